@@ -1,0 +1,40 @@
+/* file.h - whole files, and outputs that are complete or absent.
+ *
+ * An output is written to a temporary file beside its target, flushed, synced
+ * and renamed; until output_commit() the target does not change. A signal that
+ * ends the program removes the temporary (output_cleanup_on_signal).
+ *
+ *     struct output o;
+ *     if ((rc = output_open(&o, "run/MANIFEST", force))) return rc;
+ *     fprintf(o.f, ...);
+ *     if ((rc = output_commit(&o))) return rc;       // or output_abort(&o)
+ *
+ * Threads: one output, one thread; any number of outputs at a time.
+ */
+#ifndef BASE_FILE_H
+#define BASE_FILE_H
+
+#include <stdbool.h>
+#include <stdio.h>
+#include "base/err.h"
+
+struct output { FILE *f; char *path, *tmp; };
+
+/* "-" is stdout (committed by a checked flush). An existing target is
+ * GPT_SYSTEM unless force. */
+int output_open(struct output *o, const char *path, bool force) MUST_CHECK;
+int output_commit(struct output *o) MUST_CHECK;
+void output_abort(struct output *o);          /* also after a failed commit; idempotent */
+void output_cleanup_on_signal(void);          /* SIGINT, SIGTERM, SIGHUP: unlink temporaries, die of it */
+
+/* Reads a file of at most max bytes (0: any size); adds a NUL. Caller frees. */
+int file_read(const char *path, size_t max, char **data, size_t *n) MUST_CHECK;
+int file_mkdirs(const char *path) MUST_CHECK;       /* like mkdir -p */
+int file_sync_dir(const char *path) MUST_CHECK;     /* makes a rename in it durable */
+char *path_join(const char *dir, const char *name); /* malloc'd; NULL when out of memory */
+
+/* Flushes and closes stdout, for the last line of main(): a full disk or a
+ * closed pipe is GPT_SYSTEM, not success. */
+int stdout_close(void) MUST_CHECK;
+
+#endif

@@ -1,0 +1,61 @@
+/* opt.h - one table for parsing, --help and completion.
+ *
+ * Long names for all options, a letter for few. GNU conventions: "--name=v",
+ * "--name v", "-xv", "-x v", bundled flags, "--" ends options, unambiguous
+ * prefixes are accepted. --help and --version are handled here (printed on
+ * stdout); --completion-words prints the table for the shell completions.
+ *
+ *     static const struct opt table[] = {
+ *         { 'o', "output", "DIR", OPT_STR, &o.out, "write shards to DIR" },
+ *         { 0, "threads", "N", OPT_I64, &o.threads, "worker threads", .lo = 1, .hi = 256 },
+ *         { 'q', "quiet", NULL, OPT_FLAG, &o.quiet, "errors only" },
+ *         OPT_END
+ *     };
+ *     static const struct command cmd = { "gpt-x", "[OPTION]... FILE...", "What it does in a line.", table };
+ *     int first;                                // index of the first operand
+ *     if ((rc = opt_parse(&cmd, argc, argv, &first))) return opt_exit(&cmd, rc);
+ *
+ * opt_parse permutes argv so that operands stand last. OPT_DONE means help or
+ * version was printed: exit 0.
+ */
+#ifndef BASE_OPT_H
+#define BASE_OPT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/err.h"
+
+enum opt_kind {
+    OPT_FLAG,   /* bool *: set to true */
+    OPT_STR,    /* const char ** */
+    OPT_I64,    /* int64_t *, in [lo, hi], num.h suffixes */
+    OPT_F64,    /* double *, in [lo, hi] */
+    OPT_CHOICE, /* const char **, one of choices "a|b|c" */
+    OPT_LIST,   /* struct opt_list *: may be given again */
+    OPT_GROUP,  /* a heading in --help; text in help */
+};
+struct opt_list { const char **v; int n; };
+struct opt {
+    char letter;
+    const char *name, *arg;
+    enum opt_kind kind;
+    void *value;
+    const char *help;
+    double lo, hi;          /* both 0: any */
+    const char *choices;
+};
+#define OPT_END { 0, NULL, NULL, OPT_FLAG, NULL, NULL, 0, 0, NULL }
+#define OPT_DONE (-1)
+
+struct command { const char *name, *usage, *summary; const struct opt *options; };
+
+int opt_parse(const struct command *c, int argc, char **argv, int *first) MUST_CHECK;
+/* Prints "name: message" on stderr for a failure (for usage also the hint to
+ * try --help), checks stdout; returns the exit code for main(). */
+int opt_exit(const struct command *c, int rc);
+void opt_list_release(struct opt_list *l);
+
+/* Set by programs that link CUDA and NCCL, for --version; NULL otherwise. */
+extern const char *(*opt_version_extra)(void);
+
+#endif

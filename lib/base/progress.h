@@ -1,0 +1,26 @@
+/* progress.h - one line on a terminal, never in a log.
+ *
+ * Drawn on stderr only when it is a terminal (or forced), six times a second
+ * at most. NO_COLOR and --quiet are honoured by the caller's mode.
+ *
+ *     struct progress p;
+ *     progress_init(&p, PROGRESS_AUTO);
+ *     progress_line(&p, "step %d/%d  loss %.3f", s, n, loss);   // cheap when it is too soon
+ *     progress_end(&p);                                        // wipes the line
+ */
+#ifndef BASE_PROGRESS_H
+#define BASE_PROGRESS_H
+
+#include <stdbool.h>
+#include "base/err.h"
+
+enum progress_mode { PROGRESS_AUTO, PROGRESS_ON, PROGRESS_OFF };
+struct progress { bool on; double last; int width; };
+void progress_init(struct progress *p, enum progress_mode mode);
+void progress_line(struct progress *p, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void progress_end(struct progress *p);
+double now_seconds(void);                       /* monotonic */
+/* "3:07", "1:02:45"; buf of 16 bytes. */
+char *format_duration(char *buf, double seconds);
+
+#endif

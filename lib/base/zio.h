@@ -1,0 +1,41 @@
+/* zio.h - reading and writing streams that may be zstd- or gzip-compressed.
+ *
+ * Readers detect the format by its first bytes, not by the name. Any number of
+ * concatenated frames is one stream; a stream that ends inside a frame or fails
+ * its checksum is GPT_INPUT with path and offset. "-" is stdin or stdout.
+ *
+ *     struct zreader *r;
+ *     if ((rc = zreader_open(&r, path))) return rc;
+ *     while (!(rc = zreader_read(r, buf, sizeof buf, &n)) && n > 0) ...
+ *     zreader_close(r);
+ *
+ * A writer with level 0 writes plain bytes. zwriter_frame() ends the present
+ * frame so that the next begins at a byte from which a reader can start.
+ * A reader or writer belongs to one thread.
+ */
+#ifndef BASE_ZIO_H
+#define BASE_ZIO_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include "base/err.h"
+
+struct zreader;
+int zreader_open(struct zreader **r, const char *path) MUST_CHECK;
+/* Up to n bytes into buf; *got = 0 at the end. Short reads only at the end. */
+int zreader_read(struct zreader *r, void *buf, size_t n, size_t *got) MUST_CHECK;
+int zreader_skip(struct zreader *r, uint64_t n) MUST_CHECK;      /* decompressed bytes; past the end is GPT_INPUT */
+uint64_t zreader_offset(const struct zreader *r);                /* decompressed bytes so far */
+uint64_t zreader_raw_offset(const struct zreader *r);            /* bytes of the file so far, for progress */
+void zreader_close(struct zreader *r);
+
+struct zwriter;
+/* f stays the caller's; level 0 plain, 1..19 zstd with content checksums. */
+int zwriter_new(struct zwriter **w, FILE *f, const char *name, int level) MUST_CHECK;
+int zwriter_write(struct zwriter *w, const void *buf, size_t n) MUST_CHECK;
+int zwriter_frame(struct zwriter *w) MUST_CHECK;
+int zwriter_finish(struct zwriter *w) MUST_CHECK;                /* ends the stream; then free */
+void zwriter_free(struct zwriter *w);
+
+#endif

@@ -1,0 +1,58 @@
+/* comm.h - the communicator: collectives between ranks, asynchronous, by ticket.
+ *
+ * A rank is a thread with its own device queue. Every rank calls the same
+ * collectives in the same order. An operation is queued behind the work that
+ * its rank has queued on its ops so far, and the rank's later work does not
+ * wait for it until comm->wait(ticket). Buffers must not be touched between.
+ *
+ *     ticket = c->reduce_scatter(c, grad, shard);     // mean over ranks
+ *     ...
+ *     c->wait(c, ticket);                             // later ops on this rank see the result
+ *     if ((rc = c->status(c))) return rc;
+ *
+ * Kinds: solo (one rank: copies at most), threads (ranks share memory; sums in
+ * rank order in f32, one rounding, so results do not depend on timing), nccl
+ * (kernels/). Errors stick, as in ops.h: status() tells. When a rank fails it
+ * calls abort(); the others' waits return and their status names that rank.
+ *
+ * Threads: one struct comm belongs to one rank's thread; abort() and failed()
+ * may be called from any.
+ */
+#ifndef COMM_COMM_H
+#define COMM_COMM_H
+
+#include "ops/tensor.h"
+#include "base/err.h"
+
+typedef int comm_ticket;                /* >= 0; 0 is a ticket that is always done */
+
+struct comm {
+    const char *kind;                   /* "solo", "threads", "nccl" */
+    int rank, world;
+    int local_rank;                     /* this node's rank: which device */
+
+    /* full (n rows; n % world == 0) -> the mean over ranks of this rank's rows, written into
+     * its own place in full: rows rank*n/world ... The other rows become undefined. */
+    comm_ticket (*reduce_scatter)(struct comm *c, struct tensor full);
+    /* this rank's rows of full -> all rows of full on every rank. In place. */
+    comm_ticket (*all_gather)(struct comm *c, struct tensor full);
+    comm_ticket (*all_reduce)(struct comm *c, struct tensor t);         /* mean, in place */
+    comm_ticket (*broadcast)(struct comm *c, struct tensor t, int root);
+    /* counts in rows of recv/send (host arrays of world entries); rows packed by rank. */
+    comm_ticket (*all_to_all)(struct comm *c, struct tensor recv, const int64_t *recv_rows,
+                              struct tensor send, const int64_t *send_rows);
+    void (*wait)(struct comm *c, comm_ticket t);
+    int (*barrier)(struct comm *c) MUST_CHECK;                          /* host side */
+    /* n doubles of every rank to every rank: all[rank*n + i]. Host side, for control. */
+    int (*gather_host)(struct comm *c, const double *mine, int n, double *all) MUST_CHECK;
+
+    int (*status)(struct comm *c) MUST_CHECK;
+    void (*abort)(struct comm *c, int code, const char *message);       /* this rank failed */
+    void (*free)(struct comm *c);
+};
+
+int comm_solo_new(struct comm **c) MUST_CHECK;
+/* Makes world communicators that belong together; out has world entries. */
+int comm_threads_new(struct comm **out, int world) MUST_CHECK;
+
+#endif

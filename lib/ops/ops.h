@@ -1,0 +1,248 @@
+/* ops.h - the operations of model and optimizer, and the door to devices.
+ *
+ * An op is a function pointer in struct ops with one contract, written here:
+ * shapes, formula, what the backward needs. The plain C definition is
+ * lib/ops/NAME.c; the CUDA kernel is kernels/NAME.cu; tests hold one against
+ * the other. Model code calls ops and never asks where they run.
+ *
+ *     struct ops *o;
+ *     if ((rc = ops_cpu_new(&o))) return rc;
+ *     o->linear(o, y, x, w, scale, residual);
+ *     o->linear_bwd_x(o, dx, dy, w, scale, false);
+ *     if ((rc = o->status(o))) return rc;         // the first failure since the start sticks
+ *     o->free(o);
+ *
+ * Conventions
+ * - Ops queue work in order on the device and return nothing. The first failure
+ *   sticks, later ops do nothing, status() tells. Wrong shapes are our bugs: assert.
+ * - Activations and their gradients have dtype o->act: f32 on the CPU, bf16 on a
+ *   GPU. Weights and weight gradients say their own (bf16 or f32).
+ * - `real` is float; the finite-difference tests compile lib/ops with double.
+ *   Learnable scalars, row statistics and per-step numbers are `real` arrays in
+ *   device memory and are passed by pointer, so that a captured graph sees new
+ *   values.
+ * - `add`: false writes the output, true adds to it (one rounding of the sum).
+ *   Gradients of learnable scalars (dcoef) and of gate weights are always added.
+ * - Notation: T tokens, D model width, H heads, E head size (D = H E), F MLP
+ *   width, V vocabulary; d* is the gradient of the loss with respect to *.
+ *   Norm(x) = x (mean(x^2) + 2^-23)^-1/2 over a row; s(u) = 1/(1 + exp(-u)).
+ *
+ * Threads: one struct ops belongs to one rank's thread.
+ */
+#ifndef OPS_OPS_H
+#define OPS_OPS_H
+
+#include <stdbool.h>
+#include "base/err.h"
+#include "ops/tensor.h"
+
+#ifdef GPT_OPS_DOUBLE
+typedef double real;
+#define DT_REAL DT_F64
+#else
+typedef float real;
+#define DT_REAL DT_F32
+#endif
+
+enum { GATE_WIDTH = 12 };           /* channels that a gate looks at */
+enum { MAX_MTP = 4 };               /* predicted tokens a position, at most */
+enum { MIX_MAX = 4 };
+
+/* One rank's micro-batch in device memory. */
+struct batch {
+    int tokens;                     /* T */
+    const int32_t *tok, *tgt;       /* (T): token, and the one after it */
+    const int32_t *cu;              /* (ncu): document starts, cu[0] = 0, padded with T */
+    int ncu;
+    const int32_t *order;           /* (T): positions sorted by token, stable */
+    const int32_t *start;           /* (V+1): order[start[v] .. start[v+1]) hold token v */
+};
+
+/* Cosines and sines by position: rows of E/2 numbers, E/4 cosines then E/4
+ * sines, each rounded to bf16 (record-61.md 2.5). */
+struct rope { struct tensor table; };
+
+/* What an attention layer does to q, k, v before the scores. */
+struct qkv_shape {
+    int heads, head_dim;
+    bool paired;                    /* head h of token t sits at rotary position 2t + (h & 1) */
+    bool key_offset;                /* k of channels [E/4,E/2) and [3E/4,E) comes from t-1 */
+};
+
+/* Scores: rows R (T, or 2T when heads are paired), h attention heads a row. A
+ * query p sees keys p-window .. p of its document. */
+struct attn_shape {
+    int rows, heads, head_dim;
+    const int32_t *cu;              /* document starts in tokens; times cu_mul in rows */
+    int ncu, cu_mul;
+    int window;                     /* keys back, in rows */
+    float scale;
+    int max_document_rows;          /* a bound on a document's rows, for launch geometry only */
+};
+
+struct mix_term {
+    struct tensor x;                /* (T,D) */
+    const real *coef;               /* NULL: 1 */
+};
+struct mix_grad {
+    struct tensor dx;               /* (T,D) or none; may be the same memory as dout */
+    bool add;
+    real *dcoef;                    /* NULL, or added to */
+};
+
+/* Training head: logits, softcap, multi-token cross entropy, and back. */
+struct head_loss {
+    const int32_t *tgt;             /* (T) */
+    const real *mtp;                /* (n_mtp) weights in device memory */
+    int n_mtp;
+    real seed;                      /* dLoss/dloss_t: 1 / micro-steps */
+    bool fp8;                       /* e4m3 x, w and e5m2 gradient with the scales below */
+    real x_scale, w_scale, g_scale;
+    real cap_a, cap_b, cap_c;       /* z = a s((l + b) / c) */
+};
+
+struct adam_step { real step_size, decay; };   /* lr sqrt(1-b2^n)/(1-b1^n);  lr^2 wd */
+struct muon_step { real momentum, lr, decay; };/* decay = base lr * weight decay, without multipliers */
+
+struct ops {
+    const char *device;             /* "cpu", "cuda" */
+    enum dtype act;
+
+    /* -- memory and order ------------------------------------------------- */
+    void (*free)(struct ops *o);
+    int (*status)(struct ops *o) MUST_CHECK;      /* first failure; does not wait */
+    int (*sync)(struct ops *o) MUST_CHECK;        /* waits for all queued work, then status */
+    /* All memory is taken before step 0, filled with a NaN pattern, and given back by free(). */
+    void *(*alloc)(struct ops *o, size_t bytes, const char *what);
+    size_t (*allocated)(const struct ops *o);
+    void (*upload)(struct ops *o, void *dst, const void *host, size_t bytes);   /* host may be reused at once */
+    void (*download)(struct ops *o, void *host, const void *src, size_t bytes); /* waits */
+    void (*zero)(struct ops *o, struct tensor t);
+    void (*copy)(struct ops *o, struct tensor dst, struct tensor src);          /* converts dtypes */
+
+    /* -- input ------------------------------------------------------------- */
+    /* table (n,E/2) from freq (E/4, host): theta = fl32(p f); bf16 cos, sin. */
+    void (*rope_table)(struct ops *o, struct rope r, const float *freq);
+
+    /* e_t = table[tok_t]; u_t = sum_{j<12} gate_j e_tj; s_t = e_t + lambda s(u_t) e_{t-1}
+     * (t >= 1; e, not s, of t-1); x0 = Norm(s). table (V,D), gate (1,12), x0 (T,D). */
+    void (*embed)(struct ops *o, struct tensor x0, struct tensor table, struct tensor gate,
+                  const real *lambda, const struct batch *b);
+    /* de (T,D) written: gradient of the rows e_t, ready for table_grad. */
+    void (*embed_bwd)(struct ops *o, struct tensor de, struct tensor dgate, real *dlambda,
+                      struct tensor dx0, struct tensor table, struct tensor gate,
+                      const real *lambda, const struct batch *b);
+    /* dtable[v] (+)= sum over positions t of token v of the rows dx_t (+ dx2_t when given):
+     * every row of dtable is written; sums in f32, one rounding. */
+    void (*table_grad)(struct ops *o, struct tensor dtable, struct tensor dx, struct tensor dx2,
+                       const struct batch *b, bool add);
+
+    /* -- residual stream ---------------------------------------------------- */
+    /* out = sum_k coef_k x_k; y = Norm(out). out may be one of the x_k; y may be none. */
+    void (*mix_norm)(struct ops *o, struct tensor out, struct tensor y, int n,
+                     const struct mix_term *in);
+    /* g = dout + Norm'(dy + [dy12 on the first 12 channels]; out). Then for each term:
+     * dx_k (+)= coef_k g and dcoef_k += sum g x_k. dy, dy12 may be none. */
+    void (*mix_norm_bwd)(struct ops *o, const struct mix_grad *d, struct tensor dout,
+                         struct tensor dy, struct tensor dy12, struct tensor out, int n,
+                         const struct mix_term *in);
+    /* out = x + kappa_t skip_t, kappa = 2 s(lambda) s(psi), psi_t = sum_{j<12} gate_j x0_tj. */
+    void (*skip_gate)(struct ops *o, struct tensor out, struct tensor x, struct tensor skip,
+                      struct tensor x0, struct tensor gate, const real *lambda);
+    /* dout passes to x unchanged. dskip written = kappa dout; dx0 channels < 12 added. */
+    void (*skip_gate_bwd)(struct ops *o, struct tensor dskip, struct tensor dx0,
+                          struct tensor dgate, real *dlambda, struct tensor dout,
+                          struct tensor skip, struct tensor x0, struct tensor gate,
+                          const real *lambda);
+
+    /* -- products ------------------------------------------------------------ */
+    /* y = scale x w^T (+ residual): x (T,I), w (O,I), y (T,O). scale NULL: 1. y may be residual. */
+    void (*linear)(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
+                   const real *scale, struct tensor residual);
+    /* dx (+)= scale dy w. */
+    void (*linear_bwd_x)(struct ops *o, struct tensor dx, struct tensor dy, struct tensor w,
+                         const real *scale, bool add);
+    /* g = dy^T x; dw (+)= scale g; dscale += sum g w (when dscale is given). */
+    void (*linear_bwd_w)(struct ops *o, struct tensor dw, real *dscale, struct tensor dy,
+                         struct tensor x, struct tensor w, const real *scale, bool add);
+    /* The same with w stored (I,O): y = x w (+ residual); dw = x^T dy. No scale. */
+    void (*linear_t)(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
+                     struct tensor residual);
+    void (*linear_t_bwd_w)(struct ops *o, struct tensor dw, struct tensor dy, struct tensor x,
+                           bool add);
+    /* pre = x w^T; post = max(pre,0)^2. x (T,D), w (F,D). */
+    void (*linear_relu2)(struct ops *o, struct tensor pre, struct tensor post, struct tensor x,
+                         struct tensor w);
+    /* dpre = 2 (dout w2^T) max(pre,0): dout (T,D), w2 (F,D), dpre (T,F), may be pre.
+     * post (T,F) is written again when given (needed for dw2 if it was not kept). */
+    void (*linear_relu2_bwd)(struct ops *o, struct tensor dpre, struct tensor post,
+                             struct tensor dout, struct tensor w2, struct tensor pre);
+
+    /* -- attention ------------------------------------------------------------ */
+    /* From qkv (T,3D): q, k = Norm over each head's E channels, rotated by -theta, k offset;
+     * v = v + 2 s(sum_{j<12} y_tj gate_hj) table[tok_t] when a table is given.
+     * gate (H,12); y (T,D) normed layer input; q, k, v (T,D). */
+    void (*qkv)(struct ops *o, struct tensor q, struct tensor k, struct tensor v,
+                struct tensor qkv, const struct qkv_shape *s, struct rope r, struct tensor y,
+                struct tensor gate, struct tensor table, const struct batch *b);
+    /* dqkv (T,3D) written; dtable_rows (T,D) written = gradient of the rows table[tok_t];
+     * dy12 (T,12) written: gradient of y's first 12 channels through this gate (0 without table). */
+    void (*qkv_bwd)(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
+                    struct tensor dgate, struct tensor dy12, struct tensor dq, struct tensor dk,
+                    struct tensor dv, struct tensor qkv, const struct qkv_shape *s, struct rope r,
+                    struct tensor y, struct tensor gate, struct tensor table,
+                    const struct batch *b);
+    /* q, k, v, out: (R, h E) in row order (the same memory as (T, H E) when paired);
+     * lse (h,R) f32. P = softmax(scale q k^T) over what the query sees; out = P v. */
+    void (*attention)(struct ops *o, struct tensor out, struct tensor lse, struct tensor q,
+                      struct tensor k, struct tensor v, const struct attn_shape *s);
+    void (*attention_bwd)(struct ops *o, struct tensor dq, struct tensor dk, struct tensor dv,
+                          struct tensor dout, struct tensor q, struct tensor k, struct tensor v,
+                          struct tensor out, struct tensor lse, const struct attn_shape *s);
+    /* out_th = s(sum_{j<12} y_tj gate_hj) x_th. x, out (T,H E); gate (H,12). */
+    void (*out_gate)(struct ops *o, struct tensor out, struct tensor x, struct tensor y,
+                     struct tensor gate, int heads);
+    /* dx written (may be dout); dgate added; dy12 (T,12) added. */
+    void (*out_gate_bwd)(struct ops *o, struct tensor dx, struct tensor dgate,
+                         struct tensor dy12, struct tensor dout, struct tensor x,
+                         struct tensor y, struct tensor gate, int heads);
+
+    /* -- head ------------------------------------------------------------------ */
+    /* x (T,D), w (D,V). loss[0] += sum_t loss_t (unseeded); dx (T,D) written; dw (D,V) (+)=.
+     * loss_t = sum_{k<n_mtp, t+k<T} mtp_k (lse_t - z_{t, tgt[t+k]}). */
+    void (*head_loss)(struct ops *o, real *loss, struct tensor dx, struct tensor dw, bool add,
+                      struct tensor x, struct tensor w, const struct head_loss *h);
+    /* loss[0] += sum_t (lse_t - z_{t, tgt[t]}); never fp8. */
+    void (*head_eval)(struct ops *o, real *loss, struct tensor x, struct tensor w,
+                      const struct head_loss *h);
+
+    /* -- optimizer --------------------------------------------------------------- */
+    /* dst (C,R) = src^T (R,C), or dst += src^T with one rounding. */
+    void (*transpose)(struct ops *o, struct tensor dst, struct tensor src, bool add);
+    /* n matrices (R,C) each. mom (n R,C) f32 <- mom + (1-mu)(g - mom); u = (1-mu) g + mu mom;
+     * x (n R,C) = u / (1.02 |u|_F + 1e-6), bf16 (or what x is). |u|_F not finite: x = 0.
+     * g: gradient (any float dtype). */
+    void (*muon_input)(struct ops *o, struct tensor x, struct tensor mom, struct tensor g,
+                       int n, const struct muon_step *m);
+    /* n matrices (R,C) each, in place: rows of coef are a, b, c (host).
+     * k = min(R,C) side Gram matrix A; B = b A + c A A; x <- a x + B x (or x B). Every product's
+     * result rounds once to x's dtype, except (r61) R > 1024: B x rounds before a x is added. */
+    void (*polar)(struct ops *o, struct tensor x, int n, const double (*coef)[3], int iters);
+    /* The update from x (n R,C): row variance q (n R,1) f32 with beta2, norm-preserving; cautious
+     * decay; master = w bits : mantissa bits (record-61.md 4.5). lr of matrix i is
+     * m->lr * lr_mul[i] (host array of n). w bf16 with mant u16, or w f32 with no mant. */
+    void (*normuon)(struct ops *o, struct tensor w, struct tensor mant, struct tensor q,
+                    struct tensor x, int n, const float *lr_mul, float beta2,
+                    const struct muon_step *m);
+    /* Record-61.md 4.4; w and g of any float dtype, m and v f32 (or bf16), elementwise. */
+    void (*adam)(struct ops *o, struct tensor w, struct tensor g, struct tensor m,
+                 struct tensor v, float beta1, float beta2, float eps,
+                 const struct adam_step *a);
+    /* bad[0] |= 1 when t has a NaN or an infinity (device int32). */
+    void (*finite)(struct ops *o, int32_t *bad, struct tensor t);
+};
+
+/* The reference: plain C, f32 (f64 in the double build). */
+int ops_cpu_new(struct ops **o) MUST_CHECK;
+
+#endif
