@@ -1,0 +1,156 @@
+/* loader.h - batches for training (BOS-aligned) and validation (unaligned).
+ *
+ * A step takes `chunks` chunks of `tokens` tokens each (record 61: 8 chunks,
+ * whatever the number of ranks). With N ranks, rank r gets chunk m*N + r in
+ * micro-step m; which tokens a chunk holds does not depend on N. Packing is
+ * that of modded-nanogpt's record 61 (and, with the cap given by step, of
+ * record 74): each piece starts at a document, is cut at `cap` tokens and at
+ * the end of its chunk, and what is cut off is not used. If a shard ends inside
+ * a step, the whole step is dropped and made again from the next shard. (The
+ * record drops one micro-step; with 8 ranks that is the same, and a whole step
+ * is what makes 1, 2, 4 and 8 ranks see the same data.)
+ *
+ *     struct loader_config c = { .data = "shards", .world = 8, .local_ranks = 8, .vocab = 50304,
+ *                                .bos = -1, .csr = true, .shape = plan_shape, .ctx = &plan,
+ *                                .max = { .chunks = 8, .tokens = 49152 } };
+ *     if ((rc = loader_new(&l, &c))) return rc;
+ *     if (resume && (rc = loader_seek(l, &ckpt.pos))) return rc;
+ *     for (s = ...) {                                    // in each rank's thread
+ *         const struct batch *b;
+ *         if ((rc = loader_next(l, rank, &b))) return rc;
+ *         for (m = 0; m < b->chunks / world; m++)
+ *             train(b->chunk[m * world + rank], ...);    // b->after goes to the checkpoint
+ *     }
+ *     loader_free(l);
+ *
+ * Threads: loader_next may be called by all local ranks at once, each with its
+ * own rank number; everything else by one thread. A batch stays valid until
+ * every local rank has asked for the next one. The next batch is prepared, and
+ * the next shard read and indexed, by threads of the loader. After loader_next
+ * has returned a batch, nothing is allocated but for a new shard.
+ */
+#ifndef DATA_LOADER_H
+#define DATA_LOADER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/err.h"
+
+/* What a step wants. tokens = 0: there is no such step. */
+struct batch_shape {
+    int chunks;          /* chunks a step, a multiple of world */
+    int tokens;          /* T: tokens a chunk */
+    int cap;             /* longest piece of a document; 0: no limit */
+    int bound;           /* M: entries of cu; 0: cu_bound(tokens) */
+};
+
+/* M of record 61 §6.2: smallest multiple of 128 that is >= max(128, T/300). */
+int cu_bound(int tokens);
+
+struct piece { uint32_t begin, end; };      /* token positions in the shard, end exclusive */
+
+/* What one rank works on in one micro-step. All arrays lie in one block, each
+ * at a multiple of 256 bytes, in the order tok tgt cu start order; block_bytes
+ * covers them. Chunks of ranks that are not local have tok = NULL. */
+struct chunk {
+    int tokens;              /* T */
+    int bound;               /* M */
+    int docs;                /* n: cu[0] = 0, cu[1..n] are the ends, the rest is T */
+    const int32_t *tok;      /* [T] */
+    const int32_t *tgt;      /* [T] the token after tok[t] */
+    const int32_t *cu;       /* [M] */
+    const int32_t *start;    /* [V+1] occurrences of token v are order[start[v] .. start[v+1]-1]; NULL without csr */
+    const int32_t *order;    /* [T] positions sorted by token, stable (ascending within a token) */
+    const struct piece *piece;   /* training: [docs] where the pieces came from; NULL in validation */
+    const void *block;
+    size_t block_bytes;
+};
+
+/* Where the next step begins. All that a checkpoint must keep of a loader. */
+struct loader_pos {
+    int64_t step;        /* steps served before */
+    int64_t epoch;       /* times that the list of shards was used up */
+    int64_t shard;       /* index in the list of training shards */
+    int64_t document;    /* document starts of that shard already used */
+};
+
+struct batch {
+    int64_t step;
+    int chunks;
+    const struct chunk *chunk;          /* [chunks] */
+    struct loader_pos at, after;        /* of this step, and of the one after */
+    const char *shard;                  /* name of the shard that it came from */
+};
+
+struct loader_config {
+    const char *data;        /* see corpus.h: folder with MANIFEST, or file, or glob of files */
+    int world;               /* N: ranks of the whole job */
+    int first_rank, local_ranks;   /* those that this process serves */
+    int vocab;               /* V: a token >= vocab is an error; size of the csr */
+    int bos;                 /* document start; -1: as the MANIFEST says, else 50256 */
+    bool cycle;              /* start again when the shards are used up; else that is an error */
+    bool csr;                /* make start and order */
+    int threads;             /* to decode .zst shards; 0: 2 */
+    /* Shape of a step, a pure function of it, called from the loader's thread.
+     * NULL: every step is `max`. */
+    struct batch_shape (*shape)(void *ctx, int64_t step);
+    void *ctx;
+    struct batch_shape max;  /* largest of each; what is allocated (cap is ignored) */
+    void *memory;            /* for the blocks, loader_memory() bytes (pinned, say); NULL: the loader's own */
+};
+
+struct loader;
+size_t loader_memory(const struct loader_config *c);
+
+/* Finds the shards and checks their headers and sizes; reads no tokens yet
+ * (the record's clock includes the first shard, and so does the first
+ * loader_next). GPT_INPUT: no MANIFEST, wrong magic, truncated shard, no
+ * training shard. GPT_USAGE: chunks not divisible by world. */
+int loader_new(struct loader **l, const struct loader_config *c) MUST_CHECK;
+/* Continues at a position from batch.after, before the first loader_next. */
+int loader_seek(struct loader *l, const struct loader_pos *at) MUST_CHECK;
+/* GPT_INPUT: token >= vocab, shard without document start, no shard that holds
+ * a batch, more than M-1 pieces in a chunk, data used up. The same error is
+ * given to every rank that asks. */
+int loader_next(struct loader *l, int rank, const struct batch **b) MUST_CHECK;
+/* Wakes all who wait in loader_next with GPT_SYSTEM "stopped"; any thread. */
+void loader_stop(struct loader *l);
+void loader_free(struct loader *l);
+/* Which data this is: XXH3-128 over name, tokens and hash of the training
+ * shards. A position holds only for data with the same id. */
+const char *loader_id(const struct loader *l);
+int loader_bos(const struct loader *l);
+
+/* Validation: chunk k holds tokens [k*T, (k+1)*T) of the validation shards and
+ * the targets one later; micro-step m of rank r is chunk m*N + r, so that any N
+ * sees the same tokens. Documents are not capped; cu has the positions of
+ * document starts in tok. A group of `chunks` chunks never spans two files
+ * (record 61 §6.3).
+ *
+ *     struct val_config c = { .data = "shards", .ranks = 8, .vocab = 50304, .bos = -1,
+ *                             .shape = { .chunks = 8, .tokens = 262144 }, .total = 40 };
+ *     if ((rc = val_new(&v, &c))) return rc;
+ *     for (k = rank; k < 40; k += world)
+ *         if ((rc = val_chunk(v, rank, k, &chunk))) return rc;
+ *
+ * Threads: val_chunk by all ranks at once, each with its own number; a chunk is
+ * valid until the same rank asks again. No csr, no pieces.
+ */
+struct val_config {
+    const char *data;
+    int ranks;               /* local ones: 0 .. ranks-1 may call */
+    int vocab, bos;
+    struct batch_shape shape;    /* chunks a group (8), tokens, bound; cap is ignored */
+    int64_t total;           /* chunks wanted; fewer in the data is GPT_INPUT */
+    int threads;
+};
+struct val;
+int val_new(struct val **v, const struct val_config *c) MUST_CHECK;
+int val_chunk(struct val *v, int rank, int64_t k, struct chunk *out) MUST_CHECK;
+void val_free(struct val *v);
+
+/* The csr by itself: counting sort of ids[T] < V. start has V+1 entries. */
+void csr_by_token(const int32_t *ids, int tokens, int vocab, int32_t *start, int32_t *order);
+
+#endif
