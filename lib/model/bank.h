@@ -1,0 +1,46 @@
+/* bank.h - parameter banks: weights and gradients, and who owns which part.
+ *
+ * A parameter is one contiguous array of `matrices` equal matrices (rows x
+ * cols). Weight, gradient, momenta and mantissa share the layout. A sharded
+ * parameter is cut along its leading axis - whole matrices of a bank, rows of
+ * a table - into world equal parts; a rank's part is a pointer and a count.
+ *
+ *     struct banks b;
+ *     if ((rc = banks_init(&b, recipe, ops, rank, world))) return rc;
+ *     banks_fill(&b, seed);                    // initial values, the same on every rank
+ *     struct tensor qkv = tensor_rows(b.p[attn].w, 4 * d * i, 3 * d);
+ *
+ * Memory is taken from ops and goes with it.
+ */
+#ifndef MODEL_BANK_H
+#define MODEL_BANK_H
+
+#include "model/recipe.h"
+#include "ops/ops.h"
+
+struct param {
+    const struct param_spec *spec;
+    struct tensor w, g;             /* (matrices*rows, cols) */
+    struct tensor w_own, g_own;     /* this rank's part; the whole when replicated */
+    int64_t units, own_first, own_count;    /* leading-axis units: matrices, or rows when there is one matrix */
+    bool fresh;                     /* the gradient is to be written, not added to */
+};
+
+struct banks {
+    const struct recipe *recipe;
+    struct ops *ops;
+    int rank, world;
+    struct param p[MAX_PARAMS];
+    int n;
+};
+
+/* GPT_INPUT naming parameter, units and ranks when a shard would not be whole. */
+int banks_init(struct banks *b, const struct recipe *r, struct ops *o, int rank, int world) MUST_CHECK;
+int banks_fill(struct banks *b, uint64_t seed) MUST_CHECK;
+/* Clears gradients for the next step: NorMuon's always, Adam's when adam. Small (replicated)
+ * ones are zeroed, large ones marked fresh. */
+void banks_clear(struct banks *b, bool adam);
+/* Bytes of weights and gradients a rank, for --plan. */
+int64_t param_bytes(const struct param_spec *s);
+
+#endif

@@ -1,0 +1,148 @@
+/* recipe.h - the whole experiment as one text file.
+ *
+ * A recipe has `key = value` lines under [section] headings and three tables
+ * ([layers], [parameters], [scalars]); `#` begins a comment. Overrides are
+ * "section.key=value". An unknown or missing key, a bad number, a label that
+ * the parameter table lacks: GPT_INPUT (GPT_USAGE for an override) with file
+ * and line. man/gpt-recipe.5 says what each key means; the table of keys in
+ * recipe_keys.c is the only place that lists them.
+ *
+ *     struct recipe *r;
+ *     if ((rc = recipe_read(&r, path, overrides, n))) return rc;
+ *     r->width, r->params[i].rows, ...
+ *     recipe_write(r, f);              // canonical text: reading it again gives the same recipe
+ *     recipe_free(r);
+ *
+ * Threads: read-only after recipe_read, so any number may share it.
+ */
+#ifndef MODEL_RECIPE_H
+#define MODEL_RECIPE_H
+
+#include <stdbool.h>
+#include <stdio.h>
+#include "base/dtype.h"
+#include "base/err.h"
+
+enum { MAX_LAYERS = 64, MAX_PARAMS = 32, MAX_STAGES = 8, MAX_POLAR = 10, MAX_CYCLE = 8,
+       MAX_MTP_WEIGHTS = 4, LABEL_SIZE = 32 };
+
+enum rule { RULE_NORMUON, RULE_ADAM };
+enum comms { COMMS_REPLICATED, COMMS_SHARDED, COMMS_SPARSE };
+enum attention_kind { ATTN_NONE, ATTN_PLAIN, ATTN_PAIRED };
+enum init_kind { INIT_ZERO, INIT_UNIFORM, INIT_NORMAL, INIT_VALUES, INIT_TRANSPOSE };
+
+struct init {
+    enum init_kind kind;
+    float value;                /* uniform: std times sqrt(cols); normal: std */
+};
+
+/* One row of [parameters]. */
+struct param_spec {
+    char label[LABEL_SIZE];
+    int64_t matrices, rows, cols;   /* a bank is matrices of rows x cols; others have one */
+    enum dtype dtype;               /* bf16 or f32 */
+    struct init init[MAX_CYCLE];    /* matrix i takes init[i % n_init] */
+    int n_init;
+    char init_text[160];            /* INIT_VALUES: the list; INIT_TRANSPOSE: the label copied */
+    enum rule rule;
+    enum comms comms;
+    float beta1, beta2;             /* NorMuon: beta1 follows the schedule */
+    float lr_mul[MAX_CYCLE];        /* matrix i: lr_mul[i % n_lr] */
+    int n_lr;
+    float wd_mul;
+    bool early;                     /* reduced inside backward as soon as its gradient is final */
+};
+
+/* One row of [layers]. -1: none. */
+struct layer_spec {
+    enum attention_kind attention;
+    int bank;                   /* index of the attention bank's four matrices */
+    bool long_window;
+    bool key_offset;
+    int value;                  /* index into params: the table of value embeddings */
+    int value_gate, out_gate;   /* rows of the gate banks */
+    int mlp;                    /* index of the MLP bank's two matrices */
+};
+
+/* One row of [scalars]: a name for learnable numbers of a parameter. */
+struct scalar_spec { char name[LABEL_SIZE]; int param, first, stride; };
+
+struct stage {
+    int64_t tokens;             /* global batch */
+    int window;                 /* long window in blocks; short is half, rounded down */
+    int sequence;               /* longest piece of a document, tokens */
+    double lr;
+    int n_mtp;
+    double mtp_first[MAX_MTP_WEIGHTS], mtp_last[MAX_MTP_WEIGHTS];   /* linear over the stage */
+};
+
+struct recipe {
+    char name[64];
+
+    /* [model] */
+    int vocab, heads, head_dim, width, mlp_width, n_layers;
+    int block;                  /* attention block unit, tokens */
+    double attn_scale, rope_base;
+    double cap_a, cap_b, cap_c; /* softcap a s((l + b) / c) */
+    int skip_from, skip_to;     /* layers; -1: no skip */
+    int backout;                /* layer; -1: none */
+    struct layer_spec layers[MAX_LAYERS];
+
+    /* [parameters], [scalars], [order] */
+    struct param_spec params[MAX_PARAMS];
+    int n_params;
+    struct scalar_spec scalars[MAX_PARAMS];
+    int n_scalars;
+    int scatter[MAX_PARAMS], work[MAX_PARAMS];      /* indices into params */
+    int tied_head, tied_embed;                      /* params tied until the untie step; -1 */
+
+    /* [optimizer] */
+    double adam_lr, adam_eps, adam_wd;
+    int adam_every;             /* 2: on odd steps */
+    double muon_lr, muon_wd, muon_beta2;
+    double polar[MAX_POLAR][3];
+    int n_polar;
+    enum dtype polar_dtype;     /* bf16; f32 on request */
+
+    /* [schedule] */
+    int steps, extension;
+    struct stage stages[MAX_STAGES];
+    int n_stages;               /* the last one is the extension */
+    bool stage_rounds_even;     /* record 74; record 61: step >= i steps / n */
+    bool lr_after;              /* record 61: the multiplier changes one step later */
+    int final_window;           /* long window of the last validation, blocks */
+    double cooldown, lr_floor;
+    double momentum_low, momentum_high;
+    int momentum_warmup, momentum_cooldown;
+    double untie;               /* fraction of steps */
+
+    /* [data] */
+    int chunks;                 /* micro-batches a step over all ranks (8) */
+    int bos;
+    bool cycle;                 /* start over when the shards are used up */
+    int64_t val_tokens, val_chunk;
+    int val_every;
+    int64_t checkpoint_every;   /* steps; 0: only at the end and on a signal */
+
+    /* [precision] */
+    enum dtype gradients;       /* DT_NONE: the parameter's */
+    bool head_fp8;
+    double x_scale, w_scale, g_scale;
+    bool deterministic;
+
+    int64_t seed;
+    char hash[33];              /* XXH3-128 of the canonical text */
+    struct recipe_text *text;
+};
+
+int recipe_read(struct recipe **r, const char *path, const char *const *overrides, int n) MUST_CHECK;
+/* The same from memory: a checkpoint or a run log carries its recipe. name: for messages. */
+int recipe_parse(struct recipe **r, const char *name, const char *text, const char *const *overrides, int n) MUST_CHECK;
+/* Canonical text, overrides applied. */
+int recipe_write(const struct recipe *r, FILE *f) MUST_CHECK;
+const char *recipe_canonical(const struct recipe *r);
+void recipe_free(struct recipe *r);
+/* Index of a parameter, or -1. */
+int recipe_param(const struct recipe *r, const char *label);
+
+#endif

@@ -1,0 +1,40 @@
+/* schedule.h - what changes from step to step, as pure functions of the recipe.
+ *
+ *     struct point p;
+ *     schedule_at(r, step, &p);            // 0 <= step <= total; total is the last validation
+ *     if (schedule_rope(r, step, freq, &scale)) ... // YaRN: freq and scale changed at this step
+ *
+ * Formulas: record-61 as published; golden table tests/golden/r61-schedule.tsv.
+ * Pure; any thread.
+ */
+#ifndef MODEL_SCHEDULE_H
+#define MODEL_SCHEDULE_H
+
+#include "model/recipe.h"
+
+struct point {
+    int step, stage;
+    int64_t tokens;             /* global batch */
+    int chunk_tokens;           /* T: tokens of one rank's micro-batch */
+    int sequence;
+    int window_long, window_short;      /* tokens (keys back) */
+    int blocks_long, blocks_short;
+    double lr;                  /* multiplier */
+    double momentum;
+    int n_mtp;
+    double mtp[MAX_MTP_WEIGHTS];
+    bool adam;                  /* Adam parameters are updated */
+    bool tied;                  /* head and embedding are still one */
+    bool untie;                 /* after this step's update they part */
+};
+
+int schedule_total(const struct recipe *r);         /* steps + extension */
+void schedule_at(const struct recipe *r, int step, struct point *p);
+/* Rotary state before step: freq (head_dim/4) and the softmax scale, all YaRN updates
+ * at steps <= step applied. Returns true when one happens at this very step. */
+bool schedule_rope(const struct recipe *r, int step, float *freq, double *scale);
+void rope_initial(const struct recipe *r, float *freq);
+void rope_yarn(float *freq, int n, int block, int w_old, int w_new, double *scale);
+int schedule_untie_step(const struct recipe *r);
+
+#endif
