@@ -1,0 +1,210 @@
+# Builds libgpt.a from lib/, one program from each cmd/*.c, and the tests.
+# There is no configure step: `make` builds, `make help` lists the rest.
+#
+#   BUILD=DIR   where everything is built (build)
+#   V=1         show the commands
+#   asan=1      address and undefined-behaviour sanitizers, into $(BUILD)-asan
+#   STATIC=1    zstd, zlib, xxhash, utf8proc and BLAS linked statically, to carry the programs elsewhere
+#   ARCH=       portable code; ARCH=-march=x86-64-v3 and so on (-march=native)
+#   CUDA=0      leave kernels/ out even where nvcc is found; NVCC=, CUDA_HOME= say where it is
+#   PREFIX=, DESTDIR=   for install (/usr/local, none)
+
+BUILD  ?= build
+PREFIX ?= /usr/local
+ARCH   ?= -march=native
+all:
+
+# One job a processor, unless -j was given. `make` from `make` inherits its parent's.
+ifeq (,$(findstring -j,$(MAKEFLAGS))$(MAKELEVEL:0=))
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
+endif
+MAKEFLAGS += --no-builtin-rules
+.SUFFIXES:
+.SECONDARY:
+.DELETE_ON_ERROR:
+
+# --- sources -------------------------------------------------------------------------------------
+# A test is tests/NAME_test.c. Other tests/*.c are programs when they have a main() (golden, bench_*),
+# else code that all of them share. Programs called gpu_*, and all tests/*.cu, need a GPU to run.
+
+LIB_SRC    = $(wildcard lib/*/*.c)
+CMD_SRC    = $(wildcard cmd/*.c)
+KERNEL_SRC = $(wildcard kernels/*.cu)
+TEST_SRC   = $(if $(wildcard tests/*.c),$(shell grep -lw '^int main' $(wildcard tests/*.c)))
+TEST_LIB   = $(filter-out $(TEST_SRC),$(wildcard tests/*.c))
+TEST_CU    = $(wildcard tests/*.cu)
+
+# --- tools and flags -----------------------------------------------------------------------------
+# No fused multiply-add and no reordering: a result is the same on every processor. What errno and
+# the floating-point exception flags would say is not needed, and costs vectorisation.
+
+OPT       ?= -O3 -g
+CFLAGS    ?= $(OPT) $(ARCH)
+FP         = -ffp-contract=off -fno-math-errno -fno-trapping-math
+CPPFLAGS  += -D_GNU_SOURCE -Ilib
+WARN       = -Wall -Wextra
+NVCCFLAGS ?= -O3
+
+ifdef asan
+override BUILD := $(BUILD)-asan
+OPT       = -O1 -g -fno-omit-frame-pointer
+SANITIZE  = -fsanitize=address,undefined -fno-sanitize-recover=undefined
+CUDA     ?= 0
+endif
+CC_ALL    = $(CC) -std=c11 $(CFLAGS) $(FP) $(WARN) $(CPPFLAGS) $(SANITIZE)
+
+ifneq ($(CUDA),0)
+NVCC      ?= $(or $(shell command -v nvcc 2>/dev/null),$(wildcard /usr/local/cuda/bin/nvcc))
+endif
+ifneq (,$(NVCC))
+CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
+NVCC_ALL   = $(NVCC) -gencode=arch=compute_90a,code=sm_90a -std=c++17 --expt-relaxed-constexpr \
+             $(NVCCFLAGS) -D_GNU_SOURCE -Ilib -Ikernels
+CUDA_LIBS  = -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 \
+             -lcudart_static -lcublasLt -lnccl -lstdc++ -ldl -lrt
+endif
+# Only these learn of the GPU, and only where there are kernels to link.
+CUDA_USERS = cmd/gpt-train tests/golden $(patsubst %.c,%,$(wildcard tests/gpu_*.c))
+HAVE_CUDA  = $(and $(NVCC),$(KERNEL_SRC))
+
+LIBS = -lzstd -lz -lxxhash -lutf8proc -llapacke -lopenblas
+ifdef STATIC
+# Each library from its archive where there is one. BLAS brings Fortran's runtime with it.
+archive = $(if $(filter /%,$(shell $(CC) -print-file-name=lib$(1:-l%=%).a)),-Wl,-Bstatic $(1) -Wl,-Bdynamic,$(1))
+LIBS := $(foreach l,$(LIBS) -ltmglib -lopenblas -lgfortran -lquadmath,$(call archive,$(l)))
+endif
+LINK   = $(CC) $(CFLAGS) $(SANITIZE) $(LDFLAGS) -Wl,--as-needed
+LDLIBS = $(LIBS) -lm -lpthread
+
+say = $(if $(V),,@printf '  %-7s %s\n' $(1) $(2);)
+
+# --- what is built -------------------------------------------------------------------------------
+
+obj       = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+programs  = $(patsubst tests/%.c,$(BUILD)/tests/%,$(1))
+
+CMDS     := $(patsubst cmd/%.c,$(BUILD)/bin/%,$(CMD_SRC))
+FD_TESTS := $(call programs,$(filter %_fd_test.c,$(TEST_SRC)))
+GPU_SRC   = $(filter tests/gpu_%.c,$(TEST_SRC))
+C_PROGS  := $(filter-out $(FD_TESTS),$(call programs,$(filter-out $(GPU_SRC),$(TEST_SRC))))
+GPU_PROGS = $(if $(HAVE_CUDA),$(call programs,$(GPU_SRC)) $(patsubst tests/%.cu,$(BUILD)/tests/%,$(TEST_CU)))
+CUDA_LIB  = $(if $(HAVE_CUDA),$(BUILD)/libgptcuda.a)
+
+all: $(CMDS) tests
+	@$(if $(NVCC),,echo "no nvcc: building for the CPU only")
+lib: $(BUILD)/libgpt.a
+tests: $(C_PROGS) $(FD_TESTS) $(GPU_PROGS)
+kernels: $(BUILD)/libgptcuda.a
+
+# Files that hold the flags and change only with them, so that new flags rebuild what they touch.
+$(BUILD)/flags: FORCE
+	@mkdir -p $(@D); echo '$(CC_ALL)' '$(HAVE_CUDA)' | cmp -s - $@ || echo '$(CC_ALL)' '$(HAVE_CUDA)' > $@
+$(BUILD)/nvcc-flags: FORCE
+	@mkdir -p $(@D); echo '$(NVCC_ALL)' | cmp -s - $@ || echo '$(NVCC_ALL)' > $@
+$(BUILD)/link-flags: FORCE
+	@mkdir -p $(@D); echo '$(LINK) $(LDLIBS)' | cmp -s - $@ || echo '$(LINK) $(LDLIBS)' > $@
+# Says which packages are missing before the compiler does.
+$(BUILD)/deps-present: share/deps.txt
+	@mkdir -p $(@D); share/install-deps --check
+	@touch $@
+
+define compile
+	@mkdir -p $(@D)
+	$(call say,CC,$<)$(CC_ALL) $(1) -MMD -MP -c -o $@ $<
+endef
+$(BUILD)/obj/%.o: %.c $(BUILD)/flags | $(BUILD)/deps-present
+	$(call compile,$(if $(HAVE_CUDA),$(if $(filter $(CUDA_USERS),$*),-DHAVE_CUDA -I$(CUDA_HOME)/include)))
+$(BUILD)/obj/%_fd_test.o: %_fd_test.c $(BUILD)/flags | $(BUILD)/deps-present
+	$(call compile,-DGPT_OPS_DOUBLE)
+$(BUILD)/obj64/%.o: %.c $(BUILD)/flags | $(BUILD)/deps-present
+	$(call compile,-DGPT_OPS_DOUBLE)
+$(BUILD)/obj/%.cu.o: %.cu $(BUILD)/nvcc-flags
+	@mkdir -p $(@D)
+	$(call say,NVCC,$<)$(NVCC_ALL) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+
+define archive_rule
+	$(call say,AR,$@)rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
+endef
+$(BUILD)/libgpt.a: $(call obj,$(LIB_SRC))
+	$(archive_rule)
+$(BUILD)/libtest.a: $(call obj,$(TEST_LIB))
+	$(archive_rule)
+# The ops again in double, for tests that hold them against finite differences.
+$(BUILD)/libops64.a: $(patsubst %.c,$(BUILD)/obj64/%.o,$(filter lib/ops/%,$(LIB_SRC)))
+	$(archive_rule)
+$(BUILD)/libgptcuda.a: $(patsubst %.cu,$(BUILD)/obj/%.cu.o,$(KERNEL_SRC))
+	$(archive_rule)
+
+# The CUDA library stands before libgpt.a, which it calls for messages.
+define link
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(LINK) -o $@ $(filter %.o,$^) $(1) $(filter %.a,$^) $(LDLIBS) $(2)
+endef
+cuda_of = $(if $(filter $(CUDA_USERS),$(1)),$(CUDA_LIB))
+.SECONDEXPANSION:
+$(CMDS): $(BUILD)/bin/%: $(BUILD)/obj/cmd/%.o $$(call cuda_of,cmd/$$*) $(BUILD)/libgpt.a $(BUILD)/link-flags
+	$(call link,,$(if $(call cuda_of,cmd/$*),$(CUDA_LIBS)))
+$(C_PROGS) $(call programs,$(GPU_SRC)): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o \
+        $$(call cuda_of,tests/$$*) $(BUILD)/libtest.a $(BUILD)/libgpt.a $(BUILD)/link-flags
+	$(call link,,$(if $(call cuda_of,tests/$*),$(CUDA_LIBS)))
+$(FD_TESTS): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libops64.a $(BUILD)/libtest.a \
+        $(BUILD)/libgpt.a $(BUILD)/link-flags
+	$(call link,-Wl$(comma)--whole-archive $(BUILD)/libops64.a -Wl$(comma)--no-whole-archive)
+$(patsubst tests/%.cu,$(BUILD)/tests/%,$(TEST_CU)): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.cu.o \
+        $(CUDA_LIB) $(BUILD)/libtest.a $(BUILD)/libgpt.a $(BUILD)/link-flags
+	$(call link,,$(CUDA_LIBS))
+comma := ,
+
+-include $(shell find $(BUILD)/obj $(BUILD)/obj64 -name '*.d' 2>/dev/null)
+
+# --- what is run ---------------------------------------------------------------------------------
+
+export GPT_SHARE = $(CURDIR)/share
+RUN_TESTS = GPT_BIN=$(abspath $(BUILD)/bin) GPT_TESTS=$(abspath $(BUILD)/tests) share/run-tests
+
+deps:
+	@share/install-deps
+check:
+	@share/install-deps
+	@$(MAKE) all
+	@$(RUN_TESTS) $(filter %_test,$(C_PROGS) $(FD_TESTS)) $(filter-out tests/gpu%,$(wildcard tests/*.bats))
+check-gpu: all
+	@$(if $(HAVE_CUDA),,echo "check-gpu: no nvcc, so no GPU tests were built" >&2; exit 5)
+	@JOBS=1 $(RUN_TESTS) $(filter %_test,$(GPU_PROGS)) $(wildcard tests/gpu*.bats)
+bench: all
+	@set -e; for b in $(filter $(BUILD)/tests/bench_% $(BUILD)/tests/gpu_bench_%,$(C_PROGS) $(GPU_PROGS)); do \
+	    echo "== $${b##*/}"; $$b; done
+quickstart:
+	@share/quickstart $(MAKE) $(BUILD)
+vocab:
+	@share/get-vocab $(VOCAB)
+
+bindir  = $(DESTDIR)$(PREFIX)/bin
+datadir = $(DESTDIR)$(PREFIX)/share
+install: $(CMDS)
+	install -d $(bindir) $(datadir)/gpt-tools $(datadir)/bash-completion/completions
+	install -m 755 $(CMDS) $(bindir)
+	set -e; for m in $(wildcard man/*.[157]); do \
+	    install -D -m 644 $$m $(datadir)/man/man$${m##*.}/$${m##*/}; done
+	set -e; for f in $(wildcard share/recipes/* share/coeffs/*); do \
+	    install -D -m 644 $$f $(datadir)/gpt-tools/$${f#share/}; done
+	set -e; for c in $(notdir $(CMDS)); do \
+	    install -m 644 share/completion.bash $(datadir)/bash-completion/completions/$$c; done
+
+clean:
+	rm -rf $(BUILD)
+
+help:
+	@echo 'make              build commands into $(BUILD)/bin, test programs into $(BUILD)/tests'
+	@echo 'make quickstart   text to shards to a trained model, in a few minutes on a CPU'
+	@echo 'make check        every test that needs no GPU'
+	@echo 'make check-gpu    the tests that need one'
+	@echo 'make bench        the benchmarks'
+	@echo 'make vocab        fetch the GPT-2 vocabulary; VOCAB=FILE or URL takes it from there'
+	@echo 'make deps         install missing packages (share/deps.txt)'
+	@echo 'make install      into $$(DESTDIR)$(PREFIX)'
+	@echo 'make clean        remove $(BUILD)'
+	@echo 'variables: BUILD V=1 asan=1 STATIC=1 ARCH CUDA=0 NVCC PREFIX DESTDIR CC CFLAGS (top of Makefile)'
+
+FORCE:
+.PHONY: all lib tests kernels deps check check-gpu bench quickstart vocab install clean help FORCE
