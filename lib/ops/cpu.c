@@ -1,0 +1,223 @@
+/* cpu.c - the plain C device: memory, order, and the table of its ops. */
+#include "ops/cpu.h"
+
+#include <cblas.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "ops/real.h"
+
+enum { ALIGN = 64 };
+enum { NAN_BYTE = 0xff };       /* all ones is a NaN in f64, f32 and bf16 */
+
+static struct cpu *cpu_of(struct ops *o) { return (struct cpu *)o; }
+
+/* -- failure ------------------------------------------------------------------- */
+
+bool cpu_failed(const struct ops *o) { return ((const struct cpu *)o)->failure != GPT_OK; }
+
+void cpu_fail(struct ops *o, int code, const char *fmt, ...)
+{
+    struct cpu *c = cpu_of(o);
+    va_list ap;
+
+    if (c->failure)
+        return;
+    c->failure = code;
+    va_start(ap, fmt);
+    vsnprintf(c->message, sizeof c->message, fmt, ap);
+    va_end(ap);
+}
+
+static int cpu_status(struct ops *o)
+{
+    struct cpu *c = cpu_of(o);
+    return c->failure ? err_set(c->failure, "%s", c->message) : GPT_OK;
+}
+
+/* -- memory -------------------------------------------------------------------- */
+
+static void *aligned(size_t bytes)
+{
+    size_t rounded = (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    return rounded < bytes ? NULL : aligned_alloc(ALIGN, rounded ? rounded : ALIGN);
+}
+
+static bool remember(struct cpu *c, void *block)
+{
+    if (c->n_blocks == c->cap_blocks) {
+        int cap = c->cap_blocks ? 2 * c->cap_blocks : 64;
+        void **more = realloc(c->blocks, (size_t)cap * sizeof *more);
+        if (!more)
+            return false;
+        c->blocks = more;
+        c->cap_blocks = cap;
+    }
+    c->blocks[c->n_blocks++] = block;
+    return true;
+}
+
+static void *cpu_alloc(struct ops *o, size_t bytes, const char *what)
+{
+    struct cpu *c = cpu_of(o);
+    void *p;
+
+    if (cpu_failed(o))
+        return NULL;
+    p = aligned(bytes);
+    if (!p || !remember(c, p)) {
+        free(p);
+        cpu_fail(o, GPT_SYSTEM, "cannot allocate %zu bytes for %s after %zu bytes", bytes, what,
+                 c->bytes);
+        return NULL;
+    }
+    memset(p, NAN_BYTE, bytes);
+    c->bytes += bytes;
+    return p;
+}
+
+void *cpu_scratch_bytes(struct ops *o, int slot, size_t bytes)
+{
+    struct cpu *c = cpu_of(o);
+    struct cpu_scratch *s = &c->scratch[slot];
+
+    assert(slot >= 0 && slot < CPU_SLOTS);
+    if (cpu_failed(o))
+        return NULL;
+    if (s->bytes < bytes || !s->data) {
+        free(s->data);
+        c->bytes -= s->bytes;
+        s->data = aligned(bytes);
+        s->bytes = s->data ? bytes : 0;
+        c->bytes += s->bytes;
+        if (!s->data)
+            cpu_fail(o, GPT_SYSTEM, "cannot allocate %zu bytes of scratch memory after %zu bytes",
+                     bytes, c->bytes);
+    }
+    return s->data;
+}
+
+real *cpu_scratch(struct ops *o, int slot, int64_t count)
+{
+    return cpu_scratch_bytes(o, slot, (size_t)count * sizeof(real));
+}
+
+static size_t cpu_allocated(const struct ops *o) { return ((const struct cpu *)o)->bytes; }
+
+static void cpu_free(struct ops *o)
+{
+    struct cpu *c = cpu_of(o);
+
+    if (!c)
+        return;
+    for (int i = 0; i < c->n_blocks; i++)
+        free(c->blocks[i]);
+    for (int i = 0; i < CPU_SLOTS; i++)
+        free(c->scratch[i].data);
+    free(c->blocks);
+    free(c);
+}
+
+/* -- moving -------------------------------------------------------------------- */
+
+static void cpu_upload(struct ops *o, void *dst, const void *host, size_t bytes)
+{
+    if (!cpu_failed(o) && bytes)
+        memcpy(dst, host, bytes);
+}
+
+static void cpu_download(struct ops *o, void *host, const void *src, size_t bytes)
+{
+    if (!cpu_failed(o) && bytes)
+        memcpy(host, src, bytes);
+}
+
+static void cpu_zero(struct ops *o, struct tensor t)
+{
+    if (!cpu_failed(o) && tensor_count(t))
+        memset(t.data, 0, tensor_bytes(t));
+}
+
+static void cpu_copy(struct ops *o, struct tensor dst, struct tensor src)
+{
+    enum { CHUNK = 1024 };
+    real chunk[CHUNK];
+    int64_t n = tensor_count(src);
+
+    assert(tensor_count(dst) == n);
+    if (cpu_failed(o) || !n)
+        return;
+    if (dst.dtype == src.dtype) {
+        memmove(dst.data, src.data, tensor_bytes(src));
+        return;
+    }
+    for (int64_t i = 0; i < n; i += CHUNK) {
+        int64_t m = n - i < CHUNK ? n - i : CHUNK;
+        real_read(chunk, src, i, m);
+        real_write(dst, i, chunk, m, false);
+    }
+}
+
+/* -- the table ------------------------------------------------------------------- */
+
+static const struct ops table = {
+    .device = "cpu",
+    .act = DT_REAL,
+    .free = cpu_free,
+    .status = cpu_status,
+    .sync = cpu_status,
+    .alloc = cpu_alloc,
+    .allocated = cpu_allocated,
+    .upload = cpu_upload,
+    .download = cpu_download,
+    .zero = cpu_zero,
+    .copy = cpu_copy,
+    .rope_table = cpu_rope_table,
+    .embed = cpu_embed,
+    .embed_bwd = cpu_embed_bwd,
+    .table_grad = cpu_table_grad,
+    .mix_norm = cpu_mix_norm,
+    .mix_norm_bwd = cpu_mix_norm_bwd,
+    .skip_gate = cpu_skip_gate,
+    .skip_gate_bwd = cpu_skip_gate_bwd,
+    .linear = cpu_linear,
+    .linear_bwd_x = cpu_linear_bwd_x,
+    .linear_bwd_w = cpu_linear_bwd_w,
+    .linear_t = cpu_linear_t,
+    .linear_t_bwd_w = cpu_linear_t_bwd_w,
+    .linear_relu2 = cpu_linear_relu2,
+    .linear_relu2_bwd = cpu_linear_relu2_bwd,
+    .qkv = cpu_qkv,
+    .qkv_bwd = cpu_qkv_bwd,
+    .attention = cpu_attention,
+    .attention_bwd = cpu_attention_bwd,
+    .out_gate = cpu_out_gate,
+    .out_gate_bwd = cpu_out_gate_bwd,
+    .head_loss = cpu_head_loss,
+    .head_eval = cpu_head_eval,
+    .transpose = cpu_transpose,
+    .muon_input = cpu_muon_input,
+    .polar = cpu_polar,
+    .normuon = cpu_normuon,
+    .adam = cpu_adam,
+    .finite = cpu_finite,
+};
+
+/* Ranks are threads and call BLAS at the same time: each gets one core, and sums whose order
+ * does not depend on how many cores are free. */
+static void one_blas_thread(void) { openblas_set_num_threads(1); }
+
+int ops_cpu_new(struct ops **o)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    struct cpu *c = calloc(1, sizeof *c);
+
+    *o = NULL;
+    if (!c)
+        return err_set(GPT_SYSTEM, "cannot allocate %zu bytes for the CPU device", sizeof *c);
+    pthread_once(&once, one_blas_thread);
+    c->o = table;
+    *o = &c->o;
+    return GPT_OK;
+}
