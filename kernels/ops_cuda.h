@@ -1,0 +1,52 @@
+/* ops_cuda.h - struct ops on an NVIDIA GPU of compute capability 9.0 (Hopper), for C callers.
+ *
+ *     struct ops *o;
+ *     if ((rc = ops_cuda_new(&o, rank))) return rc;       // GPT_DEVICE and one message
+ *     ... memory with o->alloc, one step eagerly or at once:
+ *     void *graph = NULL;
+ *     if ((rc = ops_cuda_capture(o))) ...
+ *     step(o);                                            // queued into the graph, does not run
+ *     if ((rc = ops_cuda_capture_end(o, &graph))) ...
+ *     ops_cuda_launch(o, graph);                          // as often as wanted
+ *     ops_cuda_graph_free(graph);
+ *     o->free(o);
+ *
+ * While capturing, alloc, upload, download and sync are errors: what a graph
+ * should see anew in each launch lies in device memory and is uploaded before.
+ *
+ * Threads: as ops.h. The thread that calls ops_cuda_new must make all later calls.
+ */
+#ifndef KERNELS_OPS_CUDA_H
+#define KERNELS_OPS_CUDA_H
+
+#include <stddef.h>
+#include "base/err.h"
+
+struct ops;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Device `device` of those visible. GPT_DEVICE with one message: no driver, driver too old,
+ * no such GPU, older than sm_90, no memory. */
+int ops_cuda_new(struct ops **o, int device) MUST_CHECK;
+
+/* How many GPUs are visible; 0 also without a driver. */
+int ops_cuda_count(void);
+
+/* Driver, runtime, cuBLASLt and (when linked) NCCL versions, one a line; no GPU needed. */
+const char *ops_cuda_version(void);
+
+/* cudaStream_t that the ops queue into, for a communicator's events. */
+void *ops_cuda_stream(struct ops *o);
+
+int ops_cuda_capture(struct ops *o) MUST_CHECK;
+int ops_cuda_capture_end(struct ops *o, void **graph) MUST_CHECK;
+void ops_cuda_launch(struct ops *o, void *graph);
+void ops_cuda_graph_free(void *graph);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

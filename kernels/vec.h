@@ -1,0 +1,89 @@
+/* vec.h - device code shared by the kernels: 16-byte accesses, sums over a warp or a block.
+ *
+ * A row of bf16 is read eight elements (16 bytes) a lane; arithmetic is fp32.
+ *
+ *     float x[8];
+ *     load8(x, row + 8 * lane);
+ *     float ss = warp_sum(dot8(x, x));
+ *     store8(out + 8 * lane, x);
+ *
+ * All sums have one fixed order, so results do not change from run to run.
+ */
+#ifndef KERNELS_VEC_H
+#define KERNELS_VEC_H
+
+#include <cuda_bf16.h>
+#include <stdint.h>
+
+typedef __nv_bfloat16 bf16;
+
+__device__ __forceinline__ float bf16_lo(uint32_t u) { return __uint_as_float(u << 16); }
+__device__ __forceinline__ float bf16_hi(uint32_t u) { return __uint_as_float(u & 0xffff0000u); }
+__device__ __forceinline__ uint32_t bf16_pack(float lo, float hi)
+{
+    uint32_t u;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(u) : "f"(hi), "f"(lo));
+    return u;
+}
+__device__ __forceinline__ void unpack8(float (&x)[8], uint4 u)
+{
+    x[0] = bf16_lo(u.x), x[1] = bf16_hi(u.x), x[2] = bf16_lo(u.y), x[3] = bf16_hi(u.y);
+    x[4] = bf16_lo(u.z), x[5] = bf16_hi(u.z), x[6] = bf16_lo(u.w), x[7] = bf16_hi(u.w);
+}
+__device__ __forceinline__ uint4 pack8(const float (&x)[8])
+{
+    return make_uint4(bf16_pack(x[0], x[1]), bf16_pack(x[2], x[3]), bf16_pack(x[4], x[5]),
+                      bf16_pack(x[6], x[7]));
+}
+__device__ __forceinline__ void load8(float (&x)[8], const bf16 *p)
+{
+    unpack8(x, *(const uint4 *)p);
+}
+__device__ __forceinline__ void store8(bf16 *p, const float (&x)[8]) { *(uint4 *)p = pack8(x); }
+
+/* One number of a small array (gate weights) whose dtype is known at run time only. */
+__device__ __forceinline__ float load_any(const void *p, bool is_f32, int i)
+{
+    return is_f32 ? ((const float *)p)[i] : __bfloat162float(((const bf16 *)p)[i]);
+}
+
+__device__ __forceinline__ float dot8(const float (&a)[8], const float (&b)[8])
+{
+    float s = 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        s = fmaf(a[i], b[i], s);
+    return s;
+}
+
+/* Sum over the warp, or over aligned groups of `width` lanes; every lane gets it. */
+__device__ __forceinline__ float warp_sum(float x, int width = 32)
+{
+    for (int m = width / 2; m > 0; m /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, m);
+    return x;
+}
+__device__ __forceinline__ float warp_max(float x, int width = 32)
+{
+    for (int m = width / 2; m > 0; m /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, m));
+    return x;
+}
+
+/* Sum over a block of whole warps; every thread gets it. `warps` is shared memory of
+ * 32 floats; two calls in a row need two arrays or a barrier between. */
+__device__ __forceinline__ float block_sum(float x, float *warps)
+{
+    x = warp_sum(x);
+    if (threadIdx.x % 32 == 0)
+        warps[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = threadIdx.x % 32 < (blockDim.x + 31) / 32 ? warps[threadIdx.x % 32] : 0;
+    return warp_sum(x);
+}
+
+__device__ __forceinline__ float sigmoid(float u) { return 1.0f / (1.0f + __expf(-u)); }
+
+constexpr float NORM_EPS = 1.1920928955078125e-7f;   /* 2^-23, record-61.md 2.1 */
+
+#endif
