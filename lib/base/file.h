@@ -18,23 +18,25 @@
 #include <stdio.h>
 #include "base/err.h"
 
-struct output { FILE *f; char *path, *tmp; };
+struct output { FILE *f; char *path, *tmp; bool force; };
 
-/* "-" is stdout (committed by a checked flush). An existing target is
- * GPT_SYSTEM unless force. */
+/* "-" is stdout (committed by a checked flush). A file that exists is
+ * GPT_SYSTEM unless force; a symbolic link is followed; what is no regular file
+ * (/dev/full, a pipe) is written to directly. After a failure o needs no release. */
 int output_open(struct output *o, const char *path, bool force) MUST_CHECK;
 int output_commit(struct output *o) MUST_CHECK;
 void output_abort(struct output *o);          /* also after a failed commit; idempotent */
 void output_cleanup_on_signal(void);          /* SIGINT, SIGTERM, SIGHUP: unlink temporaries, die of it */
 
-/* Reads a file of at most max bytes (0: any size); adds a NUL. Caller frees. */
+/* Reads a file ("-": stdin) of at most max bytes (0: any size) and adds a NUL;
+ * caller frees. A longer one is GPT_INPUT. */
 int file_read(const char *path, size_t max, char **data, size_t *n) MUST_CHECK;
 int file_mkdirs(const char *path) MUST_CHECK;       /* like mkdir -p */
 int file_sync_dir(const char *path) MUST_CHECK;     /* makes a rename in it durable */
 char *path_join(const char *dir, const char *name); /* malloc'd; NULL when out of memory */
 
-/* Flushes and closes stdout, for the last line of main(): a full disk or a
- * closed pipe is GPT_SYSTEM, not success. */
+/* Flushes and closes stdout, for the last line of main() (opt_exit calls it): a
+ * full disk or a closed descriptor is GPT_SYSTEM, not success. */
 int stdout_close(void) MUST_CHECK;
 
 #endif

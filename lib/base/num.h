@@ -1,7 +1,9 @@
 /* num.h - numbers from users: the whole string, range-checked, one suffix rule.
  *
- * Suffixes k M G are powers of ten, Ki Mi Gi of two. "1.5k" is 1500. The
- * message names `what`, the text, and the range. Thread-safe.
+ * Suffixes k M G are powers of ten, Ki Mi Gi of two. "1.5k" is 1500; for a
+ * whole number "1.5" is an error. What does not fit is GPT_INPUT, with a message
+ * that names `what`, the text and the range; *out is then unchanged. A range of
+ * INT64_MIN..INT64_MAX or -INFINITY..INFINITY is any. Thread-safe.
  */
 #ifndef BASE_NUM_H
 #define BASE_NUM_H

@@ -1,0 +1,302 @@
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* --- temporaries that a signal must remove --- */
+
+/* A table and not a list: the handler may run between any two instructions. */
+enum { TEMPORARIES_MAX = 256 };
+static _Atomic(const char *) temporaries[TEMPORARIES_MAX];
+
+static void remember(const char *tmp)
+{
+    for (int i = 0; i < TEMPORARIES_MAX; i++) {
+        const char *none = NULL;
+        if (atomic_compare_exchange_strong(&temporaries[i], &none, tmp))
+            return;
+    }
+    /* Full: a signal would leave this one behind. Nothing worse happens. */
+}
+
+static void forget(const char *tmp)
+{
+    for (int i = 0; i < TEMPORARIES_MAX; i++) {
+        const char *it = tmp;
+        if (atomic_compare_exchange_strong(&temporaries[i], &it, NULL))
+            return;
+    }
+}
+
+static void on_signal(int sig)
+{
+    for (int i = 0; i < TEMPORARIES_MAX; i++) {
+        const char *tmp = atomic_load(&temporaries[i]);
+        if (tmp)
+            unlink(tmp);
+    }
+    signal(sig, SIG_DFL);
+    raise(sig);
+}
+
+void output_cleanup_on_signal(void)
+{
+    static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
+        struct sigaction sa;
+        sigaction(signals[i], NULL, &sa);
+        if (sa.sa_handler == SIG_IGN)            /* nohup stays nohup */
+            continue;
+        memset(&sa, 0, sizeof sa);
+        sa.sa_handler = on_signal;
+        sigaction(signals[i], &sa, NULL);
+    }
+}
+
+/* --- outputs --- */
+
+/* Creates path.PID.N.tmp. A signal between creating and remembering would leave
+ * it behind, so they wait. */
+static int open_temporary(struct output *o)
+{
+    static atomic_uint serial;
+    sigset_t all, old;
+    int fd;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &old);
+    do {
+        if (asprintf(&o->tmp, "%s.%ld.%u.tmp", o->path, (long)getpid(), atomic_fetch_add(&serial, 1)) < 0) {
+            o->tmp = NULL;
+            fd = -1;
+            errno = ENOMEM;
+            break;
+        }
+        fd = open(o->tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd < 0) {
+            int saved = errno;
+            free(o->tmp);
+            o->tmp = NULL;
+            errno = saved;
+        } else {
+            remember(o->tmp);
+        }
+    } while (fd < 0 && errno == EEXIST);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return fd;
+}
+
+int output_open(struct output *o, const char *path, bool force)
+{
+    struct stat st;
+    int fd, rc;
+    *o = (struct output){ .force = force };
+    if (!strcmp(path, "-")) {
+        o->f = stdout;
+        return GPT_OK;
+    }
+    o->path = realpath(path, NULL);
+    bool exists = o->path && !stat(o->path, &st);
+    if (!o->path && !(o->path = strdup(path)))
+        return err_set(GPT_SYSTEM, "out of memory");
+    if (exists && S_ISDIR(st.st_mode)) {
+        rc = err_set(GPT_SYSTEM, "cannot write '%s': it is a directory", path);
+        goto fail;
+    }
+    if (exists && S_ISREG(st.st_mode) && !force) {
+        rc = err_set(GPT_SYSTEM, "cannot write '%s': it exists (--force replaces it)", path);
+        goto fail;
+    }
+    if (exists && !S_ISREG(st.st_mode))
+        fd = open(o->path, O_WRONLY | O_CLOEXEC);
+    else
+        fd = open_temporary(o);
+    if (fd < 0 || !(o->f = fdopen(fd, "w"))) {
+        rc = err_sys("cannot open '%s' for writing", path);
+        if (fd >= 0)
+            close(fd);
+        goto fail;
+    }
+    return GPT_OK;
+fail:
+    output_abort(o);
+    return rc;
+}
+
+/* The file's directory entry, unless another made a file of that name meanwhile
+ * and we may not replace it. */
+static int put_in_place(const struct output *o)
+{
+    if (o->force)
+        return rename(o->tmp, o->path);
+    if (!renameat2(AT_FDCWD, o->tmp, AT_FDCWD, o->path, RENAME_NOREPLACE))
+        return 0;
+    if (errno == EINVAL || errno == ENOSYS)      /* a file system without RENAME_NOREPLACE */
+        return rename(o->tmp, o->path);
+    return -1;
+}
+
+int output_commit(struct output *o)
+{
+    const char *name = o->path ? o->path : "standard output";
+    errno = 0;
+    if (ferror(o->f) || fflush(o->f)) {
+        int rc = errno ? err_sys("cannot write '%s'", name)
+                       : err_set(GPT_SYSTEM, "cannot write '%s'", name);
+        output_abort(o);
+        return rc;
+    }
+    if (o->f == stdout) {
+        o->f = NULL;
+        return GPT_OK;
+    }
+    bool synced = !fsync(fileno(o->f)) || errno == EINVAL || errno == ENOTSUP;  /* a pipe has no disk */
+    bool closed = synced && !fclose(o->f);
+    if (synced)
+        o->f = NULL;
+    if (!closed || (o->tmp && put_in_place(o))) {
+        int rc = err_sys("cannot write '%s'", name);
+        output_abort(o);
+        return rc;
+    }
+    int rc = GPT_OK;
+    if (o->tmp) {
+        forget(o->tmp);
+        free(o->tmp);
+        o->tmp = NULL;
+        char *dir = strdup(o->path);
+        rc = dir ? file_sync_dir(dirname(dir)) : err_set(GPT_SYSTEM, "out of memory");
+        free(dir);
+    }
+    output_abort(o);                             /* frees what is left */
+    return rc;
+}
+
+void output_abort(struct output *o)
+{
+    if (o->f && o->f != stdout)
+        fclose(o->f);
+    if (o->tmp) {
+        unlink(o->tmp);
+        forget(o->tmp);
+        free(o->tmp);
+    }
+    free(o->path);
+    *o = (struct output){ 0 };
+}
+
+/* --- whole files, directories --- */
+
+int file_read(const char *path, size_t max, char **data, size_t *n)
+{
+    bool is_stdin = !strcmp(path, "-");
+    FILE *f = is_stdin ? stdin : fopen(path, "re");
+    if (!f)
+        return err_sys("cannot open '%s'", path);
+    char *buf = NULL;
+    size_t used = 0, room = 0;
+    int rc = GPT_OK;
+    for (;;) {
+        if (used + 1 >= room) {
+            size_t more = room ? room * 2 : 4096;
+            char *p = realloc(buf, more);
+            if (!p) {
+                rc = err_set(GPT_SYSTEM, "'%s': out of memory", path);
+                break;
+            }
+            buf = p;
+            room = more;
+        }
+        size_t got = fread(buf + used, 1, room - 1 - used, f);
+        used += got;
+        if (max && used > max) {
+            rc = err_set(GPT_INPUT, "'%s': expected at most %zu bytes, found more", path, max);
+            break;
+        }
+        if (!got) {
+            if (ferror(f))
+                rc = err_sys("cannot read '%s'", path);
+            break;
+        }
+    }
+    if (!is_stdin)
+        fclose(f);
+    if (rc) {
+        free(buf);
+        return rc;
+    }
+    buf[used] = '\0';
+    *data = buf;
+    *n = used;
+    return GPT_OK;
+}
+
+int file_mkdirs(const char *path)
+{
+    char *p = strdup(path);
+    if (!p)
+        return err_set(GPT_SYSTEM, "out of memory");
+    int rc = GPT_OK;
+    for (char *s = p + 1; *p && !rc; s++) {
+        char c = *s;
+        if (c != '/' && c != '\0')
+            continue;
+        *s = '\0';
+        struct stat st;
+        if (mkdir(p, 0777)) {
+            int saved = errno;
+            if (stat(p, &st) || !S_ISDIR(st.st_mode)) {
+                errno = saved;
+                rc = err_sys("cannot make directory '%s'", p);
+            }
+        }
+        *s = c;
+        if (!c)
+            break;
+    }
+    free(p);
+    return rc;
+}
+
+int file_sync_dir(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return err_sys("cannot open directory '%s'", path);
+    int rc = GPT_OK;
+    if (fsync(fd) && errno != EINVAL && errno != ENOTSUP)
+        rc = err_sys("cannot sync directory '%s'", path);
+    close(fd);
+    return rc;
+}
+
+char *path_join(const char *dir, const char *name)
+{
+    char *path;
+    size_t n = strlen(dir);
+    const char *slash = n && dir[n - 1] != '/' ? "/" : "";
+    return asprintf(&path, "%s%s%s", dir, slash, name) < 0 ? NULL : path;
+}
+
+int stdout_close(void)
+{
+    /* A descriptor that was closed from the start matters only to who wrote. */
+    errno = 0;
+    bool failed = ferror(stdout) || fflush(stdout);
+    int saved = errno;
+    if (fclose(stdout) && !failed && errno != EBADF) {
+        failed = true;
+        saved = errno;
+    }
+    errno = saved;
+    if (!failed)
+        return GPT_OK;
+    return saved ? err_sys("cannot write standard output") : err_set(GPT_SYSTEM, "cannot write standard output");
+}

@@ -1,0 +1,66 @@
+#include "base/progress.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+double now_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+char *format_duration(char *buf, double seconds)
+{
+    if (!(seconds >= 0 && seconds < 3600e5))     /* also NaN: not known yet */
+        snprintf(buf, 16, "-:--");
+    else {
+        long s = lround(seconds), h = s / 3600;
+        if (h)
+            snprintf(buf, 16, "%ld:%02ld:%02ld", h, s / 60 % 60, s % 60);
+        else
+            snprintf(buf, 16, "%ld:%02ld", s / 60, s % 60);
+    }
+    return buf;
+}
+
+void progress_init(struct progress *p, enum progress_mode mode)
+{
+    const char *term = getenv("TERM");
+    bool able = isatty(STDERR_FILENO) && term && term[0] && strcmp(term, "dumb");
+    p->on = mode == PROGRESS_ON || (mode == PROGRESS_AUTO && able);
+    p->last = -INFINITY;
+    p->width = 0;
+}
+
+void progress_line(struct progress *p, const char *fmt, ...)
+{
+    if (!p->on)
+        return;
+    double now = now_seconds();
+    if (now - p->last < 1.0 / 6)
+        return;
+    p->last = now;
+    char text[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    /* Blanks, not an escape code, wipe what a longer line left. */
+    p->width = fprintf(stderr, "\r%-*s", p->width, text) - 1;
+    fflush(stderr);
+}
+
+void progress_end(struct progress *p)
+{
+    if (p->on && p->width > 0) {
+        fprintf(stderr, "\r%*s\r", p->width, "");
+        fflush(stderr);
+    }
+    p->width = 0;
+}
