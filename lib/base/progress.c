@@ -17,15 +17,15 @@ double now_seconds(void)
 
 char *format_duration(char *buf, double seconds)
 {
-    if (!(seconds >= 0 && seconds < 3600e5))     /* also NaN: not known yet */
+    if (!(seconds >= 0 && seconds < 1e9)) {      /* also NaN: not known yet */
         snprintf(buf, 16, "-:--");
-    else {
-        long s = lround(seconds), h = s / 3600;
-        if (h)
-            snprintf(buf, 16, "%ld:%02ld:%02ld", h, s / 60 % 60, s % 60);
-        else
-            snprintf(buf, 16, "%ld:%02ld", s / 60, s % 60);
+        return buf;
     }
+    unsigned s = (unsigned)lround(seconds);
+    if (s >= 3600)
+        snprintf(buf, 16, "%u:%02u:%02u", s / 3600, s / 60 % 60, s % 60);
+    else
+        snprintf(buf, 16, "%u:%02u", s / 60, s % 60);
     return buf;
 }
 

@@ -1,8 +1,9 @@
 /* zio.h - reading and writing streams that may be zstd- or gzip-compressed.
  *
- * Readers detect the format by its first bytes, not by the name. Any number of
+ * Readers detect the format by its first bytes; a name in .zst or .gz must keep
+ * what it says, so that a file cut to nothing is noticed. Any number of
  * concatenated frames is one stream; a stream that ends inside a frame or fails
- * its checksum is GPT_INPUT with path and offset. "-" is stdin or stdout.
+ * its checksum is GPT_INPUT with path and offset. "-" is stdin.
  *
  *     struct zreader *r;
  *     if ((rc = zreader_open(&r, path))) return rc;
@@ -23,7 +24,8 @@
 
 struct zreader;
 int zreader_open(struct zreader **r, const char *path) MUST_CHECK;
-/* Up to n bytes into buf; *got = 0 at the end. Short reads only at the end. */
+/* Up to n bytes into buf; *got = 0 at the end. Short reads only at the end.
+ * A stream that failed once fails again. */
 int zreader_read(struct zreader *r, void *buf, size_t n, size_t *got) MUST_CHECK;
 int zreader_skip(struct zreader *r, uint64_t n) MUST_CHECK;      /* decompressed bytes; past the end is GPT_INPUT */
 uint64_t zreader_offset(const struct zreader *r);                /* decompressed bytes so far */
@@ -31,11 +33,13 @@ uint64_t zreader_raw_offset(const struct zreader *r);            /* bytes of the
 void zreader_close(struct zreader *r);
 
 struct zwriter;
-/* f stays the caller's; level 0 plain, 1..19 zstd with content checksums. */
+/* f stays the caller's, and so does its flush; name is for messages. Level 0 is
+ * plain, 1..19 zstd with content checksums. */
 int zwriter_new(struct zwriter **w, FILE *f, const char *name, int level) MUST_CHECK;
 int zwriter_write(struct zwriter *w, const void *buf, size_t n) MUST_CHECK;
 int zwriter_frame(struct zwriter *w) MUST_CHECK;
 int zwriter_finish(struct zwriter *w) MUST_CHECK;                /* ends the stream; then free */
+uint64_t zwriter_offset(const struct zwriter *w);                /* bytes given to f so far */
 void zwriter_free(struct zwriter *w);
 
 #endif
