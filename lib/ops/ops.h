@@ -83,6 +83,7 @@ struct attn_shape {
 struct mix_term {
     struct tensor x;                /* (T,D) */
     const real *coef;               /* NULL: 1 */
+    bool minus;                     /* the coefficient is -*coef; dcoef is that of *coef */
 };
 struct mix_grad {
     struct tensor dx;               /* (T,D) or none; may be the same memory as dout */
