@@ -1,9 +1,11 @@
 /* opt.h - one table for parsing, --help and completion.
  *
- * Long names for all options, a letter for few. GNU conventions: "--name=v",
- * "--name v", "-xv", "-x v", bundled flags, "--" ends options, unambiguous
- * prefixes are accepted. --help and --version are handled here (printed on
- * stdout); --completion-words prints the table for the shell completions.
+ * Long names for all options, a letter for few. GNU conventions (getopt_long):
+ * "--name=v", "--name v", "-xv", "-x v", bundled flags, "--" ends options,
+ * unambiguous prefixes are accepted. --help (-h) and --version (-V) are handled
+ * here and printed on stdout; --completion-words prints, for the shell
+ * completions, a line for each option: the long name, a tab, then its argument:
+ * nothing, a metavariable, or choices "a|b|c".
  *
  *     static const struct opt table[] = {
  *         { 'o', "output", "DIR", OPT_STR, &o.out, "write shards to DIR" },
@@ -16,7 +18,8 @@
  *     if ((rc = opt_parse(&cmd, argc, argv, &first))) return opt_exit(&cmd, rc);
  *
  * opt_parse permutes argv so that operands stand last. OPT_DONE means help or
- * version was printed: exit 0.
+ * version was printed: exit 0. It also sees to it that descriptors 0 to 2 are
+ * open, so that no file opened later is taken for stdout. Main thread only.
  */
 #ifndef BASE_OPT_H
 #define BASE_OPT_H
@@ -41,7 +44,7 @@ struct opt {
     enum opt_kind kind;
     void *value;
     const char *help;
-    double lo, hi;          /* both 0: any */
+    double lo, hi;          /* both 0: any; hi may be INFINITY */
     const char *choices;
 };
 #define OPT_END { 0, NULL, NULL, OPT_FLAG, NULL, NULL, 0, 0, NULL }
@@ -50,8 +53,9 @@ struct opt {
 struct command { const char *name, *usage, *summary; const struct opt *options; };
 
 int opt_parse(const struct command *c, int argc, char **argv, int *first) MUST_CHECK;
-/* Prints "name: message" on stderr for a failure (for usage also the hint to
- * try --help), checks stdout; returns the exit code for main(). */
+/* For the last line of main(), whatever rc: closes stdout, prints "name: message"
+ * on stderr for a failure (for GPT_USAGE also the hint to try --help), returns the
+ * exit code. GPT_NO is an answer and not a failure: nothing is added to it. */
 int opt_exit(const struct command *c, int rc);
 void opt_list_release(struct opt_list *l);
 

@@ -1,0 +1,306 @@
+#include "base/opt.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/num.h"
+#include "base/version.h"
+
+const char *(*opt_version_extra)(void);
+
+/* What every command has besides its table. Help knows only those with a help text. */
+enum { HELP = -1, VERSION = -2, WORDS = -3 };
+static const struct opt common[] = {
+    { 'h', "help", NULL, OPT_FLAG, NULL, "show this help and exit", 0, 0, NULL },
+    { 'V', "version", NULL, OPT_FLAG, NULL, "show versions and exit", 0, 0, NULL },
+    { 0, "completion-words", NULL, OPT_FLAG, NULL, NULL, 0, 0, NULL },
+    OPT_END
+};
+
+static bool is_end(const struct opt *o)
+{
+    return !o->name && o->kind != OPT_GROUP;
+}
+
+static bool has_letter(const struct command *c, char letter)
+{
+    for (const struct opt *o = c->options; !is_end(o); o++)
+        if (o->letter == letter)
+            return true;
+    return false;
+}
+
+/* A common option's letter gives way to the same letter in the table. */
+static char common_letter(const struct command *c, const struct opt *o)
+{
+    return o->letter && !has_letter(c, o->letter) ? o->letter : 0;
+}
+
+/* --- help, version, completion --- */
+
+enum { HELP_COLUMN = 28, HELP_WIDTH = 80 };
+
+/* Prints text from column HELP_COLUMN on, broken between words. */
+static void print_wrapped(int column, const char *text)
+{
+    if (column + 2 > HELP_COLUMN) {
+        putchar('\n');
+        column = 0;
+    }
+    column += printf("%*s", HELP_COLUMN - column, "");
+    for (const char *word = text; *word;) {
+        int n = (int)strcspn(word, " ");
+        if (column > HELP_COLUMN && column + 1 + n > HELP_WIDTH) {
+            printf("\n%*s", HELP_COLUMN, "");
+            column = HELP_COLUMN;
+        } else if (column > HELP_COLUMN) {
+            column += printf(" ");
+        }
+        column += printf("%.*s", n, word);
+        word += n + strspn(word + n, " ");
+    }
+    putchar('\n');
+}
+
+static void print_option(const struct opt *o, char letter)
+{
+    if (o->kind == OPT_GROUP) {
+        printf("\n%s:\n", o->help);
+        return;
+    }
+    if (!o->help)
+        return;
+    const char *arg = o->choices ? o->choices : o->arg;
+    int column = letter ? printf("  -%c, ", letter) : printf("      ");
+    column += printf("--%s%s%s", o->name, o->kind == OPT_FLAG ? "" : "=", o->kind == OPT_FLAG ? "" : arg);
+    print_wrapped(column, o->help);
+}
+
+static void print_help(const struct command *c)
+{
+    printf("Usage: %s %s\n%s\n\n", c->name, c->usage, c->summary);
+    for (const struct opt *o = c->options; !is_end(o); o++)
+        print_option(o, o->letter);
+    for (const struct opt *o = common; !is_end(o); o++)
+        print_option(o, common_letter(c, o));
+}
+
+static void print_version(const struct command *c)
+{
+    printf("%s %s", c->name, version_text());
+    if (opt_version_extra) {
+        const char *extra = opt_version_extra();
+        size_t n = strlen(extra);
+        printf("%s%s", extra, n && extra[n - 1] != '\n' ? "\n" : "");
+    }
+}
+
+static void print_words(const struct command *c)
+{
+    const struct opt *tables[] = { c->options, common };
+    for (int t = 0; t < 2; t++)
+        for (const struct opt *o = tables[t]; !is_end(o); o++)
+            if (o->name && o->help)
+                printf("--%s\t%s\n", o->name, o->kind == OPT_FLAG ? "" : o->choices ? o->choices : o->arg);
+}
+
+/* --- parsing --- */
+
+static int take_choice(const struct opt *o, const char *name, const char *text)
+{
+    size_t n = strlen(text);
+    for (const char *s = o->choices; n && s;) {
+        size_t m = strcspn(s, "|");
+        if (m == n && !memcmp(s, text, n)) {
+            *(const char **)o->value = text;
+            return GPT_OK;
+        }
+        s = s[m] ? s + m + 1 : NULL;
+    }
+    return err_set(GPT_USAGE, "%s: expected one of %s, found '%s'", name, o->choices, text);
+}
+
+static int take_i64(const struct opt *o, const char *name, const char *text)
+{
+    bool any = o->lo == 0 && o->hi == 0;
+    int64_t lo = any || o->lo <= -0x1p63 ? INT64_MIN : (int64_t)o->lo;
+    int64_t hi = any || o->hi >= 0x1p63 ? INT64_MAX : (int64_t)o->hi;
+    return num_i64(text, name, lo, hi, o->value) ? err_set(GPT_USAGE, "%s", err_message()) : GPT_OK;
+}
+
+static int take_f64(const struct opt *o, const char *name, const char *text)
+{
+    bool any = o->lo == 0 && o->hi == 0;
+    int rc = num_f64(text, name, any ? -INFINITY : o->lo, any ? INFINITY : o->hi, o->value);
+    return rc ? err_set(GPT_USAGE, "%s", err_message()) : GPT_OK;
+}
+
+static int take_list(const struct opt *o, const char *text)
+{
+    struct opt_list *l = o->value;
+    const char **v = realloc(l->v, (size_t)(l->n + 1) * sizeof *v);
+    if (!v)
+        return err_set(GPT_SYSTEM, "out of memory");
+    l->v = v;
+    l->v[l->n++] = text;
+    return GPT_OK;
+}
+
+static int take(const struct opt *o, const char *text)
+{
+    char name[64];
+    snprintf(name, sizeof name, "--%s", o->name);
+    switch (o->kind) {
+    case OPT_FLAG: *(bool *)o->value = true; return GPT_OK;
+    case OPT_STR: *(const char **)o->value = text; return GPT_OK;
+    case OPT_I64: return take_i64(o, name, text);
+    case OPT_F64: return take_f64(o, name, text);
+    case OPT_CHOICE: return take_choice(o, name, text);
+    case OPT_LIST: return take_list(o, text);
+    case OPT_GROUP: break;
+    }
+    return GPT_OK;
+}
+
+/* getopt_long's tables: value i + OWN names row i of the options, negative the common ones. */
+enum { OWN = 256 };
+struct tables { struct option *longs; char *letters; };
+
+static int make_tables(const struct command *c, struct tables *t)
+{
+    int n = 0, k = 0;
+    for (const struct opt *o = c->options; !is_end(o); o++)
+        n++;
+    t->longs = calloc((size_t)n + 4, sizeof *t->longs);
+    char *s = t->letters = calloc((size_t)n * 2 + 8, 1);
+    if (!t->longs || !s)
+        return err_set(GPT_SYSTEM, "out of memory");
+    *s++ = ':';                                  /* a missing argument is reported as ':' */
+    for (int i = 0; i < n; i++) {
+        const struct opt *o = &c->options[i];
+        if (!o->name)
+            continue;
+        int has_arg = o->kind != OPT_FLAG;
+        t->longs[k++] = (struct option){ o->name, has_arg, NULL, OWN + i };
+        if (o->letter) {
+            *s++ = o->letter;
+            if (has_arg)
+                *s++ = ':';
+        }
+    }
+    for (int i = 0; common[i].name; i++) {
+        t->longs[k++] = (struct option){ common[i].name, 0, NULL, -1 - i };
+        if (common_letter(c, &common[i]))
+            *s++ = common[i].letter;
+    }
+    return GPT_OK;
+}
+
+/* What was wrong, from the little that getopt_long leaves behind. */
+static int usage_error(const struct tables *t, int got, char *const *argv)
+{
+    if (optopt > 0 && optopt < OWN)              /* a letter, perhaps one of a bundle */
+        return got == ':' ? err_set(GPT_USAGE, "option -%c needs an argument", optopt)
+                          : err_set(GPT_USAGE, "unknown option -%c", optopt);
+    const char *word = argv[optind - 1];
+    int n = (int)strcspn(word, "=");
+    if (got == ':')
+        return err_set(GPT_USAGE, "option %.*s needs an argument", n, word);
+    if (optopt)
+        return err_set(GPT_USAGE, "option %.*s takes no argument", n, word);
+    char could[256] = "";
+    size_t used = 0;
+    for (const struct option *l = t->longs; l->name; l++)
+        if (!strncmp(l->name, word + 2, (size_t)n - 2) && used < sizeof could)
+            used += (size_t)snprintf(could + used, sizeof could - used, " --%s", l->name);
+    return used ? err_set(GPT_USAGE, "option %.*s is ambiguous:%s", n, word, could)
+                : err_set(GPT_USAGE, "unknown option %.*s", n, word);
+}
+
+/* A descriptor that is closed at the start would be given to the next file opened.
+ * The stand-in is open the wrong way round, so that using it is an error. */
+static void hold_standard_descriptors(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
+            int held = open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
+            if (held > fd)
+                close(held);
+        }
+}
+
+static int parse(const struct command *c, const struct tables *t, int argc, char **argv)
+{
+    optind = 0;                                  /* glibc: start anew */
+    opterr = 0;
+    for (;;) {
+        int got = getopt_long(argc, argv, t->letters, t->longs, NULL);
+        if (got == -1)
+            return GPT_OK;
+        if (got == '?' || got == ':')
+            return usage_error(t, got, argv);
+        if (got > 0 && got < OWN) {              /* a letter */
+            int i = 0;
+            while (!is_end(&c->options[i]) && c->options[i].letter != got)
+                i++;
+            if (!is_end(&c->options[i]))
+                got = OWN + i;
+            else
+                got = got == 'h' ? HELP : VERSION;
+        }
+        switch (got) {
+        case HELP: print_help(c); return OPT_DONE;
+        case VERSION: print_version(c); return OPT_DONE;
+        case WORDS: print_words(c); return OPT_DONE;
+        }
+        int rc = take(&c->options[got - OWN], optarg);
+        if (rc)
+            return rc;
+    }
+}
+
+int opt_parse(const struct command *c, int argc, char **argv, int *first)
+{
+    struct tables t = { 0 };
+    hold_standard_descriptors();
+    int rc = make_tables(c, &t);
+    if (!rc)
+        rc = parse(c, &t, argc, argv);
+    *first = optind;
+    free(t.longs);
+    free(t.letters);
+    return rc;
+}
+
+int opt_exit(const struct command *c, int rc)
+{
+    if (rc == OPT_DONE)
+        rc = GPT_OK;
+    char said[2048];
+    snprintf(said, sizeof said, "%s", err_message());
+    bool failed = rc > GPT_NO;
+    if (stdout_close() && !failed) {
+        /* Whoever reads the answer did not get it, so that it is none. */
+        rc = GPT_SYSTEM;
+        failed = true;
+        snprintf(said, sizeof said, "%s", err_message());
+    }
+    if (failed)
+        fprintf(stderr, "%s: %s\n", c->name, said);
+    if (rc == GPT_USAGE)
+        fprintf(stderr, "Try '%s --help'.\n", c->name);
+    return rc;
+}
+
+void opt_list_release(struct opt_list *l)
+{
+    free(l->v);
+    *l = (struct opt_list){ 0 };
+}
