@@ -1,11 +1,11 @@
 /* recipe.h - the whole experiment as one text file.
  *
- * A recipe has `key = value` lines under [section] headings and three tables
- * ([layers], [parameters], [scalars]); `#` begins a comment. Overrides are
+ * A recipe has `key = value` lines under [section] headings and four tables
+ * ([layers], [parameters], [scalars], [stages]); `#` begins a comment. Overrides are
  * "section.key=value". An unknown or missing key, a bad number, a label that
  * the parameter table lacks: GPT_INPUT (GPT_USAGE for an override) with file
- * and line. man/gpt-recipe.5 says what each key means; the table of keys in
- * recipe_keys.c is the only place that lists them.
+ * and line. man/gpt-recipe.5 says what each key means; the tables of keys and
+ * columns in recipe_keys.c are the only place that lists them.
  *
  *     struct recipe *r;
  *     if ((rc = recipe_read(&r, path, overrides, n))) return rc;
@@ -103,13 +103,14 @@ struct recipe {
     double polar[MAX_POLAR][3];
     int n_polar;
     enum dtype polar_dtype;     /* bf16; f32 on request */
+    bool aol;                   /* AOL preconditioning in place of the Frobenius norm */
 
     /* [schedule] */
     int steps, extension;
     struct stage stages[MAX_STAGES];
     int n_stages;               /* the last one is the extension */
-    bool stage_rounds_even;     /* record 74; record 61: step >= i steps / n */
-    bool lr_after;              /* record 61: the multiplier changes one step later */
+    bool whole_steps;           /* boundaries are rounded to steps (record 74); else they are exact
+                                   fractions and lr changes strictly after them (record 61) */
     int final_window;           /* long window of the last validation, blocks */
     double cooldown, lr_floor;
     double momentum_low, momentum_high;
@@ -118,7 +119,7 @@ struct recipe {
 
     /* [data] */
     int chunks;                 /* micro-batches a step over all ranks (8) */
-    int bos;
+    int bos;                    /* -1: as the shards' MANIFEST says */
     bool cycle;                 /* start over when the shards are used up */
     int64_t val_tokens, val_chunk;
     int val_every;

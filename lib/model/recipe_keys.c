@@ -1,0 +1,326 @@
+/* recipe_keys.c - the table of keys: name, kind, range, default, field. */
+#include "model/recipe_text.h"
+
+#include <float.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/num.h"
+#include "polar/table.h"
+
+enum kind { K_NAME, K_INT, K_I64, K_REAL, K_REAL3, K_INT2, K_BOOL, K_CHOICE, K_COEFFS, K_TIED,
+            K_ORDER };
+
+struct key {
+    const char *section, *key;
+    enum kind kind;
+    size_t field;
+    double lo, hi;
+    const char *dflt;           /* NULL: the recipe must say it */
+    const char *choices;        /* K_CHOICE: words in the order of the field's values */
+};
+
+#define F(f) offsetof(struct recipe, f)
+static const char DTYPE_CHOICES[] = "weight|f32|bf16";
+static const struct key keys[] = {
+    { "", "name", K_NAME, F(name), 0, 0, NULL, NULL },
+    { "", "seed", K_I64, F(seed), 0, 9e15, "1", NULL },
+    { "model", "vocab", K_INT, F(vocab), 2, 1 << 24, NULL, NULL },
+    { "model", "heads", K_INT, F(heads), 1, 1024, NULL, NULL },
+    { "model", "head_dim", K_INT, F(head_dim), 4, 1024, NULL, NULL },
+    { "model", "mlp_width", K_INT, F(mlp_width), 1, 1 << 20, NULL, NULL },
+    { "model", "block", K_INT, F(block), 1, 1 << 16, NULL, NULL },
+    { "model", "attn_scale", K_REAL, F(attn_scale), 1e-6, 1e3, NULL, NULL },
+    { "model", "rope_base", K_REAL, F(rope_base), 1, 1e9, NULL, NULL },
+    { "model", "softcap", K_REAL3, F(cap_a), -1e6, 1e6, NULL, NULL },
+    { "model", "skip", K_INT2, F(skip_from), -1, MAX_LAYERS, NULL, NULL },
+    { "model", "backout", K_INT, F(backout), -1, MAX_LAYERS, NULL, NULL },
+    { "order", "tied", K_TIED, F(tied_head), 0, 0, NULL, NULL },
+    { "order", "scatter", K_ORDER, F(scatter), 0, 0, NULL, NULL },
+    { "order", "work", K_ORDER, F(work), 0, 0, NULL, NULL },
+    { "optimizer", "adam_lr", K_REAL, F(adam_lr), 0, 1e3, NULL, NULL },
+    { "optimizer", "adam_eps", K_REAL, F(adam_eps), 0, 1, NULL, NULL },
+    { "optimizer", "adam_wd", K_REAL, F(adam_wd), 0, 1e3, NULL, NULL },
+    { "optimizer", "adam_every", K_INT, F(adam_every), 1, 1024, NULL, NULL },
+    { "optimizer", "muon_lr", K_REAL, F(muon_lr), 0, 1e3, NULL, NULL },
+    { "optimizer", "muon_wd", K_REAL, F(muon_wd), 0, 1e3, NULL, NULL },
+    { "optimizer", "coeffs", K_COEFFS, F(polar), 0, 0, NULL, NULL },
+    { "optimizer", "polar", K_CHOICE, F(polar_dtype), 0, 0, "bf16", DTYPE_CHOICES },
+    { "optimizer", "aol", K_BOOL, F(aol), 0, 0, "no", NULL },
+    { "schedule", "steps", K_INT, F(steps), 1, 1e9, NULL, NULL },
+    { "schedule", "extension", K_INT, F(extension), 0, 1e9, NULL, NULL },
+    { "schedule", "whole_steps", K_BOOL, F(whole_steps), 0, 0, "no", NULL },
+    { "schedule", "final_window", K_INT, F(final_window), 1, 1 << 16, NULL, NULL },
+    { "schedule", "cooldown", K_REAL, F(cooldown), 0, 1, NULL, NULL },
+    { "schedule", "lr_floor", K_REAL, F(lr_floor), 0, 1e3, NULL, NULL },
+    { "schedule", "momentum_low", K_REAL, F(momentum_low), 0, 1, NULL, NULL },
+    { "schedule", "momentum_high", K_REAL, F(momentum_high), 0, 1, NULL, NULL },
+    { "schedule", "momentum_warmup", K_INT, F(momentum_warmup), 0, 1e9, NULL, NULL },
+    { "schedule", "momentum_cooldown", K_INT, F(momentum_cooldown), 0, 1e9, NULL, NULL },
+    { "schedule", "untie", K_REAL, F(untie), 0, 2, NULL, NULL },
+    { "data", "chunks", K_INT, F(chunks), 1, 1 << 16, NULL, NULL },
+    { "data", "bos", K_INT, F(bos), -1, 1 << 24, "-1", NULL },
+    { "data", "cycle", K_BOOL, F(cycle), 0, 0, "no", NULL },
+    { "data", "val_tokens", K_I64, F(val_tokens), 0, 1e15, NULL, NULL },
+    { "data", "val_chunk", K_I64, F(val_chunk), 1, 1 << 30, NULL, NULL },
+    { "data", "val_every", K_INT, F(val_every), 0, 1e9, NULL, NULL },
+    { "data", "checkpoint_every", K_I64, F(checkpoint_every), 0, 1e9, "0", NULL },
+    { "precision", "gradients", K_CHOICE, F(gradients), 0, 0, "weight", DTYPE_CHOICES },
+    { "precision", "head_fp8", K_BOOL, F(head_fp8), 0, 0, NULL, NULL },
+    { "precision", "head_scales", K_REAL3, F(x_scale), 1e-12, 1e12, NULL, NULL },
+    { "precision", "deterministic", K_BOOL, F(deterministic), 0, 0, "no", NULL },
+};
+enum { N_KEYS = sizeof keys / sizeof keys[0] };
+
+/* A number, or a fraction such as 100/448. */
+static int real_value(const char *text, const char *what, double lo, double hi, double *out)
+{
+    char head[64];
+    const char *slash = strchr(text, '/');
+    if (!slash || slash - text >= (long)sizeof head)
+        return num_f64(text, what, lo, hi, out);
+    double a, b;
+    snprintf(head, sizeof head, "%.*s", (int)(slash - text), text);
+    if (num_f64(head, what, -DBL_MAX, DBL_MAX, &a) || num_f64(slash + 1, what, -DBL_MAX, DBL_MAX, &b))
+        return err_code();
+    snprintf(head, sizeof head, "%.17g", a / b);
+    return num_f64(head, what, lo, hi, out);
+}
+
+static int reals(struct recipe *r, const struct recipe_entry *e, const struct key *k, double *out,
+                 int want)
+{
+    char *copy = strdup(e->value), *save = NULL;
+    int n = 0, rc = copy ? 0 : err_sys("recipe");
+    for (char *w = copy ? strtok_r(copy, " ", &save) : NULL; w && !rc; w = strtok_r(NULL, " ", &save))
+        if (n == want || real_value(w, k->key, k->lo, k->hi, &out[n++]))
+            rc = text_error(r->text, e, "expected %d number%s in [%g, %g], found '%s'", want,
+                            want > 1 ? "s" : "", k->lo, k->hi, e->value);
+    free(copy);
+    if (!rc && n != want)
+        rc = text_error(r->text, e, "expected %d numbers, found %d", want, n);
+    return rc;
+}
+
+static int whole(struct recipe *r, const struct recipe_entry *e, const struct key *k, int64_t *out)
+{
+    if (num_i64(e->value, k->key, (int64_t)k->lo, (int64_t)k->hi, out))
+        return text_error(r->text, e, "expected a whole number in [%.0f, %.0f], found '%s'", k->lo,
+                          k->hi, e->value);
+    return 0;
+}
+
+static int choice(struct recipe *r, const struct recipe_entry *e, const struct key *k)
+{
+    static const enum dtype values[] = { DT_NONE, DT_F32, DT_BF16 };
+    const char *c = k->choices;
+    for (int i = 0; c; i++, c = strchr(c, '|') ? strchr(c, '|') + 1 : NULL) {
+        size_t n = strcspn(c, "|");
+        if (strlen(e->value) == n && !strncmp(c, e->value, n)) {
+            *(enum dtype *)((char *)r + k->field) = values[i];
+            return 0;
+        }
+    }
+    return text_error(r->text, e, "expected %s, found '%s'", k->choices, e->value);
+}
+
+/* A file of rows (a coefficient table) becomes the rows themselves. */
+static int inline_coeffs(struct recipe_entry *e)
+{
+    double row[MAX_POLAR][3];
+    char text[MAX_POLAR * 80];
+    int n, used = 0, rc = coeffs_load(e->value, row, MAX_POLAR, &n);
+    if (rc)
+        return err_prefix("optimizer.coeffs");
+    for (int i = 0; i < n; i++)
+        used += snprintf(text + used, sizeof text - (size_t)used, "%s%.17g %.17g %.17g",
+                         i ? " / " : "", row[i][0], row[i][1], row[i][2]);
+    free(e->value);
+    e->value = strdup(text);
+    return e->value ? 0 : err_sys("optimizer.coeffs");
+}
+
+/* Rows "a b c / a b c ...", or the name of a file of such rows. */
+static int coeffs(struct recipe *r, struct recipe_entry *e)
+{
+    int n = 0, rc = 0;
+    if (!strchr("+-.0123456789", e->value[0]) && (rc = inline_coeffs(e)))
+        return rc;
+    char *copy = strdup(e->value), *save = NULL;
+    if (!copy)
+        return err_sys("recipe");
+    for (char *w = strtok_r(copy, " /", &save); w && !rc; w = strtok_r(NULL, " /", &save)) {
+        if (n == 3 * MAX_POLAR)
+            rc = text_error(r->text, e, "more than %d rows", MAX_POLAR);
+        else if (num_f64(w, "coeffs", -1e6, 1e6, &r->polar[n / 3][n % 3]))
+            rc = text_error(r->text, e, "row %d: not a number: '%s'", n / 3 + 1, w);
+        n++;
+    }
+    free(copy);
+    if (!rc && (n == 0 || n % 3))
+        rc = text_error(r->text, e, "expected rows of three numbers, found %d numbers", n);
+    r->n_polar = n / 3;
+    return rc;
+}
+
+static int tied(struct recipe *r, const struct recipe_entry *e)
+{
+    char a[LABEL_SIZE], b[LABEL_SIZE], rest;
+    r->tied_head = r->tied_embed = -1;
+    if (!strcmp(e->value, "-"))
+        return 0;
+    if (sscanf(e->value, "%31s %31s %c", a, b, &rest) != 2)
+        return text_error(r->text, e, "expected 'HEAD EMBEDDING' or '-', found '%s'", e->value);
+    r->tied_head = recipe_param(r, a);
+    r->tied_embed = recipe_param(r, b);
+    if (r->tied_head < 0 || r->tied_embed < 0)
+        return text_error(r->text, e, "'%s' is no parameter", r->tied_head < 0 ? a : b);
+    const struct param_spec *h = &r->params[r->tied_head], *t = &r->params[r->tied_embed];
+    if (h->rows != t->cols || h->cols != t->rows || h->dtype != t->dtype)
+        return text_error(r->text, e, "shapes %lldx%lld and %lldx%lld are not transposes",
+                          (long long)h->rows, (long long)h->cols, (long long)t->rows,
+                          (long long)t->cols);
+    return 0;
+}
+
+static int bind_key(struct recipe *r, const struct key *k, struct recipe_entry *e)
+{
+    void *field = (char *)r + k->field;
+    int64_t v;
+    double d[3];
+    int rc;
+    switch (k->kind) {
+    case K_NAME:
+        if (strlen(e->value) >= sizeof r->name)
+            return text_error(r->text, e, "longer than %zu characters", sizeof r->name - 1);
+        strcpy(field, e->value);
+        return 0;
+    case K_INT:
+        if ((rc = whole(r, e, k, &v)) == 0)
+            *(int *)field = (int)v;
+        return rc;
+    case K_I64:
+        return whole(r, e, k, field);
+    case K_REAL:
+        return reals(r, e, k, field, 1);
+    case K_REAL3:
+        return reals(r, e, k, field, 3);
+    case K_INT2:
+        if (!strcmp(e->value, "-"))
+            d[0] = d[1] = -1;
+        else if ((rc = reals(r, e, k, d, 2)))
+            return rc;
+        ((int *)field)[0] = (int)d[0];
+        ((int *)field)[1] = (int)d[1];
+        return 0;
+    case K_BOOL:
+        if (strcmp(e->value, "yes") && strcmp(e->value, "no"))
+            return text_error(r->text, e, "expected yes or no, found '%s'", e->value);
+        *(bool *)field = !strcmp(e->value, "yes");
+        return 0;
+    case K_CHOICE:
+        return choice(r, e, k);
+    case K_COEFFS:
+        return coeffs(r, e);
+    case K_TIED:
+        return tied(r, e);
+    case K_ORDER:
+        return bind_order(r, k->key, field);
+    }
+    return 0;
+}
+
+/* A key that the recipe leaves out gets its default, as a line of its own. */
+static int default_key(struct recipe *r, const struct key *k)
+{
+    if (!k->dflt)
+        return text_error(r->text, NULL, "%s%s%s is missing", k->section, *k->section ? "." : "",
+                          k->key);
+    char line[128];
+    snprintf(line, sizeof line, "%s%s%s=%s", k->section, *k->section ? "." : "", k->key, k->dflt);
+    return text_override(r->text, line);
+}
+
+static int bind_section(struct recipe *r, const char *section)
+{
+    for (int i = 0; i < N_KEYS; i++) {
+        const struct key *k = &keys[i];
+        if (strcmp(k->section, section))
+            continue;
+        int rc = text_find(r->text, section, k->key) ? 0 : default_key(r, k);
+        struct recipe_entry *e = text_find(r->text, section, k->key);
+        if (!rc && !(rc = bind_key(r, k, e)))
+            e->used = true;
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static int check_model(struct recipe *r)
+{
+    const struct recipe_text *t = r->text;
+    if (r->head_dim % 4)
+        return text_error(t, text_find(r->text, "model", "head_dim"),
+                          "expected a multiple of 4, found %d", r->head_dim);
+    if (r->skip_from >= r->n_layers || r->skip_to >= r->n_layers || r->backout >= r->n_layers)
+        return text_error(t, NULL, "model.skip and model.backout name layers below %d", r->n_layers);
+    for (int i = 0; i < r->n_layers; i++)
+        if (r->layers[i].attention == ATTN_PAIRED && r->heads % 2)
+            return text_error(t, NULL, "layers.%d: paired heads need an even number, found %d", i,
+                              r->heads);
+    for (int i = 0; i < r->n_stages; i++)
+        if (r->stages[i].tokens % r->chunks)
+            return text_error(t, NULL, "stages.%d: %lld tokens do not divide into %d chunks", i,
+                              (long long)r->stages[i].tokens, r->chunks);
+    return 0;
+}
+
+int recipe_bind(struct recipe *r)
+{
+    int rc;
+    if ((rc = bind_section(r, "")) || (rc = bind_section(r, "model")))
+        return rc;
+    r->width = r->heads * r->head_dim;
+    if ((rc = bind_params(r)) || (rc = bind_layers(r)) || (rc = bind_scalars(r)) ||
+        (rc = bind_section(r, "order")) || (rc = bind_section(r, "optimizer")) ||
+        (rc = bind_section(r, "schedule")) || (rc = bind_stages(r)) ||
+        (rc = bind_section(r, "data")) || (rc = bind_section(r, "precision")) ||
+        (rc = check_model(r)))
+        return rc;
+    for (int i = 0; i < r->text->n; i++)
+        if (!r->text->e[i].used)
+            return text_error(r->text, &r->text->e[i], "unknown key");
+    return 0;
+}
+
+/* Sections in a fixed order; keys in the order of the table, rows in the order read. */
+int recipe_print(struct recipe *r)
+{
+    static const char *const sections[] = { "", "model", "layers", "parameters", "scalars", "order",
+                                            "optimizer", "schedule", "stages", "data",
+                                            "precision" };
+    char *buf = NULL;
+    size_t size;
+    FILE *f = open_memstream(&buf, &size);
+    if (!f)
+        return err_sys("recipe");
+    for (size_t s = 0; s < sizeof sections / sizeof *sections; s++) {
+        bool table = true;
+        if (*sections[s])
+            fprintf(f, "\n[%s]\n", sections[s]);
+        for (int i = 0; i < N_KEYS; i++)
+            if (!strcmp(keys[i].section, sections[s])) {
+                table = false;
+                fprintf(f, "%s = %s\n", keys[i].key,
+                        text_find(r->text, sections[s], keys[i].key)->value);
+            }
+        for (int i = 0; table && i < r->text->n; i++)
+            if (!strcmp(r->text->e[i].section, sections[s]))
+                fprintf(f, "%s %s\n", r->text->e[i].key, r->text->e[i].value);
+    }
+    if (fclose(f))
+        return err_sys("recipe");
+    r->text->canonical = buf;
+    return 0;
+}

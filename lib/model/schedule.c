@@ -1,0 +1,142 @@
+/* schedule.c - record 61's schedule (record-61.md 5) and, with whole_steps, record 74's. */
+#include "model/schedule.h"
+
+#include <math.h>
+
+int schedule_total(const struct recipe *r) { return r->steps + r->extension; }
+
+/* First step of stage i (0 .. n-1, the extension), as a real number. */
+static double stage_start(const struct recipe *r, int i)
+{
+    int parts = r->n_stages - 1;
+    double at = (double)r->steps * i / parts;
+    return r->whole_steps ? nearbyint(at) : at;
+}
+
+/* Stage by x = step / steps: floor(parts x), as the record computes it. */
+static int stage_at(const struct recipe *r, int step)
+{
+    int parts = r->n_stages - 1, i = 0;
+    if (step >= r->steps)
+        return parts;
+    if (!r->whole_steps)
+        return (int)(parts * ((double)step / r->steps));
+    while (i + 1 < parts && step >= stage_start(r, i + 1))
+        i++;
+    return i;
+}
+
+/* Multiplier of the stage; with exact boundaries it changes strictly after them. */
+static double lr_base(const struct recipe *r, int step)
+{
+    int parts = r->n_stages - 1, i = 0;
+    if (r->whole_steps) {
+        int s = stage_at(r, step);
+        return r->stages[s < parts ? s : parts - 1].lr;
+    }
+    while (i + 1 < parts && (double)step / r->steps > (double)(i + 1) / parts)
+        i++;
+    return r->stages[i].lr;
+}
+
+static double lr_at(const struct recipe *r, int step)
+{
+    double base = lr_base(r, step);
+    if (step > r->steps || (r->whole_steps && step >= r->steps))
+        return r->lr_floor;
+    if (r->whole_steps) {
+        double begin = trunc(r->steps * (1 - r->cooldown));
+        double t = step < begin ? 0 : fmin(1, (step - begin) / (r->steps - begin));
+        return base * (1 - t) + r->lr_floor * t;
+    }
+    double x = (double)step / r->steps;
+    if (x < 1 - r->cooldown)
+        return base;
+    double c = (1 - x) / r->cooldown;
+    return base * c + r->lr_floor * (1 - c);
+}
+
+static double momentum_at(const struct recipe *r, int step)
+{
+    double low = r->momentum_low, high = r->momentum_high;
+    int begin = schedule_total(r) - r->momentum_cooldown;
+    if (step < r->momentum_warmup)
+        return low + (double)step / r->momentum_warmup * (high - low);
+    if (step > begin)
+        return high - (double)(step - begin) / r->momentum_cooldown * (high - low);
+    return high;
+}
+
+int schedule_untie_step(const struct recipe *r)
+{
+    if (r->tied_head < 0)
+        return -1;
+    return (int)ceil(r->untie * r->steps - 1e-9) | 1;
+}
+
+void schedule_at(const struct recipe *r, int step, struct point *p)
+{
+    int i = stage_at(r, step), last = step >= schedule_total(r);
+    const struct stage *s = &r->stages[i];
+    int blocks = last ? r->final_window : s->window;
+    *p = (struct point){ .step = step, .stage = i, .tokens = s->tokens, .sequence = s->sequence };
+    p->chunk_tokens = (int)(s->tokens / r->chunks);
+    p->blocks_long = blocks;
+    p->blocks_short = s->window / 2;
+    p->window_long = blocks * r->block;
+    p->window_short = p->blocks_short * r->block;
+    p->lr = lr_at(r, step);
+    p->momentum = momentum_at(r, step);
+    double start = stage_start(r, i);
+    double length = (i + 1 < r->n_stages ? stage_start(r, i + 1) : start + 1) - start;
+    double t = (step - start) / length;
+    p->n_mtp = s->n_mtp;
+    for (int k = 0; k < s->n_mtp; k++)
+        p->mtp[k] = s->mtp_first[k] + (s->mtp_last[k] - s->mtp_first[k]) * t;
+    p->adam = step % r->adam_every == r->adam_every - 1;
+    int untie = schedule_untie_step(r);
+    p->tied = untie >= 0 && step <= untie;
+    p->untie = step == untie;
+}
+
+/* The ramp is built from both ends, in fp32, as the record's is: another order of
+ * operations moves last bits and with them 1% of the bf16 cosines. */
+void rope_initial(const struct recipe *r, float *freq)
+{
+    int n = r->head_dim / 4;
+    float step = n > 1 ? 1.0f / (float)(n - 1) : 0;
+    for (int m = 0; m < n; m++) {
+        float x = m < n / 2 ? (float)m * step : 1.0f - (float)(n - 1 - m) * step;
+        freq[m] = powf(1.0f / (float)r->rope_base, x);
+    }
+}
+
+void rope_yarn(float *freq, int n, int block, int w_old, int w_new, double *scale)
+{
+    for (int m = 0; m < n; m++) {
+        float rotations = (float)(block * w_old) * freq[m] / (float)(2 * M_PI);
+        float phi = (rotations - 1.0f) / (32.0f - 1.0f);
+        phi = phi < 0 ? 0 : phi > 1 ? 1 : phi;
+        float zeta = (float)((double)w_old / w_new);
+        freq[m] *= zeta + phi * (1.0f - zeta);
+    }
+    *scale *= 1 + 0.2 * log((double)w_new / w_old);
+}
+
+bool schedule_rope(const struct recipe *r, int step, float *freq, double *scale)
+{
+    bool now = false;
+    rope_initial(r, freq);
+    *scale = r->attn_scale;
+    for (int i = 1; i < r->n_stages; i++) {
+        int first = (int)ceil(stage_start(r, i) - 1e-9);
+        if (first > step)
+            break;
+        if (r->stages[i].window == r->stages[i - 1].window)
+            continue;
+        rope_yarn(freq, r->head_dim / 4, r->block, r->stages[i - 1].window, r->stages[i].window,
+                  scale);
+        now = first == step;
+    }
+    return now;
+}
