@@ -43,6 +43,9 @@ bool cpu_failed(const struct ops *o);
 /* Keeps the first failure. */
 void cpu_fail(struct ops *o, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
+void cpu_zero(struct ops *o, struct tensor t);
+void cpu_copy(struct ops *o, struct tensor dst, struct tensor src);
+
 void cpu_rope_table(struct ops *o, struct rope r, const float *freq);
 void cpu_embed(struct ops *o, struct tensor x0, struct tensor table, struct tensor gate,
                const real *lambda, const struct batch *b);
@@ -106,12 +109,13 @@ void cpu_head_eval(struct ops *o, real *loss, struct tensor x, struct tensor w,
 void cpu_transpose(struct ops *o, struct tensor dst, struct tensor src, bool add);
 void cpu_muon_input(struct ops *o, struct tensor x, struct tensor mom, struct tensor g,
                     int n, const struct muon_step *m);
-void cpu_polar(struct ops *o, struct tensor x, int n, const double (*coef)[3], int iters);
+void cpu_polar(struct ops *o, struct tensor x, int n, const double (*coef)[3], int iters,
+               bool aol);
 void cpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tensor q,
-                 struct tensor x, int n, const float *lr_mul, float beta2,
+                 struct tensor x, int n, const float *lr_mul, double beta2,
                  const struct muon_step *m);
 void cpu_adam(struct ops *o, struct tensor w, struct tensor g, struct tensor m,
-              struct tensor v, float beta1, float beta2, float eps,
+              struct tensor v, double beta1, double beta2, double eps,
               const struct adam_step *a);
 void cpu_finite(struct ops *o, int32_t *bad, struct tensor t);
 

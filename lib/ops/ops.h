@@ -103,7 +103,8 @@ struct head_loss {
 };
 
 struct adam_step { real step_size, decay; };   /* lr sqrt(1-b2^n)/(1-b1^n);  lr^2 wd */
-struct muon_step { real momentum, lr, decay; };/* decay = base lr * weight decay, without multipliers */
+/* blend = 1 - momentum, formed in double; decay = base lr * weight decay, without multipliers. */
+struct muon_step { real blend, lr, decay; };
 
 struct ops {
     const char *device;             /* "cpu", "cuda" */
@@ -220,24 +221,28 @@ struct ops {
     /* -- optimizer --------------------------------------------------------------- */
     /* dst (C,R) = src^T (R,C), or dst += src^T with one rounding. */
     void (*transpose)(struct ops *o, struct tensor dst, struct tensor src, bool add);
-    /* n matrices (R,C) each. mom (n R,C) f32 <- mom + (1-mu)(g - mom); u = (1-mu) g + mu mom;
+    /* n matrices (R,C) each. mom (n R,C) f32 <- mom + blend (g - mom); u = mom - blend (mom - g);
      * x (n R,C) = u / (1.02 |u|_F + 1e-6), bf16 (or what x is). |u|_F not finite: x = 0.
      * g: gradient (any float dtype). */
     void (*muon_input)(struct ops *o, struct tensor x, struct tensor mom, struct tensor g,
                        int n, const struct muon_step *m);
     /* n matrices (R,C) each, in place: rows of coef are a, b, c (host).
      * k = min(R,C) side Gram matrix A; B = b A + c A A; x <- a x + B x (or x B). Every product's
-     * result rounds once to x's dtype, except (r61) R > 1024: B x rounds before a x is added. */
-    void (*polar)(struct ops *o, struct tensor x, int n, const double (*coef)[3], int iters);
+     * result rounds once to x's dtype, except (r61) R > 1024: B x rounds before a x is added.
+     * aol: before the first iteration s_i = max(sum_j |A_ij|, 1e-7)^(-1/2) scales x (its rows, or
+     * columns when R > C) and A_ij <- s_i s_j A_ij, one rounding each (polar-express.md). */
+    void (*polar)(struct ops *o, struct tensor x, int n, const double (*coef)[3], int iters,
+                  bool aol);
     /* The update from x (n R,C): row variance q (n R,1) f32 with beta2, norm-preserving; cautious
      * decay; master = w bits : mantissa bits (record-61.md 4.5). lr of matrix i is
      * m->lr * lr_mul[i] (host array of n). w bf16 with mant u16, or w f32 with no mant. */
     void (*normuon)(struct ops *o, struct tensor w, struct tensor mant, struct tensor q,
-                    struct tensor x, int n, const float *lr_mul, float beta2,
+                    struct tensor x, int n, const float *lr_mul, double beta2,
                     const struct muon_step *m);
-    /* Record-61.md 4.4; w and g of any float dtype, m and v f32 (or bf16), elementwise. */
+    /* Record-61.md 4.4; w and g of any float dtype, m and v f32 (or bf16), elementwise; one
+     * rounding an operation, none contracted; 1 - beta is formed in double. */
     void (*adam)(struct ops *o, struct tensor w, struct tensor g, struct tensor m,
-                 struct tensor v, float beta1, float beta2, float eps,
+                 struct tensor v, double beta1, double beta2, double eps,
                  const struct adam_step *a);
     /* bad[0] |= 1 when t has a NaN or an infinity (device int32). */
     void (*finite)(struct ops *o, int32_t *bad, struct tensor t);
