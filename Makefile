@@ -4,7 +4,7 @@
 #   BUILD=DIR   where everything is built (build)
 #   V=1         show the commands
 #   asan=1      address and undefined-behaviour sanitizers, into $(BUILD)-asan
-#   STATIC=1    zstd, zlib, xxhash, utf8proc and BLAS linked statically, to carry the programs elsewhere
+#   STATIC=1    zstd, zlib, xxhash, utf8proc and BLAS from their archives, to carry programs elsewhere
 #   ARCH=       portable code; ARCH=-march=x86-64-v3 and so on (-march=native)
 #   CUDA=0      leave kernels/ out even where nvcc is found; NVCC=, CUDA_HOME= say where it is
 #   PREFIX=, DESTDIR=   for install (/usr/local, none)
@@ -13,19 +13,21 @@ BUILD  ?= build
 PREFIX ?= /usr/local
 ARCH   ?= -march=native
 all:
+comma := ,
 
 # One job a processor, unless -j was given. `make` from `make` inherits its parent's.
 ifeq (,$(findstring -j,$(MAKEFLAGS))$(MAKELEVEL:0=))
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 endif
-MAKEFLAGS += --no-builtin-rules
+MAKEFLAGS += --no-builtin-rules --no-print-directory
 .SUFFIXES:
 .SECONDARY:
 .DELETE_ON_ERROR:
 
 # --- sources -------------------------------------------------------------------------------------
-# A test is tests/NAME_test.c. Other tests/*.c are programs when they have a main() (golden, bench_*),
-# else code that all of them share. Programs called gpu_*, and all tests/*.cu, need a GPU to run.
+# A test is tests/NAME_test.c. Other tests/*.c are programs when they have a main() (golden,
+# bench_*), else code that all of them share. Programs called gpu_*, and all tests/*.cu, need a GPU
+# to run.
 
 LIB_SRC    = $(wildcard lib/*/*.c)
 CMD_SRC    = $(wildcard cmd/*.c)
@@ -70,7 +72,8 @@ HAVE_CUDA  = $(and $(NVCC),$(KERNEL_SRC))
 LIBS = -lzstd -lz -lxxhash -lutf8proc -llapacke -lopenblas
 ifdef STATIC
 # Each library from its archive where there is one. BLAS brings Fortran's runtime with it.
-archive = $(if $(filter /%,$(shell $(CC) -print-file-name=lib$(1:-l%=%).a)),-Wl,-Bstatic $(1) -Wl,-Bdynamic,$(1))
+have_archive = $(filter /%,$(shell $(CC) -print-file-name=lib$(1:-l%=%).a))
+archive = $(if $(have_archive),-Wl$(comma)-Bstatic $(1) -Wl$(comma)-Bdynamic,$(1))
 LIBS := $(foreach l,$(LIBS) -ltmglib -lopenblas -lgfortran -lquadmath,$(call archive,$(l)))
 endif
 LINK   = $(CC) $(CFLAGS) $(SANITIZE) $(LDFLAGS) -Wl,--as-needed
@@ -87,22 +90,25 @@ CMDS     := $(patsubst cmd/%.c,$(BUILD)/bin/%,$(CMD_SRC))
 FD_TESTS := $(call programs,$(filter %_fd_test.c,$(TEST_SRC)))
 GPU_SRC   = $(filter tests/gpu_%.c,$(TEST_SRC))
 C_PROGS  := $(filter-out $(FD_TESTS),$(call programs,$(filter-out $(GPU_SRC),$(TEST_SRC))))
-GPU_PROGS = $(if $(HAVE_CUDA),$(call programs,$(GPU_SRC)) $(patsubst tests/%.cu,$(BUILD)/tests/%,$(TEST_CU)))
+CU_PROGS  = $(patsubst tests/%.cu,$(BUILD)/tests/%,$(TEST_CU))
+GPU_PROGS = $(if $(HAVE_CUDA),$(call programs,$(GPU_SRC)) $(CU_PROGS))
 CUDA_LIB  = $(if $(HAVE_CUDA),$(BUILD)/libgptcuda.a)
+cuda_of   = $(if $(filter $(CUDA_USERS),$(1)),$(CUDA_LIB))
 
 all: $(CMDS) tests
-	@$(if $(NVCC),,echo "no nvcc: building for the CPU only")
+	@$(if $(NVCC),,echo "$(if $(filter 0,$(CUDA)),CUDA=0,no nvcc): building for the CPU only")
 lib: $(BUILD)/libgpt.a
 tests: $(C_PROGS) $(FD_TESTS) $(GPU_PROGS)
 kernels: $(BUILD)/libgptcuda.a
 
 # Files that hold the flags and change only with them, so that new flags rebuild what they touch.
+keep = @mkdir -p $(@D); echo '$(1)' | cmp -s - $@ || echo '$(1)' > $@
 $(BUILD)/flags: FORCE
-	@mkdir -p $(@D); echo '$(CC_ALL)' '$(HAVE_CUDA)' | cmp -s - $@ || echo '$(CC_ALL)' '$(HAVE_CUDA)' > $@
+	$(call keep,$(CC_ALL) $(if $(HAVE_CUDA),-DHAVE_CUDA))
 $(BUILD)/nvcc-flags: FORCE
-	@mkdir -p $(@D); echo '$(NVCC_ALL)' | cmp -s - $@ || echo '$(NVCC_ALL)' > $@
+	$(call keep,$(NVCC_ALL))
 $(BUILD)/link-flags: FORCE
-	@mkdir -p $(@D); echo '$(LINK) $(LDLIBS)' | cmp -s - $@ || echo '$(LINK) $(LDLIBS)' > $@
+	$(call keep,$(LINK) $(LDLIBS))
 # Says which packages are missing before the compiler does.
 $(BUILD)/deps-present: share/deps.txt
 	@mkdir -p $(@D); share/install-deps --check
@@ -113,7 +119,7 @@ define compile
 	$(call say,CC,$<)$(CC_ALL) $(1) -MMD -MP -c -o $@ $<
 endef
 $(BUILD)/obj/%.o: %.c $(BUILD)/flags | $(BUILD)/deps-present
-	$(call compile,$(if $(HAVE_CUDA),$(if $(filter $(CUDA_USERS),$*),-DHAVE_CUDA -I$(CUDA_HOME)/include)))
+	$(call compile,$(if $(call cuda_of,$*),-DHAVE_CUDA -I$(CUDA_HOME)/include))
 $(BUILD)/obj/%_fd_test.o: %_fd_test.c $(BUILD)/flags | $(BUILD)/deps-present
 	$(call compile,-DGPT_OPS_DOUBLE)
 $(BUILD)/obj64/%.o: %.c $(BUILD)/flags | $(BUILD)/deps-present
@@ -140,9 +146,9 @@ define link
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(LINK) -o $@ $(filter %.o,$^) $(1) $(filter %.a,$^) $(LDLIBS) $(2)
 endef
-cuda_of = $(if $(filter $(CUDA_USERS),$(1)),$(CUDA_LIB))
 .SECONDEXPANSION:
-$(CMDS): $(BUILD)/bin/%: $(BUILD)/obj/cmd/%.o $$(call cuda_of,cmd/$$*) $(BUILD)/libgpt.a $(BUILD)/link-flags
+$(CMDS): $(BUILD)/bin/%: $(BUILD)/obj/cmd/%.o \
+        $$(call cuda_of,cmd/$$*) $(BUILD)/libgpt.a $(BUILD)/link-flags
 	$(call link,,$(if $(call cuda_of,cmd/$*),$(CUDA_LIBS)))
 $(C_PROGS) $(call programs,$(GPU_SRC)): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o \
         $$(call cuda_of,tests/$$*) $(BUILD)/libtest.a $(BUILD)/libgpt.a $(BUILD)/link-flags
@@ -150,10 +156,9 @@ $(C_PROGS) $(call programs,$(GPU_SRC)): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o
 $(FD_TESTS): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libops64.a $(BUILD)/libtest.a \
         $(BUILD)/libgpt.a $(BUILD)/link-flags
 	$(call link,-Wl$(comma)--whole-archive $(BUILD)/libops64.a -Wl$(comma)--no-whole-archive)
-$(patsubst tests/%.cu,$(BUILD)/tests/%,$(TEST_CU)): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.cu.o \
+$(CU_PROGS): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.cu.o \
         $(CUDA_LIB) $(BUILD)/libtest.a $(BUILD)/libgpt.a $(BUILD)/link-flags
 	$(call link,,$(CUDA_LIBS))
-comma := ,
 
 -include $(shell find $(BUILD)/obj $(BUILD)/obj64 -name '*.d' 2>/dev/null)
 
@@ -167,12 +172,13 @@ deps:
 check:
 	@share/install-deps
 	@$(MAKE) all
-	@$(RUN_TESTS) $(filter %_test,$(C_PROGS) $(FD_TESTS)) $(filter-out tests/gpu%,$(wildcard tests/*.bats))
+	@$(RUN_TESTS) $(filter %_test,$(C_PROGS) $(FD_TESTS)) \
+	    $(filter-out tests/gpu%,$(wildcard tests/*.bats))
 check-gpu: all
 	@$(if $(HAVE_CUDA),,echo "check-gpu: no nvcc, so no GPU tests were built" >&2; exit 5)
 	@JOBS=1 $(RUN_TESTS) $(filter %_test,$(GPU_PROGS)) $(wildcard tests/gpu*.bats)
 bench: all
-	@set -e; for b in $(filter $(BUILD)/tests/bench_% $(BUILD)/tests/gpu_bench_%,$(C_PROGS) $(GPU_PROGS)); do \
+	@set -e; for b in $(foreach p,$(C_PROGS) $(GPU_PROGS),$(if $(findstring bench_,$(p)),$(p))); do \
 	    echo "== $${b##*/}"; $$b; done
 quickstart:
 	@share/quickstart $(MAKE) $(BUILD)

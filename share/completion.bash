@@ -1,0 +1,33 @@
+# Bash completion for the gpt tools: one file for all, from each command's own option table.
+# Installed under the name of each command; in a source tree, `. share/completion.bash`.
+
+_gpt_tools()
+{
+    local cur=${COMP_WORDS[COMP_CWORD]} cmd=$1 option='' name arg words=''
+    COMPREPLY=()
+    # Readline breaks words at '=': "--name=va" comes as "--name" "=" "va".
+    if [[ $cur = '=' ]]; then
+        option=${COMP_WORDS[COMP_CWORD-1]} cur=
+    elif ((COMP_CWORD >= 2)) && [[ ${COMP_WORDS[COMP_CWORD-1]} = '=' ]]; then
+        option=${COMP_WORDS[COMP_CWORD-2]}
+    elif ((COMP_CWORD >= 1)) && [[ ${COMP_WORDS[COMP_CWORD-1]} = --* ]]; then
+        option=${COMP_WORDS[COMP_CWORD-1]}
+    fi
+    while IFS=$'\t' read -r name arg; do
+        words+="$name "
+        [[ -n $option && $name = "$option" && -n $arg ]] || continue
+        case $arg in
+        *'|'*) mapfile -t COMPREPLY < <(compgen -W "${arg//|/ }" -- "$cur") ;;
+        *DIR*|*SHARDS*) mapfile -t COMPREPLY < <(compgen -d -- "$cur") ;;
+        *) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
+        esac
+        return
+    done < <("$cmd" --completion-words 2>/dev/null)
+    if [[ $cur = -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
+    else
+        mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+    fi
+}
+
+complete -o filenames -F _gpt_tools gpt-tokshard gpt-train gpt-logdiff gpt-ckpt ns-coeffs
