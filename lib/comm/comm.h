@@ -54,5 +54,8 @@ struct comm {
 int comm_solo_new(struct comm **c) MUST_CHECK;
 /* Makes world communicators that belong together; out has world entries. */
 int comm_threads_new(struct comm **out, int world) MUST_CHECK;
+/* For all ranks of the group: a wait that is this long kept by a rank that has not come to the
+ * collective fails and names that rank (600 s unless told). */
+void comm_threads_timeout(struct comm *c, double seconds);
 
 #endif
