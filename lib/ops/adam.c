@@ -1,0 +1,48 @@
+/* adam.c - Adam with cautious decay, element by element (record-61.md 4.4). */
+#include "ops/cpu.h"
+#include "ops/real.h"
+
+enum { BLOCK = 512 };           /* elements in registers and L1 at a time */
+
+/* What does not change from element to element. */
+struct constants { real beta1, rest1, beta2, rest2, eps, step_size, decay; };
+
+/* One rounding an operation, in this order: a test holds these bits against its own loop. */
+static void update(real *restrict w, const real *restrict g, real *restrict m, real *restrict v,
+                   int n, const struct constants *k)
+{
+    for (int i = 0; i < n; i++) {
+        m[i] = k->beta1 * m[i] + k->rest1 * g[i];
+        v[i] = k->beta2 * v[i] + k->rest2 * (g[i] * g[i]);
+        real delta = m[i] / (real_sqrt(v[i]) + k->eps) * k->step_size;
+        real decay = k->decay * w[i];
+        delta += delta * w[i] > 0 ? decay : 0;
+        w[i] -= delta;
+    }
+}
+
+void cpu_adam(struct ops *o, struct tensor w, struct tensor g, struct tensor m, struct tensor v,
+              double beta1, double beta2, double eps, const struct adam_step *a)
+{
+    struct constants k = {
+        (real)beta1, (real)(1 - beta1), (real)beta2, (real)(1 - beta2), (real)eps,
+        a->step_size, a->decay,
+    };
+    real bw[BLOCK], bg[BLOCK], bm[BLOCK], bv[BLOCK];
+    int64_t count = tensor_count(w);
+
+    assert(tensor_count(g) == count && tensor_count(m) == count && tensor_count(v) == count);
+    if (cpu_failed(o))
+        return;
+    for (int64_t at = 0; at < count; at += BLOCK) {
+        int n = count - at < BLOCK ? (int)(count - at) : BLOCK;
+        real_read(bw, w, at, n);
+        real_read(bg, g, at, n);
+        real_read(bm, m, at, n);
+        real_read(bv, v, at, n);
+        update(bw, bg, bm, bv, n, &k);
+        real_write(w, at, bw, n, false);
+        real_write(m, at, bm, n, false);
+        real_write(v, at, bv, n, false);
+    }
+}

@@ -1,0 +1,70 @@
+/* muon_input.c - Nesterov momentum and the scaling that Polar Express starts from
+ * (record-61.md 4.5 and 4.6).
+ */
+#include "ops/cpu.h"
+#include "ops/real.h"
+
+enum { BLOCK = 512 };
+
+/* u from the momentum that already holds g. */
+static void nesterov(real *restrict u, const real *restrict mom, const real *restrict g, int n,
+                     real blend)
+{
+    for (int i = 0; i < n; i++)
+        u[i] = mom[i] - blend * (mom[i] - g[i]);
+}
+
+/* Elements first .. first + count - 1 of momentum take in the gradient; returns |u|_F. */
+static real take_in(struct tensor mom, struct tensor g, int64_t first, int64_t count, real blend)
+{
+    real bm[BLOCK], bg[BLOCK], u[BLOCK];
+    double squares = 0;
+
+    for (int64_t at = 0; at < count; at += BLOCK) {
+        int n = count - at < BLOCK ? (int)(count - at) : BLOCK;
+        real_read(bm, mom, first + at, n);
+        real_read(bg, g, first + at, n);
+        for (int i = 0; i < n; i++)
+            bm[i] += blend * (bg[i] - bm[i]);
+        real_write(mom, first + at, bm, n, false);
+        nesterov(u, bm, bg, n, blend);
+        squares += real_dot(u, u, n);
+    }
+    return (real)sqrt(squares);
+}
+
+static void scale(struct tensor x, struct tensor mom, struct tensor g, int64_t first, int64_t count,
+                  real blend, real norm)
+{
+    real bm[BLOCK], bg[BLOCK], u[BLOCK];
+    real divisor = (real)1.02 * norm + (real)1e-6;
+
+    for (int64_t at = 0; at < count; at += BLOCK) {
+        int n = count - at < BLOCK ? (int)(count - at) : BLOCK;
+        if (isfinite(norm)) {
+            real_read(bm, mom, first + at, n);
+            real_read(bg, g, first + at, n);
+            nesterov(u, bm, bg, n, blend);
+            for (int i = 0; i < n; i++)
+                u[i] /= divisor;
+        } else {
+            memset(u, 0, sizeof u);
+        }
+        real_write(x, first + at, u, n, false);
+    }
+}
+
+void cpu_muon_input(struct ops *o, struct tensor x, struct tensor mom, struct tensor g, int n,
+                    const struct muon_step *m)
+{
+    int64_t count = tensor_count(x) / n;
+
+    assert(count * n == tensor_count(x) && tensor_count(mom) == count * n);
+    assert(tensor_count(g) == count * n);
+    if (cpu_failed(o))
+        return;
+    for (int i = 0; i < n; i++) {
+        real norm = take_in(mom, g, i * count, count, m->blend);
+        scale(x, mom, g, i * count, count, m->blend, norm);
+    }
+}

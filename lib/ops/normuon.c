@@ -1,0 +1,82 @@
+/* normuon.c - row-wise variance, cautious decay, and the weight with its low bits
+ * (record-61.md 4.5).
+ *
+ * One statistic a row, also for matrices wider than tall.
+ */
+#include "ops/cpu.h"
+#include "ops/real.h"
+
+/* q <- its average with the row's mean square; scale <- what the rows are multiplied by. The
+ * Frobenius norm of the matrix stays. */
+static void row_scales(real *scale, struct tensor q, struct tensor x, real *row, real blend)
+{
+    double old = 0, new = 0;
+
+    for (int64_t i = 0; i < x.rows; i++) {
+        real_read(row, x, i * x.cols, x.cols);
+        real mean = real_dot(row, row, x.cols) / (real)x.cols;
+        real second = real_get(q, i);
+        second += blend * (mean - second);
+        real_set(q, i, second);
+        scale[i] = 1 / real_sqrt(second > (real)1e-10 ? second : (real)1e-10);
+        old += mean;
+        new += mean * scale[i] * scale[i];
+    }
+    real before = (real)sqrt((double)x.cols * old), after = (real)sqrt((double)x.cols * new);
+    real keep = before / (after > (real)1e-10 ? after : (real)1e-10);
+    for (int64_t i = 0; i < x.rows; i++)
+        scale[i] *= keep;
+}
+
+/* w is the high and mant the low half of an f32; cut, not rounded. */
+static void update_halves(uint16_t *restrict w, uint16_t *restrict mant, const real *restrict u,
+                          int64_t n, float lr, float decay)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float p = f32_from_bits((uint32_t)w[i] << 16 | mant[i]), d = (float)u[i];
+        float shrink = d * p >= 0 ? p * decay * lr : 0;
+        uint32_t bits = f32_bits(p - shrink - d * lr);
+        w[i] = (uint16_t)(bits >> 16);
+        mant[i] = (uint16_t)bits;
+    }
+}
+
+static void update_whole(real *restrict w, const real *restrict u, int64_t n, real lr, real decay)
+{
+    for (int64_t i = 0; i < n; i++) {
+        real shrink = u[i] * w[i] >= 0 ? w[i] * decay * lr : 0;
+        w[i] = w[i] - shrink - u[i] * lr;
+    }
+}
+
+void cpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tensor q,
+                 struct tensor x, int n, const float *lr_mul, double beta2,
+                 const struct muon_step *m)
+{
+    int64_t rows = x.rows / n, cols = x.cols;
+    real *row = cpu_scratch(o, 0, cols), *scale = cpu_scratch(o, 1, rows);
+
+    assert(rows * n == x.rows && tensor_count(w) == tensor_count(x) && tensor_count(q) == x.rows);
+    assert(w.dtype == DT_BF16 ? mant.dtype == DT_U16 : is_real(w));
+    if (cpu_failed(o))
+        return;
+    for (int64_t i = 0; i < n; i++) {
+        real lr = m->lr * lr_mul[i];
+        row_scales(scale, tensor_rows(q, i * rows, rows), tensor_rows(x, i * rows, rows), row,
+                   (real)(1 - beta2));
+        for (int64_t r = 0; r < rows; r++) {
+            int64_t at = (i * rows + r) * cols;
+            real_read(row, x, at, cols);
+            for (int64_t j = 0; j < cols; j++)
+                row[j] *= scale[r];
+            if (x.dtype == DT_BF16)
+                for (int64_t j = 0; j < cols; j++)
+                    row[j] = bf16_round((float)row[j]);
+            if (w.dtype == DT_BF16)
+                update_halves((uint16_t *)w.data + at, (uint16_t *)mant.data + at, row, cols,
+                              (float)lr, (float)m->decay);
+            else
+                update_whole((real *)w.data + at, row, cols, lr, m->decay);
+        }
+    }
+}

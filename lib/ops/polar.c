@@ -1,0 +1,109 @@
+/* polar.c - the polar factor of each matrix by composed odd quintics (record-61.md 4.6,
+ * polar-express.md). Tall matrices work on X^T X, which is the same without a transposition.
+ */
+#include <cblas.h>
+#include "ops/cpu.h"
+#include "ops/real.h"
+
+/* One matrix at work, in numbers; what the dtype holds is rounded after each product. */
+struct work {
+    real *x, *y;                /* (R,C): the matrix, B x */
+    real *a, *b;                /* (k,k): Gram matrix, b A + c A A */
+    int rows, cols, k;
+    bool bf16, twice;           /* round to bf16; B x rounds before a x is added */
+};
+
+static void round_bf16(real *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = bf16_round((float)x[i]);
+}
+
+/* c (k,k) = x x^T, x (k,m); or x^T x, x (m,k), when of_columns. One triangle, mirrored. */
+static void gram(real *c, int k, const real *x, int m, bool of_columns)
+{
+#ifdef GPT_OPS_DOUBLE
+    cblas_dsyrk
+#else
+    cblas_ssyrk
+#endif
+        (CblasRowMajor, CblasLower, of_columns ? CblasTrans : CblasNoTrans, k, m, 1, x,
+         of_columns ? k : m, 0, c, k);
+    for (int64_t i = 0; i < k; i++)
+        for (int64_t j = 0; j < i; j++)
+            c[j * k + i] = c[i * k + j];
+}
+
+/* Almost orthogonal layers (arXiv 2208.03160): x and A such that no singular value is above 1. */
+static void aol_scale(struct work *w)
+{
+    real *s = w->y;             /* k numbers; y is free until the first product */
+
+    for (int64_t i = 0; i < w->k; i++) {
+        real sum = 0;
+        for (int64_t j = 0; j < w->k; j++)
+            sum += (real)fabs(w->a[i * w->k + j]);
+        s[i] = 1 / real_sqrt(sum > (real)1e-7 ? sum : (real)1e-7);
+    }
+    for (int64_t i = 0; i < w->k; i++)
+        for (int64_t j = 0; j < w->k; j++)
+            w->a[i * w->k + j] *= s[i] * s[j];
+    for (int64_t i = 0; i < w->rows; i++)
+        for (int64_t j = 0; j < w->cols; j++)
+            w->x[i * w->cols + j] *= s[w->rows > w->cols ? j : i];
+    if (w->bf16) {
+        round_bf16(w->a, (int64_t)w->k * w->k);
+        round_bf16(w->x, (int64_t)w->rows * w->cols);
+    }
+}
+
+static void iterate(struct work *w, const double coef[3], bool aol)
+{
+    int64_t squares = (int64_t)w->k * w->k, count = (int64_t)w->rows * w->cols;
+    real a = (real)coef[0], b = (real)coef[1], c = (real)coef[2];
+    bool tall = w->rows > w->cols;
+
+    gram(w->a, w->k, w->x, tall ? w->rows : w->cols, tall);
+    if (w->bf16)
+        round_bf16(w->a, squares);
+    if (aol)
+        aol_scale(w);
+    gram(w->b, w->k, w->a, w->k, false);
+    for (int64_t i = 0; i < squares; i++)
+        w->b[i] = b * w->a[i] + c * w->b[i];
+    if (w->bf16)
+        round_bf16(w->b, squares);
+    if (tall)
+        real_gemm(false, false, w->rows, w->cols, w->k, 1, w->x, w->cols, w->b, w->k, 0, w->y,
+                  w->cols);
+    else
+        real_gemm(false, false, w->rows, w->cols, w->k, 1, w->b, w->k, w->x, w->cols, 0, w->y,
+                  w->cols);
+    if (w->bf16 && w->twice)
+        round_bf16(w->y, count);
+    for (int64_t i = 0; i < count; i++)
+        w->x[i] = a * w->x[i] + w->y[i];
+    if (w->bf16)
+        round_bf16(w->x, count);
+}
+
+void cpu_polar(struct ops *o, struct tensor x, int n, const double (*coef)[3], int iters, bool aol)
+{
+    int64_t rows = x.rows / n, count = rows * x.cols, k = rows < x.cols ? rows : x.cols;
+    struct work w = {
+        .x = cpu_scratch(o, 0, count), .y = cpu_scratch(o, 1, count),
+        .a = cpu_scratch(o, 2, k * k), .b = cpu_scratch(o, 3, k * k),
+        .rows = (int)rows, .cols = (int)x.cols, .k = (int)k,
+        .bf16 = x.dtype == DT_BF16, .twice = rows > 1024,
+    };
+
+    assert(rows * n == x.rows && rows <= INT32_MAX && x.cols <= INT32_MAX);
+    if (cpu_failed(o))
+        return;
+    for (int i = 0; i < n; i++) {
+        real_read(w.x, x, i * count, count);
+        for (int t = 0; t < iters; t++)
+            iterate(&w, coef[t], aol && t == 0);
+        real_write(x, i * count, w.x, count, false);
+    }
+}
