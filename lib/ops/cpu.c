@@ -133,13 +133,13 @@ static void cpu_download(struct ops *o, void *host, const void *src, size_t byte
         memcpy(host, src, bytes);
 }
 
-static void cpu_zero(struct ops *o, struct tensor t)
+void cpu_zero(struct ops *o, struct tensor t)
 {
     if (!cpu_failed(o) && tensor_count(t))
         memset(t.data, 0, tensor_bytes(t));
 }
 
-static void cpu_copy(struct ops *o, struct tensor dst, struct tensor src)
+void cpu_copy(struct ops *o, struct tensor dst, struct tensor src)
 {
     enum { CHUNK = 1024 };
     real chunk[CHUNK];

@@ -1,0 +1,199 @@
+/* attention.c - scores inside documents and windows, and back (record-61.md 2.7, 3.3.3).
+ *
+ * Queries are taken in blocks of one document and one head: every key that any
+ * query of the block sees goes into one product, and the mask is a range of
+ * keys for each query.
+ */
+#include "ops/cpu.h"
+#include "ops/real.h"
+
+enum { BLOCK = 64 };
+
+/* Queries first .. first+n-1 against keys key .. key+keys-1; rows of `scores` are keys long. */
+struct block {
+    const struct attn_shape *s;
+    int64_t stride;                 /* h E: from row to row */
+    int64_t document;               /* first row of the document */
+    int64_t first, n, key, keys;
+    int head;
+};
+
+typedef void block_fn(struct ops *o, const struct block *b, void *arg);
+
+/* Calls fn for all blocks: by head, then by row. */
+static void for_blocks(struct ops *o, const struct attn_shape *s, block_fn *fn, void *arg)
+{
+    struct block b = { .s = s, .stride = (int64_t)s->heads * s->head_dim };
+
+    for (b.head = 0; b.head < s->heads; b.head++)
+        for (int d = 0; d + 1 < s->ncu; d++) {
+            int64_t end = (int64_t)s->cu[d + 1] * s->cu_mul;
+            b.document = (int64_t)s->cu[d] * s->cu_mul;
+            assert(b.document <= end && end <= s->rows);
+            for (b.first = b.document; b.first < end; b.first += BLOCK) {
+                int64_t back = b.first - s->window;
+                b.n = end - b.first < BLOCK ? end - b.first : BLOCK;
+                b.key = back > b.document ? back : b.document;
+                b.keys = b.first + b.n - b.key;
+                fn(o, &b, arg);
+            }
+        }
+}
+
+/* The most scores that a block has. */
+static int64_t scores_max(const struct attn_shape *s)
+{
+    int64_t keys = (int64_t)s->window + BLOCK;
+    return BLOCK * (keys < s->rows ? keys : s->rows);
+}
+
+/* The keys [*from, *to) of query i of the block, counted from the block's first key: not before
+ * its document, at most `window` back, none after itself. */
+static void visible(const struct block *b, int64_t i, int64_t *from, int64_t *to)
+{
+    int64_t p = b->first + i, back = p - b->s->window;
+
+    *from = (back > b->document ? back : b->document) - b->key;
+    *to = p + 1 - b->key;
+}
+
+static int64_t at(const struct block *b, int64_t row)
+{
+    return row * b->stride + (int64_t)b->head * b->s->head_dim;
+}
+
+/* out (n,keys) = alpha a b^T, a being rows of queries and b rows of keys of this head. */
+static void by_key(const struct block *b, real *out, real alpha, const real *queries,
+                   const real *keys)
+{
+    real_gemm(false, true, b->n, b->keys, b->s->head_dim, alpha, queries + at(b, b->first),
+              b->stride, keys + at(b, b->key), b->stride, 0, out, b->keys);
+}
+
+/* Rows of queries = m (n,keys) times rows of keys. */
+static void to_queries(const struct block *b, real *queries, const real *m, const real *keys)
+{
+    real_gemm(false, false, b->n, b->s->head_dim, b->keys, 1, m, b->keys, keys + at(b, b->key),
+              b->stride, 0, queries + at(b, b->first), b->stride);
+}
+
+/* Rows of keys += m^T (keys,n) times rows of queries. */
+static void to_keys(const struct block *b, real *keys, const real *m, const real *queries)
+{
+    real_gemm(true, false, b->keys, b->s->head_dim, b->n, 1, m, b->keys,
+              queries + at(b, b->first), b->stride, 1, keys + at(b, b->key), b->stride);
+}
+
+/* -- forward ------------------------------------------------------------------------ */
+
+struct forward { real *out, *lse; const real *q, *k, *v; };
+
+/* Scores of one query become probabilities, 0 where it does not see; returns their lse. */
+static real softmax(real *p, int64_t from, int64_t to, int64_t keys)
+{
+    real max = p[from], sum = 0;
+
+    for (int64_t j = from; j < to; j++)
+        max = p[j] > max ? p[j] : max;
+    for (int64_t j = 0; j < from; j++)
+        p[j] = 0;
+    for (int64_t j = from; j < to; j++)
+        p[j] = real_exp(p[j] - max);
+    for (int64_t j = from; j < to; j++)
+        sum += p[j];
+    for (int64_t j = from; j < to; j++)
+        p[j] /= sum;
+    for (int64_t j = to; j < keys; j++)
+        p[j] = 0;
+    return max + real_log(sum);
+}
+
+static void forward_block(struct ops *o, const struct block *b, void *arg)
+{
+    const struct forward *f = arg;
+    real *p = cpu_scratch(o, 0, b->n * b->keys);
+
+    by_key(b, p, b->s->scale, f->q, f->k);
+    for (int64_t i = 0; i < b->n; i++) {
+        int64_t from, to;
+        visible(b, i, &from, &to);
+        f->lse[(int64_t)b->head * b->s->rows + b->first + i] =
+            softmax(p + i * b->keys, from, to, b->keys);
+    }
+    to_queries(b, f->out, p, f->v);
+}
+
+static void check_shape(struct tensor t, const struct attn_shape *s)
+{
+    assert(tensor_count(t) == (int64_t)s->rows * s->heads * s->head_dim);
+    (void)t, (void)s;
+}
+
+void cpu_attention(struct ops *o, struct tensor out, struct tensor lse, struct tensor q,
+                   struct tensor k, struct tensor v, const struct attn_shape *s)
+{
+    struct forward f = { real_ptr(out), real_ptr(lse), real_ptr(q), real_ptr(k), real_ptr(v) };
+
+    cpu_scratch(o, 0, scores_max(s));
+    if (cpu_failed(o))
+        return;
+    check_shape(out, s);
+    check_shape(q, s);
+    for_blocks(o, s, forward_block, &f);
+}
+
+/* -- backward ----------------------------------------------------------------------- */
+
+struct backward { real *dq, *dk, *dv; const real *dout, *q, *k, *v, *out, *lse; };
+
+/* p holds scores, ds dP; afterwards probabilities and the scores' gradient times the scale. */
+static void softmax_bwd(real *p, real *ds, real lse, real delta, real scale, int64_t from,
+                        int64_t to, int64_t keys)
+{
+    for (int64_t j = 0; j < from; j++)
+        p[j] = ds[j] = 0;
+    for (int64_t j = from; j < to; j++) {
+        p[j] = real_exp(p[j] - lse);
+        ds[j] = scale * p[j] * (ds[j] - delta);
+    }
+    for (int64_t j = to; j < keys; j++)
+        p[j] = ds[j] = 0;
+}
+
+static void backward_block(struct ops *o, const struct block *b, void *arg)
+{
+    const struct backward *f = arg;
+    const struct attn_shape *s = b->s;
+    real *p = cpu_scratch(o, 0, b->n * b->keys), *ds = cpu_scratch(o, 1, b->n * b->keys);
+
+    by_key(b, p, s->scale, f->q, f->k);
+    by_key(b, ds, 1, f->dout, f->v);
+    for (int64_t i = 0; i < b->n; i++) {
+        int64_t row = b->first + i, from, to;
+        real delta = real_dot(f->dout + at(b, row), f->out + at(b, row), s->head_dim);
+        visible(b, i, &from, &to);
+        softmax_bwd(p + i * b->keys, ds + i * b->keys, f->lse[(int64_t)b->head * s->rows + row],
+                    delta, s->scale, from, to, b->keys);
+    }
+    to_queries(b, f->dq, ds, f->k);
+    to_keys(b, f->dk, ds, f->q);
+    to_keys(b, f->dv, p, f->dout);
+}
+
+void cpu_attention_bwd(struct ops *o, struct tensor dq, struct tensor dk, struct tensor dv,
+                       struct tensor dout, struct tensor q, struct tensor k, struct tensor v,
+                       struct tensor out, struct tensor lse, const struct attn_shape *s)
+{
+    struct backward f = { real_ptr(dq), real_ptr(dk), real_ptr(dv), real_ptr(dout), real_ptr(q),
+                          real_ptr(k), real_ptr(v), real_ptr(out), real_ptr(lse) };
+
+    cpu_scratch(o, 0, scores_max(s));
+    cpu_scratch(o, 1, scores_max(s));
+    if (cpu_failed(o))
+        return;
+    check_shape(dq, s);
+    check_shape(dout, s);
+    cpu_zero(o, dk);
+    cpu_zero(o, dv);
+    for_blocks(o, s, backward_block, &f);
+}

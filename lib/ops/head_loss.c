@@ -1,0 +1,247 @@
+/* head_loss.c - logits, softcap, multi-token cross entropy, and back (record-61.md 2.9, 2.10, 3.2).
+ *
+ * Logits (T,V) never exist whole. Rows are taken in blocks, and a block's
+ * columns in chunks that stay in cache:
+ *
+ *     pass 1   chunk of logits -> s = sigmoid((l + b)/c), kept; row sums of exp(a s)
+ *     pass 2   s -> dl in place; dx += dl w^T; dw += x^T dl
+ *
+ * Evaluation needs pass 1 only, and keeps one chunk.
+ */
+#include "ops/cpu.h"
+#include "ops/real.h"
+
+enum { ROWS = 256, COLS = 512, LANES = 16 };
+
+/* exp(z - z_shift) with 0 < z < a can neither overflow nor vanish, whatever the row: no maximum
+ * is needed. */
+enum { CAP_MAX = 150 };
+
+struct head {
+    const struct head_loss *h;
+    int64_t tokens, width, vocab;
+    const real *x, *w;              /* as they enter the products: in fp8, codes as numbers */
+    bool fp8;
+    real scale;                     /* of the logits: 1, or x_scale w_scale */
+    int n_mtp;
+    real mtp[MAX_MTP];
+    real *s;                        /* (ROWS, stride) */
+    int64_t stride;                 /* V, or COLS where s is not kept */
+    double *sum;                    /* (ROWS): sum of exp(z - shift) */
+    real *lse, *target;             /* (ROWS), (ROWS, MAX_MTP): z of the targets */
+};
+
+static real shift_of(const struct head *f) { return f->h->cap_a / 2; }
+
+/* t / scale in e4m3, as numbers. */
+static const real *e4m3_view(struct ops *o, int slot, struct tensor t, real scale)
+{
+    int64_t n = tensor_count(t);
+    real *q = cpu_scratch(o, slot, n);
+
+    if (!q)
+        return NULL;
+    real_read(q, t, 0, n);
+    for (int64_t i = 0; i < n; i++)
+        q[i] = e4m3_to_f32(e4m3_from_f32((float)(q[i] / scale)));
+    return q;
+}
+
+static void head_init(struct head *f, struct ops *o, struct tensor x, struct tensor w,
+                      const struct head_loss *h, bool training)
+{
+    /* The double build has no roundings at all, so fp8 is off there. */
+    bool fp8 = training && DT_REAL == DT_F32 && h->fp8;
+
+    assert(x.cols == w.rows && h->cap_a <= CAP_MAX && h->n_mtp <= MAX_MTP);
+    *f = (struct head){ .h = h, .tokens = x.rows, .width = x.cols, .vocab = w.cols };
+    f->x = fp8 ? e4m3_view(o, 0, x, h->x_scale) : real_ptr(x);
+    f->w = fp8 ? e4m3_view(o, 1, w, h->w_scale) : real_view(o, 1, w);
+    f->fp8 = fp8;
+    f->scale = fp8 ? h->x_scale * h->w_scale : 1;
+    f->stride = training ? f->vocab : COLS;
+    f->s = cpu_scratch(o, 2, ROWS * f->stride);
+    f->sum = cpu_scratch_bytes(o, 3, ROWS * sizeof *f->sum);
+    f->lse = cpu_scratch(o, 4, ROWS);
+    f->target = cpu_scratch(o, 5, ROWS * MAX_MTP);
+    f->n_mtp = training ? h->n_mtp : 1;
+    for (int k = 0; k < f->n_mtp; k++)
+        f->mtp[k] = training && !cpu_failed(o) ? h->mtp[k] : 1;
+}
+
+/* Predictions that position t has: the last ones of the batch look over its end. */
+static int predictions(const struct head *f, int64_t t)
+{
+    return (int)(t + f->n_mtp <= f->tokens ? f->n_mtp : f->tokens - t);
+}
+
+/* -- pass 1 ------------------------------------------------------------------------ */
+
+static void softcap(real *s, int64_t n, const struct head_loss *h)
+{
+    real b = h->cap_b, c = h->cap_c;
+
+    for (int64_t i = 0; i < n; i++)
+        s[i] = sigmoid((s[i] + b) / c);
+}
+
+static void round_logits(real *l, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        l[i] = bf16_round((float)l[i]);
+}
+
+/* Sum of exp(a s - shift). */
+static double exp_sum(const real *s, int64_t n, real a, real shift)
+{
+    real lane[LANES] = { 0 };
+    double sum = 0;
+    int64_t i = 0;
+
+    for (; i + LANES <= n; i += LANES)
+        for (int j = 0; j < LANES; j++)
+            lane[j] += real_exp(a * s[i + j] - shift);
+    for (; i < n; i++)
+        lane[i % LANES] += real_exp(a * s[i] - shift);
+    for (int j = 0; j < LANES; j++)
+        sum += lane[j];
+    return sum;
+}
+
+/* Columns first .. first+n-1 of rows `row` .. row+rows-1: s, sums and targets. */
+static void forward_chunk(struct head *f, int64_t row, int64_t rows, int64_t first, int64_t n)
+{
+    int64_t column = f->stride == f->vocab ? first : 0;
+
+    real_gemm(false, false, rows, n, f->width, f->scale, f->x + row * f->width, f->width,
+              f->w + first, f->vocab, 0, f->s + column, f->stride);
+    for (int64_t i = 0; i < rows; i++) {
+        real *s = f->s + i * f->stride + column;
+        if (f->fp8)
+            round_logits(s, n);
+        softcap(s, n, f->h);
+        f->sum[i] += exp_sum(s, n, f->h->cap_a, shift_of(f));
+        for (int k = 0; k < predictions(f, row + i); k++) {
+            int64_t v = f->h->tgt[row + i + k] - first;
+            if (v >= 0 && v < n)
+                f->target[i * MAX_MTP + k] = f->h->cap_a * s[v];
+        }
+    }
+}
+
+/* Returns the sum of the rows' losses, without the seed. */
+static double forward_rows(struct head *f, int64_t row, int64_t rows)
+{
+    double loss = 0;
+
+    memset(f->sum, 0, (size_t)rows * sizeof *f->sum);
+    for (int64_t c = 0; c < f->vocab; c += COLS)
+        forward_chunk(f, row, rows, c, f->vocab - c < COLS ? f->vocab - c : COLS);
+    for (int64_t i = 0; i < rows; i++) {
+        f->lse[i] = (real)(log(f->sum[i]) + shift_of(f));
+        for (int k = 0; k < predictions(f, row + i); k++)
+            loss += f->mtp[k] * (f->lse[i] - f->target[i * MAX_MTP + k]);
+    }
+    return loss;
+}
+
+static int64_t rows_from(const struct head *f, int64_t row)
+{
+    return f->tokens - row < ROWS ? f->tokens - row : ROWS;
+}
+
+void cpu_head_eval(struct ops *o, real *loss, struct tensor x, struct tensor w,
+                   const struct head_loss *h)
+{
+    struct head f;
+    double sum = 0;
+
+    head_init(&f, o, x, w, h, false);
+    if (cpu_failed(o))
+        return;
+    for (int64_t row = 0; row < f.tokens; row += ROWS)
+        sum += forward_rows(&f, row, rows_from(&f, row));
+    *loss += (real)sum;
+}
+
+/* -- pass 2 ------------------------------------------------------------------------- */
+
+/* dl of n columns from their s: `all` weighs every class, seed and softcap's a/c included. */
+static void logit_grad(real *s, int64_t n, real all, real a, real lse)
+{
+    for (int64_t i = 0; i < n; i++)
+        s[i] = all * real_exp(a * s[i] - lse) * s[i] * (1 - s[i]);
+}
+
+/* Classes that are targets lose their weights; a class may be the target of several. */
+static void target_grad(const struct head *f, real *dl, int64_t t, real seed, real lse,
+                        int64_t first, int64_t n)
+{
+    const int32_t *tgt = f->h->tgt + t;
+
+    for (int k = 0; k < predictions(f, t); k++) {
+        int64_t v = tgt[k] - first;
+        real z = f->target[(t % ROWS) * MAX_MTP + k], s = z / f->h->cap_a, all = 0, hit = 0;
+        if (v < 0 || v >= n)
+            continue;
+        for (int j = 0; j < predictions(f, t); j++) {
+            all += f->mtp[j];
+            hit += tgt[j] == tgt[k] ? f->mtp[j] : 0;
+        }
+        dl[v] = seed * (all * real_exp(z - lse) - hit) * s * (1 - s);
+    }
+}
+
+/* The gradient as the fp8 products see it: rounded to bf16, then e5m2 of dl / scale. */
+static void round_grad(real *dl, int64_t n, real scale)
+{
+    for (int64_t i = 0; i < n; i++)
+        dl[i] = e5m2_to_f32(e5m2_from_f32(bf16_round((float)dl[i]) / (float)scale));
+}
+
+static void backward_chunk(struct head *f, real *dx, real *dw, bool add, int64_t row,
+                           int64_t rows, int64_t first, int64_t n)
+{
+    const struct head_loss *h = f->h;
+    real seed = h->seed * h->cap_a / h->cap_c, *dl = f->s + first;
+    real dx_scale = f->fp8 ? h->g_scale * h->w_scale : 1;
+    real dw_scale = f->fp8 ? h->g_scale * h->x_scale : 1;
+
+    for (int64_t i = 0; i < rows; i++) {
+        real *d = dl + i * f->stride, all = 0;
+        for (int k = 0; k < predictions(f, row + i); k++)
+            all += f->mtp[k];
+        logit_grad(d, n, seed * all, h->cap_a, f->lse[i]);
+        target_grad(f, d, row + i, seed, f->lse[i], first, n);
+        if (f->fp8)
+            round_grad(d, n, h->g_scale);
+    }
+    real_gemm(false, true, rows, f->width, n, dx_scale, dl, f->stride, f->w + first, f->vocab,
+              first > 0, dx + row * f->width, f->width);
+    real_gemm(true, false, f->width, n, rows, dw_scale, f->x + row * f->width, f->width, dl,
+              f->stride, add || row > 0, dw + first, f->vocab);
+}
+
+void cpu_head_loss(struct ops *o, real *loss, struct tensor dx, struct tensor dw, bool add,
+                   struct tensor x, struct tensor w, const struct head_loss *h)
+{
+    bool direct = is_real(dw);      /* else sum in scratch, so that dw is rounded once */
+    real *g = direct ? real_ptr(dw) : cpu_scratch(o, 6, tensor_count(dw));
+    struct head f;
+    double sum = 0;
+
+    head_init(&f, o, x, w, h, true);
+    if (cpu_failed(o))
+        return;
+    assert(dx.rows == x.rows && dx.cols == x.cols && dw.rows == w.rows && dw.cols == w.cols);
+    for (int64_t row = 0; row < f.tokens; row += ROWS) {
+        int64_t rows = rows_from(&f, row);
+        sum += forward_rows(&f, row, rows);
+        for (int64_t c = 0; c < f.vocab; c += COLS)
+            backward_chunk(&f, real_ptr(dx), g, direct && add, row, rows, c,
+                           f.vocab - c < COLS ? f.vocab - c : COLS);
+    }
+    *loss += (real)sum;
+    if (!direct)
+        real_write(dw, 0, g, tensor_count(dw), add);
+}

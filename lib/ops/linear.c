@@ -1,0 +1,81 @@
+/* linear.c - products with a weight matrix stored (out, in), and with one stored (in, out). */
+#include "ops/cpu.h"
+#include "ops/real.h"
+
+/* The residual is in y before the product is added to it. Returns the beta of that sum. */
+static real start_from(struct tensor y, struct tensor residual)
+{
+    if (has(residual) && residual.data != y.data)
+        memcpy(real_ptr(y), real_ptr(residual), tensor_bytes(y));
+    return has(residual);
+}
+
+void cpu_linear(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
+                const real *scale, struct tensor residual)
+{
+    const real *wr = real_view(o, 0, w);
+
+    if (cpu_failed(o))
+        return;
+    assert(x.cols == w.cols && y.cols == w.rows && x.rows == y.rows);
+    real_gemm(false, true, y.rows, y.cols, x.cols, scale ? *scale : 1, real_ptr(x), x.cols, wr,
+              w.cols, start_from(y, residual), real_ptr(y), y.cols);
+}
+
+void cpu_linear_bwd_x(struct ops *o, struct tensor dx, struct tensor dy, struct tensor w,
+                      const real *scale, bool add)
+{
+    const real *wr = real_view(o, 0, w);
+
+    if (cpu_failed(o))
+        return;
+    assert(dx.cols == w.cols && dy.cols == w.rows && dx.rows == dy.rows);
+    real_gemm(false, false, dx.rows, dx.cols, dy.cols, scale ? *scale : 1, real_ptr(dy), dy.cols,
+              wr, w.cols, add, real_ptr(dx), dx.cols);
+}
+
+void cpu_linear_bwd_w(struct ops *o, struct tensor dw, real *dscale, struct tensor dy,
+                      struct tensor x, struct tensor w, const real *scale, bool add)
+{
+    int64_t n = tensor_count(dw);
+    const real *wr = dscale ? real_view(o, 0, w) : NULL;
+    real *g = cpu_scratch(o, 1, n);
+
+    if (cpu_failed(o))
+        return;
+    assert(dy.cols == dw.rows && x.cols == dw.cols && x.rows == dy.rows);
+    real_gemm(true, false, dw.rows, dw.cols, x.rows, 1, real_ptr(dy), dy.cols, real_ptr(x), x.cols,
+              0, g, dw.cols);
+    if (dscale)
+        for (int64_t i = 0; i < dw.rows; i++)
+            *dscale += real_dot(g + i * dw.cols, wr + i * dw.cols, dw.cols);
+    if (scale)
+        for (int64_t i = 0; i < n; i++)
+            g[i] *= *scale;
+    real_write(dw, 0, g, n, add);
+}
+
+void cpu_linear_t(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
+                  struct tensor residual)
+{
+    const real *wr = real_view(o, 0, w);
+
+    if (cpu_failed(o))
+        return;
+    assert(x.cols == w.rows && y.cols == w.cols && x.rows == y.rows);
+    real_gemm(false, false, y.rows, y.cols, x.cols, 1, real_ptr(x), x.cols, wr, w.cols,
+              start_from(y, residual), real_ptr(y), y.cols);
+}
+
+void cpu_linear_t_bwd_w(struct ops *o, struct tensor dw, struct tensor dy, struct tensor x,
+                        bool add)
+{
+    real *g = cpu_scratch(o, 0, tensor_count(dw));
+
+    if (cpu_failed(o))
+        return;
+    assert(x.cols == dw.rows && dy.cols == dw.cols && x.rows == dy.rows);
+    real_gemm(true, false, dw.rows, dw.cols, x.rows, 1, real_ptr(x), x.cols, real_ptr(dy), dy.cols,
+              0, g, dw.cols);
+    real_write(dw, 0, g, tensor_count(dw), add);
+}

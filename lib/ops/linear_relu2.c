@@ -1,0 +1,39 @@
+/* linear_relu2.c - first product of the MLP and its squared ReLU (record-61.md 2.8, 3.1). */
+#include "ops/cpu.h"
+#include "ops/real.h"
+
+static real relu(real x) { return x < 0 ? 0 : x; }     /* of NaN: NaN */
+
+void cpu_linear_relu2(struct ops *o, struct tensor pre, struct tensor post, struct tensor x,
+                      struct tensor w)
+{
+    const real *wr = real_view(o, 0, w);
+    real *p = real_ptr(pre), *q = real_ptr(post);
+
+    if (cpu_failed(o))
+        return;
+    assert(x.cols == w.cols && pre.cols == w.rows && post.cols == w.rows && x.rows == pre.rows);
+    real_gemm(false, true, pre.rows, pre.cols, x.cols, 1, real_ptr(x), x.cols, wr, w.cols, 0, p,
+              pre.cols);
+    for (int64_t i = 0; i < tensor_count(pre); i++)
+        q[i] = relu(p[i]) * relu(p[i]);
+}
+
+void cpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor post,
+                          struct tensor dout, struct tensor w2, struct tensor pre)
+{
+    const real *wr = real_view(o, 0, w2), *p = real_ptr(pre);
+    int64_t n = tensor_count(pre);
+    real *dpost = cpu_scratch(o, 1, n), *d = real_ptr(dpre), *q = real_ptr(post);
+
+    if (cpu_failed(o))
+        return;
+    assert(dout.cols == w2.cols && pre.cols == w2.rows && dout.rows == pre.rows);
+    real_gemm(false, true, pre.rows, pre.cols, dout.cols, 1, real_ptr(dout), dout.cols, wr,
+              w2.cols, 0, dpost, pre.cols);
+    if (q)
+        for (int64_t i = 0; i < n; i++)
+            q[i] = relu(p[i]) * relu(p[i]);
+    for (int64_t i = 0; i < n; i++)
+        d[i] = 2 * dpost[i] * relu(p[i]);
+}

@@ -1,0 +1,31 @@
+/* norm.h - RMS norm of one row of n numbers, without weight (record-61.md 2.1, 3.1).
+ *
+ * Norm(x) = r x with r = (mean(x^2) + 2^-23)^-1/2. Shared by embed, mix_norm, qkv.
+ */
+#ifndef OPS_NORM_H
+#define OPS_NORM_H
+
+#include "ops/real.h"
+
+static inline real norm_factor(const real *x, int64_t n)
+{
+    return 1 / real_sqrt(real_dot(x, x, n) / (real)n + norm_eps);
+}
+
+/* y = Norm(x); may be in place. */
+static inline void norm_row(real *y, const real *x, int64_t n)
+{
+    real r = norm_factor(x, n);
+    for (int64_t i = 0; i < n; i++)
+        y[i] = r * x[i];
+}
+
+/* dx = r (dy - y mean(dy y)), from x and not from y; may be in place of dy. */
+static inline void norm_row_bwd(real *dx, const real *dy, const real *x, int64_t n)
+{
+    real r = norm_factor(x, n), c = r * r * real_dot(dy, x, n) / (real)n;
+    for (int64_t i = 0; i < n; i++)
+        dx[i] = r * (dy[i] - c * x[i]);
+}
+
+#endif

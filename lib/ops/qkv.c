@@ -1,0 +1,190 @@
+/* qkv.c - from projections to what attention reads: QK norm, rotary, key offset, value
+ * embedding (record-61.md 2.4 to 2.6, 3.1, 3.3.4 and 3.3.5). */
+#include "ops/cpu.h"
+#include "ops/norm.h"
+
+/* Pointers and sizes that both directions use. */
+struct layout {
+    int64_t tokens, width;              /* T, D */
+    int heads, size;                    /* H, E */
+    bool paired, key_offset;
+    const real *rope;                   /* rows of size/2: cosines, then sines */
+    const real *y, *gate;               /* with a table only */
+    int64_t y_width;
+    struct tensor table;
+};
+
+static struct layout layout_of(struct ops *o, const struct qkv_shape *s, struct rope r,
+                               struct tensor y, struct tensor gate, struct tensor table,
+                               const struct batch *b)
+{
+    struct layout l = {
+        .tokens = b->tokens, .width = (int64_t)s->heads * s->head_dim,
+        .heads = s->heads, .size = s->head_dim,
+        .paired = s->paired, .key_offset = s->key_offset,
+        .y = real_ptr(y), .y_width = y.cols, .table = table,
+    };
+    int64_t positions = s->paired ? 2 * l.tokens : l.tokens;
+
+    assert(s->head_dim % 4 == 0 && r.table.rows >= positions && r.table.cols == s->head_dim / 2);
+    assert(!has(table) || (table.cols == l.width && has(y) && y.cols >= GATE_WIDTH &&
+                           gate.rows == s->heads && gate.cols == GATE_WIDTH));
+    l.rope = real_view(o, 0, tensor_rows(r.table, 0, positions));
+    l.gate = has(table) ? real_view(o, 1, gate) : NULL;
+    return l;
+}
+
+static const real *rope_row(const struct layout *l, int64_t t, int h)
+{
+    return l->rope + (l->paired ? 2 * t + (h & 1) : t) * (l->size / 2);
+}
+
+/* Channels whose key comes from the token before. */
+static bool is_offset(const struct layout *l, int c)
+{
+    int quarter = l->size / 4, part = c / quarter;
+    return l->key_offset && (part == 1 || part == 3);
+}
+
+/* x turned by -theta on channel pairs (2m, 2m+1), m < E/4; in place. */
+static void rotate(real *x, const real *rope, int size)
+{
+    for (int m = 0; m < size / 4; m++) {
+        real c = rope[m], s = rope[size / 4 + m], even = x[2 * m], odd = x[2 * m + 1];
+        x[2 * m] = c * even + s * odd;
+        x[2 * m + 1] = c * odd - s * even;
+    }
+}
+
+/* The transpose of rotate: a turn by +theta. */
+static void rotate_bwd(real *x, const real *rope, int size)
+{
+    for (int m = 0; m < size / 4; m++) {
+        real c = rope[m], s = rope[size / 4 + m], even = x[2 * m], odd = x[2 * m + 1];
+        x[2 * m] = c * even - s * odd;
+        x[2 * m + 1] = s * even + c * odd;
+    }
+}
+
+static real value_gate(const struct layout *l, int64_t t, int h)
+{
+    return 2 * sigmoid(real_dot(l->gate + h * GATE_WIDTH, l->y + t * l->y_width, GATE_WIDTH));
+}
+
+static void value_row(const struct layout *l, real *row, int32_t v)
+{
+    assert(v >= 0 && v < l->table.rows);
+    real_read(row, l->table, v * l->width, l->width);
+}
+
+/* -- forward ---------------------------------------------------------------------- */
+
+/* The head's key of token t goes to row t, or one row on in the offset channels, where row 0
+ * keeps its own too. k points to the head in row t. */
+static void put_key(const struct layout *l, real *k, const real *key, int64_t t)
+{
+    for (int c = 0; c < l->size; c++) {
+        if (!is_offset(l, c) || t == 0)
+            k[c] = key[c];
+        if (is_offset(l, c) && t + 1 < l->tokens)
+            k[l->width + c] = key[c];
+    }
+}
+
+void cpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v,
+             struct tensor qkv, const struct qkv_shape *s, struct rope r, struct tensor y,
+             struct tensor gate, struct tensor table, const struct batch *b)
+{
+    struct layout l = layout_of(o, s, r, y, gate, table, b);
+    real *row = cpu_scratch(o, 2, l.width), *key = cpu_scratch(o, 3, l.size);
+
+    if (cpu_failed(o))
+        return;
+    assert(qkv.rows == l.tokens && qkv.cols == 3 * l.width);
+    for (int64_t t = 0; t < l.tokens; t++) {
+        if (has(table))
+            value_row(&l, row, b->tok[t]);
+        for (int h = 0; h < l.heads; h++) {
+            const real *in = real_ptr(qkv) + t * 3 * l.width + h * l.size;
+            int64_t at = t * l.width + h * l.size;
+            real *qh = real_ptr(q) + at, *vh = real_ptr(v) + at;
+            norm_row(qh, in, l.size);
+            rotate(qh, rope_row(&l, t, h), l.size);
+            norm_row(key, in + l.width, l.size);
+            rotate(key, rope_row(&l, t, h), l.size);
+            put_key(&l, real_ptr(k) + at, key, t);
+            memcpy(vh, in + 2 * l.width, (size_t)l.size * sizeof *vh);
+            if (has(table)) {
+                real g = value_gate(&l, t, h);
+                for (int i = 0; i < l.size; i++)
+                    vh[i] += g * row[h * l.size + i];
+            }
+        }
+    }
+}
+
+/* -- backward ---------------------------------------------------------------------- */
+
+/* The gradient of the head's key of token t, from the rows that it went to. */
+static void get_key_grad(const struct layout *l, real *dkey, const real *dk, int64_t t)
+{
+    for (int c = 0; c < l->size; c++) {
+        real own = !is_offset(l, c) || t == 0 ? dk[c] : 0;
+        real next = is_offset(l, c) && t + 1 < l->tokens ? dk[l->width + c] : 0;
+        dkey[c] = own + next;
+    }
+}
+
+/* Value embedding of one head: dtable_rows written, dgate and dy12 added to. */
+static void value_grad(const struct layout *l, real *drow, real *dgate, real *dy12,
+                       const real *dv, const real *row, int64_t t, int h)
+{
+    const real *w = l->gate + h * GATE_WIDTH, *y = l->y + t * l->y_width;
+    real g = value_gate(l, t, h);
+    real du = real_dot(dv, row, l->size) * g * (1 - g / 2);
+
+    for (int j = 0; j < GATE_WIDTH; j++) {
+        dgate[h * GATE_WIDTH + j] += du * y[j];
+        dy12[j] += du * w[j];
+    }
+    for (int i = 0; i < l->size; i++)
+        drow[i] = g * dv[i];
+}
+
+void cpu_qkv_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
+                 struct tensor dgate, struct tensor dy12, struct tensor dq, struct tensor dk,
+                 struct tensor dv, struct tensor qkv, const struct qkv_shape *s, struct rope r,
+                 struct tensor y, struct tensor gate, struct tensor table,
+                 const struct batch *b)
+{
+    struct layout l = layout_of(o, s, r, y, gate, table, b);
+    int64_t n_gate = (int64_t)l.heads * GATE_WIDTH;
+    real *row = cpu_scratch(o, 2, l.width), *dw = cpu_scratch(o, 3, n_gate);
+
+    if (cpu_failed(o))
+        return;
+    assert(dqkv.rows == l.tokens && dqkv.cols == 3 * l.width);
+    memset(dw, 0, (size_t)n_gate * sizeof *dw);
+    cpu_zero(o, dy12);
+    for (int64_t t = 0; t < l.tokens; t++) {
+        if (has(table))
+            value_row(&l, row, b->tok[t]);
+        for (int h = 0; h < l.heads; h++) {
+            int64_t at = t * l.width + h * l.size, at3 = t * 3 * l.width + h * l.size;
+            const real *in = real_ptr(qkv) + at3, *dvh = real_ptr(dv) + at;
+            real *dqh = real_ptr(dqkv) + at3, *dkh = dqh + l.width;
+            memcpy(dqh, real_ptr(dq) + at, (size_t)l.size * sizeof *dqh);
+            rotate_bwd(dqh, rope_row(&l, t, h), l.size);
+            norm_row_bwd(dqh, dqh, in, l.size);
+            get_key_grad(&l, dkh, real_ptr(dk) + at, t);
+            rotate_bwd(dkh, rope_row(&l, t, h), l.size);
+            norm_row_bwd(dkh, dkh, in + l.width, l.size);
+            memcpy(dqh + 2 * l.width, dvh, (size_t)l.size * sizeof *dqh);
+            if (has(table))
+                value_grad(&l, real_ptr(dtable_rows) + at, dw, real_ptr(dy12) + t * GATE_WIDTH,
+                           dvh, row + h * l.size, t, h);
+        }
+    }
+    if (has(table))
+        real_write(dgate, 0, dw, n_gate, true);
+}

@@ -1,0 +1,20 @@
+/* rope_table.c - cosines and sines by position (record-61.md 2.5). */
+#include "ops/cpu.h"
+#include "ops/real.h"
+
+/* The angle is one f32 product and the factors are bf16 values, in the double build too: they
+ * are data of the model, like the weights. */
+void cpu_rope_table(struct ops *o, struct rope r, const float *freq)
+{
+    int64_t quarter = r.table.cols / 2;
+
+    if (cpu_failed(o))
+        return;
+    for (int64_t p = 0; p < r.table.rows; p++)
+        for (int64_t m = 0; m < quarter; m++) {
+            float theta = (float)p * freq[m];
+            int64_t i = p * r.table.cols + m;
+            real_set(r.table, i, bf16_round((float)cos((double)theta)));
+            real_set(r.table, i + quarter, bf16_round((float)sin((double)theta)));
+        }
+}
