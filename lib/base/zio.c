@@ -80,8 +80,9 @@ static int detect(struct zreader *r)
     else if (starts(r, "\x1f\x8b", 2))
         r->format = GZIP;
     else if (named_zstd || named_gzip)
-        return err_set(GPT_INPUT, "%s: offset 0: expected a %s frame, found %s", r->path,
-                       named_zstd ? "zstd" : "gzip", r->end < 4 ? "the end of the file" : "other data");
+        return err_set(GPT_INPUT, "%s: offset %llu: expected a %s frame, found %s", r->path,
+                       (unsigned long long)r->raw, named_zstd ? "zstd" : "gzip",
+                       r->end < 4 ? "the end of the file" : "other data");
     if (r->format == ZSTD && !(r->zstd = ZSTD_createDStream()))
         return err_set(GPT_SYSTEM, "%s: out of memory", r->path);
     if (r->format == GZIP && inflateInit2(&r->gzip, 16 + MAX_WBITS) != Z_OK)
@@ -89,7 +90,20 @@ static int detect(struct zreader *r)
     return GPT_OK;
 }
 
+static int seek(struct zreader *r, uint64_t raw)
+{
+    r->raw = raw;
+    if (raw && fseeko(r->f, (off_t)raw, SEEK_SET))
+        return err_sys("cannot go to offset %llu of '%s'", (unsigned long long)raw, r->path);
+    return GPT_OK;
+}
+
 int zreader_open(struct zreader **out, const char *path)
+{
+    return zreader_open_at(out, path, 0);
+}
+
+int zreader_open_at(struct zreader **out, const char *path, uint64_t raw)
 {
     struct zreader *r = calloc(1, sizeof *r);
     if (!r || !(r->path = strdup(strcmp(path, "-") ? path : "standard input"))) {
@@ -97,7 +111,9 @@ int zreader_open(struct zreader **out, const char *path)
         return err_set(GPT_SYSTEM, "%s: out of memory", path);
     }
     r->f = strcmp(path, "-") ? fopen(path, "re") : stdin;
-    int rc = r->f ? detect(r) : err_sys("cannot open '%s'", path);
+    int rc = r->f ? seek(r, raw) : err_sys("cannot open '%s'", path);
+    if (!rc)
+        rc = detect(r);
     if (rc) {
         zreader_close(r);
         return rc;

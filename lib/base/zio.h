@@ -24,6 +24,8 @@
 
 struct zreader;
 int zreader_open(struct zreader **r, const char *path) MUST_CHECK;
+/* From byte `raw` of the file on, where a frame must begin (zwriter_frame). */
+int zreader_open_at(struct zreader **r, const char *path, uint64_t raw) MUST_CHECK;
 /* Up to n bytes into buf; *got = 0 at the end. Short reads only at the end.
  * A stream that failed once fails again. */
 int zreader_read(struct zreader *r, void *buf, size_t n, size_t *got) MUST_CHECK;
