@@ -187,8 +187,8 @@ struct ops {
     void (*qkv)(struct ops *o, struct tensor q, struct tensor k, struct tensor v,
                 struct tensor qkv, const struct qkv_shape *s, struct rope r, struct tensor y,
                 struct tensor gate, struct tensor table, const struct batch *b);
-    /* dqkv (T,3D) written; dtable_rows (T,D) written = gradient of the rows table[tok_t];
-     * dy12 (T,12) written: gradient of y's first 12 channels through this gate (0 without table). */
+    /* dqkv (T,3D) written; dtable_rows (T,D, only with a table) written: gradient of table[tok_t];
+     * with a table dy12 (T,12) is added to: gradient of y's first 12 channels through this gate. */
     void (*qkv_bwd)(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
                     struct tensor dgate, struct tensor dy12, struct tensor dq, struct tensor dk,
                     struct tensor dv, struct tensor qkv, const struct qkv_shape *s, struct rope r,
@@ -204,7 +204,7 @@ struct ops {
     /* out_th = s(sum_{j<12} y_tj gate_hj) x_th. x, out (T,H E); gate (H,12). */
     void (*out_gate)(struct ops *o, struct tensor out, struct tensor x, struct tensor y,
                      struct tensor gate, int heads);
-    /* dx written (may be dout); dgate added; dy12 (T,12) added. */
+    /* dx written (may be dout); dgate added; dy12 (T,12) written (it runs before qkv_bwd). */
     void (*out_gate_bwd)(struct ops *o, struct tensor dx, struct tensor dgate,
                          struct tensor dy12, struct tensor dout, struct tensor x,
                          struct tensor y, struct tensor gate, int heads);
