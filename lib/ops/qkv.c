@@ -165,7 +165,6 @@ void cpu_qkv_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
         return;
     assert(dqkv.rows == l.tokens && dqkv.cols == 3 * l.width);
     memset(dw, 0, (size_t)n_gate * sizeof *dw);
-    cpu_zero(o, dy12);
     for (int64_t t = 0; t < l.tokens; t++) {
         if (has(table))
             value_row(&l, row, b->tok[t]);
