@@ -1,0 +1,152 @@
+/* backward.c - the flattened backward (record-61.md 3): forward.c read from its end. */
+#include "model/model.h"
+
+/* The gradient of p is complete for this micro-batch. */
+static void done(struct model *m, struct param *p)
+{
+    p->fresh = false;
+    if (m->final)
+        m->final(m->final_ctx, p);
+}
+
+/* dx of the layer's output becomes dx of the stream before the MLP, less the norm's part. */
+static void mlp_backward(struct model *m, struct acts *a, struct layer_acts *l, int i)
+{
+    struct ops *o = m->ops;
+    int64_t f = m->recipe->mlp_width;
+    int at = m->recipe->layers[i].mlp;
+    bool add = !m->p.mlp->fresh;
+    struct tensor w = bank_rows(m->p.mlp->w, 2 * f, at, 1), g = bank_rows(m->p.mlp->g, 2 * f, at, 1);
+    struct tensor w1 = tensor_rows(w, 0, f), w2 = tensor_rows(w, f, f);
+    struct tensor y = m->recipe->layers[i].attention != ATTN_NONE ? l->y2 : l->y;
+
+    o->linear_relu2_bwd(o, l->pre, a->post, a->dx, w2, l->pre);
+    o->linear_t_bwd_w(o, tensor_rows(g, f, f), a->dx, a->post, add);
+    o->linear_bwd_w(o, tensor_rows(g, 0, f), NULL, l->pre, y, w1, NULL, add);
+    o->linear_bwd_x(o, a->dy, l->pre, w1, NULL, false);
+}
+
+static void attention_backward(struct model *m, struct acts *a, struct layer_acts *l, int i,
+                               const struct batch *b)
+{
+    struct ops *o = m->ops;
+    const struct model_params *p = &m->p;
+    const struct layer_spec *spec = &m->recipe->layers[i];
+    int64_t d = m->recipe->width, heads = m->recipe->heads;
+    bool add = !p->attn->fresh;
+    struct tensor w = bank_rows(p->attn->w, 4 * d, spec->bank, 1);
+    struct tensor g = bank_rows(p->attn->g, 4 * d, spec->bank, 1);
+    struct tensor wqkv = tensor_rows(w, 0, 3 * d), wo = tensor_rows(w, 3 * d, d);
+    struct tensor gate = bank_rows(p->attn_gate->w, heads, spec->out_gate, 1);
+    struct tensor dgate = bank_rows(p->attn_gate->g, heads, spec->out_gate, 1);
+    struct tensor value = NO_TENSOR, value_gate = NO_TENSOR, dvalue_gate = NO_TENSOR;
+    struct qkv_shape qs;
+    struct attn_shape as;
+
+    layer_shapes(m, i, b, &qs, &as);
+    if (spec->value >= 0) {
+        value = m->banks->p[spec->value].w;
+        value_gate = bank_rows(p->value_gate->w, heads, spec->value_gate, 1);
+        dvalue_gate = bank_rows(p->value_gate->g, heads, spec->value_gate, 1);
+    }
+    /* Through the norm before the MLP, onto the stream after attention. */
+    o->mix_norm_bwd(o, &(struct mix_grad){ .dx = a->dx }, a->dx, a->dy, NO_TENSOR, l->attended, 1,
+                    &(struct mix_term){ .x = l->attended });
+    o->linear_bwd_w(o, tensor_rows(g, 3 * d, d), p->out[i].grad, a->dx, l->gated, wo,
+                    p->out[i].value, add);
+    o->linear_bwd_x(o, a->dgated, a->dx, wo, p->out[i].value, false);
+    o->out_gate_bwd(o, a->dgated, dgate, a->dy12, a->dgated, l->out, l->y, gate, (int)heads);
+    o->attention_bwd(o, a->dq, a->dk, a->dv, a->dgated, l->q, l->k, l->v, l->out, l->lse, &as);
+    o->qkv_bwd(o, a->dqkv, l->drows, dvalue_gate, a->dy12, a->dq, a->dk, a->dv, l->qkv, &qs,
+               m->rope, l->y, value_gate, value, b);
+    o->linear_bwd_w(o, tensor_rows(g, 0, 3 * d), p->qkv[i].grad, a->dqkv, l->y, wqkv,
+                    p->qkv[i].value, add);
+    o->linear_bwd_x(o, a->dy, a->dqkv, wqkv, p->qkv[i].value, false);
+}
+
+/* A table's gradient is final after the first layer that reads it: at most two do. */
+static void value_backward(struct model *m, struct acts *a, int i, const struct batch *b)
+{
+    const struct recipe *r = m->recipe;
+    int table = r->layers[i].value, other = -1;
+    if (table < 0)
+        return;
+    for (int k = 0; k < r->n_layers; k++)
+        if (k != i && r->layers[k].value == table)
+            other = k;
+    if (other >= 0 && other < i)
+        return;
+    struct param *p = &m->banks->p[table];
+    m->ops->table_grad(m->ops, p->g, a->layer[i].drows,
+                       other >= 0 ? a->layer[other].drows : NO_TENSOR, b, !p->fresh);
+    done(m, p);
+}
+
+static void layer_backward(struct model *m, struct acts *a, int i, const struct batch *b)
+{
+    struct ops *o = m->ops;
+    const struct recipe *r = m->recipe;
+    const struct model_params *p = &m->p;
+    struct layer_acts *l = &a->layer[i];
+    bool attends = r->layers[i].attention != ATTN_NONE;
+
+    if (i == r->backout)
+        o->mix_norm(o, a->dx, NO_TENSOR, 2, (struct mix_term[]){ { .x = a->dx }, { .x = a->dbackout } });
+    if (i == r->skip_from)
+        o->mix_norm(o, a->dx, NO_TENSOR, 2, (struct mix_term[]){ { .x = a->dx }, { .x = a->dskip } });
+    mlp_backward(m, a, l, i);
+    if (attends)
+        attention_backward(m, a, l, i, b);
+    o->mix_norm_bwd(o, (struct mix_grad[]){
+                        { .dx = a->dx, .dcoef = p->residual[i].grad },
+                        { .dx = a->dx0, .add = i + 1 < r->n_layers, .dcoef = p->x0[i].grad } },
+                    a->dx, a->dy, attends ? a->dy12 : NO_TENSOR, l->mixed, 2, (struct mix_term[]){
+                        { .x = l->in, .coef = p->residual[i].value },
+                        { .x = a->x0, .coef = p->x0[i].value } });
+    if (i == r->skip_to)
+        o->skip_gate_bwd(o, a->dskip, a->dx0, p->skip_gate->g, p->skip.grad, a->dx,
+                         a->layer[r->skip_from + 1].in, a->x0, p->skip_gate->w, p->skip.value);
+    value_backward(m, a, i, b);
+}
+
+void model_backward(struct model *m, struct acts *a, const struct batch *b)
+{
+    struct ops *o = m->ops;
+    const struct recipe *r = m->recipe;
+    const struct model_params *p = &m->p;
+    struct mix_grad dhead[2] = { { .dx = a->dx }, { .dx = a->dbackout, .dcoef = p->backout.grad } };
+    struct mix_term head[2] = { { .x = a->layer[r->n_layers].in } };
+
+    if (r->backout >= 0)
+        head[1] = (struct mix_term){ .x = a->layer[r->backout + 1].in, .coef = p->backout.value,
+                                     .minus = true };
+    o->mix_norm_bwd(o, dhead, NO_TENSOR, a->dy, NO_TENSOR, a->z, r->backout >= 0 ? 2 : 1, head);
+    for (int i = r->n_layers - 1; i >= 0; i--)
+        layer_backward(m, a, i, b);
+    done(m, p->mlp);
+    done(m, p->attn);
+    /* Layer 0 mixed x0 with itself: its stream gradient is x0's too. */
+    o->mix_norm(o, a->dx0, NO_TENSOR, 2, (struct mix_term[]){ { .x = a->dx0 }, { .x = a->dx } });
+    o->embed_bwd(o, a->dy, p->smear_gate->g, p->smear.grad, a->dx0, p->embed->w, p->smear_gate->w,
+                 p->smear.value, b);
+    o->table_grad(o, p->embed->g, a->dy, NO_TENSOR, b, !p->embed->fresh);
+    done(m, p->embed);
+    for (int i = 0; i < m->banks->n; i++)
+        if (m->banks->p[i].spec->comms == COMMS_REPLICATED)
+            done(m, &m->banks->p[i]);
+}
+
+/* Forward, loss and backward of one micro-batch. */
+void model_train(struct model *m, const struct batch *b, real *loss)
+{
+    struct ops *o = m->ops;
+    struct param *head = m->p.lm_head;
+    struct acts a;
+    struct head_loss h = model_head(m, b);
+
+    model_acts(m, &a, b->tokens, true);
+    model_forward(m, &a, b);
+    o->head_loss(o, loss, a.dy, head->g, !head->fresh, a.y, head->w, &h);
+    done(m, head);
+    model_backward(m, &a, b);
+}

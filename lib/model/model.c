@@ -1,0 +1,241 @@
+/* model.c - the model's memory, its parameters by role, its step-to-step settings. */
+#include "model/model.h"
+
+#include <stdlib.h>
+#include <assert.h>
+#include <string.h>
+
+/* -- the plan of the arena ---------------------------------------------------- */
+
+struct planner { char *base; size_t used; enum dtype act; };
+
+static struct tensor take(struct planner *p, enum dtype t, int64_t rows, int64_t cols)
+{
+    struct tensor x = tensor_of(p->base ? p->base + p->used : NULL, t, rows, cols);
+    p->used += (tensor_bytes(x) + 255) & ~(size_t)255;
+    return x;
+}
+
+/* The same walk sizes the arena (base NULL) and carves it. In evaluation one
+ * layer's buffers serve all layers but for the outputs that are used later. */
+static size_t plan_acts(const struct recipe *r, struct planner *p, struct acts *a, int T, bool train)
+{
+    int64_t d = r->width, f = r->mlp_width;
+    memset(a, 0, sizeof *a);
+    a->tokens = T;
+    a->x0 = take(p, p->act, T, d);
+    for (int i = 0; i <= r->n_layers; i++) {
+        struct layer_acts *l = &a->layer[i];
+        bool kept = train || i < 2 || i == r->skip_from + 1 || i == r->backout + 1;
+        l->in = i == 0 ? a->x0 : kept ? take(p, p->act, T, d) : a->layer[1].in;
+        if (i == r->n_layers)
+            break;
+        if (i > 0 && !train) {
+            struct tensor in = l->in;
+            *l = a->layer[0];
+            l->in = in;
+            continue;
+        }
+        l->mixed = take(p, p->act, T, d);
+        l->y = take(p, p->act, T, d);
+        l->y2 = l->y;
+        l->attended = l->mixed;
+        if (!train || r->layers[i].attention != ATTN_NONE) {
+            l->qkv = take(p, p->act, T, 3 * d);
+            l->q = take(p, p->act, T, d);
+            l->k = take(p, p->act, T, d);
+            l->v = take(p, p->act, T, d);
+            l->out = take(p, p->act, T, d);
+            l->lse = take(p, DT_REAL, r->heads, T);
+            l->gated = take(p, p->act, T, d);
+            l->attended = take(p, p->act, T, d);
+            l->y2 = take(p, p->act, T, d);
+        }
+        l->pre = take(p, p->act, T, f);
+        if (train && r->layers[i].value >= 0)
+            l->drows = take(p, p->act, T, d);
+    }
+    a->z = take(p, p->act, T, d);
+    a->y = take(p, p->act, T, d);
+    a->post = take(p, p->act, T, f);
+    if (!train)
+        return p->used;
+    struct tensor *const wide[] = { &a->dx, &a->dy, &a->dx0, &a->dskip, &a->dbackout, &a->dgated,
+                                    &a->dq, &a->dk, &a->dv };
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
+        *wide[i] = take(p, p->act, T, d);
+    a->dqkv = take(p, p->act, T, 3 * d);
+    a->dy12 = take(p, p->act, T, GATE_WIDTH);
+    return p->used;
+}
+
+size_t model_arena_bytes(const struct recipe *r, enum dtype act, int tokens, int val_tokens)
+{
+    struct acts a;
+    size_t train = plan_acts(r, &(struct planner){ .act = act }, &a, tokens, true);
+    size_t val = plan_acts(r, &(struct planner){ .act = act }, &a, val_tokens, false);
+    return train > val ? train : val;
+}
+
+void model_acts(const struct model *m, struct acts *a, int tokens, bool train)
+{
+    struct planner p = { m->arena, 0, m->ops->act };
+    size_t used = plan_acts(m->recipe, &p, a, tokens, train);
+    assert(used <= m->arena_bytes);
+    (void)used;
+}
+
+/* -- parameters by role ---------------------------------------------------------- */
+
+static int find(struct model *m, const char *label, int64_t rows, int64_t cols, struct param **out)
+{
+    int i = recipe_param(m->recipe, label);
+    if (i < 0)
+        return err_set(GPT_INPUT, "parameters: the model needs '%s'", label);
+    *out = &m->banks->p[i];
+    if ((*out)->w.rows < rows || (*out)->w.cols != cols)
+        return err_set(GPT_INPUT, "parameters.%s: expected at least %lld rows of %lld, found %lld of %lld",
+                       label, (long long)rows, (long long)cols, (long long)(*out)->w.rows,
+                       (long long)(*out)->w.cols);
+    return 0;
+}
+
+static int find_scalar(struct model *m, const char *name, int n, struct scalar *out)
+{
+    const struct recipe *r = m->recipe;
+    for (int i = 0; i < r->n_scalars; i++) {
+        const struct scalar_spec *s = &r->scalars[i];
+        struct param *p = &m->banks->p[s->param];
+        if (strcmp(s->name, name))
+            continue;
+        if (s->first + (int64_t)(n - 1) * s->stride >= p->w.cols || p->w.dtype != DT_F32)
+            return err_set(GPT_INPUT, "scalars.%s: needs f32 elements up to %d, '%s' has %lld", name,
+                           s->first + (n - 1) * s->stride, p->spec->label, (long long)p->w.cols);
+        for (int k = 0; k < n; k++) {
+            out[k].value = (const real *)p->w.data + s->first + k * s->stride;
+            out[k].grad = (real *)p->g.data + s->first + k * s->stride;
+        }
+        return 0;
+    }
+    return err_set(GPT_INPUT, "scalars: the model needs '%s'", name);
+}
+
+/* The layer map must stay inside the banks that it points into. */
+static int check_layers(const struct model *m)
+{
+    const struct recipe *r = m->recipe;
+    for (int i = 0; i < r->n_layers; i++) {
+        const struct layer_spec *l = &r->layers[i];
+        const struct { const char *what; int64_t index; const struct param *p; int64_t rows; } use[] = {
+            { "attention bank", l->bank, m->p.attn, 4LL * r->width },
+            { "MLP", l->mlp, m->p.mlp, 2LL * r->mlp_width },
+            { "output gate", l->out_gate, m->p.attn_gate, r->heads },
+            { "value gate", l->value_gate, m->p.value_gate, r->heads },
+        };
+        for (size_t k = 0; k < sizeof use / sizeof *use; k++)
+            if (use[k].index >= 0 && (use[k].index + 1) * use[k].rows > use[k].p->w.rows)
+                return err_set(GPT_INPUT, "layers.%d: %s %lld is outside '%s'", i, use[k].what,
+                               (long long)use[k].index, use[k].p->spec->label);
+        if (l->value >= 0 && r->params[l->value].cols != r->width)
+            return err_set(GPT_INPUT, "layers.%d: value embeddings need %d columns", i, r->width);
+    }
+    if (r->skip_to >= 0 && (r->skip_to <= r->skip_from + 1 || r->skip_to == r->backout + 1))
+        return err_set(GPT_INPUT, "model.skip: layer %d cannot receive layer %d", r->skip_to,
+                       r->skip_from);
+    return 0;
+}
+
+static int bind(struct model *m)
+{
+    const struct recipe *r = m->recipe;
+    struct model_params *p = &m->p;
+    int64_t d = r->width, n = r->n_layers;
+    int rc;
+    if ((rc = find(m, "attn", 4 * d, d, &p->attn)) ||
+        (rc = find(m, "mlp", 2LL * r->mlp_width, d, &p->mlp)) ||
+        (rc = find(m, "lm_head", d, r->vocab, &p->lm_head)) ||
+        (rc = find(m, "embed", r->vocab, d, &p->embed)) ||
+        (rc = find(m, "smear_gate", 1, GATE_WIDTH, &p->smear_gate)) ||
+        (rc = find(m, "skip_gate", 1, GATE_WIDTH, &p->skip_gate)) ||
+        (rc = find(m, "attn_gate_bank", r->heads, GATE_WIDTH, &p->attn_gate)) ||
+        (rc = find(m, "ve_gate_bank", r->heads, GATE_WIDTH, &p->value_gate)) ||
+        (rc = find_scalar(m, "smear", 1, &p->smear)) ||
+        (rc = find_scalar(m, "backout", 1, &p->backout)) ||
+        (rc = find_scalar(m, "skip", 1, &p->skip)) ||
+        (rc = find_scalar(m, "residual", (int)n, p->residual)) ||
+        (rc = find_scalar(m, "x0", (int)n, p->x0)) ||
+        (rc = find_scalar(m, "qkv", (int)n, p->qkv)) || (rc = find_scalar(m, "out", (int)n, p->out)))
+        return rc;
+    return check_layers(m);
+}
+
+int model_init(struct model *m, struct banks *b, int tokens, int val_tokens)
+{
+    const struct recipe *r = b->recipe;
+    struct ops *o = b->ops;
+    *m = (struct model){ .recipe = r, .banks = b, .ops = o, .rope_step = -1 };
+    int rc = bind(m);
+    if (rc)
+        return rc;
+    int64_t positions = 2LL * (tokens > val_tokens ? tokens : val_tokens);
+    m->arena_bytes = model_arena_bytes(r, o->act, tokens, val_tokens);
+    m->arena = o->alloc(o, m->arena_bytes, "activations");
+    m->rope.table = tensor_of(NULL, o->act, positions, r->head_dim / 2);
+    m->rope.table.data = o->alloc(o, tensor_bytes(m->rope.table), "rotary table");
+    m->mtp = o->alloc(o, MAX_MTP * sizeof(real), "MTP weights");
+    return o->status(o);
+}
+
+/* -- from step to step -------------------------------------------------------------- */
+
+void model_set(struct model *m, const struct point *p)
+{
+    const struct recipe *r = m->recipe;
+    float freq[256];
+    real mtp[MAX_MTP] = { 0 };
+    m->point = *p;
+    for (int k = 0; k < p->n_mtp; k++)
+        mtp[k] = (real)(float)p->mtp[k];
+    m->ops->upload(m->ops, m->mtp, mtp, sizeof mtp);
+    assert(r->head_dim / 4 <= 256);
+    bool changed = schedule_rope(r, p->step, freq, &m->attn_scale);
+    if (m->rope_step < 0 || (changed && m->rope_step != p->step)) {
+        m->ops->rope_table(m->ops, m->rope, freq);
+        m->rope_step = p->step;
+    }
+}
+
+/* Rows of n matrices of a bank, from matrix `first` on. */
+struct tensor bank_rows(struct tensor bank, int64_t rows_each, int first, int n)
+{
+    return tensor_rows(bank, rows_each * first, rows_each * n);
+}
+
+struct head_loss model_head(const struct model *m, const struct batch *b)
+{
+    const struct recipe *r = m->recipe;
+    return (struct head_loss){
+        .tgt = b->tgt, .mtp = m->mtp, .n_mtp = m->point.n_mtp,
+        .seed = (real)m->banks->world / (real)r->chunks,
+        .fp8 = r->head_fp8, .x_scale = (real)r->x_scale, .w_scale = (real)r->w_scale,
+        .g_scale = (real)r->g_scale,
+        .cap_a = (real)r->cap_a, .cap_b = (real)r->cap_b, .cap_c = (real)r->cap_c,
+    };
+}
+
+void layer_shapes(const struct model *m, int i, const struct batch *b, struct qkv_shape *q,
+                  struct attn_shape *s)
+{
+    const struct recipe *r = m->recipe;
+    const struct layer_spec *l = &r->layers[i];
+    int pair = l->attention == ATTN_PAIRED ? 2 : 1;
+    int longest = m->point.sequence < b->tokens ? m->point.sequence : b->tokens;
+    *q = (struct qkv_shape){ r->heads, r->head_dim, pair == 2, l->key_offset };
+    *s = (struct attn_shape){
+        .rows = pair * b->tokens, .heads = r->heads / pair, .head_dim = r->head_dim,
+        .cu = b->cu, .ncu = b->ncu, .cu_mul = pair,
+        .window = l->long_window ? m->point.window_long : m->point.window_short,
+        .scale = (float)m->attn_scale,
+        .max_document_rows = pair * longest,
+    };
+}
