@@ -1,0 +1,210 @@
+/* state.c - memory of the optimizer, the numbers of a step, and what a checkpoint holds. */
+#include "optim/state.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static bool sharded(const struct param_spec *s, int world)
+{
+    return s->comms != COMMS_REPLICATED && world > 1;
+}
+
+static enum dtype work_dtype(const struct recipe *r, const struct param_spec *s)
+{
+    return r->polar_dtype == DT_NONE ? s->dtype : r->polar_dtype;
+}
+
+/* -- memory ------------------------------------------------------------------------ */
+
+static int64_t own_elements(const struct param_spec *s, int world)
+{
+    return s->matrices * s->rows * s->cols / (sharded(s, world) ? world : 1);
+}
+
+int64_t optim_param_bytes(const struct param_spec *s, int world)
+{
+    int64_t n = own_elements(s, world);
+    if (s->rule == RULE_ADAM)
+        return n * 8;
+    return n * 4 + n / s->cols * 4 + (s->dtype == DT_BF16 ? n * 2 : 0);
+}
+
+static int64_t x_bytes(const struct recipe *r, int world)
+{
+    int64_t most = 0;
+    for (int i = 0; i < r->n_params; i++) {
+        const struct param_spec *s = &r->params[i];
+        int64_t bytes = own_elements(s, world) * (int64_t)dtype_size(work_dtype(r, s));
+        if (s->rule == RULE_NORMUON && bytes > most)
+            most = bytes;
+    }
+    return most;
+}
+
+int64_t optim_work_bytes(const struct recipe *r, int world)
+{
+    return x_bytes(r, world) + (int64_t)sizeof(struct step_numbers);
+}
+
+static struct tensor take(struct optim *z, enum dtype t, int64_t rows, int64_t cols,
+                          const char *what)
+{
+    struct tensor x = tensor_of(NULL, t, rows, cols);
+    x.data = z->ops->alloc(z->ops, tensor_bytes(x), what);
+    return x;
+}
+
+/* A bank's matrices step by sqrt(max(1, rows / cols)) times their multiplier. */
+static int learning_rates(struct optim_param *q, const struct param *p)
+{
+    const struct param_spec *s = p->spec;
+    double shape = sqrt(fmax(1, (double)s->rows / (double)s->cols));
+    q->lr_mul = malloc((size_t)p->own_count * sizeof *q->lr_mul);
+    if (!q->lr_mul)
+        return err_sys("learning rates of %s", s->label);
+    for (int64_t i = 0; i < p->own_count; i++)
+        q->lr_mul[i] = (float)(shape * s->lr_mul[(p->own_first + i) % s->n_lr]);
+    return 0;
+}
+
+static int take_states(struct optim *z, int i)
+{
+    struct param *p = &z->banks->p[i];
+    struct optim_param *q = &z->p[i];
+    int64_t rows = p->w_own.rows, cols = p->w_own.cols;
+
+    if (p->spec->rule == RULE_ADAM) {
+        q->exp_avg = take(z, DT_F32, rows, cols, "exp_avg");
+        q->exp_avg_sq = take(z, DT_F32, rows, cols, "exp_avg_sq");
+        return 0;
+    }
+    q->momentum = take(z, DT_F32, rows, cols, "momentum");
+    q->second = take(z, DT_F32, rows, 1, "second momentum");
+    if (p->w.dtype == DT_BF16)
+        q->mantissa = take(z, DT_U16, rows, cols, "mantissa");
+    return learning_rates(q, p);
+}
+
+static int check_tied(const struct recipe *r)
+{
+    if (r->tied_head < 0 || r->tied_embed < 0)
+        return 0;
+    const struct param_spec *h = &r->params[r->tied_head], *e = &r->params[r->tied_embed];
+    if (h->matrices == 1 && e->matrices == 1 && h->rows == e->cols && h->cols == e->rows
+        && h->rule == RULE_ADAM && e->rule == RULE_ADAM && h->comms == e->comms)
+        return 0;
+    return err_set(GPT_INPUT, "tied parameters %s (%lld,%lld) and %s (%lld,%lld): expected one "
+                   "the transpose of the other, both under adam and under the same comms",
+                   h->label, (long long)h->rows, (long long)h->cols, e->label, (long long)e->rows,
+                   (long long)e->cols);
+}
+
+int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct ops *o,
+               struct comm *c)
+{
+    int rc = check_tied(r);
+
+    *z = (struct optim){ .recipe = r, .banks = b, .ops = o, .comm = c };
+    for (int i = 0; i < r->n_params && !rc; i++)
+        rc = take_states(z, i);
+    if (rc)
+        return rc;
+    z->numbers = o->alloc(o, sizeof *z->numbers, "numbers of a step");
+    z->x = take(z, DT_U8, 1, x_bytes(r, c->world), "NorMuon update");
+    if ((rc = o->status(o)))
+        return rc;
+    optim_reset(z);
+    return o->status(o);
+}
+
+void optim_release(struct optim *z)
+{
+    for (int i = 0; i < MAX_PARAMS; i++) {
+        free(z->p[i].lr_mul);
+        z->p[i].lr_mul = NULL;
+    }
+}
+
+void optim_reset(struct optim *z)
+{
+    struct optim_tensor t[OPTIM_MAX_TENSORS];
+    int n = optim_tensors(z, t);
+
+    for (int i = 0; i < n; i++)
+        if (t[i].t.data != z->banks->p[t[i].param].w_own.data)
+            z->ops->zero(z->ops, t[i].t);
+    for (int i = 0; i < z->recipe->n_params; i++) {
+        z->p[i].count = 0;
+        z->p[i].reducing = false;
+    }
+}
+
+/* -- the numbers of a step ----------------------------------------------------------- */
+
+static struct adam_step adam_numbers(const struct recipe *r, const struct param_spec *s,
+                                     double lr, int64_t n)
+{
+    double eta = r->adam_lr * lr * s->lr_mul[0];
+    return (struct adam_step){
+        .step_size = (real)(eta * sqrt(1 - pow(s->beta2, (double)n))
+                            / (1 - pow(s->beta1, (double)n))),
+        .decay = (real)(eta * eta * r->adam_wd * s->wd_mul),
+    };
+}
+
+static struct muon_step muon_numbers(const struct recipe *r, const struct param_spec *s,
+                                     const struct point *at)
+{
+    double lr = r->muon_lr * at->lr;
+    return (struct muon_step){
+        .blend = (real)(1 - at->momentum),
+        .lr = (real)lr,
+        .decay = (real)(lr * r->muon_wd * s->wd_mul),
+    };
+}
+
+void optim_prepare(struct optim *z, const struct point *at)
+{
+    const struct recipe *r = z->recipe;
+    struct step_numbers host = { 0 };
+
+    for (int i = 0; i < r->n_params; i++) {
+        const struct param_spec *s = &r->params[i];
+        if (s->rule == RULE_ADAM)
+            host.adam[i] = adam_numbers(r, s, at->lr, z->p[i].count + 1);
+        else
+            host.muon[i] = muon_numbers(r, s, at);
+    }
+    z->ops->upload(z->ops, z->numbers, &host, sizeof host);
+}
+
+/* -- checkpoints ----------------------------------------------------------------------- */
+
+int optim_tensors(const struct optim *z, struct optim_tensor *out)
+{
+    int n = 0;
+    for (int i = 0; i < z->recipe->n_params; i++) {
+        const struct param *p = &z->banks->p[i];
+        const struct optim_param *q = &z->p[i];
+        const struct { const char *kind; struct tensor t; } held[] = {
+            { "weight", p->w_own }, { "mantissa", q->mantissa }, { "momentum", q->momentum },
+            { "second_momentum", q->second }, { "exp_avg", q->exp_avg },
+            { "exp_avg_sq", q->exp_avg_sq },
+        };
+        for (size_t k = 0; k < sizeof held / sizeof *held; k++)
+            if (held[k].t.data)
+                out[n++] = (struct optim_tensor){
+                    .param = i, .kind = held[k].kind, .t = held[k].t, .first = p->own_first,
+                    .count = p->own_count, .total = p->units,
+                    .replicated = p->own_count == p->units,
+                };
+    }
+    return n;
+}
+
+void optim_gather_weights(struct optim *z)
+{
+    for (int i = 0; i < z->recipe->n_params; i++)
+        if (z->recipe->params[i].comms != COMMS_REPLICATED)
+            z->comm->wait(z->comm, z->comm->all_gather(z->comm, z->banks->p[i].w));
+}

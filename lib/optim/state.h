@@ -1,0 +1,86 @@
+/* state.h - what the optimizer keeps beside the banks: momenta, mantissas, counters,
+ * and the numbers of one step.
+ *
+ * A rank keeps the states of its own part of each parameter, in the layout of
+ * the bank. All memory is taken by optim_init from ops and goes with it.
+ *
+ *     struct optim z;
+ *     if ((rc = optim_init(&z, recipe, &banks, ops, comm))) return rc;
+ *     for (each step) {
+ *         schedule_at(recipe, step, &at);
+ *         optim_prepare(&z, &at);          // one upload
+ *         ...                              // backward: banks' gradients
+ *         optim_step(&z, &at);             // step.h; may be captured in a graph
+ *         optim_finish(&z, &at);
+ *     }
+ *     optim_release(&z);
+ *
+ * Threads: one struct optim belongs to one rank's thread.
+ */
+#ifndef OPTIM_STATE_H
+#define OPTIM_STATE_H
+
+#include "comm/comm.h"
+#include "model/bank.h"
+#include "model/schedule.h"
+
+struct optim_param {
+    struct tensor momentum;             /* NorMuon: f32, as w_own */
+    struct tensor second;               /* NorMuon: f32, one number a row */
+    struct tensor mantissa;             /* NorMuon, w bf16: u16, the low halves of f32 weights */
+    struct tensor exp_avg, exp_avg_sq;  /* Adam: f32, as w_own */
+    int64_t count;                      /* Adam: updates done */
+    float *lr_mul;                      /* NorMuon: of each matrix of the own part, shape included */
+
+    bool reducing;                      /* its gradient is on the way, this step */
+    comm_ticket reduced, gathered;
+};
+
+/* What changes from step to step, by parameter: in device memory, so that a graph sees it. */
+struct step_numbers {
+    struct adam_step adam[MAX_PARAMS];
+    struct muon_step muon[MAX_PARAMS];
+};
+
+struct optim {
+    const struct recipe *recipe;
+    struct banks *banks;
+    struct ops *ops;
+    struct comm *comm;
+    struct optim_param p[MAX_PARAMS];
+    struct step_numbers *numbers;       /* device */
+    struct tensor x;                    /* the update of one NorMuon parameter at work */
+};
+
+/* GPT_INPUT: tied parameters that are not each other's transpose; else what ops reports. */
+int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct ops *o,
+               struct comm *c) MUST_CHECK;
+void optim_release(struct optim *z);
+/* States zero, counters zero: as after optim_init. */
+void optim_reset(struct optim *z);
+/* Bytes that optim_init takes on a rank: the states of a parameter, and the work space. */
+int64_t optim_param_bytes(const struct param_spec *s, int world);
+int64_t optim_work_bytes(const struct recipe *r, int world);
+
+/* The numbers of step `at`, from the schedule and the counters, to the device. The learning
+ * rates are formed in double and rounded once (record-61.md 4.3 - 4.5). */
+void optim_prepare(struct optim *z, const struct point *at);
+
+/* For checkpoints: a parameter's weight or state as this rank holds it, units first ..
+ * first + count - 1 of total along the leading axis (matrices of a bank, else rows). A
+ * replicated one is whole on every rank. The counters p[i].count belong to it. */
+struct optim_tensor {
+    int param;
+    const char *kind;                   /* "weight", "mantissa", "momentum", "second_momentum",
+                                           "exp_avg", "exp_avg_sq" */
+    struct tensor t;                    /* count units */
+    int64_t first, count, total;
+    bool replicated;
+};
+enum { OPTIM_MAX_TENSORS = 4 * MAX_PARAMS };
+/* Fills out (OPTIM_MAX_TENSORS); how many. Loading writes into the same tensors. */
+int optim_tensors(const struct optim *z, struct optim_tensor *out);
+/* After own parts of weights were written: every rank gets the others' parts. */
+void optim_gather_weights(struct optim *z);
+
+#endif

@@ -1,0 +1,160 @@
+/* step.c - one step: reduce in scatter order, update in work order, gather. */
+#include "optim/step.h"
+
+#include <assert.h>
+
+/* -- one parameter ------------------------------------------------------------------- */
+
+/* Is parameter i updated in this step? A tied embedding follows the head. */
+static bool takes_part(const struct optim *z, const struct point *at, int i)
+{
+    if (z->recipe->params[i].rule == RULE_ADAM && !at->adam)
+        return false;
+    return !(at->tied && i == z->recipe->tied_embed);
+}
+
+static bool is_tied_head(const struct optim *z, const struct point *at, int i)
+{
+    return at->tied && i == z->recipe->tied_head;
+}
+
+static void reduce(struct optim *z, const struct point *at, int i)
+{
+    struct optim_param *q = &z->p[i];
+    struct param *p = &z->banks->p[i];
+
+    if (q->reducing || !takes_part(z, at, i))
+        return;
+    if (is_tied_head(z, at, i))
+        z->ops->transpose(z->ops, p->g, z->banks->p[z->recipe->tied_embed].g, true);
+    if (p->spec->comms == COMMS_REPLICATED)
+        q->reduced = z->comm->all_reduce(z->comm, p->g);
+    else
+        q->reduced = z->comm->reduce_scatter(z->comm, p->g);
+    q->reducing = true;
+}
+
+static void update_normuon(struct optim *z, int i)
+{
+    const struct recipe *r = z->recipe;
+    struct ops *o = z->ops;
+    struct optim_param *q = &z->p[i];
+    struct param *p = &z->banks->p[i];
+    const struct muon_step *m = &z->numbers->muon[i];
+    enum dtype t = r->polar_dtype == DT_NONE ? p->w.dtype : r->polar_dtype;
+    struct tensor x = tensor_of(z->x.data, t, p->w_own.rows, p->w_own.cols);
+    int n = (int)p->own_count;
+
+    o->muon_input(o, x, q->momentum, p->g_own, n, m);
+    o->polar(o, x, n, r->polar, r->n_polar, r->aol);
+    o->normuon(o, p->w_own, q->mantissa, q->second, x, n, q->lr_mul, p->spec->beta2, m);
+}
+
+static void update(struct optim *z, int i)
+{
+    struct optim_param *q = &z->p[i];
+    struct param *p = &z->banks->p[i];
+
+    if (p->spec->rule == RULE_NORMUON)
+        update_normuon(z, i);
+    else
+        z->ops->adam(z->ops, p->w_own, p->g_own, q->exp_avg, q->exp_avg_sq, p->spec->beta1,
+                     p->spec->beta2, z->recipe->adam_eps, &z->numbers->adam[i]);
+}
+
+static void gather(struct optim *z, int i)
+{
+    struct param *p = &z->banks->p[i];
+
+    z->p[i].gathered = 0;
+    if (p->spec->comms != COMMS_REPLICATED)
+        z->p[i].gathered = z->comm->all_gather(z->comm, p->w);
+}
+
+/* -- the step -------------------------------------------------------------------------- */
+
+void optim_step(struct optim *z, const struct point *at)
+{
+    const struct recipe *r = z->recipe;
+    struct comm *c = z->comm;
+
+    for (int k = 0; k < r->n_params; k++)
+        reduce(z, at, r->scatter[k]);
+
+    for (int k = 0; k < r->n_params; k++) {
+        int i = r->work[k];
+        if (!z->p[i].reducing)
+            continue;
+        c->wait(c, z->p[i].reduced);
+        update(z, i);
+        gather(z, i);
+    }
+
+    /* The head's gather first: the embedding waits for it. */
+    if (at->tied && at->adam && r->tied_head >= 0) {
+        c->wait(c, z->p[r->tied_head].gathered);
+        z->p[r->tied_head].gathered = 0;
+        z->ops->transpose(z->ops, z->banks->p[r->tied_embed].w, z->banks->p[r->tied_head].w,
+                          false);
+    }
+    for (int k = 0; k < r->n_params; k++) {
+        struct optim_param *q = &z->p[r->work[k]];
+        if (q->reducing)
+            c->wait(c, q->gathered);
+        q->reducing = false;
+    }
+    banks_clear(z->banks, at->adam);
+}
+
+void optim_reduce_early(struct optim *z, const struct point *at, int i)
+{
+    if (z->recipe->params[i].early && !is_tied_head(z, at, i))
+        reduce(z, at, i);
+}
+
+/* -- the untie step ---------------------------------------------------------------------- */
+
+/* Rows (n,V) of a (V,D) matrix's transpose, one part a rank, become rows (V/world,D) of the
+ * matrix: all-gather, transpose, reshard, but each rank gets only the part that it keeps. The
+ * gradients of head and embedding, cleared by now, lend the memory. */
+static void transpose_shards(struct optim *z, struct tensor dst, struct tensor src)
+{
+    struct ops *o = z->ops;
+    struct comm *c = z->comm;
+    struct param *head = &z->banks->p[z->recipe->tied_head];
+    struct param *embed = &z->banks->p[z->recipe->tied_embed];
+
+    if (dst.rows == src.cols) {
+        o->transpose(o, dst, src, false);
+        return;
+    }
+    int64_t n = src.rows, v = src.cols, part = dst.rows, rows[c->world];
+    struct tensor send = tensor_of(head->g.data, DT_F32, v, n);
+    struct tensor recv = tensor_of(embed->g.data, DT_F32, v, n);
+    struct tensor turned = tensor_of(head->g.data, DT_F32, n * c->world, part);
+    assert(tensor_bytes(send) <= tensor_bytes(head->g));
+    assert(tensor_bytes(recv) <= tensor_bytes(embed->g));
+
+    for (int r = 0; r < c->world; r++)
+        rows[r] = part;
+    o->transpose(o, send, src, false);
+    c->wait(c, c->all_to_all(c, recv, rows, send, rows));
+    for (int r = 0; r < c->world; r++)
+        o->transpose(o, tensor_rows(turned, r * n, n), tensor_rows(recv, r * part, part), false);
+    o->transpose(o, dst, turned, false);
+}
+
+void optim_finish(struct optim *z, const struct point *at)
+{
+    const struct recipe *r = z->recipe;
+
+    for (int i = 0; i < r->n_params; i++)
+        if (r->params[i].rule == RULE_ADAM && takes_part(z, at, i))
+            z->p[i].count++;
+    if (!at->untie || r->tied_head < 0)
+        return;
+    struct optim_param *head = &z->p[r->tied_head], *embed = &z->p[r->tied_embed];
+    transpose_shards(z, embed->exp_avg, head->exp_avg);
+    transpose_shards(z, embed->exp_avg_sq, head->exp_avg_sq);
+    embed->count = head->count;
+}

@@ -1,0 +1,30 @@
+/* step.h - one step of the optimizer, in the recipe's order of communication.
+ *
+ * Owns nothing: works on struct optim (state.h, where a use is shown) and the
+ * banks. A parameter's row in the recipe says rule and communication; scatter
+ * order and work order are the recipe's. Failures stick in ops and comm: ask
+ * their status().
+ *
+ * Threads: as struct optim.
+ */
+#ifndef OPTIM_STEP_H
+#define OPTIM_STEP_H
+
+#include "optim/state.h"
+
+/* Reduces the gradients, updates, gathers the weights, clears the gradients of what was
+ * updated (record-61.md 4.2). Only launches: no upload, no download, no allocation, no host
+ * decision on device data, so it can be captured in a graph; what changes from step to step
+ * with the same at->adam and at->tied comes from optim_prepare. */
+void optim_step(struct optim *z, const struct point *at);
+
+/* From backward of the last micro-batch, when parameter i's gradient is final: starts its
+ * reduction if the recipe marks it `early`; optim_step then does not start it again. A tied
+ * head has to wait for the embedding's gradient and is left to optim_step. */
+void optim_reduce_early(struct optim *z, const struct point *at, int i);
+
+/* After optim_step, on the host: counts the updates; at the untie step launches the move of
+ * the head's Adam state to the embedding. */
+void optim_finish(struct optim *z, const struct point *at);
+
+#endif
