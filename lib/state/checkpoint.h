@@ -64,12 +64,13 @@ struct ckpt_info {
     int ranks;                      /* world size */
     const char *tool;               /* "gpt-train 0.1.0" */
     const char *recipe;             /* full text */
-    const struct ckpt_kv *state;    /* small state: "loader.shard" = "3". Keys have no blank and come
-                                       once; values are one line. "loader." is the data position */
+    const struct ckpt_kv *state;    /* small state: "loader.shard" = "3". A key has no blank and
+                                       comes once; a value is one line. "loader." is the data
+                                       position */
     int nstate;
 };
 
-/* Rank 0: a fresh temporary directory; what an interrupted run left of it goes. */
+/* Rank 0: a fresh temporary directory; what interrupted runs left in root goes. */
 int ckpt_begin(const char *root, int64_t step) MUST_CHECK;
 /* Writes and syncs this rank's file. level: zstd, 0 writes plain .safetensors. */
 int ckpt_write_rank(const char *root, int64_t step, int rank, const struct ckpt_tensor *t, int n,
@@ -88,7 +89,7 @@ int ckpt_latest(const char *root, char **dir) MUST_CHECK;
 /* Complete checkpoints in root by ascending step; caller frees *steps. */
 int ckpt_list(const char *root, int64_t **steps, int *n) MUST_CHECK;
 /* Removes complete checkpoints but the last `keep_last` and those whose step is
- * a multiple of keep_every (0: none), MANIFEST first, and leftover temporaries.
+ * a multiple of keep_every (0: none); each is renamed away before its files go.
  * keep_last < 1 is GPT_USAGE. *removed may be NULL. */
 int ckpt_prune(const char *root, int keep_last, int64_t keep_every, int *removed) MUST_CHECK;
 
@@ -116,7 +117,7 @@ const char *ckpt_recipe_hash(const struct ckpt *c);
 const char *ckpt_state(const struct ckpt *c, const char *key);     /* NULL: none */
 /* The value of key as a whole number; missing or no number: GPT_INPUT. */
 int ckpt_state_i64(const struct ckpt *c, const char *key, int64_t *out) MUST_CHECK;
-int ckpt_entries(const struct ckpt *c, const struct ckpt_entry **e);      /* how many; MANIFEST order */
+int ckpt_entries(const struct ckpt *c, const struct ckpt_entry **e);   /* how many; by name */
 int ckpt_files(const struct ckpt *c, const struct ckpt_file **f);
 const struct ckpt_entry *ckpt_find(const struct ckpt *c, const char *name);  /* NULL: none */
 

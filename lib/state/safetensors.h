@@ -35,7 +35,7 @@
 struct st_tensor {
     char *name;
     const char *type;        /* as the format spells it: "F32", "F8_E4M3", ... */
-    enum dtype dtype;        /* DT_NONE for types that the format has and we do not (U32, F4, ...) */
+    enum dtype dtype;        /* DT_NONE: the format has it, base/dtype.h does not (U32, F4, ...) */
     int rank;                /* 0: a scalar */
     uint64_t *shape;         /* rank numbers */
     uint64_t elements;       /* product of shape */
@@ -52,7 +52,7 @@ struct st_header {
 };
 
 /* Parses and checks the N bytes of JSON; path is for messages. */
-int st_header_parse(struct st_header *h, const char *path, const char *json, size_t n) MUST_CHECK;
+int st_header_parse(struct st_header *h, const char *path, const char *text, size_t n) MUST_CHECK;
 void st_header_release(struct st_header *h);
 const struct st_tensor *st_find(const struct st_header *h, const char *name);   /* NULL: none */
 const char *st_meta(const struct st_header *h, const char *key);                /* NULL: none */

@@ -1,0 +1,52 @@
+/* checkpoint_impl.h - what the checkpoint's own files share; not for others. */
+#ifndef STATE_CHECKPOINT_IMPL_H
+#define STATE_CHECKPOINT_IMPL_H
+
+#include <pthread.h>
+#include "base/hash.h"
+#include "base/zio.h"
+#include "state/checkpoint.h"
+
+#define CKPT_FORMAT 1
+
+struct ckpt {
+    char *dir;
+    struct ckpt_info info;
+    char *recipe_hash;
+    struct ckpt_kv *state;
+    struct ckpt_entry *entries;
+    int nentries;
+    struct ckpt_file *files;
+    int nfiles;
+    bool *checked;              /* a file whose hash was found right; under lock */
+    pthread_mutex_t lock;
+};
+
+/* ROOT/<before>step-N<after>; NULL when out of memory, with a message. */
+char *ckpt_name(const char *root, const char *before, int64_t step, const char *after);
+int ckpt_remove_tree(const char *dir) MUST_CHECK;
+int ckpt_remove_leftovers(const char *root, const char *after) MUST_CHECK;
+
+/* Parses MANIFEST's text (NUL-terminated, n bytes, changed in place); path is for messages. */
+int ckpt_parse_manifest(struct ckpt *c, const char *path, char *text, size_t n) MUST_CHECK;
+/* The pieces of each entry, in order, cover it without gap or overlap. */
+int ckpt_check_cover(const struct ckpt_entry *e, const char *path) MUST_CHECK;
+void ckpt_release(struct ckpt *c);          /* everything but c itself */
+
+/* One piece as a stream; reading its last byte checks its hash. Close after a failed open too. */
+struct piece_reader {
+    const struct ckpt_entry *e;
+    const struct ckpt_piece *piece;
+    char *path;
+    struct zreader *z;          /* compressed, or */
+    int fd;                     /* plain, next byte at `at` */
+    uint64_t at, left;
+    struct xxh hash;
+};
+int ckpt_piece_open(struct piece_reader *p, const struct ckpt *c, const struct ckpt_entry *e, int i)
+    MUST_CHECK;
+int ckpt_piece_read(struct piece_reader *p, void *dst, size_t n) MUST_CHECK;   /* n <= left */
+void ckpt_piece_close(struct piece_reader *p);
+int ckpt_piece_error(const struct piece_reader *p);   /* prefixes the message with the tensor */
+
+#endif
