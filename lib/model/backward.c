@@ -109,6 +109,20 @@ static void layer_backward(struct model *m, struct acts *a, int i, const struct 
     value_backward(m, a, i, b);
 }
 
+/* Padding of the MLP bank has no layer: its gradient is zero, and is written like the others. */
+static void clear_padding(struct model *m)
+{
+    const struct recipe *r = m->recipe;
+    int64_t rows = 2LL * r->mlp_width, n = m->p.mlp->w.rows / rows;
+    for (int64_t at = 0; at < n && m->p.mlp->fresh; at++) {
+        bool used = false;
+        for (int i = 0; i < r->n_layers; i++)
+            used |= r->layers[i].mlp == at;
+        if (!used)
+            m->ops->zero(m->ops, bank_rows(m->p.mlp->g, rows, (int)at, 1));
+    }
+}
+
 void model_backward(struct model *m, struct acts *a, const struct batch *b)
 {
     struct ops *o = m->ops;
@@ -121,6 +135,7 @@ void model_backward(struct model *m, struct acts *a, const struct batch *b)
         head[1] = (struct mix_term){ .x = a->layer[r->backout + 1].in, .coef = p->backout.value,
                                      .minus = true };
     o->mix_norm_bwd(o, dhead, NO_TENSOR, a->dy, NO_TENSOR, a->z, r->backout >= 0 ? 2 : 1, head);
+    clear_padding(m);
     for (int i = r->n_layers - 1; i >= 0; i--)
         layer_backward(m, a, i, b);
     done(m, p->mlp);

@@ -1,0 +1,163 @@
+/* golden [--device cpu|cuda] FILE... - holds this code against golden numbers.
+ *
+ * Exit status: 0 all within tolerance, 1 not, others as every command; 77 when
+ * --device cuda finds no GPU.
+ */
+#include "golden.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/file.h"
+#include "base/opt.h"
+#ifdef HAVE_CUDA
+#include "../kernels/ops_cuda.h"
+#endif
+
+int golden_open(struct golden *g, const char *file)
+{
+    int rc = st_open(&g->r, file);
+    if (!rc)
+        g->h = st_header(g->r);
+    return rc;
+}
+
+float *golden_floats(struct golden *g, const char *name, int64_t *n)
+{
+    const struct st_tensor *t = st_find(g->h, name);
+    *n = t ? (int64_t)t->elements : 0;
+    if (!t)
+        return NULL;
+    void *raw = malloc(t->bytes + 1);
+    float *x = malloc((t->elements + 1) * sizeof *x);
+    if (!raw || !x || st_read(g->r, t, 0, raw, t->bytes)) {
+        fprintf(stderr, "golden: %s: %s\n", name, err_message());
+        exit(GPT_SYSTEM);
+    }
+    for (uint64_t i = 0; i < t->elements; i++)
+        x[i] = t->dtype == DT_BF16 ? bf16_to_f32(((uint16_t *)raw)[i])
+             : t->dtype == DT_I16 ? (float)((uint16_t *)raw)[i]
+             : t->dtype == DT_I32 ? (float)((int32_t *)raw)[i] : ((float *)raw)[i];
+    free(raw);
+    return x;
+}
+
+int golden_int(const struct golden *g, const char *key, int dflt)
+{
+    const char *v = st_meta(g->h, key);
+    return v ? atoi(v) : dflt;
+}
+
+const char *golden_name(const char *label)
+{
+    static const char *const names[][2] = {
+        { "attn", "attn_bank" }, { "mlp", "mlp_bank" }, { "lm_head", "lm_head.weight" },
+        { "embed", "embed.weight" }, { "ve0", "value_embeds.0.weight" },
+        { "ve1", "value_embeds.1.weight" }, { "ve2", "value_embeds.2.weight" },
+        { "smear_gate", "smear_gate.weight" }, { "skip_gate", "skip_gate.weight" },
+        { "value_embed", "value_embeds" }, { "bigram_embed", "bigram_embed.weight" },
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(names[i][0], label))
+            return names[i][1];
+    return label;
+}
+
+static char *all_f32(const char *text)
+{
+    char *copy = strdup(text);
+    for (char *p = copy; p && (p = strstr(p, " bf16 ")); p += 6)
+        memcpy(p, " f32  ", 6);
+    return copy;
+}
+
+int golden_recipe(struct recipe **r, const struct golden *g, const char *name, bool f32)
+{
+    const char *share = getenv("GPT_SHARE");
+    char path[512], set[8][64];
+    const char *overrides[8];
+    int n = 0, heads = golden_int(g, "heads", 2), size = golden_int(g, "head_dim", 8);
+    char *text;
+    size_t bytes;
+    snprintf(path, sizeof path, "%s/recipes/%s.recipe", share ? share : "share", name);
+    int rc = file_read(path, 1 << 20, &text, &bytes);
+    if (rc)
+        return rc;
+    snprintf(set[n++], 64, "model.heads=%d", heads);
+    snprintf(set[n++], 64, "model.head_dim=%d", size);
+    snprintf(set[n++], 64, "model.mlp_width=%d", 4 * heads * size);
+    snprintf(set[n++], 64, "model.vocab=%d", golden_int(g, "vocab", 128));
+    snprintf(set[n++], 64, "model.block=%d", golden_int(g, "block_size", 128));
+    snprintf(set[n++], 64, "precision.head_fp8=no");
+    for (int i = 0; i < n; i++)
+        overrides[i] = set[i];
+    char *used = f32 ? all_f32(text) : strdup(text);
+    rc = recipe_parse(r, path, used, overrides, n);
+    free(used);
+    free(text);
+    return rc;
+}
+
+double relative_error(const float *got, const float *want, int64_t n)
+{
+    double d = 0, w = 0;
+    for (int64_t i = 0; i < n; i++) {
+        d += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
+        w += (double)want[i] * want[i];
+    }
+    return w > 0 ? sqrt(d / w) : sqrt(d);
+}
+
+bool golden_report(const char *name, double error, double tolerance)
+{
+    bool ok = error <= tolerance;       /* NaN is not */
+    printf("  %-34s %9.2e  (%.0e)%s\n", name, error, tolerance, ok ? "" : "  FAILED");
+    return ok;
+}
+
+static int make_ops(struct ops **o, const char *device)
+{
+    if (!strcmp(device, "cpu"))
+        return ops_cpu_new(o);
+#ifdef HAVE_CUDA
+    return ops_cuda_new(o, 0);
+#else
+    return err_set(GPT_DEVICE, "built without CUDA");
+#endif
+}
+
+int main(int argc, char **argv)
+{
+    const char *device = "cpu";
+    const struct opt table[] = {
+        { 'd', "device", "NAME", OPT_CHOICE, &device, "where the ops run", .choices = "cpu|cuda" },
+        OPT_END
+    };
+    const struct command cmd = { "golden", "[OPTION]... FILE...",
+                                 "Compares with numbers made by a record's own program.", table };
+    int first, worst = 0, rc = opt_parse(&cmd, argc, argv, &first);
+    if (!rc && first == argc)
+        rc = err_set(GPT_USAGE, "expected a golden file");
+    if (rc)
+        return opt_exit(&cmd, rc);
+    for (int i = first; i < argc; i++) {
+        struct golden g;
+        struct ops *o;
+        if ((rc = golden_open(&g, argv[i])))
+            return opt_exit(&cmd, rc);
+        bool optimizer = st_meta(g.h, "steps") != NULL;
+        st_close(g.r);
+        if ((rc = make_ops(&o, device))) {
+            opt_exit(&cmd, rc);
+            return 77;
+        }
+        printf("%s on %s\n", argv[i], o->device);
+        rc = optimizer ? golden_optimizer(o, argv[i]) : golden_forward(o, argv[i]);
+        o->free(o);
+        if (rc > 1)
+            return opt_exit(&cmd, rc);
+        worst |= rc;
+    }
+    return worst;
+}

@@ -1,0 +1,33 @@
+/* golden.h - comparing a device with numbers made by a record's own program.
+ *
+ * The files are safetensors; their metadata say sizes and cases. Each function
+ * prints a line a tensor with the worst relative error and returns 0, or 1 when
+ * one is beyond its tolerance or not finite; 2 and more as base/err.h.
+ */
+#ifndef TESTS_GOLDEN_H
+#define TESTS_GOLDEN_H
+
+#include "model/recipe.h"
+#include "ops/ops.h"
+#include "state/safetensors.h"
+
+int golden_forward(struct ops *o, const char *file);
+int golden_optimizer(struct ops *o, const char *file);
+
+/* A file with all its tensors at hand. */
+struct golden { struct st_reader *r; const struct st_header *h; };
+int golden_open(struct golden *g, const char *file);
+/* Tensor as floats, malloc'd; NULL and *n = 0 when there is none. */
+float *golden_floats(struct golden *g, const char *name, int64_t *n);
+int golden_int(const struct golden *g, const char *key, int dflt);
+/* Their name for a parameter of ours ("attn" -> "attn_bank"). */
+const char *golden_name(const char *label);
+/* share/recipes/NAME at the sizes of the file. f32: all parameters in f32. */
+int golden_recipe(struct recipe **r, const struct golden *g, const char *name, bool f32);
+
+/* |got - want| / |want|, Euclidean. NaN when something is not finite. */
+double relative_error(const float *got, const float *want, int64_t n);
+/* Prints "  name  error  (tolerance)"; true when error <= tolerance. */
+bool golden_report(const char *name, double error, double tolerance);
+
+#endif
