@@ -38,6 +38,7 @@ extern "C" {
 }
 
 struct gemm_cache;                      /* gemm.cu */
+enum { STAGING_HALF = 4 << 20 };        /* bytes; upload() fills one half while one is copied */
 
 struct cuda_ops {
     struct ops ops;                     /* first: struct ops * is struct cuda_ops * */
@@ -49,6 +50,8 @@ struct cuda_ops {
     int code;                           /* enum gpt_code, with message: the first failure */
     char message[512];
 
+    bool capturing;
+
     void *workspace;                    /* of the op that runs: dead when its last launch ends */
     size_t workspace_bytes;
 
@@ -56,12 +59,11 @@ struct cuda_ops {
     struct gemm_cache *gemm;
 
     void **blocks;                      /* everything allocated, for free() */
-    int nblocks, maxblocks;
+    int n_blocks, cap_blocks;
     size_t allocated;
     char *staging;                      /* pinned ring that upload() copies through */
     size_t staging_at;
     cudaEvent_t staging_done[2];        /* when each half of the ring was last read */
-    int32_t *host_flag;
 };
 
 static inline struct cuda_ops *cuda_of(struct ops *o) { return (struct cuda_ops *)o; }
@@ -111,6 +113,11 @@ struct gemm {
     int64_t stride_a, stride_b, stride_out;
 };
 void cuda_gemm(struct cuda_ops *c, const struct gemm *g);
+bool gemm_cache_new(struct cuda_ops *c);
+void gemm_cache_free(struct gemm_cache *g);
+
+/* device.cu: memory that lives until free(); NULL (recorded) when there is none. */
+void *cuda_take(struct cuda_ops *c, size_t bytes, const char *what);
 
 static inline int div_up(int64_t a, int64_t b) { return (int)((a + b - 1) / b); }
 
