@@ -166,14 +166,15 @@ $(CU_PROGS): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.cu.o \
 
 export GPT_SHARE = $(CURDIR)/share
 RUN_TESTS = GPT_BIN=$(abspath $(BUILD)/bin) GPT_TESTS=$(abspath $(BUILD)/tests) share/run-tests
+CPU_TESTS = $(filter %_test,$(C_PROGS) $(FD_TESTS)) \
+            $(filter-out tests/gpu%,$(wildcard tests/*.bats))
 
 deps:
 	@share/install-deps
 check:
 	@share/install-deps
 	@$(MAKE) all
-	@$(RUN_TESTS) $(filter %_test,$(C_PROGS) $(FD_TESTS)) \
-	    $(filter-out tests/gpu%,$(wildcard tests/*.bats))
+	@$(RUN_TESTS) $(if $(T),$(filter $(addprefix %/,$(T)),$(CPU_TESTS)),$(CPU_TESTS))
 check-gpu: all
 	@$(if $(HAVE_CUDA),,echo "check-gpu: no nvcc, so no GPU tests were built" >&2; exit 5)
 	@JOBS=1 $(RUN_TESTS) $(filter %_test,$(GPU_PROGS)) $(wildcard tests/gpu*.bats)
@@ -203,7 +204,7 @@ clean:
 help:
 	@echo 'make              build commands into $(BUILD)/bin, test programs into $(BUILD)/tests'
 	@echo 'make quickstart   text to shards to a trained model, in a few minutes on a CPU'
-	@echo 'make check        every test that needs no GPU'
+	@echo 'make check        every test that needs no GPU; T="zio_test base.bats" runs these'
 	@echo 'make check-gpu    the tests that need one'
 	@echo 'make bench        the benchmarks'
 	@echo 'make vocab        fetch the GPT-2 vocabulary; VOCAB=FILE or URL takes it from there'

@@ -143,13 +143,23 @@ static int put_in_place(const struct output *o)
     return -1;
 }
 
+/* Flushes f; tells of earlier failures too, with their reason where it is still
+ * known: what could not be written then is tried again now. */
+static int flush_checked(FILE *f, const char *name)
+{
+    const char *quote = f == stdout ? "" : "'";
+    errno = 0;
+    if (!fflush(f) && !ferror(f))
+        return GPT_OK;
+    return errno ? err_sys("cannot write %s%s%s", quote, name, quote)
+                 : err_set(GPT_SYSTEM, "cannot write %s%s%s", quote, name, quote);
+}
+
 int output_commit(struct output *o)
 {
     const char *name = o->path ? o->path : "standard output";
-    errno = 0;
-    if (ferror(o->f) || fflush(o->f)) {
-        int rc = errno ? err_sys("cannot write '%s'", name)
-                       : err_set(GPT_SYSTEM, "cannot write '%s'", name);
+    int rc = flush_checked(o->f, name);
+    if (rc) {
         output_abort(o);
         return rc;
     }
@@ -162,11 +172,10 @@ int output_commit(struct output *o)
     if (synced)
         o->f = NULL;
     if (!closed || (o->tmp && put_in_place(o))) {
-        int rc = err_sys("cannot write '%s'", name);
+        rc = err_sys("cannot write '%s'", name);
         output_abort(o);
         return rc;
     }
-    int rc = GPT_OK;
     if (o->tmp) {
         forget(o->tmp);
         free(o->tmp);
@@ -287,16 +296,9 @@ char *path_join(const char *dir, const char *name)
 
 int stdout_close(void)
 {
+    int rc = flush_checked(stdout, "standard output");
     /* A descriptor that was closed from the start matters only to who wrote. */
-    errno = 0;
-    bool failed = ferror(stdout) || fflush(stdout);
-    int saved = errno;
-    if (fclose(stdout) && !failed && errno != EBADF) {
-        failed = true;
-        saved = errno;
-    }
-    errno = saved;
-    if (!failed)
-        return GPT_OK;
-    return saved ? err_sys("cannot write standard output") : err_set(GPT_SYSTEM, "cannot write standard output");
+    if (fclose(stdout) && !rc && errno != EBADF)
+        rc = err_sys("cannot write standard output");
+    return rc;
 }

@@ -16,7 +16,7 @@
 const char *(*opt_version_extra)(void);
 
 /* What every command has besides its table. Help knows only those with a help text. */
-enum { HELP = -1, VERSION = -2, WORDS = -3 };
+enum { HELP = -2, VERSION = -3, WORDS = -4 };      /* -1 is getopt's end */
 static const struct opt common[] = {
     { 'h', "help", NULL, OPT_FLAG, NULL, "show this help and exit", 0, 0, NULL },
     { 'V', "version", NULL, OPT_FLAG, NULL, "show versions and exit", 0, 0, NULL },
@@ -86,8 +86,13 @@ static void print_option(const struct opt *o, char letter)
 static void print_help(const struct command *c)
 {
     printf("Usage: %s %s\n%s\n\n", c->name, c->usage, c->summary);
-    for (const struct opt *o = c->options; !is_end(o); o++)
+    bool grouped = false;
+    for (const struct opt *o = c->options; !is_end(o); o++) {
         print_option(o, o->letter);
+        grouped |= o->kind == OPT_GROUP;
+    }
+    if (grouped)
+        putchar('\n');
     for (const struct opt *o = common; !is_end(o); o++)
         print_option(o, common_letter(c, o));
 }
@@ -196,7 +201,7 @@ static int make_tables(const struct command *c, struct tables *t)
         }
     }
     for (int i = 0; common[i].name; i++) {
-        t->longs[k++] = (struct option){ common[i].name, 0, NULL, -1 - i };
+        t->longs[k++] = (struct option){ common[i].name, 0, NULL, HELP - i };
         if (common_letter(c, &common[i]))
             *s++ = common[i].letter;
     }

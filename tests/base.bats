@@ -1,0 +1,191 @@
+#!/usr/bin/env bats
+# What every command has from lib/base and only a process can show: help, versions, exit codes,
+# outputs that are complete or absent, standard streams that are closed or full.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    tool=$GPT_TESTS/base_tool
+    # a directory of our own: bats keeps files in its own
+    mkdir "$BATS_TEST_TMPDIR/d" && cd "$BATS_TEST_TMPDIR/d"
+    printf 'some text\n' >in
+}
+
+# The files left in the directory, besides the input.
+left() { ls -A | grep -v '^in$' | tr '\n' ' '; }
+
+@test "--help: usage and every option on stdout, nothing on stderr, exit 0" {
+    run --separate-stderr "$tool" --help
+    [ "$status" -eq 0 ]
+    [ -z "$stderr" ]
+    [ "${lines[0]}" = 'Usage: base_tool [OPTION]... [FILE]' ]
+    [[ $output == *'  -o, --output=FILE         write to FILE'* ]]
+    [[ $output == *'      --repeat=N            write everything N times'* ]]
+    [[ $output == *$'\n\nFor the test:\n'* ]]
+    [[ $output == *$'      --an-option-with-a-long-name=ARG\n                            nothing'* ]]
+    [[ $output == *'  -h, --help                show this help and exit'* ]]
+    [[ $output != *hidden* && $output != *completion-words* ]]
+    # long texts are broken at 80 columns, and only there
+    [[ $output == *$'long text'* || $output == *$'a text so\n'* || $output == *$' with a\n'* ]]
+    [ "$(awk 'length > 80' <<<"$output")" = '' ]
+    run --separate-stderr "$tool" -h
+    [ "$status" -eq 0 ]
+}
+
+@test "--version: compiler, zstd and what the program adds" {
+    run --separate-stderr "$tool" --version
+    [ "$status" -eq 0 ]
+    [[ ${lines[0]} =~ ^base_tool\ [0-9]+\.[0-9]+\.[0-9]+$ ]]
+    [[ ${lines[1]} =~ ^compiler:\ (gcc|clang)\ [0-9]+ ]]
+    [[ ${lines[2]} =~ ^zstd:\ 1\.[0-9]+ ]]
+    [ "${lines[3]}" = 'nccl: none' ]
+    [ -z "$stderr" ]
+}
+
+@test "--completion-words: names and arguments, one a line" {
+    run --separate-stderr "$tool" --completion-words
+    [ "$status" -eq 0 ]
+    [ "${lines[0]}" = $'--output\tFILE' ]
+    [ "${lines[1]}" = $'--force\t' ]
+    [[ $output == *$'--help\t'* && $output != *hidden* ]]
+}
+
+@test "a mistake in the command line: message and hint on stderr, nothing on stdout, exit 2" {
+    run --separate-stderr "$tool" --frobnicate
+    [ "$status" -eq 2 ]
+    [ -z "$output" ]
+    [ "${stderr_lines[0]}" = 'base_tool: unknown option --frobnicate' ]
+    [ "${stderr_lines[1]}" = "Try 'base_tool --help'." ]
+    run --separate-stderr "$tool" a b
+    [ "$status" -eq 2 ]
+    [ "${stderr_lines[0]}" = 'base_tool: expected one file, found 2' ]
+}
+
+@test "a missing input is exit 4 and names the file; nothing is left" {
+    run --separate-stderr "$tool" -o out none
+    [ "$status" -eq 4 ]
+    [ "$stderr" = "base_tool: cannot open 'none': No such file or directory" ]
+    [ "$(left)" = '' ]
+}
+
+@test "plain, zstd and gzip inputs, from a file and from stdin" {
+    zstd -q in -o in.zst && gzip -k in
+    for f in in in.zst in.gz; do
+        run --separate-stderr "$tool" "$f"
+        [ "$status" -eq 0 ]
+        [ "$output" = 'some text' ]
+        run --separate-stderr "$tool" - <"$f"
+        [ "$status" -eq 0 ]
+        [ "$output" = 'some text' ]
+        run --separate-stderr bash -c "cat $f | { sleep 0.1; '$tool'; }"
+        [ "$output" = 'some text' ]
+    done
+}
+
+@test "a truncated input is exit 3, and its output does not appear" {
+    zstd -q in -o in.zst
+    head -c 15 in.zst >cut.zst
+    rm in.zst
+    run --separate-stderr "$tool" -o out cut.zst
+    [ "$status" -eq 3 ]
+    [ "$stderr" = 'base_tool: cut.zst: offset 15: expected the rest of a zstd frame, found the end of the file' ]
+    [ "$(left)" = 'cut.zst ' ]
+}
+
+@test "an existing output is kept without --force and replaced with it" {
+    echo old >out
+    run --separate-stderr "$tool" -o out in
+    [ "$status" -eq 4 ]
+    [[ $stderr == *"cannot write 'out': it exists (--force replaces it)"* ]]
+    [ "$(cat out)" = old ]
+    run --separate-stderr "$tool" -f -o out in
+    [ "$status" -eq 0 ]
+    [ "$(cat out)" = 'some text' ]
+    [ "$(left)" = 'out ' ]
+}
+
+@test "a signal removes the temporary and ends the program as the signal would" {
+    for sig in INT TERM HUP; do
+        # a background job of a script ignores SIGINT, and the tool respects that
+        rm -f err pid
+        setsid env --default-signal=INT,TERM,HUP "$tool" --hold -o out in 2>err &
+        pid=$!
+        for i in $(seq 100); do
+            grep -q holding err 2>/dev/null && break
+            sleep 0.05
+        done
+        grep -q holding err
+        ls | grep -q '^out\..*\.tmp$'
+        kill -"$sig" "$pid"
+        run wait_for "$pid"
+        [ "$(left)" = 'err ' ]
+    done
+}
+
+wait_for() {
+    for i in $(seq 100); do
+        kill -0 "$1" 2>/dev/null || return 0
+        sleep 0.05
+    done
+    return 1
+}
+
+@test "the exit status after a signal is the signal's" {
+    run --separate-stderr timeout -s TERM 1 env --default-signal=INT,TERM,HUP "$tool" --hold -o out in
+    [ "$status" -eq 124 ]
+    run --separate-stderr bash -c "'$tool' --hold -o out in & sleep 0.5; kill -TERM \$!; wait \$!"
+    [ "$status" -eq 143 ]
+    [ "$(left)" = '' ]
+}
+
+@test "/dev/full as stdout or as the output is exit 4, with the reason" {
+    run --separate-stderr bash -c "'$tool' in >/dev/full"
+    [ "$status" -eq 4 ]
+    [[ $stderr == 'base_tool: cannot write standard output: No space left on device' ]]
+    run --separate-stderr "$tool" -o /dev/full in
+    [ "$status" -eq 4 ]
+    [[ $stderr == *"cannot write '/dev/full': No space left on device" ]]
+    [ -c /dev/full ]
+    run --separate-stderr bash -c "'$tool' --help >/dev/full"
+    [ "$status" -eq 4 ]
+    [ "$stderr" = 'base_tool: cannot write standard output: No space left on device' ]
+}
+
+@test "a closed stdout is an error for who writes, and no file is taken for it" {
+    run --separate-stderr bash -c "'$tool' in >&-"
+    [ "$status" -eq 4 ]
+    [[ $stderr == *'standard output'*': Bad file descriptor' ]]
+    run --separate-stderr bash -c "'$tool' -o out in >&- 2>&-"
+    [ "$status" -eq 0 ]
+    [ "$(cat out)" = 'some text' ]
+    run --separate-stderr bash -c "'$tool' <&-"
+    [ "$status" -eq 4 ]
+    [[ $stderr == *'cannot read'*': Bad file descriptor' ]]
+}
+
+@test "a reader that stops early ends the program quietly" {
+    run --separate-stderr bash -c "set -o pipefail; '$tool' --repeat=1M in | head -1"
+    [ "$status" -eq 141 ]
+    [ "$output" = 'some text' ]
+    [ -z "$stderr" ]
+}
+
+@test "progress is drawn on a terminal or when forced, and never in a pipe" {
+    run --separate-stderr "$tool" in
+    [ -z "$stderr" ]
+    run --separate-stderr "$tool" --progress in
+    [ "$stderr" = $'\rcopying in\r          \r' ]
+    [ "$output" = 'some text' ]
+}
+
+@test "completion offers options, choices and files from the table" {
+    mkdir bin && ln -s "$tool" bin/gpt-train
+    run --separate-stderr bash -c "PATH=\$PWD/bin:\$PATH; . '$GPT_SHARE/completion.bash'
+        COMP_WORDS=(gpt-train --ou) COMP_CWORD=1; _gpt_tools gpt-train; echo \"\${COMPREPLY[*]}\"
+        COMP_WORDS=(gpt-train --output = i) COMP_CWORD=3; _gpt_tools gpt-train; echo \"\${COMPREPLY[*]}\"
+        COMP_WORDS=(gpt-train i) COMP_CWORD=1; _gpt_tools gpt-train; echo \"\${COMPREPLY[*]}\""
+    [ "$status" -eq 0 ]
+    [ "${lines[0]}" = '--output' ]
+    [ "${lines[1]}" = 'in' ]
+    [ "${lines[2]}" = 'in' ]
+}

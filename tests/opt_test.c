@@ -1,0 +1,134 @@
+/* The command line: GNU conventions, ranges, and a message for each mistake. What
+ * --help and --version print is tested in base.bats, through a program. */
+#include <stdbool.h>
+#include <stdlib.h>
+#include "base/opt.h"
+#include "check.h"
+
+static struct values {
+    bool force, quiet;
+    const char *output, *format;
+    int64_t threads, any;
+    double beta;
+    struct opt_list set;
+} v;
+
+static const struct opt table[] = {
+    { .kind = OPT_GROUP, .help = "Output" },
+    { 'o', "output", "DIR", OPT_STR, &v.output, "write to DIR", 0, 0, NULL },
+    { 'f', "force", NULL, OPT_FLAG, &v.force, "overwrite", 0, 0, NULL },
+    { 0, "format", NULL, OPT_CHOICE, &v.format, "how", 0, 0, "text|json" },
+    { .kind = OPT_GROUP, .help = "Other" },
+    { 0, "threads", "N", OPT_I64, &v.threads, "how many", .lo = 1, .hi = 256 },
+    { 0, "any", "N", OPT_I64, &v.any, "any number", 0, 0, NULL },
+    { 'b', "beta", "X", OPT_F64, &v.beta, "decay", .lo = 0, .hi = 1 },
+    { 's', "set", "KEY=VALUE", OPT_LIST, &v.set, "may be repeated", 0, 0, NULL },
+    { 'q', "quiet", NULL, OPT_FLAG, &v.quiet, "errors only", 0, 0, NULL },
+    OPT_END
+};
+static const struct command cmd = { "gpt-x", "[OPTION]... FILE...", "Tests.", table };
+
+enum { MAX_ARGS = 16 };
+static char line[512], *args[MAX_ARGS];
+static int nargs, first;
+
+/* Parses "gpt-x WORDS", split at blanks. */
+static int parse(const char *words)
+{
+    opt_list_release(&v.set);
+    v = (struct values){ 0 };
+    err_clear();
+    snprintf(line, sizeof line, "gpt-x %s", words);
+    nargs = 0;
+    for (char *s = strtok(line, " "); s && nargs < MAX_ARGS - 1; s = strtok(NULL, " "))
+        args[nargs++] = s;
+    args[nargs] = NULL;
+    first = -1;
+    return opt_parse(&cmd, nargs, args, &first);
+}
+
+static void test_forms(void)
+{
+    CHECK_OK(parse(""));
+    CHECK_EQ(first, 1);
+    CHECK_OK(parse("--output=a --threads 4 x y"));
+    CHECK_STR(v.output, "a");
+    CHECK_EQ(v.threads, 4);
+    CHECK_EQ(first, 4);
+    CHECK_STR(args[4], "x");
+    CHECK_OK(parse("-oa -b 0.5 x"));
+    CHECK_STR(v.output, "a");
+    CHECK_NEAR(v.beta, 0.5, 0);
+    CHECK_OK(parse("-fqo b"));                   /* bundled, the last with its argument */
+    CHECK(v.force && v.quiet);
+    CHECK_STR(v.output, "b");
+    CHECK_OK(parse("x -f y --quiet z"));         /* operands end up last, in their order */
+    CHECK(v.force && v.quiet);
+    CHECK_EQ(nargs - first, 3);
+    CHECK_STR(args[first], "x");
+    CHECK_STR(args[first + 2], "z");
+    CHECK_OK(parse("-f -- -q --output"));
+    CHECK(v.force && !v.quiet && !v.output);
+    CHECK_EQ(nargs - first, 2);
+    CHECK_OK(parse("- -f"));                     /* a lone dash is an operand */
+    CHECK_EQ(nargs - first, 1);
+    CHECK_OK(parse("--out=a --thr 2"));          /* prefixes */
+    CHECK_STR(v.output, "a");
+    CHECK_OK(parse("--force --output --quiet")); /* an argument may look like an option */
+    CHECK_STR(v.output, "--quiet");
+    CHECK_OK(parse("--output="));
+    CHECK_STR(v.output, "");
+}
+
+static void test_values(void)
+{
+    CHECK_OK(parse("--set a=1 -s b=2 -sc=3"));
+    CHECK_EQ(v.set.n, 3);
+    CHECK_STR(v.set.v[0], "a=1");
+    CHECK_STR(v.set.v[2], "c=3");
+    CHECK_OK(parse("--format json"));
+    CHECK_STR(v.format, "json");
+    CHECK_OK(parse("--any -9223372036854775808"));
+    CHECK_EQ(v.any, INT64_MIN);
+    CHECK_OK(parse("--any 1.5Ki"));
+    CHECK_EQ(v.any, 1536);
+    CHECK_OK(parse("--threads 1 --threads 256")); /* the last one holds */
+    CHECK_EQ(v.threads, 256);
+}
+
+static void test_mistakes(void)
+{
+    static const struct { const char *words, *message; } bad[] = {
+        { "--nope", "unknown option --nope" },
+        { "--nope=3", "unknown option --nope" },
+        { "-z", "unknown option -z" },
+        { "-fzq", "unknown option -z" },
+        { "--fo", "option --fo is ambiguous: --force --format" },
+        { "--output", "option --output needs an argument" },
+        { "-o", "option -o needs an argument" },
+        { "-fo", "option -o needs an argument" },
+        { "--force=yes", "option --force takes no argument" },
+        { "--help=yes", "option --help takes no argument" },
+        { "--threads 0", "--threads: expected a whole number from 1 to 256, found '0'" },
+        { "--threads=257", "found '257'" },
+        { "--threads 3x", "found '3x'" },
+        { "--threads=", "found ''" },
+        { "--beta 1.1", "--beta: expected a number from 0 to 1, found '1.1'" },
+        { "-b nan", "found 'nan'" },
+        { "--format yaml", "--format: expected one of text|json, found 'yaml'" },
+        { "--format tex", "found 'tex'" },
+        { "--format=", "found ''" },
+        { "--format text|json", "found 'text|json'" },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        CHECK_ERR(parse(bad[i].words), GPT_USAGE, bad[i].message);
+}
+
+int main(void)
+{
+    test_forms();
+    test_values();
+    test_mistakes();
+    opt_list_release(&v.set);
+    return check_done();
+}
