@@ -16,7 +16,7 @@
  *     if ((rc = loader_new(&l, &c))) return rc;
  *     if (resume && (rc = loader_seek(l, &ckpt.pos))) return rc;
  *     for (s = ...) {                                    // in each rank's thread
- *         const struct batch *b;
+ *         const struct step_batch *b;
  *         if ((rc = loader_next(l, rank, &b))) return rc;
  *         for (m = 0; m < b->chunks / world; m++)
  *             train(b->chunk[m * world + rank], ...);    // b->after goes to the checkpoint
@@ -75,7 +75,7 @@ struct loader_pos {
     int64_t document;    /* document starts of that shard already used */
 };
 
-struct batch {
+struct step_batch {
     int64_t step;
     int chunks;
     const struct chunk *chunk;          /* [chunks] */
@@ -113,7 +113,7 @@ int loader_seek(struct loader *l, const struct loader_pos *at) MUST_CHECK;
 /* GPT_INPUT: token >= vocab, shard without document start, no shard that holds
  * a batch, more than M-1 pieces in a chunk, data used up. The same error is
  * given to every rank that asks. */
-int loader_next(struct loader *l, int rank, const struct batch **b) MUST_CHECK;
+int loader_next(struct loader *l, int rank, const struct step_batch **b) MUST_CHECK;
 /* Wakes all who wait in loader_next with GPT_SYSTEM "stopped"; any thread. */
 void loader_stop(struct loader *l);
 void loader_free(struct loader *l);
