@@ -133,6 +133,25 @@ static void cpu_download(struct ops *o, void *host, const void *src, size_t byte
         memcpy(host, src, bytes);
 }
 
+/* Copies are done when asked for; a ring keeps them until they are fetched. */
+static void cpu_fetch(struct ops *o, const void *src, size_t bytes)
+{
+    struct cpu *c = cpu_of(o);
+
+    assert(bytes <= FETCH_BYTES && c->fetch_in - c->fetch_out < FETCH_MAX);
+    if (!cpu_failed(o))
+        memcpy(c->fetch[c->fetch_in % FETCH_MAX], src, bytes);
+    c->fetch_in++;
+}
+
+static void cpu_fetched(struct ops *o, void *host, size_t bytes)
+{
+    struct cpu *c = cpu_of(o);
+
+    assert(bytes <= FETCH_BYTES && c->fetch_out < c->fetch_in);
+    memcpy(host, c->fetch[c->fetch_out++ % FETCH_MAX], bytes);
+}
+
 void cpu_zero(struct ops *o, struct tensor t)
 {
     if (!cpu_failed(o) && tensor_count(t))
@@ -171,6 +190,8 @@ static const struct ops table = {
     .allocated = cpu_allocated,
     .upload = cpu_upload,
     .download = cpu_download,
+    .fetch = cpu_fetch,
+    .fetched = cpu_fetched,
     .zero = cpu_zero,
     .copy = cpu_copy,
     .rope_table = cpu_rope_table,

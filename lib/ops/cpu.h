@@ -33,6 +33,8 @@ struct cpu {
     int n_blocks, cap_blocks;
     size_t bytes;
     struct cpu_scratch scratch[CPU_SLOTS];
+    char fetch[FETCH_MAX][FETCH_BYTES];
+    unsigned fetch_in, fetch_out;
 };
 
 /* count numbers, uninitialised, 64-byte aligned; NULL once the device has failed. */

@@ -47,6 +47,7 @@ typedef float real;
 enum { GATE_WIDTH = 12 };           /* channels that a gate looks at */
 enum { MAX_MTP = 4 };               /* predicted tokens a position, at most */
 enum { MIX_MAX = 4 };
+enum { FETCH_MAX = 4, FETCH_BYTES = 64 };
 
 /* One rank's micro-batch in device memory. */
 struct batch {
@@ -119,6 +120,10 @@ struct ops {
     size_t (*allocated)(const struct ops *o);
     void (*upload)(struct ops *o, void *dst, const void *host, size_t bytes);   /* host may be reused at once */
     void (*download)(struct ops *o, void *host, const void *src, size_t bytes); /* waits */
+    /* Starts to copy bytes (at most FETCH_BYTES) of src behind the work queued so far; fetched()
+     * waits for the oldest such copy and hands it out. At most FETCH_MAX may be under way. */
+    void (*fetch)(struct ops *o, const void *src, size_t bytes);
+    void (*fetched)(struct ops *o, void *host, size_t bytes);
     void (*zero)(struct ops *o, struct tensor t);
     void (*copy)(struct ops *o, struct tensor dst, struct tensor src);          /* converts dtypes */
 
