@@ -1,0 +1,87 @@
+#!/usr/bin/env bats
+# The man pages against the programs: every command has a page, a page and --help name the same
+# options, and the pages are well-formed.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    man=$(cd "$GPT_SHARE/../man" && pwd)
+}
+
+commands() {
+    for c in "$GPT_BIN"/*; do
+        [ -x "$c" ] && echo "${c##*/}"
+    done
+}
+
+# Long options of a command, sorted: as --help prints them in its first columns.
+options_in_help() {
+    "$GPT_BIN/$1" --help | sed -nE 's/^ +(-[a-zA-Z], )?(--[a-z][a-z0-9-]*).*/\2/p' | sort -u
+}
+
+# Long options that have an entry of their own in the page.
+options_in_page() {
+    grep -E '^\.It .*Fl ' "$1" | grep -oE 'Fl -[a-z][a-z0-9-]*' | sed 's/^Fl -/--/' | sort -u
+}
+
+@test "there are commands, and each has a man page that names it" {
+    [ "$(commands | wc -l)" -ge 1 ]
+    for c in $(commands); do
+        echo "$c"
+        [ -f "$man/$c.1" ]
+        grep -q "^\.Nm $c\$" "$man/$c.1"
+    done
+}
+
+@test "every man page of section 1 is of a command" {
+    for page in "$man"/*.1; do
+        echo "$page"
+        c=${page##*/}
+        [ -x "$GPT_BIN/${c%.1}" ]
+    done
+}
+
+@test "a command's --help and its man page name the same options" {
+    for c in $(commands); do
+        [ -n "$(options_in_help "$c")" ]
+        diff <(options_in_help "$c") <(options_in_page "$man/$c.1") || {
+            echo "$c: < in --help only, > in the page only"
+            false
+        }
+    done
+}
+
+@test "each option has its letter and its argument in the page as in --help" {
+    for c in $(commands); do
+        "$GPT_BIN/$c" --help | sed -nE 's/^  -([a-zA-Z]), --([a-z][a-z0-9-]*).*/\1 \2/p' |
+            while read -r letter name; do
+                echo "$c -$letter --$name"
+                grep -qE "^\.It .*Fl $letter .*Fl -$name( |\$)" "$man/$c.1" || exit 1
+            done
+    done
+}
+
+@test "each command tells its exit codes and shows an example" {
+    for c in $(commands); do
+        echo "$c"
+        grep -q '^\.Sh EXIT STATUS' "$man/$c.1"
+        grep -q '^\.Sh EXAMPLES' "$man/$c.1"
+    done
+}
+
+@test "mandoc finds nothing to warn of" {
+    [ "$(ls "$man"/*.[157] | wc -l)" -ge 1 ]
+    run mandoc -T lint -W warning "$man"/*.[157]
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ -z "$output" ]
+}
+
+@test "pages refer only to pages that exist here or in the system's sections" {
+    for page in "$man"/*.[157]; do
+        grep -hE '^\.Xr (gpt-|ns-)' "$page" | awk '{ print $2 "." $3 }' | while read -r to; do
+            echo "${page##*/} refers to $to"
+            [ -f "$man/$to" ] || exit 1
+        done
+    done
+}
