@@ -46,7 +46,7 @@ struct param_spec {
     char init_text[160];            /* INIT_VALUES: the list; INIT_TRANSPOSE: the label copied */
     enum rule rule;
     enum comms comms;
-    float beta1, beta2;             /* NorMuon: beta1 follows the schedule */
+    double beta1, beta2;            /* NorMuon: beta1 follows the schedule */
     float lr_mul[MAX_CYCLE];        /* matrix i: lr_mul[i % n_lr] */
     int n_lr;
     float wd_mul;

@@ -187,8 +187,8 @@ static int bind_param(struct row *w, struct param_spec *p)
     p->dtype = dtype ? DT_F32 : DT_BF16;
     p->rule = (enum rule)rule;
     p->comms = (enum comms)com;
-    p->beta1 = (float)v[0];
-    p->beta2 = (float)v[1];
+    p->beta1 = v[0];
+    p->beta2 = v[1];
     p->wd_mul = (float)v[2];
     p->early = early;
     return 0;
