@@ -1,0 +1,247 @@
+/* golden_optim.c - eight steps of the optimizer against a golden file.
+ *
+ * Tolerances are those under which an independent float64 implementation of
+ * the definition stays: Adam and momenta differ by fp32 rounding alone; the
+ * orthogonalisation works in bf16, where the order of a sum moves an update by
+ * some 1e-3.
+ */
+#include "golden.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "comm/comm.h"
+#include "optim/step.h"
+
+enum { MAX_STEPS = 16 };
+static const double FP32 = 1e-6;        /* Adam states, momenta, fp32 weights */
+static const double ULPS = 1;           /* bf16 weights under Adam */
+static const double SECOND = 5e-3;      /* row variances of the update, which is bf16 */
+static const double UPDATE = 1e-2;      /* fp32 master - initial value, |d| / |ref| */
+/* Where the file has no mantissas both sides are cut to bf16: a difference within UPDATE moves
+ * one weight in ten by one unit, some 1e-3, of steps of some 1e-2. */
+static const double CUT_UPDATE = 3e-2;
+
+struct run {
+    struct golden g;
+    struct recipe *recipe;
+    struct banks banks;
+    struct optim z;
+    struct ops *o;
+    struct comm *comm;
+    int steps[MAX_STEPS], n_steps;
+    bool ok;
+};
+
+/* -- tensors of the file and of the device as floats ------------------------------------ */
+
+static float *want(struct run *u, int call, const char *what, int param, int64_t n)
+{
+    char name[160];
+    const char *theirs = golden_name(u->recipe->params[param].label);
+    int64_t found;
+    if (call < 0)
+        snprintf(name, sizeof name, "%s.%s", what, theirs);
+    else
+        snprintf(name, sizeof name, "%d.%s.%s", call, what, theirs);
+    float *x = golden_floats(&u->g, name, &found);
+    if (x && found != n) {
+        fprintf(stderr, "golden: %s: %lld elements, expected %lld\n", name, (long long)found,
+                (long long)n);
+        exit(GPT_INPUT);
+    }
+    return x;
+}
+
+static float *got(struct run *u, struct tensor t)
+{
+    int64_t n = tensor_count(t);
+    float *x = malloc((size_t)n * sizeof *x);
+    uint16_t *h = malloc(tensor_bytes(t));
+    u->o->download(u->o, h, t.data, tensor_bytes(t));
+    if (t.dtype == DT_F32)
+        memcpy(x, h, tensor_bytes(t));
+    else
+        for (int64_t i = 0; i < n; i++)
+            x[i] = t.dtype == DT_BF16 ? bf16_to_f32(h[i]) : (float)h[i];
+    free(h);
+    return x;
+}
+
+static void put(struct run *u, struct tensor t, const float *x)
+{
+    int64_t n = tensor_count(t);
+    uint16_t *h = malloc((size_t)n * sizeof *h);
+    for (int64_t i = 0; i < n; i++)
+        h[i] = bf16_from_f32(x[i]);
+    u->o->upload(u->o, t.data, t.dtype == DT_BF16 ? (void *)h : (void *)x, tensor_bytes(t));
+    free(h);
+}
+
+/* -- comparisons --------------------------------------------------------------------------- */
+
+static void report(struct run *u, int call, const char *what, int param, double error, double tol)
+{
+    char name[160];
+    snprintf(name, sizeof name, "%d.%s.%s", call, what, u->recipe->params[param].label);
+    u->ok &= golden_report(name, error, tol);
+}
+
+static void compare_state(struct run *u, int call, const char *kind, int param, struct tensor t,
+                          double tol)
+{
+    char what[64];
+    snprintf(what, sizeof what, "state.%s", kind);
+    float *ref = t.data ? want(u, call, what, param, tensor_count(t)) : NULL;
+    if (!ref)
+        return;
+    float *x = got(u, t);
+    report(u, call, kind, param, relative_error(x, ref, tensor_count(t)), tol);
+    free(x);
+    free(ref);
+}
+
+/* Place of a bf16 value among all, so that neighbours differ by one. */
+static int bf16_place(float x)
+{
+    int bits = bf16_from_f32(x);
+    return bits & 0x8000 ? -(bits & 0x7fff) : bits;
+}
+
+static double most_ulps(const float *x, const float *ref, int64_t n)
+{
+    int most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int d = abs(bf16_place(x[i]) - bf16_place(ref[i]));
+        if (!isfinite(x[i]))
+            return NAN;
+        most = d > most ? d : most;
+    }
+    return most;
+}
+
+static float master(float high, float low)
+{
+    return f32_from_bits(f32_bits(high) | (uint32_t)low);
+}
+
+/* A bank's way from its initial values, with the low halves where the file has them. */
+static void compare_update(struct run *u, int call, int param, const float *ref)
+{
+    struct tensor w = u->banks.p[param].w, mantissa = u->z.p[param].mantissa;
+    int64_t n = tensor_count(w);
+    float *init = want(u, -1, "init", param, n), *x = got(u, w), *way = malloc(2 * n * sizeof *x);
+    float *ref_low = want(u, call, "state.mantissa", param, n), *low = got(u, mantissa);
+    for (int64_t i = 0; i < n; i++) {
+        way[i] = (ref_low ? master(x[i], low[i]) : x[i]) - init[i];
+        way[n + i] = (ref_low ? master(ref[i], ref_low[i]) : ref[i]) - init[i];
+    }
+    report(u, call, ref_low ? "update" : "update (bf16)", param, relative_error(way, way + n, n),
+           ref_low ? UPDATE : CUT_UPDATE);
+    free(init), free(x), free(way), free(ref_low), free(low);
+}
+
+static void compare_weight(struct run *u, int call, int param)
+{
+    struct tensor w = u->banks.p[param].w;
+    int64_t n = tensor_count(w);
+    float *ref = want(u, call, "after", param, n);
+    if (!ref)
+        return;
+    if (u->recipe->params[param].rule == RULE_NORMUON) {
+        compare_update(u, call, param, ref);
+    } else {
+        float *x = got(u, w);
+        if (w.dtype == DT_BF16)
+            report(u, call, "weight (ulp)", param, most_ulps(x, ref, n), ULPS);
+        else
+            report(u, call, "weight", param, relative_error(x, ref, n), FP32);
+        free(x);
+    }
+    free(ref);
+}
+
+static void compare(struct run *u, int call)
+{
+    for (int i = 0; i < u->recipe->n_params; i++) {
+        const struct optim_param *q = &u->z.p[i];
+        compare_weight(u, call, i);
+        compare_state(u, call, "momentum_buffer", i, q->momentum, FP32);
+        compare_state(u, call, "second_momentum_buffer", i, q->second, SECOND);
+        compare_state(u, call, "exp_avg", i, q->exp_avg, FP32);
+        compare_state(u, call, "exp_avg_sq", i, q->exp_avg_sq, FP32);
+    }
+}
+
+/* -- the run --------------------------------------------------------------------------------- */
+
+/* What backward does: the first gradient after a clear is written, later ones are added. */
+static void feed(struct run *u, int call)
+{
+    for (int i = 0; i < u->recipe->n_params; i++) {
+        struct param *p = &u->banks.p[i];
+        int64_t n = tensor_count(p->g);
+        float *g = want(u, call, "grad", i, n);
+        if (!g) {
+            fprintf(stderr, "golden: call %d has no gradient of %s\n", call, p->spec->label);
+            exit(GPT_INPUT);
+        }
+        if (!p->fresh) {
+            float *sum = got(u, p->g);
+            for (int64_t k = 0; k < n; k++)
+                g[k] += sum[k];
+            free(sum);
+        }
+        put(u, p->g, g);
+        p->fresh = false;
+        free(g);
+    }
+}
+
+static int start(struct run *u)
+{
+    const char *p = strchr(st_meta(u->g.h, "steps"), '[');
+    while (p && *p != ']' && u->n_steps < MAX_STEPS) {
+        u->steps[u->n_steps++] = atoi(p + 1);
+        p += 1 + strcspn(p + 1, ",]");
+    }
+    bool later = st_meta(u->g.h, "bigram_vocab");
+    int rc = golden_recipe(&u->recipe, &u->g, later ? "record-74" : "record-61", false);
+    if (rc || (rc = comm_solo_new(&u->comm))
+        || (rc = banks_init(&u->banks, u->recipe, u->o, 0, 1))
+        || (rc = optim_init(&u->z, u->recipe, &u->banks, u->o, u->comm)))
+        return rc;
+    for (int i = 0; i < u->recipe->n_params; i++) {
+        float *x = want(u, -1, "init", i, tensor_count(u->banks.p[i].w));
+        if (!x)
+            return err_set(GPT_INPUT, "no initial value of %s", u->recipe->params[i].label);
+        put(u, u->banks.p[i].w, x);
+        free(x);
+    }
+    return 0;
+}
+
+int golden_optimizer(struct ops *o, const char *file)
+{
+    struct run u = { .o = o, .ok = true };
+    int rc = golden_open(&u.g, file);
+    if (!rc)
+        rc = start(&u);
+    for (int call = 0; call < u.n_steps && !rc; call++) {
+        struct point at;
+        schedule_at(u.recipe, u.steps[call], &at);
+        feed(&u, call);
+        optim_prepare(&u.z, &at);
+        optim_step(&u.z, &at);
+        optim_finish(&u.z, &at);
+        if (!(rc = o->sync(o)) && !(rc = u.comm->status(u.comm)))
+            compare(&u, call);
+    }
+    optim_release(&u.z);
+    if (u.comm)
+        u.comm->free(u.comm);
+    recipe_free(u.recipe);
+    st_close(u.g.r);
+    return rc ? rc : u.ok ? GPT_OK : GPT_NO;
+}
