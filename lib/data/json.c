@@ -1,0 +1,279 @@
+/* json.c - see json.h. */
+#include "data/json.h"
+
+#include <string.h>
+
+#define MAX_DEPTH 200
+
+static bool bad(struct json *j, const char *expected)
+{
+    if (!j->bad)
+        j->bad = expected;
+    return false;
+}
+
+char json_peek(struct json *j)
+{
+    while (j->at < j->end && (*j->at == ' ' || *j->at == '\t' || *j->at == '\n' || *j->at == '\r'))
+        j->at++;
+    return j->bad || j->at == j->end ? 0 : *j->at;
+}
+
+bool json_open(struct json *j, char bracket)
+{
+    if (json_peek(j) != bracket)
+        return bad(j, bracket == '{' ? "'{'" : "'['");
+    if (++j->depth > MAX_DEPTH)
+        return bad(j, "at most 200 levels of brackets");
+    j->at++;
+    return true;
+}
+
+/* Separator before the next member: true if there is one. */
+static bool next_member(struct json *j, char open, char close)
+{
+    char c = json_peek(j);
+    const char *p = j->at;
+
+    /* The first member follows the bracket itself. */
+    while (p > j->begin && (p[-1] == ' ' || p[-1] == '\t' || p[-1] == '\n' || p[-1] == '\r'))
+        p--;
+    if (c == close) {
+        j->at++;
+        j->depth--;
+        return false;
+    }
+    if (p > j->begin && p[-1] == open)
+        return !j->bad;
+    if (c != ',')
+        return bad(j, close == '}' ? "',' or '}'" : "',' or ']'");
+    j->at++;
+    return true;
+}
+
+bool json_key(struct json *j, struct json_string *key)
+{
+    if (!next_member(j, '{', '}'))
+        return false;
+    if (json_peek(j) != '"')
+        return bad(j, "a key in quotes");
+    if (!json_string(j, key))
+        return false;
+    if (json_peek(j) != ':')
+        return bad(j, "':'");
+    j->at++;
+    return true;
+}
+
+bool json_element(struct json *j)
+{
+    return next_member(j, '[', ']');
+}
+
+/* First byte at or after p that ends a plain stretch: quote, backslash or
+ * control character. Eight bytes at a time (Mycroft's zero-byte test). */
+static const char *plain_end(const char *p, const char *end)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101), high = ones << 7;
+
+    for (; end - p >= 8; p += 8) {
+        uint64_t u, q, b;
+
+        memcpy(&u, p, 8);
+        q = u ^ ones * '"';
+        b = u ^ ones * '\\';
+        /* The last term flags bytes below 0x20. A borrow can flag a byte after
+         * a true hit only, so the loop below settles which byte it is. */
+        if ((((q - ones) & ~q) | ((b - ones) & ~b) | ((u - ones * 0x20) & ~u)) & high)
+            break;
+    }
+    while (p < end && *p != '"' && *p != '\\' && (unsigned char)*p >= 0x20)
+        p++;
+    return p;
+}
+
+static bool hex4(const char *p, unsigned *x)
+{
+    *x = 0;
+    for (int i = 0; i < 4; i++) {
+        char c = p[i];
+        unsigned d = c >= '0' && c <= '9' ? (unsigned)(c - '0')
+                   : c >= 'a' && c <= 'f' ? (unsigned)(c - 'a' + 10)
+                   : c >= 'A' && c <= 'F' ? (unsigned)(c - 'A' + 10) : 16;
+
+        if (d > 15)
+            return false;
+        *x = *x << 4 | d;
+    }
+    return true;
+}
+
+bool json_string(struct json *j, struct json_string *s)
+{
+    if (json_peek(j) != '"')
+        return bad(j, "a string");
+    s->s = ++j->at;
+    s->escaped = false;
+    for (;;) {
+        unsigned x;
+
+        j->at = plain_end(j->at, j->end);
+        if (j->at == j->end)
+            return bad(j, "the closing '\"' of a string");
+        if (*j->at == '"')
+            break;
+        if (*j->at != '\\')
+            return bad(j, "no control character in a string");
+        s->escaped = true;
+        if (j->end - j->at < 2 || !j->at[1] || !strchr("\"\\/bfnrtu", j->at[1]))
+            return bad(j, "one of \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\u");
+        if (j->at[1] == 'u' && (j->end - j->at < 6 || !hex4(j->at + 2, &x)))
+            return bad(j, "four hexadecimal digits after \\u");
+        j->at += j->at[1] == 'u' ? 6 : 2;
+    }
+    s->n = (size_t)(j->at++ - s->s);
+    return true;
+}
+
+bool json_int(struct json *j, int64_t *x)
+{
+    bool minus = json_peek(j) == '-';
+    const char *p = j->at + minus;
+
+    for (*x = 0; p < j->end && *p >= '0' && *p <= '9' && p - j->at < 18; p++)
+        *x = *x * 10 + (*p - '0');
+    if (j->bad || p == j->at + minus || (p < j->end && strchr("0123456789.eE", *p)))
+        return bad(j, "an integer");
+    if (minus)
+        *x = -*x;
+    j->at = p;
+    return true;
+}
+
+static bool skip_word(struct json *j, const char *word)
+{
+    size_t n = strlen(word);
+
+    if ((size_t)(j->end - j->at) < n || memcmp(j->at, word, n))
+        return bad(j, "a value");
+    j->at += n;
+    return true;
+}
+
+static bool skip_number(struct json *j)
+{
+    const char *p = j->at, *digits;
+
+    p += *p == '-';
+    for (digits = p; p < j->end && *p >= '0' && *p <= '9'; p++)
+        ;
+    if (p == digits)
+        return bad(j, "a value");
+    while (p < j->end && (strchr(".eE+-", *p) ? *p != 0 : *p >= '0' && *p <= '9'))
+        p++;
+    j->at = p;
+    return true;
+}
+
+bool json_skip(struct json *j)
+{
+    struct json_string s;
+
+    switch (json_peek(j)) {
+    case '"':
+        return json_string(j, &s);
+    case '{':
+        json_open(j, '{');
+        while (json_key(j, &s))
+            if (!json_skip(j))
+                return false;
+        return !j->bad;
+    case '[':
+        json_open(j, '[');
+        while (json_element(j))
+            if (!json_skip(j))
+                return false;
+        return !j->bad;
+    case 't':
+        return skip_word(j, "true");
+    case 'f':
+        return skip_word(j, "false");
+    case 'n':
+        return skip_word(j, "null");
+    case 0:
+        return bad(j, "a value");
+    default:
+        return skip_number(j);
+    }
+}
+
+static char *put_utf8(char *o, unsigned c)
+{
+    if (c < 0x80) {
+        *o++ = (char)c;
+    } else if (c < 0x800) {
+        *o++ = (char)(0xc0 | c >> 6);
+        *o++ = (char)(0x80 | (c & 63));
+    } else if (c < 0x10000) {
+        *o++ = (char)(0xe0 | c >> 12);
+        *o++ = (char)(0x80 | (c >> 6 & 63));
+        *o++ = (char)(0x80 | (c & 63));
+    } else {
+        *o++ = (char)(0xf0 | c >> 18);
+        *o++ = (char)(0x80 | (c >> 12 & 63));
+        *o++ = (char)(0x80 | (c >> 6 & 63));
+        *o++ = (char)(0x80 | (c & 63));
+    }
+    return o;
+}
+
+size_t json_unescape(const struct json_string *s, char *out)
+{
+    const char *p = s->s, *end = p + s->n;
+    char *o = out;
+
+    while (p < end) {
+        const char *q = plain_end(p, end);
+        unsigned c, d;
+
+        memmove(o, p, (size_t)(q - p));
+        o += q - p;
+        p = q;
+        if (p == end)
+            break;
+        if (*p != '\\') {              /* not in a string that json_string passed */
+            *o++ = *p++;
+            continue;
+        }
+        switch (p[1]) {
+        case 'b': *o++ = '\b'; break;
+        case 'f': *o++ = '\f'; break;
+        case 'n': *o++ = '\n'; break;
+        case 'r': *o++ = '\r'; break;
+        case 't': *o++ = '\t'; break;
+        case 'u':
+            hex4(p + 2, &c);
+            if (c >> 10 == 0x36 && end - p >= 12 && p[6] == '\\' && p[7] == 'u'
+                && hex4(p + 8, &d) && d >> 10 == 0x37) {
+                c = 0x10000 + ((c & 0x3ff) << 10 | (d & 0x3ff));
+                p += 6;
+            }
+            o = put_utf8(o, c);
+            p += 4;
+            break;
+        default: *o++ = p[1];
+        }
+        p += 2;
+    }
+    return (size_t)(o - out);
+}
+
+bool json_equal(const struct json_string *s, const char *text)
+{
+    size_t n = strlen(text);
+    char buf[256];
+
+    if (s->escaped && s->n <= sizeof buf)      /* a key may be spelt with escapes */
+        return json_unescape(s, buf) == n && !memcmp(buf, text, n);
+    return !s->escaped && s->n == n && !memcmp(s->s, text, n);
+}

@@ -1,0 +1,41 @@
+/* json.h - a pull parser over text in memory: just enough for a field of a line
+ * of .jsonl and for tokenizer.json, and fast on long strings.
+ *
+ *     struct json j = { s, s + n, s };
+ *     if (json_open(&j, '{'))
+ *         while (json_key(&j, &key, &n))
+ *             if (!json_skip(&j)) break;
+ *     if (j.bad) ...                    // what was expected; j.at is where
+ *
+ * Each function leaves j.at after what it read. On anything that is not JSON
+ * it sets j.bad to what was expected, and from then on all return 0.
+ * Strings are checked for closed quotes, known escapes and no control
+ * characters; whether they are UTF-8 is the caller's business.
+ */
+#ifndef DATA_JSON_H
+#define DATA_JSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct json { const char *at, *end, *begin; const char *bad; int depth; };
+struct json_string { const char *s; size_t n; bool escaped; };    /* between the quotes, raw */
+
+char json_peek(struct json *j);                       /* next character after space; 0 at the end */
+bool json_open(struct json *j, char bracket);         /* '{' or '[' */
+/* Next key of an object, up to and with its colon; false at the closing brace. */
+bool json_key(struct json *j, struct json_string *key);
+/* Before each element of an array; false at the closing bracket. */
+bool json_element(struct json *j);
+bool json_string(struct json *j, struct json_string *s);
+bool json_int(struct json *j, int64_t *x);
+bool json_skip(struct json *j);                       /* any value */
+
+/* Undoes escapes; out needs s->n bytes. A surrogate without its other half
+ * becomes the three bytes that its code point would have, which are not UTF-8,
+ * so that the caller's rule for bad UTF-8 applies. Returns the length. */
+size_t json_unescape(const struct json_string *s, char *out);
+bool json_equal(const struct json_string *s, const char *text);
+
+#endif

@@ -1,0 +1,104 @@
+/* vocab.h - a byte-level BPE vocabulary and the tables that encoding needs.
+ *
+ * Token ids are merge ranks: ids 0..255 are the single bytes in GPT-2's order,
+ * token 256+k is made by merge k. The document start ("<|endoftext|>") is the
+ * id after the last and never comes from text. Shards hold uint16, so a
+ * vocabulary of more than 65,535 tokens is refused.
+ *
+ *     struct vocab *v;
+ *     if ((rc = vocab_load(&v, path))) return rc;     // rank file, vocab.bpe or tokenizer.json
+ *     vocab_token(v, id, &bytes, &n);
+ *     vocab_free(v);
+ *
+ * Read-only after vocab_load, so any number of threads may use it.
+ */
+#ifndef DATA_VOCAB_H
+#define DATA_VOCAB_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "base/err.h"
+
+/* SHA-256 of GPT-2's rank file: 50,256 lines "base64 rank". */
+#define GPT2_SHA256 "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930"
+
+#define TOKEN_NONE 0xffffu
+#define TOKEN_MAX_BYTES 128       /* longest token accepted; GPT-2's longest */
+
+struct vocab {
+    const char *name;             /* "gpt2", "bytes" or "other" */
+    char sha256[65];              /* of the vocabulary as a rank file, whatever form it came in */
+    int tokens;                   /* ids 0 .. tokens-1 have bytes */
+    int bos;                      /* = tokens */
+    int size;                     /* tokens + 1 */
+    uint32_t *begin;              /* [tokens+1] into bytes */
+    uint8_t *bytes;
+    /* What follows is NULL for the byte tokenizer. */
+    uint16_t byte_id[256];        /* token of each byte */
+    uint16_t *left, *right;       /* [tokens] the pair that a token was merged from; a byte: itself */
+    uint16_t *shorter;            /* [tokens] longest token that is a proper prefix; TOKEN_NONE */
+    struct vocab_pair { uint32_t key; uint32_t id; } *pair;    /* hash: left<<16|right -> token */
+    uint32_t pair_mask;
+    uint64_t *trie;               /* double array, see trie_step */
+};
+
+/* The form is detected. GPT_INPUT names file and line; GPT_SYSTEM if it cannot
+ * be read. */
+int vocab_load(struct vocab **v, const char *path) MUST_CHECK;
+/* The built-in byte tokenizer: byte b is token b, document start is 256. */
+int vocab_bytes(struct vocab **v) MUST_CHECK;
+void vocab_free(struct vocab *v);
+/* Where the GPT-2 vocabulary is, the first that exists of: $GPT_VOCAB,
+ * DIR/../vocab/gpt2.tiktoken, DIR/../share/gpt/gpt2.tiktoken with DIR the folder
+ * of the running program, and $XDG_DATA_HOME (or ~/.local/share)
+ * /gpt/gpt2.tiktoken. Malloc'd. GPT_INPUT lists the places. */
+int vocab_find(char **path) MUST_CHECK;
+
+static inline const uint8_t *vocab_token(const struct vocab *v, int id, size_t *n)
+{
+    *n = v->begin[id + 1] - v->begin[id];
+    return v->bytes + v->begin[id];
+}
+
+static inline uint32_t vocab_hash(uint32_t key) { return key * 0x9e3779b1u ^ key >> 15; }
+
+/* The token that left and right merge to, or TOKEN_NONE. */
+static inline uint32_t vocab_merge(const struct vocab *v, uint32_t left, uint32_t right)
+{
+    uint32_t key = left << 16 | right, i = vocab_hash(key) >> 7 & v->pair_mask;
+
+    while (v->pair[i].key != key) {
+        if (v->pair[i].id == TOKEN_NONE)
+            return TOKEN_NONE;
+        i = (i + 1) & v->pair_mask;
+    }
+    return v->pair[i].id;
+}
+
+/* The trie of all tokens is a double array (Aoe, 1989, with xor): slot of the
+ * child of a node = base of the node ^ byte, if that slot's parent is the node.
+ * An entry holds token (16 bits, TOKEN_NONE if the path is none), base (24) and
+ * the parent's slot (24). The root is slot 0. */
+#define TRIE_TOKEN(e) ((uint32_t)(e) & 0xffff)
+#define TRIE_BASE(e) ((uint32_t)((e) >> 16) & 0xffffff)
+#define TRIE_PARENT(e) ((uint32_t)((e) >> 40))
+
+/* Goes from *slot along byte; false if there is no such edge. */
+static inline int trie_step(const struct vocab *v, uint32_t *slot, uint64_t *entry, uint8_t byte)
+{
+    uint32_t child = TRIE_BASE(*entry) ^ byte;
+    uint64_t e = v->trie[child];
+
+    if (TRIE_PARENT(e) != *slot)
+        return 0;
+    *slot = child;
+    *entry = e;
+    return 1;
+}
+
+/* vocab_tables.c: fills the tables from begin and bytes; path is for messages. */
+int vocab_make_tables(struct vocab *v, const char *path) MUST_CHECK;
+/* vocab_forms.c: begin and bytes from the text of a file in any form. */
+int vocab_parse(struct vocab *v, const char *path, const char *text, size_t n) MUST_CHECK;
+
+#endif
