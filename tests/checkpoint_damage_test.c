@@ -1,0 +1,156 @@
+/* Damaged checkpoints: every byte of every file matters, and the message says where. */
+#include <stdlib.h>
+#include <unistd.h>
+#include "base/hash.h"
+#include "check.h"
+#include "ckpt_fixture.h"
+
+static char root[] = "/tmp/checkpoint_damage_test.XXXXXX";
+
+/* Every file of dir with every byte changed, and cut at every byte: refused,
+ * and the message names the file. */
+static void each_byte(const char *dir, const char *name, struct model_state *s)
+{
+    char *path = in(dir, name);
+    size_t n;
+    unsigned char *data = slurp(path, &n);
+    long silent = 0, unnamed = 0, elsewhere = 0;
+    for (size_t i = 0; data && i < n; i++) {
+        data[i] ^= 1u << (i % 8);
+        spill(path, data, n);
+        int rc = load_state(dir, s, 1, 1);
+        silent += rc == 0;
+        unnamed += rc == GPT_INPUT && !strstr(err_message(), name);
+        elsewhere += rc && rc != GPT_INPUT;
+        data[i] ^= 1u << (i % 8);
+        spill(path, data, i);
+        rc = load_state(dir, s, 1, 1);
+        silent += rc == 0;
+        unnamed += rc == GPT_INPUT && !strstr(err_message(), name);
+        elsewhere += rc && rc != GPT_INPUT;
+    }
+    CHECK(data && n > 0);
+    CHECK_EQ(silent, 0);
+    CHECK_EQ(unnamed, 0);
+    CHECK_EQ(elsewhere, 0);
+    spill(path, data, n);
+    free(data);
+}
+
+static void test_damage(void)
+{
+    struct model_state a = new_state(3), b = new_state(4);
+    char *top = strdup(in(root, "damage"));
+    for (int level = 0; level <= 1; level++) {
+        CHECK_OK(save_state(top, &a, 5, 2, level));
+        char *dir = ckpt_path(top, 5);
+        each_byte(dir, level ? "rank0.safetensors.zst" : "rank0.safetensors", &b);
+        each_byte(dir, level ? "rank1.safetensors.zst" : "rank1.safetensors", &b);
+        each_byte(dir, "MANIFEST", &b);
+        each_byte(dir, "recipe.txt", &b);
+        CHECK_OK(load_state(dir, &b, 1, 2));
+        CHECK(same_state(&a, &b));
+        free(dir);
+    }
+    free(top);
+    free_state(&a);
+    free_state(&b);
+}
+
+/* The message of a damaged tensor: file, tensor, offset, expected and found. */
+static void test_damage_is_named(void)
+{
+    struct model_state a = new_state(3);
+    const struct ckpt_entry *e;
+    struct ckpt *c;
+    char *top = strdup(in(root, "named")), expected[64];
+    size_t n;
+    CHECK_OK(save_state(top, &a, 5, 4, 0));
+    char *dir = ckpt_path(top, 5);
+    CHECK_OK(ckpt_open(&c, dir));
+    CHECK((e = ckpt_find(c, "attn.momentum")) && e->npieces == 4);
+    const struct ckpt_piece *p = &e->pieces[2];
+    unsigned char *data = slurp(in(dir, "rank2.safetensors"), &n);
+    data[p->at + 17] ^= 4;
+    spill(in(dir, "rank2.safetensors"), data, n);
+    CHECK_ERR(ckpt_verify_data(c, 2), GPT_INPUT, "rank2.safetensors");
+    CHECK(strstr(err_message(), "tensor 'attn.momentum', units 4:6"));
+    snprintf(expected, sizeof expected, "offset %llu", (unsigned long long)p->at);
+    CHECK(strstr(err_message(), expected));
+    CHECK(strstr(err_message(), p->hash));
+    ckpt_close(c);
+
+    CHECK(!unlink(in(dir, "rank3.safetensors")));
+    CHECK_ERR(ckpt_open(&c, dir), GPT_INPUT, "rank3.safetensors: MANIFEST lists it, but it is");
+    CHECK(!unlink(in(dir, "MANIFEST")));
+    CHECK_ERR(ckpt_open(&c, dir), GPT_INPUT, "has no MANIFEST: not a complete checkpoint");
+    CHECK_ERR(ckpt_open(&c, in(top, "none")), GPT_SYSTEM, "No such file or directory");
+    free(data);
+    free(dir);
+    free(top);
+    free_state(&a);
+}
+
+/* A MANIFEST with a sound hash that says something else. */
+static void with_manifest(const char *dir, const char *from, const char *to, const char *part)
+{
+    struct ckpt *c;
+    char *path = strdup(in(dir, "MANIFEST")), hash[33];
+    size_t n;
+    char *text = (char *)slurp(path, &n), *at = strstr(text, from), *out;
+    CHECK(at != NULL);
+    if (at && asprintf(&out, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from)) > 0) {
+        *strstr(out, "\nend ") = 0;
+        strcat(out, "\n");
+        xxh_hex_of(out, strlen(out), hash);
+        FILE *f = fopen(path, "w");
+        fprintf(f, "%send %s\n", out, hash);
+        fclose(f);
+        CHECK_ERR(ckpt_open(&c, dir), GPT_INPUT, part);
+        free(out);
+    }
+    spill(path, (unsigned char *)text, n);
+    free(text);
+    free(path);
+}
+
+static void test_manifest(void)
+{
+    struct model_state a = new_state(3);
+    char *top = strdup(in(root, "manifest"));
+    CHECK_OK(save_state(top, &a, 5, 2, 0));
+    char *dir = ckpt_path(top, 5);
+    with_manifest(dir, "gpt checkpoint 1", "gpt checkpoint 2", "line 1: expected gpt checkpoint 1");
+    with_manifest(dir, "\nstep 5", "\nstop 5", "line 3: expected step, found 'stop'");
+    with_manifest(dir, "\nstep 5", "\nstep -5", "expected a whole number, found '-5'");
+    with_manifest(dir, "\nranks 2", "\nranks 0", "expected a number of ranks");
+    with_manifest(dir, "\nstate note", "\nstate seed", "expected each key once, found 'seed'");
+    with_manifest(dir, "\nrecipe recipe.txt", "\nfile recipe.txt", "expected a line 'recipe'");
+    with_manifest(dir, "file rank1.safetensors", "file ../rank1", "expected the name of a file");
+    with_manifest(dir, "file rank1.safetensors", "file rank0.safetensors", "each file once");
+    with_manifest(dir, "attn.mantissa u16", "attn.mantissa u17", "expected a dtype, found 'u17'");
+    with_manifest(dir, "attn.mantissa u16 8x6x6", "attn.mantissa u16 8x6x", "expected a shape");
+    with_manifest(dir, "mantissa u16 8x6x6", "mantissa u16 8x6x7", "same dtype and shape");
+    with_manifest(dir, "8x6x6 4 4", "8x6x6 3 4", "a piece from unit 4 on, found one from 3");
+    with_manifest(dir, "8x6x6 4 4", "8x6x6 4 5", "its pieces go to unit 9 of 8");
+    with_manifest(dir, "8x6x6 4 4", "8x6x6 4 3", "its pieces end at unit 7 of 8");
+    with_manifest(dir, "tensor embed", "tensor aembed", "expected tensors by name");
+    with_manifest(dir, "tensor embed", "tenser embed", "state, recipe, file, tensor or end");
+    with_manifest(dir, "8x6x6 0 4 rank0", "8x6x6 0 4 rank9", "a file listed above");
+    free(dir);
+    free(top);
+    free_state(&a);
+}
+
+int main(void)
+{
+    char *clean = NULL;
+    if (!mkdtemp(root) || asprintf(&clean, "rm -rf %s", root) < 0)
+        return 1;
+    test_manifest();
+    test_damage_is_named();
+    test_damage();
+    CHECK(!system(clean));
+    free(clean);
+    return check_done();
+}
