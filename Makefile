@@ -189,12 +189,12 @@ vocab:
 bindir  = $(DESTDIR)$(PREFIX)/bin
 datadir = $(DESTDIR)$(PREFIX)/share
 install: $(CMDS)
-	install -d $(bindir) $(datadir)/gpt-tools $(datadir)/bash-completion/completions
+	install -d $(bindir) $(datadir)/gpt $(datadir)/bash-completion/completions
 	install -m 755 $(CMDS) $(bindir)
 	set -e; for m in $(wildcard man/*.[157]); do \
 	    install -D -m 644 $$m $(datadir)/man/man$${m##*.}/$${m##*/}; done
 	set -e; for f in $(wildcard share/recipes/* share/coeffs/*); do \
-	    install -D -m 644 $$f $(datadir)/gpt-tools/$${f#share/}; done
+	    install -D -m 644 $$f $(datadir)/gpt/$${f#share/}; done
 	set -e; for c in $(notdir $(CMDS)); do \
 	    install -m 644 share/completion.bash $(datadir)/bash-completion/completions/$$c; done
 
