@@ -123,7 +123,7 @@ int load_state(const char *dir, struct model_state *s, int ranks, int threads)
         }
         rc = ckpt_load(c, w, n, threads);
     }
-    ckpt_close(rc ? NULL : c);
+    ckpt_close(c);
     return rc;
 }
 
