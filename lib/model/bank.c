@@ -64,6 +64,12 @@ void banks_clear(struct banks *b, bool adam)
     }
 }
 
+void banks_begin(struct banks *b, bool adam_fresh)
+{
+    for (int i = 0; i < b->n; i++)
+        b->p[i].fresh = b->p[i].spec->rule == RULE_NORMUON || adam_fresh;
+}
+
 /* "1.1*11/0.5,1*11/0": groups between slashes, "a,b*n" is a,b n times over. */
 static int fill_values(const struct param_spec *s, float *out, int64_t n)
 {

@@ -40,6 +40,9 @@ int banks_fill(struct banks *b, uint64_t seed) MUST_CHECK;
 /* Clears gradients for the next step: NorMuon's always, Adam's when adam. Small (replicated)
  * ones are zeroed, large ones marked fresh. */
 void banks_clear(struct banks *b, bool adam);
+/* At the start of a step: says what clearing left, so that a captured step and an eager one
+ * see the same. adam_fresh: Adam's gradients were cleared after the step before. */
+void banks_begin(struct banks *b, bool adam_fresh);
 /* Bytes of weights and gradients a rank, for --plan. */
 int64_t param_bytes(const struct param_spec *s);
 

@@ -1,0 +1,173 @@
+/* gpt-train - trains a GPT from shards as a recipe says.
+ *
+ *     gpt-train -r share/recipes/tiny.recipe -d shards -o run --ranks 2 > run.log
+ */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/file.h"
+#include "base/opt.h"
+#include "base/version.h"
+#include "train/run.h"
+#ifdef HAVE_CUDA
+#include "../kernels/backend.h"
+#endif
+
+struct options {
+    const char *recipe, *data, *out, *resume, *device;
+    int64_t ranks, keep;
+    struct opt_list set;
+    bool plan, no_graph, quiet, progress;
+};
+
+/* -- the CPU: ranks are threads in one process ------------------------------------- */
+
+static struct comm *threads[1024];
+
+static int cpu_ops(struct ops **o, int rank)
+{
+    (void)rank;
+    return ops_cpu_new(o);
+}
+
+static int cpu_comm(struct comm **c, struct ops *o, int rank, int world, void *group)
+{
+    (void)o;
+    (void)world;
+    *c = ((struct comm **)group)[rank];
+    return 0;
+}
+
+static int cpu_backend(struct backend *b, int ranks)
+{
+    *b = (struct backend){ .name = "cpu", .ops_new = cpu_ops, .comm_new = cpu_comm, .group = threads };
+    return ranks == 1 ? comm_solo_new(&threads[0]) : comm_threads_new(threads, ranks);
+}
+
+static int pick_backend(struct backend *b, const char *device, int ranks)
+{
+    if (!strcmp(device, "cpu"))
+        return cpu_backend(b, ranks);
+#ifdef HAVE_CUDA
+    return backend_cuda(b, ranks);
+#else
+    return err_set(GPT_DEVICE, "this gpt-train was built without CUDA (no nvcc was found): "
+                   "--device cpu is all it has");
+#endif
+}
+
+/* -- what was typed ------------------------------------------------------------------- */
+
+static void on_signal(int sig)
+{
+    signal(sig, SIG_DFL);       /* a second one ends the run at once */
+    run_stop();
+}
+
+static char *join_arguments(int argc, char **argv)
+{
+    size_t n = 1;
+    for (int i = 1; i < argc; i++)
+        n += strlen(argv[i]) + 1;
+    char *s = calloc(n, 1);
+    for (int i = 1; s && i < argc; i++) {
+        strcat(s, argv[i]);
+        if (i + 1 < argc)
+            strcat(s, " ");
+    }
+    return s;
+}
+
+/* -r, or the checkpoint's own recipe; both must be the same experiment. */
+static int get_recipe(const struct options *o, struct recipe **r)
+{
+    struct recipe *saved;
+    int rc;
+    if (!o->recipe && !o->resume)
+        return err_set(GPT_USAGE, "expected -r RECIPE (or --resume DIR)");
+    if (!o->resume)
+        return recipe_read(r, o->recipe, o->set.v, o->set.n);
+    if ((rc = run_recipe(&saved, o->resume, o->set.v, o->set.n)))
+        return rc;
+    if (!o->recipe) {
+        *r = saved;
+        return 0;
+    }
+    rc = recipe_read(r, o->recipe, o->set.v, o->set.n);
+    if (!rc && strcmp((*r)->hash, saved->hash)) {
+        rc = err_set(GPT_INPUT, "%s: the run there was made with another recipe (%s %s) than %s (%s %s); "
+                     "leave -r out to continue it, with --set for what shall differ", o->resume,
+                     saved->name, saved->hash, o->recipe, (*r)->name, (*r)->hash);
+        recipe_free(*r);
+    }
+    recipe_free(saved);
+    return rc;
+}
+
+static int train(const struct options *o, const struct recipe *r, const char *arguments)
+{
+    struct backend backend;
+    int rc;
+    if (!o->data)
+        return err_set(GPT_USAGE, "expected -d SHARDS");
+    if (o->out && (rc = file_mkdirs(o->out)))
+        return rc;
+    if ((rc = pick_backend(&backend, o->device, (int)o->ranks)))
+        return rc;
+    struct run_options run = {
+        .recipe = r, .data = o->data, .out = o->out, .resume = o->resume, .ranks = (int)o->ranks,
+        .no_graph = o->no_graph, .keep = (int)o->keep,
+        .backend = &backend, .log = stdout, .arguments = arguments,
+        .progress = o->quiet ? PROGRESS_OFF : o->progress ? PROGRESS_ON : PROGRESS_AUTO,
+    };
+    signal(SIGINT, on_signal);
+    signal(SIGTERM, on_signal);
+    signal(SIGPIPE, SIG_IGN);       /* a closed stdout is an error with a message */
+    rc = run_train(&run);
+    if (rc != RUN_STOPPED)
+        return rc;
+    if (!o->quiet)
+        fprintf(stderr, "gpt-train: stopped by a signal%s%s\n", o->out ? "; resume with --resume " : "",
+                o->out ? o->out : "");
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct options o = { .device = "cpu", .ranks = 1, .keep = 2 };
+    const struct opt table[] = {
+        { 0, NULL, NULL, OPT_GROUP, NULL, "Experiment", 0, 0, NULL },
+        { 'r', "recipe", "FILE", OPT_STR, &o.recipe, "the experiment: gpt-recipe(5)", 0, 0, NULL },
+        { 's', "set", "KEY=VALUE", OPT_LIST, &o.set, "override section.key of the recipe; may be repeated", 0, 0, NULL },
+        { 'd', "data", "SHARDS", OPT_STR, &o.data, "folder of shards, or a file or pattern of public .bin shards", 0, 0, NULL },
+        { 'p', "plan", NULL, OPT_FLAG, &o.plan, "print parameters, memory, communication and schedule; train nothing", 0, 0, NULL },
+        { 0, NULL, NULL, OPT_GROUP, NULL, "Run", 0, 0, NULL },
+        { 'o', "output", "DIR", OPT_STR, &o.out, "write checkpoints into DIR", 0, 0, NULL },
+        { 0, "resume", "DIR", OPT_STR, &o.resume, "continue from the newest checkpoint in DIR, or from DIR itself", 0, 0, NULL },
+        { 0, "keep", "N", OPT_I64, &o.keep, "checkpoints to keep; 0 keeps all (2)", 0, 1e6, NULL },
+        { 0, "device", "NAME", OPT_CHOICE, &o.device, "cpu or cuda (cpu)", 0, 0, "cpu|cuda" },
+        { 0, "ranks", "N", OPT_I64, &o.ranks, "ranks: threads on a CPU, GPUs with --device cuda (1)", 1, 1024, NULL },
+        { 0, "no-graph", NULL, OPT_FLAG, &o.no_graph, "launch each kernel instead of one graph a step", 0, 0, NULL },
+        { 0, NULL, NULL, OPT_GROUP, NULL, "Messages", 0, 0, NULL },
+        { 0, "progress", NULL, OPT_FLAG, &o.progress, "show progress even when stderr is no terminal", 0, 0, NULL },
+        { 'q', "quiet", NULL, OPT_FLAG, &o.quiet, "no progress, errors only", 0, 0, NULL },
+        OPT_END
+    };
+    const struct command cmd = { "gpt-train", "[OPTION]... -r RECIPE -d SHARDS [-o DIR]",
+                                 "Trains a GPT from shards as a recipe says; the run log goes to stdout.",
+                                 table };
+    struct recipe *r = NULL;
+    char *arguments = join_arguments(argc, argv);
+    int first, rc = opt_parse(&cmd, argc, argv, &first);
+    if (!rc && first < argc)
+        rc = err_set(GPT_USAGE, "unexpected operand '%s'", argv[first]);
+    if (!rc)
+        rc = get_recipe(&o, &r);
+    if (!rc)
+        rc = o.plan ? run_plan(r, (int)o.ranks, strcmp(o.device, "cpu") ? DT_BF16 : DT_F32, stdout)
+                    : train(&o, r, arguments);
+    recipe_free(r);
+    free(arguments);
+    opt_list_release(&o.set);
+    return opt_exit(&cmd, rc);
+}

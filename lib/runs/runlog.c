@@ -1,0 +1,53 @@
+/* runlog.c - see runlog.h. */
+#include "runs/runlog.h"
+
+#include <stdarg.h>
+
+static const char rule[] =
+    "====================================================================================================\n";
+
+void runlog_key(struct runlog *l, const char *key, const char *fmt, ...)
+{
+    if (!l->f)
+        return;
+    va_list ap;
+    va_start(ap, fmt);
+    fprintf(l->f, "%s: ", key);
+    vfprintf(l->f, fmt, ap);
+    fputc('\n', l->f);
+    va_end(ap);
+}
+
+void runlog_recipe(struct runlog *l, const char *text)
+{
+    if (l->f)
+        fprintf(l->f, "%s%s%s", rule, text, rule);
+}
+
+void runlog_step(struct runlog *l, int done, double loss, double time_ms, double avg_ms)
+{
+    if (l->f)
+        fprintf(l->f, "step:%d/%d train_loss:%.6f train_time:%.0fms step_avg:%.2fms\n", done,
+                l->total, loss, time_ms, avg_ms);
+}
+
+void runlog_val(struct runlog *l, int step, double loss, double time_ms, double avg_ms)
+{
+    if (l->f)
+        fprintf(l->f, "step:%d/%d val_loss:%.4f train_time:%.0fms step_avg:%.2fms\n", step,
+                l->total, loss, time_ms, avg_ms);
+}
+
+void runlog_memory(struct runlog *l, double allocated_mib)
+{
+    if (l->f)
+        fprintf(l->f, "peak memory allocated: %.0f MiB reserved: %.0f MiB\n", allocated_mib,
+                allocated_mib);
+}
+
+int runlog_status(struct runlog *l)
+{
+    if (l->f && (fflush(l->f) || ferror(l->f)))
+        return err_sys("cannot write the run log");
+    return 0;
+}

@@ -1,0 +1,52 @@
+/* feed.c - from the loader's chunks to a device. */
+#include "train/rank.h"
+
+static size_t pad(size_t bytes) { return (bytes + 255) & ~(size_t)255; }
+
+size_t feed_slot_bytes(const struct recipe *r, int64_t tokens, bool csr)
+{
+    size_t bytes = 2 * pad((size_t)tokens * 4) + pad((size_t)cu_bound((int)tokens) * 4);
+    if (csr)
+        bytes += pad(((size_t)r->vocab + 1) * 4) + pad((size_t)tokens * 4);
+    return bytes;
+}
+
+void feed_upload(struct rank *k, char *slot, const struct chunk *c)
+{
+    k->ops->upload(k->ops, slot, c->block, c->block_bytes);
+}
+
+/* The block has the same layout on both sides. */
+static const int32_t *moved(char *slot, const struct chunk *c, const int32_t *p)
+{
+    return p ? (const int32_t *)(slot + ((const char *)p - (const char *)c->block)) : NULL;
+}
+
+struct batch feed_batch(char *slot, const struct chunk *c)
+{
+    return (struct batch){
+        .tokens = c->tokens, .tok = moved(slot, c, c->tok), .tgt = moved(slot, c, c->tgt),
+        .cu = moved(slot, c, c->cu), .ncu = c->bound,
+        .order = moved(slot, c, c->order), .start = moved(slot, c, c->start),
+    };
+}
+
+/* What the loader asks for a step, from its own thread. */
+struct batch_shape feed_shape(void *ctx, int64_t step)
+{
+    const struct recipe *r = ctx;
+    struct point p;
+    if (step >= schedule_total(r))
+        return (struct batch_shape){ 0 };
+    schedule_at(r, (int)step, &p);
+    return (struct batch_shape){ .chunks = r->chunks, .tokens = p.chunk_tokens, .cap = p.sequence };
+}
+
+struct batch_shape feed_largest(const struct recipe *r)
+{
+    struct batch_shape s = { .chunks = r->chunks };
+    for (int i = 0; i < r->n_stages; i++)
+        if (r->stages[i].tokens / r->chunks > s.tokens)
+            s.tokens = (int)(r->stages[i].tokens / r->chunks);
+    return s;
+}

@@ -1,0 +1,110 @@
+/* plan.c - what a run will take, before it takes it. */
+#include <string.h>
+#include "train/rank.h"
+
+static double mib(double bytes) { return bytes / (1 << 20); }
+
+/* Bytes that a rank sends for one reduce-scatter and all-gather (or all-reduce) in a ring. */
+static double ring_bytes(const struct param_spec *s, int ranks)
+{
+    return 2.0 * (double)param_bytes(s) * (ranks - 1) / ranks;
+}
+
+static int plan_params(const struct recipe *r, int ranks, FILE *f)
+{
+    static const char *const rules[] = { "normuon", "adam" };
+    static const char *const comms[] = { "replicated", "sharded", "sparse" };
+    fprintf(f, "parameter       matrices x rows x cols    dtype rule    comms      units/rank "
+               "  MiB/rank (weight+gradient, state)\n");
+    for (int i = 0; i < r->n_params; i++) {
+        const struct param_spec *s = &r->params[i];
+        int64_t units = s->matrices > 1 ? s->matrices : s->rows;
+        bool whole = s->comms == COMMS_REPLICATED;
+        char shape[64];
+        if (!whole && units % ranks)
+            return err_set(GPT_USAGE, "%s: %lld %s do not divide among %d ranks", s->label,
+                           (long long)units, s->matrices > 1 ? "matrices" : "rows", ranks);
+        snprintf(shape, sizeof shape, "%lld x %lld x %lld", (long long)s->matrices,
+                 (long long)s->rows, (long long)s->cols);
+        fprintf(f, "%-15s %-25s %-5s %-7s %-10s %10lld %9.2f %9.2f\n", s->label, shape,
+                dtype_name(s->dtype), rules[s->rule], comms[s->comms],
+                (long long)(whole ? units : units / ranks), mib(2.0 * (double)param_bytes(s)),
+                mib((double)optim_param_bytes(s, ranks)));
+    }
+    return 0;
+}
+
+static void plan_memory(const struct recipe *r, int ranks, enum dtype act, FILE *f)
+{
+    struct batch_shape big = feed_largest(r);
+    double weights = 0, state = 0;
+    double acts = (double)model_arena_bytes(r, act, big.tokens, r->val_tokens ? (int)r->val_chunk : 0);
+    double work = (double)optim_work_bytes(r, ranks);
+    double batches = 2.0 * r->chunks / ranks * (double)feed_slot_bytes(r, big.tokens, true) +
+                     (double)feed_slot_bytes(r, r->val_chunk, false);
+    for (int i = 0; i < r->n_params; i++) {
+        weights += 2.0 * (double)param_bytes(&r->params[i]);
+        state += (double)optim_param_bytes(&r->params[i], ranks);
+    }
+    fprintf(f, "\nmemory a rank, MiB\n");
+    fprintf(f, "weights and gradients %10.1f\noptimizer state       %10.1f\n", mib(weights), mib(state));
+    fprintf(f, "optimizer work        %10.1f\nactivations           %10.1f\n", mib(work), mib(acts));
+    fprintf(f, "batches               %10.1f\nsum                   %10.1f  (the head's products take more "
+               "on a GPU)\n", mib(batches), mib(weights + state + work + acts + batches));
+}
+
+static void plan_comm(const struct recipe *r, int ranks, FILE *f)
+{
+    double even = 0, odd = 0, untied = 0;
+    for (int i = 0; i < r->n_params; i++) {
+        double b = ring_bytes(&r->params[i], ranks);
+        if (r->params[i].rule == RULE_NORMUON)
+            even += b;
+        if (i != r->tied_embed)
+            odd += b;
+        untied += b;
+    }
+    fprintf(f, "\nsent by each rank, MB a step (rings)\n");
+    fprintf(f, "step without Adam     %10.1f\nstep with Adam, tied  %10.1f\nstep with Adam        %10.1f\n",
+            even / 1e6, odd / 1e6, untied / 1e6);
+}
+
+/* One line where something other than the steady drift of the numbers changes. */
+static void plan_schedule(const struct recipe *r, FILE *f)
+{
+    struct point p, before = { .stage = -1 };
+    int total = schedule_total(r);
+    fprintf(f, "\nschedule: %d steps; one line where the stage, the multiplier's stage or the tie changes\n",
+            total);
+    fprintf(f, "  step   tokens  T/chunk  long short  sequence      lr momentum  mtp\n");
+    for (int s = 0; s <= total; s++) {
+        schedule_at(r, s, &p);
+        bool jump = p.lr > before.lr + 1e-12;
+        if (p.stage != before.stage || jump || p.tied != before.tied || s == total ||
+            p.blocks_long != before.blocks_long) {
+            fprintf(f, "%6d %8lld %8d %5d %5d %9d %7.4f %8.4f  ", s, (long long)p.tokens,
+                    p.chunk_tokens, p.window_long, p.window_short, p.sequence, p.lr, p.momentum);
+            for (int k = 0; k < p.n_mtp; k++)
+                fprintf(f, "%s%.4g", k ? "," : "", p.mtp[k]);
+            fprintf(f, "%s%s\n", !p.tied && before.tied && s ? "  head and embedding part" : "",
+                    s == total ? "  last validation" : "");
+        }
+        before = p;
+    }
+}
+
+int run_plan(const struct recipe *r, int ranks, enum dtype act, FILE *f)
+{
+    if (r->chunks % ranks)
+        return err_set(GPT_USAGE, "%d ranks do not divide the recipe's %d chunks a step", ranks,
+                       r->chunks);
+    fprintf(f, "recipe %s %s on %d rank%s, %d micro-batch%s a step\n\n", r->name, r->hash, ranks,
+            ranks > 1 ? "s" : "", r->chunks / ranks, r->chunks / ranks > 1 ? "es" : "");
+    int rc = plan_params(r, ranks, f);
+    if (rc)
+        return rc;
+    plan_memory(r, ranks, act, f);
+    plan_comm(r, ranks, f);
+    plan_schedule(r, f);
+    return 0;
+}

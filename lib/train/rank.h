@@ -1,0 +1,74 @@
+/* rank.h - inside of a run: what one rank has, and what all of them share.
+ *
+ * Private to lib/train. A struct rank belongs to its thread.
+ */
+#ifndef TRAIN_RANK_H
+#define TRAIN_RANK_H
+
+#include <pthread.h>
+#include "data/loader.h"
+#include "model/model.h"
+#include "optim/state.h"
+#include "optim/step.h"
+#include "runs/runlog.h"
+#include "train/run.h"
+
+enum { MAX_MICRO = 64 };
+enum { GRAPHS = 2 * 2 * MAX_STAGES };   /* stage, parity, tied or not */
+
+/* Everything that the ranks of a run share. */
+struct run {
+    const struct run_options *opt;
+    const struct recipe *recipe;
+    struct loader *loader;
+    struct val *val;
+    struct runlog log;
+    struct progress progress;
+    int total;                  /* steps */
+    int first;                  /* step to begin with */
+    struct loader_pos start;    /* where its data begin */
+    int64_t tokens_seen;
+    char *resume_dir;           /* the checkpoint that is resumed */
+    pthread_mutex_t lock;       /* of what follows */
+    int code;                   /* first failure of any rank, with its message */
+    char message[600];
+    int save_code;              /* rank 0's verdict between the steps of a checkpoint */
+};
+
+struct rank {
+    struct run *run;
+    int rank, world, micros;    /* micro-batches a step */
+    const char *phase;          /* what it is doing, for messages */
+    struct ops *ops;
+    struct comm *comm;
+    struct banks banks;
+    struct model model;
+    struct optim optim;
+    char *slots;                /* device: blocks of chunks, two sets of micros */
+    size_t slot_bytes;
+    char *val_slot;
+    real *loss;                 /* device: sum of token losses of the step */
+    int32_t *bad;               /* device flag of finite() */
+    void *graph[GRAPHS];
+    int step;
+    struct loader_pos after;    /* data position after the last step */
+    int64_t tokens_seen;        /* tokens trained on */
+    double started, paused;     /* clock: start, and time spent in validations and checkpoints */
+};
+
+/* -- feed.c */
+size_t feed_slot_bytes(const struct recipe *r, int64_t tokens, bool csr);
+/* Uploads a chunk's block into slot and describes it. */
+void feed_upload(struct rank *k, char *slot, const struct chunk *c);
+struct batch feed_batch(char *slot, const struct chunk *c);
+struct batch_shape feed_shape(void *recipe, int64_t step);
+struct batch_shape feed_largest(const struct recipe *r);
+
+/* -- save.c */
+/* All ranks together, between two steps: the state before step k->step. */
+int save_checkpoint(struct rank *k) MUST_CHECK;
+/* Finds the checkpoint to resume and reads its position into run. */
+int resume_open(struct run *run) MUST_CHECK;
+int resume_rank(struct rank *k) MUST_CHECK;
+
+#endif

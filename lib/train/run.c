@@ -1,0 +1,423 @@
+/* run.c - the run: ranks as threads, and the loop that each of them goes through. */
+#include "train/run.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/version.h"
+#include "train/rank.h"
+
+static volatile sig_atomic_t stop_asked;
+
+void run_stop(void) { stop_asked = 1; }
+
+/* -- one rank ------------------------------------------------------------------- */
+
+static int ready(struct rank *k)
+{
+    int rc = k->ops->status(k->ops);
+    return rc ? rc : k->comm->status(k->comm);
+}
+
+static void early(void *ctx, struct param *p)
+{
+    struct rank *k = ctx;
+    optim_reduce_early(&k->optim, &k->model.point, (int)(p - k->banks.p));
+}
+
+static int rank_init(struct rank *k)
+{
+    struct run *run = k->run;
+    const struct recipe *r = run->recipe;
+    struct backend *be = run->opt->backend;
+    struct batch_shape big = feed_largest(r);
+    int rc;
+
+    k->phase = "start";
+    if ((rc = be->ops_new(&k->ops, k->rank)) ||
+        (rc = be->comm_new(&k->comm, k->ops, k->rank, k->world, be->group)) ||
+        (rc = banks_init(&k->banks, r, k->ops, k->rank, k->world)) ||
+        (rc = model_init(&k->model, &k->banks, big.tokens, r->val_tokens ? (int)r->val_chunk : 0)) ||
+        (rc = optim_init(&k->optim, r, &k->banks, k->ops, k->comm)))
+        return rc;
+    k->slot_bytes = feed_slot_bytes(r, big.tokens, true);
+    k->slots = k->ops->alloc(k->ops, 2 * (size_t)k->micros * k->slot_bytes, "batches");
+    k->val_slot = k->ops->alloc(k->ops, feed_slot_bytes(r, r->val_chunk, false), "validation batch");
+    k->loss = k->ops->alloc(k->ops, sizeof *k->loss, "loss");
+    k->bad = k->ops->alloc(k->ops, sizeof *k->bad, "flag");
+    if ((rc = k->ops->status(k->ops)))
+        return rc;
+    return run->resume_dir ? resume_rank(k) : banks_fill(&k->banks, (uint64_t)r->seed);
+}
+
+/* Mean loss over the validation tokens, on every rank the same. */
+static int validate(struct rank *k, const struct point *at, double *mean)
+{
+    const struct recipe *r = k->run->recipe;
+    struct point p = *at;
+    int64_t n = r->val_tokens / r->val_chunk;
+    double mine, all[MAX_MICRO * 16];
+    real sum;
+
+    k->phase = "validation";
+    p.sequence = (int)r->val_chunk;         /* documents are not cut */
+    model_set(&k->model, &p);
+    k->ops->zero(k->ops, tensor_of(k->loss, DT_REAL, 1, 1));
+    for (int64_t i = k->rank; i < n; i += k->world) {
+        struct chunk c;
+        int rc = val_chunk(k->run->val, k->rank, i, &c);
+        if (rc)
+            return rc;
+        feed_upload(k, k->val_slot, &c);
+        struct batch b = feed_batch(k->val_slot, &c);
+        model_eval(&k->model, &b, k->loss);
+    }
+    k->ops->download(k->ops, &sum, k->loss, sizeof sum);
+    mine = (double)sum;
+    int rc = ready(k);
+    if (!rc)
+        rc = k->comm->gather_host(k->comm, &mine, 1, all);
+    *mean = 0;
+    for (int i = 0; i < k->world; i++)
+        *mean += all[i] / (double)(n * r->val_chunk);
+    return rc;
+}
+
+/* The launches of a step, eagerly or into a graph: nothing here looks at the device. */
+static void launch_step(struct rank *k, const struct point *p, const struct batch *b)
+{
+    k->ops->zero(k->ops, tensor_of(k->loss, DT_REAL, 1, 1));
+    banks_begin(&k->banks, p->step % k->run->recipe->adam_every == 0);
+    for (int m = 0; m < k->micros; m++) {
+        k->model.final = m + 1 == k->micros ? early : NULL;
+        k->model.final_ctx = k;
+        model_train(&k->model, &b[m], k->loss);
+    }
+    optim_step(&k->optim, p);
+}
+
+static int run_graph(struct rank *k, const struct point *p, const struct batch *b)
+{
+    struct backend *be = k->run->opt->backend;
+    int rc, key = (p->stage * 2 + p->step % 2) * 2 + p->tied;
+    if (!be->capture || k->run->opt->no_graph || k->run->recipe->adam_every > 2) {
+        launch_step(k, p, b);
+        return 0;
+    }
+    if (!k->graph[key]) {
+        if ((rc = be->capture(k->ops)))
+            return rc;
+        launch_step(k, p, b);
+        if ((rc = be->capture_end(k->ops, &k->graph[key])))
+            return rc;
+    }
+    be->launch(k->ops, k->graph[key]);
+    return 0;
+}
+
+/* One step: batch, forward and backward of each micro-batch, optimizer. */
+static int train_step(struct rank *k, const struct point *p)
+{
+    const struct step_batch *s;
+    struct batch b[MAX_MICRO];
+    int rc;
+
+    k->phase = "data";
+    if ((rc = loader_next(k->run->loader, k->rank, &s)))
+        return rc;
+    k->phase = "step";
+    model_set(&k->model, p);
+    optim_prepare(&k->optim, p);
+    for (int m = 0; m < k->micros; m++) {
+        char *slot = k->slots + (size_t)((p->step & 1) * k->micros + m) * k->slot_bytes;
+        const struct chunk *c = &s->chunk[m * k->world + k->rank];
+        feed_upload(k, slot, c);
+        b[m] = feed_batch(slot, c);
+    }
+    if ((rc = run_graph(k, p, b)))
+        return rc;
+    k->ops->fetch(k->ops, k->loss, sizeof *k->loss);
+    optim_finish(&k->optim, p);
+    k->after = s->after;
+    k->tokens_seen += p->tokens;
+    return ready(k);
+}
+
+/* Names the first parameter with a number that is none. */
+static int not_finite(struct rank *k, int step, double loss)
+{
+    for (int i = 0; i < k->banks.n; i++) {
+        const struct param *p = &k->banks.p[i];
+        const struct { const char *what; struct tensor t; } look[] = { { "weight", p->w } };
+        int32_t bad = 0;
+        k->ops->upload(k->ops, k->bad, &bad, sizeof bad);
+        k->ops->finite(k->ops, k->bad, look[0].t);
+        k->ops->download(k->ops, &bad, k->bad, sizeof bad);
+        if (bad)
+            return err_set(GPT_DEVICE, "step %d: training loss is %f; the %s of '%s' is not finite",
+                           step, loss, look[0].what, p->spec->label);
+    }
+    return err_set(GPT_DEVICE, "step %d: training loss is %f; all weights are still finite", step,
+                   loss);
+}
+
+static double elapsed_ms(const struct rank *k) { return 1e3 * (now_seconds() - k->started - k->paused); }
+
+/* The loss of the step before the one just queued: logs it and learns whether any
+ * rank was asked to stop. */
+static int report_step(struct rank *k, int done, bool *stop)
+{
+    struct run *run = k->run;
+    double mine[2], all[2 * MAX_MICRO * 16], loss = 0;
+    struct point p;
+    real sum;
+    int rc;
+
+    schedule_at(run->recipe, done - 1, &p);
+    k->ops->fetched(k->ops, &sum, sizeof sum);
+    mine[0] = (double)sum / (double)p.tokens;
+    mine[1] = stop_asked;
+    if ((rc = ready(k)) || (rc = k->comm->gather_host(k->comm, mine, 2, all)))
+        return rc;
+    for (int i = 0; i < k->world; i++) {
+        loss += all[2 * i];
+        *stop |= all[2 * i + 1] != 0;
+    }
+    if (!isfinite(loss))
+        return not_finite(k, done - 1, loss);
+    if (k->rank)
+        return 0;
+    double ms = elapsed_ms(k), rest = ms / (done - run->first) * (run->total - done) / 1e3;
+    char left[16];
+    runlog_step(&run->log, done, loss, ms, ms / (done - run->first));
+    progress_line(&run->progress, "step %d/%d  loss %.4f  %.0f tokens/s  %s left", done, run->total,
+                  loss, (double)p.tokens * (done - run->first) / ms * 1e3,
+                  format_duration(left, rest));
+    return runlog_status(&run->log);
+}
+
+static int report_val(struct rank *k, double loss)
+{
+    double ms = elapsed_ms(k);
+    int n = k->step - k->run->first;
+    if (k->rank)
+        return 0;
+    runlog_val(&k->run->log, k->step, loss, ms, ms / (n > 1 ? n : 1));
+    return runlog_status(&k->run->log);
+}
+
+/* Validation and checkpoint due before step k->step; off the clock. */
+static int between_steps(struct rank *k, const struct point *p, bool stop)
+{
+    struct run *run = k->run;
+    const struct recipe *r = run->recipe;
+    double begin = now_seconds(), loss;
+    bool whole = k->step % r->adam_every == 0 || k->step == run->total;
+    bool due = k->step == run->total || (stop && whole) ||
+               (r->checkpoint_every && k->step % r->checkpoint_every == 0 && whole);
+    int rc = 0;
+
+    if (r->val_tokens && (k->step == run->total || (r->val_every && k->step % r->val_every == 0))) {
+        if (!(rc = validate(k, p, &loss)))
+            rc = report_val(k, loss);
+        if (rc)
+            return rc;
+    }
+    if (run->opt->out && due && k->step > run->first) {
+        k->phase = "checkpoint";
+        rc = save_checkpoint(k);
+    }
+    k->paused += now_seconds() - begin;
+    return rc;
+}
+
+/* Reports run one step behind the launches, so that the device never waits for them. */
+static int rank_loop(struct rank *k)
+{
+    struct run *run = k->run;
+    int rc, pending = 0;
+    bool stop = false;
+
+    k->started = now_seconds();
+    for (k->step = run->first;; k->step++) {
+        struct point p;
+        bool last = k->step == run->total;
+        schedule_at(run->recipe, k->step, &p);
+        bool halt = stop && k->step % run->recipe->adam_every == 0;
+        bool pause = last || halt || (run->recipe->val_every && k->step % run->recipe->val_every == 0) ||
+                     (run->recipe->checkpoint_every && k->step % run->recipe->checkpoint_every == 0);
+        if (pause && pending) {
+            if ((rc = report_step(k, k->step, &stop)))
+                return rc;
+            pending = 0;
+            halt = stop && k->step % run->recipe->adam_every == 0;
+        }
+        if (pause && (rc = between_steps(k, &p, halt)))
+            return rc;
+        if (last || halt)
+            return last ? 0 : RUN_STOPPED;
+        if ((rc = train_step(k, &p)))
+            return rc;
+        if (pending && (rc = report_step(k, k->step, &stop)))
+            return rc;
+        pending = 1;
+    }
+}
+
+static void rank_release(struct rank *k)
+{
+    for (int i = 0; i < GRAPHS; i++)
+        if (k->graph[i])
+            k->run->opt->backend->graph_free(k->graph[i]);
+    optim_release(&k->optim);
+    if (k->comm)
+        k->comm->free(k->comm);
+    if (k->ops)
+        k->ops->free(k->ops);
+}
+
+/* The first failure is the run's; the others are its consequence. */
+static void rank_failed(struct rank *k, int rc)
+{
+    struct run *run = k->run;
+    pthread_mutex_lock(&run->lock);
+    if (!run->code) {
+        run->code = rc;
+        if (k->world > 1)
+            snprintf(run->message, sizeof run->message, "rank %d, %s: %s", k->rank, k->phase,
+                     err_message());
+        else
+            snprintf(run->message, sizeof run->message, "%s", err_message());
+    }
+    pthread_mutex_unlock(&run->lock);
+    if (k->comm)
+        k->comm->abort(k->comm, rc, run->message);
+    loader_stop(run->loader);
+}
+
+static void *rank_main(void *arg)
+{
+    struct rank *k = arg;
+    int rc = rank_init(k);
+    if (!rc)
+        rc = k->ops->sync(k->ops);
+    if (!rc)
+        rc = k->comm->barrier(k->comm);
+    if (!rc)
+        rc = rank_loop(k);
+    if (!rc && !k->rank)
+        runlog_memory(&k->run->log, (double)k->ops->allocated(k->ops) / (1 << 20));
+    if (rc > 0)
+        rank_failed(k, rc);
+    else if (rc == RUN_STOPPED && !k->rank)
+        k->run->code = RUN_STOPPED;
+    rank_release(k);
+    return NULL;
+}
+
+/* -- the whole run ------------------------------------------------------------------ */
+
+static void log_header(struct run *run)
+{
+    const struct run_options *o = run->opt;
+    struct runlog *l = &run->log;
+    runlog_key(l, "tool", "gpt-train %s", GPT_VERSION);
+    if (o->arguments)
+        runlog_key(l, "arguments", "%s", o->arguments);
+    runlog_key(l, "recipe", "%s %s", run->recipe->name, run->recipe->hash);
+    runlog_key(l, "data", "%s", loader_id(run->loader));
+    runlog_key(l, "seed", "%lld", (long long)run->recipe->seed);
+    runlog_key(l, "device", "%s", o->backend->name);
+    runlog_key(l, "ranks", "%d", o->ranks);
+    if (run->resume_dir)
+        runlog_key(l, "resumed", "step %d of %s", run->first, run->resume_dir);
+    runlog_recipe(l, recipe_canonical(run->recipe));
+}
+
+static int open_data(struct run *run)
+{
+    const struct recipe *r = run->recipe;
+    int n = run->opt->ranks, rc;
+    struct loader_config c = {
+        .data = run->opt->data, .world = n, .local_ranks = n, .vocab = r->vocab, .bos = r->bos,
+        .cycle = r->cycle, .csr = true, .shape = feed_shape, .ctx = (void *)r,
+        .max = feed_largest(r),
+    };
+    if ((rc = loader_new(&run->loader, &c)))
+        return rc;
+    if (!r->val_tokens)
+        return 0;
+    struct val_config v = {
+        .data = run->opt->data, .ranks = n, .vocab = r->vocab, .bos = r->bos,
+        .shape = { .chunks = r->chunks, .tokens = (int)r->val_chunk },
+        .total = r->val_tokens / r->val_chunk,
+    };
+    if (r->val_tokens % r->val_chunk || v.total % r->chunks)
+        return err_set(GPT_INPUT, "data.val_tokens: expected a multiple of %d chunks of %lld tokens, "
+                       "found %lld", r->chunks, (long long)r->val_chunk, (long long)r->val_tokens);
+    return val_new(&run->val, &v);
+}
+
+static int check_ranks(const struct recipe *r, int ranks)
+{
+    if (r->chunks % ranks)
+        return err_set(GPT_USAGE, "%d ranks do not divide the recipe's %d chunks a step", ranks,
+                       r->chunks);
+    if (r->chunks / ranks > MAX_MICRO)
+        return err_set(GPT_USAGE, "%d chunks a step on %d ranks: at most %d micro-batches", r->chunks,
+                       ranks, MAX_MICRO);
+    return 0;
+}
+
+static int run_ranks(struct run *run)
+{
+    int n = run->opt->ranks;
+    struct rank *k = calloc((size_t)n, sizeof *k);
+    pthread_t *t = calloc((size_t)n, sizeof *t);
+    int started = 0;
+    if (!k || !t)
+        run->code = err_sys("ranks");
+    for (; !run->code && started < n; started++) {
+        k[started] = (struct rank){ .run = run, .rank = started, .world = n,
+                                    .micros = run->recipe->chunks / n, .after = run->start,
+                                    .tokens_seen = run->tokens_seen };
+        if (pthread_create(&t[started], NULL, rank_main, &k[started])) {
+            run->code = err_sys("cannot start rank %d", started);
+            break;
+        }
+    }
+    for (int i = 0; i < started; i++)
+        pthread_join(t[i], NULL);
+    free(k);
+    free(t);
+    return run->code;
+}
+
+int run_train(const struct run_options *o)
+{
+    struct run run = { .opt = o, .recipe = o->recipe, .total = schedule_total(o->recipe),
+                       .lock = PTHREAD_MUTEX_INITIALIZER };
+    int rc;
+    run.log = (struct runlog){ o->log, run.total };
+    if ((rc = check_ranks(o->recipe, o->ranks)))
+        return rc;
+    if (!(rc = open_data(&run)) && o->resume && !(rc = resume_open(&run)))
+        rc = loader_seek(run.loader, &run.start);
+    if (!rc) {
+        log_header(&run);
+        if (!(rc = runlog_status(&run.log))) {
+            progress_init(&run.progress, o->progress);
+            rc = run_ranks(&run);
+            progress_end(&run.progress);
+            if (rc > 0)
+                rc = err_set(rc, "%s", run.message);
+            else if (runlog_status(&run.log))
+                rc = err_code();
+        }
+    }
+    loader_free(run.loader);
+    val_free(run.val);
+    free(run.resume_dir);
+    return rc;
+}

@@ -1,0 +1,235 @@
+/* save.c - a run's state to and from checkpoints (state/checkpoint.h). */
+#include <stdlib.h>
+#include <string.h>
+#include "base/file.h"
+#include "base/version.h"
+#include "state/checkpoint.h"
+#include "train/rank.h"
+
+/* -- what a rank has -------------------------------------------------------------- */
+
+/* Whole shape of a state: (matrices, rows, cols) of a bank, (rows, cols) of others. */
+static struct ckpt_tensor describe(const struct rank *k, const struct optim_tensor *t)
+{
+    const struct param_spec *s = k->banks.p[t->param].spec;
+    struct ckpt_tensor c = { .param = s->label, .kind = t->kind, .dtype = t->t.dtype,
+                             .begin = t->first, .count = t->count };
+    c.shape[c.rank++] = t->total;
+    if (s->matrices > 1)
+        c.shape[c.rank++] = t->t.rows / t->count;
+    c.shape[c.rank++] = t->t.cols;
+    return c;
+}
+
+/* Copies this rank's state to host memory, block after block. */
+static int gather_state(struct rank *k, struct ckpt_tensor *out, int *n, char **host)
+{
+    struct optim_tensor t[OPTIM_MAX_TENSORS];
+    int have = optim_tensors(&k->optim, t);
+    size_t bytes = 0, at = 0;
+    *n = 0;
+    for (int i = 0; i < have; i++)
+        bytes += tensor_bytes(t[i].t);
+    if (!(*host = malloc(bytes ? bytes : 1)))
+        return err_sys("checkpoint: %zu bytes", bytes);
+    for (int i = 0; i < have; i++) {
+        if (t[i].replicated && k->rank)
+            continue;
+        out[*n] = describe(k, &t[i]);
+        out[(*n)++].data = *host + at;
+        k->ops->download(k->ops, *host + at, t[i].t.data, tensor_bytes(t[i].t));
+        at += tensor_bytes(t[i].t);
+    }
+    return k->ops->status(k->ops);
+}
+
+/* -- the small numbers -------------------------------------------------------------- */
+
+enum { MAX_STATE = MAX_PARAMS + 8, STATE_TEXT = 64 };
+struct small_state { struct ckpt_kv kv[MAX_STATE]; char text[MAX_STATE][2][STATE_TEXT]; int n; };
+
+static void put(struct small_state *s, const char *key, const char *label, int64_t v)
+{
+    char (*text)[STATE_TEXT] = s->text[s->n];
+    snprintf(text[0], STATE_TEXT, key, label);
+    snprintf(text[1], STATE_TEXT, "%lld", (long long)v);
+    s->kv[s->n++] = (struct ckpt_kv){ text[0], text[1] };
+}
+
+static void gather_small(const struct rank *k, struct small_state *s)
+{
+    const struct loader_pos *p = &k->after;
+    s->n = 0;
+    put(s, "loader.step", NULL, p->step);
+    put(s, "loader.epoch", NULL, p->epoch);
+    put(s, "loader.shard", NULL, p->shard);
+    put(s, "loader.document", NULL, p->document);
+    for (int i = 0; i < k->banks.n; i++)
+        if (k->banks.p[i].spec->rule == RULE_ADAM)
+            put(s, "adam.%s.updates", k->banks.p[i].spec->label, k->optim.p[i].count);
+    snprintf(s->text[s->n][0], STATE_TEXT, "loader.id");
+    snprintf(s->text[s->n][1], STATE_TEXT, "%s", loader_id(k->run->loader));
+    s->kv[s->n] = (struct ckpt_kv){ s->text[s->n][0], s->text[s->n][1] };
+    s->n++;
+}
+
+/* -- writing --------------------------------------------------------------------------- */
+
+/* Every rank learns whether all succeeded: a failed one says so instead of hanging the rest. */
+static int agree(struct rank *k, int mine)
+{
+    double code = mine, all[MAX_MICRO * 16];
+    int rc = k->comm->gather_host(k->comm, &code, 1, all);
+    if (rc || mine)
+        return mine ? mine : rc;
+    for (int i = 0; i < k->world; i++)
+        if (all[i] != 0)
+            return err_set((int)all[i], "rank %d could not write its part of the checkpoint", i);
+    return 0;
+}
+
+static int commit(struct rank *k)
+{
+    const struct run_options *o = k->run->opt;
+    struct small_state s;
+    gather_small(k, &s);
+    struct ckpt_info info = {
+        .step = k->step, .tokens = k->tokens_seen, .ranks = k->world,
+        .tool = "gpt-train " GPT_VERSION, .recipe = recipe_canonical(k->run->recipe),
+        .state = s.kv, .nstate = s.n,
+    };
+    int rc = ckpt_commit(o->out, &info);
+    return !rc && o->keep ? ckpt_prune(o->out, o->keep, 0, NULL) : rc;
+}
+
+int save_checkpoint(struct rank *k)
+{
+    const char *out = k->run->opt->out;
+    struct ckpt_tensor t[OPTIM_MAX_TENSORS];
+    char *host = NULL;
+    int n = 0, rc = agree(k, k->rank ? 0 : ckpt_begin(out, k->step));
+    if (rc)
+        return rc;
+    rc = gather_state(k, t, &n, &host);
+    if (!rc)
+        rc = ckpt_write_rank(out, k->step, k->rank, t, n, 1);
+    free(host);
+    rc = agree(k, rc);
+    if (k->rank == 0) {
+        if (rc)
+            ckpt_abort(out, k->step);
+        else
+            rc = commit(k);
+    }
+    return agree(k, rc);
+}
+
+/* -- reading ---------------------------------------------------------------------------- */
+
+int run_checkpoint(const char *path, char **dir)
+{
+    char *manifest = path_join(path, "MANIFEST");
+    FILE *f = manifest ? fopen(manifest, "r") : NULL;
+    free(manifest);
+    if (f) {
+        fclose(f);
+        *dir = strdup(path);
+        return *dir ? 0 : err_sys("%s", path);
+    }
+    int rc = ckpt_latest(path, dir);
+    if (rc == GPT_NO)
+        return err_set(GPT_INPUT, "%s: no complete checkpoint to resume", path);
+    return rc;
+}
+
+int run_recipe(struct recipe **r, const char *path, const char *const *set, int n)
+{
+    char *dir;
+    struct ckpt *c;
+    int rc = run_checkpoint(path, &dir);
+    if (rc)
+        return rc;
+    if (!(rc = ckpt_open(&c, dir))) {
+        rc = recipe_parse(r, dir, ckpt_info(c)->recipe, set, n);
+        ckpt_close(c);
+    }
+    free(dir);
+    return rc;
+}
+
+static int read_position(struct run *run, struct ckpt *c)
+{
+    struct loader_pos *p = &run->start;
+    const char *id = ckpt_state(c, "loader.id");
+    int rc;
+    if (!id || strcmp(id, loader_id(run->loader)))
+        return err_set(GPT_INPUT, "%s: made with data %s, but these are %s", run->resume_dir,
+                       id ? id : "(unknown)", loader_id(run->loader));
+    if ((rc = ckpt_state_i64(c, "loader.step", &p->step)) ||
+        (rc = ckpt_state_i64(c, "loader.epoch", &p->epoch)) ||
+        (rc = ckpt_state_i64(c, "loader.shard", &p->shard)) ||
+        (rc = ckpt_state_i64(c, "loader.document", &p->document)))
+        return rc;
+    run->first = (int)ckpt_info(c)->step;
+    run->tokens_seen = ckpt_info(c)->tokens;
+    if (run->first > run->total)
+        return err_set(GPT_INPUT, "%s: step %d, but the recipe ends at %d", run->resume_dir,
+                       run->first, run->total);
+    return 0;
+}
+
+int resume_open(struct run *run)
+{
+    struct ckpt *c;
+    int rc = run_checkpoint(run->opt->resume, &run->resume_dir);
+    if (rc || (rc = ckpt_open(&c, run->resume_dir)))
+        return rc;
+    rc = read_position(run, c);
+    ckpt_close(c);
+    return rc;
+}
+
+/* This rank's part of every state, and the parts of weights that all ranks hold. */
+static int load_tensors(struct rank *k, struct ckpt *c)
+{
+    struct optim_tensor t[OPTIM_MAX_TENSORS];
+    struct ckpt_want want[OPTIM_MAX_TENSORS];
+    char names[OPTIM_MAX_TENSORS][96], *host;
+    int n = optim_tensors(&k->optim, t), rc;
+    size_t bytes = 0, at = 0;
+    for (int i = 0; i < n; i++)
+        bytes += tensor_bytes(t[i].t);
+    if (!(host = malloc(bytes ? bytes : 1)))
+        return err_sys("resume: %zu bytes", bytes);
+    for (int i = 0; i < n; i++) {
+        snprintf(names[i], sizeof names[i], "%s.%s", k->banks.p[t[i].param].spec->label, t[i].kind);
+        want[i] = (struct ckpt_want){ names[i], t[i].t.dtype, t[i].first, t[i].count, host + at };
+        at += tensor_bytes(t[i].t);
+    }
+    rc = ckpt_load(c, want, n, 1);
+    for (int i = 0; i < n && !rc; i++)
+        k->ops->upload(k->ops, t[i].t.data, want[i].dst, tensor_bytes(t[i].t));
+    if (!rc)
+        rc = k->ops->sync(k->ops);
+    free(host);
+    return rc;
+}
+
+int resume_rank(struct rank *k)
+{
+    struct ckpt *c;
+    int rc = ckpt_open(&c, k->run->resume_dir);
+    if (rc)
+        return rc;
+    rc = load_tensors(k, c);
+    for (int i = 0; i < k->banks.n && !rc; i++)
+        if (k->banks.p[i].spec->rule == RULE_ADAM) {
+            char key[STATE_TEXT];
+            snprintf(key, sizeof key, "adam.%s.updates", k->banks.p[i].spec->label);
+            rc = ckpt_state_i64(c, key, &k->optim.p[i].count);
+        }
+    ckpt_close(c);
+    if (!rc)
+        optim_gather_weights(&k->optim);
+    return rc ? rc : k->ops->sync(k->ops);
+}
