@@ -1,0 +1,411 @@
+/* optim_ops_test.c - the optimizer's ops against plain loops in double, on ragged shapes.
+ *
+ * Inputs are fresh in each run (the seed is printed); outputs are NaN before.
+ */
+#include <stdlib.h>
+#include <time.h>
+#include "base/rng.h"
+#include "check.h"
+#include "ops/ops.h"
+
+static struct ops *o;
+static struct rng rng;
+static uint64_t draws;
+
+static double normal(void) { return rng_normal(&rng, draws++); }
+
+/* NaN everywhere: alloc poisons. */
+static struct tensor blank(enum dtype t, int64_t rows, int64_t cols)
+{
+    struct tensor x = tensor_of(NULL, t, rows, cols);
+    x.data = o->alloc(o, tensor_bytes(x), "test");
+    return x;
+}
+
+static double get(struct tensor t, int64_t i)
+{
+    return t.dtype == DT_BF16 ? bf16_to_f32(((uint16_t *)t.data)[i])
+         : t.dtype == DT_U16 ? ((uint16_t *)t.data)[i] : ((float *)t.data)[i];
+}
+
+static void set(struct tensor t, int64_t i, double x)
+{
+    if (t.dtype == DT_BF16)
+        ((uint16_t *)t.data)[i] = bf16_from_f32((float)x);
+    else
+        ((float *)t.data)[i] = (float)x;
+}
+
+static struct tensor drawn(enum dtype t, int64_t rows, int64_t cols, double scale)
+{
+    struct tensor x = blank(t, rows, cols);
+    for (int64_t i = 0; i < rows * cols; i++)
+        set(x, i, scale * normal());
+    return x;
+}
+
+static double *as_double(struct tensor t)
+{
+    double *x = malloc((size_t)tensor_count(t) * sizeof *x + 1);
+    for (int64_t i = 0; i < tensor_count(t); i++)
+        x[i] = get(t, i);
+    return x;
+}
+
+/* |t - want| / |want|; NaN when t has one. */
+static double distance(struct tensor t, const double *want)
+{
+    double d = 0, w = 0;
+    for (int64_t i = 0; i < tensor_count(t); i++) {
+        d += (get(t, i) - want[i]) * (get(t, i) - want[i]);
+        w += want[i] * want[i];
+    }
+    return sqrt(w > 0 ? d / w : d);
+}
+
+/* -- transpose ------------------------------------------------------------------------------- */
+
+static void test_transpose(enum dtype t, int64_t rows, int64_t cols)
+{
+    struct tensor src = drawn(t, rows, cols, 1), dst = blank(t, cols, rows);
+    double *before;
+    long bad = 0;
+
+    o->transpose(o, dst, src, false);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j++)
+            bad += !(get(dst, j * rows + i) == get(src, i * cols + j));
+    CHECK_EQ(bad, 0);
+    before = as_double(dst);
+    struct tensor more = drawn(t, rows, cols, 3);
+    o->transpose(o, dst, more, true);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j++) {
+            float sum = (float)(before[j * rows + i] + get(more, i * cols + j));
+            bad += !(get(dst, j * rows + i) == (t == DT_BF16 ? bf16_round(sum) : sum));
+        }
+    CHECK_EQ(bad, 0);
+    free(before);
+}
+
+/* -- Adam ------------------------------------------------------------------------------------ */
+
+/* One f32 operation: of two f32 numbers the sum, difference, product, quotient and root in
+ * double, rounded to f32, are the f32 operation's own result. So nothing here depends on how
+ * the compiler treats float, and the op must give the same bits. */
+static float f(double x) { return (float)x; }
+
+static void adam_by_hand(float *w, float g, float *m, float *v, double beta1, double beta2,
+                         double eps, float step, float decay)
+{
+    *m = f((double)f((double)f(beta1) * *m) + f((double)f(1 - beta1) * g));
+    *v = f((double)f((double)f(beta2) * *v) + f((double)f(1 - beta2) * f((double)g * g)));
+    float root = f((double)f(sqrt((double)*v)) + f(eps));
+    float delta = f((double)f((double)*m / root) * step);
+    if (f((double)delta * *w) > 0)
+        delta = f((double)delta + f((double)decay * *w));
+    *w = f((double)*w - delta);
+}
+
+static void test_adam(enum dtype tw, enum dtype tm, int64_t n, double beta1, double beta2)
+{
+    struct tensor w = drawn(tw, 1, n, 1), g = drawn(tw, 1, n, 0.1), m = drawn(tm, 1, n, 0.1);
+    struct tensor v = drawn(tm, 1, n, 0.1);
+    struct adam_step a = { .step_size = 0.013f, .decay = 0.0007f };
+    long bad = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        set(v, i, fabs(get(v, i)));
+    for (int64_t i = 0; i < n; i += 7) {            /* a row that never had a gradient */
+        set(g, i, 0);
+        set(m, i, 0);
+        set(v, i, 0);
+    }
+    set(w, n / 2, 0);
+    double *w0 = as_double(w), *m0 = as_double(m), *v0 = as_double(v);
+    o->adam(o, w, g, m, v, beta1, beta2, 1e-10, &a);
+    for (int64_t i = 0; i < n; i++) {
+        float x = (float)w0[i], mi = (float)m0[i], vi = (float)v0[i];
+        adam_by_hand(&x, (float)get(g, i), &mi, &vi, beta1, beta2, 1e-10, a.step_size, a.decay);
+        bad += !(get(w, i) == (tw == DT_BF16 ? bf16_round(x) : x));
+        bad += !(get(m, i) == (tm == DT_BF16 ? bf16_round(mi) : mi));
+        bad += !(get(v, i) == (tm == DT_BF16 ? bf16_round(vi) : vi));
+    }
+    CHECK_EQ(bad, 0);
+    free(w0), free(m0), free(v0);
+}
+
+/* -- Muon input ------------------------------------------------------------------------------ */
+
+/* Three matrices: an ordinary one, one of zeros, one whose gradient is not finite. */
+static void test_muon_input(enum dtype tx, enum dtype tg, int64_t rows, int64_t cols)
+{
+    int64_t count = rows * cols;
+    struct tensor x = blank(tx, 3 * rows, cols), mom = drawn(DT_F32, 3 * rows, cols, 1);
+    struct tensor g = drawn(tg, 3 * rows, cols, 1);
+    struct muon_step m = { .blend = 0.15f };
+    double *u = malloc((size_t)count * sizeof *u), *after = malloc((size_t)count * sizeof *u);
+    double squares = 0;
+    long bad = 0;
+
+    for (int64_t i = 0; i < count; i++) {
+        set(mom, count + i, 0);
+        set(g, count + i, 0);
+    }
+    set(g, 3 * count - 1, rows & 1 ? NAN : -INFINITY);
+    for (int64_t i = 0; i < count; i++) {
+        after[i] = get(mom, i) + (double)m.blend * (get(g, i) - get(mom, i));
+        u[i] = (double)m.blend * get(g, i) + (1 - (double)m.blend) * after[i];
+        squares += u[i] * u[i];
+    }
+    for (int64_t i = 0; i < count; i++)
+        u[i] /= 1.02 * sqrt(squares) + 1e-6;
+    o->muon_input(o, x, mom, g, 3, &m);
+    /* A few f32 roundings; bf16 adds one of 2^-8 relative at most. */
+    CHECK(distance(tensor_rows(mom, 0, rows), after) <= 1e-6);
+    CHECK(distance(tensor_rows(x, 0, rows), u) <= (tx == DT_BF16 ? 0x1p-8 : 2e-6));
+    for (int64_t i = count; i < 3 * count; i++)
+        bad += !(get(x, i) == 0);
+    CHECK_EQ(bad, 0);
+    free(u), free(after);
+}
+
+/* -- Polar Express --------------------------------------------------------------------------- */
+
+static const double coef[5][3] = {
+    { 8.156554524902461, -22.48329292557795, 15.878769915207462 },
+    { 4.042929935166739, -2.808917465908714, 0.5000178451051316 },
+    { 3.8916678022926607, -2.772484153217685, 0.5060648178503393 },
+    { 3.285753657755655, -2.3681294933425376, 0.46449024233003106 },
+    { 2.3465413258596377, -1.7097828382687081, 0.42323551169305323 },
+};
+
+/* c (rows,cols) = a (rows,k) b (k,cols). */
+static void times(double *c, const double *a, const double *b, int64_t rows, int64_t k,
+                  int64_t cols)
+{
+    memset(c, 0, (size_t)(rows * cols) * sizeof *c);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t l = 0; l < k; l++)
+            for (int64_t j = 0; j < cols; j++)
+                c[i * cols + j] += a[i * k + l] * b[l * cols + j];
+}
+
+static double *turned(const double *x, int64_t rows, int64_t cols)
+{
+    double *t = malloc((size_t)(rows * cols) * sizeof *t);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j++)
+            t[j * rows + i] = x[i * cols + j];
+    return t;
+}
+
+static void rounded(enum dtype t, double *x, int64_t n)
+{
+    for (int64_t i = 0; i < n && t == DT_BF16; i++)
+        x[i] = bf16_round((float)x[i]);
+}
+
+/* Almost orthogonal: rows by the absolute sums of the Gram matrix a, which follows. */
+static void aol_by_hand(enum dtype t, double *x, double *a, int64_t k, int64_t cols)
+{
+    double *s = malloc((size_t)k * sizeof *s);
+
+    for (int64_t i = 0; i < k; i++) {
+        double sum = 0;
+        for (int64_t j = 0; j < k; j++)
+            sum += fabs(a[i * k + j]);
+        s[i] = 1 / sqrt(fmax(sum, 1e-7));
+    }
+    for (int64_t i = 0; i < k * cols; i++)
+        x[i] *= s[i / cols];
+    for (int64_t i = 0; i < k * k; i++)
+        a[i] *= s[i / k] * s[i % k];
+    rounded(t, x, k * cols);
+    rounded(t, a, k * k);
+    free(s);
+}
+
+/* Of a wide matrix (k,cols): x <- a x + (b A + c A A) x with A = x x^T, rounded where the op's
+ * contract rounds. */
+static void polar_by_hand(enum dtype type, double *x, int64_t k, int64_t cols, bool twice, bool aol)
+{
+    double *y = malloc((size_t)(k * cols) * sizeof *y), *a = malloc((size_t)(k * k) * sizeof *a);
+    double *b = malloc((size_t)(k * k) * sizeof *b);
+
+    for (int it = 0; it < 5; it++) {
+        double *t = turned(x, k, cols);
+        times(a, x, t, k, cols, k);
+        rounded(type, a, k * k);
+        if (aol && it == 0)
+            aol_by_hand(type, x, a, k, cols);
+        times(b, a, a, k, k, k);
+        for (int64_t i = 0; i < k * k; i++)
+            b[i] = coef[it][1] * a[i] + coef[it][2] * b[i];
+        rounded(type, b, k * k);
+        times(y, b, x, k, k, cols);
+        if (twice)
+            rounded(type, y, k * cols);
+        for (int64_t i = 0; i < k * cols; i++)
+            x[i] = coef[it][0] * x[i] + y[i];
+        rounded(type, x, k * cols);
+        free(t);
+    }
+    free(y), free(a), free(b);
+}
+
+/* f32: some 10^2 roundings of 2^-24, magnified at most by the slope at zero, 989. bf16: both
+ * sides round at the same places, but a sum in f32 may fall to the other side of a tie: one
+ * rounding in some 10^4 differs by 2^-8, and what follows magnifies it, to 2e-2 in the worst of
+ * many draws. A matrix of rank one has its singular value at 1/1.02, where the composed slope
+ * is steepest: a single such tie shows whole there. */
+static double polar_tolerance(enum dtype t, bool rank_one)
+{
+    return t == DT_F32 ? 1e-4 : rank_one ? 0.5 : 5e-2;
+}
+
+static void test_polar(enum dtype t, int64_t rows, int64_t cols, bool aol)
+{
+    enum { N = 3 };                                 /* the middle one is zero */
+    int64_t count = rows * cols;
+    struct tensor x = drawn(t, N * rows, cols, 1);
+    double norm[N] = { 0 };
+    long bad = 0;
+
+    for (int64_t i = 0; i < N * count; i++)
+        norm[i / count] += get(x, i) * get(x, i);
+    for (int64_t i = 0; i < N * count; i++)
+        set(x, i, i / count == 1 ? 0 : get(x, i) / (1.02 * sqrt(norm[i / count])));
+    double *before = as_double(x);
+    o->polar(o, x, N, coef, 5, aol);
+    for (int m = 0; m < N; m += 2) {
+        bool tall = rows > cols;
+        double *wide = tall ? turned(before + m * count, rows, cols) : before + m * count;
+        polar_by_hand(t, wide, tall ? cols : rows, tall ? rows : cols, rows > 1024, aol);
+        double *want = tall ? turned(wide, cols, rows) : wide;
+        double apart = distance(tensor_rows(x, m * rows, rows), want);
+        CHECK_NEAR(apart, 0, polar_tolerance(t, rows == 1 || cols == 1));
+        if (tall)
+            free(wide), free(want);
+    }
+    for (int64_t i = count; i < 2 * count; i++)
+        bad += !(get(x, i) == 0);
+    CHECK_EQ(bad, 0);
+    free(before);
+}
+
+/* -- NorMuon ----------------------------------------------------------------------------------- */
+
+static double master(struct tensor w, struct tensor mant, int64_t i)
+{
+    if (w.dtype == DT_F32)
+        return get(w, i);
+    return f32_from_bits((uint32_t)((uint16_t *)w.data)[i] << 16 | ((uint16_t *)mant.data)[i]);
+}
+
+static void test_normuon(enum dtype tw, enum dtype tx, int64_t rows, int64_t cols)
+{
+    enum { N = 2 };
+    const float mul[N] = { 2, 4 };
+    struct muon_step m = { .lr = 0.023f, .decay = 0.0276f };
+    int64_t count = N * rows * cols;
+    struct tensor w = drawn(tw, N * rows, cols, 0.05), x = drawn(tx, N * rows, cols, 0.1);
+    struct tensor q = drawn(DT_F32, N * rows, 1, 0.01), mant = NO_TENSOR;
+    double *want = malloc((size_t)count * sizeof *want), *second = as_double(q);
+
+    if (tw == DT_BF16) {
+        mant = blank(DT_U16, N * rows, cols);
+        for (int64_t i = 0; i < count; i++)
+            ((uint16_t *)mant.data)[i] = (uint16_t)(normal() * 20000);
+    }
+    for (int64_t i = 0; i < N * rows; i++) {
+        second[i] = fabs(second[i]);
+        set(q, i, second[i]);
+    }
+    for (int k = 0; k < N; k++) {
+        double old = 0, new = 0, mean;
+        for (int64_t r = k * rows; r < (k + 1) * rows; r++) {
+            mean = 0;
+            for (int64_t c = 0; c < cols; c++)
+                mean += get(x, r * cols + c) * get(x, r * cols + c) / (double)cols;
+            second[r] += 0.05 * (mean - second[r]);
+            old += mean;
+            new += mean / fmax(second[r], 1e-10);
+        }
+        for (int64_t i = k * rows * cols; i < (k + 1) * rows * cols; i++) {
+            double p = master(w, mant, i), lr = (double)m.lr * mul[k];
+            double u = get(x, i) / sqrt(fmax(second[i / cols], 1e-10)) * sqrt(old / new);
+            if (tx == DT_BF16)
+                u = bf16_round((float)u);
+            want[i] = p - (u * p >= 0 ? p * m.decay * lr : 0) - u * lr;
+        }
+    }
+    o->normuon(o, w, mant, q, x, N, mul, 0.95, &m);
+    double d = 0, norm = 0;
+    for (int64_t i = 0; i < count; i++) {
+        d += (master(w, mant, i) - want[i]) * (master(w, mant, i) - want[i]);
+        norm += want[i] * want[i];
+    }
+    /* f32 roundings; a u that lies between two bf16 neighbours may take the other one, which is
+     * 2^-8 of a step, itself some tenths of a weight. */
+    CHECK_NEAR(sqrt(d / norm), 0, tx == DT_BF16 ? 1e-3 : 1e-6);
+    CHECK_NEAR(distance(q, second), 0, 1e-6);
+    free(want), free(second);
+}
+
+/* A weight of 1 loses 2^-20 a step: bf16 alone would not move. And decay leaves 0 alone. */
+static void test_low_halves(void)
+{
+    struct tensor w = blank(DT_BF16, 2, 1), mant = blank(DT_U16, 2, 1), q = blank(DT_F32, 2, 1);
+    struct tensor x = blank(DT_F32, 2, 1);
+    struct muon_step m = { .lr = 0x1p-20f, .decay = 0 };
+    const float one = 1;
+
+    set(w, 0, 1);
+    set(w, 1, 0);
+    o->zero(o, mant);
+    for (int step = 1; step <= 3; step++) {
+        set(x, 0, 1);
+        set(x, 1, 1);
+        set(q, 0, 1);
+        set(q, 1, 1);
+        o->normuon(o, w, mant, q, x, 1, &one, 0.95, &m);
+        CHECK(master(w, mant, 0) == 1 - step * 0x1p-20);
+        CHECK(master(w, mant, 1) == -step * 0x1p-20);
+    }
+    /* The high half is cut, not rounded. */
+    CHECK(get(w, 0) == 1 - 0x1p-8);
+}
+
+int main(void)
+{
+    static const int64_t shape[][2] = { { 1, 1 }, { 1, 13 }, { 17, 1 }, { 31, 31 }, { 24, 96 },
+                                        { 96, 24 }, { 61, 67 } };
+    static const enum dtype types[] = { DT_F32, DT_BF16 };
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    rng = rng_make((uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec, 0);
+    printf("seed %llu\n", (unsigned long long)rng.seed);
+    if (!CHECK_OK(ops_cpu_new(&o)))
+        return check_done();
+    for (size_t s = 0; s < sizeof shape / sizeof *shape; s++)
+        for (int t = 0; t < 2; t++) {
+            int64_t rows = shape[s][0], cols = shape[s][1];
+            test_transpose(types[t], rows, cols);
+            for (int k = 0; k < 2; k++) {
+                test_muon_input(types[t], types[k], rows, cols);
+                test_normuon(types[t], types[k], rows, cols);
+            }
+            test_polar(types[t], rows, cols, false);
+            test_polar(types[t], rows, cols, true);
+        }
+    test_polar(DT_BF16, 1031, 8, false);            /* above 1024 rows a product rounds twice */
+    test_low_halves();
+    for (int64_t n = 1; n <= 1031; n = n < 511 ? n * 8 - 1 : n + 260)
+        for (int t = 0; t < 4; t++)
+            test_adam(types[t & 1], types[t >> 1], n, t & 1 ? 0.9 : 0.5, t & 1 ? 0.99 : 0.95);
+    CHECK_OK(o->status(o));
+    o->free(o);
+    return check_done();
+}
