@@ -43,7 +43,8 @@ static void test_err(void)
     CHECK_STR(err_message(), "x: offset 7");
     CHECK_EQ(err_prefix("batch %d", 2), GPT_INPUT);
     CHECK_STR(err_message(), "batch 2: x: offset 7");
-    CHECK_EQ(err_set(GPT_NO, "again: %s", err_message()), GPT_NO);   /* its own message as argument */
+    /* its own message as an argument */
+    CHECK_EQ(err_set(GPT_NO, "again: %s", err_message()), GPT_NO);
     CHECK_STR(err_message(), "again: batch 2: x: offset 7");
     errno = ENOENT;
     CHECK_EQ(err_sys("cannot open '%s'", "y"), GPT_SYSTEM);
@@ -200,15 +201,18 @@ static void test_distributions(void)
 static void test_i64(void)
 {
     static const struct { const char *text; int64_t want; } good[] = {
-        { "0", 0 }, { "-0", 0 }, { "+7", 7 }, { "007", 7 }, { "1k", 1000 }, { "1.5k", 1500 }, { ".5k", 500 },
-        { "2M", 2000000 }, { "3G", 3000000000 }, { "1Ki", 1024 }, { "1.5Ki", 1536 }, { "-2Mi", -(2 << 20) },
-        { "4Gi", 4ll << 30 }, { "9223372036854775807", INT64_MAX }, { "-9223372036854775808", INT64_MIN },
-        { "1.000", 1 }, { "9223372036.854775807G", INT64_MAX }, { "7.", 7 },
+        { "0", 0 }, { "-0", 0 }, { "+7", 7 }, { "007", 7 }, { "1.000", 1 }, { "7.", 7 },
+        { "1k", 1000 }, { "1.5k", 1500 }, { ".5k", 500 }, { "2M", 2000000 }, { "3G", 3000000000 },
+        { "1Ki", 1024 }, { "1.5Ki", 1536 }, { "-2Mi", -(2 << 20) }, { "4Gi", 4ll << 30 },
+        { "9223372036854775807", INT64_MAX }, { "-9223372036854775808", INT64_MIN },
+        { "9223372036.854775807G", INT64_MAX },
     };
     static const char *const bad[] = {
-        "", "-", "+", ".", "k", "1.5", "1x", "1 k", " 1", "1 ", "1kk", "1K", "1ki", "0x10", "1e3", "--1", "1.2.3k",
-        "9223372036854775808", "-9223372036854775809", "9223372036854775807k", "1.0005k", "nan", "1,000",
-        "99999999999999999999999999999999999999999999999999", "0.00000000000000000000000000000000000001k",
+        "", "-", "+", ".", "k", "1.5", "1x", "1 k", " 1", "1 ", "1kk", "1K", "1ki", "0x10", "1e3",
+        "--1", "1.2.3k", "1.0005k", "nan", "1,000",
+        "9223372036854775808", "-9223372036854775809", "9223372036854775807k",
+        "99999999999999999999999999999999999999999999999999",
+        "0.00000000000000000000000000000000000001k",
     };
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         int64_t v = -1;
@@ -230,11 +234,13 @@ static void test_i64(void)
 static void test_f64(void)
 {
     static const struct { const char *text; double want; } good[] = {
-        { "0", 0 }, { "-1.5", -1.5 }, { "1e-3", 1e-3 }, { "2.5k", 2500 }, { "1Ki", 1024 }, { ".5", 0.5 },
-        { "1e3M", 1e9 }, { "0.1", 0.1 }, { "+4", 4 },
+        { "0", 0 }, { "-1.5", -1.5 }, { "1e-3", 1e-3 }, { "2.5k", 2500 }, { "1Ki", 1024 },
+        { ".5", 0.5 }, { "1e3M", 1e9 }, { "0.1", 0.1 }, { "+4", 4 },
     };
-    static const char *const bad[] = { "", "x", "nan", "inf", "-inf", "infinity", "1e999", "0x1p3", " 1", "1 ", "1..2",
-                                       "1e", "1kk", "1e308k", ".", "-" };
+    static const char *const bad[] = {
+        "", "x", "nan", "inf", "-inf", "infinity", "1e999", "0x1p3", " 1", "1 ", "1..2", "1e",
+        "1kk", "1e308k", ".", "-",
+    };
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         double v = -1;
         CHECK_OK(num_f64(good[i].text, "n", -INFINITY, INFINITY, &v));
@@ -246,7 +252,8 @@ static void test_f64(void)
         CHECK(v == 42);
     }
     double v;
-    CHECK_ERR(num_f64("1.5", "--beta", 0, 1, &v), GPT_INPUT, "--beta: expected a number from 0 to 1, found '1.5'");
+    CHECK_ERR(num_f64("1.5", "--beta", 0, 1, &v), GPT_INPUT,
+              "--beta: expected a number from 0 to 1, found '1.5'");
     CHECK_ERR(num_f64("1e308", "lr", -INFINITY, 1e300, &v), GPT_INPUT, "lr");
 }
 
@@ -319,7 +326,7 @@ static void test_output(void)
     unlink(late);
 
     CHECK_ERR(output_open(&o, dir, true), GPT_SYSTEM, "is a directory");
-    CHECK_ERR(output_open(&o, in_dir("no/such/dir"), true), GPT_SYSTEM, "No such file or directory");
+    CHECK_ERR(output_open(&o, in_dir("no/such/dir"), true), GPT_SYSTEM, "No such file");
     CHECK_EQ(files_in_dir(), 1);
 
     /* A link keeps pointing where it did. */
@@ -372,7 +379,8 @@ static void test_files(void)
     CHECK_EQ(files_in_dir(), 0);
 
     static const char *const joins[][3] = {
-        { "a", "b", "a/b" }, { "a/", "b", "a/b" }, { "/", "b", "/b" }, { "", "b", "b" }, { ".", "b", "./b" },
+        { "a", "b", "a/b" }, { "a/", "b", "a/b" }, { "/", "b", "/b" }, { "", "b", "b" },
+        { ".", "b", "./b" },
     };
     for (size_t i = 0; i < sizeof joins / sizeof joins[0]; i++) {
         char *p = path_join(joins[i][0], joins[i][1]);
@@ -386,8 +394,9 @@ static void test_files(void)
 static void test_progress(void)
 {
     static const struct { double s; const char *want; } durations[] = {
-        { 0, "0:00" }, { 59.6, "1:00" }, { 187, "3:07" }, { 3599.4, "59:59" }, { 3599.6, "1:00:00" },
-        { 3765, "1:02:45" }, { -1, "-:--" }, { NAN, "-:--" }, { INFINITY, "-:--" },
+        { 0, "0:00" }, { 59.6, "1:00" }, { 187, "3:07" }, { 3599.4, "59:59" },
+        { 3599.6, "1:00:00" }, { 3765, "1:02:45" }, { -1, "-:--" }, { NAN, "-:--" },
+        { INFINITY, "-:--" },
     };
     char buf[16];
     for (size_t i = 0; i < sizeof durations / sizeof durations[0]; i++)

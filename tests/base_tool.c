@@ -1,6 +1,7 @@
 /* A command of nothing but its command line and its output, for base.bats.
  *   base_tool [--hold] [--repeat=N] [-o FILE] [INPUT]
- * copies INPUT, decompressed, to FILE or stdout. With --hold it waits for a signal before it commits. */
+ * copies INPUT, decompressed, to FILE or stdout. With --hold it waits for a signal before the output
+ * is complete. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -9,7 +10,12 @@
 #include "base/progress.h"
 #include "base/zio.h"
 
-static struct { const char *output; bool hold, force, progress; int64_t repeat; double x; } o = { "-", .repeat = 1 };
+static struct {
+    const char *output;
+    bool hold, force, progress;
+    int64_t repeat;
+    double x;
+} o = { .output = "-", .repeat = 1 };
 
 static const struct opt table[] = {
     { 'o', "output", "FILE", OPT_STR, &o.output, "write to FILE", 0, 0, NULL },

@@ -7,7 +7,7 @@
  *         CHECK_NEAR(x, 0.5, 1e-6);             // |x - 0.5| <= 1e-6; NaN fails
  *         CHECK_STR(name, "f32");
  *         CHECK_OK(file_read(...));             // shows err_message()
- *         CHECK_ERR(file_read(...), GPT_SYSTEM, "cannot open");   // code, and a part of the message
+ *         CHECK_ERR(file_read(...), GPT_SYSTEM, "cannot open");   // and a part of the message
  *         return check_done();                  // "12 passed, 0 failed", the exit status
  *     }
  *
@@ -56,14 +56,17 @@ static int check_that(int ok, const char *file, int line, const char *fmt, ...)
 }
 
 __attribute__((unused))
-static int check_near(double a, double b, double tol, const char *file, int line, const char *as, const char *bs)
+static int check_near(double a, double b, double tol, const char *file, int line,
+                      const char *as, const char *bs)
 {
-    return check_that(fabs(a - b) <= tol, file, line, "%s = %.17g, %s = %.17g, apart by %.3g, allowed %.3g",
+    return check_that(fabs(a - b) <= tol, file, line,
+                      "%s = %.17g, %s = %.17g, apart by %.3g, allowed %.3g",
                       as, a, bs, b, fabs(a - b), tol);
 }
 
 __attribute__((unused))
-static int check_eq(long long a, long long b, const char *file, int line, const char *as, const char *bs)
+static int check_eq(long long a, long long b, const char *file, int line,
+                    const char *as, const char *bs)
 {
     return check_that(a == b, file, line, "%s = %lld, %s = %lld", as, a, bs, b);
 }
@@ -76,7 +79,8 @@ static int check_str(const char *a, const char *b, const char *file, int line, c
 }
 
 __attribute__((unused))
-static int check_code(int rc, int want, const char *part, const char *file, int line, const char *call)
+static int check_code(int rc, int want, const char *part, const char *file, int line,
+                      const char *call)
 {
     const char *said = err_message();
     int ok = rc == want && (!part || strstr(said, part));

@@ -79,8 +79,10 @@ static unsigned nearest(const struct format *f, double x)
 
 static void check_encode(const struct format *f, float x)
 {
-    unsigned got = f->encode(x), want = nearest(f, fabs((double)x)) | (signbit(x) ? sign_bit(f) : 0);
-    check_that(got == want, __FILE__, __LINE__, "%s of %a: 0x%x, expected 0x%x", f->name, x, got, want);
+    unsigned sign = signbit(x) ? sign_bit(f) : 0;
+    unsigned got = f->encode(x), want = nearest(f, fabs((double)x)) | sign;
+    check_that(got == want, __FILE__, __LINE__, "%s of %a: 0x%x, expected 0x%x",
+               f->name, x, got, want);
 }
 
 static void check_both_signs(const struct format *f, float x)
@@ -94,10 +96,12 @@ static void test_decode(const struct format *f)
     for (unsigned c = 0; c < 1u << f->bits; c++) {
         float got = f->decode(c);
         unsigned magnitude = c & (sign_bit(f) - 1);
-        double want = is_nan_code(f, c) ? NAN : magnitude == first_special(f) ? INFINITY : value(f, magnitude);
+        double want = is_nan_code(f, c) ? NAN
+                    : magnitude == first_special(f) ? INFINITY : value(f, magnitude);
         bool same = isnan(want) ? isnan(got) : (double)got == (c & sign_bit(f) ? -want : want);
         bool sign = isnan(want) || !!signbit(got) == !!(c & sign_bit(f));
-        check_that(same && sign, __FILE__, __LINE__, "%s 0x%x is %a, expected %a", f->name, c, got, want);
+        check_that(same && sign, __FILE__, __LINE__, "%s 0x%x is %a, expected %a",
+                   f->name, c, got, want);
     }
 }
 
@@ -135,7 +139,8 @@ static void test_special(const struct format *f)
     CHECK_EQ(f->encode(3e38f), f->kind == IEEE ? nearest(f, 3e38f) : inf);
     /* NaN stays NaN whatever its payload: one that rounding would carry into
      * infinity, and one all of whose bits rounding would drop. */
-    static const uint32_t nans[] = { 0x7fc00000, 0x7f800001, 0x7fffffff, 0xffc00000, 0xff800001, 0xffffffff };
+    static const uint32_t nans[] = { 0x7fc00000, 0x7f800001, 0x7fffffff,
+                                     0xffc00000, 0xff800001, 0xffffffff };
     for (size_t i = 0; i < sizeof nans / sizeof nans[0]; i++)
         CHECK(is_nan_code(f, f->encode(f32_from_bits(nans[i]))));
     CHECK_EQ(f->encode(-0.0f), sign_bit(f));
@@ -146,7 +151,8 @@ static void test_names(void)
     static const struct { enum dtype t; const char *name; size_t size; } want[] = {
         { DT_F64, "f64", 8 }, { DT_F32, "f32", 4 }, { DT_BF16, "bf16", 2 }, { DT_F16, "f16", 2 },
         { DT_E4M3, "e4m3", 1 }, { DT_E5M2, "e5m2", 1 }, { DT_I64, "i64", 8 }, { DT_I32, "i32", 4 },
-        { DT_I16, "i16", 2 }, { DT_U16, "u16", 2 }, { DT_I8, "i8", 1 }, { DT_U8, "u8", 1 }, { DT_BOOL, "bool", 1 },
+        { DT_I16, "i16", 2 }, { DT_U16, "u16", 2 }, { DT_I8, "i8", 1 }, { DT_U8, "u8", 1 },
+        { DT_BOOL, "bool", 1 },
     };
     for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
         CHECK_STR(dtype_name(want[i].t), want[i].name);

@@ -10,7 +10,10 @@
 #include <stdint.h>
 #include <string.h>
 
-enum dtype { DT_NONE, DT_F64, DT_F32, DT_BF16, DT_F16, DT_E4M3, DT_E5M2, DT_I64, DT_I32, DT_I16, DT_U16, DT_I8, DT_U8, DT_BOOL };
+enum dtype {
+    DT_NONE, DT_F64, DT_F32, DT_BF16, DT_F16, DT_E4M3, DT_E5M2,
+    DT_I64, DT_I32, DT_I16, DT_U16, DT_I8, DT_U8, DT_BOOL
+};
 
 size_t dtype_size(enum dtype t);                 /* bytes an element; 0 for DT_NONE */
 const char *dtype_name(enum dtype t);            /* "f32", "bf16", ... as recipes write it */

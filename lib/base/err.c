@@ -27,7 +27,8 @@ int err_sys(const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    return err_set(GPT_SYSTEM, "%s: %s", text, strerrordesc_np(saved) ? strerrordesc_np(saved) : "unknown error");
+    const char *why = strerrordesc_np(saved);    /* not strerror: threads */
+    return err_set(GPT_SYSTEM, "%s: %s", text, why ? why : "unknown error");
 }
 
 int err_prefix(const char *fmt, ...)

@@ -73,7 +73,8 @@ static int open_temporary(struct output *o)
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &old);
     do {
-        if (asprintf(&o->tmp, "%s.%ld.%u.tmp", o->path, (long)getpid(), atomic_fetch_add(&serial, 1)) < 0) {
+        unsigned n = atomic_fetch_add(&serial, 1);
+        if (asprintf(&o->tmp, "%s.%ld.%u.tmp", o->path, (long)getpid(), n) < 0) {
             o->tmp = NULL;
             fd = -1;
             errno = ENOMEM;
@@ -167,7 +168,8 @@ int output_commit(struct output *o)
         o->f = NULL;
         return GPT_OK;
     }
-    bool synced = !fsync(fileno(o->f)) || errno == EINVAL || errno == ENOTSUP;  /* a pipe has no disk */
+    /* a pipe or a device has no disk to be synced to */
+    bool synced = !fsync(fileno(o->f)) || errno == EINVAL || errno == ENOTSUP;
     bool closed = synced && !fclose(o->f);
     if (synced)
         o->f = NULL;

@@ -26,7 +26,8 @@ struct output { FILE *f; char *path, *tmp; bool force; };
 int output_open(struct output *o, const char *path, bool force) MUST_CHECK;
 int output_commit(struct output *o) MUST_CHECK;
 void output_abort(struct output *o);          /* also after a failed commit; idempotent */
-void output_cleanup_on_signal(void);          /* SIGINT, SIGTERM, SIGHUP: unlink temporaries, die of it */
+/* From now on SIGINT, SIGTERM and SIGHUP, unless ignored, first unlink temporaries. */
+void output_cleanup_on_signal(void);
 
 /* Reads a file ("-": stdin) of at most max bytes (0: any size) and adds a NUL;
  * caller frees. A longer one is GPT_INPUT. */

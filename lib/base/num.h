@@ -12,6 +12,7 @@
 #include "base/err.h"
 
 int num_i64(const char *text, const char *what, int64_t lo, int64_t hi, int64_t *out) MUST_CHECK;
-int num_f64(const char *text, const char *what, double lo, double hi, double *out) MUST_CHECK; /* finite only */
+/* Finite only. */
+int num_f64(const char *text, const char *what, double lo, double hi, double *out) MUST_CHECK;
 
 #endif

@@ -69,6 +69,11 @@ static void print_wrapped(int column, const char *text)
     putchar('\n');
 }
 
+static const char *argument(const struct opt *o)
+{
+    return o->kind == OPT_FLAG ? "" : o->choices ? o->choices : o->arg;
+}
+
 static void print_option(const struct opt *o, char letter)
 {
     if (o->kind == OPT_GROUP) {
@@ -77,9 +82,10 @@ static void print_option(const struct opt *o, char letter)
     }
     if (!o->help)
         return;
-    const char *arg = o->choices ? o->choices : o->arg;
     int column = letter ? printf("  -%c, ", letter) : printf("      ");
-    column += printf("--%s%s%s", o->name, o->kind == OPT_FLAG ? "" : "=", o->kind == OPT_FLAG ? "" : arg);
+    column += printf("--%s", o->name);
+    if (o->kind != OPT_FLAG)
+        column += printf("=%s", argument(o));
     print_wrapped(column, o->help);
 }
 
@@ -113,7 +119,7 @@ static void print_words(const struct command *c)
     for (int t = 0; t < 2; t++)
         for (const struct opt *o = tables[t]; !is_end(o); o++)
             if (o->name && o->help)
-                printf("--%s\t%s\n", o->name, o->kind == OPT_FLAG ? "" : o->choices ? o->choices : o->arg);
+                printf("--%s\t%s\n", o->name, argument(o));
 }
 
 /* --- parsing --- */

@@ -13,7 +13,7 @@
  *         { 'q', "quiet", NULL, OPT_FLAG, &o.quiet, "errors only" },
  *         OPT_END
  *     };
- *     static const struct command cmd = { "gpt-x", "[OPTION]... FILE...", "What it does in a line.", table };
+ *     static const struct command cmd = { "gpt-x", "[OPTION]... FILE...", "What it does.", table };
  *     int first;                                // index of the first operand
  *     if ((rc = opt_parse(&cmd, argc, argv, &first))) return opt_exit(&cmd, rc);
  *

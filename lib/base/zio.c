@@ -59,7 +59,8 @@ static bool starts(const struct zreader *r, const char *magic, size_t n)
 
 static bool is_zstd(const struct zreader *r)
 {
-    bool skippable = r->end >= 4 && (r->in[0] & 0xf0) == 0x50 && !memcmp(r->in + 1, "\x2a\x4d\x18", 3);
+    bool skippable = r->end >= 4 && (r->in[0] & 0xf0) == 0x50
+                  && !memcmp(r->in + 1, "\x2a\x4d\x18", 3);
     return starts(r, "\x28\xb5\x2f\xfd", 4) || skippable;
 }
 
@@ -122,10 +123,22 @@ int zreader_open_at(struct zreader **out, const char *path, uint64_t raw)
     return GPT_OK;
 }
 
+static const char *format_name(const struct zreader *r)
+{
+    return r->format == ZSTD ? "zstd" : "gzip";
+}
+
 static int bad_frame(struct zreader *r, const char *why)
 {
-    return fail(r, err_set(GPT_INPUT, "%s: offset %llu: expected a sound %s frame, found: %s", r->path,
-                           (unsigned long long)r->raw, r->format == ZSTD ? "zstd" : "gzip", why));
+    return fail(r, err_set(GPT_INPUT, "%s: offset %llu: expected a sound %s frame, found: %s",
+                           r->path, (unsigned long long)r->raw, format_name(r), why));
+}
+
+static int cut_frame(struct zreader *r)
+{
+    return fail(r, err_set(GPT_INPUT, "%s: offset %llu: expected the rest of a %s frame, found "
+                           "the end of the file",
+                           r->path, (unsigned long long)r->raw, format_name(r)));
 }
 
 /* One call of the decoder: from in[] into buf. Sets *got, which may be 0. */
@@ -194,9 +207,7 @@ int zreader_read(struct zreader *r, void *buf, size_t n, size_t *got)
         /* The decoder may still hold output after the last input: only when it
          * neither takes nor gives is the file too short. */
         if (last && !k && r->in_frame)
-            return fail(r, err_set(GPT_INPUT, "%s: offset %llu: expected the rest of a %s frame, found the "
-                                   "end of the file", r->path, (unsigned long long)r->raw,
-                                   r->format == ZSTD ? "zstd" : "gzip"));
+            return cut_frame(r);
         p += k;
         n -= k;
         *got += k;

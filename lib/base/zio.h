@@ -29,9 +29,10 @@ int zreader_open_at(struct zreader **r, const char *path, uint64_t raw) MUST_CHE
 /* Up to n bytes into buf; *got = 0 at the end. Short reads only at the end.
  * A stream that failed once fails again. */
 int zreader_read(struct zreader *r, void *buf, size_t n, size_t *got) MUST_CHECK;
-int zreader_skip(struct zreader *r, uint64_t n) MUST_CHECK;      /* decompressed bytes; past the end is GPT_INPUT */
-uint64_t zreader_offset(const struct zreader *r);                /* decompressed bytes so far */
-uint64_t zreader_raw_offset(const struct zreader *r);            /* bytes of the file so far, for progress */
+/* n decompressed bytes; past the end is GPT_INPUT. */
+int zreader_skip(struct zreader *r, uint64_t n) MUST_CHECK;
+uint64_t zreader_offset(const struct zreader *r);       /* decompressed bytes so far */
+uint64_t zreader_raw_offset(const struct zreader *r);   /* bytes of the file, for progress */
 void zreader_close(struct zreader *r);
 
 struct zwriter;
