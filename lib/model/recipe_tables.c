@@ -235,7 +235,7 @@ int bind_layers(struct recipe *r)
             break;
         struct layer_spec *l = &r->layers[i];
         struct row w;
-        int kind, window, offset, rc = row_split(&w, r, e, 8);
+        int kind = 0, window = 0, offset = 0, rc = row_split(&w, r, e, 8);
         if (rc)
             return rc;
         if (!(rc = one_of(&w, w.col[0], kinds, &kind)) &&

@@ -1,0 +1,217 @@
+/* recipe_test.c - recipes as text, and record 61's schedule against its published values. */
+#include "check.h"
+
+#include <stdlib.h>
+#include "base/file.h"
+#include "model/schedule.h"
+
+static const char *recipe_path(const char *name)
+{
+    static char path[512];
+    const char *share = getenv("GPT_SHARE");
+    snprintf(path, sizeof path, "%s/recipes/%s.recipe", share ? share : "share", name);
+    return path;
+}
+
+static struct recipe *read_recipe(const char *name, const char *set)
+{
+    struct recipe *r = NULL;
+    CHECK_OK(recipe_read(&r, recipe_path(name), &set, set != NULL));
+    return r;
+}
+
+/* The canonical text reads back to the same recipe. */
+static void test_canonical(const char *name)
+{
+    struct recipe *a = read_recipe(name, NULL), *b = NULL;
+    if (!a)
+        return;
+    CHECK_OK(recipe_parse(&b, "copy", recipe_canonical(a), NULL, 0));
+    CHECK_STR(recipe_canonical(b), recipe_canonical(a));
+    CHECK_STR(b->hash, a->hash);
+    recipe_free(a);
+    recipe_free(b);
+}
+
+static void refuse(const char *set, int code, const char *part)
+{
+    struct recipe *r = NULL;
+    CHECK_ERR(recipe_read(&r, recipe_path("record-61"), &set, 1), code, part);
+    CHECK(r == NULL);
+}
+
+static void test_refused(void)
+{
+    refuse("model.depth=3", GPT_USAGE, "model.depth");
+    refuse("model.heads", GPT_USAGE, "section.key=value");
+    refuse("model.heads=0", GPT_USAGE, "[1, 1024]");
+    refuse("model.heads=six", GPT_USAGE, "'six'");
+    refuse("model.heads=5", GPT_INPUT, "even");
+    refuse("model.softcap=1 2", GPT_USAGE, "expected 3 numbers");
+    refuse("model.attn_scale=nan", GPT_USAGE, "nan");
+    refuse("order.work=attn attn", GPT_USAGE, "twice");
+    refuse("order.work=attn", GPT_USAGE, "missing");
+    refuse("order.scatter=attn mlp foo", GPT_USAGE, "'foo' is no parameter");
+    refuse("order.tied=attn embed", GPT_USAGE, "transposes");
+    refuse("optimizer.coeffs=1 2", GPT_USAGE, "rows of three");
+    refuse("optimizer.coeffs=1 2 x", GPT_USAGE, "not a number");
+    refuse("optimizer.coeffs=no-such-table", GPT_SYSTEM, "no-such-table");
+    refuse("data.cycle=maybe", GPT_USAGE, "yes or no");
+    refuse("precision.head_scales=1/0 1 1", GPT_USAGE, "1/0");
+    refuse("layers.3=plain 3 long yes nope - 3 3", GPT_USAGE, "'nope' is no parameter");
+    refuse("layers.3=plain 3 long", GPT_USAGE, "8 columns");
+    refuse("stages.0=131070 3 2048 1 1", GPT_INPUT, "divide into 8 chunks");
+    struct recipe *r = NULL;
+    CHECK_ERR(recipe_parse(&r, "x", "name = a\nname = b\n", NULL, 0), GPT_INPUT, "x:2");
+    CHECK_ERR(recipe_parse(&r, "x", "[model\n", NULL, 0), GPT_INPUT, "x:1");
+    CHECK_ERR(recipe_parse(&r, "x", "name = a\n", NULL, 0), GPT_INPUT, "missing");
+    CHECK_ERR(recipe_parse(&r, "x", "name\n", NULL, 0), GPT_INPUT, "key = value");
+}
+
+static void test_fields(void)
+{
+    struct recipe *r = read_recipe("record-61", NULL);
+    if (!r)
+        return;
+    CHECK_EQ(r->width, 768);
+    CHECK_EQ(r->n_layers, 11);
+    CHECK_EQ(r->layers[6].attention, ATTN_NONE);
+    CHECK_EQ(r->layers[9].value, recipe_param(r, "ve1"));
+    CHECK_EQ(r->params[0].matrices, 40);
+    CHECK_EQ(r->params[1].rows, 3072);
+    CHECK_EQ(r->n_polar, 5);
+    CHECK_NEAR(r->polar[4][2], 0.42323551169305323, 0);
+    CHECK_NEAR(r->g_scale, 0.75 / 448, 0);
+    /* Sum of elements of record-61.md 1.1, less the four padding scalars of 8 ranks. */
+    int64_t n = 0;
+    for (int i = 0; i < r->n_params; i++)
+        n += r->params[i].matrices * r->params[i].rows * r->params[i].cols;
+    CHECK_EQ(n, 273384579 - 4);
+    recipe_free(r);
+}
+
+/* tests/golden/r61-schedule.tsv: step batch ws_short ws_long lr momentum mtp adam attn_scale. */
+static void test_golden_schedule(void)
+{
+    struct recipe *r = read_recipe("record-61", NULL);
+    FILE *f = fopen("tests/golden/r61-schedule.tsv", "r");
+    char line[256];
+    int rows = 0;
+    CHECK(f != NULL);
+    if (!f || !r || !fgets(line, sizeof line, f))
+        return;
+    while (fgets(line, sizeof line, f)) {
+        int step, s, l, adam;
+        long long batch;
+        double lr, momentum, scale, mine;
+        char mtp[64], want[64] = "";
+        float freq[32];
+        struct point p;
+        CHECK_EQ(sscanf(line, "%d %lld %d %d %lf %lf %63s %d %lf", &step, &batch, &s, &l, &lr,
+                        &momentum, mtp, &adam, &scale), 9);
+        schedule_at(r, step, &p);
+        schedule_rope(r, step, freq, &mine);
+        for (int k = 0; k < p.n_mtp; k++)
+            snprintf(want + strlen(want), sizeof want - strlen(want), "%s%.9g", k ? "," : "",
+                     (double)(float)p.mtp[k]);
+        CHECK_EQ(p.tokens, batch);
+        CHECK_EQ(p.blocks_short, s);
+        if (step < schedule_total(r))       /* the last row is before its window is widened */
+            CHECK_EQ(p.blocks_long, l);
+        /* The table prints nine digits. */
+        CHECK_NEAR(p.lr, lr, 1e-8);
+        CHECK_NEAR(p.momentum, momentum, 1e-8);
+        CHECK_NEAR(mine, scale, 1e-9);
+        CHECK_EQ(p.adam, adam);
+        char *save = NULL;
+        int k = 0;
+        for (char *w = strtok_r(mtp, ",", &save); w; w = strtok_r(NULL, ",", &save), k++)
+            CHECK_NEAR(p.mtp[k < MAX_MTP_WEIGHTS ? k : 0], atof(w), 1e-7);
+        CHECK_EQ(k, p.n_mtp);
+        rows++;
+    }
+    fclose(f);
+    CHECK_EQ(rows, 1766);
+    recipe_free(r);
+}
+
+/* Check values of record-61.md 2.5, 4.7, 5.3, 5.4. */
+static void test_published_values(void)
+{
+    struct recipe *r = read_recipe("record-61", NULL);
+    if (!r)
+        return;
+    static const struct { int step; double scale; float f1, f4, f8, f12, f16, f24, f31; } rope[] = {
+        { 0, 0.1, .79963823f, .4088596f, .16716617f, .068347494f, .027944529f, .00467138f, 9.765625e-4f },
+        { 575, 0.11694595720774409, .79963823f, .35601051f, .10004223f, .033294479f, .012340842f, .00200202f, 4.1852679e-4f },
+        { 1150, 0.12751752379570258, .79963823f, .35601051f, .07923146f, .022651137f, .0079632577f, .0012740127f, 2.6633523e-4f },
+        { 1725, 0.1317779884389435, .79963823f, .35601051f, .073630205f, .019624529f, .006769144f, .0010780108f, 2.2536058e-4f },
+    };
+    for (int i = 0; i < 4; i++) {
+        float f[32];
+        double scale;
+        CHECK_EQ(schedule_rope(r, rope[i].step, f, &scale), rope[i].step > 0);
+        CHECK_NEAR(scale, rope[i].scale, 1e-15);
+        /* The published values were computed in double from exact exponents; ours, as the
+         * program's, from an fp32 ramp: up to 2 ulp (2.4e-7) apart. */
+        CHECK_NEAR(f[0], 1, 0);
+        CHECK_NEAR(f[1], rope[i].f1, 2.5e-7 * rope[i].f1);
+        CHECK_NEAR(f[4], rope[i].f4, 2.5e-7 * rope[i].f4);
+        CHECK_NEAR(f[8], rope[i].f8, 2.5e-7 * rope[i].f8);
+        CHECK_NEAR(f[12], rope[i].f12, 2.5e-7 * rope[i].f12);
+        CHECK_NEAR(f[16], rope[i].f16, 2.5e-7 * rope[i].f16);
+        CHECK_NEAR(f[24], rope[i].f24, 2.5e-7 * rope[i].f24);
+        CHECK_NEAR(f[31], rope[i].f31, 2.5e-7 * rope[i].f31);
+    }
+    static const struct { int step; double lr; } lr[] = {
+        { 0, 1 }, { 575, 1 }, { 576, 1.52 }, { 862, 1.52 }, { 863, 1.5191768115942028 },
+        { 1150, 1.0466666666666669 }, { 1151, 1.184776811594203 }, { 1500, 0.5252173913043479 },
+        { 1724, 0.10188985507246374 }, { 1725, 0.1 }, { 1764, 0.1 },
+    };
+    for (size_t i = 0; i < sizeof lr / sizeof *lr; i++) {
+        struct point p;
+        schedule_at(r, lr[i].step, &p);
+        CHECK_NEAR(p.lr, lr[i].lr, 1e-14);
+    }
+    struct point p;
+    CHECK_EQ(schedule_untie_step(r), 1151);
+    schedule_at(r, 1151, &p);
+    CHECK(p.tied && p.untie && p.adam);
+    schedule_at(r, 1152, &p);
+    CHECK(!p.tied && !p.untie);
+    schedule_at(r, 1765, &p);
+    CHECK_EQ(p.window_long, 2560);
+    CHECK_EQ(p.window_short, 768);
+    recipe_free(r);
+}
+
+/* The golden curve's schedule: 60 and 6 steps; changes at 20, 40, 60; untie step 41. */
+static void test_short_schedule(void)
+{
+    const char *set[] = { "schedule.steps=60", "schedule.extension=6" };
+    struct recipe *r = NULL;
+    CHECK_OK(recipe_read(&r, recipe_path("record-61"), set, 2));
+    if (!r)
+        return;
+    for (int s = 0; s < 66; s++) {
+        struct point p;
+        schedule_at(r, s, &p);
+        CHECK_EQ(p.tokens, s < 20 ? 131072 : s < 40 ? 262144 : 393216);
+        CHECK_EQ(p.n_mtp, s < 20 ? 3 : s < 40 ? 2 : 1);
+        CHECK_NEAR(p.momentum, 0.85 + s / 300.0 * 0.1, 1e-12);
+        CHECK_EQ(p.untie, s == 41);
+    }
+    recipe_free(r);
+}
+
+int main(void)
+{
+    test_canonical("record-61");
+    test_canonical("tiny");
+    test_refused();
+    test_fields();
+    test_golden_schedule();
+    test_published_values();
+    test_short_schedule();
+    return check_done();
+}
