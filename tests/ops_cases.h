@@ -1,0 +1,472 @@
+/* ops_cases.h - every differentiable op as a case (ops_case.h), on ragged shapes.
+ *
+ *     for (int i = 0; i < n_families; i++)
+ *         for (int j = 0; j < families[i].variants; j++) {
+ *             case_make(&c, o, &families[i], j, DT_BF16, seed);
+ *             case_load(&c);
+ *             c.forward(&c);
+ *             c.backward(&c);
+ */
+#ifndef OPS_CASES_H
+#define OPS_CASES_H
+
+#include "ops_case.h"
+
+#define COUNT(a) ((int)(sizeof(a) / sizeof(a)[0]))
+
+/* -- embed and table_grad ---------------------------------------------------------------- */
+
+struct embed_shape { int tokens, width, vocab; bool add; };
+static const struct embed_shape embed_shapes[] = {
+    { 1, 12, 3, false }, { 2, 13, 1, true }, { 13, 24, 7, false }, { 31, 40, 50, true },
+};
+
+static void embed_forward(struct ops_case *c)
+{
+    c->o->embed(c->o, at(c, "x0"), at(c, "table"), at(c, "gate"), scalar(c, "lambda"), &c->batch);
+}
+static void embed_backward(struct ops_case *c)
+{
+    const struct embed_shape *s = c->shape;
+
+    c->o->embed_bwd(c->o, at(c, "de"), at(c, "dgate"), scalar(c, "dlambda"), at(c, "dx0"),
+                    at(c, "table"), at(c, "gate"), scalar(c, "lambda"), &c->batch);
+    c->o->table_grad(c->o, at(c, "dtable"), at(c, "de"), NO_TENSOR, &c->batch, s->add);
+}
+static void embed_make(struct ops_case *c, int variant)
+{
+    const struct embed_shape *s = c->shape = &embed_shapes[variant];
+
+    snprintf(c->label, sizeof c->label, "embed T=%d D=%d V=%d add=%d", s->tokens, s->width,
+             s->vocab, s->add);
+    case_batch(c, s->tokens, s->vocab, DOCS_RAGGED);
+    case_weight(c, "table", s->vocab, s->width);
+    case_weight(c, "gate", 1, GATE_WIDTH);
+    case_scalar(c, "lambda");
+    case_output(c, "x0", s->tokens, s->width, "dx0");
+    case_saved(c, "de", s->tokens, s->width);
+    case_grad(c, "dtable", "table", s->add);
+    case_grad(c, "dgate", "gate", true);
+    case_grad(c, "dlambda", "lambda", true);
+    c->forward = embed_forward;
+    c->backward = embed_backward;
+}
+
+/* -- mix_norm ------------------------------------------------------------------------------ */
+
+/* A letter a term: c with a coefficient, m minus it, 1 without; then what of the gradient comes. */
+struct mix_shape { int tokens, width; const char *terms; bool norm, dy12, dout, in_place, add; };
+static const struct mix_shape mix_shapes[] = {
+    { 1, 12, "c", true, false, true, false, false }, { 5, 17, "11", true, false, true, true, false },
+    { 7, 40, "cc", true, true, true, false, true }, { 13, 24, "1m", true, false, false, false, false },
+    { 3, 13, "cmc1", true, true, false, false, true }, { 11, 24, "c1", false, false, true, true, false },
+    { 2, 16, "1", true, true, true, true, false },
+};
+static const char *const mix_x[] = { "x_0", "x_1", "x_2", "x_3" };
+static const char *const mix_c[] = { "c_0", "c_1", "c_2", "c_3" };
+static const char *const mix_dx[] = { "dx_0", "dx_1", "dx_2", "dx_3" };
+static const char *const mix_dc[] = { "dc_0", "dc_1", "dc_2", "dc_3" };
+
+static int mix_terms(struct ops_case *c, struct mix_term *in)
+{
+    const struct mix_shape *s = c->shape;
+    int n = (int)strlen(s->terms);
+
+    for (int k = 0; k < n; k++)
+        in[k] = (struct mix_term){ at(c, mix_x[k]), scalar(c, mix_c[k]), s->terms[k] == 'm' };
+    return n;
+}
+static void mix_forward(struct ops_case *c)
+{
+    struct mix_term in[MIX_MAX];
+    int n = mix_terms(c, in);
+
+    c->o->mix_norm(c->o, at(c, "out"), at(c, "y"), n, in);
+}
+static void mix_backward(struct ops_case *c)
+{
+    const struct mix_shape *s = c->shape;
+    struct mix_term in[MIX_MAX];
+    struct mix_grad d[MIX_MAX];
+    int n = mix_terms(c, in);
+
+    for (int k = 0; k < n; k++)
+        d[k] = (struct mix_grad){ at(c, mix_dx[k]), s->add, scalar(c, mix_dc[k]) };
+    c->o->mix_norm_bwd(c->o, d, at(c, "dout"), at(c, "dy"), at(c, "dy12"), at(c, "out"), n, in);
+}
+static void mix_make(struct ops_case *c, int variant)
+{
+    const struct mix_shape *s = c->shape = &mix_shapes[variant];
+
+    snprintf(c->label, sizeof c->label, "mix_norm T=%d D=%d terms=%s norm=%d dy12=%d dout=%d "
+             "in_place=%d add=%d", s->tokens, s->width, s->terms, s->norm, s->dy12, s->dout,
+             s->in_place, s->add);
+    for (int k = 0; s->terms[k]; k++) {
+        case_input(c, mix_x[k], s->tokens, s->width);
+        if (s->terms[k] != '1')
+            case_scalar(c, mix_c[k]);
+    }
+    if (s->dout)
+        case_output(c, "out", s->tokens, s->width, "dout");
+    else
+        case_saved(c, "out", s->tokens, s->width);
+    if (s->norm)
+        case_output(c, "y", s->tokens, s->width, "dy");
+    if (s->dy12) {
+        case_input(c, "dy12", s->tokens, GATE_WIDTH);
+        case_find(c, "y")->weight_left = "dy12";
+    }
+    for (int k = 0; s->terms[k]; k++) {
+        if (k == 0 && s->in_place)
+            case_grad_in(c, mix_dx[k], mix_x[k], "dout");
+        else
+            case_grad(c, mix_dx[k], mix_x[k], s->add);
+        if (s->terms[k] != '1')
+            case_grad(c, mix_dc[k], mix_c[k], true);
+    }
+    c->forward = mix_forward;
+    c->backward = mix_backward;
+}
+
+/* -- skip_gate, out_gate --------------------------------------------------------------------- */
+
+struct gate_shape { int tokens, heads, size; bool in_place; };
+static const struct gate_shape gate_shapes[] = {
+    { 1, 1, 12, false }, { 13, 2, 8, true }, { 5, 3, 20, false },
+};
+
+static void skip_forward(struct ops_case *c)
+{
+    c->o->skip_gate(c->o, at(c, "out"), at(c, "x"), at(c, "skip"), at(c, "x0"), at(c, "gate"),
+                    scalar(c, "lambda"));
+}
+static void skip_backward(struct ops_case *c)
+{
+    c->o->skip_gate_bwd(c->o, at(c, "dskip"), at(c, "dx0"), at(c, "dgate"), scalar(c, "dlambda"),
+                        at(c, "dout"), at(c, "skip"), at(c, "x0"), at(c, "gate"),
+                        scalar(c, "lambda"));
+}
+static void skip_make(struct ops_case *c, int variant)
+{
+    const struct gate_shape *s = c->shape = &gate_shapes[variant];
+    int width = s->heads * s->size;
+
+    snprintf(c->label, sizeof c->label, "skip_gate T=%d D=%d", s->tokens, width);
+    case_input(c, "x", s->tokens, width);
+    case_input(c, "skip", s->tokens, width);
+    case_input(c, "x0", s->tokens, width);
+    case_weight(c, "gate", 1, GATE_WIDTH);
+    case_scalar(c, "lambda");
+    case_output(c, "out", s->tokens, width, "dout");
+    case_grad_in(c, "dx", "x", "dout");
+    case_grad(c, "dskip", "skip", false);
+    case_grad(c, "dx0", "x0", true);
+    case_grad(c, "dgate", "gate", true);
+    case_grad(c, "dlambda", "lambda", true);
+    c->forward = skip_forward;
+    c->backward = skip_backward;
+}
+
+static void out_gate_forward(struct ops_case *c)
+{
+    const struct gate_shape *s = c->shape;
+    c->o->out_gate(c->o, at(c, "out"), at(c, "x"), at(c, "y"), at(c, "gate"), s->heads);
+}
+static void out_gate_backward(struct ops_case *c)
+{
+    const struct gate_shape *s = c->shape;
+    c->o->out_gate_bwd(c->o, at(c, "dx"), at(c, "dgate"), at(c, "dy12"), at(c, "dout"),
+                       at(c, "x"), at(c, "y"), at(c, "gate"), s->heads);
+}
+static void out_gate_make(struct ops_case *c, int variant)
+{
+    const struct gate_shape *s = c->shape = &gate_shapes[variant];
+    int width = s->heads * s->size;
+
+    snprintf(c->label, sizeof c->label, "out_gate T=%d H=%d E=%d in_place=%d", s->tokens,
+             s->heads, s->size, s->in_place);
+    case_input(c, "x", s->tokens, width);
+    case_input(c, "y", s->tokens, width);
+    case_weight(c, "gate", s->heads, GATE_WIDTH);
+    case_output(c, "out", s->tokens, width, "dout");
+    if (s->in_place)
+        case_grad_in(c, "dx", "x", "dout");
+    else
+        case_grad(c, "dx", "x", false);
+    case_grad(c, "dgate", "gate", true);
+    case_grad_cols(c, "dy12", "y", GATE_WIDTH, false);
+    c->forward = out_gate_forward;
+    c->backward = out_gate_backward;
+}
+
+/* -- linear, linear_t, linear_relu2 ------------------------------------------------------------ */
+
+struct linear_shape { int tokens, in, out; bool scale, residual, add; };
+static const struct linear_shape linear_shapes[] = {
+    { 1, 5, 3, false, false, false }, { 7, 12, 20, true, false, false },
+    { 13, 31, 17, true, true, true }, { 64, 16, 48, false, true, true },
+};
+
+static void linear_forward(struct ops_case *c)
+{
+    c->o->linear(c->o, at(c, "y"), at(c, "x"), at(c, "w"), scalar(c, "scale"),
+                 at(c, "residual"));
+}
+static void linear_backward(struct ops_case *c)
+{
+    const struct linear_shape *s = c->shape;
+
+    c->o->linear_bwd_x(c->o, at(c, "dx"), at(c, "dy"), at(c, "w"), scalar(c, "scale"), s->add);
+    c->o->linear_bwd_w(c->o, at(c, "dw"), scalar(c, "dscale"), at(c, "dy"), at(c, "x"),
+                       at(c, "w"), scalar(c, "scale"), s->add);
+}
+static void linear_make(struct ops_case *c, int variant)
+{
+    const struct linear_shape *s = c->shape = &linear_shapes[variant];
+
+    snprintf(c->label, sizeof c->label, "linear T=%d I=%d O=%d scale=%d residual=%d add=%d",
+             s->tokens, s->in, s->out, s->scale, s->residual, s->add);
+    case_input(c, "x", s->tokens, s->in);
+    case_weight(c, "w", s->out, s->in);
+    if (s->scale)
+        case_scalar(c, "scale");
+    if (s->residual)
+        case_input(c, "residual", s->tokens, s->out);
+    case_output(c, "y", s->tokens, s->out, "dy");
+    if (s->residual)
+        case_grad_in(c, "dresidual", "residual", "dy");
+    case_grad(c, "dx", "x", s->add);
+    case_grad(c, "dw", "w", s->add);
+    if (s->scale)
+        case_grad(c, "dscale", "scale", true);
+    c->forward = linear_forward;
+    c->backward = linear_backward;
+}
+
+/* The MLP: out = relu(x w1^T)^2 w2 + residual. In place: dpre over pre, post not kept but made
+ * again. */
+struct mlp_shape { int tokens, width, hidden; bool residual, in_place, add; };
+static const struct mlp_shape mlp_shapes[] = {
+    { 1, 3, 5, false, false, false }, { 13, 12, 31, true, false, true },
+    { 32, 16, 64, true, true, false },
+};
+
+static void mlp_forward(struct ops_case *c)
+{
+    c->o->linear_relu2(c->o, at(c, "pre"), at(c, "post"), at(c, "x"), at(c, "w1"));
+    c->o->linear_t(c->o, at(c, "out"), at(c, "post"), at(c, "w2"), at(c, "residual"));
+}
+static void mlp_backward(struct ops_case *c)
+{
+    const struct mlp_shape *s = c->shape;
+    struct tensor again = at(c, "post_again"), dpre = at(c, s->in_place ? "pre" : "dpre");
+
+    c->o->linear_relu2_bwd(c->o, dpre, again, at(c, "dout"), at(c, "w2"), at(c, "pre"));
+    c->o->linear_t_bwd_w(c->o, at(c, "dw2"), at(c, "dout"), s->in_place ? again : at(c, "post"),
+                         s->add);
+    c->o->linear_bwd_w(c->o, at(c, "dw1"), NULL, dpre, at(c, "x"), at(c, "w1"), NULL, s->add);
+    c->o->linear_bwd_x(c->o, at(c, "dx"), dpre, at(c, "w1"), NULL, s->add);
+}
+static void mlp_make(struct ops_case *c, int variant)
+{
+    const struct mlp_shape *s = c->shape = &mlp_shapes[variant];
+
+    snprintf(c->label, sizeof c->label, "mlp T=%d D=%d F=%d residual=%d in_place=%d add=%d",
+             s->tokens, s->width, s->hidden, s->residual, s->in_place, s->add);
+    case_input(c, "x", s->tokens, s->width);
+    case_weight(c, "w1", s->hidden, s->width);
+    case_weight(c, "w2", s->hidden, s->width);
+    if (s->residual)
+        case_input(c, "residual", s->tokens, s->width);
+    case_saved(c, "pre", s->tokens, s->hidden);
+    case_saved(c, "post", s->tokens, s->hidden);
+    case_output(c, "out", s->tokens, s->width, "dout");
+    if (s->residual)
+        case_grad_in(c, "dresidual", "residual", "dout");
+    if (s->in_place)
+        case_saved(c, "post_again", s->tokens, s->hidden);
+    else
+        case_saved(c, "dpre", s->tokens, s->hidden);
+    case_grad(c, "dx", "x", s->add);
+    case_grad(c, "dw1", "w1", s->add);
+    case_grad(c, "dw2", "w2", s->add);
+    c->forward = mlp_forward;
+    c->backward = mlp_backward;
+}
+
+/* -- qkv ----------------------------------------------------------------------------------------- */
+
+struct qkv_case { int tokens; struct qkv_shape s; int vocab; bool add; };  /* vocab 0: no table */
+static const struct qkv_case qkv_cases[] = {
+    { 1, { 1, 16, false, true }, 0, false }, { 1, { 2, 8, true, false }, 3, false },
+    { 2, { 3, 8, false, true }, 5, true }, { 13, { 2, 8, false, false }, 0, false },
+    { 13, { 4, 16, true, false }, 7, true }, { 17, { 3, 12, false, true }, 29, false },
+    { 7, { 2, 16, true, true }, 4, false }, { 31, { 6, 4, false, false }, 11, false },
+};
+
+static void qkv_forward(struct ops_case *c)
+{
+    const struct qkv_case *s = c->shape;
+    struct rope r = { at(c, "rope") };
+
+    c->o->qkv(c->o, at(c, "q"), at(c, "k"), at(c, "v"), at(c, "qkv"), &s->s, r, at(c, "y"),
+              at(c, "gate"), at(c, "table"), &c->batch);
+}
+static void qkv_backward(struct ops_case *c)
+{
+    const struct qkv_case *s = c->shape;
+    struct rope r = { at(c, "rope") };
+    struct tensor rows = at(c, "dtable_rows");
+
+    c->o->qkv_bwd(c->o, at(c, "dqkv"), rows, at(c, "dgate"), at(c, "dy12"), at(c, "dq"),
+                  at(c, "dk"), at(c, "dv"), at(c, "qkv"), &s->s, r, at(c, "y"), at(c, "gate"),
+                  at(c, "table"), &c->batch);
+    if (s->vocab)
+        c->o->table_grad(c->o, at(c, "dtable"), rows, NO_TENSOR, &c->batch, s->add);
+}
+static void qkv_make(struct ops_case *c, int variant)
+{
+    const struct qkv_case *s = c->shape = &qkv_cases[variant];
+    int width = s->s.heads * s->s.head_dim, T = s->tokens;
+    int y_width = width > GATE_WIDTH ? width : GATE_WIDTH;
+
+    snprintf(c->label, sizeof c->label, "qkv T=%d H=%d E=%d paired=%d key_offset=%d V=%d", T,
+             s->s.heads, s->s.head_dim, s->s.paired, s->s.key_offset, s->vocab);
+    case_batch(c, T, s->vocab ? s->vocab : 1, DOCS_RAGGED);
+    case_input(c, "qkv", T, 3 * width);
+    case_input(c, "y", T, y_width);
+    case_weight(c, "rope", s->s.paired ? 2 * T : T, s->s.head_dim / 2);
+    case_output(c, "q", T, width, "dq");
+    case_output(c, "k", T, width, "dk");
+    case_output(c, "v", T, width, "dv");
+    case_grad(c, "dqkv", "qkv", false);
+    if (s->vocab) {
+        case_weight(c, "gate", s->s.heads, GATE_WIDTH);
+        case_weight(c, "table", s->vocab, width);
+        case_saved(c, "dtable_rows", T, width);
+        case_grad(c, "dgate", "gate", true);
+        case_grad(c, "dtable", "table", s->add);
+        case_grad_cols(c, "dy12", "y", GATE_WIDTH, true);
+    }
+    c->forward = qkv_forward;
+    c->backward = qkv_backward;
+}
+
+/* -- attention ------------------------------------------------------------------------------------ */
+
+struct attn_case { int tokens, heads, size, mul, window; float scale; enum docs docs; };
+static const struct attn_case attn_cases[] = {
+    { 1, 1, 8, 1, 16, 0.5f, DOCS_ONE }, { 13, 2, 8, 1, 100, 0.4f, DOCS_ONE },
+    { 31, 1, 4, 1, 3, 1.0f, DOCS_RAGGED }, { 17, 3, 8, 1, 5, 0.3f, DOCS_UNITS },
+    { 150, 2, 8, 1, 20, 0.5f, DOCS_MIXED }, { 149, 1, 16, 1, 70, 0.3f, DOCS_ONE },
+    { 1, 2, 8, 2, 4, 0.5f, DOCS_ONE }, { 13, 1, 8, 2, 3, 0.4f, DOCS_RAGGED },
+    { 90, 2, 4, 2, 33, 0.7f, DOCS_MIXED }, { 19, 1, 8, 2, 0, 0.5f, DOCS_ONE },
+};
+
+static struct attn_shape attn_shape_of(struct ops_case *c)
+{
+    const struct attn_case *s = c->shape;
+    return (struct attn_shape){
+        .rows = s->tokens * s->mul, .heads = s->heads, .head_dim = s->size, .cu = c->batch.cu,
+        .ncu = c->batch.ncu, .cu_mul = s->mul, .window = s->window, .scale = s->scale,
+        .max_document_rows = s->tokens * s->mul,
+    };
+}
+static void attn_forward(struct ops_case *c)
+{
+    struct attn_shape s = attn_shape_of(c);
+    c->o->attention(c->o, at(c, "out"), at(c, "lse"), at(c, "q"), at(c, "k"), at(c, "v"), &s);
+}
+static void attn_backward(struct ops_case *c)
+{
+    struct attn_shape s = attn_shape_of(c);
+    c->o->attention_bwd(c->o, at(c, "dq"), at(c, "dk"), at(c, "dv"), at(c, "dout"), at(c, "q"),
+                        at(c, "k"), at(c, "v"), at(c, "out"), at(c, "lse"), &s);
+}
+static void attn_make(struct ops_case *c, int variant)
+{
+    const struct attn_case *s = c->shape = &attn_cases[variant];
+    int rows = s->tokens * s->mul, width = s->heads * s->size;
+
+    snprintf(c->label, sizeof c->label, "attention T=%d rows=%d heads=%d E=%d window=%d docs=%d",
+             s->tokens, rows, s->heads, s->size, s->window, s->docs);
+    case_batch(c, s->tokens, 3, s->docs);
+    case_input(c, "q", rows, width);
+    case_input(c, "k", rows, width);
+    case_input(c, "v", rows, width);
+    case_output(c, "out", rows, width, "dout");
+    case_var(c, VAR_OUTPUT, "lse", DT_REAL, s->heads, rows);
+    case_grad(c, "dq", "q", false);
+    case_grad(c, "dk", "k", false);
+    case_grad(c, "dv", "v", false);
+    c->forward = attn_forward;
+    c->backward = attn_backward;
+}
+
+/* -- head ------------------------------------------------------------------------------------------ */
+
+struct head_case { int tokens, width, vocab, n_mtp; bool add; };
+static const struct head_case head_cases[] = {
+    { 1, 3, 5, 3, false }, { 2, 4, 2, 3, true }, { 13, 8, 31, 1, true }, { 31, 5, 7, 2, false },
+    { 17, 6, 600, 3, true }, { 263, 4, 37, 3, false },
+};
+
+static void head_forward(struct ops_case *c)
+{
+    const struct head_case *s = c->shape;
+    struct head_loss h = {
+        .tgt = c->batch.tgt, .mtp = scalar(c, "mtp"), .n_mtp = s->n_mtp,
+        .seed = (real)case_find(c, "seed")->value[0], .cap_a = 23, .cap_b = 5, .cap_c = 7.5f,
+    };
+    c->o->head_loss(c->o, scalar(c, "loss"), at(c, "dx"), at(c, "dw"), s->add, at(c, "x"),
+                    at(c, "w"), &h);
+}
+static void head_backward(struct ops_case *c) { (void)c; }  /* forward did both */
+static void head_make(struct ops_case *c, int variant)
+{
+    const struct head_case *s = c->shape = &head_cases[variant];
+    struct var *v;
+
+    snprintf(c->label, sizeof c->label, "head_loss T=%d D=%d V=%d n_mtp=%d add=%d", s->tokens,
+             s->width, s->vocab, s->n_mtp, s->add);
+    case_batch(c, s->tokens, s->vocab < CASE_DOCS ? s->vocab : CASE_DOCS - 1, DOCS_ONE);
+    case_input(c, "x", s->tokens, s->width);
+    case_weight(c, "w", s->width, s->vocab);
+    v = case_var(c, VAR_INPUT, "mtp", DT_REAL, 1, s->n_mtp);
+    case_values(c, v, 1);
+    for (int k = 0; k < s->n_mtp; k++)
+        v->value[k] = 1.0 / (1 << k);
+    case_scalar(c, "seed");
+    v = case_var(c, VAR_OUTPUT, "loss", DT_REAL, 1, 1);
+    case_values(c, v, 1);               /* the op adds to it */
+    v->weight = "seed";
+    case_grad(c, "dx", "x", false);
+    case_grad(c, "dw", "w", s->add);
+    c->forward = head_forward;
+    c->backward = head_backward;
+}
+
+/* -- all --------------------------------------------------------------------------------------------- */
+
+struct family { void (*make)(struct ops_case *c, int variant); int variants; };
+static const struct family families[] = {
+    { embed_make, COUNT(embed_shapes) }, { mix_make, COUNT(mix_shapes) },
+    { skip_make, COUNT(gate_shapes) }, { out_gate_make, COUNT(gate_shapes) },
+    { linear_make, COUNT(linear_shapes) }, { mlp_make, COUNT(mlp_shapes) },
+    { qkv_make, COUNT(qkv_cases) }, { attn_make, COUNT(attn_cases) },
+    { head_make, COUNT(head_cases) },
+};
+enum { n_families = COUNT(families) };
+
+/* The device is the case's from here on: case_release frees it. */
+static inline void case_make(struct ops_case *c, struct ops *o, int family, int variant,
+                             enum dtype weights, uint64_t seed)
+{
+    memset(c, 0, sizeof *c);
+    c->o = o;
+    c->weights = weights;
+    c->rng = rng_make(seed, (uint64_t)(family * 100 + variant));
+    families[family].make(c, variant);
+}
+
+#endif
