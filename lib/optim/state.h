@@ -30,7 +30,7 @@ struct optim_param {
     struct tensor mantissa;             /* NorMuon, w bf16: u16, the low halves of f32 weights */
     struct tensor exp_avg, exp_avg_sq;  /* Adam: f32, as w_own */
     int64_t count;                      /* Adam: updates done */
-    float *lr_mul;                      /* NorMuon: of each matrix of the own part, shape included */
+    float *lr_mul;                      /* NorMuon: of the own matrices, shape included */
 
     bool reducing;                      /* its gradient is on the way, this step */
     comm_ticket reduced, gathered;
