@@ -141,7 +141,11 @@ static void free_all(struct ops *o)
     for (int i = 0; i < 2; i++)
         if (c->staging_done[i])
             cudaEventDestroy(c->staging_done[i]);
+    for (int i = 0; i < FETCH_MAX; i++)
+        if (c->fetch_done[i])
+            cudaEventDestroy(c->fetch_done[i]);
     cudaFreeHost(c->staging);
+    cudaFreeHost(c->fetch_host);
     if (c->stream)
         cudaStreamDestroy(c->stream);
     free(c->blocks);
@@ -186,6 +190,29 @@ static void download(struct ops *o, void *host, const void *src, size_t bytes)
         return;
     if (CUDA_TRY(c, cudaMemcpyAsync(host, src, bytes, cudaMemcpyDeviceToHost, c->stream)))
         CUDA_TRY(c, cudaStreamSynchronize(c->stream));
+}
+
+static void fetch(struct ops *o, const void *src, size_t bytes)
+{
+    struct cuda_ops *c = cuda_of(o);
+    unsigned slot = c->fetch_in++ % FETCH_MAX;
+
+    assert(bytes <= FETCH_BYTES && c->fetch_in - c->fetch_out <= FETCH_MAX);
+    if (!c->failed && CUDA_TRY(c, cudaMemcpyAsync(c->fetch_host + slot * FETCH_BYTES, src, bytes,
+                                                  cudaMemcpyDeviceToHost, c->stream)))
+        CUDA_TRY(c, cudaEventRecord(c->fetch_done[slot], c->stream));
+}
+
+static void fetched(struct ops *o, void *host, size_t bytes)
+{
+    struct cuda_ops *c = cuda_of(o);
+    unsigned slot = c->fetch_out % FETCH_MAX;
+
+    assert(bytes <= FETCH_BYTES && c->fetch_out < c->fetch_in);
+    c->fetch_out++;
+    memset(host, NAN_BYTE, bytes);
+    if (!c->failed && CUDA_TRY(c, cudaEventSynchronize(c->fetch_done[slot])))
+        memcpy(host, c->fetch_host + slot * FETCH_BYTES, bytes);
 }
 
 static void zero(struct ops *o, struct tensor t)
@@ -311,15 +338,19 @@ static int check_device(int device)
 
 static bool start(struct cuda_ops *c)
 {
-    static const float constants[2] = { 1, 0 };
+    static const float constants[3] = { 1, 0, 0 };  /* one, zero, and the ticket's bits */
     float *device_constants;
 
     if (!CUDA_TRY(c, cudaSetDevice(c->device)) ||
         !CUDA_TRY(c, cudaDeviceGetAttribute(&c->sms, cudaDevAttrMultiProcessorCount, c->device)) ||
         !CUDA_TRY(c, cudaDeviceGetAttribute(&c->l2_bytes, cudaDevAttrL2CacheSize, c->device)) ||
         !CUDA_TRY(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking)) ||
-        !CUDA_TRY(c, cudaMallocHost((void **)&c->staging, 2 * STAGING_HALF)))
+        !CUDA_TRY(c, cudaMallocHost((void **)&c->staging, 2 * STAGING_HALF)) ||
+        !CUDA_TRY(c, cudaMallocHost((void **)&c->fetch_host, FETCH_MAX * FETCH_BYTES)))
         return false;
+    for (int i = 0; i < FETCH_MAX; i++)
+        if (!CUDA_TRY(c, cudaEventCreateWithFlags(&c->fetch_done[i], cudaEventDisableTiming)))
+            return false;
     for (int i = 0; i < 2; i++)
         if (!CUDA_TRY(c, cudaEventCreateWithFlags(&c->staging_done[i], cudaEventDisableTiming)))
             return false;
@@ -329,6 +360,7 @@ static bool start(struct cuda_ops *c)
     upload(&c->ops, device_constants, constants, sizeof constants);
     c->one = device_constants;
     c->zero = device_constants + 1;
+    c->ticket = (unsigned *)(device_constants + 2);
     return gemm_cache_new(c);
 }
 
@@ -351,6 +383,8 @@ int ops_cuda_new(struct ops **o, int device)
     c->ops.allocated = allocated;
     c->ops.upload = upload;
     c->ops.download = download;
+    c->ops.fetch = fetch;
+    c->ops.fetched = fetched;
     c->ops.zero = zero;
     c->ops.copy = copy;
     c->device = device;

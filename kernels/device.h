@@ -56,6 +56,7 @@ struct cuda_ops {
     size_t workspace_bytes;
 
     const float *one, *zero;            /* constants in device memory */
+    unsigned *ticket;                   /* for last_block (vec.h); 0 between kernels */
     struct gemm_cache *gemm;
 
     void **blocks;                      /* everything allocated, for free() */
@@ -64,6 +65,9 @@ struct cuda_ops {
     char *staging;                      /* pinned ring that upload() copies through */
     size_t staging_at;
     cudaEvent_t staging_done[2];        /* when each half of the ring was last read */
+    char *fetch_host;                   /* pinned ring of FETCH_MAX slots for fetch() */
+    cudaEvent_t fetch_done[FETCH_MAX];
+    unsigned fetch_in, fetch_out;
 };
 
 static inline struct cuda_ops *cuda_of(struct ops *o) { return (struct cuda_ops *)o; }
