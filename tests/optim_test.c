@@ -1,0 +1,307 @@
+/* optim_test.c - the optimizer step on 1, 2, 4 and 8 ranks, in other orders, and its state.
+ *
+ * Record 61 at a small size and the steps where something changes: even and odd ones, the
+ * untie step, the first after it. Every variant must end in the bits of one rank: the
+ * gradients are such that their mean over ranks is exact.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include "base/rng.h"
+#include "check.h"
+#include "optim/step.h"
+
+enum { MAX_WORLD = 8 };
+static const int steps[] = { 0, 1, 2, 3, 1150, 1151, 1152, 1153 };
+enum { N_STEPS = sizeof steps / sizeof *steps };
+
+struct variant {
+    const char *name;
+    int world;
+    bool one_holder;        /* world times the gradient on one rank, zeros on the others */
+    bool early, reversed;   /* reductions from within backward; both orders turned around */
+    enum dtype gradients, polar;
+};
+
+/* All states and weights after the last step, the ranks' parts put together. */
+struct outcome { char *bytes; size_t size; int64_t count[MAX_PARAMS]; };
+
+struct rank_arg {
+    const struct variant *v;
+    const struct recipe *recipe;
+    struct comm *comm;
+    struct outcome *out;
+};
+
+static struct recipe *read_recipe(const struct variant *v)
+{
+    static const char *const set[] = {
+        "model.heads=2", "model.head_dim=16", "model.mlp_width=128", "model.vocab=104",
+    };
+    const char *share = getenv("GPT_SHARE");
+    char path[512];
+    struct recipe *r = NULL;
+
+    snprintf(path, sizeof path, "%s/recipes/record-61.recipe", share ? share : "share");
+    if (!CHECK_OK(recipe_read(&r, path, set, 4)))
+        exit(check_done());
+    r->gradients = v->gradients;
+    r->polar_dtype = v->polar;
+    for (int i = 0; i < r->n_params; i++)
+        r->params[i].early = v->early;
+    for (int i = 0; v->reversed && i < r->n_params / 2; i++) {
+        int last = r->n_params - 1 - i, s = r->scatter[i], w = r->work[i];
+        r->scatter[i] = r->scatter[last], r->scatter[last] = s;
+        r->work[i] = r->work[last], r->work[last] = w;
+    }
+    return r;
+}
+
+/* What backward leaves: written after a clear, else added with one rounding. */
+static void feed(struct banks *b, const struct variant *v, int step)
+{
+    for (int i = 0; i < b->n; i++) {
+        struct param *p = &b->p[i];
+        struct rng rng = rng_make(7, (uint64_t)(step * MAX_PARAMS + i));
+        int64_t n = tensor_count(p->g), spare = 22 * p->spec->rows * p->spec->cols;
+        float times = !v->one_holder ? 1 : b->rank == i % b->world ? (float)b->world : 0;
+        for (int64_t k = 0; k < n; k++) {
+            float x = bf16_round(rng_normal(&rng, (uint64_t)k) * 0.01f) * times;
+            if (!strcmp(p->spec->label, "mlp") && k >= spare)
+                x = 0;                              /* the padding matrices */
+            if (p->g.dtype == DT_F32) {
+                float *g = (float *)p->g.data + k;
+                *g = p->fresh ? x : *g + x;
+            } else {
+                uint16_t *g = (uint16_t *)p->g.data + k;
+                *g = bf16_from_f32(p->fresh ? x : bf16_to_f32(*g) + x);
+            }
+        }
+        p->fresh = false;
+    }
+}
+
+/* Puts this rank's units where they belong in the whole; t is in the order of optim_tensors,
+ * the same on every rank. */
+static void collect(struct rank_arg *a, struct optim *z)
+{
+    struct optim_tensor t[OPTIM_MAX_TENSORS];
+    size_t at = 0;
+    int n = optim_tensors(z, t);
+
+    for (int i = 0; i < n; i++) {
+        size_t unit = tensor_bytes(t[i].t) / (size_t)t[i].count;
+        if (!t[i].replicated || a->comm->rank == 0)
+            memcpy(a->out->bytes + at + unit * (size_t)t[i].first, t[i].t.data,
+                   tensor_bytes(t[i].t));
+        at += unit * (size_t)t[i].total;
+    }
+    CHECK_EQ(at, a->out->size);
+    for (int i = 0; i < z->recipe->n_params && a->comm->rank == 0; i++)
+        a->out->count[i] = z->p[i].count;
+}
+
+/* Every rank holds all weights, whole: compared with what the ranks say their parts are. */
+static void check_weights(struct rank_arg *a, struct optim *z)
+{
+    struct optim_tensor t[OPTIM_MAX_TENSORS];
+    size_t at = 0;
+    int n = optim_tensors(z, t);
+
+    for (int i = 0; i < n; i++) {
+        struct tensor w = z->banks->p[t[i].param].w;
+        size_t whole = tensor_bytes(t[i].t) / (size_t)t[i].count * (size_t)t[i].total;
+        if (!strcmp(t[i].kind, "weight"))
+            CHECK(whole == tensor_bytes(w) && !memcmp(a->out->bytes + at, w.data, whole));
+        at += whole;
+    }
+}
+
+static void one_step(struct optim *z, const struct variant *v, int step)
+{
+    struct point at;
+
+    schedule_at(z->recipe, step, &at);
+    optim_prepare(z, &at);
+    feed(z->banks, v, step);
+    for (int i = z->recipe->n_params - 1; i >= 0; i--)
+        optim_reduce_early(z, &at, i);
+    optim_step(z, &at);
+    optim_finish(z, &at);
+    for (int i = 0; i < z->recipe->n_params; i++)
+        CHECK(z->banks->p[i].fresh == (at.adam || z->recipe->params[i].rule == RULE_NORMUON));
+}
+
+/* The bytes that --plan promises are those that are taken, to the byte. */
+static void check_memory(const struct recipe *r, int world, size_t bytes)
+{
+    int64_t plan = optim_work_bytes(r, world);
+    for (int i = 0; i < r->n_params; i++)
+        plan += optim_param_bytes(&r->params[i], world);
+    CHECK_EQ(bytes, plan);
+}
+
+static size_t state_bytes(const struct recipe *r)
+{
+    size_t n = 0;
+    for (int i = 0; i < r->n_params; i++)
+        n += (size_t)(optim_param_bytes(&r->params[i], 1) + param_bytes(&r->params[i]));
+    return n;
+}
+
+static void *run_rank(void *arg)
+{
+    struct rank_arg *a = arg;
+    struct ops *o;
+    struct banks b;
+    struct optim z;
+
+    if (!CHECK_OK(ops_cpu_new(&o))
+        || !CHECK_OK(banks_init(&b, a->recipe, o, a->comm->rank, a->comm->world))
+        || !CHECK_OK(banks_fill(&b, 3)))
+        return NULL;
+    size_t before = o->allocated(o);
+    if (!CHECK_OK(optim_init(&z, a->recipe, &b, o, a->comm)))
+        return NULL;
+    check_memory(a->recipe, a->comm->world, o->allocated(o) - before);
+    for (int s = 0; s < N_STEPS; s++)
+        one_step(&z, a->v, steps[s]);
+    CHECK_OK(o->status(o));
+    CHECK_OK(a->comm->status(a->comm));
+    collect(a, &z);
+    CHECK_OK(a->comm->barrier(a->comm));
+    check_weights(a, &z);
+    optim_release(&z);
+    o->free(o);
+    return NULL;
+}
+
+static struct outcome run(const struct variant *v)
+{
+    struct recipe *r = read_recipe(v);
+    struct outcome out = { .size = state_bytes(r) };
+    struct comm *c[MAX_WORLD];
+    struct rank_arg a[MAX_WORLD];
+    pthread_t thread[MAX_WORLD];
+
+    out.bytes = malloc(out.size);
+    memset(out.bytes, 0xff, out.size);
+    CHECK_OK(v->world == 1 ? comm_solo_new(c) : comm_threads_new(c, v->world));
+    for (int i = 0; i < v->world; i++) {
+        a[i] = (struct rank_arg){ v, r, c[i], &out };
+        pthread_create(&thread[i], NULL, run_rank, &a[i]);
+    }
+    for (int i = 0; i < v->world; i++)
+        pthread_join(thread[i], NULL);
+    for (int i = 0; i < v->world; i++)
+        c[i]->free(c[i]);
+    recipe_free(r);
+    return out;
+}
+
+/* Four odd steps for most; the embedding takes over the head's three at the untie step. */
+static void check_counts(const struct outcome *x)
+{
+    struct recipe *r = read_recipe(&(struct variant){ .polar = DT_BF16 });
+    for (int i = 0; i < r->n_params; i++)
+        CHECK_EQ(x->count[i], r->params[i].rule == RULE_ADAM ? 4 : 0);
+    recipe_free(r);
+}
+
+/* -- what is wrong ---------------------------------------------------------------------------- */
+
+static void test_bad_tie(void)
+{
+    struct recipe *r = read_recipe(&(struct variant){ .polar = DT_BF16 });
+    struct optim z;
+
+    r->params[r->tied_embed].rows++;
+    CHECK_ERR(optim_init(&z, r, NULL, NULL, NULL), GPT_INPUT,
+              "tied parameters lm_head (32,104) and embed (105,32)");
+    r->params[r->tied_embed].rows--;
+    r->params[r->tied_embed].comms = COMMS_REPLICATED;
+    CHECK_ERR(optim_init(&z, r, NULL, NULL, NULL), GPT_INPUT, "under the same comms");
+    recipe_free(r);
+}
+
+/* Rank 1 fails before its step; rank 0's step returns and says why. */
+static void *failing_rank(void *arg)
+{
+    struct rank_arg *a = arg;
+    struct ops *o;
+    struct banks b;
+    struct optim z;
+    struct point at;
+
+    CHECK_OK(ops_cpu_new(&o));
+    CHECK_OK(banks_init(&b, a->recipe, o, a->comm->rank, 2));
+    CHECK_OK(banks_fill(&b, 3));
+    CHECK_OK(optim_init(&z, a->recipe, &b, o, a->comm));
+    schedule_at(a->recipe, 1, &at);
+    optim_prepare(&z, &at);
+    feed(&b, a->v, 1);
+    if (a->comm->rank == 1)
+        a->comm->abort(a->comm, GPT_DEVICE, "backward: lost");
+    else
+        optim_step(&z, &at);
+    CHECK_ERR(a->comm->status(a->comm), GPT_DEVICE, "rank 1: backward: lost");
+    optim_release(&z);
+    o->free(o);
+    return NULL;
+}
+
+static void test_failure(void)
+{
+    struct variant v = { .polar = DT_BF16 };
+    struct recipe *r = read_recipe(&v);
+    struct comm *c[2];
+    struct rank_arg a[2];
+    pthread_t thread[2];
+
+    CHECK_OK(comm_threads_new(c, 2));
+    for (int i = 0; i < 2; i++) {
+        a[i] = (struct rank_arg){ &v, r, c[i], NULL };
+        pthread_create(&thread[i], NULL, failing_rank, &a[i]);
+    }
+    for (int i = 0; i < 2; i++)
+        pthread_join(thread[i], NULL);
+    for (int i = 0; i < 2; i++)
+        c[i]->free(c[i]);
+    recipe_free(r);
+}
+
+int main(void)
+{
+    /* A first row and those that must equal it. */
+    static const struct variant table[] = {
+        { "1 rank", 1, false, false, false, DT_NONE, DT_BF16 },
+        { "2 ranks", 2, false, false, false, DT_NONE, DT_BF16 },
+        { "4 ranks", 4, false, false, false, DT_NONE, DT_BF16 },
+        { "8 ranks", 8, false, false, false, DT_NONE, DT_BF16 },
+        { "4 ranks, gradients on one", 4, true, false, false, DT_NONE, DT_BF16 },
+        { "8 ranks, gradients on one", 8, true, false, false, DT_NONE, DT_BF16 },
+        { "1 rank, early", 1, false, true, false, DT_NONE, DT_BF16 },
+        { "4 ranks, early, reversed", 4, true, true, true, DT_NONE, DT_BF16 },
+        { "2 ranks, reversed", 2, true, false, true, DT_NONE, DT_BF16 },
+    };
+    static const struct variant f32[] = {
+        { "1 rank, f32 gradients and polar", 1, false, false, false, DT_F32, DT_F32 },
+        { "2 ranks, f32 gradients and polar", 2, true, false, false, DT_F32, DT_F32 },
+    };
+    struct outcome first = run(&table[0]), wide = run(&f32[0]), x;
+
+    check_counts(&first);
+    for (size_t i = 1; i < sizeof table / sizeof *table; i++) {
+        x = run(&table[i]);
+        if (!CHECK(x.size == first.size && !memcmp(x.bytes, first.bytes, x.size)))
+            printf("    %s differs from %s\n", table[i].name, table[0].name);
+        CHECK(!memcmp(x.count, first.count, sizeof x.count));
+        free(x.bytes);
+    }
+    x = run(&f32[1]);
+    CHECK(!memcmp(x.bytes, wide.bytes, x.size));
+    CHECK(memcmp(first.bytes, wide.bytes, x.size));     /* the keys do something */
+    free(x.bytes), free(first.bytes), free(wide.bytes);
+    test_bad_tie();
+    test_failure();
+    return check_done();
+}
