@@ -10,7 +10,7 @@
 #include "base/version.h"
 #include "train/run.h"
 #ifdef HAVE_CUDA
-#include "../kernels/backend.h"
+#include "../kernels/ops_cuda.h"
 #endif
 
 struct options {
@@ -44,12 +44,36 @@ static int cpu_backend(struct backend *b, int ranks)
     return ranks == 1 ? comm_solo_new(&threads[0]) : comm_threads_new(threads, ranks);
 }
 
+/* -- NVIDIA GPUs: one thread a GPU in one process ------------------------------------ */
+
+#ifdef HAVE_CUDA
+static int cuda_comm(struct comm **c, struct ops *o, int rank, int world, void *group)
+{
+    (void)o;
+    (void)group;
+    if (world > 1)
+        return err_set(GPT_DEVICE, "rank %d: several GPUs are not supported yet", rank);
+    return comm_solo_new(c);
+}
+
+static int cuda_backend(struct backend *b, int ranks)
+{
+    int n = ops_cuda_count();
+    if (ranks > n && n > 0)
+        return err_set(GPT_DEVICE, "%d ranks need as many GPUs; %d visible", ranks, n);
+    *b = (struct backend){ .name = "cuda", .ops_new = ops_cuda_new, .comm_new = cuda_comm,
+                           .capture = ops_cuda_capture, .capture_end = ops_cuda_capture_end,
+                           .launch = ops_cuda_launch, .graph_free = ops_cuda_graph_free };
+    return 0;
+}
+#endif
+
 static int pick_backend(struct backend *b, const char *device, int ranks)
 {
     if (!strcmp(device, "cpu"))
         return cpu_backend(b, ranks);
 #ifdef HAVE_CUDA
-    return backend_cuda(b, ranks);
+    return cuda_backend(b, ranks);
 #else
     return err_set(GPT_DEVICE, "this gpt-train was built without CUDA (no nvcc was found): "
                    "--device cpu is all it has");
@@ -157,6 +181,9 @@ int main(int argc, char **argv)
                                  "Trains a GPT from shards as a recipe says; the run log goes to stdout.",
                                  table };
     struct recipe *r = NULL;
+#ifdef HAVE_CUDA
+    opt_version_extra = ops_cuda_version;
+#endif
     char *arguments = join_arguments(argc, argv);
     int first, rc = opt_parse(&cmd, argc, argv, &first);
     if (!rc && first < argc)
