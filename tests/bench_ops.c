@@ -41,7 +41,10 @@ static struct tensor make(enum dtype t, int64_t rows, int64_t cols, uint64_t str
 }
 
 static void run_embed(void) { o->embed(o, y, table, one_gate, one, &batch); }
-static void run_embed_bwd(void) { o->embed_bwd(o, z, one_gate, one + 1, x, table, one_gate, one, &batch); }
+static void run_embed_bwd(void)
+{
+    o->embed_bwd(o, z, one_gate, one + 1, x, table, one_gate, one, &batch);
+}
 static void run_table_grad(void) { o->table_grad(o, dtable, x, none, &batch, true); }
 static void run_mix_norm(void)
 {

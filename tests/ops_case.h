@@ -56,7 +56,7 @@ struct ops_case {
     const void *shape;          /* the family's row of its table of variants */
 };
 
-/* -- tensors by name ---------------------------------------------------------------- */
+/* -- tensors by name ---------------------------------------------------------------------- */
 
 static inline struct var *case_find(struct ops_case *c, const char *name)
 {
@@ -154,7 +154,7 @@ static inline void case_grad_cols(struct ops_case *c, const char *name, const ch
         case_values(c, v, 1);
 }
 
-/* -- between host and device ---------------------------------------------------------- */
+/* -- between host and device -------------------------------------------------------------- */
 
 static inline void case_upload(struct ops_case *c, struct tensor t, const double *value)
 {
@@ -252,7 +252,7 @@ static inline void case_release(struct ops_case *c)
     c->o->free(c->o);
 }
 
-/* -- a micro-batch ---------------------------------------------------------------------- */
+/* -- a micro-batch ------------------------------------------------------------------------ */
 
 enum docs {
     DOCS_ONE,           /* one document */

@@ -14,7 +14,7 @@
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof(a)[0]))
 
-/* -- embed and table_grad ---------------------------------------------------------------- */
+/* -- embed and table_grad ----------------------------------------------------------------- */
 
 struct embed_shape { int tokens, width, vocab; bool add; };
 static const struct embed_shape embed_shapes[] = {
@@ -52,14 +52,17 @@ static void embed_make(struct ops_case *c, int variant)
     c->backward = embed_backward;
 }
 
-/* -- mix_norm ------------------------------------------------------------------------------ */
+/* -- mix_norm ----------------------------------------------------------------------------- */
 
 /* A letter a term: c with a coefficient, m minus it, 1 without; then what of the gradient comes. */
 struct mix_shape { int tokens, width; const char *terms; bool norm, dy12, dout, in_place, add; };
 static const struct mix_shape mix_shapes[] = {
-    { 1, 12, "c", true, false, true, false, false }, { 5, 17, "11", true, false, true, true, false },
-    { 7, 40, "cc", true, true, true, false, true }, { 13, 24, "1m", true, false, false, false, false },
-    { 3, 13, "cmc1", true, true, false, false, true }, { 11, 24, "c1", false, false, true, true, false },
+    { 1, 12, "c", true, false, true, false, false },
+    { 5, 17, "11", true, false, true, true, false },
+    { 7, 40, "cc", true, true, true, false, true },
+    { 13, 24, "1m", true, false, false, false, false },
+    { 3, 13, "cmc1", true, true, false, false, true },
+    { 11, 24, "c1", false, false, true, true, false },
     { 2, 16, "1", true, true, true, true, false },
 };
 static const char *const mix_x[] = { "x_0", "x_1", "x_2", "x_3" };
@@ -128,7 +131,7 @@ static void mix_make(struct ops_case *c, int variant)
     c->backward = mix_backward;
 }
 
-/* -- skip_gate, out_gate --------------------------------------------------------------------- */
+/* -- skip_gate, out_gate ------------------------------------------------------------------ */
 
 struct gate_shape { int tokens, heads, size; bool in_place; };
 static const struct gate_shape gate_shapes[] = {
@@ -199,7 +202,7 @@ static void out_gate_make(struct ops_case *c, int variant)
     c->backward = out_gate_backward;
 }
 
-/* -- linear, linear_t, linear_relu2 ------------------------------------------------------------ */
+/* -- linear, linear_t, linear_relu2 ------------------------------------------------------- */
 
 struct linear_shape { int tokens, in, out; bool scale, residual, add; };
 static const struct linear_shape linear_shapes[] = {
@@ -294,7 +297,7 @@ static void mlp_make(struct ops_case *c, int variant)
     c->backward = mlp_backward;
 }
 
-/* -- qkv ----------------------------------------------------------------------------------------- */
+/* -- qkv ---------------------------------------------------------------------------------- */
 
 struct qkv_case { int tokens; struct qkv_shape s; int vocab; bool add; };  /* vocab 0: no table */
 static const struct qkv_case qkv_cases[] = {
@@ -352,7 +355,7 @@ static void qkv_make(struct ops_case *c, int variant)
     c->backward = qkv_backward;
 }
 
-/* -- attention ------------------------------------------------------------------------------------ */
+/* -- attention ---------------------------------------------------------------------------- */
 
 struct attn_case { int tokens, heads, size, mul, window; float scale; enum docs docs; };
 static const struct attn_case attn_cases[] = {
@@ -403,7 +406,7 @@ static void attn_make(struct ops_case *c, int variant)
     c->backward = attn_backward;
 }
 
-/* -- head ------------------------------------------------------------------------------------------ */
+/* -- head --------------------------------------------------------------------------------- */
 
 struct head_case { int tokens, width, vocab, n_mtp; bool add; };
 static const struct head_case head_cases[] = {
@@ -446,7 +449,7 @@ static void head_make(struct ops_case *c, int variant)
     c->backward = head_backward;
 }
 
-/* -- all --------------------------------------------------------------------------------------------- */
+/* -- all ---------------------------------------------------------------------------------- */
 
 struct family { void (*make)(struct ops_case *c, int variant); int variants; };
 static const struct family families[] = {

@@ -1,4 +1,4 @@
-/* table_grad.c - gradient of an embedding table from the gradients of its rows (record-61.md 3.4). */
+/* table_grad.c - gradient of an embedding table from that of its rows (record-61.md 3.4). */
 #include "ops/cpu.h"
 #include "ops/real.h"
 

@@ -1,0 +1,481 @@
+/* ops_hand_test.c - the plain C ops on cases worked out by hand: memory, masks, maps, edges, fp8.
+ *
+ * What finite differences cannot see, because forward and backward may be wrong in the same way.
+ */
+#include "check.h"
+#include <stdlib.h>
+#include "base/rng.h"
+#include "ops/ops.h"
+
+enum { SEED = 7 };
+
+static struct ops *device(void)
+{
+    struct ops *o = NULL;
+    if (!CHECK_OK(ops_cpu_new(&o)))
+        exit(check_done());
+    return o;
+}
+
+/* -- memory ------------------------------------------------------------------------------- */
+
+static struct tensor floats(struct ops *o, int64_t rows, int64_t cols, const float *v)
+{
+    struct tensor t = tensor_of(o->alloc(o, (size_t)(rows * cols) * 4, "test"), DT_F32, rows, cols);
+    if (v)
+        o->upload(o, t.data, v, tensor_bytes(t));
+    return t;
+}
+static struct tensor bf16s(struct ops *o, int64_t n, const float *v)
+{
+    struct tensor t = tensor_of(o->alloc(o, (size_t)n * 2, "test"), DT_BF16, 1, n);
+    o->copy(o, t, floats(o, 1, n, v));
+    return t;
+}
+static float f32_at(struct tensor t, int64_t i) { return ((float *)t.data)[i]; }
+
+static void test_memory(void)
+{
+    struct ops *o = device();
+    struct tensor t = floats(o, 1, 5, NULL), b = bf16s(o, 3, (float[]){ 1, -2.5f, 1.00390625f });
+    struct tensor f = floats(o, 1, 3, NULL);
+    float back[5];
+    int32_t *bad = o->alloc(o, 4, "bad");
+
+    CHECK_STR(o->device, "cpu");
+    CHECK_EQ(o->act, DT_F32);
+    CHECK(o->allocated(o) == 5 * 4 + 3 * 2 + 3 * 4 + 3 * 4 + 4);
+    for (int i = 0; i < 5; i++)
+        CHECK(isnan(f32_at(t, i)));             /* what nobody wrote shows itself */
+    o->zero(o, t);
+    o->download(o, back, t.data, sizeof back);
+    for (int i = 0; i < 5; i++)
+        CHECK(back[i] == 0);
+    o->copy(o, f, b);
+    CHECK(f32_at(f, 0) == 1 && f32_at(f, 1) == -2.5f);
+    CHECK(f32_at(f, 2) == 1);                   /* 1 + 2^-8 is halfway: to the even one */
+    *bad = 0;
+    o->finite(o, bad, f);
+    o->finite(o, bad, b);
+    CHECK_EQ(*bad, 0);
+    for (int i = 0; i < 3; i++) {
+        static const float worst[] = { INFINITY, -INFINITY, NAN };
+        ((float *)f.data)[2] = worst[i];
+        *bad = 0;
+        o->finite(o, bad, f);
+        CHECK_EQ(*bad, 1);
+        o->copy(o, b, f);
+        *bad = 0;
+        o->finite(o, bad, b);
+        CHECK_EQ(*bad, 1);
+        o->finite(o, bad, t);                   /* sticks */
+        CHECK_EQ(*bad, 1);
+    }
+    CHECK_OK(o->sync(o));
+    o->free(o);
+}
+
+/* Under the address sanitizer an allocation that cannot be is NULL, as elsewhere. */
+const char *__asan_default_options(void);
+const char *__asan_default_options(void) { return "allocator_may_return_null=1"; }
+
+static void test_failure_sticks(void)
+{
+    struct ops *o = device();
+    struct tensor t = floats(o, 1, 1, (float[]){ 3 });
+    struct tensor none = tensor_of(NULL, DT_F32, 1, 1);
+
+    CHECK(!o->alloc(o, (size_t)1 << 60, "the moon"));
+    CHECK_ERR(o->status(o), GPT_SYSTEM, "cannot allocate 1152921504606846976 bytes for the moon");
+    CHECK(!o->alloc(o, 4, "anything"));         /* nothing happens from here on */
+    o->zero(o, t);
+    o->linear(o, none, t, t, NULL, NO_TENSOR);
+    o->mix_norm(o, none, NO_TENSOR, 1, &(struct mix_term){ .x = none });
+    CHECK(f32_at(t, 0) == 3);
+    CHECK_ERR(o->sync(o), GPT_SYSTEM, "the moon");
+    o->free(o);
+}
+
+/* A gradient in bf16 is added with one rounding: 256 + (1 + 2^-8) lies above the halfway point to
+ * 258, the next bf16, while 256 + bf16(1 + 2^-8) = 257 would go to 256. */
+static void test_one_rounding(void)
+{
+    struct ops *o = device();
+    struct tensor dw = bf16s(o, 1, (float[]){ 256 });
+    struct tensor dy = floats(o, 1, 1, (float[]){ 1.00390625f });
+    struct tensor x = floats(o, 1, 1, (float[]){ 1 });
+    struct tensor sum = floats(o, 1, 1, NULL);
+
+    o->linear_bwd_w(o, dw, NULL, dy, x, NO_TENSOR, NULL, true);
+    o->copy(o, sum, dw);
+    CHECK(f32_at(sum, 0) == 258);
+    o->free(o);
+}
+
+/* -- rotary, paired heads, key offset ----------------------------------------------------- */
+
+static void test_rope_table(void)
+{
+    enum { ROWS = 524288 };
+    struct ops *o = device();
+    struct rope r = { floats(o, ROWS, 4, NULL) };
+    const float freq[2] = { 1, 0.79963823f };
+
+    o->rope_table(o, r, freq);
+    CHECK(f32_at(r.table, 0) == 1 && f32_at(r.table, 1) == 1);
+    CHECK(f32_at(r.table, 2) == 0 && f32_at(r.table, 3) == 0);
+    /* cos 1 = 0.5403023 lies between 138/256 and 139/256, sin 1 = 0.8414710 between 215/256 and
+     * 216/256: the nearest are 0.5390625 and 0.83984375. */
+    CHECK(f32_at(r.table, 4) == 0.5390625f);
+    CHECK(f32_at(r.table, 6) == 0.83984375f);
+    for (int p = 1; p < ROWS; p += 37321) {     /* the angle is a float, its cosine is not */
+        float theta = (float)p * freq[1];
+        CHECK_NEAR(f32_at(r.table, 4 * (int64_t)p + 1), cos((double)theta), 0x1p-9);
+        CHECK_NEAR(f32_at(r.table, 4 * (int64_t)p + 3), sin((double)theta), 0x1p-9);
+    }
+    o->free(o);
+}
+
+/* With cosine = position and sine = 0, channel 0 of a normed head tells its rotary position. */
+static void test_positions(bool paired)
+{
+    enum { T = 3, H = 4, E = 4, D = H * E };
+    struct ops *o = device();
+    struct qkv_shape s = { H, E, paired, false };
+    struct rope r = { floats(o, 2 * T, 2, NULL) };
+    struct tensor in = floats(o, T, 3 * D, NULL), q = floats(o, T, D, NULL);
+    struct tensor k = floats(o, T, D, NULL), v = floats(o, T, D, NULL);
+    struct batch b = { .tokens = T };
+
+    for (int p = 0; p < 2 * T; p++) {
+        ((float *)r.table.data)[2 * p] = (float)p;
+        ((float *)r.table.data)[2 * p + 1] = 0;
+    }
+    for (int i = 0; i < T * 3 * D; i++)
+        ((float *)in.data)[i] = 5;
+    o->qkv(o, q, k, v, in, &s, r, NO_TENSOR, NO_TENSOR, NO_TENSOR, &b);
+    for (int t = 0; t < T; t++)
+        for (int h = 0; h < H; h++) {
+            int position = paired ? 2 * t + h % 2 : t, at = t * D + h * E;
+            CHECK_NEAR(f32_at(q, at), position, 1e-5);
+            CHECK_NEAR(f32_at(k, at + 1), position, 1e-5);
+            CHECK_NEAR(f32_at(q, at + 2), 1, 1e-6);     /* the upper half does not turn */
+            CHECK(f32_at(v, at) == 5);
+        }
+    o->free(o);
+}
+
+/* Keys +-1 survive the norm; channels 2, 3, 6, 7 of 8 come from the token before. */
+static void test_key_offset(void)
+{
+    enum { T = 3, E = 8 };
+    static const float key[T][E] = { { 1, 1, 1, 1, 1, 1, 1, 1 }, { -1, -1, -1, -1, -1, -1, -1, -1 },
+                                     { 1, -1, 1, -1, 1, -1, 1, -1 } };
+    static const float want[T][E] = { { 1, 1, 1, 1, 1, 1, 1, 1 }, { -1, -1, 1, 1, -1, -1, 1, 1 },
+                                      { 1, -1, -1, -1, 1, -1, -1, -1 } };
+    struct ops *o = device();
+    struct qkv_shape s = { 1, E, false, true };
+    struct rope r = { floats(o, T, 4, (float[]){ 1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0 }) };
+    struct tensor in = floats(o, T, 3 * E, NULL), q = floats(o, T, E, NULL);
+    struct tensor k = floats(o, T, E, NULL), v = floats(o, T, E, NULL);
+    struct batch b = { .tokens = T };
+
+    for (int t = 0; t < T; t++)
+        for (int part = 0; part < 3; part++)
+            memcpy((float *)in.data + (t * 3 + part) * E, key[t], sizeof key[t]);
+    o->qkv(o, q, k, v, in, &s, r, NO_TENSOR, NO_TENSOR, NO_TENSOR, &b);
+    for (int t = 0; t < T; t++)
+        for (int c = 0; c < E; c++) {
+            CHECK_NEAR(f32_at(k, t * E + c), want[t][c], 1e-6);
+            CHECK_NEAR(f32_at(q, t * E + c), key[t][c], 1e-6);
+        }
+    o->free(o);
+}
+
+/* With queries of zero, attention is the mean of the visible values and lse the log of their
+ * number. */
+struct visible { int rows, heads, mul, window, ncu; const int32_t *cu; };
+
+static void check_visible(const struct visible *w)
+{
+    struct ops *o = device();
+    struct tensor q = floats(o, w->rows, w->heads, NULL), v = floats(o, w->rows, w->heads, NULL);
+    struct tensor out = floats(o, w->rows, w->heads, NULL);
+    struct tensor lse = floats(o, w->heads, w->rows, NULL);
+    struct attn_shape s = { .rows = w->rows, .heads = w->heads, .head_dim = 1, .cu = w->cu,
+                            .ncu = w->ncu, .cu_mul = w->mul, .window = w->window, .scale = 1,
+                            .max_document_rows = w->rows };
+
+    o->zero(o, q);
+    for (int i = 0; i < w->rows * w->heads; i++)
+        ((float *)v.data)[i] = (float)(i * i % 31);
+    o->attention(o, out, lse, q, v, v, &s);
+    for (int h = 0; h < w->heads; h++)
+        for (int p = 0; p < w->rows; p++) {
+            int document = 0, n = 0;
+            double sum = 0;
+            for (int d = 0; d < w->ncu; d++)
+                document = w->cu[d] * w->mul <= p ? w->cu[d] * w->mul : document;
+            for (int j = 0; j <= p; j++)
+                if (j >= document && j >= p - w->window) {
+                    sum += f32_at(v, j * w->heads + h);
+                    n++;
+                }
+            CHECK_NEAR(f32_at(out, p * w->heads + h), sum / n, 1e-4);   /* of 31, 100 roundings */
+            CHECK_NEAR(f32_at(lse, h * w->rows + p), log(n), 1e-5);
+        }
+    o->free(o);
+}
+
+static void test_visible(void)
+{
+    check_visible(&(struct visible){ 1, 1, 1, 0, 2, (int32_t[]){ 0, 1 } });
+    check_visible(&(struct visible){ 7, 2, 1, 2, 3, (int32_t[]){ 0, 4, 7 } });
+    check_visible(&(struct visible){ 7, 1, 1, 9, 7, (int32_t[]){ 0, 0, 3, 3, 6, 7, 7 } });
+    check_visible(&(struct visible){ 3, 1, 1, 5, 4, (int32_t[]){ 0, 1, 2, 3 } });
+    check_visible(&(struct visible){ 10, 2, 2, 3, 3, (int32_t[]){ 0, 2, 5 } });
+    check_visible(&(struct visible){ 200, 1, 1, 63, 3, (int32_t[]){ 0, 150, 200 } });
+    check_visible(&(struct visible){ 200, 1, 1, 64, 2, (int32_t[]){ 0, 200 } });
+    check_visible(&(struct visible){ 130, 2, 2, 300, 4, (int32_t[]){ 0, 1, 60, 65 } });
+}
+
+/* Memory (T,H E) read as (2T,H/2 E): with a window of one row, head c + H/2 of a token sees itself
+ * and head c of the same token; head c sees itself and head c + H/2 of the token before. */
+static void test_paired_rows(void)
+{
+    enum { T = 3, H = 4 };
+    struct ops *o = device();
+    struct tensor q = floats(o, T, H, NULL), lse = floats(o, H / 2, 2 * T, NULL);
+    struct tensor v = floats(o, T, H, (float[]){ 1, 2, 4, 8, 16, 32, 64, 128,
+                                                 256, 512, 1024, 2048 });
+    struct tensor out = floats(o, T, H, NULL);
+    struct attn_shape s = { .rows = 2 * T, .heads = H / 2, .head_dim = 1,
+                            .cu = (int32_t[]){ 0, 2, 3 }, .ncu = 3, .cu_mul = 2, .window = 1,
+                            .scale = 1, .max_document_rows = 4 };
+    static const float want[T * H] = {
+        1, 2, (1 + 4) / 2.f, (2 + 8) / 2.f,
+        (4 + 16) / 2.f, (8 + 32) / 2.f, (16 + 64) / 2.f, (32 + 128) / 2.f,
+        256, 512, (256 + 1024) / 2.f, (512 + 2048) / 2.f,       /* a document of its own */
+    };
+
+    o->zero(o, q);
+    o->attention(o, out, lse, q, q, v, &s);
+    for (int i = 0; i < T * H; i++)
+        CHECK_NEAR(f32_at(out, i), want[i], 1e-3);
+    o->free(o);
+}
+
+/* -- tables, smear, in place -------------------------------------------------------------- */
+
+static void test_table_grad(void)
+{
+    struct ops *o = device();
+    /* tokens 2 0 2 2: token 1 and 3 do not occur */
+    struct batch b = { .tokens = 4, .order = (int32_t[]){ 1, 0, 2, 3 },
+                       .start = (int32_t[]){ 0, 1, 1, 4, 4 } };
+    struct tensor dx = floats(o, 4, 2, (float[]){ 1, 10, 2, 20, 3, 30, 4, 40 });
+    struct tensor dx2 = floats(o, 4, 2, (float[]){ 100, 0, 200, 0, 300, 0, 400, 0 });
+    struct tensor d = floats(o, 4, 2, NULL);
+    static const float once[8] = { 2, 20, 0, 0, 8, 80, 0, 0 };
+    static const float both[8] = { 202, 20, 0, 0, 808, 80, 0, 0 };
+
+    o->table_grad(o, d, dx, NO_TENSOR, &b, false);      /* every row, over the NaNs */
+    for (int i = 0; i < 8; i++)
+        CHECK(f32_at(d, i) == once[i]);
+    o->table_grad(o, d, dx, dx2, &b, true);
+    for (int i = 0; i < 8; i++)
+        CHECK(f32_at(d, i) == once[i] + both[i]);
+    o->table_grad(o, d, dx, dx2, &b, false);
+    for (int i = 0; i < 8; i++)
+        CHECK(f32_at(d, i) == both[i]);
+    o->free(o);
+}
+
+/* Gate 0: s = e + lambda/2 e_before, of e before its own smear; token 0 alone is not smeared. */
+static void test_smear(void)
+{
+    enum { T = 3, D = 12 };
+    struct ops *o = device();
+    struct tensor table = floats(o, 3, D, NULL), gate = floats(o, 1, D, NULL);
+    struct tensor x0 = floats(o, T, D, NULL);
+    struct batch b = { .tokens = T, .tok = (int32_t[]){ 2, 0, 1 } };
+    float lambda = 2;
+
+    o->zero(o, table);
+    o->zero(o, gate);
+    for (int v = 0; v < 3; v++)
+        ((float *)table.data)[v * D + v] = 1;   /* token v is the unit vector v */
+    o->embed(o, x0, table, gate, &lambda, &b);
+    for (int t = 0; t < T; t++)
+        for (int i = 0; i < D; i++) {
+            bool own = i == b.tok[t], before = t > 0 && i == b.tok[t - 1];
+            double norm = sqrt(D / (t ? 2.0 : 1.0));
+            CHECK_NEAR(f32_at(x0, t * D + i), own || before ? norm : 0, 1e-5);
+        }
+    o->free(o);
+}
+
+static void test_mix_in_place(void)
+{
+    struct ops *o = device();
+    real half = 0.5f;
+    struct tensor x = floats(o, 1, 3, (float[]){ 2, 4, 6 });
+    struct tensor z = floats(o, 1, 3, (float[]){ 1, 1, 3 });
+
+    o->mix_norm(o, x, NO_TENSOR, 3, (struct mix_term[]){ { x, &half, false }, { z, NULL, true },
+                                                         { x, NULL, false } });
+    CHECK(f32_at(x, 0) == 2 && f32_at(x, 1) == 5 && f32_at(x, 2) == 6);
+    o->linear(o, x, z, floats(o, 3, 3, (float[]){ 1, 0, 0, 0, 1, 0, 0, 0, 1 }), &half, x);
+    CHECK(f32_at(x, 0) == 2.5f && f32_at(x, 1) == 5.5f && f32_at(x, 2) == 7.5f);
+    o->free(o);
+}
+
+/* -- head --------------------------------------------------------------------------------- */
+
+/* Weights of zero: every class, used or padding, has probability 1/V, and a position loses log V
+ * times the weights of the targets that it has. dl is known too, so dw is for x = 1. */
+static void test_mtp_end(void)
+{
+    enum { T = 4, V = 6 };
+    struct ops *o = device();
+    struct tensor x = floats(o, T, 1, (float[]){ 1, 1, 1, 1 });
+    struct tensor w = floats(o, 1, V, (float[V]){ 0 });
+    struct tensor dx = floats(o, T, 1, NULL), dw = floats(o, 1, V, NULL);
+    real mtp[3] = { 1, 0.5f, 0.25f }, loss = 100;
+    struct head_loss h = { .tgt = (int32_t[]){ 0, 1, 1, 2 }, .mtp = mtp, .n_mtp = 3, .seed = 0.5f,
+                           .cap_a = 23, .cap_b = 5, .cap_c = 7.5f };
+    /* Weights that a class has as a target: 0 one ahead of position 0; 1 one ahead of 1 and 2, two
+     * ahead of 0 and 1, three ahead of 0; 2 one ahead of 3, two of 2, three of 1. */
+    const double hits[V] = { 1, 2 + 2 * 0.5 + 0.25, 1 + 0.5 + 0.25 };
+    double weight = 1.75 + 1.75 + 1.5 + 1, s = 1 / (1 + exp(-5 / 7.5));
+
+    o->head_loss(o, &loss, dx, dw, false, x, w, &h);
+    CHECK_NEAR(loss, 100 + weight * log(V), 1e-4);      /* f32 around 110 */
+    for (int v = 0; v < V; v++)
+        CHECK_NEAR(f32_at(dw, v), 0.5 * (weight / V - hits[v]) * 23 / 7.5 * s * (1 - s), 1e-6);
+    for (int t = 0; t < T; t++)
+        CHECK(f32_at(dx, t) == 0);
+    loss = 100;
+    o->head_eval(o, &loss, x, w, &h);                   /* next token only */
+    CHECK_NEAR(loss, 100 + T * log(V), 1e-4);
+    o->free(o);
+}
+
+/* Evaluation is the training loss of one token ahead, over more rows and columns than a block. */
+static void test_eval(void)
+{
+    enum { T = 300, D = 5, V = 1100 };
+    struct ops *o = device();
+    struct tensor x = floats(o, T, D, NULL), w = floats(o, D, V, NULL), dx = floats(o, T, D, NULL);
+    struct tensor dw = floats(o, D, V, NULL);
+    struct rng r = rng_make(SEED, 1);
+    int32_t tgt[T];
+    real one = 1, trained = 0, evaluated = 0;
+    struct head_loss h = { .tgt = tgt, .mtp = &one, .n_mtp = 1, .seed = 1, .cap_a = 23, .cap_b = 5,
+                           .cap_c = 7.5f };
+
+    for (int i = 0; i < T * D; i++)
+        ((float *)x.data)[i] = rng_normal(&r, (uint64_t)i);
+    for (int i = 0; i < D * V; i++)
+        ((float *)w.data)[i] = rng_normal(&r, (uint64_t)(i + T * D));
+    for (int i = 0; i < T; i++)
+        tgt[i] = (int32_t)rng_below(&r, (uint64_t)(i + 100000), V);
+    o->head_loss(o, &trained, dx, dw, false, x, w, &h);
+    o->head_eval(o, &evaluated, x, w, &h);
+    CHECK_NEAR(trained / evaluated, 1, 1e-6);           /* other products, the same sums */
+    CHECK(trained > 0.5 * T * log(V));
+    o->free(o);
+}
+
+/* fp8 by its definition, one number at a time. Values are multiples of a power of two times the
+ * scale, so that sums are exact in any order and no bf16 logit can fall to another side. */
+enum { FT = 3, FD = 4, FV = 10 };
+
+static double fp8_logit(const float *x, const float *w, const struct head_loss *h, int t, int v)
+{
+    double sum = 0;
+
+    for (int d = 0; d < FD; d++)
+        sum += (double)e4m3_to_f32(e4m3_from_f32(x[t * FD + d] / h->x_scale)) *
+               e4m3_to_f32(e4m3_from_f32(w[d * FV + v] / h->w_scale));
+    return bf16_round((float)(sum * (h->x_scale * h->w_scale)));
+}
+
+static void fp8_reference(const float *x, const float *w, const struct head_loss *h, double *loss,
+                          double *dx, double *dw)
+{
+    for (int t = 0; t < FT; t++) {
+        double z[FV], s[FV], lse = 0, all = 0;
+        for (int v = 0; v < FV; v++) {
+            s[v] = 1 / (1 + exp(-(fp8_logit(x, w, h, t, v) + h->cap_b) / h->cap_c));
+            z[v] = h->cap_a * s[v];
+            lse += exp(z[v]);
+        }
+        lse = log(lse);
+        for (int k = 0; k < h->n_mtp && t + k < FT; k++) {
+            all += h->mtp[k];
+            *loss += h->mtp[k] * (lse - z[h->tgt[t + k]]);
+        }
+        for (int v = 0; v < FV; v++) {
+            double dz = all * exp(z[v] - lse), g;
+            for (int k = 0; k < h->n_mtp && t + k < FT; k++)
+                dz -= h->tgt[t + k] == v ? h->mtp[k] : 0;
+            g = bf16_round((float)(h->seed * dz * z[v] * (1 - s[v]) / h->cap_c));
+            g = h->g_scale * e5m2_to_f32(e5m2_from_f32((float)g / h->g_scale));
+            for (int d = 0; d < FD; d++) {
+                dx[t * FD + d] += g * h->w_scale *
+                                  e4m3_to_f32(e4m3_from_f32(w[d * FV + v] / h->w_scale));
+                dw[d * FV + v] += g * h->x_scale *
+                                  e4m3_to_f32(e4m3_from_f32(x[t * FD + d] / h->x_scale));
+            }
+        }
+    }
+}
+
+static void test_fp8(void)
+{
+    struct ops *o = device();
+    real mtp[2] = { 1, 0.5f }, loss = 0;
+    struct head_loss h = { .tgt = (int32_t[]){ 3, 9, 3 }, .mtp = mtp, .n_mtp = 2, .seed = 0.125f,
+                           .fp8 = true, .x_scale = 100.f / 448, .w_scale = 1.6f / 448,
+                           .g_scale = 0.75f / 448, .cap_a = 23, .cap_b = 5, .cap_c = 7.5f };
+    struct rng r = rng_make(SEED, 2);
+    float xv[FT * FD], wv[FD * FV];
+    double want = 0, want_dx[FT * FD] = { 0 }, want_dw[FD * FV] = { 0 };
+    struct tensor x, w, dx = floats(o, FT, FD, NULL), dw = floats(o, FD, FV, NULL);
+
+    for (int i = 0; i < FT * FD; i++)       /* 6 bits: e4m3 must round to 4 */
+        xv[i] = h.x_scale * ((float)rng_below(&r, (uint64_t)i, 64) - 31.5f) / 4;
+    for (int i = 0; i < FD * FV; i++)
+        wv[i] = h.w_scale * ((float)rng_below(&r, (uint64_t)i + 1000, 64) - 31.5f) * 4;
+    wv[5] = 3, wv[6] = -3;                  /* beyond 1.6: saturate */
+    x = floats(o, FT, FD, xv), w = floats(o, FD, FV, wv);
+    fp8_reference(xv, wv, &h, &want, want_dx, want_dw);
+    o->head_loss(o, &loss, dx, dw, false, x, w, &h);
+    CHECK_NEAR(loss / want, 1, 1e-6);
+    for (int i = 0; i < FT * FD; i++)       /* sums of ten or three terms, in f32 */
+        CHECK_NEAR(f32_at(dx, i), want_dx[i], 1e-6);
+    for (int i = 0; i < FD * FV; i++)
+        CHECK_NEAR(f32_at(dw, i), want_dw[i], 1e-5);
+    o->free(o);
+}
+
+int main(void)
+{
+    test_memory();
+    test_failure_sticks();
+    test_one_rounding();
+    test_rope_table();
+    test_positions(false);
+    test_positions(true);
+    test_key_offset();
+    test_visible();
+    test_paired_rows();
+    test_table_grad();
+    test_smear();
+    test_mix_in_place();
+    test_mtp_end();
+    test_eval();
+    test_fp8();
+    return check_done();
+}
