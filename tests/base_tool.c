@@ -1,7 +1,7 @@
 /* A command of nothing but its command line and its output, for base.bats.
  *   base_tool [--hold] [--repeat=N] [-o FILE] [INPUT]
- * copies INPUT, decompressed, to FILE or stdout. With --hold it waits for a signal before the output
- * is complete. */
+ * copies INPUT, decompressed, to FILE or stdout. With --hold it waits for a signal before the
+ * output is complete. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <unistd.h>

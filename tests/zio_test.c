@@ -204,11 +204,12 @@ static void test_damage(bool gzip)
     size_t size = small_file(gzip, text, 500, file, sizeof file), n;
     int failures = 0;
     for (size_t i = 0; i < size; i++)
-        for (int bit = 0; bit < 8; bit++) {
+        for (int k = 0; k < 2; k++) {
             int rc;
-            file[i] ^= (unsigned char)(1 << bit);
+            unsigned char flip = k ? 0xff : (unsigned char)(1 << i % 8);
+            file[i] ^= flip;
             put_file(path, file, size);
-            file[i] ^= (unsigned char)(1 << bit);
+            file[i] ^= flip;
             char *data = get(path, 333, &n, &rc);
             /* damage to the magic itself makes it a plain file, read as it stands */
             bool plain = data && n == size;
@@ -216,7 +217,7 @@ static void test_damage(bool gzip)
             failures += rc != 0;
             free(data);
         }
-    CHECK(failures > (int)size * 7);             /* nearly all of it is noticed */
+    CHECK(failures > (int)size * 7 / 4);         /* nearly all of it is noticed */
     put_file(path, file, size);
     check_reads_as(path, text, 500, 333);
 
