@@ -82,6 +82,25 @@ __device__ __forceinline__ float block_sum(float x, float *warps)
     return warp_sum(x);
 }
 
+/* True in every thread of the block that arrives last, when what all blocks wrote before is
+ * visible (read it with __ldcg). `ticket` is cuda_ops.ticket: 0 before and after. */
+__device__ __forceinline__ bool last_block(unsigned *ticket)
+{
+    __shared__ bool last;
+
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        last = atomicAdd(ticket, 1) == gridDim.x - 1;
+        if (last)
+            *ticket = 0;
+    }
+    __syncthreads();
+    if (last)
+        __threadfence();
+    return last;
+}
+
 __device__ __forceinline__ float sigmoid(float u) { return 1.0f / (1.0f + __expf(-u)); }
 
 constexpr float NORM_EPS = 1.1920928955078125e-7f;   /* 2^-23, record-61.md 2.1 */

@@ -1,0 +1,153 @@
+/* linear.cu - products with weights stored (out, in) and (in, out), through cuBLASLt (gemm.cu).
+ *
+ *   linear        y (T,O) = scale x (T,I) w (O,I)^T (+ residual)
+ *   linear_bwd_x  dx (T,I) (+)= scale dy (T,O) w
+ *   linear_bwd_w  g = dy^T x, dw (O,I) (+)= scale g, dscale += sum g w
+ *   linear_t      y (T,O) = x (T,I) w (I,O) (+ residual); linear_t_bwd_w  dw (I,O) (+)= x^T dy
+ *
+ * bf16 operands, f32 sums, one rounding; dw bf16 or f32. The scale multiplies the f32 sum, it is
+ * read on the device, and the weights are not rounded after scaling (record-61.md 0 allows
+ * both). Each is 2 T O I FLOP: QKV 174 GFLOP at T = 49152, output 58, MLP 232 (0.23, 0.08, 0.31
+ * ms at 750 TFLOP/s).
+ *
+ * A product that feeds dscale goes to f32 scratch first; one pass (O I elements, all in L2)
+ * adds up g w, scales and writes dw.
+ */
+#include "gpu.h"
+#include "vec.h"
+
+static bool need_bf16(struct cuda_ops *c, struct tensor w)
+{
+    return !c->failed && CUDA_NEED(c, w.dtype == DT_BF16, "weights of products are bf16");
+}
+
+void gpu_linear(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
+                const real *scale, struct tensor residual)
+{
+    struct cuda_ops *c = cuda_of(o);
+    struct gemm g = { .out = y, .a = x, .b = w, .tb = true, .add = residual, .scale = scale };
+
+    if (need_bf16(c, w))
+        cuda_gemm(c, &g);
+}
+
+void gpu_linear_bwd_x(struct ops *o, struct tensor dx, struct tensor dy, struct tensor w,
+                      const real *scale, bool add)
+{
+    struct cuda_ops *c = cuda_of(o);
+    struct gemm g = { .out = dx, .a = dy, .b = w, .scale = scale };
+
+    if (add)
+        g.add = dx;
+    if (need_bf16(c, w))
+        cuda_gemm(c, &g);
+}
+
+void gpu_linear_t(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
+                  struct tensor residual)
+{
+    struct cuda_ops *c = cuda_of(o);
+    struct gemm g = { .out = y, .a = x, .b = w, .add = residual };
+
+    if (need_bf16(c, w))
+        cuda_gemm(c, &g);
+}
+
+void gpu_linear_t_bwd_w(struct ops *o, struct tensor dw, struct tensor dy, struct tensor x,
+                        bool add)
+{
+    struct cuda_ops *c = cuda_of(o);
+    struct gemm g = { .out = dw, .a = x, .b = dy, .ta = true };
+
+    if (add)
+        g.add = dw;
+    cuda_gemm(c, &g);
+}
+
+/* -- the product whose scale has a gradient ------------------------------------------ */
+
+enum { THREADS = 256 };
+
+struct scaled_args {
+    void *dw;
+    bool dw_f32, add;
+    const float *g;
+    const bf16 *w;
+    const float *scale;
+    float *dscale, *partial;            /* partial (blocks) */
+    unsigned *ticket;
+    int64_t n;
+};
+
+__device__ __forceinline__ static void write4(const scaled_args &a, int64_t i, float4 g)
+{
+    if (a.dw_f32) {
+        float4 *p = (float4 *)((float *)a.dw + i), old = a.add ? *p : make_float4(0, 0, 0, 0);
+        *p = make_float4(old.x + g.x, old.y + g.y, old.z + g.z, old.w + g.w);
+    } else {
+        uint2 *p = (uint2 *)((bf16 *)a.dw + i), old = a.add ? *p : make_uint2(0, 0);
+        *p = make_uint2(bf16_pack(bf16_lo(old.x) + g.x, bf16_hi(old.x) + g.y),
+                        bf16_pack(bf16_lo(old.y) + g.z, bf16_hi(old.y) + g.w));
+    }
+}
+
+__global__ static void __launch_bounds__(THREADS) scale_grad(scaled_args a)
+{
+    __shared__ float warps[32], again[32];
+    float scale = a.scale ? *a.scale : 1, sum = 0;
+
+    for (int64_t i = 4 * ((int64_t)blockIdx.x * THREADS + threadIdx.x); i < a.n;
+         i += 4 * (int64_t)gridDim.x * THREADS) {
+        float4 g = *(const float4 *)(a.g + i);
+        if (a.dscale) {
+            uint2 w = *(const uint2 *)(a.w + i);
+            sum += g.x * bf16_lo(w.x) + g.y * bf16_hi(w.x) + g.z * bf16_lo(w.y) +
+                g.w * bf16_hi(w.y);
+        }
+        write4(a, i, make_float4(scale * g.x, scale * g.y, scale * g.z, scale * g.w));
+    }
+    if (!a.dscale)
+        return;
+    sum = block_sum(sum, warps);
+    if (threadIdx.x == 0)
+        a.partial[blockIdx.x] = sum;
+    if (!last_block(a.ticket))
+        return;
+    sum = 0;
+    for (int b = threadIdx.x; b < gridDim.x; b += THREADS)
+        sum += __ldcg(a.partial + b);
+    sum = block_sum(sum, again);
+    if (threadIdx.x == 0)
+        *a.dscale += sum;
+}
+
+void gpu_linear_bwd_w(struct ops *o, struct tensor dw, real *dscale, struct tensor dy,
+                      struct tensor x, struct tensor w, const real *scale, bool add)
+{
+    struct cuda_ops *c = cuda_of(o);
+    struct gemm g = { .out = dw, .a = dy, .b = x, .ta = true, .scale = scale };
+    int64_t n = tensor_count(dw);
+    int blocks = div_up(n, 4 * THREADS);
+    char *at;
+
+    if (add)
+        g.add = dw;
+    if (!dscale) {
+        cuda_gemm(c, &g);
+        return;
+    }
+    if (!need_bf16(c, w) || !CUDA_NEED(c, n % 4 == 0, "weights come in multiples of 4 elements"))
+        return;
+    blocks = blocks < 4 * c->sms ? blocks : 4 * c->sms;
+    at = (char *)cuda_workspace(c, cuda_round(n * sizeof(float)) + blocks * sizeof(float));
+    if (!at || !blocks)
+        return;
+    g.out = tensor_of(cuda_cut(&at, n * sizeof(float)), DT_F32, dw.rows, dw.cols);
+    g.add = tensor_of(NULL, DT_NONE, 0, 0);
+    g.scale = NULL;
+    cuda_gemm(c, &g);
+    scaled_args a = { dw.data, dw.dtype == DT_F32, add, (const float *)g.out.data,
+                      (const bf16 *)w.data, scale, dscale, (float *)at, c->ticket, n };
+    scale_grad<<<blocks, THREADS, 0, c->stream>>>(a);
+    CUDA_LAUNCHED(c);
+}

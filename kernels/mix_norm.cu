@@ -1,0 +1,263 @@
+/* mix_norm.cu - out = sum_k coef_k x_k, y = Norm(out), and back. Record-61.md 2.3 b, 3.3.
+ *
+ * All (T,D) bf16, at most MIX_MAX terms; coefficients f32 in device memory.
+ * One warp a row, 8 rows a block. Bandwidth-bound:
+ *
+ *   forward    reads n T D, writes T D (out) + T D (y)                  2 (n + 2) T D bytes
+ *              out is not written when it is the only term, unscaled
+ *   backward   reads out, dy, dout and the terms whose dcoef is asked, reads dx_k where it
+ *              is added to, writes dx_k                                  2 (…) T D bytes
+ *
+ * At T = 49152, D = 768 a tensor is 75.5 MB = 17.8 us at 4.25 TB/s. FLOPs: about 4 (n + 2) a
+ * channel, far below the memory time.
+ *
+ * Backward sums dcoef over rows in a fixed grid: lanes, warps, blocks; the last block adds the
+ * blocks' sums in order.
+ */
+#include "gpu.h"
+#include "row.h"
+
+struct forward_args {
+    const bf16 *x[MIX_MAX];
+    const float *coef[MIX_MAX];
+    float sign[MIX_MAX];
+    bf16 *out, *y;
+    int rows, d;
+    bool write_out;
+};
+
+__device__ __forceinline__ static float coefficient(const float *coef, float sign)
+{
+    return coef ? sign * *coef : sign;
+}
+
+template <int V, int N>
+__global__ static void __launch_bounds__(ROW_THREADS) mix_forward(forward_args a)
+{
+    int t = blockIdx.x * ROW_WARPS + warp_id();
+    packed_row<V> in[N];
+    row<V> sum, x;
+    int64_t at = (int64_t)t * a.d;
+
+    if (t >= a.rows)
+        return;
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        in[k].load(a.x[k] + at, a.d);
+    sum.zero();
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        x.unpack(in[k]);
+        sum.add(coefficient(a.coef[k], a.sign[k]), x);
+    }
+    if (a.write_out)
+        sum.store(a.out + at, a.d);
+    if (a.y) {
+        sum.scale(norm_factor(warp_sum(sum.dot(sum)), a.d));
+        sum.store(a.y + at, a.d);
+    }
+}
+
+void gpu_mix_norm(struct ops *o, struct tensor out, struct tensor y, int n,
+                  const struct mix_term *in)
+{
+    struct cuda_ops *c = cuda_of(o);
+    forward_args a = { .out = (bf16 *)out.data, .y = (bf16 *)y.data, .rows = (int)out.rows,
+                       .d = (int)out.cols, .write_out = true };
+    int blocks = div_up(out.rows, ROW_WARPS);
+
+    assert(n >= 1 && n <= MIX_MAX && out.dtype == DT_BF16 && (!y.data || y.dtype == DT_BF16));
+    if (c->failed || !CUDA_NEED(c, out.cols % 8 == 0 && out.cols <= 2048, ROW_NEED))
+        return;
+    for (int k = 0; k < n; k++) {
+        assert(in[k].x.dtype == DT_BF16 && tensor_count(in[k].x) == tensor_count(out));
+        a.x[k] = (const bf16 *)in[k].x.data;
+        a.coef[k] = in[k].coef;
+        a.sign[k] = in[k].minus ? -1 : 1;
+    }
+    if (n == 1 && !in[0].coef && !in[0].minus && in[0].x.data == out.data)
+        a.write_out = false;
+    if (!blocks || (!a.write_out && !a.y))
+        return;
+    with_vectors(a.d, [&](auto v) {
+        constexpr int V = decltype(v)::value;
+        auto *kernel = n == 1 ? mix_forward<V, 1> : n == 2 ? mix_forward<V, 2>
+                     : n == 3 ? mix_forward<V, 3> : mix_forward<V, 4>;
+        kernel<<<blocks, ROW_THREADS, 0, c->stream>>>(a);
+    });
+    CUDA_LAUNCHED(c);
+}
+
+/* -- backward --------------------------------------------------------------------- */
+
+enum { BWD_WARPS = 4 };                 /* a row's inputs take many registers */
+
+struct backward_args {
+    const bf16 *dout, *dy, *dy12, *out;
+    const bf16 *x[MIX_MAX];
+    const float *coef[MIX_MAX];
+    float sign[MIX_MAX];
+    bf16 *dx[MIX_MAX];
+    bool add[MIX_MAX];
+    float *dcoef[MIX_MAX];
+    float *partial;                     /* (blocks, MIX_MAX) */
+    unsigned *ticket;
+    bool any_dcoef;
+    int rows, d;
+};
+
+/* All that a row reads, asked for before anything is used. */
+template <int V, int N> struct inputs {
+    packed_row<V> dout, dy, out, x[N], old[N];
+    float dy12[8];
+
+    __device__ __forceinline__ void load(const backward_args &a, int64_t t)
+    {
+        int64_t at = t * a.d;
+        if (a.dy)
+            dy.load(a.dy + at, a.d);
+        if (a.dy || a.dy12)
+            out.load(a.out + at, a.d);
+        if (a.dout)
+            dout.load(a.dout + at, a.d);
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            if (a.dcoef[k])
+                x[k].load(a.x[k] + at, a.d);
+            if (a.dx[k] && a.add[k])
+                old[k].load(a.dx[k] + at, a.d);
+        }
+#pragma unroll
+        for (int j = 0; j < 8; j++) {   /* channels 8 lane + j of the first two lanes */
+            int c = 8 * lane_id() + j;
+            dy12[j] = a.dy12 && c < GATE_WIDTH ? __bfloat162float(a.dy12[t * GATE_WIDTH + c]) : 0;
+        }
+    }
+};
+
+/* g = dout + Norm'(dy + dy12; out). */
+template <int V, int N>
+__device__ __forceinline__ static void row_gradient(row<V> &g, const backward_args &a,
+                                                    const inputs<V, N> &in)
+{
+    row<V> other;
+
+    g.zero();
+    if (a.dy || a.dy12) {
+        if (a.dy)
+            g.unpack(in.dy);
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            g.x[0][j] += in.dy12[j];
+        other.unpack(in.out);
+        norm_row_bwd(g, other, a.d);
+    }
+    if (a.dout) {
+        other.unpack(in.dout);
+        g.add(1, other);
+    }
+}
+
+/* Sums of the blocks, in order, by the block that comes last. */
+template <int N>
+__device__ __forceinline__ static void finish(const backward_args &a, float (&sum)[N])
+{
+    __shared__ float warps[BWD_WARPS][N];
+
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        sum[k] = warp_sum(sum[k]);
+        if (lane_id() == 0)
+            warps[warp_id()][k] = sum[k];
+    }
+    __syncthreads();
+    if (threadIdx.x < N) {
+        float s = 0;
+        for (int w = 0; w < BWD_WARPS; w++)
+            s += warps[w][threadIdx.x];
+        a.partial[blockIdx.x * MIX_MAX + threadIdx.x] = s;
+    }
+    if (!last_block(a.ticket))
+        return;
+    if (warp_id() < N) {
+        int k = warp_id();
+        float s = 0;
+        for (int b = lane_id(); b < gridDim.x; b += 32)
+            s += __ldcg(a.partial + b * MIX_MAX + k);
+        s = warp_sum(s);
+        if (lane_id() == 0 && a.dcoef[k])
+            *a.dcoef[k] += a.sign[k] * s;
+    }
+}
+
+template <int V, int N>
+__global__ static void __launch_bounds__(32 * BWD_WARPS, V <= 3 && N <= 2 ? 3 : 1)
+mix_backward(backward_args a)
+{
+    float sum[N] = {};
+
+    for (int t = blockIdx.x * BWD_WARPS + warp_id(); t < a.rows; t += gridDim.x * BWD_WARPS) {
+        inputs<V, N> in;
+        row<V> g, x;
+        in.load(a, t);
+        row_gradient(g, a, in);
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            if (a.dcoef[k]) {
+                x.unpack(in.x[k]);
+                sum[k] += g.dot(x);
+            }
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            if (a.dx[k]) {
+                x.zero();
+                if (a.add[k])
+                    x.unpack(in.old[k]);
+                x.add(coefficient(a.coef[k], a.sign[k]), g);
+                x.store(a.dx[k] + (int64_t)t * a.d, a.d);
+            }
+    }
+    if (a.any_dcoef)
+        finish(a, sum);
+}
+
+void gpu_mix_norm_bwd(struct ops *o, const struct mix_grad *d, struct tensor dout,
+                      struct tensor dy, struct tensor dy12, struct tensor out, int n,
+                      const struct mix_term *in)
+{
+    struct cuda_ops *c = cuda_of(o);
+    int blocks = div_up(out.rows, BWD_WARPS);
+    backward_args a = { .dout = (bf16 *)dout.data, .dy = (bf16 *)dy.data,
+                        .dy12 = (bf16 *)dy12.data, .out = (bf16 *)out.data,
+                        .ticket = c->ticket, .rows = (int)out.rows, .d = (int)out.cols };
+
+    assert(n >= 1 && n <= MIX_MAX && out.dtype == DT_BF16);
+    assert(!dout.data || dout.dtype == DT_BF16);
+    assert(!dy.data || dy.dtype == DT_BF16);
+    assert(!dy12.data || (dy12.dtype == DT_BF16 && dy12.cols == GATE_WIDTH));
+    if (c->failed || !CUDA_NEED(c, out.cols % 8 == 0 && out.cols <= 2048, ROW_NEED) || !blocks)
+        return;
+    for (int k = 0; k < n; k++) {
+        a.x[k] = (const bf16 *)in[k].x.data;
+        a.coef[k] = in[k].coef;
+        a.sign[k] = in[k].minus ? -1 : 1;
+        a.dx[k] = (bf16 *)d[k].dx.data;
+        a.add[k] = d[k].add;
+        a.dcoef[k] = d[k].dcoef;
+        a.any_dcoef |= d[k].dcoef != NULL;
+    }
+    for (int k = 1; k < n; k++)         /* a term's old values are read before any is written */
+        for (int j = 0; j < k; j++)
+            assert(!a.dx[k] || !a.add[k] || a.dx[j] != a.dx[k]);
+    blocks = blocks < 6 * c->sms ? blocks : 6 * c->sms;
+    a.partial = (float *)cuda_workspace(c, (size_t)blocks * MIX_MAX * sizeof(float));
+    if (!a.partial)
+        return;
+    with_vectors(a.d, [&](auto v) {
+        constexpr int V = decltype(v)::value;
+        auto *kernel = n == 1 ? mix_backward<V, 1> : n == 2 ? mix_backward<V, 2>
+                     : n == 3 ? mix_backward<V, 3> : mix_backward<V, 4>;
+        kernel<<<blocks, 32 * BWD_WARPS, 0, c->stream>>>(a);
+    });
+    CUDA_LAUNCHED(c);
+}

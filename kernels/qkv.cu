@@ -1,0 +1,348 @@
+/* qkv.cu - from projections to what attention reads, and back. Record-61.md 2.4 to 2.6, 3.3.
+ *
+ *   q, k   Norm over each head's E channels, rotated by -theta on the first E/2 channels
+ *   k      channels [E/4,E/2) and [3E/4,E) go one token on, when the layer says so
+ *   v      + 2 s(gate_h . y_t[0:12]) table[tok_t], with a table
+ *
+ * qkv (T,3D), q, k, v (T,D), y (T,D') bf16; rope rows of E/4 cosines and E/4 sines in bf16.
+ * One warp a token, all heads; a head is W = E/8 lanes (heads.h), so that a norm is a few
+ * shuffles and a rotation stays inside a lane.
+ *
+ * Forward moves 6 T D elements (453 MB at T = 49152, D = 768: 107 us at 4.25 TB/s) and T D more
+ * with a table (125 us). Backward reads dq, dk, dv and the raw q, k, and writes 3 T D: 8 T D
+ * (604 MB, 142 us); with a table 2 T D more (178 us).
+ */
+#include "gpu.h"
+#include "heads.h"
+
+struct shape {
+    int tokens, heads, rope_width;      /* rope_width = E/2 */
+    bool paired, key_offset;
+    const bf16 *rope;
+    const bf16 *y;                      /* with a table only: y, gate, table, tok */
+    int y_width;
+    const void *gate;
+    bool gate_f32;
+    const bf16 *table;
+    const int32_t *tok;
+};
+
+/* The lane's place in its head. */
+template <int W> struct place {
+    static __device__ __forceinline__ int head(int i) { return (32 * i + lane_id()) / W; }
+    static __device__ __forceinline__ int channel() { return lane_id() % W * 8; }
+    static __device__ __forceinline__ bool rotates() { return lane_id() % W < W / 2; }
+    /* channels [E/4,E/2) and [3E/4,E) */
+    static __device__ __forceinline__ bool offset() { return lane_id() % W / (W / 4) % 2; }
+};
+
+/* Four cosines and sines of the lane's pairs, for head h of token t. */
+struct turn { float c[4], s[4]; };
+
+template <int W>
+__device__ __forceinline__ static turn turn_of(const shape &s, int t, int h)
+{
+    int64_t p = s.paired ? 2 * (int64_t)t + (h & 1) : t;
+    const bf16 *at = s.rope + p * (4 * W) + place<W>::channel() / 2;
+    uint2 c = *(const uint2 *)at, n = *(const uint2 *)(at + 2 * W);
+
+    return turn{ { bf16_lo(c.x), bf16_hi(c.x), bf16_lo(c.y), bf16_hi(c.y) },
+                 { bf16_lo(n.x), bf16_hi(n.x), bf16_lo(n.y), bf16_hi(n.y) } };
+}
+
+/* By -theta; its transpose (by +theta) with sign = -1. */
+__device__ __forceinline__ static void rotate(float (&x)[8], const turn &r, float sign)
+{
+#pragma unroll
+    for (int m = 0; m < 4; m++) {
+        float even = x[2 * m], odd = x[2 * m + 1], s = sign * r.s[m];
+        x[2 * m] = r.c[m] * even + s * odd;
+        x[2 * m + 1] = r.c[m] * odd - s * even;
+    }
+}
+
+template <int W> __device__ __forceinline__ static void norm_head(float (&x)[8])
+{
+    float r = norm_factor(head_sum<W>(dot8(x, x)), 8 * W);
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        x[j] *= r;
+}
+
+/* dy becomes r (dy - r^2 mean(dy x) x). */
+template <int W>
+__device__ __forceinline__ static void norm_head_bwd(float (&dy)[8], const float (&x)[8])
+{
+    float r = norm_factor(head_sum<W>(dot8(x, x)), 8 * W);
+    float c = r * r * head_sum<W>(dot8(dy, x)) / (8 * W);
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        dy[j] = r * (dy[j] - c * x[j]);
+}
+
+/* A key goes to its own row, or in offset channels to the next (row 0 keeps its own too). */
+template <int W>
+__device__ __forceinline__ static void put_key(bf16 *k, const float (&x)[8], int t,
+                                               const shape &s, int d)
+{
+    bool offset = s.key_offset && place<W>::offset();
+
+    if (!offset || t == 0)
+        store8(k, x);
+    if (offset && t + 1 < s.tokens)
+        store8(k + d, x);
+}
+
+template <int V, int W>
+__global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
+qkv_forward(bf16 *q, bf16 *k, bf16 *v, const bf16 *qkv, shape s)
+{
+    __shared__ float gate[MAX_HEADS * GATE];
+    int t = blockIdx.x * ROW_WARPS + warp_id(), d = s.heads * 8 * W;
+    int64_t at = (int64_t)t * d;
+    packed_row<V> rq, rk, rv, re;
+    float y12[GATE];
+
+    if (t < s.tokens) {
+        rq.load(qkv + 3 * at, d);
+        rk.load(qkv + 3 * at + d, d);
+        rv.load(qkv + 3 * at + 2 * d, d);
+        if (s.table) {
+            re.load(s.table + (int64_t)s.tok[t] * d, d);
+            load_y12(y12, s.y + (int64_t)t * s.y_width);
+        }
+    }
+    if (s.table) {
+        heads_load_gate(gate, s.gate, s.gate_f32, s.heads);
+        __syncthreads();
+    }
+    if (t >= s.tokens)
+        return;
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        int h = place<W>::head(i);
+        float x[8], key[8];
+        unpack8(x, rq.u[i]);
+        unpack8(key, rk.u[i]);
+        norm_head<W>(x);
+        norm_head<W>(key);
+        if (h >= s.heads)
+            continue;
+        if (place<W>::rotates()) {
+            turn r = turn_of<W>(s, t, h);
+            rotate(x, r, 1);
+            rotate(key, r, 1);
+        }
+        store8(q + at + row<V>::at(i), x);
+        put_key<W>(k + at + row<V>::at(i), key, t, s, d);
+        if (!s.table) {
+            *(uint4 *)(v + at + row<V>::at(i)) = rv.u[i];
+            continue;
+        }
+        float g = 2 * sigmoid(gate_dot(gate + h * GATE, y12)), e[8];
+        unpack8(x, rv.u[i]);
+        unpack8(e, re.u[i]);
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            x[j] = fmaf(g, e[j], x[j]);
+        store8(v + at + row<V>::at(i), x);
+    }
+}
+
+static bool can_do(struct cuda_ops *c, struct tensor qkv, const struct qkv_shape *s)
+{
+    int e = s->head_dim;
+    return !c->failed && CUDA_NEED(c, qkv.cols / 3 <= 2048, ROW_NEED) &&
+        CUDA_NEED(c, s->heads <= MAX_HEADS && (e == 32 || e == 64 || e == 128), HEAD_NEED);
+}
+
+static shape shape_of(const struct qkv_shape *s, struct rope r, struct tensor y,
+                      struct tensor gate, struct tensor table, const struct batch *b)
+{
+    shape k = { b->tokens, s->heads, s->head_dim / 2, s->paired, s->key_offset,
+                (const bf16 *)r.table.data, (const bf16 *)y.data, (int)y.cols, gate.data,
+                gate.dtype == DT_F32, (const bf16 *)table.data, b->tok };
+
+    assert(r.table.dtype == DT_BF16 && r.table.cols == s->head_dim / 2);
+    assert(r.table.rows >= (int64_t)b->tokens * (s->paired ? 2 : 1));
+    assert(!table.data || (table.dtype == DT_BF16 && y.dtype == DT_BF16 &&
+                           gate.rows == s->heads && gate.cols == GATE_WIDTH));
+    return k;
+}
+
+void gpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v,
+             struct tensor qkv, const struct qkv_shape *s, struct rope r, struct tensor y,
+             struct tensor gate, struct tensor table, const struct batch *b)
+{
+    struct cuda_ops *c = cuda_of(o);
+    shape kernel_shape = shape_of(s, r, y, gate, table, b);
+    int blocks = div_up(b->tokens, ROW_WARPS);
+
+    assert(qkv.rows == b->tokens && qkv.cols == 3 * s->heads * s->head_dim);
+    if (!can_do(c, qkv, s) || !blocks)
+        return;
+    with_vectors(qkv.cols / 3, [&](auto vec) {
+        with_head_size(s->head_dim, [&](auto w) {
+            qkv_forward<decltype(vec)::value, decltype(w)::value>
+                <<<blocks, ROW_THREADS, 0, c->stream>>>(
+                    (bf16 *)q.data, (bf16 *)k.data, (bf16 *)v.data, (const bf16 *)qkv.data,
+                    kernel_shape);
+        });
+    });
+    CUDA_LAUNCHED(c);
+}
+
+/* -- backward ---------------------------------------------------------------------- */
+
+/* Where the lane's vectors of a key of token t went: its own row, the next, both or (offset
+ * channels of the last token) none. */
+template <int V, int W> struct key_grad {
+    packed_row<V> own, next;
+
+    __device__ __forceinline__ void load(const bf16 *dk, int t, const shape &s, int d)
+    {
+        bool offset = s.key_offset && place<W>::offset();
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            bool here = row<V>::at(i) < d;
+            own.u[i] = next.u[i] = make_uint4(0, 0, 0, 0);
+            if (here && (!offset || t == 0))
+                own.u[i] = *(const uint4 *)(dk + row<V>::at(i));
+            if (here && offset && t + 1 < s.tokens)
+                next.u[i] = *(const uint4 *)(dk + d + row<V>::at(i));
+        }
+    }
+    __device__ __forceinline__ void get(float (&dx)[8], int i, const shape &s) const
+    {
+        unpack8(dx, own.u[i]);
+        if (s.key_offset) {
+            float more[8];
+            unpack8(more, next.u[i]);
+#pragma unroll
+            for (int j = 0; j < 8; j++)
+                dx[j] += more[j];
+        }
+    }
+};
+
+/* dx (the gradient of a normed, rotated head) becomes that of the raw head. */
+template <int W>
+__device__ __forceinline__ static void raw_grad(float (&dx)[8], uint4 raw, const turn &r)
+{
+    float x[8];
+
+    if (place<W>::rotates())
+        rotate(dx, r, -1);
+    unpack8(x, raw);
+    norm_head_bwd<W>(dx, x);
+}
+
+/* partial (blocks, H 12), with a table. Dynamic shared memory: (1 + ROW_WARPS) H 12 floats. */
+template <int V, int W, bool TABLE>
+__global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
+qkv_backward(bf16 *dqkv, bf16 *drows, float *partial, bf16 *dy12, const bf16 *dq,
+             const bf16 *dk, const bf16 *dv, const bf16 *qkv, shape s)
+{
+    extern __shared__ float shared[];
+    float *gate = shared + ROW_WARPS * s.heads * GATE;
+    int d = s.heads * 8 * W;
+    gate_grad<V, W> grad;
+
+    if (TABLE) {
+        heads_load_gate(gate, s.gate, s.gate_f32, s.heads);
+        __syncthreads();
+        grad.zero();
+    }
+    for (int t = blockIdx.x * ROW_WARPS + warp_id(); t < s.tokens; t += gridDim.x * ROW_WARPS) {
+        int64_t at = (int64_t)t * d;
+        packed_row<V> rq, rk, gq, gv, re;
+        key_grad<V, W> gk;
+        const bf16 *yt = s.y + (int64_t)t * s.y_width;
+        float y12[GATE], du[V], dx[8];
+
+        rq.load(qkv + 3 * at, d);
+        rk.load(qkv + 3 * at + d, d);
+        gq.load(dq + at, d);
+        gk.load(dk + at, t, s, d);
+        gv.load(dv + at, d);
+        if (TABLE) {
+            re.load(s.table + (int64_t)s.tok[t] * d, d);
+            load_y12(y12, yt);
+        }
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            int h = place<W>::head(i);
+            bf16 *out = dqkv + 3 * at + row<V>::at(i);
+            bool here = h < s.heads;
+            turn r = turn_of<W>(s, t, here && place<W>::rotates() ? h : 0);
+            unpack8(dx, gq.u[i]);
+            raw_grad<W>(dx, rq.u[i], r);
+            if (here)
+                store8(out, dx);
+            gk.get(dx, i, s);
+            raw_grad<W>(dx, rk.u[i], r);
+            if (here) {
+                store8(out + d, dx);
+                *(uint4 *)(out + 2 * d) = gv.u[i];
+            }
+            if (TABLE) {
+                float g = here ? 2 * sigmoid(gate_dot(gate + h * GATE, y12)) : 0, e[8];
+                unpack8(dx, gv.u[i]);
+                unpack8(e, re.u[i]);
+                du[i] = head_sum<W>(dot8(dx, e)) * g * (1 - g / 2);
+#pragma unroll
+                for (int j = 0; j < 8; j++)
+                    dx[j] *= g;
+                if (here)
+                    store8(drows + at + row<V>::at(i), dx);
+            }
+        }
+        if (TABLE) {
+            float dy[gate_grad<V, W>::N];
+            grad.row(dy, du, gate, yt, s.heads);
+#pragma unroll
+            for (int n = 0; n < gate_grad<V, W>::N; n++) {
+                int j = gate_grad<V, W>::channel(n);
+                bf16 *p = dy12 + (int64_t)t * GATE + j;
+                if (lane_id() < W && j < GATE)
+                    *p = __float2bfloat16(__bfloat162float(*p) + dy[n]);
+            }
+        }
+    }
+    if (TABLE)
+        grad.store(partial + (int64_t)blockIdx.x * s.heads * GATE, shared, s.heads);
+}
+
+void gpu_qkv_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
+                 struct tensor dgate, struct tensor dy12, struct tensor dq, struct tensor dk,
+                 struct tensor dv, struct tensor qkv, const struct qkv_shape *s, struct rope r,
+                 struct tensor y, struct tensor gate, struct tensor table,
+                 const struct batch *b)
+{
+    struct cuda_ops *c = cuda_of(o);
+    shape k = shape_of(s, r, y, gate, table, b);
+    int blocks = div_up(b->tokens, ROW_WARPS), most = (table.data ? 3 : 4) * c->sms;
+    size_t shared = table.data ? (1 + ROW_WARPS) * s->heads * GATE * sizeof(float) : 0;
+    float *partial;
+
+    assert(!table.data || (dy12.cols == GATE_WIDTH && dy12.dtype == DT_BF16));
+    if (!can_do(c, qkv, s) || !blocks)
+        return;
+    blocks = blocks < most ? blocks : most;
+    partial = (float *)cuda_workspace(c, (size_t)blocks * s->heads * GATE * sizeof *partial);
+    if (!partial)
+        return;
+    with_vectors(qkv.cols / 3, [&](auto vec) {
+        with_head_size(s->head_dim, [&](auto w) {
+            constexpr int V = decltype(vec)::value, W = decltype(w)::value;
+            auto *kernel = table.data ? qkv_backward<V, W, true> : qkv_backward<V, W, false>;
+            kernel<<<blocks, ROW_THREADS, shared, c->stream>>>(
+                (bf16 *)dqkv.data, (bf16 *)dtable_rows.data, partial, (bf16 *)dy12.data,
+                (const bf16 *)dq.data, (const bf16 *)dk.data, (const bf16 *)dv.data,
+                (const bf16 *)qkv.data, k);
+        });
+    });
+    CUDA_LAUNCHED(c);
+    if (table.data)
+        cuda_add_partials(c, dgate.data, dgate.dtype, partial, blocks, s->heads * GATE);
+}

@@ -1,0 +1,124 @@
+/* skip_gate.cu - out = x + kappa_t skip_t, kappa = 2 s(lambda) s(gate . x0_t[0:12]), and back.
+ * Record-61.md 2.3 a, 3.3.
+ *
+ * x, skip, x0, out (T,D) bf16; gate (12) bf16 or f32. One warp a row, 8 rows a block.
+ * Forward moves 3 T D elements (+ 32 bytes a row of x0): 226 MB at T = 49152, D = 768.
+ * Backward reads dout and skip, writes dskip: the same. FLOPs: 2 and 4 a channel.
+ */
+#include "gpu.h"
+#include "row.h"
+
+struct gate12 { const void *w; bool is_f32; const float *lambda; };
+
+struct kappa { float value, sig_lambda, sig_psi; };
+
+__device__ __forceinline__ static kappa kappa_of(const gate12 &g, float w, float x0)
+{
+    kappa k;
+    k.sig_lambda = sigmoid(*g.lambda);
+    k.sig_psi = sigmoid(warp_sum(w * x0));
+    k.value = 2 * k.sig_lambda * k.sig_psi;
+    return k;
+}
+
+template <int V>
+__global__ static void __launch_bounds__(ROW_THREADS)
+skip_forward(bf16 *out, const bf16 *x, const bf16 *skip, const bf16 *x0, gate12 g, int rows, int d)
+{
+    int t = blockIdx.x * ROW_WARPS + warp_id();
+    int64_t at = (int64_t)t * d;
+    row<V> a, s;
+
+    if (t >= rows)
+        return;
+    a.load(x + at, d);
+    s.load(skip + at, d);
+    a.add(kappa_of(g, lane12(g.w, g.is_f32), lane12(x0 + at)).value, s);
+    a.store(out + at, d);
+}
+
+void gpu_skip_gate(struct ops *o, struct tensor out, struct tensor x, struct tensor skip,
+                   struct tensor x0, struct tensor gate, const real *lambda)
+{
+    struct cuda_ops *c = cuda_of(o);
+    gate12 g = { gate.data, gate.dtype == DT_F32, lambda };
+    int d = (int)out.cols, blocks = div_up(out.rows, ROW_WARPS);
+
+    assert(out.dtype == DT_BF16 && tensor_count(gate) == GATE_WIDTH && d >= GATE_WIDTH);
+    if (c->failed || !CUDA_NEED(c, d % 8 == 0 && d <= 2048, ROW_NEED) || !blocks)
+        return;
+    with_vectors(d, [&](auto v) {
+        skip_forward<decltype(v)::value><<<blocks, ROW_THREADS, 0, c->stream>>>(
+            (bf16 *)out.data, (const bf16 *)x.data, (const bf16 *)skip.data,
+            (const bf16 *)x0.data, g, (int)out.rows, d);
+    });
+    CUDA_LAUNCHED(c);
+}
+
+/* partial: (blocks, 12) of the gate weights, then (blocks) of lambda. */
+template <int V>
+__global__ static void __launch_bounds__(ROW_THREADS)
+skip_backward(bf16 *dskip, bf16 *dx0, float *partial, const bf16 *dout, const bf16 *skip,
+         const bf16 *x0, gate12 g, int rows, int d)
+{
+    __shared__ float warps[ROW_WARPS][GATE_WIDTH + 1];
+    float w = lane12(g.w, g.is_f32), dgate = 0, dlambda = 0;
+
+    for (int t = blockIdx.x * ROW_WARPS + warp_id(); t < rows; t += gridDim.x * ROW_WARPS) {
+        int64_t at = (int64_t)t * d;
+        row<V> dy, s;
+        dy.load(dout + at, d);
+        s.load(skip + at, d);
+        float x = lane12(x0 + at);
+        kappa k = kappa_of(g, w, x);
+        float dkappa = warp_sum(dy.dot(s));
+        float dpsi = dkappa * k.value * (1 - k.sig_psi);
+        dlambda += dkappa * k.value * (1 - k.sig_lambda);
+        dgate += dpsi * x;
+        if (lane_id() < GATE_WIDTH) {
+            bf16 *p = dx0 + at + lane_id();
+            *p = __float2bfloat16(__bfloat162float(*p) + dpsi * w);
+        }
+        dy.scale(k.value);
+        dy.store(dskip + at, d);
+    }
+    if (lane_id() < GATE_WIDTH)
+        warps[warp_id()][lane_id()] = dgate;
+    if (lane_id() == GATE_WIDTH)
+        warps[warp_id()][GATE_WIDTH] = dlambda;
+    __syncthreads();
+    if (threadIdx.x <= GATE_WIDTH) {
+        float s = 0;
+        for (int i = 0; i < ROW_WARPS; i++)
+            s += warps[i][threadIdx.x];
+        int column = threadIdx.x < GATE_WIDTH ? threadIdx.x : gridDim.x * GATE_WIDTH;
+        int stride = threadIdx.x < GATE_WIDTH ? GATE_WIDTH : 1;
+        partial[column + (int64_t)blockIdx.x * stride] = s;
+    }
+}
+
+void gpu_skip_gate_bwd(struct ops *o, struct tensor dskip, struct tensor dx0,
+                       struct tensor dgate, real *dlambda, struct tensor dout,
+                       struct tensor skip, struct tensor x0, struct tensor gate,
+                       const real *lambda)
+{
+    struct cuda_ops *c = cuda_of(o);
+    gate12 g = { gate.data, gate.dtype == DT_F32, lambda };
+    int d = (int)dout.cols, blocks = div_up(dout.rows, ROW_WARPS);
+    float *partial;                     /* (blocks, 12) of the gate, then (blocks) of lambda */
+
+    if (c->failed || !CUDA_NEED(c, d % 8 == 0 && d <= 2048, ROW_NEED) || !blocks)
+        return;
+    blocks = blocks < 6 * c->sms ? blocks : 6 * c->sms;
+    partial = (float *)cuda_workspace(c, (size_t)blocks * (GATE_WIDTH + 1) * sizeof *partial);
+    if (!partial)
+        return;
+    with_vectors(d, [&](auto v) {
+        skip_backward<decltype(v)::value><<<blocks, ROW_THREADS, 0, c->stream>>>(
+            (bf16 *)dskip.data, (bf16 *)dx0.data, partial, (const bf16 *)dout.data,
+            (const bf16 *)skip.data, (const bf16 *)x0.data, g, (int)dout.rows, d);
+    });
+    CUDA_LAUNCHED(c);
+    cuda_add_partials(c, dgate.data, dgate.dtype, partial, blocks, GATE_WIDTH);
+    cuda_add_partials(c, dlambda, DT_F32, partial + blocks * GATE_WIDTH, blocks, 1);
+}

@@ -1,0 +1,142 @@
+/* table_grad.cu - dtable[v] (+)= sum over positions t of token v of dx_t (+ dx2_t).
+ *
+ * dtable (V,D) bf16 or f32, dx, dx2 (T,D) bf16; order (T) lists positions by token and start
+ * (V+1) says where a token's run of it begins. Gathers, so each row has one writer and one
+ * order of summation. Record-61.md 3.4.
+ *
+ * One warp a row of the table, all V of them (zero rows too). A token with more than CHUNK
+ * positions would keep its warp busy for too long: first each chunk of CHUNK sorted positions
+ * adds up what belongs to such a token, then the token's warp adds the chunks' sums. A chunk
+ * meets at most two long tokens: that of its first position (slot 0) and that of its last
+ * (slot 1, when another).
+ *
+ * Bytes: T D 2 (4 with dx2) read, V D 2 written (read too with add); at T = 49152, D = 768,
+ * V = 50304: 75.5 + 77.3 MB. Partial sums: at most 2 T D / CHUNK f32.
+ */
+#include "gpu.h"
+#include "row.h"
+
+enum { CHUNK = 32 };
+
+struct source { const bf16 *dx, *dx2; const int32_t *order, *start, *tok; int tokens, d; };
+
+/* sum += rows at sorted positions first .. end - 1, four loads in flight. */
+template <int V>
+__device__ __forceinline__ static void add_rows(row<V> &sum, const source &s, int first, int end)
+{
+#pragma unroll 4
+    for (int i = first; i < end; i++) {
+        int64_t at = (int64_t)s.order[i] * s.d;
+        row<V> x;
+        x.load(s.dx + at, s.d);
+        sum.add(1, x);
+        if (s.dx2) {
+            x.load(s.dx2 + at, s.d);
+            sum.add(1, x);
+        }
+    }
+}
+
+template <int V>
+__device__ __forceinline__ static void store_f32(float *p, const row<V> &x, int d)
+{
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        if (row<V>::at(i) < d) {
+            float4 *q = (float4 *)(p + row<V>::at(i));
+            q[0] = make_float4(x.x[i][0], x.x[i][1], x.x[i][2], x.x[i][3]);
+            q[1] = make_float4(x.x[i][4], x.x[i][5], x.x[i][6], x.x[i][7]);
+        }
+}
+
+template <int V>
+__device__ __forceinline__ static void add_f32(row<V> &x, const float *p, int d)
+{
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        if (row<V>::at(i) < d) {
+            const float4 *q = (const float4 *)(p + row<V>::at(i));
+            float4 a = q[0], b = q[1];
+            x.x[i][0] += a.x, x.x[i][1] += a.y, x.x[i][2] += a.z, x.x[i][3] += a.w;
+            x.x[i][4] += b.x, x.x[i][5] += b.y, x.x[i][6] += b.z, x.x[i][7] += b.w;
+        }
+}
+
+/* partial (chunks, 2, D). One warp a chunk and slot. */
+template <int V>
+__global__ static void __launch_bounds__(ROW_THREADS) chunk_sums(float *partial, source s)
+{
+    int w = blockIdx.x * ROW_WARPS + warp_id(), chunk = w / 2, slot = w % 2;
+    int first = chunk * CHUNK, end = min(first + CHUNK, s.tokens), v;
+    row<V> sum;
+
+    if (first >= s.tokens)
+        return;
+    v = s.tok[s.order[slot ? end - 1 : first]];
+    if (s.start[v + 1] - s.start[v] <= CHUNK || (slot && s.start[v] <= first))
+        return;
+    sum.zero();
+    add_rows(sum, s, max(first, s.start[v]), min(end, s.start[v + 1]));
+    store_f32(partial + (int64_t)w * s.d, sum, s.d);
+}
+
+template <int V>
+__global__ static void __launch_bounds__(ROW_THREADS)
+table_rows(void *dtable, bool is_f32, bool add, const float *partial, int vocab, source s)
+{
+    int v = blockIdx.x * ROW_WARPS + warp_id(), first, end;
+    row<V> sum;
+
+    if (v >= vocab)
+        return;
+    first = s.start[v], end = s.start[v + 1];
+    if (add && first == end)
+        return;
+    sum.zero();
+    if (end - first <= CHUNK)
+        add_rows(sum, s, first, end);
+    else
+#pragma unroll 4
+        for (int c = first / CHUNK; c <= (end - 1) / CHUNK; c++)
+            add_f32(sum, partial + (2 * (int64_t)c + (c * CHUNK < first)) * s.d, s.d);
+    if (is_f32) {
+        float *p = (float *)dtable + (int64_t)v * s.d;
+        if (add)
+            add_f32(sum, p, s.d);
+        store_f32(p, sum, s.d);
+    } else {
+        bf16 *p = (bf16 *)dtable + (int64_t)v * s.d;
+        if (add) {
+            row<V> old;
+            old.load(p, s.d);
+            sum.add(1, old);
+        }
+        sum.store(p, s.d);
+    }
+}
+
+void gpu_table_grad(struct ops *o, struct tensor dtable, struct tensor dx, struct tensor dx2,
+                    const struct batch *b, bool add)
+{
+    struct cuda_ops *c = cuda_of(o);
+    int chunks = div_up(b->tokens, CHUNK), vocab = (int)dtable.rows, d = (int)dtable.cols;
+    source s = { (const bf16 *)dx.data, (const bf16 *)dx2.data, b->order, b->start, b->tok,
+                 b->tokens, d };
+    float *partial;
+
+    assert(dx.rows == b->tokens && dx.cols == d && dx.dtype == DT_BF16);
+    assert(dtable.dtype == DT_BF16 || dtable.dtype == DT_F32);
+    if (c->failed || !CUDA_NEED(c, d % 8 == 0 && d <= 2048, ROW_NEED))
+        return;
+    partial = (float *)cuda_workspace(c, (size_t)chunks * 2 * d * sizeof *partial);
+    if (!partial)
+        return;
+    with_vectors(d, [&](auto v) {
+        constexpr int V = decltype(v)::value;
+        if (chunks)
+            chunk_sums<V><<<div_up(2 * chunks, ROW_WARPS), ROW_THREADS, 0, c->stream>>>(partial, s);
+        table_rows<V><<<div_up(vocab, ROW_WARPS), ROW_THREADS, 0, c->stream>>>(
+            dtable.data, dtable.dtype == DT_F32, add, partial, vocab, s);
+    });
+    CUDA_LAUNCHED(c);
+}
