@@ -197,9 +197,8 @@ static int report_step(struct rank *k, int done, bool *stop)
     return runlog_status(&run->log);
 }
 
-static int report_val(struct rank *k, double loss)
+static int report_val(struct rank *k, double loss, double ms)
 {
-    double ms = elapsed_ms(k);
     int n = k->step - k->run->first;
     if (k->rank)
         return 0;
@@ -212,7 +211,7 @@ static int between_steps(struct rank *k, const struct point *p, bool stop)
 {
     struct run *run = k->run;
     const struct recipe *r = run->recipe;
-    double begin = now_seconds(), loss;
+    double begin = now_seconds(), ms = elapsed_ms(k), loss;
     bool whole = k->step % r->adam_every == 0 || k->step == run->total;
     bool due = k->step == run->total || (stop && whole) ||
                (r->checkpoint_every && k->step % r->checkpoint_every == 0 && whole);
@@ -220,7 +219,7 @@ static int between_steps(struct rank *k, const struct point *p, bool stop)
 
     if (r->val_tokens && (k->step == run->total || (r->val_every && k->step % r->val_every == 0))) {
         if (!(rc = validate(k, p, &loss)))
-            rc = report_val(k, loss);
+            rc = report_val(k, loss, ms);
         if (rc)
             return rc;
     }

@@ -1,0 +1,12 @@
+#!/bin/sh
+# A run that is stopped and goes on: its last checkpoint is that of an undisturbed run, bit for bit.
+#   run examples/train-on-text.sh first
+set -eu
+bin=${GPT_BIN:-build/bin}
+dir=${OUT:-build/example}
+
+first=$(ls -d "$dir"/run/step-* | head -1)
+echo "from $first"
+"$bin/gpt-train" -d "$dir/shards" --ranks 2 --resume "$first" -o "$dir/again" > "$dir/again.log"
+last=$(ls -d "$dir"/run/step-* | tail -1)
+diff -r "$last" "$dir/again/${last##*/}" && echo "the same bits: ${last##*/}"

@@ -1,0 +1,221 @@
+# gpt-train as a user meets it: runs, resumes, agrees with itself, and says what is wrong.
+
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    export SHARDS=$BATS_FILE_TMPDIR/shards
+    cat man/*.[157] lib/*/*.h > "$BATS_FILE_TMPDIR/text.txt"
+    "$GPT_BIN/gpt-tokshard" --tokenizer byte --val-tokens 16384 -o "$SHARDS" "$BATS_FILE_TMPDIR/text.txt"
+}
+
+# A few steps of the tiny recipe on bytes: all stages, the untie step, the extension.
+SMALL=(-s model.vocab=272 -s schedule.steps=9 -s schedule.extension=2 -s data.val_tokens=8192
+       -s data.val_chunk=1024 -s data.val_every=5 -s data.checkpoint_every=4
+       -s "stages.0=1024 3 512 1 1,0.5,0.25>0" -s "stages.1=1024 7 512 1.52 1,0.5>0"
+       -s "stages.2=2048 11 512 1.73 1" -s "stages.3=2048 13 512 - 1")
+
+train() { "$GPT_BIN/gpt-train" -r "$GPT_SHARE/recipes/tiny.recipe" "${SMALL[@]}" -d "$SHARDS" -q "$@"; }
+resume() { "$GPT_BIN/gpt-train" -d "$SHARDS" -q "$@"; }
+
+# step and loss columns of a log, without clocks and header
+losses() { grep -o '^step:[0-9]*/[0-9]* [a-z_]*loss:[^ ]*' "$1"; }
+
+# files of two checkpoints are the same bytes
+same_checkpoint() { diff -r "$1" "$2"; }
+
+# worst relative difference of the training losses of two logs, in parts per 1e-5
+worst_difference() {
+    paste <(losses "$1" | sed -n 's/.*train_loss://p') <(losses "$2" | sed -n 's/.*train_loss://p') |
+        awk '{ d = ($1 - $2) / $2; if (d < 0) d = -d; if (d > w) w = d; n++ } END { if (!n) exit 1; printf "%d %.0f\n", n, w * 1e7 }'
+}
+
+@test "a run logs header, recipe and every step, and leaves a checkpoint" {
+    run --separate-stderr train -o "$BATS_TEST_TMPDIR/run"
+    [ "$status" -eq 0 ]
+    [ -z "$stderr" ]
+    [ "$(grep -c '^step:[0-9]*/11 train_loss:[0-9.]* train_time:[0-9]*ms step_avg:[0-9.]*ms$' <<< "$output")" -eq 11 ]
+    [ "$(grep -c '^step:[0-9]*/11 val_loss:[0-9.]* ' <<< "$output")" -eq 4 ]
+    grep -q '^recipe: tiny [0-9a-f]\{32\}$' <<< "$output"
+    [ -f "$BATS_TEST_TMPDIR/run/step-000011/MANIFEST" ]
+}
+
+@test "the log carries a recipe that runs the same experiment again" {
+    train > "$BATS_TEST_TMPDIR/a.log"
+    awk '/^=+$/ { n++; next } n == 1' "$BATS_TEST_TMPDIR/a.log" > "$BATS_TEST_TMPDIR/again.recipe"
+    "$GPT_BIN/gpt-train" -q -r "$BATS_TEST_TMPDIR/again.recipe" -d "$SHARDS" > "$BATS_TEST_TMPDIR/b.log"
+    diff <(losses "$BATS_TEST_TMPDIR/a.log") <(losses "$BATS_TEST_TMPDIR/b.log")
+}
+
+@test "the same command twice gives the same bits" {
+    train --ranks 2 -o "$BATS_TEST_TMPDIR/a" > "$BATS_TEST_TMPDIR/a.log"
+    train --ranks 2 -o "$BATS_TEST_TMPDIR/b" > "$BATS_TEST_TMPDIR/b.log"
+    diff <(losses "$BATS_TEST_TMPDIR/a.log") <(losses "$BATS_TEST_TMPDIR/b.log")
+    same_checkpoint "$BATS_TEST_TMPDIR/a" "$BATS_TEST_TMPDIR/b"
+}
+
+@test "1, 2, 4 and 8 ranks agree to 1e-5 over 20 steps" {
+    for n in 1 2 4 8; do
+        train -s schedule.steps=18 --ranks $n > "$BATS_TEST_TMPDIR/$n.log"
+    done
+    for n in 2 4 8; do
+        run worst_difference "$BATS_TEST_TMPDIR/1.log" "$BATS_TEST_TMPDIR/$n.log"
+        echo "$n ranks: steps, difference in 1e-7: $output"
+        [ "${lines[0]% *}" -eq 20 ]
+        [ "${lines[0]#* }" -le 100 ]
+    done
+}
+
+@test "a run killed with SIGKILL and resumed ends with the same bits" {
+    train --ranks 2 -o "$BATS_TEST_TMPDIR/whole" > /dev/null
+    train --ranks 2 -o "$BATS_TEST_TMPDIR/cut" > "$BATS_TEST_TMPDIR/cut.log" &
+    pid=$!
+    for _ in $(seq 600); do
+        grep -q '^step:6/' "$BATS_TEST_TMPDIR/cut.log" && break
+        sleep 0.05
+    done
+    kill -KILL $pid
+    wait $pid || true
+    [ -f "$BATS_TEST_TMPDIR/cut/step-000004/MANIFEST" ]
+    [ ! -e "$BATS_TEST_TMPDIR/cut/step-000011" ]
+    run --separate-stderr resume --ranks 2 --resume "$BATS_TEST_TMPDIR/cut" -o "$BATS_TEST_TMPDIR/cut"
+    [ "$status" -eq 0 ]
+    grep -q '^resumed: step [48] of ' <<< "$output"
+    same_checkpoint "$BATS_TEST_TMPDIR/whole/step-000011" "$BATS_TEST_TMPDIR/cut/step-000011"
+}
+
+@test "SIGTERM leaves a checkpoint, and the resumed run ends with the same bits" {
+    train --ranks 2 -s data.checkpoint_every=0 -o "$BATS_TEST_TMPDIR/whole" > /dev/null
+    train --ranks 2 -s data.checkpoint_every=0 -o "$BATS_TEST_TMPDIR/cut" > "$BATS_TEST_TMPDIR/cut.log" &
+    pid=$!
+    for _ in $(seq 600); do
+        grep -q '^step:2/' "$BATS_TEST_TMPDIR/cut.log" && break
+        sleep 0.05
+    done
+    kill -TERM $pid
+    wait $pid
+    ls "$BATS_TEST_TMPDIR"/cut/step-*/MANIFEST
+    run --separate-stderr resume --ranks 2 --resume "$BATS_TEST_TMPDIR/cut" -o "$BATS_TEST_TMPDIR/cut"
+    [ "$status" -eq 0 ]
+    same_checkpoint "$BATS_TEST_TMPDIR/whole/step-000011" "$BATS_TEST_TMPDIR/cut/step-000011"
+}
+
+@test "resume on another number of ranks agrees to 1e-5" {
+    train --ranks 1 > "$BATS_TEST_TMPDIR/whole.log"
+    train --ranks 4 --keep 0 -o "$BATS_TEST_TMPDIR/four" > /dev/null
+    resume --ranks 2 --resume "$BATS_TEST_TMPDIR/four/step-000004" > "$BATS_TEST_TMPDIR/two.log"
+    grep -v 'step:[1-4]/' "$BATS_TEST_TMPDIR/whole.log" > "$BATS_TEST_TMPDIR/tail.log"
+    run worst_difference "$BATS_TEST_TMPDIR/tail.log" "$BATS_TEST_TMPDIR/two.log"
+    echo "steps, difference in 1e-7: $output"
+    [ "${lines[0]% *}" -eq 7 ]
+    [ "${lines[0]#* }" -le 100 ]
+}
+
+@test "resume refuses other data and another recipe, and takes --set" {
+    train -o "$BATS_TEST_TMPDIR/run" > /dev/null
+    "$GPT_BIN/gpt-tokshard" --tokenizer byte --val-tokens 16384 -o "$BATS_TEST_TMPDIR/other" lib/*/*.c lib/*/*.h
+    run --separate-stderr "$GPT_BIN/gpt-train" -q -d "$BATS_TEST_TMPDIR/other" --resume "$BATS_TEST_TMPDIR/run/step-000008"
+    [ "$status" -eq 3 ]
+    [[ "$stderr" == *"made with data "* ]]
+    run --separate-stderr resume -r "$GPT_SHARE/recipes/tiny.recipe" --resume "$BATS_TEST_TMPDIR/run"
+    [ "$status" -eq 3 ]
+    [[ "$stderr" == *"another recipe"* ]]
+    run --separate-stderr resume --resume "$BATS_TEST_TMPDIR/run/step-000008" -s schedule.extension=3
+    [ "$status" -eq 0 ]
+    grep -q '^step:12/12 train_loss' <<< "$output"
+}
+
+@test "a damaged checkpoint is refused with file and place" {
+    train -o "$BATS_TEST_TMPDIR/run" > /dev/null
+    f=$BATS_TEST_TMPDIR/run/step-000011/rank0.safetensors.zst
+    size=$(stat -c %s "$f")
+    printf '\xa5' | dd of="$f" bs=1 seek=$((size / 2)) conv=notrunc status=none
+    run --separate-stderr resume --resume "$BATS_TEST_TMPDIR/run/step-000011"
+    [ "$status" -eq 3 ]
+    [[ "$stderr" == *rank0.safetensors.zst* ]]
+    rm "$BATS_TEST_TMPDIR/run/step-000011/MANIFEST"
+    run --separate-stderr resume --resume "$BATS_TEST_TMPDIR/run" -s schedule.extension=2
+    [ "$status" -eq 0 ]
+    grep -q '^resumed: step 8 ' <<< "$output"
+}
+
+@test "bad data are refused, each with its own message" {
+    t=$BATS_TEST_TMPDIR
+    run --separate-stderr "$GPT_BIN/gpt-train" -q -r "$GPT_SHARE/recipes/tiny.recipe" -d "$t"
+    [ "$status" -eq 3 ]
+    [[ "$stderr" == *MANIFEST* ]]
+    run --separate-stderr train -d "$t/none"
+    [ "$status" -ge 3 ]
+    # token of 300 in a vocabulary of 272
+    cp -r "$SHARDS" "$t/big"
+    f=$(find "$t/big" -name '*train*.bin*' | sort | head -1)
+    if [ "${f%.zst}" = "$f" ]; then
+        printf '\x2c\x01' | dd of="$f" bs=1 seek=$((1024 + 20)) conv=notrunc status=none
+        run --separate-stderr train -d "$f"
+        [ "$status" -eq 3 ]
+        [[ "$stderr" == *300* ]]
+        truncate -s -2 "$f"
+        run --separate-stderr train -d "$f"
+        [ "$status" -eq 3 ]
+        printf 'nonsense' | dd of="$f" bs=1 conv=notrunc status=none
+        run --separate-stderr train -d "$f"
+        [ "$status" -eq 3 ]
+    fi
+}
+
+@test "a batch larger than the data is refused" {
+    run --separate-stderr train -s "stages.0=8388608 3 512 1 1,0.5,0.25>0" -s data.cycle=no
+    [ "$status" -eq 3 ]
+    [ "$(wc -l <<< "$stderr")" -eq 1 ]
+}
+
+@test "ranks that do not divide the banks or the chunks are refused" {
+    run --separate-stderr train --ranks 3
+    [ "$status" -eq 2 ]
+    [[ "$stderr" == *"3 ranks"* ]]
+    run --separate-stderr train --ranks 16 -s data.chunks=16
+    [ "$status" -eq 2 ]
+    [[ "$stderr" == *"do not divide among 16 ranks"* ]]
+    [ "$(wc -l <<< "$stderr")" -eq 1 ]
+}
+
+@test "unknown keys, missing options and operands are usage errors" {
+    run --separate-stderr train -s model.depth=3
+    [ "$status" -eq 2 ]
+    [[ "$stderr" == *model.depth* ]]
+    run --separate-stderr "$GPT_BIN/gpt-train" -d "$SHARDS"
+    [ "$status" -eq 2 ]
+    run --separate-stderr train extra
+    [ "$status" -eq 2 ]
+    run --separate-stderr "$GPT_BIN/gpt-train" -r "$GPT_SHARE/recipes/tiny.recipe"
+    [ "$status" -eq 2 ]
+    run --separate-stderr "$GPT_BIN/gpt-train" --device tpu -r "$GPT_SHARE/recipes/tiny.recipe" -d "$SHARDS"
+    [ "$status" -eq 2 ]
+}
+
+@test "a closed stdout and a full disk end the run with one message and no half checkpoint" {
+    run --separate-stderr bash -c '"$GPT_BIN/gpt-train" -q -r "$GPT_SHARE/recipes/tiny.recipe" -d "$SHARDS" > /dev/full'
+    [ "$status" -eq 4 ]
+    [[ "$stderr" == gpt-train:*"run log"* ]]
+    mkdir "$BATS_TEST_TMPDIR/ro"
+    ln -s /dev/full "$BATS_TEST_TMPDIR/file"
+    run --separate-stderr train -o "$BATS_TEST_TMPDIR/file"
+    [ "$status" -eq 4 ]
+    [ "$(wc -l <<< "$stderr")" -eq 1 ]
+}
+
+@test "a loss that is not finite stops the run, names the step, keeps the checkpoint" {
+    run --separate-stderr train --ranks 2 -s optimizer.adam_lr=900 -s optimizer.muon_lr=900 \
+        -s data.checkpoint_every=2 -s precision.gradients=f32 -o "$BATS_TEST_TMPDIR/run"
+    [ "$status" -eq 5 ] || skip "the loss stayed finite"
+    [[ "$stderr" == *"step "*"training loss is "* ]]
+}
+
+@test "--plan prints record 61's plan and trains nothing" {
+    run --separate-stderr "$GPT_BIN/gpt-train" --plan -r "$GPT_SHARE/recipes/record-61.recipe" --ranks 8
+    [ "$status" -eq 0 ]
+    # Volumes of record-61.md 4.9, in MB: 280.8 even, 821.6 odd tied, 956.8 odd untied.
+    grep -q 'step without Adam  *280.8$' <<< "$output"
+    grep -q 'step with Adam, tied  *821.6$' <<< "$output"
+    grep -q 'step with Adam  *956.8$' <<< "$output"
+    grep -q '^  1152 .*head and embedding part' <<< "$output"
+}
