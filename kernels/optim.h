@@ -1,0 +1,90 @@
+/* optim.h - what the optimizer kernels share: eight elements of any float type at a time, and
+ * arithmetic that rounds once an operation, so that results have the bits of the C reference.
+ *
+ * The compiler may contract a * b + c into one rounding; it never touches these:
+ *
+ *     m = add(mul(beta1, m), mul(rest1, g));
+ *
+ * A tensor is read by threads that take 8 elements each. Where rows or addresses do not allow
+ * 16-byte accesses the same kernel runs with WIDTH 1.
+ */
+#ifndef KERNELS_OPTIM_H
+#define KERNELS_OPTIM_H
+
+#include "device.h"
+#include "vec.h"
+
+__device__ __forceinline__ float add(float a, float b) { return __fadd_rn(a, b); }
+__device__ __forceinline__ float sub(float a, float b) { return __fsub_rn(a, b); }
+__device__ __forceinline__ float mul(float a, float b) { return __fmul_rn(a, b); }
+__device__ __forceinline__ float quot(float a, float b) { return __fdiv_rn(a, b); }
+__device__ __forceinline__ float root(float a) { return __fsqrt_rn(a); }
+
+__device__ __forceinline__ void load8(float (&x)[8], const float *p)
+{
+    float4 a = ((const float4 *)p)[0], b = ((const float4 *)p)[1];
+    x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w, x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
+}
+__device__ __forceinline__ void store8(float *p, const float (&x)[8])
+{
+    ((float4 *)p)[0] = make_float4(x[0], x[1], x[2], x[3]);
+    ((float4 *)p)[1] = make_float4(x[4], x[5], x[6], x[7]);
+}
+
+__device__ __forceinline__ float widen(float x) { return x; }
+__device__ __forceinline__ float widen(bf16 x) { return __bfloat162float(x); }
+__device__ __forceinline__ void narrow(float *p, float x) { *p = x; }
+__device__ __forceinline__ void narrow(bf16 *p, float x) { *p = __float2bfloat16_rn(x); }
+
+/* WIDTH elements from p: 8 by 16-byte accesses, or one. */
+template <int WIDTH, typename T>
+__device__ __forceinline__ void load(float (&x)[WIDTH], const T *p)
+{
+    if constexpr (WIDTH == 8)
+        load8(x, p);
+    else
+        x[0] = widen(*p);
+}
+template <int WIDTH, typename T>
+__device__ __forceinline__ void store(T *p, const float (&x)[WIDTH])
+{
+    if constexpr (WIDTH == 8)
+        store8(p, x);
+    else
+        narrow(p, x[0]);
+}
+
+/* Sum over a block of whole warps in double, every thread gets it; `warps`: 32 doubles of shared
+ * memory, two calls in a row need two arrays or a barrier between. */
+__device__ __forceinline__ double block_sum(double x, double *warps)
+{
+    for (int m = 16; m > 0; m /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, m);
+    if (threadIdx.x % 32 == 0)
+        warps[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = threadIdx.x % 32 < blockDim.x / 32 ? warps[threadIdx.x % 32] : 0;
+    for (int m = 16; m > 0; m /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, m);
+    return x;
+}
+
+/* May threads take 8 elements at a time, when units of `count` elements follow each other? */
+static inline bool wide(struct tensor t, int64_t count)
+{
+    return !t.data || (count % 8 == 0 && (uintptr_t)t.data % 16 == 0);
+}
+
+static inline bool is_float(struct tensor t) { return t.dtype == DT_F32 || t.dtype == DT_BF16; }
+
+/* Calls f with a pointer of t's own element type: with_type(t, [&](auto *p) { ... }). */
+template <typename F>
+static inline void with_type(struct tensor t, F f)
+{
+    if (t.dtype == DT_BF16)
+        f((bf16 *)t.data);
+    else
+        f((float *)t.data);
+}
+
+#endif

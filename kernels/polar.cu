@@ -1,0 +1,258 @@
+/* polar.cu - polar factor of each of n matrices (R,C) by composed quintics, bf16, in place.
+ *
+ * Contract: ops.h. Three batched products an iteration (polar_gemm.h), all n matrices in each:
+ *     gram      A = x x^T, or x^T x when R > C         k x k, one triangle
+ *     square    B = b A + c A A                        one triangle
+ *     update    x' = a x + B x, or a x + x B           R x C
+ * Tall matrices are not transposed: the tensor cores read x as it lies.
+ *
+ * FLOPs a matrix and iteration, k = min, m = max of (R,C), T = k / 128 tiles a side, triangle
+ * f = (T + 1) / 2T: 2 k^2 m f + 2 k^3 f + 2 k^2 m. Bytes, each operand once: 2 (3 k m + 4 k^2).
+ * Source: polar-express.md; record-61.md 4.6.
+ */
+#include "gpu.h"
+#include "polar.h"
+#include "polar_gemm.h"
+
+typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
+                              const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
+                              const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
+                              CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+/* The driver's function, found through the runtime so that nothing links to the driver. */
+static encode_fn find_encode(void)
+{
+    void *f = NULL;
+    cudaDriverEntryPointQueryResult found;
+    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000, cudaEnableDefault,
+                                         &found) != cudaSuccess
+        || found != cudaDriverEntryPointSuccess)
+        return NULL;
+    return (encode_fn)f;
+}
+
+/* n matrices (rows, cols) of rows `ld` apart, in boxes of 64 x 64. */
+struct matrices { void *data; int64_t rows, cols, ld; int n; };
+
+static bool map_of(struct cuda_ops *c, CUtensorMap *map, const struct matrices &m)
+{
+    static const encode_fn encode = find_encode();
+    const cuuint64_t size[3] = { (cuuint64_t)m.cols, (cuuint64_t)m.rows, (cuuint64_t)m.n };
+    const cuuint64_t stride[2] = { (cuuint64_t)m.ld * 2, (cuuint64_t)(m.ld * m.rows) * 2 };
+    const cuuint32_t box[3] = { BOX, BOX, 1 }, step[3] = { 1, 1, 1 };
+
+    if (!CUDA_NEED(c, encode, "the driver must know tensor maps (CUDA 12 or newer)"))
+        return false;
+    CUresult e = encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, m.data, size, stride, box, step,
+                        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (e != CUDA_SUCCESS)
+        cuda_fail(c, GPT_DEVICE, "polar: tensor map of %d x %lld x %lld: driver error %d", m.n,
+                  (long long)m.rows, (long long)m.cols, (int)e);
+    return e == CUDA_SUCCESS;
+}
+
+/* -- one product ------------------------------------------------------------------------------ */
+
+struct product {
+    struct cuda_ops *c;
+    CUtensorMap a, b, add, out;
+    struct gemm_shape shape;
+    int n;
+    struct product_plan plan;
+    bool overlap;                       /* the launch before this one was a product */
+};
+
+template <bool TA, bool TB, bool SYM, bool HAS_C, pairing PAIR, int STAGES>
+static void launch(const product &p)
+{
+    auto kernel = polar_gemm<TA, TB, SYM, HAS_C, PAIR, STAGES>;
+    int m = p.shape.tiles_m, half = (m + 1) / 2, blocks;
+    if (PAIR == SHARED_B)
+        blocks = 2 * (SYM ? half * (half + 1) : half * p.shape.tiles_n);
+    else
+        blocks = (PAIR == SPLIT_K ? 2 : 1) * (SYM ? m * (m + 1) / 2 : m * p.shape.tiles_n);
+
+    cudaLaunchConfig_t config = {};
+    cudaLaunchAttribute attr[2];
+    config.gridDim = dim3(blocks, 1, p.n);
+    config.blockDim = dim3(GEMM_THREADS);
+    config.dynamicSmemBytes = STAGES * STAGE_BYTES + 1024;
+    config.stream = p.c->stream;
+    config.attrs = attr;
+    if (PAIR != ALONE) {
+        attr[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+        attr[config.numAttrs++].val.clusterDim = { 2, 1, 1 };
+    }
+    if (p.overlap) {
+        attr[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attr[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (CUDA_TRY(p.c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                           (int)config.dynamicSmemBytes)))
+        CUDA_TRY(p.c, cudaLaunchKernelEx(&config, kernel, p.a, p.b, p.add, p.out, p.shape));
+}
+
+template <bool TA, bool TB, bool SYM, bool HAS_C>
+static void launch_planned(const product &p)
+{
+    bool deep = p.plan.stages > 3;
+    assert(SYM || p.plan.pair != SPLIT_K);
+    if (p.plan.pair == SHARED_B)
+        deep ? launch<TA, TB, SYM, HAS_C, SHARED_B, 6>(p)
+             : launch<TA, TB, SYM, HAS_C, SHARED_B, 3>(p);
+    else if (SYM && p.plan.pair == SPLIT_K)
+        deep ? launch<TA, TB, SYM, HAS_C, SYM ? SPLIT_K : ALONE, 6>(p)
+             : launch<TA, TB, SYM, HAS_C, SYM ? SPLIT_K : ALONE, 3>(p);
+    else
+        deep ? launch<TA, TB, SYM, HAS_C, ALONE, 6>(p) : launch<TA, TB, SYM, HAS_C, ALONE, 3>(p);
+}
+
+/* -- almost orthogonal layers ------------------------------------------------------------------ */
+
+/* s_i = max(sum_j |A_ij|, 1e-7)^(-1/2); one warp a row of the n k rows. */
+static __global__ void aol_sums(float *s, const bf16 *a, int rows, int k, int ld)
+{
+    int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (row >= rows)
+        return;
+    float sum = 0;
+    for (int j = threadIdx.x % 32; j < k; j += 32)
+        sum += fabsf(__bfloat162float(a[(int64_t)row * ld + j]));
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0)
+        s[row] = 1 / sqrtf(fmaxf(sum, 1e-7f));
+}
+
+/* m_ij *= by_row_i by_col_j, either may be NULL: one block a row. */
+static __global__ void aol_scale(bf16 *m, int rows, int cols, int ld, const float *by_row,
+                                 const float *by_col, int k)
+{
+    int row = blockIdx.x, z = row / rows;
+    bf16 *p = m + (int64_t)row * ld;
+    float r = by_row ? by_row[row] : 1;
+    for (int j = threadIdx.x; j < cols; j += blockDim.x) {
+        float f = by_col ? r * by_col[z * k + j] : r;
+        p[j] = __float2bfloat16_rn(__bfloat162float(p[j]) * f);
+    }
+}
+
+static void aol(struct cuda_ops *c, const matrices &x, const matrices &a, float *s)
+{
+    int k = (int)a.rows, rows = k * a.n;
+    bool tall = x.rows > x.cols;
+    aol_sums<<<div_up(rows, 8), 256, 0, c->stream>>>(s, (const bf16 *)a.data, rows, k, (int)a.ld);
+    aol_scale<<<rows, 256, 0, c->stream>>>((bf16 *)a.data, k, k, (int)a.ld, s, s, k);
+    aol_scale<<<(unsigned)(x.rows * x.n), 256, 0, c->stream>>>(
+        (bf16 *)x.data, (int)x.rows, (int)x.cols, (int)x.ld, tall ? NULL : s, tall ? s : NULL, k);
+    CUDA_LAUNCHED(c);
+}
+
+/* -- the op -------------------------------------------------------------------------------------- */
+
+/* One iteration: from -> to; gram and sym hold A and B. Maps are made once by the caller. */
+struct work {
+    struct cuda_ops *c;
+    const struct polar_plan *plan;
+    CUtensorMap gram, sym;              /* A, B */
+    int64_t rows, cols, k;
+    int n;
+};
+
+static gemm_shape shape_of(int64_t m, int64_t n, int64_t k, double alpha, double beta, bool twice)
+{
+    return { div_up(k, BOX), div_up(m, TILE), div_up(n, TILE), (float)alpha, (float)beta, twice };
+}
+
+static void gram_of(const work &w, const CUtensorMap &x, bool overlap)
+{
+    bool tall = w.rows > w.cols;
+    product p = { w.c, x, x, x, w.gram, shape_of(w.k, w.k, tall ? w.rows : w.cols, 0, 1, false),
+                  w.n, w.plan->gram, overlap };
+    if (p.shape.kblocks % 2 && p.plan.pair == SPLIT_K)
+        p.plan.pair = ALONE;
+    tall ? launch_planned<true, true, true, false>(p) : launch_planned<false, false, true, false>(p);
+}
+
+static void square_and_update(const work &w, const CUtensorMap &from, const CUtensorMap &to,
+                              const double coef[3], bool overlap)
+{
+    product p = { w.c, w.gram, w.gram, w.gram, w.sym,
+                  shape_of(w.k, w.k, w.k, coef[1], coef[2], false), w.n, w.plan->square, overlap };
+    if (p.shape.kblocks % 2 && p.plan.pair == SPLIT_K)
+        p.plan.pair = ALONE;
+    launch_planned<false, false, true, true>(p);
+
+    bool tall = w.rows > w.cols;
+    product u = { w.c, tall ? from : w.sym, tall ? w.sym : from, from, to,
+                  shape_of(w.rows, w.cols, w.k, coef[0], 1, w.rows > 1024), w.n, w.plan->update,
+                  w.plan->overlap };
+    tall ? launch_planned<false, false, false, true>(u) : launch_planned<false, true, false, true>(u);
+}
+
+/* Measured on one H200: see optimizer.md. */
+struct polar_plan polar_plan_for(int sms, int n, int64_t rows, int64_t cols)
+{
+    int side = div_up(rows < cols ? rows : cols, TILE), triangle = n * side * (side + 1) / 2;
+    struct product_plan few = { 2 * triangle <= sms ? SPLIT_K : ALONE, 3 };
+    return { few, few, { ALONE, 3 }, true };
+}
+
+void gpu_polar_planned(struct ops *o, struct tensor x, int n, const double (*coef)[3], int iters,
+                       bool with_aol, const struct polar_plan *plan)
+{
+    struct cuda_ops *c = cuda_of(o);
+    assert(n > 0 && x.rows % n == 0 && x.rows > 0 && x.cols > 0);
+    if (c->failed || iters <= 0 || !CUDA_NEED(c, x.dtype == DT_BF16, "x must be bf16"))
+        return;
+
+    int64_t rows = x.rows / n, k = rows < x.cols ? rows : x.cols, ld = (x.cols + 7) / 8 * 8;
+    int64_t ldk = (k + 7) / 8 * 8;
+    /* The copy engine wants rows of whole 16 bytes: others work in a padded copy. */
+    bool pad = ld != x.cols || (uintptr_t)x.data % 16;
+    size_t x_bytes = cuda_round((size_t)(x.rows * ld) * 2);
+    size_t k_bytes = cuda_round((size_t)(n * k * ldk) * 2);
+    char *at = (char *)cuda_workspace(c, (2 + pad) * x_bytes + 2 * k_bytes
+                                             + cuda_round((size_t)(n * k) * 4));
+    if (!at)
+        return;
+    matrices first = { pad ? cuda_cut(&at, x_bytes) : x.data, rows, x.cols, ld, n };
+    matrices spare[2] = { first, first }, gram = { NULL, k, k, ldk, n }, sym = gram;
+    spare[0].data = cuda_cut(&at, x_bytes);
+    spare[1].data = cuda_cut(&at, x_bytes);
+    gram.data = cuda_cut(&at, k_bytes);
+    sym.data = cuda_cut(&at, k_bytes);
+
+    CUtensorMap map[3];                 /* of first, spare[0], spare[1] */
+    work w = { c, plan, {}, {}, rows, x.cols, k, n };
+    if (!map_of(c, &map[0], first) || !map_of(c, &map[1], spare[0])
+        || !map_of(c, &map[2], spare[1]) || !map_of(c, &w.gram, gram) || !map_of(c, &w.sym, sym))
+        return;
+    size_t row_bytes = (size_t)x.cols * 2, ld_bytes = (size_t)ld * 2;
+    if (pad && !CUDA_TRY(c, cudaMemcpy2DAsync(first.data, ld_bytes, x.data, row_bytes, row_bytes,
+                                              (size_t)x.rows, cudaMemcpyDeviceToDevice,
+                                              c->stream)))
+        return;
+    /* x' cannot replace x: other tiles still read it. The last one lands in x again. */
+    int from = 0;
+    for (int t = 0; t < iters && !c->failed; t++) {
+        int to = t == iters - 1 && iters > 1 ? 0 : from == 1 ? 2 : 1;
+        bool overlap = plan->overlap && t > 0, scaled = with_aol && t == 0;
+        gram_of(w, map[from], overlap);
+        if (scaled)
+            aol(c, first, gram, (float *)at);
+        square_and_update(w, map[from], map[to], coef[t], plan->overlap && !scaled);
+        from = to;
+    }
+    void *result = from ? spare[from - 1].data : first.data;
+    if (result != x.data)
+        CUDA_TRY(c, cudaMemcpy2DAsync(x.data, row_bytes, result, ld_bytes, row_bytes,
+                                      (size_t)x.rows, cudaMemcpyDeviceToDevice, c->stream));
+}
+
+void gpu_polar(struct ops *o, struct tensor x, int n, const double (*coef)[3], int iters,
+               bool with_aol)
+{
+    struct polar_plan plan = polar_plan_for(cuda_of(o)->sms, n, x.rows / n, x.cols);
+    gpu_polar_planned(o, x, n, coef, iters, with_aol, &plan);
+}

@@ -1,0 +1,19 @@
+/* transpose.h - the transposing copy that leaves multiprocessors to others.
+ *
+ * As ops.h transpose, on at most `sms` multiprocessors (0: all): beside a collective whose
+ * blocks need some of their own.
+ */
+#ifndef KERNELS_TRANSPOSE_H
+#define KERNELS_TRANSPOSE_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#include "ops/ops.h"
+
+void gpu_transpose_sms(struct ops *o, struct tensor dst, struct tensor src, bool add, int sms);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

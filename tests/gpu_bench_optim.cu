@@ -1,0 +1,408 @@
+/* gpu_bench_optim.cu - times of the optimizer's kernels at record 61's shapes, beside their floors.
+ *
+ *     gpu_bench_optim [polar|plans]      polar alone; plans: and the ways to cut its products
+ *
+ * Each row: microseconds (median and least of RUNS replays of a captured graph that does the op
+ * once on each of several sets of buffers, together beyond L2), the floor, time / floor, and the
+ * rate. Floors: bytes that must move at 4.25 TB/s; products, symmetric ones counted half, at
+ * 600 TFLOP/s (spec of the machine that the project was measured on). The baseline of polar is
+ * the same 3 products an iteration through cuBLASLt, batched, fastest of its 8 proposals,
+ * symmetric products in full.
+ */
+#include <algorithm>
+#include <cublasLt.h>
+#include <functional>
+#include <vector>
+#include "../kernels/adam.h"
+#include "../kernels/device.h"
+#include "../kernels/ops_cuda.h"
+#include "../kernels/polar.h"
+#include "../kernels/transpose.h"
+
+enum { RUNS = 15 };
+static const double BANDWIDTH = 4.25e12, RATE = 600e12;
+
+static struct ops *o;
+static struct cuda_ops *c;
+
+static void must(int rc)
+{
+    if (rc) {
+        fprintf(stderr, "%s\n", err_message());
+        exit(5);
+    }
+}
+
+/* Random normal-like bf16 or f32: sums of hashed uniforms, made on the device. */
+__global__ void fill(void *p, bool f32, int64_t n, float size, uint32_t seed)
+{
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n;
+         i += (int64_t)gridDim.x * blockDim.x) {
+        float sum = 0;
+        for (uint32_t k = 0; k < 4; k++) {
+            uint32_t h = ((uint32_t)i * 4 + k) * 2654435761u + seed * 40503u;
+            h ^= h >> 16, h *= 0x85ebca6bu, h ^= h >> 13, h *= 0xc2b2ae35u, h ^= h >> 16;
+            sum += (float)h * 0x1p-32f - 0.5f;
+        }
+        sum *= size * 1.732f;
+        if (f32)
+            ((float *)p)[i] = sum;
+        else
+            ((__nv_bfloat16 *)p)[i] = __float2bfloat16(sum);
+    }
+}
+
+static struct tensor filled(enum dtype t, int64_t rows, int64_t cols, float size)
+{
+    static uint32_t seed = 1;
+    struct tensor x = tensor_of(NULL, t, rows, cols);
+    x.data = o->alloc(o, tensor_bytes(x), "bench");
+    if (t == DT_U16)
+        fill<<<1024, 256, 0, c->stream>>>(x.data, false, rows * cols, 1, seed++);
+    else
+        fill<<<1024, 256, 0, c->stream>>>(x.data, t == DT_F32, rows * cols, size, seed++);
+    must(o->status(o));
+    return x;
+}
+
+static const void *number(const void *x, size_t bytes)
+{
+    void *p = o->alloc(o, bytes, "bench");
+    o->upload(o, p, x, bytes);
+    return p;
+}
+
+struct times { double median, least; };
+
+/* `once(i)` queues the op on set i. Microseconds an op. */
+static times time_of(int sets, const std::function<void(int)> &once)
+{
+    void *graph;
+    cudaEvent_t a, b;
+    std::vector<double> us;
+    once(0);                                            /* workspace, modules */
+    must(o->sync(o));
+    must(ops_cuda_capture(o));
+    for (int i = 0; i < sets; i++)
+        once(i);
+    must(ops_cuda_capture_end(o, &graph));
+    cudaEventCreate(&a), cudaEventCreate(&b);
+    for (int r = 0; r < RUNS + 2; r++) {
+        float ms;
+        cudaEventRecord(a, c->stream);
+        ops_cuda_launch(o, graph);
+        cudaEventRecord(b, c->stream);
+        must(o->sync(o));
+        cudaEventElapsedTime(&ms, a, b);
+        if (r >= 2)
+            us.push_back(ms * 1e3 / sets);
+    }
+    cudaEventDestroy(a), cudaEventDestroy(b);
+    ops_cuda_graph_free(graph);
+    std::sort(us.begin(), us.end());
+    return { us[us.size() / 2], us[0] };
+}
+
+static void head(void)
+{
+    printf("%-44s %9s %9s %9s %7s %10s\n", "op", "median_us", "least_us", "floor_us", "ratio",
+           "rate");
+}
+
+static void row(const char *name, times t, double bytes, double flops)
+{
+    double floor = flops ? flops / RATE * 1e6 : bytes / BANDWIDTH * 1e6;
+    printf("%-44s %9.2f %9.2f %9.2f %7.2f", name, t.median, t.least, floor, t.median / floor);
+    if (flops)
+        printf(" %5.0f TFLOP/s\n", flops / t.median * 1e-6);
+    else
+        printf(" %5.2f TB/s\n", bytes / t.median * 1e-6);
+    fflush(stdout);
+}
+
+/* -- polar --------------------------------------------------------------------------------- */
+
+/* Newton-Schulz with fixed point 1, not the record's table: x is orthogonalised again and again
+ * in place here, and the record's explodes past 1.02. The time is the same. */
+static const double table[5][3] = {
+    { 1.875, -1.25, 0.375 }, { 1.875, -1.25, 0.375 }, { 1.875, -1.25, 0.375 },
+    { 1.875, -1.25, 0.375 }, { 1.875, -1.25, 0.375 },
+};
+
+/* One batched cuBLASLt product, column-major: d = op(a) op(b) + beta c. */
+struct baseline {
+    cublasLtHandle_t lt;
+    void *work;
+    size_t work_bytes;
+};
+
+struct lt_product {
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatrixLayout_t a, b, d;
+    cublasLtMatmulAlgo_t algo;
+};
+
+static cublasLtMatrixLayout_t layout(int64_t rows, int64_t cols, int n)
+{
+    cublasLtMatrixLayout_t l;
+    int64_t stride = rows * cols;
+    cublasLtMatrixLayoutCreate(&l, CUDA_R_16BF, rows, cols, rows);
+    cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &n, sizeof n);
+    cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
+                                     sizeof stride);
+    return l;
+}
+
+static bool multiply(const baseline &lt, const lt_product &p, const void *a, const void *b,
+                     const void *add, void *d, float alpha, float beta)
+{
+    return cublasLtMatmul(lt.lt, p.desc, &alpha, a, p.a, b, p.b, &beta, add, p.d, d, p.d, &p.algo,
+                          lt.work, lt.work_bytes, c->stream) == CUBLAS_STATUS_SUCCESS;
+}
+
+/* m x n = op(a) op(b), k; picks the fastest proposal on the given buffers. */
+static lt_product prepare(const baseline &lt, bool ta, bool tb, int64_t m, int64_t n, int64_t k,
+                          int batch, const void *a, const void *b, void *d)
+{
+    lt_product p;
+    cublasOperation_t oa = ta ? CUBLAS_OP_T : CUBLAS_OP_N, ob = tb ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasLtMatmulPreference_t pref;
+    cublasLtMatmulHeuristicResult_t found[8];
+    int count = 0, best = 0;
+    double least = 1e30;
+
+    cublasLtMatmulDescCreate(&p.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_TRANSA, &oa, sizeof oa);
+    cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_TRANSB, &ob, sizeof ob);
+    p.a = ta ? layout(k, m, batch) : layout(m, k, batch);
+    p.b = tb ? layout(n, k, batch) : layout(k, n, batch);
+    p.d = layout(m, n, batch);
+    cublasLtMatmulPreferenceCreate(&pref);
+    cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                         &lt.work_bytes, sizeof lt.work_bytes);
+    cublasLtMatmulAlgoGetHeuristic(lt.lt, p.desc, p.a, p.b, p.d, p.d, pref, 8, found, &count);
+    for (int i = 0; i < count; i++) {
+        p.algo = found[i].algo;
+        if (!multiply(lt, p, a, b, d, d, 1, 0.5f))
+            continue;
+        times t = time_of(4, [&](int) { multiply(lt, p, a, b, d, d, 1, 0.5f); });
+        if (t.median < least)
+            least = t.median, best = i;
+    }
+    if (!count)
+        fprintf(stderr, "cuBLASLt proposes nothing\n"), exit(5);
+    p.algo = found[best].algo;
+    return p;
+}
+
+static void bench_baseline(const char *name, std::vector<struct tensor> &x, int n, int64_t rows,
+                           int64_t cols, double flops)
+{
+    int64_t k = std::min(rows, cols);
+    bool tall = rows > cols;
+    baseline lt = { NULL, NULL, 32 << 20 };
+    struct tensor a = filled(DT_BF16, n * k, k, 0.01f), b = filled(DT_BF16, n * k, k, 0.01f);
+    struct tensor y = filled(DT_BF16, n * rows, cols, 0.01f);
+
+    cublasLtCreate(&lt.lt);
+    lt.work = o->alloc(o, lt.work_bytes, "bench");
+    void *x0 = x[0].data;
+    lt_product gram = prepare(lt, !tall, tall, k, k, tall ? rows : cols, n, x0, x0, a.data);
+    lt_product square = prepare(lt, true, false, k, k, k, n, a.data, a.data, b.data);
+    lt_product update = tall ? prepare(lt, true, false, cols, rows, k, n, b.data, x0, y.data)
+                             : prepare(lt, false, false, cols, rows, k, n, x0, b.data, y.data);
+    times t = time_of((int)x.size(), [&](int i) {
+        void *from = x[i].data, *to = y.data;
+        for (int r = 0; r < 5; r++, std::swap(from, to)) {
+            multiply(lt, gram, from, from, from, a.data, 1, 0);
+            multiply(lt, square, a.data, a.data, a.data, b.data, (float)table[r][2],
+                     (float)table[r][1]);
+            if (tall)
+                multiply(lt, update, b.data, from, from, to, 1, (float)table[r][0]);
+            else
+                multiply(lt, update, from, b.data, from, to, 1, (float)table[r][0]);
+        }
+    });
+    row(name, t, 0, flops);
+    cublasLtDestroy(lt.lt);
+}
+
+static void plan_rows(std::vector<struct tensor> &x, int n, double flops)
+{
+    static const char *const pair_name[] = { "alone", "shared", "split" };
+    for (int phase = -1; phase < 3; phase++)
+        for (int k = 0; k < 6; k++) {
+            struct polar_plan plan = { { ALONE, 3 }, { ALONE, 3 }, { ALONE, 3 }, true };
+            struct product_plan *p[3] = { &plan.gram, &plan.square, &plan.update };
+            static const char *const phase_name[] = { "gram", "square", "update" };
+            char name[80];
+            if (phase < 0) {                            /* the start of comparison, and no overlap */
+                if (k > 1)
+                    break;
+                plan.overlap = !k;
+                snprintf(name, sizeof name, "  all alone 3%s", k ? ", no overlap" : "");
+            } else {
+                *p[phase] = { (enum pairing)(k / 2), k % 2 ? 6 : 3 };
+                if (k == 0 || (phase == 2 && k / 2 == SPLIT_K))
+                    continue;
+                snprintf(name, sizeof name, "  %s %s %d", phase_name[phase], pair_name[k / 2],
+                         k % 2 ? 6 : 3);
+            }
+            times t = time_of((int)x.size(), [&](int i) {
+                gpu_polar_planned(o, x[i], n, table, 5, false, &plan);
+            });
+            row(name, t, 0, flops);
+        }
+}
+
+static void bench_polar(int n, int64_t rows, int64_t cols, bool plans)
+{
+    double k = (double)std::min(rows, cols), m = (double)std::max(rows, cols);
+    double flops = 5.0 * n * (k * k * m + k * k * k + 2 * k * k * m);
+    std::vector<struct tensor> x;
+    char name[80];
+
+    for (int i = 0; i < (n > 8 ? 2 : 6); i++)
+        x.push_back(filled(DT_BF16, n * rows, cols, (float)(1 / (1.02 * sqrt(k * m)))));
+    snprintf(name, sizeof name, "polar %d x %dx%d", n, (int)rows, (int)cols);
+    row(name, time_of((int)x.size(), [&](int i) { o->polar(o, x[i], n, table, 5, false); }), 0,
+        flops);
+    snprintf(name, sizeof name, "  the same by cuBLASLt");
+    bench_baseline(name, x, n, rows, cols, flops);
+    if (plans)
+        plan_rows(x, n, flops);
+}
+
+/* -- passes over memory ------------------------------------------------------------------------ */
+
+static void bench_bank(int n, int64_t rows, int64_t cols)
+{
+    struct set { struct tensor g, mom, x, w, mant, q; };
+    struct muon_step m = { 0.05f, 0.02f, 0.02f };
+    const struct muon_step *step = (const struct muon_step *)number(&m, sizeof m);
+    double count = (double)n * rows * cols;
+    std::vector<float> lr(n, 1.0f);
+    std::vector<set> sets;
+    char name[80];
+
+    for (int i = 0; i < std::max(2, (int)(2e8 / (count * 14))); i++)
+        sets.push_back({ filled(DT_BF16, n * rows, cols, 0.01f),
+                         filled(DT_F32, n * rows, cols, 0.01f),
+                         filled(DT_BF16, n * rows, cols, 0.03f),
+                         filled(DT_BF16, n * rows, cols, 0.05f),
+                         filled(DT_U16, n * rows, cols, 1), filled(DT_F32, n * rows, 1, 1e-3f) });
+    snprintf(name, sizeof name, "muon_input %d x %dx%d", n, (int)rows, (int)cols);
+    row(name, time_of((int)sets.size(), [&](int i) {
+            o->muon_input(o, sets[i].x, sets[i].mom, sets[i].g, n, step);
+        }), 12 * count, 0);
+    snprintf(name, sizeof name, "normuon %d x %dx%d", n, (int)rows, (int)cols);
+    row(name, time_of((int)sets.size(), [&](int i) {
+            o->normuon(o, sets[i].w, sets[i].mant, sets[i].q, sets[i].x, n, lr.data(), 0.95, step);
+        }), 10 * count, 0);
+}
+
+static void bench_adam(int64_t rows, int64_t cols)
+{
+    struct set { struct tensor w, g, m, v, w8; };
+    struct adam_step a = { 0.01f, 1e-6f };
+    const struct adam_step *step = (const struct adam_step *)number(&a, sizeof a);
+    float numbers[3] = { 1.6f / 448, 0, 0 };
+    float *fp8 = (float *)number(numbers, sizeof numbers);
+    double count = (double)rows * cols;
+    std::vector<set> sets;
+    char name[80];
+
+    for (int i = 0; i < std::max(2, (int)(3e8 / (count * 12))); i++)
+        sets.push_back({ filled(DT_BF16, rows, cols, 0.05f), filled(DT_BF16, rows, cols, 0.01f),
+                         filled(DT_F32, rows, cols, 0.01f), filled(DT_F32, rows, cols, 0),
+                         tensor_of(o->alloc(o, (size_t)(rows * cols), "w8"), DT_E4M3, rows, cols) });
+    snprintf(name, sizeof name, "adam %dx%d bf16, f32 moments", (int)rows, (int)cols);
+    row(name, time_of((int)sets.size(), [&](int i) {
+            o->adam(o, sets[i].w, sets[i].g, sets[i].m, sets[i].v, 0.5, 0.95, 1e-10, step);
+        }), 22 * count, 0);
+    snprintf(name, sizeof name, "adam %dx%d and fp8 copy", (int)rows, (int)cols);
+    row(name, time_of((int)sets.size(), [&](int i) {
+            gpu_adam_fp8(o, sets[i].w, sets[i].g, sets[i].m, sets[i].v, 0.5, 0.95, 1e-10, step,
+                         sets[i].w8, fp8, fp8 + 1, fp8 + 2);
+        }), 23 * count, 0);
+}
+
+static void bench_transpose(int64_t rows, int64_t cols)
+{
+    double count = (double)rows * cols;
+    struct tensor src[2], dst[2];
+    char name[80];
+
+    for (int i = 0; i < 2; i++)
+        src[i] = filled(DT_BF16, rows, cols, 1), dst[i] = filled(DT_BF16, cols, rows, 1);
+    for (int sms : { 0, 112, 96, 64, 32 })
+        for (int add = 0; add < 2; add++) {
+            snprintf(name, sizeof name, "transpose %dx%d %s%s%.0d", (int)rows, (int)cols,
+                     add ? "add" : "copy", sms ? ", SMs: " : "", sms);
+            row(name, time_of(2, [&](int i) {
+                    gpu_transpose_sms(o, dst[i], src[i], add, sms);
+                }), (add ? 6 : 4) * count, 0);
+        }
+}
+
+static void bench_small(void)
+{
+    struct tensor w = filled(DT_F32, 1, 40, 1), g = filled(DT_F32, 1, 40, 1);
+    struct tensor m = filled(DT_F32, 1, 40, 0), v = filled(DT_F32, 1, 40, 0);
+    struct adam_step a = { 0.01f, 1e-6f };
+    const struct adam_step *step = (const struct adam_step *)number(&a, sizeof a);
+    row("adam 40 (a launch)", time_of(20, [&](int) {
+            o->adam(o, w, g, m, v, 0.9, 0.99, 1e-10, step);
+        }), 24 * 40, 0);
+}
+
+static void bench_copy(void)
+{
+    struct tensor a = filled(DT_F32, 1, 256 << 20, 1), b = filled(DT_F32, 1, 256 << 20, 1);
+    row("device copy of 1 GiB", time_of(2, [&](int) { o->copy(o, b, a); }), 2.0 * tensor_bytes(a),
+        0);
+}
+
+static void anew(void)
+{
+    if (o) {
+        must(o->sync(o));
+        o->free(o);
+    }
+    must(ops_cuda_new(&o, 0));
+    c = cuda_of(o);
+}
+
+int main(int argc, char **argv)
+{
+    bool plans = argc > 1 && !strcmp(argv[1], "plans"), all = argc == 1;
+    if (ops_cuda_count() == 0) {
+        printf("skipped: no GPU\n");
+        return 77;
+    }
+    anew();
+    head();
+    bench_copy();
+    static const int64_t shape[][3] = { { 5, 768, 768 }, { 3, 3072, 768 }, { 40, 768, 768 },
+                                        { 24, 3072, 768 } };
+    for (auto &s : shape) {
+        anew();
+        bench_polar((int)s[0], s[1], s[2], plans);
+    }
+    if (!all)
+        return 0;
+    for (auto &s : shape) {
+        anew();
+        bench_bank((int)s[0], s[1], s[2]);
+    }
+    anew();
+    bench_adam(6288, 768);
+    anew();
+    bench_adam(50304, 768);
+    bench_small();
+    anew();
+    bench_transpose(768, 50304);
+    must(o->sync(o));
+    o->free(o);
+    return 0;
+}
