@@ -1,0 +1,327 @@
+/* attention_bwd.cu - dq, dk, dv by two kinds of tile, each product recomputed where it is used.
+ *
+ * With P = exp(scale q k^T - lse) and dS = P (dout v^T - delta), delta = rowsum(dout out):
+ *     dv = P^T dout,   dk = scale dS^T q,   dq = scale dS k.
+ * An item is a tile of 128 rows of one head that stays (x1, x2) and the blocks of 64 rows that
+ * it meets and that stream past (y1, y2):
+ *     by key:   x = k, v       y = q, dout    S' = S^T     dv += P' y2,  dk += dS' y1
+ *     by query: x = q, dout    y = k, v       S' = S                     dq += dS' y1
+ * where S' = x1 y1^T and dP' = x2 y2^T. The sums stay in registers from the first block to the
+ * last and P', dS' go from registers to the next product, so nothing is accumulated in
+ * memory: the same bits in every run, no f32 copy of dq, no atomics. The price is S and dP
+ * computed twice, 14 E FLOP a pair of query and key in place of 10 E; a pass that adds dq
+ * in f32 (written, reduced and converted: 20 bytes a number) was estimated to cost more than
+ * these at documents of 600 tokens.
+ *
+ * Block, warpgroups and item order are as in attention_fwd.cu; items by key come first.
+ * Each tile buffer is double: the next x is copied while this one is worked on; finished dk,
+ * dv, dq leave through the buffer of their own x.
+ */
+#include "attention_sm90.cuh"
+#include "attention_plan.cuh"
+
+namespace {
+
+enum { STAGES = 3, THREADS = 384, CONSUMER_WARPS = 8 };
+
+struct backward_item {
+    int tile, head;                         /* tile < 0: no more */
+    int by_key;
+    uint32_t blocks, whole;                 /* struct reach */
+};
+
+template <int E> struct backward_smem {
+    char x1[2][2][block<E>::BYTES];         /* buffer, half of the tile */
+    char x2[2][2][block<E>::BYTES];
+    char y1[STAGES][block<E>::BYTES];
+    char y2[STAGES][block<E>::BYTES];
+    float lse2[STAGES][BLOCK], delta[STAGES][BLOCK];
+    struct backward_item item[2];
+    uint64_t x_full[2], x_empty[2], y_full[STAGES], y_empty[STAGES];
+};
+
+/* A place in a ring of stages and the parity of its present use. */
+struct ring {
+    int at;
+    uint32_t parity;
+    __device__ void step()
+    {
+        if (++at == STAGES)
+            at = 0, parity ^= 1;
+    }
+};
+
+template <int E>
+__device__ void produce(const struct attention_call &c, const struct backward_maps &m,
+                        backward_smem<E> *sm)
+{
+    const int heads = c.s.heads, per_kind = c.p.tiles * heads, items = 2 * per_kind;
+    const int bytes = block<E>::BYTES;
+    auto reach_of = [&](int item) {
+        return item < per_kind ? c.p.by_key[item / heads]
+                               : c.p.by_query[item < items ? (item - per_kind) / heads : 0];
+    };
+    struct ring r = { 0, 1 }, x = { 0, 1 };
+    int item = atomicAdd(&c.p.next[1], 1), after = atomicAdd(&c.p.next[1], 1);
+    struct reach reach = reach_of(item);
+
+    for (;; x.at ^= 1, x.parity ^= x.at == 0) {
+        const uint32_t full = smem_addr(&sm->x_full[x.at]);
+        bar_wait(smem_addr(&sm->x_empty[x.at]), x.parity);
+        if (item >= items) {
+            sm->item[x.at].tile = -1;
+            bar_arrive(full);
+            return;
+        }
+        const bool by_key = item < per_kind;
+        const int head = item % heads, row = reach.tile * TILE;
+        int blocks = reach_blocks(reach.blocks), at = by_key ? row : row + BLOCK;
+        const CUtensorMap *xs = by_key ? &m.k : &m.q, *ys = by_key ? &m.q : &m.k;
+        sm->item[x.at] = { reach.tile, head, by_key, reach.blocks, reach.whole };
+        bar_expect(full, 4 * bytes);
+        for (int i = 0; i < 2; i++) {
+            block<E>::load(smem_addr(sm->x1[x.at][i]), xs, head, row + i * BLOCK, full);
+            block<E>::load(smem_addr(sm->x2[x.at][i]), xs + 1, head, row + i * BLOCK, full);
+        }
+        /* The next item's numbers travel while this one's blocks are copied. */
+        item = after;
+        after = atomicAdd(&c.p.next[1], 1);
+        reach = reach_of(item);
+        for (; blocks > 0; blocks--, at += by_key ? BLOCK : -BLOCK, r.step()) {
+            const uint32_t bar = smem_addr(&sm->y_full[r.at]);
+            bar_wait(smem_addr(&sm->y_empty[r.at]), r.parity);
+            bar_expect(bar, 2 * bytes + (by_key ? 2 * BLOCK * 4 : 0));
+            block<E>::load(smem_addr(sm->y1[r.at]), ys, head, at, bar);
+            if (by_key) {
+                const int64_t from = (int64_t)head * c.p.padded + at;
+                bulk_load(smem_addr(sm->lse2[r.at]), c.p.lse2 + from, BLOCK * 4, bar);
+                bulk_load(smem_addr(sm->delta[r.at]), c.p.delta + from, BLOCK * 4, bar);
+            }
+            block<E>::load(smem_addr(sm->y2[r.at]), ys + 1, head, at, bar);
+        }
+    }
+}
+
+/* Sums leave through the tile's own memory, which every warp of the half is done with. */
+template <int E, bool BY_KEY>
+__device__ __forceinline__ void finish(const struct attention_call &c,
+                                       const struct backward_maps &m, backward_smem<E> *sm,
+                                       int buffer, float (&d1)[E / 2], float (&d2)[E / 2],
+                                       struct ring last)
+{
+    const int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128;
+    const uint32_t x1 = smem_addr(sm->x1[buffer][group]), x2 = smem_addr(sm->x2[buffer][group]);
+
+    if (thread % 32 == 0)
+        bar_arrive(smem_addr(&sm->y_empty[last.at]));
+    named_barrier(1 + group, 128);
+    store_rows<E>(x1, d1, c.s.scale, c.s.scale, thread / 32, thread % 32);
+    if (BY_KEY) {
+        keep(d2);
+        store_rows<E>(x2, d2, 1, 1, thread / 32, thread % 32);
+    }
+    fence_async();
+    named_barrier(1 + group, 128);
+    if (thread == 0) {
+        const int head = sm->item[buffer].head;
+        const int row = sm->item[buffer].tile * TILE + group * BLOCK;
+        block<E>::store(BY_KEY ? &m.dk : &m.dq, head, row, x1);
+        if (BY_KEY)
+            block<E>::store(&m.dv, head, row, x2);
+        store_commit();
+    }
+}
+
+/* Base-2 logarithms and deltas of two columns (by key) or of the rows (by query). */
+__device__ __forceinline__ float2 load_pair(uint32_t at)
+{
+    float2 x;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(at));
+    return x;
+}
+
+/* What one warpgroup does for its half of a tile. BY_KEY as above. The loop has 240 registers
+ * a thread and needs nearly all: what is only used before or behind it is computed there. */
+template <int E, bool BY_KEY>
+__device__ __forceinline__ void half_tile(const struct attention_call &c,
+                                          const struct backward_maps &m, backward_smem<E> *sm,
+                                          int buffer, struct ring &r)
+{
+    const int group = threadIdx.x / 128 - 1, lane = threadIdx.x % 32;
+    const int far = BY_KEY ? group : 1 - group;
+    const int row = sm->item[buffer].tile * TILE + group * BLOCK
+                  + threadIdx.x % 128 / 32 * 16 + lane / 4;
+    const int blocks = reach_part(sm->item[buffer].blocks, far);
+    const int whole = reach_part(sm->item[buffer].whole, far);
+    const uint64_t x1 = block<E>::desc(smem_addr(sm->x1[buffer][group]));
+    const uint64_t x2 = block<E>::desc(smem_addr(sm->x2[buffer][group]));
+    int lo[2], len[2];
+    float lse2[2], delta[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        if (BY_KEY) {
+            lo[h] = row + 8 * h;
+            len[h] = c.p.end[row + 8 * h] - lo[h];
+        } else {
+            const int64_t at = (int64_t)sm->item[buffer].head * c.p.padded + row + 8 * h;
+            lo[h] = c.p.start[row + 8 * h];
+            len[h] = row + 8 * h - lo[h];
+            lse2[h] = c.p.lse2[at];
+            delta[h] = c.p.delta[at];
+        }
+    }
+
+    float s[32], dp[32], d1[E / 2], d2[E / 2];
+    uint32_t p[16], ds[16];
+    struct ring last = r;
+    auto skip = [&](int n) {                /* blocks that only the other half meets */
+        for (; n > 0; n--, r.step()) {
+            bar_wait(smem_addr(&sm->y_full[r.at]), r.parity);
+            if (threadIdx.x % 32 == 0)
+                bar_arrive(smem_addr(&sm->y_empty[r.at]));
+        }
+    };
+
+    skip(far);
+    for (int i = 0; i < blocks; i++) {
+        const uint64_t y1 = block<E>::desc(smem_addr(sm->y1[r.at]));
+        const uint64_t y2 = block<E>::desc(smem_addr(sm->y2[r.at]));
+        bar_wait(smem_addr(&sm->y_full[r.at]), r.parity);
+        mma_fence();
+        dot_rows<E>(s, x1, y1);
+        mma_commit();
+        mma_wait<1>();                      /* the products of the block before are done */
+        keep(d1);
+        if (i > 0 && threadIdx.x % 32 == 0)
+            bar_arrive(smem_addr(&sm->y_empty[last.at]));
+        mma_fence();
+        dot_rows<E>(dp, x2, y2);
+        mma_commit();
+        mma_wait<1>();
+        keep(s);
+        const int col = lane % 4 * 2;
+        if (i == 0 || i >= whole)
+            mask_block(s, row / BLOCK * BLOCK + (BY_KEY ? i : -i) * BLOCK + col, lo, len);
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            float2 l = BY_KEY ? load_pair(smem_addr(&sm->lse2[r.at][8 * j + col]))
+                              : float2 { 0, 0 };
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                float shift = BY_KEY ? (k % 2 ? l.y : l.x) : lse2[k / 2];
+                s[4 * j + k] = exp2_approx(fmaf(s[4 * j + k], c.unit, -shift));
+            }
+        }
+        if (BY_KEY) {
+            pack_rows(p, s);
+            mma_fence();
+            add_rows<E>(d2, p, y2, i > 0);
+            mma_commit();
+            mma_wait<1>();
+        } else {
+            mma_wait<0>();
+        }
+        keep(dp);
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            float2 l = BY_KEY ? load_pair(smem_addr(&sm->delta[r.at][8 * j + col]))
+                              : float2 { 0, 0 };
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                float shift = BY_KEY ? (k % 2 ? l.y : l.x) : delta[k / 2];
+                dp[4 * j + k] = s[4 * j + k] * (dp[4 * j + k] - shift);
+            }
+        }
+        pack_rows(ds, dp);
+        mma_fence();
+        add_rows<E>(d1, ds, y1, i > 0);
+        mma_commit();
+        last = r;
+        r.step();
+    }
+    mma_wait<0>();
+    keep(d1);
+    const int behind = reach_blocks(sm->item[buffer].blocks) - far
+                     - reach_part(sm->item[buffer].blocks, far);
+    finish<E, BY_KEY>(c, m, sm, buffer, d1, d2, last);
+    skip(behind);                           /* the item itself may be the next one's by now */
+    if (threadIdx.x % 128 == 0) {
+        store_wait_read();
+        bar_arrive(smem_addr(&sm->x_empty[buffer]));
+    }
+}
+
+template <int E>
+__global__ void __launch_bounds__(THREADS, 1)
+backward_kernel(const __grid_constant__ struct attention_call c,
+                const __grid_constant__ struct backward_maps m)
+{
+    extern __shared__ char raw[];
+    backward_smem<E> *sm = (backward_smem<E> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
+
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < 2; i++) {
+            bar_init(smem_addr(&sm->x_full[i]), 1);
+            bar_init(smem_addr(&sm->x_empty[i]), 2);
+        }
+        for (int i = 0; i < STAGES; i++) {
+            bar_init(smem_addr(&sm->y_full[i]), 1);
+            bar_init(smem_addr(&sm->y_empty[i]), CONSUMER_WARPS);
+        }
+        fence_async();
+        for (const CUtensorMap *map : { &m.k, &m.v, &m.q, &m.dout })
+            prefetch_map(map);
+    }
+    __syncthreads();
+    if (threadIdx.x < 128) {
+        regs_dec<24>();
+        if (threadIdx.x == 0)
+            produce<E>(c, m, sm);
+    } else {
+        regs_inc<240>();
+        struct ring r = { 0, 0 };
+        int buffer = 0;
+        uint32_t parity = 0;
+        /* Two loops, not one with a branch: it then fits in 240 registers. */
+        for (;; buffer ^= 1, parity ^= buffer == 0) {
+            bar_wait(smem_addr(&sm->x_full[buffer]), parity);
+            if (!sm->item[buffer].by_key || sm->item[buffer].tile < 0)
+                break;
+            half_tile<E, true>(c, m, sm, buffer, r);
+        }
+        for (;; buffer ^= 1, parity ^= buffer == 0) {
+            bar_wait(smem_addr(&sm->x_full[buffer]), parity);
+            if (sm->item[buffer].tile < 0)
+                break;
+            half_tile<E, false>(c, m, sm, buffer, r);
+        }
+        if (threadIdx.x % 128 == 0)
+            store_wait();
+    }
+}
+
+template <int E>
+cudaError_t launch(cudaStream_t stream, const struct attention_call *c,
+                   const struct backward_maps *maps, int sms)
+{
+    const int bytes = (int)sizeof(backward_smem<E>) + 1024;
+    const int64_t items = 2 * (int64_t)c->p.tiles * c->s.heads;
+    cudaError_t e = cudaFuncSetAttribute(backward_kernel<E>,
+                                         cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    if (e != cudaSuccess)
+        return e;
+    backward_kernel<E><<<(int)(items < sms ? items : sms), THREADS, bytes, stream>>>(*c, *maps);
+    return cudaGetLastError();
+}
+
+}   /* namespace */
+
+cudaError_t attention_launch_backward(cudaStream_t stream, const struct attention_call *c,
+                                      const struct backward_maps *maps, int sms)
+{
+    switch (c->s.head_dim) {
+    case 32: return launch<32>(stream, c, maps, sms);
+    case 64: return launch<64>(stream, c, maps, sms);
+    default: return launch<128>(stream, c, maps, sms);
+    }
+}
