@@ -350,8 +350,8 @@ static void test_normuon(enum dtype tw, enum dtype tx, int64_t rows, int64_t col
         d += (master(w, mant, i) - want[i]) * (master(w, mant, i) - want[i]);
         norm += want[i] * want[i];
     }
-    /* f32 roundings, and some cancellation; a u that lies between two bf16 neighbours may take the other one, which is
-     * 2^-8 of a step, itself some tenths of a weight. */
+    /* f32 roundings, and some cancellation; a u that lies between two bf16 neighbours may take
+     * the other one, which is 2^-8 of a step, itself some tenths of a weight. */
     CHECK_NEAR(sqrt(d / norm), 0, tx == DT_BF16 ? 1e-3 : 1e-5);
     CHECK_NEAR(distance(q, second), 0, 1e-6);
     free(want), free(second);
