@@ -448,6 +448,7 @@ static void test_fp8(void)
         xv[i] = h.x_scale * ((float)rng_below(&r, (uint64_t)i, 64) - 31.5f) / 4;
     for (int i = 0; i < FD * FV; i++)
         wv[i] = h.w_scale * ((float)rng_below(&r, (uint64_t)i + 1000, 64) - 31.5f) * 4;
+    xv[1] = h.x_scale * 3.4f / 512;         /* below the smallest normal, 2^-6 */
     wv[5] = 3, wv[6] = -3;                  /* beyond 1.6: saturate */
     x = floats(o, FT, FD, xv), w = floats(o, FD, FV, wv);
     fp8_reference(xv, wv, &h, &want, want_dx, want_dw);
