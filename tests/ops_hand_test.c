@@ -165,6 +165,26 @@ static void test_positions(bool paired)
     o->free(o);
 }
 
+/* A quarter turn by -theta: the first of a pair becomes the second, the second minus the first. */
+static void test_turn(void)
+{
+    enum { E = 4 };
+    struct ops *o = device();
+    struct qkv_shape s = { 1, E, false, false };
+    struct rope r = { floats(o, 1, 2, (float[]){ 0, 1 }) };
+    struct tensor in = floats(o, 1, 3 * E, (float[]){ 1, 2, 3, 4, 4, 3, 2, 1, 0, 0, 0, 0 });
+    struct tensor q = floats(o, 1, E, NULL), k = floats(o, 1, E, NULL), v = floats(o, 1, E, NULL);
+    struct batch b = { .tokens = 1 };
+    static const float want_q[E] = { 2, -1, 3, 4 }, want_k[E] = { 3, -4, 2, 1 };
+
+    o->qkv(o, q, k, v, in, &s, r, NO_TENSOR, NO_TENSOR, NO_TENSOR, &b);
+    for (int c = 0; c < E; c++) {
+        CHECK_NEAR(f32_at(q, c), want_q[c] / sqrt(7.5), 1e-6);  /* 7.5: the mean square */
+        CHECK_NEAR(f32_at(k, c), want_k[c] / sqrt(7.5), 1e-6);
+    }
+    o->free(o);
+}
+
 /* Keys +-1 survive the norm; channels 2, 3, 6, 7 of 8 come from the token before. */
 static void test_key_offset(void)
 {
@@ -389,7 +409,7 @@ static void test_eval(void)
 
 /* fp8 by its definition, one number at a time. Values are multiples of a power of two times the
  * scale, so that sums are exact in any order and no bf16 logit can fall to another side. */
-enum { FT = 3, FD = 4, FV = 10 };
+enum { FT = 7, FD = 4, FV = 50 };     /* enough that each rounding shows somewhere */
 
 static double fp8_logit(const float *x, const float *w, const struct head_loss *h, int t, int v)
 {
@@ -436,7 +456,7 @@ static void test_fp8(void)
 {
     struct ops *o = device();
     real mtp[2] = { 1, 0.5f }, loss = 0;
-    struct head_loss h = { .tgt = (int32_t[]){ 3, 9, 3 }, .mtp = mtp, .n_mtp = 2, .seed = 0.125f,
+    struct head_loss h = { .tgt = (int32_t[]){ 3, 9, 3, 3, 0, 49, 9 }, .mtp = mtp, .n_mtp = 2, .seed = 0.125f,
                            .fp8 = true, .x_scale = 100.f / 448, .w_scale = 1.6f / 448,
                            .g_scale = 0.75f / 448, .cap_a = 23, .cap_b = 5, .cap_c = 7.5f };
     struct rng r = rng_make(SEED, 2);
@@ -454,7 +474,7 @@ static void test_fp8(void)
     fp8_reference(xv, wv, &h, &want, want_dx, want_dw);
     o->head_loss(o, &loss, dx, dw, false, x, w, &h);
     CHECK_NEAR(loss / want, 1, 1e-6);
-    for (int i = 0; i < FT * FD; i++)       /* sums of ten or three terms, in f32 */
+    for (int i = 0; i < FT * FD; i++)       /* sums of 50 or 7 terms in f32 */
         CHECK_NEAR(f32_at(dx, i), want_dx[i], 1e-6);
     for (int i = 0; i < FD * FV; i++)
         CHECK_NEAR(f32_at(dw, i), want_dw[i], 1e-5);
@@ -469,6 +489,7 @@ int main(void)
     test_rope_table();
     test_positions(false);
     test_positions(true);
+    test_turn();
     test_key_offset();
     test_visible();
     test_paired_rows();
