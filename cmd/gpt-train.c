@@ -15,7 +15,7 @@
 
 struct options {
     const char *recipe, *data, *out, *resume, *device;
-    int64_t ranks, keep;
+    int64_t ranks, keep, bench;
     struct opt_list set;
     bool plan, no_graph, quiet, progress;
 };
@@ -132,7 +132,7 @@ static int train(const struct options *o, const struct recipe *r, const char *ar
 {
     struct backend backend;
     int rc;
-    if (!o->data)
+    if (!o->data && !o->bench)
         return err_set(GPT_USAGE, "expected -d SHARDS");
     if (o->out && (rc = file_mkdirs(o->out)))
         return rc;
@@ -140,7 +140,7 @@ static int train(const struct options *o, const struct recipe *r, const char *ar
         return rc;
     struct run_options run = {
         .recipe = r, .data = o->data, .out = o->out, .resume = o->resume, .ranks = (int)o->ranks,
-        .no_graph = o->no_graph, .keep = (int)o->keep,
+        .no_graph = o->no_graph, .bench = (int)o->bench, .keep = (int)o->keep,
         .backend = &backend, .log = stdout, .arguments = arguments,
         .progress = o->quiet ? PROGRESS_OFF : o->progress ? PROGRESS_ON : PROGRESS_AUTO,
     };
@@ -172,6 +172,7 @@ int main(int argc, char **argv)
         { 0, "device", "NAME", OPT_CHOICE, &o.device, "cpu or cuda (cpu)", 0, 0, "cpu|cuda" },
         { 0, "ranks", "N", OPT_I64, &o.ranks, "ranks: threads on a CPU, GPUs with --device cuda (1)", 1, 1024, NULL },
         { 0, "no-graph", NULL, OPT_FLAG, &o.no_graph, "launch each kernel instead of one graph a step", 0, 0, NULL },
+        { 0, "bench", "N", OPT_I64, &o.bench, "time N pairs of steps of each stage without data; print a table", 1, 1e6, NULL },
         { 0, NULL, NULL, OPT_GROUP, NULL, "Messages", 0, 0, NULL },
         { 0, "progress", NULL, OPT_FLAG, &o.progress, "show progress even when stderr is no terminal", 0, 0, NULL },
         { 'q', "quiet", NULL, OPT_FLAG, &o.quiet, "no progress, errors only", 0, 0, NULL },

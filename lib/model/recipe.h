@@ -99,7 +99,7 @@ struct recipe {
     /* [optimizer] */
     double adam_lr, adam_eps, adam_wd;
     int adam_every;             /* 2: on odd steps */
-    double muon_lr, muon_wd, muon_beta2;
+    double muon_lr, muon_wd;
     double polar[MAX_POLAR][3];
     int n_polar;
     enum dtype polar_dtype;     /* bf16; f32 on request */

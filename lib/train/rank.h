@@ -56,6 +56,11 @@ struct rank {
     double started, paused;     /* clock: start, and time spent in validations and checkpoints */
 };
 
+/* -- run.c: a step's launches, as a graph where the backend has them */
+int step_launch(struct rank *k, const struct point *p, const struct batch *b) MUST_CHECK;
+/* -- bench.c: n pairs of steps a stage, one TSV row each on f */
+int bench_rank(struct rank *k, int n, FILE *f) MUST_CHECK;
+
 /* -- feed.c */
 size_t feed_slot_bytes(const struct recipe *r, int64_t tokens, bool csr);
 /* Uploads a chunk's block into slot and describes it. */

@@ -97,7 +97,7 @@ static void launch_step(struct rank *k, const struct point *p, const struct batc
     optim_step(&k->optim, p);
 }
 
-static int run_graph(struct rank *k, const struct point *p, const struct batch *b)
+int step_launch(struct rank *k, const struct point *p, const struct batch *b)
 {
     struct backend *be = k->run->opt->backend;
     int rc, key = (p->stage * 2 + p->step % 2) * 2 + p->tied;
@@ -135,7 +135,7 @@ static int train_step(struct rank *k, const struct point *p)
         feed_upload(k, slot, c);
         b[m] = feed_batch(slot, c);
     }
-    if ((rc = run_graph(k, p, b)))
+    if ((rc = step_launch(k, p, b)))
         return rc;
     k->ops->fetch(k->ops, k->loss, sizeof *k->loss);
     optim_finish(&k->optim, p);
@@ -292,7 +292,8 @@ static void rank_failed(struct rank *k, int rc)
     pthread_mutex_unlock(&run->lock);
     if (k->comm)
         k->comm->abort(k->comm, rc, run->message);
-    loader_stop(run->loader);
+    if (run->loader)
+        loader_stop(run->loader);
 }
 
 static void *rank_main(void *arg)
@@ -304,8 +305,8 @@ static void *rank_main(void *arg)
     if (!rc)
         rc = k->comm->barrier(k->comm);
     if (!rc)
-        rc = rank_loop(k);
-    if (!rc && !k->rank)
+        rc = k->run->opt->bench ? bench_rank(k, k->run->opt->bench, k->run->opt->log) : rank_loop(k);
+    if (!rc && !k->rank && !k->run->opt->bench)
         runlog_memory(&k->run->log, (double)k->ops->allocated(k->ops) / (1 << 20));
     if (rc > 0)
         rank_failed(k, rc);
@@ -401,6 +402,10 @@ int run_train(const struct run_options *o)
     run.log = (struct runlog){ o->log, run.total };
     if ((rc = check_ranks(o->recipe, o->ranks)))
         return rc;
+    if (o->bench) {
+        rc = run_ranks(&run);
+        return rc > 0 ? err_set(rc, "%s", run.message) : rc;
+    }
     if (!(rc = open_data(&run)) && o->resume && !(rc = resume_open(&run)))
         rc = loader_seek(run.loader, &run.start);
     if (!rc) {

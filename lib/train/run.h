@@ -43,6 +43,7 @@ struct run_options {
     const char *resume;         /* folder of checkpoints, or one of them; NULL: from the start */
     int ranks;
     bool no_graph;
+    int bench;                  /* measure this many pairs of steps a stage; 0: train */
     int keep;                   /* checkpoints kept, besides the newest being written; 0: all */
     struct backend *backend;
     FILE *log;

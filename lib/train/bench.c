@@ -1,0 +1,224 @@
+/* bench.c - times of the recipe's stages, without data (gpt-train --bench).
+ *
+ * For each stage: whole steps as a run takes them (graphs included), then
+ * forward and backward alone, then the optimizer alone; host clock around work
+ * that ends with a sync. Tokens are drawn from a long-tailed distribution and
+ * documents have lengths as text has, so that attention and table gradients do
+ * their real work.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/rng.h"
+#include "train/floor.h"
+#include "train/rank.h"
+
+struct times { double median, min; };
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static struct times summarize(double *ms, int n)
+{
+    qsort(ms, (size_t)n, sizeof *ms, by_value);
+    return (struct times){ n % 2 ? ms[n / 2] : (ms[n / 2 - 1] + ms[n / 2]) / 2, ms[0] };
+}
+
+/* Token ids with frequencies like 1 / (rank + 10), documents of 100 .. 2000 tokens. */
+static void fill_chunk(const struct recipe *r, struct chunk *c, char *block, int T, int cap, uint64_t seed)
+{
+    struct rng rng = rng_make(seed, 77);
+    size_t line = ((size_t)T * 4 + 255) & ~(size_t)255;
+    int bound = cu_bound(T);
+    int32_t *tok = (int32_t *)block, *tgt = (int32_t *)(block + line), *cu = (int32_t *)(block + 2 * line);
+    size_t at = 2 * line + (((size_t)bound * 4 + 255) & ~(size_t)255);
+    int32_t *start = (int32_t *)(block + at);
+    at += (((size_t)r->vocab + 1) * 4 + 255) & ~(size_t)255;
+    int32_t *order = (int32_t *)(block + at);
+    double span = log((r->vocab + 10) / 10.0);
+    for (int t = 0; t <= T; t++) {
+        int32_t v = (int32_t)(10 * (exp(span * rng_uniform(&rng, (uint64_t)t)) - 1));
+        v = v < 0 ? 0 : v >= r->vocab ? r->vocab - 1 : v;
+        if (t < T)
+            tok[t] = v;
+        if (t > 0)
+            tgt[t - 1] = v;
+    }
+    int n = 0, p = 0;
+    for (; p < T && n + 1 < bound; n++) {
+        double u = rng_uniform(&rng, (uint64_t)(1 << 24) + (uint64_t)n);
+        int len = (int)(100 - 500 * log(1 - u));
+        len = len > cap ? cap : len;
+        cu[n] = p;
+        p = p + len > T ? T : p + len;
+    }
+    for (; n < bound; n++)
+        cu[n] = T;
+    csr_by_token(tok, T, r->vocab, start, order);
+    *c = (struct chunk){ .tokens = T, .bound = bound, .tok = tok, .tgt = tgt, .cu = cu,
+                         .start = start, .order = order, .block = block,
+                         .block_bytes = at + (((size_t)T * 4 + 255) & ~(size_t)255) };
+}
+
+/* Query-key pairs of a layer's scores in this chunk. */
+static double pairs(const struct chunk *c, int mul, int window)
+{
+    double sum = 0;
+    for (int i = 0; i + 1 < c->bound; i++) {
+        double n = (double)mul * (c->cu[i + 1] - c->cu[i]), w = window + 1;
+        sum += n <= w ? n * (n + 1) / 2 : w * (w + 1) / 2 + (n - w) * w;
+    }
+    return sum;
+}
+
+struct stage_bench {
+    struct rank *k;
+    struct point even, odd;
+    struct batch b[MAX_MICRO];
+    double attn_flops;          /* forward and backward of a step on this rank */
+};
+
+static void run_step(struct stage_bench *s, int i)
+{
+    struct rank *k = s->k;
+    struct point *p = i % 2 ? &s->odd : &s->even;
+    optim_prepare(&k->optim, p);
+    if (step_launch(k, p, s->b))
+        return;
+    optim_finish(&k->optim, p);
+}
+
+static void run_model(struct stage_bench *s, int i)
+{
+    struct rank *k = s->k;
+    (void)i;
+    banks_begin(&k->banks, true);
+    k->model.final = NULL;
+    for (int m = 0; m < k->micros; m++)
+        model_train(&k->model, &s->b[m], k->loss);
+}
+
+static void run_optim(struct stage_bench *s, int i)
+{
+    struct rank *k = s->k;
+    struct point *p = i % 2 ? &s->odd : &s->even;
+    optim_step(&k->optim, p);
+}
+
+/* Pairs of calls, an even and an odd one: the mean of the two is a step's time. */
+static int measure(struct stage_bench *s, void (*f)(struct stage_bench *, int), int n, struct times *out)
+{
+    struct rank *k = s->k;
+    double *ms = calloc((size_t)n, sizeof *ms);
+    int rc = ms ? 0 : err_sys("bench");
+    for (int i = -2; i < n && !rc; i++) {
+        if ((rc = k->ops->sync(k->ops)) || (rc = k->comm->barrier(k->comm)))
+            break;
+        double begin = now_seconds();
+        f(s, 0);
+        f(s, 1);
+        if ((rc = k->ops->sync(k->ops)))
+            break;
+        if (i >= 0)
+            ms[i] = 1e3 * (now_seconds() - begin) / 2;
+    }
+    if (!rc)
+        *out = summarize(ms, n);
+    free(ms);
+    return rc;
+}
+
+/* Forward and backward without Adam's accumulation: a graph of its own where there are graphs. */
+static void *model_graph;
+static void launch_model(struct stage_bench *s, int i)
+{
+    (void)i;
+    s->k->run->opt->backend->launch(s->k->ops, model_graph);
+}
+
+static int measure_model(struct stage_bench *s, int n, struct times *out)
+{
+    struct backend *be = s->k->run->opt->backend;
+    struct ops *o = s->k->ops;
+    int rc;
+    if (!be->capture || s->k->run->opt->no_graph || s->k->world > 1)
+        return measure(s, run_model, n, out);
+    run_model(s, 0);            /* workspaces and plans exist before the capture */
+    if ((rc = be->capture(o)))
+        return rc;
+    run_model(s, 0);
+    if ((rc = be->capture_end(o, &model_graph)))
+        return rc;
+    rc = measure(s, launch_model, n, out);
+    be->graph_free(model_graph);
+    return rc;
+}
+
+static void stage_init(struct stage_bench *s, struct rank *k, int stage)
+{
+    const struct recipe *r = k->run->recipe;
+    int step = 0;
+    while (schedule_at(r, step, &s->even), s->even.stage < stage)
+        step++;
+    step += 2 - step % 2;       /* an even step inside, so that both parities are of the stage */
+    schedule_at(r, step, &s->even);
+    schedule_at(r, step + 1, &s->odd);
+    s->even.untie = s->odd.untie = false;
+    s->k = k;
+    s->attn_flops = 0;
+    model_set(&k->model, &s->even);
+    int T = s->even.chunk_tokens;
+    char *block = malloc(k->slot_bytes);
+    for (int m = 0; m < k->micros && block; m++) {
+        struct chunk c;
+        char *slot = k->slots + (size_t)m * k->slot_bytes;
+        fill_chunk(r, &c, block, T, s->even.sequence, (uint64_t)(m * k->world + k->rank));
+        feed_upload(k, slot, &c);
+        s->b[m] = feed_batch(slot, &c);
+        for (int i = 0; i < r->n_layers; i++) {
+            const struct layer_spec *l = &r->layers[i];
+            int mul = l->attention == ATTN_PAIRED ? 2 : 1;
+            if (l->attention != ATTN_NONE)
+                s->attn_flops += 14.0 * r->head_dim * (r->heads / mul) *
+                                 pairs(&c, mul, l->long_window ? s->even.window_long : s->even.window_short);
+        }
+    }
+    free(block);
+}
+
+static int bench_stage(struct rank *k, int stage, int n, FILE *f)
+{
+    const struct recipe *r = k->run->recipe;
+    struct stage_bench s;
+    struct times step, model, optim;
+    int rc;
+    stage_init(&s, k, stage);
+    if ((rc = measure(&s, run_step, n, &step)) || (rc = measure_model(&s, n, &model)) ||
+        (rc = measure(&s, run_optim, n, &optim)))
+        return rc;
+    if (k->rank)
+        return 0;
+    struct step_floor fl = step_floor(r, &s.even, k->world, s.attn_flops);
+    double tokens = (double)s.even.tokens;
+    double exposed = step.median - model.median - optim.median;
+    fprintf(f, "%d\t%d\t%d\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.0f\t%.1f\t%.2f\t%.2f\t%.0f\n", stage,
+            s.even.chunk_tokens, k->micros, step.median, step.min, model.median, optim.median,
+            exposed > 0 ? exposed : 0, tokens / step.median * 1e3, fl.flops / step.median * 1e-9,
+            fl.ms, step.median / fl.ms, (double)k->ops->allocated(k->ops) / (1 << 20));
+    return fflush(f) ? err_sys("bench") : 0;
+}
+
+int bench_rank(struct rank *k, int n, FILE *f)
+{
+    const struct recipe *r = k->run->recipe;
+    int rc = 0;
+    if (k->rank == 0)
+        fprintf(f, "stage\tT\tmicros\tstep_ms\tmin_ms\tfwd_bwd_ms\toptim_ms\texposed_ms\ttokens_s\t"
+                "TFLOP_s\tfloor_ms\tratio\tMiB\n");
+    for (int i = 0; i + 1 < r->n_stages && !rc; i++)
+        rc = bench_stage(k, i, n, f);
+    return rc;
+}
