@@ -11,13 +11,14 @@
 #include "train/run.h"
 #ifdef HAVE_CUDA
 #include "../kernels/ops_cuda.h"
+#include "../kernels/profile.h"
 #endif
 
 struct options {
     const char *recipe, *data, *out, *resume, *device;
     int64_t ranks, keep, bench;
     struct opt_list set;
-    bool plan, no_graph, quiet, progress;
+    bool plan, profile, no_graph, quiet, progress;
 };
 
 /* -- the CPU: ranks are threads in one process ------------------------------------- */
@@ -63,7 +64,8 @@ static int cuda_backend(struct backend *b, int ranks)
         return err_set(GPT_DEVICE, "%d ranks need as many GPUs; %d visible", ranks, n);
     *b = (struct backend){ .name = "cuda", .ops_new = ops_cuda_new, .comm_new = cuda_comm,
                            .capture = ops_cuda_capture, .capture_end = ops_cuda_capture_end,
-                           .launch = ops_cuda_launch, .graph_free = ops_cuda_graph_free };
+                           .launch = ops_cuda_launch, .graph_free = ops_cuda_graph_free,
+                           .profile = profile_begin, .profile_end = profile_end };
     return 0;
 }
 #endif
@@ -138,9 +140,12 @@ static int train(const struct options *o, const struct recipe *r, const char *ar
         return rc;
     if ((rc = pick_backend(&backend, o->device, (int)o->ranks)))
         return rc;
+    if (o->profile && (!o->bench || !backend.profile))
+        return err_set(GPT_USAGE, "--profile goes with --bench and --device cuda");
     struct run_options run = {
         .recipe = r, .data = o->data, .out = o->out, .resume = o->resume, .ranks = (int)o->ranks,
-        .no_graph = o->no_graph, .bench = (int)o->bench, .keep = (int)o->keep,
+        .no_graph = o->no_graph, .bench = (int)o->bench, .profile = o->profile,
+        .keep = (int)o->keep,
         .backend = &backend, .log = stdout, .arguments = arguments,
         .progress = o->quiet ? PROGRESS_OFF : o->progress ? PROGRESS_ON : PROGRESS_AUTO,
     };
@@ -173,6 +178,7 @@ int main(int argc, char **argv)
         { 0, "ranks", "N", OPT_I64, &o.ranks, "ranks: threads on a CPU, GPUs with --device cuda (1)", 1, 1024, NULL },
         { 0, "no-graph", NULL, OPT_FLAG, &o.no_graph, "launch each kernel instead of one graph a step", 0, 0, NULL },
         { 0, "bench", "N", OPT_I64, &o.bench, "time N pairs of steps of each stage without data; print a table", 1, 1e6, NULL },
+        { 0, "profile", NULL, OPT_FLAG, &o.profile, "with --bench on a GPU: a row for each kernel", 0, 0, NULL },
         { 0, NULL, NULL, OPT_GROUP, NULL, "Messages", 0, 0, NULL },
         { 0, "progress", NULL, OPT_FLAG, &o.progress, "show progress even when stderr is no terminal", 0, 0, NULL },
         { 'q', "quiet", NULL, OPT_FLAG, &o.quiet, "no progress, errors only", 0, 0, NULL },

@@ -189,6 +189,19 @@ static void stage_init(struct stage_bench *s, struct rank *k, int stage)
     free(block);
 }
 
+/* One row a kernel, over n pairs of steps. */
+static int profile_stage(struct stage_bench *s, int n, FILE *f)
+{
+    struct backend *be = s->k->run->opt->backend;
+    struct times t;
+    int rc;
+    if (s->k->rank == 0 && (rc = be->profile()))
+        return rc;
+    if ((rc = measure(s, run_step, n, &t)) || (rc = s->k->comm->barrier(s->k->comm)))
+        return rc;
+    return s->k->rank ? 0 : be->profile_end(f, 2 * (n + 2));    /* measure() warms up with two */
+}
+
 static int bench_stage(struct rank *k, int stage, int n, FILE *f)
 {
     const struct recipe *r = k->run->recipe;
@@ -198,6 +211,8 @@ static int bench_stage(struct rank *k, int stage, int n, FILE *f)
     stage_init(&s, k, stage);
     if ((rc = measure(&s, run_step, n, &step)) || (rc = measure_model(&s, n, &model)) ||
         (rc = measure(&s, run_optim, n, &optim)))
+        return rc;
+    if (k->run->opt->profile && (rc = profile_stage(&s, n, f)))
         return rc;
     if (k->rank)
         return 0;

@@ -34,6 +34,9 @@ struct backend {
     int (*capture_end)(struct ops *o, void **graph);
     void (*launch)(struct ops *o, void *graph);
     void (*graph_free)(void *graph);
+    /* Times of each kernel between the two, as TSV; NULL where there are none. */
+    int (*profile)(void);
+    int (*profile_end)(FILE *f, int steps);
 };
 
 struct run_options {
@@ -43,6 +46,7 @@ struct run_options {
     const char *resume;         /* folder of checkpoints, or one of them; NULL: from the start */
     int ranks;
     bool no_graph;
+    bool profile;               /* with bench: also where each stage's time goes */
     int bench;                  /* measure this many pairs of steps a stage; 0: train */
     int keep;                   /* checkpoints kept, besides the newest being written; 0: all */
     struct backend *backend;
