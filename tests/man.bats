@@ -21,7 +21,8 @@ options_in_help() {
 
 # Long options that have an entry of their own in the page.
 options_in_page() {
-    grep -E '^\.It .*Fl ' "$1" | grep -oE 'Fl -[a-z][a-z0-9-]*' | sed 's/^Fl -/--/' | sort -u
+    grep -E '^\.It .*Fl ' "$1" | sed 's/\\-/-/g' | grep -oE 'Fl -[a-z][a-z0-9-]*' |
+        sed 's/^Fl -/--/' | sort -u
 }
 
 @test "there are commands, and each has a man page that names it" {
@@ -56,7 +57,7 @@ options_in_page() {
         "$GPT_BIN/$c" --help | sed -nE 's/^  -([a-zA-Z]), --([a-z][a-z0-9-]*).*/\1 \2/p' |
             while read -r letter name; do
                 echo "$c -$letter --$name"
-                grep -qE "^\.It .*Fl $letter .*Fl -$name( |\$)" "$man/$c.1" || exit 1
+                sed 's/\\-/-/g' "$man/$c.1" | grep -qE "^\.It .*Fl $letter .*Fl -$name( |\$)" || exit 1
             done
     done
 }
@@ -77,11 +78,13 @@ options_in_page() {
     [ -z "$output" ]
 }
 
-@test "pages refer only to pages that exist here or in the system's sections" {
+# A command of the design that is not built yet may be referred to; once it is, it has a page.
+@test "pages refer only to pages that exist" {
     for page in "$man"/*.[157]; do
-        grep -hE '^\.Xr (gpt-|ns-)' "$page" | awk '{ print $2 "." $3 }' | while read -r to; do
-            echo "${page##*/} refers to $to"
-            [ -f "$man/$to" ] || exit 1
-        done
+        grep -hE '^\.(It )?Xr (gpt-|ns-)' "$page" | sed 's/^\.It //' |
+            while read -r _ name section _; do
+                case $name in gpt-ckpt | gpt-logdiff | ns-coeffs) [ -x "$GPT_BIN/$name" ] || continue ;; esac
+                [ -f "$man/$name.$section" ] || { echo "${page##*/} refers to $name($section)"; exit 1; }
+            done
     done
 }

@@ -91,7 +91,9 @@ static void print_option(const struct opt *o, char letter)
 
 static void print_help(const struct command *c)
 {
-    printf("Usage: %s %s\n%s\n\n", c->name, c->usage, c->summary);
+    printf("Usage: %s %s\n%s\n", c->name, c->usage, c->summary);
+    if (c->options->kind != OPT_GROUP)           /* a heading brings its own blank line */
+        putchar('\n');
     bool grouped = false;
     for (const struct opt *o = c->options; !is_end(o); o++) {
         print_option(o, o->letter);
