@@ -48,6 +48,7 @@ static void test_refused(void)
     refuse("model.heads=six", GPT_USAGE, "'six'");
     refuse("model.heads=5", GPT_INPUT, "even");
     refuse("model.softcap=1 2", GPT_USAGE, "expected 3 numbers");
+    refuse("model.softcap=100 5 7.5", GPT_USAGE, "a <= 70");
     refuse("model.attn_scale=nan", GPT_USAGE, "nan");
     refuse("order.work=attn attn", GPT_USAGE, "twice");
     refuse("order.work=attn", GPT_USAGE, "missing");

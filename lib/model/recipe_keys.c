@@ -260,6 +260,10 @@ static int bind_section(struct recipe *r, const char *section)
 static int check_model(struct recipe *r)
 {
     const struct recipe_text *t = r->text;
+    /* exp(z) must stay in range in f32, summed over the vocabulary: |z| <= a < 88 - log(V). */
+    if (r->cap_a <= 0 || r->cap_a > 70 || r->cap_c == 0)
+        return text_error(t, text_find(r->text, "model", "softcap"),
+                          "expected 0 < a <= 70 and c not 0, found %g and %g", r->cap_a, r->cap_c);
     if (r->head_dim % 4)
         return text_error(t, text_find(r->text, "model", "head_dim"),
                           "expected a multiple of 4, found %d", r->head_dim);

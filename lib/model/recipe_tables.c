@@ -228,7 +228,7 @@ int bind_layers(struct recipe *r)
     static const char *const windows[] = { "short", "long", "-", NULL };
     static const char *const bools[] = { "no", "yes", NULL };
     for (int i = 0; i < MAX_LAYERS; i++) {
-        char key[8];
+        char key[12];
         snprintf(key, sizeof key, "%d", i);
         struct recipe_entry *e = text_find(r->text, "layers", key);
         if (!e)
@@ -315,7 +315,7 @@ static int mtp_of(const struct row *w, char *text, struct stage *s)
 int bind_stages(struct recipe *r)
 {
     for (int i = 0; i < MAX_STAGES; i++) {
-        char key[8];
+        char key[12];
         snprintf(key, sizeof key, "%d", i);
         struct recipe_entry *e = text_find(r->text, "stages", key);
         if (!e)
