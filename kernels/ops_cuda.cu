@@ -1,5 +1,41 @@
-/* ops_cuda.cu - the table of the GPU's ops. Memory and order are device.cu's. */
+/* ops_cuda.cu - the table of the GPU's ops. Memory and order are device.cu's; attention.h knows
+ * nothing of struct ops, so the two launchers that join them are here.
+ */
 #include "gpu.h"
+#include "attention.h"
+
+static struct attention_shape attention_shape_of(const struct attn_shape *s)
+{
+    return attention_shape{ s->rows, s->heads, s->head_dim, s->cu, s->ncu, s->cu_mul, s->window,
+                            s->scale };
+}
+
+void gpu_attention(struct ops *o, struct tensor out, struct tensor lse, struct tensor q,
+                   struct tensor k, struct tensor v, const struct attn_shape *s)
+{
+    struct cuda_ops *c = cuda_of(o);
+    struct attention_shape a = attention_shape_of(s);
+    void *workspace = cuda_workspace(c, attention_workspace_bytes(&a));
+
+    assert(q.dtype == DT_BF16 && lse.dtype == DT_F32);
+    if (workspace)
+        CUDA_TRY(c, attention_forward(c->stream, &a, out.data, (float *)lse.data, q.data, k.data,
+                                      v.data, workspace));
+}
+
+void gpu_attention_bwd(struct ops *o, struct tensor dq, struct tensor dk, struct tensor dv,
+                       struct tensor dout, struct tensor q, struct tensor k, struct tensor v,
+                       struct tensor out, struct tensor lse, const struct attn_shape *s)
+{
+    struct cuda_ops *c = cuda_of(o);
+    struct attention_shape a = attention_shape_of(s);
+    void *workspace = cuda_workspace(c, attention_workspace_bytes(&a));
+
+    if (workspace)
+        CUDA_TRY(c, attention_backward(c->stream, &a, dq.data, dk.data, dv.data, dout.data,
+                                       q.data, k.data, v.data, out.data, (const float *)lse.data,
+                                       NULL, workspace));
+}
 
 struct ops gpu_ops(void)
 {

@@ -1,0 +1,39 @@
+/* head_fp8.h - fp8 copies of matrices, as they are and transposed (head_fp8.cu).
+ *
+ * fp8 tensor cores read both operands contiguous along the sum, so what enters
+ * two products with different sums exists twice.
+ */
+#ifndef KERNELS_HEAD_FP8_H
+#define KERNELS_HEAD_FP8_H
+
+#include "device.h"
+
+/* dst (R',C) = e4m3(src (R,C) / scale), dst_t (C,R') its transpose; rows R .. R'-1 are zeros.
+ * R' and C are multiples of 16. */
+void head_quantize(struct cuda_ops *c, struct tensor dst, struct tensor dst_t,
+                   struct tensor src, float scale);
+/* Columns first .. first + R' - 1 of dst_t (C, any) = src^T, where src has R' rows of C bytes,
+ * ld bytes apart, of which those from `rows` on count as zeros. */
+void head_transpose(struct cuda_ops *c, struct tensor dst_t, int64_t first, struct tensor src,
+                    int64_t ld, int64_t rows);
+
+__device__ __forceinline__ uint32_t pack_e4m3x4(float a, float b, float c, float d)
+{
+    uint16_t lo, hi;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(lo) : "f"(b), "f"(a));
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(hi) : "f"(d), "f"(c));
+    return lo | (uint32_t)hi << 16;
+}
+__device__ __forceinline__ uint32_t pack_e5m2x4(float a, float b, float c, float d)
+{
+    uint16_t lo, hi;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(lo) : "f"(b), "f"(a));
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(hi) : "f"(d), "f"(c));
+    return lo | (uint32_t)hi << 16;
+}
+__device__ __forceinline__ uint2 pack_e5m2(const float (&x)[8])
+{
+    return make_uint2(pack_e5m2x4(x[0], x[1], x[2], x[3]), pack_e5m2x4(x[4], x[5], x[6], x[7]));
+}
+
+#endif

@@ -1,0 +1,340 @@
+/* head_loss.cu - logits, softcap, multi-token cross entropy, and back. Record-61.md 2.9, 2.10, 3.2.
+ *
+ * x (T,D), w (D,V), dx bf16, dw bf16 or f32. With fp8, all operands of the three products are
+ * contiguous along their sums, as Hopper's fp8 tensor cores want them, so x8, w8 and g8 exist
+ * transposed too (head_fp8.cu):
+ *
+ *   x8 (T,D), x8t (D,T), w8 (D,V), w8t (V,D)                     e4m3 of x / s_x, w / s_w
+ *   for each CHUNK rows
+ *       logits (rows,V) bf16 = s_x s_w x8 w8                     2 T D V FLOP, T V 2 bytes
+ *       one pass over a row: losses, g8 (rows,V) e5m2            T V (2 + 1) bytes
+ *       g8t (V,T), the chunk's columns                           T V (1 + 1)
+ *       dx = s_g s_w g8 w8^T                                     2 T D V FLOP
+ *   dw (+)= s_x s_g x8^T g8                                      2 T D V FLOP
+ *
+ * At T = 49152, D = 768, V = 50304: three products of 3.80 TFLOP (3.2 ms each at 1198 TFLOP/s),
+ * 7.4 GB for the row pass (1.75 ms at 4.25 TB/s; 3 special-function operations an element are
+ * 2.0 ms), 4.9 GB for the transpose (1.16 ms).
+ *
+ * One block holds a row of logits in shared memory, so each is read once. No maximum is
+ * needed: z = a s((l + b)/c) lies in (0, a), and exp(z - a/2) cannot overflow. The row pass keeps
+ * f = exp(z - a/2) s (1 - s) in bf16 where the logit was, sums exp(z - a/2), and then scales
+ * f by one number a row. g8 overwrites the logits of its row: its rows are 2 V bytes apart.
+ *
+ * Without fp8 the gradient is bf16, in place, and cuBLASLt transposes by itself.
+ */
+#include "gpu.h"
+#include "head_fp8.h"
+#include "vec.h"
+
+enum { CHUNK = 16384 };                 /* rows of logits in memory */
+enum { THREADS = 512 };
+enum { MAX_SHARED = 227 * 1024 - 1024 };
+
+struct row_args {
+    bf16 *logits;                       /* (rows, V); the gradient takes its place */
+    float *loss;                        /* (rows) of this chunk */
+    const int32_t *tgt;                 /* of the chunk's first row */
+    const float *mtp;
+    int n_mtp, left;                    /* rows from the first to the last of the batch */
+    int vocab;
+    float seed, g_scale;                /* g_scale: of the gradient's e5m2 */
+    float a, b, c;
+};
+
+/* z = a s, and what the loss and gradient need of it. */
+struct capped { float s, e; };
+
+__device__ __forceinline__ static float exp2_fast(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ static float reciprocal(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+struct cap { float mul, add, mul_e, add_e; };
+
+constexpr float LOG2E = 1.4426950408889634f;
+
+__device__ __forceinline__ static cap cap_of(float a, float b, float c)
+{
+    return cap{ -LOG2E / c, -LOG2E * b / c, LOG2E * a, -LOG2E * a / 2 };
+}
+
+/* s = sigmoid((l + b)/c), e = exp(a s - a/2). */
+__device__ __forceinline__ static capped capped_of(float l, const cap &k)
+{
+    capped r;
+    r.s = reciprocal(1 + exp2_fast(fmaf(l, k.mul, k.add)));
+    r.e = exp2_fast(fmaf(r.s, k.mul_e, k.add_e));
+    return r;
+}
+
+/* Predictions that row t of the chunk has: the last rows of the batch look over its end. */
+__device__ __forceinline__ static int predictions(const row_args &a, int t)
+{
+    return min(a.n_mtp, a.left - t);
+}
+
+/* f in place of the logits, in shared memory; returns the sum of e over the block. */
+__device__ static float softcap_row(uint4 *shared, float *warps, const uint4 *row, int n8,
+                                    const cap &k)
+{
+    float sum = 0;
+
+#pragma unroll 4
+    for (int i = threadIdx.x; i < n8; i += THREADS) {
+        float x[8];
+        unpack8(x, row[i]);
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            capped r = capped_of(x[j], k);
+            sum += r.e;
+            x[j] = r.e * fmaf(-r.s, r.s, r.s);
+        }
+        shared[i] = pack8(x);
+    }
+    return block_sum(sum, warps);
+}
+
+/* The row's loss, and the entries of its targets: f' with S f' / sum = (S p - hit) s (1 - s).
+ * One thread a prediction; logit is that of its target. */
+__device__ static void targets(const row_args &a, int t, bf16 *f, float logit, float sum,
+                               const cap &k)
+{
+    int n = predictions(a, t), lane = threadIdx.x;
+    float lse = logf(sum) + a.a / 2, weights = 0, hit = 0, loss = 0;
+
+    if (lane < n) {
+        capped r = capped_of(logit, k);
+        int v = a.tgt[t + lane];
+        for (int j = 0; j < n; j++) {
+            weights += a.mtp[j];
+            hit += a.tgt[t + j] == v ? a.mtp[j] : 0;
+        }
+        loss = a.mtp[lane] * (lse - a.a * r.s);
+        f[v] = __float2bfloat16((r.e - (weights > 0 ? hit / weights * sum : 0)) *
+                                fmaf(-r.s, r.s, r.s));
+    }
+    loss = warp_sum(loss);
+    if (lane == 0)
+        a.loss[t] = loss;
+}
+
+template <bool FP8>
+__global__ static void __launch_bounds__(THREADS, 2) head_row(row_args a)
+{
+    extern __shared__ uint4 shared[];
+    __shared__ float warps[32];
+    int t = blockIdx.x, n8 = a.vocab / 8, n = predictions(a, t);
+    uint4 *row = (uint4 *)(a.logits + (int64_t)t * a.vocab);
+    cap k = cap_of(a.a, a.b, a.c);
+    float logit = 0, weights = 0, sum;
+
+    if (threadIdx.x < n)
+        logit = __bfloat162float(((const bf16 *)row)[a.tgt[t + threadIdx.x]]);
+    sum = softcap_row(shared, warps, row, n8, k);       /* every read of the row is over */
+    __syncthreads();
+    if (threadIdx.x < 32)
+        targets(a, t, (bf16 *)shared, logit, sum, k);
+    for (int j = 0; j < n; j++)
+        weights += a.mtp[j];
+    __syncthreads();
+    float scale = a.seed * weights * a.a / (a.c * sum);
+    if (FP8) {
+        scale /= a.g_scale;
+        for (int i = threadIdx.x; i < n8; i += THREADS) {
+            float x[8];
+            unpack8(x, shared[i]);
+#pragma unroll
+            for (int j = 0; j < 8; j++)
+                x[j] *= scale;
+            ((uint2 *)row)[i] = pack_e5m2(x);
+        }
+    } else {
+        for (int i = threadIdx.x; i < n8; i += THREADS) {
+            float x[8];
+            unpack8(x, shared[i]);
+#pragma unroll
+            for (int j = 0; j < 8; j++)
+                x[j] *= scale;
+            row[i] = pack8(x);
+        }
+    }
+}
+
+/* Losses only, for evaluation: one target a row. */
+__global__ static void __launch_bounds__(THREADS) head_eval_row(row_args a)
+{
+    __shared__ float warps[32];
+    int t = blockIdx.x, n8 = a.vocab / 8;
+    const bf16 *row = a.logits + (int64_t)t * a.vocab;
+    cap k = cap_of(a.a, a.b, a.c);
+    float sum = 0;
+
+#pragma unroll 4
+    for (int i = threadIdx.x; i < n8; i += THREADS) {
+        float x[8];
+        load8(x, row + 8 * i);
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            sum += capped_of(x[j], k).e;
+    }
+    sum = block_sum(sum, warps);
+    if (threadIdx.x == 0) {
+        capped r = capped_of(__bfloat162float(row[a.tgt[t]]), k);
+        a.loss[t] = logf(sum) + a.a / 2 - a.a * r.s;
+    }
+}
+
+static row_args row_args_of(const struct head_loss *h, struct tensor w, bf16 *logits)
+{
+    row_args a = {};
+
+    a.logits = logits;
+    a.mtp = h->mtp;
+    a.n_mtp = h->n_mtp;
+    a.vocab = (int)w.cols;
+    a.seed = h->seed;
+    a.g_scale = h->g_scale;
+    a.a = h->cap_a, a.b = h->cap_b, a.c = h->cap_c;
+    return a;
+}
+
+static bool can_do(struct cuda_ops *c, struct tensor x, struct tensor w)
+{
+    assert(x.dtype == DT_BF16 && x.cols == w.rows);
+    return !c->failed && x.rows > 0 &&
+        CUDA_NEED(c, w.dtype == DT_BF16, "the head's weights are bf16") &&
+        CUDA_NEED(c, w.cols % 8 == 0 && w.cols * 2 <= MAX_SHARED,
+                  "the vocabulary is a multiple of 8 and at most 115712");
+}
+
+/* The pass over `rows` rows of logits, which start at row `first` of the batch of T. */
+static void row_pass(struct cuda_ops *c, row_args a, const struct head_loss *h, float *loss,
+                     int64_t tokens, int64_t first, int64_t rows)
+{
+    int bytes = a.vocab * 2;
+    auto *kernel = h->fp8 ? head_row<true> : head_row<false>;
+
+    a.loss = loss + first;
+    a.tgt = h->tgt + first;
+    a.left = (int)(tokens - first);
+    if (!CUDA_TRY(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          bytes)))
+        return;
+    kernel<<<(int)rows, THREADS, bytes, c->stream>>>(a);
+    CUDA_LAUNCHED(c);
+}
+
+static void loss_fp8(struct cuda_ops *c, float *loss, struct tensor dx, struct tensor dw,
+                     bool add, struct tensor x, struct tensor w, const struct head_loss *h)
+{
+    int64_t t = x.rows, tp = (t + 15) / 16 * 16, d = x.cols, v = w.cols;
+    int64_t rows = tp < CHUNK ? tp : CHUNK;
+    size_t need = cuda_round(tp * sizeof(float)) + 2 * cuda_round(tp * d) +
+        2 * cuda_round(d * v) + cuda_round(rows * v * 2) + cuda_round(v * tp);
+    char *at = (char *)cuda_workspace(c, need);
+
+    if (!at || !CUDA_NEED(c, d % 16 == 0 && v % 16 == 0,
+                          "the fp8 head's width and vocabulary are multiples of 16"))
+        return;
+    float *row_loss = (float *)cuda_cut(&at, tp * sizeof(float));
+    struct tensor x8 = tensor_of(cuda_cut(&at, tp * d), DT_E4M3, tp, d);
+    struct tensor x8t = tensor_of(cuda_cut(&at, tp * d), DT_E4M3, d, tp);
+    struct tensor w8 = tensor_of(cuda_cut(&at, d * v), DT_E4M3, d, v);
+    struct tensor w8t = tensor_of(cuda_cut(&at, d * v), DT_E4M3, v, d);
+    bf16 *logits = (bf16 *)cuda_cut(&at, rows * v * 2);
+    struct tensor g8t = tensor_of(cuda_cut(&at, v * tp), DT_E5M2, v, tp);
+
+    head_quantize(c, x8, x8t, x, h->x_scale);
+    head_quantize(c, w8, w8t, w, h->w_scale);
+    for (int64_t first = 0; first < tp; first += rows) {
+        int64_t n = tp - first < rows ? tp - first : rows;     /* with the rows that pad T */
+        int64_t real_n = t - first < n ? t - first : n;
+        struct tensor g8 = tensor_of(logits, DT_E5M2, n, v);
+        struct gemm forward = { .out = tensor_of(logits, DT_BF16, n, v),
+                                .a = tensor_rows(x8, first, n), .b = w8t, .tb = true,
+                                .alpha = h->x_scale * h->w_scale, .fast = true };
+        struct gemm back = { .out = tensor_rows(dx, first, real_n), .b = w8, .tb = true,
+                             .alpha = h->g_scale * h->w_scale, .lda = 2 * v };
+        back.a = tensor_rows(g8, 0, real_n);
+        cuda_gemm(c, &forward);
+        row_pass(c, row_args_of(h, w, logits), h, row_loss, t, first, real_n);
+        head_transpose(c, g8t, first, g8, 2 * v, real_n);
+        cuda_gemm(c, &back);
+    }
+    struct gemm weights = { .out = dw, .a = x8t, .b = g8t, .tb = true,
+                            .alpha = h->x_scale * h->g_scale };
+    if (add)
+        weights.add = dw;
+    cuda_gemm(c, &weights);
+    cuda_add_partials(c, loss, DT_F32, row_loss, (int)t, 1);
+}
+
+static void loss_bf16(struct cuda_ops *c, float *loss, struct tensor dx, struct tensor dw,
+                      bool add, struct tensor x, struct tensor w, const struct head_loss *h)
+{
+    int64_t t = x.rows, v = w.cols;
+    char *at = (char *)cuda_workspace(c, cuda_round(t * sizeof(float)) + t * v * 2);
+
+    if (!at)
+        return;
+    float *row_loss = (float *)cuda_cut(&at, t * sizeof(float));
+    struct tensor logits = tensor_of(at, DT_BF16, t, v);
+    struct gemm forward = { .out = logits, .a = x, .b = w };
+    struct gemm back = { .out = dx, .a = logits, .b = w, .tb = true };
+    struct gemm weights = { .out = dw, .a = x, .b = logits, .ta = true };
+
+    if (add)
+        weights.add = dw;
+    cuda_gemm(c, &forward);
+    row_pass(c, row_args_of(h, w, (bf16 *)at), h, row_loss, t, 0, t);
+    cuda_gemm(c, &back);
+    cuda_gemm(c, &weights);
+    cuda_add_partials(c, loss, DT_F32, row_loss, (int)t, 1);
+}
+
+void gpu_head_loss(struct ops *o, real *loss, struct tensor dx, struct tensor dw, bool add,
+                   struct tensor x, struct tensor w, const struct head_loss *h)
+{
+    struct cuda_ops *c = cuda_of(o);
+
+    assert(dx.dtype == DT_BF16 && dx.rows == x.rows && dx.cols == x.cols);
+    assert(dw.rows == w.rows && dw.cols == w.cols && h->n_mtp <= MAX_MTP);
+    if (can_do(c, x, w))
+        (h->fp8 ? loss_fp8 : loss_bf16)(c, loss, dx, dw, add, x, w, h);
+}
+
+void gpu_head_eval(struct ops *o, real *loss, struct tensor x, struct tensor w,
+                   const struct head_loss *h)
+{
+    struct cuda_ops *c = cuda_of(o);
+    int64_t t = x.rows, v = w.cols, rows = t < CHUNK ? t : CHUNK;
+    char *at;
+
+    if (!can_do(c, x, w))
+        return;
+    at = (char *)cuda_workspace(c, cuda_round(t * sizeof(float)) + rows * v * 2);
+    if (!at)
+        return;
+    float *row_loss = (float *)cuda_cut(&at, t * sizeof(float));
+    for (int64_t first = 0; first < t; first += rows) {
+        int64_t n = t - first < rows ? t - first : rows;
+        struct gemm g = { .out = tensor_of(at, DT_BF16, n, v), .a = tensor_rows(x, first, n),
+                          .b = w };
+        row_args a = row_args_of(h, w, (bf16 *)at);
+        a.tgt = h->tgt + first;
+        a.loss = row_loss + first;
+        cuda_gemm(c, &g);
+        head_eval_row<<<(int)n, THREADS, 0, c->stream>>>(a);
+        CUDA_LAUNCHED(c);
+    }
+    cuda_add_partials(c, loss, DT_F32, row_loss, (int)t, 1);
+}
