@@ -143,8 +143,8 @@ int vocab_find(char **path)
     if (env && *env)                     /* said by the user: no looking elsewhere */
         return (*path = strdup(env)) ? 0 : err_set(GPT_SYSTEM, "out of memory");
     place[0] = beside_program("../vocab/gpt2.tiktoken");
-    place[1] = beside_program("../share/gpt/gpt2.tiktoken");
-    place[2] = in_data_home("gpt/gpt2.tiktoken");
+    place[1] = beside_program("../share/gpt-tools/gpt2.tiktoken");
+    place[2] = in_data_home("gpt-tools/gpt2.tiktoken");
     for (int i = 0; i < 3; i++) {
         if (place[i] && !*path && !access(place[i], R_OK)) {
             *path = place[i];

@@ -49,9 +49,9 @@ int vocab_load(struct vocab **v, const char *path) MUST_CHECK;
 int vocab_bytes(struct vocab **v) MUST_CHECK;
 void vocab_free(struct vocab *v);
 /* Where the GPT-2 vocabulary is, the first that exists of: $GPT_VOCAB,
- * DIR/../vocab/gpt2.tiktoken, DIR/../share/gpt/gpt2.tiktoken with DIR the folder
+ * DIR/../vocab/gpt2.tiktoken, DIR/../share/gpt-tools/gpt2.tiktoken with DIR the folder
  * of the running program, and $XDG_DATA_HOME (or ~/.local/share)
- * /gpt/gpt2.tiktoken. Malloc'd. GPT_INPUT lists the places. */
+ * /gpt-tools/gpt2.tiktoken. Malloc'd. GPT_INPUT lists the places. */
 int vocab_find(char **path) MUST_CHECK;
 
 static inline const uint8_t *vocab_token(const struct vocab *v, int id, size_t *n)

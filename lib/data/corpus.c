@@ -1,0 +1,212 @@
+/* corpus.c - see corpus.h. */
+#include "data/corpus.h"
+
+#include <errno.h>
+#include <glob.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/zio.h"
+
+static int no_memory(void)
+{
+    return err_set(GPT_SYSTEM, "out of memory for the list of shards");
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), m = strlen(end);
+
+    return n >= m && !strcmp(s + n - m, end);
+}
+
+int shard_check_header(const char *path, int64_t *tokens)
+{
+    int32_t h[SHARD_HEADER_BYTES / 4];
+    struct zreader *z;
+    struct stat st;
+    size_t got = 0;
+    int rc;
+
+    if ((rc = zreader_open(&z, path)))
+        return rc;
+    rc = zreader_read(z, h, sizeof h, &got);
+    zreader_close(z);
+    if (rc)
+        return rc;
+    if (got < sizeof h)
+        return err_set(GPT_INPUT, "%s: expected a header of 1024 bytes, found %zu", path, got);
+    if (h[0] != SHARD_MAGIC || h[1] != SHARD_VERSION)
+        return err_set(GPT_INPUT, "%s: offset 0: expected a token shard (numbers %d, %d), found "
+                       "%d, %d", path, SHARD_MAGIC, SHARD_VERSION, h[0], h[1]);
+    if (h[2] < 0)
+        return err_set(GPT_INPUT, "%s: offset 8: expected a number of tokens, found %d", path, h[2]);
+    *tokens = h[2];
+    /* How long a compressed stream is shows when it is decoded. */
+    if (ends_with(path, ".zst"))
+        return 0;
+    if (stat(path, &st))
+        return err_sys("cannot open '%s'", path);
+    if (S_ISREG(st.st_mode) && st.st_size < SHARD_HEADER_BYTES + 2 * *tokens)
+        return err_set(GPT_INPUT, "%s: truncated: expected %lld bytes for %lld tokens, found %lld",
+                       path, (long long)(SHARD_HEADER_BYTES + 2 * *tokens), (long long)*tokens,
+                       (long long)st.st_size);
+    return 0;
+}
+
+static int add_shard(struct corpus *c, const char *path, int64_t tokens)
+{
+    struct corpus_shard *p = realloc(c->shard, ((size_t)c->n + 1) * sizeof *p);
+
+    if (!p)
+        return no_memory();
+    c->shard = p;
+    p += c->n;
+    if (!(p->path = strdup(path)))
+        return no_memory();
+    p->name = strrchr(p->path, '/') ? strrchr(p->path, '/') + 1 : p->path;
+    p->tokens = tokens;
+    c->n++;
+    return 0;
+}
+
+static void id_add(struct xxh *x, const char *name, int64_t tokens, const char *hash)
+{
+    char line[1024];
+    int n = snprintf(line, sizeof line, "%s %lld %s\n", name, (long long)tokens, hash);
+
+    xxh_add(x, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
+}
+
+static int check_against_manifest(const char *path, const struct manifest_shard *s)
+{
+    struct stat st;
+    int64_t tokens;
+    int rc;
+
+    if (stat(path, &st))
+        return errno == ENOENT ? err_set(GPT_INPUT, "%s: in the MANIFEST, but there is no such file",
+                                         path) : err_sys("cannot open '%s'", path);
+    if ((int64_t)st.st_size != s->bytes)
+        return err_set(GPT_INPUT, "%s: %s: expected %lld bytes as the MANIFEST says, found %lld",
+                       path, st.st_size < s->bytes ? "truncated" : "changed", (long long)s->bytes,
+                       (long long)st.st_size);
+    if ((rc = shard_check_header(path, &tokens)))
+        return rc;
+    if (tokens != s->tokens)
+        return err_set(GPT_INPUT, "%s: offset 8: expected %lld tokens as the MANIFEST says, found "
+                       "%lld", path, (long long)s->tokens, (long long)tokens);
+    return 0;
+}
+
+static int open_folder(struct corpus *c, const char *dir, enum split split, struct xxh *x)
+{
+    struct manifest m;
+    char *path = path_join(dir, "MANIFEST");
+    struct stat st;
+    int rc;
+
+    if (!path)
+        return no_memory();
+    if (stat(path, &st) && errno == ENOENT)
+        rc = err_set(GPT_INPUT, "%s: expected a MANIFEST, found none: the shards are not complete, "
+                     "or not gpt-tokshard's (then name them: '%s/*.bin')", dir, dir);
+    else
+        rc = manifest_read(&m, path);
+    free(path);
+    if (rc)
+        return rc;
+    c->bos = (int)m.bos;
+    c->vocab_size = (int)m.vocab_size;
+    for (int i = 0; i < m.n && !rc; i++) {
+        const struct manifest_shard *s = &m.shard[i];
+
+        if (s->split != split)
+            continue;
+        if (!(path = path_join(dir, s->name)))
+            rc = no_memory();
+        else if (!(rc = check_against_manifest(path, s)) && !(rc = add_shard(c, path, s->tokens)))
+            id_add(x, s->name, s->tokens, s->hash);
+        free(path);
+    }
+    manifest_release(&m);
+    return rc;
+}
+
+static const char *base_name(const char *path)
+{
+    return strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+}
+
+static int add_files(struct corpus *c, char **path, size_t n, enum split split, struct xxh *x)
+{
+    bool named = false;
+    int rc = 0;
+
+    for (size_t i = 0; i < n; i++)
+        named |= strstr(base_name(path[i]), "_val_") || strstr(base_name(path[i]), "_train_");
+    for (size_t i = 0; i < n && !rc; i++) {
+        const char *name = base_name(path[i]);
+        bool val = named ? strstr(name, "_val_") != NULL : n > 1 && i == 0;
+        bool train = named ? strstr(name, "_train_") != NULL : !val;
+        int64_t tokens;
+
+        if (split == SPLIT_VAL ? !val : !train)
+            continue;
+        if (!(rc = shard_check_header(path[i], &tokens))
+            && !(rc = add_shard(c, path[i], tokens)))
+            id_add(x, name, tokens, "-");
+    }
+    return rc;
+}
+
+static int open_pattern(struct corpus *c, const char *pattern, enum split split, struct xxh *x)
+{
+    glob_t g;
+    int rc, e = glob(pattern, GLOB_TILDE, NULL, &g);
+
+    if (e == GLOB_NOMATCH)
+        return err_set(GPT_SYSTEM, "cannot open '%s': No such file or directory", pattern);
+    if (e)
+        return err_set(GPT_SYSTEM, "cannot list '%s'", pattern);
+    rc = add_files(c, g.gl_pathv, g.gl_pathc, split, x);
+    globfree(&g);
+    return rc;
+}
+
+int corpus_open(struct corpus *c, const char *data, enum split split)
+{
+    struct stat st;
+    struct xxh x;
+    int rc;
+
+    memset(c, 0, sizeof *c);
+    c->bos = 50256;
+    if ((rc = xxh_init(&x)))
+        return rc;
+    if (stat(data, &st))
+        rc = open_pattern(c, data, split, &x);
+    else if (S_ISDIR(st.st_mode))
+        rc = open_folder(c, data, split, &x);
+    else
+        rc = add_files(c, (char **)&data, 1, split, &x);
+    if (!rc && !c->n)
+        rc = err_set(GPT_INPUT, "%s: expected a %s shard, found none", data,
+                     split == SPLIT_VAL ? "validation" : "training");
+    xxh_hex(&x, c->id);
+    xxh_release(&x);
+    if (rc)
+        corpus_release(c);
+    return rc;
+}
+
+void corpus_release(struct corpus *c)
+{
+    for (int i = 0; i < c->n; i++)
+        free(c->shard[i].path);
+    free(c->shard);
+    memset(c, 0, sizeof *c);
+}

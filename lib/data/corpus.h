@@ -1,0 +1,43 @@
+/* corpus.h - which shards a `-d DATA` means.
+ *
+ * DATA is a folder with a MANIFEST (gpt-tokshard's), or a file, or a pattern of
+ * files in the public format ('data/fineweb_*.bin'; .bin.zst too), which are
+ * taken in lexicographic order. Without a MANIFEST, files named *_val_* are
+ * validation and *_train_* training; of several files named neither way the
+ * first is validation (the records' shard 0), and a single one is training.
+ * Headers and sizes are checked, tokens are not read.
+ *
+ *     struct corpus c;
+ *     if ((rc = corpus_open(&c, "shards", SPLIT_TRAIN))) return rc;
+ *     for (i = 0; i < c.n; i++) use(c.shard[i].path);
+ *     corpus_release(&c);
+ */
+#ifndef DATA_CORPUS_H
+#define DATA_CORPUS_H
+
+#include <stdint.h>
+#include "base/err.h"
+#include "data/manifest.h"
+
+#define SHARD_MAGIC 20240520
+#define SHARD_VERSION 1
+#define SHARD_HEADER_BYTES 1024
+
+struct corpus_shard { char *path; const char *name; int64_t tokens; };
+struct corpus {
+    struct corpus_shard *shard;
+    int n;
+    int bos;              /* of the MANIFEST; 50256 without one */
+    int vocab_size;       /* of the MANIFEST; 0 without one */
+    char id[33];          /* XXH3-128 over name, tokens and (MANIFEST's) hash of each shard */
+};
+
+/* GPT_INPUT: no MANIFEST, no shard of this split, a bad header, a file shorter
+ * than its header says or of another size than the MANIFEST says. */
+int corpus_open(struct corpus *c, const char *data, enum split split) MUST_CHECK;
+void corpus_release(struct corpus *c);
+
+/* Header and size of one file; *tokens from the header. */
+int shard_check_header(const char *path, int64_t *tokens) MUST_CHECK;
+
+#endif

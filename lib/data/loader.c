@@ -1,0 +1,458 @@
+/* loader.c - BOS-aligned batches, prepared a step ahead by a thread.
+ *
+ * Two slots: one that the ranks use and one that the thread fills. The thread
+ * may fill the slot of step s+1 when every local rank has asked for step s.
+ */
+#include "data/loader.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/corpus.h"
+#include "data/loader_impl.h"
+#include "data/shard_read.h"
+
+struct slot {
+    struct step_batch batch;
+    struct chunk *chunk;       /* [max.chunks] */
+    struct piece *piece;       /* [max.chunks][bound] */
+    int *pieces;               /* [max.chunks] */
+    char *memory;              /* blocks of the local chunks */
+    int64_t step;              /* that it holds, -1: none */
+    int code;                  /* in place of a batch, with its message */
+    char message[1024];
+};
+
+struct loader {
+    struct loader_config c;
+    struct corpus corpus;
+    int bos, bound;
+    size_t block_bytes;
+    char *memory, *own_memory;
+    struct slot slot[2];
+    struct loader_pos next;    /* of the step to be prepared; the thread's */
+    struct shard *now, *ahead; /* shard next.shard, and the one after if it is another */
+    int64_t ahead_index;
+    char now_name[256];
+
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    pthread_t thread;
+    bool started, stop;
+    int64_t first;             /* step of the first batch */
+    int64_t *asked;            /* [local_ranks] step that each rank holds; first-1 before */
+    int64_t filled;            /* last step in a slot */
+};
+
+/* --- shards in their order --- */
+
+static int open_shard(struct loader *l, int64_t i, struct shard **s)
+{
+    const struct corpus_shard *f = &l->corpus.shard[i];
+    struct shard_want want = { .vocab = l->c.vocab, .bos = l->bos, .threads = l->c.threads,
+                               .expect = f->tokens };
+
+    return shard_open(s, f->path, &want);
+}
+
+/* Makes `now` the shard at next.shard, and starts to read the one after. */
+static int enter_shard(struct loader *l)
+{
+    int64_t i = l->next.shard, n = l->corpus.n, after = i + 1 < n ? i + 1 : l->c.cycle ? 0 : -1;
+    int64_t begin, end;
+    int rc;
+
+    if (l->ahead && l->ahead_index == i) {
+        shard_close(l->now);
+        l->now = l->ahead;
+        l->ahead = NULL;
+    } else if (!l->now || strcmp(shard_path(l->now), l->corpus.shard[i].path)) {
+        shard_close(l->now);
+        l->now = NULL;
+        if ((rc = open_shard(l, i, &l->now)))
+            return rc;
+    }
+    if ((rc = shard_document(l->now, 0, 1, &begin, &end)))
+        return rc;
+    if (begin < 0)
+        return err_set(GPT_INPUT, "%s: expected a document start (token %d), found none in %lld "
+                       "tokens", shard_path(l->now), l->bos, (long long)shard_size(l->now));
+    if (after >= 0 && after != i && (!l->ahead || l->ahead_index != after)) {
+        shard_close(l->ahead);
+        l->ahead = NULL;
+        if ((rc = open_shard(l, after, &l->ahead)))
+            return rc;
+        l->ahead_index = after;
+    }
+    return 0;
+}
+
+/* --- one step --- */
+
+static int too_many_pieces(const struct loader *l, int chunk, int tokens, int bound)
+{
+    return err_set(GPT_INPUT, "%s: step %lld, chunk %d: expected at most %d documents in %d tokens, "
+                   "found more", shard_path(l->now), (long long)l->next.step, chunk, bound - 1,
+                   tokens);
+}
+
+/* Takes the pieces of all chunks of a step from the present shard. *full is
+ * false if the shard ends first. Moves *document. */
+static int take_pieces(struct loader *l, struct slot *s, const struct batch_shape *w, int bound,
+                       int64_t *document, bool *full)
+{
+    int rc;
+
+    *full = false;
+    for (int k = 0; k < w->chunks; k++) {
+        struct piece *piece = s->piece + (size_t)k * (size_t)l->bound;
+        int64_t length = 0;
+
+        s->pieces[k] = 0;
+        while (length <= w->tokens) {
+            int64_t room = w->tokens - length + 1, begin, end;
+
+            if ((rc = shard_document(l->now, *document, w->cap && w->cap < room ? w->cap : room,
+                                     &begin, &end)))
+                return rc;
+            if (begin < 0)
+                return 0;
+            if (s->pieces[k] == bound - 1)
+                return too_many_pieces(l, k, w->tokens, bound);
+            piece[s->pieces[k]++] = (struct piece){ (uint32_t)begin, (uint32_t)end };
+            length += end - begin;
+            ++*document;
+        }
+    }
+    *full = true;
+    return 0;
+}
+
+static int no_batch(const struct loader *l, const struct batch_shape *w)
+{
+    return err_set(GPT_INPUT, "%s: expected a shard of enough documents for a step, %d x %d tokens, "
+                   "each cut at %d; found none in %d shard%s (the last, %s, has %lld tokens)",
+                   l->c.data, w->chunks, w->tokens, w->cap ? w->cap : w->tokens + 1, l->corpus.n,
+                   l->corpus.n == 1 ? "" : "s", shard_path(l->now), (long long)shard_size(l->now));
+}
+
+/* Finds the step's pieces, in the first shard from next on that holds them. */
+static int find_pieces(struct loader *l, struct slot *s, const struct batch_shape *w, int bound,
+                       int64_t *document)
+{
+    bool full;
+    int rc;
+
+    for (int tried = 0;; tried++) {
+        *document = l->next.document;
+        if ((rc = enter_shard(l)) || (rc = take_pieces(l, s, w, bound, document, &full)))
+            return rc;
+        if (full)
+            return 0;
+        /* The first shard may have been begun before, so it is tried twice. */
+        if (tried >= l->corpus.n)
+            return no_batch(l, w);
+        l->next.document = 0;
+        if (++l->next.shard < l->corpus.n)
+            continue;
+        if (!l->c.cycle && l->next.step == 0)
+            return no_batch(l, w);
+        if (!l->c.cycle)
+            return err_set(GPT_INPUT, "%s: expected tokens for step %lld, found that all %d shard%s "
+                           "%s used up", l->c.data, (long long)l->next.step, l->corpus.n,
+                           l->corpus.n == 1 ? "" : "s", l->corpus.n == 1 ? "is" : "are");
+        l->next.shard = 0;
+        l->next.epoch++;
+    }
+}
+
+static void fill_chunk(struct loader *l, struct chunk *c, const struct piece *piece, int n)
+{
+    const uint16_t *from = shard_tokens(l->now);
+    int32_t *tok = (int32_t *)c->tok, *tgt = (int32_t *)c->tgt, *cu = (int32_t *)c->cu;
+    int at = 0;
+
+    /* tok gets the pieces but for the last token, tgt all but for the first. */
+    cu[0] = 0;
+    for (int i = 0; i < n; i++) {
+        const uint16_t *p = from + piece[i].begin;
+        int k = (int)(piece[i].end - piece[i].begin), in = k < c->tokens - at ? k : c->tokens - at;
+
+        for (int j = 0; j < in; j++)
+            tok[at + j] = p[j];
+        for (int j = at ? 0 : 1; j < k; j++)
+            tgt[at + j - 1] = p[j];
+        at += k;
+        cu[i + 1] = at < c->tokens ? at : c->tokens;
+    }
+    for (int i = n + 1; i < c->bound; i++)
+        cu[i] = c->tokens;
+    c->docs = n;
+    c->piece = piece;
+    if (c->start)
+        csr_by_token(c->tok, c->tokens, l->c.vocab, (int32_t *)c->start, (int32_t *)c->order);
+}
+
+static bool is_local(const struct loader_config *c, int chunk)
+{
+    int rank = chunk % c->world;
+
+    return rank >= c->first_rank && rank < c->first_rank + c->local_ranks;
+}
+
+static int check_shape(const struct loader *l, const struct batch_shape *w, int bound)
+{
+    if (w->chunks < 1 || w->chunks % l->c.world || w->chunks > l->c.max.chunks || w->tokens < 1
+        || w->tokens > l->c.max.tokens || bound < 2 || bound > l->bound || w->cap < 0)
+        return err_set(GPT_USAGE, "step %lld: expected at most %d chunks, a multiple of %d ranks, of "
+                       "at most %d tokens and %d documents; found %d, %d, %d", (long long)l->next.step,
+                       l->c.max.chunks, l->c.world, l->c.max.tokens, l->bound - 1, w->chunks,
+                       w->tokens, bound - 1);
+    return 0;
+}
+
+/* Fills a slot with step next.step and moves next behind it. */
+static int prepare(struct loader *l, struct slot *s)
+{
+    struct batch_shape w = l->c.shape ? l->c.shape(l->c.ctx, l->next.step) : l->c.max;
+    int bound = w.bound ? w.bound : cu_bound(w.tokens), local = 0, rc;
+    int64_t document;
+
+    if (!w.tokens)
+        return err_set(GPT_USAGE, "there is no step %lld", (long long)l->next.step);
+    if ((rc = check_shape(l, &w, bound)) || (rc = find_pieces(l, s, &w, bound, &document)))
+        return rc;
+    for (int k = 0; k < w.chunks; k++) {
+        struct chunk *c = &s->chunk[k];
+
+        memset(c, 0, sizeof *c);
+        if (!is_local(&l->c, k))
+            continue;
+        chunk_place(c, s->memory + (size_t)local++ * l->block_bytes, w.tokens, bound,
+                    l->c.csr ? l->c.vocab : 0);
+        fill_chunk(l, c, s->piece + (size_t)k * (size_t)l->bound, s->pieces[k]);
+    }
+    s->batch = (struct step_batch){ .step = l->next.step, .chunks = w.chunks, .chunk = s->chunk,
+                                    .at = l->next,
+                                    .shard = l->corpus.shard[l->next.shard].name };
+    l->next.document = document;
+    l->next.step++;
+    s->batch.after = l->next;
+    return 0;
+}
+
+/* --- the thread --- */
+
+static bool all_asked(const struct loader *l, int64_t step)
+{
+    for (int r = 0; r < l->c.local_ranks; r++)
+        if (l->asked[r] < step)
+            return false;
+    return true;
+}
+
+static void *loader_thread(void *arg)
+{
+    struct loader *l = arg;
+    int rc = 0;
+
+    pthread_mutex_lock(&l->lock);
+    while (!l->stop && !rc) {
+        int64_t step = l->filled + 1;
+        struct slot *s = &l->slot[step & 1];
+
+        /* Slot `step & 1` held step-2; all have left it when they hold step-1. */
+        if (step > l->first + 1 && !all_asked(l, step - 1)) {
+            pthread_cond_wait(&l->moved, &l->lock);
+            continue;
+        }
+        pthread_mutex_unlock(&l->lock);
+        rc = prepare(l, s);
+        pthread_mutex_lock(&l->lock);
+        s->step = step;
+        s->code = rc;
+        snprintf(s->message, sizeof s->message, "%s", rc ? err_message() : "");
+        l->filled = step;
+        pthread_cond_broadcast(&l->moved);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+/* --- interface --- */
+
+static int local_chunks(const struct loader_config *c)
+{
+    return c->max.chunks / (c->world ? c->world : 1) * c->local_ranks;
+}
+
+static int max_bound(const struct loader_config *c)
+{
+    return c->max.bound ? c->max.bound : cu_bound(c->max.tokens);
+}
+
+size_t loader_memory(const struct loader_config *c)
+{
+    return 2 * (size_t)local_chunks(c)
+         * chunk_block_bytes(c->max.tokens, max_bound(c), c->csr ? c->vocab : 0);
+}
+
+static int allocate(struct loader *l)
+{
+    size_t n = (size_t)l->c.max.chunks, half = loader_memory(&l->c) / 2;
+
+    l->memory = l->c.memory;
+    if (!l->memory)
+        l->memory = l->own_memory = aligned_alloc(4096, (2 * half + 4095) & ~(size_t)4095);
+    l->asked = malloc((size_t)l->c.local_ranks * sizeof *l->asked);
+    for (int i = 0; i < 2; i++) {
+        struct slot *s = &l->slot[i];
+
+        s->chunk = calloc(n, sizeof *s->chunk);
+        s->piece = calloc(n * (size_t)l->bound, sizeof *s->piece);
+        s->pieces = calloc(n, sizeof *s->pieces);
+        if (!s->chunk || !s->piece || !s->pieces || !l->memory || !l->asked)
+            return err_set(GPT_SYSTEM, "out of memory for the loader");
+        s->memory = l->memory + (size_t)i * half;
+        s->step = -1;
+    }
+    return 0;
+}
+
+static int check_config(const struct loader_config *c)
+{
+    if (c->world < 1 || c->local_ranks < 1 || c->first_rank < 0
+        || c->first_rank + c->local_ranks > c->world)
+        return err_set(GPT_USAGE, "loader: expected ranks within 0 to %d, found %d to %d", c->world - 1,
+                       c->first_rank, c->first_rank + c->local_ranks - 1);
+    if (c->max.chunks < 1 || c->max.chunks % c->world)
+        return err_set(GPT_USAGE, "loader: expected chunks a step divisible by %d ranks, found %d",
+                       c->world, c->max.chunks);
+    if (c->vocab < 1 || c->max.tokens < 1)
+        return err_set(GPT_USAGE, "loader: expected a vocabulary and a number of tokens, found %d, %d",
+                       c->vocab, c->max.tokens);
+    return 0;
+}
+
+int loader_new(struct loader **out, const struct loader_config *c)
+{
+    struct loader *l;
+    int rc;
+
+    *out = NULL;
+    if ((rc = check_config(c)))
+        return rc;
+    if (!(l = calloc(1, sizeof *l)))
+        return err_set(GPT_SYSTEM, "out of memory for the loader");
+    l->c = *c;
+    l->bound = max_bound(c);
+    l->block_bytes = chunk_block_bytes(c->max.tokens, l->bound, c->csr ? c->vocab : 0);
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->moved, NULL);
+    if ((rc = corpus_open(&l->corpus, c->data, SPLIT_TRAIN)))
+        goto fail;
+    l->bos = c->bos >= 0 ? c->bos : l->corpus.bos;
+    if ((rc = check_vocab(c->data, l->corpus.vocab_size, c->vocab, l->bos)) || (rc = allocate(l)))
+        goto fail;
+    *out = l;
+    return 0;
+fail:
+    loader_free(l);
+    return rc;
+}
+
+int loader_seek(struct loader *l, const struct loader_pos *at)
+{
+    if (l->started)
+        return err_set(GPT_USAGE, "loader: expected to be moved before the first step");
+    if (at->step < 0 || at->epoch < 0 || at->document < 0 || at->shard < 0
+        || at->shard >= l->corpus.n)
+        return err_set(GPT_INPUT, "%s: expected a position within %d shards, found shard %lld, "
+                       "document %lld", l->c.data, l->corpus.n, (long long)at->shard,
+                       (long long)at->document);
+    l->next = *at;
+    return 0;
+}
+
+/* With the lock. */
+static int start(struct loader *l)
+{
+    int e;
+
+    if (l->started)
+        return 0;
+    l->first = l->next.step;
+    l->filled = l->first - 1;
+    for (int r = 0; r < l->c.local_ranks; r++)
+        l->asked[r] = l->first - 1;
+    if ((e = pthread_create(&l->thread, NULL, loader_thread, l)))
+        return err_set(GPT_SYSTEM, "cannot start a thread: %s", strerror(e));
+    l->started = true;
+    return 0;
+}
+
+int loader_next(struct loader *l, int rank, const struct step_batch **b)
+{
+    int r = rank - l->c.first_rank, rc;
+    int64_t step;
+    struct slot *s;
+
+    *b = NULL;
+    if (r < 0 || r >= l->c.local_ranks)
+        return err_set(GPT_USAGE, "loader: expected a rank from %d to %d, found %d", l->c.first_rank,
+                       l->c.first_rank + l->c.local_ranks - 1, rank);
+    pthread_mutex_lock(&l->lock);
+    if ((rc = start(l)))
+        goto out;
+    step = l->asked[r] + 1;
+    s = &l->slot[step & 1];
+    /* A failed step stays the one asked for, so that it fails again. */
+    while (!l->stop && l->filled < step)
+        pthread_cond_wait(&l->moved, &l->lock);
+    if (l->stop)
+        rc = err_set(GPT_SYSTEM, "loader: stopped");
+    else if (s->code)
+        rc = err_set(s->code, "%s", s->message);
+    else {
+        l->asked[r] = step;
+        *b = &s->batch;
+        pthread_cond_broadcast(&l->moved);
+    }
+out:
+    pthread_mutex_unlock(&l->lock);
+    return rc;
+}
+
+void loader_stop(struct loader *l)
+{
+    pthread_mutex_lock(&l->lock);
+    l->stop = true;
+    pthread_cond_broadcast(&l->moved);
+    pthread_mutex_unlock(&l->lock);
+}
+
+void loader_free(struct loader *l)
+{
+    if (!l)
+        return;
+    loader_stop(l);
+    if (l->started)
+        pthread_join(l->thread, NULL);
+    shard_close(l->now);
+    shard_close(l->ahead);
+    for (int i = 0; i < 2; i++) {
+        free(l->slot[i].chunk);
+        free(l->slot[i].piece);
+        free(l->slot[i].pieces);
+    }
+    free(l->own_memory);
+    free(l->asked);
+    corpus_release(&l->corpus);
+    pthread_mutex_destroy(&l->lock);
+    pthread_cond_destroy(&l->moved);
+    free(l);
+}
+
+const char *loader_id(const struct loader *l) { return l->corpus.id; }
+int loader_bos(const struct loader *l) { return l->bos; }

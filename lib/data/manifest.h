@@ -1,0 +1,59 @@
+/* manifest.h - the MANIFEST of a folder of shards, written last.
+ *
+ * Text: "key: value" lines, then one line a shard, then the XXH3-128 of all
+ * lines above, so that a damaged manifest is noticed; man/gpt-shard.5 has it in
+ * full. A shard's hash is that of its plain .bin bytes, compressed or not, as
+ * `zstd -dc FILE | xxh128sum` prints it.
+ *
+ *     struct manifest m;
+ *     if ((rc = manifest_read(&m, "shards/MANIFEST"))) return rc;
+ *     for (i = 0; i < m.n; i++) use(m.shard[i].name, m.shard[i].tokens);
+ *     manifest_release(&m);
+ *
+ * A struct belongs to one thread.
+ */
+#ifndef DATA_MANIFEST_H
+#define DATA_MANIFEST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include "base/err.h"
+
+enum split { SPLIT_TRAIN, SPLIT_VAL };
+
+struct manifest_shard {
+    enum split split;
+    char *name;                 /* file in the folder */
+    int64_t bytes;              /* of the file */
+    int64_t tokens, documents;  /* documents that start in it */
+    int64_t from_document;      /* of the split: the one that its first token belongs to */
+    int64_t from_token;         /* tokens of that document that stand in shards before */
+    char hash[33];
+};
+
+struct manifest {
+    char *tool, *arguments;     /* what made it */
+    char *tokenizer;            /* gpt2, bytes, other */
+    char *vocabulary;           /* SHA-256 of the rank file */
+    char *unicode;
+    char *settings;             /* everything that the bytes depend on but the input, one line */
+    int64_t vocab_size, bos;
+    int64_t documents, tokens, invalid;    /* totals; invalid: bad UTF-8 sequences met */
+    struct manifest_shard *shard;
+    int n;
+};
+
+/* GPT_INPUT with file and line; GPT_SYSTEM if it cannot be read. */
+int manifest_read(struct manifest *m, const char *path) MUST_CHECK;
+/* The text, whole; caller frees. */
+int manifest_text(const struct manifest *m, char **text) MUST_CHECK;
+int manifest_add(struct manifest *m, const struct manifest_shard *s) MUST_CHECK;  /* copies */
+void manifest_release(struct manifest *m);
+const char *split_name(enum split s);            /* "train", "val" */
+
+/* One line as it stands in the manifest ("shard: ..."), without newline. */
+int manifest_shard_line(const struct manifest_shard *s, char *buf, size_t room);
+int manifest_parse_shard(struct manifest *m, const char *line) MUST_CHECK;   /* appends */
+
+#endif

@@ -1,0 +1,451 @@
+/* shard_read.c - see shard_read.h.
+ *
+ * The file is a list of pieces: frames of a .bin.zst, 4 MiB of a .bin, or what a
+ * stream without a table yields. Threads claim pieces and put them in their
+ * place in any order; whoever finds the next piece in order complete checks and
+ * indexes it and moves the watermark.
+ */
+#include "data/shard_read.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <zstd.h>
+
+#include "base/zio.h"
+#include "data/corpus.h"
+#include "data/frames.h"
+
+#define PIECE_BYTES (4u << 20)
+#define STARTS_BITS 16                     /* document starts a block of the index */
+#define MAX_THREADS 16
+
+struct piece_range { uint64_t begin, end; bool done; };    /* plain bytes of the file */
+
+struct shard {
+    char *path;
+    struct shard_want want;
+    int fd;                                /* -1: a stream without a table, through zreader */
+    int64_t n;                             /* tokens to have */
+    unsigned char *bytes;                  /* the plain file, as far as wanted */
+    size_t room;
+    struct frames frames;
+    struct piece_range *piece;
+    int pieces, claimed, scanned;
+    bool scanning, stop;
+    uint32_t **starts;                     /* blocks, so that readers need no lock */
+    int64_t indexed;                       /* documents in starts; of the thread that scans */
+    int64_t documents, ready;              /* what of it, and of the tokens, is published */
+    int code;                              /* of the first failure, and its message */
+    char message[1024];
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    pthread_t thread[MAX_THREADS];
+    int threads;
+};
+
+/* --- loading a piece --- */
+
+static int load_plain(struct shard *s, const struct piece_range *p)
+{
+    for (uint64_t at = p->begin; at < p->end;) {
+        ssize_t k = pread(s->fd, s->bytes + at, p->end - at, (off_t)at);
+
+        if (k < 0)
+            return err_sys("cannot read '%s'", s->path);
+        if (k == 0)
+            return err_set(GPT_INPUT, "%s: truncated: expected %llu bytes, found %llu", s->path,
+                           (unsigned long long)p->end, (unsigned long long)at);
+        at += (uint64_t)k;
+    }
+    return 0;
+}
+
+/* raw: the thread's buffer, grown as needed. */
+static int load_frame(struct shard *s, const struct frame *f, ZSTD_DCtx *z, void **raw, size_t *room)
+{
+    size_t k;
+
+    if (f->raw_bytes > *room) {
+        void *p = realloc(*raw, f->raw_bytes);
+
+        if (!p)
+            return err_set(GPT_SYSTEM, "out of memory for a frame of '%s'", s->path);
+        *raw = p;
+        *room = f->raw_bytes;
+    }
+    for (size_t at = 0; at < f->raw_bytes; at += k) {
+        ssize_t got = pread(s->fd, (char *)*raw + at, f->raw_bytes - at, (off_t)(f->raw + at));
+
+        if (got < 0)
+            return err_sys("cannot read '%s'", s->path);
+        if (got == 0)
+            return err_set(GPT_INPUT, "%s: offset %llu: expected a frame of %u bytes, found %zu",
+                           s->path, (unsigned long long)f->raw, f->raw_bytes, at);
+        k = (size_t)got;
+    }
+    k = ZSTD_decompressDCtx(z, s->bytes + f->plain, f->plain_bytes, *raw, f->raw_bytes);
+    if (ZSTD_isError(k))
+        return err_set(GPT_INPUT, "%s: offset %llu: expected a frame of %u bytes, found damage: %s",
+                       s->path, (unsigned long long)f->raw, f->plain_bytes, ZSTD_getErrorName(k));
+    if (k != f->plain_bytes)
+        return err_set(GPT_INPUT, "%s: offset %llu: expected a frame of %u bytes, found %zu", s->path,
+                       (unsigned long long)f->raw, f->plain_bytes, k);
+    return 0;
+}
+
+static int load_piece(struct shard *s, int i, ZSTD_DCtx *z, void **raw, size_t *room)
+{
+    return s->frames.n ? load_frame(s, &s->frames.frame[i], z, raw, room)
+                       : load_plain(s, &s->piece[i]);
+}
+
+/* --- checking and indexing --- */
+
+static int bad_token(const struct shard *s, const uint16_t *tok, int64_t at)
+{
+    while (tok[at] < s->want.vocab)
+        at++;
+    return err_set(GPT_INPUT, "%s: offset %lld: token %lld: expected an id below %d, found %d",
+                   s->path, (long long)(SHARD_HEADER_BYTES + 2 * at), (long long)at, s->want.vocab,
+                   tok[at]);
+}
+
+static int add_start(struct shard *s, int64_t at)
+{
+    uint32_t **block = &s->starts[s->indexed >> STARTS_BITS];
+
+    if (!*block && !(*block = malloc(sizeof **block << STARTS_BITS)))
+        return err_set(GPT_SYSTEM, "out of memory for the index of '%s'", s->path);
+    (*block)[s->indexed++ & ((1 << STARTS_BITS) - 1)] = (uint32_t)at;
+    return 0;
+}
+
+/* Tokens begin .. end-1, by the one thread that has the role, without the lock. */
+static int scan(struct shard *s, int64_t begin, int64_t end)
+{
+    const uint16_t *tok = shard_tokens(s);
+    const uint16_t bos = (uint16_t)s->want.bos;
+    int rc;
+
+    for (int64_t at = begin; at < end; at += 256) {
+        int n = end - at < 256 ? (int)(end - at) : 256;
+        unsigned above = 0, starts = 0;
+
+        for (int i = 0; i < n; i++) {        /* vectorised: no branch */
+            above |= tok[at + i] >= s->want.vocab;
+            starts |= tok[at + i] == bos;
+        }
+        if (above)
+            return bad_token(s, tok, at);
+        for (int i = 0; starts && i < n; i++)
+            if (tok[at + i] == bos && (rc = add_start(s, at + i)))
+                return rc;
+    }
+    return 0;
+}
+
+/* --- threads --- */
+
+static void fail(struct shard *s, int rc)
+{
+    if (!s->code) {
+        s->code = rc;
+        snprintf(s->message, sizeof s->message, "%s", err_message());
+    }
+    pthread_cond_broadcast(&s->moved);
+}
+
+static int64_t tokens_before(const struct shard *s, uint64_t byte)
+{
+    int64_t n = byte < SHARD_HEADER_BYTES ? 0 : (int64_t)(byte - SHARD_HEADER_BYTES) / 2;
+
+    return n < s->n ? n : s->n;
+}
+
+/* Takes the next thing to do; called and returns with the lock. */
+static bool work(struct shard *s, ZSTD_DCtx *z, void **raw, size_t *room)
+{
+    int rc;
+
+    if (s->stop || s->code || s->scanned == s->pieces)
+        return false;
+    if (!s->scanning && s->piece[s->scanned].done) {
+        int64_t begin = s->ready, end = tokens_before(s, s->piece[s->scanned].end);
+
+        s->scanning = true;
+        pthread_mutex_unlock(&s->lock);
+        rc = scan(s, begin, end);
+        pthread_mutex_lock(&s->lock);
+        s->scanning = false;
+        if (rc)
+            fail(s, rc);
+        else {
+            s->scanned++;
+            s->documents = s->indexed;
+            s->ready = s->scanned == s->pieces ? s->n : end;
+            pthread_cond_broadcast(&s->moved);
+        }
+    } else if (s->claimed < s->pieces) {
+        int i = s->claimed++;
+
+        pthread_mutex_unlock(&s->lock);
+        rc = load_piece(s, i, z, raw, room);
+        pthread_mutex_lock(&s->lock);
+        s->piece[i].done = true;
+        if (rc)
+            fail(s, rc);
+        else
+            pthread_cond_broadcast(&s->moved);
+    } else {
+        pthread_cond_wait(&s->moved, &s->lock);
+    }
+    return true;
+}
+
+static void *reader_thread(void *arg)
+{
+    struct shard *s = arg;
+    ZSTD_DCtx *z = ZSTD_createDCtx();
+    void *raw = NULL;
+    size_t room = 0;
+
+    pthread_mutex_lock(&s->lock);
+    if (!z)
+        fail(s, err_set(GPT_SYSTEM, "out of memory to decode '%s'", s->path));
+    while (work(s, z, &raw, &room))
+        ;
+    pthread_mutex_unlock(&s->lock);
+    ZSTD_freeDCtx(z);
+    free(raw);
+    return NULL;
+}
+
+/* A stream without a table: one thread reads, checks and indexes. */
+static void *stream_thread(void *arg)
+{
+    struct shard *s = arg;
+    struct zreader *z = NULL;
+    int rc = zreader_open(&z, s->path);
+    bool stop = false;
+
+    for (int i = 0; i < s->pieces && !rc && !stop; i++) {
+        const struct piece_range *p = &s->piece[i];
+        int64_t end = tokens_before(s, p->end), begin = tokens_before(s, p->begin);
+        size_t got;
+
+        rc = zreader_read(z, s->bytes + p->begin, p->end - p->begin, &got);
+        if (!rc && got < p->end - p->begin)
+            rc = err_set(GPT_INPUT, "%s: truncated: expected %lld bytes for %lld tokens, found %llu",
+                         s->path, (long long)(SHARD_HEADER_BYTES + 2 * s->n), (long long)s->n,
+                         (unsigned long long)(p->begin + got));
+        if (!rc)
+            rc = scan(s, begin, end);
+        pthread_mutex_lock(&s->lock);
+        s->scanned = i + 1;
+        if (!rc) {
+            s->documents = s->indexed;
+            s->ready = end;
+        }
+        stop = s->stop;
+        pthread_cond_broadcast(&s->moved);
+        pthread_mutex_unlock(&s->lock);
+    }
+    zreader_close(z);
+    pthread_mutex_lock(&s->lock);
+    if (rc)
+        fail(s, rc);
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* --- opening --- */
+
+static int no_memory(const char *path)
+{
+    return err_set(GPT_SYSTEM, "out of memory for '%s'", path);
+}
+
+static int cut_into_pieces(struct shard *s)
+{
+    uint64_t bytes = SHARD_HEADER_BYTES + 2 * (uint64_t)s->n;
+
+    s->room = bytes;
+    s->pieces = (int)((bytes + PIECE_BYTES - 1) / PIECE_BYTES);
+    if (s->frames.n) {
+        if (s->frames.plain_bytes < bytes)
+            return err_set(GPT_INPUT, "%s: truncated: expected %llu bytes for %lld tokens, found "
+                           "frames of %llu", s->path, (unsigned long long)bytes, (long long)s->n,
+                           (unsigned long long)s->frames.plain_bytes);
+        for (s->pieces = 0; s->frames.frame[s->pieces].plain < bytes; )
+            if (++s->pieces == s->frames.n)
+                break;
+        s->room = s->frames.frame[s->pieces - 1].plain + s->frames.frame[s->pieces - 1].plain_bytes;
+    }
+    if (!(s->piece = calloc((size_t)s->pieces, sizeof *s->piece)))
+        return no_memory(s->path);
+    for (int i = 0; i < s->pieces; i++) {
+        struct piece_range *p = &s->piece[i];
+        const struct frame *f = s->frames.n ? &s->frames.frame[i] : NULL;
+
+        p->begin = f ? f->plain : (uint64_t)i * PIECE_BYTES;
+        p->end = f ? f->plain + f->plain_bytes
+               : p->begin + PIECE_BYTES < bytes ? p->begin + PIECE_BYTES : bytes;
+    }
+    return 0;
+}
+
+/* Sets fd if the file can be read in pieces, and the table of its frames. */
+static int open_file(struct shard *s, bool *plain)
+{
+    unsigned char magic[4];
+    int rc;
+
+    if ((s->fd = open(s->path, O_RDONLY | O_CLOEXEC)) < 0)
+        return err_sys("cannot open '%s'", s->path);
+    if (pread(s->fd, magic, 4, 0) != 4)      /* a pipe: the header came through zreader */
+        return err_set(GPT_INPUT, "%s: expected a file that can be read from the middle", s->path);
+    *plain = magic[0] == (SHARD_MAGIC & 255) && magic[1] == (SHARD_MAGIC >> 8 & 255);
+    if (*plain)
+        return 0;
+    if ((rc = frames_read(&s->frames, s->fd, s->path)))
+        return rc;
+    return 0;
+}
+
+static int start_threads(struct shard *s, bool stream)
+{
+    int want = stream ? 1 : s->want.threads ? s->want.threads : 2;
+
+    if (want > MAX_THREADS)
+        want = MAX_THREADS;
+    for (; s->threads < want; s->threads++) {
+        int e = pthread_create(&s->thread[s->threads], NULL, stream ? stream_thread : reader_thread, s);
+
+        if (e && !s->threads)
+            return err_set(GPT_SYSTEM, "cannot start a thread: %s", strerror(e));
+        if (e)
+            break;
+    }
+    return 0;
+}
+
+int shard_open(struct shard **out, const char *path, const struct shard_want *want)
+{
+    struct shard *s = calloc(1, sizeof *s);
+    int64_t tokens;
+    bool plain = false;
+    int rc;
+
+    *out = NULL;
+    if (!s)
+        return no_memory(path);
+    s->fd = -1;
+    s->want = *want;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->moved, NULL);
+    rc = (s->path = strdup(path)) ? shard_check_header(path, &tokens) : no_memory(path);
+    if (!rc && want->expect && tokens != want->expect)
+        rc = err_set(GPT_INPUT, "%s: offset 8: expected %lld tokens, found %lld: changed since it "
+                     "was opened", path, (long long)want->expect, (long long)tokens);
+    if (rc)
+        goto fail;
+    s->n = want->limit && want->limit < tokens ? want->limit : tokens;
+    if ((rc = open_file(s, &plain)) || (rc = cut_into_pieces(s)))
+        goto fail;
+    rc = no_memory(path);
+    if (!(s->starts = calloc((size_t)(s->n >> STARTS_BITS) + 1, sizeof *s->starts))
+        || !(s->bytes = aligned_alloc(4096, (s->room + 4095) & ~(size_t)4095)))
+        goto fail;
+    madvise(s->bytes, (s->room + 4095) & ~(size_t)4095, MADV_HUGEPAGE);
+    if ((rc = start_threads(s, !plain && !s->frames.n)))
+        goto fail;
+    *out = s;
+    return 0;
+fail:
+    shard_close(s);
+    return rc;
+}
+
+void shard_close(struct shard *s)
+{
+    if (!s)
+        return;
+    pthread_mutex_lock(&s->lock);
+    s->stop = true;
+    pthread_cond_broadcast(&s->moved);
+    pthread_mutex_unlock(&s->lock);
+    for (int i = 0; i < s->threads; i++)
+        pthread_join(s->thread[i], NULL);
+    for (int64_t i = 0; s->starts && i <= s->n >> STARTS_BITS; i++)
+        free(s->starts[i]);
+    if (s->fd >= 0)
+        close(s->fd);
+    frames_release(&s->frames);
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->moved);
+    free(s->starts);
+    free(s->piece);
+    free(s->bytes);
+    free(s->path);
+    free(s);
+}
+
+/* --- reading --- */
+
+/* With the lock: whether n tokens are ready; waits for it. */
+static int wait_locked(struct shard *s, int64_t n)
+{
+    while (s->ready < n && !s->code)
+        pthread_cond_wait(&s->moved, &s->lock);
+    return s->ready >= n ? 0 : err_set(s->code, "%s", s->message);
+}
+
+int shard_wait(struct shard *s, int64_t n)
+{
+    int rc;
+
+    pthread_mutex_lock(&s->lock);
+    rc = wait_locked(s, n < s->n ? n : s->n);
+    pthread_mutex_unlock(&s->lock);
+    return rc;
+}
+
+static int64_t start_of(const struct shard *s, int64_t i)
+{
+    return s->starts[i >> STARTS_BITS][i & ((1 << STARTS_BITS) - 1)];
+}
+
+int shard_document(struct shard *s, int64_t i, int64_t limit, int64_t *begin, int64_t *end)
+{
+    int rc = 0;
+
+    *begin = *end = -1;
+    pthread_mutex_lock(&s->lock);
+    while (s->documents <= i && s->ready < s->n && !rc)
+        rc = wait_locked(s, s->ready + 1);
+    if (!rc && s->documents > i) {
+        *begin = start_of(s, i);
+        while (s->documents <= i + 1 && s->ready < s->n && s->ready - *begin < limit && !rc)
+            rc = wait_locked(s, s->ready + 1);
+        *end = s->documents > i + 1 ? start_of(s, i + 1) : s->ready;
+        if (*end - *begin > limit)
+            *end = *begin + limit;
+        if (!rc)
+            rc = wait_locked(s, *end);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return rc;
+}
+
+const uint16_t *shard_tokens(const struct shard *s)
+{
+    return (const uint16_t *)(s->bytes + SHARD_HEADER_BYTES);
+}
+
+int64_t shard_size(const struct shard *s) { return s->n; }
+const char *shard_path(const struct shard *s) { return s->path; }

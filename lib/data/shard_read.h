@@ -1,0 +1,46 @@
+/* shard_read.h - the tokens of one shard, in memory as they arrive.
+ *
+ * A shard is read by threads of its own, from the front; .bin.zst made of
+ * independent frames (zstd's seekable format, its table of frames at the end)
+ * is decoded by several at once, straight to its place. Whoever wants a
+ * document waits only until that document is there, so a start costs the first
+ * frame and not the file. The index of document starts grows with the tokens.
+ *
+ *     struct shard *s;
+ *     if ((rc = shard_open(&s, path, &(struct shard_want){ .vocab = 50304, .bos = 50256 }))) return rc;
+ *     for (i = 0; !(rc = shard_document(s, i, 2048, &begin, &end)) && begin >= 0; i++)
+ *         use(shard_tokens(s) + begin, end - begin);
+ *     shard_close(s);
+ *
+ * Threads: shard_document and shard_wait may be called by several threads.
+ */
+#ifndef DATA_SHARD_READ_H
+#define DATA_SHARD_READ_H
+
+#include <stdint.h>
+#include "base/err.h"
+
+struct shard_want {
+    int vocab;            /* a token >= vocab is GPT_INPUT with its place */
+    int bos;
+    int threads;          /* to decode; 0: 2 */
+    int64_t limit;        /* tokens wanted from the front; 0: all */
+    int64_t expect;       /* tokens that the header must say; 0: any */
+};
+
+struct shard;
+/* Checks the header and starts reading. GPT_INPUT, GPT_SYSTEM. */
+int shard_open(struct shard **s, const char *path, const struct shard_want *want) MUST_CHECK;
+/* Waits until the first n tokens are there and checked. Errors are those of
+ * reading: truncated, damaged, token out of range. */
+int shard_wait(struct shard *s, int64_t n) MUST_CHECK;
+/* Begin of document i, and its end: the next document's begin or the shard's
+ * end, but at most begin + limit. Waits for as much as that takes. *begin = -1
+ * if there is no document i. */
+int shard_document(struct shard *s, int64_t i, int64_t limit, int64_t *begin, int64_t *end) MUST_CHECK;
+const uint16_t *shard_tokens(const struct shard *s);    /* [shard_size]; valid as far as waited for */
+int64_t shard_size(const struct shard *s);              /* tokens: limit, or all */
+const char *shard_path(const struct shard *s);
+void shard_close(struct shard *s);
+
+#endif

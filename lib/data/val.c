@@ -1,0 +1,149 @@
+/* val.c - validation chunks, each a pure function of its number. */
+#include "data/loader.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/corpus.h"
+#include "data/loader_impl.h"
+#include "data/shard_read.h"
+
+struct val_file { struct shard *shard; int64_t first_group, groups; };
+
+struct val {
+    struct val_config c;
+    struct corpus corpus;
+    int bos, bound;
+    size_t block_bytes;
+    char *memory;              /* [ranks] blocks */
+    struct val_file *file;
+    int files;
+};
+
+/* How many groups a file serves: the record goes to the next file when the
+ * group's end and its last target reach the size (pos + Q + 1 >= size). */
+static int64_t groups_in(int64_t tokens, int64_t group_tokens)
+{
+    return tokens < 2 ? 0 : (tokens - 2) / group_tokens;
+}
+
+/* Opens as much of the files as `total` chunks take. */
+static int open_files(struct val *v)
+{
+    int64_t q = (int64_t)v->c.shape.chunks * v->c.shape.tokens;
+    int64_t want = (v->c.total + v->c.shape.chunks - 1) / v->c.shape.chunks, have = 0, tokens = 0;
+    int rc;
+
+    if (!(v->file = calloc((size_t)v->corpus.n, sizeof *v->file)))
+        return err_set(GPT_SYSTEM, "out of memory for validation");
+    for (int i = 0; i < v->corpus.n && have < want; i++) {
+        const struct corpus_shard *f = &v->corpus.shard[i];
+        struct val_file *file = &v->file[v->files];
+        int64_t n = groups_in(f->tokens, q);
+        struct shard_want w = { .vocab = v->c.vocab, .bos = v->bos, .threads = v->c.threads,
+                                .expect = f->tokens };
+
+        tokens += f->tokens;
+        if (!n)
+            continue;
+        file->first_group = have;
+        file->groups = n < want - have ? n : want - have;
+        have += file->groups;
+        w.limit = file->groups * q + 1;
+        if ((rc = shard_open(&file->shard, f->path, &w)))
+            return rc;
+        v->files++;
+    }
+    if (have < want)
+        return err_set(GPT_INPUT, "%s: expected %lld validation tokens in groups of %lld and a target "
+                       "each, found %lld groups in %lld tokens", v->c.data, (long long)(want * q),
+                       (long long)q, (long long)have, (long long)tokens);
+    return 0;
+}
+
+int val_new(struct val **out, const struct val_config *c)
+{
+    struct val *v;
+    int rc;
+
+    *out = NULL;
+    if (c->ranks < 1 || c->vocab < 1 || c->shape.chunks < 1 || c->shape.tokens < 1 || c->total < 1)
+        return err_set(GPT_USAGE, "validation: expected ranks, vocabulary, chunks and tokens, found "
+                       "%d, %d, %lld x %d", c->ranks, c->vocab, (long long)c->total, c->shape.tokens);
+    if (!(v = calloc(1, sizeof *v)))
+        return err_set(GPT_SYSTEM, "out of memory for validation");
+    v->c = *c;
+    v->bound = c->shape.bound ? c->shape.bound : cu_bound(c->shape.tokens);
+    v->block_bytes = chunk_block_bytes(c->shape.tokens, v->bound, 0);
+    if (!(v->memory = aligned_alloc(256, v->block_bytes * (size_t)c->ranks))) {
+        rc = err_set(GPT_SYSTEM, "out of memory for validation");
+        goto fail;
+    }
+    if ((rc = corpus_open(&v->corpus, c->data, SPLIT_VAL)))
+        goto fail;
+    v->bos = c->bos >= 0 ? c->bos : v->corpus.bos;
+    if ((rc = check_vocab(c->data, v->corpus.vocab_size, c->vocab, v->bos)) || (rc = open_files(v)))
+        goto fail;
+    *out = v;
+    return 0;
+fail:
+    val_free(v);
+    return rc;
+}
+
+static int fill_chunk(const struct val *v, const struct shard *s, int64_t pos, struct chunk *c)
+{
+    const uint16_t *from = shard_tokens(s) + pos;
+    int32_t *tok = (int32_t *)c->tok, *tgt = (int32_t *)c->tgt, *cu = (int32_t *)c->cu;
+    int n = 0;
+
+    for (int t = 0; t < c->tokens; t++) {
+        tok[t] = from[t];
+        tgt[t] = from[t + 1];
+    }
+    cu[0] = 0;
+    for (int t = 0; t < c->tokens; t++) {
+        if (tok[t] != v->bos)
+            continue;
+        /* One entry is kept for the end. */
+        if (++n > c->bound - 2)
+            return err_set(GPT_INPUT, "%s: token %lld: expected at most %d document starts in %d "
+                           "tokens, found more", shard_path(s), (long long)(pos + t), c->bound - 2,
+                           c->tokens);
+        cu[n] = t;
+    }
+    for (int i = n + 1; i < c->bound; i++)
+        cu[i] = c->tokens;
+    c->docs = n + 1;
+    return 0;
+}
+
+int val_chunk(struct val *v, int rank, int64_t k, struct chunk *out)
+{
+    int64_t group = k / v->c.shape.chunks, pos;
+    const struct val_file *f = v->file;
+    int rc;
+
+    if (rank < 0 || rank >= v->c.ranks || k < 0 || k >= v->c.total)
+        return err_set(GPT_USAGE, "validation: expected rank below %d and chunk below %lld, found %d, "
+                       "%lld", v->c.ranks, (long long)v->c.total, rank, (long long)k);
+    while (group >= f->first_group + f->groups)
+        f++;
+    pos = ((group - f->first_group) * v->c.shape.chunks + k % v->c.shape.chunks) * v->c.shape.tokens;
+    if ((rc = shard_wait(f->shard, pos + v->c.shape.tokens + 1)))
+        return rc;
+    chunk_place(out, v->memory + (size_t)rank * v->block_bytes, v->c.shape.tokens, v->bound, 0);
+    return fill_chunk(v, f->shard, pos, out);
+}
+
+void val_free(struct val *v)
+{
+    if (!v)
+        return;
+    for (int i = 0; i < v->files; i++)
+        shard_close(v->file[i].shard);
+    free(v->file);
+    free(v->memory);
+    corpus_release(&v->corpus);
+    free(v);
+}

@@ -1,0 +1,561 @@
+/* loader_test.c - the training and validation loaders: against the golden
+ * batches of the record's own sampler, against a naive sampler written here from
+ * the definition, on shards that end inside a step, resumed, damaged. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zstd.h>
+
+#include "base/file.h"
+#include "base/rng.h"
+#include "check.h"
+#include "data/corpus.h"
+#include "data/frames.h"
+#include "data/json.h"
+#include "data/loader.h"
+#include "data/shard_read.h"
+
+#define BOS 50256
+#define VOCAB 50304
+
+static char dir[64] = "/tmp/loader_test.XXXXXX";
+static char path_buffer[4][256];
+
+static const char *in_dir(const char *name)
+{
+    static int k;
+    char *p = path_buffer[k++ & 3];
+
+    snprintf(p, sizeof path_buffer[0], "%s/%s", dir, name);
+    return p;
+}
+
+/* --- shards made here --- */
+
+struct tokens { uint16_t *v; int n; };
+
+/* A document every `mean` tokens or so, the first after `lead`. */
+static struct tokens random_tokens(uint64_t seed, int n, int mean, int lead)
+{
+    struct rng r = rng_make(seed, 1);
+    struct tokens t = { malloc((size_t)n * 2 + 2), n };
+
+    for (int i = 0; i < n; i++)
+        t.v[i] = (uint16_t)(i >= lead && (i == lead || rng_below(&r, 2 * (uint64_t)i, (uint64_t)mean) == 0)
+                 ? BOS : rng_below(&r, 2 * (uint64_t)i + 1, 50000));
+    return t;
+}
+
+static void put(const char *path, const void *a, size_t na, const void *b, size_t nb)
+{
+    FILE *f = fopen(path, "wb");
+
+    CHECK(f && fwrite(a, 1, na, f) == na && fwrite(b, 1, nb, f) == nb && !fclose(f));
+}
+
+static void header(int32_t h[256], int n)
+{
+    memset(h, 0, 1024);
+    h[0] = SHARD_MAGIC;
+    h[1] = 1;
+    h[2] = n;
+}
+
+static void put_shard(const char *path, struct tokens t)
+{
+    int32_t h[256];
+
+    header(h, t.n);
+    put(path, h, sizeof h, t.v, 2 * (size_t)t.n);
+}
+
+/* The same as .zst: one frame as `zstd` makes it, or frames of `bytes` and a table. */
+static void put_zst(const char *path, struct tokens t, size_t bytes, bool table)
+{
+    size_t n = 1024 + 2 * (size_t)t.n, room = ZSTD_compressBound(n), k;
+    char *plain = malloc(n), *raw = malloc(room), *tab = NULL;
+    struct frames f = { 0 };
+    int32_t h[256];
+    FILE *out = fopen(path, "wb");
+    ZSTD_CCtx *z = ZSTD_createCCtx();
+
+    ZSTD_CCtx_setParameter(z, ZSTD_c_checksumFlag, 1);
+    header(h, t.n);
+    memcpy(plain, h, 1024);
+    memcpy(plain + 1024, t.v, 2 * (size_t)t.n);
+    for (size_t at = 0; at < n; at += bytes) {
+        size_t m = n - at < bytes ? n - at : bytes;
+
+        k = ZSTD_compress2(z, raw, room, plain + at, m);
+        CHECK(fwrite(raw, 1, k, out) == k);
+        CHECK_OK(frames_add(&f, (uint32_t)k, (uint32_t)m));
+    }
+    if (table) {
+        CHECK_OK(frames_table(&f, &tab, &k));
+        CHECK(fwrite(tab, 1, k, out) == k);
+    }
+    CHECK(!fclose(out));
+    ZSTD_freeCCtx(z);
+    frames_release(&f);
+    free(plain);
+    free(raw);
+    free(tab);
+}
+
+/* --- the golden batches --- */
+
+static int json_numbers(struct json *j, int64_t *v, int room)
+{
+    int n = 0;
+
+    json_open(j, '[');
+    while (n < room && json_element(j) && json_int(j, &v[n]))
+        n++;
+    return n;
+}
+
+/* Golden "starts" and "ends" of a batch, per rank. */
+struct golden { int64_t start[6][4][32], end[6][4][32]; int n[6][4], ends[6][4], batches; };
+
+static void golden_pieces(struct json *j, int64_t v[4][32], int n[4])
+{
+    int rank = 0;
+
+    json_open(j, '[');
+    while (json_element(j) && rank < 4) {
+        n[rank] = json_numbers(j, v[rank], 32);
+        rank++;
+    }
+    CHECK_EQ(rank, 4);
+}
+
+static void golden_read(struct golden *g)
+{
+    char *text;
+    size_t n;
+    struct json_string key;
+    struct json j;
+    int64_t x;
+
+    memset(g, 0, sizeof *g);
+    if (!CHECK_OK(file_read("tests/golden/r61-loader.json", 0, &text, &n)))
+        return;
+    j = (struct json){ .at = text, .end = text + n, .begin = text };
+    json_open(&j, '{');
+    while (json_key(&j, &key)) {
+        if (!json_equal(&key, "batches")) {
+            CHECK(json_int(&j, &x));
+            CHECK_EQ(x, json_equal(&key, "world") ? 4 : json_equal(&key, "tokens_per_rank") ? 256 : 96);
+            continue;
+        }
+        json_open(&j, '[');
+        while (json_element(&j) && g->batches < 6) {
+            json_open(&j, '{');
+            while (json_key(&j, &key)) {
+                if (json_equal(&key, "starts"))
+                    golden_pieces(&j, g->start[g->batches], g->n[g->batches]);
+                else
+                    golden_pieces(&j, g->end[g->batches], g->ends[g->batches]);
+            }
+            g->batches++;
+        }
+    }
+    CHECK(!j.bad);
+    CHECK_EQ(g->batches, 6);
+    free(text);
+}
+
+static const struct batch_shape small = { .chunks = 4, .tokens = 256, .cap = 96 };
+
+/* A chunk against the pieces that it should have been made of. */
+static void check_chunk(const struct chunk *c, const uint16_t *file, const int64_t *start,
+                        const int64_t *end, int n)
+{
+    int at = 0, seen = 0;
+
+    CHECK_EQ(c->docs, n);
+    CHECK_EQ(c->bound, 128);
+    CHECK_EQ(c->cu[0], 0);
+    for (int i = 0; i < n && i < c->docs; i++) {
+        CHECK_EQ(c->piece[i].begin, start[i]);
+        CHECK_EQ(c->piece[i].end, end[i]);
+        for (int64_t p = start[i]; p < end[i]; p++, at++) {
+            CHECK(at == c->tokens || c->tok[at] == file[p]);
+            CHECK(at == 0 || c->tgt[at - 1] == file[p]);
+        }
+        CHECK_EQ(c->cu[i + 1], at < c->tokens ? at : c->tokens);
+    }
+    CHECK_EQ(at, c->tokens + 1);
+    for (int i = n + 1; i < c->bound; i++)
+        CHECK_EQ(c->cu[i], c->tokens);
+    for (int v = 0; v < VOCAB; v++)
+        for (int k = c->start[v]; k < c->start[v + 1]; k++, seen++)
+            CHECK(c->tok[c->order[k]] == v && (k == c->start[v] || c->order[k] > c->order[k - 1]));
+    CHECK_EQ(seen, c->tokens);
+}
+
+static void test_golden(int world)
+{
+    struct loader_config c = { .data = "tests/golden/r61-loader.bin", .world = world,
+                               .local_ranks = world, .vocab = VOCAB, .bos = -1, .csr = true,
+                               .max = small };
+    static struct golden g;
+    const struct step_batch *b;
+    struct loader *l;
+    char *file;
+    size_t n;
+
+    golden_read(&g);
+    if (!CHECK_OK(file_read(c.data, 0, &file, &n)) || !CHECK_OK(loader_new(&l, &c)))
+        return;
+    for (int s = 0; s < g.batches; s++) {
+        for (int r = 0; r < world; r++)
+            if (!CHECK_OK(loader_next(l, r, &b)))
+                return;
+        CHECK_EQ(b->step, s);
+        for (int k = 0; k < 4; k++) {
+            CHECK_EQ(g.n[s][k], g.ends[s][k]);
+            check_chunk(&b->chunk[k], (uint16_t *)(file + 1024), g.start[s][k], g.end[s][k], g.n[s][k]);
+        }
+    }
+    /* The golden list ends because the shard does. */
+    for (int again = 0; again < 2; again++)
+        for (int r = 0; r < world; r++)
+            CHECK_ERR(loader_next(l, r, &b), GPT_INPUT, "used up");
+    loader_free(l);
+    free(file);
+}
+
+/* --- a naive sampler, from the definition --- */
+
+struct naive { struct tokens shard[4]; int shards, s, c; int64_t epoch; bool cycle; };
+
+static int naive_boundaries(struct tokens t, int *b)
+{
+    int n = 0;
+
+    for (int i = 0; i < t.n; i++)
+        if (t.v[i] == BOS)
+            b[n++] = i;
+    return n;
+}
+
+/* One step of w->chunks chunks into buf[chunk][T+1]; false when used up. */
+static bool naive_step(struct naive *o, const struct batch_shape *w, uint16_t *buf, int *docs)
+{
+    for (int tries = 0; tries <= o->shards; tries++) {
+        struct tokens t = o->shard[o->s];
+        int *b = malloc(sizeof *b * (size_t)t.n), nb = naive_boundaries(t, b), c = o->c, k;
+
+        for (k = 0; k < w->chunks; k++) {
+            int l = 0;
+
+            for (docs[k] = 0; l <= w->tokens && c < nb; c++, docs[k]++) {
+                int start = b[c], end = c + 1 < nb ? b[c + 1] : t.n;
+
+                if (w->cap && end > start + w->cap)
+                    end = start + w->cap;
+                if (end > start + w->tokens - l + 1)
+                    end = start + w->tokens - l + 1;
+                for (int i = start; i < end; i++)
+                    buf[k * (w->tokens + 1) + l++] = t.v[i];
+            }
+            if (l <= w->tokens)
+                break;
+        }
+        free(b);
+        if (k == w->chunks) {
+            o->c = c;
+            return true;
+        }
+        o->c = 0;
+        if (++o->s == o->shards) {
+            if (!o->cycle)
+                return false;
+            o->s = 0;
+            o->epoch++;
+        }
+    }
+    return false;
+}
+
+/* The cap and T change with the step, as the schedules change them. */
+static struct batch_shape changing(void *ctx, int64_t step)
+{
+    struct batch_shape s = { .chunks = 8, .tokens = step < 3 ? 200 : 333, .cap = step < 5 ? 96 : 300 };
+
+    if (ctx && step >= *(int *)ctx)
+        s.tokens = 0;
+    return s;
+}
+
+static void check_step(const struct step_batch *b, struct naive *o)
+{
+    struct batch_shape w = changing(NULL, b->step);
+    uint16_t *buf = malloc(sizeof *buf * (size_t)(w.chunks * (w.tokens + 1)));
+    int docs[8], bad = 0;
+
+    CHECK(naive_step(o, &w, buf, docs));
+    CHECK_EQ(b->chunks, 8);
+    for (int k = 0; k < 8; k++) {
+        const struct chunk *c = &b->chunk[k];
+
+        if (!c->tok)
+            continue;
+        CHECK_EQ(c->tokens, w.tokens);
+        CHECK_EQ(c->docs, docs[k]);
+        for (int t = 0; t < w.tokens; t++)
+            bad += c->tok[t] != buf[k * (w.tokens + 1) + t]
+                 || c->tgt[t] != buf[k * (w.tokens + 1) + t + 1];
+    }
+    CHECK_EQ(bad, 0);
+    CHECK_EQ(b->after.shard, o->s);
+    CHECK_EQ(b->after.document, o->c);
+    CHECK_EQ(b->after.epoch, o->epoch);
+    free(buf);
+}
+
+/* Three shards (.bin, one frame, many frames), walked twice over; and every
+ * position in between continued from by a loader of another world size. */
+static void test_shards(void)
+{
+    struct naive o = { .shards = 3, .cycle = true }, at[40];
+    struct loader_pos pos[40];
+    struct loader_config c = { .world = 8, .local_ranks = 8, .vocab = VOCAB, .bos = -1, .cycle = true,
+                               .shape = changing, .max = { .chunks = 8, .tokens = 333 } };
+    const struct step_batch *b = NULL;
+    struct loader *l;
+    char id[33];
+
+    for (int i = 0; i < 3; i++)
+        o.shard[i] = random_tokens(7 + (uint64_t)i, 15000 + 777 * i, 40, i * 5);
+    put_shard(in_dir("a_train_000001.bin"), o.shard[0]);
+    put_zst(in_dir("a_train_000002.bin.zst"), o.shard[1], 1 << 20, false);
+    put_zst(in_dir("a_train_000003.bin.zst"), o.shard[2], 777, true);
+    c.data = in_dir("a_train_*");
+    if (!CHECK_OK(loader_new(&l, &c)))
+        return;
+    snprintf(id, sizeof id, "%s", loader_id(l));
+    for (int s = 0; s < 40; s++) {
+        at[s] = o;
+        for (int r = 0; r < 8; r++)
+            CHECK_OK(loader_next(l, r, &b));
+        pos[s] = b->at;
+        check_step(b, &o);
+    }
+    CHECK(o.epoch >= 1);
+    loader_free(l);
+    for (int s = 0; s < 40; s += 3) {
+        c.world = 1 << (s % 4);
+        c.first_rank = c.world / 2;                     /* and only half of the ranks here */
+        c.local_ranks = (c.world + 1) / 2;
+        c.first_rank = c.world - c.local_ranks;
+        CHECK_OK(loader_new(&l, &c));
+        CHECK_STR(loader_id(l), id);
+        CHECK_OK(loader_seek(l, &pos[s]));
+        o = at[s];
+        for (int k = 0; k < 3 && s + k < 40; k++) {
+            for (int r = c.first_rank; r < c.world; r++)
+                CHECK_OK(loader_next(l, r, &b));
+            CHECK_EQ(b->step, s + k);
+            CHECK((b->chunk[0].tok != NULL) == (c.first_rank == 0));
+            check_step(b, &o);
+        }
+        loader_free(l);
+    }
+    for (int i = 0; i < 3; i++)
+        free(o.shard[i].v);
+}
+
+/* --- ranks that run apart --- */
+
+struct rank { struct loader *l; int rank; long sum; int steps; pthread_t thread; };
+
+static void *rank_main(void *arg)
+{
+    struct rank *k = arg;
+    const struct step_batch *b;
+
+    while (k->steps < 20 && !loader_next(k->l, k->rank, &b)) {
+        for (int m = 0; m < b->chunks / 4; m++)
+            for (int t = 0; t < b->chunk[m * 4 + k->rank].tokens; t++)
+                k->sum += b->chunk[m * 4 + k->rank].tok[t] % 97 * (t + 1L + k->steps);
+        k->steps++;
+    }
+    return NULL;
+}
+
+/* Ranks in threads see the same as one after the other; a batch does not change
+ * while a slow rank still reads it. */
+static void test_threads(void)
+{
+    struct loader_config c = { .data = in_dir("a_train_*"), .world = 4, .local_ranks = 4,
+                               .vocab = VOCAB, .bos = -1, .cycle = true, .csr = true,
+                               .shape = changing, .max = { .chunks = 8, .tokens = 333 } };
+    struct rank k[2][4];
+
+    for (int apart = 0; apart < 2; apart++) {
+        struct loader *l;
+
+        CHECK_OK(loader_new(&l, &c));
+        for (int r = 0; r < 4; r++)
+            k[apart][r] = (struct rank){ .l = l, .rank = r };
+        for (int r = 0; r < 4 && apart; r++)
+            pthread_create(&k[apart][r].thread, NULL, rank_main, &k[apart][r]);
+        for (int s = 0; s < 20 && !apart; s++)
+            for (int r = 0; r < 4; r++) {
+                const struct step_batch *b;
+
+                CHECK_OK(loader_next(l, r, &b));
+                for (int m = 0; m < 2; m++)
+                    for (int t = 0; t < b->chunk[m * 4 + r].tokens; t++)
+                        k[0][r].sum += b->chunk[m * 4 + r].tok[t] % 97 * (t + 1L + s);
+            }
+        for (int r = 0; r < 4 && apart; r++)
+            pthread_join(k[apart][r].thread, NULL);
+        loader_free(l);
+    }
+    for (int r = 0; r < 4; r++) {
+        CHECK_EQ(k[1][r].steps, 20);
+        CHECK_EQ(k[0][r].sum, k[1][r].sum);
+    }
+}
+
+/* --- validation --- */
+
+static void test_val(void)
+{
+    struct tokens t[2] = { random_tokens(3, 8 * 64 * 2 + 1, 20, 4), random_tokens(4, 8 * 64 * 3 + 2, 20, 0) };
+    struct val_config c = { .data = in_dir("v_val_*"), .ranks = 2, .vocab = VOCAB, .bos = -1,
+                            .shape = { .chunks = 8, .tokens = 64 }, .total = 32 };
+    struct chunk k;
+    struct val *v;
+
+    put_shard(in_dir("v_val_000000.bin"), t[0]);        /* one group: the record's >= */
+    put_zst(in_dir("v_val_000001.bin.zst"), t[1], 999, true);
+    if (!CHECK_OK(val_new(&v, &c)))
+        return;
+    for (int i = 0; i < 32; i++) {
+        const uint16_t *from = i < 8 ? t[0].v + 64 * i : t[1].v + 64 * (i - 8);
+        int n = 1;
+
+        CHECK_OK(val_chunk(v, i & 1, i, &k));
+        CHECK_EQ(k.cu[0], 0);
+        for (int j = 0; j < 64; j++) {
+            CHECK_EQ(k.tok[j], from[j]);
+            CHECK_EQ(k.tgt[j], from[j + 1]);
+            if (from[j] == BOS)
+                CHECK_EQ(k.cu[n++], j);
+        }
+        CHECK_EQ(k.docs, n);
+        for (; n < k.bound; n++)
+            CHECK_EQ(k.cu[n], 64);
+    }
+    val_free(v);
+    c.total = 40;
+    CHECK_ERR(val_new(&v, &c), GPT_INPUT, "found 4 groups");
+    free(t[0].v);
+    free(t[1].v);
+}
+
+/* --- bad input --- */
+
+static void expect_failure(const char *data, struct batch_shape shape, int vocab, bool cycle,
+                           const char *part)
+{
+    struct loader_config c = { .data = data, .world = 1, .local_ranks = 1, .vocab = vocab, .bos = -1,
+                               .cycle = cycle, .max = shape };
+    const struct step_batch *b;
+    struct loader *l;
+    int rc = loader_new(&l, &c), again;
+
+    if (!rc) {
+        for (int s = 0; s < 1000 && !rc; s++)
+            rc = loader_next(l, 0, &b);
+        again = loader_next(l, 0, &b);
+        CHECK_EQ(again, rc);
+        CHECK_ERR(rc, GPT_INPUT, part);
+        loader_free(l);
+        return;
+    }
+    CHECK_ERR(rc, GPT_INPUT, part);
+}
+
+static void test_bad_input(void)
+{
+    struct tokens t = random_tokens(9, 4000, 30, 0), none = random_tokens(9, 4000, 30, 5000),
+                  many = { calloc(4000, 2), 4000 };
+    const char *p = in_dir("bad.bin");
+    char *bytes;
+    size_t n;
+    int32_t h[256];
+
+    header(h, 4001);
+    put(p, h, 1024, t.v, 8000);
+    expect_failure(p, small, VOCAB, false, "bad.bin: truncated: expected 9026 bytes for 4001 tokens, found 9024");
+    put(p, h, 700, "", 0);
+    expect_failure(p, small, VOCAB, false, "expected a header of 1024 bytes, found 700");
+    h[0]++;
+    put(p, h, 1024, t.v, 8000);
+    expect_failure(p, small, VOCAB, false, "expected a token shard (numbers 20240520, 1), found 20240521, 1");
+    put_shard(p, none);
+    expect_failure(p, small, VOCAB, false, "expected a document start (token 50256), found none in 4000");
+    t.v[1234] = 50304;
+    put_shard(p, t);
+    expect_failure(p, small, VOCAB, true, "offset 3492: token 1234: expected an id below 50304, found 50304");
+    t.v[1234] = 1;
+    put_shard(p, t);
+    expect_failure(p, (struct batch_shape){ .chunks = 8, .tokens = 512 }, VOCAB, true, "for a step, 8 x 512 tokens");
+    expect_failure(p, (struct batch_shape){ .chunks = 8, .tokens = 512 }, VOCAB, false, "for a step, 8 x 512 tokens");
+    expect_failure(p, small, 50000, false, "expected a document start below the model's 50000 ids");
+    for (int i = 0; i < 4000; i++)
+        many.v[i] = i % 2 ? 5 : BOS;
+    put_shard(p, many);
+    expect_failure(p, small, VOCAB, false, "step 0, chunk 0: expected at most 127 documents in 256 tokens");
+
+    /* Damaged and cut .zst: a byte of the middle, the end, the table. */
+    p = in_dir("bad.bin.zst");
+    put_zst(p, t, 1000, true);
+    CHECK_OK(file_read(p, 0, &bytes, &n));
+    bytes[n / 2] ^= 16;
+    put(p, bytes, n, "", 0);
+    expect_failure(p, small, VOCAB, true, "bad.bin.zst: offset ");
+    bytes[n / 2] ^= 16;
+    put(p, bytes, n - 300, "", 0);
+    expect_failure(p, small, VOCAB, true, "bad.bin.zst: ");
+    bytes[n - 40] ^= 1;              /* an entry of the table */
+    put(p, bytes, n, "", 0);
+    expect_failure(p, small, VOCAB, true, "damaged");
+    free(bytes);
+    put_zst(p, t, 1 << 20, false);
+    CHECK_OK(file_read(p, 0, &bytes, &n));
+    put(p, bytes, n - 20, "", 0);
+    expect_failure(p, small, VOCAB, true, "bad.bin.zst: ");
+    free(bytes);
+
+    CHECK_OK(file_mkdirs(in_dir("folder")));
+    expect_failure(in_dir("folder"), small, VOCAB, true, "expected a MANIFEST, found none");
+    expect_failure(in_dir("v_val_*"), small, VOCAB, true, "expected a training shard, found none");
+    free(t.v);
+    free(none.v);
+    free(many.v);
+}
+
+int main(void)
+{
+    char command[100];
+
+    if (!mkdtemp(dir))
+        return 4;
+    test_golden(1);
+    test_golden(2);
+    test_golden(4);
+    test_shards();
+    test_threads();
+    test_val();
+    test_bad_input();
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    CHECK(system(command) == 0);
+    return check_done();
+}
