@@ -2,7 +2,7 @@
  *
  * A call is two kernels: a plan (and for backward lse / ln 2 and delta = rowsum(dout out), one
  * read of dout, out and lse), then attention_fwd.cu or attention_bwd.cu. The plan depends on
- * the documents, so it is made on the device, anew in each call (about 3 us).
+ * the documents, so it is made on the device, anew in each call.
  */
 #include <math.h>
 #include <cuda_bf16.h>
@@ -14,13 +14,24 @@ namespace {
 
 enum { PLAN_THREADS = 512, BINS = 256 };
 
+/* The shape's cu, copied into shared memory when it fits: a search is ten dependent loads. */
+enum { CU_CACHED = 4096 };
+__device__ const int32_t *cached_cu(const struct attention_shape &s, int32_t *cache)
+{
+    if (s.ncu > CU_CACHED)
+        return s.cu;
+    for (int i = threadIdx.x; i < s.ncu; i += blockDim.x)
+        cache[i] = s.cu[i];
+    __syncthreads();
+    return cache;
+}
 /* Document of row p: the last n with cu[n] cu_mul <= p, so empty ones are passed over. */
 __device__ int document_of(const struct attention_shape &s, int p)
 {
     int lo = 0, hi = s.ncu;
     while (hi - lo > 1) {
         int mid = (lo + hi) / 2;
-        if ((int64_t)__ldg(s.cu + mid) * s.cu_mul <= p)
+        if ((int64_t)s.cu[mid] * s.cu_mul <= p)
             lo = mid;
         else
             hi = mid;
@@ -33,8 +44,8 @@ __device__ int2 start_and_end(const struct attention_shape &s, int p)
     if (p >= s.rows)
         return make_int2(p, p);
     const int d = document_of(s, p);
-    const int64_t next = d + 1 < s.ncu ? (int64_t)__ldg(s.cu + d + 1) * s.cu_mul : s.rows;
-    const int64_t start = max((int64_t)__ldg(s.cu + d) * s.cu_mul, (int64_t)p - s.window);
+    const int64_t next = d + 1 < s.ncu ? (int64_t)s.cu[d + 1] * s.cu_mul : s.rows;
+    const int64_t start = max((int64_t)s.cu[d] * s.cu_mul, (int64_t)p - s.window);
     const int64_t end = min(min(next, (int64_t)s.rows) - 1, (int64_t)p + s.window);
     return make_int2((int)start, (int)end);
 }
@@ -54,104 +65,130 @@ __device__ struct reach reach_of_tile(const struct attention_shape &s, int tile,
     return r;
 }
 
-/* One block sorts the tiles, most blocks first, so that what is left at the end is short.
- * Only the order of equal tiles changes from run to run: no result depends on it. */
-__device__ void sort_tiles(const struct attention_shape &s, int tiles, bool by_key,
-                           struct reach *out, int *bins)
+/* Sum of x over the threads before this one; sums: shared, one int a warp and one for all. */
+__device__ int sum_before(int x, int *sums)
 {
-    for (int i = threadIdx.x; i < BINS; i += blockDim.x)
-        bins[i] = 0;
-    __syncthreads();
-    for (int t = threadIdx.x; t < tiles; t += blockDim.x) {
-        struct reach r = reach_of_tile(s, t, by_key);
-        atomicAdd(&bins[max(0, BINS - 1 - reach_blocks(r.blocks))], 1);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int sum = x;
+    for (int d = 1; d < 32; d *= 2) {
+        int left = __shfl_up_sync(~0u, sum, d);
+        sum += lane >= d ? left : 0;
     }
+    if (lane == 31)
+        sums[warp] = sum;
     __syncthreads();
-    if (threadIdx.x < 32) {                 /* counts to first places */
-        int before = 0;
-        for (int i = threadIdx.x; i < BINS; i += 32) {
-            int n = bins[i], sum = n;
-            for (int d = 1; d < 32; d *= 2) {
-                int left = __shfl_up_sync(~0u, sum, d);
-                sum += (int)threadIdx.x >= d ? left : 0;
-            }
-            bins[i] = before + sum - n;
-            before += __shfl_sync(~0u, sum, 31);
+    if (threadIdx.x == 0) {
+        int all = 0;
+        for (int i = 0; i < PLAN_THREADS / 32; i++) {
+            int n = sums[i];
+            sums[i] = all;
+            all += n;
         }
     }
     __syncthreads();
-    for (int t = threadIdx.x; t < tiles; t += blockDim.x) {
-        struct reach r = reach_of_tile(s, t, by_key);
-        out[atomicAdd(&bins[max(0, BINS - 1 - reach_blocks(r.blocks))], 1)] = r;
-    }
-    __syncthreads();
+    return sums[warp] + sum - x;
 }
 
-/* Block 0: queues and sorted tiles (by key in backward only, in block 1). The others: start
- * and end of each row. */
-__device__ bool plan(const struct attention_call &c, bool backward, int *bins)
+/* One block orders the tiles: as they lie, so that tiles worked on at one time share keys and
+ * values in the L2 (sorted by work throughout, L2 hits fell to 50%), but the shortest ones,
+ * one and a half for each multiprocessor, last and longest first, so that all end together.
+ * Only the order of equal tiles among the last changes from run to run: no result does. */
+__device__ void order_tiles(const struct attention_call &c, bool by_key, struct reach *out)
 {
+    struct reach *const found = out + c.p.tiles;        /* as they lie */
+    __shared__ int bins[BINS], first[BINS], sums[PLAN_THREADS / 32], least;
+    const int tiles = c.p.tiles, each = (tiles + PLAN_THREADS - 1) / PLAN_THREADS;
+    const int from = min(tiles, (int)threadIdx.x * each), to = min(tiles, from + each);
+    auto bin_of = [](struct reach r) { return min(BINS - 1, reach_blocks(r.blocks)); };
+    int n = 0;
+
+    for (int i = threadIdx.x; i < BINS; i += PLAN_THREADS)
+        bins[i] = 0;
+    __syncthreads();
+    for (int t = from; t < to; t++)
+        atomicAdd(&bins[bin_of(found[t] = reach_of_tile(c.s, t, by_key))], 1);
+    __syncthreads();
+    if (threadIdx.x == 0) {                 /* bins below `least` come last */
+        const int wanted = (c.sms * 3 / 2 + c.s.heads - 1) / c.s.heads;
+        int last = 0, at;
+        for (least = 0; least < BINS && last + bins[least] <= wanted; least++)
+            last += bins[least];
+        at = tiles - last;
+        for (int i = least - 1; i >= 0; at += bins[i--])
+            first[i] = at;
+    }
+    __syncthreads();
+    for (int t = from; t < to; t++)
+        n += bin_of(found[t]) >= least;
+    n = sum_before(n, sums);
+    for (int t = from; t < to; t++) {
+        const struct reach r = found[t];
+        const int bin = bin_of(r);
+        out[bin >= least ? n++ : atomicAdd(&first[bin], 1)] = r;
+    }
+}
+
+/* Blocks 0 and 1: order by query (and queues), by key. Next ROW_BLOCKS: start, end, and in
+ * backward lse / ln 2 (and delta, when given) of each row. Next: delta, DELTA_EACH times 8
+ * channels a thread, 2^lanes_log2 threads a row and head. */
+enum { DELTA_EACH = 4 };
+
+__device__ void plan_row(const struct attention_call &c, int p, const float *lse,
+                         const float *delta)
+{
+    const int2 b = start_and_end(c.s, p);
+    c.p.start[p] = b.x;
+    c.p.end[p] = b.y;
+    for (int h = 0; lse && h < c.s.heads; h++) {
+        const int64_t from = (int64_t)h * c.s.rows + p, to = (int64_t)h * c.p.padded + p;
+        c.p.lse2[to] = p < c.s.rows ? lse[from] * 1.4426950408889634f : 0;
+        if (delta || p >= c.s.rows)
+            c.p.delta[to] = p < c.s.rows ? delta[from] : 0;
+    }
+}
+__device__ void delta_rows(const struct attention_call &c, int block, const bf16 *dout,
+                           const bf16 *out, int lanes_log2)
+{
+    const uint32_t first = block * (PLAN_THREADS * DELTA_EACH) + threadIdx.x;
+    const uint32_t count = ((uint32_t)c.s.rows * c.s.heads) << lanes_log2;
+    float x[DELTA_EACH][8], y[DELTA_EACH][8];
+#pragma unroll
+    for (int u = 0; u < DELTA_EACH; u++) {
+        const uint32_t i = min(first + u * PLAN_THREADS, count - 1);
+        load8(x[u], dout + (int64_t)i * 8);
+        load8(y[u], out + (int64_t)i * 8);
+    }
+#pragma unroll
+    for (int u = 0; u < DELTA_EACH; u++) {
+        const uint32_t i = first + u * PLAN_THREADS, group = i >> lanes_log2;
+        const float sum = warp_sum(dot8(x[u], y[u]), 1 << lanes_log2);
+        if (i < count && i % (1 << lanes_log2) == 0)
+            c.p.delta[(int64_t)(group % c.s.heads) * c.p.padded + group / c.s.heads] = sum;
+    }
+}
+
+__global__ void __launch_bounds__(PLAN_THREADS)
+plan(struct attention_call c, const bf16 *dout, const bf16 *out, const float *lse,
+     const float *delta, int lanes_log2)
+{
+    __shared__ int32_t cu[CU_CACHED];
+    const int row_blocks = (c.p.padded + PLAN_THREADS - 1) / PLAN_THREADS;
+    if ((int)blockIdx.x < 2 + row_blocks)
+        c.s.cu = cached_cu(c.s, cu);
     if (blockIdx.x == 0) {
         if (threadIdx.x < 4)
             c.p.next[threadIdx.x] = 0;
-        sort_tiles(c.s, c.p.tiles, false, c.p.by_query, bins);
-    } else if (blockIdx.x == 1 && backward) {
-        sort_tiles(c.s, c.p.tiles, true, c.p.by_key, bins);
+        order_tiles(c, false, c.p.by_query);
+    } else if (blockIdx.x == 1) {
+        if (lse)
+            order_tiles(c, true, c.p.by_key);
+    } else if ((int)blockIdx.x < 2 + row_blocks) {
+        const int p = (blockIdx.x - 2) * PLAN_THREADS + threadIdx.x;
+        if (p < c.p.padded)
+            plan_row(c, p, lse, delta);
     } else {
-        return false;
+        delta_rows(c, blockIdx.x - 2 - row_blocks, dout, out, lanes_log2);
     }
-    return true;
-}
-__device__ void plan_row(const struct attention_call &c, int p)
-{
-    int2 b = start_and_end(c.s, p);
-    c.p.start[p] = b.x;
-    c.p.end[p] = b.y;
-}
-
-__global__ void __launch_bounds__(PLAN_THREADS)
-forward_plan(const __grid_constant__ struct attention_call c)
-{
-    __shared__ int bins[BINS];
-    if (plan(c, false, bins))
-        return;
-    const int p = (blockIdx.x - 1) * PLAN_THREADS + threadIdx.x;
-    if (p < c.p.padded)
-        plan_row(c, p);
-}
-
-/* Thread: 8 channels of one row and head (2^lanes_log2 threads a head), or, when the caller
- * gives delta, one row and head. */
-__global__ void __launch_bounds__(PLAN_THREADS)
-backward_plan(const __grid_constant__ struct attention_call c, const bf16 *dout, const bf16 *out,
-              const float *lse, const float *delta, int lanes_log2)
-{
-    __shared__ int bins[BINS];
-    if (plan(c, true, bins))
-        return;
-    const uint32_t i = (blockIdx.x - 2) * PLAN_THREADS + threadIdx.x, group = i >> lanes_log2;
-    const int row = group / c.s.heads, head = group % c.s.heads;
-    const bool inside = row < c.s.rows;
-    const int64_t from = (int64_t)head * c.s.rows + row, to = (int64_t)head * c.p.padded + row;
-    float sum = 0;
-
-    if (delta) {
-        sum = inside ? delta[from] : 0;
-    } else {
-        if (inside) {
-            float x[8], y[8];
-            load8(x, dout + (int64_t)i * 8);
-            load8(y, out + (int64_t)i * 8);
-            sum = dot8(x, y);
-        }
-        sum = warp_sum(sum, 1 << lanes_log2);
-    }
-    if (i & ((1 << lanes_log2) - 1) || row >= c.p.padded)
-        return;
-    c.p.delta[to] = sum;
-    c.p.lse2[to] = inside ? lse[from] * 1.4426950408889634f : 0;
-    if (head == 0)
-        plan_row(c, row);
 }
 
 /* -- host ------------------------------------------------------------------------- */
@@ -177,8 +214,8 @@ size_t plan_cut(struct attention_plan *p, const struct attention_shape *s, void 
     p->next = (int *)cut(4 * sizeof(int));
     p->start = (int *)cut(p->padded * sizeof(int));
     p->end = (int *)cut(p->padded * sizeof(int));
-    p->by_query = (struct reach *)cut(p->tiles * sizeof(struct reach));
-    p->by_key = (struct reach *)cut(p->tiles * sizeof(struct reach));
+    p->by_query = (struct reach *)cut(2 * p->tiles * sizeof(struct reach));
+    p->by_key = (struct reach *)cut(2 * p->tiles * sizeof(struct reach));
     p->lse2 = (float *)cut((size_t)s->heads * p->padded * sizeof(float));
     p->delta = (float *)cut((size_t)s->heads * p->padded * sizeof(float));
     return at;
@@ -242,23 +279,22 @@ extern "C" cudaError_t attention_forward(cudaStream_t stream, const struct atten
 {
     struct forward_maps m;
     cudaError_t e;
-    int sms;
 
     if (!valid(s))
         return cudaErrorInvalidValue;
     if (s->rows == 0)
         return cudaSuccess;
-    if ((e = multiprocessors(&sms)) != cudaSuccess)
-        return e;
     if (!map_of(&m.q, s, q) || !map_of(&m.k, s, k) || !map_of(&m.v, s, v)
         || !map_of(&m.out, s, out))
         return cudaErrorInvalidValue;
     struct attention_call c = call_of(s, workspace);
+    if ((e = multiprocessors(&c.sms)) != cudaSuccess)
+        return e;
     c.lse = lse;
-    const int blocks = 1 + (c.p.padded + PLAN_THREADS - 1) / PLAN_THREADS;
-    forward_plan<<<blocks, PLAN_THREADS, 0, stream>>>(c);
+    plan<<<2 + (c.p.padded + PLAN_THREADS - 1) / PLAN_THREADS, PLAN_THREADS, 0, stream>>>(
+        c, NULL, NULL, NULL, NULL, 0);
     e = cudaGetLastError();
-    return e ? e : attention_launch_forward(stream, &c, &m, sms);
+    return e ? e : attention_launch_forward(stream, &c, &m);
 }
 
 extern "C" cudaError_t attention_backward(cudaStream_t stream, const struct attention_shape *s,
@@ -269,23 +305,24 @@ extern "C" cudaError_t attention_backward(cudaStream_t stream, const struct atte
 {
     struct backward_maps m;
     cudaError_t e;
-    int sms;
 
     if (!valid(s))
         return cudaErrorInvalidValue;
     if (s->rows == 0)
         return cudaSuccess;
-    if ((e = multiprocessors(&sms)) != cudaSuccess)
-        return e;
     if (!map_of(&m.q, s, q) || !map_of(&m.k, s, k) || !map_of(&m.v, s, v)
         || !map_of(&m.dout, s, dout) || !map_of(&m.dq, s, dq) || !map_of(&m.dk, s, dk)
         || !map_of(&m.dv, s, dv))
         return cudaErrorInvalidValue;
     struct attention_call c = call_of(s, workspace);
-    const int lanes_log2 = delta ? 0 : s->head_dim == 128 ? 4 : s->head_dim == 64 ? 3 : 2;
-    const int64_t threads = ((int64_t)c.p.padded * s->heads) << lanes_log2;
-    backward_plan<<<(int)(2 + (threads + PLAN_THREADS - 1) / PLAN_THREADS), PLAN_THREADS, 0,
-                    stream>>>(c, (const bf16 *)dout, (const bf16 *)out, lse, delta, lanes_log2);
+    if ((e = multiprocessors(&c.sms)) != cudaSuccess)
+        return e;
+    const int lanes_log2 = s->head_dim == 128 ? 4 : s->head_dim == 64 ? 3 : 2;
+    const int64_t threads = delta ? 0 : ((int64_t)s->rows * s->heads) << lanes_log2;
+    const int64_t blocks = 2 + (c.p.padded + PLAN_THREADS - 1) / PLAN_THREADS
+                         + (threads + PLAN_THREADS * DELTA_EACH - 1) / (PLAN_THREADS * DELTA_EACH);
+    plan<<<(int)blocks, PLAN_THREADS, 0, stream>>>(c, (const bf16 *)dout, (const bf16 *)out, lse,
+                                                   delta, lanes_log2);
     e = cudaGetLastError();
-    return e ? e : attention_launch_backward(stream, &c, &m, sms);
+    return e ? e : attention_launch_backward(stream, &c, &m);
 }

@@ -153,8 +153,8 @@ __device__ __forceinline__ void half_tile(const struct attention_call &c,
                   + threadIdx.x % 128 / 32 * 16 + lane / 4;
     const int blocks = reach_part(sm->item[buffer].blocks, far);
     const int whole = reach_part(sm->item[buffer].whole, far);
-    const uint64_t x1 = block<E>::desc(smem_addr(sm->x1[buffer][group]));
-    const uint64_t x2 = block<E>::desc(smem_addr(sm->x2[buffer][group]));
+    const uint32_t x1 = block<E>::desc(smem_addr(sm->x1[buffer][group]));
+    const uint32_t x2 = block<E>::desc(smem_addr(sm->x2[buffer][group]));
     int lo[2], len[2];
     float lse2[2], delta[2];
 #pragma unroll
@@ -182,20 +182,35 @@ __device__ __forceinline__ void half_tile(const struct attention_call &c,
         }
     };
 
+    /* By query, x fits in registers too; shared memory, which could not feed both operands
+     * of a 64-wide product at full rate, then delivers y alone. Not so at 64 channels, where
+     * ptxas 13.0 puts dS into the registers of x2 while the loop still needs them. */
+    constexpr bool X_IN_REGISTERS = !BY_KEY && E == 128;
+    uint32_t x1_rows[E / 16][4], x2_rows[E / 16][4];
+    if (X_IN_REGISTERS) {
+        load_rows<E>(x1_rows, smem_addr(sm->x1[buffer][group]), threadIdx.x % 128 / 32, lane);
+        load_rows<E>(x2_rows, smem_addr(sm->x2[buffer][group]), threadIdx.x % 128 / 32, lane);
+    }
     skip(far);
     for (int i = 0; i < blocks; i++) {
-        const uint64_t y1 = block<E>::desc(smem_addr(sm->y1[r.at]));
-        const uint64_t y2 = block<E>::desc(smem_addr(sm->y2[r.at]));
+        const uint32_t y1 = block<E>::desc(smem_addr(sm->y1[r.at]));
+        const uint32_t y2 = block<E>::desc(smem_addr(sm->y2[r.at]));
         bar_wait(smem_addr(&sm->y_full[r.at]), r.parity);
         mma_fence();
-        dot_rows<E>(s, x1, y1);
+        if (X_IN_REGISTERS)
+            dot_rows<E>(s, x1_rows, y1);
+        else
+            dot_rows<E>(s, x1, y1);
         mma_commit();
         mma_wait<1>();                      /* the products of the block before are done */
         keep(d1);
         if (i > 0 && threadIdx.x % 32 == 0)
             bar_arrive(smem_addr(&sm->y_empty[last.at]));
         mma_fence();
-        dot_rows<E>(dp, x2, y2);
+        if (X_IN_REGISTERS)
+            dot_rows<E>(dp, x2_rows, y2);
+        else
+            dot_rows<E>(dp, x2, y2);
         mma_commit();
         mma_wait<1>();
         keep(s);
@@ -219,6 +234,7 @@ __device__ __forceinline__ void half_tile(const struct attention_call &c,
             mma_commit();
             mma_wait<1>();
         } else {
+            keep(s);                        /* the exponentials before the wait */
             mma_wait<0>();
         }
         keep(dp);
@@ -302,7 +318,7 @@ backward_kernel(const __grid_constant__ struct attention_call c,
 
 template <int E>
 cudaError_t launch(cudaStream_t stream, const struct attention_call *c,
-                   const struct backward_maps *maps, int sms)
+                   const struct backward_maps *maps)
 {
     const int bytes = (int)sizeof(backward_smem<E>) + 1024;
     const int64_t items = 2 * (int64_t)c->p.tiles * c->s.heads;
@@ -310,18 +326,18 @@ cudaError_t launch(cudaStream_t stream, const struct attention_call *c,
                                          cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     if (e != cudaSuccess)
         return e;
-    backward_kernel<E><<<(int)(items < sms ? items : sms), THREADS, bytes, stream>>>(*c, *maps);
+    backward_kernel<E><<<(int)(items < c->sms ? items : c->sms), THREADS, bytes, stream>>>(*c, *maps);
     return cudaGetLastError();
 }
 
 }   /* namespace */
 
 cudaError_t attention_launch_backward(cudaStream_t stream, const struct attention_call *c,
-                                      const struct backward_maps *maps, int sms)
+                                      const struct backward_maps *maps)
 {
     switch (c->s.head_dim) {
-    case 32: return launch<32>(stream, c, maps, sms);
-    case 64: return launch<64>(stream, c, maps, sms);
-    default: return launch<128>(stream, c, maps, sms);
+    case 32: return launch<32>(stream, c, maps);
+    case 64: return launch<64>(stream, c, maps);
+    default: return launch<128>(stream, c, maps);
     }
 }

@@ -18,6 +18,10 @@
 
 namespace {
 
+#ifndef TURNS
+#define TURNS 0
+#endif
+
 enum { STAGES = 4, THREADS = 384, CONSUMER_WARPS = 8 };
 
 struct forward_item { int tile, head; uint32_t blocks, whole; };   /* tile < 0: no more */
@@ -125,8 +129,18 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
     const uint32_t staging = smem_addr(sm->out[group]);
     struct ring r = { 0, 0 };
 
+    auto begin_turn = [&] {
+        if (TURNS)
+            named_barrier(3 + group, 256);
+    };
+    auto end_turn = [&] {
+        if (TURNS)
+            named_barrier_arrive(4 - group, 256);
+    };
     auto skip = [&](int n) {                /* blocks that only the other half meets */
         for (; n > 0; n--, r.step()) {
+            begin_turn();
+            end_turn();
             bar_wait(smem_addr(&sm->k_full[r.at]), r.parity);
             bar_wait(smem_addr(&sm->v_full[r.at]), r.parity);
             if (lane == 0) {
@@ -136,6 +150,8 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
         }
     };
 
+    if (group == 1)
+        end_turn();                         /* group 0 has the first */
     for (uint32_t turn = 0;; turn ^= 1) {
         uint32_t q[E / 16][4];
         bar_wait(smem_addr(&sm->q_full), turn);
@@ -160,9 +176,11 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
 
         skip(far);
         bar_wait(smem_addr(&sm->k_full[r.at]), r.parity);
+        begin_turn();
         mma_fence();
         dot_rows<E>(s, q, block<E>::desc(smem_addr(sm->k[r.at])));
         mma_commit();
+        end_turn();
         mma_wait<0>();
         keep(s);
         if (lane == 0)
@@ -175,6 +193,7 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
             struct ring next = r;
             next.step();
             bar_wait(smem_addr(&sm->k_full[next.at]), next.parity);
+            begin_turn();
             mma_fence();
             dot_rows<E>(s, q, block<E>::desc(smem_addr(sm->k[next.at])));
             mma_commit();
@@ -182,6 +201,7 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
             mma_fence();
             add_rows<E>(out, p, block<E>::desc(smem_addr(sm->v[r.at])), i > 1);
             mma_commit();
+            end_turn();
             mma_wait<1>();
             keep(s);
             if (lane == 0)
@@ -189,6 +209,7 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
             if (i >= whole)
                 mask_block(s, first_row - i * BLOCK + lane % 4 * 2, lo, len);
             o.block(s, c.unit);
+            keep(s);                        /* the exponentials before the wait, not behind it */
             mma_wait<0>();
             keep(out);
             if (lane == 0)
@@ -270,7 +291,7 @@ forward_kernel(const __grid_constant__ struct attention_call c,
 
 template <int E>
 cudaError_t launch(cudaStream_t stream, const struct attention_call *c,
-                   const struct forward_maps *maps, int sms)
+                   const struct forward_maps *maps)
 {
     const int bytes = (int)sizeof(forward_smem<E>) + 1024;
     const int64_t items = (int64_t)c->p.tiles * c->s.heads;
@@ -278,18 +299,18 @@ cudaError_t launch(cudaStream_t stream, const struct attention_call *c,
                                          cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     if (e != cudaSuccess)
         return e;
-    forward_kernel<E><<<(int)(items < sms ? items : sms), THREADS, bytes, stream>>>(*c, *maps);
+    forward_kernel<E><<<(int)(items < c->sms ? items : c->sms), THREADS, bytes, stream>>>(*c, *maps);
     return cudaGetLastError();
 }
 
 }   /* namespace */
 
 cudaError_t attention_launch_forward(cudaStream_t stream, const struct attention_call *c,
-                                     const struct forward_maps *maps, int sms)
+                                     const struct forward_maps *maps)
 {
     switch (c->s.head_dim) {
-    case 32: return launch<32>(stream, c, maps, sms);
-    case 64: return launch<64>(stream, c, maps, sms);
-    default: return launch<128>(stream, c, maps, sms);
+    case 32: return launch<32>(stream, c, maps);
+    case 64: return launch<64>(stream, c, maps);
+    default: return launch<128>(stream, c, maps);
     }
 }

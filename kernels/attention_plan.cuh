@@ -38,13 +38,14 @@ struct attention_plan {             /* in the workspace */
     int tiles, padded;              /* ceil(rows / TILE), and the rows of so many tiles */
     int *next;                      /* (4) next item: 0 forward, 1 backward */
     int *start, *end;               /* (padded): first key of a query, last query of a key */
-    struct reach *by_query, *by_key;/* (tiles), longest first */
+    struct reach *by_query, *by_key;/* (2 tiles): in the order of work; scratch */
     float *lse2, *delta;            /* (heads, padded): backward only; lse / ln 2 */
 };
 
 struct attention_call {
     struct attention_shape s;
     struct attention_plan p;
+    int sms;                        /* multiprocessors */
     float unit;                     /* scale / ln 2 */
     float *lse;                     /* forward: written */
 };
@@ -54,9 +55,9 @@ struct forward_maps { CUtensorMap q, k, v, out; };
 struct backward_maps { CUtensorMap k, v, q, dout, dq, dk, dv; };
 
 cudaError_t attention_launch_forward(cudaStream_t stream, const struct attention_call *c,
-                                     const struct forward_maps *maps, int sms);
+                                     const struct forward_maps *maps);
 cudaError_t attention_launch_backward(cudaStream_t stream, const struct attention_call *c,
-                                      const struct backward_maps *maps, int sms);
+                                      const struct backward_maps *maps);
 
 /* Over the 4 lanes that hold one row of a product. */
 __device__ __forceinline__ float quad_max(float x)
@@ -75,10 +76,11 @@ __device__ __forceinline__ float quad_sum(float x)
 __device__ __forceinline__ void mask_block(float (&s)[32], int first, const int (&lo)[2],
                                            const int (&len)[2])
 {
+    const int at[2] = { first - lo[0], first - lo[1] };
 #pragma unroll
     for (int i = 0; i < 32; i++) {
-        int r = i / 2 % 2;
-        if ((unsigned)(first + i / 4 * 8 + i % 2 - lo[r]) > (unsigned)len[r])
+        const int r = i / 2 % 2;
+        if ((unsigned)(at[r] + (i / 4 * 8 + i % 2)) > (unsigned)len[r])
             s[i] = -INFINITY;
     }
 }

@@ -52,6 +52,11 @@ __device__ __forceinline__ void named_barrier(int id, int threads)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
+/* As named_barrier, without waiting for the others. */
+__device__ __forceinline__ void named_barrier_arrive(int id, int threads)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
 
 /* -- bulk copies ----------------------------------------------------------- */
 /* Box of the map at channel x, row y; rows outside the tensor are zeros. */
@@ -134,15 +139,14 @@ template <int E> struct block {
             return r * ROW_BYTES + ((c ^ ((r >> 1) & 3)) << 4);
         return (c >> 3) * PANEL_BYTES + r * ROW_BYTES + (((c & 7) ^ (r & 7)) << 4);
     }
-    /* wgmma matrix descriptor of a block at this address: 14-bit start address, leading and
-     * stride byte offsets (all / 16) and the swizzle. The stride is that of 8-row groups in
-     * both uses; the leading offset matters MN-major only: next panel. */
-    static __device__ __forceinline__ uint64_t desc(uint32_t addr)
+    /* wgmma matrix descriptor of a block at this address. Low word: address / 16 and, used
+     * MN-major only, the offset / 16 of the next panel; high word: offset / 16 of the next 8
+     * rows and the swizzle (64 or 128 bytes). Only the low word varies: 32-bit sums suffice. */
+    static __device__ __forceinline__ uint32_t desc(uint32_t addr)
     {
-        const uint64_t swizzle = E < 64 ? 2 : 1;                /* 64 or 128 bytes */
-        return swizzle << 62 | (uint64_t)(8 * ROW_BYTES / 16) << 32
-             | (uint64_t)(PANEL_BYTES / 16) << 16 | ((addr & 0x3ffff) >> 4);
+        return PANEL_BYTES / 16 << 16 | (addr & 0x3ffff) >> 4;
     }
+    static constexpr uint32_t DESC_HIGH = (E < 64 ? 2u : 1u) << 30 | 8 * ROW_BYTES / 16;
     /* Added to a descriptor: step k of 16 channels (K-major), of 16 rows (MN-major). */
     static __device__ __forceinline__ constexpr int step_k(int k)
     {
@@ -198,74 +202,81 @@ template <int N> __device__ __forceinline__ void keep(float (&d)[N])
 #define WGMMA(n) "wgmma.mma_async.sync.aligned.m64n" n "k16.f32.bf16.bf16 "
 
 /* rs: A in four registers a thread, B by descriptor, MN-major when TRANS. ss: both by
- * descriptor, K-major. add: 0 overwrites d. */
+ * descriptor, K-major. Descriptors by their low words. add: 0 overwrites d. */
+#define DESC(d, low, high) ".reg .b64 " d ";\nmov.b64 " d ", {" low ", " high "};\n"
 template <int N> struct mma;
 template <> struct mma<32> {
     template <int TRANS>
-    static __device__ __forceinline__ void rs(float (&d)[16], const uint32_t *a, uint64_t b,
-                                              int add)
+    static __device__ __forceinline__ void rs(float (&d)[16], const uint32_t *a, uint32_t b,
+                                              uint32_t high, int add)
     {
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %21, 0;\n" WGMMA("32")
-                     "{" D16 "}, {%16, %17, %18, %19}, %20, p, 1, 1, %22;\n}\n"
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %22, 0;\n" DESC("b", "%20", "%21")
+                     WGMMA("32") "{" D16 "}, {%16, %17, %18, %19}, b, p, 1, 1, %23;\n}\n"
                      : F16(0)
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TRANS));
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "r"(high), "r"(add),
+                       "n"(TRANS));
     }
 };
 template <> struct mma<64> {
     template <int TRANS>
-    static __device__ __forceinline__ void rs(float (&d)[32], const uint32_t *a, uint64_t b,
-                                              int add)
+    static __device__ __forceinline__ void rs(float (&d)[32], const uint32_t *a, uint32_t b,
+                                              uint32_t high, int add)
     {
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n" WGMMA("64")
-                     "{" D32 "}, {%32, %33, %34, %35}, %36, p, 1, 1, %38;\n}\n"
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %38, 0;\n" DESC("b", "%36", "%37")
+                     WGMMA("64") "{" D32 "}, {%32, %33, %34, %35}, b, p, 1, 1, %39;\n}\n"
                      : F16(0), F16(16)
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TRANS));
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "r"(high), "r"(add),
+                       "n"(TRANS));
     }
-    static __device__ __forceinline__ void ss(float (&d)[32], uint64_t a, uint64_t b, int add)
+    static __device__ __forceinline__ void ss(float (&d)[32], uint32_t a, uint32_t b,
+                                              uint32_t high, int add)
     {
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n" WGMMA("64")
-                     "{" D32 "}, %32, %33, p, 1, 1, 0, 0;\n}\n"
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %35, 0;\n" DESC("a", "%32", "%34")
+                     DESC("b", "%33", "%34") WGMMA("64") "{" D32 "}, a, b, p, 1, 1, 0, 0;\n}\n"
                      : F16(0), F16(16)
-                     : "l"(a), "l"(b), "r"(add));
+                     : "r"(a), "r"(b), "r"(high), "r"(add));
     }
 };
 template <> struct mma<128> {
     template <int TRANS>
-    static __device__ __forceinline__ void rs(float (&d)[64], const uint32_t *a, uint64_t b,
-                                              int add)
+    static __device__ __forceinline__ void rs(float (&d)[64], const uint32_t *a, uint32_t b,
+                                              uint32_t high, int add)
     {
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n" WGMMA("128")
-                     "{" D64 "}, {%64, %65, %66, %67}, %68, p, 1, 1, %70;\n}\n"
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %70, 0;\n" DESC("b", "%68", "%69")
+                     WGMMA("128") "{" D64 "}, {%64, %65, %66, %67}, b, p, 1, 1, %71;\n}\n"
                      : F16(0), F16(16), F16(32), F16(48)
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TRANS));
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "r"(high), "r"(add),
+                       "n"(TRANS));
     }
 };
 
 /* d (64 x 64) = A B^T over E channels, both blocks of 64 rows. */
 template <int E>
-__device__ __forceinline__ void dot_rows(float (&d)[32], uint64_t a, uint64_t b)
+__device__ __forceinline__ void dot_rows(float (&d)[32], uint32_t a, uint32_t b)
 {
 #pragma unroll
     for (int k = 0; k < block<E>::K_STEPS; k++)
-        mma<64>::ss(d, a + block<E>::step_k(k), b + block<E>::step_k(k), k > 0);
+        mma<64>::ss(d, a + block<E>::step_k(k), b + block<E>::step_k(k), block<E>::DESC_HIGH,
+                    k > 0);
 }
 /* The same with A in registers. */
 template <int E>
 __device__ __forceinline__ void dot_rows(float (&d)[32], const uint32_t (&a)[E / 16][4],
-                                         uint64_t b)
+                                         uint32_t b)
 {
 #pragma unroll
     for (int k = 0; k < block<E>::K_STEPS; k++)
-        mma<64>::template rs<0>(d, a[k], b + block<E>::step_k(k), k > 0);
+        mma<64>::template rs<0>(d, a[k], b + block<E>::step_k(k), block<E>::DESC_HIGH, k > 0);
 }
 /* d (64 x E) (+)= P B, P 64 x 64 packed in registers, B a block. */
 template <int E>
-__device__ __forceinline__ void add_rows(float (&d)[E / 2], const uint32_t (&p)[16], uint64_t b,
+__device__ __forceinline__ void add_rows(float (&d)[E / 2], const uint32_t (&p)[16], uint32_t b,
                                          bool add)
 {
 #pragma unroll
     for (int k = 0; k < 4; k++)
-        mma<E>::template rs<1>(d, p + 4 * k, b + block<E>::step_mn(k), add || k > 0);
+        mma<E>::template rs<1>(d, p + 4 * k, b + block<E>::step_mn(k), block<E>::DESC_HIGH,
+                               add || k > 0);
 }
 
 /* -- fragments between registers and blocks -------------------------------------- */
@@ -318,5 +329,6 @@ __device__ __forceinline__ void pack_rows(uint32_t (&p)[16], const float (&s)[32
 #undef D32
 #undef D64
 #undef WGMMA
+#undef DESC
 
 #endif
