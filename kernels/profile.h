@@ -13,11 +13,12 @@
 #define KERNELS_PROFILE_H
 
 #include <stdio.h>
-#include "base/err.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+#include "base/err.h"
+
 int profile_begin(void) MUST_CHECK;
 int profile_end(FILE *f, int steps) MUST_CHECK;
 #ifdef __cplusplus
