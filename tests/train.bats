@@ -216,7 +216,7 @@ worst_difference() {
     run --separate-stderr env OPENBLAS_NUM_THREADS=1 OPENBLAS_CORETYPE=Nehalem valgrind -q \
         --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite \
         "$GPT_BIN/gpt-train" -r "$GPT_SHARE/recipes/tiny.recipe" "${SMALL[@]}" -d "$SHARDS" -q \
-        --ranks 2 -s model.heads=2 -s model.mlp_width=64 -s schedule.steps=3 -s schedule.extension=1 \
+        --ranks 2 -s model.head_dim=16 -s model.mlp_width=64 -s schedule.steps=3 -s schedule.extension=1 \
         -s data.checkpoint_every=2 -s "stages.2=1024 11 512 1.73 1" -s "stages.3=1024 13 512 - 1" \
         -o "$BATS_TEST_TMPDIR/run"
     echo "$stderr"

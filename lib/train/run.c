@@ -296,29 +296,8 @@ static void rank_failed(struct rank *k, int rc)
         loader_stop(run->loader);
 }
 
-static void *rank_main(void *arg)
-{
-    struct rank *k = arg;
-    int rc = rank_init(k);
-    if (!rc)
-        rc = k->ops->sync(k->ops);
-    if (!rc)
-        rc = k->comm->barrier(k->comm);
-    if (!rc)
-        rc = k->run->opt->bench ? bench_rank(k, k->run->opt->bench, k->run->opt->log) : rank_loop(k);
-    if (!rc && !k->rank && !k->run->opt->bench)
-        runlog_memory(&k->run->log, (double)k->ops->allocated(k->ops) / (1 << 20));
-    if (rc > 0)
-        rank_failed(k, rc);
-    else if (rc == RUN_STOPPED && !k->rank)
-        k->run->code = RUN_STOPPED;
-    rank_release(k);
-    return NULL;
-}
-
-/* -- the whole run ------------------------------------------------------------------ */
-
-static void log_header(struct run *run)
+/* Written when all ranks are ready: a run that cannot start logs nothing. */
+static int log_header(struct run *run)
 {
     const struct run_options *o = run->opt;
     struct runlog *l = &run->log;
@@ -333,7 +312,32 @@ static void log_header(struct run *run)
     if (run->resume_dir)
         runlog_key(l, "resumed", "step %d of %s", run->first, run->resume_dir);
     runlog_recipe(l, recipe_canonical(run->recipe));
+    return runlog_status(l);
 }
+
+static void *rank_main(void *arg)
+{
+    struct rank *k = arg;
+    int rc = rank_init(k);
+    if (!rc)
+        rc = k->ops->sync(k->ops);
+    if (!rc)
+        rc = k->comm->barrier(k->comm);
+    if (!rc && !k->rank && !k->run->opt->bench)
+        rc = log_header(k->run);
+    if (!rc)
+        rc = k->run->opt->bench ? bench_rank(k, k->run->opt->bench, k->run->opt->log) : rank_loop(k);
+    if (!rc && !k->rank && !k->run->opt->bench)
+        runlog_memory(&k->run->log, (double)k->ops->allocated(k->ops) / (1 << 20));
+    if (rc > 0)
+        rank_failed(k, rc);
+    else if (rc == RUN_STOPPED && !k->rank)
+        k->run->code = RUN_STOPPED;
+    rank_release(k);
+    return NULL;
+}
+
+/* -- the whole run ------------------------------------------------------------------ */
 
 static int open_data(struct run *run)
 {
@@ -409,16 +413,13 @@ int run_train(const struct run_options *o)
     if (!(rc = open_data(&run)) && o->resume && !(rc = resume_open(&run)))
         rc = loader_seek(run.loader, &run.start);
     if (!rc) {
-        log_header(&run);
-        if (!(rc = runlog_status(&run.log))) {
-            progress_init(&run.progress, o->progress);
-            rc = run_ranks(&run);
-            progress_end(&run.progress);
-            if (rc > 0)
-                rc = err_set(rc, "%s", run.message);
-            else if (runlog_status(&run.log))
-                rc = err_code();
-        }
+        progress_init(&run.progress, o->progress);
+        rc = run_ranks(&run);
+        progress_end(&run.progress);
+        if (rc > 0)
+            rc = err_set(rc, "%s", run.message);
+        else if (runlog_status(&run.log))
+            rc = err_code();
     }
     loader_free(run.loader);
     val_free(run.val);
