@@ -56,7 +56,7 @@ int rank_tensors(const struct model_state *s, int rank, int ranks, struct ckpt_t
         int64_t begin = w->replicated ? 0 : count * rank;
         t[n++] = (struct ckpt_tensor){
             w->param, w->kind, w->dtype, w->rank, { w->shape[0], w->shape[1], w->shape[2] },
-            begin, count, s->data[i] + unit_bytes(w) * (size_t)begin };
+            begin, count, s->data[i] + unit_bytes(w) * (size_t)begin, NULL, NULL };
     }
     return n;
 }

@@ -53,7 +53,9 @@ struct ckpt_tensor {
                                        that depends on the number of ranks */
     int64_t begin, count;           /* units of the first axis held here; replicated tensors are
                                        written by rank 0 alone: 0, shape[0] */
-    const void *data;               /* count units, contiguous */
+    const void *data;               /* count units, contiguous; or NULL and */
+    int (*fill)(void *arg, void *dst, size_t n);    /* gives the next n bytes of them, in order */
+    void *arg;
 };
 
 struct ckpt_kv { const char *key, *value; };
@@ -72,7 +74,8 @@ struct ckpt_info {
 
 /* Rank 0: a fresh temporary directory; what interrupted runs left in root goes. */
 int ckpt_begin(const char *root, int64_t step) MUST_CHECK;
-/* Writes and syncs this rank's file. level: zstd, 0 writes plain .safetensors. */
+/* Writes and syncs this rank's file: larger elements first, then by name, whatever the order of
+ * t. level: zstd, 0 writes plain .safetensors. */
 int ckpt_write_rank(const char *root, int64_t step, int rank, const struct ckpt_tensor *t, int n,
                     int level) MUST_CHECK;
 /* Rank 0, after all ranks: checks that the pieces of each tensor cover it
@@ -88,9 +91,11 @@ char *ckpt_path(const char *root, int64_t step);
 int ckpt_latest(const char *root, char **dir) MUST_CHECK;
 /* Complete checkpoints in root by ascending step; caller frees *steps. */
 int ckpt_list(const char *root, int64_t **steps, int *n) MUST_CHECK;
-/* Removes complete checkpoints but the last `keep_last` and those whose step is
- * a multiple of keep_every (0: none); each is renamed away before its files go.
- * keep_last < 1 is GPT_USAGE. *removed may be NULL. */
+/* Complete checkpoints but the last `keep_last` and those whose step is a multiple of keep_every
+ * (0: none), by ascending step; caller frees *steps. keep_last < 1 is GPT_USAGE. */
+int ckpt_prunable(const char *root, int keep_last, int64_t keep_every, int64_t **steps, int *n)
+    MUST_CHECK;
+/* Removes those; each is renamed away before its files go. *removed may be NULL. */
 int ckpt_prune(const char *root, int keep_last, int64_t keep_every, int *removed) MUST_CHECK;
 
 struct ckpt;
@@ -132,8 +137,9 @@ struct ckpt_want {
  * hash before this returns 0; memory beyond dst is a few MiB a thread. */
 int ckpt_load(const struct ckpt *c, const struct ckpt_want *w, int n, int threads) MUST_CHECK;
 
-/* Hashes every file and every piece; the first damage is named with file, tensor
- * and offset. */
+/* Hashes every file; a damaged one is named with tensor and offset. Once for each struct ckpt. */
+int ckpt_verify_files(const struct ckpt *c, int threads) MUST_CHECK;
+/* Also every piece as it decompresses. */
 int ckpt_verify_data(const struct ckpt *c, int threads) MUST_CHECK;
 
 #endif

@@ -151,22 +151,28 @@ static int remove_step(const char *root, int64_t step)
     return rc;
 }
 
+int ckpt_prunable(const char *root, int keep_last, int64_t keep_every, int64_t **steps, int *n)
+{
+    int all, rc;
+    *steps = NULL;
+    *n = 0;
+    if (keep_last < 1)
+        return err_set(GPT_USAGE, "checkpoints to keep: expected at least 1, found %d", keep_last);
+    if ((rc = ckpt_list(root, steps, &all)))
+        return rc;
+    for (int i = 0; i < all - keep_last; i++)
+        if (keep_every <= 0 || (*steps)[i] % keep_every)
+            (*steps)[(*n)++] = (*steps)[i];
+    return 0;
+}
+
 int ckpt_prune(const char *root, int keep_last, int64_t keep_every, int *removed)
 {
     int64_t *steps;
-    int n, gone = 0, rc;
-    if (removed)
-        *removed = 0;
-    if (keep_last < 1)
-        return err_set(GPT_USAGE, "checkpoints to keep: expected at least 1, found %d", keep_last);
-    if ((rc = ckpt_list(root, &steps, &n)))
-        return rc;
-    for (int i = 0; !rc && i < n - keep_last; i++) {
-        if (keep_every > 0 && steps[i] % keep_every == 0)
-            continue;
-        if (!(rc = remove_step(root, steps[i])))
+    int n, gone = 0, rc = ckpt_prunable(root, keep_last, keep_every, &steps, &n);
+    while (!rc && gone < n)
+        if (!(rc = remove_step(root, steps[gone])))
             gone++;
-    }
     free(steps);
     if (!rc)
         rc = ckpt_remove_leftovers(root, ".old");

@@ -47,6 +47,9 @@ int ckpt_piece_open(struct piece_reader *p, const struct ckpt *c, const struct c
     MUST_CHECK;
 int ckpt_piece_read(struct piece_reader *p, void *dst, size_t n) MUST_CHECK;   /* n <= left */
 void ckpt_piece_close(struct piece_reader *p);
+int ckpt_hash_file(const char *path, char hash[33]) MUST_CHECK;
+/* The hash of a file, once for each struct ckpt; a damaged one names the tensor. */
+int ckpt_check_file(struct ckpt *c, int file) MUST_CHECK;
 int ckpt_piece_error(const struct piece_reader *p);   /* prefixes the message with the tensor */
 
 #endif

@@ -145,7 +145,7 @@ static int do_task(void *arg, int i)
     return rc;
 }
 
-static int hash_file(const char *path, char hash[33])
+int ckpt_hash_file(const char *path, char hash[33])
 {
     struct xxh x;
     unsigned char *buf = malloc(CHUNK);
@@ -188,8 +188,7 @@ static int locate(const struct ckpt *c, int file, const char *path, const char *
                    path, c->files[file].hash, found);
 }
 
-/* The hash of a file, once for each struct ckpt. */
-static int check_file(struct ckpt *c, int file)
+int ckpt_check_file(struct ckpt *c, int file)
 {
     char found[33];
     pthread_mutex_lock(&c->lock);
@@ -198,7 +197,7 @@ static int check_file(struct ckpt *c, int file)
     if (done)
         return 0;
     char *path = path_join(c->dir, c->files[file].name);
-    int rc = path ? hash_file(path, found) : err_set(GPT_SYSTEM, "out of memory");
+    int rc = path ? ckpt_hash_file(path, found) : err_set(GPT_SYSTEM, "out of memory");
     if (!rc && strcmp(found, c->files[file].hash))
         rc = locate(c, file, path, found);
     free(path);
@@ -213,7 +212,7 @@ static int check_file(struct ckpt *c, int file)
 static int do_file(void *arg, int i)
 {
     const struct job *j = arg;
-    return check_file((struct ckpt *)j->c, j->files[i]);     /* its lock guards what changes */
+    return ckpt_check_file((struct ckpt *)j->c, j->files[i]);     /* its lock guards what changes */
 }
 
 static bool wanted(const struct job *j, const struct ckpt_entry *e, const struct ckpt_piece *p)
@@ -306,6 +305,17 @@ int ckpt_load(const struct ckpt *c, const struct ckpt_want *w, int n, int thread
             return rc;
     }
     return run(&j, threads);
+}
+
+int ckpt_verify_files(const struct ckpt *c, int threads)
+{
+    struct job j = { .c = c };
+    int rc = collect(&j);
+    if (!rc)
+        rc = parallel_for(j.nfiles, threads, do_file, &j);
+    free(j.tasks);
+    free(j.files);
+    return rc;
 }
 
 int ckpt_verify_data(const struct ckpt *c, int threads)

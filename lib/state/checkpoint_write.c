@@ -14,6 +14,8 @@
 #include "base/hash.h"
 #include "state/safetensors.h"
 
+enum { CHUNK = 1 << 20 };
+
 /* A file that hashes and counts what goes into it, behind a FILE. */
 struct sink { int fd; uint64_t bytes; struct xxh hash; FILE *f; };
 
@@ -138,23 +140,33 @@ static int declare(struct st_writer *w, const struct ckpt_tensor *t)
     return st_note(w, name, rows);
 }
 
-/* Larger elements first, so that each tensor lies aligned in the file; else as
- * given. Empty pieces are left out. Returns how many there are. */
-static int aligned_order(const struct ckpt_tensor *t, int n, int *order)
+/* Larger elements first, so that each tensor lies aligned in the file; then by name. */
+static int by_size_and_name(const void *a, const void *b)
+{
+    const struct ckpt_tensor *x = *(const struct ckpt_tensor *const *)a;
+    const struct ckpt_tensor *y = *(const struct ckpt_tensor *const *)b;
+    size_t m = dtype_size(x->dtype), n = dtype_size(y->dtype);
+    if (m != n)
+        return m > n ? -1 : 1;
+    int d = strcmp(x->param, y->param);
+    return d ? d : strcmp(x->kind, y->kind);
+}
+
+/* One order, so that the same state makes the same bytes. Empty pieces are left out. */
+static int file_order(const struct ckpt_tensor *t, int n, const struct ckpt_tensor **order)
 {
     int k = 0;
-    for (size_t size = 8; size > 0; size /= 2)
-        for (int i = 0; i < n; i++)
-            if (dtype_size(t[i].dtype) == size && t[i].count > 0)
-                order[k++] = i;
+    for (int i = 0; i < n; i++)
+        if (t[i].count > 0)
+            order[k++] = &t[i];
+    qsort(order, (size_t)k, sizeof *order, by_size_and_name);
     return k;
 }
 
 /* The line of a piece in MANIFEST. */
-static void note_piece(FILE *part, const struct ckpt_tensor *t, const char *file, uint64_t at)
+static void note_piece(FILE *part, const struct ckpt_tensor *t, const char *file, uint64_t at,
+                       const char *hash)
 {
-    char hash[33];
-    xxh_hex_of(t->data, unit_bytes(t) * (uint64_t)t->count, hash);
     fprintf(part, "tensor %s.%s %s ", t->param, t->kind, dtype_name(t->dtype));
     for (int i = 0; i < t->rank; i++)
         fprintf(part, "%s%" PRId64, i ? "x" : "", t->shape[i]);
@@ -162,45 +174,61 @@ static void note_piece(FILE *part, const struct ckpt_tensor *t, const char *file
             hash);
 }
 
+static int write_data(struct st_writer *w, const struct ckpt_tensor *t, char hash[33])
+{
+    uint64_t bytes = unit_bytes(t) * (uint64_t)t->count;
+    struct xxh x;
+    if (t->data) {
+        xxh_hex_of(t->data, bytes, hash);
+        return st_write(w, t->data, bytes);
+    }
+    int rc = xxh_init(&x);
+    char *buf = malloc(CHUNK);
+    if (!rc && !buf)
+        rc = err_set(GPT_SYSTEM, "out of memory");
+    for (uint64_t n; !rc && bytes > 0; bytes -= n) {
+        n = bytes < CHUNK ? bytes : CHUNK;
+        if ((rc = t->fill(t->arg, buf, n)))
+            break;
+        xxh_add(&x, buf, n);
+        rc = st_write(w, buf, n);
+    }
+    if (!rc)
+        xxh_hex(&x, hash);
+    xxh_release(&x);
+    free(buf);
+    return rc;
+}
+
 static int write_tensors(struct sink *s, const char *path, const char *file, int64_t step, int rank,
-                         const struct ckpt_tensor *t, int n, int level, FILE *part)
+                         const struct ckpt_tensor **t, int n, int level, FILE *part)
 {
     struct st_writer *w;
-    char number[24];
-    int *order = malloc(((size_t)n + 1) * sizeof *order);
-    int rc = order ? st_writer_new(&w, s->f, path, level) : err_set(GPT_SYSTEM, "out of memory");
-    if (rc) {
-        free(order);
+    char text[33];
+    int rc = st_writer_new(&w, s->f, path, level);
+    if (rc)
         return rc;
-    }
-    n = aligned_order(t, n, order);
-    if ((rc = st_note(w, "format", "gpt checkpoint 1")))
-        goto out;
-    snprintf(number, sizeof number, "%" PRId64, step);
-    if ((rc = st_note(w, "step", number)))
-        goto out;
-    snprintf(number, sizeof number, "%d", rank);
-    if ((rc = st_note(w, "rank", number)))
-        goto out;
-    for (int i = 0; i < n; i++)
-        if ((rc = declare(w, &t[order[i]])))
-            goto out;
-    if ((rc = st_write(w, NULL, 0)))                      /* the header */
-        goto out;
-    for (int i = 0; i < n; i++) {
-        const struct ckpt_tensor *x = &t[order[i]];
+    rc = st_note(w, "format", "gpt checkpoint 1");
+    snprintf(text, sizeof text, "%" PRId64, step);
+    rc = rc ? rc : st_note(w, "step", text);
+    snprintf(text, sizeof text, "%d", rank);
+    rc = rc ? rc : st_note(w, "rank", text);
+    for (int i = 0; !rc && i < n; i++)
+        rc = declare(w, t[i]);
+    if (!rc)
+        rc = st_write(w, NULL, 0);                        /* the header */
+    for (int i = 0; !rc && i < n; i++) {
         if (fflush(s->f)) {
             rc = err_sys("cannot write '%s'", path);
-            goto out;
+            break;
         }
-        note_piece(part, x, file, s->bytes);
-        if ((rc = st_write(w, x->data, unit_bytes(x) * (uint64_t)x->count)))
-            goto out;
+        uint64_t at = s->bytes;
+        if (!(rc = write_data(w, t[i], text)))
+            note_piece(part, t[i], file, at, text);
     }
-    rc = st_writer_finish(w);
-out:
+    if (!rc)
+        rc = st_writer_finish(w);
     st_writer_free(w);
-    free(order);
     return rc;
 }
 
@@ -214,9 +242,10 @@ int ckpt_write_rank(const char *root, int64_t step, int rank, const struct ckpt_
     snprintf(part_name, sizeof part_name, "rank%d.part", rank);
     char *tmp = ckpt_name(root, ".", step, ".tmp"), *path = tmp ? path_join(tmp, file) : NULL;
     FILE *part = open_memstream(&text, &bytes);
-    int rc = path && part ? sink_open(&s, path) : err_set(GPT_SYSTEM, "out of memory");
+    const struct ckpt_tensor **order = malloc(((size_t)n + 1) * sizeof *order);
+    int rc = path && part && order ? sink_open(&s, path) : err_set(GPT_SYSTEM, "out of memory");
     if (!rc)
-        rc = write_tensors(&s, path, file, step, rank, t, n, level, part);
+        rc = write_tensors(&s, path, file, step, rank, order, file_order(t, n, order), level, part);
     if (!rc)
         rc = sink_finish(&s, path, hash);
     if (!rc)
@@ -227,6 +256,7 @@ int ckpt_write_rank(const char *root, int64_t step, int rank, const struct ckpt_
         sink_close(&s);
     if (!rc)
         rc = write_text(tmp, part_name, text, bytes, hash);
+    free(order);
     free(text);
     free(path);
     free(tmp);

@@ -16,9 +16,10 @@
  *     if (!rc) rc = st_finish(r);                     // nothing follows the data
  *     st_close(r);
  *
- * A plain file is mapped and read in any order. A compressed one, or "-", is a
- * stream: it is read forward only, in bounded memory. A reader or a writer
- * belongs to one thread; a header may be read by all.
+ * A plain file is mapped and read in any order; NumPy's .npz is read as well, if
+ * its arrays are not compressed (npz.h). A compressed file, or "-", is a stream: it
+ * is read forward only, in bounded memory. A reader or a writer belongs to one
+ * thread; a header may be read by all.
  */
 #ifndef STATE_SAFETENSORS_H
 #define STATE_SAFETENSORS_H
@@ -53,6 +54,8 @@ struct st_header {
 
 /* Parses and checks the N bytes of JSON; path is for messages. */
 int st_header_parse(struct st_header *h, const char *path, const char *text, size_t n) MUST_CHECK;
+/* The object of strings alone, as __metadata__ holds it, into h->meta. */
+int st_metadata_parse(struct st_header *h, const char *path, const char *text, size_t n) MUST_CHECK;
 void st_header_release(struct st_header *h);
 const struct st_tensor *st_find(const struct st_header *h, const char *name);   /* NULL: none */
 const char *st_meta(const struct st_header *h, const char *key);                /* NULL: none */

@@ -299,6 +299,16 @@ static int check_places(const char *path, struct st_header *h)
     return 0;
 }
 
+int st_metadata_parse(struct st_header *h, const char *path, const char *text, size_t n)
+{
+    struct st_json c = { path, text, n, 0, 0 };
+    int rc = metadata(&c, h);
+    st_json_blanks(&c);
+    if (!rc && c.i < n)
+        rc = st_json_fail(&c, c.i, "nothing after the last '}'");
+    return rc ? rc : check_names(path, h);
+}
+
 int st_header_parse(struct st_header *h, const char *path, const char *text, size_t n)
 {
     struct st_json c = { path, text, n, 0, 8 };

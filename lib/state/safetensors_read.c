@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/zio.h"
+#include "state/npz.h"
 
 struct st_reader {
     char *path;
@@ -61,6 +62,8 @@ static int open_mapped(struct st_reader *r)
 {
     if (r->map_bytes < 8)
         return short_file(r->path, "header size", 8, r->map_bytes);
+    if (npz_is(r->map, r->map_bytes))
+        return npz_parse(&r->h, r->path, r->map, r->map_bytes);
     uint64_t n = le64(r->map), have = r->map_bytes - 8;
     int rc = check_size(r->path, n);
     if (rc)

@@ -1,0 +1,147 @@
+#include "state/report.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+void json_text(FILE *f, const char *s)
+{
+    fputc('"', f);
+    for (; *s; s++) {
+        unsigned char b = (unsigned char)*s;
+        if (b == '"' || b == '\\')
+            fprintf(f, "\\%c", b);
+        else if (b < 0x20)
+            fprintf(f, "\\u%04x", b);
+        else
+            fputc(b, f);
+    }
+    fputc('"', f);
+}
+
+void report_begin(struct report *r, FILE *f, enum report_format format, const struct column *c,
+                  int n)
+{
+    memset(r, 0, sizeof *r);
+    r->f = f;
+    r->format = format;
+    r->c = c;
+    r->n = n;
+    if (format == REPORT_JSON)
+        fputc('[', f);
+    for (int i = 0; format == REPORT_TSV && i < n; i++)
+        fprintf(f, "%s%c", c[i].name, i + 1 < n ? '\t' : '\n');
+}
+
+/* A cell's text; true when it is a number (JSON needs no quotes). */
+static bool cell(char *buf, size_t n, char type, va_list *ap, enum report_format format)
+{
+    double x;
+    const char *s;
+    switch (type) {
+    case 'g':
+        x = va_arg(*ap, double);
+        if (!isfinite(x) && format == REPORT_JSON)
+            snprintf(buf, n, "null");
+        else
+            snprintf(buf, n, format == REPORT_TABLE ? "%.5g" : "%.9g", x);
+        return true;
+    case 'u':
+        snprintf(buf, n, "%" PRIu64, va_arg(*ap, uint64_t));
+        return true;
+    case 'i':
+        snprintf(buf, n, "%" PRId64, va_arg(*ap, int64_t));
+        return true;
+    default:
+        s = va_arg(*ap, const char *);
+        snprintf(buf, n, "%s", s ? s : format == REPORT_JSON ? "null" : "-");
+        return !s;
+    }
+}
+
+static void keep(struct report *r, const char *text)
+{
+    size_t at = (size_t)r->rows * (size_t)r->n;
+    while (at < r->room && r->cells[at])
+        at++;
+    if (at >= r->room) {
+        size_t more = r->room ? 2 * r->room : 64 * (size_t)r->n;
+        char **p = realloc(r->cells, more * sizeof *p);
+        if (!p) {
+            r->failed = true;
+            return;
+        }
+        memset(p + r->room, 0, (more - r->room) * sizeof *p);
+        r->cells = p;
+        r->room = more;
+    }
+    r->cells[at] = strdup(text);
+    r->failed |= !r->cells[at];
+}
+
+void report_row(struct report *r, ...)
+{
+    char buf[512];
+    va_list ap;
+    va_start(ap, r);
+    if (r->format == REPORT_JSON)
+        fputs(r->rows ? ",\n{" : "\n{", r->f);
+    for (int i = 0; i < r->n; i++) {
+        bool bare = cell(buf, sizeof buf, r->c[i].type, &ap, r->format);
+        if (r->format == REPORT_TABLE) {
+            keep(r, buf);
+        } else if (r->format == REPORT_TSV) {
+            fprintf(r->f, "%s%c", buf, i + 1 < r->n ? '\t' : '\n');
+        } else {
+            fputs(i ? "," : "", r->f);
+            json_text(r->f, r->c[i].name);
+            fputc(':', r->f);
+            if (bare)
+                fputs(buf, r->f);
+            else
+                json_text(r->f, buf);
+        }
+    }
+    if (r->format == REPORT_JSON)
+        fputc('}', r->f);
+    va_end(ap);
+    r->rows++;
+}
+
+/* Text to the left, numbers to the right, two blanks between; none at the end of a line. */
+static void print_table(struct report *r)
+{
+    int width[REPORT_COLUMNS];
+    for (int i = 0; i < r->n; i++) {
+        width[i] = (int)strlen(r->c[i].name);
+        for (long k = 0; k < r->rows; k++) {
+            const char *s = r->cells[k * r->n + i];
+            if (s && (int)strlen(s) > width[i])
+                width[i] = (int)strlen(s);
+        }
+    }
+    for (long k = -1; k < r->rows; k++)
+        for (int i = 0; i < r->n; i++) {
+            const char *s = k < 0 ? r->c[i].name : r->cells[k * r->n + i];
+            int pad = r->c[i].type != 's' ? width[i] : i + 1 < r->n ? -width[i] : 0;
+            fprintf(r->f, "%*s%s", pad, s ? s : "", i + 1 < r->n ? "  " : "\n");
+        }
+}
+
+int report_end(struct report *r)
+{
+    if (r->format == REPORT_JSON)
+        fputs("\n]\n", r->f);
+    else if (r->format == REPORT_TABLE && !r->failed)
+        print_table(r);
+    for (size_t i = 0; i < r->room; i++)
+        free(r->cells[i]);
+    free(r->cells);
+    r->cells = NULL;
+    r->room = 0;
+    if (r->failed)
+        return err_set(GPT_SYSTEM, "out of memory");
+    return ferror(r->f) ? err_sys("cannot write the report") : 0;
+}
