@@ -426,7 +426,7 @@ static void test_threads(void)
 
 static void test_val(void)
 {
-    struct tokens t[2] = { random_tokens(3, 8 * 64 * 2 + 1, 20, 4), random_tokens(4, 8 * 64 * 3 + 2, 20, 0) };
+    struct tokens t[2] = { random_tokens(3, 8 * 64 * 2 + 1, 20, 4), random_tokens(4, 8 * 64 * 3 + 1, 20, 0) };
     struct val_config c = { .data = in_dir("v_val_*"), .ranks = 2, .vocab = VOCAB, .bos = -1,
                             .shape = { .chunks = 8, .tokens = 64 }, .total = 32 };
     struct chunk k;

@@ -2,6 +2,7 @@
 #include "data/manifest.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +33,7 @@ static const struct text_key text_keys[] = {
 };
 static const struct text_key number_keys[] = {
     { "vocab_size", offsetof(struct manifest, vocab_size) },
-    { "bos", offsetof(struct manifest, bos) },
+    { "bos", offsetof(struct manifest, bos) },       /* a partial manifest ends here */
     { "documents", offsetof(struct manifest, documents) },
     { "tokens", offsetof(struct manifest, tokens) },
     { "invalid", offsetof(struct manifest, invalid) },
@@ -69,9 +70,10 @@ int manifest_add(struct manifest *m, const struct manifest_shard *s)
 
 int manifest_shard_line(const struct manifest_shard *s, char *buf, size_t room)
 {
-    return snprintf(buf, room, "shard: %s %s %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 ":%" PRId64
-                    " %s", split_name(s->split), s->name, s->bytes, s->tokens, s->documents,
-                    s->from_document, s->from_token, s->hash);
+    return snprintf(buf, room, "shard: %s %s %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64
+                    ":%" PRId64 " %" PRId64 ":%" PRId64 " %s", split_name(s->split), s->name, s->bytes,
+                    s->tokens, s->documents, s->invalid, s->from.document, s->from.token,
+                    s->to.document, s->to.token, s->hash);
 }
 
 int manifest_parse_shard(struct manifest *m, const char *line)
@@ -79,14 +81,15 @@ int manifest_parse_shard(struct manifest *m, const char *line)
     char split[8], name[512], hash[33], rest;
     struct manifest_shard s = { .name = name };
 
-    if (sscanf(line, "shard: %7s %511s %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 ":%" SCNd64
-               " %32s%c", split, name, &s.bytes, &s.tokens, &s.documents, &s.from_document,
-               &s.from_token, hash, &rest) != 8
+    if (sscanf(line, "shard: %7s %511s %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64
+               ":%" SCNd64 " %" SCNd64 ":%" SCNd64 " %32s%c", split, name, &s.bytes, &s.tokens,
+               &s.documents, &s.invalid, &s.from.document, &s.from.token, &s.to.document,
+               &s.to.token, hash, &rest) != 11
         || (strcmp(split, "train") && strcmp(split, "val")) || strchr(name, '/')
         || s.bytes < 0 || s.tokens < 0 || s.tokens > INT32_MAX || s.documents < 0
-        || s.from_document < 0 || s.from_token < 0 || strspn(hash, "0123456789abcdef") != 32)
-        return err_set(GPT_INPUT, "expected 'shard: train|val NAME BYTES TOKENS DOCUMENTS "
-                       "DOCUMENT:TOKEN HASH', found '%s'", line);
+        || s.from.document < 0 || s.from.token < 0 || strspn(hash, "0123456789abcdef") != 32)
+        return err_set(GPT_INPUT, "expected 'shard: train|val NAME BYTES TOKENS DOCUMENTS INVALID "
+                       "FROM TO HASH', found '%s'", line);
     s.split = strcmp(split, "val") ? SPLIT_TRAIN : SPLIT_VAL;
     memcpy(s.hash, hash, 33);
     return manifest_add(m, &s);
@@ -122,16 +125,24 @@ static int parse_line(struct manifest *m, const char *line)
     return 0;      /* a key of a later version */
 }
 
-static int check(const struct manifest *m)
+static int check_keys(const struct manifest *m)
 {
-    int64_t tokens = 0;
-
     for (size_t i = 0; i < COUNT(text_keys); i++)
         if (!*text_of(m, &text_keys[i]))
             return err_set(GPT_INPUT, "expected a line '%s: ...', found none", text_keys[i].name);
     if (m->vocab_size < 1 || m->vocab_size > 65536 || m->bos >= m->vocab_size)
         return err_set(GPT_INPUT, "expected bos < vocab_size <= 65536, found %lld and %lld",
                        (long long)m->bos, (long long)m->vocab_size);
+    return 0;
+}
+
+static int check(const struct manifest *m)
+{
+    int64_t tokens = 0;
+    int rc = check_keys(m);
+
+    if (rc)
+        return rc;
     for (int i = 0; i < m->n; i++)
         tokens += m->shard[i].tokens;
     if (tokens != m->tokens)
@@ -156,71 +167,101 @@ static int check_hash(const char *text, size_t n)
     return 0;
 }
 
-int manifest_read(struct manifest *m, const char *path)
+static int parse_text(struct manifest *m, char *text, const char *path)
 {
-    char *text, *line, *next;
-    size_t n;
     int rc, number = 0;
 
-    memset(m, 0, sizeof *m);
-    if ((rc = file_read(path, 256u << 20, &text, &n)))
-        return rc;
-    if (strncmp(text, "format: " FORMAT "\n", strlen("format: " FORMAT "\n"))) {
-        free(text);
-        return err_set(GPT_INPUT, "%s: line 1: expected 'format: " FORMAT "'", path);
-    }
-    if ((rc = check_hash(text, n))) {
-        rc = err_prefix("%s", path);
-        goto out;
-    }
-    for (line = text; *line; line = next) {
+    for (char *line = text, *next; *line; line = next) {
         char *eol = strchr(line, '\n');
 
         number++;
         next = eol ? eol + 1 : line + strlen(line);
         if (eol)
             *eol = 0;
-        if (*line && *line != '#' && (rc = parse_line(m, line))) {
-            rc = err_prefix("%s: line %d", path, number);
-            goto out;
-        }
+        if (*line && *line != '#' && (rc = parse_line(m, line)))
+            return err_prefix("%s: line %d", path, number);
     }
-    if ((rc = check(m)))
+    return 0;
+}
+
+static int read_text(const char *path, char **text, size_t *n)
+{
+    int rc = file_read(path, 256u << 20, text, n);
+
+    if (rc || !strncmp(*text, "format: " FORMAT "\n", strlen("format: " FORMAT "\n")))
+        return rc;
+    free(*text);
+    return err_set(GPT_INPUT, "%s: line 1: expected 'format: " FORMAT "'", path);
+}
+
+int manifest_read(struct manifest *m, const char *path)
+{
+    char *text;
+    size_t n;
+    int rc;
+
+    memset(m, 0, sizeof *m);
+    if ((rc = read_text(path, &text, &n)))
+        return rc;
+    if ((rc = check_hash(text, n)))
         rc = err_prefix("%s", path);
-out:
+    else if (!(rc = parse_text(m, text, path)) && (rc = check(m)))
+        rc = err_prefix("%s", path);
     free(text);
     if (rc)
         manifest_release(m);
     return rc;
 }
 
-int manifest_text(const struct manifest *m, char **text)
+int manifest_read_partial(struct manifest *m, const char *path)
 {
-    size_t n = 0, body;
-    FILE *f = open_memstream(text, &n);
-    char hash[33], line[1024];
+    char *text, *eol;
+    size_t n;
+    int rc;
 
-    if (!f)
-        return no_memory();
+    memset(m, 0, sizeof *m);
+    if ((rc = read_text(path, &text, &n)))
+        return rc;
+    if ((eol = strrchr(text, '\n')))
+        eol[1] = 0;
+    if (!(rc = parse_text(m, text, path)) && (rc = check_keys(m)))
+        rc = err_prefix("%s", path);
+    free(text);
+    if (rc)
+        manifest_release(m);
+    return rc;
+}
+
+static void put_text(const struct manifest *m, bool partial, FILE *f)
+{
+    char line[1024];
+
     fprintf(f, "format: " FORMAT "\n");
     for (size_t i = 0; i < COUNT(text_keys); i++)
         fprintf(f, "%s: %s\n", text_keys[i].name, *text_of(m, &text_keys[i]));
-    for (size_t i = 0; i < COUNT(number_keys); i++)
+    for (size_t i = 0; i < (partial ? 2 : COUNT(number_keys)); i++)
         fprintf(f, "%s: %" PRId64 "\n", number_keys[i].name, *number_of(m, &number_keys[i]));
-    fprintf(f, "# shard: split file bytes tokens documents first-document:token xxh3-128\n");
-    for (int i = 0; i < m->n; i++) {
+    fprintf(f, "# shard: split file bytes tokens documents invalid from to xxh3-128\n");
+    for (int i = 0; i < m->n && !partial; i++) {
         manifest_shard_line(&m->shard[i], line, sizeof line);
         fprintf(f, "%s\n", line);
     }
-    if (fflush(f)) {
-        fclose(f);
-        free(*text);
+}
+
+int manifest_text(const struct manifest *m, bool partial, char **text)
+{
+    size_t n = 0;
+    FILE *f = open_memstream(text, &n);
+    char hash[33];
+
+    if (!f)
         return no_memory();
+    put_text(m, partial, f);
+    if (!fflush(f) && !partial) {
+        xxh_hex_of(*text, n, hash);
+        fprintf(f, "manifest: %s\n", hash);
     }
-    body = n;
-    xxh_hex_of(*text, body, hash);
-    fprintf(f, "manifest: %s\n", hash);
-    if (fclose(f)) {
+    if (ferror(f) | fclose(f)) {
         free(*text);
         return no_memory();
     }

@@ -22,13 +22,16 @@
 
 enum split { SPLIT_TRAIN, SPLIT_VAL };
 
+/* from: which document the shard's first token belongs to, counted over both
+ * splits in the order written, and how many of its tokens stand in shards
+ * before; to: the same of the token after its last. */
 struct manifest_shard {
     enum split split;
     char *name;                 /* file in the folder */
     int64_t bytes;              /* of the file */
     int64_t tokens, documents;  /* documents that start in it */
-    int64_t from_document;      /* of the split: the one that its first token belongs to */
-    int64_t from_token;         /* tokens of that document that stand in shards before */
+    int64_t invalid;            /* bad UTF-8 sequences in the text of its tokens */
+    struct position { int64_t document, token; } from, to;
     char hash[33];
 };
 
@@ -39,15 +42,18 @@ struct manifest {
     char *unicode;
     char *settings;             /* everything that the bytes depend on but the input, one line */
     int64_t vocab_size, bos;
-    int64_t documents, tokens, invalid;    /* totals; invalid: bad UTF-8 sequences met */
+    int64_t documents, tokens, invalid;    /* sums over the shards */
     struct manifest_shard *shard;
     int n;
 };
 
 /* GPT_INPUT with file and line; GPT_SYSTEM if it cannot be read. */
 int manifest_read(struct manifest *m, const char *path) MUST_CHECK;
-/* The text, whole; caller frees. */
-int manifest_text(const struct manifest *m, char **text) MUST_CHECK;
+/* Without the last line: what gpt-tokshard keeps while it works. A last shard
+ * line that is not whole is left out. */
+int manifest_read_partial(struct manifest *m, const char *path) MUST_CHECK;
+/* The text; caller frees. partial: without totals, shards and hash. */
+int manifest_text(const struct manifest *m, bool partial, char **text) MUST_CHECK;
 int manifest_add(struct manifest *m, const struct manifest_shard *s) MUST_CHECK;  /* copies */
 void manifest_release(struct manifest *m);
 const char *split_name(enum split s);            /* "train", "val" */

@@ -20,11 +20,12 @@ struct val {
     int files;
 };
 
-/* How many groups a file serves: the record goes to the next file when the
- * group's end and its last target reach the size (pos + Q + 1 >= size). */
-static int64_t groups_in(int64_t tokens, int64_t group_tokens)
+/* How many groups a file serves. The record leaves a file when the end of a
+ * group and its last target reach the size (pos + Q + 1 >= size), even if they
+ * fit; in the last file, where it would fail, a group that fits is taken. */
+static int64_t groups_in(int64_t tokens, int64_t group_tokens, bool last)
 {
-    return tokens < 2 ? 0 : (tokens - 2) / group_tokens;
+    return tokens < 2 ? 0 : (tokens - (last ? 1 : 2)) / group_tokens;
 }
 
 /* Opens as much of the files as `total` chunks take. */
@@ -39,7 +40,7 @@ static int open_files(struct val *v)
     for (int i = 0; i < v->corpus.n && have < want; i++) {
         const struct corpus_shard *f = &v->corpus.shard[i];
         struct val_file *file = &v->file[v->files];
-        int64_t n = groups_in(f->tokens, q);
+        int64_t n = groups_in(f->tokens, q, i + 1 == v->corpus.n);
         struct shard_want w = { .vocab = v->c.vocab, .bos = v->bos, .threads = v->c.threads,
                                 .expect = f->tokens };
 

@@ -1,0 +1,392 @@
+/* gpt-tokshard - text to shards of tokens.
+ *
+ *     gpt-tokshard -o shards corpus.jsonl.zst
+ *     gpt-tokshard --decode shards/text_train_000001.bin 0:100
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/num.h"
+#include "base/opt.h"
+#include "base/progress.h"
+#include "data/bpe.h"
+#include "data/corpus.h"
+#include "data/shard_read.h"
+#include "data/tokjob.h"
+
+static struct {
+    const char *output, *prefix, *tokenizer, *vocab, *format, *field, *extensions, *invalid;
+    double split;
+    int64_t val_tokens, shard_tokens, level, threads;
+    bool val_first, stats, decode, resume, force, quiet, progress;
+} o = { .prefix = "text", .tokenizer = "gpt2", .format = "auto", .field = "text",
+        .extensions = "txt,md,jsonl", .invalid = "replace", .shard_tokens = 100000000 };
+
+static const struct opt table[] = {
+    { 0, NULL, NULL, OPT_GROUP, NULL, "Input", 0, 0, NULL },
+    { 0, "format", "FORMAT", OPT_CHOICE, &o.format, "text, jsonl, or by the name (auto)",
+      .choices = "auto|text|jsonl" },
+    { 0, "field", "NAME", OPT_STR, &o.field,
+      "field of .jsonl that holds the text (text)", 0, 0, NULL },
+    { 0, "ext", "LIST", OPT_STR, &o.extensions,
+      "files taken from folders (txt,md,jsonl), each also .zst and .gz", 0, 0, NULL },
+    { 0, "invalid", "HOW", OPT_CHOICE, &o.invalid,
+      "what is not UTF-8: replace by U+FFFD (default), keep as bytes, or error",
+      .choices = "replace|bytes|error" },
+    { 0, NULL, NULL, OPT_GROUP, NULL, "Tokens", 0, 0, NULL },
+    { 0, "tokenizer", "NAME", OPT_CHOICE, &o.tokenizer, "gpt2 (default), or byte: a token a byte",
+      .choices = "gpt2|byte" },
+    { 0, "vocab", "FILE", OPT_STR, &o.vocab,
+      "vocabulary: rank file, vocab.bpe or tokenizer.json", 0, 0, NULL },
+    { 0, NULL, NULL, OPT_GROUP, NULL, "Output", 0, 0, NULL },
+    { 'o', "output", "DIR", OPT_STR, &o.output,
+      "write shards to DIR; -: one shard to stdout", 0, 0, NULL },
+    { 0, "name", "PREFIX", OPT_STR, &o.prefix,
+      "names begin with it (text): PREFIX_train_000001.bin", 0, 0, NULL },
+    { 0, "shard-tokens", "N", OPT_I64, &o.shard_tokens, "tokens a shard (100M)", .lo = 2,
+      .hi = INT32_MAX },
+    { 0, "level", "N", OPT_I64, &o.level,
+      "zstd level of .bin.zst; 0 (default) writes .bin", .lo = 0,
+      .hi = 19 },
+    { 0, "split", "X", OPT_F64, &o.split, "fraction of documents for validation, by their hash",
+      .lo = 0, .hi = 1 },
+    { 0, "val-first", NULL, OPT_FLAG, &o.val_first,
+      "validation is the first shard, or the first --val-tokens", 0, 0, NULL },
+    { 0, "val-tokens", "N", OPT_I64, &o.val_tokens,
+      "documents for validation by their hash, for N tokens with targets", .lo = 1, .hi = 1e15 },
+    { 'f', "force", NULL, OPT_FLAG, &o.force, "replace shards that are there", 0, 0, NULL },
+    { 0, "resume", NULL, OPT_FLAG, &o.resume, "continue an interrupted job", 0, 0, NULL },
+    { 0, NULL, NULL, OPT_GROUP, NULL, "Instead", 0, 0, NULL },
+    { 0, "stats", NULL, OPT_FLAG, &o.stats,
+      "print what the tokens are like; -o is not needed then", 0, 0, NULL },
+    { 0, "decode", NULL, OPT_FLAG, &o.decode,
+      "print the text of a shard: FILE [FROM:TO], in tokens", 0, 0, NULL },
+    { 0, NULL, NULL, OPT_GROUP, NULL, "Besides", 0, 0, NULL },
+    { 'j', "threads", "N", OPT_I64, &o.threads,
+      "threads (default: processors)", .lo = 1, .hi = 256 },
+    { 'q', "quiet", NULL, OPT_FLAG, &o.quiet, "no progress, no summary", 0, 0, NULL },
+    { 0, "progress", NULL, OPT_FLAG, &o.progress,
+      "progress even where stderr is no terminal", 0, 0, NULL },
+    OPT_END
+};
+static const struct command command = {
+    "gpt-tokshard", "[OPTION]... -o DIR INPUT...", "Makes shards of tokens from text and .jsonl files.",
+    table
+};
+
+/* --- the vocabulary --- */
+
+static int load_vocab(struct vocab **v, bool bytes)
+{
+    char *path = NULL;
+    int rc;
+
+    if (bytes)
+        return vocab_bytes(v);
+    if (o.vocab)
+        return vocab_load(v, o.vocab);
+    if ((rc = vocab_find(&path)))
+        return rc;
+    rc = vocab_load(v, path);
+    free(path);
+    return rc;
+}
+
+/* --- --decode --- */
+
+/* "FROM:TO", either may be left out. */
+static int parse_range(const char *text, int64_t n, int64_t *from, int64_t *to)
+{
+    const char *colon = strchr(text, ':');
+    char *head;
+    int rc = 0;
+
+    *from = 0;
+    *to = n;
+    if (!colon)
+        return err_set(GPT_USAGE, "expected a range FROM:TO, found '%s'", text);
+    if (!(head = strndup(text, (size_t)(colon - text))))
+        return err_set(GPT_SYSTEM, "out of memory");
+    if (*head)
+        rc = num_i64(head, "FROM", 0, n, from);
+    if (!rc && colon[1])
+        rc = num_i64(colon + 1, "TO", *from, n, to);
+    free(head);
+    return rc;
+}
+
+/* The tokenizer of a shard is that of the MANIFEST beside it, if there is one. */
+static int shard_tokenizer(const char *shard, bool *bytes)
+{
+    const char *slash = strrchr(shard, '/');
+    struct manifest m;
+    char *path;
+    int rc = 0;
+
+    *bytes = !strcmp(o.tokenizer, "byte");
+    if (asprintf(&path, "%.*sMANIFEST", slash ? (int)(slash + 1 - shard) : 0, shard) < 0)
+        return err_set(GPT_SYSTEM, "out of memory");
+    if (!access(path, F_OK) && !(rc = manifest_read(&m, path))) {
+        *bytes |= !strcmp(m.tokenizer, "bytes");
+        manifest_release(&m);
+    }
+    free(path);
+    return rc;
+}
+
+static int print_tokens(struct shard *s, const struct vocab *v, int64_t from, int64_t to)
+{
+    char text[4096 + TOKEN_MAX_BYTES];
+    int rc;
+
+    for (int64_t at = from; at < to;) {
+        size_t n = 0;
+
+        if ((rc = shard_wait(s, at + 32 < to ? at + 32 : to)))
+            return rc;
+        for (int k = 0; k < 32 && at < to; k++, at++) {
+            uint16_t id = shard_tokens(s)[at];
+
+            if (id == v->bos)
+                n += (size_t)sprintf(text + n, "<|endoftext|>");
+            else if (id > v->bos)
+                return err_set(GPT_INPUT, "%s: token %lld: expected an id up to %d, found %d",
+                               shard_path(s), (long long)at, v->bos, id);
+            else
+                n += bpe_decode(v, &id, 1, text + n, sizeof text - n);
+        }
+        if (fwrite(text, 1, n, stdout) != n)
+            return err_sys("cannot write standard output");
+    }
+    return 0;
+}
+
+static int decode(int argc, char **argv)
+{
+    struct shard_want want = { .vocab = 65536, .bos = 50256 };
+    struct vocab *v = NULL;
+    struct shard *s = NULL;
+    int64_t from, to, tokens;
+    bool bytes;
+    int rc;
+
+    if (argc < 1 || argc > 2)
+        return err_set(GPT_USAGE, "--decode: expected FILE [FROM:TO], found %d operands", argc);
+    if ((rc = shard_tokenizer(argv[0], &bytes)) || (rc = load_vocab(&v, bytes))
+        || (rc = shard_check_header(argv[0], &tokens))
+        || (rc = parse_range(argc > 1 ? argv[1] : ":", tokens, &from, &to)))
+        goto out;
+    want.limit = to ? to : 1;
+    if (!(rc = shard_open(&s, argv[0], &want)))
+        rc = print_tokens(s, v, from, to);
+out:
+    shard_close(s);
+    vocab_free(v);
+    return rc;
+}
+
+/* --- --stats --- */
+
+static void print_stats(const struct token_stats *s, const struct vocab *v)
+{
+    uint16_t top[20];
+    int n = token_stats_top(s, 20, top);
+
+    printf("documents: %" PRId64 "\n", s->documents);
+    printf("tokens: %" PRId64 "\n", s->tokens);
+    printf("text bytes: %" PRId64 "\n", s->text_bytes);
+    printf("bytes a token: %.4f\n", (double)s->text_bytes / (double)(s->tokens - s->documents));
+    printf("unigram entropy: %.4f nats/token\n", token_stats_entropy(s));
+    for (int i = 0; i < 64; i++)
+        if (s->lengths[i])
+            printf("documents of %" PRId64 " to %" PRId64 " tokens: %" PRId64 "\n", INT64_C(1) << i,
+                   (INT64_C(1) << (i + 1)) - 1, s->lengths[i]);
+    for (int i = 0; i < n; i++) {
+        char text[TOKEN_MAX_BYTES];
+        size_t k = top[i] == v->bos ? 0 : bpe_decode(v, &top[i], 1, text, sizeof text);
+
+        printf("token %d \"", top[i]);
+        for (size_t c = 0; c < k; c++)
+            printf((unsigned char)text[c] < 0x20 || text[c] == '"' || text[c] == '\\' ? "\\x%02x"
+                   : "%c", (unsigned char)text[c]);
+        printf("%s\": %" PRId64 "\n", top[i] == v->bos ? "<|endoftext|>" : "", s->count[top[i]]);
+    }
+}
+
+/* --stats of shards that are there: a folder with a MANIFEST, or .bin files. */
+static bool is_shards(const char *path)
+{
+    size_t n = strlen(path);
+    char *manifest = path_join(path, "MANIFEST");
+    bool yes = (manifest && !access(manifest, F_OK)) || (n > 4 && !strcmp(path + n - 4, ".bin"))
+               || (n > 8 && !strcmp(path + n - 8, ".bin.zst"));
+
+    free(manifest);
+    return yes;
+}
+
+static int stats_of_shards(const char *data)
+{
+    struct token_stats stats;
+    struct vocab *v = NULL;
+    char *inside = path_join(data, "MANIFEST");
+    bool bytes;
+    int rc = inside ? 0 : err_set(GPT_SYSTEM, "out of memory");
+
+    if (rc || (rc = shard_tokenizer(access(inside, F_OK) ? data : inside, &bytes))
+        || (rc = load_vocab(&v, bytes)) || (rc = token_stats_init(&stats)))
+        goto out;
+    if (!(rc = token_stats_read(&stats, data, v)))
+        print_stats(&stats, v);
+    token_stats_release(&stats);
+out:
+    vocab_free(v);
+    free(inside);
+    return rc;
+}
+
+/* --- the job --- */
+
+static void show_progress(void *ctx, const struct tokjob_progress *p)
+{
+    double done = p->total_bytes ? (double)p->read_bytes / (double)p->total_bytes : 0;
+    char left[16] = "";
+
+    if (done > 0.01 && p->seconds > 0.5)
+        format_duration(left, p->seconds * (1 - done) / done);
+    progress_line(ctx, "%.1f MB  %.2fM tokens  %.1f MB/s%s%s", (double)p->text_bytes / 1e6,
+                  (double)p->tokens / 1e6, (double)p->text_bytes / 1e6 / (p->seconds + 1e-9),
+                  *left ? "  left " : "", left);
+}
+
+static char *joined(int argc, char **argv)
+{
+    char *s = NULL;
+    size_t n;
+    FILE *f = open_memstream(&s, &n);
+
+    /* A line break in a name must not break the manifest's line. */
+    for (int i = 1; f && i < argc; i++) {
+        fprintf(f, "%s", i > 1 ? " " : "");
+        for (const char *p = argv[i]; *p; p++)
+            fputc((unsigned char)*p < 0x20 ? '?' : *p, f);
+    }
+    return f && !fclose(f) ? s : NULL;
+}
+
+static int check_usage(int inputs)
+{
+    if (!inputs)
+        return err_set(GPT_USAGE, "expected input files, folders, or -");
+    if (!o.output && !o.stats)
+        return err_set(GPT_USAGE, "expected -o DIR (or --stats, or --decode)");
+    if (o.split > 0 && (o.val_first || o.val_tokens))
+        return err_set(GPT_USAGE, "--split stands against --val-first and --val-tokens");
+    if (o.output && !strcmp(o.output, "-") && (o.split > 0 || o.val_first || o.val_tokens || o.resume))
+        return err_set(GPT_USAGE, "-o -: one shard has no split and is not resumed");
+    if (strchr(o.prefix, '/') || !*o.prefix || strpbrk(o.prefix, " \t\n"))
+        return err_set(GPT_USAGE, "--name: expected a part of a file name, found '%s'", o.prefix);
+    return 0;
+}
+
+/* A first pass over the input, to know the hash below which documents are
+ * validation. */
+static int pick_validation(const struct tokjob_config *c, uint64_t *below)
+{
+    /* One more than asked for: each token needs the next as its target. */
+    struct val_pick pick = { .want = o.val_tokens + 1 };
+    struct tokjob_config first = *c;
+    struct tokjob_result r;
+    int rc = 0;
+
+    for (int i = 0; i < c->source.paths; i++)
+        if (!strcmp(c->source.path[i], "-"))
+            return err_set(GPT_USAGE, "--val-tokens reads its input twice, which - cannot be: use "
+                           "--split or --val-first");
+    first.out = NULL;
+    first.stats = NULL;
+    first.pick = &pick;
+    if (!(rc = tokjob_run(&first, &r)))
+        rc = val_pick_below(&pick, below);
+    val_pick_release(&pick);
+    return rc;
+}
+
+static int make_shards(int inputs, char **input, const char *arguments)
+{
+    struct progress bar;
+    struct token_stats stats = { 0 };
+    struct vocab *vocab = NULL;
+    struct tokjob_result r;
+    struct tokjob_config c = {
+        .source = { .path = (const char **)input, .paths = inputs, .extensions = o.extensions,
+                    .format = !strcmp(o.format, "text") ? FORMAT_TEXT
+                            : !strcmp(o.format, "jsonl") ? FORMAT_JSONL : FORMAT_AUTO },
+        .encode = { .field = o.field, .val_fraction = o.split,
+                    .invalid = !strcmp(o.invalid, "bytes") ? INVALID_BYTES
+                             : !strcmp(o.invalid, "error") ? INVALID_ERROR : INVALID_REPLACE },
+        .out = o.output, .prefix = o.prefix, .arguments = arguments, .level = (int)o.level,
+        .shard_tokens = o.shard_tokens,
+        .val_first_tokens = !o.val_first ? 0 : o.val_tokens ? o.val_tokens + 1 : o.shard_tokens,
+        .threads = o.threads ? (int)o.threads : (int)sysconf(_SC_NPROCESSORS_ONLN),
+        .resume = o.resume, .force = o.force, .stats = o.stats ? &stats : NULL,
+        .progress = show_progress, .ctx = &bar,
+    };
+    int rc;
+
+    if (c.threads > 256)
+        c.threads = 256;
+    if (o.output && !strcmp(o.output, "-"))
+        c.shard_tokens = INT32_MAX;
+    if ((rc = load_vocab(&vocab, !strcmp(o.tokenizer, "byte")))
+        || (o.stats && (rc = token_stats_init(&stats))))
+        goto out;
+    c.encode.vocab = vocab;
+    progress_init(&bar, o.quiet ? PROGRESS_OFF : o.progress ? PROGRESS_ON : PROGRESS_AUTO);
+    if (o.val_tokens && !o.val_first)
+        rc = pick_validation(&c, &c.encode.val_below);
+    if (!rc)
+        rc = tokjob_run(&c, &r);
+    progress_end(&bar);
+    if (rc)
+        goto out;
+    if (o.stats)
+        print_stats(&stats, vocab);
+    if (!o.quiet && r.invalid)
+        fprintf(stderr, "gpt-tokshard: %" PRId64 " sequence%s not UTF-8: %s\n", r.invalid,
+                r.invalid == 1 ? " is" : "s are",
+                c.encode.invalid == INVALID_BYTES ? "kept as bytes" : "replaced by U+FFFD");
+    if (!o.quiet && o.output)
+        fprintf(stderr, "gpt-tokshard: %" PRId64 " documents, %" PRId64 " tokens in %d shard%s; %.1f MB "
+                "of text in %.1f s, %.1f MB/s\n", r.documents, r.tokens, r.shards,
+                r.shards == 1 ? "" : "s", (double)r.text_bytes / 1e6, r.seconds,
+                (double)r.text_bytes / 1e6 / r.seconds);
+out:
+    token_stats_release(&stats);
+    vocab_free(vocab);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    char *arguments = joined(argc, argv);
+    int first, rc;
+
+    if (!(rc = opt_parse(&command, argc, argv, &first))) {
+        output_cleanup_on_signal();
+        if (!arguments)
+            rc = err_set(GPT_SYSTEM, "out of memory");
+        else if (o.decode)
+            rc = decode(argc - first, argv + first);
+        else if (o.stats && !o.output && argc - first == 1 && is_shards(argv[first]))
+            rc = stats_of_shards(argv[first]);
+        else if (!(rc = check_usage(argc - first)))
+            rc = make_shards(argc - first, argv + first, arguments);
+    }
+    free(arguments);
+    return opt_exit(&command, rc);
+}

@@ -1,0 +1,251 @@
+/* shard_folder.c - the folder that shards are written to, and what it says of
+ * itself while the work goes on. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/version.h"
+#include "data/tokjob_impl.h"
+#include "data/unicode.h"
+
+static int no_memory(void)
+{
+    return err_set(GPT_SYSTEM, "out of memory for the manifest");
+}
+
+static char *partial_path(const struct tokjob_config *c) { return path_join(c->out, "MANIFEST.partial"); }
+static char *manifest_path(const struct tokjob_config *c) { return path_join(c->out, "MANIFEST"); }
+
+/* Everything that the bytes depend on, but for the input. */
+static char *settings_text(const struct tokjob_config *c)
+{
+    static const char *const invalid[] = { "replace", "bytes", "error" };
+    char *s;
+    int n = asprintf(&s, "shard-tokens=%lld level=%d prefix=%s field=%s invalid=%s split=%.17g "
+                     "val-below=%llu val-first=%lld", (long long)c->shard_tokens, c->level, c->prefix,
+                     c->encode.field, invalid[c->encode.invalid], c->encode.val_fraction,
+                     (unsigned long long)c->encode.val_below, (long long)c->val_first_tokens);
+
+    return n < 0 ? NULL : s;
+}
+
+static int new_manifest(struct manifest *m, const struct tokjob_config *c)
+{
+    const struct vocab *v = c->encode.vocab;
+
+    memset(m, 0, sizeof *m);
+    m->tool = strdup("gpt-tokshard " GPT_VERSION);
+    m->arguments = strdup(c->arguments);
+    m->tokenizer = strdup(v->name);
+    m->vocabulary = strdup(v->sha256);
+    m->unicode = strdup(unicode_version);
+    m->settings = settings_text(c);
+    m->vocab_size = v->size;
+    m->bos = v->bos;
+    return m->tool && m->arguments && m->tokenizer && m->vocabulary && m->unicode && m->settings
+         ? 0 : no_memory();
+}
+
+static int differs(const char *path, const char *what, const char *expected, const char *found)
+{
+    return err_set(GPT_INPUT, "%s: expected a job with %s '%s', found '%s': resume with the options "
+                   "that began it", path, what, expected, found);
+}
+
+/* Takes over what an interrupted job left, if it was the same job. */
+static int take_over(struct shard_folder *f, const char *path)
+{
+    struct manifest old, *m = &f->manifest;
+    int rc;
+
+    if ((rc = manifest_read_partial(&old, path)))
+        return rc;
+    if (strcmp(m->vocabulary, old.vocabulary))
+        rc = differs(path, "vocabulary", m->vocabulary, old.vocabulary);
+    else if (strcmp(m->unicode, old.unicode))
+        rc = differs(path, "Unicode", m->unicode, old.unicode);
+    else if (strcmp(m->settings, old.settings))
+        rc = differs(path, "settings", m->settings, old.settings);
+    if (rc) {
+        manifest_release(&old);
+        return rc;
+    }
+    manifest_release(m);
+    *m = old;
+    f->kept = m->n;
+    for (int i = 0; i < m->n && !rc; i++) {
+        char *shard = path_join(f->c->out, m->shard[i].name);
+        struct stat st;
+
+        if (!shard)
+            rc = no_memory();
+        else if (stat(shard, &st) || st.st_size != m->shard[i].bytes)
+            rc = err_set(GPT_INPUT, "%s: expected %lld bytes as '%s' says: damaged since; --force "
+                         "starts again", shard, (long long)m->shard[i].bytes, path);
+        free(shard);
+    }
+    return rc;
+}
+
+/* Removes temporary files of shards that a killed job left, and with `all` the
+ * shards too. */
+static int remove_old(const struct tokjob_config *c, bool all)
+{
+    DIR *d = opendir(c->out);
+    size_t n = strlen(c->prefix);
+    struct dirent *e;
+    int rc = 0;
+
+    if (!d)
+        return err_sys("cannot open '%s'", c->out);
+    while (!rc && (e = readdir(d))) {
+        const char *s = e->d_name, *bin = strstr(s, ".bin");
+        bool ours = !strncmp(s, c->prefix, n)
+                    && (!strncmp(s + n, "_train_", 7) || !strncmp(s + n, "_val_", 5)) && bin;
+        bool temporary = strlen(s) > 4 && !strcmp(s + strlen(s) - 4, ".tmp");
+        bool shard = ours && (!strcmp(bin, ".bin") || !strcmp(bin, ".bin.zst"));
+
+        if ((ours && temporary) || (all && shard)) {
+            char *path = path_join(c->out, s);
+
+            rc = !path ? no_memory() : unlink(path) ? err_sys("cannot remove '%s'", path) : 0;
+            free(path);
+        }
+    }
+    closedir(d);
+    return rc;
+}
+
+/* The journal as it stands is replaced at once, for it may be what an earlier
+ * run left; then it is appended to. */
+static int start_journal(struct shard_folder *f, const char *path)
+{
+    struct output o;
+    char *text;
+    int rc;
+
+    if ((rc = manifest_text(&f->manifest, true, &text)))
+        return rc;
+    if (!(rc = output_open(&o, path, true))) {
+        fputs(text, o.f);
+        for (int i = 0; i < f->manifest.n; i++) {
+            char line[1024];
+
+            manifest_shard_line(&f->manifest.shard[i], line, sizeof line);
+            fprintf(o.f, "%s\n", line);
+        }
+        rc = output_commit(&o);
+    }
+    free(text);
+    if (!rc && !(f->journal = fopen(path, "ae")))
+        rc = err_sys("cannot write '%s'", path);
+    return rc;
+}
+
+static int open_folder(struct shard_folder *f, const char *whole, const char *partial)
+{
+    const struct tokjob_config *c = f->c;
+    bool is_whole, is_partial;
+    int rc;
+
+    if ((rc = file_mkdirs(c->out)))
+        return rc;
+    is_whole = !access(whole, F_OK);
+    is_partial = !access(partial, F_OK);
+    if (is_whole && !c->force)
+        return err_set(GPT_SYSTEM, "'%s' exists (--force makes the shards anew)", whole);
+    if (is_partial && !c->force && !c->resume)
+        return err_set(GPT_SYSTEM, "'%s' is of an interrupted job (--resume continues it, --force "
+                       "starts again)", partial);
+    if (is_whole && unlink(whole))
+        return err_sys("cannot remove '%s'", whole);
+    if (is_partial && c->resume && (rc = take_over(f, partial)))
+        return rc;
+    if ((rc = remove_old(c, is_whole || (is_partial && !c->resume))))
+        return rc;
+    return start_journal(f, partial);
+}
+
+int folder_open(struct shard_folder *f, const struct tokjob_config *c)
+{
+    int rc;
+
+    memset(f, 0, sizeof *f);
+    f->c = c;
+    rc = new_manifest(&f->manifest, c);
+    if (!rc && c->out && strcmp(c->out, "-")) {
+        char *whole = manifest_path(c), *partial = partial_path(c);
+
+        rc = whole && partial ? open_folder(f, whole, partial) : no_memory();
+        free(whole);
+        free(partial);
+    }
+    if (rc)
+        folder_release(f);
+    return rc;
+}
+
+int folder_add(struct shard_folder *f, const struct manifest_shard *s)
+{
+    char line[1024];
+    int rc;
+
+    if ((rc = manifest_add(&f->manifest, s)) || !f->journal)
+        return rc;
+    manifest_shard_line(s, line, sizeof line);
+    if (fprintf(f->journal, "%s\n", line) < 0 || fflush(f->journal) || fsync(fileno(f->journal)))
+        return err_sys("cannot write '%s/MANIFEST.partial'", f->c->out);
+    return 0;
+}
+
+/* Validation first, then by number: not in the order in which they were done. */
+static int compare_shards(const void *pa, const void *pb)
+{
+    const struct manifest_shard *a = pa, *b = pb;
+
+    return a->split != b->split ? (a->split == SPLIT_VAL ? -1 : 1) : strcmp(a->name, b->name);
+}
+
+int folder_finish(struct shard_folder *f)
+{
+    struct manifest *m = &f->manifest;
+    char *text = NULL, *whole, *partial;
+    struct output o;
+    int rc;
+
+    m->documents = m->tokens = m->invalid = 0;
+    for (int i = 0; i < m->n; i++) {
+        m->documents += m->shard[i].documents;
+        m->tokens += m->shard[i].tokens;
+        m->invalid += m->shard[i].invalid;
+    }
+    qsort(m->shard, (size_t)m->n, sizeof *m->shard, compare_shards);
+    if (!f->journal)
+        return 0;
+    whole = manifest_path(f->c);
+    partial = partial_path(f->c);
+    rc = whole && partial ? 0 : no_memory();
+    if (!rc) {
+        if (!(rc = manifest_text(m, false, &text)) && !(rc = output_open(&o, whole, false))) {
+            fputs(text, o.f);
+            rc = output_commit(&o);
+        }
+        if (!rc && unlink(partial))
+            rc = err_sys("cannot remove '%s'", partial);
+    }
+    free(text);
+    free(whole);
+    free(partial);
+    return rc;
+}
+
+void folder_release(struct shard_folder *f)
+{
+    if (f->journal)
+        fclose(f->journal);
+    manifest_release(&f->manifest);
+    memset(f, 0, sizeof *f);
+}

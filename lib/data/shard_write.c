@@ -1,0 +1,239 @@
+/* shard_write.c - see shard_write.h. */
+#include "data/shard_write.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "base/zio.h"
+#include "data/corpus.h"
+
+void shard_name(char *buf, size_t room, const char *prefix, enum split split, int index, int level)
+{
+    snprintf(buf, room, "%s_%s_%06d.bin%s", prefix, split_name(split), index, level ? ".zst" : "");
+}
+
+int shard_pack(ZSTD_CCtx *z, int level, const void *plain, size_t n, void *raw, size_t room,
+               size_t *raw_n)
+{
+    ZSTD_CCtx_setParameter(z, ZSTD_c_compressionLevel, level);
+    ZSTD_CCtx_setParameter(z, ZSTD_c_checksumFlag, 1);
+    *raw_n = ZSTD_compress2(z, raw, room, plain, n);
+    if (ZSTD_isError(*raw_n))
+        return err_set(GPT_SYSTEM, "cannot compress a frame: %s", ZSTD_getErrorName(*raw_n));
+    return 0;
+}
+
+/* --- the header --- */
+
+#define HEADER_FRAME_BYTES (10 + SHARD_HEADER_BYTES + 4)
+
+static void put32(unsigned char *p, uint32_t x)
+{
+    for (int i = 0; i < 4; i++)
+        p[i] = (unsigned char)(x >> 8 * i);
+}
+
+static void make_header(unsigned char h[SHARD_HEADER_BYTES], int64_t tokens)
+{
+    memset(h, 0, SHARD_HEADER_BYTES);
+    put32(h, SHARD_MAGIC);
+    put32(h + 4, SHARD_VERSION);
+    put32(h + 8, (uint32_t)tokens);
+}
+
+/* The header as a zstd frame that is not compressed, so that its size does not
+ * depend on the count, which is known last (RFC 8878, 3.1.1): one raw block,
+ * content size in two bytes, single segment, checksum. */
+static void make_header_frame(unsigned char f[HEADER_FRAME_BYTES], int64_t tokens)
+{
+    static const unsigned char start[10] = {
+        0x28, 0xb5, 0x2f, 0xfd, 0x64, (SHARD_HEADER_BYTES - 256) & 255,
+        (SHARD_HEADER_BYTES - 256) >> 8, (SHARD_HEADER_BYTES << 3 | 1) & 255,
+        SHARD_HEADER_BYTES << 3 >> 8, 0,
+    };
+
+    memcpy(f, start, 10);
+    make_header(f + 10, tokens);
+    put32(f + 10 + SHARD_HEADER_BYTES, (uint32_t)XXH64(f + 10, SHARD_HEADER_BYTES, 0));
+}
+
+static int write_all(struct shard_writer *w, const void *p, size_t n)
+{
+    if (fwrite(p, 1, n, w->out.f) != n)
+        return err_sys("cannot write '%s'", w->out.path ? w->out.path : w->name);
+    w->bytes += n;
+    return 0;
+}
+
+static int write_header(struct shard_writer *w, int64_t tokens)
+{
+    unsigned char h[HEADER_FRAME_BYTES];
+
+    if (w->level)
+        make_header_frame(h, tokens);
+    else
+        make_header(h, tokens);
+    return write_all(w, h, w->level ? HEADER_FRAME_BYTES : SHARD_HEADER_BYTES);
+}
+
+/* --- the file --- */
+
+/* Stdout gets a shard through a temporary file that has no name. */
+static int open_unnamed(struct shard_writer *w)
+{
+    memset(&w->out, 0, sizeof w->out);
+    if (!(w->out.f = tmpfile()))
+        return err_sys("cannot open a temporary file");
+    return 0;
+}
+
+int shard_writer_open(struct shard_writer *w, enum split split, int index)
+{
+    unsigned char h[SHARD_HEADER_BYTES];
+    char *path;
+    int rc;
+
+    shard_name(w->name, sizeof w->name, w->prefix, split, index, w->level);
+    w->split = split;
+    w->bytes = 0;
+    if (!strcmp(w->dir, "-")) {
+        rc = open_unnamed(w);
+    } else {
+        if (!(path = path_join(w->dir, w->name)))
+            return err_set(GPT_SYSTEM, "out of memory");
+        rc = output_open(&w->out, path, true);     /* a shard that no manifest names may be there */
+        free(path);
+    }
+    if (rc)
+        return rc;
+    w->is_open = true;
+    make_header(h, w->shard_tokens);
+    if ((rc = xxh_init(&w->hash))) {
+        shard_writer_abort(w);
+        return rc;
+    }
+    xxh_add(&w->hash, h, sizeof h);
+    if (!(rc = write_header(w, w->shard_tokens)) && w->level)
+        rc = frames_add(&w->frames, HEADER_FRAME_BYTES, SHARD_HEADER_BYTES);
+    return rc;
+}
+
+int shard_writer_put(struct shard_writer *w, const void *plain, size_t n, const void *raw,
+                     size_t raw_n)
+{
+    int rc;
+
+    xxh_add(&w->hash, plain, n);
+    if (!w->level)
+        return write_all(w, plain, n);
+    if ((rc = write_all(w, raw, raw_n)))
+        return rc;
+    return frames_add(&w->frames, (uint32_t)raw_n, (uint32_t)n);
+}
+
+static int write_table(struct shard_writer *w)
+{
+    char *table;
+    size_t n;
+    int rc;
+
+    if ((rc = frames_table(&w->frames, &table, &n)))
+        return rc;
+    rc = write_all(w, table, n);
+    free(table);
+    return rc;
+}
+
+/* The hash of a shard that turned out to be smaller: its header was another. */
+static int hash_again(struct shard_writer *w, char hash[33])
+{
+    char *path, *buf = malloc(FRAME_BYTES);
+    struct zreader *z = NULL;
+    struct xxh x = { NULL };
+    size_t got;
+    int rc = GPT_SYSTEM;
+
+    /* By descriptor, for the file may have no name. */
+    if (!buf || asprintf(&path, "/proc/self/fd/%d", fileno(w->out.f)) < 0) {
+        free(buf);
+        return err_set(GPT_SYSTEM, "out of memory");
+    }
+    if (!(rc = xxh_init(&x)) && !(rc = zreader_open(&z, path))) {
+        while (!(rc = zreader_read(z, buf, FRAME_BYTES, &got)) && got)
+            xxh_add(&x, buf, got);
+        xxh_hex(&x, hash);
+    }
+    zreader_close(z);
+    xxh_release(&x);
+    free(path);
+    free(buf);
+    return rc;
+}
+
+static int correct_header(struct shard_writer *w, int64_t tokens)
+{
+    uint64_t bytes = w->bytes;
+    int rc;
+
+    if (fseeko(w->out.f, 0, SEEK_SET))
+        return err_sys("cannot write '%s'", w->name);
+    rc = write_header(w, tokens);
+    w->bytes = bytes;
+    if (!rc && fflush(w->out.f))
+        rc = err_sys("cannot write '%s'", w->name);
+    return rc;
+}
+
+static int copy_to_stdout(struct shard_writer *w)
+{
+    char *buf = malloc(FRAME_BYTES);
+    size_t n;
+    int rc = 0;
+
+    if (!buf)
+        return err_set(GPT_SYSTEM, "out of memory");
+    rewind(w->out.f);
+    while (!rc && (n = fread(buf, 1, FRAME_BYTES, w->out.f)) > 0)
+        if (fwrite(buf, 1, n, stdout) != n)
+            rc = err_sys("cannot write standard output");
+    if (!rc && ferror(w->out.f))
+        rc = err_sys("cannot read a temporary file");
+    free(buf);
+    return rc;
+}
+
+int shard_writer_finish(struct shard_writer *w, int64_t tokens, struct manifest_shard *s)
+{
+    int rc = 0;
+
+    if (w->level)
+        rc = write_table(w);
+    if (!rc && tokens != w->shard_tokens)
+        rc = correct_header(w, tokens);
+    if (!rc && tokens != w->shard_tokens)
+        rc = hash_again(w, s->hash);
+    else
+        xxh_hex(&w->hash, s->hash);
+    if (!rc)
+        rc = strcmp(w->dir, "-") ? output_commit(&w->out) : copy_to_stdout(w);
+    s->split = w->split;
+    s->name = w->name;
+    s->bytes = (int64_t)w->bytes;
+    s->tokens = tokens;
+    shard_writer_abort(w);          /* releases what the commit left */
+    return rc;
+}
+
+void shard_writer_abort(struct shard_writer *w)
+{
+    if (w->is_open && !strcmp(w->dir, "-"))
+        fclose(w->out.f);
+    else if (w->is_open)
+        output_abort(&w->out);
+    w->is_open = false;
+    xxh_release(&w->hash);
+    frames_release(&w->frames);
+}

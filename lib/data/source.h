@@ -1,0 +1,85 @@
+/* source.h - documents from files, folders and pipes, in units of work.
+ *
+ * A text file is a document; a .jsonl file has one a line, in a string field.
+ * Either may be zstd or gzip (by its first bytes). A unit is about a mebibyte:
+ * whole lines of .jsonl, or a text file, or a piece of one, cut where the
+ * pre-tokeniser cannot tell (pretoken_cut), so that units are encoded apart. The
+ * cuts depend on the text alone.
+ *
+ *     struct source *s;
+ *     if ((rc = source_open(&s, &(struct source_config){ .path = paths, .paths = n, .field = "text" })))
+ *         return rc;
+ *     while (!(rc = source_next(s, &unit)) && unit.n_raw ...)
+ *
+ * Threads: one thread at a time.
+ */
+#ifndef DATA_SOURCE_H
+#define DATA_SOURCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/err.h"
+
+enum source_format { FORMAT_AUTO, FORMAT_TEXT, FORMAT_JSONL };
+
+struct source_config {
+    const char **path;         /* files, folders (walked in order of bytes), or "-" */
+    int paths;
+    const char *extensions;    /* of files taken from folders: "txt,md,jsonl"; .zst and .gz may follow */
+    enum source_format format; /* AUTO: by the name; a pipe that begins with '{' must be told */
+    size_t line_bytes;         /* longest line of .jsonl; 0: 64 MiB */
+};
+
+/* What one document has in a unit. */
+struct unit_doc {
+    int64_t number;            /* in the order of input, from 0 */
+    bool begins, ends;         /* here */
+    uint64_t hash;             /* document_hash of it */
+    size_t bytes;              /* of its text in this unit */
+    size_t token, tokens;      /* where in unit.token its tokens are, and how many */
+    int64_t invalid;           /* bad UTF-8 sequences in these bytes */
+    bool skipped;              /* not encoded, for it is not wanted */
+};
+
+struct unit {
+    /* Set by source_next. */
+    bool jsonl;
+    const char *path;
+    int64_t line;              /* jsonl: number of the first line, from 1 */
+    int64_t document;          /* number of the first document with bytes here */
+    int64_t offset;            /* text: bytes of the document before this unit */
+    bool begins, ends, more;   /* text: document begins, ends here; more as pretoken_init has it */
+    uint64_t hash;             /* text: document_hash */
+    char *raw;                 /* n bytes, and PRETOKEN_PAD more */
+    size_t n, room;
+    bool end;                  /* nothing more: the unit is empty */
+    /* Set by encode_unit. */
+    struct unit_doc *doc;
+    int docs, doc_room;
+    uint16_t *token;           /* of the documents one after the other, each with its start token */
+    size_t tokens, token_room;
+    char *text;                /* a document out of its JSON */
+    size_t text_room;
+};
+
+struct source;
+/* Lists the files; GPT_SYSTEM if one cannot be opened, GPT_INPUT if there is none. */
+int source_open(struct source **s, const struct source_config *c) MUST_CHECK;
+int source_next(struct source *s, struct unit *u) MUST_CHECK;
+void source_close(struct source *s);
+/* For progress: bytes of the files read so far and in all (0: unknown, a pipe). */
+uint64_t source_read_bytes(const struct source *s);
+uint64_t source_total_bytes(const struct source *s);
+
+void unit_release(struct unit *u);
+
+/* XXH3-64 of the first 65,536 bytes of a document's text as it stands in the
+ * input; what --split goes by. */
+#define HASHED_BYTES 65536
+uint64_t document_hash(const char *text, size_t n);
+
+/* file_list.c: the files that the paths mean. Caller frees each and the list. */
+int list_files(const struct source_config *c, char ***files, int *n) MUST_CHECK;
+
+#endif
