@@ -103,16 +103,18 @@ static void run(struct ops *o, struct tensor w, struct tensor g, struct tensor m
                     (float)eps };
     bool by_8 = wide(w, count) && wide(g, count) && wide(m, count) && wide(v, count)
                 && (!FP8 || (uintptr_t)copy.w8 % 8 == 0);
-    int64_t blocks = div_up(count, THREADS * (by_8 ? 8 : 1)), most = (int64_t)c->sms * 16;
-    unsigned grid = (unsigned)(blocks < most ? blocks : most);
+    int64_t blocks = (count - 1) / (THREADS * (by_8 ? 8 : 1)) + 1;
+    unsigned grid = (unsigned)(blocks < 1 << 30 ? blocks : 1 << 30);
     with_type(w, [&](auto *pw) {
         with_type(g, [&](auto *pg) {
             with_type(m, [&](auto *pm) {
                 auto *pv = (decltype(pm))v.data;
                 if (by_8)
-                    adam<8, FP8><<<grid, THREADS, 0, c->stream>>>(pw, pg, pm, pv, count, k, a, copy);
+                    adam<8, FP8><<<grid, THREADS, 0, c->stream>>>(pw, pg, pm, pv, count, k, a,
+                                                                  copy);
                 else
-                    adam<1, FP8><<<grid, THREADS, 0, c->stream>>>(pw, pg, pm, pv, count, k, a, copy);
+                    adam<1, FP8><<<grid, THREADS, 0, c->stream>>>(pw, pg, pm, pv, count, k, a,
+                                                                  copy);
             });
         });
     });

@@ -1,18 +1,19 @@
 /* muon_input.cu - Nesterov momentum and the scaled bf16 cast that Polar Express starts from.
  *
  * Contract: ops.h. n matrices of `count` elements, in two launches because the norm of a whole
- * matrix stands between them:
- *     take_in   momentum updated; sum of u^2 of each chunk of CHUNK elements     g, mom -> mom
- *     scale     chunks added in their order, x = u / (1.02 |u| + 1e-6)           g, mom -> x
+ * matrix stands between them; a block takes `steps` times STEP elements of one matrix:
+ *     take_in   momentum updated; the block's sum of u^2                         g, mom -> mom
+ *     scale     blocks' sums added in their order, x = u / (1.02 |u| + 1e-6)     g, mom -> x
  * u is not stored: it is formed again from the new momentum. Squares are added in double.
  * Bytes an element, bf16 g and x: 10 + 8 = 18; 12 would be enough if a matrix fitted into a
- * multiprocessor. The second reading of g and mom comes from L2 as far as that reaches.
+ * multiprocessor. The second reading of g and mom comes from L2 as far as that reaches. Blocks are
+ * as large as lets all of them run at once.
  * The momentum has the bits of the C reference; x has them where the norm has.
  */
 #include "gpu.h"
 #include "optim.h"
 
-enum { THREADS = 256, CHUNK = 8192 };
+enum { THREADS = 256, STEP = THREADS * 8, BLOCKS_A_SM = 4 };
 
 __device__ __forceinline__ float nesterov(float mom, float g, float blend)
 {
@@ -20,38 +21,30 @@ __device__ __forceinline__ float nesterov(float mom, float g, float blend)
 }
 
 template <int WIDTH, typename G>
-static __global__ void __launch_bounds__(THREADS)
-take_in(double *partial, float *mom, const G *g, int64_t count, const struct muon_step *m)
+static __global__ void __launch_bounds__(THREADS, BLOCKS_A_SM)
+take_in(double *partial, float *mom, const G *g, int64_t count, int steps,
+        const struct muon_step *m)
 {
     __shared__ double warps[32];
-    constexpr int STEPS = CHUNK / THREADS / 8 * (8 / WIDTH), BATCH = WIDTH == 8 ? STEPS : 1;
-    int64_t base = (int64_t)blockIdx.y * count, first = (int64_t)blockIdx.x * CHUNK;
+    int64_t base = (int64_t)blockIdx.y * count, at = (int64_t)blockIdx.x * steps * STEP;
+    int64_t end = at + (int64_t)steps * STEP < count ? at + (int64_t)steps * STEP : count;
     float blend = m->blend;
     double squares = 0;
 
-    for (int s = 0; s < STEPS; s += BATCH) {
-        float a[BATCH][WIDTH], b[BATCH][WIDTH];
-        int64_t at = first + (s * THREADS + threadIdx.x) * (int64_t)WIDTH;
+    launch_dependents();
+#pragma unroll 2
+    for (at += threadIdx.x * WIDTH; at < end; at += THREADS * WIDTH) {
+        float a[WIDTH], b[WIDTH], sum = 0;
+        load<WIDTH>(a, mom + base + at);
+        load<WIDTH>(b, g + base + at);
 #pragma unroll
-        for (int i = 0; i < BATCH; i++)                     /* all loads before the first use */
-            if (at + i * THREADS * WIDTH < count) {
-                load<WIDTH>(a[i], mom + base + at + i * THREADS * WIDTH);
-                load<WIDTH>(b[i], g + base + at + i * THREADS * WIDTH);
-            }
-#pragma unroll
-        for (int i = 0; i < BATCH; i++) {
-            float sum = 0;
-            if (at + i * THREADS * WIDTH >= count)
-                break;
-#pragma unroll
-            for (int e = 0; e < WIDTH; e++) {
-                a[i][e] = add(a[i][e], mul(blend, sub(b[i][e], a[i][e])));
-                float u = nesterov(a[i][e], b[i][e], blend);
-                sum = fmaf(u, u, sum);
-            }
-            store<WIDTH>(mom + base + at + i * THREADS * WIDTH, a[i]);
-            squares += sum;
+        for (int e = 0; e < WIDTH; e++) {
+            a[e] = add(a[e], mul(blend, sub(b[e], a[e])));
+            float u = nesterov(a[e], b[e], blend);
+            sum = fmaf(u, u, sum);
         }
+        store<WIDTH>(mom + base + at, a);
+        squares += sum;
     }
     squares = block_sum(squares, warps);
     if (threadIdx.x == 0)
@@ -59,42 +52,30 @@ take_in(double *partial, float *mom, const G *g, int64_t count, const struct muo
 }
 
 template <int WIDTH, typename G, typename X>
-static __global__ void __launch_bounds__(THREADS)
-scale(X *x, const float *mom, const G *g, int64_t count, const double *partial, int chunks,
+static __global__ void __launch_bounds__(THREADS, BLOCKS_A_SM)
+scale(X *x, const float *mom, const G *g, int64_t count, int steps, const double *partial,
       const struct muon_step *m)
 {
     __shared__ double warps[32];
-    constexpr int STEPS = CHUNK / THREADS / 8 * (8 / WIDTH), BATCH = WIDTH == 8 ? STEPS : 1;
-    int64_t base = (int64_t)blockIdx.y * count, first = (int64_t)blockIdx.x * CHUNK;
-    float blend = m->blend, divisor = 0;
-    bool finite = false;
+    int64_t base = (int64_t)blockIdx.y * count, at = (int64_t)blockIdx.x * steps * STEP;
+    int64_t end = at + (int64_t)steps * STEP < count ? at + (int64_t)steps * STEP : count;
+    float blend = m->blend;
+    double squares = 0;
 
-    for (int s = 0; s < STEPS; s += BATCH) {
-        float a[BATCH][WIDTH], b[BATCH][WIDTH];
-        int64_t at = first + (s * THREADS + threadIdx.x) * (int64_t)WIDTH;
+    wait_for_previous();
+    for (int i = threadIdx.x; i < gridDim.x; i += THREADS)
+        squares += partial[(int64_t)blockIdx.y * gridDim.x + i];
+    float norm = (float)sqrt(block_sum(squares, warps)), divisor = add(mul(1.02f, norm), 1e-6f);
+    bool finite = isfinite(norm);
+#pragma unroll 2
+    for (at += threadIdx.x * WIDTH; at < end; at += THREADS * WIDTH) {
+        float a[WIDTH], b[WIDTH];
+        load<WIDTH>(a, mom + base + at);
+        load<WIDTH>(b, g + base + at);
 #pragma unroll
-        for (int i = 0; i < BATCH; i++)
-            if (at + i * THREADS * WIDTH < count) {
-                load<WIDTH>(a[i], mom + base + at + i * THREADS * WIDTH);
-                load<WIDTH>(b[i], g + base + at + i * THREADS * WIDTH);
-            }
-        if (s == 0) {                                       /* while those are on their way */
-            double squares = 0;
-            for (int i = threadIdx.x; i < chunks; i += THREADS)
-                squares += partial[(int64_t)blockIdx.y * chunks + i];
-            float norm = (float)sqrt(block_sum(squares, warps));
-            finite = isfinite(norm);
-            divisor = add(mul(1.02f, norm), 1e-6f);
-        }
-#pragma unroll
-        for (int i = 0; i < BATCH; i++) {
-            if (at + i * THREADS * WIDTH >= count)
-                break;
-#pragma unroll
-            for (int e = 0; e < WIDTH; e++)
-                a[i][e] = finite ? quot(nesterov(a[i][e], b[i][e], blend), divisor) : 0;
-            store<WIDTH>(x + base + at + i * THREADS * WIDTH, a[i]);
-        }
+        for (int e = 0; e < WIDTH; e++)
+            a[e] = finite ? quot(nesterov(a[e], b[e], blend), divisor) : 0;
+        store<WIDTH>(x + base + at, a);
     }
 }
 
@@ -102,14 +83,14 @@ template <int WIDTH, typename G, typename X>
 static void both(struct cuda_ops *c, X *x, float *mom, const G *g, int64_t count, int n,
                  const struct muon_step *m)
 {
-    int chunks = div_up(count, CHUNK);
-    double *partial = (double *)cuda_workspace(c, (size_t)n * chunks * sizeof *partial);
+    int steps = div_up(count * n, (int64_t)STEP * BLOCKS_A_SM * c->sms);
+    dim3 grid(div_up(count, (int64_t)steps * STEP), n);
+    double *partial = (double *)cuda_workspace(c, sizeof *partial * grid.x * grid.y);
     if (!partial)
         return;
-    dim3 grid(chunks, n);
-    take_in<WIDTH><<<grid, THREADS, 0, c->stream>>>(partial, mom, g, count, m);
-    scale<WIDTH><<<grid, THREADS, 0, c->stream>>>(x, mom, g, count, partial, chunks, m);
+    take_in<WIDTH><<<grid, THREADS, 0, c->stream>>>(partial, mom, g, count, steps, m);
     CUDA_LAUNCHED(c);
+    launch_behind(c, scale<WIDTH, G, X>, grid, THREADS, x, mom, g, count, steps, partial, m);
 }
 
 void gpu_muon_input(struct ops *o, struct tensor x, struct tensor mom, struct tensor g, int n,

@@ -3,7 +3,7 @@
  * Contract: ops.h, record-61.md 4.5. n matrices (R,C), in two launches because the norms of a
  * whole matrix stand between them:
  *     row_stats   a warp a row: mean square into q; sums of mean square and of its scaled value,
- *                 one pair a block of ROWS rows                                     x -> q
+ *                 one pair a block of WARPS rows                                    x -> q
  *     update      a warp a row: pairs added in their order, x scaled and rounded to its type,
  *                 w : mant updated                                        x, q, w, mant -> w, mant
  * Bytes an element: 2 + 10 (bf16 x and w, u16 mant); 10 if x were read once.
@@ -12,7 +12,7 @@
 #include "gpu.h"
 #include "optim.h"
 
-enum { WARPS = 8, ROWS = 16, MAX_MATRICES = 256 };
+enum { WARPS = 8, MAX_MATRICES = 256 };
 
 struct multipliers { float lr[MAX_MATRICES]; };
 
@@ -21,22 +21,20 @@ __device__ __forceinline__ float inverse_root(float second)
     return quot(1, root(second > 1e-10f ? second : 1e-10f));
 }
 
-/* Rows [16 b, 16 b + 16) of matrix blockIdx.y; sums[2 (y gridDim.x + b)] = their two sums. */
+/* Rows [8 b, 8 b + 8) of matrix blockIdx.y; sums[2 (y gridDim.x + b)] = their two sums. */
 template <int WIDTH, typename X>
 static __global__ void __launch_bounds__(WARPS * 32)
 row_stats(double *sums, float *q, const X *x, int rows, int cols, float blend)
 {
-    __shared__ double warps[2][32];
-    int lane = threadIdx.x % 32;
-    double before = 0, after = 0;
+    __shared__ float pair[2][WARPS];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = blockIdx.x * WARPS + warp;
+    int64_t at = (int64_t)blockIdx.y * rows + row;
+    float dot = 0, mean = 0, scaled = 0;
 
-    for (int r = threadIdx.x / 32; r < ROWS; r += WARPS) {
-        int row = blockIdx.x * ROWS + r;
-        if (row >= rows)
-            break;
-        int64_t at = (int64_t)blockIdx.y * rows + row;
-        float dot = 0;
-#pragma unroll 4
+    launch_dependents();
+    if (row < rows) {
+        float second = q[at];
+#pragma unroll 3
         for (int j = lane * WIDTH; j < cols; j += 32 * WIDTH) {
             float v[WIDTH];
             load<WIDTH>(v, x + at * cols + j);
@@ -44,22 +42,22 @@ row_stats(double *sums, float *q, const X *x, int rows, int cols, float blend)
             for (int e = 0; e < WIDTH; e++)
                 dot = fmaf(v[e], v[e], dot);
         }
-        float mean = quot(warp_sum(dot), (float)cols), second = q[at];
+        mean = quot(warp_sum(dot), (float)cols);
         second = add(second, mul(blend, sub(mean, second)));
         float t = inverse_root(second);
+        scaled = mul(mul(mean, t), t);
         __syncwarp();
-        if (lane == 0) {
+        if (lane == 0)
             q[at] = second;
-            before += mean;
-            after += mul(mul(mean, t), t);
-        }
     }
-    before = block_sum(before, warps[0]);
-    after = block_sum(after, warps[1]);
-    if (threadIdx.x == 0) {
-        int64_t i = (int64_t)blockIdx.y * gridDim.x + blockIdx.x;
-        sums[2 * i] = before;
-        sums[2 * i + 1] = after;
+    if (lane == 0)
+        pair[0][warp] = mean, pair[1][warp] = scaled;
+    __syncthreads();
+    if (threadIdx.x < 2) {
+        double sum = 0;
+        for (int i = 0; i < WARPS; i++)
+            sum += pair[threadIdx.x][i];
+        sums[2 * ((int64_t)blockIdx.y * gridDim.x + blockIdx.x) + threadIdx.x] = sum;
     }
 }
 
@@ -70,79 +68,146 @@ __device__ __forceinline__ float moved(float p, float d, float lr, float decay)
     return sub(sub(p, shrink), mul(d, lr));
 }
 
-/* w and mant are the halves of an f32: cut, not rounded. */
-template <int WIDTH>
-__device__ __forceinline__ void move_halves(uint16_t *w, uint16_t *mant, const float (&d)[WIDTH],
-                                            float lr, float decay)
-{
-    if constexpr (WIDTH == 8) {
-        uint4 high = *(const uint4 *)w, low = *(const uint4 *)mant;
-        uint32_t *h = &high.x, *l = &low.x;
+/* WIDTH elements of the weight, as they lie in memory: bf16 and its mantissa, or f32. */
+template <int WIDTH, bool HALVES> struct weight;
+
+template <> struct weight<8, true> {
+    uint4 high, low;
+    __device__ void load(const void *w, const uint16_t *mant, int64_t at)
+    {
+        high = *(const uint4 *)((const uint16_t *)w + at);
+        low = *(const uint4 *)(mant + at);
+    }
+    __device__ void move(const float (&d)[8], float lr, float decay)
+    {
+        uint32_t h[4] = { high.x, high.y, high.z, high.w }, l[4] = { low.x, low.y, low.z, low.w };
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 4; i++) {                       /* halves of elements 2i and 2i + 1 */
             uint32_t even = __byte_perm(l[i], h[i], 0x5410), odd = __byte_perm(l[i], h[i], 0x7632);
             even = __float_as_uint(moved(__uint_as_float(even), d[2 * i], lr, decay));
             odd = __float_as_uint(moved(__uint_as_float(odd), d[2 * i + 1], lr, decay));
-            h[i] = __byte_perm(even, odd, 0x7632);
+            h[i] = __byte_perm(even, odd, 0x7632);          /* cut, not rounded */
             l[i] = __byte_perm(even, odd, 0x5410);
         }
-        *(uint4 *)w = high;
-        *(uint4 *)mant = low;
-    } else {
-        float p = __uint_as_float((uint32_t)*w << 16 | *mant);
-        uint32_t bits = __float_as_uint(moved(p, d[0], lr, decay));
-        *w = (uint16_t)(bits >> 16);
-        *mant = (uint16_t)bits;
+        high = make_uint4(h[0], h[1], h[2], h[3]);
+        low = make_uint4(l[0], l[1], l[2], l[3]);
     }
-}
+    __device__ void store(void *w, uint16_t *mant, int64_t at)
+    {
+        *(uint4 *)((uint16_t *)w + at) = high;
+        *(uint4 *)(mant + at) = low;
+    }
+};
 
-/* Rows [8 b, 8 b + 8) of matrix blockIdx.y. mant NULL: w is f32. */
-template <int WIDTH, typename X>
-static __global__ void __launch_bounds__(WARPS * 32)
-update(void *w, uint16_t *mant, const float *q, const X *x, int rows, int cols,
-       const double *sums, int blocks, const struct muon_step *m,
-       const __grid_constant__ struct multipliers mul_of)
+template <> struct weight<1, true> {
+    uint32_t bits;
+    __device__ void load(const void *w, const uint16_t *mant, int64_t at)
+    {
+        bits = (uint32_t)((const uint16_t *)w)[at] << 16 | mant[at];
+    }
+    __device__ void move(const float (&d)[1], float lr, float decay)
+    {
+        bits = __float_as_uint(moved(__uint_as_float(bits), d[0], lr, decay));
+    }
+    __device__ void store(void *w, uint16_t *mant, int64_t at)
+    {
+        ((uint16_t *)w)[at] = (uint16_t)(bits >> 16);
+        mant[at] = (uint16_t)bits;
+    }
+};
+
+template <int WIDTH> struct weight<WIDTH, false> {
+    float p[WIDTH];
+    __device__ void load(const void *w, const uint16_t *, int64_t at)
+    {
+        ::load<WIDTH>(p, (const float *)w + at);
+    }
+    __device__ void move(const float (&d)[WIDTH], float lr, float decay)
+    {
+#pragma unroll
+        for (int e = 0; e < WIDTH; e++)
+            p[e] = moved(p[e], d[e], lr, decay);
+    }
+    __device__ void store(void *w, uint16_t *, int64_t at) { ::store<WIDTH>((float *)w + at, p); }
+};
+
+/* What the matrix's rows are multiplied by besides their own t: norm before / norm after. */
+__device__ __forceinline__ float norm_kept(const double *sums, int blocks, int cols)
 {
     __shared__ double warps[2][32];
     double before = 0, after = 0;
     for (int i = threadIdx.x; i < blocks; i += WARPS * 32) {
-        const double *s = sums + 2 * ((int64_t)blockIdx.y * blocks + i);
-        before += s[0];
-        after += s[1];
+        double2 s = *(const double2 *)(sums + 2 * ((int64_t)blockIdx.y * blocks + i));
+        before += s.x;
+        after += s.y;
     }
-    before = sqrt((double)cols * block_sum(before, warps[0]));
-    after = sqrt((double)cols * block_sum(after, warps[1]));
+    before = block_sum(before, warps[0]);
+    after = block_sum(after, warps[1]);
+    float old = (float)sqrt(cols * before), now = (float)sqrt(cols * after);
+    return quot(old, now > 1e-10f ? now : 1e-10f);
+}
 
-    int row = blockIdx.x * WARPS + threadIdx.x / 32;
-    if (row >= rows)
+/* Rows [8 b, 8 b + 8) of matrix blockIdx.y. HALVES: w is bf16 with mant; else f32. */
+template <int WIDTH, bool HALVES, typename X>
+static __global__ void __launch_bounds__(WARPS * 32)
+update(void *w, uint16_t *mant, const float *q, const X *x, int rows, int cols,
+       const double *sums, const struct muon_step *m,
+       const __grid_constant__ struct multipliers mul_of)
+{
+    constexpr int AHEAD = WIDTH == 8 ? 3 : 1;               /* 768 columns: a row's all */
+    int row = blockIdx.x * WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
+    int64_t at = ((int64_t)blockIdx.y * rows + row) * cols;
+    float lr = mul(m->lr, mul_of.lr[blockIdx.y]), decay = m->decay, scale = 0;
+    bool mine = row < rows;
+
+    for (int j0 = 0; j0 < cols; j0 += 32 * WIDTH * AHEAD) {
+        weight<WIDTH, HALVES> p[AHEAD];
+        float d[AHEAD][WIDTH];
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            int j = j0 + (32 * i + lane) * WIDTH;
+            if (mine && j < cols) {                         /* nothing before it writes these */
+                p[i].load(w, mant, at + j);
+                load<WIDTH>(d[i], x + at + j);
+            }
+        }
+        if (j0 == 0) {
+            wait_for_previous();
+            float kept = norm_kept(sums, gridDim.x, cols);
+            if (mine)
+                scale = mul(inverse_root(q[(int64_t)blockIdx.y * rows + row]), kept);
+        }
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            int j = j0 + (32 * i + lane) * WIDTH;
+            if (!mine || j >= cols)
+                continue;
+#pragma unroll
+            for (int e = 0; e < WIDTH; e++) {
+                X rounded;
+                narrow(&rounded, mul(d[i][e], scale));
+                d[i][e] = widen(rounded);
+            }
+            p[i].move(d[i], lr, decay);
+            p[i].store(w, mant, at + j);
+        }
+    }
+}
+
+template <int WIDTH, bool HALVES, typename X>
+static void both(struct cuda_ops *c, void *w, uint16_t *mant, float *q, const X *x, int n,
+                 int rows, int cols, const float *lr_mul, float blend, const struct muon_step *m)
+{
+    dim3 grid(div_up(rows, WARPS), n);
+    double *sums = (double *)cuda_workspace(c, 2 * sizeof *sums * grid.x * grid.y);
+    struct multipliers lr = {};
+    if (!sums)
         return;
-    float old = (float)before, now = (float)after;
-    float keep = quot(old, now > 1e-10f ? now : 1e-10f);
-    float lr = mul(m->lr, mul_of.lr[blockIdx.y]), decay = m->decay;
-    int64_t at = (int64_t)blockIdx.y * rows + row;
-    float scale = mul(inverse_root(q[at]), keep);
-
-#pragma unroll 4
-    for (int j = threadIdx.x % 32 * WIDTH; j < cols; j += 32 * WIDTH) {
-        float d[WIDTH];
-        load<WIDTH>(d, x + at * cols + j);
-#pragma unroll
-        for (int e = 0; e < WIDTH; e++) {
-            X rounded;
-            narrow(&rounded, mul(d[e], scale));
-            d[e] = widen(rounded);
-        }
-        if (mant) {
-            move_halves<WIDTH>((uint16_t *)w + at * cols + j, mant + at * cols + j, d, lr, decay);
-        } else {
-            float p[WIDTH];
-            load<WIDTH>(p, (float *)w + at * cols + j);
-#pragma unroll
-            for (int e = 0; e < WIDTH; e++)
-                p[e] = moved(p[e], d[e], lr, decay);
-            store<WIDTH>((float *)w + at * cols + j, p);
-        }
-    }
+    memcpy(lr.lr, lr_mul, (size_t)n * sizeof *lr_mul);
+    row_stats<WIDTH><<<grid, WARPS * 32, 0, c->stream>>>(sums, q, x, rows, cols, blend);
+    CUDA_LAUNCHED(c);
+    launch_behind(c, update<WIDTH, HALVES, X>, grid, WARPS * 32, w, mant, q, x, rows, cols, sums, m,
+                  lr);
 }
 
 void gpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tensor q,
@@ -150,7 +215,7 @@ void gpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tens
                  const struct muon_step *m)
 {
     struct cuda_ops *c = cuda_of(o);
-    int rows = (int)(x.rows / n), cols = (int)x.cols, blocks = div_up(rows, ROWS);
+    int rows = (int)(x.rows / n), cols = (int)x.cols;
     assert((int64_t)rows * n == x.rows && tensor_count(w) == tensor_count(x));
     assert(tensor_count(q) == x.rows);
     if (c->failed || x.rows == 0
@@ -160,23 +225,18 @@ void gpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tens
         || !CUDA_NEED(c, n <= MAX_MATRICES, "a rank may hold 256 matrices of a bank at most"))
         return;
 
-    double *sums = (double *)cuda_workspace(c, 2 * sizeof *sums * n * blocks);
-    if (!sums)
-        return;
-    struct multipliers lr = {};
-    memcpy(lr.lr, lr_mul, (size_t)n * sizeof *lr_mul);
-    uint16_t *low = w.dtype == DT_BF16 ? (uint16_t *)mant.data : NULL;
-    float blend = (float)(1 - beta2), *qp = (float *)q.data;
-    dim3 stats_grid(blocks, n), update_grid(div_up(rows, WARPS), n);
-    bool by_8 = wide(x, cols) && wide(w, cols) && (!low || wide(mant, cols));
+    bool halves = w.dtype == DT_BF16;
+    bool by_8 = wide(x, cols) && wide(w, cols) && (!halves || wide(mant, cols));
+    uint16_t *low = (uint16_t *)mant.data;
+    float blend = (float)(1 - beta2), *pq = (float *)q.data;
     with_type(x, [&](auto *px) {
-        auto stats = by_8 ? row_stats<8, std::remove_pointer_t<decltype(px)>>
-                          : row_stats<1, std::remove_pointer_t<decltype(px)>>;
-        auto change = by_8 ? update<8, std::remove_pointer_t<decltype(px)>>
-                           : update<1, std::remove_pointer_t<decltype(px)>>;
-        stats<<<stats_grid, WARPS * 32, 0, c->stream>>>(sums, qp, px, rows, cols, blend);
-        change<<<update_grid, WARPS * 32, 0, c->stream>>>(w.data, low, qp, px, rows, cols, sums,
-                                                          blocks, m, lr);
+        if (by_8 && halves)
+            both<8, true>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, m);
+        else if (by_8)
+            both<8, false>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, m);
+        else if (halves)
+            both<1, true>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, m);
+        else
+            both<1, false>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, m);
     });
-    CUDA_LAUNCHED(c);
 }

@@ -69,6 +69,33 @@ __device__ __forceinline__ double block_sum(double x, double *warps)
     return x;
 }
 
+/* A kernel that follows another one closely: its blocks start while the first one's last are
+ * running, which the first permits by launch_dependents(), and touch no memory that anything
+ * before it writes until wait_for_previous() returns. */
+__device__ __forceinline__ void launch_dependents()
+{
+    asm volatile("griddepcontrol.launch_dependents;");
+}
+__device__ __forceinline__ void wait_for_previous()
+{
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+template <typename... P, typename... A>
+static inline void launch_behind(struct cuda_ops *c, void (*kernel)(P...), dim3 grid, int threads,
+                                 A... args)
+{
+    cudaLaunchAttribute attr;
+    cudaLaunchConfig_t config = {};
+    attr.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attr.val.programmaticStreamSerializationAllowed = 1;
+    config.gridDim = grid;
+    config.blockDim = dim3(threads);
+    config.stream = c->stream;
+    config.attrs = &attr;
+    config.numAttrs = 1;
+    CUDA_TRY(c, cudaLaunchKernelEx(&config, kernel, P(args)...));
+}
+
 /* May threads take 8 elements at a time, when units of `count` elements follow each other? */
 static inline bool wide(struct tensor t, int64_t count)
 {

@@ -52,35 +52,29 @@ static bool map_of(struct cuda_ops *c, CUtensorMap *map, const struct matrices &
     return e == CUDA_SUCCESS;
 }
 
-/* -- one product ------------------------------------------------------------------------------ */
+/* -- one product --------------------------------------------------------------------------- */
 
 struct product {
     struct cuda_ops *c;
     CUtensorMap a, b, add, out;
     struct gemm_shape shape;
-    int n;
-    struct product_plan plan;
     bool overlap;                       /* the launch before this one was a product */
 };
 
-template <bool TA, bool TB, bool SYM, bool HAS_C, pairing PAIR, int STAGES>
+template <bool TA, bool TB, bool SYM, bool HAS_C, bool SPLIT, int BN>
 static void launch(const product &p)
 {
-    auto kernel = polar_gemm<TA, TB, SYM, HAS_C, PAIR, STAGES>;
-    int m = p.shape.tiles_m, half = (m + 1) / 2, blocks;
-    if (PAIR == SHARED_B)
-        blocks = 2 * (SYM ? half * (half + 1) : half * p.shape.tiles_n);
-    else
-        blocks = (PAIR == SPLIT_K ? 2 : 1) * (SYM ? m * (m + 1) / 2 : m * p.shape.tiles_n);
-
+    auto kernel = polar_gemm<TA, TB, SYM, HAS_C, SPLIT, BN>;
+    int tiles = p.shape.n * tiles_of(SYM, p.shape);
     cudaLaunchConfig_t config = {};
     cudaLaunchAttribute attr[2];
-    config.gridDim = dim3(blocks, 1, p.n);
+
+    config.gridDim = dim3(SPLIT ? 2 * tiles : tiles < p.c->sms ? tiles : p.c->sms);
     config.blockDim = dim3(GEMM_THREADS);
-    config.dynamicSmemBytes = STAGES * STAGE_BYTES + 1024;
+    config.dynamicSmemBytes = ring_bytes(BN) + 1024;
     config.stream = p.c->stream;
     config.attrs = attr;
-    if (PAIR != ALONE) {
+    if (SPLIT) {
         attr[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
         attr[config.numAttrs++].val.clusterDim = { 2, 1, 1 };
     }
@@ -93,22 +87,28 @@ static void launch(const product &p)
         CUDA_TRY(p.c, cudaLaunchKernelEx(&config, kernel, p.a, p.b, p.add, p.out, p.shape));
 }
 
-template <bool TA, bool TB, bool SYM, bool HAS_C>
-static void launch_planned(const product &p)
+template <bool T, bool HAS_C>
+static void launch_symmetric(const product &p, bool split)
 {
-    bool deep = p.plan.stages > 3;
-    assert(SYM || p.plan.pair != SPLIT_K);
-    if (p.plan.pair == SHARED_B)
-        deep ? launch<TA, TB, SYM, HAS_C, SHARED_B, 6>(p)
-             : launch<TA, TB, SYM, HAS_C, SHARED_B, 3>(p);
-    else if (SYM && p.plan.pair == SPLIT_K)
-        deep ? launch<TA, TB, SYM, HAS_C, SYM ? SPLIT_K : ALONE, 6>(p)
-             : launch<TA, TB, SYM, HAS_C, SYM ? SPLIT_K : ALONE, 3>(p);
+    if (split && p.shape.kblocks % 2 == 0)
+        launch<T, T, true, HAS_C, true, TILE>(p);
     else
-        deep ? launch<TA, TB, SYM, HAS_C, ALONE, 6>(p) : launch<TA, TB, SYM, HAS_C, ALONE, 3>(p);
+        launch<T, T, true, HAS_C, false, TILE>(p);
 }
 
-/* -- almost orthogonal layers ------------------------------------------------------------------ */
+/* B x, or x B when the matrices are tall: then B, which is symmetric, is read along its rows. */
+template <bool TB>
+static void launch_update(const product &p, int columns)
+{
+    if (columns == 256)
+        launch<false, TB, false, true, false, 256>(p);
+    else if (columns == 192)
+        launch<false, TB, false, true, false, 192>(p);
+    else
+        launch<false, TB, false, true, false, 128>(p);
+}
+
+/* -- almost orthogonal layers -------------------------------------------------------------- */
 
 /* s_i = max(sum_j |A_ij|, 1e-7)^(-1/2); one warp a row of the n k rows. */
 static __global__ void aol_sums(float *s, const bf16 *a, int rows, int k, int ld)
@@ -148,7 +148,7 @@ static void aol(struct cuda_ops *c, const matrices &x, const matrices &a, float 
     CUDA_LAUNCHED(c);
 }
 
-/* -- the op -------------------------------------------------------------------------------------- */
+/* -- the op -------------------------------------------------------------------------------- */
 
 /* One iteration: from -> to; gram and sym hold A and B. Maps are made once by the caller. */
 struct work {
@@ -159,43 +159,63 @@ struct work {
     int n;
 };
 
-static gemm_shape shape_of(int64_t m, int64_t n, int64_t k, double alpha, double beta, bool twice)
+static gemm_shape shape_of(const work &w, int64_t rows, int64_t cols, int64_t k, int tile_cols)
 {
-    return { div_up(k, BOX), div_up(m, TILE), div_up(n, TILE), (float)alpha, (float)beta, twice };
+    return { div_up(k, BOX), div_up(rows, TILE), div_up(cols, tile_cols), w.n, 0, 1, false };
 }
 
 static void gram_of(const work &w, const CUtensorMap &x, bool overlap)
 {
     bool tall = w.rows > w.cols;
-    product p = { w.c, x, x, x, w.gram, shape_of(w.k, w.k, tall ? w.rows : w.cols, 0, 1, false),
-                  w.n, w.plan->gram, overlap };
-    if (p.shape.kblocks % 2 && p.plan.pair == SPLIT_K)
-        p.plan.pair = ALONE;
-    tall ? launch_planned<true, true, true, false>(p) : launch_planned<false, false, true, false>(p);
+    product p = { w.c, x, x, x, w.gram, shape_of(w, w.k, w.k, tall ? w.rows : w.cols, TILE),
+                  overlap };
+    if (tall)
+        launch_symmetric<true, false>(p, w.plan->split_gram);
+    else
+        launch_symmetric<false, false>(p, w.plan->split_gram);
 }
 
-static void square_and_update(const work &w, const CUtensorMap &from, const CUtensorMap &to,
-                              const double coef[3], bool overlap)
+static void square_of(const work &w, const double coef[3], bool overlap)
 {
-    product p = { w.c, w.gram, w.gram, w.gram, w.sym,
-                  shape_of(w.k, w.k, w.k, coef[1], coef[2], false), w.n, w.plan->square, overlap };
-    if (p.shape.kblocks % 2 && p.plan.pair == SPLIT_K)
-        p.plan.pair = ALONE;
-    launch_planned<false, false, true, true>(p);
-
-    bool tall = w.rows > w.cols;
-    product u = { w.c, tall ? from : w.sym, tall ? w.sym : from, from, to,
-                  shape_of(w.rows, w.cols, w.k, coef[0], 1, w.rows > 1024), w.n, w.plan->update,
-                  w.plan->overlap };
-    tall ? launch_planned<false, false, false, true>(u) : launch_planned<false, true, false, true>(u);
+    product p = { w.c, w.gram, w.gram, w.gram, w.sym, shape_of(w, w.k, w.k, w.k, TILE), overlap };
+    p.shape.alpha = (float)coef[1];
+    p.shape.beta = (float)coef[2];
+    launch_symmetric<false, true>(p, w.plan->split_square);
 }
 
-/* Measured on one H200: see optimizer.md. */
+static void update_of(const work &w, const CUtensorMap &from, const CUtensorMap &to,
+                      const double coef[3])
+{
+    int columns = w.plan->update_columns;
+    bool tall = w.rows > w.cols;
+    product p = { w.c, tall ? from : w.sym, tall ? w.sym : from, from, to,
+                  shape_of(w, w.rows, w.cols, w.k, columns), w.plan->overlap };
+    p.shape.alpha = (float)coef[0];
+    p.shape.round_product = w.rows > 1024;
+    if (tall)
+        launch_update<false>(p, columns);
+    else
+        launch_update<true>(p, columns);
+}
+
+/* The update's tile is what should end first: rounds of tiles over all multiprocessors, by what a
+ * round was measured to take on an H200 (optimizer.md): so many ns a stage, and as many once. */
 struct polar_plan polar_plan_for(int sms, int n, int64_t rows, int64_t cols)
 {
-    int side = div_up(rows < cols ? rows : cols, TILE), triangle = n * side * (side + 1) / 2;
-    struct product_plan few = { 2 * triangle <= sms ? SPLIT_K : ALONE, 3 };
-    return { few, few, { ALONE, 3 }, true };
+    static const struct { int columns, stage, once; } cost[] = {
+        { 128, 334, 1200 }, { 192, 430, 1400 }, { 256, 550, 1600 },
+    };
+    int64_t k = rows < cols ? rows : cols, least = INT64_MAX;
+    int side = div_up(k, TILE), few = n * side * (side + 1) <= sms;
+    struct polar_plan plan = { !!few, !!few, 0, true };
+
+    for (auto &c : cost) {
+        int64_t tiles = (int64_t)n * div_up(rows, TILE) * div_up(cols, c.columns);
+        int64_t time = div_up(tiles, sms) * ((int64_t)div_up(k, BOX) * c.stage + c.once);
+        if (time < least)
+            least = time, plan.update_columns = c.columns;
+    }
+    return plan;
 }
 
 void gpu_polar_planned(struct ops *o, struct tensor x, int n, const double (*coef)[3], int iters,
@@ -241,7 +261,8 @@ void gpu_polar_planned(struct ops *o, struct tensor x, int n, const double (*coe
         gram_of(w, map[from], overlap);
         if (scaled)
             aol(c, first, gram, (float *)at);
-        square_and_update(w, map[from], map[to], coef[t], plan->overlap && !scaled);
+        square_of(w, coef[t], plan->overlap && !scaled);
+        update_of(w, map[from], map[to], coef[t]);
         from = to;
     }
     void *result = from ? spare[from - 1].data : first.data;

@@ -1,7 +1,7 @@
-/* polar.h - how gpu_polar cuts its products, for the benchmark that compares ways.
+/* polar.h - how gpu_polar cuts its products, for the test and the benchmark of each way.
  *
  *     struct polar_plan plan = polar_plan_for(sms, n, rows, cols);
- *     plan.update.pair = ALONE;
+ *     plan.update_columns = 256;
  *     gpu_polar_planned(o, x, n, coef, iters, false, &plan);
  */
 #ifndef KERNELS_POLAR_H
@@ -12,15 +12,10 @@ extern "C" {
 #endif
 #include "ops/ops.h"
 
-/* What two neighbouring blocks share: nothing, an operand, or one tile (polar_gemm.h). */
-enum pairing { ALONE, SHARED_B, SPLIT_K };
-
-/* stages: 3 (two blocks a multiprocessor) or 6 (one, with more in flight). */
-struct product_plan { enum pairing pair; int stages; };
-
 struct polar_plan {
-    struct product_plan gram, square, update;   /* update: not SPLIT_K */
-    bool overlap;               /* the next product's blocks may start before this one has ended */
+    bool split_gram, split_square;  /* two blocks a tile (polar_gemm.h); only where k is even */
+    int update_columns;             /* of a tile: 128, 192 or 256 */
+    bool overlap;                   /* a product's blocks may start before the last has ended */
 };
 
 struct polar_plan polar_plan_for(int sms, int n, int64_t rows, int64_t cols);

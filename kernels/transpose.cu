@@ -1,19 +1,77 @@
 /* transpose.cu - dst (C,R) = src^T (R,C), or dst += src^T with one rounding.
  *
- * Contract: ops.h. Tiles of 64 x 64 pass through shared memory; 256 threads work on one, a block
- * on four at a time. Global accesses are 16 bytes wide in both directions; in shared memory a
- * row of bf16 takes 33 words, so that a column is spread over the banks. Blocks are put on empty
- * multiprocessors first, so gpu_transpose_sms starts one for each that it may use, else two.
+ * Contract: ops.h. Tiles of 64 x 64 pass through shared memory; a team of 256 threads works on
+ * one, a block on four at a time. Global accesses are 16 bytes wide in both directions; in shared
+ * memory a row of bf16 takes 33 words, so that a column is spread over the banks. A block fills a
+ * multiprocessor, and there are as many as may be used: gpu_transpose_sms.
  * Bytes an element, bf16: 4; 6 when adding.
  */
 #include "gpu.h"
 #include "optim.h"
+#include <type_traits>
 #include "transpose.h"
 
 enum { SIDE = 64, TEAM = 256, TEAMS = 4, THREADS = TEAM * TEAMS };
 
 template <typename T>
 struct tile { T at[SIDE][SIDE + 4 / sizeof(T)]; };
+
+/* One team's part of the tile at (r0, c0) of src, in registers. */
+template <int VS, typename S>
+struct held {
+    enum { COUNT = SIDE * SIDE / VS / TEAM };
+    typedef typename std::conditional<VS == 1, S, uint4>::type unit;
+    unit v[COUNT];
+
+    __device__ void load(const S *src, int rows, int cols, int r0, int c0, int t)
+    {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            int u = t + i * TEAM, r = r0 + u / (SIDE / VS), c = c0 + u % (SIDE / VS) * VS;
+            if (r < rows && c < cols)
+                v[i] = *(const unit *)(src + (int64_t)r * cols + c);
+        }
+    }
+    __device__ void put(tile<S> &tl, int t)
+    {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            int u = t + i * TEAM;
+            S *to = &tl.at[u / (SIDE / VS)][u % (SIDE / VS) * VS];
+            if constexpr (VS == 1) {
+                *to = v[i];
+            } else {
+                uint32_t *words = (uint32_t *)to;           /* rows are not 16-byte aligned */
+                words[0] = v[i].x, words[1] = v[i].y, words[2] = v[i].z, words[3] = v[i].w;
+            }
+        }
+    }
+};
+
+/* The tile's transpose into dst, from (c0, r0) on. */
+template <int VD, bool ADD, typename S, typename D>
+__device__ __forceinline__ void write(D *dst, const tile<S> &tl, int rows, int cols, int r0,
+                                      int c0, int t)
+{
+    held<VD, D> old;
+    if (ADD)
+        old.load(dst, cols, rows, c0, r0, t);               /* all before the first is used */
+#pragma unroll
+    for (int i = 0; i < held<VD, D>::COUNT; i++) {
+        int u = t + i * TEAM, c = u / (SIDE / VD), r = u % (SIDE / VD) * VD;
+        if (c0 + c >= cols || r0 + r >= rows)
+            continue;
+        __align__(16) D out[VD];
+        *(typename held<VD, D>::unit *)out = old.v[i];
+#pragma unroll
+        for (int e = 0; e < VD; e++) {
+            float x = widen(tl.at[r + e][c]);
+            narrow(&out[e], ADD ? add(widen(out[e]), x) : x);
+        }
+        *(typename held<VD, D>::unit *)(dst + (int64_t)(c0 + c) * rows + r0 + r) =
+            *(typename held<VD, D>::unit *)out;
+    }
+}
 
 /* VEC: rows of src and dst are whole 16 bytes, at 16-byte addresses. */
 template <bool VEC, bool ADD, typename S, typename D>
@@ -22,52 +80,24 @@ transpose(D *dst, const S *src, int rows, int cols)
 {
     extern __shared__ __align__(16) char raw[];
     constexpr int VS = VEC ? 16 / sizeof(S) : 1, VD = VEC ? 16 / sizeof(D) : 1;
-    int team = threadIdx.x / TEAM, t = threadIdx.x % TEAM;
-    tile<S> &tl = ((tile<S> *)raw)[team];
-    int across = (cols + SIDE - 1) / SIDE;
+    int t = threadIdx.x % TEAM, across = (cols + SIDE - 1) / SIDE;
+    tile<S> &tl = ((tile<S> *)raw)[threadIdx.x / TEAM];
     int64_t tiles = (int64_t)across * ((rows + SIDE - 1) / SIDE);
+    int64_t i = (int64_t)blockIdx.x * TEAMS + threadIdx.x / TEAM, step = (int64_t)gridDim.x * TEAMS;
+    held<VS, S> next;
 
-    for (int64_t i = (int64_t)blockIdx.x * TEAMS; i < tiles; i += (int64_t)gridDim.x * TEAMS) {
-        bool mine = i + team < tiles;
-        int r0 = (int)((i + team) / across) * SIDE, c0 = (int)((i + team) % across) * SIDE;
-#pragma unroll
-        for (int u = t; u < SIDE * SIDE / VS; u += TEAM) {
-            int r = u / (SIDE / VS), cc = u % (SIDE / VS) * VS;
-            if (!mine || r0 + r >= rows || c0 + cc >= cols)
-                continue;
-            const S *from = src + (int64_t)(r0 + r) * cols + c0 + cc;
-            if constexpr (VEC) {
-                uint4 v = *(const uint4 *)from;
-                uint32_t *to = (uint32_t *)&tl.at[r][cc];
-                to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
-            } else {
-                tl.at[r][cc] = *from;
-            }
-        }
+    /* Tiles beyond the last have a row beyond the last. The next tile is on its way while this
+     * one is written. */
+    int r0 = (int)(i / across) * SIDE, c0 = (int)(i % across) * SIDE;
+    next.load(src, rows, cols, r0, c0, t);
+    for (int64_t first = (int64_t)blockIdx.x * TEAMS; first < tiles; first += step) {
+        next.put(tl, t);
         __syncthreads();
-#pragma unroll
-        for (int u = t; u < SIDE * SIDE / VD; u += TEAM) {
-            int cc = u / (SIDE / VD), r = u % (SIDE / VD) * VD;
-            if (!mine || c0 + cc >= cols || r0 + r >= rows)
-                continue;
-            D *to = dst + (int64_t)(c0 + cc) * rows + r0 + r;
-            __align__(16) D out[VD];
-            if constexpr (VEC) {
-                if (ADD)
-                    *(uint4 *)out = *(const uint4 *)to;
-            } else if (ADD) {
-                out[0] = *to;
-            }
-#pragma unroll
-            for (int e = 0; e < VD; e++) {
-                float x = widen(tl.at[r + e][cc]);
-                narrow(&out[e], ADD ? add(widen(out[e]), x) : x);
-            }
-            if constexpr (VEC)
-                *(uint4 *)to = *(const uint4 *)out;
-            else
-                *to = out[0];
-        }
+        i += step;
+        int r1 = (int)(i / across) * SIDE, c1 = (int)(i % across) * SIDE;
+        next.load(src, rows, cols, r1, c1, t);
+        write<VD, ADD>(dst, tl, rows, cols, r0, c0, t);
+        r0 = r1, c0 = c1;
         __syncthreads();
     }
 }
@@ -79,7 +109,7 @@ static void launch(struct cuda_ops *c, D *dst, const S *src, int rows, int cols,
                && (uintptr_t)dst % 16 == 0 && (uintptr_t)src % 16 == 0;
     auto kernel = vec ? transpose<true, ADD, S, D> : transpose<false, ADD, S, D>;
     int64_t tiles = (int64_t)div_up(rows, SIDE) * div_up(cols, SIDE);
-    int64_t blocks = (tiles + TEAMS - 1) / TEAMS, most = sms > 0 ? sms : 2 * c->sms;
+    int64_t blocks = (tiles + TEAMS - 1) / TEAMS, most = sms > 0 ? sms : c->sms;
     int bytes = TEAMS * sizeof(tile<S>);
     if (CUDA_TRY(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                          bytes))) {

@@ -227,32 +227,22 @@ static void bench_baseline(const char *name, std::vector<struct tensor> &x, int 
     cublasLtDestroy(lt.lt);
 }
 
+/* Every way to cut the products. */
 static void plan_rows(std::vector<struct tensor> &x, int n, double flops)
 {
-    static const char *const pair_name[] = { "alone", "shared", "split" };
-    for (int phase = -1; phase < 3; phase++)
-        for (int k = 0; k < 6; k++) {
-            struct polar_plan plan = { { ALONE, 3 }, { ALONE, 3 }, { ALONE, 3 }, true };
-            struct product_plan *p[3] = { &plan.gram, &plan.square, &plan.update };
-            static const char *const phase_name[] = { "gram", "square", "update" };
-            char name[80];
-            if (phase < 0) {                            /* the start of comparison, and no overlap */
-                if (k > 1)
-                    break;
-                plan.overlap = !k;
-                snprintf(name, sizeof name, "  all alone 3%s", k ? ", no overlap" : "");
-            } else {
-                *p[phase] = { (enum pairing)(k / 2), k % 2 ? 6 : 3 };
-                if (k == 0 || (phase == 2 && k / 2 == SPLIT_K))
-                    continue;
-                snprintf(name, sizeof name, "  %s %s %d", phase_name[phase], pair_name[k / 2],
-                         k % 2 ? 6 : 3);
+    for (int overlap = 1; overlap >= 0; overlap--)
+        for (int split = 0; split < 3; split++)
+            for (int columns = 128; columns <= 256; columns += 64) {
+                static const char *const of[] = { "nothing", "gram", "both" };
+                struct polar_plan plan = { split > 0, split > 1, columns, !!overlap };
+                char name[80];
+                snprintf(name, sizeof name, "  split %s, update %d%s", of[split], columns,
+                         overlap ? "" : ", no overlap");
+                times t = time_of((int)x.size(), [&](int i) {
+                    gpu_polar_planned(o, x[i], n, table, 5, false, &plan);
+                });
+                row(name, t, 0, flops);
             }
-            times t = time_of((int)x.size(), [&](int i) {
-                gpu_polar_planned(o, x[i], n, table, 5, false, &plan);
-            });
-            row(name, t, 0, flops);
-        }
 }
 
 static void bench_polar(int n, int64_t rows, int64_t cols, bool plans)
@@ -312,10 +302,12 @@ static void bench_adam(int64_t rows, int64_t cols)
     std::vector<set> sets;
     char name[80];
 
-    for (int i = 0; i < std::max(2, (int)(3e8 / (count * 12))); i++)
+    for (int i = 0; i < std::max(2, (int)(3e8 / (count * 12))); i++) {
+        void *w8 = o->alloc(o, (size_t)(rows * cols), "w8");
         sets.push_back({ filled(DT_BF16, rows, cols, 0.05f), filled(DT_BF16, rows, cols, 0.01f),
                          filled(DT_F32, rows, cols, 0.01f), filled(DT_F32, rows, cols, 0),
-                         tensor_of(o->alloc(o, (size_t)(rows * cols), "w8"), DT_E4M3, rows, cols) });
+                         tensor_of(w8, DT_E4M3, rows, cols) });
+    }
     snprintf(name, sizeof name, "adam %dx%d bf16, f32 moments", (int)rows, (int)cols);
     row(name, time_of((int)sets.size(), [&](int i) {
             o->adam(o, sets[i].w, sets[i].g, sets[i].m, sets[i].v, 0.5, 0.95, 1e-10, step);
@@ -356,11 +348,25 @@ static void bench_small(void)
         }), 24 * 40, 0);
 }
 
+__global__ void copy_kernel(float4 *to, const float4 *from, int64_t n)
+{
+    int64_t i = blockIdx.x * (int64_t)blockDim.x * 4 + threadIdx.x;
+    float4 v[4];
+    for (int k = 0; k < 4; k++)
+        v[k] = from[i + k * blockDim.x];
+    for (int k = 0; k < 4; k++)
+        to[i + k * blockDim.x] = v[k];
+}
+
 static void bench_copy(void)
 {
     struct tensor a = filled(DT_F32, 1, 256 << 20, 1), b = filled(DT_F32, 1, 256 << 20, 1);
-    row("device copy of 1 GiB", time_of(2, [&](int) { o->copy(o, b, a); }), 2.0 * tensor_bytes(a),
-        0);
+    row("device copy of 1 GiB by the driver", time_of(2, [&](int) { o->copy(o, b, a); }),
+        2.0 * tensor_bytes(a), 0);
+    row("device copy of 1 GiB by a kernel", time_of(2, [&](int) {
+            copy_kernel<<<(64 << 20) / 1024, 256, 0, c->stream>>>((float4 *)b.data,
+                                                                 (const float4 *)a.data, 64 << 20);
+        }), 2.0 * tensor_bytes(a), 0);
 }
 
 static void anew(void)
