@@ -12,7 +12,7 @@
 #include "gpu.h"
 #include "row.h"
 
-enum { RUN = 16 };                      /* rows a warp */
+enum { RUN = 12 };                      /* rows a warp */
 
 struct smear {
     const bf16 *table;
@@ -103,43 +103,61 @@ void gpu_embed(struct ops *o, struct tensor x0, struct tensor table, struct tens
     CUDA_LAUNCHED(c);
 }
 
+template <int V>
+__device__ __forceinline__ static void load_token(packed_row<V> &e, const smear &m, int t)
+{
+    e.load(m.table + (int64_t)m.tok[t] * m.d, m.d);
+}
+
 /* partial: (blocks, 12) of the gate weights, then (blocks) of lambda. */
 template <int V>
-__global__ static void __launch_bounds__(ROW_THREADS)
+__global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
 embed_backward(bf16 *de, float *partial, const bf16 *dx0, smear m)
 {
     __shared__ float warps[ROW_WARPS][GATE_WIDTH + 1];
     int first = (blockIdx.x * ROW_WARPS + warp_id()) * RUN;
-    int end = min(first + RUN, m.tokens);
+    /* Not min(end, tokens - 1): ptxas 13.0 turns the two into a three-way maximum of complements
+     * and loses a sign, so that the row before is read T + 2 tokens before the first. */
+    int end = min(first + RUN, m.tokens), top = end - (end == m.tokens);
     float w[8], lambda = *m.lambda, dgate[8] = {}, dlambda = 0, gamma_above = 0;
-    row<V> e, before, ds_above;
+    packed_row<V> e, before, dx;
+    row<V> ds_above;
 
     load_gate(w, m);
     ds_above.zero();
-    if (first < m.tokens)
-        load_token(e, m, min(end, m.tokens - 1));
-    for (int t = min(end, m.tokens - 1); t >= first; t--) {
-        bool mine = t < end;
-        row<V> s = e, ds;
+    if (first < m.tokens) {
+        load_token(e, m, top);
+        dx.load(dx0 + (int64_t)top * m.d, m.d);
+    }
+    for (int t = top; t >= first; t--) {
+        row<V> here, s, ds;
         float sig = 0;
-        ds.load(dx0 + (int64_t)t * m.d, m.d);
-        before.zero();
-        if (t > 0) {
+        if (t > 0)
             load_token(before, m, t - 1);
-            sig = gate_of(e, w);
-            s.add(lambda * sig, before);
+        ds.unpack(dx);
+        if (t > first)
+            dx.load(dx0 + (int64_t)(t - 1) * m.d, m.d);
+        here.unpack(e);
+        s = here;
+        if (t > 0) {
+            row<V> b;
+            b.unpack(before);
+            sig = gate_of(here, w);
+            s.add(lambda * sig, b);
         }
         norm_row_bwd(ds, s, m.d);
-        if (mine) {
+        if (t < end) {
             row<V> out = ds;
             out.add(gamma_above, ds_above);
             if (t > 0) {
-                float dgamma = warp_sum(ds.dot(before));
+                row<V> b;
+                b.unpack(before);
+                float dgamma = warp_sum(ds.dot(b));
                 float du = dgamma * lambda * sig * (1 - sig);
                 dlambda += dgamma * sig;
 #pragma unroll
                 for (int j = 0; j < 8; j++) {
-                    dgate[j] += du * e.x[0][j];
+                    dgate[j] += du * here.x[0][j];
                     out.x[0][j] += du * w[j];
                 }
             }

@@ -249,7 +249,7 @@ void gpu_mix_norm_bwd(struct ops *o, const struct mix_grad *d, struct tensor dou
     for (int k = 1; k < n; k++)         /* a term's old values are read before any is written */
         for (int j = 0; j < k; j++)
             assert(!a.dx[k] || !a.add[k] || a.dx[j] != a.dx[k]);
-    blocks = blocks < 6 * c->sms ? blocks : 6 * c->sms;
+    blocks = blocks < 3 * c->sms ? blocks : 3 * c->sms;      /* as many as are resident */
     a.partial = (float *)cuda_workspace(c, (size_t)blocks * MIX_MAX * sizeof(float));
     if (!a.partial)
         return;

@@ -109,7 +109,7 @@ void gpu_skip_gate_bwd(struct ops *o, struct tensor dskip, struct tensor dx0,
 
     if (c->failed || !CUDA_NEED(c, d % 8 == 0 && d <= 2048, ROW_NEED) || !blocks)
         return;
-    blocks = blocks < 6 * c->sms ? blocks : 6 * c->sms;
+    blocks = blocks < 4 * c->sms ? blocks : 4 * c->sms;      /* as many as are resident */
     partial = (float *)cuda_workspace(c, (size_t)blocks * (GATE_WIDTH + 1) * sizeof *partial);
     if (!partial)
         return;

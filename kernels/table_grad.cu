@@ -6,9 +6,10 @@
  *
  * One warp a row of the table, all V of them (zero rows too). A token with more than CHUNK
  * positions would keep its warp busy for too long: first each chunk of CHUNK sorted positions
- * adds up what belongs to such a token, then the token's warp adds the chunks' sums. A chunk
- * meets at most two long tokens: that of its first position (slot 0) and that of its last
- * (slot 1, when another).
+ * adds up what belongs to such a token, then the chunks' sums are added, 256 channels a warp.
+ * Those warps come first in the grid, for they take longest: two tenths of all tokens may be
+ * one. A chunk meets at most two long tokens: that of its first position (slot 0) and that of
+ * its last (slot 1, when another); at most one starts in it.
  *
  * Bytes: T D 2 (4 with dx2) read, V D 2 written (read too with add); at T = 49152, D = 768,
  * V = 50304: 75.5 + 77.3 MB. Partial sums: at most 2 T D / CHUNK f32.
@@ -62,6 +63,29 @@ __device__ __forceinline__ static void add_f32(row<V> &x, const float *p, int d)
         }
 }
 
+struct target { void *dtable; bool is_f32, add; int vocab; };
+
+/* `width` channels of row v, from channel `first` on. */
+template <int V>
+__device__ __forceinline__ static void write_row(const target &g, row<V> &sum, int v, int d,
+                                                 int first, int width)
+{
+    int64_t at = (int64_t)v * d + first;
+
+    if (g.is_f32) {
+        if (g.add)
+            add_f32(sum, (float *)g.dtable + at, width);
+        store_f32((float *)g.dtable + at, sum, width);
+    } else {
+        if (g.add) {
+            row<V> old;
+            old.load((bf16 *)g.dtable + at, width);
+            sum.add(1, old);
+        }
+        sum.store((bf16 *)g.dtable + at, width);
+    }
+}
+
 /* partial (chunks, 2, D). One warp a chunk and slot. */
 template <int V>
 __global__ static void __launch_bounds__(ROW_THREADS) chunk_sums(float *partial, source s)
@@ -80,39 +104,47 @@ __global__ static void __launch_bounds__(ROW_THREADS) chunk_sums(float *partial,
     store_f32(partial + (int64_t)w * s.d, sum, s.d);
 }
 
+/* The long token that starts in the chunk, if any: its channels 256 part .. */
+__device__ __forceinline__ static void long_row(const target &g, const float *partial,
+                                                const source &s, int chunk, int part)
+{
+    int first = chunk * CHUNK, last = min(first + CHUNK, s.tokens) - 1;
+    int v = s.tok[s.order[last]], start = s.start[v], end = s.start[v + 1];
+    int from = 256 * part, width = min(256, s.d - from);
+    row<1> sum;
+
+    if (end - start <= CHUNK || start < first)
+        return;
+    partial += from;
+    sum.zero();
+    add_f32(sum, partial + (2 * (int64_t)chunk + (first < start)) * s.d, width);
+#pragma unroll 8
+    for (int c = chunk + 1; c <= (end - 1) / CHUNK; c++)
+        add_f32(sum, partial + 2 * (int64_t)c * s.d, width);
+    write_row(g, sum, v, s.d, from, width);
+}
+
+/* Warps: chunks * V for the long tokens, then one a token. */
 template <int V>
 __global__ static void __launch_bounds__(ROW_THREADS)
-table_rows(void *dtable, bool is_f32, bool add, const float *partial, int vocab, source s)
+table_rows(target g, const float *partial, int chunks, source s)
 {
-    int v = blockIdx.x * ROW_WARPS + warp_id(), first, end;
+    int w = blockIdx.x * ROW_WARPS + warp_id(), v = w - chunks * V, first, end;
     row<V> sum;
 
-    if (v >= vocab)
+    if (v < 0) {
+        if (w % V * 256 < s.d)
+            long_row(g, partial, s, w / V, w % V);
+        return;
+    }
+    if (v >= g.vocab)
         return;
     first = s.start[v], end = s.start[v + 1];
-    if (add && first == end)
+    if ((g.add && first == end) || end - first > CHUNK)
         return;
     sum.zero();
-    if (end - first <= CHUNK)
-        add_rows(sum, s, first, end);
-    else
-#pragma unroll 4
-        for (int c = first / CHUNK; c <= (end - 1) / CHUNK; c++)
-            add_f32(sum, partial + (2 * (int64_t)c + (c * CHUNK < first)) * s.d, s.d);
-    if (is_f32) {
-        float *p = (float *)dtable + (int64_t)v * s.d;
-        if (add)
-            add_f32(sum, p, s.d);
-        store_f32(p, sum, s.d);
-    } else {
-        bf16 *p = (bf16 *)dtable + (int64_t)v * s.d;
-        if (add) {
-            row<V> old;
-            old.load(p, s.d);
-            sum.add(1, old);
-        }
-        sum.store(p, s.d);
-    }
+    add_rows(sum, s, first, end);
+    write_row(g, sum, v, s.d, 0, s.d);
 }
 
 void gpu_table_grad(struct ops *o, struct tensor dtable, struct tensor dx, struct tensor dx2,
@@ -122,6 +154,7 @@ void gpu_table_grad(struct ops *o, struct tensor dtable, struct tensor dx, struc
     int chunks = div_up(b->tokens, CHUNK), vocab = (int)dtable.rows, d = (int)dtable.cols;
     source s = { (const bf16 *)dx.data, (const bf16 *)dx2.data, b->order, b->start, b->tok,
                  b->tokens, d };
+    target g = { dtable.data, dtable.dtype == DT_F32, add, vocab };
     float *partial;
 
     assert(dx.rows == b->tokens && dx.cols == d && dx.dtype == DT_BF16);
@@ -135,8 +168,8 @@ void gpu_table_grad(struct ops *o, struct tensor dtable, struct tensor dx, struc
         constexpr int V = decltype(v)::value;
         if (chunks)
             chunk_sums<V><<<div_up(2 * chunks, ROW_WARPS), ROW_THREADS, 0, c->stream>>>(partial, s);
-        table_rows<V><<<div_up(vocab, ROW_WARPS), ROW_THREADS, 0, c->stream>>>(
-            dtable.data, dtable.dtype == DT_F32, add, partial, vocab, s);
+        table_rows<V><<<div_up(vocab + chunks * V, ROW_WARPS), ROW_THREADS, 0, c->stream>>>(
+            g, partial, chunks, s);
     });
     CUDA_LAUNCHED(c);
 }

@@ -1,0 +1,361 @@
+/* gpu_bench_ops.cu - times of the model's kernels at record 61's shapes, beside their floors.
+ *
+ *     gpu_bench_ops [TOKENS ...]         (49152 16384)
+ *
+ * Each row: microseconds (median and least of RUNS replays of a captured graph that does the op
+ * once on each of SETS sets of buffers, together beyond L2), the floor, time / floor, the rate,
+ * how often a micro-batch's forward and backward call it, and what that makes in ms. The last
+ * row adds these up. Floors: each input read once, each output written once at 4.25 TB/s;
+ * products at 770 (bf16) and 1198 (fp8) TFLOP/s, the ceilings measured on an H200; where an
+ * op is both, their sum, for its passes depend on each other.
+ */
+#include <algorithm>
+#include <functional>
+#include <vector>
+#include "../kernels/device.h"
+#include "../kernels/ops_cuda.h"
+
+enum { RUNS = 9, SETS = 3, D = 768, H = 6, E = 128, F = 3072, V = 50304, DOCUMENT = 600 };
+static const double BANDWIDTH = 4.25e12, BF16 = 770e12, FP8 = 1198e12;
+
+static struct ops *o;
+static struct cuda_ops *c;
+static double total_ms, total_floor_ms;
+
+static void must(int rc)
+{
+    if (rc) {
+        fprintf(stderr, "gpu_bench_ops: %s\n", err_message());
+        exit(5);
+    }
+}
+
+/* Sums of hashed uniforms, near normal, made on the device. */
+__global__ void fill(void *p, bool f32, int64_t n, float size, uint32_t seed)
+{
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n;
+         i += (int64_t)gridDim.x * blockDim.x) {
+        float sum = 0;
+        for (uint32_t k = 0; k < 4; k++) {
+            uint32_t h = ((uint32_t)i * 4 + k) * 2654435761u + seed * 40503u;
+            h ^= h >> 16, h *= 0x85ebca6bu, h ^= h >> 13, h *= 0xc2b2ae35u, h ^= h >> 16;
+            sum += (float)h * 0x1p-32f - 0.5f;
+        }
+        sum *= size * 1.732f;
+        if (f32)
+            ((float *)p)[i] = sum;
+        else
+            ((__nv_bfloat16 *)p)[i] = __float2bfloat16(sum);
+    }
+}
+
+static struct tensor filled(int64_t rows, int64_t cols, float size, enum dtype t = DT_BF16)
+{
+    static uint32_t seed = 1;
+    struct tensor x = tensor_of(NULL, t, rows, cols);
+    x.data = o->alloc(o, tensor_bytes(x), "bench");
+    fill<<<1024, 256, 0, c->stream>>>(x.data, t == DT_F32, rows * cols, size, seed++);
+    must(o->status(o));
+    return x;
+}
+
+static const int32_t *ints(const std::vector<int32_t> &v)
+{
+    int32_t *p = (int32_t *)o->alloc(o, v.size() * 4, "bench");
+    o->upload(o, p, v.data(), v.size() * 4);
+    return p;
+}
+
+/* Tokens as text has them: the r-th most frequent about 1/r of the first. */
+static struct batch batch_make(int tokens)
+{
+    std::vector<int32_t> tok(tokens), tgt(tokens), order(tokens), start(V + 1), cu;
+    struct batch b = {};
+    uint64_t h = 1;
+    for (int t = 0; t < tokens; t++) {
+        h = h * 6364136223846793005u + 1442695040888963407u;
+        tok[t] = std::min(V - 1, (int)exp(log((double)V) * (double)(h >> 11) * 0x1p-53) - 1);
+        tok[t] = (int)((int64_t)tok[t] * 7919 % V);
+        if (t)
+            tgt[t - 1] = tok[t];
+        order[t] = t;
+        start[tok[t] + 1]++;
+    }
+    for (int v = 0; v < V; v++)
+        start[v + 1] += start[v];
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return tok[a] < tok[b]; });
+    for (int at = 0; at < tokens; at += DOCUMENT)
+        cu.push_back(at);
+    while (cu.size() % 128)
+        cu.push_back(tokens);
+    b.tokens = tokens;
+    b.tok = ints(tok), b.tgt = ints(tgt), b.order = ints(order), b.start = ints(start);
+    b.cu = ints(cu), b.ncu = (int)cu.size();
+    return b;
+}
+
+/* `once(i)` queues the op on set i. */
+static void row(const char *name, int calls, double bytes, double bf16_flops, double fp8_flops,
+                const std::function<void(int)> &once)
+{
+    double floor = (bytes / BANDWIDTH + bf16_flops / BF16 + fp8_flops / FP8) * 1e6;
+    std::vector<double> us;
+    cudaEvent_t a, b;
+    void *graph;
+
+    must(ops_cuda_capture(o));
+    for (int i = 0; i < SETS; i++)
+        once(i);
+    must(ops_cuda_capture_end(o, &graph));
+    cudaEventCreate(&a), cudaEventCreate(&b);
+    for (int r = 0; r < RUNS + 2; r++) {
+        float ms;
+        cudaEventRecord(a, c->stream);
+        ops_cuda_launch(o, graph);
+        cudaEventRecord(b, c->stream);
+        must(o->sync(o));
+        cudaEventElapsedTime(&ms, a, b);
+        if (r >= 2)
+            us.push_back(ms * 1e3 / SETS);
+    }
+    cudaEventDestroy(a), cudaEventDestroy(b);
+    ops_cuda_graph_free(graph);
+    std::sort(us.begin(), us.end());
+    double t = us[us.size() / 2];
+    total_ms += t * calls * 1e-3, total_floor_ms += floor * calls * 1e-3;
+    printf("%-34s %9.1f %9.1f %9.1f %6.2f %6.2f TB/s %5.0f TFLOP/s %4d %8.3f\n", name, t, us[0],
+           floor, t / floor, bytes / t * 1e-6, (bf16_flops + fp8_flops) / t * 1e-6, calls,
+           t * calls * 1e-3);
+    fflush(stdout);
+}
+
+/* The tensors of one set. */
+struct set { struct tensor x, y, z, g, h, i, x3, dx3, f1, f2, f3, d12, lse; };
+
+static struct set sets[SETS];
+static struct tensor none, table, dtable, head, dhead, wqkv, dwqkv, wo, dwo, w1, dw1, gate, dgate;
+static struct tensor gate1, dgate1;
+static real *num, *sum;                 /* numbers to read, sums to add to */
+static struct rope rope;
+
+static void make(int T)
+{
+    float freq[E / 4];
+    for (struct set &s : sets) {
+        for (struct tensor *t : { &s.x, &s.y, &s.z, &s.g, &s.h, &s.i })
+            *t = filled(T, D, 1);
+        s.x3 = filled(T, 3 * D, 1), s.dx3 = filled(T, 3 * D, 1);
+        s.f1 = filled(T, F, 1), s.f2 = filled(T, F, 1), s.f3 = filled(T, F, 1);
+        s.d12 = filled(T, GATE_WIDTH, 0.01f);
+        s.lse = filled(H, T, 1, DT_F32);
+    }
+    table = filled(V, D, 1), dtable = filled(V, D, 1);
+    head = filled(D, V, 0.05f), dhead = filled(D, V, 1);
+    wqkv = filled(3 * D, D, 0.03f), dwqkv = filled(3 * D, D, 1);
+    wo = filled(D, D, 0.03f), dwo = filled(D, D, 1), w1 = filled(F, D, 0.03f);
+    dw1 = filled(F, D, 1);
+    gate = filled(H, GATE_WIDTH, 0.1f), dgate = filled(H, GATE_WIDTH, 1);
+    gate1 = filled(1, GATE_WIDTH, 0.1f), dgate1 = filled(1, GATE_WIDTH, 1);
+    num = (real *)filled(1, 8, 0.3f, DT_F32).data;
+    sum = (real *)filled(1, 8, 1, DT_F32).data;
+    rope.table = filled(2 * T, E / 2, 1);
+    for (int m = 0; m < E / 4; m++)
+        freq[m] = powf(1024, -m / (E / 4 - 1.f));
+    o->rope_table(o, rope, freq);
+}
+
+static void streams(int T, const struct batch *b)
+{
+    double A = 2.0 * T * D, W = 2.0 * V * D;           /* bytes of (T,D) and of a table */
+
+    row("embed", 1, 2 * A, 0, 0, [&](int i) {
+        o->embed(o, sets[i].x, table, gate1, num, b);
+    });
+    row("embed_bwd", 1, 3 * A, 0, 0, [&](int i) {
+        o->embed_bwd(o, sets[i].z, dgate1, sum, sets[i].x, table, gate1, num, b);
+    });
+    row("table_grad", 2, A + W, 0, 0, [&](int i) {
+        o->table_grad(o, dtable, sets[i].x, none, b, false);
+    });
+    row("table_grad two", 2, 2 * A + W, 0, 0, [&](int i) {
+        o->table_grad(o, dtable, sets[i].x, sets[i].y, b, false);
+    });
+    row("mix_norm two terms", 11, 4 * A, 0, 0, [&](int i) {
+        struct set &s = sets[i];
+        struct mix_term in[2] = { { s.x, num, false }, { s.y, num + 1, false } };
+        o->mix_norm(o, s.z, s.g, 2, in);
+    });
+    row("mix_norm norm only", 10, 2 * A, 0, 0, [&](int i) {
+        struct mix_term in = { sets[i].x, NULL, false };
+        o->mix_norm(o, sets[i].x, sets[i].y, 1, &in);
+    });
+    row("mix_norm_bwd two terms", 11, 8 * A, 0, 0, [&](int i) {
+        struct set &s = sets[i];
+        struct mix_term in[2] = { { s.x, num, false }, { s.y, num + 1, false } };
+        struct mix_grad d[2] = { { s.g, false, sum }, { s.h, true, sum + 1 } };
+        o->mix_norm_bwd(o, d, s.g, s.z, s.d12, s.i, 2, in);
+    });
+    row("mix_norm_bwd norm only", 10, 4 * A, 0, 0, [&](int i) {
+        struct set &s = sets[i];
+        struct mix_term in = { s.x, NULL, false };
+        struct mix_grad d = { s.g, false, NULL };
+        o->mix_norm_bwd(o, &d, s.g, s.z, none, s.x, 1, &in);
+    });
+    row("skip_gate", 1, 3 * A, 0, 0, [&](int i) {
+        struct set &s = sets[i];
+        o->skip_gate(o, s.x, s.x, s.y, s.z, gate1, num);
+    });
+    row("skip_gate_bwd", 1, 3 * A, 0, 0, [&](int i) {
+        struct set &s = sets[i];
+        o->skip_gate_bwd(o, s.g, s.h, dgate1, sum, s.x, s.y, s.z, gate1, num);
+    });
+}
+
+static void products(int T)
+{
+    double A = 2.0 * T * D * D;
+
+    row("linear qkv", 10, 0, 3 * A, 0, [&](int i) {
+        o->linear(o, sets[i].x3, sets[i].x, wqkv, num, none);
+    });
+    row("linear_bwd_x qkv", 10, 0, 3 * A, 0, [&](int i) {
+        o->linear_bwd_x(o, sets[i].y, sets[i].x3, wqkv, num, false);
+    });
+    row("linear_bwd_w qkv", 10, 0, 3 * A, 0, [&](int i) {
+        o->linear_bwd_w(o, dwqkv, sum, sets[i].x3, sets[i].x, wqkv, num, false);
+    });
+    row("linear out + residual", 10, 0, A, 0, [&](int i) {
+        o->linear(o, sets[i].y, sets[i].x, wo, num, sets[i].y);
+    });
+    row("linear_bwd_x out", 10, 0, A, 0, [&](int i) {
+        o->linear_bwd_x(o, sets[i].y, sets[i].x, wo, num, false);
+    });
+    row("linear_bwd_w out", 10, 0, A, 0, [&](int i) {
+        o->linear_bwd_w(o, dwo, sum, sets[i].y, sets[i].x, wo, num, false);
+    });
+    row("linear_relu2", 11, 0, 4 * A, 0, [&](int i) {
+        o->linear_relu2(o, sets[i].f1, sets[i].f2, sets[i].x, w1);
+    });
+    row("linear_t + residual", 11, 0, 4 * A, 0, [&](int i) {
+        o->linear_t(o, sets[i].y, sets[i].f2, w1, sets[i].y);
+    });
+    row("linear_relu2_bwd, post again", 11, 0, 4 * A, 0, [&](int i) {
+        o->linear_relu2_bwd(o, sets[i].f3, sets[i].f2, sets[i].x, w1, sets[i].f1);
+    });
+    row("linear_relu2_bwd", 0, 0, 4 * A, 0, [&](int i) {
+        o->linear_relu2_bwd(o, sets[i].f3, none, sets[i].x, w1, sets[i].f1);
+    });
+    row("linear_t_bwd_w", 11, 0, 4 * A, 0, [&](int i) {
+        o->linear_t_bwd_w(o, dw1, sets[i].x, sets[i].f2, false);
+    });
+    row("linear_bwd_w fc", 11, 0, 4 * A, 0, [&](int i) {
+        o->linear_bwd_w(o, dw1, NULL, sets[i].f3, sets[i].x, w1, NULL, false);
+    });
+    row("linear_bwd_x fc", 11, 0, 4 * A, 0, [&](int i) {
+        o->linear_bwd_x(o, sets[i].y, sets[i].f3, w1, NULL, false);
+    });
+}
+
+static void heads(int T, const struct batch *b)
+{
+    double A = 2.0 * T * D;
+    struct qkv_shape plain = { H, E, false, false }, paired = { H, E, true, false };
+    struct attn_shape a = { T, H, E, b->cu, b->ncu, 1, T > 20000 ? 640 : 128, 0.1f, 2048 };
+    double pairs = 0;
+
+    for (int p = 0; p < T; p++)
+        pairs += (double)H * (std::min(p % DOCUMENT, a.window) + 1);
+    row("qkv", 5, 6 * A, 0, 0, [&](int i) {
+        struct set &s = sets[i];
+        o->qkv(o, s.x, s.y, s.z, s.x3, &plain, rope, s.g, gate, none, b);
+    });
+    row("qkv paired, table", 5, 7 * A, 0, 0, [&](int i) {
+        struct set &s = sets[i];
+        o->qkv(o, s.x, s.y, s.z, s.x3, &paired, rope, s.g, gate, table, b);
+    });
+    row("qkv_bwd", 5, 8 * A, 0, 0, [&](int i) {
+        struct set &s = sets[i];
+        o->qkv_bwd(o, s.dx3, none, dgate, s.d12, s.x, s.y, s.z, s.x3, &plain, rope, s.g, gate,
+                   none, b);
+    });
+    row("qkv_bwd paired, table", 5, 10 * A, 0, 0, [&](int i) {
+        struct set &s = sets[i];
+        o->qkv_bwd(o, s.dx3, s.h, dgate, s.d12, s.x, s.y, s.z, s.x3, &paired, rope, s.g, gate,
+                   table, b);
+    });
+    row("out_gate", 10, 2 * A, 0, 0, [&](int i) {
+        o->out_gate(o, sets[i].y, sets[i].x, sets[i].g, gate, H);
+    });
+    row("out_gate_bwd", 10, 3 * A, 0, 0, [&](int i) {
+        struct set &s = sets[i];
+        o->out_gate_bwd(o, s.y, dgate, s.d12, s.y, s.x, s.g, gate, H);
+    });
+    for (struct set &s : sets)          /* q, k, v that make sense together */
+        o->qkv(o, s.x, s.y, s.z, s.x3, &plain, rope, s.g, gate, none, b);
+    row("attention", 10, 0, 4.0 * E * pairs, 0, [&](int i) {
+        struct set &s = sets[i];
+        o->attention(o, s.h, s.lse, s.x, s.y, s.z, &a);
+    });
+    row("attention_bwd", 10, 0, 10.0 * E * pairs, 0, [&](int i) {
+        struct set &s = sets[i];
+        o->attention_bwd(o, tensor_shape(tensor_rows(s.dx3, 0, T / 3), T, D),
+                         tensor_shape(tensor_rows(s.dx3, T / 3, T / 3), T, D),
+                         tensor_shape(tensor_rows(s.dx3, 2 * (T / 3), T / 3), T, D), s.g, s.x,
+                         s.y, s.z, s.h, s.lse, &a);
+    });
+}
+
+static void the_head(int T, const struct batch *b)
+{
+    double L = (double)T * V, G = 2.0 * T * D * V;
+    struct head_loss h = { b->tgt, num, 3, 1, true, 100 / 448.f, 1.6f / 448, 0.75f / 448, 23, 5,
+                           7.5f };
+    static const float mtp[3] = { 1, 0.5f, 0.25f };
+
+    o->upload(o, num, mtp, sizeof mtp);
+    row("head_loss fp8", 1, 5 * L, 0, 3 * G, [&](int i) {
+        o->head_loss(o, sum, sets[i].y, dhead, false, sets[i].x, head, &h);
+    });
+    h.fp8 = false;
+    row("head_loss bf16", 0, 4 * L, 3 * G, 0, [&](int i) {
+        o->head_loss(o, sum, sets[i].y, dhead, false, sets[i].x, head, &h);
+    });
+    row("head_eval", 0, 2 * L, G, 0, [&](int i) {
+        o->head_eval(o, sum, sets[i].x, head, &h);
+    });
+}
+
+static void bench(int T)
+{
+    must(ops_cuda_new(&o, 0));
+    c = (struct cuda_ops *)o;
+    struct batch b = batch_make(T);
+    make(T);
+    must(o->sync(o));
+    total_ms = total_floor_ms = 0;
+    printf("T = %d, D = %d, F = %d, V = %d\n", T, D, F, V);
+    printf("%-34s %9s %9s %9s %6s %11s %13s %4s %8s\n", "op", "median_us", "least_us", "floor_us",
+           "ratio", "bytes", "flops", "call", "ms");
+    streams(T, &b);
+    products(T);
+    heads(T, &b);
+    the_head(T, &b);
+    printf("%-34s %8.2f ms, floor %.2f ms, ratio %.2f; %zu MB\n\n", "forward and backward",
+           total_ms, total_floor_ms, total_ms / total_floor_ms, o->allocated(o) >> 20);
+    o->free(o);
+}
+
+int main(int argc, char **argv)
+{
+    if (ops_cuda_count() == 0) {
+        printf("gpu_bench_ops: no GPU\n");
+        return 77;
+    }
+    for (int i = 1; i < argc; i++)
+        bench(atoi(argv[i]));
+    if (argc == 1) {
+        bench(49152);
+        bench(16384);
+    }
+    return 0;
+}
