@@ -1,7 +1,7 @@
 /* ckpt_make - writes a checkpoint of a recipe's shapes with random numbers in it, for tests and
  * measurements of what reads checkpoints.
  *
- *     ckpt_make RECIPE ROOT STEP RANKS [SEED [LEVEL]]
+ *     ckpt_make RECIPE ROOT STEP RANKS [SEED [LEVEL [KEY=VALUE...]]]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,13 +87,13 @@ int main(int argc, char **argv)
     struct recipe *r = NULL;
     struct expected *e = NULL;
     if (argc < 5) {
-        fprintf(stderr, "usage: ckpt_make RECIPE ROOT STEP RANKS [SEED [LEVEL]]\n");
+        fprintf(stderr, "usage: ckpt_make RECIPE ROOT STEP RANKS [SEED [LEVEL [KEY=VALUE...]]]\n");
         return 2;
     }
     struct maker m = { .root = argv[2], .step = atoll(argv[3]), .ranks = atoi(argv[4]),
                        .seed = argc > 5 ? (uint64_t)atoll(argv[5]) : 1,
                        .level = argc > 6 ? atoi(argv[6]) : 1 };
-    int rc = recipe_read(&r, argv[1], NULL, 0);
+    int rc = recipe_read(&r, argv[1], (const char *const *)argv + 7, argc > 7 ? argc - 7 : 0);
     if (!rc && !(rc = inspect_expected(r, &e, &m.n))) {
         m.e = e;
         rc = make(&m, r);

@@ -72,8 +72,8 @@ static int parse_slice(const char *text, const char *name, struct slice *c)
         if (k >= c->rank)
             return err_set(GPT_USAGE, "slice '%s': '%s' has %d axes", text, name, c->rank);
         if (!axis(&p, c, k) || (*p != ',' && *p != ']'))
-            return err_set(GPT_USAGE, "slice '%s': axis %d: expected i or a:b within 0:%" PRIu64,
-                           text, k, c->shape[k]);
+            return err_set(GPT_USAGE, "slice '%s': axis %d: expected i or a:b within 0:%" PRIu64
+                           ", then ',' or ']'", text, k, c->shape[k]);
         if (*p == ']')
             break;
     }

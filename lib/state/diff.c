@@ -138,6 +138,7 @@ static bool same_type(const struct stored *a, const struct stored *b)
 struct job {
     struct tensors *a, *b;
     const struct views *va, *vb;
+    bool alike;                 /* two checkpoints, or two files */
     double tolerance;
     struct diff_row *rows;
 };
@@ -188,6 +189,7 @@ static int one(void *arg, int i)
     if (y)
         return compare(j, x, y, row);
     row->what = DIFF_ONLY_A;
+    row->left_out = !j->alike && x->part && x->part->padding;
     row->elements = x->elements;
     row->max = row->rms = row->relative = row->cosine = NAN;
     return 0;
@@ -203,10 +205,24 @@ static int add_only_b(const struct job *j, int *n)
         *row = (struct diff_row){ .name = strdup(j->vb->v[i].name), .what = DIFF_ONLY_B,
                                   .elements = j->vb->v[i].elements, .max = NAN, .rms = NAN,
                                   .relative = NAN, .cosine = NAN };
+        row->left_out = !j->alike && j->vb->v[i].part && j->vb->v[i].part->padding;
         if (!row->name)
             return err_set(GPT_SYSTEM, "out of memory");
     }
     return 0;
+}
+
+/* Padding need not be in an exported file. */
+static void leave_out(struct diff_row *rows, int *n)
+{
+    int k = 0;
+    for (int i = 0; i < *n; i++) {
+        if (rows[i].left_out)
+            free(rows[i].name);
+        else
+            rows[k++] = rows[i];
+    }
+    *n = k;
 }
 
 static int compare_all(struct job *j, int *n, bool *same)
@@ -215,6 +231,8 @@ static int compare_all(struct job *j, int *n, bool *same)
     int rc = views_each(j->va, threads, one, j);
     if (!rc)
         rc = add_only_b(j, n);
+    if (!rc)
+        leave_out(j->rows, n);
     *same = true;
     for (int i = 0; !rc && i < *n; i++)
         *same &= j->rows[i].what <= DIFF_WITHIN;
@@ -227,13 +245,15 @@ int diff_tensors(struct tensors *a, struct tensors *b, const struct name_map *ma
     struct views va, vb = { NULL, 0 };
     *rows = NULL;
     *n = 0;
-    int rc = views_make(&va, a, map, pattern, VIEWS_PADDING);
-    if (!rc && (rc = views_make(&vb, b, map, pattern, VIEWS_PADDING)) == GPT_INPUT && pattern)
+    bool alike = !tensors_ckpt(a) == !tensors_ckpt(b);
+    int flags = VIEWS_PADDING | (alike ? 0 : VIEWS_NUMBERS);    /* as export names them */
+    int rc = views_make(&va, a, map, pattern, flags);
+    if (!rc && (rc = views_make(&vb, b, map, pattern, flags)) == GPT_INPUT && pattern)
         rc = 0;                                     /* the pattern matches in A only */
     if (!rc && !(*rows = calloc((size_t)(va.n + vb.n) + 1, sizeof **rows)))
         rc = err_set(GPT_SYSTEM, "out of memory");
     if (!rc) {
-        struct job j = { a, b, &va, &vb, tolerance, *rows };
+        struct job j = { a, b, &va, &vb, alike, tolerance, *rows };
         *n = va.n;
         rc = compare_all(&j, n, same);
     }

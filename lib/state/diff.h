@@ -27,6 +27,7 @@ struct diff_row {
     double max, rms;            /* of B - A; NaN or infinity on one side only: infinite */
     double relative;            /* |B - A| / |A|, Frobenius; 0 when both are zero */
     double cosine;              /* of A and B */
+    bool left_out;              /* within diff_tensors */
 };
 
 /* relative <= tolerance is DIFF_WITHIN. *same: no row is beyond that. pattern as for views_make.

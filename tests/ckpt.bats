@@ -1,0 +1,339 @@
+#!/usr/bin/env bats
+# gpt-ckpt from outside: each verb on a checkpoint and on plain files, its exit codes, and what it
+# does with damage, full disks and closed pipes.
+
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    export CK=$BATS_FILE_TMPDIR
+    small=(model.vocab=512 model.heads=4 model.head_dim=16 model.mlp_width=256)
+    "$GPT_TESTS/ckpt_make" "$GPT_SHARE/recipes/tiny.recipe" "$CK/run" 10 2 1 1 "${small[@]}"
+    "$GPT_TESTS/ckpt_make" "$GPT_SHARE/recipes/tiny.recipe" "$CK/run" 20 2 2 1 "${small[@]}"
+    "$GPT_TESTS/ckpt_make" "$GPT_SHARE/recipes/tiny.recipe" "$CK/plain" 10 2 1 0 "${small[@]}"
+}
+
+setup() {
+    cd "$BATS_TEST_TMPDIR"
+    one=$CK/run/step-000010
+}
+
+ckpt() { run --separate-stderr "$GPT_BIN/gpt-ckpt" "$@"; }
+
+# Changes one byte of a file in place.
+flip() {
+    local byte
+    byte=$(od -An -tu1 -j "$2" -N 1 "$1")
+    printf "$(printf '\\x%02x' $((byte ^ 16)))" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
+}
+
+@test "ls: names of the model, a row a matrix, all bytes accounted for" {
+    ckpt ls "$one"
+    [ "$status" -eq 0 ]
+    [ -z "$stderr" ]
+    [ "${lines[0]}" = $'name\tstored\tdtype\tshape\tbytes\trank' ]
+    grep -qxF $'layers.7.attn.k.momentum\tattn.momentum\tf32\t64x64\t16384\t1' <<<"$output"
+    grep -qxF $'layers.0.mlp.proj.weight\tmlp.weight\tbf16\t256x64\t32768\t0' <<<"$output"
+    grep -qxF $'layers.10.ve_gate.weight\tve_gate_bank.weight\tbf16\t4x12\t96\t0' <<<"$output"
+    grep -qxF $'embed.exp_avg\tembed.exp_avg\tf32\t512x64\t131072\t0-1' <<<"$output"
+    grep -q '^mlp.padding.22.weight' <<<"$output"
+    [ "$(grep -c '^layers.6.attn' <<<"$output")" -eq 0 ]
+    # bytes: weights 2, mantissa 2, momentum 4 and a row 4; Adam 2 + 8; fp32 4 + 8
+    attn=$((40 * 64 * 64)) mlp=$((24 * 256 * 64)) rows=$((40 * 64 + 24 * 256))
+    adam=$((5 * 512 * 64 + 2 * 12 + 15 * 4 * 12)) f32=$((36 + 11))
+    want=$(((attn + mlp) * 8 + rows * 4 + adam * 10 + f32 * 12))
+    [ "$(awk -F'\t' 'NR > 1 { n += $5 } END { print n }' <<<"$output")" -eq "$want" ]
+}
+
+@test "ls: a pattern holds against names, stored names and labels" {
+    ckpt ls "$one" 'layers.3.*'
+    [ "${#lines[@]}" -eq 28 ]           # a heading, 4 and 2 matrices of 4 kinds, a gate of 3
+    ckpt ls "$one" 'attn.second_momentum'
+    [ "${#lines[@]}" -eq 41 ]
+    ckpt ls "$one" --bank x0_lambdas
+    [ "${#lines[@]}" -eq 4 ]
+    ckpt ls "$one" 'nothing*'
+    [ "$status" -eq 3 ]
+    [[ $stderr = *"no tensor matches 'nothing*'"* ]]
+}
+
+@test "json is json, and says the same as tsv" {
+    for verb in ls info 'stat --bank attn' 'spectrum --bank attn --summary' "diff $CK/run/step-000020"; do
+        set -- $verb
+        v=$1
+        shift
+        "$GPT_BIN/gpt-ckpt" "$v" -q --format json "$@" "$one" >x.json || [ $? -eq 1 ]
+        "$GPT_BIN/gpt-ckpt" "$v" -q --format tsv "$@" "$one" >x.tsv || [ $? -eq 1 ]
+        [ "$(jq length x.json)" -eq "$(($(wc -l <x.tsv) - 1))" ]
+        [ "$(jq length x.json)" -gt 0 ]
+        [ "$(jq -r '.[0] | keys_unsorted | join("\t")' x.json)" = "$(head -1 x.tsv)" ]
+    done
+}
+
+@test "info: of a checkpoint, of a directory of them (the newest), of a file" {
+    ckpt info "$one"
+    [ "$status" -eq 0 ]
+    grep -qxF $'step\t10' <<<"$output"
+    grep -qxF $'ranks\t2' <<<"$output"
+    grep -qxF $'recipe\ttiny' <<<"$output"
+    grep -qxF $'loader.shard\t0' <<<"$output"
+    ckpt info "$CK/run"
+    grep -qxF $'step\t20' <<<"$output"
+    ckpt info "$GPT_SHARE/../tests/golden/r61-forward-small.safetensors"
+    [ "$status" -eq 0 ]
+}
+
+@test "stat: masters from bf16 and mantissa, as cat prints them" {
+    ckpt stat "$one" layers.2.attn.v.weight
+    [ "$status" -eq 0 ]
+    "$GPT_BIN/gpt-ckpt" cat "$one" layers.2.attn.v.weight | tr '\t' '\n' >numbers
+    [ "$(wc -l <numbers)" -eq 4096 ]
+    # mean and rms to seven digits, from the text
+    awk -F'\t' 'NR == FNR { n++; s += $1; q += $1 * $1; next }
+                FNR == 2 { d = $6 - s / n; r = $7 - sqrt(q / n)
+                           exit !(d * d < 1e-16 && r * r < 1e-16 && $2 ~ /mantissa/ && $11 > 0) }' \
+        numbers <(printf '%s\n' "$output")
+    ckpt stat "$one" layers.2.attn.v.weight --histogram
+    [[ $output = *'2^-5 '*█* ]]
+}
+
+@test "spectrum: one value a line for ns-coeffs, a row a matrix otherwise" {
+    ckpt spectrum "$one" --bank mlp
+    [ "$status" -eq 0 ]
+    [ "$(grep -c '^#' <<<"$output")" -eq 22 ]
+    [ "${lines[0]}" = '# layers.0.mlp.fc.momentum 256x64' ]
+    [ "$(grep -vc '^#' <<<"$output")" -eq $((22 * 64)) ]
+    awk '/^#/ { last = 1e30; next } { if (!($1 > 0 && $1 <= last)) exit 1; last = $1 }' <<<"$output"
+    ckpt spectrum "$one" --summary --of weight 'layers.*.attn.?.weight'
+    [ "${#lines[@]}" -eq 41 ]
+    ckpt spectrum "$one" --summary --of update --bank attn
+    awk -F'\t' 'NR > 1 && !($4 < 1.15 && $11 < 0.2) { exit 1 }' <<<"$output"
+}
+
+@test "spectrum: the change since another checkpoint" {
+    ckpt spectrum "$CK/run/step-000020" --since "$one" --bank attn --summary
+    [ "$status" -eq 0 ]
+    [ "${#lines[@]}" -eq 41 ]
+    # |B - A| is what diff says
+    max=$("$GPT_BIN/gpt-ckpt" diff -q "$one" "$CK/run/step-000020" layers.0.attn.q.weight |
+        awk 'NR == 2 { print $6 * 64 }')
+    awk -F'\t' -v f="$max" 'NR == 2 { d = $7 / f - 1; exit !(d * d < 1e-12) }' <<<"$output"
+    ckpt spectrum "$one" --since "$one" --bank attn
+    [ "$(grep -c 'is zero$' <<<"$output")" -eq 40 ]
+}
+
+@test "spectrum: a picture" {
+    ckpt spectrum "$one" --bank attn --plot x.svg
+    [ "$status" -eq 0 ]
+    [ -z "$output" ]
+    [ "$(grep -c '<polyline' x.svg)" -eq 40 ]
+    [ "$(tail -1 x.svg)" = '</svg>' ]
+    ckpt spectrum "$one" --bank attn --plot x.svg
+    [ "$status" -eq 4 ]
+    [[ $stderr = *--force* ]]
+}
+
+@test "diff: 0 the same, 1 differs, tolerance, one table for files of both kinds" {
+    ckpt diff "$one" "$CK/plain/step-000010"
+    [ "$status" -eq 0 ]
+    [ "${#lines[@]}" -eq 1 ]
+    ckpt diff "$one" "$CK/run/step-000020"
+    [ "$status" -eq 1 ]
+    [[ $stderr = *"step: 10 in A, 20 in B"* ]]
+    ckpt diff "$one" "$CK/run/step-000020" 'layers.0.attn.q.weight' --tolerance 2
+    [ "$status" -eq 0 ]
+    [[ ${lines[1]} = *$'\twithin\t'* ]]
+    ckpt diff "$one" nowhere
+    [ "$status" -eq 4 ]
+}
+
+@test "verify: sound, quick and full" {
+    for dir in "$CK/run" "$CK/plain/step-000010"; do
+        ckpt verify "$dir"
+        [ "$status" -eq 0 ]
+        ckpt verify --full "$dir"
+        [ "$status" -eq 0 ]
+        [[ $output = *": sound" ]]
+    done
+    ckpt verify --full "$GPT_SHARE/../tests/golden/r61-optimizer-small.safetensors"
+    [ "$status" -eq 0 ]
+}
+
+@test "verify: damage is named with file, tensor and offset" {
+    cp -r "$CK/plain/step-000010" bad
+    at=$(awk '$1 == "tensor" && $2 == "mlp.momentum" && $7 == "rank1.safetensors" { print $8 }' bad/MANIFEST)
+    flip bad/rank1.safetensors $((at + 1000))
+    ckpt verify bad
+    [ "$status" -eq 0 ]                 # the quick look does not read data
+    ckpt verify --full bad
+    [ "$status" -eq 1 ]
+    [[ $output = *"tensor 'mlp.momentum', units 12:24: bad/rank1.safetensors: offset $at: "* ]]
+    cp -r "$one" bad2
+    size=$(stat -c %s bad2/rank0.safetensors.zst)
+    flip bad2/rank0.safetensors.zst $((size / 2))
+    flip bad2/rank1.safetensors.zst $((size / 3))
+    ckpt verify --full bad2
+    [ "$status" -eq 1 ]
+    [[ $output = *rank0.safetensors.zst* && $output = *rank1.safetensors.zst* ]]
+    [[ ${lines[0]} = *tensor*offset* ]]
+    ckpt stat bad2                      # others refuse
+    [ "$status" -eq 3 ]
+}
+
+@test "verify: a number that is not finite, a tensor that the recipe does not know" {
+    printf '\x40\0\0\0\0\0\0\0{"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}          ' >n.safetensors
+    printf '\0\0\x80\x3f\0\0\x80\x7f' >>n.safetensors
+    ckpt verify n.safetensors
+    [ "$status" -eq 0 ]
+    ckpt verify --full n.safetensors
+    [ "$status" -eq 1 ]
+    [[ $output = *"tensor 'x': element 1 (byte 4 of its data) is not finite"* ]]
+    "$GPT_TESTS/ckpt_make" "$GPT_SHARE/recipes/tiny.recipe" odd 1 1 1 1 model.vocab=512
+    sed -i 's/^tensor skip_gate.weight/tensor skip_gaze.weight/' odd/step-000001/MANIFEST
+    ckpt verify odd
+    [ "$status" -eq 1 ]
+    [[ $output = *"MANIFEST: expected XXH3"* ]]
+}
+
+@test "no MANIFEST, a cut file, a missing file" {
+    cp -r "$one" bad
+    rm bad/MANIFEST
+    ckpt ls bad
+    [ "$status" -eq 3 ]
+    [[ $stderr = *"has no MANIFEST"* ]]
+    cp -r "$one" cut
+    truncate -s -1 cut/rank1.safetensors.zst
+    ckpt ls cut
+    [ "$status" -eq 3 ]
+    [[ $stderr = *"cut/rank1.safetensors.zst: expected "*" bytes, found "* ]]
+    rm cut/rank1.safetensors.zst
+    ckpt info cut
+    [ "$status" -eq 3 ]
+    [[ $stderr = *"MANIFEST lists it, but it is missing"* ]]
+}
+
+@test "reshard: 2 to 4 to 8 to 1 to 2 ranks, the same bytes again" {
+    from=$one
+    for n in 4 8 1 2; do
+        ckpt reshard "$from" --ranks $n -o "to$n"
+        [ "$status" -eq 0 ]
+        from=to$n
+        ckpt verify --full "to$n"
+        [ "$status" -eq 0 ]
+        ckpt diff "$one" "to$n"
+        [ "$status" -eq 0 ]
+    done
+    diff -r "$one" to2/step-000010
+    ckpt reshard "$one" --ranks 3 -o to3
+    [ "$status" -eq 3 ]
+    [[ $stderr = *"3 ranks do not divide the 40 units"*"expected one of 1, 2, 4, 8"* ]]
+    [ ! -e to3 ]
+    ckpt reshard "$one" --ranks 4 -o to4
+    [ "$status" -eq 4 ]
+    [[ $stderr = *--force* ]]
+}
+
+@test "export and import: the same bytes again, through safetensors, zst and npz" {
+    for f in e.safetensors e.safetensors.zst e.npz; do
+        ckpt export "$one" -o $f --to "$([[ $f = *.npz ]] && echo npz || echo safetensors)" \
+            --states --padding
+        [ "$status" -eq 0 ]
+        ckpt diff "$one" $f
+        [ "$status" -eq 0 ]
+        ckpt import $f -o "from-$f" --ranks 2
+        [ "$status" -eq 0 ]
+        [ -z "$stderr" ]
+        diff -r "$one" "from-$f/step-000010"
+    done
+}
+
+@test "export: weights alone, as fp32 and as bf16; import says what is missing" {
+    ckpt export "$one" -o f32.safetensors
+    [ "$status" -eq 0 ]
+    ckpt export "$one" -o bf16.safetensors --dtype bf16
+    ckpt ls f32.safetensors
+    grep -qxF $'layers.0.attn.q.weight\tlayers.0.attn.q.weight\tf32\t64x64\t16384\t-' <<<"$output"
+    grep -qF $'layers.3.residual.weight\t' <<<"$output"
+    run ! grep -q padding <<<"$output"
+    run ! grep -q momentum <<<"$output"
+    ckpt ls bf16.safetensors
+    grep -qxF $'layers.0.attn.q.weight\tlayers.0.attn.q.weight\tbf16\t64x64\t8192\t-' <<<"$output"
+    # bf16 are the stored weights: the masters cut, not rounded
+    "$GPT_BIN/gpt-ckpt" cat --raw bf16.safetensors layers.0.attn.q.weight >a
+    "$GPT_BIN/gpt-ckpt" cat --raw "$one" 'attn.weight[0]' >b
+    cmp a b
+    ckpt import bf16.safetensors -o w --ranks 4
+    [ "$status" -eq 0 ]
+    [[ $stderr = *"weights only"* ]]
+    ckpt diff "$one" w '*.exp_avg'
+    [ "$status" -eq 1 ]
+    ckpt diff "$one" w 'embed.weight'
+    [ "$status" -eq 0 ]
+    ckpt import "$GPT_SHARE/../tests/golden/r61-forward-small.safetensors" -o g
+    [ "$status" -eq 3 ]
+    [[ $stderr = *"carries no recipe; --recipe or --like gives one"* ]]
+    ckpt import "$GPT_SHARE/../tests/golden/r61-forward-small.safetensors" -o g --like "$one"
+    [ "$status" -eq 3 ]
+    [[ $stderr = *"expected a tensor "*", found none"* ]]
+    [ ! -e g ]
+}
+
+@test "rm: keeps the last and every so many, names what goes" {
+    for step in 100 200 300 400 500; do
+        cp -r "$one" "$(printf 'r-tmp')" && mkdir -p r && mv r-tmp "$(printf 'r/step-%06d' $step)"
+    done
+    mkdir r/step-000250                  # incomplete
+    ckpt rm r --keep-last 2 --keep-every 200 --dry-run
+    [ "$status" -eq 0 ]
+    [ "$output" = $'step-000100\nstep-000300' ]
+    [ -e r/step-000100 ]
+    ckpt rm r --keep-last 2 --keep-every 200
+    [ "$output" = $'step-000100\nstep-000300' ]
+    [ "$(cd r && echo *)" = "step-000200 step-000250 step-000400 step-000500" ]
+    ckpt rm r
+    [ "$status" -eq 2 ]
+    ckpt rm r --keep-last 0
+    [ "$status" -eq 2 ]
+}
+
+@test "streams: a compressed file, standard input" {
+    zstd -q "$GPT_SHARE/../tests/golden/r61-forward-small.safetensors" -o g.safetensors.zst
+    "$GPT_BIN/gpt-ckpt" stat "$GPT_SHARE/../tests/golden/r61-forward-small.safetensors" >a
+    "$GPT_BIN/gpt-ckpt" stat g.safetensors.zst >b
+    "$GPT_BIN/gpt-ckpt" stat - <g.safetensors.zst >c
+    zstd -dcq g.safetensors.zst | "$GPT_BIN/gpt-ckpt" stat - >d
+    [ "$(wc -l <a)" -gt 20 ]
+    cmp a b
+    cmp a c
+    cmp a d
+}
+
+@test "a full disk, a closed pipe, an unwritable directory" {
+    run --separate-stderr bash -c '"$GPT_BIN/gpt-ckpt" ls "$1" >/dev/full' - "$one"
+    [ "$status" -eq 4 ]
+    [[ $stderr = *"No space left on device"* ]]
+    run bash -c 'set -o pipefail; "$GPT_BIN/gpt-ckpt" cat "$1" embed.weight | head -1 >/dev/null' - "$one"
+    [ "$status" -ne 0 ]
+    ckpt export "$one" -o /dev/full
+    [ "$status" -eq 4 ]
+    ckpt reshard "$one" --ranks 1 -o /proc/none
+    [ "$status" -eq 4 ]
+}
+
+@test "usage: each mistake is told, with status 2" {
+    ckpt
+    [ "$status" -eq 2 ]
+    ckpt look "$one"
+    [ "$status" -eq 2 ]
+    [[ $stderr = *"no verb 'look'"* ]]
+    ckpt ls
+    [ "$status" -eq 2 ]
+    ckpt ls "$one" --ranks 2             # another verb's option
+    [ "$status" -eq 2 ]
+    ckpt info "$one" more
+    [ "$status" -eq 2 ]
+    ckpt reshard "$one" --ranks 2
+    [ "$status" -eq 2 ]
+    ckpt spectrum --help
+    [ "$status" -eq 0 ]
+    [[ $output = *--since* && $output != *--keep-last* ]]
+}

@@ -1,0 +1,353 @@
+/* What stored bits stand for: every type, low halves, scales; slices, statistics, differences. */
+#include <float.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include "base/file.h"
+#include "base/rng.h"
+#include "check.h"
+#include "state/cat.h"
+#include "state/diff.h"
+#include "state/stat.h"
+
+static char dir[] = "/tmp/values_test.XXXXXX";
+
+static char *in_dir(const char *name)
+{
+    static char buf[4][512];
+    static int k;
+    char *s = buf[k++ % 4];
+    snprintf(s, sizeof buf[0], "%s/%s", dir, name);
+    return s;
+}
+
+struct item { const char *name; enum dtype t; int rank; uint64_t shape[3]; const void *data; };
+
+static void write_file(const char *path, const struct item *v, int n)
+{
+    struct output o;
+    struct st_writer *w;
+    CHECK_OK(output_open(&o, path, true));
+    CHECK_OK(st_writer_new(&w, o.f, path, 0));
+    for (int i = 0; i < n; i++)
+        CHECK_OK(st_declare(w, v[i].name, v[i].t, v[i].rank, v[i].shape));
+    for (int i = 0; i < n; i++) {
+        size_t bytes = dtype_size(v[i].t);
+        for (int k = 0; k < v[i].rank; k++)
+            bytes *= v[i].shape[k];
+        CHECK_OK(st_write(w, v[i].data, bytes));
+    }
+    CHECK_OK(st_writer_finish(w));
+    st_writer_free(w);
+    CHECK_OK(output_commit(&o));
+}
+
+/* All values of a tensor, NULL on failure; caller frees. */
+static double *values_of(struct tensors *s, const char *name)
+{
+    const struct stored *t = tensors_find(s, name);
+    struct values v;
+    CHECK(t != NULL);
+    double *x = malloc((t->elements + 1) * sizeof *x);
+    CHECK_OK(values_open(&v, s, t, 0));
+    CHECK_OK(values_read(&v, x, t->elements));
+    values_close(&v);
+    return x;
+}
+
+/* An fp8 or fp16 number by its definition: e exponent bits, m mantissa bits, bias. */
+static double by_definition(unsigned bits, int e, int m, int bias)
+{
+    unsigned sign = bits >> (e + m), exponent = bits >> m & ((1u << e) - 1);
+    unsigned mantissa = bits & ((1u << m) - 1);
+    double x = exponent ? ldexp(1 + mantissa / ldexp(1, m), (int)exponent - bias)
+                        : ldexp(mantissa / ldexp(1, m), 1 - bias);
+    return sign ? -x : x;
+}
+
+static void test_types(void)
+{
+    static uint8_t bytes[256];
+    static uint16_t halves[2048];
+    for (int i = 0; i < 256; i++)
+        bytes[i] = (uint8_t)i;
+    for (int i = 0; i < 2048; i++)
+        halves[i] = (uint16_t)(i * 31);
+    const double d[2] = { M_PI, -1e300 };
+    const float f[2] = { 1.5f, -FLT_MIN };
+    const int64_t i64[2] = { -5, 1ll << 40 };
+    const int32_t i32[2] = { -5, 1 << 30 };
+    const struct item v[] = {
+        { "f64", DT_F64, 1, { 2 }, d }, { "i64", DT_I64, 1, { 2 }, i64 },
+        { "f32", DT_F32, 1, { 2 }, f }, { "i32", DT_I32, 1, { 2 }, i32 },
+        { "f16", DT_F16, 1, { 2048 }, halves }, { "bf16", DT_BF16, 1, { 2048 }, halves },
+        { "i16", DT_I16, 1, { 2048 }, halves }, { "u16", DT_U16, 1, { 2048 }, halves },
+        { "e4m3", DT_E4M3, 1, { 256 }, bytes }, { "e5m2", DT_E5M2, 1, { 256 }, bytes },
+        { "i8", DT_I8, 1, { 256 }, bytes }, { "u8", DT_U8, 1, { 256 }, bytes },
+        { "bool", DT_BOOL, 1, { 2 }, bytes } };
+    struct tensors *s;
+    double *x[13];
+    write_file(in_dir("types"), v, 13);
+    CHECK_OK(tensors_open(&s, in_dir("types")));
+    for (int i = 0; i < 13; i++)
+        x[i] = values_of(s, v[i].name);
+    CHECK(x[0][0] == M_PI && x[0][1] == -1e300 && x[1][0] == -5 && x[1][1] == (double)(1ll << 40));
+    CHECK(x[2][0] == 1.5 && x[2][1] == -FLT_MIN && x[3][0] == -5 && x[3][1] == 1 << 30);
+    CHECK(x[12][0] == 0 && x[12][1] == 1);
+    int wrong = 0;
+    for (int i = 0; i < 2048; i++) {
+        unsigned b = (uint16_t)(i * 31);
+        if ((b & 0x7c00) != 0x7c00)
+            wrong += x[4][i] != by_definition(b, 5, 10, 15);
+        if ((b & 0x7f80) != 0x7f80)
+            wrong += x[5][i] != by_definition(b, 8, 7, 127);
+        wrong += x[6][i] != (double)(int16_t)b;
+        wrong += x[7][i] != (double)b;
+    }
+    for (int i = 0; i < 256; i++) {
+        if ((i & 0x7f) != 0x7f)                         /* the only NaN of e4m3 */
+            wrong += x[8][i] != by_definition((unsigned)i, 4, 3, 7);
+        if ((i & 0x7c) != 0x7c)
+            wrong += x[9][i] != by_definition((unsigned)i, 5, 2, 15);
+        wrong += x[10][i] != (double)(int8_t)i;
+        wrong += x[11][i] != i;
+    }
+    CHECK_EQ(wrong, 0);
+    CHECK(isnan(x[8][127]) && isnan(x[8][255]) && isinf(x[9][0x7c]));
+    for (int i = 0; i < 13; i++)
+        free(x[i]);
+    tensors_close(s);
+}
+
+/* bf16 with its low half: cut (ours), and rounded half away from zero (TransformerEngine's). */
+static void test_masters(void)
+{
+    enum { N = 20000 };                                 /* more than a buffer of the reader */
+    struct rng r = rng_make(3, 3);
+    static float master[N];
+    static uint16_t cut[N], low[N], rounded[N];
+    for (int i = 0; i < N; i++) {
+        master[i] = rng_normal(&r, (uint64_t)i) * 0.02f;
+        uint32_t bits = f32_bits(master[i]);
+        cut[i] = (uint16_t)(bits >> 16);
+        low[i] = (uint16_t)bits;
+        rounded[i] = (uint16_t)(cut[i] + (low[i] >> 15));
+    }
+    const struct item v[] = { { "a.weight", DT_BF16, 1, { N }, cut },
+                              { "a.mantissa", DT_U16, 1, { N }, low },
+                              { "b.weight", DT_BF16, 1, { N }, rounded },
+                              { "b.remainder", DT_I16, 1, { N }, low },
+                              { "c.weight", DT_BF16, 1, { N }, cut } };
+    struct tensors *s;
+    write_file(in_dir("masters"), v, 5);
+    CHECK_OK(tensors_open(&s, in_dir("masters")));
+    double *a = values_of(s, "a.weight"), *b = values_of(s, "b.weight");
+    double *c = values_of(s, "c.weight");
+    int wrong = 0;
+    for (int i = 0; i < N; i++)
+        wrong += a[i] != (double)master[i] || b[i] != (double)master[i]
+            || c[i] != (double)bf16_to_f32(cut[i]);
+    CHECK_EQ(wrong, 0);
+    CHECK(tensors_find(s, "a.mantissa")->is_part && !tensors_find(s, "c.weight")->low);
+    struct values part;                                 /* from the middle */
+    double x[3];
+    CHECK_OK(values_open(&part, s, tensors_find(s, "a.weight"), 12345));
+    CHECK_OK(values_read(&part, x, 3));
+    CHECK(x[0] == a[12345] && x[2] == a[12347]);
+    values_close(&part);
+    free(a);
+    free(b);
+    free(c);
+    tensors_close(s);
+}
+
+/* Fused Adam's states in fp16 and fp8 with a scale, fp8 weights with scale_inv; a scale for a
+ * tensor, for each row, for each 128x128 block. */
+static void test_scales(void)
+{
+    static uint8_t e4m3[300 * 200];
+    static uint16_t f16[12];
+    static float blocks[3 * 2] = { 1, 2, 4, 8, 16, 32 };
+    const float one = 0.375f, rows[3] = { 1, 10, 100 };
+    for (int i = 0; i < 300 * 200; i++)
+        e4m3[i] = (uint8_t)(i % 127);
+    for (int i = 0; i < 12; i++)
+        f16[i] = f16_from_f32((float)(i + 1));
+    const struct item v[] = {
+        { "p.exp_avg", DT_F16, 2, { 3, 4 }, f16 }, { "p.exp_avg.scale", DT_F32, 1, { 1 }, &one },
+        { "p.exp_avg_sq", DT_E4M3, 2, { 3, 4 }, e4m3 },
+        { "p.exp_avg_sq.scale", DT_F32, 1, { 3 }, rows },
+        { "w.weight", DT_E4M3, 2, { 300, 200 }, e4m3 },
+        { "w.weight_scale_inv", DT_F32, 2, { 3, 2 }, blocks },
+        { "x.weight", DT_E5M2, 1, { 12 }, e4m3 }, { "x.scale_inv", DT_F32, 0, { 0 }, &one },
+        { "y", DT_E5M2, 1, { 5 }, e4m3 }, { "y_scale", DT_F32, 1, { 2 }, rows } };
+    struct tensors *s;
+    struct values bad;
+    write_file(in_dir("scales"), v, 10);
+    CHECK_OK(tensors_open(&s, in_dir("scales")));
+    double *m = values_of(s, "p.exp_avg"), *q = values_of(s, "p.exp_avg_sq");
+    double *w = values_of(s, "w.weight"), *x = values_of(s, "x.weight");
+    int wrong = 0;
+    for (int i = 0; i < 12; i++) {
+        wrong += m[i] != 0.375 * (i + 1);
+        wrong += q[i] != (double)(float)(by_definition((unsigned)i, 4, 3, 7) * rows[i / 4]);
+        wrong += x[i] != 0.375 * by_definition((unsigned)i, 5, 2, 15);
+    }
+    for (int i = 0; i < 300 * 200; i++)
+        wrong += w[i] != blocks[i / 200 / 128 * 2 + i % 200 / 128]
+            * by_definition((unsigned)i % 127, 4, 3, 7);
+    CHECK_EQ(wrong, 0);
+    CHECK_ERR(values_open(&bad, s, tensors_find(s, "y"), 0), GPT_INPUT,
+              "tensor 'y_scale': expected one number, one a row or one a 128x128 block of 'y'");
+    values_close(&bad);
+    free(m);
+    free(q);
+    free(w);
+    free(x);
+    tensors_close(s);
+}
+
+static void test_stat(void)
+{
+    const float x[10] = { 0, -0.0f, 1, -3, 0.5f, FLT_MIN / 4, NAN, INFINITY, -INFINITY, 2 };
+    const struct item v[] = { { "x", DT_F32, 1, { 10 }, x }, { "n", DT_F32, 1, { 1 }, x + 6 } };
+    struct tensors *s;
+    struct views views;
+    struct stat_row r[2];
+    write_file(in_dir("stat"), v, 2);
+    CHECK_OK(tensors_open(&s, in_dir("stat")));
+    CHECK_OK(views_make(&views, s, NULL, NULL, 0));
+    CHECK_OK(stat_views(s, &views, NULL, NULL, r));
+    CHECK_EQ(r[0].elements, 10);
+    CHECK_EQ(r[0].zeros, 2);
+    CHECK_EQ(r[0].nonfinite, 3);
+    CHECK_EQ(r[0].underflow, 1);
+    CHECK_NEAR(r[0].min, -3, 0);
+    CHECK_NEAR(r[0].max, 2, 0);
+    CHECK_NEAR(r[0].mean, 0.5 / 7, 1e-16);              /* over the seven finite ones */
+    CHECK_NEAR(r[0].rms, sqrt(14.25 / 7), 1e-15);
+    CHECK_EQ(r[0].exponents[0 - STAT_EXPONENT_0], 1);    /* 1 */
+    CHECK_EQ(r[0].exponents[1 - STAT_EXPONENT_0], 2);    /* -3 and 2 */
+    CHECK_EQ(r[0].exponents[-1 - STAT_EXPONENT_0], 1);   /* 0.5 */
+    CHECK_EQ(r[0].exponents[-128 - STAT_EXPONENT_0], 1); /* 2^-126 / 4 */
+    CHECK(isnan(r[1].min) && isnan(r[1].mean) && isnan(r[1].rms) && r[1].nonfinite == 1);
+    CHECK(isnan(r[0].update));
+    views_release(&views);
+    CHECK_ERR(views_make(&views, s, NULL, "z*", 0), GPT_INPUT, "no tensor matches 'z*'");
+    tensors_close(s);
+}
+
+static void test_diff(void)
+{
+    const float a[4] = { 3, 4, 0, 0 }, b[4] = { 3, 4.5f, 0, 0 }, zero[2] = { 0, 0 };
+    const float minus[2] = { -0.0f, 0 }, nan_a[2] = { NAN, 1 }, nan_b[2] = { 1, 1 };
+    uint16_t half[4];
+    for (int i = 0; i < 4; i++)
+        half[i] = bf16_from_f32(a[i]);
+    const struct item left[] = { { "same", DT_F32, 1, { 4 }, a }, { "type", DT_F32, 1, { 4 }, a },
+                                 { "moved", DT_F32, 1, { 4 }, a }, { "left", DT_F32, 1, { 4 }, a },
+                                 { "shape", DT_F32, 1, { 4 }, a },
+                                 { "zero", DT_F32, 1, { 2 }, zero },
+                                 { "nan", DT_F32, 1, { 2 }, nan_a },
+                                 { "both", DT_F32, 1, { 2 }, nan_a } };
+    const struct item right[] = { { "same", DT_F32, 1, { 4 }, a },
+                                  { "type", DT_BF16, 1, { 4 }, half },
+                                  { "moved", DT_F32, 1, { 4 }, b },
+                                  { "right", DT_F32, 1, { 4 }, a },
+                                  { "shape", DT_F32, 2, { 2, 2 }, a },
+                                  { "zero", DT_F32, 1, { 2 }, minus },
+                                  { "nan", DT_F32, 1, { 2 }, nan_b },
+                                  { "both", DT_F32, 1, { 2 }, nan_a } };
+    struct tensors *s, *t;
+    struct diff_row *r;
+    int n;
+    bool equal;
+    write_file(in_dir("left"), left, 8);
+    write_file(in_dir("right"), right, 8);
+    CHECK_OK(tensors_open(&s, in_dir("left")));
+    CHECK_OK(tensors_open(&t, in_dir("right")));
+    CHECK_OK(diff_tensors(s, t, NULL, NULL, 0, &r, &n, &equal));
+    CHECK(!equal && n == 9);
+    static const enum diff_what want[9] = { DIFF_SAME, DIFF_EQUAL, DIFF_DIFFERS, DIFF_ONLY_A,
+                                            DIFF_SHAPE, DIFF_DIFFERS, DIFF_DIFFERS, DIFF_SAME,
+                                            DIFF_ONLY_B };
+    for (int i = 0; i < n && i < 9; i++)
+        CHECK_EQ(r[i].what, want[i]);
+    CHECK_STR(r[8].name, "right");
+    CHECK_EQ(r[2].bits, 1);
+    CHECK_NEAR(r[2].max, 0.5, 0);
+    CHECK_NEAR(r[2].rms, 0.25, 0);
+    CHECK_NEAR(r[2].relative, 0.1, 1e-16);
+    CHECK_NEAR(r[2].cosine, 27 / (5 * sqrt(29.25)), 1e-15);
+    CHECK(r[5].bits == 1 && r[5].max == 0);              /* -0 is another zero */
+    CHECK(isinf(r[6].max) && isinf(r[6].relative));
+    diff_free(r, n);
+    CHECK_OK(diff_tensors(s, t, NULL, "moved", 0.1000001, &r, &n, &equal));
+    CHECK(equal && n == 1 && r[0].what == DIFF_WITHIN);
+    diff_free(r, n);
+    CHECK_OK(diff_tensors(s, t, NULL, "moved", 0.0999999, &r, &n, &equal));
+    CHECK(!equal);
+    diff_free(r, n);
+    CHECK_OK(diff_tensors(s, s, NULL, NULL, 0, &r, &n, &equal));
+    CHECK(equal && n == 8);
+    diff_free(r, n);
+    tensors_close(s);
+    tensors_close(t);
+}
+
+static int cat(struct tensors *s, const char *what, bool raw, char *text, size_t room)
+{
+    memset(text, 0, room);
+    FILE *f = fmemopen(text, room - 1, "w");
+    int rc = cat_tensor(s, NULL, what, raw, f);
+    fclose(f);
+    return rc;
+}
+
+static void test_cat(void)
+{
+    static float x[2 * 3 * 4];
+    char text[512];
+    struct tensors *s;
+    for (int i = 0; i < 24; i++)
+        x[i] = (float)i + 0.1f;
+    const struct item v[] = { { "x", DT_F32, 3, { 2, 3, 4 }, x },
+                              { "s", DT_F32, 0, { 0 }, x + 5 } };
+    write_file(in_dir("cat"), v, 2);
+    CHECK_OK(tensors_open(&s, in_dir("cat")));
+    CHECK_OK(cat(s, "x[1,2,3]", false, text, sizeof text));
+    CHECK_NEAR(strtof(text, NULL), x[23], 0);            /* nine digits give the float again */
+    CHECK_OK(cat(s, "x[0,1:3,:2]", false, text, sizeof text));
+    CHECK_STR(text, "4.0999999\t5.0999999\n8.10000038\t9.10000038\n");
+    CHECK_OK(cat(s, "x[-1,-1,-2:]", false, text, sizeof text));
+    CHECK_STR(text, "22.1000004\t23.1000004\n");
+    CHECK_OK(cat(s, "x[1:1]", false, text, sizeof text));
+    CHECK_STR(text, "");
+    CHECK_OK(cat(s, "s", false, text, sizeof text));
+    CHECK_STR(text, "5.0999999\n");
+    CHECK_OK(cat(s, "x[1,0,1:3]", true, text, sizeof text));
+    CHECK(!memcmp(text, &x[13], 8));
+    CHECK_ERR(cat(s, "x[2]", false, text, sizeof text), GPT_USAGE, "expected i or a:b within 0:2");
+    CHECK_ERR(cat(s, "x[0,2:1]", false, text, sizeof text), GPT_USAGE, "axis 1");
+    CHECK_ERR(cat(s, "x[0,0,0,0]", false, text, sizeof text), GPT_USAGE, "has 3 axes");
+    CHECK_ERR(cat(s, "x[0", false, text, sizeof text), GPT_USAGE, "axis 0");
+    CHECK_ERR(cat(s, "x[a]", false, text, sizeof text), GPT_USAGE, "axis 0");
+    CHECK_ERR(cat(s, "x[0]y", false, text, sizeof text), GPT_USAGE, "nothing after ']'");
+    CHECK_ERR(cat(s, "y", false, text, sizeof text), GPT_INPUT, "holds no tensor 'y'");
+    tensors_close(s);
+}
+
+int main(void)
+{
+    char *clean = NULL;
+    if (!mkdtemp(dir) || asprintf(&clean, "rm -rf %s", dir) < 0)
+        return 1;
+    test_types();
+    test_masters();
+    test_scales();
+    test_stat();
+    test_diff();
+    test_cat();
+    CHECK(!system(clean));
+    free(clean);
+    return check_done();
+}
