@@ -74,7 +74,7 @@ enum { FLAGS = 1 << 3 | 1 << 11, DATE = 1 << 5 | 1 };
 
 static int local_header(struct npz_writer *w, const struct entry *e)
 {
-    unsigned char b[96];
+    unsigned char b[128];
     size_t len = strlen(e->name);
     uint64_t v[] = { 0x04034b50, 45, FLAGS, 0, 0, DATE, 0, 0xffffffff, 0xffffffff, len, 20 };
     int rc = put(w, b, pack(b, "42222244422", v));
@@ -87,7 +87,7 @@ static int local_header(struct npz_writer *w, const struct entry *e)
 /* Ends the array being written: its descriptor. */
 static int end_entry(struct npz_writer *w)
 {
-    unsigned char b[96];
+    unsigned char b[128];
     if (!w->open)
         return 0;
     struct entry *e = &w->e[w->n - 1];
@@ -172,7 +172,7 @@ int npz_write(struct npz_writer *w, const void *data, size_t n)
 
 static int central_header(struct npz_writer *w, const struct entry *e)
 {
-    unsigned char b[96];
+    unsigned char b[128];
     size_t len = strlen(e->name);
     uint64_t v[] = { 0x02014b50, 45, 45, FLAGS, 0, 0, DATE, e->crc, 0xffffffff, 0xffffffff, len,
                      28, 0, 0, 0, 0, 0xffffffff };
@@ -198,7 +198,7 @@ static int put_notes(struct npz_writer *w)
 
 int npz_finish(struct npz_writer *w)
 {
-    unsigned char b[96];
+    unsigned char b[128];
     int rc = put_notes(w);
     if (!rc)
         rc = end_entry(w);
