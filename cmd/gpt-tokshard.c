@@ -74,8 +74,8 @@ static const struct opt table[] = {
     OPT_END
 };
 static const struct command command = {
-    "gpt-tokshard", "[OPTION]... -o DIR INPUT...", "Makes shards of tokens from text and .jsonl files.",
-    table
+    "gpt-tokshard", "[OPTION]... -o DIR INPUT...",
+    "Makes shards of tokens from text and .jsonl files.", table
 };
 
 /* --- the vocabulary --- */
@@ -116,7 +116,7 @@ static int parse_range(const char *text, int64_t n, int64_t *from, int64_t *to)
     if (!rc && colon[1])
         rc = num_i64(colon + 1, "TO", *from, n, to);
     free(head);
-    return rc;
+    return rc ? err_set(GPT_USAGE, "%s", err_message()) : 0;
 }
 
 /* The tokenizer of a shard is that of the MANIFEST beside it, if there is one. */
@@ -286,7 +286,8 @@ static int check_usage(int inputs)
         return err_set(GPT_USAGE, "expected -o DIR (or --stats, or --decode)");
     if (o.split > 0 && (o.val_first || o.val_tokens))
         return err_set(GPT_USAGE, "--split stands against --val-first and --val-tokens");
-    if (o.output && !strcmp(o.output, "-") && (o.split > 0 || o.val_first || o.val_tokens || o.resume))
+    if (o.output && !strcmp(o.output, "-") && (o.split > 0 || o.val_first || o.val_tokens
+                                               || o.resume))
         return err_set(GPT_USAGE, "-o -: one shard has no split and is not resumed");
     if (strchr(o.prefix, '/') || !*o.prefix || strpbrk(o.prefix, " \t\n"))
         return err_set(GPT_USAGE, "--name: expected a part of a file name, found '%s'", o.prefix);
@@ -361,9 +362,10 @@ static int make_shards(int inputs, char **input, const char *arguments)
                 r.invalid == 1 ? " is" : "s are",
                 c.encode.invalid == INVALID_BYTES ? "kept as bytes" : "replaced by U+FFFD");
     if (!o.quiet && o.output)
-        fprintf(stderr, "gpt-tokshard: %" PRId64 " documents, %" PRId64 " tokens in %d shard%s; %.1f MB "
-                "of text in %.1f s, %.1f MB/s\n", r.documents, r.tokens, r.shards,
-                r.shards == 1 ? "" : "s", (double)r.text_bytes / 1e6, r.seconds,
+        fprintf(stderr,
+                "gpt-tokshard: %" PRId64 " document%s, %" PRId64 " tokens in %d shard%s; %.1f "
+                "MB of text in %.1f s, %.1f MB/s\n", r.documents, r.documents == 1 ? "" : "s",
+                r.tokens, r.shards, r.shards == 1 ? "" : "s", (double)r.text_bytes / 1e6, r.seconds,
                 (double)r.text_bytes / 1e6 / r.seconds);
 out:
     token_stats_release(&stats);

@@ -42,7 +42,8 @@ static struct tokens random_tokens(uint64_t seed, int n, int mean, int lead)
     struct tokens t = { malloc((size_t)n * 2 + 2), n };
 
     for (int i = 0; i < n; i++)
-        t.v[i] = (uint16_t)(i >= lead && (i == lead || rng_below(&r, 2 * (uint64_t)i, (uint64_t)mean) == 0)
+        t.v[i] = (uint16_t)(i >= lead && (i == lead || rng_below(&r, 2 * (uint64_t)i,
+                                                                 (uint64_t)mean) == 0)
                  ? BOS : rng_below(&r, 2 * (uint64_t)i + 1, 50000));
     return t;
 }
@@ -146,7 +147,8 @@ static void golden_read(struct golden *g)
     while (json_key(&j, &key)) {
         if (!json_equal(&key, "batches")) {
             CHECK(json_int(&j, &x));
-            CHECK_EQ(x, json_equal(&key, "world") ? 4 : json_equal(&key, "tokens_per_rank") ? 256 : 96);
+            CHECK_EQ(x, json_equal(&key, "world") ? 4 : json_equal(&key, "tokens_per_rank") ? 256
+                     : 96);
             continue;
         }
         json_open(&j, '[');
@@ -216,7 +218,8 @@ static void test_golden(int world)
         CHECK_EQ(b->step, s);
         for (int k = 0; k < 4; k++) {
             CHECK_EQ(g.n[s][k], g.ends[s][k]);
-            check_chunk(&b->chunk[k], (uint16_t *)(file + 1024), g.start[s][k], g.end[s][k], g.n[s][k]);
+            check_chunk(&b->chunk[k], (uint16_t *)(file + 1024), g.start[s][k], g.end[s][k],
+                        g.n[s][k]);
         }
     }
     /* The golden list ends because the shard does. */
@@ -283,7 +286,8 @@ static bool naive_step(struct naive *o, const struct batch_shape *w, uint16_t *b
 /* The cap and T change with the step, as the schedules change them. */
 static struct batch_shape changing(void *ctx, int64_t step)
 {
-    struct batch_shape s = { .chunks = 8, .tokens = step < 3 ? 200 : 333, .cap = step < 5 ? 96 : 300 };
+    struct batch_shape s = { .chunks = 8, .tokens = step < 3 ? 200 : 333, .cap = step < 5 ? 96
+                            : 300 };
 
     if (ctx && step >= *(int *)ctx)
         s.tokens = 0;
@@ -322,7 +326,8 @@ static void test_shards(void)
 {
     struct naive o = { .shards = 3, .cycle = true }, at[40];
     struct loader_pos pos[40];
-    struct loader_config c = { .world = 8, .local_ranks = 8, .vocab = VOCAB, .bos = -1, .cycle = true,
+    struct loader_config c = { .world = 8, .local_ranks = 8, .vocab = VOCAB, .bos = -1,
+                              .cycle = true,
                                .shape = changing, .max = { .chunks = 8, .tokens = 333 } };
     const struct step_batch *b = NULL;
     struct loader *l;
@@ -426,7 +431,8 @@ static void test_threads(void)
 
 static void test_val(void)
 {
-    struct tokens t[2] = { random_tokens(3, 8 * 64 * 2 + 1, 20, 4), random_tokens(4, 8 * 64 * 3 + 1, 20, 0) };
+    struct tokens t[2] = { random_tokens(3, 8 * 64 * 2 + 1, 20, 4), random_tokens(4, 8 * 64 * 3 + 1,
+                                                                                  20, 0) };
     struct val_config c = { .data = in_dir("v_val_*"), .ranks = 2, .vocab = VOCAB, .bos = -1,
                             .shape = { .chunks = 8, .tokens = 64 }, .total = 32 };
     struct chunk k;
@@ -464,7 +470,8 @@ static void test_val(void)
 static void expect_failure(const char *data, struct batch_shape shape, int vocab, bool cycle,
                            const char *part)
 {
-    struct loader_config c = { .data = data, .world = 1, .local_ranks = 1, .vocab = vocab, .bos = -1,
+    struct loader_config c = { .data = data, .world = 1, .local_ranks = 1, .vocab = vocab,
+                              .bos = -1,
                                .cycle = cycle, .max = shape };
     const struct step_batch *b;
     struct loader *l;
@@ -493,26 +500,33 @@ static void test_bad_input(void)
 
     header(h, 4001);
     put(p, h, 1024, t.v, 8000);
-    expect_failure(p, small, VOCAB, false, "bad.bin: truncated: expected 9026 bytes for 4001 tokens, found 9024");
+    expect_failure(p, small, VOCAB, false,
+                   "bad.bin: truncated: expected 9026 bytes for 4001 tokens, found 9024");
     put(p, h, 700, "", 0);
     expect_failure(p, small, VOCAB, false, "expected a header of 1024 bytes, found 700");
     h[0]++;
     put(p, h, 1024, t.v, 8000);
-    expect_failure(p, small, VOCAB, false, "expected a token shard (numbers 20240520, 1), found 20240521, 1");
+    expect_failure(p, small, VOCAB, false,
+                   "expected a token shard (numbers 20240520, 1), found 20240521, 1");
     put_shard(p, none);
-    expect_failure(p, small, VOCAB, false, "expected a document start (token 50256), found none in 4000");
+    expect_failure(p, small, VOCAB, false,
+                   "expected a document start (token 50256), found none in 4000");
     t.v[1234] = 50304;
     put_shard(p, t);
-    expect_failure(p, small, VOCAB, true, "offset 3492: token 1234: expected an id below 50304, found 50304");
+    expect_failure(p, small, VOCAB, true,
+                   "offset 3492: token 1234: expected an id below 50304, found 50304");
     t.v[1234] = 1;
     put_shard(p, t);
-    expect_failure(p, (struct batch_shape){ .chunks = 8, .tokens = 512 }, VOCAB, true, "for a step, 8 x 512 tokens");
-    expect_failure(p, (struct batch_shape){ .chunks = 8, .tokens = 512 }, VOCAB, false, "for a step, 8 x 512 tokens");
+    expect_failure(p, (struct batch_shape){ .chunks = 8, .tokens = 512 }, VOCAB, true,
+                   "for a step, 8 x 512 tokens");
+    expect_failure(p, (struct batch_shape){ .chunks = 8, .tokens = 512 }, VOCAB, false,
+                   "for a step, 8 x 512 tokens");
     expect_failure(p, small, 50000, false, "expected a document start below the model's 50000 ids");
     for (int i = 0; i < 4000; i++)
         many.v[i] = i % 2 ? 5 : BOS;
     put_shard(p, many);
-    expect_failure(p, small, VOCAB, false, "step 0, chunk 0: expected at most 127 documents in 256 tokens");
+    expect_failure(p, small, VOCAB, false,
+                   "step 0, chunk 0: expected at most 127 documents in 256 tokens");
 
     /* Damaged and cut .zst: a byte of the middle, the end, the table. */
     p = in_dir("bad.bin.zst");

@@ -62,10 +62,12 @@ void csr_by_token(const int32_t *ids, int tokens, int vocab, int32_t *start, int
 int check_vocab(const char *data, int corpus_vocab, int vocab, int bos)
 {
     if (corpus_vocab > vocab)
-        return err_set(GPT_INPUT, "%s: expected tokens for a model of %d ids, found a vocabulary of %d",
+        return err_set(GPT_INPUT,
+                       "%s: expected tokens for a model of %d ids, found a vocabulary of %d",
                        data, vocab, corpus_vocab);
     if (bos >= vocab)
-        return err_set(GPT_INPUT, "%s: expected a document start below the model's %d ids, found %d",
+        return err_set(GPT_INPUT,
+                       "%s: expected a document start below the model's %d ids, found %d",
                        data, vocab, bos);
     return 0;
 }

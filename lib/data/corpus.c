@@ -43,7 +43,8 @@ int shard_check_header(const char *path, int64_t *tokens)
         return err_set(GPT_INPUT, "%s: offset 0: expected a token shard (numbers %d, %d), found "
                        "%d, %d", path, SHARD_MAGIC, SHARD_VERSION, h[0], h[1]);
     if (h[2] < 0)
-        return err_set(GPT_INPUT, "%s: offset 8: expected a number of tokens, found %d", path, h[2]);
+        return err_set(GPT_INPUT, "%s: offset 8: expected a number of tokens, found %d", path,
+                       h[2]);
     *tokens = h[2];
     /* How long a compressed stream is shows when it is decoded. */
     if (ends_with(path, ".zst"))
@@ -88,8 +89,8 @@ static int check_against_manifest(const char *path, const struct manifest_shard 
     int rc;
 
     if (stat(path, &st))
-        return errno == ENOENT ? err_set(GPT_INPUT, "%s: in the MANIFEST, but there is no such file",
-                                         path) : err_sys("cannot open '%s'", path);
+        return errno != ENOENT ? err_sys("cannot open '%s'", path)
+             : err_set(GPT_INPUT, "%s: in the MANIFEST, but there is no such file", path);
     if ((int64_t)st.st_size != s->bytes)
         return err_set(GPT_INPUT, "%s: %s: expected %lld bytes as the MANIFEST says, found %lld",
                        path, st.st_size < s->bytes ? "truncated" : "changed", (long long)s->bytes,

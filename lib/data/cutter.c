@@ -6,18 +6,16 @@
 /* Drops what stands in shards of an earlier run. */
 static void skip_known(const struct cutter *k, struct part *p)
 {
-    size_t known;
+    int64_t known = p->at.document < k->skip.document ? (int64_t)p->n
+                  : p->at.document > k->skip.document ? 0 : k->skip.token - p->at.token;
 
-    if (p->at.document > k->skip.document)
+    if (known <= 0)
         return;
-    known = p->at.document < k->skip.document ? p->n
-          : k->skip.token <= p->at.token ? 0
-          : (uint64_t)(k->skip.token - p->at.token) < p->n ? (size_t)(k->skip.token - p->at.token) : p->n;
-    if (!known)
-        return;
+    if (known > (int64_t)p->n)
+        known = (int64_t)p->n;
     p->token += known;
-    p->n -= known;
-    p->at.token += (int64_t)known;
+    p->n -= (size_t)known;
+    p->at.token += known;
     p->counted = true;           /* with its first token, in that shard */
 }
 

@@ -127,7 +127,8 @@ static int handle_invalid(struct encoder *e, const struct place *at, const char 
 }
 
 /* Appends one document's part to the unit. d has number, begins, ends, hash. */
-static int put_document(struct encoder *e, struct unit *u, const struct place *at, struct unit_doc d,
+static int put_document(struct encoder *e, struct unit *u, const struct place *at,
+                        struct unit_doc d,
                         const char *text, size_t n)
 {
     enum split split = document_split(e->c, d.hash);

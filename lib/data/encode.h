@@ -16,7 +16,8 @@
 #include "data/vocab.h"
 
 enum invalid_policy {
-    INVALID_REPLACE,     /* U+FFFD for each maximal part of a character, as browsers and Python do */
+    /* U+FFFD for each maximal part of a character, as browsers and Python do */
+    INVALID_REPLACE,
     INVALID_BYTES,       /* encoded as the bytes that they are */
     INVALID_ERROR,
 };

@@ -92,7 +92,8 @@ static int enter_shard(struct loader *l)
 
 static int too_many_pieces(const struct loader *l, int chunk, int tokens, int bound)
 {
-    return err_set(GPT_INPUT, "%s: step %lld, chunk %d: expected at most %d documents in %d tokens, "
+    return err_set(GPT_INPUT,
+                   "%s: step %lld, chunk %d: expected at most %d documents in %d tokens, "
                    "found more", shard_path(l->now), (long long)l->next.step, chunk, bound - 1,
                    tokens);
 }
@@ -131,7 +132,8 @@ static int take_pieces(struct loader *l, struct slot *s, const struct batch_shap
 
 static int no_batch(const struct loader *l, const struct batch_shape *w)
 {
-    return err_set(GPT_INPUT, "%s: expected a shard of enough documents for a step, %d x %d tokens, "
+    return err_set(GPT_INPUT,
+                   "%s: expected a shard of enough documents for a step, %d x %d tokens, "
                    "each cut at %d; found none in %d shard%s (the last, %s, has %lld tokens)",
                    l->c.data, w->chunks, w->tokens, w->cap ? w->cap : w->tokens + 1, l->corpus.n,
                    l->corpus.n == 1 ? "" : "s", shard_path(l->now), (long long)shard_size(l->now));
@@ -159,7 +161,8 @@ static int find_pieces(struct loader *l, struct slot *s, const struct batch_shap
         if (!l->c.cycle && l->next.step == 0)
             return no_batch(l, w);
         if (!l->c.cycle)
-            return err_set(GPT_INPUT, "%s: expected tokens for step %lld, found that all %d shard%s "
+            return err_set(GPT_INPUT,
+                           "%s: expected tokens for step %lld, found that all %d shard%s "
                            "%s used up", l->c.data, (long long)l->next.step, l->corpus.n,
                            l->corpus.n == 1 ? "" : "s", l->corpus.n == 1 ? "is" : "are");
         l->next.shard = 0;
@@ -205,8 +208,10 @@ static int check_shape(const struct loader *l, const struct batch_shape *w, int 
 {
     if (w->chunks < 1 || w->chunks % l->c.world || w->chunks > l->c.max.chunks || w->tokens < 1
         || w->tokens > l->c.max.tokens || bound < 2 || bound > l->bound || w->cap < 0)
-        return err_set(GPT_USAGE, "step %lld: expected at most %d chunks, a multiple of %d ranks, of "
-                       "at most %d tokens and %d documents; found %d, %d, %d", (long long)l->next.step,
+        return err_set(GPT_USAGE,
+                       "step %lld: expected at most %d chunks, a multiple of %d ranks, of "
+                       "at most %d tokens and %d documents; found %d, %d, %d",
+                       (long long)l->next.step,
                        l->c.max.chunks, l->c.world, l->c.max.tokens, l->bound - 1, w->chunks,
                        w->tokens, bound - 1);
     return 0;
@@ -324,13 +329,15 @@ static int check_config(const struct loader_config *c)
 {
     if (c->world < 1 || c->local_ranks < 1 || c->first_rank < 0
         || c->first_rank + c->local_ranks > c->world)
-        return err_set(GPT_USAGE, "loader: expected ranks within 0 to %d, found %d to %d", c->world - 1,
+        return err_set(GPT_USAGE, "loader: expected ranks within 0 to %d, found %d to %d",
+                       c->world - 1,
                        c->first_rank, c->first_rank + c->local_ranks - 1);
     if (c->max.chunks < 1 || c->max.chunks % c->world)
         return err_set(GPT_USAGE, "loader: expected chunks a step divisible by %d ranks, found %d",
                        c->world, c->max.chunks);
     if (c->vocab < 1 || c->max.tokens < 1)
-        return err_set(GPT_USAGE, "loader: expected a vocabulary and a number of tokens, found %d, %d",
+        return err_set(GPT_USAGE,
+                       "loader: expected a vocabulary and a number of tokens, found %d, %d",
                        c->vocab, c->max.tokens);
     return 0;
 }
@@ -400,7 +407,8 @@ int loader_next(struct loader *l, int rank, const struct step_batch **b)
 
     *b = NULL;
     if (r < 0 || r >= l->c.local_ranks)
-        return err_set(GPT_USAGE, "loader: expected a rank from %d to %d, found %d", l->c.first_rank,
+        return err_set(GPT_USAGE, "loader: expected a rank from %d to %d, found %d",
+                       l->c.first_rank,
                        l->c.first_rank + l->c.local_ranks - 1, rank);
     pthread_mutex_lock(&l->lock);
     if ((rc = start(l)))

@@ -60,9 +60,11 @@ struct chunk {
     const int32_t *tok;      /* [T] */
     const int32_t *tgt;      /* [T] the token after tok[t] */
     const int32_t *cu;       /* [M] */
-    const int32_t *start;    /* [V+1] occurrences of token v are order[start[v] .. start[v+1]-1]; NULL without csr */
+    /* [V+1] occurrences of token v are order[start[v] .. start[v+1]-1]; NULL without csr */
+    const int32_t *start;
     const int32_t *order;    /* [T] positions sorted by token, stable (ascending within a token) */
-    const struct piece *piece;   /* training: [docs] where the pieces came from; NULL in validation */
+    /* training: [docs] where the pieces came from; NULL in validation */
+    const struct piece *piece;
     const void *block;
     size_t block_bytes;
 };
@@ -97,7 +99,8 @@ struct loader_config {
     struct batch_shape (*shape)(void *ctx, int64_t step);
     void *ctx;
     struct batch_shape max;  /* largest of each; what is allocated (cap is ignored) */
-    void *memory;            /* for the blocks, loader_memory() bytes (pinned, say); NULL: the loader's own */
+    /* for the blocks, loader_memory() bytes (pinned, say); NULL: the loader's own */
+    void *memory;
 };
 
 struct loader;

@@ -70,8 +70,10 @@ int manifest_add(struct manifest *m, const struct manifest_shard *s)
 
 int manifest_shard_line(const struct manifest_shard *s, char *buf, size_t room)
 {
-    return snprintf(buf, room, "shard: %s %s %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64
-                    ":%" PRId64 " %" PRId64 ":%" PRId64 " %s", split_name(s->split), s->name, s->bytes,
+    return snprintf(buf, room,
+                    "shard: %s %s %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64
+                    ":%" PRId64 " %" PRId64 ":%" PRId64 " %s", split_name(s->split), s->name,
+                    s->bytes,
                     s->tokens, s->documents, s->invalid, s->from.document, s->from.token,
                     s->to.document, s->to.token, s->hash);
 }

@@ -16,8 +16,10 @@ static int no_memory(void)
     return err_set(GPT_SYSTEM, "out of memory for the manifest");
 }
 
-static char *partial_path(const struct tokjob_config *c) { return path_join(c->out, "MANIFEST.partial"); }
-static char *manifest_path(const struct tokjob_config *c) { return path_join(c->out, "MANIFEST"); }
+static char *in_folder(const struct tokjob_config *c, const char *name)
+{
+    return path_join(c->out, name);
+}
 
 /* Everything that the bytes depend on, but for the input. */
 static char *settings_text(const struct tokjob_config *c)
@@ -25,8 +27,8 @@ static char *settings_text(const struct tokjob_config *c)
     static const char *const invalid[] = { "replace", "bytes", "error" };
     char *s;
     int n = asprintf(&s, "shard-tokens=%lld level=%d prefix=%s field=%s invalid=%s split=%.17g "
-                     "val-below=%llu val-first=%lld", (long long)c->shard_tokens, c->level, c->prefix,
-                     c->encode.field, invalid[c->encode.invalid], c->encode.val_fraction,
+                     "val-below=%llu val-first=%lld", (long long)c->shard_tokens, c->level,
+                     c->prefix, c->encode.field, invalid[c->encode.invalid], c->encode.val_fraction,
                      (unsigned long long)c->encode.val_below, (long long)c->val_first_tokens);
 
     return n < 0 ? NULL : s;
@@ -51,7 +53,8 @@ static int new_manifest(struct manifest *m, const struct tokjob_config *c)
 
 static int differs(const char *path, const char *what, const char *expected, const char *found)
 {
-    return err_set(GPT_INPUT, "%s: expected a job with %s '%s', found '%s': resume with the options "
+    return err_set(GPT_INPUT,
+                   "%s: expected a job with %s '%s', found '%s': resume with the options "
                    "that began it", path, what, expected, found);
 }
 
@@ -145,6 +148,19 @@ static int start_journal(struct shard_folder *f, const char *path)
     return rc;
 }
 
+/* A job that was interrupted before its first shard left nothing to protect. */
+static int forget_empty(const char *partial, bool *is_partial)
+{
+    struct manifest m;
+    int rc = manifest_read_partial(&m, partial);
+
+    if (rc)
+        return rc;
+    *is_partial = m.n > 0;
+    manifest_release(&m);
+    return 0;
+}
+
 static int open_folder(struct shard_folder *f, const char *whole, const char *partial)
 {
     const struct tokjob_config *c = f->c;
@@ -155,6 +171,8 @@ static int open_folder(struct shard_folder *f, const char *whole, const char *pa
         return rc;
     is_whole = !access(whole, F_OK);
     is_partial = !access(partial, F_OK);
+    if (is_partial && !c->resume && !c->force && (rc = forget_empty(partial, &is_partial)))
+        return rc;
     if (is_whole && !c->force)
         return err_set(GPT_SYSTEM, "'%s' exists (--force makes the shards anew)", whole);
     if (is_partial && !c->force && !c->resume)
@@ -177,7 +195,7 @@ int folder_open(struct shard_folder *f, const struct tokjob_config *c)
     f->c = c;
     rc = new_manifest(&f->manifest, c);
     if (!rc && c->out && strcmp(c->out, "-")) {
-        char *whole = manifest_path(c), *partial = partial_path(c);
+        char *whole = in_folder(c, "MANIFEST"), *partial = in_folder(c, "MANIFEST.partial");
 
         rc = whole && partial ? open_folder(f, whole, partial) : no_memory();
         free(whole);
@@ -225,8 +243,8 @@ int folder_finish(struct shard_folder *f)
     qsort(m->shard, (size_t)m->n, sizeof *m->shard, compare_shards);
     if (!f->journal)
         return 0;
-    whole = manifest_path(f->c);
-    partial = partial_path(f->c);
+    whole = in_folder(f->c, "MANIFEST");
+    partial = in_folder(f->c, "MANIFEST.partial");
     rc = whole && partial ? 0 : no_memory();
     if (!rc) {
         if (!(rc = manifest_text(m, false, &text)) && !(rc = output_open(&o, whole, false))) {

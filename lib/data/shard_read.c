@@ -66,7 +66,8 @@ static int load_plain(struct shard *s, const struct piece_range *p)
 }
 
 /* raw: the thread's buffer, grown as needed. */
-static int load_frame(struct shard *s, const struct frame *f, ZSTD_DCtx *z, void **raw, size_t *room)
+static int load_frame(struct shard *s, const struct frame *f, ZSTD_DCtx *z, void **raw,
+                      size_t *room)
 {
     size_t k;
 
@@ -93,7 +94,8 @@ static int load_frame(struct shard *s, const struct frame *f, ZSTD_DCtx *z, void
         return err_set(GPT_INPUT, "%s: offset %llu: expected a frame of %u bytes, found damage: %s",
                        s->path, (unsigned long long)f->raw, f->plain_bytes, ZSTD_getErrorName(k));
     if (k != f->plain_bytes)
-        return err_set(GPT_INPUT, "%s: offset %llu: expected a frame of %u bytes, found %zu", s->path,
+        return err_set(GPT_INPUT, "%s: offset %llu: expected a frame of %u bytes, found %zu",
+                       s->path,
                        (unsigned long long)f->raw, f->plain_bytes, k);
     return 0;
 }
@@ -240,7 +242,8 @@ static void *stream_thread(void *arg)
 
         rc = zreader_read(z, s->bytes + p->begin, p->end - p->begin, &got);
         if (!rc && got < p->end - p->begin)
-            rc = err_set(GPT_INPUT, "%s: truncated: expected %lld bytes for %lld tokens, found %llu",
+            rc = err_set(GPT_INPUT,
+                         "%s: truncated: expected %lld bytes for %lld tokens, found %llu",
                          s->path, (long long)(SHARD_HEADER_BYTES + 2 * s->n), (long long)s->n,
                          (unsigned long long)(p->begin + got));
         if (!rc)
@@ -324,7 +327,8 @@ static int start_threads(struct shard *s, bool stream)
     if (want > MAX_THREADS)
         want = MAX_THREADS;
     for (; s->threads < want; s->threads++) {
-        int e = pthread_create(&s->thread[s->threads], NULL, stream ? stream_thread : reader_thread, s);
+        int e = pthread_create(&s->thread[s->threads], NULL, stream ? stream_thread : reader_thread,
+                               s);
 
         if (e && !s->threads)
             return err_set(GPT_SYSTEM, "cannot start a thread: %s", strerror(e));

@@ -7,7 +7,8 @@
  * frame and not the file. The index of document starts grows with the tokens.
  *
  *     struct shard *s;
- *     if ((rc = shard_open(&s, path, &(struct shard_want){ .vocab = 50304, .bos = 50256 }))) return rc;
+ *     if ((rc = shard_open(&s, path, &(struct shard_want){ .vocab = 50304, .bos = 50256 })))
+ *         return rc;
  *     for (i = 0; !(rc = shard_document(s, i, 2048, &begin, &end)) && begin >= 0; i++)
  *         use(shard_tokens(s) + begin, end - begin);
  *     shard_close(s);
@@ -37,8 +38,10 @@ int shard_wait(struct shard *s, int64_t n) MUST_CHECK;
 /* Begin of document i, and its end: the next document's begin or the shard's
  * end, but at most begin + limit. Waits for as much as that takes. *begin = -1
  * if there is no document i. */
-int shard_document(struct shard *s, int64_t i, int64_t limit, int64_t *begin, int64_t *end) MUST_CHECK;
-const uint16_t *shard_tokens(const struct shard *s);    /* [shard_size]; valid as far as waited for */
+int shard_document(struct shard *s, int64_t i, int64_t limit, int64_t *begin,
+                   int64_t *end) MUST_CHECK;
+/* [shard_size]; valid as far as waited for */
+const uint16_t *shard_tokens(const struct shard *s);
 int64_t shard_size(const struct shard *s);              /* tokens: limit, or all */
 const char *shard_path(const struct shard *s);
 void shard_close(struct shard *s);

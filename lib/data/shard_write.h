@@ -1,6 +1,7 @@
 /* shard_write.h - one shard file, frame by frame, whole or absent.
  *
- *     struct shard_writer w = { .dir = "out", .prefix = "text", .level = 3, .shard_tokens = 100000000 };
+ *     struct shard_writer w = { .dir = "out", .prefix = "text", .level = 3,
+ *                               .shard_tokens = 100000000 };
  *     if ((rc = shard_writer_open(&w, SPLIT_TRAIN, 1))) return rc;
  *     while (...)
  *         if ((rc = shard_writer_put(&w, plain, n, raw, raw_n))) return rc;    // tokens, a frame
@@ -47,7 +48,8 @@ int shard_writer_open(struct shard_writer *w, enum split split, int index) MUST_
 int shard_writer_put(struct shard_writer *w, const void *plain, size_t n, const void *raw,
                      size_t raw_n) MUST_CHECK;
 /* Fills name (of the writer), bytes, tokens and hash of *s. */
-int shard_writer_finish(struct shard_writer *w, int64_t tokens, struct manifest_shard *s) MUST_CHECK;
+int shard_writer_finish(struct shard_writer *w, int64_t tokens,
+                        struct manifest_shard *s) MUST_CHECK;
 void shard_writer_abort(struct shard_writer *w);
 
 /* "text_train_000001.bin", .zst for a level above 0. */

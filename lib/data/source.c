@@ -86,7 +86,8 @@ uint64_t source_total_bytes(const struct source *s) { return s->total_bytes; }
 
 static bool named_jsonl(const char *name)
 {
-    static const char *const end[] = { ".jsonl", ".ndjson", ".jsonl.zst", ".ndjson.zst", ".jsonl.gz",
+    static const char *const end[] = { ".jsonl", ".ndjson", ".jsonl.zst", ".ndjson.zst",
+                                      ".jsonl.gz",
                                        ".ndjson.gz" };
     size_t n = strlen(name);
 
@@ -243,8 +244,10 @@ static int next_text(struct source *s, struct unit *u)
 
 static int refuse_json_as_text(const struct source *s, const struct unit *u)
 {
-    if (s->c.format == FORMAT_AUTO && !strcmp(s->path, "-") && u->begins && u->n && u->raw[0] == '{')
-        return err_set(GPT_INPUT, "-: begins like .jsonl: say --format jsonl, or --format text if it "
+    if (s->c.format == FORMAT_AUTO && !strcmp(s->path, "-") && u->begins && u->n
+        && u->raw[0] == '{')
+        return err_set(GPT_INPUT,
+                       "-: begins like .jsonl: say --format jsonl, or --format text if it "
                        "is to be taken as it stands");
     return 0;
 }

@@ -7,9 +7,9 @@
  * cuts depend on the text alone.
  *
  *     struct source *s;
- *     if ((rc = source_open(&s, &(struct source_config){ .path = paths, .paths = n, .field = "text" })))
+ *     if ((rc = source_open(&s, &(struct source_config){ .path = paths, .paths = n })))
  *         return rc;
- *     while (!(rc = source_next(s, &unit)) && unit.n_raw ...)
+ *     while (!(rc = source_next(s, &unit)) && !unit.end) ...
  *
  * Threads: one thread at a time.
  */
@@ -26,7 +26,8 @@ enum source_format { FORMAT_AUTO, FORMAT_TEXT, FORMAT_JSONL };
 struct source_config {
     const char **path;         /* files, folders (walked in order of bytes), or "-" */
     int paths;
-    const char *extensions;    /* of files taken from folders: "txt,md,jsonl"; .zst and .gz may follow */
+    /* of files taken from folders: "txt,md,jsonl"; .zst and .gz may follow */
+    const char *extensions;
     enum source_format format; /* AUTO: by the name; a pipe that begins with '{' must be told */
     size_t line_bytes;         /* longest line of .jsonl; 0: 64 MiB */
 };

@@ -51,7 +51,13 @@ struct job {
 };
 
 /* A thread of the job, and what it alone uses. */
-struct worker { struct job *j; struct encoder *encoder; ZSTD_CCtx *z; pthread_t thread; bool main; };
+struct worker {
+    struct job *j;
+    struct encoder *encoder;
+    ZSTD_CCtx *z;
+    pthread_t thread;
+    bool main;
+};
 
 /* --- cutting --- */
 
@@ -80,7 +86,8 @@ static void hand_on(struct job *j, struct cutter *k)
             k->shard_tokens = j->val_left;
     }
     pthread_mutex_lock(&j->lock);
-    j->queue[j->queued++ % j->frames] = (struct queued){ f, j->c->level ? FRAME_FULL : FRAME_PACKED };
+    j->queue[j->queued % j->frames].frame = f;
+    j->queue[j->queued++ % j->frames].state = j->c->level ? FRAME_FULL : FRAME_PACKED;
     pthread_cond_broadcast(&j->changed);
     pthread_mutex_unlock(&j->lock);
 }
@@ -173,8 +180,11 @@ static bool end_shards(struct job *j)
 
 static int pack(struct worker *w, struct out_frame *f)
 {
-    return f->n ? shard_pack(w->z, w->j->c->level, f->plain, f->n, f->raw, ZSTD_compressBound(FRAME_BYTES),
-                             &f->raw_n) : 0;
+    size_t room = ZSTD_compressBound(FRAME_BYTES);
+
+    if (!f->n)
+        return 0;
+    return shard_pack(w->z, w->j->c->level, f->plain, f->n, f->raw, room, &f->raw_n);
 }
 
 static int write_frame(struct job *j, struct out_frame *f)

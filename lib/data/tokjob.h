@@ -22,7 +22,11 @@
 #include "data/token_stats.h"
 #include "data/val_pick.h"
 
-struct tokjob_progress { uint64_t read_bytes, total_bytes; int64_t text_bytes, tokens; double seconds; };
+struct tokjob_progress {
+    uint64_t read_bytes, total_bytes;
+    int64_t text_bytes, tokens;
+    double seconds;
+};
 
 struct tokjob_config {
     struct source_config source;

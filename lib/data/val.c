@@ -56,7 +56,8 @@ static int open_files(struct val *v)
         v->files++;
     }
     if (have < want)
-        return err_set(GPT_INPUT, "%s: expected %lld validation tokens in groups of %lld and a target "
+        return err_set(GPT_INPUT,
+                       "%s: expected %lld validation tokens in groups of %lld and a target "
                        "each, found %lld groups in %lld tokens", v->c.data, (long long)(want * q),
                        (long long)q, (long long)have, (long long)tokens);
     return 0;
@@ -69,8 +70,10 @@ int val_new(struct val **out, const struct val_config *c)
 
     *out = NULL;
     if (c->ranks < 1 || c->vocab < 1 || c->shape.chunks < 1 || c->shape.tokens < 1 || c->total < 1)
-        return err_set(GPT_USAGE, "validation: expected ranks, vocabulary, chunks and tokens, found "
-                       "%d, %d, %lld x %d", c->ranks, c->vocab, (long long)c->total, c->shape.tokens);
+        return err_set(GPT_USAGE,
+                       "validation: expected ranks, vocabulary, chunks and tokens, found "
+                       "%d, %d, %lld x %d", c->ranks, c->vocab, (long long)c->total,
+                       c->shape.tokens);
     if (!(v = calloc(1, sizeof *v)))
         return err_set(GPT_SYSTEM, "out of memory for validation");
     v->c = *c;
@@ -126,11 +129,13 @@ int val_chunk(struct val *v, int rank, int64_t k, struct chunk *out)
     int rc;
 
     if (rank < 0 || rank >= v->c.ranks || k < 0 || k >= v->c.total)
-        return err_set(GPT_USAGE, "validation: expected rank below %d and chunk below %lld, found %d, "
+        return err_set(GPT_USAGE,
+                       "validation: expected rank below %d and chunk below %lld, found %d, "
                        "%lld", v->c.ranks, (long long)v->c.total, rank, (long long)k);
     while (group >= f->first_group + f->groups)
         f++;
-    pos = ((group - f->first_group) * v->c.shape.chunks + k % v->c.shape.chunks) * v->c.shape.tokens;
+    pos =
+        ((group - f->first_group) * v->c.shape.chunks + k % v->c.shape.chunks) * v->c.shape.tokens;
     if ((rc = shard_wait(f->shard, pos + v->c.shape.tokens + 1)))
         return rc;
     chunk_place(out, v->memory + (size_t)rank * v->block_bytes, v->c.shape.tokens, v->bound, 0);

@@ -35,7 +35,8 @@ struct vocab {
     uint8_t *bytes;
     /* What follows is NULL for the byte tokenizer. */
     uint16_t byte_id[256];        /* token of each byte */
-    uint16_t *left, *right;       /* [tokens] the pair that a token was merged from; a byte: itself */
+    /* [tokens] the pair that a token was merged from; a byte: itself */
+    uint16_t *left, *right;
     uint16_t *shorter;            /* [tokens] longest token that is a proper prefix; TOKEN_NONE */
     struct vocab_pair { uint32_t key; uint32_t id; } *pair;    /* hash: left<<16|right -> token */
     uint32_t pair_mask;

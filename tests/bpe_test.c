@@ -1,0 +1,563 @@
+/* bpe_test.c - the tokenizer against tiktoken's tokens (tests/golden/bpe-units.tsv,
+ * made by tests/tiktoken.mjs), and against the definition written out naively
+ * here: a pre-tokeniser that follows the regular expression character by
+ * character, and each merge in its turn applied to the whole pre-token.
+ *
+ * The naive comparison runs with merges drawn at random, so it needs no
+ * vocabulary; what needs GPT-2's is left out where its file is not. */
+#include <stdlib.h>
+#include <unistd.h>
+#include <utf8proc.h>
+
+#include "base/file.h"
+#include "base/rng.h"
+#include "check.h"
+#include "data/bpe.h"
+#include "data/json.h"
+#include "data/pretoken.h"
+#include "data/unicode.h"
+
+static char dir[64] = "/tmp/bpe_test.XXXXXX";
+
+static const char *in_dir(const char *name)
+{
+    static char p[256];
+
+    snprintf(p, sizeof p, "%s/%s", dir, name);
+    return p;
+}
+
+/* --- the definition --- */
+
+struct chars { struct { uint32_t c; int class; size_t at; } v[1 << 16]; int n; };
+
+static void to_chars(const char *s, size_t n, struct chars *k)
+{
+    k->n = 0;
+    for (size_t at = 0; at < n;) {
+        uint32_t c = 0xdc00;
+        int len = utf8_decode((const unsigned char *)s + at, n - at, &c);
+
+        k->v[k->n].at = at;
+        k->v[k->n].c = c;
+        k->v[k->n++].class = len ? (int)unicode_class(c) : CLASS_OTHER;
+        at += len ? (size_t)len : 1;
+    }
+    k->v[k->n].at = n;
+    k->v[k->n].c = 0;
+    k->v[k->n].class = -1;               /* the end is of no class */
+}
+
+static int run_of(const struct chars *k, int i, int class)
+{
+    int n = 0;
+
+    while (k->v[i + n].class == class)
+        n++;
+    return n;
+}
+
+/* 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ at i. */
+static int match(const struct chars *k, int i)
+{
+    static const char *const contraction[] = { "s", "t", "re", "ve", "m", "ll", "d" };
+    int n, sp;
+
+    for (int c = 0; c < 7 && k->v[i].c == '\''; c++) {
+        for (n = 0; contraction[c][n] && k->v[i + 1 + n].c == (uint32_t)contraction[c][n]; n++)
+            ;
+        if (!contraction[c][n])
+            return 1 + n;
+    }
+    for (int class = CLASS_LETTER; class != CLASS_SPACE; class = class == CLASS_LETTER
+         ? CLASS_NUMBER
+         : class == CLASS_NUMBER ? CLASS_OTHER : CLASS_SPACE) {
+        sp = k->v[i].c == ' ' && k->v[i].class == CLASS_SPACE;
+        if ((n = run_of(k, i + sp, class)))
+            return sp + n;
+    }
+    n = run_of(k, i, CLASS_SPACE);
+    return n > 1 && i + n < k->n ? n - 1 : n;
+}
+
+/* --- vocabularies made here --- */
+
+#define TOY_TOKENS 700
+static struct { uint8_t bytes[32]; int n, left, right; } toy[TOY_TOKENS];
+static int toys;
+
+/* Each merge in the order of ranks, from left to right. */
+static size_t toy_encode(const uint8_t *s, size_t n, uint16_t *out)
+{
+    for (size_t i = 0; i < n; i++)
+        for (int k = 0; k < 256; k++)
+            if (toy[k].bytes[0] == s[i])
+                out[i] = (uint16_t)k;
+    for (int k = 256; k < toys; k++) {
+        size_t m = 0;
+
+        for (size_t i = 0; i < n; i++) {
+            bool both = i + 1 < n && out[i] == toy[k].left && out[i + 1] == toy[k].right;
+
+            out[m++] = both ? (uint16_t)k : out[i];
+            i += both;
+        }
+        n = m;
+    }
+    return n;
+}
+
+static bool printable(int b) { return (b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b <= 0xac)
+                              || b >= 0xae; }
+
+/* Merges at random of tokens over a few bytes: long words, repeats and runs, and
+ * ranks in no sensible order. A merge is taken if it can ever happen. */
+static void draw_toy(uint64_t seed)
+{
+    static const char bytes[] = "aab'st 1.\n\xc3\xa9\xe4";
+    struct rng r = rng_make(seed, 5);
+    uint64_t draw = 0;
+
+    toys = 0;
+    for (int pass = 1; pass >= 0; pass--)
+        for (int b = 0; b < 256; b++)
+            if (printable(b) == pass) {
+                toy[toys].n = 1;
+                toy[toys++].bytes[0] = (uint8_t)b;
+            }
+    for (int tries = 0; tries < 20000 && toys < TOY_TOKENS; tries++) {
+        int pair[2], n;
+        uint8_t joined[64];
+        uint16_t out[64];
+
+        for (int k = 0; k < 2; k++) {
+            int t = 256 + (int)rng_below(&r, draw++, (uint64_t)(toys - 256 + 20));
+
+            pair[k] = t;
+            if (t >= toys)
+                for (pair[k] = 0; toy[pair[k]].bytes[0] != (uint8_t)bytes[(t - toys) % 12];)
+                    pair[k]++;
+        }
+        n = toy[pair[0]].n + toy[pair[1]].n;
+        if (n > 32)
+            continue;
+        memcpy(joined, toy[pair[0]].bytes, (size_t)toy[pair[0]].n);
+        memcpy(joined + toy[pair[0]].n, toy[pair[1]].bytes, (size_t)toy[pair[1]].n);
+        if (toy_encode(joined, (size_t)n, out) != 2 || out[0] != pair[0] || out[1] != pair[1])
+            continue;
+        memcpy(toy[toys].bytes, joined, (size_t)n);
+        toy[toys].n = n;
+        toy[toys].left = pair[0];
+        toy[toys++].right = pair[1];
+    }
+}
+
+/* A token in GPT-2's printable alphabet. */
+static void put_mapped(FILE *f, int id)
+{
+    for (int i = 0; i < toy[id].n; i++) {
+        unsigned b = toy[id].bytes[i], c = b;
+
+        if (!printable((int)b))
+            for (unsigned k = c = 256; k < 256 + b; k++)
+                c += !printable((int)k - 256);
+        if (c < 0x80)
+            fputc((int)c, f);
+        else
+            fprintf(f, "%c%c", (int)(0xc0 | c >> 6), (int)(0x80 | (c & 63)));
+    }
+}
+
+static void put_base64(FILE *f, const uint8_t *s, int n)
+{
+    static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+    for (int i = 0; i < n; i += 3) {
+        unsigned x = (unsigned)s[i] << 16 | (i + 1 < n ? (unsigned)s[i + 1] << 8 : 0)
+                   | (i + 2 < n ? s[i + 2] : 0);
+
+        fprintf(f, "%c%c%c%c", digit[x >> 18], digit[x >> 12 & 63],
+                i + 1 < n ? digit[x >> 6 & 63] : '=', i + 2 < n ? digit[x & 63] : '=');
+    }
+}
+
+enum form { RANKS, MERGES, JSON_STRINGS, JSON_PAIRS, FORMS };
+
+static void put_json_token(FILE *f, int id)
+{
+    char *text;
+    size_t n;
+    FILE *m = open_memstream(&text, &n);
+
+    put_mapped(m, id);
+    fclose(m);
+    for (size_t i = 0; i < n; i++)
+        fprintf(f, text[i] == '"' || text[i] == '\\' ? "\\%c" : "%c", text[i]);
+    free(text);
+}
+
+static void put_vocab(const char *path, enum form form)
+{
+    FILE *f = fopen(path, "w");
+
+    if (form == RANKS)
+        for (int k = 0; k < toys; k++) {
+            put_base64(f, toy[k].bytes, toy[k].n);
+            fprintf(f, " %d\n", k);
+        }
+    if (form == MERGES)
+        fprintf(f, "#version: 0.2\n");
+    for (int k = 256; k < toys && form == MERGES; k++) {
+        put_mapped(f, toy[k].left);
+        fputc(' ', f);
+        put_mapped(f, toy[k].right);
+        fputc('\n', f);
+    }
+    if (form >= JSON_STRINGS) {
+        fprintf(f,
+                "{\"version\": \"1.0\", \"added\": [{\"id\": 1}], "
+                "\"model\": {\"type\": \"BPE\", \"vocab\": {");
+        for (int k = 0; k < toys; k++) {
+            fprintf(f, "%s\"", k ? "," : "");
+            put_json_token(f, k);
+            fprintf(f, "\":%d", k);
+        }
+        fprintf(f, ",\"<|endoftext|>\":%d}, \"merges\": [", toys);
+        for (int k = 256; k < toys; k++) {
+            fprintf(f, form == JSON_PAIRS ? "%s[\"" : "%s\"", k > 256 ? "," : "");
+            put_json_token(f, toy[k].left);
+            fprintf(f, form == JSON_PAIRS ? "\", \"" : " ");
+            put_json_token(f, toy[k].right);
+            fprintf(f, form == JSON_PAIRS ? "\"]" : "\"");
+        }
+        fprintf(f, "]}}");
+    }
+    CHECK(!fclose(f));
+}
+
+/* --- comparisons --- */
+
+/* bpe_encode over text with the padding that it asks for. */
+static size_t encode(struct bpe *b, const char *s, size_t n, bool more, uint16_t *out)
+{
+    char *p = malloc(n + BPE_PAD);
+    size_t m;
+
+    memcpy(p, s, n);
+    memset(p + n, 'x', BPE_PAD);          /* what stands behind must not matter */
+    m = bpe_encode(b, p, n, more, out);
+    free(p);
+    return m;
+}
+
+static size_t naive_encode(const char *s, size_t n, uint16_t *out)
+{
+    static struct chars k;
+    size_t m = 0;
+
+    to_chars(s, n, &k);
+    for (int i = 0, len; i < k.n; i += len) {
+        len = match(&k, i);
+        m += toy_encode((const uint8_t *)s + k.v[i].at, k.v[i + len].at - k.v[i].at, out + m);
+    }
+    return m;
+}
+
+/* Words, numbers, spaces of all kinds, apostrophes and broken bytes, in runs. */
+static size_t random_text(struct rng *r, uint64_t *draw, char *s, size_t max)
+{
+    static const char *const piece[] = {
+        "a", "b", "ab", "s", "t", "'s", "'t", "'re", "'ll", "'", "1", "22", ".", "...", "!?", " ",
+        "  ",
+        "\n", "\r\n", "\t", "\xc2\xa0", "\xc3\xa9", "\xe2\x80\xa8", "\xe3\x80\x80", "\xe4\xb8\xad",
+        "\xf0\x9f\x98\x80", "\xc2\xb2", "\xd9\xa1", "\xff", "\xc3", "\xe2\x80", "\xed\xa0\x80",
+        "\x1c",
+        "\xe2\x80\x8d", "'sa", "'v", "'ve ", "aaaaaaaa", "abababab", "\xe1\x9a\x80",
+        "\xf4\x90\x80\x80",
+    };
+    size_t n = 0, want = rng_below(r, (*draw)++, max);
+
+    while (n < want) {
+        const char *p = piece[rng_below(r, (*draw)++, sizeof piece / sizeof *piece)];
+        size_t k = strlen(p), times = rng_below(r, (*draw)++, 8) ? 1 : rng_below(r, (*draw)++, 90);
+
+        for (; times && n + k <= max; times--, n += k)
+            memcpy(s + n, p, k);
+    }
+    return n;
+}
+
+static void test_random(void)
+{
+    static char text[4096];
+    static uint16_t want[4096], found[4096 + BPE_SLACK];
+
+    for (uint64_t seed = 0; seed < 6; seed++) {
+        struct rng r = rng_make(seed, 2);
+        struct vocab *v;
+        struct bpe *b;
+        uint64_t draw = 0;
+        int wrong = 0, cuts = 0;
+
+        draw_toy(seed);
+        put_vocab(in_dir("toy"), RANKS);
+        if (!CHECK_OK(vocab_load(&v, in_dir("toy"))) || !CHECK_OK(bpe_new(&b, v)))
+            return;
+        CHECK_EQ(v->tokens, toys);
+        CHECK(toys > 400);
+        for (int i = 0; i < 1000; i++) {
+            size_t n = random_text(&r, &draw, text, i % 10 ? 200 : sizeof text), m, k, cut;
+            bool more;
+
+            m = naive_encode(text, n, want);
+            k = encode(b, text, n, false, found);
+            wrong += m != k || memcmp(want, found, m * sizeof *want);
+            /* Cut where it may be cut, the halves give the same. */
+            for (size_t end = n; (cut = pretoken_cut(text, end, &more)); end = cut) {
+                k = encode(b, text, cut, more, found);
+                k += encode(b, text + cut, n - cut, false, found + k);
+                wrong += m != k || memcmp(want, found, m * sizeof *want);
+                if (cuts++ % 4)
+                    break;
+            }
+        }
+        CHECK_EQ(wrong, 0);
+        CHECK(cuts > 500);
+        bpe_free(b);
+        vocab_free(v);
+    }
+}
+
+/* The four files of one vocabulary are one vocabulary. */
+static void test_forms(void)
+{
+    struct vocab *v[FORMS];
+
+    draw_toy(99);
+    for (int form = 0; form < FORMS; form++) {
+        put_vocab(in_dir("toy"), (enum form)form);
+        if (!CHECK_OK(vocab_load(&v[form], in_dir("toy"))))
+            return;
+        CHECK_EQ(v[form]->tokens, toys);
+        CHECK_STR(v[form]->sha256, v[0]->sha256);
+        CHECK_STR(v[form]->name, "other");
+        for (int k = 0; k < toys; k++) {
+            size_t n;
+
+            CHECK(!memcmp(vocab_token(v[form], k, &n), toy[k].bytes, (size_t)toy[k].n));
+            CHECK_EQ(n, toy[k].n);
+            CHECK(k < 256 || (v[form]->left[k] == toy[k].left
+                              && v[form]->right[k] == toy[k].right));
+        }
+    }
+    for (int form = 0; form < FORMS; form++)
+        vocab_free(v[form]);
+}
+
+static void expect_bad(const char *text, const char *part)
+{
+    struct vocab *v;
+    FILE *f = fopen(in_dir("bad"), "w");
+
+    fputs(text, f);
+    fclose(f);
+    CHECK_ERR(vocab_load(&v, in_dir("bad")), GPT_INPUT, part);
+}
+
+static void test_bad_vocab(void)
+{
+    expect_bad("", "expected a tiktoken rank file");
+    expect_bad("IQ== 0\nIg== 2\n", "line 2: expected rank 1, found 2");
+    expect_bad("IQ== 0\nI*== 1\n", "line 2: expected base64, found 'I*=='");
+    expect_bad("IQ== 0\nIg==\n", "line 2: expected 'base64 rank'");
+    expect_bad("IQ== 0\n", "expected at least 256 tokens, found 1");
+    expect_bad("#version: 0.2\na b\na\n", "line 3: expected 'left right'");
+    expect_bad("#version: 0.2\na \xe4\xb8\xad\n",
+               "line 2: expected characters of GPT-2's byte alphabet");
+    expect_bad("#version: 0.2\nab c\n", "token 256: expected the merge of two tokens");
+    expect_bad("#version: 0.2\na b\na b\n", "token 257: expected the merge of two tokens");
+    expect_bad("{\"model\": {\"vocab\": {}}}", "expected model.vocab and model.merges");
+    expect_bad("{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}",
+               "token 'a' has id 0: expected ids in the order");
+    expect_bad("{\"model\": {\n\"vocab\" 3", "line 2: expected ':'");
+}
+
+/* --- classes, UTF-8 --- */
+
+/* Against utf8proc, for code points that its older Unicode has assigned. A few
+ * changed class since: none of these between 14 and 16 but what is listed. */
+static void test_classes(void)
+{
+    int n[4] = { 0 }, differ = 0;
+
+    unicode_init();
+    for (uint32_t c = 0; c < 0x110000; c++) {
+        utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
+        int class =
+            unicode_class(c), theirs = k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO
+            ? CLASS_LETTER : k >= UTF8PROC_CATEGORY_ND && k <= UTF8PROC_CATEGORY_NO ? CLASS_NUMBER
+            : CLASS_OTHER;
+
+        n[class]++;
+        if (class != CLASS_SPACE && k != UTF8PROC_CATEGORY_CN)
+            differ += class != theirs;
+    }
+    CHECK_EQ(differ, 0);
+    CHECK_EQ(n[CLASS_SPACE], 25);
+    CHECK_EQ(n[CLASS_LETTER], 141028);       /* counted in DerivedGeneralCategory-16.0.0.txt */
+    CHECK_EQ(n[CLASS_NUMBER], 1911);
+}
+
+static void test_utf8(void)
+{
+    int bad = 0;
+
+    for (uint32_t c = 0; c < 0x110000; c++) {
+        utf8proc_uint8_t s[4];
+        uint32_t d = 0;
+        int k = (int)utf8proc_encode_char((utf8proc_int32_t)c, s);
+
+        if (c >> 11 == 0x1b) {
+            bad += k > 0 && utf8_decode(s, (size_t)k, &d);
+            continue;
+        }
+        bad += utf8_decode(s, (size_t)k, &d) != k || d != c;
+        for (int cut = 1; cut < k; cut++)
+            bad += utf8_decode(s, (size_t)cut, &d) != 0 || utf8_bad_length(s, (size_t)cut) != cut;
+    }
+    CHECK_EQ(bad, 0);
+    /* The table of Unicode 16, 3.9, "U+FFFD substitution of maximal subparts". */
+    const unsigned char s[] = "\xe1\x80\xe2\xf0\x91\x92\xf1\xbf\x41";
+    CHECK_EQ(utf8_bad_length(s, 9), 2);
+    CHECK_EQ(utf8_bad_length(s + 2, 7), 1);
+    CHECK_EQ(utf8_bad_length(s + 3, 6), 3);
+    CHECK_EQ(utf8_bad_length(s + 6, 3), 2);
+    CHECK_EQ(utf8_valid_prefix("abcdefgh\xc3\xa9ijklmnop\xff", 19), 18);
+}
+
+/* --- GPT-2 --- */
+
+static void test_units(const struct vocab *v, struct bpe *b)
+{
+    static char text[4096], back[4096];
+    static uint16_t want[4096], found[4096 + BPE_SLACK];
+    char *file, *next;
+    size_t n;
+    int lines = 0;
+
+    if (!CHECK_OK(file_read("tests/golden/bpe-units.tsv", 0, &file, &n)))
+        return;
+    for (char *line = file; *line; line = next, lines++) {
+        char *eol = strchr(line, '\n'), *p;
+        struct json j = { .at = line, .end = eol, .begin = line };
+        struct json_string s;
+        size_t m = 0, len, k;
+
+        next = eol + 1;
+        CHECK(json_string(&j, &s) && *j.at == '\t');
+        len = json_unescape(&s, text);
+        for (p = (char *)j.at + 1; p < eol; p++)
+            want[m++] = (uint16_t)strtol(p, &p, 10);
+        k = encode(b, text, len, false, found);
+        CHECK(k == m && !memcmp(want, found, m * sizeof *want)
+              ? 1 : !printf("%.*s\n", (int)(eol - line), line));
+        CHECK_EQ(bpe_decode(v, found, k, back, sizeof back), len);
+        CHECK(!memcmp(back, text, len));
+    }
+    CHECK_EQ(lines, 28);
+    free(file);
+}
+
+/* GPT-2's merges as the toy's would need a table of 50,000: here the rank of each
+ * pair is looked up instead, lowest and leftmost first. */
+static size_t lowest_first(const struct vocab *v, const char *s, size_t n, uint16_t *out)
+{
+    static struct chars k;
+    size_t m = 0;
+
+    to_chars(s, n, &k);
+    for (int i = 0, len; i < k.n; i += len) {
+        size_t first = m;
+
+        len = match(&k, i);
+        for (size_t at = k.v[i].at; at < k.v[i + len].at; at++)
+            out[m++] = v->byte_id[(uint8_t)s[at]];
+        for (;;) {
+            uint32_t best = TOKEN_NONE;
+            size_t at = 0;
+
+            for (size_t j = first; j + 1 < m; j++)
+                if (vocab_merge(v, out[j], out[j + 1]) < best) {
+                    best = vocab_merge(v, out[j], out[j + 1]);
+                    at = j;
+                }
+            if (best == TOKEN_NONE)
+                break;
+            out[at] = (uint16_t)best;
+            memmove(out + at + 1, out + at + 2, (m - at - 2) * sizeof *out);
+            m--;
+        }
+    }
+    return m;
+}
+
+static void test_gpt2(void)
+{
+    static char text[4096];
+    static uint16_t want[4096], found[4096 + BPE_SLACK];
+    struct rng r = rng_make(11, 2);
+    struct vocab *v;
+    struct bpe *b;
+    char *path;
+    uint64_t draw = 0;
+    int wrong = 0;
+
+    if (vocab_find(&path)) {
+        printf("GPT-2's vocabulary is not here (make vocab): its tokens are not tested\n");
+        return;
+    }
+    if (!CHECK_OK(vocab_load(&v, path)) || !CHECK_OK(bpe_new(&b, v)))
+        return;
+    CHECK_STR(v->name, "gpt2");
+    CHECK_STR(v->sha256, GPT2_SHA256);
+    CHECK_EQ(v->size, 50257);
+    CHECK_EQ(v->bos, 50256);
+    CHECK_EQ(v->byte_id[' '], 220);
+    CHECK_EQ(v->byte_id['\n'], 198);
+    test_units(v, b);
+    for (int i = 0; i < 2000; i++) {
+        size_t n = random_text(&r, &draw, text, 400), m = lowest_first(v, text, n, want);
+        size_t k = encode(b, text, n, false, found);
+
+        wrong += m != k || memcmp(want, found, m * sizeof *want);
+    }
+    CHECK_EQ(wrong, 0);
+    /* Every token is what BPE makes of its bytes, in a pre-token of its own. */
+    for (int id = 0; id < v->tokens; id++) {
+        size_t n;
+        const uint8_t *s = vocab_token(v, id, &n);
+
+        CHECK(id < 256 || bpe_may_follow(v, v->left[id], v->right[id]) == false);
+        CHECK(n <= TOKEN_MAX_BYTES && n > 0 && s);
+    }
+    bpe_free(b);
+    vocab_free(v);
+    free(path);
+}
+
+int main(void)
+{
+    char command[100];
+
+    if (!mkdtemp(dir))
+        return 4;
+    test_classes();
+    test_utf8();
+    test_forms();
+    test_bad_vocab();
+    test_random();
+    test_gpt2();
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    CHECK(system(command) == 0);
+    return check_done();
+}

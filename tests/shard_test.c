@@ -1,0 +1,280 @@
+/* shard_test.c - frames, shards and manifests: what is written is read back, by
+ * zstd itself too, and damage anywhere is noticed. */
+#include <stdlib.h>
+#include <unistd.h>
+#include <zstd.h>
+
+#include "base/file.h"
+#include "base/rng.h"
+#include "check.h"
+#include "data/corpus.h"
+#include "data/shard_read.h"
+#include "data/shard_write.h"
+
+static char dir[64] = "/tmp/shard_test.XXXXXX";
+
+static char *in_dir(const char *name)
+{
+    static char p[4][256];
+    static int k;
+
+    snprintf(p[++k & 3], sizeof p[0], "%s/%s", dir, name);
+    return p[k & 3];
+}
+
+/* Writes n random tokens below 1000 in frames of FRAME_TOKENS; returns them. */
+static uint16_t *write_shard(int level, int64_t full, int64_t n, struct manifest_shard *line)
+{
+    struct shard_writer w = { .dir = dir, .prefix = "x", .level = level, .shard_tokens = full };
+    size_t room = ZSTD_compressBound(FRAME_BYTES), raw_n;
+    uint16_t *tok = malloc(2 * (size_t)n + 2);
+    ZSTD_CCtx *z = ZSTD_createCCtx();
+    struct rng r = rng_make((uint64_t)n, 3);
+    char *raw = malloc(room);
+
+    for (int64_t i = 0; i < n; i++)
+        tok[i] = (uint16_t)rng_below(&r, (uint64_t)i, 1000);
+    CHECK_OK(shard_writer_open(&w, SPLIT_TRAIN, 7));
+    for (int64_t at = 0; at < n; at += FRAME_TOKENS) {
+        size_t k = 2 * (size_t)(n - at < FRAME_TOKENS ? n - at : FRAME_TOKENS);
+
+        CHECK_OK(shard_pack(z, level ? level : 1, tok + at, k, raw, room, &raw_n));
+        CHECK_OK(shard_writer_put(&w, tok + at, k, raw, raw_n));
+    }
+    CHECK_OK(shard_writer_finish(&w, n, line));
+    line->name = strdup(line->name);
+    ZSTD_freeCCtx(z);
+    free(raw);
+    return tok;
+}
+
+/* The plain file, decoded by zstd and not by us. */
+static char *plain_file(const char *path, bool packed, size_t *n)
+{
+    char *file, *plain;
+
+    CHECK_OK(file_read(path, 0, &file, n));
+    if (!packed)
+        return file;
+    ZSTD_inBuffer in = { file, *n, 0 };
+    ZSTD_outBuffer out = { malloc(64 << 20), 64 << 20, 0 };
+    ZSTD_DCtx *z = ZSTD_createDCtx();
+    size_t rc = 1;
+
+    while (in.pos < in.size && !ZSTD_isError(rc))
+        rc = ZSTD_decompressStream(z, &out, &in);
+    CHECK_EQ(rc, 0);
+    ZSTD_freeDCtx(z);
+    free(file);
+    *n = out.pos;
+    plain = out.dst;
+    return plain;
+}
+
+static void round_trip(int level, int64_t full, int64_t n)
+{
+    struct manifest_shard line = { 0 };
+    uint16_t *tok = write_shard(level, full, n, &line);
+    const char *name = level ? "x_train_000007.bin.zst" : "x_train_000007.bin";
+    struct shard_want want = { .vocab = 1000, .bos = 5, .threads = 3, .expect = n };
+    struct shard *s;
+    int64_t documents = 0, begin, end, at = -1, tokens;
+    size_t bytes;
+    char *plain, hash[33];
+    int wrong = 0;
+
+    CHECK_STR(line.name, name);
+    CHECK_EQ(line.tokens, n);
+    CHECK_OK(shard_check_header(in_dir(name), &tokens));
+    CHECK_EQ(tokens, n);
+    plain = plain_file(in_dir(name), level > 0, &bytes);
+    CHECK_EQ(bytes, 1024 + 2 * n);
+    CHECK(!memcmp(plain + 1024, tok, 2 * (size_t)n));
+    CHECK_EQ(((int32_t *)(void *)plain)[2], n);
+    xxh_hex_of(plain, bytes, hash);
+    CHECK_STR(line.hash, hash);
+    free(plain);
+
+    /* Documents as they stand, and cut at a limit. */
+    if (!CHECK_OK(shard_open(&s, in_dir(name), &want)))
+        return;
+    for (;; documents++) {
+        int64_t next;
+
+        CHECK_OK(shard_document(s, documents, 300, &begin, &end));
+        if (begin < 0)
+            break;
+        for (at++; at < begin; at++)
+            wrong += tok[at] == 5;           /* none is left out */
+        wrong += tok[begin] != 5;
+        for (next = begin + 1; next < n && tok[next] != 5; next++)
+            ;
+        wrong += end != (next < begin + 300 ? next : begin + 300);
+    }
+    CHECK_EQ(wrong, 0);
+    CHECK_OK(shard_wait(s, n));
+    CHECK(!memcmp(shard_tokens(s), tok, 2 * (size_t)n));
+    for (int64_t i = 0, k = 0; i <= n; i++) {
+        if (i == n)
+            CHECK_EQ(documents, k);
+        else
+            k += tok[i] == 5;
+    }
+    shard_close(s);
+
+    /* A part from the front is enough for who wants no more. */
+    want.limit = n / 3 + 1;
+    CHECK_OK(shard_open(&s, in_dir(name), &want));
+    CHECK_OK(shard_wait(s, n));
+    CHECK_EQ(shard_size(s), n / 3 + 1 < n ? n / 3 + 1 : n);
+    CHECK(!memcmp(shard_tokens(s), tok, 2 * (size_t)shard_size(s)));
+    shard_close(s);
+    free(line.name);
+    free(tok);
+}
+
+/* Whatever byte of a compressed shard changes, it is noticed: by the table, a
+ * frame's checksum, or the header's numbers. */
+static void test_damage(void)
+{
+    struct manifest_shard line = { 0 };
+    uint16_t *tok = write_shard(3, 30000, 30000, &line);
+    struct shard_want want = { .vocab = 1000, .bos = 5 };
+    const char *name = in_dir("x_train_000007.bin.zst"), *bad = in_dir("bad.bin.zst");
+    char *file;
+    size_t n;
+    int missed = 0, tried = 0;
+
+    CHECK_OK(file_read(name, 0, &file, &n));
+    for (size_t i = 0; i < n; i += i < 20 || i + 60 > n ? 1 : 97) {
+        FILE *f = fopen(bad, "wb");
+        struct shard *s = NULL;
+        int rc;
+
+        file[i] ^= 0x55;
+        fwrite(file, 1, n, f);
+        fclose(f);
+        file[i] ^= 0x55;
+        rc = shard_open(&s, bad, &want);
+        if (!rc)
+            rc = shard_wait(s, 30000);
+        if (!rc)
+            missed += memcmp(shard_tokens(s), tok, 60000) != 0;
+        else
+            CHECK_EQ(rc, GPT_INPUT);
+        tried++;
+        shard_close(s);
+    }
+    CHECK_EQ(missed, 0);
+    CHECK(tried > 100);
+    free(file);
+    free(tok);
+    free(line.name);
+}
+
+/* --- the manifest --- */
+
+static void fill_manifest(struct manifest *m)
+{
+    struct manifest_shard s = { .split = SPLIT_VAL, .name = (char *)"a_val_000000.bin",
+                               .bytes = 1034,
+                                .tokens = 5, .documents = 1, .from = { 0, 0 }, .to = { 1, 0 },
+                                .hash = "0123456789abcdef0123456789abcdef" };
+
+    memset(m, 0, sizeof *m);
+    m->tool = strdup("tool: with a colon");
+    m->arguments = strdup("-o x");
+    m->tokenizer = strdup("gpt2");
+    m->vocabulary = strdup("ab");
+    m->unicode = strdup("16.0.0");
+    m->settings = strdup("a=b c=d");
+    m->vocab_size = 50257;
+    m->bos = 50256;
+    CHECK_OK(manifest_add(m, &s));
+    s.split = SPLIT_TRAIN;
+    s.name = (char *)"a_train_000001.bin";
+    s.invalid = 3;
+    s.to.token = 77;
+    for (int i = 0; i < 5; i++)
+        CHECK_OK(manifest_add(m, &s));
+    m->tokens = 30;
+    m->documents = 6;
+    m->invalid = 15;
+}
+
+static void put_text(const char *path, const char *text, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+
+    CHECK(fwrite(text, 1, n, f) == n && !fclose(f));
+}
+
+static void test_manifest(void)
+{
+    struct manifest m, r;
+    char *text, *again, *p = in_dir("MANIFEST");
+    size_t n;
+    int missed = 0;
+
+    fill_manifest(&m);
+    CHECK_OK(manifest_text(&m, false, &text));
+    n = strlen(text);
+    put_text(p, text, n);
+    CHECK_OK(manifest_read(&r, p));
+    CHECK_EQ(r.n, 6);
+    CHECK_STR(r.tool, "tool: with a colon");
+    CHECK_EQ(r.shard[5].to.token, 77);
+    CHECK_EQ(r.shard[0].split, SPLIT_VAL);
+    CHECK_OK(manifest_text(&r, false, &again));
+    CHECK_STR(again, text);
+    manifest_release(&r);
+    free(again);
+    for (size_t i = 0; i < n; i++) {               /* any bit, any length */
+        text[i] ^= 1;
+        put_text(p, text, n);
+        missed += manifest_read(&r, p) != GPT_INPUT;
+        text[i] ^= 1;
+        put_text(p, text, i);
+        missed += manifest_read(&r, p) != GPT_INPUT;
+    }
+    CHECK_EQ(missed, 0);
+    free(text);
+
+    /* A journal: the last line may be cut short. */
+    CHECK_OK(manifest_text(&m, true, &text));
+    n = (size_t)snprintf(NULL, 0, "%s", text);
+    text = realloc(text, n + 1024);
+    n += (size_t)manifest_shard_line(&m.shard[0], text + n, 500);
+    text[n++] = '\n';
+    put_text(p, text, n);
+    CHECK_OK(manifest_read_partial(&r, p));
+    CHECK_EQ(r.n, 1);
+    manifest_release(&r);
+    put_text(p, text, n - 1);
+    CHECK_OK(manifest_read_partial(&r, p));
+    CHECK_EQ(r.n, 0);
+    manifest_release(&r);
+    manifest_release(&m);
+    free(text);
+    CHECK_ERR(manifest_read(&r, in_dir("none")), GPT_SYSTEM, "none");
+}
+
+int main(void)
+{
+    char command[100];
+
+    if (!mkdtemp(dir))
+        return 4;
+    for (int level = 0; level < 5; level += 2) {
+        round_trip(level, 3000000, 3000000);         /* a full one */
+        /* smaller ones: another header, another hash */
+        round_trip(level, 3000000, FRAME_TOKENS);
+        round_trip(level, 3000000, 1);
+        round_trip(level, 3000000, 123457);
+    }
+    test_damage();
+    test_manifest();
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    CHECK(system(command) == 0);
+    return check_done();
+}

@@ -1,0 +1,284 @@
+#!/usr/bin/env bats
+# gpt-tokshard as a user meets it. Tests of GPT-2's tokens are skipped where its vocabulary is not;
+# all that is about documents, shards and failures uses the byte tokenizer.
+
+bats_require_minimum_version 1.5.0
+
+T() { "$GPT_BIN/gpt-tokshard" -q "$@"; }
+bytes() { "$GPT_BIN/gpt-tokshard" -q --tokenizer byte "$@"; }
+
+# tokens of a shard file, one a line
+tokens() {
+    case $1 in *.zst) zstd -dc "$1" ;; *) cat "$1" ;; esac |
+        tail -c +1025 | od -An -v -w2 -t u2 | tr -d ' '
+}
+
+setup() {
+    cd "$BATS_TEST_TMPDIR"
+    printf 'one two' > a.txt
+    printf '{"id": 1, "text": "caf\\u00e9 \\ud83d\\ude00\\n"}\n\n{"text": "x\\"\\\\y"}' > b.jsonl
+}
+
+# A few hundred documents of changing length, as .jsonl.
+corpus() {
+    awk -v n="${1:-300}" 'BEGIN {
+        srand(7)
+        for (i = 0; i < n; i++) {
+            s = "document " i ":"
+            for (k = int(rand() * 60); k > 0; k--) s = s " word" int(rand() * 1000)
+            printf "{\"text\": \"%s\\n\"}\n", s
+        }
+    }'
+}
+
+@test "bytes: a document is its start and its bytes, in input order" {
+    bytes -o out a.txt b.jsonl
+    tokens out/text_train_000001.bin > found
+    { echo 256; printf 'one two' | od -An -v -w1 -t u1 | tr -d ' '
+      echo 256; printf 'caf\xc3\xa9 \xf0\x9f\x98\x80\n' | od -An -v -w1 -t u1 | tr -d ' '
+      echo 256; printf 'x"\\y' | od -An -v -w1 -t u1 | tr -d ' '; } > expected
+    diff expected found
+    grep -q '^documents: 3$' out/MANIFEST
+    grep -q '^tokens: 25$' out/MANIFEST
+    grep -q '^bos: 256$' out/MANIFEST
+}
+
+@test "the header says what the public format says" {
+    bytes -o out a.txt
+    [ "$(od -An -t d4 -N 16 out/text_train_000001.bin | tr -s ' ')" = " 20240520 1 8 0" ]
+    [ "$(stat -c %s out/text_train_000001.bin)" -eq $((1024 + 16)) ]
+}
+
+@test "plain, zstd and gzip, files and pipes give the same shard" {
+    corpus > c.jsonl
+    bytes -o plain c.jsonl
+    zstd -q c.jsonl
+    gzip -k c.jsonl
+    bytes -o zst c.jsonl.zst
+    bytes -o gz c.jsonl.gz
+    bytes -o pipe --format jsonl - < c.jsonl
+    bytes -o zpipe --format jsonl - < c.jsonl.zst
+    for d in zst gz pipe zpipe; do
+        cmp plain/text_train_000001.bin $d/text_train_000001.bin
+    done
+    bytes -o - c.jsonl | cmp - plain/text_train_000001.bin
+}
+
+@test "any number of threads writes the same bytes" {
+    corpus 3000 > c.jsonl
+    for j in 1 2 5; do
+        bytes -j $j -o j$j --shard-tokens 50k --split 0.1 --level 1 c.jsonl
+    done
+    [ "$(ls j1 | wc -l)" -ge 6 ]
+    for j in 2 5; do
+        diff -r -x MANIFEST j1 j$j
+        diff <(grep ^shard: j1/MANIFEST) <(grep ^shard: j$j/MANIFEST)
+    done
+}
+
+@test "documents straddle shards; shards put together are the whole" {
+    corpus > c.jsonl
+    bytes -o whole c.jsonl
+    bytes -o cut --shard-tokens 1000 c.jsonl
+    for f in cut/*.bin; do tokens "$f"; done | cmp - <(tokens whole/text_train_000001.bin)
+    [ "$(awk '/^shard:/ { n += $6 } END { print n }' cut/MANIFEST)" -eq 300 ]
+    [ "$(awk '/^shard:/ && $5 != 1000' cut/MANIFEST | wc -l)" -eq 1 ]
+}
+
+@test ".bin.zst is the .bin, in frames that zstd can check, with the hash of the MANIFEST" {
+    corpus 3000 > c.jsonl
+    bytes -o plain c.jsonl
+    bytes -o packed --level 5 c.jsonl
+    zstd -tq packed/text_train_000001.bin.zst
+    zstd -dcq packed/text_train_000001.bin.zst | cmp - plain/text_train_000001.bin
+    [ "$(grep ^shard: plain/MANIFEST | awk '{ print $NF }')" = \
+      "$(grep ^shard: packed/MANIFEST | awk '{ print $NF }')" ]
+}
+
+@test "--split goes by the text: the same documents in any order" {
+    corpus > c.jsonl
+    shuf --random-source=<(yes) c.jsonl > d.jsonl
+    bytes -o c --split 0.2 c.jsonl
+    bytes -o d --split 0.2 --shard-tokens 2000 d.jsonl
+    texts() { "$GPT_BIN/gpt-tokshard" --decode "$1" | sed 's/<|endoftext|>//' | sort; }
+    for f in d/*_val_*; do texts "$f"; done | sort > d.txt
+    # documents that straddle d's shards are cut there, so compare what was not
+    texts c/text_val_000000.bin > c.txt
+    [ "$(wc -l < c.txt)" -ge 30 ]
+    [ "$(wc -l < c.txt)" -le 90 ]
+    [ "$(comm -12 c.txt d.txt | wc -l)" -ge $(( $(wc -l < c.txt) - 2 * $(ls d/*_val_* | wc -l) )) ]
+}
+
+@test "--val-tokens takes whole documents of the lowest hash; --val-first what comes first" {
+    corpus > c.jsonl
+    bytes -o hash --val-tokens 3000 c.jsonl
+    n=$(awk '/^shard: val/ { print $5 }' hash/MANIFEST)
+    [ "$n" -ge 3001 ]
+    [ "$n" -lt 4000 ]
+    tokens hash/text_val_000000.bin | head -1 | grep -qx 256
+    bytes -o first --val-first --val-tokens 3000 c.jsonl
+    bytes -o whole c.jsonl
+    [ "$(awk '/^shard: val/ { print $5 }' first/MANIFEST)" -eq 3001 ]
+    for f in first/text_val_000000.bin first/text_train_000001.bin; do tokens $f; done |
+        cmp - <(tokens whole/text_train_000001.bin)
+    run --separate-stderr T --tokenizer byte -o x --val-tokens 1M c.jsonl
+    [ "$status" -eq 3 ]
+    [[ $stderr == *"expected whole documents of 1000001 tokens for validation"* ]]
+}
+
+@test "folders are walked in the order of bytes, by extension" {
+    mkdir -p in/b in/.hidden
+    printf 1 > in/b/z.txt; printf 2 > in/B.txt; printf 3 > in/a.md; printf 4 > in/c.dat
+    printf 5 | gzip > in/d.txt.gz; printf 6 > in/.hidden/e.txt
+    bytes -o out in
+    [ "$("$GPT_BIN/gpt-tokshard" --decode out/text_train_000001.bin)" = \
+      "<|endoftext|>2<|endoftext|>3<|endoftext|>1<|endoftext|>5" ]
+    bytes -o dat --ext dat in
+    [ "$("$GPT_BIN/gpt-tokshard" --decode dat/text_train_000001.bin)" = "<|endoftext|>4" ]
+    run --separate-stderr T --tokenizer byte -o no --ext pdf in
+    [ "$status" -eq 3 ]
+    [[ $stderr == "gpt-tokshard: in: expected files named *.{pdf}, found none" ]]
+}
+
+@test "--decode gives the text back, and any range of it" {
+    printf 'The quick brown f\xc3\xb6x' > t.txt
+    bytes -o out --level 1 t.txt
+    f=out/text_train_000001.bin.zst
+    [ "$("$GPT_BIN/gpt-tokshard" --decode $f 1:)" = "$(cat t.txt)" ]
+    [ "$("$GPT_BIN/gpt-tokshard" --decode $f 5:10)" = "quick" ]
+    [ "$("$GPT_BIN/gpt-tokshard" --decode $f :4)" = "<|endoftext|>The" ]
+    run --separate-stderr T --decode $f 5:400
+    [ "$status" -eq 2 ]
+}
+
+@test "--invalid: replaced, kept or refused, and counted" {
+    printf 'a\xff\xc3(\xe2\x82b\xed\xa0\x80' > bad.txt
+    run --separate-stderr "$GPT_BIN/gpt-tokshard" --tokenizer byte -o r bad.txt
+    [ "$status" -eq 0 ]
+    [[ $stderr == *"6 sequences are not UTF-8: replaced by U+FFFD"* ]]
+    R=$(printf '\xef\xbf\xbd')
+    [ "$("$GPT_BIN/gpt-tokshard" --decode r/text_train_000001.bin 1:)" = "a$R$R($R""b$R$R$R" ]
+    bytes -o b --invalid bytes bad.txt
+    "$GPT_BIN/gpt-tokshard" --decode b/text_train_000001.bin 1: | cmp - bad.txt
+    grep -q '^invalid: 6$' b/MANIFEST
+    run --separate-stderr T --tokenizer byte -o e --invalid error a.txt bad.txt
+    [ "$status" -eq 3 ]
+    [ "$stderr" = "gpt-tokshard: bad.txt: document offset 1: expected UTF-8, found byte 0xff" ]
+    [ ! -e e/MANIFEST ]
+    printf '{"text": "ok \\ud800 x"}\n' > lone.jsonl
+    run --separate-stderr T --tokenizer byte -o l --invalid error lone.jsonl
+    [ "$status" -eq 3 ]
+    [[ $stderr == "gpt-tokshard: lone.jsonl: line 1: document offset 3: expected UTF-8"* ]]
+}
+
+@test "bad .jsonl: file, line and what was expected" {
+    check() {
+        printf '{"text": "good"}\n%s\n' "$1" > bad.jsonl
+        run --separate-stderr T --tokenizer byte -f -o out bad.jsonl
+        echo "$stderr"
+        [ "$status" -eq 3 ]
+        [ "$stderr" = "gpt-tokshard: bad.jsonl: line 2: $2" ]
+    }
+    check '{"txt": "x"}' "expected a field 'text', found none"
+    check '{"text": 5}' "column 10: expected field 'text' to be a string"
+    check '{"text": "x"' "column 13: expected ',' or '}', found the end of the line"
+    check '{"text": "x' "column 12: expected the closing '\"' of a string, found the end of the line"
+    check '{"text": "\q"}' 'column 11: expected one of \" \\ \/ \b \f \n \r \t \u'
+    check '["text"]' "column 1: expected '{'"
+    check '{"text": "a"} x' "column 15: expected the end of the line"
+    check '{"a": [1, {"b": tru}], "text": "a"}' "column 17: expected a value"
+}
+
+@test "a key may be spelt with escapes, and stand anywhere" {
+    printf '{"a":[1.5e3,{"text":"no"},null,true],"t\\u0065xt":"yes","z":{}}\r\n' > k.jsonl
+    bytes -o out k.jsonl
+    [ "$("$GPT_BIN/gpt-tokshard" --decode out/text_train_000001.bin 1:)" = "yes" ]
+    printf '{"body":"yes"}' > k.jsonl
+    bytes -f -o out --field body k.jsonl
+    [ "$("$GPT_BIN/gpt-tokshard" --decode out/text_train_000001.bin 1:)" = "yes" ]
+}
+
+@test "damaged and missing inputs: one message, the exit code, no MANIFEST" {
+    corpus > c.jsonl
+    zstd -q --check c.jsonl
+    head -c 500 c.jsonl.zst > cut.jsonl.zst
+    run --separate-stderr T --tokenizer byte -o out cut.jsonl.zst
+    [ "$status" -eq 3 ]
+    [[ $stderr == "gpt-tokshard: cut.jsonl.zst: "* ]]
+    [ "${#stderr_lines[@]}" -eq 1 ]
+    [ ! -e out/MANIFEST ]
+    run --separate-stderr T --tokenizer byte -o out nothing.txt
+    [ "$status" -eq 4 ]
+    [ "$stderr" = "gpt-tokshard: cannot open 'nothing.txt': No such file or directory" ]
+    : > none.jsonl
+    run --separate-stderr T --tokenizer byte -o none none.jsonl
+    [ "$status" -eq 3 ]
+    [ "$stderr" = "gpt-tokshard: none.jsonl: expected a document, found none" ]
+}
+
+@test "usage" {
+    run --separate-stderr T -o out
+    [ "$status" -eq 2 ]
+    [[ $stderr == "gpt-tokshard: expected input files, folders, or -"* ]]
+    run --separate-stderr T a.txt
+    [ "$status" -eq 2 ]
+    run --separate-stderr T -o out --split 0.5 --val-first a.txt
+    [ "$status" -eq 2 ]
+    run --separate-stderr T -o out --shard-tokens 1 a.txt
+    [ "$status" -eq 2 ]
+    printf '{"text": "x"}' > p
+    run --separate-stderr T --tokenizer byte -o out - < p
+    [ "$status" -eq 3 ]
+    [[ $stderr == *"begins like .jsonl"* ]]
+    bytes -o out --format text - < p
+    [ "$("$GPT_BIN/gpt-tokshard" --decode out/text_train_000001.bin 1:)" = '{"text": "x"}' ]
+}
+
+@test "shards are not overwritten without --force, and old ones do not stay" {
+    corpus > c.jsonl
+    bytes -o out --shard-tokens 1000 c.jsonl
+    run --separate-stderr T --tokenizer byte -o out a.txt
+    [ "$status" -eq 4 ]
+    [[ $stderr == *"--force"* ]]
+    bytes -o out --force a.txt
+    [ "$(ls out)" = "MANIFEST
+text_train_000001.bin" ]
+}
+
+@test "a full disk, an unwritable folder and a closed stdout are failures" {
+    corpus > c.jsonl
+    run --separate-stderr bash -c '"$GPT_BIN/gpt-tokshard" -q --tokenizer byte -o - c.jsonl > /dev/full'
+    [ "$status" -eq 4 ]
+    [ "${#stderr_lines[@]}" -eq 1 ]
+    run --separate-stderr T --tokenizer byte -o /proc/x a.txt
+    [ "$status" -eq 4 ]
+    [ -n "$stderr" ]
+    run --separate-stderr bash -c '"$GPT_BIN/gpt-tokshard" --stats --tokenizer byte a.txt >&-'
+    [ "$status" -eq 4 ]
+}
+
+@test "--stats of text and of its shards agree" {
+    corpus > c.jsonl
+    bytes -o out --shard-tokens 2000 --split 0.1 c.jsonl
+    bytes --stats c.jsonl > text.stats
+    bytes --stats out > shard.stats
+    grep -v '^documents' text.stats | diff - <(grep -v '^documents' shard.stats)
+    # 4 symbols, 8 4 2 2 of 16: 1.75 bits
+    printf 'aaaaaaaabbbbcc' > h.txt
+    bytes --stats h.txt | grep -q '^tokens: 15$'
+    printf 'aaaaaaaabbbbccd' > h.txt
+    bytes --stats h.txt > h.stats
+    # 8 4 2 1 1 (the start) of 16: 1.875 bits = 1.2997 nats
+    grep -q '^unigram entropy: 1.2997 nats/token$' h.stats
+}
+
+@test "without a vocabulary the message says what to do" {
+    HOME=$PWD XDG_DATA_HOME=$PWD run --separate-stderr "$GPT_BIN/gpt-tokshard" -o out a.txt
+    case $status in
+    0) [ -f "$GPT_BIN/../vocab/gpt2.tiktoken" ] || [ -f "$GPT_BIN/../share/gpt-tools/gpt2.tiktoken" ] ;;
+    *) [ "$status" -eq 3 ]; [[ $stderr == *"make vocab"*"--tokenizer byte"* ]] ;;
+    esac
+    GPT_VOCAB=$PWD/none run --separate-stderr "$GPT_BIN/gpt-tokshard" -o out2 a.txt
+    [ "$status" -eq 4 ]
+    [[ $stderr == *"cannot open '$PWD/none'"* ]]
+}
