@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/hash.h"
@@ -164,6 +165,29 @@ static int add_files(struct corpus *c, char **path, size_t n, enum split split, 
     return rc;
 }
 
+/* Files that are named may still stand beside the MANIFEST that names them too:
+ * then it says which tokens they hold. */
+static int look_beside(struct corpus *c)
+{
+    const struct corpus_shard *first = &c->shard[0];
+    struct manifest m;
+    char *path;
+    int rc = 0;
+
+    if (asprintf(&path, "%.*sMANIFEST", (int)(first->name - first->path), first->path) < 0)
+        return no_memory();
+    if (!access(path, R_OK) && !(rc = manifest_read(&m, path))) {
+        for (int i = 0; i < m.n; i++)
+            if (!strcmp(m.shard[i].name, first->name)) {
+                c->bos = (int)m.bos;
+                c->vocab_size = (int)m.vocab_size;
+            }
+        manifest_release(&m);
+    }
+    free(path);
+    return rc;
+}
+
 static int open_pattern(struct corpus *c, const char *pattern, enum split split, struct xxh *x)
 {
     glob_t g;
@@ -188,12 +212,14 @@ int corpus_open(struct corpus *c, const char *data, enum split split)
     c->bos = 50256;
     if ((rc = xxh_init(&x)))
         return rc;
-    if (stat(data, &st))
-        rc = open_pattern(c, data, split, &x);
-    else if (S_ISDIR(st.st_mode))
+    if (!stat(data, &st) && S_ISDIR(st.st_mode)) {
         rc = open_folder(c, data, split, &x);
-    else
-        rc = add_files(c, (char **)&data, 1, split, &x);
+    } else {
+        rc = stat(data, &st) ? open_pattern(c, data, split, &x)
+                             : add_files(c, (char **)&data, 1, split, &x);
+        if (!rc && c->n)
+            rc = look_beside(c);
+    }
     if (!rc && !c->n)
         rc = err_set(GPT_INPUT, "%s: expected a %s shard, found none", data,
                      split == SPLIT_VAL ? "validation" : "training");

@@ -2,7 +2,7 @@
  *
  * DATA is a folder with a MANIFEST (gpt-tokshard's), or a file, or a pattern of
  * files in the public format ('data/fineweb_*.bin'; .bin.zst too), which are
- * taken in lexicographic order. Without a MANIFEST, files named *_val_* are
+ * taken in lexicographic order. Of files, those named *_val_* are
  * validation and *_train_* training; of several files named neither way the
  * first is validation (the records' shard 0), and a single one is training.
  * Headers and sizes are checked, tokens are not read.
@@ -27,7 +27,7 @@ struct corpus_shard { char *path; const char *name; int64_t tokens; };
 struct corpus {
     struct corpus_shard *shard;
     int n;
-    int bos;              /* of the MANIFEST; 50256 without one */
+    int bos;              /* of the MANIFEST, also one beside the files; 50256 without one */
     int vocab_size;       /* of the MANIFEST; 0 without one */
     char id[33];          /* XXH3-128 over name, tokens and (MANIFEST's) hash of each shard */
 };
