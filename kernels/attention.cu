@@ -8,6 +8,7 @@
 #include <cuda_bf16.h>
 #include "attention.h"
 #include "attention_plan.cuh"
+#include "attention_sm90.cuh"
 #include "vec.h"
 
 namespace {
@@ -91,16 +92,21 @@ __device__ int sum_before(int x, int *sums)
 
 /* One block orders the tiles: as they lie, so that tiles worked on at one time share keys and
  * values in the L2 (sorted by work throughout, L2 hits fell to 50%), but the shortest ones,
- * one and a half for each multiprocessor, last and longest first, so that all end together.
+ * LAST_ITEMS for each multiprocessor, last and longest first, so that all end together.
  * Only the order of equal tiles among the last changes from run to run: no result does. */
+#ifndef LAST_TUNE
+#define LAST_TUNE 3
+#endif
+enum { LAST_ITEMS = LAST_TUNE };
+
 __device__ void order_tiles(const struct attention_call &c, bool by_key, struct reach *out)
 {
+    __shared__ int bins[BINS], first[BINS], sums[PLAN_THREADS / 32], bound, extra, last_tiles;
     struct reach *const found = out + c.p.tiles;        /* as they lie */
-    __shared__ int bins[BINS], first[BINS], sums[PLAN_THREADS / 32], least;
     const int tiles = c.p.tiles, each = (tiles + PLAN_THREADS - 1) / PLAN_THREADS;
     const int from = min(tiles, (int)threadIdx.x * each), to = min(tiles, from + each);
     auto bin_of = [](struct reach r) { return min(BINS - 1, reach_blocks(r.blocks)); };
-    int n = 0;
+    int same = 0, longer = 0;
 
     for (int i = threadIdx.x; i < BINS; i += PLAN_THREADS)
         bins[i] = 0;
@@ -108,23 +114,36 @@ __device__ void order_tiles(const struct attention_call &c, bool by_key, struct 
     for (int t = from; t < to; t++)
         atomicAdd(&bins[bin_of(found[t] = reach_of_tile(c.s, t, by_key))], 1);
     __syncthreads();
-    if (threadIdx.x == 0) {                 /* bins below `least` come last */
-        const int wanted = (c.sms * 3 / 2 + c.s.heads - 1) / c.s.heads;
+    if (threadIdx.x == 0) {                 /* last: bins below `bound`, `extra` tiles of it */
+        const int wanted = min((LAST_ITEMS * c.sms + c.s.heads - 1) / c.s.heads, tiles);
         int last = 0, at;
-        for (least = 0; least < BINS && last + bins[least] <= wanted; least++)
-            last += bins[least];
+        for (bound = 0; bound < BINS - 1 && last + bins[bound] <= wanted; bound++)
+            last += bins[bound];
+        extra = min(wanted - last, bins[bound]);
+        last_tiles = last + extra;
         at = tiles - last;
-        for (int i = least - 1; i >= 0; at += bins[i--])
+        for (int i = bound - 1; i >= 0; at += bins[i--])
             first[i] = at;
     }
     __syncthreads();
-    for (int t = from; t < to; t++)
-        n += bin_of(found[t]) >= least;
-    n = sum_before(n, sums);
+    for (int t = from; t < to; t++) {
+        same += bin_of(found[t]) == bound;
+        longer += bin_of(found[t]) > bound;
+    }
+    same = sum_before(same, sums);
+    __syncthreads();
+    longer = sum_before(longer, sums);
     for (int t = from; t < to; t++) {
         const struct reach r = found[t];
-        const int bin = bin_of(r);
-        out[bin >= least ? n++ : atomicAdd(&first[bin], 1)] = r;
+        const int bin = bin_of(r), stay = bins[bound] - extra;      /* of bin `bound` */
+        int to_place = longer + min(same, stay);
+        if (bin < bound)
+            to_place = atomicAdd(&first[bin], 1);
+        else if (bin == bound && same >= stay)
+            to_place = tiles - last_tiles + same - stay;
+        longer += bin > bound;
+        same += bin == bound;
+        out[to_place] = r;
     }
 }
 
@@ -173,6 +192,7 @@ plan(struct attention_call c, const bf16 *dout, const bf16 *out, const float *ls
 {
     __shared__ int32_t cu[CU_CACHED];
     const int row_blocks = (c.p.padded + PLAN_THREADS - 1) / PLAN_THREADS;
+    start_kernel_behind();
     if ((int)blockIdx.x < 2 + row_blocks)
         c.s.cu = cached_cu(c.s, cu);
     if (blockIdx.x == 0) {

@@ -13,22 +13,19 @@
  * in f32 (written, reduced and converted: 20 bytes a number) was estimated to cost more than
  * these at documents of 600 tokens.
  *
- * Block, warpgroups and item order are as in attention_fwd.cu; items by key come first.
+ * Block, warpgroups and item order are as in attention_fwd.cu, one kernel a kind.
  * Each tile buffer is double: the next x is copied while this one is worked on; finished dk,
  * dv, dq leave through the buffer of their own x.
  */
-#include "attention_sm90.cuh"
+#include <type_traits>
 #include "attention_plan.cuh"
+#include "attention_sm90.cuh"
 
 namespace {
 
 enum { STAGES = 3, THREADS = 384, CONSUMER_WARPS = 8 };
 
-struct backward_item {
-    int tile, head;                         /* tile < 0: no more */
-    int by_key;
-    uint32_t blocks, whole;                 /* struct reach */
-};
+struct backward_item { int tile, head; uint32_t blocks, whole; };   /* tile < 0: no more */
 
 template <int E> struct backward_smem {
     char x1[2][2][block<E>::BYTES];         /* buffer, half of the tile */
@@ -51,19 +48,17 @@ struct ring {
     }
 };
 
-template <int E>
+template <int E, bool BY_KEY>
 __device__ void produce(const struct attention_call &c, const struct backward_maps &m,
                         backward_smem<E> *sm)
 {
-    const int heads = c.s.heads, per_kind = c.p.tiles * heads, items = 2 * per_kind;
-    const int bytes = block<E>::BYTES;
-    auto reach_of = [&](int item) {
-        return item < per_kind ? c.p.by_key[item / heads]
-                               : c.p.by_query[item < items ? (item - per_kind) / heads : 0];
-    };
+    const int items = c.p.tiles * c.s.heads, bytes = block<E>::BYTES;
+    const CUtensorMap *const xs = BY_KEY ? &m.k : &m.q, *const ys = BY_KEY ? &m.q : &m.k;
+    const struct reach *const reaches = BY_KEY ? c.p.by_key : c.p.by_query;
+    int *const next = &c.p.next[BY_KEY ? 1 : 2];
     struct ring r = { 0, 1 }, x = { 0, 1 };
-    int item = atomicAdd(&c.p.next[1], 1), after = atomicAdd(&c.p.next[1], 1);
-    struct reach reach = reach_of(item);
+    int item = atomicAdd(next, 1), after = atomicAdd(next, 1);
+    struct reach reach = reaches[item < items ? item / c.s.heads : 0];
 
     for (;; x.at ^= 1, x.parity ^= x.at == 0) {
         const uint32_t full = smem_addr(&sm->x_full[x.at]);
@@ -73,11 +68,9 @@ __device__ void produce(const struct attention_call &c, const struct backward_ma
             bar_arrive(full);
             return;
         }
-        const bool by_key = item < per_kind;
-        const int head = item % heads, row = reach.tile * TILE;
-        int blocks = reach_blocks(reach.blocks), at = by_key ? row : row + BLOCK;
-        const CUtensorMap *xs = by_key ? &m.k : &m.q, *ys = by_key ? &m.q : &m.k;
-        sm->item[x.at] = { reach.tile, head, by_key, reach.blocks, reach.whole };
+        const int head = item % c.s.heads, row = reach.tile * TILE;
+        int blocks = reach_blocks(reach.blocks), at = BY_KEY ? row : row + BLOCK;
+        sm->item[x.at] = { reach.tile, head, reach.blocks, reach.whole };
         bar_expect(full, 4 * bytes);
         for (int i = 0; i < 2; i++) {
             block<E>::load(smem_addr(sm->x1[x.at][i]), xs, head, row + i * BLOCK, full);
@@ -85,14 +78,14 @@ __device__ void produce(const struct attention_call &c, const struct backward_ma
         }
         /* The next item's numbers travel while this one's blocks are copied. */
         item = after;
-        after = atomicAdd(&c.p.next[1], 1);
-        reach = reach_of(item);
-        for (; blocks > 0; blocks--, at += by_key ? BLOCK : -BLOCK, r.step()) {
+        after = atomicAdd(next, 1);
+        reach = reaches[item < items ? item / c.s.heads : 0];
+        for (; blocks > 0; blocks--, at += BY_KEY ? BLOCK : -BLOCK, r.step()) {
             const uint32_t bar = smem_addr(&sm->y_full[r.at]);
             bar_wait(smem_addr(&sm->y_empty[r.at]), r.parity);
-            bar_expect(bar, 2 * bytes + (by_key ? 2 * BLOCK * 4 : 0));
+            bar_expect(bar, 2 * bytes + (BY_KEY ? 2 * BLOCK * 4 : 0));
             block<E>::load(smem_addr(sm->y1[r.at]), ys, head, at, bar);
-            if (by_key) {
+            if (BY_KEY) {
                 const int64_t from = (int64_t)head * c.p.padded + at;
                 bulk_load(smem_addr(sm->lse2[r.at]), c.p.lse2 + from, BLOCK * 4, bar);
                 bulk_load(smem_addr(sm->delta[r.at]), c.p.delta + from, BLOCK * 4, bar);
@@ -102,24 +95,19 @@ __device__ void produce(const struct attention_call &c, const struct backward_ma
     }
 }
 
-/* Sums leave through the tile's own memory, which every warp of the half is done with. */
+/* Results, packed, leave through the tile's own memory, which every warp of the half is done with. */
 template <int E, bool BY_KEY>
-__device__ __forceinline__ void finish(const struct attention_call &c,
-                                       const struct backward_maps &m, backward_smem<E> *sm,
-                                       int buffer, float (&d1)[E / 2], float (&d2)[E / 2],
-                                       struct ring last)
+__device__ __forceinline__ void leave(const struct backward_maps &m, backward_smem<E> *sm,
+                                      int buffer, const uint32_t (&r1)[E / 4],
+                                      const uint32_t (&r2)[E / 4])
 {
     const int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128;
     const uint32_t x1 = smem_addr(sm->x1[buffer][group]), x2 = smem_addr(sm->x2[buffer][group]);
 
-    if (thread % 32 == 0)
-        bar_arrive(smem_addr(&sm->y_empty[last.at]));
     named_barrier(1 + group, 128);
-    store_rows<E>(x1, d1, c.s.scale, c.s.scale, thread / 32, thread % 32);
-    if (BY_KEY) {
-        keep(d2);
-        store_rows<E>(x2, d2, 1, 1, thread / 32, thread % 32);
-    }
+    store_rows<E>(x1, r1, thread / 32, thread % 32);
+    if (BY_KEY)
+        store_rows<E>(x2, r2, thread / 32, thread % 32);
     fence_async();
     named_barrier(1 + group, 128);
     if (thread == 0) {
@@ -131,6 +119,14 @@ __device__ __forceinline__ void finish(const struct attention_call &c,
         store_commit();
     }
 }
+/* Its memory may be filled again. */
+template <int E> __device__ __forceinline__ void give_back(backward_smem<E> *sm, int buffer)
+{
+    if (threadIdx.x % 128 == 0) {
+        store_wait_read();
+        bar_arrive(smem_addr(&sm->x_empty[buffer]));
+    }
+}
 
 /* Base-2 logarithms and deltas of two columns (by key) or of the rows (by query). */
 __device__ __forceinline__ float2 load_pair(uint32_t at)
@@ -140,40 +136,20 @@ __device__ __forceinline__ float2 load_pair(uint32_t at)
     return x;
 }
 
-/* What one warpgroup does for its half of a tile. BY_KEY as above. The loop has 240 registers
+/* What one warpgroup does: its half of each tile. BY_KEY as above. An item's results leave while the first S' of the next is computed. The loop has 240 registers
  * a thread and needs nearly all: what is only used before or behind it is computed there. */
 template <int E, bool BY_KEY>
-__device__ __forceinline__ void half_tile(const struct attention_call &c,
-                                          const struct backward_maps &m, backward_smem<E> *sm,
-                                          int buffer, struct ring &r)
+__device__ __forceinline__ void half_tiles(const struct attention_call &c,
+                                           const struct backward_maps &m, backward_smem<E> *sm)
 {
     const int group = threadIdx.x / 128 - 1, lane = threadIdx.x % 32;
     const int far = BY_KEY ? group : 1 - group;
-    const int row = sm->item[buffer].tile * TILE + group * BLOCK
-                  + threadIdx.x % 128 / 32 * 16 + lane / 4;
-    const int blocks = reach_part(sm->item[buffer].blocks, far);
-    const int whole = reach_part(sm->item[buffer].whole, far);
-    const uint32_t x1 = block<E>::desc(smem_addr(sm->x1[buffer][group]));
-    const uint32_t x2 = block<E>::desc(smem_addr(sm->x2[buffer][group]));
-    int lo[2], len[2];
-    float lse2[2], delta[2];
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        if (BY_KEY) {
-            lo[h] = row + 8 * h;
-            len[h] = c.p.end[row + 8 * h] - lo[h];
-        } else {
-            const int64_t at = (int64_t)sm->item[buffer].head * c.p.padded + row + 8 * h;
-            lo[h] = c.p.start[row + 8 * h];
-            len[h] = row + 8 * h - lo[h];
-            lse2[h] = c.p.lse2[at];
-            delta[h] = c.p.delta[at];
-        }
-    }
-
+    bool any = false;                       /* an item before this one */
+    struct ring r = { 0, 0 };
+    int buffer = 0;
+    uint32_t parity = 0;
     float s[32], dp[32], d1[E / 2], d2[E / 2];
-    uint32_t p[16], ds[16];
-    struct ring last = r;
+    uint32_t p[16], ds[16], r1[E / 4], r2[E / 4];
     auto skip = [&](int n) {                /* blocks that only the other half meets */
         for (; n > 0; n--, r.step()) {
             bar_wait(smem_addr(&sm->y_full[r.at]), r.parity);
@@ -182,92 +158,135 @@ __device__ __forceinline__ void half_tile(const struct attention_call &c,
         }
     };
 
-    /* By query, x fits in registers too; shared memory, which could not feed both operands
-     * of a 64-wide product at full rate, then delivers y alone. Not so at 64 channels, where
-     * ptxas 13.0 puts dS into the registers of x2 while the loop still needs them. */
-    constexpr bool X_IN_REGISTERS = !BY_KEY && E == 128;
-    uint32_t x1_rows[E / 16][4], x2_rows[E / 16][4];
-    if (X_IN_REGISTERS) {
-        load_rows<E>(x1_rows, smem_addr(sm->x1[buffer][group]), threadIdx.x % 128 / 32, lane);
-        load_rows<E>(x2_rows, smem_addr(sm->x2[buffer][group]), threadIdx.x % 128 / 32, lane);
-    }
-    skip(far);
-    for (int i = 0; i < blocks; i++) {
-        const uint32_t y1 = block<E>::desc(smem_addr(sm->y1[r.at]));
-        const uint32_t y2 = block<E>::desc(smem_addr(sm->y2[r.at]));
-        bar_wait(smem_addr(&sm->y_full[r.at]), r.parity);
-        mma_fence();
-        if (X_IN_REGISTERS)
-            dot_rows<E>(s, x1_rows, y1);
-        else
-            dot_rows<E>(s, x1, y1);
-        mma_commit();
-        mma_wait<1>();                      /* the products of the block before are done */
-        keep(d1);
-        if (i > 0 && threadIdx.x % 32 == 0)
-            bar_arrive(smem_addr(&sm->y_empty[last.at]));
-        mma_fence();
-        if (X_IN_REGISTERS)
-            dot_rows<E>(dp, x2_rows, y2);
-        else
-            dot_rows<E>(dp, x2, y2);
-        mma_commit();
-        mma_wait<1>();
-        keep(s);
-        const int col = lane % 4 * 2;
-        if (i == 0 || i >= whole)
-            mask_block(s, row / BLOCK * BLOCK + (BY_KEY ? i : -i) * BLOCK + col, lo, len);
+    for (;; buffer ^= 1, parity ^= buffer == 0) {
+        bar_wait(smem_addr(&sm->x_full[buffer]), parity);
+        if (sm->item[buffer].tile < 0)
+            break;
+        const int row = sm->item[buffer].tile * TILE + group * BLOCK
+                      + threadIdx.x % 128 / 32 * 16 + lane / 4;
+        const int blocks = reach_part(sm->item[buffer].blocks, far);
+        const int whole = reach_part(sm->item[buffer].whole, far);
+        const uint32_t x1 = block<E>::desc(smem_addr(sm->x1[buffer][group]));
+        const uint32_t x2 = block<E>::desc(smem_addr(sm->x2[buffer][group]));
+        int lo[2], len[2];
+        float lse2[2], delta[2];
 #pragma unroll
-        for (int j = 0; j < 8; j++) {
-            float2 l = BY_KEY ? load_pair(smem_addr(&sm->lse2[r.at][8 * j + col]))
-                              : float2 { 0, 0 };
-#pragma unroll
-            for (int k = 0; k < 4; k++) {
-                float shift = BY_KEY ? (k % 2 ? l.y : l.x) : lse2[k / 2];
-                s[4 * j + k] = exp2_approx(fmaf(s[4 * j + k], c.unit, -shift));
+        for (int h = 0; h < 2; h++) {
+            if (BY_KEY) {
+                lo[h] = row + 8 * h;
+                len[h] = c.p.end[row + 8 * h] - lo[h];
+            } else {
+                const int64_t at = (int64_t)sm->item[buffer].head * c.p.padded + row + 8 * h;
+                lo[h] = c.p.start[row + 8 * h];
+                len[h] = row + 8 * h - lo[h];
+                lse2[h] = c.p.lse2[at];
+                delta[h] = c.p.delta[at];
             }
         }
-        if (BY_KEY) {
-            pack_rows(p, s);
+        /* By query, x fits in registers too; shared memory, which could not feed both operands
+         * of a 64-wide product at full rate, then delivers y alone. Not so at 64 channels, where
+         * ptxas 13.0 puts dS into the registers of x2 while the loop still needs them. */
+        constexpr bool X_IN_REGISTERS = !BY_KEY && E == 128;
+        uint32_t x1_rows[E / 16][4], x2_rows[E / 16][4];
+        if (X_IN_REGISTERS) {
+            load_rows<E>(x1_rows, smem_addr(sm->x1[buffer][group]), threadIdx.x % 128 / 32, lane);
+            load_rows<E>(x2_rows, smem_addr(sm->x2[buffer][group]), threadIdx.x % 128 / 32, lane);
+        }
+        auto block_of = [&](auto first, int i) {
+            constexpr bool FIRST = decltype(first)::value;
+            const uint32_t y1 = block<E>::desc(smem_addr(sm->y1[r.at]));
+            const uint32_t y2 = block<E>::desc(smem_addr(sm->y2[r.at]));
+            bar_wait(smem_addr(&sm->y_full[r.at]), r.parity);
             mma_fence();
-            add_rows<E>(d2, p, y2, i > 0);
+            if (X_IN_REGISTERS)
+                dot_rows<E>(s, x1_rows, y1);
+            else
+                dot_rows<E>(s, x1, y1);
+            mma_commit();
+            if (!FIRST) {
+                mma_wait<1>();              /* the products of the block before are done */
+                keep(d1);
+                if (threadIdx.x % 32 == 0)
+                    bar_arrive(smem_addr(&sm->y_empty[(r.at + STAGES - 1) % STAGES]));
+            } else if (any) {
+                leave<E, BY_KEY>(m, sm, buffer ^ 1, r1, r2);
+            }
+            mma_fence();
+            if (X_IN_REGISTERS)
+                dot_rows<E>(dp, x2_rows, y2);
+            else
+                dot_rows<E>(dp, x2, y2);
             mma_commit();
             mma_wait<1>();
-        } else {
-            keep(s);                        /* the exponentials before the wait */
-            mma_wait<0>();
-        }
-        keep(dp);
+            keep(s);
+            const int col = lane % 4 * 2;
+            if (FIRST || i >= whole)
+                mask_block(s, row / BLOCK * BLOCK + (BY_KEY ? i : -i) * BLOCK + col, lo, len);
 #pragma unroll
-        for (int j = 0; j < 8; j++) {
-            float2 l = BY_KEY ? load_pair(smem_addr(&sm->delta[r.at][8 * j + col]))
-                              : float2 { 0, 0 };
+            for (int j = 0; j < 8; j++) {
+                float2 l = BY_KEY ? load_pair(smem_addr(&sm->lse2[r.at][8 * j + col]))
+                                  : float2 { 0, 0 };
 #pragma unroll
-            for (int k = 0; k < 4; k++) {
-                float shift = BY_KEY ? (k % 2 ? l.y : l.x) : delta[k / 2];
-                dp[4 * j + k] = s[4 * j + k] * (dp[4 * j + k] - shift);
+                for (int k = 0; k < 4; k++) {
+                    float shift = BY_KEY ? (k % 2 ? l.y : l.x) : lse2[k / 2];
+                    s[4 * j + k] = exp2_approx(fmaf(s[4 * j + k], c.unit, -shift));
+                }
             }
+            if (BY_KEY) {
+                pack_rows(p, s);
+                mma_fence();
+                add_rows<E>(d2, p, y2, !FIRST);
+                mma_commit();
+                mma_wait<1>();
+            } else {
+                keep(s);                    /* the exponentials before the wait */
+                mma_wait<0>();
+            }
+            keep(dp);
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                float2 l = BY_KEY ? load_pair(smem_addr(&sm->delta[r.at][8 * j + col]))
+                                  : float2 { 0, 0 };
+#pragma unroll
+                for (int k = 0; k < 4; k++) {
+                    float shift = BY_KEY ? (k % 2 ? l.y : l.x) : delta[k / 2];
+                    dp[4 * j + k] = s[4 * j + k] * (dp[4 * j + k] - shift);
+                }
+            }
+            pack_rows(ds, dp);
+            mma_fence();
+            add_rows<E>(d1, ds, y1, !FIRST);
+            mma_commit();
+            if (FIRST && any)
+                give_back(sm, buffer ^ 1);
+            r.step();
+        };
+        skip(far);
+        block_of(std::true_type(), 0);
+        for (int i = 1; i < blocks; i++)
+            block_of(std::false_type(), i);
+        mma_wait<0>();
+        keep(d1);
+        round_rows<E>(r1, d1, c.s.scale, c.s.scale);
+        if (BY_KEY) {
+            keep(d2);
+            round_rows<E>(r2, d2, 1, 1);
         }
-        pack_rows(ds, dp);
-        mma_fence();
-        add_rows<E>(d1, ds, y1, i > 0);
-        mma_commit();
-        last = r;
-        r.step();
+        if (threadIdx.x % 32 == 0)
+            bar_arrive(smem_addr(&sm->y_empty[(r.at + STAGES - 1) % STAGES]));
+        skip(reach_blocks(sm->item[buffer].blocks) - far - blocks);
+        any = true;
     }
-    mma_wait<0>();
-    keep(d1);
-    const int behind = reach_blocks(sm->item[buffer].blocks) - far
-                     - reach_part(sm->item[buffer].blocks, far);
-    finish<E, BY_KEY>(c, m, sm, buffer, d1, d2, last);
-    skip(behind);                           /* the item itself may be the next one's by now */
-    if (threadIdx.x % 128 == 0) {
-        store_wait_read();
-        bar_arrive(smem_addr(&sm->x_empty[buffer]));
+    if (any) {
+        leave<E, BY_KEY>(m, sm, buffer ^ 1, r1, r2);
+        give_back(sm, buffer ^ 1);
     }
 }
 
-template <int E>
+/* by_key lets by_query start as soon as the plan is done: they share nothing but their input,
+ * and blocks of the second take the multiprocessors that the first leaves. By its end, by_query
+ * has waited for all of by_key, so that what follows in the stream may read dk and dv. */
+template <int E, bool BY_KEY>
 __global__ void __launch_bounds__(THREADS, 1)
 backward_kernel(const __grid_constant__ struct attention_call c,
                 const __grid_constant__ struct backward_maps m)
@@ -289,28 +308,20 @@ backward_kernel(const __grid_constant__ struct attention_call c,
             prefetch_map(map);
     }
     __syncthreads();
+    if (BY_KEY) {
+        wait_for_kernel_before();           /* the plan */
+        start_kernel_behind();
+    }
     if (threadIdx.x < 128) {
         regs_dec<24>();
-        if (threadIdx.x == 0)
-            produce<E>(c, m, sm);
+        if (threadIdx.x == 0) {
+            produce<E, BY_KEY>(c, m, sm);
+            if (!BY_KEY)
+                wait_for_kernel_before();
+        }
     } else {
         regs_inc<240>();
-        struct ring r = { 0, 0 };
-        int buffer = 0;
-        uint32_t parity = 0;
-        /* Two loops, not one with a branch: it then fits in 240 registers. */
-        for (;; buffer ^= 1, parity ^= buffer == 0) {
-            bar_wait(smem_addr(&sm->x_full[buffer]), parity);
-            if (!sm->item[buffer].by_key || sm->item[buffer].tile < 0)
-                break;
-            half_tile<E, true>(c, m, sm, buffer, r);
-        }
-        for (;; buffer ^= 1, parity ^= buffer == 0) {
-            bar_wait(smem_addr(&sm->x_full[buffer]), parity);
-            if (sm->item[buffer].tile < 0)
-                break;
-            half_tile<E, false>(c, m, sm, buffer, r);
-        }
+        half_tiles<E, BY_KEY>(c, m, sm);
         if (threadIdx.x % 128 == 0)
             store_wait();
     }
@@ -321,13 +332,12 @@ cudaError_t launch(cudaStream_t stream, const struct attention_call *c,
                    const struct backward_maps *maps)
 {
     const int bytes = (int)sizeof(backward_smem<E>) + 1024;
-    const int64_t items = 2 * (int64_t)c->p.tiles * c->s.heads;
-    cudaError_t e = cudaFuncSetAttribute(backward_kernel<E>,
-                                         cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    if (e != cudaSuccess)
-        return e;
-    backward_kernel<E><<<(int)(items < c->sms ? items : c->sms), THREADS, bytes, stream>>>(*c, *maps);
-    return cudaGetLastError();
+    const int64_t items = (int64_t)c->p.tiles * c->s.heads;
+    const int blocks = (int)(items < c->sms ? items : c->sms);
+    cudaError_t e = launch_behind(backward_kernel<E, true>, blocks, THREADS, bytes, stream, c,
+                                  maps);
+    return e ? e : launch_behind(backward_kernel<E, false>, blocks, THREADS, bytes, stream, c,
+                                 maps);
 }
 
 }   /* namespace */

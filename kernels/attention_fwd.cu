@@ -13,14 +13,10 @@
  * Work: 4 E FLOP a pair of query and key. Bytes: q, k, v read and out written once (2 E each a
  * row and head); k and v come again from the L2 for each tile that meets them.
  */
-#include "attention_sm90.cuh"
 #include "attention_plan.cuh"
+#include "attention_sm90.cuh"
 
 namespace {
-
-#ifndef TURNS
-#define TURNS 0
-#endif
 
 enum { STAGES = 4, THREADS = 384, CONSUMER_WARPS = 8 };
 
@@ -35,16 +31,10 @@ template <int E> struct forward_smem {
     uint64_t q_full, q_empty, k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
 };
 
-/* A place in a ring of stages and the parity of its present use. */
-struct ring {
-    int at;
-    uint32_t parity;
-    __device__ void step()
-    {
-        if (++at == STAGES)
-            at = 0, parity ^= 1;
-    }
-};
+/* Blocks are counted through all items: the n-th lies in stage n % STAGES, in this use of it. */
+static_assert((STAGES & (STAGES - 1)) == 0, "so that stage and parity are two bit operations");
+__device__ __forceinline__ int stage_of(uint32_t n) { return n % STAGES; }
+__device__ __forceinline__ uint32_t parity_of(uint32_t n) { return n / STAGES % 2; }
 
 template <int E>
 __device__ void produce(const struct attention_call &c, const struct forward_maps &m,
@@ -52,7 +42,7 @@ __device__ void produce(const struct attention_call &c, const struct forward_map
 {
     const int items = c.p.tiles * c.s.heads;
     const int bytes = block<E>::BYTES;
-    struct ring r = { 0, 1 };               /* all stages are empty: parity of the phase before */
+    uint32_t n = 0;
     int item = atomicAdd(&c.p.next[0], 1), after = atomicAdd(&c.p.next[0], 1);
     struct reach reach = c.p.by_query[item < items ? item / c.s.heads : 0];
 
@@ -74,16 +64,16 @@ __device__ void produce(const struct attention_call &c, const struct forward_map
         item = after;
         after = atomicAdd(&c.p.next[0], 1);
         reach = c.p.by_query[item < items ? item / c.s.heads : 0];
-        for (int i = 0; i < blocks; i++, r.step()) {
-            const int key = row + BLOCK - i * BLOCK;
-            uint32_t full = smem_addr(&sm->k_full[r.at]);
-            bar_wait(smem_addr(&sm->k_empty[r.at]), r.parity);
+        for (int i = 0; i < blocks; i++, n++) {
+            const int at = stage_of(n), key = row + BLOCK - i * BLOCK;
+            uint32_t full = smem_addr(&sm->k_full[at]);
+            bar_wait(smem_addr(&sm->k_empty[at]), parity_of(n) ^ 1);
             bar_expect(full, bytes);
-            block<E>::load(smem_addr(sm->k[r.at]), &m.k, head, key, full);
-            full = smem_addr(&sm->v_full[r.at]);
-            bar_wait(smem_addr(&sm->v_empty[r.at]), r.parity);
+            block<E>::load(smem_addr(sm->k[at]), &m.k, head, key, full);
+            full = smem_addr(&sm->v_full[at]);
+            bar_wait(smem_addr(&sm->v_empty[at]), parity_of(n) ^ 1);
             bar_expect(full, bytes);
-            block<E>::load(smem_addr(sm->v[r.at]), &m.v, head, key, full);
+            block<E>::load(smem_addr(sm->v[at]), &m.v, head, key, full);
         }
     }
 }
@@ -93,10 +83,15 @@ struct online {
     float max[2], sum[2], alpha[2];
     bool rescale;
 
+    __device__ void clear()
+    {
+        max[0] = max[1] = -INFINITY;
+        sum[0] = sum[1] = 0;
+    }
     /* S becomes P = 2^(unit S - unit max); alpha is what older sums are to be scaled by. */
     __device__ void block(float (&s)[32], float unit)
     {
-        float m[2] = { -INFINITY, -INFINITY };
+        float m[2] = { s[0], s[2] };
 #pragma unroll
         for (int i = 0; i < 32; i++)
             m[i / 2 % 2] = fmaxf(m[i / 2 % 2], s[i]);
@@ -121,44 +116,65 @@ struct online {
     }
 };
 
+/* One warpgroup's half of a tile that is through, packed: leaves through staging. */
+template <int E>
+__device__ __forceinline__ void leave(const struct forward_maps &m, forward_smem<E> *sm, int group,
+                                      int head, int first_row, const uint32_t (&result)[E / 4])
+{
+    const int thread = threadIdx.x % 128;
+    const uint32_t staging = smem_addr(sm->out[group]);
+
+    if (thread == 0)
+        store_wait_read();                  /* the staging of the item before is free */
+    named_barrier(1 + group, 128);
+    store_rows<E>(staging, result, thread / 32, thread % 32);
+    fence_async();
+    named_barrier(1 + group, 128);
+    if (thread == 0) {
+        block<E>::store(&m.out, head, first_row, staging);
+        store_commit();
+    }
+}
+
+/* Results of an item leave while the first S of the next is computed. */
 template <int E>
 __device__ void consume(const struct attention_call &c, const struct forward_maps &m,
                         forward_smem<E> *sm, int group)
 {
-    const int thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32;
-    const uint32_t staging = smem_addr(sm->out[group]);
-    struct ring r = { 0, 0 };
+    const int lane = threadIdx.x % 32, warp = threadIdx.x % 128 / 32, far = 1 - group;
+    uint32_t n = 0;                         /* the present block */
+    int head_before = 0, row_before = -1;   /* the item before: none */
+    uint32_t q[E / 16][4], p[16], result[E / 4];
+    float s[32], out[E / 2];
+    struct online o;
 
-    auto begin_turn = [&] {
-        if (TURNS)
-            named_barrier(3 + group, 256);
+    auto wait_k = [&](uint32_t i) { bar_wait(smem_addr(&sm->k_full[stage_of(i)]), parity_of(i)); };
+    auto wait_v = [&](uint32_t i) { bar_wait(smem_addr(&sm->v_full[stage_of(i)]), parity_of(i)); };
+    auto done_k = [&](uint32_t i) {
+        if (lane == 0)
+            bar_arrive(smem_addr(&sm->k_empty[stage_of(i)]));
     };
-    auto end_turn = [&] {
-        if (TURNS)
-            named_barrier_arrive(4 - group, 256);
+    auto done_v = [&](uint32_t i) {
+        if (lane == 0)
+            bar_arrive(smem_addr(&sm->v_empty[stage_of(i)]));
     };
-    auto skip = [&](int n) {                /* blocks that only the other half meets */
-        for (; n > 0; n--, r.step()) {
-            begin_turn();
-            end_turn();
-            bar_wait(smem_addr(&sm->k_full[r.at]), r.parity);
-            bar_wait(smem_addr(&sm->v_full[r.at]), r.parity);
-            if (lane == 0) {
-                bar_arrive(smem_addr(&sm->k_empty[r.at]));
-                bar_arrive(smem_addr(&sm->v_empty[r.at]));
-            }
+    auto k_at = [&](uint32_t i) { return block<E>::desc(smem_addr(sm->k[stage_of(i)])); };
+    auto v_at = [&](uint32_t i) { return block<E>::desc(smem_addr(sm->v[stage_of(i)])); };
+    auto skip = [&](int blocks) {           /* that only the other half meets */
+        for (; blocks > 0; blocks--, n++) {
+            wait_k(n);
+            done_k(n);
+            wait_v(n);
+            done_v(n);
         }
     };
 
-    if (group == 1)
-        end_turn();                         /* group 0 has the first */
     for (uint32_t turn = 0;; turn ^= 1) {
-        uint32_t q[E / 16][4];
         bar_wait(smem_addr(&sm->q_full), turn);
-        const int tile = sm->item.tile, head = sm->item.head, far = 1 - group;
-        const int brought = reach_blocks(sm->item.blocks);
+        const int tile = sm->item.tile, head = sm->item.head;
         const int blocks = reach_part(sm->item.blocks, far);
         const int whole = reach_part(sm->item.whole, far);
+        const int behind = reach_blocks(sm->item.blocks) - far - blocks;
         if (tile < 0)
             break;
         load_rows<E>(q, smem_addr(sm->q[group]), warp, lane);
@@ -166,84 +182,58 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
         if (lane == 0)
             bar_arrive(smem_addr(&sm->q_empty));
 
-        const int first_row = tile * TILE + group * BLOCK;
+        const int first_row = tile * TILE + group * BLOCK, col = first_row + lane % 4 * 2;
         const int row = first_row + 16 * warp + lane / 4;
         const int lo[2] = { c.p.start[row], c.p.start[row + 8] };
         const int len[2] = { row - lo[0], row + 8 - lo[1] };
-        float s[32], out[E / 2];
-        uint32_t p[16];
-        struct online o = { { -INFINITY, -INFINITY }, { 0, 0 }, { 0, 0 }, false };
 
         skip(far);
-        bar_wait(smem_addr(&sm->k_full[r.at]), r.parity);
-        begin_turn();
+        wait_k(n);
         mma_fence();
-        dot_rows<E>(s, q, block<E>::desc(smem_addr(sm->k[r.at])));
+        dot_rows<E>(s, q, k_at(n));
         mma_commit();
-        end_turn();
+        if (row_before >= 0)
+            leave<E>(m, sm, group, head_before, row_before, result);
+        o.clear();
         mma_wait<0>();
         keep(s);
-        if (lane == 0)
-            bar_arrive(smem_addr(&sm->k_empty[r.at]));
-        mask_block(s, first_row + lane % 4 * 2, lo, len);
+        done_k(n);
+        mask_block(s, col, lo, len);
         o.block(s, c.unit);
         pack_rows(p, s);
 
-        for (int i = 1; i < blocks; i++) {
-            struct ring next = r;
-            next.step();
-            bar_wait(smem_addr(&sm->k_full[next.at]), next.parity);
-            begin_turn();
+        for (int i = 1; i < blocks; i++, n++) {
+            wait_k(n + 1);
             mma_fence();
-            dot_rows<E>(s, q, block<E>::desc(smem_addr(sm->k[next.at])));
+            dot_rows<E>(s, q, k_at(n + 1));
             mma_commit();
-            bar_wait(smem_addr(&sm->v_full[r.at]), r.parity);
+            wait_v(n);
             mma_fence();
-            add_rows<E>(out, p, block<E>::desc(smem_addr(sm->v[r.at])), i > 1);
+            add_rows<E>(out, p, v_at(n), i > 1);
             mma_commit();
-            end_turn();
             mma_wait<1>();
             keep(s);
-            if (lane == 0)
-                bar_arrive(smem_addr(&sm->k_empty[next.at]));
+            done_k(n + 1);
             if (i >= whole)
-                mask_block(s, first_row - i * BLOCK + lane % 4 * 2, lo, len);
+                mask_block(s, col - i * BLOCK, lo, len);
             o.block(s, c.unit);
-            keep(s);                        /* the exponentials before the wait, not behind it */
+            keep(s);                        /* the exponentials before the wait, not behind */
             mma_wait<0>();
             keep(out);
-            if (lane == 0)
-                bar_arrive(smem_addr(&sm->v_empty[r.at]));
+            done_v(n);
             if (o.rescale) {
 #pragma unroll
                 for (int j = 0; j < E / 2; j++)
                     out[j] *= o.alpha[j / 2 % 2];
             }
             pack_rows(p, s);
-            r = next;
         }
-        bar_wait(smem_addr(&sm->v_full[r.at]), r.parity);
+        wait_v(n);
         mma_fence();
-        add_rows<E>(out, p, block<E>::desc(smem_addr(sm->v[r.at])), blocks > 1);
+        add_rows<E>(out, p, v_at(n), blocks > 1);
         mma_commit();
         o.sum[0] = quad_sum(o.sum[0]);
         o.sum[1] = quad_sum(o.sum[1]);
-        if (thread == 0)
-            store_wait_read();              /* the staging of the item before is free */
-        mma_wait<0>();
-        keep(out);
-        if (lane == 0)
-            bar_arrive(smem_addr(&sm->v_empty[r.at]));
-        r.step();
-
-        named_barrier(1 + group, 128);
-        store_rows<E>(staging, out, 1.0f / o.sum[0], 1.0f / o.sum[1], warp, lane);
-        fence_async();
-        named_barrier(1 + group, 128);
-        if (thread == 0) {
-            block<E>::store(&m.out, head, first_row, staging);
-            store_commit();
-        }
         if (lane % 4 == 0) {
             float *lse = c.lse + (int64_t)head * c.s.rows;
 #pragma unroll
@@ -251,9 +241,17 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
                 if (row + 8 * h < c.s.rows)
                     lse[row + 8 * h] = o.max[h] * c.s.scale + logf(o.sum[h]);
         }
-        skip(brought - far - blocks);
+        mma_wait<0>();
+        keep(out);
+        done_v(n++);
+        round_rows<E>(result, out, 1.0f / o.sum[0], 1.0f / o.sum[1]);
+        skip(behind);
+        head_before = head;
+        row_before = first_row;
     }
-    if (thread == 0)
+    if (row_before >= 0)
+        leave<E>(m, sm, group, head_before, row_before, result);
+    if (threadIdx.x % 128 == 0)
         store_wait();
 }
 
@@ -279,6 +277,7 @@ forward_kernel(const __grid_constant__ struct attention_call c,
             prefetch_map(map);
     }
     __syncthreads();
+    wait_for_kernel_before();               /* the plan */
     if (threadIdx.x < 128) {
         regs_dec<40>();
         if (threadIdx.x == 0)
@@ -295,12 +294,8 @@ cudaError_t launch(cudaStream_t stream, const struct attention_call *c,
 {
     const int bytes = (int)sizeof(forward_smem<E>) + 1024;
     const int64_t items = (int64_t)c->p.tiles * c->s.heads;
-    cudaError_t e = cudaFuncSetAttribute(forward_kernel<E>,
-                                         cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    if (e != cudaSuccess)
-        return e;
-    forward_kernel<E><<<(int)(items < c->sms ? items : c->sms), THREADS, bytes, stream>>>(*c, *maps);
-    return cudaGetLastError();
+    return launch_behind(forward_kernel<E>, (int)(items < c->sms ? items : c->sms), THREADS, bytes,
+                         stream, c, maps);
 }
 
 }   /* namespace */

@@ -36,7 +36,7 @@ __device__ __forceinline__ int reach_part(uint32_t both, int far)
 
 struct attention_plan {             /* in the workspace */
     int tiles, padded;              /* ceil(rows / TILE), and the rows of so many tiles */
-    int *next;                      /* (4) next item: 0 forward, 1 backward */
+    int *next;                      /* (4) next item: forward, by key, by query */
     int *start, *end;               /* (padded): first key of a query, last query of a key */
     struct reach *by_query, *by_key;/* (2 tiles): in the order of work; scratch */
     float *lse2, *delta;            /* (heads, padded): backward only; lse / ln 2 */

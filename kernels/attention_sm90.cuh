@@ -104,6 +104,40 @@ __device__ __forceinline__ void prefetch_map(const CUtensorMap *map)
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
+/* -- between kernels: one launched as a programmatic dependent of the kernel before it ----- */
+/* Until the kernel before is done and its writes are seen. */
+__device__ __forceinline__ void wait_for_kernel_before()
+{
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+/* The kernel behind may start, as far as it does not wait. */
+__device__ __forceinline__ void start_kernel_behind()
+{
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+/* Launches kernel with (call, maps) so that it may start before its predecessor has ended. */
+template <typename M>
+static cudaError_t launch_behind(void (*kernel)(struct attention_call, M), int blocks, int threads,
+                                 int shared_bytes, cudaStream_t stream,
+                                 const struct attention_call *c, const M *maps)
+{
+    cudaLaunchAttribute attribute = {};
+    cudaLaunchConfig_t config = {};
+    cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                         shared_bytes);
+    if (e != cudaSuccess)
+        return e;
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    config.gridDim = blocks;
+    config.blockDim = threads;
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    return cudaLaunchKernelEx(&config, kernel, *c, *maps);
+}
+
 /* -- registers ------------------------------------------------------------- */
 template <int N> __device__ __forceinline__ void regs_inc()
 {
@@ -300,19 +334,27 @@ __device__ __forceinline__ uint32_t pack2(float lo, float hi)
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(u) : "f"(hi), "f"(lo));
     return u;
 }
-/* Sums times scale (by row half) as bf16 into this warp's 16 rows of a block. */
+/* Sums times scale (by row half) as bf16, */
 template <int E>
-__device__ __forceinline__ void store_rows(uint32_t dst, const float (&d)[E / 2], float scale0,
-                                           float scale1, int warp, int lane)
+__device__ __forceinline__ void round_rows(uint32_t (&p)[E / 4], const float (&d)[E / 2],
+                                           float scale0, float scale1)
+{
+#pragma unroll
+    for (int i = 0; i < E / 4; i++) {
+        const float scale = i % 2 ? scale1 : scale0;
+        p[i] = pack2(d[2 * i] * scale, d[2 * i + 1] * scale);
+    }
+}
+/* and these into this warp's 16 rows of a block. */
+template <int E>
+__device__ __forceinline__ void store_rows(uint32_t dst, const uint32_t (&p)[E / 4], int warp,
+                                           int lane)
 {
 #pragma unroll
     for (int k = 0; k < E / 16; k++) {
         uint32_t at = dst + block<E>::at(16 * warp + lane % 16, 2 * k + lane / 16);
         asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at),
-                     "r"(pack2(d[8 * k] * scale0, d[8 * k + 1] * scale0)),
-                     "r"(pack2(d[8 * k + 2] * scale1, d[8 * k + 3] * scale1)),
-                     "r"(pack2(d[8 * k + 4] * scale0, d[8 * k + 5] * scale0)),
-                     "r"(pack2(d[8 * k + 6] * scale1, d[8 * k + 7] * scale1))
+                     "r"(p[4 * k]), "r"(p[4 * k + 1]), "r"(p[4 * k + 2]), "r"(p[4 * k + 3])
                      : "memory");
     }
 }
