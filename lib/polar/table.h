@@ -1,17 +1,39 @@
-/* table.h - coefficient tables as text: `#` comments, then "a b c" a line.
+/* table.h - coefficient tables as text: `#` comments, then "a b c" a line (gpt-coeffs(5)).
  *
- *     double row[10][3]; int n;
- *     if ((rc = coeffs_load("record.coeffs", row, 10, &n))) return rc;
+ *     struct coeffs c;
+ *     if ((rc = coeffs_read(&c, "my.coeffs"))) return rc;
+ *     y = coeffs_value(&c, x);                 // all rows, one after the other
+ *     coeffs_write(&c, stdout, comments);
  *
- * Thread-safe; owns nothing.
+ * A line may have a fourth number, of x^7, which recipes do not take: coeffs_load
+ * is what they read with. Thread-safe; owns nothing.
  */
 #ifndef POLAR_TABLE_H
 #define POLAR_TABLE_H
 
 #include <stddef.h>
+#include <stdio.h>
 #include "base/err.h"
+
+enum { COEFFS_ROWS = 64, COEFFS_TERMS = 4 };
+
+struct coeffs {
+    char name[64];                              /* of the file or set */
+    int n, terms;                               /* rows; numbers in the longest, 3 or 4 */
+    double row[COEFFS_ROWS][COEFFS_TERMS];      /* of x, x^3, x^5, x^7 */
+};
 
 /* Reads 1..max rows. A missing number, a fourth one, a non-finite one: GPT_INPUT with line. */
 int coeffs_load(const char *path, double (*row)[3], int max, int *n) MUST_CHECK;
+/* Reads a table of three or four numbers a row; "-" is stdin. Errors as coeffs_load's. */
+int coeffs_read(struct coeffs *c, const char *path) MUST_CHECK;
+/* Rows of 17 digits; the caller checks the stream. comment: NULL, or one for each row. */
+void coeffs_write(const struct coeffs *c, FILE *f, char *const *comment);
+
+/* One row, and all rows: p(x) = x (a + b x^2 + c x^4 + d x^6). */
+double coeffs_row_value(const double *row, double x);
+double coeffs_value(const struct coeffs *c, double x);
+/* p'(x) of one row. */
+double coeffs_row_slope(const double *row, double x);
 
 #endif
