@@ -337,3 +337,33 @@ flip() {
     [ "$status" -eq 0 ]
     [[ $output = *--since* && $output != *--keep-last* ]]
 }
+
+# A Python that has NumPy, or nothing.
+numpy() {
+    for p in python3 /usr/bin/python3; do
+        "$p" -c 'import numpy' 2>/dev/null && echo "$p" && return
+    done
+}
+
+@test "a run's own checkpoint: sound, and NumPy finds its validation loss in the export" {
+    python=$(numpy)
+    root=$GPT_SHARE/..
+    "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --val-tokens 8192 -o shards \
+        "$root"/man/*.[157] "$root"/lib/*/*.h
+    "$GPT_BIN/gpt-train" -r "$GPT_SHARE/recipes/tiny.recipe" -d shards -o run -q --ranks 2 \
+        -s model.vocab=272 -s schedule.steps=6 -s schedule.extension=1 -s data.val_every=7 \
+        -s data.val_tokens=8192 -s data.val_chunk=1024 -s data.checkpoint_every=0 \
+        -s "stages.0=1024 3 512 1 1,0.5,0.25>0" -s "stages.1=1024 7 512 1.52 1,0.5>0" \
+        -s "stages.2=1024 11 512 1.73 1" -s "stages.3=1024 13 512 - 1" >run.log
+    ckpt verify --full run
+    [ "$status" -eq 0 ]
+    ckpt stat run '*.weight'
+    awk -F'\t' 'NR > 1 && !($11 >= 0 && $11 < 1000) { exit 1 }' <<<"$output"     # all are known
+    [ -n "$python" ] || skip 'no NumPy'
+    ckpt export run --to npz --dtype bf16 -o m.npz
+    [ "$status" -eq 0 ]
+    found=$("$python" "$root/examples/numpy_loss.py" m.npz shards/*_val_*.bin 8192 1024)
+    logged=$(sed -n 's/^step:7.*val_loss:\([0-9.]*\).*/\1/p' run.log)
+    # four digits are logged; rotary angles differ in their last bits
+    awk -v a="$found" -v b="$logged" 'BEGIN { d = a - b; exit !(d * d < 1e-4 * 1e-4 && b > 1) }'
+}

@@ -45,6 +45,8 @@ static bool cell(char *buf, size_t n, char type, va_list *ap, enum report_format
         x = va_arg(*ap, double);
         if (!isfinite(x) && format == REPORT_JSON)
             snprintf(buf, n, "null");
+        else if (isnan(x))
+            snprintf(buf, n, "nan");            /* never "-nan" */
         else
             snprintf(buf, n, format == REPORT_TABLE ? "%.5g" : "%.9g", x);
         return true;

@@ -141,7 +141,7 @@ static int one(void *arg, int i)
     j->rule(j->arg, v, &u);
     if (u.known)
         rc = u.orthogonal ? orthogonal_rms(j->s, v, &rms) : adam_rms(j->s, v, &u, &rms);
-    j->rows[i].update = u.rate * rms / j->rows[i].rms;
+    j->rows[i].update = rms == 0 ? 0 : u.rate * rms / j->rows[i].rms;
     return rc;
 }
 
