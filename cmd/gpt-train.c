@@ -125,6 +125,7 @@ static int get_recipe(const struct options *o, struct recipe **r)
                      "leave -r out to continue it, with --set for what shall differ", o->resume,
                      saved->name, saved->hash, o->recipe, (*r)->name, (*r)->hash);
         recipe_free(*r);
+        *r = NULL;
     }
     recipe_free(saved);
     return rc;
