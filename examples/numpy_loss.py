@@ -22,20 +22,23 @@ def bf16(x): u = x.view("u4"); return (u + 0x7fff + (u >> 16 & 1) & 0xffff0000).
 f, scale = (1 / np.float32(1024)) ** np.linspace(0, 1, dh // 4, dtype="f4"), 0.1
 for old, new in ((3, 7), (7, 11), (11, 13)):                # YaRN, as the long window grew
     ramp = np.clip((block * old * f / (2 * np.pi) - 1) / 31, 0, 1)
-    f, scale = (f * (old / new + ramp * (1 - old / new))).astype("f4"), scale * (1 + .2 * np.log(new / old))
+    f = (f * (old / new + ramp * (1 - old / new))).astype("f4")
+    scale *= 1 + .2 * np.log(new / old)
 
 def rotate(x, position):                                     # by -angle, half of the channels
     angle = position[..., None].astype("f4") * f
-    c, s, y, a, b = bf16(np.cos(angle)), bf16(np.sin(angle)), x.copy(), x[..., 0:dh//2:2], x[..., 1:dh//2:2]
+    c, s, y = bf16(np.cos(angle)), bf16(np.sin(angle)), x.copy()
+    a, b = x[..., 0:dh//2:2], x[..., 1:dh//2:2]
     y[..., 0:dh//2:2], y[..., 1:dh//2:2] = c * a + s * b, c * b - s * a
     return y
 
 def attend(q, k, v, document, window):                       # (rows, heads, channels)
     row = np.arange(len(q)); back = row[:, None] - row
     seen = (document[:, None] == document) & (back >= 0) & (back <= window)
-    p = np.where(seen, scale * np.einsum("qhc,khc->hqk", q, k, optimize=True), -np.inf)
+    q, k, v = (x.swapaxes(0, 1) for x in (q, k, v))
+    p = np.where(seen, np.float32(scale) * (q @ k.swapaxes(1, 2)), -np.inf)
     p = np.exp(p - p.max(-1, keepdims=True))
-    return np.einsum("hqk,khc->qhc", p / p.sum(-1, keepdims=True), v, optimize=True)
+    return (p / p.sum(-1, keepdims=True) @ v).swapaxes(0, 1)
 
 def attention(y, i, tok, document):
     paired, far, table = i in (0, 2, 5, 9), i in (3, 10), {0: 1, 1: 2, 8: 0, 9: 1, 10: 2}.get(i)
@@ -45,11 +48,13 @@ def attention(y, i, tok, document):
     if far:                                                  # some channels look one key back
         c = np.r_[dh//4:dh//2, 3*dh//4:dh]; k[1:, :, c] = k[:-1, :, c]
     if table is not None:
-        v = v + (2 * sigmoid(y[:, :12] @ W("ve_gate", i).T))[..., None] * W(f"ve{table}")[tok].reshape(-1, H, dh)
+        gate = 2 * sigmoid(y[:, :12] @ W("ve_gate", i).T)
+        v = v + gate[..., None] * W(f"ve{table}")[tok].reshape(-1, H, dh)
     if paired:                                               # two rows a token, half the heads
         q, k, v = (x.reshape(-1, H // 2, dh) for x in (q, k, v))
     o = attend(q, k, v, document.repeat(1 + paired), block * (20 if far else 6)).reshape(-1, H, dh)
-    return (o * sigmoid(y[:, :12] @ W("attn_gate", i).T)[..., None]).reshape(-1, d) @ (W("out", i) * W("attn.o", i)).T
+    o = o * sigmoid(y[:, :12] @ W("attn_gate", i).T)[..., None]
+    return o.reshape(-1, d) @ (W("out", i) * W("attn.o", i)).T
 
 def loss(tok, target):
     e = W("embed")[tok]; s, out, document = e.copy(), {}, np.cumsum(tok == ids[0])
