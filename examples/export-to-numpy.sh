@@ -7,5 +7,6 @@ dir=${OUT:-build/example}
 python=${PYTHON:-python3}
 
 "$bin/gpt-ckpt" export "$dir/run" --to npz --dtype bf16 --force -o "$dir/model.npz"
-echo "NumPy:     $("$python" examples/numpy_loss.py "$dir/model.npz" "$dir"/shards/*_val_*.bin 8192 1024)"
+printf 'NumPy:     '
+"$python" examples/numpy_loss.py "$dir/model.npz" "$dir"/shards/*_val_*.bin 8192 1024
 echo "gpt-train: $(sed -n 's/.*val_loss:\([0-9.]*\).*/\1/p' "$dir/run.log" | tail -1)"

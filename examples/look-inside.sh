@@ -1,6 +1,6 @@
 #!/bin/sh
-# What a run has made: numbers and spectra of its matrices, what the last steps changed, and the same
-# state for another number of ranks.
+# What a run has made: numbers and spectra of its matrices, what the last steps changed, and the
+# same state for another number of ranks.
 #   run examples/train-on-text.sh first
 set -eu
 bin=${GPT_BIN:-build/bin}

@@ -36,7 +36,7 @@ def attend(q, k, v, document, window):                       # (rows, heads, cha
     row = np.arange(len(q)); back = row[:, None] - row
     seen = (document[:, None] == document) & (back >= 0) & (back <= window)
     q, k, v = (x.swapaxes(0, 1) for x in (q, k, v))
-    p = np.where(seen, np.float32(scale) * (q @ k.swapaxes(1, 2)), -np.inf)
+    p = np.where(seen, np.float32(scale) * (q @ k.swapaxes(1, 2)), np.float32("-inf"))
     p = np.exp(p - p.max(-1, keepdims=True))
     return (p / p.sum(-1, keepdims=True) @ v).swapaxes(0, 1)
 
