@@ -131,12 +131,8 @@ static bool greedy_start(struct coeffs *c, const struct coeffs *like, double low
                                 false };
     if (!(lower < upper) || greedy_derive(&g, &o))
         return false;
-    c->n = like->n;
-    c->terms = like->terms;
-    memset(c->row, 0, sizeof c->row);
-    for (int t = 0; t < g.n; t++)
-        for (int i = 0; i < g.terms; i++)
-            c->row[t][i] = (double)g.row[t].coef[i];
+    greedy_coeffs(&g, c);
+    c->terms = like->terms;                     /* 2 for tables of degree 3 */
     return true;
 }
 
@@ -199,8 +195,27 @@ static void hop(struct fit *f, const struct objective *scout, const struct objec
     consider(&f->table, &f->exact_after, &here, &o, x, n, opt->objective, swing);
 }
 
-static int search(struct fit *f, const struct coeffs *start, const double *x, int n,
-                  const struct fit_options *opt, double swing)
+/* Rows may be scaled against each other without a change of f. As in greedy tables, 1 is made the
+ * middle of what each row makes of [low, upper]. */
+static void settle_scales(struct coeffs *c, double low, double upper)
+{
+    struct coeffs some = *c;
+    struct range r;
+    for (int t = 0; t + 1 < c->n; t++) {
+        some.n = t + 1;
+        memcpy(some.row, c->row, sizeof some.row);
+        if (eval_range(&some, low, upper, &r) || !(r.low > 0 && r.high < 1e3))
+            return;
+        double scale = 2 / (r.low + r.high), power = scale;
+        for (int i = 0; i < c->terms; i++, power *= scale * scale) {
+            c->row[t][i] *= scale;
+            c->row[t + 1][i] /= power;
+        }
+    }
+}
+
+static int search(struct fit *f, const double *x, int n, const struct fit_options *opt,
+                  double swing)
 {
     struct objective scout = { .n = 0 }, full = { .n = 0 };
     struct candidate *v = calloc(STARTS_MAX, sizeof *v);
@@ -212,7 +227,7 @@ static int search(struct fit *f, const struct coeffs *start, const double *x, in
         set_guard(&scout, opt, x, n);
         set_guard(&full, opt, x, n);
         scout.swing = full.swing = swing * guard_margin;
-        int scouts = f->starts = make_starts(v, start, x, n, opt);
+        int scouts = f->starts = make_starts(v, &f->table, x, n, opt);
         bool largest = opt->objective == FIT_MAX;
         score(v, scouts, &scout, opt->objective, swing);
         scouts = scouts < SCOUTS ? scouts : SCOUTS;
@@ -225,6 +240,10 @@ static int search(struct fit *f, const struct coeffs *start, const double *x, in
         }
         if (!largest)
             hop(f, &scout, &full, x, n, opt, swing);
+        if (f->exact_after < f->exact_before) {
+            settle_scales(&f->table, x[0], opt->upper);
+            f->exact_after = exact_objective(&f->table, x, n, opt->objective);
+        }
     }
     free(scout.x);
     free(full.x);
@@ -268,7 +287,7 @@ static int refine_bf16(struct fit *f, const struct coeffs *start, const struct t
     f->table = *start;
     for (int i = 0; i < 2 && !rc; i++) {        /* the exact fit, then what comes from it */
         if (i == 1)
-            minimize(&o, &tries[i], opt->objective, opt->objective == FIT_MAX ? 16 : 30);
+            minimize(&o, &tries[i], opt->objective, opt->objective == FIT_MAX ? 8 : 12);
         if (bf16_objective(&o, &tries[i], opt->objective, &got))
             continue;
         if (got < f->after && guard_excess(&o, &tries[i], swing) <= 0) {
@@ -281,7 +300,16 @@ static int refine_bf16(struct fit *f, const struct coeffs *start, const struct t
     return rc;
 }
 
-static int check(const struct coeffs *start, const struct fit_options *o)
+/* Coefficients that a fit may move: none of x^5 where the start has none, which saves a product. */
+static int terms_of(const struct coeffs *c)
+{
+    for (int t = 0; t < c->n; t++)
+        if (c->row[t][2] != 0 || c->row[t][3] != 0)
+            return c->terms;
+    return 2;
+}
+
+int fit_check(const struct fit_options *o)
 {
     if (!(o->lower >= 0 && o->upper > o->lower && o->upper <= 2))
         return err_set(GPT_USAGE, "expected 0 <= lower < upper <= 2, found %g and %g", o->lower,
@@ -289,8 +317,6 @@ static int check(const struct coeffs *start, const struct fit_options *o)
     if (!(o->swing > 0 && o->swing < 1 && o->safety >= 0 && o->safety <= 1))
         return err_set(GPT_USAGE, "expected a swing in 0..1 and a safety of 0..1, found %g and %g",
                        o->swing, o->safety);
-    if (start->n < 1)
-        return err_set(GPT_USAGE, "no row to begin with");
     return 0;
 }
 
@@ -299,11 +325,12 @@ int fit_table(struct fit *f, const struct coeffs *start, const struct trials *t,
 {
     struct objective guard = { .n = 0 };
     double *x;
-    int n, rc = check(start, o);
+    int n, rc = fit_check(o);
     if (rc || (rc = gather(t, o->lower, &x, &n)))
         return rc;
     memset(f, 0, sizeof *f);
     f->table = *start;
+    f->table.terms = terms_of(start);
     f->count = n;
     f->low = x[0];
     f->high = x[n - 1];
@@ -313,11 +340,12 @@ int fit_table(struct fit *f, const struct coeffs *start, const struct trials *t,
     double swing = f->guard_before < 1 ? o->swing + f->guard_before : o->swing;
     f->before = f->after = f->exact_before = f->exact_after
         = exact_objective(start, x, n, o->objective);
-    rc = search(f, start, x, n, o, swing);
+    rc = search(f, x, n, o, swing);
     f->after = f->exact_after;
     if (!rc && o->bf16)
         rc = refine_bf16(f, start, t, x, n, o, swing);
     f->guard_after = guard_excess(&guard, &f->table, o->swing);
+    f->table.terms = start->terms;
     free(x);
     return rc;
 }

@@ -5,6 +5,7 @@
 #include "polar/minimax.h"
 
 #include <math.h>
+#include <string.h>
 
 static int check(const struct greedy_options *o)
 {
@@ -105,4 +106,14 @@ int greedy_derive(struct greedy *g, const struct greedy_options *o)
         g->row[t].digits = digits > 17 ? 17 : digits < 0 ? 0 : (int)digits;
     }
     return 0;
+}
+
+void greedy_coeffs(const struct greedy *g, struct coeffs *c)
+{
+    memset(c, 0, sizeof *c);
+    c->n = g->n;
+    c->terms = g->terms > 3 ? g->terms : 3;
+    for (int t = 0; t < g->n; t++)
+        for (int i = 0; i < g->terms; i++)
+            c->row[t][i] = (double)g->row[t].coef[i];
 }

@@ -23,6 +23,7 @@
 #include <stdbool.h>
 #include "base/err.h"
 #include "polar/quad.h"
+#include "polar/table.h"
 
 enum { MINIMAX_TERMS = 4, GREEDY_ROWS = 64 };
 
@@ -64,5 +65,7 @@ struct greedy {
 /* GPT_USAGE: an option out of range (iters 1..64, degree 3|5|7, 0 < lower < upper <= 1e6,
  * safety 0..1, 0 <= cushion < 1). */
 int greedy_derive(struct greedy *g, const struct greedy_options *o) MUST_CHECK;
+/* As doubles. */
+void greedy_coeffs(const struct greedy *g, struct coeffs *c);
 
 #endif

@@ -69,21 +69,12 @@ static void level(FILE *f, const struct panel *p, double y, const char *label)
     text(f, LEFT - 6, place_y(p, y) + 4, "end", label);
 }
 
-static double sample(const struct coeffs *c, double x)
-{
-    for (int t = 0; t < c->n; t++) {
-        x = coeffs_row_value(c->row[t], x);
-        x = x > 1e30 ? 1e30 : x < -1e30 ? -1e30 : x;
-    }
-    return x;
-}
-
 static void curve(FILE *f, const struct panel *p, const struct coeffs *c, int which, int error)
 {
     fprintf(f, "<path class=\"curve\" stroke=\"%s\" stroke-dasharray=\"%s\" d=\"", colour[which],
             dash[which]);
     for (int i = 0; i <= SAMPLES; i++) {
-        double decade = p->x0 + (p->x1 - p->x0) * i / SAMPLES, y = sample(c, pow(10, decade));
+        double decade = p->x0 + (p->x1 - p->x0) * i / SAMPLES, y = coeffs_value(c, pow(10, decade));
         if (error)
             y = log10(fmax(fabs(1 - y), 1e-30));
         fprintf(f, "%c%.1f %.2f", i ? 'L' : 'M', place_x(p, decade), place_y(p, y));
@@ -103,9 +94,9 @@ void svg_plot(FILE *f, const struct coeffs *c, int n, double lower, double upper
     fputs("<style>.grid{stroke:#8884;fill:none}.ends{stroke:#888;stroke-dasharray:3 3;fill:none}"
           ".frame{stroke:#888;fill:none}.curve{fill:none;stroke-width:1.6}text{fill:#333}"
           "@media(prefers-color-scheme:dark){text{fill:#ddd}}</style>\n", f);
-    fprintf(f, "<clipPath id=\"a\"><rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/></clipPath>\n"
-            "<clipPath id=\"b\"><rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/></clipPath>\n",
-            LEFT, above.top, WIDTH, HEIGHT, LEFT, below.top, WIDTH, HEIGHT);
+    for (int k = 0; k < 2; k++)
+        fprintf(f, "<clipPath id=\"%c\"><rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>"
+                "</clipPath>\n", 'a' + k, LEFT, k ? below.top : above.top, WIDTH, HEIGHT);
     for (int i = 0; i <= 3; i++) {
         char label[16];
         snprintf(label, sizeof label, "%.1f", 0.5 * i);

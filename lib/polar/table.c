@@ -89,13 +89,30 @@ int coeffs_read(struct coeffs *c, const char *path)
     return rc;
 }
 
-void coeffs_write(const struct coeffs *c, FILE *f, char *const *comment)
+/* The fewest digits that read back as the same number: published ones stay as they were. */
+static void write_number(FILE *f, double x)
 {
-    for (int t = 0; t < c->n; t++) {
-        for (int i = 0; i < c->terms; i++)
-            fprintf(f, "%s%.17g", i ? " " : "", c->row[t][i]);
-        fprintf(f, "%s%s\n", comment ? "  # " : "", comment ? comment[t] : "");
+    char text[32];
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, x);
+        if (strtod(text, NULL) == x)
+            break;
     }
+    fputs(text, f);
+}
+
+void coeffs_write(const struct coeffs *c, FILE *f)
+{
+    for (int t = 0; t < c->n; t++)
+        for (int i = 0; i < c->terms; i++) {
+            write_number(f, c->row[t][i]);
+            fputc(i + 1 < c->terms ? ' ' : '\n', f);
+        }
+}
+
+double coeffs_clip(double x)
+{
+    return x > 1e40 ? 1e40 : x < -1e40 ? -1e40 : x;
 }
 
 double coeffs_row_value(const double *row, double x)
@@ -113,6 +130,6 @@ double coeffs_row_slope(const double *row, double x)
 double coeffs_value(const struct coeffs *c, double x)
 {
     for (int t = 0; t < c->n; t++)
-        x = coeffs_row_value(c->row[t], x);
+        x = coeffs_clip(coeffs_row_value(c->row[t], x));
     return x;
 }

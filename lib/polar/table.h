@@ -3,7 +3,7 @@
  *     struct coeffs c;
  *     if ((rc = coeffs_read(&c, "my.coeffs"))) return rc;
  *     y = coeffs_value(&c, x);                 // all rows, one after the other
- *     coeffs_write(&c, stdout, comments);
+ *     coeffs_write(&c, stdout);
  *
  * A line may have a fourth number, of x^7, which recipes do not take: coeffs_load
  * is what they read with. Thread-safe; owns nothing.
@@ -27,11 +27,13 @@ struct coeffs {
 int coeffs_load(const char *path, double (*row)[3], int max, int *n) MUST_CHECK;
 /* Reads a table of three or four numbers a row; "-" is stdin. Errors as coeffs_load's. */
 int coeffs_read(struct coeffs *c, const char *path) MUST_CHECK;
-/* Rows of 17 digits; the caller checks the stream. comment: NULL, or one for each row. */
-void coeffs_write(const struct coeffs *c, FILE *f, char *const *comment);
+/* Rows, with as many digits as give the same numbers again; the caller checks the stream. */
+void coeffs_write(const struct coeffs *c, FILE *f);
 
-/* One row, and all rows: p(x) = x (a + b x^2 + c x^4 + d x^6). */
+/* One row, p(x) = x (a + b x^2 + c x^4 + d x^6), and all rows. A table that explodes does so up to
+ * 1e40, from where all is still finite: the value of a row is cut to that. */
 double coeffs_row_value(const double *row, double x);
+double coeffs_clip(double x);
 double coeffs_value(const struct coeffs *c, double x);
 /* p'(x) of one row. */
 double coeffs_row_slope(const double *row, double x);

@@ -6,16 +6,11 @@
 
 enum { TURNS_MAX = 1 << 20 };
 
-static double clipped(double x)
-{
-    return x > 1e40 ? 1e40 : x < -1e40 ? -1e40 : x;
-}
-
 /* The first n rows; no overflow, no NaN. */
 static double chain(const struct coeffs *c, int n, double x)
 {
     for (int t = 0; t < n; t++)
-        x = clipped(coeffs_row_value(c->row[t], x));
+        x = coeffs_clip(coeffs_row_value(c->row[t], x));
     return x;
 }
 
@@ -132,7 +127,7 @@ static int refine(const struct coeffs *c, int row, struct turns *t)
         }
     }
     for (int i = 0; i < next.n; i++)
-        next.f[i] = clipped(coeffs_row_value(c->row[row], next.f[i]));
+        next.f[i] = coeffs_clip(coeffs_row_value(c->row[row], next.f[i]));
     turns_release(t);
     *t = next;
     return rc;
