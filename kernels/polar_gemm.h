@@ -82,6 +82,9 @@ __device__ __forceinline__ void barrier_arrive(uint32_t bar)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
 }
 
+/* The default (block) scope, in clusters too: what these barriers guard is moved by the copy
+ * engine. Acquire at cluster scope costs a fence a wait; with it all of this took 1.3 to 2 times
+ * as long. */
 __device__ __forceinline__ void barrier_wait(uint32_t bar, int parity)
 {
     asm volatile("{\n"

@@ -1,0 +1,349 @@
+/* gpu_comm_test.c - collectives over NCCL, one thread a GPU, against sums made here; captured in a
+ * graph; and what becomes of the others when a rank fails or does not come.
+ *
+ *     gpu_comm_test             all GPUs of this process (at least 2)
+ *     gpu_comm_test node N      one process of several with N GPUs each (RANK, WORLD_SIZE,
+ *                               LOCAL_RANK, MASTER_ADDR, MASTER_PORT), collectives only
+ * Numbers are small multiples of 1/8, so that NCCL's sums in bf16 are exact in any order.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+#include "../kernels/comm_nccl.h"
+#include "../kernels/ops_cuda.h"
+#include "check.h"
+
+enum { MAX_GPUS = 16 };
+
+struct rank_test {
+    pthread_t thread;
+    struct nccl_group *g;
+    int i;
+    void (*run)(struct comm *c, struct ops *o);
+};
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void *rank_main(void *arg)
+{
+    struct rank_test *t = arg;
+    struct ops *o = NULL;
+    struct comm *c = NULL;
+
+    if (CHECK_OK(ops_cuda_new(&o, nccl_group_device(t->g, t->i)))
+        && CHECK_OK(comm_nccl_new(&c, o, nccl_group_first(t->g) + t->i, nccl_group_world(t->g),
+                                  t->g))) {
+        t->run(c, o);
+        c->free(c);
+    }
+    if (o)
+        o->free(o);
+    return NULL;
+}
+
+static void with_ranks(int gpus, double timeout, void (*run)(struct comm *c, struct ops *o))
+{
+    struct rank_test t[MAX_GPUS];
+    struct nccl_group *g;
+
+    if (!CHECK_OK(nccl_group_new(&g, gpus, timeout)))
+        return;
+    for (int i = 0; i < gpus; i++) {
+        t[i] = (struct rank_test){ .g = g, .i = i, .run = run };
+        pthread_create(&t[i].thread, NULL, rank_main, &t[i]);
+    }
+    for (int i = 0; i < gpus; i++)
+        pthread_join(t[i].thread, NULL);
+    nccl_group_free(g);
+}
+
+/* -- collectives ---------------------------------------------------------------------------- */
+
+static float value_of(int rank, int64_t i)
+{
+    return (float)((i * 37 + rank * 11 + (i >> 5) * rank) % 15 - 7);
+}
+static float mean_of(int world, int64_t i)
+{
+    float sum = 0;
+    for (int r = 0; r < world; r++)
+        sum += value_of(r, i);
+    return sum / (float)world;
+}
+
+static float get(const void *host, enum dtype t, int64_t i)
+{
+    return t == DT_BF16 ? bf16_to_f32(((const uint16_t *)host)[i]) : ((const float *)host)[i];
+}
+
+/* Element i of rank r's tensor holds value_of(r, i); NaN where `only` >= 0 and i is not of that
+ * rank's rows. */
+static struct tensor filled(struct ops *o, enum dtype type, int64_t rows, int64_t cols, int rank,
+                            int only, int world)
+{
+    struct tensor t = tensor_of(NULL, type, rows, cols);
+    char *host = malloc(tensor_bytes(t) + 1);
+    for (int64_t i = 0; i < rows * cols; i++) {
+        float x = only >= 0 && i / (rows / world * cols) != only ? NAN : value_of(rank, i);
+        if (type == DT_BF16)
+            ((uint16_t *)host)[i] = bf16_from_f32(x);
+        else
+            ((float *)host)[i] = x;
+    }
+    t.data = o->alloc(o, tensor_bytes(t), "test");
+    o->upload(o, t.data, host, tensor_bytes(t));
+    free(host);
+    return t;
+}
+
+static char *fetched(struct ops *o, struct tensor t)
+{
+    char *host = malloc(tensor_bytes(t) + 1);
+    memset(host, 0xff, tensor_bytes(t));
+    o->download(o, host, t.data, tensor_bytes(t));
+    return host;
+}
+
+/* Elements of rows [first, end) that are not the mean. */
+static long not_mean(struct ops *o, struct tensor t, int64_t first, int64_t end, int world)
+{
+    char *host = fetched(o, t);
+    long bad = 0;
+    for (int64_t i = first * t.cols; i < end * t.cols; i++)
+        bad += !(get(host, t.dtype, i) == mean_of(world, i));
+    free(host);
+    return bad;
+}
+
+static void sums_of(struct comm *c, struct ops *o, enum dtype type, int64_t rows, int64_t cols)
+{
+    int w = c->world;
+    struct tensor a = filled(o, type, rows * w, cols, c->rank, -1, w);
+    struct tensor b = filled(o, type, rows * w, cols, c->rank, -1, w);
+    struct tensor own = filled(o, type, rows * w, cols, 0, c->rank, w);
+
+    comm_ticket t1 = c->reduce_scatter(c, a), t2 = c->all_reduce(c, b);
+    comm_ticket t3 = c->all_gather(c, own);
+    CHECK(t1 > 0 && t2 > t1 && t3 > t2);
+    c->wait(c, t3);
+    c->wait(c, t1);
+    CHECK_EQ(not_mean(o, a, c->rank * rows, (c->rank + 1) * rows, w), 0);
+    c->wait(c, c->all_gather(c, a));
+    c->wait(c, t2);
+    CHECK_EQ(not_mean(o, a, 0, rows * w, w), 0);
+    CHECK_EQ(not_mean(o, b, 0, rows * w, w), 0);
+    char *host = fetched(o, own);
+    long bad = 0;
+    for (int64_t i = 0; i < rows * w * cols; i++)
+        bad += !(get(host, type, i) == value_of(0, i));
+    CHECK_EQ(bad, 0);
+    free(host);
+}
+
+static void broadcast_and_exchange(struct comm *c, struct ops *o)
+{
+    int64_t send_rows[MAX_GPUS], recv_rows[MAX_GPUS], sent = 0, got = 0, at = 0;
+    long bad = 0;
+
+    for (int root = 0; root < c->world; root++) {
+        struct tensor t = filled(o, DT_BF16, 3, 333, c->rank, -1, 1);
+        c->wait(c, c->broadcast(c, t, root));
+        char *host = fetched(o, t);
+        for (int64_t i = 0; i < tensor_count(t); i++)
+            bad += !(get(host, DT_BF16, i) == value_of(root, i));
+        free(host);
+    }
+    for (int r = 0; r < c->world; r++) {            /* rank a sends (a + 2 b) % 4 rows to b */
+        sent += send_rows[r] = (c->rank + 2 * r) % 4;
+        got += recv_rows[r] = (r + 2 * c->rank) % 4;
+    }
+    struct tensor send = filled(o, DT_F32, sent ? sent : 1, 5, c->rank, -1, 1);
+    struct tensor recv = filled(o, DT_F32, got ? got : 1, 5, 99, -1, 1);
+    c->wait(c, c->all_to_all(c, recv, recv_rows, send, send_rows));
+    char *host = fetched(o, recv);
+    for (int from = 0; from < c->world; from++) {
+        int64_t skip = 0;
+        for (int b = 0; b < c->rank; b++)
+            skip += (from + 2 * b) % 4;
+        for (int64_t i = 0; i < recv_rows[from] * 5; i++)
+            bad += !(get(host, DT_F32, at * 5 + i) == value_of(from, skip * 5 + i));
+        at += recv_rows[from];
+    }
+    free(host);
+    CHECK_EQ(bad, 0);
+}
+
+static void collectives(struct comm *c, struct ops *o)
+{
+    static const int64_t shape[][2] = { { 1, 1 }, { 1, 13 }, { 3, 7 }, { 64, 96 }, { 1537, 768 } };
+    double mine[2] = { c->rank, 10.0 * c->rank }, all[2 * MAX_GPUS];
+
+    for (int s = 0; s < 5; s++) {
+        sums_of(c, o, DT_BF16, shape[s][0], shape[s][1]);
+        sums_of(c, o, DT_F32, shape[s][0], shape[s][1]);
+    }
+    broadcast_and_exchange(c, o);
+    for (int round = 0; round < 20; round++) {
+        CHECK_OK(c->gather_host(c, mine, 2, all));
+        for (int r = 0; r < c->world; r++)
+            CHECK(all[2 * r] == r && all[2 * r + 1] == 10.0 * r);
+        CHECK_OK(c->barrier(c));
+    }
+    CHECK_OK(c->status(c));
+    CHECK_OK(o->sync(o));
+}
+
+/* Reduce, copy, gather, all captured; replays see new numbers. More collectives than tickets. */
+static void in_a_graph(struct comm *c, struct ops *o)
+{
+    enum { ROWS = 96, COLS = 64, REPLAYS = 3 };
+    int w = c->world;
+    struct tensor src = filled(o, DT_BF16, ROWS * w, COLS, c->rank, -1, w);
+    struct tensor a = filled(o, DT_BF16, ROWS * w, COLS, 5, -1, w);
+    struct tensor small = filled(o, DT_F32, 1, 8, c->rank, -1, 1);
+    void *graph;
+
+    c->wait(c, c->all_reduce(c, small));            /* one of them outside, before */
+    CHECK_OK(o->sync(o));
+    CHECK_OK(ops_cuda_capture(o));
+    o->copy(o, a, src);
+    comm_ticket t = c->reduce_scatter(c, a);
+    for (int i = 0; i < 300; i++)
+        c->all_reduce(c, small);
+    c->wait(c, t);
+    t = c->all_gather(c, a);
+    c->wait(c, t);
+    CHECK_OK(ops_cuda_capture_end(o, &graph));
+    for (int r = 0; r < REPLAYS; r++) {
+        o->zero(o, a);
+        ops_cuda_launch(o, graph);
+        c->wait(c, t);                              /* of the capture: means nothing out here */
+        CHECK_EQ(not_mean(o, a, 0, ROWS * w, w), 0);
+    }
+    CHECK_EQ(not_mean(o, small, 0, 1, w), 0);       /* a mean of means */
+    CHECK_OK(c->status(c));
+    CHECK_OK(o->sync(o));
+    ops_cuda_graph_free(graph);
+    CHECK_OK(c->barrier(c));
+}
+
+/* -- failures ---------------------------------------------------------------------------------- */
+
+/* Rank 1 fails; the others wait for it on their GPUs and must come back. */
+static void one_fails(struct comm *c, struct ops *o)
+{
+    struct tensor t = filled(o, DT_BF16, 8 * c->world, 64, c->rank, -1, c->world);
+    double start;
+
+    CHECK_OK(o->sync(o));
+    CHECK_OK(c->barrier(c));
+    comm_nccl_phase(c, "step");
+    start = seconds();
+    if (c->rank == 1) {
+        usleep(300000);
+        c->abort(c, GPT_DEVICE, "the moon is full");
+    } else {
+        c->wait(c, c->reduce_scatter(c, t));
+        int rc = o->sync(o);                        /* its own verdict does not matter */
+        (void)rc;
+    }
+    CHECK(seconds() - start < 5);
+    CHECK_ERR(c->status(c), GPT_DEVICE, "rank 1 (GPU 1), step: the moon is full");
+    CHECK_ERR(c->barrier(c), GPT_DEVICE, "the moon is full");
+    CHECK_EQ(c->all_reduce(c, t), 0);
+}
+
+/* Rank 1 does not come and says nothing, for longer than the timeout of 2 s. */
+static void one_hangs(struct comm *c, struct ops *o)
+{
+    struct tensor t = filled(o, DT_BF16, 8 * c->world, 64, c->rank, -1, c->world);
+    double start;
+
+    CHECK_OK(o->sync(o));
+    CHECK_OK(c->barrier(c));
+    comm_nccl_phase(c, "step");
+    start = seconds();
+    if (c->rank == 1) {
+        while (seconds() - start < 20 && c->status(c) == GPT_OK)
+            usleep(10000);
+    } else {
+        for (int i = 0; i < 20; i++) {              /* still queueing, so it is heard of */
+            c->wait(c, c->all_gather(c, t));
+            usleep(50000);
+        }
+        int rc = o->sync(o);
+        (void)rc;
+    }
+    CHECK(seconds() - start < 8);
+    CHECK_ERR(c->status(c), GPT_DEVICE, "rank 1 (GPU 1), step: no sign of life");
+}
+
+static void bench(struct comm *c, struct ops *o)
+{
+    static const struct { const char *what; double mb; } size[] = {
+        { "attn bank", 47.2 }, { "table", 77.3 }, { "mlp bank", 113.2 }, { "scalars", 0.0002 },
+    };
+    for (int s = 0; s < 4; s++) {
+        int64_t rows = 8 * 96, cols = (int64_t)(size[s].mb * 5e5 / (double)rows / 8) * 8 + 8;
+        struct tensor t = tensor_of(o->alloc(o, (size_t)(rows * cols) * 2, "bench"), DT_BF16, rows,
+                                    cols);
+        double us[3];
+        o->zero(o, t);
+        for (int kind = 0; kind < 3; kind++)
+            for (int warm = 1; warm >= 0; warm--) {
+                void *graph;
+                CHECK_OK(ops_cuda_capture(o));
+                for (int i = 0; i < 10; i++)
+                    c->wait(c, kind == 0 ? c->reduce_scatter(c, t)
+                             : kind == 1 ? c->all_gather(c, t) : c->all_reduce(c, t));
+                CHECK_OK(ops_cuda_capture_end(o, &graph));
+                ops_cuda_launch(o, graph);
+                CHECK_OK(o->sync(o));
+                CHECK_OK(c->barrier(c));
+                double start = seconds();
+                ops_cuda_launch(o, graph);
+                CHECK_OK(o->sync(o));
+                us[kind] = (seconds() - start) * 1e5;
+                CHECK_OK(c->barrier(c));
+                ops_cuda_graph_free(graph);
+            }
+        double gb = tensor_bytes(t) * 1e-9 * (c->world - 1) / c->world;
+        if (c->rank == 0)
+            printf("%-10s %8.2f MB, %d ranks: reduce-scatter %.0f us (%.0f GB/s), all-gather "
+                   "%.0f us (%.0f GB/s), all-reduce %.0f us\n", size[s].what,
+                   tensor_bytes(t) * 1e-6, c->world, us[0], gb / us[0] * 1e6, us[1],
+                   gb / us[1] * 1e6, us[2]);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    int gpus = ops_cuda_count();
+
+    if (gpus == 0)
+        return check_skip("no GPU");
+    if (argc > 2 && !strcmp(argv[1], "node")) {
+        with_ranks(atoi(argv[2]), 20, collectives);
+        with_ranks(atoi(argv[2]), 20, in_a_graph);
+        return check_done();
+    }
+    if (gpus > 8)
+        gpus = 8;
+    with_ranks(1, 20, collectives);
+    if (gpus < 2)
+        return check_done();
+    gpus = gpus >= 8 ? 8 : gpus >= 4 ? 4 : 2;       /* of these the means are exact */
+    with_ranks(gpus, 20, collectives);
+    with_ranks(gpus, 20, in_a_graph);
+    with_ranks(gpus, 20, one_fails);
+    with_ranks(gpus, 2, one_hangs);
+    if (argc > 1 && !strcmp(argv[1], "bench"))
+        with_ranks(gpus, 20, bench);
+    return check_done();
+}
