@@ -21,6 +21,9 @@
  * f = exp(z - a/2) s (1 - s) in bf16 where the logit was, sums exp(z - a/2), and then scales
  * f by one number a row. g8 overwrites the logits of its row: its rows are 2 V bytes apart.
  *
+ * The sigmoid is one hardware tanh in the fp8 pass (off by 2^-11 of it, far below a code of e5m2
+ * and below the bf16 of the logit), an exponential and a reciprocal elsewhere.
+ *
  * Without fp8 the gradient is bf16, in place, and cuBLASLt transposes by itself.
  */
 #include "gpu.h"
@@ -58,13 +61,20 @@ __device__ __forceinline__ static float reciprocal(float x)
     return y;
 }
 
-struct cap { float mul, add, mul_e, add_e; };
+__device__ __forceinline__ static float tanh_fast(float x)
+{
+    float y;
+    asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+struct cap { float mul, add, mul_t, add_t, mul_e, add_e; };
 
 constexpr float LOG2E = 1.4426950408889634f;
 
 __device__ __forceinline__ static cap cap_of(float a, float b, float c)
 {
-    return cap{ -LOG2E / c, -LOG2E * b / c, LOG2E * a, -LOG2E * a / 2 };
+    return cap{ -LOG2E / c, -LOG2E * b / c, 0.5f / c, 0.5f * b / c, LOG2E * a, -LOG2E * a / 2 };
 }
 
 /* s = sigmoid((l + b)/c), e = exp(a s - a/2). */
@@ -82,7 +92,16 @@ __device__ __forceinline__ static int predictions(const row_args &a, int t)
     return min(a.n_mtp, a.left - t);
 }
 
+/* The same with s = (1 + t)/2, e = exp(a t/2); f = e s (1 - s) = e (1 - t^2)/4. */
+__device__ __forceinline__ static float fast_f(float l, const cap &k, float *sum)
+{
+    float t = tanh_fast(fmaf(l, k.mul_t, k.add_t)), e = exp2_fast(-k.add_e * t);
+    *sum += e;
+    return e * fmaf(-0.25f * t, t, 0.25f);
+}
+
 /* f in place of the logits, in shared memory; returns the sum of e over the block. */
+template <bool FAST>
 __device__ static float softcap_row(uint4 *shared, float *warps, const uint4 *row, int n8,
                                     const cap &k)
 {
@@ -94,9 +113,13 @@ __device__ static float softcap_row(uint4 *shared, float *warps, const uint4 *ro
         unpack8(x, row[i]);
 #pragma unroll
         for (int j = 0; j < 8; j++) {
-            capped r = capped_of(x[j], k);
-            sum += r.e;
-            x[j] = r.e * fmaf(-r.s, r.s, r.s);
+            if (FAST) {
+                x[j] = fast_f(x[j], k, &sum);
+            } else {
+                capped r = capped_of(x[j], k);
+                sum += r.e;
+                x[j] = r.e * fmaf(-r.s, r.s, r.s);
+            }
         }
         shared[i] = pack8(x);
     }
@@ -139,7 +162,7 @@ __global__ static void __launch_bounds__(THREADS, 2) head_row(row_args a)
 
     if (threadIdx.x < n)
         logit = __bfloat162float(((const bf16 *)row)[a.tgt[t + threadIdx.x]]);
-    sum = softcap_row(shared, warps, row, n8, k);       /* every read of the row is over */
+    sum = softcap_row<FP8>(shared, warps, row, n8, k);  /* every read of the row is over */
     __syncthreads();
     if (threadIdx.x < 32)
         targets(a, t, (bf16 *)shared, logit, sum, k);

@@ -5,9 +5,8 @@
  * channels with the head's twelve weights; its gradient is collected per lane, lane g of a
  * group taking channels g, g + W, ...
  *
- *     heads_load_gate(gate, w, is_f32, H);             // shared float[H * 12], needs a barrier
  *     float y[12]; load_y12(y, row of y);
- *     float u = gate_dot(gate + 12 * head, y);
+ *     float u = gate_dot(gate, head, y);
  */
 #ifndef KERNELS_HEADS_H
 #define KERNELS_HEADS_H
@@ -16,10 +15,13 @@
 
 enum { GATE = 12, MAX_HEADS = 64 };
 
-__device__ __forceinline__ void heads_load_gate(float *gate, const void *w, bool is_f32, int heads)
+/* Gate weights (H,12) as they lie in memory: few enough for the L1. */
+struct gates { const void *w; bool is_f32; };
+
+__device__ __forceinline__ void heads_load_gate(float *gate, const gates &g, int heads)
 {
     for (int i = threadIdx.x; i < heads * GATE; i += blockDim.x)
-        gate[i] = load_any(w, is_f32, i);
+        gate[i] = load_any(g.w, g.is_f32, i);
 }
 
 /* Channels 0 .. 11 of a row, in every lane. */
@@ -43,6 +45,28 @@ __device__ __forceinline__ float gate_dot(const float *w, const float (&y)[GATE]
     for (int j = 0; j < GATE; j++)
         u = fmaf(w[j], y[j], u);
     return u;
+}
+__device__ __forceinline__ float gate_dot(const gates &g, int head, const float (&y)[GATE])
+{
+    float w[GATE];
+
+    if (g.is_f32) {
+        const float4 *p = (const float4 *)g.w + 3 * head;
+#pragma unroll
+        for (int j = 0; j < 3; j++) {
+            float4 v = p[j];
+            w[4 * j] = v.x, w[4 * j + 1] = v.y, w[4 * j + 2] = v.z, w[4 * j + 3] = v.w;
+        }
+    } else {
+        const uint2 *p = (const uint2 *)g.w + 3 * head;
+#pragma unroll
+        for (int j = 0; j < 3; j++) {
+            uint2 v = p[j];
+            w[4 * j] = bf16_lo(v.x), w[4 * j + 1] = bf16_hi(v.x);
+            w[4 * j + 2] = bf16_lo(v.y), w[4 * j + 3] = bf16_hi(v.y);
+        }
+    }
+    return gate_dot(w, y);
 }
 
 /* Gradients that a warp collects over its rows for the gates of the heads it sees. */

@@ -12,31 +12,29 @@
 
 template <int V, int W>
 __global__ static void __launch_bounds__(ROW_THREADS)
-out_gate_forward(bf16 *out, const bf16 *x, const bf16 *y, int y_width, const void *gate, bool gate_f32,
-        int rows, int heads)
+out_gate_forward(bf16 *out, const bf16 *x, const bf16 *y, int y_width, gates gate, int rows,
+                 int heads)
 {
-    __shared__ float w[MAX_HEADS * GATE];
     int t = blockIdx.x * ROW_WARPS + warp_id(), d = heads * 8 * W;
-    row<V> a;
-    float y12[GATE];
+    packed_row<V> in;
+    float y12[GATE], a[8];
 
-    if (t < rows) {                     /* in flight while the gate is fetched */
-        a.load(x + (int64_t)t * d, d);
-        load_y12(y12, y + (int64_t)t * y_width);
-    }
-    heads_load_gate(w, gate, gate_f32, heads);
-    __syncthreads();
     if (t >= rows)
         return;
+    in.load(x + (int64_t)t * d, d);
+    load_y12(y12, y + (int64_t)t * y_width);
 #pragma unroll
     for (int i = 0; i < V; i++) {
         int h = (32 * i + lane_id()) / W;
-        float alpha = h < heads ? sigmoid(gate_dot(w + h * GATE, y12)) : 0;
+        if (h >= heads)
+            continue;
+        float alpha = sigmoid(gate_dot(gate, h, y12));
+        unpack8(a, in.u[i]);
 #pragma unroll
         for (int j = 0; j < 8; j++)
-            a.x[i][j] *= alpha;
+            a[j] *= alpha;
+        store8(out + (int64_t)t * d + row<V>::at(i), a);
     }
-    a.store(out + (int64_t)t * d, d);
 }
 
 static bool can_do(struct cuda_ops *c, struct tensor x, int heads)
@@ -62,7 +60,7 @@ void gpu_out_gate(struct ops *o, struct tensor out, struct tensor x, struct tens
             out_gate_forward<decltype(v)::value, decltype(w)::value>
                 <<<blocks, ROW_THREADS, 0, c->stream>>>(
                     (bf16 *)out.data, (const bf16 *)x.data, (const bf16 *)y.data, (int)y.cols,
-                    gate.data, gate.dtype == DT_F32, (int)x.rows, heads);
+                    gates{ gate.data, gate.dtype == DT_F32 }, (int)x.rows, heads);
         });
     });
     CUDA_LAUNCHED(c);
@@ -70,25 +68,35 @@ void gpu_out_gate(struct ops *o, struct tensor out, struct tensor x, struct tens
 
 /* partial (blocks, H 12). Dynamic shared memory: (1 + ROW_WARPS) H 12 floats. */
 template <int V, int W>
-__global__ static void __launch_bounds__(ROW_THREADS)
+__global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1)
 out_gate_backward(bf16 *dx, bf16 *dy12, float *partial, const bf16 *dout, const bf16 *x, const bf16 *y,
-         int y_width, const void *gate, bool gate_f32, int rows, int heads)
+         int y_width, gates gate, int rows, int heads)
 {
     extern __shared__ float shared[];
     float *w = shared + ROW_WARPS * heads * GATE;
     int d = heads * 8 * W;
     gate_grad<V, W> grad;
 
-    heads_load_gate(w, gate, gate_f32, heads);
+    heads_load_gate(w, gate, heads);
     __syncthreads();
     grad.zero();
-    for (int t = blockIdx.x * ROW_WARPS + warp_id(); t < rows; t += gridDim.x * ROW_WARPS) {
+    int t = blockIdx.x * ROW_WARPS + warp_id(), step = gridDim.x * ROW_WARPS;
+    packed_row<V> next_a, next_dy;      /* the next row's, while this one is worked on */
+    if (t < rows) {
+        next_a.load(x + (int64_t)t * d, d);
+        next_dy.load(dout + (int64_t)t * d, d);
+    }
+    for (; t < rows; t += step) {
         row<V> a, dy;
         float y12[GATE], du[V], dy12_sum[gate_grad<V, W>::N];
         const bf16 *yt = y + (int64_t)t * y_width;
-        a.load(x + (int64_t)t * d, d);
-        dy.load(dout + (int64_t)t * d, d);
+        a.unpack(next_a);
+        dy.unpack(next_dy);
         load_y12(y12, yt);
+        if (t + step < rows) {
+            next_a.load(x + (int64_t)(t + step) * d, d);
+            next_dy.load(dout + (int64_t)(t + step) * d, d);
+        }
 #pragma unroll
         for (int i = 0; i < V; i++) {
             int h = (32 * i + lane_id()) / W;
@@ -122,7 +130,7 @@ void gpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor dgate, stru
     assert(dy12.cols == GATE_WIDTH && dy12.dtype == DT_BF16);
     if (!can_do(c, x, heads) || !blocks)
         return;
-    blocks = blocks < 4 * c->sms ? blocks : 4 * c->sms;
+    blocks = blocks < 3 * c->sms ? blocks : 3 * c->sms;      /* as many as are resident */
     partial = (float *)cuda_workspace(c, (size_t)blocks * heads * GATE * sizeof *partial);
     if (!partial)
         return;
@@ -131,8 +139,8 @@ void gpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor dgate, stru
             out_gate_backward<decltype(v)::value, decltype(w)::value>
                 <<<blocks, ROW_THREADS, shared, c->stream>>>(
                     (bf16 *)dx.data, (bf16 *)dy12.data, partial, (const bf16 *)dout.data,
-                    (const bf16 *)x.data, (const bf16 *)y.data, (int)y.cols, gate.data,
-                    gate.dtype == DT_F32, (int)x.rows, heads);
+                    (const bf16 *)x.data, (const bf16 *)y.data, (int)y.cols,
+                    gates{ gate.data, gate.dtype == DT_F32 }, (int)x.rows, heads);
         });
     });
     CUDA_LAUNCHED(c);

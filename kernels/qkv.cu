@@ -21,8 +21,7 @@ struct shape {
     const bf16 *rope;
     const bf16 *y;                      /* with a table only: y, gate, table, tok */
     int y_width;
-    const void *gate;
-    bool gate_f32;
+    gates gate;
     const bf16 *table;
     const int32_t *tok;
 };
@@ -36,16 +35,21 @@ template <int W> struct place {
     static __device__ __forceinline__ bool offset() { return lane_id() % W / (W / 4) % 2; }
 };
 
-/* Four cosines and sines of the lane's pairs, for head h of token t. */
+/* Four cosines and sines of the lane's pairs, the same for all its vectors: their heads are
+ * 32/W apart, an even number. Lanes that do not rotate get 1 and 0. */
 struct turn { float c[4], s[4]; };
 
 template <int W>
-__device__ __forceinline__ static turn turn_of(const shape &s, int t, int h)
+__device__ __forceinline__ static turn turn_of(const shape &s, int t)
 {
-    int64_t p = s.paired ? 2 * (int64_t)t + (h & 1) : t;
+    int64_t p = s.paired ? 2 * (int64_t)t + (place<W>::head(0) & 1) : t;
     const bf16 *at = s.rope + p * (4 * W) + place<W>::channel() / 2;
-    uint2 c = *(const uint2 *)at, n = *(const uint2 *)(at + 2 * W);
+    uint2 c = make_uint2(0x3f803f80, 0x3f803f80), n = make_uint2(0, 0);
 
+    if (place<W>::rotates()) {
+        c = *(const uint2 *)at;
+        n = *(const uint2 *)(at + 2 * W);
+    }
     return turn{ { bf16_lo(c.x), bf16_hi(c.x), bf16_lo(c.y), bf16_hi(c.y) },
                  { bf16_lo(n.x), bf16_hi(n.x), bf16_lo(n.y), bf16_hi(n.y) } };
 }
@@ -94,58 +98,50 @@ __device__ __forceinline__ static void put_key(bf16 *k, const float (&x)[8], int
 }
 
 template <int V, int W>
-__global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
+__global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1)
 qkv_forward(bf16 *q, bf16 *k, bf16 *v, const bf16 *qkv, shape s)
 {
-    __shared__ float gate[MAX_HEADS * GATE];
     int t = blockIdx.x * ROW_WARPS + warp_id(), d = s.heads * 8 * W;
     int64_t at = (int64_t)t * d;
     packed_row<V> rq, rk, rv, re;
     float y12[GATE];
 
-    if (t < s.tokens) {
-        rq.load(qkv + 3 * at, d);
-        rk.load(qkv + 3 * at + d, d);
-        rv.load(qkv + 3 * at + 2 * d, d);
-        if (s.table) {
-            re.load(s.table + (int64_t)s.tok[t] * d, d);
-            load_y12(y12, s.y + (int64_t)t * s.y_width);
-        }
-    }
-    if (s.table) {
-        heads_load_gate(gate, s.gate, s.gate_f32, s.heads);
-        __syncthreads();
-    }
     if (t >= s.tokens)
         return;
+    rq.load(qkv + 3 * at, d);
+    rk.load(qkv + 3 * at + d, d);
+    rv.load(qkv + 3 * at + 2 * d, d);
+    turn r = turn_of<W>(s, t);
+    if (s.table) {
+        re.load(s.table + (int64_t)s.tok[t] * d, d);
+        load_y12(y12, s.y + (int64_t)t * s.y_width);
+    }
 #pragma unroll
     for (int i = 0; i < V; i++) {
         int h = place<W>::head(i);
-        float x[8], key[8];
+        bool here = h < s.heads;
+        float x[8];
         unpack8(x, rq.u[i]);
-        unpack8(key, rk.u[i]);
         norm_head<W>(x);
-        norm_head<W>(key);
-        if (h >= s.heads)
-            continue;
-        if (place<W>::rotates()) {
-            turn r = turn_of<W>(s, t, h);
-            rotate(x, r, 1);
-            rotate(key, r, 1);
-        }
-        store8(q + at + row<V>::at(i), x);
-        put_key<W>(k + at + row<V>::at(i), key, t, s, d);
-        if (!s.table) {
-            *(uint4 *)(v + at + row<V>::at(i)) = rv.u[i];
-            continue;
-        }
-        float g = 2 * sigmoid(gate_dot(gate + h * GATE, y12)), e[8];
-        unpack8(x, rv.u[i]);
-        unpack8(e, re.u[i]);
+        rotate(x, r, 1);
+        if (here)
+            store8(q + at + row<V>::at(i), x);
+        unpack8(x, rk.u[i]);
+        norm_head<W>(x);
+        rotate(x, r, 1);
+        if (here)
+            put_key<W>(k + at + row<V>::at(i), x, t, s, d);
+        if (here && s.table) {
+            float g = 2 * sigmoid(gate_dot(s.gate, h, y12)), e[8];
+            unpack8(x, rv.u[i]);
+            unpack8(e, re.u[i]);
 #pragma unroll
-        for (int j = 0; j < 8; j++)
-            x[j] = fmaf(g, e[j], x[j]);
-        store8(v + at + row<V>::at(i), x);
+            for (int j = 0; j < 8; j++)
+                x[j] = fmaf(g, e[j], x[j]);
+            rv.u[i] = pack8(x);
+        }
+        if (here)
+            *(uint4 *)(v + at + row<V>::at(i)) = rv.u[i];
     }
 }
 
@@ -160,8 +156,8 @@ static shape shape_of(const struct qkv_shape *s, struct rope r, struct tensor y,
                       struct tensor gate, struct tensor table, const struct batch *b)
 {
     shape k = { b->tokens, s->heads, s->head_dim / 2, s->paired, s->key_offset,
-                (const bf16 *)r.table.data, (const bf16 *)y.data, (int)y.cols, gate.data,
-                gate.dtype == DT_F32, (const bf16 *)table.data, b->tok };
+                (const bf16 *)r.table.data, (const bf16 *)y.data, (int)y.cols,
+                { gate.data, gate.dtype == DT_F32 }, (const bf16 *)table.data, b->tok };
 
     assert(r.table.dtype == DT_BF16 && r.table.cols == s->head_dim / 2);
     assert(r.table.rows >= (int64_t)b->tokens * (s->paired ? 2 : 1));
@@ -231,8 +227,7 @@ __device__ __forceinline__ static void raw_grad(float (&dx)[8], uint4 raw, const
 {
     float x[8];
 
-    if (place<W>::rotates())
-        rotate(dx, r, -1);
+    rotate(dx, r, -1);
     unpack8(x, raw);
     norm_head_bwd<W>(dx, x);
 }
@@ -249,7 +244,7 @@ qkv_backward(bf16 *dqkv, bf16 *drows, float *partial, bf16 *dy12, const bf16 *dq
     gate_grad<V, W> grad;
 
     if (TABLE) {
-        heads_load_gate(gate, s.gate, s.gate_f32, s.heads);
+        heads_load_gate(gate, s.gate, s.heads);
         __syncthreads();
         grad.zero();
     }
@@ -265,6 +260,7 @@ qkv_backward(bf16 *dqkv, bf16 *drows, float *partial, bf16 *dy12, const bf16 *dq
         gq.load(dq + at, d);
         gk.load(dk + at, t, s, d);
         gv.load(dv + at, d);
+        turn r = turn_of<W>(s, t);
         if (TABLE) {
             re.load(s.table + (int64_t)s.tok[t] * d, d);
             load_y12(y12, yt);
@@ -274,7 +270,6 @@ qkv_backward(bf16 *dqkv, bf16 *drows, float *partial, bf16 *dy12, const bf16 *dq
             int h = place<W>::head(i);
             bf16 *out = dqkv + 3 * at + row<V>::at(i);
             bool here = h < s.heads;
-            turn r = turn_of<W>(s, t, here && place<W>::rotates() ? h : 0);
             unpack8(dx, gq.u[i]);
             raw_grad<W>(dx, rq.u[i], r);
             if (here)
@@ -321,7 +316,7 @@ void gpu_qkv_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
 {
     struct cuda_ops *c = cuda_of(o);
     shape k = shape_of(s, r, y, gate, table, b);
-    int blocks = div_up(b->tokens, ROW_WARPS), most = (table.data ? 3 : 4) * c->sms;
+    int blocks = div_up(b->tokens, ROW_WARPS), most = 2 * c->sms;   /* as many as are resident */
     size_t shared = table.data ? (1 + ROW_WARPS) * s->heads * GATE * sizeof(float) : 0;
     float *partial;
 

@@ -17,24 +17,40 @@
 #include "gpu.h"
 #include "row.h"
 
-enum { CHUNK = 32 };
+enum { CHUNK = 32 };                    /* lanes: each knows one position */
+enum { FLIGHT = 4 };                    /* rows a warp loads at once */
+enum { WARPS = 2, THREADS = 32 * WARPS };   /* small blocks: warps take very different times */
 
 struct source { const bf16 *dx, *dx2; const int32_t *order, *start, *tok; int tokens, d; };
 
-/* sum += rows at sorted positions first .. end - 1, four loads in flight. */
-template <int V>
+/* sum += rows at sorted positions first .. end - 1, at most CHUNK of them, in order. */
+template <int V, bool TWO>
 __device__ __forceinline__ static void add_rows(row<V> &sum, const source &s, int first, int end)
 {
-#pragma unroll 4
-    for (int i = first; i < end; i++) {
-        int64_t at = (int64_t)s.order[i] * s.d;
-        row<V> x;
-        x.load(s.dx + at, s.d);
-        sum.add(1, x);
-        if (s.dx2) {
-            x.load(s.dx2 + at, s.d);
-            sum.add(1, x);
+    int n = end - first, mine = lane_id() < n ? s.order[first + lane_id()] : 0;
+    packed_row<V> x[FLIGHT], x2[TWO ? FLIGHT : 1];
+    row<V> r;
+
+    for (int i = 0; i < n; i += FLIGHT) {
+#pragma unroll
+        for (int j = 0; j < FLIGHT; j++) {
+            int64_t at = (int64_t)__shfl_sync(~0u, mine, (i + j) % 32) * s.d;
+            if (i + j < n) {
+                x[j].load(s.dx + at, s.d);
+                if (TWO)
+                    x2[TWO ? j : 0].load(s.dx2 + at, s.d);
+            }
         }
+#pragma unroll
+        for (int j = 0; j < FLIGHT; j++)
+            if (i + j < n) {
+                r.unpack(x[j]);
+                sum.add(1, r);
+                if (TWO) {
+                    r.unpack(x2[TWO ? j : 0]);
+                    sum.add(1, r);
+                }
+            }
     }
 }
 
@@ -87,10 +103,10 @@ __device__ __forceinline__ static void write_row(const target &g, row<V> &sum, i
 }
 
 /* partial (chunks, 2, D). One warp a chunk and slot. */
-template <int V>
-__global__ static void __launch_bounds__(ROW_THREADS) chunk_sums(float *partial, source s)
+template <int V, bool TWO>
+__global__ static void __launch_bounds__(THREADS) table_chunks(float *partial, source s)
 {
-    int w = blockIdx.x * ROW_WARPS + warp_id(), chunk = w / 2, slot = w % 2;
+    int w = blockIdx.x * WARPS + warp_id(), chunk = w / 2, slot = w % 2;
     int first = chunk * CHUNK, end = min(first + CHUNK, s.tokens), v;
     row<V> sum;
 
@@ -100,7 +116,7 @@ __global__ static void __launch_bounds__(ROW_THREADS) chunk_sums(float *partial,
     if (s.start[v + 1] - s.start[v] <= CHUNK || (slot && s.start[v] <= first))
         return;
     sum.zero();
-    add_rows(sum, s, max(first, s.start[v]), min(end, s.start[v + 1]));
+    add_rows<V, TWO>(sum, s, max(first, s.start[v]), min(end, s.start[v + 1]));
     store_f32(partial + (int64_t)w * s.d, sum, s.d);
 }
 
@@ -125,11 +141,11 @@ __device__ __forceinline__ static void long_row(const target &g, const float *pa
 }
 
 /* Warps: chunks * V for the long tokens, then one a token. */
-template <int V>
-__global__ static void __launch_bounds__(ROW_THREADS)
+template <int V, bool TWO>
+__global__ static void __launch_bounds__(THREADS)
 table_rows(target g, const float *partial, int chunks, source s)
 {
-    int w = blockIdx.x * ROW_WARPS + warp_id(), v = w - chunks * V, first, end;
+    int w = blockIdx.x * WARPS + warp_id(), v = w - chunks * V, first, end;
     row<V> sum;
 
     if (v < 0) {
@@ -143,8 +159,18 @@ table_rows(target g, const float *partial, int chunks, source s)
     if ((g.add && first == end) || end - first > CHUNK)
         return;
     sum.zero();
-    add_rows(sum, s, first, end);
+    add_rows<V, TWO>(sum, s, first, end);
     write_row(g, sum, v, s.d, 0, s.d);
+}
+
+template <int V, bool TWO>
+static void launch(struct cuda_ops *c, const target &g, float *partial, int chunks,
+                   const source &s)
+{
+    if (chunks)
+        table_chunks<V, TWO><<<div_up(2 * chunks, WARPS), THREADS, 0, c->stream>>>(partial, s);
+    table_rows<V, TWO><<<div_up(g.vocab + chunks * V, WARPS), THREADS, 0, c->stream>>>(
+        g, partial, chunks, s);
 }
 
 void gpu_table_grad(struct ops *o, struct tensor dtable, struct tensor dx, struct tensor dx2,
@@ -166,10 +192,10 @@ void gpu_table_grad(struct ops *o, struct tensor dtable, struct tensor dx, struc
         return;
     with_vectors(d, [&](auto v) {
         constexpr int V = decltype(v)::value;
-        if (chunks)
-            chunk_sums<V><<<div_up(2 * chunks, ROW_WARPS), ROW_THREADS, 0, c->stream>>>(partial, s);
-        table_rows<V><<<div_up(vocab + chunks * V, ROW_WARPS), ROW_THREADS, 0, c->stream>>>(
-            g, partial, chunks, s);
+        if (dx2.data)
+            launch<V, true>(c, g, partial, chunks, s);
+        else
+            launch<V, false>(c, g, partial, chunks, s);
     });
     CUDA_LAUNCHED(c);
 }

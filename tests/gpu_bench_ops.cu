@@ -233,17 +233,26 @@ static void products(int T)
     row("linear_bwd_w out", 10, 0, A, 0, [&](int i) {
         o->linear_bwd_w(o, dwo, sum, sets[i].y, sets[i].x, wo, num, false);
     });
-    row("linear_relu2", 11, 0, 4 * A, 0, [&](int i) {
+    row("linear_relu2", 0, 0, 4 * A, 0, [&](int i) {
         o->linear_relu2(o, sets[i].f1, sets[i].f2, sets[i].x, w1);
+    });
+    row("linear_relu2, post alone", 11, 0, 4 * A, 0, [&](int i) {
+        o->linear_relu2(o, none, sets[i].f2, sets[i].x, w1);
     });
     row("linear_t + residual", 11, 0, 4 * A, 0, [&](int i) {
         o->linear_t(o, sets[i].y, sets[i].f2, w1, sets[i].y);
     });
-    row("linear_relu2_bwd, post again", 11, 0, 4 * A, 0, [&](int i) {
+    row("linear_relu2_bwd, post again", 0, 0, 4 * A, 0, [&](int i) {
         o->linear_relu2_bwd(o, sets[i].f3, sets[i].f2, sets[i].x, w1, sets[i].f1);
     });
-    row("linear_relu2_bwd", 0, 0, 4 * A, 0, [&](int i) {
+    row("linear_relu2_bwd from pre", 0, 0, 4 * A, 0, [&](int i) {
         o->linear_relu2_bwd(o, sets[i].f3, none, sets[i].x, w1, sets[i].f1);
+    });
+    row("linear_relu2_bwd from post", 11, 0, 4 * A, 0, [&](int i) {
+        o->linear_relu2_bwd(o, sets[i].f3, sets[i].f2, sets[i].x, w1, none);
+    });
+    row("(linear, no ReLU)", 0, 0, 4 * A, 0, [&](int i) {
+        o->linear(o, sets[i].f1, sets[i].x, w1, NULL, none);
     });
     row("linear_t_bwd_w", 11, 0, 4 * A, 0, [&](int i) {
         o->linear_t_bwd_w(o, dw1, sets[i].x, sets[i].f2, false);

@@ -366,6 +366,29 @@ static void test_linear(int tokens, int in, int out, bool scaled, bool residual,
         same("dscale", dscale, f32_tolerance, 0.1 * sqrt((double)tokens * in * out));
 }
 
+/* The MLP of forward and backward with post kept instead of pre. */
+static void test_mlp_post(int tokens, int width, int hidden)
+{
+    struct both x = drawn(tokens, width, 1), w = weight(hidden, width, 0.1);
+    struct both post = blank(tokens, hidden), dout = drawn(tokens, width, 1);
+    struct both kept = blank(tokens, hidden), dpre = blank(tokens, hidden);
+
+    snprintf(label, sizeof label, "mlp from post T=%d D=%d F=%d", tokens, width, hidden);
+    for (int64_t i = 0; i < tensor_count(kept.c); i++) {
+        double r = normal();
+        set(kept.c, i, bf16_round((float)(r > 0 ? r * r : 0)));
+    }
+    send(kept);
+    ON_BOTH {
+        o->linear_relu2(o, NO_TENSOR, ON(post, o), ON(x, o), ON(w, o));
+        o->linear_relu2_bwd(o, ON(dpre, o), ON(kept, o), ON(dout, o), ON(w, o), NO_TENSOR);
+        o->linear_relu2_bwd(o, ON(kept, o), ON(kept, o), ON(dout, o), ON(w, o), NO_TENSOR);
+    }
+    same_bf16("post", post);
+    same_bf16("dpre", dpre);
+    same_bf16("in place", kept);
+}
+
 static void test_mlp(int tokens, int width, int hidden, bool in_place, bool add)
 {
     struct both x = drawn(tokens, width, 1), w1 = weight(hidden, width, 0.1);
@@ -400,6 +423,8 @@ static void test_head(int tokens, int width, int vocab, int n_mtp, bool fp8, boo
     struct both x = drawn(tokens, width, 1), w = weight(width, vocab, 1 / sqrt((double)width));
     struct both loss = number(2), eval = number(3), dx = blank(tokens, width);
     struct both dw = weight(width, vocab, 0.01), mtp = blank_as(DT_F32, DT_F32, 1, n_mtp);
+    /* Among few numbers one may be most of the norm, and fall to the next e5m2 code. */
+    double fp8_allowed = tokens * vocab < 1000 ? 0.25 : fp8_tolerance;
 
     snprintf(label, sizeof label, "head T=%d D=%d V=%d n_mtp=%d fp8=%d add=%d", tokens, width,
              vocab, n_mtp, fp8, add);
@@ -416,8 +441,8 @@ static void test_head(int tokens, int width, int vocab, int n_mtp, bool fp8, boo
     /* Each row's loss moves with the bf16 of its logits: 2^-9 of some 20, averaged over rows. */
     same("loss", loss, 1e-3, 0);
     same("eval", eval, 1e-3, 0);
-    same("dx", dx, fp8 ? fp8_tolerance : bf16_tolerance, 0);
-    same("dw", dw, fp8 ? fp8_tolerance : bf16_tolerance, 0);
+    same("dx", dx, fp8 ? fp8_allowed : bf16_tolerance, 0);
+    same("dw", dw, fp8 ? fp8_allowed : bf16_tolerance, 0);
 }
 
 static void test_finite(void)
@@ -637,6 +662,8 @@ static void test_small(void)
     test_mlp(1, 16, 24, false, false);
     test_mlp(33, 32, 136, true, true);
     test_mlp(161, 72, 264, false, false);
+    test_mlp_post(1, 16, 24);
+    test_mlp_post(500, 72, 904);
     test_mlp(1000, 200, 392, true, false);
     test_mlp(5000, 136, 1160, true, false);
     test_mlp(5000, 136, 1160, false, false);
@@ -672,6 +699,7 @@ static void test_real(void)
     test_linear(2048, 768, 2304, true, false, false);
     test_linear(2048, 768, 768, true, true, true);
     test_mlp(2048, 768, 3072, true, false);
+    test_mlp_post(2048, 768, 3072);
     fresh();
     test_head(528, 768, 50304, 3, true, false);
     test_head(528, 768, 50304, 1, false, true);

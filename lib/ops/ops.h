@@ -177,11 +177,12 @@ struct ops {
                      struct tensor residual);
     void (*linear_t_bwd_w)(struct ops *o, struct tensor dw, struct tensor dy, struct tensor x,
                            bool add);
-    /* pre = x w^T; post = max(pre,0)^2. x (T,D), w (F,D). */
+    /* pre = x w^T; post = max(pre,0)^2. x (T,D), w (F,D). pre may be none. */
     void (*linear_relu2)(struct ops *o, struct tensor pre, struct tensor post, struct tensor x,
                          struct tensor w);
     /* dpre = 2 (dout w2^T) max(pre,0): dout (T,D), w2 (F,D), dpre (T,F), may be pre.
-     * post (T,F) is written again when given (needed for dw2 if it was not kept). */
+     * post (T,F) is written again when given (needed for dw2 if it was not kept). Or pre is none
+     * and post is read: max(pre,0) is its root, and dpre may be post (after dw2 is done). */
     void (*linear_relu2_bwd)(struct ops *o, struct tensor dpre, struct tensor post,
                              struct tensor dout, struct tensor w2, struct tensor pre);
 

@@ -1,0 +1,19 @@
+/* relu2_gemm.h - x w^T with the MLP's squared ReLU, or its derivative, on the way out
+ * (relu2_gemm.cu).
+ *
+ * x (T,K), w (F,K), all else (T,F), all bf16; K and F are multiples of 8.
+ */
+#ifndef KERNELS_RELU2_GEMM_H
+#define KERNELS_RELU2_GEMM_H
+
+#include "device.h"
+
+/* pre = x w^T, post = max(pre,0)^2; pre may be none. */
+void relu2_gemm_forward(struct cuda_ops *c, struct tensor pre, struct tensor post,
+                        struct tensor x, struct tensor w);
+/* dpre = 2 (x w^T) max(pre,0), which may be pre; post, if given, as above. Without pre, post is an
+ * input, max(pre,0) is its root, and dpre may be post. */
+void relu2_gemm_backward(struct cuda_ops *c, struct tensor dpre, struct tensor post,
+                         struct tensor x, struct tensor w, struct tensor pre);
+
+#endif
