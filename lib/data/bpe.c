@@ -3,19 +3,23 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "data/pretoken.h"
 #include "data/unicode.h"
 
 /* A pre-token of up to 15 bytes, its length in the last byte of the key, and
- * its tokens: 32 bytes, two a cache line. Measured on English: 2^15 entries,
- * which is 1 MiB, hit 98% of the time. */
+ * its tokens. Two stand together in a cache line, the later first. 2^17 of them
+ * are 4 MiB; of English pre-tokens 98.7% are found there, of what is left most
+ * are new. (2^15: 95.8%; with one to a place 94.4%.) */
 struct word {
     uint64_t key[2];
     uint16_t token[7];
     uint16_t n;              /* 0: no entry */
 };
-#define CACHE_BITS 15
+#define CACHE_BITS 17
+#define CACHE_BYTES (sizeof(struct word) << CACHE_BITS)
+#define HUGE_PAGE (2u << 20)
 #define WORD_BYTES 15
 #define WORD_TOKENS 7
 
@@ -31,12 +35,13 @@ int bpe_new(struct bpe **out, const struct vocab *v)
     struct bpe *b = calloc(1, sizeof *b);
 
     *out = b;
-    if (!b || !(b->cache = aligned_alloc(64, sizeof *b->cache << CACHE_BITS))) {
+    if (!b || !(b->cache = aligned_alloc(HUGE_PAGE, CACHE_BYTES))) {
         bpe_free(b);
         *out = NULL;
         return err_set(GPT_SYSTEM, "out of memory for the encoder");
     }
-    memset(b->cache, 0, sizeof *b->cache << CACHE_BITS);
+    madvise(b->cache, CACHE_BYTES, MADV_HUGEPAGE);       /* before it is touched */
+    memset(b->cache, 0, CACHE_BYTES);
     b->v = v;
     unicode_init();
     return 0;
@@ -66,14 +71,14 @@ bool bpe_may_follow(const struct vocab *v, uint32_t left, uint32_t right)
             return false;
         if (left > right) {
             limit = left;
-            left = v->right[left];
+            left = vocab_right(v, left);
             if (left != limit)
                 continue;
             /* left is a byte; then right, which is below it, is one too */
             return true;
         }
         limit = right + 1;
-        right = v->left[right];
+        right = vocab_left(v, right);
         if (right + 1 != limit)
             continue;
         /* right is a byte, and left not above it */
@@ -84,18 +89,12 @@ bool bpe_may_follow(const struct vocab *v, uint32_t left, uint32_t right)
 /* The longest token that s starts with. */
 static uint32_t longest(const struct vocab *v, const uint8_t *s, size_t n)
 {
-    uint32_t slot = 0, token = TOKEN_NONE;
-    uint64_t e = v->trie[0];
+    uint32_t slot = 0, at = 0, e = v->trie[0];
 
-    for (size_t i = 0; i < n && trie_step(v, &slot, &e, s[i]); i++)
-        if (TRIE_TOKEN(e) != TOKEN_NONE)
-            token = TRIE_TOKEN(e);
-    return token;
-}
-
-static inline size_t token_bytes(const struct vocab *v, uint32_t id)
-{
-    return v->begin[id + 1] - v->begin[id];
+    for (size_t i = 0; i < n && (e = trie_step(v, &slot, e, s[i])); i++)
+        if (e & TRIE_ENDS)
+            at = slot;
+    return v->trie_token[at];
 }
 
 /* One boundary bit a byte, all clear, for a pre-token of n bytes. */
@@ -125,7 +124,7 @@ static size_t encode_backtracking(struct bpe *b, const uint8_t *s, size_t n, uin
     uint32_t token = longest(v, s, n);
 
     while (at < n) {
-        size_t end = at + token_bytes(v, token);
+        size_t end = at + v->length[token];
 
         if (!(blocked[end >> 6] >> (end & 63) & 1)
             && (m == 0 || bpe_may_follow(v, out[m - 1], token))) {
@@ -137,29 +136,36 @@ static size_t encode_backtracking(struct bpe *b, const uint8_t *s, size_t n, uin
         } else {
             blocked[at >> 6] |= UINT64_C(1) << (at & 63);
             token = out[--m];
-            at -= token_bytes(v, token);
+            at -= v->length[token];
         }
     }
     return m;
 }
 
+/* Masks of the first n bytes of 16, as two words. A table, for a branch on the
+ * length of words is taken wrong often. */
+#define B(n) (n >= 8 ? ~UINT64_C(0) : (UINT64_C(1) << 8 * (n & 7)) - 1)
+#define MASK(n) { B(n), n > 8 ? B(n - 8) : 0 }
+static const uint64_t word_mask[WORD_BYTES + 1][2] = {
+    MASK(0), MASK(1), MASK(2), MASK(3), MASK(4), MASK(5), MASK(6), MASK(7), MASK(8), MASK(9),
+    MASK(10), MASK(11), MASK(12), MASK(13), MASK(14), MASK(15),
+};
+#undef MASK
+#undef B
+
 static inline void word_key(const uint8_t *s, size_t n, uint64_t key[2])
 {
     memcpy(key, s, 16);
-    if (n < 8) {
-        key[0] &= (UINT64_C(1) << 8 * n) - 1;
-        key[1] = 0;
-    } else {
-        key[1] &= (UINT64_C(1) << 8 * (n - 8)) - 1;
-    }
-    key[1] |= (uint64_t)n << 56;
+    key[0] &= word_mask[n][0];
+    key[1] = (key[1] & word_mask[n][1]) | (uint64_t)n << 56;
 }
 
-static inline struct word *word_slot(const struct bpe *b, const uint64_t key[2])
+/* The first of the two places where a word can be. */
+static inline struct word *word_place(const struct bpe *b, const uint64_t key[2])
 {
     uint64_t h = (key[0] ^ key[1] * UINT64_C(0x9fb21c651e98df25)) * UINT64_C(0x9e3779b97f4a7c15);
 
-    return b->cache + (h >> (64 - CACHE_BITS));
+    return b->cache + 2 * (h >> (65 - CACHE_BITS));
 }
 
 static size_t __attribute__((noinline)) encode_word(struct bpe *b, const uint8_t *s, size_t n,
@@ -168,38 +174,66 @@ static size_t __attribute__((noinline)) encode_word(struct bpe *b, const uint8_t
     size_t m = encode_backtracking(b, s, n, out);
 
     if (n <= WORD_BYTES && m <= WORD_TOKENS) {
-        struct word w = { .n = (uint16_t)m };
+        struct word w = { .n = (uint16_t)m }, *place;
 
         word_key(s, n, w.key);
         memcpy(w.token, out, m * sizeof *out);
-        *word_slot(b, w.key) = w;
+        place = word_place(b, w.key);
+        place[1] = place[0];
+        place[0] = w;
     }
     return m;
 }
 
-/* Tokens of one pre-token; stores up to BPE_SLACK tokens. */
-static inline size_t put_word(struct bpe *b, const uint8_t *s, size_t n, uint16_t *out)
-{
-    if (n <= WORD_BYTES) {
-        uint64_t key[2];
-        const struct word *w;
+/* Pre-tokens of one block, looked up in two goes: first all keys and places,
+ * which sets the memory to work, then, a block later, what is found there. The
+ * cache is larger than the processor's, so waiting would be most of the time. */
+struct batch {
+    int n;
+    struct lookup { uint64_t key[2]; const struct word *place; const uint8_t *s; size_t n; } v[65];
+};
 
-        word_key(s, n, key);
-        w = word_slot(b, key);
-        if (w->key[0] == key[0] && w->key[1] == key[1]) {
-            memcpy(out, w->token, 16);       /* with n as the eighth, beyond what counts */
-            return w->n;
+static inline void look_up(const struct bpe *b, struct batch *k, const uint8_t *s, size_t n)
+{
+    struct lookup *l = &k->v[k->n++];
+
+    l->s = s;
+    l->n = n;
+    if (n > WORD_BYTES)
+        return;
+    word_key(s, n, l->key);
+    l->place = word_place(b, l->key);
+    __builtin_prefetch(l->place);
+}
+
+/* Tokens of the batch; stores up to BPE_SLACK behind them. */
+static inline uint16_t *put_batch(struct bpe *b, struct batch *k, uint16_t *out)
+{
+    for (const struct lookup *l = k->v, *end = l + k->n; l < end; l++) {
+        const struct word *w = l->place;
+
+        if (l->n <= WORD_BYTES) {
+            w += (w[1].key[0] == l->key[0]) & (w[1].key[1] == l->key[1]);
+            if (w->key[0] == l->key[0] && w->key[1] == l->key[1]) {
+                memcpy(out, w->token, 16);       /* with n as the eighth, beyond what counts */
+                out += w->n;
+                continue;
+            }
         }
+        out += encode_word(b, l->s, l->n, out);
     }
-    return encode_word(b, s, n, out);
+    k->n = 0;
+    return out;
 }
 
 size_t bpe_encode(struct bpe *b, const char *text, size_t len, bool more, uint16_t *tokens)
 {
     const uint8_t *s = (const uint8_t *)text;
     uint16_t *out = tokens;
+    struct batch batch[2];
     struct pretoken p;
     size_t from = 0;
+    int k = 0;
 
     if (!b->v->trie) {
         for (size_t i = 0; i < len; i++)
@@ -209,7 +243,8 @@ size_t bpe_encode(struct bpe *b, const char *text, size_t len, bool more, uint16
     if (!len)
         return 0;
     pretoken_init(&p, text, len, more);
-    for (size_t at = 0; at < len; at += 64) {
+    batch[0].n = batch[1].n = 0;
+    for (size_t at = 0; at < len; at += 64, k ^= 1) {
         uint64_t starts = pretoken_block(&p);
 
         if (at == 0)
@@ -217,11 +252,13 @@ size_t bpe_encode(struct bpe *b, const char *text, size_t len, bool more, uint16
         for (; starts; starts &= starts - 1) {
             size_t end = at + (size_t)__builtin_ctzll(starts);
 
-            out += put_word(b, s + from, end - from, out);
+            look_up(b, &batch[k], s + from, end - from);
             from = end;
         }
+        out = put_batch(b, &batch[k ^ 1], out);
     }
-    out += put_word(b, s + from, len - from, out);
+    look_up(b, &batch[k ^ 1], s + from, len - from);
+    out = put_batch(b, &batch[k ^ 1], out);
     return (size_t)(out - tokens);
 }
 

@@ -168,10 +168,12 @@ static int line_text(struct encoder *e, struct unit *u, const char *line, size_t
                      const char **text, size_t *n)
 {
     struct json j = { .at = line, .end = line + len, .begin = line };
-    struct json_string key, value;
+    struct json_string key;
     bool found = false;
     int rc;
 
+    if ((rc = grow((void **)&u->text, &u->text_room, len + JSON_PAD + PRETOKEN_PAD, 1)))
+        return rc;
     json_open(&j, '{');
     while (json_key(&j, &key)) {
         if (found || !json_equal(&key, e->c->field)) {
@@ -182,7 +184,7 @@ static int line_text(struct encoder *e, struct unit *u, const char *line, size_t
         if (json_peek(&j) != '"' && !j.bad)
             return err_set(GPT_INPUT, "column %lld: expected field '%s' to be a string",
                            (long long)(j.at - line) + 1, e->c->field);
-        json_string(&j, &value);
+        json_copy_string(&j, u->text, n);
     }
     if (!j.bad && json_peek(&j))
         j.bad = "the end of the line";
@@ -191,9 +193,6 @@ static int line_text(struct encoder *e, struct unit *u, const char *line, size_t
                        j.at == j.end ? ", found the end of the line" : "");
     if (!found)
         return err_set(GPT_INPUT, "expected a field '%s', found none", e->c->field);
-    if ((rc = grow((void **)&u->text, &u->text_room, value.n + PRETOKEN_PAD, 1)))
-        return rc;
-    *n = json_unescape(&value, u->text);
     memset(u->text + *n, 0, PRETOKEN_PAD);
     *text = u->text;
     return 0;

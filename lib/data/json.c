@@ -2,6 +2,9 @@
 #include "data/json.h"
 
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #define MAX_DEPTH 200
 
@@ -108,6 +111,26 @@ static bool hex4(const char *p, unsigned *x)
     return true;
 }
 
+/* At a backslash: the escape's length; 0 if it is none, with j->bad set. */
+static int escape_length(struct json *j)
+{
+    unsigned x;
+
+    if (j->end - j->at < 2 || !j->at[1] || !strchr("\"\\/bfnrtu", j->at[1]))
+        return bad(j, "one of \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\u");
+    if (j->at[1] != 'u')
+        return 2;
+    if (j->end - j->at < 6 || !hex4(j->at + 2, &x))
+        return bad(j, "four hexadecimal digits after \\u");
+    return 6;
+}
+
+/* What ends a plain stretch, if it does not end the string. */
+static bool bad_end(struct json *j)
+{
+    return bad(j, j->at == j->end ? "the closing '\"' of a string" : "no control character in a string");
+}
+
 bool json_string(struct json *j, struct json_string *s)
 {
     if (json_peek(j) != '"')
@@ -115,21 +138,17 @@ bool json_string(struct json *j, struct json_string *s)
     s->s = ++j->at;
     s->escaped = false;
     for (;;) {
-        unsigned x;
+        int k;
 
         j->at = plain_end(j->at, j->end);
-        if (j->at == j->end)
-            return bad(j, "the closing '\"' of a string");
-        if (*j->at == '"')
+        if (j->at < j->end && *j->at == '"')
             break;
-        if (*j->at != '\\')
-            return bad(j, "no control character in a string");
+        if (j->at == j->end || *j->at != '\\')
+            return bad_end(j);
+        if (!(k = escape_length(j)))
+            return false;
         s->escaped = true;
-        if (j->end - j->at < 2 || !j->at[1] || !strchr("\"\\/bfnrtu", j->at[1]))
-            return bad(j, "one of \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\u");
-        if (j->at[1] == 'u' && (j->end - j->at < 6 || !hex4(j->at + 2, &x)))
-            return bad(j, "four hexadecimal digits after \\u");
-        j->at += j->at[1] == 'u' ? 6 : 2;
+        j->at += k;
     }
     s->n = (size_t)(j->at++ - s->s);
     return true;
@@ -227,6 +246,32 @@ static char *put_utf8(char *o, unsigned c)
     return o;
 }
 
+/* Undoes the escape at *p, which is one, before end; *p moves behind it. */
+static char *unescape_one(const char **p, const char *end, char *o)
+{
+    unsigned c, d;
+    char k = (*p)[1];
+
+    *p += 2;
+    switch (k) {
+    case 'b': *o++ = '\b'; return o;
+    case 'f': *o++ = '\f'; return o;
+    case 'n': *o++ = '\n'; return o;
+    case 'r': *o++ = '\r'; return o;
+    case 't': *o++ = '\t'; return o;
+    case 'u': break;
+    default: *o++ = k; return o;
+    }
+    hex4(*p, &c);
+    *p += 4;
+    if (c >> 10 == 0x36 && end - *p >= 6 && (*p)[0] == '\\' && (*p)[1] == 'u' && hex4(*p + 2, &d)
+        && d >> 10 == 0x37) {
+        c = 0x10000 + ((c & 0x3ff) << 10 | (d & 0x3ff));
+        *p += 6;
+    }
+    return put_utf8(o, c);
+}
+
 size_t json_unescape(const struct json_string *s, char *out)
 {
     const char *p = s->s, *end = p + s->n;
@@ -234,38 +279,64 @@ size_t json_unescape(const struct json_string *s, char *out)
 
     while (p < end) {
         const char *q = plain_end(p, end);
-        unsigned c, d;
 
         memmove(o, p, (size_t)(q - p));
         o += q - p;
         p = q;
-        if (p == end)
-            break;
-        if (*p != '\\') {              /* not in a string that json_string passed */
-            *o++ = *p++;
-            continue;
-        }
-        switch (p[1]) {
-        case 'b': *o++ = '\b'; break;
-        case 'f': *o++ = '\f'; break;
-        case 'n': *o++ = '\n'; break;
-        case 'r': *o++ = '\r'; break;
-        case 't': *o++ = '\t'; break;
-        case 'u':
-            hex4(p + 2, &c);
-            if (c >> 10 == 0x36 && end - p >= 12 && p[6] == '\\' && p[7] == 'u'
-                && hex4(p + 8, &d) && d >> 10 == 0x37) {
-                c = 0x10000 + ((c & 0x3ff) << 10 | (d & 0x3ff));
-                p += 6;
-            }
-            o = put_utf8(o, c);
-            p += 4;
-            break;
-        default: *o++ = p[1];
-        }
-        p += 2;
+        if (p < end)
+            o = unescape_one(&p, end, o);
     }
     return (size_t)(o - out);
+}
+
+/* Copies a plain stretch from p, up to end; *o moves with it. Returns its end. */
+static const char *copy_plain(const char *p, const char *end, char **o)
+{
+#ifdef __SSE2__
+    for (; p < end; p += 16, *o += 16) {
+        __m128i x = _mm_loadu_si128((const __m128i *)p);
+        __m128i stop = _mm_or_si128(_mm_cmpeq_epi8(x, _mm_set1_epi8('"')),
+                                    _mm_cmpeq_epi8(x, _mm_set1_epi8('\\')));
+        int mask = _mm_movemask_epi8(_mm_or_si128(stop,
+                       _mm_cmpeq_epi8(_mm_min_epu8(x, _mm_set1_epi8(0x1f)), x)));
+        int k = mask ? __builtin_ctz((unsigned)mask) : 16;
+
+        _mm_storeu_si128((__m128i *)*o, x);
+        if (k < 16 || end - p <= 16) {
+            k = end - p < k ? (int)(end - p) : k;
+            *o += k;
+            return p + k;
+        }
+    }
+    return p;
+#else
+    const char *q = plain_end(p, end);
+
+    memcpy(*o, p, (size_t)(q - p));
+    *o += q - p;
+    return q;
+#endif
+}
+
+bool json_copy_string(struct json *j, char *out, size_t *n)
+{
+    char *o = out;
+
+    if (json_peek(j) != '"')
+        return bad(j, "a string");
+    for (j->at++;;) {
+        j->at = copy_plain(j->at, j->end, &o);
+        if (j->at < j->end && *j->at == '"')
+            break;
+        if (j->at == j->end || *j->at != '\\')
+            return bad_end(j);
+        if (!escape_length(j))
+            return false;
+        o = unescape_one(&j->at, j->end, o);
+    }
+    j->at++;
+    *n = (size_t)(o - out);
+    return true;
 }
 
 bool json_equal(const struct json_string *s, const char *text)

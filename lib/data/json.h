@@ -32,6 +32,12 @@ bool json_string(struct json *j, struct json_string *s);
 bool json_int(struct json *j, int64_t *x);
 bool json_skip(struct json *j);                       /* any value */
 
+/* A string and its text in one go, as json_string and json_unescape. The text
+ * must have JSON_PAD readable bytes after it; out needs what is left of the text
+ * and JSON_PAD more. */
+#define JSON_PAD 16
+bool json_copy_string(struct json *j, char *out, size_t *n);
+
 /* Undoes escapes; out needs s->n bytes. A surrogate without its other half
  * becomes the three bytes that its code point would have, which are not UTF-8,
  * so that the caller's rule for bad UTF-8 applies. Returns the length. */

@@ -103,11 +103,12 @@ void vocab_free(struct vocab *v)
         return;
     free(v->begin);
     free(v->bytes);
-    free(v->left);
-    free(v->right);
+    free(v->length);
+    free(v->split);
     free(v->shorter);
     free(v->pair);
     free(v->trie);
+    free(v->trie_token);
     free(v);
 }
 

@@ -34,14 +34,22 @@ struct vocab {
     uint32_t *begin;              /* [tokens+1] into bytes */
     uint8_t *bytes;
     /* What follows is NULL for the byte tokenizer. */
+    /* The tables are kept small: encoding what no cache holds walks them at random. */
     uint16_t byte_id[256];        /* token of each byte */
-    /* [tokens] the pair that a token was merged from; a byte: itself */
-    uint16_t *left, *right;
+    uint8_t *length;              /* [tokens] bytes */
+    uint32_t *split;              /* [tokens] left << 16 | right it was merged from; a byte: itself */
     uint16_t *shorter;            /* [tokens] longest token that is a proper prefix; TOKEN_NONE */
-    struct vocab_pair { uint32_t key; uint32_t id; } *pair;    /* hash: left<<16|right -> token */
-    uint32_t pair_mask;
-    uint64_t *trie;               /* double array, see trie_step */
+    uint16_t *pair;               /* hash of the pairs: slots of tokens, TOKEN_NONE where free */
+    int pair_shift;               /* 32 - log2(slots) */
+    uint32_t *trie;               /* double array, see trie_step */
+    uint16_t *trie_token;         /* [slots of trie] token that ends there */
 };
+
+static inline uint32_t vocab_left(const struct vocab *v, uint32_t id) { return v->split[id] >> 16; }
+static inline uint32_t vocab_right(const struct vocab *v, uint32_t id)
+{
+    return v->split[id] & 0xffff;
+}
 
 /* The form is detected. GPT_INPUT names file and line; GPT_SYSTEM if it cannot
  * be read. */
@@ -61,40 +69,37 @@ static inline const uint8_t *vocab_token(const struct vocab *v, int id, size_t *
     return v->bytes + v->begin[id];
 }
 
-static inline uint32_t vocab_hash(uint32_t key) { return key * 0x9e3779b1u ^ key >> 15; }
+static inline uint32_t vocab_pair_slot(const struct vocab *v, uint32_t key)
+{
+    return (key ^ key >> 15) * 0x9e3779b1u >> v->pair_shift;
+}
 
 /* The token that left and right merge to, or TOKEN_NONE. */
 static inline uint32_t vocab_merge(const struct vocab *v, uint32_t left, uint32_t right)
 {
-    uint32_t key = left << 16 | right, i = vocab_hash(key) >> 7 & v->pair_mask;
+    uint32_t key = left << 16 | right, slots = 1u << (32 - v->pair_shift);
 
-    while (v->pair[i].key != key) {
-        if (v->pair[i].id == TOKEN_NONE)
-            return TOKEN_NONE;
-        i = (i + 1) & v->pair_mask;
-    }
-    return v->pair[i].id;
+    for (uint32_t i = vocab_pair_slot(v, key);; i = (i + 1) & (slots - 1))
+        if (v->pair[i] == TOKEN_NONE || v->split[v->pair[i]] == key)
+            return v->pair[i];
 }
 
-/* The trie of all tokens is a double array (Aoe, 1989, with xor): slot of the
- * child of a node = base of the node ^ byte, if that slot's parent is the node.
- * An entry holds token (16 bits, TOKEN_NONE if the path is none), base (24) and
- * the parent's slot (24). The root is slot 0. */
-#define TRIE_TOKEN(e) ((uint32_t)(e) & 0xffff)
-#define TRIE_BASE(e) ((uint32_t)((e) >> 16) & 0xffffff)
-#define TRIE_PARENT(e) ((uint32_t)((e) >> 40))
+/* The trie of all tokens is a double array (Aoe, 1989, with xor): the child of a
+ * node along a byte is at slot base ^ byte, if that slot has this byte as its
+ * label. No two nodes have the same base, so the label is proof enough. An entry
+ * is base (22 bits), whether a token ends here, whether the slot is taken, label.
+ * The root is slot 0. */
+#define TRIE_BASE(e) ((e) >> 10)
+#define TRIE_ENDS 0x200u
+#define TRIE_TAKEN 0x100u
 
-/* Goes from *slot along byte; false if there is no such edge. */
-static inline int trie_step(const struct vocab *v, uint32_t *slot, uint64_t *entry, uint8_t byte)
+/* The entry along byte, or 0 if there is none; moves *slot. */
+static inline uint32_t trie_step(const struct vocab *v, uint32_t *slot, uint32_t entry, uint8_t byte)
 {
-    uint32_t child = TRIE_BASE(*entry) ^ byte;
-    uint64_t e = v->trie[child];
+    uint32_t child = TRIE_BASE(entry) ^ byte, e = v->trie[child];
 
-    if (TRIE_PARENT(e) != *slot)
-        return 0;
     *slot = child;
-    *entry = e;
-    return 1;
+    return (e & (TRIE_TAKEN | 0xff)) == (TRIE_TAKEN | byte) ? e : 0;
 }
 
 /* vocab_tables.c: fills the tables from begin and bytes; path is for messages. */

@@ -12,12 +12,13 @@
 
 static void add_pair(struct vocab *v, uint32_t left, uint32_t right, uint32_t id)
 {
-    uint32_t key = left << 16 | right, i = vocab_hash(key) >> 7 & v->pair_mask;
+    uint32_t key = left << 16 | right, slots = 1u << (32 - v->pair_shift);
+    uint32_t i = vocab_pair_slot(v, key);
 
-    while (v->pair[i].id != TOKEN_NONE)
-        i = (i + 1) & v->pair_mask;
-    v->pair[i].key = key;
-    v->pair[i].id = id;
+    while (v->pair[i] != TOKEN_NONE)
+        i = (i + 1) & (slots - 1);
+    v->pair[i] = (uint16_t)id;
+    v->split[id] = key;
 }
 
 /* Merges part[0..n) by rank, leftmost first, with the pairs known so far;
@@ -54,7 +55,7 @@ static int find_splits(struct vocab *v, const char *path)
         const uint8_t *s = vocab_token(v, t, &n);
 
         if (n == 1) {
-            v->left[t] = v->right[t] = (uint16_t)t;
+            v->split[t] = (uint32_t)t << 16 | (uint32_t)t;
             continue;
         }
         for (size_t i = 0; i < n; i++)
@@ -62,65 +63,91 @@ static int find_splits(struct vocab *v, const char *path)
         if (merge_parts(v, part, (int)n) != 2 || vocab_merge(v, part[0], part[1]) != TOKEN_NONE)
             return err_set(GPT_INPUT, "%s: token %d: expected the merge of two tokens of lower "
                            "rank, found %zu bytes that do not merge to it", path, t, n);
-        v->left[t] = part[0];
-        v->right[t] = part[1];
         add_pair(v, part[0], part[1], (uint32_t)t);
     }
     return 0;
 }
 
 struct trie {
-    uint64_t *slot;
+    struct vocab *v;
     uint32_t slots;
-    uint32_t used_below;               /* all slots below are taken */
+    uint32_t window;                   /* where bases are looked for */
     uint32_t fresh;                    /* all slots from here are free */
-    const struct vocab *v;
+    uint64_t *free;                    /* a bit a slot */
+    uint8_t *base_used;                /* [slots] */
     uint16_t *sorted;                  /* tokens in the order of their bytes */
 };
 
-#define SLOT_FREE UINT64_MAX
+#define MAX_SLOTS (1u << 22)
 
-static int trie_room(struct trie *t, uint32_t slots)
+/* At least n slots, free ones zero. */
+static int trie_room(struct trie *t, uint32_t n)
 {
-    uint64_t *p;
+    uint32_t slots = (n + n / 4) | 255, *e;
+    uint16_t *token;
+    uint64_t *bits;
+    uint8_t *used;
 
-    if (slots <= t->slots)
+    if (n <= t->slots)
         return 0;
-    slots = (slots + slots / 4) | 255;
-    if (!(p = realloc(t->slot, (slots + 1) * sizeof *p)))
+    slots++;
+    if (slots > MAX_SLOTS)
+        return err_set(GPT_INPUT, "expected a vocabulary of fewer different bytes");
+    if ((e = realloc(t->v->trie, slots * sizeof *e)))
+        t->v->trie = e;
+    if ((token = realloc(t->v->trie_token, slots * sizeof *token)))
+        t->v->trie_token = token;
+    if ((used = realloc(t->base_used, slots)))
+        t->base_used = used;
+    if ((bits = realloc(t->free, slots / 8)))
+        t->free = bits;
+    if (!e || !token || !used || !bits)
         return err_set(GPT_SYSTEM, "out of memory for the vocabulary");
-    memset(p + t->slots, 0xff, (slots + 1 - t->slots) * sizeof *p);
-    t->slot = p;
-    t->slots = slots + 1;
+    memset(e + t->slots, 0, (slots - t->slots) * sizeof *e);
+    memset(token + t->slots, 0, (slots - t->slots) * sizeof *token);
+    memset(used + t->slots, 0, slots - t->slots);
+    memset(bits + t->slots / 64, 0xff, (slots - t->slots) / 8);
+    t->slots = slots;
     return 0;
+}
+
+static bool is_free(const struct trie *t, uint32_t slot)
+{
+    return t->free[slot / 64] >> (slot & 63) & 1;
 }
 
 static bool base_fits(const struct trie *t, uint32_t base, const uint8_t *child, int n)
 {
+    if (t->base_used[base])
+        return false;
     for (int i = 0; i < n; i++)
-        if ((base ^ child[i]) >= t->fresh || t->slot[base ^ child[i]] != SLOT_FREE)
+        if ((base ^ child[i]) >= t->fresh || !is_free(t, base ^ child[i]))
             return false;
     return true;
 }
 
-/* A base for a node with these n children: first fit, or after some tries a
- * fresh block of 256 slots. */
+/* A base for a node with these n children: the first that fits in the slots that
+ * are looked at, or one of fresh slots. The look goes over a window that moves
+ * on, for what is behind it is full or nearly so. */
 static int find_base(struct trie *t, const uint8_t *child, int n, uint32_t *base)
 {
-    int tries = 0;
+    int rc;
 
-    while (t->used_below < t->slots && t->slot[t->used_below] != SLOT_FREE)
-        t->used_below++;
-    for (uint32_t s = t->used_below; s < t->fresh && tries < 64; s++) {
-        if (t->slot[s] != SLOT_FREE)
-            continue;
-        tries++;
-        *base = s ^ child[0];
-        if (base_fits(t, *base, child, n))
-            return 0;
-    }
+    while (t->window < t->fresh && !t->free[t->window / 64])
+        t->window += 64;
+    for (uint32_t w = t->window; w < t->fresh && w < t->window + 64 * 64; w += 64)
+        for (uint64_t bits = t->free[w / 64]; bits; bits &= bits - 1) {
+            *base = (w + (uint32_t)__builtin_ctzll(bits)) ^ child[0];
+            if (base_fits(t, *base, child, n))
+                return 0;
+        }
+    if (t->window + 64 * 64 < t->fresh && n == 1)
+        t->window += 64;
     *base = t->fresh;
-    return trie_room(t, *base + 256);
+    if ((rc = trie_room(t, *base + 256)))
+        return rc;
+    t->fresh = *base + 256;
+    return 0;
 }
 
 /* Places the children of the node in `slot`, whose tokens are
@@ -136,7 +163,8 @@ static int place_children(struct trie *t, uint32_t slot, int lo, int hi, size_t 
         const uint8_t *s = vocab_token(t->v, t->sorted[i], &len);
 
         if (len == depth) {            /* the shortest sorts first */
-            t->slot[slot] = (t->slot[slot] & ~UINT64_C(0xffff)) | t->sorted[i];
+            t->v->trie[slot] |= TRIE_ENDS;
+            t->v->trie_token[slot] = t->sorted[i];
             continue;
         }
         if (!n || child[n - 1] != s[depth]) {
@@ -149,11 +177,13 @@ static int place_children(struct trie *t, uint32_t slot, int lo, int hi, size_t 
         return 0;
     if ((rc = find_base(t, child, n, &base)))
         return rc;
-    t->slot[slot] = (t->slot[slot] & ~(UINT64_C(0xffffff) << 16)) | (uint64_t)base << 16;
+    t->base_used[base] = 1;
+    t->v->trie[slot] |= base << 10;
     for (int k = 0; k < n; k++) {
-        t->slot[base ^ child[k]] = (uint64_t)slot << 40 | TOKEN_NONE;
-        if ((base ^ child[k]) >= t->fresh)
-            t->fresh = ((base ^ child[k]) | 255) + 1;
+        uint32_t at = base ^ child[k];
+
+        t->v->trie[at] = TRIE_TAKEN | child[k];
+        t->free[at / 64] &= ~(UINT64_C(1) << (at & 63));
     }
     for (int k = 0; k < n; k++)
         if ((rc = place_children(t, base ^ child[k], first[k], first[k + 1], depth + 1)))
@@ -183,22 +213,23 @@ static int make_trie(struct vocab *v, const char *path)
     qsort_r(t.sorted, (size_t)v->tokens, sizeof *t.sorted, compare_tokens, v);
     for (int i = 1; i < v->tokens; i++)
         if (!compare_tokens(t.sorted + i - 1, t.sorted + i, v)) {
-            rc = err_set(GPT_INPUT,
-                         "%s: tokens %d and %d: expected different bytes, found the same",
+            rc = err_set(GPT_INPUT, "%s: tokens %d and %d: expected different bytes, found the same",
                          path, t.sorted[i - 1], t.sorted[i]);
             goto out;
         }
     if ((rc = trie_room(&t, 1 << 17)))
         goto out;
-    t.slot[0] = UINT64_C(0xffffff) << 40 | TOKEN_NONE;     /* the root has no parent */
-    t.fresh = 256;
-    rc = place_children(&t, 0, 0, v->tokens, 0);
-    /* A walk may look at any slot of the block of a base. */
-    if (!rc)
-        rc = trie_room(&t, t.fresh + 256);
+    /* Base 0 is what leaves have, whose children must not be found: slots below
+     * 256 stay free but for the root. */
+    t.fresh = t.window = 256;
+    v->trie[0] = TRIE_TAKEN | 0xff;      /* and byte 0 does not lead there */
+    t.base_used[0] = 1;
+    if ((rc = place_children(&t, 0, 0, v->tokens, 0)))
+        rc = err_prefix("%s", path);
 out:
+    free(t.base_used);
+    free(t.free);
     free(t.sorted);
-    v->trie = t.slot;
     return rc;
 }
 
@@ -207,13 +238,13 @@ static void find_shorter(struct vocab *v)
     for (int id = 0; id < v->tokens; id++) {
         size_t n;
         const uint8_t *s = vocab_token(v, id, &n);
-        uint64_t e = v->trie[0];
-        uint32_t slot = 0;
+        uint32_t slot = 0, e = v->trie[0];
 
         v->shorter[id] = TOKEN_NONE;
-        for (size_t i = 0; i + 1 < n && trie_step(v, &slot, &e, s[i]); i++)
-            if (TRIE_TOKEN(e) != TOKEN_NONE)
-                v->shorter[id] = (uint16_t)TRIE_TOKEN(e);
+        v->length[id] = (uint8_t)n;
+        for (size_t i = 0; i + 1 < n && (e = trie_step(v, &slot, e, s[i])); i++)
+            if (e & TRIE_ENDS)
+                v->shorter[id] = v->trie_token[slot];
     }
 }
 
@@ -236,22 +267,18 @@ static int find_bytes(struct vocab *v, const char *path)
 
 int vocab_make_tables(struct vocab *v, const char *path)
 {
-    size_t n = (size_t)v->tokens;
-    uint32_t pairs = 1024;
+    size_t n = (size_t)v->tokens, slots = 1 << 10;
     int rc;
 
-    while (pairs < 2 * n)
-        pairs *= 2;
-    v->pair_mask = pairs - 1;
-    v->pair = malloc(pairs * sizeof *v->pair);
-    v->left = malloc(n * sizeof *v->left);
-    v->right = malloc(n * sizeof *v->right);
+    for (v->pair_shift = 22; slots < 2 * n; v->pair_shift--)
+        slots *= 2;
+    v->pair = malloc(slots * sizeof *v->pair);
+    v->split = malloc(n * sizeof *v->split);
     v->shorter = malloc(n * sizeof *v->shorter);
-    if (!v->pair || !v->left || !v->right || !v->shorter)
+    v->length = malloc(n);
+    if (!v->pair || !v->split || !v->shorter || !v->length)
         return err_set(GPT_SYSTEM, "out of memory for the vocabulary");
-    /* 0xffffffff is no key: it would be the pair of two absent tokens. */
-    for (uint32_t i = 0; i < pairs; i++)
-        v->pair[i] = (struct vocab_pair){ UINT32_MAX, TOKEN_NONE };
+    memset(v->pair, 0xff, slots * sizeof *v->pair);
     if ((rc = find_bytes(v, path)) || (rc = find_splits(v, path)) || (rc = make_trie(v, path)))
         return rc;
     find_shorter(v);
