@@ -10,13 +10,17 @@
 #include "base/version.h"
 #include "train/run.h"
 #ifdef HAVE_CUDA
+#include <unistd.h>
+#include "comm/rendezvous.h"
+#include "../kernels/comm_nccl.h"
 #include "../kernels/ops_cuda.h"
 #include "../kernels/profile.h"
 #endif
 
 struct options {
     const char *recipe, *data, *out, *resume, *device;
-    int64_t ranks, keep, bench;
+    int64_t ranks, gpus, keep, bench;
+    double ranks_timeout;
     struct opt_list set;
     bool plan, profile, no_graph, quiet, progress;
 };
@@ -25,9 +29,10 @@ struct options {
 
 static struct comm *threads[1024];
 
-static int cpu_ops(struct ops **o, int rank)
+static int cpu_ops(struct ops **o, int i, void *group)
 {
-    (void)rank;
+    (void)i;
+    (void)group;
     return ops_cpu_new(o);
 }
 
@@ -41,41 +46,76 @@ static int cpu_comm(struct comm **c, struct ops *o, int rank, int world, void *g
 
 static int cpu_backend(struct backend *b, int ranks)
 {
-    *b = (struct backend){ .name = "cpu", .ops_new = cpu_ops, .comm_new = cpu_comm, .group = threads };
+    *b = (struct backend){ .name = "cpu", .world = ranks, .ops_new = cpu_ops, .comm_new = cpu_comm, .group = threads };
     return ranks == 1 ? comm_solo_new(&threads[0]) : comm_threads_new(threads, ranks);
 }
 
 /* -- NVIDIA GPUs: one thread a GPU in one process ------------------------------------ */
 
 #ifdef HAVE_CUDA
-static int cuda_comm(struct comm **c, struct ops *o, int rank, int world, void *group)
+static int gpu_ops_new(struct ops **o, int i, void *group)
 {
-    (void)o;
-    (void)group;
-    if (world > 1)
-        return err_set(GPT_DEVICE, "rank %d: several GPUs are not supported yet", rank);
-    return comm_solo_new(c);
+    return ops_cuda_new(o, group ? nccl_group_device(group, i) : i);
 }
 
-static int cuda_backend(struct backend *b, int ranks)
+static int gpu_comm_new(struct comm **c, struct ops *o, int rank, int world, void *group)
 {
-    int n = ops_cuda_count();
+    return group ? comm_nccl_new(c, o, rank, world, group) : comm_solo_new(c);
+}
+
+/* A rank hangs in its GPU even after all communicators were aborted: nothing but this is left. */
+static void gpu_stuck(void *ctx, int code, const char *message)
+{
+    (void)ctx;
+    fprintf(stderr, "gpt-train: %s\n", message);
+    _exit(code);
+}
+
+/* One GPU of one process needs no NCCL. */
+static int cuda_backend(struct backend *b, const struct options *o)
+{
+    struct rendezvous_place at;
+    struct nccl_group *g = NULL;
+    int n = ops_cuda_count(), ranks = (int)o->ranks, rc = rendezvous_environment(&at);
+    if (rc)
+        return rc;
     if (ranks > n && n > 0)
         return err_set(GPT_DEVICE, "%d ranks need as many GPUs; %d visible", ranks, n);
-    *b = (struct backend){ .name = "cuda", .ops_new = ops_cuda_new, .comm_new = cuda_comm,
+    *b = (struct backend){ .name = "cuda", .world = ranks, .ops_new = gpu_ops_new,
+                           .comm_new = gpu_comm_new,
                            .capture = ops_cuda_capture, .capture_end = ops_cuda_capture_end,
                            .launch = ops_cuda_launch, .graph_free = ops_cuda_graph_free,
                            .profile = profile_begin, .profile_end = profile_end };
+    if (ranks == 1 && at.processes == 1)
+        return 0;
+    /* A kernel that is loaded at its first launch may wait for a collective that waits for it. */
+    if (o->no_graph)
+        setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    if ((rc = nccl_group_new(&g, ranks, o->ranks_timeout)))
+        return rc;
+    nccl_group_stuck(g, gpu_stuck, NULL);
+    b->world = nccl_group_world(g);
+    b->first = nccl_group_first(g);
+    b->phase = comm_nccl_phase;
+    b->group = g;
     return 0;
 }
+
+static void release_backend(struct backend *b)
+{
+    if (!strcmp(b->name, "cuda") && b->group)
+        nccl_group_free(b->group);
+}
+#else
+static void release_backend(struct backend *b) { (void)b; }
 #endif
 
-static int pick_backend(struct backend *b, const char *device, int ranks)
+static int pick_backend(struct backend *b, const struct options *o)
 {
-    if (!strcmp(device, "cpu"))
-        return cpu_backend(b, ranks);
+    if (!strcmp(o->device, "cpu"))
+        return cpu_backend(b, (int)o->ranks);
 #ifdef HAVE_CUDA
-    return cuda_backend(b, ranks);
+    return cuda_backend(b, o);
 #else
     return err_set(GPT_DEVICE, "this gpt-train was built without CUDA (no nvcc was found): "
                    "--device cpu is all it has");
@@ -139,7 +179,7 @@ static int train(const struct options *o, const struct recipe *r, const char *ar
         return err_set(GPT_USAGE, "expected -d SHARDS");
     if (o->out && (rc = file_mkdirs(o->out)))
         return rc;
-    if ((rc = pick_backend(&backend, o->device, (int)o->ranks)))
+    if ((rc = pick_backend(&backend, o)))
         return rc;
     if (o->profile && (!o->bench || !backend.profile))
         return err_set(GPT_USAGE, "--profile goes with --bench and --device cuda");
@@ -147,13 +187,14 @@ static int train(const struct options *o, const struct recipe *r, const char *ar
         .recipe = r, .data = o->data, .out = o->out, .resume = o->resume, .ranks = (int)o->ranks,
         .no_graph = o->no_graph, .bench = (int)o->bench, .profile = o->profile,
         .keep = (int)o->keep,
-        .backend = &backend, .log = stdout, .arguments = arguments,
+        .backend = &backend, .log = backend.first ? NULL : stdout, .arguments = arguments,
         .progress = o->quiet ? PROGRESS_OFF : o->progress ? PROGRESS_ON : PROGRESS_AUTO,
     };
     signal(SIGINT, on_signal);
     signal(SIGTERM, on_signal);
     signal(SIGPIPE, SIG_IGN);       /* a closed stdout is an error with a message */
     rc = run_train(&run);
+    release_backend(&backend);
     if (rc != RUN_STOPPED)
         return rc;
     if (!o->quiet)
@@ -164,7 +205,7 @@ static int train(const struct options *o, const struct recipe *r, const char *ar
 
 int main(int argc, char **argv)
 {
-    struct options o = { .device = "cpu", .ranks = 1, .keep = 2 };
+    struct options o = { .device = "cpu", .ranks = 1, .keep = 2, .ranks_timeout = 10 };
     const struct opt table[] = {
         { 0, NULL, NULL, OPT_GROUP, NULL, "Experiment", 0, 0, NULL },
         { 'r', "recipe", "FILE", OPT_STR, &o.recipe, "the experiment: gpt-recipe(5)", 0, 0, NULL },
@@ -177,6 +218,8 @@ int main(int argc, char **argv)
         { 0, "keep", "N", OPT_I64, &o.keep, "checkpoints to keep; 0 keeps all (2)", 0, 1e6, NULL },
         { 0, "device", "NAME", OPT_CHOICE, &o.device, "cpu or cuda (cpu)", 0, 0, "cpu|cuda" },
         { 0, "ranks", "N", OPT_I64, &o.ranks, "ranks: threads on a CPU, GPUs with --device cuda (1)", 1, 1024, NULL },
+        { 0, "gpus", "N", OPT_I64, &o.gpus, "the same as --device cuda --ranks N", 1, 64, NULL },
+        { 0, "ranks-timeout", "SECONDS", OPT_F64, &o.ranks_timeout, "a rank silent for so long in a step ends the run (10)", 1, 1e6, NULL },
         { 0, "no-graph", NULL, OPT_FLAG, &o.no_graph, "launch each kernel instead of one graph a step", 0, 0, NULL },
         { 0, "bench", "N", OPT_I64, &o.bench, "time N pairs of steps of each stage without data; print a table", 1, 1e6, NULL },
         { 0, "profile", NULL, OPT_FLAG, &o.profile, "with --bench on a GPU: a row for each kernel", 0, 0, NULL },
@@ -196,6 +239,10 @@ int main(int argc, char **argv)
     int first, rc = opt_parse(&cmd, argc, argv, &first);
     if (!rc && first < argc)
         rc = err_set(GPT_USAGE, "unexpected operand '%s'", argv[first]);
+    if (o.gpus) {
+        o.device = "cuda";
+        o.ranks = o.gpus;
+    }
     if (!rc)
         rc = get_recipe(&o, &r);
     if (!rc)

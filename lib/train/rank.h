@@ -37,6 +37,7 @@ struct run {
 
 struct rank {
     struct run *run;
+    int local;                  /* which of this process's ranks */
     int rank, world, micros;    /* micro-batches a step */
     const char *phase;          /* what it is doing, for messages */
     struct ops *ops;

@@ -20,6 +20,15 @@ static int ready(struct rank *k)
     return rc ? rc : k->comm->status(k->comm);
 }
 
+/* What this rank does, for messages; a watched phase must not last. */
+static void enter(struct rank *k, const char *phase, bool watched)
+{
+    const struct backend *be = k->run->opt->backend;
+    k->phase = phase;
+    if (be->phase && k->comm)
+        be->phase(k->comm, watched ? phase : NULL);
+}
+
 static void early(void *ctx, struct param *p)
 {
     struct rank *k = ctx;
@@ -34,8 +43,8 @@ static int rank_init(struct rank *k)
     struct batch_shape big = feed_largest(r);
     int rc;
 
-    k->phase = "start";
-    if ((rc = be->ops_new(&k->ops, k->rank)) ||
+    enter(k, "start", false);
+    if ((rc = be->ops_new(&k->ops, k->local, be->group)) ||
         (rc = be->comm_new(&k->comm, k->ops, k->rank, k->world, be->group)) ||
         (rc = banks_init(&k->banks, r, k->ops, k->rank, k->world)) ||
         (rc = model_init(&k->model, &k->banks, big.tokens, r->val_tokens ? (int)r->val_chunk : 0)) ||
@@ -60,13 +69,13 @@ static int validate(struct rank *k, const struct point *at, double *mean)
     double mine, all[MAX_MICRO * 16];
     real sum;
 
-    k->phase = "validation";
+    enter(k, "validation", false);
     p.sequence = (int)r->val_chunk;         /* documents are not cut */
     model_set(&k->model, &p);
     k->ops->zero(k->ops, tensor_of(k->loss, DT_REAL, 1, 1));
     for (int64_t i = k->rank; i < n; i += k->world) {
         struct chunk c;
-        int rc = val_chunk(k->run->val, k->rank, i, &c);
+        int rc = val_chunk(k->run->val, k->local, i, &c);
         if (rc)
             return rc;
         feed_upload(k, k->val_slot, &c);
@@ -123,10 +132,10 @@ static int train_step(struct rank *k, const struct point *p)
     struct batch b[MAX_MICRO];
     int rc;
 
-    k->phase = "data";
+    enter(k, "data", false);
     if ((rc = loader_next(k->run->loader, k->rank, &s)))
         return rc;
-    k->phase = "step";
+    enter(k, "step", true);
     model_set(&k->model, p);
     optim_prepare(&k->optim, p);
     for (int m = 0; m < k->micros; m++) {
@@ -224,7 +233,7 @@ static int between_steps(struct rank *k, const struct point *p, bool stop)
             return rc;
     }
     if (run->opt->out && due && k->step > run->first) {
-        k->phase = "checkpoint";
+        enter(k, "checkpoint", false);
         rc = save_checkpoint(k);
     }
     k->paused += now_seconds() - begin;
@@ -291,7 +300,7 @@ static void rank_failed(struct rank *k, int rc)
     }
     pthread_mutex_unlock(&run->lock);
     if (k->comm)
-        k->comm->abort(k->comm, rc, run->message);
+        k->comm->abort(k->comm, rc, err_message());
     if (run->loader)
         loader_stop(run->loader);
 }
@@ -308,7 +317,7 @@ static int log_header(struct run *run)
     runlog_key(l, "data", "%s", loader_id(run->loader));
     runlog_key(l, "seed", "%lld", (long long)run->recipe->seed);
     runlog_key(l, "device", "%s", o->backend->name);
-    runlog_key(l, "ranks", "%d", o->ranks);
+    runlog_key(l, "ranks", "%d", o->backend->world);
     if (run->resume_dir)
         runlog_key(l, "resumed", "step %d of %s", run->first, run->resume_dir);
     runlog_recipe(l, recipe_canonical(run->recipe));
@@ -331,7 +340,7 @@ static void *rank_main(void *arg)
         runlog_memory(&k->run->log, (double)k->ops->allocated(k->ops) / (1 << 20));
     if (rc > 0)
         rank_failed(k, rc);
-    else if (rc == RUN_STOPPED && !k->rank)
+    else if (rc == RUN_STOPPED && !k->local)
         k->run->code = RUN_STOPPED;
     rank_release(k);
     return NULL;
@@ -342,9 +351,10 @@ static void *rank_main(void *arg)
 static int open_data(struct run *run)
 {
     const struct recipe *r = run->recipe;
+    const struct backend *be = run->opt->backend;
     int n = run->opt->ranks, rc;
     struct loader_config c = {
-        .data = run->opt->data, .world = n, .local_ranks = n, .vocab = r->vocab, .bos = r->bos,
+        .data = run->opt->data, .world = be->world, .first_rank = be->first, .local_ranks = n, .vocab = r->vocab, .bos = r->bos,
         .cycle = r->cycle, .csr = true, .shape = feed_shape, .ctx = (void *)r,
         .max = feed_largest(r),
     };
@@ -376,6 +386,7 @@ static int check_ranks(const struct recipe *r, int ranks)
 
 static int run_ranks(struct run *run)
 {
+    const struct backend *be = run->opt->backend;
     int n = run->opt->ranks;
     struct rank *k = calloc((size_t)n, sizeof *k);
     pthread_t *t = calloc((size_t)n, sizeof *t);
@@ -383,9 +394,10 @@ static int run_ranks(struct run *run)
     if (!k || !t)
         run->code = err_sys("ranks");
     for (; !run->code && started < n; started++) {
-        k[started] = (struct rank){ .run = run, .rank = started, .world = n,
-                                    .micros = run->recipe->chunks / n, .after = run->start,
-                                    .tokens_seen = run->tokens_seen };
+        k[started] = (struct rank){
+            .run = run, .local = started, .rank = be->first + started, .world = be->world,
+            .micros = run->recipe->chunks / be->world, .after = run->start,
+            .tokens_seen = run->tokens_seen };
         if (pthread_create(&t[started], NULL, rank_main, &k[started])) {
             run->code = err_sys("cannot start rank %d", started);
             break;
@@ -404,7 +416,7 @@ int run_train(const struct run_options *o)
                        .lock = PTHREAD_MUTEX_INITIALIZER };
     int rc;
     run.log = (struct runlog){ o->log, run.total };
-    if ((rc = check_ranks(o->recipe, o->ranks)))
+    if ((rc = check_ranks(o->recipe, o->backend->world)))
         return rc;
     if (o->bench) {
         rc = run_ranks(&run);

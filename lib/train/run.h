@@ -25,10 +25,14 @@
 /* Where a run's ranks work. cmd picks one. */
 struct backend {
     const char *name;
-    int (*ops_new)(struct ops **o, int rank);
+    int world, first;           /* ranks of all processes; the first one of this process */
+    /* The device of this process's i-th rank. */
+    int (*ops_new)(struct ops **o, int i, void *group);
     /* Makes the communicator of one rank, in that rank's thread; group is the caller's. */
     int (*comm_new)(struct comm **c, struct ops *o, int rank, int world, void *group);
     void *group;
+    /* What a rank does from now on; NULL what: it may take long. The pointer may be NULL. */
+    void (*phase)(struct comm *c, const char *what);
     /* A step as a graph; NULL where there are none. */
     int (*capture)(struct ops *o);
     int (*capture_end)(struct ops *o, void **graph);
@@ -44,7 +48,7 @@ struct run_options {
     const char *data;           /* shards: see data/corpus.h */
     const char *out;            /* folder of checkpoints; NULL: none are written */
     const char *resume;         /* folder of checkpoints, or one of them; NULL: from the start */
-    int ranks;
+    int ranks;                  /* of this process */
     bool no_graph;
     bool profile;               /* with bench: also where each stage's time goes */
     int bench;                  /* measure this many pairs of steps a stage; 0: train */
