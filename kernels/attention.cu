@@ -13,7 +13,7 @@
 
 namespace {
 
-enum { PLAN_THREADS = 512, BINS = 256 };
+enum { PLAN_THREADS = 512, BINS = 64 };     /* BINS: two a lane of a warp */
 
 /* The shape's cu, copied into shared memory when it fits: a search is ten dependent loads. */
 enum { CU_CACHED = 4096 };
@@ -94,10 +94,7 @@ __device__ int sum_before(int x, int *sums)
  * values in the L2 (sorted by work throughout, L2 hits fell to 50%), but the shortest ones,
  * LAST_ITEMS for each multiprocessor, last and longest first, so that all end together.
  * Only the order of equal tiles among the last changes from run to run: no result does. */
-#ifndef LAST_TUNE
-#define LAST_TUNE 3
-#endif
-enum { LAST_ITEMS = LAST_TUNE };
+enum { LAST_ITEMS = 3 };
 
 __device__ void order_tiles(const struct attention_call &c, bool by_key, struct reach *out)
 {
@@ -114,16 +111,24 @@ __device__ void order_tiles(const struct attention_call &c, bool by_key, struct 
     for (int t = from; t < to; t++)
         atomicAdd(&bins[bin_of(found[t] = reach_of_tile(c.s, t, by_key))], 1);
     __syncthreads();
-    if (threadIdx.x == 0) {                 /* last: bins below `bound`, `extra` tiles of it */
-        const int wanted = min((LAST_ITEMS * c.sms + c.s.heads - 1) / c.s.heads, tiles);
-        int last = 0, at;
-        for (bound = 0; bound < BINS - 1 && last + bins[bound] <= wanted; bound++)
-            last += bins[bound];
-        extra = min(wanted - last, bins[bound]);
-        last_tiles = last + extra;
-        at = tiles - last;
-        for (int i = bound - 1; i >= 0; at += bins[i--])
-            first[i] = at;
+    if (threadIdx.x < 32) {                 /* last: bins below `bound`, `extra` tiles of it */
+        const int i = 2 * threadIdx.x, wanted = (LAST_ITEMS * c.sms + c.s.heads - 1) / c.s.heads;
+        int upto1 = bins[i] + bins[i + 1], upto0;       /* tiles in bins <= i + 1, <= i */
+        for (int d = 1; d < 32; d *= 2) {
+            const int left = __shfl_up_sync(~0u, upto1, d);
+            upto1 += (int)threadIdx.x >= d ? left : 0;
+        }
+        upto0 = upto1 - bins[i + 1];
+        first[i] = tiles - upto0;
+        first[i + 1] = tiles - upto1;
+        const int fit = __popc(__ballot_sync(~0u, upto0 <= wanted))
+                      + __popc(__ballot_sync(~0u, upto1 <= wanted && i + 1 < BINS - 1));
+        const int last = __reduce_max_sync(~0u, i + 1 < fit ? upto1 : i < fit ? upto0 : 0);
+        if (threadIdx.x == 0) {
+            bound = fit;
+            extra = min(wanted - last, bins[fit]);
+            last_tiles = last + extra;
+        }
     }
     __syncthreads();
     for (int t = from; t < to; t++) {
@@ -270,6 +275,19 @@ bool map_of(CUtensorMap *map, const struct attention_shape *s, const void *x)
                             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
+/* x: (heads, padded) f32; boxes of 64 columns of one row. */
+bool map_of_stat(CUtensorMap *map, const struct attention_call *c, const float *x)
+{
+    const cuuint64_t size[2] = { (cuuint64_t)c->p.padded, (cuuint64_t)c->s.heads };
+    const cuuint64_t stride[1] = { size[0] * sizeof(float) };
+    const cuuint32_t box[2] = { BLOCK, 1 }, step[2] = { 1, 1 };
+    encode_fn encode = encoder();
+    return encode && encode(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 2, (void *)x, size, stride, box,
+                            step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+                            CU_TENSOR_MAP_L2_PROMOTION_NONE,
+                            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
 cudaError_t multiprocessors(int *n)
 {
     int device;
@@ -335,6 +353,8 @@ extern "C" cudaError_t attention_backward(cudaStream_t stream, const struct atte
         || !map_of(&m.dv, s, dv))
         return cudaErrorInvalidValue;
     struct attention_call c = call_of(s, workspace);
+    if (!map_of_stat(&m.lse2, &c, c.p.lse2) || !map_of_stat(&m.delta, &c, c.p.delta))
+        return cudaErrorInvalidValue;
     if ((e = multiprocessors(&c.sms)) != cudaSuccess)
         return e;
     const int lanes_log2 = s->head_dim == 128 ? 4 : s->head_dim == 64 ? 3 : 2;

@@ -86,16 +86,15 @@ __device__ void produce(const struct attention_call &c, const struct backward_ma
             bar_expect(bar, 2 * bytes + (BY_KEY ? 2 * BLOCK * 4 : 0));
             block<E>::load(smem_addr(sm->y1[r.at]), ys, head, at, bar);
             if (BY_KEY) {
-                const int64_t from = (int64_t)head * c.p.padded + at;
-                bulk_load(smem_addr(sm->lse2[r.at]), c.p.lse2 + from, BLOCK * 4, bar);
-                bulk_load(smem_addr(sm->delta[r.at]), c.p.delta + from, BLOCK * 4, bar);
+                tma_load(smem_addr(sm->lse2[r.at]), &m.lse2, at, head, bar);
+                tma_load(smem_addr(sm->delta[r.at]), &m.delta, at, head, bar);
             }
             block<E>::load(smem_addr(sm->y2[r.at]), ys + 1, head, at, bar);
         }
     }
 }
 
-/* Results, packed, leave through the tile's own memory, which every warp of the half is done with. */
+/* Results, packed, leave through the tile's own memory, with which the half is done. */
 template <int E, bool BY_KEY>
 __device__ __forceinline__ void leave(const struct backward_maps &m, backward_smem<E> *sm,
                                       int buffer, const uint32_t (&r1)[E / 4],
@@ -128,7 +127,7 @@ template <int E> __device__ __forceinline__ void give_back(backward_smem<E> *sm,
     }
 }
 
-/* Base-2 logarithms and deltas of two columns (by key) or of the rows (by query). */
+/* lse / ln 2 or delta of two neighbouring columns of S'. */
 __device__ __forceinline__ float2 load_pair(uint32_t at)
 {
     float2 x;
@@ -136,8 +135,9 @@ __device__ __forceinline__ float2 load_pair(uint32_t at)
     return x;
 }
 
-/* What one warpgroup does: its half of each tile. BY_KEY as above. An item's results leave while the first S' of the next is computed. The loop has 240 registers
- * a thread and needs nearly all: what is only used before or behind it is computed there. */
+/* What one warpgroup does: its half of each tile. BY_KEY as above. An item's results leave
+ * while the first S' of the next is computed. The loop has 240 registers a thread and needs
+ * nearly all: what is only used before or behind it is computed there. */
 template <int E, bool BY_KEY>
 __device__ __forceinline__ void half_tiles(const struct attention_call &c,
                                            const struct backward_maps &m, backward_smem<E> *sm)
@@ -206,6 +206,7 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
             if (!FIRST) {
                 mma_wait<1>();              /* the products of the block before are done */
                 keep(d1);
+                __syncwarp();
                 if (threadIdx.x % 32 == 0)
                     bar_arrive(smem_addr(&sm->y_empty[(r.at + STAGES - 1) % STAGES]));
             } else if (any) {
@@ -217,41 +218,41 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
             else
                 dot_rows<E>(dp, x2, y2);
             mma_commit();
+            const int col = lane % 4 * 2;
+            float2 at[8];                   /* of the columns; loaded ahead of the waits */
+            if (BY_KEY)
+#pragma unroll
+                for (int j = 0; j < 8; j++)
+                    at[j] = load_pair(smem_addr(&sm->lse2[r.at][8 * j + col]));
             mma_wait<1>();
             keep(s);
-            const int col = lane % 4 * 2;
             if (FIRST || i >= whole)
                 mask_block(s, row / BLOCK * BLOCK + (BY_KEY ? i : -i) * BLOCK + col, lo, len);
 #pragma unroll
-            for (int j = 0; j < 8; j++) {
-                float2 l = BY_KEY ? load_pair(smem_addr(&sm->lse2[r.at][8 * j + col]))
-                                  : float2 { 0, 0 };
-#pragma unroll
-                for (int k = 0; k < 4; k++) {
-                    float shift = BY_KEY ? (k % 2 ? l.y : l.x) : lse2[k / 2];
-                    s[4 * j + k] = exp2_approx(fmaf(s[4 * j + k], c.unit, -shift));
-                }
+            for (int j = 0; j < 32; j++) {
+                float shift = BY_KEY ? (j % 2 ? at[j / 4].y : at[j / 4].x) : lse2[j / 2 % 2];
+                s[j] = exp2_approx(fmaf(s[j], c.unit, -shift));
             }
             if (BY_KEY) {
                 pack_rows(p, s);
                 mma_fence();
                 add_rows<E>(d2, p, y2, !FIRST);
                 mma_commit();
-                mma_wait<1>();
+#pragma unroll
+                for (int j = 0; j < 8; j++) {
+                    if (j == 4)
+                        mma_wait<1>();      /* there are registers for half of them */
+                    at[j] = load_pair(smem_addr(&sm->delta[r.at][8 * j + col]));
+                }
             } else {
                 keep(s);                    /* the exponentials before the wait */
                 mma_wait<0>();
             }
             keep(dp);
 #pragma unroll
-            for (int j = 0; j < 8; j++) {
-                float2 l = BY_KEY ? load_pair(smem_addr(&sm->delta[r.at][8 * j + col]))
-                                  : float2 { 0, 0 };
-#pragma unroll
-                for (int k = 0; k < 4; k++) {
-                    float shift = BY_KEY ? (k % 2 ? l.y : l.x) : delta[k / 2];
-                    dp[4 * j + k] = s[4 * j + k] * (dp[4 * j + k] - shift);
-                }
+            for (int j = 0; j < 32; j++) {
+                float shift = BY_KEY ? (j % 2 ? at[j / 4].y : at[j / 4].x) : delta[j / 2 % 2];
+                dp[j] = s[j] * (dp[j] - shift);
             }
             pack_rows(ds, dp);
             mma_fence();
@@ -272,6 +273,7 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
             keep(d2);
             round_rows<E>(r2, d2, 1, 1);
         }
+        __syncwarp();
         if (threadIdx.x % 32 == 0)
             bar_arrive(smem_addr(&sm->y_empty[(r.at + STAGES - 1) % STAGES]));
         skip(reach_blocks(sm->item[buffer].blocks) - far - blocks);
@@ -304,7 +306,7 @@ backward_kernel(const __grid_constant__ struct attention_call c,
             bar_init(smem_addr(&sm->y_empty[i]), CONSUMER_WARPS);
         }
         fence_async();
-        for (const CUtensorMap *map : { &m.k, &m.v, &m.q, &m.dout })
+        for (const CUtensorMap *map : { &m.k, &m.v, &m.q, &m.dout, &m.lse2, &m.delta })
             prefetch_map(map);
     }
     __syncthreads();

@@ -1,13 +1,13 @@
 /* attention_fwd.cu - out = softmax(scale q k^T) v by tiles of 128 queries.
  *
- * A block of 384 threads stays on its multiprocessor and takes items (tile, head), longest
- * first, until none is left. Warpgroup 0 is the producer: one thread copies the item's q and
+ * A block of 384 threads stays on its multiprocessor and takes items (tile, head), in the order
+ * of the plan, until none is left. Warpgroup 0 is the producer: one thread copies the item's q and
  * the blocks of 64 keys and values that its queries meet, STAGES deep, running ahead into the
  * next item. Warpgroups 1 and 2 own 64 queries each: q in registers, and for each block
  *
  *     S = q k^T (wgmma), while P v of the block before still runs
- *     online softmax in base 2; out and the sums are rescaled only when a row's maximum
- *     grows by more than 2^8 (the result is the same, P is just not <= 1)
+ *     online softmax in base 2 by the maximum of the blocks before; out and the sums are
+ *     rescaled only when it grows by more than 2^8 (the result is the same, P is just not <= 1)
  *     P (bf16, registers) v is added to out
  *
  * Work: 4 E FLOP a pair of query and key. Bytes: q, k, v read and out written once (2 E each a
@@ -83,20 +83,44 @@ struct online {
     float max[2], sum[2], alpha[2];
     bool rescale;
 
-    __device__ void clear()
+    /* P = 2^(unit S - unit max), and what it adds to the sums. */
+    __device__ __forceinline__ void weigh(float (&p)[32], const float (&s)[32], float unit,
+                                          float (&add)[4])
     {
-        max[0] = max[1] = -INFINITY;
-        sum[0] = sum[1] = 0;
-    }
-    /* S becomes P = 2^(unit S - unit max); alpha is what older sums are to be scaled by. */
-    __device__ void block(float (&s)[32], float unit)
-    {
-        float m[2] = { s[0], s[2] };
+        const float shift[2] = { max[0] * unit, max[1] * unit };
+        add[0] = add[1] = add[2] = add[3] = 0;
 #pragma unroll
-        for (int i = 0; i < 32; i++)
-            m[i / 2 % 2] = fmaxf(m[i / 2 % 2], s[i]);
-        m[0] = quad_max(m[0]);
-        m[1] = quad_max(m[1]);
+        for (int i = 0; i < 32; i++) {
+            p[i] = exp2_approx(fmaf(s[i], unit, -shift[i / 2 % 2]));
+            add[i % 4] += p[i];
+        }
+    }
+    __device__ __forceinline__ static void maxima(float (&m)[2], const float (&s)[32])
+    {
+        float t[4] = { s[0], s[1], s[2], s[3] };
+#pragma unroll
+        for (int i = 4; i < 32; i++)
+            t[i % 4] = fmaxf(t[i % 4], s[i]);
+        m[0] = quad_max(fmaxf(t[0], t[1]));
+        m[1] = quad_max(fmaxf(t[2], t[3]));
+    }
+    /* The first block of a row, which has its own key and so a finite maximum. */
+    __device__ __forceinline__ void begin(float (&p)[32], const float (&s)[32], float unit)
+    {
+        float add[4];
+        maxima(max, s);
+        weigh(p, s, unit, add);
+        sum[0] = add[0] + add[1];
+        sum[1] = add[2] + add[3];
+    }
+    /* A further one: weighed by the maximum so far while the new one is still sought, and
+     * again if that is larger by more than 2^8, which is rare. Then rescale says that
+     * older sums are to be multiplied by alpha. */
+    __device__ __forceinline__ void go_on(float (&p)[32], const float (&s)[32], float unit)
+    {
+        float m[2], add[4];
+        weigh(p, s, unit, add);
+        maxima(m, s);
         rescale = __any_sync(~0u, (m[0] - max[0]) * unit > 8 || (m[1] - max[1]) * unit > 8);
         if (rescale) {
 #pragma unroll
@@ -106,13 +130,10 @@ struct online {
                 max[r] = top;
                 sum[r] *= alpha[r];
             }
+            weigh(p, s, unit, add);
         }
-        const float shift[2] = { max[0] * unit, max[1] * unit };
-#pragma unroll
-        for (int i = 0; i < 32; i++) {
-            s[i] = exp2_approx(fmaf(s[i], unit, -shift[i / 2 % 2]));
-            sum[i / 2 % 2] += s[i];
-        }
+        sum[0] += add[0] + add[1];
+        sum[1] += add[2] + add[3];
     }
 };
 
@@ -144,8 +165,8 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
     const int lane = threadIdx.x % 32, warp = threadIdx.x % 128 / 32, far = 1 - group;
     uint32_t n = 0;                         /* the present block */
     int head_before = 0, row_before = -1;   /* the item before: none */
-    uint32_t q[E / 16][4], p[16], result[E / 4];
-    float s[32], out[E / 2];
+    uint32_t q[E / 16][4], packed[16], result[E / 4];
+    float s[32], p[32], out[E / 2];
     struct online o;
 
     auto wait_k = [&](uint32_t i) { bar_wait(smem_addr(&sm->k_full[stage_of(i)]), parity_of(i)); };
@@ -194,13 +215,12 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
         mma_commit();
         if (row_before >= 0)
             leave<E>(m, sm, group, head_before, row_before, result);
-        o.clear();
         mma_wait<0>();
         keep(s);
         done_k(n);
         mask_block(s, col, lo, len);
-        o.block(s, c.unit);
-        pack_rows(p, s);
+        o.begin(p, s, c.unit);
+        pack_rows(packed, p);
 
         for (int i = 1; i < blocks; i++, n++) {
             wait_k(n + 1);
@@ -209,15 +229,15 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
             mma_commit();
             wait_v(n);
             mma_fence();
-            add_rows<E>(out, p, v_at(n), i > 1);
+            add_rows<E>(out, packed, v_at(n), i > 1);
             mma_commit();
             mma_wait<1>();
             keep(s);
             done_k(n + 1);
             if (i >= whole)
                 mask_block(s, col - i * BLOCK, lo, len);
-            o.block(s, c.unit);
-            keep(s);                        /* the exponentials before the wait, not behind */
+            o.go_on(p, s, c.unit);
+            keep(p);                        /* the exponentials before the wait, not behind it */
             mma_wait<0>();
             keep(out);
             done_v(n);
@@ -226,11 +246,11 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
                 for (int j = 0; j < E / 2; j++)
                     out[j] *= o.alpha[j / 2 % 2];
             }
-            pack_rows(p, s);
+            pack_rows(packed, p);
         }
         wait_v(n);
         mma_fence();
-        add_rows<E>(out, p, v_at(n), blocks > 1);
+        add_rows<E>(out, packed, v_at(n), blocks > 1);
         mma_commit();
         o.sum[0] = quad_sum(o.sum[0]);
         o.sum[1] = quad_sum(o.sum[1]);

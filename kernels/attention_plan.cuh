@@ -52,12 +52,36 @@ struct attention_call {
 
 /* Maps of (rows, heads * E) bf16 cut into boxes of 64 rows and one panel. */
 struct forward_maps { CUtensorMap q, k, v, out; };
-struct backward_maps { CUtensorMap k, v, q, dout, dq, dk, dv; };
+/* lse2, delta: (heads, padded) f32 cut into boxes of 64. */
+struct backward_maps { CUtensorMap k, v, q, dout, dq, dk, dv, lse2, delta; };
 
 cudaError_t attention_launch_forward(cudaStream_t stream, const struct attention_call *c,
                                      const struct forward_maps *maps);
 cudaError_t attention_launch_backward(cudaStream_t stream, const struct attention_call *c,
                                       const struct backward_maps *maps);
+
+/* Launches kernel with (call, maps) so that it may start before its predecessor has ended. */
+template <typename M>
+static cudaError_t launch_behind(void (*kernel)(struct attention_call, M), int blocks, int threads,
+                                 int shared_bytes, cudaStream_t stream,
+                                 const struct attention_call *c, const M *maps)
+{
+    cudaLaunchAttribute attribute = {};
+    cudaLaunchConfig_t config = {};
+    cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                         shared_bytes);
+    if (e != cudaSuccess)
+        return e;
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    config.gridDim = blocks;
+    config.blockDim = threads;
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    return cudaLaunchKernelEx(&config, kernel, *c, *maps);
+}
 
 /* Over the 4 lanes that hold one row of a product. */
 __device__ __forceinline__ float quad_max(float x)

@@ -52,11 +52,6 @@ __device__ __forceinline__ void named_barrier(int id, int threads)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
-/* As named_barrier, without waiting for the others. */
-__device__ __forceinline__ void named_barrier_arrive(int id, int threads)
-{
-    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
 
 /* -- bulk copies ----------------------------------------------------------- */
 /* Box of the map at channel x, row y; rows outside the tensor are zeros. */
@@ -74,14 +69,6 @@ __device__ __forceinline__ void tma_store(const CUtensorMap *map, int x, int y, 
     asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group "
                  "[%0, {%1, %2}], [%3];" ::"l"(map),
                  "r"(x), "r"(y), "r"(src)
-                 : "memory");
-}
-/* 16-byte aligned, a multiple of 16 bytes. */
-__device__ __forceinline__ void bulk_load(uint32_t dst, const void *src, int bytes, uint32_t bar)
-{
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1], %2, [%3];" ::"r"(dst),
-                 "l"(src), "r"(bytes), "r"(bar)
                  : "memory");
 }
 __device__ __forceinline__ void store_commit() { asm volatile("cp.async.bulk.commit_group;"); }
@@ -114,28 +101,6 @@ __device__ __forceinline__ void wait_for_kernel_before()
 __device__ __forceinline__ void start_kernel_behind()
 {
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-}
-/* Launches kernel with (call, maps) so that it may start before its predecessor has ended. */
-template <typename M>
-static cudaError_t launch_behind(void (*kernel)(struct attention_call, M), int blocks, int threads,
-                                 int shared_bytes, cudaStream_t stream,
-                                 const struct attention_call *c, const M *maps)
-{
-    cudaLaunchAttribute attribute = {};
-    cudaLaunchConfig_t config = {};
-    cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                         shared_bytes);
-    if (e != cudaSuccess)
-        return e;
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-    config.gridDim = blocks;
-    config.blockDim = threads;
-    config.dynamicSmemBytes = shared_bytes;
-    config.stream = stream;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-    return cudaLaunchKernelEx(&config, kernel, *c, *maps);
 }
 
 /* -- registers ------------------------------------------------------------- */

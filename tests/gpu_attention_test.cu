@@ -1,6 +1,7 @@
 /* gpu_attention_test.cu - attention on the GPU against its definition in double precision.
  *
- *     gpu_attention_test [SEED]       (else from the clock; it is printed)
+ *     gpu_attention_test [SEED [FILTER]]      SEED: else from the clock; it is printed.
+ *                                             FILTER: only cases whose name contains it
  *
  * The definition is one warp a row and head that walks the keys (or queries) one by one, in
  * double, on the bf16 inputs. Compared: out, lse, dq, dk, dv; then a second run for the same
@@ -368,9 +369,12 @@ int main(int argc, char **argv)
     const uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : (uint64_t)time(NULL);
     printf("seed %llu\n", (unsigned long long)seed);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        run_case(&cases[i], seed + 10000 * i);
-    run_given_delta(seed + 1);
-    run_graph(seed + 2);
+        if (argc < 3 || strstr(cases[i].name, argv[2]))
+            run_case(&cases[i], seed + 10000 * i);
+    if (argc < 3) {
+        run_given_delta(seed + 1);
+        run_graph(seed + 2);
+    }
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;
 }
