@@ -98,7 +98,8 @@ void gpu_embed(struct ops *o, struct tensor x0, struct tensor table, struct tens
     if (!can_do(c, table) || !blocks)
         return;
     with_vectors(m.d, [&](auto v) {
-        embed_forward<decltype(v)::value><<<blocks, ROW_THREADS, 0, c->stream>>>((bf16 *)x0.data, m);
+        embed_forward<decltype(v)::value>
+            <<<blocks, ROW_THREADS, 0, c->stream>>>((bf16 *)x0.data, m);
     });
     CUDA_LAUNCHED(c);
 }

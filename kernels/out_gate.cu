@@ -69,8 +69,8 @@ void gpu_out_gate(struct ops *o, struct tensor out, struct tensor x, struct tens
 /* partial (blocks, H 12). Dynamic shared memory: (1 + ROW_WARPS) H 12 floats. */
 template <int V, int W>
 __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1)
-out_gate_backward(bf16 *dx, bf16 *dy12, float *partial, const bf16 *dout, const bf16 *x, const bf16 *y,
-         int y_width, gates gate, int rows, int heads)
+out_gate_backward(bf16 *dx, bf16 *dy12, float *partial, const bf16 *dout, const bf16 *x,
+                  const bf16 *y, int y_width, gates gate, int rows, int heads)
 {
     extern __shared__ float shared[];
     float *w = shared + ROW_WARPS * heads * GATE;

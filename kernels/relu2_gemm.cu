@@ -116,7 +116,9 @@ template <mode M> __device__ void feed_in(const layout<M> &l, const maps &m, con
     }
 }
 
-#define R4(i) "%" #i "0, %" #i "1, %" #i "2, %" #i "3, %" #i "4, %" #i "5, %" #i "6, %" #i "7, %" #i "8, %" #i "9"
+/* Registers i0 .. i9. */
+#define TEN(i) "%" #i "0, %" #i "1, %" #i "2, %" #i "3, %" #i "4, " \
+               "%" #i "5, %" #i "6, %" #i "7, %" #i "8, %" #i "9"
 #define F8(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), \
                  "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
 
@@ -128,8 +130,8 @@ __device__ __forceinline__ void multiply(float (&d)[80], uint64_t w, uint64_t x,
                  ".reg .pred add;\n"
                  "setp.ne.b32 add, %82, 0;\n"
                  "wgmma.mma_async.sync.aligned.m64n160k16.f32.bf16.bf16 "
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, " R4(1) ", " R4(2) ", " R4(3) ", "
-                 R4(4) ", " R4(5) ", " R4(6) ", " R4(7) "}, %80, %81, add, 1, 1, 0, 0;\n"
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, " TEN(1) ", " TEN(2) ", " TEN(3)
+                 ", " TEN(4) ", " TEN(5) ", " TEN(6) ", " TEN(7) "}, %80, %81, add, 1, 1, 0, 0;\n"
                  "}\n"
                  : F8(d, 0), F8(d, 8), F8(d, 16), F8(d, 24), F8(d, 32), F8(d, 40), F8(d, 48),
                    F8(d, 56), F8(d, 64), F8(d, 72)

@@ -23,7 +23,8 @@ __device__ __forceinline__ static kappa kappa_of(const gate12 &g, float w, float
 
 template <int V>
 __global__ static void __launch_bounds__(ROW_THREADS)
-skip_forward(bf16 *out, const bf16 *x, const bf16 *skip, const bf16 *x0, gate12 g, int rows, int d)
+skip_forward(bf16 *out, const bf16 *x, const bf16 *skip, const bf16 *x0, gate12 g, int rows,
+             int d)
 {
     int t = blockIdx.x * ROW_WARPS + warp_id();
     int64_t at = (int64_t)t * d;
@@ -59,7 +60,7 @@ void gpu_skip_gate(struct ops *o, struct tensor out, struct tensor x, struct ten
 template <int V>
 __global__ static void __launch_bounds__(ROW_THREADS)
 skip_backward(bf16 *dskip, bf16 *dx0, float *partial, const bf16 *dout, const bf16 *skip,
-         const bf16 *x0, gate12 g, int rows, int d)
+              const bf16 *x0, gate12 g, int rows, int d)
 {
     __shared__ float warps[ROW_WARPS][GATE_WIDTH + 1];
     float w = lane12(g.w, g.is_f32), dgate = 0, dlambda = 0;

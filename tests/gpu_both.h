@@ -1,0 +1,178 @@
+/* gpu_both.h - the same tensors on the CPU and on a GPU, for tests that hold one against the other.
+ *
+ *     struct both x = drawn(T, D, 1), y = blank(T, D);         // activations: f32 and bf16
+ *     struct both w = weight(O, D, 0.1);                       // bf16 on both
+ *     ON_BOTH
+ *         o->linear(o, ON(y, o), ON(x, o), ON(w, o), NULL, NO_TENSOR);
+ *     same("y", y, 1e-2, 0);                                   // |gpu - cpu| / |cpu|
+ *
+ * Numbers drawn are bf16 values, so both devices get the same; blanks hold NaN.
+ */
+#ifndef GPU_BOTH_H
+#define GPU_BOTH_H
+
+#include <stdlib.h>
+#include "base/rng.h"
+#include "check.h"
+#include "ops/ops.h"
+
+static struct ops *cpu, *gpu;
+static struct rng rng;
+static uint64_t draws;
+
+/* The same tensor on both devices: activations f32 and bf16, weights of one dtype. */
+struct both { struct tensor c, g; };
+
+static double normal(void) { return rng_normal(&rng, draws++); }
+
+static double get(struct tensor t, int64_t i)
+{
+    return t.dtype == DT_BF16 ? bf16_to_f32(((uint16_t *)t.data)[i]) : ((float *)t.data)[i];
+}
+static void set(struct tensor t, int64_t i, double x)
+{
+    if (t.dtype == DT_BF16)
+        ((uint16_t *)t.data)[i] = bf16_from_f32((float)x);
+    else
+        ((float *)t.data)[i] = (float)x;
+}
+
+static struct both blank_as(enum dtype on_cpu, enum dtype on_gpu, int64_t rows, int64_t cols)
+{
+    struct both b = { tensor_of(NULL, on_cpu, rows, cols), tensor_of(NULL, on_gpu, rows, cols) };
+    b.c.data = cpu->alloc(cpu, tensor_bytes(b.c), "test");
+    b.g.data = gpu->alloc(gpu, tensor_bytes(b.g), "test");
+    return b;
+}
+static struct both blank(int64_t rows, int64_t cols)
+{
+    return blank_as(DT_F32, DT_BF16, rows, cols);
+}
+
+/* What the CPU's tensor holds, onto the GPU. */
+static void send(struct both b)
+{
+    struct tensor raw = b.g;
+
+    raw.data = malloc(tensor_bytes(b.g));
+    for (int64_t i = 0; i < tensor_count(b.c); i++)
+        set(raw, i, get(b.c, i));
+    gpu->upload(gpu, b.g.data, raw.data, tensor_bytes(raw));
+    free(raw.data);
+}
+static struct both draw(struct both b, double scale)
+{
+    for (int64_t i = 0; i < tensor_count(b.c); i++)
+        set(b.c, i, bf16_round((float)(scale * normal())));
+    send(b);
+    return b;
+}
+static struct both drawn(int64_t rows, int64_t cols, double scale)
+{
+    return draw(blank(rows, cols), scale);
+}
+static struct both weight(int64_t rows, int64_t cols, double scale)
+{
+    return draw(blank_as(DT_BF16, DT_BF16, rows, cols), scale);
+}
+static struct both number(double x)
+{
+    struct both b = blank_as(DT_F32, DT_F32, 1, 1);
+    *(float *)b.c.data = (float)x;
+    send(b);
+    return b;
+}
+/* Integers, on both. */
+struct ints { int32_t *c, *g; };
+static struct ints ints(const int32_t *v, int64_t n)
+{
+    size_t bytes = (size_t)n * sizeof *v;
+    struct ints b = { cpu->alloc(cpu, bytes, "test"), gpu->alloc(gpu, bytes, "test") };
+    memcpy(b.c, v, bytes);
+    gpu->upload(gpu, b.g, v, bytes);
+    return b;
+}
+static const struct both none;
+
+/* The GPU's tensor in host memory; the caller frees its data. */
+static struct tensor fetched(struct tensor t)
+{
+    struct tensor h = t;
+    h.data = malloc(tensor_bytes(t));
+    memset(h.data, 0xff, tensor_bytes(t));
+    gpu->download(gpu, h.data, t.data, tensor_bytes(t));
+    return h;
+}
+
+static char label[200];
+
+/* size: 0, or what stands in for |cpu| where it is smaller. */
+static void same(const char *name, struct both b, double tolerance, double size)
+{
+    struct tensor h = fetched(b.g);
+    double off = 0, norm = 0, worst = 0;
+    int64_t where = 0;
+
+    for (int64_t i = 0; i < tensor_count(b.c); i++) {
+        double want = get(b.c, i), d = get(h, i) - want;
+        off += d * d;
+        norm += want * want;
+        if (!(fabs(d) <= worst))
+            worst = fabs(d), where = i;
+    }
+    off = sqrt(off), norm = sqrt(norm);
+    norm = norm > size ? norm : size;
+    check_that(off <= tolerance * norm, __FILE__, __LINE__,
+               "%s: %s: off by %g of %g, %g allowed; most at row %lld, column %lld: %g, not %g",
+               label, name, off, norm, tolerance, (long long)(where / b.c.cols),
+               (long long)(where % b.c.cols), get(h, where), get(b.c, where));
+    if (getenv("GPT_TEST_VERBOSE"))
+        printf("%-60s %-10s %.2e\n", label, name, norm > 0 ? off / norm : off);
+    free(h.data);
+}
+
+/* Runs what follows on both devices: `o`, with its tensors ON(t, o) and numbers REAL(t, o). */
+#define ON_BOTH for (struct ops *o = cpu; o; o = o == cpu ? gpu : NULL)
+#define ON(t, o) ((o) == cpu ? (t).c : (t).g)
+#define REAL(t, o) ((real *)ON(t, o).data)
+
+static struct batch batch_of(struct ops *o, int tokens, struct ints tok, struct ints order,
+                             struct ints start)
+{
+    struct batch b = { .tokens = tokens };
+    b.tok = o == cpu ? tok.c : tok.g;
+    b.order = o == cpu ? order.c : order.g;
+    b.start = o == cpu ? start.c : start.g;
+    return b;
+}
+
+struct tokens { int n, vocab; struct ints tok, order, start; };
+
+/* A third of the tokens are one of the first three, so that long runs occur. */
+static struct tokens tokens_make(int n, int vocab)
+{
+    int32_t *tok = malloc((size_t)n * 4), *order = malloc((size_t)n * 4);
+    int32_t *start = calloc((size_t)vocab + 2, 4);
+    struct tokens t = { .n = n, .vocab = vocab };
+
+    for (int i = 0; i < n; i++) {
+        int among = rng_below(&rng, draws++, 3) ? vocab : vocab < 3 ? vocab : 3;
+        tok[i] = (int32_t)rng_below(&rng, draws++, (uint64_t)among);
+        start[tok[i] + 2]++;
+    }
+    for (int v = 0; v < vocab; v++)
+        start[v + 2] += start[v + 1];
+    for (int i = 0; i < n; i++)             /* start[v + 1] runs from v's first to v + 1's */
+        order[start[tok[i] + 1]++] = i;
+    t.tok = ints(tok, n);
+    t.order = ints(order, n);
+    t.start = ints(start, vocab + 1);
+    free(tok), free(order), free(start);
+    return t;
+}
+static struct batch tokens_on(struct ops *o, const struct tokens *t)
+{
+    return batch_of(o, t->n, t->tok, t->order, t->start);
+}
+
+#endif
