@@ -11,8 +11,8 @@
  * singular values, groups of neighbours act as one. */
 enum { POINTS_MAX = 2048, SCOUT_POINTS = 384 };
 /* Starts that are tried at all, for a few rounds, and to the end. */
-enum { STARTS_MAX = 80, SCOUTS = 48, FINALISTS = 6, HOPS = 60 };
-static const double guard_weight = 300, guard_margin = 0.97;
+enum { STARTS_MAX = 80, SCOUTS = 48, FINALISTS = 6, HOPS = 60, GUARD_ROUNDS = 5 };
+static const double guard_weight = 300, guard_margin = 0.95;
 
 static int ascending(const void *a, const void *b)
 {
@@ -65,14 +65,21 @@ static int set_points(struct objective *o, const double *x, int n, int max)
     return 0;
 }
 
-/* The grid of the guard, geometric, from below the smallest value to the end. */
+/* The grid of the guard: geometric, and closer towards the end, where f turns most. */
 static void set_guard(struct objective *o, const struct fit_options *f, const double *x, int n)
 {
-    double low = fmin(x[0], f->upper / 10) / 4;
-    for (int g = 0; g < GUARD_POINTS; g++)
-        o->grid[g] = low * pow(f->upper / low, (double)g / (GUARD_POINTS - 1));
-    o->grid[GUARD_POINTS - 1] = f->upper;
+    double low = fmin(x[0], f->upper / 30) / 4, knee = f->upper / 30;
     o->floor_from = x[n / 2];
+    for (int g = 0, half = GUARD_POINTS / 2; g < GUARD_POINTS; g++)
+        o->grid[g] = g < half ? low * pow(knee / low, (double)g / half)
+                              : knee * pow(f->upper / knee, (double)(g - half + 1) / half);
+    o->n_grid = GUARD_POINTS;
+    o->grid[GUARD_POINTS - 1] = f->upper;
+    for (int g = GUARD_POINTS - 2; g > 0; g--)  /* the floor begins at a point */
+        if (o->grid[g] <= o->floor_from) {
+            o->grid[g] = o->floor_from;
+            break;
+        }
     o->safety = f->safety;
     o->weight = guard_weight;
     o->power = 2;
@@ -113,6 +120,17 @@ static void minimize(struct objective *o, struct coeffs *c, enum fit_objective w
     }
     o->power = 2;
     o->scale = 1;
+}
+
+/* The same until the guard holds between the points of its grid, too. */
+static void minimize_guarded(struct objective *o, struct coeffs *c, enum fit_objective what,
+                             int rounds, double swing)
+{
+    minimize(o, c, what, rounds);
+    for (int k = 0; k < GUARD_ROUNDS && guard_excess_all(o, c, swing) > 0; k++) {
+        guard_refine(o, c);
+        minimize(o, c, what, rounds / 3 + 1);
+    }
 }
 
 struct candidate { struct coeffs c; double score; };
@@ -167,7 +185,7 @@ static void consider(struct coeffs *best, double *least, const struct coeffs *c,
                      double swing)
 {
     double got = exact_objective(c, x, n, what);
-    if (got < *least && guard_excess(o, c, swing) <= 0) {
+    if (got < *least && guard_excess_all(o, c, swing) <= 0) {
         *least = got;
         *best = *c;
     }
@@ -187,11 +205,11 @@ static void hop(struct fit *f, const struct objective *scout, const struct objec
         for (int t = 0; t < c.n; t++)
             for (int i = 0; i < c.terms; i++)
                 c.row[t][i] *= 1 + 0.04 * (k % 4 + 1) * rng_normal(&r, draw++);
-        minimize(&o, &c, opt->objective, 40);
+        minimize_guarded(&o, &c, opt->objective, 40, swing);
         consider(&here, &least, &c, &o, o.x, o.n, opt->objective, swing);
     }
     struct objective o = *full;
-    minimize(&o, &here, opt->objective, 150);
+    minimize_guarded(&o, &here, opt->objective, 150, swing);
     consider(&f->table, &f->exact_after, &here, &o, x, n, opt->objective, swing);
 }
 
@@ -235,7 +253,7 @@ static int search(struct fit *f, const double *x, int n, const struct fit_option
             minimize(&scout, &v[i].c, opt->objective, largest ? 8 : 25);
         score(v, scouts, &scout, opt->objective, swing);
         for (int i = 0; i < scouts && i < FINALISTS; i++) {
-            minimize(&full, &v[i].c, opt->objective, largest ? 60 : 150);
+            minimize_guarded(&full, &v[i].c, opt->objective, largest ? 60 : 150, swing);
             consider(&f->table, &f->exact_after, &v[i].c, &full, x, n, opt->objective, swing);
         }
         if (!largest)
@@ -287,10 +305,11 @@ static int refine_bf16(struct fit *f, const struct coeffs *start, const struct t
     f->table = *start;
     for (int i = 0; i < 2 && !rc; i++) {        /* the exact fit, then what comes from it */
         if (i == 1)
-            minimize(&o, &tries[i], opt->objective, opt->objective == FIT_MAX ? 8 : 12);
+            minimize_guarded(&o, &tries[i], opt->objective,
+                             opt->objective == FIT_MAX ? 8 : 12, swing);
         if (bf16_objective(&o, &tries[i], opt->objective, &got))
             continue;
-        if (got < f->after && guard_excess(&o, &tries[i], swing) <= 0) {
+        if (got < f->after && guard_excess_all(&o, &tries[i], swing) <= 0) {
             f->after = got;
             f->table = tries[i];
         }
@@ -335,7 +354,7 @@ int fit_table(struct fit *f, const struct coeffs *start, const struct trials *t,
     f->low = x[0];
     f->high = x[n - 1];
     set_guard(&guard, o, x, n);
-    f->guard_before = guard_excess(&guard, start, o->swing);
+    f->guard_before = guard_excess_all(&guard, start, o->swing);
     /* A start that explodes is no licence to explode. */
     double swing = f->guard_before < 1 ? o->swing + f->guard_before : o->swing;
     f->before = f->after = f->exact_before = f->exact_after
@@ -344,7 +363,7 @@ int fit_table(struct fit *f, const struct coeffs *start, const struct trials *t,
     f->after = f->exact_after;
     if (!rc && o->bf16)
         rc = refine_bf16(f, start, t, x, n, o, swing);
-    f->guard_after = guard_excess(&guard, &f->table, o->swing);
+    f->guard_after = guard_excess_all(&guard, &f->table, o->swing);
     f->table.terms = start->terms;
     free(x);
     return rc;

@@ -46,13 +46,13 @@ static void add(struct sum *s, double v, double v1, double v2, const double *d)
     }
 }
 
-/* Adds weight (e / scale)^p, where e >= 0 has slope e1 by f. */
+/* Adds weight (e / scale)^p. e >= 0 has slope e1 by f, and e^2 curvature 2. */
 static void add_error(const struct objective *o, struct sum *s, double w, double e, double e1,
                       const double *d)
 {
     double p = o->power, u = e / o->scale;
     if (p == 2)
-        add(s, w * u * u, 2 * w * u * e1 / o->scale, 2 * w * e1 * e1 / (o->scale * o->scale), d);
+        add(s, w * u * u, 2 * w * u * e1 / o->scale, 2 * w / (o->scale * o->scale), d);
     else {
         double up = pow(u, p - 2) * w;
         add(s, up * u * u, p * up * u * e1 / o->scale,
@@ -71,9 +71,9 @@ static double excess(const struct objective *o, double y, double f, double swing
 /* The guard, once as it is and once with every row's input stretched. */
 static void add_guard(const struct objective *o, const struct coeffs *c, struct sum *s, double *d)
 {
-    double w = o->weight / GUARD_POINTS / (o->scale * o->scale), sign;
+    double w = o->weight / o->n_grid / (o->scale * o->scale), sign;
     for (int k = 0; k < 2; k++)
-        for (int g = 0; g < GUARD_POINTS; g++) {
+        for (int g = 0; g < o->n_grid; g++) {
             double f = objective_point(c, o->grid[g], k ? 1 + o->safety : 1, d);
             double h = excess(o, o->grid[g], f, o->swing, &sign);
             if (h > 0)
@@ -81,7 +81,10 @@ static void add_guard(const struct objective *o, const struct coeffs *c, struct 
         }
 }
 
-/* Residuals of the rounded iteration, slopes of the exact one. */
+/* Errors of the rounded iteration, slopes of the exact one. Rounding has turned what comes out in
+ * direction i: of its length F, only y lies along u_i. The rows scale both alike, by what they make
+ * of the length x F / y that went in, so that e^2 = 1 - 2 y + F^2 has the slope 2 (F - y / F) by F.
+ * A singular value below the noise is therefore better not raised to 1, and a fit learns that. */
 static bool add_bf16(const struct objective *o, const struct coeffs *c, struct sum *s, double *d)
 {
     long point = 0;
@@ -90,11 +93,13 @@ static bool add_bf16(const struct objective *o, const struct coeffs *c, struct s
         double *y = malloc(2 * (size_t)t->n * sizeof *y), *e = y + t->n;
         bool bad = !y || trial_bf16(t, c, y, e);
         for (int k = 0; k < t->n && !bad; k++, point++) {
+            double length = sqrt(fmax(e[k] * e[k] - 1 + 2 * y[k], 1e-12));
+            double turned = fmin(length / fmax(fabs(y[k]), 1e-6), 100);
             if (!(o->w[point] > 0))
                 continue;
-            objective_point(c, t->x[k], 1, d);
+            objective_point(c, fmin(t->x[k] * turned, 1), 1, d);
             if (isfinite(e[k]) && e[k] > 0)
-                add_error(o, s, o->w[point], e[k], -(1 - y[k]) / e[k], d);
+                add_error(o, s, o->w[point], e[k], (length - y[k] / length) / e[k], d);
             else if (!(e[k] == 0))
                 bad = true;
         }
@@ -154,11 +159,75 @@ double guard_excess(const struct objective *o, const struct coeffs *c, double sw
 {
     double d[PARAMS_MAX], worst = 0, sign;
     for (int k = 0; k < 2; k++)
-        for (int g = 0; g < GUARD_POINTS; g++) {
+        for (int g = 0; g < o->n_grid; g++) {
             double f = objective_point(c, o->grid[g], k ? 1 + o->safety : 1, d);
             worst = fmax(worst, excess(o, o->grid[g], f, swing, &sign));
         }
     return worst;
+}
+
+/* Largest of f - high and low - f on [from, to]; infinite when it cannot be said. */
+static double excess_between(const struct coeffs *c, double from, double to, double low,
+                             double high)
+{
+    struct range r;
+    if (!(from < to))
+        return 0;
+    if (eval_range(c, from, to, &r))
+        return INFINITY;
+    return fmax(r.high - high, low - r.low);
+}
+
+/* c with the input of every row after the first stretched, as another table. */
+static struct coeffs stretched(const struct coeffs *c, double stretch)
+{
+    struct coeffs s = *c;
+    for (int t = 1; t < c->n; t++) {
+        double power = stretch;
+        for (int i = 0; i < COEFFS_TERMS; i++, power *= stretch * stretch)
+            s.row[t][i] *= power;
+    }
+    return s;
+}
+
+double guard_excess_all(const struct objective *o, const struct coeffs *c, double swing)
+{
+    double worst = 0, end = o->grid[o->n_grid - 1];
+    for (int k = 0; k < 2; k++) {
+        struct coeffs s = stretched(c, k ? 1 + o->safety : 1);
+        worst = fmax(worst, excess_between(&s, 0, fmin(o->floor_from, end), 0, 1 + swing));
+        worst = fmax(worst, excess_between(&s, o->floor_from, end, 1 - swing, 1 + swing));
+    }
+    return worst;
+}
+
+static void insert(struct objective *o, double x)
+{
+    int g = o->n_grid;
+    if (g == GUARD_MAX || !(x < o->grid[g - 1]))
+        return;
+    for (; g > 0 && o->grid[g - 1] > x; g--)
+        o->grid[g] = o->grid[g - 1];
+    o->grid[g] = x;
+    o->n_grid++;
+}
+
+void guard_refine(struct objective *o, const struct coeffs *c)
+{
+    double low = o->grid[0], end = o->grid[o->n_grid - 1], sign;
+    for (int k = 0; k < 2; k++) {
+        struct coeffs s = stretched(c, k ? 1 + o->safety : 1);
+        struct turns t;
+        if (eval_turns(&s, low, end, &t))
+            continue;
+        for (int i = 0; i < t.n; i++)           /* and both sides: a step moves it */
+            if (excess(o, t.x[i], t.f[i], o->swing, &sign) > 0) {
+                insert(o, t.x[i]);
+                insert(o, fmax(t.x[i] * 0.997, low));
+                insert(o, t.x[i] * 1.003);
+            }
+        turns_release(&t);
+    }
 }
 
 /* c moved by step; false when (hess + lambda diag) is not positive definite. */

@@ -10,13 +10,14 @@
 
 #include "polar/fit.h"
 
-enum { PARAMS_MAX = COEFFS_ROWS * COEFFS_TERMS, GUARD_POINTS = 480 };
+enum { PARAMS_MAX = COEFFS_ROWS * COEFFS_TERMS, GUARD_POINTS = 400, GUARD_MAX = 640 };
 
 struct objective {
     int n;                              /* points, */
     double *x, *w;                      /* their weights sum to 1 */
     double power, scale;                /* p above */
-    double grid[GUARD_POINTS];
+    int n_grid;                         /* points of the guard, ascending; the last is its end */
+    double grid[GUARD_MAX];
     double floor_from;                  /* guard: over 1 - swing from here on */
     double swing, safety, weight;
     const struct trials *trials;        /* not NULL: residuals in bf16, of all points in order */
@@ -29,8 +30,11 @@ double objective_value(const struct objective *o, const struct coeffs *c, double
                        double *hess);
 /* Largest |1 - f| over the points, in the arithmetic of the objective. */
 double objective_largest(const struct objective *o, const struct coeffs *c);
-/* Largest excess over the guard on the grid, for this swing. */
+/* Largest excess over the guard for this swing: on the grid, quickly, and everywhere. */
 double guard_excess(const struct objective *o, const struct coeffs *c, double swing);
+double guard_excess_all(const struct objective *o, const struct coeffs *c, double swing);
+/* Adds to the grid the places between its points where c leaves the guard. */
+void guard_refine(struct objective *o, const struct coeffs *c);
 /* f at x, with every row's input after the first times `stretch`, and its slopes d by all
  * coefficients, row by row. Beyond 3 it is f's logarithm, so that an explosion has a slope. */
 double objective_point(const struct coeffs *c, double x, double stretch, double *d);

@@ -29,9 +29,9 @@ static void set_curves(struct curve *v, const struct objective *o)
     v[1] = (struct curve){ o->x, o->n, -1, 1, 1, 1, 0, 0 };
     for (int k = 0; k < 2; k++) {
         double stretch = k ? 1 + o->safety : 1;
-        v[2 + 2 * k] = (struct curve){ o->grid, GUARD_POINTS, 1, STERN, stretch, 1 + o->swing, 0,
+        v[2 + 2 * k] = (struct curve){ o->grid, o->n_grid, 1, STERN, stretch, 1 + o->swing, 0,
                                        0 };
-        v[3 + 2 * k] = (struct curve){ o->grid, GUARD_POINTS, -1, STERN, stretch, 1 - o->swing, 0,
+        v[3 + 2 * k] = (struct curve){ o->grid, o->n_grid, -1, STERN, stretch, 1 - o->swing, 0,
                                        o->floor_from };
     }
 }
@@ -147,7 +147,7 @@ static double linear_step(const struct objective *o, const struct coeffs *c, dou
 
 void objective_minimax(const struct objective *o, struct coeffs *c, int rounds)
 {
-    int n = c->n * c->terms, most = o->n + 2 * GUARD_POINTS + 2 * n + 1;
+    int n = c->n * c->terms, most = o->n + 2 * GUARD_MAX + 2 * n + 1;
     double *all = malloc(((size_t)most * (size_t)(n + 2) + 2 * (size_t)n + 1) * sizeof *all);
     if (!all)
         return;

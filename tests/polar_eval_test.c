@@ -1,0 +1,291 @@
+/* polar_eval_test.c - judgements of tables against brute force, of matrices against the op. */
+#include <stdlib.h>
+#include "base/dtype.h"
+#include "base/rng.h"
+#include "check.h"
+#include "ops/ops.h"
+#include "polar/eval.h"
+#include "polar/linprog.h"
+#include "polar/minimax.h"
+#include "polar/sets.h"
+
+enum { SCAN = 1000000 };
+
+static struct coeffs set(const char *name)
+{
+    struct coeffs c = { .n = 0 };
+    CHECK_OK(set_get(&c, name));
+    return c;
+}
+
+static struct coeffs seventh(void)
+{
+    struct greedy_options o = GREEDY_DEFAULT;
+    struct greedy g;
+    struct coeffs c = { .n = 0 };
+    o.degree = 7;
+    o.iters = 3;
+    CHECK_OK(greedy_derive(&g, &o));
+    greedy_coeffs(&g, &c);
+    return c;
+}
+
+/* -- one table ------------------------------------------------------------------------------ */
+
+/* A million points in equal ratios cannot miss an extremum by more than 1e-7: their distance is
+ * 7e-6 of x, and |f'' x^2| of these tables stays below some 10^3. */
+static void test_range(const struct coeffs *c, double lower, double upper)
+{
+    struct range r, scan = { 1e300, -1e300, 0, 0 };
+    for (int i = 0; i <= SCAN; i++) {
+        double x = i == SCAN ? upper : lower * pow(upper / lower, (double)i / SCAN);
+        double f = coeffs_value(c, x);
+        scan.low = fmin(scan.low, f);
+        scan.high = fmax(scan.high, f);
+        scan.worst = fmax(scan.worst, fabs(1 - f));
+    }
+    CHECK_OK(eval_range(c, lower, upper, &r));
+    CHECK(r.low <= scan.low + 1e-14 && r.high >= scan.high - 1e-14);   /* rounding of f */
+    CHECK_NEAR(r.low, scan.low, 1e-7);
+    CHECK_NEAR(r.high, scan.high, 1e-7);
+    CHECK_NEAR(r.worst, scan.worst, 1e-7);
+    CHECK_NEAR(fabs(1 - coeffs_value(c, r.worst_at)), r.worst, 1e-9);
+    CHECK(r.worst_at >= lower && r.worst_at <= upper);
+}
+
+static void test_overshoot(const struct coeffs *c)
+{
+    double over, step = 1.0 / SCAN, found = INFINITY;
+    for (int i = 0; i < 9 * SCAN && isinf(found); i++)
+        if (fabs(coeffs_value(c, 1 + i * step)) >= 2)
+            found = 1 + i * step;
+    CHECK_OK(eval_overshoot(c, &over));
+    CHECK(found - over < step * 1.0001 && over <= found);   /* the scan is late by a step at most */
+}
+
+static void test_tables(void)
+{
+    struct range r;
+    for (int i = 0; i <= set_count(); i++) {
+        struct coeffs c = i < set_count() ? set(set_at(i)->name) : seventh();
+        test_range(&c, 1e-3, 1);
+        test_range(&c, 0.2, 0.9);
+        test_overshoot(&c);
+        CHECK_NEAR(eval_slope(&c) / (coeffs_value(&c, 1e-12) / 1e-12), 1, 1e-9);
+    }
+    struct coeffs record = set("record-61"), none = { .n = 1, .terms = 3, .row = { { 0.5 } } };
+    double over;
+    CHECK_OK(eval_range(&record, 1e-3, 1, &r));
+    CHECK_NEAR(r.low, 0.8588726, 5e-8);             /* polar-express.md */
+    CHECK_NEAR(r.high, 1.1411274, 5e-8);
+    CHECK_OK(eval_overshoot(&none, &over));
+    CHECK_NEAR(over, 4, 1e-12);                     /* 0.5 x is 2 there */
+    none.row[0][0] = 0.1;
+    CHECK_OK(eval_overshoot(&none, &over));
+    CHECK(isinf(over));
+    CHECK_ERR(eval_range(&record, 1, 1, &r), GPT_INPUT, "lower < upper");
+    CHECK_ERR(eval_range(&record, NAN, 1, &r), GPT_INPUT, "lower < upper");
+}
+
+/* By hand from the definitions, then the formulas of the sources. */
+static void test_costs(void)
+{
+    struct coeffs c = { .n = 1, .terms = 3, .row = { { 2, -1.5, 0.5 } } };
+    struct costs k = eval_costs(&c, 3, 2);              /* n = 2, m = 3 */
+    CHECK_NEAR(k.plain.flops, 2 * (2 * 2 * 3) + 2 * (2 * 2 * 2) + 2 * (2 * 2 * 3), 0);
+    /* bf16: read X, write A; read A, write B; read B and X, write X */
+    CHECK_NEAR(k.plain.bytes, 2 * ((6 + 4) + (4 + 4) + (4 + 6 + 6)), 0);
+    c = set("record-61");
+    double cube = 768.0 * 768 * 768, a = 4;
+    k = eval_costs(&c, 768, 3072);
+    CHECK_NEAR(k.plain.flops / ((20 * a + 10) * cube), 1, 1e-12);
+    CHECK_NEAR(k.symmetric.flops / (5 * (3 * a + 1) * cube), 1, 1e-12);
+    CHECK_NEAR(k.gram.flops / ((14 + 6 * a) * cube), 1, 1e-12);
+    CHECK_NEAR(eval_costs(&c, 3072, 768).plain.flops, k.plain.flops, 0);
+    c = set("cubic");                                   /* no A A */
+    CHECK_NEAR(eval_costs(&c, 768, 3072).symmetric.flops / (5 * 3 * a * cube), 1, 1e-12);
+}
+
+/* -- matrices --------------------------------------------------------------------------------- */
+
+static struct trial one_trial(enum matrix_kind kind, int rows, int cols, int flags)
+{
+    struct trial t = { .n = 0 };
+    struct matrix m;
+    if (CHECK_OK(matrix_random(&m, kind, rows, cols, 7, 0))) {
+        CHECK_OK(trial_of_matrix(&t, &m, "t", flags));
+        matrix_release(&m);
+    }
+    return t;
+}
+
+static void test_matrices(void)
+{
+    double sigma[5] = { 3, 1, 0.5, 1e-3, 1e-5 }, got[5], u[25], vt[35];
+    struct matrix m;
+    CHECK_OK(matrix_with_svals(&m, 7, 5, sigma, 5, 1, 2));
+    CHECK(m.rows == 5 && m.cols == 7);
+    CHECK_OK(matrix_svd(&m, got, u, vt));
+    for (int i = 0; i < 5; i++)
+        CHECK_NEAR(got[i], sigma[i], 1e-14);
+    for (int r = 0; r < 5; r++)                         /* u diag(sigma) vt is m */
+        for (int c = 0; c < 7; c++) {
+            double x = 0;
+            for (int i = 0; i < 5; i++)
+                x += u[r * 5 + i] * got[i] * vt[i * 7 + c];
+            CHECK_NEAR(x, m.x[r * 7 + c], 1e-14);
+        }
+    CHECK_OK(matrix_svd(&m, got, NULL, NULL));
+    for (int i = 0; i < 5; i++)
+        CHECK_NEAR(got[i], sigma[i], 3e-8);             /* matrix.h: 1e-8 of the largest */
+    matrix_release(&m);
+
+    for (int k = 0; k < MATRIX_KINDS; k++)
+        for (int aol = 0; aol < 2; aol++) {
+            struct trial t = one_trial((enum matrix_kind)k, 48, 80, aol ? TRIAL_AOL : 0);
+            double squares = 0;
+            for (int i = 0; i < t.n; i++) {
+                CHECK(t.x[i] > 0 && t.x[i] <= 1 + 1e-12);
+                CHECK(i == 0 || t.x[i] <= t.x[i - 1]);
+                squares += t.x[i] * t.x[i];
+            }
+            if (!aol)
+                CHECK_NEAR(sqrt(squares), 1 / 1.02, 1e-4);      /* the 1e-6 beside the norm */
+            trial_release(&t);
+        }
+}
+
+/* Rows that are orthogonal, of any length, AOL makes orthonormal, and the polar factor stays. */
+static void test_aol(void)
+{
+    double x[12] = { 0, 3, 0, 0, 0.1, 0, 0, 0, 0, 0, 0, -7 };
+    struct matrix m = { 3, 4, x };
+    struct trial t;
+    CHECK_OK(trial_of_matrix(&t, &m, "t", TRIAL_AOL | TRIAL_VECTORS));
+    for (int i = 0; i < 3; i++)
+        CHECK_NEAR(t.x[i], 1, 1e-12);
+    CHECK_NEAR(t.shift, 0, 1e-12);
+    trial_release(&t);
+    memset(x, 0, sizeof x);
+    CHECK_ERR(trial_of_matrix(&t, &m, "t", 0), GPT_INPUT, "not zero");
+    x[0] = NAN;
+    CHECK_ERR(trial_of_matrix(&t, &m, "t", 0), GPT_INPUT, "finite");
+}
+
+/* trial_bf16 against the optimizer's op on the same input, through |X v_i - u_i|. Both round at the
+ * same places; a tie that falls differently is 2^-8 in one element, so the norms agree to 2%. */
+static void test_bf16(int rows, int cols, bool aol)
+{
+    struct coeffs c = set(aol ? "turbo-muon" : "record-61");
+    struct trial t = one_trial(MATRIX_GAUSSIAN, rows, cols, TRIAL_VECTORS | (aol ? TRIAL_AOL : 0));
+    struct ops *o;
+    int n = t.rows, m = t.cols;
+    bool tall = rows > cols;
+    double coef[10][3], *e = malloc((size_t)n * sizeof *e), sum = 0, want = 0;
+    uint16_t *x = malloc((size_t)n * (size_t)m * sizeof *x);
+    CHECK_OK(ops_cpu_new(&o));
+    for (int i = 0; i < c.n; i++)
+        memcpy(coef[i], c.row[i], sizeof coef[i]);
+    for (int r = 0; r < n; r++)
+        for (int k = 0; k < m; k++)
+            x[tall ? (size_t)k * n + r : (size_t)r * m + k]
+                = bf16_from_f32(t.input[(size_t)r * m + k]);
+    o->polar(o, tensor_of(x, DT_BF16, rows, cols), 1, (const double (*)[3])coef, c.n, aol);
+    CHECK_OK(trial_bf16(&t, &c, NULL, e));
+    for (int i = 0; i < t.n; i++) {
+        double off = 0;
+        for (int r = 0; r < n; r++) {
+            double xv = 0;
+            for (int k = 0; k < m; k++)
+                xv += bf16_to_f32(x[tall ? (size_t)k * n + r : (size_t)r * m + k])
+                      * t.vt[(size_t)i * m + k];
+            off += (xv - t.u[(size_t)r * n + i]) * (xv - t.u[(size_t)r * n + i]);
+        }
+        CHECK_NEAR(e[i], sqrt(off), 0.02 * (1 + sqrt(off)));
+        sum += e[i] * e[i];
+        want += off;
+    }
+    CHECK_NEAR(sqrt(sum / want), 1, 0.02);
+    o->free(o);
+    free(e), free(x);
+    trial_release(&t);
+}
+
+static void test_spread(void)
+{
+    struct coeffs c = set("you"), seven = seventh();
+    struct trial t[2] = { one_trial(MATRIX_GAUSSIAN, 24, 24, TRIAL_VECTORS),
+                          one_trial(MATRIX_LEVY, 16, 40, TRIAL_VECTORS) };
+    struct trials l = { 2, t };
+    struct spread exact = eval_trials(&c, &l), rounded = { 0, 0 };
+    double sum = 0, worst = 0;
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < t[i].n; k++) {
+            double x = t[i].x[k];
+            for (int r = 0; r < c.n; r++)
+                x = c.row[r][0] * x + c.row[r][1] * x * x * x + c.row[r][2] * x * x * x * x * x;
+            sum += (1 - x) * (1 - x);
+            worst = fmax(worst, fabs(1 - x));
+        }
+    CHECK_NEAR(exact.rms, sqrt(sum / (t[0].n + t[1].n)), 1e-14);
+    CHECK_NEAR(exact.max, worst, 1e-14);
+    /* bf16 adds some 0.2% of the mean singular value, so errors move by a few hundredths. */
+    CHECK_OK(eval_bf16(&c, &l, &rounded));
+    CHECK_NEAR(rounded.rms, exact.rms, 0.03);
+    CHECK(rounded.rms != exact.rms);
+    CHECK_ERR(eval_bf16(&seven, &l, &rounded), GPT_INPUT, "four numbers");
+    trial_release(&t[0]);
+    trial_release(&t[1]);
+}
+
+/* -- linear programs ----------------------------------------------------------------------- */
+
+/* In the plane, against every corner. */
+static void test_linprog(void)
+{
+    struct rng r = rng_make(5, 0);
+    uint64_t k = 0;
+    for (int round = 0; round < 50; round++) {
+        enum { M = 12 };
+        double a[M * 2], b[M], cost[2], z[2] = { 0, 0 }, best = INFINITY;
+        for (int i = 0; i < M; i++) {
+            a[2 * i] = i < 4 ? (i % 2 ? 1 : -1) * (i < 2) : rng_normal(&r, k++);
+            a[2 * i + 1] = i < 4 ? (i % 2 ? 1 : -1) * (i >= 2) : rng_normal(&r, k++);
+            b[i] = i < 4 ? 5 : 0.2 + rng_uniform(&r, k++);
+        }
+        cost[0] = rng_normal(&r, k++);
+        cost[1] = rng_normal(&r, k++);
+        struct linprog p = { 2, M, a, b, cost };
+        CHECK(linprog_solve(&p, z, 1e-10));
+        for (int i = 0; i < M; i++)
+            for (int j = 0; j < i; j++) {
+                double det = a[2 * i] * a[2 * j + 1] - a[2 * i + 1] * a[2 * j];
+                double x = (b[i] * a[2 * j + 1] - a[2 * i + 1] * b[j]) / det;
+                double y = (a[2 * i] * b[j] - b[i] * a[2 * j]) / det;
+                bool inside = fabs(det) > 1e-12;
+                for (int q = 0; q < M; q++)
+                    inside &= a[2 * q] * x + a[2 * q + 1] * y <= b[q] + 1e-9;
+                if (inside)
+                    best = fmin(best, cost[0] * x + cost[1] * y);
+            }
+        CHECK_NEAR(cost[0] * z[0] + cost[1] * z[1], best, 1e-7);
+        for (int i = 0; i < M; i++)
+            CHECK(a[2 * i] * z[0] + a[2 * i + 1] * z[1] <= b[i] + 1e-12);
+    }
+}
+
+int main(void)
+{
+    test_tables();
+    test_costs();
+    test_matrices();
+    test_aol();
+    test_bf16(40, 24, false);
+    test_bf16(24, 40, false);
+    test_bf16(1100, 20, false);                         /* B X is rounded before a X is added */
+    test_bf16(20, 20, true);
+    test_bf16(64, 24, true);
+    test_spread();
+    test_linprog();
+    return check_done();
+}
