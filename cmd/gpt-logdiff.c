@@ -1,0 +1,232 @@
+/* gpt-logdiff - compares run logs: does this run beat the record?
+ *
+ *     gpt-logdiff base=records/61 new=logs
+ *     gpt-train ... | tee run.log | gpt-logdiff --follow base=records/61 new=-
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/file.h"
+#include "base/opt.h"
+#include "runs/follow.h"
+#include "runs/gather.h"
+#include "runs/plot.h"
+#include "runs/report.h"
+#include "runs/why.h"
+
+static struct {
+    double target, alpha;
+    const char *rule, *tail, *format, *plot;
+    int64_t threads, lines, context;
+    bool systems_only, mixed, curves, steps, why, follow, force, quiet;
+} o = { .target = 3.28, .alpha = 0.01, .rule = "t", .tail = "two", .format = "text", .lines = 200,
+        .context = 1 };
+
+#define GROUP(heading) { 0, NULL, NULL, OPT_GROUP, NULL, heading, 0, 0, NULL }
+#define FLAG(letter, name, to, help) { letter, name, NULL, OPT_FLAG, &o.to, help, 0, 0, NULL }
+#define ONE_OF(name, to, choices, help) \
+    { 0, name, "WORD", OPT_CHOICE, &o.to, help, 0, 0, choices }
+#define NUMBER(name, arg, to, lo, hi, help) { 0, name, arg, OPT_I64, &o.to, help, lo, hi, NULL }
+
+static const struct opt table[] = {
+    GROUP("The rules"),
+    { 0, "target", "LOSS", OPT_F64, &o.target, "the loss to be below (3.28)", 1e-9, 1e9, NULL },
+    { 0, "alpha", "P", OPT_F64, &o.alpha, "what a p value must be below (0.01)", 1e-12, 0.5, NULL },
+    ONE_OF("rule", rule, "t|z", "t: Student's test and time (default); z: track 3, "
+           "(target - mean) sqrt(n) >= 0.004 and steps"),
+    ONE_OF("tail", tail, "two|lower", "tail of the time p: two (default) or lower"),
+    FLAG(0, "systems-only", systems_only, "a change that leaves the losses as they are: only "
+         "their mean must be below the target"),
+    FLAG(0, "mixed", mixed, "judge although source, data, steps, clock or GPU differ"),
+    GROUP("What is shown besides the table and the verdict"),
+    FLAG('c', "curves", curves, "validation losses at common steps, and where the groups part"),
+    FLAG('s', "steps", steps, "step times: warm-up, stages, outliers, stalls, even and odd"),
+    FLAG('w', "why", why, "differences of source, recipe, environment and data"),
+    NUMBER("context", "N", context, 0, 1000, "lines around a difference (1)"),
+    NUMBER("lines", "N", lines, 0, 1e9, "lines of a difference at most (200); 0: all"),
+    GROUP("Output"),
+    ONE_OF("format", format, "text|tsv|json|md", "text (default), tsv, json or md, for a pull "
+           "request"),
+    { 0, "plot", "FILE", OPT_STR, &o.plot, "loss curves, step times and loss against time as SVG",
+      0, 0, NULL },
+    FLAG('f', "force", force, "replace the file of --plot"),
+    GROUP("Besides"),
+    FLAG(0, "follow", follow, "read '-' as it grows and tell how it stands"),
+    NUMBER("threads", "N", threads, 1, 64, "logs read at a time (one a processor)"),
+    FLAG('q', "quiet", quiet, "do not name what could not be read"),
+    OPT_END
+};
+static const struct command command = {
+    "gpt-logdiff", "[OPTION]... [NAME=]PATH...",
+    "Compares groups of run logs, the first being the baseline, and says whether the others are "
+    "records. A PATH is a log, a folder of logs or '-'.", table
+};
+
+static enum doc_format format(void)
+{
+    switch (*o.format) {
+    case 'j': return DOC_JSON;
+    case 'm': return DOC_MD;
+    default: return o.format[1] == 's' ? DOC_TSV : DOC_TEXT;
+    }
+}
+
+/* Names of files may hold anything. */
+static void say_note(const char *path, long line, const char *text)
+{
+    if (o.quiet)
+        return;
+    fputs("gpt-logdiff: ", stderr);
+    for (; *path; path++)
+        fputc((unsigned char)*path < 0x20 || *path == 0x7f ? '?' : *path, stderr);
+    if (line)
+        fprintf(stderr, ":%ld: %s\n", line, text);
+    else
+        fprintf(stderr, ": %s\n", text);
+}
+
+static void say_notes(const struct gather *g, int from)
+{
+    for (int i = from; i < g->notes; i++)
+        say_note(g->note[i].path, g->note[i].line, g->note[i].text);
+    if (g->more_notes && !o.quiet)
+        fprintf(stderr, "gpt-logdiff: %ld more like these\n", g->more_notes);
+}
+
+/* --- a run that is still going --- */
+
+struct live { struct gather *g; struct follow f; int runs; };
+
+static int live_run(void *arg, const struct run *r)
+{
+    struct live *l = arg;
+    l->runs++;
+    return group_add(&l->g->group[l->f.group], &l->g->variants, r, GROUP_PROFILE);
+}
+
+static int live_step(void *arg, const struct run *r, const struct stepline *s)
+{
+    struct live *l = arg;
+    char text[2048];
+    FILE *to = format() == DOC_TEXT ? stdout : stderr;
+    if (follow_step(&l->f, r, s, text, sizeof text)) {
+        fprintf(to, "%s\n", text);
+        if (fflush(to))
+            return err_sys("cannot write");
+    }
+    return 0;
+}
+
+static void live_note(void *arg, const char *path, long line, const char *text)
+{
+    struct live *l = arg;
+    gather_note(l->g, path, line, text);
+    say_note(path, line, text);
+}
+
+static int follow_stdin(struct gather *g, const struct criteria *k)
+{
+    struct live l = { .g = g };
+    struct logsink sink = { .run = live_run, .step = live_step, .note = live_note, .arg = &l };
+    struct logread *r = NULL;
+    char buf[65536];
+    int rc = follow_begin(&l.f, g, g->stdin_group, k);
+    if (!rc)
+        rc = logread_new(&r, "stdin", o.why, &sink);
+    for (ssize_t n = 1; !rc && n;) {
+        n = read(STDIN_FILENO, buf, sizeof buf);    /* what is there, not a full buffer */
+        if (n < 0)
+            rc = err_sys("cannot read stdin");
+        else if (n)
+            rc = logread_feed(r, buf, (size_t)n);
+    }
+    if (!rc)
+        rc = logread_end(r);
+    if (!rc && !l.runs)
+        rc = err_set(GPT_INPUT, "stdin: no step lines");
+    logread_free(r);
+    follow_end(&l.f);
+    return rc;
+}
+
+/* --- the report --- */
+
+static int write_plot(const struct gather *g)
+{
+    struct output out;
+    int rc = output_open(&out, o.plot, o.force);
+    if (rc)
+        return rc;
+    if ((rc = plot_svg(out.f, g, o.target))) {
+        output_abort(&out);
+        return rc;
+    }
+    return output_commit(&out);
+}
+
+static int report(const struct gather *g, const struct criteria *k)
+{
+    struct verdict *v = calloc((size_t)g->n, sizeof *v);
+    struct doc d;
+    bool shown = false;
+    int rc = v ? 0 : err_set(GPT_SYSTEM, "out of memory");
+    for (int i = 0; i < g->n && !rc; i++) {
+        rc = verdict_of(&v[i], g, i, k);
+        shown |= v[i].shown && (i || g->n == 1);
+    }
+    if (!rc) {
+        doc_begin(&d, stdout, format());
+        report_groups(&d, g, v, k);
+        report_verdicts(&d, g, v);
+        report_runs(&d, g);
+        if (o.curves)
+            report_curves(&d, g, o.alpha);
+        if (o.steps)
+            rc = report_steps(&d, g);
+        if (o.why && !rc)
+            rc = why_report(&d, g, (int)o.context, o.lines);
+        report_notes(&d, g);
+        int end = doc_end(&d);
+        rc = rc ? rc : end;
+    }
+    if (!rc && o.plot)
+        rc = write_plot(g);
+    free(v);
+    return rc ? rc : shown ? GPT_OK : GPT_NO;
+}
+
+static int run(int argc, char **argv)
+{
+    int first, rc = opt_parse(&command, argc, argv, &first);
+    if (rc)
+        return rc;
+    if (first == argc)
+        return err_set(GPT_USAGE, "expected [NAME=]PATH...");
+    struct criteria k = { .target = o.target, .alpha = o.alpha,
+                          .rule = *o.rule == 'z' ? RULE_Z : RULE_T,
+                          .tail = *o.tail == 'l' ? TAIL_LOWER : TAIL_TWO,
+                          .systems_only = o.systems_only, .mixed = o.mixed };
+    struct gather_options how = { .threads = (int)o.threads, .keep_texts = o.why,
+                                  .leave_stdin = o.follow };
+    if (o.steps || o.plot || o.follow)
+        how.flags |= GROUP_PROFILE;
+    output_cleanup_on_signal();
+    struct gather g;
+    rc = gather_read(&g, argv + first, argc - first, &how);
+    if (!rc && o.follow && g.stdin_group < 1)
+        rc = err_set(GPT_USAGE, "--follow needs '-' in a group other than the first");
+    say_notes(&g, 0);
+    if (!rc && o.follow)
+        rc = follow_stdin(&g, &k);
+    if (!rc)
+        rc = report(&g, &k);
+    gather_release(&g);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    return opt_exit(&command, run(argc, argv));
+}

@@ -1,0 +1,348 @@
+/* facts.c - see facts.h. */
+#include "runs/facts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+const char *const fact_name[FACTS] = { "source", "recipe", "data", "gpu", "driver", "environment" };
+
+enum { RULE_MIN = 80, SOURCE_LINES = 2 };
+enum { E_TOOL, E_PYTHON, E_PYTORCH, E_TRITON, E_DRIVER, E_CUDA, E_GPU, E_DEVICE, E_RANKS, E_DATA,
+       E_TRAIN_DATA, E_VAL_DATA };
+static const char *const env_name[ENV_KEYS] = { "tool", "python", "pytorch", "triton", "driver",
+    "cuda of the driver", "gpu", "device", "ranks", "data", "training data", "validation data" };
+
+int facts_init(struct facts *f, bool keep)
+{
+    memset(f, 0, sizeof *f);
+    f->keep = keep;
+    return xxh_init(&f->xxh);
+}
+
+static void text_free(struct fact_text *t)
+{
+    free(t->text);
+    *t = (struct fact_text){ .n = 0 };
+}
+
+void facts_release(struct facts *f)
+{
+    for (int i = 0; i < FACTS; i++)
+        text_free(&f->of[i]);
+    text_free(&f->section);
+    xxh_release(&f->xxh);
+    memset(f, 0, sizeof *f);
+}
+
+static void text_add(struct facts *f, struct fact_text *t, const char *s, size_t n)
+{
+    if (!f->keep || t->cut || !n)
+        return;
+    if (t->n + n > FACT_TEXT_MAX) {
+        n = FACT_TEXT_MAX - t->n;
+        t->cut = true;
+    }
+    if (t->n + n > t->room) {
+        size_t room = t->room ? 2 * t->room : 16384;
+        while (room < t->n + n)
+            room *= 2;
+        char *p = realloc(t->text, room);
+        if (!p) {
+            f->failed = true;
+            return;
+        }
+        t->text = p;
+        t->room = room;
+    }
+    memcpy(t->text + t->n, s, n);
+    t->n += n;
+}
+
+bool facts_is_rule(const char *line, size_t n)
+{
+    if (n < RULE_MIN)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (line[i] != '=')
+            return false;
+    return true;
+}
+
+/* --- what single lines say --- */
+
+static bool starts(const char *line, size_t n, const char *word)
+{
+    size_t k = strlen(word);
+    return n >= k && !memcmp(line, word, k);
+}
+
+static void set_env(struct facts *f, int key, const char *s, size_t n)
+{
+    while (n && (*s == ' ' || *s == '\t'))
+        s++, n--;
+    while (n && (s[n - 1] == ' ' || s[n - 1] == '\t'))
+        n--;
+    if (n >= ENV_VALUE)
+        n = ENV_VALUE - 1;
+    memcpy(f->env[key], s, n);
+    f->env[key][n] = '\0';
+    for (size_t i = 0; i < n; i++)           /* a NUL in the log ends nothing */
+        if (!f->env[key][i])
+            f->env[key][i] = '?';
+}
+
+/* From `word` in the line on, as far as a double blank or '|'. */
+static void set_env_after(struct facts *f, int key, const char *line, size_t n, const char *word)
+{
+    const char *at = memmem(line, n, word, strlen(word));
+    if (!at)
+        return;
+    at += strlen(word);
+    const char *end = line + n, *p = at;
+    while (p < end && *p == ' ')
+        p++;
+    while (p < end && *p != '|' && !(p + 1 < end && p[0] == ' ' && p[1] == ' '))
+        p++;
+    set_env(f, key, at, (size_t)(p - at));
+}
+
+static void fresh_env(struct facts *f)
+{
+    if (!f->stale_env)
+        return;
+    memset(f->env, 0, sizeof f->env);
+    f->gpus = 0;
+    f->stale_env = false;
+}
+
+/* `Running on device_name=NVIDIA H100 80GB HBM3 with world_size=8` */
+static void device_line(struct facts *f, const char *line, size_t n)
+{
+    const char *with = memmem(line, n, " with world_size=", 17);
+    if (!with || f->gpus)
+        return;
+    char text[ENV_VALUE];
+    const char *name = line + strlen("Running on device_name="), *count = with + 17;
+    int k = snprintf(text, sizeof text, "%.*s x %.*s", (int)(line + n - count), count,
+                     (int)(with - name), name);
+    set_env(f, E_GPU, text, k < (int)sizeof text ? (size_t)k : sizeof text - 1);
+}
+
+static void running_line(struct facts *f, const char *line, size_t n)
+{
+    static const struct { const char *word; int key; } known[] = {
+        { "Running Python ", E_PYTHON }, { "Running PyTorch ", E_PYTORCH },
+        { "Running pytorch ", E_PYTORCH }, { "Running Triton version ", E_TRITON },
+    };
+    fresh_env(f);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (starts(line, n, known[i].word))
+            set_env(f, known[i].key, line + strlen(known[i].word), n - strlen(known[i].word));
+    if (starts(line, n, "Running on device_name="))
+        device_line(f, line, n);
+}
+
+/* nvidia-smi: `|   0  NVIDIA H100 80GB HBM3          On  | 00000000:61:00.0 Off | ...` */
+static void smi_line(struct facts *f, const char *line, size_t n)
+{
+    if (memmem(line, n, "NVIDIA-SMI", 10)) {
+        fresh_env(f);
+        set_env_after(f, E_DRIVER, line, n, "Driver Version:");
+        set_env_after(f, E_CUDA, line, n, "CUDA Version:");
+        return;
+    }
+    size_t i = 1, digits = 0;
+    while (i < n && line[i] == ' ')
+        i++;
+    for (; i < n && line[i] >= '0' && line[i] <= '9'; i++)
+        digits++;
+    if (!digits || i + 2 > n || line[i] != ' ' || line[i + 1] != ' ')
+        return;
+    while (i < n && line[i] == ' ')
+        i++;
+    size_t end = i;
+    while (end + 1 < n && !(line[end] == ' ' && line[end + 1] == ' ') && line[end] != '|')
+        end++;
+    /* the persistence mode behind the name tells this table from that of processes */
+    size_t mode = end;
+    while (mode < n && line[mode] == ' ')
+        mode++;
+    if (end == i || !(starts(line + mode, n - mode, "On ")
+                      || starts(line + mode, n - mode, "Off ")))
+        return;
+    char text[ENV_VALUE], *present = f->env[E_GPU], *name = strstr(present, " x ");
+    int k;
+    f->gpus++;
+    bool same = name && strlen(name + 3) == end - i && !memcmp(name + 3, line + i, end - i);
+    if (f->gpus > 1 && !same)               /* several models in one machine */
+        k = snprintf(text, sizeof text, "%s + %.*s", present, (int)(end - i), line + i);
+    else
+        k = snprintf(text, sizeof text, "%d x %.*s", f->gpus, (int)(end - i), line + i);
+    set_env(f, E_GPU, text, k < (int)sizeof text ? (size_t)k : sizeof text - 1);
+}
+
+/* Our own header: `key: value` from `tool:` to the first rule. */
+static void header_line(struct facts *f, const char *line, size_t n)
+{
+    static const struct { const char *word; int key; } known[] = {
+        { "tool: ", E_TOOL }, { "device: ", E_DEVICE }, { "ranks: ", E_RANKS },
+        { "data: ", E_DATA },
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (starts(line, n, known[i].word))
+            set_env(f, known[i].key, line + strlen(known[i].word), n - strlen(known[i].word));
+    if (starts(line, n, "resumed: step ")) {
+        char digits[16] = "";
+        size_t k = n - 14 < sizeof digits - 1 ? n - 14 : sizeof digits - 1;
+        memcpy(digits, line + 14, k);
+        f->resumed = atoi(digits);
+    }
+}
+
+static bool is_code(const char *line, size_t n)
+{
+    static const char *const words[] = { "import ", "from ", "def ", "class ", "@torch",
+                                         "with open(", "#include " };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (starts(line, n, words[i]))
+            return true;
+    return false;
+}
+
+static void forget_texts(struct facts *f)
+{
+    for (int i = 0; i < FACTS; i++)
+        text_free(&f->of[i]);
+    f->stale_text = f->own = false;
+    f->resumed = 0;
+}
+
+/* --- sections --- */
+
+void facts_piece(struct facts *f, const char *text, size_t n)
+{
+    xxh_add(&f->xxh, text, n);
+    text_add(f, &f->section, text, n);
+}
+
+void facts_line(struct facts *f, const char *line, size_t n)
+{
+    if (starts(line, n, "peak memory "))
+        return;
+    if (f->lines == 0 && starts(line, n, "tool: gpt-train")) {
+        forget_texts(f);
+        f->stale_env = true;
+        fresh_env(f);
+        f->own = true;
+        f->sections = 0;
+    }
+    if (f->own && f->sections == 0)
+        header_line(f, line, n);
+    else if (starts(line, n, "Running "))
+        running_line(f, line, n);
+    else if (n && *line == '|')
+        smi_line(f, line, n);
+    else if (starts(line, n, "Training DataLoader: "))
+        set_env(f, E_TRAIN_DATA, line + 21, n - 21);
+    else if (starts(line, n, "Validation DataLoader: "))
+        set_env(f, E_VAL_DATA, line + 23, n - 23);
+    f->lines++;
+    f->code_lines += is_code(line, n);
+    if (f->own && f->sections == 1 && starts(line, n, "seed = "))
+        return;                             /* runs of one recipe differ in it */
+    facts_piece(f, line, n);
+    facts_piece(f, "\n", 1);
+}
+
+bool facts_in_source(const struct facts *f)
+{
+    return !f->own && f->code_lines >= SOURCE_LINES;
+}
+
+static void start_section(struct facts *f)
+{
+    xxh_release(&f->xxh);
+    f->failed |= xxh_init(&f->xxh) != 0;
+    f->section.n = 0;
+    f->section.cut = false;
+    f->lines = f->code_lines = 0;
+}
+
+void facts_drop_section(struct facts *f)
+{
+    if (f->lines)
+        start_section(f);
+}
+
+/* Program text that holds a rule of its own is two sections and one text. */
+static void file_under(struct facts *f, enum fact kind)
+{
+    struct fact_text *t = &f->of[kind];
+    char hash[33], both[66];
+    xxh_hex(&f->xxh, hash);
+    if (*t->hash) {
+        int n = snprintf(both, sizeof both, "%s%s", t->hash, hash);
+        xxh_hex_of(both, (size_t)n, hash);
+    }
+    memcpy(t->hash, hash, sizeof hash);
+    text_add(f, t, f->section.text, f->section.n);
+    t->cut |= f->section.cut;
+}
+
+void facts_section(struct facts *f)
+{
+    if (f->own && f->sections == 1) {
+        file_under(f, FACT_RECIPE);
+    } else if (facts_in_source(f)) {
+        if (f->stale_text)
+            forget_texts(f);
+        file_under(f, FACT_SOURCE);
+    }
+    f->sections++;
+    start_section(f);
+}
+
+void facts_next_log(struct facts *f)
+{
+    f->stale_text = f->stale_env = true;
+    f->sections = 0;
+}
+
+static void set_text(struct facts *f, enum fact kind, const char *s)
+{
+    struct fact_text *t = &f->of[kind];
+    bool keep = f->keep;
+    text_free(t);
+    if (!*s)
+        return;
+    xxh_hex_of(s, strlen(s), t->hash);
+    f->keep = true;                         /* short: always kept */
+    text_add(f, t, s, strlen(s));
+    f->keep = keep;
+}
+
+int facts_finish(struct facts *f)
+{
+    char text[ENV_KEYS * (ENV_VALUE + 32)], *p = text;
+    if (!*f->env[E_GPU] && *f->env[E_DEVICE]) {
+        snprintf(text, sizeof text, "%s x %s", f->env[E_RANKS], f->env[E_DEVICE]);
+        set_text(f, FACT_GPU, text);
+    } else {
+        set_text(f, FACT_GPU, f->env[E_GPU]);
+    }
+    set_text(f, FACT_DRIVER, f->env[E_DRIVER]);
+    *text = '\0';
+    for (int i = E_DATA; i <= E_VAL_DATA; i++)
+        if (*f->env[i])
+            p += sprintf(p, "%s: %s\n", env_name[i], f->env[i]);
+    set_text(f, FACT_DATA, text);
+    p = text;
+    *text = '\0';
+    for (int i = 0; i < E_DATA; i++)
+        if (*f->env[i])
+            p += sprintf(p, "%s: %s\n", env_name[i], f->env[i]);
+    set_text(f, FACT_ENVIRONMENT, text);
+    return f->failed ? err_set(GPT_SYSTEM, "out of memory") : 0;
+}

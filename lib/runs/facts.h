@@ -1,0 +1,67 @@
+/* facts.h - what a run log says besides its numbers: program text, recipe, machine, data.
+ *
+ * The text of a log stands in sections between rules, lines of '=' only. A section is
+ * known by what is in it, not by its place: program text (import, def, class at the margin),
+ * our own header (`key: value` lines from `tool:` on) and recipe, or the environment and
+ * other remarks. Of the environment only what tells machines and versions apart is kept, as
+ * `key: value` lines: not the date, temperatures, memory in use or process numbers.
+ *
+ *     facts_init(&f, true);                        // true: keep texts, not hashes alone
+ *     while (...) facts_line(&f, line, n);         // every line that is no step line
+ *     facts_section(&f);                           // before step lines begin
+ *     ... f.of[FACT_SOURCE].hash, facts_environment(&f, buf, sizeof buf) ...
+ *     facts_release(&f);
+ *
+ * Threads: one.
+ */
+#ifndef RUNS_FACTS_H
+#define RUNS_FACTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include "base/hash.h"
+
+enum fact { FACT_SOURCE, FACT_RECIPE, FACT_DATA, FACT_GPU, FACT_DRIVER, FACT_ENVIRONMENT, FACTS };
+extern const char *const fact_name[FACTS];
+
+enum { FACT_TEXT_MAX = 4 << 20 };   /* of a longer text the beginning is kept, and all is hashed */
+
+struct fact_text {
+    char hash[33];                  /* "" when the log says nothing */
+    char *text;                     /* NULL when not kept; not terminated */
+    size_t n, room;
+    bool cut;
+};
+
+enum { ENV_KEYS = 12, ENV_VALUE = 160 };
+struct facts {
+    bool keep, own;                 /* own: the header of our gpt-train was seen */
+    struct fact_text of[FACTS];     /* GPU, DRIVER, ENVIRONMENT are made by facts_finish */
+    char env[ENV_KEYS][ENV_VALUE];
+    int gpus;
+    int resumed;                    /* the step this run continues from; 0: from the beginning */
+    /* the section being read */
+    struct xxh xxh;
+    struct fact_text section;
+    long lines, code_lines, sections;
+    bool stale_text, stale_env, failed;
+};
+
+int facts_init(struct facts *f, bool keep) MUST_CHECK;
+void facts_release(struct facts *f);
+bool facts_is_rule(const char *line, size_t n);
+/* A line without its end; pieces of a line too long to hold are given with facts_piece. */
+void facts_line(struct facts *f, const char *line, size_t n);
+void facts_piece(struct facts *f, const char *text, size_t n);
+/* True when the present section is program text, so that step lines in it are words. */
+bool facts_in_source(const struct facts *f);
+/* Ends the present section and files what it was. */
+void facts_section(struct facts *f);
+/* Forgets the present section: noise between step lines. */
+void facts_drop_section(struct facts *f);
+/* What follows may be another log: its facts replace those there are. */
+void facts_next_log(struct facts *f);
+/* Fills in what is made of several lines. GPT_SYSTEM when out of memory before. */
+int facts_finish(struct facts *f) MUST_CHECK;
+
+#endif

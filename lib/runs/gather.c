@@ -1,0 +1,332 @@
+/* gather.c - see gather.h. */
+#include "runs/gather.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/file.h"
+
+enum { THREADS_MAX = 64, FILE_NOTES = 16 };
+
+struct item { char *path; int group; bool from_folder; };
+struct items { struct item *v; int n, room; };
+
+static int out_of_memory(void)
+{
+    return err_set(GPT_SYSTEM, "out of memory");
+}
+
+static int add_item(struct items *t, char *path, int group, bool from_folder)
+{
+    if (t->n == t->room) {
+        int room = t->room ? 2 * t->room : 64;
+        struct item *p = path ? realloc(t->v, (size_t)room * sizeof *p) : NULL;
+        if (!p) {
+            free(path);
+            return out_of_memory();
+        }
+        t->v = p;
+        t->room = room;
+    }
+    if (!path)
+        return out_of_memory();
+    t->v[t->n++] = (struct item){ path, group, from_folder };
+    return 0;
+}
+
+/* --- operands --- */
+
+static int group_named(struct gather *g, const char *name, size_t n, int *index)
+{
+    for (int i = 0; i < g->n; i++)
+        if (strlen(g->group[i].name) == n && !memcmp(g->group[i].name, name, n)) {
+            *index = i;
+            return 0;
+        }
+    struct group *p = realloc(g->group, (size_t)(g->n + 1) * sizeof *p);
+    if (!p)
+        return out_of_memory();
+    g->group = p;
+    memset(&p[g->n], 0, sizeof *p);
+    if (!(p[g->n].name = strndup(name, n)))
+        return out_of_memory();
+    *index = g->n++;
+    return 0;
+}
+
+static bool taken(const struct gather *g, const char *name, size_t n)
+{
+    for (int i = 0; i < g->n; i++)
+        if (strlen(g->group[i].name) == n && !memcmp(g->group[i].name, name, n))
+            return true;
+    return false;
+}
+
+/* The last part of a path, without slashes behind it. */
+static const char *last_part(const char *path, size_t *n)
+{
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    size_t start = end;
+    while (start > 0 && path[start - 1] != '/')
+        start--;
+    *n = end - start;
+    return path + start;
+}
+
+/* NAME= is a name only where there is no file of the whole word's name. */
+static int name_operand(struct gather *g, const char *operand, const char **path, int *group)
+{
+    const char *equals = strchr(operand, '=');
+    struct stat st;
+    if (equals && stat(operand, &st) != 0) {
+        *path = equals + 1;
+        if (equals == operand || !**path)
+            return err_set(GPT_USAGE, "'%s': expected NAME=PATH", operand);
+        return group_named(g, operand, (size_t)(equals - operand), group);
+    }
+    size_t n = strlen(operand);
+    const char *name = !strcmp(operand, "-") ? "stdin" : last_part(operand, &n);
+    *path = operand;
+    if (!strcmp(operand, "-"))
+        n = strlen(name);
+    if (taken(g, name, n)) {
+        name = operand;
+        n = strlen(operand);
+    }
+    return group_named(g, name, n, group);
+}
+
+static bool ends_in(const char *name, size_t n, const char *suffix)
+{
+    size_t k = strlen(suffix);
+    return n > k && !memcmp(name + n - k, suffix, k);
+}
+
+static bool is_log_name(const char *name)
+{
+    size_t n = strlen(name);
+    if (ends_in(name, n, ".zst"))
+        n -= 4;
+    else if (ends_in(name, n, ".gz"))
+        n -= 3;
+    return *name != '.' && (ends_in(name, n, ".txt") || ends_in(name, n, ".log"));
+}
+
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const struct item *)a)->path, ((const struct item *)b)->path);
+}
+
+static int add_folder(struct items *t, const char *path, int group)
+{
+    DIR *d = opendir(path);
+    int before = t->n, rc = 0;
+    if (!d)
+        return err_sys("cannot open '%s'", path);
+    for (struct dirent *e; !rc && (e = readdir(d));)
+        if (is_log_name(e->d_name))
+            rc = add_item(t, path_join(path, e->d_name), group, true);
+    closedir(d);
+    if (!rc && t->n == before)
+        rc = err_set(GPT_INPUT, "%s: no logs in this folder (*.txt, *.log, also .zst or .gz)",
+                     path);
+    if (!rc)
+        qsort(t->v + before, (size_t)(t->n - before), sizeof *t->v, by_path);
+    return rc;
+}
+
+static int add_operand(struct gather *g, struct items *t, const char *operand, bool leave_stdin)
+{
+    const char *path;
+    int group = 0, rc = name_operand(g, operand, &path, &group);
+    struct stat st;
+    if (rc)
+        return rc;
+    if (!strcmp(path, "-")) {
+        if (g->stdin_group >= 0)
+            return err_set(GPT_USAGE, "'-' is given twice");
+        g->stdin_group = group;
+        return leave_stdin ? 0 : add_item(t, strdup("-"), group, false);
+    }
+    if (stat(path, &st) != 0)
+        return err_sys("cannot open '%s'", path);
+    return S_ISDIR(st.st_mode) ? add_folder(t, path, group)
+                               : add_item(t, strdup(path), group, false);
+}
+
+/* --- reading --- */
+
+/* Workers take items in order and hand over what they read when its turn has come. */
+struct shop {
+    struct gather *g;
+    const struct gather_options *o;
+    const struct item *item;
+    int n, next, turn, rc;
+    char *message;
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+};
+struct worker {
+    struct shop *shop;
+    int at, runs;
+    struct { long line; char *text; } note[FILE_NOTES];
+    int notes;
+};
+
+/* False when another has failed before this one's turn. */
+static bool wait_turn(struct worker *w)
+{
+    struct shop *s = w->shop;
+    pthread_mutex_lock(&s->lock);
+    while (s->turn != w->at && !s->rc)
+        pthread_cond_wait(&s->moved, &s->lock);
+    bool ok = !s->rc;
+    pthread_mutex_unlock(&s->lock);
+    return ok;
+}
+
+static int take_run(void *arg, const struct run *r)
+{
+    struct worker *w = arg;
+    struct shop *s = w->shop;
+    w->runs++;
+    if (!wait_turn(w))
+        return GPT_SYSTEM;                      /* nobody looks at it */
+    return group_add(&s->g->group[s->item[w->at].group], &s->g->variants, r, s->o->flags);
+}
+
+static void take_note(void *arg, const char *path, long line, const char *text)
+{
+    struct worker *w = arg;
+    (void)path;
+    if (w->notes < FILE_NOTES && (w->note[w->notes].text = strdup(text)))
+        w->note[w->notes++].line = line;
+}
+
+static const char *shown(const char *path)
+{
+    return !strcmp(path, "-") ? "stdin" : path;
+}
+
+static void read_item(struct worker *w)
+{
+    struct shop *s = w->shop;
+    const struct item *t = &s->item[w->at];
+    struct logsink sink = { .run = take_run, .note = take_note, .arg = w };
+    w->runs = w->notes = 0;
+    int rc = logread_file(t->path, s->o->keep_texts, &sink);
+    if (!rc && !w->runs && !t->from_folder)
+        rc = err_set(GPT_INPUT, "%s: %s", shown(t->path),
+                     w->notes ? w->note[0].text : "no step lines");
+    bool mine = wait_turn(w);
+    for (int i = 0; i < w->notes; i++) {
+        if (mine && !rc)
+            gather_note(s->g, shown(t->path), w->note[i].line, w->note[i].text);
+        free(w->note[i].text);
+    }
+    pthread_mutex_lock(&s->lock);
+    if (mine && rc) {
+        s->rc = rc;
+        s->message = strdup(err_message());
+    }
+    s->turn++;
+    pthread_cond_broadcast(&s->moved);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void *work(void *arg)
+{
+    struct worker w = { .shop = arg };
+    for (;;) {
+        pthread_mutex_lock(&w.shop->lock);
+        w.at = w.shop->rc ? w.shop->n : w.shop->next++;
+        pthread_mutex_unlock(&w.shop->lock);
+        if (w.at >= w.shop->n)
+            return NULL;
+        read_item(&w);
+    }
+}
+
+static int read_items(struct gather *g, const struct items *t, const struct gather_options *o)
+{
+    struct shop s = { .g = g, .o = o, .item = t->v, .n = t->n };
+    pthread_t id[THREADS_MAX];
+    int threads = o->threads > 0 ? o->threads : (int)sysconf(_SC_NPROCESSORS_ONLN), started = 0;
+    if (threads > t->n)
+        threads = t->n;
+    if (threads > THREADS_MAX)
+        threads = THREADS_MAX;
+    pthread_mutex_init(&s.lock, NULL);
+    pthread_cond_init(&s.moved, NULL);
+    while (started < threads - 1 && !pthread_create(&id[started], NULL, work, &s))
+        started++;
+    work(&s);
+    while (started > 0)
+        pthread_join(id[--started], NULL);
+    pthread_cond_destroy(&s.moved);
+    pthread_mutex_destroy(&s.lock);
+    if (s.rc)
+        err_set(s.rc, "%s", s.message ? s.message : "out of memory");
+    free(s.message);
+    return s.rc;
+}
+
+int gather_read(struct gather *g, char *const *operands, int n, const struct gather_options *o)
+{
+    struct items t = { 0 };
+    int rc = 0;
+    *g = (struct gather){ .stdin_group = -1 };
+    for (int i = 0; i < n && !rc; i++)
+        rc = add_operand(g, &t, operands[i], o->leave_stdin);
+    if (!rc)
+        rc = read_items(g, &t, o);
+    for (int i = 0; i < g->n && !rc; i++)
+        if (!g->group[i].n && !(o->leave_stdin && g->stdin_group == i))
+            rc = err_set(GPT_INPUT, "group '%s' has no runs", g->group[i].name);
+    for (int i = 0; i < t.n; i++)
+        free(t.v[i].path);
+    free(t.v);
+    return rc;
+}
+
+void gather_note(void *arg, const char *path, long line, const char *text)
+{
+    struct gather *g = arg;
+    struct note *p = g->notes < GATHER_NOTES ? realloc(g->note, (size_t)(g->notes + 1) * sizeof *p)
+                                             : NULL;
+    if (!p) {
+        g->more_notes++;
+        return;
+    }
+    g->note = p;
+    p[g->notes] = (struct note){ strdup(path), strdup(text), line };
+    if (p[g->notes].path && p[g->notes].text) {
+        g->notes++;
+        return;
+    }
+    free(p[g->notes].path);
+    free(p[g->notes].text);
+    g->more_notes++;
+}
+
+void gather_release(struct gather *g)
+{
+    for (int i = 0; i < g->n; i++)
+        group_release(&g->group[i]);
+    for (int i = 0; i < g->notes; i++) {
+        free(g->note[i].path);
+        free(g->note[i].text);
+    }
+    free(g->group);
+    free(g->note);
+    variants_release(&g->variants);
+    memset(g, 0, sizeof *g);
+    g->stdin_group = -1;
+}

@@ -1,0 +1,48 @@
+/* gather.h - from the operands of a command line to groups of runs.
+ *
+ *     struct gather g;
+ *     struct gather_options o = { .threads = 0, .flags = GROUP_PROFILE };
+ *     if ((rc = gather_read(&g, argv + first, argc - first, &o))) ...
+ *     ... g.group[0] is the baseline ...
+ *     gather_release(&g);                           // also after a failure
+ *
+ * An operand is [NAME=]PATH: a log, a folder of logs (*.txt and *.log, also with .zst or .gz),
+ * or "-". Without NAME a group is called after the last part of PATH, or after all of it when
+ * that is taken. Several operands may share a NAME. Logs are read by several threads and
+ * taken in the order given, so that the result does not depend on their number; a thread
+ * holds one log's numbers at a time.
+ */
+#ifndef RUNS_GATHER_H
+#define RUNS_GATHER_H
+
+#include <stdbool.h>
+#include "base/err.h"
+#include "runs/group.h"
+#include "runs/logread.h"
+
+enum { GATHER_NOTES = 1000 };
+struct note { char *path, *text; long line; };      /* line 0: the file as a whole */
+
+struct gather {
+    struct group *group;
+    int n;
+    struct variants variants;
+    struct note *note;
+    int notes;
+    long more_notes;                /* beyond GATHER_NOTES */
+    int stdin_group;                /* of "-"; -1 when there is none */
+};
+struct gather_options {
+    int threads;                    /* 0: one for each processor */
+    unsigned flags;                 /* of group_add */
+    bool keep_texts;
+    bool leave_stdin;               /* only find the group of "-"; the caller reads it */
+};
+
+int gather_read(struct gather *g, char *const *operands, int n,
+                const struct gather_options *o) MUST_CHECK;
+/* As note sink: arg is the struct gather. */
+void gather_note(void *g, const char *path, long line, const char *text);
+void gather_release(struct gather *g);
+
+#endif

@@ -1,0 +1,212 @@
+/* group.c - see group.h. */
+#include "runs/group.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int out_of_memory(void)
+{
+    return err_set(GPT_SYSTEM, "out of memory");
+}
+
+/* Room for one more in an array of n. */
+static int grow(void **p, int n, int *room, size_t size)
+{
+    if (n < *room)
+        return 0;
+    int more = *room ? 2 * *room : 16;
+    void *q = realloc(*p, (size_t)more * size);
+    if (!q)
+        return out_of_memory();
+    *p = q;
+    *room = more;
+    return 0;
+}
+
+void variants_release(struct variants *v)
+{
+    for (int i = 0; i < v->n; i++)
+        free(v->v[i].text);
+    free(v->v);
+    memset(v, 0, sizeof *v);
+}
+
+static int intern(struct variants *v, enum fact kind, const struct fact_text *t, int *index)
+{
+    *index = -1;
+    if (!*t->hash)
+        return 0;
+    for (int i = 0; i < v->n; i++)
+        if (v->v[i].kind == kind && !strcmp(v->v[i].hash, t->hash)) {
+            *index = i;
+            return 0;
+        }
+    void *p = v->v;
+    int rc = grow(&p, v->n, &v->room, sizeof *v->v);
+    v->v = p;
+    if (rc)
+        return rc;
+    struct variant *add = &v->v[v->n];
+    *add = (struct variant){ .kind = kind, .cut = t->cut };
+    strcpy(add->hash, t->hash);
+    if (t->text && v->texts[kind] < VARIANT_TEXTS) {
+        if (!(add->text = malloc(t->n + 1)))
+            return out_of_memory();
+        memcpy(add->text, t->text, t->n);
+        add->text[t->n] = '\0';
+        add->n = t->n;
+        v->texts[kind]++;
+    }
+    *index = v->n++;
+    return 0;
+}
+
+void group_release(struct group *g)
+{
+    for (int i = 0; i < g->n; i++)
+        free(g->run[i].path);
+    free(g->run);
+    free(g->curve);
+    free(g->name);
+    profile_release(&g->profile);
+    memset(g, 0, sizeof *g);
+}
+
+/* --- curve --- */
+
+static int find_step(const struct group *g, int32_t step)
+{
+    int lo = 0, hi = g->points;
+    while (lo < hi) {
+        int mid = lo + (hi - lo) / 2;
+        if (g->curve[mid].step < step)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+const struct curve_point *group_at(const struct group *g, int32_t step)
+{
+    int i = find_step(g, step);
+    return i < g->points && g->curve[i].step == step ? &g->curve[i] : NULL;
+}
+
+static int add_point(struct group *g, const struct run_val *v)
+{
+    int i = find_step(g, v->step);
+    if (i == g->points || g->curve[i].step != v->step) {
+        void *p = g->curve;
+        int rc = grow(&p, g->points, &g->curve_room, sizeof *g->curve);
+        g->curve = p;
+        if (rc)
+            return rc;
+        memmove(g->curve + i + 1, g->curve + i, (size_t)(g->points - i) * sizeof *g->curve);
+        g->curve[i] = (struct curve_point){ .step = v->step, .digits = v->digits };
+        g->points++;
+    }
+    struct curve_point *c = &g->curve[i];
+    if (!isfinite(v->loss))
+        return 0;
+    double d = v->loss - c->mean;               /* Welford: runs come one by one */
+    c->n++;
+    c->mean += d / c->n;
+    c->m2 += d * (v->loss - c->mean);
+    if (v->digits < c->digits)
+        c->digits = v->digits;
+    return 0;
+}
+
+/* A value printed with d digits stands for an interval of 10^-d; uniform over it, its variance
+ * is a twelfth of the square. Where all runs print the same, that is all there is. */
+double curve_sd(const struct curve_point *p)
+{
+    double rounding = pow(10, -2 * p->digits) / 12;
+    return p->n < 2 ? NAN : sqrt(fmax(p->m2 / (p->n - 1), rounding));
+}
+
+/* --- runs --- */
+
+int group_add(struct group *g, struct variants *v, const struct run *r, unsigned flags)
+{
+    void *p = g->run;
+    int rc = grow(&p, g->n, &g->room, sizeof *g->run);
+    g->run = p;
+    for (int i = 0; !rc && i < r->vals; i++)
+        rc = add_point(g, &r->val[i]);
+    if (!rc && (flags & GROUP_PROFILE))
+        rc = profile_add(&g->profile, r, g->n);
+    if (rc)
+        return rc;
+    struct run_end *e = &g->run[g->n];
+    *e = (struct run_end){ .trial = r->trial, .first = r->first, .last = r->last,
+                           .total = r->total, .clock_restart = r->clock_restart,
+                           .resumed = r->resumed, .ended = r->ended, .loss = r->loss,
+                           .time_s = r->time_ms / 1e3, .loss_digits = r->loss_digits };
+    for (int i = 0; i < FACTS; i++)
+        if ((rc = intern(v, i, &r->facts->of[i], &e->fact[i])))
+            return rc;
+    if (!(e->path = strdup(r->path)))
+        return out_of_memory();
+    g->n++;
+    return 0;
+}
+
+int group_sum(const struct group *g, double target, struct group_sum *out)
+{
+    double *x = malloc((2 * (size_t)g->n + 1) * sizeof *x), *t = x ? x + g->n : NULL;
+    if (!x)
+        return out_of_memory();
+    int n = 0, timed = 0, last = -1;
+    *out = (struct group_sum){ .loss_digits = 17, .one_step_count = true };
+    for (int i = 0; i < g->n; i++) {
+        const struct run_end *e = &g->run[i];
+        out->left_out += !e->ended;
+        if (!e->ended)
+            continue;
+        out->not_finite += !isfinite(e->loss);
+        out->one_step_count &= last < 0 || last == e->last;
+        out->steps += e->last;
+        last = e->last;
+        x[n++] = e->loss;
+        if (!isnan(e->time_s))
+            t[timed++] = e->time_s;
+        if (e->loss_digits < out->loss_digits)
+            out->loss_digits = e->loss_digits;
+    }
+    out->runs = n;
+    out->steps = n ? out->steps / n : NAN;
+    out->loss = sample_of(x, n);
+    out->time = sample_of(t, timed);
+    out->p = mean_below_p(&out->loss, target);
+    mean_below_p_range(x, n, 0.5 * pow(10, -out->loss_digits), target, &out->p_low, &out->p_high);
+    free(x);
+    return 0;
+}
+
+int group_variant(const struct group *g, enum fact kind, int *different)
+{
+    int best = -1, most = 0;
+    *different = 0;
+    for (int i = 0; i < g->n; i++) {
+        int k = g->run[i].fact[kind], count = 0;
+        bool first = k >= 0;
+        for (int j = 0; first && j < g->n; j++) {
+            if (g->run[j].fact[kind] != k)
+                continue;
+            if (j < i)
+                first = false;
+            count++;
+        }
+        if (!first)
+            continue;
+        ++*different;
+        if (count > most) {
+            most = count;
+            best = k;
+        }
+    }
+    return best;
+}

@@ -1,0 +1,72 @@
+/* group.h - runs that are compared as one: their ends, their curve, what they are made of.
+ *
+ *     struct variants v = { 0 };                     // shared by all groups
+ *     struct group g = { .name = "new" };
+ *     rc = group_add(&g, &v, run, name, GROUP_PROFILE);     // copies what it keeps
+ *     rc = group_curve_at(&g, 250, &point);
+ *     group_release(&g); variants_release(&v);
+ *
+ * Of a run some hundred bytes are kept, of the curve a mean and a deviation at each step, of
+ * program texts each different one once (VARIANT_TEXTS of them). Threads: one at a time.
+ */
+#ifndef RUNS_GROUP_H
+#define RUNS_GROUP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/err.h"
+#include "runs/profile.h"
+#include "runs/run.h"
+#include "runs/ttest.h"
+
+/* --- texts that differ --- */
+
+enum { VARIANT_TEXTS = 24 };        /* texts kept of one kind; of more only the hash */
+struct variant { enum fact kind; char hash[33]; char *text; size_t n; bool cut; };
+struct variants { struct variant *v; int n, room, texts[FACTS]; };
+void variants_release(struct variants *v);
+
+/* --- groups --- */
+
+struct run_end {
+    char *path;
+    int trial;
+    int32_t first, last, total, clock_restart, resumed;
+    bool ended;
+    double loss, time_s;            /* NaN where there is none */
+    int loss_digits;
+    int fact[FACTS];                /* index of a variant; -1 when the log does not say */
+};
+struct curve_point { int32_t step; int n, digits; double mean, m2; };   /* of finite losses */
+
+struct group {
+    char *name;
+    struct run_end *run;
+    int n, room;
+    struct curve_point *curve;      /* by step */
+    int points, curve_room;
+    struct profile profile;
+};
+enum { GROUP_PROFILE = 1 };
+int group_add(struct group *g, struct variants *v, const struct run *r, unsigned flags) MUST_CHECK;
+void group_release(struct group *g);
+
+/* The point of a step, or NULL. */
+const struct curve_point *group_at(const struct group *g, int32_t step);
+/* Deviation of a point (n - 1; NaN for one run); what rounding adds is in it. */
+double curve_sd(const struct curve_point *p);
+
+/* What the table says of a group. Runs that did not reach their end are not in it. */
+struct group_sum {
+    int runs, left_out, not_finite;             /* counted; without an end; loss NaN or infinite */
+    struct sample loss, time;
+    int loss_digits;                            /* the fewest of any */
+    bool one_step_count;
+    double steps;                               /* mean of the last steps */
+    double p, p_low, p_high;                    /* against the target; what rounding allows */
+};
+int group_sum(const struct group *g, double target, struct group_sum *out) MUST_CHECK;
+/* Runs by variant of one kind: the most frequent, how many there are, -1 and 0 if none says. */
+int group_variant(const struct group *g, enum fact kind, int *different);
+
+#endif

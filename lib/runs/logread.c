@@ -1,0 +1,366 @@
+/* logread.c - see logread.h. */
+#include "runs/logread.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/zio.h"
+
+enum { LINE_MAX_BYTES = 16384, NOTES_MAX = 8, BUFFER = 1 << 18 };
+
+/* step_avg is time / (step - c), c being 0, 10 or the step resumed from: what lines so far allow. */
+struct average { double lo, hi; };
+
+struct logread {
+    const char *name;
+    struct logsink sink;
+    struct facts facts;
+    struct run run;
+    bool running;                       /* step lines of a trial have been seen */
+    int trials, val_room, tick_room;
+    long line, notes;
+    double last_time;
+    bool last_is_val;
+    int32_t last_train, last_val;
+    struct average train_avg, val_avg;
+    long hidden_steps;                  /* step lines inside program text */
+    bool overlong, overlong_step;
+    size_t held;
+    char buf[LINE_MAX_BYTES];
+};
+
+PRINTF_LIKE(3, 4) static void note(struct logread *r, long line, const char *fmt, ...)
+{
+    char text[256];
+    va_list ap;
+    r->notes++;
+    if (!r->sink.note || r->notes > NOTES_MAX)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    r->sink.note(r->sink.arg, r->name, line, text);
+}
+
+int logread_new(struct logread **out, const char *name, bool keep_texts, const struct logsink *sink)
+{
+    struct logread *r = calloc(1, sizeof *r);
+    if (!r)
+        return err_set(GPT_SYSTEM, "out of memory");
+    r->name = name;
+    r->sink = *sink;
+    int rc = facts_init(&r->facts, keep_texts);
+    if (rc) {
+        free(r);
+        return rc;
+    }
+    *out = r;
+    return 0;
+}
+
+void logread_free(struct logread *r)
+{
+    if (!r)
+        return;
+    facts_release(&r->facts);
+    free(r->run.val);
+    free(r->run.tick);
+    free(r);
+}
+
+/* --- trials --- */
+
+static void begin_trial(struct logread *r, const struct stepline *s)
+{
+    struct run *u = &r->run;
+    struct run_val *val = u->val;
+    struct run_tick *tick = u->tick;
+    *u = (struct run){ .path = r->name, .trial = ++r->trials, .first_line = r->line,
+                       .first = s->step, .total = s->total, .loss = NAN, .time_ms = NAN,
+                       .resumed = r->facts.resumed, .val = val, .tick = tick, .facts = &r->facts };
+    r->running = true;
+    r->last_time = NAN;
+    r->last_train = r->last_val = -1;
+    r->train_avg = r->val_avg = (struct average){ -INFINITY, INFINITY };
+}
+
+static int end_trial(struct logread *r)
+{
+    struct run *u = &r->run;
+    if (!r->running)
+        return 0;
+    r->running = false;
+    int rc = facts_finish(&r->facts);
+    if (rc)
+        return rc;
+    const struct run_val *last = u->vals ? &u->val[u->vals - 1] : NULL;
+    u->ended = last && r->last_is_val && last->step > 0 && (!u->total || last->step == u->total);
+    if (u->ended) {
+        u->loss = last->loss;
+        u->loss_digits = last->digits;
+        u->time_ms = u->resumed ? NAN : last->time_ms;
+    }
+    if (!u->ended && !last)
+        note(r, u->last_line, "the run has no validation loss");
+    else if (!u->ended && u->total)
+        note(r, u->last_line, "the run ends at step %d of %d: no last validation", u->last,
+             u->total);
+    else if (!u->ended)
+        note(r, u->last_line, "the run ends at step %d without a validation", u->last);
+    if (u->resumed)
+        note(r, u->first_line, "continues a run from step %d: its clock is not the whole run's",
+             u->resumed);
+    if (u->missing && u->missing < u->ticks)
+        note(r, u->first_line, "lines of %d steps are missing", u->missing);
+    return r->sink.run ? r->sink.run(r->sink.arg, u) : 0;
+}
+
+static int grow(void **p, int n, int *room, size_t size)
+{
+    if (n < *room)
+        return 0;
+    int more = *room ? 2 * *room : 256;
+    void *q = more > n ? realloc(*p, (size_t)more * size) : NULL;
+    if (!q)
+        return err_set(GPT_SYSTEM, "out of memory");
+    *p = q;
+    *room = more;
+    return 0;
+}
+
+/* --- step lines --- */
+
+/* Does the average agree with time and step? A digit that was damaged shows here. */
+static void check_average(struct logread *r, const struct stepline *s, struct average *a)
+{
+    double t = s->time_ms.value, v = s->avg_ms.value;
+    if (!s->time_ms.given || !s->avg_ms.given || s->step <= 0 || !isfinite(t) || !(v > 0))
+        return;
+    double ht = 0.5001 * pow(10, -s->time_ms.digits), hv = 0.5001 * pow(10, -s->avg_ms.digits);
+    double least = (t - ht) / (v + hv), most = v > hv ? (t + ht) / (v - hv) : INFINITY;
+    double lo = fmax(a->lo, s->step - most), hi = fmin(a->hi, s->step - least);
+    if (lo > hi + 1e-6) {
+        note(r, r->line, "step_avg %g ms does not agree with train_time %g ms at step %d", v, t,
+             s->step);
+        return;
+    }
+    *a = (struct average){ lo, hi };
+}
+
+static void check_clock(struct logread *r, const struct stepline *s)
+{
+    double t = s->time_ms.value;
+    if (!s->time_ms.given || !isfinite(t))
+        return;
+    if (t < r->last_time) {
+        r->run.clock_restart = s->step;
+        r->train_avg = r->val_avg = (struct average){ -INFINITY, INFINITY };
+    }
+    r->last_time = t;
+}
+
+static int add_val(struct logread *r, const struct stepline *s)
+{
+    struct run *u = &r->run;
+    void *p = u->val;
+    int rc = grow(&p, u->vals, &r->val_room, sizeof *u->val);
+    u->val = p;
+    if (rc)
+        return rc;
+    if (s->step == r->last_val) {
+        note(r, r->line, "a second validation of step %d: the first is not used", s->step);
+        u->vals--;
+    }
+    if (!isfinite(s->val.value))
+        note(r, r->line, "the validation loss of step %d is not finite", s->step);
+    u->val[u->vals++] = (struct run_val){ s->step, s->val.digits, s->val.value,
+                                          s->time_ms.given ? s->time_ms.value : NAN };
+    r->last_val = s->step;
+    check_average(r, s, &r->val_avg);
+    return 0;
+}
+
+static int add_tick(struct logread *r, const struct stepline *s)
+{
+    struct run *u = &r->run;
+    void *p = u->tick;
+    int rc = grow(&p, u->ticks, &r->tick_room, sizeof *u->tick);
+    u->tick = p;
+    if (rc)
+        return rc;
+    if (s->step == r->last_train)
+        note(r, r->line, "a second line of step %d", s->step);
+    else if (r->last_train >= 0)
+        u->missing += s->step - r->last_train - 1;
+    if (s->time_ms.given)
+        u->tick[u->ticks++] = (struct run_tick){ s->step, s->time_ms.value };
+    r->last_train = s->step;
+    check_average(r, s, &r->train_avg);
+    return 0;
+}
+
+static int take_step(struct logread *r, const struct stepline *s)
+{
+    int rc = 0;
+    bool back = r->running && (s->step < r->run.last || (s->step == 0 && s->val.given
+                                                         && r->last_val == 0));
+    if (r->running && !back && s->total != r->run.total) {
+        note(r, r->line, "the number of steps changes from %d to %d: not used", r->run.total,
+             s->total);
+        return 0;
+    }
+    if (r->running && back && (rc = end_trial(r)))
+        return rc;
+    if (!r->running) {
+        facts_section(&r->facts);
+        begin_trial(r, s);
+    } else {
+        facts_drop_section(&r->facts);
+    }
+    r->run.last = s->step;
+    r->run.last_line = r->line;
+    r->last_is_val = s->val.given;
+    check_clock(r, s);
+    rc = s->val.given ? add_val(r, s) : add_tick(r, s);
+    return rc || !r->sink.step ? rc : r->sink.step(r->sink.arg, &r->run, s);
+}
+
+/* --- lines --- */
+
+static int take_line(struct logread *r, const char *line, size_t n, bool terminated)
+{
+    struct stepline s;
+    const char *why = "";
+    int rc = 0;
+    r->line++;
+    if (n && line[n - 1] == '\r')
+        n--;
+    enum stepline_kind kind = stepline_parse(line, n, &s, &why);
+    if (kind != STEP_NONE && !r->running && facts_in_source(&r->facts)) {
+        r->hidden_steps++;
+        kind = STEP_NONE;
+    }
+    if (kind == STEP_OK && !terminated && !s.closed) {
+        note(r, r->line, "cut off, it may lack digits: not used");
+    } else if (kind == STEP_BAD) {
+        note(r, r->line, "not read: %s", terminated ? why : "cut off");
+    } else if (kind == STEP_OK) {
+        rc = take_step(r, &s);
+    } else if (facts_is_rule(line, n)) {
+        if (r->running) {
+            rc = end_trial(r);
+            facts_next_log(&r->facts);
+        }
+        facts_section(&r->facts);
+    } else {
+        if (r->running && n >= 15 && !memcmp(line, "tool: gpt-train", 15)) {
+            rc = end_trial(r);
+            facts_next_log(&r->facts);
+            facts_drop_section(&r->facts);
+        }
+        facts_line(&r->facts, line, n);
+    }
+    return rc;
+}
+
+/* The end of a line that did not fit into the buffer. */
+static void end_overlong(struct logread *r)
+{
+    r->line++;
+    if (r->overlong_step)
+        note(r, r->line, "not read: a step line of over %d bytes", LINE_MAX_BYTES);
+    else
+        facts_piece(&r->facts, "\n", 1);
+    r->overlong = false;
+    r->held = 0;
+}
+
+/* A piece of a line, its end not seen yet. */
+static void hold(struct logread *r, const char *data, size_t n)
+{
+    while (n) {
+        if (r->held == LINE_MAX_BYTES) {
+            struct stepline s;
+            const char *why;
+            if (!r->overlong)
+                r->overlong_step = stepline_parse(r->buf, r->held, &s, &why) != STEP_NONE;
+            r->overlong = true;
+            if (!r->overlong_step)
+                facts_piece(&r->facts, r->buf, r->held);
+            r->held = 0;
+        }
+        size_t k = LINE_MAX_BYTES - r->held < n ? LINE_MAX_BYTES - r->held : n;
+        memcpy(r->buf + r->held, data, k);
+        r->held += k;
+        data += k;
+        n -= k;
+    }
+}
+
+static int take_held(struct logread *r, bool terminated)
+{
+    if (r->overlong) {
+        if (!r->overlong_step)
+            facts_piece(&r->facts, r->buf, r->held);
+        end_overlong(r);
+        return 0;
+    }
+    size_t n = r->held;
+    r->held = 0;
+    return take_line(r, r->buf, n, terminated);
+}
+
+int logread_feed(struct logread *r, const char *data, size_t n)
+{
+    int rc = 0;
+    while (n && !rc) {
+        const char *end = memchr(data, '\n', n);
+        size_t k = end ? (size_t)(end - data) : n;
+        if (!end || r->held || r->overlong || k > LINE_MAX_BYTES) {
+            hold(r, data, k);
+            rc = end ? take_held(r, true) : 0;
+        } else {
+            rc = take_line(r, data, k, true);
+        }
+        data += k + !!end;
+        n -= k + !!end;
+    }
+    return rc;
+}
+
+int logread_end(struct logread *r)
+{
+    int rc = r->held || r->overlong ? take_held(r, false) : 0;
+    if (!rc)
+        rc = end_trial(r);
+    if (!rc && !r->trials)
+        note(r, 0, r->hidden_steps ? "step lines in program text only, which are not read"
+                                   : "no step lines");
+    if (r->notes > NOTES_MAX && r->sink.note) {
+        char text[64];
+        snprintf(text, sizeof text, "%ld more like these", r->notes - NOTES_MAX);
+        r->sink.note(r->sink.arg, r->name, 0, text);
+    }
+    return rc;
+}
+
+int logread_file(const char *path, bool keep_texts, const struct logsink *sink)
+{
+    struct logread *r = NULL;
+    struct zreader *z = NULL;
+    char *buf = malloc(BUFFER);
+    size_t n = 1;
+    int rc = buf ? zreader_open(&z, path) : err_set(GPT_SYSTEM, "out of memory");
+    if (!rc)
+        rc = logread_new(&r, !strcmp(path, "-") ? "stdin" : path, keep_texts, sink);
+    while (!rc && !(rc = zreader_read(z, buf, BUFFER, &n)) && n)
+        rc = logread_feed(r, buf, n);
+    if (!rc)
+        rc = logread_end(r);
+    logread_free(r);
+    zreader_close(z);
+    free(buf);
+    return rc;
+}

@@ -1,0 +1,219 @@
+/* verdict.c - see verdict.h. */
+#include "runs/verdict.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+double z_of(const struct sample *s, double target)
+{
+    return (target - s->mean) * sqrt(s->n);
+}
+
+/* The first reason heads the verdict, the others follow. */
+struct reasons { char *at, *end; int n; };
+
+PRINTF_LIKE(2, 3) static void add(struct reasons *r, const char *fmt, ...)
+{
+    va_list ap;
+    int n = snprintf(r->at, (size_t)(r->end - r->at), "%s", r->n++ ? "; " : "");
+    r->at += n < r->end - r->at ? n : r->end - r->at - 1;
+    va_start(ap, fmt);
+    n = vsnprintf(r->at, (size_t)(r->end - r->at), fmt, ap);
+    va_end(ap);
+    r->at += n < r->end - r->at ? n : r->end - r->at - 1;
+}
+
+/* --- what must be equal --- */
+
+static void check_within(struct reasons *r, const struct group *g, enum fact kind)
+{
+    int different;
+    group_variant(g, kind, &different);
+    if (different > 1)
+        add(r, "unequal %s: '%s' mixes %d", fact_name[kind], g->name, different);
+}
+
+static void check_steps(struct reasons *r, const struct group *g)
+{
+    int32_t least = 0, most = 0;
+    for (int i = 0; i < g->n; i++) {
+        if (!g->run[i].ended)
+            continue;
+        least = least && least < g->run[i].last ? least : g->run[i].last;
+        most = most > g->run[i].last ? most : g->run[i].last;
+    }
+    if (least != most)
+        add(r, "unequal steps: '%s' mixes runs of %d and %d", g->name, least, most);
+}
+
+/* The first step of the clock that counts: 0 or, in logs of 2024, 11. */
+static int32_t clock_of(const struct group *g)
+{
+    for (int i = 0; i < g->n; i++)
+        if (g->run[i].ended)
+            return g->run[i].clock_restart;
+    return 0;
+}
+
+static void check_between(struct reasons *r, const struct gather *g, const struct group *own,
+                          enum fact kind, const char *name)
+{
+    int different, a = group_variant(&g->group[0], kind, &different);
+    int b = group_variant(own, kind, &different);
+    if (a < 0 || b < 0 || a == b)
+        return;
+    const struct variant *va = &g->variants.v[a], *vb = &g->variants.v[b];
+    if (kind == FACT_GPU && va->text && vb->text)
+        add(r, "unequal %s: %s and %s", name, va->text, vb->text);
+    else
+        add(r, "unequal %s", name);
+}
+
+static void check_equal(struct reasons *r, const struct gather *g, int group,
+                        const struct criteria *k)
+{
+    const struct group *own = &g->group[group];
+    static const enum fact must[] = { FACT_SOURCE, FACT_RECIPE, FACT_DATA, FACT_GPU };
+    for (int i = group ? 0 : 1; i < 2; i++) {
+        const struct group *in = i ? own : &g->group[0];
+        for (size_t f = 0; f < sizeof must / sizeof *must; f++)
+            check_within(r, in, must[f]);
+        check_steps(r, in);
+    }
+    if (!group)
+        return;
+    check_between(r, g, own, FACT_DATA, "data");
+    if (k->rule == RULE_Z)
+        return;
+    check_between(r, g, own, FACT_GPU, "gpu");
+    int32_t a = clock_of(&g->group[0]), b = clock_of(own);
+    if (a != b)
+        add(r, "unequal clocks: one begins with step %d, the other with step %d", a ? a : 1,
+            b ? b : 1);
+}
+
+/* --- loss --- */
+
+static void say_needed(struct reasons *r, const struct group_sum *s, const struct criteria *k)
+{
+    int n = runs_to_show(s->loss.mean, s->loss.sd, k->target, k->alpha);
+    int likely = runs_for_power(0.8, s->loss.mean, s->loss.sd, k->target, k->alpha);
+    if (s->runs < 2)
+        add(r, "loss not shown: one run has no deviation");
+    else if (!n)
+        add(r, "loss not shown: p %.4f >= %g", s->p, k->alpha);
+    else
+        add(r, "loss not shown: p %.4f >= %g; %d more run%s of this mean and deviation would show "
+            "it (%d in all for a chance of 80%%)", s->p, k->alpha, n - s->runs,
+            n - s->runs == 1 ? "" : "s", likely);
+}
+
+static void check_loss_z(struct reasons *r, const struct group_sum *s, double z,
+                         const struct criteria *k)
+{
+    double lead = k->target - s->loss.mean;
+    if (z >= Z_MARGIN - 1e-12)
+        return;
+    if (!(lead > 0))
+        add(r, "loss not shown: mean %.5f is not below %g", s->loss.mean, k->target);
+    else
+        add(r, "loss not shown: (%g - %.5f) sqrt(%d) = %.5f < %g; %.0f more runs of this mean "
+            "would show it", k->target, s->loss.mean, s->runs, z, Z_MARGIN,
+            ceil(Z_MARGIN * Z_MARGIN / (lead * lead) - 1e-9) - s->runs);
+}
+
+static void check_loss(struct reasons *r, const struct verdict *v, const struct criteria *k)
+{
+    const struct group_sum *s = &v->own;
+    if (!s->runs)
+        add(r, "loss not shown: no run reached its end");
+    else if (s->not_finite)
+        add(r, "loss not shown: %d of %d losses are not finite", s->not_finite, s->runs);
+    else if (k->systems_only && !(s->loss.mean <= k->target))
+        add(r, "loss not shown: mean %.4f is above %g", s->loss.mean, k->target);
+    else if (k->systems_only)
+        return;
+    else if (k->rule == RULE_Z)
+        check_loss_z(r, s, v->z, k);
+    else if (!(s->loss.mean < k->target))
+        add(r, "loss not shown: mean %.4f is not below %g", s->loss.mean, k->target);
+    else if (!(s->p < k->alpha))
+        say_needed(r, s, k);
+}
+
+/* --- time --- */
+
+static void check_time(struct reasons *r, const struct verdict *v, const struct criteria *k)
+{
+    double difference = v->own.time.mean - v->base.time.mean;
+    if (k->rule == RULE_Z) {
+        if (!(v->own.steps < v->base.steps))
+            add(r, "not fewer steps: %g against %g", v->own.steps, v->base.steps);
+    } else if (isnan(difference)) {
+        add(r, "not faster: the logs lack times");
+    } else if (!(difference < 0)) {
+        add(r, "not faster: %+.4f s", difference);
+    } else if (!(v->time_p < k->alpha)) {
+        add(r, "not shown to be faster: %+.4f s, time p %.4f (Welch, %s)", difference, v->time_p,
+            k->tail == TAIL_LOWER ? "lower tail" : "two-sided");
+    }
+}
+
+/* --- the verdict --- */
+
+static void praise(struct reasons *r, const struct verdict *v, int group, const struct criteria *k)
+{
+    const struct group_sum *s = &v->own;
+    add(r, group ? "record: " : "shown: ");
+    r->n = 0;
+    if (k->systems_only)
+        add(r, "mean loss %.4f <= %g (the test is waived)", s->loss.mean, k->target);
+    else if (k->rule == RULE_Z)
+        add(r, "mean loss %.5f, (%g - mean) sqrt(%d) = %.5f >= %g", s->loss.mean, k->target,
+            s->runs, v->z, Z_MARGIN);
+    else
+        add(r, "mean loss %.4f < %g (p %.4f < %g)", s->loss.mean, k->target, s->p, k->alpha);
+    if (group && k->rule == RULE_Z)
+        add(r, "%g steps fewer", v->base.steps - s->steps);
+    else if (group)
+        add(r, "%.4f s faster (time p %.4f, Welch, %s)", v->base.time.mean - s->time.mean,
+            v->time_p, k->tail == TAIL_LOWER ? "lower tail" : "two-sided");
+}
+
+static void say_rounding(struct reasons *r, const struct verdict *v, const struct criteria *k)
+{
+    const struct group_sum *s = &v->own;
+    if (k->rule == RULE_T && !k->systems_only && s->p_low < k->alpha && s->p_high >= k->alpha)
+        add(r, "but the losses are rounded and p may be anything from %.4f to %.4f", s->p_low,
+            s->p_high);
+}
+
+int verdict_of(struct verdict *v, const struct gather *g, int group, const struct criteria *k)
+{
+    int rc;
+    memset(v, 0, sizeof *v);
+    if ((rc = group_sum(&g->group[0], k->target, &v->base))
+        || (rc = group_sum(&g->group[group], k->target, &v->own)))
+        return rc;
+    v->time = group ? welch_test(&v->own.time, &v->base.time)
+                    : (struct welch){ NAN, NAN, NAN, NAN };
+    v->time_p = k->tail == TAIL_LOWER ? v->time.p_lower : v->time.p_two_sided;
+    v->z = z_of(&v->own.loss, k->target);
+    struct reasons r = { v->text, v->text + sizeof v->text, 0 };
+    if (g->n > 1) {
+        add(&r, "%s: ", g->group[group].name);
+        r.n = 0;
+    }
+    if (!k->mixed)
+        check_equal(&r, g, group, k);
+    check_loss(&r, v, k);
+    if (group)
+        check_time(&r, v, k);
+    v->shown = !r.n;
+    if (v->shown)
+        praise(&r, v, group, k);
+    say_rounding(&r, v, k);
+    return 0;
+}

@@ -1,0 +1,45 @@
+/* verdict.h - is a group a record against the baseline, and if not, why not?
+ *
+ *     struct criteria k = { .target = 3.28, .alpha = 0.01 };
+ *     struct verdict v;
+ *     if ((rc = verdict_of(&v, &gather, 1, &k))) return rc;     // group 1 against group 0
+ *     puts(v.text);
+ *     ok = v.shown;
+ *
+ * The rules of track 1: the runs are of one program, recipe, data, machine and number of
+ * steps; their mean loss lies below the target with p < alpha (one sample, lower tail); they
+ * are faster with p < alpha (Welch). RULE_Z is track 3's: (target - mean) sqrt(n) >= 0.004,
+ * and fewer steps instead of less time. Group 0 itself is held against the target alone.
+ */
+#ifndef RUNS_VERDICT_H
+#define RUNS_VERDICT_H
+
+#include <stdbool.h>
+#include "runs/gather.h"
+
+#define Z_MARGIN 0.004              /* track 3: three deviations of 0.0013 */
+enum rule { RULE_T, RULE_Z };
+enum tail { TAIL_TWO, TAIL_LOWER };
+struct criteria {
+    double target, alpha;
+    enum rule rule;
+    enum tail tail;                 /* of the time p */
+    bool systems_only;              /* the loss need not be shown, only its mean be below target */
+    bool mixed;                     /* judge although runs differ in what must be equal */
+};
+
+struct verdict {
+    bool shown;
+    struct group_sum base, own;
+    struct welch time;              /* own against base; NaN for group 0 */
+    double time_p;                  /* by the tail */
+    double z;
+    char text[2048];
+};
+int verdict_of(struct verdict *v, const struct gather *g, int group,
+               const struct criteria *k) MUST_CHECK;
+
+/* (target - mean) sqrt(n) */
+double z_of(const struct sample *s, double target);
+
+#endif
