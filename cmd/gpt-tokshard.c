@@ -325,6 +325,7 @@ static int make_shards(int inputs, char **input, const char *arguments)
     struct tokjob_result r;
     struct tokjob_config c = {
         .source = { .path = (const char **)input, .paths = inputs, .extensions = o.extensions,
+                    .field = o.field,
                     .format = !strcmp(o.format, "text") ? FORMAT_TEXT
                             : !strcmp(o.format, "jsonl") ? FORMAT_JSONL : FORMAT_AUTO },
         .encode = { .field = o.field, .val_fraction = o.split,

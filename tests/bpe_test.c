@@ -237,6 +237,39 @@ static void put_vocab(const char *path, enum form form)
 
 /* --- comparisons --- */
 
+/* Random runs of letters in pieces, with a window so small that much is given
+ * out before the end, against the whole. Returns how many came out wrong. */
+static int runs_in_pieces(struct bpe *b, struct rng *r, uint64_t *draw)
+{
+    static const char letters[] = "aabst";
+    static uint8_t text[6000];
+    static uint16_t want[6000], found[6000 + BPE_SLACK];
+    struct bpe_run run = { .b = b, .window = 700 };
+    int wrong = 0;
+
+    for (int i = 0; i < 60; i++) {
+        size_t n = rng_below(r, (*draw)++, sizeof text), m, k = 0, early = 0, got;
+        size_t period = 1 + rng_below(r, (*draw)++, i % 2 ? 7 : sizeof text);
+
+        for (size_t at = 0; at < n; at++)
+            text[at] = at < period ? (uint8_t)letters[rng_below(r, (*draw)++,
+                                                                5)] : text[at - period];
+        m = toy_encode(text, n, want);
+        for (size_t at = 0, piece; at < n; at += piece) {
+            piece = 1 + rng_below(r, (*draw)++, 900);
+            piece = piece < n - at ? piece : n - at;
+            CHECK_OK(bpe_run_add(&run, text + at, piece, found + k, &got));
+            early = k += got;
+        }
+        bpe_run_end(&run, found + k, &got);
+        k += got;
+        wrong += m != k || memcmp(want, found, m * sizeof *want);
+        wrong += n > 3000 && early < m / 4;       /* or nothing was shown */
+    }
+    bpe_run_release(&run);
+    return wrong;
+}
+
 /* bpe_encode over text with the padding that it asks for. */
 static size_t encode(struct bpe *b, const char *s, size_t n, bool more, uint16_t *out)
 {
@@ -279,7 +312,8 @@ static size_t random_text(struct rng *r, uint64_t *draw, char *s, size_t max)
 
     while (n < want) {
         const char *p = piece[rng_below(r, (*draw)++, sizeof piece / sizeof *piece)];
-        size_t k = *p ? strlen(p) : 1, times = rng_below(r, (*draw)++, 8) ? 1 : rng_below(r, (*draw)++, 90);
+        size_t k = *p ? strlen(p) : 1, times = rng_below(r, (*draw)++, 8) ? 1 : rng_below(r,
+                                                                                          (*draw)++, 90);
 
         for (; times && n + k <= max; times--, n += k)
             memcpy(s + n, p, k);
@@ -323,6 +357,7 @@ static void test_random(void)
         }
         CHECK_EQ(wrong, 0);
         CHECK(cuts > 500);
+        CHECK_EQ(runs_in_pieces(b, &r, &draw), 0);
         bpe_free(b);
         vocab_free(v);
     }

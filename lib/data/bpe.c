@@ -1,6 +1,7 @@
 /* bpe.c - see bpe.h. */
 #include "data/bpe.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -26,8 +27,8 @@ struct word {
 struct bpe {
     const struct vocab *v;
     struct word *cache;
-    uint64_t *blocked;       /* a bit a byte boundary of a long pre-token */
-    size_t blocked_bytes;
+    uint64_t *blocked;       /* a bit a byte boundary of a pre-token */
+    size_t reserved;         /* bytes that it is enough for */
 };
 
 int bpe_new(struct bpe **out, const struct vocab *v)
@@ -44,6 +45,19 @@ int bpe_new(struct bpe **out, const struct vocab *v)
     memset(b->cache, 0, CACHE_BYTES);
     b->v = v;
     unicode_init();
+    return bpe_reserve(b, 1 << 16);
+}
+
+int bpe_reserve(struct bpe *b, size_t len)
+{
+    uint64_t *p;
+
+    if (len <= b->reserved)
+        return 0;
+    if (!(p = realloc(b->blocked, (len / 64 + 1) * sizeof *p)))
+        return err_set(GPT_SYSTEM, "out of memory for the encoder");
+    b->blocked = p;
+    b->reserved = len;
     return 0;
 }
 
@@ -55,6 +69,8 @@ void bpe_free(struct bpe *b)
     free(b->blocked);
     free(b);
 }
+
+const struct vocab *bpe_vocab(const struct bpe *b) { return b->v; }
 
 /* Undoes the merges on both sides of the boundary, latest first. `limit` is the
  * rank of the merge undone last: a pair that stood across the boundary before
@@ -97,49 +113,40 @@ static uint32_t longest(const struct vocab *v, const uint8_t *s, size_t n)
     return v->trie_token[at];
 }
 
-/* One boundary bit a byte, all clear, for a pre-token of n bytes. */
-static uint64_t *clear_blocked(struct bpe *b, size_t n)
-{
-    size_t words = n / 64 + 1;
-
-    if (words * 8 > b->blocked_bytes) {
-        uint64_t *p = realloc(b->blocked, words * 8);
-
-        if (!p)
-            return NULL;
-        b->blocked = p;
-        b->blocked_bytes = words * 8;
-    }
-    memset(b->blocked, 0, words * 8);
-    return b->blocked;
-}
-
 /* Longest match first; where no token can follow, this boundary is blocked for
  * good and the token before it is made shorter. */
-static size_t encode_backtracking(struct bpe *b, const uint8_t *s, size_t n, uint16_t *out)
+bool bpe_encode_after(struct bpe *b, uint32_t before, const uint8_t *s, size_t n, uint16_t *out,
+                      size_t *tokens)
 {
     const struct vocab *v = b->v;
-    uint64_t *blocked = clear_blocked(b, n);
+    uint64_t *blocked = b->blocked;
     size_t at = 0, m = 0;
-    uint32_t token = longest(v, s, n);
+    uint32_t token = n ? longest(v, s, n) : 0, last = before;
 
+    assert(n <= b->reserved);
+    memset(blocked, 0, (n / 64 + 1) * sizeof *blocked);
     while (at < n) {
         size_t end = at + v->length[token];
 
         if (!(blocked[end >> 6] >> (end & 63) & 1)
-            && (m == 0 || bpe_may_follow(v, out[m - 1], token))) {
+            && (last == TOKEN_NONE || bpe_may_follow(v, last, token))) {
             out[m++] = (uint16_t)token;
+            last = token;
             at = end;
             token = at < n ? longest(v, s + at, n - at) : TOKEN_NONE;
         } else if (v->shorter[token] != TOKEN_NONE) {
             token = v->shorter[token];
+        } else if (m == 0) {
+            return false;
         } else {
             blocked[at >> 6] |= UINT64_C(1) << (at & 63);
-            token = out[--m];
+            token = last;
+            last = --m ? out[m - 1] : before;
             at -= v->length[token];
         }
     }
-    return m;
+    *tokens = m;
+    return true;
 }
 
 /* Masks of the first n bytes of 16, as two words. A table, for a branch on the
@@ -171,8 +178,9 @@ static inline struct word *word_place(const struct bpe *b, const uint64_t key[2]
 static size_t __attribute__((noinline)) encode_word(struct bpe *b, const uint8_t *s, size_t n,
                                                     uint16_t *out)
 {
-    size_t m = encode_backtracking(b, s, n, out);
+    size_t m;
 
+    bpe_encode_after(b, TOKEN_NONE, s, n, out, &m);      /* without a token before, it always can */
     if (n <= WORD_BYTES && m <= WORD_TOKENS) {
         struct word w = { .n = (uint16_t)m }, *place;
 

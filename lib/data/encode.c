@@ -12,6 +12,7 @@
 struct encoder {
     const struct encode_config *c;
     struct bpe *bpe;
+    struct bpe_run run;          /* a pre-token that goes over units */
     char *repaired;              /* a document with its bad bytes replaced */
     size_t repaired_room;
 };
@@ -29,6 +30,7 @@ int encoder_new(struct encoder **out, const struct encode_config *c)
         free(e);
         return rc;
     }
+    e->run.b = e->bpe;
     *out = e;
     return 0;
 }
@@ -37,6 +39,7 @@ void encoder_free(struct encoder *e)
 {
     if (!e)
         return;
+    bpe_run_release(&e->run);
     bpe_free(e->bpe);
     free(e->repaired);
     free(e);
@@ -65,12 +68,12 @@ static int grow(void **p, size_t *room, size_t n, size_t size)
     return 0;
 }
 
-/* A document for messages: "x.jsonl: line 7" or "x.txt". */
+/* A document for messages: "x.jsonl: line 7", or "x.txt" with line 0. */
 struct place { const struct unit *u; int64_t line; };
 
 static int at_place(const struct place *p)
 {
-    return p->u->jsonl ? err_prefix("%s: line %lld", p->u->path, (long long)p->line)
+    return p->line ? err_prefix("%s: line %lld", p->u->path, (long long)p->line)
                        : err_prefix("%s", p->u->path);
 }
 
@@ -126,30 +129,50 @@ static int handle_invalid(struct encoder *e, const struct place *at, const char 
     return 0;
 }
 
-/* Appends one document's part to the unit. d has number, begins, ends, hash. */
-static int put_document(struct encoder *e, struct unit *u, const struct place *at,
-                        struct unit_doc d,
-                        const char *text, size_t n)
+/* Tokens of one document's part behind what the unit has. */
+static int put_tokens(struct encoder *e, struct unit *u, struct unit_doc *d, const char *text,
+                      size_t n)
 {
-    enum split split = document_split(e->c, d.hash);
+    size_t room = u->run ? bpe_run_room(&e->run, n) : n, m;
     uint16_t *out;
     int rc;
 
-    d.bytes = n;
-    d.skipped = d.number < e->c->wanted_from[split];
-    if (!d.skipped) {
-        if ((rc = handle_invalid(e, at, &text, &n, &d.invalid))
-            || (rc = grow((void **)&u->token, &u->token_room, u->tokens + 1 + n + BPE_SLACK,
-                          sizeof *u->token)))
+    if ((rc = grow((void **)&u->token, &u->token_room, u->tokens + 1 + room + BPE_SLACK,
+                   sizeof *u->token)))
+        return rc;
+    d->token = u->tokens;
+    out = u->token + u->tokens;
+    if (d->begins)
+        *out++ = (uint16_t)e->c->vocab->bos;
+    if (u->run && e->c->vocab->trie) {
+        if ((rc = bpe_run_add(&e->run, text, n, out, &m)))
             return rc;
-        d.token = u->tokens;
-        out = u->token + u->tokens;
-        if (d.begins)
-            *out++ = (uint16_t)e->c->vocab->bos;
+        out += m;
+        if (u->run_ends) {
+            bpe_run_end(&e->run, out, &m);
+            out += m;
+        }
+    } else {
+        if ((rc = bpe_reserve(e->bpe, n)))
+            return rc;
         out += bpe_encode(e->bpe, text, n, !u->jsonl && u->more, out);
-        d.tokens = (size_t)(out - u->token) - u->tokens;
-        u->tokens += d.tokens;
     }
+    d->tokens = (size_t)(out - u->token) - u->tokens;
+    u->tokens += d->tokens;
+    return 0;
+}
+
+/* Appends one document's part to the unit. d has number, begins, ends, hash. */
+static int put_document(struct encoder *e, struct unit *u, const struct place *at,
+                        struct unit_doc d, const char *text, size_t n)
+{
+    int rc;
+
+    d.bytes = n;
+    d.skipped = d.number < e->c->wanted_from[document_split(e->c, d.hash)];
+    if (!d.skipped && ((rc = handle_invalid(e, at, &text, &n, &d.invalid))
+                       || (rc = put_tokens(e, u, &d, text, n))))
+        return rc;
     if (u->docs == u->doc_room) {
         int room = u->doc_room ? 2 * u->doc_room : 64;
         struct unit_doc *p = realloc(u->doc, (size_t)room * sizeof *p);
@@ -227,7 +250,7 @@ static int encode_lines(struct encoder *e, struct unit *u)
 
 int encode_unit(struct encoder *e, struct unit *u)
 {
-    struct place at = { u, 0 };
+    struct place at = { u, u->line };
     struct unit_doc d = { .number = u->document, .begins = u->begins, .ends = u->ends,
                           .hash = u->hash };
 

@@ -33,7 +33,8 @@ struct encode_config {
 
 struct encoder;
 int encoder_new(struct encoder **e, const struct encode_config *c) MUST_CHECK;
-/* GPT_INPUT names file and line (or file and offset) of the document. */
+/* GPT_INPUT names file and line (or file and offset) of the document. Units that
+ * are runs must come one after the other to the same encoder. */
 int encode_unit(struct encoder *e, struct unit *u) MUST_CHECK;
 void encoder_free(struct encoder *e);
 

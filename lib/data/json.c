@@ -111,8 +111,7 @@ static bool hex4(const char *p, unsigned *x)
     return true;
 }
 
-/* At a backslash: the escape's length; 0 if it is none, with j->bad set. */
-static int escape_length(struct json *j)
+int json_escape_length(struct json *j)
 {
     unsigned x;
 
@@ -128,7 +127,8 @@ static int escape_length(struct json *j)
 /* What ends a plain stretch, if it does not end the string. */
 static bool bad_end(struct json *j)
 {
-    return bad(j, j->at == j->end ? "the closing '\"' of a string" : "no control character in a string");
+    return bad(j, j->at == j->end ? "the closing '\"' of a string"
+               : "no control character in a string");
 }
 
 bool json_string(struct json *j, struct json_string *s)
@@ -145,7 +145,7 @@ bool json_string(struct json *j, struct json_string *s)
             break;
         if (j->at == j->end || *j->at != '\\')
             return bad_end(j);
-        if (!(k = escape_length(j)))
+        if (!(k = json_escape_length(j)))
             return false;
         s->escaped = true;
         j->at += k;
@@ -330,7 +330,7 @@ bool json_copy_string(struct json *j, char *out, size_t *n)
             break;
         if (j->at == j->end || *j->at != '\\')
             return bad_end(j);
-        if (!escape_length(j))
+        if (!json_escape_length(j))
             return false;
         o = unescape_one(&j->at, j->end, o);
     }

@@ -43,5 +43,7 @@ bool json_copy_string(struct json *j, char *out, size_t *n);
  * so that the caller's rule for bad UTF-8 applies. Returns the length. */
 size_t json_unescape(const struct json_string *s, char *out);
 bool json_equal(const struct json_string *s, const char *text);
+/* At a backslash in a string: the length of the escape, 2 or 6; 0 if it is none. */
+int json_escape_length(struct json *j);
 
 #endif

@@ -233,3 +233,51 @@ size_t pretoken_cut(const char *text, size_t n, bool *more)
     }
     return 0;
 }
+
+size_t pretoken_last_start(const char *text, size_t n, bool *more)
+{
+    struct pretoken p;
+    /* no contraction or character reaches back so far */
+    size_t last = 0, sure = n > 16 ? n - 16 : 0;
+    int k;
+
+    pretoken_init(&p, text, n, true);
+    for (size_t at = 0; at < sure; at += 64) {
+        uint64_t starts = pretoken_block(&p);
+
+        if (sure - at < 64)
+            starts &= (UINT64_C(1) << (sure - at)) - 1;
+        if (starts)
+            last = at + 63 - (size_t)__builtin_clzll(starts);
+    }
+    *more = char_at(&p, last, &k) != CLASS_SPACE;
+    return last;
+}
+
+size_t pretoken_run(const char *text, size_t n, bool first, bool end, int *class, bool *ended)
+{
+    struct pretoken p;
+    size_t i = 0, before = 0;
+    int k, c;
+
+    pretoken_init(&p, text, n, false);
+    *ended = end;
+    if (first) {
+        i = n > 1 && text[0] == ' ' && char_at(&p, 1, &k) != CLASS_SPACE;
+        *class = char_at(&p, i, &k);
+    }
+    for (; i < n; i += (size_t)k) {
+        if (!end && n - i < 4)         /* a character may be cut */
+            break;
+        c = char_at(&p, i, &k);
+        if (c != *class) {
+            *ended = true;
+            break;
+        }
+        before = i;
+    }
+    /* The last of white space before something else is a pre-token of its own. */
+    if (*class == CLASS_SPACE && (i < n || !end))
+        return before;
+    return i;
+}

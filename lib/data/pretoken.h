@@ -46,4 +46,15 @@ uint64_t pretoken_block(struct pretoken *p);
  * something else. 0: none. *more is what pretoken_init wants for the left. */
 size_t pretoken_cut(const char *text, size_t n, bool *more);
 
+/* The last start in text that what follows its n bytes cannot change; 0 if there
+ * is none but the first. Any start is a place to cut; *more as above. Looks at
+ * all of the text, where pretoken_cut looks at its end. */
+size_t pretoken_last_start(const char *text, size_t n, bool *more);
+
+/* How many of the n bytes belong to a pre-token that they begin (first) or go on
+ * with, and of which they are known to hold the class; class is set by the first
+ * call. `end`: nothing follows them. *ended: the pre-token ends there. What is
+ * left over is less than PRETOKEN_PAD bytes unless *ended. */
+size_t pretoken_run(const char *text, size_t n, bool first, bool end, int *class, bool *ended);
+
 #endif

@@ -8,23 +8,34 @@
 #include <xxhash.h>
 
 #include "base/zio.h"
+#include "data/json_stream.h"
 #include "data/pretoken.h"
 
 #define UNIT_BYTES (1u << 20)
-#define LINE_BYTES (64u << 20)
+#define LONG_LINE (2u << 20)
 
 struct source {
     struct source_config c;
     char **file;
     int files, next_file;
     struct zreader *z;           /* of the present file, or NULL */
-    bool jsonl, at_end;          /* of the present file */
     const char *path;
+    bool jsonl, at_end;          /* of the present file */
+    int64_t line, document;
+    uint64_t done_bytes, total_bytes;
     char *carry;                 /* read, but behind the cut of the last unit */
     size_t carried, carry_room;
-    int64_t line, document, offset;
+    /* The document that comes as text in pieces. */
+    bool in_text, text_end;      /* begun; all of it was read */
+    int64_t offset;
     uint64_t hash;
-    uint64_t done_bytes, total_bytes;
+    bool in_run;                 /* inside a pre-token longer than a unit */
+    int run_class;
+    /* Where it is a long line: its parser, and what is read of the file. */
+    bool in_line;
+    struct json_stream stream;
+    char *raw;
+    size_t raw_n, raw_at;
 };
 
 uint64_t document_hash(const char *text, size_t n)
@@ -46,8 +57,8 @@ int source_open(struct source **out, const struct source_config *c)
     if (!s)
         return no_memory();
     s->c = *c;
-    if (!s->c.line_bytes)
-        s->c.line_bytes = LINE_BYTES;
+    if (!s->c.field)
+        s->c.field = "text";
     if ((rc = list_files(c, &s->file, &s->files))) {
         source_close(s);
         return rc;
@@ -73,6 +84,7 @@ void source_close(struct source *s)
         free(s->file[i]);
     free(s->file);
     free(s->carry);
+    free(s->raw);
     zreader_close(s->z);
     free(s);
 }
@@ -108,7 +120,6 @@ static int open_next(struct source *s)
     s->at_end = false;
     s->carried = 0;
     s->line = 1;
-    s->offset = 0;
     return 0;
 }
 
@@ -127,10 +138,78 @@ static int make_room(struct unit *u, size_t n)
     return 0;
 }
 
-/* Fills the unit from what was carried and the file, up to n bytes. */
-static int fill(struct source *s, struct unit *u, size_t n)
+/* --- a long line as text --- */
+
+static int bad_line(const struct source *s)
+{
+    return err_set(GPT_INPUT, "%s: line %lld: column %lld: expected %s", s->path,
+                   (long long)s->line,
+                   (long long)s->stream.at + 1, s->stream.bad);
+}
+
+/* The unit holds the beginning of a line longer than LONG_LINE. */
+static int begin_line(struct source *s, struct unit *u)
+{
+    if (!s->raw && !(s->raw = malloc(LONG_LINE)))
+        return no_memory();
+    memcpy(s->raw, u->raw, u->n);
+    s->raw_n = u->n;
+    s->raw_at = 0;
+    u->n = 0;
+    json_stream_init(&s->stream, s->c.field);
+    s->in_line = true;
+    return 0;
+}
+
+/* Text of the line, up to n bytes; less only at its end. */
+static int read_line_text(struct source *s, char *buf, size_t n, size_t *got)
+{
+    struct json_stream *j = &s->stream;
+    int rc;
+
+    *got = 0;
+    while (!j->done && n - *got >= 8) {
+        size_t k, made, left = s->raw_n - s->raw_at;
+
+        if (left < 12 && !s->at_end) {
+            memmove(s->raw, s->raw + s->raw_at, left);
+            s->raw_at = 0;
+            if ((rc = zreader_read(s->z, s->raw + left, LONG_LINE - left, &k)))
+                return rc;
+            s->at_end = left + k < LONG_LINE;
+            s->raw_n = left + k;
+        }
+        k = json_stream_feed(j, s->raw + s->raw_at, s->raw_n - s->raw_at, s->at_end, buf + *got,
+                             n - *got, &made);
+        s->raw_at += k;
+        *got += made;
+        if (j->bad)
+            return bad_line(s);
+    }
+    s->text_end = j->done;
+    return 0;
+}
+
+/* --- filling a unit --- */
+
+/* Bytes of lines, or of a text's document, behind what the unit has. */
+static int read_more(struct source *s, struct unit *u, size_t n)
 {
     size_t got;
+    int rc;
+
+    if (s->in_line)
+        rc = read_line_text(s, u->raw + u->n, n - u->n, &got);
+    else if (!(rc = zreader_read(s->z, u->raw + u->n, n - u->n, &got)) && got < n - u->n)
+        s->at_end = s->text_end = true;
+    u->n += rc ? 0 : got;
+    return rc;
+}
+
+/* Fills the unit up to n bytes, or to the end; first with what was carried. */
+static int fill(struct source *s, struct unit *u, size_t n)
+{
+    bool *end = s->in_text ? &s->text_end : &s->at_end;
     int rc;
 
     if (n < s->carried)
@@ -141,12 +220,23 @@ static int fill(struct source *s, struct unit *u, size_t n)
         memcpy(u->raw + u->n, s->carry, s->carried);
     u->n += s->carried;
     s->carried = 0;
-    while (u->n < n && !s->at_end) {
-        if ((rc = zreader_read(s->z, u->raw + u->n, n - u->n, &got)))
+    /* A text that comes out of a line may leave up to seven bytes of room. */
+    while (n - u->n >= 8 && !*end)
+        if ((rc = read_more(s, u, n)))
             return rc;
-        u->n += got;
-        s->at_end = got == 0;
-    }
+    return 0;
+}
+
+static int carry_room(struct source *s, size_t n)
+{
+    char *p;
+
+    if (n <= s->carry_room)
+        return 0;
+    if (!(p = realloc(s->carry, n)))
+        return no_memory();
+    s->carry = p;
+    s->carry_room = n;
     return 0;
 }
 
@@ -155,14 +245,10 @@ static int carry_from(struct source *s, struct unit *u, size_t at)
 {
     size_t n = u->n - at;
 
-    if (n > s->carry_room) {
-        char *p = realloc(s->carry, n);
+    int rc;
 
-        if (!p)
-            return no_memory();
-        s->carry = p;
-        s->carry_room = n;
-    }
+    if ((rc = carry_room(s, n)))
+        return rc;
     if (n)
         memcpy(s->carry, u->raw + at, n);
     s->carried = n;
@@ -184,67 +270,93 @@ static void count_lines(struct source *s, const struct unit *u)
     }
 }
 
-static int next_lines(struct source *s, struct unit *u)
+static int next_lines(struct source *s, struct unit *u, bool *is_long)
 {
     const char *eol;
     int rc;
 
+    *is_long = false;
     for (size_t n = UNIT_BYTES;; n *= 2) {
         if ((rc = fill(s, u, n)))
             return rc;
-        if (s->at_end && u->n < n)
+        if (s->at_end)
             break;
         if ((eol = memrchr(u->raw, '\n', u->n))) {
             if ((rc = carry_from(s, u, (size_t)(eol + 1 - u->raw))))
                 return rc;
             break;
         }
-        if (n >= s->c.line_bytes)
-            return err_set(GPT_INPUT, "%s: line %lld: expected at most %zu bytes (--memory raises "
-                           "it), found more", s->path, (long long)s->line, s->c.line_bytes);
+        if (n == LONG_LINE) {
+            *is_long = true;
+            return begin_line(s, u);
+        }
     }
     u->line = s->line;
     count_lines(s, u);
     return 0;
 }
 
-static int next_text(struct source *s, struct unit *u)
+/* The document ends with this unit, and with it perhaps a long line. */
+static int end_text(struct source *s, struct unit *u)
 {
     int rc;
 
-    u->begins = s->offset == 0;
-    u->more = false;
-    for (size_t n = UNIT_BYTES;; n *= 2) {
-        size_t cut;
-
-        if ((rc = fill(s, u, n)))
-            return rc;
-        if (s->at_end && u->n < n)
-            break;
-        if ((cut = pretoken_cut(u->raw, u->n, &u->more))) {
-            if (u->begins)
-                s->hash = document_hash(u->raw, u->n);
-            if ((rc = carry_from(s, u, cut)))
-                return rc;
-            u->hash = s->hash;
-            u->offset = s->offset;
-            u->ends = false;
-            s->offset += (int64_t)u->n;
-            return 0;
-        }
-    }
-    if (u->begins)
-        s->hash = document_hash(u->raw, u->n);
-    u->hash = s->hash;
-    u->offset = s->offset;
     u->ends = true;
     s->document++;
+    s->in_text = false;
+    if (!s->in_line)
+        return 0;
+    /* What was read behind the line's end are the next lines. */
+    s->in_line = false;
+    s->line++;
+    if ((rc = carry_room(s, s->raw_n - s->raw_at)))
+        return rc;
+    s->carried = s->raw_n - s->raw_at;
+    memcpy(s->carry, s->raw + s->raw_at, s->carried);
     return 0;
+}
+
+/* A piece of a document: up to where the pre-tokeniser cuts, or where it does not,
+ * all of one pre-token. */
+static int next_text(struct source *s, struct unit *u)
+{
+    size_t cut = 0;
+    bool ended;
+    int rc;
+
+    u->begins = !s->in_text;
+    if (u->begins) {
+        s->in_text = true;
+        s->text_end = s->in_line ? s->stream.done : s->at_end;
+        s->offset = 0;
+    }
+    if ((rc = fill(s, u, UNIT_BYTES)))
+        return rc;
+    if (u->begins)
+        s->hash = document_hash(u->raw, u->n);
+    u->line = s->jsonl ? s->line : 0;
+    u->hash = s->hash;
+    u->offset = s->offset;
+    u->ends = u->more = u->run = false;
+    if (!s->in_run && s->text_end) {
+        rc = end_text(s, u);
+    } else if (!s->in_run && ((cut = pretoken_cut(u->raw, u->n, &u->more))
+                              || (cut = pretoken_last_start(u->raw, u->n, &u->more)))) {
+        rc = carry_from(s, u, cut);
+    } else {
+        cut = pretoken_run(u->raw, u->n, !s->in_run, s->text_end, &s->run_class, &ended);
+        u->run = true;
+        u->run_ends = ended;
+        s->in_run = !ended;
+        rc = cut == u->n && s->text_end ? end_text(s, u) : carry_from(s, u, cut);
+    }
+    s->offset += (int64_t)u->n;
+    return rc;
 }
 
 static int refuse_json_as_text(const struct source *s, const struct unit *u)
 {
-    if (s->c.format == FORMAT_AUTO && !strcmp(s->path, "-") && u->begins && u->n
+    if (s->c.format == FORMAT_AUTO && !strcmp(s->path, "-") && !s->jsonl && u->begins && u->n
         && u->raw[0] == '{')
         return err_set(GPT_INPUT,
                        "-: begins like .jsonl: say --format jsonl, or --format text if it "
@@ -252,37 +364,46 @@ static int refuse_json_as_text(const struct source *s, const struct unit *u)
     return 0;
 }
 
-int source_next(struct source *s, struct unit *u)
+static int next_unit(struct source *s, struct unit *u)
 {
+    bool is_long = false;
     int rc = 0;
 
-    u->n = 0;
-    u->end = false;
-    for (;;) {
-        if (!s->z) {
-            if (s->next_file == s->files) {
-                u->end = true;
-                return 0;
-            }
-            if ((rc = open_next(s)))
-                return rc;
+    u->jsonl = s->jsonl && !s->in_text;
+    if (u->jsonl)
+        rc = next_lines(s, u, &is_long);
+    if (is_long)
+        u->jsonl = false;
+    if (!rc && !u->jsonl)
+        rc = next_text(s, u);
+    return rc ? rc : refuse_json_as_text(s, u);
+}
+
+int source_next(struct source *s, struct unit *u)
+{
+    int rc;
+
+    do {
+        u->n = 0;
+        if (!s->z && s->next_file == s->files) {
+            u->end = true;
+            return 0;
         }
-        u->path = s->path;
-        u->jsonl = s->jsonl;
-        u->document = s->document;
-        rc = s->jsonl ? next_lines(s, u) : next_text(s, u);
-        if (!rc && !s->jsonl)
-            rc = refuse_json_as_text(s, u);
-        if (rc)
+        if (!s->z && (rc = open_next(s)))
             return rc;
-        if (s->at_end && !s->carried) {
+        u->end = false;
+        u->run = false;
+        u->path = s->path;
+        u->document = s->document;
+        if ((rc = next_unit(s, u)))
+            return rc;
+        if (s->at_end && !s->carried && !s->in_text) {
             s->done_bytes += zreader_raw_offset(s->z);
             zreader_close(s->z);
             s->z = NULL;
         }
-        if (!s->jsonl || u->n)       /* an empty text file is a document, no line is none */
-            return 0;
-    }
+    } while (u->jsonl && !u->n);      /* an empty text file is a document, no line is none */
+    return 0;
 }
 
 void unit_release(struct unit *u)

@@ -2,9 +2,10 @@
  *
  * A text file is a document; a .jsonl file has one a line, in a string field.
  * Either may be zstd or gzip (by its first bytes). A unit is about a mebibyte:
- * whole lines of .jsonl, or a text file, or a piece of one, cut where the
- * pre-tokeniser cannot tell (pretoken_cut), so that units are encoded apart. The
- * cuts depend on the text alone.
+ * whole lines of .jsonl, or text of one document: a file, or a line longer than
+ * 2 MiB, cut where the pre-tokeniser cuts too, so that units are encoded apart.
+ * A pre-token longer than a unit goes over several (run), which are to be encoded
+ * in their order. Cuts depend on the text alone; memory does not depend on it.
  *
  *     struct source *s;
  *     if ((rc = source_open(&s, &(struct source_config){ .path = paths, .paths = n })))
@@ -29,7 +30,7 @@ struct source_config {
     /* of files taken from folders: "txt,md,jsonl"; .zst and .gz may follow */
     const char *extensions;
     enum source_format format; /* AUTO: by the name; a pipe that begins with '{' must be told */
-    size_t line_bytes;         /* longest line of .jsonl; 0: 64 MiB */
+    const char *field;         /* of .jsonl; "text" if NULL */
 };
 
 /* What one document has in a unit. */
@@ -45,12 +46,13 @@ struct unit_doc {
 
 struct unit {
     /* Set by source_next. */
-    bool jsonl;
+    bool jsonl;                /* whole lines; else text of one document */
     const char *path;
-    int64_t line;              /* jsonl: number of the first line, from 1 */
+    int64_t line;              /* of the file, from 1: the first; 0: it is a text file */
     int64_t document;          /* number of the first document with bytes here */
     int64_t offset;            /* text: bytes of the document before this unit */
     bool begins, ends, more;   /* text: document begins, ends here; more as pretoken_init has it */
+    bool run, run_ends;        /* text: all of it is of one pre-token, which ends here */
     uint64_t hash;             /* text: document_hash */
     char *raw;                 /* n bytes, and PRETOKEN_PAD more */
     size_t n, room;

@@ -20,6 +20,7 @@ struct queued { struct out_frame *frame; enum frame_state state; };
 struct job {
     const struct tokjob_config *c;
     struct source *source;
+    struct encoder *run_encoder;         /* of who reads, for units that are runs */
     struct shard_folder folder;
     struct shard_writer writer[2];
     struct cutter cutter[2];
@@ -302,6 +303,8 @@ static int do_read(struct worker *w)
     pthread_mutex_unlock(&j->lock);
     rc = source_next(j->source, u);
     read = source_read_bytes(j->source);
+    if (!rc && !u->end && u->run)        /* encoded while nobody else reads: in order */
+        rc = encode_unit(j->run_encoder, u);
     pthread_mutex_lock(&j->lock);
     j->seen.read_bytes = read;
     j->reading = false;
@@ -311,8 +314,10 @@ static int do_read(struct worker *w)
         j->input_end = true;
         return 0;
     }
-    j->unit_state[slot] = UNIT_BUSY;
+    j->unit_state[slot] = u->run ? UNIT_ENCODED : UNIT_BUSY;
     j->next_read++;
+    if (u->run)
+        return 0;
     pthread_cond_broadcast(&j->changed);
     pthread_mutex_unlock(&j->lock);
     rc = encode_unit(w->encoder, u);
@@ -425,6 +430,7 @@ static int run_workers(struct job *j, const struct encode_config *e)
 
     if (!w)
         return no_memory();
+    rc = encoder_new(&j->run_encoder, e);
     for (int i = 0; i < j->c->threads && !rc; i++) {
         w[i].j = j;
         w[i].main = i == 0;
@@ -444,6 +450,7 @@ static int run_workers(struct job *j, const struct encode_config *e)
         encoder_free(w[i].encoder);
         ZSTD_freeCCtx(w[i].z);
     }
+    encoder_free(j->run_encoder);
     free(w);
     return rc ? rc : j->code ? err_set(j->code, "%s", j->message) : 0;
 }

@@ -37,7 +37,8 @@ struct vocab {
     /* The tables are kept small: encoding what no cache holds walks them at random. */
     uint16_t byte_id[256];        /* token of each byte */
     uint8_t *length;              /* [tokens] bytes */
-    uint32_t *split;              /* [tokens] left << 16 | right it was merged from; a byte: itself */
+    /* [tokens] left << 16 | right it was merged from; a byte: itself */
+    uint32_t *split;
     uint16_t *shorter;            /* [tokens] longest token that is a proper prefix; TOKEN_NONE */
     uint16_t *pair;               /* hash of the pairs: slots of tokens, TOKEN_NONE where free */
     int pair_shift;               /* 32 - log2(slots) */
@@ -94,7 +95,8 @@ static inline uint32_t vocab_merge(const struct vocab *v, uint32_t left, uint32_
 #define TRIE_TAKEN 0x100u
 
 /* The entry along byte, or 0 if there is none; moves *slot. */
-static inline uint32_t trie_step(const struct vocab *v, uint32_t *slot, uint32_t entry, uint8_t byte)
+static inline uint32_t trie_step(const struct vocab *v, uint32_t *slot, uint32_t entry,
+                                 uint8_t byte)
 {
     uint32_t child = TRIE_BASE(entry) ^ byte, e = v->trie[child];
 

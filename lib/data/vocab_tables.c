@@ -213,7 +213,8 @@ static int make_trie(struct vocab *v, const char *path)
     qsort_r(t.sorted, (size_t)v->tokens, sizeof *t.sorted, compare_tokens, v);
     for (int i = 1; i < v->tokens; i++)
         if (!compare_tokens(t.sorted + i - 1, t.sorted + i, v)) {
-            rc = err_set(GPT_INPUT, "%s: tokens %d and %d: expected different bytes, found the same",
+            rc = err_set(GPT_INPUT,
+                         "%s: tokens %d and %d: expected different bytes, found the same",
                          path, t.sorted[i - 1], t.sorted[i]);
             goto out;
         }
