@@ -20,10 +20,10 @@ static void mlp_backward(struct model *m, struct acts *a, struct layer_acts *l, 
     struct tensor w1 = tensor_rows(w, 0, f), w2 = tensor_rows(w, f, f);
     struct tensor y = m->recipe->layers[i].attention != ATTN_NONE ? l->y2 : l->y;
 
-    o->linear_relu2_bwd(o, l->pre, a->post, a->dx, w2, l->pre);
-    o->linear_t_bwd_w(o, tensor_rows(g, f, f), a->dx, a->post, add);
-    o->linear_bwd_w(o, tensor_rows(g, 0, f), NULL, l->pre, y, w1, NULL, add);
-    o->linear_bwd_x(o, a->dy, l->pre, w1, NULL, false);
+    o->linear_t_bwd_w(o, tensor_rows(g, f, f), a->dx, l->post, add);
+    o->linear_relu2_bwd(o, l->post, l->post, a->dx, w2, NO_TENSOR);    /* now the gradient */
+    o->linear_bwd_w(o, tensor_rows(g, 0, f), NULL, l->post, y, w1, NULL, add);
+    o->linear_bwd_x(o, a->dy, l->post, w1, NULL, false);
 }
 
 static void attention_backward(struct model *m, struct acts *a, struct layer_acts *l, int i,
@@ -54,14 +54,14 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
                     &(struct mix_term){ .x = l->attended });
     o->linear_bwd_w(o, tensor_rows(g, 3 * d, d), p->out[i].grad, a->dx, l->gated, wo,
                     p->out[i].value, add);
-    o->linear_bwd_x(o, a->dgated, a->dx, wo, p->out[i].value, false);
-    o->out_gate_bwd(o, a->dgated, dgate, a->dy12, a->dgated, l->out, l->y, gate, (int)heads);
-    o->attention_bwd(o, a->dq, a->dk, a->dv, a->dgated, l->q, l->k, l->v, l->out, l->lse, &as);
-    o->qkv_bwd(o, a->dqkv, l->drows, dvalue_gate, a->dy12, a->dq, a->dk, a->dv, l->qkv, &qs,
+    o->linear_bwd_x(o, a->dy, a->dx, wo, p->out[i].value, false);
+    o->out_gate_bwd(o, a->dy, dgate, a->dy12, a->dy, l->out, l->y, gate, (int)heads);
+    o->attention_bwd(o, l->dq, l->dk, l->dv, a->dy, l->q, l->k, l->v, l->out, l->lse, &as);
+    o->qkv_bwd(o, l->dqkv, l->drows, dvalue_gate, a->dy12, l->dq, l->dk, l->dv, l->qkv, &qs,
                m->rope, l->y, value_gate, value, b);
-    o->linear_bwd_w(o, tensor_rows(g, 0, 3 * d), p->qkv[i].grad, a->dqkv, l->y, wqkv,
+    o->linear_bwd_w(o, tensor_rows(g, 0, 3 * d), p->qkv[i].grad, l->dqkv, l->y, wqkv,
                     p->qkv[i].value, add);
-    o->linear_bwd_x(o, a->dy, a->dqkv, wqkv, p->qkv[i].value, false);
+    o->linear_bwd_x(o, a->dy, l->dqkv, wqkv, p->qkv[i].value, false);
 }
 
 /* A table's gradient is final after the first layer that reads it: at most two do. */

@@ -49,8 +49,8 @@ void model_forward(struct model *m, struct acts *a, const struct batch *b)
         /* A layer without attention reads mixed and y under the other names. */
         struct tensor x = r->layers[i].attention != ATTN_NONE ? l->attended : l->mixed;
         struct tensor y = r->layers[i].attention != ATTN_NONE ? l->y2 : l->y;
-        o->linear_relu2(o, l->pre, a->post, y, tensor_rows(mlp, 0, f));
-        o->linear_t(o, l[1].in, a->post, tensor_rows(mlp, f, f), x);
+        o->linear_relu2(o, NO_TENSOR, l->post, y, tensor_rows(mlp, 0, f));
+        o->linear_t(o, l[1].in, l->post, tensor_rows(mlp, f, f), x);
     }
     struct tensor out = a->layer[r->n_layers].in;
     struct mix_term head[2] = { { .x = out } };

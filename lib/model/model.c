@@ -16,6 +16,30 @@ static struct tensor take(struct planner *p, enum dtype t, int64_t rows, int64_t
     return x;
 }
 
+/* n (T,D) tensors in the place of one that is done with, or in places of their own. */
+static void reuse(struct planner *p, struct tensor old, struct tensor *const *out, int n, int64_t T,
+                  int64_t d)
+{
+    if (n * T * d > tensor_count(old))
+        old = take(p, p->act, n * T, d);
+    for (int i = 0; i < n; i++)
+        *out[i] = tensor_rows(tensor_shape(old, n * T, d), i * T, T);
+}
+
+static void plan_attention(const struct recipe *r, struct planner *p, struct layer_acts *l, int64_t T)
+{
+    int64_t d = r->width;
+    l->qkv = take(p, p->act, T, 3 * d);
+    struct tensor all = take(p, p->act, 3 * T, d);
+    reuse(p, all, (struct tensor *[]){ &l->q, &l->k, &l->v }, 3, T, d);
+    l->dqkv = tensor_shape(all, T, 3 * d);      /* q, k, v are read last by attention_bwd */
+    l->out = take(p, p->act, T, d);
+    l->lse = take(p, DT_REAL, r->heads, T);
+    l->gated = take(p, p->act, T, d);
+    l->attended = take(p, p->act, T, d);
+    l->y2 = take(p, p->act, T, d);
+}
+
 /* The same walk sizes the arena (base NULL) and carves it. In evaluation one
  * layer's buffers serve all layers but for the outputs that are used later. */
 static size_t plan_acts(const struct recipe *r, struct planner *p, struct acts *a, int T, bool train)
@@ -27,6 +51,7 @@ static size_t plan_acts(const struct recipe *r, struct planner *p, struct acts *
     for (int i = 0; i <= r->n_layers; i++) {
         struct layer_acts *l = &a->layer[i];
         bool kept = train || i < 2 || i == r->skip_from + 1 || i == r->backout + 1;
+        bool attends = i < r->n_layers && r->layers[i].attention != ATTN_NONE;
         l->in = i == 0 ? a->x0 : kept ? take(p, p->act, T, d) : a->layer[1].in;
         if (i == r->n_layers)
             break;
@@ -40,31 +65,19 @@ static size_t plan_acts(const struct recipe *r, struct planner *p, struct acts *
         l->y = take(p, p->act, T, d);
         l->y2 = l->y;
         l->attended = l->mixed;
-        if (!train || r->layers[i].attention != ATTN_NONE) {
-            l->qkv = take(p, p->act, T, 3 * d);
-            l->q = take(p, p->act, T, d);
-            l->k = take(p, p->act, T, d);
-            l->v = take(p, p->act, T, d);
-            l->out = take(p, p->act, T, d);
-            l->lse = take(p, DT_REAL, r->heads, T);
-            l->gated = take(p, p->act, T, d);
-            l->attended = take(p, p->act, T, d);
-            l->y2 = take(p, p->act, T, d);
-        }
-        l->pre = take(p, p->act, T, f);
-        if (train && r->layers[i].value >= 0)
-            l->drows = take(p, p->act, T, d);
+        if (!train || attends)
+            plan_attention(r, p, l, T);
+        l->post = take(p, p->act, T, f);
+        if (train && attends)           /* the MLP's backward comes before attention's */
+            reuse(p, l->post, (struct tensor *[]){ &l->dq, &l->dk, &l->dv, &l->drows }, 4, T, d);
     }
     a->z = take(p, p->act, T, d);
     a->y = take(p, p->act, T, d);
-    a->post = take(p, p->act, T, f);
     if (!train)
         return p->used;
-    struct tensor *const wide[] = { &a->dx, &a->dy, &a->dx0, &a->dskip, &a->dbackout, &a->dgated,
-                                    &a->dq, &a->dk, &a->dv };
+    struct tensor *const wide[] = { &a->dx, &a->dy, &a->dx0, &a->dskip, &a->dbackout };
     for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
         *wide[i] = take(p, p->act, T, d);
-    a->dqkv = take(p, p->act, T, 3 * d);
     a->dy12 = take(p, p->act, T, GATE_WIDTH);
     return p->used;
 }

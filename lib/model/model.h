@@ -36,8 +36,11 @@ struct layer_acts {
     struct tensor gated;        /* (T,D) after the output gate */
     struct tensor attended;     /* (T,D) residual stream after attention */
     struct tensor y2;           /* (T,D) its norm: input of the MLP */
-    struct tensor pre;          /* (T,F) before ReLU^2 */
-    struct tensor drows;        /* (T,D) gradient of the value-embedding rows */
+    struct tensor post;         /* (T,F) after ReLU^2; in backward, the gradient before it */
+    /* Gradients, in the place of what is done with by then: post; q, k, v. */
+    struct tensor dq, dk, dv;   /* (T,D) */
+    struct tensor drows;        /* (T,D) of the value-embedding rows */
+    struct tensor dqkv;         /* (T,3D) */
 };
 
 /* Buffers that live within one forward and backward. */
@@ -45,10 +48,7 @@ struct acts {
     int tokens;
     struct layer_acts layer[MAX_LAYERS + 1];    /* the last holds only `in`: the output */
     struct tensor x0, z, y;     /* (T,D): input, head's input before and after its norm */
-    struct tensor post;         /* (T,F) */
     struct tensor dx, dy, dx0, dskip, dbackout;             /* (T,D) */
-    struct tensor dgated, dq, dk, dv;                       /* (T,D) */
-    struct tensor dqkv;                                     /* (T,3D) */
     struct tensor dy12;                                     /* (T,12) */
 };
 
