@@ -62,7 +62,7 @@ static void first_host(char *out, size_t size, const char *list)
 static int find_address(struct rendezvous_place *at, const struct launcher *l)
 {
     const char *address = getenv("MASTER_ADDR"), *list = getenv("SLURM_STEP_NODELIST");
-    int job, together, rc;
+    int job, together = 0, rc;
 
     if ((rc = number(l->local_size, 1, 1 << 20, 0, &together)) ||
         (rc = number("SLURM_JOB_ID", 0, 0x7fffffff, -1, &job)) ||
