@@ -16,15 +16,17 @@
 #include "data/bpe.h"
 #include "data/corpus.h"
 #include "data/shard_read.h"
+#include "data/shard_verify.h"
 #include "data/tokjob.h"
 
 static struct {
     const char *output, *prefix, *tokenizer, *vocab, *format, *field, *extensions, *invalid;
     double split;
-    int64_t val_tokens, shard_tokens, level, threads;
-    bool val_first, stats, decode, resume, force, quiet, progress;
+    int64_t val_tokens, shard_tokens, level, threads, shuffle, memory;
+    bool val_first, stats, decode, verify, full, repair, resume, force, quiet, progress;
 } o = { .prefix = "text", .tokenizer = "gpt2", .format = "auto", .field = "text",
-        .extensions = "txt,md,jsonl", .invalid = "replace", .shard_tokens = 100000000 };
+        .extensions = "txt,md,jsonl", .invalid = "replace", .shard_tokens = 100000000,
+        .shuffle = -1 };
 
 static const struct opt table[] = {
     { 0, NULL, NULL, OPT_GROUP, NULL, "Input", 0, 0, NULL },
@@ -58,16 +60,26 @@ static const struct opt table[] = {
       "validation is the first shard, or the first --val-tokens", 0, 0, NULL },
     { 0, "val-tokens", "N", OPT_I64, &o.val_tokens,
       "documents for validation by their hash, for N tokens with targets", .lo = 1, .hi = 1e15 },
+    { 0, "shuffle", "SEED", OPT_I64, &o.shuffle,
+      "documents in an order drawn from SEED", .lo = 0, .hi = 1e18 },
     { 'f', "force", NULL, OPT_FLAG, &o.force, "replace shards that are there", 0, 0, NULL },
     { 0, "resume", NULL, OPT_FLAG, &o.resume, "continue an interrupted job", 0, 0, NULL },
+    { 0, "repair", NULL, OPT_FLAG, &o.repair,
+      "make only damaged and missing shards of -o DIR again", 0, 0, NULL },
     { 0, NULL, NULL, OPT_GROUP, NULL, "Instead", 0, 0, NULL },
     { 0, "stats", NULL, OPT_FLAG, &o.stats,
       "print what the tokens are like; -o is not needed then", 0, 0, NULL },
+    { 0, "verify", NULL, OPT_FLAG, &o.verify,
+      "tell which shards of folders DIR... are damaged or missing", 0, 0, NULL },
+    { 0, "full", NULL, OPT_FLAG, &o.full,
+      "verify: every byte and every token, too", 0, 0, NULL },
     { 0, "decode", NULL, OPT_FLAG, &o.decode,
       "print the text of a shard: FILE [FROM:TO], in tokens", 0, 0, NULL },
     { 0, NULL, NULL, OPT_GROUP, NULL, "Besides", 0, 0, NULL },
     { 'j', "threads", "N", OPT_I64, &o.threads,
       "threads (default: processors)", .lo = 1, .hi = 256 },
+    { 0, "memory", "BYTES", OPT_I64, &o.memory,
+      "stay below this, with fewer threads if need be", .lo = 1, .hi = 1e18 },
     { 'q', "quiet", NULL, OPT_FLAG, &o.quiet, "no progress, no summary", 0, 0, NULL },
     { 0, "progress", NULL, OPT_FLAG, &o.progress,
       "progress even where stderr is no terminal", 0, 0, NULL },
@@ -189,6 +201,48 @@ out:
     return rc;
 }
 
+/* --- --verify --- */
+
+static int verify_folder(const char *dir)
+{
+    struct manifest m;
+    char *path = path_join(dir, "MANIFEST");
+    int rc, bad = 0;
+
+    if (!path)
+        return err_set(GPT_SYSTEM, "out of memory");
+    if ((rc = manifest_read(&m, path))) {
+        free(path);
+        return rc;
+    }
+    for (int i = 0; i < m.n; i++) {
+        rc = shard_verify(dir, &m, i, o.full);
+        if (rc && rc != GPT_NO)
+            break;
+        bad += rc == GPT_NO;
+        if (rc)
+            printf("%s\n", err_message());
+        else if (!o.quiet)
+            printf("%s: ok\n", m.shard[i].name);
+        rc = 0;
+    }
+    manifest_release(&m);
+    free(path);
+    return rc ? rc : bad ? GPT_NO : 0;
+}
+
+static int verify(int argc, char **argv)
+{
+    int rc = argc ? 0 : err_set(GPT_USAGE, "--verify: expected folders of shards"), bad = 0;
+
+    for (int i = 0; i < argc && !rc; i++) {
+        rc = verify_folder(argv[i]);
+        bad |= rc == GPT_NO;
+        rc = rc == GPT_NO ? 0 : rc;
+    }
+    return rc ? rc : bad ? GPT_NO : 0;
+}
+
 /* --- --stats --- */
 
 static void print_stats(const struct token_stats *s, const struct vocab *v)
@@ -286,35 +340,12 @@ static int check_usage(int inputs)
         return err_set(GPT_USAGE, "expected -o DIR (or --stats, or --decode)");
     if (o.split > 0 && (o.val_first || o.val_tokens))
         return err_set(GPT_USAGE, "--split stands against --val-first and --val-tokens");
-    if (o.output && !strcmp(o.output, "-") && (o.split > 0 || o.val_first || o.val_tokens
-                                               || o.resume))
+    if (o.output && !strcmp(o.output, "-")
+        && (o.split > 0 || o.val_first || o.val_tokens || o.resume || o.repair))
         return err_set(GPT_USAGE, "-o -: one shard has no split and is not resumed");
     if (strchr(o.prefix, '/') || !*o.prefix || strpbrk(o.prefix, " \t\n"))
         return err_set(GPT_USAGE, "--name: expected a part of a file name, found '%s'", o.prefix);
     return 0;
-}
-
-/* A first pass over the input, to know the hash below which documents are
- * validation. */
-static int pick_validation(const struct tokjob_config *c, uint64_t *below)
-{
-    /* One more than asked for: each token needs the next as its target. */
-    struct val_pick pick = { .want = o.val_tokens + 1 };
-    struct tokjob_config first = *c;
-    struct tokjob_result r;
-    int rc = 0;
-
-    for (int i = 0; i < c->source.paths; i++)
-        if (!strcmp(c->source.path[i], "-"))
-            return err_set(GPT_USAGE, "--val-tokens reads its input twice, which - cannot be: use "
-                           "--split or --val-first");
-    first.out = NULL;
-    first.stats = NULL;
-    first.pick = &pick;
-    if (!(rc = tokjob_run(&first, &r)))
-        rc = val_pick_below(&pick, below);
-    val_pick_release(&pick);
-    return rc;
 }
 
 static int make_shards(int inputs, char **input, const char *arguments)
@@ -333,7 +364,11 @@ static int make_shards(int inputs, char **input, const char *arguments)
                              : !strcmp(o.invalid, "error") ? INVALID_ERROR : INVALID_REPLACE },
         .out = o.output, .prefix = o.prefix, .arguments = arguments, .level = (int)o.level,
         .shard_tokens = o.shard_tokens,
+        /* One token more than asked for: each needs the next as its target. */
         .val_first_tokens = !o.val_first ? 0 : o.val_tokens ? o.val_tokens + 1 : o.shard_tokens,
+        .val_tokens = o.val_tokens && !o.val_first ? o.val_tokens + 1 : 0,
+        .shuffle = o.shuffle >= 0, .seed = (uint64_t)o.shuffle, .memory = o.memory,
+        .repair = o.repair,
         .threads = o.threads ? (int)o.threads : (int)sysconf(_SC_NPROCESSORS_ONLN),
         .resume = o.resume, .force = o.force, .stats = o.stats ? &stats : NULL,
         .progress = show_progress, .ctx = &bar,
@@ -349,10 +384,7 @@ static int make_shards(int inputs, char **input, const char *arguments)
         goto out;
     c.encode.vocab = vocab;
     progress_init(&bar, o.quiet ? PROGRESS_OFF : o.progress ? PROGRESS_ON : PROGRESS_AUTO);
-    if (o.val_tokens && !o.val_first)
-        rc = pick_validation(&c, &c.encode.val_below);
-    if (!rc)
-        rc = tokjob_run(&c, &r);
+    rc = tokjob_run(&c, &r);
     progress_end(&bar);
     if (rc)
         goto out;
@@ -362,7 +394,9 @@ static int make_shards(int inputs, char **input, const char *arguments)
         fprintf(stderr, "gpt-tokshard: %" PRId64 " sequence%s not UTF-8: %s\n", r.invalid,
                 r.invalid == 1 ? " is" : "s are",
                 c.encode.invalid == INVALID_BYTES ? "kept as bytes" : "replaced by U+FFFD");
-    if (!o.quiet && o.output)
+    if (!o.quiet && o.repair)
+        fprintf(stderr, "gpt-tokshard: %d of %d shards made again\n", r.repaired, r.shards);
+    else if (!o.quiet && o.output)
         fprintf(stderr,
                 "gpt-tokshard: %" PRId64 " document%s, %" PRId64 " tokens in %d shard%s; %.1f "
                 "MB of text in %.1f s, %.1f MB/s\n", r.documents, r.documents == 1 ? "" : "s",
@@ -385,6 +419,8 @@ int main(int argc, char **argv)
             rc = err_set(GPT_SYSTEM, "out of memory");
         else if (o.decode)
             rc = decode(argc - first, argv + first);
+        else if (o.verify)
+            rc = verify(argc - first, argv + first);
         else if (o.stats && !o.output && argc - first == 1 && is_shards(argv[first]))
             rc = stats_of_shards(argv[first]);
         else if (!(rc = check_usage(argc - first)))

@@ -312,9 +312,10 @@ static size_t random_text(struct rng *r, uint64_t *draw, char *s, size_t max)
 
     while (n < want) {
         const char *p = piece[rng_below(r, (*draw)++, sizeof piece / sizeof *piece)];
-        size_t k = *p ? strlen(p) : 1, times = rng_below(r, (*draw)++, 8) ? 1 : rng_below(r,
-                                                                                          (*draw)++, 90);
+        size_t k = *p ? strlen(p) : 1, times = 1;
 
+        if (rng_below(r, (*draw)++, 8) == 0)
+            times = rng_below(r, (*draw)++, 90);
         for (; times && n + k <= max; times--, n += k)
             memcpy(s + n, p, k);
     }

@@ -26,11 +26,11 @@ static char *in_dir(const char *name)
 static uint16_t *write_shard(int level, int64_t full, int64_t n, struct manifest_shard *line)
 {
     struct shard_writer w = { .dir = dir, .prefix = "x", .level = level, .shard_tokens = full };
-    size_t room = ZSTD_compressBound(FRAME_BYTES), raw_n;
+    size_t raw_n;
     uint16_t *tok = malloc(2 * (size_t)n + 2);
     ZSTD_CCtx *z = ZSTD_createCCtx();
     struct rng r = rng_make((uint64_t)n, 3);
-    char *raw = malloc(room);
+    char *raw = malloc(shard_pack_room());
 
     for (int64_t i = 0; i < n; i++)
         tok[i] = (uint16_t)rng_below(&r, (uint64_t)i, 1000);
@@ -38,7 +38,7 @@ static uint16_t *write_shard(int level, int64_t full, int64_t n, struct manifest
     for (int64_t at = 0; at < n; at += FRAME_TOKENS) {
         size_t k = 2 * (size_t)(n - at < FRAME_TOKENS ? n - at : FRAME_TOKENS);
 
-        CHECK_OK(shard_pack(z, level ? level : 1, tok + at, k, raw, room, &raw_n));
+        CHECK_OK(shard_pack(z, level ? level : 1, tok + at, k, raw, &raw_n));
         CHECK_OK(shard_writer_put(&w, tok + at, k, raw, raw_n));
     }
     CHECK_OK(shard_writer_finish(&w, n, line));

@@ -103,7 +103,8 @@ static void put_line(const char *name)
 {
     FILE *f = fopen(in_dir(name), "wb");
 
-    fputs("{\"text\":\"before\"}\n{\"skip\":[{\"text\":\"no\",\"n\":-1.5e3},\"\\u12ab\",null],\"text\" : \"", f);
+    fputs("{\"text\":\"before\"}\n"
+          "{\"skip\":[{\"text\":\"no\",\"n\":-1.5e3},\"\\u12ab\",null],\"text\" : \"", f);
     for (size_t i = 0; i < length; i++) {
         unsigned char c = (unsigned char)text[i];
 

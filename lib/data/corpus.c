@@ -83,7 +83,7 @@ static void id_add(struct xxh *x, const char *name, int64_t tokens, const char *
     xxh_add(x, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
 }
 
-static int check_against_manifest(const char *path, const struct manifest_shard *s)
+int corpus_check_shard(const char *path, const struct manifest_shard *s)
 {
     struct stat st;
     int64_t tokens;
@@ -130,7 +130,7 @@ static int open_folder(struct corpus *c, const char *dir, enum split split, stru
             continue;
         if (!(path = path_join(dir, s->name)))
             rc = no_memory();
-        else if (!(rc = check_against_manifest(path, s)) && !(rc = add_shard(c, path, s->tokens)))
+        else if (!(rc = corpus_check_shard(path, s)) && !(rc = add_shard(c, path, s->tokens)))
             id_add(x, s->name, s->tokens, s->hash);
         free(path);
     }

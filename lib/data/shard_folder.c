@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/version.h"
+#include "data/shard_verify.h"
 #include "data/tokjob_impl.h"
 #include "data/unicode.h"
 
@@ -27,11 +28,18 @@ static char *settings_text(const struct tokjob_config *c)
     static const char *const invalid[] = { "replace", "bytes", "error" };
     char *s;
     int n = asprintf(&s, "shard-tokens=%lld level=%d prefix=%s field=%s invalid=%s split=%.17g "
-                     "val-below=%llu val-first=%lld", (long long)c->shard_tokens, c->level,
-                     c->prefix, c->encode.field, invalid[c->encode.invalid], c->encode.val_fraction,
-                     (unsigned long long)c->encode.val_below, (long long)c->val_first_tokens);
+                     "val-tokens=%lld val-first=%lld shuffle=", (long long)c->shard_tokens,
+                     c->level, c->prefix, c->encode.field, invalid[c->encode.invalid],
+                     c->encode.val_fraction, (long long)c->val_tokens,
+                     (long long)c->val_first_tokens), m;
+    char *whole = NULL;
 
-    return n < 0 ? NULL : s;
+    if (n < 0)
+        return NULL;
+    m = c->shuffle ? asprintf(&whole, "%s%llu", s, (unsigned long long)c->seed)
+                   : asprintf(&whole, "%sno", s);
+    free(s);
+    return m < 0 ? NULL : whole;
 }
 
 static int new_manifest(struct manifest *m, const struct tokjob_config *c)
@@ -51,33 +59,48 @@ static int new_manifest(struct manifest *m, const struct tokjob_config *c)
          ? 0 : no_memory();
 }
 
-static int differs(const char *path, const char *what, const char *expected, const char *found)
+/* Names the first word in which two lists of settings differ. */
+static int differs(const char *path, const char *expected, const char *found)
 {
-    return err_set(GPT_INPUT,
-                   "%s: expected a job with %s '%s', found '%s': resume with the options "
-                   "that began it", path, what, expected, found);
+    const char *a = expected, *b = found;
+
+    while (*a && *b && strcspn(a, " ") == strcspn(b, " ") && !strncmp(a, b, strcspn(a, " "))) {
+        a += strcspn(a, " ");
+        b += strcspn(b, " ");
+        a += *a == ' ';
+        b += *b == ' ';
+    }
+    return err_set(GPT_INPUT, "%s: expected '%.*s' as this command has it, found '%.*s': the options "
+                   "must be those that made the shards", path, (int)strcspn(a, " "), a,
+                   (int)strcspn(b, " "), b);
 }
 
-/* Takes over what an interrupted job left, if it was the same job. */
+/* Takes over the manifest of an earlier run, if it was the same job. */
+static int adopt(struct shard_folder *f, const char *path, struct manifest *old)
+{
+    struct manifest *m = &f->manifest;
+    int rc = 0;
+
+    if (strcmp(m->vocabulary, old->vocabulary))
+        rc = differs(path, m->vocabulary, old->vocabulary);
+    else if (strcmp(m->unicode, old->unicode))
+        rc = differs(path, m->unicode, old->unicode);
+    else if (strcmp(m->settings, old->settings))
+        rc = differs(path, m->settings, old->settings);
+    manifest_release(rc ? old : m);
+    if (!rc)
+        *m = *old;
+    return rc;
+}
+
+/* What an interrupted job left. */
 static int take_over(struct shard_folder *f, const char *path)
 {
     struct manifest old, *m = &f->manifest;
     int rc;
 
-    if ((rc = manifest_read_partial(&old, path)))
+    if ((rc = manifest_read_partial(&old, path)) || (rc = adopt(f, path, &old)))
         return rc;
-    if (strcmp(m->vocabulary, old.vocabulary))
-        rc = differs(path, "vocabulary", m->vocabulary, old.vocabulary);
-    else if (strcmp(m->unicode, old.unicode))
-        rc = differs(path, "Unicode", m->unicode, old.unicode);
-    else if (strcmp(m->settings, old.settings))
-        rc = differs(path, "settings", m->settings, old.settings);
-    if (rc) {
-        manifest_release(&old);
-        return rc;
-    }
-    manifest_release(m);
-    *m = old;
     f->kept = m->n;
     for (int i = 0; i < m->n && !rc; i++) {
         char *shard = path_join(f->c->out, m->shard[i].name);
@@ -148,6 +171,25 @@ static int start_journal(struct shard_folder *f, const char *path)
     return rc;
 }
 
+/* Everything is there but what verifying finds damaged. */
+static int open_for_repair(struct shard_folder *f, const char *path)
+{
+    struct manifest old;
+    int rc;
+
+    if ((rc = manifest_read(&old, path)) || (rc = adopt(f, path, &old)))
+        return rc;
+    if (!(f->damaged = calloc((size_t)f->manifest.n + 1, sizeof *f->damaged)))
+        return no_memory();
+    for (int i = 0; i < f->manifest.n; i++) {
+        rc = shard_verify(f->c->out, &f->manifest, i, true);
+        if (rc && rc != GPT_NO)
+            return rc;
+        f->damaged[i] = rc == GPT_NO;
+    }
+    return remove_old(f->c, false);
+}
+
 /* A job that was interrupted before its first shard left nothing to protect. */
 static int forget_empty(const char *partial, bool *is_partial)
 {
@@ -197,7 +239,10 @@ int folder_open(struct shard_folder *f, const struct tokjob_config *c)
     if (!rc && c->out && strcmp(c->out, "-")) {
         char *whole = in_folder(c, "MANIFEST"), *partial = in_folder(c, "MANIFEST.partial");
 
-        rc = whole && partial ? open_folder(f, whole, partial) : no_memory();
+        if (!whole || !partial)
+            rc = no_memory();
+        else
+            rc = c->repair ? open_for_repair(f, whole) : open_folder(f, whole, partial);
         free(whole);
         free(partial);
     }
@@ -260,8 +305,17 @@ int folder_finish(struct shard_folder *f)
     return rc;
 }
 
+int folder_find(const struct shard_folder *f, const char *name)
+{
+    for (int i = 0; i < f->manifest.n; i++)
+        if (!strcmp(f->manifest.shard[i].name, name))
+            return i;
+    return -1;
+}
+
 void folder_release(struct shard_folder *f)
 {
+    free(f->damaged);
     if (f->journal)
         fclose(f->journal);
     manifest_release(&f->manifest);

@@ -451,5 +451,16 @@ const uint16_t *shard_tokens(const struct shard *s)
     return (const uint16_t *)(s->bytes + SHARD_HEADER_BYTES);
 }
 
+int64_t shard_documents(struct shard *s)
+{
+    int64_t n;
+
+    pthread_mutex_lock(&s->lock);
+    n = s->documents;
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
+const void *shard_bytes(const struct shard *s) { return s->bytes; }
 int64_t shard_size(const struct shard *s) { return s->n; }
 const char *shard_path(const struct shard *s) { return s->path; }

@@ -43,6 +43,10 @@ int shard_document(struct shard *s, int64_t i, int64_t limit, int64_t *begin,
 /* [shard_size]; valid as far as waited for */
 const uint16_t *shard_tokens(const struct shard *s);
 int64_t shard_size(const struct shard *s);              /* tokens: limit, or all */
+/* Document starts found so far; all, when all was waited for. */
+int64_t shard_documents(struct shard *s);
+/* The plain file's bytes, header and all, as far as waited for. */
+const void *shard_bytes(const struct shard *s);
 const char *shard_path(const struct shard *s);
 void shard_close(struct shard *s);
 

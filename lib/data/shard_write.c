@@ -15,12 +15,13 @@ void shard_name(char *buf, size_t room, const char *prefix, enum split split, in
     snprintf(buf, room, "%s_%s_%06d.bin%s", prefix, split_name(split), index, level ? ".zst" : "");
 }
 
-int shard_pack(ZSTD_CCtx *z, int level, const void *plain, size_t n, void *raw, size_t room,
-               size_t *raw_n)
+size_t shard_pack_room(void) { return ZSTD_compressBound(FRAME_BYTES); }
+
+int shard_pack(ZSTD_CCtx *z, int level, const void *plain, size_t n, void *raw, size_t *raw_n)
 {
     ZSTD_CCtx_setParameter(z, ZSTD_c_compressionLevel, level);
     ZSTD_CCtx_setParameter(z, ZSTD_c_checksumFlag, 1);
-    *raw_n = ZSTD_compress2(z, raw, room, plain, n);
+    *raw_n = ZSTD_compress2(z, raw, shard_pack_room(), plain, n);
     if (ZSTD_isError(*raw_n))
         return err_set(GPT_SYSTEM, "cannot compress a frame: %s", ZSTD_getErrorName(*raw_n));
     return 0;
@@ -207,8 +208,10 @@ static int copy_to_stdout(struct shard_writer *w)
 
 int shard_writer_finish(struct shard_writer *w, int64_t tokens, struct manifest_shard *s)
 {
+    char expected[33];
     int rc = 0;
 
+    memcpy(expected, s->hash, sizeof expected);
     if (w->level)
         rc = write_table(w);
     if (!rc && tokens != w->shard_tokens)
@@ -217,6 +220,9 @@ int shard_writer_finish(struct shard_writer *w, int64_t tokens, struct manifest_
         rc = hash_again(w, s->hash);
     else
         xxh_hex(&w->hash, s->hash);
+    if (!rc && *expected && strcmp(expected, s->hash))
+        rc = err_set(GPT_INPUT, "%s/%s: expected to make it again with the hash %s, made %s: the "
+                     "input is another", w->dir, w->name, expected, s->hash);
     if (!rc)
         rc = strcmp(w->dir, "-") ? output_commit(&w->out) : copy_to_stdout(w);
     s->split = w->split;

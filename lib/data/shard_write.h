@@ -47,15 +47,18 @@ struct shard_writer {
 int shard_writer_open(struct shard_writer *w, enum split split, int index) MUST_CHECK;
 int shard_writer_put(struct shard_writer *w, const void *plain, size_t n, const void *raw,
                      size_t raw_n) MUST_CHECK;
-/* Fills name (of the writer), bytes, tokens and hash of *s. */
+/* Fills name (of the writer), bytes, tokens and hash of *s. With s->hash set, the
+ * shard must come out with this hash, or it is GPT_INPUT and what stands under
+ * the name stays. */
 int shard_writer_finish(struct shard_writer *w, int64_t tokens,
                         struct manifest_shard *s) MUST_CHECK;
 void shard_writer_abort(struct shard_writer *w);
 
 /* "text_train_000001.bin", .zst for a level above 0. */
 void shard_name(char *buf, size_t room, const char *prefix, enum split split, int index, int level);
-/* One frame of at most FRAME_BYTES; raw needs ZSTD_compressBound of it. */
-int shard_pack(ZSTD_CCtx *z, int level, const void *plain, size_t n, void *raw, size_t room,
+/* One frame of at most FRAME_BYTES; raw has shard_pack_room bytes. */
+int shard_pack(ZSTD_CCtx *z, int level, const void *plain, size_t n, void *raw,
                size_t *raw_n) MUST_CHECK;
+size_t shard_pack_room(void);
 
 #endif

@@ -1,17 +1,14 @@
-/* tokjob.h - input to shards: read, encode, cut, pack, write, by equal threads.
- *
- * Each of the threads takes the next thing that can be done: write a packed
- * frame, pack one, cut encoded units into frames, read a unit and encode it.
- * Reading, cutting and writing happen in order and by one thread at a time, so
- * the bytes do not depend on how many there are; what is in flight is bounded,
- * so memory does not depend on the input.
+/* tokjob.h - input to shards.
  *
  *     struct tokjob_config c = { .source = {...}, .encode = {...}, .out = "shards", ... };
  *     struct tokjob_result r;
  *     if ((rc = tokjob_run(&c, &r))) return rc;
  *
  * While it works, the folder has MANIFEST.partial: the settings, and a line for
- * each shard that is whole. At the end MANIFEST takes its place.
+ * each shard that is whole. At the end MANIFEST takes its place. The bytes do not
+ * depend on the number of threads, nor on whether the job was interrupted and
+ * resumed; pipeline.h says how it runs. Documents that are shuffled, or split by
+ * a number of tokens, go through a temporary store in the folder (spool.h).
  */
 #ifndef DATA_TOKJOB_H
 #define DATA_TOKJOB_H
@@ -37,10 +34,14 @@ struct tokjob_config {
     int level;                   /* 0: .bin; 1..19: .bin.zst */
     int64_t shard_tokens;
     int64_t val_first_tokens;    /* the first tokens are validation, as in the records; 0: none */
+    int64_t val_tokens;          /* documents of the lowest hashes are, as many as give these */
+    bool shuffle;                /* in an order drawn from the seed */
+    uint64_t seed;
     int threads;
+    int64_t memory;              /* bytes; 0: what the threads take */
     bool resume, force;
+    bool repair;                 /* only makes again what --verify would find damaged */
     struct token_stats *stats;   /* of what this run encodes; NULL: not wanted */
-    struct val_pick *pick;       /* gets every document; NULL: not wanted */
     void (*progress)(void *ctx, const struct tokjob_progress *p);   /* from the calling thread */
     void *ctx;
 };
@@ -48,7 +49,7 @@ struct tokjob_config {
 struct tokjob_result {
     int64_t documents, tokens, invalid;      /* of all shards */
     int64_t text_bytes, encoded_tokens;      /* by this run */
-    int shards, kept;                        /* kept: whole before this run (resume) */
+    int shards, kept, repaired;              /* kept: whole before this run (resume) */
     double seconds;
 };
 
