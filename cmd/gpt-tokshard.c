@@ -23,7 +23,7 @@ static struct {
     const char *output, *prefix, *tokenizer, *vocab, *format, *field, *extensions, *invalid;
     double split;
     int64_t val_tokens, shard_tokens, level, threads, shuffle, memory;
-    bool val_first, stats, decode, verify, full, repair, resume, force, quiet, progress;
+    bool val_first, stats, index, decode, verify, full, repair, resume, force, quiet, progress;
 } o = { .prefix = "text", .tokenizer = "gpt2", .format = "auto", .field = "text",
         .extensions = "txt,md,jsonl", .invalid = "replace", .shard_tokens = 100000000,
         .shuffle = -1 };
@@ -62,6 +62,8 @@ static const struct opt table[] = {
       "documents for validation by their hash, for N tokens with targets", .lo = 1, .hi = 1e15 },
     { 0, "shuffle", "SEED", OPT_I64, &o.shuffle,
       "documents in an order drawn from SEED", .lo = 0, .hi = 1e18 },
+    { 0, "index", NULL, OPT_FLAG, &o.index,
+      "also write where documents begin, for a quick start in the middle", 0, 0, NULL },
     { 'f', "force", NULL, OPT_FLAG, &o.force, "replace shards that are there", 0, 0, NULL },
     { 0, "resume", NULL, OPT_FLAG, &o.resume, "continue an interrupted job", 0, 0, NULL },
     { 0, "repair", NULL, OPT_FLAG, &o.repair,
@@ -368,7 +370,7 @@ static int make_shards(int inputs, char **input, const char *arguments)
         .val_first_tokens = !o.val_first ? 0 : o.val_tokens ? o.val_tokens + 1 : o.shard_tokens,
         .val_tokens = o.val_tokens && !o.val_first ? o.val_tokens + 1 : 0,
         .shuffle = o.shuffle >= 0, .seed = (uint64_t)o.shuffle, .memory = o.memory,
-        .repair = o.repair,
+        .repair = o.repair, .with_index = o.index,
         .threads = o.threads ? (int)o.threads : (int)sysconf(_SC_NPROCESSORS_ONLN),
         .resume = o.resume, .force = o.force, .stats = o.stats ? &stats : NULL,
         .progress = show_progress, .ctx = &bar,

@@ -71,6 +71,20 @@ static void put_shard(const char *path, struct tokens t)
     put(path, h, sizeof h, t.v, 2 * (size_t)t.n);
 }
 
+/* The index beside a shard. */
+static void put_index(const char *shard, struct tokens t)
+{
+    struct shard_index x = { 0 };
+    char *path = shard_index_path(shard);
+
+    for (int i = 0; i < t.n; i++)
+        if (t.v[i] == BOS)
+            CHECK_OK(shard_index_add(&x, i));
+    CHECK_OK(shard_index_write(&x, path, t.n, NULL));
+    shard_index_release(&x);
+    free(path);
+}
+
 /* The same as .zst: one frame as `zstd` makes it, or frames of `bytes` and a table. */
 static void put_zst(const char *path, struct tokens t, size_t bytes, bool table)
 {
@@ -322,7 +336,7 @@ static void check_step(const struct step_batch *b, struct naive *o)
 
 /* Three shards (.bin, one frame, many frames), walked twice over; and every
  * position in between continued from by a loader of another world size. */
-static void test_shards(void)
+static void test_shards(bool indexed)
 {
     struct naive o = { .shards = 3, .cycle = true }, at[40];
     struct loader_pos pos[40];
@@ -338,7 +352,13 @@ static void test_shards(void)
     put_shard(in_dir("a_train_000001.bin"), o.shard[0]);
     put_zst(in_dir("a_train_000002.bin.zst"), o.shard[1], 1 << 20, false);
     put_zst(in_dir("a_train_000003.bin.zst"), o.shard[2], 777, true);
-    c.data = in_dir("a_train_*");
+    for (int i = 0; i < 3 && indexed; i++) {
+        char name[64];
+
+        snprintf(name, sizeof name, "a_train_00000%d.bin", i + 1);
+        put_index(in_dir(name), o.shard[i]);
+    }
+    c.data = in_dir("a_train_*.bin*");
     if (!CHECK_OK(loader_new(&l, &c)))
         return;
     snprintf(id, sizeof id, "%s", loader_id(l));
@@ -395,7 +415,7 @@ static void *rank_main(void *arg)
  * while a slow rank still reads it. */
 static void test_threads(void)
 {
-    struct loader_config c = { .data = in_dir("a_train_*"), .world = 4, .local_ranks = 4,
+    struct loader_config c = { .data = in_dir("a_train_*.bin*"), .world = 4, .local_ranks = 4,
                                .vocab = VOCAB, .bos = -1, .cycle = true, .csr = true,
                                .shape = changing, .max = { .chunks = 8, .tokens = 333 } };
     struct rank k[2][4];
@@ -548,6 +568,16 @@ static void test_bad_input(void)
     expect_failure(p, small, VOCAB, true, "bad.bin.zst: ");
     free(bytes);
 
+    /* An index that is of something else. */
+    put_shard(in_dir("i.bin"), t);
+    put_index(in_dir("i.bin"), many);
+    expect_failure(in_dir("i.bin"), small, VOCAB, true, "expected a document start as the index says");
+    many.n--;
+    put_index(in_dir("i.bin"), many);
+    expect_failure(in_dir("i.bin"), small, VOCAB, true, "i.idx: is of another shard");
+    put(in_dir("i.idx"), "x", 1, "", 0);
+    expect_failure(in_dir("i.bin"), small, VOCAB, true, "i.idx: expected an index of a shard");
+
     CHECK_OK(file_mkdirs(in_dir("folder")));
     expect_failure(in_dir("folder"), small, VOCAB, true, "expected a MANIFEST, found none");
     expect_failure(in_dir("v_val_*"), small, VOCAB, true, "expected a training shard, found none");
@@ -565,7 +595,8 @@ int main(void)
     test_golden(1);
     test_golden(2);
     test_golden(4);
-    test_shards();
+    test_shards(false);
+    test_shards(true);
     test_threads();
     test_val();
     test_bad_input();

@@ -415,6 +415,23 @@ slowly() {
     diff -r -x MANIFEST whole out
 }
 
+@test "--index: where documents begin, checked by --verify --full" {
+    corpus > c.jsonl
+    bytes -o out --index --level 1 --shard-tokens 8000 c.jsonl
+    for n in 1 2; do
+        f=out/text_train_00000$n
+        tail -c +1025 $f.idx | od -An -v -w4 -t u4 | tr -d ' ' |
+            diff - <(tokens $f.bin.zst | awk '$1 == 256 { print NR - 1 }')
+    done
+    T --verify --full out
+    printf '\x01' | dd of=out/text_train_000002.idx bs=1 seek=1100 conv=notrunc status=none
+    run --separate-stderr T --verify --full out
+    [ "$status" -eq 1 ]
+    [[ $output == "out/text_train_000002.idx: "* ]]
+    bytes -f -o out c.jsonl
+    [ "$(ls out/*.idx 2> /dev/null | wc -l)" -eq 0 ]
+}
+
 @test "--shuffle: every document once, an order that goes by the seed alone" {
     corpus 3000 > c.jsonl
     bytes -o a --shuffle 1 -j 1 c.jsonl

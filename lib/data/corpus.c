@@ -59,7 +59,7 @@ int shard_check_header(const char *path, int64_t *tokens)
     return 0;
 }
 
-static int add_shard(struct corpus *c, const char *path, int64_t tokens)
+static int add_shard(struct corpus *c, const char *path, int64_t tokens, const char *hash)
 {
     struct corpus_shard *p = realloc(c->shard, ((size_t)c->n + 1) * sizeof *p);
 
@@ -71,6 +71,7 @@ static int add_shard(struct corpus *c, const char *path, int64_t tokens)
         return no_memory();
     p->name = strrchr(p->path, '/') ? strrchr(p->path, '/') + 1 : p->path;
     p->tokens = tokens;
+    snprintf(p->hash, sizeof p->hash, "%s", hash);
     c->n++;
     return 0;
 }
@@ -130,7 +131,7 @@ static int open_folder(struct corpus *c, const char *dir, enum split split, stru
             continue;
         if (!(path = path_join(dir, s->name)))
             rc = no_memory();
-        else if (!(rc = corpus_check_shard(path, s)) && !(rc = add_shard(c, path, s->tokens)))
+        else if (!(rc = corpus_check_shard(path, s)) && !(rc = add_shard(c, path, s->tokens, s->hash)))
             id_add(x, s->name, s->tokens, s->hash);
         free(path);
     }
@@ -159,7 +160,7 @@ static int add_files(struct corpus *c, char **path, size_t n, enum split split, 
         if (split == SPLIT_VAL ? !val : !train)
             continue;
         if (!(rc = shard_check_header(path[i], &tokens))
-            && !(rc = add_shard(c, path[i], tokens)))
+            && !(rc = add_shard(c, path[i], tokens, "")))
             id_add(x, name, tokens, "-");
     }
     return rc;

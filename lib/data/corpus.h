@@ -23,7 +23,12 @@
 #define SHARD_VERSION 1
 #define SHARD_HEADER_BYTES 1024
 
-struct corpus_shard { char *path; const char *name; int64_t tokens; };
+struct corpus_shard {
+    char *path;
+    const char *name;          /* in path */
+    int64_t tokens;
+    char hash[33];             /* of the MANIFEST; "" without one */
+};
 struct corpus {
     struct corpus_shard *shard;
     int n;

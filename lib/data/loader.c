@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "data/corpus.h"
 #include "data/loader_impl.h"
@@ -47,13 +48,24 @@ struct loader {
 
 /* --- shards in their order --- */
 
-static int open_shard(struct loader *l, int64_t i, struct shard **s)
+/* From a document on, if an index beside it says where that is. */
+static int open_shard(struct loader *l, int64_t i, int64_t document, struct shard **s)
 {
     const struct corpus_shard *f = &l->corpus.shard[i];
+    struct shard_index index = { 0 };
     struct shard_want want = { .vocab = l->c.vocab, .bos = l->bos, .threads = l->c.threads,
-                               .expect = f->tokens };
+                               .expect = f->tokens, .document = document };
+    char *path = shard_index_path(f->path);
+    int rc = path ? 0 : err_set(GPT_SYSTEM, "out of memory for the loader");
 
-    return shard_open(s, f->path, &want);
+    if (!rc && !access(path, F_OK)
+        && !(rc = shard_index_read(&index, path, f->tokens, *f->hash ? f->hash : NULL)))
+        want.index = &index;
+    if (!rc)
+        rc = shard_open(s, f->path, &want);
+    shard_index_release(&index);
+    free(path);
+    return rc;
 }
 
 /* Makes `now` the shard at next.shard, and starts to read the one after. */
@@ -63,17 +75,20 @@ static int enter_shard(struct loader *l)
     int64_t begin, end;
     int rc;
 
-    if (l->ahead && l->ahead_index == i) {
+    if (l->now && !strcmp(shard_path(l->now), l->corpus.shard[i].path)
+        && l->next.document >= shard_first_document(l->now)) {
+        ;                        /* it goes on, or begins again */
+    } else if (l->ahead && l->ahead_index == i) {
         shard_close(l->now);
         l->now = l->ahead;
         l->ahead = NULL;
-    } else if (!l->now || strcmp(shard_path(l->now), l->corpus.shard[i].path)) {
+    } else {
         shard_close(l->now);
         l->now = NULL;
-        if ((rc = open_shard(l, i, &l->now)))
+        if ((rc = open_shard(l, i, l->next.document, &l->now)))
             return rc;
     }
-    if ((rc = shard_document(l->now, 0, 1, &begin, &end)))
+    if ((rc = shard_document(l->now, shard_first_document(l->now), 1, &begin, &end)))
         return rc;
     if (begin < 0)
         return err_set(GPT_INPUT, "%s: expected a document start (token %d), found none in %lld "
@@ -81,7 +96,7 @@ static int enter_shard(struct loader *l)
     if (after >= 0 && after != i && (!l->ahead || l->ahead_index != after)) {
         shard_close(l->ahead);
         l->ahead = NULL;
-        if ((rc = open_shard(l, after, &l->ahead)))
+        if ((rc = open_shard(l, after, 0, &l->ahead)))
             return rc;
         l->ahead_index = after;
     }

@@ -128,11 +128,13 @@ static int remove_old(const struct tokjob_config *c, bool all)
     if (!d)
         return err_sys("cannot open '%s'", c->out);
     while (!rc && (e = readdir(d))) {
-        const char *s = e->d_name, *bin = strstr(s, ".bin");
+        const char *s = e->d_name, *bin = strstr(s, ".bin") ? strstr(s, ".bin")
+                                                  : strstr(s, ".idx");
         bool ours = !strncmp(s, c->prefix, n)
                     && (!strncmp(s + n, "_train_", 7) || !strncmp(s + n, "_val_", 5)) && bin;
         bool temporary = strlen(s) > 4 && !strcmp(s + strlen(s) - 4, ".tmp");
-        bool shard = ours && (!strcmp(bin, ".bin") || !strcmp(bin, ".bin.zst"));
+        bool shard = ours && (!strcmp(bin, ".bin") || !strcmp(bin, ".bin.zst")
+                              || !strcmp(bin, ".idx"));
 
         if ((ours && temporary) || (all && shard)) {
             char *path = path_join(c->out, s);

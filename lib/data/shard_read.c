@@ -38,6 +38,7 @@ struct shard {
     int pieces, claimed, scanned;
     bool scanning, stop;
     uint32_t **starts;                     /* blocks, so that readers need no lock */
+    struct shard_index index;              /* or blocks of this, if start is set */
     int64_t indexed;                       /* documents in starts; of the thread that scans */
     int64_t documents, ready;              /* what of it, and of the tokens, is published */
     int code;                              /* of the first failure, and its message */
@@ -142,6 +143,7 @@ static int scan(struct shard *s, int64_t begin, int64_t end)
             above |= tok[at + i] >= s->want.vocab;
             starts |= tok[at + i] == bos;
         }
+        starts &= !s->index.start;
         if (above)
             return bad_token(s, tok, at);
         for (int i = 0; starts && i < n; i++)
@@ -320,6 +322,30 @@ static int open_file(struct shard *s, bool *plain)
     return 0;
 }
 
+/* Takes the index over, and begins with the piece that has the document. */
+static int use_index(struct shard *s)
+{
+    int64_t first = s->want.document;
+
+    s->index = *s->want.index;
+    memset(s->want.index, 0, sizeof s->index);
+    while (s->index.documents && s->index.start[s->index.documents - 1] >= s->n)
+        s->index.documents--;              /* beyond the limit */
+    for (int64_t i = 0; i << STARTS_BITS < s->index.documents; i++)
+        s->starts[i] = s->index.start + (i << STARTS_BITS);
+    s->indexed = s->documents = s->index.documents;
+    if (!s->index.documents)
+        return 0;
+    if (first >= s->index.documents)
+        s->want.document = first = s->index.documents - 1;
+    while (s->scanned + 1 < s->pieces
+           && tokens_before(s, s->piece[s->scanned].end) <= s->index.start[first])
+        s->scanned++;
+    s->claimed = s->scanned;
+    s->ready = tokens_before(s, s->piece[s->scanned].begin);
+    return 0;
+}
+
 static int start_threads(struct shard *s, bool stream)
 {
     int want = stream ? 1 : s->want.threads ? s->want.threads : 2;
@@ -362,10 +388,14 @@ int shard_open(struct shard **out, const char *path, const struct shard_want *wa
     if ((rc = open_file(s, &plain)) || (rc = cut_into_pieces(s)))
         goto fail;
     rc = no_memory(path);
+    if (!plain && !s->frames.n)
+        s->want.document = 0;              /* a stream is read from the front */
     if (!(s->starts = calloc((size_t)(s->n >> STARTS_BITS) + 1, sizeof *s->starts))
         || !(s->bytes = aligned_alloc(4096, (s->room + 4095) & ~(size_t)4095)))
         goto fail;
     madvise(s->bytes, (s->room + 4095) & ~(size_t)4095, MADV_HUGEPAGE);
+    if (want->index && (rc = use_index(s)))
+        goto fail;
     if ((rc = start_threads(s, !plain && !s->frames.n)))
         goto fail;
     *out = s;
@@ -385,8 +415,9 @@ void shard_close(struct shard *s)
     pthread_mutex_unlock(&s->lock);
     for (int i = 0; i < s->threads; i++)
         pthread_join(s->thread[i], NULL);
-    for (int64_t i = 0; s->starts && i <= s->n >> STARTS_BITS; i++)
+    for (int64_t i = 0; s->starts && !s->index.start && i <= s->n >> STARTS_BITS; i++)
         free(s->starts[i]);
+    shard_index_release(&s->index);
     if (s->fd >= 0)
         close(s->fd);
     frames_release(&s->frames);
@@ -443,6 +474,9 @@ int shard_document(struct shard *s, int64_t i, int64_t limit, int64_t *begin, in
             rc = wait_locked(s, *end);
     }
     pthread_mutex_unlock(&s->lock);
+    if (!rc && *begin >= 0 && shard_tokens(s)[*begin] != s->want.bos)
+        return err_set(GPT_INPUT, "%s: token %lld: expected a document start as the index says, "
+                       "found %d", s->path, (long long)*begin, shard_tokens(s)[*begin]);
     return rc;
 }
 
@@ -459,6 +493,11 @@ int64_t shard_documents(struct shard *s)
     n = s->documents;
     pthread_mutex_unlock(&s->lock);
     return n;
+}
+
+int64_t shard_first_document(const struct shard *s)
+{
+    return s->index.start ? s->want.document : 0;
 }
 
 const void *shard_bytes(const struct shard *s) { return s->bytes; }

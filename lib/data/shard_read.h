@@ -20,6 +20,7 @@
 
 #include <stdint.h>
 #include "base/err.h"
+#include "data/shard_index.h"
 
 struct shard_want {
     int vocab;            /* a token >= vocab is GPT_INPUT with its place */
@@ -27,6 +28,10 @@ struct shard_want {
     int threads;          /* to decode; 0: 2 */
     int64_t limit;        /* tokens wanted from the front; 0: all */
     int64_t expect;       /* tokens that the header must say; 0: any */
+    /* Where documents begin (shard_index.h), which shard_open takes over, or NULL.
+     * Then reading may start with a document, and those before are not there. */
+    struct shard_index *index;
+    int64_t document;
 };
 
 struct shard;
@@ -35,6 +40,8 @@ int shard_open(struct shard **s, const char *path, const struct shard_want *want
 /* Waits until the first n tokens are there and checked. Errors are those of
  * reading: truncated, damaged, token out of range. */
 int shard_wait(struct shard *s, int64_t n) MUST_CHECK;
+/* The first document that is there. */
+int64_t shard_first_document(const struct shard *s);
 /* Begin of document i, and its end: the next document's begin or the shard's
  * end, but at most begin + limit. Waits for as much as that takes. *begin = -1
  * if there is no document i. */

@@ -3,11 +3,36 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/hash.h"
 #include "data/corpus.h"
 #include "data/shard_read.h"
+
+/* The index, if there is one, against the document starts that were found. */
+static int verify_index(struct shard *f, const struct manifest_shard *s)
+{
+    char *path = shard_index_path(shard_path(f));
+    struct shard_index x = { 0 };
+    int64_t begin, end;
+    int rc = path ? 0 : err_set(GPT_SYSTEM, "out of memory");
+
+    if (rc || access(path, F_OK)) {
+        free(path);
+        return rc;
+    }
+    if (!(rc = shard_index_read(&x, path, s->tokens, s->hash)) && x.documents != s->documents)
+        rc = err_set(GPT_INPUT, "%s: expected %lld documents, found %lld", path,
+                     (long long)s->documents, (long long)x.documents);
+    for (int64_t i = 0; i < x.documents && !rc; i++)
+        if (!(rc = shard_document(f, i, 1, &begin, &end)) && begin != x.start[i])
+            rc = err_set(GPT_INPUT, "%s: document %lld: expected its start at token %lld, found %u",
+                         path, (long long)i, (long long)begin, x.start[i]);
+    shard_index_release(&x);
+    free(path);
+    return rc;
+}
 
 static int verify_content(const char *path, const struct manifest *m, const struct manifest_shard *s)
 {
@@ -27,6 +52,8 @@ static int verify_content(const char *path, const struct manifest *m, const stru
                          (long long)s->documents, (long long)documents);
         else if (strcmp(hash, s->hash))
             rc = err_set(GPT_INPUT, "%s: expected the hash %s, found %s", path, s->hash, hash);
+        else
+            rc = verify_index(f, s);
     }
     shard_close(f);
     return rc;

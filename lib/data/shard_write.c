@@ -100,6 +100,7 @@ int shard_writer_open(struct shard_writer *w, enum split split, int index)
     shard_name(w->name, sizeof w->name, w->prefix, split, index, w->level);
     w->split = split;
     w->bytes = 0;
+    w->tokens = 0;
     if (!strcmp(w->dir, "-")) {
         rc = open_unnamed(w);
     } else {
@@ -122,12 +123,37 @@ int shard_writer_open(struct shard_writer *w, enum split split, int index)
     return rc;
 }
 
+static int index_tokens(struct shard_writer *w, const uint16_t *token, size_t n)
+{
+    int rc;
+
+    for (size_t i = 0; w->with_index && i < n; i++)
+        if (token[i] == w->bos && (rc = shard_index_add(&w->index, w->tokens + (int64_t)i)))
+            return rc;
+    w->tokens += (int64_t)n;
+    return 0;
+}
+
+/* Beside the shard and before it, so that it is there when the shard is. */
+static int write_index(struct shard_writer *w, const char *hash)
+{
+    char *shard = path_join(w->dir, w->name), *path = shard ? shard_index_path(shard) : NULL;
+    int rc = path ? shard_index_write(&w->index, path, w->tokens, hash)
+                  : err_set(GPT_SYSTEM, "out of memory");
+
+    free(shard);
+    free(path);
+    return rc;
+}
+
 int shard_writer_put(struct shard_writer *w, const void *plain, size_t n, const void *raw,
                      size_t raw_n)
 {
     int rc;
 
     xxh_add(&w->hash, plain, n);
+    if ((rc = index_tokens(w, plain, n / 2)))
+        return rc;
     if (!w->level)
         return write_all(w, plain, n);
     if ((rc = write_all(w, raw, raw_n)))
@@ -223,6 +249,8 @@ int shard_writer_finish(struct shard_writer *w, int64_t tokens, struct manifest_
     if (!rc && *expected && strcmp(expected, s->hash))
         rc = err_set(GPT_INPUT, "%s/%s: expected to make it again with the hash %s, made %s: the "
                      "input is another", w->dir, w->name, expected, s->hash);
+    if (!rc && w->with_index && strcmp(w->dir, "-"))
+        rc = write_index(w, s->hash);
     if (!rc)
         rc = strcmp(w->dir, "-") ? output_commit(&w->out) : copy_to_stdout(w);
     s->split = w->split;
@@ -242,4 +270,5 @@ void shard_writer_abort(struct shard_writer *w)
     w->is_open = false;
     xxh_release(&w->hash);
     frames_release(&w->frames);
+    shard_index_release(&w->index);
 }

@@ -141,7 +141,9 @@ static void place_cutters(struct job *j)
         j->cutter[s] = (struct cutter){ .split = (enum split)s, .shard_tokens = c->shard_tokens,
                                         .index = s == SPLIT_TRAIN, .stop = INT_MAX };
         j->writer[s] = (struct shard_writer){ .dir = c->out, .prefix = c->prefix,
-                                              .level = c->level, .shard_tokens = c->shard_tokens };
+                                              .level = c->level, .shard_tokens = c->shard_tokens,
+                                              .with_index = c->with_index,
+                                              .bos = c->encode.vocab->bos };
     }
     if (c->repair)
         place_for_repair(j);

@@ -39,6 +39,7 @@ struct tokjob_config {
     uint64_t seed;
     int threads;
     int64_t memory;              /* bytes; 0: what the threads take */
+    bool with_index;             /* an index beside each shard */
     bool resume, force;
     bool repair;                 /* only makes again what --verify would find damaged */
     struct token_stats *stats;   /* of what this run encodes; NULL: not wanted */
