@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/num.h"
 #include "base/rng.h"
+#include "state/parallel.h"
 
 int64_t param_bytes(const struct param_spec *s)
 {
@@ -103,49 +104,59 @@ static int fill_values(const struct param_spec *s, float *out, int64_t n)
     return 0;
 }
 
-static void fill_matrix(const struct param_spec *s, int64_t matrix, const struct rng *rng,
-                        float *out)
+enum { PIECE = 1 << 18 };           /* elements that a thread draws at a time */
+
+struct fill {
+    const struct param_spec *spec;
+    int64_t matrix, n;
+    struct rng rng;
+    float *x;
+    uint16_t *h;                /* x rounded, for bf16 weights */
+};
+
+static int fill_piece(void *arg, int piece)
 {
-    const struct init *init = &s->init[matrix % s->n_init];
-    int64_t n = s->rows * s->cols;
-    uint64_t base = (uint64_t)(matrix * n);
-    float bound = (float)(sqrt(3.0) * init->value / sqrt((double)s->cols));
-    for (int64_t i = 0; i < n; i++)
-        switch (init->kind) {
-        case INIT_UNIFORM:
-            out[i] = bound * (2 * rng_uniform(rng, base + (uint64_t)i) - 1);
-            break;
-        case INIT_NORMAL:
-            out[i] = init->value * rng_normal(rng, base + (uint64_t)i);
-            break;
-        default:
-            out[i] = 0;
-        }
+    const struct fill *f = arg;
+    const struct init *init = &f->spec->init[f->matrix % f->spec->n_init];
+    int64_t first = (int64_t)piece * PIECE, end = first + PIECE < f->n ? first + PIECE : f->n;
+    uint64_t base = (uint64_t)(f->matrix * f->n);
+    float bound = (float)(sqrt(3.0) * init->value / sqrt((double)f->spec->cols));
+    for (int64_t i = first; i < end; i++) {
+        if (init->kind == INIT_UNIFORM)
+            f->x[i] = bound * (2 * rng_uniform(&f->rng, base + (uint64_t)i) - 1);
+        else if (init->kind == INIT_NORMAL)
+            f->x[i] = init->value * rng_normal(&f->rng, base + (uint64_t)i);
+        else if (init->kind == INIT_ZERO)
+            f->x[i] = 0;
+        f->h[i] = bf16_from_f32(f->x[i]);
+    }
+    return 0;
 }
 
-/* One matrix at a time through host memory, rounded to the weight's dtype. */
+/* One matrix at a time through host memory, drawn by all processors. */
 static int fill_param(struct banks *b, int index, uint64_t seed)
 {
     struct param *p = &b->p[index];
     const struct param_spec *s = p->spec;
-    struct rng rng = rng_make(seed, (uint64_t)index);
-    int64_t n = s->rows * s->cols;
-    float *x = malloc((size_t)n * sizeof *x);
-    uint16_t *h = malloc((size_t)n * sizeof *h);
-    int rc = x && h ? 0 : err_sys("initial values of %s", s->label);
-    for (int64_t m = 0; m < s->matrices && !rc; m++) {
-        struct tensor w = tensor_rows(p->w, m * s->rows, s->rows);
-        if (s->init[0].kind == INIT_VALUES)
-            rc = fill_values(s, x, n);
-        else
-            fill_matrix(s, m, &rng, x);
-        for (int64_t i = 0; i < n && s->dtype == DT_BF16; i++)
-            h[i] = bf16_from_f32(x[i]);
-        b->ops->upload(b->ops, w.data, s->dtype == DT_BF16 ? (void *)h : (void *)x,
-                       tensor_bytes(w));
+    struct fill f = { .spec = s, .n = s->rows * s->cols, .rng = rng_make(seed, (uint64_t)index) };
+    f.x = malloc((size_t)f.n * sizeof *f.x);
+    f.h = malloc((size_t)f.n * sizeof *f.h);
+    int rc = f.x && f.h ? 0 : err_sys("initial values of %s", s->label);
+    if (!rc && s->init[0].kind == INIT_VALUES)
+        rc = fill_values(s, f.x, f.n);
+    for (; f.matrix < s->matrices && !rc; f.matrix++) {
+        struct tensor w = tensor_rows(p->w, f.matrix * s->rows, s->rows);
+        if (s->init[f.matrix % s->n_init].kind == INIT_ZERO) {
+            b->ops->zero(b->ops, w);
+            continue;
+        }
+        rc = parallel_for((int)((f.n + PIECE - 1) / PIECE), 0, fill_piece, &f);
+        if (!rc)
+            b->ops->upload(b->ops, w.data, s->dtype == DT_BF16 ? (void *)f.h : (void *)f.x,
+                           tensor_bytes(w));
     }
-    free(x);
-    free(h);
+    free(f.x);
+    free(f.h);
     return rc;
 }
 
