@@ -38,7 +38,7 @@ static const struct opt table[] = {
     { 0, "iters", "N", OPT_I64, &o.iters, "rows (5; aol 4)", 1, GREEDY_ROWS, NULL },
     { 0, "lower", "X", OPT_F64, &o.lower, "smallest singular value that matters (1e-3; fit, aol: "
       "all)", 0, 0, NULL },
-    { 0, "upper", "X", OPT_F64, &o.upper, "largest one (1)", 0, 0, NULL },
+    { 0, "upper", "X", OPT_F64, &o.upper, "largest one (1; aol 1.02)", 0, 0, NULL },
     { 0, "safety", "X", OPT_F64, &o.safety, "rows take inputs too large by this share (0.02; fit, "
       "aol 0.01)", 0, 0, NULL },
     { 0, "cushion", "X", OPT_F64, &o.cushion, "polar: a row's interval is at least this part of "
@@ -153,12 +153,15 @@ static int gather(const struct gather *g, int flags, int few, struct trials *t)
     return rc;
 }
 
-static bool from_stdin(const struct gather *g)
+/* Standard input among the spectra, and among n names of tables: not more than once. */
+static int check_stdin(const struct gather *g, const char *const *tables, int n)
 {
+    int used = 0;
     for (int i = 0; i < g->n_spectrum; i++)
-        if (!strcmp(g->spectrum[i], "-"))
-            return true;
-    return false;
+        used += !strcmp(g->spectrum[i], "-");
+    for (int i = 0; i < n; i++)
+        used += tables[i] && !strcmp(tables[i], "-");
+    return used < 2 ? 0 : err_set(GPT_USAGE, "standard input can be read once only");
 }
 
 /* -- writing a table ---------------------------------------------------------------------- */
@@ -303,14 +306,15 @@ static int fit(const struct gather *g, bool aol)
     struct trials t = { 0, NULL };
     struct fit f;
     int rc = gather_check(g);
-    if (!rc && o.from && !strcmp(o.from, "-") && from_stdin(g))
-        rc = err_set(GPT_USAGE, "standard input can be read once only");
-    if (rc || (rc = fit_start(&start, o.from, rows_wanted(), aol)))
+    if (rc || (rc = check_stdin(g, &o.from, 1)))
+        return rc;
+    if ((rc = fit_start(&start, o.from, rows_wanted(), aol)))
         return rc;
     opt.objective = o.objective && !strcmp(o.objective, "max") ? FIT_MAX : FIT_RMS;
     opt.bf16 = o.bf16;
     opt.lower = or_else(o.lower, opt.lower);
-    opt.upper = or_else(o.upper, opt.upper);
+    /* AOL reaches 1, the norm stays 2% below; rounding may come in on top. */
+    opt.upper = or_else(o.upper, aol ? 1.02 : opt.upper);
     opt.safety = or_else(o.safety, opt.safety);
     opt.swing = or_else(o.swing, opt.swing);
     if ((rc = fit_check(&opt)))
@@ -378,19 +382,11 @@ static int plot(const struct coeffs *c, int n, const struct judge *j)
     return rc;
 }
 
-static int judge_all(const struct judge *j, char **names, int n, bool stdin_used,
-                     struct coeffs *c, struct verdict *v)
+static int judge_all(const struct judge *j, const struct coeffs *c, struct verdict *v, int n)
 {
     int rc = 0;
-    for (int i = 0; i < n && !rc; i++) {
-        bool from_stdin = !strcmp(names[i], "-");
-        rc = from_stdin && stdin_used
-                 ? err_set(GPT_USAGE, "standard input can be read once only")
-                 : set_or_file(&c[i], names[i]);
-        stdin_used |= from_stdin;
-        if (!rc)
-            rc = verdict_of(&v[i], &c[i], j);
-    }
+    for (int i = 0; i < n && !rc; i++)
+        rc = verdict_of(&v[i], &c[i], j);
     if (!rc && o.plot)
         rc = plot(c, n, j);
     if (!rc)
@@ -418,10 +414,14 @@ static int verb_eval(char **argv, int n)
         shape_parse(g.shape[0], &j.rows, &j.cols);
     struct coeffs *c = calloc((size_t)n, sizeof *c);
     struct verdict *v = calloc((size_t)n, sizeof *v);
-    rc = c && v ? gather(&g, (o.aol ? TRIAL_AOL : 0) | (o.bf16 ? TRIAL_VECTORS : 0), 0, &t)
+    rc = c && v ? check_stdin(&g, (const char *const *)argv, n)
                 : err_set(GPT_SYSTEM, "out of memory");
+    for (int i = 0; i < n && !rc; i++)
+        rc = set_or_file(&c[i], argv[i]);
     if (!rc)
-        rc = judge_all(&j, argv, n, from_stdin(&g), c, v);
+        rc = gather(&g, (o.aol ? TRIAL_AOL : 0) | (o.bf16 ? TRIAL_VECTORS : 0), 0, &t);
+    if (!rc)
+        rc = judge_all(&j, c, v, n);
     free(c);
     free(v);
     trials_release(&t);

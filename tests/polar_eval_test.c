@@ -217,7 +217,7 @@ static void test_spread(void)
     struct trial t[2] = { one_trial(MATRIX_GAUSSIAN, 24, 24, TRIAL_VECTORS),
                           one_trial(MATRIX_LEVY, 16, 40, TRIAL_VECTORS) };
     struct trials l = { 2, t };
-    struct spread exact = eval_trials(&c, &l), rounded = { 0, 0 };
+    struct spread exact = eval_trials(&c, &l, 0), rounded = { 0, 0 };
     double sum = 0, worst = 0;
     for (int i = 0; i < 2; i++)
         for (int k = 0; k < t[i].n; k++) {
@@ -228,12 +228,18 @@ static void test_spread(void)
             worst = fmax(worst, fabs(1 - x));
         }
     CHECK_NEAR(exact.rms, sqrt(sum / (t[0].n + t[1].n)), 1e-14);
+    double last = t[0].x[3];                            /* four of one, and what is above of both */
+    struct trials first = { 1, t };
+    for (int k = 0; k < 4; k++)
+        sum = (k ? sum : 0) + pow(1 - coeffs_value(&c, t[0].x[k]), 2);
+    CHECK_NEAR(eval_trials(&c, &first, last).rms, sqrt(sum / 4), 1e-14);
+    CHECK(isnan(eval_trials(&c, &first, 1).rms));
     CHECK_NEAR(exact.max, worst, 1e-14);
     /* bf16 adds some 0.2% of the mean singular value, so errors move by a few hundredths. */
-    CHECK_OK(eval_bf16(&c, &l, &rounded));
+    CHECK_OK(eval_bf16(&c, &l, 0, &rounded, NULL));
     CHECK_NEAR(rounded.rms, exact.rms, 0.03);
     CHECK(rounded.rms != exact.rms);
-    CHECK_ERR(eval_bf16(&seven, &l, &rounded), GPT_INPUT, "four numbers");
+    CHECK_ERR(eval_bf16(&seven, &l, 0, &rounded, NULL), GPT_INPUT, "four numbers");
     trial_release(&t[0]);
     trial_release(&t[1]);
 }

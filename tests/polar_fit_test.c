@@ -87,14 +87,14 @@ static void test_unseen(enum matrix_kind kind, int rows, int cols, bool aol, boo
     CHECK(f.after < f.before);
     for (int i = 0; i < set_count(); i++) {
         struct coeffs c;
-        struct spread ours = eval_trials(&f.table, &unseen), theirs;
+        struct spread ours = eval_trials(&f.table, &unseen, 0), theirs;
         if (set_at(i)->n > f.table.n)
             continue;
         CHECK_OK(set_get(&c, set_at(i)->name));
-        theirs = eval_trials(&c, &unseen);
+        theirs = eval_trials(&c, &unseen, 0);
         if (bf16) {
-            CHECK_OK(eval_bf16(&f.table, &unseen, &ours));
-            CHECK_OK(eval_bf16(&c, &unseen, &theirs));
+            CHECK_OK(eval_bf16(&f.table, &unseen, 0, &ours, NULL));
+            CHECK_OK(eval_bf16(&c, &unseen, 0, &theirs, NULL));
         }
         CHECK(ours.rms < theirs.rms);
     }
@@ -115,12 +115,13 @@ static void test_honest(const char *from, enum fit_objective what, bool bf16)
     o.objective = what;
     o.bf16 = bf16;
     CHECK_OK(fit_table(&f, &start, &l, &o));
-    struct spread before = eval_trials(&start, &l), after = eval_trials(&f.table, &l);
+    struct spread before = eval_trials(&start, &l, 0);
+    struct spread after = eval_trials(&f.table, &l, 0);
     CHECK_NEAR(f.exact_before, what == FIT_MAX ? before.max : before.rms, 1e-12);
     CHECK_NEAR(f.exact_after, what == FIT_MAX ? after.max : after.rms, 1e-12);
     if (bf16) {
-        CHECK_OK(eval_bf16(&start, &l, &before));
-        CHECK_OK(eval_bf16(&f.table, &l, &after));
+        CHECK_OK(eval_bf16(&start, &l, 0, &before, NULL));
+        CHECK_OK(eval_bf16(&f.table, &l, 0, &after, NULL));
     }
     CHECK_NEAR(f.before, what == FIT_MAX ? before.max : before.rms, 1e-12);
     CHECK_NEAR(f.after, what == FIT_MAX ? after.max : after.rms, 1e-12);

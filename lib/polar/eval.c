@@ -11,39 +11,53 @@ double eval_slope(const struct coeffs *c)
     return slope;
 }
 
-struct spread eval_trials(const struct coeffs *c, const struct trials *t)
+struct tally { long n; double squares, max; };
+
+static void count(struct tally *y, double e)
 {
-    struct spread s = { 0 };
-    long count = 0;
-    for (int i = 0; i < t->n; i++)
-        for (int k = 0; k < t->v[i].n; k++, count++) {
-            double e = fabs(1 - coeffs_value(c, t->v[i].x[k]));
-            s.rms += e * e;
-            if (!(e <= s.max))                  /* a NaN stays */
-                s.max = e;
-        }
-    s.rms = sqrt(s.rms / (double)count);
-    return s;
+    y->n++;
+    y->squares += e * e;
+    if (!(e <= y->max))                         /* a NaN stays */
+        y->max = e;
 }
 
-int eval_bf16(const struct coeffs *c, const struct trials *t, struct spread *s)
+static struct spread spread_of(const struct tally *y)
 {
-    long count = 0;
+    if (y->n == 0)
+        return (struct spread){ NAN, NAN };
+    return (struct spread){ sqrt(y->squares / (double)y->n), y->max };
+}
+
+struct spread eval_trials(const struct coeffs *c, const struct trials *t, double lower)
+{
+    struct tally y = { 0, 0, 0 };
+    for (int i = 0; i < t->n; i++)
+        for (int k = 0; k < t->v[i].n; k++)
+            if (t->v[i].x[k] >= lower)
+                count(&y, fabs(1 - coeffs_value(c, t->v[i].x[k])));
+    return spread_of(&y);
+}
+
+int eval_bf16(const struct coeffs *c, const struct trials *t, double lower, struct spread *all,
+              struct spread *in)
+{
+    struct tally y[2] = { { 0, 0, 0 }, { 0, 0, 0 } };
     int rc = 0;
-    *s = (struct spread){ 0 };
     for (int i = 0; i < t->n && !rc; i++) {
         double *e = malloc((size_t)t->v[i].n * sizeof *e);
         if (!e)
             return err_set(GPT_SYSTEM, "out of memory");
         rc = trial_bf16(&t->v[i], c, NULL, e);
-        for (int k = 0; k < t->v[i].n && !rc; k++, count++) {
-            s->rms += e[k] * e[k];
-            if (!(e[k] <= s->max))
-                s->max = e[k];
+        for (int k = 0; k < t->v[i].n && !rc; k++) {
+            count(&y[0], e[k]);
+            if (t->v[i].x[k] >= lower)
+                count(&y[1], e[k]);
         }
         free(e);
     }
-    s->rms = sqrt(s->rms / (double)count);
+    *all = spread_of(&y[0]);
+    if (in)
+        *in = spread_of(&y[1]);
     return rc;
 }
 

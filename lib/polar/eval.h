@@ -29,11 +29,14 @@ double eval_slope(const struct coeffs *c);              /* f'(0) */
 /* The first x >= 1 with |f(x)| >= 2; INFINITY when there is none up to 10. */
 int eval_overshoot(const struct coeffs *c, double *x) MUST_CHECK;
 
-/* Errors |1 - f| over all singular values of all trials, each counting the same. */
+/* Errors |1 - f| over the singular values of all trials that are at least `lower`, each counting
+ * the same; NaN when there is none. */
 struct spread { double rms, max; };
-struct spread eval_trials(const struct coeffs *c, const struct trials *t);
-/* The same of |X v_i - u_i| in bf16 arithmetic. */
-int eval_bf16(const struct coeffs *c, const struct trials *t, struct spread *s) MUST_CHECK;
+struct spread eval_trials(const struct coeffs *c, const struct trials *t, double lower);
+/* The same of |X v_i - u_i| in bf16 arithmetic, in *all over all and in *in (or NULL) over those of
+ * at least `lower`. */
+int eval_bf16(const struct coeffs *c, const struct trials *t, double lower, struct spread *all,
+              struct spread *in) MUST_CHECK;
 
 /* Work of one orthogonalisation of a rows x cols matrix. Multiplications and additions count as
  * two FLOPs; bytes are what each product reads and writes once, in bf16, without any cache. With

@@ -7,7 +7,7 @@ static const char *const usual_shape[] = { "768x768" };
 
 int gather_check(const struct gather *g)
 {
-    int rows, cols, stdins = 0;
+    int rows, cols;
     for (int i = 0; i < g->n_shape; i++)
         if (!shape_parse(g->shape[i], &rows, &cols))
             return err_set(GPT_USAGE, "--shape: expected a shape such as 768x3072, found '%s'",
@@ -16,9 +16,7 @@ int gather_check(const struct gather *g)
         if (matrix_kind_parse(g->kind[i]) == MATRIX_KINDS)
             return err_set(GPT_USAGE, "--distribution: expected one of %s, found '%s'",
                            MATRIX_CHOICES, g->kind[i]);
-    for (int i = 0; i < g->n_spectrum; i++)
-        stdins += !strcmp(g->spectrum[i], "-");
-    return stdins < 2 ? 0 : err_set(GPT_USAGE, "--spectrum: standard input can be read once only");
+    return 0;
 }
 
 static int add_file(const struct gather *g, const char *path, int flags, int few, struct trials *t)

@@ -16,7 +16,7 @@ struct gather {
     int matrices;               /* of each shape and kind */
     uint64_t seed;
 };
-/* GPT_USAGE: what is no shape, no kind, or standard input twice. */
+/* GPT_USAGE: what is no shape or no kind. */
 int gather_check(const struct gather *g) MUST_CHECK;
 /* Adds to t; flags as trial.h's. few > 0: of a file that many matrices at most, evenly chosen. The
  * first shape is also that of singular values whose file does not say it. */

@@ -7,7 +7,9 @@
 #include <string.h>
 #include "base/rng.h"
 
-static const char *const names[MATRIX_KINDS] = { "gaussian", "levy", "cauchy", "uniform", "power" };
+static const char *const names[MATRIX_KINDS] = {
+    "gaussian", "levy", "cauchy", "uniform", "power", "orthogonal"
+};
 
 enum matrix_kind matrix_kind_parse(const char *name)
 {
@@ -135,10 +137,10 @@ int matrix_random(struct matrix *m, enum matrix_kind kind, int rows, int cols, u
                   uint64_t index)
 {
     int n = rows < cols ? rows : cols;
-    if (kind == MATRIX_POWER) {
+    if (kind == MATRIX_POWER || kind == MATRIX_ORTHOGONAL) {
         double *sigma = malloc((size_t)n * sizeof *sigma);
         for (int i = 0; sigma && i < n; i++)
-            sigma[i] = 1.0 / (i + 1);
+            sigma[i] = kind == MATRIX_POWER ? 1.0 / (i + 1) : 1;
         int rc = sigma ? matrix_with_svals(m, rows, cols, sigma, n, seed, index) : out_of_memory();
         free(sigma);
         return rc;

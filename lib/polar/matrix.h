@@ -20,9 +20,10 @@ enum matrix_kind {
     MATRIX_CAUCHY,      /* the same with alpha 1 */
     MATRIX_UNIFORM,     /* 0 to 1: one singular value stands far out */
     MATRIX_POWER,       /* Haar's singular vectors, i-th singular value 1 / i */
+    MATRIX_ORTHOGONAL,  /* the same, all singular values 1 */
     MATRIX_KINDS
 };
-#define MATRIX_CHOICES "gaussian|levy|cauchy|uniform|power"
+#define MATRIX_CHOICES "gaussian|levy|cauchy|uniform|power|orthogonal"
 enum matrix_kind matrix_kind_parse(const char *name);       /* MATRIX_KINDS: none of them */
 const char *matrix_kind_name(enum matrix_kind k);
 

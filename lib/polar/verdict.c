@@ -27,28 +27,36 @@ static int say_interval(struct verdict *v, const struct coeffs *c, const struct 
     return 0;
 }
 
-static int say_trials(struct verdict *v, const struct coeffs *c, const struct judge *j)
+static void say_spread(struct verdict *v, const char *rms, const char *max, struct spread s)
 {
-    struct spread s = eval_trials(c, j->trials);
-    double shift = 0;
-    say(v, "rms", s.rms);
-    say(v, "max", s.max);
-    if (!j->bf16)
-        return 0;
-    if (c->terms > 3)
-        s.rms = s.max = NAN;                    /* no kernel takes such rows */
-    else {
-        int rc = eval_bf16(c, j->trials, &s);
+    say(v, rms, s.rms);
+    say(v, max, s.max);
+}
+
+static int say_bf16(struct verdict *v, const struct coeffs *c, const struct judge *j)
+{
+    struct spread all = { NAN, NAN }, in = all;
+    if (c->terms < 4) {                         /* no kernel takes longer rows */
+        int rc = eval_bf16(c, j->trials, j->lower, &all, &in);
         if (rc)
             return rc;
     }
-    say(v, "rms_bf16", s.rms);
-    say(v, "max_bf16", s.max);
+    say_spread(v, "rms_bf16", "max_bf16", all);
+    say_spread(v, "rms_in_bf16", "max_in_bf16", in);
+    return 0;
+}
+
+static int say_trials(struct verdict *v, const struct coeffs *c, const struct judge *j)
+{
+    double shift = 0;
+    say_spread(v, "rms", "max", eval_trials(c, j->trials, 0));
+    say_spread(v, "rms_in", "max_in", eval_trials(c, j->trials, j->lower));
+    int rc = j->bf16 ? say_bf16(v, c, j) : 0;
     for (int i = 0; i < j->trials->n; i++)
         shift += j->trials->v[i].shift / j->trials->n;
-    if (j->trials->v[0].aol)
+    if (j->bf16 && j->trials->v[0].aol)
         say(v, "aol_shift", shift);
-    return 0;
+    return rc;
 }
 
 static void say_costs(struct verdict *v, const struct coeffs *c, const struct judge *j)

@@ -1,0 +1,28 @@
+#!/bin/sh
+# A coefficient table for a run's own momenta: spectra of a checkpoint, a fit, a judgement on the
+# next checkpoint, which the fit has not seen, and a run with the table.
+#   examples/fit-coeffs.sh FILE...      (default: this project's own words)
+set -eu
+bin=${GPT_BIN:-build/bin}
+dir=${OUT:-build/example-coeffs}
+[ $# -gt 0 ] || set -- README.md man/*.[157] lib/*/*.[ch]
+small="-s model.vocab=272 -s data.val_tokens=8192 -s data.val_chunk=1024 -s schedule.steps=18"
+
+"$bin/gpt-tokshard" --tokenizer byte --val-tokens 8192 --force -o "$dir/shards" "$@"
+rm -rf "$dir/run"
+# shellcheck disable=SC2086
+"$bin/gpt-train" -r share/recipes/tiny.recipe $small -d "$dir/shards" --ranks 2 \
+    -s data.checkpoint_every=12 --keep 0 -o "$dir/run" > "$dir/run.log"
+
+# The MLP bank's momenta after 12 steps, without what is too small to be lifted in five rows.
+"$bin/gpt-ckpt" spectrum "$dir/run/step-000012" --bank mlp |
+    "$bin/ns-coeffs" fit --spectrum - --lower 1e-3 --upper 1.01 -f -o "$dir/my.coeffs"
+"$bin/ns-coeffs" eval record-61 you "$dir/my.coeffs" --checkpoint "$dir/run/step-000024" --bank mlp \
+    --bf16 --format table --plot "$dir/coeffs.svg" -f
+
+# shellcheck disable=SC2086
+"$bin/gpt-train" -r share/recipes/tiny.recipe $small -d "$dir/shards" --ranks 2 \
+    -s optimizer.coeffs="$dir/my.coeffs" > "$dir/again.log"
+grep val_loss "$dir/run.log" | tail -1
+grep val_loss "$dir/again.log" | tail -1
+echo "table: $dir/my.coeffs   picture: $dir/coeffs.svg"
