@@ -224,6 +224,12 @@ static void put_number(struct doc *d, const struct doc_column *c, double x)
         fputs(text, d->f);
 }
 
+static const char *truth(enum doc_format format, bool yes)
+{
+    return format == DOC_JSON ? yes ? "true" : "false" : format == DOC_TSV ? yes ? "1" : "0"
+         : yes ? "yes" : "no";
+}
+
 void doc_row(struct doc *d, ...)
 {
     char whole[32];
@@ -247,9 +253,11 @@ void doc_row(struct doc *d, ...)
         }
         if (c->type == 'i')
             snprintf(whole, sizeof whole, "%ld", va_arg(ap, long));
+        else if (c->type == 'b')
+            s = truth(d->format, va_arg(ap, int));
         else
             s = va_arg(ap, const char *);
-        if (d->format == DOC_JSON && (c->type == 'i' || !s))
+        if (d->format == DOC_JSON && (c->type != 's' || !s))
             fputs(s ? s : "null", d->f);
         else if (d->format == DOC_JSON)
             put_json_text(d, s, strlen(s));

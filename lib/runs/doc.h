@@ -5,7 +5,7 @@
  *     static const struct doc_column c[] = { { "runs", "Runs", 'i', 0 },
  *                                            { "loss", "Loss", 'f', 4 } };
  *     doc_table(&d, "groups", NULL, c, 2);
- *     doc_row(&d, 8L, 3.2783);                     // long for i, double for f, text for s
+ *     doc_row(&d, 8L, 3.2783);                     // i long, f double, b int (yes or no), s text
  *     doc_table_end(&d);
  *     doc_text(&d, "verdict", "record: ...");
  *     rc = doc_end(&d);                            // GPT_SYSTEM: could not be written

@@ -137,8 +137,8 @@ static void stand(struct follow *f, const struct run *r, const struct stepline *
     if (!s->time_ms.given || !isfinite(s->time_ms.value))
         return;
     say(w, "%s %.3f s", s->val.given ? "," : ":", s->time_ms.value / 1e3);
-    if (f->base_time && s->step > 0 && s->step <= f->base_steps && !r->resumed)
-        say(w, " (%+.3f s)", s->time_ms.value / 1e3 - f->base_time[s->step]);
+    if (p && p->timed && s->val.given && s->step > 0 && !r->resumed)
+        say(w, " (%+.3f s)", s->time_ms.value / 1e3 - p->time_s);
 }
 
 bool follow_step(struct follow *f, const struct run *r, const struct stepline *s, char *text,

@@ -116,6 +116,10 @@ static int add_point(struct group *g, const struct run_val *v)
     c->m2 += d * (v->loss - c->mean);
     if (v->digits < c->digits)
         c->digits = v->digits;
+    if (isfinite(v->time_ms)) {
+        c->timed++;
+        c->time_s += (v->time_ms / 1e3 - c->time_s) / c->timed;
+    }
     return 0;
 }
 
@@ -144,7 +148,8 @@ int group_add(struct group *g, struct variants *v, const struct run *r, unsigned
     *e = (struct run_end){ .trial = r->trial, .first = r->first, .last = r->last,
                            .total = r->total, .clock_restart = r->clock_restart,
                            .resumed = r->resumed, .ended = r->ended, .loss = r->loss,
-                           .time_s = r->time_ms / 1e3, .loss_digits = r->loss_digits };
+                           .time_s = r->time_ms / 1e3, .loss_digits = r->loss_digits,
+                           .digest = r->digest };
     for (int i = 0; i < FACTS; i++)
         if ((rc = intern(v, i, &r->facts->of[i], &e->fact[i])))
             return rc;

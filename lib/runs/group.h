@@ -35,9 +35,11 @@ struct run_end {
     bool ended;
     double loss, time_s;            /* NaN where there is none */
     int loss_digits;
+    uint64_t digest;
     int fact[FACTS];                /* index of a variant; -1 when the log does not say */
 };
-struct curve_point { int32_t step; int n, digits; double mean, m2; };   /* of finite losses */
+/* n, mean and m2 (squares about the mean) of finite losses; timed and time_s of their clock. */
+struct curve_point { int32_t step; int n, digits, timed; double mean, m2, time_s; };
 
 struct group {
     char *name;

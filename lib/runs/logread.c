@@ -10,7 +10,7 @@
 
 enum { LINE_MAX_BYTES = 16384, NOTES_MAX = 8, BUFFER = 1 << 18 };
 
-/* step_avg is time / (step - c), c being 0, 10 or the step resumed from: what lines so far allow. */
+/* step_avg is time / (step - c), c being 0, 10 or the step resumed from: what lines allow. */
 struct average { double lo, hi; };
 
 struct logread {
@@ -79,7 +79,8 @@ static void begin_trial(struct logread *r, const struct stepline *s)
     struct run_tick *tick = u->tick;
     *u = (struct run){ .path = r->name, .trial = ++r->trials, .first_line = r->line,
                        .first = s->step, .total = s->total, .loss = NAN, .time_ms = NAN,
-                       .resumed = r->facts.resumed, .val = val, .tick = tick, .facts = &r->facts };
+                       .resumed = r->facts.resumed, .digest = 14695981039346656037u,
+                       .val = val, .tick = tick, .facts = &r->facts };
     r->running = true;
     r->last_time = NAN;
     r->last_train = r->last_val = -1;
@@ -102,7 +103,10 @@ static int end_trial(struct logread *r)
         u->loss_digits = last->digits;
         u->time_ms = u->resumed ? NAN : last->time_ms;
     }
-    if (!u->ended && !last)
+    if (u->ended && !u->total)
+        note(r, u->last_line, "the log does not tell the number of steps: step %d is taken for "
+             "the end", u->last);
+    else if (!u->ended && !last)
         note(r, u->last_line, "the run has no validation loss");
     else if (!u->ended && u->total)
         note(r, u->last_line, "the run ends at step %d of %d: no last validation", u->last,
@@ -201,6 +205,19 @@ static int add_tick(struct logread *r, const struct stepline *s)
     return 0;
 }
 
+/* FNV-1a over what the lines say, in words. */
+static void digest(struct run *u, const struct stepline *s)
+{
+    const double say[] = { s->step, s->val.value, s->train.value, s->time_ms.value,
+                           s->avg_ms.value };
+    for (size_t i = 0; i < sizeof say / sizeof *say; i++) {
+        uint64_t word;
+        memcpy(&word, &say[i], sizeof word);
+        u->digest = (u->digest ^ word) * 1099511628211u;
+        u->digest ^= u->digest >> 32;
+    }
+}
+
 static int take_step(struct logread *r, const struct stepline *s)
 {
     int rc = 0;
@@ -222,12 +239,19 @@ static int take_step(struct logread *r, const struct stepline *s)
     r->run.last = s->step;
     r->run.last_line = r->line;
     r->last_is_val = s->val.given;
+    digest(&r->run, s);
     check_clock(r, s);
     rc = s->val.given ? add_val(r, s) : add_tick(r, s);
     return rc || !r->sink.step ? rc : r->sink.step(r->sink.arg, &r->run, s);
 }
 
 /* --- lines --- */
+
+/* Among program text that follows a run a step line is that run's only if it fits. */
+static bool goes_on(const struct logread *r, enum stepline_kind kind, const struct stepline *s)
+{
+    return r->running && kind == STEP_OK && s->total == r->run.total && s->step >= r->run.last;
+}
 
 static int take_line(struct logread *r, const char *line, size_t n, bool terminated)
 {
@@ -238,7 +262,7 @@ static int take_line(struct logread *r, const char *line, size_t n, bool termina
     if (n && line[n - 1] == '\r')
         n--;
     enum stepline_kind kind = stepline_parse(line, n, &s, &why);
-    if (kind != STEP_NONE && !r->running && facts_in_source(&r->facts)) {
+    if (kind != STEP_NONE && facts_in_source(&r->facts) && !goes_on(r, kind, &s)) {
         r->hidden_steps++;
         kind = STEP_NONE;
     }

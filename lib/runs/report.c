@@ -59,10 +59,10 @@ void report_verdicts(struct doc *d, const struct gather *g, const struct verdict
 {
     if (d->format != DOC_TEXT && d->format != DOC_MD) {
         static const struct doc_column c[] = {
-            { "group", "", 's', 0 }, { "shown", "", 'i', 0 }, { "text", "", 's', 0 } };
+            { "group", "", 's', 0 }, { "shown", "", 'b', 0 }, { "text", "", 's', 0 } };
         doc_table(d, "verdicts", NULL, c, 3);
         for (int i = g->n > 1; i < g->n; i++)
-            doc_row(d, g->group[i].name, (long)v[i].shown, v[i].text);
+            doc_row(d, g->group[i].name, v[i].shown, v[i].text);
         doc_table_end(d);
         return;
     }
@@ -115,7 +115,7 @@ void report_runs(struct doc *d, const struct gather *g)
 {
     static const struct doc_column c[] = {
         { "group", "", 's', 0 }, { "path", "", 's', 0 }, { "trial", "", 'i', 0 },
-        { "ended", "", 'i', 0 }, { "last_step", "", 'i', 0 }, { "steps", "", 'i', 0 },
+        { "ended", "", 'b', 0 }, { "last_step", "", 'i', 0 }, { "steps", "", 'i', 0 },
         { "loss", "", 'f', 0 }, { "loss_digits", "", 'i', 0 }, { "time_s", "", 'f', 0 },
         { "clock_from_step", "", 'i', 0 }, { "resumed_from", "", 'i', 0 },
         { "source", "", 's', 0 }, { "recipe", "", 's', 0 }, { "data", "", 's', 0 },
@@ -136,7 +136,7 @@ void report_runs(struct doc *d, const struct gather *g)
                 said[f] = !v ? NULL : (f == FACT_GPU || f == FACT_DRIVER) && v->text ? v->text
                         : v->hash;
             }
-            doc_row(d, g->group[i].name, e->path, (long)e->trial, (long)e->ended, (long)e->last,
+            doc_row(d, g->group[i].name, e->path, (long)e->trial, e->ended, (long)e->last,
                     (long)e->total, e->loss, (long)e->loss_digits, e->time_s,
                     (long)e->clock_restart, (long)e->resumed, said[FACT_SOURCE],
                     said[FACT_RECIPE], said[FACT_DATA], said[FACT_GPU], said[FACT_DRIVER]);
@@ -205,7 +205,7 @@ static void say_stages(struct doc *d, const struct gather *g, const struct stage
         { "last", "To", 'i', 0 }, { "median_ms", "Median ms", 'f', 2 },
         { "mean_ms", "Mean ms", 'f', 2 }, { "mean_diff_ms", "ms +/-", 'f', 2 },
         { "total_s", "Total s", 'f', 3 }, { "even_ms", "Even ms", 'f', 2 },
-        { "odd_ms", "Odd ms", 'f', 2 }, { "alternates", "Alternates", 's', 0 },
+        { "odd_ms", "Odd ms", 'f', 2 }, { "alternates", "Alternates", 'b', 0 },
         { "outliers", "Outliers", 'i', 0 }, { "after_val", "after val", 'i', 0 },
         { "stalls", "Stalls", 'i', 0 },
     };
@@ -215,7 +215,7 @@ static void say_stages(struct doc *d, const struct gather *g, const struct stage
             const struct stage *t = &s[i].stage[k];
             doc_row(d, g->group[i].name, (long)k + 1, (long)t->first, (long)t->last, t->median_ms,
                     t->mean_ms, s[i].n == s[0].n ? t->mean_ms - s[0].stage[k].mean_ms : NAN,
-                    t->total_s, t->even_ms, t->odd_ms, t->alternates ? "yes" : "no", t->outliers,
+                    t->total_s, t->even_ms, t->odd_ms, t->alternates, t->outliers,
                     t->after_val, (long)stalls_in(&g->group[i].profile, t));
         }
     doc_table_end(d);

@@ -74,16 +74,17 @@ struct welch welch_test(const struct sample *a, const struct sample *b)
 struct box { const double *x, *sums, *squares; int n; double half, above, size; };
 
 /* t where the first `up` values stand at their upper ends, those from `down` on at their
- * lower ends and the rest at tau. */
-static double t_split(const struct box *b, int up, int down, double tau)
+ * lower ends and the rest at tau. *slope gets the sign of dt/dx_i of those at tau. */
+static double t_split(const struct box *b, int up, int down, double tau, double *slope)
 {
     double h = b->half, mid = down - up, rest = b->n - down;
     double s1 = b->sums[b->n] - b->sums[down], s2 = b->squares[b->n] - b->squares[down];
     double sum = b->sums[up] + up * h + mid * tau + s1 - rest * h;
     double squares = b->squares[up] + 2 * h * b->sums[up] + up * h * h + mid * tau * tau
                    + s2 - 2 * h * s1 + rest * h * h;
-    double sd = sqrt(fmax(squares - sum * sum / b->n, 0) / (b->n - 1));
-    return ratio(sum / b->n + b->above, sd / sqrt(b->n), b->size);
+    double mean = sum / b->n, about = fmax(squares - sum * mean, 0);
+    *slope = about / b->n - (mean + b->above) * (tau - mean);
+    return ratio(mean + b->above, sqrt(about / (b->n - 1) / b->n), b->size);
 }
 
 /* How many values are less than v. */
@@ -100,31 +101,21 @@ static int count_below(const struct box *b, double v)
     return lo;
 }
 
-static double t_clamped(const struct box *b, double tau)
+static double t_clamped(const struct box *b, double tau, double *slope)
 {
-    return t_split(b, count_below(b, tau - b->half), count_below(b, tau + b->half), tau);
+    return t_split(b, count_below(b, tau - b->half), count_below(b, tau + b->half), tau, slope);
 }
 
-/* The least t_clamped between two taus between which no value begins or ceases to move; along
- * that line t falls and then rises. */
-static double search_segment(const struct box *b, double lo, double hi)
+/* Between two taus where t falls at the first and rises at the second. */
+static double least_between(const struct box *b, double lo, double hi)
 {
-    const double golden = 0.6180339887498949;
-    double p = hi - golden * (hi - lo), q = lo + golden * (hi - lo);
-    double tp = t_clamped(b, p), tq = t_clamped(b, q), best = fmin(tp, tq);
+    double least = INFINITY, slope;
     for (int i = 0; i < 60; i++) {
-        if (tp < tq) {
-            hi = q, q = p, tq = tp;
-            p = hi - golden * (hi - lo);
-            tp = t_clamped(b, p);
-        } else {
-            lo = p, p = q, tp = tq;
-            q = lo + golden * (hi - lo);
-            tq = t_clamped(b, q);
-        }
-        best = fmin(best, fmin(tp, tq));
+        double mid = lo + (hi - lo) / 2;
+        least = fmin(least, t_clamped(b, mid, &slope));
+        *(slope < 0 ? &lo : &hi) = mid;
     }
-    return best;
+    return least;
 }
 
 static int by_value(const void *a, const void *b)
@@ -133,27 +124,21 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Only the segments beside the best knot can hold the minimum. knots: room for 2 n. */
+/* knots: room for 2 n. */
 static double least_clamped(const struct box *b, double *knots)
 {
-    int n = 2 * b->n, best = 0;
+    int n = 2 * b->n;
     for (int i = 0; i < b->n; i++) {
         knots[2 * i] = b->x[i] - b->half;
         knots[2 * i + 1] = b->x[i] + b->half;
     }
     qsort(knots, (size_t)n, sizeof *knots, by_value);
-    double least = INFINITY;
-    for (int i = 0; i < n; i++) {
-        double t = t_clamped(b, knots[i]);
-        if (t < least) {
-            least = t;
-            best = i;
-        }
+    double before, slope, least = t_clamped(b, knots[0], &before);
+    for (int i = 1; i < n && least > -INFINITY; i++, before = slope) {
+        least = fmin(least, t_clamped(b, knots[i], &slope));
+        if (before < 0 && slope > 0)
+            least = fmin(least, least_between(b, knots[i - 1], knots[i]));
     }
-    if (least > -INFINITY && best > 0)
-        least = fmin(least, search_segment(b, knots[best - 1], knots[best]));
-    if (least > -INFINITY && best + 1 < n)
-        least = fmin(least, search_segment(b, knots[best], knots[best + 1]));
     return least;
 }
 
@@ -162,10 +147,10 @@ static double least_clamped(const struct box *b, double *knots)
 static double least_corner(const struct box *b)
 {
     struct box mirror = *b;
-    double least = INFINITY;
+    double least = INFINITY, slope;
     mirror.half = -b->half;
     for (int below = 0; below <= b->n; below++)
-        least = fmin(least, t_split(&mirror, below, below, 0));
+        least = fmin(least, t_split(&mirror, below, below, 0, &slope));
     return least;
 }
 

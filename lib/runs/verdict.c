@@ -48,6 +48,17 @@ static void check_steps(struct reasons *r, const struct group *g)
         add(r, "unequal steps: '%s' mixes runs of %d and %d", g->name, least, most);
 }
 
+/* A log that is counted twice makes deviations smaller than they are. */
+static void check_twice(struct reasons *r, const struct group *g)
+{
+    for (int i = 1; i < g->n; i++)
+        for (int k = 0; k < i; k++)
+            if (g->run[i].digest == g->run[k].digest) {
+                add(r, "the same run twice: %.300s and %.300s", g->run[k].path, g->run[i].path);
+                return;
+            }
+}
+
 /* The first step of the clock that counts: 0 or, in logs of 2024, 11. */
 static int32_t clock_of(const struct group *g)
 {
@@ -81,6 +92,7 @@ static void check_equal(struct reasons *r, const struct gather *g, int group,
         for (size_t f = 0; f < sizeof must / sizeof *must; f++)
             check_within(r, in, must[f]);
         check_steps(r, in);
+        check_twice(r, in);
     }
     if (!group)
         return;
@@ -155,6 +167,8 @@ static void check_time(struct reasons *r, const struct verdict *v, const struct 
         add(r, "not faster: the logs lack times");
     } else if (!(difference < 0)) {
         add(r, "not faster: %+.4f s", difference);
+    } else if (isnan(v->time_p)) {
+        add(r, "not shown to be faster: %+.4f s, but one run has no deviation", difference);
     } else if (!(v->time_p < k->alpha)) {
         add(r, "not shown to be faster: %+.4f s, time p %.4f (Welch, %s)", difference, v->time_p,
             k->tail == TAIL_LOWER ? "lower tail" : "two-sided");

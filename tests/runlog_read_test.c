@@ -1,0 +1,367 @@
+/* Run logs: every layout gives the numbers it was made from; what cannot be read is named, with
+ * its line, and never guessed. The layouts' texts are made here (runlog_made.c). */
+#include <stdlib.h>
+#include <string.h>
+#include "check.h"
+#include "runlog_made.h"
+#include "runlog_seen.h"
+#include "runs/runlog.h"
+
+/* Swaps text for another of any length; the first occurrence. */
+static char *with(const char *text, const char *old, const char *new)
+{
+    const char *at = strstr(text, old);
+    char *s = NULL;
+    CHECK(at != NULL);
+    if (at && asprintf(&s, "%.*s%s%s", (int)(at - text), text, new, at + strlen(old)) < 0)
+        abort();
+    return s ? s : strdup(text);
+}
+
+/* The number of the line on which text stands. */
+static long line_of(const char *text, const char *part)
+{
+    const char *at = strstr(text, part);
+    long line = 1;
+    CHECK(at != NULL);
+    for (const char *p = text; at && p < at; p++)
+        line += *p == '\n';
+    return line;
+}
+
+/* --- all layouts --- */
+
+static void check_made(const struct made *m, const struct seen *s)
+{
+    CHECK_OK(s->rc);
+    CHECK_EQ(s->runs, m->trials);
+    for (int i = 0; i < s->runs; i++) {
+        const struct run *r = &s->run[i];
+        CHECK_EQ(r->trial, i + 1);
+        CHECK(r->ended);
+        CHECK_EQ(r->last, m->steps);
+        CHECK_EQ(r->total, m->timed ? m->steps : 0);
+        CHECK_EQ(r->loss_digits, m->digits);
+        CHECK(r->loss == made_loss(m, i + 1, m->steps));
+        /* ours are ms as printed, and seconds are ms to the last digit */
+        if (m->timed)
+            CHECK(r->time_ms == round(made_clock_ms(m, m->steps)));
+        else
+            CHECK(isnan(r->time_ms));
+        CHECK_EQ(r->clock_restart, m->restarts ? 11 : 0);
+        CHECK_EQ(r->vals, 1 + (m->steps + m->every - 1) / m->every);
+        CHECK_EQ(r->missing, 0);
+    }
+    for (int i = 0; i < s->vals; i++)
+        CHECK(s->val[i].v.loss == made_loss(m, s->val[i].trial, s->val[i].v.step));
+    CHECK_EQ(s->ticks, m->timed ? m->steps : 0);
+    for (int i = 0; i < s->ticks; i++) {
+        CHECK_EQ(s->tick[i].step, i + 1);
+        CHECK(s->tick[i].time_ms == round(made_clock_ms(m, i + 1)));
+    }
+    /* of a good log nothing is said, but where the layout itself leaves something open */
+    CHECK_EQ(s->notes, m->timed ? 0 : 1);
+}
+
+static void check_facts(const struct made *m, const struct seen *s)
+{
+    bool source = m->layout == MADE_TODAY || m->restarts;
+    char gpu[128];
+    snprintf(gpu, sizeof gpu, "2 x %s", m->gpu);
+    CHECK_EQ(*s->hash[0][FACT_SOURCE] != 0, source);
+    CHECK_EQ(*s->hash[0][FACT_RECIPE] != 0, m->layout == MADE_OURS);
+    CHECK_EQ(*s->hash[0][FACT_DRIVER] != 0, source);
+    CHECK_EQ(*s->hash[0][FACT_DATA] != 0, m->layout == MADE_OURS || m->layout == MADE_RULES4_2024);
+    if (source || m->layout == MADE_TRACK3)
+        CHECK_STR(s->gpu, gpu);
+    if (m->layout == MADE_OURS)
+        CHECK_STR(s->environment, "tool: gpt-train 0.1.0\ndevice: cpu\nranks: 2\n");
+    if (m->layout == MADE_TODAY)
+        CHECK_STR(s->environment, "python: 3.12.12 | packaged by conda-forge | [GCC 14.3.0]\n"
+                  "pytorch: 2.10.0.dev20251210+cu126 compiled for CUDA 12.6\ntriton: 3.6.0\n"
+                  "driver: 535.129.03\ncuda of the driver: 12.2\n"
+                  "gpu: 2 x NVIDIA H100 80GB HBM3\n");
+}
+
+static char *crlf(const char *text, size_t n, size_t *out)
+{
+    char *s = malloc(2 * n + 1), *p = s;
+    for (size_t i = 0; s && i < n; i++) {
+        if (text[i] == '\n')
+            *p++ = '\r';
+        *p++ = text[i];
+    }
+    *out = (size_t)(p - s);
+    return s;
+}
+
+static void test_layouts(void)
+{
+    for (int layout = 0; layout < MADE_LAYOUTS; layout++) {
+        struct made m = made_default((enum made_layout)layout);
+        size_t n, k;
+        char *text = made_text(&m, &n), *dos = crlf(text, n, &k);
+        struct seen s;
+        static const size_t pieces[] = { 0, 1, 7, 4096 };
+        for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+            seen_read(&s, text, n, pieces[i]);
+            check_made(&m, &s);
+            if (s.runs)
+                check_facts(&m, &s);
+            seen_release(&s);
+        }
+        seen_read(&s, dos, k, 0);
+        check_made(&m, &s);
+        if (s.runs)
+            check_facts(&m, &s);
+        seen_release(&s);
+        free(dos);
+        free(text);
+    }
+}
+
+/* The same source on another day and another GPU is the same source; one changed line is not. */
+static void test_facts_differ(void)
+{
+    struct made m = made_default(MADE_TODAY), other = m, days = m, ours = made_default(MADE_OURS);
+    struct made seeds = ours, recipe = ours;
+    struct made *all[] = { &m, &other, &days, &ours, &seeds, &recipe };
+    struct seen s[6];
+    other.source = 2;
+    days.seed = 7;
+    days.gpu = "NVIDIA H200";
+    seeds.seed = 9;
+    recipe.source = 2;
+    for (int i = 0; i < 6; i++) {
+        size_t n;
+        char *text = made_text(all[i], &n);
+        seen_read(&s[i], text, n, 0);
+        CHECK_EQ(s[i].runs, 1);
+        free(text);
+    }
+    CHECK(strcmp(s[0].hash[0][FACT_SOURCE], s[1].hash[0][FACT_SOURCE]) != 0);
+    CHECK_STR(s[0].hash[0][FACT_ENVIRONMENT], s[1].hash[0][FACT_ENVIRONMENT]);
+    CHECK_STR(s[0].hash[0][FACT_SOURCE], s[2].hash[0][FACT_SOURCE]);
+    CHECK_STR(s[0].hash[0][FACT_DRIVER], s[2].hash[0][FACT_DRIVER]);
+    CHECK(strcmp(s[0].hash[0][FACT_GPU], s[2].hash[0][FACT_GPU]) != 0);
+    CHECK_STR(s[2].gpu, "2 x NVIDIA H200");
+    CHECK_STR(s[3].hash[0][FACT_RECIPE], s[4].hash[0][FACT_RECIPE]);
+    CHECK(strcmp(s[3].hash[0][FACT_RECIPE], s[5].hash[0][FACT_RECIPE]) != 0);
+    CHECK(s[0].run[0].digest != s[2].run[0].digest);
+    CHECK(s[0].run[0].digest == s[1].run[0].digest);
+    for (int i = 0; i < 6; i++)
+        seen_release(&s[i]);
+}
+
+/* What our own writer writes. */
+static void test_own_writer(void)
+{
+    char *text;
+    size_t n;
+    struct seen s;
+    FILE *f = open_memstream(&text, &n);
+    struct runlog l = { .f = f, .total = 2 };
+    runlog_key(&l, "tool", "gpt-train %s", "0.1.0");
+    runlog_key(&l, "device", "cpu");
+    runlog_key(&l, "ranks", "1");
+    runlog_recipe(&l, "name = x\nseed = 3\n");
+    runlog_val(&l, 0, 10.8284, 0, 0);
+    runlog_step(&l, 1, 18.64, 42.4, 42.4);
+    runlog_step(&l, 2, 17.25, 81, 40.5);
+    runlog_val(&l, 2, 9.5, 81, 40.5);
+    runlog_memory(&l, 512);
+    CHECK_OK(runlog_status(&l));
+    fclose(f);
+    seen_read(&s, text, n, 0);
+    CHECK_EQ(s.runs, 1);
+    CHECK_EQ(s.notes, 0);
+    CHECK(s.runs && s.run[0].ended && s.run[0].loss == 9.5 && s.run[0].time_ms == 81);
+    CHECK(s.runs && *s.hash[0][FACT_RECIPE]);
+    seen_release(&s);
+    free(text);
+}
+
+/* --- what is wrong with a log is said --- */
+
+/* Reads the log with one text for another, and expects a note on that line. */
+static void check_named(const struct made *made, const char *old, const char *new, const char *say,
+                        int ended)
+{
+    struct made m = *made;
+    struct seen s;
+    size_t n;
+    char *text = made_text(&m, &n), *changed = with(text, old, new);
+    long line = line_of(text, old);
+    seen_read(&s, changed, strlen(changed), 0);
+    CHECK_OK(s.rc);
+    if (!CHECK(seen_note_has(&s, line, say)))
+        for (int i = 0; i < s.notes; i++)
+            printf("  line %ld: %s (wanted line %ld: %s)\n", s.note[i].line, s.note[i].text, line,
+                   say);
+    int count = 0;
+    for (int i = 0; i < s.runs; i++)
+        count += s.run[i].ended;
+    CHECK_EQ(count, ended);
+    seen_release(&s);
+    free(changed);
+    free(text);
+}
+
+static void test_named(void)
+{
+    struct made m = made_default(MADE_TODAY);
+    const char *last = "step:60/60 val_loss:3.2784 train_time:6000ms step_avg:100.00ms\n";
+    check_named(&m, last, "step:60/60 val_loss:3.2x84 train_time:6000ms\n", "no number", 0);
+    check_named(&m, last, "step:60/60 val_loss:nan train_time:6000ms\n", "not finite", 1);
+    check_named(&m, last, "step:60/60 val_loss:3.2784 train_time:6000\n", "no number of ms", 0);
+    check_named(&m, last, "step:61/60 val_loss:3.2784 train_time:6000ms\n", "beyond the last", 0);
+    check_named(&m, last, "step:60/70 val_loss:3.2784 train_time:6000ms\n", "changes from 60", 0);
+    check_named(&m, last, "step:60/60\n", "nothing else", 0);
+    check_named(&m, last, "step:60/60 3.2784\n", "name:value", 0);
+    check_named(&m, last, "step:60/60 val_loss:3.2784 val_loss:3.2785\n", "twice", 0);
+    check_named(&m, last, "step:99999999999/60 val_loss:3.2784\n", "too large", 0);
+    check_named(&m, last, "step:60/60 val_loss: 3.2784\n", "no number", 0);
+    /* a digit of the clock is wrong: the average tells, and the line is named */
+    check_named(&m, "step:30/60 train_time:3000ms", "step:30/60 train_time:3900ms",
+                "does not agree", 1);
+    check_named(&m, "val_loss:3.2784 train_time:6000ms step_avg:100.00ms",
+                "val_loss:3.2784 train_time:6600ms step_avg:100.00ms", "does not agree", 1);
+}
+
+static void test_gaps(void)
+{
+    struct made m = made_default(MADE_TODAY);
+    struct seen s;
+    size_t n;
+    char *text = made_text(&m, &n);
+    char *gap = with(text, "step:31/60 train_time:3100ms step_avg:100.00ms\n", "");
+    seen_read(&s, gap, strlen(gap), 0);
+    CHECK(seen_note_has(&s, -1, "lines of 1 steps are missing"));
+    CHECK(s.runs == 1 && s.run[0].ended);
+    seen_release(&s);
+    /* no last validation */
+    text[strstr(text, "step:60/60 val_loss") - text] = '\0';
+    seen_read(&s, text, strlen(text), 0);
+    CHECK(seen_note_has(&s, -1, "ends at step 60 of 60: no last validation"));
+    CHECK(s.runs == 1 && !s.run[0].ended && isnan(s.run[0].loss) && isnan(s.run[0].time_ms));
+    seen_release(&s);
+    free(gap);
+    free(text);
+}
+
+/* A last line without its end counts when a unit closes it, and not when a digit may be missing. */
+static void test_no_newline(void)
+{
+    struct made m = made_default(MADE_BARE), l = made_default(MADE_LLMC);
+    struct seen s;
+    size_t n;
+    char *text = made_text(&m, &n);
+    char *end = strstr(text, "\npeak memory");
+    seen_read(&s, text, (size_t)(end - text), 0);
+    CHECK(s.runs == 1 && s.run[0].ended && s.run[0].loss == 3.2784);
+    CHECK_EQ(s.notes, 0);
+    seen_release(&s);
+    free(text);
+    text = made_text(&l, &n);
+    seen_read(&s, text, n - 1, 0);
+    CHECK(s.runs == 1 && !s.run[0].ended);
+    CHECK(seen_note_has(&s, -1, "may lack digits"));
+    seen_release(&s);
+    free(text);
+}
+
+/* Several logs in one file, each with its own facts; also in source that holds a rule. */
+static void test_several_logs(void)
+{
+    struct made a = made_default(MADE_TODAY), b = a, c = made_default(MADE_OURS);
+    struct seen s, one;
+    size_t na, nb, nc;
+    b.source = 2;
+    b.loss = 3.2701;
+    char *ta = made_text(&a, &na), *tb = made_text(&b, &nb), *tc = made_text(&c, &nc), *all;
+    CHECK(asprintf(&all, "%s%s%s", ta, tb, tc) > 0);
+    seen_read(&s, all, strlen(all), 0);
+    CHECK_EQ(s.runs, 3);
+    CHECK_EQ(s.notes, 0);
+    if (s.runs == 3) {
+        CHECK(s.run[0].loss == 3.2784 && s.run[1].loss == 3.2701 && s.run[2].loss == 3.2784);
+        seen_read(&one, ta, na, 0);
+        CHECK_STR(s.hash[0][FACT_SOURCE], one.hash[0][FACT_SOURCE]);
+        seen_release(&one);
+        seen_read(&one, tb, nb, 0);
+        CHECK_STR(s.hash[1][FACT_SOURCE], one.hash[0][FACT_SOURCE]);
+        CHECK_STR(s.hash[1][FACT_ENVIRONMENT], one.hash[0][FACT_ENVIRONMENT]);
+        seen_release(&one);
+        seen_read(&one, tc, nc, 0);
+        CHECK_STR(s.hash[2][FACT_SOURCE], "");
+        CHECK_STR(s.hash[2][FACT_RECIPE], one.hash[0][FACT_RECIPE]);
+        CHECK_STR(s.hash[2][FACT_ENVIRONMENT], one.hash[0][FACT_ENVIRONMENT]);
+        seen_release(&one);
+    }
+    seen_release(&s);
+    free(ta);
+    free(tb);
+    free(tc);
+    free(all);
+}
+
+/* A run that continues another has a clock of its own. */
+static void test_resumed(void)
+{
+    const char *text = "tool: gpt-train 0.1.0\nresumed: step 10 of run/step-10\n"
+        "===================================================================================="
+        "================\nseed = 1\n========================================================"
+        "============================================\n"
+        "step:11/12 train_loss:5.0 train_time:40ms step_avg:40.00ms\n"
+        "step:12/12 train_loss:4.9 train_time:80ms step_avg:40.00ms\n"
+        "step:12/12 val_loss:4.9000 train_time:80ms step_avg:40.00ms\n";
+    struct seen s;
+    seen_read(&s, text, strlen(text), 0);
+    CHECK(s.runs == 1 && s.run[0].ended && s.run[0].loss == 4.9 && isnan(s.run[0].time_ms));
+    CHECK(s.runs == 1 && s.run[0].resumed == 10 && s.run[0].first == 11);
+    CHECK(seen_note_has(&s, -1, "continues a run from step 10"));
+    seen_release(&s);
+}
+
+static void test_hostile(void)
+{
+    static const char rest[] = "\nstep:1/1 val_loss:3.0000 train_time:5ms step_avg:5.00ms\n";
+    size_t n = 3 << 20;
+    char *text = malloc(n + sizeof rest);
+    struct seen s;
+    memset(text, '7', n);
+    memcpy(text, "step:1/2 val_loss:", 18);     /* a number of three million digits */
+    memcpy(text + n, rest, sizeof rest);
+    seen_read(&s, text, n + sizeof rest - 1, 0);
+    CHECK(seen_note_has(&s, 1, "step line of over"));
+    CHECK(s.runs == 1 && s.run[0].loss == 3);
+    CHECK(s.runs == 1 && s.run[0].first_line == 2);
+    seen_release(&s);
+    memset(text, 'x', n);                        /* a long line that is none */
+    seen_read(&s, text, n + sizeof rest - 1, 100000);
+    CHECK_EQ(s.notes, 0);
+    CHECK(s.runs == 1 && s.run[0].loss == 3);
+    seen_release(&s);
+    free(text);
+    static const char nul[] = "step:1/1 val_loss:3.0\0 train_time:5ms\n";
+    seen_read(&s, nul, sizeof nul - 1, 0);
+    CHECK(s.runs == 0 && seen_note_has(&s, 1, "not read") && seen_note_has(&s, 0, "no step lines"));
+    seen_release(&s);
+    seen_read(&s, "", 0, 0);
+    CHECK(s.runs == 0 && s.notes == 1 && seen_note_has(&s, 0, "no step lines"));
+    seen_release(&s);
+}
+
+int main(void)
+{
+    test_layouts();
+    test_facts_differ();
+    test_own_writer();
+    test_named();
+    test_gaps();
+    test_no_newline();
+    test_several_logs();
+    test_resumed();
+    test_hostile();
+    return check_done();
+}

@@ -1,0 +1,337 @@
+/* Random and cut logs: no crash, no hang, and no number that is not in the text.
+ *
+ * This is a libFuzzer harness with a driver of its own, so that `make check` runs it without
+ * clang: every log of runlog_made.c cut at every byte, then mutated for a while. Long runs:
+ *
+ *     clang -g -O1 -fsanitize=fuzzer,address,undefined -DLIBFUZZER -D_GNU_SOURCE -Ilib -Itests \
+ *         tests/runs_fuzz_test.c tests/runlog_made.c tests/runlog_seen.c lib/runs/[a-z]*.c \
+ *         lib/base/[a-z]*.c -lzstd -lz -lxxhash -lm -lpthread -o runs_fuzz && ./runs_fuzz
+ *
+ * Environment: FUZZ_SECONDS (2) and FUZZ_SEED (1) of the driver. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "base/rng.h"
+#include "check.h"
+#include "runlog_made.h"
+#include "runlog_seen.h"
+#include "runs/follow.h"
+#include "runs/plot.h"
+#include "runs/report.h"
+#include "runs/why.h"
+
+/* --- what must hold of any input --- */
+
+/* Does the number stand in the text as it was printed? */
+static int stands_in(const char *text, size_t n, const struct run_val *v)
+{
+    char number[64];
+    if (v->digits > 15 || fabs(v->loss) >= 1e15)
+        return 1;                   /* with an exponent, or more digits than a double tells */
+    if (isnan(v->loss))
+        return memmem(text, n, "nan", 3) != NULL;
+    if (isinf(v->loss))
+        return memmem(text, n, "inf", 3) != NULL;
+    int k = snprintf(number, sizeof number, "%.*f", v->digits, fabs(v->loss));
+    /* leading zeros and a sign may stand in front, which the text then has as well */
+    return memmem(text, n, number, (size_t)k) != NULL;
+}
+
+static void check_run(const struct run *r)
+{
+    CHECK(r->first >= 0 && r->first <= r->last && r->last <= STEP_MAX);
+    CHECK(r->total == 0 || r->last <= r->total);
+    CHECK(r->first_line >= 1 && r->first_line <= r->last_line);
+    CHECK(r->vals >= 0 && r->ticks >= 0);
+    CHECK(!r->ended || (r->vals > 0 && r->last > 0));
+    CHECK(r->ended || (isnan(r->loss) && isnan(r->time_ms)));
+    CHECK(!r->ended || !r->total || r->last == r->total);
+}
+
+static int same_double(double a, double b)
+{
+    return a == b || (isnan(a) && isnan(b));
+}
+
+static void check_same(const struct seen *a, const struct seen *b)
+{
+    CHECK_EQ(a->runs, b->runs);
+    CHECK_EQ(a->vals, b->vals);
+    CHECK_EQ(a->notes, b->notes);
+    for (int i = 0; i < a->runs && i < b->runs; i++) {
+        CHECK(a->run[i].digest == b->run[i].digest);
+        CHECK(same_double(a->run[i].loss, b->run[i].loss));
+        CHECK_STR(a->hash[i][FACT_SOURCE], b->hash[i][FACT_SOURCE]);
+        CHECK_STR(a->hash[i][FACT_ENVIRONMENT], b->hash[i][FACT_ENVIRONMENT]);
+    }
+}
+
+/* --- the report of it --- */
+
+struct job { struct gather g; struct follow f; int group; };
+
+static int add_run(void *arg, const struct run *r)
+{
+    struct job *j = arg;
+    return group_add(&j->g.group[j->group], &j->g.variants, r, GROUP_PROFILE);
+}
+
+static int follow_line(void *arg, const struct run *r, const struct stepline *s)
+{
+    struct job *j = arg;
+    char text[300];
+    if (follow_step(&j->f, r, s, text, sizeof text))
+        CHECK(*text && strlen(text) < sizeof text);
+    return 0;
+}
+
+static void read_into(struct job *j, const char *text, size_t n, bool follow)
+{
+    struct logsink sink = { .run = add_run, .step = follow ? follow_line : NULL,
+                            .arg = j };
+    struct logread *r;
+    CHECK_OK(logread_new(&r, "fuzz", true, &sink));
+    CHECK_OK(logread_feed(r, text, n));
+    CHECK_OK(logread_end(r));
+    logread_free(r);
+}
+
+static void write_all(struct gather *g, const struct criteria *k, enum doc_format format)
+{
+    struct verdict v[2];
+    struct doc d;
+    char *text;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    CHECK_OK(verdict_of(&v[0], g, 0, k));
+    CHECK_OK(verdict_of(&v[1], g, 1, k));
+    doc_begin(&d, f, format);
+    report_groups(&d, g, v, k);
+    report_verdicts(&d, g, v);
+    report_runs(&d, g);
+    report_curves(&d, g, 0.01);
+    CHECK_OK(report_steps(&d, g));
+    CHECK_OK(why_report(&d, g, 1, 50));
+    report_notes(&d, g);
+    CHECK_OK(doc_end(&d));
+    CHECK_OK(plot_svg(f, g, k->target));
+    fclose(f);
+    CHECK(n > 0 && strlen(text) == n);           /* no NUL of the log comes through */
+    /* a run that is not there, or has no end, is in no mean */
+    for (int i = 0; i < 2; i++)
+        CHECK(v[i].own.runs + v[i].own.left_out == g->group[i].n);
+    CHECK(!v[1].shown || (v[1].own.loss.mean < k->target
+                          && (k->rule == RULE_Z || v[1].own.runs > 1)));
+    free(text);
+}
+
+/* The log against half of itself. */
+static void report_on(const char *text, size_t n)
+{
+    struct group groups[2] = { { .name = strdup("base") }, { .name = strdup("a|b\x1b\n\xff") } };
+    struct job j = { .g = { .n = 2, .stdin_group = -1 } };
+    struct criteria k = { .target = 3.28, .alpha = 0.01, .rule = n % 2 ? RULE_T : RULE_Z };
+    j.g.group = malloc(sizeof groups);
+    memcpy(j.g.group, groups, sizeof groups);
+    read_into(&j, text, n, false);
+    CHECK_OK(follow_begin(&j.f, &j.g, 1, &k));
+    j.group = 1;
+    read_into(&j, text, n / 2, true);
+    follow_end(&j.f);
+    write_all(&j.g, &k, (enum doc_format)(n / 2 % 4));
+    gather_release(&j.g);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    const char *text = (const char *)data;
+    struct seen all, pieces;
+    seen_read(&all, text, n, 0);
+    seen_read(&pieces, text, n, n % 61 + 1);
+    CHECK_OK(all.rc);
+    check_same(&all, &pieces);
+    for (int i = 0; i < all.runs; i++)
+        check_run(&all.run[i]);
+    for (int i = 0; i < all.vals; i++)
+        CHECK(stands_in(text, n, &all.val[i].v));
+    seen_release(&all);
+    seen_release(&pieces);
+    report_on(text, n);
+#ifdef LIBFUZZER
+    if (atomic_load(&check_failed))
+        abort();
+#endif
+    return 0;
+}
+
+#ifndef LIBFUZZER
+
+/* --- every log cut at every byte --- */
+
+static int has_val(const struct seen *s, const struct seen_val *v)
+{
+    for (int i = 0; i < s->vals; i++)
+        if (s->val[i].trial == v->trial && s->val[i].v.step == v->v.step)
+            return s->val[i].v.loss == v->v.loss && s->val[i].v.digits == v->v.digits
+                && same_double(s->val[i].v.time_ms, v->v.time_ms);
+    return 0;
+}
+
+static int has_tick(const struct seen *s, const struct run_tick *t)
+{
+    for (int i = 0; i < s->ticks; i++)
+        if (s->tick[i].step == t->step)
+            return s->tick[i].time_ms == t->time_ms;
+    return 0;
+}
+
+/* A part of a log says nothing but what the whole says, and has an end only if it has all of it.
+ * Where a log does not tell the number of steps, that its last validation is the end is said. */
+static void check_cut(const struct made *m, const struct seen *whole, const struct seen *cut)
+{
+    for (int i = 0; i < cut->vals; i++)
+        CHECK(has_val(whole, &cut->val[i]));
+    for (int i = 0; i < cut->ticks; i++)
+        CHECK(has_tick(whole, &cut->tick[i]));
+    for (int i = 0; i < cut->runs; i++) {
+        const struct run *r = &cut->run[i];
+        CHECK(!r->ended || i < whole->runs);
+        CHECK(r->ended || cut->notes > 0);
+        if (r->ended && m->timed)
+            CHECK(r->loss == whole->run[i].loss && r->time_ms == whole->run[i].time_ms);
+        else if (r->ended)
+            CHECK(seen_note_has(cut, r->last_line, "is taken for the end"));
+    }
+}
+
+static void test_cut(void)
+{
+    for (int layout = 0; layout < MADE_LAYOUTS; layout++) {
+        struct made m = made_default((enum made_layout)layout);
+        struct seen whole, cut;
+        size_t n;
+        char *text = made_text(&m, &n);
+        seen_read(&whole, text, n, 0);
+        CHECK_EQ(whole.runs, m.trials);
+        for (size_t k = 0; k < n; k++) {
+            seen_read(&cut, text, k, 0);
+            CHECK_OK(cut.rc);
+            check_cut(&m, &whole, &cut);
+            seen_release(&cut);
+        }
+        seen_release(&whole);
+        free(text);
+    }
+}
+
+/* --- mutations --- */
+
+enum { TEXT_MAX = 1 << 16 };
+struct text { char s[TEXT_MAX]; size_t n; };
+
+static void put(struct text *t, size_t at, const char *s, size_t n)
+{
+    if (n > TEXT_MAX - t->n)
+        n = TEXT_MAX - t->n;
+    memmove(t->s + at + n, t->s + at, t->n - at);
+    memcpy(t->s + at, s, n);
+    t->n += n;
+}
+
+static void mutate(struct text *t, const struct rng *r, uint64_t *at)
+{
+    static const char *const words[] = {
+        "\n", "\r\n", "\r", "step:", "step:0/", "/", " val_loss:", "val_loss:nan ", "tel:", " ",
+        "train_time:", "ms", "s", "step_avg:nanms", "-", "1e308", "9999999999", ".", "..", "inf",
+        "[rank0]: ", "tool: gpt-train 0.1.0\n", "import os\nimport sys\n", "resumed: step 7\n",
+        "\xff\xfe", "\xc3", "step:60/60 val_loss:1.0000 train_time:1ms step_avg:1.00ms\n",
+        "\n========================================================================================"
+        "============\n", "|   0  ", "  On  |", "Driver Version: ", "Running on device_name=",
+    };
+    size_t i = rng_below(r, (*at)++, t->n + 1), n = rng_below(r, (*at)++, 40) + 1;
+    const char *word = words[rng_below(r, (*at)++, sizeof words / sizeof *words)];
+    char zeros[40] = { 0 };
+    n = n < t->n - i ? n : t->n - i;
+    switch (rng_below(r, (*at)++, 8)) {
+    case 0:                                     /* a byte */
+        if (i < t->n)
+            t->s[i] = (char)rng_below(r, (*at)++, 256);
+        break;
+    case 1:                                     /* cut */
+        t->n = i;
+        break;
+    case 2:                                     /* take out */
+        memmove(t->s + i, t->s + i + n, t->n - i - n);
+        t->n -= n;
+        break;
+    case 3: {                                   /* double a stretch of up to 2,000 bytes */
+        size_t k = rng_below(r, (*at)++, 2000);
+        char copy[2000];
+        k = k < t->n - i ? k : t->n - i;
+        memcpy(copy, t->s + i, k);
+        put(t, i, copy, k);
+        break;
+    }
+    case 4:
+        put(t, i, zeros, n);
+        break;
+    default:
+        put(t, i, word, strlen(word));
+    }
+}
+
+static void test_mutations(double seconds, uint64_t seed)
+{
+    struct rng r = rng_make(seed, 0);
+    struct text *t = malloc(sizeof *t);
+    clock_t end = clock() + (clock_t)(seconds * CLOCKS_PER_SEC);
+    uint64_t at = 0;
+    long done = 0;
+    while (t && clock() < end) {
+        struct made m = made_default((enum made_layout)rng_below(&r, at++, MADE_LAYOUTS));
+        m.steps = m.restarts ? 20 : (int)rng_below(&r, at++, 30) + 1;
+        size_t n;
+        char *text = made_text(&m, &n);
+        t->n = n < TEXT_MAX ? n : TEXT_MAX;
+        memcpy(t->s, text, t->n);
+        free(text);
+        for (uint64_t k = rng_below(&r, at++, 12) + 1; k > 0; k--)
+            mutate(t, &r, &at);
+        /* in memory of just its size, so that a sanitizer sees what is read beyond it */
+        uint8_t *exact = malloc(t->n + !t->n);
+        memcpy(exact, t->s, t->n);
+        LLVMFuzzerTestOneInput(exact, t->n);
+        free(exact);
+        done++;
+    }
+    free(t);
+    /* a driver that does nothing finds nothing; valgrind makes some hundred of them */
+    CHECK(done >= 50);
+    printf("%ld mutated logs\n", done);
+}
+
+static void test_random_bytes(void)
+{
+    struct rng r = rng_make(5, 0);
+    uint8_t data[4096];
+    uint64_t at = 0;
+    for (int k = 0; k < 300; k++) {
+        size_t n = rng_below(&r, at++, sizeof data);
+        for (size_t i = 0; i < n; i++) {
+            uint64_t x = rng_below(&r, at++, 512);
+            data[i] = x < 256 ? (uint8_t)x : (uint8_t)"step:0123456789/ val_loss.\nms="[x % 30];
+        }
+        LLVMFuzzerTestOneInput(data, n);
+    }
+}
+
+int main(void)
+{
+    const char *seconds = getenv("FUZZ_SECONDS"), *seed = getenv("FUZZ_SEED");
+    test_cut();
+    test_random_bytes();
+    test_mutations(seconds ? atof(seconds) : 2, seed ? strtoull(seed, NULL, 10) : 1);
+    return check_done();
+}
+#endif
