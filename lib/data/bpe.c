@@ -151,7 +151,7 @@ bool bpe_encode_after(struct bpe *b, uint32_t before, const uint8_t *s, size_t n
 
 /* Masks of the first n bytes of 16, as two words. A table, for a branch on the
  * length of words is taken wrong often. */
-#define B(n) (n >= 8 ? ~UINT64_C(0) : (UINT64_C(1) << 8 * (n & 7)) - 1)
+#define B(n) ((n) >= 8 ? ~UINT64_C(0) : (UINT64_C(1) << 8 * ((n) & 7)) - 1)
 #define MASK(n) { B(n), n > 8 ? B(n - 8) : 0 }
 static const uint64_t word_mask[WORD_BYTES + 1][2] = {
     MASK(0), MASK(1), MASK(2), MASK(3), MASK(4), MASK(5), MASK(6), MASK(7), MASK(8), MASK(9),
