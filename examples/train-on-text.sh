@@ -4,7 +4,7 @@
 set -eu
 bin=${GPT_BIN:-build/bin}
 dir=${OUT:-build/example}
-[ $# -gt 0 ] || set -- README.md man/*.[157]
+[ $# -gt 0 ] || set -- man/*.[157] lib/*/*.[ch]
 
 "$bin/gpt-tokshard" --tokenizer byte --val-tokens 8192 --force -o "$dir/shards" "$@"
 "$bin/gpt-train" -r share/recipes/tiny.recipe -d "$dir/shards" --ranks 2 \
