@@ -3,15 +3,17 @@
 //   node tests/tiktoken.mjs FOLDER units         tests/golden/bpe-units.tsv: text as JSON, tokens
 //   node tests/tiktoken.mjs FOLDER encode        .jsonl on stdin -> 50256 and tokens, uint16, on stdout
 //   node tests/tiktoken.mjs FOLDER speed         the same, timed: "BYTES SECONDS" on stdout
+//   node tests/tiktoken.mjs - unicode | random | worst      text to compare on, as .jsonl
+//   node tests/tiktoken.mjs - files FILE...      files as .jsonl
 //
-// FOLDER is where `npm install tiktoken` was run.
+// FOLDER is where `npm install tiktoken` was run (tests/tiktoken-folder).
 import { createRequire } from "node:module";
 import fs from "node:fs";
 import path from "node:path";
 
-const [folder, mode] = process.argv.slice(2);
-const { get_encoding } = createRequire(path.resolve(folder, "x.js"))("tiktoken");
-const gpt2 = get_encoding("gpt2");
+const [folder, mode, ...files] = process.argv.slice(2);
+const gpt2 = folder === "-" ? null
+    : createRequire(path.resolve(folder, "x.js"))("tiktoken").get_encoding("gpt2");
 
 const units = [
     "Hello world",
@@ -44,6 +46,49 @@ const units = [
     "",
 ];
 
+// Deterministic random numbers: a linear congruential generator of 2^32, its high bits.
+let state = 1;
+const below = (n) => (state = (Math.imul(state, 1664525) + 1013904223) >>> 0, Math.floor(state / 2 ** 32 * n));
+const line = (text) => console.log(JSON.stringify({ text }));
+
+// Every code point but the surrogates, each in a word, a number, between spaces, behind a symbol,
+// before a contraction, behind a line break and before two spaces; 32 to a document.
+function everyCodePoint() {
+    let doc = "";
+    for (let c = 0; c < 0x110000; c++) {
+        if (c >= 0xd800 && c < 0xe000)
+            continue;
+        const x = String.fromCodePoint(c);
+        doc += `a${x}b ${x} 1${x}2!${x}'s\n${x}  `;
+        if (c % 32 === 31) {
+            line(doc);
+            doc = "";
+        }
+    }
+}
+
+const pieces = ["a", "The", "the", " the", " a", "s", "'s", "'t", "'ll", "'re", "'d", "'D", "'", "\u2019s", "1", "42",
+    "007", ".", ",", "...", "!", " ", "  ", "   ", "\n", "\n\n", "\r\n", "\t", "\u00a0", "\u2028", "\u3000", "\u200b",
+    "\ufeff", "\u00e9", "e\u0301", "\u00df", "\u4e2d", "\u6587", "\u3042", "\ud55c", "\u0661", "\u00b2", "\u0915\u094d",
+    "\u{1f600}", "\u{1f468}\u200d\u{1f469}", "\u{1f1e9}\u{1f1ea}", "(", ")", "{", "}", "=", "==", "-", "--", "_", "#",
+    "<|endoftext|>", "http://", "ing", "tion", "_x", "\u0000", "\u001c", "\u0085"];
+
+function randomStrings() {
+    for (let i = 0; i < 100000; i++) {
+        let s = "";
+        for (let n = below(12); n > 0; n--)
+            s += below(8) ? pieces[below(pieces.length)] : String.fromCodePoint(below(0xd800));
+        line(s);
+    }
+}
+
+// tiktoken takes the square of their length, so these are short; a length no other test has.
+function worstCases() {
+    for (const unit of ["a", "^", " ", "\n", "\u{1f600}", "\u6f22", "ab", "=", "\u00a0", "0", "'s", " a", "\u0000"])
+        for (const n of [1, 2, 3, 5, 63, 64, 65, 127, 128, 129, 1000, 4001])
+            line(unit.repeat(n));
+}
+
 const ascii = (s) => JSON.stringify(s).replace(/[\u007f-\uffff]/g,
     (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
 
@@ -73,4 +118,9 @@ if (mode === "units") {
         best = Math.min(best, Number(process.hrtime.bigint() - start) / 1e9);
     }
     console.log(bytes + " " + best);
+} else if (mode === "files") {
+    for (const f of files)
+        line(fs.readFileSync(f, "utf8"));
+} else {
+    ({ unicode: everyCodePoint, random: randomStrings, worst: worstCases })[mode]();
 }
