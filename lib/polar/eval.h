@@ -16,8 +16,8 @@
 
 /* x and f(x) at the ends and at every place where f may turn, x ascending. */
 struct turns { int n; double *x, *f; };
-/* GPT_INPUT unless 0 <= lower < upper; GPT_NO for a table that turns more than a million times
- * there. Values beyond 1e40 are cut to it. */
+/* GPT_INPUT unless 0 <= lower < upper, and for a table that turns more than a million times there.
+ * Values beyond 1e40 are cut to it. */
 int eval_turns(const struct coeffs *c, double lower, double upper, struct turns *t) MUST_CHECK;
 void turns_release(struct turns *t);
 

@@ -58,9 +58,10 @@ static int one_row(struct greedy_row *r, const struct greedy_options *o, quad l,
             return rc;
     }
     quad scale = 1, stretch = last ? 1 : 1 + (quad)o->safety, power = stretch;
-    /* With a cushion, 1 is the middle of the image of [from, u]; make it that of [l, u]. */
+    /* With a cushion, 1 is the middle of the image of [from, u]; make it that of [l, u]. The upper
+     * end of that is p(u) for quintics alone, else an extremum. */
     if (r->cushioned && !(last && o->no_rescale_last))
-        scale = 2 / (odd_value(r->minimax.coef, terms, l) + odd_value(r->minimax.coef, terms, u));
+        scale = 2 / (odd_value(r->minimax.coef, terms, l) + 1 + r->minimax.error);
     for (int i = 0; i < terms; i++, power *= stretch * stretch)
         r->coef[i] = r->minimax.coef[i] * scale / power;
     r->lower = odd_value(r->coef, terms, l);

@@ -155,7 +155,7 @@ int minimax_odd(struct minimax *m, int degree, quad lower, quad upper)
     for (int i = 0; i < p.k + 2; i++)           /* Chebyshev's: right as the interval closes */
         p.t[i] = -cos(M_PI * i / (p.k + 1));
     if ((m->rounds = find_extrema(&p)) < 0)
-        return err_set(GPT_NO, "no best polynomial of degree %d found on [%.17g, %.17g]", degree,
+        return err_set(GPT_INPUT, "no best polynomial of degree %d found on [%.17g, %.17g]", degree,
                        (double)lower, (double)upper);
     m->terms = p.k + 1;
     m->point[0] = lower;
@@ -176,7 +176,7 @@ int minimax_odd(struct minimax *m, int degree, quad lower, quad upper)
             m->residual = quad_abs(off);
     }
     if (!(m->residual < (quad)1e-28))
-        return err_set(GPT_NO, "the best polynomial of degree %d on [%.17g, %.17g] does not "
+        return err_set(GPT_INPUT, "the best polynomial of degree %d on [%.17g, %.17g] does not "
                        "equioscillate: off by %.3g", degree, (double)lower, (double)upper,
                        (double)m->residual);
     return 0;

@@ -35,8 +35,8 @@ struct minimax {
     quad residual;                  /* largest | |1 - p(point)| - error |, a measure of rounding */
     int rounds;                     /* Newton's */
 };
-/* degree 3, 5 or 7; 0 < lower < upper, both at least 1e-30 apart relative to upper. Fails with
- * GPT_INPUT for other bounds, with GPT_NO when equioscillation is not reached to 1e-28. */
+/* degree 3, 5 or 7; 0 < lower < upper, at least 1e-30 apart relative to upper. GPT_INPUT: other
+ * bounds, or equioscillation is not reached to 1e-28. */
 int minimax_odd(struct minimax *m, int degree, quad lower, quad upper) MUST_CHECK;
 
 /* p(x) = coef[0] x + coef[1] x^3 + ... */

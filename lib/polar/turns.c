@@ -92,7 +92,7 @@ static double crossing(const struct coeffs *c, int n, double lo, double hi, doub
 static int push(struct turns *t, int *room, double x, double f)
 {
     if (t->n == TURNS_MAX)
-        return err_set(GPT_NO, "the table turns more than %d times", TURNS_MAX);
+        return err_set(GPT_INPUT, "the table turns more than %d times", TURNS_MAX);
     if (t->n == *room) {
         *room = *room ? 2 * *room : 64;
         double *more = realloc(t->x, (size_t)*room * sizeof *more);
