@@ -168,12 +168,12 @@ static int write_plot(const struct gather *g)
 
 static int report(const struct gather *g, const struct criteria *k)
 {
-    struct verdict *v = calloc((size_t)g->n, sizeof *v);
+    struct judgement *v = calloc((size_t)g->n, sizeof *v);
     struct doc d;
     bool shown = false;
     int rc = v ? 0 : err_set(GPT_SYSTEM, "out of memory");
     for (int i = 0; i < g->n && !rc; i++) {
-        rc = verdict_of(&v[i], g, i, k);
+        rc = judge_group(&v[i], g, i, k);
         shown |= v[i].shown && (i || g->n == 1);
     }
     if (!rc) {

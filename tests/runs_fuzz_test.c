@@ -98,13 +98,13 @@ static void read_into(struct job *j, const char *text, size_t n, bool follow)
 
 static void write_all(struct gather *g, const struct criteria *k, enum doc_format format)
 {
-    struct verdict v[2];
+    struct judgement v[2];
     struct doc d;
     char *text;
     size_t n;
     FILE *f = open_memstream(&text, &n);
-    CHECK_OK(verdict_of(&v[0], g, 0, k));
-    CHECK_OK(verdict_of(&v[1], g, 1, k));
+    CHECK_OK(judge_group(&v[0], g, 0, k));
+    CHECK_OK(judge_group(&v[1], g, 1, k));
     doc_begin(&d, f, format);
     report_groups(&d, g, v, k);
     report_verdicts(&d, g, v);

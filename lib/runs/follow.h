@@ -14,7 +14,7 @@
 #ifndef RUNS_FOLLOW_H
 #define RUNS_FOLLOW_H
 
-#include "runs/verdict.h"
+#include "runs/judge.h"
 
 enum hopeless { LOST_LOSS = 1, LOST_STEPS = 2, LOST_CLOCK = 4, DIM_CLOCK = 8, DIM_LOSS = 16 };
 struct follow {

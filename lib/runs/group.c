@@ -149,7 +149,8 @@ int group_add(struct group *g, struct variants *v, const struct run *r, unsigned
                            .total = r->total, .clock_restart = r->clock_restart,
                            .resumed = r->resumed, .ended = r->ended, .loss = r->loss,
                            .time_s = r->time_ms / 1e3, .loss_digits = r->loss_digits,
-                           .digest = r->digest };
+                           .digest = r->digest, .loss_digest = r->loss_digest,
+                           .losses = r->losses };
     for (int i = 0; i < FACTS; i++)
         if ((rc = intern(v, i, &r->facts->of[i], &e->fact[i])))
             return rc;

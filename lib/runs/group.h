@@ -35,7 +35,8 @@ struct run_end {
     bool ended;
     double loss, time_s;            /* NaN where there is none */
     int loss_digits;
-    uint64_t digest;
+    uint64_t digest, loss_digest;
+    int32_t losses;
     int fact[FACTS];                /* index of a variant; -1 when the log does not say */
 };
 /* n, mean and m2 (squares about the mean) of finite losses; timed and time_s of their clock. */

@@ -8,6 +8,7 @@
 #include <string.h>
 #include "base/zio.h"
 
+#define FNV 14695981039346656037u      /* where FNV-1a begins */
 enum { LINE_MAX_BYTES = 16384, NOTES_MAX = 8, BUFFER = 1 << 18 };
 
 /* step_avg is time / (step - c), c being 0, 10 or the step resumed from: what lines allow. */
@@ -79,7 +80,7 @@ static void begin_trial(struct logread *r, const struct stepline *s)
     struct run_tick *tick = u->tick;
     *u = (struct run){ .path = r->name, .trial = ++r->trials, .first_line = r->line,
                        .first = s->step, .total = s->total, .loss = NAN, .time_ms = NAN,
-                       .resumed = r->facts.resumed, .digest = 14695981039346656037u,
+                       .resumed = r->facts.resumed, .digest = FNV, .loss_digest = FNV,
                        .val = val, .tick = tick, .facts = &r->facts };
     r->running = true;
     r->last_time = NAN;
@@ -205,17 +206,24 @@ static int add_tick(struct logread *r, const struct stepline *s)
     return 0;
 }
 
-/* FNV-1a over what the lines say, in words. */
+/* FNV-1a, a word at a time. */
+static uint64_t mix(uint64_t h, double x)
+{
+    uint64_t word;
+    memcpy(&word, &x, sizeof word);
+    h = (h ^ word) * 1099511628211u;
+    return h ^ h >> 32;
+}
+
 static void digest(struct run *u, const struct stepline *s)
 {
-    const double say[] = { s->step, s->val.value, s->train.value, s->time_ms.value,
-                           s->avg_ms.value };
-    for (size_t i = 0; i < sizeof say / sizeof *say; i++) {
-        uint64_t word;
-        memcpy(&word, &say[i], sizeof word);
-        u->digest = (u->digest ^ word) * 1099511628211u;
-        u->digest ^= u->digest >> 32;
-    }
+    const struct printed *loss = s->val.given ? &s->val : &s->train;
+    u->digest = mix(mix(mix(u->digest, s->step), loss->value), s->time_ms.value);
+    u->digest = mix(u->digest, s->avg_ms.value);
+    if (!loss->given)
+        return;
+    u->loss_digest = mix(mix(u->loss_digest, s->step), loss->value);
+    u->losses++;
 }
 
 static int take_step(struct logread *r, const struct stepline *s)

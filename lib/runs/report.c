@@ -11,7 +11,7 @@
 
 enum { LISTED_RUNS = 32 };          /* of larger groups text does not list each run */
 
-void report_groups(struct doc *d, const struct gather *g, const struct verdict *v,
+void report_groups(struct doc *d, const struct gather *g, const struct judgement *v,
                    const struct criteria *k)
 {
     static const struct doc_column t[] = {
@@ -55,7 +55,7 @@ void report_groups(struct doc *d, const struct gather *g, const struct verdict *
                "losses moves it.", k->target);
 }
 
-void report_verdicts(struct doc *d, const struct gather *g, const struct verdict *v)
+void report_verdicts(struct doc *d, const struct gather *g, const struct judgement *v)
 {
     if (d->format != DOC_TEXT && d->format != DOC_MD) {
         static const struct doc_column c[] = {

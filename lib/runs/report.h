@@ -8,12 +8,12 @@
 
 #include "runs/doc.h"
 #include "runs/gather.h"
-#include "runs/verdict.h"
+#include "runs/judge.h"
 
 /* v: one verdict for each group. */
-void report_groups(struct doc *d, const struct gather *g, const struct verdict *v,
+void report_groups(struct doc *d, const struct gather *g, const struct judgement *v,
                    const struct criteria *k);
-void report_verdicts(struct doc *d, const struct gather *g, const struct verdict *v);
+void report_verdicts(struct doc *d, const struct gather *g, const struct judgement *v);
 void report_runs(struct doc *d, const struct gather *g);
 void report_curves(struct doc *d, const struct gather *g, double alpha);
 int report_steps(struct doc *d, const struct gather *g) MUST_CHECK;

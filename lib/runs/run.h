@@ -25,7 +25,8 @@ struct run {
     int32_t clock_restart;          /* where the clock that counts begins; 0: with the run */
     int32_t resumed;                /* continues another run from here; its clock is its own */
     int32_t missing;                /* steps without a train line between others that have one */
-    uint64_t digest;                /* of all its numbers: the same log twice has the same */
+    uint64_t digest, loss_digest;   /* of all its numbers, of its losses: to find equals */
+    int32_t losses;                 /* how many losses it has, in training and validation */
     struct run_val *val;
     struct run_tick *tick;
     int vals, ticks;

@@ -1,10 +1,12 @@
-/* verdict.c - see verdict.h. */
-#include "runs/verdict.h"
+/* judge.c - see judge.h. */
+#include "runs/judge.h"
 
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+enum { FEW_LOSSES = 4 };            /* so many may be equal by chance */
 
 double z_of(const struct sample *s, double target)
 {
@@ -48,15 +50,19 @@ static void check_steps(struct reasons *r, const struct group *g)
         add(r, "unequal steps: '%s' mixes runs of %d and %d", g->name, least, most);
 }
 
-/* A log that is counted twice makes deviations smaller than they are. */
-static void check_twice(struct reasons *r, const struct group *g)
+/* A log that is counted twice, or a seed, makes deviations smaller than they are. */
+static void check_twice(struct reasons *r, const struct group *g, bool losses)
 {
     for (int i = 1; i < g->n; i++)
-        for (int k = 0; k < i; k++)
-            if (g->run[i].digest == g->run[k].digest) {
-                add(r, "the same run twice: %.300s and %.300s", g->run[k].path, g->run[i].path);
-                return;
-            }
+        for (int k = 0; k < i; k++) {
+            const struct run_end *a = &g->run[k], *b = &g->run[i];
+            bool all = a->digest == b->digest;
+            if (!all && (!losses || a->losses < FEW_LOSSES || a->loss_digest != b->loss_digest))
+                continue;
+            add(r, "the same %s twice: %.300s and %.300s", all ? "run" : "losses", a->path,
+                b->path);
+            return;
+        }
 }
 
 /* The first step of the clock that counts: 0 or, in logs of 2024, 11. */
@@ -92,7 +98,7 @@ static void check_equal(struct reasons *r, const struct gather *g, int group,
         for (size_t f = 0; f < sizeof must / sizeof *must; f++)
             check_within(r, in, must[f]);
         check_steps(r, in);
-        check_twice(r, in);
+        check_twice(r, in, !k->systems_only);
     }
     if (!group)
         return;
@@ -136,7 +142,7 @@ static void check_loss_z(struct reasons *r, const struct group_sum *s, double z,
             ceil(Z_MARGIN * Z_MARGIN / (lead * lead) - 1e-9) - s->runs);
 }
 
-static void check_loss(struct reasons *r, const struct verdict *v, const struct criteria *k)
+static void check_loss(struct reasons *r, const struct judgement *v, const struct criteria *k)
 {
     const struct group_sum *s = &v->own;
     if (!s->runs)
@@ -157,7 +163,7 @@ static void check_loss(struct reasons *r, const struct verdict *v, const struct 
 
 /* --- time --- */
 
-static void check_time(struct reasons *r, const struct verdict *v, const struct criteria *k)
+static void check_time(struct reasons *r, const struct judgement *v, const struct criteria *k)
 {
     double difference = v->own.time.mean - v->base.time.mean;
     if (k->rule == RULE_Z) {
@@ -177,7 +183,7 @@ static void check_time(struct reasons *r, const struct verdict *v, const struct 
 
 /* --- the verdict --- */
 
-static void praise(struct reasons *r, const struct verdict *v, int group, const struct criteria *k)
+static void praise(struct reasons *r, const struct judgement *v, int group, const struct criteria *k)
 {
     const struct group_sum *s = &v->own;
     add(r, group ? "record: " : "shown: ");
@@ -196,7 +202,7 @@ static void praise(struct reasons *r, const struct verdict *v, int group, const 
             v->time_p, k->tail == TAIL_LOWER ? "lower tail" : "two-sided");
 }
 
-static void say_rounding(struct reasons *r, const struct verdict *v, const struct criteria *k)
+static void say_rounding(struct reasons *r, const struct judgement *v, const struct criteria *k)
 {
     const struct group_sum *s = &v->own;
     if (k->rule == RULE_T && !k->systems_only && s->p_low < k->alpha && s->p_high >= k->alpha)
@@ -204,7 +210,7 @@ static void say_rounding(struct reasons *r, const struct verdict *v, const struc
             s->p_high);
 }
 
-int verdict_of(struct verdict *v, const struct gather *g, int group, const struct criteria *k)
+int judge_group(struct judgement *v, const struct gather *g, int group, const struct criteria *k)
 {
     int rc;
     memset(v, 0, sizeof *v);

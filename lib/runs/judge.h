@@ -1,8 +1,8 @@
-/* verdict.h - is a group a record against the baseline, and if not, why not?
+/* judge.h - is a group a record against the baseline, and if not, why not?
  *
  *     struct criteria k = { .target = 3.28, .alpha = 0.01 };
- *     struct verdict v;
- *     if ((rc = verdict_of(&v, &gather, 1, &k))) return rc;     // group 1 against group 0
+ *     struct judgement v;
+ *     if ((rc = judge_group(&v, &gather, 1, &k))) return rc;     // group 1 against group 0
  *     puts(v.text);
  *     ok = v.shown;
  *
@@ -11,8 +11,8 @@
  * are faster with p < alpha (Welch). RULE_Z is track 3's: (target - mean) sqrt(n) >= 0.004,
  * and fewer steps instead of less time. Group 0 itself is held against the target alone.
  */
-#ifndef RUNS_VERDICT_H
-#define RUNS_VERDICT_H
+#ifndef RUNS_JUDGE_H
+#define RUNS_JUDGE_H
 
 #include <stdbool.h>
 #include "runs/gather.h"
@@ -28,7 +28,7 @@ struct criteria {
     bool mixed;                     /* judge although runs differ in what must be equal */
 };
 
-struct verdict {
+struct judgement {
     bool shown;
     struct group_sum base, own;
     struct welch time;              /* own against base; NaN for group 0 */
@@ -36,7 +36,7 @@ struct verdict {
     double z;
     char text[2048];
 };
-int verdict_of(struct verdict *v, const struct gather *g, int group,
+int judge_group(struct judgement *v, const struct gather *g, int group,
                const struct criteria *k) MUST_CHECK;
 
 /* (target - mean) sqrt(n) */
