@@ -54,6 +54,12 @@ worst_difference() {
     same_checkpoint "$BATS_TEST_TMPDIR/a" "$BATS_TEST_TMPDIR/b"
 }
 
+@test "after every step all ranks hold the same weights" {
+    run --separate-stderr train --ranks 4 -s precision.check_weights=yes -s schedule.steps=6
+    [ "$status" -eq 0 ]
+    [ "$(grep -c '^step:[0-9]*/8 train_loss' <<< "$output")" -eq 8 ]
+}
+
 # bf16 weights and a bf16 orthogonalisation turn a last bit of a sum into 2^-9 of an element now and
 # then (about 3e-4 of the loss after 20 steps); in f32 what remains is the order of the sums.
 f32_recipe() { sed 's/ bf16 / f32  /' "$GPT_SHARE/recipes/tiny.recipe"; }

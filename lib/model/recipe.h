@@ -130,6 +130,7 @@ struct recipe {
     bool head_fp8;
     double x_scale, w_scale, g_scale;
     bool deterministic;
+    bool check_weights;         /* after each step: do all ranks hold the same weights? */
 
     int64_t seed;
     char hash[33];              /* XXH3-128 of the canonical text */

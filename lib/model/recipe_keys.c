@@ -69,6 +69,7 @@ static const struct key keys[] = {
     { "precision", "head_fp8", K_BOOL, F(head_fp8), 0, 0, NULL, NULL },
     { "precision", "head_scales", K_REAL3, F(x_scale), 1e-12, 1e12, NULL, NULL },
     { "precision", "deterministic", K_BOOL, F(deterministic), 0, 0, "no", NULL },
+    { "precision", "check_weights", K_BOOL, F(check_weights), 0, 0, "no", NULL },
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
 

@@ -153,24 +153,6 @@ static int train_step(struct rank *k, const struct point *p)
     return ready(k);
 }
 
-/* Names the first parameter with a number that is none. */
-static int not_finite(struct rank *k, int step, double loss)
-{
-    for (int i = 0; i < k->banks.n; i++) {
-        const struct param *p = &k->banks.p[i];
-        const struct { const char *what; struct tensor t; } look[] = { { "weight", p->w } };
-        int32_t bad = 0;
-        k->ops->upload(k->ops, k->bad, &bad, sizeof bad);
-        k->ops->finite(k->ops, k->bad, look[0].t);
-        k->ops->download(k->ops, &bad, k->bad, sizeof bad);
-        if (bad)
-            return err_set(GPT_DEVICE, "step %d: training loss is %f; the %s of '%s' is not finite",
-                           step, loss, look[0].what, p->spec->label);
-    }
-    return err_set(GPT_DEVICE, "step %d: training loss is %f; all weights are still finite", step,
-                   loss);
-}
-
 static double elapsed_ms(const struct rank *k) { return 1e3 * (now_seconds() - k->started - k->paused); }
 
 /* The loss of the step before the one just queued: logs it and learns whether any
@@ -194,7 +176,7 @@ static int report_step(struct rank *k, int done, bool *stop)
         *stop |= all[2 * i + 1] != 0;
     }
     if (!isfinite(loss))
-        return not_finite(k, done - 1, loss);
+        return check_finite(k, done - 1, loss);
     if (k->rank)
         return 0;
     double ms = elapsed_ms(k), rest = ms / (done - run->first) * (run->total - done) / 1e3;
@@ -266,6 +248,8 @@ static int rank_loop(struct rank *k)
         if (last || halt)
             return last ? 0 : RUN_STOPPED;
         if ((rc = train_step(k, &p)))
+            return rc;
+        if (run->recipe->check_weights && (rc = check_weights(k)))
             return rc;
         if (pending && (rc = report_step(k, k->step, &stop)))
             return rc;
