@@ -105,12 +105,17 @@ bool bpe_may_follow(const struct vocab *v, uint32_t left, uint32_t right)
 /* The longest token that s starts with. */
 static uint32_t longest(const struct vocab *v, const uint8_t *s, size_t n)
 {
-    uint32_t slot = 0, at = 0, e = v->trie[0];
+    uint32_t slot = n > 1 ? v->two[s[0] | s[1] << 8] : 0, at = 0, e;
 
-    for (size_t i = 0; i < n && (e = trie_step(v, &slot, e, s[i])); i++)
+    if (!slot)
+        return v->byte_id[s[0]];
+    e = v->trie[slot];
+    if (e & TRIE_ENDS)
+        at = slot;
+    for (size_t i = 2; i < n && (e = trie_step(v, &slot, e, s[i])); i++)
         if (e & TRIE_ENDS)
             at = slot;
-    return v->trie_token[at];
+    return at ? v->trie_token[at] : v->byte_id[s[0]];
 }
 
 /* Longest match first; where no token can follow, this boundary is blocked for

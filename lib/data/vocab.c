@@ -107,8 +107,10 @@ void vocab_free(struct vocab *v)
     free(v->split);
     free(v->shorter);
     free(v->pair);
+    free(v->maybe);
     free(v->trie);
     free(v->trie_token);
+    free(v->two);
     free(v);
 }
 

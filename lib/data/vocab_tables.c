@@ -12,9 +12,10 @@
 
 static void add_pair(struct vocab *v, uint32_t left, uint32_t right, uint32_t id)
 {
-    uint32_t key = left << 16 | right, slots = 1u << (32 - v->pair_shift);
-    uint32_t i = vocab_pair_slot(v, key);
+    uint32_t key = left << 16 | right, hash = vocab_hash(key);
+    uint32_t slots = 1u << (32 - v->pair_shift), i = hash >> v->pair_shift;
 
+    v->maybe[hash >> 18] |= UINT64_C(1) << (hash >> 12 & 63);
     while (v->pair[i] != TOKEN_NONE)
         i = (i + 1) & (slots - 1);
     v->pair[i] = (uint16_t)id;
@@ -249,6 +250,16 @@ static void find_shorter(struct vocab *v)
     }
 }
 
+/* Most walks get past two bytes; this makes them one step. */
+static void find_two(struct vocab *v)
+{
+    for (int i = 0; i < 65536; i++) {
+        uint32_t slot = 0, e = trie_step(v, &slot, v->trie[0], (uint8_t)i);
+
+        v->two[i] = e && (e = trie_step(v, &slot, e, (uint8_t)(i >> 8))) ? slot : 0;
+    }
+}
+
 static int find_bytes(struct vocab *v, const char *path)
 {
     memset(v->byte_id, 0xff, sizeof v->byte_id);
@@ -277,11 +288,14 @@ int vocab_make_tables(struct vocab *v, const char *path)
     v->split = malloc(n * sizeof *v->split);
     v->shorter = malloc(n * sizeof *v->shorter);
     v->length = malloc(n);
-    if (!v->pair || !v->split || !v->shorter || !v->length)
+    v->two = malloc(65536 * sizeof *v->two);
+    v->maybe = calloc(1 << 14, sizeof *v->maybe);
+    if (!v->pair || !v->maybe || !v->split || !v->shorter || !v->length || !v->two)
         return err_set(GPT_SYSTEM, "out of memory for the vocabulary");
     memset(v->pair, 0xff, slots * sizeof *v->pair);
     if ((rc = find_bytes(v, path)) || (rc = find_splits(v, path)) || (rc = make_trie(v, path)))
         return rc;
     find_shorter(v);
+    find_two(v);
     return 0;
 }
