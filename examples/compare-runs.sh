@@ -4,6 +4,7 @@
 set -eu
 bin=${GPT_BIN:-build/bin}
 dir=${OUT:-build/example}
+steps=${STEPS:-30}
 
 for lr in 0.023 0.030; do
     mkdir -p "$dir/lr-$lr"
@@ -11,7 +12,7 @@ for lr in 0.023 0.030; do
         log=$dir/lr-$lr/seed-$seed.log
         [ -s "$log" ] || "$bin/gpt-train" -q -r share/recipes/tiny.recipe -d "$dir/shards" --ranks 2 \
             -s model.vocab=272 -s data.val_tokens=8192 -s data.val_chunk=1024 -s data.val_every=10 \
-            -s schedule.steps=30 -s optimizer.muon_lr=$lr -s seed=$seed > "$log"
+            -s schedule.steps="$steps" -s optimizer.muon_lr=$lr -s seed=$seed > "$log"
     done
 done
 # 1 is an answer, too: not a record

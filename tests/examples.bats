@@ -1,0 +1,97 @@
+#!/usr/bin/env bats
+# The examples as they stand, in the order in which they build on each other.
+
+bats_require_minimum_version 1.5.0
+
+# The first example's run is what most others look at.
+setup_file() {
+    cd "$GPT_SHARE/.." || return
+    export OUT=$BATS_FILE_TMPDIR/out
+    examples/train-on-text.sh >"$BATS_FILE_TMPDIR/train" 2>&1 || {
+        cat "$BATS_FILE_TMPDIR/train"
+        return 1
+    }
+}
+
+setup() {
+    cd "$GPT_SHARE/.." || return
+}
+
+# The first and the last validation loss of a log.
+first_loss() {
+    sed -n 's/^step:0\/.* val_loss:\([0-9.]*\).*/\1/p' "$1"
+}
+
+last_loss() {
+    sed -n 's/^step:.* val_loss:\([0-9.]*\).*/\1/p' "$1" | tail -1
+}
+
+# less A B: both are numbers, and A < B. awk takes "nan" for a number; it has no digit in front.
+less() {
+    [[ $1 = [0-9]* && $2 = [0-9]* ]] && awk -v a="$1" -v b="$2" 'BEGIN { exit !(a < b) }'
+}
+
+@test "every example has a test here" {
+    for e in examples/*.sh; do
+        echo "$e"
+        grep -q "${e##*/}" "$BATS_TEST_FILENAME"
+    done
+}
+
+# A uniform guess over 257 tokens costs 5.55 nats; English letters alone, without order, about 3.
+@test "train-on-text.sh learns: a nat and more below where it began" {
+    cat "$BATS_FILE_TMPDIR/train"
+    log=$OUT/run.log
+    less "$(last_loss "$log")" "$(awk -v x="$(first_loss "$log")" 'BEGIN { print x - 1 }')"
+}
+
+@test "look-inside.sh: 4 ranks hold what 2 ranks held" {
+    run --separate-stderr examples/look-inside.sh
+    echo "$output $stderr"
+    [ "$status" -eq 0 ]
+    [ "${lines[-1]}" = "the same on 2 and on 4 ranks" ]
+    grep -q '^<svg' "$OUT/change.svg"
+}
+
+@test "resume.sh: a resumed run ends with the same bits" {
+    run --separate-stderr examples/resume.sh
+    echo "$output $stderr"
+    [ "$status" -eq 0 ]
+    [[ ${lines[-1]} = "the same bits: step-"* ]]
+}
+
+# gpt-train prints four digits, half a unit of which is 5e-5; the rest is for sums of f32 in another
+# order.
+@test "export-to-numpy.sh: NumPy's loss is ours to 2e-4" {
+    for python in python3 /usr/bin/python3 ''; do
+        "$python" -c 'import numpy' 2>/dev/null && break
+    done
+    [ -n "$python" ] || skip "no NumPy"
+    run --separate-stderr env PYTHON="$python" examples/export-to-numpy.sh
+    echo "$output $stderr"
+    [ "$status" -eq 0 ]
+    numpy=$(sed -n 's/^NumPy: *//p' <<<"$output")
+    ours=$(sed -n 's/^gpt-train: *//p' <<<"$output")
+    less "$numpy" "$(awk -v x="$ours" 'BEGIN { print x + 2e-4 }')"
+    less "$(awk -v x="$ours" 'BEGIN { print x - 2e-4 }')" "$numpy"
+}
+
+@test "fit-coeffs.sh: the run with the fitted table learns too" {
+    run --separate-stderr env OUT="$BATS_TEST_TMPDIR" examples/fit-coeffs.sh
+    echo "$output $stderr"
+    [ "$status" -eq 0 ]
+    grep -q '^<svg' "$BATS_TEST_TMPDIR/coeffs.svg"
+    log=$BATS_TEST_TMPDIR/again.log
+    less "$(last_loss "$log")" "$(awk -v x="$(first_loss "$log")" 'BEGIN { print x - 1 }')"
+}
+
+# The recipe's schedule goes on for 6 steps after those asked for.
+@test "compare-runs.sh: three runs of each rate, and what differs between them" {
+    run --separate-stderr env STEPS=2 examples/compare-runs.sh
+    echo "$output $stderr"
+    [ "$status" -eq 0 ]
+    grep -qE '^lr-0.023 +3 +8 ' <<<"$output"
+    grep -qE '^lr-0.030 +3 +8 ' <<<"$output"
+    grep -qx -- '-muon_lr = 0.023' <<<"$output"
+    grep -qx '+muon_lr = 0.030' <<<"$output"
+}
