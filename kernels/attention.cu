@@ -99,7 +99,7 @@ enum { LAST_ITEMS = 3 };
 __device__ void order_tiles(const struct attention_call &c, bool by_key, struct reach *out)
 {
     __shared__ int bins[BINS], first[BINS], sums[PLAN_THREADS / 32], bound, extra, last_tiles;
-    struct reach *const found = out + c.p.tiles;        /* as they lie */
+    struct reach *const found = c.p.found[by_key];      /* as they lie */
     const int tiles = c.p.tiles, each = (tiles + PLAN_THREADS - 1) / PLAN_THREADS;
     const int from = min(tiles, (int)threadIdx.x * each), to = min(tiles, from + each);
     auto bin_of = [](struct reach r) { return min(BINS - 1, reach_blocks(r.blocks)); };
@@ -139,7 +139,7 @@ __device__ void order_tiles(const struct attention_call &c, bool by_key, struct 
     __syncthreads();
     longer = sum_before(longer, sums);
     for (int t = from; t < to; t++) {
-        const struct reach r = found[t];
+        struct reach r = found[t];
         const int bin = bin_of(r), stay = bins[bound] - extra;      /* of bin `bound` */
         int to_place = longer + min(same, stay);
         if (bin < bound)
@@ -148,8 +148,11 @@ __device__ void order_tiles(const struct attention_call &c, bool by_key, struct 
             to_place = tiles - last_tiles + same - stay;
         longer += bin > bound;
         same += bin == bound;
-        out[to_place] = r;
+        for (; r.head < c.s.heads; r.head++)
+            out[to_place * c.s.heads + r.head] = r;
     }
+    if (threadIdx.x == 0)
+        out[c.p.items] = { -1, 0, 0, 0 };
 }
 
 /* Blocks 0 and 1: order by query (and queues), by key. Next ROW_BLOCKS: start, end, and in
@@ -236,11 +239,14 @@ size_t plan_cut(struct attention_plan *p, const struct attention_shape *s, void 
     };
     p->tiles = (s->rows + TILE - 1) / TILE;
     p->padded = p->tiles * TILE;
+    p->items = p->tiles * s->heads;
     p->next = (int *)cut(4 * sizeof(int));
     p->start = (int *)cut(p->padded * sizeof(int));
     p->end = (int *)cut(p->padded * sizeof(int));
-    p->by_query = (struct reach *)cut(2 * p->tiles * sizeof(struct reach));
-    p->by_key = (struct reach *)cut(2 * p->tiles * sizeof(struct reach));
+    p->by_query = (struct reach *)cut((p->items + 1) * sizeof(struct reach));
+    p->by_key = (struct reach *)cut((p->items + 1) * sizeof(struct reach));
+    p->found[0] = (struct reach *)cut(p->tiles * sizeof(struct reach));
+    p->found[1] = (struct reach *)cut(p->tiles * sizeof(struct reach));
     p->lse2 = (float *)cut((size_t)s->heads * p->padded * sizeof(float));
     p->delta = (float *)cut((size_t)s->heads * p->padded * sizeof(float));
     return at;
@@ -275,17 +281,26 @@ bool map_of(CUtensorMap *map, const struct attention_shape *s, const void *x)
                             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-/* x: (heads, padded) f32; boxes of 64 columns of one row. */
-bool map_of_stat(CUtensorMap *map, const struct attention_call *c, const float *x)
+/* x: (rows, cols) of 4-byte numbers; boxes of `box` columns of one row. */
+bool map_of_words(CUtensorMap *map, CUtensorMapDataType type, const void *x, int rows, int cols,
+                  int box_cols)
 {
-    const cuuint64_t size[2] = { (cuuint64_t)c->p.padded, (cuuint64_t)c->s.heads };
-    const cuuint64_t stride[1] = { size[0] * sizeof(float) };
-    const cuuint32_t box[2] = { BLOCK, 1 }, step[2] = { 1, 1 };
+    const cuuint64_t size[2] = { (cuuint64_t)cols, (cuuint64_t)rows };
+    const cuuint64_t stride[1] = { size[0] * 4 };
+    const cuuint32_t box[2] = { (cuuint32_t)box_cols, 1 }, step[2] = { 1, 1 };
     encode_fn encode = encoder();
-    return encode && encode(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 2, (void *)x, size, stride, box,
-                            step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+    return encode && encode(map, type, 2, (void *)x, size, stride, box, step,
+                            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
                             CU_TENSOR_MAP_L2_PROMOTION_NONE,
                             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+bool map_of_stat(CUtensorMap *map, const struct attention_call *c, const float *x)
+{
+    return map_of_words(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, x, c->s.heads, c->p.padded, BLOCK);
+}
+bool map_of_items(CUtensorMap *map, const struct attention_call *c, const struct reach *x)
+{
+    return map_of_words(map, CU_TENSOR_MAP_DATA_TYPE_INT32, x, c->p.items + 1, 4, 4);
 }
 
 cudaError_t multiprocessors(int *n)
@@ -326,6 +341,8 @@ extern "C" cudaError_t attention_forward(cudaStream_t stream, const struct atten
         || !map_of(&m.out, s, out))
         return cudaErrorInvalidValue;
     struct attention_call c = call_of(s, workspace);
+    if (!map_of_items(&m.by_query, &c, c.p.by_query))
+        return cudaErrorInvalidValue;
     if ((e = multiprocessors(&c.sms)) != cudaSuccess)
         return e;
     c.lse = lse;
@@ -353,7 +370,9 @@ extern "C" cudaError_t attention_backward(cudaStream_t stream, const struct atte
         || !map_of(&m.dv, s, dv))
         return cudaErrorInvalidValue;
     struct attention_call c = call_of(s, workspace);
-    if (!map_of_stat(&m.lse2, &c, c.p.lse2) || !map_of_stat(&m.delta, &c, c.p.delta))
+    if (!map_of_stat(&m.lse2, &c, c.p.lse2) || !map_of_stat(&m.delta, &c, c.p.delta)
+        || !map_of_items(&m.by_key, &c, c.p.by_key)
+        || !map_of_items(&m.by_query, &c, c.p.by_query))
         return cudaErrorInvalidValue;
     if ((e = multiprocessors(&c.sms)) != cudaSuccess)
         return e;

@@ -25,7 +25,7 @@ namespace {
 
 enum { STAGES = 3, THREADS = 384, CONSUMER_WARPS = 8 };
 
-struct backward_item { int tile, head; uint32_t blocks, whole; };   /* tile < 0: no more */
+struct alignas(128) backward_item { struct reach reach; };
 
 template <int E> struct backward_smem {
     char x1[2][2][block<E>::BYTES];         /* buffer, half of the tile */
@@ -52,26 +52,24 @@ template <int E, bool BY_KEY>
 __device__ void produce(const struct attention_call &c, const struct backward_maps &m,
                         backward_smem<E> *sm)
 {
-    const int items = c.p.tiles * c.s.heads, bytes = block<E>::BYTES;
+    const int items = c.p.items, bytes = block<E>::BYTES;
     const CUtensorMap *const xs = BY_KEY ? &m.k : &m.q, *const ys = BY_KEY ? &m.q : &m.k;
     const struct reach *const reaches = BY_KEY ? c.p.by_key : c.p.by_query;
+    const CUtensorMap *const list = BY_KEY ? &m.by_key : &m.by_query;
     int *const next = &c.p.next[BY_KEY ? 1 : 2];
     struct ring r = { 0, 1 }, x = { 0, 1 };
     int item = atomicAdd(next, 1), after = atomicAdd(next, 1);
-    struct reach reach = reaches[item < items ? item / c.s.heads : 0];
+    struct reach reach = reaches[min(item, items)];
 
     for (;; x.at ^= 1, x.parity ^= x.at == 0) {
         const uint32_t full = smem_addr(&sm->x_full[x.at]);
         bar_wait(smem_addr(&sm->x_empty[x.at]), x.parity);
-        if (item >= items) {
-            sm->item[x.at].tile = -1;
-            bar_arrive(full);
+        bar_expect(full, item < items ? (int)sizeof reach + 4 * bytes : (int)sizeof reach);
+        tma_load(smem_addr(&sm->item[x.at]), list, 0, min(item, items), full);
+        if (item >= items)
             return;
-        }
-        const int head = item % c.s.heads, row = reach.tile * TILE;
+        const int head = reach.head, row = reach.tile * TILE;
         int blocks = reach_blocks(reach.blocks), at = BY_KEY ? row : row + BLOCK;
-        sm->item[x.at] = { reach.tile, head, reach.blocks, reach.whole };
-        bar_expect(full, 4 * bytes);
         for (int i = 0; i < 2; i++) {
             block<E>::load(smem_addr(sm->x1[x.at][i]), xs, head, row + i * BLOCK, full);
             block<E>::load(smem_addr(sm->x2[x.at][i]), xs + 1, head, row + i * BLOCK, full);
@@ -79,7 +77,7 @@ __device__ void produce(const struct attention_call &c, const struct backward_ma
         /* The next item's numbers travel while this one's blocks are copied. */
         item = after;
         after = atomicAdd(next, 1);
-        reach = reaches[item < items ? item / c.s.heads : 0];
+        reach = reaches[min(item, items)];
         for (; blocks > 0; blocks--, at += BY_KEY ? BLOCK : -BLOCK, r.step()) {
             const uint32_t bar = smem_addr(&sm->y_full[r.at]);
             bar_wait(smem_addr(&sm->y_empty[r.at]), r.parity);
@@ -110,8 +108,8 @@ __device__ __forceinline__ void leave(const struct backward_maps &m, backward_sm
     fence_async();
     named_barrier(1 + group, 128);
     if (thread == 0) {
-        const int head = sm->item[buffer].head;
-        const int row = sm->item[buffer].tile * TILE + group * BLOCK;
+        const int head = sm->item[buffer].reach.head;
+        const int row = sm->item[buffer].reach.tile * TILE + group * BLOCK;
         block<E>::store(BY_KEY ? &m.dk : &m.dq, head, row, x1);
         if (BY_KEY)
             block<E>::store(&m.dv, head, row, x2);
@@ -160,12 +158,12 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
 
     for (;; buffer ^= 1, parity ^= buffer == 0) {
         bar_wait(smem_addr(&sm->x_full[buffer]), parity);
-        if (sm->item[buffer].tile < 0)
+        if (sm->item[buffer].reach.tile < 0)
             break;
-        const int row = sm->item[buffer].tile * TILE + group * BLOCK
+        const int row = sm->item[buffer].reach.tile * TILE + group * BLOCK
                       + threadIdx.x % 128 / 32 * 16 + lane / 4;
-        const int blocks = reach_part(sm->item[buffer].blocks, far);
-        const int whole = reach_part(sm->item[buffer].whole, far);
+        const int blocks = reach_part(sm->item[buffer].reach.blocks, far);
+        const int whole = reach_part(sm->item[buffer].reach.whole, far);
         const uint32_t x1 = block<E>::desc(smem_addr(sm->x1[buffer][group]));
         const uint32_t x2 = block<E>::desc(smem_addr(sm->x2[buffer][group]));
         int lo[2], len[2];
@@ -176,7 +174,7 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
                 lo[h] = row + 8 * h;
                 len[h] = c.p.end[row + 8 * h] - lo[h];
             } else {
-                const int64_t at = (int64_t)sm->item[buffer].head * c.p.padded + row + 8 * h;
+                const int64_t at = (int64_t)sm->item[buffer].reach.head * c.p.padded + row + 8 * h;
                 lo[h] = c.p.start[row + 8 * h];
                 len[h] = row + 8 * h - lo[h];
                 lse2[h] = c.p.lse2[at];
@@ -276,7 +274,7 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
         __syncwarp();
         if (threadIdx.x % 32 == 0)
             bar_arrive(smem_addr(&sm->y_empty[(r.at + STAGES - 1) % STAGES]));
-        skip(reach_blocks(sm->item[buffer].blocks) - far - blocks);
+        skip(reach_blocks(sm->item[buffer].reach.blocks) - far - blocks);
         any = true;
     }
     if (any) {
@@ -306,7 +304,8 @@ backward_kernel(const __grid_constant__ struct attention_call c,
             bar_init(smem_addr(&sm->y_empty[i]), CONSUMER_WARPS);
         }
         fence_async();
-        for (const CUtensorMap *map : { &m.k, &m.v, &m.q, &m.dout, &m.lse2, &m.delta })
+        for (const CUtensorMap *map : { &m.k, &m.v, &m.q, &m.dout, &m.lse2, &m.delta,
+                                         BY_KEY ? &m.by_key : &m.by_query })
             prefetch_map(map);
     }
     __syncthreads();

@@ -20,14 +20,12 @@ namespace {
 
 enum { STAGES = 4, THREADS = 384, CONSUMER_WARPS = 8 };
 
-struct forward_item { int tile, head; uint32_t blocks, whole; };   /* tile < 0: no more */
-
 template <int E> struct forward_smem {
     char q[2][block<E>::BYTES];
     char out[2][block<E>::BYTES];
     char k[STAGES][block<E>::BYTES];
     char v[STAGES][block<E>::BYTES];
-    struct forward_item item;
+    alignas(128) struct reach item;
     uint64_t q_full, q_empty, k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
 };
 
@@ -40,30 +38,26 @@ template <int E>
 __device__ void produce(const struct attention_call &c, const struct forward_maps &m,
                         forward_smem<E> *sm)
 {
-    const int items = c.p.tiles * c.s.heads;
-    const int bytes = block<E>::BYTES;
+    const int items = c.p.items, bytes = block<E>::BYTES;
     uint32_t n = 0;
     int item = atomicAdd(&c.p.next[0], 1), after = atomicAdd(&c.p.next[0], 1);
-    struct reach reach = c.p.by_query[item < items ? item / c.s.heads : 0];
+    struct reach reach = c.p.by_query[min(item, items)];
 
     for (uint32_t turn = 1;; turn ^= 1) {
         bar_wait(smem_addr(&sm->q_empty), turn);
-        if (item >= items) {
-            sm->item.tile = -1;
-            bar_arrive(smem_addr(&sm->q_full));
+        bar_expect(smem_addr(&sm->q_full), item < items ? (int)sizeof reach + 2 * bytes
+                                                        : (int)sizeof reach);
+        tma_load(smem_addr(&sm->item), &m.by_query, 0, min(item, items), smem_addr(&sm->q_full));
+        if (item >= items)
             return;
-        }
-        const int head = item % c.s.heads, row = reach.tile * TILE;
-        const int blocks = reach_blocks(reach.blocks);
-        sm->item = { reach.tile, head, reach.blocks, reach.whole };
-        bar_expect(smem_addr(&sm->q_full), 2 * bytes);
+        const int head = reach.head, row = reach.tile * TILE, blocks = reach_blocks(reach.blocks);
         block<E>::load(smem_addr(sm->q[0]), &m.q, head, row, smem_addr(&sm->q_full));
         block<E>::load(smem_addr(sm->q[1]), &m.q, head, row + BLOCK, smem_addr(&sm->q_full));
 
         /* The next item's numbers travel while this one's blocks are copied. */
         item = after;
         after = atomicAdd(&c.p.next[0], 1);
-        reach = c.p.by_query[item < items ? item / c.s.heads : 0];
+        reach = c.p.by_query[min(item, items)];
         for (int i = 0; i < blocks; i++, n++) {
             const int at = stage_of(n), key = row + BLOCK - i * BLOCK;
             uint32_t full = smem_addr(&sm->k_full[at]);
@@ -293,7 +287,7 @@ forward_kernel(const __grid_constant__ struct attention_call c,
             bar_init(smem_addr(&sm->v_empty[i]), CONSUMER_WARPS);
         }
         fence_async();
-        for (const CUtensorMap *map : { &m.q, &m.k, &m.v, &m.out })
+        for (const CUtensorMap *map : { &m.q, &m.k, &m.v, &m.out, &m.by_query })
             prefetch_map(map);
     }
     __syncthreads();

@@ -19,10 +19,10 @@
 enum { BLOCK = 64, TILE = 128 };
 
 struct reach {                      /* near in the low, far in the high 16 bits */
-    int tile;
+    int tile;                       /* < 0: no more work */
+    int head;
     uint32_t blocks;                /* met by each */
     uint32_t whole;                 /* i-th met block is whole when 1 <= i < whole */
-    int pad;
 };
 /* Blocks that either of the two meets, in the order of the walk. */
 __device__ __forceinline__ int reach_blocks(uint32_t blocks)
@@ -36,9 +36,11 @@ __device__ __forceinline__ int reach_part(uint32_t both, int far)
 
 struct attention_plan {             /* in the workspace */
     int tiles, padded;              /* ceil(rows / TILE), and the rows of so many tiles */
+    int items;                      /* tiles * heads */
     int *next;                      /* (4) next item: forward, by key, by query */
     int *start, *end;               /* (padded): first key of a query, last query of a key */
-    struct reach *by_query, *by_key;/* (2 tiles): in the order of work; scratch */
+    struct reach *by_query, *by_key;/* (items + 1): in the order of work, and the end */
+    struct reach *found[2];         /* (tiles) scratch */
     float *lse2, *delta;            /* (heads, padded): backward only; lse / ln 2 */
 };
 
@@ -51,9 +53,10 @@ struct attention_call {
 };
 
 /* Maps of (rows, heads * E) bf16 cut into boxes of 64 rows and one panel. */
-struct forward_maps { CUtensorMap q, k, v, out; };
-/* lse2, delta: (heads, padded) f32 cut into boxes of 64. */
-struct backward_maps { CUtensorMap k, v, q, dout, dq, dk, dv, lse2, delta; };
+struct forward_maps { CUtensorMap q, k, v, out, by_query; };
+/* lse2, delta: (heads, padded) f32 cut into boxes of 64. by_*: (items + 1, 4) int32, by rows:
+ * work reaches the warpgroups as their data does, which racecheck can follow. */
+struct backward_maps { CUtensorMap k, v, q, dout, dq, dk, dv, lse2, delta, by_key, by_query; };
 
 cudaError_t attention_launch_forward(cudaStream_t stream, const struct attention_call *c,
                                      const struct forward_maps *maps);
