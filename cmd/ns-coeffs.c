@@ -22,6 +22,8 @@
 #include "polar/verdict.h"
 #include "state/report.h"
 
+void openblas_set_num_threads(int n);          /* of OpenBLAS's own cblas.h */
+
 enum { UNSET = -1, BF16_FIT_MATRICES = 4 };
 
 static struct {
@@ -321,6 +323,8 @@ static int fit(const struct gather *g, bool aol)
         return rc;
     rc = gather(g, (aol ? TRIAL_AOL : 0) | (o.bf16 ? TRIAL_VECTORS : 0),
                 o.bf16 ? BF16_FIT_MATRICES : 0, &t);
+    if (!o.bf16)
+        openblas_set_num_threads(1);            /* nothing left that is worth a second one */
     if (!rc && !(rc = fit_table(&f, &start, &t, &opt)))
         rc = report_fit(&f, &start, &t, &opt);
     trials_release(&t);

@@ -9,6 +9,8 @@
 #include "polar/minimax.h"
 #include "polar/sets.h"
 
+void openblas_set_num_threads(int n);                  /* of OpenBLAS's own cblas.h */
+
 enum { SCAN = 1000000 };
 
 static struct coeffs set(const char *name)
@@ -282,6 +284,7 @@ static void test_linprog(void)
 
 int main(void)
 {
+    openblas_set_num_threads(1);                        /* other tests run beside this one */
     test_tables();
     test_costs();
     test_matrices();

@@ -9,25 +9,29 @@
 
 enum { TALLEST = 3 };           /* f beyond is replaced by its logarithm */
 
-double objective_point(const struct coeffs *c, double x, double stretch, double *d)
+/* Back through the rows: df/dx_t times x_t^(2i+1). */
+static void slopes(const struct coeffs *c, const double *in, double g, double stretch, double *d)
 {
-    double in[COEFFS_ROWS];
-    for (int t = 0; t < c->n; t++) {
-        in[t] = t ? x * stretch : x;
-        x = coeffs_row_value(c->row[t], in[t]);
-        x = x > 1e30 ? 1e30 : x < -1e30 ? -1e30 : x;
-    }
-    /* Back through the rows: df/dx_t times x_t^(2i+1). */
-    double g = fabs(x) > TALLEST ? TALLEST / fabs(x) : 1;
     for (int t = c->n; t-- > 0;) {
         double power = g * in[t], xx = in[t] * in[t];
         for (int i = 0; i < c->terms; i++, power *= xx)
             d[t * c->terms + i] = isfinite(power) ? power : 0;
         g *= coeffs_row_slope(c->row[t], in[t]) * stretch;
     }
-    if (fabs(x) > TALLEST)
-        x = copysign(TALLEST * (1 + log(fabs(x) / TALLEST)), x);
-    return x;
+}
+
+double objective_point(const struct coeffs *c, double x, double stretch, double *d)
+{
+    double in[COEFFS_ROWS], size;
+    for (int t = 0; t < c->n; t++) {
+        in[t] = t ? x * stretch : x;
+        x = coeffs_row_value(c->row[t], in[t]);
+        x = x > 1e30 ? 1e30 : x < -1e30 ? -1e30 : x;
+    }
+    size = fabs(x);
+    if (d)
+        slopes(c, in, size > TALLEST ? TALLEST / size : 1, stretch, d);
+    return size > TALLEST ? copysign(TALLEST * (1 + log(size / TALLEST)), x) : x;
 }
 
 struct sum { int n; double phi, *grad, *hess; };
@@ -74,10 +78,13 @@ static void add_guard(const struct objective *o, const struct coeffs *c, struct 
     double w = o->weight / o->n_grid / (o->scale * o->scale), sign;
     for (int k = 0; k < 2; k++)
         for (int g = 0; g < o->n_grid; g++) {
-            double f = objective_point(c, o->grid[g], k ? 1 + o->safety : 1, d);
+            double stretch = k ? 1 + o->safety : 1;
+            double f = objective_point(c, o->grid[g], stretch, NULL);
             double h = excess(o, o->grid[g], f, o->swing, &sign);
-            if (h > 0)
+            if (h > 0) {
+                objective_point(c, o->grid[g], stretch, d);
                 add(s, w * h * h, 2 * w * h * sign, 2 * w, d);
+            }
         }
 }
 
@@ -157,10 +164,10 @@ double objective_largest(const struct objective *o, const struct coeffs *c)
 
 double guard_excess(const struct objective *o, const struct coeffs *c, double swing)
 {
-    double d[PARAMS_MAX], worst = 0, sign;
+    double worst = 0, sign;
     for (int k = 0; k < 2; k++)
         for (int g = 0; g < o->n_grid; g++) {
-            double f = objective_point(c, o->grid[g], k ? 1 + o->safety : 1, d);
+            double f = objective_point(c, o->grid[g], k ? 1 + o->safety : 1, NULL);
             worst = fmax(worst, excess(o, o->grid[g], f, swing, &sign));
         }
     return worst;

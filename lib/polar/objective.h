@@ -36,7 +36,8 @@ double guard_excess_all(const struct objective *o, const struct coeffs *c, doubl
 /* Adds to the grid the places between its points where c leaves the guard. */
 void guard_refine(struct objective *o, const struct coeffs *c);
 /* f at x, with every row's input after the first times `stretch`, and its slopes d by all
- * coefficients, row by row. Beyond 3 it is f's logarithm, so that an explosion has a slope. */
+ * coefficients, row by row (d NULL: none). Beyond 3 it is f's logarithm, so that an explosion has
+ * a slope. */
 double objective_point(const struct coeffs *c, double x, double stretch, double *d);
 /* Levenberg-Marquardt from c, in place, for at most `rounds` accepted steps; returns phi. */
 double objective_minimize(const struct objective *o, struct coeffs *c, int rounds);

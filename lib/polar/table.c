@@ -110,23 +110,6 @@ void coeffs_write(const struct coeffs *c, FILE *f)
         }
 }
 
-double coeffs_clip(double x)
-{
-    return x > 1e40 ? 1e40 : x < -1e40 ? -1e40 : x;
-}
-
-double coeffs_row_value(const double *row, double x)
-{
-    double xx = x * x;
-    return x * (row[0] + xx * (row[1] + xx * (row[2] + xx * row[3])));
-}
-
-double coeffs_row_slope(const double *row, double x)
-{
-    double xx = x * x;
-    return row[0] + xx * (3 * row[1] + xx * (5 * row[2] + xx * 7 * row[3]));
-}
-
 double coeffs_value(const struct coeffs *c, double x)
 {
     for (int t = 0; t < c->n; t++)

@@ -30,12 +30,23 @@ int coeffs_read(struct coeffs *c, const char *path) MUST_CHECK;
 /* Rows, with as many digits as give the same numbers again; the caller checks the stream. */
 void coeffs_write(const struct coeffs *c, FILE *f);
 
-/* One row, p(x) = x (a + b x^2 + c x^4 + d x^6), and all rows. A table that explodes does so up to
- * 1e40, from where all is still finite: the value of a row is cut to that. */
-double coeffs_row_value(const double *row, double x);
-double coeffs_clip(double x);
+/* One row: p(x) = x (a + b x^2 + c x^4 + d x^6), and p'(x). */
+static inline double coeffs_row_value(const double *row, double x)
+{
+    double xx = x * x;
+    return x * (row[0] + xx * (row[1] + xx * (row[2] + xx * row[3])));
+}
+static inline double coeffs_row_slope(const double *row, double x)
+{
+    double xx = x * x;
+    return row[0] + xx * (3 * row[1] + xx * (5 * row[2] + xx * 7 * row[3]));
+}
+/* All rows. A table that explodes does so up to 1e40, where all is still finite: after each row
+ * the value is cut to that. */
+static inline double coeffs_clip(double x)
+{
+    return x > 1e40 ? 1e40 : x < -1e40 ? -1e40 : x;
+}
 double coeffs_value(const struct coeffs *c, double x);
-/* p'(x) of one row. */
-double coeffs_row_slope(const double *row, double x);
 
 #endif

@@ -100,7 +100,7 @@ static double climb(const struct objective *o, const struct coeffs *c, struct ro
         for (int i = 0; i <= v[k].n; i++) {
             before = here;
             here = after;
-            after = i < v[k].n ? height(&v[k], c, v[k].x[i], d) : -INFINITY;
+            after = i < v[k].n ? height(&v[k], c, v[k].x[i], NULL) : -INFINITY;
             if (i == 0 || here < before || here < after)
                 continue;
             double top = height(&v[k], c, summit(&v[k], c, i - 1), d);
