@@ -34,9 +34,9 @@ static const struct opt table[] = {
     GROUP("The rules"),
     { 0, "target", "LOSS", OPT_F64, &o.target, "the loss to be below (3.28)", 1e-9, 1e9, NULL },
     { 0, "alpha", "P", OPT_F64, &o.alpha, "what a p value must be below (0.01)", 1e-12, 0.5, NULL },
-    ONE_OF("rule", rule, "t|z", "t: Student's test and time (default); z: track 3, "
-           "(target - mean) sqrt(n) >= 0.004 and steps"),
-    ONE_OF("tail", tail, "two|lower", "tail of the time p: two (default) or lower"),
+    ONE_OF("rule", rule, "t|z|loss", "t: Student's test and time (default); z: track 3, "
+           "(target - mean) sqrt(n) >= 0.004 and steps; loss: below the baseline's"),
+    ONE_OF("tail", tail, "two|lower", "tail of Welch's tests: two (default) or lower"),
     FLAG(0, "systems-only", systems_only, "a change that leaves the losses as they are: only "
          "their mean must be below the target"),
     FLAG(0, "mixed", mixed, "judge although source, data, steps, clock or GPU differ"),
@@ -205,7 +205,7 @@ static int run(int argc, char **argv)
     if (first == argc)
         return err_set(GPT_USAGE, "expected [NAME=]PATH...");
     struct criteria k = { .target = o.target, .alpha = o.alpha,
-                          .rule = *o.rule == 'z' ? RULE_Z : RULE_T,
+                          .rule = *o.rule == 'z' ? RULE_Z : *o.rule == 'l' ? RULE_LOSS : RULE_T,
                           .tail = *o.tail == 'l' ? TAIL_LOWER : TAIL_TWO,
                           .systems_only = o.systems_only, .mixed = o.mixed };
     struct gather_options how = { .threads = (int)o.threads, .keep_texts = o.why,

@@ -96,6 +96,20 @@ cells() {
     [[ "$output" == *"Time p: Welch, lower tail."* ]]
 }
 
+@test "--rule loss: is the loss below the baseline's, whatever time and target" {
+    group low "3.2741 3.2763 3.2727 3.2759" "204649 204442 204243 204454" steps=140 source=3
+    run --separate-stderr logdiff --rule loss --target 3 "$LOGS/base" new="$LOGS/low"
+    [ "$status" -eq 1 ]
+    # mpmath: t = -4.0478 of 3.7464 degrees of freedom, p 0.017663
+    [[ "$output" =~ "not shown to be better: loss -0.0035"[78]", p 0.0177 >= 0.01 (Welch, two-sided)" ]]
+    run --separate-stderr logdiff --rule loss --tail lower --target 3 "$LOGS/base" new="$LOGS/low"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"new: better: mean loss lower by 0.0035"*" (p 0.0088 < 0.01, Welch, lower tail)"* ]]
+    run --separate-stderr logdiff --rule loss "$LOGS/low" new="$LOGS/base"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"new: no better: loss +0.0035"* ]]
+}
+
 @test "track 3: five digits, seconds, trials in one file, the z rule" {
     mkdir -p "$LOGS/t3a" "$LOGS/t3b"
     made track3 loss=3.27906 time_ms=678200 steps=100 > "$LOGS/t3a/a.txt"

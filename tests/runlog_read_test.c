@@ -29,6 +29,70 @@ static long line_of(const char *text, const char *part)
     return line;
 }
 
+/* --- single lines --- */
+
+static void test_lines(void)
+{
+    static const struct {
+        const char *text;
+        enum stepline_kind kind;
+        int step, total, digits;
+        double val, train, time_ms, avg_ms;
+        bool closed;
+    } v[] = {
+        { "step:250/1775 val_loss:4.6077 train_time:8344ms step_avg:33.38ms", STEP_OK, 250, 1775, 4,
+          4.6077, -1, 8344, 33.38, true },
+        { "step:3325/3325 val_loss:3.279061 train_time:678.200s step_avg:203.97ms", STEP_OK, 3325,
+          3325, 6, 3.279061, -1, 678200, 203.97, true },
+        { "step:5/6200 train_loss:7.2838 train_time:76607ms step_avg:nanms", STEP_OK, 5, 6200, 0,
+          -1, 7.2838, 76607, NAN, true },
+        { "step:1/3500 train_time:11.161s step_avg:11160.96ms step_time:11160.96ms mfu:3.06%",
+          STEP_OK, 1, 3500, 0, -1, -1, 11161, 11160.96, true },
+        { "[rank0]: step:7/9 val_loss:3.1 train_time:0.0005s", STEP_OK, 7, 9, 1, 3.1, -1, 0.5, -1,
+          true },
+        { "s:250 tel:6.1710", STEP_OK, 250, 0, 4, 6.171, -1, -1, -1, false },
+        { "s:3 trl:10.7157 lr:0.000003 norm:13.12", STEP_OK, 3, 0, 0, -1, 10.7157, -1, -1, false },
+        { "s:250 eval:0.2634", STEP_OK, 250, 0, 0, -1, -1, -1, -1, false },
+        { "step:4/9 val_loss:1.25e1 train_time:4ms", STEP_OK, 4, 9, 17, 12.5, -1, 4, -1, true },
+        { "step:4/9 val_loss:+inf train_time:4ms", STEP_OK, 4, 9, 0, INFINITY, -1, 4, -1, true },
+        { "step:4/9 val_loss:0003.5\ttrain_time:4ms ", STEP_OK, 4, 9, 1, 3.5, -1, 4, -1, true },
+        { "step:4/9 val_loss:3.", STEP_BAD, 0, 0, 0, 0, 0, 0, 0, false },
+        { "step:4/9 val_loss:.5", STEP_BAD, 0, 0, 0, 0, 0, 0, 0, false },
+        { "step:4/9 val_loss:3,5", STEP_BAD, 0, 0, 0, 0, 0, 0, 0, false },
+        { "step:4/9 val_loss:0x3", STEP_BAD, 0, 0, 0, 0, 0, 0, 0, false },
+        { "step:4/9 val_loss:3.5e", STEP_BAD, 0, 0, 0, 0, 0, 0, 0, false },
+        { "step:4/9 val_loss:", STEP_BAD, 0, 0, 0, 0, 0, 0, 0, false },
+        { "step:4/9 train_time:5m", STEP_BAD, 0, 0, 0, 0, 0, 0, 0, false },
+        { "step:4/9 train_time:5min", STEP_BAD, 0, 0, 0, 0, 0, 0, 0, false },
+        { "step:4/0 val_loss:3.5", STEP_BAD, 0, 0, 0, 0, 0, 0, 0, false },
+        { "step:4/ val_loss:3.5", STEP_BAD, 0, 0, 0, 0, 0, 0, 0, false },
+        { "step:4/9val_loss:3.5", STEP_BAD, 0, 0, 0, 0, 0, 0, 0, false },
+        { "step:10/9 val_loss:3.5", STEP_BAD, 0, 0, 0, 0, 0, 0, 0, false },
+        { "step:{step}/{steps} val_loss:3.5", STEP_NONE, 0, 0, 0, 0, 0, 0, 0, false },
+        { " step:4/9 val_loss:3.5", STEP_NONE, 0, 0, 0, 0, 0, 0, 0, false },
+        { "stop:4/9 val_loss:3.5", STEP_NONE, 0, 0, 0, 0, 0, 0, 0, false },
+        { "", STEP_NONE, 0, 0, 0, 0, 0, 0, 0, false },
+    };
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
+        struct stepline s;
+        const char *why;
+        enum stepline_kind kind = stepline_parse(v[i].text, strlen(v[i].text), &s, &why);
+        if (!CHECK_EQ(kind, v[i].kind) || kind != STEP_OK) {
+            CHECK(kind == v[i].kind || !printf("  of: %s\n", v[i].text));
+            continue;
+        }
+        CHECK_EQ(s.step, v[i].step);
+        CHECK_EQ(s.total, v[i].total);
+        CHECK_EQ(s.closed, v[i].closed);
+        CHECK(s.val.given == (v[i].val != -1) && s.train.given == (v[i].train != -1));
+        CHECK(s.time_ms.given == (v[i].time_ms != -1) && s.avg_ms.given == (v[i].avg_ms != -1));
+        CHECK(!s.val.given || (s.val.value == v[i].val && s.val.digits == v[i].digits));
+        CHECK(!s.train.given || s.train.value == v[i].train);
+        CHECK(!s.time_ms.given || s.time_ms.value == v[i].time_ms);
+        CHECK(!s.avg_ms.given || s.avg_ms.value == v[i].avg_ms || isnan(v[i].avg_ms));
+    }
+}
+
 /* --- all layouts --- */
 
 static void check_made(const struct made *m, const struct seen *s)
@@ -151,6 +215,30 @@ static void test_facts_differ(void)
     CHECK(s[0].run[0].digest == s[1].run[0].digest);
     for (int i = 0; i < 6; i++)
         seen_release(&s[i]);
+}
+
+/* Environment first, then the source: sections are known by their content. */
+static void test_environment_first(void)
+{
+    struct made m = made_default(MADE_TODAY);
+    size_t n;
+    char *text = made_text(&m, &n), *turned;
+    char *rule = strstr(text, "\n====") + 1, *env = strchr(rule, '\n') + 1;
+    char *second = strstr(env, "\n====") + 1, *rest = strchr(second, '\n') + 1;
+    struct seen a, b;
+    CHECK(asprintf(&turned, "%.*s%.*s%.*s%.*s%.*s%s", (int)(env - rule), rule,
+                   (int)(second - env), env, (int)(env - rule), rule, (int)(rule - text), text,
+                   (int)(env - rule), rule, rest) > 0);
+    seen_read(&a, text, n, 0);
+    seen_read(&b, turned, strlen(turned), 0);
+    CHECK(a.runs == 1 && b.runs == 1 && !b.notes);
+    if (a.runs == 1 && b.runs == 1)
+        for (int f = 0; f < FACTS; f++)
+            CHECK_STR(b.hash[0][f], a.hash[0][f]);
+    seen_release(&a);
+    seen_release(&b);
+    free(turned);
+    free(text);
 }
 
 /* What our own writer writes. */
@@ -354,7 +442,9 @@ static void test_hostile(void)
 
 int main(void)
 {
+    test_lines();
     test_layouts();
+    test_environment_first();
     test_facts_differ();
     test_own_writer();
     test_named();

@@ -294,7 +294,11 @@ static void put_table(struct doc *d)
         if (columns_of(d->cell[k]) > width[k % (size_t)d->columns])
             width[k % (size_t)d->columns] = columns_of(d->cell[k]);
     for (int row = -1; row < d->rows; row++) {
-        for (int i = 0; i < d->columns; i++) {
+        int shown = d->columns;
+        while (!md && shown > 0 && !*(row < 0 ? d->c[shown - 1].head
+                                              : d->cell[row * d->columns + shown - 1]))
+            shown--;
+        for (int i = 0; i < shown; i++) {
             const char *text = row < 0 ? d->c[i].head : d->cell[row * d->columns + i];
             fputs(md ? i ? " | " : "| " : i ? "  " : "", d->f);
             put_cell(d, text, width[i], d->c[i].type == 's', i + 1 == d->columns);

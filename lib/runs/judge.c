@@ -13,6 +13,11 @@ double z_of(const struct sample *s, double target)
     return (target - s->mean) * sqrt(s->n);
 }
 
+static const char *tail_name(const struct criteria *k)
+{
+    return k->tail == TAIL_LOWER ? "lower tail" : "two-sided";
+}
+
 /* The first reason heads the verdict, the others follow. */
 struct reasons { char *at, *end; int n; };
 
@@ -103,7 +108,7 @@ static void check_equal(struct reasons *r, const struct gather *g, int group,
     if (!group)
         return;
     check_between(r, g, own, FACT_DATA, "data");
-    if (k->rule == RULE_Z)
+    if (k->rule != RULE_T)
         return;
     check_between(r, g, own, FACT_GPU, "gpu");
     int32_t a = clock_of(&g->group[0]), b = clock_of(own);
@@ -177,15 +182,40 @@ static void check_time(struct reasons *r, const struct judgement *v, const struc
         add(r, "not shown to be faster: %+.4f s, but one run has no deviation", difference);
     } else if (!(v->time_p < k->alpha)) {
         add(r, "not shown to be faster: %+.4f s, time p %.4f (Welch, %s)", difference, v->time_p,
-            k->tail == TAIL_LOWER ? "lower tail" : "two-sided");
+            tail_name(k));
     }
+}
+
+/* --- loss against the baseline's --- */
+
+static void check_better(struct reasons *r, const struct judgement *v, const struct criteria *k)
+{
+    double difference = v->own.loss.mean - v->base.loss.mean;
+    if (!v->own.runs || !v->base.runs)
+        add(r, "not shown to be better: no run reached its end");
+    else if (v->own.not_finite || v->base.not_finite)
+        add(r, "not shown to be better: %d losses are not finite",
+            v->own.not_finite + v->base.not_finite);
+    else if (!(difference < 0))
+        add(r, "no better: loss %+.5f", difference);
+    else if (isnan(v->loss_p))
+        add(r, "not shown to be better: loss %+.5f, but one run has no deviation", difference);
+    else if (!(v->loss_p < k->alpha))
+        add(r, "not shown to be better: loss %+.5f, p %.4f >= %g (Welch, %s)", difference,
+            v->loss_p, k->alpha, tail_name(k));
 }
 
 /* --- the verdict --- */
 
-static void praise(struct reasons *r, const struct judgement *v, int group, const struct criteria *k)
+static void praise(struct reasons *r, const struct judgement *v, int group,
+                   const struct criteria *k)
 {
     const struct group_sum *s = &v->own;
+    if (group && k->rule == RULE_LOSS) {
+        add(r, "better: mean loss lower by %.5f (p %.4f < %g, Welch, %s)",
+            v->base.loss.mean - s->loss.mean, v->loss_p, k->alpha, tail_name(k));
+        return;
+    }
     add(r, group ? "record: " : "shown: ");
     r->n = 0;
     if (k->systems_only)
@@ -199,7 +229,7 @@ static void praise(struct reasons *r, const struct judgement *v, int group, cons
         add(r, "%g steps fewer", v->base.steps - s->steps);
     else if (group)
         add(r, "%.4f s faster (time p %.4f, Welch, %s)", v->base.time.mean - s->time.mean,
-            v->time_p, k->tail == TAIL_LOWER ? "lower tail" : "two-sided");
+            v->time_p, tail_name(k));
 }
 
 static void say_rounding(struct reasons *r, const struct judgement *v, const struct criteria *k)
@@ -219,7 +249,9 @@ int judge_group(struct judgement *v, const struct gather *g, int group, const st
         return rc;
     v->time = group ? welch_test(&v->own.time, &v->base.time)
                     : (struct welch){ NAN, NAN, NAN, NAN };
+    v->loss = group ? welch_test(&v->own.loss, &v->base.loss) : v->time;
     v->time_p = k->tail == TAIL_LOWER ? v->time.p_lower : v->time.p_two_sided;
+    v->loss_p = k->tail == TAIL_LOWER ? v->loss.p_lower : v->loss.p_two_sided;
     v->z = z_of(&v->own.loss, k->target);
     struct reasons r = { v->text, v->text + sizeof v->text, 0 };
     if (g->n > 1) {
@@ -228,9 +260,13 @@ int judge_group(struct judgement *v, const struct gather *g, int group, const st
     }
     if (!k->mixed)
         check_equal(&r, g, group, k);
-    check_loss(&r, v, k);
-    if (group)
-        check_time(&r, v, k);
+    if (group && k->rule == RULE_LOSS) {
+        check_better(&r, v, k);
+    } else {
+        check_loss(&r, v, k);
+        if (group)
+            check_time(&r, v, k);
+    }
     v->shown = !r.n;
     if (v->shown)
         praise(&r, v, group, k);

@@ -9,7 +9,8 @@
  * The rules of track 1: the runs are of one program, recipe, data, machine and number of
  * steps; their mean loss lies below the target with p < alpha (one sample, lower tail); they
  * are faster with p < alpha (Welch). RULE_Z is track 3's: (target - mean) sqrt(n) >= 0.004,
- * and fewer steps instead of less time. Group 0 itself is held against the target alone.
+ * and fewer steps instead of less time. RULE_LOSS asks only whether the mean loss is below the
+ * baseline's, p < alpha (Welch). Group 0 itself is held against the target alone.
  */
 #ifndef RUNS_JUDGE_H
 #define RUNS_JUDGE_H
@@ -18,12 +19,12 @@
 #include "runs/gather.h"
 
 #define Z_MARGIN 0.004              /* track 3: three deviations of 0.0013 */
-enum rule { RULE_T, RULE_Z };
+enum rule { RULE_T, RULE_Z, RULE_LOSS };
 enum tail { TAIL_TWO, TAIL_LOWER };
 struct criteria {
     double target, alpha;
     enum rule rule;
-    enum tail tail;                 /* of the time p */
+    enum tail tail;                 /* of Welch's tests */
     bool systems_only;              /* the loss need not be shown, only its mean be below target */
     bool mixed;                     /* judge although runs differ in what must be equal */
 };
@@ -31,8 +32,8 @@ struct criteria {
 struct judgement {
     bool shown;
     struct group_sum base, own;
-    struct welch time;              /* own against base; NaN for group 0 */
-    double time_p;                  /* by the tail */
+    struct welch time, loss;        /* own against base; NaN for group 0 */
+    double time_p, loss_p;          /* by the tail */
     double z;
     char text[2048];
 };

@@ -21,6 +21,7 @@ void report_groups(struct doc *d, const struct gather *g, const struct judgement
         { "loss_mean", "Loss μ", 'f', 4 }, { "loss_sd", "Loss σ", 'f', 4 },
         { "loss_diff", "Loss +/-", 'f', 4 }, { "p", "p", 'f', 4 },
         { "p_low", "p from", 'f', 4 }, { "p_high", "p to", 'f', 4 }, { "z", "z", 'f', 5 },
+        { "loss_p", "Loss p", 'f', 4 },
     };
     struct doc_column c[sizeof t / sizeof *t];
     int n = (int)(sizeof t / sizeof *t), digits = 4;
@@ -31,28 +32,29 @@ void report_groups(struct doc *d, const struct gather *g, const struct judgement
             digits = v[i].own.loss_digits < 7 ? v[i].own.loss_digits : 6;
     for (int i = 7; i <= 9; i++)
         c[i].digits = digits;
-    if (k->rule == RULE_Z && !all)              /* z stands where p stood */
-        c[10] = t[13];
-    n -= all ? 0 : k->rule == RULE_Z ? 3 : 1;
+    if (k->rule != RULE_T && !all)              /* what counts stands where p stood */
+        c[10] = t[k->rule == RULE_Z ? 13 : 14];
+    n -= all ? 0 : k->rule == RULE_T ? 2 : 4;
     doc_table(d, "groups", NULL, c, n);
     for (int i = 0; i < g->n; i++) {
         const struct group_sum *s = &v[i].own, *b = &v[0].own;
-        double rest[4] = { s->p, s->p_low, s->p_high, v[i].z };
-        if (k->rule == RULE_Z && !all)
-            rest[0] = v[i].z;
+        double p = all || k->rule == RULE_T ? s->p : k->rule == RULE_Z ? v[i].z : v[i].loss_p;
         doc_row(d, g->group[i].name, (long)s->runs, s->steps, s->time.mean, s->time.sd,
                 s->time.mean - b->time.mean, v[i].time_p, s->loss.mean, s->loss.sd,
-                s->loss.mean - b->loss.mean, rest[0], rest[1], rest[2], rest[3]);
+                s->loss.mean - b->loss.mean, p, s->p_low, s->p_high, v[i].z, v[i].loss_p);
     }
     doc_table_end(d);
     if (all)
         return;
     if (g->n > 1)
-        doc_text(d, "legend", "σ with n - 1. Time p: Welch, %s.", k->tail == TAIL_LOWER
-                 ? "lower tail" : "two-sided");
-    doc_text(d, "legend", k->rule == RULE_Z ? "z: (target - mean) sqrt(n)."
-             : "p: one-sample t against %g, lower tail; from, to: as far as the rounding of the "
-               "losses moves it.", k->target);
+        doc_text(d, "legend", "σ with n - 1. Time p%s: Welch, %s.",
+                 k->rule == RULE_LOSS ? ", Loss p" : "",
+                 k->tail == TAIL_LOWER ? "lower tail" : "two-sided");
+    if (k->rule == RULE_Z)
+        doc_text(d, "legend", "z: (target - mean) sqrt(n).");
+    else if (k->rule == RULE_T)
+        doc_text(d, "legend", "p: one-sample t against %g, lower tail; from, to: as far as the "
+                 "rounding of the losses moves it.", k->target);
 }
 
 void report_verdicts(struct doc *d, const struct gather *g, const struct judgement *v)
