@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# The man pages against the programs: every command has a page, a page and --help name the same
-# options, and the pages are well-formed.
+# The man pages against the programs: every command has a page, a page, --help and the completion
+# name the same options, and the pages are well-formed.
 
 bats_require_minimum_version 1.5.0
 
@@ -78,13 +78,27 @@ options_in_page() {
     [ -z "$output" ]
 }
 
-# A command of the design that is not built yet may be referred to; once it is, it has a page.
 @test "pages refer only to pages that exist" {
     for page in "$man"/*.[157]; do
         grep -hE '^\.(It )?Xr (gpt-|ns-)' "$page" | sed 's/^\.It //' |
             while read -r _ name section _; do
-                case $name in gpt-ckpt | gpt-logdiff | ns-coeffs) [ -x "$GPT_BIN/$name" ] || continue ;; esac
                 [ -f "$man/$name.$section" ] || { echo "${page##*/} refers to $name($section)"; exit 1; }
             done
+    done
+}
+
+@test "each command has --help and --version on stdout, and a completion" {
+    for c in $(commands); do
+        echo "$c"
+        for option in --help --version; do
+            run --separate-stderr "$GPT_BIN/$c" "$option"
+            [ "$status" -eq 0 ]
+            [ -z "$stderr" ]
+            [[ $output = *"$c "* ]]
+        done
+        run --separate-stderr bash -c ". '$GPT_SHARE/completion.bash'; complete -p '$c'"
+        [ "$status" -eq 0 ]
+        diff <("$GPT_BIN/$c" --completion-words | cut -f 1 | grep '^--' | sort) \
+            <(options_in_help "$c")
     done
 }
