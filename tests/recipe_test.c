@@ -57,6 +57,7 @@ static void test_refused(void)
     refuse("optimizer.coeffs=1 2", GPT_USAGE, "rows of three");
     refuse("optimizer.coeffs=1 2 x", GPT_USAGE, "not a number");
     refuse("optimizer.coeffs=no-such-table", GPT_SYSTEM, "no-such-table");
+    refuse("optimizer.coeffs=./no-such-table", GPT_SYSTEM, "./no-such-table");
     refuse("data.cycle=maybe", GPT_USAGE, "yes or no");
     refuse("precision.head_scales=1/0 1 1", GPT_USAGE, "1/0");
     refuse("layers.3=plain 3 long yes nope - 3 3", GPT_USAGE, "'nope' is no parameter");

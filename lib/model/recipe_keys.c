@@ -145,7 +145,9 @@ static int inline_coeffs(struct recipe_entry *e)
 static int coeffs(struct recipe *r, struct recipe_entry *e)
 {
     int n = 0, rc = 0;
-    if (!strchr("+-.0123456789", e->value[0]) && (rc = inline_coeffs(e)))
+    char *after;
+    strtod(e->value, &after);           /* "./x.coeffs" begins like a number and is none */
+    if (after == e->value && (rc = inline_coeffs(e)))
         return rc;
     char *copy = strdup(e->value), *save = NULL;
     if (!copy)
