@@ -25,15 +25,16 @@ field() {
 # a spectrum that falls as a power, N values
 spectrum() { awk -v n="$1" -v p="$2" 'BEGIN { for (i = 1; i <= n; i++) printf "%.12g\n", i ^ -p }'; }
 
-@test "polar prints the record's table, with 17 digits, in under 50 ms" {
+@test "polar prints the record's table, with 17 digits, in under 50 ms of a processor" {
     coeffs polar > "$BATS_TEST_TMPDIR/ours"
     coeffs show record-61 > "$BATS_TEST_TMPDIR/published"
     below "$(apart "$BATS_TEST_TMPDIR/ours" "$BATS_TEST_TMPDIR/published")" 1e-14
     [ "$(grep -c '17 digits$' "$BATS_TEST_TMPDIR/ours")" -eq 5 ]
     head -1 "$BATS_TEST_TMPDIR/ours" | grep -q '^# ns-coeffs [0-9.]* polar$'
     least=1000
-    for i in 1 2 3 4 5 6 7 8; do            # the least of some: other tests run beside this one
-        t=$(date +%s%N); coeffs polar > /dev/null; t=$((($(date +%s%N) - t) / 1000000))
+    for i in 1 2 3 4 5 6 7 8; do            # processor time, and the least: other tests run too
+        t=$({ TIMEFORMAT='%U %S'; time coeffs polar > /dev/null 2>&1; } 2>&1)
+        t=$(awk '{ printf "%d", 1000 * ($1 + $2) }' <<<"$t")
         [ "$t" -lt "$least" ] && least=$t
     done
     [ "$least" -lt 50 ]
