@@ -1,0 +1,98 @@
+/* bench_loader.c - how soon training can start, and how fast batches come.
+ *
+ *     build/tests/bench_loader SHARDS...       (folders with a MANIFEST, or .bin files)
+ *
+ * For each: milliseconds from nothing to the first batch of record 61 (8 chunks of
+ * 16,384 tokens, cut at 2048, with their csr), median, least and most; to the
+ * first 20; and to the whole first shard in memory, checked and indexed. Files
+ * come from the page cache if they are in it.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/progress.h"
+#include "data/corpus.h"
+#include "data/loader.h"
+#include "data/shard_read.h"
+
+#define RUNS 11
+#define STEPS 20
+
+static void die(void)
+{
+    fprintf(stderr, "bench_loader: %s\n", err_message());
+    exit(4);
+}
+
+static void time_batches(const char *data, double *first, double *all)
+{
+    struct loader_config c = { .data = data, .world = 8, .local_ranks = 8, .vocab = 50304, .bos = -1,
+                               .cycle = true, .csr = true, .max = { 8, 16384, 2048, 0 } };
+    const struct step_batch *b;
+    double start = now_seconds();
+    struct loader *l;
+
+    if (loader_new(&l, &c))
+        die();
+    for (int s = 0; s < STEPS; s++) {
+        for (int r = 0; r < 8; r++)
+            if (loader_next(l, r, &b))
+                die();
+        if (s == 0)
+            *first = 1e3 * (now_seconds() - start);
+    }
+    *all = 1e3 * (now_seconds() - start);
+    loader_free(l);
+}
+
+static double time_shard(const char *data, int64_t *tokens)
+{
+    struct shard_want want = { .vocab = 65536 };
+    struct corpus c;
+    struct shard *s;
+    double start;
+
+    if (corpus_open(&c, data, SPLIT_TRAIN))
+        die();
+    want.bos = c.bos;
+    start = now_seconds();
+    if (shard_open(&s, c.shard[0].path, &want) || shard_wait(s, c.shard[0].tokens))
+        die();
+    start = 1e3 * (now_seconds() - start);
+    *tokens = shard_size(s);
+    shard_close(s);
+    corpus_release(&c);
+    return start;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static void show(const char *what, double t[RUNS])
+{
+    qsort(t, RUNS, sizeof *t, compare);
+    printf("  %-28s %9.2f ms  (%.2f to %.2f)\n", what, t[RUNS / 2], t[0], t[RUNS - 1]);
+}
+
+int main(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        double first[RUNS], all[RUNS], shard[RUNS];
+        int64_t tokens = 0;
+
+        for (int k = 0; k < RUNS; k++) {
+            time_batches(argv[i], &first[k], &all[k]);
+            shard[k] = time_shard(argv[i], &tokens);
+        }
+        printf("%s\n", argv[i]);
+        show("first batch", first);
+        show("first 20 batches", all);
+        show("whole first shard", shard);
+        printf("  the shard has %lld tokens\n", (long long)tokens);
+    }
+    return argc < 2;
+}
