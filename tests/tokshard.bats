@@ -383,8 +383,12 @@ slowly() {
 
 @test "an interrupted job is neither overwritten nor continued by mistake" {
     corpus 20000 > c.jsonl
-    run timeout -s KILL 0.3 "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --format jsonl --shard-tokens 10k \
-        -o out - < <(slowly c.jsonl)
+    for t in 1 2 4 8; do                    # killed while it waits for more input
+        rm -rf out
+        run timeout -s KILL $t "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --format jsonl \
+            --shard-tokens 10k -o out - < <(cat c.jsonl; exec sleep $((t + 1)) 3>&-)
+        grep -q ^shard: out/MANIFEST.partial && break
+    done
     [ -e out/MANIFEST.partial ]
     grep -q ^shard: out/MANIFEST.partial
     run --separate-stderr T --tokenizer byte -o out --shard-tokens 10k c.jsonl
@@ -398,8 +402,10 @@ slowly() {
     run --separate-stderr T --tokenizer byte -o out --shard-tokens 10k --resume c.jsonl
     [ "$status" -eq 3 ]
     [[ $stderr == *"$f: expected"* ]]
+    touch out/MANIFEST.partial.1.0.tmp out/text_train_000002.bin.1.0.tmp
     bytes -o out --shard-tokens 10k --force c.jsonl
     T --verify --full out
+    [ -z "$(ls out | grep tmp)" ]
 }
 
 @test "a damaged input in the middle says where, and what was whole stays" {

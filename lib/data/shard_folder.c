@@ -116,8 +116,7 @@ static int take_over(struct shard_folder *f, const char *path)
     return rc;
 }
 
-/* Removes temporary files of shards that a killed job left, and with `all` the
- * shards too. */
+/* Removes temporary files that a killed job left, and with `all` the shards too. */
 static int remove_old(const struct tokjob_config *c, bool all)
 {
     DIR *d = opendir(c->out);
@@ -135,8 +134,9 @@ static int remove_old(const struct tokjob_config *c, bool all)
         bool temporary = strlen(s) > 4 && !strcmp(s + strlen(s) - 4, ".tmp");
         bool shard = ours && (!strcmp(bin, ".bin") || !strcmp(bin, ".bin.zst")
                               || !strcmp(bin, ".idx"));
+        bool journal = !strncmp(s, "MANIFEST.", 9);
 
-        if ((ours && temporary) || (all && shard)) {
+        if (((ours || journal) && temporary) || (all && shard)) {
             char *path = path_join(c->out, s);
 
             rc = !path ? no_memory() : unlink(path) ? err_sys("cannot remove '%s'", path) : 0;
