@@ -421,6 +421,39 @@ slowly() {
     diff -r -x MANIFEST whole out
 }
 
+@test "a damaged file among others: which, and where; the rest can go on without it" {
+    corpus 20000 > c.jsonl
+    zstd -q c.jsonl
+    size=$(stat -c %s c.jsonl.zst)
+    cp c.jsonl.zst bad.jsonl.zst
+    printf 'xxxx' | dd of=bad.jsonl.zst bs=1 seek=$((size / 2)) conv=notrunc status=none
+    run --separate-stderr T --tokenizer byte -o out --shard-tokens 100k c.jsonl bad.jsonl.zst a.txt
+    [ "$status" -eq 3 ]
+    [ "${#stderr_lines[@]}" -eq 1 ]
+    [[ $stderr =~ ^"gpt-tokshard: bad.jsonl.zst: ".*"(in or after line "[0-9]+")"$ ]]
+    [ "$(grep -c ^shard: out/MANIFEST.partial)" -ge $(($(stat -c %s c.jsonl) / 2 / 100000)) ]
+    mkdir in
+    cp a.txt in/a.txt
+    ln -s nowhere in/b.txt
+    run --separate-stderr T --tokenizer byte -o out2 in
+    [ "$status" -eq 4 ]
+    [[ $stderr == "gpt-tokshard: cannot open 'in/b.txt': No such file or directory"* ]]
+}
+
+@test "a full disk in the middle: whole shards stay, half of one does not" {
+    corpus 20000 > c.jsonl
+    # 4 MiB a file at most, which is what a full disk is like; then room again
+    run --separate-stderr bash -c 'trap "" XFSZ; ulimit -f 4096
+        exec "$GPT_BIN/gpt-tokshard" -q --tokenizer byte -o out --shard-tokens 3M c.jsonl'
+    [ "$status" -eq 4 ]
+    [ "${#stderr_lines[@]}" -eq 1 ]
+    [[ $stderr == "gpt-tokshard: cannot write "*": File too large" ]]
+    [ ! -e out/MANIFEST ]
+    [ "$(ls out | grep -v MANIFEST | wc -l)" -eq 0 ]
+    bytes -o out --resume --shard-tokens 3M c.jsonl
+    T --verify --full out
+}
+
 @test "--index: where documents begin, checked by --verify --full" {
     corpus > c.jsonl
     bytes -o out --index --level 1 --shard-tokens 8000 c.jsonl

@@ -24,7 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PRETOKEN_PAD 64
+#define PRETOKEN_PAD 64       /* not less than JSON_PAD and BPE_PAD */
 
 struct pretoken {
     const unsigned char *text;

@@ -131,8 +131,6 @@ static int make_room(struct unit *u, size_t n)
         return 0;
     if (!(p = realloc(u->raw, n + PRETOKEN_PAD)))
         return no_memory();
-    /* What is read past the end decides nothing, but it should not be unset. */
-    memset(p + n, 0, PRETOKEN_PAD);
     u->raw = p;
     u->room = n;
     return 0;
@@ -206,6 +204,14 @@ static int read_more(struct source *s, struct unit *u, size_t n)
     return rc;
 }
 
+/* Says where in the input a file could not be read on. */
+static int at_document(const struct source *s, int rc)
+{
+    if (s->jsonl)
+        return err_set(rc, "%s (in or after line %lld)", err_message(), (long long)s->line);
+    return err_set(rc, "%s (in document %lld)", err_message(), (long long)s->document + 1);
+}
+
 /* Fills the unit up to n bytes, or to the end; first with what was carried. */
 static int fill(struct source *s, struct unit *u, size_t n)
 {
@@ -223,7 +229,7 @@ static int fill(struct source *s, struct unit *u, size_t n)
     /* A text that comes out of a line may leave up to seven bytes of room. */
     while (n - u->n >= 8 && !*end)
         if ((rc = read_more(s, u, n)))
-            return rc;
+            return s->in_line && s->stream.bad ? rc : at_document(s, rc);
     return 0;
 }
 
@@ -403,6 +409,8 @@ int source_next(struct source *s, struct unit *u)
             s->z = NULL;
         }
     } while (u->jsonl && !u->n);      /* an empty text file is a document, no line is none */
+    /* Looked at in wide loads, though nothing depends on it. */
+    memset(u->raw + u->n, 0, PRETOKEN_PAD);
     return 0;
 }
 
