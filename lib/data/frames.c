@@ -6,21 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "data/le.h"
+
 #define SKIPPABLE 0x184D2A5Eu
 #define SEEKABLE 0x8F92EAB1u
 #define FOOTER 9
-
-static uint32_t get32(const unsigned char *p)
-{
-    return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
-static unsigned char *put32(unsigned char *p, uint32_t x)
-{
-    for (int i = 0; i < 4; i++)
-        *p++ = (unsigned char)(x >> 8 * i);
-    return p;
-}
 
 int frames_add(struct frames *t, uint32_t raw_bytes, uint32_t plain_bytes)
 {
@@ -51,15 +41,15 @@ int frames_table(const struct frames *t, char **bytes, size_t *n)
     *n = 8 + 8 * (size_t)t->n + FOOTER;
     if (!(*bytes = malloc(*n)))
         return err_set(GPT_SYSTEM, "out of memory for the table of frames");
-    p = put32((unsigned char *)*bytes, SKIPPABLE);
-    p = put32(p, (uint32_t)(*n - 8));
+    p = put_le32((unsigned char *)*bytes, SKIPPABLE);
+    p = put_le32(p, (uint32_t)(*n - 8));
     for (int i = 0; i < t->n; i++) {
-        p = put32(p, t->frame[i].raw_bytes);
-        p = put32(p, t->frame[i].plain_bytes);
+        p = put_le32(p, t->frame[i].raw_bytes);
+        p = put_le32(p, t->frame[i].plain_bytes);
     }
-    p = put32(p, (uint32_t)t->n);
+    p = put_le32(p, (uint32_t)t->n);
     *p++ = 0;
-    put32(p, SEEKABLE);
+    put_le32(p, SEEKABLE);
     return 0;
 }
 
@@ -69,7 +59,7 @@ static int read_entries(struct frames *t, const unsigned char *p, uint32_t n, si
     int rc;
 
     for (uint32_t i = 0; i < n; i++, p += entry)
-        if ((rc = frames_add(t, get32(p), get32(p + 4))))
+        if ((rc = frames_add(t, le32(p), le32(p + 4))))
             return rc;
     if (n && t->frame[n - 1].raw + t->frame[n - 1].raw_bytes != frames_end)
         return err_set(GPT_INPUT, "%s: expected frames of %llu bytes as their table says, found "
@@ -90,9 +80,9 @@ int frames_read(struct frames *t, int fd, const char *path)
     if (fstat(fd, &st))
         return err_sys("cannot read '%s'", path);
     if (st.st_size < 8 + FOOTER || pread(fd, foot, FOOTER, st.st_size - FOOTER) != FOOTER
-        || get32(foot + 5) != SEEKABLE)
+        || le32(foot + 5) != SEEKABLE)
         return 0;
-    n = get32(foot);
+    n = le32(foot);
     entry = foot[4] & 0x80 ? 12 : 8;
     bytes = 8 + entry * n + FOOTER;
     if (n > INT32_MAX / 16 || bytes > (size_t)st.st_size)
@@ -102,7 +92,7 @@ int frames_read(struct frames *t, int fd, const char *path)
         return err_set(GPT_SYSTEM, "out of memory for the table of frames");
     if (pread(fd, table, bytes, st.st_size - (off_t)bytes) != (ssize_t)bytes)
         rc = err_sys("cannot read '%s'", path);
-    else if (get32(table) != SKIPPABLE || get32(table + 4) != bytes - 8)
+    else if (le32(table) != SKIPPABLE || le32(table + 4) != bytes - 8)
         rc = err_set(GPT_INPUT, "%s: offset %lld: expected the table of %u frames, found something "
                      "else: damaged", path, (long long)st.st_size - (long long)bytes, n);
     else

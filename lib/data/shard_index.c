@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "data/corpus.h"
+#include "data/le.h"
 
 #define INDEX_VERSION 2
 
@@ -48,17 +49,6 @@ void shard_index_release(struct shard_index *x)
     memset(x, 0, sizeof *x);
 }
 
-static void put32(unsigned char *p, uint32_t x)
-{
-    for (int i = 0; i < 4; i++)
-        p[i] = (unsigned char)(x >> 8 * i);
-}
-
-static uint32_t get32(const unsigned char *p)
-{
-    return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
 static void hash_bytes(const char *hash, unsigned char out[16])
 {
     memset(out, 0, 16);
@@ -77,16 +67,16 @@ int shard_index_write(const struct shard_index *x, const char *path, int64_t tok
     struct output o;
     int rc;
 
-    put32(h, SHARD_MAGIC);
-    put32(h + 4, INDEX_VERSION);
-    put32(h + 8, (uint32_t)x->documents);
-    put32(h + 12, (uint32_t)tokens);
+    put_le32(h, SHARD_MAGIC);
+    put_le32(h + 4, INDEX_VERSION);
+    put_le32(h + 8, (uint32_t)x->documents);
+    put_le32(h + 12, (uint32_t)tokens);
     hash_bytes(hash, h + 16);
     if ((rc = output_open(&o, path, true)))
         return rc;
     fwrite(h, 1, sizeof h, o.f);
     for (int64_t i = 0; i < x->documents; i++) {
-        put32(word, x->start[i]);
+        put_le32(word, x->start[i]);
         fwrite(word, 1, 4, o.f);
     }
     return output_commit(&o);
@@ -99,22 +89,22 @@ static int check(const unsigned char *p, size_t n, const char *path, int64_t tok
     unsigned char want[16];
     uint64_t documents;
 
-    if (n < SHARD_HEADER_BYTES || get32(p) != SHARD_MAGIC || get32(p + 4) != INDEX_VERSION)
+    if (n < SHARD_HEADER_BYTES || le32(p) != SHARD_MAGIC || le32(p + 4) != INDEX_VERSION)
         return err_set(GPT_INPUT, "%s: expected an index of a shard (numbers %d, %d)", path,
                        SHARD_MAGIC, INDEX_VERSION);
-    documents = get32(p + 8);
+    documents = le32(p + 8);
     if (n != SHARD_HEADER_BYTES + 4 * documents)
         return err_set(GPT_INPUT, "%s: expected %llu bytes for %llu documents, found %zu", path,
                        (unsigned long long)(SHARD_HEADER_BYTES + 4 * documents),
                        (unsigned long long)documents, n);
     hash_bytes(hash, want);
-    if (get32(p + 12) != tokens
+    if (le32(p + 12) != tokens
         || (hash && memcmp(p + 16, unknown, 16) && memcmp(p + 16, want, 16)))
         return err_set(GPT_INPUT, "%s: is of another shard: remove it, or make it again", path);
     for (uint64_t i = 0, at = SHARD_HEADER_BYTES; i < documents; i++, at += 4)
-        if (get32(p + at) >= tokens || (i && get32(p + at) <= get32(p + at - 4)))
+        if (le32(p + at) >= tokens || (i && le32(p + at) <= le32(p + at - 4)))
             return err_set(GPT_INPUT, "%s: offset %llu: expected ascending numbers below %lld, found "
-                           "%u", path, (unsigned long long)at, (long long)tokens, get32(p + at));
+                           "%u", path, (unsigned long long)at, (long long)tokens, le32(p + at));
     return 0;
 }
 
@@ -128,11 +118,11 @@ int shard_index_read(struct shard_index *x, const char *path, int64_t tokens, co
     if ((rc = file_read(path, 0, &file, &n)))
         return rc;
     if (!(rc = check((unsigned char *)file, n, path, tokens, hash))) {
-        x->documents = x->room = (int64_t)get32((unsigned char *)file + 8);
+        x->documents = x->room = (int64_t)le32(file + 8);
         if (!(x->start = malloc(4 * (size_t)x->documents + 4)))
             rc = no_memory();
         for (int64_t i = 0; !rc && i < x->documents; i++)
-            x->start[i] = get32((unsigned char *)file + SHARD_HEADER_BYTES + 4 * i);
+            x->start[i] = le32(file + SHARD_HEADER_BYTES + 4 * i);
     }
     free(file);
     return rc;

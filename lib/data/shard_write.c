@@ -9,6 +9,7 @@
 
 #include "base/zio.h"
 #include "data/corpus.h"
+#include "data/le.h"
 
 void shard_name(char *buf, size_t room, const char *prefix, enum split split, int index, int level)
 {
@@ -31,18 +32,12 @@ int shard_pack(ZSTD_CCtx *z, int level, const void *plain, size_t n, void *raw, 
 
 #define HEADER_FRAME_BYTES (10 + SHARD_HEADER_BYTES + 4)
 
-static void put32(unsigned char *p, uint32_t x)
-{
-    for (int i = 0; i < 4; i++)
-        p[i] = (unsigned char)(x >> 8 * i);
-}
-
 static void make_header(unsigned char h[SHARD_HEADER_BYTES], int64_t tokens)
 {
     memset(h, 0, SHARD_HEADER_BYTES);
-    put32(h, SHARD_MAGIC);
-    put32(h + 4, SHARD_VERSION);
-    put32(h + 8, (uint32_t)tokens);
+    put_le32(h, SHARD_MAGIC);
+    put_le32(h + 4, SHARD_VERSION);
+    put_le32(h + 8, (uint32_t)tokens);
 }
 
 /* The header as a zstd frame that is not compressed, so that its size does not
@@ -58,7 +53,7 @@ static void make_header_frame(unsigned char f[HEADER_FRAME_BYTES], int64_t token
 
     memcpy(f, start, 10);
     make_header(f + 10, tokens);
-    put32(f + 10 + SHARD_HEADER_BYTES, (uint32_t)XXH64(f + 10, SHARD_HEADER_BYTES, 0));
+    put_le32(f + 10 + SHARD_HEADER_BYTES, (uint32_t)XXH64(f + 10, SHARD_HEADER_BYTES, 0));
 }
 
 static int write_all(struct shard_writer *w, const void *p, size_t n)

@@ -1,0 +1,24 @@
+/* le.h - 32-bit numbers as they stand in files: little-endian, at any address. */
+#ifndef DATA_LE_H
+#define DATA_LE_H
+
+#include <stdint.h>
+
+static inline uint32_t le32(const void *p)
+{
+    const unsigned char *b = p;
+
+    return b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+}
+
+/* Returns what is behind it. */
+static inline void *put_le32(void *p, uint32_t x)
+{
+    unsigned char *b = p;
+
+    for (int i = 0; i < 4; i++)
+        *b++ = (unsigned char)(x >> 8 * i);
+    return b;
+}
+
+#endif
