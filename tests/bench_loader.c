@@ -26,7 +26,8 @@ static void die(void)
 
 static void time_batches(const char *data, double *first, double *all)
 {
-    struct loader_config c = { .data = data, .world = 8, .local_ranks = 8, .vocab = 50304, .bos = -1,
+    struct loader_config c = { .data = data, .world = 8, .local_ranks = 8, .vocab = 50304,
+                              .bos = -1,
                                .cycle = true, .csr = true, .max = { 8, 16384, 2048, 0 } };
     const struct step_batch *b;
     double start = now_seconds();

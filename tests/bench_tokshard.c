@@ -151,13 +151,15 @@ static void bench_tiktoken(const char *jsonl, double ours)
     FILE *f;
     double b = 0, seconds = 0;
 
-    snprintf(command, sizeof command, "F=$(tests/tiktoken-folder) || { echo \"tiktoken: $F\" >&2; exit 1; }; "
+    snprintf(command, sizeof command,
+             "F=$(tests/tiktoken-folder) || { echo \"tiktoken: $F\" >&2; exit 1; }; "
              "node tests/tiktoken.mjs \"$F\" speed < %s", jsonl);
     fflush(stdout);
     f = popen(command, "r");
     if (f && fscanf(f, "%lf %lf", &b, &seconds) == 2 && b > 0)
-        printf("tiktoken, 1 thread     %8.1f MB/s   (best of 3): bpe_encode is %.1f times as fast\n",
-               b / 1e6 / seconds, b / seconds == 0 ? 0 : (double)bytes / ours / (b / seconds));
+        printf("tiktoken, 1 thread     %8.1f MB/s   (best of 3): "
+               "bpe_encode is %.1f times as fast\n",
+               b / 1e6 / seconds, (double)bytes / ours / (b / seconds));
     else
         printf("tiktoken               not measured\n");
     if (f)
@@ -191,7 +193,8 @@ static void bench_job(const char *path)
             best[threads] = t < best[threads] ? t : best[threads];
         }
     for (int threads = 1; threads <= 2; threads++)
-        printf("whole job, %d thread%s %9.1f MB/s   (best of 5, %.0f MB of text as .jsonl)\n", threads,
+        printf("whole job, %d thread%s %9.1f MB/s   (best of 5, %.0f MB of text as .jsonl)\n",
+               threads,
                threads == 1 ? "  " : "s ", (double)n / 1e6 / best[threads], (double)n / 1e6);
     printf("2 threads are %.2f times 1\n", best[1] / best[2]);
 }
@@ -200,7 +203,8 @@ static void bench_worst(double byte)
 {
     static const struct { const char *name, *unit; } worst[] = {
         { "a", "a" }, { "^", "^" }, { "spaces", " " }, { "line breaks", "\n" },
-        { "one emoji", "\xf0\x9f\x98\x80" }, { "one CJK character", "\xe6\xbc\xa2" }, { "CJK", NULL },
+        { "one emoji", "\xf0\x9f\x98\x80" }, { "one CJK character", "\xe6\xbc\xa2" }, { "CJK",
+                                                                                       NULL },
     };
     size_t n = 1u << 20;
     char *s = malloc(n + BPE_PAD);
@@ -231,7 +235,8 @@ static void bench_worst(double byte)
             took = now_seconds() - start;
             best = took < best ? took : best;
         }
-        printf("1 MiB of %-18s %7.1f MB/s, %5.2f times the time of a byte above, %.2f tokens a byte\n",
+        printf("1 MiB of %-18s %7.1f MB/s, %5.2f times the time of a byte above, "
+               "%.2f tokens a byte\n",
                worst[k].name, (double)len / 1e6 / best, best / (double)len / byte,
                (double)m / (double)len);
     }

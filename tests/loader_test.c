@@ -1,122 +1,19 @@
 /* loader_test.c - the training and validation loaders: against the golden
  * batches of the record's own sampler, against a naive sampler written here from
- * the definition, on shards that end inside a step, resumed, damaged. */
+ * the definition, on shards that end inside a step, resumed. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zstd.h>
 
 #include "base/file.h"
 #include "base/rng.h"
 #include "check.h"
-#include "data/corpus.h"
-#include "data/frames.h"
 #include "data/json.h"
 #include "data/loader.h"
-#include "data/shard_read.h"
+#include "shard_maker.h"
 
-#define BOS 50256
 #define VOCAB 50304
-
-static char dir[64] = "/tmp/loader_test.XXXXXX";
-static char path_buffer[4][256];
-
-static const char *in_dir(const char *name)
-{
-    static int k;
-    char *p = path_buffer[k++ & 3];
-
-    snprintf(p, sizeof path_buffer[0], "%s/%s", dir, name);
-    return p;
-}
-
-/* --- shards made here --- */
-
-struct tokens { uint16_t *v; int n; };
-
-/* A document every `mean` tokens or so, the first after `lead`. */
-static struct tokens random_tokens(uint64_t seed, int n, int mean, int lead)
-{
-    struct rng r = rng_make(seed, 1);
-    struct tokens t = { malloc((size_t)n * 2 + 2), n };
-
-    for (int i = 0; i < n; i++)
-        t.v[i] = (uint16_t)(i >= lead && (i == lead || rng_below(&r, 2 * (uint64_t)i,
-                                                                 (uint64_t)mean) == 0)
-                 ? BOS : rng_below(&r, 2 * (uint64_t)i + 1, 50000));
-    return t;
-}
-
-static void put(const char *path, const void *a, size_t na, const void *b, size_t nb)
-{
-    FILE *f = fopen(path, "wb");
-
-    CHECK(f && fwrite(a, 1, na, f) == na && fwrite(b, 1, nb, f) == nb && !fclose(f));
-}
-
-static void header(int32_t h[256], int n)
-{
-    memset(h, 0, 1024);
-    h[0] = SHARD_MAGIC;
-    h[1] = 1;
-    h[2] = n;
-}
-
-static void put_shard(const char *path, struct tokens t)
-{
-    int32_t h[256];
-
-    header(h, t.n);
-    put(path, h, sizeof h, t.v, 2 * (size_t)t.n);
-}
-
-/* The index beside a shard. */
-static void put_index(const char *shard, struct tokens t)
-{
-    struct shard_index x = { 0 };
-    char *path = shard_index_path(shard);
-
-    for (int i = 0; i < t.n; i++)
-        if (t.v[i] == BOS)
-            CHECK_OK(shard_index_add(&x, i));
-    CHECK_OK(shard_index_write(&x, path, t.n, NULL));
-    shard_index_release(&x);
-    free(path);
-}
-
-/* The same as .zst: one frame as `zstd` makes it, or frames of `bytes` and a table. */
-static void put_zst(const char *path, struct tokens t, size_t bytes, bool table)
-{
-    size_t n = 1024 + 2 * (size_t)t.n, room = ZSTD_compressBound(n), k;
-    char *plain = malloc(n), *raw = malloc(room), *tab = NULL;
-    struct frames f = { 0 };
-    int32_t h[256];
-    FILE *out = fopen(path, "wb");
-    ZSTD_CCtx *z = ZSTD_createCCtx();
-
-    ZSTD_CCtx_setParameter(z, ZSTD_c_checksumFlag, 1);
-    header(h, t.n);
-    memcpy(plain, h, 1024);
-    memcpy(plain + 1024, t.v, 2 * (size_t)t.n);
-    for (size_t at = 0; at < n; at += bytes) {
-        size_t m = n - at < bytes ? n - at : bytes;
-
-        k = ZSTD_compress2(z, raw, room, plain + at, m);
-        CHECK(fwrite(raw, 1, k, out) == k);
-        CHECK_OK(frames_add(&f, (uint32_t)k, (uint32_t)m));
-    }
-    if (table) {
-        CHECK_OK(frames_table(&f, &tab, &k));
-        CHECK(fwrite(tab, 1, k, out) == k);
-    }
-    CHECK(!fclose(out));
-    ZSTD_freeCCtx(z);
-    frames_release(&f);
-    free(plain);
-    free(raw);
-    free(tab);
-}
 
 /* --- the golden batches --- */
 
@@ -485,112 +382,9 @@ static void test_val(void)
     free(t[1].v);
 }
 
-/* --- bad input --- */
-
-static void expect_failure(const char *data, struct batch_shape shape, int vocab, bool cycle,
-                           const char *part)
-{
-    struct loader_config c = { .data = data, .world = 1, .local_ranks = 1, .vocab = vocab,
-                              .bos = -1,
-                               .cycle = cycle, .max = shape };
-    const struct step_batch *b;
-    struct loader *l;
-    int rc = loader_new(&l, &c), again;
-
-    if (!rc) {
-        for (int s = 0; s < 1000 && !rc; s++)
-            rc = loader_next(l, 0, &b);
-        again = loader_next(l, 0, &b);
-        CHECK_EQ(again, rc);
-        CHECK_ERR(rc, GPT_INPUT, part);
-        loader_free(l);
-        return;
-    }
-    CHECK_ERR(rc, GPT_INPUT, part);
-}
-
-static void test_bad_input(void)
-{
-    struct tokens t = random_tokens(9, 4000, 30, 0), none = random_tokens(9, 4000, 30, 5000),
-                  many = { calloc(4000, 2), 4000 };
-    const char *p = in_dir("bad.bin");
-    char *bytes;
-    size_t n;
-    int32_t h[256];
-
-    header(h, 4001);
-    put(p, h, 1024, t.v, 8000);
-    expect_failure(p, small, VOCAB, false,
-                   "bad.bin: truncated: expected 9026 bytes for 4001 tokens, found 9024");
-    put(p, h, 700, "", 0);
-    expect_failure(p, small, VOCAB, false, "expected a header of 1024 bytes, found 700");
-    h[0]++;
-    put(p, h, 1024, t.v, 8000);
-    expect_failure(p, small, VOCAB, false,
-                   "expected a token shard (numbers 20240520, 1), found 20240521, 1");
-    put_shard(p, none);
-    expect_failure(p, small, VOCAB, false,
-                   "expected a document start (token 50256), found none in 4000");
-    t.v[1234] = 50304;
-    put_shard(p, t);
-    expect_failure(p, small, VOCAB, true,
-                   "offset 3492: token 1234: expected an id below 50304, found 50304");
-    t.v[1234] = 1;
-    put_shard(p, t);
-    expect_failure(p, (struct batch_shape){ .chunks = 8, .tokens = 512 }, VOCAB, true,
-                   "for a step, 8 x 512 tokens");
-    expect_failure(p, (struct batch_shape){ .chunks = 8, .tokens = 512 }, VOCAB, false,
-                   "for a step, 8 x 512 tokens");
-    expect_failure(p, small, 50000, false, "expected a document start below the model's 50000 ids");
-    for (int i = 0; i < 4000; i++)
-        many.v[i] = i % 2 ? 5 : BOS;
-    put_shard(p, many);
-    expect_failure(p, small, VOCAB, false,
-                   "step 0, chunk 0: expected at most 127 documents in 256 tokens");
-
-    /* Damaged and cut .zst: a byte of the middle, the end, the table. */
-    p = in_dir("bad.bin.zst");
-    put_zst(p, t, 1000, true);
-    CHECK_OK(file_read(p, 0, &bytes, &n));
-    bytes[n / 2] ^= 16;
-    put(p, bytes, n, "", 0);
-    expect_failure(p, small, VOCAB, true, "bad.bin.zst: offset ");
-    bytes[n / 2] ^= 16;
-    put(p, bytes, n - 300, "", 0);
-    expect_failure(p, small, VOCAB, true, "bad.bin.zst: ");
-    bytes[n - 40] ^= 1;              /* an entry of the table */
-    put(p, bytes, n, "", 0);
-    expect_failure(p, small, VOCAB, true, "damaged");
-    free(bytes);
-    put_zst(p, t, 1 << 20, false);
-    CHECK_OK(file_read(p, 0, &bytes, &n));
-    put(p, bytes, n - 20, "", 0);
-    expect_failure(p, small, VOCAB, true, "bad.bin.zst: ");
-    free(bytes);
-
-    /* An index that is of something else. */
-    put_shard(in_dir("i.bin"), t);
-    put_index(in_dir("i.bin"), many);
-    expect_failure(in_dir("i.bin"), small, VOCAB, true, "expected a document start as the index says");
-    many.n--;
-    put_index(in_dir("i.bin"), many);
-    expect_failure(in_dir("i.bin"), small, VOCAB, true, "i.idx: is of another shard");
-    put(in_dir("i.idx"), "x", 1, "", 0);
-    expect_failure(in_dir("i.bin"), small, VOCAB, true, "i.idx: expected an index of a shard");
-
-    CHECK_OK(file_mkdirs(in_dir("folder")));
-    expect_failure(in_dir("folder"), small, VOCAB, true, "expected a MANIFEST, found none");
-    expect_failure(in_dir("v_val_*"), small, VOCAB, true, "expected a training shard, found none");
-    free(t.v);
-    free(none.v);
-    free(many.v);
-}
-
 int main(void)
 {
-    char command[100];
-
-    if (!mkdtemp(dir))
+    if (test_folder())
         return 4;
     test_golden(1);
     test_golden(2);
@@ -599,8 +393,6 @@ int main(void)
     test_shards(true);
     test_threads();
     test_val();
-    test_bad_input();
-    snprintf(command, sizeof command, "rm -r %s", dir);
-    CHECK(system(command) == 0);
+    CHECK(remove_test_folder() == 0);
     return check_done();
 }

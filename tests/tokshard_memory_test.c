@@ -65,7 +65,8 @@ static long run(enum kind kind, size_t bytes, const char *memory, const char *mo
         dup2(fd[0], 0);
         dup2(open("/dev/null", O_WRONLY), 1);
         execl(program, program, "-q", "--tokenizer", getenv("GPT_TEST_TOKENIZER"), "--format",
-              kind == ONE_WORD || kind == SPACES ? "text" : "jsonl", "--stats", "-j", "2", "--memory",
+              kind ==
+                  ONE_WORD || kind == SPACES ? "text" : "jsonl", "--stats", "-j", "2", "--memory",
               memory, "-", more, NULL);
         _exit(127);
     }
@@ -90,7 +91,8 @@ int main(void)
 
     if (!bin)
         return check_skip("GPT_BIN does not say where gpt-tokshard is");
-    snprintf(program, sizeof program, "%s/gpt-tokshard -q --stats %s/gpt-tokshard >/dev/null 2>&1", bin,
+    snprintf(program, sizeof program, "%s/gpt-tokshard -q --stats %s/gpt-tokshard >/dev/null 2>&1",
+             bin,
              bin);
     setenv("GPT_TEST_TOKENIZER", system(program) ? "byte" : "gpt2", 1);
     printf("tokenizer: %s\n", getenv("GPT_TEST_TOKENIZER"));

@@ -131,7 +131,8 @@ static int open_folder(struct corpus *c, const char *dir, enum split split, stru
             continue;
         if (!(path = path_join(dir, s->name)))
             rc = no_memory();
-        else if (!(rc = corpus_check_shard(path, s)) && !(rc = add_shard(c, path, s->tokens, s->hash)))
+        else if (!(rc = corpus_check_shard(path, s)) && !(rc = add_shard(c, path, s->tokens,
+                                                                         s->hash)))
             id_add(x, s->name, s->tokens, s->hash);
         free(path);
     }

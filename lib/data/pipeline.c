@@ -34,7 +34,7 @@ struct pipeline {
 
     int code;                            /* of a failure, and its message */
     char message[1024];
-    int64_t bad_unit;                    /* that it was of, read but not to be cut; else INT64_MAX */
+    int64_t bad_unit;                    /* that it was of, not to be cut; else INT64_MAX */
 };
 
 struct worker { struct pipeline *p; int number; pthread_t thread; };

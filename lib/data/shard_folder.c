@@ -70,7 +70,8 @@ static int differs(const char *path, const char *expected, const char *found)
         a += *a == ' ';
         b += *b == ' ';
     }
-    return err_set(GPT_INPUT, "%s: expected '%.*s' as this command has it, found '%.*s': the options "
+    return err_set(GPT_INPUT,
+                   "%s: expected '%.*s' as this command has it, found '%.*s': the options "
                    "must be those that made the shards", path, (int)strcspn(a, " "), a,
                    (int)strcspn(b, " "), b);
 }

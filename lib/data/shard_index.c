@@ -103,7 +103,8 @@ static int check(const unsigned char *p, size_t n, const char *path, int64_t tok
         return err_set(GPT_INPUT, "%s: is of another shard: remove it, or make it again", path);
     for (uint64_t i = 0, at = SHARD_HEADER_BYTES; i < documents; i++, at += 4)
         if (le32(p + at) >= tokens || (i && le32(p + at) <= le32(p + at - 4)))
-            return err_set(GPT_INPUT, "%s: offset %llu: expected ascending numbers below %lld, found "
+            return err_set(GPT_INPUT,
+                           "%s: offset %llu: expected ascending numbers below %lld, found "
                            "%u", path, (unsigned long long)at, (long long)tokens, le32(p + at));
     return 0;
 }

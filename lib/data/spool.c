@@ -175,7 +175,8 @@ static int get(struct spool *s, uint64_t at, void *p, size_t n)
 
         if (k <= 0)
             return k ? err_sys("cannot read a temporary file in '%s'", s->dir)
-                     : err_set(GPT_SYSTEM, "a temporary file in '%s' is shorter than it was", s->dir);
+                     : err_set(GPT_SYSTEM, "a temporary file in '%s' is shorter than it was",
+                               s->dir);
         p = (char *)p + k;
         n -= (size_t)k;
         at += (uint64_t)k;

@@ -257,9 +257,12 @@ static void report(void *ctx)
         j->c->progress(j->c->ctx, &p);
 }
 
-const struct stages stages_direct = { read_source, encode, cut_counting, pack, write_frame, report };
-const struct stages stages_to_spool = { read_source, encode, cut_to_spool, pack, write_frame, report };
-const struct stages stages_from_spool = { read_spool, encode, cut_counted, pack, write_frame, report };
+const struct stages stages_direct = { read_source, encode, cut_counting, pack, write_frame,
+                                     report };
+const struct stages stages_to_spool = { read_source, encode, cut_to_spool, pack, write_frame,
+                                       report };
+const struct stages stages_from_spool = { read_spool, encode, cut_counted, pack, write_frame,
+                                         report };
 
 struct stages stages_plain(const struct stages *s)
 {

@@ -42,10 +42,10 @@ struct vocab {
     uint16_t *shorter;            /* [tokens] longest token that is a proper prefix; TOKEN_NONE */
     uint16_t *pair;               /* hash of the pairs: slots of tokens, TOKEN_NONE where free */
     int pair_shift;               /* 32 - log2(slots) */
-    uint64_t *maybe;              /* 2^20 bits by hash: clear where no pair is; 5% of GPT-2's are set */
+    uint64_t *maybe;              /* 2^20 bits by hash: clear where no pair is (95% of them) */
     uint32_t *trie;               /* double array, see trie_step */
     uint16_t *trie_token;         /* [slots of trie] token that ends there */
-    uint32_t *two;                /* [65536] slot after two bytes, the first being the low; 0: none */
+    uint32_t *two;                /* [65536] slot after two bytes, the first low; 0: none */
 };
 
 static inline uint32_t vocab_left(const struct vocab *v, uint32_t id) { return v->split[id] >> 16; }
