@@ -77,7 +77,7 @@ static smear smear_of(struct tensor table, struct tensor gate, const real *lambd
                       const struct batch *b)
 {
     assert(tensor_count(gate) == GATE_WIDTH && table.cols >= GATE_WIDTH);
-    return smear{ (const bf16 *)table.data, b->tok, gate.data, gate.dtype == DT_F32, lambda,
+    return smear{ (const bf16 *)table.data, b->token.row, gate.data, gate.dtype == DT_F32, lambda,
                   b->tokens, (int)table.cols };
 }
 

@@ -17,7 +17,8 @@ void gpu_embed_bwd(struct ops *o, struct tensor de, struct tensor dgate, real *d
                    struct tensor dx0, struct tensor table, struct tensor gate,
                    const real *lambda, const struct batch *b);
 void gpu_table_grad(struct ops *o, struct tensor dtable, struct tensor dx, struct tensor dx2,
-                    const struct batch *b, bool add);
+                    const struct lookup *l, bool add);
+void gpu_gather(struct ops *o, struct tensor out, struct tensor table, const struct lookup *l);
 
 /* mix_norm.cu, skip_gate.cu */
 void gpu_mix_norm(struct ops *o, struct tensor out, struct tensor y, int n,
@@ -40,13 +41,14 @@ void gpu_linear_bwd_x(struct ops *o, struct tensor dx, struct tensor dy, struct 
 void gpu_linear_bwd_w(struct ops *o, struct tensor dw, real *dscale, struct tensor dy,
                       struct tensor x, struct tensor w, const real *scale, bool add);
 void gpu_linear_t(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
-                  struct tensor residual);
-void gpu_linear_t_bwd_w(struct ops *o, struct tensor dw, struct tensor dy, struct tensor x,
-                        bool add);
+                  const real *scale, struct tensor residual);
+void gpu_linear_t_bwd_w(struct ops *o, struct tensor dw, real *dscale, struct tensor dy,
+                        struct tensor x, struct tensor w, const real *scale, bool add);
 void gpu_linear_relu2(struct ops *o, struct tensor pre, struct tensor post, struct tensor x,
                       struct tensor w);
 void gpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor post,
-                          struct tensor dout, struct tensor w2, struct tensor pre);
+                          struct tensor dout, struct tensor w2, const real *scale,
+                          struct tensor pre);
 
 /* qkv.cu, out_gate.cu */
 void gpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v,

@@ -3,7 +3,7 @@
  *   linear        y (T,O) = scale x (T,I) w (O,I)^T (+ residual)
  *   linear_bwd_x  dx (T,I) (+)= scale dy (T,O) w
  *   linear_bwd_w  g = dy^T x, dw (O,I) (+)= scale g, dscale += sum g w
- *   linear_t      y (T,O) = x (T,I) w (I,O) (+ residual); linear_t_bwd_w  dw (I,O) (+)= x^T dy
+ *   linear_t, linear_t_bwd_w   the same with w (I,O): y = scale x w (+ residual), g = x^T dy
  *
  * bf16 operands, f32 sums, one rounding; dw bf16 or f32. The scale multiplies the f32 sum, it is
  * read on the device, and the weights are not rounded after scaling (record-61.md 0 allows
@@ -44,24 +44,13 @@ void gpu_linear_bwd_x(struct ops *o, struct tensor dx, struct tensor dy, struct 
 }
 
 void gpu_linear_t(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
-                  struct tensor residual)
+                  const real *scale, struct tensor residual)
 {
     struct cuda_ops *c = cuda_of(o);
-    struct gemm g = { .out = y, .a = x, .b = w, .add = residual };
+    struct gemm g = { .out = y, .a = x, .b = w, .add = residual, .scale = scale };
 
     if (need_bf16(c, w))
         cuda_gemm(c, &g);
-}
-
-void gpu_linear_t_bwd_w(struct ops *o, struct tensor dw, struct tensor dy, struct tensor x,
-                        bool add)
-{
-    struct cuda_ops *c = cuda_of(o);
-    struct gemm g = { .out = dw, .a = x, .b = dy, .ta = true };
-
-    if (add)
-        g.add = dw;
-    cuda_gemm(c, &g);
 }
 
 /* -- the product whose scale has a gradient ------------------------------------------ */
@@ -121,11 +110,11 @@ __global__ static void __launch_bounds__(THREADS) scale_grad(scaled_args a)
         *a.dscale += sum;
 }
 
-void gpu_linear_bwd_w(struct ops *o, struct tensor dw, real *dscale, struct tensor dy,
-                      struct tensor x, struct tensor w, const real *scale, bool add)
+/* dw (+)= scale a^T b, dscale += sum a^T b w. */
+static void weight_grad(struct cuda_ops *c, struct tensor dw, float *dscale, struct tensor a,
+                        struct tensor b, struct tensor w, const float *scale, bool add)
 {
-    struct cuda_ops *c = cuda_of(o);
-    struct gemm g = { .out = dw, .a = dy, .b = x, .ta = true, .scale = scale };
+    struct gemm g = { .out = dw, .a = a, .b = b, .ta = true, .scale = scale };
     int64_t n = tensor_count(dw);
     int blocks = div_up(n, 4 * THREADS);
     char *at;
@@ -146,8 +135,20 @@ void gpu_linear_bwd_w(struct ops *o, struct tensor dw, real *dscale, struct tens
     g.add = tensor_of(NULL, DT_NONE, 0, 0);
     g.scale = NULL;
     cuda_gemm(c, &g);
-    scaled_args a = { dw.data, dw.dtype == DT_F32, add, (const float *)g.out.data,
+    scaled_args s = { dw.data, dw.dtype == DT_F32, add, (const float *)g.out.data,
                       (const bf16 *)w.data, scale, dscale, (float *)at, c->ticket, n };
-    scale_grad<<<blocks, THREADS, 0, c->stream>>>(a);
+    scale_grad<<<blocks, THREADS, 0, c->stream>>>(s);
     CUDA_LAUNCHED(c);
+}
+
+void gpu_linear_bwd_w(struct ops *o, struct tensor dw, real *dscale, struct tensor dy,
+                      struct tensor x, struct tensor w, const real *scale, bool add)
+{
+    weight_grad(cuda_of(o), dw, dscale, dy, x, w, scale, add);
+}
+
+void gpu_linear_t_bwd_w(struct ops *o, struct tensor dw, real *dscale, struct tensor dy,
+                        struct tensor x, struct tensor w, const real *scale, bool add)
+{
+    weight_grad(cuda_of(o), dw, dscale, x, dy, w, scale, add);
 }

@@ -28,12 +28,13 @@ void gpu_linear_relu2(struct ops *o, struct tensor pre, struct tensor post, stru
 }
 
 void gpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor post,
-                          struct tensor dout, struct tensor w2, struct tensor pre)
+                          struct tensor dout, struct tensor w2, const real *scale,
+                          struct tensor pre)
 {
     struct cuda_ops *c = cuda_of(o);
 
     assert(dpre.dtype == DT_BF16 && dout.dtype == DT_BF16 && (pre.data || post.data));
     assert(dpre.rows == dout.rows && dpre.cols == w2.rows && dout.cols == w2.cols);
-    if (can_do(c, dout, w2))
+    if (can_do(c, dout, w2) && CUDA_NEED(c, !scale, "no scale here yet"))
         relu2_gemm_backward(c, dpre, post, dout, w2, pre);
 }

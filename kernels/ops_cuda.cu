@@ -47,6 +47,7 @@ struct ops gpu_ops(void)
     t.embed = gpu_embed;
     t.embed_bwd = gpu_embed_bwd;
     t.table_grad = gpu_table_grad;
+    t.gather = gpu_gather;
     t.mix_norm = gpu_mix_norm;
     t.mix_norm_bwd = gpu_mix_norm_bwd;
     t.skip_gate = gpu_skip_gate;

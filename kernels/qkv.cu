@@ -149,15 +149,16 @@ static bool can_do(struct cuda_ops *c, struct tensor qkv, const struct qkv_shape
 {
     int e = s->head_dim;
     return !c->failed && CUDA_NEED(c, qkv.cols / 3 <= 2048, ROW_NEED) &&
+        CUDA_NEED(c, s->key_offset != KEY_OFFSET_HALF && !s->split_gate, "not here yet") &&
         CUDA_NEED(c, s->heads <= MAX_HEADS && (e == 32 || e == 64 || e == 128), HEAD_NEED);
 }
 
 static shape shape_of(const struct qkv_shape *s, struct rope r, struct tensor y,
                       struct tensor gate, struct tensor table, const struct batch *b)
 {
-    shape k = { b->tokens, s->heads, s->head_dim / 2, s->paired, s->key_offset,
+    shape k = { b->tokens, s->heads, s->head_dim / 2, s->paired, s->key_offset != KEY_OFFSET_NONE,
                 (const bf16 *)r.table.data, (const bf16 *)y.data, (int)y.cols,
-                { gate.data, gate.dtype == DT_F32 }, (const bf16 *)table.data, b->tok };
+                { gate.data, gate.dtype == DT_F32 }, (const bf16 *)table.data, b->token.row };
 
     assert(r.table.dtype == DT_BF16 && r.table.cols == s->head_dim / 2);
     assert(r.table.rows >= (int64_t)b->tokens * (s->paired ? 2 : 1));

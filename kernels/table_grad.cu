@@ -1,4 +1,8 @@
-/* table_grad.cu - dtable[v] (+)= sum over positions t of token v of dx_t (+ dx2_t).
+/* table_grad.cu - rows of a table, and its gradient from theirs:
+ *   gather      out_t = table[row_t]
+ *   table_grad  dtable[v] (+)= sum over positions t of row v of dx_t (+ dx2_t)
+ *
+ * gather: table (V,D) bf16, out (T,D) bf16, one warp a row, 4 T D bytes.
  *
  * dtable (V,D) bf16 or f32, dx, dx2 (T,D) bf16; order (T) lists positions by token and start
  * (V+1) says where a token's run of it begins. Gathers, so each row has one writer and one
@@ -20,6 +24,29 @@
 enum { CHUNK = 32 };                    /* lanes: each knows one position */
 enum { FLIGHT = 4 };                    /* rows a warp loads at once */
 enum { WARPS = 2, THREADS = 32 * WARPS };   /* small blocks: warps take very different times */
+
+__global__ static void __launch_bounds__(ROW_THREADS)
+gather_rows(uint4 *out, const uint4 *table, const int32_t *row, int tokens, int vectors)
+{
+    int t = blockIdx.x * ROW_WARPS + warp_id();
+
+    if (t < tokens)
+        for (int i = lane_id(); i < vectors; i += 32)
+            out[(int64_t)t * vectors + i] = table[(int64_t)row[t] * vectors + i];
+}
+
+void gpu_gather(struct ops *o, struct tensor out, struct tensor table, const struct lookup *l)
+{
+    struct cuda_ops *c = cuda_of(o);
+
+    assert(out.rows == l->tokens && out.cols == table.cols && out.dtype == DT_BF16);
+    if (c->failed || !l->tokens || !CUDA_NEED(c, table.cols % 8 == 0, ROW_NEED) ||
+        !CUDA_NEED(c, table.dtype == DT_BF16, "tables are bf16"))
+        return;
+    gather_rows<<<div_up(l->tokens, ROW_WARPS), ROW_THREADS, 0, c->stream>>>(
+        (uint4 *)out.data, (const uint4 *)table.data, l->row, l->tokens, (int)table.cols / 8);
+    CUDA_LAUNCHED(c);
+}
 
 struct source { const bf16 *dx, *dx2; const int32_t *order, *start, *tok; int tokens, d; };
 
@@ -174,16 +201,16 @@ static void launch(struct cuda_ops *c, const target &g, float *partial, int chun
 }
 
 void gpu_table_grad(struct ops *o, struct tensor dtable, struct tensor dx, struct tensor dx2,
-                    const struct batch *b, bool add)
+                    const struct lookup *l, bool add)
 {
     struct cuda_ops *c = cuda_of(o);
-    int chunks = div_up(b->tokens, CHUNK), vocab = (int)dtable.rows, d = (int)dtable.cols;
-    source s = { (const bf16 *)dx.data, (const bf16 *)dx2.data, b->order, b->start, b->tok,
-                 b->tokens, d };
+    int chunks = div_up(l->tokens, CHUNK), vocab = (int)dtable.rows, d = (int)dtable.cols;
+    source s = { (const bf16 *)dx.data, (const bf16 *)dx2.data, l->order, l->start, l->row,
+                 l->tokens, d };
     target g = { dtable.data, dtable.dtype == DT_F32, add, vocab };
     float *partial;
 
-    assert(dx.rows == b->tokens && dx.cols == d && dx.dtype == DT_BF16);
+    assert(dx.rows == l->tokens && dx.cols == d && dx.dtype == DT_BF16);
     assert(dtable.dtype == DT_BF16 || dtable.dtype == DT_F32);
     if (c->failed || !CUDA_NEED(c, d % 8 == 0 && d <= 2048, ROW_NEED))
         return;

@@ -45,7 +45,7 @@ static void run_embed_bwd(void)
 {
     o->embed_bwd(o, z, one_gate, one + 1, x, table, one_gate, one, &batch);
 }
-static void run_table_grad(void) { o->table_grad(o, dtable, x, none, &batch, true); }
+static void run_table_grad(void) { o->table_grad(o, dtable, x, none, &batch.token, true); }
 static void run_mix_norm(void)
 {
     o->mix_norm(o, z, y, 2, (struct mix_term[]){ { x, one, false }, { y, one, false } });
@@ -59,9 +59,9 @@ static void run_qkv_linear(void) { o->linear(o, x3, x, wqkv, one, none); }
 static void run_qkv_bwd_x(void) { o->linear_bwd_x(o, z, x3, wqkv, one, false); }
 static void run_qkv_bwd_w(void) { o->linear_bwd_w(o, dwqkv, one + 1, x3, x, wqkv, one, false); }
 static void run_relu2(void) { o->linear_relu2(o, f1, f2, x, w1); }
-static void run_relu2_bwd(void) { o->linear_relu2_bwd(o, f3, none, x, w1, f1); }
-static void run_linear_t(void) { o->linear_t(o, z, f2, w1, x); }
-static void run_linear_t_w(void) { o->linear_t_bwd_w(o, dw1, x, f2, false); }
+static void run_relu2_bwd(void) { o->linear_relu2_bwd(o, f3, none, x, w1, NULL, f1); }
+static void run_linear_t(void) { o->linear_t(o, z, f2, w1, NULL, x); }
+static void run_linear_t_w(void) { o->linear_t_bwd_w(o, dw1, NULL, x, f2, w1, NULL, false); }
 static void run_qkv(void)
 {
     o->qkv(o, x, y, z, x3, &qs, rope, y, gate, table, &batch);
@@ -131,7 +131,8 @@ static void setup_batch(void)
             if (tok[t] == v)
                 order[at++] = t;
     batch.tokens = T;
-    batch.tok = tok, batch.tgt = tgt, batch.cu = cu, batch.order = order, batch.start = start;
+    batch.tgt = tgt, batch.cu = cu;
+    batch.token = (struct lookup){ T, tok, order, start };
 }
 
 static void setup(void)
@@ -160,7 +161,7 @@ static void setup(void)
     for (int m = 0; m < HEAD / 4; m++)
         freq[m] = 1.f / (float)(1 + m);
     o->rope_table(o, rope, freq);
-    qs = (struct qkv_shape){ .heads = H, .head_dim = HEAD, .key_offset = true };
+    qs = (struct qkv_shape){ .heads = H, .head_dim = HEAD, .key_offset = KEY_OFFSET_QUARTERS };
     as = (struct attn_shape){ .rows = T, .heads = H, .head_dim = HEAD, .cu = batch.cu,
                               .ncu = batch.ncu, .cu_mul = 1, .window = WINDOW, .scale = 0.1f,
                               .max_document_rows = DOCUMENT };

@@ -112,7 +112,8 @@ static struct batch make_batch(struct ops *o, struct golden *g, int vocab)
         o->upload(o, dev[i], parts[i].host, (size_t)parts[i].n * 4);
         free(parts[i].host);
     }
-    return (struct batch){ (int)T, dev[0], dev[1], dev[2], (int)ncu, dev[3], dev[4] };
+    return (struct batch){ .tokens = (int)T, .tgt = dev[1], .cu = dev[2], .ncu = (int)ncu,
+                           .token = { (int)T, dev[0], dev[3], dev[4] } };
 }
 
 static bool compare_loss(struct golden *g, struct ops *o, real *loss, const char *name, double factor,

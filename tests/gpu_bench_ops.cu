@@ -89,7 +89,8 @@ static struct batch batch_make(int tokens)
     while (cu.size() % 128)
         cu.push_back(tokens);
     b.tokens = tokens;
-    b.tok = ints(tok), b.tgt = ints(tgt), b.order = ints(order), b.start = ints(start);
+    b.tgt = ints(tgt);
+    b.token = lookup{ tokens, ints(tok), ints(order), ints(start) };
     b.cu = ints(cu), b.ncu = (int)cu.size();
     return b;
 }
@@ -175,10 +176,10 @@ static void streams(int T, const struct batch *b)
         o->embed_bwd(o, sets[i].z, dgate1, sum, sets[i].x, table, gate1, num, b);
     });
     row("table_grad", 2, A + W, 0, 0, [&](int i) {
-        o->table_grad(o, dtable, sets[i].x, none, b, false);
+        o->table_grad(o, dtable, sets[i].x, none, &b->token, false);
     });
     row("table_grad two", 2, 2 * A + W, 0, 0, [&](int i) {
-        o->table_grad(o, dtable, sets[i].x, sets[i].y, b, false);
+        o->table_grad(o, dtable, sets[i].x, sets[i].y, &b->token, false);
     });
     row("mix_norm two terms", 11, 4 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
@@ -240,22 +241,22 @@ static void products(int T)
         o->linear_relu2(o, none, sets[i].f2, sets[i].x, w1);
     });
     row("linear_t + residual", 11, 0, 4 * A, 0, [&](int i) {
-        o->linear_t(o, sets[i].y, sets[i].f2, w1, sets[i].y);
+        o->linear_t(o, sets[i].y, sets[i].f2, w1, NULL, sets[i].y);
     });
     row("linear_relu2_bwd, post again", 0, 0, 4 * A, 0, [&](int i) {
-        o->linear_relu2_bwd(o, sets[i].f3, sets[i].f2, sets[i].x, w1, sets[i].f1);
+        o->linear_relu2_bwd(o, sets[i].f3, sets[i].f2, sets[i].x, w1, NULL, sets[i].f1);
     });
     row("linear_relu2_bwd from pre", 0, 0, 4 * A, 0, [&](int i) {
-        o->linear_relu2_bwd(o, sets[i].f3, none, sets[i].x, w1, sets[i].f1);
+        o->linear_relu2_bwd(o, sets[i].f3, none, sets[i].x, w1, NULL, sets[i].f1);
     });
     row("linear_relu2_bwd from post", 11, 0, 4 * A, 0, [&](int i) {
-        o->linear_relu2_bwd(o, sets[i].f3, sets[i].f2, sets[i].x, w1, none);
+        o->linear_relu2_bwd(o, sets[i].f3, sets[i].f2, sets[i].x, w1, NULL, none);
     });
     row("(linear, no ReLU)", 0, 0, 4 * A, 0, [&](int i) {
         o->linear(o, sets[i].f1, sets[i].x, w1, NULL, none);
     });
     row("linear_t_bwd_w", 11, 0, 4 * A, 0, [&](int i) {
-        o->linear_t_bwd_w(o, dw1, sets[i].x, sets[i].f2, false);
+        o->linear_t_bwd_w(o, dw1, NULL, sets[i].x, sets[i].f2, w1, NULL, false);
     });
     row("linear_bwd_w fc", 11, 0, 4 * A, 0, [&](int i) {
         o->linear_bwd_w(o, dw1, NULL, sets[i].f3, sets[i].x, w1, NULL, false);
@@ -268,7 +269,8 @@ static void products(int T)
 static void heads(int T, const struct batch *b)
 {
     double A = 2.0 * T * D;
-    struct qkv_shape plain = { H, E, false, false }, paired = { H, E, true, false };
+    struct qkv_shape plain = { H, E, false, KEY_OFFSET_NONE, false };
+    struct qkv_shape paired = { H, E, true, KEY_OFFSET_NONE, false };
     struct attn_shape a = { T, H, E, b->cu, b->ncu, 1, T > 20000 ? 640 : 128, 0.1f, 2048 };
     double pairs = 0;
 

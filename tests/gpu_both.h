@@ -139,11 +139,10 @@ static void same(const char *name, struct both b, double tolerance, double size)
 static struct batch batch_of(struct ops *o, int tokens, struct ints tok, struct ints order,
                              struct ints start)
 {
-    struct batch b = { .tokens = tokens };
-    b.tok = o == cpu ? tok.c : tok.g;
-    b.order = o == cpu ? order.c : order.g;
-    b.start = o == cpu ? start.c : start.g;
-    return b;
+    bool c = o == cpu;
+    struct lookup l = { tokens, c ? tok.c : tok.g, c ? order.c : order.g,
+                        c ? start.c : start.g };
+    return (struct batch){ .tokens = tokens, .token = l };
 }
 
 struct tokens { int n, vocab; struct ints tok, order, start; };

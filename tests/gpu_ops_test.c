@@ -37,7 +37,7 @@ static void test_embed(int tokens, int width, int vocab, bool add, bool twice)
         o->embed(o, ON(x0, o), ON(table, o), ON(gate, o), REAL(lambda, o), &b);
         o->embed_bwd(o, ON(de, o), ON(dgate, o), REAL(dlambda, o), ON(dx0, o), ON(table, o),
                      ON(gate, o), REAL(lambda, o), &b);
-        o->table_grad(o, ON(dtable, o), ON(rows, o), ON(rows2, o), &b, add);
+        o->table_grad(o, ON(dtable, o), ON(rows, o), ON(rows2, o), &b.token, add);
     }
     same_bf16("x0", x0);
     same_bf16("de", de);
@@ -144,10 +144,11 @@ static void test_out_gate(int tokens, int heads, int size, bool in_place)
     same_bf16("dy12", dy12);
 }
 
-static void test_qkv(int tokens, int heads, int size, bool paired, bool key_offset, bool table)
+static void test_qkv(int tokens, int heads, int size, bool paired,
+                     enum key_offset key_offset, bool table)
 {
     int width = heads * size, positions = paired ? 2 * tokens : tokens;
-    struct qkv_shape s = { heads, size, paired, key_offset };
+    struct qkv_shape s = { heads, size, paired, key_offset, false };
     struct tokens tk = tokens_make(tokens, 50);
     struct both qkv = drawn(tokens, 3 * width, 1), y = drawn(tokens, width, 1);
     struct both rope = blank_as(DT_BF16, DT_BF16, positions, size / 2);
@@ -221,8 +222,9 @@ static void test_mlp_post(int tokens, int width, int hidden)
     send(kept);
     ON_BOTH {
         o->linear_relu2(o, NO_TENSOR, ON(post, o), ON(x, o), ON(w, o));
-        o->linear_relu2_bwd(o, ON(dpre, o), ON(kept, o), ON(dout, o), ON(w, o), NO_TENSOR);
-        o->linear_relu2_bwd(o, ON(kept, o), ON(kept, o), ON(dout, o), ON(w, o), NO_TENSOR);
+        o->linear_relu2_bwd(o, ON(dpre, o), ON(kept, o), ON(dout, o), ON(w, o), NULL, NO_TENSOR);
+        o->linear_relu2_bwd(o, ON(kept, o), ON(kept, o), ON(dout, o), ON(w, o), NULL,
+                            NO_TENSOR);
     }
     same_bf16("post", post);
     same_bf16("dpre", dpre);
@@ -242,10 +244,10 @@ static void test_mlp(int tokens, int width, int hidden, bool in_place, bool add)
              in_place, add);
     ON_BOTH {
         o->linear_relu2(o, ON(pre, o), ON(post, o), ON(x, o), ON(w1, o));
-        o->linear_t(o, ON(out, o), ON(squared, o), ON(w2, o), NO_TENSOR);
+        o->linear_t(o, ON(out, o), ON(squared, o), ON(w2, o), NULL, NO_TENSOR);
         o->linear_relu2_bwd(o, ON(dpre, o), in_place ? ON(again, o) : NO_TENSOR, ON(dout, o),
-                            ON(w2, o), ON(saved, o));
-        o->linear_t_bwd_w(o, ON(dw2, o), ON(dout, o), ON(squared, o), add);
+                            ON(w2, o), NULL, ON(saved, o));
+        o->linear_t_bwd_w(o, ON(dw2, o), NULL, ON(dout, o), ON(squared, o), ON(w2, o), NULL, add);
     }
     same_bf16("pre", pre);
     same_bf16("post", post);
@@ -399,9 +401,9 @@ static void test_long_products(int tokens)
     sampled("linear_bwd_w", dw, y, true, x, false, 1);
     gpu->linear_relu2(gpu, pre, post, x, w1);
     sampled("linear_relu2", pre, x, false, w1, true, 1);
-    gpu->linear_t(gpu, out, post, w1, NO_TENSOR);
+    gpu->linear_t(gpu, out, post, w1, NULL, NO_TENSOR);
     sampled("linear_t", out, post, false, w1, false, 1);
-    gpu->linear_t_bwd_w(gpu, dw2, out, post, false);
+    gpu->linear_t_bwd_w(gpu, dw2, NULL, out, post, w1, NULL, false);
     sampled("linear_t_bwd_w", dw2, post, true, out, false, 1);
 }
 
@@ -489,12 +491,12 @@ static void test_small(void)
     test_out_gate(13, 3, 64, true);
     test_out_gate(29, 5, 32, false);
     test_out_gate(300, 7, 128, true);
-    test_qkv(1, 1, 32, false, true, false);
-    test_qkv(1, 2, 64, true, false, true);
-    test_qkv(2, 3, 32, false, true, true);
-    test_qkv(13, 4, 64, true, false, true);
-    test_qkv(50, 5, 128, false, true, true);
-    test_qkv(31, 2, 128, true, true, false);
+    test_qkv(1, 1, 32, false, KEY_OFFSET_QUARTERS, false);
+    test_qkv(1, 2, 64, true, KEY_OFFSET_NONE, true);
+    test_qkv(2, 3, 32, false, KEY_OFFSET_QUARTERS, true);
+    test_qkv(13, 4, 64, true, KEY_OFFSET_NONE, true);
+    test_qkv(50, 5, 128, false, KEY_OFFSET_QUARTERS, true);
+    test_qkv(31, 2, 128, true, KEY_OFFSET_QUARTERS, false);
     test_linear(1, 8, 16, false, false, false);
     test_linear(7, 16, 24, true, false, false);
     test_linear(13, 40, 72, true, true, true);
@@ -532,9 +534,9 @@ static void test_real(void)
     test_skip(2048, 768);
     test_out_gate(2048, 6, 128, true);
     fresh();
-    test_qkv(2048, 6, 128, false, true, true);
-    test_qkv(2048, 6, 128, true, false, true);
-    test_qkv(2048, 6, 128, false, false, false);
+    test_qkv(2048, 6, 128, false, KEY_OFFSET_QUARTERS, true);
+    test_qkv(2048, 6, 128, true, KEY_OFFSET_NONE, true);
+    test_qkv(2048, 6, 128, false, KEY_OFFSET_NONE, false);
     fresh();
     test_linear(2048, 768, 2304, true, false, false);
     test_linear(2048, 768, 768, true, true, true);

@@ -305,11 +305,11 @@ static inline void case_batch(struct ops_case *c, int tokens, int vocab, enum do
     start[vocab] = at;
     case_documents(c, tokens, docs);
     c->batch.tokens = tokens;
-    c->batch.tok = case_ints(c, c->tok, tokens);
     c->batch.tgt = case_ints(c, c->tgt, tokens);
     c->batch.cu = case_ints(c, c->cu, c->batch.ncu);
-    c->batch.order = case_ints(c, order, tokens);
-    c->batch.start = case_ints(c, start, vocab + 1);
+    c->batch.token = (struct lookup){ tokens, case_ints(c, c->tok, tokens),
+                                      case_ints(c, order, tokens),
+                                      case_ints(c, start, vocab + 1) };
 }
 
 #endif

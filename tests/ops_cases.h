@@ -14,7 +14,7 @@
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof(a)[0]))
 
-/* -- embed and table_grad ----------------------------------------------------------------- */
+/* -- embed, gather and table_grad --------------------------------------------------------- */
 
 struct embed_shape { int tokens, width, vocab; bool add; };
 static const struct embed_shape embed_shapes[] = {
@@ -31,7 +31,7 @@ static void embed_backward(struct ops_case *c)
 
     c->o->embed_bwd(c->o, at(c, "de"), at(c, "dgate"), scalar(c, "dlambda"), at(c, "dx0"),
                     at(c, "table"), at(c, "gate"), scalar(c, "lambda"), &c->batch);
-    c->o->table_grad(c->o, at(c, "dtable"), at(c, "de"), NO_TENSOR, &c->batch, s->add);
+    c->o->table_grad(c->o, at(c, "dtable"), at(c, "de"), NO_TENSOR, &c->batch.token, s->add);
 }
 static void embed_make(struct ops_case *c, int variant)
 {
@@ -50,6 +50,30 @@ static void embed_make(struct ops_case *c, int variant)
     case_grad(c, "dlambda", "lambda", true);
     c->forward = embed_forward;
     c->backward = embed_backward;
+}
+
+/* out = table[row]: a table's rows by the batch's tokens. */
+static void gather_forward(struct ops_case *c)
+{
+    c->o->gather(c->o, at(c, "out"), at(c, "table"), &c->batch.token);
+}
+static void gather_backward(struct ops_case *c)
+{
+    const struct embed_shape *s = c->shape;
+    c->o->table_grad(c->o, at(c, "dtable"), at(c, "dout"), NO_TENSOR, &c->batch.token, s->add);
+}
+static void gather_make(struct ops_case *c, int variant)
+{
+    const struct embed_shape *s = c->shape = &embed_shapes[variant];
+
+    snprintf(c->label, sizeof c->label, "gather T=%d D=%d V=%d add=%d", s->tokens, s->width,
+             s->vocab, s->add);
+    case_batch(c, s->tokens, s->vocab, DOCS_RAGGED);
+    case_weight(c, "table", s->vocab, s->width);
+    case_output(c, "out", s->tokens, s->width, "dout");
+    case_grad(c, "dtable", "table", s->add);
+    c->forward = gather_forward;
+    c->backward = gather_backward;
 }
 
 /* -- mix_norm ----------------------------------------------------------------------------- */
@@ -248,24 +272,27 @@ static void linear_make(struct ops_case *c, int variant)
 
 /* The MLP: out = relu(x w1^T)^2 w2 + residual. In place: dpre over pre, post not kept but made
  * again. */
-struct mlp_shape { int tokens, width, hidden; bool residual, in_place, add; };
+struct mlp_shape { int tokens, width, hidden; bool residual, in_place, add, scale; };
 static const struct mlp_shape mlp_shapes[] = {
-    { 1, 3, 5, false, false, false }, { 13, 12, 31, true, false, true },
-    { 32, 16, 64, true, true, false },
+    { 1, 3, 5, false, false, false, false }, { 13, 12, 31, true, false, true, true },
+    { 32, 16, 64, true, true, false, false }, { 7, 9, 24, false, true, false, true },
 };
 
 static void mlp_forward(struct ops_case *c)
 {
     c->o->linear_relu2(c->o, at(c, "pre"), at(c, "post"), at(c, "x"), at(c, "w1"));
-    c->o->linear_t(c->o, at(c, "out"), at(c, "post"), at(c, "w2"), at(c, "residual"));
+    c->o->linear_t(c->o, at(c, "out"), at(c, "post"), at(c, "w2"), scalar(c, "scale"),
+                   at(c, "residual"));
 }
 static void mlp_backward(struct ops_case *c)
 {
     const struct mlp_shape *s = c->shape;
     struct tensor again = at(c, "post_again"), dpre = at(c, s->in_place ? "pre" : "dpre");
 
-    c->o->linear_relu2_bwd(c->o, dpre, again, at(c, "dout"), at(c, "w2"), at(c, "pre"));
-    c->o->linear_t_bwd_w(c->o, at(c, "dw2"), at(c, "dout"), s->in_place ? again : at(c, "post"),
+    c->o->linear_relu2_bwd(c->o, dpre, again, at(c, "dout"), at(c, "w2"), scalar(c, "scale"),
+                           at(c, "pre"));
+    c->o->linear_t_bwd_w(c->o, at(c, "dw2"), scalar(c, "dscale"), at(c, "dout"),
+                         s->in_place ? again : at(c, "post"), at(c, "w2"), scalar(c, "scale"),
                          s->add);
     c->o->linear_bwd_w(c->o, at(c, "dw1"), NULL, dpre, at(c, "x"), at(c, "w1"), NULL, s->add);
     c->o->linear_bwd_x(c->o, at(c, "dx"), dpre, at(c, "w1"), NULL, s->add);
@@ -274,11 +301,14 @@ static void mlp_make(struct ops_case *c, int variant)
 {
     const struct mlp_shape *s = c->shape = &mlp_shapes[variant];
 
-    snprintf(c->label, sizeof c->label, "mlp T=%d D=%d F=%d residual=%d in_place=%d add=%d",
-             s->tokens, s->width, s->hidden, s->residual, s->in_place, s->add);
+    snprintf(c->label, sizeof c->label,
+             "mlp T=%d D=%d F=%d residual=%d in_place=%d add=%d scale=%d", s->tokens,
+             s->width, s->hidden, s->residual, s->in_place, s->add, s->scale);
     case_input(c, "x", s->tokens, s->width);
     case_weight(c, "w1", s->hidden, s->width);
     case_weight(c, "w2", s->hidden, s->width);
+    if (s->scale)
+        case_scalar(c, "scale");
     if (s->residual)
         case_input(c, "residual", s->tokens, s->width);
     case_saved(c, "pre", s->tokens, s->hidden);
@@ -293,6 +323,8 @@ static void mlp_make(struct ops_case *c, int variant)
     case_grad(c, "dx", "x", s->add);
     case_grad(c, "dw1", "w1", s->add);
     case_grad(c, "dw2", "w2", s->add);
+    if (s->scale)
+        case_grad(c, "dscale", "scale", true);
     c->forward = mlp_forward;
     c->backward = mlp_backward;
 }
@@ -301,10 +333,18 @@ static void mlp_make(struct ops_case *c, int variant)
 
 struct qkv_case { int tokens; struct qkv_shape s; int vocab; bool add; };  /* vocab 0: no table */
 static const struct qkv_case qkv_cases[] = {
-    { 1, { 1, 16, false, true }, 0, false }, { 1, { 2, 8, true, false }, 3, false },
-    { 2, { 3, 8, false, true }, 5, true }, { 13, { 2, 8, false, false }, 0, false },
-    { 13, { 4, 16, true, false }, 7, true }, { 17, { 3, 12, false, true }, 29, false },
-    { 7, { 2, 16, true, true }, 4, false }, { 31, { 6, 4, false, false }, 11, false },
+    { 1, { 1, 16, false, KEY_OFFSET_QUARTERS, false }, 0, false },
+    { 1, { 2, 8, true, KEY_OFFSET_NONE, false }, 3, false },
+    { 2, { 3, 8, false, KEY_OFFSET_QUARTERS, false }, 5, true },
+    { 13, { 2, 8, false, KEY_OFFSET_NONE, false }, 0, false },
+    { 13, { 4, 16, true, KEY_OFFSET_NONE, false }, 7, true },
+    { 17, { 3, 12, false, KEY_OFFSET_QUARTERS, false }, 29, false },
+    { 7, { 2, 16, true, KEY_OFFSET_QUARTERS, false }, 4, false },
+    { 31, { 6, 4, false, KEY_OFFSET_NONE, false }, 11, false },
+    { 1, { 1, 16, false, KEY_OFFSET_HALF, true }, 2, false },
+    { 13, { 3, 8, false, KEY_OFFSET_HALF, true }, 7, true },
+    { 7, { 2, 16, true, KEY_OFFSET_HALF, true }, 4, false },
+    { 17, { 2, 8, false, KEY_OFFSET_HALF, false }, 0, false },
 };
 
 static void qkv_forward(struct ops_case *c)
@@ -325,7 +365,7 @@ static void qkv_backward(struct ops_case *c)
                   at(c, "dk"), at(c, "dv"), at(c, "qkv"), &s->s, r, at(c, "y"), at(c, "gate"),
                   at(c, "table"), &c->batch);
     if (s->vocab)
-        c->o->table_grad(c->o, at(c, "dtable"), rows, NO_TENSOR, &c->batch, s->add);
+        c->o->table_grad(c->o, at(c, "dtable"), rows, NO_TENSOR, &c->batch.token, s->add);
 }
 static void qkv_make(struct ops_case *c, int variant)
 {
@@ -333,8 +373,9 @@ static void qkv_make(struct ops_case *c, int variant)
     int width = s->s.heads * s->s.head_dim, T = s->tokens;
     int y_width = width > GATE_WIDTH ? width : GATE_WIDTH;
 
-    snprintf(c->label, sizeof c->label, "qkv T=%d H=%d E=%d paired=%d key_offset=%d V=%d", T,
-             s->s.heads, s->s.head_dim, s->s.paired, s->s.key_offset, s->vocab);
+    snprintf(c->label, sizeof c->label, "qkv T=%d H=%d E=%d paired=%d key_offset=%d split=%d V=%d",
+             T, s->s.heads, s->s.head_dim, s->s.paired, s->s.key_offset, s->s.split_gate,
+             s->vocab);
     case_batch(c, T, s->vocab ? s->vocab : 1, DOCS_RAGGED);
     case_input(c, "qkv", T, 3 * width);
     case_input(c, "y", T, y_width);
@@ -453,7 +494,8 @@ static void head_make(struct ops_case *c, int variant)
 
 struct family { void (*make)(struct ops_case *c, int variant); int variants; };
 static const struct family families[] = {
-    { embed_make, COUNT(embed_shapes) }, { mix_make, COUNT(mix_shapes) },
+    { embed_make, COUNT(embed_shapes) }, { gather_make, COUNT(embed_shapes) },
+    { mix_make, COUNT(mix_shapes) },
     { skip_make, COUNT(gate_shapes) }, { out_gate_make, COUNT(gate_shapes) },
     { linear_make, COUNT(linear_shapes) }, { mlp_make, COUNT(mlp_shapes) },
     { qkv_make, COUNT(qkv_cases) }, { attn_make, COUNT(attn_cases) },

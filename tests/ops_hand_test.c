@@ -141,7 +141,7 @@ static void test_positions(bool paired)
 {
     enum { T = 3, H = 4, E = 4, D = H * E };
     struct ops *o = device();
-    struct qkv_shape s = { H, E, paired, false };
+    struct qkv_shape s = { H, E, paired, KEY_OFFSET_NONE, false };
     struct rope r = { floats(o, 2 * T, 2, NULL) };
     struct tensor in = floats(o, T, 3 * D, NULL), q = floats(o, T, D, NULL);
     struct tensor k = floats(o, T, D, NULL), v = floats(o, T, D, NULL);
@@ -170,7 +170,7 @@ static void test_turn(void)
 {
     enum { E = 4 };
     struct ops *o = device();
-    struct qkv_shape s = { 1, E, false, false };
+    struct qkv_shape s = { 1, E, false, KEY_OFFSET_NONE, false };
     struct rope r = { floats(o, 1, 2, (float[]){ 0, 1 }) };
     struct tensor in = floats(o, 1, 3 * E, (float[]){ 1, 2, 3, 4, 4, 3, 2, 1, 0, 0, 0, 0 });
     struct tensor q = floats(o, 1, E, NULL), k = floats(o, 1, E, NULL), v = floats(o, 1, E, NULL);
@@ -185,16 +185,20 @@ static void test_turn(void)
     o->free(o);
 }
 
-/* Keys +-1 survive the norm; channels 2, 3, 6, 7 of 8 come from the token before. */
-static void test_key_offset(void)
+/* Keys +-1 survive the norm; channels 2, 3, 6, 7 (half: 4 to 7) of 8 come from the token before. */
+static void test_key_offset(enum key_offset offset)
 {
     enum { T = 3, E = 8 };
     static const float key[T][E] = { { 1, 1, 1, 1, 1, 1, 1, 1 }, { -1, -1, -1, -1, -1, -1, -1, -1 },
                                      { 1, -1, 1, -1, 1, -1, 1, -1 } };
-    static const float want[T][E] = { { 1, 1, 1, 1, 1, 1, 1, 1 }, { -1, -1, 1, 1, -1, -1, 1, 1 },
-                                      { 1, -1, -1, -1, 1, -1, -1, -1 } };
+    static const float quarters[T][E] = { { 1, 1, 1, 1, 1, 1, 1, 1 },
+                                          { -1, -1, 1, 1, -1, -1, 1, 1 },
+                                          { 1, -1, -1, -1, 1, -1, -1, -1 } };
+    static const float half[T][E] = { { 1, 1, 1, 1, 1, 1, 1, 1 }, { -1, -1, -1, -1, 1, 1, 1, 1 },
+                                      { 1, -1, 1, -1, -1, -1, -1, -1 } };
+    const float (*want)[E] = offset == KEY_OFFSET_HALF ? half : quarters;
     struct ops *o = device();
-    struct qkv_shape s = { 1, E, false, true };
+    struct qkv_shape s = { 1, E, false, offset, false };
     struct rope r = { floats(o, T, 4, (float[]){ 1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0 }) };
     struct tensor in = floats(o, T, 3 * E, NULL), q = floats(o, T, E, NULL);
     struct tensor k = floats(o, T, E, NULL), v = floats(o, T, E, NULL);
@@ -291,8 +295,7 @@ static void test_table_grad(void)
 {
     struct ops *o = device();
     /* tokens 2 0 2 2: token 1 and 3 do not occur */
-    struct batch b = { .tokens = 4, .order = (int32_t[]){ 1, 0, 2, 3 },
-                       .start = (int32_t[]){ 0, 1, 1, 4, 4 } };
+    struct lookup b = { 4, NULL, (int32_t[]){ 1, 0, 2, 3 }, (int32_t[]){ 0, 1, 1, 4, 4 } };
     struct tensor dx = floats(o, 4, 2, (float[]){ 1, 10, 2, 20, 3, 30, 4, 40 });
     struct tensor dx2 = floats(o, 4, 2, (float[]){ 100, 0, 200, 0, 300, 0, 400, 0 });
     struct tensor d = floats(o, 4, 2, NULL);
@@ -318,7 +321,7 @@ static void test_smear(void)
     struct ops *o = device();
     struct tensor table = floats(o, 3, D, NULL), gate = floats(o, 1, D, NULL);
     struct tensor x0 = floats(o, T, D, NULL);
-    struct batch b = { .tokens = T, .tok = (int32_t[]){ 2, 0, 1 } };
+    struct batch b = { .tokens = T, .token = { T, (int32_t[]){ 2, 0, 1 }, NULL, NULL } };
     float lambda = 2;
 
     o->zero(o, table);
@@ -328,7 +331,7 @@ static void test_smear(void)
     o->embed(o, x0, table, gate, &lambda, &b);
     for (int t = 0; t < T; t++)
         for (int i = 0; i < D; i++) {
-            bool own = i == b.tok[t], before = t > 0 && i == b.tok[t - 1];
+            bool own = i == b.token.row[t], before = t > 0 && i == b.token.row[t - 1];
             double norm = sqrt(D / (t ? 2.0 : 1.0));
             CHECK_NEAR(f32_at(x0, t * D + i), own || before ? norm : 0, 1e-5);
         }
@@ -490,7 +493,8 @@ int main(void)
     test_positions(false);
     test_positions(true);
     test_turn();
-    test_key_offset();
+    test_key_offset(KEY_OFFSET_QUARTERS);
+    test_key_offset(KEY_OFFSET_HALF);
     test_visible();
     test_paired_rows();
     test_table_grad();

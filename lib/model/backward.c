@@ -20,8 +20,8 @@ static void mlp_backward(struct model *m, struct acts *a, struct layer_acts *l, 
     struct tensor w1 = tensor_rows(w, 0, f), w2 = tensor_rows(w, f, f);
     struct tensor y = m->recipe->layers[i].attention != ATTN_NONE ? l->y2 : l->y;
 
-    o->linear_t_bwd_w(o, tensor_rows(g, f, f), a->dx, l->post, add);
-    o->linear_relu2_bwd(o, l->post, l->post, a->dx, w2, NO_TENSOR);    /* now the gradient */
+    o->linear_t_bwd_w(o, tensor_rows(g, f, f), NULL, a->dx, l->post, w2, NULL, add);
+    o->linear_relu2_bwd(o, l->post, l->post, a->dx, w2, NULL, NO_TENSOR);    /* now the gradient */
     o->linear_bwd_w(o, tensor_rows(g, 0, f), NULL, l->post, y, w1, NULL, add);
     o->linear_bwd_x(o, a->dy, l->post, w1, NULL, false);
 }
@@ -78,7 +78,8 @@ static void value_backward(struct model *m, struct acts *a, int i, const struct 
         return;
     struct param *p = &m->banks->p[table];
     m->ops->table_grad(m->ops, p->g, a->layer[i].drows,
-                       other >= 0 ? a->layer[other].drows : NO_TENSOR, b, !p->fresh);
+                       other >= 0 ? a->layer[other].drows : NO_TENSOR, &b->token,
+                       !p->fresh);
     done(m, p);
 }
 
@@ -144,7 +145,7 @@ void model_backward(struct model *m, struct acts *a, const struct batch *b)
     o->mix_norm(o, a->dx0, NO_TENSOR, 2, (struct mix_term[]){ { .x = a->dx0 }, { .x = a->dx } });
     o->embed_bwd(o, a->dy, p->smear_gate->g, p->smear.grad, a->dx0, p->embed->w, p->smear_gate->w,
                  p->smear.value, b);
-    o->table_grad(o, p->embed->g, a->dy, NO_TENSOR, b, !p->embed->fresh);
+    o->table_grad(o, p->embed->g, a->dy, NO_TENSOR, &b->token, !p->embed->fresh);
     done(m, p->embed);
     for (int i = 0; i < m->banks->n; i++)
         if (m->banks->p[i].spec->comms == COMMS_REPLICATED)

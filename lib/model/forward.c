@@ -50,7 +50,7 @@ void model_forward(struct model *m, struct acts *a, const struct batch *b)
         struct tensor x = r->layers[i].attention != ATTN_NONE ? l->attended : l->mixed;
         struct tensor y = r->layers[i].attention != ATTN_NONE ? l->y2 : l->y;
         o->linear_relu2(o, NO_TENSOR, l->post, y, tensor_rows(mlp, 0, f));
-        o->linear_t(o, l[1].in, l->post, tensor_rows(mlp, f, f), x);
+        o->linear_t(o, l[1].in, l->post, tensor_rows(mlp, f, f), NULL, x);
     }
     struct tensor out = a->layer[r->n_layers].in;
     struct mix_term head[2] = { { .x = out } };

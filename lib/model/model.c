@@ -243,7 +243,7 @@ void layer_shapes(const struct model *m, int i, const struct batch *b, struct qk
     const struct layer_spec *l = &r->layers[i];
     int pair = l->attention == ATTN_PAIRED ? 2 : 1;
     int longest = m->point.sequence < b->tokens ? m->point.sequence : b->tokens;
-    *q = (struct qkv_shape){ r->heads, r->head_dim, pair == 2, l->key_offset };
+    *q = (struct qkv_shape){ r->heads, r->head_dim, pair == 2, l->key_offset, false };
     *s = (struct attn_shape){
         .rows = pair * b->tokens, .heads = r->heads / pair, .head_dim = r->head_dim,
         .cu = b->cu, .ncu = b->ncu, .cu_mul = pair,

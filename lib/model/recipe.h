@@ -58,7 +58,7 @@ struct layer_spec {
     enum attention_kind attention;
     int bank;                   /* index of the attention bank's four matrices */
     bool long_window;
-    bool key_offset;
+    bool key_offset;            /* keys are taken from one token back, in the model's channels */
     int value;                  /* index into params: the table of value embeddings */
     int value_gate, out_gate;   /* rows of the gate banks */
     int mlp;                    /* index of the MLP bank's two matrices */

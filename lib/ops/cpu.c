@@ -198,6 +198,7 @@ static const struct ops table = {
     .embed = cpu_embed,
     .embed_bwd = cpu_embed_bwd,
     .table_grad = cpu_table_grad,
+    .gather = cpu_gather,
     .mix_norm = cpu_mix_norm,
     .mix_norm_bwd = cpu_mix_norm_bwd,
     .skip_gate = cpu_skip_gate,

@@ -55,7 +55,8 @@ void cpu_embed_bwd(struct ops *o, struct tensor de, struct tensor dgate, real *d
                    struct tensor dx0, struct tensor table, struct tensor gate,
                    const real *lambda, const struct batch *b);
 void cpu_table_grad(struct ops *o, struct tensor dtable, struct tensor dx, struct tensor dx2,
-                    const struct batch *b, bool add);
+                    const struct lookup *l, bool add);
+void cpu_gather(struct ops *o, struct tensor out, struct tensor table, const struct lookup *l);
 
 void cpu_mix_norm(struct ops *o, struct tensor out, struct tensor y, int n,
                   const struct mix_term *in);
@@ -76,13 +77,14 @@ void cpu_linear_bwd_x(struct ops *o, struct tensor dx, struct tensor dy, struct 
 void cpu_linear_bwd_w(struct ops *o, struct tensor dw, real *dscale, struct tensor dy,
                       struct tensor x, struct tensor w, const real *scale, bool add);
 void cpu_linear_t(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
-                  struct tensor residual);
-void cpu_linear_t_bwd_w(struct ops *o, struct tensor dw, struct tensor dy, struct tensor x,
-                        bool add);
+                  const real *scale, struct tensor residual);
+void cpu_linear_t_bwd_w(struct ops *o, struct tensor dw, real *dscale, struct tensor dy,
+                        struct tensor x, struct tensor w, const real *scale, bool add);
 void cpu_linear_relu2(struct ops *o, struct tensor pre, struct tensor post, struct tensor x,
                       struct tensor w);
 void cpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor post,
-                          struct tensor dout, struct tensor w2, struct tensor pre);
+                          struct tensor dout, struct tensor w2, const real *scale,
+                          struct tensor pre);
 
 void cpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v,
              struct tensor qkv, const struct qkv_shape *s, struct rope r, struct tensor y,

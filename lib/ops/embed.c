@@ -50,7 +50,7 @@ void cpu_embed(struct ops *o, struct tensor x0, struct tensor table, struct tens
     m = smear_of(table, gate, lambda);
     for (int64_t t = 0; t < b->tokens; t++) {
         real *y = real_ptr(x0) + t * width;
-        read_row(e, table, b->tok[t]);
+        read_row(e, table, b->token.row[t]);
         if (t == 0)
             memcpy(y, e, (size_t)width * sizeof *y);
         else
@@ -77,7 +77,7 @@ void cpu_embed_bwd(struct ops *o, struct tensor de, struct tensor dgate, real *d
     for (int64_t t = 0; t < b->tokens; t++) {
         const real *dy = real_ptr(dx0) + t * width;
         real *ds = real_ptr(de) + t * width;        /* the gradient of s_t, then of e_t */
-        read_row(e, table, b->tok[t]);
+        read_row(e, table, b->token.row[t]);
         if (t == 0) {
             norm_row_bwd(ds, dy, e, width);
         } else {

@@ -34,8 +34,9 @@ void cpu_linear_bwd_x(struct ops *o, struct tensor dx, struct tensor dy, struct 
               wr, w.cols, add, real_ptr(dx), dx.cols);
 }
 
-void cpu_linear_bwd_w(struct ops *o, struct tensor dw, real *dscale, struct tensor dy,
-                      struct tensor x, struct tensor w, const real *scale, bool add)
+/* dw (+)= scale a^T b, dscale += sum a^T b w. */
+static void weight_grad(struct ops *o, struct tensor dw, real *dscale, struct tensor a,
+                        struct tensor b, struct tensor w, const real *scale, bool add)
 {
     int64_t n = tensor_count(dw);
     const real *wr = dscale ? real_view(o, 0, w) : NULL;
@@ -43,8 +44,8 @@ void cpu_linear_bwd_w(struct ops *o, struct tensor dw, real *dscale, struct tens
 
     if (cpu_failed(o))
         return;
-    assert(dy.cols == dw.rows && x.cols == dw.cols && x.rows == dy.rows);
-    real_gemm(true, false, dw.rows, dw.cols, x.rows, 1, real_ptr(dy), dy.cols, real_ptr(x), x.cols,
+    assert(a.cols == dw.rows && b.cols == dw.cols && a.rows == b.rows);
+    real_gemm(true, false, dw.rows, dw.cols, a.rows, 1, real_ptr(a), a.cols, real_ptr(b), b.cols,
               0, g, dw.cols);
     if (dscale)
         for (int64_t i = 0; i < dw.rows; i++)
@@ -55,27 +56,26 @@ void cpu_linear_bwd_w(struct ops *o, struct tensor dw, real *dscale, struct tens
     real_write(dw, 0, g, n, add);
 }
 
+void cpu_linear_bwd_w(struct ops *o, struct tensor dw, real *dscale, struct tensor dy,
+                      struct tensor x, struct tensor w, const real *scale, bool add)
+{
+    weight_grad(o, dw, dscale, dy, x, w, scale, add);
+}
+
 void cpu_linear_t(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
-                  struct tensor residual)
+                  const real *scale, struct tensor residual)
 {
     const real *wr = real_view(o, 0, w);
 
     if (cpu_failed(o))
         return;
     assert(x.cols == w.rows && y.cols == w.cols && x.rows == y.rows);
-    real_gemm(false, false, y.rows, y.cols, x.cols, 1, real_ptr(x), x.cols, wr, w.cols,
-              start_from(y, residual), real_ptr(y), y.cols);
+    real_gemm(false, false, y.rows, y.cols, x.cols, scale ? *scale : 1, real_ptr(x), x.cols, wr,
+              w.cols, start_from(y, residual), real_ptr(y), y.cols);
 }
 
-void cpu_linear_t_bwd_w(struct ops *o, struct tensor dw, struct tensor dy, struct tensor x,
-                        bool add)
+void cpu_linear_t_bwd_w(struct ops *o, struct tensor dw, real *dscale, struct tensor dy,
+                        struct tensor x, struct tensor w, const real *scale, bool add)
 {
-    real *g = cpu_scratch(o, 0, tensor_count(dw));
-
-    if (cpu_failed(o))
-        return;
-    assert(x.cols == dw.rows && dy.cols == dw.cols && x.rows == dy.rows);
-    real_gemm(true, false, dw.rows, dw.cols, x.rows, 1, real_ptr(x), x.cols, real_ptr(dy), dy.cols,
-              0, g, dw.cols);
-    real_write(dw, 0, g, tensor_count(dw), add);
+    weight_grad(o, dw, dscale, x, dy, w, scale, add);
 }

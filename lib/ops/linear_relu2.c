@@ -21,7 +21,8 @@ void cpu_linear_relu2(struct ops *o, struct tensor pre, struct tensor post, stru
 }
 
 void cpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor post,
-                          struct tensor dout, struct tensor w2, struct tensor pre)
+                          struct tensor dout, struct tensor w2, const real *scale,
+                          struct tensor pre)
 {
     const real *wr = real_view(o, 0, w2), *p = real_ptr(pre);
     struct tensor in = has(pre) ? pre : post;
@@ -31,8 +32,8 @@ void cpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor post,
     if (cpu_failed(o))
         return;
     assert(dout.cols == w2.cols && in.cols == w2.rows && dout.rows == in.rows);
-    real_gemm(false, true, in.rows, in.cols, dout.cols, 1, real_ptr(dout), dout.cols, wr,
-              w2.cols, 0, dpost, in.cols);
+    real_gemm(false, true, in.rows, in.cols, dout.cols, scale ? *scale : 1, real_ptr(dout),
+              dout.cols, wr, w2.cols, 0, dpost, in.cols);
     if (!p) {
         for (int64_t i = 0; i < n; i++)
             d[i] = 2 * dpost[i] * real_sqrt(q[i]);

@@ -49,25 +49,41 @@ enum { MAX_MTP = 4 };               /* predicted tokens a position, at most */
 enum { MIX_MAX = 4 };
 enum { FETCH_MAX = 4, FETCH_BYTES = 64 };
 
+/* Which row of a table each position reads, and which positions read each row. */
+struct lookup {
+    int tokens;                     /* T */
+    const int32_t *row;             /* (T) */
+    const int32_t *order;           /* (T): positions sorted by row, stable */
+    const int32_t *start;           /* (rows+1): order[start[v] .. start[v+1]) read row v */
+};
+
 /* One rank's micro-batch in device memory. */
 struct batch {
     int tokens;                     /* T */
-    const int32_t *tok, *tgt;       /* (T): token, and the one after it */
+    const int32_t *tgt;             /* (T): the token after each */
     const int32_t *cu;              /* (ncu): document starts, cu[0] = 0, padded with T */
     int ncu;
-    const int32_t *order;           /* (T): positions sorted by token, stable */
-    const int32_t *start;           /* (V+1): order[start[v] .. start[v+1]) hold token v */
+    struct lookup token;            /* the tokens themselves: rows of V */
+    struct lookup bigram;           /* their hashes (record-74.md 3), where there is a table */
 };
 
 /* Cosines and sines by position: rows of E/2 numbers, E/4 cosines then E/4
  * sines, each rounded to bf16 (record-61.md 2.5). */
 struct rope { struct tensor table; };
 
+/* Channels of k that come from t-1 (from t itself at t = 0). */
+enum key_offset {
+    KEY_OFFSET_NONE,
+    KEY_OFFSET_QUARTERS,            /* [E/4,E/2) and [3E/4,E): record 61 */
+    KEY_OFFSET_HALF,                /* [E/2,E), those that rotary leaves alone: record 74 */
+};
+
 /* What an attention layer does to q, k, v before the scores. */
 struct qkv_shape {
     int heads, head_dim;
     bool paired;                    /* head h of token t sits at rotary position 2t + (h & 1) */
-    bool key_offset;                /* k of channels [E/4,E/2) and [3E/4,E) comes from t-1 */
+    enum key_offset key_offset;
+    bool split_gate;                /* value gates see 6 channels of y and 6 of the value row */
 };
 
 /* Scores: rows R (T, or 2T when heads are paired), h attention heads a row. A
@@ -140,9 +156,12 @@ struct ops {
                       struct tensor dx0, struct tensor table, struct tensor gate,
                       const real *lambda, const struct batch *b);
     /* dtable[v] (+)= sum over positions t of token v of the rows dx_t (+ dx2_t when given):
-     * every row of dtable is written; sums in f32, one rounding. */
+     * every row of dtable is written (with add, every row that a position reads); sums in f32,
+     * one rounding. Rows are those of l: its tokens for token tables, hashes for bigrams. */
     void (*table_grad)(struct ops *o, struct tensor dtable, struct tensor dx, struct tensor dx2,
-                       const struct batch *b, bool add);
+                       const struct lookup *l, bool add);
+    /* out (T,D): out_t = table[row_t]. */
+    void (*gather)(struct ops *o, struct tensor out, struct tensor table, const struct lookup *l);
 
     /* -- residual stream ---------------------------------------------------- */
     /* out = sum_k coef_k x_k; y = Norm(out). out may be one of the x_k; y may be none. */
@@ -172,29 +191,32 @@ struct ops {
     /* g = dy^T x; dw (+)= scale g; dscale += sum g w (when dscale is given). */
     void (*linear_bwd_w)(struct ops *o, struct tensor dw, real *dscale, struct tensor dy,
                          struct tensor x, struct tensor w, const real *scale, bool add);
-    /* The same with w stored (I,O): y = x w (+ residual); dw = x^T dy. No scale. */
+    /* The same with w stored (I,O): y = scale x w (+ residual); g = x^T dy, dw (+)= scale g. */
     void (*linear_t)(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
-                     struct tensor residual);
-    void (*linear_t_bwd_w)(struct ops *o, struct tensor dw, struct tensor dy, struct tensor x,
-                           bool add);
+                     const real *scale, struct tensor residual);
+    void (*linear_t_bwd_w)(struct ops *o, struct tensor dw, real *dscale, struct tensor dy,
+                           struct tensor x, struct tensor w, const real *scale, bool add);
     /* pre = x w^T; post = max(pre,0)^2. x (T,D), w (F,D). pre may be none. */
     void (*linear_relu2)(struct ops *o, struct tensor pre, struct tensor post, struct tensor x,
                          struct tensor w);
-    /* dpre = 2 (dout w2^T) max(pre,0): dout (T,D), w2 (F,D), dpre (T,F), may be pre.
+    /* dpre = 2 scale (dout w2^T) max(pre,0): dout (T,D), w2 (F,D), dpre (T,F), may be pre.
      * post (T,F) is written again when given (needed for dw2 if it was not kept). Or pre is none
      * and post is read: max(pre,0) is its root, and dpre may be post (after dw2 is done). */
     void (*linear_relu2_bwd)(struct ops *o, struct tensor dpre, struct tensor post,
-                             struct tensor dout, struct tensor w2, struct tensor pre);
+                             struct tensor dout, struct tensor w2, const real *scale,
+                             struct tensor pre);
 
     /* -- attention ------------------------------------------------------------ */
     /* From qkv (T,3D): q, k = Norm over each head's E channels, rotated by -theta, k offset;
-     * v = v + 2 s(sum_{j<12} y_tj gate_hj) table[tok_t] when a table is given.
-     * gate (H,12); y (T,D) normed layer input; q, k, v (T,D). */
+     * v = v + 2 s(sum_{j<12} u_tj gate_hj) e_t, e_t = table[token_t], when a table is given.
+     * u_t = y_t, or with split_gate y_t0 .. y_t5, e_t0 .. e_t5.
+     * gate (H,12); y (T,D) normed layer input; table (V,D); q, k, v (T,D). */
     void (*qkv)(struct ops *o, struct tensor q, struct tensor k, struct tensor v,
                 struct tensor qkv, const struct qkv_shape *s, struct rope r, struct tensor y,
                 struct tensor gate, struct tensor table, const struct batch *b);
-    /* dqkv (T,3D) written; dtable_rows (T,D, only with a table) written: gradient of table[tok_t];
-     * with a table dy12 (T,12) is added to: gradient of y's first 12 channels through this gate. */
+    /* dqkv (T,3D) written; dtable_rows (T,D, only with a table) written: gradient of e_t, its
+     * part through a split gate included; with a table dy12 (T,12) is added to: gradient of y's
+     * first 12 (split_gate: 6) channels through this gate. */
     void (*qkv_bwd)(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
                     struct tensor dgate, struct tensor dy12, struct tensor dq, struct tensor dk,
                     struct tensor dv, struct tensor qkv, const struct qkv_shape *s, struct rope r,

@@ -1,5 +1,5 @@
 /* qkv.c - from projections to what attention reads: QK norm, rotary, key offset, value
- * embedding (record-61.md 2.4 to 2.6, 3.1, 3.3.4 and 3.3.5). */
+ * embedding (record-61.md 2.4 to 2.6, 3.1, 3.3.4 and 3.3.5; record-74.md 6 and 7). */
 #include "ops/cpu.h"
 #include "ops/norm.h"
 
@@ -7,7 +7,8 @@
 struct layout {
     int64_t tokens, width;              /* T, D */
     int heads, size;                    /* H, E */
-    bool paired, key_offset;
+    bool paired, split_gate;
+    enum key_offset key_offset;
     const real *rope;                   /* rows of size/2: cosines, then sines */
     const real *y, *gate;               /* with a table only */
     int64_t y_width;
@@ -21,7 +22,7 @@ static struct layout layout_of(struct ops *o, const struct qkv_shape *s, struct 
     struct layout l = {
         .tokens = b->tokens, .width = (int64_t)s->heads * s->head_dim,
         .heads = s->heads, .size = s->head_dim,
-        .paired = s->paired, .key_offset = s->key_offset,
+        .paired = s->paired, .split_gate = s->split_gate, .key_offset = s->key_offset,
         .y = real_ptr(y), .y_width = y.cols, .table = table,
     };
     int64_t positions = s->paired ? 2 * l.tokens : l.tokens;
@@ -42,8 +43,10 @@ static const real *rope_row(const struct layout *l, int64_t t, int h)
 /* Channels whose key comes from the token before. */
 static bool is_offset(const struct layout *l, int c)
 {
-    int quarter = l->size / 4, part = c / quarter;
-    return l->key_offset && (part == 1 || part == 3);
+    if (l->key_offset == KEY_OFFSET_NONE)
+        return false;
+    int part = c / (l->size / 4);
+    return part == 3 || part == (l->key_offset == KEY_OFFSET_HALF ? 2 : 1);
 }
 
 /* x turned by -theta on channel pairs (2m, 2m+1), m < E/4; in place. */
@@ -66,9 +69,17 @@ static void rotate_bwd(real *x, const real *rope, int size)
     }
 }
 
-static real value_gate(const struct layout *l, int64_t t, int h)
+/* What the value gates of token t look at; row is its row of the table. */
+static void gate_input(const struct layout *l, real *u, const real *row, int64_t t)
 {
-    return 2 * sigmoid(real_dot(l->gate + h * GATE_WIDTH, l->y + t * l->y_width, GATE_WIDTH));
+    memcpy(u, l->y + t * l->y_width, GATE_WIDTH * sizeof *u);
+    if (l->split_gate)
+        memcpy(u + GATE_WIDTH / 2, row, GATE_WIDTH / 2 * sizeof *u);
+}
+
+static real value_gate(const struct layout *l, const real *u, int h)
+{
+    return 2 * sigmoid(real_dot(l->gate + h * GATE_WIDTH, u, GATE_WIDTH));
 }
 
 static void value_row(const struct layout *l, real *row, int32_t v)
@@ -96,14 +107,16 @@ void cpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v,
              struct tensor gate, struct tensor table, const struct batch *b)
 {
     struct layout l = layout_of(o, s, r, y, gate, table, b);
-    real *row = cpu_scratch(o, 2, l.width), *key = cpu_scratch(o, 3, l.size);
+    real *row = cpu_scratch(o, 2, l.width), *key = cpu_scratch(o, 3, l.size), u[GATE_WIDTH];
 
     if (cpu_failed(o))
         return;
     assert(qkv.rows == l.tokens && qkv.cols == 3 * l.width);
     for (int64_t t = 0; t < l.tokens; t++) {
-        if (has(table))
-            value_row(&l, row, b->tok[t]);
+        if (has(table)) {
+            value_row(&l, row, b->token.row[t]);
+            gate_input(&l, u, row, t);
+        }
         for (int h = 0; h < l.heads; h++) {
             const real *in = real_ptr(qkv) + t * 3 * l.width + h * l.size;
             int64_t at = t * l.width + h * l.size;
@@ -115,7 +128,7 @@ void cpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v,
             put_key(&l, real_ptr(k) + at, key, t);
             memcpy(vh, in + 2 * l.width, (size_t)l.size * sizeof *vh);
             if (has(table)) {
-                real g = value_gate(&l, t, h);
+                real g = value_gate(&l, u, h);
                 for (int i = 0; i < l.size; i++)
                     vh[i] += g * row[h * l.size + i];
             }
@@ -135,20 +148,29 @@ static void get_key_grad(const struct layout *l, real *dkey, const real *dk, int
     }
 }
 
-/* Value embedding of one head: dtable_rows written, dgate and dy12 added to. */
-static void value_grad(const struct layout *l, real *drow, real *dgate, real *dy12,
-                       const real *dv, const real *row, int64_t t, int h)
+/* Value embedding of one head: drow written, dgate and du (gradient of u) added to. */
+static void value_grad(const struct layout *l, real *drow, real *dgate, real *du, const real *dv,
+                       const real *row, const real *u, int h)
 {
-    const real *w = l->gate + h * GATE_WIDTH, *y = l->y + t * l->y_width;
-    real g = value_gate(l, t, h);
-    real du = real_dot(dv, row, l->size) * g * (1 - g / 2);
+    const real *w = l->gate + h * GATE_WIDTH;
+    real g = value_gate(l, u, h);
+    real dz = real_dot(dv, row, l->size) * g * (1 - g / 2);
 
     for (int j = 0; j < GATE_WIDTH; j++) {
-        dgate[h * GATE_WIDTH + j] += du * y[j];
-        dy12[j] += du * w[j];
+        dgate[h * GATE_WIDTH + j] += dz * u[j];
+        du[j] += dz * w[j];
     }
     for (int i = 0; i < l->size; i++)
         drow[i] = g * dv[i];
+}
+
+/* The gates' inputs were channels of y and, when split, of the table's row. */
+static void spread_gate_input(const struct layout *l, real *dy12, real *drow, const real *du)
+{
+    int of_y = l->split_gate ? GATE_WIDTH / 2 : GATE_WIDTH;
+
+    for (int j = 0; j < GATE_WIDTH; j++)
+        *(j < of_y ? dy12 + j : drow + j - of_y) += du[j];
 }
 
 void cpu_qkv_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
@@ -166,8 +188,11 @@ void cpu_qkv_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
     assert(dqkv.rows == l.tokens && dqkv.cols == 3 * l.width);
     memset(dw, 0, (size_t)n_gate * sizeof *dw);
     for (int64_t t = 0; t < l.tokens; t++) {
-        if (has(table))
-            value_row(&l, row, b->tok[t]);
+        real u[GATE_WIDTH], du[GATE_WIDTH] = { 0 };
+        if (has(table)) {
+            value_row(&l, row, b->token.row[t]);
+            gate_input(&l, u, row, t);
+        }
         for (int h = 0; h < l.heads; h++) {
             int64_t at = t * l.width + h * l.size, at3 = t * 3 * l.width + h * l.size;
             const real *in = real_ptr(qkv) + at3, *dvh = real_ptr(dv) + at;
@@ -180,9 +205,11 @@ void cpu_qkv_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
             norm_row_bwd(dkh, dkh, in + l.width, l.size);
             memcpy(dqh + 2 * l.width, dvh, (size_t)l.size * sizeof *dqh);
             if (has(table))
-                value_grad(&l, real_ptr(dtable_rows) + at, dw, real_ptr(dy12) + t * GATE_WIDTH,
-                           dvh, row + h * l.size, t, h);
+                value_grad(&l, real_ptr(dtable_rows) + at, dw, du, dvh, row + h * l.size, u, h);
         }
+        if (has(table))
+            spread_gate_input(&l, real_ptr(dy12) + t * GATE_WIDTH,
+                              real_ptr(dtable_rows) + t * l.width, du);
     }
     if (has(table))
         real_write(dgate, 0, dw, n_gate, true);

@@ -25,9 +25,10 @@ static const int32_t *moved(char *slot, const struct chunk *c, const int32_t *p)
 struct batch feed_batch(char *slot, const struct chunk *c)
 {
     return (struct batch){
-        .tokens = c->tokens, .tok = moved(slot, c, c->tok), .tgt = moved(slot, c, c->tgt),
+        .tokens = c->tokens, .tgt = moved(slot, c, c->tgt),
         .cu = moved(slot, c, c->cu), .ncu = c->bound,
-        .order = moved(slot, c, c->order), .start = moved(slot, c, c->start),
+        .token = { c->tokens, moved(slot, c, c->tok), moved(slot, c, c->order),
+                   moved(slot, c, c->start) },
     };
 }
 
