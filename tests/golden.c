@@ -1,4 +1,5 @@
-/* golden [--device cpu|cuda] FILE... - holds this code against golden numbers.
+/* golden [--device cpu|bf16|cuda] FILE... - holds this code against golden numbers. bf16 is the CPU
+ * with activations rounded to bf16, at a GPU's tolerances.
  *
  * Exit status: 0 all within tolerance, 1 not, others as every command; 77 when
  * --device cuda finds no GPU.
@@ -120,6 +121,8 @@ static int make_ops(struct ops **o, const char *device)
 {
     if (!strcmp(device, "cpu"))
         return ops_cpu_new(o);
+    if (!strcmp(device, "bf16"))
+        return golden_rounded_ops(o, 0);
 #ifdef HAVE_CUDA
     return ops_cuda_new(o, 0);
 #else
@@ -131,7 +134,8 @@ int main(int argc, char **argv)
 {
     const char *device = "cpu";
     const struct opt table[] = {
-        { 'd', "device", "NAME", OPT_CHOICE, &device, "where the ops run", .choices = "cpu|cuda" },
+        { 'd', "device", "NAME", OPT_CHOICE, &device, "where the ops run",
+          .choices = "cpu|bf16|cuda" },
         OPT_END
     };
     const struct command cmd = { "golden", "[OPTION]... FILE...",
@@ -153,7 +157,8 @@ int main(int argc, char **argv)
             return 77;
         }
         printf("%s on %s\n", argv[i], o->device);
-        rc = optimizer ? golden_optimizer(o, argv[i]) : golden_forward(o, argv[i]);
+        rc = optimizer ? golden_optimizer(o, argv[i])
+                       : golden_forward(o, argv[i], strcmp(device, "cpu") != 0);
         o->free(o);
         if (rc > 1)
             return opt_exit(&cmd, rc);

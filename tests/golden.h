@@ -11,8 +11,11 @@
 #include "ops/ops.h"
 #include "state/safetensors.h"
 
-int golden_forward(struct ops *o, const char *file);
+/* bf16: weights and activations are, as on a GPU. */
+int golden_forward(struct ops *o, const char *file, bool bf16);
 int golden_optimizer(struct ops *o, const char *file);
+/* The CPU with activations rounded to bf16 (golden_rounded.c): at random, or seed 0, to nearest. */
+int golden_rounded_ops(struct ops **o, uint64_t seed) MUST_CHECK;
 
 /* A file with all its tensors at hand. */
 struct golden { struct st_reader *r; const struct st_header *h; };

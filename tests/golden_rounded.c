@@ -1,0 +1,205 @@
+/* golden_rounded.c - the CPU's ops with activations of bf16: what that precision alone does.
+ *
+ * Every activation and activation gradient that an op writes is rounded to bf16 once, as a GPU
+ * stores it; inside of an op everything stays f32. Weights and their gradients have the recipe's
+ * types.
+ */
+#include "golden.h"
+
+#include "base/rng.h"
+
+static struct ops cpu;                  /* the functions that are wrapped */
+
+static struct rng rng;
+static uint64_t drawn;
+
+/* To the nearest, or with a seed to one of both neighbours, the nearer one the more likely: without
+ * bias, and another one for each seed; its variance is twice that of rounding to nearest. */
+static void rounded(struct tensor t)
+{
+    float *x = t.data;
+    for (int64_t i = 0; x && i < tensor_count(t); i++) {
+        uint32_t up = rng.seed ? (uint32_t)(65536 * rng_uniform(&rng, drawn++)) : 0;
+        x[i] = rng.seed ? f32_from_bits((f32_bits(x[i]) + up) & 0xffff0000u) : bf16_round(x[i]);
+    }
+}
+
+static void embed(struct ops *o, struct tensor x0, struct tensor table, struct tensor gate,
+                  const real *lambda, const struct batch *b)
+{
+    cpu.embed(o, x0, table, gate, lambda, b);
+    rounded(x0);
+}
+
+static void embed_bwd(struct ops *o, struct tensor de, struct tensor dgate, real *dlambda,
+                      struct tensor dx0, struct tensor table, struct tensor gate,
+                      const real *lambda, const struct batch *b)
+{
+    cpu.embed_bwd(o, de, dgate, dlambda, dx0, table, gate, lambda, b);
+    rounded(de);
+}
+
+static void mix_norm(struct ops *o, struct tensor out, struct tensor y, int n,
+                     const struct mix_term *in)
+{
+    cpu.mix_norm(o, out, y, n, in);
+    rounded(out);
+    rounded(y);
+}
+
+static void mix_norm_bwd(struct ops *o, const struct mix_grad *d, struct tensor dout,
+                         struct tensor dy, struct tensor dy12, struct tensor out, int n,
+                         const struct mix_term *in)
+{
+    cpu.mix_norm_bwd(o, d, dout, dy, dy12, out, n, in);
+    for (int k = 0; k < n; k++)
+        rounded(d[k].dx);
+}
+
+static void skip_gate(struct ops *o, struct tensor out, struct tensor x, struct tensor skip,
+                      struct tensor x0, struct tensor gate, const real *lambda)
+{
+    cpu.skip_gate(o, out, x, skip, x0, gate, lambda);
+    rounded(out);
+}
+
+static void skip_gate_bwd(struct ops *o, struct tensor dskip, struct tensor dx0,
+                          struct tensor dgate, real *dlambda, struct tensor dout,
+                          struct tensor skip, struct tensor x0, struct tensor gate,
+                          const real *lambda)
+{
+    cpu.skip_gate_bwd(o, dskip, dx0, dgate, dlambda, dout, skip, x0, gate, lambda);
+    rounded(dskip);
+    rounded(dx0);
+}
+
+static void linear(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
+                   const real *scale, struct tensor residual)
+{
+    cpu.linear(o, y, x, w, scale, residual);
+    rounded(y);
+}
+
+static void linear_bwd_x(struct ops *o, struct tensor dx, struct tensor dy, struct tensor w,
+                         const real *scale, bool add)
+{
+    cpu.linear_bwd_x(o, dx, dy, w, scale, add);
+    rounded(dx);
+}
+
+static void linear_t(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
+                     struct tensor residual)
+{
+    cpu.linear_t(o, y, x, w, residual);
+    rounded(y);
+}
+
+static void linear_relu2(struct ops *o, struct tensor pre, struct tensor post, struct tensor x,
+                         struct tensor w)
+{
+    cpu.linear_relu2(o, pre, post, x, w);
+    rounded(pre);
+    rounded(post);
+}
+
+static void linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor post,
+                             struct tensor dout, struct tensor w2, struct tensor pre)
+{
+    cpu.linear_relu2_bwd(o, dpre, post, dout, w2, pre);
+    rounded(dpre);
+}
+
+static void qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v,
+                struct tensor qkv, const struct qkv_shape *s, struct rope r, struct tensor y,
+                struct tensor gate, struct tensor table, const struct batch *b)
+{
+    cpu.qkv(o, q, k, v, qkv, s, r, y, gate, table, b);
+    rounded(q);
+    rounded(k);
+    rounded(v);
+}
+
+static void qkv_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
+                    struct tensor dgate, struct tensor dy12, struct tensor dq, struct tensor dk,
+                    struct tensor dv, struct tensor qkv, const struct qkv_shape *s, struct rope r,
+                    struct tensor y, struct tensor gate, struct tensor table,
+                    const struct batch *b)
+{
+    cpu.qkv_bwd(o, dqkv, dtable_rows, dgate, dy12, dq, dk, dv, qkv, s, r, y, gate, table, b);
+    rounded(dqkv);
+    if (table.data) {
+        rounded(dtable_rows);
+        rounded(dy12);
+    }
+}
+
+static void attention(struct ops *o, struct tensor out, struct tensor lse, struct tensor q,
+                      struct tensor k, struct tensor v, const struct attn_shape *s)
+{
+    cpu.attention(o, out, lse, q, k, v, s);
+    rounded(out);
+}
+
+static void attention_bwd(struct ops *o, struct tensor dq, struct tensor dk, struct tensor dv,
+                          struct tensor dout, struct tensor q, struct tensor k, struct tensor v,
+                          struct tensor out, struct tensor lse, const struct attn_shape *s)
+{
+    cpu.attention_bwd(o, dq, dk, dv, dout, q, k, v, out, lse, s);
+    rounded(dq);
+    rounded(dk);
+    rounded(dv);
+}
+
+static void out_gate(struct ops *o, struct tensor out, struct tensor x, struct tensor y,
+                     struct tensor gate, int heads)
+{
+    cpu.out_gate(o, out, x, y, gate, heads);
+    rounded(out);
+}
+
+static void out_gate_bwd(struct ops *o, struct tensor dx, struct tensor dgate, struct tensor dy12,
+                         struct tensor dout, struct tensor x, struct tensor y, struct tensor gate,
+                         int heads)
+{
+    cpu.out_gate_bwd(o, dx, dgate, dy12, dout, x, y, gate, heads);
+    rounded(dx);
+    rounded(dy12);
+}
+
+static void head_loss(struct ops *o, real *loss, struct tensor dx, struct tensor dw, bool add,
+                      struct tensor x, struct tensor w, const struct head_loss *h)
+{
+    cpu.head_loss(o, loss, dx, dw, add, x, w, h);
+    rounded(dx);
+}
+
+int golden_rounded_ops(struct ops **o, uint64_t seed)
+{
+    int rc = ops_cpu_new(o);
+    struct ops *t = *o;
+    if (rc)
+        return rc;
+    cpu = *t;
+    rng = rng_make(seed, 0);
+    drawn = 0;
+    t->device = "cpu, activations in bf16";
+    t->embed = embed;
+    t->embed_bwd = embed_bwd;
+    t->mix_norm = mix_norm;
+    t->mix_norm_bwd = mix_norm_bwd;
+    t->skip_gate = skip_gate;
+    t->skip_gate_bwd = skip_gate_bwd;
+    t->linear = linear;
+    t->linear_bwd_x = linear_bwd_x;
+    t->linear_t = linear_t;
+    t->linear_relu2 = linear_relu2;
+    t->linear_relu2_bwd = linear_relu2_bwd;
+    t->qkv = qkv;
+    t->qkv_bwd = qkv_bwd;
+    t->attention = attention;
+    t->attention_bwd = attention_bwd;
+    t->out_gate = out_gate;
+    t->out_gate_bwd = out_gate_bwd;
+    t->head_loss = head_loss;
+    return 0;
+}
