@@ -8,8 +8,8 @@
 #include <cuda_bf16.h>
 #include "attention.h"
 #include "attention_plan.cuh"
-#include "attention_sm90.cuh"
-#include "vec.h"
+#include "attention_block.cuh"
+#include "tensor_map.h"
 
 namespace {
 
@@ -252,20 +252,6 @@ size_t plan_cut(struct attention_plan *p, const struct attention_shape *s, void 
     return at;
 }
 
-/* The driver's encoder, found through the runtime so that libcuda need not be linked. */
-typedef decltype(&cuTensorMapEncodeTiled) encode_fn;
-encode_fn encoder()
-{
-    static const encode_fn found = [] {
-        void *f = NULL;
-        cudaDriverEntryPointQueryResult result;
-        cudaError_t e = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000,
-                                                         cudaEnableDefault, &result);
-        return e == cudaSuccess && result == cudaDriverEntryPointSuccess ? (encode_fn)f : NULL;
-    }();
-    return found;
-}
-
 /* x: (rows, heads * E) bf16; boxes of 64 rows and one panel, as struct block stores them. */
 bool map_of(CUtensorMap *map, const struct attention_shape *s, const void *x)
 {
@@ -273,7 +259,7 @@ bool map_of(CUtensorMap *map, const struct attention_shape *s, const void *x)
     const cuuint64_t size[2] = { (cuuint64_t)s->heads * s->head_dim, (cuuint64_t)s->rows };
     const cuuint64_t stride[1] = { size[0] * 2 };
     const cuuint32_t box[2] = { (cuuint32_t)panel, BLOCK }, step[2] = { 1, 1 };
-    encode_fn encode = encoder();
+    encode_fn encode = tensor_map_encoder();
     return encode && encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, (void *)x, size, stride,
                             box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
                             panel < 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B,
@@ -288,7 +274,7 @@ bool map_of_words(CUtensorMap *map, CUtensorMapDataType type, const void *x, int
     const cuuint64_t size[2] = { (cuuint64_t)cols, (cuuint64_t)rows };
     const cuuint64_t stride[1] = { size[0] * 4 };
     const cuuint32_t box[2] = { (cuuint32_t)box_cols, 1 }, step[2] = { 1, 1 };
-    encode_fn encode = encoder();
+    encode_fn encode = tensor_map_encoder();
     return encode && encode(map, type, 2, (void *)x, size, stride, box, step,
                             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
                             CU_TENSOR_MAP_L2_PROMOTION_NONE,

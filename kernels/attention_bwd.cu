@@ -19,7 +19,7 @@
  */
 #include <type_traits>
 #include "attention_plan.cuh"
-#include "attention_sm90.cuh"
+#include "attention_block.cuh"
 
 namespace {
 
@@ -62,32 +62,32 @@ __device__ void produce(const struct attention_call &c, const struct backward_ma
     struct reach reach = reaches[min(item, items)];
 
     for (;; x.at ^= 1, x.parity ^= x.at == 0) {
-        const uint32_t full = smem_addr(&sm->x_full[x.at]);
-        bar_wait(smem_addr(&sm->x_empty[x.at]), x.parity);
-        bar_expect(full, item < items ? (int)sizeof reach + 4 * bytes : (int)sizeof reach);
-        tma_load(smem_addr(&sm->item[x.at]), list, 0, min(item, items), full);
+        const uint32_t full = address(&sm->x_full[x.at]);
+        barrier_wait(address(&sm->x_empty[x.at]), x.parity);
+        barrier_expect(full, item < items ? (int)sizeof reach + 4 * bytes : (int)sizeof reach);
+        load_box(address(&sm->item[x.at]), list, 0, min(item, items), full);
         if (item >= items)
             return;
         const int head = reach.head, row = reach.tile * TILE;
         int blocks = reach_blocks(reach.blocks), at = BY_KEY ? row : row + BLOCK;
         for (int i = 0; i < 2; i++) {
-            block<E>::load(smem_addr(sm->x1[x.at][i]), xs, head, row + i * BLOCK, full);
-            block<E>::load(smem_addr(sm->x2[x.at][i]), xs + 1, head, row + i * BLOCK, full);
+            block<E>::load(address(sm->x1[x.at][i]), xs, head, row + i * BLOCK, full);
+            block<E>::load(address(sm->x2[x.at][i]), xs + 1, head, row + i * BLOCK, full);
         }
         /* The next item's numbers travel while this one's blocks are copied. */
         item = after;
         after = atomicAdd(next, 1);
         reach = reaches[min(item, items)];
         for (; blocks > 0; blocks--, at += BY_KEY ? BLOCK : -BLOCK, r.step()) {
-            const uint32_t bar = smem_addr(&sm->y_full[r.at]);
-            bar_wait(smem_addr(&sm->y_empty[r.at]), r.parity);
-            bar_expect(bar, 2 * bytes + (BY_KEY ? 2 * BLOCK * 4 : 0));
-            block<E>::load(smem_addr(sm->y1[r.at]), ys, head, at, bar);
+            const uint32_t bar = address(&sm->y_full[r.at]);
+            barrier_wait(address(&sm->y_empty[r.at]), r.parity);
+            barrier_expect(bar, 2 * bytes + (BY_KEY ? 2 * BLOCK * 4 : 0));
+            block<E>::load(address(sm->y1[r.at]), ys, head, at, bar);
             if (BY_KEY) {
-                tma_load(smem_addr(sm->lse2[r.at]), &m.lse2, at, head, bar);
-                tma_load(smem_addr(sm->delta[r.at]), &m.delta, at, head, bar);
+                load_box(address(sm->lse2[r.at]), &m.lse2, at, head, bar);
+                load_box(address(sm->delta[r.at]), &m.delta, at, head, bar);
             }
-            block<E>::load(smem_addr(sm->y2[r.at]), ys + 1, head, at, bar);
+            block<E>::load(address(sm->y2[r.at]), ys + 1, head, at, bar);
         }
     }
 }
@@ -99,29 +99,29 @@ __device__ __forceinline__ void leave(const struct backward_maps &m, backward_sm
                                       const uint32_t (&r2)[E / 4])
 {
     const int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128;
-    const uint32_t x1 = smem_addr(sm->x1[buffer][group]), x2 = smem_addr(sm->x2[buffer][group]);
+    const uint32_t x1 = address(sm->x1[buffer][group]), x2 = address(sm->x2[buffer][group]);
 
-    named_barrier(1 + group, 128);
+    named_wait(1 + group, 128);
     store_rows<E>(x1, r1, thread / 32, thread % 32);
     if (BY_KEY)
         store_rows<E>(x2, r2, thread / 32, thread % 32);
-    fence_async();
-    named_barrier(1 + group, 128);
+    shared_written();
+    named_wait(1 + group, 128);
     if (thread == 0) {
         const int head = sm->item[buffer].reach.head;
         const int row = sm->item[buffer].reach.tile * TILE + group * BLOCK;
         block<E>::store(BY_KEY ? &m.dk : &m.dq, head, row, x1);
         if (BY_KEY)
             block<E>::store(&m.dv, head, row, x2);
-        store_commit();
+        stores_commit();
     }
 }
 /* Its memory may be filled again. */
 template <int E> __device__ __forceinline__ void give_back(backward_smem<E> *sm, int buffer)
 {
     if (threadIdx.x % 128 == 0) {
-        store_wait_read();
-        bar_arrive(smem_addr(&sm->x_empty[buffer]));
+        stores_read();
+        barrier_arrive(address(&sm->x_empty[buffer]));
     }
 }
 
@@ -150,22 +150,22 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
     uint32_t p[16], ds[16], r1[E / 4], r2[E / 4];
     auto skip = [&](int n) {                /* blocks that only the other half meets */
         for (; n > 0; n--, r.step()) {
-            bar_wait(smem_addr(&sm->y_full[r.at]), r.parity);
+            barrier_wait(address(&sm->y_full[r.at]), r.parity);
             if (threadIdx.x % 32 == 0)
-                bar_arrive(smem_addr(&sm->y_empty[r.at]));
+                barrier_arrive(address(&sm->y_empty[r.at]));
         }
     };
 
     for (;; buffer ^= 1, parity ^= buffer == 0) {
-        bar_wait(smem_addr(&sm->x_full[buffer]), parity);
+        barrier_wait(address(&sm->x_full[buffer]), parity);
         if (sm->item[buffer].reach.tile < 0)
             break;
         const int row = sm->item[buffer].reach.tile * TILE + group * BLOCK
                       + threadIdx.x % 128 / 32 * 16 + lane / 4;
         const int blocks = reach_part(sm->item[buffer].reach.blocks, far);
         const int whole = reach_part(sm->item[buffer].reach.whole, far);
-        const uint32_t x1 = block<E>::desc(smem_addr(sm->x1[buffer][group]));
-        const uint32_t x2 = block<E>::desc(smem_addr(sm->x2[buffer][group]));
+        const uint32_t x1 = block<E>::desc(address(sm->x1[buffer][group]));
+        const uint32_t x2 = block<E>::desc(address(sm->x2[buffer][group]));
         int lo[2], len[2];
         float lse2[2], delta[2];
 #pragma unroll
@@ -187,42 +187,42 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
         constexpr bool X_IN_REGISTERS = !BY_KEY && E == 128;
         uint32_t x1_rows[E / 16][4], x2_rows[E / 16][4];
         if (X_IN_REGISTERS) {
-            load_rows<E>(x1_rows, smem_addr(sm->x1[buffer][group]), threadIdx.x % 128 / 32, lane);
-            load_rows<E>(x2_rows, smem_addr(sm->x2[buffer][group]), threadIdx.x % 128 / 32, lane);
+            load_rows<E>(x1_rows, address(sm->x1[buffer][group]), threadIdx.x % 128 / 32, lane);
+            load_rows<E>(x2_rows, address(sm->x2[buffer][group]), threadIdx.x % 128 / 32, lane);
         }
         auto block_of = [&](auto first, int i) {
             constexpr bool FIRST = decltype(first)::value;
-            const uint32_t y1 = block<E>::desc(smem_addr(sm->y1[r.at]));
-            const uint32_t y2 = block<E>::desc(smem_addr(sm->y2[r.at]));
-            bar_wait(smem_addr(&sm->y_full[r.at]), r.parity);
-            mma_fence();
+            const uint32_t y1 = block<E>::desc(address(sm->y1[r.at]));
+            const uint32_t y2 = block<E>::desc(address(sm->y2[r.at]));
+            barrier_wait(address(&sm->y_full[r.at]), r.parity);
+            wgmma_begin();
             if (X_IN_REGISTERS)
                 dot_rows<E>(s, x1_rows, y1);
             else
                 dot_rows<E>(s, x1, y1);
-            mma_commit();
+            wgmma_commit();
             if (!FIRST) {
-                mma_wait<1>();              /* the products of the block before are done */
+                wgmma_wait<1>();              /* the products of the block before are done */
                 keep(d1);
                 __syncwarp();
                 if (threadIdx.x % 32 == 0)
-                    bar_arrive(smem_addr(&sm->y_empty[(r.at + STAGES - 1) % STAGES]));
+                    barrier_arrive(address(&sm->y_empty[(r.at + STAGES - 1) % STAGES]));
             } else if (any) {
                 leave<E, BY_KEY>(m, sm, buffer ^ 1, r1, r2);
             }
-            mma_fence();
+            wgmma_begin();
             if (X_IN_REGISTERS)
                 dot_rows<E>(dp, x2_rows, y2);
             else
                 dot_rows<E>(dp, x2, y2);
-            mma_commit();
+            wgmma_commit();
             const int col = lane % 4 * 2;
             float2 at[8];                   /* of the columns; loaded ahead of the waits */
             if (BY_KEY)
 #pragma unroll
                 for (int j = 0; j < 8; j++)
-                    at[j] = load_pair(smem_addr(&sm->lse2[r.at][8 * j + col]));
-            mma_wait<1>();
+                    at[j] = load_pair(address(&sm->lse2[r.at][8 * j + col]));
+            wgmma_wait<1>();
             keep(s);
             if (FIRST || i >= whole)
                 mask_block(s, row / BLOCK * BLOCK + (BY_KEY ? i : -i) * BLOCK + col, lo, len);
@@ -233,18 +233,18 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
             }
             if (BY_KEY) {
                 pack_rows(p, s);
-                mma_fence();
+                wgmma_begin();
                 add_rows<E>(d2, p, y2, !FIRST);
-                mma_commit();
+                wgmma_commit();
 #pragma unroll
                 for (int j = 0; j < 8; j++) {
                     if (j == 4)
-                        mma_wait<1>();      /* there are registers for half of them */
-                    at[j] = load_pair(smem_addr(&sm->delta[r.at][8 * j + col]));
+                        wgmma_wait<1>();      /* there are registers for half of them */
+                    at[j] = load_pair(address(&sm->delta[r.at][8 * j + col]));
                 }
             } else {
                 keep(s);                    /* the exponentials before the wait */
-                mma_wait<0>();
+                wgmma_wait<0>();
             }
             keep(dp);
 #pragma unroll
@@ -253,9 +253,9 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
                 dp[j] = s[j] * (dp[j] - shift);
             }
             pack_rows(ds, dp);
-            mma_fence();
+            wgmma_begin();
             add_rows<E>(d1, ds, y1, !FIRST);
-            mma_commit();
+            wgmma_commit();
             if (FIRST && any)
                 give_back(sm, buffer ^ 1);
             r.step();
@@ -264,7 +264,7 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
         block_of(std::true_type(), 0);
         for (int i = 1; i < blocks; i++)
             block_of(std::false_type(), i);
-        mma_wait<0>();
+        wgmma_wait<0>();
         keep(d1);
         round_rows<E>(r1, d1, c.s.scale, c.s.scale);
         if (BY_KEY) {
@@ -273,7 +273,7 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
         }
         __syncwarp();
         if (threadIdx.x % 32 == 0)
-            bar_arrive(smem_addr(&sm->y_empty[(r.at + STAGES - 1) % STAGES]));
+            barrier_arrive(address(&sm->y_empty[(r.at + STAGES - 1) % STAGES]));
         skip(reach_blocks(sm->item[buffer].reach.blocks) - far - blocks);
         any = true;
     }
@@ -296,14 +296,14 @@ backward_kernel(const __grid_constant__ struct attention_call c,
 
     if (threadIdx.x == 0) {
         for (int i = 0; i < 2; i++) {
-            bar_init(smem_addr(&sm->x_full[i]), 1);
-            bar_init(smem_addr(&sm->x_empty[i]), 2);
+            barrier_init(address(&sm->x_full[i]), 1);
+            barrier_init(address(&sm->x_empty[i]), 2);
         }
         for (int i = 0; i < STAGES; i++) {
-            bar_init(smem_addr(&sm->y_full[i]), 1);
-            bar_init(smem_addr(&sm->y_empty[i]), CONSUMER_WARPS);
+            barrier_init(address(&sm->y_full[i]), 1);
+            barrier_init(address(&sm->y_empty[i]), CONSUMER_WARPS);
         }
-        fence_async();
+        shared_written();
         for (const CUtensorMap *map : { &m.k, &m.v, &m.q, &m.dout, &m.lse2, &m.delta,
                                          BY_KEY ? &m.by_key : &m.by_query })
             prefetch_map(map);
@@ -314,17 +314,17 @@ backward_kernel(const __grid_constant__ struct attention_call c,
         start_kernel_behind();
     }
     if (threadIdx.x < 128) {
-        regs_dec<24>();
+        fewer_registers<24>();
         if (threadIdx.x == 0) {
             produce<E, BY_KEY>(c, m, sm);
             if (!BY_KEY)
                 wait_for_kernel_before();
         }
     } else {
-        regs_inc<240>();
+        more_registers<240>();
         half_tiles<E, BY_KEY>(c, m, sm);
         if (threadIdx.x % 128 == 0)
-            store_wait();
+            stores_done();
     }
 }
 

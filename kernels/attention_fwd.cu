@@ -14,7 +14,7 @@
  * row and head); k and v come again from the L2 for each tile that meets them.
  */
 #include "attention_plan.cuh"
-#include "attention_sm90.cuh"
+#include "attention_block.cuh"
 
 namespace {
 
@@ -44,15 +44,15 @@ __device__ void produce(const struct attention_call &c, const struct forward_map
     struct reach reach = c.p.by_query[min(item, items)];
 
     for (uint32_t turn = 1;; turn ^= 1) {
-        bar_wait(smem_addr(&sm->q_empty), turn);
-        bar_expect(smem_addr(&sm->q_full), item < items ? (int)sizeof reach + 2 * bytes
+        barrier_wait(address(&sm->q_empty), turn);
+        barrier_expect(address(&sm->q_full), item < items ? (int)sizeof reach + 2 * bytes
                                                         : (int)sizeof reach);
-        tma_load(smem_addr(&sm->item), &m.by_query, 0, min(item, items), smem_addr(&sm->q_full));
+        load_box(address(&sm->item), &m.by_query, 0, min(item, items), address(&sm->q_full));
         if (item >= items)
             return;
         const int head = reach.head, row = reach.tile * TILE, blocks = reach_blocks(reach.blocks);
-        block<E>::load(smem_addr(sm->q[0]), &m.q, head, row, smem_addr(&sm->q_full));
-        block<E>::load(smem_addr(sm->q[1]), &m.q, head, row + BLOCK, smem_addr(&sm->q_full));
+        block<E>::load(address(sm->q[0]), &m.q, head, row, address(&sm->q_full));
+        block<E>::load(address(sm->q[1]), &m.q, head, row + BLOCK, address(&sm->q_full));
 
         /* The next item's numbers travel while this one's blocks are copied. */
         item = after;
@@ -60,14 +60,14 @@ __device__ void produce(const struct attention_call &c, const struct forward_map
         reach = c.p.by_query[min(item, items)];
         for (int i = 0; i < blocks; i++, n++) {
             const int at = stage_of(n), key = row + BLOCK - i * BLOCK;
-            uint32_t full = smem_addr(&sm->k_full[at]);
-            bar_wait(smem_addr(&sm->k_empty[at]), parity_of(n) ^ 1);
-            bar_expect(full, bytes);
-            block<E>::load(smem_addr(sm->k[at]), &m.k, head, key, full);
-            full = smem_addr(&sm->v_full[at]);
-            bar_wait(smem_addr(&sm->v_empty[at]), parity_of(n) ^ 1);
-            bar_expect(full, bytes);
-            block<E>::load(smem_addr(sm->v[at]), &m.v, head, key, full);
+            uint32_t full = address(&sm->k_full[at]);
+            barrier_wait(address(&sm->k_empty[at]), parity_of(n) ^ 1);
+            barrier_expect(full, bytes);
+            block<E>::load(address(sm->k[at]), &m.k, head, key, full);
+            full = address(&sm->v_full[at]);
+            barrier_wait(address(&sm->v_empty[at]), parity_of(n) ^ 1);
+            barrier_expect(full, bytes);
+            block<E>::load(address(sm->v[at]), &m.v, head, key, full);
         }
     }
 }
@@ -137,17 +137,17 @@ __device__ __forceinline__ void leave(const struct forward_maps &m, forward_smem
                                       int head, int first_row, const uint32_t (&result)[E / 4])
 {
     const int thread = threadIdx.x % 128;
-    const uint32_t staging = smem_addr(sm->out[group]);
+    const uint32_t staging = address(sm->out[group]);
 
     if (thread == 0)
-        store_wait_read();                  /* the staging of the item before is free */
-    named_barrier(1 + group, 128);
+        stores_read();                  /* the staging of the item before is free */
+    named_wait(1 + group, 128);
     store_rows<E>(staging, result, thread / 32, thread % 32);
-    fence_async();
-    named_barrier(1 + group, 128);
+    shared_written();
+    named_wait(1 + group, 128);
     if (thread == 0) {
         block<E>::store(&m.out, head, first_row, staging);
-        store_commit();
+        stores_commit();
     }
 }
 
@@ -163,18 +163,22 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
     float s[32], p[32], out[E / 2];
     struct online o;
 
-    auto wait_k = [&](uint32_t i) { bar_wait(smem_addr(&sm->k_full[stage_of(i)]), parity_of(i)); };
-    auto wait_v = [&](uint32_t i) { bar_wait(smem_addr(&sm->v_full[stage_of(i)]), parity_of(i)); };
+    auto wait_k = [&](uint32_t i) {
+        barrier_wait(address(&sm->k_full[stage_of(i)]), parity_of(i));
+    };
+    auto wait_v = [&](uint32_t i) {
+        barrier_wait(address(&sm->v_full[stage_of(i)]), parity_of(i));
+    };
     auto done_k = [&](uint32_t i) {
         if (lane == 0)
-            bar_arrive(smem_addr(&sm->k_empty[stage_of(i)]));
+            barrier_arrive(address(&sm->k_empty[stage_of(i)]));
     };
     auto done_v = [&](uint32_t i) {
         if (lane == 0)
-            bar_arrive(smem_addr(&sm->v_empty[stage_of(i)]));
+            barrier_arrive(address(&sm->v_empty[stage_of(i)]));
     };
-    auto k_at = [&](uint32_t i) { return block<E>::desc(smem_addr(sm->k[stage_of(i)])); };
-    auto v_at = [&](uint32_t i) { return block<E>::desc(smem_addr(sm->v[stage_of(i)])); };
+    auto k_at = [&](uint32_t i) { return block<E>::desc(address(sm->k[stage_of(i)])); };
+    auto v_at = [&](uint32_t i) { return block<E>::desc(address(sm->v[stage_of(i)])); };
     auto skip = [&](int blocks) {           /* that only the other half meets */
         for (; blocks > 0; blocks--, n++) {
             wait_k(n);
@@ -185,17 +189,17 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
     };
 
     for (uint32_t turn = 0;; turn ^= 1) {
-        bar_wait(smem_addr(&sm->q_full), turn);
+        barrier_wait(address(&sm->q_full), turn);
         const int tile = sm->item.tile, head = sm->item.head;
         const int blocks = reach_part(sm->item.blocks, far);
         const int whole = reach_part(sm->item.whole, far);
         const int behind = reach_blocks(sm->item.blocks) - far - blocks;
         if (tile < 0)
             break;
-        load_rows<E>(q, smem_addr(sm->q[group]), warp, lane);
+        load_rows<E>(q, address(sm->q[group]), warp, lane);
         __syncwarp();
         if (lane == 0)
-            bar_arrive(smem_addr(&sm->q_empty));
+            barrier_arrive(address(&sm->q_empty));
 
         const int first_row = tile * TILE + group * BLOCK, col = first_row + lane % 4 * 2;
         const int row = first_row + 16 * warp + lane / 4;
@@ -204,12 +208,12 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
 
         skip(far);
         wait_k(n);
-        mma_fence();
+        wgmma_begin();
         dot_rows<E>(s, q, k_at(n));
-        mma_commit();
+        wgmma_commit();
         if (row_before >= 0)
             leave<E>(m, sm, group, head_before, row_before, result);
-        mma_wait<0>();
+        wgmma_wait<0>();
         keep(s);
         done_k(n);
         mask_block(s, col, lo, len);
@@ -218,21 +222,21 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
 
         for (int i = 1; i < blocks; i++, n++) {
             wait_k(n + 1);
-            mma_fence();
+            wgmma_begin();
             dot_rows<E>(s, q, k_at(n + 1));
-            mma_commit();
+            wgmma_commit();
             wait_v(n);
-            mma_fence();
+            wgmma_begin();
             add_rows<E>(out, packed, v_at(n), i > 1);
-            mma_commit();
-            mma_wait<1>();
+            wgmma_commit();
+            wgmma_wait<1>();
             keep(s);
             done_k(n + 1);
             if (i >= whole)
                 mask_block(s, col - i * BLOCK, lo, len);
             o.go_on(p, s, c.unit);
             keep(p);                        /* the exponentials before the wait, not behind it */
-            mma_wait<0>();
+            wgmma_wait<0>();
             keep(out);
             done_v(n);
             if (o.rescale) {
@@ -243,9 +247,9 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
             pack_rows(packed, p);
         }
         wait_v(n);
-        mma_fence();
+        wgmma_begin();
         add_rows<E>(out, packed, v_at(n), blocks > 1);
-        mma_commit();
+        wgmma_commit();
         o.sum[0] = quad_sum(o.sum[0]);
         o.sum[1] = quad_sum(o.sum[1]);
         if (lane % 4 == 0) {
@@ -255,7 +259,7 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
                 if (row + 8 * h < c.s.rows)
                     lse[row + 8 * h] = o.max[h] * c.s.scale + logf(o.sum[h]);
         }
-        mma_wait<0>();
+        wgmma_wait<0>();
         keep(out);
         done_v(n++);
         round_rows<E>(result, out, 1.0f / o.sum[0], 1.0f / o.sum[1]);
@@ -266,7 +270,7 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
     if (row_before >= 0)
         leave<E>(m, sm, group, head_before, row_before, result);
     if (threadIdx.x % 128 == 0)
-        store_wait();
+        stores_done();
 }
 
 template <int E>
@@ -278,26 +282,26 @@ forward_kernel(const __grid_constant__ struct attention_call c,
     forward_smem<E> *sm = (forward_smem<E> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
 
     if (threadIdx.x == 0) {
-        bar_init(smem_addr(&sm->q_full), 1);
-        bar_init(smem_addr(&sm->q_empty), CONSUMER_WARPS);
+        barrier_init(address(&sm->q_full), 1);
+        barrier_init(address(&sm->q_empty), CONSUMER_WARPS);
         for (int i = 0; i < STAGES; i++) {
-            bar_init(smem_addr(&sm->k_full[i]), 1);
-            bar_init(smem_addr(&sm->k_empty[i]), CONSUMER_WARPS);
-            bar_init(smem_addr(&sm->v_full[i]), 1);
-            bar_init(smem_addr(&sm->v_empty[i]), CONSUMER_WARPS);
+            barrier_init(address(&sm->k_full[i]), 1);
+            barrier_init(address(&sm->k_empty[i]), CONSUMER_WARPS);
+            barrier_init(address(&sm->v_full[i]), 1);
+            barrier_init(address(&sm->v_empty[i]), CONSUMER_WARPS);
         }
-        fence_async();
+        shared_written();
         for (const CUtensorMap *map : { &m.q, &m.k, &m.v, &m.out, &m.by_query })
             prefetch_map(map);
     }
     __syncthreads();
     wait_for_kernel_before();               /* the plan */
     if (threadIdx.x < 128) {
-        regs_dec<40>();
+        fewer_registers<40>();
         if (threadIdx.x == 0)
             produce<E>(c, m, sm);
     } else {
-        regs_inc<232>();
+        more_registers<232>();
         consume<E>(c, m, sm, threadIdx.x / 128 - 1);
     }
 }

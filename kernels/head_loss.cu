@@ -48,12 +48,6 @@ struct row_args {
 /* z = a s, and what the loss and gradient need of it. */
 struct capped { float s, e; };
 
-__device__ __forceinline__ static float exp2_fast(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
 __device__ __forceinline__ static float reciprocal(float x)
 {
     float y;
@@ -81,8 +75,8 @@ __device__ __forceinline__ static cap cap_of(float a, float b, float c)
 __device__ __forceinline__ static capped capped_of(float l, const cap &k)
 {
     capped r;
-    r.s = reciprocal(1 + exp2_fast(fmaf(l, k.mul, k.add)));
-    r.e = exp2_fast(fmaf(r.s, k.mul_e, k.add_e));
+    r.s = reciprocal(1 + exp2_approx(fmaf(l, k.mul, k.add)));
+    r.e = exp2_approx(fmaf(r.s, k.mul_e, k.add_e));
     return r;
 }
 
@@ -95,7 +89,7 @@ __device__ __forceinline__ static int predictions(const row_args &a, int t)
 /* The same with s = (1 + t)/2, e = exp(a t/2); f = e s (1 - s) = e (1 - t^2)/4. */
 __device__ __forceinline__ static float fast_f(float l, const cap &k, float *sum)
 {
-    float t = tanh_fast(fmaf(l, k.mul_t, k.add_t)), e = exp2_fast(-k.add_e * t);
+    float t = tanh_fast(fmaf(l, k.mul_t, k.add_t)), e = exp2_approx(-k.add_e * t);
     *sum += e;
     return e * fmaf(-0.25f * t, t, 0.25f);
 }

@@ -13,30 +13,14 @@
 #include "gpu.h"
 #include "polar.h"
 #include "polar_gemm.h"
-
-typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
-                              const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
-                              const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
-                              CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-
-/* The driver's function, found through the runtime so that nothing links to the driver. */
-static encode_fn find_encode(void)
-{
-    void *f = NULL;
-    cudaDriverEntryPointQueryResult found;
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000, cudaEnableDefault,
-                                         &found) != cudaSuccess
-        || found != cudaDriverEntryPointSuccess)
-        return NULL;
-    return (encode_fn)f;
-}
+#include "tensor_map.h"
 
 /* n matrices (rows, cols) of rows `ld` apart, in boxes of 64 x 64. */
 struct matrices { void *data; int64_t rows, cols, ld; int n; };
 
 static bool map_of(struct cuda_ops *c, CUtensorMap *map, const struct matrices &m)
 {
-    static const encode_fn encode = find_encode();
+    const encode_fn encode = tensor_map_encoder();
     const cuuint64_t size[3] = { (cuuint64_t)m.cols, (cuuint64_t)m.rows, (cuuint64_t)m.n };
     const cuuint64_t stride[2] = { (cuuint64_t)m.ld * 2, (cuuint64_t)(m.ld * m.rows) * 2 };
     const cuuint32_t box[3] = { BOX, BOX, 1 }, step[3] = { 1, 1, 1 };

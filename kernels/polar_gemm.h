@@ -33,8 +33,11 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <stdint.h>
+#include "sm90.h"
 #include "vec.h"
 #include "wgmma.h"
+
+using namespace sm90;
 
 enum { TILE = 128, BOX = 64, BOX_BYTES = BOX * BOX * 2 };
 enum { CONSUMERS = 256, CONSUMER_WARPS = CONSUMERS / 32, GEMM_THREADS = CONSUMERS + 32 };
@@ -56,81 +59,6 @@ __host__ __device__ constexpr int ring_bytes(int bn)
 __host__ __device__ constexpr int tiles_of(bool sym, const gemm_shape &s)
 {
     return sym ? s.tiles_m * (s.tiles_m + 1) / 2 : s.tiles_m * s.tiles_n;
-}
-
-/* -- one instruction each ------------------------------------------------------------------ */
-
-__device__ __forceinline__ uint32_t smem_address(const void *p)
-{
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
-
-__device__ __forceinline__ void barrier_init(uint32_t bar, int arrivals)
-{
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(arrivals));
-}
-
-/* Arrives; the barrier also waits for that many bytes. */
-__device__ __forceinline__ void barrier_expect(uint32_t bar, int bytes)
-{
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes)
-                 : "memory");
-}
-
-__device__ __forceinline__ void barrier_arrive(uint32_t bar)
-{
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
-}
-
-/* The default (block) scope, in clusters too: what these barriers guard is moved by the copy
- * engine. Acquire at cluster scope costs a fence a wait; with it all of this took 1.3 to 2 times
- * as long. */
-__device__ __forceinline__ void barrier_wait(uint32_t bar, int parity)
-{
-    asm volatile("{\n"
-                 ".reg .pred done;\n"
-                 "again:\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                 "@!done bra again;\n"
-                 "}\n" ::"r"(bar), "r"(parity)
-                 : "memory");
-}
-
-/* Box at (col, row) of a matrix into shared memory; its bytes count on `bar`. */
-__device__ __forceinline__ void load_box(uint32_t to, const CUtensorMap *map, int col, int row,
-                                         int matrix, uint32_t bar)
-{
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
-                 " [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to), "l"(map), "r"(col), "r"(row),
-                 "r"(matrix), "r"(bar)
-                 : "memory");
-}
-
-__device__ __forceinline__ void store_box(const CUtensorMap *map, int col, int row, int matrix,
-                                          uint32_t from)
-{
-    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group"
-                 " [%0, {%1, %2, %3}], [%4];" ::"l"(map), "r"(col), "r"(row), "r"(matrix),
-                 "r"(from)
-                 : "memory");
-}
-
-/* All threads of both blocks arrive before any of them goes on. */
-__device__ __forceinline__ void cluster_sync()
-{
-    asm volatile("barrier.cluster.arrive.release.aligned;\n"
-                 "barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-
-/* What wgmma needs to find an operand in boxes that follow each other.
- * k along columns: 8-row groups lie 1024 bytes apart, in and across boxes.
- * k along rows: 8 of k lie 1024 bytes apart; the next 64 of N are the next box. */
-template <bool ROWS_ARE_K>
-__device__ __forceinline__ uint64_t operand(uint32_t address)
-{
-    const uint64_t next_64 = ROWS_ARE_K ? BOX_BYTES / 16 : 1;
-    return (uint64_t)((address & 0x3ffff) >> 4) | next_64 << 16 | (uint64_t)(1024 / 16) << 32
-           | (uint64_t)1 << 62;
 }
 
 /* -- the ring ------------------------------------------------------------------------------ */
@@ -306,11 +234,8 @@ __device__ __forceinline__ void finish_box(const float *acc, uint32_t tile, uint
 #pragma unroll
     for (int q = 0; q < 8; q += 2) {
         int row = (q + (m >> 1)) * 8 + lane % 8;
-        asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::
-                         "r"(mirror + row * 128 + ((chunk ^ row % 8) << 4)),
-                     "r"(packed[0][q]), "r"(packed[1][q]), "r"(packed[0][q + 1]),
-                     "r"(packed[1][q + 1])
-                     : "memory");
+        store_turned(mirror + row * 128 + ((chunk ^ row % 8) << 4),
+                     { packed[0][q], packed[1][q], packed[0][q + 1], packed[1][q + 1] });
     }
 }
 
@@ -322,7 +247,7 @@ __device__ __forceinline__ void sum_products(float (&acc)[BN / 2], const ring<BN
     for (int b = 0; b < count; b++) {
         uint32_t a = r.slot(first + b) + w * BOX_BYTES, bb = r.slot(first + b) + 2 * BOX_BYTES;
         r.wait_full(first + b);
-        wgmma_fence();
+        wgmma_begin();
 #pragma unroll
         for (int k = 0; k < 4; k++)
             wgmma<TA, TB>(acc, operand<TA>(a + k * (TA ? 2048 : 32)),
@@ -333,9 +258,7 @@ __device__ __forceinline__ void sum_products(float (&acc)[BN / 2], const ring<BN
             r.release(first + b - 1);                       /* the stage before is used up */
     }
     wgmma_wait<0>();
-#pragma unroll
-    for (int i = 0; i < BN / 2; i++)
-        asm volatile("" : "+f"(acc[i])::"memory");          /* not read before the wait */
+    keep(acc);
     r.release(first + count - 1);
 }
 
@@ -357,25 +280,25 @@ polar_gemm(const __grid_constant__ CUtensorMap ma, const __grid_constant__ CUten
     int warp = threadIdx.x / 32, w = warp / 4, rank = SPLIT ? blockIdx.x % 2 : 0;
     int tiles = s.n * tiles_of(SYM, s), step = SPLIT ? gridDim.x / 2 : gridDim.x;
 
-    r.memory = (smem_address(raw) + 1023) & ~1023u;
-    r.full = smem_address(barriers);
+    r.memory = (address(raw) + 1023) & ~1023u;
+    r.full = address(barriers);
     r.empty = r.full + stages_of(BN) * 8;
     if (threadIdx.x == CONSUMERS) {
         for (int i = 0; i < stages_of(BN); i++) {
             barrier_init(r.full + 8 * i, 1);
             barrier_init(r.empty + 8 * i, CONSUMER_WARPS);
         }
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        asm volatile("prefetch.tensormap [%0];" ::"l"(&ma) : "memory");
-        asm volatile("prefetch.tensormap [%0];" ::"l"(&mb) : "memory");
-        asm volatile("prefetch.tensormap [%0];" ::"l"(&md) : "memory");
+        barrier_init_done();
+        prefetch_map(&ma);
+        prefetch_map(&mb);
+        prefetch_map(&md);
     }
     if (SPLIT)
         cluster_sync();
     else
         __syncthreads();
-    asm volatile("griddepcontrol.launch_dependents;");
-    asm volatile("griddepcontrol.wait;" ::: "memory");
+    start_kernel_behind();
+    wait_for_kernel_before();
 
     int stage = 0;                                          /* of all that pass through the ring */
     for (int t = SPLIT ? blockIdx.x / 2 : blockIdx.x; t < tiles; t += step) {
@@ -410,11 +333,8 @@ polar_gemm(const __grid_constant__ CUtensorMap ma, const __grid_constant__ CUten
             for (int c = 0; c < COLS / BOX; c++)
                 finish_box<HAS_C, SYM>(acc + 32 * c, r.box(extra, 2 * c + w),
                                        mirrored ? r.box(extra, RESULT + 2 * c + w) : 0, s);
-            asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-            if (w == 0)
-                asm volatile("bar.sync 1, 128;" ::: "memory");
-            else
-                asm volatile("bar.sync 2, 128;" ::: "memory");
+            shared_written();
+            named_wait(1 + w, 128);
             if (threadIdx.x % 128 == 0) {
 #pragma unroll
                 for (int c = 0; c < COLS / BOX; c++) {
@@ -423,8 +343,8 @@ polar_gemm(const __grid_constant__ CUtensorMap ma, const __grid_constant__ CUten
                     if (mirrored)
                         store_box(&md, row, col, p.z, r.box(extra, RESULT + 2 * c + w));
                 }
-                asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-                asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+                stores_commit();
+                stores_read();
             }
             __syncwarp();
             for (int e = 0; e < EXTRA; e++)

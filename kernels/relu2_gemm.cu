@@ -24,7 +24,9 @@
 #include "relu2_gemm.h"
 
 #include "sm90.h"
+#include "tensor_map.h"
 #include "vec.h"
+#include "wgmma.h"
 
 using namespace sm90;
 
@@ -62,7 +64,7 @@ template <mode M> struct layout {
     uint32_t full, empty, in_full, in_free;             /* barriers */
     __device__ explicit layout(const void *memory)
     {
-        ring = (shared_address(memory) + 1023) & ~1023u;
+        ring = (address(memory) + 1023) & ~1023u;
         first = ring + STAGES * STAGE_BYTES;
         second = first + TILE_BYTES;
         full = two_outputs(M) ? second + TILE_BYTES : second;
@@ -116,28 +118,6 @@ template <mode M> __device__ void feed_in(const layout<M> &l, const maps &m, con
     }
 }
 
-/* Registers i0 .. i9. */
-#define TEN(i) "%" #i "0, %" #i "1, %" #i "2, %" #i "3, %" #i "4, " \
-               "%" #i "5, %" #i "6, %" #i "7, %" #i "8, %" #i "9"
-#define F8(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), \
-                 "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
-
-/* d (64 features x 160 tokens) (+)= 16 of the sum. Thread: d[4 j + 2 h + c] is feature 16 warp +
- * lane / 4 + 8 h, token 8 j + 2 (lane % 4) + c. */
-__device__ __forceinline__ void multiply(float (&d)[80], uint64_t w, uint64_t x, bool add)
-{
-    asm volatile("{\n"
-                 ".reg .pred add;\n"
-                 "setp.ne.b32 add, %82, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n160k16.f32.bf16.bf16 "
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, " TEN(1) ", " TEN(2) ", " TEN(3)
-                 ", " TEN(4) ", " TEN(5) ", " TEN(6) ", " TEN(7) "}, %80, %81, add, 1, 1, 0, 0;\n"
-                 "}\n"
-                 : F8(d, 0), F8(d, 8), F8(d, 16), F8(d, 24), F8(d, 32), F8(d, 40), F8(d, 48),
-                   F8(d, 56), F8(d, 64), F8(d, 72)
-                 : "l"(w), "l"(x), "r"((int)add));
-}
-
 /* Both blocks' feeders may load over the stage when all eight warps that read it have let go. */
 __device__ __forceinline__ void let_go(uint32_t empty)
 {
@@ -151,13 +131,13 @@ __device__ __forceinline__ void products(float (&d)[2][80], const layout<M> &l, 
 {
     for (int kb = 0; kb < kblocks; kb++, it++) {
         int s = it % l.STAGES;
-        uint64_t w = operand(l.w(s)), x = operand(l.x(s));
+        uint64_t w = operand<false>(l.w(s)), x = operand<false>(l.x(s));
         barrier_wait(l.full + 8 * s, it / l.STAGES & 1);
         wgmma_begin();
 #pragma unroll
         for (int i = 0; i < DEPTH / 16; i++) {
-            multiply(d[0], w + 2 * i, x + 2 * i, kb || i);
-            multiply(d[1], w + (64 * 128 >> 4) + 2 * i, x + 2 * i, kb || i);
+            wgmma<false, false>(d[0], w + 2 * i, x + 2 * i, kb || i);
+            wgmma<false, false>(d[1], w + (64 * 128 >> 4) + 2 * i, x + 2 * i, kb || i);
         }
         wgmma_commit();
         wgmma_wait<1>();
@@ -241,6 +221,7 @@ __device__ __forceinline__ void store(const layout<M> &l, const maps &m, const p
         if (two_outputs(M))
             store_box(&m.second, p.feature + 64 * i, p.token, l.second + i * PANEL_BYTES);
     }
+    stores_commit();
     stores_read();
 }
 
@@ -312,27 +293,13 @@ relu2_gemm(const __grid_constant__ maps m, work k)
 
 /* -- host -------------------------------------------------------------------------------- */
 
-/* The driver's encoder, found through the runtime so that libcuda need not be linked. */
-typedef decltype(&cuTensorMapEncodeTiled) encode_fn;
-encode_fn encoder()
-{
-    static const encode_fn found = [] {
-        void *f = NULL;
-        cudaDriverEntryPointQueryResult result;
-        cudaError_t e = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000,
-                                                         cudaEnableDefault, &result);
-        return e == cudaSuccess && result == cudaDriverEntryPointSuccess ? (encode_fn)f : NULL;
-    }();
-    return found;
-}
-
 /* Boxes of 64 columns (128 bytes, swizzled) and `rows` rows. */
 bool map_of(CUtensorMap *map, struct tensor t, int rows)
 {
     const cuuint64_t size[2] = { (cuuint64_t)t.cols, (cuuint64_t)t.rows };
     const cuuint64_t stride[1] = { size[0] * 2 };
     const cuuint32_t box[2] = { 64, (cuuint32_t)rows }, step[2] = { 1, 1 };
-    encode_fn encode = encoder();
+    encode_fn encode = tensor_map_encoder();
 
     return encode && encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, t.data, size, stride, box,
                             step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,

@@ -1,8 +1,11 @@
 /* sm90.h - Hopper's own instructions, one function each: barriers in shared memory, the copy
- * engine, clusters, matrices between registers and shared memory.
+ * engine, clusters, matrices between registers and shared memory, registers, launches that
+ * overlap. Products are wgmma.h's, tensor maps tensor_map.h's.
  *
- * Addresses in shared memory are 32-bit (shared_address). A barrier is a 64-bit word there; its
- * phase flips when its arrivals, and the bytes announced with barrier_expect, have come.
+ * Places in shared memory are 32-bit numbers: address(p). A barrier is a 64-bit word there; its
+ * phase flips when its arrivals, and the bytes announced with barrier_expect, have come. Waiting is
+ * at block scope, in clusters too: what is waited for is the copy engine's, and acquire at cluster
+ * scope costs a fence a wait (products of polar.cu took 1.3 to 2 times as long with it).
  *
  * Source: PTX ISA 9.0.
  */
@@ -15,7 +18,7 @@
 
 namespace sm90 {
 
-__device__ __forceinline__ uint32_t shared_address(const void *p)
+__device__ __forceinline__ uint32_t address(const void *p)
 {
     return (uint32_t)__cvta_generic_to_shared(p);
 }
@@ -51,15 +54,17 @@ __device__ __forceinline__ void barrier_arrive_at(uint32_t bar, int rank)
                  "}\n" ::"r"(bar), "r"(rank)
                  : "memory");
 }
-__device__ __forceinline__ void barrier_wait(uint32_t bar, int parity)
+/* Until the phase of this parity is complete. */
+__device__ __forceinline__ void barrier_wait(uint32_t bar, uint32_t parity)
 {
-    asm volatile("{\n"
-                 ".reg .pred done;\n"
-                 "again:\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                 "@!done bra again;\n"
-                 "}\n" ::"r"(bar), "r"(parity)
-                 : "memory");
+    uint32_t done;
+    do {
+        asm volatile("{\n"
+                     ".reg .pred p;\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                     "selp.u32 %0, 1, 0, p;\n"
+                     "}\n" : "=r"(done) : "r"(bar), "r"(parity) : "memory");
+    } while (!done);
 }
 
 /* Numbered barriers of the block, among `threads` threads (whole warps). */
@@ -95,7 +100,16 @@ __device__ __forceinline__ void load_box(uint32_t to, const CUtensorMap *map, in
                  "r"(bar)
                  : "memory");
 }
-/* The same into every block of the cluster named in `mask`, counting on each one's barrier. */
+/* Of the matrix `layer` of a 3-D map. */
+__device__ __forceinline__ void load_box(uint32_t to, const CUtensorMap *map, int column, int row,
+                                         int layer, uint32_t bar)
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 " [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to), "l"(map), "r"(column), "r"(row),
+                 "r"(layer), "r"(bar)
+                 : "memory");
+}
+/* Into every block of the cluster named in `mask`, counting on each one's barrier. */
 __device__ __forceinline__ void load_box_to(uint16_t mask, uint32_t to, const CUtensorMap *map,
                                             int column, int row, uint32_t bar)
 {
@@ -111,11 +125,31 @@ __device__ __forceinline__ void store_box(const CUtensorMap *map, int column, in
                  ::"l"(map), "r"(column), "r"(row), "r"(from)
                  : "memory");
 }
-/* Commits this thread's stores and waits until shared memory has been read. */
+__device__ __forceinline__ void store_box(const CUtensorMap *map, int column, int row, int layer,
+                                          uint32_t from)
+{
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group"
+                 " [%0, {%1, %2, %3}], [%4];" ::"l"(map), "r"(column), "r"(row), "r"(layer),
+                 "r"(from)
+                 : "memory");
+}
+/* This thread's stores since the last commit are one group. */
+__device__ __forceinline__ void stores_commit()
+{
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+/* Until the committed stores have read their shared memory; until they are done. */
 __device__ __forceinline__ void stores_read()
 {
-    asm volatile("cp.async.bulk.commit_group;\n"
-                 "cp.async.bulk.wait_group.read 0;" ::: "memory");
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+__device__ __forceinline__ void stores_done()
+{
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+__device__ __forceinline__ void prefetch_map(const CUtensorMap *map)
+{
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 /* What this thread wrote to shared memory before is seen by copy engine and tensor cores. */
 __device__ __forceinline__ void shared_written()
@@ -125,8 +159,19 @@ __device__ __forceinline__ void shared_written()
 
 /* -- 8x8 matrices of bf16 ------------------------------------------------------------------- */
 
-/* Four matrices, transposed on the way: lane l gives the address of row l % 8 (16 bytes) of matrix
- * l / 8 in memory; a lane's register of a matrix holds two neighbours of one column of it. */
+/* Four matrices: lane l gives the address of row l % 8 (16 bytes) of matrix l / 8 in memory; a
+ * lane's register of a matrix holds two neighbours of one row of it (row lane / 4). */
+__device__ __forceinline__ void load_matrices(uint32_t (&r)[4], uint32_t from)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(from) : "memory");
+}
+__device__ __forceinline__ void store_matrices(uint32_t to, const uint32_t *r)
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
+                 "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
+/* Transposed on the way: the register holds two neighbours of one column. */
 __device__ __forceinline__ void load_turned(uint32_t (&r)[4], uint32_t from)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -138,28 +183,7 @@ __device__ __forceinline__ void store_turned(uint32_t to, const uint32_t (&r)[4]
                  ::"r"(to), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
 }
 
-/* -- wgmma ------------------------------------------------------------------------------------ */
-
-/* An operand whose rows are 64 bf16 (128 bytes, swizzled) along the sum: groups of 8 rows lie
- * 1024 bytes apart. 16 numbers further along the sum: + 2. */
-__device__ __forceinline__ uint64_t operand(uint32_t address)
-{
-    return (uint64_t)(address >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)(1024 >> 4) << 32 |
-        (uint64_t)1 << 62;
-}
-__device__ __forceinline__ void wgmma_begin()
-{
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-__device__ __forceinline__ void wgmma_commit()
-{
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-/* At most N committed groups are still running. */
-template <int N> __device__ __forceinline__ void wgmma_wait()
-{
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
-}
+/* -- registers and launches ------------------------------------------------------------------- */
 
 template <int REGISTERS> __device__ __forceinline__ void more_registers()
 {
@@ -168,6 +192,18 @@ template <int REGISTERS> __device__ __forceinline__ void more_registers()
 template <int REGISTERS> __device__ __forceinline__ void fewer_registers()
 {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+
+/* For a kernel launched as a programmatic dependent of the one before it: until that one is done
+ * and its writes are seen. */
+__device__ __forceinline__ void wait_for_kernel_before()
+{
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+/* The kernel behind may start, as far as it does not wait. */
+__device__ __forceinline__ void start_kernel_behind()
+{
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
 }   /* namespace sm90 */

@@ -101,6 +101,12 @@ __device__ __forceinline__ bool last_block(unsigned *ticket)
     return last;
 }
 
+__device__ __forceinline__ float exp2_approx(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 __device__ __forceinline__ float sigmoid(float u) { return 1.0f / (1.0f + __expf(-u)); }
 
 constexpr float NORM_EPS = 1.1920928955078125e-7f;   /* 2^-23, record-61.md 2.1 */

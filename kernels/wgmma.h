@@ -1,17 +1,39 @@
-/* wgmma.h - the tensor cores' product of a warpgroup, for 128, 192 and 256 columns.
+/* wgmma.h - the tensor cores' product of a warpgroup, one function for each number of columns N.
  *
- *     d (64,N) = [d +] a (64,16) b (16,N)       bf16 operands in shared memory, f32 sums
+ *     d (64,N) = [d +] a (64,16) b (16,N)       bf16 operands, f32 sums
  *
  * d: N / 2 numbers a thread: d[4 q + 2 h + e] is row 16 warp + 8 h + lane / 4, column
- * 8 q + 2 (lane % 4) + e. a, b: descriptors (PTX ISA, asynchronous warpgroup level matrix
- * instructions). TA, TB: the operand lies with k along its rows. add 0: d is not read.
+ * 8 q + 2 (lane % 4) + e. b is in shared memory, a too (wgmma) or in registers (wgmma_rows): four
+ * a thread, laid out as d's columns 0 .. 15 with neighbours packed, so that sums 8 k .. 8 k + 7 of
+ * one product are step k of the next. Operands in shared memory are named by descriptors; TA, TB:
+ * that one lies with k along its rows. add 0: d is not read.
+ *
+ *     wgmma_begin();                          // after d or a register operand was touched
+ *     for (k ...) wgmma<false, false>(d, operand<false>(a + 32 * k), ..., k > 0);
+ *     wgmma_commit();
+ *     wgmma_wait<0>();
+ *
+ * Source: PTX ISA 9.0, asynchronous warpgroup level matrix instructions.
  */
 #ifndef KERNELS_WGMMA_H
 #define KERNELS_WGMMA_H
 
 #include <stdint.h>
 
-__device__ __forceinline__ void wgmma_fence()
+namespace sm90 {
+
+/* Descriptor of an operand in panels of 64 bf16 (128 bytes, swizzled) a row, 8-row groups 1024
+ * bytes apart. k along a row: 16 further along it, + 2 (32 bytes); further rows follow. k along the
+ * rows (ROWS_ARE_K): the next 64 columns lie `panel` bytes further. */
+template <bool ROWS_ARE_K>
+__device__ __forceinline__ uint64_t operand(uint32_t address, int panel = 64 * 128)
+{
+    const uint64_t next_64 = ROWS_ARE_K ? panel / 16 : 1;
+    return (uint64_t)((address & 0x3ffff) >> 4) | next_64 << 16 | (uint64_t)(1024 / 16) << 32 |
+        (uint64_t)1 << 62;
+}
+
+__device__ __forceinline__ void wgmma_begin()
 {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -20,125 +42,85 @@ __device__ __forceinline__ void wgmma_commit()
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 /* Until at most N of the committed groups are still at work. */
-template <int N>
-__device__ __forceinline__ void wgmma_wait()
+template <int N> __device__ __forceinline__ void wgmma_wait()
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
-
-template <bool TA, bool TB>
-__device__ __forceinline__ void wgmma(float (&d)[64], uint64_t a, uint64_t b, int add)
+/* Keeps the compiler from touching sums before the wait that stands above. */
+template <int N> __device__ __forceinline__ void keep(float (&d)[N])
 {
-    asm volatile("{\n"
-                 ".reg .pred p;\n"
-                 "setp.ne.b32 p, %66, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, "
-                 "%17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, "
-                 "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "
-                 "%62, %63"
-                 "}, %64, %65, p, 1, 1, %67, %68;\n"
-                 "}\n"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
-                   "+f"(d[6]),
-                   "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]),
-                   "+f"(d[13]),
-                   "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]),
-                   "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]),
-                   "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-                   "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]),
-                   "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]),
-                   "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]),
-                   "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-                   "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]),
-                   "+f"(d[62]), "+f"(d[63])
-                 : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        asm volatile("" : "+f"(d[i])::"memory");
 }
 
-template <bool TA, bool TB>
-__device__ __forceinline__ void wgmma(float (&d)[96], uint64_t a, uint64_t b, int add)
-{
-    asm volatile("{\n"
-                 ".reg .pred p;\n"
-                 "setp.ne.b32 p, %98, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, "
-                 "%17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, "
-                 "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "
-                 "%62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, "
-                 "%77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, "
-                 "%92, %93, %94, %95"
-                 "}, %96, %97, p, 1, 1, %99, %100;\n"
-                 "}\n"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
-                   "+f"(d[6]),
-                   "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]),
-                   "+f"(d[13]),
-                   "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]),
-                   "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]),
-                   "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-                   "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]),
-                   "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]),
-                   "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]),
-                   "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-                   "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]),
-                   "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]),
-                   "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]),
-                   "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]),
-                   "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]),
-                   "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]),
-                   "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
-                 : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));
-}
+/* Names of the sums in the instruction, and the sums. */
+#define TEN(i) "%" #i "0, %" #i "1, %" #i "2, %" #i "3, %" #i "4, " \
+               "%" #i "5, %" #i "6, %" #i "7, %" #i "8, %" #i "9"
+#define NAMES_60 TEN() ", " TEN(1) ", " TEN(2) ", " TEN(3) ", " TEN(4) ", " TEN(5)
+#define NAMES_16 TEN() ", %10, %11, %12, %13, %14, %15"
+#define NAMES_32 TEN() ", " TEN(1) ", " TEN(2) ", %30, %31"
+#define NAMES_64 NAMES_60 ", %60, %61, %62, %63"
+#define NAMES_80 NAMES_60 ", " TEN(6) ", " TEN(7)
+#define NAMES_96 NAMES_80 ", " TEN(8) ", %90, %91, %92, %93, %94, %95"
+#define NAMES_128 NAMES_80 ", " TEN(8) ", " TEN(9) ", " TEN(10) ", " TEN(11) \
+    ", %120, %121, %122, %123, %124, %125, %126, %127"
+#define SUMS_8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), \
+                  "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define SUMS_16(i) SUMS_8(i), SUMS_8(i + 8)
+#define SUMS_32(i) SUMS_16(i), SUMS_16(i + 16)
+#define SUMS_64(i) SUMS_32(i), SUMS_32(i + 32)
 
-template <bool TA, bool TB>
-__device__ __forceinline__ void wgmma(float (&d)[128], uint64_t a, uint64_t b, int add)
-{
-    asm volatile("{\n"
-                 ".reg .pred p;\n"
-                 "setp.ne.b32 p, %130, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, "
-                 "%17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, "
-                 "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "
-                 "%62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, "
-                 "%77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, "
-                 "%92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, "
-                 "%106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, "
-                 "%118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-                 "}, %128, %129, p, 1, 1, %131, %132;\n"
-                 "}\n"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
-                   "+f"(d[6]),
-                   "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]),
-                   "+f"(d[13]),
-                   "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]),
-                   "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]),
-                   "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-                   "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]),
-                   "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]),
-                   "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]),
-                   "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-                   "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]),
-                   "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]),
-                   "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]),
-                   "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]),
-                   "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]),
-                   "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]),
-                   "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]), "+f"(d[96]), "+f"(d[97]),
-                   "+f"(d[98]), "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103]),
-                   "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]),
-                   "+f"(d[109]),
-                   "+f"(d[110]), "+f"(d[111]), "+f"(d[112]), "+f"(d[113]), "+f"(d[114]),
-                   "+f"(d[115]),
-                   "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]), "+f"(d[120]),
-                   "+f"(d[121]),
-                   "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]), "+f"(d[126]),
-                   "+f"(d[127])
-                 : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));
-}
+/* The operands are numbered behind the sums. */
+#define PRODUCT(columns, n, sums, at_a, at_b, at_add, at_ta, at_tb)                               \
+    template <bool TA, bool TB>                                                                   \
+    __device__ __forceinline__ void wgmma(float (&d)[n], uint64_t a, uint64_t b, int add)         \
+    {                                                                                             \
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #at_add ", 0;\n"                        \
+                     "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32.bf16.bf16 {" NAMES_##n \
+                     "}, %" #at_a ", %" #at_b ", p, 1, 1, %" #at_ta ", %" #at_tb ";\n}\n"         \
+                     : sums                                                                       \
+                     : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));                               \
+    }
+#define ALL(...) __VA_ARGS__            /* one argument that holds commas */
+PRODUCT(64, 32, ALL(SUMS_32(0)), 32, 33, 34, 35, 36)
+PRODUCT(128, 64, ALL(SUMS_64(0)), 64, 65, 66, 67, 68)
+PRODUCT(160, 80, ALL(SUMS_64(0), SUMS_16(64)), 80, 81, 82, 83, 84)
+PRODUCT(192, 96, ALL(SUMS_64(0), SUMS_32(64)), 96, 97, 98, 99, 100)
+PRODUCT(256, 128, ALL(SUMS_64(0), SUMS_64(64)), 128, 129, 130, 131, 132)
+
+#define PRODUCT_OF_ROWS(columns, n, sums, a0, a1, a2, a3, at_b, at_add, at_tb)                    \
+    template <bool TB>                                                                            \
+    __device__ __forceinline__ void wgmma_rows(float (&d)[n], const uint32_t *a, uint64_t b,      \
+                                               int add)                                           \
+    {                                                                                             \
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #at_add ", 0;\n"                        \
+                     "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32.bf16.bf16 {" NAMES_##n \
+                     "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #at_b ", p, 1, 1, %" #at_tb \
+                     ";\n}\n"                                                                     \
+                     : sums                                                                       \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TB));    \
+    }
+PRODUCT_OF_ROWS(32, 16, ALL(SUMS_16(0)), 16, 17, 18, 19, 20, 21, 22)
+PRODUCT_OF_ROWS(64, 32, ALL(SUMS_32(0)), 32, 33, 34, 35, 36, 37, 38)
+PRODUCT_OF_ROWS(128, 64, ALL(SUMS_64(0)), 64, 65, 66, 67, 68, 69, 70)
+
+#undef TEN
+#undef NAMES_60
+#undef NAMES_16
+#undef NAMES_32
+#undef NAMES_64
+#undef NAMES_80
+#undef NAMES_96
+#undef NAMES_128
+#undef SUMS_8
+#undef SUMS_16
+#undef SUMS_32
+#undef SUMS_64
+#undef PRODUCT
+#undef PRODUCT_OF_ROWS
+#undef ALL
+
+}   /* namespace sm90 */
 
 #endif
