@@ -39,6 +39,12 @@ static void embed_bwd(struct ops *o, struct tensor de, struct tensor dgate, real
     rounded(de);
 }
 
+static void gather(struct ops *o, struct tensor out, struct tensor table, const struct lookup *l)
+{
+    cpu.gather(o, out, table, l);
+    rounded(out);
+}
+
 static void mix_norm(struct ops *o, struct tensor out, struct tensor y, int n,
                      const struct mix_term *in)
 {
@@ -88,9 +94,9 @@ static void linear_bwd_x(struct ops *o, struct tensor dx, struct tensor dy, stru
 }
 
 static void linear_t(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
-                     struct tensor residual)
+                     const real *scale, struct tensor residual)
 {
-    cpu.linear_t(o, y, x, w, residual);
+    cpu.linear_t(o, y, x, w, scale, residual);
     rounded(y);
 }
 
@@ -103,9 +109,10 @@ static void linear_relu2(struct ops *o, struct tensor pre, struct tensor post, s
 }
 
 static void linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor post,
-                             struct tensor dout, struct tensor w2, struct tensor pre)
+                             struct tensor dout, struct tensor w2, const real *scale,
+                             struct tensor pre)
 {
-    cpu.linear_relu2_bwd(o, dpre, post, dout, w2, pre);
+    cpu.linear_relu2_bwd(o, dpre, post, dout, w2, scale, pre);
     rounded(dpre);
 }
 
@@ -185,6 +192,7 @@ int golden_rounded_ops(struct ops **o, uint64_t seed)
     t->device = "cpu, activations in bf16";
     t->embed = embed;
     t->embed_bwd = embed_bwd;
+    t->gather = gather;
     t->mix_norm = mix_norm;
     t->mix_norm_bwd = mix_norm_bwd;
     t->skip_gate = skip_gate;
