@@ -87,7 +87,7 @@ static int match(const struct chars *k, int i)
  * out before the end, against the whole. Returns how many came out wrong. */
 static int runs_in_pieces(struct bpe *b, struct rng *r, uint64_t *draw)
 {
-    static const char letters[] = "aabst";
+    static const char *const letters[] = { "aabst", "a\xc3\xa9\xe4\xb8" };
     static uint8_t text[6000];
     static uint16_t want[6000], found[6000 + BPE_SLACK];
     struct bpe_run run = { .b = b, .window = 700 };
@@ -98,8 +98,8 @@ static int runs_in_pieces(struct bpe *b, struct rng *r, uint64_t *draw)
         size_t period = 1 + rng_below(r, (*draw)++, i % 2 ? 7 : sizeof text);
 
         for (size_t at = 0; at < n; at++)
-            text[at] = at < period ? (uint8_t)letters[rng_below(r, (*draw)++,
-                                                                5)] : text[at - period];
+            text[at] = at < period ? (uint8_t)letters[i % 3 == 0][rng_below(r, (*draw)++, 5)]
+                     : text[at - period];
         m = toy_encode(text, n, want);
         for (size_t at = 0, piece; at < n; at += piece) {
             piece = 1 + rng_below(r, (*draw)++, 900);
@@ -142,6 +142,26 @@ static size_t naive_encode(const char *s, size_t n, uint16_t *out)
     return m;
 }
 
+/* A run of letters of several bytes, some of which are in tokens together. */
+static size_t random_word(struct rng *r, uint64_t *draw, char *s, size_t max)
+{
+    static const char *const letter[] = {
+        "a", "b", "\xc3\xa9", "\xd0\xbe", "\xd0\xb2", "\xe4\xb8\xad", "\xe3\x83\xbc",
+        "\xe3\x83\x88", "\xe3\x82\xb9", "\xe6\x96\x87",
+    };
+    size_t n = 0;
+
+    for (size_t k, times = rng_below(r, (*draw)++, 60); times; times--, n += k) {
+        const char *p = letter[rng_below(r, (*draw)++, sizeof letter / sizeof *letter)];
+
+        k = strlen(p);
+        if (n + k > max)
+            break;
+        memcpy(s + n, p, k);
+    }
+    return n;
+}
+
 /* Words, numbers, spaces of all kinds, apostrophes and broken bytes, in runs. */
 static size_t random_text(struct rng *r, uint64_t *draw, char *s, size_t max)
 {
@@ -162,6 +182,8 @@ static size_t random_text(struct rng *r, uint64_t *draw, char *s, size_t max)
 
         if (rng_below(r, (*draw)++, 8) == 0)
             times = rng_below(r, (*draw)++, 90);
+        if (rng_below(r, (*draw)++, 16) == 0)
+            n += random_word(r, draw, s + n, max - n);
         for (; times && n + k <= max; times--, n += k)
             memcpy(s + n, p, k);
     }

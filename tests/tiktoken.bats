@@ -53,6 +53,6 @@ same() {
     node "$js" - random | same 1000000
 }
 
-@test "repetitions of many lengths" {
+@test "repetitions and runs of one script, of many lengths" {
     node "$js" - worst | same 50000
 }

@@ -24,9 +24,14 @@ struct word {
 #define WORD_BYTES 15
 #define WORD_TOKENS 7
 
+/* Pairs of tokens that may stand side by side, as found out before: long text
+ * without a break asks for few of them, again and again. */
+#define PAIR_BITS 14
+
 struct bpe {
     const struct vocab *v;
     struct word *cache;
+    uint32_t *neighbours;    /* by hash, left << 16 | right; all ones: none */
     uint64_t *blocked;       /* a bit a byte boundary of a pre-token */
     size_t reserved;         /* bytes that it is enough for */
 };
@@ -36,13 +41,15 @@ int bpe_new(struct bpe **out, const struct vocab *v)
     struct bpe *b = calloc(1, sizeof *b);
 
     *out = b;
-    if (!b || !(b->cache = aligned_alloc(HUGE_PAGE, CACHE_BYTES))) {
+    if (!b || !(b->cache = aligned_alloc(HUGE_PAGE, CACHE_BYTES))
+        || !(b->neighbours = malloc(sizeof *b->neighbours << PAIR_BITS))) {
         bpe_free(b);
         *out = NULL;
         return err_set(GPT_SYSTEM, "out of memory for the encoder");
     }
     madvise(b->cache, CACHE_BYTES, MADV_HUGEPAGE);       /* before it is touched */
     memset(b->cache, 0, CACHE_BYTES);
+    memset(b->neighbours, 0xff, sizeof *b->neighbours << PAIR_BITS);
     b->v = v;
     unicode_init();
     return bpe_reserve(b, 1 << 16);
@@ -66,6 +73,7 @@ void bpe_free(struct bpe *b)
     if (!b)
         return;
     free(b->cache);
+    free(b->neighbours);
     free(b->blocked);
     free(b);
 }
@@ -102,31 +110,67 @@ bool bpe_may_follow(const struct vocab *v, uint32_t left, uint32_t right)
     }
 }
 
-/* The longest token that s starts with. */
-static uint32_t longest(const struct vocab *v, const uint8_t *s, size_t n)
+static inline bool may_follow(struct bpe *b, uint32_t left, uint32_t right)
+{
+    uint32_t key = left << 16 | right;
+    uint32_t *known = b->neighbours + (vocab_hash(key) >> (32 - PAIR_BITS));
+
+    if (*known == key)
+        return true;
+    if (!bpe_may_follow(b->v, left, right))
+        return false;
+    *known = key;
+    return true;
+}
+
+/* The longest token that s starts with, and how many bytes it depends on;
+ * SIZE_MAX where it depends on the end. */
+static uint32_t longest(const struct vocab *v, const uint8_t *s, size_t n, size_t *seen)
 {
     uint32_t slot = n > 1 ? v->two[s[0] | s[1] << 8] : 0, at = 0, e;
+    size_t i = 2;
 
+    *seen = n > 1 ? 2 : SIZE_MAX;
     if (!slot)
         return v->byte_id[s[0]];
     e = v->trie[slot];
     if (e & TRIE_ENDS)
         at = slot;
-    for (size_t i = 2; i < n && (e = trie_step(v, &slot, e, s[i])); i++)
+    for (; i < n && (e = trie_step(v, &slot, e, s[i])); i++)
         if (e & TRIE_ENDS)
             at = slot;
+    *seen = i < n ? i + 1 : SIZE_MAX;
     return at ? v->trie_token[at] : v->byte_id[s[0]];
+}
+
+/* The last walk: what stands again behind it, as in a line of dashes, needs none. */
+struct walk { const uint8_t *s; size_t seen; uint32_t token; };
+
+static inline uint32_t longest_again(const struct vocab *v, struct walk *w, const uint8_t *s,
+                                     size_t n)
+{
+    uint64_t x, y;
+
+    if (w->seen <= 8 && w->seen <= n) {
+        memcpy(&x, w->s, 8);
+        memcpy(&y, s, 8);
+        if (!((x ^ y) << (64 - 8 * w->seen)))
+            return w->token;
+    }
+    w->s = s;
+    return w->token = longest(v, s, n, &w->seen);
 }
 
 /* Longest match first; where no token can follow, this boundary is blocked for
  * good and the token before it is made shorter. */
-bool bpe_encode_after(struct bpe *b, uint32_t before, const uint8_t *s, size_t n, uint16_t *out,
-                      size_t *tokens)
+static bool encode_piece(struct bpe *b, uint32_t before, const uint8_t *s, size_t n, uint16_t *out,
+                         size_t *tokens)
 {
     const struct vocab *v = b->v;
     uint64_t *blocked = b->blocked;
     size_t at = 0, m = 0;
-    uint32_t token = n ? longest(v, s, n) : 0, last = before;
+    struct walk walk = { .seen = SIZE_MAX };
+    uint32_t token = n ? longest_again(v, &walk, s, n) : 0, last = before;
 
     assert(n <= b->reserved);
     memset(blocked, 0, (n / 64 + 1) * sizeof *blocked);
@@ -134,11 +178,11 @@ bool bpe_encode_after(struct bpe *b, uint32_t before, const uint8_t *s, size_t n
         size_t end = at + v->length[token];
 
         if (!(blocked[end >> 6] >> (end & 63) & 1)
-            && (last == TOKEN_NONE || bpe_may_follow(v, last, token))) {
+            && (last == TOKEN_NONE || may_follow(b, last, token))) {
             out[m++] = (uint16_t)token;
             last = token;
             at = end;
-            token = at < n ? longest(v, s + at, n - at) : TOKEN_NONE;
+            token = at < n ? longest_again(v, &walk, s + at, n - at) : TOKEN_NONE;
         } else if (v->shorter[token] != TOKEN_NONE) {
             token = v->shorter[token];
         } else if (m == 0) {
@@ -180,13 +224,25 @@ static inline struct word *word_place(const struct bpe *b, const uint64_t key[2]
     return b->cache + 2 * (h >> (65 - CACHE_BITS));
 }
 
+static inline bool is_word(const struct word *w, const uint64_t key[2])
+{
+    return w->key[0] == key[0] && w->key[1] == key[1];
+}
+
+/* The entry of the key at its place, or one of another. */
+static inline const struct word *word_at(const struct word *place, const uint64_t key[2])
+{
+    return place + ((place[1].key[0] == key[0]) & (place[1].key[1] == key[1]));
+}
+
+/* What the cache does not have: at most WORD_BYTES. */
 static size_t __attribute__((noinline)) encode_word(struct bpe *b, const uint8_t *s, size_t n,
                                                     uint16_t *out)
 {
     size_t m;
 
-    bpe_encode_after(b, TOKEN_NONE, s, n, out, &m);      /* without a token before, it always can */
-    if (n <= WORD_BYTES && m <= WORD_TOKENS) {
+    encode_piece(b, TOKEN_NONE, s, n, out, &m);      /* without a token before, it always can */
+    if (m <= WORD_TOKENS) {
         struct word w = { .n = (uint16_t)m }, *place;
 
         word_key(s, n, w.key);
@@ -196,6 +252,59 @@ static size_t __attribute__((noinline)) encode_word(struct bpe *b, const uint8_t
         place[0] = w;
     }
     return m;
+}
+
+/* The first place behind `at` where no token can lie across, before the first
+ * byte of a character of several; n if there is none. */
+static size_t next_split(const struct vocab *v, const uint8_t *s, size_t at, size_t n)
+{
+    for (size_t i = at + 1; i < n; i += 8) {
+        uint64_t x, first;
+
+        memcpy(&x, s + i, 8);
+        first = x & x << 1 & UINT64_C(0x8080808080808080);       /* 0xc0 and above */
+        for (; first; first &= first - 1) {
+            size_t k = i + (size_t)__builtin_ctzll(first) / 8;
+
+            if (k >= n)
+                break;
+            if (!(v->joined[s[k - 1]] >> (s[k] & 63) & 1))
+                return k;
+        }
+    }
+    return n;
+}
+
+/* Piece by piece, for what stands on the two sides of a split has nothing to do
+ * with each other: in CJK text most characters are such pieces. */
+bool bpe_encode_after(struct bpe *b, uint32_t before, const uint8_t *s, size_t n, uint16_t *out,
+                      size_t *tokens)
+{
+    uint16_t *end = out;
+
+    for (size_t at = 0, to; at < n; at = to, before = TOKEN_NONE) {
+        size_t m;
+
+        to = next_split(b->v, s, at, n);
+        if (to - at <= WORD_BYTES && before == TOKEN_NONE) {
+            uint64_t key[2];
+            const struct word *w;
+
+            word_key(s + at, to - at, key);
+            w = word_at(word_place(b, key), key);
+            if (is_word(w, key)) {
+                memcpy(end, w->token, 16);
+                m = w->n;
+            } else {
+                m = encode_word(b, s + at, to - at, end);
+            }
+        } else if (!encode_piece(b, before, s + at, to - at, end, &m)) {
+            return false;
+        }
+        end += m;
+    }
+    *tokens = (size_t)(end - out);
+    return true;
 }
 
 /* Pre-tokens of one block, looked up in two goes: first all keys and places,
@@ -223,17 +332,21 @@ static inline void look_up(const struct bpe *b, struct batch *k, const uint8_t *
 static inline uint16_t *put_batch(struct bpe *b, struct batch *k, uint16_t *out)
 {
     for (const struct lookup *l = k->v, *end = l + k->n; l < end; l++) {
-        const struct word *w = l->place;
+        const struct word *w;
+        size_t m;
 
         if (l->n <= WORD_BYTES) {
-            w += (w[1].key[0] == l->key[0]) & (w[1].key[1] == l->key[1]);
-            if (w->key[0] == l->key[0] && w->key[1] == l->key[1]) {
+            w = word_at(l->place, l->key);
+            if (is_word(w, l->key)) {
                 memcpy(out, w->token, 16);       /* with n as the eighth, beyond what counts */
-                out += w->n;
-                continue;
+                m = w->n;
+            } else {
+                m = encode_word(b, l->s, l->n, out);
             }
+        } else {
+            bpe_encode_after(b, TOKEN_NONE, l->s, l->n, out, &m);
         }
-        out += encode_word(b, l->s, l->n, out);
+        out += m;
     }
     k->n = 0;
     return out;

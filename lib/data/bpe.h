@@ -9,12 +9,13 @@
  * that are not UTF-8 are encoded as such; utf8_valid_prefix finds them. No
  * text gives the document start; the caller puts it.
  *
- * Encoding a pre-token: a cache of short ones, else the longest match first
- * with backtracking, which is linear: a sequence of tokens is what BPE gives if
- * and only if each neighbouring pair is, so a token is taken if it can stand
- * after the one before (van Antwerpen and Neubeck, "So many tokens, so little
- * time", 2024). The memory of a struct bpe does not depend on the text but for
- * one bit a byte of the longest pre-token (bpe_reserve).
+ * Encoding a pre-token: a cache of short ones; a long one is split where no token
+ * of the vocabulary has the two bytes side by side, so that none can lie across;
+ * else the longest match first with backtracking, which is linear: a sequence of
+ * tokens is what BPE gives if and only if each neighbouring pair is, so a token
+ * is taken if it can stand after the one before (van Antwerpen and Neubeck, "So
+ * many tokens, so little time", 2024). The memory of a struct bpe does not depend
+ * on the text but for one bit a byte of the longest pre-token (bpe_reserve).
  */
 #ifndef DATA_BPE_H
 #define DATA_BPE_H
@@ -74,7 +75,7 @@ size_t bpe_decode(const struct vocab *v, const uint16_t *tokens, size_t n, char 
 bool bpe_may_follow(const struct vocab *v, uint32_t left, uint32_t right);
 /* The tokens of n bytes of one pre-token, behind the token `before` of it, or
  * TOKEN_NONE at its begin. False if there is no boundary behind that token in
- * the encoding. n as reserved; out needs n. */
+ * the encoding. n as reserved, with BPE_PAD bytes behind; out: n + BPE_SLACK. */
 bool bpe_encode_after(struct bpe *b, uint32_t before, const uint8_t *s, size_t n, uint16_t *out,
                       size_t *tokens);
 

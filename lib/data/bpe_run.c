@@ -24,9 +24,9 @@ static int make_room(struct bpe_run *r, size_t n)
     if (n > LIMIT)
         return err_set(GPT_INPUT, "expected a pre-token to have a boundary that stays in its last "
                        "%u bytes, found none", LIMIT);
-    if ((text = realloc(r->text, room)))
+    if ((text = realloc(r->text, room + BPE_PAD)))
         r->text = text;
-    if ((token = realloc(r->token, room * sizeof *token)))
+    if ((token = realloc(r->token, (room + BPE_SLACK) * sizeof *token)))
         r->token = token;
     if (!text || !token)
         return err_set(GPT_SYSTEM, "out of memory for a pre-token of %zu bytes", n);
@@ -46,7 +46,8 @@ static uint32_t before(const struct bpe_run *r)
 static bool stays(struct bpe_run *r, size_t at, uint32_t last)
 {
     uint16_t token[16 * TOKEN_MAX_BYTES];
-    uint16_t *out = r->n - at <= sizeof token / sizeof *token ? token : malloc(2 * (r->n - at));
+    size_t need = r->n - at + BPE_SLACK;
+    uint16_t *out = need <= sizeof token / sizeof *token ? token : malloc(need * sizeof *out);
     bool yes = out != NULL;
     size_t m;
 

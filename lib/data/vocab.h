@@ -45,6 +45,7 @@ struct vocab {
     uint64_t *maybe;              /* 2^20 bits by hash: clear where no pair is (95% of them) */
     uint32_t *trie;               /* double array, see trie_step */
     uint16_t *trie_token;         /* [slots of trie] token that ends there */
+    uint64_t joined[256];         /* bit y & 63 of byte x: some token has xy, y from 0xc0 on */
     uint32_t *two;                /* [65536] slot after two bytes, the first low; 0: none */
 };
 

@@ -260,6 +260,18 @@ static void find_two(struct vocab *v)
     }
 }
 
+static void find_joined(struct vocab *v)
+{
+    for (int id = 0; id < v->tokens; id++) {
+        size_t n;
+        const uint8_t *s = vocab_token(v, id, &n);
+
+        for (size_t i = 1; i < n; i++)
+            if (s[i] >= 0xc0)
+                v->joined[s[i - 1]] |= UINT64_C(1) << (s[i] & 63);
+    }
+}
+
 static int find_bytes(struct vocab *v, const char *path)
 {
     memset(v->byte_id, 0xff, sizeof v->byte_id);
@@ -297,5 +309,6 @@ int vocab_make_tables(struct vocab *v, const char *path)
         return rc;
     find_shorter(v);
     find_two(v);
+    find_joined(v);
     return 0;
 }
