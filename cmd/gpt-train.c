@@ -7,6 +7,7 @@
 #include <string.h>
 #include "base/file.h"
 #include "base/opt.h"
+#include "base/progress.h"
 #include "base/version.h"
 #include "train/run.h"
 #ifdef HAVE_CUDA
@@ -171,7 +172,8 @@ static int get_recipe(const struct options *o, struct recipe **r)
     return rc;
 }
 
-static int train(const struct options *o, const struct recipe *r, const char *arguments)
+static int train(const struct options *o, const struct recipe *r, const char *arguments,
+                 double began)
 {
     struct backend backend;
     int rc;
@@ -188,6 +190,7 @@ static int train(const struct options *o, const struct recipe *r, const char *ar
         .no_graph = o->no_graph, .bench = (int)o->bench, .profile = o->profile,
         .keep = (int)o->keep,
         .backend = &backend, .log = backend.first ? NULL : stdout, .arguments = arguments,
+        .began = began,
         .progress = o->quiet ? PROGRESS_OFF : o->progress ? PROGRESS_ON : PROGRESS_AUTO,
     };
     signal(SIGINT, on_signal);
@@ -232,6 +235,7 @@ int main(int argc, char **argv)
                                  "Trains a GPT from shards as a recipe says; the run log goes to stdout.",
                                  table };
     struct recipe *r = NULL;
+    double began = now_seconds();
 #ifdef HAVE_CUDA
     opt_version_extra = ops_cuda_version;
 #endif
@@ -247,7 +251,7 @@ int main(int argc, char **argv)
         rc = get_recipe(&o, &r);
     if (!rc)
         rc = o.plan ? run_plan(r, (int)o.ranks, strcmp(o.device, "cpu") ? DT_BF16 : DT_F32, stdout)
-                    : train(&o, r, arguments);
+                    : train(&o, r, arguments, began);
     recipe_free(r);
     free(arguments);
     opt_list_release(&o.set);

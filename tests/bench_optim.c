@@ -65,13 +65,16 @@ static void *run_rank(void *arg)
     struct rank *k = arg;
     struct ops *o;
     struct banks b;
+    struct initial *v;
     struct optim z;
     double even[MAX_TIMES], odd[MAX_TIMES];
     int n[2] = { 0 };
 
     check(ops_cpu_new(&o));
     check(banks_init(&b, k->r, o, k->c->rank, k->c->world));
-    check(banks_fill(&b, 1));
+    check(initial_new(&v, k->r, 1));
+    check(banks_fill(&b, v));
+    initial_free(v);
     check(optim_init(&z, k->r, &b, o, k->c));
     for (int step = 0; step < k->steps; step++) {
         struct point at;

@@ -148,6 +148,17 @@ static size_t state_bytes(const struct recipe *r)
     return n;
 }
 
+/* The values that seed 3 draws. */
+static int fill(struct banks *b)
+{
+    struct initial *v;
+    int rc = initial_new(&v, b->recipe, 3);
+    if (!rc)
+        rc = banks_fill(b, v);
+    initial_free(v);
+    return rc;
+}
+
 static void *run_rank(void *arg)
 {
     struct rank_arg *a = arg;
@@ -157,7 +168,7 @@ static void *run_rank(void *arg)
 
     if (!CHECK_OK(ops_cpu_new(&o))
         || !CHECK_OK(banks_init(&b, a->recipe, o, a->comm->rank, a->comm->world))
-        || !CHECK_OK(banks_fill(&b, 3)))
+        || !CHECK_OK(fill(&b)))
         return NULL;
     size_t before = o->allocated(o);
     if (!CHECK_OK(optim_init(&z, a->recipe, &b, o, a->comm)))
@@ -234,7 +245,7 @@ static void *failing_rank(void *arg)
 
     CHECK_OK(ops_cpu_new(&o));
     CHECK_OK(banks_init(&b, a->recipe, o, a->comm->rank, 2));
-    CHECK_OK(banks_fill(&b, 3));
+    CHECK_OK(fill(&b));
     CHECK_OK(optim_init(&z, a->recipe, &b, o, a->comm));
     schedule_at(a->recipe, 1, &at);
     optim_prepare(&z, &at);

@@ -7,7 +7,7 @@
  *
  *     struct banks b;
  *     if ((rc = banks_init(&b, recipe, ops, rank, world))) return rc;
- *     banks_fill(&b, seed);                    // initial values, the same on every rank
+ *     if ((rc = banks_fill(&b, initial))) return rc;      // the same values on every rank
  *     struct tensor qkv = tensor_rows(b.p[attn].w, 4 * d * i, 3 * d);
  *
  * Memory is taken from ops and goes with it.
@@ -15,6 +15,7 @@
 #ifndef MODEL_BANK_H
 #define MODEL_BANK_H
 
+#include "model/initial.h"
 #include "model/recipe.h"
 #include "ops/ops.h"
 
@@ -36,7 +37,8 @@ struct banks {
 
 /* GPT_INPUT naming parameter, units and ranks when a shard would not be whole. */
 int banks_init(struct banks *b, const struct recipe *r, struct ops *o, int rank, int world) MUST_CHECK;
-int banks_fill(struct banks *b, uint64_t seed) MUST_CHECK;
+/* Waits for values that are not drawn yet. */
+int banks_fill(struct banks *b, struct initial *v) MUST_CHECK;
 /* Clears gradients for the next step: NorMuon's always, Adam's when adam. Small (replicated)
  * ones are zeroed, large ones marked fresh. */
 void banks_clear(struct banks *b, bool adam);

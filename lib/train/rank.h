@@ -29,6 +29,8 @@ struct run {
     struct loader_pos start;    /* where its data begin */
     int64_t tokens_seen;
     char *resume_dir;           /* the checkpoint that is resumed */
+    struct initial *initial;    /* values of a run that resumes none */
+    double opened;              /* clock: the data are open */
     pthread_mutex_t lock;       /* of what follows */
     int code;                   /* first failure of any rank, with its message */
     char message[600];
@@ -54,6 +56,7 @@ struct rank {
     int step;
     struct loader_pos after;    /* data position after the last step */
     int64_t tokens_seen;        /* tokens trained on */
+    double device, memory, values;          /* clock: each of them is there */
     double started, paused;     /* clock: start, and time spent in validations and checkpoints */
 };
 

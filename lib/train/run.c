@@ -45,8 +45,10 @@ static int rank_init(struct rank *k)
 
     enter(k, "start", false);
     if ((rc = be->ops_new(&k->ops, k->local, be->group)) ||
-        (rc = be->comm_new(&k->comm, k->ops, k->rank, k->world, be->group)) ||
-        (rc = banks_init(&k->banks, r, k->ops, k->rank, k->world)) ||
+        (rc = be->comm_new(&k->comm, k->ops, k->rank, k->world, be->group)))
+        return rc;
+    k->device = now_seconds();
+    if ((rc = banks_init(&k->banks, r, k->ops, k->rank, k->world)) ||
         (rc = model_init(&k->model, &k->banks, big.tokens, r->val_tokens ? (int)r->val_chunk : 0)) ||
         (rc = optim_init(&k->optim, r, &k->banks, k->ops, k->comm)))
         return rc;
@@ -57,7 +59,10 @@ static int rank_init(struct rank *k)
     k->bad = k->ops->alloc(k->ops, sizeof *k->bad, "flag");
     if ((rc = k->ops->status(k->ops)))
         return rc;
-    return run->resume_dir ? resume_rank(k) : banks_fill(&k->banks, (uint64_t)r->seed);
+    k->memory = now_seconds();
+    rc = run->resume_dir ? resume_rank(k) : banks_fill(&k->banks, run->initial);
+    k->values = now_seconds();
+    return rc;
 }
 
 /* Mean loss over the validation tokens, on every rank the same. */
@@ -188,6 +193,20 @@ static int report_step(struct rank *k, int done, bool *stop)
     return runlog_status(&run->log);
 }
 
+/* From the program's start until the first step is queued, less a validation before it. */
+static int report_start(struct rank *k)
+{
+    struct run *run = k->run;
+    double ready = run->opened, now = now_seconds() - k->paused;
+    if (k->rank)
+        return 0;
+    runlog_start(&run->log, now - run->opt->began, &(struct runlog_start){
+        .data = ready - run->opt->began, .device = k->device - ready,
+        .memory = k->memory - k->device, .values = k->values - k->memory,
+        .first_step = now - k->values });
+    return runlog_status(&run->log);
+}
+
 static int report_val(struct rank *k, double loss, double ms)
 {
     int n = k->step - k->run->first;
@@ -248,6 +267,8 @@ static int rank_loop(struct rank *k)
         if (last || halt)
             return last ? 0 : RUN_STOPPED;
         if ((rc = train_step(k, &p)))
+            return rc;
+        if (k->step == run->first && (rc = report_start(k)))
             return rc;
         if (run->recipe->check_weights && (rc = check_weights(k)))
             return rc;
@@ -316,6 +337,10 @@ static void *rank_main(void *arg)
         rc = k->ops->sync(k->ops);
     if (!rc)
         rc = k->comm->barrier(k->comm);
+    if (!rc && !k->local) {     /* every rank has its values */
+        initial_free(k->run->initial);
+        k->run->initial = NULL;
+    }
     if (!rc && !k->rank && !k->run->opt->bench)
         rc = log_header(k->run);
     if (!rc)
@@ -402,12 +427,16 @@ int run_train(const struct run_options *o)
     run.log = (struct runlog){ o->log, run.total };
     if ((rc = check_ranks(o->recipe, o->backend->world)))
         return rc;
+    if (!o->resume && (rc = initial_new(&run.initial, o->recipe, (uint64_t)o->recipe->seed)))
+        return rc;
     if (o->bench) {
         rc = run_ranks(&run);
+        initial_free(run.initial);
         return rc > 0 ? err_set(rc, "%s", run.message) : rc;
     }
     if (!(rc = open_data(&run)) && o->resume && !(rc = resume_open(&run)))
         rc = loader_seek(run.loader, &run.start);
+    run.opened = now_seconds();
     if (!rc) {
         progress_init(&run.progress, o->progress);
         rc = run_ranks(&run);
@@ -417,6 +446,7 @@ int run_train(const struct run_options *o)
         else if (runlog_status(&run.log))
             rc = err_code();
     }
+    initial_free(run.initial);
     loader_free(run.loader);
     val_free(run.val);
     free(run.resume_dir);

@@ -57,6 +57,7 @@ struct run_options {
     FILE *log;
     enum progress_mode progress;
     const char *arguments;      /* for the log: how the program was called */
+    double began;               /* and its clock then (now_seconds) */
 };
 
 enum { RUN_STOPPED = -2 };      /* a signal ended the run, its state is saved */

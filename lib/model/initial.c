@@ -1,0 +1,205 @@
+/* initial.c - drawing initial values, parameter after parameter, each by all processors. */
+#include "model/initial.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/num.h"
+#include "base/rng.h"
+#include "state/parallel.h"
+
+struct initial {
+    const struct recipe *r;
+    uint64_t seed;
+    char *data[MAX_PARAMS];     /* its matrices that are not zero, in order; in its own type */
+    pthread_t thread;
+    atomic_bool stop;           /* nobody waits any more */
+    pthread_mutex_t lock;       /* of what follows */
+    pthread_cond_t moved;
+    int done;                   /* parameters drawn */
+    int code;                   /* of the one that failed, number `done`, with its message */
+    char message[512];
+};
+
+static const struct init *init_of(const struct param_spec *s, int64_t matrix)
+{
+    return &s->init[matrix % s->n_init];
+}
+
+static bool is_drawn(const struct param_spec *s, int64_t matrix)
+{
+    enum init_kind kind = init_of(s, matrix)->kind;
+    return kind != INIT_ZERO && kind != INIT_TRANSPOSE;
+}
+
+static int64_t drawn_before(const struct param_spec *s, int64_t matrix)
+{
+    int64_t n = 0;
+    for (int64_t m = 0; m < matrix; m++)
+        n += is_drawn(s, m);
+    return n;
+}
+
+static size_t matrix_bytes(const struct param_spec *s)
+{
+    return (size_t)(s->rows * s->cols) * dtype_size(s->dtype);
+}
+
+const void *initial_matrix(const struct initial *v, int i, int64_t m)
+{
+    const struct param_spec *s = &v->r->params[i];
+    return is_drawn(s, m) ? v->data[i] + (size_t)drawn_before(s, m) * matrix_bytes(s) : NULL;
+}
+
+static void put(const struct param_spec *s, void *out, int64_t i, float x)
+{
+    if (s->dtype == DT_BF16)
+        ((uint16_t *)out)[i] = bf16_from_f32(x);
+    else
+        ((float *)out)[i] = x;
+}
+
+/* "1.1*11/0.5,1*11/0": groups between slashes, "a,b*n" is a,b n times over. */
+static int fill_values(const struct param_spec *s, void *out)
+{
+    int64_t n = s->rows * s->cols;
+    int64_t k = 0;
+    char text[sizeof s->init_text], *outer = NULL;
+    strcpy(text, s->init_text);
+    for (char *g = strtok_r(text, "/", &outer); g; g = strtok_r(NULL, "/", &outer)) {
+        float v[16];
+        int64_t times = 1;
+        int m = 0;
+        double x;
+        char *star = strchr(g, '*'), *inner = NULL;
+        if (star) {
+            *star++ = 0;
+            if (num_i64(star, "repeat", 1, 1 << 20, &times))
+                return err_prefix("%s: initial values", s->label);
+        }
+        for (char *c = strtok_r(g, ",", &inner); c && m < 16; c = strtok_r(NULL, ",", &inner)) {
+            if (num_f64(c, "value", -1e9, 1e9, &x))
+                return err_prefix("%s: initial values", s->label);
+            v[m++] = (float)x;
+        }
+        for (int64_t t = 0; t < times; t++)
+            for (int j = 0; j < m; j++, k++)
+                if (k < n)
+                    put(s, out, k, v[j]);
+    }
+    if (k != n)
+        return err_set(GPT_INPUT, "%s: %lld initial values for %lld elements", s->label,
+                       (long long)k, (long long)n);
+    return 0;
+}
+
+/* -- random numbers ---------------------------------------------------------------- */
+
+enum { PIECE = 1 << 16 };           /* elements that a thread draws at a time */
+
+struct draw {
+    const struct initial *v;
+    const struct param_spec *spec;
+    int param;
+    int64_t pieces;                 /* of a matrix */
+};
+
+/* Piece number `at` of all pieces of all matrices. */
+static int draw_piece(void *arg, int at)
+{
+    const struct draw *d = arg;
+    const struct param_spec *s = d->spec;
+    int64_t matrix = at / d->pieces, first = at % d->pieces * PIECE, n = s->rows * s->cols;
+    int64_t end = first + PIECE < n ? first + PIECE : n;
+    const struct init *init = init_of(s, matrix);
+    struct rng rng = rng_make(d->v->seed, (uint64_t)d->param);
+    uint64_t base = (uint64_t)(matrix * n);
+    float bound = (float)(sqrt(3.0) * init->value / sqrt((double)s->cols));
+    void *out = (void *)initial_matrix(d->v, d->param, matrix);
+    if (d->v->stop)
+        return 0;
+    if (init->kind == INIT_UNIFORM)
+        for (int64_t i = first; i < end; i++)
+            put(s, out, i, bound * (2 * rng_uniform(&rng, base + (uint64_t)i) - 1));
+    else if (init->kind == INIT_NORMAL)
+        for (int64_t i = first; i < end; i++)
+            put(s, out, i, init->value * rng_normal(&rng, base + (uint64_t)i));
+    return 0;
+}
+
+static int draw_param(struct initial *v, int i)
+{
+    const struct param_spec *s = &v->r->params[i];
+    struct draw d = { v, s, i, (s->rows * s->cols + PIECE - 1) / PIECE };
+    int64_t n = drawn_before(s, s->matrices);
+    if (!n)
+        return 0;
+    v->data[i] = malloc((size_t)n * matrix_bytes(s));
+    if (!v->data[i])
+        return err_sys("initial values of %s", s->label);
+    if (s->init[0].kind == INIT_VALUES)
+        return fill_values(s, v->data[i]);
+    return parallel_for((int)(s->matrices * d.pieces), 0, draw_piece, &d);
+}
+
+/* -- the thread ---------------------------------------------------------------------- */
+
+static void *draw_all(void *arg)
+{
+    struct initial *v = arg;
+    int rc = 0;
+    for (int i = 0; i < v->r->n_params && !rc && !v->stop; i++) {
+        rc = draw_param(v, i);
+        pthread_mutex_lock(&v->lock);
+        v->done += !rc;
+        v->code = rc;
+        if (rc)
+            snprintf(v->message, sizeof v->message, "%s", err_message());
+        pthread_cond_broadcast(&v->moved);
+        pthread_mutex_unlock(&v->lock);
+    }
+    return NULL;
+}
+
+int initial_new(struct initial **out, const struct recipe *r, uint64_t seed)
+{
+    struct initial *v = calloc(1, sizeof *v);
+    *out = NULL;
+    if (!v)
+        return err_sys("initial values");
+    v->r = r;
+    v->seed = seed;
+    pthread_mutex_init(&v->lock, NULL);
+    pthread_cond_init(&v->moved, NULL);
+    if (pthread_create(&v->thread, NULL, draw_all, v)) {
+        free(v);
+        return err_sys("cannot start the thread that draws initial values");
+    }
+    *out = v;
+    return 0;
+}
+
+int initial_wait(struct initial *v, int i)
+{
+    pthread_mutex_lock(&v->lock);
+    while (v->done <= i && !v->code)
+        pthread_cond_wait(&v->moved, &v->lock);
+    int rc = v->done > i ? 0 : v->code;
+    pthread_mutex_unlock(&v->lock);
+    return rc ? err_set(rc, "%s", v->message) : 0;
+}
+
+void initial_free(struct initial *v)
+{
+    if (!v)
+        return;
+    v->stop = true;
+    pthread_join(v->thread, NULL);
+    for (int i = 0; i < MAX_PARAMS; i++)
+        free(v->data[i]);
+    pthread_cond_destroy(&v->moved);
+    pthread_mutex_destroy(&v->lock);
+    free(v);
+}
