@@ -89,6 +89,8 @@ int golden_recipe(struct recipe **r, const struct golden *g, const char *name, b
     snprintf(set[n++], 64, "model.head_dim=%d", size);
     snprintf(set[n++], 64, "model.mlp_width=%d", 4 * heads * size);
     snprintf(set[n++], 64, "model.vocab=%d", golden_int(g, "vocab", 128));
+    if (st_meta(g->h, "bigram_vocab"))
+        snprintf(set[n++], 64, "model.bigram_rows=%d", golden_int(g, "bigram_vocab", 0));
     snprintf(set[n++], 64, "model.block=%d", golden_int(g, "block_size", 128));
     snprintf(set[n++], 64, "precision.head_fp8=no");
     for (int i = 0; i < n; i++)

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "data/bigram.h"
 #include "model/model.h"
 
 /* One case of the metadata: "{"ws_short": 1, "ws_long": 3, "mtp": [1.0, 0.5, 0.2],
@@ -87,38 +88,70 @@ static int32_t *golden_ints(struct golden *g, const char *name, int64_t *n)
     return v;
 }
 
-/* Tokens, documents and the order by token, in device memory. */
-static struct batch make_batch(struct ops *o, struct golden *g, int vocab)
+static const int32_t *to_device(struct ops *o, const int32_t *host, int64_t n)
 {
-    int64_t T, n;
-    int32_t *tok = golden_ints(g, "inputs", &T), *tgt = golden_ints(g, "targets", &n);
-    int64_t ncu;
-    int32_t *cu = golden_ints(g, "cum_seqlens", &ncu);
-    int32_t *start = calloc((size_t)vocab + 1, sizeof *start);
+    int32_t *dev = o->alloc(o, (size_t)n * 4, "golden batch");
+    o->upload(o, dev, host, (size_t)n * 4);
+    return dev;
+}
+
+/* Rows and the order by row, in device memory; by definition, not as the loader does it. */
+static struct lookup make_lookup(struct ops *o, const int32_t *row, int64_t T, int rows)
+{
+    int32_t *start = calloc((size_t)rows + 1, sizeof *start);
     int32_t *order = malloc((size_t)T * sizeof *order);
     int32_t k = 0;
-    for (int v = 0; v < vocab; v++) {
+    for (int v = 0; v < rows; v++) {
         start[v] = k;
         for (int32_t t = 0; t < T; t++)
-            if (tok[t] == v)
+            if (row[t] == v)
                 order[k++] = t;
     }
-    start[vocab] = k;
-    const struct { int32_t *host; int64_t n; } parts[] = {
-        { tok, T }, { tgt, T }, { cu, ncu }, { order, T }, { start, vocab + 1 } };
-    int32_t *dev[5];
-    for (int i = 0; i < 5; i++) {
-        dev[i] = o->alloc(o, (size_t)parts[i].n * 4, "golden batch");
-        o->upload(o, dev[i], parts[i].host, (size_t)parts[i].n * 4);
-        free(parts[i].host);
-    }
-    return (struct batch){ .tokens = (int)T, .tgt = dev[1], .cu = dev[2], .ncu = (int)ncu,
-                           .token = { (int)T, dev[0], dev[3], dev[4] } };
+    start[rows] = k;
+    struct lookup l = { (int)T, to_device(o, row, T), to_device(o, order, T),
+                        to_device(o, start, rows + 1) };
+    free(start);
+    free(order);
+    return l;
+}
+
+/* How many of the hashes of tok differ from those of the record's program; l by ours. */
+static double golden_bigram(struct ops *o, struct golden *g, const int32_t *tok, int64_t T,
+                            int rows, struct lookup *l)
+{
+    int64_t n;
+    int differ = 0;
+    int32_t *want = golden_ints(g, "bigram_inputs", &n), *got = malloc((size_t)T * sizeof *got);
+    bigram_rows(tok, (int)T, rows, got);
+    for (int64_t t = 0; t < T && n == T; t++)
+        differ += want[t] != got[t];
+    *l = make_lookup(o, got, T, rows);
+    free(want);
+    free(got);
+    return n == T ? differ : NAN;
+}
+
+static struct batch make_batch(struct ops *o, struct golden *g, const struct recipe *r,
+                               double *hash)
+{
+    int64_t T, n, ncu;
+    int32_t *tok = golden_ints(g, "inputs", &T), *tgt = golden_ints(g, "targets", &n);
+    int32_t *cu = golden_ints(g, "cum_seqlens", &ncu);
+    struct batch b = { .tokens = (int)T, .tgt = to_device(o, tgt, T), .cu = to_device(o, cu, ncu),
+                       .ncu = (int)ncu, .token = make_lookup(o, tok, T, r->vocab) };
+    *hash = r->bigram_rows ? golden_bigram(o, g, tok, T, r->bigram_rows, &b.bigram) : 0;
+    free(tok);
+    free(tgt);
+    free(cu);
+    return b;
 }
 
 /* Relative errors of the three cases. */
 enum { CASES = 3, NOISE_DRAWS = 8 };
-struct errors { double scale[CASES], loss[CASES], eval_loss[CASES], grad[CASES][MAX_PARAMS]; };
+struct errors {
+    double hash;                /* bigram rows that differ */
+    double scale[CASES], loss[CASES], eval_loss[CASES], grad[CASES][MAX_PARAMS];
+};
 
 static double loss_error(struct golden *g, struct ops *o, real *loss, char letter,
                          const char *kind, double factor)
@@ -186,7 +219,7 @@ static int measure(struct ops *o, struct golden *g, struct recipe *r, struct err
     if ((rc = banks_init(&banks, r, o, 0, 1)) || (rc = fill_params(&banks, g)) ||
         (rc = model_init(&m, &banks, T, T)))
         return rc;
-    struct batch b = make_batch(o, g, r->vocab);
+    struct batch b = make_batch(o, g, r, &e->hash);
     real *loss = o->alloc(o, sizeof *loss, "loss");
     rope_initial(r, freq);
     struct point zero = { .n_mtp = 1 };
@@ -236,6 +269,8 @@ static bool report(const struct recipe *r, const struct errors *e, bool bf16,
 {
     bool ok = true;
     char name[64];
+    if (r->bigram_rows)
+        ok &= golden_report("bigram hash: rows that differ", e->hash, 0);
     for (int k = 0; k < CASES; k++) {
         char letter = (char)('a' + k);
         ok &= golden_report("softmax scale", e->scale[k], 1e-12);

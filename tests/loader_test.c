@@ -9,11 +9,13 @@
 #include "base/file.h"
 #include "base/rng.h"
 #include "check.h"
+#include "data/bigram.h"
 #include "data/json.h"
 #include "data/loader.h"
 #include "shard_maker.h"
 
 #define VOCAB 50304
+#define BIGRAMS 1281
 
 /* --- the golden batches --- */
 
@@ -79,13 +81,39 @@ static void golden_read(struct golden *g)
     free(text);
 }
 
+/* start and order list the positions of each row, ascending; each position once. */
+static void check_csr(const int32_t *row, const int32_t *start, const int32_t *order, int tokens,
+                      int rows)
+{
+    int seen = 0;
+
+    for (int v = 0; v < rows; v++)
+        for (int k = start[v]; k < start[v + 1]; k++, seen++)
+            CHECK(row[order[k]] == v && (k == start[v] || order[k] > order[k - 1]));
+    CHECK_EQ(start[0], 0);
+    CHECK_EQ(seen, tokens);
+}
+
+/* The rows that the hash gives, whatever the chunk's place in the step. */
+static void check_bigram(const struct chunk *c, bool csr)
+{
+    int32_t *row = malloc((size_t)c->tokens * sizeof *row);
+
+    bigram_rows(c->tok, c->tokens, BIGRAMS, row);
+    CHECK(!memcmp(row, c->bigram, (size_t)c->tokens * sizeof *row));
+    CHECK_EQ(c->bigram_start != NULL, csr);
+    if (csr)
+        check_csr(row, c->bigram_start, c->bigram_order, c->tokens, BIGRAMS);
+    free(row);
+}
+
 static const struct batch_shape small = { .chunks = 4, .tokens = 256, .cap = 96 };
 
 /* A chunk against the pieces that it should have been made of. */
 static void check_chunk(const struct chunk *c, const uint16_t *file, const int64_t *start,
                         const int64_t *end, int n)
 {
-    int at = 0, seen = 0;
+    int at = 0;
 
     CHECK_EQ(c->docs, n);
     CHECK_EQ(c->bound, 128);
@@ -102,17 +130,15 @@ static void check_chunk(const struct chunk *c, const uint16_t *file, const int64
     CHECK_EQ(at, c->tokens + 1);
     for (int i = n + 1; i < c->bound; i++)
         CHECK_EQ(c->cu[i], c->tokens);
-    for (int v = 0; v < VOCAB; v++)
-        for (int k = c->start[v]; k < c->start[v + 1]; k++, seen++)
-            CHECK(c->tok[c->order[k]] == v && (k == c->start[v] || c->order[k] > c->order[k - 1]));
-    CHECK_EQ(seen, c->tokens);
+    check_csr(c->tok, c->start, c->order, c->tokens, VOCAB);
+    check_bigram(c, true);
 }
 
 static void test_golden(int world)
 {
     struct loader_config c = { .data = "tests/golden/r61-loader.bin", .world = world,
                                .local_ranks = world, .vocab = VOCAB, .bos = -1, .csr = true,
-                               .max = small };
+                               .bigram_rows = BIGRAMS, .max = small };
     static struct golden g;
     const struct step_batch *b;
     struct loader *l;
@@ -218,6 +244,7 @@ static void check_step(const struct step_batch *b, struct naive *o)
 
         if (!c->tok)
             continue;
+        CHECK(!c->bigram && !c->bigram_start && !c->start);     /* nobody asked */
         CHECK_EQ(c->tokens, w.tokens);
         CHECK_EQ(c->docs, docs[k]);
         for (int t = 0; t < w.tokens; t++)
@@ -351,6 +378,7 @@ static void test_val(void)
     struct tokens t[2] = { random_tokens(3, 8 * 64 * 2 + 1, 20, 4), random_tokens(4, 8 * 64 * 3 + 1,
                                                                                   20, 0) };
     struct val_config c = { .data = in_dir("v_val_*"), .ranks = 2, .vocab = VOCAB, .bos = -1,
+                            .bigram_rows = BIGRAMS,
                             .shape = { .chunks = 8, .tokens = 64 }, .total = 32 };
     struct chunk k;
     struct val *v;
@@ -374,6 +402,7 @@ static void test_val(void)
         CHECK_EQ(k.docs, n);
         for (; n < k.bound; n++)
             CHECK_EQ(k.cu[n], 64);
+        check_bigram(&k, false);
     }
     val_free(v);
     c.total = 40;

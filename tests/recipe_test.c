@@ -49,6 +49,8 @@ static void test_refused(void)
     refuse("model.heads=5", GPT_INPUT, "even");
     refuse("model.softcap=1 2", GPT_USAGE, "expected 3 numbers");
     refuse("model.softcap=100 5 7.5", GPT_USAGE, "a <= 70");
+    refuse("model.bigram_rows=1", GPT_USAGE, "two rows");
+    refuse("parameters.ve0=b,d bf16 zero adam sparse 0.75 0.95 75 5 no", GPT_USAGE, "bigram_rows");
     refuse("model.attn_scale=nan", GPT_USAGE, "nan");
     refuse("order.work=attn attn", GPT_USAGE, "twice");
     refuse("order.work=attn", GPT_USAGE, "missing");
@@ -68,6 +70,23 @@ static void test_refused(void)
     CHECK_ERR(recipe_parse(&r, "x", "[model\n", NULL, 0), GPT_INPUT, "x:1");
     CHECK_ERR(recipe_parse(&r, "x", "name = a\n", NULL, 0), GPT_INPUT, "missing");
     CHECK_ERR(recipe_parse(&r, "x", "name\n", NULL, 0), GPT_INPUT, "key = value");
+}
+
+/* A table of bigram rows, its size by letter. */
+static void test_bigram_rows(void)
+{
+    const char *set[] = { "model.bigram_rows=1281",
+                          "parameters.ve0=2b,d bf16 zero adam sparse 0.75 0.95 75 5 no" };
+    struct recipe *r = read_recipe("record-61", NULL);
+    if (r)
+        CHECK_EQ(r->bigram_rows, 0);
+    recipe_free(r);
+    if (!CHECK_OK(recipe_read(&r, recipe_path("record-61"), set, 2)))
+        return;
+    CHECK_EQ(r->bigram_rows, 1281);
+    CHECK_EQ(r->params[recipe_param(r, "ve0")].rows, 2562);
+    CHECK_EQ(r->params[recipe_param(r, "ve0")].comms, COMMS_SPARSE);
+    recipe_free(r);
 }
 
 static void test_fields(void)
@@ -211,6 +230,7 @@ int main(void)
     test_canonical("record-61");
     test_canonical("tiny");
     test_refused();
+    test_bigram_rows();
     test_fields();
     test_golden_schedule();
     test_published_values();

@@ -1,7 +1,9 @@
 /* chunk.c - the block of arrays that is a chunk, and its csr. */
-#include "data/loader_impl.h"
+#include "data/chunk.h"
 
 #include <string.h>
+#include "data/bigram.h"
+#include "data/loader_impl.h"
 
 int cu_bound(int tokens)
 {
@@ -15,41 +17,67 @@ static size_t padded(size_t n)
     return (n * sizeof(int32_t) + 255) & ~(size_t)255;
 }
 
-size_t chunk_block_bytes(int tokens, int bound, int vocab)
-{
-    size_t csr = vocab ? padded((size_t)vocab + 1) + padded((size_t)tokens) : 0;
+/* The next n numbers of a block; only counts while p->base is NULL. */
+struct place { char *base; size_t at; };
 
-    return 2 * padded((size_t)tokens) + padded((size_t)bound) + csr;
+static int32_t *take(struct place *p, size_t n)
+{
+    int32_t *a = p->base ? (int32_t *)(p->base + p->at) : NULL;
+
+    p->at += padded(n);
+    return a;
 }
 
-void chunk_place(struct chunk *c, void *block, int tokens, int bound, int vocab)
+void chunk_place(struct chunk *c, void *block, const struct chunk_shape *s)
 {
-    char *p = block;
+    struct place p = { block, 0 };
+    size_t tokens = (size_t)s->tokens;
 
-    memset(c, 0, sizeof *c);
-    c->tokens = tokens;
-    c->bound = bound;
-    c->block = block;
-    c->block_bytes = chunk_block_bytes(tokens, bound, vocab);
-    c->tok = (int32_t *)p;
-    c->tgt = (int32_t *)(p += padded((size_t)tokens));
-    c->cu = (int32_t *)(p += padded((size_t)tokens));
-    p += padded((size_t)bound);
-    if (vocab) {
-        c->start = (int32_t *)p;
-        c->order = (int32_t *)(p + padded((size_t)vocab + 1));
+    *c = (struct chunk){ .tokens = s->tokens, .bound = s->bound, .block = block };
+    c->tok = take(&p, tokens);
+    c->tgt = take(&p, tokens);
+    c->cu = take(&p, (size_t)s->bound);
+    if (s->csr) {
+        c->start = take(&p, (size_t)s->vocab + 1);
+        c->order = take(&p, tokens);
     }
+    if (s->bigram_rows)
+        c->bigram = take(&p, tokens);
+    if (s->bigram_rows && s->csr) {
+        c->bigram_start = take(&p, (size_t)s->bigram_rows + 1);
+        c->bigram_order = take(&p, tokens);
+    }
+    c->block_bytes = p.at;
+}
+
+size_t chunk_block_bytes(const struct chunk_shape *s)
+{
+    struct chunk c;
+
+    chunk_place(&c, NULL, s);
+    return c.block_bytes;
+}
+
+void chunk_index(struct chunk *c, const struct chunk_shape *s)
+{
+    if (c->start)
+        csr_by_row(c->tok, c->tokens, s->vocab, (int32_t *)c->start, (int32_t *)c->order);
+    if (c->bigram)
+        bigram_rows(c->tok, c->tokens, s->bigram_rows, (int32_t *)c->bigram);
+    if (c->bigram_start)
+        csr_by_row(c->bigram, c->tokens, s->bigram_rows, (int32_t *)c->bigram_start,
+                   (int32_t *)c->bigram_order);
 }
 
 /* Counting sort: start[v+1] first counts v, then is where v's next goes. */
-void csr_by_token(const int32_t *ids, int tokens, int vocab, int32_t *start, int32_t *order)
+void csr_by_row(const int32_t *ids, int tokens, int rows, int32_t *start, int32_t *order)
 {
     int32_t sum = 0;
 
-    memset(start, 0, ((size_t)vocab + 1) * sizeof *start);
+    memset(start, 0, ((size_t)rows + 1) * sizeof *start);
     for (int t = 0; t < tokens; t++)
         start[ids[t] + 1]++;
-    for (int v = 0; v < vocab; v++) {
+    for (int v = 0; v < rows; v++) {
         int32_t n = start[v + 1];
 
         start[v + 1] = sum;

@@ -185,6 +185,12 @@ static int find_pieces(struct loader *l, struct slot *s, const struct batch_shap
     }
 }
 
+static struct chunk_shape chunk_shape(const struct loader_config *c, int tokens, int bound)
+{
+    return (struct chunk_shape){ .tokens = tokens, .bound = bound, .vocab = c->vocab,
+                                 .bigram_rows = c->bigram_rows, .csr = c->csr };
+}
+
 static void fill_chunk(struct loader *l, struct chunk *c, const struct piece *piece, int n)
 {
     const uint16_t *from = shard_tokens(l->now);
@@ -208,8 +214,6 @@ static void fill_chunk(struct loader *l, struct chunk *c, const struct piece *pi
         cu[i] = c->tokens;
     c->docs = n;
     c->piece = piece;
-    if (c->start)
-        csr_by_token(c->tok, c->tokens, l->c.vocab, (int32_t *)c->start, (int32_t *)c->order);
 }
 
 static bool is_local(const struct loader_config *c, int chunk)
@@ -237,6 +241,7 @@ static int prepare(struct loader *l, struct slot *s)
 {
     struct batch_shape w = l->c.shape ? l->c.shape(l->c.ctx, l->next.step) : l->c.max;
     int bound = w.bound ? w.bound : cu_bound(w.tokens), local = 0, rc;
+    struct chunk_shape shape = chunk_shape(&l->c, w.tokens, bound);
     int64_t document;
 
     if (!w.tokens)
@@ -249,9 +254,9 @@ static int prepare(struct loader *l, struct slot *s)
         memset(c, 0, sizeof *c);
         if (!is_local(&l->c, k))
             continue;
-        chunk_place(c, s->memory + (size_t)local++ * l->block_bytes, w.tokens, bound,
-                    l->c.csr ? l->c.vocab : 0);
+        chunk_place(c, s->memory + (size_t)local++ * l->block_bytes, &shape);
         fill_chunk(l, c, s->piece + (size_t)k * (size_t)l->bound, s->pieces[k]);
+        chunk_index(c, &shape);
     }
     s->batch = (struct step_batch){ .step = l->next.step, .chunks = w.chunks, .chunk = s->chunk,
                                     .at = l->next,
@@ -312,10 +317,16 @@ static int max_bound(const struct loader_config *c)
     return c->max.bound ? c->max.bound : cu_bound(c->max.tokens);
 }
 
+static size_t max_block_bytes(const struct loader_config *c)
+{
+    struct chunk_shape s = chunk_shape(c, c->max.tokens, max_bound(c));
+
+    return chunk_block_bytes(&s);
+}
+
 size_t loader_memory(const struct loader_config *c)
 {
-    return 2 * (size_t)local_chunks(c)
-         * chunk_block_bytes(c->max.tokens, max_bound(c), c->csr ? c->vocab : 0);
+    return 2 * (size_t)local_chunks(c) * max_block_bytes(c);
 }
 
 static int allocate(struct loader *l)
@@ -350,6 +361,9 @@ static int check_config(const struct loader_config *c)
     if (c->max.chunks < 1 || c->max.chunks % c->world)
         return err_set(GPT_USAGE, "loader: expected chunks a step divisible by %d ranks, found %d",
                        c->world, c->max.chunks);
+    if (c->bigram_rows < 0 || c->bigram_rows == 1)
+        return err_set(GPT_USAGE, "loader: expected no bigram table or two rows at least, found %d",
+                       c->bigram_rows);
     if (c->vocab < 1 || c->max.tokens < 1)
         return err_set(GPT_USAGE,
                        "loader: expected a vocabulary and a number of tokens, found %d, %d",
@@ -369,7 +383,7 @@ int loader_new(struct loader **out, const struct loader_config *c)
         return err_set(GPT_SYSTEM, "out of memory for the loader");
     l->c = *c;
     l->bound = max_bound(c);
-    l->block_bytes = chunk_block_bytes(c->max.tokens, l->bound, c->csr ? c->vocab : 0);
+    l->block_bytes = max_block_bytes(c);
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->moved, NULL);
     if ((rc = corpus_open(&l->corpus, c->data, SPLIT_TRAIN)))

@@ -32,10 +32,8 @@
 #ifndef DATA_LOADER_H
 #define DATA_LOADER_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include "base/err.h"
+#include "data/chunk.h"
 
 /* What a step wants. tokens = 0: there is no such step. */
 struct batch_shape {
@@ -43,30 +41,6 @@ struct batch_shape {
     int tokens;          /* T: tokens a chunk */
     int cap;             /* longest piece of a document; 0: no limit */
     int bound;           /* M: entries of cu; 0: cu_bound(tokens) */
-};
-
-/* M of record 61 §6.2: smallest multiple of 128 that is >= max(128, T/300). */
-int cu_bound(int tokens);
-
-struct piece { uint32_t begin, end; };      /* token positions in the shard, end exclusive */
-
-/* What one rank works on in one micro-step. All arrays lie in one block, each
- * at a multiple of 256 bytes, in the order tok tgt cu start order; block_bytes
- * covers them. Chunks of ranks that are not local have tok = NULL. */
-struct chunk {
-    int tokens;              /* T */
-    int bound;               /* M */
-    int docs;                /* n: cu[0] = 0, cu[1..n] are the ends, the rest is T */
-    const int32_t *tok;      /* [T] */
-    const int32_t *tgt;      /* [T] the token after tok[t] */
-    const int32_t *cu;       /* [M] */
-    /* [V+1] occurrences of token v are order[start[v] .. start[v+1]-1]; NULL without csr */
-    const int32_t *start;
-    const int32_t *order;    /* [T] positions sorted by token, stable (ascending within a token) */
-    /* training: [docs] where the pieces came from; NULL in validation */
-    const struct piece *piece;
-    const void *block;
-    size_t block_bytes;
 };
 
 /* Where the next step begins. All that a checkpoint must keep of a loader. */
@@ -92,7 +66,8 @@ struct loader_config {
     int vocab;               /* V: a token >= vocab is an error; size of the csr */
     int bos;                 /* document start; -1: as the MANIFEST says, else 50256 */
     bool cycle;              /* start again when the shards are used up; else that is an error */
-    bool csr;                /* make start and order */
+    int bigram_rows;         /* rows of the bigram table; 0: there is none */
+    bool csr;                /* make start and order, and bigram's */
     int threads;             /* to decode .zst shards; 0: 2 */
     /* Shape of a step, a pure function of it, called from the loader's thread.
      * NULL: every step is `max`. */
@@ -144,6 +119,7 @@ struct val_config {
     const char *data;
     int ranks;               /* local ones: 0 .. ranks-1 may call */
     int vocab, bos;
+    int bigram_rows;         /* 0: none */
     struct batch_shape shape;    /* chunks a group (8), tokens, bound; cap is ignored */
     int64_t total;           /* chunks wanted; fewer in the data is GPT_INPUT */
     int threads;
@@ -152,8 +128,5 @@ struct val;
 int val_new(struct val **v, const struct val_config *c) MUST_CHECK;
 int val_chunk(struct val *v, int rank, int64_t k, struct chunk *out) MUST_CHECK;
 void val_free(struct val *v);
-
-/* The csr by itself: counting sort of ids[T] < V. start has V+1 entries. */
-void csr_by_token(const int32_t *ids, int tokens, int vocab, int32_t *start, int32_t *order);
 
 #endif

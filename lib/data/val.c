@@ -13,7 +13,8 @@ struct val_file { struct shard *shard; int64_t first_group, groups; };
 struct val {
     struct val_config c;
     struct corpus corpus;
-    int bos, bound;
+    int bos;
+    struct chunk_shape shape;
     size_t block_bytes;
     char *memory;              /* [ranks] blocks */
     struct val_file *file;
@@ -77,8 +78,10 @@ int val_new(struct val **out, const struct val_config *c)
     if (!(v = calloc(1, sizeof *v)))
         return err_set(GPT_SYSTEM, "out of memory for validation");
     v->c = *c;
-    v->bound = c->shape.bound ? c->shape.bound : cu_bound(c->shape.tokens);
-    v->block_bytes = chunk_block_bytes(c->shape.tokens, v->bound, 0);
+    v->shape = (struct chunk_shape){
+        .tokens = c->shape.tokens, .vocab = c->vocab, .bigram_rows = c->bigram_rows,
+        .bound = c->shape.bound ? c->shape.bound : cu_bound(c->shape.tokens) };
+    v->block_bytes = chunk_block_bytes(&v->shape);
     if (!(v->memory = aligned_alloc(256, v->block_bytes * (size_t)c->ranks))) {
         rc = err_set(GPT_SYSTEM, "out of memory for validation");
         goto fail;
@@ -119,6 +122,7 @@ static int fill_chunk(const struct val *v, const struct shard *s, int64_t pos, s
     for (int i = n + 1; i < c->bound; i++)
         cu[i] = c->tokens;
     c->docs = n + 1;
+    chunk_index(c, &v->shape);
     return 0;
 }
 
@@ -138,7 +142,7 @@ int val_chunk(struct val *v, int rank, int64_t k, struct chunk *out)
         ((group - f->first_group) * v->c.shape.chunks + k % v->c.shape.chunks) * v->c.shape.tokens;
     if ((rc = shard_wait(f->shard, pos + v->c.shape.tokens + 1)))
         return rc;
-    chunk_place(out, v->memory + (size_t)rank * v->block_bytes, v->c.shape.tokens, v->bound, 0);
+    chunk_place(out, v->memory + (size_t)rank * v->block_bytes, &v->shape);
     return fill_chunk(v, f->shard, pos, out);
 }
 

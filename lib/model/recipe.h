@@ -81,6 +81,7 @@ struct recipe {
 
     /* [model] */
     int vocab, heads, head_dim, width, mlp_width, n_layers;
+    int bigram_rows;            /* of the table that hashed pairs of tokens read; 0: none */
     int block;                  /* attention block unit, tokens */
     double attn_scale, rope_base;
     double cap_a, cap_b, cap_c; /* softcap a s((l + b) / c) */

@@ -26,6 +26,7 @@ static const struct key keys[] = {
     { "", "name", K_NAME, F(name), 0, 0, NULL, NULL },
     { "", "seed", K_I64, F(seed), 0, 9e15, "1", NULL },
     { "model", "vocab", K_INT, F(vocab), 2, 1 << 24, NULL, NULL },
+    { "model", "bigram_rows", K_INT, F(bigram_rows), 0, 1 << 24, "0", NULL },
     { "model", "heads", K_INT, F(heads), 1, 1024, NULL, NULL },
     { "model", "head_dim", K_INT, F(head_dim), 4, 1024, NULL, NULL },
     { "model", "mlp_width", K_INT, F(mlp_width), 1, 1 << 20, NULL, NULL },
@@ -270,6 +271,9 @@ static int check_model(struct recipe *r)
     if (r->head_dim % 4)
         return text_error(t, text_find(r->text, "model", "head_dim"),
                           "expected a multiple of 4, found %d", r->head_dim);
+    if (r->bigram_rows == 1)
+        return text_error(t, text_find(r->text, "model", "bigram_rows"),
+                          "expected 0 or two rows at least, found 1");
     if (r->skip_from >= r->n_layers || r->skip_to >= r->n_layers || r->backout >= r->n_layers)
         return text_error(t, NULL, "model.skip and model.backout name layers below %d", r->n_layers);
     for (int i = 0; i < r->n_layers; i++)

@@ -88,10 +88,14 @@ static int size_of(const struct row *w, const char *text, int64_t *out)
     case 'f': unit = r->mlp_width; break;
     case 'v': unit = r->vocab; break;
     case 'h': unit = r->heads; break;
+    case 'b':
+        if (!(unit = r->bigram_rows))
+            return text_error(r->text, w->e, "'%s': there is no model.bigram_rows", text);
+        break;
     }
     snprintf(head, sizeof head, "%.*s", (int)(unit ? n - 1 : n), text);
     if ((*head || !unit) && num_i64(head, "size", 1, 1 << 30, &times))
-        return text_error(r->text, w->e, "expected a size such as 40, d, 4d, f, v, h; found '%s'",
+        return text_error(r->text, w->e, "expected a size such as 40, d, 4d, f, v, h, b; found '%s'",
                           text);
     *out = unit ? unit * times : times;
     return 0;

@@ -31,13 +31,10 @@ static struct times summarize(double *ms, int n)
 static void fill_chunk(const struct recipe *r, struct chunk *c, char *block, int T, int cap, uint64_t seed)
 {
     struct rng rng = rng_make(seed, 77);
-    size_t line = ((size_t)T * 4 + 255) & ~(size_t)255;
-    int bound = cu_bound(T);
-    int32_t *tok = (int32_t *)block, *tgt = (int32_t *)(block + line), *cu = (int32_t *)(block + 2 * line);
-    size_t at = 2 * line + (((size_t)bound * 4 + 255) & ~(size_t)255);
-    int32_t *start = (int32_t *)(block + at);
-    at += (((size_t)r->vocab + 1) * 4 + 255) & ~(size_t)255;
-    int32_t *order = (int32_t *)(block + at);
+    struct chunk_shape shape = feed_chunk(r, T, true);
+    chunk_place(c, block, &shape);
+    int bound = c->bound;
+    int32_t *tok = (int32_t *)c->tok, *tgt = (int32_t *)c->tgt, *cu = (int32_t *)c->cu;
     double span = log((r->vocab + 10) / 10.0);
     for (int t = 0; t <= T; t++) {
         int32_t v = (int32_t)(10 * (exp(span * rng_uniform(&rng, (uint64_t)t)) - 1));
@@ -57,10 +54,7 @@ static void fill_chunk(const struct recipe *r, struct chunk *c, char *block, int
     }
     for (; n < bound; n++)
         cu[n] = T;
-    csr_by_token(tok, T, r->vocab, start, order);
-    *c = (struct chunk){ .tokens = T, .bound = bound, .tok = tok, .tgt = tgt, .cu = cu,
-                         .start = start, .order = order, .block = block,
-                         .block_bytes = at + (((size_t)T * 4 + 255) & ~(size_t)255) };
+    chunk_index(c, &shape);
 }
 
 /* Query-key pairs of a layer's scores in this chunk. */

@@ -1,14 +1,16 @@
 /* feed.c - from the loader's chunks to a device. */
 #include "train/rank.h"
 
-static size_t pad(size_t bytes) { return (bytes + 255) & ~(size_t)255; }
+struct chunk_shape feed_chunk(const struct recipe *r, int tokens, bool csr)
+{
+    return (struct chunk_shape){ .tokens = tokens, .bound = cu_bound(tokens), .vocab = r->vocab,
+                                 .bigram_rows = r->bigram_rows, .csr = csr };
+}
 
 size_t feed_slot_bytes(const struct recipe *r, int64_t tokens, bool csr)
 {
-    size_t bytes = 2 * pad((size_t)tokens * 4) + pad((size_t)cu_bound((int)tokens) * 4);
-    if (csr)
-        bytes += pad(((size_t)r->vocab + 1) * 4) + pad((size_t)tokens * 4);
-    return bytes;
+    struct chunk_shape s = feed_chunk(r, (int)tokens, csr);
+    return chunk_block_bytes(&s);
 }
 
 void feed_upload(struct rank *k, char *slot, const struct chunk *c)
@@ -29,6 +31,8 @@ struct batch feed_batch(char *slot, const struct chunk *c)
         .cu = moved(slot, c, c->cu), .ncu = c->bound,
         .token = { c->tokens, moved(slot, c, c->tok), moved(slot, c, c->order),
                    moved(slot, c, c->start) },
+        .bigram = { c->bigram ? c->tokens : 0, moved(slot, c, c->bigram),
+                    moved(slot, c, c->bigram_order), moved(slot, c, c->bigram_start) },
     };
 }
 

@@ -70,6 +70,7 @@ int check_finite(struct rank *k, int step, double loss) MUST_CHECK;
 int check_weights(struct rank *k) MUST_CHECK;
 
 /* -- feed.c */
+struct chunk_shape feed_chunk(const struct recipe *r, int tokens, bool csr);
 size_t feed_slot_bytes(const struct recipe *r, int64_t tokens, bool csr);
 /* Uploads a chunk's block into slot and describes it. */
 void feed_upload(struct rank *k, char *slot, const struct chunk *c);

@@ -364,7 +364,7 @@ static int open_data(struct run *run)
     int n = run->opt->ranks, rc;
     struct loader_config c = {
         .data = run->opt->data, .world = be->world, .first_rank = be->first, .local_ranks = n, .vocab = r->vocab, .bos = r->bos,
-        .cycle = r->cycle, .csr = true, .shape = feed_shape, .ctx = (void *)r,
+        .cycle = r->cycle, .csr = true, .bigram_rows = r->bigram_rows, .shape = feed_shape, .ctx = (void *)r,
         .max = feed_largest(r),
     };
     if ((rc = loader_new(&run->loader, &c)))
@@ -373,6 +373,7 @@ static int open_data(struct run *run)
         return 0;
     struct val_config v = {
         .data = run->opt->data, .ranks = n, .vocab = r->vocab, .bos = r->bos,
+        .bigram_rows = r->bigram_rows,
         .shape = { .chunks = r->chunks, .tokens = (int)r->val_chunk },
         .total = r->val_tokens / r->val_chunk,
     };
