@@ -82,32 +82,75 @@ static bool type_of(struct member *m, enum dtype t, ncclDataType_t *type)
 
 static char *rows_at(struct tensor t, int64_t row) { return (char *)tensor_rows(t, row, 0).data; }
 
-static comm_ticket nccl_reduce_scatter(struct comm *c, struct tensor full)
+/* Uneven places: a reduction to each owner. A ring moves all of `full` past every rank then, where
+ * a reduce-scatter leaves out one place. */
+static void reduce_places(struct member *m, struct tensor full, const int64_t *rows,
+                          ncclDataType_t type)
+{
+    int64_t part = full.rows / m->c.world;
+    bool ok = MEMBER_NCCL(m, ncclGroupStart());
+    for (int r = 0; ok && r < m->c.world; r++) {
+        char *place = rows_at(full, r * part);
+        if (rows[r])
+            ok = MEMBER_NCCL(m, ncclReduce(place, place, (size_t)(rows[r] * full.cols), type,
+                                           ncclAvg, r, m->nccl, m->stream));
+    }
+    if (ok)
+        MEMBER_NCCL(m, ncclGroupEnd());
+}
+
+static comm_ticket nccl_reduce_scatter(struct comm *c, struct tensor full, const int64_t *rows)
 {
     struct member *m = member_of(c);
-    int64_t rows = full.rows / c->world;
+    int64_t part = full.rows / c->world;
     ncclDataType_t type;
 
     assert(full.rows % c->world == 0);
     if (!type_of(m, full.dtype, &type) || !begin(m, "reduce-scatter"))
         return 0;
-    MEMBER_NCCL(m, ncclReduceScatter(full.data, rows_at(full, c->rank * rows),
-                                     (size_t)(rows * full.cols), type, ncclAvg, m->nccl,
-                                     m->stream));
+    if (rows)
+        reduce_places(m, full, rows, type);
+    else
+        MEMBER_NCCL(m, ncclReduceScatter(full.data, rows_at(full, c->rank * part),
+                                         (size_t)(part * full.cols), type, ncclAvg, m->nccl,
+                                         m->stream));
     return end(m);
 }
 
-static comm_ticket nccl_all_gather(struct comm *c, struct tensor full)
+/* Uneven places: each straight from its owner to everyone, without a ring. */
+static void send_places(struct member *m, struct tensor full, const int64_t *rows)
+{
+    int me = m->c.rank;
+    int64_t part = full.rows / m->c.world;
+    bool ok = MEMBER_NCCL(m, ncclGroupStart());
+    for (int r = 0; ok && r < m->c.world; r++) {
+        if (r != me && rows[me])
+            ok = MEMBER_NCCL(m, ncclSend(rows_at(full, me * part),
+                                         tensor_bytes(tensor_rows(full, me * part, rows[me])),
+                                         ncclUint8, r, m->nccl, m->stream));
+        if (ok && r != me && rows[r])
+            ok = MEMBER_NCCL(m, ncclRecv(rows_at(full, r * part),
+                                         tensor_bytes(tensor_rows(full, r * part, rows[r])),
+                                         ncclUint8, r, m->nccl, m->stream));
+    }
+    if (ok)
+        MEMBER_NCCL(m, ncclGroupEnd());
+}
+
+static comm_ticket nccl_all_gather(struct comm *c, struct tensor full, const int64_t *rows)
 {
     struct member *m = member_of(c);
-    int64_t rows = full.rows / c->world;
+    int64_t part = full.rows / c->world;
 
     assert(full.rows % c->world == 0);
     if (!begin(m, "all-gather"))
         return 0;
-    MEMBER_NCCL(m, ncclAllGather(rows_at(full, c->rank * rows), full.data,
-                                 tensor_bytes(tensor_rows(full, 0, rows)), ncclUint8, m->nccl,
-                                 m->stream));
+    if (rows)
+        send_places(m, full, rows);
+    else
+        MEMBER_NCCL(m, ncclAllGather(rows_at(full, c->rank * part), full.data,
+                                     tensor_bytes(tensor_rows(full, 0, part)), ncclUint8, m->nccl,
+                                     m->stream));
     return end(m);
 }
 

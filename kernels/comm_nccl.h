@@ -10,7 +10,7 @@
  *     int rank = nccl_group_first(g) + i;
  *     ops_cuda_new(&o, nccl_group_device(g, i));
  *     comm_nccl_new(&c, o, rank, nccl_group_world(g), g);
- *     ... c->reduce_scatter(c, grad) ...
+ *     ... c->reduce_scatter(c, grad, NULL) ...
  *     c->free(c);                                              // after graphs that hold its work
  *     // once, after the threads have ended:
  *     nccl_group_free(g);

@@ -1,4 +1,4 @@
-/* transpose.cu - dst (C,R) = src^T (R,C), or dst += src^T with one rounding.
+/* transpose.cu - dst (C,R) = src^T (R,C), or dst += mix src^T.
  *
  * Contract: ops.h. Tiles of 64 x 64 pass through shared memory; a team of 256 threads works on
  * one, a block on four at a time. Global accesses are 16 bytes wide in both directions; in shared
@@ -51,7 +51,7 @@ struct held {
 /* The tile's transpose into dst, from (c0, r0) on. */
 template <int VD, bool ADD, typename S, typename D>
 __device__ __forceinline__ void write(D *dst, const tile<S> &tl, int rows, int cols, int r0,
-                                      int c0, int t)
+                                      int c0, float mix, int t)
 {
     held<VD, D> old;
     if (ADD)
@@ -66,7 +66,7 @@ __device__ __forceinline__ void write(D *dst, const tile<S> &tl, int rows, int c
 #pragma unroll
         for (int e = 0; e < VD; e++) {
             float x = widen(tl.at[r + e][c]);
-            narrow(&out[e], ADD ? add(widen(out[e]), x) : x);
+            narrow(&out[e], ADD ? add(widen(out[e]), mul(mix, x)) : x);
         }
         *(typename held<VD, D>::unit *)(dst + (int64_t)(c0 + c) * rows + r0 + r) =
             *(typename held<VD, D>::unit *)out;
@@ -76,7 +76,7 @@ __device__ __forceinline__ void write(D *dst, const tile<S> &tl, int rows, int c
 /* VEC: rows of src and dst are whole 16 bytes, at 16-byte addresses. */
 template <bool VEC, bool ADD, typename S, typename D>
 static __global__ void __launch_bounds__(THREADS)
-transpose(D *dst, const S *src, int rows, int cols)
+transpose(D *dst, const S *src, int rows, int cols, float mix)
 {
     extern __shared__ __align__(16) char raw[];
     constexpr int VS = VEC ? 16 / sizeof(S) : 1, VD = VEC ? 16 / sizeof(D) : 1;
@@ -96,14 +96,15 @@ transpose(D *dst, const S *src, int rows, int cols)
         i += step;
         int r1 = (int)(i / across) * SIDE, c1 = (int)(i % across) * SIDE;
         next.load(src, rows, cols, r1, c1, t);
-        write<VD, ADD>(dst, tl, rows, cols, r0, c0, t);
+        write<VD, ADD>(dst, tl, rows, cols, r0, c0, mix, t);
         r0 = r1, c0 = c1;
         __syncthreads();
     }
 }
 
 template <bool ADD, typename S, typename D>
-static void launch(struct cuda_ops *c, D *dst, const S *src, int rows, int cols, int sms)
+static void launch(struct cuda_ops *c, D *dst, const S *src, int rows, int cols, float mix,
+                   int sms)
 {
     bool vec = cols * sizeof(S) % 16 == 0 && rows * sizeof(D) % 16 == 0
                && (uintptr_t)dst % 16 == 0 && (uintptr_t)src % 16 == 0;
@@ -114,12 +115,12 @@ static void launch(struct cuda_ops *c, D *dst, const S *src, int rows, int cols,
     if (CUDA_TRY(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                          bytes))) {
         kernel<<<(unsigned)(blocks < most ? blocks : most), THREADS, bytes, c->stream>>>(
-            dst, src, rows, cols);
+            dst, src, rows, cols, mix);
         CUDA_LAUNCHED(c);
     }
 }
 
-void gpu_transpose_sms(struct ops *o, struct tensor dst, struct tensor src, bool add, int sms)
+void gpu_transpose_sms(struct ops *o, struct tensor dst, struct tensor src, real mix, int sms)
 {
     struct cuda_ops *c = cuda_of(o);
     assert(dst.rows == src.cols && dst.cols == src.rows);
@@ -128,15 +129,15 @@ void gpu_transpose_sms(struct ops *o, struct tensor dst, struct tensor src, bool
         return;
     with_type(dst, [&](auto *d) {
         with_type(src, [&](auto *s) {
-            if (add)
-                launch<true>(c, d, s, (int)src.rows, (int)src.cols, sms);
+            if (mix != 0)
+                launch<true>(c, d, s, (int)src.rows, (int)src.cols, mix, sms);
             else
-                launch<false>(c, d, s, (int)src.rows, (int)src.cols, sms);
+                launch<false>(c, d, s, (int)src.rows, (int)src.cols, 0, sms);
         });
     });
 }
 
-void gpu_transpose(struct ops *o, struct tensor dst, struct tensor src, bool add)
+void gpu_transpose(struct ops *o, struct tensor dst, struct tensor src, real mix)
 {
-    gpu_transpose_sms(o, dst, src, add, 0);
+    gpu_transpose_sms(o, dst, src, mix, 0);
 }

@@ -11,7 +11,7 @@ extern "C" {
 #endif
 #include "ops/ops.h"
 
-void gpu_transpose_sms(struct ops *o, struct tensor dst, struct tensor src, bool add, int sms);
+void gpu_transpose_sms(struct ops *o, struct tensor dst, struct tensor src, real mix, int sms);
 
 #ifdef __cplusplus
 }

@@ -99,13 +99,13 @@ static void sums_of(struct comm *c, enum dtype type, int64_t rows, int64_t cols)
     int64_t own = rows * cols, first = c->rank * own;
 
     /* Three in flight at once, waited for in different orders on odd and even ranks. */
-    comm_ticket a = c->reduce_scatter(c, full), b = c->all_reduce(c, whole);
+    comm_ticket a = c->reduce_scatter(c, full, NULL), b = c->all_reduce(c, whole);
     if (c->rank & 1)
         c->wait(c, b);
     c->wait(c, a);
     CHECK_EQ(differing(full, first, first + own, c->world), 0);
-    a = c->all_gather(c, full);
-    comm_ticket d = c->reduce_scatter(c, again);
+    a = c->all_gather(c, full, NULL);
+    comm_ticket d = c->reduce_scatter(c, again, NULL);
     c->wait(c, d);
     c->wait(c, a);
     c->wait(c, b);
@@ -124,6 +124,46 @@ static void sums(struct comm *c)
         sums_of(c, DT_F32, shape[i][0], shape[i][1]);
         sums_of(c, DT_BF16, shape[i][0], shape[i][1]);
     }
+}
+
+/* Of each place some rows, none or all; what is left out keeps its bits. */
+static void some_rows(struct comm *c)
+{
+    enum { PART = 5, COLS = 301 };
+    int64_t rows[MAX_WORLD], own = PART * COLS;
+    long bad = 0;
+
+    for (int turn = 0; turn < 2 * PART; turn++) {
+        struct tensor sum = filled(DT_BF16, PART * c->world, COLS, c->rank);
+        struct tensor all = filled(DT_F32, PART * c->world, COLS, c->rank);
+        for (int r = 0; r < c->world; r++)
+            rows[r] = (turn + 2 * r) % (PART + 1);
+        int64_t mine = rows[c->rank] * COLS;
+        comm_ticket a = c->reduce_scatter(c, sum, rows), b = c->all_gather(c, all, rows);
+        memset(rows, -1, sizeof rows);              /* the counts are the caller's again */
+        c->wait(c, b);
+        c->wait(c, a);
+        bad += differing(sum, c->rank * own, c->rank * own + mine, c->world);
+        for (int64_t i = 0; i < own * c->world; i++) {
+            int64_t owner = i / own, n = (turn + 2 * owner) % (PART + 1) * COLS;
+            bool moved = i % own < n;
+            bad += !(get(all, i) == value_of(moved ? (int)owner : c->rank, i));
+            if (owner != c->rank || !moved)
+                bad += !(get(sum, i) == value_of(c->rank, i));
+        }
+        free(sum.data), free(all.data);
+    }
+    CHECK_EQ(bad, 0);
+}
+
+/* Ranks that do not agree on the rows would wait for each other, or read what is not there. */
+static void other_rows(struct comm *c)
+{
+    int64_t rows[2] = { 1, c->rank };
+    struct tensor t = filled(DT_F32, 8, 2, c->rank);
+    c->wait(c, c->all_gather(c, t, rows));
+    CHECK_ERR(c->status(c), GPT_DEVICE, "rank 1: all-gather 0: other numbers of rows than rank 0");
+    free(t.data);
 }
 
 static void broadcasts(struct comm *c)
@@ -208,7 +248,7 @@ static void failing(struct comm *c)
         c->abort(c, GPT_INPUT, "shard 7: truncated");
     } else {
         double start = now_seconds();
-        comm_ticket a = c->reduce_scatter(c, t), b = c->all_gather(c, t);
+        comm_ticket a = c->reduce_scatter(c, t, NULL), b = c->all_gather(c, t, NULL);
         c->wait(c, a);
         c->wait(c, b);
         CHECK(now_seconds() - start < 1);
@@ -217,7 +257,7 @@ static void failing(struct comm *c)
     snprintf(text, sizeof text, "rank %d: shard 7: truncated", c->world - 1);
     CHECK_ERR(c->status(c), GPT_INPUT, text);
     CHECK_ERR(c->barrier(c), GPT_INPUT, text);
-    c->wait(c, c->all_gather(c, t));                /* and nothing hangs afterwards */
+    c->wait(c, c->all_gather(c, t, NULL));                /* and nothing hangs afterwards */
     free(t.data);
 }
 
@@ -227,7 +267,7 @@ static void hanging(struct comm *c)
     if (c->rank == 1)
         return;
     struct tensor t = filled(DT_F32, 8, 1, c->rank);
-    c->wait(c, c->all_gather(c, t));
+    c->wait(c, c->all_gather(c, t, NULL));
     CHECK_ERR(c->status(c), GPT_DEVICE, "rank 1: did not come to all-gather 0 within 0.2 seconds");
     free(t.data);
 }
@@ -256,6 +296,7 @@ static void solo(void)
         return;
     CHECK_STR(c->kind, "solo");
     sums(c);
+    some_rows(c);
     broadcasts(c);
     exchange(c);
     host_side(c);
@@ -267,7 +308,8 @@ static void solo(void)
 
 int main(void)
 {
-    static void (*const all[])(struct comm *) = { sums, broadcasts, exchange, many, host_side };
+    static void (*const all[])(struct comm *) = { sums, some_rows, broadcasts, exchange, many,
+                                                  host_side };
     static const int worlds[] = { 1, 2, 3, 4, 8 };
 
     solo();
@@ -278,6 +320,7 @@ int main(void)
         with_ranks(w, 0, failing);
     with_ranks(4, 0.2, hanging);
     with_ranks(2, 0, disagreeing);
+    with_ranks(2, 0, other_rows);
     with_ranks(4, 0, miscounting);
     return check_done();
 }

@@ -15,17 +15,17 @@
 
 /* -- transpose ---------------------------------------------------------------------------- */
 
-static void test_transpose(enum dtype td, enum dtype ts, int64_t rows, int64_t cols, bool add,
+static void test_transpose(enum dtype td, enum dtype ts, int64_t rows, int64_t cols, float mix,
                            int sms)
 {
     struct both src = drawn(ts, rows, cols, 1), dst = blank(td, cols, rows);
-    if (add)
+    if (mix != 0)
         dst = drawn(td, cols, rows, 1);
-    cpu->transpose(cpu, dst.c, src.c, add);
+    cpu->transpose(cpu, dst.c, src.c, mix);
     if (sms)
-        gpu_transpose_sms(gpu, dst.g, src.g, add, sms);
+        gpu_transpose_sms(gpu, dst.g, src.g, mix, sms);
     else
-        gpu->transpose(gpu, dst.g, src.g, add);
+        gpu->transpose(gpu, dst.g, src.g, mix);
     CHECK_EQ(different_bytes(dst), 0);
 }
 
@@ -34,11 +34,11 @@ static void test_transposes(void)
     static const int64_t shape[][2] = { { 1, 1 }, { 8, 8 }, { 5, 300 }, { 300, 7 }, { 72, 200 },
                                         { 768, 1048 } };
     for (int s = 0; s < 6; s++)
-        for (int k = 0; k < 8; k++)
+        for (int k = 0; k < 12; k++)
             test_transpose(k & 1 ? DT_BF16 : DT_F32, k & 2 ? DT_BF16 : DT_F32, shape[s][0],
-                           shape[s][1], k & 4, 0);
-    test_transpose(DT_BF16, DT_BF16, 768, 50304, true, 0);
-    test_transpose(DT_BF16, DT_BF16, 50304, 768, false, 48);
+                           shape[s][1], k & 8 ? -0.3f : k & 4 ? 1 : 0, 0);
+    test_transpose(DT_BF16, DT_BF16, 768, 50304, 1, 0);
+    test_transpose(DT_BF16, DT_BF16, 50304, 768, 0, 48);
     clear();
 }
 

@@ -65,23 +65,24 @@ static double distance(struct tensor t, const double *want)
 
 /* -- transpose ------------------------------------------------------------------------------- */
 
-static void test_transpose(enum dtype t, int64_t rows, int64_t cols)
+static void test_transpose(enum dtype t, int64_t rows, int64_t cols, float mix)
 {
     struct tensor src = drawn(t, rows, cols, 1), dst = blank(t, cols, rows);
     double *before;
     long bad = 0;
 
-    o->transpose(o, dst, src, false);
+    o->transpose(o, dst, src, 0);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < cols; j++)
             bad += !(get(dst, j * rows + i) == get(src, i * cols + j));
     CHECK_EQ(bad, 0);
     before = as_double(dst);
     struct tensor more = drawn(t, rows, cols, 3);
-    o->transpose(o, dst, more, true);
+    o->transpose(o, dst, more, mix);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < cols; j++) {
-            float sum = (float)(before[j * rows + i] + get(more, i * cols + j));
+            float term = (float)((double)mix * get(more, i * cols + j));
+            float sum = (float)(before[j * rows + i] + term);
             bad += !(get(dst, j * rows + i) == (t == DT_BF16 ? bf16_round(sum) : sum));
         }
     CHECK_EQ(bad, 0);
@@ -396,7 +397,8 @@ int main(void)
     for (size_t s = 0; s < sizeof shape / sizeof *shape; s++)
         for (int t = 0; t < 2; t++) {
             int64_t rows = shape[s][0], cols = shape[s][1];
-            test_transpose(types[t], rows, cols);
+            test_transpose(types[t], rows, cols, 1);
+            test_transpose(types[t], rows, cols, -0.3f);
             for (int k = 0; k < 2; k++) {
                 test_muon_input(types[t], types[k], rows, cols);
                 test_normuon(types[t], types[k], rows, cols);

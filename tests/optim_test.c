@@ -6,6 +6,7 @@
  */
 #include <pthread.h>
 #include <stdlib.h>
+#include "base/hash.h"
 #include "base/rng.h"
 #include "check.h"
 #include "optim/step.h"
@@ -19,6 +20,7 @@ struct variant {
     int world;
     bool one_holder;        /* world times the gradient on one rank, zeros on the others */
     bool early, reversed;   /* reductions from within backward; both orders turned around */
+    bool late, unpadded;    /* gathers left to the next step; padding not communicated */
     enum dtype gradients, polar;
 };
 
@@ -46,8 +48,12 @@ static struct recipe *read_recipe(const struct variant *v)
         exit(check_done());
     r->gradients = v->gradients;
     r->polar_dtype = v->polar;
-    for (int i = 0; i < r->n_params; i++)
+    r->padding = !v->unpadded;
+    for (int i = 0; i < r->n_params; i++) {
         r->params[i].early = v->early;
+        if (v->late)
+            r->late[r->n_late++] = i;
+    }
     for (int i = 0; v->reversed && i < r->n_params / 2; i++) {
         int last = r->n_params - 1 - i, s = r->scatter[i], w = r->work[i];
         r->scatter[i] = r->scatter[last], r->scatter[last] = s;
@@ -100,6 +106,39 @@ static void collect(struct rank_arg *a, struct optim *z)
         a->out->count[i] = z->p[i].count;
 }
 
+/* What is not padding, or is sent all the same. */
+static struct tensor sent(const struct param *p, const struct variant *v)
+{
+    return v->unpadded ? tensor_rows(p->w, 0, p->used * param_unit_rows(p)) : p->w;
+}
+
+/* As backward does: a bank's rows a matrix at a time from the last, others whole. */
+static void report_final(struct optim *z, const struct point *at, int i)
+{
+    const struct param *p = &z->banks->p[i];
+    int64_t n = p->spec->matrices > 1 ? p->spec->rows : p->g.rows;
+    for (int64_t first = p->g.rows - n; first >= 0; first -= n)
+        optim_reduce_early(z, at, i, first, n);
+}
+
+/* When a step's forward begins all ranks hold the same weights. */
+static void check_equal(struct optim *z, const struct variant *v)
+{
+    double sum[MAX_PARAMS], all[MAX_WORLD * MAX_PARAMS];
+    int n = z->recipe->n_params;
+
+    for (int i = 0; i < n; i++) {
+        char hex[33];
+        struct tensor w = sent(&z->banks->p[i], v);
+        xxh_hex_of(w.data, tensor_bytes(w), hex);
+        hex[12] = 0;                                /* 48 bits: exact in a double */
+        sum[i] = (double)strtoull(hex, NULL, 16);
+    }
+    CHECK_OK(z->comm->gather_host(z->comm, sum, n, all));
+    for (int r = 1; r < z->comm->world; r++)
+        CHECK(!memcmp(all + r * n, all, (size_t)n * sizeof *all));
+}
+
 /* Every rank holds all weights, whole: compared with what the ranks say their parts are. */
 static void check_weights(struct rank_arg *a, struct optim *z)
 {
@@ -108,10 +147,11 @@ static void check_weights(struct rank_arg *a, struct optim *z)
     int n = optim_tensors(z, t);
 
     for (int i = 0; i < n; i++) {
-        struct tensor w = z->banks->p[t[i].param].w;
+        struct tensor w = z->banks->p[t[i].param].w, out = sent(&z->banks->p[t[i].param], a->v);
         size_t whole = tensor_bytes(t[i].t) / (size_t)t[i].count * (size_t)t[i].total;
         if (!strcmp(t[i].kind, "weight"))
-            CHECK(whole == tensor_bytes(w) && !memcmp(a->out->bytes + at, w.data, whole));
+            CHECK(whole == tensor_bytes(w)
+                  && !memcmp(a->out->bytes + at, w.data, tensor_bytes(out)));
         at += whole;
     }
 }
@@ -122,9 +162,13 @@ static void one_step(struct optim *z, const struct variant *v, int step)
 
     schedule_at(z->recipe, step, &at);
     optim_prepare(z, &at);
+    optim_begin(z, &at);
+    for (int i = 0; i < z->recipe->n_params; i++)
+        optim_need(z, i);
+    check_equal(z, v);
     feed(z->banks, v, step);
     for (int i = z->recipe->n_params - 1; i >= 0; i--)
-        optim_reduce_early(z, &at, i);
+        report_final(z, &at, i);
     optim_step(z, &at);
     optim_finish(z, &at);
     for (int i = 0; i < z->recipe->n_params; i++)
@@ -170,6 +214,9 @@ static void *run_rank(void *arg)
         || !CHECK_OK(banks_init(&b, a->recipe, o, a->comm->rank, a->comm->world))
         || !CHECK_OK(fill(&b)))
         return NULL;
+    for (int i = 0; i < b.n; i++)
+        if (!strcmp(b.p[i].spec->label, "mlp"))
+            b.p[i].used = 22;
     size_t before = o->allocated(o);
     if (!CHECK_OK(optim_init(&z, a->recipe, &b, o, a->comm)))
         return NULL;
@@ -178,6 +225,7 @@ static void *run_rank(void *arg)
         one_step(&z, a->v, steps[s]);
     CHECK_OK(o->status(o));
     CHECK_OK(a->comm->status(a->comm));
+    optim_settle(&z);
     collect(a, &z);
     CHECK_OK(a->comm->barrier(a->comm));
     check_weights(a, &z);
@@ -284,19 +332,27 @@ int main(void)
 {
     /* A first row and those that must equal it. */
     static const struct variant table[] = {
-        { "1 rank", 1, false, false, false, DT_NONE, DT_BF16 },
-        { "2 ranks", 2, false, false, false, DT_NONE, DT_BF16 },
-        { "4 ranks", 4, false, false, false, DT_NONE, DT_BF16 },
-        { "8 ranks", 8, false, false, false, DT_NONE, DT_BF16 },
-        { "4 ranks, gradients on one", 4, true, false, false, DT_NONE, DT_BF16 },
-        { "8 ranks, gradients on one", 8, true, false, false, DT_NONE, DT_BF16 },
-        { "1 rank, early", 1, false, true, false, DT_NONE, DT_BF16 },
-        { "4 ranks, early, reversed", 4, true, true, true, DT_NONE, DT_BF16 },
-        { "2 ranks, reversed", 2, true, false, true, DT_NONE, DT_BF16 },
+        { "1 rank", 1, .polar = DT_BF16 },
+        { "2 ranks", 2, .polar = DT_BF16 },
+        { "4 ranks", 4, .polar = DT_BF16 },
+        { "8 ranks", 8, .polar = DT_BF16 },
+        { "4 ranks, gradients on one", 4, .one_holder = true, .polar = DT_BF16 },
+        { "8 ranks, gradients on one", 8, .one_holder = true, .polar = DT_BF16 },
+        { "1 rank, early", 1, .early = true, .polar = DT_BF16 },
+        { "4 ranks, early, reversed", 4, .one_holder = true, .early = true, .reversed = true,
+          .polar = DT_BF16 },
+        { "2 ranks, reversed", 2, .one_holder = true, .reversed = true, .polar = DT_BF16 },
+        { "8 ranks, early", 8, .one_holder = true, .early = true, .polar = DT_BF16 },
+        { "4 ranks, late", 4, .late = true, .polar = DT_BF16 },
+        { "1 rank, late, no padding", 1, .late = true, .unpadded = true, .polar = DT_BF16 },
+        { "8 ranks, no padding", 8, .unpadded = true, .polar = DT_BF16 },
+        { "8 ranks, early, late, no padding, reversed", 8, .one_holder = true, .early = true,
+          .reversed = true, .late = true, .unpadded = true, .polar = DT_BF16 },
     };
     static const struct variant f32[] = {
-        { "1 rank, f32 gradients and polar", 1, false, false, false, DT_F32, DT_F32 },
-        { "2 ranks, f32 gradients and polar", 2, true, false, false, DT_F32, DT_F32 },
+        { "1 rank, f32 gradients and polar", 1, .gradients = DT_F32, .polar = DT_F32 },
+        { "2 ranks, f32 gradients and polar", 2, .one_holder = true, .gradients = DT_F32,
+          .polar = DT_F32 },
     };
     struct outcome first = run(&table[0]), wide = run(&f32[0]), x;
 

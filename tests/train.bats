@@ -65,6 +65,28 @@ worst_difference() {
 # then (about 3e-4 of the loss after 20 steps); in f32 what remains is the order of the sums.
 f32_recipe() { sed 's/ bf16 / f32  /' "$GPT_SHARE/recipes/tiny.recipe"; }
 
+@test "early reductions, late gathers and padding kept at home change no bit" {
+    local dir=$BATS_TEST_TMPDIR late="mlp ve1 ve2 ve0 lm_head embed attn"
+    sed '/^\[parameters\]/,/^\[/s/ no$/ yes/' "$GPT_SHARE/recipes/tiny.recipe" > "$dir/early.recipe"
+    train --ranks 4 -o "$dir/a" > "$dir/a.log"
+    train --ranks 4 -o "$dir/b" -r "$dir/early.recipe" -s order.late="$late" -s order.padding=no \
+        -s precision.check_weights=yes > "$dir/b.log"
+    diff <(losses "$dir/a.log") <(losses "$dir/b.log")
+    for rank in 0 1 2 3; do
+        cmp "$dir/a/step-000011/rank$rank.safetensors.zst" "$dir/b/step-000011/rank$rank.safetensors.zst"
+    done
+    run ! cmp -s "$dir/a/step-000011/recipe.txt" "$dir/b/step-000011/recipe.txt"
+}
+
+@test "a parameter that the forward does not wait for cannot be late" {
+    run --separate-stderr train -s order.late=smear_gate
+    [ "$status" -eq 3 ]
+    [[ $stderr == *"order.late: the forward does not wait for 'smear_gate'"* ]]
+    run --separate-stderr train -s "order.late=mlp mlp"
+    [ "$status" -eq 2 ]
+    [[ $stderr == *"'mlp' stands twice"* ]]
+}
+
 @test "1, 2, 4 and 8 ranks agree to 1e-5 over 20 steps" {
     f32_recipe > "$BATS_TEST_TMPDIR/f32.recipe"
     for n in 1 2 4 8; do

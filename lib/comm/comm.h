@@ -5,7 +5,7 @@
  * its rank has queued on its ops so far, and the rank's later work does not
  * wait for it until comm->wait(ticket). Buffers must not be touched between.
  *
- *     ticket = c->reduce_scatter(c, grad, shard);     // mean over ranks
+ *     ticket = c->reduce_scatter(c, grad, NULL);      // mean over ranks
  *     ...
  *     c->wait(c, ticket);                             // later ops on this rank see the result
  *     if ((rc = c->status(c))) return rc;
@@ -32,10 +32,12 @@ struct comm {
     int local_rank;                     /* this node's rank: which device */
 
     /* full (n rows; n % world == 0) -> the mean over ranks of this rank's rows, written into
-     * its own place in full: rows rank*n/world ... The other rows become undefined. */
-    comm_ticket (*reduce_scatter)(struct comm *c, struct tensor full);
-    /* this rank's rows of full -> all rows of full on every rank. In place. */
-    comm_ticket (*all_gather)(struct comm *c, struct tensor full);
+     * its own place in full: rows rank*n/world ... The other rows become undefined.
+     * rows: of each rank r's place only the first rows[r] take part, the rest and the others'
+     * places are left alone (host array of world entries, equal on all ranks); NULL: all. */
+    comm_ticket (*reduce_scatter)(struct comm *c, struct tensor full, const int64_t *rows);
+    /* this rank's rows of full -> all rows of full on every rank. In place. rows: as above. */
+    comm_ticket (*all_gather)(struct comm *c, struct tensor full, const int64_t *rows);
     comm_ticket (*all_reduce)(struct comm *c, struct tensor t);         /* mean, in place */
     comm_ticket (*broadcast)(struct comm *c, struct tensor t, int root);
     /* counts in rows of recv/send (host arrays of world entries); rows packed by rank. */

@@ -20,6 +20,12 @@ static comm_ticket in_place(struct comm *c, struct tensor t)
     return 0;
 }
 
+static comm_ticket rows_in_place(struct comm *c, struct tensor t, const int64_t *rows)
+{
+    assert(!rows || (rows[0] >= 0 && rows[0] <= t.rows));
+    return in_place(c, t);
+}
+
 static comm_ticket solo_broadcast(struct comm *c, struct tensor t, int root)
 {
     assert(root == 0);
@@ -74,7 +80,7 @@ int comm_solo_new(struct comm **out)
         return err_sys("communicator");
     s->c = (struct comm){
         .kind = "solo", .world = 1,
-        .reduce_scatter = in_place, .all_gather = in_place, .all_reduce = in_place,
+        .reduce_scatter = rows_in_place, .all_gather = rows_in_place, .all_reduce = in_place,
         .broadcast = solo_broadcast, .all_to_all = solo_all_to_all, .wait = solo_wait,
         .barrier = solo_status, .gather_host = solo_gather_host,
         .status = solo_status, .abort = solo_abort, .free = solo_free,

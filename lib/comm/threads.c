@@ -34,7 +34,7 @@ static const char *const kind_name[] = {
 struct entry {
     bool here;
     struct tensor t, send;
-    int64_t *recv_rows, *send_rows;     /* world each, owned by the slot */
+    int64_t *recv_rows, *send_rows;     /* world each, owned by the slot; recv: of each place */
     const double *mine;
     double *all;
 };
@@ -140,11 +140,11 @@ static void carry_out(struct group *g, struct slot *s, int part)
     int64_t count = tensor_count(t), rows = t.rows / g->world;
     switch (s->kind) {
     case REDUCE_SCATTER:
-        mean(g, s, part * rows * t.cols, (part + 1) * rows * t.cols, part);
+        mean(g, s, part * rows * t.cols, (part * rows + s->e[part].recv_rows[part]) * t.cols, part);
         break;
     case ALL_GATHER:
         for (int r = 0; r < g->world; r++)
-            copy_rows(t, r * rows, s->e[r].t, r * rows, rows);
+            copy_rows(t, r * rows, s->e[r].t, r * rows, s->e[r].recv_rows[r]);
         break;
     case ALL_REDUCE:
         mean(g, s, count * part / s->parts, count * (part + 1) / s->parts, -1);
@@ -261,6 +261,18 @@ static void check_counts(struct group *g, const struct slot *s)
             }
 }
 
+static void check_rows(struct group *g, const struct slot *s)
+{
+    for (int r = 1; r < g->world; r++)
+        if (memcmp(s->e[r].recv_rows, s->e[0].recv_rows, (size_t)g->world * sizeof(int64_t))) {
+            char text[200];
+            snprintf(text, sizeof text, "%s %lld: other numbers of rows than rank 0 has",
+                     kind_name[s->kind], (long long)s->seq);
+            fail(g, r, GPT_DEVICE, text);
+            return;
+        }
+}
+
 static int parts_of(const struct group *g, enum kind kind, struct tensor t)
 {
     if (kind == BARRIER || (g->world == 1 && kind != GATHER_HOST && kind != ALL_TO_ALL))
@@ -296,10 +308,10 @@ static comm_ticket arrive(struct comm *c, enum kind kind, int root, int n, struc
     }
     check_agreement(g, s, kind, root, n, &mine, c->rank);
     struct entry *e = &s->e[c->rank];
-    if (kind == ALL_TO_ALL) {                   /* the caller's counts may go before the wait */
+    if (mine.recv_rows)                         /* the caller's counts may go before the wait */
         memcpy(e->recv_rows, mine.recv_rows, row_bytes);
+    if (mine.send_rows)
         memcpy(e->send_rows, mine.send_rows, row_bytes);
-    }
     mine.recv_rows = e->recv_rows;
     mine.send_rows = e->send_rows;
     mine.here = true;
@@ -307,6 +319,8 @@ static comm_ticket arrive(struct comm *c, enum kind kind, int root, int n, struc
     if (++s->arrived == g->world) {
         if (kind == ALL_TO_ALL)
             check_counts(g, s);
+        else if (kind == REDUCE_SCATTER || kind == ALL_GATHER)
+            check_rows(g, s);
         pthread_cond_broadcast(&g->change);
     }
     pthread_mutex_unlock(&g->lock);
@@ -325,16 +339,26 @@ static void threads_wait(struct comm *c, comm_ticket ticket)
 
 /* -- the interface ----------------------------------------------------------------- */
 
-static comm_ticket threads_reduce_scatter(struct comm *c, struct tensor full)
+static comm_ticket of_places(struct comm *c, enum kind kind, struct tensor full,
+                             const int64_t *rows)
 {
+    int64_t part = full.rows / c->world, n[c->world];
     assert(full.rows % c->world == 0);
-    return arrive(c, REDUCE_SCATTER, 0, 0, (struct entry){ .t = full });
+    for (int r = 0; r < c->world; r++) {
+        n[r] = rows ? rows[r] : part;
+        assert(n[r] >= 0 && n[r] <= part);
+    }
+    return arrive(c, kind, 0, 0, (struct entry){ .t = full, .recv_rows = n });
 }
 
-static comm_ticket threads_all_gather(struct comm *c, struct tensor full)
+static comm_ticket threads_reduce_scatter(struct comm *c, struct tensor full, const int64_t *rows)
 {
-    assert(full.rows % c->world == 0);
-    return arrive(c, ALL_GATHER, 0, 0, (struct entry){ .t = full });
+    return of_places(c, REDUCE_SCATTER, full, rows);
+}
+
+static comm_ticket threads_all_gather(struct comm *c, struct tensor full, const int64_t *rows)
+{
+    return of_places(c, ALL_GATHER, full, rows);
 }
 
 static comm_ticket threads_all_reduce(struct comm *c, struct tensor t)

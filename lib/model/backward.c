@@ -1,12 +1,17 @@
 /* backward.c - the flattened backward (record-61.md 3): forward.c read from its end. */
 #include "model/model.h"
 
-/* The gradient of p is complete for this micro-batch. */
+/* Rows of p's gradient are complete for this micro-batch. */
+static void rows_done(struct model *m, struct param *p, int64_t first, int64_t n)
+{
+    if (m->final)
+        m->final(m->ctx, p, first, n);
+}
+
 static void done(struct model *m, struct param *p)
 {
     p->fresh = false;
-    if (m->final)
-        m->final(m->final_ctx, p);
+    rows_done(m, p, 0, p->g.rows);
 }
 
 /* dx of the layer's output becomes dx of the stream before the MLP, less the norm's part. */
@@ -23,6 +28,7 @@ static void mlp_backward(struct model *m, struct acts *a, struct layer_acts *l, 
     o->linear_t_bwd_w(o, tensor_rows(g, f, f), NULL, a->dx, l->post, w2, NULL, add);
     o->linear_relu2_bwd(o, l->post, l->post, a->dx, w2, NULL, NO_TENSOR);    /* now the gradient */
     o->linear_bwd_w(o, tensor_rows(g, 0, f), NULL, l->post, y, w1, NULL, add);
+    rows_done(m, m->p.mlp, 2 * f * at, 2 * f);
     o->linear_bwd_x(o, a->dy, l->post, w1, NULL, false);
 }
 
@@ -61,6 +67,7 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
                m->rope, l->y, value_gate, value, b);
     o->linear_bwd_w(o, tensor_rows(g, 0, 3 * d), p->qkv[i].grad, l->dqkv, l->y, wqkv,
                     p->qkv[i].value, add);
+    rows_done(m, p->attn, 4 * d * spec->bank, 4 * d);
     o->linear_bwd_x(o, a->dy, l->dqkv, wqkv, p->qkv[i].value, false);
 }
 
@@ -115,12 +122,15 @@ static void clear_padding(struct model *m)
 {
     const struct recipe *r = m->recipe;
     int64_t rows = 2LL * r->mlp_width, n = m->p.mlp->w.rows / rows;
-    for (int64_t at = 0; at < n && m->p.mlp->fresh; at++) {
+    for (int64_t at = 0; at < n; at++) {
         bool used = false;
         for (int i = 0; i < r->n_layers; i++)
             used |= r->layers[i].mlp == at;
-        if (!used)
+        if (used)
+            continue;
+        if (m->p.mlp->fresh)
             m->ops->zero(m->ops, bank_rows(m->p.mlp->g, rows, (int)at, 1));
+        rows_done(m, m->p.mlp, rows * at, rows);
     }
 }
 
@@ -139,8 +149,7 @@ void model_backward(struct model *m, struct acts *a, const struct batch *b)
     clear_padding(m);
     for (int i = r->n_layers - 1; i >= 0; i--)
         layer_backward(m, a, i, b);
-    done(m, p->mlp);
-    done(m, p->attn);
+    p->mlp->fresh = p->attn->fresh = false;
     /* Layer 0 mixed x0 with itself: its stream gradient is x0's too. */
     o->mix_norm(o, a->dx0, NO_TENSOR, 2, (struct mix_term[]){ { .x = a->dx0 }, { .x = a->dx } });
     o->embed_bwd(o, a->dy, p->smear_gate->g, p->smear.grad, a->dx0, p->embed->w, p->smear_gate->w,
@@ -162,6 +171,7 @@ void model_train(struct model *m, const struct batch *b, real *loss)
 
     model_acts(m, &a, b->tokens, true);
     model_forward(m, &a, b);
+    model_need(m, head);
     o->head_loss(o, loss, a.dy, head->g, !head->fresh, a.y, head->w, &h);
     done(m, head);
     model_backward(m, &a, b);

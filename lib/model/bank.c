@@ -10,7 +10,7 @@ static int shard(struct param *p, int rank, int world)
 {
     const struct param_spec *s = p->spec;
     int64_t unit_rows = s->matrices > 1 ? s->rows : 1;
-    p->units = s->matrices > 1 ? s->matrices : s->rows;
+    p->units = p->used = s->matrices > 1 ? s->matrices : s->rows;
     p->own_first = 0;
     p->own_count = p->units;
     if (s->comms != COMMS_REPLICATED) {
@@ -94,7 +94,7 @@ int banks_fill(struct banks *b, struct initial *v)
         int from = recipe_param(b->recipe, s->init_text);
         if (from < 0)
             return err_set(GPT_INPUT, "%s: transpose:%s: no such parameter", s->label, s->init_text);
-        o->transpose(o, b->p[i].w, b->p[from].w, false);
+        o->transpose(o, b->p[i].w, b->p[from].w, 0);
     }
     return rc ? rc : o->sync(o);
 }

@@ -24,6 +24,7 @@ struct param {
     struct tensor w, g;             /* (matrices*rows, cols) */
     struct tensor w_own, g_own;     /* this rank's part; the whole when replicated */
     int64_t units, own_first, own_count;    /* leading-axis units: matrices, or rows when there is one matrix */
+    int64_t used;                   /* units before the padding, which no layer reads: model_init */
     bool fresh;                     /* the gradient is to be written, not added to */
 };
 
@@ -45,6 +46,8 @@ void banks_clear(struct banks *b, bool adam);
 /* At the start of a step: says what clearing left, so that a captured step and an eager one
  * see the same. adam_fresh: Adam's gradients were cleared after the step before. */
 void banks_begin(struct banks *b, bool adam_fresh);
+/* Rows of a unit. */
+static inline int64_t param_unit_rows(const struct param *p) { return p->w.rows / p->units; }
 /* Bytes of weights and gradients a rank, for --plan. */
 int64_t param_bytes(const struct param_spec *s);
 

@@ -14,7 +14,9 @@ static void attention_forward(struct model *m, struct layer_acts *l, int i, cons
     struct attn_shape as;
 
     layer_shapes(m, i, b, &qs, &as);
+    model_need(m, p->attn);
     if (spec->value >= 0) {
+        model_need(m, &m->banks->p[spec->value]);
         value = m->banks->p[spec->value].w;
         value_gate = bank_rows(p->value_gate->w, heads, spec->value_gate, 1);
     }
@@ -34,6 +36,7 @@ void model_forward(struct model *m, struct acts *a, const struct batch *b)
     const struct model_params *p = &m->p;
     int64_t f = r->mlp_width;
 
+    model_need(m, p->embed);
     o->embed(o, a->x0, p->embed->w, p->smear_gate->w, p->smear.value, b);
     for (int i = 0; i < r->n_layers; i++) {
         struct layer_acts *l = &a->layer[i];
@@ -49,6 +52,7 @@ void model_forward(struct model *m, struct acts *a, const struct batch *b)
         /* A layer without attention reads mixed and y under the other names. */
         struct tensor x = r->layers[i].attention != ATTN_NONE ? l->attended : l->mixed;
         struct tensor y = r->layers[i].attention != ATTN_NONE ? l->y2 : l->y;
+        model_need(m, p->mlp);
         o->linear_relu2(o, NO_TENSOR, l->post, y, tensor_rows(mlp, 0, f));
         o->linear_t(o, l[1].in, l->post, tensor_rows(mlp, f, f), NULL, x);
     }

@@ -158,6 +158,37 @@ static int check_layers(const struct model *m)
     return 0;
 }
 
+/* Matrices of a bank behind the last one that a layer uses are padding. */
+static void find_padding(struct model *m)
+{
+    const struct recipe *r = m->recipe;
+    int64_t attn = 0, mlp = 0;
+    for (int i = 0; i < r->n_layers; i++) {
+        if (r->layers[i].bank >= attn)
+            attn = r->layers[i].bank + 1;
+        if (r->layers[i].mlp >= mlp)
+            mlp = r->layers[i].mlp + 1;
+    }
+    m->p.attn->used = 4LL * r->width * attn / param_unit_rows(m->p.attn);
+    m->p.mlp->used = 2LL * r->mlp_width * mlp / param_unit_rows(m->p.mlp);
+}
+
+/* Only what forward.c waits for may be gathered late. */
+static int check_late(const struct model *m)
+{
+    const struct recipe *r = m->recipe;
+    for (int k = 0; k < r->n_late; k++) {
+        const struct param *p = &m->banks->p[r->late[k]];
+        bool waits = p == m->p.attn || p == m->p.mlp || p == m->p.lm_head || p == m->p.embed;
+        for (int i = 0; i < r->n_layers; i++)
+            waits |= r->layers[i].value == r->late[k];
+        if (!waits)
+            return err_set(GPT_INPUT, "order.late: the forward does not wait for '%s': expected attn, "
+                           "mlp, lm_head, embed or value embeddings", p->spec->label);
+    }
+    return 0;
+}
+
 static int bind(struct model *m)
 {
     const struct recipe *r = m->recipe;
@@ -179,7 +210,10 @@ static int bind(struct model *m)
         (rc = find_scalar(m, "x0", (int)n, p->x0)) ||
         (rc = find_scalar(m, "qkv", (int)n, p->qkv)) || (rc = find_scalar(m, "out", (int)n, p->out)))
         return rc;
-    return check_layers(m);
+    if ((rc = check_layers(m)) || (rc = check_late(m)))
+        return rc;
+    find_padding(m);
+    return 0;
 }
 
 int model_init(struct model *m, struct banks *b, int tokens, int val_tokens)

@@ -72,9 +72,13 @@ struct model {
     struct point point;
     double attn_scale;
     int rope_step;              /* step whose YaRN state the table holds; -1: none */
-    /* Called in backward when a parameter's gradient is final for this micro-batch. */
-    void (*final)(void *ctx, struct param *p);
-    void *final_ctx;
+    /* Called in backward when n rows of a parameter's gradient are final for this micro-batch: a
+     * bank's a layer at a time, others whole. May be NULL, like need. */
+    void (*final)(void *ctx, struct param *p, int64_t first, int64_t n);
+    /* Called in forward before the weight of p is read, where p may be gathered late: attn, mlp,
+     * lm_head, embed and the tables of value embeddings. */
+    void (*need)(void *ctx, struct param *p);
+    void *ctx;
 };
 
 int model_init(struct model *m, struct banks *b, int tokens, int val_tokens) MUST_CHECK;
@@ -87,6 +91,11 @@ void model_eval(struct model *m, const struct batch *b, real *loss);
 size_t model_arena_bytes(const struct recipe *r, enum dtype act, int tokens, int val_tokens);
 
 /* -- for forward.c and backward.c ------------------------------------------ */
+static inline void model_need(struct model *m, struct param *p)
+{
+    if (m->need)
+        m->need(m->ctx, p);
+}
 void model_acts(const struct model *m, struct acts *a, int tokens, bool train);
 struct tensor bank_rows(struct tensor bank, int64_t rows_each, int first, int n);
 void model_forward(struct model *m, struct acts *a, const struct batch *b);

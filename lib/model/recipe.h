@@ -96,6 +96,9 @@ struct recipe {
     int n_scalars;
     int scatter[MAX_PARAMS], work[MAX_PARAMS];      /* indices into params */
     int tied_head, tied_embed;                      /* params tied until the untie step; -1 */
+    double tied_mix;            /* of the embedding's gradient in the head's */
+    int late[MAX_PARAMS], n_late;   /* gathered at the start of the next step, in this order */
+    bool padding;               /* is a bank's padding communicated? */
 
     /* [optimizer] */
     double adam_lr, adam_eps, adam_wd;

@@ -9,7 +9,7 @@
 #include "polar/table.h"
 
 enum kind { K_NAME, K_INT, K_I64, K_REAL, K_REAL3, K_INT2, K_BOOL, K_CHOICE, K_COEFFS, K_TIED,
-            K_ORDER };
+            K_ORDER, K_LABELS };
 
 struct key {
     const char *section, *key;
@@ -39,6 +39,9 @@ static const struct key keys[] = {
     { "order", "tied", K_TIED, F(tied_head), 0, 0, NULL, NULL },
     { "order", "scatter", K_ORDER, F(scatter), 0, 0, NULL, NULL },
     { "order", "work", K_ORDER, F(work), 0, 0, NULL, NULL },
+    { "order", "tied_mix", K_REAL, F(tied_mix), -1e3, 1e3, "1", NULL },
+    { "order", "late", K_LABELS, F(late), 0, 0, "-", NULL },
+    { "order", "padding", K_BOOL, F(padding), 0, 0, "yes", NULL },
     { "optimizer", "adam_lr", K_REAL, F(adam_lr), 0, 1e3, NULL, NULL },
     { "optimizer", "adam_eps", K_REAL, F(adam_eps), 0, 1, NULL, NULL },
     { "optimizer", "adam_wd", K_REAL, F(adam_wd), 0, 1e3, NULL, NULL },
@@ -230,6 +233,8 @@ static int bind_key(struct recipe *r, const struct key *k, struct recipe_entry *
         return tied(r, e);
     case K_ORDER:
         return bind_order(r, k->key, field);
+    case K_LABELS:
+        return bind_labels(r, e, field, &r->n_late);
     }
     return 0;
 }

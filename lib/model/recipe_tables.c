@@ -348,15 +348,15 @@ int bind_stages(struct recipe *r)
     return 0;
 }
 
-/* A list of all labels, each once. */
-int bind_order(struct recipe *r, const char *key, int *order)
+/* Labels, each at most once; "-": none. */
+int bind_labels(struct recipe *r, const struct recipe_entry *e, int *list, int *n)
 {
-    struct recipe_entry *e = text_find(r->text, "order", key);
     bool seen[MAX_PARAMS] = { false };
-    char *copy = strdup(e->value), *save = NULL;
-    int n = 0, rc = 0;
+    char *copy = strdup(strcmp(e->value, "-") ? e->value : ""), *save = NULL;
+    int rc = 0;
     if (!copy)
         return err_sys("recipe");
+    *n = 0;
     for (char *s = strtok_r(copy, " ", &save); s && !rc; s = strtok_r(NULL, " ", &save)) {
         int p = recipe_param(r, s);
         if (p < 0)
@@ -364,11 +364,23 @@ int bind_order(struct recipe *r, const char *key, int *order)
         else if (seen[p])
             rc = text_error(r->text, e, "'%s' stands twice", s);
         else
-            seen[order[n++] = p] = true;
+            seen[list[(*n)++] = p] = true;
     }
-    for (int i = 0; i < r->n_params && !rc; i++)
-        if (!seen[i])
-            rc = text_error(r->text, e, "'%s' is missing", r->params[i].label);
     free(copy);
+    return rc;
+}
+
+/* A list of all labels, each once. */
+int bind_order(struct recipe *r, const char *key, int *order)
+{
+    struct recipe_entry *e = text_find(r->text, "order", key);
+    int n, rc = bind_labels(r, e, order, &n);
+    for (int i = 0; i < r->n_params && !rc; i++) {
+        bool seen = false;
+        for (int k = 0; k < n; k++)
+            seen |= order[k] == i;
+        if (!seen)
+            rc = text_error(r->text, e, "'%s' is missing", r->params[i].label);
+    }
     return rc;
 }

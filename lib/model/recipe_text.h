@@ -35,6 +35,7 @@ int bind_layers(struct recipe *r) MUST_CHECK;
 int bind_params(struct recipe *r) MUST_CHECK;
 int bind_scalars(struct recipe *r) MUST_CHECK;
 int bind_stages(struct recipe *r) MUST_CHECK;
+int bind_labels(struct recipe *r, const struct recipe_entry *e, int *list, int *n) MUST_CHECK;
 int bind_order(struct recipe *r, const char *key, int *order) MUST_CHECK;
 
 #endif

@@ -247,8 +247,9 @@ struct ops {
                       const struct head_loss *h);
 
     /* -- optimizer --------------------------------------------------------------- */
-    /* dst (C,R) = src^T (R,C), or dst += src^T with one rounding. */
-    void (*transpose)(struct ops *o, struct tensor dst, struct tensor src, bool add);
+    /* dst (C,R) = src^T (R,C) when mix is 0, else dst += mix src^T: the product in f32, then one
+     * rounding of the sum. */
+    void (*transpose)(struct ops *o, struct tensor dst, struct tensor src, real mix);
     /* n matrices (R,C) each. mom (n R,C) f32 <- mom + blend (g - mom); u = mom - blend (mom - g);
      * x (n R,C) = u / (1.02 |u|_F + 1e-6), bf16 (or what x is). |u|_F not finite: x = 0.
      * g: gradient (any float dtype). */

@@ -1,10 +1,10 @@
-/* transpose.c - dst = src^T, or dst += src^T, in tiles that stay in the cache. */
+/* transpose.c - dst = src^T, or dst += mix src^T, in tiles that stay in the cache. */
 #include "ops/cpu.h"
 #include "ops/real.h"
 
 enum { TILE = 32 };
 
-void cpu_transpose(struct ops *o, struct tensor dst, struct tensor src, bool add)
+void cpu_transpose(struct ops *o, struct tensor dst, struct tensor src, real mix)
 {
     real in[TILE][TILE], out[TILE][TILE];
 
@@ -19,9 +19,9 @@ void cpu_transpose(struct ops *o, struct tensor dst, struct tensor src, bool add
                 real_read(in[i], src, (r + i) * src.cols + c, nc);
             for (int64_t j = 0; j < nc; j++)
                 for (int64_t i = 0; i < nr; i++)
-                    out[j][i] = in[i][j];
+                    out[j][i] = mix == 0 ? in[i][j] : mix * in[i][j];
             for (int64_t j = 0; j < nc; j++)
-                real_write(dst, (c + j) * dst.cols + r, out[j], nr, add);
+                real_write(dst, (c + j) * dst.cols + r, out[j], nr, mix != 0);
         }
     }
 }

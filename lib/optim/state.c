@@ -67,12 +67,38 @@ static int learning_rates(struct optim_param *q, const struct param *p)
     return 0;
 }
 
+/* Padding lies at the end: the last places may be shorter, or empty. */
+static int take_places(struct optim *z, int i)
+{
+    struct param *p = &z->banks->p[i];
+    struct optim_param *q = &z->p[i];
+    int world = z->comm->world;
+    int64_t part = p->w_own.rows, used = p->used * param_unit_rows(p);
+
+    q->reduced = calloc((size_t)world, sizeof *q->reduced);
+    if (q->reduced && p->spec->comms == COMMS_REPLICATED)
+        return 0;
+    q->place = calloc((size_t)world, sizeof *q->place);
+    q->rows = calloc((size_t)world, sizeof *q->rows);
+    if (!q->reduced || !q->place || !q->rows)
+        return err_sys("places of %s", p->spec->label);
+    for (int r = 0; r < world; r++) {
+        int64_t left = z->recipe->padding ? part : used - r * part;
+        q->place[r].rows = left < 0 ? 0 : left < part ? left : part;
+        q->padded |= q->place[r].rows < part;
+    }
+    return 0;
+}
+
 static int take_states(struct optim *z, int i)
 {
     struct param *p = &z->banks->p[i];
     struct optim_param *q = &z->p[i];
     int64_t rows = p->w_own.rows, cols = p->w_own.cols;
+    int rc = take_places(z, i);
 
+    if (rc)
+        return rc;
     if (p->spec->rule == RULE_ADAM) {
         q->exp_avg = take(z, DT_F32, rows, cols, "exp_avg");
         q->exp_avg_sq = take(z, DT_F32, rows, cols, "exp_avg_sq");
@@ -107,6 +133,8 @@ int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct 
     *z = (struct optim){ .recipe = r, .banks = b, .ops = o, .comm = c };
     for (int i = 0; i < r->n_params && !rc; i++)
         rc = take_states(z, i);
+    for (int k = 0; k < r->n_late; k++)
+        z->p[r->late[k]].late = true;
     if (rc)
         return rc;
     z->numbers = o->alloc(o, sizeof *z->numbers, "numbers of a step");
@@ -120,8 +148,12 @@ int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct 
 void optim_release(struct optim *z)
 {
     for (int i = 0; i < MAX_PARAMS; i++) {
-        free(z->p[i].lr_mul);
-        z->p[i].lr_mul = NULL;
+        struct optim_param *q = &z->p[i];
+        free(q->lr_mul);
+        free(q->place);
+        free(q->rows);
+        free(q->reduced);
+        q->lr_mul = NULL, q->place = NULL, q->rows = NULL, q->reduced = NULL;
     }
 }
 
@@ -206,5 +238,16 @@ void optim_gather_weights(struct optim *z)
 {
     for (int i = 0; i < z->recipe->n_params; i++)
         if (z->recipe->params[i].comms != COMMS_REPLICATED)
-            z->comm->wait(z->comm, z->comm->all_gather(z->comm, z->banks->p[i].w));
+            z->comm->wait(z->comm, z->comm->all_gather(z->comm, z->banks->p[i].w, NULL));
+}
+
+void optim_settle(struct optim *z)
+{
+    for (int k = 0; k < z->recipe->n_late; k++) {
+        int i = z->recipe->late[k];
+        struct optim_param *q = &z->p[i];
+        if (q->place)
+            z->comm->wait(z->comm, z->comm->all_gather(z->comm, z->banks->p[i].w,
+                                                       optim_rows(q, z->comm)));
+    }
 }

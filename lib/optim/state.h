@@ -9,6 +9,7 @@
  *     for (each step) {
  *         schedule_at(recipe, step, &at);
  *         optim_prepare(&z, &at);          // one upload
+ *         optim_begin(&z, &at);            // step.h, as all from here to optim_step
  *         ...                              // backward: banks' gradients
  *         optim_step(&z, &at);             // step.h; may be captured in a graph
  *         optim_finish(&z, &at);
@@ -24,6 +25,10 @@
 #include "model/bank.h"
 #include "model/schedule.h"
 
+/* One rank's place in a sharded parameter: what of it travels, and how much of its gradient is
+ * final. */
+struct place { int64_t rows, final; bool sent; };
+
 struct optim_param {
     struct tensor momentum;             /* NorMuon: f32, as w_own */
     struct tensor second;               /* NorMuon: f32, one number a row */
@@ -32,8 +37,15 @@ struct optim_param {
     int64_t count;                      /* Adam: updates done */
     float *lr_mul;                      /* NorMuon: of the own matrices, shape included */
 
+    bool late;                          /* gathered at the start of the next step */
+    struct place *place;                /* world of them; NULL: replicated */
+    int64_t *rows;                      /* world, for a call of the communicator */
+    bool padded;                        /* some places do not travel whole */
+
     bool reducing;                      /* its gradient is on the way, this step */
-    comm_ticket reduced, gathered;
+    comm_ticket *reduced;               /* of each collective that it takes, world at most */
+    int n_reduced;
+    comm_ticket gathered;
 };
 
 /* What changes from step to step, by parameter: in device memory, so that a graph sees it. */
@@ -80,7 +92,16 @@ struct optim_tensor {
 enum { OPTIM_MAX_TENSORS = 4 * MAX_PARAMS };
 /* Fills out (OPTIM_MAX_TENSORS); how many. Loading writes into the same tensors. */
 int optim_tensors(const struct optim *z, struct optim_tensor *out);
+/* For the communicator: rows of each place that travel, NULL when all do. */
+static inline const int64_t *optim_rows(struct optim_param *q, const struct comm *c)
+{
+    for (int r = 0; r < c->world; r++)
+        q->rows[r] = q->place[r].rows;
+    return q->padded ? q->rows : NULL;
+}
 /* After own parts of weights were written: every rank gets the others' parts. */
 void optim_gather_weights(struct optim *z);
+/* Between two steps: every rank gets what the next step would gather late. */
+void optim_settle(struct optim *z);
 
 #endif

@@ -18,19 +18,39 @@ static bool is_tied_head(const struct optim *z, const struct point *at, int i)
     return at->tied && i == z->recipe->tied_head;
 }
 
+/* One collective for the places that may go now: all that are left, or those whose gradient is
+ * final. */
+static void reduce_places(struct optim *z, int i, bool all)
+{
+    struct optim_param *q = &z->p[i];
+    int world = z->comm->world, going = 0;
+
+    for (int r = 0; r < world; r++) {
+        struct place *at = &q->place[r];
+        bool go = !at->sent && (all || at->final >= at->rows);
+        q->rows[r] = go ? at->rows : 0;
+        at->sent |= go;
+        going += go;
+    }
+    if (going)
+        q->reduced[q->n_reduced++] = z->comm->reduce_scatter(
+            z->comm, z->banks->p[i].g, going < world || q->padded ? q->rows : NULL);
+}
+
 static void reduce(struct optim *z, const struct point *at, int i)
 {
     struct optim_param *q = &z->p[i];
     struct param *p = &z->banks->p[i];
 
-    if (q->reducing || !takes_part(z, at, i))
+    if (!takes_part(z, at, i))
         return;
     if (is_tied_head(z, at, i))
-        z->ops->transpose(z->ops, p->g, z->banks->p[z->recipe->tied_embed].g, true);
-    if (p->spec->comms == COMMS_REPLICATED)
-        q->reduced = z->comm->all_reduce(z->comm, p->g);
-    else
-        q->reduced = z->comm->reduce_scatter(z->comm, p->g);
+        z->ops->transpose(z->ops, p->g, z->banks->p[z->recipe->tied_embed].g,
+                          (real)z->recipe->tied_mix);
+    if (q->place)
+        reduce_places(z, i, true);
+    else if (!q->reducing)
+        q->reduced[q->n_reduced++] = z->comm->all_reduce(z->comm, p->g);
     q->reducing = true;
 }
 
@@ -64,20 +84,77 @@ static void update(struct optim *z, int i)
 
 static void gather(struct optim *z, int i)
 {
-    struct param *p = &z->banks->p[i];
+    struct optim_param *q = &z->p[i];
 
-    z->p[i].gathered = 0;
-    if (p->spec->comms != COMMS_REPLICATED)
-        z->p[i].gathered = z->comm->all_gather(z->comm, p->w);
+    q->gathered = 0;
+    if (q->place)
+        q->gathered = z->comm->all_gather(z->comm, z->banks->p[i].w, optim_rows(q, z->comm));
+}
+
+/* The embedding is made from a tied head within the step. */
+static bool gathered_late(const struct optim *z, const struct point *at, int i)
+{
+    return z->p[i].late && !is_tied_head(z, at, i);
 }
 
 /* -- the step -------------------------------------------------------------------------- */
 
+void optim_begin(struct optim *z, const struct point *at)
+{
+    const struct recipe *r = z->recipe;
+    bool adam_moved = at->step % r->adam_every == 0;    /* in the step before */
+
+    for (int k = 0; k < r->n_late; k++) {
+        int i = r->late[k];
+        bool moved = r->params[i].rule == RULE_NORMUON || adam_moved;
+        if (moved && gathered_late(z, at, i) && !(at->tied && i == r->tied_embed))
+            gather(z, i);
+    }
+}
+
+void optim_need(struct optim *z, int i)
+{
+    z->comm->wait(z->comm, z->p[i].gathered);
+    z->p[i].gathered = 0;
+}
+
+void optim_reduce_early(struct optim *z, const struct point *at, int i, int64_t first, int64_t n)
+{
+    struct optim_param *q = &z->p[i];
+    int64_t part = z->banks->p[i].g_own.rows;
+
+    if (!z->recipe->params[i].early || !takes_part(z, at, i) || is_tied_head(z, at, i))
+        return;
+    if (!q->place) {
+        reduce(z, at, i);
+        return;
+    }
+    for (int r = 0; r < z->comm->world; r++) {
+        struct place *p = &q->place[r];
+        int64_t begin = first > r * part ? first : r * part;
+        int64_t last = r * part + p->rows, end = first + n < last ? first + n : last;
+        p->final += end > begin ? end - begin : 0;
+    }
+    reduce_places(z, i, false);
+}
+
+static void wait_reduced(struct optim *z, int i)
+{
+    struct optim_param *q = &z->p[i];
+    for (int k = 0; k < q->n_reduced; k++)
+        z->comm->wait(z->comm, q->reduced[k]);
+    q->n_reduced = 0;
+    for (int r = 0; q->place && r < z->comm->world; r++)
+        q->place[r].sent = false, q->place[r].final = 0;
+}
+
 void optim_step(struct optim *z, const struct point *at)
 {
     const struct recipe *r = z->recipe;
-    struct comm *c = z->comm;
+    int head = r->tied_head;
 
+    for (int k = 0; k < r->n_late; k++)         /* what no forward has asked for */
+        optim_need(z, r->late[k]);
     for (int k = 0; k < r->n_params; k++)
         reduce(z, at, r->scatter[k]);
 
@@ -85,31 +162,22 @@ void optim_step(struct optim *z, const struct point *at)
         int i = r->work[k];
         if (!z->p[i].reducing)
             continue;
-        c->wait(c, z->p[i].reduced);
+        wait_reduced(z, i);
         update(z, i);
-        gather(z, i);
+        if (!gathered_late(z, at, i))
+            gather(z, i);
     }
 
     /* The head's gather first: the embedding waits for it. */
-    if (at->tied && at->adam && r->tied_head >= 0) {
-        c->wait(c, z->p[r->tied_head].gathered);
-        z->p[r->tied_head].gathered = 0;
-        z->ops->transpose(z->ops, z->banks->p[r->tied_embed].w, z->banks->p[r->tied_head].w,
-                          false);
+    if (at->tied && at->adam && head >= 0) {
+        optim_need(z, head);
+        z->ops->transpose(z->ops, z->banks->p[r->tied_embed].w, z->banks->p[head].w, 0);
     }
     for (int k = 0; k < r->n_params; k++) {
-        struct optim_param *q = &z->p[r->work[k]];
-        if (q->reducing)
-            c->wait(c, q->gathered);
-        q->reducing = false;
+        optim_need(z, r->work[k]);
+        z->p[r->work[k]].reducing = false;
     }
     banks_clear(z->banks, at->adam);
-}
-
-void optim_reduce_early(struct optim *z, const struct point *at, int i)
-{
-    if (z->recipe->params[i].early && !is_tied_head(z, at, i))
-        reduce(z, at, i);
 }
 
 /* -- the untie step ---------------------------------------------------------------------- */
@@ -125,7 +193,7 @@ static void transpose_shards(struct optim *z, struct tensor dst, struct tensor s
     struct param *embed = &z->banks->p[z->recipe->tied_embed];
 
     if (dst.rows == src.cols) {
-        o->transpose(o, dst, src, false);
+        o->transpose(o, dst, src, 0);
         return;
     }
     int64_t n = src.rows, v = src.cols, part = dst.rows, rows[c->world];
@@ -137,11 +205,11 @@ static void transpose_shards(struct optim *z, struct tensor dst, struct tensor s
 
     for (int r = 0; r < c->world; r++)
         rows[r] = part;
-    o->transpose(o, send, src, false);
+    o->transpose(o, send, src, 0);
     c->wait(c, c->all_to_all(c, recv, rows, send, rows));
     for (int r = 0; r < c->world; r++)
-        o->transpose(o, tensor_rows(turned, r * n, n), tensor_rows(recv, r * part, part), false);
-    o->transpose(o, dst, turned, false);
+        o->transpose(o, tensor_rows(turned, r * n, n), tensor_rows(recv, r * part, part), 0);
+    o->transpose(o, dst, turned, 0);
 }
 
 void optim_finish(struct optim *z, const struct point *at)

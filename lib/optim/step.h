@@ -12,16 +12,23 @@
 
 #include "optim/state.h"
 
+/* At the start of a step: gathers what the step before left to this one (the recipe's `late`).
+ * optim_need waits for a parameter's gather, before its first use; again or for others: nothing.
+ * Both may be captured with the rest of the step. */
+void optim_begin(struct optim *z, const struct point *at);
+void optim_need(struct optim *z, int i);
+
 /* Reduces the gradients, updates, gathers the weights, clears the gradients of what was
  * updated (record-61.md 4.2). Only launches: no upload, no download, no allocation, no host
  * decision on device data, so it can be captured in a graph; what changes from step to step
  * with the same at->adam and at->tied comes from optim_prepare. */
 void optim_step(struct optim *z, const struct point *at);
 
-/* From backward of the last micro-batch, when parameter i's gradient is final: starts its
- * reduction if the recipe marks it `early`; optim_step then does not start it again. A tied
- * head has to wait for the embedding's gradient and is left to optim_step. */
-void optim_reduce_early(struct optim *z, const struct point *at, int i);
+/* From backward of the last micro-batch, when n rows of parameter i's gradient from `first` on are
+ * final: if the recipe marks it `early`, starts the reduction of those ranks' places that have
+ * become complete, each to its owner; optim_step then only starts the rest. A tied head has to
+ * wait for the embedding's gradient and is left to optim_step. */
+void optim_reduce_early(struct optim *z, const struct point *at, int i, int64_t first, int64_t n);
 
 /* After optim_step, on the host: counts the updates; at the untie step launches the move of
  * the head's Adam state to the embedding. */

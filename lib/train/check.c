@@ -21,13 +21,16 @@ int check_finite(struct rank *k, int step, double loss)
                    loss);
 }
 
-/* 48 bits of a weight's hash: exact in a double. */
+/* 48 bits of a weight's hash: exact in a double. The padding of a bank counts where it travels. */
 static int weight_hash(struct rank *k, const struct param *p, char *host, double *hash)
 {
     char hex[33];
-    k->ops->download(k->ops, host, p->w.data, tensor_bytes(p->w));
+    struct tensor w = p->w;
+    if (!k->run->recipe->padding)           /* of which each rank keeps its own */
+        w = tensor_rows(w, 0, p->used * param_unit_rows(p));
+    k->ops->download(k->ops, host, w.data, tensor_bytes(w));
     int rc = k->ops->status(k->ops);
-    xxh_hex_of(host, tensor_bytes(p->w), hex);
+    xxh_hex_of(host, tensor_bytes(w), hex);
     hex[12] = 0;
     *hash = (double)strtoull(hex, NULL, 16);
     return rc;
@@ -42,6 +45,7 @@ int check_weights(struct rank *k)
             largest = tensor_bytes(k->banks.p[i].w);
     char *host = malloc(largest);
     int rc = host && all ? 0 : err_sys("comparing weights");
+    optim_settle(&k->optim);
     for (int i = 0; i < k->banks.n && !rc; i++)
         rc = weight_hash(k, &k->banks.p[i], host, &mine[i]);
     if (!rc)

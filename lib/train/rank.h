@@ -54,6 +54,7 @@ struct rank {
     int32_t *bad;               /* device flag of finite() */
     void *graph[GRAPHS];
     int step;
+    const struct point *at;     /* of the step that is being launched */
     struct loader_pos after;    /* data position after the last step */
     int64_t tokens_seen;        /* tokens trained on */
     double device, memory, values;          /* clock: each of them is there */

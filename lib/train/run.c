@@ -29,10 +29,16 @@ static void enter(struct rank *k, const char *phase, bool watched)
         be->phase(k->comm, watched ? phase : NULL);
 }
 
-static void early(void *ctx, struct param *p)
+static void early(void *ctx, struct param *p, int64_t first, int64_t n)
 {
     struct rank *k = ctx;
-    optim_reduce_early(&k->optim, &k->model.point, (int)(p - k->banks.p));
+    optim_reduce_early(&k->optim, k->at, (int)(p - k->banks.p), first, n);
+}
+
+static void needed(void *ctx, struct param *p)
+{
+    struct rank *k = ctx;
+    optim_need(&k->optim, (int)(p - k->banks.p));
 }
 
 static int rank_init(struct rank *k)
@@ -76,6 +82,7 @@ static int validate(struct rank *k, const struct point *at, double *mean)
 
     enter(k, "validation", false);
     p.sequence = (int)r->val_chunk;         /* documents are not cut */
+    optim_settle(&k->optim);
     model_set(&k->model, &p);
     k->ops->zero(k->ops, tensor_of(k->loss, DT_REAL, 1, 1));
     for (int64_t i = k->rank; i < n; i += k->world) {
@@ -103,11 +110,15 @@ static void launch_step(struct rank *k, const struct point *p, const struct batc
 {
     k->ops->zero(k->ops, tensor_of(k->loss, DT_REAL, 1, 1));
     banks_begin(&k->banks, p->step % k->run->recipe->adam_every == 0);
+    optim_begin(&k->optim, p);
+    k->at = p;
+    k->model.ctx = k;
     for (int m = 0; m < k->micros; m++) {
+        k->model.need = m == 0 ? needed : NULL;
         k->model.final = m + 1 == k->micros ? early : NULL;
-        k->model.final_ctx = k;
         model_train(&k->model, &b[m], k->loss);
     }
+    k->model.need = NULL;
     optim_step(&k->optim, p);
 }
 
