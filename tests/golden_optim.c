@@ -31,6 +31,7 @@ struct run {
     struct ops *o;
     struct comm *comm;
     int steps[MAX_STEPS], n_steps;
+    float *largest[MAX_PARAMS];         /* |reference| of each weight, so far */
     bool ok;
 };
 
@@ -102,18 +103,22 @@ static void compare_state(struct run *u, int call, const char *kind, int param, 
     free(ref);
 }
 
-/* Place of a bf16 value among all, so that neighbours differ by one. */
-static int bf16_place(float x)
+/* One unit in the last place of bf16 at x. */
+static double bf16_unit(double x)
 {
-    int bits = bf16_from_f32(x);
-    return bits & 0x8000 ? -(bits & 0x7fff) : bits;
+    int e;
+    frexp(x, &e);
+    return ldexp(1, e - 8);
 }
 
-static double most_ulps(const float *x, const float *ref, int64_t n)
+/* The most that x and ref differ, in units at the largest that a weight has been so far: a last
+ * bit that once fell the other way stays as it is while the weight moves towards zero. */
+static double most_ulps(const float *x, const float *ref, float *largest, int64_t n)
 {
-    int most = 0;
+    double most = 0;
     for (int64_t i = 0; i < n; i++) {
-        int d = abs(bf16_place(x[i]) - bf16_place(ref[i]));
+        largest[i] = fmaxf(largest[i], fabsf(ref[i]));
+        double d = x[i] == ref[i] ? 0 : fabs((double)x[i] - ref[i]) / bf16_unit(largest[i]);
         if (!isfinite(x[i]))
             return NAN;
         most = d > most ? d : most;
@@ -142,6 +147,13 @@ static void compare_update(struct run *u, int call, int param, const float *ref)
     free(init), free(x), free(way), free(ref_low), free(low);
 }
 
+static float *largest(struct run *u, int param, int64_t n)
+{
+    if (!u->largest[param])
+        u->largest[param] = calloc((size_t)n, sizeof **u->largest);
+    return u->largest[param];
+}
+
 static void compare_weight(struct run *u, int call, int param)
 {
     struct tensor w = u->banks.p[param].w;
@@ -154,7 +166,7 @@ static void compare_weight(struct run *u, int call, int param)
     } else {
         float *x = got(u, w);
         if (w.dtype == DT_BF16)
-            report(u, call, "weight (ulp)", param, most_ulps(x, ref, n), ULPS);
+            report(u, call, "weight (ulp)", param, most_ulps(x, ref, largest(u, param, n), n), ULPS);
         else
             report(u, call, "weight", param, relative_error(x, ref, n), FP32);
         free(x);
@@ -238,6 +250,8 @@ int golden_optimizer(struct ops *o, const char *file)
         if (!(rc = o->sync(o)) && !(rc = u.comm->status(u.comm)))
             compare(&u, call);
     }
+    for (int i = 0; i < MAX_PARAMS; i++)
+        free(u.largest[i]);
     optim_release(&u.z);
     if (u.comm)
         u.comm->free(u.comm);

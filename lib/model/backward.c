@@ -1,4 +1,4 @@
-/* backward.c - the flattened backward (record-61.md 3): forward.c read from its end. */
+/* backward.c - the flattened backward (record-61.md 3, record-74.md 7): forward.c from its end. */
 #include "model/model.h"
 
 /* Rows of p's gradient are complete for this micro-batch. */
@@ -14,24 +14,28 @@ static void done(struct model *m, struct param *p)
     rows_done(m, p, 0, p->g.rows);
 }
 
-/* dx of the layer's output becomes dx of the stream before the MLP, less the norm's part. */
+/* From the gradient of the MLP's product to dy, that of its input. */
 static void mlp_backward(struct model *m, struct acts *a, struct layer_acts *l, int i)
 {
     struct ops *o = m->ops;
     int64_t f = m->recipe->mlp_width;
     int at = m->recipe->layers[i].mlp;
-    bool add = !m->p.mlp->fresh;
+    bool add = !m->p.mlp->fresh, folds = mlp_folds(m->recipe, i);
+    const struct scalar *lambda = &m->p.mlp_lane[0][i];
     struct tensor w = bank_rows(m->p.mlp->w, 2 * f, at, 1), g = bank_rows(m->p.mlp->g, 2 * f, at, 1);
     struct tensor w1 = tensor_rows(w, 0, f), w2 = tensor_rows(w, f, f);
-    struct tensor y = m->recipe->layers[i].attention != ATTN_NONE ? l->y2 : l->y;
+    struct tensor dm = mlp_branch_grad(m, a);
+    const real *scale = folds ? lambda->value : NULL;
 
-    o->linear_t_bwd_w(o, tensor_rows(g, f, f), NULL, a->dx, l->post, w2, NULL, add);
-    o->linear_relu2_bwd(o, l->post, l->post, a->dx, w2, NULL, NO_TENSOR);    /* now the gradient */
-    o->linear_bwd_w(o, tensor_rows(g, 0, f), NULL, l->post, y, w1, NULL, add);
+    o->linear_t_bwd_w(o, tensor_rows(g, f, f), folds ? lambda->grad : NULL, dm, l->post, w2, scale,
+                      add);
+    o->linear_relu2_bwd(o, l->post, l->post, dm, w2, scale, NO_TENSOR);     /* now the gradient */
+    o->linear_bwd_w(o, tensor_rows(g, 0, f), NULL, l->post, l->y2, w1, NULL, add);
     rows_done(m, m->p.mlp, 2 * f * at, 2 * f);
     o->linear_bwd_x(o, a->dy, l->post, w1, NULL, false);
 }
 
+/* From the gradient of attention's product to dy and dy12, that of its input. */
 static void attention_backward(struct model *m, struct acts *a, struct layer_acts *l, int i,
                                const struct batch *b)
 {
@@ -45,75 +49,63 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
     struct tensor wqkv = tensor_rows(w, 0, 3 * d), wo = tensor_rows(w, 3 * d, d);
     struct tensor gate = bank_rows(p->attn_gate->w, heads, spec->out_gate, 1);
     struct tensor dgate = bank_rows(p->attn_gate->g, heads, spec->out_gate, 1);
-    struct tensor value = NO_TENSOR, value_gate = NO_TENSOR, dvalue_gate = NO_TENSOR;
+    struct tensor value_gate = NO_TENSOR, dvalue_gate = NO_TENSOR;
+    struct tensor dproduct = attention_branch_grad(m, a, i);
     struct qkv_shape qs;
     struct attn_shape as;
 
     layer_shapes(m, i, b, &qs, &as);
     if (spec->value >= 0) {
-        value = m->banks->p[spec->value].w;
         value_gate = bank_rows(p->value_gate->w, heads, spec->value_gate, 1);
         dvalue_gate = bank_rows(p->value_gate->g, heads, spec->value_gate, 1);
     }
-    /* Through the norm before the MLP, onto the stream after attention. */
-    o->mix_norm_bwd(o, &(struct mix_grad){ .dx = a->dx }, a->dx, a->dy, NO_TENSOR, l->attended, 1,
-                    &(struct mix_term){ .x = l->attended });
-    o->linear_bwd_w(o, tensor_rows(g, 3 * d, d), p->out[i].grad, a->dx, l->gated, wo,
+    o->linear_bwd_w(o, tensor_rows(g, 3 * d, d), p->out[i].grad, dproduct, l->gated, wo,
                     p->out[i].value, add);
-    o->linear_bwd_x(o, a->dy, a->dx, wo, p->out[i].value, false);
+    o->linear_bwd_x(o, a->dy, dproduct, wo, p->out[i].value, false);
     o->out_gate_bwd(o, a->dy, dgate, a->dy12, a->dy, l->out, l->y, gate, (int)heads);
     o->attention_bwd(o, l->dq, l->dk, l->dv, a->dy, l->q, l->k, l->v, l->out, l->lse, &as);
     o->qkv_bwd(o, l->dqkv, l->drows, dvalue_gate, a->dy12, l->dq, l->dk, l->dv, l->qkv, &qs,
-               m->rope, l->y, value_gate, value, b);
+               m->rope, l->y, value_gate, value_rows(m, i, false), b);
     o->linear_bwd_w(o, tensor_rows(g, 0, 3 * d), p->qkv[i].grad, l->dqkv, l->y, wqkv,
                     p->qkv[i].value, add);
     rows_done(m, p->attn, 4 * d * spec->bank, 4 * d);
     o->linear_bwd_x(o, a->dy, l->dqkv, wqkv, p->qkv[i].value, false);
 }
 
-/* A table's gradient is final after the first layer that reads it: at most two do. */
+/* A table's gradient is final after the first layer that reads it (at most two do), a
+ * parameter's after the first layer that reads any of its tables. */
 static void value_backward(struct model *m, struct acts *a, int i, const struct batch *b)
 {
-    const struct recipe *r = m->recipe;
-    int table = r->layers[i].value, other = -1;
-    if (table < 0)
+    const struct layer_spec *l = m->recipe->layers;
+    int other = -1;
+    bool last = true;
+
+    if (l[i].value < 0)
         return;
-    for (int k = 0; k < r->n_layers; k++)
-        if (k != i && r->layers[k].value == table)
+    for (int k = 0; k < m->recipe->n_layers; k++) {
+        if (k != i && l[k].value == l[i].value && l[k].value_slot == l[i].value_slot)
             other = k;
+        last &= k >= i || l[k].value != l[i].value;
+    }
     if (other >= 0 && other < i)
         return;
-    struct param *p = &m->banks->p[table];
-    m->ops->table_grad(m->ops, p->g, a->layer[i].drows,
-                       other >= 0 ? a->layer[other].drows : NO_TENSOR, &b->token,
-                       !p->fresh);
-    done(m, p);
+    struct param *p = &m->banks->p[l[i].value];
+    m->ops->table_grad(m->ops, value_rows(m, i, true), a->layer[i].drows,
+                       other >= 0 ? a->layer[other].drows : NO_TENSOR, &b->token, !p->fresh);
+    if (last)
+        done(m, p);
 }
 
 static void layer_backward(struct model *m, struct acts *a, int i, const struct batch *b)
 {
-    struct ops *o = m->ops;
-    const struct recipe *r = m->recipe;
-    const struct model_params *p = &m->p;
     struct layer_acts *l = &a->layer[i];
-    bool attends = r->layers[i].attention != ATTN_NONE;
 
-    if (i == r->backout)
-        o->mix_norm(o, a->dx, NO_TENSOR, 2, (struct mix_term[]){ { .x = a->dx }, { .x = a->dbackout } });
-    if (i == r->skip_from)
-        o->mix_norm(o, a->dx, NO_TENSOR, 2, (struct mix_term[]){ { .x = a->dx }, { .x = a->dskip } });
+    stream_leave_bwd(m, a, i);
     mlp_backward(m, a, l, i);
-    if (attends)
+    stream_attended_bwd(m, a, i);
+    if (layer_attends(m->recipe, i))
         attention_backward(m, a, l, i, b);
-    o->mix_norm_bwd(o, (struct mix_grad[]){
-                        { .dx = a->dx, .dcoef = p->residual[i].grad },
-                        { .dx = a->dx0, .add = i + 1 < r->n_layers, .dcoef = p->x0[i].grad } },
-                    a->dx, a->dy, attends ? a->dy12 : NO_TENSOR, l->mixed, 2, (struct mix_term[]){
-                        { .x = l->in, .coef = p->residual[i].value },
-                        { .x = a->x0, .coef = p->x0[i].value } });
-    if (i == r->skip_to)
-        o->skip_gate_bwd(o, a->dskip, a->dx0, p->skip_gate->g, p->skip.grad, a->dx,
-                         a->layer[r->skip_from + 1].in, a->x0, p->skip_gate->w, p->skip.value);
+    stream_enter_bwd(m, a, i);
     value_backward(m, a, i, b);
 }
 
@@ -137,25 +129,22 @@ static void clear_padding(struct model *m)
 void model_backward(struct model *m, struct acts *a, const struct batch *b)
 {
     struct ops *o = m->ops;
-    const struct recipe *r = m->recipe;
     const struct model_params *p = &m->p;
-    struct mix_grad dhead[2] = { { .dx = a->dx }, { .dx = a->dbackout, .dcoef = p->backout.grad } };
-    struct mix_term head[2] = { { .x = a->layer[r->n_layers].in } };
 
-    if (r->backout >= 0)
-        head[1] = (struct mix_term){ .x = a->layer[r->backout + 1].in, .coef = p->backout.value,
-                                     .minus = true };
-    o->mix_norm_bwd(o, dhead, NO_TENSOR, a->dy, NO_TENSOR, a->z, r->backout >= 0 ? 2 : 1, head);
+    stream_end_bwd(m, a);
     clear_padding(m);
-    for (int i = r->n_layers - 1; i >= 0; i--)
+    for (int i = m->recipe->n_layers - 1; i >= 0; i--)
         layer_backward(m, a, i, b);
     p->mlp->fresh = p->attn->fresh = false;
-    /* Layer 0 mixed x0 with itself: its stream gradient is x0's too. */
-    o->mix_norm(o, a->dx0, NO_TENSOR, 2, (struct mix_term[]){ { .x = a->dx0 }, { .x = a->dx } });
+    stream_begin_bwd(m, a);
     o->embed_bwd(o, a->dy, p->smear_gate->g, p->smear.grad, a->dx0, p->embed->w, p->smear_gate->w,
                  p->smear.value, b);
     o->table_grad(o, p->embed->g, a->dy, NO_TENSOR, &b->token, !p->embed->fresh);
     done(m, p->embed);
+    if (p->bigram) {
+        o->table_grad(o, p->bigram->g, a->dbigram, NO_TENSOR, &b->bigram, !p->bigram->fresh);
+        done(m, p->bigram);
+    }
     for (int i = 0; i < m->banks->n; i++)
         if (m->banks->p[i].spec->comms == COMMS_REPLICATED)
             done(m, &m->banks->p[i]);

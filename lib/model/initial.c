@@ -61,10 +61,10 @@ static void put(const struct param_spec *s, void *out, int64_t i, float x)
         ((float *)out)[i] = x;
 }
 
-/* "1.1*11/0.5,1*11/0": groups between slashes, "a,b*n" is a,b n times over. */
+/* "1.1*11/0.5,1*11/0": groups between slashes, "a,b*n" is a,b n times over; for all matrices. */
 static int fill_values(const struct param_spec *s, void *out)
 {
-    int64_t n = s->rows * s->cols;
+    int64_t n = s->matrices * s->rows * s->cols;
     int64_t k = 0;
     char text[sizeof s->init_text], *outer = NULL;
     strcpy(text, s->init_text);

@@ -40,45 +40,110 @@ static void plan_attention(const struct recipe *r, struct planner *p, struct lay
     l->y2 = take(p, p->act, T, d);
 }
 
-/* The same walk sizes the arena (base NULL) and carves it. In evaluation one
- * layer's buffers serve all layers but for the outputs that are used later. */
-static size_t plan_acts(const struct recipe *r, struct planner *p, struct acts *a, int T, bool train)
+/* The streams that enter layer i. In evaluation the layers take turns on one buffer but for the
+ * outputs that are used later. */
+static void plan_streams(const struct recipe *r, struct planner *p, struct acts *a, int64_t T,
+                         bool train, int i)
+{
+    struct layer_acts *l = &a->layer[i];
+    bool kept = train || i < 2 || i == r->backout + 1 ||
+        (r->skip_tap == SKIP_LAYER && i == r->skip_from + 1);
+    bool apart = i > 0 || (r->inject == INJECT_AFTER && r->bigram_rows);
+
+    l->in = !apart ? a->x0 : kept ? take(p, p->act, T, r->width) : a->layer[1].in;
+    if (r->lanes < 0 || i < r->lanes)
+        return;
+    l->in1 = i == r->lanes ? l->in
+        : train || i == r->lanes + 1 ? take(p, p->act, T, r->width) : l[-1].in1;
+}
+
+static void plan_layer(const struct recipe *r, struct planner *p, struct acts *a, int64_t T,
+                       bool train, int i)
 {
     int64_t d = r->width, f = r->mlp_width;
-    memset(a, 0, sizeof *a);
-    a->tokens = T;
-    a->x0 = take(p, p->act, T, d);
-    for (int i = 0; i <= r->n_layers; i++) {
-        struct layer_acts *l = &a->layer[i];
-        bool kept = train || i < 2 || i == r->skip_from + 1 || i == r->backout + 1;
-        bool attends = i < r->n_layers && r->layers[i].attention != ATTN_NONE;
-        l->in = i == 0 ? a->x0 : kept ? take(p, p->act, T, d) : a->layer[1].in;
-        if (i == r->n_layers)
-            break;
-        if (i > 0 && !train) {
-            struct tensor in = l->in;
-            *l = a->layer[0];
-            l->in = in;
-            continue;
-        }
+    struct layer_acts *l = &a->layer[i];
+    bool attends = !train || layer_attends(r, i), two = layer_two_lanes(r, i);
+
+    if (r->inject == INJECT_BEFORE)
         l->mixed = take(p, p->act, T, d);
-        l->y = take(p, p->act, T, d);
+    l->y = take(p, p->act, T, d);
+    l->y2 = l->y;
+    l->attended = r->inject == INJECT_BEFORE ? l->mixed
+        : r->inject_bare ? take(p, p->act, T, d) : l->in;
+    if (attends)
+        plan_attention(r, p, l, T);
+    if (two)
+        l->attended1 = take(p, p->act, T, d);
+    l->post = take(p, p->act, T, f);
+    /* The backward reads a product that a learnable coefficient multiplies. */
+    l->o = l->m = a->product;
+    if (train && attends && (two || r->post_single))
+        l->o = take(p, p->act, T, d);
+    if (train && mlp_mixes(r) && !mlp_folds(r, i))
+        l->m = take(p, p->act, T, d);
+    if (train && attends)               /* the MLP's backward comes before attention's */
+        reuse(p, l->post, (struct tensor *[]){ &l->dq, &l->dk, &l->dv, &l->drows }, 4, T, d);
+}
+
+/* In evaluation all layers work in the buffers of the first, planned as if it had attention. */
+static void share_layer(const struct recipe *r, struct planner *p, struct acts *a, int64_t T, int i)
+{
+    struct layer_acts *l = &a->layer[i], own = *l;
+
+    *l = a->layer[0];
+    l->in = own.in;
+    l->in1 = own.in1;
+    if (!layer_attends(r, i)) {
+        l->attended = r->inject == INJECT_BEFORE ? l->mixed : r->inject_bare ? l->attended : l->in;
         l->y2 = l->y;
-        l->attended = l->mixed;
-        if (!train || attends)
-            plan_attention(r, p, l, T);
-        l->post = take(p, p->act, T, f);
-        if (train && attends)           /* the MLP's backward comes before attention's */
-            reuse(p, l->post, (struct tensor *[]){ &l->dq, &l->dk, &l->dv, &l->drows }, 4, T, d);
     }
-    a->z = take(p, p->act, T, d);
-    a->y = take(p, p->act, T, d);
-    if (!train)
-        return p->used;
+    if (i == r->skip_from && r->skip_tap == SKIP_ATTENTION)
+        l->attended = take(p, p->act, T, r->width);
+    if (layer_two_lanes(r, i))
+        l->attended1 = i == r->lanes ? take(p, p->act, T, r->width) : l[-1].attended1;
+}
+
+static void plan_backward(const struct recipe *r, struct planner *p, struct acts *a, int64_t T)
+{
+    int64_t d = r->width;
+    bool branch = mlp_mixes(r);
+
+    for (int i = 0; i < r->n_layers; i++)
+        branch |= attention_mixes(r, i);
     struct tensor *const wide[] = { &a->dx, &a->dy, &a->dx0, &a->dskip, &a->dbackout };
     for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
         *wide[i] = take(p, p->act, T, d);
+    if (branch)
+        a->dbranch = take(p, p->act, T, d);
+    if (r->lanes >= 0)
+        a->dx1 = take(p, p->act, T, d);
+    if (r->bigram_rows)
+        a->dbigram = take(p, p->act, T, d);
     a->dy12 = take(p, p->act, T, GATE_WIDTH);
+}
+
+/* The same walk sizes the arena (base NULL) and carves it. */
+static size_t plan_acts(const struct recipe *r, struct planner *p, struct acts *a, int T, bool train)
+{
+    int64_t d = r->width;
+    memset(a, 0, sizeof *a);
+    a->tokens = T;
+    a->x0 = take(p, p->act, T, d);
+    if (r->bigram_rows)
+        a->bigram = take(p, p->act, T, d);
+    if (mlp_mixes(r) || attention_mixes(r, 0))
+        a->product = take(p, p->act, T, d);
+    for (int i = 0; i <= r->n_layers; i++) {
+        plan_streams(r, p, a, T, train, i);
+        if (i < r->n_layers && (train || i == 0))
+            plan_layer(r, p, a, T, train, i);
+        if (i < r->n_layers && !train)
+            share_layer(r, p, a, T, i);
+    }
+    a->z = take(p, p->act, T, d);
+    a->y = take(p, p->act, T, d);
+    if (train)
+        plan_backward(r, p, a, T);
     return p->used;
 }
 
@@ -113,24 +178,49 @@ static int find(struct model *m, const char *label, int64_t rows, int64_t cols, 
     return 0;
 }
 
-static int find_scalar(struct model *m, const char *name, int n, struct scalar *out)
+/* A number for each of n layers; out is left at its zeros where the recipe has none and need not. */
+static int find_scalar(struct model *m, const char *name, bool needed, int n, struct scalar *out)
+{
+    const struct scalar_spec *s = recipe_scalar(m->recipe, name);
+    if (!s)
+        return needed ? err_set(GPT_INPUT, "scalars: the model needs '%s'", name) : 0;
+    struct param *p = &m->banks->p[s->param];
+    if (s->first + (int64_t)(n - 1) * s->stride >= tensor_count(p->w) || p->w.dtype != DT_F32)
+        return err_set(GPT_INPUT, "scalars.%s: needs f32 elements up to %d, '%s' has %lld", name,
+                       s->first + (n - 1) * s->stride, p->spec->label,
+                       (long long)tensor_count(p->w));
+    for (int k = 0; k < n; k++) {
+        out[k].value = (const real *)p->w.data + s->first + k * s->stride;
+        out[k].grad = (real *)p->g.data + s->first + k * s->stride;
+    }
+    return 0;
+}
+
+static int bind_scalars_by_role(struct model *m)
 {
     const struct recipe *r = m->recipe;
-    for (int i = 0; i < r->n_scalars; i++) {
-        const struct scalar_spec *s = &r->scalars[i];
-        struct param *p = &m->banks->p[s->param];
-        if (strcmp(s->name, name))
-            continue;
-        if (s->first + (int64_t)(n - 1) * s->stride >= p->w.cols || p->w.dtype != DT_F32)
-            return err_set(GPT_INPUT, "scalars.%s: needs f32 elements up to %d, '%s' has %lld", name,
-                           s->first + (n - 1) * s->stride, p->spec->label, (long long)p->w.cols);
-        for (int k = 0; k < n; k++) {
-            out[k].value = (const real *)p->w.data + s->first + k * s->stride;
-            out[k].grad = (real *)p->g.data + s->first + k * s->stride;
-        }
-        return 0;
-    }
-    return err_set(GPT_INPUT, "scalars: the model needs '%s'", name);
+    struct model_params *p = &m->p;
+    bool lanes = r->lanes >= 0;
+    const struct { const char *name; bool needed, by_layer; struct scalar *out; } roles[] = {
+        { "smear", true, false, &p->smear },
+        { "backout", true, false, &p->backout },
+        { "skip", true, false, &p->skip },
+        { "residual", true, true, p->residual },
+        { "x0", true, true, p->x0 },
+        { "qkv", true, true, p->qkv },
+        { "out", true, true, p->out },
+        { "bigram", r->bigram_rows > 0, true, p->bigram_mix },
+        { "residual_mlp", lanes, true, p->residual_mlp },
+        { "attn_lane0", lanes || r->post_single, true, p->attn_lane[0] },
+        { "attn_lane1", lanes, true, p->attn_lane[1] },
+        { "mlp_lane0", lanes || r->fold_mlp, true, p->mlp_lane[0] },
+        { "mlp_lane1", lanes, true, p->mlp_lane[1] },
+    };
+    int rc = 0;
+    for (size_t i = 0; i < sizeof roles / sizeof *roles && !rc; i++)
+        rc = find_scalar(m, roles[i].name, roles[i].needed, roles[i].by_layer ? r->n_layers : 1,
+                         roles[i].out);
+    return rc;
 }
 
 /* The layer map must stay inside the banks that it points into. */
@@ -149,10 +239,13 @@ static int check_layers(const struct model *m)
             if (use[k].index >= 0 && (use[k].index + 1) * use[k].rows > use[k].p->w.rows)
                 return err_set(GPT_INPUT, "layers.%d: %s %lld is outside '%s'", i, use[k].what,
                                (long long)use[k].index, use[k].p->spec->label);
-        if (l->value >= 0 && r->params[l->value].cols != r->width)
-            return err_set(GPT_INPUT, "layers.%d: value embeddings need %d columns", i, r->width);
+        if (l->value >= 0 && (r->params[l->value].cols != r->width ||
+                              r->params[l->value].rows < (l->value_slot + 1LL) * r->vocab))
+            return err_set(GPT_INPUT, "layers.%d: value embeddings need %lld rows of %d columns", i,
+                           (l->value_slot + 1LL) * r->vocab, r->width);
     }
-    if (r->skip_to >= 0 && (r->skip_to <= r->skip_from + 1 || r->skip_to == r->backout + 1))
+    if (r->skip_to >= 0 && (r->skip_to <= r->skip_from + 1 || r->skip_to == r->backout + 1 ||
+                            (r->skip_tap == SKIP_ATTENTION && !layer_attends(r, r->skip_from))))
         return err_set(GPT_INPUT, "model.skip: layer %d cannot receive layer %d", r->skip_to,
                        r->skip_from);
     return 0;
@@ -193,7 +286,7 @@ static int bind(struct model *m)
 {
     const struct recipe *r = m->recipe;
     struct model_params *p = &m->p;
-    int64_t d = r->width, n = r->n_layers;
+    int64_t d = r->width;
     int rc;
     if ((rc = find(m, "attn", 4 * d, d, &p->attn)) ||
         (rc = find(m, "mlp", 2LL * r->mlp_width, d, &p->mlp)) ||
@@ -203,12 +296,8 @@ static int bind(struct model *m)
         (rc = find(m, "skip_gate", 1, GATE_WIDTH, &p->skip_gate)) ||
         (rc = find(m, "attn_gate_bank", r->heads, GATE_WIDTH, &p->attn_gate)) ||
         (rc = find(m, "ve_gate_bank", r->heads, GATE_WIDTH, &p->value_gate)) ||
-        (rc = find_scalar(m, "smear", 1, &p->smear)) ||
-        (rc = find_scalar(m, "backout", 1, &p->backout)) ||
-        (rc = find_scalar(m, "skip", 1, &p->skip)) ||
-        (rc = find_scalar(m, "residual", (int)n, p->residual)) ||
-        (rc = find_scalar(m, "x0", (int)n, p->x0)) ||
-        (rc = find_scalar(m, "qkv", (int)n, p->qkv)) || (rc = find_scalar(m, "out", (int)n, p->out)))
+        (rc = r->bigram_rows ? find(m, "bigram_embed", r->bigram_rows, d, &p->bigram) : 0) ||
+        (rc = bind_scalars_by_role(m)))
         return rc;
     if ((rc = check_layers(m)) || (rc = check_late(m)))
         return rc;
@@ -230,6 +319,9 @@ int model_init(struct model *m, struct banks *b, int tokens, int val_tokens)
     m->rope.table = tensor_of(NULL, o->act, positions, r->head_dim / 2);
     m->rope.table.data = o->alloc(o, tensor_bytes(m->rope.table), "rotary table");
     m->mtp = o->alloc(o, MAX_MTP * sizeof(real), "MTP weights");
+    real *half = o->alloc(o, sizeof *half, "a constant");
+    o->upload(o, half, &(real){ 0.5 }, sizeof *half);
+    m->p.half.value = half;
     return o->status(o);
 }
 
@@ -258,14 +350,25 @@ struct tensor bank_rows(struct tensor bank, int64_t rows_each, int first, int n)
     return tensor_rows(bank, rows_each * first, rows_each * n);
 }
 
+struct tensor value_rows(const struct model *m, int i, bool grad)
+{
+    const struct recipe *r = m->recipe;
+    const struct layer_spec *l = &r->layers[i];
+    if (l->value < 0)
+        return NO_TENSOR;
+    const struct param *p = &m->banks->p[l->value];
+    return bank_rows(grad ? p->g : p->w, r->vocab, l->value_slot, 1);
+}
+
 struct head_loss model_head(const struct model *m, const struct batch *b)
 {
     const struct recipe *r = m->recipe;
+    double seed = (double)m->banks->world / r->chunks;      /* 1 / micro-batches */
     return (struct head_loss){
         .tgt = b->tgt, .mtp = m->mtp, .n_mtp = m->point.n_mtp,
-        .seed = (real)m->banks->world / (real)r->chunks,
+        .seed = (real)seed,
         .fp8 = r->head_fp8, .x_scale = (real)r->x_scale, .w_scale = (real)r->w_scale,
-        .g_scale = (real)r->g_scale,
+        .g_scale = (real)(r->g_scale * (r->head_scale_micro ? seed : 1)),
         .cap_a = (real)r->cap_a, .cap_b = (real)r->cap_b, .cap_c = (real)r->cap_c,
     };
 }
@@ -277,7 +380,12 @@ void layer_shapes(const struct model *m, int i, const struct batch *b, struct qk
     const struct layer_spec *l = &r->layers[i];
     int pair = l->attention == ATTN_PAIRED ? 2 : 1;
     int longest = m->point.sequence < b->tokens ? m->point.sequence : b->tokens;
-    *q = (struct qkv_shape){ r->heads, r->head_dim, pair == 2, l->key_offset, false };
+    *q = (struct qkv_shape){
+        .heads = r->heads, .head_dim = r->head_dim, .paired = pair == 2,
+        .key_offset = !l->key_offset ? KEY_OFFSET_NONE
+            : r->key_channels == KEYS_HALF ? KEY_OFFSET_HALF : KEY_OFFSET_QUARTERS,
+        .split_gate = pair == 1 && r->value_input == VALUE_SPLIT,
+    };
     *s = (struct attn_shape){
         .rows = pair * b->tokens, .heads = r->heads / pair, .head_dim = r->head_dim,
         .cu = b->cu, .ncu = b->ncu, .cu_mul = pair,

@@ -1,8 +1,9 @@
 /* model.h - the network: what it keeps, and the flattened forward and backward.
  *
  * forward.c and backward.c are the model as one reads it in record-61.md 2 and
- * 3: a list of ops over the buffers below, with the layer map, banks and
- * learnable scalars of the recipe.
+ * 3 and record-74.md 5 and 7: a list of ops over the buffers below, with the
+ * layer map, banks and learnable scalars of the recipe. What the residual
+ * stream does around attention and MLP differs between records: stream.c.
  *
  *     struct model m;
  *     if ((rc = model_init(&m, &banks, tokens_max, val_tokens_max))) return rc;
@@ -27,16 +28,19 @@ struct scalar { const real *value; real *grad; };
 
 /* What the backward needs of a layer's forward. */
 struct layer_acts {
-    struct tensor in;           /* (T,D) residual stream before the mix; layer i's output is in of i+1 */
-    struct tensor mixed;        /* (T,D) after it */
-    struct tensor y;            /* (T,D) its norm: input of attention and of the gates */
+    struct tensor in;           /* (T,D) residual stream; layer i's output is in of i+1 */
+    struct tensor in1;          /* (T,D) its second lane, where there are two */
+    struct tensor mixed;        /* (T,D) with x0 and bigrams, when they join before attention */
+    struct tensor y;            /* (T,D) norm of mixed, else of in: what attention and gates read */
     struct tensor qkv;          /* (T,3D) raw */
     struct tensor q, k, v;      /* (T,D) as attention sees them */
     struct tensor out, lse;     /* (T,D), (H,T) attention's result */
     struct tensor gated;        /* (T,D) after the output gate */
-    struct tensor attended;     /* (T,D) residual stream after attention */
-    struct tensor y2;           /* (T,D) its norm: input of the MLP */
+    struct tensor o;            /* (T,D) attention's product, when a mix adds it to the stream */
+    struct tensor attended, attended1;  /* (T,D) the lanes after attention */
+    struct tensor y2;           /* (T,D) norm of the last of them: input of the MLP */
     struct tensor post;         /* (T,F) after ReLU^2; in backward, the gradient before it */
+    struct tensor m;            /* (T,D) the MLP's product, when a mix adds it to the stream */
     /* Gradients, in the place of what is done with by then: post; q, k, v. */
     struct tensor dq, dk, dv;   /* (T,D) */
     struct tensor drows;        /* (T,D) of the value-embedding rows */
@@ -48,7 +52,13 @@ struct acts {
     int tokens;
     struct layer_acts layer[MAX_LAYERS + 1];    /* the last holds only `in`: the output */
     struct tensor x0, z, y;     /* (T,D): input, head's input before and after its norm */
-    struct tensor dx, dy, dx0, dskip, dbackout;             /* (T,D) */
+    struct tensor bigram;       /* (T,D): rows of the bigram table */
+    struct tensor product;      /* (T,D): an o or m that the backward does not read */
+    struct tensor dx, dx1;      /* (T,D) gradients of the lanes */
+    struct tensor dy;           /* (T,D) of what attention, MLP or head read */
+    struct tensor dbranch;      /* (T,D) of o or m */
+    struct tensor dx0, dbigram, dskip, dbackout;            /* (T,D) */
+    bool have_dx0, have_dbigram;        /* written, so that more is added */
     struct tensor dy12;                                     /* (T,12) */
 };
 
@@ -56,8 +66,12 @@ struct acts {
 struct model_params {
     struct param *attn, *mlp, *lm_head, *embed;
     struct param *smear_gate, *skip_gate, *attn_gate, *value_gate;
-    struct scalar smear, backout, skip;
-    struct scalar residual[MAX_LAYERS], x0[MAX_LAYERS], qkv[MAX_LAYERS], out[MAX_LAYERS];
+    struct param *bigram;                       /* NULL without a table */
+    struct scalar smear, backout, skip, half;   /* half: the constant 1/2 */
+    struct scalar qkv[MAX_LAYERS], out[MAX_LAYERS], x0[MAX_LAYERS], bigram_mix[MAX_LAYERS];
+    struct scalar residual[MAX_LAYERS];         /* of the stream where x0 or attention joins it */
+    struct scalar residual_mlp[MAX_LAYERS];     /* and where the MLP does; value NULL: 1 */
+    struct scalar attn_lane[2][MAX_LAYERS], mlp_lane[2][MAX_LAYERS];    /* likewise */
 };
 
 struct model {
@@ -103,5 +117,31 @@ void model_backward(struct model *m, struct acts *a, const struct batch *b);
 struct head_loss model_head(const struct model *m, const struct batch *b);
 void layer_shapes(const struct model *m, int i, const struct batch *b, struct qkv_shape *q,
                   struct attn_shape *s);
+/* Layer i's rows of its value-embedding table, as weight (grad: as gradient); none without one. */
+struct tensor value_rows(const struct model *m, int i, bool grad);
+
+/* -- stream.c: the residual stream around attention and MLP ------------------ */
+bool layer_attends(const struct recipe *r, int i);
+bool layer_two_lanes(const struct recipe *r, int i);
+/* Does a mix add the product of attention (the MLP) to the stream? Else the product itself does. */
+bool attention_mixes(const struct recipe *r, int i);
+bool mlp_mixes(const struct recipe *r);
+/* The MLP's lambda scales its second product. */
+bool mlp_folds(const struct recipe *r, int i);
+/* What enters layer 0; before layer i's attention; after it; after the MLP; before the head. */
+void stream_begin(struct model *m, struct acts *a);
+void stream_enter(struct model *m, struct acts *a, int i);
+void stream_attended(struct model *m, struct acts *a, int i);
+void stream_leave(struct model *m, struct acts *a, int i);
+void stream_end(struct model *m, struct acts *a);
+/* The same backwards, from stream_end_bwd on. They pass dx and dx1 down, read dy (and dy12) as
+ * the gradient of the norm that they made, and leave the product's gradient in `branch_grad`. */
+void stream_end_bwd(struct model *m, struct acts *a);
+void stream_leave_bwd(struct model *m, struct acts *a, int i);
+void stream_attended_bwd(struct model *m, struct acts *a, int i);
+void stream_enter_bwd(struct model *m, struct acts *a, int i);
+void stream_begin_bwd(struct model *m, struct acts *a);
+struct tensor attention_branch_grad(const struct model *m, const struct acts *a, int i);
+struct tensor mlp_branch_grad(const struct model *m, const struct acts *a);
 
 #endif

@@ -240,3 +240,11 @@ int recipe_param(const struct recipe *r, const char *label)
             return i;
     return -1;
 }
+
+const struct scalar_spec *recipe_scalar(const struct recipe *r, const char *name)
+{
+    for (int i = 0; i < r->n_scalars; i++)
+        if (!strcmp(r->scalars[i].name, name))
+            return &r->scalars[i];
+    return NULL;
+}

@@ -29,6 +29,11 @@ enum { MAX_LAYERS = 64, MAX_PARAMS = 32, MAX_STAGES = 8, MAX_POLAR = 10, MAX_CYC
 enum rule { RULE_NORMUON, RULE_ADAM };
 enum comms { COMMS_REPLICATED, COMMS_SHARDED, COMMS_SPARSE };
 enum attention_kind { ATTN_NONE, ATTN_PLAIN, ATTN_PAIRED };
+/* Where a piece of one layer is taken or put, and what value gates look at. */
+enum inject { INJECT_BEFORE, INJECT_AFTER };
+enum skip_tap { SKIP_LAYER, SKIP_ATTENTION };
+enum key_channels { KEYS_QUARTERS, KEYS_HALF };
+enum value_input { VALUE_INPUT, VALUE_SPLIT };
 enum init_kind { INIT_ZERO, INIT_UNIFORM, INIT_NORMAL, INIT_VALUES, INIT_TRANSPOSE };
 
 struct init {
@@ -59,7 +64,8 @@ struct layer_spec {
     int bank;                   /* index of the attention bank's four matrices */
     bool long_window;
     bool key_offset;            /* keys are taken from one token back, in the model's channels */
-    int value;                  /* index into params: the table of value embeddings */
+    int value, value_slot;      /* index into params: the table of value embeddings; which of its
+                                   tables of vocab rows */
     int value_gate, out_gate;   /* rows of the gate banks */
     int mlp;                    /* index of the MLP bank's two matrices */
 };
@@ -86,7 +92,17 @@ struct recipe {
     double attn_scale, rope_base;
     double cap_a, cap_b, cap_c; /* softcap a s((l + b) / c) */
     int skip_from, skip_to;     /* layers; -1: no skip */
+    enum skip_tap skip_tap;     /* the skip takes skip_from's output, or the stream after its
+                                   attention */
     int backout;                /* layer; -1: none */
+    enum inject inject;         /* x0 and bigrams join the stream before a layer's attention, or
+                                   with its result */
+    bool inject_bare;           /* also in layers without attention */
+    int lanes;                  /* from this layer on attention reads lane 0, the MLP lane 1; -1 */
+    bool post_single;           /* lambdas on attention's result in layers of one lane too */
+    bool fold_mlp;              /* layers of one lane: the MLP's lambda scales its second product */
+    enum key_channels key_channels;     /* those that a key offset moves */
+    enum value_input value_input;       /* of plain layers; paired ones see the layer's input */
     struct layer_spec layers[MAX_LAYERS];
 
     /* [parameters], [scalars], [order] */
@@ -107,6 +123,7 @@ struct recipe {
     double polar[MAX_POLAR][3];
     int n_polar;
     enum dtype polar_dtype;     /* bf16; f32 on request */
+    bool blend_f32;             /* 1 - momentum is formed in f32 (record 74), not f64 */
     bool aol;                   /* AOL preconditioning in place of the Frobenius norm */
 
     /* [schedule] */
@@ -133,6 +150,7 @@ struct recipe {
     enum dtype gradients;       /* DT_NONE: the parameter's */
     bool head_fp8;
     double x_scale, w_scale, g_scale;
+    bool head_scale_micro;      /* g_scale is multiplied by 1 / micro-batches, as the loss is */
     bool deterministic;
     bool check_weights;         /* after each step: do all ranks hold the same weights? */
 
@@ -150,5 +168,7 @@ const char *recipe_canonical(const struct recipe *r);
 void recipe_free(struct recipe *r);
 /* Index of a parameter, or -1. */
 int recipe_param(const struct recipe *r, const char *label);
+/* A row of [scalars], or NULL. */
+const struct scalar_spec *recipe_scalar(const struct recipe *r, const char *name);
 
 #endif

@@ -8,8 +8,8 @@
 #include "base/num.h"
 #include "polar/table.h"
 
-enum kind { K_NAME, K_INT, K_I64, K_REAL, K_REAL3, K_INT2, K_BOOL, K_CHOICE, K_COEFFS, K_TIED,
-            K_ORDER, K_LABELS };
+enum kind { K_NAME, K_INT, K_I64, K_REAL, K_REAL3, K_INT2, K_BOOL, K_WORD, K_DTYPE, K_COEFFS,
+            K_TIED, K_ORDER, K_LABELS };
 
 struct key {
     const char *section, *key;
@@ -17,7 +17,7 @@ struct key {
     size_t field;
     double lo, hi;
     const char *dflt;           /* NULL: the recipe must say it */
-    const char *choices;        /* K_CHOICE: words in the order of the field's values */
+    const char *choices;        /* K_WORD, K_DTYPE: words in the order of the values */
 };
 
 #define F(f) offsetof(struct recipe, f)
@@ -35,7 +35,15 @@ static const struct key keys[] = {
     { "model", "rope_base", K_REAL, F(rope_base), 1, 1e9, NULL, NULL },
     { "model", "softcap", K_REAL3, F(cap_a), -1e6, 1e6, NULL, NULL },
     { "model", "skip", K_INT2, F(skip_from), -1, MAX_LAYERS, NULL, NULL },
+    { "model", "skip_tap", K_WORD, F(skip_tap), 0, 0, "layer", "layer|attention" },
     { "model", "backout", K_INT, F(backout), -1, MAX_LAYERS, NULL, NULL },
+    { "model", "inject", K_WORD, F(inject), 0, 0, "before", "before|after" },
+    { "model", "inject_bare", K_BOOL, F(inject_bare), 0, 0, "yes", NULL },
+    { "model", "lanes", K_INT, F(lanes), -1, MAX_LAYERS, "-1", NULL },
+    { "model", "post_single", K_BOOL, F(post_single), 0, 0, "no", NULL },
+    { "model", "fold_mlp", K_BOOL, F(fold_mlp), 0, 0, "no", NULL },
+    { "model", "key_channels", K_WORD, F(key_channels), 0, 0, "quarters", "quarters|half" },
+    { "model", "value_input", K_WORD, F(value_input), 0, 0, "input", "input|split" },
     { "order", "tied", K_TIED, F(tied_head), 0, 0, NULL, NULL },
     { "order", "scatter", K_ORDER, F(scatter), 0, 0, NULL, NULL },
     { "order", "work", K_ORDER, F(work), 0, 0, NULL, NULL },
@@ -49,7 +57,8 @@ static const struct key keys[] = {
     { "optimizer", "muon_lr", K_REAL, F(muon_lr), 0, 1e3, NULL, NULL },
     { "optimizer", "muon_wd", K_REAL, F(muon_wd), 0, 1e3, NULL, NULL },
     { "optimizer", "coeffs", K_COEFFS, F(polar), 0, 0, NULL, NULL },
-    { "optimizer", "polar", K_CHOICE, F(polar_dtype), 0, 0, "bf16", DTYPE_CHOICES },
+    { "optimizer", "polar", K_DTYPE, F(polar_dtype), 0, 0, "bf16", DTYPE_CHOICES },
+    { "optimizer", "blend_f32", K_BOOL, F(blend_f32), 0, 0, "no", NULL },
     { "optimizer", "aol", K_BOOL, F(aol), 0, 0, "no", NULL },
     { "schedule", "steps", K_INT, F(steps), 1, 1e9, NULL, NULL },
     { "schedule", "extension", K_INT, F(extension), 0, 1e9, NULL, NULL },
@@ -69,9 +78,10 @@ static const struct key keys[] = {
     { "data", "val_chunk", K_I64, F(val_chunk), 1, 1 << 30, NULL, NULL },
     { "data", "val_every", K_INT, F(val_every), 0, 1e9, NULL, NULL },
     { "data", "checkpoint_every", K_I64, F(checkpoint_every), 0, 1e9, "0", NULL },
-    { "precision", "gradients", K_CHOICE, F(gradients), 0, 0, "weight", DTYPE_CHOICES },
+    { "precision", "gradients", K_DTYPE, F(gradients), 0, 0, "weight", DTYPE_CHOICES },
     { "precision", "head_fp8", K_BOOL, F(head_fp8), 0, 0, NULL, NULL },
     { "precision", "head_scales", K_REAL3, F(x_scale), 1e-12, 1e12, NULL, NULL },
+    { "precision", "head_scale_micro", K_BOOL, F(head_scale_micro), 0, 0, "no", NULL },
     { "precision", "deterministic", K_BOOL, F(deterministic), 0, 0, "no", NULL },
     { "precision", "check_weights", K_BOOL, F(check_weights), 0, 0, "no", NULL },
 };
@@ -115,14 +125,19 @@ static int whole(struct recipe *r, const struct recipe_entry *e, const struct ke
     return 0;
 }
 
+/* The index of the word, or the type that it stands for. */
 static int choice(struct recipe *r, const struct recipe_entry *e, const struct key *k)
 {
-    static const enum dtype values[] = { DT_NONE, DT_F32, DT_BF16 };
+    static const enum dtype types[] = { DT_NONE, DT_F32, DT_BF16 };
+    void *field = (char *)r + k->field;
     const char *c = k->choices;
     for (int i = 0; c; i++, c = strchr(c, '|') ? strchr(c, '|') + 1 : NULL) {
         size_t n = strcspn(c, "|");
         if (strlen(e->value) == n && !strncmp(c, e->value, n)) {
-            *(enum dtype *)((char *)r + k->field) = values[i];
+            if (k->kind == K_DTYPE)
+                *(enum dtype *)field = types[i];
+            else
+                *(int *)field = i;
             return 0;
         }
     }
@@ -225,7 +240,8 @@ static int bind_key(struct recipe *r, const struct key *k, struct recipe_entry *
             return text_error(r->text, e, "expected yes or no, found '%s'", e->value);
         *(bool *)field = !strcmp(e->value, "yes");
         return 0;
-    case K_CHOICE:
+    case K_WORD:
+    case K_DTYPE:
         return choice(r, e, k);
     case K_COEFFS:
         return coeffs(r, e);
@@ -279,12 +295,17 @@ static int check_model(struct recipe *r)
     if (r->bigram_rows == 1)
         return text_error(t, text_find(r->text, "model", "bigram_rows"),
                           "expected 0 or two rows at least, found 1");
-    if (r->skip_from >= r->n_layers || r->skip_to >= r->n_layers || r->backout >= r->n_layers)
-        return text_error(t, NULL, "model.skip and model.backout name layers below %d", r->n_layers);
-    for (int i = 0; i < r->n_layers; i++)
+    if (r->skip_from >= r->n_layers || r->skip_to >= r->n_layers || r->backout >= r->n_layers ||
+        r->lanes >= r->n_layers)
+        return text_error(t, NULL, "model.skip, backout and lanes name layers below %d",
+                          r->n_layers);
+    for (int i = 0; i < r->n_layers; i++) {
         if (r->layers[i].attention == ATTN_PAIRED && r->heads % 2)
             return text_error(t, NULL, "layers.%d: paired heads need an even number, found %d", i,
                               r->heads);
+        if (r->lanes >= 0 && i >= r->lanes && r->layers[i].attention == ATTN_NONE)
+            return text_error(t, NULL, "layers.%d: a layer of two lanes needs attention", i);
+    }
     for (int i = 0; i < r->n_stages; i++)
         if (r->stages[i].tokens % r->chunks)
             return text_error(t, NULL, "stages.%d: %lld tokens do not divide into %d chunks", i,

@@ -76,6 +76,22 @@ static int param_of(const struct row *w, const char *label, int *out)
     return 0;
 }
 
+/* "-", "table" or "table:2": a parameter, and which of the tables of vocab rows in it. */
+static int table_of(const struct row *w, char *text, int *param, int *slot)
+{
+    char *colon = strchr(text, ':');
+    int rc;
+    *param = -1;
+    *slot = 0;
+    if (!strcmp(text, "-"))
+        return 0;
+    if (colon)
+        *colon++ = 0;
+    if ((rc = param_of(w, text, param)))
+        return rc;
+    return index_of(w, colon ? colon : "0", 1 << 16, slot);
+}
+
 /* "40", "d", "4d": a count, or a multiple of a size of the model. */
 static int size_of(const struct row *w, const char *text, int64_t *out)
 {
@@ -246,7 +262,7 @@ int bind_layers(struct recipe *r)
             !(rc = index_of(&w, w.col[1], 1 << 16, &l->bank)) &&
             !(rc = one_of(&w, w.col[2], windows, &window)) &&
             !(rc = one_of(&w, w.col[3], bools, &offset)) &&
-            !(rc = strcmp(w.col[4], "-") ? param_of(&w, w.col[4], &l->value) : (l->value = -1, 0)) &&
+            !(rc = table_of(&w, w.col[4], &l->value, &l->value_slot)) &&
             !(rc = index_of(&w, w.col[5], 1 << 16, &l->value_gate)) &&
             !(rc = index_of(&w, w.col[6], 1 << 16, &l->out_gate)) &&
             !(rc = index_of(&w, w.col[7], 1 << 16, &l->mlp))) {
@@ -270,6 +286,8 @@ int bind_layers(struct recipe *r)
     return 0;
 }
 
+static int elements_of(const struct param_spec *p) { return (int)(p->matrices * p->rows * p->cols); }
+
 int bind_scalars(struct recipe *r)
 {
     for (int i = 0; i < r->text->n; i++) {
@@ -285,7 +303,7 @@ int bind_scalars(struct recipe *r)
             return rc;
         snprintf(s->name, sizeof s->name, "%s", e->key);
         if (!(rc = param_of(&w, w.col[0], &s->param)) &&
-            !(rc = index_of(&w, w.col[1], (int)r->params[s->param].cols, &s->first)))
+            !(rc = index_of(&w, w.col[1], elements_of(&r->params[s->param]), &s->first)))
             rc = index_of(&w, w.col[2], 1 << 16, &s->stride);
         free(w.copy);
         if (rc)

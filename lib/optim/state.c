@@ -189,7 +189,7 @@ static struct muon_step muon_numbers(const struct recipe *r, const struct param_
 {
     double lr = r->muon_lr * at->lr;
     return (struct muon_step){
-        .blend = (real)(1 - at->momentum),
+        .blend = r->blend_f32 ? (real)(1 - (float)at->momentum) : (real)(1 - at->momentum),
         .lr = (real)lr,
         .decay = (real)(lr * r->muon_wd * s->wd_mul),
     };

@@ -1,0 +1,315 @@
+/* stream.c - the residual stream: what happens to it between attention and MLP.
+ *
+ * A mix is a weighted sum of streams with its norm (ops.h, mix_norm), written
+ * down once below as a list of terms and run forward or backward. The records
+ * differ in where x0 and bigrams join and in the number of lanes:
+ *
+ *   record 61 (inject = before)            record 74 (inject = after)
+ *   enter     mixed = r in + x x0, norm     (made by the leave before, or begin)
+ *   attended  norm of mixed + attention     r in + o + x x0 + b bigram, norm
+ *   leave     (the MLP's product adds)      r' attended + p m, norm
+ *
+ * From layer `lanes` on the second lane runs beside it: attention reads lane 0,
+ * the MLP lane 1, and both products are added to both.
+ */
+#include "model/model.h"
+
+#include <assert.h>
+
+bool layer_attends(const struct recipe *r, int i) { return r->layers[i].attention != ATTN_NONE; }
+
+bool layer_two_lanes(const struct recipe *r, int i) { return r->lanes >= 0 && i >= r->lanes; }
+
+bool attention_mixes(const struct recipe *r, int i)
+{
+    return r->inject == INJECT_AFTER || layer_two_lanes(r, i) || r->post_single;
+}
+
+bool mlp_mixes(const struct recipe *r)
+{
+    return r->lanes >= 0 || recipe_scalar(r, "residual_mlp") || recipe_scalar(r, "mlp_lane0");
+}
+
+bool mlp_folds(const struct recipe *r, int i) { return r->fold_mlp && !layer_two_lanes(r, i); }
+
+struct tensor attention_branch_grad(const struct model *m, const struct acts *a, int i)
+{
+    return attention_mixes(m->recipe, i) ? a->dbranch : a->dx;
+}
+
+struct tensor mlp_branch_grad(const struct model *m, const struct acts *a)
+{
+    return mlp_mixes(m->recipe) ? a->dbranch : a->dx;
+}
+
+/* -- mixes -------------------------------------------------------------------- */
+
+struct mix {
+    struct tensor out, y;       /* the sum; its norm, if it has one */
+    int n;
+    struct mix_term term[MIX_MAX];
+    struct mix_grad grad[MIX_MAX];
+};
+
+/* s NULL or without a value: coefficient 1. dx: where the term's gradient goes. */
+static struct mix_term *term(struct mix *x, struct tensor t, const struct scalar *s,
+                             struct tensor dx, bool add)
+{
+    assert(x->n < MIX_MAX);
+    x->term[x->n] = (struct mix_term){ .x = t, .coef = s ? s->value : NULL };
+    x->grad[x->n] = (struct mix_grad){ dx, add, s ? s->grad : NULL };
+    return &x->term[x->n++];
+}
+
+static void run(struct model *m, const struct mix *x)
+{
+    if (x->n)
+        m->ops->mix_norm(m->ops, x->out, x->y, x->n, x->term);
+}
+
+/* dout: the gradient of x->out from elsewhere, or none. dy12: whether gates read the norm. */
+static void run_bwd(struct model *m, struct acts *a, const struct mix *x, struct tensor dout,
+                    bool dy12)
+{
+    if (x->n)
+        m->ops->mix_norm_bwd(m->ops, x->grad, dout, x->y.data ? a->dy : NO_TENSOR,
+                             x->y.data && dy12 ? a->dy12 : NO_TENSOR, x->out, x->n, x->term);
+}
+
+/* x0 and the bigram rows of layer i. Before layer 0 with inject = after, begin adds them. */
+static void inject(struct mix *x, const struct model *m, const struct acts *a, int i)
+{
+    term(x, a->x0, &m->p.x0[i], a->dx0, a->have_dx0);
+    if (m->p.bigram && (i > 0 || m->recipe->inject == INJECT_BEFORE))
+        term(x, a->bigram, &m->p.bigram_mix[i], a->dbigram, a->have_dbigram);
+}
+
+/* After the gradients of inject have been written once, more is added. */
+static void injected(struct mix *x, struct acts *a)
+{
+    for (int k = 0; k < x->n; k++) {
+        a->have_dx0 |= x->grad[k].dx.data == a->dx0.data;
+        a->have_dbigram |= a->dbigram.data && x->grad[k].dx.data == a->dbigram.data;
+    }
+}
+
+/* Is the norm that layer i's attention reads made by the mix that makes `in`? */
+static bool enters_normed(const struct recipe *r, int i)
+{
+    return i < r->n_layers && r->inject == INJECT_AFTER && layer_attends(r, i) && i != r->skip_to;
+}
+
+static struct mix begin_mix(const struct model *m, const struct acts *a)
+{
+    const struct layer_acts *l = &a->layer[0];
+    struct mix x = { .out = l->in, .y = enters_normed(m->recipe, 0) ? l->y : NO_TENSOR };
+
+    if (m->recipe->inject == INJECT_BEFORE)
+        return x;
+    term(&x, a->x0, NULL, a->dx0, a->have_dx0);
+    if (m->p.bigram)
+        term(&x, a->bigram, &m->p.bigram_mix[0], a->dbigram, a->have_dbigram);
+    return x;
+}
+
+static struct mix enter_mix(const struct model *m, const struct acts *a, int i)
+{
+    const struct recipe *r = m->recipe;
+    const struct layer_acts *l = &a->layer[i];
+    struct mix x = { .out = l->in, .y = l->y };
+
+    if (r->inject == INJECT_BEFORE) {
+        x.out = l->mixed;
+        term(&x, l->in, &m->p.residual[i], a->dx, false);
+        if (layer_attends(r, i) || r->inject_bare)
+            inject(&x, m, a, i);
+    } else if (i == r->skip_to && layer_attends(r, i)) {
+        term(&x, l->in, NULL, a->dx, false);
+    }
+    return x;
+}
+
+/* The lane `k` after attention. */
+static struct mix attended_mix(const struct model *m, const struct acts *a, int i, int k)
+{
+    const struct recipe *r = m->recipe;
+    const struct layer_acts *l = &a->layer[i];
+    bool two = layer_two_lanes(r, i), attends = layer_attends(r, i);
+    bool after = r->inject == INJECT_AFTER;
+    const struct scalar *post = two || r->post_single ? &m->p.attn_lane[k][i] : NULL;
+    struct mix x = { .out = k ? l->attended1 : l->attended,
+                     .y = two == (k == 1) ? l->y2 : NO_TENSOR };
+
+    if (!attends && !after)
+        return x;                           /* enter has made the norm that the MLP reads */
+    if (k) {
+        /* At the first layer of two lanes, lane 1 is lane 0: their gradients meet here, or, when
+         * dx is still that of the stream with x0, in enter. */
+        bool meet = after && i == r->lanes;
+        term(&x, l->in1, &m->p.residual[i], meet ? a->dx : a->dx1, meet);
+        term(&x, l->o, post, a->dbranch, true);
+    } else if (attends ? !attention_mixes(r, i) : !r->inject_bare) {
+        term(&x, l->attended, NULL, a->dx, false);
+    } else {
+        term(&x, after ? l->in : l->mixed, after ? &m->p.residual[i] : NULL, a->dx, false);
+        if (attends)
+            term(&x, l->o, post, a->dbranch, false);
+        if (after)
+            inject(&x, m, a, i);
+    }
+    return x;
+}
+
+/* The lane `k` after the MLP. */
+static struct mix leave_mix(const struct model *m, const struct acts *a, int i, int k)
+{
+    const struct recipe *r = m->recipe;
+    const struct layer_acts *l = &a->layer[i];
+    struct mix x = { .out = k ? l[1].in1 : l[1].in,
+                     .y = !k && enters_normed(r, i + 1) ? l[1].y : NO_TENSOR };
+
+    if (!mlp_mixes(r))
+        return x;
+    term(&x, k ? l->attended1 : l->attended, &m->p.residual_mlp[i], k ? a->dx1 : a->dx, false);
+    term(&x, l->m, mlp_folds(r, i) ? NULL : &m->p.mlp_lane[k][i], a->dbranch, k);
+    return x;
+}
+
+/* The mean of the lanes, less the backout. */
+static struct mix end_mix(const struct model *m, const struct acts *a)
+{
+    const struct recipe *r = m->recipe;
+    const struct layer_acts *l = &a->layer[r->n_layers];
+    bool two = r->lanes >= 0;
+    struct mix x = { .out = a->z, .y = a->y };
+
+    term(&x, l->in, two ? &m->p.half : NULL, a->dx, false);
+    if (two)
+        term(&x, l->in1, &m->p.half, a->dx1, false);
+    if (r->backout >= 0)
+        term(&x, a->layer[r->backout + 1].in, &m->p.backout, a->dbackout, false)->minus = true;
+    return x;
+}
+
+/* -- forward ------------------------------------------------------------------- */
+
+static struct tensor skip_source(const struct recipe *r, const struct acts *a)
+{
+    return r->skip_tap == SKIP_LAYER ? a->layer[r->skip_from + 1].in
+                                     : a->layer[r->skip_from].attended;
+}
+
+void stream_begin(struct model *m, struct acts *a)
+{
+    struct mix x = begin_mix(m, a);
+    run(m, &x);
+}
+
+void stream_enter(struct model *m, struct acts *a, int i)
+{
+    struct tensor in = a->layer[i].in;
+    struct mix x = enter_mix(m, a, i);
+
+    if (i == m->recipe->skip_to)
+        m->ops->skip_gate(m->ops, in, in, skip_source(m->recipe, a), a->x0, m->p.skip_gate->w,
+                          m->p.skip.value);
+    run(m, &x);
+}
+
+void stream_attended(struct model *m, struct acts *a, int i)
+{
+    for (int k = 0; k <= layer_two_lanes(m->recipe, i); k++) {
+        struct mix x = attended_mix(m, a, i, k);
+        run(m, &x);
+    }
+}
+
+void stream_leave(struct model *m, struct acts *a, int i)
+{
+    for (int k = 0; k <= layer_two_lanes(m->recipe, i); k++) {
+        struct mix x = leave_mix(m, a, i, k);
+        run(m, &x);
+    }
+}
+
+void stream_end(struct model *m, struct acts *a)
+{
+    struct mix x = end_mix(m, a);
+    run(m, &x);
+}
+
+/* -- backward -------------------------------------------------------------------- */
+
+static void add(struct model *m, struct tensor to, struct tensor x)
+{
+    m->ops->mix_norm(m->ops, to, NO_TENSOR, 2, (struct mix_term[]){ { .x = to }, { .x = x } });
+}
+
+/* For what can only add to it. */
+static void need_dx0(struct model *m, struct acts *a)
+{
+    if (!a->have_dx0)
+        m->ops->zero(m->ops, a->dx0);
+    a->have_dx0 = true;
+}
+
+void stream_end_bwd(struct model *m, struct acts *a)
+{
+    struct mix x = end_mix(m, a);
+
+    a->have_dx0 = a->have_dbigram = false;
+    run_bwd(m, a, &x, NO_TENSOR, false);
+}
+
+void stream_leave_bwd(struct model *m, struct acts *a, int i)
+{
+    const struct recipe *r = m->recipe;
+
+    if (i == r->backout)
+        add(m, a->dx, a->dbackout);
+    if (i == r->skip_from && r->skip_tap == SKIP_LAYER)
+        add(m, a->dx, a->dskip);
+    for (int k = 0; k <= layer_two_lanes(r, i); k++) {
+        struct mix x = leave_mix(m, a, i, k);
+        run_bwd(m, a, &x, k ? a->dx1 : a->dx, true);
+    }
+}
+
+void stream_attended_bwd(struct model *m, struct acts *a, int i)
+{
+    const struct recipe *r = m->recipe;
+
+    if (i == r->skip_from && r->skip_tap == SKIP_ATTENTION)
+        add(m, a->dx, a->dskip);
+    for (int k = 0; k <= layer_two_lanes(r, i); k++) {
+        struct mix x = attended_mix(m, a, i, k);
+        run_bwd(m, a, &x, k ? a->dx1 : a->dx, false);
+        injected(&x, a);
+    }
+}
+
+void stream_enter_bwd(struct model *m, struct acts *a, int i)
+{
+    const struct recipe *r = m->recipe;
+    struct mix x = enter_mix(m, a, i);
+
+    run_bwd(m, a, &x, a->dx, layer_attends(r, i));
+    injected(&x, a);
+    if (i == r->lanes && r->inject == INJECT_BEFORE)
+        add(m, a->dx, a->dx1);
+    if (i != r->skip_to)
+        return;
+    need_dx0(m, a);
+    m->ops->skip_gate_bwd(m->ops, a->dskip, a->dx0, m->p.skip_gate->g, m->p.skip.grad, a->dx,
+                          skip_source(r, a), a->x0, m->p.skip_gate->w, m->p.skip.value);
+}
+
+void stream_begin_bwd(struct model *m, struct acts *a)
+{
+    struct mix x = begin_mix(m, a);
+
+    need_dx0(m, a);
+    if (m->recipe->inject == INJECT_BEFORE)     /* layer 0's stream is x0 itself */
+        add(m, a->dx0, a->dx);
+    run_bwd(m, a, &x, a->dx, true);
+}
