@@ -1,8 +1,8 @@
 /* attention.cu - launchers of attention: checks, tensor maps, workspace, and the plan kernels.
  *
- * A call is two kernels: a plan (and for backward lse / ln 2 and delta = rowsum(dout out), one
- * read of dout, out and lse), then attention_fwd.cu or attention_bwd.cu. The plan depends on
- * the documents, so it is made on the device, anew in each call.
+ * A call is two kernels: a plan (and for backward lse / ln 2 and delta, padded to whole tiles),
+ * then attention_fwd.cu or attention_bwd.cu. The plan depends on the documents, so it is made on
+ * the device, anew in each call.
  */
 #include <math.h>
 #include <cuda_bf16.h>
@@ -155,11 +155,8 @@ __device__ void order_tiles(const struct attention_call &c, bool by_key, struct 
         out[c.p.items] = { -1, 0, 0, 0 };
 }
 
-/* Blocks 0 and 1: order by query (and queues), by key. Next ROW_BLOCKS: start, end, and in
- * backward lse / ln 2 (and delta, when given) of each row. Next: delta, DELTA_EACH times 8
- * channels a thread, 2^lanes_log2 threads a row and head. */
-enum { DELTA_EACH = 4 };
-
+/* Blocks 0 and 1: order by query (and queues), by key. The others: start, end, and in backward
+ * lse / ln 2 and delta of each row. */
 __device__ void plan_row(const struct attention_call &c, int p, const float *lse,
                          const float *delta)
 {
@@ -169,40 +166,16 @@ __device__ void plan_row(const struct attention_call &c, int p, const float *lse
     for (int h = 0; lse && h < c.s.heads; h++) {
         const int64_t from = (int64_t)h * c.s.rows + p, to = (int64_t)h * c.p.padded + p;
         c.p.lse2[to] = p < c.s.rows ? lse[from] * 1.4426950408889634f : 0;
-        if (delta || p >= c.s.rows)
-            c.p.delta[to] = p < c.s.rows ? delta[from] : 0;
-    }
-}
-__device__ void delta_rows(const struct attention_call &c, int block, const bf16 *dout,
-                           const bf16 *out, int lanes_log2)
-{
-    const uint32_t first = block * (PLAN_THREADS * DELTA_EACH) + threadIdx.x;
-    const uint32_t count = ((uint32_t)c.s.rows * c.s.heads) << lanes_log2;
-    float x[DELTA_EACH][8], y[DELTA_EACH][8];
-#pragma unroll
-    for (int u = 0; u < DELTA_EACH; u++) {
-        const uint32_t i = min(first + u * PLAN_THREADS, count - 1);
-        load8(x[u], dout + (int64_t)i * 8);
-        load8(y[u], out + (int64_t)i * 8);
-    }
-#pragma unroll
-    for (int u = 0; u < DELTA_EACH; u++) {
-        const uint32_t i = first + u * PLAN_THREADS, group = i >> lanes_log2;
-        const float sum = warp_sum(dot8(x[u], y[u]), 1 << lanes_log2);
-        if (i < count && i % (1 << lanes_log2) == 0)
-            c.p.delta[(int64_t)(group % c.s.heads) * c.p.padded + group / c.s.heads] = sum;
+        c.p.delta[to] = p < c.s.rows ? delta[from] : 0;
     }
 }
 
 __global__ void __launch_bounds__(PLAN_THREADS)
-plan(struct attention_call c, const bf16 *dout, const bf16 *out, const float *lse,
-     const float *delta, int lanes_log2)
+plan(struct attention_call c, const float *lse, const float *delta)
 {
     __shared__ int32_t cu[CU_CACHED];
-    const int row_blocks = (c.p.padded + PLAN_THREADS - 1) / PLAN_THREADS;
     start_kernel_behind();
-    if ((int)blockIdx.x < 2 + row_blocks)
-        c.s.cu = cached_cu(c.s, cu);
+    c.s.cu = cached_cu(c.s, cu);
     if (blockIdx.x == 0) {
         if (threadIdx.x < 4)
             c.p.next[threadIdx.x] = 0;
@@ -210,12 +183,10 @@ plan(struct attention_call c, const bf16 *dout, const bf16 *out, const float *ls
     } else if (blockIdx.x == 1) {
         if (lse)
             order_tiles(c, true, c.p.by_key);
-    } else if ((int)blockIdx.x < 2 + row_blocks) {
+    } else {
         const int p = (blockIdx.x - 2) * PLAN_THREADS + threadIdx.x;
         if (p < c.p.padded)
             plan_row(c, p, lse, delta);
-    } else {
-        delta_rows(c, blockIdx.x - 2 - row_blocks, dout, out, lanes_log2);
     }
 }
 
@@ -296,6 +267,14 @@ cudaError_t multiprocessors(int *n)
     return e ? e : cudaDeviceGetAttribute(n, cudaDevAttrMultiProcessorCount, device);
 }
 
+cudaError_t launch_plan(cudaStream_t stream, const struct attention_call *c, const float *lse,
+                        const float *delta)
+{
+    const int blocks = 2 + (c->p.padded + PLAN_THREADS - 1) / PLAN_THREADS;
+    plan<<<blocks, PLAN_THREADS, 0, stream>>>(*c, lse, delta);
+    return cudaGetLastError();
+}
+
 struct attention_call call_of(const struct attention_shape *s, void *workspace)
 {
     struct attention_call c = { *s };
@@ -332,17 +311,14 @@ extern "C" cudaError_t attention_forward(cudaStream_t stream, const struct atten
     if ((e = multiprocessors(&c.sms)) != cudaSuccess)
         return e;
     c.lse = lse;
-    plan<<<2 + (c.p.padded + PLAN_THREADS - 1) / PLAN_THREADS, PLAN_THREADS, 0, stream>>>(
-        c, NULL, NULL, NULL, NULL, 0);
-    e = cudaGetLastError();
+    e = launch_plan(stream, &c, NULL, NULL);
     return e ? e : attention_launch_forward(stream, &c, &m);
 }
 
 extern "C" cudaError_t attention_backward(cudaStream_t stream, const struct attention_shape *s,
                                           void *dq, void *dk, void *dv, const void *dout,
                                           const void *q, const void *k, const void *v,
-                                          const void *out, const float *lse, const float *delta,
-                                          void *workspace)
+                                          const float *lse, const float *delta, void *workspace)
 {
     struct backward_maps m;
     cudaError_t e;
@@ -362,12 +338,6 @@ extern "C" cudaError_t attention_backward(cudaStream_t stream, const struct atte
         return cudaErrorInvalidValue;
     if ((e = multiprocessors(&c.sms)) != cudaSuccess)
         return e;
-    const int lanes_log2 = s->head_dim == 128 ? 4 : s->head_dim == 64 ? 3 : 2;
-    const int64_t threads = delta ? 0 : ((int64_t)s->rows * s->heads) << lanes_log2;
-    const int64_t blocks = 2 + (c.p.padded + PLAN_THREADS - 1) / PLAN_THREADS
-                         + (threads + PLAN_THREADS * DELTA_EACH - 1) / (PLAN_THREADS * DELTA_EACH);
-    plan<<<(int)blocks, PLAN_THREADS, 0, stream>>>(c, (const bf16 *)dout, (const bf16 *)out, lse,
-                                                   delta, lanes_log2);
-    e = cudaGetLastError();
+    e = launch_plan(stream, &c, lse, delta);
     return e ? e : attention_launch_backward(stream, &c, &m);
 }

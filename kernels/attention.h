@@ -5,7 +5,7 @@
  *     struct attention_shape s = { rows, heads, 128, cu, ncu, cu_mul, window, 0.1f };
  *     void *ws = ... attention_workspace_bytes(&s) bytes of device memory, 256-byte aligned ...
  *     e = attention_forward(stream, &s, out, lse, q, k, v, ws);
- *     e = attention_backward(stream, &s, dq, dk, dv, dout, q, k, v, out, lse, NULL, ws);
+ *     e = attention_backward(stream, &s, dq, dk, dv, dout, q, k, v, lse, delta, ws);
  *
  * q, k, v, out and their gradients are bf16 (rows, heads * head_dim), row-major without
  * gaps, 16-byte aligned; lse is f32 (heads, rows), natural logarithm. Query row p sees keys
@@ -50,12 +50,11 @@ cudaError_t attention_forward(cudaStream_t stream, const struct attention_shape 
                               float *lse, const void *q, const void *k, const void *v,
                               void *workspace);
 
-/* dq, dk, dv are written. delta (heads, rows) f32 = sum over channels of dout * out, when the
- * caller has it already (saves one pass over dout and out); NULL: computed. */
+/* dq, dk, dv are written. delta (heads, rows) f32 = sum over channels of dout * out. */
 cudaError_t attention_backward(cudaStream_t stream, const struct attention_shape *s, void *dq,
                                void *dk, void *dv, const void *dout, const void *q,
-                               const void *k, const void *v, const void *out,
-                               const float *lse, const float *delta, void *workspace);
+                               const void *k, const void *v, const float *lse,
+                               const float *delta, void *workspace);
 
 #ifdef __cplusplus
 }

@@ -61,16 +61,16 @@ void gpu_qkv_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
                  const struct batch *b);
 void gpu_out_gate(struct ops *o, struct tensor out, struct tensor x, struct tensor y,
                   struct tensor gate, int heads);
-void gpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor dgate, struct tensor dy12,
-                      struct tensor dout, struct tensor x, struct tensor y, struct tensor gate,
-                      int heads);
+void gpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor delta, struct tensor dgate,
+                      struct tensor dy12, struct tensor dout, struct tensor x, struct tensor y,
+                      struct tensor gate, int heads);
 
 /* attention.cu */
 void gpu_attention(struct ops *o, struct tensor out, struct tensor lse, struct tensor q,
                    struct tensor k, struct tensor v, const struct attn_shape *s);
 void gpu_attention_bwd(struct ops *o, struct tensor dq, struct tensor dk, struct tensor dv,
                        struct tensor dout, struct tensor q, struct tensor k, struct tensor v,
-                       struct tensor out, struct tensor lse, const struct attn_shape *s);
+                       struct tensor lse, struct tensor delta, const struct attn_shape *s);
 
 /* head_loss.cu */
 void gpu_head_loss(struct ops *o, real *loss, struct tensor dx, struct tensor dw, bool add,

@@ -25,16 +25,17 @@ void gpu_attention(struct ops *o, struct tensor out, struct tensor lse, struct t
 
 void gpu_attention_bwd(struct ops *o, struct tensor dq, struct tensor dk, struct tensor dv,
                        struct tensor dout, struct tensor q, struct tensor k, struct tensor v,
-                       struct tensor out, struct tensor lse, const struct attn_shape *s)
+                       struct tensor lse, struct tensor delta, const struct attn_shape *s)
 {
     struct cuda_ops *c = cuda_of(o);
     struct attention_shape a = attention_shape_of(s);
     void *workspace = cuda_workspace(c, attention_workspace_bytes(&a));
 
+    assert(lse.dtype == DT_F32 && delta.dtype == DT_F32);
     if (workspace)
         CUDA_TRY(c, attention_backward(c->stream, &a, dq.data, dk.data, dv.data, dout.data,
-                                       q.data, k.data, v.data, out.data, (const float *)lse.data,
-                                       NULL, workspace));
+                                       q.data, k.data, v.data, (const float *)lse.data,
+                                       (const float *)delta.data, workspace));
 }
 
 struct ops gpu_ops(void)

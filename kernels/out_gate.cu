@@ -3,7 +3,7 @@
  * x, out (T,D) bf16 with D = H E; y (T,D') bf16, twelve channels of it read (one 32-byte sector
  * a row); gate (H,12). One warp a row. Forward moves 2 T D elements (151 MB at T = 49152,
  * D = 768, 36 us at 4.25 TB/s), backward 3 T D + 24 T bytes (226 MB, 53 us): du_h = alpha (1 -
- * alpha) sum_d dout x needs x, dx = alpha dout.
+ * alpha) sum_d dout x needs x, dx = alpha dout; delta = alpha times the same sum.
  *
  * dgate: lanes, warps and blocks are added in a fixed order.
  */
@@ -66,11 +66,22 @@ void gpu_out_gate(struct ops *o, struct tensor out, struct tensor x, struct tens
     CUDA_LAUNCHED(c);
 }
 
+/* Where delta of head h of token t lies: attention sees `rows` rows a token, of `heads` heads. */
+struct delta_place {
+    float *at;
+    int heads, rows;
+    int64_t all_rows;
+    __device__ __forceinline__ void put(int t, int h, float x) const
+    {
+        at[h % heads * all_rows + (int64_t)t * rows + h / heads] = x;
+    }
+};
+
 /* partial (blocks, H 12). Dynamic shared memory: (1 + ROW_WARPS) H 12 floats. */
 template <int V, int W>
 __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1)
-out_gate_backward(bf16 *dx, bf16 *dy12, float *partial, const bf16 *dout, const bf16 *x,
-                  const bf16 *y, int y_width, gates gate, int rows, int heads)
+out_gate_backward(bf16 *dx, delta_place delta, bf16 *dy12, float *partial, const bf16 *dout,
+                  const bf16 *x, const bf16 *y, int y_width, gates gate, int rows, int heads)
 {
     extern __shared__ float shared[];
     float *w = shared + ROW_WARPS * heads * GATE;
@@ -101,7 +112,10 @@ out_gate_backward(bf16 *dx, bf16 *dy12, float *partial, const bf16 *dout, const 
         for (int i = 0; i < V; i++) {
             int h = (32 * i + lane_id()) / W;
             float alpha = h < heads ? sigmoid(gate_dot(w + h * GATE, y12)) : 0;
-            du[i] = head_sum<W>(dot8(a.x[i], dy.x[i])) * alpha * (1 - alpha);
+            float sum = alpha * head_sum<W>(dot8(a.x[i], dy.x[i]));
+            if (lane_id() % W == 0 && h < heads)
+                delta.put(t, h, sum);
+            du[i] = sum * (1 - alpha);
 #pragma unroll
             for (int j = 0; j < 8; j++)
                 dy.x[i][j] *= alpha;
@@ -118,9 +132,9 @@ out_gate_backward(bf16 *dx, bf16 *dy12, float *partial, const bf16 *dout, const 
     grad.store(partial + (int64_t)blockIdx.x * heads * GATE, shared, heads);
 }
 
-void gpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor dgate, struct tensor dy12,
-                      struct tensor dout, struct tensor x, struct tensor y, struct tensor gate,
-                      int heads)
+void gpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor delta, struct tensor dgate,
+                      struct tensor dy12, struct tensor dout, struct tensor x, struct tensor y,
+                      struct tensor gate, int heads)
 {
     struct cuda_ops *c = cuda_of(o);
     int d = (int)x.cols, blocks = div_up(x.rows, ROW_WARPS);
@@ -128,9 +142,12 @@ void gpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor dgate, stru
     float *partial;
 
     assert(dy12.cols == GATE_WIDTH && dy12.dtype == DT_BF16);
+    assert(delta.dtype == DT_F32 && tensor_count(delta) == x.rows * heads);
     if (!can_do(c, x, heads) || !blocks)
         return;
     blocks = blocks < 3 * c->sms ? blocks : 3 * c->sms;      /* as many as are resident */
+    delta_place place = { (float *)delta.data, (int)delta.rows, heads / (int)delta.rows,
+                          delta.cols };
     partial = (float *)cuda_workspace(c, (size_t)blocks * heads * GATE * sizeof *partial);
     if (!partial)
         return;
@@ -138,7 +155,7 @@ void gpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor dgate, stru
         with_head_size(d / heads, [&](auto w) {
             out_gate_backward<decltype(v)::value, decltype(w)::value>
                 <<<blocks, ROW_THREADS, shared, c->stream>>>(
-                    (bf16 *)dx.data, (bf16 *)dy12.data, partial, (const bf16 *)dout.data,
+                    (bf16 *)dx.data, place, (bf16 *)dy12.data, partial, (const bf16 *)dout.data,
                     (const bf16 *)x.data, (const bf16 *)y.data, (int)y.cols,
                     gates{ gate.data, gate.dtype == DT_F32 }, (int)x.rows, heads);
         });

@@ -128,7 +128,7 @@ struct buffers {
     int64_t count;                          /* of q */
     double pairs;                           /* of query and key, one head */
     bf16 *q, *k, *v, *dout, *out, *dq, *dk, *dv;
-    float *lse;
+    float *lse, *delta;                     /* delta: an input, (heads, rows) */
     int32_t *cu, *start, *end;
     void *workspace;
 };
@@ -182,6 +182,8 @@ static inline void buffers_new(struct buffers *b, const struct shape_case *c, ui
     for (bf16 **p : outs)
         *p = (bf16 *)device((b->count + cols) * sizeof(bf16));
     b->lse = (float *)device(((size_t)rows * c->heads + 64) * sizeof(float));
+    b->delta = (float *)device((size_t)rows * c->heads * sizeof(float));
+    TRY(cudaMemset(b->delta, 0, (size_t)rows * c->heads * sizeof(float)));
     b->workspace = device(attention_workspace_bytes(&b->s));
     poison(b);
     TRY(cudaDeviceSynchronize());
@@ -189,8 +191,8 @@ static inline void buffers_new(struct buffers *b, const struct shape_case *c, ui
 
 static inline void buffers_free(struct buffers *b)
 {
-    void *all[] = { b->q, b->k, b->v, b->dout, b->out, b->dq, b->dk, b->dv, b->lse, b->cu,
-                    b->start, b->end, b->workspace };
+    void *all[] = { b->q, b->k, b->v, b->dout, b->out, b->dq, b->dk, b->dv, b->lse, b->delta,
+                    b->cu, b->start, b->end, b->workspace };
     for (void *p : all)
         TRY(cudaFree(p));
 }
@@ -201,8 +203,8 @@ static inline void forward(cudaStream_t stream, struct buffers *b)
 }
 static inline void backward(cudaStream_t stream, struct buffers *b)
 {
-    TRY(attention_backward(stream, &b->s, b->dq, b->dk, b->dv, b->dout, b->q, b->k, b->v, b->out,
-                           b->lse, NULL, b->workspace));
+    TRY(attention_backward(stream, &b->s, b->dq, b->dk, b->dv, b->dout, b->q, b->k, b->v, b->lse,
+                           b->delta, b->workspace));
 }
 
 #endif

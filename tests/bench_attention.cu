@@ -4,8 +4,7 @@
  *
  * A captured graph runs CALLS calls over SETS sets of inputs in turn (each set is larger than
  * the L2); a replay between two events is one sample of CALLS calls. tflops counts what the
- * documents and the window need (4 E a pair forward, 10 E backward). "delta given": the
- * caller brings rowsum(dout out), as the output gate's backward could. The floor is the larger
+ * documents and the window need (4 E a pair forward, 10 E backward). The floor is the larger
  * of that at the rate of a large bf16 product, and each tensor read or written once at the
  * rate of a device copy, both as measured on an H200: 772 TFLOP/s and 4.25 TB/s.
  */
@@ -66,13 +65,6 @@ static struct times measure(struct buffers *sets, void (*call)(cudaStream_t, str
     return { us[us.size() / 2], us.front(), us.back() };
 }
 
-/* lse stands for delta: any numbers do. */
-static void backward_given(cudaStream_t stream, struct buffers *b)
-{
-    TRY(attention_backward(stream, &b->s, b->dq, b->dk, b->dv, b->dout, b->q, b->k, b->v, b->out,
-                           b->lse, b->lse, b->workspace));
-}
-
 static void show(const char *name, const char *pass, struct times t, double flops, double bytes)
 {
     const double floor = std::max(flops / FLOPS_PER_US, bytes / BYTES_PER_US);
@@ -97,9 +89,7 @@ int main(int argc, char **argv)
         const double tensor = sets[0].count * (double)sizeof(bf16);
         const double stats = (double)sets[0].s.rows * c.heads * sizeof(float);
         show(c.name, "fwd", measure(sets, forward), 4 * work, 4 * tensor + stats);
-        show(c.name, "bwd", measure(sets, backward), 10 * work, 8 * tensor + stats);
-        show(c.name, "bwd, delta given", measure(sets, backward_given), 10 * work,
-             7 * tensor + 2 * stats);
+        show(c.name, "bwd", measure(sets, backward), 10 * work, 7 * tensor + 2 * stats);
         for (int i = 0; i < SETS; i++)
             buffers_free(&sets[i]);
     }

@@ -16,7 +16,7 @@ enum { RUNS = 9, HEAD = 32, WINDOW = 384, DOCUMENT = 300 };
 static struct ops *o;
 static int T, D, H, F, V;
 static struct batch batch;
-static struct tensor x, y, z, a, b, d, e, x3, dx3, f1, f2, f3, d12, lse, gate, dgate, one_gate;
+static struct tensor x, y, z, a, b, d, e, x3, dx3, f1, f2, f3, d12, lse, delta, gate, dgate, one_gate;
 static struct tensor wqkv, dwqkv, w1, dw1;
 static struct tensor table, dtable, head, dhead, none;
 static struct rope rope;
@@ -71,9 +71,9 @@ static void run_qkv_bwd(void)
     o->qkv_bwd(o, dx3, a, dgate, d12, x, y, z, x3, &qs, rope, y, gate, table, &batch);
 }
 static void run_attention(void) { o->attention(o, a, lse, x, y, z, &as); }
-static void run_attention_bwd(void) { o->attention_bwd(o, b, d, e, x, x, y, z, a, lse, &as); }
+static void run_attention_bwd(void) { o->attention_bwd(o, b, d, e, x, x, y, z, lse, delta, &as); }
 static void run_out_gate(void) { o->out_gate(o, z, x, y, gate, H); }
-static void run_out_gate_bwd(void) { o->out_gate_bwd(o, z, dgate, d12, x, y, y, gate, H); }
+static void run_out_gate_bwd(void) { o->out_gate_bwd(o, z, delta, dgate, d12, x, y, y, gate, H); }
 static void run_head(void) { o->head_loss(o, one + 1, z, dhead, false, x, head, &hl); }
 static void run_head_eval(void) { o->head_eval(o, one + 1, x, head, &hl); }
 static void run_head_fp8(void)
@@ -150,6 +150,7 @@ static void setup(void)
     d = make(DT_REAL, T, D, 23), e = make(DT_REAL, T, D, 24);
     f1 = make(DT_REAL, T, F, 6), f2 = make(DT_REAL, T, F, 7), f3 = make(DT_REAL, T, F, 8);
     d12 = make(DT_REAL, T, GATE_WIDTH, 9), lse = make(DT_REAL, H, T, 10);
+    delta = make(DT_REAL, H, T, 11);
     gate = make(DT_BF16, H, GATE_WIDTH, 11), dgate = make(DT_BF16, H, GATE_WIDTH, 12);
     one_gate = make(DT_BF16, 1, GATE_WIDTH, 25);
     wqkv = make(DT_BF16, 3 * D, D, 13), dwqkv = make(DT_BF16, 3 * D, D, 26);

@@ -149,9 +149,9 @@ static void attention(struct ops *o, struct tensor out, struct tensor lse, struc
 
 static void attention_bwd(struct ops *o, struct tensor dq, struct tensor dk, struct tensor dv,
                           struct tensor dout, struct tensor q, struct tensor k, struct tensor v,
-                          struct tensor out, struct tensor lse, const struct attn_shape *s)
+                          struct tensor lse, struct tensor delta, const struct attn_shape *s)
 {
-    cpu.attention_bwd(o, dq, dk, dv, dout, q, k, v, out, lse, s);
+    cpu.attention_bwd(o, dq, dk, dv, dout, q, k, v, lse, delta, s);
     rounded(dq);
     rounded(dk);
     rounded(dv);
@@ -164,11 +164,11 @@ static void out_gate(struct ops *o, struct tensor out, struct tensor x, struct t
     rounded(out);
 }
 
-static void out_gate_bwd(struct ops *o, struct tensor dx, struct tensor dgate, struct tensor dy12,
-                         struct tensor dout, struct tensor x, struct tensor y, struct tensor gate,
-                         int heads)
+static void out_gate_bwd(struct ops *o, struct tensor dx, struct tensor delta, struct tensor dgate,
+                         struct tensor dy12, struct tensor dout, struct tensor x, struct tensor y,
+                         struct tensor gate, int heads)
 {
-    cpu.out_gate_bwd(o, dx, dgate, dy12, dout, x, y, gate, heads);
+    cpu.out_gate_bwd(o, dx, delta, dgate, dy12, dout, x, y, gate, heads);
     rounded(dx);
     rounded(dy12);
 }

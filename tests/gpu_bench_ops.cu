@@ -131,7 +131,7 @@ static void row(const char *name, int calls, double bytes, double bf16_flops, do
 }
 
 /* The tensors of one set. */
-struct set { struct tensor x, y, z, g, h, i, x3, dx3, f1, f2, f3, d12, lse; };
+struct set { struct tensor x, y, z, g, h, i, x3, dx3, f1, f2, f3, d12, lse, delta; };
 
 static struct set sets[SETS];
 static struct tensor none, table, dtable, head, dhead, wqkv, dwqkv, wo, dwo, w1, dw1, gate, dgate;
@@ -149,6 +149,7 @@ static void make(int T)
         s.f1 = filled(T, F, 1), s.f2 = filled(T, F, 1), s.f3 = filled(T, F, 1);
         s.d12 = filled(T, GATE_WIDTH, 0.01f);
         s.lse = filled(H, T, 1, DT_F32);
+        s.delta = filled(H, T, 1, DT_F32);
     }
     table = filled(V, D, 1), dtable = filled(V, D, 1);
     head = filled(D, V, 0.05f), dhead = filled(D, V, 1);
@@ -299,7 +300,7 @@ static void heads(int T, const struct batch *b)
     });
     row("out_gate_bwd", 10, 3 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
-        o->out_gate_bwd(o, s.y, dgate, s.d12, s.y, s.x, s.g, gate, H);
+        o->out_gate_bwd(o, s.y, s.delta, dgate, s.d12, s.y, s.x, s.g, gate, H);
     });
     for (struct set &s : sets)          /* q, k, v that make sense together */
         o->qkv(o, s.x, s.y, s.z, s.x3, &plain, rope, s.g, gate, none, b);
@@ -312,7 +313,7 @@ static void heads(int T, const struct batch *b)
         o->attention_bwd(o, tensor_shape(tensor_rows(s.dx3, 0, T / 3), T, D),
                          tensor_shape(tensor_rows(s.dx3, T / 3, T / 3), T, D),
                          tensor_shape(tensor_rows(s.dx3, 2 * (T / 3), T / 3), T, D), s.g, s.x,
-                         s.y, s.z, s.h, s.lse, &a);
+                         s.y, s.z, s.lse, s.delta, &a);
     });
 }
 

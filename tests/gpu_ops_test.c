@@ -123,23 +123,26 @@ static void test_skip(int tokens, int width)
     same("dlambda", dlambda, f32_tolerance, 0.1 * sqrt((double)tokens * width));
 }
 
-static void test_out_gate(int tokens, int heads, int size, bool in_place)
+/* paired: attention counted two rows a token, of half the heads. */
+static void test_out_gate(int tokens, int heads, int size, bool in_place, bool paired)
 {
-    int width = heads * size;
+    int width = heads * size, rows = paired ? 2 * tokens : tokens;
+    struct both delta = blank_as(DT_F32, DT_F32, paired ? heads / 2 : heads, rows);
     struct both x = drawn(tokens, width, 1), y = drawn(tokens, width, 1);
     struct both gate = weight(heads, GATE_WIDTH, 0.5), out = blank(tokens, width);
     struct both dout = drawn(tokens, width, 1), dx = in_place ? dout : blank(tokens, width);
     struct both dgate = weight(heads, GATE_WIDTH, 1), dy12 = blank(tokens, GATE_WIDTH);
 
-    snprintf(label, sizeof label, "out_gate T=%d H=%d E=%d in_place=%d", tokens, heads, size,
-             in_place);
+    snprintf(label, sizeof label, "out_gate T=%d H=%d E=%d in_place=%d paired=%d", tokens, heads,
+             size, in_place, paired);
     ON_BOTH {
         o->out_gate(o, ON(out, o), ON(x, o), ON(y, o), ON(gate, o), heads);
-        o->out_gate_bwd(o, ON(dx, o), ON(dgate, o), ON(dy12, o), ON(dout, o), ON(x, o), ON(y, o),
-                        ON(gate, o), heads);
+        o->out_gate_bwd(o, ON(dx, o), ON(delta, o), ON(dgate, o), ON(dy12, o), ON(dout, o),
+                        ON(x, o), ON(y, o), ON(gate, o), heads);
     }
     same_bf16("out", out);
     same_bf16("dx", dx);
+    same("delta", delta, f32_tolerance, 0);
     same_bf16("dgate", dgate);
     same_bf16("dy12", dy12);
 }
@@ -487,10 +490,11 @@ static void test_small(void)
     test_norm_only(77, 136);
     test_skip(1, 16);
     test_skip(13, 264);
-    test_out_gate(1, 1, 32, false);
-    test_out_gate(13, 3, 64, true);
-    test_out_gate(29, 5, 32, false);
-    test_out_gate(300, 7, 128, true);
+    test_out_gate(1, 1, 32, false, false);
+    test_out_gate(13, 3, 64, true, false);
+    test_out_gate(13, 4, 64, true, true);
+    test_out_gate(29, 5, 32, false, false);
+    test_out_gate(300, 7, 128, true, false);
     test_qkv(1, 1, 32, false, KEY_OFFSET_QUARTERS, false);
     test_qkv(1, 2, 64, true, KEY_OFFSET_NONE, true);
     test_qkv(2, 3, 32, false, KEY_OFFSET_QUARTERS, true);
@@ -532,7 +536,7 @@ static void test_real(void)
     test_mix(2048, 768, "1", true, false, true, true, false);
     test_mix(2048, 768, "1m", true, false, false, false, false);
     test_skip(2048, 768);
-    test_out_gate(2048, 6, 128, true);
+    test_out_gate(2048, 6, 128, true, true);
     fresh();
     test_qkv(2048, 6, 128, false, KEY_OFFSET_QUARTERS, true);
     test_qkv(2048, 6, 128, true, KEY_OFFSET_NONE, true);

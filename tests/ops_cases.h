@@ -202,8 +202,8 @@ static void out_gate_forward(struct ops_case *c)
 static void out_gate_backward(struct ops_case *c)
 {
     const struct gate_shape *s = c->shape;
-    c->o->out_gate_bwd(c->o, at(c, "dx"), at(c, "dgate"), at(c, "dy12"), at(c, "dout"),
-                       at(c, "x"), at(c, "y"), at(c, "gate"), s->heads);
+    c->o->out_gate_bwd(c->o, at(c, "dx"), at(c, "delta"), at(c, "dgate"), at(c, "dy12"),
+                       at(c, "dout"), at(c, "x"), at(c, "y"), at(c, "gate"), s->heads);
 }
 static void out_gate_make(struct ops_case *c, int variant)
 {
@@ -222,6 +222,7 @@ static void out_gate_make(struct ops_case *c, int variant)
         case_grad(c, "dx", "x", false);
     case_grad(c, "dgate", "gate", true);
     case_grad_cols(c, "dy12", "y", GATE_WIDTH, false);
+    case_var(c, VAR_OUTPUT, "delta", DT_REAL, s->heads, s->tokens);
     c->forward = out_gate_forward;
     c->backward = out_gate_backward;
 }
@@ -421,11 +422,24 @@ static void attn_forward(struct ops_case *c)
     struct attn_shape s = attn_shape_of(c);
     c->o->attention(c->o, at(c, "out"), at(c, "lse"), at(c, "q"), at(c, "k"), at(c, "v"), &s);
 }
+/* delta (h,R) = sums over a head's channels of x y. */
+static void sum_heads(const struct attn_shape *s, struct tensor delta, struct tensor x,
+                      struct tensor y)
+{
+    for (int64_t i = 0; i < tensor_count(delta); i++) {
+        int64_t from = (i % s->rows * s->heads + i / s->rows) * s->head_dim;
+        real *sum = (real *)delta.data + i;
+        *sum = 0;
+        for (int j = 0; j < s->head_dim; j++)
+            *sum += ((real *)x.data)[from + j] * ((real *)y.data)[from + j];
+    }
+}
 static void attn_backward(struct ops_case *c)
 {
     struct attn_shape s = attn_shape_of(c);
+    sum_heads(&s, at(c, "delta"), at(c, "dout"), at(c, "out"));
     c->o->attention_bwd(c->o, at(c, "dq"), at(c, "dk"), at(c, "dv"), at(c, "dout"), at(c, "q"),
-                        at(c, "k"), at(c, "v"), at(c, "out"), at(c, "lse"), &s);
+                        at(c, "k"), at(c, "v"), at(c, "lse"), at(c, "delta"), &s);
 }
 static void attn_make(struct ops_case *c, int variant)
 {
@@ -440,6 +454,7 @@ static void attn_make(struct ops_case *c, int variant)
     case_input(c, "v", rows, width);
     case_output(c, "out", rows, width, "dout");
     case_var(c, VAR_OUTPUT, "lse", DT_REAL, s->heads, rows);
+    case_var(c, VAR_OUTPUT, "delta", DT_REAL, s->heads, rows);
     case_grad(c, "dq", "q", false);
     case_grad(c, "dk", "k", false);
     case_grad(c, "dv", "v", false);

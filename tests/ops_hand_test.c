@@ -289,6 +289,31 @@ static void test_paired_rows(void)
     o->free(o);
 }
 
+/* The gate is a half, so dx = 1: a head's sum is its x. Attention counts two rows a token. */
+static void test_paired_sums(void)
+{
+    enum { T = 3, H = 4, R = 2 * T };
+    struct ops *o = device();
+    struct tensor x = floats(o, T, H, NULL), dout = floats(o, T, H, NULL);
+    struct tensor y = floats(o, T, GATE_WIDTH, NULL), gate = floats(o, H, GATE_WIDTH, NULL);
+    struct tensor dgate = floats(o, H, GATE_WIDTH, NULL), dy12 = floats(o, T, GATE_WIDTH, NULL);
+    struct tensor delta = floats(o, H / 2, R, NULL);
+
+    o->zero(o, y);
+    o->zero(o, gate);
+    o->zero(o, dgate);
+    for (int i = 0; i < T * H; i++) {
+        ((float *)x.data)[i] = (float)i;
+        ((float *)dout.data)[i] = 2;
+    }
+    o->out_gate_bwd(o, dout, delta, dgate, dy12, dout, x, y, gate, H);
+    for (int i = 0; i < T * H; i++) {
+        CHECK_NEAR(f32_at(dout, i), 1, 1e-6);
+        CHECK_NEAR(f32_at(delta, i % 2 * R + i / 2), i, 1e-5);
+    }
+    o->free(o);
+}
+
 /* -- tables, smear, in place -------------------------------------------------------------- */
 
 static void test_table_grad(void)
@@ -497,6 +522,7 @@ int main(void)
     test_key_offset(KEY_OFFSET_HALF);
     test_visible();
     test_paired_rows();
+    test_paired_sums();
     test_table_grad();
     test_smear();
     test_mix_in_place();

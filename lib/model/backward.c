@@ -49,7 +49,7 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
     struct tensor wqkv = tensor_rows(w, 0, 3 * d), wo = tensor_rows(w, 3 * d, d);
     struct tensor gate = bank_rows(p->attn_gate->w, heads, spec->out_gate, 1);
     struct tensor dgate = bank_rows(p->attn_gate->g, heads, spec->out_gate, 1);
-    struct tensor value_gate = NO_TENSOR, dvalue_gate = NO_TENSOR;
+    struct tensor value_gate = NO_TENSOR, dvalue_gate = NO_TENSOR, delta;
     struct tensor dproduct = attention_branch_grad(m, a, i);
     struct qkv_shape qs;
     struct attn_shape as;
@@ -62,8 +62,9 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
     o->linear_bwd_w(o, tensor_rows(g, 3 * d, d), p->out[i].grad, dproduct, l->gated, wo,
                     p->out[i].value, add);
     o->linear_bwd_x(o, a->dy, dproduct, wo, p->out[i].value, false);
-    o->out_gate_bwd(o, a->dy, dgate, a->dy12, a->dy, l->out, l->y, gate, (int)heads);
-    o->attention_bwd(o, l->dq, l->dk, l->dv, a->dy, l->q, l->k, l->v, l->out, l->lse, &as);
+    delta = tensor_shape(a->delta, as.heads, as.rows);
+    o->out_gate_bwd(o, a->dy, delta, dgate, a->dy12, a->dy, l->out, l->y, gate, (int)heads);
+    o->attention_bwd(o, l->dq, l->dk, l->dv, a->dy, l->q, l->k, l->v, l->lse, delta, &as);
     o->qkv_bwd(o, l->dqkv, l->drows, dvalue_gate, a->dy12, l->dq, l->dk, l->dv, l->qkv, &qs,
                m->rope, l->y, value_gate, value_rows(m, i, false), b);
     o->linear_bwd_w(o, tensor_rows(g, 0, 3 * d), p->qkv[i].grad, l->dqkv, l->y, wqkv,

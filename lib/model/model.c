@@ -120,6 +120,7 @@ static void plan_backward(const struct recipe *r, struct planner *p, struct acts
     if (r->bigram_rows)
         a->dbigram = take(p, p->act, T, d);
     a->dy12 = take(p, p->act, T, GATE_WIDTH);
+    a->delta = take(p, DT_REAL, r->heads, T);
 }
 
 /* The same walk sizes the arena (base NULL) and carves it. */

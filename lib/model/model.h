@@ -60,6 +60,7 @@ struct acts {
     struct tensor dx0, dbigram, dskip, dbackout;            /* (T,D) */
     bool have_dx0, have_dbigram;        /* written, so that more is added */
     struct tensor dy12;                                     /* (T,12) */
+    struct tensor delta;        /* (H,T) of attention's result and its gradient */
 };
 
 /* Parameters and scalars by role; -1 where the recipe has none. */

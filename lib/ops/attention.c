@@ -144,7 +144,7 @@ void cpu_attention(struct ops *o, struct tensor out, struct tensor lse, struct t
 
 /* -- backward ----------------------------------------------------------------------- */
 
-struct backward { real *dq, *dk, *dv; const real *dout, *q, *k, *v, *out, *lse; };
+struct backward { real *dq, *dk, *dv; const real *dout, *q, *k, *v, *lse, *delta; };
 
 /* p holds scores, ds dP; afterwards probabilities and the scores' gradient times the scale. */
 static void softmax_bwd(real *p, real *ds, real lse, real delta, real scale, int64_t from,
@@ -169,11 +169,10 @@ static void backward_block(struct ops *o, const struct block *b, void *arg)
     by_key(b, p, s->scale, f->q, f->k);
     by_key(b, ds, 1, f->dout, f->v);
     for (int64_t i = 0; i < b->n; i++) {
-        int64_t row = b->first + i, from, to;
-        real delta = real_dot(f->dout + at(b, row), f->out + at(b, row), s->head_dim);
+        int64_t row = (int64_t)b->head * s->rows + b->first + i, from, to;
         visible(b, i, &from, &to);
-        softmax_bwd(p + i * b->keys, ds + i * b->keys, f->lse[(int64_t)b->head * s->rows + row],
-                    delta, s->scale, from, to, b->keys);
+        softmax_bwd(p + i * b->keys, ds + i * b->keys, f->lse[row], f->delta[row], s->scale, from,
+                    to, b->keys);
     }
     to_queries(b, f->dq, ds, f->k);
     to_keys(b, f->dk, ds, f->q);
@@ -182,10 +181,10 @@ static void backward_block(struct ops *o, const struct block *b, void *arg)
 
 void cpu_attention_bwd(struct ops *o, struct tensor dq, struct tensor dk, struct tensor dv,
                        struct tensor dout, struct tensor q, struct tensor k, struct tensor v,
-                       struct tensor out, struct tensor lse, const struct attn_shape *s)
+                       struct tensor lse, struct tensor delta, const struct attn_shape *s)
 {
     struct backward f = { real_ptr(dq), real_ptr(dk), real_ptr(dv), real_ptr(dout), real_ptr(q),
-                          real_ptr(k), real_ptr(v), real_ptr(out), real_ptr(lse) };
+                          real_ptr(k), real_ptr(v), real_ptr(lse), real_ptr(delta) };
 
     cpu_scratch(o, 0, scores_max(s));
     cpu_scratch(o, 1, scores_max(s));

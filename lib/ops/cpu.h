@@ -98,12 +98,12 @@ void cpu_attention(struct ops *o, struct tensor out, struct tensor lse, struct t
                    struct tensor k, struct tensor v, const struct attn_shape *s);
 void cpu_attention_bwd(struct ops *o, struct tensor dq, struct tensor dk, struct tensor dv,
                        struct tensor dout, struct tensor q, struct tensor k, struct tensor v,
-                       struct tensor out, struct tensor lse, const struct attn_shape *s);
+                       struct tensor lse, struct tensor delta, const struct attn_shape *s);
 void cpu_out_gate(struct ops *o, struct tensor out, struct tensor x, struct tensor y,
                   struct tensor gate, int heads);
-void cpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor dgate,
-                      struct tensor dy12, struct tensor dout, struct tensor x,
-                      struct tensor y, struct tensor gate, int heads);
+void cpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor delta, struct tensor dgate,
+                      struct tensor dy12, struct tensor dout, struct tensor x, struct tensor y,
+                      struct tensor gate, int heads);
 
 void cpu_head_loss(struct ops *o, real *loss, struct tensor dx, struct tensor dw, bool add,
                    struct tensor x, struct tensor w, const struct head_loss *h);

@@ -226,14 +226,17 @@ struct ops {
      * lse (h,R) f32. P = softmax(scale q k^T) over what the query sees; out = P v. */
     void (*attention)(struct ops *o, struct tensor out, struct tensor lse, struct tensor q,
                       struct tensor k, struct tensor v, const struct attn_shape *s);
+    /* delta (h,R) f32: sum over a head's channels of dout out, from out_gate_bwd. */
     void (*attention_bwd)(struct ops *o, struct tensor dq, struct tensor dk, struct tensor dv,
                           struct tensor dout, struct tensor q, struct tensor k, struct tensor v,
-                          struct tensor out, struct tensor lse, const struct attn_shape *s);
+                          struct tensor lse, struct tensor delta, const struct attn_shape *s);
     /* out_th = s(sum_{j<12} y_tj gate_hj) x_th. x, out (T,H E); gate (H,12). */
     void (*out_gate)(struct ops *o, struct tensor out, struct tensor x, struct tensor y,
                      struct tensor gate, int heads);
-    /* dx written (may be dout); dgate added; dy12 (T,12) written (it runs before qkv_bwd). */
-    void (*out_gate_bwd)(struct ops *o, struct tensor dx, struct tensor dgate,
+    /* dx written (may be dout); dgate added; dy12 (T,12) written (it runs before qkv_bwd).
+     * delta (h,R) f32 written, R a multiple of T, h R = H T: sums over E channels of dx x, where
+     * attention (which x is the result of) counts its R rows of h heads in the same memory. */
+    void (*out_gate_bwd)(struct ops *o, struct tensor dx, struct tensor delta, struct tensor dgate,
                          struct tensor dy12, struct tensor dout, struct tensor x,
                          struct tensor y, struct tensor gate, int heads);
 

@@ -21,9 +21,9 @@ void cpu_out_gate(struct ops *o, struct tensor out, struct tensor x, struct tens
         }
 }
 
-void cpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor dgate,
-                      struct tensor dy12, struct tensor dout, struct tensor x,
-                      struct tensor y, struct tensor gate, int heads)
+void cpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor delta, struct tensor dgate,
+                      struct tensor dy12, struct tensor dout, struct tensor x, struct tensor y,
+                      struct tensor gate, int heads)
 {
     int64_t width = x.cols, size = width / heads, n = tensor_count(gate);
     const real *w = real_view(o, 0, gate);
@@ -32,6 +32,7 @@ void cpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor dgate,
     if (cpu_failed(o))
         return;
     assert(width % heads == 0 && gate.rows == heads && gate.cols == GATE_WIDTH);
+    assert(tensor_count(delta) == x.rows * heads && delta.dtype == DT_REAL);
     memset(dw, 0, (size_t)n * sizeof *dw);
     cpu_zero(o, dy12);
     for (int64_t t = 0; t < x.rows; t++) {
@@ -43,7 +44,9 @@ void cpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor dgate,
             const real *wh = w + h * GATE_WIDTH, *dy = real_ptr(dout) + at;
             real *d = real_ptr(dx) + at, *dwh = dw + h * GATE_WIDTH;
             real alpha = sigmoid(real_dot(wh, yt, GATE_WIDTH));
-            real du = real_dot(dy, real_ptr(x) + at, size) * alpha * (1 - alpha);
+            real sum = real_dot(dy, real_ptr(x) + at, size), du = sum * alpha * (1 - alpha);
+            int64_t place = t * heads + h;      /* among the heads of all rows */
+            real_ptr(delta)[place % delta.rows * delta.cols + place / delta.rows] = alpha * sum;
             for (int j = 0; j < GATE_WIDTH; j++) {
                 dwh[j] += du * yt[j];
                 dyt[j] += du * wh[j];
