@@ -164,13 +164,26 @@ static void value_grad(const struct layout *l, real *drow, real *dgate, real *du
         drow[i] = g * dv[i];
 }
 
-/* The gates' inputs were channels of y and, when split, of the table's row. */
-static void spread_gate_input(const struct layout *l, real *dy12, real *drow, const real *du)
+/* Of the gates' inputs the first are y's, the others (when split) the table row's. */
+static int inputs_of_y(const struct layout *l)
 {
-    int of_y = l->split_gate ? GATE_WIDTH / 2 : GATE_WIDTH;
+    return l->split_gate ? GATE_WIDTH / 2 : GATE_WIDTH;
+}
 
-    for (int j = 0; j < GATE_WIDTH; j++)
-        *(j < of_y ? dy12 + j : drow + j - of_y) += du[j];
+/* du begins with what dy12 holds, and at the end goes where the inputs came from. */
+static void gate_input_grad_begin(const struct layout *l, real *du, const real *dy12)
+{
+    memset(du, 0, GATE_WIDTH * sizeof *du);
+    memcpy(du, dy12, (size_t)inputs_of_y(l) * sizeof *du);
+}
+
+static void gate_input_grad_end(const struct layout *l, const real *du, real *dy12, real *drow)
+{
+    int of_y = inputs_of_y(l);
+
+    memcpy(dy12, du, (size_t)of_y * sizeof *du);
+    for (int j = of_y; j < GATE_WIDTH; j++)
+        drow[j - of_y] += du[j];
 }
 
 void cpu_qkv_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
@@ -188,10 +201,12 @@ void cpu_qkv_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
     assert(dqkv.rows == l.tokens && dqkv.cols == 3 * l.width);
     memset(dw, 0, (size_t)n_gate * sizeof *dw);
     for (int64_t t = 0; t < l.tokens; t++) {
-        real u[GATE_WIDTH], du[GATE_WIDTH] = { 0 };
+        real u[GATE_WIDTH], du[GATE_WIDTH];
+        real *dy = has(table) ? real_ptr(dy12) + t * GATE_WIDTH : NULL;
         if (has(table)) {
             value_row(&l, row, b->token.row[t]);
             gate_input(&l, u, row, t);
+            gate_input_grad_begin(&l, du, dy);
         }
         for (int h = 0; h < l.heads; h++) {
             int64_t at = t * l.width + h * l.size, at3 = t * 3 * l.width + h * l.size;
@@ -208,8 +223,7 @@ void cpu_qkv_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
                 value_grad(&l, real_ptr(dtable_rows) + at, dw, du, dvh, row + h * l.size, u, h);
         }
         if (has(table))
-            spread_gate_input(&l, real_ptr(dy12) + t * GATE_WIDTH,
-                              real_ptr(dtable_rows) + t * l.width, du);
+            gate_input_grad_end(&l, du, dy, real_ptr(dtable_rows) + t * l.width);
     }
     if (has(table))
         real_write(dgate, 0, dw, n_gate, true);
