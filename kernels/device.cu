@@ -80,8 +80,8 @@ void *cuda_take(struct cuda_ops *c, size_t bytes, const char *what)
     if (e == cudaErrorMemoryAllocation) {
         cudaGetLastError();             /* it would turn up at the next launch */
         cudaMemGetInfo(&left, &total);
-        cuda_fail(c, GPT_DEVICE, "too little memory: %zu MB for %s after %zu MB, with %zu of "
-                  "%zu MB free", bytes >> 20, what, c->allocated >> 20, left >> 20, total >> 20);
+        cuda_fail(c, GPT_DEVICE, "too little memory: %zu MiB for %s after %zu MiB, with %zu of "
+                  "%zu MiB free", bytes >> 20, what, c->allocated >> 20, left >> 20, total >> 20);
         return NULL;
     }
     if (!CUDA_TRY(c, e))
@@ -303,37 +303,45 @@ int ops_cuda_count(void)
     return n;
 }
 
-/* The driver's version as it names itself, e.g. 13.0 for 13000. */
-static int check_driver(void)
+/* A version is 1000 major + 10 minor. */
+int ops_cuda_fits(const struct gpu_facts *f, int device)
 {
-    int driver = 0, runtime = 0;
-
-    if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
+    if (!f->driver)
         return err_set(GPT_DEVICE, "no GPU: no NVIDIA driver is installed");
-    cudaRuntimeGetVersion(&runtime);
-    if (driver / 1000 < runtime / 1000)
+    if (f->driver / 1000 < f->runtime / 1000)
         return err_set(GPT_DEVICE, "the GPU driver is too old: it supports CUDA %d.%d, this "
-                       "program needs %d.0", driver / 1000, driver % 1000 / 10, runtime / 1000);
+                       "program needs %d.0", f->driver / 1000, f->driver % 1000 / 10,
+                       f->runtime / 1000);
+    if (f->error)
+        return err_set(GPT_DEVICE, "no GPU: %s", f->error);
+    if (!f->visible)
+        return err_set(GPT_DEVICE, "no GPU is visible");
+    if (device < 0 || device >= f->visible)
+        return err_set(GPT_DEVICE, "GPU %d asked for, %d visible", device, f->visible);
+    if (f->major != 9 || f->minor != 0)
+        return err_set(GPT_DEVICE, "GPU %d has compute capability %d.%d, this program needs 9.0 "
+                       "(Hopper: H100, H200, GH200)", device, f->major, f->minor);
     return GPT_OK;
 }
 
-static int check_device(int device)
+static struct gpu_facts facts_of(int device)
 {
-    int n = 0, major = 0, minor = 0;
-    cudaError_t e = cudaGetDeviceCount(&n);
+    struct gpu_facts f = {};
 
-    if (e != cudaSuccess && e != cudaErrorNoDevice)
-        return err_set(GPT_DEVICE, "no GPU: %s", cudaGetErrorString(e));
-    if (n == 0)
-        return err_set(GPT_DEVICE, "no GPU is visible");
-    if (device < 0 || device >= n)
-        return err_set(GPT_DEVICE, "GPU %d asked for, %d visible", device, n);
-    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-    if (major != 9 || minor != 0)
-        return err_set(GPT_DEVICE, "GPU %d has compute capability %d.%d, this program needs 9.0 "
-                       "(Hopper: H100, H200, GH200)", device, major, minor);
-    return GPT_OK;
+    if (cudaDriverGetVersion(&f.driver) != cudaSuccess)
+        f.driver = 0;
+    cudaRuntimeGetVersion(&f.runtime);
+    cudaError_t e = cudaGetDeviceCount(&f.visible);
+    if (e != cudaSuccess) {
+        cudaGetLastError();
+        f.visible = 0;
+        f.error = e == cudaErrorNoDevice ? NULL : cudaGetErrorString(e);
+    }
+    if (device >= 0 && device < f.visible) {
+        cudaDeviceGetAttribute(&f.major, cudaDevAttrComputeCapabilityMajor, device);
+        cudaDeviceGetAttribute(&f.minor, cudaDevAttrComputeCapabilityMinor, device);
+    }
+    return f;
 }
 
 static bool start(struct cuda_ops *c)
@@ -366,11 +374,12 @@ static bool start(struct cuda_ops *c)
 
 int ops_cuda_new(struct ops **o, int device)
 {
+    struct gpu_facts facts = facts_of(device);
     struct cuda_ops *c;
-    int rc;
+    int rc = ops_cuda_fits(&facts, device);
 
     *o = NULL;
-    if ((rc = check_driver()) || (rc = check_device(device)))
+    if (rc)
         return rc;
     c = (struct cuda_ops *)calloc(1, sizeof *c);
     if (!c)

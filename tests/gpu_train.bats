@@ -46,6 +46,36 @@ worst() { paste <(losses "$1") <(losses "$2") | awk '{ d = ($1 - $2) / $1; if (d
     diff -r "$BATS_TEST_TMPDIR/whole/step-000126" "$BATS_TEST_TMPDIR/again/step-000126"
 }
 
+@test "Adam's moments in bf16: losses within 1% of the CPU's" {
+    train "${CALM[@]}" -s precision.adam_states=bf16 --ranks 2 > "$BATS_TEST_TMPDIR/cpu.log"
+    train "${CALM[@]}" -s precision.adam_states=bf16 --device cuda > "$BATS_TEST_TMPDIR/gpu.log"
+    run worst "$BATS_TEST_TMPDIR/cpu.log" "$BATS_TEST_TMPDIR/gpu.log"
+    echo "steps, worst difference in 1e-4: $output"
+    [ "${output% *}" -eq 126 ]
+    [ "${output#* }" -le 100 ]
+}
+
+@test "a loss that is not finite stops the run, names step and tensor, keeps the checkpoint" {
+    run --separate-stderr train --device cuda -s optimizer.adam_lr=900 -s optimizer.muon_lr=900 \
+        -s data.checkpoint_every=2 -o "$BATS_TEST_TMPDIR/run"
+    [ "$status" -eq 5 ]
+    [[ "$stderr" =~ ^gpt-train:\ step\ [0-9]+:\ training\ loss\ is\ -?nan\;\ the\ first\ tensor\ that\ is\ not\ finite\ is\ \'[a-z0-9_.]+\'$ ]]
+    "$GPT_BIN/gpt-ckpt" verify --full "$BATS_TEST_TMPDIR"/run/step-*
+}
+
+@test "what does not fit into the GPU's memory is named, with what is free" {
+    run --separate-stderr "$GPT_BIN/gpt-train" --device cuda -r "$GPT_SHARE/recipes/record-61.recipe" \
+        --bench 1 -s "stages.0=16777216 3 2048 1 1"
+    [ "$status" -eq 5 ]
+    [[ "$stderr" =~ ^gpt-train:\ GPU\ 0:\ too\ little\ memory:\ [0-9]+\ MiB\ for\ activations\ after\ [0-9]+\ MiB,\ with\ [0-9]+\ of\ [0-9]+\ MiB\ free$ ]]
+}
+
+@test "more GPUs than there are: one message" {
+    run --separate-stderr train --gpus 64
+    [ "$status" -eq 5 ]
+    [[ "$stderr" == "gpt-train: 64 ranks need as many GPUs; "*" visible" ]]
+}
+
 @test "two GPUs agree with one, and hold the same weights" {
     [ "$(nvidia-smi -L | wc -l)" -ge 2 ] || skip "one GPU"
     train "${CALM[@]}" --gpus 1 > "$BATS_TEST_TMPDIR/1.log"

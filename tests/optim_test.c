@@ -22,6 +22,7 @@ struct variant {
     bool early, reversed;   /* reductions from within backward; both orders turned around */
     bool late, unpadded;    /* gathers left to the next step; padding not communicated */
     enum dtype gradients, polar;
+    enum dtype states;      /* of Adam; DT_NONE: as the recipe says, f32 */
 };
 
 /* All states and weights after the last step, the ranks' parts put together. */
@@ -49,6 +50,8 @@ static struct recipe *read_recipe(const struct variant *v)
     r->gradients = v->gradients;
     r->polar_dtype = v->polar;
     r->padding = !v->unpadded;
+    if (v->states != DT_NONE)
+        r->adam_states = v->states;
     for (int i = 0; i < r->n_params; i++) {
         r->params[i].early = v->early;
         if (v->late)
@@ -180,7 +183,7 @@ static void check_memory(const struct recipe *r, int world, size_t bytes)
 {
     int64_t plan = optim_work_bytes(r, world);
     for (int i = 0; i < r->n_params; i++)
-        plan += optim_param_bytes(&r->params[i], world);
+        plan += optim_param_bytes(r, i, world);
     CHECK_EQ(bytes, plan);
 }
 
@@ -188,7 +191,7 @@ static size_t state_bytes(const struct recipe *r)
 {
     size_t n = 0;
     for (int i = 0; i < r->n_params; i++)
-        n += (size_t)(optim_param_bytes(&r->params[i], 1) + param_bytes(&r->params[i]));
+        n += (size_t)(optim_param_bytes(r, i, 1) + param_bytes(&r->params[i]));
     return n;
 }
 
@@ -354,7 +357,11 @@ int main(void)
         { "2 ranks, f32 gradients and polar", 2, .one_holder = true, .gradients = DT_F32,
           .polar = DT_F32 },
     };
-    struct outcome first = run(&table[0]), wide = run(&f32[0]), x;
+    static const struct variant bf16[] = {
+        { "1 rank, bf16 states", 1, .polar = DT_BF16, .states = DT_BF16 },
+        { "4 ranks, bf16 states", 4, .late = true, .polar = DT_BF16, .states = DT_BF16 },
+    };
+    struct outcome first = run(&table[0]), wide = run(&f32[0]), narrow = run(&bf16[0]), x;
 
     check_counts(&first);
     for (size_t i = 1; i < sizeof table / sizeof *table; i++) {
@@ -367,7 +374,11 @@ int main(void)
     x = run(&f32[1]);
     CHECK(!memcmp(x.bytes, wide.bytes, x.size));
     CHECK(memcmp(first.bytes, wide.bytes, x.size));     /* the keys do something */
-    free(x.bytes), free(first.bytes), free(wide.bytes);
+    free(x.bytes);
+    x = run(&bf16[1]);
+    CHECK(x.size == narrow.size && !memcmp(x.bytes, narrow.bytes, x.size));
+    CHECK(narrow.size < first.size);
+    free(x.bytes), free(first.bytes), free(wide.bytes), free(narrow.bytes);
     test_bad_tie();
     test_failure();
     return check_done();

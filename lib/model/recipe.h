@@ -148,6 +148,7 @@ struct recipe {
 
     /* [precision] */
     enum dtype gradients;       /* DT_NONE: the parameter's */
+    enum dtype adam_states;     /* of both moments; DT_NONE: the parameter's */
     bool head_fp8;
     double x_scale, w_scale, g_scale;
     bool head_scale_micro;      /* g_scale is multiplied by 1 / micro-batches, as the loss is */

@@ -14,6 +14,11 @@ static enum dtype work_dtype(const struct recipe *r, const struct param_spec *s)
     return r->polar_dtype == DT_NONE ? s->dtype : r->polar_dtype;
 }
 
+static enum dtype adam_dtype(const struct recipe *r, const struct param_spec *s)
+{
+    return r->adam_states == DT_NONE ? s->dtype : r->adam_states;
+}
+
 /* -- memory ------------------------------------------------------------------------ */
 
 static int64_t own_elements(const struct param_spec *s, int world)
@@ -21,11 +26,12 @@ static int64_t own_elements(const struct param_spec *s, int world)
     return s->matrices * s->rows * s->cols / (sharded(s, world) ? world : 1);
 }
 
-int64_t optim_param_bytes(const struct param_spec *s, int world)
+int64_t optim_param_bytes(const struct recipe *r, int i, int world)
 {
+    const struct param_spec *s = &r->params[i];
     int64_t n = own_elements(s, world);
     if (s->rule == RULE_ADAM)
-        return n * 8;
+        return n * 2 * (int64_t)dtype_size(adam_dtype(r, s));
     return n * 4 + n / s->cols * 4 + (s->dtype == DT_BF16 ? n * 2 : 0);
 }
 
@@ -100,8 +106,9 @@ static int take_states(struct optim *z, int i)
     if (rc)
         return rc;
     if (p->spec->rule == RULE_ADAM) {
-        q->exp_avg = take(z, DT_F32, rows, cols, "exp_avg");
-        q->exp_avg_sq = take(z, DT_F32, rows, cols, "exp_avg_sq");
+        enum dtype t = adam_dtype(z->recipe, p->spec);
+        q->exp_avg = take(z, t, rows, cols, "exp_avg");
+        q->exp_avg_sq = take(z, t, rows, cols, "exp_avg_sq");
         return 0;
     }
     q->momentum = take(z, DT_F32, rows, cols, "momentum");

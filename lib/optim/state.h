@@ -33,7 +33,7 @@ struct optim_param {
     struct tensor momentum;             /* NorMuon: f32, as w_own */
     struct tensor second;               /* NorMuon: f32, one number a row */
     struct tensor mantissa;             /* NorMuon, w bf16: u16, the low halves of f32 weights */
-    struct tensor exp_avg, exp_avg_sq;  /* Adam: f32, as w_own */
+    struct tensor exp_avg, exp_avg_sq;  /* Adam: f32 or bf16, as w_own */
     int64_t count;                      /* Adam: updates done */
     float *lr_mul;                      /* NorMuon: of the own matrices, shape included */
 
@@ -71,7 +71,7 @@ void optim_release(struct optim *z);
 /* States zero, counters zero: as after optim_init. */
 void optim_reset(struct optim *z);
 /* Bytes that optim_init takes on a rank: the states of a parameter, and the work space. */
-int64_t optim_param_bytes(const struct param_spec *s, int world);
+int64_t optim_param_bytes(const struct recipe *r, int param, int world);
 int64_t optim_work_bytes(const struct recipe *r, int world);
 
 /* The numbers of step `at`, from the schedule and the counters, to the device. The learning

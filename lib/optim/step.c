@@ -197,9 +197,9 @@ static void transpose_shards(struct optim *z, struct tensor dst, struct tensor s
         return;
     }
     int64_t n = src.rows, v = src.cols, part = dst.rows, rows[c->world];
-    struct tensor send = tensor_of(head->g.data, DT_F32, v, n);
-    struct tensor recv = tensor_of(embed->g.data, DT_F32, v, n);
-    struct tensor turned = tensor_of(head->g.data, DT_F32, n * c->world, part);
+    struct tensor send = tensor_of(head->g.data, src.dtype, v, n);
+    struct tensor recv = tensor_of(embed->g.data, src.dtype, v, n);
+    struct tensor turned = tensor_of(head->g.data, src.dtype, n * c->world, part);
     assert(tensor_bytes(send) <= tensor_bytes(head->g));
     assert(tensor_bytes(recv) <= tensor_bytes(embed->g));
 

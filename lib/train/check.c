@@ -4,21 +4,43 @@
 #include "base/hash.h"
 #include "train/rank.h"
 
-/* Names the first parameter with a number that is none. */
-int check_finite(struct rank *k, int step, double loss)
+/* The first of this rank's weights and states with a number that is none; NULL: all are finite. */
+static const char *first_bad(struct rank *k, const char **kind)
 {
-    for (int i = 0; i < k->banks.n; i++) {
-        const struct param *p = &k->banks.p[i];
+    struct optim_tensor t[OPTIM_MAX_TENSORS];
+    int n = optim_tensors(&k->optim, t);
+    for (int i = 0; i < n; i++) {
         int32_t bad = 0;
+        if (t[i].t.dtype == DT_U16)
+            continue;
         k->ops->upload(k->ops, k->bad, &bad, sizeof bad);
-        k->ops->finite(k->ops, k->bad, p->w);
+        k->ops->finite(k->ops, k->bad, t[i].t);
         k->ops->download(k->ops, &bad, k->bad, sizeof bad);
+        *kind = t[i].kind;
         if (bad)
-            return err_set(GPT_DEVICE, "step %d: training loss is %f; the weight of '%s' is not finite",
-                           step, loss, p->spec->label);
+            return k->banks.p[t[i].param].spec->label;
     }
-    return err_set(GPT_DEVICE, "step %d: training loss is %f; all weights are still finite", step,
-                   loss);
+    return NULL;
+}
+
+int check_loss(struct rank *k, int step, double loss)
+{
+    const char *kind, *label = first_bad(k, &kind);
+    if (!label)
+        return err_set(GPT_DEVICE, "step %d: training loss is %f; all weights and optimizer states "
+                       "are finite", step, loss);
+    return err_set(GPT_DEVICE, "step %d: training loss is %f; the first tensor that is not finite is "
+                   "'%s.%s'", step, loss, label, kind);
+}
+
+int check_states(struct rank *k)
+{
+    const char *kind, *label = first_bad(k, &kind);
+    int rc = k->ops->status(k->ops);
+    if (rc || !label)
+        return rc;
+    return err_set(GPT_DEVICE, "after step %d: '%s.%s' is not finite; no checkpoint is written",
+                   k->step, label, kind);
 }
 
 /* 48 bits of a weight's hash: exact in a double. The padding of a bank counts where it travels. */

@@ -29,7 +29,7 @@ static int plan_params(const struct recipe *r, int ranks, FILE *f)
         fprintf(f, "%-15s %-25s %-5s %-7s %-10s %10lld %9.2f %9.2f\n", s->label, shape,
                 dtype_name(s->dtype), rules[s->rule], comms[s->comms],
                 (long long)(whole ? units : units / ranks), mib(2.0 * (double)param_bytes(s)),
-                mib((double)optim_param_bytes(s, ranks)));
+                mib((double)optim_param_bytes(r, i, ranks)));
     }
     return 0;
 }
@@ -44,7 +44,7 @@ static void plan_memory(const struct recipe *r, int ranks, enum dtype act, FILE 
                      (double)feed_slot_bytes(r, r->val_chunk, false);
     for (int i = 0; i < r->n_params; i++) {
         weights += 2.0 * (double)param_bytes(&r->params[i]);
-        state += (double)optim_param_bytes(&r->params[i], ranks);
+        state += (double)optim_param_bytes(r, i, ranks);
     }
     fprintf(f, "\nmemory a rank, MiB\n");
     fprintf(f, "weights and gradients %10.1f\noptimizer state       %10.1f\n", mib(weights), mib(state));

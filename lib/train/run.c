@@ -192,7 +192,7 @@ static int report_step(struct rank *k, int done, bool *stop)
         *stop |= all[2 * i + 1] != 0;
     }
     if (!isfinite(loss))
-        return check_finite(k, done - 1, loss);
+        return check_loss(k, done, loss);
     if (k->rank)
         return 0;
     double ms = elapsed_ms(k), rest = ms / (done - run->first) * (run->total - done) / 1e3;

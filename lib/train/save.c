@@ -107,7 +107,9 @@ int save_checkpoint(struct rank *k)
     const char *out = k->run->opt->out;
     struct ckpt_tensor t[OPTIM_MAX_TENSORS];
     char *host = NULL;
-    int n = 0, rc = agree(k, k->rank ? 0 : ckpt_begin(out, k->step));
+    int n = 0, rc = agree(k, check_states(k));
+    if (!rc)
+        rc = agree(k, k->rank ? 0 : ckpt_begin(out, k->step));
     if (rc)
         return rc;
     rc = gather_state(k, t, &n, &host);
