@@ -45,9 +45,16 @@ static int cpu_comm(struct comm **c, struct ops *o, int rank, int world, void *g
     return 0;
 }
 
+static void cpu_abort(void *group, int rank, int code, const char *message)
+{
+    struct comm *c = ((struct comm **)group)[rank];
+    c->abort(c, code, message);
+}
+
 static int cpu_backend(struct backend *b, int ranks)
 {
-    *b = (struct backend){ .name = "cpu", .world = ranks, .ops_new = cpu_ops, .comm_new = cpu_comm, .group = threads };
+    *b = (struct backend){ .name = "cpu", .world = ranks, .ops_new = cpu_ops, .comm_new = cpu_comm,
+                           .abort = cpu_abort, .group = threads };
     return ranks == 1 ? comm_solo_new(&threads[0]) : comm_threads_new(threads, ranks);
 }
 
@@ -97,6 +104,7 @@ static int cuda_backend(struct backend *b, const struct options *o)
     nccl_group_stuck(g, gpu_stuck, NULL);
     b->world = nccl_group_world(g);
     b->first = nccl_group_first(g);
+    b->abort = nccl_group_abort;
     b->phase = comm_nccl_phase;
     b->group = g;
     return 0;
@@ -208,7 +216,7 @@ static int train(const struct options *o, const struct recipe *r, const char *ar
 
 int main(int argc, char **argv)
 {
-    struct options o = { .device = "cpu", .ranks = 1, .keep = 2, .ranks_timeout = 10 };
+    struct options o = { .device = "cpu", .ranks = 1, .keep = 2, .ranks_timeout = 6 };
     const struct opt table[] = {
         { 0, NULL, NULL, OPT_GROUP, NULL, "Experiment", 0, 0, NULL },
         { 'r', "recipe", "FILE", OPT_STR, &o.recipe, "the experiment: gpt-recipe(5)", 0, 0, NULL },
@@ -222,7 +230,7 @@ int main(int argc, char **argv)
         { 0, "device", "NAME", OPT_CHOICE, &o.device, "cpu or cuda (cpu)", 0, 0, "cpu|cuda" },
         { 0, "ranks", "N", OPT_I64, &o.ranks, "ranks: threads on a CPU, GPUs with --device cuda (1)", 1, 1024, NULL },
         { 0, "gpus", "N", OPT_I64, &o.gpus, "the same as --device cuda --ranks N", 1, 64, NULL },
-        { 0, "ranks-timeout", "SECONDS", OPT_F64, &o.ranks_timeout, "a rank silent for so long in a step ends the run (10)", 1, 1e6, NULL },
+        { 0, "ranks-timeout", "SECONDS", OPT_F64, &o.ranks_timeout, "a rank silent for so long in a step ends the run (6)", 1, 1e6, NULL },
         { 0, "no-graph", NULL, OPT_FLAG, &o.no_graph, "launch each kernel instead of one graph a step", 0, 0, NULL },
         { 0, "bench", "N", OPT_I64, &o.bench, "time N pairs of steps of each stage without data; print a table", 1, 1e6, NULL },
         { 0, "profile", NULL, OPT_FLAG, &o.profile, "with --bench on a GPU: a row for each kernel", 0, 0, NULL },

@@ -2,11 +2,14 @@
 #include "comm_group.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <time.h>
 
 enum { WATCH_MS = 100 };
+static const double MEET_SECONDS = 60;  /* for processes to start, at least */
+static const double BACK_SECONDS = 2;   /* for ranks to come back once all was aborted, at most */
 
 /* A gather on the host: ranks of the process put their parts side by side, the last one exchanges
  * them with the other processes. */
@@ -30,7 +33,7 @@ struct nccl_group {
     pthread_cond_t change;
     struct member **member;         /* gpus; NULL: has not come, or has left */
     struct meeting meeting;
-    bool failed, aborted;
+    bool failed, aborting;
     int code;
     char message[600];
     double failed_at;
@@ -175,25 +178,62 @@ static void look(struct nccl_group *g)
     }
 }
 
-/* Ends kernels that wait for other ranks. A rank may sit in a call of NCCL that waits, too: it is
- * given a moment to leave it. g->lock is not held; members cannot leave meanwhile. */
+/* Ends kernels that wait for other ranks. The rank may sit in a call of NCCL that waits, too: it
+ * is given a moment to leave it. The member cannot leave meanwhile. */
+static void *abort_main(void *arg)
+{
+    struct member *m = (struct member *)arg;
+    struct nccl_group *g = m->group;
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 1;
+    bool locked = pthread_mutex_timedlock(&m->calling, &until) == 0;
+    ncclComm_t nccl = m->nccl;
+    m->nccl = NULL;
+    if (nccl)
+        ncclCommAbort(nccl);
+    if (locked)
+        pthread_mutex_unlock(&m->calling);
+    pthread_mutex_lock(&g->lock);
+    m->aborted = true;
+    pthread_cond_broadcast(&g->change);
+    pthread_mutex_unlock(&g->lock);
+    return NULL;
+}
+
+/* A thread for each: where a GPU hangs the call does not return. g->lock is held. */
 static void abort_all(struct nccl_group *g)
 {
     for (int i = 0; i < g->gpus; i++) {
         struct member *m = g->member[i];
-        struct timespec until;
+        pthread_t thread;
         if (!m)
             continue;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_sec += 1;
-        bool locked = pthread_mutex_timedlock(&m->calling, &until) == 0;
-        ncclComm_t nccl = m->nccl;
-        m->nccl = NULL;
-        if (nccl)
-            ncclCommAbort(nccl);
-        if (locked)
-            pthread_mutex_unlock(&m->calling);
+        if (pthread_create(&thread, NULL, abort_main, m))
+            m->aborted = true;
+        else
+            pthread_detach(thread);
     }
+    pthread_cond_broadcast(&g->change);
+}
+
+/* Ranks that have not come back from their GPUs although nothing keeps them there: it is they who
+ * hang, whoever was thought to. g->lock is held. */
+static void say_stuck(struct nccl_group *g)
+{
+    char text[600];
+    int n = 0;
+
+    for (int i = 0; i < g->gpus; i++) {
+        struct member *m = g->member[i];
+        if (m && n < (int)sizeof text - 100)
+            n += snprintf(text + n, sizeof text - (size_t)n, "%srank %d (GPU %d), %s",
+                          n ? "; " : "", m->c.rank, m->device, member_phase(m));
+    }
+    snprintf(text + n, sizeof text - (size_t)n, ": does not come back from its GPU; it began with: "
+             "%.300s", g->message);
+    g->stuck(g->stuck_ctx, g->code, text);
 }
 
 static bool empty(const struct nccl_group *g)
@@ -207,6 +247,7 @@ static bool empty(const struct nccl_group *g)
 static void *watch_main(void *arg)
 {
     struct nccl_group *g = (struct nccl_group *)arg;
+    double back = g->timeout < BACK_SECONDS ? g->timeout : BACK_SECONDS;
     bool called = false;
 
     pthread_mutex_lock(&g->lock);
@@ -214,22 +255,19 @@ static void *watch_main(void *arg)
         struct timespec until;
         if (!g->failed)
             look(g);
-        if (g->failed && !g->aborted) {
-            pthread_mutex_unlock(&g->lock);
+        if (g->failed && !g->aborting) {
+            g->aborting = true;
             abort_all(g);
-            pthread_mutex_lock(&g->lock);
-            g->aborted = true;
-            pthread_cond_broadcast(&g->change);
         }
-        if (g->failed && !called && !empty(g) && g->stuck && now() - g->failed_at > g->timeout) {
+        if (g->failed && !called && !empty(g) && g->stuck && now() - g->failed_at > back) {
             called = true;
-            g->stuck(g->stuck_ctx, g->code, g->message);
+            say_stuck(g);
         }
         clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_nsec += WATCH_MS * 1000000L;
         until.tv_sec += until.tv_nsec / 1000000000L;
         until.tv_nsec %= 1000000000L;
-        if (!g->stop && (!g->failed || g->aborted))
+        if (!g->stop && (!g->failed || g->aborting))
             pthread_cond_timedwait(&g->change, &g->lock, &until);
     }
     pthread_mutex_unlock(&g->lock);
@@ -243,6 +281,7 @@ void group_join(struct member *m)
     struct nccl_group *g = m->group;
     pthread_mutex_lock(&g->lock);
     member_sign(m, NULL);
+    m->aborted = g->aborting;                       /* too late for it */
     g->member[m->c.local_rank] = m;
     pthread_mutex_unlock(&g->lock);
 }
@@ -251,7 +290,7 @@ void group_leave(struct member *m)
 {
     struct nccl_group *g = m->group;
     pthread_mutex_lock(&g->lock);
-    while (g->failed && !g->aborted)
+    while (g->failed && !m->aborted)
         pthread_cond_wait(&g->change, &g->lock);
     g->member[m->c.local_rank] = NULL;
     pthread_mutex_unlock(&g->lock);
@@ -374,6 +413,17 @@ int nccl_group_device(const struct nccl_group *g, int i)
     return visible >= (g->at.local + 1) * g->gpus ? g->at.local * g->gpus + i : i;
 }
 
+void nccl_group_abort(void *group, int rank, int code, const char *message)
+{
+    struct nccl_group *g = (struct nccl_group *)group;
+    char text[600];
+
+    snprintf(text, sizeof text, "rank %d, start: %s", rank, message);
+    pthread_mutex_lock(&g->lock);
+    group_fail(g, code, text, true);
+    pthread_mutex_unlock(&g->lock);
+}
+
 void nccl_group_stuck(struct nccl_group *g, void (*stuck)(void *ctx, int code, const char *message),
                       void *ctx)
 {
@@ -416,7 +466,8 @@ int nccl_group_new(struct nccl_group **out, int gpus, double timeout_s)
     pthread_cond_init(&g->change, &monotonic);
     pthread_condattr_destroy(&monotonic);
     rc = g->member ? rendezvous_environment(&g->at) : err_sys("group");
-    if (!rc && !(rc = rendezvous_new(&g->others, &g->at, timeout_s)))
+    if (!rc && !(rc = rendezvous_new(&g->others, &g->at, fmax(timeout_s, MEET_SECONDS),
+                                    timeout_s)))
         rc = compare_gpus(g);
     if (!rc && pthread_create(&g->watch, NULL, watch_main, g))
         rc = err_sys("group: thread");

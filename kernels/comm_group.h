@@ -33,6 +33,7 @@ struct member {
     /* Written by the rank, read by the watch: only through __atomic. */
     const char *phase;              /* NULL: not watched */
     const char *last;               /* collective */
+    bool aborted;                   /* under the group's lock: nobody touches m->nccl any more */
     int64_t sign_ms;                /* when the rank was last heard of */
     int64_t begun;                  /* collectives that it has called */
 };

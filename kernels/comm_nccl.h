@@ -27,8 +27,8 @@
  * at work (comm_nccl_phase). Then, and when a rank calls abort(), every
  * communicator of the process is aborted, which ends kernels that wait for
  * others; the ranks' next status() names rank, GPU, phase and reason. A rank
- * that does not come back from its GPU even so cannot be helped: `stuck` is
- * called after a further timeout, and should end the process.
+ * that does not come back from its GPU even so, within 2 seconds, cannot be
+ * helped: `stuck` is called with its name, and should end the process.
  *
  * Threads: a struct comm belongs to its rank's thread; abort() may be called
  * from any. nccl_group_* by one thread, nccl_group_status by any.
@@ -45,7 +45,8 @@ extern "C" {
 struct nccl_group;
 
 /* gpus: ranks of this process. Meets the other processes (comm/rendezvous.h), each of which must
- * have as many. timeout_s: of meeting, of a process that is silent, of a rank without a sign. */
+ * have as many, within a minute or timeout_s if that is longer. timeout_s: of a process that is
+ * silent, of a rank without a sign. */
 int nccl_group_new(struct nccl_group **g, int gpus, double timeout_s) MUST_CHECK;
 int nccl_group_world(const struct nccl_group *g);
 int nccl_group_first(const struct nccl_group *g);       /* this process's first rank */
@@ -54,6 +55,9 @@ int nccl_group_device(const struct nccl_group *g, int i);   /* GPU of its rank f
 void nccl_group_stuck(struct nccl_group *g, void (*stuck)(void *ctx, int code, const char *message),
                       void *ctx);
 int nccl_group_status(struct nccl_group *g) MUST_CHECK;
+/* A rank failed before it had a communicator: the others' comm_nccl_new returns. Any thread. group
+ * is a struct nccl_group; the signature is that of struct backend (train/run.h). */
+void nccl_group_abort(void *group, int rank, int code, const char *message);
 void nccl_group_free(struct nccl_group *g);
 
 /* In the rank's thread, all ranks together. group is a struct nccl_group; rank and world are over

@@ -84,3 +84,37 @@ worst() { paste <(losses "$1") <(losses "$2") | awk '{ d = ($1 - $2) / $1; if (d
     echo "steps, worst difference in 1e-4: $output"
     [ "${output#* }" -le 100 ]
 }
+
+# Two processes of GPUS each, under the environment that $1 ($2 for the second) sets; log in $3.
+two_processes() {
+    env $1 "$GPT_BIN/gpt-train" -r "$GPT_SHARE/recipes/tiny.recipe" -s model.vocab=384 -d "$SHARDS" -q \
+        --gpus "$GPUS" -o "$3.d" > "$3" & local first=$!
+    env $2 "$GPT_BIN/gpt-train" -r "$GPT_SHARE/recipes/tiny.recipe" -s model.vocab=384 -d "$SHARDS" -q \
+        --gpus "$GPUS" -o "$3.d" > "$3.second" & local second=$!
+    wait $first
+    wait $second
+    [ ! -s "$3.second" ]                # only the first process writes the log
+}
+
+# Of more than two ranks, rings over sockets may add in another order.
+@test "two processes as two nodes, over sockets: what one process does" {
+    local visible dir=$BATS_TEST_TMPDIR port=$((20000 + $$ % 20000))
+    visible=$(nvidia-smi -L | grep -c '^GPU')
+    [ "$visible" -ge 2 ] || skip "one GPU"
+    GPUS=$((visible >= 8 ? 4 : visible >= 4 ? 2 : 1))
+    train --gpus $((2 * GPUS)) -o "$dir/one" > "$dir/one.log"
+    # Each sees its own GPUs only, and neither NVLink nor shared memory leads to the other's.
+    local a b; a=$(seq -s, 0 $((GPUS - 1))) b=$(seq -s, "$GPUS" $((2 * GPUS - 1)))
+    export NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
+    two_processes "RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 CUDA_VISIBLE_DEVICES=$a" \
+                  "RANK=1 WORLD_SIZE=2 LOCAL_RANK=0 CUDA_VISIBLE_DEVICES=$b" "$dir/torchrun.log"
+    export MASTER_PORT=$((port + 1))
+    two_processes "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=0" \
+                  "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=1" "$dir/srun.log"
+    for how in torchrun srun; do
+        run worst "$dir/one.log" "$dir/$how.log"
+        echo "$how: steps, worst difference in 1e-4: $output"
+        [ "${output#* }" -le 100 ]
+        [ "$GPUS" -gt 1 ] || diff -r "$dir/one" "$dir/$how.log.d"
+    done
+}

@@ -53,7 +53,7 @@ static int gathers(int process, int processes)
     char text[100];
     int bad = 0;
 
-    if (rendezvous_new(&r, &at, 10))
+    if (rendezvous_new(&r, &at, 10, 10))
         return fprintf(stderr, "%s\n", err_message()), 1;
     for (int round = 0; round < 50; round++) {
         int mine[3] = { process, round, process * round }, all[8][3];
@@ -75,7 +75,7 @@ static int sudden_death(int process, int processes)
     int mine = process, all[8];
     double start;
 
-    if (rendezvous_new(&r, &at, 10))
+    if (rendezvous_new(&r, &at, 10, 10))
         return 1;
     if (process == 1)
         _exit(42);
@@ -99,7 +99,7 @@ static int silence(int process, int processes)
     int pid = (int)getpid(), all[8];
     double start;
 
-    if (rendezvous_new(&r, &at, 2) || rendezvous_gather(r, &pid, sizeof pid, all))
+    if (rendezvous_new(&r, &at, 2, 2) || rendezvous_gather(r, &pid, sizeof pid, all))
         return 1;
     if (process == 2)
         raise(SIGSTOP);
@@ -122,7 +122,7 @@ static int told(int process, int processes)
     char text[400] = "";
     double start = seconds();
 
-    if (rendezvous_new(&r, &at, 10))
+    if (rendezvous_new(&r, &at, 10, 10))
         return 1;
     if (process == 2)
         rendezvous_tell(r, "rank 5 (GPU 1), step: the moon is full");
@@ -140,7 +140,7 @@ static int nobody_comes(int process, int processes)
 
     if (process == 1)
         return 0;
-    int rc = rendezvous_new(&r, &at, 1);
+    int rc = rendezvous_new(&r, &at, 1, 20);
     if (process == 0)
         return !(rc == GPT_DEVICE && strstr(err_message(), "process 1 did not")
                  && seconds() - start < 4);
@@ -156,7 +156,7 @@ static void test_alone(void)
     CHECK_OK(rendezvous_environment(&at));
     CHECK_EQ(at.processes, 1);
     CHECK_STR(at.source, "alone");
-    CHECK_OK(rendezvous_new(&r, &at, 1));
+    CHECK_OK(rendezvous_new(&r, &at, 1, 1));
     CHECK_OK(rendezvous_gather(r, &mine, sizeof mine, &all));
     CHECK_EQ(all, 7);
     rendezvous_free(r);

@@ -34,7 +34,7 @@ struct peer {
 
 struct rendezvous {
     struct rendezvous_place at;
-    double timeout;
+    double meet, timeout;       /* seconds: of meeting, of silence */
     struct peer *peer;          /* process 0: of all processes (its own has no fd); else [0] only */
     int peers;
     pthread_t thread;
@@ -241,9 +241,10 @@ static void *listen_main(void *arg)
 
 /* -- meeting ---------------------------------------------------------------------------------- */
 
-static void prepare(const struct rendezvous *r, int fd)
+/* seconds: as long as a call may wait for the other side. */
+static void prepare(int fd, double seconds)
 {
-    struct timeval t = { .tv_sec = (time_t)r->timeout + 1 };
+    struct timeval t = { .tv_sec = (time_t)seconds + 1 };
     int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
@@ -282,7 +283,7 @@ static void admit(struct rendezvous *r, int fd, int *come)
     struct frame f;
     char *data;
 
-    prepare(r, fd);
+    prepare(fd, r->timeout);
     if (hear(fd, &f, &data, sizeof(int)) && f.word == HELLO && data && f.bytes == sizeof(int)
         && memcmp(data, &r->at.processes, sizeof(int)) == 0 && f.process > 0
         && (int)f.process < r->peers && r->peer[f.process].fd < 0) {
@@ -297,7 +298,7 @@ static void admit(struct rendezvous *r, int fd, int *come)
 
 static int wait_for_all(struct rendezvous *r)
 {
-    double until = now() + r->timeout;
+    double until = now() + r->meet;
     int door, come = 1, rc = open_port(r->at.port, &door);
 
     while (!rc && come < r->at.processes) {
@@ -308,7 +309,7 @@ static int wait_for_all(struct rendezvous *r)
             while (r->peer[absent].fd >= 0)
                 absent++;
             rc = err_set(GPT_DEVICE, "waited %g seconds at port %d for %d processes: %d came, "
-                         "process %d did not", r->timeout, r->at.port, r->at.processes, come,
+                         "process %d did not", r->meet, r->at.port, r->at.processes, come,
                          absent);
         } else if (poll(&watch, 1, (int)(left * 1e3) + 1) > 0) {
             int fd = accept(door, NULL, NULL);
@@ -350,7 +351,7 @@ static int try_connect(const struct rendezvous *r, int *fd)
 
 static int join(struct rendezvous *r)
 {
-    double until = now() + r->timeout;
+    double until = now() + r->meet;
     struct frame f;
     char *data;
     int fd, rc;
@@ -359,22 +360,23 @@ static int join(struct rendezvous *r)
         if (now() > until)
             return rc ? rc : err_set(GPT_DEVICE, "process %d of %d: cannot reach process 0 at "
                                      "%s:%d within %g seconds: %s", r->at.process,
-                                     r->at.processes, r->at.address, r->at.port, r->timeout,
+                                     r->at.processes, r->at.address, r->at.port, r->meet,
                                      strerror(errno));
         usleep(50000);
     }
-    prepare(r, fd);
+    prepare(fd, r->meet);               /* the answer comes when all are there */
     r->peer[0].fd = fd;
     if (!say(r, fd, HELLO, &r->at.processes, sizeof(int)) || !hear(fd, &f, &data, 0)
         || f.word != HELLO)
         return err_set(GPT_DEVICE, "process %d of %d: process 0 at %s:%d did not find all "
                        "processes, or is none of ours", r->at.process, r->at.processes,
                        r->at.address, r->at.port);
-    r->peer[0].heard = now();
+    prepare(fd, r->timeout);
     return GPT_OK;
 }
 
-int rendezvous_new(struct rendezvous **out, const struct rendezvous_place *at, double timeout_s)
+int rendezvous_new(struct rendezvous **out, const struct rendezvous_place *at, double meet_s,
+                   double timeout_s)
 {
     struct rendezvous *r = calloc(1, sizeof *r);
     pthread_condattr_t monotonic;
@@ -384,6 +386,7 @@ int rendezvous_new(struct rendezvous **out, const struct rendezvous_place *at, d
     if (!r)
         return err_sys("rendezvous");
     r->at = *at;
+    r->meet = meet_s;
     r->timeout = timeout_s;
     r->peers = at->processes == 1 ? 0 : at->process == 0 ? at->processes : 1;
     r->peer = calloc((size_t)r->peers + 1, sizeof *r->peer);
@@ -398,6 +401,8 @@ int rendezvous_new(struct rendezvous **out, const struct rendezvous_place *at, d
         r->peer[i].fd = -1;
     if (!rc && r->peers)
         rc = at->process == 0 ? wait_for_all(r) : join(r);
+    for (int i = 0; i < r->peers; i++)          /* whoever came first has waited in silence */
+        r->peer[i].heard = now();
     if (!rc && r->peers && pthread_create(&r->thread, NULL, listen_main, r))
         rc = err_sys("rendezvous: thread");
     r->listening = !rc && r->peers;

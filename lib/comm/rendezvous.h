@@ -9,7 +9,7 @@
  *     struct rendezvous_place at;
  *     struct rendezvous *r;
  *     if ((rc = rendezvous_environment(&at))) return rc;
- *     if ((rc = rendezvous_new(&r, &at, 10.0))) return rc;     // all processes are there
+ *     if ((rc = rendezvous_new(&r, &at, 60, 10))) return rc;   // all processes are there
  *     rc = rendezvous_gather(r, &mine, sizeof mine, all);      // all[process]
  *     ...
  *     if (rendezvous_failed(r, text, sizeof text)) ...         // from any thread, at any time
@@ -46,10 +46,10 @@ int rendezvous_environment(struct rendezvous_place *at) MUST_CHECK;
 
 struct rendezvous;
 
-/* Waits up to timeout_s for all processes; later a process that is silent for as long has failed.
+/* Waits up to meet_s for all processes; later a process that is silent for timeout_s has failed.
  * GPT_DEVICE: names what was waited for. */
-int rendezvous_new(struct rendezvous **r, const struct rendezvous_place *at, double timeout_s)
-    MUST_CHECK;
+int rendezvous_new(struct rendezvous **r, const struct rendezvous_place *at, double meet_s,
+                   double timeout_s) MUST_CHECK;
 /* bytes of every process to every process, in order of processes; at most 64 KiB. */
 int rendezvous_gather(struct rendezvous *r, const void *mine, size_t bytes, void *all) MUST_CHECK;
 /* This process failed: the others' rendezvous_failed says so. */

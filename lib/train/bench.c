@@ -1,8 +1,9 @@
 /* bench.c - times of the recipe's stages, without data (gpt-train --bench).
  *
- * For each stage: whole steps as a run takes them (graphs included), then
- * forward and backward alone, then the optimizer alone; host clock around work
- * that ends with a sync. Tokens are drawn from a long-tailed distribution and
+ * For each stage: whole steps as a run takes them (graphs included), the same
+ * without collectives, and forward and backward alone; host clock around work
+ * that ends with a sync. The second less the third is the optimizer, with the
+ * sums of micro-batches; the first less the second, communication that nothing hides. Tokens are drawn from a long-tailed distribution and
  * documents have lengths as text has, so that attention and table gradients do
  * their real work.
  */
@@ -72,6 +73,7 @@ struct stage_bench {
     struct rank *k;
     struct point even, odd;
     struct batch b[MAX_MICRO];
+    void *model_graph;
     double attn_flops;          /* forward and backward of a step on this rank */
 };
 
@@ -93,13 +95,6 @@ static void run_model(struct stage_bench *s, int i)
     k->model.final = NULL;
     for (int m = 0; m < k->micros; m++)
         model_train(&k->model, &s->b[m], k->loss);
-}
-
-static void run_optim(struct stage_bench *s, int i)
-{
-    struct rank *k = s->k;
-    struct point *p = i % 2 ? &s->odd : &s->even;
-    optim_step(&k->optim, p);
 }
 
 /* Pairs of calls, an even and an odd one: the mean of the two is a step's time. */
@@ -126,11 +121,10 @@ static int measure(struct stage_bench *s, void (*f)(struct stage_bench *, int), 
 }
 
 /* Forward and backward without Adam's accumulation: a graph of its own where there are graphs. */
-static void *model_graph;
 static void launch_model(struct stage_bench *s, int i)
 {
     (void)i;
-    s->k->run->opt->backend->launch(s->k->ops, model_graph);
+    s->k->run->opt->backend->launch(s->k->ops, s->model_graph);
 }
 
 static int measure_model(struct stage_bench *s, int n, struct times *out)
@@ -138,16 +132,40 @@ static int measure_model(struct stage_bench *s, int n, struct times *out)
     struct backend *be = s->k->run->opt->backend;
     struct ops *o = s->k->ops;
     int rc;
-    if (!be->capture || s->k->run->opt->no_graph || s->k->world > 1)
+    if (!be->capture || s->k->run->opt->no_graph)
         return measure(s, run_model, n, out);
     run_model(s, 0);            /* workspaces and plans exist before the capture */
     if ((rc = be->capture(o)))
         return rc;
     run_model(s, 0);
-    if ((rc = be->capture_end(o, &model_graph)))
+    if ((rc = be->capture_end(o, &s->model_graph)))
         return rc;
     rc = measure(s, launch_model, n, out);
-    be->graph_free(model_graph);
+    be->graph_free(s->model_graph);
+    return rc;
+}
+
+/* The same steps with every collective left out: what is computed. The weights drift apart. */
+static int measure_muted(struct stage_bench *s, int n, struct times *out)
+{
+    struct rank *k = s->k;
+    struct comm *mute;
+    void *graphs[GRAPHS];
+    int rc = comm_solo_new(&mute);
+    if (rc)
+        return rc;
+    mute->rank = k->rank;
+    mute->world = k->world;
+    memcpy(graphs, k->graph, sizeof graphs);
+    memset(k->graph, 0, sizeof graphs);
+    k->optim.comm = mute;
+    rc = measure(s, run_step, n, out);
+    k->optim.comm = k->comm;
+    for (int i = 0; i < GRAPHS; i++)
+        if (k->graph[i])
+            k->run->opt->backend->graph_free(k->graph[i]);
+    memcpy(k->graph, graphs, sizeof graphs);
+    mute->free(mute);
     return rc;
 }
 
@@ -200,11 +218,11 @@ static int bench_stage(struct rank *k, int stage, int n, FILE *f)
 {
     const struct recipe *r = k->run->recipe;
     struct stage_bench s;
-    struct times step, model, optim;
+    struct times step, model, muted = { 0 };
     int rc;
     stage_init(&s, k, stage);
     if ((rc = measure(&s, run_step, n, &step)) || (rc = measure_model(&s, n, &model)) ||
-        (rc = measure(&s, run_optim, n, &optim)))
+        (rc = measure_muted(&s, n, &muted)))
         return rc;
     if (k->run->opt->profile && (rc = profile_stage(&s, n, f)))
         return rc;
@@ -212,10 +230,10 @@ static int bench_stage(struct rank *k, int stage, int n, FILE *f)
         return 0;
     struct step_floor fl = step_floor(r, &s.even, k->world, s.attn_flops);
     double tokens = (double)s.even.tokens;
-    double exposed = step.median - model.median - optim.median;
+    double optim = muted.median - model.median, exposed = step.median - muted.median;
     fprintf(f, "%d\t%d\t%d\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.0f\t%.1f\t%.2f\t%.2f\t%.0f\n", stage,
-            s.even.chunk_tokens, k->micros, step.median, step.min, model.median, optim.median,
-            exposed > 0 ? exposed : 0, tokens / step.median * 1e3, fl.flops / step.median * 1e-9,
+            s.even.chunk_tokens, k->micros, step.median, step.min, model.median, optim,
+            exposed, tokens / step.median * 1e3, fl.flops / step.median * 1e-9,
             fl.ms, step.median / fl.ms, (double)k->ops->allocated(k->ops) / (1 << 20));
     return fflush(f) ? err_sys("bench") : 0;
 }

@@ -305,18 +305,22 @@ static void rank_release(struct rank *k)
 static void rank_failed(struct rank *k, int rc)
 {
     struct run *run = k->run;
+    char own[600];
+    snprintf(own, sizeof own, "%s", err_message());
+    bool told = k->comm && k->comm->status(k->comm);    /* by another rank, which it names */
     pthread_mutex_lock(&run->lock);
     if (!run->code) {
         run->code = rc;
-        if (k->world > 1)
-            snprintf(run->message, sizeof run->message, "rank %d, %s: %s", k->rank, k->phase,
-                     err_message());
+        if (told || k->world == 1)
+            snprintf(run->message, sizeof run->message, "%s", told ? err_message() : own);
         else
-            snprintf(run->message, sizeof run->message, "%s", err_message());
+            snprintf(run->message, sizeof run->message, "rank %d, %s: %.500s", k->rank, k->phase, own);
     }
     pthread_mutex_unlock(&run->lock);
     if (k->comm)
-        k->comm->abort(k->comm, rc, err_message());
+        k->comm->abort(k->comm, rc, own);
+    else if (run->opt->backend->abort)
+        run->opt->backend->abort(run->opt->backend->group, k->rank, rc, own);
     if (run->loader)
         loader_stop(run->loader);
 }

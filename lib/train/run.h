@@ -31,6 +31,8 @@ struct backend {
     /* Makes the communicator of one rank, in that rank's thread; group is the caller's. */
     int (*comm_new)(struct comm **c, struct ops *o, int rank, int world, void *group);
     void *group;
+    /* A rank failed before it had a communicator: the others shall not wait for it. */
+    void (*abort)(void *group, int rank, int code, const char *message);
     /* What a rank does from now on; NULL what: it may take long. The pointer may be NULL. */
     void (*phase)(struct comm *c, const char *what);
     /* A step as a graph; NULL where there are none. */

@@ -1,0 +1,130 @@
+/* gpu_fault.c - a training run in which one rank goes wrong, for gpu_fault.bats.
+ *
+ *     gpu_fault KIND RANK STEP GPUS RECIPE SHARDS OUT [section.key=value]...
+ *
+ * As gpt-train --gpus GPUS, but when rank RANK launches its STEP-th step (from 0):
+ *     refuse   an op is asked for what it cannot do: the rank fails on the host
+ *     fault    a kernel reads where no memory is: the rank fails on its GPU
+ *     sleep    the rank's thread does not go on
+ *     hang     the rank's GPU does not go on
+ * RANK -1: nothing.
+ *
+ *     gpu_fault fill GPU MIB
+ *
+ * Takes all memory of a GPU but MIB, says "full" and stays until it is killed.
+ *
+ * The backend of the run is wrapped: nothing in the program knows of this.
+ */
+#include <cuda_runtime.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "../kernels/comm_nccl.h"
+#include "../kernels/ops_cuda.h"
+#include "base/file.h"
+#include "train/run.h"
+
+enum { MAX_GPUS = 16 };
+
+static const char *kind;
+static int bad_rank, bad_step;
+static struct ops *rank_ops[MAX_GPUS];          /* each written and read by its rank's thread */
+static int launched[MAX_GPUS];
+
+static int new_ops(struct ops **o, int i, void *group)
+{
+    int rc = ops_cuda_new(o, nccl_group_device(group, i));
+    rank_ops[i] = *o;
+    return rc;
+}
+
+static void CUDART_CB for_ever(void *unused)
+{
+    (void)unused;
+    for (;;)
+        pause();
+}
+
+static void go_wrong(struct ops *o)
+{
+    static int32_t number;
+    if (!strcmp(kind, "refuse"))
+        o->copy(o, tensor_of(&number, DT_I32, 1, 1), tensor_of(&launched[0], DT_F32, 1, 1));
+    else if (!strcmp(kind, "fault"))
+        o->finite(o, (int32_t *)4096, tensor_of((void *)4096, DT_F32, 1024, 1024));
+    else if (!strcmp(kind, "sleep"))
+        sleep(120);
+    else if (!strcmp(kind, "hang"))
+        cudaLaunchHostFunc(ops_cuda_stream(o), for_ever, NULL);
+}
+
+static void launch(struct ops *o, void *graph)
+{
+    int i = 0;
+    while (rank_ops[i] != o)
+        i++;
+    if (i == bad_rank && launched[i] == bad_step)
+        go_wrong(o);
+    launched[i]++;
+    ops_cuda_launch(o, graph);
+}
+
+static void stuck(void *ctx, int code, const char *message)
+{
+    (void)ctx;
+    fprintf(stderr, "gpu_fault: %s\n", message);
+    _exit(code);
+}
+
+static int fill(int gpu, size_t mib)
+{
+    size_t left, total;
+    void *p;
+
+    if (cudaSetDevice(gpu) || cudaMemGetInfo(&left, &total) || cudaMalloc(&p, left - (mib << 20)))
+        return GPT_DEVICE;
+    puts("full");
+    fflush(stdout);
+    for (;;)
+        pause();
+}
+
+int main(int argc, char **argv)
+{
+    struct nccl_group *g;
+    struct recipe *r;
+    int rc, gpus;
+
+    if (argc == 4 && !strcmp(argv[1], "fill"))
+        return fill(atoi(argv[2]), (size_t)atoi(argv[3]));
+    if (argc < 8 || (gpus = atoi(argv[4])) < 1 || gpus > MAX_GPUS) {
+        fputs("usage: gpu_fault KIND RANK STEP GPUS RECIPE SHARDS OUT [section.key=value]...\n"
+              "       gpu_fault fill GPU MIB\n", stderr);
+        return GPT_USAGE;
+    }
+    if (ops_cuda_count() < gpus)
+        return 77;
+    kind = argv[1];
+    bad_rank = atoi(argv[2]);
+    bad_step = atoi(argv[3]);
+    struct backend b = { .name = "cuda", .ops_new = new_ops, .comm_new = comm_nccl_new,
+                         .abort = nccl_group_abort, .phase = comm_nccl_phase,
+                         .capture = ops_cuda_capture, .capture_end = ops_cuda_capture_end,
+                         .launch = launch, .graph_free = ops_cuda_graph_free };
+    struct run_options o = { .data = argv[6], .out = argv[7], .ranks = gpus, .backend = &b,
+                             .log = stdout, .progress = PROGRESS_OFF };
+    if (!(rc = recipe_read(&r, argv[5], (const char *const *)argv + 8, argc - 8))
+        && !(rc = file_mkdirs(argv[7])) && !(rc = nccl_group_new(&g, gpus, 6))) {
+        nccl_group_stuck(g, stuck, NULL);
+        b.group = g;
+        b.world = nccl_group_world(g);
+        b.first = nccl_group_first(g);
+        o.recipe = r;
+        rc = run_train(&o);
+        nccl_group_free(g);
+        recipe_free(r);
+    }
+    if (rc)
+        fprintf(stderr, "gpu_fault: %s\n", err_message());
+    return rc;
+}
