@@ -8,6 +8,8 @@
 #include "ops_cuda.h"
 #include "vec.h"
 
+static int instances;                   /* of struct cuda_ops in this process, through __atomic */
+
 enum { NAN_BYTE = 0xff };               /* all ones is a NaN in f32 and bf16 */
 
 /* -- failure -------------------------------------------------------------------- */
@@ -27,11 +29,22 @@ void cuda_fail(struct cuda_ops *c, int code, const char *fmt, ...)
     va_end(ap);
 }
 
+/* Such an error comes out of every call of the process from then on, whichever GPU it is for. */
+static bool is_fault(cudaError_t e)
+{
+    return e == cudaErrorIllegalAddress || e == cudaErrorLaunchFailure || e == cudaErrorAssert
+        || e == cudaErrorHardwareStackError || e == cudaErrorIllegalInstruction
+        || e == cudaErrorMisalignedAddress || e == cudaErrorInvalidAddressSpace
+        || e == cudaErrorInvalidPc;
+}
+
 bool cuda_ok(struct cuda_ops *c, cudaError_t e, const char *expr, const char *file, int line)
 {
     if (e == cudaSuccess)
         return true;
-    cuda_fail(c, GPT_DEVICE, "%s:%d: %s: %s", file, line, expr, cudaGetErrorString(e));
+    bool which = is_fault(e) && __atomic_load_n(&instances, __ATOMIC_RELAXED) > 1;
+    cuda_fail(c, GPT_DEVICE, "%s:%d: %s: %s%s", file, line, expr, cudaGetErrorString(e),
+              which ? " (on this GPU or another one of this process)" : "");
     return false;
 }
 
@@ -150,6 +163,7 @@ static void free_all(struct ops *o)
         cudaStreamDestroy(c->stream);
     free(c->blocks);
     free(c);
+    __atomic_sub_fetch(&instances, 1, __ATOMIC_RELAXED);
 }
 
 /* -- moving ---------------------------------------------------------------------- */
@@ -384,6 +398,7 @@ int ops_cuda_new(struct ops **o, int device)
     c = (struct cuda_ops *)calloc(1, sizeof *c);
     if (!c)
         return err_set(GPT_SYSTEM, "cannot allocate %zu bytes for GPU %d", sizeof *c, device);
+    __atomic_add_fetch(&instances, 1, __ATOMIC_RELAXED);
     c->ops = gpu_ops();
     c->ops.free = free_all;
     c->ops.status = status;

@@ -58,7 +58,25 @@ rank_1() {
 
 @test "a rank fails on its GPU" {
     rank_1 fault
-    grep -q 'rank 1.*GPU 1.* an illegal memory access was encountered' "$ERR"
+    # Every GPU of the process reports it.
+    grep -q 'rank [01], step: GPU [01]:.* an illegal memory access .* (on this GPU or another one of this process)' "$ERR"
+}
+
+@test "a rank in a process of its own fails on its GPU" {
+    local fault=("$GPT_TESTS/gpu_fault" fault 1 25 1 "$GPT_SHARE/recipes/tiny.recipe" "$SHARDS" "$OUT" "${SET[@]}")
+    export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 20000))
+    RANK=1 LOCAL_RANK=1 "${fault[@]}" 2> "$ERR.1" & other=$!
+    RANK=0 LOCAL_RANK=0 "${fault[@]}" > "$LOG" 2> "$ERR" & first=$!
+    unset WORLD_SIZE MASTER_ADDR MASTER_PORT
+    ends 23 $first
+    code=0
+    wait $other || code=$?
+    cat "$ERR.1"
+    [ "$status" -eq 5 ]
+    [ "$code" -eq 5 ]
+    [ "$took" -lt 10000 ]
+    grep -q 'rank 1, step: GPU 1:.* an illegal memory access was encountered$' "$ERR.1"
+    stands "$OUT"
 }
 
 @test "a rank's thread stops" {
@@ -81,7 +99,7 @@ rank_1() {
     ends 23 $first
     [ "$status" -eq 5 ]
     [ "$took" -lt 10000 ]
-    grep -q 'process 1 is gone' "$ERR"
+    grep -q 'process 1 of 2 is gone' "$ERR"
     stands "$OUT"
 }
 

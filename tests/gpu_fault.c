@@ -27,7 +27,7 @@
 enum { MAX_GPUS = 16 };
 
 static const char *kind;
-static int bad_rank, bad_step;
+static int bad_rank, bad_step, first;           /* first: rank of this process */
 static struct ops *rank_ops[MAX_GPUS];          /* each written and read by its rank's thread */
 static int launched[MAX_GPUS];
 
@@ -63,7 +63,7 @@ static void launch(struct ops *o, void *graph)
     int i = 0;
     while (rank_ops[i] != o)
         i++;
-    if (i == bad_rank && launched[i] == bad_step)
+    if (first + i == bad_rank && launched[i] == bad_step)
         go_wrong(o);
     launched[i]++;
     ops_cuda_launch(o, graph);
@@ -112,14 +112,15 @@ int main(int argc, char **argv)
                          .capture = ops_cuda_capture, .capture_end = ops_cuda_capture_end,
                          .launch = launch, .graph_free = ops_cuda_graph_free };
     struct run_options o = { .data = argv[6], .out = argv[7], .ranks = gpus, .backend = &b,
-                             .log = stdout, .progress = PROGRESS_OFF };
+                             .progress = PROGRESS_OFF };
     if (!(rc = recipe_read(&r, argv[5], (const char *const *)argv + 8, argc - 8))
         && !(rc = file_mkdirs(argv[7])) && !(rc = nccl_group_new(&g, gpus, 6))) {
         nccl_group_stuck(g, stuck, NULL);
         b.group = g;
         b.world = nccl_group_world(g);
-        b.first = nccl_group_first(g);
+        b.first = first = nccl_group_first(g);
         o.recipe = r;
+        o.log = first ? NULL : stdout;
         rc = run_train(&o);
         nccl_group_free(g);
         recipe_free(r);

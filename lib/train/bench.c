@@ -97,6 +97,17 @@ static void run_model(struct stage_bench *s, int i)
         model_train(&k->model, &s->b[m], k->loss);
 }
 
+/* Ranks that wait for each other take what the slowest takes: so do those that do not. */
+static int slowest(struct rank *k, double mine, double *out)
+{
+    double all[k->world];
+    int rc = k->comm->gather_host(k->comm, &mine, 1, all);
+    *out = mine;
+    for (int r = 0; r < k->world && !rc; r++)
+        *out = fmax(*out, all[r]);
+    return rc;
+}
+
 /* Pairs of calls, an even and an odd one: the mean of the two is a step's time. */
 static int measure(struct stage_bench *s, void (*f)(struct stage_bench *, int), int n, struct times *out)
 {
@@ -104,15 +115,16 @@ static int measure(struct stage_bench *s, void (*f)(struct stage_bench *, int), 
     double *ms = calloc((size_t)n, sizeof *ms);
     int rc = ms ? 0 : err_sys("bench");
     for (int i = -2; i < n && !rc; i++) {
+        double pair;
         if ((rc = k->ops->sync(k->ops)) || (rc = k->comm->barrier(k->comm)))
             break;
         double begin = now_seconds();
         f(s, 0);
         f(s, 1);
-        if ((rc = k->ops->sync(k->ops)))
+        if ((rc = k->ops->sync(k->ops)) || (rc = slowest(k, now_seconds() - begin, &pair)))
             break;
         if (i >= 0)
-            ms[i] = 1e3 * (now_seconds() - begin) / 2;
+            ms[i] = 1e3 * pair / 2;
     }
     if (!rc)
         *out = summarize(ms, n);
