@@ -68,11 +68,26 @@ static int open_shard(struct loader *l, int64_t i, int64_t document, struct shar
     return rc;
 }
 
-/* Makes `now` the shard at next.shard, and starts to read the one after. */
+/* Starts to read the shard after `now`. */
+static int look_ahead(struct loader *l)
+{
+    int64_t i = l->next.shard, after = i + 1 < l->corpus.n ? i + 1 : l->c.cycle ? 0 : -1;
+    int rc;
+
+    if (after < 0 || after == i || (l->ahead && l->ahead_index == after))
+        return 0;
+    shard_close(l->ahead);
+    l->ahead = NULL;
+    if ((rc = open_shard(l, after, 0, &l->ahead)))
+        return rc;
+    l->ahead_index = after;
+    return 0;
+}
+
+/* Makes `now` the shard at next.shard. */
 static int enter_shard(struct loader *l)
 {
-    int64_t i = l->next.shard, n = l->corpus.n, after = i + 1 < n ? i + 1 : l->c.cycle ? 0 : -1;
-    int64_t begin, end;
+    int64_t i = l->next.shard, begin, end;
     int rc;
 
     if (l->now && !strcmp(shard_path(l->now), l->corpus.shard[i].path)
@@ -93,14 +108,8 @@ static int enter_shard(struct loader *l)
     if (begin < 0)
         return err_set(GPT_INPUT, "%s: expected a document start (token %d), found none in %lld "
                        "tokens", shard_path(l->now), l->bos, (long long)shard_size(l->now));
-    if (after >= 0 && after != i && (!l->ahead || l->ahead_index != after)) {
-        shard_close(l->ahead);
-        l->ahead = NULL;
-        if ((rc = open_shard(l, after, 0, &l->ahead)))
-            return rc;
-        l->ahead_index = after;
-    }
-    return 0;
+    /* The first batch does not wait for another shard's opening. */
+    return l->next.step > l->first ? look_ahead(l) : 0;
 }
 
 /* --- one step --- */
