@@ -307,16 +307,22 @@ out:
 
 /* --- the job --- */
 
+/* In the second pass of two, of the tokens that the first has put by. */
 static void show_progress(void *ctx, const struct tokjob_progress *p)
 {
-    double done = p->total_bytes ? (double)p->read_bytes / (double)p->total_bytes : 0;
-    char left[16] = "";
+    double done = p->put_tokens ? (double)p->put_tokens / (double)p->tokens
+                : p->total_bytes ? (double)p->read_bytes / (double)p->total_bytes : 0;
+    char left[16] = "", put[32] = "";
 
-    if (done > 0.01 && p->seconds > 0.5)
-        format_duration(left, p->seconds * (1 - done) / done);
-    progress_line(ctx, "%.1f MB  %.2fM tokens  %.1f MB/s%s%s", (double)p->text_bytes / 1e6,
-                  (double)p->tokens / 1e6, (double)p->text_bytes / 1e6 / (p->seconds + 1e-9),
-                  *left ? "  left " : "", left);
+    if (done > 0.01 && p->pass_seconds > 0.5)
+        format_duration(left, p->pass_seconds * (1 - done) / done);
+    if (p->put_tokens)
+        snprintf(put, sizeof put, "%.2fM of ", (double)p->put_tokens / 1e6);
+    progress_line(ctx, "%.1f MB  %s%.2fM tokens%s  %.1f MB/s%s%s%s", (double)p->text_bytes / 1e6,
+                  put, (double)p->tokens / 1e6, *put ? " written" : "",
+                  (double)p->text_bytes / 1e6 / (p->seconds + 1e-9), *left ? "  left " : "", left,
+                  *left && !*put && (o.shuffle >= 0 || (o.val_tokens && !o.val_first))
+                  ? ", then writing" : "");
 }
 
 static char *joined(int argc, char **argv)

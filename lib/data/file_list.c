@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/file.h"
 
@@ -52,7 +53,52 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static int walk(struct list *l, const char *dir, const char *extensions)
+/* A folder that is being walked, and those it is in. */
+struct folder { struct stat st; const struct folder *above; };
+
+static bool leads_back(const struct folder *f, const struct stat *st)
+{
+    while (f && (f->st.st_dev != st->st_dev || f->st.st_ino != st->st_ino))
+        f = f->above;
+    return f != NULL;
+}
+
+static int cannot_open(const char *path)
+{
+    char target[4096];
+    int e = errno;
+    ssize_t n = readlink(path, target, sizeof target - 1);
+
+    errno = e;
+    if (n < 0)
+        return err_sys("cannot open '%s'", path);
+    target[n] = 0;
+    return err_sys("cannot open '%s', a link to '%s'", path, target);
+}
+
+static int walk(struct list *l, const char *dir, const struct folder *f, const char *extensions);
+
+/* What stands in a folder. Only files that are wanted have to be there. */
+static int walk_entry(struct list *l, const char *dir, const struct folder *f, const char *name,
+                      const char *extensions)
+{
+    struct folder inner = { .above = f };
+    char *path = path_join(dir, name);
+    int rc = 0;
+
+    if (!path)
+        return no_memory();
+    if (stat(path, &inner.st))
+        rc = wanted(name, extensions) ? cannot_open(path) : 0;
+    else if (S_ISDIR(inner.st.st_mode))
+        rc = leads_back(f, &inner.st) ? 0 : walk(l, path, &inner, extensions);
+    else if (S_ISREG(inner.st.st_mode) && wanted(name, extensions))
+        rc = add(l, path);
+    free(path);
+    return rc;
+}
+
+static int walk(struct list *l, const char *dir, const struct folder *f, const char *extensions)
 {
     struct dirent **entry;
     int n = scandir(dir, &entry, NULL, NULL), rc = 0;
@@ -69,18 +115,7 @@ static int walk(struct list *l, const char *dir, const char *extensions)
     /* By bytes: the same order whatever the locale. */
     qsort(names.v, (size_t)names.n, sizeof *names.v, compare_names);
     for (int i = 0; i < names.n; i++) {
-        char *path = path_join(dir, names.v[i]);
-        struct stat st;
-
-        if (!rc && !path)
-            rc = no_memory();
-        if (!rc && stat(path, &st))
-            rc = err_sys("cannot open '%s'", path);
-        if (!rc && S_ISDIR(st.st_mode))
-            rc = walk(l, path, extensions);
-        else if (!rc && wanted(names.v[i], extensions))
-            rc = add(l, path);
-        free(path);
+        rc = rc ? rc : walk_entry(l, dir, f, names.v[i], extensions);
         free(names.v[i]);
     }
     free(names.v);
@@ -93,16 +128,16 @@ int list_files(const struct source_config *c, char ***files, int *n)
     int rc = 0;
 
     for (int i = 0; i < c->paths && !rc; i++) {
-        struct stat st;
+        struct folder f = { 0 };
         int before = l.n;
 
         if (!strcmp(c->path[i], "-"))
             rc = add(&l, "-");
-        else if (stat(c->path[i], &st))
-            rc = err_sys("cannot open '%s'", c->path[i]);
-        else if (!S_ISDIR(st.st_mode))
+        else if (stat(c->path[i], &f.st))
+            rc = cannot_open(c->path[i]);
+        else if (!S_ISDIR(f.st.st_mode))
             rc = add(&l, c->path[i]);
-        else if (!(rc = walk(&l, c->path[i], c->extensions)) && l.n == before)
+        else if (!(rc = walk(&l, c->path[i], &f, c->extensions)) && l.n == before)
             rc = err_set(GPT_INPUT, "%s: expected files named *.{%s}, found none", c->path[i],
                          c->extensions);
     }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -48,6 +49,28 @@ static int no_memory(void)
     return err_set(GPT_SYSTEM, "out of memory for the input");
 }
 
+/* That all can be read, before hours go into the first; and their bytes. */
+static int look_at_files(struct source *s)
+{
+    bool known = true;
+
+    for (int i = 0; i < s->files; i++) {
+        struct stat st;
+
+        if (!strcmp(s->file[i], "-")) {
+            known = false;
+            continue;
+        }
+        if (stat(s->file[i], &st) || access(s->file[i], R_OK))
+            return err_sys("cannot open '%s'", s->file[i]);
+        known &= S_ISREG(st.st_mode);
+        s->total_bytes += (uint64_t)st.st_size;
+    }
+    if (!known)
+        s->total_bytes = 0;
+    return 0;
+}
+
 int source_open(struct source **out, const struct source_config *c)
 {
     struct source *s = calloc(1, sizeof *s);
@@ -63,14 +86,9 @@ int source_open(struct source **out, const struct source_config *c)
         source_close(s);
         return rc;
     }
-    for (int i = 0; i < s->files; i++) {
-        struct stat st;
-
-        if (!strcmp(s->file[i], "-") || stat(s->file[i], &st) || !S_ISREG(st.st_mode)) {
-            s->total_bytes = 0;
-            break;
-        }
-        s->total_bytes += (uint64_t)st.st_size;
+    if ((rc = look_at_files(s))) {
+        source_close(s);
+        return rc;
     }
     *out = s;
     return 0;

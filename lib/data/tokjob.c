@@ -159,6 +159,7 @@ static int run_pass(struct job *j, const struct stages *s)
 {
     struct stages plain = stages_plain(s);
 
+    j->pass_start = now_seconds();
     return pipeline_run(j->pipeline, j->c->level ? s : &plain, j);
 }
 

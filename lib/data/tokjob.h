@@ -22,7 +22,8 @@
 struct tokjob_progress {
     uint64_t read_bytes, total_bytes;
     int64_t text_bytes, tokens;
-    double seconds;
+    int64_t put_tokens;          /* back from the store, in the second pass of two; else 0 */
+    double seconds, pass_seconds;        /* since the job, and this pass, began */
 };
 
 struct tokjob_config {

@@ -87,9 +87,9 @@ struct job {
     int64_t document_tokens;             /* of the present document so far */
     atomic_bool enough;                  /* all shards that are wanted are cut */
     struct tokjob_result *result;        /* its counters are the cutting stage's */
-    double start;
+    double start, pass_start;
     atomic_ullong read_bytes;            /* for progress */
-    atomic_llong seen_text, seen_tokens;
+    atomic_llong seen_text, seen_tokens, put_tokens;
 };
 
 /* The stages of the three kinds of pass. */

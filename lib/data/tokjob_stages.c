@@ -147,6 +147,8 @@ static int cut_unit(struct job *j, const struct unit *u, bool counts, bool *done
             j->cut_begun = true;
             if (counts && !d->skipped && (rc = count_part(j, u, d)))
                 return rc;
+            if (!counts)
+                atomic_fetch_add(&j->put_tokens, (long long)d->tokens);
         }
         if (!cut_part(j, d))
             return 0;
@@ -249,9 +251,13 @@ static int write_frame(void *ctx, struct out_frame *f)
 static void report(void *ctx)
 {
     struct job *j = ctx;
-    struct tokjob_progress p = { atomic_load(&j->read_bytes), source_total_bytes(j->source),
-                                 atomic_load(&j->seen_text), atomic_load(&j->seen_tokens),
-                                 now_seconds() - j->start };
+    double now = now_seconds();
+    struct tokjob_progress p = {
+        .read_bytes = atomic_load(&j->read_bytes), .total_bytes = source_total_bytes(j->source),
+        .text_bytes = atomic_load(&j->seen_text), .tokens = atomic_load(&j->seen_tokens),
+        .put_tokens = atomic_load(&j->put_tokens),
+        .seconds = now - j->start, .pass_seconds = now - j->pass_start,
+    };
 
     if (j->c->progress)
         j->c->progress(j->c->ctx, &p);
