@@ -179,5 +179,5 @@ int main(int argc, char **argv)
     }
     printf("a first shard has %lld tokens\n", (long long)tokens);
     free(t);
-    return argc < 2;
+    return 0;
 }

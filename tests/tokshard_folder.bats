@@ -1,0 +1,228 @@
+#!/usr/bin/env bats
+# gpt-tokshard's folder of shards: kept, verified, repaired, and whole whatever happens to the job.
+
+bats_require_minimum_version 1.5.0
+load tokshard_setup
+
+@test "shards are not overwritten without --force, and old ones do not stay" {
+    corpus > c.jsonl
+    bytes -o out --shard-tokens 1000 c.jsonl
+    run --separate-stderr T --tokenizer byte -o out a.txt
+    [ "$status" -eq 4 ]
+    [[ $stderr == *"--force"* ]]
+    bytes -o out --force a.txt
+    [ "$(ls out)" = "MANIFEST
+text_train_000001.bin" ]
+}
+
+@test "--verify: quick sees sizes and headers, --full every byte and token" {
+    corpus > c.jsonl
+    for level in 0 3; do
+        bytes -f -o out --shard-tokens 2000 --level $level --split 0.1 c.jsonl
+        run --separate-stderr "$GPT_BIN/gpt-tokshard" --verify --full out
+        [ "$status" -eq 0 ]
+        [ "$(grep -c ': ok$' <<< "$output")" -eq "$(grep -c ^shard: out/MANIFEST)" ]
+        f=$(ls out/text_train_000002*)
+        printf '\x07' | dd of=$f bs=1 seek=1500 conv=notrunc status=none
+        run --separate-stderr T --verify out
+        [ "$status" -eq 0 ]
+        run --separate-stderr T --verify --full out
+        [ "$status" -eq 1 ]
+        [ "${#lines[@]}" -eq 1 ]
+        [[ $output == "$f: "* ]]
+        [ -z "$stderr" ]
+        truncate -s -1 $f
+        rm out/text_train_000001*
+        run --separate-stderr T --verify out
+        [ "$status" -eq 1 ]
+        [[ ${lines[0]} == "out/text_train_000001"*"there is no such file" ]]
+        [[ ${lines[1]} == "$f: truncated: expected "* ]]
+    done
+    sed -i 's/^tokens: ./&1/' out/MANIFEST
+    run --separate-stderr T --verify out
+    [ "$status" -eq 3 ]
+    [[ $stderr == *"out/MANIFEST: expected the hash"* ]]
+    run --separate-stderr T --verify a.txt
+    [ "$status" -eq 4 ]
+}
+
+@test "--repair makes damaged and missing shards again, and only those" {
+    corpus 2000 > c.jsonl
+    cp c.jsonl other.jsonl
+    sed -i '900s/document/dOcument/' other.jsonl
+    for options in "--split 0.1" "--val-tokens 9000 --shuffle 3 --level 1" \
+                   "--val-first --val-tokens 9000" "--val-first"; do
+        echo "$options"
+        bytes -f -o out --shard-tokens 4000 $options c.jsonl
+        rm -rf good; cp -r out good
+        for damage in "val_000000" "train_000003" "train_000005 train_000007" "val_000000 train_000002"; do
+            for d in $damage; do
+                f=$(ls out/text_$d*)
+                printf '\x07' | dd of=$f bs=1 seek=1600 conv=notrunc status=none
+            done
+            touch -d @1 out/*
+            bytes --repair -o out --shard-tokens 4000 $options c.jsonl
+            diff -r good out
+            [ "$(find out -newermt @2 -name '*.bin*' | wc -l)" -eq "$(wc -w <<< "$damage")" ]
+        done
+        rm out/text_train_000002*
+        bytes --repair -o out --shard-tokens 4000 $options c.jsonl
+        diff -r good out
+        run --separate-stderr "$GPT_BIN/gpt-tokshard" --tokenizer byte --repair -o out \
+            --shard-tokens 4000 $options c.jsonl
+        [ "$status" -eq 0 ]
+        [[ $stderr == *"0 of "*" shards made again" ]]
+    done
+    # another input, other options: refused, and nothing changes
+    rm out/text_train_000002.bin
+    rm -rf good; cp -r out good
+    run --separate-stderr T --tokenizer byte --repair -o out --shard-tokens 4000 --val-first other.jsonl
+    [ "$status" -eq 3 ] || [ "$(grep -c dOc <(T --decode out/text_train_000002.bin))" -eq 0 ]
+    run --separate-stderr T --tokenizer byte --repair -o out --shard-tokens 5000 --val-first c.jsonl
+    [ "$status" -eq 3 ]
+    [[ $stderr == *"expected 'shard-tokens=5000' as this command has it, found 'shard-tokens=4000'"* ]]
+    head -50 c.jsonl > short.jsonl
+    rm -f out/text_train_000005.bin
+    run --separate-stderr T --tokenizer byte --repair -o out --shard-tokens 4000 --val-first short.jsonl
+    [ "$status" -eq 3 ]
+    [[ $stderr == *"the input ended before"* ]]
+}
+
+@test "--repair refuses a shard that comes out otherwise" {
+    corpus 200 > c.jsonl
+    bytes -o out --shard-tokens 4000 c.jsonl
+    sed -i 's/document/dOcument/' c.jsonl
+    rm out/text_train_000002.bin
+    run --separate-stderr T --tokenizer byte --repair -o out --shard-tokens 4000 c.jsonl
+    [ "$status" -eq 3 ]
+    [[ $stderr == *"expected to make it again with the hash "*": the input is another" ]]
+    [ ! -e out/text_train_000002.bin ]
+}
+
+# A pipe that takes half a second for a file.
+slowly() {
+    local size=$(stat -c %s "$1") k
+    for k in $(seq 0 19); do
+        tail -c +$((k * (size / 20 + 1) + 1)) "$1" | head -c $((size / 20 + 1))
+        sleep 0.025
+    done
+}
+
+@test "killed at any moment and resumed: the shards of an undisturbed run, and never half of one" {
+    corpus 20000 > c.jsonl
+    n=0
+    for options in "--split 0.1 --level 1" "--val-first --val-tokens 100k" "--shuffle 4 --split 0.2"; do
+        o="--tokenizer byte --format jsonl -j 2 --shard-tokens 100k $options"
+        rm -rf whole out
+        T $o -o whole - < c.jsonl
+        for t in 0.1 0.2 0.3 0.4 0.5; do
+            resume=; [ -e out/MANIFEST.partial ] && resume=--resume
+            run timeout -s KILL $t "$GPT_BIN/gpt-tokshard" -q $o -o out $resume - < <(slowly c.jsonl)
+            [ ! -e out/MANIFEST ] || [ "$status" -eq 0 ]
+            if [ "$status" -ne 0 ]; then n=$((n + 1)); fi
+            # whatever the journal names is whole
+            if [ -e out/MANIFEST.partial ]; then
+                grep ^shard: out/MANIFEST.partial | while read -r _ _ name size _; do
+                    [ "$(stat -c %s "out/$name")" -eq "$size" ]
+                    cmp "out/$name" "whole/$name"
+                done
+            fi
+        done
+        [ -e out/MANIFEST ] || T $o -o out --resume - < c.jsonl
+        diff -r -x MANIFEST whole out
+        diff <(grep -v -e ^arguments -e ^manifest whole/MANIFEST) \
+             <(grep -v -e ^arguments -e ^manifest out/MANIFEST)
+    done
+    echo "$n killed"
+    [ "$n" -ge 6 ]
+}
+
+@test "an interrupted job is neither overwritten nor continued by mistake" {
+    corpus 20000 > c.jsonl
+    for t in 1 2 4 8; do                    # killed while it waits for more input
+        rm -rf out
+        run timeout -s KILL $t "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --format jsonl \
+            --shard-tokens 10k -o out - < <(cat c.jsonl; exec sleep $((t + 1)) 3>&-)
+        grep -q ^shard: out/MANIFEST.partial && break
+    done
+    [ -e out/MANIFEST.partial ]
+    grep -q ^shard: out/MANIFEST.partial
+    run --separate-stderr T --tokenizer byte -o out --shard-tokens 10k c.jsonl
+    [ "$status" -eq 4 ]
+    [[ $stderr == *"--resume continues it, --force starts again"* ]]
+    run --separate-stderr T --tokenizer byte -o out --resume c.jsonl
+    [ "$status" -eq 3 ]
+    [[ $stderr == *"found 'shard-tokens=10000'"* ]]
+    f=$(ls out/*.bin | head -1)
+    truncate -s -2 $f
+    run --separate-stderr T --tokenizer byte -o out --shard-tokens 10k --resume c.jsonl
+    [ "$status" -eq 3 ]
+    [[ $stderr == *"$f: expected"* ]]
+    touch out/MANIFEST.partial.1.0.tmp out/text_train_000002.bin.1.0.tmp
+    bytes -o out --shard-tokens 10k --force c.jsonl
+    T --verify --full out
+    [ -z "$(ls out | grep tmp)" ]
+}
+
+@test "a damaged input in the middle says where, and what was whole stays" {
+    corpus 20000 > c.jsonl
+    sed '15000s/"text"/"txt"/' c.jsonl > bad.jsonl
+    run --separate-stderr T --tokenizer byte -j 2 --shard-tokens 50k -o out bad.jsonl
+    [ "$status" -eq 3 ]
+    [ "$stderr" = "gpt-tokshard: bad.jsonl: line 15000: expected a field 'text', found none" ]
+    [ "$(grep -c ^shard: out/MANIFEST.partial)" -ge 3 ]
+    [ "$(ls out/*.tmp 2> /dev/null | wc -l)" -eq 0 ]
+    bytes -o whole --shard-tokens 50k c.jsonl
+    bytes -o out --shard-tokens 50k --resume c.jsonl
+    diff -r -x MANIFEST whole out
+}
+
+@test "a damaged file among others: which, and where; the rest can go on without it" {
+    corpus 20000 > c.jsonl
+    zstd -q c.jsonl
+    size=$(stat -c %s c.jsonl.zst)
+    cp c.jsonl.zst bad.jsonl.zst
+    printf 'xxxx' | dd of=bad.jsonl.zst bs=1 seek=$((size / 2)) conv=notrunc status=none
+    run --separate-stderr T --tokenizer byte -o out --shard-tokens 100k c.jsonl bad.jsonl.zst a.txt
+    [ "$status" -eq 3 ]
+    [ "${#stderr_lines[@]}" -eq 1 ]
+    [[ $stderr =~ ^"gpt-tokshard: bad.jsonl.zst: ".*"(in or after line "[0-9]+")"$ ]]
+    [ "$(grep -c ^shard: out/MANIFEST.partial)" -ge $(($(stat -c %s c.jsonl) / 2 / 100000)) ]
+    mkdir in
+    cp a.txt in/a.txt
+    ln -s nowhere in/b.txt
+    run --separate-stderr T --tokenizer byte -o out2 in
+    [ "$status" -eq 4 ]
+    [[ $stderr == "gpt-tokshard: cannot open 'in/b.txt', "*": No such file or directory" ]]
+}
+
+@test "a full disk in the middle: whole shards stay, half of one does not" {
+    corpus 20000 > c.jsonl
+    # 4 MiB a file at most, which is what a full disk is like; then room again
+    run --separate-stderr bash -c 'trap "" XFSZ; ulimit -f 4096
+        exec "$GPT_BIN/gpt-tokshard" -q --tokenizer byte -o out --shard-tokens 3M c.jsonl'
+    [ "$status" -eq 4 ]
+    [ "${#stderr_lines[@]}" -eq 1 ]
+    [[ $stderr == "gpt-tokshard: cannot write "*": File too large" ]]
+    [ ! -e out/MANIFEST ]
+    [ "$(ls out | grep -v MANIFEST | wc -l)" -eq 0 ]
+    bytes -o out --resume --shard-tokens 3M c.jsonl
+    T --verify --full out
+}
+
+@test "--index: where documents begin, checked by --verify --full" {
+    corpus > c.jsonl
+    bytes -o out --index --level 1 --shard-tokens 8000 c.jsonl
+    for n in 1 2; do
+        f=out/text_train_00000$n
+        tail -c +1025 $f.idx | od -An -v -w4 -t u4 | tr -d ' ' |
+            diff - <(tokens $f.bin.zst | awk '$1 == 256 { print NR - 1 }')
+    done
+    T --verify --full out
+    printf '\x01' | dd of=out/text_train_000002.idx bs=1 seek=1100 conv=notrunc status=none
+    run --separate-stderr T --verify --full out
+    [ "$status" -eq 1 ]
+    [[ $output == "out/text_train_000002.idx: "* ]]
+    bytes -f -o out c.jsonl
+    [ "$(ls out/*.idx 2> /dev/null | wc -l)" -eq 0 ]
+}
