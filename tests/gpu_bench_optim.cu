@@ -13,7 +13,6 @@
 #include <cublasLt.h>
 #include <functional>
 #include <vector>
-#include "../kernels/adam.h"
 #include "../kernels/device.h"
 #include "../kernels/ops_cuda.h"
 #include "../kernels/polar.h"
@@ -291,32 +290,23 @@ static void bench_bank(int n, int64_t rows, int64_t cols)
         }), 10 * count, 0);
 }
 
-static void bench_adam(int64_t rows, int64_t cols)
+static void bench_adam(int64_t rows, int64_t cols, enum dtype moments)
 {
-    struct set { struct tensor w, g, m, v, w8; };
+    struct set { struct tensor w, g, m, v; };
     struct adam_step a = { 0.01f, 1e-6f };
     const struct adam_step *step = (const struct adam_step *)number(&a, sizeof a);
-    float numbers[3] = { 1.6f / 448, 0, 0 };
-    float *fp8 = (float *)number(numbers, sizeof numbers);
-    double count = (double)rows * cols;
+    double count = (double)rows * cols, bytes = moments == DT_F32 ? 22 : 14;
     std::vector<set> sets;
     char name[80];
 
-    for (int i = 0; i < std::max(2, (int)(3e8 / (count * 12))); i++) {
-        void *w8 = o->alloc(o, (size_t)(rows * cols), "w8");
+    for (int i = 0; i < std::max(2, (int)(3e8 / (count * 12))); i++)
         sets.push_back({ filled(DT_BF16, rows, cols, 0.05f), filled(DT_BF16, rows, cols, 0.01f),
-                         filled(DT_F32, rows, cols, 0.01f), filled(DT_F32, rows, cols, 0),
-                         tensor_of(w8, DT_E4M3, rows, cols) });
-    }
-    snprintf(name, sizeof name, "adam %dx%d bf16, f32 moments", (int)rows, (int)cols);
+                         filled(moments, rows, cols, 0.01f), filled(moments, rows, cols, 0) });
+    snprintf(name, sizeof name, "adam %dx%d bf16, %s moments", (int)rows, (int)cols,
+             dtype_name(moments));
     row(name, time_of((int)sets.size(), [&](int i) {
             o->adam(o, sets[i].w, sets[i].g, sets[i].m, sets[i].v, 0.5, 0.95, 1e-10, step);
-        }), 22 * count, 0);
-    snprintf(name, sizeof name, "adam %dx%d and fp8 copy", (int)rows, (int)cols);
-    row(name, time_of((int)sets.size(), [&](int i) {
-            gpu_adam_fp8(o, sets[i].w, sets[i].g, sets[i].m, sets[i].v, 0.5, 0.95, 1e-10, step,
-                         sets[i].w8, fp8, fp8 + 1, fp8 + 2);
-        }), 23 * count, 0);
+        }), bytes * count, 0);
 }
 
 static void bench_transpose(int64_t rows, int64_t cols)
@@ -402,9 +392,11 @@ int main(int argc, char **argv)
         bench_bank((int)s[0], s[1], s[2]);
     }
     anew();
-    bench_adam(6288, 768);
+    bench_adam(6288, 768, DT_F32);
+    bench_adam(6288, 768, DT_BF16);
     anew();
-    bench_adam(50304, 768);
+    bench_adam(50304, 768, DT_F32);
+    bench_adam(50304, 768, DT_BF16);
     bench_small();
     anew();
     bench_transpose(768, 50304);

@@ -9,7 +9,6 @@
  *   such is 2^-8 of its element).
  * Exit 77 without a GPU.
  */
-#include "../kernels/adam.h"
 #include "../kernels/transpose.h"
 #include "gpu_pair.h"
 
@@ -44,17 +43,13 @@ static void test_transposes(void)
 
 /* -- Adam ------------------------------------------------------------------------------------ */
 
-static void test_adam(enum dtype tw, enum dtype tg, enum dtype tm, int64_t n, bool fp8)
+static void test_adam(enum dtype tw, enum dtype tg, enum dtype tm, int64_t n)
 {
     struct both w = drawn(tw, 1, n, 1), g = drawn(tg, 1, n, 0.1), m = drawn(tm, 1, n, 0.1);
     struct both v = drawn(tm, 1, n, 0.1);
     struct adam_step a = { .step_size = 0.013f, .decay = 0.0007f };
-    float scale = (float)(1.6 / 448), found[2];
-    uint8_t *w8 = malloc((size_t)n);
-    void *ca, *ga, *gscale, *gfound, *gw8 = gpu->alloc(gpu, (size_t)n, "test"), *unused;
+    void *ca, *ga;
     numbers(&a, sizeof a, &ca, &ga);
-    numbers(&scale, sizeof scale, &unused, &gscale);
-    gfound = gpu->alloc(gpu, sizeof found, "test");
     for (int64_t i = 0; i < n; i++)
         set(v.c, i, fabs(get(v.c, i)));
     for (int64_t i = 0; i < n; i += 7) {            /* a row that never had a gradient */
@@ -65,39 +60,20 @@ static void test_adam(enum dtype tw, enum dtype tg, enum dtype tm, int64_t n, bo
     to_gpu(g), to_gpu(m), to_gpu(v), to_gpu(w);
     for (int step = 0; step < 3; step++) {
         cpu->adam(cpu, w.c, g.c, m.c, v.c, 0.5, 0.95, 1e-10, ca);
-        if (fp8)
-            gpu_adam_fp8(gpu, w.g, g.g, m.g, v.g, 0.5, 0.95, 1e-10, ga,
-                         tensor_of(gw8, DT_E4M3, 1, n), gscale, gfound, (float *)gfound + 1);
-        else
-            gpu->adam(gpu, w.g, g.g, m.g, v.g, 0.5, 0.95, 1e-10, ga);
+        gpu->adam(gpu, w.g, g.g, m.g, v.g, 0.5, 0.95, 1e-10, ga);
     }
     CHECK_EQ(different_bytes(w) + different_bytes(m) + different_bytes(v), 0);
-    if (fp8) {
-        float most = 0;
-        long bad = 0;
-        gpu->download(gpu, found, gfound, sizeof found);
-        gpu->download(gpu, w8, gw8, (size_t)n);
-        for (int64_t i = 0; i < n; i++) {
-            float x = (float)get(w.c, i);
-            most = fabsf(x) > most ? fabsf(x) : most;
-            bad += w8[i] != e4m3_from_f32(x / scale);
-        }
-        CHECK_EQ(bad, 0);
-        CHECK(found[0] == 1 / scale);
-        CHECK(found[1] == most);
-    }
-    free(w8);
 }
 
 static void test_adams(void)
 {
     static const int64_t size[] = { 1, 7, 8, 1003, 40960 };
     for (int s = 0; s < 5; s++)
-        for (int k = 0; k < 16; k++)
+        for (int k = 0; k < 8; k++)
             test_adam(k & 1 ? DT_BF16 : DT_F32, k & 2 ? DT_BF16 : DT_F32,
-                      k & 4 ? DT_BF16 : DT_F32, size[s], k & 8);
-    test_adam(DT_BF16, DT_BF16, DT_F32, 6288 * 768, false);
-    test_adam(DT_BF16, DT_BF16, DT_F32, 6288 * 768, true);
+                      k & 4 ? DT_BF16 : DT_F32, size[s]);
+    test_adam(DT_BF16, DT_BF16, DT_F32, 6288 * 768);
+    test_adam(DT_BF16, DT_BF16, DT_BF16, 6288 * 768);
     clear();
 }
 
