@@ -86,10 +86,11 @@ template <int V, int W> struct gate_grad {
     static __device__ __forceinline__ int channel(int n) { return lane_id() % W + n * W; }
 
     /* du[i]: gradient of the gate's pre-activation of the head of vector i (0 beyond the last
-     * head), the same in all lanes of the group; y points to the row's channels. Adds to the sums
-     * and gives dy12[n], the gradient of channel(n) summed over the heads. */
+     * head), the same in all lanes of the group; y[j] is channel j of the row (bf16). Adds to the
+     * sums and gives dy12[n], the gradient of channel(n) summed over the heads. */
+    template <typename Y>
     __device__ __forceinline__ void row(float (&dy12)[N], const float (&du)[V], const float *gate,
-                                        const bf16 *y, int heads)
+                                        const Y &y, int heads)
     {
 #pragma unroll
         for (int n = 0; n < N; n++) {

@@ -1,5 +1,5 @@
-/* linear_relu2.cu - pre = x w^T, post = max(pre,0)^2; dpre = 2 (dout w2^T) max(pre,0).
- * Record-61.md 2.8, 3.1.
+/* linear_relu2.cu - pre = x w^T, post = max(pre,0)^2; dpre = 2 scale (dout w2^T) max(pre,0).
+ * Record-61.md 2.8, 3.1; the scale (a lane's, on the MLP's output): record-74.md 7.
  *
  * x, dout (T,D), w, w2 (F,D), pre, post, dpre (T,F) bf16. One kernel each, relu2_gemm.cu: the
  * product there, the ReLU on its way out. A cuBLASLt product and a pass after it took 442 us
@@ -35,6 +35,6 @@ void gpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor post,
 
     assert(dpre.dtype == DT_BF16 && dout.dtype == DT_BF16 && (pre.data || post.data));
     assert(dpre.rows == dout.rows && dpre.cols == w2.rows && dout.cols == w2.cols);
-    if (can_do(c, dout, w2) && CUDA_NEED(c, !scale, "no scale here yet"))
-        relu2_gemm_backward(c, dpre, post, dout, w2, pre);
+    if (can_do(c, dout, w2))
+        relu2_gemm_backward(c, dpre, post, dout, w2, scale, pre);
 }

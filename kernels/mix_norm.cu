@@ -11,9 +11,9 @@
  * At T = 49152, D = 768 a tensor is 75.5 MB = 17.8 us at 4.25 TB/s. FLOPs: about 4 (n + 2) a
  * channel, far below the memory time.
  *
- * Backward sums dcoef over rows in a fixed grid: lanes, warps, blocks; the last block adds the
- * blocks' sums in order.
+ * Backward sums dcoef over rows in a fixed grid (dcoef.h).
  */
+#include "dcoef.h"
 #include "gpu.h"
 #include "row.h"
 
@@ -100,7 +100,7 @@ struct backward_args {
     bf16 *dx[MIX_MAX];
     bool add[MIX_MAX];
     float *dcoef[MIX_MAX];
-    float *partial;                     /* (blocks, MIX_MAX) */
+    float *partial;                     /* (blocks, terms) */
     unsigned *ticket;
     bool any_dcoef;
     int rows, d;
@@ -158,38 +158,6 @@ __device__ __forceinline__ static void row_gradient(row<V> &g, const backward_ar
     }
 }
 
-/* Sums of the blocks, in order, by the block that comes last. */
-template <int N>
-__device__ __forceinline__ static void finish(const backward_args &a, float (&sum)[N])
-{
-    __shared__ float warps[BWD_WARPS][N];
-
-#pragma unroll
-    for (int k = 0; k < N; k++) {
-        sum[k] = warp_sum(sum[k]);
-        if (lane_id() == 0)
-            warps[warp_id()][k] = sum[k];
-    }
-    __syncthreads();
-    if (threadIdx.x < N) {
-        float s = 0;
-        for (int w = 0; w < BWD_WARPS; w++)
-            s += warps[w][threadIdx.x];
-        a.partial[blockIdx.x * MIX_MAX + threadIdx.x] = s;
-    }
-    if (!last_block(a.ticket))
-        return;
-    if (warp_id() < N) {
-        int k = warp_id();
-        float s = 0;
-        for (int b = lane_id(); b < gridDim.x; b += 32)
-            s += __ldcg(a.partial + b * MIX_MAX + k);
-        s = warp_sum(s);
-        if (lane_id() == 0 && a.dcoef[k])
-            *a.dcoef[k] += a.sign[k] * s;
-    }
-}
-
 template <int V, int N>
 __global__ static void __launch_bounds__(32 * BWD_WARPS, V <= 3 && N <= 2 ? 3 : 1)
 mix_backward(backward_args a)
@@ -218,7 +186,10 @@ mix_backward(backward_args a)
             }
     }
     if (a.any_dcoef)
-        finish(a, sum);
+        add_up<BWD_WARPS>(sum, a.partial, a.ticket, [&](int k, float s) {
+            if (a.dcoef[k])
+                *a.dcoef[k] += a.sign[k] * s;
+        });
 }
 
 void gpu_mix_norm_bwd(struct ops *o, const struct mix_grad *d, struct tensor dout,
@@ -249,7 +220,8 @@ void gpu_mix_norm_bwd(struct ops *o, const struct mix_grad *d, struct tensor dou
     for (int k = 1; k < n; k++)         /* a term's old values are read before any is written */
         for (int j = 0; j < k; j++)
             assert(!a.dx[k] || !a.add[k] || a.dx[j] != a.dx[k]);
-    blocks = blocks < 3 * c->sms ? blocks : 3 * c->sms;      /* as many as are resident */
+    int resident = (n <= 2 ? 3 : 2) * c->sms;                /* blocks, by their registers */
+    blocks = blocks < resident ? blocks : resident;
     a.partial = (float *)cuda_workspace(c, (size_t)blocks * MIX_MAX * sizeof(float));
     if (!a.partial)
         return;

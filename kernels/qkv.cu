@@ -1,8 +1,10 @@
-/* qkv.cu - from projections to what attention reads, and back. Record-61.md 2.4 to 2.6, 3.3.
+/* qkv.cu - from projections to what attention reads, and back. Record-61.md 2.4 to 2.6, 3.3,
+ * record-74.md 6, 7.
  *
  *   q, k   Norm over each head's E channels, rotated by -theta on the first E/2 channels
- *   k      channels [E/4,E/2) and [3E/4,E) go one token on, when the layer says so
- *   v      + 2 s(gate_h . y_t[0:12]) table[tok_t], with a table
+ *   k      channels [E/4,E/2) and [3E/4,E), or [E/2,E), go one token on, when the layer says so
+ *   v      + 2 s(gate_h . u_t) table[tok_t], with a table; u_t = y_t[0:12], or with a split gate
+ *          y_t[0:6], table[tok_t][0:6]
  *
  * qkv (T,3D), q, k, v (T,D), y (T,D') bf16; rope rows of E/4 cosines and E/4 sines in bf16.
  * One warp a token, all heads; a head is W = E/8 lanes (heads.h), so that a norm is a few
@@ -17,7 +19,8 @@
 
 struct shape {
     int tokens, heads, rope_width;      /* rope_width = E/2 */
-    bool paired, key_offset;
+    bool paired, split_gate;
+    enum key_offset key_offset;
     const bf16 *rope;
     const bf16 *y;                      /* with a table only: y, gate, table, tok */
     int y_width;
@@ -31,8 +34,12 @@ template <int W> struct place {
     static __device__ __forceinline__ int head(int i) { return (32 * i + lane_id()) / W; }
     static __device__ __forceinline__ int channel() { return lane_id() % W * 8; }
     static __device__ __forceinline__ bool rotates() { return lane_id() % W < W / 2; }
-    /* channels [E/4,E/2) and [3E/4,E) */
-    static __device__ __forceinline__ bool offset() { return lane_id() % W / (W / 4) % 2; }
+    static __device__ __forceinline__ bool offset(enum key_offset which)
+    {
+        int quarter = lane_id() % W / (W / 4);
+        return which == KEY_OFFSET_QUARTERS ? quarter % 2
+             : which == KEY_OFFSET_HALF && quarter >= 2;
+    }
 };
 
 /* Four cosines and sines of the lane's pairs, the same for all its vectors: their heads are
@@ -89,12 +96,28 @@ template <int W>
 __device__ __forceinline__ static void put_key(bf16 *k, const float (&x)[8], int t,
                                                const shape &s, int d)
 {
-    bool offset = s.key_offset && place<W>::offset();
+    bool offset = place<W>::offset(s.key_offset);
 
     if (!offset || t == 0)
         store8(k, x);
     if (offset && t + 1 < s.tokens)
         store8(k + d, x);
+}
+
+/* What the value gates of token t look at; e is its row of the table. All lanes get it. */
+template <int V>
+__device__ __forceinline__ static void gate_input(float (&u)[GATE], const shape &s, int t,
+                                                  const packed_row<V> &e)
+{
+    const uint32_t first[GATE / 4] = { e.u[0].x, e.u[0].y, e.u[0].z };
+
+    load_y12(u, s.y + (int64_t)t * s.y_width);
+    if (s.split_gate)
+#pragma unroll
+        for (int j = 0; j < GATE / 4; j++) {
+            uint32_t two = __shfl_sync(~0u, first[j], 0);
+            u[GATE / 2 + 2 * j] = bf16_lo(two), u[GATE / 2 + 2 * j + 1] = bf16_hi(two);
+        }
 }
 
 template <int V, int W>
@@ -104,7 +127,7 @@ qkv_forward(bf16 *q, bf16 *k, bf16 *v, const bf16 *qkv, shape s)
     int t = blockIdx.x * ROW_WARPS + warp_id(), d = s.heads * 8 * W;
     int64_t at = (int64_t)t * d;
     packed_row<V> rq, rk, rv, re;
-    float y12[GATE];
+    float u[GATE];
 
     if (t >= s.tokens)
         return;
@@ -114,7 +137,7 @@ qkv_forward(bf16 *q, bf16 *k, bf16 *v, const bf16 *qkv, shape s)
     turn r = turn_of<W>(s, t);
     if (s.table) {
         re.load(s.table + (int64_t)s.tok[t] * d, d);
-        load_y12(y12, s.y + (int64_t)t * s.y_width);
+        gate_input(u, s, t, re);
     }
 #pragma unroll
     for (int i = 0; i < V; i++) {
@@ -132,7 +155,7 @@ qkv_forward(bf16 *q, bf16 *k, bf16 *v, const bf16 *qkv, shape s)
         if (here)
             put_key<W>(k + at + row<V>::at(i), x, t, s, d);
         if (here && s.table) {
-            float g = 2 * sigmoid(gate_dot(s.gate, h, y12)), e[8];
+            float g = 2 * sigmoid(gate_dot(s.gate, h, u)), e[8];
             unpack8(x, rv.u[i]);
             unpack8(e, re.u[i]);
 #pragma unroll
@@ -149,14 +172,13 @@ static bool can_do(struct cuda_ops *c, struct tensor qkv, const struct qkv_shape
 {
     int e = s->head_dim;
     return !c->failed && CUDA_NEED(c, qkv.cols / 3 <= 2048, ROW_NEED) &&
-        CUDA_NEED(c, s->key_offset != KEY_OFFSET_HALF && !s->split_gate, "not here yet") &&
         CUDA_NEED(c, s->heads <= MAX_HEADS && (e == 32 || e == 64 || e == 128), HEAD_NEED);
 }
 
 static shape shape_of(const struct qkv_shape *s, struct rope r, struct tensor y,
                       struct tensor gate, struct tensor table, const struct batch *b)
 {
-    shape k = { b->tokens, s->heads, s->head_dim / 2, s->paired, s->key_offset != KEY_OFFSET_NONE,
+    shape k = { b->tokens, s->heads, s->head_dim / 2, s->paired, s->split_gate, s->key_offset,
                 (const bf16 *)r.table.data, (const bf16 *)y.data, (int)y.cols,
                 { gate.data, gate.dtype == DT_F32 }, (const bf16 *)table.data, b->token.row };
 
@@ -198,7 +220,7 @@ template <int V, int W> struct key_grad {
 
     __device__ __forceinline__ void load(const bf16 *dk, int t, const shape &s, int d)
     {
-        bool offset = s.key_offset && place<W>::offset();
+        bool offset = place<W>::offset(s.key_offset);
 #pragma unroll
         for (int i = 0; i < V; i++) {
             bool here = row<V>::at(i) < d;
@@ -233,6 +255,27 @@ __device__ __forceinline__ static void raw_grad(float (&dx)[8], uint4 raw, const
     norm_head_bwd<W>(dx, x);
 }
 
+/* Channel j of what the value gates look at, in memory. */
+struct gate_channels {
+    const bf16 *y, *e;
+    int of_y;                           /* channels of y: GATE or half */
+
+    __device__ __forceinline__ bf16 operator[](int j) const
+    {
+        return j < of_y ? y[j] : e[j - of_y];
+    }
+};
+
+/* The upper half of the gate input's gradient, of which a lane holds `du`, in every lane. */
+template <int W>
+__device__ __forceinline__ static void
+upper_half(float (&half)[GATE / 2], const float (&du)[(GATE + W - 1) / W])
+{
+#pragma unroll
+    for (int j = 0; j < GATE / 2; j++)
+        half[j] = __shfl_sync(~0u, du[(GATE / 2 + j) / W], (GATE / 2 + j) % W);
+}
+
 /* partial (blocks, H 12), with a table. Dynamic shared memory: (1 + ROW_WARPS) H 12 floats. */
 template <int V, int W, bool TABLE>
 __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
@@ -254,7 +297,7 @@ qkv_backward(bf16 *dqkv, bf16 *drows, float *partial, bf16 *dy12, const bf16 *dq
         packed_row<V> rq, rk, gq, gv, re;
         key_grad<V, W> gk;
         const bf16 *yt = s.y + (int64_t)t * s.y_width;
-        float y12[GATE], du[V], dx[8];
+        float u[GATE], dz[V], dx[8], first_gate;
 
         rq.load(qkv + 3 * at, d);
         rk.load(qkv + 3 * at + d, d);
@@ -264,7 +307,7 @@ qkv_backward(bf16 *dqkv, bf16 *drows, float *partial, bf16 *dy12, const bf16 *dq
         turn r = turn_of<W>(s, t);
         if (TABLE) {
             re.load(s.table + (int64_t)s.tok[t] * d, d);
-            load_y12(y12, yt);
+            gate_input(u, s, t, re);
         }
 #pragma unroll
         for (int i = 0; i < V; i++) {
@@ -282,10 +325,12 @@ qkv_backward(bf16 *dqkv, bf16 *drows, float *partial, bf16 *dy12, const bf16 *dq
                 *(uint4 *)(out + 2 * d) = gv.u[i];
             }
             if (TABLE) {
-                float g = here ? 2 * sigmoid(gate_dot(gate + h * GATE, y12)) : 0, e[8];
+                float g = here ? 2 * sigmoid(gate_dot(gate + h * GATE, u)) : 0, e[8];
+                if (i == 0)
+                    first_gate = g;
                 unpack8(dx, gv.u[i]);
                 unpack8(e, re.u[i]);
-                du[i] = head_sum<W>(dot8(dx, e)) * g * (1 - g / 2);
+                dz[i] = head_sum<W>(dot8(dx, e)) * g * (1 - g / 2);
 #pragma unroll
                 for (int j = 0; j < 8; j++)
                     dx[j] *= g;
@@ -294,14 +339,27 @@ qkv_backward(bf16 *dqkv, bf16 *drows, float *partial, bf16 *dy12, const bf16 *dq
             }
         }
         if (TABLE) {
-            float dy[gate_grad<V, W>::N];
-            grad.row(dy, du, gate, yt, s.heads);
+            float du[gate_grad<V, W>::N];
+            int of_y = s.split_gate ? GATE / 2 : GATE;
+            gate_channels in = { yt, s.table + (int64_t)s.tok[t] * d, of_y };
+            grad.row(du, dz, gate, in, s.heads);
 #pragma unroll
             for (int n = 0; n < gate_grad<V, W>::N; n++) {
                 int j = gate_grad<V, W>::channel(n);
                 bf16 *p = dy12 + (int64_t)t * GATE + j;
-                if (lane_id() < W && j < GATE)
-                    *p = __float2bfloat16(__bfloat162float(*p) + dy[n]);
+                if (lane_id() < W && j < of_y)
+                    *p = __float2bfloat16(__bfloat162float(*p) + du[n]);
+            }
+            if (s.split_gate) {         /* the row's first channels again, with the gate's part */
+                float half[GATE / 2];
+                upper_half<W>(half, du);
+                if (lane_id() == 0) {
+                    unpack8(dx, gv.u[0]);
+#pragma unroll
+                    for (int j = 0; j < 8; j++)
+                        dx[j] = first_gate * dx[j] + (j < GATE / 2 ? half[j] : 0);
+                    store8(drows + at, dx);
+                }
             }
         }
     }

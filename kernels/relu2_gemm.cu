@@ -1,7 +1,7 @@
 /* relu2_gemm.cu - x w^T with the MLP's squared ReLU, or its derivative, on the way out.
  *
  *   forward    pre = bf16(x w^T), post = max(pre,0)^2       reads x, w; writes post (and pre)
- *   backward   dpre = 2 (x w^T) max(pre,0)                  reads x, w, pre; writes dpre (post)
+ *   backward   dpre = 2 scale (x w^T) max(pre,0)            reads x, w, pre; writes dpre (post)
  *              from post: max(pre,0) = sqrt(post), off by 2^-10 of it
  *
  * x (T,K), w (F,K), the rest (T,F), bf16, f32 sums. 2 T F K FLOP: 232 GFLOP at T = 49152, K =
@@ -56,7 +56,8 @@ constexpr int shared_bytes(mode m)
 /* `in` is the tile that backward reads; `second` is post where there are two outputs. */
 struct maps { CUtensorMap w, x, in, first, second; };
 
-struct work { int pairs, tiles, kblocks; };             /* pairs of feature tiles, all pairs */
+/* Pairs of feature tiles, all pairs; scale of backward, NULL: 1. */
+struct work { int pairs, tiles, kblocks; const float *scale; };
 
 template <mode M> struct layout {
     static constexpr int STAGES = stages(M);
@@ -156,9 +157,10 @@ __device__ __forceinline__ float square_root(float x)
 }
 
 /* A register of an 8x8 matrix: what it holds of the input tile, and the pair of sums d, become
- * what is stored. */
+ * what is stored. factor: 2 scale of backward. */
 template <mode M>
-__device__ __forceinline__ void finish_pair(uint32_t &first, uint32_t &second, const float *d)
+__device__ __forceinline__ void finish_pair(uint32_t &first, uint32_t &second, const float *d,
+                                            float factor)
 {
     uint32_t pre = backward(M) ? first : bf16_pack(d[0], d[1]);
     float lo, hi;
@@ -170,7 +172,7 @@ __device__ __forceinline__ void finish_pair(uint32_t &first, uint32_t &second, c
     if (M == TO_POST)
         first = bf16_pack(lo * lo, hi * hi);
     else
-        first = backward(M) ? bf16_pack(2 * d[0] * lo, 2 * d[1] * hi) : pre;
+        first = backward(M) ? bf16_pack(factor * d[0] * lo, factor * d[1] * hi) : pre;
     if (two_outputs(M))
         second = bf16_pack(lo * lo, hi * hi);
 }
@@ -179,7 +181,7 @@ __device__ __forceinline__ void finish_pair(uint32_t &first, uint32_t &second, c
  * loads in flight. */
 template <mode M>
 __device__ __forceinline__ void finish_panel(uint32_t to_first, uint32_t to_second,
-                                             const float (&d)[80])
+                                             const float (&d)[80], float factor)
 {
     enum { FLIGHT = 5, STEP = 16 * 128 };
 
@@ -194,7 +196,7 @@ __device__ __forceinline__ void finish_panel(uint32_t to_first, uint32_t to_seco
         for (int i = 0; i < FLIGHT; i++) {
 #pragma unroll
             for (int m = 0; m < 4; m++)
-                finish_pair<M>(first[i][m], second[i][m], d + 8 * (j + i) + 2 * m);
+                finish_pair<M>(first[i][m], second[i][m], d + 8 * (j + i) + 2 * m, factor);
             store_turned(to_first + (j + i) * STEP, first[i]);
             if (two_outputs(M))
                 store_turned(to_second + (j + i) * STEP, second[i]);
@@ -203,14 +205,15 @@ __device__ __forceinline__ void finish_panel(uint32_t to_first, uint32_t to_seco
 }
 
 template <mode M>
-__device__ __forceinline__ void finish(const layout<M> &l, const float (&d)[2][80])
+__device__ __forceinline__ void finish(const layout<M> &l, const float (&d)[2][80], float factor)
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, matrix = lane / 8;
     uint32_t chunk = 2 * warp + matrix % 2, token = 8 * (matrix / 2) + lane % 8;
     uint32_t at = token * 128 + ((chunk ^ token % 8) << 4);
 
-    finish_panel<M>(l.first + at, l.second + at, d[0]);
-    finish_panel<M>(l.first + PANEL_BYTES + at, l.second + PANEL_BYTES + at, d[1]);
+    finish_panel<M>(l.first + at, l.second + at, d[0], factor);
+    finish_panel<M>(l.first + PANEL_BYTES + at, l.second + PANEL_BYTES + at, d[1],
+                    factor);
 }
 
 template <mode M>
@@ -228,7 +231,7 @@ __device__ __forceinline__ void store(const layout<M> &l, const maps &m, const p
 template <mode M>
 __device__ void do_work(const layout<M> &l, const maps &m, const work &k, int worker)
 {
-    float d[2][80];
+    float d[2][80], factor = backward(M) && k.scale ? 2 * *k.scale : 2;
     int other = 1 - worker;
 
     if (worker == 1) {                  /* the first turns are worker 0's */
@@ -246,7 +249,7 @@ __device__ void do_work(const layout<M> &l, const maps &m, const work &k, int wo
         named_wait(STAGING + worker, 2 * WORKER);
         if (backward(M))
             barrier_wait(l.in_full, n & 1);
-        finish<M>(l, d);
+        finish<M>(l, d, factor);
         shared_written();
         named_wait(WRITTEN + worker, WORKER);
         if (threadIdx.x % WORKER == 0) {
@@ -321,11 +324,11 @@ template <mode M> void launch(struct cuda_ops *c, const maps &m, const work &k)
 
 /* Describes the tensors and runs the kernel; none of `in` or `second` where M has none. */
 template <mode M>
-void run(struct cuda_ops *c, struct tensor x, struct tensor w, struct tensor in,
-         struct tensor first, struct tensor second)
+void run(struct cuda_ops *c, struct tensor x, struct tensor w, const float *scale,
+         struct tensor in, struct tensor first, struct tensor second)
 {
     int pairs = div_up(w.rows, CLUSTER * FEATURES);
-    work k = { pairs, pairs * div_up(x.rows, TOKENS), div_up(x.cols, DEPTH) };
+    work k = { pairs, pairs * div_up(x.rows, TOKENS), div_up(x.cols, DEPTH), scale };
     maps m = {};
 
     assert(x.cols == w.cols && x.cols % 8 == 0 && w.rows % 8 == 0);
@@ -347,18 +350,19 @@ void relu2_gemm_forward(struct cuda_ops *c, struct tensor pre, struct tensor pos
                         struct tensor x, struct tensor w)
 {
     if (pre.data)
-        run<TO_PRE_POST>(c, x, w, none, pre, post);
+        run<TO_PRE_POST>(c, x, w, NULL, none, pre, post);
     else
-        run<TO_POST>(c, x, w, none, post, none);
+        run<TO_POST>(c, x, w, NULL, none, post, none);
 }
 
 void relu2_gemm_backward(struct cuda_ops *c, struct tensor dpre, struct tensor post,
-                         struct tensor x, struct tensor w, struct tensor pre)
+                         struct tensor x, struct tensor w, const float *scale,
+                         struct tensor pre)
 {
     if (!pre.data)
-        run<FROM_POST>(c, x, w, post, dpre, none);
+        run<FROM_POST>(c, x, w, scale, post, dpre, none);
     else if (post.data)
-        run<FROM_PRE_TO_POST>(c, x, w, pre, dpre, post);
+        run<FROM_PRE_TO_POST>(c, x, w, scale, pre, dpre, post);
     else
-        run<FROM_PRE>(c, x, w, pre, dpre, none);
+        run<FROM_PRE>(c, x, w, scale, pre, dpre, none);
 }

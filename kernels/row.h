@@ -33,6 +33,15 @@ template <int V> struct packed_row {
             u[i] = at < d ? *(const uint4 *)(p + at) : make_uint4(0, 0, 0, 0);
         }
     }
+    __device__ __forceinline__ void store(bf16 *p, int d) const
+    {
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            int at = 8 * (32 * i + lane_id());
+            if (at < d)
+                *(uint4 *)(p + at) = u[i];
+        }
+    }
 };
 
 template <int V> struct row {

@@ -405,44 +405,6 @@ static size_t lowest_first(const struct vocab *v, const char *s, size_t n, uint1
     return m;
 }
 
-/* One pre-token of LONG bytes: the tokens are its bytes, and each may follow the one
- * before, which is all that BPE asks of them. */
-static void test_long(const struct vocab *v, struct bpe *b)
-{
-    enum { LONG = 1 << 20 };
-    static const char *const unit[] = {
-        "a", "^", "\xf0\x9f\x98\x80", "\xe6\xbc\xa2", "=-", "ab", "\xe3\x83\x88\xe3\x83\xbc",
-        "acgt", NULL,
-    };
-    char *s = malloc(LONG + BPE_PAD), *back = malloc(LONG);
-    uint16_t *out = malloc((LONG + BPE_SLACK) * sizeof *out);
-    struct rng r = rng_make(12, 2);
-
-    CHECK_OK(bpe_reserve(b, LONG));
-    for (int i = 0; i < 9; i++) {
-        size_t len = 0, m, wrong = 0;
-
-        for (size_t k; len + 16 < LONG; len += k) {
-            /* the last: unit after unit at random, of letters only */
-            static const int letters[] = { 0, 3, 5, 6, 7 };
-            const char *u = unit[i] ? unit[i] : unit[letters[rng_below(&r, len, 5)]];
-
-            k = strlen(u);
-            memcpy(s + len, u, k);
-        }
-        memset(s + len, 0, BPE_PAD);
-        m = bpe_encode(b, s, len, false, out);
-        for (size_t k = 1; k < m; k++)
-            wrong += !bpe_may_follow(v, out[k - 1], out[k]);
-        CHECK_EQ(wrong, 0);
-        CHECK_EQ(bpe_decode(v, out, m, back, LONG), len);
-        CHECK(!memcmp(back, s, len));
-    }
-    free(s);
-    free(back);
-    free(out);
-}
-
 static void test_gpt2(void)
 {
     static char text[4096];
@@ -467,7 +429,6 @@ static void test_gpt2(void)
     CHECK_EQ(v->byte_id[' '], 220);
     CHECK_EQ(v->byte_id['\n'], 198);
     test_units(v, b);
-    test_long(v, b);
     for (int i = 0; i < 2000; i++) {
         size_t n = random_text(&r, &draw, text, 400), m = lowest_first(v, text, n, want);
         size_t k = encode(b, text, n, false, found);

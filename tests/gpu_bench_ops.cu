@@ -1,13 +1,14 @@
-/* gpu_bench_ops.cu - times of the model's kernels at record 61's shapes, beside their floors.
+/* gpu_bench_ops.cu - times of the model's kernels at the records' shapes, beside their floors.
  *
  *     gpu_bench_ops [TOKENS ...]         (49152 16384)
  *
  * Each row: microseconds (median and least of RUNS replays of a captured graph that does the op
  * once on each of SETS sets of buffers, together beyond L2), the floor, time / floor, the rate,
- * how often a micro-batch's forward and backward call it, and what that makes in ms. The last
- * row adds these up. Floors: each input read once, each output written once at 4.25 TB/s;
- * products at 770 (bf16) and 1198 (fp8) TFLOP/s, the ceilings measured on an H200; where an
- * op is both, their sum, for its passes depend on each other.
+ * how often record 61's forward and backward of a micro-batch call it, and what that makes in ms.
+ * The last row adds these up; calls of 0 are other forms, or what record 74 adds. Floors: each
+ * input read once, each output written once at 4.25 TB/s; products at 770 (bf16) and 1198 (fp8)
+ * TFLOP/s, the ceilings measured on an H200; where an op is both, their sum, for its passes depend
+ * on each other.
  */
 #include <algorithm>
 #include <functional>
@@ -16,6 +17,7 @@
 #include "../kernels/ops_cuda.h"
 
 enum { RUNS = 9, SETS = 3, D = 768, H = 6, E = 128, F = 3072, V = 50304, DOCUMENT = 600 };
+enum { HASHES = 251520 };               /* rows of record 74's bigram table */
 static const double BANDWIDTH = 4.25e12, BF16 = 770e12, FP8 = 1198e12;
 
 static struct ops *o;
@@ -66,10 +68,26 @@ static const int32_t *ints(const std::vector<int32_t> &v)
     return p;
 }
 
+/* Positions sorted by the rows that they read; *distinct of them. */
+static struct lookup lookup_of(const std::vector<int32_t> &row, int rows, int *distinct)
+{
+    std::vector<int32_t> order(row.size()), start(rows + 1);
+
+    for (size_t t = 0; t < row.size(); t++)
+        order[t] = (int)t, start[row[t] + 1]++;
+    *distinct = (int)std::count_if(start.begin(), start.end(), [](int n) { return n > 0; });
+    for (int v = 0; v < rows; v++)
+        start[v + 1] += start[v];
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return row[a] < row[b]; });
+    return lookup{ (int)row.size(), ints(row), ints(order), ints(start) };
+}
+
+static int token_rows, bigram_rows;     /* that the batch reads */
+
 /* Tokens as text has them: the r-th most frequent about 1/r of the first. */
 static struct batch batch_make(int tokens)
 {
-    std::vector<int32_t> tok(tokens), tgt(tokens), order(tokens), start(V + 1), cu;
+    std::vector<int32_t> tok(tokens), tgt(tokens), pair(tokens), cu;
     struct batch b = {};
     uint64_t h = 1;
     for (int t = 0; t < tokens; t++) {
@@ -78,19 +96,16 @@ static struct batch batch_make(int tokens)
         tok[t] = (int)((int64_t)tok[t] * 7919 % V);
         if (t)
             tgt[t - 1] = tok[t];
-        order[t] = t;
-        start[tok[t] + 1]++;
+        pair[t] = (int)((tok[t] * 36313u ^ (t ? tok[t - 1] : 0) * 27191u) % (HASHES - 1));
     }
-    for (int v = 0; v < V; v++)
-        start[v + 1] += start[v];
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return tok[a] < tok[b]; });
     for (int at = 0; at < tokens; at += DOCUMENT)
         cu.push_back(at);
     while (cu.size() % 128)
         cu.push_back(tokens);
     b.tokens = tokens;
     b.tgt = ints(tgt);
-    b.token = lookup{ tokens, ints(tok), ints(order), ints(start) };
+    b.token = lookup_of(tok, V, &token_rows);
+    b.bigram = lookup_of(pair, HASHES, &bigram_rows);
     b.cu = ints(cu), b.ncu = (int)cu.size();
     return b;
 }
@@ -131,10 +146,13 @@ static void row(const char *name, int calls, double bytes, double bf16_flops, do
 }
 
 /* The tensors of one set. */
-struct set { struct tensor x, y, z, g, h, i, x3, dx3, f1, f2, f3, d12, lse, delta; };
+struct set {
+    struct tensor x, y, z, g, h, i, h2, h3, h4, x3, dx3, f1, f2, f3, d12, lse, delta;
+};
 
 static struct set sets[SETS];
-static struct tensor none, table, dtable, head, dhead, wqkv, dwqkv, wo, dwo, w1, dw1, gate, dgate;
+static struct tensor none, table, dtable, bigrams, dbigrams, head, dhead;
+static struct tensor wqkv, dwqkv, wo, dwo, w1, dw1, gate, dgate;
 static struct tensor gate1, dgate1;
 static real *num, *sum;                 /* numbers to read, sums to add to */
 static struct rope rope;
@@ -143,7 +161,7 @@ static void make(int T)
 {
     float freq[E / 4];
     for (struct set &s : sets) {
-        for (struct tensor *t : { &s.x, &s.y, &s.z, &s.g, &s.h, &s.i })
+        for (struct tensor *t : { &s.x, &s.y, &s.z, &s.g, &s.h, &s.i, &s.h2, &s.h3, &s.h4 })
             *t = filled(T, D, 1);
         s.x3 = filled(T, 3 * D, 1), s.dx3 = filled(T, 3 * D, 1);
         s.f1 = filled(T, F, 1), s.f2 = filled(T, F, 1), s.f3 = filled(T, F, 1);
@@ -152,6 +170,7 @@ static void make(int T)
         s.delta = filled(H, T, 1, DT_F32);
     }
     table = filled(V, D, 1), dtable = filled(V, D, 1);
+    bigrams = filled(HASHES, D, 1), dbigrams = filled(HASHES, D, 1);
     head = filled(D, V, 0.05f), dhead = filled(D, V, 1);
     wqkv = filled(3 * D, D, 0.03f), dwqkv = filled(3 * D, D, 1);
     wo = filled(D, D, 0.03f), dwo = filled(D, D, 1), w1 = filled(F, D, 0.03f);
@@ -166,9 +185,15 @@ static void make(int T)
     o->rope_table(o, rope, freq);
 }
 
+/* A (T,D) tensor in memory of a larger one. */
+static struct tensor start_of(struct tensor t, int T)
+{
+    return tensor_of(t.data, t.dtype, T, D);
+}
+
 static void streams(int T, const struct batch *b)
 {
-    double A = 2.0 * T * D, W = 2.0 * V * D;           /* bytes of (T,D) and of a table */
+    double A = 2.0 * T * D, R = 2.0 * D, W = V * R;     /* bytes of (T,D), a row, a table */
 
     row("embed", 1, 2 * A, 0, 0, [&](int i) {
         o->embed(o, sets[i].x, table, gate1, num, b);
@@ -182,10 +207,39 @@ static void streams(int T, const struct batch *b)
     row("table_grad two", 2, 2 * A + W, 0, 0, [&](int i) {
         o->table_grad(o, dtable, sets[i].x, sets[i].y, &b->token, false);
     });
+    row("table_grad, add", 0, A + 2 * token_rows * R, 0, 0, [&](int i) {
+        o->table_grad(o, dtable, sets[i].x, none, &b->token, true);
+    });
+    row("table_grad 251520 rows", 0, A + HASHES * R, 0, 0, [&](int i) {
+        o->table_grad(o, dbigrams, sets[i].x, none, &b->bigram, false);
+    });
+    row("table_grad 251520 rows, add", 0, A + 2 * bigram_rows * R, 0, 0, [&](int i) {
+        o->table_grad(o, dbigrams, sets[i].x, none, &b->bigram, true);
+    });
+    row("gather 251520 rows", 0, A + bigram_rows * R, 0, 0, [&](int i) {
+        o->gather(o, sets[i].x, bigrams, &b->bigram);
+    });
     row("mix_norm two terms", 11, 4 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
         struct mix_term in[2] = { { s.x, num, false }, { s.y, num + 1, false } };
         o->mix_norm(o, s.z, s.g, 2, in);
+    });
+    row("mix_norm lane 1: two, out alone", 0, 3 * A, 0, 0, [&](int i) {
+        struct set &s = sets[i];
+        struct mix_term in[2] = { { s.x, num, false }, { s.y, num + 1, false } };
+        o->mix_norm(o, s.x, none, 2, in);
+    });
+    row("mix_norm three terms", 0, 5 * A, 0, 0, [&](int i) {
+        struct set &s = sets[i];
+        struct mix_term in[3] = { { s.x, NULL, false }, { s.y, NULL, false },
+                                  { s.h, num, true } };
+        o->mix_norm(o, s.z, s.g, 3, in);
+    });
+    row("mix_norm four terms", 0, 6 * A, 0, 0, [&](int i) {
+        struct set &s = sets[i];
+        struct mix_term in[4] = { { s.x, num, false }, { s.y, NULL, false },
+                                  { s.h, num + 1, false }, { s.i, num + 2, false } };
+        o->mix_norm(o, s.z, s.g, 4, in);
     });
     row("mix_norm norm only", 10, 2 * A, 0, 0, [&](int i) {
         struct mix_term in = { sets[i].x, NULL, false };
@@ -197,11 +251,40 @@ static void streams(int T, const struct batch *b)
         struct mix_grad d[2] = { { s.g, false, sum }, { s.h, true, sum + 1 } };
         o->mix_norm_bwd(o, d, s.g, s.z, s.d12, s.i, 2, in);
     });
+    row("mix_norm_bwd three terms", 0, 9 * A, 0, 0, [&](int i) {
+        struct set &s = sets[i];
+        struct mix_term in[3] = { { s.x, num, false }, { s.y, NULL, false },
+                                  { s.h, num + 1, false } };
+        struct mix_grad d[3] = { { s.g, false, sum }, { s.i, false, NULL },
+                                 { s.h2, true, sum + 1 } };
+        o->mix_norm_bwd(o, d, s.g, s.z, none, s.y, 3, in);
+    });
+    row("mix_norm_bwd four terms", 0, 12 * A, 0, 0, [&](int i) {
+        struct set &s = sets[i];
+        struct mix_term in[4] = { { s.x, num, false }, { s.y, NULL, false },
+                                  { s.h, num + 1, false }, { s.i, num + 2, false } };
+        struct mix_grad d[4] = { { s.g, false, sum }, { s.h2, false, NULL },
+                                 { s.h3, true, sum + 1 }, { s.h4, true, sum + 2 } };
+        o->mix_norm_bwd(o, d, s.g, s.z, s.d12, s.y, 4, in);
+    });
     row("mix_norm_bwd norm only", 10, 4 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
         struct mix_term in = { s.x, NULL, false };
         struct mix_grad d = { s.g, false, NULL };
         o->mix_norm_bwd(o, &d, s.g, s.z, none, s.x, 1, &in);
+    });
+    row("inject_bwd ten places", 0, 14 * A, 0, 0, [&](int i) {
+        struct set &s = sets[i];
+        const struct tensor g[10] = { s.x, s.y, s.z, s.g, s.h, s.i, s.h4, start_of(s.x3, T),
+                                      start_of(s.f1, T), start_of(s.f2, T) };
+        struct injection in[2] = {};
+        for (int k = 0; k < 2; k++) {
+            in[k].x = start_of(k ? s.f3 : s.dx3, T);
+            in[k].dx = k ? s.h2 : s.h3;
+            for (int p = 0; p < 10; p++)
+                in[k].coef[p] = num + k, in[k].dcoef[p] = sum + k;
+        }
+        o->inject_bwd(o, 10, g, 2, in);
     });
     row("skip_gate", 1, 3 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
@@ -253,11 +336,17 @@ static void products(int T)
     row("linear_relu2_bwd from post", 11, 0, 4 * A, 0, [&](int i) {
         o->linear_relu2_bwd(o, sets[i].f3, sets[i].f2, sets[i].x, w1, NULL, none);
     });
+    row("linear_relu2_bwd, post, scale", 0, 0, 4 * A, 0, [&](int i) {
+        o->linear_relu2_bwd(o, sets[i].f3, sets[i].f2, sets[i].x, w1, num, none);
+    });
     row("(linear, no ReLU)", 0, 0, 4 * A, 0, [&](int i) {
         o->linear(o, sets[i].f1, sets[i].x, w1, NULL, none);
     });
     row("linear_t_bwd_w", 11, 0, 4 * A, 0, [&](int i) {
         o->linear_t_bwd_w(o, dw1, NULL, sets[i].x, sets[i].f2, w1, NULL, false);
+    });
+    row("linear_t_bwd_w, dscale", 0, 0, 4 * A, 0, [&](int i) {
+        o->linear_t_bwd_w(o, dw1, sum, sets[i].x, sets[i].f2, w1, num, false);
     });
     row("linear_bwd_w fc", 11, 0, 4 * A, 0, [&](int i) {
         o->linear_bwd_w(o, dw1, NULL, sets[i].f3, sets[i].x, w1, NULL, false);
@@ -272,6 +361,7 @@ static void heads(int T, const struct batch *b)
     double A = 2.0 * T * D;
     struct qkv_shape plain = { H, E, false, KEY_OFFSET_NONE, false };
     struct qkv_shape paired = { H, E, true, KEY_OFFSET_NONE, false };
+    struct qkv_shape split = { H, E, false, KEY_OFFSET_HALF, true };
     struct attn_shape a = { T, H, E, b->cu, b->ncu, 1, T > 20000 ? 640 : 128, 0.1f, 2048 };
     double pairs = 0;
 
@@ -285,6 +375,10 @@ static void heads(int T, const struct batch *b)
         struct set &s = sets[i];
         o->qkv(o, s.x, s.y, s.z, s.x3, &paired, rope, s.g, gate, table, b);
     });
+    row("qkv half offset, split gate", 0, 7 * A, 0, 0, [&](int i) {
+        struct set &s = sets[i];
+        o->qkv(o, s.x, s.y, s.z, s.x3, &split, rope, s.g, gate, table, b);
+    });
     row("qkv_bwd", 5, 8 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
         o->qkv_bwd(o, s.dx3, none, dgate, s.d12, s.x, s.y, s.z, s.x3, &plain, rope, s.g, gate,
@@ -293,6 +387,11 @@ static void heads(int T, const struct batch *b)
     row("qkv_bwd paired, table", 5, 10 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
         o->qkv_bwd(o, s.dx3, s.h, dgate, s.d12, s.x, s.y, s.z, s.x3, &paired, rope, s.g, gate,
+                   table, b);
+    });
+    row("qkv_bwd half offset, split gate", 0, 10 * A, 0, 0, [&](int i) {
+        struct set &s = sets[i];
+        o->qkv_bwd(o, s.dx3, s.h, dgate, s.d12, s.x, s.y, s.z, s.x3, &split, rope, s.g, gate,
                    table, b);
     });
     row("out_gate", 10, 2 * A, 0, 0, [&](int i) {

@@ -7,11 +7,18 @@
  *     same("y", y, 1e-2, 0);                                   // |gpu - cpu| / |cpu|
  *
  * Numbers drawn are bf16 values, so both devices get the same; blanks hold NaN.
+ *
+ * Tolerances, as |gpu - cpu| / |cpu|:
+ * - bf16 results: 1e-2 (a rounding is 2^-9 of an element at most; inner tensors in bf16 add);
+ * - f32 sums of up to 1e6 terms in another order, with hardware exponentials: 1e-5 of the sum of
+ *   absolute terms, which `size` gives where terms cancel.
  */
 #ifndef GPU_BOTH_H
 #define GPU_BOTH_H
 
 #include <stdlib.h>
+#include <time.h>
+#include "../kernels/ops_cuda.h"
 #include "base/rng.h"
 #include "check.h"
 #include "ops/ops.h"
@@ -23,13 +30,13 @@ static uint64_t draws;
 /* The same tensor on both devices: activations f32 and bf16, weights of one dtype. */
 struct both { struct tensor c, g; };
 
-static double normal(void) { return rng_normal(&rng, draws++); }
+static inline double normal(void) { return rng_normal(&rng, draws++); }
 
-static double get(struct tensor t, int64_t i)
+static inline double get(struct tensor t, int64_t i)
 {
     return t.dtype == DT_BF16 ? bf16_to_f32(((uint16_t *)t.data)[i]) : ((float *)t.data)[i];
 }
-static void set(struct tensor t, int64_t i, double x)
+static inline void set(struct tensor t, int64_t i, double x)
 {
     if (t.dtype == DT_BF16)
         ((uint16_t *)t.data)[i] = bf16_from_f32((float)x);
@@ -37,20 +44,20 @@ static void set(struct tensor t, int64_t i, double x)
         ((float *)t.data)[i] = (float)x;
 }
 
-static struct both blank_as(enum dtype on_cpu, enum dtype on_gpu, int64_t rows, int64_t cols)
+static inline struct both blank_as(enum dtype on_cpu, enum dtype on_gpu, int64_t rows, int64_t cols)
 {
     struct both b = { tensor_of(NULL, on_cpu, rows, cols), tensor_of(NULL, on_gpu, rows, cols) };
     b.c.data = cpu->alloc(cpu, tensor_bytes(b.c), "test");
     b.g.data = gpu->alloc(gpu, tensor_bytes(b.g), "test");
     return b;
 }
-static struct both blank(int64_t rows, int64_t cols)
+static inline struct both blank(int64_t rows, int64_t cols)
 {
     return blank_as(DT_F32, DT_BF16, rows, cols);
 }
 
 /* What the CPU's tensor holds, onto the GPU. */
-static void send(struct both b)
+static inline void send(struct both b)
 {
     struct tensor raw = b.g;
 
@@ -60,22 +67,22 @@ static void send(struct both b)
     gpu->upload(gpu, b.g.data, raw.data, tensor_bytes(raw));
     free(raw.data);
 }
-static struct both draw(struct both b, double scale)
+static inline struct both draw(struct both b, double scale)
 {
     for (int64_t i = 0; i < tensor_count(b.c); i++)
         set(b.c, i, bf16_round((float)(scale * normal())));
     send(b);
     return b;
 }
-static struct both drawn(int64_t rows, int64_t cols, double scale)
+static inline struct both drawn(int64_t rows, int64_t cols, double scale)
 {
     return draw(blank(rows, cols), scale);
 }
-static struct both weight(int64_t rows, int64_t cols, double scale)
+static inline struct both weight(int64_t rows, int64_t cols, double scale)
 {
     return draw(blank_as(DT_BF16, DT_BF16, rows, cols), scale);
 }
-static struct both number(double x)
+static inline struct both number(double x)
 {
     struct both b = blank_as(DT_F32, DT_F32, 1, 1);
     *(float *)b.c.data = (float)x;
@@ -84,7 +91,7 @@ static struct both number(double x)
 }
 /* Integers, on both. */
 struct ints { int32_t *c, *g; };
-static struct ints ints(const int32_t *v, int64_t n)
+static inline struct ints ints(const int32_t *v, int64_t n)
 {
     size_t bytes = (size_t)n * sizeof *v;
     struct ints b = { cpu->alloc(cpu, bytes, "test"), gpu->alloc(gpu, bytes, "test") };
@@ -95,7 +102,7 @@ static struct ints ints(const int32_t *v, int64_t n)
 static const struct both none;
 
 /* The GPU's tensor in host memory; the caller frees its data. */
-static struct tensor fetched(struct tensor t)
+static inline struct tensor fetched(struct tensor t)
 {
     struct tensor h = t;
     h.data = malloc(tensor_bytes(t));
@@ -104,10 +111,11 @@ static struct tensor fetched(struct tensor t)
     return h;
 }
 
+static const double bf16_tolerance = 1e-2, f32_tolerance = 1e-5;
 static char label[200];
 
 /* size: 0, or what stands in for |cpu| where it is smaller. */
-static void same(const char *name, struct both b, double tolerance, double size)
+static inline void same(const char *name, struct both b, double tolerance, double size)
 {
     struct tensor h = fetched(b.g);
     double off = 0, norm = 0, worst = 0;
@@ -131,12 +139,14 @@ static void same(const char *name, struct both b, double tolerance, double size)
     free(h.data);
 }
 
+static inline void same_bf16(const char *name, struct both b) { same(name, b, bf16_tolerance, 0); }
+
 /* Runs what follows on both devices: `o`, with its tensors ON(t, o) and numbers REAL(t, o). */
 #define ON_BOTH for (struct ops *o = cpu; o; o = o == cpu ? gpu : NULL)
 #define ON(t, o) ((o) == cpu ? (t).c : (t).g)
 #define REAL(t, o) ((real *)ON(t, o).data)
 
-static struct batch batch_of(struct ops *o, int tokens, struct ints tok, struct ints order,
+static inline struct batch batch_of(struct ops *o, int tokens, struct ints tok, struct ints order,
                              struct ints start)
 {
     bool c = o == cpu;
@@ -148,7 +158,7 @@ static struct batch batch_of(struct ops *o, int tokens, struct ints tok, struct 
 struct tokens { int n, vocab; struct ints tok, order, start; };
 
 /* A third of the tokens are one of the first three, so that long runs occur. */
-static struct tokens tokens_make(int n, int vocab)
+static inline struct tokens tokens_make(int n, int vocab)
 {
     int32_t *tok = malloc((size_t)n * 4), *order = malloc((size_t)n * 4);
     int32_t *start = calloc((size_t)vocab + 2, 4);
@@ -169,9 +179,43 @@ static struct tokens tokens_make(int n, int vocab)
     free(tok), free(order), free(start);
     return t;
 }
-static struct batch tokens_on(struct ops *o, const struct tokens *t)
+static inline struct batch tokens_on(struct ops *o, const struct tokens *t)
 {
     return batch_of(o, t->n, t->tok, t->order, t->start);
+}
+
+/* Devices anew, so that memory is given back. */
+static inline void fresh(void)
+{
+    if (cpu) {
+        CHECK_OK(gpu->sync(gpu));
+        CHECK_OK(cpu->status(cpu));
+        cpu->free(cpu);
+        gpu->free(gpu);
+    }
+    if (ops_cpu_new(&cpu) || ops_cuda_new(&gpu, 0)) {
+        printf("%s\n", err_message());
+        exit(1);
+    }
+}
+
+/* argv[1]: a seed, else the time; printed. False without a GPU. */
+static inline bool both_begin(int argc, char **argv)
+{
+    uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 10) : (uint64_t)time(NULL);
+
+    if (ops_cuda_count() == 0)
+        return false;
+    printf("seed %llu\n", (unsigned long long)seed);
+    rng = rng_make(seed, 0);
+    return true;
+}
+
+static inline int both_end(void)
+{
+    cpu->free(cpu);
+    gpu->free(gpu);
+    return check_done();
 }
 
 #endif

@@ -11,12 +11,7 @@
  * - fp8: 5e-2 (numbers near the edge of two codes go either way, a code is 2^-3 wide).
  * Exit 77 without a GPU.
  */
-#include <time.h>
-#include "../kernels/ops_cuda.h"
 #include "gpu_both.h"
-
-static const double bf16_tolerance = 1e-2, f32_tolerance = 1e-5, fp8_tolerance = 5e-2;
-static void same_bf16(const char *name, struct both b) { same(name, b, bf16_tolerance, 0); }
 
 /* -- ops ------------------------------------------------------------------------------------ */
 
@@ -43,6 +38,34 @@ static void test_embed(int tokens, int width, int vocab, bool add, bool twice)
     same_bf16("de", de);
     same_bf16("dgate", dgate);
     same("dlambda", dlambda, f32_tolerance, sqrt((double)tokens * width));
+    same_bf16("dtable", dtable);
+}
+
+/* Rows of a table whose readers are few or, with `shared` rows only, many. */
+static void test_table(int tokens, int width, int rows, int shared, enum dtype dtype, bool add,
+                       bool twice)
+{
+    struct tokens tk = tokens_make(tokens, shared);
+    struct both table = weight(rows, width, 1), out = blank(tokens, width);
+    struct both dx = drawn(tokens, width, 1), dx2 = twice ? drawn(tokens, width, 1) : none;
+    struct both dtable = draw(blank_as(dtype, dtype, rows, width), 1);
+    int32_t *start = malloc(((size_t)rows + 1) * sizeof *start);
+    struct ints starts;
+
+    snprintf(label, sizeof label, "table T=%d D=%d rows=%d, %d of them read, %s add=%d two=%d",
+             tokens, width, rows, shared, dtype_name(dtype), add, twice);
+    memcpy(start, tk.start.c, ((size_t)shared + 1) * sizeof *start);
+    for (int v = shared; v < rows; v++)
+        start[v + 1] = tokens;
+    starts = ints(start, rows + 1);
+    free(start);
+    ON_BOTH {
+        struct lookup l = tokens_on(o, &tk).token;
+        l.start = o == cpu ? starts.c : starts.g;
+        o->gather(o, ON(out, o), ON(table, o), &l);
+        o->table_grad(o, ON(dtable, o), ON(dx, o), ON(dx2, o), &l, add);
+    }
+    same("out", out, 0, 0);
     same_bf16("dtable", dtable);
 }
 
@@ -83,6 +106,39 @@ static void test_mix(int tokens, int width, const char *terms, bool norm, bool d
         same_bf16("dx", dx[k]);
         if (terms[k] != '1')
             same("dcoef", dcoef[k], f32_tolerance, sqrt((double)tokens * width));
+    }
+}
+
+/* The last place of the second stream is not one of its own. */
+static void test_inject(int tokens, int width, int n, int m, bool add)
+{
+    struct both g[INJECT_MAX], x[INJECT_STREAMS], dx[INJECT_STREAMS];
+    struct both coef[INJECT_STREAMS][INJECT_MAX], dcoef[INJECT_STREAMS][INJECT_MAX];
+
+    snprintf(label, sizeof label, "inject T=%d D=%d n=%d m=%d add=%d", tokens, width, n, m, add);
+    for (int i = 0; i < n; i++)
+        g[i] = drawn(tokens, width, 1);
+    for (int k = 0; k < m; k++) {
+        x[k] = drawn(tokens, width, 1), dx[k] = drawn(tokens, width, 1);
+        for (int i = 0; i < n; i++)
+            coef[k][i] = number(0.5 - 0.3 * i + k), dcoef[k][i] = number(0.25 * i);
+    }
+    ON_BOTH {
+        struct injection in[INJECT_STREAMS] = { { .add = add }, { .add = add } };
+        struct tensor t[INJECT_MAX];
+        for (int i = 0; i < n; i++)
+            t[i] = ON(g[i], o);
+        for (int k = 0; k < m; k++) {
+            in[k].x = ON(x[k], o), in[k].dx = ON(dx[k], o);
+            for (int i = 0; i < n - k; i++)
+                in[k].coef[i] = REAL(coef[k][i], o), in[k].dcoef[i] = REAL(dcoef[k][i], o);
+        }
+        o->inject_bwd(o, n, t, m, in);
+    }
+    for (int k = 0; k < m; k++) {
+        same_bf16("dx", dx[k]);
+        for (int i = 0; i < n; i++)
+            same("dcoef", dcoef[k][i], f32_tolerance, sqrt((double)tokens * width));
     }
 }
 
@@ -148,10 +204,10 @@ static void test_out_gate(int tokens, int heads, int size, bool in_place, bool p
 }
 
 static void test_qkv(int tokens, int heads, int size, bool paired,
-                     enum key_offset key_offset, bool table)
+                     enum key_offset key_offset, bool table, bool split)
 {
     int width = heads * size, positions = paired ? 2 * tokens : tokens;
-    struct qkv_shape s = { heads, size, paired, key_offset, false };
+    struct qkv_shape s = { heads, size, paired, key_offset, split };
     struct tokens tk = tokens_make(tokens, 50);
     struct both qkv = drawn(tokens, 3 * width, 1), y = drawn(tokens, width, 1);
     struct both rope = blank_as(DT_BF16, DT_BF16, positions, size / 2);
@@ -163,8 +219,8 @@ static void test_qkv(int tokens, int heads, int size, bool paired,
     struct both dy12 = drawn(tokens, GATE_WIDTH, 1);
     float freq[32];
 
-    snprintf(label, sizeof label, "qkv T=%d H=%d E=%d paired=%d key_offset=%d table=%d", tokens,
-             heads, size, paired, key_offset, table);
+    snprintf(label, sizeof label, "qkv T=%d H=%d E=%d paired=%d key_offset=%d table=%d "
+             "split=%d", tokens, heads, size, paired, key_offset, table, split);
     for (int m = 0; m < size / 4; m++)
         freq[m] = powf(1024, -(float)m / (float)(size / 4 - 1));
     ON_BOTH {
@@ -188,78 +244,7 @@ static void test_qkv(int tokens, int heads, int size, bool paired,
         same_bf16("drows", drows);
 }
 
-static void test_linear(int tokens, int in, int out, bool scaled, bool residual, bool add)
-{
-    struct both x = drawn(tokens, in, 1), w = weight(out, in, 0.1), dy = drawn(tokens, out, 1);
-    struct both scale = scaled ? number(0.6) : none, dscale = scaled ? number(0.5) : none;
-    struct both r = residual ? drawn(tokens, out, 1) : none, y = blank(tokens, out);
-    struct both dx = drawn(tokens, in, 1), dw = weight(out, in, 1);
-
-    snprintf(label, sizeof label, "linear T=%d I=%d O=%d scale=%d residual=%d add=%d", tokens, in,
-             out, scaled, residual, add);
-    ON_BOTH {
-        o->linear(o, ON(y, o), ON(x, o), ON(w, o), REAL(scale, o), ON(r, o));
-        o->linear_bwd_x(o, ON(dx, o), ON(dy, o), ON(w, o), REAL(scale, o), add);
-        o->linear_bwd_w(o, ON(dw, o), REAL(dscale, o), ON(dy, o), ON(x, o), ON(w, o),
-                        REAL(scale, o), add);
-    }
-    same_bf16("y", y);
-    same_bf16("dx", dx);
-    same_bf16("dw", dw);
-    if (scaled)                             /* |g| |w| */
-        same("dscale", dscale, f32_tolerance, 0.1 * sqrt((double)tokens * in * out));
-}
-
-/* The MLP of forward and backward with post kept instead of pre. */
-static void test_mlp_post(int tokens, int width, int hidden)
-{
-    struct both x = drawn(tokens, width, 1), w = weight(hidden, width, 0.1);
-    struct both post = blank(tokens, hidden), dout = drawn(tokens, width, 1);
-    struct both kept = blank(tokens, hidden), dpre = blank(tokens, hidden);
-
-    snprintf(label, sizeof label, "mlp from post T=%d D=%d F=%d", tokens, width, hidden);
-    for (int64_t i = 0; i < tensor_count(kept.c); i++) {
-        double r = normal();
-        set(kept.c, i, bf16_round((float)(r > 0 ? r * r : 0)));
-    }
-    send(kept);
-    ON_BOTH {
-        o->linear_relu2(o, NO_TENSOR, ON(post, o), ON(x, o), ON(w, o));
-        o->linear_relu2_bwd(o, ON(dpre, o), ON(kept, o), ON(dout, o), ON(w, o), NULL, NO_TENSOR);
-        o->linear_relu2_bwd(o, ON(kept, o), ON(kept, o), ON(dout, o), ON(w, o), NULL,
-                            NO_TENSOR);
-    }
-    same_bf16("post", post);
-    same_bf16("dpre", dpre);
-    same_bf16("in place", kept);
-}
-
-static void test_mlp(int tokens, int width, int hidden, bool in_place, bool add)
-{
-    struct both x = drawn(tokens, width, 1), w1 = weight(hidden, width, 0.1);
-    struct both w2 = weight(hidden, width, 0.1), pre = blank(tokens, hidden);
-    struct both post = blank(tokens, hidden), out = blank(tokens, width);
-    struct both saved = drawn(tokens, hidden, 1), squared = drawn(tokens, hidden, 1);
-    struct both dpre = in_place ? saved : blank(tokens, hidden), again = blank(tokens, hidden);
-    struct both dout = drawn(tokens, width, 1), dw2 = weight(hidden, width, 1);
-
-    snprintf(label, sizeof label, "mlp T=%d D=%d F=%d in_place=%d add=%d", tokens, width, hidden,
-             in_place, add);
-    ON_BOTH {
-        o->linear_relu2(o, ON(pre, o), ON(post, o), ON(x, o), ON(w1, o));
-        o->linear_t(o, ON(out, o), ON(squared, o), ON(w2, o), NULL, NO_TENSOR);
-        o->linear_relu2_bwd(o, ON(dpre, o), in_place ? ON(again, o) : NO_TENSOR, ON(dout, o),
-                            ON(w2, o), NULL, ON(saved, o));
-        o->linear_t_bwd_w(o, ON(dw2, o), NULL, ON(dout, o), ON(squared, o), ON(w2, o), NULL, add);
-    }
-    same_bf16("pre", pre);
-    same_bf16("post", post);
-    same_bf16("out", out);
-    same_bf16("dpre", dpre);
-    if (in_place)
-        same_bf16("again", again);
-    same_bf16("dw2", dw2);
-}
+static const double fp8_tolerance = 5e-2;
 
 static void test_head(int tokens, int width, int vocab, int n_mtp, bool fp8, bool add)
 {
@@ -278,7 +263,8 @@ static void test_head(int tokens, int width, int vocab, int n_mtp, bool fp8, boo
     ON_BOTH {
         struct head_loss h = { .mtp = REAL(mtp, o), .n_mtp = n_mtp, .seed = 0.5f, .fp8 = fp8,
                                .x_scale = 100 / 448.f, .w_scale = 1.6f / 448,
-                               .g_scale = 0.75f / 448, .cap_a = 23, .cap_b = 5, .cap_c = 7.5f };
+                               .g_scale = (add ? 0.5f : 1) * 0.75f / 448, .cap_a = 23,
+                               .cap_b = 5, .cap_c = 7.5f };
         h.tgt = o == cpu ? tk.tok.c : tk.tok.g;
         o->head_loss(o, REAL(loss, o), ON(dx, o), ON(dw, o), add, ON(x, o), ON(w, o), &h);
         o->head_eval(o, REAL(eval, o), ON(x, o), ON(w, o), &h);
@@ -339,77 +325,6 @@ static void test_upload(void)
     free(a), free(b);
 }
 
-/* -- products at full length, against sums in f64 -------------------------------------------- */
-
-/* |got - want| over some elements: sampled (i,j), row i of a (or column, ta) times b. */
-static void sampled(const char *name, struct tensor out, struct tensor a, bool ta,
-                    struct tensor b, bool tb, double scale)
-{
-    enum { SAMPLES = 300 };
-    struct tensor ho = fetched(out), ha = fetched(a), hb = fetched(b);
-    int64_t k = ta ? a.rows : a.cols;
-    double off = 0, norm = 0;
-
-    for (int s = 0; s < SAMPLES; s++) {
-        int64_t i = (int64_t)rng_below(&rng, draws++, (uint64_t)out.rows);
-        int64_t j = (int64_t)rng_below(&rng, draws++, (uint64_t)out.cols);
-        double want = 0, d;
-        for (int64_t l = 0; l < k; l++)
-            want += get(ha, ta ? l * a.cols + i : i * a.cols + l) *
-                get(hb, tb ? j * b.cols + l : l * b.cols + j);
-        want *= scale;
-        d = get(ho, i * out.cols + j) - want;
-        off += d * d;
-        norm += want * want;
-    }
-    /* bf16 results of f32 sums: one rounding, 2^-9 / sqrt(3) of an element on average. */
-    check_that(off <= 3e-3 * 3e-3 * norm, __FILE__, __LINE__, "%s: off by %g of %g", name,
-               sqrt(off), sqrt(norm));
-    free(ho.data), free(ha.data), free(hb.data);
-}
-
-/* Random bf16 on the GPU only, quickly: ten thousand numbers, repeated out of step. */
-static struct tensor on_gpu(int64_t rows, int64_t cols)
-{
-    enum { DISTINCT = 9973 };
-    struct tensor t = tensor_of(NULL, DT_BF16, rows, cols);
-    uint16_t some[DISTINCT], *all = malloc(tensor_bytes(t));
-
-    t.data = gpu->alloc(gpu, tensor_bytes(t), "test");
-    for (int i = 0; i < DISTINCT; i++)
-        some[i] = bf16_from_f32((float)normal());
-    for (int64_t i = 0, j = 0; i < rows * cols; i++) {
-        all[i] = some[j];
-        j = (j + 1 + (i % 4099 == 0)) % DISTINCT;
-    }
-    gpu->upload(gpu, t.data, all, tensor_bytes(t));
-    free(all);
-    return t;
-}
-
-static void test_long_products(int tokens)
-{
-    enum { D = 768, F = 3072 };
-    struct tensor x = on_gpu(tokens, D), w = on_gpu(3 * D, D), y = on_gpu(tokens, 3 * D);
-    struct tensor dx = on_gpu(tokens, D), dw = on_gpu(3 * D, D), w1 = on_gpu(F, D);
-    struct tensor pre = on_gpu(tokens, F), post = on_gpu(tokens, F), out = on_gpu(tokens, D);
-    struct tensor dw2 = on_gpu(F, D);
-    struct both scale = number(0.7);
-
-    gpu->linear(gpu, y, x, w, scale.g.data, NO_TENSOR);
-    sampled("linear", y, x, false, w, true, 0.7f);
-    gpu->linear_bwd_x(gpu, dx, y, w, NULL, false);
-    sampled("linear_bwd_x", dx, y, false, w, false, 1);
-    gpu->linear_bwd_w(gpu, dw, NULL, y, x, w, NULL, false);
-    sampled("linear_bwd_w", dw, y, true, x, false, 1);
-    gpu->linear_relu2(gpu, pre, post, x, w1);
-    sampled("linear_relu2", pre, x, false, w1, true, 1);
-    gpu->linear_t(gpu, out, post, w1, NULL, NO_TENSOR);
-    sampled("linear_t", out, post, false, w1, false, 1);
-    gpu->linear_t_bwd_w(gpu, dw2, NULL, out, post, w1, NULL, false);
-    sampled("linear_t_bwd_w", dw2, post, true, out, false, 1);
-}
-
 /* -- graphs, failures -------------------------------------------------------------------------- */
 
 /* A captured op runs again on what memory holds then. */
@@ -454,21 +369,6 @@ static void test_failures(void)
     o->free(o);
 }
 
-/* A device for each test, so that memory is given back. */
-static void fresh(void)
-{
-    if (cpu) {
-        CHECK_OK(gpu->sync(gpu));
-        CHECK_OK(cpu->status(cpu));
-        cpu->free(cpu);
-        gpu->free(gpu);
-    }
-    if (ops_cpu_new(&cpu) || ops_cuda_new(&gpu, 0)) {
-        printf("%s\n", err_message());
-        exit(1);
-    }
-}
-
 static void test_small(void)
 {
     fresh();
@@ -480,14 +380,27 @@ static void test_small(void)
     test_embed(15, 136, 300, false, true);
     test_embed(130, 24, 300, false, true);
     test_embed(300, 264, 50, true, false);
+    test_table(1, 8, 1, 1, DT_BF16, false, false);
+    test_table(3, 40, 70, 2, DT_F32, true, true);
+    test_table(24, 24, 100, 1, DT_BF16, true, false);
+    test_table(25, 24, 31, 1, DT_BF16, false, true);
+    test_table(200, 264, 33, 7, DT_F32, false, false);
+    test_table(1001, 136, 5000, 5000, DT_BF16, true, true);
+    test_table(1500, 1032, 90, 60, DT_BF16, true, false);
     test_mix(1, 16, "c", true, false, true, false, false);
     test_mix(5, 24, "11", true, false, true, true, false);
     test_mix(7, 40, "cc", true, true, true, false, true);
     test_mix(13, 264, "1m", true, false, false, false, false);
     test_mix(3, 520, "cmc1", true, true, false, false, true);
+    test_mix(17, 264, "c1cc", true, false, true, true, true);
+    test_mix(6, 1288, "ccc", true, false, true, false, true);
     test_mix(11, 1000, "c1", false, false, true, true, false);
     test_mix(200, 1544, "1", true, true, true, true, false);
     test_norm_only(77, 136);
+    test_inject(1, 8, 1, 1, false);
+    test_inject(13, 24, 2, 2, true);
+    test_inject(301, 264, 12, 2, false);
+    test_inject(50, 1032, 7, 1, true);
     test_skip(1, 16);
     test_skip(13, 264);
     test_out_gate(1, 1, 32, false, false);
@@ -495,24 +408,17 @@ static void test_small(void)
     test_out_gate(13, 4, 64, true, true);
     test_out_gate(29, 5, 32, false, false);
     test_out_gate(300, 7, 128, true, false);
-    test_qkv(1, 1, 32, false, KEY_OFFSET_QUARTERS, false);
-    test_qkv(1, 2, 64, true, KEY_OFFSET_NONE, true);
-    test_qkv(2, 3, 32, false, KEY_OFFSET_QUARTERS, true);
-    test_qkv(13, 4, 64, true, KEY_OFFSET_NONE, true);
-    test_qkv(50, 5, 128, false, KEY_OFFSET_QUARTERS, true);
-    test_qkv(31, 2, 128, true, KEY_OFFSET_QUARTERS, false);
-    test_linear(1, 8, 16, false, false, false);
-    test_linear(7, 16, 24, true, false, false);
-    test_linear(13, 40, 72, true, true, true);
-    test_linear(64, 16, 48, false, true, true);
-    test_mlp(1, 16, 24, false, false);
-    test_mlp(33, 32, 136, true, true);
-    test_mlp(161, 72, 264, false, false);
-    test_mlp_post(1, 16, 24);
-    test_mlp_post(500, 72, 904);
-    test_mlp(1000, 200, 392, true, false);
-    test_mlp(5000, 136, 1160, true, false);
-    test_mlp(5000, 136, 1160, false, false);
+    test_qkv(1, 1, 32, false, KEY_OFFSET_QUARTERS, false, false);
+    test_qkv(1, 2, 64, true, KEY_OFFSET_NONE, true, false);
+    test_qkv(2, 3, 32, false, KEY_OFFSET_QUARTERS, true, false);
+    test_qkv(13, 4, 64, true, KEY_OFFSET_NONE, true, false);
+    test_qkv(50, 5, 128, false, KEY_OFFSET_QUARTERS, true, false);
+    test_qkv(31, 2, 128, true, KEY_OFFSET_QUARTERS, false, false);
+    test_qkv(1, 1, 32, false, KEY_OFFSET_HALF, true, true);
+    test_qkv(2, 5, 64, false, KEY_OFFSET_HALF, true, true);
+    test_qkv(61, 16, 128, false, KEY_OFFSET_HALF, true, true);
+    test_qkv(31, 3, 32, true, KEY_OFFSET_HALF, true, true);
+    test_qkv(40, 7, 128, false, KEY_OFFSET_HALF, false, false);
     test_head(1, 16, 32, 3, false, false);
     test_head(13, 24, 40, 1, false, true);
     test_head(31, 64, 512, 2, false, false);
@@ -532,43 +438,37 @@ static void test_real(void)
     test_embed(2048, 768, 50304, false, false);
     test_embed(2048, 768, 50304, true, true);
     fresh();
+    test_table(4096, 64, 251520, 251520, DT_BF16, false, false);
+    test_table(4096, 64, 251520, 251520, DT_BF16, true, false);
+    test_table(4096, 768, 2000, 2000, DT_BF16, true, true);
+    fresh();
     test_mix(2048, 768, "cc", true, true, true, true, true);
     test_mix(2048, 768, "1", true, false, true, true, false);
+    test_mix(2048, 768, "c1cc", true, true, true, true, true);
+    test_mix(2048, 768, "cccc", false, false, true, true, true);
+    test_mix(2048, 768, "11m", true, false, false, false, false);
     test_mix(2048, 768, "1m", true, false, false, false, false);
+    test_inject(2048, 768, 10, 2, true);
     test_skip(2048, 768);
     test_out_gate(2048, 6, 128, true, true);
     fresh();
-    test_qkv(2048, 6, 128, false, KEY_OFFSET_QUARTERS, true);
-    test_qkv(2048, 6, 128, true, KEY_OFFSET_NONE, true);
-    test_qkv(2048, 6, 128, false, KEY_OFFSET_NONE, false);
-    fresh();
-    test_linear(2048, 768, 2304, true, false, false);
-    test_linear(2048, 768, 768, true, true, true);
-    test_mlp(2048, 768, 3072, true, false);
-    test_mlp_post(2048, 768, 3072);
+    test_qkv(2048, 6, 128, false, KEY_OFFSET_QUARTERS, true, false);
+    test_qkv(2048, 6, 128, true, KEY_OFFSET_NONE, true, false);
+    test_qkv(2048, 6, 128, false, KEY_OFFSET_NONE, false, false);
+    test_qkv(2048, 6, 128, false, KEY_OFFSET_HALF, true, true);
     fresh();
     test_head(528, 768, 50304, 3, true, false);
     test_head(528, 768, 50304, 1, false, true);
-    for (int tokens = 16384; tokens <= 49152; tokens += 32768) {
-        fresh();
-        test_long_products(tokens);
-    }
 }
 
 /* gpu_ops_test [SEED [small]]: that seed again; the small shapes only, for compute-sanitizer. */
 int main(int argc, char **argv)
 {
-    uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 10) : (uint64_t)time(NULL);
-
-    if (ops_cuda_count() == 0)
+    if (!both_begin(argc, argv))
         return check_skip("no GPU");
-    printf("seed %llu\n", (unsigned long long)seed);
-    rng = rng_make(seed, 0);
     test_failures();
     test_small();
     if (argc < 3)
         test_real();
-    cpu->free(cpu);
-    gpu->free(gpu);
-    return check_done();
+    return both_end();
 }

@@ -11,6 +11,7 @@
 #define OPS_CASES_H
 
 #include "ops_case.h"
+#include "ops_cases_stream.h"
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof(a)[0]))
 
@@ -74,85 +75,6 @@ static void gather_make(struct ops_case *c, int variant)
     case_grad(c, "dtable", "table", s->add);
     c->forward = gather_forward;
     c->backward = gather_backward;
-}
-
-/* -- mix_norm ----------------------------------------------------------------------------- */
-
-/* A letter a term: c with a coefficient, m minus it, 1 without; then what of the gradient comes. */
-struct mix_shape { int tokens, width; const char *terms; bool norm, dy12, dout, in_place, add; };
-static const struct mix_shape mix_shapes[] = {
-    { 1, 12, "c", true, false, true, false, false },
-    { 5, 17, "11", true, false, true, true, false },
-    { 7, 40, "cc", true, true, true, false, true },
-    { 13, 24, "1m", true, false, false, false, false },
-    { 3, 13, "cmc1", true, true, false, false, true },
-    { 11, 24, "c1", false, false, true, true, false },
-    { 2, 16, "1", true, true, true, true, false },
-};
-static const char *const mix_x[] = { "x_0", "x_1", "x_2", "x_3" };
-static const char *const mix_c[] = { "c_0", "c_1", "c_2", "c_3" };
-static const char *const mix_dx[] = { "dx_0", "dx_1", "dx_2", "dx_3" };
-static const char *const mix_dc[] = { "dc_0", "dc_1", "dc_2", "dc_3" };
-
-static int mix_terms(struct ops_case *c, struct mix_term *in)
-{
-    const struct mix_shape *s = c->shape;
-    int n = (int)strlen(s->terms);
-
-    for (int k = 0; k < n; k++)
-        in[k] = (struct mix_term){ at(c, mix_x[k]), scalar(c, mix_c[k]), s->terms[k] == 'm' };
-    return n;
-}
-static void mix_forward(struct ops_case *c)
-{
-    struct mix_term in[MIX_MAX];
-    int n = mix_terms(c, in);
-
-    c->o->mix_norm(c->o, at(c, "out"), at(c, "y"), n, in);
-}
-static void mix_backward(struct ops_case *c)
-{
-    const struct mix_shape *s = c->shape;
-    struct mix_term in[MIX_MAX];
-    struct mix_grad d[MIX_MAX];
-    int n = mix_terms(c, in);
-
-    for (int k = 0; k < n; k++)
-        d[k] = (struct mix_grad){ at(c, mix_dx[k]), s->add, scalar(c, mix_dc[k]) };
-    c->o->mix_norm_bwd(c->o, d, at(c, "dout"), at(c, "dy"), at(c, "dy12"), at(c, "out"), n, in);
-}
-static void mix_make(struct ops_case *c, int variant)
-{
-    const struct mix_shape *s = c->shape = &mix_shapes[variant];
-
-    snprintf(c->label, sizeof c->label, "mix_norm T=%d D=%d terms=%s norm=%d dy12=%d dout=%d "
-             "in_place=%d add=%d", s->tokens, s->width, s->terms, s->norm, s->dy12, s->dout,
-             s->in_place, s->add);
-    for (int k = 0; s->terms[k]; k++) {
-        case_input(c, mix_x[k], s->tokens, s->width);
-        if (s->terms[k] != '1')
-            case_scalar(c, mix_c[k]);
-    }
-    if (s->dout)
-        case_output(c, "out", s->tokens, s->width, "dout");
-    else
-        case_saved(c, "out", s->tokens, s->width);
-    if (s->norm)
-        case_output(c, "y", s->tokens, s->width, "dy");
-    if (s->dy12) {
-        case_input(c, "dy12", s->tokens, GATE_WIDTH);
-        case_find(c, "y")->weight_left = "dy12";
-    }
-    for (int k = 0; s->terms[k]; k++) {
-        if (k == 0 && s->in_place)
-            case_grad_in(c, mix_dx[k], mix_x[k], "dout");
-        else
-            case_grad(c, mix_dx[k], mix_x[k], s->add);
-        if (s->terms[k] != '1')
-            case_grad(c, mix_dc[k], mix_c[k], true);
-    }
-    c->forward = mix_forward;
-    c->backward = mix_backward;
 }
 
 /* -- skip_gate, out_gate ------------------------------------------------------------------ */
@@ -510,7 +432,7 @@ static void head_make(struct ops_case *c, int variant)
 struct family { void (*make)(struct ops_case *c, int variant); int variants; };
 static const struct family families[] = {
     { embed_make, COUNT(embed_shapes) }, { gather_make, COUNT(embed_shapes) },
-    { mix_make, COUNT(mix_shapes) },
+    { mix_make, COUNT(mix_shapes) }, { inject_make, COUNT(inject_shapes) },
     { skip_make, COUNT(gate_shapes) }, { out_gate_make, COUNT(gate_shapes) },
     { linear_make, COUNT(linear_shapes) }, { mlp_make, COUNT(mlp_shapes) },
     { qkv_make, COUNT(qkv_cases) }, { attn_make, COUNT(attn_cases) },

@@ -222,15 +222,7 @@ slowly() {
     printf '\x01' | dd of=out/text_train_000002.idx bs=1 seek=1100 conv=notrunc status=none
     run --separate-stderr T --verify --full out
     [ "$status" -eq 1 ]
-    [[ $output == *"out/text_train_000002.idx: damaged: "* ]]
-    rm out/text_train_000001.idx
-    run --separate-stderr "$GPT_BIN/gpt-tokshard" --tokenizer byte --repair -o out --index --level 1 \
-        --shard-tokens 8000 c.jsonl
-    [ "$status" -eq 0 ]
-    [[ $stderr == "gpt-tokshard: 2 of "*" shards made again" ]]
-    tail -c +1025 out/text_train_000001.idx | od -An -v -w4 -t u4 | tr -d ' ' |
-        diff - <(tokens out/text_train_000001.bin.zst | awk '$1 == 256 { print NR - 1 }')
-    T --verify --full out
+    [[ $output == "out/text_train_000002.idx: "* ]]
     bytes -f -o out c.jsonl
     [ "$(ls out/*.idx 2> /dev/null | wc -l)" -eq 0 ]
 }

@@ -174,18 +174,7 @@ static int start_journal(struct shard_folder *f, const char *path)
     return rc;
 }
 
-/* Whether an index is wanted and is not there. */
-static bool lacks_index(const struct shard_folder *f, const char *shard)
-{
-    char *path = path_join(f->c->out, shard), *index = path ? shard_index_path(path) : NULL;
-    bool lacks = f->c->with_index && index && access(index, F_OK);
-
-    free(path);
-    free(index);
-    return lacks;
-}
-
-/* Everything is there but what verifying finds damaged, and what has no index. */
+/* Everything is there but what verifying finds damaged. */
 static int open_for_repair(struct shard_folder *f, const char *path)
 {
     struct manifest old;
@@ -199,7 +188,7 @@ static int open_for_repair(struct shard_folder *f, const char *path)
         rc = shard_verify(f->c->out, &f->manifest, i, true);
         if (rc && rc != GPT_NO)
             return rc;
-        f->damaged[i] = rc == GPT_NO || lacks_index(f, f->manifest.shard[i].name);
+        f->damaged[i] = rc == GPT_NO;
     }
     return remove_old(f->c, false);
 }

@@ -1,13 +1,11 @@
 /* shard_index.c - see shard_index.h. */
 #include "data/shard_index.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
-#include "base/hash.h"
 #include "data/corpus.h"
 #include "data/le.h"
 
@@ -65,46 +63,31 @@ static void hash_bytes(const char *hash, unsigned char out[16])
 int shard_index_write(const struct shard_index *x, const char *path, int64_t tokens,
                       const char *hash)
 {
-    size_t n = SHARD_HEADER_BYTES + 4 * (size_t)x->documents;
-    unsigned char *h = calloc(1, n), *p = h + SHARD_HEADER_BYTES;
-    char own[33];
+    unsigned char h[SHARD_HEADER_BYTES] = { 0 }, word[4];
     struct output o;
     int rc;
 
-    if (!h)
-        return no_memory();
-    for (int64_t i = 0; i < x->documents; i++)
-        p = put_le32(p, x->start[i]);
     put_le32(h, SHARD_MAGIC);
     put_le32(h + 4, INDEX_VERSION);
     put_le32(h + 8, (uint32_t)x->documents);
     put_le32(h + 12, (uint32_t)tokens);
     hash_bytes(hash, h + 16);
-    xxh_hex_of(h + SHARD_HEADER_BYTES, n - SHARD_HEADER_BYTES, own);
-    hash_bytes(own, h + 32);
-    if (!(rc = output_open(&o, path, true))) {
-        fwrite(h, 1, n, o.f);
-        rc = output_commit(&o);
+    if ((rc = output_open(&o, path, true)))
+        return rc;
+    fwrite(h, 1, sizeof h, o.f);
+    for (int64_t i = 0; i < x->documents; i++) {
+        put_le32(word, x->start[i]);
+        fwrite(word, 1, 4, o.f);
     }
-    free(h);
-    return rc;
-}
-
-/* Whether the 16 bytes are the hash, or zeros: not known. */
-static bool agrees(const unsigned char *p, const char *hash)
-{
-    static const unsigned char unknown[16];
-    unsigned char want[16];
-
-    hash_bytes(hash, want);
-    return !memcmp(p, unknown, 16) || !memcmp(p, want, 16);
+    return output_commit(&o);
 }
 
 static int check(const unsigned char *p, size_t n, const char *path, int64_t tokens,
                  const char *hash)
 {
+    static const unsigned char unknown[16];
+    unsigned char want[16];
     uint64_t documents;
-    char own[33];
 
     if (n < SHARD_HEADER_BYTES || le32(p) != SHARD_MAGIC || le32(p + 4) != INDEX_VERSION)
         return err_set(GPT_INPUT, "%s: expected an index of a shard (numbers %d, %d)", path,
@@ -114,12 +97,10 @@ static int check(const unsigned char *p, size_t n, const char *path, int64_t tok
         return err_set(GPT_INPUT, "%s: expected %llu bytes for %llu documents, found %zu", path,
                        (unsigned long long)(SHARD_HEADER_BYTES + 4 * documents),
                        (unsigned long long)documents, n);
-    if (le32(p + 12) != tokens || (hash && !agrees(p + 16, hash)))
+    hash_bytes(hash, want);
+    if (le32(p + 12) != tokens
+        || (hash && memcmp(p + 16, unknown, 16) && memcmp(p + 16, want, 16)))
         return err_set(GPT_INPUT, "%s: is of another shard: remove it, or make it again", path);
-    xxh_hex_of(p + SHARD_HEADER_BYTES, n - SHARD_HEADER_BYTES, own);
-    if (!agrees(p + 32, own))
-        return err_set(GPT_INPUT, "%s: damaged: expected the hash in its header, found %s: remove "
-                       "it, or make it again", path, own);
     for (uint64_t i = 0, at = SHARD_HEADER_BYTES; i < documents; i++, at += 4)
         if (le32(p + at) >= tokens || (i && le32(p + at) <= le32(p + at - 4)))
             return err_set(GPT_INPUT,

@@ -3,8 +3,8 @@
  * With it a run that continues in the middle of a shard reads from there, and
  * nothing is searched. "x.bin" or "x.bin.zst" has "x.idx": 256 little-endian
  * int32, 20240520, 2, documents, tokens, then XXH3-128 of the plain shard as in
- * the MANIFEST and XXH3-128 of what follows the header (16 bytes each; zeros: not
- * known), zeros; then the begin of each document as uint32.
+ * the MANIFEST (16 bytes; zeros: not known), zeros; then the begin of each
+ * document as uint32.
  */
 #ifndef DATA_SHARD_INDEX_H
 #define DATA_SHARD_INDEX_H

@@ -201,6 +201,7 @@ static const struct ops table = {
     .gather = cpu_gather,
     .mix_norm = cpu_mix_norm,
     .mix_norm_bwd = cpu_mix_norm_bwd,
+    .inject_bwd = cpu_inject_bwd,
     .skip_gate = cpu_skip_gate,
     .skip_gate_bwd = cpu_skip_gate_bwd,
     .linear = cpu_linear,

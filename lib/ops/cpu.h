@@ -63,6 +63,8 @@ void cpu_mix_norm(struct ops *o, struct tensor out, struct tensor y, int n,
 void cpu_mix_norm_bwd(struct ops *o, const struct mix_grad *d, struct tensor dout,
                       struct tensor dy, struct tensor dy12, struct tensor out, int n,
                       const struct mix_term *in);
+void cpu_inject_bwd(struct ops *o, int n, const struct tensor *g, int m,
+                    const struct injection *in);
 void cpu_skip_gate(struct ops *o, struct tensor out, struct tensor x, struct tensor skip,
                    struct tensor x0, struct tensor gate, const real *lambda);
 void cpu_skip_gate_bwd(struct ops *o, struct tensor dskip, struct tensor dx0,

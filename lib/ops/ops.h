@@ -47,6 +47,7 @@ typedef float real;
 enum { GATE_WIDTH = 12 };           /* channels that a gate looks at */
 enum { MAX_MTP = 4 };               /* predicted tokens a position, at most */
 enum { MIX_MAX = 4 };
+enum { INJECT_MAX = 12, INJECT_STREAMS = 2 };
 enum { FETCH_MAX = 4, FETCH_BYTES = 64 };
 
 /* Which row of a table each position reads, and which positions read each row. */
@@ -106,6 +107,14 @@ struct mix_grad {
     struct tensor dx;               /* (T,D) or none; may be the same memory as dout */
     bool add;
     real *dcoef;                    /* NULL, or added to */
+};
+
+/* A stream that joins the residual stream, scaled, in n places. */
+struct injection {
+    struct tensor x, dx;                /* (T,D) */
+    bool add;                           /* to dx */
+    const real *coef[INJECT_MAX];       /* NULL: not in this place */
+    real *dcoef[INJECT_MAX];            /* NULL, or added to */
 };
 
 /* Training head: logits, softcap, multi-token cross entropy, and back. */
@@ -172,6 +181,10 @@ struct ops {
     void (*mix_norm_bwd)(struct ops *o, const struct mix_grad *d, struct tensor dout,
                          struct tensor dy, struct tensor dy12, struct tensor out, int n,
                          const struct mix_term *in);
+    /* From the gradients g_i (T,D) of n places (at most INJECT_MAX) to those of the m streams that
+     * joined there: dx (+)= sum_i coef_i g_i, dcoef_i += sum g_i x. */
+    void (*inject_bwd)(struct ops *o, int n, const struct tensor *g, int m,
+                       const struct injection *in);
     /* out = x + kappa_t skip_t, kappa = 2 s(lambda) s(psi), psi_t = sum_{j<12} gate_j x0_tj. */
     void (*skip_gate)(struct ops *o, struct tensor out, struct tensor x, struct tensor skip,
                       struct tensor x0, struct tensor gate, const real *lambda);

@@ -1,0 +1,48 @@
+/* dcoef.h - sums over all rows that end in a few numbers: gradients of coefficients.
+ *
+ * Each thread brings N partial sums. They are added in one fixed order: lanes, warps, blocks;
+ * the block that comes last adds the blocks' sums and hands out number k to f(k, sum).
+ *
+ *     float sum[N] = {};                      // ... over the rows of this thread
+ *     add_up<WARPS>(sum, a.partial, a.ticket, [&](int k, float s) { *a.dcoef[k] += s; });
+ *
+ * partial: (blocks, N) floats. Every thread of the grid calls it, at the kernel's end.
+ */
+#ifndef KERNELS_DCOEF_H
+#define KERNELS_DCOEF_H
+
+#include "vec.h"
+
+template <int WARPS, int N, typename F>
+__device__ __forceinline__ void add_up(float (&sum)[N], float *partial, unsigned *ticket, F f)
+{
+    __shared__ float warps[WARPS][N];
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+
+    static_assert(N <= 32 * WARPS, "a thread a number");
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        sum[k] = warp_sum(sum[k]);
+        if (lane == 0)
+            warps[warp][k] = sum[k];
+    }
+    __syncthreads();
+    if (threadIdx.x < N) {
+        float s = 0;
+        for (int w = 0; w < WARPS; w++)
+            s += warps[w][threadIdx.x];
+        partial[blockIdx.x * N + threadIdx.x] = s;
+    }
+    if (!last_block(ticket))
+        return;
+    for (int k = warp; k < N; k += WARPS) {
+        float s = 0;
+        for (int b = lane; b < gridDim.x; b += 32)
+            s += __ldcg(partial + b * N + k);
+        s = warp_sum(s);
+        if (lane == 0)
+            f(k, s);
+    }
+}
+
+#endif

@@ -1,0 +1,201 @@
+/* gpu_products_test.c - the products of the model on a GPU against the plain C ops, on fresh random
+ * inputs; at the records' 16384 and 49152 tokens, against sums in f64.
+ *
+ * Outputs hold NaN before. Tolerances in gpu_both.h and at sampled(). Exit 77 without a GPU.
+ */
+#include "gpu_both.h"
+
+static void test_linear(int tokens, int in, int out, bool scaled, bool residual, bool add)
+{
+    struct both x = drawn(tokens, in, 1), w = weight(out, in, 0.1), dy = drawn(tokens, out, 1);
+    struct both scale = scaled ? number(0.6) : none, dscale = scaled ? number(0.5) : none;
+    struct both r = residual ? drawn(tokens, out, 1) : none, y = blank(tokens, out);
+    struct both dx = drawn(tokens, in, 1), dw = weight(out, in, 1);
+
+    snprintf(label, sizeof label, "linear T=%d I=%d O=%d scale=%d residual=%d add=%d", tokens, in,
+             out, scaled, residual, add);
+    ON_BOTH {
+        o->linear(o, ON(y, o), ON(x, o), ON(w, o), REAL(scale, o), ON(r, o));
+        o->linear_bwd_x(o, ON(dx, o), ON(dy, o), ON(w, o), REAL(scale, o), add);
+        o->linear_bwd_w(o, ON(dw, o), REAL(dscale, o), ON(dy, o), ON(x, o), ON(w, o),
+                        REAL(scale, o), add);
+    }
+    same_bf16("y", y);
+    same_bf16("dx", dx);
+    same_bf16("dw", dw);
+    if (scaled)                             /* |g| |w| */
+        same("dscale", dscale, f32_tolerance, 0.1 * sqrt((double)tokens * in * out));
+}
+
+/* The MLP of forward and backward with post kept instead of pre. */
+static void test_mlp_post(int tokens, int width, int hidden, bool scaled)
+{
+    struct both x = drawn(tokens, width, 1), w = weight(hidden, width, 0.1);
+    struct both post = blank(tokens, hidden), dout = drawn(tokens, width, 1);
+    struct both kept = blank(tokens, hidden), dpre = blank(tokens, hidden);
+    struct both scale = scaled ? number(-0.6) : none;
+
+    snprintf(label, sizeof label, "mlp from post T=%d D=%d F=%d scale=%d", tokens, width, hidden,
+             scaled);
+    for (int64_t i = 0; i < tensor_count(kept.c); i++) {
+        double r = normal();
+        set(kept.c, i, bf16_round((float)(r > 0 ? r * r : 0)));
+    }
+    send(kept);
+    ON_BOTH {
+        o->linear_relu2(o, NO_TENSOR, ON(post, o), ON(x, o), ON(w, o));
+        o->linear_relu2_bwd(o, ON(dpre, o), ON(kept, o), ON(dout, o), ON(w, o),
+                            REAL(scale, o), NO_TENSOR);
+        o->linear_relu2_bwd(o, ON(kept, o), ON(kept, o), ON(dout, o), ON(w, o), REAL(scale, o),
+                            NO_TENSOR);
+    }
+    same_bf16("post", post);
+    same_bf16("dpre", dpre);
+    same_bf16("in place", kept);
+}
+
+static void test_mlp(int tokens, int width, int hidden, bool in_place, bool add, bool scaled)
+{
+    struct both x = drawn(tokens, width, 1), w1 = weight(hidden, width, 0.1);
+    struct both w2 = weight(hidden, width, 0.1), pre = blank(tokens, hidden);
+    struct both post = blank(tokens, hidden), out = blank(tokens, width);
+    struct both saved = drawn(tokens, hidden, 1), squared = drawn(tokens, hidden, 1);
+    struct both dpre = in_place ? saved : blank(tokens, hidden), again = blank(tokens, hidden);
+    struct both dout = drawn(tokens, width, 1), dw2 = weight(hidden, width, 1);
+    struct both scale = scaled ? number(0.6) : none, dscale = scaled ? number(0.5) : none;
+    struct both residual = scaled ? drawn(tokens, width, 1) : none;
+
+    snprintf(label, sizeof label, "mlp T=%d D=%d F=%d in_place=%d add=%d scale=%d", tokens, width,
+             hidden, in_place, add, scaled);
+    ON_BOTH {
+        o->linear_relu2(o, ON(pre, o), ON(post, o), ON(x, o), ON(w1, o));
+        o->linear_t(o, ON(out, o), ON(squared, o), ON(w2, o), REAL(scale, o), ON(residual, o));
+        o->linear_relu2_bwd(o, ON(dpre, o), in_place ? ON(again, o) : NO_TENSOR, ON(dout, o),
+                            ON(w2, o), REAL(scale, o), ON(saved, o));
+        o->linear_t_bwd_w(o, ON(dw2, o), REAL(dscale, o), ON(dout, o), ON(squared, o), ON(w2, o),
+                          REAL(scale, o), add);
+    }
+    same_bf16("pre", pre);
+    same_bf16("post", post);
+    same_bf16("out", out);
+    same_bf16("dpre", dpre);
+    if (in_place)
+        same_bf16("again", again);
+    same_bf16("dw2", dw2);
+    if (scaled)                             /* |g| |w2| */
+        same("dscale", dscale, f32_tolerance,
+             0.1 * sqrt((double)tokens * width * hidden));
+}
+
+/* -- products at full length, against sums in f64 -------------------------------------------- */
+
+/* |got - want| over some elements: sampled (i,j), row i of a (or column, ta) times b. */
+static void sampled(const char *name, struct tensor out, struct tensor a, bool ta,
+                    struct tensor b, bool tb, double scale)
+{
+    enum { SAMPLES = 300 };
+    struct tensor ho = fetched(out), ha = fetched(a), hb = fetched(b);
+    int64_t k = ta ? a.rows : a.cols;
+    double off = 0, norm = 0;
+
+    for (int s = 0; s < SAMPLES; s++) {
+        int64_t i = (int64_t)rng_below(&rng, draws++, (uint64_t)out.rows);
+        int64_t j = (int64_t)rng_below(&rng, draws++, (uint64_t)out.cols);
+        double want = 0, d;
+        for (int64_t l = 0; l < k; l++)
+            want += get(ha, ta ? l * a.cols + i : i * a.cols + l) *
+                get(hb, tb ? j * b.cols + l : l * b.cols + j);
+        want *= scale;
+        d = get(ho, i * out.cols + j) - want;
+        off += d * d;
+        norm += want * want;
+    }
+    /* bf16 results of f32 sums: one rounding, 2^-9 / sqrt(3) of an element on average. */
+    check_that(off <= 3e-3 * 3e-3 * norm, __FILE__, __LINE__, "%s: off by %g of %g", name,
+               sqrt(off), sqrt(norm));
+    free(ho.data), free(ha.data), free(hb.data);
+}
+
+/* Random bf16 on the GPU only, quickly: ten thousand numbers, repeated out of step. */
+static struct tensor on_gpu(int64_t rows, int64_t cols)
+{
+    enum { DISTINCT = 9973 };
+    struct tensor t = tensor_of(NULL, DT_BF16, rows, cols);
+    uint16_t some[DISTINCT], *all = malloc(tensor_bytes(t));
+
+    t.data = gpu->alloc(gpu, tensor_bytes(t), "test");
+    for (int i = 0; i < DISTINCT; i++)
+        some[i] = bf16_from_f32((float)normal());
+    for (int64_t i = 0, j = 0; i < rows * cols; i++) {
+        all[i] = some[j];
+        j = (j + 1 + (i % 4099 == 0)) % DISTINCT;
+    }
+    gpu->upload(gpu, t.data, all, tensor_bytes(t));
+    free(all);
+    return t;
+}
+
+static void test_long_products(int tokens)
+{
+    enum { D = 768, F = 3072 };
+    struct tensor x = on_gpu(tokens, D), w = on_gpu(3 * D, D), y = on_gpu(tokens, 3 * D);
+    struct tensor dx = on_gpu(tokens, D), dw = on_gpu(3 * D, D), w1 = on_gpu(F, D);
+    struct tensor pre = on_gpu(tokens, F), post = on_gpu(tokens, F), out = on_gpu(tokens, D);
+    struct tensor dw2 = on_gpu(F, D);
+    struct both scale = number(0.7);
+
+    gpu->linear(gpu, y, x, w, scale.g.data, NO_TENSOR);
+    sampled("linear", y, x, false, w, true, 0.7f);
+    gpu->linear_bwd_x(gpu, dx, y, w, NULL, false);
+    sampled("linear_bwd_x", dx, y, false, w, false, 1);
+    gpu->linear_bwd_w(gpu, dw, NULL, y, x, w, NULL, false);
+    sampled("linear_bwd_w", dw, y, true, x, false, 1);
+    gpu->linear_relu2(gpu, pre, post, x, w1);
+    sampled("linear_relu2", pre, x, false, w1, true, 1);
+    gpu->linear_t(gpu, out, post, w1, NULL, NO_TENSOR);
+    sampled("linear_t", out, post, false, w1, false, 1);
+    gpu->linear_t_bwd_w(gpu, dw2, NULL, out, post, w1, NULL, false);
+    sampled("linear_t_bwd_w", dw2, post, true, out, false, 1);
+}
+
+static void test_small(void)
+{
+    fresh();
+    test_linear(1, 8, 16, false, false, false);
+    test_linear(7, 16, 24, true, false, false);
+    test_linear(13, 40, 72, true, true, true);
+    test_linear(64, 16, 48, false, true, true);
+    test_mlp(1, 16, 24, false, false, false);
+    test_mlp(33, 32, 136, true, true, true);
+    test_mlp(161, 72, 264, false, false, true);
+    test_mlp_post(1, 16, 24, true);
+    test_mlp_post(500, 72, 904, false);
+    test_mlp(1000, 200, 392, true, false, false);
+    test_mlp(5000, 136, 1160, true, false, true);
+    test_mlp(5000, 136, 1160, false, false, false);
+}
+
+static void test_real(void)
+{
+    fresh();
+    test_linear(2048, 768, 2304, true, false, false);
+    test_linear(2048, 768, 768, true, true, true);
+    test_mlp(2048, 768, 3072, true, false, false);
+    test_mlp(2048, 768, 3072, false, true, true);
+    test_mlp_post(2048, 768, 3072, true);
+    for (int tokens = 16384; tokens <= 49152; tokens += 32768) {
+        fresh();
+        test_long_products(tokens);
+    }
+}
+
+/* gpu_products_test [SEED [small]]: that seed again; the small shapes only. */
+int main(int argc, char **argv)
+{
+    if (!both_begin(argc, argv))
+        return check_skip("no GPU");
+    test_small();
+    if (argc < 3)
+        test_real();
+    return both_end();
+}

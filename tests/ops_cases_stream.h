@@ -1,0 +1,158 @@
+/* ops_cases_stream.h - cases of the residual stream's mixes; for ops_cases.h. */
+#ifndef OPS_CASES_STREAM_H
+#define OPS_CASES_STREAM_H
+
+#include "ops_case.h"
+
+/* -- mix_norm ----------------------------------------------------------------------------- */
+
+/* A letter a term: c with a coefficient, m minus it, 1 without; then what of the gradient comes. */
+struct mix_shape { int tokens, width; const char *terms; bool norm, dy12, dout, in_place, add; };
+static const struct mix_shape mix_shapes[] = {
+    { 1, 12, "c", true, false, true, false, false },
+    { 5, 17, "11", true, false, true, true, false },
+    { 7, 40, "cc", true, true, true, false, true },
+    { 13, 24, "1m", true, false, false, false, false },
+    { 3, 13, "cmc1", true, true, false, false, true },
+    { 11, 24, "c1", false, false, true, true, false },
+    { 2, 16, "1", true, true, true, true, false },
+};
+static const char *const mix_x[] = { "x_0", "x_1", "x_2", "x_3" };
+static const char *const mix_c[] = { "c_0", "c_1", "c_2", "c_3" };
+static const char *const mix_dx[] = { "dx_0", "dx_1", "dx_2", "dx_3" };
+static const char *const mix_dc[] = { "dc_0", "dc_1", "dc_2", "dc_3" };
+
+static int mix_terms(struct ops_case *c, struct mix_term *in)
+{
+    const struct mix_shape *s = c->shape;
+    int n = (int)strlen(s->terms);
+
+    for (int k = 0; k < n; k++)
+        in[k] = (struct mix_term){ at(c, mix_x[k]), scalar(c, mix_c[k]), s->terms[k] == 'm' };
+    return n;
+}
+static void mix_forward(struct ops_case *c)
+{
+    struct mix_term in[MIX_MAX];
+    int n = mix_terms(c, in);
+
+    c->o->mix_norm(c->o, at(c, "out"), at(c, "y"), n, in);
+}
+static void mix_backward(struct ops_case *c)
+{
+    const struct mix_shape *s = c->shape;
+    struct mix_term in[MIX_MAX];
+    struct mix_grad d[MIX_MAX];
+    int n = mix_terms(c, in);
+
+    for (int k = 0; k < n; k++)
+        d[k] = (struct mix_grad){ at(c, mix_dx[k]), s->add, scalar(c, mix_dc[k]) };
+    c->o->mix_norm_bwd(c->o, d, at(c, "dout"), at(c, "dy"), at(c, "dy12"), at(c, "out"), n, in);
+}
+static void mix_make(struct ops_case *c, int variant)
+{
+    const struct mix_shape *s = c->shape = &mix_shapes[variant];
+
+    snprintf(c->label, sizeof c->label, "mix_norm T=%d D=%d terms=%s norm=%d dy12=%d dout=%d "
+             "in_place=%d add=%d", s->tokens, s->width, s->terms, s->norm, s->dy12, s->dout,
+             s->in_place, s->add);
+    for (int k = 0; s->terms[k]; k++) {
+        case_input(c, mix_x[k], s->tokens, s->width);
+        if (s->terms[k] != '1')
+            case_scalar(c, mix_c[k]);
+    }
+    if (s->dout)
+        case_output(c, "out", s->tokens, s->width, "dout");
+    else
+        case_saved(c, "out", s->tokens, s->width);
+    if (s->norm)
+        case_output(c, "y", s->tokens, s->width, "dy");
+    if (s->dy12) {
+        case_input(c, "dy12", s->tokens, GATE_WIDTH);
+        case_find(c, "y")->weight_left = "dy12";
+    }
+    for (int k = 0; s->terms[k]; k++) {
+        if (k == 0 && s->in_place)
+            case_grad_in(c, mix_dx[k], mix_x[k], "dout");
+        else
+            case_grad(c, mix_dx[k], mix_x[k], s->add);
+        if (s->terms[k] != '1')
+            case_grad(c, mix_dc[k], mix_c[k], true);
+    }
+    c->forward = mix_forward;
+    c->backward = mix_backward;
+}
+
+/* -- inject_bwd ---------------------------------------------------------------------------- */
+
+/* Places: 0 only stream 0 joins, 1 only stream 1, 2 both; each out_i a mix of what joins. */
+struct inject_shape { int tokens, width; const char *places; bool two, add; };
+static const struct inject_shape inject_shapes[] = {
+    { 1, 12, "0", false, false }, { 3, 13, "2", true, true }, { 7, 16, "0212", true, false },
+    { 5, 40, "000", false, true },
+};
+static const char *const inject_out[] = { "out_0", "out_1", "out_2", "out_3" };
+static const char *const inject_g[] = { "g_0", "g_1", "g_2", "g_3" };
+static const char *const inject_c[2][4] = { { "a_0", "a_1", "a_2", "a_3" },
+                                            { "b_0", "b_1", "b_2", "b_3" } };
+static const char *const inject_dc[2][4] = { { "da_0", "da_1", "da_2", "da_3" },
+                                             { "db_0", "db_1", "db_2", "db_3" } };
+
+static bool joins(char place, int stream) { return place == '2' || place == '0' + stream; }
+
+static void inject_forward(struct ops_case *c)
+{
+    const struct inject_shape *s = c->shape;
+
+    for (int i = 0; s->places[i]; i++) {
+        struct mix_term in[2];
+        int n = 0;
+        for (int k = 0; k < 2; k++)
+            if (joins(s->places[i], k))
+                in[n++] = (struct mix_term){ at(c, mix_x[k]), scalar(c, inject_c[k][i]), false };
+        c->o->mix_norm(c->o, at(c, inject_out[i]), NO_TENSOR, n, in);
+    }
+}
+static void inject_backward(struct ops_case *c)
+{
+    const struct inject_shape *s = c->shape;
+    struct injection in[2] = { { .add = s->add }, { .add = s->add } };
+    struct tensor g[4];
+    int n = (int)strlen(s->places);
+
+    for (int i = 0; i < n; i++)
+        g[i] = at(c, inject_g[i]);
+    for (int k = 0; k <= s->two; k++) {
+        in[k].x = at(c, mix_x[k]);
+        in[k].dx = at(c, mix_dx[k]);
+        for (int i = 0; i < n; i++)
+            if (joins(s->places[i], k)) {
+                in[k].coef[i] = scalar(c, inject_c[k][i]);
+                in[k].dcoef[i] = scalar(c, inject_dc[k][i]);
+            }
+    }
+    c->o->inject_bwd(c->o, n, g, 1 + s->two, in);
+}
+static void inject_make(struct ops_case *c, int variant)
+{
+    const struct inject_shape *s = c->shape = &inject_shapes[variant];
+
+    snprintf(c->label, sizeof c->label, "inject T=%d D=%d places=%s add=%d", s->tokens, s->width,
+             s->places, s->add);
+    for (int k = 0; k <= s->two; k++) {
+        case_input(c, mix_x[k], s->tokens, s->width);
+        case_grad(c, mix_dx[k], mix_x[k], s->add);
+    }
+    for (int i = 0; s->places[i]; i++) {
+        case_output(c, inject_out[i], s->tokens, s->width, inject_g[i]);
+        for (int k = 0; k < 2; k++)
+            if (joins(s->places[i], k)) {
+                case_scalar(c, inject_c[k][i]);
+                case_grad(c, inject_dc[k][i], inject_c[k][i], true);
+            }
+    }
+    c->forward = inject_forward;
+    c->backward = inject_backward;
+}
+
+#endif
