@@ -79,8 +79,11 @@ static void plan_layer(const struct recipe *r, struct planner *p, struct acts *a
     l->o = l->m = a->product;
     if (train && attends && (two || r->post_single))
         l->o = take(p, p->act, T, d);
-    if (train && mlp_mixes(r) && !mlp_folds(r, i))
+    bool keeps_m = train && mlp_mixes(r) && !mlp_folds(r, i);
+    if (keeps_m)
         l->m = take(p, p->act, T, d);
+    if (train && r->inject == INJECT_AFTER)
+        l->g = keeps_m ? l->m : take(p, p->act, T, d);
     if (train && attends)               /* the MLP's backward comes before attention's */
         reuse(p, l->post, (struct tensor *[]){ &l->dq, &l->dk, &l->dv, &l->drows }, 4, T, d);
 }

@@ -41,7 +41,8 @@ struct layer_acts {
     struct tensor y2;           /* (T,D) norm of the last of them: input of the MLP */
     struct tensor post;         /* (T,F) after ReLU^2; in backward, the gradient before it */
     struct tensor m;            /* (T,D) the MLP's product, when a mix adds it to the stream */
-    /* Gradients, in the place of what is done with by then: post; q, k, v. */
+    /* Gradients, in the place of what is done with by then: m; post; q, k, v. */
+    struct tensor g;            /* (T,D) of the stream where x0 and bigrams join after attention */
     struct tensor dq, dk, dv;   /* (T,D) */
     struct tensor drows;        /* (T,D) of the value-embedding rows */
     struct tensor dqkv;         /* (T,3D) */

@@ -32,9 +32,19 @@ bool mlp_mixes(const struct recipe *r)
 
 bool mlp_folds(const struct recipe *r, int i) { return r->fold_mlp && !layer_two_lanes(r, i); }
 
+/* Do x0 and bigrams join with attention's result? */
+static bool joins_after(const struct recipe *r, int i)
+{
+    return r->inject == INJECT_AFTER && (layer_attends(r, i) || r->inject_bare);
+}
+
 struct tensor attention_branch_grad(const struct model *m, const struct acts *a, int i)
 {
-    return attention_mixes(m->recipe, i) ? a->dbranch : a->dx;
+    const struct recipe *r = m->recipe;
+
+    if (joins_after(r, i) && !layer_two_lanes(r, i) && !r->post_single)
+        return a->layer[i].g;               /* nothing scales it on its way to the stream */
+    return attention_mixes(r, i) ? a->dbranch : a->dx;
 }
 
 struct tensor mlp_branch_grad(const struct model *m, const struct acts *a)
@@ -76,11 +86,17 @@ static void run_bwd(struct model *m, struct acts *a, const struct mix *x, struct
                              x->y.data && dy12 ? a->dy12 : NO_TENSOR, x->out, x->n, x->term);
 }
 
-/* x0 and the bigram rows of layer i. Before layer 0 with inject = after, begin adds them. */
+/* Do bigrams join in layer i? Before layer 0 with inject = after, begin adds them. */
+static bool bigram_joins(const struct model *m, int i)
+{
+    return m->p.bigram && (i > 0 || m->recipe->inject == INJECT_BEFORE);
+}
+
+/* x0 and the bigram rows of layer i. */
 static void inject(struct mix *x, const struct model *m, const struct acts *a, int i)
 {
     term(x, a->x0, &m->p.x0[i], a->dx0, a->have_dx0);
-    if (m->p.bigram && (i > 0 || m->recipe->inject == INJECT_BEFORE))
+    if (bigram_joins(m, i))
         term(x, a->bigram, &m->p.bigram_mix[i], a->dbigram, a->have_dbigram);
 }
 
@@ -153,7 +169,7 @@ static struct mix attended_mix(const struct model *m, const struct acts *a, int 
     } else {
         term(&x, after ? l->in : l->mixed, after ? &m->p.residual[i] : NULL, a->dx, false);
         if (attends)
-            term(&x, l->o, post, a->dbranch, false);
+            term(&x, l->o, post, attention_branch_grad(m, a, i), false);
         if (after)
             inject(&x, m, a, i);
     }
@@ -253,6 +269,44 @@ static void need_dx0(struct model *m, struct acts *a)
     a->have_dx0 = true;
 }
 
+/* What joined after attention leaves the mix of layer i: its gradients are made by begin_bwd, for
+ * all layers at once, from the gradients g of the streams. */
+static void keep_injected(struct mix *x, const struct model *m, struct acts *a, int i)
+{
+    struct tensor g = a->layer[i].g;
+
+    x->n -= 1 + bigram_joins(m, i);
+    if (attention_branch_grad(m, a, i).data != g.data || !layer_attends(m->recipe, i))
+        term(x, a->layer[i].in, NULL, g, false);
+}
+
+/* Gradients of x0 and bigrams from the layers first .. that joined them, a round of places. */
+static int inject_bwd(struct model *m, struct acts *a, int first)
+{
+    struct injection in[INJECT_STREAMS] = {
+        { .x = a->x0, .dx = a->dx0, .add = a->have_dx0 },
+        { .x = a->bigram, .dx = a->dbigram, .add = a->have_dbigram },
+    };
+    struct tensor g[INJECT_MAX];
+    int n = 0, i = first;
+
+    for (; i < m->recipe->n_layers && n < INJECT_MAX; i++) {
+        if (!joins_after(m->recipe, i))
+            continue;
+        g[n] = a->layer[i].g;
+        in[0].coef[n] = m->p.x0[i].value, in[0].dcoef[n] = m->p.x0[i].grad;
+        if (bigram_joins(m, i))
+            in[1].coef[n] = m->p.bigram_mix[i].value, in[1].dcoef[n] = m->p.bigram_mix[i].grad;
+        n++;
+    }
+    if (n) {
+        m->ops->inject_bwd(m->ops, n, g, m->p.bigram ? 2 : 1, in);
+        a->have_dx0 = true;
+        a->have_dbigram = m->p.bigram;
+    }
+    return i;
+}
+
 void stream_end_bwd(struct model *m, struct acts *a)
 {
     struct mix x = end_mix(m, a);
@@ -283,8 +337,9 @@ void stream_attended_bwd(struct model *m, struct acts *a, int i)
         add(m, a->dx, a->dskip);
     for (int k = 0; k <= layer_two_lanes(r, i); k++) {
         struct mix x = attended_mix(m, a, i, k);
+        if (k == 0 && joins_after(r, i))
+            keep_injected(&x, m, a, i);
         run_bwd(m, a, &x, k ? a->dx1 : a->dx, false);
-        injected(&x, a);
     }
 }
 
@@ -306,8 +361,11 @@ void stream_enter_bwd(struct model *m, struct acts *a, int i)
 
 void stream_begin_bwd(struct model *m, struct acts *a)
 {
-    struct mix x = begin_mix(m, a);
+    struct mix x;
 
+    for (int i = 0; i < m->recipe->n_layers;)
+        i = inject_bwd(m, a, i);
+    x = begin_mix(m, a);
     need_dx0(m, a);
     if (m->recipe->inject == INJECT_BEFORE)     /* layer 0's stream is x0 itself */
         add(m, a->dx0, a->dx);
