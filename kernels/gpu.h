@@ -80,8 +80,10 @@ void gpu_head_loss(struct ops *o, real *loss, struct tensor dx, struct tensor dw
 void gpu_head_eval(struct ops *o, real *loss, struct tensor x, struct tensor w,
                    const struct head_loss *h);
 
-/* transpose.cu, muon_input.cu, polar.cu, normuon.cu, adam.cu, finite.cu */
+/* transpose.cu, merge_rows.cu, muon_input.cu, polar.cu, normuon.cu, adam.cu, finite.cu */
 void gpu_transpose(struct ops *o, struct tensor dst, struct tensor src, real mix);
+void gpu_merge_rows(struct ops *o, struct tensor g, struct tensor rows,
+                    const struct row_merge *m);
 void gpu_muon_input(struct ops *o, struct tensor x, struct tensor mom, struct tensor g, int n,
                     const struct muon_step *m);
 void gpu_polar(struct ops *o, struct tensor x, int n, const double (*coef)[3], int iters,

@@ -70,6 +70,7 @@ struct ops gpu_ops(void)
     t.head_loss = gpu_head_loss;
     t.head_eval = gpu_head_eval;
     t.transpose = gpu_transpose;
+    t.merge_rows = gpu_merge_rows;
     t.muon_input = gpu_muon_input;
     t.polar = gpu_polar;
     t.normuon = gpu_normuon;

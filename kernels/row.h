@@ -1,4 +1,4 @@
-/* row.h - one warp holds one row of bf16 channels, V vectors of eight a lane.
+/* row.h - one warp holds one row of channels, bf16 or f32 in memory, V vectors of eight a lane.
  *
  * Vector i of a lane is vector 32 i + lane of the row, so that a warp reads 512
  * contiguous bytes at a time. Rows may be any multiple of 8 long; lanes beyond
@@ -57,6 +57,17 @@ template <int V> struct row {
             unpack8(x[i], u);
         }
     }
+    __device__ __forceinline__ void load(const float *p, int d)
+    {
+        zero();
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            if (at(i) < d) {
+                float4 a = *(const float4 *)(p + at(i)), b = *(const float4 *)(p + at(i) + 4);
+                x[i][0] = a.x, x[i][1] = a.y, x[i][2] = a.z, x[i][3] = a.w;
+                x[i][4] = b.x, x[i][5] = b.y, x[i][6] = b.z, x[i][7] = b.w;
+            }
+    }
     __device__ __forceinline__ void unpack(const packed_row<V> &p)
     {
 #pragma unroll
@@ -69,6 +80,16 @@ template <int V> struct row {
         for (int i = 0; i < V; i++)
             if (at(i) < d)
                 store8(p + at(i), x[i]);
+    }
+    __device__ __forceinline__ void store(float *p, int d) const
+    {
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            if (at(i) < d) {
+                float4 *q = (float4 *)(p + at(i));
+                q[0] = make_float4(x[i][0], x[i][1], x[i][2], x[i][3]);
+                q[1] = make_float4(x[i][4], x[i][5], x[i][6], x[i][7]);
+            }
     }
     __device__ __forceinline__ void zero()
     {

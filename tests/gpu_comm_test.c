@@ -13,6 +13,7 @@
 #include "../kernels/comm_nccl.h"
 #include "../kernels/ops_cuda.h"
 #include "check.h"
+#include "optim/sparse.h"
 
 enum { MAX_GPUS = 16 };
 
@@ -264,6 +265,76 @@ static void in_a_graph(struct comm *c, struct ops *o)
     CHECK_OK(c->barrier(c));
 }
 
+/* -- sparse exchange ------------------------------------------------------------------------- */
+
+enum { PART = 61, WIDTH = 768 };
+
+/* Round 3: every row, so that the dense way is taken; round 4: rank 0 nothing. */
+static bool touches(int rank, int64_t row, int round)
+{
+    return round == 3 || (row == PART && round != 4)
+        || ((round != 4 || rank) && (row * 7 + rank * 3 + round) % (rank + 3) == 0);
+}
+
+static float row_value(int rank, int64_t i, int round)
+{
+    return touches(rank, i / WIDTH, round) ? value_of(rank + round, i) : 0;
+}
+
+/* Between two replayed graphs, as in a step: the first brings the gradient, the second takes the
+ * result away; counts differ from round to round. */
+static void sparse_between_graphs(struct comm *c, struct ops *o)
+{
+    int w = c->world;
+    struct tensor src = filled(o, DT_BF16, PART * w, WIDTH, c->rank, -1, 1);
+    struct tensor g = filled(o, DT_BF16, PART * w, WIDTH, 3, -1, 1);
+    struct tensor out = filled(o, DT_BF16, PART, WIDTH, 3, -1, 1);
+    struct tensor small = filled(o, DT_F32, 1, 8, c->rank, -1, 1);
+    struct sparse *s;
+    uint16_t *host = malloc(tensor_bytes(g));
+    void *before, *after;
+
+    if (!CHECK_OK(sparse_new(&s, o, c, g, g.rows)))
+        return;
+    CHECK_OK(ops_cuda_capture(o));
+    c->wait(c, c->all_reduce(c, small));            /* collectives of a graph before and after */
+    o->copy(o, g, src);
+    CHECK_OK(ops_cuda_capture_end(o, &before));
+    CHECK_OK(ops_cuda_capture(o));
+    o->copy(o, out, tensor_rows(g, c->rank * PART, PART));
+    c->wait(c, c->all_gather(c, g, NULL));
+    CHECK_OK(ops_cuda_capture_end(o, &after));
+    for (int round = 0; round < 6; round++) {
+        long bad = 0;
+        for (int64_t i = 0; i < tensor_count(g); i++)
+            host[i] = bf16_from_f32(row_value(c->rank, i, round));
+        o->upload(o, src.data, host, tensor_bytes(g));
+        for (int32_t row = 0; row < g.rows; row++)
+            if (touches(c->rank, row, round))
+                sparse_touch(s, &row, 1);
+        ops_cuda_launch(o, before);
+        CHECK_OK(sparse_exchange(s, c, g));
+        ops_cuda_launch(o, after);
+        uint16_t *own = (uint16_t *)fetched(o, out);
+        for (int64_t i = 0; i < tensor_count(out); i++) {
+            float sum = 0;                          /* small whole numbers: exact in any order */
+            for (int r = 0; r < w; r++)
+                sum += row_value(r, c->rank * PART * WIDTH + i, round);
+            bad += !(bf16_to_f32(own[i]) == sum / (float)w);
+        }
+        CHECK_EQ(bad, 0);
+        free(own);
+    }
+    CHECK_EQ(sparse_stats(s).dense, 1);
+    CHECK_OK(c->status(c));
+    CHECK_OK(o->sync(o));
+    ops_cuda_graph_free(before);
+    ops_cuda_graph_free(after);
+    sparse_free(s);
+    free(host);
+    CHECK_OK(c->barrier(c));
+}
+
 /* -- failures ---------------------------------------------------------------------------------- */
 
 /* Rank 1 fails; the others wait for it on their GPUs and must come back. */
@@ -389,6 +460,7 @@ int main(int argc, char **argv)
     gpus = gpus >= 8 ? 8 : gpus >= 4 ? 4 : 2;       /* of these the means are exact */
     with_ranks(gpus, 20, collectives);
     with_ranks(gpus, 20, in_a_graph);
+    with_ranks(gpus, 20, sparse_between_graphs);
     with_ranks(gpus, 20, one_fails);
     with_ranks(gpus, 2, one_hangs);
     if (argc > 1 && !strcmp(argv[1], "bench"))

@@ -196,6 +196,71 @@ static void test_normuons(void)
     clear();
 }
 
+/* -- rows that ranks sent ------------------------------------------------------------------- */
+
+/* Both add in the order of ranks in f32 and divide: equal bits. Every second rank sends a third of
+ * the rows. */
+static void test_merge_rows(enum dtype dtype, int world, int rank, int64_t n, int64_t cols)
+{
+    int32_t *start = (int32_t *)calloc((size_t)world + 1, sizeof *start), one = 0;
+    int32_t *index = (int32_t *)calloc((size_t)(world * n), sizeof *index);
+    struct row_merge on_cpu = { .rank = rank, .world = world, .first = rank * n }, on_gpu = on_cpu;
+    void *ci, *gi, *cs, *gs;
+
+    for (int r = 0; r < world; r++) {
+        start[r + 1] = start[r];
+        for (int64_t i = 0; i < n && r % 2 && r != rank; i++)
+            if (fabs(normal()) < 0.43)
+                index[start[r + 1]++] = (int32_t)(rank * n + i);
+    }
+    struct both g = drawn(dtype, n, cols, 1), rows = drawn(dtype, start[world] + 1, cols, 1);
+    numbers(start[world] ? index : &one, (start[world] ? start[world] : 1) * sizeof *index, &ci,
+            &gi);
+    numbers(start, ((size_t)world + 1) * sizeof *start, &cs, &gs);
+    on_cpu.index = (const int32_t *)ci, on_cpu.start = (const int32_t *)cs;
+    on_gpu.index = (const int32_t *)gi, on_gpu.start = (const int32_t *)gs;
+    cpu->merge_rows(cpu, g.c, rows.c, &on_cpu);
+    gpu->merge_rows(gpu, g.g, rows.g, &on_gpu);
+    CHECK_EQ(different_bytes(g), 0);
+    free(start), free(index);
+}
+
+/* Rows move as bits. */
+static void test_gather(int64_t rows, int64_t cols, int n)
+{
+    struct both table = drawn(DT_BF16, rows, cols, 1), out = blank(DT_BF16, n, cols);
+    int32_t *row = (int32_t *)calloc((size_t)n, sizeof *row);
+    void *c, *g;
+
+    for (int i = 0; i < n; i++)
+        row[i] = (int32_t)(fabs(normal()) * 1e6) % (int32_t)rows;
+    numbers(row, (size_t)n * sizeof *row, &c, &g);
+    struct lookup on_cpu = { .tokens = n, .row = (const int32_t *)c }, on_gpu = on_cpu;
+    on_gpu.row = (const int32_t *)g;
+    cpu->gather(cpu, out.c, table.c, &on_cpu);
+    gpu->gather(gpu, out.g, table.g, &on_gpu);
+    CHECK_EQ(different_bytes(out), 0);
+    free(row);
+}
+
+static void test_exchanged_rows(void)
+{
+    static const int64_t cols[] = { 8, 264, 768, 2048 };
+    for (int k = 0; k < 4; k++)
+        for (int t = 0; t < 2; t++) {
+            enum dtype dtype = t ? DT_F32 : DT_BF16;
+            test_merge_rows(dtype, 1, 0, 5, cols[k]);
+            test_merge_rows(dtype, 2, 0, 129, cols[k]);
+            test_merge_rows(dtype, 8, 5, 67, cols[k]);
+            test_merge_rows(dtype, 40, 33, 9, cols[k]);
+        }
+    test_merge_rows(DT_BF16, 8, 2, 4001, 768);
+    test_gather(1, 8, 1);
+    test_gather(997, 768, 3001);
+    test_gather(61, 1536, 100);         /* f32 rows of 768 */
+    clear();
+}
+
 int main(void)
 {
     if (!pair_begin())
@@ -204,5 +269,6 @@ int main(void)
     test_adams();
     test_muon_inputs();
     test_normuons();
+    test_exchanged_rows();
     return pair_end();
 }

@@ -382,6 +382,58 @@ static void test_low_halves(void)
     CHECK(get(w, 0) == 1 - 0x1p-8);
 }
 
+/* -- rows that ranks sent ------------------------------------------------------------------- */
+
+/* Ranks 0, 3, 6 ... send nothing; others a third of the rows. Each sum has at most `world` terms of
+ * about 1: that many roundings of f32, and one to dtype. */
+static void test_merge_rows(enum dtype dtype, int world, int rank, int64_t n, int64_t cols)
+{
+    int32_t *start = calloc((size_t)world + 1, sizeof *start);
+    int32_t *index = calloc((size_t)(world * n), sizeof *index);
+    struct row_merge m = { .rank = rank, .world = world, .first = rank * n, .index = index,
+                           .start = start };
+    struct tensor g = drawn(dtype, n, cols, 1), rows;
+    double *want = as_double(g), *size = as_double(g), tol = dtype == DT_BF16 ? 0x1p-8 : 0x1p-23;
+    int bad = 0;
+
+    for (int r = 0; r < world; r++) {
+        start[r + 1] = start[r];
+        for (int64_t i = 0; i < n && r % 3 && r != rank; i++)
+            if (rng_below(&rng, draws++, 3) == 0)
+                index[start[r + 1]++] = (int32_t)(m.first + i);
+    }
+    rows = drawn(dtype, start[world] ? start[world] : 1, cols, 1);
+    for (int64_t k = 0; k < start[world] * cols; k++) {
+        int64_t at = (index[k / cols] - m.first) * cols + k % cols;
+        want[at] += get(rows, k);
+        size[at] = fabs(size[at]) + fabs(get(rows, k));
+    }
+    o->merge_rows(o, g, rows, &m);
+    for (int64_t i = 0; i < n * cols; i++)
+        bad += !(fabs(get(g, i) - want[i] / world)
+                 <= tol * fabs(want[i]) / world + world * 0x1p-24 * fabs(size[i]) / world);
+    CHECK_EQ(bad, 0);
+    free(start), free(index), free(want), free(size);
+}
+
+/* Rows of a table in its own dtype: the same bits. */
+static void test_gather(enum dtype dtype, int64_t rows, int64_t cols)
+{
+    struct tensor table = drawn(dtype, rows, cols, 1), out = blank(dtype, 2 * rows, cols);
+    int32_t *row = calloc((size_t)(2 * rows), sizeof *row);
+    struct lookup l = { .tokens = (int)(2 * rows), .row = row };
+    int bad = 0;
+
+    for (int64_t i = 0; i < 2 * rows; i++)
+        row[i] = (int32_t)rng_below(&rng, draws++, (uint64_t)rows);
+    o->gather(o, out, table, &l);
+    for (int64_t i = 0; i < 2 * rows; i++)
+        bad += memcmp(tensor_rows(out, i, 1).data, tensor_rows(table, row[i], 1).data,
+                      tensor_bytes(tensor_rows(table, 0, 1))) != 0;
+    CHECK_EQ(bad, 0);
+    free(row);
+}
+
 int main(void)
 {
     static const int64_t shape[][2] = { { 1, 1 }, { 1, 13 }, { 17, 1 }, { 31, 31 }, { 24, 96 },
@@ -405,6 +457,10 @@ int main(void)
             }
             test_polar(types[t], rows, cols, false);
             test_polar(types[t], rows, cols, true);
+            test_gather(types[t], rows, cols);
+            test_merge_rows(types[t], 1, 0, rows, cols);
+            test_merge_rows(types[t], 3, 2, rows, cols);
+            test_merge_rows(types[t], 40, 35, rows, cols);
         }
     test_polar(DT_BF16, 1031, 8, false);            /* above 1024 rows a product rounds twice */
     test_low_halves();

@@ -21,6 +21,7 @@ struct variant {
     bool one_holder;        /* world times the gradient on one rank, zeros on the others */
     bool early, reversed;   /* reductions from within backward; both orders turned around */
     bool late, unpadded;    /* gathers left to the next step; padding not communicated */
+    bool sparse;            /* of one table, only the rows that have a gradient are exchanged */
     enum dtype gradients, polar;
     enum dtype states;      /* of Adam; DT_NONE: as the recipe says, f32 */
 };
@@ -34,6 +35,10 @@ struct rank_arg {
     struct comm *comm;
     struct outcome *out;
 };
+
+/* The table of whose rows only some have a gradient. */
+static bool is_table(const struct param_spec *s) { return !strcmp(s->label, "ve0"); }
+static bool has_gradient(int64_t row) { return row % 3 == 0 && row != 6; }
 
 static struct recipe *read_recipe(const struct variant *v)
 {
@@ -54,6 +59,8 @@ static struct recipe *read_recipe(const struct variant *v)
         r->adam_states = v->states;
     for (int i = 0; i < r->n_params; i++) {
         r->params[i].early = v->early;
+        if (v->sparse && is_table(&r->params[i]))
+            r->params[i].comms = COMMS_SPARSE;
         if (v->late)
             r->late[r->n_late++] = i;
     }
@@ -66,8 +73,9 @@ static struct recipe *read_recipe(const struct variant *v)
 }
 
 /* What backward leaves: written after a clear, else added with one rounding. */
-static void feed(struct banks *b, const struct variant *v, int step)
+static void feed(struct optim *z, const struct variant *v, int step)
 {
+    struct banks *b = z->banks;
     for (int i = 0; i < b->n; i++) {
         struct param *p = &b->p[i];
         struct rng rng = rng_make(7, (uint64_t)(step * MAX_PARAMS + i));
@@ -77,6 +85,8 @@ static void feed(struct banks *b, const struct variant *v, int step)
             float x = bf16_round(rng_normal(&rng, (uint64_t)k) * 0.01f) * times;
             if (!strcmp(p->spec->label, "mlp") && k >= spare)
                 x = 0;                              /* the padding matrices */
+            if (is_table(p->spec) && !has_gradient(k / p->g.cols))
+                x = 0;
             if (p->g.dtype == DT_F32) {
                 float *g = (float *)p->g.data + k;
                 *g = p->fresh ? x : *g + x;
@@ -85,6 +95,9 @@ static void feed(struct banks *b, const struct variant *v, int step)
                 *g = bf16_from_f32(p->fresh ? x : bf16_to_f32(*g) + x);
             }
         }
+        for (int32_t row = 0; is_table(p->spec) && times && row < p->g.rows; row++)
+            if (has_gradient(row))
+                optim_touch(z, &row, 1);
         p->fresh = false;
     }
 }
@@ -169,9 +182,14 @@ static void one_step(struct optim *z, const struct variant *v, int step)
     for (int i = 0; i < z->recipe->n_params; i++)
         optim_need(z, i);
     check_equal(z, v);
-    feed(z->banks, v, step);
+    feed(z, v, step);
     for (int i = z->recipe->n_params - 1; i >= 0; i--)
         report_final(z, &at, i);
+    CHECK_EQ(optim_exchanges(z, &at), v->sparse && v->world > 1 && at.adam);
+    if (optim_exchanges(z, &at)) {
+        optim_pause(z);
+        CHECK_OK(optim_exchange(z));
+    }
     optim_step(z, &at);
     optim_finish(z, &at);
     for (int i = 0; i < z->recipe->n_params; i++)
@@ -228,6 +246,12 @@ static void *run_rank(void *arg)
         one_step(&z, a->v, steps[s]);
     CHECK_OK(o->status(o));
     CHECK_OK(a->comm->status(a->comm));
+    CHECK_EQ(z.sparse != NULL, a->v->sparse && a->v->world > 1);
+    if (z.sparse) {                                 /* four odd steps, never the dense way */
+        struct sparse_stats s = sparse_stats(z.sparse);
+        CHECK(s.exchanges == 4 && s.dense == 0 && sparse_settled(z.sparse));
+        CHECK(s.sent_bytes > 0 && s.sent_bytes < s.dense_bytes / 2);
+    }
     optim_settle(&z);
     collect(a, &z);
     CHECK_OK(a->comm->barrier(a->comm));
@@ -300,7 +324,7 @@ static void *failing_rank(void *arg)
     CHECK_OK(optim_init(&z, a->recipe, &b, o, a->comm));
     schedule_at(a->recipe, 1, &at);
     optim_prepare(&z, &at);
-    feed(&b, a->v, 1);
+    feed(&z, a->v, 1);
     if (a->comm->rank == 1)
         a->comm->abort(a->comm, GPT_DEVICE, "backward: lost");
     else
@@ -351,6 +375,12 @@ int main(void)
         { "8 ranks, no padding", 8, .unpadded = true, .polar = DT_BF16 },
         { "8 ranks, early, late, no padding, reversed", 8, .one_holder = true, .early = true,
           .reversed = true, .late = true, .unpadded = true, .polar = DT_BF16 },
+        { "1 rank, sparse", 1, .sparse = true, .polar = DT_BF16 },
+        { "2 ranks, sparse, early, late", 2, .sparse = true, .early = true, .late = true,
+          .polar = DT_BF16 },
+        { "4 ranks, sparse, gradients on one", 4, .one_holder = true, .sparse = true,
+          .polar = DT_BF16 },
+        { "8 ranks, sparse, reversed", 8, .sparse = true, .reversed = true, .polar = DT_BF16 },
     };
     static const struct variant f32[] = {
         { "1 rank, f32 gradients and polar", 1, .gradients = DT_F32, .polar = DT_F32 },

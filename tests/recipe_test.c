@@ -50,7 +50,8 @@ static void test_refused(void)
     refuse("model.softcap=1 2", GPT_USAGE, "expected 3 numbers");
     refuse("model.softcap=100 5 7.5", GPT_USAGE, "a <= 70");
     refuse("model.bigram_rows=1", GPT_USAGE, "two rows");
-    refuse("parameters.ve0=b,d bf16 zero adam sparse 0.75 0.95 75 5 no", GPT_USAGE, "bigram_rows");
+    refuse("parameters.ve0=b,d bf16 zero adam sharded 0.75 0.95 75 5 no", GPT_USAGE, "bigram_rows");
+    refuse("parameters.ve0=v,d bf16 zero adam sparse 0.75 0.95 75 5 no", GPT_USAGE, "bigram_embed");
     refuse("model.attn_scale=nan", GPT_USAGE, "nan");
     refuse("order.work=attn attn", GPT_USAGE, "twice");
     refuse("order.work=attn", GPT_USAGE, "missing");
@@ -76,7 +77,7 @@ static void test_refused(void)
 static void test_bigram_rows(void)
 {
     const char *set[] = { "model.bigram_rows=1281",
-                          "parameters.ve0=2b,d bf16 zero adam sparse 0.75 0.95 75 5 no" };
+                          "parameters.ve0=2b,d bf16 zero adam sharded 0.75 0.95 75 5 no" };
     struct recipe *r = read_recipe("record-61", NULL);
     if (r)
         CHECK_EQ(r->bigram_rows, 0);
@@ -85,7 +86,6 @@ static void test_bigram_rows(void)
         return;
     CHECK_EQ(r->bigram_rows, 1281);
     CHECK_EQ(r->params[recipe_param(r, "ve0")].rows, 2562);
-    CHECK_EQ(r->params[recipe_param(r, "ve0")].comms, COMMS_SPARSE);
     recipe_free(r);
 }
 

@@ -25,6 +25,11 @@ static int shard(struct param *p, int rank, int world)
     return 0;
 }
 
+enum dtype gradient_dtype(const struct recipe *r, const struct param_spec *s)
+{
+    return r->gradients == DT_NONE || s->dtype == DT_F32 ? s->dtype : r->gradients;
+}
+
 int banks_init(struct banks *b, const struct recipe *r, struct ops *o, int rank, int world)
 {
     *b = (struct banks){ .recipe = r, .ops = o, .rank = rank, .world = world, .n = r->n_params };
@@ -32,10 +37,9 @@ int banks_init(struct banks *b, const struct recipe *r, struct ops *o, int rank,
         const struct param_spec *s = &r->params[i];
         struct param *p = &b->p[i];
         int64_t rows = s->matrices * s->rows;
-        enum dtype g = r->gradients == DT_NONE || s->dtype == DT_F32 ? s->dtype : r->gradients;
         p->spec = s;
         p->w = tensor_of(NULL, s->dtype, rows, s->cols);
-        p->g = tensor_of(NULL, g, rows, s->cols);
+        p->g = tensor_of(NULL, gradient_dtype(r, s), rows, s->cols);
         p->w.data = o->alloc(o, tensor_bytes(p->w), s->label);
         p->g.data = o->alloc(o, tensor_bytes(p->g), s->label);
         int rc = shard(p, rank, world);

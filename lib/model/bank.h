@@ -36,6 +36,7 @@ struct banks {
     int n;
 };
 
+enum dtype gradient_dtype(const struct recipe *r, const struct param_spec *s);
 /* GPT_INPUT naming parameter, units and ranks when a shard would not be whole. */
 int banks_init(struct banks *b, const struct recipe *r, struct ops *o, int rank, int world) MUST_CHECK;
 /* Waits for values that are not drawn yet. */

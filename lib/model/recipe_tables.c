@@ -211,6 +211,11 @@ static int bind_param(struct row *w, struct param_spec *p)
     p->beta2 = v[1];
     p->wd_mul = (float)v[2];
     p->early = early;
+    /* Which rows a rank touches is known of this table alone. */
+    if (p->comms == COMMS_SPARSE
+        && (strcmp(p->label, "bigram_embed") || p->rule != RULE_ADAM || !w->r->bigram_rows))
+        return text_error(w->r->text, w->e, "sparse is for bigram_embed, under adam, with "
+                          "model.bigram_rows; found '%s'", p->label);
     return 0;
 }
 

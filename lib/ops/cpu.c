@@ -199,6 +199,7 @@ static const struct ops table = {
     .embed_bwd = cpu_embed_bwd,
     .table_grad = cpu_table_grad,
     .gather = cpu_gather,
+    .merge_rows = cpu_merge_rows,
     .mix_norm = cpu_mix_norm,
     .mix_norm_bwd = cpu_mix_norm_bwd,
     .inject_bwd = cpu_inject_bwd,

@@ -113,6 +113,8 @@ void cpu_head_eval(struct ops *o, real *loss, struct tensor x, struct tensor w,
                    const struct head_loss *h);
 
 void cpu_transpose(struct ops *o, struct tensor dst, struct tensor src, real mix);
+void cpu_merge_rows(struct ops *o, struct tensor g, struct tensor rows,
+                    const struct row_merge *m);
 void cpu_muon_input(struct ops *o, struct tensor x, struct tensor mom, struct tensor g,
                     int n, const struct muon_step *m);
 void cpu_polar(struct ops *o, struct tensor x, int n, const double (*coef)[3], int iters,

@@ -58,6 +58,15 @@ struct lookup {
     const int32_t *start;           /* (rows+1): order[start[v] .. start[v+1]) read row v */
 };
 
+/* Rows of a table cut by rows among ranks, as other ranks sent them: rank r's are start[r] ..
+ * start[r+1]-1, each for row index[i] of the table, ascending; `rank` sent itself none. */
+struct row_merge {
+    int rank, world;
+    int64_t first;                  /* row of the table at which this rank's begin */
+    const int32_t *index;
+    const int32_t *start;           /* (world+1) */
+};
+
 /* One rank's micro-batch in device memory. */
 struct batch {
     int tokens;                     /* T */
@@ -169,7 +178,7 @@ struct ops {
      * one rounding. Rows are those of l: its tokens for token tables, hashes for bigrams. */
     void (*table_grad)(struct ops *o, struct tensor dtable, struct tensor dx, struct tensor dx2,
                        const struct lookup *l, bool add);
-    /* out (T,D): out_t = table[row_t]. */
+    /* out (T,D): out_t = table[row_t], both of one dtype or out of act; l's rows alone matter. */
     void (*gather)(struct ops *o, struct tensor out, struct tensor table, const struct lookup *l);
 
     /* -- residual stream ---------------------------------------------------- */
@@ -266,6 +275,11 @@ struct ops {
     /* dst (C,R) = src^T (R,C) when mix is 0, else dst += mix src^T: the product in f32, then one
      * rounding of the sum. */
     void (*transpose)(struct ops *o, struct tensor dst, struct tensor src, real mix);
+    /* g (R,D), this rank's rows of a table's gradient <- the mean over ranks, where those of others
+     * are `rows` (n,D) as m says, and zero where they sent none. Sums in f32 in the order of
+     * ranks, one rounding: what a reduce-scatter between threads gives. */
+    void (*merge_rows)(struct ops *o, struct tensor g, struct tensor rows,
+                       const struct row_merge *m);
     /* n matrices (R,C) each. mom (n R,C) f32 <- mom + blend (g - mom); u = mom - blend (mom - g);
      * x (n R,C) = u / (1.02 |u|_F + 1e-6), bf16 (or what x is). |u|_F not finite: x = 0.
      * g: gradient (any float dtype). */

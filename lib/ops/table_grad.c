@@ -15,7 +15,11 @@ void cpu_gather(struct ops *o, struct tensor out, struct tensor table, const str
     assert(out.rows == l->tokens && out.cols == table.cols);
     for (int64_t t = 0; t < l->tokens; t++) {
         assert(l->row[t] >= 0 && l->row[t] < table.rows);
-        real_read(real_ptr(out) + t * out.cols, table, l->row[t] * table.cols, table.cols);
+        if (out.dtype == table.dtype)
+            memcpy(tensor_rows(out, t, 1).data, tensor_rows(table, l->row[t], 1).data,
+                   tensor_bytes(tensor_rows(table, 0, 1)));
+        else
+            real_read(real_ptr(out) + t * out.cols, table, l->row[t] * table.cols, table.cols);
     }
 }
 

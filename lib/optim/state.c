@@ -47,9 +47,36 @@ static int64_t x_bytes(const struct recipe *r, int world)
     return most;
 }
 
+/* -1: there is none, or nobody to exchange with. */
+static int sparse_param(const struct recipe *r, int world)
+{
+    for (int i = 0; i < r->n_params && world > 1; i++)
+        if (r->params[i].comms == COMMS_SPARSE)
+            return i;
+    return -1;
+}
+
+static struct tensor sparse_gradient(const struct recipe *r, int i)
+{
+    const struct param_spec *s = &r->params[i];
+    return tensor_of(NULL, gradient_dtype(r, s), s->rows, s->cols);
+}
+
+/* A token touches one row, and Adam sees the tokens of adam_every steps. */
+static int64_t most_touched(const struct recipe *r, int world)
+{
+    int64_t most = 0;
+    for (int i = 0; i < r->n_stages; i++)
+        most = r->stages[i].tokens > most ? r->stages[i].tokens : most;
+    return most / world * r->adam_every;
+}
+
 int64_t optim_work_bytes(const struct recipe *r, int world)
 {
-    return x_bytes(r, world) + (int64_t)sizeof(struct step_numbers);
+    int i = sparse_param(r, world);
+    int64_t exchange =
+        i < 0 ? 0 : sparse_bytes(sparse_gradient(r, i), world, most_touched(r, world));
+    return x_bytes(r, world) + (int64_t)sizeof(struct step_numbers) + exchange;
 }
 
 static struct tensor take(struct optim *z, enum dtype t, int64_t rows, int64_t cols,
@@ -148,12 +175,18 @@ int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct 
     z->x = take(z, DT_U8, 1, x_bytes(r, c->world), "NorMuon update");
     if ((rc = o->status(o)))
         return rc;
+    z->sparse_param = sparse_param(r, c->world);
+    if (z->sparse_param >= 0
+        && (rc = sparse_new(&z->sparse, o, c, b->p[z->sparse_param].g, most_touched(r, c->world))))
+        return rc;
     optim_reset(z);
     return o->status(o);
 }
 
 void optim_release(struct optim *z)
 {
+    sparse_free(z->sparse);
+    z->sparse = NULL;
     for (int i = 0; i < MAX_PARAMS; i++) {
         struct optim_param *q = &z->p[i];
         free(q->lr_mul);
@@ -176,6 +209,8 @@ void optim_reset(struct optim *z)
         z->p[i].count = 0;
         z->p[i].reducing = false;
     }
+    if (z->sparse)
+        sparse_forget(z->sparse);
 }
 
 /* -- the numbers of a step ----------------------------------------------------------- */

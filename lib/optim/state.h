@@ -24,6 +24,7 @@
 #include "comm/comm.h"
 #include "model/bank.h"
 #include "model/schedule.h"
+#include "optim/sparse.h"
 
 /* One rank's place in a sharded parameter: what of it travels, and how much of its gradient is
  * final. */
@@ -62,6 +63,8 @@ struct optim {
     struct optim_param p[MAX_PARAMS];
     struct step_numbers *numbers;       /* device */
     struct tensor x;                    /* the update of one NorMuon parameter at work */
+    struct sparse *sparse;              /* of the recipe's sparse parameter, with several ranks */
+    int sparse_param;
 };
 
 /* GPT_INPUT: tied parameters that are not each other's transpose; else what ops reports. */

@@ -2,6 +2,7 @@
 #include "optim/step.h"
 
 #include <assert.h>
+#include <string.h>
 
 /* -- one parameter ------------------------------------------------------------------- */
 
@@ -37,6 +38,9 @@ static void reduce_places(struct optim *z, int i, bool all)
             z->comm, z->banks->p[i].g, going < world || q->padded ? q->rows : NULL);
 }
 
+/* Its gradient is reduced between backward and optim_step. */
+static bool is_sparse(const struct optim *z, int i) { return z->sparse && i == z->sparse_param; }
+
 static void reduce(struct optim *z, const struct point *at, int i)
 {
     struct optim_param *q = &z->p[i];
@@ -44,6 +48,10 @@ static void reduce(struct optim *z, const struct point *at, int i)
 
     if (!takes_part(z, at, i))
         return;
+    if (is_sparse(z, i)) {
+        q->reducing = true;
+        return;
+    }
     if (is_tied_head(z, at, i))
         z->ops->transpose(z->ops, p->g, z->banks->p[z->recipe->tied_embed].g,
                           (real)z->recipe->tied_mix);
@@ -123,7 +131,8 @@ void optim_reduce_early(struct optim *z, const struct point *at, int i, int64_t 
     struct optim_param *q = &z->p[i];
     int64_t part = z->banks->p[i].g_own.rows;
 
-    if (!z->recipe->params[i].early || !takes_part(z, at, i) || is_tied_head(z, at, i))
+    if (!z->recipe->params[i].early || !takes_part(z, at, i) || is_tied_head(z, at, i)
+        || is_sparse(z, i))
         return;
     if (!q->place) {
         reduce(z, at, i);
@@ -138,14 +147,47 @@ void optim_reduce_early(struct optim *z, const struct point *at, int i, int64_t 
     reduce_places(z, i, false);
 }
 
-static void wait_reduced(struct optim *z, int i)
+static void wait_tickets(struct optim *z, int i)
 {
     struct optim_param *q = &z->p[i];
     for (int k = 0; k < q->n_reduced; k++)
         z->comm->wait(z->comm, q->reduced[k]);
     q->n_reduced = 0;
+}
+
+static void wait_reduced(struct optim *z, int i)
+{
+    struct optim_param *q = &z->p[i];
+    wait_tickets(z, i);
     for (int r = 0; q->place && r < z->comm->world; r++)
         q->place[r].sent = false, q->place[r].final = 0;
+}
+
+void optim_touch(struct optim *z, const int32_t *row, int n)
+{
+    if (z->sparse)
+        sparse_touch(z->sparse, row, n);
+}
+
+bool optim_exchanges(const struct optim *z, const struct point *at)
+{
+    return z->sparse && takes_part(z, at, z->sparse_param);
+}
+
+void optim_pause(struct optim *z)
+{
+    for (int i = 0; i < z->recipe->n_params; i++) {
+        optim_need(z, i);
+        wait_tickets(z, i);
+    }
+}
+
+int optim_exchange(struct optim *z)
+{
+    /* A bench that leaves collectives out (train/bench.c) has nobody to tell counts to. */
+    if (!strcmp(z->comm->kind, "solo"))
+        return 0;
+    return sparse_exchange(z->sparse, z->comm, z->banks->p[z->sparse_param].g);
 }
 
 void optim_step(struct optim *z, const struct point *at)

@@ -18,6 +18,16 @@
 void optim_begin(struct optim *z, const struct point *at);
 void optim_need(struct optim *z, int i);
 
+/* On the host, for each micro-batch: rows of the sparse parameter that it reads. */
+void optim_touch(struct optim *z, const int32_t *row, int n);
+/* Will optim_exchange be needed in this step? Then, after backward: optim_pause waits for all
+ * that is under way (a graph may end there), optim_exchange reduces the sparse parameter's
+ * gradient by counts that ranks tell each other (sparse.h; it cannot be captured), and optim_step
+ * (which may be the next graph) does the rest. */
+bool optim_exchanges(const struct optim *z, const struct point *at);
+void optim_pause(struct optim *z);
+int optim_exchange(struct optim *z) MUST_CHECK;
+
 /* Reduces the gradients, updates, gathers the weights, clears the gradients of what was
  * updated (record-61.md 4.2). Only launches: no upload, no download, no allocation, no host
  * decision on device data, so it can be captured in a graph; what changes from step to step

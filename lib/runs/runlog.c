@@ -46,6 +46,13 @@ void runlog_val(struct runlog *l, int step, double loss, double time_ms, double 
                 l->total, loss, time_ms, avg_ms);
 }
 
+void runlog_sparse(struct runlog *l, int exchanges, int dense, double sent_mb, double dense_mb)
+{
+    if (l->f)
+        fprintf(l->f, "sparse: %d exchanges, %d dense; a rank sent %.4g MB in place of %.4g MB\n",
+                exchanges, dense, sent_mb, dense_mb);
+}
+
 void runlog_memory(struct runlog *l, double allocated_mib)
 {
     if (l->f)

@@ -30,6 +30,9 @@ void runlog_start(struct runlog *l, double total, const struct runlog_start *s);
  * validations, and that time by steps, in ms. */
 void runlog_step(struct runlog *l, int done, double loss, double time_ms, double avg_ms);
 void runlog_val(struct runlog *l, int step, double loss, double time_ms, double avg_ms);
+/* A sparse parameter's exchanges, how many of them were dense, and MB that a rank sent (mean over
+ * ranks) where dense ones would have sent dense_mb. */
+void runlog_sparse(struct runlog *l, int exchanges, int dense, double sent_mb, double dense_mb);
 void runlog_memory(struct runlog *l, double allocated_mib);
 int runlog_status(struct runlog *l) MUST_CHECK;
 

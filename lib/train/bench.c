@@ -74,6 +74,8 @@ struct stage_bench {
     struct point even, odd;
     struct batch b[MAX_MICRO];
     void *model_graph;
+    int32_t *touched[2];        /* rows of the bigram table, of an even and an odd step; or NULL */
+    struct sparse_stats before; /* of exchanges, when the stage began */
     double attn_flops;          /* forward and backward of a step on this rank */
 };
 
@@ -82,6 +84,8 @@ static void run_step(struct stage_bench *s, int i)
     struct rank *k = s->k;
     struct point *p = i % 2 ? &s->odd : &s->even;
     optim_prepare(&k->optim, p);
+    if (s->touched[i % 2])
+        optim_touch(&k->optim, s->touched[i % 2], k->micros * p->chunk_tokens);
     if (step_launch(k, p, s->b))
         return;
     optim_finish(&k->optim, p);
@@ -181,18 +185,33 @@ static int measure_muted(struct stage_bench *s, int n, struct times *out)
     return rc;
 }
 
+/* Two steps touch the rows of twice as many tokens, though both are given the same batch. */
+static void note_touched(struct stage_bench *s, char *block)
+{
+    struct rank *k = s->k;
+    int T = s->even.chunk_tokens, n = k->micros * k->world;
+    for (int odd = 0; odd < 2; odd++) {
+        s->touched[odd] = malloc((size_t)(k->micros * T) * 4);
+        for (int m = 0; m < k->micros && s->touched[odd]; m++) {
+            struct chunk c;
+            fill_chunk(k->run->recipe, &c, block, T, s->even.sequence,
+                       (uint64_t)(odd * n + m * k->world + k->rank));
+            memcpy(s->touched[odd] + m * T, c.bigram, (size_t)T * 4);
+        }
+    }
+}
+
 static void stage_init(struct stage_bench *s, struct rank *k, int stage)
 {
     const struct recipe *r = k->run->recipe;
     int step = 0;
+    *s = (struct stage_bench){ .k = k };
     while (schedule_at(r, step, &s->even), s->even.stage < stage)
         step++;
     step += 2 - step % 2;       /* an even step inside, so that both parities are of the stage */
     schedule_at(r, step, &s->even);
     schedule_at(r, step + 1, &s->odd);
     s->even.untie = s->odd.untie = false;
-    s->k = k;
-    s->attn_flops = 0;
     model_set(&k->model, &s->even);
     int T = s->even.chunk_tokens;
     char *block = malloc(k->slot_bytes);
@@ -210,7 +229,28 @@ static void stage_init(struct stage_bench *s, struct rank *k, int stage)
                                  pairs(&c, mul, l->long_window ? s->even.window_long : s->even.window_short);
         }
     }
+    if (block && k->optim.sparse) {
+        sparse_forget(k->optim.sparse);
+        s->before = sparse_stats(k->optim.sparse);
+        note_touched(s, block);
+    }
     free(block);
+}
+
+static void stage_release(struct stage_bench *s)
+{
+    free(s->touched[0]);
+    free(s->touched[1]);
+}
+
+/* MB that a rank sent less in the stage, an exchange, than dense ones would have. */
+static double saved_mb(const struct stage_bench *s)
+{
+    if (!s->k->optim.sparse)
+        return 0;
+    struct sparse_stats x = sparse_stats(s->k->optim.sparse), b = s->before;
+    double saved = x.dense_bytes - b.dense_bytes - (x.sent_bytes - b.sent_bytes);
+    return saved / (double)(x.exchanges - b.exchanges) / 1e6;
 }
 
 /* One row a kernel, over n pairs of steps. */
@@ -221,11 +261,12 @@ static int profile_stage(struct rank *k, int stage, int n, FILE *f)
     struct times t;
     int rc;
     stage_init(&s, k, stage);
-    if ((rc = k->ops->sync(k->ops)) || (rc = k->comm->barrier(k->comm)))
-        return rc;
-    if (k->rank == 0 && (rc = be->profile()))
-        return rc;
-    if ((rc = measure(&s, run_step, n, &t)) || (rc = k->comm->barrier(k->comm)))
+    if (!(rc = k->ops->sync(k->ops)) && !(rc = k->comm->barrier(k->comm)) && k->rank == 0)
+        rc = be->profile();
+    if (!rc && !(rc = measure(&s, run_step, n, &t)))
+        rc = k->comm->barrier(k->comm);
+    stage_release(&s);
+    if (rc)
         return rc;
     if (k->rank == 0)
         fprintf(f, "\nstage %d\n", stage);
@@ -239,18 +280,20 @@ static int bench_stage(struct rank *k, int stage, int n, FILE *f)
     struct times step, model, muted = { 0 };
     int rc;
     stage_init(&s, k, stage);
-    if ((rc = measure(&s, run_step, n, &step)) || (rc = measure_model(&s, n, &model)) ||
-        (rc = measure_muted(&s, n, &muted)))
+    if (!(rc = measure(&s, run_step, n, &step)) && !(rc = measure_model(&s, n, &model)))
+        rc = measure_muted(&s, n, &muted);
+    stage_release(&s);
+    if (rc || k->rank)
         return rc;
-    if (k->rank)
-        return 0;
     struct step_floor fl = step_floor(r, &s.even, k->world, s.attn_flops);
     double tokens = (double)s.even.tokens;
     double optim = muted.median - model.median, exposed = step.median - muted.median;
-    fprintf(f, "%d\t%d\t%d\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.0f\t%.1f\t%.2f\t%.2f\t%.0f\n", stage,
+    fprintf(f, "%d\t%d\t%d\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.0f\t%.1f\t%.2f\t%.2f\t%.0f\t%.1f\n",
+            stage,
             s.even.chunk_tokens, k->micros, step.median, step.min, model.median, optim,
             exposed, tokens / step.median * 1e3, fl.flops / step.median * 1e-9,
-            fl.ms, step.median / fl.ms, (double)k->ops->allocated(k->ops) / (1 << 20));
+            fl.ms, step.median / fl.ms, (double)k->ops->allocated(k->ops) / (1 << 20),
+            saved_mb(&s));
     return fflush(f) ? err_sys("bench") : 0;
 }
 
@@ -260,7 +303,7 @@ int bench_rank(struct rank *k, int n, FILE *f)
     int rc = 0;
     if (k->rank == 0)
         fprintf(f, "stage\tT\tmicros\tstep_ms\tmin_ms\tfwd_bwd_ms\toptim_ms\texposed_ms\ttokens_s\t"
-                "TFLOP_s\tfloor_ms\tratio\tMiB\n");
+                "TFLOP_s\tfloor_ms\tratio\tMiB\tsaved_MB\n");
     for (int i = 0; i + 1 < r->n_stages && !rc; i++)
         rc = bench_stage(k, i, n, f);
     /* Last: CUPTI mistakes the kernels of a graph that is made after one that it saw was freed. */

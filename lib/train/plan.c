@@ -55,7 +55,7 @@ static void plan_memory(const struct recipe *r, int ranks, enum dtype act, FILE 
 
 static void plan_comm(const struct recipe *r, int ranks, FILE *f)
 {
-    double even = 0, odd = 0, untied = 0;
+    double even = 0, odd = 0, untied = 0, sparse = 0;
     for (int i = 0; i < r->n_params; i++) {
         double b = ring_bytes(&r->params[i], ranks);
         if (r->params[i].rule == RULE_NORMUON)
@@ -63,10 +63,14 @@ static void plan_comm(const struct recipe *r, int ranks, FILE *f)
         if (i != r->tied_embed)
             odd += b;
         untied += b;
+        sparse += r->params[i].comms == COMMS_SPARSE ? b / 2 : 0;
     }
     fprintf(f, "\nsent by each rank, MB a step (rings)\n");
     fprintf(f, "step without Adam     %10.1f\nstep with Adam, tied  %10.1f\nstep with Adam        %10.1f\n",
             even / 1e6, odd / 1e6, untied / 1e6);
+    if (sparse > 0)
+        fprintf(f, "of the latter two     %10.1f at most by the sparse exchange, which sends rows "
+                "that were touched\n", sparse / 1e6);
 }
 
 /* One line where something other than the steady drift of the numbers changes. */

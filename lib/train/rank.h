@@ -14,7 +14,7 @@
 #include "train/run.h"
 
 enum { MAX_MICRO = 64 };
-enum { GRAPHS = 2 * 2 * MAX_STAGES };   /* stage, parity, tied or not */
+enum { GRAPHS = 2 * 2 * 2 * MAX_STAGES };   /* stage, parity, tied or not, part of the step */
 
 /* Everything that the ranks of a run share. */
 struct run {
@@ -61,7 +61,7 @@ struct rank {
     double started, paused;     /* clock: start, and time spent in validations and checkpoints */
 };
 
-/* -- run.c: a step's launches, as a graph where the backend has them */
+/* -- launch.c: a step's launches, as graphs where the backend has them */
 int step_launch(struct rank *k, const struct point *p, const struct batch *b) MUST_CHECK;
 /* -- bench.c: n pairs of steps a stage, one TSV row each on f */
 int bench_rank(struct rank *k, int n, FILE *f) MUST_CHECK;

@@ -29,18 +29,6 @@ static void enter(struct rank *k, const char *phase, bool watched)
         be->phase(k->comm, watched ? phase : NULL);
 }
 
-static void early(void *ctx, struct param *p, int64_t first, int64_t n)
-{
-    struct rank *k = ctx;
-    optim_reduce_early(&k->optim, k->at, (int)(p - k->banks.p), first, n);
-}
-
-static void needed(void *ctx, struct param *p)
-{
-    struct rank *k = ctx;
-    optim_need(&k->optim, (int)(p - k->banks.p));
-}
-
 static int rank_init(struct rank *k)
 {
     struct run *run = k->run;
@@ -105,42 +93,6 @@ static int validate(struct rank *k, const struct point *at, double *mean)
     return rc;
 }
 
-/* The launches of a step, eagerly or into a graph: nothing here looks at the device. */
-static void launch_step(struct rank *k, const struct point *p, const struct batch *b)
-{
-    k->ops->zero(k->ops, tensor_of(k->loss, DT_REAL, 1, 1));
-    banks_begin(&k->banks, p->step % k->run->recipe->adam_every == 0);
-    optim_begin(&k->optim, p);
-    k->at = p;
-    k->model.ctx = k;
-    for (int m = 0; m < k->micros; m++) {
-        k->model.need = m == 0 ? needed : NULL;
-        k->model.final = m + 1 == k->micros ? early : NULL;
-        model_train(&k->model, &b[m], k->loss);
-    }
-    k->model.need = NULL;
-    optim_step(&k->optim, p);
-}
-
-int step_launch(struct rank *k, const struct point *p, const struct batch *b)
-{
-    struct backend *be = k->run->opt->backend;
-    int rc, key = (p->stage * 2 + p->step % 2) * 2 + p->tied;
-    if (!be->capture || k->run->opt->no_graph || k->run->recipe->adam_every > 2) {
-        launch_step(k, p, b);
-        return 0;
-    }
-    if (!k->graph[key]) {
-        if ((rc = be->capture(k->ops)))
-            return rc;
-        launch_step(k, p, b);
-        if ((rc = be->capture_end(k->ops, &k->graph[key])))
-            return rc;
-    }
-    be->launch(k->ops, k->graph[key]);
-    return 0;
-}
-
 /* One step: batch, forward and backward of each micro-batch, optimizer. */
 static int train_step(struct rank *k, const struct point *p)
 {
@@ -159,6 +111,7 @@ static int train_step(struct rank *k, const struct point *p)
         const struct chunk *c = &s->chunk[m * k->world + k->rank];
         feed_upload(k, slot, c);
         b[m] = feed_batch(slot, c);
+        optim_touch(&k->optim, c->bigram, c->bigram ? c->tokens : 0);
     }
     if ((rc = step_launch(k, p, b)))
         return rc;
@@ -344,6 +297,15 @@ static int log_header(struct run *run)
     return runlog_status(l);
 }
 
+static void log_exchange(struct rank *k)
+{
+    if (!k->optim.sparse)
+        return;
+    struct sparse_stats s = sparse_stats(k->optim.sparse);
+    runlog_sparse(&k->run->log, (int)s.exchanges, (int)s.dense, s.sent_bytes / 1e6,
+                  s.dense_bytes / 1e6);
+}
+
 static void *rank_main(void *arg)
 {
     struct rank *k = arg;
@@ -360,6 +322,8 @@ static void *rank_main(void *arg)
         rc = log_header(k->run);
     if (!rc)
         rc = k->run->opt->bench ? bench_rank(k, k->run->opt->bench, k->run->opt->log) : rank_loop(k);
+    if (!rc && !k->rank && !k->run->opt->bench)
+        log_exchange(k);
     if (!rc && !k->rank && !k->run->opt->bench)
         runlog_memory(&k->run->log, (double)k->ops->allocated(k->ops) / (1 << 20));
     if (rc > 0)

@@ -1,4 +1,5 @@
 /* save.c - a run's state to and from checkpoints (state/checkpoint.h). */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/file.h"
@@ -105,6 +106,8 @@ static int commit(struct rank *k)
 int save_checkpoint(struct rank *k)
 {
     const char *out = k->run->opt->out;
+    /* Gradients are in no checkpoint, so neither is which rows of them are not zero. */
+    assert(!k->optim.sparse || k->step == k->run->total || sparse_settled(k->optim.sparse));
     struct ckpt_tensor t[OPTIM_MAX_TENSORS];
     char *host = NULL;
     int n = 0, rc = agree(k, check_states(k));
