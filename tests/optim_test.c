@@ -55,6 +55,7 @@ static struct recipe *read_recipe(const struct variant *v)
     r->gradients = v->gradients;
     r->polar_dtype = v->polar;
     r->padding = !v->unpadded;
+    r->n_late = 0;
     if (v->states != DT_NONE)
         r->adam_states = v->states;
     for (int i = 0; i < r->n_params; i++) {
