@@ -244,6 +244,7 @@ template <bool TA, bool TB, int BN>
 __device__ __forceinline__ void sum_products(float (&acc)[BN / 2], const ring<BN> &r, int first,
                                              int count, int w)
 {
+#pragma unroll 4
     for (int b = 0; b < count; b++) {
         uint32_t a = r.slot(first + b) + w * BOX_BYTES, bb = r.slot(first + b) + 2 * BOX_BYTES;
         r.wait_full(first + b);
