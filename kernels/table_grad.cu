@@ -101,18 +101,6 @@ __device__ __forceinline__ static void add_rows(row<V> &sum, const source &s, in
 }
 
 template <int V>
-__device__ __forceinline__ static void store_f32(float *p, const row<V> &x, int d)
-{
-#pragma unroll
-    for (int i = 0; i < V; i++)
-        if (row<V>::at(i) < d) {
-            float4 *q = (float4 *)(p + row<V>::at(i));
-            q[0] = make_float4(x.x[i][0], x.x[i][1], x.x[i][2], x.x[i][3]);
-            q[1] = make_float4(x.x[i][4], x.x[i][5], x.x[i][6], x.x[i][7]);
-        }
-}
-
-template <int V>
 __device__ __forceinline__ static void add_f32(row<V> &x, const float *p, int d)
 {
 #pragma unroll
@@ -135,7 +123,7 @@ __device__ __forceinline__ static void store_row(const target &g, const row<V> &
     int64_t at = (int64_t)v * d + first;
 
     if (g.is_f32)
-        store_f32((float *)g.dtable + at, sum, width);
+        sum.store((float *)g.dtable + at, width);
     else
         sum.store((bf16 *)g.dtable + at, width);
 }
@@ -170,7 +158,7 @@ __global__ static void __launch_bounds__(THREADS) table_chunks(float *partial, s
         return;
     sum.zero();
     add_rows<V, TWO>(sum, s, max(first, s.start[v]), min(end, s.start[v + 1]));
-    store_f32(partial + (int64_t)w * s.d, sum, s.d);
+    sum.store(partial + (int64_t)w * s.d, s.d);
 }
 
 /* The long row that starts in the chunk, if any: its channels 256 part .. */
