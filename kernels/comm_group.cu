@@ -466,6 +466,7 @@ int nccl_group_new(struct nccl_group **out, int gpus, double timeout_s)
     pthread_cond_init(&g->change, &monotonic);
     pthread_condattr_destroy(&monotonic);
     rc = g->member ? rendezvous_environment(&g->at) : err_sys("group");
+    g->at.ranks = gpus;
     if (!rc && !(rc = rendezvous_new(&g->others, &g->at, fmax(timeout_s, MEET_SECONDS),
                                     timeout_s)))
         rc = compare_gpus(g);

@@ -99,7 +99,7 @@ rank_1() {
     ends 23 $first
     [ "$status" -eq 5 ]
     [ "$took" -lt 10000 ]
-    grep -q 'process 1 of 2 is gone' "$ERR"
+    grep -q 'process 1 of 2 (rank 1) is gone' "$ERR"
     stands "$OUT"
 }
 

@@ -133,7 +133,13 @@ static void lost(struct rendezvous *r, int i, const char *why)
     p->fd = -1;
     if (p->left)
         return;
-    snprintf(text, sizeof text, "process %d of %d %s", i, r->at.processes, why);
+    int n = snprintf(text, sizeof text, "process %d of %d ", i, r->at.processes);
+    if (r->at.ranks == 1)
+        n += snprintf(text + n, sizeof text - (size_t)n, "(rank %d) ", i);
+    else if (r->at.ranks > 1)
+        n += snprintf(text + n, sizeof text - (size_t)n, "(ranks %d to %d) ", i * r->at.ranks,
+                      (i + 1) * r->at.ranks - 1);
+    snprintf(text + n, sizeof text - (size_t)n, "%s", why);
     fail(r, i, text);
 }
 
