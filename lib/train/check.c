@@ -29,8 +29,8 @@ int check_loss(struct rank *k, int step, double loss)
     if (!label)
         return err_set(GPT_DEVICE, "step %d: training loss is %f; all weights and optimizer states "
                        "are finite", step, loss);
-    return err_set(GPT_DEVICE, "step %d: training loss is %f; the first tensor that is not finite is "
-                   "'%s.%s'", step, loss, label, kind);
+    return err_set(GPT_DEVICE, "step %d: training loss is %f; the first tensor that is not finite "
+                   "is '%s.%s'", step, loss, label, kind);
 }
 
 int check_states(struct rank *k)
