@@ -102,16 +102,6 @@ int golden_recipe(struct recipe **r, const struct golden *g, const char *name, b
     return rc;
 }
 
-double relative_error(const float *got, const float *want, int64_t n)
-{
-    double d = 0, w = 0;
-    for (int64_t i = 0; i < n; i++) {
-        d += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
-        w += (double)want[i] * want[i];
-    }
-    return w > 0 ? sqrt(d / w) : sqrt(d);
-}
-
 bool golden_report(const char *name, double error, double tolerance)
 {
     bool ok = error <= tolerance;       /* NaN is not */

@@ -7,6 +7,7 @@
 #ifndef TESTS_GOLDEN_H
 #define TESTS_GOLDEN_H
 
+#include "floats.h"
 #include "model/recipe.h"
 #include "ops/ops.h"
 #include "state/safetensors.h"
@@ -28,8 +29,6 @@ const char *golden_name(const char *label);
 /* share/recipes/NAME at the sizes of the file. f32: all parameters in f32. */
 int golden_recipe(struct recipe **r, const struct golden *g, const char *name, bool f32);
 
-/* |got - want| / |want|, Euclidean. NaN when something is not finite. */
-double relative_error(const float *got, const float *want, int64_t n);
 /* Prints "  name  error  (tolerance)"; true when error <= tolerance. */
 bool golden_report(const char *name, double error, double tolerance);
 

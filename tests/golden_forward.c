@@ -38,30 +38,6 @@ static struct test_case read_case(const char *json)
     return c;
 }
 
-/* Fills a device tensor from floats, in its own dtype; and back. */
-static void put(struct ops *o, struct tensor t, const float *x)
-{
-    int64_t n = tensor_count(t);
-    uint16_t *h = malloc((size_t)n * 2);
-    for (int64_t i = 0; i < n; i++)
-        h[i] = bf16_from_f32(x[i]);
-    o->upload(o, t.data, t.dtype == DT_BF16 ? (void *)h : (void *)x, tensor_bytes(t));
-    free(h);
-}
-
-static void get(struct ops *o, float *x, struct tensor t)
-{
-    int64_t n = tensor_count(t);
-    uint16_t *h = malloc(tensor_bytes(t));
-    o->download(o, h, t.data, tensor_bytes(t));
-    if (t.dtype == DT_F32)
-        memcpy(x, h, tensor_bytes(t));
-    else
-        for (int64_t i = 0; i < n; i++)
-            x[i] = bf16_to_f32(h[i]);
-    free(h);
-}
-
 static int fill_params(struct banks *b, struct golden *g)
 {
     for (int i = 0; i < b->n; i++) {
@@ -72,7 +48,7 @@ static int fill_params(struct banks *b, struct golden *g)
         if (n != tensor_count(b->p[i].w))
             return err_set(GPT_INPUT, "%s: expected %lld elements, found %lld", name,
                            (long long)tensor_count(b->p[i].w), (long long)n);
-        put(b->ops, b->p[i].w, x);
+        floats_to(b->ops, b->p[i].w, x);
         free(x);
     }
     return 0;
@@ -172,8 +148,7 @@ static double grad_error(struct golden *g, struct ops *o, const struct param *p,
     char name[64];
     int64_t n, have = tensor_count(p->g);
     snprintf(name, sizeof name, "%c.grad.%s", letter, golden_name(p->spec->label));
-    float *want = golden_floats(g, name, &n), *got = malloc((size_t)have * sizeof *got);
-    get(o, got, p->g);
+    float *want = golden_floats(g, name, &n), *got = floats_of(o, p->g);
     double error = n == have ? relative_error(got, want, n) : NAN;
     free(want);
     free(got);

@@ -55,30 +55,7 @@ static float *want(struct run *u, int call, const char *what, int param, int64_t
     return x;
 }
 
-static float *got(struct run *u, struct tensor t)
-{
-    int64_t n = tensor_count(t);
-    float *x = malloc((size_t)n * sizeof *x);
-    uint16_t *h = malloc(tensor_bytes(t));
-    u->o->download(u->o, h, t.data, tensor_bytes(t));
-    if (t.dtype == DT_F32)
-        memcpy(x, h, tensor_bytes(t));
-    else
-        for (int64_t i = 0; i < n; i++)
-            x[i] = t.dtype == DT_BF16 ? bf16_to_f32(h[i]) : (float)h[i];
-    free(h);
-    return x;
-}
-
-static void put(struct run *u, struct tensor t, const float *x)
-{
-    int64_t n = tensor_count(t);
-    uint16_t *h = malloc((size_t)n * sizeof *h);
-    for (int64_t i = 0; i < n; i++)
-        h[i] = bf16_from_f32(x[i]);
-    u->o->upload(u->o, t.data, t.dtype == DT_BF16 ? (void *)h : (void *)x, tensor_bytes(t));
-    free(h);
-}
+static float *got(struct run *u, struct tensor t) { return floats_of(u->o, t); }
 
 /* -- comparisons --------------------------------------------------------------------------- */
 
@@ -205,7 +182,7 @@ static void feed(struct run *u, int call)
                 g[k] += sum[k];
             free(sum);
         }
-        put(u, p->g, g);
+        floats_to(u->o, p->g, g);
         p->fresh = false;
         free(g);
     }
@@ -228,7 +205,7 @@ static int start(struct run *u)
         float *x = want(u, -1, "init", i, tensor_count(u->banks.p[i].w));
         if (!x)
             return err_set(GPT_INPUT, "no initial value of %s", u->recipe->params[i].label);
-        put(u, u->banks.p[i].w, x);
+        floats_to(u->o, u->banks.p[i].w, x);
         free(x);
     }
     return 0;

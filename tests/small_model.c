@@ -1,0 +1,184 @@
+/* small_model.c - see small_model.h. */
+#include "small_model.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/file.h"
+#include "base/rng.h"
+#include "data/bigram.h"
+#include "data/chunk.h"
+#include "floats.h"
+
+const struct small_form small_forms[] = {
+    { "record-61", { NULL, NULL } },
+    { "record-61", { "model.inject_bare=no", NULL } },
+    { "record-74", { NULL, NULL } },
+    { "record-74", { "model.inject=before", NULL } },
+    { "record-74", { "model.inject_bare=yes", NULL } },
+    { "record-74", { "model.post_single=yes", "model.fold_mlp=yes" } },
+    { "record-74", { "model.lanes=-1", "model.skip_tap=layer" } },
+    { "record-74", { "model.inject=before", "model.inject_bare=yes" } },
+    { "record-74", { "model.lanes=8", "model.backout=9" } },
+};
+const int n_small_forms = sizeof small_forms / sizeof *small_forms;
+
+enum { SETS = 12, STARTS = 128 };
+struct draws { struct rng rng; uint64_t n; };
+
+static uint64_t below(struct draws *d, int n) { return rng_below(&d->rng, d->n++, (uint64_t)n); }
+
+/* -- the recipe ---------------------------------------------------------------------------- */
+
+static int read_recipe(struct small *s, const struct small_form *f, enum dtype weights,
+                       const struct small_size *z)
+{
+    const char *share = getenv("GPT_SHARE"), *set[SETS];
+    char path[512], text[SETS][64], *recipe;
+    size_t bytes;
+    int n = 0, rc;
+
+    snprintf(path, sizeof path, "%s/recipes/%s.recipe", share ? share : "share", f->recipe);
+    if ((rc = file_read(path, 1 << 20, &recipe, &bytes)))
+        return rc;
+    snprintf(text[n++], 64, "model.heads=%d", z->heads);
+    snprintf(text[n++], 64, "model.head_dim=%d", z->head_dim);
+    snprintf(text[n++], 64, "model.mlp_width=%d", z->mlp_width);
+    snprintf(text[n++], 64, "model.vocab=%d", z->vocab);
+    snprintf(text[n++], 64, "model.block=%d", z->document / 4);
+    snprintf(text[n++], 64, "precision.head_fp8=no");
+    if (!strcmp(f->recipe, "record-74"))
+        snprintf(text[n++], 64, "model.bigram_rows=%d", z->rows);
+    for (int i = 0; i < n; i++)
+        set[i] = text[i];
+    for (int i = 0; i < 2; i++)
+        if (f->set[i])
+            set[n++] = f->set[i];
+    if (weights == DT_F32)
+        for (char *p = recipe; (p = strstr(p, " bf16 ")); p += 6)
+            memcpy(p, " f32  ", 6);
+    rc = recipe_parse(&s->r, path, recipe, set, n);
+    free(recipe);
+    return rc;
+}
+
+/* -- tokens and parameters ------------------------------------------------------------------- */
+
+static const int32_t *kept(struct ops *o, const int32_t *v, int n)
+{
+    int32_t *d = o->alloc(o, (size_t)n * sizeof *d, "integers");
+    o->upload(o, d, v, (size_t)n * sizeof *d);
+    return d;
+}
+
+static struct lookup lookup_of(struct ops *o, const int32_t *row, int tokens, int rows)
+{
+    int32_t *order = malloc((size_t)tokens * sizeof *order);
+    int32_t *start = malloc(((size_t)rows + 1) * sizeof *start);
+    csr_by_row(row, tokens, rows, start, order);
+    struct lookup l = { tokens, kept(o, row, tokens), kept(o, order, tokens),
+                        kept(o, start, rows + 1) };
+    free(order), free(start);
+    return l;
+}
+
+static struct batch random_batch(struct ops *o, const struct small_size *z, struct draws *d)
+{
+    int T = z->tokens, n = 0;
+    int32_t *tok = malloc(3 * (size_t)T * sizeof *tok), *tgt = tok + T, *row = tok + 2 * T;
+    int32_t cu[STARTS];
+    for (int t = 0; t < T; t++) {
+        tok[t] = (int32_t)below(d, z->vocab);
+        tgt[t] = (int32_t)below(d, z->vocab);
+    }
+    for (int at = 0; at < T && n < STARTS - 1; at += z->document)
+        cu[n++] = at;
+    while (n < STARTS)
+        cu[n++] = T;
+    bigram_rows(tok, T, z->rows, row);
+    struct batch b = { .tokens = T, .tgt = kept(o, tgt, T), .cu = kept(o, cu, STARTS),
+                       .ncu = STARTS, .token = lookup_of(o, tok, T, z->vocab),
+                       .bigram = lookup_of(o, row, T, z->rows) };
+    free(tok);
+    return b;
+}
+
+/* Every parameter about the size that training gives it, none zero; matrices by their width, so
+ * that activations keep their size. */
+static void fill(struct small *s, struct draws *d)
+{
+    for (int i = 0; i < s->b.n; i++) {
+        struct param *p = &s->b.p[i];
+        int64_t n = tensor_count(p->w);
+        float *x = malloc((size_t)n * sizeof *x);
+        bool scalars = p->spec->comms == COMMS_REPLICATED;
+        double size = p->spec->rule == RULE_NORMUON ? 1.2 / sqrt((double)p->w.cols) : 0.3;
+        for (int64_t k = 0; k < n; k++) {
+            double z = rng_normal(&d->rng, d->n++);
+            x[k] = bf16_round((float)(scalars ? 0.6 + 0.2 * z : size * z));
+        }
+        floats_to(s->o, p->w, x);
+        free(x);
+    }
+}
+
+int small_open(struct small *s, struct ops *o, const struct small_form *f, enum dtype weights,
+               const struct small_size *size, uint64_t seed)
+{
+    struct draws d = { rng_make(seed, 1), 0 };
+    int rc;
+
+    memset(s, 0, sizeof *s);
+    s->o = o;
+    snprintf(s->label, sizeof s->label, "%s %s %s", f->recipe, f->set[0] ? f->set[0] : "",
+             f->set[1] ? f->set[1] : "");
+    if ((rc = read_recipe(s, f, weights, size)))
+        return rc;
+    s->r->chunks = 1;           /* one micro-batch: the loss is not divided */
+    if ((rc = banks_init(&s->b, s->r, o, 0, 1)) ||
+        (rc = model_init(&s->m, &s->b, size->tokens, size->tokens)))
+        return rc;
+    s->loss = o->alloc(o, sizeof *s->loss, "loss");
+    s->batch = random_batch(o, size, &d);
+    fill(s, &d);
+    small_predict(s, 2);
+    return o->status(o);
+}
+
+int small_close(struct small *s)
+{
+    int rc = s->o->sync(s->o);
+    s->o->free(s->o);
+    recipe_free(s->r);
+    return rc;
+}
+
+void small_predict(struct small *s, int n_mtp)
+{
+    int unit = s->r->block;
+    struct point p = { .n_mtp = n_mtp, .mtp = { 1, 0.5 }, .sequence = s->batch.tokens,
+                       .window_short = unit, .window_long = 3 * unit };
+    model_set(&s->m, &p);
+}
+
+static double take_loss(struct small *s)
+{
+    real loss;
+    s->o->download(s->o, &loss, s->loss, sizeof loss);
+    return (double)loss;
+}
+
+double small_loss(struct small *s)
+{
+    s->o->zero(s->o, tensor_of(s->loss, DT_REAL, 1, 1));
+    banks_clear(&s->b, true);
+    model_train(&s->m, &s->batch, s->loss);
+    return take_loss(s);
+}
+
+double small_eval(struct small *s)
+{
+    s->o->zero(s->o, tensor_of(s->loss, DT_REAL, 1, 1));
+    model_eval(&s->m, &s->batch, s->loss);
+    return take_loss(s);
+}
