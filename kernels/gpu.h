@@ -80,7 +80,8 @@ void gpu_head_loss(struct ops *o, real *loss, struct tensor dx, struct tensor dw
 void gpu_head_eval(struct ops *o, real *loss, struct tensor x, struct tensor w,
                    const struct head_loss *h);
 
-/* transpose.cu, merge_rows.cu, muon_input.cu, polar.cu, normuon.cu, adam.cu, finite.cu */
+/* transpose.cu, merge_rows.cu, muon_input.cu, polar.cu, normuon.cu, adam.cu, quantize.cu,
+ * finite.cu */
 void gpu_transpose(struct ops *o, struct tensor dst, struct tensor src, real mix);
 void gpu_merge_rows(struct ops *o, struct tensor g, struct tensor rows,
                     const struct row_merge *m);
@@ -92,7 +93,9 @@ void gpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tens
                  struct tensor x, int n, const float *lr_mul, double beta2,
                  const struct muon_step *m);
 void gpu_adam(struct ops *o, struct tensor w, struct tensor g, struct tensor m, struct tensor v,
-              double beta1, double beta2, double eps, const struct adam_step *a);
+              double beta1, double beta2, double eps, const struct adam_step *a,
+              const struct fp8_copy *copy);
+void gpu_quantize(struct ops *o, const struct fp8_copy *copy, struct tensor w);
 void gpu_finite(struct ops *o, int32_t *bad, struct tensor t);
 
 #endif

@@ -5,6 +5,7 @@
  * transposed too (head_fp8.cu):
  *
  *   x8 (T,D), x8t (D,T), w8 (D,V), w8t (V,D)                     e4m3 of x / s_x, w / s_w
+ *       (where Adam left a w8, only w8t is made: 2 D V bytes instead of 4)
  *   for each CHUNK rows
  *       logits (rows,V) bf16 = s_x s_w x8 w8                     2 T D V FLOP, T V 2 bytes
  *       one pass over a row: losses, g8 (rows,V) e5m2            T V (2 + 1) bytes
@@ -255,8 +256,9 @@ static void loss_fp8(struct cuda_ops *c, float *loss, struct tensor dx, struct t
 {
     int64_t t = x.rows, tp = (t + 15) / 16 * 16, d = x.cols, v = w.cols;
     int64_t rows = tp < CHUNK ? tp : CHUNK;
+    bool given = h->w8.data != NULL;
     size_t need = cuda_round(tp * sizeof(float)) + 2 * cuda_round(tp * d) +
-        2 * cuda_round(d * v) + cuda_round(rows * v * 2) + cuda_round(v * tp);
+        (given ? 1 : 2) * cuda_round(d * v) + cuda_round(rows * v * 2) + cuda_round(v * tp);
     char *at = (char *)cuda_workspace(c, need);
 
     if (!at || !CUDA_NEED(c, d % 16 == 0 && v % 16 == 0,
@@ -265,13 +267,16 @@ static void loss_fp8(struct cuda_ops *c, float *loss, struct tensor dx, struct t
     float *row_loss = (float *)cuda_cut(&at, tp * sizeof(float));
     struct tensor x8 = tensor_of(cuda_cut(&at, tp * d), DT_E4M3, tp, d);
     struct tensor x8t = tensor_of(cuda_cut(&at, tp * d), DT_E4M3, d, tp);
-    struct tensor w8 = tensor_of(cuda_cut(&at, d * v), DT_E4M3, d, v);
+    struct tensor w8 = given ? h->w8 : tensor_of(cuda_cut(&at, d * v), DT_E4M3, d, v);
     struct tensor w8t = tensor_of(cuda_cut(&at, d * v), DT_E4M3, v, d);
     bf16 *logits = (bf16 *)cuda_cut(&at, rows * v * 2);
     struct tensor g8t = tensor_of(cuda_cut(&at, v * tp), DT_E5M2, v, tp);
 
     head_quantize(c, x8, x8t, x, h->x_scale);
-    head_quantize(c, w8, w8t, w, h->w_scale);
+    if (given)
+        head_transpose(c, w8t, 0, w8, v, d);
+    else
+        head_quantize(c, w8, w8t, w, h->w_scale);
     for (int64_t first = 0; first < tp; first += rows) {
         int64_t n = tp - first < rows ? tp - first : rows;     /* with the rows that pad T */
         int64_t real_n = t - first < n ? t - first : n;
@@ -325,6 +330,8 @@ void gpu_head_loss(struct ops *o, real *loss, struct tensor dx, struct tensor dw
 
     assert(dx.dtype == DT_BF16 && dx.rows == x.rows && dx.cols == x.cols);
     assert(dw.rows == w.rows && dw.cols == w.cols && h->n_mtp <= MAX_MTP);
+    assert(!h->w8.data || (h->w8.dtype == DT_E4M3 && h->w8.rows == w.rows
+                           && h->w8.cols == w.cols));
     if (can_do(c, x, w))
         (h->fp8 ? loss_fp8 : loss_bf16)(c, loss, dx, dw, add, x, w, h);
 }

@@ -75,6 +75,7 @@ struct ops gpu_ops(void)
     t.polar = gpu_polar;
     t.normuon = gpu_normuon;
     t.adam = gpu_adam;
+    t.quantize = gpu_quantize;
     t.finite = gpu_finite;
     return t;
 }

@@ -35,6 +35,14 @@ __device__ __forceinline__ float widen(float x) { return x; }
 __device__ __forceinline__ float widen(bf16 x) { return __bfloat162float(x); }
 __device__ __forceinline__ void narrow(float *p, float x) { *p = x; }
 __device__ __forceinline__ void narrow(bf16 *p, float x) { *p = __float2bfloat16_rn(x); }
+/* x as a T holds it. */
+template <typename T>
+__device__ __forceinline__ float as_stored(float x)
+{
+    T t;
+    narrow(&t, x);
+    return widen(t);
+}
 
 /* WIDTH elements from p: 8 by 16-byte accesses, or one. */
 template <int WIDTH, typename T>

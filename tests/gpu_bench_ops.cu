@@ -420,11 +420,18 @@ static void the_head(int T, const struct batch *b)
 {
     double L = (double)T * V, G = 2.0 * T * D * V;
     struct head_loss h = { b->tgt, num, 3, 1, true, 100 / 448.f, 1.6f / 448, 0.75f / 448, 23, 5,
-                           7.5f };
+                           7.5f, {} };
     static const float mtp[3] = { 1, 0.5f, 0.25f };
 
     o->upload(o, num, mtp, sizeof mtp);
     row("head_loss fp8", 1, 5 * L, 0, 3 * G, [&](int i) {
+        o->head_loss(o, sum, sets[i].y, dhead, false, sets[i].x, head, &h);
+    });
+    struct fp8_copy copy = { filled(D, V, 1), h.w_scale, num + 4 };
+    copy.codes.dtype = DT_E4M3;
+    o->quantize(o, &copy, head);
+    h.w8 = copy.codes;
+    row("head_loss fp8, w8 given", 1, 5 * L, 0, 3 * G, [&](int i) {
         o->head_loss(o, sum, sets[i].y, dhead, false, sets[i].x, head, &h);
     });
     h.fp8 = false;

@@ -305,8 +305,15 @@ static void bench_adam(int64_t rows, int64_t cols, enum dtype moments)
     snprintf(name, sizeof name, "adam %dx%d bf16, %s moments", (int)rows, (int)cols,
              dtype_name(moments));
     row(name, time_of((int)sets.size(), [&](int i) {
-            o->adam(o, sets[i].w, sets[i].g, sets[i].m, sets[i].v, 0.5, 0.95, 1e-10, step);
+            o->adam(o, sets[i].w, sets[i].g, sets[i].m, sets[i].v, 0.5, 0.95, 1e-10, step, NULL);
         }), bytes * count, 0);
+    struct fp8_copy copy = { tensor_of(o->alloc(o, (size_t)(rows * cols), "w8"), DT_E4M3, rows,
+                                       cols), 1.6f / 448, (real *)number(&a, sizeof(real)) };
+    snprintf(name, sizeof name, "adam %dx%d bf16, %s moments, fp8 copy", (int)rows, (int)cols,
+             dtype_name(moments));
+    row(name, time_of((int)sets.size(), [&](int i) {
+            o->adam(o, sets[i].w, sets[i].g, sets[i].m, sets[i].v, 0.5, 0.95, 1e-10, step, &copy);
+        }), (bytes + 1) * count, 0);
 }
 
 static void bench_transpose(int64_t rows, int64_t cols)
@@ -334,7 +341,7 @@ static void bench_small(void)
     struct adam_step a = { 0.01f, 1e-6f };
     const struct adam_step *step = (const struct adam_step *)number(&a, sizeof a);
     row("adam 40 (a launch)", time_of(20, [&](int) {
-            o->adam(o, w, g, m, v, 0.9, 0.99, 1e-10, step);
+            o->adam(o, w, g, m, v, 0.9, 0.99, 1e-10, step, NULL);
         }), 24 * 40, 0);
 }
 

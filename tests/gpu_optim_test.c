@@ -2,8 +2,8 @@
  * fresh random inputs.
  *
  * Real and ragged shapes; outputs hold NaN before. Tolerances, as |gpu - cpu| / |cpu|:
- * - what is elementwise has equal bits: transpose, Adam, the momentum, and the mantissa update
- *   when the sums before it are exact in any order;
+ * - what is elementwise has equal bits: transpose, Adam, a weight's fp8 copy, the momentum, and the
+ *   mantissa update when the sums before it are exact in any order;
  * - f32 sums in another order: 1e-5 (a few thousand terms of 2^-24);
  * - bf16 results whose inputs went through such sums: 1e-3 (few roundings fall the other way; one
  *   such is 2^-8 of its element).
@@ -59,10 +59,106 @@ static void test_adam(enum dtype tw, enum dtype tg, enum dtype tm, int64_t n)
         set(g.c, i, 1e-21 * normal()), set(v.c, i, 0), set(w.c, i, 0);
     to_gpu(g), to_gpu(m), to_gpu(v), to_gpu(w);
     for (int step = 0; step < 3; step++) {
-        cpu->adam(cpu, w.c, g.c, m.c, v.c, 0.5, 0.95, 1e-10, ca);
-        gpu->adam(gpu, w.g, g.g, m.g, v.g, 0.5, 0.95, 1e-10, ga);
+        cpu->adam(cpu, w.c, g.c, m.c, v.c, 0.5, 0.95, 1e-10, ca, NULL);
+        gpu->adam(gpu, w.g, g.g, m.g, v.g, 0.5, 0.95, 1e-10, ga, NULL);
     }
     CHECK_EQ(different_bytes(w) + different_bytes(m) + different_bytes(v), 0);
+}
+
+/* Copies on both devices: codes and amax have equal bits, but of a NaN, which has many. */
+static void compare_copies(const struct fp8_copy *c, const struct fp8_copy *g, bool nan)
+{
+    struct both codes = { c->codes, g->codes };
+    float amax;
+    gpu->download(gpu, &amax, g->amax, sizeof amax);
+    CHECK_EQ(different_bytes(codes), 0);
+    CHECK(nan ? isnan(amax) && isnan(*c->amax) : amax == *c->amax);
+}
+
+/* lead: elements before the codes, so that they begin at an odd place. The scale cuts some off. */
+static void test_fp8_copy(enum dtype tw, enum dtype tm, int64_t n, int64_t lead, bool nan)
+{
+    struct both w = drawn(tw, 1, n, 1), g = drawn(DT_BF16, 1, n, 0.1), m = drawn(tm, 1, n, 0.1);
+    struct both v = blank(tm, 1, n), codes = blank(DT_E4M3, 1, n + lead);
+    struct both amax = blank(DT_F32, 1, 1);
+    struct adam_step a = { .step_size = 0.013f, .decay = 0.0007f };
+    void *ca, *ga;
+    numbers(&a, sizeof a, &ca, &ga);
+    for (int64_t i = 0; i < n; i++)
+        set(v.c, i, fabs(normal()));
+    if (nan)
+        set(w.c, n - 1, NAN);
+    to_gpu(v), to_gpu(w);
+    codes.c.data = (char *)codes.c.data + lead, codes.c.cols = n;
+    codes.g.data = (char *)codes.g.data + lead, codes.g.cols = n;
+    struct fp8_copy c = { codes.c, 1.6f / 448, amax.c.data };
+    struct fp8_copy d = { codes.g, 1.6f / 448, amax.g.data };
+    cpu->quantize(cpu, &c, w.c);
+    gpu->quantize(gpu, &d, w.g);
+    compare_copies(&c, &d, nan);
+    for (int step = 0; step < 2; step++) {
+        cpu->adam(cpu, w.c, g.c, m.c, v.c, 0.5, 0.95, 1e-10, ca, &c);
+        gpu->adam(gpu, w.g, g.g, m.g, v.g, 0.5, 0.95, 1e-10, ga, &d);
+        compare_copies(&c, &d, nan);
+    }
+    if (!nan)
+        CHECK_EQ(different_bytes(w) + different_bytes(m) + different_bytes(v), 0);
+}
+
+/* A head that is given its weight's codes has the bits of one that makes them, and reads no other
+ * weight. */
+static void test_head_copy(int tokens, int width, int vocab)
+{
+    struct both x = drawn(DT_BF16, tokens, width, 1), w = drawn(DT_BF16, width, vocab, 0.5);
+    struct both codes = blank(DT_E4M3, width, vocab), junk = blank(DT_BF16, width, vocab);
+    struct tensor got[2][3];
+    int32_t *tgt = (int32_t *)malloc((size_t)tokens * sizeof *tgt);
+    float mtp[2] = { 1, 0.5f }, zero = 0;
+    void *unused, *gtgt, *gmtp, *amax, *loss;
+
+    for (int i = 0; i < tokens; i++)
+        tgt[i] = (int32_t)(fabs(normal()) * 1e6) % vocab;
+    numbers(tgt, (size_t)tokens * sizeof *tgt, &unused, &gtgt);
+    numbers(mtp, sizeof mtp, &unused, &gmtp);
+    numbers(&zero, sizeof zero, &unused, &amax);
+    struct fp8_copy copy = { codes.g, 1.6f / 448, (real *)amax };
+    gpu->quantize(gpu, &copy, w.g);
+    for (int given = 0; given < 2; given++) {
+        struct both dx = blank(DT_BF16, tokens, width), dw = blank(DT_BF16, width, vocab);
+        struct head_loss h = { .tgt = (const int32_t *)gtgt, .mtp = (const real *)gmtp, .n_mtp = 2,
+                               .seed = 0.5f, .fp8 = true, .x_scale = 100 / 448.f,
+                               .w_scale = copy.scale_inv, .g_scale = 0.75f / 448, .cap_a = 23,
+                               .cap_b = 5, .cap_c = 7.5f };
+        if (given)
+            h.w8 = codes.g;
+        numbers(&zero, sizeof zero, &unused, &loss);
+        gpu->head_loss(gpu, (real *)loss, dx.g, dw.g, false, x.g, given ? junk.g : w.g, &h);
+        got[given][0] = fetched(tensor_of(loss, DT_F32, 1, 1));
+        got[given][1] = fetched(dx.g), got[given][2] = fetched(dw.g);
+    }
+    for (int i = 0; i < 3; i++) {
+        CHECK(!memcmp(got[0][i].data, got[1][i].data, tensor_bytes(got[0][i])));
+        CHECK(get(got[0][i], 0) == get(got[0][i], 0));      /* written: no NaN */
+        free(got[0][i].data), free(got[1][i].data);
+    }
+    free(tgt);
+}
+
+static void test_fp8_copies(void)
+{
+    static const int64_t size[] = { 1, 7, 8, 1003, 40960 };
+    for (int s = 0; s < 5; s++)
+        for (int k = 0; k < 8; k++) {
+            test_fp8_copy(k & 1 ? DT_BF16 : DT_F32, k & 2 ? DT_BF16 : DT_F32, size[s], 0, k & 4);
+            test_fp8_copy(k & 1 ? DT_BF16 : DT_F32, k & 2 ? DT_BF16 : DT_F32, size[s], 3, k & 4);
+        }
+    test_fp8_copy(DT_BF16, DT_F32, 6288 * 768, 0, false);
+    clear();
+    test_head_copy(1, 16, 32);
+    test_head_copy(2, 64, 48);
+    test_head_copy(263, 256, 4112);
+    test_head_copy(528, 768, 50304);
+    clear();
 }
 
 static void test_adams(void)
@@ -267,6 +363,7 @@ int main(void)
         return pair_end();
     test_transposes();
     test_adams();
+    test_fp8_copies();
     test_muon_inputs();
     test_normuons();
     test_exchanged_rows();

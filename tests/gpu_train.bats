@@ -55,6 +55,23 @@ worst() { paste <(losses "$1") <(losses "$2") | awk '{ d = ($1 - $2) / $1; if (d
     [ "${output#* }" -le 100 ]
 }
 
+# Rounding the weight in the head or in Adam: the same operations, so the same bits.
+@test "head_weight=fp8: the bits of a head that rounds its weight, on one GPU and two" {
+    cd "$BATS_TEST_TMPDIR"
+    for gpus in 1 2; do
+        [ "$(nvidia-smi -L | wc -l)" -ge $gpus ] || break
+        for weight in bf16 fp8; do
+            train --gpus $gpus -s precision.head_fp8=yes -s precision.check_weights=yes \
+                -s precision.head_weight=$weight --keep 0 -o $weight.$gpus > $weight.$gpus.log
+        done
+        diff <(losses bf16.$gpus.log) <(losses fp8.$gpus.log)
+        diff -r -x MANIFEST -x recipe.txt bf16.$gpus fp8.$gpus
+        grep -q '^head: largest weight [0-9.]*, fp8 ends at 1.6$' fp8.$gpus.log
+    done
+    "$GPT_BIN/gpt-train" -q --device cuda -d "$SHARDS" --resume fp8.1/step-000040 -o again > /dev/null
+    diff -r fp8.1/step-000126 again/step-000126
+}
+
 @test "a loss that is not finite stops the run, names step and tensor, keeps the checkpoint" {
     run --separate-stderr train --device cuda -s optimizer.adam_lr=900 -s optimizer.muon_lr=900 \
         -s data.checkpoint_every=2 -o "$BATS_TEST_TMPDIR/run"

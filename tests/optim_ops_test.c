@@ -2,47 +2,8 @@
  *
  * Inputs are fresh in each run (the seed is printed); outputs are NaN before.
  */
-#include <stdlib.h>
 #include <time.h>
-#include "base/rng.h"
-#include "check.h"
-#include "ops/ops.h"
-
-static struct ops *o;
-static struct rng rng;
-static uint64_t draws;
-
-static double normal(void) { return rng_normal(&rng, draws++); }
-
-/* NaN everywhere: alloc poisons. */
-static struct tensor blank(enum dtype t, int64_t rows, int64_t cols)
-{
-    struct tensor x = tensor_of(NULL, t, rows, cols);
-    x.data = o->alloc(o, tensor_bytes(x), "test");
-    return x;
-}
-
-static double get(struct tensor t, int64_t i)
-{
-    return t.dtype == DT_BF16 ? bf16_to_f32(((uint16_t *)t.data)[i])
-         : t.dtype == DT_U16 ? ((uint16_t *)t.data)[i] : ((float *)t.data)[i];
-}
-
-static void set(struct tensor t, int64_t i, double x)
-{
-    if (t.dtype == DT_BF16)
-        ((uint16_t *)t.data)[i] = bf16_from_f32((float)x);
-    else
-        ((float *)t.data)[i] = (float)x;
-}
-
-static struct tensor drawn(enum dtype t, int64_t rows, int64_t cols, double scale)
-{
-    struct tensor x = blank(t, rows, cols);
-    for (int64_t i = 0; i < rows * cols; i++)
-        set(x, i, scale * normal());
-    return x;
-}
+#include "cpu_tensors.h"
 
 static double *as_double(struct tensor t)
 {
@@ -124,7 +85,7 @@ static void test_adam(enum dtype tw, enum dtype tm, int64_t n, double beta1, dou
     }
     set(w, n / 2, 0);
     double *w0 = as_double(w), *m0 = as_double(m), *v0 = as_double(v);
-    o->adam(o, w, g, m, v, beta1, beta2, 1e-10, &a);
+    o->adam(o, w, g, m, v, beta1, beta2, 1e-10, &a, NULL);
     for (int64_t i = 0; i < n; i++) {
         float x = (float)w0[i], mi = (float)m0[i], vi = (float)v0[i];
         adam_by_hand(&x, (float)get(g, i), &mi, &vi, beta1, beta2, 1e-10, a.step_size, a.decay);

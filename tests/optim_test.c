@@ -5,6 +5,7 @@
  * gradients are such that their mean over ranks is exact.
  */
 #include <pthread.h>
+#include <math.h>
 #include <stdlib.h>
 #include "base/hash.h"
 #include "base/rng.h"
@@ -21,6 +22,7 @@ struct variant {
     bool one_holder;        /* world times the gradient on one rank, zeros on the others */
     bool early, reversed;   /* reductions from within backward; both orders turned around */
     bool late, unpadded;    /* gathers left to the next step; padding not communicated */
+    bool fp8;               /* Adam leaves an fp8 copy of the head, too small for some weights */
     bool sparse;            /* of one table, only the rows that have a gradient are exchanged */
     enum dtype gradients, polar;
     enum dtype states;      /* of Adam; DT_NONE: as the recipe says, f32 */
@@ -156,6 +158,34 @@ static void check_equal(struct optim *z, const struct variant *v)
         CHECK(!memcmp(all + r * n, all, (size_t)n * sizeof *all));
 }
 
+/* Every rank has the whole weight's copy, where there is one. */
+static void check_copy(struct optim *z)
+{
+    const struct param *p = &z->banks->p[z->recipe->tied_head];
+    const uint16_t *w = p->w.data;
+    const uint8_t *code = p->fp8.codes.data;
+    long bad = 0;
+
+    for (int64_t i = 0; code && i < tensor_count(p->w); i++)
+        bad += code[i] != e4m3_from_f32(bf16_to_f32(w[i]) / p->fp8.scale_inv);
+    CHECK_EQ(bad, 0);
+}
+
+/* What Adam last wrote on any rank: the largest weight of all. */
+static void check_amax(struct optim *z)
+{
+    const struct param *p = &z->banks->p[z->recipe->tied_head];
+    double all[MAX_WORLD], found = 0, most = 0;
+    if (!p->fp8.codes.data)
+        return;
+    CHECK_OK(z->comm->gather_host(z->comm, &(double){ *p->fp8.amax }, 1, all));
+    for (int r = 0; r < z->comm->world; r++)
+        found = fmax(found, all[r]);
+    for (int64_t i = 0; i < tensor_count(p->w); i++)
+        most = fmax(most, fabs((double)bf16_to_f32(((uint16_t *)p->w.data)[i])));
+    CHECK(found == most && most > 448 * (double)p->fp8.scale_inv);
+}
+
 /* Every rank holds all weights, whole: compared with what the ranks say their parts are. */
 static void check_weights(struct rank_arg *a, struct optim *z)
 {
@@ -183,6 +213,7 @@ static void one_step(struct optim *z, const struct variant *v, int step)
     for (int i = 0; i < z->recipe->n_params; i++)
         optim_need(z, i);
     check_equal(z, v);
+    check_copy(z);
     feed(z, v, step);
     for (int i = z->recipe->n_params - 1; i >= 0; i--)
         report_final(z, &at, i);
@@ -233,8 +264,11 @@ static void *run_rank(void *arg)
     struct optim z;
 
     if (!CHECK_OK(ops_cpu_new(&o))
-        || !CHECK_OK(banks_init(&b, a->recipe, o, a->comm->rank, a->comm->world))
-        || !CHECK_OK(fill(&b)))
+        || !CHECK_OK(banks_init(&b, a->recipe, o, a->comm->rank, a->comm->world)))
+        return NULL;
+    if (a->v->fp8)
+        banks_keep_fp8(&b, &b.p[a->recipe->tied_head], 0.01f / 448);
+    if (!CHECK_OK(fill(&b)))
         return NULL;
     for (int i = 0; i < b.n; i++)
         if (!strcmp(b.p[i].spec->label, "mlp"))
@@ -254,9 +288,18 @@ static void *run_rank(void *arg)
         CHECK(s.sent_bytes > 0 && s.sent_bytes < s.dense_bytes / 2);
     }
     optim_settle(&z);
+    check_copy(&z);
+    check_amax(&z);
     collect(a, &z);
     CHECK_OK(a->comm->barrier(a->comm));
     check_weights(a, &z);
+    if (a->v->fp8) {                                /* as after resuming */
+        struct param *p = &b.p[a->recipe->tied_head];
+        memset(p->fp8.codes.data, 0x7f, tensor_bytes(p->fp8.codes));
+        optim_gather_weights(&z);
+        check_copy(&z);
+        check_amax(&z);
+    }
     optim_release(&z);
     o->free(o);
     return NULL;
@@ -382,6 +425,10 @@ int main(void)
         { "4 ranks, sparse, gradients on one", 4, .one_holder = true, .sparse = true,
           .polar = DT_BF16 },
         { "8 ranks, sparse, reversed", 8, .sparse = true, .reversed = true, .polar = DT_BF16 },
+        { "1 rank, fp8 copy", 1, .fp8 = true, .polar = DT_BF16 },
+        { "2 ranks, fp8 copy", 2, .fp8 = true, .reversed = true, .polar = DT_BF16 },
+        { "8 ranks, fp8 copy, late, no padding", 8, .fp8 = true, .late = true, .unpadded = true,
+          .polar = DT_BF16 },
     };
     static const struct variant f32[] = {
         { "1 rank, f32 gradients and polar", 1, .gradients = DT_F32, .polar = DT_F32 },

@@ -119,6 +119,36 @@ f32_recipe() { sed 's/ bf16 / f32  /' "$GPT_SHARE/recipes/tiny.recipe"; }
     [ "${output#* }" -gt "$same" ]
 }
 
+# files of two checkpoints but for what names the recipe
+same_states() { diff -r -x MANIFEST -x recipe.txt "$1" "$2"; }
+
+@test "head_weight=fp8: Adam's copy of the head gives the bits of a head that rounds its weight" {
+    cd "$BATS_TEST_TMPDIR"
+    fp8=(-s precision.head_fp8=yes -s precision.check_weights=yes --keep 0)
+    late=()
+    for n in 1 2 4; do
+        train "${fp8[@]}" "${late[@]}" --ranks $n -o bf16.$n > bf16.$n.log
+        train "${fp8[@]}" "${late[@]}" -s precision.head_weight=fp8 --ranks $n -o fp8.$n > fp8.$n.log
+        diff <(losses bf16.$n.log) <(losses fp8.$n.log)
+        [ "$(losses fp8.$n.log | grep -c train_loss)" -eq 11 ]
+        same_states bf16.$n fp8.$n
+        grep -q '^head: largest weight 0[.][0-9]*, fp8 ends at 1[.]6$' fp8.$n.log
+        [ "$(grep -c '^head: ' bf16.$n.log)" -eq 0 ]
+        late=(-s "order.late=lm_head mlp")      # from two ranks on
+    done
+    for step in 4 8; do                         # before and after head and embedding part
+        resume --ranks 2 --resume fp8.2/step-00000$step -o again.$step > /dev/null
+        same_checkpoint fp8.2/step-000011 again.$step/step-000011
+    done
+    run --separate-stderr train -s precision.head_weight=fp8
+    [ "$status" -eq 2 ]
+    [[ "${stderr_lines[0]}" == "gpt-train: --set precision.head_weight=fp8: fp8 needs head_fp8 = yes"* ]]
+    run --separate-stderr train "${fp8[@]}" -s precision.head_weight=fp8 -s order.tied=- \
+        -s "parameters.lm_head=d,v bf16 normal:0.005 normuon sharded 0.5 0.95 1 1 no"
+    [ "$status" -eq 3 ]
+    [[ "$stderr" == *"precision.head_weight: fp8 is written by Adam, and 'lm_head' is not under adam" ]]
+}
+
 @test "a run killed with SIGKILL and resumed ends with the same bits" {
     train --ranks 2 -o "$BATS_TEST_TMPDIR/whole" > /dev/null
     start --ranks 2 -o "$BATS_TEST_TMPDIR/cut" > "$BATS_TEST_TMPDIR/cut.log" &
@@ -308,4 +338,18 @@ f32_recipe() { sed 's/ bf16 / f32  /' "$GPT_SHARE/recipes/tiny.recipe"; }
     grep -q 'step with Adam, tied  *821.6$' <<< "$output"
     grep -q 'step with Adam  *956.8$' <<< "$output"
     grep -q '^  1152 .*head and embedding part' <<< "$output"
+}
+
+# MB and MiB of the lines that tell sums, one a line.
+plan_sums() {
+    "$GPT_BIN/gpt-train" --plan -r "$GPT_SHARE/recipes/record-61.recipe" --ranks 8 "$@" |
+        awk '/^weights and|^step with/ { print $NF }'
+}
+
+# 768 x 50304 bytes: 36.8 MiB kept, and 7/8 of them, 33.8 MB, sent in steps with Adam.
+@test "--plan counts the head's fp8 copy" {
+    run paste <(plan_sums) <(plan_sums -s precision.head_weight=fp8)
+    echo "$output"
+    awk '{ d[NR] = $2 - $1 } END { exit !(NR == 4 && d[1] > 36.7 && d[1] < 36.9 && d[2] == 0 &&
+        d[3] > 33.7 && d[3] < 33.9 && d[4] > 33.7 && d[4] < 34) }' <<< "$output"
 }

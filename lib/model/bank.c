@@ -6,6 +6,11 @@ int64_t param_bytes(const struct param_spec *s)
     return s->matrices * s->rows * s->cols * (int64_t)dtype_size(s->dtype);
 }
 
+int64_t head_fp8_bytes(const struct recipe *r)
+{
+    return r->head_weight == HEAD_WEIGHT_FP8 ? (int64_t)r->width * r->vocab : 0;
+}
+
 static int shard(struct param *p, int rank, int world)
 {
     const struct param_spec *s = p->spec;
@@ -48,6 +53,22 @@ int banks_init(struct banks *b, const struct recipe *r, struct ops *o, int rank,
     }
     banks_clear(b, true);
     return o->status(o);
+}
+
+void banks_keep_fp8(struct banks *b, struct param *p, real scale_inv)
+{
+    struct ops *o = b->ops;
+    p->fp8.codes = tensor_of(NULL, DT_E4M3, p->w.rows, p->w.cols);
+    p->fp8.codes.data = o->alloc(o, tensor_bytes(p->fp8.codes), p->spec->label);
+    p->fp8.amax = o->alloc(o, sizeof *p->fp8.amax, p->spec->label);
+    p->fp8.scale_inv = scale_inv;
+}
+
+void banks_quantize(struct banks *b)
+{
+    for (int i = 0; i < b->n; i++)
+        if (b->p[i].fp8.codes.data)
+            b->ops->quantize(b->ops, &b->p[i].fp8, b->p[i].w);
 }
 
 void banks_clear(struct banks *b, bool adam)
@@ -100,5 +121,7 @@ int banks_fill(struct banks *b, struct initial *v)
             return err_set(GPT_INPUT, "%s: transpose:%s: no such parameter", s->label, s->init_text);
         o->transpose(o, b->p[i].w, b->p[from].w, 0);
     }
+    if (!rc)
+        banks_quantize(b);
     return rc ? rc : o->sync(o);
 }

@@ -22,6 +22,7 @@
 struct param {
     const struct param_spec *spec;
     struct tensor w, g;             /* (matrices*rows, cols) */
+    struct fp8_copy fp8;            /* of w; no codes where none is kept (banks_keep_fp8) */
     struct tensor w_own, g_own;     /* this rank's part; the whole when replicated */
     int64_t units, own_first, own_count;    /* leading-axis units: matrices, or rows when there is one matrix */
     int64_t used;                   /* units before the padding, which no layer reads: model_init */
@@ -41,6 +42,11 @@ enum dtype gradient_dtype(const struct recipe *r, const struct param_spec *s);
 int banks_init(struct banks *b, const struct recipe *r, struct ops *o, int rank, int world) MUST_CHECK;
 /* Waits for values that are not drawn yet. */
 int banks_fill(struct banks *b, struct initial *v) MUST_CHECK;
+/* From now on p has an fp8 copy, which Adam writes with the weight; once, before values are
+ * there. Right after banks_fill and, where weights came otherwise, after banks_quantize: on every
+ * rank whole, from the whole weight. */
+void banks_keep_fp8(struct banks *b, struct param *p, real scale_inv);
+void banks_quantize(struct banks *b);
 /* Clears gradients for the next step: NorMuon's always, Adam's when adam. Small (replicated)
  * ones are zeroed, large ones marked fresh. */
 void banks_clear(struct banks *b, bool adam);
@@ -49,7 +55,15 @@ void banks_clear(struct banks *b, bool adam);
 void banks_begin(struct banks *b, bool adam_fresh);
 /* Rows of a unit. */
 static inline int64_t param_unit_rows(const struct param *p) { return p->w.rows / p->units; }
-/* Bytes of weights and gradients a rank, for --plan. */
+/* This rank's part of the copy. */
+static inline struct fp8_copy param_own_fp8(const struct param *p)
+{
+    struct fp8_copy own = p->fp8;
+    own.codes = tensor_rows(own.codes, p->own_first * param_unit_rows(p), p->w_own.rows);
+    return own;
+}
+/* Bytes of a weight, for --plan; of the fp8 copy that the recipe has Adam write, 0 if none. */
 int64_t param_bytes(const struct param_spec *s);
+int64_t head_fp8_bytes(const struct recipe *r);
 
 #endif

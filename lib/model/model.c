@@ -309,13 +309,26 @@ static int bind(struct model *m)
     return 0;
 }
 
+/* The head's weight in fp8, where the recipe has Adam write it. */
+static int keep_head_fp8(struct model *m)
+{
+    const struct recipe *r = m->recipe;
+    if (r->head_weight != HEAD_WEIGHT_FP8)
+        return 0;
+    if (m->p.lm_head->spec->rule != RULE_ADAM)
+        return err_set(GPT_INPUT, "precision.head_weight: fp8 is written by Adam, and '%s' is not "
+                       "under adam", m->p.lm_head->spec->label);
+    banks_keep_fp8(m->banks, m->p.lm_head, (real)r->w_scale);
+    return 0;
+}
+
 int model_init(struct model *m, struct banks *b, int tokens, int val_tokens)
 {
     const struct recipe *r = b->recipe;
     struct ops *o = b->ops;
     *m = (struct model){ .recipe = r, .banks = b, .ops = o, .rope_step = -1 };
     int rc = bind(m);
-    if (rc)
+    if (rc || (rc = keep_head_fp8(m)))
         return rc;
     int64_t positions = 2LL * (tokens > val_tokens ? tokens : val_tokens);
     m->arena_bytes = model_arena_bytes(r, o->act, tokens, val_tokens);
@@ -373,6 +386,7 @@ struct head_loss model_head(const struct model *m, const struct batch *b)
         .seed = (real)seed,
         .fp8 = r->head_fp8, .x_scale = (real)r->x_scale, .w_scale = (real)r->w_scale,
         .g_scale = (real)(r->g_scale * (r->head_scale_micro ? seed : 1)),
+        .w8 = m->p.lm_head->fp8.codes,
         .cap_a = (real)r->cap_a, .cap_b = (real)r->cap_b, .cap_c = (real)r->cap_c,
     };
 }

@@ -33,6 +33,7 @@ enum attention_kind { ATTN_NONE, ATTN_PLAIN, ATTN_PAIRED };
 enum inject { INJECT_BEFORE, INJECT_AFTER };
 enum skip_tap { SKIP_LAYER, SKIP_ATTENTION };
 enum key_channels { KEYS_QUARTERS, KEYS_HALF };
+enum head_weight { HEAD_WEIGHT_BF16, HEAD_WEIGHT_FP8 };
 enum value_input { VALUE_INPUT, VALUE_SPLIT };
 enum init_kind { INIT_ZERO, INIT_UNIFORM, INIT_NORMAL, INIT_VALUES, INIT_TRANSPOSE };
 
@@ -151,6 +152,8 @@ struct recipe {
     enum dtype adam_states;     /* of both moments; DT_NONE: the parameter's */
     bool head_fp8;
     double x_scale, w_scale, g_scale;
+    enum head_weight head_weight;       /* what an fp8 head reads: the parameter, which it rounds
+                                           itself, or the copy that Adam leaves */
     bool head_scale_micro;      /* g_scale is multiplied by 1 / micro-batches, as the loss is */
     bool deterministic;
     bool check_weights;         /* after each step: do all ranks hold the same weights? */

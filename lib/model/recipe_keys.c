@@ -82,6 +82,7 @@ static const struct key keys[] = {
     { "precision", "adam_states", K_DTYPE, F(adam_states), 0, 0, "f32", DTYPE_CHOICES },
     { "precision", "head_fp8", K_BOOL, F(head_fp8), 0, 0, NULL, NULL },
     { "precision", "head_scales", K_REAL3, F(x_scale), 1e-12, 1e12, NULL, NULL },
+    { "precision", "head_weight", K_WORD, F(head_weight), 0, 0, "bf16", "bf16|fp8" },
     { "precision", "head_scale_micro", K_BOOL, F(head_scale_micro), 0, 0, "no", NULL },
     { "precision", "deterministic", K_BOOL, F(deterministic), 0, 0, "no", NULL },
     { "precision", "check_weights", K_BOOL, F(check_weights), 0, 0, "no", NULL },
@@ -314,6 +315,14 @@ static int check_model(struct recipe *r)
     return 0;
 }
 
+static int check_precision(struct recipe *r)
+{
+    if (r->head_weight == HEAD_WEIGHT_FP8 && !r->head_fp8)
+        return text_error(r->text, text_find(r->text, "precision", "head_weight"),
+                          "fp8 needs head_fp8 = yes: nothing else reads that copy");
+    return 0;
+}
+
 int recipe_bind(struct recipe *r)
 {
     int rc;
@@ -324,7 +333,7 @@ int recipe_bind(struct recipe *r)
         (rc = bind_section(r, "order")) || (rc = bind_section(r, "optimizer")) ||
         (rc = bind_section(r, "schedule")) || (rc = bind_stages(r)) ||
         (rc = bind_section(r, "data")) || (rc = bind_section(r, "precision")) ||
-        (rc = check_model(r)))
+        (rc = check_model(r)) || (rc = check_precision(r)))
         return rc;
     for (int i = 0; i < r->text->n; i++)
         if (!r->text->e[i].used)

@@ -2,7 +2,7 @@
 #include "ops/cpu.h"
 #include "ops/real.h"
 
-enum { BLOCK = 512 };           /* elements in registers and L1 at a time */
+enum { BLOCK = FP8_BLOCK };         /* elements in registers and L1 at a time */
 
 /* What does not change from element to element. */
 struct constants { real beta1, rest1, beta2, rest2, eps, step_size, decay; };
@@ -22,7 +22,8 @@ static void update(real *restrict w, const real *restrict g, real *restrict m, r
 }
 
 void cpu_adam(struct ops *o, struct tensor w, struct tensor g, struct tensor m, struct tensor v,
-              double beta1, double beta2, double eps, const struct adam_step *a)
+              double beta1, double beta2, double eps, const struct adam_step *a,
+              const struct fp8_copy *copy)
 {
     struct constants k = {
         (real)beta1, (real)(1 - beta1), (real)beta2, (real)(1 - beta2), (real)eps,
@@ -34,6 +35,8 @@ void cpu_adam(struct ops *o, struct tensor w, struct tensor g, struct tensor m, 
     assert(tensor_count(g) == count && tensor_count(m) == count && tensor_count(v) == count);
     if (cpu_failed(o))
         return;
+    if (copy)
+        *copy->amax = 0;
     for (int64_t at = 0; at < count; at += BLOCK) {
         int n = count - at < BLOCK ? (int)(count - at) : BLOCK;
         real_read(bw, w, at, n);
@@ -44,5 +47,7 @@ void cpu_adam(struct ops *o, struct tensor w, struct tensor g, struct tensor m, 
         real_write(w, at, bw, n, false);
         real_write(m, at, bm, n, false);
         real_write(v, at, bv, n, false);
+        if (copy)
+            cpu_fp8_write(copy, w, at, n);
     }
 }

@@ -224,7 +224,7 @@ static const struct ops table = {
     .muon_input = cpu_muon_input,
     .polar = cpu_polar,
     .normuon = cpu_normuon,
-    .adam = cpu_adam,
+    .adam = cpu_adam, .quantize = cpu_quantize,
     .finite = cpu_finite,
 };
 

@@ -124,7 +124,11 @@ void cpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tens
                  const struct muon_step *m);
 void cpu_adam(struct ops *o, struct tensor w, struct tensor g, struct tensor m,
               struct tensor v, double beta1, double beta2, double eps,
-              const struct adam_step *a);
+              const struct adam_step *a, const struct fp8_copy *copy);
+void cpu_quantize(struct ops *o, const struct fp8_copy *copy, struct tensor w);
+/* quantize.c: codes of w as it is stored, elements first .. first + n - 1; amax grows. */
+void cpu_fp8_write(const struct fp8_copy *copy, struct tensor w, int64_t first, int n);
+enum { FP8_BLOCK = 512 };               /* n at most */
 void cpu_finite(struct ops *o, int32_t *bad, struct tensor t);
 
 #endif

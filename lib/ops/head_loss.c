@@ -64,16 +64,34 @@ static const real *e4m3_view(struct ops *o, int slot, struct tensor t, real scal
     return q;
 }
 
+/* Codes as numbers. As in e4m3_round a number that vanishes is +0, whatever its sign. */
+static const real *code_view(struct ops *o, int slot, struct tensor codes)
+{
+    int64_t n = tensor_count(codes);
+    const uint8_t *code = codes.data;
+    real *q = cpu_scratch(o, slot, n), number[256];
+
+    if (!q)
+        return NULL;
+    for (int i = 0; i < 256; i++)
+        number[i] = e4m3_to_f32((uint8_t)i) + 0.0f;
+    for (int64_t i = 0; i < n; i++)
+        q[i] = number[code[i]];
+    return q;
+}
+
 static void head_init(struct head *f, struct ops *o, struct tensor x, struct tensor w,
                       const struct head_loss *h, bool training)
 {
     /* The double build has no roundings at all, so fp8 is off there. */
     bool fp8 = training && DT_REAL == DT_F32 && h->fp8;
 
+    assert(!has(h->w8) || (h->w8.dtype == DT_E4M3 && h->w8.rows == w.rows && h->w8.cols == w.cols));
     assert(x.cols == w.rows && h->cap_a <= CAP_MAX && h->n_mtp <= MAX_MTP);
     *f = (struct head){ .h = h, .tokens = x.rows, .width = x.cols, .vocab = w.cols };
     f->x = fp8 ? e4m3_view(o, 0, x, h->x_scale) : real_ptr(x);
-    f->w = fp8 ? e4m3_view(o, 1, w, h->w_scale) : real_view(o, 1, w);
+    f->w = !fp8 ? real_view(o, 1, w)
+        : has(h->w8) ? code_view(o, 1, h->w8) : e4m3_view(o, 1, w, h->w_scale);
     f->fp8 = fp8;
     f->scale = fp8 ? h->x_scale * h->w_scale : 1;
     f->stride = training ? f->vocab : COLS;

@@ -126,6 +126,15 @@ struct injection {
     real *dcoef[INJECT_MAX];            /* NULL, or added to */
 };
 
+/* A weight's copy in e4m3: codes of w / scale_inv, saturating at 448. Readers multiply by that same
+ * scale_inv, which is exact: a fixed scale is given in this form, and no reciprocal is formed. amax
+ * tells whether it fits: above 448 scale_inv weights are cut off. */
+struct fp8_copy {
+    struct tensor codes;            /* e4m3, of the weight's shape */
+    real scale_inv;
+    real *amax;                     /* device: max |w| of what was last written; NaN if one is */
+};
+
 /* Training head: logits, softcap, multi-token cross entropy, and back. */
 struct head_loss {
     const int32_t *tgt;             /* (T) */
@@ -135,6 +144,7 @@ struct head_loss {
     bool fp8;                       /* e4m3 x, w and e5m2 gradient with the scales below */
     real x_scale, w_scale, g_scale;
     real cap_a, cap_b, cap_c;       /* z = a s((l + b) / c) */
+    struct tensor w8;               /* with fp8: (D,V) codes of w / w_scale, or none: made from w */
 };
 
 struct adam_step { real step_size, decay; };   /* lr sqrt(1-b2^n)/(1-b1^n);  lr^2 wd */
@@ -299,10 +309,13 @@ struct ops {
                     struct tensor x, int n, const float *lr_mul, double beta2,
                     const struct muon_step *m);
     /* Record-61.md 4.4; w and g of any float dtype, m and v f32 (or bf16), elementwise; one
-     * rounding an operation, none contracted; 1 - beta is formed in double. */
+     * rounding an operation, none contracted; 1 - beta is formed in double. copy, or NULL: is
+     * written in the same pass, of the new w as it is stored. */
     void (*adam)(struct ops *o, struct tensor w, struct tensor g, struct tensor m,
                  struct tensor v, double beta1, double beta2, double eps,
-                 const struct adam_step *a);
+                 const struct adam_step *a, const struct fp8_copy *copy);
+    /* The copy of w (any float dtype) by itself: the same codes and amax. */
+    void (*quantize)(struct ops *o, const struct fp8_copy *copy, struct tensor w);
     /* bad[0] |= 1 when t has a NaN or an infinity (device int32). */
     void (*finite)(struct ops *o, int32_t *bad, struct tensor t);
 };

@@ -281,15 +281,5 @@ void optim_gather_weights(struct optim *z)
     for (int i = 0; i < z->recipe->n_params; i++)
         if (z->recipe->params[i].comms != COMMS_REPLICATED)
             z->comm->wait(z->comm, z->comm->all_gather(z->comm, z->banks->p[i].w, NULL));
-}
-
-void optim_settle(struct optim *z)
-{
-    for (int k = 0; k < z->recipe->n_late; k++) {
-        int i = z->recipe->late[k];
-        struct optim_param *q = &z->p[i];
-        if (q->place)
-            z->comm->wait(z->comm, z->comm->all_gather(z->comm, z->banks->p[i].w,
-                                                       optim_rows(q, z->comm)));
-    }
+    banks_quantize(z->banks);
 }

@@ -46,7 +46,7 @@ struct optim_param {
     bool reducing;                      /* its gradient is on the way, this step */
     comm_ticket *reduced;               /* of each collective that it takes, world at most */
     int n_reduced;
-    comm_ticket gathered;
+    comm_ticket gathered, gathered_fp8; /* its weight, and the copy of it */
 };
 
 /* What changes from step to step, by parameter: in device memory, so that a graph sees it. */
@@ -102,9 +102,8 @@ static inline const int64_t *optim_rows(struct optim_param *q, const struct comm
         q->rows[r] = q->place[r].rows;
     return q->padded ? q->rows : NULL;
 }
-/* After own parts of weights were written: every rank gets the others' parts. */
+/* After own parts of weights were written: every rank gets the others' parts, and the fp8 copies
+ * are made from whole weights. */
 void optim_gather_weights(struct optim *z);
-/* Between two steps: every rank gets what the next step would gather late. */
-void optim_settle(struct optim *z);
 
 #endif

@@ -82,21 +82,26 @@ static void update(struct optim *z, int i)
 {
     struct optim_param *q = &z->p[i];
     struct param *p = &z->banks->p[i];
+    struct fp8_copy copy = param_own_fp8(p);
 
     if (p->spec->rule == RULE_NORMUON)
         update_normuon(z, i);
     else
         z->ops->adam(z->ops, p->w_own, p->g_own, q->exp_avg, q->exp_avg_sq, p->spec->beta1,
-                     p->spec->beta2, z->recipe->adam_eps, &z->numbers->adam[i]);
+                     p->spec->beta2, z->recipe->adam_eps, &z->numbers->adam[i],
+                     copy.codes.data ? &copy : NULL);
 }
 
 static void gather(struct optim *z, int i)
 {
     struct optim_param *q = &z->p[i];
+    struct param *p = &z->banks->p[i];
 
-    q->gathered = 0;
-    if (q->place)
-        q->gathered = z->comm->all_gather(z->comm, z->banks->p[i].w, optim_rows(q, z->comm));
+    if (!q->place)
+        return;
+    q->gathered = z->comm->all_gather(z->comm, p->w, optim_rows(q, z->comm));
+    if (p->fp8.codes.data)
+        q->gathered_fp8 = z->comm->all_gather(z->comm, p->fp8.codes, optim_rows(q, z->comm));
 }
 
 /* The embedding is made from a tied head within the step. */
@@ -122,8 +127,18 @@ void optim_begin(struct optim *z, const struct point *at)
 
 void optim_need(struct optim *z, int i)
 {
-    z->comm->wait(z->comm, z->p[i].gathered);
-    z->p[i].gathered = 0;
+    struct optim_param *q = &z->p[i];
+    z->comm->wait(z->comm, q->gathered);
+    z->comm->wait(z->comm, q->gathered_fp8);
+    q->gathered = q->gathered_fp8 = 0;
+}
+
+void optim_settle(struct optim *z)
+{
+    for (int k = 0; k < z->recipe->n_late; k++) {
+        gather(z, z->recipe->late[k]);
+        optim_need(z, z->recipe->late[k]);
+    }
 }
 
 void optim_reduce_early(struct optim *z, const struct point *at, int i, int64_t first, int64_t n)

@@ -17,6 +17,8 @@
  * Both may be captured with the rest of the step. */
 void optim_begin(struct optim *z, const struct point *at);
 void optim_need(struct optim *z, int i);
+/* Between two steps: every rank gets what the next step would gather late. */
+void optim_settle(struct optim *z);
 
 /* On the host, for each micro-batch: rows of the sparse parameter that it reads. */
 void optim_touch(struct optim *z, const int32_t *row, int n);

@@ -53,6 +53,12 @@ void runlog_sparse(struct runlog *l, int exchanges, int dense, double sent_mb, d
                 exchanges, dense, sent_mb, dense_mb);
 }
 
+void runlog_head(struct runlog *l, double amax, double limit)
+{
+    if (l->f)
+        fprintf(l->f, "head: largest weight %.4g, fp8 ends at %.4g\n", amax, limit);
+}
+
 void runlog_memory(struct runlog *l, double allocated_mib)
 {
     if (l->f)

@@ -33,6 +33,8 @@ void runlog_val(struct runlog *l, int step, double loss, double time_ms, double 
 /* A sparse parameter's exchanges, how many of them were dense, and MB that a rank sent (mean over
  * ranks) where dense ones would have sent dense_mb. */
 void runlog_sparse(struct runlog *l, int exchanges, int dense, double sent_mb, double dense_mb);
+/* The head's fp8 copy at the end: its weight's greatest magnitude, and where e4m3 cuts off. */
+void runlog_head(struct runlog *l, double amax, double limit);
 void runlog_memory(struct runlog *l, double allocated_mib);
 int runlog_status(struct runlog *l) MUST_CHECK;
 

@@ -43,19 +43,26 @@ int check_states(struct rank *k)
                    k->step, label, kind);
 }
 
-/* 48 bits of a weight's hash: exact in a double. The padding of a bank counts where it travels. */
-static int weight_hash(struct rank *k, const struct param *p, char *host, double *hash)
+/* 48 bits of a tensor's hash. */
+static uint64_t tensor_hash(struct rank *k, struct tensor t, char *host)
 {
     char hex[33];
+    k->ops->download(k->ops, host, t.data, tensor_bytes(t));
+    xxh_hex_of(host, tensor_bytes(t), hex);
+    hex[12] = 0;
+    return strtoull(hex, NULL, 16);
+}
+
+/* Of a weight and its fp8 copy: exact in a double. A bank's padding counts where it travels. */
+static int weight_hash(struct rank *k, const struct param *p, char *host, double *hash)
+{
     struct tensor w = p->w;
     if (!k->run->recipe->padding)           /* of which each rank keeps its own */
         w = tensor_rows(w, 0, p->used * param_unit_rows(p));
-    k->ops->download(k->ops, host, w.data, tensor_bytes(w));
-    int rc = k->ops->status(k->ops);
-    xxh_hex_of(host, tensor_bytes(w), hex);
-    hex[12] = 0;
-    *hash = (double)strtoull(hex, NULL, 16);
-    return rc;
+    *hash = (double)tensor_hash(k, w, host);
+    if (p->fp8.codes.data)
+        *hash += (double)tensor_hash(k, p->fp8.codes, host);
+    return k->ops->status(k->ops);
 }
 
 int check_weights(struct rank *k)

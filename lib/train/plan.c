@@ -37,7 +37,7 @@ static int plan_params(const struct recipe *r, int ranks, FILE *f)
 static void plan_memory(const struct recipe *r, int ranks, enum dtype act, FILE *f)
 {
     struct batch_shape big = feed_largest(r);
-    double weights = 0, state = 0;
+    double weights = (double)head_fp8_bytes(r), state = 0;
     double acts = (double)model_arena_bytes(r, act, big.tokens, r->val_tokens ? (int)r->val_chunk : 0);
     double work = (double)optim_work_bytes(r, ranks);
     double batches = 2.0 * r->chunks / ranks * (double)feed_slot_bytes(r, big.tokens, true) +
@@ -55,7 +55,8 @@ static void plan_memory(const struct recipe *r, int ranks, enum dtype act, FILE 
 
 static void plan_comm(const struct recipe *r, int ranks, FILE *f)
 {
-    double even = 0, odd = 0, untied = 0, sparse = 0;
+    double copy = (double)head_fp8_bytes(r) * (ranks - 1) / ranks;     /* gathered only */
+    double even = 0, odd = copy, untied = copy, sparse = 0;
     for (int i = 0; i < r->n_params; i++) {
         double b = ring_bytes(&r->params[i], ranks);
         if (r->params[i].rule == RULE_NORMUON)

@@ -306,6 +306,26 @@ static void log_exchange(struct rank *k)
                   s.dense_bytes / 1e6);
 }
 
+/* Of the head's fp8 copy, if there is one: the largest weight on any rank. */
+static int log_head(struct rank *k)
+{
+    const struct fp8_copy *copy = &k->model.p.lm_head->fp8;
+    double mine, all[k->world], most = 0;
+    real amax;
+    if (!copy->codes.data)
+        return 0;
+    k->ops->download(k->ops, &amax, copy->amax, sizeof amax);
+    mine = (double)amax;
+    int rc = ready(k);
+    if (!rc)
+        rc = k->comm->gather_host(k->comm, &mine, 1, all);
+    for (int r = 0; r < k->world && !rc; r++)
+        most = all[r] <= most ? most : all[r];
+    if (!rc && !k->rank)
+        runlog_head(&k->run->log, most, 448 * (double)copy->scale_inv);
+    return rc;
+}
+
 static void *rank_main(void *arg)
 {
     struct rank *k = arg;
@@ -324,6 +344,8 @@ static void *rank_main(void *arg)
         rc = k->run->opt->bench ? bench_rank(k, k->run->opt->bench, k->run->opt->log) : rank_loop(k);
     if (!rc && !k->rank && !k->run->opt->bench)
         log_exchange(k);
+    if (!rc && !k->run->opt->bench)
+        rc = log_head(k);
     if (!rc && !k->rank && !k->run->opt->bench)
         runlog_memory(&k->run->log, (double)k->ops->allocated(k->ops) / (1 << 20));
     if (rc > 0)

@@ -1,0 +1,209 @@
+/* fp8_copy_test.c - a weight's fp8 copy: as quantize makes it, as Adam leaves it, as the head
+ * reads it.
+ *
+ * Inputs are fresh in each run (the seed is printed); outputs are NaN before. Codes, weights and
+ * losses are compared bit by bit.
+ */
+#include <time.h>
+#include "cpu_tensors.h"
+
+static struct tensor again(struct tensor t)
+{
+    struct tensor x = blank(t.dtype, t.rows, t.cols);
+    memcpy(x.data, t.data, tensor_bytes(t));
+    return x;
+}
+
+static bool same(struct tensor a, struct tensor b)
+{
+    return tensor_bytes(a) == tensor_bytes(b) && !memcmp(a.data, b.data, tensor_bytes(a));
+}
+
+static struct fp8_copy copy_of(struct tensor w, float scale_inv)
+{
+    return (struct fp8_copy){ blank(DT_E4M3, w.rows, w.cols), scale_inv,
+                              blank(DT_F32, 1, 1).data };
+}
+
+/* -- by definition ------------------------------------------------------------------------- */
+
+/* Number of code 0 .. 126: three bits behind the point, exponents from -6, bias 7. */
+static double number_of(int code)
+{
+    int e = code >> 3, m = code & 7;
+    return e ? ldexp(8 + m, e - 10) : ldexp(m, -9);
+}
+
+/* The nearest of all codes, of two that are as near the even one; x / scale in f32 before. */
+static uint8_t code_of(float x, float scale)
+{
+    float q = (float)((double)x / scale);
+    int best = 0;
+
+    if (isnan(q))
+        return 0x7f;
+    for (int c = 1; c <= 126; c++) {
+        double to_c = fabs(fabs(q) - number_of(c)), to_best = fabs(fabs(q) - number_of(best));
+        if (to_c < to_best || (to_c == to_best && c % 2 == 0))
+            best = c;
+    }
+    return (uint8_t)(best | (signbit(q) ? 0x80 : 0));
+}
+
+static long wrong_codes(const struct fp8_copy *c, struct tensor w)
+{
+    long bad = 0;
+    for (int64_t i = 0; i < tensor_count(w); i++)
+        bad += ((uint8_t *)c->codes.data)[i] != code_of((float)get(w, i), c->scale_inv);
+    return bad;
+}
+
+static float largest(struct tensor w)
+{
+    float most = 0;
+    for (int64_t i = 0; i < tensor_count(w); i++)
+        most = fmaxf(most, fabsf((float)get(w, i)));
+    return most;
+}
+
+/* Numbers around the whole range of codes, among them halves between two and what saturates; the
+ * largest of them first, last or in between. */
+static struct tensor weights(enum dtype t, int64_t n, float scale, int where)
+{
+    struct tensor w = drawn(t, 1, n, scale);
+    for (int64_t i = 0; i < n; i += 3)
+        set(w, i, scale * ldexp(normal(), (int)(i % 17) - 9));
+    for (int64_t i = 1; i < n; i += 3)
+        set(w, i, scale * (number_of((int)(i % 126)) + number_of((int)(i % 126) + 1)) / 2);
+    int64_t at[] = { 0, n - 1, n / 2 };
+    set(w, at[where], (where & 1 ? -3 : 3) * 448 * (double)scale);
+    return w;
+}
+
+static void test_quantize(enum dtype t, int64_t n, int where)
+{
+    float scale = where ? 1.6f / 448 : 0.25f;       /* a power of two: halves stay halves */
+    struct tensor w = weights(t, n, scale, where);
+    struct fp8_copy c = copy_of(w, scale);
+
+    o->quantize(o, &c, w);
+    CHECK_EQ(wrong_codes(&c, w), 0);
+    CHECK(*c.amax == largest(w));
+}
+
+static void test_not_finite(void)
+{
+    struct tensor w = drawn(DT_F32, 1, 700, 1);
+    struct fp8_copy c = copy_of(w, 1);
+    const uint8_t *code = c.codes.data;
+
+    set(w, 3, -INFINITY);
+    o->quantize(o, &c, w);
+    CHECK(isinf(*c.amax) && *c.amax > 0 && code[3] == 0xfe);
+    set(w, 0, NAN);
+    o->quantize(o, &c, w);
+    CHECK(isnan(*c.amax) && code[0] == 0x7f && code[3] == 0xfe);
+    CHECK_EQ(wrong_codes(&c, w), 0);
+    set(w, 0, 1), set(w, 3, -2), set(w, 699, NAN);  /* in the last block: what came before goes */
+    o->quantize(o, &c, w);
+    CHECK(isnan(*c.amax) && code[699] == 0x7f);
+    set(w, 699, 0);
+    o->quantize(o, &c, w);                          /* and the NaN does not stay for ever */
+    CHECK(*c.amax == largest(w));
+}
+
+/* -- Adam ------------------------------------------------------------------------------------ */
+
+/* Weight and moments as without a copy; the copy is that of the new weight. */
+static void test_adam(enum dtype tw, enum dtype tm, int64_t n)
+{
+    struct tensor w = drawn(tw, 1, n, 1), g = drawn(tw, 1, n, 0.1), m = drawn(tm, 1, n, 0.1);
+    struct tensor v = drawn(tm, 1, n, 0.1), w2, m2, v2;
+    struct adam_step a = { .step_size = 0.013f, .decay = 0.0007f };
+    struct fp8_copy c = copy_of(w, 1.6f / 448);
+
+    for (int64_t i = 0; i < n; i++)
+        set(v, i, fabs(get(v, i)));
+    if (n > 5)
+        set(g, 5, NAN);
+    w2 = again(w), m2 = again(m), v2 = again(v);
+    for (int step = 0; step < 2; step++) {
+        o->adam(o, w, g, m, v, 0.5, 0.95, 1e-10, &a, NULL);
+        o->adam(o, w2, g, m2, v2, 0.5, 0.95, 1e-10, &a, &c);
+        CHECK(same(w, w2) && same(m, m2) && same(v, v2));
+        CHECK_EQ(wrong_codes(&c, w), 0);
+        CHECK(n > 5 ? isnan(*c.amax) : *c.amax == largest(w));
+    }
+}
+
+/* -- the head ---------------------------------------------------------------------------------- */
+
+struct results { struct tensor loss, dx, dw; };
+
+static struct results head(struct tensor x, struct tensor w, const struct head_loss *h)
+{
+    struct results r = { blank(DT_F32, 1, 1), blank(DT_F32, x.rows, x.cols),
+                         blank(w.dtype, w.rows, w.cols) };
+    set(r.loss, 0, 0);
+    o->head_loss(o, r.loss.data, r.dx, r.dw, false, x, w, h);
+    return r;
+}
+
+static bool equal(struct results a, struct results b)
+{
+    return same(a.loss, b.loss) && same(a.dx, b.dx) && same(a.dw, b.dw);
+}
+
+static void test_head(enum dtype t, int tokens, int64_t width, int64_t vocab)
+{
+    struct tensor x = drawn(DT_F32, tokens, width, 1), w = drawn(t, width, vocab, 0.5);
+    struct fp8_copy c = copy_of(w, 1.6f / 448);
+    int32_t tgt[64];
+    float mtp[2] = { 1, 0.5f };
+    struct head_loss h = { .tgt = tgt, .mtp = mtp, .n_mtp = 2, .seed = 0.125f, .fp8 = true,
+                           .x_scale = 100.f / 448, .w_scale = c.scale_inv,
+                           .g_scale = 0.75f / 448, .cap_a = 23, .cap_b = 5, .cap_c = 7.5f };
+
+    for (int i = 0; i < tokens; i++)
+        tgt[i] = (int32_t)(fabs(normal()) * 1e6) % (int32_t)vocab;
+    for (int64_t i = 0; i < width * vocab; i += 5)      /* vanish, with either sign */
+        set(w, i, 1e-7 * normal());
+    set(w, 1, 5), set(w, 2, -5);                        /* saturate */
+    struct results own = head(x, w, &h);
+    o->quantize(o, &c, w);
+    h.w8 = c.codes;
+    CHECK(equal(head(x, w, &h), own));
+    struct tensor other = drawn(t, width, vocab, 0.5);  /* only the codes count */
+    CHECK(equal(head(x, other, &h), own));
+    ((uint8_t *)c.codes.data)[1] ^= 0x80;
+    CHECK(!equal(head(x, w, &h), own));
+    h.fp8 = false;                                      /* only an fp8 head reads them */
+    struct results plain = head(x, w, &h);
+    h.w8 = NO_TENSOR;
+    CHECK(equal(head(x, w, &h), plain));
+}
+
+int main(void)
+{
+    static const int64_t size[] = { 1, 2, 7, 511, 512, 513, 1031, 5000 };
+    uint64_t seed = (uint64_t)time(NULL);
+
+    printf("seed %llu\n", (unsigned long long)seed);
+    rng = rng_make(seed, 0);
+    if (!CHECK_OK(ops_cpu_new(&o)))
+        return check_done();
+    for (int s = 0; s < 8; s++)
+        for (int k = 0; k < 6; k++)
+            test_quantize(k & 1 ? DT_BF16 : DT_F32, size[s], k / 2);
+    test_not_finite();
+    for (int s = 0; s < 8; s++)
+        for (int k = 0; k < 4; k++)
+            test_adam(k & 1 ? DT_BF16 : DT_F32, k & 2 ? DT_BF16 : DT_F32, size[s]);
+    for (int k = 0; k < 2; k++) {
+        test_head(k ? DT_BF16 : DT_F32, 1, 16, 3);
+        test_head(k ? DT_BF16 : DT_F32, 37, 24, 613);
+    }
+    CHECK_OK(o->sync(o));
+    o->free(o);
+    return check_done();
+}
