@@ -7,6 +7,7 @@ dir=${OUT:-build/example}
 
 first=$(ls -d "$dir"/run/step-* | head -1)
 echo "from $first"
+rm -rf "$dir/again"
 "$bin/gpt-train" -d "$dir/shards" --ranks 2 --resume "$first" -o "$dir/again" > "$dir/again.log"
 last=$(ls -d "$dir"/run/step-* | tail -1)
 diff -r "$last" "$dir/again/${last##*/}" && echo "the same bits: ${last##*/}"

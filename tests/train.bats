@@ -210,6 +210,32 @@ same_states() { diff -r -x MANIFEST -x recipe.txt "$1" "$2"; }
     grep -q '^step:12/12 train_loss' <<< "$output"
 }
 
+# Step 11 stands between two moves of Adam, and no checkpoint holds the gradients that wait for one.
+@test "a run that ended goes on when it gets more steps" {
+    cd "$BATS_TEST_TMPDIR"
+    train -o run > a.log
+    for n in 1 2; do
+        resume --resume run --ranks $n -s schedule.steps=13 > $n.log
+        [ "$(losses $n.log | grep -c 'train_loss:[0-9.]*$')" -eq 4 ]
+        losses $n.log | grep -q '^step:15/15 val_loss:[0-9.]*$'
+    done
+    # Weights in bf16: a last bit of a sum may move a rounding, by far less than a step moves the loss.
+    run worst_difference 1.log 2.log
+    [ "${output#* }" -le 10000 ]
+}
+
+@test "a folder with a longer run's checkpoints is not written into" {
+    cd "$BATS_TEST_TMPDIR"
+    train -o run > a.log
+    for again in "train" "resume --resume run/step-000008"; do
+        run --separate-stderr $again -o run
+        [ "$status" -eq 3 ]
+        [ -z "$output" ]
+        [[ $stderr == "gpt-train: run: holds step 11 of an earlier run, and this one begins at step "[08]": "* ]]
+    done
+    [ "$(ls run)" = $'step-000008\nstep-000011' ]
+}
+
 @test "a damaged checkpoint is refused with file and place" {
     train -o "$BATS_TEST_TMPDIR/run" > /dev/null
     f=$BATS_TEST_TMPDIR/run/step-000011/rank0.safetensors.zst

@@ -84,6 +84,8 @@ struct batch_shape feed_largest(const struct recipe *r);
 /* -- save.c */
 /* All ranks together, between two steps: the state before step k->step. */
 int save_checkpoint(struct rank *k) MUST_CHECK;
+/* GPT_INPUT: the folder of checkpoints holds one that is further than where this run begins. */
+int save_check(const struct run *run) MUST_CHECK;
 /* Finds the checkpoint to resume and reads its position into run. */
 int resume_open(struct run *run) MUST_CHECK;
 int resume_rank(struct rank *k) MUST_CHECK;

@@ -438,6 +438,8 @@ int run_train(const struct run_options *o)
     }
     if (!(rc = open_data(&run)) && o->resume && !(rc = resume_open(&run)))
         rc = loader_seek(run.loader, &run.start);
+    if (!rc)
+        rc = save_check(&run);
     run.opened = now_seconds();
     if (!rc) {
         progress_init(&run.progress, o->progress);

@@ -52,7 +52,7 @@ struct run_options {
     const char *resume;         /* folder of checkpoints, or one of them; NULL: from the start */
     int ranks;                  /* of this process */
     bool no_graph;
-    bool profile;               /* with bench: also where each stage's time goes */
+    bool profile;               /* with bench: also where the first stage's time goes */
     int bench;                  /* measure this many pairs of steps a stage; 0: train */
     int keep;                   /* checkpoints kept, besides the newest being written; 0: all */
     struct backend *backend;

@@ -194,6 +194,27 @@ int resume_open(struct run *run)
     return rc;
 }
 
+/* A checkpoint that is further than this run's beginning would be taken for its newest, and its own
+ * be pruned as older ones. */
+int save_check(const struct run *run)
+{
+    const char *out = run->opt->out;
+    int64_t *steps, newest = 0;
+    int n, rc;
+    if (!out || run->opt->backend->first)
+        return 0;
+    if ((rc = ckpt_list(out, &steps, &n)))
+        return rc;
+    if (n)
+        newest = steps[n - 1];
+    free(steps);
+    if (newest > run->first)
+        return err_set(GPT_INPUT, "%s: holds step %lld of an earlier run, and this one begins at "
+                       "step %d: continue that one with --resume, name another folder, or remove "
+                       "this one", out, (long long)newest, run->first);
+    return 0;
+}
+
 /* This rank's part of every state, and the parts of weights that all ranks hold. */
 static int load_tensors(struct rank *k, struct ckpt *c)
 {
@@ -220,6 +241,17 @@ static int load_tensors(struct rank *k, struct ckpt *c)
     return rc;
 }
 
+/* A run may end between two moves of Adam, and what its gradients had gathered by then is in no
+ * checkpoint: gone on from there, they begin at zero. */
+static void clear_gathered(struct rank *k)
+{
+    if (k->run->first % k->run->recipe->adam_every == 0)
+        return;
+    for (int i = 0; i < k->banks.n; i++)
+        if (k->banks.p[i].spec->rule == RULE_ADAM)
+            k->ops->zero(k->ops, k->banks.p[i].g);
+}
+
 int resume_rank(struct rank *k)
 {
     struct ckpt *c;
@@ -234,7 +266,9 @@ int resume_rank(struct rank *k)
             rc = ckpt_state_i64(c, key, &k->optim.p[i].count);
         }
     ckpt_close(c);
-    if (!rc)
+    if (!rc) {
+        clear_gathered(k);
         optim_gather_weights(&k->optim);
+    }
     return rc ? rc : k->ops->sync(k->ops);
 }
