@@ -62,6 +62,7 @@ static void test_refused(void)
     refuse("optimizer.coeffs=no-such-table", GPT_SYSTEM, "no-such-table");
     refuse("optimizer.coeffs=./no-such-table", GPT_SYSTEM, "./no-such-table");
     refuse("data.cycle=maybe", GPT_USAGE, "yes or no");
+    refuse("model.skip=3.5 6", GPT_USAGE, "expected whole numbers, found '3.5 6'");
     refuse("precision.head_scales=1/0 1 1", GPT_USAGE, "1/0");
     refuse("layers.3=plain 3 long yes nope - 3 3", GPT_USAGE, "'nope' is no parameter");
     refuse("layers.3=plain 3 long", GPT_USAGE, "8 columns");

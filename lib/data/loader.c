@@ -30,7 +30,7 @@ struct loader {
     struct corpus corpus;
     int bos, bound;
     size_t block_bytes;
-    char *memory, *own_memory;
+    char *memory;
     struct slot slot[2];
     struct loader_pos next;    /* of the step to be prepared; the thread's */
     struct shard *now, *ahead; /* shard next.shard, and the one after if it is another */
@@ -187,7 +187,8 @@ static int find_pieces(struct loader *l, struct slot *s, const struct batch_shap
         if (!l->c.cycle)
             return err_set(GPT_INPUT,
                            "%s: expected tokens for step %lld, found that all %d shard%s "
-                           "%s used up", l->c.data, (long long)l->next.step, l->corpus.n,
+                           "%s used up (data.cycle: start over)", l->c.data, (long long)l->next.step,
+                           l->corpus.n,
                            l->corpus.n == 1 ? "" : "s", l->corpus.n == 1 ? "is" : "are");
         l->next.shard = 0;
         l->next.epoch++;
@@ -333,18 +334,11 @@ static size_t max_block_bytes(const struct loader_config *c)
     return chunk_block_bytes(&s);
 }
 
-size_t loader_memory(const struct loader_config *c)
-{
-    return 2 * (size_t)local_chunks(c) * max_block_bytes(c);
-}
-
 static int allocate(struct loader *l)
 {
-    size_t n = (size_t)l->c.max.chunks, half = loader_memory(&l->c) / 2;
+    size_t n = (size_t)l->c.max.chunks, half = (size_t)local_chunks(&l->c) * max_block_bytes(&l->c);
 
-    l->memory = l->c.memory;
-    if (!l->memory)
-        l->memory = l->own_memory = aligned_alloc(4096, (2 * half + 4095) & ~(size_t)4095);
+    l->memory = aligned_alloc(4096, (2 * half + 4095) & ~(size_t)4095);
     l->asked = malloc((size_t)l->c.local_ranks * sizeof *l->asked);
     for (int i = 0; i < 2; i++) {
         struct slot *s = &l->slot[i];
@@ -492,7 +486,7 @@ void loader_free(struct loader *l)
         free(l->slot[i].piece);
         free(l->slot[i].pieces);
     }
-    free(l->own_memory);
+    free(l->memory);
     free(l->asked);
     corpus_release(&l->corpus);
     pthread_mutex_destroy(&l->lock);
@@ -501,4 +495,3 @@ void loader_free(struct loader *l)
 }
 
 const char *loader_id(const struct loader *l) { return l->corpus.id; }
-int loader_bos(const struct loader *l) { return l->bos; }

@@ -74,12 +74,9 @@ struct loader_config {
     struct batch_shape (*shape)(void *ctx, int64_t step);
     void *ctx;
     struct batch_shape max;  /* largest of each; what is allocated (cap is ignored) */
-    /* for the blocks, loader_memory() bytes (pinned, say); NULL: the loader's own */
-    void *memory;
 };
 
 struct loader;
-size_t loader_memory(const struct loader_config *c);
 
 /* Finds the shards and checks their headers and sizes; reads no tokens yet
  * (the record's clock includes the first shard, and so does the first
@@ -98,7 +95,6 @@ void loader_free(struct loader *l);
 /* Which data this is: XXH3-128 over name, tokens and hash of the training
  * shards. A position holds only for data with the same id. */
 const char *loader_id(const struct loader *l);
-int loader_bos(const struct loader *l);
 
 /* Validation: chunk k holds tokens [k*T, (k+1)*T) of the validation shards and
  * the targets one later; micro-step m of rank r is chunk m*N + r, so that any N

@@ -59,8 +59,8 @@ static int open_files(struct val *v)
     if (have < want)
         return err_set(GPT_INPUT,
                        "%s: expected %lld validation tokens in groups of %lld and a target "
-                       "each, found %lld groups in %lld tokens", v->c.data, (long long)(want * q),
-                       (long long)q, (long long)have, (long long)tokens);
+                       "each, found %lld group%s in %lld tokens", v->c.data, (long long)(want * q),
+                       (long long)q, (long long)have, have == 1 ? "" : "s", (long long)tokens);
     return 0;
 }
 

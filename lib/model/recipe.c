@@ -217,13 +217,6 @@ int recipe_read(struct recipe **r, const char *path, const char *const *override
 
 const char *recipe_canonical(const struct recipe *r) { return r->text->canonical; }
 
-int recipe_write(const struct recipe *r, FILE *f)
-{
-    if (fputs(r->text->canonical, f) < 0)
-        return err_sys("recipe");
-    return 0;
-}
-
 void recipe_free(struct recipe *r)
 {
     if (!r)

@@ -10,7 +10,7 @@
  *     struct recipe *r;
  *     if ((rc = recipe_read(&r, path, overrides, n))) return rc;
  *     r->width, r->params[i].rows, ...
- *     recipe_write(r, f);              // canonical text: reading it again gives the same recipe
+ *     recipe_canonical(r)              // text: reading it again gives the same recipe
  *     recipe_free(r);
  *
  * Threads: read-only after recipe_read, so any number may share it.
@@ -166,8 +166,7 @@ struct recipe {
 int recipe_read(struct recipe **r, const char *path, const char *const *overrides, int n) MUST_CHECK;
 /* The same from memory: a checkpoint or a run log carries its recipe. name: for messages. */
 int recipe_parse(struct recipe **r, const char *name, const char *text, const char *const *overrides, int n) MUST_CHECK;
-/* Canonical text, overrides applied. */
-int recipe_write(const struct recipe *r, FILE *f) MUST_CHECK;
+/* Canonical text, overrides applied; the recipe's own. */
 const char *recipe_canonical(const struct recipe *r);
 void recipe_free(struct recipe *r);
 /* Index of a parameter, or -1. */

@@ -234,6 +234,8 @@ static int bind_key(struct recipe *r, const struct key *k, struct recipe_entry *
             d[0] = d[1] = -1;
         else if ((rc = reals(r, e, k, d, 2)))
             return rc;
+        if (d[0] != (int)d[0] || d[1] != (int)d[1])
+            return text_error(r->text, e, "expected whole numbers, found '%s'", e->value);
         ((int *)field)[0] = (int)d[0];
         ((int *)field)[1] = (int)d[1];
         return 0;

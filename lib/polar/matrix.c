@@ -19,11 +19,6 @@ enum matrix_kind matrix_kind_parse(const char *name)
     return (enum matrix_kind)k;
 }
 
-const char *matrix_kind_name(enum matrix_kind k)
-{
-    return names[k];
-}
-
 static int out_of_memory(void)
 {
     return err_set(GPT_SYSTEM, "out of memory for a matrix");

@@ -25,7 +25,6 @@ enum matrix_kind {
 };
 #define MATRIX_CHOICES "gaussian|levy|cauchy|uniform|power|orthogonal"
 enum matrix_kind matrix_kind_parse(const char *name);       /* MATRIX_KINDS: none of them */
-const char *matrix_kind_name(enum matrix_kind k);
 
 struct matrix { int rows, cols; double *x; };
 
