@@ -379,3 +379,12 @@ plan_sums() {
     awk '{ d[NR] = $2 - $1 } END { exit !(NR == 4 && d[1] > 36.7 && d[1] < 36.9 && d[2] == 0 &&
         d[3] > 33.7 && d[3] < 33.9 && d[4] > 33.7 && d[4] < 34) }' <<< "$output"
 }
+
+@test "--plan counts gradients in the type that they have" {
+    run --separate-stderr "$GPT_BIN/gpt-train" --plan -r "$GPT_SHARE/recipes/tiny.recipe" --ranks 2
+    [ "$status" -eq 0 ]
+    # 50,304 x 64 elements of 2 bytes as weight and 4 as gradient
+    grep -q '^ve0 .* 18.42  ' <<< "$output"
+    run --separate-stderr "$GPT_BIN/gpt-train" --plan -r "$GPT_SHARE/recipes/tiny.recipe" --ranks 2 -s precision.gradients=weight
+    grep -q '^ve0 .* 12.28  ' <<< "$output"
+}

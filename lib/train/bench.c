@@ -3,9 +3,9 @@
  * For each stage: whole steps as a run takes them (graphs included), the same
  * without collectives, and forward and backward alone; host clock around work
  * that ends with a sync. The second less the third is the optimizer, with the
- * sums of micro-batches; the first less the second, communication that nothing hides. Tokens are drawn from a long-tailed distribution and
- * documents have lengths as text has, so that attention and table gradients do
- * their real work.
+ * sums of micro-batches; the first less the second, communication that nothing
+ * hides. Tokens are drawn from a long-tailed distribution and documents have
+ * lengths as text has, so that attention and table gradients do their real work.
  */
 #include <math.h>
 #include <stdlib.h>

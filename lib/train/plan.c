@@ -4,10 +4,24 @@
 
 static double mib(double bytes) { return bytes / (1 << 20); }
 
-/* Bytes that a rank sends for one reduce-scatter and all-gather (or all-reduce) in a ring. */
-static double ring_bytes(const struct param_spec *s, int ranks)
+/* Bytes of a parameter's gradient. */
+static double gradient_bytes(const struct recipe *r, const struct param_spec *s)
 {
-    return 2.0 * (double)param_bytes(s) * (ranks - 1) / ranks;
+    double n = (double)(s->matrices * s->rows * s->cols);
+    return n * (double)dtype_size(gradient_dtype(r, s));
+}
+
+/* Bytes that a rank sends for one reduction of the gradient, by a ring. */
+static double ring_reduce(const struct recipe *r, const struct param_spec *s, int ranks)
+{
+    return gradient_bytes(r, s) * (ranks - 1) / ranks;
+}
+
+/* And with the gather after it, of weights; of an all-reduce, of gradients. */
+static double ring_bytes(const struct recipe *r, const struct param_spec *s, int ranks)
+{
+    double after = s->comms == COMMS_REPLICATED ? gradient_bytes(r, s) : (double)param_bytes(s);
+    return ring_reduce(r, s, ranks) + after * (ranks - 1) / ranks;
 }
 
 static int plan_params(const struct recipe *r, int ranks, FILE *f)
@@ -28,7 +42,8 @@ static int plan_params(const struct recipe *r, int ranks, FILE *f)
                  (long long)s->rows, (long long)s->cols);
         fprintf(f, "%-15s %-25s %-5s %-7s %-10s %10lld %9.2f %9.2f\n", s->label, shape,
                 dtype_name(s->dtype), rules[s->rule], comms[s->comms],
-                (long long)(whole ? units : units / ranks), mib(2.0 * (double)param_bytes(s)),
+                (long long)(whole ? units : units / ranks),
+                mib((double)param_bytes(s) + gradient_bytes(r, s)),
                 mib((double)optim_param_bytes(r, i, ranks)));
     }
     return 0;
@@ -43,14 +58,14 @@ static void plan_memory(const struct recipe *r, int ranks, enum dtype act, FILE 
     double batches = 2.0 * r->chunks / ranks * (double)feed_slot_bytes(r, big.tokens, true) +
                      (double)feed_slot_bytes(r, r->val_chunk, false);
     for (int i = 0; i < r->n_params; i++) {
-        weights += 2.0 * (double)param_bytes(&r->params[i]);
+        weights += (double)param_bytes(&r->params[i]) + gradient_bytes(r, &r->params[i]);
         state += (double)optim_param_bytes(r, i, ranks);
     }
     fprintf(f, "\nmemory a rank, MiB\n");
     fprintf(f, "weights and gradients %10.1f\noptimizer state       %10.1f\n", mib(weights), mib(state));
     fprintf(f, "optimizer work        %10.1f\nactivations           %10.1f\n", mib(work), mib(acts));
-    fprintf(f, "batches               %10.1f\nsum                   %10.1f  (the head's products take more "
-               "on a GPU)\n", mib(batches), mib(weights + state + work + acts + batches));
+    fprintf(f, "batches               %10.1f\nsum                   %10.1f  (and what single ops need for "
+               "themselves)\n", mib(batches), mib(weights + state + work + acts + batches));
 }
 
 static void plan_comm(const struct recipe *r, int ranks, FILE *f)
@@ -58,13 +73,13 @@ static void plan_comm(const struct recipe *r, int ranks, FILE *f)
     double copy = (double)head_fp8_bytes(r) * (ranks - 1) / ranks;     /* gathered only */
     double even = 0, odd = copy, untied = copy, sparse = 0;
     for (int i = 0; i < r->n_params; i++) {
-        double b = ring_bytes(&r->params[i], ranks);
+        double b = ring_bytes(r, &r->params[i], ranks);
         if (r->params[i].rule == RULE_NORMUON)
             even += b;
         if (i != r->tied_embed)
             odd += b;
         untied += b;
-        sparse += r->params[i].comms == COMMS_SPARSE ? b / 2 : 0;
+        sparse += r->params[i].comms == COMMS_SPARSE ? ring_reduce(r, &r->params[i], ranks) : 0;
     }
     fprintf(f, "\nsent by each rank, MB a step (rings)\n");
     fprintf(f, "step without Adam     %10.1f\nstep with Adam, tied  %10.1f\nstep with Adam        %10.1f\n",

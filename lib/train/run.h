@@ -54,7 +54,7 @@ struct run_options {
     bool no_graph;
     bool profile;               /* with bench: also where the first stage's time goes */
     int bench;                  /* measure this many pairs of steps a stage; 0: train */
-    int keep;                   /* checkpoints kept, besides the newest being written; 0: all */
+    int keep;                   /* checkpoints kept, the newest among them; 0: all */
     struct backend *backend;
     FILE *log;
     enum progress_mode progress;
