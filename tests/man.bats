@@ -70,6 +70,15 @@ options_in_page() {
     done
 }
 
+@test "gpt-recipe(5) says what each key of the table is" {
+    keys=$(sed -nE 's/^ +\{ "[a-z]*", "([a-z0-9_]+)", K_.*/\1/p' "$man/../lib/model/recipe_keys.c")
+    [ "$(wc -l <<< "$keys")" -ge 60 ]
+    for key in $keys; do
+        echo "$key"
+        grep -qE "^\.(It )?Cm (.* )?$key( |\$)" "$man/gpt-recipe.5"
+    done
+}
+
 @test "mandoc finds nothing to warn of" {
     [ "$(ls "$man"/*.[157] | wc -l)" -ge 1 ]
     run mandoc -T lint -W warning "$man"/*.[157]
