@@ -107,3 +107,15 @@ worst_difference() {
     diff -r a/step-000011 b/step-000011
     grep '^sparse: 2 exchanges' b.log
 }
+
+@test "exported and imported, it is the same checkpoint: no number is left out" {
+    cd "$BATS_TEST_TMPDIR"
+    train --ranks 2 -s data.val_tokens=0 -s precision.adam_states=bf16 -o run > log
+    "$GPT_BIN/gpt-ckpt" export run --states --padding -o all.safetensors
+    "$GPT_BIN/gpt-ckpt" ls all.safetensors 'layers.10.mlp_lane1.*' > lanes
+    [ "$(grep -c '^layers.10.mlp_lane1.weight' lanes)" -eq 1 ]
+    "$GPT_BIN/gpt-ckpt" import all.safetensors -q --like run --ranks 2 -o again
+    run --separate-stderr "$GPT_BIN/gpt-ckpt" diff run again
+    [ "$status" -eq 0 ]
+    [ -z "$stderr" ]
+}

@@ -70,15 +70,16 @@ static int name_number(const struct recipe *r, const struct scalar_spec *s, int 
 {
     const struct param_spec *spec = &r->params[s->param];
     int64_t i = s->first + (layer < 0 ? 0 : (int64_t)s->stride * layer);
+    int64_t unit = spec->cols * (spec->matrices > 1 ? spec->rows : 1);
     struct part_name *p;
-    if (i >= spec->rows * spec->cols)
+    if (i >= spec->matrices * spec->rows * spec->cols)
         return 0;
     if (!(p = add(m)))
         return no_memory();
     snprintf(p->param, sizeof p->param, "%s", spec->label);
-    p->unit = (uint64_t)(i / spec->cols);
+    p->unit = (uint64_t)(i / unit);
     p->units = 1;
-    p->inner = (uint64_t)(i % spec->cols);
+    p->inner = (uint64_t)(i % unit);
     p->numbers = 1;
     if (layer < 0)
         snprintf(p->name, sizeof p->name, "%s", s->name);
