@@ -87,6 +87,14 @@ options_in_page() {
     [ -z "$output" ]
 }
 
+@test "man, which is groff, shows each page to its end" {
+    command -v groff > /dev/null || skip "no groff"
+    for page in "$man"/*.[157]; do
+        echo "$page"
+        [ -z "$(groff -mandoc -Tutf8 -ww "$page" 2>&1 > /dev/null)" ]
+    done
+}
+
 @test "pages refer only to pages that exist" {
     for page in "$man"/*.[157]; do
         grep -hE '^\.(It )?Xr (gpt-|ns-)' "$page" | sed 's/^\.It //' |

@@ -39,7 +39,7 @@ static void check_within(struct reasons *r, const struct group *g, enum fact kin
     int different;
     group_variant(g, kind, &different);
     if (different > 1)
-        add(r, "unequal %s: '%s' mixes %d", fact_name[kind], g->name, different);
+        add(r, "unequal %s: '%s' mixes %d kinds", fact_name[kind], g->name, different);
 }
 
 static void check_steps(struct reasons *r, const struct group *g)
