@@ -214,9 +214,22 @@ static int train(const struct options *o, const struct recipe *r, const char *ar
     return 0;
 }
 
+/* --gpus N is --device cuda --ranks N, and beside those a contradiction. */
+static int choose_device(struct options *o)
+{
+    if (o->gpus && (o->ranks || (o->device && strcmp(o->device, "cuda"))))
+        return err_set(GPT_USAGE, "--gpus %lld beside %s: choose one", (long long)o->gpus,
+                       o->ranks ? "--ranks" : "--device cpu");
+    if (!o->device)
+        o->device = o->gpus ? "cuda" : "cpu";
+    if (!o->ranks)
+        o->ranks = o->gpus ? o->gpus : 1;
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
-    struct options o = { .device = "cpu", .ranks = 1, .keep = 2, .ranks_timeout = 6 };
+    struct options o = { .keep = 2, .ranks_timeout = 6 };
     const struct opt table[] = {
         { 0, NULL, NULL, OPT_GROUP, NULL, "Experiment", 0, 0, NULL },
         { 'r', "recipe", "FILE", OPT_STR, &o.recipe, "the experiment: gpt-recipe(5)", 0, 0, NULL },
@@ -251,10 +264,8 @@ int main(int argc, char **argv)
     int first, rc = opt_parse(&cmd, argc, argv, &first);
     if (!rc && first < argc)
         rc = err_set(GPT_USAGE, "unexpected operand '%s'", argv[first]);
-    if (o.gpus) {
-        o.device = "cuda";
-        o.ranks = o.gpus;
-    }
+    if (!rc)
+        rc = choose_device(&o);
     if (!rc)
         rc = get_recipe(&o, &r);
     if (!rc)

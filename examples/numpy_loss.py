@@ -7,7 +7,10 @@ MODEL is `gpt-ckpt export --to npz --dtype bf16` of a run's last checkpoint; TOK
 the recipe's val_tokens and val_chunk. export-to-numpy.sh shows the use.
 """
 import json, re, sys
-import numpy as np
+try:
+    import numpy as np
+except ImportError:
+    sys.exit("numpy_loss.py: NumPy is missing (Debian: apt install python3-numpy)")
 
 m, ids = np.load(sys.argv[1]), np.fromfile(sys.argv[2], "<u2", offset=1024).astype(int)
 tokens, T = int(sys.argv[3]), int(sys.argv[4])

@@ -310,10 +310,20 @@ static int check_model(struct recipe *r)
         if (r->lanes >= 0 && i >= r->lanes && r->layers[i].attention == ATTN_NONE)
             return text_error(t, NULL, "layers.%d: a layer of two lanes needs attention", i);
     }
+    return 0;
+}
+
+static int check_data(struct recipe *r)
+{
+    const struct recipe_text *t = r->text;
     for (int i = 0; i < r->n_stages; i++)
         if (r->stages[i].tokens % r->chunks)
             return text_error(t, NULL, "stages.%d: %lld tokens do not divide into %d chunks", i,
                               (long long)r->stages[i].tokens, r->chunks);
+    if (r->val_tokens % (r->val_chunk * r->chunks))
+        return text_error(t, text_find(r->text, "data", "val_tokens"),
+                          "expected a multiple of %d chunks of %lld tokens, found %lld", r->chunks,
+                          (long long)r->val_chunk, (long long)r->val_tokens);
     return 0;
 }
 
@@ -335,7 +345,7 @@ int recipe_bind(struct recipe *r)
         (rc = bind_section(r, "order")) || (rc = bind_section(r, "optimizer")) ||
         (rc = bind_section(r, "schedule")) || (rc = bind_stages(r)) ||
         (rc = bind_section(r, "data")) || (rc = bind_section(r, "precision")) ||
-        (rc = check_model(r)) || (rc = check_precision(r)))
+        (rc = check_model(r)) || (rc = check_data(r)) || (rc = check_precision(r)))
         return rc;
     for (int i = 0; i < r->text->n; i++)
         if (!r->text->e[i].used)

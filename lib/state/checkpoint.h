@@ -139,7 +139,5 @@ int ckpt_load(const struct ckpt *c, const struct ckpt_want *w, int n, int thread
 
 /* Hashes every file; a damaged one is named with tensor and offset. Once for each struct ckpt. */
 int ckpt_verify_files(const struct ckpt *c, int threads) MUST_CHECK;
-/* Also every piece as it decompresses. */
-int ckpt_verify_data(const struct ckpt *c, int threads) MUST_CHECK;
 
 #endif

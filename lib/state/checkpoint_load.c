@@ -317,9 +317,3 @@ int ckpt_verify_files(const struct ckpt *c, int threads)
     free(j.files);
     return rc;
 }
-
-int ckpt_verify_data(const struct ckpt *c, int threads)
-{
-    struct job j = { .c = c };
-    return run(&j, threads);
-}

@@ -364,8 +364,9 @@ static int open_data(struct run *run)
     const struct backend *be = run->opt->backend;
     int n = run->opt->ranks, rc;
     struct loader_config c = {
-        .data = run->opt->data, .world = be->world, .first_rank = be->first, .local_ranks = n, .vocab = r->vocab, .bos = r->bos,
-        .cycle = r->cycle, .csr = true, .bigram_rows = r->bigram_rows, .shape = feed_shape, .ctx = (void *)r,
+        .data = run->opt->data, .world = be->world, .first_rank = be->first, .local_ranks = n,
+        .vocab = r->vocab, .bos = r->bos, .cycle = r->cycle, .csr = true,
+        .bigram_rows = r->bigram_rows, .shape = feed_shape, .ctx = (void *)r,
         .max = feed_largest(r),
     };
     if ((rc = loader_new(&run->loader, &c)))
@@ -378,9 +379,6 @@ static int open_data(struct run *run)
         .shape = { .chunks = r->chunks, .tokens = (int)r->val_chunk },
         .total = r->val_tokens / r->val_chunk,
     };
-    if (r->val_tokens % r->val_chunk || v.total % r->chunks)
-        return err_set(GPT_INPUT, "data.val_tokens: expected a multiple of %d chunks of %lld tokens, "
-                       "found %lld", r->chunks, (long long)r->val_chunk, (long long)r->val_tokens);
     return val_new(&run->val, &v);
 }
 
