@@ -1,6 +1,6 @@
 /* floats.h - tensors of a device as host floats.
  *
- *     float *x = floats_of(o, t);          // free(x); bf16 and f32 exactly, 16-bit integers by value
+ *     float *x = floats_of(o, t);      // free(x); bf16 and f32 exactly, 16-bit integers by value
  *     floats_to(o, t, x);                      // rounded to t's type
  */
 #ifndef TESTS_FLOATS_H

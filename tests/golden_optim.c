@@ -143,7 +143,8 @@ static void compare_weight(struct run *u, int call, int param)
     } else {
         float *x = got(u, w);
         if (w.dtype == DT_BF16)
-            report(u, call, "weight (ulp)", param, most_ulps(x, ref, largest(u, param, n), n), ULPS);
+            report(u, call, "weight (ulp)", param, most_ulps(x, ref, largest(u, param, n), n),
+                   ULPS);
         else
             report(u, call, "weight", param, relative_error(x, ref, n), FP32);
         free(x);

@@ -22,7 +22,8 @@ static void mlp_backward(struct model *m, struct acts *a, struct layer_acts *l, 
     int at = m->recipe->layers[i].mlp;
     bool add = !m->p.mlp->fresh, folds = mlp_folds(m->recipe, i);
     const struct scalar *lambda = &m->p.mlp_lane[0][i];
-    struct tensor w = bank_rows(m->p.mlp->w, 2 * f, at, 1), g = bank_rows(m->p.mlp->g, 2 * f, at, 1);
+    struct tensor w = bank_rows(m->p.mlp->w, 2 * f, at, 1);
+    struct tensor g = bank_rows(m->p.mlp->g, 2 * f, at, 1);
     struct tensor w1 = tensor_rows(w, 0, f), w2 = tensor_rows(w, f, f);
     struct tensor dm = mlp_branch_grad(m, a);
     const real *scale = folds ? lambda->value : NULL;

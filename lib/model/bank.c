@@ -118,7 +118,8 @@ int banks_fill(struct banks *b, struct initial *v)
             continue;
         int from = recipe_param(b->recipe, s->init_text);
         if (from < 0)
-            return err_set(GPT_INPUT, "%s: transpose:%s: no such parameter", s->label, s->init_text);
+            return err_set(GPT_INPUT, "%s: transpose:%s: no such parameter", s->label,
+                           s->init_text);
         o->transpose(o, b->p[i].w, b->p[from].w, 0);
     }
     if (!rc)

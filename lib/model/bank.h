@@ -24,7 +24,7 @@ struct param {
     struct tensor w, g;             /* (matrices*rows, cols) */
     struct fp8_copy fp8;            /* of w; no codes where none is kept (banks_keep_fp8) */
     struct tensor w_own, g_own;     /* this rank's part; the whole when replicated */
-    int64_t units, own_first, own_count;    /* leading-axis units: matrices, or rows when there is one matrix */
+    int64_t units, own_first, own_count;    /* of the leading axis: matrices, or rows of one */
     int64_t used;                   /* units before the padding, which no layer reads: model_init */
     bool fresh;                     /* the gradient is to be written, not added to */
 };
@@ -39,7 +39,8 @@ struct banks {
 
 enum dtype gradient_dtype(const struct recipe *r, const struct param_spec *s);
 /* GPT_INPUT naming parameter, units and ranks when a shard would not be whole. */
-int banks_init(struct banks *b, const struct recipe *r, struct ops *o, int rank, int world) MUST_CHECK;
+int banks_init(struct banks *b, const struct recipe *r, struct ops *o, int rank,
+               int world) MUST_CHECK;
 /* Waits for values that are not drawn yet. */
 int banks_fill(struct banks *b, struct initial *v) MUST_CHECK;
 /* From now on p has an fp8 copy, which Adam writes with the weight; once, before values are

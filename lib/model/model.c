@@ -26,7 +26,8 @@ static void reuse(struct planner *p, struct tensor old, struct tensor *const *ou
         *out[i] = tensor_rows(tensor_shape(old, n * T, d), i * T, T);
 }
 
-static void plan_attention(const struct recipe *r, struct planner *p, struct layer_acts *l, int64_t T)
+static void plan_attention(const struct recipe *r, struct planner *p, struct layer_acts *l,
+                           int64_t T)
 {
     int64_t d = r->width;
     l->qkv = take(p, p->act, T, 3 * d);
@@ -127,7 +128,8 @@ static void plan_backward(const struct recipe *r, struct planner *p, struct acts
 }
 
 /* The same walk sizes the arena (base NULL) and carves it. */
-static size_t plan_acts(const struct recipe *r, struct planner *p, struct acts *a, int T, bool train)
+static size_t plan_acts(const struct recipe *r, struct planner *p, struct acts *a, int T,
+                        bool train)
 {
     int64_t d = r->width;
     memset(a, 0, sizeof *a);
@@ -176,13 +178,14 @@ static int find(struct model *m, const char *label, int64_t rows, int64_t cols, 
         return err_set(GPT_INPUT, "parameters: the model needs '%s'", label);
     *out = &m->banks->p[i];
     if ((*out)->w.rows < rows || (*out)->w.cols != cols)
-        return err_set(GPT_INPUT, "parameters.%s: expected at least %lld rows of %lld, found %lld of %lld",
+        return err_set(GPT_INPUT,
+                       "parameters.%s: expected at least %lld rows of %lld, found %lld of %lld",
                        label, (long long)rows, (long long)cols, (long long)(*out)->w.rows,
                        (long long)(*out)->w.cols);
     return 0;
 }
 
-/* A number for each of n layers; out is left at its zeros where the recipe has none and need not. */
+/* A number for each of n layers; where the recipe has none and need not, out keeps its zeros. */
 static int find_scalar(struct model *m, const char *name, bool needed, int n, struct scalar *out)
 {
     const struct scalar_spec *s = recipe_scalar(m->recipe, name);

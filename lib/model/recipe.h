@@ -163,9 +163,11 @@ struct recipe {
     struct recipe_text *text;
 };
 
-int recipe_read(struct recipe **r, const char *path, const char *const *overrides, int n) MUST_CHECK;
+int recipe_read(struct recipe **r, const char *path, const char *const *overrides,
+                int n) MUST_CHECK;
 /* The same from memory: a checkpoint or a run log carries its recipe. name: for messages. */
-int recipe_parse(struct recipe **r, const char *name, const char *text, const char *const *overrides, int n) MUST_CHECK;
+int recipe_parse(struct recipe **r, const char *name, const char *text,
+                 const char *const *overrides, int n) MUST_CHECK;
 /* Canonical text, overrides applied; the recipe's own. */
 const char *recipe_canonical(const struct recipe *r);
 void recipe_free(struct recipe *r);

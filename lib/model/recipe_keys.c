@@ -98,7 +98,8 @@ static int real_value(const char *text, const char *what, double lo, double hi, 
         return num_f64(text, what, lo, hi, out);
     double a, b;
     snprintf(head, sizeof head, "%.*s", (int)(slash - text), text);
-    if (num_f64(head, what, -DBL_MAX, DBL_MAX, &a) || num_f64(slash + 1, what, -DBL_MAX, DBL_MAX, &b))
+    if (num_f64(head, what, -DBL_MAX, DBL_MAX, &a) ||
+        num_f64(slash + 1, what, -DBL_MAX, DBL_MAX, &b))
         return err_code();
     snprintf(head, sizeof head, "%.17g", a / b);
     return num_f64(head, what, lo, hi, out);
@@ -109,7 +110,8 @@ static int reals(struct recipe *r, const struct recipe_entry *e, const struct ke
 {
     char *copy = strdup(e->value), *save = NULL;
     int n = 0, rc = copy ? 0 : err_sys("recipe");
-    for (char *w = copy ? strtok_r(copy, " ", &save) : NULL; w && !rc; w = strtok_r(NULL, " ", &save))
+    for (char *w = copy ? strtok_r(copy, " ", &save) : NULL; w && !rc;
+         w = strtok_r(NULL, " ", &save))
         if (n == want || real_value(w, k->key, k->lo, k->hi, &out[n++]))
             rc = text_error(r->text, e, "expected %d number%s in [%g, %g], found '%s'", want,
                             want > 1 ? "s" : "", k->lo, k->hi, e->value);

@@ -55,8 +55,8 @@ static int index_of(const struct row *w, const char *text, int n, int *out)
         return 0;
     }
     if (num_i64(text, "index", 0, n - 1, &v))
-        return text_error(w->r->text, w->e, "expected '-' or an index in [0, %d], found '%s'", n - 1,
-                          text);
+        return text_error(w->r->text, w->e, "expected '-' or an index in [0, %d], found '%s'",
+                          n - 1, text);
     *out = (int)v;
     return 0;
 }
@@ -111,8 +111,8 @@ static int size_of(const struct row *w, const char *text, int64_t *out)
     }
     snprintf(head, sizeof head, "%.*s", (int)(unit ? n - 1 : n), text);
     if ((*head || !unit) && num_i64(head, "size", 1, 1 << 30, &times))
-        return text_error(r->text, w->e, "expected a size such as 40, d, 4d, f, v, h, b; found '%s'",
-                          text);
+        return text_error(r->text, w->e,
+                          "expected a size such as 40, d, 4d, f, v, h, b; found '%s'", text);
     *out = unit ? unit * times : times;
     return 0;
 }
@@ -291,7 +291,10 @@ int bind_layers(struct recipe *r)
     return 0;
 }
 
-static int elements_of(const struct param_spec *p) { return (int)(p->matrices * p->rows * p->cols); }
+static int elements_of(const struct param_spec *p)
+{
+    return (int)(p->matrices * p->rows * p->cols);
+}
 
 int bind_scalars(struct recipe *r)
 {

@@ -162,14 +162,15 @@ struct ops {
     /* All memory is taken before step 0, filled with a NaN pattern, and given back by free(). */
     void *(*alloc)(struct ops *o, size_t bytes, const char *what);
     size_t (*allocated)(const struct ops *o);
-    void (*upload)(struct ops *o, void *dst, const void *host, size_t bytes);   /* host may be reused at once */
+    /* host may be used again at once. */
+    void (*upload)(struct ops *o, void *dst, const void *host, size_t bytes);
     void (*download)(struct ops *o, void *host, const void *src, size_t bytes); /* waits */
     /* Starts to copy bytes (at most FETCH_BYTES) of src behind the work queued so far; fetched()
      * waits for the oldest such copy and hands it out. At most FETCH_MAX may be under way. */
     void (*fetch)(struct ops *o, const void *src, size_t bytes);
     void (*fetched)(struct ops *o, void *host, size_t bytes);
     void (*zero)(struct ops *o, struct tensor t);
-    void (*copy)(struct ops *o, struct tensor dst, struct tensor src);          /* converts dtypes */
+    void (*copy)(struct ops *o, struct tensor dst, struct tensor src);      /* converts dtypes */
 
     /* -- input ------------------------------------------------------------- */
     /* table (n,E/2) from freq (E/4, host): theta = fl32(p f); bf16 cos, sin. */

@@ -29,7 +29,8 @@ static struct times summarize(double *ms, int n)
 }
 
 /* Token ids with frequencies like 1 / (rank + 10), documents of 100 .. 2000 tokens. */
-static void fill_chunk(const struct recipe *r, struct chunk *c, char *block, int T, int cap, uint64_t seed)
+static void fill_chunk(const struct recipe *r, struct chunk *c, char *block, int T, int cap,
+                       uint64_t seed)
 {
     struct rng rng = rng_make(seed, 77);
     struct chunk_shape shape = feed_chunk(r, T, true);
@@ -113,7 +114,8 @@ static int slowest(struct rank *k, double mine, double *out)
 }
 
 /* Pairs of calls, an even and an odd one: the mean of the two is a step's time. */
-static int measure(struct stage_bench *s, void (*f)(struct stage_bench *, int), int n, struct times *out)
+static int measure(struct stage_bench *s, void (*f)(struct stage_bench *, int), int n,
+                   struct times *out)
 {
     struct rank *k = s->k;
     double *ms = calloc((size_t)n, sizeof *ms);

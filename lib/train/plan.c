@@ -53,7 +53,8 @@ static void plan_memory(const struct recipe *r, int ranks, enum dtype act, FILE 
 {
     struct batch_shape big = feed_largest(r);
     double weights = (double)head_fp8_bytes(r), state = 0;
-    double acts = (double)model_arena_bytes(r, act, big.tokens, r->val_tokens ? (int)r->val_chunk : 0);
+    double acts = (double)model_arena_bytes(r, act, big.tokens,
+                                            r->val_tokens ? (int)r->val_chunk : 0);
     double work = (double)optim_work_bytes(r, ranks);
     double batches = 2.0 * r->chunks / ranks * (double)feed_slot_bytes(r, big.tokens, true) +
                      (double)feed_slot_bytes(r, r->val_chunk, false);
@@ -62,10 +63,13 @@ static void plan_memory(const struct recipe *r, int ranks, enum dtype act, FILE 
         state += (double)optim_param_bytes(r, i, ranks);
     }
     fprintf(f, "\nmemory a rank, MiB\n");
-    fprintf(f, "weights and gradients %10.1f\noptimizer state       %10.1f\n", mib(weights), mib(state));
-    fprintf(f, "optimizer work        %10.1f\nactivations           %10.1f\n", mib(work), mib(acts));
-    fprintf(f, "batches               %10.1f\nsum                   %10.1f  (and what single ops need for "
-               "themselves)\n", mib(batches), mib(weights + state + work + acts + batches));
+    fprintf(f, "weights and gradients %10.1f\n", mib(weights));
+    fprintf(f, "optimizer state       %10.1f\n", mib(state));
+    fprintf(f, "optimizer work        %10.1f\n", mib(work));
+    fprintf(f, "activations           %10.1f\n", mib(acts));
+    fprintf(f, "batches               %10.1f\n", mib(batches));
+    fprintf(f, "sum                   %10.1f  (and what single ops need for themselves)\n",
+            mib(weights + state + work + acts + batches));
 }
 
 static void plan_comm(const struct recipe *r, int ranks, FILE *f)
@@ -82,8 +86,9 @@ static void plan_comm(const struct recipe *r, int ranks, FILE *f)
         sparse += r->params[i].comms == COMMS_SPARSE ? ring_reduce(r, &r->params[i], ranks) : 0;
     }
     fprintf(f, "\nsent by each rank, MB a step (rings)\n");
-    fprintf(f, "step without Adam     %10.1f\nstep with Adam, tied  %10.1f\nstep with Adam        %10.1f\n",
-            even / 1e6, odd / 1e6, untied / 1e6);
+    fprintf(f, "step without Adam     %10.1f\n", even / 1e6);
+    fprintf(f, "step with Adam, tied  %10.1f\n", odd / 1e6);
+    fprintf(f, "step with Adam        %10.1f\n", untied / 1e6);
     if (sparse > 0)
         fprintf(f, "of the latter two     %10.1f at most by the sparse exchange, which sends rows "
                 "that were touched\n", sparse / 1e6);

@@ -43,12 +43,14 @@ static int rank_init(struct rank *k)
         return rc;
     k->device = now_seconds();
     if ((rc = banks_init(&k->banks, r, k->ops, k->rank, k->world)) ||
-        (rc = model_init(&k->model, &k->banks, big.tokens, r->val_tokens ? (int)r->val_chunk : 0)) ||
+        (rc = model_init(&k->model, &k->banks, big.tokens,
+                         r->val_tokens ? (int)r->val_chunk : 0)) ||
         (rc = optim_init(&k->optim, r, &k->banks, k->ops, k->comm)))
         return rc;
     k->slot_bytes = feed_slot_bytes(r, big.tokens, true);
     k->slots = k->ops->alloc(k->ops, 2 * (size_t)k->micros * k->slot_bytes, "batches");
-    k->val_slot = k->ops->alloc(k->ops, feed_slot_bytes(r, r->val_chunk, false), "validation batch");
+    k->val_slot = k->ops->alloc(k->ops, feed_slot_bytes(r, r->val_chunk, false),
+                                "validation batch");
     k->loss = k->ops->alloc(k->ops, sizeof *k->loss, "loss");
     k->bad = k->ops->alloc(k->ops, sizeof *k->bad, "flag");
     if ((rc = k->ops->status(k->ops)))
@@ -122,7 +124,10 @@ static int train_step(struct rank *k, const struct point *p)
     return ready(k);
 }
 
-static double elapsed_ms(const struct rank *k) { return 1e3 * (now_seconds() - k->started - k->paused); }
+static double elapsed_ms(const struct rank *k)
+{
+    return 1e3 * (now_seconds() - k->started - k->paused);
+}
 
 /* The loss of the step before the one just queued: logs it and learns whether any
  * rank was asked to stop. */
@@ -180,6 +185,9 @@ static int report_val(struct rank *k, double loss, double ms)
     return runlog_status(&k->run->log);
 }
 
+/* Something that is done every so many steps; 0: never. */
+static bool due(int64_t step, int64_t every) { return every && step % every == 0; }
+
 /* Validation and checkpoint due before step k->step; off the clock. */
 static int between_steps(struct rank *k, const struct point *p, bool stop)
 {
@@ -187,17 +195,17 @@ static int between_steps(struct rank *k, const struct point *p, bool stop)
     const struct recipe *r = run->recipe;
     double begin = now_seconds(), ms = elapsed_ms(k), loss;
     bool whole = k->step % r->adam_every == 0 || k->step == run->total;
-    bool due = k->step == run->total || (stop && whole) ||
-               (r->checkpoint_every && k->step % r->checkpoint_every == 0 && whole);
+    bool save = k->step == run->total || (stop && whole) ||
+                (due(k->step, r->checkpoint_every) && whole);
     int rc = 0;
 
-    if (r->val_tokens && (k->step == run->total || (r->val_every && k->step % r->val_every == 0))) {
+    if (r->val_tokens && (k->step == run->total || due(k->step, r->val_every))) {
         if (!(rc = validate(k, p, &loss)))
             rc = report_val(k, loss, ms);
         if (rc)
             return rc;
     }
-    if (run->opt->out && due && k->step > run->first) {
+    if (run->opt->out && save && k->step > run->first) {
         enter(k, "checkpoint", false);
         rc = save_checkpoint(k);
     }
@@ -218,8 +226,8 @@ static int rank_loop(struct rank *k)
         bool last = k->step == run->total;
         schedule_at(run->recipe, k->step, &p);
         bool halt = stop && k->step % run->recipe->adam_every == 0;
-        bool pause = last || halt || (run->recipe->val_every && k->step % run->recipe->val_every == 0) ||
-                     (run->recipe->checkpoint_every && k->step % run->recipe->checkpoint_every == 0);
+        bool pause = last || halt || due(k->step, run->recipe->val_every) ||
+                     due(k->step, run->recipe->checkpoint_every);
         if (pause && pending) {
             if ((rc = report_step(k, k->step, &stop)))
                 return rc;
@@ -267,7 +275,8 @@ static void rank_failed(struct rank *k, int rc)
         if (told || k->world == 1)
             snprintf(run->message, sizeof run->message, "%s", told ? err_message() : own);
         else
-            snprintf(run->message, sizeof run->message, "rank %d, %s: %.500s", k->rank, k->phase, own);
+            snprintf(run->message, sizeof run->message, "rank %d, %s: %.500s", k->rank, k->phase,
+                     own);
     }
     pthread_mutex_unlock(&run->lock);
     if (k->comm)
@@ -341,7 +350,8 @@ static void *rank_main(void *arg)
     if (!rc && !k->rank && !k->run->opt->bench)
         rc = log_header(k->run);
     if (!rc)
-        rc = k->run->opt->bench ? bench_rank(k, k->run->opt->bench, k->run->opt->log) : rank_loop(k);
+        rc = k->run->opt->bench ? bench_rank(k, k->run->opt->bench, k->run->opt->log)
+                                : rank_loop(k);
     if (!rc && !k->rank && !k->run->opt->bench)
         log_exchange(k);
     if (!rc && !k->run->opt->bench)
@@ -388,8 +398,8 @@ static int check_ranks(const struct recipe *r, int ranks)
         return err_set(GPT_USAGE, "%d ranks do not divide the recipe's %d chunks a step", ranks,
                        r->chunks);
     if (r->chunks / ranks > MAX_MICRO)
-        return err_set(GPT_USAGE, "%d chunks a step on %d ranks: at most %d micro-batches", r->chunks,
-                       ranks, MAX_MICRO);
+        return err_set(GPT_USAGE, "%d chunks a step on %d ranks: at most %d micro-batches",
+                       r->chunks, ranks, MAX_MICRO);
     return 0;
 }
 
