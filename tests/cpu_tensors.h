@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include "base/rng.h"
 #include "check.h"
+#include "element.h"
 #include "ops/ops.h"
 
 static struct ops *o;
@@ -24,20 +25,6 @@ static inline struct tensor blank(enum dtype t, int64_t rows, int64_t cols)
     struct tensor x = tensor_of(NULL, t, rows, cols);
     x.data = o->alloc(o, tensor_bytes(x), "test");
     return x;
-}
-
-static inline double get(struct tensor t, int64_t i)
-{
-    return t.dtype == DT_BF16 ? bf16_to_f32(((uint16_t *)t.data)[i])
-         : t.dtype == DT_U16 ? ((uint16_t *)t.data)[i] : ((float *)t.data)[i];
-}
-
-static inline void set(struct tensor t, int64_t i, double x)
-{
-    if (t.dtype == DT_BF16)
-        ((uint16_t *)t.data)[i] = bf16_from_f32((float)x);
-    else
-        ((float *)t.data)[i] = (float)x;
 }
 
 static inline struct tensor drawn(enum dtype t, int64_t rows, int64_t cols, double scale)

@@ -21,6 +21,7 @@
 #include "../kernels/ops_cuda.h"
 #include "base/rng.h"
 #include "check.h"
+#include "element.h"
 #include "ops/ops.h"
 
 static struct ops *cpu, *gpu;
@@ -31,18 +32,6 @@ static uint64_t draws;
 struct both { struct tensor c, g; };
 
 static inline double normal(void) { return rng_normal(&rng, draws++); }
-
-static inline double get(struct tensor t, int64_t i)
-{
-    return t.dtype == DT_BF16 ? bf16_to_f32(((uint16_t *)t.data)[i]) : ((float *)t.data)[i];
-}
-static inline void set(struct tensor t, int64_t i, double x)
-{
-    if (t.dtype == DT_BF16)
-        ((uint16_t *)t.data)[i] = bf16_from_f32((float)x);
-    else
-        ((float *)t.data)[i] = (float)x;
-}
 
 static inline struct both blank_as(enum dtype on_cpu, enum dtype on_gpu, int64_t rows, int64_t cols)
 {

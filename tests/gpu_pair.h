@@ -17,6 +17,7 @@
 #include <time.h>
 #include "../kernels/ops_cuda.h"
 #include "check.h"
+#include "element.h"
 #include "ops/ops.h"
 
 static struct ops *cpu, *gpu;
@@ -49,18 +50,6 @@ static inline struct both blank(enum dtype t, int64_t rows, int64_t cols)
 static inline void to_gpu(struct both b)
 {
     gpu->upload(gpu, b.g.data, b.c.data, tensor_bytes(b.c));
-}
-
-static inline double get(struct tensor t, int64_t i)
-{
-    return t.dtype == DT_BF16 ? bf16_to_f32(((uint16_t *)t.data)[i]) : ((float *)t.data)[i];
-}
-static inline void set(struct tensor t, int64_t i, double x)
-{
-    if (t.dtype == DT_BF16)
-        ((uint16_t *)t.data)[i] = bf16_from_f32((float)x);
-    else
-        ((float *)t.data)[i] = (float)x;
 }
 
 static inline struct both drawn(enum dtype t, int64_t rows, int64_t cols, double scale)

@@ -70,7 +70,7 @@ static void plan_layer(const struct recipe *r, struct planner *p, struct acts *a
     l->y = take(p, p->act, T, d);
     l->y2 = l->y;
     l->attended = r->inject == INJECT_BEFORE ? l->mixed
-        : r->inject_bare ? take(p, p->act, T, d) : l->in;
+        : r->inject_bare && !attends ? take(p, p->act, T, d) : l->in;
     if (attends)
         plan_attention(r, p, l, T);
     if (two)

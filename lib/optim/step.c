@@ -2,7 +2,6 @@
 #include "optim/step.h"
 
 #include <assert.h>
-#include <string.h>
 
 /* -- one parameter ------------------------------------------------------------------- */
 
@@ -199,9 +198,6 @@ void optim_pause(struct optim *z)
 
 int optim_exchange(struct optim *z)
 {
-    /* A bench that leaves collectives out (train/bench.c) has nobody to tell counts to. */
-    if (!strcmp(z->comm->kind, "solo"))
-        return 0;
     return sparse_exchange(z->sparse, z->comm, z->banks->p[z->sparse_param].g);
 }
 
