@@ -175,6 +175,7 @@ deps:
 check:
 	@share/install-deps
 	@$(MAKE) all
+	@share/get-vocab -o $(BUILD)/vocab/gpt2.tiktoken || echo 'check: tests of GPT-2'"'"'s tokens are skipped' >&2
 	@$(RUN_TESTS) $(if $(T),$(filter $(addprefix %/,$(T)),$(CPU_TESTS)),$(CPU_TESTS))
 check-gpu: all
 	@$(if $(HAVE_CUDA),,echo "check-gpu: no nvcc, so no GPU tests were built" >&2; exit 5)

@@ -283,11 +283,11 @@ load tokshard_setup
 }
 
 @test "without a vocabulary the message says what to do" {
-    HOME=$PWD XDG_DATA_HOME=$PWD run --separate-stderr "$GPT_BIN/gpt-tokshard" -o out a.txt
-    case $status in
-    0) [ -f "$GPT_BIN/../vocab/gpt2.tiktoken" ] || [ -f "$GPT_BIN/../share/gpt-tools/gpt2.tiktoken" ] ;;
-    *) [ "$status" -eq 3 ]; [[ $stderr == *"make vocab"*"--tokenizer byte"* ]] ;;
-    esac
+    mkdir bin
+    cp "$GPT_BIN/gpt-tokshard" bin/             # a vocabulary may lie beside the folder of the other
+    HOME=$PWD XDG_DATA_HOME=$PWD GPT_VOCAB='' run --separate-stderr bin/gpt-tokshard -o out a.txt
+    [ "$status" -eq 3 ]
+    [[ $stderr == *"make vocab"*"--tokenizer byte"* ]]
     GPT_VOCAB=$PWD/none run --separate-stderr "$GPT_BIN/gpt-tokshard" -o out2 a.txt
     [ "$status" -eq 4 ]
     [[ $stderr == *"cannot open '$PWD/none'"* ]]

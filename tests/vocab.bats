@@ -38,7 +38,10 @@ get() { "$GPT_SHARE/get-vocab" "$@"; }
 }
 
 @test "GPT-2's ranks from a file, and again" {
-    from=${GPT_VOCAB:-${XDG_DATA_HOME:-$HOME/.local/share}/gpt-tools/gpt2.tiktoken}
+    for from in "${GPT_VOCAB-}" "$GPT_BIN/../vocab/gpt2.tiktoken" \
+                "${XDG_DATA_HOME:-$HOME/.local/share}/gpt-tools/gpt2.tiktoken"; do
+        [ ! -f "$from" ] || break
+    done
     [ -f "$from" ] || skip "GPT-2's vocabulary is not here (make vocab)"
     run --separate-stderr get -o out/deep/v "$from"
     [ "$status" -eq 0 ]
