@@ -44,15 +44,16 @@ void cpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor delta, stru
             const real *wh = w + h * GATE_WIDTH, *dy = real_ptr(dout) + at;
             real *d = real_ptr(dx) + at, *dwh = dw + h * GATE_WIDTH;
             real alpha = sigmoid(real_dot(wh, yt, GATE_WIDTH));
-            real sum = real_dot(dy, real_ptr(x) + at, size), du = sum * alpha * (1 - alpha);
+            real du = real_dot(dy, real_ptr(x) + at, size) * alpha * (1 - alpha);
             int64_t place = t * heads + h;      /* among the heads of all rows */
-            real_ptr(delta)[place % delta.rows * delta.cols + place / delta.rows] = alpha * sum;
             for (int j = 0; j < GATE_WIDTH; j++) {
                 dwh[j] += du * yt[j];
                 dyt[j] += du * wh[j];
             }
             for (int64_t i = 0; i < size; i++)
                 d[i] = alpha * dy[i];
+            real_ptr(delta)[place % delta.rows * delta.cols + place / delta.rows] =
+                real_dot(d, real_ptr(x) + at, size);
         }
     }
     real_write(dgate, 0, dw, n, true);
