@@ -28,7 +28,7 @@ struct options {
 
 /* -- the CPU: ranks are threads in one process ------------------------------------- */
 
-static struct comm *threads[1024];
+static struct comm *threads[MAX_RANKS];
 
 static int cpu_ops(struct ops **o, int i, void *group)
 {
@@ -241,7 +241,7 @@ int main(int argc, char **argv)
         { 0, "resume", "DIR", OPT_STR, &o.resume, "continue from the newest checkpoint in DIR, or from DIR itself", 0, 0, NULL },
         { 0, "keep", "N", OPT_I64, &o.keep, "checkpoints to keep; 0 keeps all (2)", 0, 1e6, NULL },
         { 0, "device", "NAME", OPT_CHOICE, &o.device, "cpu or cuda (cpu)", 0, 0, "cpu|cuda" },
-        { 0, "ranks", "N", OPT_I64, &o.ranks, "ranks: threads on a CPU, GPUs with --device cuda (1)", 1, 1024, NULL },
+        { 0, "ranks", "N", OPT_I64, &o.ranks, "ranks: threads on a CPU, GPUs with --device cuda (1)", 1, MAX_RANKS, NULL },
         { 0, "gpus", "N", OPT_I64, &o.gpus, "the same as --device cuda --ranks N", 1, 64, NULL },
         { 0, "ranks-timeout", "SECONDS", OPT_F64, &o.ranks_timeout, "a rank silent for so long in a step ends the run (6)", 1, 1e6, NULL },
         { 0, "no-graph", NULL, OPT_FLAG, &o.no_graph, "launch each kernel instead of one graph a step", 0, 0, NULL },

@@ -141,6 +141,14 @@ void *cuda_workspace(struct cuda_ops *c, size_t bytes)
     return p;
 }
 
+static void staging_free(struct staging *s)
+{
+    for (int i = 0; i < 2; i++)
+        if (s->done[i])
+            cudaEventDestroy(s->done[i]);
+    cudaFreeHost(s->memory);
+}
+
 static void free_all(struct ops *o)
 {
     struct cuda_ops *c = cuda_of(o);
@@ -151,13 +159,15 @@ static void free_all(struct ops *o)
     gemm_cache_free(c->gemm);
     for (int i = 0; i < c->n_blocks; i++)
         cudaFree(c->blocks[i]);
-    for (int i = 0; i < 2; i++)
-        if (c->staging_done[i])
-            cudaEventDestroy(c->staging_done[i]);
+    staging_free(&c->staging);
+    staging_free(&c->ahead);
+    if (c->ahead_done)
+        cudaEventDestroy(c->ahead_done);
+    if (c->ahead.stream)
+        cudaStreamDestroy(c->ahead.stream);
     for (int i = 0; i < FETCH_MAX; i++)
         if (c->fetch_done[i])
             cudaEventDestroy(c->fetch_done[i]);
-    cudaFreeHost(c->staging);
     cudaFreeHost(c->fetch_host);
     if (c->stream)
         cudaStreamDestroy(c->stream);
@@ -168,30 +178,42 @@ static void free_all(struct ops *o)
 
 /* -- moving ---------------------------------------------------------------------- */
 
-/* Through a pinned ring, so that the caller's memory is free at once and the copy runs behind
- * the work that is queued already. */
-static void upload(struct ops *o, void *dst, const void *host, size_t bytes)
+/* Through a pinned ring, so that the caller's memory is free at once. */
+static void send(struct cuda_ops *c, struct staging *s, void *dst, const void *host, size_t bytes)
 {
-    struct cuda_ops *c = cuda_of(o);
-
     if (c->capturing)
         cuda_fail(c, GPT_DEVICE, "upload while a graph is captured: replays would not see it");
     for (size_t done = 0; !c->failed && done < bytes; ) {
-        int half = (int)(c->staging_at / STAGING_HALF);
-        size_t room = STAGING_HALF - c->staging_at % STAGING_HALF;
+        int half = (int)(s->at / STAGING_HALF);
+        size_t room = STAGING_HALF - s->at % STAGING_HALF;
         size_t n = bytes - done < room ? bytes - done : room;
 
-        if (room == STAGING_HALF && !CUDA_TRY(c, cudaEventSynchronize(c->staging_done[half])))
+        if (room == STAGING_HALF && !CUDA_TRY(c, cudaEventSynchronize(s->done[half])))
             return;
-        memcpy(c->staging + c->staging_at, (const char *)host + done, n);
-        CUDA_TRY(c, cudaMemcpyAsync((char *)dst + done, c->staging + c->staging_at, n,
-                                    cudaMemcpyHostToDevice, c->stream));
+        memcpy(s->memory + s->at, (const char *)host + done, n);
+        CUDA_TRY(c, cudaMemcpyAsync((char *)dst + done, s->memory + s->at, n,
+                                    cudaMemcpyHostToDevice, s->stream));
         done += n;
-        c->staging_at += cuda_round(n) < room ? cuda_round(n) : room;
-        if (c->staging_at % STAGING_HALF == 0)
-            CUDA_TRY(c, cudaEventRecord(c->staging_done[half], c->stream));
-        c->staging_at %= 2 * STAGING_HALF;
+        s->at += cuda_round(n) < room ? cuda_round(n) : room;
+        if (s->at % STAGING_HALF == 0)
+            CUDA_TRY(c, cudaEventRecord(s->done[half], s->stream));
+        s->at %= 2 * STAGING_HALF;
     }
+}
+
+static void upload(struct ops *o, void *dst, const void *host, size_t bytes)
+{
+    send(cuda_of(o), &cuda_of(o)->staging, dst, host, bytes);
+}
+
+/* On a stream of its own, beside the work that is queued; what is queued later waits for it. */
+static void upload_ahead(struct ops *o, void *dst, const void *host, size_t bytes)
+{
+    struct cuda_ops *c = cuda_of(o);
+
+    send(c, &c->ahead, dst, host, bytes);
+    if (!c->failed && CUDA_TRY(c, cudaEventRecord(c->ahead_done, c->ahead.stream)))
+        CUDA_TRY(c, cudaStreamWaitEvent(c->stream, c->ahead_done, 0));
 }
 
 static void download(struct ops *o, void *host, const void *src, size_t bytes)
@@ -358,6 +380,13 @@ static struct gpu_facts facts_of(int device)
     return f;
 }
 
+static bool staging_take(struct cuda_ops *c, struct staging *s)
+{
+    return CUDA_TRY(c, cudaMallocHost((void **)&s->memory, 2 * STAGING_HALF)) &&
+           CUDA_TRY(c, cudaEventCreateWithFlags(&s->done[0], cudaEventDisableTiming)) &&
+           CUDA_TRY(c, cudaEventCreateWithFlags(&s->done[1], cudaEventDisableTiming));
+}
+
 static bool start(struct cuda_ops *c)
 {
     static const float constants[3] = { 1, 0, 0 };  /* one, zero, and the ticket's bits */
@@ -367,15 +396,16 @@ static bool start(struct cuda_ops *c)
         !CUDA_TRY(c, cudaDeviceGetAttribute(&c->sms, cudaDevAttrMultiProcessorCount, c->device)) ||
         !CUDA_TRY(c, cudaDeviceGetAttribute(&c->l2_bytes, cudaDevAttrL2CacheSize, c->device)) ||
         !CUDA_TRY(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking)) ||
-        !CUDA_TRY(c, cudaMallocHost((void **)&c->staging, 2 * STAGING_HALF)) ||
+        !CUDA_TRY(c, cudaStreamCreateWithFlags(&c->ahead.stream, cudaStreamNonBlocking)) ||
+        !CUDA_TRY(c, cudaEventCreateWithFlags(&c->ahead_done, cudaEventDisableTiming)) ||
         !CUDA_TRY(c, cudaMallocHost((void **)&c->fetch_host, FETCH_MAX * FETCH_BYTES)))
         return false;
     for (int i = 0; i < FETCH_MAX; i++)
         if (!CUDA_TRY(c, cudaEventCreateWithFlags(&c->fetch_done[i], cudaEventDisableTiming)))
             return false;
-    for (int i = 0; i < 2; i++)
-        if (!CUDA_TRY(c, cudaEventCreateWithFlags(&c->staging_done[i], cudaEventDisableTiming)))
-            return false;
+    c->staging.stream = c->stream;
+    if (!staging_take(c, &c->staging) || !staging_take(c, &c->ahead))
+        return false;
     device_constants = (float *)cuda_take(c, sizeof constants, "constants");
     if (!device_constants)
         return false;
@@ -406,6 +436,7 @@ int ops_cuda_new(struct ops **o, int device)
     c->ops.alloc = alloc;
     c->ops.allocated = allocated;
     c->ops.upload = upload;
+    c->ops.upload_ahead = upload_ahead;
     c->ops.download = download;
     c->ops.fetch = fetch;
     c->ops.fetched = fetched;

@@ -38,7 +38,15 @@ extern "C" {
 }
 
 struct gemm_cache;                      /* gemm.cu */
-enum { STAGING_HALF = 4 << 20 };        /* bytes; upload() fills one half while one is copied */
+enum { STAGING_HALF = 4 << 20 };        /* bytes; one half is filled while the other is copied */
+
+/* Pinned ring that uploads on one stream go through. */
+struct staging {
+    char *memory;
+    size_t at;
+    cudaEvent_t done[2];                /* when each half was last read */
+    cudaStream_t stream;
+};
 
 struct cuda_ops {
     struct ops ops;                     /* first: struct ops * is struct cuda_ops * */
@@ -62,9 +70,8 @@ struct cuda_ops {
     void **blocks;                      /* everything allocated, for free() */
     int n_blocks, cap_blocks;
     size_t allocated;
-    char *staging;                      /* pinned ring that upload() copies through */
-    size_t staging_at;
-    cudaEvent_t staging_done[2];        /* when each half of the ring was last read */
+    struct staging staging, ahead;      /* of upload() on stream, of upload_ahead() on its own */
+    cudaEvent_t ahead_done;
     char *fetch_host;                   /* pinned ring of FETCH_MAX slots for fetch() */
     cudaEvent_t fetch_done[FETCH_MAX];
     unsigned fetch_in, fetch_out;

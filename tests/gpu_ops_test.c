@@ -310,7 +310,7 @@ static void test_copy(void)
     same("zero", z, 0, 0);
 }
 
-/* Upload runs through a ring of a few MB: more than that, in odd pieces. */
+/* Uploads run through rings of a few MB: more than that, in odd pieces, by both ways. */
 static void test_upload(void)
 {
     size_t n = (size_t)37 << 20, step = 1234567;
@@ -318,8 +318,10 @@ static void test_upload(void)
 
     for (size_t i = 0; i < n; i++)
         a[i] = (unsigned char)(i * 2654435761u >> 13);
-    for (size_t at = 0; at < n; at += step)
-        gpu->upload(gpu, d + at, a + at, n - at < step ? n - at : step);
+    CHECK_OK(gpu->sync(gpu));           /* d is filled */
+    for (size_t at = 0, i = 0; at < n; at += step, i++)
+        (i % 3 ? gpu->upload_ahead : gpu->upload)(gpu, d + at, a + at,
+                                                  n - at < step ? n - at : step);
     gpu->download(gpu, b, d, n);
     CHECK(!memcmp(a, b, n));
     free(a), free(b);

@@ -24,6 +24,8 @@
 #include "ops/tensor.h"
 #include "base/err.h"
 
+enum { MAX_RANKS = 1024 };              /* of all processes */
+
 typedef int comm_ticket;                /* >= 0; 0 is a ticket that is always done */
 
 struct comm {

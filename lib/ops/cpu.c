@@ -189,6 +189,7 @@ static const struct ops table = {
     .alloc = cpu_alloc,
     .allocated = cpu_allocated,
     .upload = cpu_upload,
+    .upload_ahead = cpu_upload,
     .download = cpu_download,
     .fetch = cpu_fetch,
     .fetched = cpu_fetched,

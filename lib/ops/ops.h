@@ -164,6 +164,9 @@ struct ops {
     size_t (*allocated)(const struct ops *o);
     /* host may be used again at once. */
     void (*upload)(struct ops *o, void *dst, const void *host, size_t bytes);
+    /* As upload, but beside the work queued so far, which must not touch dst: a batch of the next
+     * step while this one computes. What is queued later sees it. */
+    void (*upload_ahead)(struct ops *o, void *dst, const void *host, size_t bytes);
     void (*download)(struct ops *o, void *host, const void *src, size_t bytes); /* waits */
     /* Starts to copy bytes (at most FETCH_BYTES) of src behind the work queued so far; fetched()
      * waits for the oldest such copy and hands it out. At most FETCH_MAX may be under way. */

@@ -105,7 +105,7 @@ static void run_model(struct stage_bench *s, int i)
 /* Ranks that wait for each other take what the slowest takes: so do those that do not. */
 static int slowest(struct rank *k, double mine, double *out)
 {
-    double all[k->world];
+    double all[MAX_RANKS];
     int rc = k->comm->gather_host(k->comm, &mine, 1, all);
     *out = mine;
     for (int r = 0; r < k->world && !rc; r++)
@@ -224,8 +224,7 @@ static void stage_init(struct stage_bench *s, struct rank *k, int stage)
         struct chunk c;
         char *slot = k->slots + (size_t)m * k->slot_bytes;
         fill_chunk(r, &c, block, T, s->even.sequence, (uint64_t)(m * k->world + k->rank));
-        feed_upload(k, slot, &c);
-        s->b[m] = feed_batch(slot, &c);
+        s->b[m] = feed_batch(k, slot, &c, false);
         for (int i = 0; i < r->n_layers; i++) {
             const struct layer_spec *l = &r->layers[i];
             int mul = l->attention == ATTN_PAIRED ? 2 : 1;

@@ -13,19 +13,15 @@ size_t feed_slot_bytes(const struct recipe *r, int64_t tokens, bool csr)
     return chunk_block_bytes(&s);
 }
 
-void feed_upload(struct rank *k, char *slot, const struct chunk *c)
-{
-    k->ops->upload(k->ops, slot, c->block, c->block_bytes);
-}
-
 /* The block has the same layout on both sides. */
 static const int32_t *moved(char *slot, const struct chunk *c, const int32_t *p)
 {
     return p ? (const int32_t *)(slot + ((const char *)p - (const char *)c->block)) : NULL;
 }
 
-struct batch feed_batch(char *slot, const struct chunk *c)
+struct batch feed_batch(struct rank *k, char *slot, const struct chunk *c, bool ahead)
 {
+    (ahead ? k->ops->upload_ahead : k->ops->upload)(k->ops, slot, c->block, c->block_bytes);
     return (struct batch){
         .tokens = c->tokens, .tgt = moved(slot, c, c->tgt),
         .cu = moved(slot, c, c->cu), .ncu = c->bound,

@@ -75,9 +75,9 @@ int check_weights(struct rank *k) MUST_CHECK;
 /* -- feed.c */
 struct chunk_shape feed_chunk(const struct recipe *r, int tokens, bool csr);
 size_t feed_slot_bytes(const struct recipe *r, int64_t tokens, bool csr);
-/* Uploads a chunk's block into slot and describes it. */
-void feed_upload(struct rank *k, char *slot, const struct chunk *c);
-struct batch feed_batch(char *slot, const struct chunk *c);
+/* Uploads a chunk's block into slot and describes it; ahead: beside the work queued so far, none
+ * of which reads the slot. */
+struct batch feed_batch(struct rank *k, char *slot, const struct chunk *c, bool ahead);
 struct batch_shape feed_shape(void *recipe, int64_t step);
 struct batch_shape feed_largest(const struct recipe *r);
 

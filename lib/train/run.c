@@ -67,7 +67,7 @@ static int validate(struct rank *k, const struct point *at, double *mean)
     const struct recipe *r = k->run->recipe;
     struct point p = *at;
     int64_t n = r->val_tokens / r->val_chunk;
-    double mine, all[MAX_MICRO * 16];
+    double mine, all[MAX_RANKS];
     real sum;
 
     enter(k, "validation", false);
@@ -80,8 +80,7 @@ static int validate(struct rank *k, const struct point *at, double *mean)
         int rc = val_chunk(k->run->val, k->local, i, &c);
         if (rc)
             return rc;
-        feed_upload(k, k->val_slot, &c);
-        struct batch b = feed_batch(k->val_slot, &c);
+        struct batch b = feed_batch(k, k->val_slot, &c, false);
         model_eval(&k->model, &b, k->loss);
     }
     k->ops->download(k->ops, &sum, k->loss, sizeof sum);
@@ -95,7 +94,8 @@ static int validate(struct rank *k, const struct point *at, double *mean)
     return rc;
 }
 
-/* One step: batch, forward and backward of each micro-batch, optimizer. */
+/* One step: batch, forward and backward of each micro-batch, optimizer. The batch is copied while
+ * the step before computes; the one before that, which read these slots, has been reported. */
 static int train_step(struct rank *k, const struct point *p)
 {
     const struct step_batch *s;
@@ -111,8 +111,7 @@ static int train_step(struct rank *k, const struct point *p)
     for (int m = 0; m < k->micros; m++) {
         char *slot = k->slots + (size_t)((p->step & 1) * k->micros + m) * k->slot_bytes;
         const struct chunk *c = &s->chunk[m * k->world + k->rank];
-        feed_upload(k, slot, c);
-        b[m] = feed_batch(slot, c);
+        b[m] = feed_batch(k, slot, c, true);
         optim_touch(&k->optim, c->bigram, c->bigram ? c->tokens : 0);
     }
     if ((rc = step_launch(k, p, b)))
@@ -134,7 +133,7 @@ static double elapsed_ms(const struct rank *k)
 static int report_step(struct rank *k, int done, bool *stop)
 {
     struct run *run = k->run;
-    double mine[2], all[2 * MAX_MICRO * 16], loss = 0;
+    double mine[2], all[2 * MAX_RANKS], loss = 0;
     struct point p;
     real sum;
     int rc;
@@ -319,7 +318,7 @@ static void log_exchange(struct rank *k)
 static int log_head(struct rank *k)
 {
     const struct fp8_copy *copy = &k->model.p.lm_head->fp8;
-    double mine, all[k->world], most = 0;
+    double mine, all[MAX_RANKS], most = 0;
     real amax;
     if (!copy->codes.data)
         return 0;
@@ -335,29 +334,39 @@ static int log_head(struct rank *k)
     return rc;
 }
 
-static void *rank_main(void *arg)
+/* What only the end of a run knows. */
+static int log_end(struct rank *k)
 {
-    struct rank *k = arg;
-    int rc = rank_init(k);
-    if (!rc)
-        rc = k->ops->sync(k->ops);
-    if (!rc)
-        rc = k->comm->barrier(k->comm);
-    if (!rc && !k->local) {     /* every rank has its values */
+    if (!k->rank)
+        log_exchange(k);
+    int rc = log_head(k);
+    if (!rc && !k->rank)
+        runlog_memory(&k->run->log, (double)k->ops->allocated(k->ops) / (1 << 20));
+    return rc;
+}
+
+static int rank_work(struct rank *k)
+{
+    const struct run_options *o = k->run->opt;
+    int rc;
+    if ((rc = rank_init(k)) || (rc = k->ops->sync(k->ops)) || (rc = k->comm->barrier(k->comm)))
+        return rc;
+    if (!k->local) {            /* every rank has its values */
         initial_free(k->run->initial);
         k->run->initial = NULL;
     }
-    if (!rc && !k->rank && !k->run->opt->bench)
-        rc = log_header(k->run);
-    if (!rc)
-        rc = k->run->opt->bench ? bench_rank(k, k->run->opt->bench, k->run->opt->log)
-                                : rank_loop(k);
-    if (!rc && !k->rank && !k->run->opt->bench)
-        log_exchange(k);
-    if (!rc && !k->run->opt->bench)
-        rc = log_head(k);
-    if (!rc && !k->rank && !k->run->opt->bench)
-        runlog_memory(&k->run->log, (double)k->ops->allocated(k->ops) / (1 << 20));
+    if (o->bench)
+        return bench_rank(k, o->bench, o->log);
+    if (!k->rank && (rc = log_header(k->run)))
+        return rc;
+    rc = rank_loop(k);
+    return rc ? rc : log_end(k);
+}
+
+static void *rank_main(void *arg)
+{
+    struct rank *k = arg;
+    int rc = rank_work(k);
     if (rc > 0)
         rank_failed(k, rc);
     else if (rc == RUN_STOPPED && !k->local)
@@ -394,6 +403,8 @@ static int open_data(struct run *run)
 
 static int check_ranks(const struct recipe *r, int ranks)
 {
+    if (ranks > MAX_RANKS)
+        return err_set(GPT_USAGE, "%d ranks: at most %d", ranks, MAX_RANKS);
     if (r->chunks % ranks)
         return err_set(GPT_USAGE, "%d ranks do not divide the recipe's %d chunks a step", ranks,
                        r->chunks);

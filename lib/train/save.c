@@ -79,7 +79,7 @@ static void gather_small(const struct rank *k, struct small_state *s)
 /* Every rank learns whether all succeeded: a failed one says so instead of hanging the rest. */
 static int agree(struct rank *k, int mine)
 {
-    double code = mine, all[MAX_MICRO * 16];
+    double code = mine, all[MAX_RANKS];
     int rc = k->comm->gather_host(k->comm, &code, 1, all);
     if (rc || mine)
         return mine ? mine : rc;
