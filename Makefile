@@ -11,6 +11,11 @@
 
 BUILD  ?= build
 PREFIX ?= /usr/local
+# A bundle runs on other machines.
+ifneq (,$(filter bundle,$(MAKECMDGOALS)))
+STATIC ?= 1
+ARCH   ?= $(if $(filter x86_64,$(shell uname -m)),-march=x86-64-v3)
+endif
 # Without AVX-512: valgrind does not know it, and bench_ops is no faster with it.
 ARCH   ?= -march=native $(if $(filter x86_64,$(shell uname -m)),-mno-avx512f)
 all:
@@ -177,9 +182,14 @@ check:
 	@$(MAKE) all
 	@share/get-vocab -o $(BUILD)/vocab/gpt2.tiktoken || echo 'check: tests of GPT-2'"'"'s tokens are skipped' >&2
 	@$(RUN_TESTS) $(if $(T),$(filter $(addprefix %/,$(T)),$(CPU_TESTS)),$(CPU_TESTS))
+need_cuda = @$(if $(HAVE_CUDA),,echo "$@: no nvcc, so no GPU tests were built" >&2; exit 5)
 check-gpu: all
-	@$(if $(HAVE_CUDA),,echo "check-gpu: no nvcc, so no GPU tests were built" >&2; exit 5)
-	@JOBS=1 $(RUN_TESTS) $(filter %_test,$(GPU_PROGS)) $(wildcard tests/gpu*.bats)
+	$(need_cuda)
+	@BUILD=$(BUILD) share/check-gpu \
+	    $(or $(T),$(notdir $(filter %_test,$(GPU_PROGS)) $(wildcard tests/gpu_*.bats)))
+bundle: all
+	$(need_cuda)
+	@share/bundle $(BUILD)/gpt-bundle.tar.xz $(CMDS) $(GPU_PROGS) $(BUILD)/tests/golden
 bench: all
 	@set -e; for b in $(foreach p,$(C_PROGS) $(GPU_PROGS),$(if $(findstring bench_,$(p)),$(p))); do \
 	    echo "== $${b##*/}"; $$b || [ $$? = 77 ]; done
@@ -207,7 +217,8 @@ help:
 	@echo 'make              build commands into $(BUILD)/bin, test programs into $(BUILD)/tests'
 	@echo 'make quickstart   text to shards to a trained model, in a few minutes on a CPU'
 	@echo 'make check        every test that needs no GPU; T="zio_test base.bats" runs these'
-	@echo 'make check-gpu    the tests that need one'
+	@echo 'make check-gpu    the tests that need one; T= as for check'
+	@echo 'make bundle       one archive to run programs and device tests where there is no compiler'
 	@echo 'make bench        the benchmarks'
 	@echo 'make vocab        fetch the GPT-2 vocabulary; VOCAB=FILE or URL takes it from there'
 	@echo 'make deps         install missing packages (share/deps.txt)'
@@ -216,4 +227,5 @@ help:
 	@echo 'variables: BUILD V=1 asan=1 STATIC=1 ARCH CUDA=0 NVCC PREFIX DESTDIR CC CFLAGS'
 
 FORCE:
-.PHONY: all lib tests kernels deps check check-gpu bench quickstart vocab install clean help FORCE
+.PHONY: all lib tests kernels deps check check-gpu bundle bench quickstart vocab install clean help \
+        FORCE

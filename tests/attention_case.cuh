@@ -37,12 +37,12 @@ static inline void need_gpu(const char *program)
 {
     int n = 0, major = 0;
     if (cudaGetDeviceCount(&n) != cudaSuccess || n == 0) {
-        printf("%s: skipped: no GPU is visible\n", program);
+        printf("skipped: %s: no GPU is visible\n", program);
         exit(77);
     }
     TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
     if (major != 9) {
-        printf("%s: skipped: needs compute capability 9.x, found %d.x\n", program, major);
+        printf("skipped: %s: needs compute capability 9.x, found %d.x\n", program, major);
         exit(77);
     }
 }
