@@ -6,6 +6,9 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <time.h>
+extern "C" {
+#include "base/progress.h"
+}
 
 enum { WATCH_MS = 100 };
 static const double MEET_SECONDS = 60;  /* for processes to start, at least */
@@ -41,13 +44,6 @@ struct nccl_group {
     void *stuck_ctx;
 };
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* -- failing ------------------------------------------------------------------------------- */
 
 /* g->lock is held. */
@@ -56,7 +52,7 @@ static void group_fail(struct nccl_group *g, int code, const char *message, bool
     if (g->failed)
         return;
     g->failed = true;
-    g->failed_at = now();
+    g->failed_at = now_seconds();
     g->code = code;
     snprintf(g->message, sizeof g->message, "%s", message);
     if (tell)
@@ -107,7 +103,7 @@ bool member_nccl(struct member *m, ncclResult_t e, const char *expr, const char 
 
 void member_sign(struct member *m, const char *what)
 {
-    __atomic_store_n(&m->sign_ms, (int64_t)(now() * 1e3), __ATOMIC_RELAXED);
+    __atomic_store_n(&m->sign_ms, (int64_t)(now_seconds() * 1e3), __ATOMIC_RELAXED);
     if (what) {
         __atomic_store_n(&m->last, what, __ATOMIC_RELAXED);
         __atomic_add_fetch(&m->begun, 1, __ATOMIC_RELAXED);
@@ -116,7 +112,7 @@ void member_sign(struct member *m, const char *what)
 
 static double silence(const struct member *m)
 {
-    return now() - 1e-3 * (double)__atomic_load_n(&m->sign_ms, __ATOMIC_RELAXED);
+    return now_seconds() - 1e-3 * (double)__atomic_load_n(&m->sign_ms, __ATOMIC_RELAXED);
 }
 
 /* -- the thread that watches --------------------------------------------------------------- */
@@ -259,7 +255,7 @@ static void *watch_main(void *arg)
             g->aborting = true;
             abort_all(g);
         }
-        if (g->failed && !called && !empty(g) && g->stuck && now() - g->failed_at > back) {
+        if (g->failed && !called && !empty(g) && g->stuck && now_seconds() - g->failed_at > back) {
             called = true;
             say_stuck(g);
         }

@@ -3,55 +3,15 @@
  * One thread a process listens; a word is a frame of a few bytes. Whoever has something to say
  * writes it into the socket under the lock. Each second everybody says that he is alive.
  */
-#include "comm/rendezvous.h"
-
 #include <errno.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
-#include <pthread.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
-
-enum { MAGIC = 0x67707431, MAX_BYTES = 64 << 10, POLL_MS = 200, ALIVE_SECONDS = 1 };
-enum word { HELLO, ALIVE, DATA, ALL, FAILED, BYE };
-
-struct frame { uint32_t magic, word, process, bytes; };
-
-struct peer {
-    int fd;                     /* -1: none (any more) */
-    double heard;               /* when it last said anything */
-    bool left;                  /* said BYE */
-    char *data;                 /* process 0: what it brings to the gather; NULL: nothing yet */
-    size_t bytes;
-};
-
-struct rendezvous {
-    struct rendezvous_place at;
-    double meet, timeout;       /* seconds: of meeting, of silence */
-    struct peer *peer;          /* process 0: of all processes (its own has no fd); else [0] only */
-    int peers;
-    pthread_t thread;
-    bool listening, stop;
-    pthread_mutex_t lock;       /* of everything below, and of writing */
-    pthread_cond_t change;
-    bool failed;
-    char message[400];
-    char *result;               /* of the gather that is under way; NULL: none complete */
-};
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+#include "base/progress.h"
+#include "comm/rendezvous_impl.h"
 
 /* -- frames ------------------------------------------------------------------------ */
 
@@ -81,14 +41,14 @@ static bool read_all(int fd, void *to, size_t bytes)
     return true;
 }
 
-static bool say(const struct rendezvous *r, int fd, enum word word, const void *data, size_t bytes)
+bool rendezvous_say(const struct rendezvous *r, int fd, enum word word, const void *data,
+                    size_t bytes)
 {
     struct frame f = { MAGIC, word, (uint32_t)r->at.process, (uint32_t)bytes };
     return write_all(fd, &f, sizeof f) && write_all(fd, data, bytes);
 }
 
-/* Payload into *data (caller frees; NULL when there is none). */
-static bool hear(int fd, struct frame *f, char **data, size_t most)
+bool rendezvous_hear(int fd, struct frame *f, char **data, size_t most)
 {
     *data = NULL;
     if (!read_all(fd, f, sizeof *f) || f->magic != MAGIC || f->bytes > most)
@@ -120,7 +80,7 @@ static void fail(struct rendezvous *r, int except, const char *message)
     snprintf(r->message, sizeof r->message, "%s", message);
     for (int i = 0; i < r->peers; i++)
         if (r->peer[i].fd >= 0 && i != except)
-            say(r, r->peer[i].fd, FAILED, r->message, strlen(r->message));
+            rendezvous_say(r, r->peer[i].fd, FAILED, r->message, strlen(r->message));
     pthread_cond_broadcast(&r->change);
 }
 
@@ -167,7 +127,7 @@ static void answer_gather(struct rendezvous *r)
     for (int i = 0; i < r->peers; i++) {
         free(r->peer[i].data);
         r->peer[i].data = NULL;
-        if (all && r->peer[i].fd >= 0 && !say(r, r->peer[i].fd, ALL, all, at))
+        if (all && r->peer[i].fd >= 0 && !rendezvous_say(r, r->peer[i].fd, ALL, all, at))
             lost(r, i, "cannot be reached");
     }
     r->result = all;
@@ -181,7 +141,7 @@ static void take(struct rendezvous *r, int i, const struct frame *f, char *data)
 {
     struct peer *p = &r->peer[i];
 
-    p->heard = now();
+    p->heard = now_seconds();
     switch (f->word) {
     case DATA:
         free(p->data);
@@ -211,7 +171,7 @@ static void *listen_main(void *arg)
 {
     struct rendezvous *r = arg;
     struct pollfd *watch = calloc((size_t)r->peers, sizeof *watch);
-    double said = now();
+    double said = now_seconds();
 
     pthread_mutex_lock(&r->lock);
     while (watch && !r->stop) {
@@ -219,23 +179,23 @@ static void *listen_main(void *arg)
             watch[i] = (struct pollfd){ .fd = r->peer[i].fd, .events = POLLIN };
         pthread_mutex_unlock(&r->lock);
         poll(watch, (nfds_t)r->peers, POLL_MS);
-        bool time_to_speak = now() - said >= ALIVE_SECONDS;
+        bool time_to_speak = now_seconds() - said >= ALIVE_SECONDS;
         if (time_to_speak)
-            said = now();
+            said = now_seconds();
         for (int i = 0; i < r->peers; i++) {
             struct frame f;
             char *data;
             bool news = watch[i].fd >= 0 && watch[i].revents;
-            bool heard = news && hear(watch[i].fd, &f, &data, most_bytes(r));
+            bool heard = news && rendezvous_hear(watch[i].fd, &f, &data, most_bytes(r));
             pthread_mutex_lock(&r->lock);
             if (heard)
                 take(r, i, &f, data);
             else if (news)
                 lost(r, i, "is gone: its connection closed");
-            else if (watch[i].fd >= 0 && now() - r->peer[i].heard > r->timeout)
+            else if (watch[i].fd >= 0 && now_seconds() - r->peer[i].heard > r->timeout)
                 lost(r, i, "gives no sign of life");
             if (time_to_speak && r->peer[i].fd >= 0)
-                say(r, r->peer[i].fd, ALIVE, NULL, 0);
+                rendezvous_say(r, r->peer[i].fd, ALIVE, NULL, 0);
             pthread_mutex_unlock(&r->lock);
         }
         pthread_mutex_lock(&r->lock);
@@ -243,142 +203,6 @@ static void *listen_main(void *arg)
     pthread_mutex_unlock(&r->lock);
     free(watch);
     return NULL;
-}
-
-/* -- meeting ---------------------------------------------------------------------------------- */
-
-/* seconds: as long as a call may wait for the other side. */
-static void prepare(int fd, double seconds)
-{
-    struct timeval t = { .tv_sec = (time_t)seconds + 1 };
-    int on = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t);
-}
-
-static int open_port(int port, int *fd)
-{
-    struct sockaddr_in6 six = { .sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port) };
-    struct sockaddr_in four = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
-    int on = 1, off = 0, bound = -1;
-
-    *fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (*fd >= 0) {
-        setsockopt(*fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-        setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-        bound = bind(*fd, (struct sockaddr *)&six, sizeof six);
-    } else {
-        *fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (*fd < 0)
-            return err_sys("process 0: socket");
-        setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-        bound = bind(*fd, (struct sockaddr *)&four, sizeof four);
-    }
-    if (bound || listen(*fd, 128)) {
-        int rc = err_sys("process 0: cannot listen at port %d", port);
-        close(*fd);
-        return rc;
-    }
-    return GPT_OK;
-}
-
-/* One caller at the door: a process of ours, or a stranger that is sent away. */
-static void admit(struct rendezvous *r, int fd, int *come)
-{
-    struct frame f;
-    char *data;
-
-    prepare(fd, r->timeout);
-    if (hear(fd, &f, &data, sizeof(int)) && f.word == HELLO && data && f.bytes == sizeof(int)
-        && memcmp(data, &r->at.processes, sizeof(int)) == 0 && f.process > 0
-        && (int)f.process < r->peers && r->peer[f.process].fd < 0) {
-        r->peer[f.process].fd = fd;
-        r->peer[f.process].heard = now();
-        ++*come;
-    } else {
-        close(fd);
-    }
-    free(data);
-}
-
-static int wait_for_all(struct rendezvous *r)
-{
-    double until = now() + r->meet;
-    int door, come = 1, rc = open_port(r->at.port, &door);
-
-    while (!rc && come < r->at.processes) {
-        struct pollfd watch = { .fd = door, .events = POLLIN };
-        double left = until - now();
-        if (left <= 0) {
-            int absent = 1;
-            while (r->peer[absent].fd >= 0)
-                absent++;
-            rc = err_set(GPT_DEVICE, "waited %g seconds at port %d for %d processes: %d came, "
-                         "process %d did not", r->meet, r->at.port, r->at.processes, come,
-                         absent);
-        } else if (poll(&watch, 1, (int)(left * 1e3) + 1) > 0) {
-            int fd = accept(door, NULL, NULL);
-            if (fd >= 0)
-                admit(r, fd, &come);
-        }
-    }
-    for (int i = 1; !rc && i < r->peers; i++)
-        if (!say(r, r->peer[i].fd, HELLO, NULL, 0))
-            rc = err_set(GPT_DEVICE, "process %d left while the others were still coming", i);
-    if (door >= 0)
-        close(door);
-    return rc;
-}
-
-static int try_connect(const struct rendezvous *r, int *fd)
-{
-    struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *list;
-    char port[16];
-    int e, err = ECONNREFUSED;
-
-    snprintf(port, sizeof port, "%d", r->at.port);
-    *fd = -1;
-    if ((e = getaddrinfo(r->at.address, port, &hints, &list)))
-        return err_set(GPT_DEVICE, "process %d: address of process 0, '%s': %s", r->at.process,
-                       r->at.address, gai_strerror(e));
-    for (struct addrinfo *a = list; a && *fd < 0; a = a->ai_next) {
-        *fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (*fd >= 0 && connect(*fd, a->ai_addr, a->ai_addrlen)) {
-            err = errno;
-            close(*fd);
-            *fd = -1;
-        }
-    }
-    freeaddrinfo(list);
-    errno = err;
-    return GPT_OK;
-}
-
-static int join(struct rendezvous *r)
-{
-    double until = now() + r->meet;
-    struct frame f;
-    char *data;
-    int fd, rc;
-
-    while ((rc = try_connect(r, &fd)) || fd < 0) {      /* it may not have started yet */
-        if (now() > until)
-            return rc ? rc : err_set(GPT_DEVICE, "process %d of %d: cannot reach process 0 at "
-                                     "%s:%d within %g seconds: %s", r->at.process,
-                                     r->at.processes, r->at.address, r->at.port, r->meet,
-                                     strerror(errno));
-        usleep(50000);
-    }
-    prepare(fd, r->meet);               /* the answer comes when all are there */
-    r->peer[0].fd = fd;
-    if (!say(r, fd, HELLO, &r->at.processes, sizeof(int)) || !hear(fd, &f, &data, 0)
-        || f.word != HELLO)
-        return err_set(GPT_DEVICE, "process %d of %d: process 0 at %s:%d did not find all "
-                       "processes, or is none of ours", r->at.process, r->at.processes,
-                       r->at.address, r->at.port);
-    prepare(fd, r->timeout);
-    return GPT_OK;
 }
 
 int rendezvous_new(struct rendezvous **out, const struct rendezvous_place *at, double meet_s,
@@ -406,9 +230,9 @@ int rendezvous_new(struct rendezvous **out, const struct rendezvous_place *at, d
     for (int i = 0; !rc && i < r->peers; i++)
         r->peer[i].fd = -1;
     if (!rc && r->peers)
-        rc = at->process == 0 ? wait_for_all(r) : join(r);
+        rc = rendezvous_meet(r);
     for (int i = 0; i < r->peers; i++)          /* whoever came first has waited in silence */
-        r->peer[i].heard = now();
+        r->peer[i].heard = now_seconds();
     if (!rc && r->peers && pthread_create(&r->thread, NULL, listen_main, r))
         rc = err_sys("rendezvous: thread");
     r->listening = !rc && r->peers;
@@ -453,7 +277,7 @@ int rendezvous_gather(struct rendezvous *r, const void *mine, size_t bytes, void
             fail(r, -1, "process 0: out of memory");
         if (!r->failed)
             answer_gather(r);
-    } else if (r->peer[0].fd >= 0 && !say(r, r->peer[0].fd, DATA, mine, bytes)) {
+    } else if (r->peer[0].fd >= 0 && !rendezvous_say(r, r->peer[0].fd, DATA, mine, bytes)) {
         lost(r, 0, "cannot be reached");
     }
     while (!r->result && !r->failed && !somebody_left(r, &who))
@@ -492,13 +316,13 @@ bool rendezvous_failed(struct rendezvous *r, char *message, size_t size)
 static void part(const struct rendezvous *r, int fd)
 {
     struct timeval t = { .tv_usec = 100000 };
-    double until = now() + 0.5;
+    double until = now_seconds() + 0.5;
     char unread[256];
 
-    say(r, fd, BYE, NULL, 0);
+    rendezvous_say(r, fd, BYE, NULL, 0);
     shutdown(fd, SHUT_WR);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
-    while (now() < until) {
+    while (now_seconds() < until) {
         ssize_t n = recv(fd, unread, sizeof unread, 0);
         if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
             break;

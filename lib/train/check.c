@@ -1,8 +1,22 @@
-/* check.c - what a run looks into when something is wrong, or when the recipe asks. */
+/* check.c - what a run looks into before it begins, when something is wrong, or when the recipe
+ * asks. */
 #include <stdlib.h>
 #include <string.h>
 #include "base/hash.h"
 #include "train/rank.h"
+
+int check_ranks(const struct recipe *r, int ranks)
+{
+    if (ranks > MAX_RANKS)
+        return err_set(GPT_USAGE, "%d ranks: at most %d", ranks, MAX_RANKS);
+    if (r->chunks % ranks)
+        return err_set(GPT_USAGE, "%d ranks do not divide the recipe's %d chunks a step", ranks,
+                       r->chunks);
+    if (r->chunks / ranks > MAX_MICRO)
+        return err_set(GPT_USAGE, "%d chunks a step on %d ranks: at most %d micro-batches",
+                       r->chunks, ranks, MAX_MICRO);
+    return 0;
+}
 
 /* The first of this rank's weights and states with a number that is none; NULL: all are finite. */
 static const char *first_bad(struct rank *k, const char **kind)

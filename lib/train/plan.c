@@ -120,13 +120,12 @@ static void plan_schedule(const struct recipe *r, FILE *f)
 
 int run_plan(const struct recipe *r, int ranks, enum dtype act, FILE *f)
 {
-    if (r->chunks % ranks)
-        return err_set(GPT_USAGE, "%d ranks do not divide the recipe's %d chunks a step", ranks,
-                       r->chunks);
+    int rc = check_ranks(r, ranks);
+    if (rc)
+        return rc;
     fprintf(f, "recipe %s %s on %d rank%s, %d micro-batch%s a step\n\n", r->name, r->hash, ranks,
             ranks > 1 ? "s" : "", r->chunks / ranks, r->chunks / ranks > 1 ? "es" : "");
-    int rc = plan_params(r, ranks, f);
-    if (rc)
+    if ((rc = plan_params(r, ranks, f)))
         return rc;
     plan_memory(r, ranks, act, f);
     plan_comm(r, ranks, f);

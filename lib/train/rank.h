@@ -66,8 +66,9 @@ int step_launch(struct rank *k, const struct point *p, const struct batch *b) MU
 /* -- bench.c: n pairs of steps a stage, one TSV row each on f */
 int bench_rank(struct rank *k, int n, FILE *f) MUST_CHECK;
 
-/* -- check.c: the message for a loss that is not finite; is everything that a checkpoint would hold
- * finite? are all ranks' weights the same bits? */
+/* -- check.c: can so many ranks run this recipe? the message for a loss that is not finite; is
+ * everything that a checkpoint would hold finite? are all ranks' weights the same bits? */
+int check_ranks(const struct recipe *r, int ranks) MUST_CHECK;
 int check_loss(struct rank *k, int step, double loss) MUST_CHECK;
 int check_states(struct rank *k) MUST_CHECK;
 int check_weights(struct rank *k) MUST_CHECK;

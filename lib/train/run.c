@@ -401,19 +401,6 @@ static int open_data(struct run *run)
     return val_new(&run->val, &v);
 }
 
-static int check_ranks(const struct recipe *r, int ranks)
-{
-    if (ranks > MAX_RANKS)
-        return err_set(GPT_USAGE, "%d ranks: at most %d", ranks, MAX_RANKS);
-    if (r->chunks % ranks)
-        return err_set(GPT_USAGE, "%d ranks do not divide the recipe's %d chunks a step", ranks,
-                       r->chunks);
-    if (r->chunks / ranks > MAX_MICRO)
-        return err_set(GPT_USAGE, "%d chunks a step on %d ranks: at most %d micro-batches",
-                       r->chunks, ranks, MAX_MICRO);
-    return 0;
-}
-
 static int run_ranks(struct run *run)
 {
     const struct backend *be = run->opt->backend;
