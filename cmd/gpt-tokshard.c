@@ -351,7 +351,7 @@ static int check_usage(int inputs)
     if (o.output && !strcmp(o.output, "-")
         && (o.split > 0 || o.val_first || o.val_tokens || o.resume || o.repair))
         return err_set(GPT_USAGE, "-o -: one shard has no split and is not resumed");
-    if (strchr(o.prefix, '/') || !*o.prefix || strpbrk(o.prefix, " \t\n"))
+    if (!*o.prefix || strlen(o.prefix) > 200 || strpbrk(o.prefix, "/ \t\n"))
         return err_set(GPT_USAGE, "--name: expected a part of a file name, found '%s'", o.prefix);
     return 0;
 }

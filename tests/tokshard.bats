@@ -182,6 +182,9 @@ load tokshard_setup
     printf '{"a":[1.5e3,{"text":"no"},null,true],"t\\u0065xt":"yes","z":{}}\r\n' > k.jsonl
     bytes -o out k.jsonl
     [ "$("$GPT_BIN/gpt-tokshard" --decode out/text_train_000001.bin 1:)" = "yes" ]
+    printf '\xef\xbb\xbf{"text":"yes"}\r\n' > k.jsonl          # a byte order mark
+    bytes -f -o out k.jsonl
+    [ "$("$GPT_BIN/gpt-tokshard" --decode out/text_train_000001.bin 1:)" = "yes" ]
     printf '{"body":"yes"}' > k.jsonl
     bytes -f -o out --field body k.jsonl
     [ "$("$GPT_BIN/gpt-tokshard" --decode out/text_train_000001.bin 1:)" = "yes" ]
@@ -212,6 +215,8 @@ load tokshard_setup
     run --separate-stderr T a.txt
     [ "$status" -eq 2 ]
     run --separate-stderr T -o out --split 0.5 --val-first a.txt
+    [ "$status" -eq 2 ]
+    run --separate-stderr T -o out --name "$(printf '%0300d' 0)" a.txt
     [ "$status" -eq 2 ]
     run --separate-stderr T -o out --shard-tokens 1 a.txt
     [ "$status" -eq 2 ]

@@ -13,6 +13,16 @@ load tokshard_setup
     bytes -o out --force a.txt
     [ "$(ls out)" = "MANIFEST
 text_train_000001.bin" ]
+    rm out/MANIFEST                        # shards of somebody else, as far as we know
+    for more in "" --resume; do
+        run --separate-stderr T --tokenizer byte -o out $more c.jsonl
+        [ "$status" -eq 4 ]
+        [[ $stderr == *"'out/text_train_000001.bin' exists (--force makes the shards anew)" ]]
+    done
+    bytes -o out --force --name other c.jsonl
+    [ "$(ls out)" = "MANIFEST
+other_train_000001.bin
+text_train_000001.bin" ]
 }
 
 @test "--verify: quick sees sizes and headers, --full every byte and token" {
@@ -116,9 +126,8 @@ slowly() {
         rm -rf whole out
         T $o -o whole - < c.jsonl
         for t in 0.1 0.2 0.3 0.4 0.5; do
-            resume=; [ -e out/MANIFEST.partial ] && resume=--resume
-            run timeout -s KILL $t "$GPT_BIN/gpt-tokshard" -q $o -o out $resume - < <(slowly c.jsonl)
-            [ ! -e out/MANIFEST ] || [ "$status" -eq 0 ]
+            run timeout -s KILL $t "$GPT_BIN/gpt-tokshard" -q $o -o out --resume - < <(slowly c.jsonl)
+            [ "$status" -eq 0 ] || [ "$status" -eq 137 ]
             if [ "$status" -ne 0 ]; then n=$((n + 1)); fi
             # whatever the journal names is whole
             if [ -e out/MANIFEST.partial ]; then
@@ -128,13 +137,57 @@ slowly() {
                 done
             fi
         done
-        [ -e out/MANIFEST ] || T $o -o out --resume - < c.jsonl
+        T $o -o out --resume - < c.jsonl
         diff -r -x MANIFEST whole out
         diff <(grep -v -e ^arguments -e ^manifest whole/MANIFEST) \
              <(grep -v -e ^arguments -e ^manifest out/MANIFEST)
     done
     echo "$n killed"
     [ "$n" -ge 6 ]
+}
+
+@test "--resume of a job that is done: nothing to do, if it is the same" {
+    corpus > c.jsonl
+    bytes -o out --shard-tokens 4000 c.jsonl
+    cp -r out good
+    touch out/MANIFEST.partial                     # killed before it was removed
+    bytes -o out --shard-tokens 4000 --resume c.jsonl
+    diff -r good out
+    for other in "--shard-tokens 5000" "--level 1" "--index" "--format text" "--ext md" "--field id" \
+                 "--invalid error" "--split 0.1" "--shuffle 1" "--val-tokens 9" "--val-first"; do
+        run --separate-stderr T --tokenizer byte -o out --shard-tokens 4000 $other --resume c.jsonl
+        [ "$status" -eq 3 ]
+        name=${other%% *}
+        [[ $stderr == *"out/MANIFEST: expected '${name#--}="* ]]
+        [ "$(wc -l <<< "$stderr")" -eq 1 ]
+    done
+    if printf x | T --stats - > /dev/null 2>&1; then
+        run --separate-stderr T -o out --shard-tokens 4000 --resume c.jsonl
+        [ "$status" -eq 3 ]
+        [[ $stderr == *"expected 'tokenizer=gpt2' as this command has it, found 'tokenizer=bytes'"* ]]
+    fi
+    diff -r good out
+}
+
+@test "--resume with another input is refused" {
+    corpus 20000 > c.jsonl
+    { cat c.jsonl; echo '{"txt": "the job ends here"}'; } > bad.jsonl
+    run T --tokenizer byte --shard-tokens 200k --split 0.1 -o stopped bad.jsonl
+    [ "$status" -eq 3 ]
+    [ "$(grep -c ^shard: stopped/MANIFEST.partial)" -ge 5 ]
+    sed '7s/document/dOcument/' c.jsonl > changed.jsonl
+    sed 7d c.jsonl > shorter.jsonl
+    head -50 c.jsonl > short.jsonl
+    for other in changed shorter short; do
+        rm -rf out; cp -r stopped out
+        run --separate-stderr T --tokenizer byte --shard-tokens 200k --split 0.1 -o out --resume $other.jsonl
+        [ "$status" -eq 3 ]
+        [[ $stderr == "gpt-tokshard: text_"*"made of another input: "* ]]
+        [ ! -e out/MANIFEST ]
+    done
+    bytes --shard-tokens 200k --split 0.1 -o stopped --resume c.jsonl
+    bytes --shard-tokens 200k --split 0.1 -o whole c.jsonl
+    diff -r -x MANIFEST whole stopped
 }
 
 @test "an interrupted job is neither overwritten nor continued by mistake" {
@@ -150,12 +203,12 @@ slowly() {
     run --separate-stderr T --tokenizer byte -o out --shard-tokens 10k c.jsonl
     [ "$status" -eq 4 ]
     [[ $stderr == *"--resume continues it, --force starts again"* ]]
-    run --separate-stderr T --tokenizer byte -o out --resume c.jsonl
+    run --separate-stderr T --tokenizer byte -o out --format jsonl --resume c.jsonl
     [ "$status" -eq 3 ]
     [[ $stderr == *"found 'shard-tokens=10000'"* ]]
     f=$(ls out/*.bin | head -1)
     truncate -s -2 $f
-    run --separate-stderr T --tokenizer byte -o out --shard-tokens 10k --resume c.jsonl
+    run --separate-stderr T --tokenizer byte -o out --format jsonl --shard-tokens 10k --resume c.jsonl
     [ "$status" -eq 3 ]
     [[ $stderr == *"$f: expected"* ]]
     touch out/MANIFEST.partial.1.0.tmp out/text_train_000002.bin.1.0.tmp
@@ -223,6 +276,10 @@ slowly() {
     run --separate-stderr T --verify --full out
     [ "$status" -eq 1 ]
     [[ $output == "out/text_train_000002.idx: "* ]]
+    rm out/text_train_000001.idx
+    bytes -o out --index --level 1 --shard-tokens 8000 --repair c.jsonl
+    [ -e out/text_train_000001.idx ]
+    T --verify --full out
     bytes -f -o out c.jsonl
     [ "$(ls out/*.idx 2> /dev/null | wc -l)" -eq 0 ]
 }

@@ -56,6 +56,7 @@ void cutter_put(struct cutter *k, struct part *p, bool *full)
     k->line.to = p->at;
     if (!p->n && p->ends)
         k->line.to = (struct position){ p->at.document + 1, 0 };
+    k->line.input = p->input;
     f->last = k->line.tokens == k->shard_tokens;
     *full = f->last || n == room;
 }

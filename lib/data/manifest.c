@@ -6,14 +6,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "base/file.h"
 #include "base/hash.h"
+#include "data/le.h"
 
 #define FORMAT "gpt-shards 1"
 
 const char *split_name(enum split s)
 {
     return s == SPLIT_VAL ? "val" : "train";
+}
+
+uint64_t input_hash(uint64_t before, uint64_t document_hash)
+{
+    unsigned char b[8];
+
+    put_le32(put_le32(b, (uint32_t)document_hash), (uint32_t)(document_hash >> 32));
+    return XXH64(b, sizeof b, before);
 }
 
 static int no_memory(void)
@@ -72,10 +84,9 @@ int manifest_shard_line(const struct manifest_shard *s, char *buf, size_t room)
 {
     return snprintf(buf, room,
                     "shard: %s %s %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64
-                    ":%" PRId64 " %" PRId64 ":%" PRId64 " %s", split_name(s->split), s->name,
-                    s->bytes,
-                    s->tokens, s->documents, s->invalid, s->from.document, s->from.token,
-                    s->to.document, s->to.token, s->hash);
+                    ":%" PRId64 " %" PRId64 ":%" PRId64 " %016" PRIx64 " %s", split_name(s->split),
+                    s->name, s->bytes, s->tokens, s->documents, s->invalid, s->from.document,
+                    s->from.token, s->to.document, s->to.token, s->input, s->hash);
 }
 
 int manifest_parse_shard(struct manifest *m, const char *line)
@@ -84,14 +95,14 @@ int manifest_parse_shard(struct manifest *m, const char *line)
     struct manifest_shard s = { .name = name };
 
     if (sscanf(line, "shard: %7s %511s %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64
-               ":%" SCNd64 " %" SCNd64 ":%" SCNd64 " %32s%c", split, name, &s.bytes, &s.tokens,
+               ":%" SCNd64 " %" SCNd64 ":%" SCNd64 " %16" SCNx64 " %32s%c", split, name, &s.bytes, &s.tokens,
                &s.documents, &s.invalid, &s.from.document, &s.from.token, &s.to.document,
-               &s.to.token, hash, &rest) != 11
+               &s.to.token, &s.input, hash, &rest) != 12
         || (strcmp(split, "train") && strcmp(split, "val")) || strchr(name, '/')
         || s.bytes < 0 || s.tokens < 0 || s.tokens > INT32_MAX || s.documents < 0
         || s.from.document < 0 || s.from.token < 0 || strspn(hash, "0123456789abcdef") != 32)
         return err_set(GPT_INPUT, "expected 'shard: train|val NAME BYTES TOKENS DOCUMENTS INVALID "
-                       "FROM TO HASH', found '%s'", line);
+                       "FROM TO INPUT HASH', found '%s'", line);
     s.split = strcmp(split, "val") ? SPLIT_TRAIN : SPLIT_VAL;
     memcpy(s.hash, hash, 33);
     return manifest_add(m, &s);
@@ -243,7 +254,7 @@ static void put_text(const struct manifest *m, bool partial, FILE *f)
         fprintf(f, "%s: %s\n", text_keys[i].name, *text_of(m, &text_keys[i]));
     for (size_t i = 0; i < (partial ? 2 : COUNT(number_keys)); i++)
         fprintf(f, "%s: %" PRId64 "\n", number_keys[i].name, *number_of(m, &number_keys[i]));
-    fprintf(f, "# shard: split file bytes tokens documents invalid from to xxh3-128\n");
+    fprintf(f, "# shard: split file bytes tokens documents invalid from to input xxh3-128\n");
     for (int i = 0; i < m->n && !partial; i++) {
         manifest_shard_line(&m->shard[i], line, sizeof line);
         fprintf(f, "%s\n", line);

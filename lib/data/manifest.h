@@ -32,6 +32,7 @@ struct manifest_shard {
     int64_t tokens, documents;  /* documents that start in it */
     int64_t invalid;            /* bad UTF-8 sequences in the text of its tokens */
     struct position { int64_t document, token; } from, to;
+    uint64_t input;             /* of all documents up to its last: input_hash */
     char hash[33];
 };
 
@@ -57,6 +58,8 @@ int manifest_text(const struct manifest *m, bool partial, char **text) MUST_CHEC
 int manifest_add(struct manifest *m, const struct manifest_shard *s) MUST_CHECK;  /* copies */
 void manifest_release(struct manifest *m);
 const char *split_name(enum split s);            /* "train", "val" */
+/* XXH64 of the 8 bytes of a document's hash, the value before as the seed; 0 at first. */
+uint64_t input_hash(uint64_t before, uint64_t document_hash);
 
 /* One line as it stands in the manifest ("shard: ..."), without newline. */
 int manifest_shard_line(const struct manifest_shard *s, char *buf, size_t room);

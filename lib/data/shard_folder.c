@@ -26,20 +26,27 @@ static char *in_folder(const struct tokjob_config *c, const char *name)
 static char *settings_text(const struct tokjob_config *c)
 {
     static const char *const invalid[] = { "replace", "bytes", "error" };
-    char *s;
-    int n = asprintf(&s, "shard-tokens=%lld level=%d prefix=%s field=%s invalid=%s split=%.17g "
-                     "val-tokens=%lld val-first=%lld shuffle=", (long long)c->shard_tokens,
-                     c->level, c->prefix, c->encode.field, invalid[c->encode.invalid],
-                     c->encode.val_fraction, (long long)c->val_tokens,
-                     (long long)c->val_first_tokens), m;
-    char *whole = NULL;
+    static const char *const format[] = { "auto", "text", "jsonl" };
+    char *s = NULL;
+    size_t n;
+    FILE *f = open_memstream(&s, &n);
 
-    if (n < 0)
+    if (!f)
         return NULL;
-    m = c->shuffle ? asprintf(&whole, "%s%llu", s, (unsigned long long)c->seed)
-                   : asprintf(&whole, "%sno", s);
-    free(s);
-    return m < 0 ? NULL : whole;
+    fprintf(f, "format=%s ext=%s field=%s invalid=%s prefix=%s shard-tokens=%lld level=%d index=%s "
+            "split=%.15g val-tokens=%lld val-first=%lld shuffle=", format[c->source.format],
+            c->source.extensions, c->encode.field, invalid[c->encode.invalid], c->prefix,
+            (long long)c->shard_tokens, c->level, c->with_index ? "yes" : "no",
+            c->encode.val_fraction, (long long)c->val_tokens, (long long)c->val_first_tokens);
+    if (c->shuffle)
+        fprintf(f, "%llu", (unsigned long long)c->seed);
+    else
+        fprintf(f, "no");
+    if (ferror(f) | fclose(f)) {
+        free(s);
+        return NULL;
+    }
+    return s;
 }
 
 static int new_manifest(struct manifest *m, const struct tokjob_config *c)
@@ -59,8 +66,8 @@ static int new_manifest(struct manifest *m, const struct tokjob_config *c)
          ? 0 : no_memory();
 }
 
-/* Names the first word in which two lists of settings differ. */
-static int differs(const char *path, const char *expected, const char *found)
+/* Names the first word in which two lists of settings, or the values of a key, differ. */
+static int differs(const char *path, const char *key, const char *expected, const char *found)
 {
     const char *a = expected, *b = found;
 
@@ -71,9 +78,9 @@ static int differs(const char *path, const char *expected, const char *found)
         b += *b == ' ';
     }
     return err_set(GPT_INPUT,
-                   "%s: expected '%.*s' as this command has it, found '%.*s': the options "
-                   "must be those that made the shards", path, (int)strcspn(a, " "), a,
-                   (int)strcspn(b, " "), b);
+                   "%s: expected '%s%.*s' as this command has it, found '%s%.*s': the options "
+                   "must be those that made the shards", path, key, (int)strcspn(a, " "), a,
+                   key, (int)strcspn(b, " "), b);
 }
 
 /* Takes over the manifest of an earlier run, if it was the same job. */
@@ -82,67 +89,88 @@ static int adopt(struct shard_folder *f, const char *path, struct manifest *old)
     struct manifest *m = &f->manifest;
     int rc = 0;
 
-    if (strcmp(m->vocabulary, old->vocabulary))
-        rc = differs(path, m->vocabulary, old->vocabulary);
+    if (strcmp(m->tokenizer, old->tokenizer))
+        rc = differs(path, "tokenizer=", m->tokenizer, old->tokenizer);
+    else if (strcmp(m->vocabulary, old->vocabulary))
+        rc = differs(path, "vocabulary=", m->vocabulary, old->vocabulary);
     else if (strcmp(m->unicode, old->unicode))
-        rc = differs(path, m->unicode, old->unicode);
+        rc = differs(path, "unicode=", m->unicode, old->unicode);
     else if (strcmp(m->settings, old->settings))
-        rc = differs(path, m->settings, old->settings);
+        rc = differs(path, "", m->settings, old->settings);
     manifest_release(rc ? old : m);
     if (!rc)
         *m = *old;
     return rc;
 }
 
-/* What an interrupted job left. */
+/* What an interrupted job left: the shards of each split from its first on. */
 static int take_over(struct shard_folder *f, const char *path)
 {
     struct manifest old, *m = &f->manifest;
-    int rc;
+    int next[2] = { [SPLIT_TRAIN] = 1, [SPLIT_VAL] = 0 }, rc;
 
     if ((rc = manifest_read_partial(&old, path)) || (rc = adopt(f, path, &old)))
         return rc;
     f->kept = m->n;
     for (int i = 0; i < m->n && !rc; i++) {
-        char *shard = path_join(f->c->out, m->shard[i].name);
+        const struct manifest_shard *s = &m->shard[i];
+        char *shard = path_join(f->c->out, s->name), name[256];
         struct stat st;
 
+        shard_name(name, sizeof name, f->c->prefix, s->split, next[s->split]++, f->c->level);
         if (!shard)
             rc = no_memory();
-        else if (stat(shard, &st) || st.st_size != m->shard[i].bytes)
+        else if (strcmp(name, s->name))
+            rc = err_set(GPT_INPUT, "%s: expected a line of '%s', found '%s': damaged since; "
+                         "--force starts again", path, name, s->name);
+        else if (stat(shard, &st) || st.st_size != s->bytes)
             rc = err_set(GPT_INPUT, "%s: expected %lld bytes as '%s' says: damaged since; --force "
-                         "starts again", shard, (long long)m->shard[i].bytes, path);
+                         "starts again", shard, (long long)s->bytes, path);
         free(shard);
     }
     return rc;
 }
 
-/* Removes temporary files that a killed job left, and with `all` the shards too. */
-static int remove_old(const struct tokjob_config *c, bool all)
+/* Whether a name in the folder is of a shard or its index, or with .PID.N.tmp behind
+ * it of what a killed job left of one, or of a manifest. */
+static void tell_name(const struct tokjob_config *c, const char *name, bool *shard, bool *temporary)
+{
+    size_t n = strlen(c->prefix), len = strlen(name);
+    bool ours = !strncmp(name, c->prefix, n)
+                && (!strncmp(name + n, "_train_", 7) || !strncmp(name + n, "_val_", 5));
+    const char *end = !ours ? NULL : strstr(name + n, ".bin") ? strstr(name + n, ".bin")
+                                                              : strstr(name + n, ".idx");
+
+    *shard = end && (!strcmp(end, ".bin") || !strcmp(end, ".bin.zst") || !strcmp(end, ".idx"));
+    *temporary = (end || !strncmp(name, "MANIFEST.", 9)) && len > 4
+                 && !strcmp(name + len - 4, ".tmp");
+}
+
+enum old_shards { OLD_KEEP, OLD_REMOVE, OLD_REFUSE };
+
+/* Removes temporary files that a killed job left, and does with shards as told. */
+static int clear_folder(const struct tokjob_config *c, enum old_shards what)
 {
     DIR *d = opendir(c->out);
-    size_t n = strlen(c->prefix);
     struct dirent *e;
     int rc = 0;
 
     if (!d)
         return err_sys("cannot open '%s'", c->out);
     while (!rc && (e = readdir(d))) {
-        const char *s = e->d_name, *bin = strstr(s, ".bin") ? strstr(s, ".bin")
-                                                  : strstr(s, ".idx");
-        bool ours = !strncmp(s, c->prefix, n)
-                    && (!strncmp(s + n, "_train_", 7) || !strncmp(s + n, "_val_", 5)) && bin;
-        bool temporary = strlen(s) > 4 && !strcmp(s + strlen(s) - 4, ".tmp");
-        bool shard = ours && (!strcmp(bin, ".bin") || !strcmp(bin, ".bin.zst")
-                              || !strcmp(bin, ".idx"));
-        bool journal = !strncmp(s, "MANIFEST.", 9);
+        bool shard, temporary;
+        char *path;
 
-        if (((ours || journal) && temporary) || (all && shard)) {
-            char *path = path_join(c->out, s);
-
-            rc = !path ? no_memory() : unlink(path) ? err_sys("cannot remove '%s'", path) : 0;
-            free(path);
-        }
+        tell_name(c, e->d_name, &shard, &temporary);
+        if (!temporary && (!shard || what == OLD_KEEP))
+            continue;
+        if (!(path = path_join(c->out, e->d_name)))
+            rc = no_memory();
+        else if (shard && what == OLD_REFUSE)
+            rc = err_set(GPT_SYSTEM, "'%s' exists (--force makes the shards anew)", path);
+        else if (unlink(path))
+            rc = err_sys("cannot remove '%s'", path);
+        free(path);
     }
     closedir(d);
     return rc;
@@ -174,13 +202,27 @@ static int start_journal(struct shard_folder *f, const char *path)
     return rc;
 }
 
+static bool has_index(const struct shard_folder *f, int i)
+{
+    char *shard = path_join(f->c->out, f->manifest.shard[i].name);
+    char *path = shard ? shard_index_path(shard) : NULL;
+    bool has = path && !access(path, F_OK);
+
+    free(shard);
+    free(path);
+    return has;
+}
+
 /* Everything is there but what verifying finds damaged. */
 static int open_for_repair(struct shard_folder *f, const char *path)
 {
     struct manifest old;
     int rc;
 
-    if ((rc = manifest_read(&old, path)) || (rc = adopt(f, path, &old)))
+    if ((rc = manifest_read(&old, path)))
+        return err_set(rc, "%s: nothing to repair by; without --repair and with --force the shards "
+                       "are made anew", err_message());
+    if ((rc = adopt(f, path, &old)))
         return rc;
     if (!(f->damaged = calloc((size_t)f->manifest.n + 1, sizeof *f->damaged)))
         return no_memory();
@@ -188,21 +230,36 @@ static int open_for_repair(struct shard_folder *f, const char *path)
         rc = shard_verify(f->c->out, &f->manifest, i, true);
         if (rc && rc != GPT_NO)
             return rc;
-        f->damaged[i] = rc == GPT_NO;
+        f->damaged[i] = rc == GPT_NO || (f->c->with_index && !has_index(f, i));
     }
-    return remove_old(f->c, false);
+    return clear_folder(f->c, OLD_KEEP);
 }
 
-/* A job that was interrupted before its first shard left nothing to protect. */
-static int forget_empty(const char *partial, bool *is_partial)
+/* How many shards an interrupted job has finished: without one it left nothing to
+ * protect. */
+static int count_finished(const char *partial, int *n)
 {
     struct manifest m;
     int rc = manifest_read_partial(&m, partial);
 
-    if (rc)
+    *n = rc ? 0 : m.n;
+    if (!rc)
+        manifest_release(&m);
+    return rc;
+}
+
+/* The job was done, or killed when only its journal was left to remove. */
+static int find_complete(struct shard_folder *f, const char *whole, const char *partial)
+{
+    struct manifest old;
+    int rc;
+
+    if ((rc = manifest_read(&old, whole)) || (rc = adopt(f, whole, &old)))
         return rc;
-    *is_partial = m.n > 0;
-    manifest_release(&m);
+    if (unlink(partial) && errno != ENOENT)
+        return err_sys("cannot remove '%s'", partial);
+    f->kept = f->manifest.n;
+    f->complete = true;
     return 0;
 }
 
@@ -210,24 +267,29 @@ static int open_folder(struct shard_folder *f, const char *whole, const char *pa
 {
     const struct tokjob_config *c = f->c;
     bool is_whole, is_partial;
-    int rc;
+    int rc, finished;
 
     if ((rc = file_mkdirs(c->out)))
         return rc;
     is_whole = !access(whole, F_OK);
     is_partial = !access(partial, F_OK);
-    if (is_partial && !c->resume && !c->force && (rc = forget_empty(partial, &is_partial)))
-        return rc;
+    if (is_whole && c->resume && !c->force)
+        return find_complete(f, whole, partial);
     if (is_whole && !c->force)
         return err_set(GPT_SYSTEM, "'%s' exists (--force makes the shards anew)", whole);
-    if (is_partial && !c->force && !c->resume)
-        return err_set(GPT_SYSTEM, "'%s' is of an interrupted job (--resume continues it, --force "
-                       "starts again)", partial);
+    if (is_partial && !c->force && !c->resume) {
+        if ((rc = count_finished(partial, &finished)))
+            return rc;
+        if (finished)
+            return err_set(GPT_SYSTEM, "'%s' is of an interrupted job (--resume continues it, "
+                           "--force starts again)", partial);
+    }
     if (is_whole && unlink(whole))
         return err_sys("cannot remove '%s'", whole);
     if (is_partial && c->resume && (rc = take_over(f, partial)))
         return rc;
-    if ((rc = remove_old(c, is_whole || (is_partial && !c->resume))))
+    if ((rc = clear_folder(c, is_partial && c->resume ? OLD_KEEP
+                              : is_partial || c->force ? OLD_REMOVE : OLD_REFUSE)))
         return rc;
     return start_journal(f, partial);
 }

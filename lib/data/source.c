@@ -218,15 +218,19 @@ static int read_more(struct source *s, struct unit *u, size_t n)
         rc = read_line_text(s, u->raw + u->n, n - u->n, &got);
     else if (!(rc = zreader_read(s->z, u->raw + u->n, n - u->n, &got)) && got < n - u->n)
         s->at_end = s->text_end = true;
-    u->n += rc ? 0 : got;
+    u->n += got;
     return rc;
 }
 
-/* Says where in the input a file could not be read on. */
-static int at_document(const struct source *s, int rc)
+/* Says where in the input a file could not be read on: the unit has what came before. */
+static int at_document(const struct source *s, const struct unit *u, int rc)
 {
+    int64_t line = s->line;
+
+    for (size_t i = 0; !s->in_line && i < u->n; i++)
+        line += u->raw[i] == '\n';
     if (s->jsonl)
-        return err_set(rc, "%s (in or after line %lld)", err_message(), (long long)s->line);
+        return err_set(rc, "%s (in or after line %lld)", err_message(), (long long)line);
     return err_set(rc, "%s (in document %lld)", err_message(), (long long)s->document + 1);
 }
 
@@ -247,7 +251,7 @@ static int fill(struct source *s, struct unit *u, size_t n)
     /* A text that comes out of a line may leave up to seven bytes of room. */
     while (n - u->n >= 8 && !*end)
         if ((rc = read_more(s, u, n)))
-            return s->in_line && s->stream.bad ? rc : at_document(s, rc);
+            return s->in_line && s->stream.bad ? rc : at_document(s, u, rc);
     return 0;
 }
 
@@ -294,6 +298,15 @@ static void count_lines(struct source *s, const struct unit *u)
     }
 }
 
+/* A mark that some programs put before UTF-8; it is no JSON. */
+static void drop_byte_order_mark(struct unit *u)
+{
+    if (u->n < 3 || memcmp(u->raw, "\xef\xbb\xbf", 3))
+        return;
+    u->n -= 3;
+    memmove(u->raw, u->raw + 3, u->n);
+}
+
 static int next_lines(struct source *s, struct unit *u, bool *is_long)
 {
     const char *eol;
@@ -303,6 +316,8 @@ static int next_lines(struct source *s, struct unit *u, bool *is_long)
     for (size_t n = UNIT_BYTES;; n *= 2) {
         if ((rc = fill(s, u, n)))
             return rc;
+        if (s->line == 1 && n == UNIT_BYTES)
+            drop_byte_order_mark(u);
         if (s->at_end)
             break;
         if ((eol = memrchr(u->raw, '\n', u->n))) {

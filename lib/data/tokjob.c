@@ -207,35 +207,48 @@ static void release(struct job *j)
     free(j);
 }
 
+/* Whether the input had what the shards of an earlier run are of. */
+static int check_input_end(const struct job *j)
+{
+    const struct manifest *m = &j->folder.manifest;
+
+    for (int i = 0, left = j->result->repaired; j->c->repair && i < m->n; i++)
+        if (j->folder.damaged[i] && left-- <= 0)
+            return err_set(GPT_INPUT, "%s: expected to make it again, but the input ended before",
+                           m->shard[i].name);
+    if (j->agreed < j->folder.kept)
+        return err_set(GPT_INPUT, "%s: made of another input: this ended before its last document",
+                       m->shard[j->agreed].name);
+    return 0;
+}
+
 static int finish(struct job *j)
 {
     const struct manifest *m = &j->folder.manifest;
     struct tokjob_result *r = j->result;
-    int rc = 0;
+    int rc;
 
     if (!m->n)
         return err_set(GPT_INPUT, "%s: expected a document, found none", j->c->source.path[0]);
-    for (int i = 0, left = r->repaired; j->c->repair && i < m->n; i++)
-        if (j->folder.damaged[i] && left-- <= 0)
-            return err_set(GPT_INPUT, "%s: expected to make it again, but the input ended before",
-                           m->shard[i].name);
-    if (!j->c->repair)
-        rc = folder_finish(&j->folder);
+    if (!j->folder.complete && (rc = check_input_end(j)))
+        return rc;
+    if (!j->c->repair && !j->folder.complete && (rc = folder_finish(&j->folder)))
+        return rc;
     r->documents = m->documents;
     r->tokens = m->tokens;
     r->invalid = m->invalid;
     r->shards = m->n;
     r->kept = j->folder.kept;
     r->seconds = now_seconds() - j->start;
-    return rc;
+    return 0;
 }
 
-static bool nothing_to_repair(const struct job *j)
+static bool nothing_to_do(const struct job *j)
 {
     for (int i = 0; j->c->repair && i < j->folder.manifest.n; i++)
         if (j->folder.damaged[i])
             return false;
-    return j->c->repair;
+    return j->c->repair || j->folder.complete;
 }
 
 int tokjob_run(const struct tokjob_config *c, struct tokjob_result *r)
@@ -255,7 +268,7 @@ int tokjob_run(const struct tokjob_config *c, struct tokjob_result *r)
         || (rc = source_open(&j->source, &c->source)) || (rc = folder_open(&j->folder, c)))
         goto out;
     place_cutters(j);
-    if (!nothing_to_repair(j))
+    if (!nothing_to_do(j))
         rc = spool ? two_passes(j) : one_pass(j);
     if (!rc)
         rc = finish(j);

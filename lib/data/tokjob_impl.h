@@ -20,6 +20,7 @@ struct shard_folder {
     bool *damaged;               /* repair: [manifest.n] to be made again */
     FILE *journal;               /* MANIFEST.partial; NULL if none is kept */
     int kept;
+    bool complete;               /* resume: it was, nothing is left to do */
 };
 
 /* Makes the folder ready: new, continued, or to be repaired, which verifies it.
@@ -56,6 +57,7 @@ struct part {
     bool ends;                   /* the document ends with them */
     bool counted;                /* its invalid sequences are */
     int64_t invalid;
+    uint64_t input;              /* of all documents up to this one: input_hash */
 };
 
 /* Appends what fits the frame. *full: the frame is to be handed on (cutter_take). */
@@ -85,6 +87,8 @@ struct job {
     bool cut_begun;
     struct part cut_part;
     int64_t document_tokens;             /* of the present document so far */
+    uint64_t input;                      /* input_hash so far */
+    int agreed;                          /* of the shards kept, with the input so far */
     atomic_bool enough;                  /* all shards that are wanted are cut */
     struct tokjob_result *result;        /* its counters are the cutting stage's */
     double start, pass_start;

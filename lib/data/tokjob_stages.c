@@ -126,6 +126,27 @@ static bool end_shards(struct job *j)
     return true;
 }
 
+/* A document begins: shards of an earlier run that end in it must be of this input.
+ * (No shard is added before all of those have been passed.) */
+static int follow_input(struct job *j, const struct unit_doc *d)
+{
+    const struct shard_folder *f = &j->folder;
+
+    j->input = input_hash(j->input, d->hash);
+    for (; j->agreed < f->kept; j->agreed++) {
+        const struct manifest_shard *s = &f->manifest.shard[j->agreed];
+
+        if (s->to.document - !s->to.token != d->number)
+            break;
+        if (s->input != j->input)
+            return err_set(GPT_INPUT, "%s: made of another input: of this the first %lld documents "
+                           "have the hash %016llx, expected %016llx", s->name,
+                           (long long)d->number + 1, (unsigned long long)j->input,
+                           (unsigned long long)s->input);
+    }
+    return 0;
+}
+
 /* Cuts what is left of a unit; *done is false if frames ran out before its end. */
 static int cut_unit(struct job *j, const struct unit *u, bool counts, bool *done)
 {
@@ -141,8 +162,10 @@ static int cut_unit(struct job *j, const struct unit *u, bool counts, bool *done
         const struct unit_doc *d = &u->doc[j->cut_doc];
 
         if (!j->cut_begun) {
+            if (d->begins && (rc = follow_input(j, d)))
+                return rc;
             *p = (struct part){ .token = u->token + d->token, .n = d->tokens, .ends = d->ends,
-                                .invalid = d->invalid,
+                                .invalid = d->invalid, .input = j->input,
                                 .at = { d->number, d->begins ? 0 : p->at.token } };
             j->cut_begun = true;
             if (counts && !d->skipped && (rc = count_part(j, u, d)))
