@@ -106,27 +106,36 @@ static size_t put(unsigned char *b, const char *sizes, const uint64_t *v)
     return (size_t)(at - b);
 }
 
-/* One array in a zip of the plain kind, without zip64: dict as given, then data. */
-static size_t by_hand(unsigned char *z, const char *dict, const void *data, size_t data_n,
-                      uint64_t method)
+/* `count` arrays of one name, the same each, in a zip of the plain kind, without zip64: dict as
+ * given, then data. */
+static size_t by_hand(unsigned char *z, const char *name, int count, const char *dict,
+                      const void *data, size_t data_n, uint64_t method)
 {
-    unsigned char npy[512];
-    size_t h = strlen(dict), n = 10 + h + data_n, k;
+    unsigned char npy[1024];
+    size_t h = strlen(dict), n = 10 + h + data_n, len = strlen(name), k = 0;
     memcpy(npy, "\x93NUMPY\1\0", 8);
     put(npy + 8, "2", (uint64_t[]){ h });
     memcpy(npy + 10, dict, h);
     memcpy(npy + 10 + h, data, data_n);
-    uint64_t crc = crc32_z(0, npy, n);
-    k = put(z, "42224444" "22", (uint64_t[]){ 0x04034b50, 20, 0, method, 0, crc, n, n, 7, 0 });
-    memcpy(z + k, "arr.npy", 7);
-    memcpy(z + k + 7, npy, n);
-    k += 7 + n;
+    uint64_t crc = crc32_z(0, npy, n), at[8], members = (uint64_t)count;
+    for (int i = 0; i < count; i++) {
+        at[i] = k;
+        k += put(z + k, "42224444" "22",
+                 (uint64_t[]){ 0x04034b50, 20, 0, method, 0, crc, n, n, len, 0 });
+        memcpy(z + k, name, len);
+        memcpy(z + k + len, npy, n);
+        k += len + n;
+    }
     uint64_t from = k;
-    k += put(z + k, "422224444" "22222" "44",
-             (uint64_t[]){ 0x02014b50, 20, 20, 0, method, 0, crc, n, n, 7, 0, 0, 0, 0, 0, 0 });
-    memcpy(z + k, "arr.npy", 7);
-    k += 7;
-    return k + put(z + k, "42222442", (uint64_t[]){ 0x06054b50, 0, 0, 1, 1, k - from, from, 0 });
+    for (int i = 0; i < count; i++) {
+        k += put(z + k, "422224444" "22222" "44",
+                 (uint64_t[]){ 0x02014b50, 20, 20, 0, method, 0, crc, n, n, len, 0, 0, 0, 0, 0,
+                               at[i] });
+        memcpy(z + k, name, len);
+        k += len;
+    }
+    return k + put(z + k, "42222442",
+                   (uint64_t[]){ 0x06054b50, 0, 0, members, members, k - from, from, 0 });
 }
 
 static void test_by_hand(void)
@@ -148,7 +157,7 @@ static void test_by_hand(void)
     struct tensors *s;
     struct values v;
     double x[6];
-    spill(path, z, by_hand(z, good, numbers, 24, 0));
+    spill(path, z, by_hand(z, "arr.npy", 1, good, numbers, 24, 0));
     CHECK_OK(tensors_open(&s, path));
     CHECK_OK(values_open(&v, s, tensors_find(s, "arr"), 0));
     CHECK_OK(values_read(&v, x, 6));
@@ -157,11 +166,31 @@ static void test_by_hand(void)
     values_close(&v);
     tensors_close(s);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        spill(path, z, by_hand(z, bad[i].dict, numbers, 24, 0));
+        spill(path, z, by_hand(z, "arr.npy", 1, bad[i].dict, numbers, 24, 0));
         CHECK_ERR(read_all(path), GPT_INPUT, bad[i].message);
     }
-    spill(path, z, by_hand(z, good, numbers, 24, 8));
+    spill(path, z, by_hand(z, "arr.npy", 1, good, numbers, 24, 8));
     CHECK_ERR(read_all(path), GPT_INPUT, "expected np.savez, not np.savez_compressed");
+}
+
+/* A zip may hold two members of one name. Metadata that came twice was once written behind the end
+ * of the list that the first had made. */
+static void test_twice(void)
+{
+    char dict[96], text[512] = "{";
+    unsigned char z[4096];
+    char *path = in_dir("twice.npz");
+    for (int i = 0; i < 40; i++)
+        sprintf(text + strlen(text), "%s\"k%d\":\"v\"", i ? "," : "", i);
+    strcat(text, "}");
+    int n = (int)strlen(text);
+    sprintf(dict, "{'descr': '|u1', 'fortran_order': False, 'shape': (%d,), }\n", n);
+    spill(path, z, by_hand(z, "__metadata__.npy", 1, dict, text, (size_t)n, 0));
+    CHECK_OK(read_all(path));
+    spill(path, z, by_hand(z, "__metadata__.npy", 2, dict, text, (size_t)n, 0));
+    CHECK_ERR(read_all(path), GPT_INPUT, "'__metadata__' comes twice");
+    spill(path, z, by_hand(z, "arr.npy", 2, dict, text, (size_t)n, 0));
+    CHECK_ERR(read_all(path), GPT_INPUT, "'arr' comes twice");
 }
 
 /* Cut anywhere it is refused: the directory stands at the end. Changed anywhere it may be read, but
@@ -199,6 +228,7 @@ int main(void)
         return 1;
     test_round_trip();
     test_by_hand();
+    test_twice();
     test_damage();
     CHECK(!system(clean));
     free(clean);

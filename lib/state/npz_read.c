@@ -227,6 +227,8 @@ int npz_parse(struct st_header *h, const char *path, const unsigned char *b, siz
     for (uint64_t i = 0; !rc && i < entries; i++)
         if (!(rc = next_member(&z, &at, &m)))
             rc = add_member(h, &z, &m);
+    if (!rc)
+        rc = st_check_names(h, path);
     if (rc) {
         st_header_release(h);
         return rc;

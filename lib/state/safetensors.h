@@ -56,6 +56,8 @@ struct st_header {
 int st_header_parse(struct st_header *h, const char *path, const char *text, size_t n) MUST_CHECK;
 /* The object of strings alone, as __metadata__ holds it, into h->meta. */
 int st_metadata_parse(struct st_header *h, const char *path, const char *text, size_t n) MUST_CHECK;
+/* GPT_INPUT: a tensor's name, or a key of the metadata, comes twice. st_header_parse sees to it. */
+int st_check_names(const struct st_header *h, const char *path) MUST_CHECK;
 void st_header_release(struct st_header *h);
 const struct st_tensor *st_find(const struct st_header *h, const char *name);   /* NULL: none */
 const char *st_meta(const struct st_header *h, const char *key);                /* NULL: none */

@@ -167,6 +167,8 @@ static int tensor(struct st_json *c, struct st_tensor *t)
 static int metadata(struct st_json *c, struct st_header *h)
 {
     size_t room = 0;
+    if (h->meta)
+        return err_set(GPT_INPUT, "%s: header: '__metadata__' comes twice", c->path);
     int rc = st_json_expect(c, '{');
     if (rc)
         return rc;
@@ -243,7 +245,7 @@ static int no_duplicates(const char *path, const char **names, size_t n, const c
     return 0;
 }
 
-static int check_names(const char *path, const struct st_header *h)
+int st_check_names(const struct st_header *h, const char *path)
 {
     const char **v = malloc((h->n + h->nmeta + 1) * sizeof *v);
     if (!v)
@@ -306,7 +308,7 @@ int st_metadata_parse(struct st_header *h, const char *path, const char *text, s
     st_json_blanks(&c);
     if (!rc && c.i < n)
         rc = st_json_fail(&c, c.i, "nothing after the last '}'");
-    return rc ? rc : check_names(path, h);
+    return rc;
 }
 
 int st_header_parse(struct st_header *h, const char *path, const char *text, size_t n)
@@ -316,7 +318,7 @@ int st_header_parse(struct st_header *h, const char *path, const char *text, siz
     h->data_at = 8 + (uint64_t)n;
     int rc = parse(&c, h);
     if (!rc)
-        rc = check_names(path, h);
+        rc = st_check_names(h, path);
     if (!rc && h->n)
         rc = check_places(path, h);
     if (rc)
