@@ -170,6 +170,63 @@ static void test_no_room(void)
     free_state(&a);
 }
 
+/* Two programs, one folder: the second is refused, and neither harms the other's files. */
+static void test_two_writers(void)
+{
+    struct model_state a = new_state(5);
+    char *top = strdup(in(root, "two-writers")), c = 0;
+    int to[2], from[2], status;
+    CHECK(!pipe(to) && !pipe(from));
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {                                     /* begins, waits, saves */
+        struct ckpt_tensor t[CKPT_TENSORS];
+        struct ckpt_info info = info_of(10, 1);
+        int rc = ckpt_begin(top, 10);
+        if (write(from[1], &c, 1) != 1 || read(to[0], &c, 1) != 1)
+            _exit(2);
+        rc = rc ? rc : ckpt_write_rank(top, 10, 0, t, rank_tensors(&a, 0, 1, t), 1);
+        _exit(rc || ckpt_commit(top, &info));
+    }
+    CHECK(read(from[0], &c, 1) == 1);
+    CHECK_ERR(ckpt_begin(top, 10), GPT_SYSTEM, "another program is writing a checkpoint into");
+    ckpt_abort(top, 10);
+    CHECK_ERR(ckpt_begin(top, 20), GPT_SYSTEM, "two-writers'");
+    CHECK(write(to[1], &c, 1) == 1);
+    waitpid(child, &status, 0);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    check_latest(top, 10, &a);
+    CHECK_OK(save_state(top, &a, 20, 2, 1));
+    check_latest(top, 20, &a);
+    for (int i = 0; i < 2; i++)
+        close(to[i]), close(from[i]);
+    free(top);
+    free_state(&a);
+}
+
+/* Links under our names: what they lead to stays. */
+static void test_links(void)
+{
+    struct model_state a = new_state(5);
+    char *top = strdup(in(root, "links")), *other = strdup(in(root, "other"));
+    char *link = ckpt_path(top, 10), *target = ckpt_path(other, 10);
+    CHECK_OK(save_state(other, &a, 10, 2, 1));
+    CHECK_OK(file_mkdirs(top));
+    CHECK(!symlink(target, link) && !symlink(target, in(top, ".step-000009.tmp")));
+    check_latest(top, 10, &a);
+    CHECK_OK(save_state(top, &a, 20, 2, 1));
+    CHECK(access(in(top, ".step-000009.tmp"), F_OK));
+    CHECK_ERR(save_state(top, &a, 10, 2, 1), GPT_SYSTEM, "Not a directory");
+    CHECK_OK(ckpt_prune(top, 1, 0, NULL));
+    CHECK(access(link, F_OK));
+    check_latest(other, 10, &a);
+    free(link);
+    free(target);
+    free(top);
+    free(other);
+    free_state(&a);
+}
+
 /* --- the rest --- */
 
 static void test_same_bytes(void)
@@ -276,6 +333,8 @@ int main(void)
     test_stages();
     test_kill();
     test_no_room();
+    test_two_writers();
+    test_links();
     CHECK(!system(clean));
     free(clean);
     return check_done();

@@ -72,7 +72,8 @@ struct ckpt_info {
     int nstate;
 };
 
-/* Rank 0: a fresh temporary directory; what interrupted runs left in root goes. */
+/* Rank 0: a fresh temporary directory; what interrupted runs left in root goes. Until commit or
+ * abort this process alone may write into root: GPT_SYSTEM where another one does. */
 int ckpt_begin(const char *root, int64_t step) MUST_CHECK;
 /* Writes and syncs this rank's file: larger elements first, then by name, whatever the order of
  * t. level: zstd, 0 writes plain .safetensors. */
@@ -82,6 +83,7 @@ int ckpt_write_rank(const char *root, int64_t step, int rank, const struct ckpt_
  * exactly, writes recipe.txt and MANIFEST, renames. A complete checkpoint of the
  * same step is replaced. After a failure nothing of it is left. */
 int ckpt_commit(const char *root, const struct ckpt_info *info) MUST_CHECK;
+/* Removes what was begun, if this process began it; keeps the present message. */
 void ckpt_abort(const char *root, int64_t step);
 
 /* ROOT/step-N; caller frees. NULL when out of memory. */
@@ -95,7 +97,7 @@ int ckpt_list(const char *root, int64_t **steps, int *n) MUST_CHECK;
  * (0: none), by ascending step; caller frees *steps. keep_last < 1 is GPT_USAGE. */
 int ckpt_prunable(const char *root, int keep_last, int64_t keep_every, int64_t **steps, int *n)
     MUST_CHECK;
-/* Removes those; each is renamed away before its files go. *removed may be NULL. */
+/* Removes those; they are renamed away before their files go. *removed may be NULL. */
 int ckpt_prune(const char *root, int keep_last, int64_t keep_every, int *removed) MUST_CHECK;
 
 struct ckpt;

@@ -1,4 +1,4 @@
-/* Directories of checkpoints: names, what is complete, what may go. */
+/* Directories of checkpoints: names, who may write, what is complete, what may go. */
 #include "state/checkpoint_impl.h"
 
 #include <dirent.h>
@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/file.h"
@@ -40,14 +41,89 @@ static int64_t step_of(const char *name, const char *before, const char *after)
     return ours && !strcmp(p, after) ? step : -1;
 }
 
+/* --- one writer a folder --- */
+
+/* From begin to commit or abort the folder is locked, for two programs that write into one would
+ * take each other's files for leftovers. The lock is the process's and goes when it ends. */
+struct hold { char *root; int fd; struct hold *next; };
+static struct hold *holds;
+static pthread_mutex_t holds_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int new_hold(const char *root, struct hold **out)
+{
+    struct hold *h = calloc(1, sizeof *h);
+    if (!h || !(h->root = strdup(root))) {
+        free(h);
+        return err_set(GPT_SYSTEM, "out of memory");
+    }
+    int rc = 0;
+    if ((h->fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+        rc = err_sys("cannot open '%s'", root);
+    else if (flock(h->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)   /* NFS may have no locks */
+        rc = err_set(GPT_SYSTEM, "another program is writing a checkpoint into '%s'", root);
+    if (rc) {
+        if (h->fd >= 0)
+            close(h->fd);
+        free(h->root);
+        free(h);
+        return rc;
+    }
+    *out = h;
+    return 0;
+}
+
+int ckpt_take_hold(const char *root)
+{
+    int rc = 0;
+    pthread_mutex_lock(&holds_lock);
+    struct hold *h = holds;
+    while (h && strcmp(h->root, root))
+        h = h->next;
+    if (!h && !(rc = new_hold(root, &h))) {
+        h->next = holds;
+        holds = h;
+    }
+    pthread_mutex_unlock(&holds_lock);
+    return rc;
+}
+
+bool ckpt_let_go(const char *root)
+{
+    pthread_mutex_lock(&holds_lock);
+    struct hold **at = &holds;
+    while (*at && strcmp((*at)->root, root))
+        at = &(*at)->next;
+    struct hold *h = *at;
+    if (h)
+        *at = h->next;
+    pthread_mutex_unlock(&holds_lock);
+    if (!h)
+        return false;
+    close(h->fd);
+    free(h->root);
+    free(h);
+    return true;
+}
+
+/* --- what is there --- */
+
 int ckpt_remove_tree(const char *dir)
 {
-    DIR *d = opendir(dir);
-    if (!d)
-        return errno == ENOENT ? 0 : err_sys("cannot open '%s'", dir);
-    int rc = 0;
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), rc = 0;
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    if (!d) {
+        if (errno == ENOENT || ((errno == ENOTDIR || errno == ELOOP) && !unlink(dir)))
+            return 0;
+        rc = err_sys("cannot open '%s'", dir);
+        if (fd >= 0)
+            close(fd);
+        return rc;
+    }
+    if (unlinkat(fd, "MANIFEST", 0) && errno != ENOENT)
+        rc = err_sys("cannot remove '%s/MANIFEST'", dir);
     for (struct dirent *e; !rc && (e = readdir(d));)
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && unlinkat(dirfd(d), e->d_name, 0))
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && unlinkat(fd, e->d_name, 0)
+            && errno != ENOENT)
             rc = err_sys("cannot remove '%s/%s'", dir, e->d_name);
     closedir(d);
     if (!rc && rmdir(dir))
@@ -55,32 +131,58 @@ int ckpt_remove_tree(const char *dir)
     return rc;
 }
 
-/* Removes every .step-N<after> in root. */
-int ckpt_remove_leftovers(const char *root, const char *after)
+static bool complete(const char *dir)
+{
+    struct stat st;
+    char *path = path_join(dir, "MANIFEST");
+    bool ok = path && !stat(path, &st) && S_ISREG(st.st_mode);
+    free(path);
+    return ok;
+}
+
+/* The directory that holds a step whole: its own, or the one that had just made room for it. */
+static char *whole_dir(const char *root, int64_t step)
+{
+    char *dir = ckpt_path(root, step), *old = ckpt_name(root, ".", step, ".old");
+    if (dir && old && !complete(dir) && complete(old)) {
+        free(dir);
+        return old;
+    }
+    free(old);
+    return dir;
+}
+
+static int clear_leftover(const char *root, const char *name, bool all)
+{
+    static const char *const after[] = { ".gone", ".tmp", ".old" };
+    int64_t step = -1;
+    int k = 0, rc = 0;
+    while (k < (all ? 3 : 1) && (step = step_of(name, ".", after[k])) < 0)
+        k++;
+    if (step < 0)
+        return 0;
+    char *path = path_join(root, name), *dir = ckpt_path(root, step);
+    if (!path || !dir)
+        rc = err_set(GPT_SYSTEM, "out of memory");
+    else if (k == 2 && complete(path) && !complete(dir))
+        (void)!rename(path, dir);
+    else
+        rc = ckpt_remove_tree(path);
+    free(path);
+    free(dir);
+    return rc;
+}
+
+int ckpt_remove_leftovers(const char *root, bool all)
 {
     DIR *d = opendir(root);
     if (!d)
         return err_sys("cannot open '%s'", root);
     int rc = 0;
-    for (struct dirent *e; !rc && (e = readdir(d));) {
-        if (step_of(e->d_name, ".", after) < 0)
-            continue;
-        char *path = path_join(root, e->d_name);
-        rc = path ? ckpt_remove_tree(path) : err_set(GPT_SYSTEM, "out of memory");
-        free(path);
-    }
+    for (struct dirent *e; !rc && (e = readdir(d));)
+        rc = clear_leftover(root, e->d_name, all);
     closedir(d);
     return rc;
-}
-
-static bool complete(const char *root, const char *name)
-{
-    char *path = NULL;
-    struct stat st;
-    bool ok = asprintf(&path, "%s/%s/MANIFEST", root, name) >= 0 && !stat(path, &st)
-        && S_ISREG(st.st_mode);
-    free(path);
-    return ok;
 }
 
 static int by_number(const void *a, const void *b)
@@ -89,7 +191,8 @@ static int by_number(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-int ckpt_list(const char *root, int64_t **steps, int *n)
+/* The steps that are whole, ascending; old: also those that whole_dir finds in a .old. */
+static int list(const char *root, bool old, int64_t **steps, int *n)
 {
     int room = 0, rc = 0;
     *steps = NULL;
@@ -99,7 +202,12 @@ int ckpt_list(const char *root, int64_t **steps, int *n)
         return err_sys("cannot open '%s'", root);
     for (struct dirent *e; !rc && (e = readdir(d));) {
         int64_t step = step_of(e->d_name, "", "");
-        if (step < 0 || !complete(root, e->d_name))
+        if (step < 0 && old)
+            step = step_of(e->d_name, ".", ".old");
+        char *path = step < 0 ? NULL : path_join(root, e->d_name);
+        bool ok = path && complete(path);
+        free(path);
+        if (!ok)
             continue;
         if (*n == room) {
             int64_t *p = realloc(*steps, (room = room ? 2 * room : 16) * sizeof *p);
@@ -122,32 +230,20 @@ int ckpt_list(const char *root, int64_t **steps, int *n)
     return rc;
 }
 
+int ckpt_list(const char *root, int64_t **steps, int *n) { return list(root, false, steps, n); }
+
 int ckpt_latest(const char *root, char **dir)
 {
     int64_t *steps;
-    int n, rc = ckpt_list(root, &steps, &n);
+    int n, rc = list(root, true, &steps, &n);
     *dir = NULL;
     if (rc)
         return rc;
     if (!n)
         rc = err_set(GPT_NO, "%s: holds no complete checkpoint (step-N with a MANIFEST)", root);
-    else if (!(*dir = ckpt_path(root, steps[n - 1])))
+    else if (!(*dir = whole_dir(root, steps[n - 1])))
         rc = GPT_SYSTEM;
     free(steps);
-    return rc;
-}
-
-/* Renamed first, so that at no moment something incomplete bears a good name. */
-static int remove_step(const char *root, int64_t step)
-{
-    char *dir = ckpt_path(root, step), *old = ckpt_name(root, ".", step, ".old");
-    int rc = dir && old ? ckpt_remove_tree(old) : GPT_SYSTEM;
-    if (!rc && rename(dir, old))
-        rc = err_sys("cannot rename '%s' to '%s'", dir, old);
-    if (!rc)
-        rc = ckpt_remove_tree(old);
-    free(dir);
-    free(old);
     return rc;
 }
 
@@ -166,18 +262,29 @@ int ckpt_prunable(const char *root, int keep_last, int64_t keep_every, int64_t *
     return 0;
 }
 
+/* Names are synced before files go, so that nothing incomplete ever bears a good name. */
 int ckpt_prune(const char *root, int keep_last, int64_t keep_every, int *removed)
 {
     int64_t *steps;
     int n, gone = 0, rc = ckpt_prunable(root, keep_last, keep_every, &steps, &n);
-    while (!rc && gone < n)
-        if (!(rc = remove_step(root, steps[gone])))
-            gone++;
-    free(steps);
     if (!rc)
-        rc = ckpt_remove_leftovers(root, ".old");
+        rc = ckpt_remove_leftovers(root, false);
+    while (!rc && gone < n) {
+        char *dir = ckpt_path(root, steps[gone]), *away = ckpt_name(root, ".", steps[gone], ".gone");
+        if (!dir || !away)
+            rc = GPT_SYSTEM;
+        else if (rename(dir, away))
+            rc = err_sys("cannot rename '%s' to '%s'", dir, away);
+        else
+            gone++;
+        free(dir);
+        free(away);
+    }
+    free(steps);
     if (!rc && gone)
         rc = file_sync_dir(root);
+    if (!rc)
+        rc = ckpt_remove_leftovers(root, false);
     if (removed)
         *removed = gone;
     return rc;

@@ -24,8 +24,14 @@ struct ckpt {
 
 /* ROOT/<before>step-N<after>; NULL when out of memory, with a message. */
 char *ckpt_name(const char *root, const char *before, int64_t step, const char *after);
+/* Locks root for this process, once; ckpt_let_go is false when it was not. */
+int ckpt_take_hold(const char *root) MUST_CHECK;
+bool ckpt_let_go(const char *root);
+/* MANIFEST goes first, so that what is left at any moment is not complete. Of a link only itself. */
 int ckpt_remove_tree(const char *dir) MUST_CHECK;
-int ckpt_remove_leftovers(const char *root, const char *after) MUST_CHECK;
+/* What an interrupted prune left; all: and interrupted writers, but a complete .old whose place is
+ * empty takes it again. */
+int ckpt_remove_leftovers(const char *root, bool all) MUST_CHECK;
 
 /* Parses MANIFEST's text (NUL-terminated, n bytes, changed in place); path is for messages. */
 int ckpt_parse_manifest(struct ckpt *c, const char *path, char *text, size_t n) MUST_CHECK;

@@ -88,14 +88,14 @@ static int write_text(const char *dir, const char *name, const char *text, size_
 int ckpt_begin(const char *root, int64_t step)
 {
     int rc = file_mkdirs(root);
-    if (rc || (rc = ckpt_remove_leftovers(root, ".tmp"))
-        || (rc = ckpt_remove_leftovers(root, ".old")))
+    if (rc || (rc = ckpt_take_hold(root)))
         return rc;
     char *tmp = ckpt_name(root, ".", step, ".tmp");
-    if (!tmp)
-        return GPT_SYSTEM;
-    if (mkdir(tmp, 0777))
+    rc = tmp ? ckpt_remove_leftovers(root, true) : GPT_SYSTEM;
+    if (!rc && mkdir(tmp, 0777))
         rc = err_sys("cannot make directory '%s'", tmp);
+    if (rc)
+        ckpt_let_go(root);
     free(tmp);
     return rc;
 }
@@ -105,7 +105,7 @@ void ckpt_abort(const char *root, int64_t step)
     /* The message that led here is the one to keep. */
     int code = err_code();
     char *said = strdup(err_message()), *tmp = ckpt_name(root, ".", step, ".tmp");
-    if (tmp && ckpt_remove_tree(tmp))
+    if (ckpt_let_go(root) && tmp && ckpt_remove_tree(tmp))
         err_clear();
     if (said && code)
         err_set(code, "%s", said);
@@ -381,22 +381,32 @@ static int write_manifest(const char *tmp, const struct ckpt_info *info)
     return rc;
 }
 
-/* The new directory takes the name; one that had it goes, in one step where the
- * file system can exchange names. */
+/* The new directory takes the name; one that had it goes, in one step where the file system can
+ * exchange names. Where it cannot, the older one is for a moment found as .old (ckpt_latest). Names
+ * are synced before files are removed, so that a power cut never brings back an emptied directory. */
 static int take_name(const char *root, int64_t step, const char *tmp)
 {
     char *dir = ckpt_path(root, step), *old = ckpt_name(root, ".", step, ".old");
+    const char *gone = NULL;
     int rc = dir && old ? 0 : GPT_SYSTEM;
     if (!rc && rename(tmp, dir)) {
-        if (errno != EEXIST && errno != ENOTEMPTY)
+        if (errno != EEXIST && errno != ENOTEMPTY) {
             rc = err_sys("cannot rename '%s' to '%s'", tmp, dir);
-        else if (!renameat2(AT_FDCWD, tmp, AT_FDCWD, dir, RENAME_EXCHANGE))
-            rc = ckpt_remove_tree(tmp);
-        else if (rename(dir, old) || rename(tmp, dir))
+        } else if (!renameat2(AT_FDCWD, tmp, AT_FDCWD, dir, RENAME_EXCHANGE)) {
+            gone = tmp;
+        } else if (rename(dir, old)) {
+            rc = err_sys("cannot rename '%s' to '%s'", dir, old);
+        } else if (rename(tmp, dir)) {
             rc = err_sys("cannot rename '%s' to '%s'", tmp, dir);
-        else
-            rc = ckpt_remove_tree(old);
+            (void)!rename(old, dir);
+        } else {
+            gone = old;
+        }
     }
+    if (!rc)
+        rc = file_sync_dir(root);
+    if (!rc && gone)
+        rc = ckpt_remove_tree(gone);
     free(dir);
     free(old);
     return rc;
@@ -410,10 +420,10 @@ int ckpt_commit(const char *root, const struct ckpt_info *info)
         rc = file_sync_dir(tmp);
     if (!rc)
         rc = take_name(root, info->step, tmp);
-    if (!rc)
-        rc = file_sync_dir(root);
     if (rc)
         ckpt_abort(root, info->step);
+    else
+        ckpt_let_go(root);
     free(tmp);
     return rc;
 }
