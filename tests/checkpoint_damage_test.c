@@ -133,6 +133,13 @@ static void test_manifest(void)
     with_manifest(dir, "file rank1.safetensors", "file rank0.safetensors", "each file once");
     with_manifest(dir, "attn.mantissa u16", "attn.mantissa u17", "expected a dtype, found 'u17'");
     with_manifest(dir, "attn.mantissa u16 8x6x6", "attn.mantissa u16 8x6x", "expected a shape");
+    with_manifest(dir, "attn.mantissa u16 8x6x6", "attn.mantissa u16 8x0x6", "expected a shape");
+    with_manifest(dir, "attn.mantissa u16 8x6x6 0 4", "aa.a u16 0x4 0 0", "expected a shape");
+    with_manifest(dir, "attn.mantissa u16 8x6x6 0 4", "aa.a u16 8x6 0 0", "a number of units");
+    with_manifest(dir, "attn.mantissa u16 8x6x6 0 4", "aa.a u16 0x99999999999999999x9999999 0 0",
+                  "expected a shape");
+    with_manifest(dir, "\nfile rank0.safetensors", "\nrecipe rank0.safetensors",
+                  "expected one line 'recipe'");
     with_manifest(dir, "mantissa u16 8x6x6", "mantissa u16 8x6x7", "same dtype and shape");
     with_manifest(dir, "8x6x6 4 4", "8x6x6 3 4", "a piece from unit 4 on, found one from 3");
     with_manifest(dir, "8x6x6 4 4", "8x6x6 4 5", "its pieces go to unit 9 of 8");

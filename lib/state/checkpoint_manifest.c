@@ -31,23 +31,20 @@ static char *word(struct line *l)
     return s;
 }
 
-static int whole(const struct line *l, const char *s, const char *what, int64_t *out)
+static int whole(const struct line *l, const char *s, const char *what, int64_t least, int64_t *out)
 {
     int64_t v = 0;
-    if (!*s || strlen(s) > 18)
+    if (!*s || strlen(s) > 18 || s[strspn(s, "0123456789")])
         return bad(l, what, s);
-    for (const char *p = s; *p; p++) {
-        if (*p < '0' || *p > '9')
-            return bad(l, what, s);
+    for (const char *p = s; *p; p++)
         v = 10 * v + (*p - '0');
-    }
     *out = v;
-    return 0;
+    return v < least ? bad(l, what, s) : 0;
 }
 
 static int take_whole(struct line *l, const char *what, int64_t *out)
 {
-    return whole(l, word(l), what, out);
+    return whole(l, word(l), what, 0, out);
 }
 
 static int take_hash(struct line *l, char out[33])
@@ -128,7 +125,7 @@ static int parse_shape(struct line *l, struct ckpt_entry *e)
             *x++ = 0;
         if (e->rank == CKPT_MAX_RANK)
             return bad(l, "at most 4 axes", x ? x : s);
-        int rc = whole(l, s, "a shape like 40x768x768", &e->shape[e->rank]);
+        int rc = whole(l, s, "a shape like 40x768x768", 1, &e->shape[e->rank]);
         if (rc)
             return rc;
         if (e->rank > 0)
@@ -164,7 +161,7 @@ static int parse_tensor(struct ckpt *c, struct line *l)
     if ((e.dtype = dtype_parse(type)) == DT_NONE)
         return bad(l, "a dtype", type);
     if ((rc = parse_shape(l, &e)) || (rc = take_whole(l, "the first unit", &p.begin))
-        || (rc = take_whole(l, "a number of units", &p.count)))
+        || (rc = whole(l, word(l), "a number of units", 1, &p.count)))
         return rc;
     file = word(l);
     for (int i = 0; i < c->nfiles; i++)
@@ -252,6 +249,8 @@ static int parse_line(struct ckpt *c, struct line *l)
     if (!strcmp(key, "state"))
         return parse_state(c, l);
     if (!strcmp(key, "file") || !strcmp(key, "recipe")) {
+        if (*key == 'r' && c->recipe_hash)
+            return bad(l, "one line 'recipe'", l->rest);
         int rc = parse_file(c, l);
         if (!rc && *key == 'r' && !(c->recipe_hash = strdup(c->files[c->nfiles - 1].hash)))
             rc = no_memory(l);
