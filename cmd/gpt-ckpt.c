@@ -90,7 +90,7 @@ static void remark(const char *text)
 /* PATH [PATTERN], with --bank as another way to say the pattern. */
 static int open_views(struct inspect *x, struct views *v, char **argv, int n, int flags)
 {
-    *v = (struct views){ NULL, 0 };
+    *v = (struct views){ .n = 0 };
     int rc = inspect_open(x, argv[0]);
     if (rc)
         return rc;
@@ -272,7 +272,7 @@ static int update_rule(const struct inspect *x, struct spectrum_job *j)
 static int spectra(struct inspect *x, struct views *v, const char *of)
 {
     struct inspect since = { 0 };
-    struct views since_v = { NULL, 0 };
+    struct views since_v = { .n = 0 };
     struct shown shown = { .n = v->n };
     struct spectrum_job j = { .s = x->tensors, .v = v, .done = one_done, .arg = &shown };
     struct spectrum *sp = calloc((size_t)v->n + 1, sizeof *sp);

@@ -118,7 +118,7 @@ static int add_view(struct trials *l, struct tensors *s, const struct view *v, i
 static int add_checkpoint(struct trials *l, const char *path, int flags, int few)
 {
     struct inspect x;
-    struct views v = { NULL, 0 };
+    struct views v = { .n = 0 };
     int rc = inspect_open(&x, path);
     if (rc)
         return rc;

@@ -4,6 +4,7 @@
 #include "base/hash.h"
 #include "check.h"
 #include "ckpt_fixture.h"
+#include "state/reshard.h"
 
 static char root[] = "/tmp/checkpoint_damage_test.XXXXXX";
 
@@ -94,13 +95,12 @@ static void test_damage_is_named(void)
     free_state(&a);
 }
 
-/* A MANIFEST with a sound hash that says something else. */
-static void with_manifest(const char *dir, const char *from, const char *to, const char *part)
+/* A MANIFEST with a sound hash that says `to` in place of `from`; gives what it was, to be freed. */
+static char *change_manifest(const char *dir, const char *from, const char *to)
 {
-    struct ckpt *c;
-    char *path = strdup(in(dir, "MANIFEST")), hash[33];
+    char *path = in(dir, "MANIFEST"), hash[33], *out;
     size_t n;
-    char *text = (char *)slurp(path, &n), *at = strstr(text, from), *out;
+    char *text = (char *)slurp(path, &n), *at = strstr(text, from);
     CHECK(at != NULL);
     if (at && asprintf(&out, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from)) > 0) {
         *strstr(out, "\nend ") = 0;
@@ -109,12 +109,35 @@ static void with_manifest(const char *dir, const char *from, const char *to, con
         FILE *f = fopen(path, "w");
         fprintf(f, "%send %s\n", out, hash);
         fclose(f);
-        CHECK_ERR(ckpt_open(&c, dir), GPT_INPUT, part);
         free(out);
     }
-    spill(path, (unsigned char *)text, n);
+    return text;
+}
+
+static void with_manifest(const char *dir, const char *from, const char *to, const char *part)
+{
+    struct ckpt *c;
+    char *text = change_manifest(dir, from, to);
+    CHECK_ERR(ckpt_open(&c, dir), GPT_INPUT, part);
+    spill(in(dir, "MANIFEST"), text, strlen(text));
     free(text);
-    free(path);
+}
+
+static bool is_param(void *arg, const char *param) { return !strcmp(param, arg); }
+
+/* A tensor of 10^18 - 11 units, a prime: which numbers of ranks divide it is not tried one by one. */
+static void test_huge_count(const char *dir)
+{
+    struct tensors *s;
+    char *text = change_manifest(dir, "tensor attn.mantissa", "tensor aa.weight u8 "
+        "999999999999999989 0 999999999999999989 rank0.safetensors 8 "
+        "0123456789abcdef0123456789abcdef\ntensor attn.mantissa");
+    CHECK_OK(tensors_open(&s, dir));
+    CHECK_ERR(reshard(s, in(root, "huge"), 2, 0, is_param, "aa"), GPT_INPUT,
+              "2 ranks do not divide the 999999999999999989 units of 'aa.weight'; expected one of 1");
+    tensors_close(s);
+    spill(in(dir, "MANIFEST"), text, strlen(text));
+    free(text);
 }
 
 static void test_manifest(void)
@@ -140,6 +163,7 @@ static void test_manifest(void)
                   "expected a shape");
     with_manifest(dir, "\nfile rank0.safetensors", "\nrecipe rank0.safetensors",
                   "expected one line 'recipe'");
+    test_huge_count(dir);
     with_manifest(dir, "mantissa u16 8x6x6", "mantissa u16 8x6x7", "same dtype and shape");
     with_manifest(dir, "8x6x6 4 4", "8x6x6 3 4", "a piece from unit 4 on, found one from 3");
     with_manifest(dir, "8x6x6 4 4", "8x6x6 4 5", "its pieces go to unit 9 of 8");

@@ -1,6 +1,7 @@
 /* What stored bits stand for: every type, low halves, scales; slices, statistics, differences. */
 #include <float.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/file.h"
 #include "base/rng.h"
@@ -336,6 +337,43 @@ static void test_cat(void)
     tensors_close(s);
 }
 
+/* Names are found by halving: thirty thousand take a tenth of a second, where each against each
+ * took a minute. */
+static void test_many(void)
+{
+    enum { MANY = 30000 };
+    static struct item v[MANY];
+    static char names[MANY][40];
+    static uint16_t data[4];
+    struct tensors *s;
+    struct views views;
+    struct diff_row *rows;
+    bool same;
+    int n;
+    for (int i = 0; i < MANY; i++) {
+        snprintf(names[i], sizeof names[i], i % 2 ? "l.%d.mantissa" : "l.%d.weight", i / 2);
+        v[i] = (struct item){ names[i], i % 2 ? DT_U16 : DT_BF16, 1, { 2 }, data };
+    }
+    write_file(in_dir("many"), v, MANY);
+    clock_t start = clock();
+    CHECK_OK(tensors_open(&s, in_dir("many")));
+    long joined = 0;
+    for (int i = 0; i < MANY; i += 2) {
+        const struct stored *t = tensors_find(s, names[i]);
+        joined += t && t->low && !strcmp(t->low->name, names[i + 1]);
+    }
+    CHECK_EQ(joined, MANY / 2);
+    CHECK(!tensors_find(s, "l.") && !tensors_find(s, "l.7.weights") && !tensors_find(s, "z"));
+    CHECK_OK(views_make(&views, s, NULL, NULL, 0));
+    CHECK(views_find(&views, names[MANY - 2]) == &views.v[views.n - 1]);
+    views_release(&views);
+    CHECK_OK(diff_tensors(s, s, NULL, NULL, 0, &rows, &n, &same));
+    CHECK(same && n == MANY / 2);
+    diff_free(rows, n);
+    CHECK((double)(clock() - start) / CLOCKS_PER_SEC < 10);      /* also on a slow machine */
+    tensors_close(s);
+}
+
 int main(void)
 {
     char *clean = NULL;
@@ -347,6 +385,7 @@ int main(void)
     test_stat();
     test_diff();
     test_cat();
+    test_many();
     CHECK(!system(clean));
     free(clean);
     return check_done();

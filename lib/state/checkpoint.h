@@ -40,7 +40,8 @@
 #include "base/dtype.h"
 #include "base/err.h"
 
-#define CKPT_MAX_RANK 4
+#define CKPT_MAX_RANK 4             /* axes of a tensor */
+#define CKPT_MAX_RANKS (1 << 20)
 
 /* A rank's piece of a tensor, for writing. */
 struct ckpt_tensor {

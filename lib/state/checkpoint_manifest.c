@@ -230,7 +230,7 @@ static int parse_head(struct ckpt *c, struct line *l, const char *key)
         c->info.step = v;
     else if (i == 2)
         c->info.tokens = v;
-    else if (v < 1 || v > 1 << 20)
+    else if (v < 1 || v > CKPT_MAX_RANKS)
         return bad(l, "a number of ranks", key);
     else
         c->info.ranks = (int)v;

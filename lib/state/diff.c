@@ -242,7 +242,7 @@ static int compare_all(struct job *j, int *n, bool *same)
 int diff_tensors(struct tensors *a, struct tensors *b, const struct name_map *map,
                  const char *pattern, double tolerance, struct diff_row **rows, int *n, bool *same)
 {
-    struct views va, vb = { NULL, 0 };
+    struct views va, vb = { .n = 0 };
     *rows = NULL;
     *n = 0;
     bool alike = !tensors_ckpt(a) == !tensors_ckpt(b);

@@ -100,7 +100,7 @@ static int check_ranks(const struct job *j)
     }
     if (!bad)
         return 0;
-    for (int64_t k = 1; k <= common && at < sizeof may - 32; k++)
+    for (int64_t k = 1; k <= common && k <= CKPT_MAX_RANKS && at < sizeof may - 32; k++)
         if (common % k == 0)
             at += (size_t)snprintf(may + at, sizeof may - at, "%s%" PRId64, at ? ", " : "", k);
     return err_set(GPT_INPUT, "%s: %d ranks do not divide the %" PRId64 " units of '%s'; expected "

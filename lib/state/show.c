@@ -46,26 +46,24 @@ static void put_manifest(struct report *r, const struct ckpt *c, const char *rec
         put(r, info->state[i].key, info->state[i].value);
 }
 
-/* Numbers and bytes of all tensors of a kind, once for each kind. */
+/* Numbers and bytes of all tensors of a kind, in order of appearance. */
 static void put_kinds(struct report *r, const struct tensors *s)
 {
+    struct { const char *kind; uint64_t elements, bytes; } sum[TENSOR_KINDS] = { { NULL, 0, 0 } };
     char text[96];
     for (int i = 0; i < tensors_count(s); i++) {
         const struct stored *t = tensors_at(s, i);
-        uint64_t elements = 0, bytes = 0;
-        bool first = true;
-        for (int k = 0; k < tensors_count(s); k++) {
-            const struct stored *u = tensors_at(s, k);
-            if (strcmp(u->kind, t->kind))
-                continue;
-            first &= k >= i;
-            elements += u->elements;
-            bytes += u->bytes;
-        }
-        if (!first)
-            continue;
-        snprintf(text, sizeof text, "%" PRIu64 " numbers, %" PRIu64 " bytes", elements, bytes);
-        put(r, *t->kind ? t->kind : "tensors", text);
+        int k = 0;
+        while (sum[k].kind && strcmp(sum[k].kind, t->kind))
+            k++;
+        sum[k].kind = t->kind;
+        sum[k].elements += t->elements;
+        sum[k].bytes += t->bytes;
+    }
+    for (int k = 0; k < TENSOR_KINDS && sum[k].kind; k++) {
+        snprintf(text, sizeof text, "%" PRIu64 " numbers, %" PRIu64 " bytes", sum[k].elements,
+                 sum[k].bytes);
+        put(r, *sum[k].kind ? sum[k].kind : "tensors", text);
     }
 }
 

@@ -26,7 +26,7 @@ struct tensors {
     bool mapped;
     bool once;                     /* standard input */
     bool given;                    /* st is, or was, some source's stream */
-    struct stored *v;
+    struct stored *v, **by_name;
     int n;
     uint64_t *shapes;              /* of a checkpoint's entries */
     struct byte_source *idle[IDLE];
@@ -35,7 +35,7 @@ struct tensors {
 
 /* --- names --- */
 
-static const char *const kinds[] = { "weight", "mantissa", "remainder", "momentum",
+static const char *const kinds[TENSOR_KINDS - 1] = { "weight", "mantissa", "remainder", "momentum",
                                      "second_momentum", "exp_avg", "exp_avg_sq", "scale",
                                      "scale_inv" };
 
@@ -44,19 +44,30 @@ static int split_name(struct stored *t)
 {
     const char *dot = strrchr(t->name, '.');
     bool known = false;
-    for (size_t i = 0; dot && i < sizeof kinds / sizeof kinds[0]; i++)
+    for (size_t i = 0; dot && i < TENSOR_KINDS - 1; i++)
         known |= !strcmp(dot + 1, kinds[i]);
     t->param = strndup(t->name, known ? (size_t)(dot - t->name) : strlen(t->name));
     t->kind = strdup(known ? dot + 1 : "");
     return t->param && t->kind ? 0 : err_set(GPT_SYSTEM, "out of memory");
 }
 
-static struct stored *find_joined(struct tensors *s, const char *a, const char *b)
+static int by_name(const void *a, const void *b)
+{
+    const struct stored *x = *(struct stored *const *)a, *y = *(struct stored *const *)b;
+    return strcmp(x->name, y->name);
+}
+
+/* The tensor whose name is a and b together; NULL: none. */
+static struct stored *find_joined(const struct tensors *s, const char *a, const char *b)
 {
     size_t n = strlen(a);
-    for (int i = 0; i < s->n; i++)
-        if (!strncmp(s->v[i].name, a, n) && !strcmp(s->v[i].name + n, b))
-            return &s->v[i];
+    for (int lo = 0, hi = s->n; lo < hi;) {
+        int mid = lo + (hi - lo) / 2, d = strncmp(a, s->by_name[mid]->name, n);
+        d = d ? d : strcmp(b, s->by_name[mid]->name + n);
+        if (!d)
+            return s->by_name[mid];
+        *(d < 0 ? &hi : &lo) = d < 0 ? mid : mid + 1;
+    }
     return NULL;
 }
 
@@ -86,10 +97,14 @@ static void find_parts(struct tensors *s, struct stored *t)
 static int name_all(struct tensors *s)
 {
     int rc = 0;
+    if (!(s->by_name = malloc(((size_t)s->n + 1) * sizeof *s->by_name)))
+        return err_set(GPT_SYSTEM, "out of memory");
     for (int i = 0; !rc && i < s->n; i++) {
         s->v[i].index = i;
+        s->by_name[i] = &s->v[i];
         rc = split_name(&s->v[i]);
     }
+    qsort(s->by_name, (size_t)s->n, sizeof *s->by_name, by_name);
     for (int i = 0; !rc && i < s->n; i++)
         find_parts(s, &s->v[i]);
     return rc;
@@ -210,6 +225,7 @@ void tensors_close(struct tensors *s)
     st_close(s->st);
     ckpt_close(s->ckpt);
     free(s->v);
+    free(s->by_name);
     free(s->shapes);
     free(s->path);
     pthread_mutex_destroy(&s->lock);
@@ -230,10 +246,7 @@ int tensors_threads(const struct tensors *s) { return s->ckpt || s->mapped ? 0 :
 
 const struct stored *tensors_find(const struct tensors *s, const char *name)
 {
-    for (int i = 0; i < s->n; i++)
-        if (!strcmp(s->v[i].name, name))
-            return &s->v[i];
-    return NULL;
+    return find_joined(s, name, "");
 }
 
 /* --- byte streams --- */

@@ -31,6 +31,7 @@
 #include "state/checkpoint.h"
 #include "state/safetensors.h"
 
+enum { TENSOR_KINDS = 10 };     /* and none, "" */
 struct stored {
     const char *name;           /* "attn.momentum" */
     char *param, *kind;         /* "attn", "momentum"; kind "" when the name says none we know */

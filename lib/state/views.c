@@ -125,11 +125,26 @@ static int add_plain(struct views *v, int *room, const struct stored *t, const c
     return 0;
 }
 
+static int by_name(const void *a, const void *b, void *arg)
+{
+    const struct views *v = arg;
+    int x = *(const int *)a, y = *(const int *)b, d = strcmp(v->v[x].name, v->v[y].name);
+    return d ? d : x - y;                       /* of one name the first is found */
+}
+
+static void sort_names(struct views *v)
+{
+    for (int i = 0; i < v->n; i++)
+        v->by_name[i] = i;
+    if (v->n)
+        qsort_r(v->by_name, (size_t)v->n, sizeof *v->by_name, by_name, v);
+}
+
 int views_make(struct views *v, const struct tensors *s, const struct name_map *map,
                const char *pattern, int flags)
 {
     int room = 0, rc = 0;
-    *v = (struct views){ NULL, 0 };
+    *v = (struct views){ NULL, 0, NULL };
     for (int i = 0; !rc && i < tensors_count(s); i++) {
         const struct stored *t = tensors_at(s, i);
         bool known;
@@ -141,8 +156,12 @@ int views_make(struct views *v, const struct tensors *s, const struct name_map *
     }
     if (!rc && pattern && v->n == 0)
         rc = err_set(GPT_INPUT, "%s: no tensor matches '%s'", tensors_path(s), pattern);
+    if (!rc && !(v->by_name = malloc(((size_t)v->n + 1) * sizeof *v->by_name)))
+        rc = err_set(GPT_SYSTEM, "out of memory");
     if (rc)
         views_release(v);
+    else
+        sort_names(v);
     return rc;
 }
 
@@ -151,7 +170,8 @@ void views_release(struct views *v)
     for (int i = 0; i < v->n; i++)
         free(v->v[i].name);
     free(v->v);
-    *v = (struct views){ NULL, 0 };
+    free(v->by_name);
+    *v = (struct views){ NULL, 0, NULL };
 }
 
 void views_keep_matrices(struct views *v, const char *kind)
@@ -165,6 +185,7 @@ void views_keep_matrices(struct views *v, const char *kind)
             free(v->v[i].name);
     }
     v->n = k;
+    sort_names(v);
 }
 
 struct groups { int *start, (*work)(void *arg, int i); void *arg; };
@@ -195,10 +216,16 @@ int views_each(const struct views *v, int threads, int (*work)(void *arg, int i)
 
 const struct view *views_find(const struct views *v, const char *name)
 {
-    for (int i = 0; i < v->n; i++)
-        if (!strcmp(v->v[i].name, name))
-            return &v->v[i];
-    return NULL;
+    int lo = 0, hi = v->n;
+    while (lo < hi) {
+        int mid = lo + (hi - lo) / 2;
+        if (strcmp(v->v[v->by_name[mid]].name, name) < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    const struct view *x = lo < v->n ? &v->v[v->by_name[lo]] : NULL;
+    return x && !strcmp(x->name, name) ? x : NULL;
 }
 
 const char *view_shape(const struct view *v, char *buf)

@@ -42,7 +42,7 @@ struct view {
     uint64_t shape[4];          /* more than four axes are seen as one */
     const struct part_name *part;   /* NULL: not of the map */
 };
-struct views { struct view *v; int n; };
+struct views { struct view *v; int n; int *by_name; };      /* by_name: places in v */
 
 /* Views whose name, or stored tensor's name or parameter, matches the glob pattern
  * (NULL: all). map may be NULL. No match is GPT_INPUT when a pattern was given. */
