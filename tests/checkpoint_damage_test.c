@@ -95,7 +95,7 @@ static void test_damage_is_named(void)
     free_state(&a);
 }
 
-/* A MANIFEST with a sound hash that says `to` in place of `from`; gives what it was, to be freed. */
+/* A MANIFEST with a sound hash that says `to` in place of `from`; what it was is the caller's. */
 static char *change_manifest(const char *dir, const char *from, const char *to)
 {
     char *path = in(dir, "MANIFEST"), hash[33], *out;
@@ -125,7 +125,7 @@ static void with_manifest(const char *dir, const char *from, const char *to, con
 
 static bool is_param(void *arg, const char *param) { return !strcmp(param, arg); }
 
-/* A tensor of 10^18 - 11 units, a prime: which numbers of ranks divide it is not tried one by one. */
+/* A tensor of 10^18 - 11 units, a prime: not every number up to it is tried as ranks. */
 static void test_huge_count(const char *dir)
 {
     struct tensors *s;
@@ -134,7 +134,7 @@ static void test_huge_count(const char *dir)
         "0123456789abcdef0123456789abcdef\ntensor attn.mantissa");
     CHECK_OK(tensors_open(&s, dir));
     CHECK_ERR(reshard(s, in(root, "huge"), 2, 0, is_param, "aa"), GPT_INPUT,
-              "2 ranks do not divide the 999999999999999989 units of 'aa.weight'; expected one of 1");
+              "do not divide the 999999999999999989 units of 'aa.weight'; expected one of 1");
     tensors_close(s);
     spill(in(dir, "MANIFEST"), text, strlen(text));
     free(text);

@@ -270,7 +270,8 @@ int ckpt_prune(const char *root, int keep_last, int64_t keep_every, int *removed
     if (!rc)
         rc = ckpt_remove_leftovers(root, false);
     while (!rc && gone < n) {
-        char *dir = ckpt_path(root, steps[gone]), *away = ckpt_name(root, ".", steps[gone], ".gone");
+        char *dir = ckpt_path(root, steps[gone]);
+        char *away = ckpt_name(root, ".", steps[gone], ".gone");
         if (!dir || !away)
             rc = GPT_SYSTEM;
         else if (rename(dir, away))

@@ -27,7 +27,7 @@ char *ckpt_name(const char *root, const char *before, int64_t step, const char *
 /* Locks root for this process, once; ckpt_let_go is false when it was not. */
 int ckpt_take_hold(const char *root) MUST_CHECK;
 bool ckpt_let_go(const char *root);
-/* MANIFEST goes first, so that what is left at any moment is not complete. Of a link only itself. */
+/* MANIFEST goes first, so that what is left at any moment is not complete. A link goes alone. */
 int ckpt_remove_tree(const char *dir) MUST_CHECK;
 /* What an interrupted prune left; all: and interrupted writers, but a complete .old whose place is
  * empty takes it again. */

@@ -383,7 +383,7 @@ static int write_manifest(const char *tmp, const struct ckpt_info *info)
 
 /* The new directory takes the name; one that had it goes, in one step where the file system can
  * exchange names. Where it cannot, the older one is for a moment found as .old (ckpt_latest). Names
- * are synced before files are removed, so that a power cut never brings back an emptied directory. */
+ * are synced before files are removed, so that no power cut brings back an emptied directory. */
 static int take_name(const char *root, int64_t step, const char *tmp)
 {
     char *dir = ckpt_path(root, step), *old = ckpt_name(root, ".", step, ".old");
