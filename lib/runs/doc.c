@@ -217,7 +217,7 @@ static void put_number(struct doc *d, const struct doc_column *c, double x)
     else if (d->format == DOC_TSV || d->format == DOC_JSON)
         snprintf(text, sizeof text, "%.10g", x);
     else
-        snprintf(text, sizeof text, "%.*f", c->digits, x);
+        snprintf(text, sizeof text, fabs(x) < 1e15 ? "%.*f" : "%.*g", c->digits, x);
     if (d->format == DOC_TEXT || d->format == DOC_MD)
         keep_cell(d, text);
     else

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
+#include "runs/stepline.h"
 
 const char *const fact_name[FACTS] = { "source", "recipe", "data", "gpu", "driver", "environment" };
 
@@ -194,10 +194,10 @@ static void header_line(struct facts *f, const char *line, size_t n)
         if (starts(line, n, known[i].word))
             set_env(f, known[i].key, line + strlen(known[i].word), n - strlen(known[i].word));
     if (starts(line, n, "resumed: step ")) {
-        char digits[16] = "";
-        size_t k = n - 14 < sizeof digits - 1 ? n - 14 : sizeof digits - 1;
-        memcpy(digits, line + 14, k);
-        f->resumed = atoi(digits);
+        int64_t step = 0;
+        for (size_t k = 14; k < n && line[k] >= '0' && line[k] <= '9' && step <= STEP_MAX; k++)
+            step = 10 * step + (line[k] - '0');
+        f->resumed = step <= STEP_MAX ? (int)step : 0;
     }
 }
 

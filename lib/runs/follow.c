@@ -151,7 +151,7 @@ bool follow_step(struct follow *f, const struct run *r, const struct stepline *s
         f->said = 0;
     }
     check_certain(f, r, s, &end);
-    if (s->val.given && r->total && 2 * s->step >= r->total && s->step < r->total
+    if (s->val.given && r->total && s->step >= r->total - s->step && s->step < r->total
         && !(f->said & LOST_LOSS)) {
         forecast_clock(f, r, s, &end);
         forecast_loss(f, r, s, &end);

@@ -46,11 +46,13 @@ static double tick_of(double range)
     return (m < 1.5 ? 1 : m < 3.5 ? 2 : m < 7.5 ? 5 : 10) * power;
 }
 
+/* Also so far that doubles can count through it, and that it can be seen. */
 static void widen(double *lo, double *hi, double share)
 {
-    double pad = share * (*hi - *lo);
-    if (!(pad > 0))
-        pad = 0.01 * (fabs(*hi) > 0 ? fabs(*hi) : 1);
+    double size = fmax(fabs(*lo), fabs(*hi));
+    double pad = fmax(share * (*hi - *lo), fmax(1e-6 * size, 1e-9));
+    if (*lo == *hi)
+        pad = 0.01 * (size > 0 ? size : 1);
     *lo -= pad;
     *hi += pad;
 }
@@ -91,6 +93,12 @@ static void put_target(FILE *f, const struct panel *p, double target)
             at_y(p, target));
 }
 
+/* Beyond, a difference of two may be no number any longer. */
+static bool drawn(double x)
+{
+    return fabs(x) < 1e30;
+}
+
 /* --- loss curves --- */
 
 static bool curve_panel(const struct gather *g, double target, struct panel *p)
@@ -99,7 +107,7 @@ static bool curve_panel(const struct gather *g, double target, struct panel *p)
     for (int i = 0; i < g->n; i++)
         for (int k = 0; k < g->group[i].points; k++) {
             const struct curve_point *c = &g->group[i].curve[k];
-            if (!c->n)
+            if (!c->n || !drawn(c->mean))
                 continue;
             lo = fmin(lo, c->mean);
             last = fmax(last, c->step);
@@ -122,10 +130,10 @@ static void put_band(FILE *f, const struct panel *p, const struct group *g, cons
         for (int i = 0; i < g->points; i++) {
             const struct curve_point *c = &g->curve[side > 0 ? i : g->points - 1 - i];
             double sd = curve_sd(c);
-            if (!c->n)
+            if (!c->n || !drawn(c->mean))
                 continue;
             fprintf(f, "%c%.1f %.1f", first ? 'M' : 'L', at_x(p, c->step),
-                    at_y(p, c->mean + side * (isnan(sd) ? 0 : sd)));
+                    at_y(p, c->mean + side * (drawn(sd) ? sd : 0)));
             first = false;
         }
     fputs(first ? "'/>\n" : "Z'/>\n", f);
@@ -141,7 +149,7 @@ static void put_curves(FILE *f, const struct gather *g, const struct panel *p, d
         put_band(f, p, in, colour(i));
         fprintf(f, "<polyline fill='none' stroke='%s' stroke-width='1.6' points='", colour(i));
         for (int k = 0; k < in->points; k++)
-            if (in->curve[k].n)
+            if (in->curve[k].n && drawn(in->curve[k].mean))
                 fprintf(f, "%.1f,%.1f ", at_x(p, in->curve[k].step), at_y(p, in->curve[k].mean));
         fputs("'/>\n", f);
     }
@@ -216,7 +224,7 @@ static bool scatter_panel(const struct gather *g, double target, struct panel *p
     for (int i = 0; i < g->n; i++)
         for (int k = 0; k < g->group[i].n; k++) {
             const struct run_end *e = &g->group[i].run[k];
-            if (!isfinite(e->loss) || !isfinite(e->time_s))
+            if (!drawn(e->loss) || !drawn(e->time_s))
                 continue;
             x0 = fmin(x0, e->time_s);
             x1 = fmax(x1, e->time_s);
@@ -239,7 +247,7 @@ static void put_scatter(FILE *f, const struct gather *g, const struct panel *p, 
     for (int i = 0; i < g->n; i++)
         for (int k = 0; k < g->group[i].n; k++) {
             const struct run_end *e = &g->group[i].run[k];
-            if (isfinite(e->loss) && isfinite(e->time_s))
+            if (drawn(e->loss) && drawn(e->time_s))
                 fprintf(f, "<circle cx='%.1f' cy='%.1f' r='4' fill='%s' fill-opacity='0.7'/>\n",
                         at_x(p, e->time_s), at_y(p, e->loss), colour(i));
         }

@@ -94,6 +94,8 @@ double t_quantile(double p, double df)
     return hi;
 }
 
+enum { FAR = 3000 };
+
 /* The density of ln sqrt(V / df) is, but for a factor, exp(df (u - (e^(2u) - 1) / 2)); the
  * factor cancels in the mean. Both it and the probability are analytic in u and fall off at
  * both ends, so that the trapezoidal rule converges geometrically; the step is a tenth of
@@ -106,6 +108,10 @@ double t_noncentral_cdf(double t, double df, double delta)
         return t < 0 ? 0 : 1;
     if (df > 1e12)
         return normal_cdf(t - delta);
+    if (fabs(delta) > FAR) {                    /* Z counts for little: make it count for more */
+        t *= FAR / fabs(delta);
+        delta = copysign(FAR, delta);
+    }
     double step = 0.1 / sqrt(df + delta * delta + 1), sum = 0, weights = 0;
     for (int side = -1; side <= 1; side += 2)
         for (long i = side < 0 ? -1 : 0;; i += side) {
