@@ -80,13 +80,19 @@ static void gpu_stuck(void *ctx, int code, const char *message)
 }
 
 /* One GPU of one process needs no NCCL. */
-static int cuda_backend(struct backend *b, const struct options *o)
+static int cuda_backend(struct backend *b, const struct options *o, const struct recipe *r)
 {
     struct rendezvous_place at;
     struct nccl_group *g = NULL;
-    int n = ops_cuda_count(), ranks = (int)o->ranks, rc = rendezvous_environment(&at);
+    int n, ranks = (int)o->ranks, rc = rendezvous_environment(&at);
     if (rc)
         return rc;
+    bool alone = ranks == 1 && at.processes == 1;
+    /* A kernel that is loaded at its first launch may wait for a collective that waits for it. The
+     * driver reads this when it is first called. */
+    if (!alone && !run_captures(r, o->no_graph))
+        setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    n = ops_cuda_count();
     if (ranks > n && n > 0)
         return err_set(GPT_DEVICE, "%d ranks need as many GPUs; %d visible", ranks, n);
     *b = (struct backend){ .name = "cuda", .world = ranks, .ops_new = gpu_ops_new,
@@ -94,11 +100,8 @@ static int cuda_backend(struct backend *b, const struct options *o)
                            .capture = ops_cuda_capture, .capture_end = ops_cuda_capture_end,
                            .launch = ops_cuda_launch, .graph_free = ops_cuda_graph_free,
                            .profile = profile_begin, .profile_end = profile_end };
-    if (ranks == 1 && at.processes == 1)
+    if (alone)
         return 0;
-    /* A kernel that is loaded at its first launch may wait for a collective that waits for it. */
-    if (o->no_graph)
-        setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     if ((rc = nccl_group_new(&g, ranks, o->ranks_timeout)))
         return rc;
     nccl_group_stuck(g, gpu_stuck, NULL);
@@ -119,13 +122,14 @@ static void release_backend(struct backend *b)
 static void release_backend(struct backend *b) { (void)b; }
 #endif
 
-static int pick_backend(struct backend *b, const struct options *o)
+static int pick_backend(struct backend *b, const struct options *o, const struct recipe *r)
 {
     if (!strcmp(o->device, "cpu"))
         return cpu_backend(b, (int)o->ranks);
 #ifdef HAVE_CUDA
-    return cuda_backend(b, o);
+    return cuda_backend(b, o, r);
 #else
+    (void)r;
     return err_set(GPT_DEVICE, "this gpt-train was built without CUDA (no nvcc was found): "
                    "--device cpu is all it has");
 #endif
@@ -189,7 +193,7 @@ static int train(const struct options *o, const struct recipe *r, const char *ar
         return err_set(GPT_USAGE, "expected -d SHARDS");
     if (o->out && (rc = file_mkdirs(o->out)))
         return rc;
-    if ((rc = pick_backend(&backend, o)))
+    if ((rc = pick_backend(&backend, o, r)))
         return rc;
     if (o->profile && (!o->bench || !backend.profile))
         return err_set(GPT_USAGE, "--profile goes with --bench and --device cuda");

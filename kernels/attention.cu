@@ -191,9 +191,11 @@ plan(struct attention_call c, const float *lse, const float *delta)
 }
 
 /* -- host ------------------------------------------------------------------------- */
+/* struct reach counts the blocks that a block meets in 15 bits. */
 bool valid(const struct attention_shape *s)
 {
-    return s->rows >= 0 && s->heads > 0
+    const int far = s->window < s->rows ? s->window : s->rows;
+    return far / BLOCK + 2 <= 0x7fff && s->rows >= 0 && s->heads > 0
         && (int64_t)s->rows * s->heads * s->head_dim < (int64_t)1 << 34 && s->ncu > 0 && s->cu
         && (s->head_dim == 32 || s->head_dim == 64 || s->head_dim == 128) && s->cu_mul > 0
         && s->window >= 0 && s->scale > 0;

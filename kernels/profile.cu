@@ -15,14 +15,13 @@ struct row { char name[NAME]; long calls; double ns; };
 static struct {
     struct row row[MAX_KERNELS];
     int n;
-    long dropped;
     pthread_mutex_t lock;
     CUptiResult (*enable)(CUpti_ActivityKind);
     CUptiResult (*disable)(CUpti_ActivityKind);
     CUptiResult (*callbacks)(CUpti_BuffersCallbackRequestFunc, CUpti_BuffersCallbackCompleteFunc);
     CUptiResult (*next)(uint8_t *, size_t, CUpti_Activity **);
     CUptiResult (*flush)(uint32_t);
-} p = { {}, 0, 0, PTHREAD_MUTEX_INITIALIZER };
+} p = { {}, 0, PTHREAD_MUTEX_INITIALIZER };
 
 /* "void ns::kernel<128, true>(int*)" -> "kernel<128, true>": what tells kernels apart. */
 static void short_name(const char *mangled, char out[NAME])

@@ -328,7 +328,7 @@ static int log_head(struct rank *k)
     if (!rc)
         rc = k->comm->gather_host(k->comm, &mine, 1, all);
     for (int r = 0; r < k->world && !rc; r++)
-        most = all[r] <= most ? most : all[r];
+        most = isnan(most) || all[r] <= most ? most : all[r];
     if (!rc && !k->rank)
         runlog_head(&k->run->log, most, 448 * (double)copy->scale_inv);
     return rc;

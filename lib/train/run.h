@@ -62,6 +62,12 @@ struct run_options {
     double began;               /* and its clock then (now_seconds) */
 };
 
+/* Are steps captured, where the backend has graphs? There is one for each parity of steps. */
+static inline bool run_captures(const struct recipe *r, bool no_graph)
+{
+    return !no_graph && r->adam_every <= 2;
+}
+
 enum { RUN_STOPPED = -2 };      /* a signal ended the run, its state is saved */
 
 int run_train(const struct run_options *o) MUST_CHECK;
