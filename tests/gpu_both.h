@@ -124,7 +124,7 @@ static inline void same(const char *name, struct both b, double tolerance, doubl
                label, name, off, norm, tolerance, (long long)(where / b.c.cols),
                (long long)(where % b.c.cols), get(h, where), get(b.c, where));
     if (getenv("GPT_TEST_VERBOSE"))
-        printf("%-60s %-10s %.2e\n", label, name, norm > 0 ? off / norm : off);
+        printf("%-60s %-10s %.2e (%.0e)\n", label, name, norm > 0 ? off / norm : off, tolerance);
     free(h.data);
 }
 

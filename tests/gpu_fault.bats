@@ -30,12 +30,13 @@ ends() {
 
 newest() { ls -d "$1"/step-* | tail -n 1; }
 
-# The checkpoint is whole, and a run goes on from it on 1 and on 2 GPUs.
+# The checkpoint is whole, and a run goes on from it on 1, 2 and, where there are as many, 4 GPUs.
 stands() {
     local dir; dir=$(newest "$1")
     "$GPT_BIN/gpt-ckpt" verify "$dir"
     local step=$((10#${dir##*-}))
-    for gpus in 2 1; do
+    for gpus in 1 2 4; do
+        [ "$(nvidia-smi -L | grep -c '^GPU')" -ge $gpus ] || break
         "$GPT_BIN/gpt-train" -q -d "$SHARDS" --gpus $gpus --resume "$dir" -s schedule.steps=$((step + 4)) \
             -s schedule.extension=2 > "$LOG.$gpus"
         [ "$(grep -c '^step:[0-9]*/.* train_loss:[0-9]' "$LOG.$gpus")" -eq 6 ]

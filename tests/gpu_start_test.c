@@ -1,7 +1,8 @@
 /* gpu_start_test.c - what a GPU that does not fit, or fails, leads to: code 5 and one message.
  *
  * Machines that are not here are facts made up. Failures of the GPU that is here: more memory
- * than it has, and a kernel that reads where nothing is, last, since it ends the CUDA context.
+ * than it has, launches that fail, eagerly and in a capture, and a kernel that reads where nothing
+ * is, last, since it ends the CUDA context.
  * Exit 77 without a GPU, when nothing failed before.
  */
 #include <string.h>
@@ -85,6 +86,31 @@ static void test_memory(void)
     o->free(o);
 }
 
+/* A grid of 2^31 blocks is refused when it is launched; the context is as good as before. */
+static void test_bad_launch(bool capture)
+{
+    struct rope huge = { tensor_of((void *)256, DT_BF16, (int64_t)1 << 39, 2) };
+    void *graph = &graph;
+    float freq = 1;
+    struct ops *o;
+
+    if (!CHECK_OK(ops_cuda_new(&o, 0)))
+        return;
+    if (capture)
+        CHECK_OK(ops_cuda_capture(o));
+    o->rope_table(o, huge, &freq);
+    if (capture) {
+        CHECK_ERR(ops_cuda_capture_end(o, &graph), GPT_DEVICE, "invalid configuration");
+        CHECK(!graph);
+    }
+    failed(o, "rope_table.cu:");
+    CHECK(strstr(err_message(), "invalid configuration argument"));
+    CHECK_OK(ops_cuda_new(&o, 0));
+    CHECK(o->alloc(o, 1 << 20, "a little"));
+    CHECK_OK(o->sync(o));
+    o->free(o);
+}
+
 static void test_bad_kernel(void)
 {
     struct ops *o;
@@ -103,6 +129,8 @@ int main(void)
     if (!ops_cuda_count())
         return check_done() ? 1 : check_skip("no GPU is visible");
     test_memory();
+    test_bad_launch(false);
+    test_bad_launch(true);
     test_bad_kernel();
     return check_done();
 }

@@ -15,6 +15,8 @@ setup() {
 # Small steps: at tiny's own learning rates a run is chaotic, and one spike differs by 10%.
 CALM=(-s optimizer.adam_lr=0.002 -s optimizer.muon_lr=0.008)
 train() { "$GPT_BIN/gpt-train" -r "$GPT_SHARE/recipes/tiny.recipe" -s model.vocab=384 -d "$SHARDS" -q "$@"; }
+visible() { nvidia-smi -L | grep -c '^GPU'; }
+CPUS=$(($(nproc) >= 8 ? 8 : 2))         # ranks of a run on the CPU
 losses() { sed -n 's/.*train_loss:\([^ ]*\).*/\1/p' "$1"; }
 worst() { paste <(losses "$1") <(losses "$2") | awk '{ d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > w) w = d; n++ } END { if (!n) exit 1; printf "%d %.0f\n", n, w * 1e4 }'; }
 
@@ -23,7 +25,7 @@ worst() { paste <(losses "$1") <(losses "$2") | awk '{ d = ($1 - $2) / $1; if (d
 }
 
 @test "200 steps of tiny on CPU and GPU: losses within 1%" {
-    train "${CALM[@]}" -s schedule.steps=194 --ranks 2 > "$BATS_TEST_TMPDIR/cpu.log"
+    train "${CALM[@]}" -s schedule.steps=194 --ranks $CPUS > "$BATS_TEST_TMPDIR/cpu.log"
     train "${CALM[@]}" -s schedule.steps=194 --device cuda > "$BATS_TEST_TMPDIR/gpu.log"
     run worst "$BATS_TEST_TMPDIR/cpu.log" "$BATS_TEST_TMPDIR/gpu.log"
     echo "steps, worst difference in 1e-4: $output"
@@ -47,7 +49,7 @@ worst() { paste <(losses "$1") <(losses "$2") | awk '{ d = ($1 - $2) / $1; if (d
 }
 
 @test "Adam's moments in bf16: losses within 1% of the CPU's" {
-    train "${CALM[@]}" -s precision.adam_states=bf16 --ranks 2 > "$BATS_TEST_TMPDIR/cpu.log"
+    train "${CALM[@]}" -s precision.adam_states=bf16 --ranks $CPUS > "$BATS_TEST_TMPDIR/cpu.log"
     train "${CALM[@]}" -s precision.adam_states=bf16 --device cuda > "$BATS_TEST_TMPDIR/gpu.log"
     run worst "$BATS_TEST_TMPDIR/cpu.log" "$BATS_TEST_TMPDIR/gpu.log"
     echo "steps, worst difference in 1e-4: $output"
@@ -59,7 +61,7 @@ worst() { paste <(losses "$1") <(losses "$2") | awk '{ d = ($1 - $2) / $1; if (d
 @test "head_weight=fp8: the bits of a head that rounds its weight, on one GPU and two" {
     cd "$BATS_TEST_TMPDIR"
     for gpus in 1 2; do
-        [ "$(nvidia-smi -L | wc -l)" -ge $gpus ] || break
+        [ "$(visible)" -ge $gpus ] || break
         for weight in bf16 fp8; do
             train --gpus $gpus -s precision.head_fp8=yes -s precision.check_weights=yes \
                 -s precision.head_weight=$weight --keep 0 -o $weight.$gpus > $weight.$gpus.log
@@ -93,13 +95,25 @@ worst() { paste <(losses "$1") <(losses "$2") | awk '{ d = ($1 - $2) / $1; if (d
     [[ "$stderr" == "gpt-train: 64 ranks need as many GPUs; "*" visible" ]]
 }
 
-@test "two GPUs agree with one, and hold the same weights" {
-    [ "$(nvidia-smi -L | wc -l)" -ge 2 ] || skip "one GPU"
+@test "2, 4 and 8 GPUs agree with one to 1%, and each holds the same weights as the others" {
+    [ "$(visible)" -ge 2 ] || skip "one GPU"
     train "${CALM[@]}" --gpus 1 > "$BATS_TEST_TMPDIR/1.log"
-    train "${CALM[@]}" --gpus 2 -s precision.check_weights=yes > "$BATS_TEST_TMPDIR/2.log"
-    run worst "$BATS_TEST_TMPDIR/1.log" "$BATS_TEST_TMPDIR/2.log"
-    echo "steps, worst difference in 1e-4: $output"
-    [ "${output#* }" -le 100 ]
+    for gpus in 2 4 8; do
+        [ "$(visible)" -ge $gpus ] || break
+        train "${CALM[@]}" --gpus $gpus -s precision.check_weights=yes > "$BATS_TEST_TMPDIR/$gpus.log"
+        run worst "$BATS_TEST_TMPDIR/1.log" "$BATS_TEST_TMPDIR/$gpus.log"
+        echo "$gpus GPUs: steps, worst difference in 1e-4: $output"
+        [ "${output% *}" -eq 126 ]
+        [ "${output#* }" -le 100 ]
+    done
+}
+
+@test "two runs on several GPUs: the same bits" {
+    local gpus; gpus=$(($(visible) >= 4 ? 4 : 2))
+    [ "$(visible)" -ge 2 ] || skip "one GPU"
+    train --gpus $gpus -o "$BATS_TEST_TMPDIR/a" > /dev/null
+    train --gpus $gpus -o "$BATS_TEST_TMPDIR/b" > /dev/null
+    diff -r "$BATS_TEST_TMPDIR/a" "$BATS_TEST_TMPDIR/b"
 }
 
 # Two processes of GPUS each, under the environment that $1 ($2 for the second) sets; log in $3.
@@ -116,7 +130,7 @@ two_processes() {
 # Of more than two ranks, rings over sockets may add in another order.
 @test "two processes as two nodes, over sockets: what one process does" {
     local visible dir=$BATS_TEST_TMPDIR port=$((20000 + $$ % 20000))
-    visible=$(nvidia-smi -L | grep -c '^GPU')
+    visible=$(visible)
     [ "$visible" -ge 2 ] || skip "one GPU"
     GPUS=$((visible >= 8 ? 4 : visible >= 4 ? 2 : 1))
     train --gpus $((2 * GPUS)) -o "$dir/one" > "$dir/one.log"
