@@ -258,11 +258,11 @@ static void check_step(const struct step_batch *b, struct naive *o)
     free(buf);
 }
 
-/* Three shards (.bin, one frame, many frames), walked twice over; and every
+/* Four shards (.bin, one frame, many frames, no document start), walked twice over; and every
  * position in between continued from by a loader of another world size. */
 static void test_shards(bool indexed)
 {
-    struct naive o = { .shards = 3, .cycle = true }, at[40];
+    struct naive o = { .shards = 4, .cycle = true }, at[40];
     struct loader_pos pos[40];
     struct loader_config c = { .world = 8, .local_ranks = 8, .vocab = VOCAB, .bos = -1,
                               .cycle = true,
@@ -271,12 +271,13 @@ static void test_shards(bool indexed)
     struct loader *l;
     char id[33];
 
-    for (int i = 0; i < 3; i++)
-        o.shard[i] = random_tokens(7 + (uint64_t)i, 15000 + 777 * i, 40, i * 5);
+    for (int i = 0; i < 4; i++)
+        o.shard[i] = random_tokens(7 + (uint64_t)i, 15000 + 777 * i, 40, i < 3 ? i * 5 : 20000);
     put_shard(in_dir("a_train_000001.bin"), o.shard[0]);
     put_zst(in_dir("a_train_000002.bin.zst"), o.shard[1], 1 << 20, false);
     put_zst(in_dir("a_train_000003.bin.zst"), o.shard[2], 777, true);
-    for (int i = 0; i < 3 && indexed; i++) {
+    put_shard(in_dir("a_train_000004.bin"), o.shard[3]);
+    for (int i = 0; i < 4 && indexed; i++) {
         char name[64];
 
         snprintf(name, sizeof name, "a_train_00000%d.bin", i + 1);
@@ -313,7 +314,7 @@ static void test_shards(bool indexed)
         }
         loader_free(l);
     }
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         free(o.shard[i].v);
 }
 

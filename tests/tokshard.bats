@@ -233,6 +233,11 @@ load tokshard_setup
     run --separate-stderr bash -c '"$GPT_BIN/gpt-tokshard" -q --tokenizer byte -o - c.jsonl > /dev/full'
     [ "$status" -eq 4 ]
     [ "${#stderr_lines[@]}" -eq 1 ]
+    for more in "" "--shuffle 1"; do
+        run --separate-stderr env TMPDIR=/proc/x "$GPT_BIN/gpt-tokshard" -q --tokenizer byte $more -o - c.jsonl
+        [ "$status" -eq 4 ]
+        [[ $stderr == *"cannot open a temporary file in '/proc/x': No such file or directory" ]]
+    done
     run --separate-stderr T --tokenizer byte -o /proc/x a.txt
     [ "$status" -eq 4 ]
     [ -n "$stderr" ]

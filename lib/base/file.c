@@ -288,6 +288,28 @@ int file_sync_dir(const char *path)
     return rc;
 }
 
+const char *temporary_dir(void)
+{
+    const char *dir = getenv("TMPDIR");
+    return dir && *dir ? dir : "/tmp";
+}
+
+int file_unnamed(const char *dir, int *fd)
+{
+    char *path;
+    if ((*fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)) >= 0)
+        return GPT_OK;
+    if (!(path = path_join(dir, "unnamed.XXXXXX")))
+        return err_set(GPT_SYSTEM, "out of memory");
+    int rc = GPT_OK;
+    if ((*fd = mkostemp(path, O_CLOEXEC)) < 0)   /* a file system without O_TMPFILE */
+        rc = err_sys("cannot open a temporary file in '%s'", dir);
+    else
+        unlink(path);
+    free(path);
+    return rc;
+}
+
 char *path_join(const char *dir, const char *name)
 {
     char *path;

@@ -34,6 +34,9 @@ void output_cleanup_on_signal(void);
 int file_read(const char *path, size_t max, char **data, size_t *n) MUST_CHECK;
 int file_mkdirs(const char *path) MUST_CHECK;       /* like mkdir -p */
 int file_sync_dir(const char *path) MUST_CHECK;     /* makes a rename in it durable */
+const char *temporary_dir(void);                    /* $TMPDIR, else /tmp */
+/* A file without a name in dir, to write and read. */
+int file_unnamed(const char *dir, int *fd) MUST_CHECK;
 char *path_join(const char *dir, const char *name); /* malloc'd; NULL when out of memory */
 
 /* Flushes and closes stdout, for the last line of main() (opt_exit calls it): a

@@ -87,7 +87,7 @@ static int look_ahead(struct loader *l)
 /* Makes `now` the shard at next.shard. */
 static int enter_shard(struct loader *l)
 {
-    int64_t i = l->next.shard, begin, end;
+    int64_t i = l->next.shard;
     int rc;
 
     if (l->now && !strcmp(shard_path(l->now), l->corpus.shard[i].path)
@@ -103,11 +103,6 @@ static int enter_shard(struct loader *l)
         if ((rc = open_shard(l, i, l->next.document, &l->now)))
             return rc;
     }
-    if ((rc = shard_document(l->now, shard_first_document(l->now), 1, &begin, &end)))
-        return rc;
-    if (begin < 0)
-        return err_set(GPT_INPUT, "%s: expected a document start (token %d), found none in %lld "
-                       "tokens", shard_path(l->now), l->bos, (long long)shard_size(l->now));
     /* The first batch does not wait for another shard's opening. */
     return l->next.step > l->first ? look_ahead(l) : 0;
 }
@@ -158,9 +153,11 @@ static int no_batch(const struct loader *l, const struct batch_shape *w)
 {
     return err_set(GPT_INPUT,
                    "%s: expected a shard of enough documents for a step, %d x %d tokens, "
-                   "each cut at %d; found none in %d shard%s (the last, %s, has %lld tokens)",
+                   "each cut at %d; found none in %d shard%s (the last, %s, has %lld tokens and "
+                   "%lld document starts, token %d)",
                    l->c.data, w->chunks, w->tokens, w->cap ? w->cap : w->tokens + 1, l->corpus.n,
-                   l->corpus.n == 1 ? "" : "s", shard_path(l->now), (long long)shard_size(l->now));
+                   l->corpus.n == 1 ? "" : "s", shard_path(l->now), (long long)shard_size(l->now),
+                   (long long)shard_documents(l->now), l->bos);
 }
 
 /* Finds the step's pieces, in the first shard from next on that holds them. */

@@ -8,7 +8,8 @@
  * the end of its chunk, and what is cut off is not used. If a shard ends inside
  * a step, the whole step is dropped and made again from the next shard. (The
  * record drops one micro-step; with 8 ranks that is the same, and a whole step
- * is what makes 1, 2, 4 and 8 ranks see the same data.)
+ * is what makes 1, 2, 4 and 8 ranks see the same data.) So a shard without a document
+ * start, all of it the middle of one document, is passed over.
  *
  *     struct loader_config c = { .data = "shards", .world = 8, .local_ranks = 8, .vocab = 50304,
  *                                .bos = -1, .csr = true, .shape = plan_shape, .ctx = &plan,
@@ -85,8 +86,7 @@ struct loader;
 int loader_new(struct loader **l, const struct loader_config *c) MUST_CHECK;
 /* Continues at a position from batch.after, before the first loader_next. */
 int loader_seek(struct loader *l, const struct loader_pos *at) MUST_CHECK;
-/* GPT_INPUT: token >= vocab, shard without document start, no shard that holds
- * a batch, more than M-1 pieces in a chunk, data used up. The same error is
+/* GPT_INPUT: token >= vocab, no shard that holds a batch, more than M-1 pieces in a chunk, data used up. The same error is
  * given to every rank that asks. */
 int loader_next(struct loader *l, int rank, const struct step_batch **b) MUST_CHECK;
 /* Wakes all who wait in loader_next with GPT_SYSTEM "stopped"; any thread. */

@@ -56,10 +56,16 @@ static void make_header_frame(unsigned char f[HEADER_FRAME_BYTES], int64_t token
     put_le32(f + 10 + SHARD_HEADER_BYTES, (uint32_t)XXH64(f + 10, SHARD_HEADER_BYTES, 0));
 }
 
+static int cannot_write(const struct shard_writer *w)
+{
+    return w->out.path ? err_sys("cannot write '%s'", w->out.path)
+                       : err_sys("cannot write a temporary file in '%s'", temporary_dir());
+}
+
 static int write_all(struct shard_writer *w, const void *p, size_t n)
 {
     if (fwrite(p, 1, n, w->out.f) != n)
-        return err_sys("cannot write '%s'", w->out.path ? w->out.path : w->name);
+        return cannot_write(w);
     w->bytes += n;
     return 0;
 }
@@ -80,10 +86,16 @@ static int write_header(struct shard_writer *w, int64_t tokens)
 /* Stdout gets a shard through a temporary file that has no name. */
 static int open_unnamed(struct shard_writer *w)
 {
+    int fd, rc;
+
     memset(&w->out, 0, sizeof w->out);
-    if (!(w->out.f = tmpfile()))
-        return err_sys("cannot open a temporary file");
-    return 0;
+    if ((rc = file_unnamed(temporary_dir(), &fd)))
+        return rc;
+    if ((w->out.f = fdopen(fd, "w+")))
+        return 0;
+    rc = cannot_write(w);
+    close(fd);
+    return rc;
 }
 
 int shard_writer_open(struct shard_writer *w, enum split split, int index)
@@ -201,11 +213,11 @@ static int correct_header(struct shard_writer *w, int64_t tokens)
     int rc;
 
     if (fseeko(w->out.f, 0, SEEK_SET))
-        return err_sys("cannot write '%s'", w->name);
+        return cannot_write(w);
     rc = write_header(w, tokens);
     w->bytes = bytes;
     if (!rc && fflush(w->out.f))
-        rc = err_sys("cannot write '%s'", w->name);
+        rc = cannot_write(w);
     return rc;
 }
 

@@ -1,11 +1,11 @@
 /* spool.c - see spool.h. */
 #include "data/spool.h"
 
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "base/file.h"
 
 #define BUCKET_BITS 7
 #define BUFFER_BYTES (64u << 10)
@@ -48,26 +48,10 @@ static int no_memory(void)
     return err_set(GPT_SYSTEM, "out of memory for the temporary store");
 }
 
-static int open_unnamed(const char *dir)
-{
-    const char *tmp = getenv("TMPDIR");
-    char path[4096];
-    int fd;
-
-    if (!strcmp(dir, "-"))
-        dir = tmp && *tmp ? tmp : "/tmp";
-    if ((fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)) >= 0)
-        return fd;
-    if (snprintf(path, sizeof path, "%s/spool.XXXXXX", dir) >= (int)sizeof path)
-        return -1;
-    if ((fd = mkostemp(path, O_CLOEXEC)) >= 0)     /* a file system without O_TMPFILE */
-        unlink(path);
-    return fd;
-}
-
 int spool_new(struct spool **out, const char *dir, bool sorted, size_t memory)
 {
     struct spool *s = calloc(1, sizeof *s);
+    int rc;
 
     *out = NULL;
     if (!s)
@@ -89,9 +73,7 @@ int spool_new(struct spool **out, const char *dir, bool sorted, size_t memory)
             spool_free(s);
             return no_memory();
         }
-        if ((b->fd = open_unnamed(dir)) < 0) {
-            int rc = err_sys("cannot open a temporary file in '%s'", dir);
-
+        if ((rc = file_unnamed(dir, &b->fd))) {
             spool_free(s);
             return rc;
         }

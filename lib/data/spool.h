@@ -23,7 +23,7 @@
 #include "data/source.h"
 
 struct spool;
-/* Files in dir ("-": where temporary files go). sorted: by key, else as put. */
+/* Files in dir. sorted: by key, else as put. */
 int spool_new(struct spool **s, const char *dir, bool sorted, size_t memory) MUST_CHECK;
 /* A part of a document; the parts of one stand together. */
 int spool_put(struct spool *s, uint64_t key, const struct unit_doc *d,

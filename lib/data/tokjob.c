@@ -177,10 +177,11 @@ static int one_pass(struct job *j)
 
 static int two_passes(struct job *j)
 {
+    bool folder = j->c->out && strcmp(j->c->out, "-");
     size_t bucket = (j->c->memory ? j->c->memory >> 20 : 1024) > 512 ? 256u << 20 : 64u << 20;
     int rc;
 
-    if ((rc = spool_new(&j->spool, j->c->out ? j->c->out : "-", j->c->shuffle, bucket)))
+    if ((rc = spool_new(&j->spool, folder ? j->c->out : temporary_dir(), j->c->shuffle, bucket)))
         return rc;
     j->pick.want = j->c->val_tokens;
     if ((rc = run_pass(j, &stages_to_spool)) || (rc = spool_rewind(j->spool)))
