@@ -57,6 +57,16 @@ rank_1() {
     grep -q 'rank 1, step: GPU 1: copy: on a GPU, copies convert f32 and bf16 only' "$ERR"
 }
 
+@test "a rank fails while its first step is captured, and the other waits for it" {
+    local begin; begin=$(date +%s%N)
+    run --separate-stderr "$GPT_TESTS/gpu_fault" capture 1 0 2 "$GPT_SHARE/recipes/tiny.recipe" "$SHARDS" "$OUT" "${SET[@]}"
+    took=$((($(date +%s%N) - begin) / 1000000))
+    echo "status $status after $took ms: $stderr"
+    [ "$status" -eq 5 ]
+    [ "$took" -lt 14000 ]               # 10 seconds and a start
+    [ "$stderr" = "gpu_fault: rank 1, step: GPU 1: copy: on a GPU, copies convert f32 and bf16 only" ]
+}
+
 @test "a rank fails on its GPU" {
     rank_1 fault
     # Every GPU of the process reports it.

@@ -7,6 +7,8 @@
  *     fault    a kernel reads where no memory is: the rank fails on its GPU
  *     sleep    the rank's thread does not go on
  *     hang     the rank's GPU does not go on
+ * or, whatever STEP is,
+ *     capture  an op is refused as above while the rank's first step is captured
  * RANK -1: nothing.
  *
  *     gpu_fault fill GPU MIB
@@ -48,7 +50,7 @@ static void CUDART_CB for_ever(void *unused)
 static void go_wrong(struct ops *o)
 {
     static int32_t number;
-    if (!strcmp(kind, "refuse"))
+    if (!strcmp(kind, "refuse") || !strcmp(kind, "capture"))
         o->copy(o, tensor_of(&number, DT_I32, 1, 1), tensor_of(&launched[0], DT_F32, 1, 1));
     else if (!strcmp(kind, "fault"))
         o->finite(o, (int32_t *)4096, tensor_of((void *)4096, DT_F32, 1024, 1024));
@@ -58,11 +60,26 @@ static void go_wrong(struct ops *o)
         cudaLaunchHostFunc(ops_cuda_stream(o), for_ever, NULL);
 }
 
-static void launch(struct ops *o, void *graph)
+/* Which of this process's ranks. */
+static int rank_of(const struct ops *o)
 {
     int i = 0;
     while (rank_ops[i] != o)
         i++;
+    return i;
+}
+
+static int capture(struct ops *o)
+{
+    int rc = ops_cuda_capture(o);
+    if (!strcmp(kind, "capture") && first + rank_of(o) == bad_rank)
+        go_wrong(o);
+    return rc;
+}
+
+static void launch(struct ops *o, void *graph)
+{
+    int i = rank_of(o);
     if (first + i == bad_rank && launched[i] == bad_step)
         go_wrong(o);
     launched[i]++;
@@ -109,7 +126,7 @@ int main(int argc, char **argv)
     bad_step = atoi(argv[3]);
     struct backend b = { .name = "cuda", .ops_new = new_ops, .comm_new = comm_nccl_new,
                          .abort = nccl_group_abort, .phase = comm_nccl_phase,
-                         .capture = ops_cuda_capture, .capture_end = ops_cuda_capture_end,
+                         .capture = capture, .capture_end = ops_cuda_capture_end,
                          .launch = launch, .graph_free = ops_cuda_graph_free };
     struct run_options o = { .data = argv[6], .out = argv[7], .ranks = gpus, .backend = &b,
                              .progress = PROGRESS_OFF };
