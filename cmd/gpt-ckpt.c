@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/file.h"
-#include "base/opt.h"
 #include "base/progress.h"
+#include "base/verb.h"
 #include "model/inspect.h"
 #include "state/cat.h"
 #include "state/reshard.h"
@@ -23,7 +23,7 @@ static struct {
     double tolerance;
     bool histogram, values, summary, all, full, states, padding, force, raw, dry_run, quiet,
          progress;
-} o = { .dtype = "f32", .to = "safetensors", .level = 1 };
+} o = { .dtype = "f32", .level = -1 };
 
 #define GROUP(heading) { 0, NULL, NULL, OPT_GROUP, NULL, heading, 0, 0, NULL }
 #define FLAG(letter, name, to, help) { letter, name, NULL, OPT_FLAG, &o.to, help, 0, 0, NULL }
@@ -52,7 +52,8 @@ static const struct opt table[] = {
     GROUP("What is written"),
     TEXT('o', "output", "PATH", output, "export: a file; reshard, import: a directory for step-N"),
     NUMBER("ranks", "N", ranks, 1, 65536, "reshard, import: number of ranks"),
-    ONE_OF("to", to, "safetensors|npz", "export: safetensors (default) or npz"),
+    ONE_OF("to", to, "safetensors|npz", "export: safetensors or npz (as the "
+           "name of the file ends; safetensors)"),
     ONE_OF("dtype", dtype, "f32|bf16", "export: fp32 masters (default), or bf16 weights as the "
            "forward pass sees them"),
     FLAG(0, "states", states, "export: momenta and moments, too"),
@@ -75,10 +76,13 @@ static const struct opt table[] = {
 
 static enum report_format format(void)
 {
-    if (!o.format)
-        return isatty(STDOUT_FILENO) ? REPORT_TABLE : REPORT_TSV;
-    return !strcmp(o.format, "json") ? REPORT_JSON : *o.format == 't' && o.format[1] == 'a'
-        ? REPORT_TABLE : REPORT_TSV;
+    return report_format_of(o.format);
+}
+
+/* Two options that ask for different things. */
+static int choose(bool a, const char *first, bool b, const char *second)
+{
+    return a && b ? err_set(GPT_USAGE, "%s beside %s: choose one", first, second) : 0;
 }
 
 static void remark(const char *text)
@@ -91,8 +95,8 @@ static void remark(const char *text)
 static int open_views(struct inspect *x, struct views *v, char **argv, int n, int flags)
 {
     *v = (struct views){ .n = 0 };
-    int rc = inspect_open(x, argv[0]);
-    if (rc)
+    int rc = choose(n > 1, "a pattern", o.bank, "--bank");
+    if (rc || (rc = inspect_open(x, argv[0])))
         return rc;
     remark(x->why);
     if (!(rc = views_make(v, x->tensors, &x->map, n > 1 ? argv[1] : o.bank, flags)))
@@ -135,8 +139,8 @@ static int verb_stat(char **argv, int n)
 {
     struct inspect x;
     struct views v;
-    int rc = open_views(&x, &v, argv, n, VIEWS_PADDING);
-    if (rc)
+    int rc = choose(o.histogram, "--histogram", o.format, "--format");
+    if (rc || (rc = open_views(&x, &v, argv, n, VIEWS_PADDING)))
         return rc;
     struct stat_row *rows = calloc((size_t)v.n + 1, sizeof *rows);
     rc = rows ? stat_views(x.tensors, &v, inspect_update_rule, &x, rows)
@@ -208,8 +212,8 @@ static int compare(struct inspect *a, struct inspect *b, const char *pattern)
 static int verb_diff(char **argv, int n)
 {
     struct inspect a = { 0 }, b = { 0 };
-    int rc = inspect_open(&a, argv[0]);
-    if (!rc && !(rc = inspect_open(&b, argv[1])))
+    int rc = choose(n > 2, "a pattern", o.bank, "--bank");
+    if (!rc && !(rc = inspect_open(&a, argv[0])) && !(rc = inspect_open(&b, argv[1])))
         rc = compare(&a, &b, n > 2 ? argv[2] : o.bank);
     inspect_close(&a);
     inspect_close(&b);
@@ -226,27 +230,20 @@ static bool any_momentum(const struct views *v)
     return false;
 }
 
-static int plot(const struct views *v, const struct spectrum *sp, const char *what)
-{
-    struct output out;
-    char title[128];
-    int rc = output_open(&out, o.plot, o.force);
-    if (rc)
-        return rc;
-    snprintf(title, sizeof title, "singular values of %s", what);
-    if (!(rc = show_plot(out.f, v, sp, title)))
-        rc = output_commit(&out);
-    output_abort(&out);
-    return rc;
-}
-
-static int show(const struct views *v, const struct spectrum *sp, const char *what)
+static int show(const struct views *v, const struct spectrum *sp, const char *what,
+                struct output *plot)
 {
     bool summary = o.summary || (!o.values && (o.format || isatty(STDOUT_FILENO)));
     bool only_plot = o.plot && !o.values && !o.summary && !o.format;
-    int rc = only_plot ? 0 : summary ? show_spectra(stdout, format(), v, sp)
-                                     : show_values(stdout, v, sp);
-    return !rc && o.plot ? plot(v, sp, what) : rc;
+    char title[128];
+    int rc = 0;
+    if (o.plot) {
+        snprintf(title, sizeof title, "singular values of %s", what);
+        if (!(rc = show_plot(plot->f, v, sp, title)))
+            rc = output_commit(plot);
+    }
+    return rc || only_plot ? rc : summary ? show_spectra(stdout, format(), v, sp)
+                                          : show_values(stdout, v, sp);
 }
 
 struct shown { struct progress p; int done, n; };
@@ -274,9 +271,12 @@ static int spectra(struct inspect *x, struct views *v, const char *of)
     struct inspect since = { 0 };
     struct views since_v = { .n = 0 };
     struct shown shown = { .n = v->n };
+    struct output plot = { 0 };
     struct spectrum_job j = { .s = x->tensors, .v = v, .done = one_done, .arg = &shown };
     struct spectrum *sp = calloc((size_t)v->n + 1, sizeof *sp);
     int rc = sp ? 0 : err_set(GPT_SYSTEM, "out of memory");
+    if (!rc && o.plot)                          /* first: what is in the way is told before the work */
+        rc = output_open(&plot, o.plot, o.force);
     if (!rc && o.since && !(rc = inspect_open(&since, o.since))) {
         rc = views_make(&since_v, since.tensors, &since.map, NULL, VIEWS_PADDING);
         j.since = since.tensors;
@@ -289,7 +289,8 @@ static int spectra(struct inspect *x, struct views *v, const char *of)
         rc = spectrum_views(&j, sp);
     progress_end(&shown.p);
     if (!rc)
-        rc = show(v, sp, o.since ? "changes of weights" : of);
+        rc = show(v, sp, o.since ? "changes of weights" : of, &plot);
+    output_abort(&plot);
     for (int i = 0; sp && i < v->n; i++)
         spectrum_release(&sp[i]);
     free(sp);
@@ -302,14 +303,18 @@ static int verb_spectrum(char **argv, int n)
 {
     struct inspect x;
     struct views v;
-    int rc = open_views(&x, &v, argv, n, o.padding ? VIEWS_PADDING : 0);
-    if (rc)
+    int rc = choose(o.of && strcmp(o.of, "weight"), "--of", o.since, "--since, which is of weights");
+    if (!rc)
+        rc = choose(o.values, "--values", o.summary || o.format, o.summary ? "--summary"
+                                                                           : "--format");
+    if (rc || (rc = open_views(&x, &v, argv, n, o.padding ? VIEWS_PADDING : 0)))
         return rc;
     const char *of = o.since ? "weight" : o.of ? o.of : any_momentum(&v) ? "momentum" : "weight";
     const char *kind = strcmp(of, "weight") ? "momentum" : "weight";
     views_keep_matrices(&v, kind);
     if (v.n == 0)
-        rc = err_set(GPT_INPUT, "%s: holds no such %s matrix", tensors_path(x.tensors), kind);
+        rc = err_set(GPT_INPUT, "%s: holds no %s matrix%s", tensors_path(x.tensors), kind,
+                     n > 1 || o.bank ? " of that name" : "");
     return close_views(&x, &v, rc ? rc : spectra(&x, &v, of));
 }
 
@@ -317,52 +322,69 @@ static int verb_spectrum(char **argv, int n)
 
 static int need(const char *value, const char *option)
 {
-    return value ? 0 : err_set(GPT_USAGE, "expected the option %s", option);
+    return value ? 0 : err_set(GPT_USAGE, "expected %s", option);
 }
 
-/* ROOT/step-N must not be there, unless --force. */
-static int may_write(const char *root, int64_t step)
+static int level(int usual)
 {
-    char *dir = ckpt_path(root, step);
-    int rc = dir ? 0 : err_set(GPT_SYSTEM, "out of memory");
-    if (!rc && !o.force && !access(dir, F_OK))
-        rc = err_set(GPT_SYSTEM, "cannot write '%s': it exists (--force replaces it)", dir);
-    free(dir);
-    return rc;
+    return o.level < 0 ? usual : (int)o.level;
 }
 
 static int verb_reshard(char **argv, int n)
 {
     struct inspect x;
-    int rc = need(o.output, "--output");
+    int rc = need(o.output, "-o DIR");
     (void)n;
     if (!rc && !o.ranks)
-        rc = need(NULL, "--ranks");
+        rc = need(NULL, "--ranks N");
     if (rc || (rc = inspect_open(&x, argv[0])))
         return rc;
     remark(x.why);
     const struct ckpt *c = tensors_ckpt(x.tensors);
-    if (c)
-        rc = may_write(o.output, ckpt_info(c)->step);
+    if (c && !o.force)
+        rc = ckpt_check_free(o.output, ckpt_info(c)->step);
     if (!rc)
-        rc = reshard(x.tensors, o.output, (int)o.ranks, (int)o.level, inspect_sharded, &x);
+        rc = reshard(x.tensors, o.output, (int)o.ranks, level(1), inspect_sharded, &x);
     inspect_close(&x);
     return rc;
+}
+
+static bool ends(const char *s, const char *with)
+{
+    size_t n = strlen(s), m = strlen(with);
+    return n > m && !strcmp(s + n - m, with);
+}
+
+/* What --output is to hold; its name says so where no option does, and must agree with them. */
+static int export_form(struct export_options *e)
+{
+    bool zst = ends(o.output, ".zst"), npz = ends(o.output, ".npz");
+    e->npz = o.to ? !strcmp(o.to, "npz") : npz;
+    e->level = zst ? level(1) : 0;
+    if (npz && !e->npz)
+        return err_set(GPT_USAGE, "--to safetensors beside -o %s: choose one", o.output);
+    if (e->npz && ends(o.output, ".safetensors"))
+        return err_set(GPT_USAGE, "--to npz beside -o %s: choose one", o.output);
+    if (zst && (e->npz || ends(o.output, ".npz.zst")))
+        return err_set(GPT_USAGE, "-o %s: an npz is not compressed, so that numpy.load reads it",
+                       o.output);
+    if (!zst && o.level > 0)
+        return err_set(GPT_USAGE, "--level: '%s' is written plain; safetensors under a name that "
+                       "ends in .zst are compressed", o.output);
+    return 0;
 }
 
 static int verb_export(char **argv, int n)
 {
     struct inspect x;
     struct output out;
-    struct export_options e = { .npz = !strcmp(o.to, "npz"), .bf16 = !strcmp(o.dtype, "bf16"),
-                                .states = o.states, .padding = o.padding };
-    int rc = need(o.output, "--output");
+    struct export_options e = { .bf16 = !strcmp(o.dtype, "bf16"), .states = o.states,
+                                .padding = o.padding };
+    int rc = need(o.output, "-o FILE");
     (void)n;
-    if (rc || (rc = inspect_open(&x, argv[0])))
+    if (rc || (rc = export_form(&e)) || (rc = inspect_open(&x, argv[0])))
         return rc;
     remark(x.why);
-    size_t len = strlen(o.output);
-    e.level = len > 4 && !strcmp(o.output + len - 4, ".zst") ? (int)o.level : 0;
     if (!(rc = output_open(&out, o.output, o.force))) {
         if (!(rc = export_tensors(x.tensors, &x.map, &e, out.f, o.output)))
             rc = output_commit(&out);
@@ -372,68 +394,33 @@ static int verb_export(char **argv, int n)
     return rc;
 }
 
-/* The recipe of an import: given, of the checkpoint it shall be like, or the file's own. */
-static int import_recipe(const struct inspect *x, const struct inspect *like, struct recipe **r)
-{
-    const char *text = tensors_ckpt(x->tensors) ? NULL
-                     : st_meta(tensors_header(x->tensors), "gpt.recipe");
-    *r = NULL;
-    if (o.recipe)
-        return recipe_read(r, o.recipe, NULL, 0);
-    if (like->tensors && tensors_ckpt(like->tensors))
-        text = ckpt_info(tensors_ckpt(like->tensors))->recipe;
-    if (!text)
-        return err_set(GPT_INPUT, "%s: carries no recipe; --recipe or --like gives one",
-                       tensors_path(x->tensors));
-    return recipe_parse(r, tensors_path(x->tensors), text, NULL, 0);
-}
-
-static int import_as(struct inspect *x, const struct recipe *r, const struct ckpt_info *info)
-{
-    struct expected *e = NULL;
-    struct name_map map;
-    int n, states, rc = may_write(o.output, info->step);
-    if (rc || (rc = tensor_names(r, &map)))
-        return rc;
-    if (!(rc = inspect_expected(r, &e, &n)))
-        rc = import_tensors(x->tensors, &map, e, n, info, o.output, (int)o.level, &states);
-    if (!rc && states == 0)
-        remark("weights only: momenta, moments and counters begin at zero");
-    free(e);
-    tensor_names_release(&map);
-    return rc;
-}
-
 static int verb_import(char **argv, int n)
 {
-    struct inspect x = { 0 }, like = { 0 };
-    struct recipe *r = NULL;
-    struct ckpt_info info;
-    int rc = need(o.output, "--output");
+    struct inspect_import job = { .file = argv[0], .like = o.like, .recipe = o.recipe,
+                                  .root = o.output, .ranks = o.ranks ? (int)o.ranks : 1,
+                                  .level = level(1), .force = o.force };
+    bool only_weights;
+    int rc = need(o.output, "-o DIR");
     (void)n;
     if (!rc)
-        rc = inspect_open(&x, argv[0]);
-    if (!rc && o.like)
-        rc = inspect_open(&like, o.like);
-    if (!rc && !(rc = import_recipe(&x, &like, &r))
-        && !(rc = inspect_info(o.like ? &like : &x, &info))) {
-        info.ranks = o.ranks ? (int)o.ranks : 1;
-        info.recipe = recipe_canonical(r);
-        rc = import_as(&x, r, &info);
-        inspect_info_release(&info);
-    }
-    recipe_free(r);
-    inspect_close(&like);
-    inspect_close(&x);
+        rc = inspect_import(&job, &only_weights);
+    if (!rc && only_weights)
+        remark("weights only: momenta, moments and counters begin at zero");
     return rc;
 }
 
 static int verb_rm(char **argv, int n)
 {
     int64_t *steps;
-    int gone = 0, rc = o.keep_last ? 0 : need(NULL, "--keep-last");
+    int gone = 0, there = 0, rc = o.keep_last ? 0 : need(NULL, "--keep-last N");
     (void)n;
-    if (rc || (rc = ckpt_prunable(argv[0], (int)o.keep_last, o.keep_every, &steps, &gone)))
+    if (rc || (rc = ckpt_list(argv[0], &steps, &there)))
+        return rc;
+    free(steps);
+    if (!there)
+        return err_set(GPT_INPUT, "%s: holds no complete checkpoint (step-N with a MANIFEST)",
+                       argv[0]);
+    if ((rc = ckpt_prunable(argv[0], (int)o.keep_last, o.keep_every, &steps, &gone)))
         return rc;
     for (int i = 0; i < gone; i++)
         printf("step-%06" PRId64 "\n", steps[i]);
@@ -443,88 +430,33 @@ static int verb_rm(char **argv, int n)
 
 /* --- the verbs --- */
 
-static const struct verb {
-    const char *name, *operands, *what, *options;
-    int lo, hi;                 /* number of operands */
-    int (*run)(char **argv, int n);
-} verbs[] = {
-    { "ls", "PATH [PATTERN]", "tensors as the model knows them", "bank", 1, 2, verb_ls },
-    { "info", "PATH", "step, recipe, ranks, data position", "", 1, 1, verb_info },
+#define SHOWN "format quiet"
+static const struct verb verbs[] = {
+    { "ls", "PATH [PATTERN]", "tensors as the model knows them", "bank " SHOWN, 1, 2, verb_ls },
+    { "info", "PATH", "step, recipe, ranks, data position", SHOWN, 1, 1, verb_info },
     { "stat", "PATH [PATTERN]", "range, mean, rms, zeros, size of the next update",
-      "bank histogram", 1, 2, verb_stat },
+      "bank histogram " SHOWN, 1, 2, verb_stat },
     { "spectrum", "PATH [PATTERN]", "singular values of matrices",
-      "bank of since values summary plot force padding progress", 1, 2, verb_spectrum },
-    { "diff", "A B [PATTERN]", "what differs, and by how much", "bank tolerance all", 2, 3,
+      "bank of since values summary plot force padding progress " SHOWN, 1, 2, verb_spectrum },
+    { "diff", "A B [PATTERN]", "what differs, and by how much", "bank tolerance all " SHOWN, 2, 3,
       verb_diff },
-    { "verify", "PATH", "is it sound", "full", 1, 1, verb_verify },
-    { "cat", "PATH TENSOR[SLICE]", "numbers of a tensor", "raw", 2, 2, verb_cat },
+    { "verify", "PATH", "is it sound", "full quiet", 1, 1, verb_verify },
+    { "cat", "PATH TENSOR[SLICE]", "numbers of a tensor", "raw quiet", 2, 2, verb_cat },
     { "reshard", "PATH -o DIR --ranks N", "the same state for another number of ranks",
-      "output ranks level force", 1, 1, verb_reshard },
+      "output ranks level force quiet", 1, 1, verb_reshard },
     { "export", "PATH -o FILE", "named tensors for NumPy and PyTorch",
-      "output to dtype states padding level force", 1, 1, verb_export },
+      "output to dtype states padding level force quiet", 1, 1, verb_export },
     { "import", "FILE -o DIR", "a checkpoint from named tensors",
-      "output ranks recipe like level force", 1, 1, verb_import },
-    { "rm", "DIR --keep-last N", "remove old checkpoints", "keep-last keep-every dry-run", 1, 1,
-      verb_rm },
+      "output ranks recipe like level force quiet", 1, 1, verb_import },
+    { "rm", "DIR --keep-last N", "remove old checkpoints", "keep-last keep-every dry-run quiet", 1,
+      1, verb_rm },
 };
-enum { VERBS = sizeof verbs / sizeof verbs[0], OPTIONS = sizeof table / sizeof table[0] };
-
-/* Is the word in a list with blanks between? */
-static bool listed(const char *list, const char *word)
-{
-    size_t n = strlen(word);
-    for (const char *s = list; (s = strstr(s, word)); s += n)
-        if ((s == list || s[-1] == ' ') && (s[n] == ' ' || !s[n]))
-            return true;
-    return false;
-}
-
-/* The rows of the table that a verb knows. */
-static void own_options(const struct verb *v, struct opt *out)
-{
-    for (int i = 0; i < OPTIONS; i++)
-        if (table[i].name && (listed(v->options, table[i].name)
-                              || listed("format quiet", table[i].name)))
-            *out++ = table[i];
-    *out = (struct opt)OPT_END;
-}
-
-static int run_verb(const struct verb *v, int argc, char **argv)
-{
-    struct opt own[OPTIONS + 1];
-    char name[32];
-    int first;
-    snprintf(name, sizeof name, "gpt-ckpt %s", v->name);
-    own_options(v, own);
-    struct command cmd = { name, v->operands, v->what, own };
-    int rc = opt_parse(&cmd, argc - 1, argv + 1, &first);
-    argv += 1 + first;
-    argc -= 1 + first;
-    if (!rc && argc < v->lo)
-        rc = err_set(GPT_USAGE, "expected %s", v->operands);
-    else if (!rc && argc > v->hi)
-        rc = err_set(GPT_USAGE, "'%s' is one operand too many", argv[v->hi]);
-    if (!rc)
-        rc = v->run(argv, argc);
-    return opt_exit(&cmd, rc);
-}
+static const struct program program = {
+    "gpt-ckpt", "Looks into checkpoints, and other files of tensors (safetensors, npz).", table,
+    verbs, sizeof verbs / sizeof verbs[0]
+};
 
 int main(int argc, char **argv)
 {
-    char summary[2048];
-    int at = snprintf(summary, sizeof summary, "Looks into checkpoints, and other files of tensors "
-                      "(safetensors, npz).\n\nVerbs ('gpt-ckpt VERB --help' tells more):\n"), first;
-    for (int i = 0; i < VERBS; i++)
-        at += snprintf(summary + at, sizeof summary - (size_t)at, "  %-9s %-24s %s%s",
-                       verbs[i].name, verbs[i].operands, verbs[i].what, i + 1 < VERBS ? "\n" : "");
-    struct command cmd = { "gpt-ckpt", "VERB [OPTION]... PATH...", summary, table };
-    output_cleanup_on_signal();
-    for (int i = 0; argc > 1 && i < VERBS; i++)
-        if (!strcmp(argv[1], verbs[i].name))
-            return run_verb(&verbs[i], argc, argv);
-    int rc = opt_parse(&cmd, argc, argv, &first);
-    if (!rc)
-        rc = first < argc ? err_set(GPT_USAGE, "no verb '%s'", argv[first])
-                          : err_set(GPT_USAGE, "expected a verb");
-    return opt_exit(&cmd, rc);
+    return verb_main(&program, argc, argv);
 }

@@ -5,15 +5,12 @@
  *     ns-coeffs eval record-61 my.coeffs
  */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "base/file.h"
-#include "base/hash.h"
-#include "base/opt.h"
+#include "base/verb.h"
 #include "base/version.h"
-#include "model/inspect.h"
+#include "model/momenta.h"
 #include "polar/fit.h"
 #include "polar/gather.h"
 #include "polar/minimax.h"
@@ -32,7 +29,7 @@ static struct {
     const char *objective, *from, *bank, *format, *plot, *output;
     struct opt_list spectrum, checkpoint, shape, distribution;
     bool no_rescale_last, bf16, aol, drop, force, quiet;
-} o = { .iters = UNSET, .degree = UNSET, .matrices = UNSET, .seed = UNSET, .lower = NAN,
+} o = { .iters = UNSET, .degree = UNSET, .matrices = UNSET, .seed = 1, .lower = NAN,
         .upper = NAN, .safety = NAN, .cushion = NAN, .swing = NAN };
 
 static const struct opt table[] = {
@@ -90,51 +87,6 @@ static double or_else(double given, double usual)
 
 /* -- matrices --------------------------------------------------------------------------- */
 
-static int add_view(struct trials *l, struct tensors *s, const struct view *v, int flags)
-{
-    struct values x;
-    struct matrix m;
-    struct trial t;
-    double *a = malloc(v->elements * sizeof *a), squares = 0;
-    int rc = a ? values_open(&x, s, v->t, v->first) : err_set(GPT_SYSTEM, "out of memory");
-    if (!a)
-        return rc;
-    if (!rc)
-        rc = values_read(&x, a, v->elements);
-    values_close(&x);
-    for (uint64_t i = 0; i < v->elements; i++)
-        squares += a[i] * a[i];
-    if (rc || squares == 0) {                   /* what no gradient has reached yet */
-        free(a);
-        return rc;
-    }
-    if ((rc = matrix_take(&m, (int)v->shape[0], (int)v->shape[1], a)))
-        return rc;
-    rc = trial_of_matrix(&t, &m, v->name, flags);
-    matrix_release(&m);
-    return rc ? rc : trials_add(l, &t);
-}
-
-static int add_checkpoint(struct trials *l, const char *path, int flags, int few)
-{
-    struct inspect x;
-    struct views v = { .n = 0 };
-    int rc = inspect_open(&x, path);
-    if (rc)
-        return rc;
-    rc = views_make(&v, x.tensors, &x.map, o.bank, 0);
-    if (!rc)
-        views_keep_matrices(&v, "momentum");
-    if (!rc && v.n == 0)
-        rc = err_set(GPT_INPUT, "%s: holds no such momentum matrix", path);
-    int take = few && v.n > few ? few : v.n;
-    for (int i = 0; i < take && !rc; i++)
-        rc = add_view(l, x.tensors, &v.v[(int)((long)i * v.n / take)], flags);
-    views_release(&v);
-    inspect_close(&x);
-    return rc;
-}
-
 static struct gather matrices(void)
 {
     return (struct gather){
@@ -142,7 +94,7 @@ static struct gather matrices(void)
         .shape = o.shape.v, .n_shape = o.shape.n,
         .kind = o.distribution.v, .n_kind = o.distribution.n,
         .matrices = o.matrices == UNSET ? 2 : (int)o.matrices,
-        .seed = o.seed == UNSET ? 1 : (uint64_t)o.seed,
+        .seed = (uint64_t)o.seed,
     };
 }
 
@@ -151,14 +103,21 @@ static int gather(const struct gather *g, int flags, int few, struct trials *t)
 {
     int rc = gather_trials(g, flags, few, t);
     for (int i = 0; i < o.checkpoint.n && !rc; i++)
-        rc = add_checkpoint(t, o.checkpoint.v[i], flags, few);
+        rc = momenta_trials(o.checkpoint.v[i], o.bank, flags, few, t);
     return rc;
 }
 
-/* Standard input among the spectra, and among n names of tables: not more than once. */
-static int check_stdin(const struct gather *g, const char *const *tables, int n)
+/* What would be passed over in silence; standard input among the spectra and n names of tables more
+ * than once. */
+static int check_matrices(const struct gather *g, const char *const *tables, int n)
 {
-    int used = 0;
+    int used = 0, rc = gather_check(g);
+    if (rc)
+        return rc;
+    if (o.bank && !o.checkpoint.n)
+        return err_set(GPT_USAGE, "--bank is of a --checkpoint, and there is none");
+    if (o.matrices != UNSET && !g->n_kind)
+        return err_set(GPT_USAGE, "--matrices is of random ones: expected --distribution, too");
     for (int i = 0; i < g->n_spectrum; i++)
         used += !strcmp(g->spectrum[i], "-");
     for (int i = 0; i < n; i++)
@@ -168,17 +127,36 @@ static int check_stdin(const struct gather *g, const char *const *tables, int n)
 
 /* -- writing a table ---------------------------------------------------------------------- */
 
+/* Asked for first: what stands in the way is told before the work. */
+static int open_table(struct output *out)
+{
+    return output_open(out, o.output ? o.output : "-", o.force);
+}
+
+static void write_origin(FILE *f)
+{
+    fprintf(f, "# ns-coeffs %s%s%s\n", GPT_VERSION, *arguments ? " " : "", arguments);
+}
+
+static int close_table(struct output *out, int rc)
+{
+    if (!rc)
+        rc = output_commit(out);
+    output_abort(out);
+    return rc;
+}
+
+/* A table as it is, with a line of comment or two. */
 static int write_table(const struct coeffs *c, const char *head)
 {
     struct output out;
-    int rc = output_open(&out, o.output ? o.output : "-", o.force);
+    int rc = open_table(&out);
     if (rc)
         return rc;
-    fprintf(out.f, "# ns-coeffs %s%s%s\n%s", GPT_VERSION, *arguments ? " " : "", arguments, head);
+    write_origin(out.f);
+    fputs(head, out.f);
     coeffs_write(c, out.f);
-    rc = output_commit(&out);
-    output_abort(&out);
-    return rc;
+    return close_table(&out, 0);
 }
 
 static struct greedy_options polar_options(void)
@@ -199,39 +177,17 @@ static int verb_polar(char **argv, int n)
     struct greedy_options opt = polar_options();
     struct greedy g;
     struct output out;
-    int rc = greedy_derive(&g, &opt), worst = 17;
+    int rc = open_table(&out);
     (void)argv;
     (void)n;
-    if (rc || (rc = output_open(&out, o.output ? o.output : "-", o.force)))
-        return rc;
-    for (int t = 0; t < g.n; t++)
-        worst = g.row[t].digits < worst ? g.row[t].digits : worst;
-    fprintf(out.f, "# ns-coeffs %s %s\n", GPT_VERSION, arguments);
-    fprintf(out.f, "# image of [%g, %g]: [%.9g, %.9g]; %d digits of every number are right\n",
-            opt.lower, opt.upper, (double)g.row[g.n - 1].lower, (double)g.row[g.n - 1].upper,
-            worst);
-    for (int t = 0; t < g.n; t++) {
-        char text[64];
-        for (int i = 0; i < g.terms; i++)
-            fprintf(out.f, "%s ", quad_text(text, sizeof text, g.row[t].coef[i], 17));
-        for (int i = g.terms; i < 3; i++)
-            fputs("0 ", out.f);
-        fprintf(out.f, " # from %.12g on, %d digits\n", (double)g.row[t].lower, g.row[t].digits);
+    if (!rc && !(rc = greedy_derive(&g, &opt))) {
+        write_origin(out.f);
+        greedy_write(&g, &opt, out.f);
     }
-    rc = output_commit(&out);
-    output_abort(&out);
-    return rc;
+    return close_table(&out, rc);
 }
 
 /* -- sets ----------------------------------------------------------------------------------- */
-
-static enum report_format format(void)
-{
-    if (!o.format)
-        return isatty(STDOUT_FILENO) ? REPORT_TABLE : REPORT_TSV;
-    return !strcmp(o.format, "json") ? REPORT_JSON
-           : !strcmp(o.format, "tsv") ? REPORT_TSV : REPORT_TABLE;
-}
 
 static int verb_list(char **argv, int n)
 {
@@ -240,7 +196,7 @@ static int verb_list(char **argv, int n)
     struct report r;
     (void)argv;
     (void)n;
-    report_begin(&r, stdout, format(), c, 5);
+    report_begin(&r, stdout, report_format_of(o.format), c, 5);
     for (int i = 0; i < set_count(); i++) {
         const struct coeff_set *s = set_at(i);
         report_row(&r, s->name, (int64_t)s->n, s->aol ? "aol" : "norm", s->about, s->source);
@@ -263,55 +219,14 @@ static int verb_show(char **argv, int n)
 
 /* -- fits ------------------------------------------------------------------------------------- */
 
-static void hash_inputs(const struct trials *t, const struct coeffs *start, char hex[33])
-{
-    struct xxh x;
-    strcpy(hex, "-");
-    if (xxh_init(&x))
-        return;
-    for (int i = 0; i < t->n; i++)
-        xxh_add(&x, t->v[i].x, (size_t)t->v[i].n * sizeof *t->v[i].x);
-    xxh_add(&x, start->row, sizeof start->row[0] * (size_t)start->n);
-    xxh_hex(&x, hex);
-    xxh_release(&x);
-}
-
-static int report_fit(const struct fit *f, const struct coeffs *start, const struct trials *t,
-                      const struct fit_options *opt)
-{
-    char head[1024], hex[33], verdict[256];
-    fit_describe(f, start, opt, verdict, sizeof verdict);
-    hash_inputs(t, start, hex);
-    int at = snprintf(head, sizeof head, "# fitted to %ld singular values of %d matrices%s, %.4g "
-                      "to %.4g; xxh3 of values and start: %s\n# %s\n", f->count, t->n,
-                      t->v[0].aol ? " after AOL" : "", f->low, f->high, hex, verdict);
-    if (o.bf16)
-        at += snprintf(head + at, sizeof head - (size_t)at, "# in exact arithmetic %.6g, of the "
-                       "start %.6g\n", f->exact_after, f->exact_before);
-    if (f->guard_after > 0)
-        snprintf(head + at, sizeof head - (size_t)at, "# leaves the guard by %.3g, as the start "
-                 "does\n", f->guard_after);
-    if (!o.quiet)
-        fprintf(stderr, "ns-coeffs: %s\n", verdict);
-    return write_table(&f->table, head);
-}
-
 static int rows_wanted(void)
 {
     return o.iters == UNSET ? 0 : (int)o.iters;
 }
 
-static int fit(const struct gather *g, bool aol)
+static struct fit_options fit_options(bool aol)
 {
     struct fit_options opt = FIT_DEFAULT;
-    struct coeffs start;
-    struct trials t = { 0, NULL };
-    struct fit f;
-    int rc = gather_check(g);
-    if (rc || (rc = check_stdin(g, &o.from, 1)))
-        return rc;
-    if ((rc = fit_start(&start, o.from, rows_wanted(), aol)))
-        return rc;
     opt.objective = o.objective && !strcmp(o.objective, "max") ? FIT_MAX : FIT_RMS;
     opt.bf16 = o.bf16;
     opt.lower = or_else(o.lower, opt.lower);
@@ -319,16 +234,44 @@ static int fit(const struct gather *g, bool aol)
     opt.upper = or_else(o.upper, aol ? 1.02 : opt.upper);
     opt.safety = or_else(o.safety, opt.safety);
     opt.swing = or_else(o.swing, opt.swing);
-    if ((rc = fit_check(&opt)))
+    return opt;
+}
+
+static int fit_and_write(const struct coeffs *start, const struct trials *t,
+                         const struct fit_options *opt, FILE *to)
+{
+    struct fit f;
+    char verdict[256];
+    int rc = fit_table(&f, start, t, opt);
+    if (rc)
+        return rc;
+    write_origin(to);
+    if ((rc = fit_write(&f, start, t, opt, to)))
+        return rc;
+    fit_describe(&f, start, opt, verdict, sizeof verdict);
+    if (!o.quiet)
+        fprintf(stderr, "ns-coeffs: %s\n", verdict);
+    return 0;
+}
+
+static int fit(const struct gather *g, bool aol)
+{
+    struct fit_options opt = fit_options(aol);
+    struct coeffs start;
+    struct trials t = { 0, NULL };
+    struct output out;
+    int rc = check_matrices(g, &o.from, 1);
+    if (rc || (rc = fit_start(&start, o.from, rows_wanted(), aol)) || (rc = fit_check(&opt))
+        || (rc = open_table(&out)))
         return rc;
     rc = gather(g, (aol ? TRIAL_AOL : 0) | (o.bf16 ? TRIAL_VECTORS : 0),
                 o.bf16 ? BF16_FIT_MATRICES : 0, &t);
     if (!o.bf16)
         openblas_set_num_threads(1);            /* nothing left that is worth a second one */
-    if (!rc && !(rc = fit_table(&f, &start, &t, &opt)))
-        rc = report_fit(&f, &start, &t, &opt);
+    if (!rc)
+        rc = fit_and_write(&start, &t, &opt, out.f);
     trials_release(&t);
-    return rc;
+    return close_table(&out, rc);
 }
 
 static int verb_fit(char **argv, int n)
@@ -352,6 +295,8 @@ static int verb_aol(char **argv, int n)
     if (o.drop) {
         struct coeffs c;
         char head[128];
+        if (g.n_spectrum || o.checkpoint.n || g.n_kind)
+            return err_set(GPT_USAGE, "--drop fits nothing: it takes no matrices");
         int rc = fit_start(&c, o.from, rows_wanted(), true);
         snprintf(head, sizeof head, "# %s\n", c.name);
         return rc ? rc : write_table(&c, head);
@@ -372,154 +317,91 @@ static int verb_aol(char **argv, int n)
 
 /* -- judgement ------------------------------------------------------------------------------ */
 
-static int plot(const struct coeffs *c, int n, const struct judge *j)
+static int judge_all(const struct judge *j, const struct coeffs *c, struct verdict *v, int n,
+                     struct output *plot)
 {
-    struct output out;
-    if (n > SVG_TABLES)
-        return err_set(GPT_USAGE, "--plot: at most %d tables in one picture", SVG_TABLES);
-    int rc = output_open(&out, o.plot, o.force);
-    if (rc)
-        return rc;
-    svg_plot(out.f, c, n, j->lower, j->upper);
-    rc = output_commit(&out);
-    output_abort(&out);
-    return rc;
-}
-
-static int judge_all(const struct judge *j, const struct coeffs *c, struct verdict *v, int n)
-{
+    static const enum verdict_format as[] = { [REPORT_TABLE] = VERDICT_TABLE,
+                                              [REPORT_TSV] = VERDICT_TSV,
+                                              [REPORT_JSON] = VERDICT_JSON };
     int rc = 0;
     for (int i = 0; i < n && !rc; i++)
         rc = verdict_of(&v[i], &c[i], j);
-    if (!rc && o.plot)
-        rc = plot(c, n, j);
+    if (!rc && o.plot) {
+        svg_plot(plot->f, c, n, j->lower, j->upper);
+        rc = output_commit(plot);
+    }
     if (!rc)
-        verdict_print(stdout, format() == REPORT_JSON ? VERDICT_JSON
-                      : format() == REPORT_TSV ? VERDICT_TSV : VERDICT_TABLE, c, v, n);
+        verdict_print(stdout, as[report_format_of(o.format)], c, v, n);
     return rc;
+}
+
+static int check_eval(const struct gather *g, const struct judge *j, char **tables, int n)
+{
+    if (!(j->lower > 0 && j->upper > j->lower && j->upper <= 1e6))
+        return err_set(GPT_USAGE, "expected 0 < lower < upper <= 1e6, found %g and %g", j->lower,
+                       j->upper);
+    if ((o.bf16 || o.aol) && !g->n_spectrum && !o.checkpoint.n && !g->n_kind)
+        return err_set(GPT_USAGE, "--bf16 and --aol need matrices: --spectrum, --checkpoint or "
+                       "--distribution");
+    if (o.plot && n > SVG_TABLES)
+        return err_set(GPT_USAGE, "--plot: at most %d tables in one picture", SVG_TABLES);
+    return check_matrices(g, (const char *const *)tables, n);
 }
 
 static int verb_eval(char **argv, int n)
 {
     struct gather g = matrices();
     struct trials t = { 0, NULL };
+    struct output plot = { 0 };
     struct judge j = { .lower = or_else(o.lower, 1e-3), .upper = or_else(o.upper, 1),
                        .trials = &t, .bf16 = o.bf16 };
-    int rc = gather_check(&g);
-    if (rc)
+    int rc = check_eval(&g, &j, argv, n);
+    if (rc || (o.plot && (rc = output_open(&plot, o.plot, o.force))))
         return rc;
-    if (!(j.lower > 0 && j.upper > j.lower && j.upper <= 1e6))
-        return err_set(GPT_USAGE, "expected 0 < lower < upper <= 1e6, found %g and %g", j.lower,
-                       j.upper);
-    if ((o.bf16 || o.aol) && !g.n_spectrum && !o.checkpoint.n && !g.n_kind)
-        return err_set(GPT_USAGE, "--bf16 and --aol need matrices: --spectrum, --checkpoint or "
-                       "--distribution");
     if (g.n_shape)
         shape_parse(g.shape[0], &j.rows, &j.cols);
     struct coeffs *c = calloc((size_t)n, sizeof *c);
     struct verdict *v = calloc((size_t)n, sizeof *v);
-    rc = c && v ? check_stdin(&g, (const char *const *)argv, n)
-                : err_set(GPT_SYSTEM, "out of memory");
+    rc = c && v ? 0 : err_set(GPT_SYSTEM, "out of memory");
     for (int i = 0; i < n && !rc; i++)
         rc = set_or_file(&c[i], argv[i]);
     if (!rc)
         rc = gather(&g, (o.aol ? TRIAL_AOL : 0) | (o.bf16 ? TRIAL_VECTORS : 0), 0, &t);
     if (!rc)
-        rc = judge_all(&j, c, v, n);
+        rc = judge_all(&j, c, v, n, &plot);
+    output_abort(&plot);
     free(c);
     free(v);
     trials_release(&t);
     return rc;
 }
 
-/* -- what was typed ------------------------------------------------------------------------- */
+/* -- the verbs ------------------------------------------------------------------------------ */
 
 #define MATRICES " spectrum checkpoint bank distribution shape matrices seed bf16 "
-#define WRITES " output force quiet "
-static const struct verb {
-    const char *name;
-    int (*run)(char **argv, int n);
-    int least, most;                            /* operands */
-    const char *operands, *options;
-} verbs[] = {
-    { "polar", verb_polar, 0, 0, "no operand",
-      " iters lower upper safety cushion degree no-rescale-last" WRITES },
-    { "list", verb_list, 0, 0, "no operand", " format quiet " },
-    { "show", verb_show, 1, 1, "one name", WRITES },
-    { "aol", verb_aol, 0, 0, "no operand",
-      " iters lower upper safety swing objective from drop" MATRICES WRITES },
-    { "fit", verb_fit, 0, 0, "no operand",
-      " iters lower upper safety swing objective from" MATRICES WRITES },
-    { "eval", verb_eval, 1, 64, "tables", " lower upper aol format plot force quiet" MATRICES },
+#define WRITES " output force quiet"
+static const struct verb verbs[] = {
+    { "polar", "", "the table of Polar Express, with all its digits",
+      "iters lower upper safety cushion degree no-rescale-last" WRITES, 0, 0, verb_polar },
+    { "list", "", "the published tables", "format quiet", 0, 0, verb_list },
+    { "show", "NAME", "one of them", WRITES, 1, 1, verb_show },
+    { "aol", "", "rows for input that AOL has scaled",
+      "iters lower upper safety swing objective from drop" MATRICES WRITES, 0, 0, verb_aol },
+    { "fit", "", "rows for given singular values",
+      "iters lower upper safety swing objective from" MATRICES WRITES, 0, 0, verb_fit },
+    { "eval", "TABLE...", "what tables do, by name or file",
+      "lower upper aol format plot force quiet" MATRICES, 1, 64, verb_eval },
 };
-
-static bool is_given(const struct opt *p)
-{
-    switch (p->kind) {
-    case OPT_FLAG: return *(bool *)p->value;
-    case OPT_I64: return *(int64_t *)p->value != UNSET;
-    case OPT_F64: return !isnan(*(double *)p->value);
-    case OPT_LIST: return ((struct opt_list *)p->value)->n > 0;
-    case OPT_GROUP: return false;
-    default: return *(const char **)p->value != NULL;
-    }
-}
-
-static int run(char **argv, int n)
-{
-    const struct verb *v = NULL;
-    if (n < 1)
-        return err_set(GPT_USAGE, "expected polar, list, show, aol, fit or eval");
-    for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++)
-        if (!strcmp(verbs[i].name, argv[0]))
-            v = &verbs[i];
-    if (!v)
-        return err_set(GPT_USAGE, "expected polar, list, show, aol, fit or eval, found '%s'",
-                       argv[0]);
-    for (const struct opt *p = table; p->name || p->kind == OPT_GROUP; p++) {
-        char word[64];
-        snprintf(word, sizeof word, " %s ", p->name ? p->name : "");
-        if (is_given(p) && !strstr(v->options, word))
-            return err_set(GPT_USAGE, "--%s does not go with %s", p->name, v->name);
-    }
-    if (n - 1 < v->least || n - 1 > v->most)
-        return err_set(GPT_USAGE, "%s: expected %s, found %d operands", v->name, v->operands,
-                       n - 1);
-    return v->run(argv + 1, n - 1);
-}
-
-static char *join(int argc, char **argv)
-{
-    size_t n = 1;
-    for (int i = 1; i < argc; i++)
-        n += strlen(argv[i]) + 1;
-    char *s = calloc(n, 1);
-    for (int i = 1; s && i < argc; i++) {
-        strcat(s, argv[i]);
-        if (i + 1 < argc)
-            strcat(s, " ");
-    }
-    for (char *p = s; p && *p; p++)
-        if (*p == '\n')
-            *p = ' ';                           /* it becomes one line of a comment */
-    return s;
-}
+static const struct program program = {
+    "ns-coeffs", "Derives, fits and judges coefficient tables for orthogonalisation.", table,
+    verbs, sizeof verbs / sizeof verbs[0]
+};
 
 int main(int argc, char **argv)
 {
-    const struct command cmd = {
-        "ns-coeffs", "polar|list|show NAME|aol|fit|eval TABLE... [OPTION]...",
-        "Derives, fits and judges coefficient tables for orthogonalisation.", table };
-    int first;
-    arguments = join(argc, argv);               /* before getopt moves them */
-    int rc = arguments ? opt_parse(&cmd, argc, argv, &first) : err_set(GPT_SYSTEM, "out of memory");
-    output_cleanup_on_signal();
-    if (!rc)
-        rc = run(argv + first, argc - first);
-    free(arguments);
-    opt_list_release(&o.spectrum);
-    opt_list_release(&o.checkpoint);
-    opt_list_release(&o.shape);
-    opt_list_release(&o.distribution);
-    return opt_exit(&cmd, rc);
+    if (!(arguments = opt_arguments(argc, argv))) {
+        fputs("ns-coeffs: out of memory\n", stderr);
+        return GPT_SYSTEM;
+    }
+    return verb_main(&program, argc, argv);
 }

@@ -1,9 +1,10 @@
-# Bash completion for the gpt tools: one file for all, from each command's own option table.
+# Bash completion for the gpt tools: one file for all, from each command's own tables: a line for
+# each option, and a word for each verb, whose options are those after it.
 # Installed under the name of each command; in a source tree, `. share/completion.bash`.
 
 _gpt_tools()
 {
-    local cur=${COMP_WORDS[COMP_CWORD]} cmd=$1 option='' name arg words=''
+    local cur=${COMP_WORDS[COMP_CWORD]} cmd=$1 option='' name arg words='' verbs='' verb=''
     COMPREPLY=()
     # Readline breaks words at '=': "--name=va" comes as "--name" "=" "va".
     if [[ $cur = '=' ]]; then
@@ -13,8 +14,16 @@ _gpt_tools()
     elif ((COMP_CWORD >= 1)) && [[ ${COMP_WORDS[COMP_CWORD-1]} = --* ]]; then
         option=${COMP_WORDS[COMP_CWORD-1]}
     fi
+    while IFS=$'\t' read -r name _; do
+        [[ $name = --* ]] || verbs+="$name "
+    done < <("$cmd" --completion-words 2>/dev/null)
+    if [[ -n $verbs ]] && ((COMP_CWORD == 1)) && [[ $cur != -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$verbs" -- "$cur")
+        return
+    fi
+    ((COMP_CWORD > 1)) && [[ " $verbs" = *" ${COMP_WORDS[1]} "* ]] && verb=${COMP_WORDS[1]}
     while IFS=$'\t' read -r name arg; do
-        words+="$name "
+        [[ $name = --* ]] && words+="$name "
         [[ -n $option && $name = "$option" && -n $arg ]] || continue
         case $arg in
         *'|'*) mapfile -t COMPREPLY < <(compgen -W "${arg//|/ }" -- "$cur") ;;
@@ -22,7 +31,7 @@ _gpt_tools()
         *) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
         esac
         return
-    done < <("$cmd" --completion-words 2>/dev/null)
+    done < <("$cmd" ${verb:+"$verb"} --completion-words 2>/dev/null)
     if [[ $cur = -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
     else

@@ -324,11 +324,15 @@ flip() {
     [ "$status" -eq 2 ]
     ckpt look "$one"
     [ "$status" -eq 2 ]
-    [[ $stderr = *"no verb 'look'"* ]]
+    [[ $stderr = "gpt-ckpt: expected ls, info, "*" or rm first, found 'look'"* ]]
+    ckpt --format json ls "$one"         # the verb is not first
+    [ "$status" -eq 2 ]
+    [[ $stderr = *"first, found '--format'"* ]]
     ckpt ls
     [ "$status" -eq 2 ]
     ckpt ls "$one" --ranks 2             # another verb's option
     [ "$status" -eq 2 ]
+    [[ $stderr = *"--ranks does not go with ls"* ]]
     ckpt info "$one" more
     [ "$status" -eq 2 ]
     ckpt reshard "$one" --ranks 2
@@ -336,6 +340,70 @@ flip() {
     ckpt spectrum --help
     [ "$status" -eq 0 ]
     [[ $output = *--since* && $output != *--keep-last* ]]
+}
+
+@test "options that contradict each other or would do nothing are refused, and nothing is written" {
+    mkdir here && cd here
+    while IFS='|' read -r args part; do
+        echo "$args"
+        # shellcheck disable=SC2086
+        ckpt $args
+        [ "$status" -eq 2 ]
+        [ -z "$output" ]
+        [[ $stderr = *"$part"*"Try 'gpt-ckpt "* ]]
+        [ -z "$(ls -A)" ]
+    done <<END
+ls $one embed* --bank attn|a pattern beside --bank
+diff $one $one embed* --bank attn|a pattern beside --bank
+stat $one --histogram --format json|--histogram beside --format
+spectrum $one --values --summary|--values beside --summary
+spectrum $one --values --format json|--values beside --format
+spectrum $one --of update --since $one|--of beside --since
+export $one --to safetensors -o m.npz|--to safetensors beside -o m.npz
+export $one --to npz -o m.safetensors|--to npz beside -o m.safetensors
+export $one --to npz -o m.safetensors.zst|an npz is not compressed
+export $one -o m.npz.zst|an npz is not compressed
+export $one --level 3 -o m.npz|'m.npz' is written plain
+reshard $one --ranks 1 -o -|'-': expected a directory
+reshard $one -o r|expected --ranks N
+export $one|expected -o FILE
+END
+}
+
+@test "the wrong kind of file or folder is said to be that" {
+    ckpt ls "$GPT_SHARE/recipes/tiny.recipe"
+    [ "$status" -eq 3 ]
+    [[ $stderr = *"tiny.recipe: offset 0: "*": no safetensors file" ]]
+    mkdir shards && echo 'format: gpt-shards 1' >shards/MANIFEST
+    ckpt info shards
+    [ "$status" -eq 3 ]
+    [[ $stderr = *"expected 'gpt checkpoint 1', found 'format: gpt-shards 1'" ]]
+    ckpt rm shards --keep-last 1
+    [ "$status" -eq 3 ]
+    [[ $stderr = *"shards: holds no complete checkpoint"* ]]
+    ckpt import "$one" -o i
+    [ "$status" -eq 3 ]
+    [[ $stderr = *"is a checkpoint already"* ]]
+    [ ! -e i ]
+}
+
+@test "export: the name says the form" {
+    ckpt export "$one" -o m.npz
+    [ "$(head -c 2 m.npz)" = PK ]
+    ckpt export "$one" -o m.safetensors
+    "$GPT_BIN/gpt-ckpt" stat m.npz >a
+    "$GPT_BIN/gpt-ckpt" stat m.safetensors >b
+    cmp a b
+    "$GPT_BIN/gpt-ckpt" export "$one" -o /dev/stdout | "$GPT_BIN/gpt-ckpt" stat - >c
+    cmp a c
+}
+
+@test "completion: verbs first, then the verb's own options" {
+    run --separate-stderr bash -c "PATH=$GPT_BIN:\$PATH; . '$GPT_SHARE/completion.bash'
+        try() { COMP_WORDS=(\"\$@\") COMP_CWORD=\$((\$# - 1)); _gpt_tools \$1; echo \"\${COMPREPLY[*]}\"; }
+        try gpt-ckpt sp; try gpt-ckpt verify --f; try gpt-ckpt spectrum --of = m; try ns-coeffs fit --obj"
+    [ "$status" -eq 0 ]
+    [ "$output" = $'spectrum\n--full\nmomentum\n--objective' ]
 }
 
 # A Python that has NumPy, or nothing.

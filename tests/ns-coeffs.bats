@@ -189,8 +189,8 @@ refused() {
     echo "$status: $stderr"
     [ "$status" -eq "$1" ]
     [ -z "$output" ]
-    [[ $stderr == *"ns-coeffs: "*"$2"* ]]
-    [ "$(grep -c '^ns-coeffs: ' <<< "$stderr")" -eq 1 ]
+    [[ $stderr =~ ^ns-coeffs(\ [a-z]+)?:\  && $stderr == *"$2"* ]]
+    [ "$(grep -c '^ns-coeffs' <<< "$stderr")" -eq 1 ]
 }
 
 @test "a mistake in the options is exit 2 with one message" {
@@ -203,16 +203,19 @@ refused() {
     run --separate-stderr coeffs polar --degree 4;                  refused 2 'degree: expected 3, 5 or 7'
     run --separate-stderr coeffs polar --lower nan;                 refused 2 '--lower'
     run --separate-stderr coeffs polar --bf16;                      refused 2 '--bf16 does not go with polar'
-    run --separate-stderr coeffs polar file;                        refused 2 'expected no operand'
-    run --separate-stderr coeffs show;                              refused 2 'expected one name'
+    run --separate-stderr coeffs polar file;                        refused 2 "'file' is one operand too many"
+    run --separate-stderr coeffs show;                              refused 2 'expected NAME, found 0 operands'
     run --separate-stderr coeffs show none;                         refused 2 "no set 'none'"
-    run --separate-stderr coeffs eval;                              refused 2 'expected tables'
+    run --separate-stderr coeffs eval;                              refused 2 'expected TABLE..., found 0 operands'
     run --separate-stderr coeffs eval none;                         refused 2 "'none': no such set"
     run --separate-stderr coeffs eval you --lower 2;                refused 2 '0 < lower < upper'
     run --separate-stderr coeffs eval you --bf16;                   refused 2 'need matrices'
     run --separate-stderr coeffs eval you --shape 12;               refused 2 '--shape'
     run --separate-stderr coeffs eval you --distribution odd;       refused 2 '--distribution'
     run --separate-stderr coeffs eval - --spectrum -;               refused 2 'read once only'
+    run --separate-stderr coeffs eval you --bank mlp;               refused 2 '--bank is of a --checkpoint'
+    run --separate-stderr coeffs eval you --matrices 9;             refused 2 'expected --distribution'
+    run --separate-stderr coeffs aol --drop --spectrum x;           refused 2 '--drop fits nothing'
     run --separate-stderr coeffs fit;                               refused 2 'what to fit to'
     run --separate-stderr coeffs fit --distribution levy --lower 1; refused 2 'lower < upper'
     run --separate-stderr coeffs fit --distribution levy --from you --iters 4; refused 2 'expected 4'
@@ -239,7 +242,7 @@ refused() {
     refused 3 'no singular value of 0.99'
     run --separate-stderr coeffs eval you --checkpoint "$BATS_TEST_TMPDIR"
     [ "$status" -ne 0 ]
-    [[ $stderr == 'ns-coeffs: '* ]]
+    [[ $stderr == 'ns-coeffs eval: '* ]]
     run --separate-stderr coeffs fit --spectrum missing;            refused 4 "missing"
 }
 

@@ -124,8 +124,20 @@ static void test_mistakes(void)
         CHECK_ERR(parse(bad[i].words), GPT_USAGE, bad[i].message);
 }
 
+static void test_arguments(void)
+{
+    char *words[] = { "gpt-x", "-o", "a b", "x\ny\t", NULL }, *none[] = { "gpt-x", NULL };
+    char *line = opt_arguments(4, words);
+    CHECK_STR(line, "-o a b x?y?");
+    free(line);
+    line = opt_arguments(1, none);
+    CHECK_STR(line, "");
+    free(line);
+}
+
 int main(void)
 {
+    test_arguments();
     test_forms();
     test_values();
     test_mistakes();

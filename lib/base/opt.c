@@ -317,3 +317,17 @@ void opt_list_release(struct opt_list *l)
     free(l->v);
     *l = (struct opt_list){ 0 };
 }
+
+char *opt_arguments(int argc, char **argv)
+{
+    size_t n = 1, at = 0;
+    for (int i = 1; i < argc; i++)
+        n += strlen(argv[i]) + 1;
+    char *s = calloc(n, 1);
+    for (int i = 1; s && i < argc; i++)
+        at += (size_t)sprintf(s + at, "%s%s", i > 1 ? " " : "", argv[i]);
+    for (size_t i = 0; s && i < at; i++)
+        if ((unsigned char)s[i] < ' ')
+            s[i] = '?';                          /* a line break would end the comment or header */
+    return s;
+}

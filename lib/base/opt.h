@@ -58,6 +58,9 @@ int opt_parse(const struct command *c, int argc, char **argv, int *first) MUST_C
  * exit code. GPT_NO is an answer and not a failure: nothing is added to it. */
 int opt_exit(const struct command *c, int rc);
 void opt_list_release(struct opt_list *l);
+/* The command line as one line with blanks, for what says how it was made; call it before opt_parse
+ * moves the words. Caller frees; NULL when out of memory. */
+char *opt_arguments(int argc, char **argv);
 
 /* Set by programs that link CUDA and NCCL, for --version; NULL otherwise. */
 extern const char *(*opt_version_extra)(void);

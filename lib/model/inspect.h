@@ -43,6 +43,18 @@ int inspect_verify(void *arg, const struct ckpt *c, verify_tell_fn *tell, void *
 int inspect_info(const struct inspect *x, struct ckpt_info *info) MUST_CHECK;
 void inspect_info_release(struct ckpt_info *info);
 
+/* Makes a checkpoint root/step-N from a file of exported tensors. */
+struct inspect_import {
+    const char *file;
+    const char *recipe, *like;  /* files of a recipe; a checkpoint to take recipe, step, data position
+                                   and counters from; NULL: as the file says */
+    const char *root;
+    int ranks, level;           /* zstd's; 0: plain files */
+    bool force;                 /* replace what is there */
+};
+/* only_weights: the file held no momenta or moments, which begin at zero. */
+int inspect_import(const struct inspect_import *job, bool *only_weights) MUST_CHECK;
+
 /* Every tensor that a checkpoint of this recipe holds; caller frees *e. */
 int inspect_expected(const struct recipe *r, struct expected **e, int *n) MUST_CHECK;
 

@@ -53,6 +53,9 @@ int fit_table(struct fit *f, const struct coeffs *start, const struct trials *t,
 /* "rms |1 - f|: 0.0783, of the start (polar --iters 5) 0.0952: 1.216 times less". */
 void fit_describe(const struct fit *f, const struct coeffs *start, const struct fit_options *o,
                   char *text, size_t size);
+/* Table and comments: what was fitted to, a hash of it, fit_describe. The caller checks `to`. */
+int fit_write(const struct fit *f, const struct coeffs *start, const struct trials *t,
+              const struct fit_options *o, FILE *to) MUST_CHECK;
 
 /* The table to start from: a set's name or a file, or with NULL the greedy one. rows 0 is 5, with
  * aol 4, but any number of rows of a table given without aol. For AOL, what has one row more loses

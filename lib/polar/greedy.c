@@ -118,3 +118,21 @@ void greedy_coeffs(const struct greedy *g, struct coeffs *c)
         for (int i = 0; i < g->terms; i++)
             c->row[t][i] = (double)g->row[t].coef[i];
 }
+
+void greedy_write(const struct greedy *g, const struct greedy_options *o, FILE *f)
+{
+    int worst = 17;
+    for (int t = 0; t < g->n; t++)
+        worst = g->row[t].digits < worst ? g->row[t].digits : worst;
+    fprintf(f, "# image of [%g, %g]: [%.9g, %.9g]; %d digits of every number are right\n",
+            o->lower, o->upper, (double)g->row[g->n - 1].lower, (double)g->row[g->n - 1].upper,
+            worst);
+    for (int t = 0; t < g->n; t++) {
+        char text[64];
+        for (int i = 0; i < g->terms; i++)
+            fprintf(f, "%s ", quad_text(text, sizeof text, g->row[t].coef[i], 17));
+        for (int i = g->terms; i < 3; i++)
+            fputs("0 ", f);
+        fprintf(f, " # from %.12g on, %d digits\n", (double)g->row[t].lower, g->row[t].digits);
+    }
+}

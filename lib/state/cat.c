@@ -20,7 +20,8 @@ static int find(struct tensors *s, const struct views *v, const char *name, stru
         return 0;
     }
     if (!t)
-        return err_set(GPT_INPUT, "%s: holds no tensor '%s'", tensors_path(s), name);
+        return err_set(GPT_INPUT, "%s: holds no tensor '%s' (gpt-ckpt ls lists them)",
+                       tensors_path(s), name);
     *out = (struct view){ .t = t, .elements = t->elements, .rank = -1 };
     return 0;
 }

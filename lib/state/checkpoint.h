@@ -89,6 +89,8 @@ void ckpt_abort(const char *root, int64_t step);
 
 /* ROOT/step-N; caller frees. NULL when out of memory. */
 char *ckpt_path(const char *root, int64_t step);
+/* GPT_SYSTEM when there is something under that name. */
+int ckpt_check_free(const char *root, int64_t step) MUST_CHECK;
 /* The complete checkpoint of the highest step in root; caller frees *dir.
  * Incomplete and temporary ones are passed over. GPT_NO when there is none. */
 int ckpt_latest(const char *root, char **dir) MUST_CHECK;

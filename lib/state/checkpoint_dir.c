@@ -25,6 +25,16 @@ char *ckpt_name(const char *root, const char *before, int64_t step, const char *
 
 char *ckpt_path(const char *root, int64_t step) { return ckpt_name(root, "", step, ""); }
 
+int ckpt_check_free(const char *root, int64_t step)
+{
+    char *dir = ckpt_path(root, step);
+    int rc = dir ? 0 : GPT_SYSTEM;
+    if (!rc && !access(dir, F_OK))
+        rc = err_set(GPT_SYSTEM, "cannot write '%s': it exists (--force replaces it)", dir);
+    free(dir);
+    return rc;
+}
+
 /* The step of a name "step-000123" (prefix and suffix around it), -1: another name. */
 static int64_t step_of(const char *name, const char *before, const char *after)
 {

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 void json_text(FILE *f, const char *s)
 {
@@ -19,6 +20,13 @@ void json_text(FILE *f, const char *s)
             fputc(b, f);
     }
     fputc('"', f);
+}
+
+enum report_format report_format_of(const char *word)
+{
+    if (!word)
+        return isatty(STDOUT_FILENO) ? REPORT_TABLE : REPORT_TSV;
+    return !strcmp(word, "json") ? REPORT_JSON : !strcmp(word, "tsv") ? REPORT_TSV : REPORT_TABLE;
 }
 
 void report_begin(struct report *r, FILE *f, enum report_format format, const struct column *c,

@@ -32,6 +32,8 @@ struct report {
     bool failed;
 };
 
+/* Of an option "table|tsv|json"; NULL: a table on a terminal, tsv where stdout is none. */
+enum report_format report_format_of(const char *word);
 void report_begin(struct report *r, FILE *f, enum report_format format, const struct column *c,
                   int n);
 void report_row(struct report *r, ...);

@@ -34,8 +34,8 @@ static uint64_t le64(const unsigned char *b)
 static int check_size(const char *path, uint64_t n)
 {
     if (n > ST_HEADER_MAX)
-        return err_set(GPT_INPUT, "%s: offset 0: header size: expected at most %u, found %" PRIu64,
-                       path, ST_HEADER_MAX, n);
+        return err_set(GPT_INPUT, "%s: offset 0: header size: expected at most %u, found %" PRIu64
+                       ": no safetensors file", path, ST_HEADER_MAX, n);
     return 0;
 }
 
