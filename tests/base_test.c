@@ -3,9 +3,11 @@
 #include <limits.h>
 #include <math.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include "base/file.h"
 #include "base/hash.h"
@@ -255,6 +257,7 @@ static void test_f64(void)
     CHECK_ERR(num_f64("1.5", "--beta", 0, 1, &v), GPT_INPUT,
               "--beta: expected a number from 0 to 1, found '1.5'");
     CHECK_ERR(num_f64("1e308", "lr", -INFINITY, 1e300, &v), GPT_INPUT, "lr");
+    CHECK_ERR(num_f64("-1", "lr", 0, INFINITY, &v), GPT_INPUT, "lr: expected a number of at least 0, found '-1'");
 }
 
 /* --- file --- */
@@ -391,6 +394,37 @@ static void test_files(void)
 
 /* --- progress, version --- */
 
+/* A process that has two files in a new directory, and another directory that is kept, ends by a
+ * signal: the first is gone. */
+static void test_temporary_dir(int sig)
+{
+    struct temporary_dir gone, kept;
+    char *first = in_dir("gone"), *second = in_dir("kept");
+    int status = 0;
+    pid_t child = fork();
+    if (!child) {
+        signal(sig, SIG_DFL);
+        output_cleanup_on_signal();
+        int rc = temporary_dir_make(&gone, first) || temporary_dir_make(&kept, second);
+        temporary_dir_keep(&kept);
+        for (int i = 0; i < 300 && !rc; i++) {  /* more names than one read of the directory gives */
+            char name[64];
+            snprintf(name, sizeof name, "gone/a-file-with-a-long-name-%d", i);
+            FILE *f = fopen(in_dir(name), "w");
+            rc = !f || fclose(f);
+        }
+        if (!rc)
+            raise(sig);
+        _exit(1);
+    }
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == sig);
+    CHECK(access(first, F_OK) && errno == ENOENT);
+    CHECK(!rmdir(second));
+    CHECK_ERR(temporary_dir_make(&gone, in_dir("none/x")), GPT_SYSTEM, "cannot make directory");
+    CHECK_ERR(file_mkdirs("-"), GPT_USAGE, "'-': expected a directory");
+}
+
 static void test_progress(void)
 {
     static const struct { double s; const char *want; } durations[] = {
@@ -421,6 +455,8 @@ int main(void)
     test_f64();
     test_output();
     test_files();
+    test_temporary_dir(SIGTERM);
+    test_temporary_dir(SIGHUP);
     test_progress();
     rmdir(dir);
     return check_done();

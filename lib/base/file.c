@@ -1,5 +1,6 @@
 #include "base/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -36,12 +37,25 @@ static void forget(const char *tmp)
     }
 }
 
+/* A directory and the files in it, with system calls alone. Threads may still be making files. */
+static void remove_directory(const char *path)
+{
+    char buf[4096];
+    for (int tries = 0; tries < 100 && rmdir(path) && errno == ENOTEMPTY; tries++) {
+        int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        for (ssize_t n, at; fd >= 0 && (n = getdents64(fd, buf, sizeof buf)) > 0;)
+            for (at = 0; at < n; at += ((struct dirent64 *)(buf + at))->d_reclen)
+                unlinkat(fd, ((struct dirent64 *)(buf + at))->d_name, 0);
+        close(fd);
+    }
+}
+
 static void on_signal(int sig)
 {
     for (int i = 0; i < TEMPORARIES_MAX; i++) {
         const char *tmp = atomic_load(&temporaries[i]);
-        if (tmp)
-            unlink(tmp);
+        if (tmp && unlink(tmp) && errno == EISDIR)
+            remove_directory(tmp);
     }
     signal(sig, SIG_DFL);
     raise(sig);
@@ -104,7 +118,7 @@ int output_open(struct output *o, const char *path, bool force)
         return GPT_OK;
     }
     o->path = realpath(path, NULL);
-    bool exists = o->path && !stat(o->path, &st);
+    bool exists = !stat(path, &st);              /* not o->path: /dev/stdout may be a pipe without one */
     if (!o->path && !(o->path = strdup(path)))
         return err_set(GPT_SYSTEM, "out of memory");
     if (exists && S_ISDIR(st.st_mode)) {
@@ -116,7 +130,7 @@ int output_open(struct output *o, const char *path, bool force)
         goto fail;
     }
     if (exists && !S_ISREG(st.st_mode))
-        fd = open(o->path, O_WRONLY | O_CLOEXEC);
+        fd = open(path, O_WRONLY | O_CLOEXEC);
     else
         fd = open_temporary(o);
     if (fd < 0 || !(o->f = fdopen(fd, "w"))) {
@@ -251,6 +265,8 @@ int file_read(const char *path, size_t max, char **data, size_t *n)
 
 int file_mkdirs(const char *path)
 {
+    if (!strcmp(path, "-"))
+        return err_set(GPT_USAGE, "'-': expected a directory, which standard output is not");
     char *p = strdup(path);
     if (!p)
         return err_set(GPT_SYSTEM, "out of memory");
@@ -274,6 +290,30 @@ int file_mkdirs(const char *path)
     }
     free(p);
     return rc;
+}
+
+int temporary_dir_make(struct temporary_dir *t, const char *path)
+{
+    sigset_t all, old;
+    if (!(t->path = strdup(path)))
+        return err_set(GPT_SYSTEM, "out of memory");
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &old);
+    int rc = mkdir(path, 0777) ? err_sys("cannot make directory '%s'", path) : GPT_OK;
+    if (!rc)
+        remember(t->path);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (rc)
+        temporary_dir_keep(t);
+    return rc;
+}
+
+void temporary_dir_keep(struct temporary_dir *t)
+{
+    if (t->path)
+        forget(t->path);
+    free(t->path);
+    t->path = NULL;
 }
 
 int file_sync_dir(const char *path)

@@ -79,6 +79,9 @@ int num_f64(const char *text, const char *what, double lo, double hi, double *ou
     if (end == text || !factor || !(v >= lo && v <= hi) || !isfinite(v)) {
         if (lo <= -HUGE_VAL && hi >= HUGE_VAL)
             return err_set(GPT_INPUT, "%s: expected a number, found '%s'", what, text);
+        if (hi >= HUGE_VAL)
+            return err_set(GPT_INPUT, "%s: expected a number of at least %.15g, found '%s'", what,
+                           lo, text);
         return err_set(GPT_INPUT, "%s: expected a number from %.15g to %.15g, found '%s'",
                        what, lo, hi, text);
     }

@@ -85,6 +85,9 @@ static int write_text(const char *dir, const char *name, const char *text, size_
     return rc;
 }
 
+/* The one that this process writes: begin, commit and abort are rank 0's, one after the other. */
+static struct temporary_dir writing;
+
 int ckpt_begin(const char *root, int64_t step)
 {
     int rc = file_mkdirs(root);
@@ -92,8 +95,9 @@ int ckpt_begin(const char *root, int64_t step)
         return rc;
     char *tmp = ckpt_name(root, ".", step, ".tmp");
     rc = tmp ? ckpt_remove_leftovers(root, true) : GPT_SYSTEM;
-    if (!rc && mkdir(tmp, 0777))
-        rc = err_sys("cannot make directory '%s'", tmp);
+    temporary_dir_keep(&writing);
+    if (!rc)
+        rc = temporary_dir_make(&writing, tmp);
     if (rc)
         ckpt_let_go(root);
     free(tmp);
@@ -105,8 +109,11 @@ void ckpt_abort(const char *root, int64_t step)
     /* The message that led here is the one to keep. */
     int code = err_code();
     char *said = strdup(err_message()), *tmp = ckpt_name(root, ".", step, ".tmp");
-    if (ckpt_let_go(root) && tmp && ckpt_remove_tree(tmp))
-        err_clear();
+    if (ckpt_let_go(root)) {
+        if (tmp && ckpt_remove_tree(tmp))
+            err_clear();
+        temporary_dir_keep(&writing);
+    }
     if (said && code)
         err_set(code, "%s", said);
     free(said);
@@ -424,6 +431,7 @@ int ckpt_commit(const char *root, const struct ckpt_info *info)
         ckpt_abort(root, info->step);
     else
         ckpt_let_go(root);
+    temporary_dir_keep(&writing);
     free(tmp);
     return rc;
 }
