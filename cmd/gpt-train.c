@@ -2,16 +2,18 @@
  *
  *     gpt-train -r share/recipes/tiny.recipe -d shards -o run --ranks 2 > run.log
  */
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include "base/file.h"
 #include "base/opt.h"
 #include "base/progress.h"
 #include "base/version.h"
 #include "train/run.h"
 #ifdef HAVE_CUDA
-#include <unistd.h>
 #include "comm/rendezvous.h"
 #include "../kernels/comm_nccl.h"
 #include "../kernels/ops_cuda.h"
@@ -130,8 +132,8 @@ static int pick_backend(struct backend *b, const struct options *o, const struct
     return cuda_backend(b, o, r);
 #else
     (void)r;
-    return err_set(GPT_DEVICE, "this gpt-train was built without CUDA (no nvcc was found): "
-                   "--device cpu is all it has");
+    return err_set(GPT_DEVICE, "this gpt-train was built without CUDA: --device cpu is "
+                   "all it has (with nvcc on the path, make builds the other)");
 #endif
 }
 
@@ -143,18 +145,31 @@ static void on_signal(int sig)
     run_stop();
 }
 
-static char *join_arguments(int argc, char **argv)
+static void stop_on_signals(void)
 {
-    size_t n = 1;
-    for (int i = 1; i < argc; i++)
-        n += strlen(argv[i]) + 1;
-    char *s = calloc(n, 1);
-    for (int i = 1; s && i < argc; i++) {
-        strcat(s, argv[i]);
-        if (i + 1 < argc)
-            strcat(s, " ");
-    }
-    return s;
+    static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
+        if (signal(signals[i], on_signal) == SIG_IGN)
+            signal(signals[i], SIG_IGN);        /* nohup stays nohup */
+    signal(SIGPIPE, SIG_IGN);   /* a closed stdout is an error with a message */
+}
+
+/* Makes the folder of checkpoints, with one in it and away again: that none can be written there
+ * should not be found out after the first thousand steps. */
+static int try_output(const char *dir, bool *made)
+{
+    struct stat st;
+    *made = stat(dir, &st) && errno == ENOENT;
+    int rc = file_mkdirs(dir);
+    char *probe = rc ? NULL : path_join(dir, ".probe.tmp");
+    if (!rc && !probe)
+        return err_set(GPT_SYSTEM, "out of memory");
+    if (!rc && mkdir(probe, 0777) && errno != EEXIST)
+        rc = err_sys("cannot write into '%s'", dir);
+    else if (!rc)
+        rmdir(probe);
+    free(probe);
+    return rc;
 }
 
 /* -r, or the checkpoint's own recipe; both must be the same experiment. */
@@ -184,43 +199,52 @@ static int get_recipe(const struct options *o, struct recipe **r)
     return rc;
 }
 
+static int train_on(struct backend *b, const struct options *o, const struct recipe *r,
+                    const char *arguments, double began)
+{
+    if (o->profile && (!o->bench || !b->profile))
+        return err_set(GPT_USAGE, "--profile goes with --bench and --device cuda");
+    struct run_options run = {
+        .recipe = r, .data = o->data, .out = o->out, .resume = o->bench ? NULL : o->resume,
+        .ranks = (int)o->ranks, .no_graph = o->no_graph, .bench = (int)o->bench,
+        .profile = o->profile, .keep = (int)o->keep,
+        .backend = b, .log = b->first ? NULL : stdout, .arguments = arguments, .began = began,
+        .progress = o->quiet ? PROGRESS_OFF : o->progress ? PROGRESS_ON : PROGRESS_AUTO,
+    };
+    stop_on_signals();
+    return run_train(&run);
+}
+
 static int train(const struct options *o, const struct recipe *r, const char *arguments,
                  double began)
 {
     struct backend backend;
-    int rc;
+    bool made = false;
+    int rc = 0;
     if (!o->data && !o->bench)
         return err_set(GPT_USAGE, "expected -d SHARDS");
-    if (o->out && (rc = file_mkdirs(o->out)))
-        return rc;
-    if ((rc = pick_backend(&backend, o, r)))
-        return rc;
-    if (o->profile && (!o->bench || !backend.profile))
-        return err_set(GPT_USAGE, "--profile goes with --bench and --device cuda");
-    struct run_options run = {
-        .recipe = r, .data = o->data, .out = o->out, .resume = o->resume, .ranks = (int)o->ranks,
-        .no_graph = o->no_graph, .bench = (int)o->bench, .profile = o->profile,
-        .keep = (int)o->keep,
-        .backend = &backend, .log = backend.first ? NULL : stdout, .arguments = arguments,
-        .began = began,
-        .progress = o->quiet ? PROGRESS_OFF : o->progress ? PROGRESS_ON : PROGRESS_AUTO,
-    };
-    signal(SIGINT, on_signal);
-    signal(SIGTERM, on_signal);
-    signal(SIGPIPE, SIG_IGN);       /* a closed stdout is an error with a message */
-    rc = run_train(&run);
-    release_backend(&backend);
+    if (o->out && !o->bench)
+        rc = try_output(o->out, &made);
+    if (!rc && !(rc = pick_backend(&backend, o, r))) {
+        rc = train_on(&backend, o, r, arguments, began);
+        release_backend(&backend);
+    }
+    if (made && rc)
+        rmdir(o->out);              /* only if nothing is in it */
     if (rc != RUN_STOPPED)
         return rc;
     if (!o->quiet)
-        fprintf(stderr, "gpt-train: stopped by a signal%s%s\n", o->out ? "; resume with --resume " : "",
+        fprintf(stderr, "gpt-train: stopped by a signal; %s%s\n",
+                o->out ? "resume with --resume " : "without -o nothing of it is kept",
                 o->out ? o->out : "");
     return 0;
 }
 
-/* --gpus N is --device cuda --ranks N, and beside those a contradiction. */
-static int choose_device(struct options *o)
+/* What contradicts itself; --gpus N is --device cuda --ranks N. */
+static int check_options(struct options *o)
 {
+    if (o->plan && o->bench)
+        return err_set(GPT_USAGE, "--plan beside --bench: choose one");
     if (o->gpus && (o->ranks || (o->device && strcmp(o->device, "cuda"))))
         return err_set(GPT_USAGE, "--gpus %lld beside %s: choose one", (long long)o->gpus,
                        o->ranks ? "--ranks" : "--device cpu");
@@ -264,12 +288,12 @@ int main(int argc, char **argv)
 #ifdef HAVE_CUDA
     opt_version_extra = ops_cuda_version;
 #endif
-    char *arguments = join_arguments(argc, argv);
+    char *arguments = opt_arguments(argc, argv);
     int first, rc = opt_parse(&cmd, argc, argv, &first);
     if (!rc && first < argc)
         rc = err_set(GPT_USAGE, "unexpected operand '%s'", argv[first]);
     if (!rc)
-        rc = choose_device(&o);
+        rc = check_options(&o);
     if (!rc)
         rc = get_recipe(&o, &r);
     if (!rc)

@@ -303,6 +303,59 @@ same_states() { diff -r -x MANIFEST -x recipe.txt "$1" "$2"; }
     [ "$status" -eq 2 ]
     run --separate-stderr "$GPT_BIN/gpt-train" --device tpu -r "$GPT_SHARE/recipes/tiny.recipe" -d "$SHARDS"
     [ "$status" -eq 2 ]
+    run --separate-stderr train --plan --bench 1
+    [ "$status" -eq 2 ]
+    [[ "$stderr" == *"--plan beside --bench"* ]]
+}
+
+@test "an output folder that cannot be written is told before the first step, and none is left empty" {
+    for out in - /proc; do
+        run --separate-stderr train -o "$out"
+        echo "$out: $status $stderr"
+        [[ $status == [24] && -z "$output" && "${stderr_lines[0]}" == *"'$out'"* ]]
+    done
+    run --separate-stderr "$GPT_BIN/gpt-train" -r "$GPT_SHARE/recipes/tiny.recipe" -d nosuch -o "$BATS_TEST_TMPDIR/new"
+    [ "$status" -eq 4 ]
+    [ ! -e "$BATS_TEST_TMPDIR/new" ]
+    # an empty one that was there stays
+    mkdir "$BATS_TEST_TMPDIR/mine"
+    run --separate-stderr "$GPT_BIN/gpt-train" -r "$GPT_SHARE/recipes/tiny.recipe" -d nosuch -o "$BATS_TEST_TMPDIR/mine"
+    [ "$status" -eq 4 ]
+    [ -d "$BATS_TEST_TMPDIR/mine" ]
+}
+
+@test "SIGHUP leaves a checkpoint; under nohup it does nothing" {
+    start -s data.checkpoint_every=0 -o "$BATS_TEST_TMPDIR/hup" > "$BATS_TEST_TMPDIR/hup.log" &
+    pid=$!
+    for _ in $(seq 600); do
+        grep -q '^step:1/' "$BATS_TEST_TMPDIR/hup.log" && break
+        sleep 0.05
+    done
+    kill -HUP $pid
+    wait $pid
+    ls "$BATS_TEST_TMPDIR"/hup/step-*/MANIFEST
+    [ ! -e "$BATS_TEST_TMPDIR/hup/step-000011" ]
+    (trap '' HUP; start -s schedule.steps=4) > "$BATS_TEST_TMPDIR/nohup.log" &
+    pid=$!
+    for _ in $(seq 600); do
+        grep -q '^step:1/' "$BATS_TEST_TMPDIR/nohup.log" && break
+        sleep 0.05
+    done
+    kill -HUP $pid
+    wait $pid
+    grep -q '^step:6/6 val_loss' "$BATS_TEST_TMPDIR/nohup.log"
+}
+
+@test "--bench takes a checkpoint's recipe, and writes nothing" {
+    train -s schedule.steps=2 -s schedule.extension=1 -o "$BATS_TEST_TMPDIR/run" > /dev/null
+    small=(-s "stages.0=256 3 128 1 1,0.5,0.25>0" -s "stages.1=256 3 128 1 1,0.5>0" -s "stages.2=256 3 128 1 1"
+           -s "stages.3=256 3 128 - 1")     # the extension has no row
+    run --separate-stderr "$GPT_BIN/gpt-train" --resume "$BATS_TEST_TMPDIR/run" "${small[@]}" --bench 1 \
+        -o "$BATS_TEST_TMPDIR/none"
+    echo "$status $stderr $output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c '^[0-2]' <<< "$output")" -eq 3 ]
+    [ ! -e "$BATS_TEST_TMPDIR/none" ]
 }
 
 @test "a closed stdout and a full disk end the run with one message and no half checkpoint" {
