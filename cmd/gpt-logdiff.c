@@ -19,10 +19,11 @@
 static struct {
     double target, alpha;
     const char *rule, *tail, *format, *plot;
-    int64_t threads, lines, context;
+    int64_t threads, lines, context;        /* the last two -1: not given */
     bool systems_only, mixed, curves, steps, why, follow, force, quiet;
-} o = { .target = 3.28, .alpha = 0.01, .rule = "t", .tail = "two", .format = "text", .lines = 200,
-        .context = 1 };
+} o = { .target = 3.28, .alpha = 0.01, .rule = "t", .tail = "two", .format = "text", .lines = -1,
+        .context = -1 };
+enum { LINES = 200, CONTEXT = 1 };
 
 #define GROUP(heading) { 0, NULL, NULL, OPT_GROUP, NULL, heading, 0, 0, NULL }
 #define FLAG(letter, name, to, help) { letter, name, NULL, OPT_FLAG, &o.to, help, 0, 0, NULL }
@@ -145,7 +146,7 @@ static int follow_stdin(struct gather *g, const struct criteria *k)
     if (!rc)
         rc = logread_end(r);
     if (!rc && !l.runs)
-        rc = err_set(GPT_INPUT, "stdin: no step lines");
+        rc = err_set(GPT_INPUT, "stdin: held no run");
     logread_free(r);
     follow_end(&l.f);
     return rc;
@@ -176,6 +177,8 @@ static int report(const struct gather *g, const struct criteria *k)
         rc = judge_group(&v[i], g, i, k);
         shown |= v[i].shown && (i || g->n == 1);
     }
+    if (!rc && o.plot)
+        rc = write_plot(g);
     if (!rc) {
         doc_begin(&d, stdout, format());
         report_groups(&d, g, v, k);
@@ -186,13 +189,12 @@ static int report(const struct gather *g, const struct criteria *k)
         if (o.steps)
             rc = report_steps(&d, g);
         if (o.why && !rc)
-            rc = why_report(&d, g, (int)o.context, o.lines);
+            rc = why_report(&d, g, o.context < 0 ? CONTEXT : (int)o.context,
+                            o.lines < 0 ? LINES : o.lines);
         report_notes(&d, g);
         int end = doc_end(&d);
         rc = rc ? rc : end;
     }
-    if (!rc && o.plot)
-        rc = write_plot(g);
     free(v);
     return rc ? rc : shown ? GPT_OK : GPT_NO;
 }
@@ -204,6 +206,11 @@ static int run(int argc, char **argv)
         return rc;
     if (first == argc)
         return err_set(GPT_USAGE, "expected [NAME=]PATH...");
+    if (!o.why && (o.context >= 0 || o.lines >= 0))
+        return err_set(GPT_USAGE, "%s is of the differences that --why shows",
+                       o.context >= 0 ? "--context" : "--lines");
+    if (o.systems_only && *o.rule == 'l')
+        return err_set(GPT_USAGE, "--systems-only waives what --rule loss asks for: choose one");
     struct criteria k = { .target = o.target, .alpha = o.alpha,
                           .rule = *o.rule == 'z' ? RULE_Z : *o.rule == 'l' ? RULE_LOSS : RULE_T,
                           .tail = *o.tail == 'l' ? TAIL_LOWER : TAIL_TWO,

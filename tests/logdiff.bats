@@ -299,6 +299,7 @@ cells() {
     run --separate-stderr logdiff --plot "$BATS_TEST_TMPDIR/x.svg" "$LOGS/base" "$LOGS/new"
     [ "$status" -eq 4 ]
     [[ "$stderr" == *"x.svg"*"exists"* ]]
+    [ -z "$output" ]
 }
 
 @test "follow: each validation at once, and that it is too late as soon as it is" {
@@ -336,7 +337,8 @@ cells() {
 }
 
 @test "what is wrong has one message and its exit status" {
-    for args in "" "--follow $LOGS/base" "--rule x $LOGS/base" "--alpha 2 $LOGS/base" "$LOGS/base - -" "=x"; do
+    for args in "" "--follow $LOGS/base" "--rule x $LOGS/base" "--alpha 2 $LOGS/base" "$LOGS/base - -" "=x" \
+                "--context 2 $LOGS/base" "--lines 9 $LOGS/base" "--systems-only --rule loss $LOGS/base"; do
         run --separate-stderr logdiff $args < /dev/null
         echo "$args: $status $stderr"
         [ "$status" -eq 2 ]

@@ -135,7 +135,7 @@ static int add_folder(struct items *t, const char *path, int group)
             rc = add_item(t, path_join(path, e->d_name), group, true);
     closedir(d);
     if (!rc && t->n == before)
-        rc = err_set(GPT_INPUT, "%s: no logs in this folder (*.txt, *.log, also .zst or .gz)",
+        rc = err_set(GPT_INPUT, "%s: no logs in this folder (*.txt, *.log, also .zst or .gz; not in folders in it)",
                      path);
     if (!rc)
         qsort(t->v + before, (size_t)(t->n - before), sizeof *t->v, by_path);
