@@ -13,6 +13,8 @@
 const struct small_form small_forms[] = {
     { "record-61", { NULL, NULL } },
     { "record-61", { "model.inject_bare=no", NULL } },
+    { "record-61", { "model.inject=after", "model.skip_tap=attention" } },
+    { "record-61", { "model.backout=0", NULL } },
     { "record-74", { NULL, NULL } },
     { "record-74", { "model.inject=before", NULL } },
     { "record-74", { "model.inject_bare=yes", NULL } },
@@ -20,6 +22,7 @@ const struct small_form small_forms[] = {
     { "record-74", { "model.lanes=-1", "model.skip_tap=layer" } },
     { "record-74", { "model.inject=before", "model.inject_bare=yes" } },
     { "record-74", { "model.lanes=8", "model.backout=9" } },
+    { "record-74", { "model.skip=0 6", NULL } },
 };
 const int n_small_forms = sizeof small_forms / sizeof *small_forms;
 
@@ -125,16 +128,23 @@ static void fill(struct small *s, struct draws *d)
 int small_open(struct small *s, struct ops *o, const struct small_form *f, enum dtype weights,
                const struct small_size *size, uint64_t seed)
 {
-    struct draws d = { rng_make(seed, 1), 0 };
     int rc;
 
     memset(s, 0, sizeof *s);
-    s->o = o;
     snprintf(s->label, sizeof s->label, "%s %s %s", f->recipe, f->set[0] ? f->set[0] : "",
              f->set[1] ? f->set[1] : "");
     if ((rc = read_recipe(s, f, weights, size)))
         return rc;
     s->r->chunks = 1;           /* one micro-batch: the loss is not divided */
+    return small_model(s, o, size, seed);
+}
+
+int small_model(struct small *s, struct ops *o, const struct small_size *size, uint64_t seed)
+{
+    struct draws d = { rng_make(seed, 1), 0 };
+    int rc;
+
+    s->o = o;
     if ((rc = banks_init(&s->b, s->r, o, 0, 1)) ||
         (rc = model_init(&s->m, &s->b, size->tokens, size->tokens)))
         return rc;

@@ -31,6 +31,9 @@ struct small {
 
 int small_open(struct small *s, struct ops *o, const struct small_form *f, enum dtype weights,
                const struct small_size *size, uint64_t seed) MUST_CHECK;
+/* The model of any recipe s->r, which s takes, with tokens, vocab, rows and document of size. */
+int small_model(struct small *s, struct ops *o, const struct small_size *size, uint64_t seed)
+    MUST_CHECK;
 /* What the device says of all that was done. */
 int small_close(struct small *s) MUST_CHECK;
 /* Training loss, gradients in the banks; evaluation loss. */

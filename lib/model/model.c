@@ -41,17 +41,26 @@ static void plan_attention(const struct recipe *r, struct planner *p, struct lay
     l->y2 = take(p, p->act, T, d);
 }
 
+/* Is the stream that enters layer i read again later on? */
+static bool stream_kept(const struct recipe *r, int i)
+{
+    return i == 0 || i == r->backout + 1 || (r->skip_tap == SKIP_LAYER && i == r->skip_from + 1);
+}
+
 /* The streams that enter layer i. In evaluation the layers take turns on one buffer but for the
  * outputs that are used later. */
 static void plan_streams(const struct recipe *r, struct planner *p, struct acts *a, int64_t T,
                          bool train, int i)
 {
     struct layer_acts *l = &a->layer[i];
-    bool kept = train || i < 2 || i == r->backout + 1 ||
-        (r->skip_tap == SKIP_LAYER && i == r->skip_from + 1);
     bool apart = i > 0 || (r->inject == INJECT_AFTER && r->bigram_rows);
+    int first = 1;              /* that need not be kept */
 
-    l->in = !apart ? a->x0 : kept ? take(p, p->act, T, r->width) : a->layer[1].in;
+    while (stream_kept(r, first))
+        first++;
+    l->in = !apart ? a->x0
+        : train || stream_kept(r, i) || i == first ? take(p, p->act, T, r->width)
+        : a->layer[first].in;
     if (r->lanes < 0 || i < r->lanes)
         return;
     l->in1 = i == r->lanes ? l->in
@@ -101,8 +110,6 @@ static void share_layer(const struct recipe *r, struct planner *p, struct acts *
         l->attended = r->inject == INJECT_BEFORE ? l->mixed : r->inject_bare ? l->attended : l->in;
         l->y2 = l->y;
     }
-    if (i == r->skip_from && r->skip_tap == SKIP_ATTENTION)
-        l->attended = take(p, p->act, T, r->width);
     if (layer_two_lanes(r, i))
         l->attended1 = i == r->lanes ? take(p, p->act, T, r->width) : l[-1].attended1;
 }
@@ -146,6 +153,8 @@ static size_t plan_acts(const struct recipe *r, struct planner *p, struct acts *
         if (i < r->n_layers && !train)
             share_layer(r, p, a, T, i);
     }
+    if (!train && r->skip_from >= 0 && r->skip_tap == SKIP_ATTENTION)
+        a->layer[r->skip_from].attended = take(p, p->act, T, d);
     a->z = take(p, p->act, T, d);
     a->y = take(p, p->act, T, d);
     if (train)

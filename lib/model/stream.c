@@ -5,7 +5,7 @@
  * differ in where x0 and bigrams join and in the number of lanes:
  *
  *   record 61 (inject = before)            record 74 (inject = after)
- *   enter     mixed = r in + x x0, norm     (made by the leave before, or begin)
+ *   enter     mixed = r in + x x0, norm     (norm of in, by the leave before or begin)
  *   attended  norm of mixed + attention     r in + o + x x0 + b bigram, norm
  *   leave     (the MLP's product adds)      r' attended + p m, norm
  *
@@ -112,7 +112,8 @@ static void injected(struct mix *x, struct acts *a)
 /* Is the norm that layer i's attention reads made by the mix that makes `in`? */
 static bool enters_normed(const struct recipe *r, int i)
 {
-    return i < r->n_layers && r->inject == INJECT_AFTER && layer_attends(r, i) && i != r->skip_to;
+    return i < r->n_layers && r->inject == INJECT_AFTER && layer_attends(r, i) && i != r->skip_to &&
+           (i == 0 || mlp_mixes(r));
 }
 
 static struct mix begin_mix(const struct model *m, const struct acts *a)
@@ -139,7 +140,7 @@ static struct mix enter_mix(const struct model *m, const struct acts *a, int i)
         term(&x, l->in, &m->p.residual[i], a->dx, false);
         if (layer_attends(r, i) || r->inject_bare)
             inject(&x, m, a, i);
-    } else if (i == r->skip_to && layer_attends(r, i)) {
+    } else if (layer_attends(r, i) && !enters_normed(r, i)) {
         term(&x, l->in, NULL, a->dx, false);
     }
     return x;
