@@ -339,20 +339,6 @@ static void check_counts(const struct outcome *x)
 
 /* -- what is wrong ---------------------------------------------------------------------------- */
 
-static void test_bad_tie(void)
-{
-    struct recipe *r = read_recipe(&(struct variant){ .polar = DT_BF16 });
-    struct optim z;
-
-    r->params[r->tied_embed].rows++;
-    CHECK_ERR(optim_init(&z, r, NULL, NULL, NULL), GPT_INPUT,
-              "tied parameters lm_head (32,104) and embed (105,32)");
-    r->params[r->tied_embed].rows--;
-    r->params[r->tied_embed].comms = COMMS_REPLICATED;
-    CHECK_ERR(optim_init(&z, r, NULL, NULL, NULL), GPT_INPUT, "under the same comms");
-    recipe_free(r);
-}
-
 /* Rank 1 fails before its step; rank 0's step returns and says why. */
 static void *failing_rank(void *arg)
 {
@@ -457,7 +443,6 @@ int main(void)
     CHECK(x.size == narrow.size && !memcmp(x.bytes, narrow.bytes, x.size));
     CHECK(narrow.size < first.size);
     free(x.bytes), free(first.bytes), free(wide.bytes), free(narrow.bytes);
-    test_bad_tie();
     test_failure();
     return check_done();
 }

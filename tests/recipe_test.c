@@ -43,10 +43,14 @@ static void refuse(const char *set, int code, const char *part)
 static void test_refused(void)
 {
     refuse("model.depth=3", GPT_USAGE, "model.depth");
+    refuse("model.head_dim=7", GPT_USAGE, "multiple of 4");
+    refuse("schedule.steps=0", GPT_USAGE, "[1, 10000000]");
+    refuse("schedule.steps=-1450", GPT_USAGE, "'-1450'");
+    refuse("optimizer.adam_lr=nan", GPT_USAGE, "'nan'");
     refuse("model.heads", GPT_USAGE, "section.key=value");
     refuse("model.heads=0", GPT_USAGE, "[1, 1024]");
     refuse("model.heads=six", GPT_USAGE, "'six'");
-    refuse("model.heads=5", GPT_INPUT, "even");
+    refuse("model.heads=5", GPT_INPUT, "layers.0: paired heads need an even number, found 5");
     refuse("model.softcap=1 2", GPT_USAGE, "expected 3 numbers");
     refuse("model.softcap=100 5 7.5", GPT_USAGE, "a <= 70");
     refuse("model.bigram_rows=1", GPT_USAGE, "two rows");
@@ -57,6 +61,9 @@ static void test_refused(void)
     refuse("order.work=attn", GPT_USAGE, "missing");
     refuse("order.scatter=attn mlp foo", GPT_USAGE, "'foo' is no parameter");
     refuse("order.tied=attn embed", GPT_USAGE, "transposes");
+    refuse("parameters.embed=v,d bf16 zero adam replicated 0.5 0.95 1 150 no", GPT_INPUT,
+           "order.tied: expected both of one type, under adam and under the same comms");
+    refuse("order.late=smear_gate", GPT_USAGE, "does not wait for 'smear_gate'");
     refuse("optimizer.coeffs=1 2", GPT_USAGE, "rows of three");
     refuse("optimizer.coeffs=1 2 x", GPT_USAGE, "not a number");
     refuse("optimizer.coeffs=no-such-table", GPT_SYSTEM, "no-such-table");
@@ -66,27 +73,84 @@ static void test_refused(void)
     refuse("precision.head_scales=1/0 1 1", GPT_USAGE, "1/0");
     refuse("layers.3=plain 3 long yes nope - 3 3", GPT_USAGE, "'nope' is no parameter");
     refuse("layers.3=plain 3 long", GPT_USAGE, "8 columns");
-    refuse("stages.0=131070 3 2048 1 1", GPT_INPUT, "divide into 8 chunks");
+    refuse("layers.3=plain 10 long yes - - 3 3", GPT_USAGE, "attention bank 10 is outside 'attn'");
+    refuse("layers.3=plain 2 long yes - - 3 3", GPT_USAGE, "layer 2 has the same attention bank");
+    refuse("layers.3=plain 3 long yes - - 3 2", GPT_USAGE, "layer 2 has the same MLP");
+    refuse("layers.3=plain 3 long yes ve1 1 3 3", GPT_INPUT, "more than two layers read table 0");
+    refuse("layers.3=plain 3 long yes embed 1 3 3", GPT_USAGE, "'embed' has another role");
+    refuse("layers.6=none - - no ve1 1 - 6", GPT_INPUT, "more than two layers");
+    refuse("layers.8=plain 7 short no - - 7 8", GPT_INPUT, "does not wait for 've0'");
+    refuse("layers.8=none 7 short no ve0 2 7 8", GPT_USAGE, "a value embedding needs attention");
+    refuse("model.skip=-1 6", GPT_USAGE, "layer 6 cannot receive layer -1");
+    refuse("model.skip=3 11", GPT_INPUT, "layers below 11");
+    refuse("scalars.qkv=scalars - 2", GPT_USAGE, "found '-'");
+    refuse("scalars.qkv=scalars 16 2", GPT_USAGE, "elements up to 36, 'scalars' has 36");
+    refuse("scalars.qkv=smear_gate 0 1", GPT_USAGE, "must be f32");
+    refuse("scalars.qvk=scalars 0 1", GPT_USAGE, "no scalar of this name");
+    refuse("stages.0=131070 3 2048 1 1", GPT_USAGE, "divide into 8 chunks");
+    refuse("stages.0=1000000000000 3 2048 1 1", GPT_USAGE, "at most 67108864");
+    refuse("stages.0=131072 0 2048 1 1", GPT_USAGE, "window");
+    refuse("stages.0=131072 10000000 2048 1 1", GPT_USAGE, "window");
+    refuse("stages.0=131072 3 2048 - 1", GPT_USAGE, "learning rate: expected a number");
+    refuse("stages.0=131072 3 2048 -1 1", GPT_USAGE, "[0, 1e6]");
+    refuse("stages.3=393216 13 2048 1 1", GPT_USAGE, "'-' in the last row");
+    refuse("stages.0=131072 3 2048 1 ,", GPT_USAGE, "weights of predicted tokens");
     struct recipe *r = NULL;
     CHECK_ERR(recipe_parse(&r, "x", "name = a\nname = b\n", NULL, 0), GPT_INPUT, "x:2");
     CHECK_ERR(recipe_parse(&r, "x", "[model\n", NULL, 0), GPT_INPUT, "x:1");
     CHECK_ERR(recipe_parse(&r, "x", "name = a\n", NULL, 0), GPT_INPUT, "missing");
+    const char *unread[] = { "layers.8=plain 7 short no - - 7 8", "order.late=-" };
+    CHECK_ERR(recipe_read(&r, recipe_path("record-61"), unread, 2), GPT_INPUT,
+              "ve0: nothing in the model reads it");
     CHECK_ERR(recipe_parse(&r, "x", "name\n", NULL, 0), GPT_INPUT, "key = value");
+}
+
+/* A row of [parameters], the whole of it but for its label. */
+static void test_refused_parameters(void)
+{
+    refuse("parameters.attn=1G,1G,1G bf16 zero normuon sharded - 0.95 1 1 no", GPT_USAGE,
+           "elements");
+    refuse("parameters.attn=41,d,d bf16 zero normuon sharded - 0.95 1 1 no", GPT_USAGE,
+           "a multiple of 3072 rows of 768, found 31488 of 768");
+    refuse("parameters.attn=30720,768 bf16 zero normuon sharded - 0.95 1 1 no", GPT_USAGE,
+           "normuon is for banks");
+    refuse("parameters.attn=40,d,d bf16 , normuon sharded - 0.95 1 1 no", GPT_USAGE,
+           "expected an initial value");
+    refuse("parameters.attn=40,d,d bf16 zero normuon sharded 0.9 0.95 1 1 no", GPT_USAGE,
+           "expected '-'");
+    refuse("parameters.attn=40,d,d bf16 zero normuon sharded - 1 1 1 no", GPT_USAGE, "[0, 1)");
+    refuse("parameters.attn=40,d,d bf16 zero normuon sharded - 0.95 , 1 no", GPT_USAGE,
+           "expected a multiplier");
+    refuse("parameters.attn=40,d,d bf16 zero normuon sharded - 0.95 nan 1 no", GPT_USAGE, "'nan'");
+    refuse("parameters.ve0=v,d bf16 zero adam sharded 0.75 0.95 75,5 5 no", GPT_USAGE,
+           "adam takes one multiplier, found 2");
+    refuse("parameters.ve0=v,d bf16 zero adam sharded - 0.95 75 5 no", GPT_USAGE, "[0, 1)");
+    refuse("parameters.ve0=v,d bf16 transpose:ve1 adam sharded 0.75 0.95 75 5 no", GPT_USAGE,
+           "transposed shape");
+    refuse("parameters.ve0=v,f bf16 zero adam sharded 0.75 0.95 75 5 no", GPT_INPUT,
+           "table 0 of 've0' needs 50304 rows of 768");
+    refuse("parameters.ve0=2v,d bf16 zero adam sharded 0.75 0.95 75 5 no", GPT_USAGE,
+           "no layer reads table 1 of it");
+    refuse("parameters.skip_gate=1,12 bf16 zero adam sharded 0.9 0.99 0.05 0 no", GPT_USAGE,
+           "replicated");
+    refuse("parameters.x0_lambdas=1,11 f32 values:1*12 adam replicated 0.65 0.95 5 0 no",
+           GPT_USAGE, "12 initial values for 11 elements");
+    refuse("parameters.x0_lambdas=1,11 f32 zero adam sharded 0.65 0.95 5 0 no", GPT_INPUT,
+           "'x0_lambdas' must be f32 and replicated");
 }
 
 /* A table of bigram rows, its size by letter. */
 static void test_bigram_rows(void)
 {
-    const char *set[] = { "model.bigram_rows=1281",
-                          "parameters.ve0=2b,d bf16 zero adam sharded 0.75 0.95 75 5 no" };
+    const char *set = "model.bigram_rows=1281";
     struct recipe *r = read_recipe("record-61", NULL);
     if (r)
         CHECK_EQ(r->bigram_rows, 0);
     recipe_free(r);
-    if (!CHECK_OK(recipe_read(&r, recipe_path("record-61"), set, 2)))
+    if (!(r = read_recipe("record-74", set)))
         return;
     CHECK_EQ(r->bigram_rows, 1281);
-    CHECK_EQ(r->params[recipe_param(r, "ve0")].rows, 2562);
+    CHECK_EQ(r->params[recipe_param(r, "bigram_embed")].rows, 1281);
     recipe_free(r);
 }
 
@@ -260,6 +324,7 @@ int main(void)
     test_canonical("record-61");
     test_canonical("tiny");
     test_refused();
+    test_refused_parameters();
     test_bigram_rows();
     test_fields();
     test_golden_schedule("record-61", "tests/golden/r61-schedule.tsv", 1766);

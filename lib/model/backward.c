@@ -111,20 +111,27 @@ static void layer_backward(struct model *m, struct acts *a, int i, const struct 
     value_backward(m, a, i, b);
 }
 
-/* Padding of the MLP bank has no layer: its gradient is zero, and is written like the others. */
-static void clear_padding(struct model *m)
+static bool has_layer(const struct model *m, const struct param *bank, int64_t at)
 {
     const struct recipe *r = m->recipe;
-    int64_t rows = 2LL * r->mlp_width, n = m->p.mlp->w.rows / rows;
-    for (int64_t at = 0; at < n; at++) {
-        bool used = false;
-        for (int i = 0; i < r->n_layers; i++)
-            used |= r->layers[i].mlp == at;
-        if (used)
+    for (int i = 0; i < r->n_layers; i++) {
+        const struct layer_spec *l = &r->layers[i];
+        if (bank == m->p.mlp ? l->mlp == at : layer_attends(r, i) && l->bank == at)
+            return true;
+    }
+    return false;
+}
+
+/* Padding of a bank, rows a layer, has no layer: its gradient is zero, and is written like the
+ * others. */
+static void clear_padding(struct model *m, struct param *bank, int64_t rows)
+{
+    for (int64_t at = 0; at < bank->w.rows / rows; at++) {
+        if (has_layer(m, bank, at))
             continue;
-        if (m->p.mlp->fresh)
-            m->ops->zero(m->ops, bank_rows(m->p.mlp->g, rows, (int)at, 1));
-        rows_done(m, m->p.mlp, rows * at, rows);
+        if (bank->fresh)
+            m->ops->zero(m->ops, bank_rows(bank->g, rows, (int)at, 1));
+        rows_done(m, bank, rows * at, rows);
     }
 }
 
@@ -134,7 +141,8 @@ void model_backward(struct model *m, struct acts *a, const struct batch *b)
     const struct model_params *p = &m->p;
 
     stream_end_bwd(m, a);
-    clear_padding(m);
+    clear_padding(m, p->attn, 4LL * m->recipe->width);
+    clear_padding(m, p->mlp, 2LL * m->recipe->mlp_width);
     for (int i = m->recipe->n_layers - 1; i >= 0; i--)
         layer_backward(m, a, i, b);
     p->mlp->fresh = p->attn->fresh = false;

@@ -116,11 +116,7 @@ int banks_fill(struct banks *b, struct initial *v)
         const struct param_spec *s = b->p[i].spec;
         if (s->init[0].kind != INIT_TRANSPOSE)
             continue;
-        int from = recipe_param(b->recipe, s->init_text);
-        if (from < 0)
-            return err_set(GPT_INPUT, "%s: transpose:%s: no such parameter", s->label,
-                           s->init_text);
-        o->transpose(o, b->p[i].w, b->p[from].w, 0);
+        o->transpose(o, b->p[i].w, b->p[recipe_param(b->recipe, s->init_text)].w, 0);
     }
     if (!rc)
         banks_quantize(b);

@@ -61,38 +61,47 @@ static void put(const struct param_spec *s, void *out, int64_t i, float x)
         ((float *)out)[i] = x;
 }
 
-/* "1.1*11/0.5,1*11/0": groups between slashes, "a,b*n" is a,b n times over; for all matrices. */
-static int fill_values(const struct param_spec *s, void *out)
+/* "a,b*n": a, b n times over, from element *k on; k counts also what does not fit. */
+static int put_group(const struct param_spec *s, char *group, int64_t n, int64_t *k, void *out)
 {
-    int64_t n = s->matrices * s->rows * s->cols;
-    int64_t k = 0;
-    char text[sizeof s->init_text], *outer = NULL;
-    strcpy(text, s->init_text);
-    for (char *g = strtok_r(text, "/", &outer); g; g = strtok_r(NULL, "/", &outer)) {
-        float v[16];
-        int64_t times = 1;
-        int m = 0;
-        double x;
-        char *star = strchr(g, '*'), *inner = NULL;
-        if (star) {
-            *star++ = 0;
-            if (num_i64(star, "repeat", 1, 1 << 20, &times))
-                return err_prefix("%s: initial values", s->label);
-        }
-        for (char *c = strtok_r(g, ",", &inner); c && m < 16; c = strtok_r(NULL, ",", &inner)) {
-            if (num_f64(c, "value", -1e9, 1e9, &x))
-                return err_prefix("%s: initial values", s->label);
-            v[m++] = (float)x;
-        }
-        for (int64_t t = 0; t < times; t++)
-            for (int j = 0; j < m; j++, k++)
-                if (k < n)
-                    put(s, out, k, v[j]);
+    enum { MOST = 16 };
+    float v[MOST];
+    int64_t times = 1;
+    int m = 0;
+    char *star = strchr(group, '*'), *save = NULL;
+    if (star) {
+        *star++ = 0;
+        if (num_i64(star, "repeat", 1, 1 << 20, &times))
+            return err_prefix("initial values");
     }
-    if (k != n)
-        return err_set(GPT_INPUT, "%s: %lld initial values for %lld elements", s->label,
-                       (long long)k, (long long)n);
+    for (char *c = strtok_r(group, ",", &save); c; c = strtok_r(NULL, ",", &save)) {
+        double x;
+        if (m == MOST)
+            return err_set(GPT_INPUT, "initial values: more than %d in a group", MOST);
+        if (num_f64(c, "value", -1e9, 1e9, &x))
+            return err_prefix("initial values");
+        v[m++] = (float)x;
+    }
+    for (int64_t t = 0; t < times; t++)
+        for (int j = 0; j < m; j++, ++*k)
+            if (*k < n && out)
+                put(s, out, *k, v[j]);
     return 0;
+}
+
+/* "1.1*11/0.5,1*11/0": groups between slashes; for all matrices. */
+int initial_values(const struct param_spec *s, void *out)
+{
+    int64_t n = s->matrices * s->rows * s->cols, k = 0;
+    char text[sizeof s->init_text], *save = NULL;
+    int rc = 0;
+    strcpy(text, s->init_text);
+    for (char *g = strtok_r(text, "/", &save); g && !rc; g = strtok_r(NULL, "/", &save))
+        rc = put_group(s, g, n, &k, out);
+    if (!rc && k != n)
+        rc = err_set(GPT_INPUT, "%lld initial values for %lld elements", (long long)k,
+                     (long long)n);
+    return rc;
 }
 
 /* -- random numbers ---------------------------------------------------------------- */
@@ -140,7 +149,7 @@ static int draw_param(struct initial *v, int i)
     if (!v->data[i])
         return err_sys("initial values of %s", s->label);
     if (s->init[0].kind == INIT_VALUES)
-        return fill_values(s, v->data[i]);
+        return initial_values(s, v->data[i]);
     return parallel_for((int)(s->matrices * d.pieces), 0, draw_piece, &d);
 }
 

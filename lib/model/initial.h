@@ -23,7 +23,11 @@ int initial_new(struct initial **v, const struct recipe *r, uint64_t seed) MUST_
 /* NULL is fine. Also while it draws: when nobody waits any more. */
 void initial_free(struct initial *v);
 
-/* Until parameter i is drawn. GPT_INPUT: a list of values that does not fit; GPT_SYSTEM: memory. */
+/* The list of a parameter that has one, in the parameter's type; out NULL: only checks it.
+ * GPT_INPUT: not a list, or not of as many values as the parameter has. */
+int initial_values(const struct param_spec *s, void *out) MUST_CHECK;
+
+/* Until parameter i is drawn. GPT_SYSTEM: memory. */
 int initial_wait(struct initial *v, int i) MUST_CHECK;
 /* Then: (rows,cols) of its matrix m in the parameter's type; NULL: zeros. */
 const void *initial_matrix(const struct initial *v, int i, int64_t m);

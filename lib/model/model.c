@@ -1,4 +1,4 @@
-/* model.c - the model's memory, its parameters by role, its step-to-step settings. */
+/* model.c - the model's memory and its step-to-step settings. */
 #include "model/model.h"
 
 #include <stdlib.h>
@@ -178,93 +178,12 @@ void model_acts(const struct model *m, struct acts *a, int tokens, bool train)
     (void)used;
 }
 
-/* -- parameters by role ---------------------------------------------------------- */
+/* -- memory ----------------------------------------------------------------------- */
 
-static int find(struct model *m, const char *label, int64_t rows, int64_t cols, struct param **out)
+static int64_t units_of(const struct param *p, int64_t rows)
 {
-    int i = recipe_param(m->recipe, label);
-    if (i < 0)
-        return err_set(GPT_INPUT, "parameters: the model needs '%s'", label);
-    *out = &m->banks->p[i];
-    if ((*out)->w.rows < rows || (*out)->w.cols != cols)
-        return err_set(GPT_INPUT,
-                       "parameters.%s: expected at least %lld rows of %lld, found %lld of %lld",
-                       label, (long long)rows, (long long)cols, (long long)(*out)->w.rows,
-                       (long long)(*out)->w.cols);
-    return 0;
-}
-
-/* A number for each of n layers; where the recipe has none and need not, out keeps its zeros. */
-static int find_scalar(struct model *m, const char *name, bool needed, int n, struct scalar *out)
-{
-    const struct scalar_spec *s = recipe_scalar(m->recipe, name);
-    if (!s)
-        return needed ? err_set(GPT_INPUT, "scalars: the model needs '%s'", name) : 0;
-    struct param *p = &m->banks->p[s->param];
-    if (s->first + (int64_t)(n - 1) * s->stride >= tensor_count(p->w) || p->w.dtype != DT_F32)
-        return err_set(GPT_INPUT, "scalars.%s: needs f32 elements up to %d, '%s' has %lld", name,
-                       s->first + (n - 1) * s->stride, p->spec->label,
-                       (long long)tensor_count(p->w));
-    for (int k = 0; k < n; k++) {
-        out[k].value = (const real *)p->w.data + s->first + k * s->stride;
-        out[k].grad = (real *)p->g.data + s->first + k * s->stride;
-    }
-    return 0;
-}
-
-static int bind_scalars_by_role(struct model *m)
-{
-    const struct recipe *r = m->recipe;
-    struct model_params *p = &m->p;
-    bool lanes = r->lanes >= 0;
-    const struct { const char *name; bool needed, by_layer; struct scalar *out; } roles[] = {
-        { "smear", true, false, &p->smear },
-        { "backout", true, false, &p->backout },
-        { "skip", true, false, &p->skip },
-        { "residual", true, true, p->residual },
-        { "x0", true, true, p->x0 },
-        { "qkv", true, true, p->qkv },
-        { "out", true, true, p->out },
-        { "bigram", r->bigram_rows > 0, true, p->bigram_mix },
-        { "residual_mlp", lanes, true, p->residual_mlp },
-        { "attn_lane0", lanes || r->post_single, true, p->attn_lane[0] },
-        { "attn_lane1", lanes, true, p->attn_lane[1] },
-        { "mlp_lane0", lanes || r->fold_mlp, true, p->mlp_lane[0] },
-        { "mlp_lane1", lanes, true, p->mlp_lane[1] },
-    };
-    int rc = 0;
-    for (size_t i = 0; i < sizeof roles / sizeof *roles && !rc; i++)
-        rc = find_scalar(m, roles[i].name, roles[i].needed, roles[i].by_layer ? r->n_layers : 1,
-                         roles[i].out);
-    return rc;
-}
-
-/* The layer map must stay inside the banks that it points into. */
-static int check_layers(const struct model *m)
-{
-    const struct recipe *r = m->recipe;
-    for (int i = 0; i < r->n_layers; i++) {
-        const struct layer_spec *l = &r->layers[i];
-        const struct { const char *what; int64_t index; const struct param *p; int64_t rows; } use[] = {
-            { "attention bank", l->bank, m->p.attn, 4LL * r->width },
-            { "MLP", l->mlp, m->p.mlp, 2LL * r->mlp_width },
-            { "output gate", l->out_gate, m->p.attn_gate, r->heads },
-            { "value gate", l->value_gate, m->p.value_gate, r->heads },
-        };
-        for (size_t k = 0; k < sizeof use / sizeof *use; k++)
-            if (use[k].index >= 0 && (use[k].index + 1) * use[k].rows > use[k].p->w.rows)
-                return err_set(GPT_INPUT, "layers.%d: %s %lld is outside '%s'", i, use[k].what,
-                               (long long)use[k].index, use[k].p->spec->label);
-        if (l->value >= 0 && (r->params[l->value].cols != r->width ||
-                              r->params[l->value].rows < (l->value_slot + 1LL) * r->vocab))
-            return err_set(GPT_INPUT, "layers.%d: value embeddings need %lld rows of %d columns", i,
-                           (l->value_slot + 1LL) * r->vocab, r->width);
-    }
-    if (r->skip_to >= 0 && (r->skip_to <= r->skip_from + 1 || r->skip_to == r->backout + 1 ||
-                            (r->skip_tap == SKIP_ATTENTION && !layer_attends(r, r->skip_from))))
-        return err_set(GPT_INPUT, "model.skip: layer %d cannot receive layer %d", r->skip_to,
-                       r->skip_from);
-    return 0;
+    int64_t unit = param_unit_rows(p);
+    return (rows + unit - 1) / unit;
 }
 
 /* Matrices of a bank behind the last one that a layer uses are padding. */
@@ -278,60 +197,8 @@ static void find_padding(struct model *m)
         if (r->layers[i].mlp >= mlp)
             mlp = r->layers[i].mlp + 1;
     }
-    m->p.attn->used = 4LL * r->width * attn / param_unit_rows(m->p.attn);
-    m->p.mlp->used = 2LL * r->mlp_width * mlp / param_unit_rows(m->p.mlp);
-}
-
-/* Only what forward.c waits for may be gathered late. */
-static int check_late(const struct model *m)
-{
-    const struct recipe *r = m->recipe;
-    for (int k = 0; k < r->n_late; k++) {
-        const struct param *p = &m->banks->p[r->late[k]];
-        bool waits = p == m->p.attn || p == m->p.mlp || p == m->p.lm_head || p == m->p.embed;
-        for (int i = 0; i < r->n_layers; i++)
-            waits |= r->layers[i].value == r->late[k];
-        if (!waits)
-            return err_set(GPT_INPUT, "order.late: the forward does not wait for '%s': expected attn, "
-                           "mlp, lm_head, embed or value embeddings", p->spec->label);
-    }
-    return 0;
-}
-
-static int bind(struct model *m)
-{
-    const struct recipe *r = m->recipe;
-    struct model_params *p = &m->p;
-    int64_t d = r->width;
-    int rc;
-    if ((rc = find(m, "attn", 4 * d, d, &p->attn)) ||
-        (rc = find(m, "mlp", 2LL * r->mlp_width, d, &p->mlp)) ||
-        (rc = find(m, "lm_head", d, r->vocab, &p->lm_head)) ||
-        (rc = find(m, "embed", r->vocab, d, &p->embed)) ||
-        (rc = find(m, "smear_gate", 1, GATE_WIDTH, &p->smear_gate)) ||
-        (rc = find(m, "skip_gate", 1, GATE_WIDTH, &p->skip_gate)) ||
-        (rc = find(m, "attn_gate_bank", r->heads, GATE_WIDTH, &p->attn_gate)) ||
-        (rc = find(m, "ve_gate_bank", r->heads, GATE_WIDTH, &p->value_gate)) ||
-        (rc = r->bigram_rows ? find(m, "bigram_embed", r->bigram_rows, d, &p->bigram) : 0) ||
-        (rc = bind_scalars_by_role(m)))
-        return rc;
-    if ((rc = check_layers(m)) || (rc = check_late(m)))
-        return rc;
-    find_padding(m);
-    return 0;
-}
-
-/* The head's weight in fp8, where the recipe has Adam write it. */
-static int keep_head_fp8(struct model *m)
-{
-    const struct recipe *r = m->recipe;
-    if (r->head_weight != HEAD_WEIGHT_FP8)
-        return 0;
-    if (m->p.lm_head->spec->rule != RULE_ADAM)
-        return err_set(GPT_INPUT, "precision.head_weight: fp8 is written by Adam, and '%s' is not "
-                       "under adam", m->p.lm_head->spec->label);
-    banks_keep_fp8(m->banks, m->p.lm_head, (real)r->w_scale);
-    return 0;
+    m->p.attn->used = units_of(m->p.attn, 4LL * r->width * attn);
+    m->p.mlp->used = units_of(m->p.mlp, 2LL * r->mlp_width * mlp);
 }
 
 int model_init(struct model *m, struct banks *b, int tokens, int val_tokens)
@@ -339,9 +206,10 @@ int model_init(struct model *m, struct banks *b, int tokens, int val_tokens)
     const struct recipe *r = b->recipe;
     struct ops *o = b->ops;
     *m = (struct model){ .recipe = r, .banks = b, .ops = o, .rope_step = -1 };
-    int rc = bind(m);
-    if (rc || (rc = keep_head_fp8(m)))
-        return rc;
+    model_bind(m);
+    find_padding(m);
+    if (r->head_weight == HEAD_WEIGHT_FP8)
+        banks_keep_fp8(b, m->p.lm_head, (real)r->w_scale);
     int64_t positions = 2LL * (tokens > val_tokens ? tokens : val_tokens);
     m->arena_bytes = model_arena_bytes(r, o->act, tokens, val_tokens);
     m->arena = o->alloc(o, m->arena_bytes, "activations");

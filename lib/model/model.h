@@ -91,8 +91,8 @@ struct model {
     /* Called in backward when n rows of a parameter's gradient are final for this micro-batch: a
      * bank's a layer at a time, others whole. May be NULL, like need. */
     void (*final)(void *ctx, struct param *p, int64_t first, int64_t n);
-    /* Called in forward before the weight of p is read, where p may be gathered late: attn, mlp,
-     * lm_head, embed and the tables of value embeddings. */
+    /* Called in forward before the weight of p is read, where p may be gathered late: banks, head
+     * and tables. */
     void (*need)(void *ctx, struct param *p);
     void *ctx;
 };
@@ -105,6 +105,9 @@ void model_eval(struct model *m, const struct batch *b, real *loss);
 
 /* Bytes of the arena for --plan; the same code that model_init uses. */
 size_t model_arena_bytes(const struct recipe *r, enum dtype act, int tokens, int val_tokens);
+
+/* -- roles.c: parameters and scalars by role, of a recipe that recipe_check has passed -- */
+void model_bind(struct model *m);
 
 /* -- for forward.c and backward.c ------------------------------------------ */
 static inline void model_need(struct model *m, struct param *p)

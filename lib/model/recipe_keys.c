@@ -11,6 +11,9 @@
 enum kind { K_NAME, K_INT, K_I64, K_REAL, K_REAL3, K_INT2, K_BOOL, K_WORD, K_DTYPE, K_COEFFS,
             K_TIED, K_ORDER, K_LABELS };
 
+/* Of a micro-batch and of a window, in tokens. */
+enum { MAX_CHUNK_TOKENS = 1 << 26, MAX_WINDOW = 1 << 30 };
+
 struct key {
     const char *section, *key;
     enum kind kind;
@@ -60,8 +63,8 @@ static const struct key keys[] = {
     { "optimizer", "polar", K_DTYPE, F(polar_dtype), 0, 0, "bf16", DTYPE_CHOICES },
     { "optimizer", "blend_f32", K_BOOL, F(blend_f32), 0, 0, "no", NULL },
     { "optimizer", "aol", K_BOOL, F(aol), 0, 0, "no", NULL },
-    { "schedule", "steps", K_INT, F(steps), 1, 1e9, NULL, NULL },
-    { "schedule", "extension", K_INT, F(extension), 0, 1e9, NULL, NULL },
+    { "schedule", "steps", K_INT, F(steps), 1, 1e7, NULL, NULL },
+    { "schedule", "extension", K_INT, F(extension), 0, 1e7, NULL, NULL },
     { "schedule", "whole_steps", K_BOOL, F(whole_steps), 0, 0, "no", NULL },
     { "schedule", "final_window", K_INT, F(final_window), 1, 1 << 16, NULL, NULL },
     { "schedule", "cooldown", K_REAL, F(cooldown), 0, 1, NULL, NULL },
@@ -75,7 +78,7 @@ static const struct key keys[] = {
     { "data", "bos", K_INT, F(bos), -1, 1 << 24, "-1", NULL },
     { "data", "cycle", K_BOOL, F(cycle), 0, 0, "no", NULL },
     { "data", "val_tokens", K_I64, F(val_tokens), 0, 1e15, NULL, NULL },
-    { "data", "val_chunk", K_I64, F(val_chunk), 1, 1 << 30, NULL, NULL },
+    { "data", "val_chunk", K_I64, F(val_chunk), 1, MAX_CHUNK_TOKENS, NULL, NULL },
     { "data", "val_every", K_INT, F(val_every), 0, 1e9, NULL, NULL },
     { "data", "checkpoint_every", K_I64, F(checkpoint_every), 0, 1e9, "0", NULL },
     { "precision", "gradients", K_DTYPE, F(gradients), 0, 0, "weight", DTYPE_CHOICES },
@@ -202,10 +205,13 @@ static int tied(struct recipe *r, const struct recipe_entry *e)
     if (r->tied_head < 0 || r->tied_embed < 0)
         return text_error(r->text, e, "'%s' is no parameter", r->tied_head < 0 ? a : b);
     const struct param_spec *h = &r->params[r->tied_head], *t = &r->params[r->tied_embed];
-    if (h->rows != t->cols || h->cols != t->rows || h->dtype != t->dtype)
-        return text_error(r->text, e, "shapes %lldx%lld and %lldx%lld are not transposes",
-                          (long long)h->rows, (long long)h->cols, (long long)t->rows,
-                          (long long)t->cols);
+    if (h->matrices * t->matrices != 1 || h->rows != t->cols || h->cols != t->rows || h == t)
+        return text_error(r->text, e, "shapes %lldx%lldx%lld and %lldx%lldx%lld are not transposes",
+                          (long long)h->matrices, (long long)h->rows, (long long)h->cols,
+                          (long long)t->matrices, (long long)t->rows, (long long)t->cols);
+    if (h->dtype != t->dtype || h->rule != RULE_ADAM || t->rule != RULE_ADAM || h->comms != t->comms)
+        return text_error(r->text, e, "expected both of one type, under adam and under the same "
+                          "comms");
     return 0;
 }
 
@@ -301,16 +307,24 @@ static int check_model(struct recipe *r)
     if (r->bigram_rows == 1)
         return text_error(t, text_find(r->text, "model", "bigram_rows"),
                           "expected 0 or two rows at least, found 1");
-    if (r->skip_from >= r->n_layers || r->skip_to >= r->n_layers || r->backout >= r->n_layers ||
-        r->lanes >= r->n_layers)
-        return text_error(t, NULL, "model.skip, backout and lanes name layers below %d",
-                          r->n_layers);
-    for (int i = 0; i < r->n_layers; i++) {
-        if (r->layers[i].attention == ATTN_PAIRED && r->heads % 2)
-            return text_error(t, NULL, "layers.%d: paired heads need an even number, found %d", i,
-                              r->heads);
-        if (r->lanes >= 0 && i >= r->lanes && r->layers[i].attention == ATTN_NONE)
-            return text_error(t, NULL, "layers.%d: a layer of two lanes needs attention", i);
+    return 0;
+}
+
+/* Tokens of a micro-batch and keys of a window are counted in ints, some of them twice. */
+static int check_stages(struct recipe *r)
+{
+    for (int i = 0; i < r->n_stages; i++) {
+        const struct stage *s = &r->stages[i];
+        int window = s->window > r->final_window ? s->window : r->final_window;
+        char key[12];
+        snprintf(key, sizeof key, "%d", i);
+        const struct recipe_entry *e = text_find(r->text, "stages", key);
+        if (s->tokens % r->chunks || s->tokens / r->chunks > MAX_CHUNK_TOKENS)
+            return text_error(r->text, e, "%lld tokens do not divide into %d chunks of at most %d",
+                              (long long)s->tokens, r->chunks, MAX_CHUNK_TOKENS);
+        if ((int64_t)window * r->block > MAX_WINDOW)
+            return text_error(r->text, e, "windows of %d blocks of %d tokens: expected at most %d "
+                              "tokens", window, r->block, MAX_WINDOW);
     }
     return 0;
 }
@@ -318,10 +332,6 @@ static int check_model(struct recipe *r)
 static int check_data(struct recipe *r)
 {
     const struct recipe_text *t = r->text;
-    for (int i = 0; i < r->n_stages; i++)
-        if (r->stages[i].tokens % r->chunks)
-            return text_error(t, NULL, "stages.%d: %lld tokens do not divide into %d chunks", i,
-                              (long long)r->stages[i].tokens, r->chunks);
     if (r->val_tokens % (r->val_chunk * r->chunks))
         return text_error(t, text_find(r->text, "data", "val_tokens"),
                           "expected a multiple of %d chunks of %lld tokens, found %lld", r->chunks,
@@ -334,6 +344,10 @@ static int check_precision(struct recipe *r)
     if (r->head_weight == HEAD_WEIGHT_FP8 && !r->head_fp8)
         return text_error(r->text, text_find(r->text, "precision", "head_weight"),
                           "fp8 needs head_fp8 = yes: nothing else reads that copy");
+    int head = recipe_param(r, "lm_head");
+    if (r->head_weight == HEAD_WEIGHT_FP8 && head >= 0 && r->params[head].rule != RULE_ADAM)
+        return text_error(r->text, text_find(r->text, "precision", "head_weight"),
+                          "fp8 is written by Adam, and 'lm_head' is not under adam");
     return 0;
 }
 
@@ -347,7 +361,8 @@ int recipe_bind(struct recipe *r)
         (rc = bind_section(r, "order")) || (rc = bind_section(r, "optimizer")) ||
         (rc = bind_section(r, "schedule")) || (rc = bind_stages(r)) ||
         (rc = bind_section(r, "data")) || (rc = bind_section(r, "precision")) ||
-        (rc = check_model(r)) || (rc = check_data(r)) || (rc = check_precision(r)))
+        (rc = check_model(r)) || (rc = check_stages(r)) || (rc = check_data(r)) ||
+        (rc = check_precision(r)) || (rc = recipe_check(r)))
         return rc;
     for (int i = 0; i < r->text->n; i++)
         if (!r->text->e[i].used)

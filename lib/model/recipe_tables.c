@@ -1,12 +1,12 @@
 /* recipe_tables.c - the tables of a recipe: layers, parameters, scalars, stages, orders. */
 #include "model/recipe_text.h"
 
-#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/num.h"
 
 enum { MAX_COLUMNS = 12 };
+static const double MAX_ELEMENTS = 0x1p40;      /* of a parameter, so that bytes fit int64_t */
 
 struct row {
     struct recipe *r;
@@ -61,10 +61,19 @@ static int index_of(const struct row *w, const char *text, int n, int *out)
     return 0;
 }
 
-static int real_of(const struct row *w, const char *text, double *out)
+/* A multiplier, deviation or weight. */
+static int factor_of(const struct row *w, const char *text, double *out)
 {
-    if (num_f64(text, "number", -DBL_MAX, DBL_MAX, out))
-        return text_error(w->r->text, w->e, "expected a number, found '%s'", text);
+    if (num_f64(text, "number", 0, 1e6, out))
+        return text_error(w->r->text, w->e, "expected a number in [0, 1e6], found '%s'", text);
+    return 0;
+}
+
+/* The weight of the past in a running mean. */
+static int beta_of(const struct row *w, const char *text, double *out)
+{
+    if (num_f64(text, "beta", 0, 1, out) || *out == 1)
+        return text_error(w->r->text, w->e, "expected a beta in [0, 1), found '%s'", text);
     return 0;
 }
 
@@ -134,6 +143,8 @@ static int shape_of(const struct row *w, char *text, struct param_spec *p)
     p->matrices = n == 3 ? s[0] : 1;
     p->rows = s[n - 2];
     p->cols = s[n - 1];
+    if ((double)p->matrices * (double)p->rows * (double)p->cols > MAX_ELEMENTS)
+        return text_error(w->r->text, w->e, "more than %g elements", MAX_ELEMENTS);
     return 0;
 }
 
@@ -161,7 +172,7 @@ static int init_of(const struct row *w, char *text, struct param_spec *p)
             i->kind = INIT_ZERO;
         } else if (!strncmp(c, "uniform:", 8) || !strncmp(c, "normal:", 7)) {
             i->kind = *c == 'u' ? INIT_UNIFORM : INIT_NORMAL;
-            rc = real_of(w, strchr(c, ':') + 1, &v);
+            rc = factor_of(w, strchr(c, ':') + 1, &v);
         } else {
             rc = text_error(w->r->text, w->e, "expected zero, uniform:S, normal:S, values:LIST or "
                             "transpose:LABEL, found '%s'", c);
@@ -170,7 +181,7 @@ static int init_of(const struct row *w, char *text, struct param_spec *p)
             return rc;
         i->value = (float)v;
     }
-    return 0;
+    return p->n_init ? 0 : text_error(w->r->text, w->e, "expected an initial value");
 }
 
 static int lr_of(const struct row *w, char *text, struct param_spec *p)
@@ -180,12 +191,14 @@ static int lr_of(const struct row *w, char *text, struct param_spec *p)
         double v;
         if (p->n_lr == MAX_CYCLE)
             return text_error(w->r->text, w->e, "more than %d multipliers", MAX_CYCLE);
-        int rc = real_of(w, c, &v);
+        int rc = factor_of(w, c, &v);
         if (rc)
             return rc;
         p->lr_mul[p->n_lr++] = (float)v;
     }
-    return 0;
+    if (p->n_lr > 1 && p->rule == RULE_ADAM)
+        return text_error(w->r->text, w->e, "adam takes one multiplier, found %d", p->n_lr);
+    return p->n_lr ? 0 : text_error(w->r->text, w->e, "expected a multiplier");
 }
 
 /* shape dtype init rule comms beta1 beta2 lr wd early */
@@ -195,21 +208,23 @@ static int bind_param(struct row *w, struct param_spec *p)
     static const char *const comms[] = { "replicated", "sharded", "sparse", NULL };
     static const char *const bools[] = { "no", "yes", NULL };
     static const char *const dtypes[] = { "bf16", "f32", NULL };
-    double v[3] = { 0 };
+    double wd;
     int rule, com, early, dtype, rc;
     if ((rc = shape_of(w, w->col[0], p)) || (rc = one_of(w, w->col[1], dtypes, &dtype)) ||
         (rc = init_of(w, w->col[2], p)) || (rc = one_of(w, w->col[3], rules, &rule)) ||
-        (rc = one_of(w, w->col[4], comms, &com)) ||
-        (rc = strcmp(w->col[5], "-") ? real_of(w, w->col[5], &v[0]) : 0) ||
-        (rc = real_of(w, w->col[6], &v[1])) || (rc = lr_of(w, w->col[7], p)) ||
-        (rc = real_of(w, w->col[8], &v[2])) || (rc = one_of(w, w->col[9], bools, &early)))
+        (rc = one_of(w, w->col[4], comms, &com)))
         return rc;
     p->dtype = dtype ? DT_F32 : DT_BF16;
     p->rule = (enum rule)rule;
     p->comms = (enum comms)com;
-    p->beta1 = v[0];
-    p->beta2 = v[1];
-    p->wd_mul = (float)v[2];
+    if (p->rule == RULE_NORMUON && strcmp(w->col[5], "-"))
+        return text_error(w->r->text, w->e, "beta1 of normuon is the scheduled momentum: expected "
+                          "'-', found '%s'", w->col[5]);
+    if ((rc = p->rule == RULE_ADAM ? beta_of(w, w->col[5], &p->beta1) : 0) ||
+        (rc = beta_of(w, w->col[6], &p->beta2)) || (rc = lr_of(w, w->col[7], p)) ||
+        (rc = factor_of(w, w->col[8], &wd)) || (rc = one_of(w, w->col[9], bools, &early)))
+        return rc;
+    p->wd_mul = (float)wd;
     p->early = early;
     /* Which rows a rank touches is known of this table alone. */
     if (p->comms == COMMS_SPARSE
@@ -291,11 +306,6 @@ int bind_layers(struct recipe *r)
     return 0;
 }
 
-static int elements_of(const struct param_spec *p)
-{
-    return (int)(p->matrices * p->rows * p->cols);
-}
-
 int bind_scalars(struct recipe *r)
 {
     for (int i = 0; i < r->text->n; i++) {
@@ -311,8 +321,10 @@ int bind_scalars(struct recipe *r)
             return rc;
         snprintf(s->name, sizeof s->name, "%s", e->key);
         if (!(rc = param_of(&w, w.col[0], &s->param)) &&
-            !(rc = index_of(&w, w.col[1], elements_of(&r->params[s->param]), &s->first)))
-            rc = index_of(&w, w.col[2], 1 << 16, &s->stride);
+            !(rc = index_of(&w, w.col[1], 1 << 20, &s->first)) &&
+            !(rc = index_of(&w, w.col[2], 1 << 16, &s->stride)) &&
+            (s->first < 0 || s->stride < 0))
+            rc = text_error(r->text, e, "expected a first index and a stride, found '-'");
         free(w.copy);
         if (rc)
             return rc;
@@ -331,14 +343,25 @@ static int mtp_of(const struct row *w, char *text, struct stage *s)
         char *to = strchr(c, '>');
         if (to)
             *to++ = 0;
-        int rc = real_of(w, c, &s->mtp_first[s->n_mtp]);
+        int rc = factor_of(w, c, &s->mtp_first[s->n_mtp]);
         if (!rc)
-            rc = real_of(w, to ? to : c, &s->mtp_last[s->n_mtp]);
+            rc = factor_of(w, to ? to : c, &s->mtp_last[s->n_mtp]);
         if (rc)
             return rc;
         s->n_mtp++;
     }
-    return 0;
+    return s->n_mtp ? 0 : text_error(w->r->text, w->e, "expected weights of predicted tokens");
+}
+
+/* The extension's multiplier is the floor, so its row has none. */
+static int stage_lr(const struct row *w, bool extension, struct stage *s)
+{
+    bool none = !strcmp(w->col[3], "-");
+    if (none != extension)
+        return text_error(w->r->text, w->e, "learning rate: expected %s, found '%s'",
+                          extension ? "'-' in the last row, which lr_floor holds for" : "a number",
+                          w->col[3]);
+    return none ? 0 : factor_of(w, w->col[3], &s->lr);
 }
 
 /* tokens window sequence lr mtp */
@@ -350,6 +373,8 @@ int bind_stages(struct recipe *r)
         struct recipe_entry *e = text_find(r->text, "stages", key);
         if (!e)
             break;
+        snprintf(key, sizeof key, "%d", i + 1);
+        bool extension = !text_find(r->text, "stages", key);
         struct stage *s = &r->stages[i];
         struct row w;
         int64_t window = 0, sequence = 0;
@@ -360,7 +385,7 @@ int bind_stages(struct recipe *r)
             num_i64(w.col[1], "window", 1, 1 << 20, &window) ||
             num_i64(w.col[2], "sequence", 1, 1 << 30, &sequence))
             rc = text_error(r->text, e, "%s", err_message());
-        else if (!(rc = strcmp(w.col[3], "-") ? real_of(&w, w.col[3], &s->lr) : 0))
+        else if (!(rc = stage_lr(&w, extension, s)))
             rc = mtp_of(&w, w.col[4], s);
         s->window = (int)window;
         s->sequence = (int)sequence;

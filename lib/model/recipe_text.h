@@ -30,6 +30,8 @@ void text_release(struct recipe_text *t);
 /* recipe_keys.c */
 int recipe_bind(struct recipe *r) MUST_CHECK;       /* text -> fields, defaults added to the text */
 int recipe_print(struct recipe *r) MUST_CHECK;      /* text -> canonical */
+/* roles.c */
+int recipe_check(const struct recipe *r) MUST_CHECK;    /* can the model run it? */
 /* recipe_tables.c */
 int bind_layers(struct recipe *r) MUST_CHECK;
 int bind_params(struct recipe *r) MUST_CHECK;

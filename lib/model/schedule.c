@@ -5,10 +5,12 @@
 
 int schedule_total(const struct recipe *r) { return r->steps + r->extension; }
 
-/* First step of stage i (0 .. n-1, the extension), as a real number. */
+/* First step of stage i (0 .. n-1, the extension; n: the end), as a real number. */
 static double stage_start(const struct recipe *r, int i)
 {
     int parts = r->n_stages - 1;
+    if (i > parts)
+        return schedule_total(r);
     double at = (double)r->steps * i / parts;
     return r->whole_steps ? nearbyint(at) : at;
 }
@@ -88,7 +90,7 @@ void schedule_at(const struct recipe *r, int step, struct point *p)
     p->lr = lr_at(r, step);
     p->momentum = momentum_at(r, step);
     double start = stage_start(r, i);
-    double length = (i + 1 < r->n_stages ? stage_start(r, i + 1) : start + 1) - start;
+    double length = fmax(1, stage_start(r, i + 1) - start);
     double t = (step - start) / length;
     p->n_mtp = s->n_mtp;
     for (int k = 0; k < s->n_mtp; k++)

@@ -145,24 +145,10 @@ static int take_states(struct optim *z, int i)
     return learning_rates(q, p);
 }
 
-static int check_tied(const struct recipe *r)
-{
-    if (r->tied_head < 0 || r->tied_embed < 0)
-        return 0;
-    const struct param_spec *h = &r->params[r->tied_head], *e = &r->params[r->tied_embed];
-    if (h->matrices == 1 && e->matrices == 1 && h->rows == e->cols && h->cols == e->rows
-        && h->rule == RULE_ADAM && e->rule == RULE_ADAM && h->comms == e->comms)
-        return 0;
-    return err_set(GPT_INPUT, "tied parameters %s (%lld,%lld) and %s (%lld,%lld): expected one "
-                   "the transpose of the other, both under adam and under the same comms",
-                   h->label, (long long)h->rows, (long long)h->cols, e->label, (long long)e->rows,
-                   (long long)e->cols);
-}
-
 int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct ops *o,
                struct comm *c)
 {
-    int rc = check_tied(r);
+    int rc = 0;
 
     *z = (struct optim){ .recipe = r, .banks = b, .ops = o, .comm = c };
     for (int i = 0; i < r->n_params && !rc; i++)

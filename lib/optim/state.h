@@ -67,7 +67,7 @@ struct optim {
     int sparse_param;
 };
 
-/* GPT_INPUT: tied parameters that are not each other's transpose; else what ops reports. */
+/* Memory, or what ops reports. */
 int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct ops *o,
                struct comm *c) MUST_CHECK;
 void optim_release(struct optim *z);

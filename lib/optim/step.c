@@ -149,7 +149,8 @@ void optim_reduce_early(struct optim *z, const struct point *at, int i, int64_t 
         || is_sparse(z, i))
         return;
     if (!q->place) {
-        reduce(z, at, i);
+        if (n == z->banks->p[i].g.rows)         /* a layer of a bank is not all of it */
+            reduce(z, at, i);
         return;
     }
     for (int r = 0; r < z->comm->world; r++) {
