@@ -32,6 +32,7 @@ struct member {
     pthread_mutex_t calling;        /* held while NCCL is called */
     /* Written by the rank, read by the watch: only through __atomic. */
     const char *phase;              /* NULL: not watched */
+    bool worked;                    /* it has been in a phase */
     const char *last;               /* collective */
     bool aborted;                   /* under the group's lock: nobody touches m->nccl any more */
     int64_t sign_ms;                /* when the rank was last heard of */
@@ -41,7 +42,8 @@ struct member {
 static inline const char *member_phase(const struct member *m)
 {
     const char *phase = __atomic_load_n(&m->phase, __ATOMIC_RELAXED);
-    return phase ? phase : "between steps";
+    bool worked = __atomic_load_n(&m->worked, __ATOMIC_RELAXED);
+    return phase ? phase : worked ? "between steps" : "start";
 }
 
 /* Records the first failure of the process, with rank, GPU and phase in front. */

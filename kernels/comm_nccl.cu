@@ -235,6 +235,8 @@ void comm_nccl_phase(struct comm *c, const char *phase)
 {
     struct member *m = member_of(c);
     __atomic_store_n(&m->phase, phase, __ATOMIC_RELAXED);
+    if (phase)
+        __atomic_store_n(&m->worked, true, __ATOMIC_RELAXED);
     member_sign(m, NULL);
 }
 

@@ -42,6 +42,7 @@ struct rank {
     int local;                  /* which of this process's ranks */
     int rank, world, micros;    /* micro-batches a step */
     const char *phase;          /* what it is doing, for messages */
+    bool named;                 /* its failure's message names rank and phase already */
     struct ops *ops;
     struct comm *comm;
     struct banks banks;

@@ -38,9 +38,12 @@ static int rank_init(struct rank *k)
     int rc;
 
     enter(k, "start", false);
-    if ((rc = be->ops_new(&k->ops, k->local, be->group)) ||
-        (rc = be->comm_new(&k->comm, k->ops, k->rank, k->world, be->group)))
+    if ((rc = be->ops_new(&k->ops, k->local, be->group)))
         return rc;
+    if ((rc = be->comm_new(&k->comm, k->ops, k->rank, k->world, be->group))) {
+        k->named = true;        /* this rank, or another one that failed and ended the meeting */
+        return rc;
+    }
     k->device = now_seconds();
     if ((rc = banks_init(&k->banks, r, k->ops, k->rank, k->world)) ||
         (rc = model_init(&k->model, &k->banks, big.tokens,
@@ -267,7 +270,8 @@ static void rank_failed(struct rank *k, int rc)
     struct run *run = k->run;
     char own[600];
     snprintf(own, sizeof own, "%s", err_message());
-    bool told = k->comm && k->comm->status(k->comm);    /* by another rank, which it names */
+    /* By another rank, which it names. */
+    bool told = k->named || (k->comm && k->comm->status(k->comm));
     pthread_mutex_lock(&run->lock);
     if (!run->code) {
         run->code = rc;
