@@ -53,15 +53,15 @@ enum split document_split(const struct encode_config *c, uint64_t hash)
     return (double)hash < c->val_fraction * 18446744073709551616.0 ? SPLIT_VAL : SPLIT_TRAIN;
 }
 
-/* Room for at least n more, growing by halves. */
-static int grow(void **p, size_t *room, size_t n, size_t size)
+/* Room for at least n bytes, growing by halves. */
+static int grow(char **p, size_t *room, size_t n)
 {
     size_t want = n + n / 2;
-    void *q;
+    char *q;
 
     if (n <= *room)
         return 0;
-    if (!(q = realloc(*p, want * size)))
+    if (!(q = realloc(*p, want)))
         return err_set(GPT_SYSTEM, "out of memory for a document");
     *p = q;
     *room = want;
@@ -86,7 +86,7 @@ static int repair(struct encoder *e, const char **text, size_t *n, size_t good, 
     int rc;
 
     /* One bad byte becomes three. */
-    if ((rc = grow((void **)&e->repaired, &e->repaired_room, 3 * *n + PRETOKEN_PAD, 1)))
+    if ((rc = grow(&e->repaired, &e->repaired_room, 3 * *n + PRETOKEN_PAD)))
         return rc;
     for (;;) {
         memcpy(e->repaired + m, s + at, good);
@@ -137,8 +137,7 @@ static int put_tokens(struct encoder *e, struct unit *u, struct unit_doc *d, con
     uint16_t *out;
     int rc;
 
-    if ((rc = grow((void **)&u->token, &u->token_room, u->tokens + 1 + room + BPE_SLACK,
-                   sizeof *u->token)))
+    if ((rc = unit_reserve_tokens(u, 1 + room + BPE_SLACK)))
         return rc;
     d->token = u->tokens;
     out = u->token + u->tokens;
@@ -173,17 +172,7 @@ static int put_document(struct encoder *e, struct unit *u, const struct place *a
     if (!d.skipped && ((rc = handle_invalid(e, at, &text, &n, &d.invalid))
                        || (rc = put_tokens(e, u, &d, text, n))))
         return rc;
-    if (u->docs == u->doc_room) {
-        int room = u->doc_room ? 2 * u->doc_room : 64;
-        struct unit_doc *p = realloc(u->doc, (size_t)room * sizeof *p);
-
-        if (!p)
-            return err_set(GPT_SYSTEM, "out of memory for a document");
-        u->doc = p;
-        u->doc_room = room;
-    }
-    u->doc[u->docs++] = d;
-    return 0;
+    return unit_add_document(u, &d);
 }
 
 /* Finds the field of one line and its text, unescaped into u->text. */
@@ -195,7 +184,7 @@ static int line_text(struct encoder *e, struct unit *u, const char *line, size_t
     bool found = false;
     int rc;
 
-    if ((rc = grow((void **)&u->text, &u->text_room, len + JSON_PAD + PRETOKEN_PAD, 1)))
+    if ((rc = grow(&u->text, &u->text_room, len + JSON_PAD + PRETOKEN_PAD)))
         return rc;
     json_open(&j, '{');
     while (json_key(&j, &key)) {
@@ -228,15 +217,13 @@ static int encode_lines(struct encoder *e, struct unit *u)
     const char *end = u->raw + u->n;
 
     for (const char *p = u->raw, *eol; p < end; p = eol + 1, at.line++) {
-        const char *q = p, *text = NULL;
+        const char *text = NULL;
         size_t n = 0;
         int rc;
 
         if (!(eol = memchr(p, '\n', (size_t)(end - p))))
             eol = end;
-        while (q < eol && (*q == ' ' || *q == '\t' || *q == '\r'))
-            q++;
-        if (q == eol)
+        if (is_blank_line(p, eol))
             continue;
         if (line_text(e, u, p, (size_t)(eol - p), &text, &n))
             return at_place(&at);

@@ -29,8 +29,7 @@ static int add(struct list *l, const char *path)
     return (l->v[l->n] = strdup(path)) ? (l->n++, 0) : no_memory();
 }
 
-/* Whether the name ends in one of the extensions, perhaps with .zst or .gz. */
-static bool wanted(const char *name, const char *extensions)
+bool has_extension(const char *name, const char *extensions)
 {
     size_t n = strlen(name);
 
@@ -89,10 +88,10 @@ static int walk_entry(struct list *l, const char *dir, const struct folder *f, c
     if (!path)
         return no_memory();
     if (stat(path, &inner.st))
-        rc = wanted(name, extensions) ? cannot_open(path) : 0;
+        rc = has_extension(name, extensions) ? cannot_open(path) : 0;
     else if (S_ISDIR(inner.st.st_mode))
         rc = leads_back(f, &inner.st) ? 0 : walk(l, path, &inner, extensions);
-    else if (S_ISREG(inner.st.st_mode) && wanted(name, extensions))
+    else if (S_ISREG(inner.st.st_mode) && has_extension(name, extensions))
         rc = add(l, path);
     free(path);
     return rc;

@@ -89,7 +89,7 @@ int manifest_shard_line(const struct manifest_shard *s, char *buf, size_t room)
                     s->from.token, s->to.document, s->to.token, s->input, s->hash);
 }
 
-int manifest_parse_shard(struct manifest *m, const char *line)
+static int parse_shard(struct manifest *m, const char *line)
 {
     char split[8], name[512], hash[33], rest;
     struct manifest_shard s = { .name = name };
@@ -117,7 +117,7 @@ static int parse_line(struct manifest *m, const char *line)
         return err_set(GPT_INPUT, "expected 'key: value', found '%s'", line);
     value += 2;
     if (n == 5 && !memcmp(line, "shard", 5))
-        return manifest_parse_shard(m, line);
+        return parse_shard(m, line);
     for (size_t i = 0; i < COUNT(text_keys); i++)
         if (n == strlen(text_keys[i].name) && !memcmp(line, text_keys[i].name, n)) {
             char **p = text_of(m, &text_keys[i]);

@@ -63,6 +63,5 @@ uint64_t input_hash(uint64_t before, uint64_t document_hash);
 
 /* One line as it stands in the manifest ("shard: ..."), without newline. */
 int manifest_shard_line(const struct manifest_shard *s, char *buf, size_t room);
-int manifest_parse_shard(struct manifest *m, const char *line) MUST_CHECK;   /* appends */
 
 #endif

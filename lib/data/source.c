@@ -114,19 +114,6 @@ uint64_t source_read_bytes(const struct source *s)
 
 uint64_t source_total_bytes(const struct source *s) { return s->total_bytes; }
 
-static bool named_jsonl(const char *name)
-{
-    static const char *const end[] = { ".jsonl", ".ndjson", ".jsonl.zst", ".ndjson.zst",
-                                      ".jsonl.gz",
-                                       ".ndjson.gz" };
-    size_t n = strlen(name);
-
-    for (size_t i = 0; i < sizeof end / sizeof *end; i++)
-        if (n >= strlen(end[i]) && !strcmp(name + n - strlen(end[i]), end[i]))
-            return true;
-    return false;
-}
-
 static int open_next(struct source *s)
 {
     int rc;
@@ -134,7 +121,8 @@ static int open_next(struct source *s)
     s->path = s->file[s->next_file++];
     if ((rc = zreader_open(&s->z, s->path)))
         return rc;
-    s->jsonl = s->c.format == FORMAT_JSONL || (s->c.format == FORMAT_AUTO && named_jsonl(s->path));
+    s->jsonl = s->c.format == FORMAT_JSONL
+            || (s->c.format == FORMAT_AUTO && has_extension(s->path, "jsonl,ndjson"));
     s->at_end = false;
     s->carried = 0;
     s->line = 1;
@@ -287,13 +275,11 @@ static int carry_from(struct source *s, struct unit *u, size_t at)
 static void count_lines(struct source *s, const struct unit *u)
 {
     for (const char *p = u->raw, *end = p + u->n; p < end; s->line++) {
-        const char *eol = memchr(p, '\n', (size_t)(end - p)), *q = p;
+        const char *eol = memchr(p, '\n', (size_t)(end - p));
 
         if (!eol)
             eol = end;
-        while (q < eol && (*q == ' ' || *q == '\t' || *q == '\r'))
-            q++;
-        s->document += q < eol;
+        s->document += !is_blank_line(p, eol);
         p = eol + 1;
     }
 }
@@ -444,6 +430,35 @@ int source_next(struct source *s, struct unit *u)
     } while (u->jsonl && !u->n);      /* an empty text file is a document, no line is none */
     /* Looked at in wide loads, though nothing depends on it. */
     memset(u->raw + u->n, 0, PRETOKEN_PAD);
+    return 0;
+}
+
+int unit_add_document(struct unit *u, const struct unit_doc *d)
+{
+    if (u->docs == u->doc_room) {
+        int room = u->doc_room ? 2 * u->doc_room : 64;
+        struct unit_doc *p = realloc(u->doc, (size_t)room * sizeof *p);
+
+        if (!p)
+            return no_memory();
+        u->doc = p;
+        u->doc_room = room;
+    }
+    u->doc[u->docs++] = *d;
+    return 0;
+}
+
+int unit_reserve_tokens(struct unit *u, size_t n)
+{
+    size_t want = u->tokens + n, room = want + want / 2;
+    uint16_t *p;
+
+    if (want <= u->token_room)
+        return 0;
+    if (!(p = realloc(u->token, room * sizeof *p)))
+        return no_memory();
+    u->token = p;
+    u->token_room = room;
     return 0;
 }
 

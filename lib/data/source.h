@@ -75,7 +75,19 @@ void source_close(struct source *s);
 uint64_t source_read_bytes(const struct source *s);
 uint64_t source_total_bytes(const struct source *s);
 
+/* Appends a document. */
+int unit_add_document(struct unit *u, const struct unit_doc *d) MUST_CHECK;
+/* Makes room for n tokens behind those that the unit has. */
+int unit_reserve_tokens(struct unit *u, size_t n) MUST_CHECK;
 void unit_release(struct unit *u);
+
+/* A line of .jsonl that holds no document. */
+static inline bool is_blank_line(const char *p, const char *eol)
+{
+    while (p < eol && (*p == ' ' || *p == '\t' || *p == '\r'))
+        p++;
+    return p == eol;
+}
 
 /* XXH3-64 of the first 65,536 bytes of a document's text as it stands in the
  * input; what --split goes by. */
@@ -84,5 +96,7 @@ uint64_t document_hash(const char *text, size_t n);
 
 /* file_list.c: the files that the paths mean. Caller frees each and the list. */
 int list_files(const struct source_config *c, char ***files, int *n) MUST_CHECK;
+/* Whether the name ends in one of a list as "txt,md", perhaps with .zst or .gz. */
+bool has_extension(const char *name, const char *extensions);
 
 #endif

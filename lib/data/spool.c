@@ -272,29 +272,14 @@ static int find_next(struct spool *s, bool *more)
 
 static int add_part(struct spool *s, struct unit *u, const struct record *r)
 {
-    struct unit_doc *d;
-    size_t want = u->tokens + r->tokens;
-
-    if (want > u->token_room) {
-        uint16_t *p = realloc(u->token, (want + want / 2) * sizeof *p);
-
-        if (!p)
-            return no_memory();
-        u->token = p;
-        u->token_room = want + want / 2;
-    }
-    if (u->docs == u->doc_room) {
-        int room = u->doc_room ? 2 * u->doc_room : 64;
-
-        if (!(d = realloc(u->doc, (size_t)room * sizeof *d)))
-            return no_memory();
-        u->doc = d;
-        u->doc_room = room;
-    }
-    u->doc[u->docs++] = (struct unit_doc){
+    struct unit_doc d = {
         .number = s->document, .begins = r->flags & 1, .ends = (r->flags & 2) != 0, .hash = r->hash,
         .bytes = (size_t)r->bytes, .token = u->tokens, .tokens = r->tokens, .invalid = r->invalid };
-    return 0;
+    int rc;
+
+    if ((rc = unit_reserve_tokens(u, r->tokens)))
+        return rc;
+    return unit_add_document(u, &d);
 }
 
 int spool_next(struct spool *s, struct unit *u)
