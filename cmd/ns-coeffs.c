@@ -1,7 +1,7 @@
 /* ns-coeffs - derives, fits and judges coefficient tables for orthogonalisation.
  *
  *     ns-coeffs polar > record.coeffs
- *     gpt-ckpt spectrum run --bank mlp | ns-coeffs fit --spectrum - > my.coeffs
+ *     gpt-ckpt spectrum run --bank mlp | ns-coeffs fit --spectrum - --upper 1.01 > my.coeffs
  *     ns-coeffs eval record-61 my.coeffs
  */
 #include <math.h>

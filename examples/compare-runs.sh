@@ -4,6 +4,7 @@
 set -eu
 bin=${GPT_BIN:-build/bin}
 dir=${OUT:-build/example}
+[ -d "$dir/shards" ] || { echo "no $dir/shards: run examples/train-on-text.sh first" >&2; exit 1; }
 steps=${STEPS:-30}
 
 for lr in 0.023 0.030; do

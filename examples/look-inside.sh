@@ -5,6 +5,7 @@
 set -eu
 bin=${GPT_BIN:-build/bin}
 dir=${OUT:-build/example}
+[ -d "$dir/run" ] || { echo "no $dir/run: run examples/train-on-text.sh first" >&2; exit 1; }
 first=$(ls -d "$dir"/run/step-* | head -1)
 last=$(ls -d "$dir"/run/step-* | tail -1)
 
