@@ -33,7 +33,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 # --- sources -------------------------------------------------------------------------------------
 # A test is tests/NAME_test.c. Other tests/*.c are programs when they have a main() (golden,
 # bench_*), else code that all of them share. Programs called gpu_*, and all tests/*.cu, need a GPU
-# to run.
+# to run; some of them `make check` builds once more, into $(BUILD)/emu, for an emulated one.
 
 LIB_SRC    = $(wildcard lib/*/*.c)
 CMD_SRC    = $(wildcard cmd/*.c)
@@ -75,6 +75,13 @@ endif
 CUDA_USERS = cmd/gpt-train tests/golden $(patsubst %.c,%,$(wildcard tests/gpu_*.c))
 HAVE_CUDA  = $(and $(NVCC),$(KERNEL_SRC))
 
+# The kernels on an emulated GPU (tests/emu), which needs CUDA's headers and the host's C++ compiler.
+EMU_SRC   = $(filter-out kernels/comm_% kernels/profile.cu,$(KERNEL_SRC))
+EMU_TESTS = $(patsubst %,$(BUILD)/emu/gpu_%_test,ops optim products polar attention model)
+EMU_CXX   = $(CXX) -std=c++17 -O1 -g1 $(ARCH) $(FP) -w -Wno-psabi -D_GNU_SOURCE -Itests/emu \
+            -isystem $(CUDA_HOME)/include -I$(BUILD)/emu/src/kernels -Ilib -include cuda_runtime.h
+HAVE_EMU  = $(and $(HAVE_CUDA),$(filter x86_64,$(shell uname -m)))
+
 LIBS = -lzstd -lz -lxxhash -lutf8proc -llapacke -lopenblas
 ifdef STATIC
 # Each library from its archive where there is one. BLAS brings Fortran's runtime with it.
@@ -113,6 +120,8 @@ $(BUILD)/flags: FORCE
 	$(call keep,$(CC_ALL) $(if $(HAVE_CUDA),-DHAVE_CUDA))
 $(BUILD)/nvcc-flags: FORCE
 	$(call keep,$(NVCC_ALL))
+$(BUILD)/emu-flags: FORCE
+	$(call keep,$(EMU_CXX))
 $(BUILD)/link-flags: FORCE
 	$(call keep,$(LINK) $(LDLIBS))
 # Says which packages are missing before the compiler does.
@@ -166,22 +175,47 @@ $(CU_PROGS): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.cu.o \
         $(CUDA_LIB) $(BUILD)/libtest.a $(BUILD)/libgpt.a $(BUILD)/link-flags
 	$(call link,,$(CUDA_LIBS))
 
--include $(shell find $(BUILD)/obj $(BUILD)/obj64 -name '*.d' 2>/dev/null)
+# Kernels and tests of them, translated to C++, with tests/emu in place of CUDA's libraries.
+$(BUILD)/emu/src/%: % tests/emu/translate
+	@mkdir -p $(@D); tests/emu/translate $< > $@
+$(BUILD)/emu/obj/%.cu.o: $(BUILD)/emu/src/%.cu $(BUILD)/emu-flags | \
+        $(patsubst %,$(BUILD)/emu/src/%,$(wildcard kernels/*.*h tests/*.cuh))
+	@mkdir -p $(@D)
+	$(call say,CXX,$*.cu)$(EMU_CXX) -MMD -MP -x c++ -c -o $@ $<
+$(BUILD)/emu/obj/%.cc.o: %.cc $(BUILD)/emu-flags
+	@mkdir -p $(@D)
+	$(call say,CXX,$<)$(EMU_CXX) -O3 -MMD -MP -c -o $@ $<
+$(BUILD)/emu/libemu.a: $(patsubst %,$(BUILD)/emu/obj/%.o,$(EMU_SRC) $(wildcard tests/emu/*.cc))
+	$(archive_rule)
+ifneq (,$(HAVE_EMU))
+$(filter-out %_attention_test,$(EMU_TESTS)): $(BUILD)/emu/%: $(BUILD)/obj/tests/%.o
+$(BUILD)/emu/gpu_attention_test: $(BUILD)/emu/obj/tests/gpu_attention_test.cu.o
+$(EMU_TESTS): $(BUILD)/emu/libemu.a $(BUILD)/libtest.a $(BUILD)/libgpt.a $(BUILD)/link-flags
+	$(call link,-Wl$(comma)--wrap=_Z14cuda_workspaceP8cuda_opsm,-lstdc++)
+else
+$(EMU_TESTS):
+	@mkdir -p $(@D)
+	@printf '#!/bin/sh\necho "skipped: emulating a GPU takes x86-64 and the CUDA toolkit"\nexit 77\n' > $@
+	@chmod +x $@
+endif
+
+-include $(shell find $(BUILD)/emu $(BUILD)/obj $(BUILD)/obj64 -name '*.d' 2>/dev/null)
 
 # --- what is run ---------------------------------------------------------------------------------
 
 export GPT_SHARE = $(CURDIR)/share
 RUN_TESTS = GPT_BIN=$(abspath $(BUILD)/bin) GPT_TESTS=$(abspath $(BUILD)/tests) share/run-tests
 CPU_TESTS = $(filter %_test,$(C_PROGS) $(FD_TESTS)) \
-            $(filter-out tests/gpu%,$(wildcard tests/*.bats))
+            $(filter-out tests/gpu%,$(wildcard tests/*.bats)) $(EMU_TESTS)
+TO_CHECK  = $(if $(T),$(filter $(addprefix %/,$(T)),$(CPU_TESTS)),$(CPU_TESTS))
 
 deps:
 	@share/install-deps
 check:
 	@share/install-deps
-	@$(MAKE) all
+	@$(MAKE) all $(filter $(EMU_TESTS),$(TO_CHECK))
 	@share/get-vocab -o $(BUILD)/vocab/gpt2.tiktoken || echo 'check: tests of GPT-2'"'"'s tokens are skipped' >&2
-	@$(RUN_TESTS) $(if $(T),$(filter $(addprefix %/,$(T)),$(CPU_TESTS)),$(CPU_TESTS))
+	@$(RUN_TESTS) $(TO_CHECK)
 need_cuda = @$(if $(HAVE_CUDA),,echo "$@: no nvcc, so no GPU tests were built" >&2; exit 5)
 check-gpu: all
 	$(need_cuda)
@@ -216,7 +250,8 @@ clean:
 help:
 	@echo 'make              build commands into $(BUILD)/bin, test programs into $(BUILD)/tests'
 	@echo 'make quickstart   text to shards to a trained model, in a few minutes on a CPU'
-	@echo 'make check        every test that needs no GPU; T="zio_test base.bats" runs these'
+	@echo 'make check        every test that needs no GPU, kernels on an emulated one too;'
+	@echo '                  T="zio_test base.bats gpu_ops_test" runs these'
 	@echo 'make check-gpu    the tests that need one; T= as for check'
 	@echo 'make bundle       one archive to run programs and device tests where there is no compiler'
 	@echo 'make bench        the benchmarks'

@@ -20,6 +20,7 @@
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/err.h"
 
@@ -102,5 +103,9 @@ static int check_skip(const char *why)
     printf("skipped: %s\n", why);
     return 77;
 }
+
+/* Small shapes alone are asked for: the device is slow (tests/emu). */
+__attribute__((unused))
+static int check_small(void) { return getenv("GPT_TEST_SMALL") != NULL; }
 
 #endif

@@ -36,8 +36,10 @@ static void test_transposes(void)
         for (int k = 0; k < 12; k++)
             test_transpose(k & 1 ? DT_BF16 : DT_F32, k & 2 ? DT_BF16 : DT_F32, shape[s][0],
                            shape[s][1], k & 8 ? -0.3f : k & 4 ? 1 : 0, 0);
-    test_transpose(DT_BF16, DT_BF16, 768, 50304, 1, 0);
-    test_transpose(DT_BF16, DT_BF16, 50304, 768, 0, 48);
+    if (!check_small()) {
+        test_transpose(DT_BF16, DT_BF16, 768, 50304, 1, 0);
+        test_transpose(DT_BF16, DT_BF16, 50304, 768, 0, 48);
+    }
     clear();
 }
 
@@ -152,12 +154,14 @@ static void test_fp8_copies(void)
             test_fp8_copy(k & 1 ? DT_BF16 : DT_F32, k & 2 ? DT_BF16 : DT_F32, size[s], 0, k & 4);
             test_fp8_copy(k & 1 ? DT_BF16 : DT_F32, k & 2 ? DT_BF16 : DT_F32, size[s], 3, k & 4);
         }
-    test_fp8_copy(DT_BF16, DT_F32, 6288 * 768, 0, false);
+    if (!check_small())
+        test_fp8_copy(DT_BF16, DT_F32, 6288 * 768, 0, false);
     clear();
     test_head_copy(1, 16, 32);
     test_head_copy(2, 64, 48);
     test_head_copy(263, 256, 4112);
-    test_head_copy(528, 768, 50304);
+    if (!check_small())
+        test_head_copy(528, 768, 50304);
     clear();
 }
 
@@ -168,8 +172,8 @@ static void test_adams(void)
         for (int k = 0; k < 8; k++)
             test_adam(k & 1 ? DT_BF16 : DT_F32, k & 2 ? DT_BF16 : DT_F32,
                       k & 4 ? DT_BF16 : DT_F32, size[s]);
-    test_adam(DT_BF16, DT_BF16, DT_F32, 6288 * 768);
-    test_adam(DT_BF16, DT_BF16, DT_BF16, 6288 * 768);
+    for (int k = 0; k < 2 && !check_small(); k++)
+        test_adam(DT_BF16, DT_BF16, k ? DT_BF16 : DT_F32, 6288 * 768);
     clear();
 }
 
@@ -222,7 +226,7 @@ static void test_muon_inputs(void)
 {
     static const int64_t shape[][3] = { { 1, 1, 1 }, { 2, 33, 17 }, { 3, 40, 24 }, { 2, 90, 500 },
                                         { 5, 768, 768 }, { 3, 3072, 768 } };
-    for (int s = 0; s < 6; s++)
+    for (int s = 0; s < (check_small() ? 4 : 6); s++)
         for (int k = 0; k < 4; k++)
             test_muon_input((int)shape[s][0], shape[s][1], shape[s][2], k & 1 ? DT_F32 : DT_BF16,
                             k & 2 ? DT_F32 : DT_BF16);
@@ -285,7 +289,7 @@ static void test_normuons(void)
 {
     static const int64_t shape[][3] = { { 1, 1, 1 }, { 2, 33, 17 }, { 3, 40, 24 }, { 2, 90, 520 },
                                         { 5, 768, 768 }, { 3, 3072, 768 } };
-    for (int s = 0; s < 6; s++)
+    for (int s = 0; s < (check_small() ? 4 : 6); s++)
         for (int k = 0; k < 4; k++)
             test_normuon((int)shape[s][0], shape[s][1], shape[s][2], k & 1 ? DT_F32 : DT_BF16,
                          k & 2);
@@ -350,7 +354,7 @@ static void test_exchanged_rows(void)
             test_merge_rows(dtype, 8, 5, 67, cols[k]);
             test_merge_rows(dtype, 40, 33, 9, cols[k]);
         }
-    test_merge_rows(DT_BF16, 8, 2, 4001, 768);
+    test_merge_rows(DT_BF16, 8, 2, check_small() ? 401 : 4001, 768);
     test_gather(1, 8, 1);
     test_gather(997, 768, 3001);
     test_gather(61, 1536, 100);         /* f32 rows of 768 */

@@ -1,0 +1,335 @@
+/* hopper.cc - Hopper's instructions: barriers in shared memory, the copy engine, tensor cores.
+ * Source of the layouts: PTX ISA 9.0, tensor maps, swizzling modes, wgmma matrix descriptors.
+ */
+#include "emu.h"
+#include <cuda.h>
+
+namespace emu {
+
+/* -- addresses ------------------------------------------------------------------------------- */
+
+/* An address in shared memory: 18 bits of place, then rank + 1 of a block of the cluster, or 0. */
+static block *block_of(uint32_t address)
+{
+    unsigned rank = address >> 24;
+    if (rank > blocks.size())
+        fail("address %x in block %u of a cluster of %zu", address, rank - 1, blocks.size());
+    return rank ? &blocks[rank - 1] : now->block;
+}
+
+static char *pointer_in(block *b, uint32_t address, size_t bytes)
+{
+    uint32_t at = address & 0xffffff;
+    bool is_dynamic = at >= b->dynamic_at && at + bytes <= WINDOW;
+    if (!is_dynamic && at + bytes > b->used)
+        fail("%zu bytes at %x of shared memory, which ends at %x; dynamic: %x to %x", bytes, at,
+             b->used, b->dynamic_at, WINDOW);
+    return b->window + at;
+}
+
+void *shared_pointer(uint32_t address, size_t bytes)
+{
+    if (address % bytes)
+        fail("%zu bytes at %x of shared memory, not aligned", bytes, address);
+    return pointer_in(block_of(address), address, bytes);
+}
+
+/* -- barriers -------------------------------------------------------------------------------- */
+
+enum { MAGIC = 0x5a5 };
+struct barrier { int64_t bytes : 25; uint64_t count : 13, pending : 13, phase : 1, magic : 12; };
+static_assert(sizeof(struct barrier) == 8, "as on the GPU");
+
+static barrier *barrier_at(block *b, uint32_t bar)
+{
+    if (bar % 8)
+        fail("a barrier at %x", bar);
+    barrier *p = (barrier *)pointer_in(b, bar, sizeof *p);
+    if (p->magic != MAGIC)
+        fail("the barrier at %x of shared memory was not initialised, or is overwritten", bar);
+    return p;
+}
+
+static void barrier_moved(block *b, uint32_t bar, barrier *p)
+{
+    if (p->pending || p->bytes)
+        return;
+    wake(b, "barrier", bar << 1 | p->phase);
+    p->phase ^= 1;
+    p->pending = p->count;
+}
+
+void barrier_init(uint32_t bar, int arrivals)
+{
+    barrier *p = (barrier *)shared_pointer(bar, sizeof *p);
+    *p = { 0, (unsigned)arrivals, (unsigned)arrivals, 0, MAGIC };
+}
+
+static void arrive(block *b, uint32_t bar, int bytes)
+{
+    barrier *p = barrier_at(b, bar);
+    if (!p->pending)
+        fail("an arrival too many at the barrier %x", bar);
+    p->bytes += bytes;
+    p->pending--;
+    barrier_moved(b, bar, p);
+}
+void barrier_expect(uint32_t bar, int bytes) { arrive(now->block, bar, bytes); }
+void barrier_arrive(uint32_t bar, int rank)
+{
+    if (rank >= (int)blocks.size())
+        fail("an arrival in block %d of a cluster of %zu", rank, blocks.size());
+    arrive(rank < 0 ? now->block : &blocks[rank], bar, 0);
+}
+
+static int &passes(std::vector<std::pair<uint32_t, int>> &of, uint32_t bar)
+{
+    for (auto &p : of)
+        if (p.first == bar)
+            return p.second;
+    of.emplace_back(bar, 0);
+    return of.back().second;
+}
+
+/* The lanes of a warp see a phase together, as their one instruction does: a lane whose warp has
+ * passed here passes, also when lane 0 has let the barrier go on since. */
+void barrier_wait(uint32_t bar, uint32_t parity)
+{
+    int *mine = &passes(now->passed, bar), *all = &passes(now->warp->passed, bar);
+    if (*mine == *all) {
+        if (barrier_at(now->block, bar)->phase == (parity & 1))
+            wait_for("barrier", bar << 1 | (parity & 1), NULL, 0);
+        all = &passes(now->warp->passed, bar);
+    }
+    if (++*mine > *all)
+        *all = *mine;
+}
+
+/* -- the copy engine ------------------------------------------------------------------------- */
+
+/* What lies in a CUtensorMap; z has a box of one. */
+struct tensor_map {
+    char *data;
+    uint64_t size[3], stride[2];        /* elements, bytes */
+    uint32_t box[2], element, rank, swizzle;
+};
+static_assert(sizeof(struct tensor_map) <= sizeof(CUtensorMap), "fits");
+
+extern "C" CUresult CUDAAPI encode_tensor_map(CUtensorMap *out, CUtensorMapDataType type,
+                                              cuuint32_t rank, void *data, const cuuint64_t *size,
+                                              const cuuint64_t *stride, const cuuint32_t *box,
+                                              const cuuint32_t *step, CUtensorMapInterleave,
+                                              CUtensorMapSwizzle swizzle, CUtensorMapL2promotion,
+                                              CUtensorMapFloatOOBfill)
+{
+    struct tensor_map m = { (char *)data, { size[0], size[1], rank == 3 ? size[2] : 1 },
+                            { stride[0], rank == 3 ? stride[1] : 0 }, { box[0], box[1] },
+                            type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 ? 2u : 4u, rank, 0 };
+    uint32_t inner = box[0] * m.element;
+
+    m.swizzle = swizzle == CU_TENSOR_MAP_SWIZZLE_128B ? 128
+              : swizzle == CU_TENSOR_MAP_SWIZZLE_64B ? 64 : 0;
+    bool fits = (rank == 2 || (rank == 3 && box[2] == 1)) && (uintptr_t)data % 16 == 0
+        && inner % 16 == 0 && (!m.swizzle || inner <= m.swizzle);
+    for (unsigned i = 0; i < rank; i++)
+        fits = fits && size[i] > 0 && size[i] <= 1ull << 32 && box[i] > 0 && box[i] <= 256
+            && step[i] == 1 && (i + 1 == rank || stride[i] % 16 == 0);
+    memset(out, 0, sizeof *out);
+    memcpy(out, &m, sizeof m);
+    return fits ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static uint32_t swizzled(uint32_t at, uint32_t width)
+{
+    return at ^ (width == 128 ? at >> 3 & 0x70 : width == 64 ? at >> 3 & 0x30 : 0);
+}
+
+/* Box (x, y, z) between memory and shared memory at `at`; what lies outside reads as zeros and is
+ * not written. 16 bytes at a time, as they are swizzled. */
+static void move_box(const tensor_map &m, int x, int y, int z, block *b, uint32_t at, bool store)
+{
+    uint32_t inner = m.box[0] * m.element, bytes = inner * m.box[1];
+    char *window = pointer_in(b, at, bytes) - (at & 0xffffff);
+
+    if (at % 128 || (m.swizzle && at % (8 * m.swizzle)))
+        fail("a box at %x of shared memory, swizzle %u", at, m.swizzle);
+    for (uint32_t row = 0; row < m.box[1]; row++)
+        for (uint32_t c = 0; c < inner; c += m.element) {
+            int64_t column = x + (int64_t)(c / m.element), line = y + (int64_t)row;
+            char *here = window + swizzled((at & 0xffffff) + row * inner + c, m.swizzle);
+            bool inside = column >= 0 && column < (int64_t)m.size[0] && line >= 0
+                && line < (int64_t)m.size[1] && z >= 0 && z < (int64_t)m.size[2];
+            char *there = m.data + column * m.element + line * (int64_t)m.stride[0]
+                + z * (int64_t)m.stride[1];
+            if (!store && !inside)
+                memset(here, 0, m.element);
+            else if (inside)
+                memcpy(store ? there : here, store ? here : there, m.element);
+        }
+}
+
+void load_box(unsigned mask, uint32_t to, const void *map, int x, int y, int z, uint32_t bar)
+{
+    tensor_map m;
+    memcpy(&m, map, sizeof m);
+    for (unsigned r = 0; r < blocks.size(); r++) {
+        block *b = mask ? &blocks[r] : now->block;
+        if (mask ? !(mask >> r & 1) : r > 0)
+            continue;
+        barrier_at(b, bar);
+        later(NULL, [=] {
+            barrier *p = barrier_at(b, bar);
+            move_box(m, x, y, z, b, to, false);
+            p->bytes -= m.box[0] * m.box[1] * m.element;
+            barrier_moved(b, bar, p);
+        });
+    }
+}
+
+void store_box(const void *map, int x, int y, int z, uint32_t from)
+{
+    tensor_map m;
+    block *b = now->block;
+    memcpy(&m, map, sizeof m);
+    later(now, [=] { move_box(m, x, y, z, b, from, true); });
+}
+
+void stores_wait() { finish_copies(now); }
+
+/* -- matrices of 8 x 8 ----------------------------------------------------------------------- */
+
+/* Row `lane % 8` of matrix `lane / 8` is at a lane's address; a register has two neighbours. */
+void load_matrices(uint32_t *const r[4], uint32_t from, bool turned)
+{
+    const uint64_t *rows = warp_values("ldmatrix", ~0u, from, 0);
+    for (int m = 0; m < 4; m++) {
+        uint32_t pair = 0;
+        for (int e = 0; e < 2; e++) {
+            int row = now->lane / 4, column = now->lane % 4 * 2 + e;
+            if (turned)
+                std::swap(row, column);
+            uint16_t *p = (uint16_t *)shared_pointer((uint32_t)rows[8 * m + row], 16);
+            pair |= (uint32_t)p[column] << 16 * e;
+        }
+        *r[m] = pair;
+    }
+    warp_values("ldmatrix", ~0u, 0, 0);
+}
+
+void store_matrices(uint32_t to, const uint32_t r[4], bool turned)
+{
+    const uint64_t *rows = warp_values("stmatrix", ~0u, to, 0);
+    for (int m = 0; m < 4; m++)
+        for (int e = 0; e < 2; e++) {
+            int row = now->lane / 4, column = now->lane % 4 * 2 + e;
+            if (turned)
+                std::swap(row, column);
+            uint16_t *p = (uint16_t *)shared_pointer((uint32_t)rows[8 * m + row], 16);
+            p[column] = (uint16_t)(r[m] >> 16 * e);
+        }
+    warp_values("stmatrix", ~0u, 0, 0);
+}
+
+/* -- products -------------------------------------------------------------------------------- */
+
+static float from_bf16(uint16_t x)
+{
+    uint32_t u = (uint32_t)x << 16;
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+
+/* An operand that a descriptor names: rows r, numbers k of each. */
+struct operand {
+    uint32_t start, leading, stride, width;
+    bool turned;
+    const char *window;
+    operand(block *b, uint64_t d, bool t, int rows)
+        : start((uint32_t)(d & 0x3fff) << 4), leading((uint32_t)(d >> 16 & 0x3fff) << 4),
+          stride((uint32_t)(d >> 32 & 0x3fff) << 4), width(d >> 62 == 1 ? 128 : 64), turned(t),
+          window(b->window)
+    {
+        pointer_in(b, start, 2);
+        pointer_in(b, at(rows - 1, 15), 2);
+    }
+    uint32_t at(int r, int k) const
+    {
+        int each = (int)width / 2;
+        return turned ? start + r / each * leading + k / 8 * stride + k % 8 * width + r % each * 2
+                      : start + r / 8 * stride + r % 8 * width + k * 2;
+    }
+    float operator()(int r, int k) const
+    {
+        return from_bf16(*(const uint16_t *)(window + swizzled(at(r, k), width)));
+    }
+};
+
+/* Columns 8 q + 2 (lane % 4) + e of the warp's rows 8 h + lane / 4. */
+static void run_product(const product_job &j)
+{
+    int lane = now->lane, warp = now->number % 128 / WARP, columns = j.n / 2;
+    float a[2][16], b[16][128], sum[2][128] = {};
+    operand ob(now->block, j.b, j.tb, 2 * j.n);
+
+    for (int k = 0; k < 16; k++)
+        for (int c = 0; c < columns; c++)
+            b[k][c] = ob(c / 2 * 8 + lane % 4 * 2 + c % 2, k);
+    if (j.rows) {
+        memcpy(a, j.row, sizeof a);
+    } else {
+        operand oa(now->block, j.a, j.ta, 64);
+        for (int h = 0; h < 2; h++)
+            for (int k = 0; k < 16; k++)
+                a[h][k] = oa(16 * warp + 8 * h + lane / 4, k);
+    }
+    for (int h = 0; h < 2; h++)
+        for (int k = 0; k < 16; k++)
+            for (int c = 0; c < columns; c++)
+                sum[h][c] += a[h][k] * b[k][c];
+    for (int h = 0; h < 2; h++)
+        for (int c = 0; c < columns; c++) {
+            float *d = &j.d[c / 2 * 4 + 2 * h + c % 2];
+            *d = j.add ? *d + sum[h][c] : sum[h][c];
+        }
+}
+
+void product(float *d, int n, const uint32_t *rows, uint64_t a, uint64_t b, bool add, bool ta,
+             bool tb)
+{
+    product_job j = { d, n, add, ta, tb, rows != NULL, a, b, {} };
+    for (uint64_t descriptor : { a, b })
+        if (descriptor && descriptor >> 62 != 1 && descriptor >> 62 != 2)
+            fail("an operand without swizzle");
+    /* Registers 2 i + h of the four lanes of a row: columns 8 i .. 8 i + 7. */
+    for (int i = 0; rows && i < 4; i++) {
+        const uint64_t *all = warp_values("wgmma", ~0u, rows[i], 0);
+        for (int c = 0; c < 8; c++) {
+            uint64_t pair = all[now->lane / 4 * 4 + c / 2];
+            j.row[i % 2][i / 2 * 8 + c] = from_bf16((uint16_t)(pair >> 16 * (c % 2)));
+        }
+    }
+    now->products.push_back(j);
+}
+
+void products_commit()
+{
+    size_t in_groups = 0;
+    for (size_t g : now->groups)
+        in_groups += g;
+    now->groups.push_back(now->products.size() - in_groups);
+}
+
+void products_wait(int left)
+{
+    while ((int)now->groups.size() > left) {
+        size_t n = now->groups[0];
+        for (size_t i = 0; i < n; i++)
+            run_product(now->products[i]);
+        now->products.erase(now->products.begin(), now->products.begin() + n);
+        now->groups.erase(now->groups.begin());
+    }
+    warp_values("wgmma.wait_group", ~0u, 0, 0);
+}
+
+}   /* namespace emu */
