@@ -146,34 +146,45 @@ static struct mix enter_mix(const struct model *m, const struct acts *a, int i)
     return x;
 }
 
-/* The lane `k` after attention. */
-static struct mix attended_mix(const struct model *m, const struct acts *a, int i, int k)
+/* On attention's result in lane k. */
+static const struct scalar *post_lambda(const struct model *m, int i, int k)
+{
+    bool has = layer_two_lanes(m->recipe, i) || m->recipe->post_single;
+    return has ? &m->p.attn_lane[k][i] : NULL;
+}
+
+/* Lane 0 after attention; the MLP reads its norm if it is the only one. */
+static struct mix attended_mix(const struct model *m, const struct acts *a, int i)
 {
     const struct recipe *r = m->recipe;
     const struct layer_acts *l = &a->layer[i];
-    bool two = layer_two_lanes(r, i), attends = layer_attends(r, i);
-    bool after = r->inject == INJECT_AFTER;
-    const struct scalar *post = two || r->post_single ? &m->p.attn_lane[k][i] : NULL;
-    struct mix x = { .out = k ? l->attended1 : l->attended,
-                     .y = two == (k == 1) ? l->y2 : NO_TENSOR };
+    bool attends = layer_attends(r, i), after = r->inject == INJECT_AFTER;
+    struct mix x = { .out = l->attended, .y = layer_two_lanes(r, i) ? NO_TENSOR : l->y2 };
 
     if (!attends && !after)
         return x;                           /* enter has made the norm that the MLP reads */
-    if (k) {
-        /* At the first layer of two lanes, lane 1 is lane 0: their gradients meet here, or, when
-         * dx is still that of the stream with x0, in enter. */
-        bool meet = after && i == r->lanes;
-        term(&x, l->in1, &m->p.residual[i], meet ? a->dx : a->dx1, meet);
-        term(&x, l->o, post, a->dbranch, true);
-    } else if (attends ? !attention_mixes(r, i) : !r->inject_bare) {
-        term(&x, l->attended, NULL, a->dx, false);
-    } else {
-        term(&x, after ? l->in : l->mixed, after ? &m->p.residual[i] : NULL, a->dx, false);
-        if (attends)
-            term(&x, l->o, post, attention_branch_grad(m, a, i), false);
-        if (after)
-            inject(&x, m, a, i);
+    if (attends ? !attention_mixes(r, i) : !r->inject_bare) {
+        term(&x, l->attended, NULL, a->dx, false);          /* complete but for its norm */
+        return x;
     }
+    term(&x, after ? l->in : l->mixed, after ? &m->p.residual[i] : NULL, a->dx, false);
+    if (attends)
+        term(&x, l->o, post_lambda(m, i, 0), attention_branch_grad(m, a, i), false);
+    if (after)
+        inject(&x, m, a, i);
+    return x;
+}
+
+/* Lane 1 after attention, of a layer that has two. At the first of them lane 1 is lane 0: their
+ * gradients meet here, or, when dx is still that of the stream with x0, in enter. */
+static struct mix attended1_mix(const struct model *m, const struct acts *a, int i)
+{
+    const struct layer_acts *l = &a->layer[i];
+    bool meet = m->recipe->inject == INJECT_AFTER && i == m->recipe->lanes;
+    struct mix x = { .out = l->attended1, .y = l->y2 };
+
+    term(&x, l->in1, &m->p.residual[i], meet ? a->dx : a->dx1, meet);
+    term(&x, l->o, post_lambda(m, i, 1), a->dbranch, true);
     return x;
 }
 
@@ -235,8 +246,11 @@ void stream_enter(struct model *m, struct acts *a, int i)
 
 void stream_attended(struct model *m, struct acts *a, int i)
 {
-    for (int k = 0; k <= layer_two_lanes(m->recipe, i); k++) {
-        struct mix x = attended_mix(m, a, i, k);
+    struct mix x = attended_mix(m, a, i);
+
+    run(m, &x);
+    if (layer_two_lanes(m->recipe, i)) {
+        x = attended1_mix(m, a, i);
         run(m, &x);
     }
 }
@@ -333,14 +347,16 @@ void stream_leave_bwd(struct model *m, struct acts *a, int i)
 void stream_attended_bwd(struct model *m, struct acts *a, int i)
 {
     const struct recipe *r = m->recipe;
+    struct mix x = attended_mix(m, a, i);
 
     if (i == r->skip_from && r->skip_tap == SKIP_ATTENTION)
         add(m, a->dx, a->dskip);
-    for (int k = 0; k <= layer_two_lanes(r, i); k++) {
-        struct mix x = attended_mix(m, a, i, k);
-        if (k == 0 && joins_after(r, i))
-            keep_injected(&x, m, a, i);
-        run_bwd(m, a, &x, k ? a->dx1 : a->dx, false);
+    if (joins_after(r, i))
+        keep_injected(&x, m, a, i);
+    run_bwd(m, a, &x, a->dx, false);
+    if (layer_two_lanes(r, i)) {
+        x = attended1_mix(m, a, i);
+        run_bwd(m, a, &x, a->dx1, false);
     }
 }
 
