@@ -96,6 +96,29 @@ worst_difference() {
     awk '/^sparse: / { exit !($4 > 0 && $9 <= $14) }' few.log
 }
 
+# By layers only what a rank owns is final; a replicated bank is reduced when all of it is. Its padding
+# (matrices 40 to 43) has a gradient of zero.
+@test "a replicated bank with padding, reduced early or not: the same losses as a sharded one's" {
+    cd "$BATS_TEST_TMPDIR"
+    short=(--ranks 2 -s data.val_tokens=0 -s schedule.steps=6 -s schedule.extension=0)
+    train "${short[@]}" > sharded.log
+    for early in no yes; do
+        train "${short[@]}" > $early.log \
+            -s "parameters.attn=44,d,d bf16 uniform:0.5 normuon replicated - 0.95 1 1 $early"
+        diff <(losses sharded.log) <(losses $early.log)
+    done
+    [ "$(losses yes.log | wc -l)" -eq 6 ]
+}
+
+# The largest table of all may be on its way while the next forward begins.
+@test "the bigram table gathered late: the same losses" {
+    cd "$BATS_TEST_TMPDIR"
+    train --ranks 2 -s data.val_tokens=0 > a.log
+    train --ranks 2 -s data.val_tokens=0 -s "order.late=bigram_embed value_embed" \
+        -s precision.check_weights=yes > b.log
+    diff <(losses a.log) <(losses b.log)
+}
+
 # Gradients are in no checkpoint, nor is which rows they touch: none is written between the two
 # steps that Adam sees, whatever is asked for.
 @test "resumed between two sparse exchanges: the same bits" {
