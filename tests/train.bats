@@ -324,6 +324,21 @@ same_states() { diff -r -x MANIFEST -x recipe.txt "$1" "$2"; }
     [ -d "$BATS_TEST_TMPDIR/mine" ]
 }
 
+@test "two runs do not write into one folder" {
+    start -o "$BATS_TEST_TMPDIR/run" > "$BATS_TEST_TMPDIR/a.log" &
+    pid=$!
+    for _ in $(seq 600); do
+        grep -q '^step:0/' "$BATS_TEST_TMPDIR/a.log" && break
+        sleep 0.05
+    done
+    run --separate-stderr train -o "$BATS_TEST_TMPDIR/run"
+    [ "$status" -eq 4 ]
+    [[ "$stderr" == "gpt-train: another program is writing checkpoints into '$BATS_TEST_TMPDIR/run'" ]]
+    kill -TERM $pid
+    wait $pid
+    "$GPT_BIN/gpt-ckpt" verify -q "$BATS_TEST_TMPDIR/run"
+}
+
 @test "SIGHUP leaves a checkpoint; under nohup it does nothing" {
     start -s data.checkpoint_every=0 -o "$BATS_TEST_TMPDIR/hup" > "$BATS_TEST_TMPDIR/hup.log" &
     pid=$!

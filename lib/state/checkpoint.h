@@ -73,6 +73,8 @@ struct ckpt_info {
     int nstate;
 };
 
+/* From now to its end this process alone may write into root, which must be there. */
+int ckpt_hold(const char *root) MUST_CHECK;
 /* Rank 0: a fresh temporary directory; what interrupted runs left in root goes. Until commit or
  * abort this process alone may write into root: GPT_SYSTEM where another one does. */
 int ckpt_begin(const char *root, int64_t step) MUST_CHECK;

@@ -54,8 +54,9 @@ static int64_t step_of(const char *name, const char *before, const char *after)
 /* --- one writer a folder --- */
 
 /* From begin to commit or abort the folder is locked, for two programs that write into one would
- * take each other's files for leftovers. The lock is the process's and goes when it ends. */
-struct hold { char *root; int fd; struct hold *next; };
+ * take each other's files for leftovers; or, by a run, from its start to its end. The lock is the
+ * process's and goes when it ends. */
+struct hold { char *root; int fd; bool to_the_end; struct hold *next; };
 static struct hold *holds;
 static pthread_mutex_t holds_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -70,7 +71,7 @@ static int new_hold(const char *root, struct hold **out)
     if ((h->fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
         rc = err_sys("cannot open '%s'", root);
     else if (flock(h->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)   /* NFS may have no locks */
-        rc = err_set(GPT_SYSTEM, "another program is writing a checkpoint into '%s'", root);
+        rc = err_set(GPT_SYSTEM, "another program is writing checkpoints into '%s'", root);
     if (rc) {
         if (h->fd >= 0)
             close(h->fd);
@@ -82,7 +83,7 @@ static int new_hold(const char *root, struct hold **out)
     return 0;
 }
 
-int ckpt_take_hold(const char *root)
+static int take_hold(const char *root, bool to_the_end)
 {
     int rc = 0;
     pthread_mutex_lock(&holds_lock);
@@ -93,9 +94,14 @@ int ckpt_take_hold(const char *root)
         h->next = holds;
         holds = h;
     }
+    if (!rc)
+        h->to_the_end |= to_the_end;
     pthread_mutex_unlock(&holds_lock);
     return rc;
 }
+
+int ckpt_take_hold(const char *root) { return take_hold(root, false); }
+int ckpt_hold(const char *root) { return take_hold(root, true); }
 
 bool ckpt_let_go(const char *root)
 {
@@ -104,11 +110,12 @@ bool ckpt_let_go(const char *root)
     while (*at && strcmp((*at)->root, root))
         at = &(*at)->next;
     struct hold *h = *at;
-    if (h)
+    bool stays = h && h->to_the_end;
+    if (h && !stays)
         *at = h->next;
     pthread_mutex_unlock(&holds_lock);
-    if (!h)
-        return false;
+    if (!h || stays)
+        return stays;
     close(h->fd);
     free(h->root);
     free(h);

@@ -194,8 +194,8 @@ int resume_open(struct run *run)
     return rc;
 }
 
-/* A checkpoint that is further than this run's beginning would be taken for its newest, and its own
- * be pruned as older ones. */
+/* Two runs in one folder would prune each other's checkpoints; and one that is further than this
+ * run's beginning would be taken for its newest, and its own be pruned as older ones. */
 int save_check(const struct run *run)
 {
     const char *out = run->opt->out;
@@ -203,7 +203,7 @@ int save_check(const struct run *run)
     int n, rc;
     if (!out || run->opt->backend->first)
         return 0;
-    if ((rc = ckpt_list(out, &steps, &n)))
+    if ((rc = ckpt_hold(out)) || (rc = ckpt_list(out, &steps, &n)))
         return rc;
     if (n)
         newest = steps[n - 1];
