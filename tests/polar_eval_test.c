@@ -246,6 +246,20 @@ static void test_spread(void)
     trial_release(&t[1]);
 }
 
+/* As many columns as no int counts. */
+static void test_too_wide(void)
+{
+    double sigma[4096];
+    for (int i = 0; i < 4096; i++)
+        sigma[i] = 1;
+    struct svals v = { .name = "many", .n = 4096, .sigma = sigma };
+    struct trial t;
+    CHECK_ERR(trial_of_svals(&t, &v, 1, 1 << 20, TRIAL_AOL, 1, 0), GPT_INPUT,
+              "many: 4096 singular values in the shape 1x1048576: expected at most 1048576 col");
+    CHECK_OK(trial_of_svals(&t, &v, 1, 1 << 20, 0, 1, 0));
+    trial_release(&t);
+}
+
 /* -- linear programs ----------------------------------------------------------------------- */
 
 /* In the plane, against every corner. */
@@ -295,6 +309,7 @@ int main(void)
     test_bf16(20, 20, true);
     test_bf16(64, 24, true);
     test_spread();
+    test_too_wide();
     test_linprog();
     return check_done();
 }

@@ -143,8 +143,17 @@ static void test_edges(void)
         struct trials l = interval(0.01, 0.5, n);
         CHECK_OK(fit_table(&f, &start, &l, &o));
         CHECK(f.after <= 1e-9);
+        char said[256];
+        fit_describe(&f, &start, &o, said, sizeof said);
+        CHECK(!strstr(said, "inf") && strstr(said, f.after > 0 ? "times less" : ": exact"));
         trials_release(&l);
     }
+    struct trials far = interval(0.01, 0.98, 2);            /* what its norm made zero */
+    far.v[0].x[1] = 0;
+    CHECK_OK(fit_table(&f, &start, &far, &o));
+    CHECK_NEAR(f.after, sqrt(0.5), 1e-6);
+    CHECK(f.guard_after <= f.guard_before);
+    trials_release(&far);
     struct trials l = interval(0.01, 0.5, 10);
     o.lower = 0.6;
     CHECK_ERR(fit_table(&f, &start, &l, &o), GPT_INPUT, "no singular value of 0.6 or more");

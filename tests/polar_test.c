@@ -349,6 +349,14 @@ static void test_svals(void)
     CHECK_ERR(svals_read(&l, written("2\n0\n1\n")), GPT_INPUT, ":3: expected at most 0");
     CHECK_ERR(svals_read(&l, written("2 1\n")), GPT_INPUT, ":1: expected one singular value");
     CHECK_ERR(svals_read(&l, written("# 1x3\n2\n1\n")), GPT_INPUT, ":3: a matrix of 1x3 has 1");
+    static const char *const none[] = { "4294967297x3", "4294967295x4", "3x4294967297", "0x3", "3x0",
+                                        "3", "3x", "x3", "3x4x", "-3x4", "+3x4", " 3x4", "3x 4",
+                                        "1048577x1", "99999999999999999999x1", "" };
+    int rows = 5, cols = 6;
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++)
+        check_that(!shape_parse(none[i], &rows, &cols) && rows == 5 && cols == 6, __FILE__,
+                   __LINE__, "'%s' is a shape of %d x %d", none[i], rows, cols);
+    CHECK(shape_parse("1048576x007", &rows, &cols) && rows == 1048576 && cols == 7);
     CHECK_ERR(svals_read(&l, "/nonexistent"), GPT_SYSTEM, "/nonexistent");
     unlink(written(""));
 }

@@ -68,7 +68,7 @@ static int set_points(struct objective *o, const double *x, int n, int max)
 /* The grid of the guard: geometric, and closer towards the end, where f turns most. */
 static void set_guard(struct objective *o, const struct fit_options *f, const double *x, int n)
 {
-    double low = fmin(x[0], f->upper / 30) / 4, knee = f->upper / 30;
+    double low = fmax(fmin(x[0], f->upper / 30) / 4, 1e-30), knee = f->upper / 30;
     o->floor_from = x[n / 2];
     for (int g = 0, half = GUARD_POINTS / 2; g < GUARD_POINTS; g++)
         o->grid[g] = g < half ? low * pow(knee / low, (double)g / half)

@@ -10,7 +10,9 @@ void fit_describe(const struct fit *f, const struct coeffs *start, const struct 
     int at = snprintf(text, size, "%s |1 - f|%s: %.6g, of the start (%s) %.6g: ",
                       o->objective == FIT_MAX ? "largest" : "rms", o->bf16 ? " in bf16" : "",
                       f->after, start->name, f->before);
-    if (f->after < f->before)
+    if (f->after < f->before && f->after == 0)
+        snprintf(text + at, size - (size_t)at, "exact");
+    else if (f->after < f->before)
         snprintf(text + at, size - (size_t)at, "%.4g times less", f->before / f->after);
     else
         snprintf(text + at, size - (size_t)at, "nothing better was found");

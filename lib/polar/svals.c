@@ -7,17 +7,20 @@
 #include "base/num.h"
 #include "base/zio.h"
 
-enum { TEXT_MAX = 1 << 30, SHAPE_MAX = 1 << 20 };
+enum { TEXT_MAX = 1 << 30 };
 
 bool shape_parse(const char *text, int *rows, int *cols)
 {
-    int end = 0, r, c;
-    /* %d takes signs and blanks */
-    if (text[0] < '1' || text[0] > '9' || sscanf(text, "%dx%d%n", &r, &c, &end) != 2 || text[end]
-        || strspn(text, "0123456789x") != strlen(text) || c < 1 || r > SHAPE_MAX || c > SHAPE_MAX)
-        return false;
-    *rows = r;
-    *cols = c;
+    long v[2] = { 0, 0 };
+    for (int k = 0; k < 2; k++, text++) {
+        const char *digits = text;
+        for (; *text >= '0' && *text <= '9' && v[k] <= SHAPE_MAX; text++)
+            v[k] = 10 * v[k] + (*text - '0');
+        if (text == digits || v[k] < 1 || v[k] > SHAPE_MAX || *text != (k ? 0 : 'x'))
+            return false;
+    }
+    *rows = (int)v[0];
+    *cols = (int)v[1];
     return true;
 }
 

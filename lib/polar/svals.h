@@ -28,7 +28,8 @@ struct svals_list { int n; struct svals *v; };
  * before, two on a line, more than the shape has; no positive number in the whole file. */
 int svals_read(struct svals_list *l, const char *path) MUST_CHECK;
 void svals_release(struct svals_list *l);
-/* "768x3072" to two positive numbers; false: it is none. */
+/* "768x3072" to two numbers of 1 to SHAPE_MAX; false: it is none. */
+enum { SHAPE_MAX = 1 << 20 };
 bool shape_parse(const char *text, int *rows, int *cols);
 
 #endif

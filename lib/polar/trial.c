@@ -159,6 +159,9 @@ int trial_of_svals(struct trial *t, const struct svals *v, int rows, int cols, i
         cols = v->cols;
     } else {                                    /* the ratio of the shape, with as many values */
         int less = rows < cols ? rows : cols, more = rows < cols ? cols : rows;
+        if ((double)all * more / less > SHAPE_MAX)
+            return err_set(GPT_INPUT, "%s: %d singular values in the shape %dx%d: expected at most "
+                           "%d columns", v->name, all, rows, cols, SHAPE_MAX);
         cols = (int)((double)all * more / less);
         rows = all;
     }
