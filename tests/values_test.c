@@ -8,6 +8,7 @@
 #include "check.h"
 #include "state/cat.h"
 #include "state/diff.h"
+#include "state/show.h"
 #include "state/stat.h"
 
 static char dir[] = "/tmp/values_test.XXXXXX";
@@ -337,6 +338,40 @@ static void test_cat(void)
     tensors_close(s);
 }
 
+/* Names and metadata of any length and any bytes that JSON allows: whole in JSON, and nothing in a
+ * table that moves a terminal's cursor or a row's end. */
+static void test_show(void)
+{
+    static const char name[] = "a\033[31m\tb\302\205c";
+    static char value[1800], text[8192];
+    static const enum report_format format[] = { REPORT_JSON, REPORT_TSV, REPORT_TABLE };
+    struct output o;
+    struct st_writer *w;
+    struct tensors *s;
+    struct views v;
+    for (int i = 0; i < 800; i++)
+        strcat(value, "\303\251");
+    CHECK_OK(output_open(&o, in_dir("show"), true));
+    CHECK_OK(st_writer_new(&w, o.f, "show", 0));
+    CHECK_OK(st_declare(w, name, DT_U8, 0, NULL));
+    CHECK_OK(st_note(w, "long", value));
+    CHECK_OK(st_write(w, "x", 1));
+    CHECK_OK(st_writer_finish(w));
+    st_writer_free(w);
+    CHECK_OK(output_commit(&o));
+    CHECK_OK(tensors_open(&s, in_dir("show")));
+    CHECK_OK(views_make(&v, s, NULL, NULL, 0));
+    for (int i = 0; i < 3; i++) {
+        FILE *f = fmemopen(text, sizeof text, "w");
+        CHECK_OK(show_info(f, format[i], s, NULL));
+        CHECK_OK(show_list(f, format[i], s, &v));
+        CHECK(!fclose(f) && strstr(text, value) && !strchr(text, 033));
+        CHECK(strstr(text, i ? "a?[31m?b?c" : "\"a\\u001b[31m\\u0009b\302\205c\""));
+    }
+    views_release(&v);
+    tensors_close(s);
+}
+
 /* Names are found by halving: thirty thousand take a tenth of a second, where each against each
  * took a minute. */
 static void test_many(void)
@@ -385,6 +420,7 @@ int main(void)
     test_stat();
     test_diff();
     test_cat();
+    test_show();
     test_many();
     CHECK(!system(clean));
     free(clean);

@@ -1,6 +1,7 @@
 #include "polar/verdict.h"
 
 #include <math.h>
+#include "base/text.h"
 
 static void say(struct verdict *v, const char *name, double value)
 {
@@ -94,22 +95,11 @@ static void print_tsv(FILE *f, const struct coeffs *c, const struct verdict *v, 
     fputc('\n', f);
 }
 
-static void json_string(FILE *f, const char *s)
-{
-    fputc('"', f);
-    for (; *s; s++)
-        if ((unsigned char)*s < 32)
-            fprintf(f, "\\u%04x", (unsigned char)*s);
-        else
-            fprintf(f, *s == '"' || *s == '\\' ? "\\%c" : "%c", *s);
-    fputc('"', f);
-}
-
 static void print_json(FILE *f, const struct coeffs *c, const struct verdict *v, int n)
 {
     for (int k = 0; k < n; k++) {
         fputs(k ? ",\n {\"table\": " : "[\n {\"table\": ", f);
-        json_string(f, c[k].name);
+        text_json(f, c[k].name);
         for (int i = 0; i < v[k].n; i++) {
             fprintf(f, ", \"%s\": ", v[k].v[i].name);
             if (isfinite(v[k].v[i].value))

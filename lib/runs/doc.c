@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/text.h"
 
 void doc_begin(struct doc *d, FILE *f, enum doc_format format)
 {
@@ -16,40 +17,19 @@ void doc_begin(struct doc *d, FILE *f, enum doc_format format)
 
 /* --- text that is safe to show --- */
 
-/* Bytes of the UTF-8 character at s; 0 when it is none. */
-static size_t utf8_length(const unsigned char *s, size_t n)
-{
-    size_t k = *s < 0x80 ? 1 : *s < 0xc2 ? 0 : *s < 0xe0 ? 2 : *s < 0xf0 ? 3 : *s < 0xf5 ? 4 : 0;
-    if (!k || k > n)
-        return 0;
-    for (size_t i = 1; i < k; i++)
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    if (k > 2 && ((*s == 0xe0 && s[1] < 0xa0) || (*s == 0xed && s[1] > 0x9f)
-                  || (*s == 0xf0 && s[1] < 0x90) || (*s == 0xf4 && s[1] > 0x8f)))
-        return 0;
-    return k;
-}
-
 /* In a cell of Markdown a bar would end it. */
-static void put_safe(struct doc *d, const char *text, size_t n, bool cell)
+static void put_safe(struct doc *d, const char *s, size_t n, bool cell)
 {
-    const unsigned char *s = (const unsigned char *)text;
     for (size_t k; n; s += k, n -= k) {
-        k = utf8_length(s, n);
-        bool control = *s < 0x20 || *s == 0x7f || (*s == 0xc2 && k == 2 && s[1] < 0xa0);
-        if (*s == '\t' && d->format != DOC_JSON) {
-            fputs(d->format == DOC_TSV ? "    " : "\t", d->f);
-        } else if (*s == '\t') {
-            fputs("\\t", d->f);
-        } else if (!k || control) {
-            k = k ? k : 1;
-            fputc('?', d->f);
+        k = text_utf8(s, n);
+        k = k ? k : 1;
+        if (*s == '\t') {
+            fputs(d->format == DOC_JSON ? "\\t" : d->format == DOC_TSV ? "    " : "\t", d->f);
         } else {
             if ((d->format == DOC_JSON && (*s == '"' || *s == '\\'))
                 || (d->format == DOC_MD && cell && *s == '|'))
                 fputc('\\', d->f);
-            fwrite(s, 1, k, d->f);
+            text_plain(d->f, s, k);
         }
     }
 }

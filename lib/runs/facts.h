@@ -9,7 +9,7 @@
  *     facts_init(&f, true);                        // true: keep texts, not hashes alone
  *     while (...) facts_line(&f, line, n);         // every line that is no step line
  *     facts_section(&f);                           // before step lines begin
- *     ... f.of[FACT_SOURCE].hash, facts_environment(&f, buf, sizeof buf) ...
+ *     ... facts_finish(&f); f.of[FACT_SOURCE].hash, f.of[FACT_ENVIRONMENT].text ...
  *     facts_release(&f);
  *
  * Threads: one.

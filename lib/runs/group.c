@@ -165,17 +165,15 @@ int group_sum(const struct group *g, double target, struct group_sum *out)
     double *x = malloc((2 * (size_t)g->n + 1) * sizeof *x), *t = x ? x + g->n : NULL;
     if (!x)
         return out_of_memory();
-    int n = 0, timed = 0, last = -1;
-    *out = (struct group_sum){ .loss_digits = 17, .one_step_count = true };
+    int n = 0, timed = 0;
+    *out = (struct group_sum){ .loss_digits = 17 };
     for (int i = 0; i < g->n; i++) {
         const struct run_end *e = &g->run[i];
         out->left_out += !e->ended;
         if (!e->ended)
             continue;
         out->not_finite += !isfinite(e->loss);
-        out->one_step_count &= last < 0 || last == e->last;
         out->steps += e->last;
-        last = e->last;
         x[n++] = e->loss;
         if (!isnan(e->time_s))
             t[timed++] = e->time_s;

@@ -2,8 +2,8 @@
  *
  *     struct variants v = { 0 };                     // shared by all groups
  *     struct group g = { .name = "new" };
- *     rc = group_add(&g, &v, run, name, GROUP_PROFILE);     // copies what it keeps
- *     rc = group_curve_at(&g, 250, &point);
+ *     rc = group_add(&g, &v, run, GROUP_PROFILE);     // copies what it keeps
+ *     const struct curve_point *p = group_at(&g, 250);
  *     group_release(&g); variants_release(&v);
  *
  * Of a run some hundred bytes are kept, of the curve a mean and a deviation at each step, of
@@ -64,7 +64,6 @@ struct group_sum {
     int runs, left_out, not_finite;             /* counted; without an end; loss NaN or infinite */
     struct sample loss, time;
     int loss_digits;                            /* the fewest of any */
-    bool one_step_count;
     double steps;                               /* mean of the last steps */
     double p, p_low, p_high;                    /* against the target; what rounding allows */
 };

@@ -8,11 +8,6 @@
 
 enum { FEW_LOSSES = 4 };            /* so many may be equal by chance */
 
-double z_of(const struct sample *s, double target)
-{
-    return (target - s->mean) * sqrt(s->n);
-}
-
 static const char *tail_name(const struct criteria *k)
 {
     return k->tail == TAIL_LOWER ? "lower tail" : "two-sided";
@@ -252,7 +247,7 @@ int judge_group(struct judgement *v, const struct gather *g, int group, const st
     v->loss = group ? welch_test(&v->own.loss, &v->base.loss) : v->time;
     v->time_p = k->tail == TAIL_LOWER ? v->time.p_lower : v->time.p_two_sided;
     v->loss_p = k->tail == TAIL_LOWER ? v->loss.p_lower : v->loss.p_two_sided;
-    v->z = z_of(&v->own.loss, k->target);
+    v->z = (k->target - v->own.loss.mean) * sqrt(v->own.loss.n);
     struct reasons r = { v->text, v->text + sizeof v->text, 0 };
     if (g->n > 1) {
         add(&r, "%s: ", g->group[group].name);

@@ -40,7 +40,4 @@ struct judgement {
 int judge_group(struct judgement *v, const struct gather *g, int group,
                const struct criteria *k) MUST_CHECK;
 
-/* (target - mean) sqrt(n) */
-double z_of(const struct sample *s, double target);
-
 #endif

@@ -114,8 +114,8 @@ static int time_steps(const struct run *r, struct timed *t)
         if (!i && r->vals && r->val[0].step == 0 && r->val[0].time_ms > 0)
             before = r->val[0].time_ms;
         double ms = now->time_ms - before;
-        if (now->step < PROFILE_STEPS && ms >= 0 && isfinite(ms) && (!i || now->step == now[-1].step + 1)
-            && now->step != r->clock_restart)
+        if (now->step < PROFILE_STEPS && ms >= 0 && isfinite(ms)
+            && (!i || now->step == now[-1].step + 1) && now->step != r->clock_restart)
             t[n++] = (struct timed){ now->step, ms };
     }
     return n;

@@ -4,7 +4,7 @@
 #include <float.h>
 #include <math.h>
 
-double normal_cdf(double z)
+static double normal_cdf(double z)
 {
     return 0.5 * erfc(-z * M_SQRT1_2);
 }

@@ -7,13 +7,13 @@
  * The degrees of freedom are any number > 0 (Welch's are no integers); infinity is the
  * normal distribution. t_cdf and t_quantile keep ten digits in either tail, so that
  * the upper tail is t_cdf(-t, df) and not 1 - t_cdf(t, df). t_noncentral_cdf is good to
- * 1e-12 absolutely, and to 1e-7 where |delta| > 3000. What makes no sense (df <= 0, NaN, p outside 0 .. 1) gives NaN.
+ * 1e-12 absolutely, where |delta| > 3000 to 1e-7. What makes no sense (df <= 0, NaN, p outside
+ * 0 .. 1) gives NaN.
  * Pure functions, safe in any thread.
  */
 #ifndef RUNS_STATS_H
 #define RUNS_STATS_H
 
-double normal_cdf(double z);
 /* Abramowitz and Stegun 26.7.1 and 26.5.8 (the incomplete beta function as a continued
  * fraction). */
 double t_cdf(double t, double df);

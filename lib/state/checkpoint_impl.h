@@ -35,8 +35,6 @@ int ckpt_remove_leftovers(const char *root, bool all) MUST_CHECK;
 
 /* Parses MANIFEST's text (NUL-terminated, n bytes, changed in place); path is for messages. */
 int ckpt_parse_manifest(struct ckpt *c, const char *path, char *text, size_t n) MUST_CHECK;
-/* The pieces of each entry, in order, cover it without gap or overlap. */
-int ckpt_check_cover(const struct ckpt_entry *e, const char *path) MUST_CHECK;
 void ckpt_release(struct ckpt *c);          /* everything but c itself */
 
 /* One piece as a stream; reading its last byte checks its hash. Close after a failed open too. */
@@ -54,8 +52,5 @@ int ckpt_piece_open(struct piece_reader *p, const struct ckpt *c, const struct c
 int ckpt_piece_read(struct piece_reader *p, void *dst, size_t n) MUST_CHECK;   /* n <= left */
 void ckpt_piece_close(struct piece_reader *p);
 int ckpt_hash_file(const char *path, char hash[33]) MUST_CHECK;
-/* The hash of a file, once for each struct ckpt; a damaged one names the tensor. */
-int ckpt_check_file(struct ckpt *c, int file) MUST_CHECK;
-int ckpt_piece_error(const struct piece_reader *p);   /* prefixes the message with the tensor */
 
 #endif

@@ -15,6 +15,13 @@
 
 /* --- a piece as a stream --- */
 
+/* Says of which tensor the present message is. */
+static int piece_error(const struct piece_reader *p)
+{
+    return err_prefix("tensor '%s', units %" PRId64 ":%" PRId64, p->e->name, p->piece->begin,
+                      p->piece->begin + p->piece->count);
+}
+
 int ckpt_piece_open(struct piece_reader *p, const struct ckpt *c, const struct ckpt_entry *e, int i)
 {
     memset(p, 0, sizeof *p);
@@ -34,14 +41,7 @@ int ckpt_piece_open(struct piece_reader *p, const struct ckpt *c, const struct c
         rc = zreader_open_at(&p->z, p->path, p->at);
     else if ((p->fd = open(p->path, O_RDONLY | O_CLOEXEC)) < 0)
         rc = err_sys("cannot open '%s'", p->path);
-    return rc ? ckpt_piece_error(p) : 0;
-}
-
-/* Says of which tensor the present message is. */
-int ckpt_piece_error(const struct piece_reader *p)
-{
-    return err_prefix("tensor '%s', units %" PRId64 ":%" PRId64, p->e->name, p->piece->begin,
-                      p->piece->begin + p->piece->count);
+    return rc ? piece_error(p) : 0;
 }
 
 static int read_plain(struct piece_reader *p, void *dst, size_t n)
@@ -70,7 +70,7 @@ int ckpt_piece_read(struct piece_reader *p, void *dst, size_t n)
     if (!rc && got < n)
         rc = err_set(GPT_INPUT, "%s: the file ends in it", p->path);
     if (rc)
-        return ckpt_piece_error(p);
+        return piece_error(p);
     xxh_add(&p->hash, dst, n);
     p->left -= n;
     if (p->left || !n)
@@ -79,7 +79,7 @@ int ckpt_piece_read(struct piece_reader *p, void *dst, size_t n)
     if (strcmp(found, p->piece->hash)) {
         err_set(GPT_INPUT, "%s: offset %" PRIu64 ": expected data of XXH3 %s, found %s", p->path,
                 p->piece->at, p->piece->hash, found);
-        return ckpt_piece_error(p);
+        return piece_error(p);
     }
     return 0;
 }
@@ -188,7 +188,8 @@ static int locate(const struct ckpt *c, int file, const char *path, const char *
                    path, c->files[file].hash, found);
 }
 
-int ckpt_check_file(struct ckpt *c, int file)
+/* The hash of a file, once for each struct ckpt; a damaged one names the tensor. */
+static int check_file(struct ckpt *c, int file)
 {
     char found[33];
     pthread_mutex_lock(&c->lock);
@@ -212,7 +213,7 @@ int ckpt_check_file(struct ckpt *c, int file)
 static int do_file(void *arg, int i)
 {
     const struct job *j = arg;
-    return ckpt_check_file((struct ckpt *)j->c, j->files[i]);     /* its lock guards what changes */
+    return check_file((struct ckpt *)j->c, j->files[i]);     /* its lock guards what changes */
 }
 
 static bool wanted(const struct job *j, const struct ckpt_entry *e, const struct ckpt_piece *p)

@@ -195,7 +195,8 @@ static int parse_tensor(struct ckpt *c, struct line *l)
     return 0;
 }
 
-int ckpt_check_cover(const struct ckpt_entry *e, const char *path)
+/* The pieces, in order, cover it without gap or overlap. */
+static int check_cover(const struct ckpt_entry *e, const char *path)
 {
     int64_t at = 0;
     for (int i = 0; i < e->npieces; i++) {
@@ -287,7 +288,7 @@ static int check_whole(const struct ckpt *c, const char *path, int lines)
     if (!c->recipe_hash)
         return err_set(GPT_INPUT, "%s: expected a line 'recipe', found none", path);
     for (int i = 0; i < c->nentries; i++) {
-        int rc = ckpt_check_cover(&c->entries[i], path);
+        int rc = check_cover(&c->entries[i], path);
         if (rc)
             return rc;
     }

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
+#include "base/text.h"
 #include "state/npz.h"
-#include "state/report.h"
 
 struct entry { char *name; uint64_t at, bytes; uint32_t crc; };
 
@@ -45,9 +45,9 @@ int npz_note(struct npz_writer *w, const char *key, const char *value)
     if (first && !(w->notes = open_memstream(&w->notes_text, &w->notes_n)))
         return no_memory(w);
     fputc(first ? '{' : ',', w->notes);
-    json_text(w->notes, key);
+    text_json(w->notes, key);
     fputc(':', w->notes);
-    json_text(w->notes, value);
+    text_json(w->notes, value);
     return 0;
 }
 

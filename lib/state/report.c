@@ -6,21 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-void json_text(FILE *f, const char *s)
-{
-    fputc('"', f);
-    for (; *s; s++) {
-        unsigned char b = (unsigned char)*s;
-        if (b == '"' || b == '\\')
-            fprintf(f, "\\%c", b);
-        else if (b < 0x20)
-            fprintf(f, "\\u%04x", b);
-        else
-            fputc(b, f);
-    }
-    fputc('"', f);
-}
+#include "base/text.h"
 
 enum report_format report_format_of(const char *word)
 {
@@ -43,32 +29,27 @@ void report_begin(struct report *r, FILE *f, enum report_format format, const st
         fprintf(f, "%s%c", c[i].name, i + 1 < n ? '\t' : '\n');
 }
 
-/* A cell's text; true when it is a number (JSON needs no quotes). */
-static bool cell(char *buf, size_t n, char type, va_list *ap, enum report_format format)
+/* A cell's text, in buf unless it is the caller's; *bare: JSON needs no quotes. */
+static const char *cell(char buf[64], char type, va_list *ap, enum report_format format, bool *bare)
 {
-    double x;
-    const char *s;
-    switch (type) {
-    case 'g':
-        x = va_arg(*ap, double);
+    *bare = true;
+    if (type == 'g') {
+        double x = va_arg(*ap, double);
         if (!isfinite(x) && format == REPORT_JSON)
-            snprintf(buf, n, "null");
-        else if (isnan(x))
-            snprintf(buf, n, "nan");            /* never "-nan" */
-        else
-            snprintf(buf, n, format == REPORT_TABLE ? "%.5g" : "%.9g", x);
-        return true;
-    case 'u':
-        snprintf(buf, n, "%" PRIu64, va_arg(*ap, uint64_t));
-        return true;
-    case 'i':
-        snprintf(buf, n, "%" PRId64, va_arg(*ap, int64_t));
-        return true;
-    default:
-        s = va_arg(*ap, const char *);
-        snprintf(buf, n, "%s", s ? s : format == REPORT_JSON ? "null" : "-");
-        return !s;
+            return "null";
+        if (isnan(x))
+            return "nan";                       /* never "-nan" */
+        snprintf(buf, 64, format == REPORT_TABLE ? "%.5g" : "%.9g", x);
+    } else if (type == 'u') {
+        snprintf(buf, 64, "%" PRIu64, va_arg(*ap, uint64_t));
+    } else if (type == 'i') {
+        snprintf(buf, 64, "%" PRId64, va_arg(*ap, int64_t));
+    } else {
+        const char *s = va_arg(*ap, const char *);
+        *bare = !s;
+        return s ? s : format == REPORT_JSON ? "null" : "-";
     }
+    return buf;
 }
 
 static void keep(struct report *r, const char *text)
@@ -93,25 +74,27 @@ static void keep(struct report *r, const char *text)
 
 void report_row(struct report *r, ...)
 {
-    char buf[512];
+    char buf[64];
+    bool bare;
     va_list ap;
     va_start(ap, r);
     if (r->format == REPORT_JSON)
         fputs(r->rows ? ",\n{" : "\n{", r->f);
     for (int i = 0; i < r->n; i++) {
-        bool bare = cell(buf, sizeof buf, r->c[i].type, &ap, r->format);
+        const char *text = cell(buf, r->c[i].type, &ap, r->format, &bare);
         if (r->format == REPORT_TABLE) {
-            keep(r, buf);
+            keep(r, text);
         } else if (r->format == REPORT_TSV) {
-            fprintf(r->f, "%s%c", buf, i + 1 < r->n ? '\t' : '\n');
+            text_plain(r->f, text, strlen(text));
+            fputc(i + 1 < r->n ? '\t' : '\n', r->f);
         } else {
             fputs(i ? "," : "", r->f);
-            json_text(r->f, r->c[i].name);
+            text_json(r->f, r->c[i].name);
             fputc(':', r->f);
             if (bare)
-                fputs(buf, r->f);
+                fputs(text, r->f);
             else
-                json_text(r->f, buf);
+                text_json(r->f, text);
         }
     }
     if (r->format == REPORT_JSON)
@@ -135,8 +118,11 @@ static void print_table(struct report *r)
     for (long k = -1; k < r->rows; k++)
         for (int i = 0; i < r->n; i++) {
             const char *s = k < 0 ? r->c[i].name : r->cells[k * r->n + i];
-            int pad = r->c[i].type != 's' ? width[i] : i + 1 < r->n ? -width[i] : 0;
-            fprintf(r->f, "%*s%s", pad, s ? s : "", i + 1 < r->n ? "  " : "\n");
+            int pad = s ? width[i] - (int)strlen(s) : width[i];
+            bool number = r->c[i].type != 's', last = i + 1 == r->n;
+            fprintf(r->f, "%*s", number ? pad : 0, "");
+            text_plain(r->f, s ? s : "", s ? strlen(s) : 0);
+            fprintf(r->f, "%*s%s", number || last ? 0 : pad, "", last ? "\n" : "  ");
         }
 }
 

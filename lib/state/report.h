@@ -8,8 +8,8 @@
  *
  * Letters: s text, g double, u uint64_t, i int64_t. A NaN is "nan" in text and
  * null in JSON; so is text that is NULL ("-"). TSV has a header line; JSON is an
- * array of objects. A table is held until report_end, the others are written row
- * by row. One thread.
+ * array of objects. A table and TSV have '?' for control characters. A table is
+ * held until report_end, the others are written row by row. One thread.
  */
 #ifndef STATE_REPORT_H
 #define STATE_REPORT_H
@@ -38,7 +38,5 @@ void report_begin(struct report *r, FILE *f, enum report_format format, const st
                   int n);
 void report_row(struct report *r, ...);
 int report_end(struct report *r) MUST_CHECK;
-/* Text as a JSON string, quotes included. */
-void json_text(FILE *f, const char *s);
 
 #endif

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/text.h"
 #include "base/zio.h"
 
 #define FRAME_BYTES (4u << 20)
@@ -90,30 +91,15 @@ int st_note(struct st_writer *w, const char *key, const char *value)
     return m->key && m->value ? 0 : no_memory(w);
 }
 
-static void put_string(FILE *f, const char *s)
-{
-    fputc('"', f);
-    for (; *s; s++) {
-        unsigned char b = (unsigned char)*s;
-        if (b == '"' || b == '\\')
-            fprintf(f, "\\%c", b);
-        else if (b < 0x20)
-            fprintf(f, "\\u%04x", b);
-        else
-            fputc(b, f);
-    }
-    fputc('"', f);
-}
-
 static void put_header(FILE *f, const struct st_header *h)
 {
     const char *comma = "";
     fputc('{', f);
     for (size_t i = 0; i < h->nmeta; i++) {
         fputs(i ? "," : "\"__metadata__\":{", f);
-        put_string(f, h->meta[i].key);
+        text_json(f, h->meta[i].key);
         fputc(':', f);
-        put_string(f, h->meta[i].value);
+        text_json(f, h->meta[i].value);
         comma = ",";
     }
     if (h->nmeta)
@@ -122,7 +108,7 @@ static void put_header(FILE *f, const struct st_header *h)
         const struct st_tensor *t = &h->tensors[i];
         fputs(comma, f);
         comma = ",";
-        put_string(f, t->name);
+        text_json(f, t->name);
         fprintf(f, ":{\"dtype\":\"%s\",\"shape\":[", t->type);
         for (int k = 0; k < t->rank; k++)
             fprintf(f, "%s%" PRIu64, k ? "," : "", t->shape[k]);

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/text.h"
 
 int st_json_no_memory(const char *path) { return err_set(GPT_SYSTEM, "%s: out of memory", path); }
 
@@ -48,24 +49,6 @@ int st_json_next(struct st_json *c, char end, bool *more)
         return st_json_fail(c, c->i, end == '}' ? "',' or '}'" : "',' or ']'");
     c->i++;
     return 0;
-}
-
-/* Length of the well-formed UTF-8 sequence at s (Unicode 15, table 3-7); 0: none. */
-static size_t utf8_length(const unsigned char *s, size_t n)
-{
-    if (s[0] < 0x80)
-        return 1;
-    size_t len = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
-    if (s[0] < 0xc2 || s[0] > 0xf4 || n < len)
-        return 0;
-    unsigned lo = s[0] == 0xe0 ? 0xa0 : s[0] == 0xf0 ? 0x90 : 0x80;
-    unsigned hi = s[0] == 0xed ? 0x9f : s[0] == 0xf4 ? 0x8f : 0xbf;
-    if (s[1] < lo || s[1] > hi)
-        return 0;
-    for (size_t i = 2; i < len; i++)
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    return len;
 }
 
 static size_t utf8_put(char *out, uint32_t u)
@@ -153,7 +136,7 @@ int st_json_string(struct st_json *c, char **out)
             rc = st_json_fail(c, c->i, "no control character in a string");
             goto fail;
         } else {
-            len = utf8_length((const unsigned char *)c->s + c->i, c->n - c->i);
+            len = text_utf8(c->s + c->i, c->n - c->i);
             if (!len) {
                 rc = st_json_fail(c, c->i, "UTF-8");
                 goto fail;

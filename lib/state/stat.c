@@ -33,7 +33,7 @@ static void add_chunk(struct stat_row *r, struct sums *s, const double *x, size_
     }
 }
 
-int stat_view(struct tensors *s, const struct view *v, struct stat_row *r)
+static int stat_view(struct tensors *s, const struct view *v, struct stat_row *r)
 {
     struct values x;
     struct sums sums = { 0, 0, 0 };

@@ -32,7 +32,6 @@ struct update_rule {
 };
 typedef void update_rule_fn(void *arg, const struct view *v, struct update_rule *u);
 
-int stat_view(struct tensors *s, const struct view *v, struct stat_row *row) MUST_CHECK;
 /* All views, by several threads; rule NULL: no updates. rows: views->n of them. */
 int stat_views(struct tensors *s, const struct views *v, update_rule_fn *rule, void *arg,
                struct stat_row *rows) MUST_CHECK;

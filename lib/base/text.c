@@ -1,0 +1,50 @@
+#include "base/text.h"
+
+#include <string.h>
+
+size_t text_utf8(const char *text, size_t n)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    if (s[0] < 0x80)
+        return 1;
+    size_t len = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
+    if (s[0] < 0xc2 || s[0] > 0xf4 || n < len)
+        return 0;
+    unsigned lo = s[0] == 0xe0 ? 0xa0 : s[0] == 0xf0 ? 0x90 : 0x80;
+    unsigned hi = s[0] == 0xed ? 0x9f : s[0] == 0xf4 ? 0x8f : 0xbf;
+    if (s[1] < lo || s[1] > hi)
+        return 0;
+    for (size_t i = 2; i < len; i++)
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    return len;
+}
+
+void text_json(FILE *f, const char *s)
+{
+    fputc('"', f);
+    for (; *s; s++) {
+        unsigned char b = (unsigned char)*s;
+        if (b == '"' || b == '\\')
+            fprintf(f, "\\%c", b);
+        else if (b < 0x20)
+            fprintf(f, "\\u%04x", b);
+        else
+            fputc(b, f);
+    }
+    fputc('"', f);
+}
+
+void text_plain(FILE *f, const char *s, size_t n)
+{
+    for (size_t k; n; s += k, n -= k) {
+        unsigned char b = (unsigned char)*s;
+        k = text_utf8(s, n);
+        if (!k || b < 0x20 || b == 0x7f || (b == 0xc2 && (unsigned char)s[1] < 0xa0)) {
+            fputc('?', f);
+            k = k ? k : 1;
+        } else {
+            fwrite(s, 1, k, f);
+        }
+    }
+}
