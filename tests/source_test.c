@@ -199,6 +199,28 @@ static void one_text(const struct vocab *v, struct bpe *b, int i)
     free(want);
 }
 
+/* A line that is long but for its text, alone, so that nothing is left behind it. */
+static void test_short_text_of_long_line(void)
+{
+    FILE *f = fopen(in_dir("t.jsonl"), "wb");
+    struct vocab *v;
+    struct result r;
+
+    fputs("{\"skip\":\"", f);
+    for (int i = 0; i < 1000000; i++)
+        fputs("abc", f);
+    fputs("\",\"text\":\"x\"}", f);
+    CHECK(!fclose(f));
+    if (!CHECK_OK(vocab_bytes(&v)))
+        return;
+    r = read_units(v, in_dir("t.jsonl"), INVALID_BYTES);
+    CHECK_EQ(r.documents, 1);
+    CHECK_EQ(r.n, 2);
+    CHECK_EQ(r.token[1], 'x');
+    free(r.token);
+    vocab_free(v);
+}
+
 static void test_texts(void)
 {
     struct vocab *v;
@@ -264,6 +286,7 @@ int main(void)
     if (!mkdtemp(dir) || !(text = malloc(MAX_TEXT + BPE_PAD)))
         return 4;
     test_texts();
+    test_short_text_of_long_line();
     test_bad_lines();
     free(text);
     snprintf(command, sizeof command, "rm -r %s", dir);

@@ -243,33 +243,30 @@ static int fill(struct source *s, struct unit *u, size_t n)
     return 0;
 }
 
-static int carry_room(struct source *s, size_t n)
+/* Keeps n bytes for the next unit. */
+static int carry(struct source *s, const char *bytes, size_t n)
 {
     char *p;
 
-    if (n <= s->carry_room)
-        return 0;
-    if (!(p = realloc(s->carry, n)))
-        return no_memory();
-    s->carry = p;
-    s->carry_room = n;
+    if (n > s->carry_room) {
+        if (!(p = realloc(s->carry, n)))
+            return no_memory();
+        s->carry = p;
+        s->carry_room = n;
+    }
+    if (n)
+        memcpy(s->carry, bytes, n);
+    s->carried = n;
     return 0;
 }
 
-/* Keeps the unit's bytes from `at` on for the next one. */
+/* The unit ends at `at`; what it has behind that is for the next. */
 static int carry_from(struct source *s, struct unit *u, size_t at)
 {
     size_t n = u->n - at;
 
-    int rc;
-
-    if ((rc = carry_room(s, n)))
-        return rc;
-    if (n)
-        memcpy(s->carry, u->raw + at, n);
-    s->carried = n;
     u->n = at;
-    return 0;
+    return carry(s, u->raw + at, n);
 }
 
 static void count_lines(struct source *s, const struct unit *u)
@@ -324,8 +321,6 @@ static int next_lines(struct source *s, struct unit *u, bool *is_long)
 /* The document ends with this unit, and with it perhaps a long line. */
 static int end_text(struct source *s, struct unit *u)
 {
-    int rc;
-
     u->ends = true;
     s->document++;
     s->in_text = false;
@@ -334,11 +329,7 @@ static int end_text(struct source *s, struct unit *u)
     /* What was read behind the line's end are the next lines. */
     s->in_line = false;
     s->line++;
-    if ((rc = carry_room(s, s->raw_n - s->raw_at)))
-        return rc;
-    s->carried = s->raw_n - s->raw_at;
-    memcpy(s->carry, s->raw + s->raw_at, s->carried);
-    return 0;
+    return carry(s, s->raw + s->raw_at, s->raw_n - s->raw_at);
 }
 
 /* A piece of a document: up to where the pre-tokeniser cuts, or where it does not,
