@@ -325,21 +325,6 @@ static void show_progress(void *ctx, const struct tokjob_progress *p)
                   ? ", then writing" : "");
 }
 
-static char *joined(int argc, char **argv)
-{
-    char *s = NULL;
-    size_t n;
-    FILE *f = open_memstream(&s, &n);
-
-    /* A line break in a name must not break the manifest's line. */
-    for (int i = 1; f && i < argc; i++) {
-        fprintf(f, "%s", i > 1 ? " " : "");
-        for (const char *p = argv[i]; *p; p++)
-            fputc((unsigned char)*p < 0x20 ? '?' : *p, f);
-    }
-    return f && !fclose(f) ? s : NULL;
-}
-
 static int check_usage(int inputs)
 {
     if (!inputs)
@@ -418,7 +403,7 @@ out:
 
 int main(int argc, char **argv)
 {
-    char *arguments = joined(argc, argv);
+    char *arguments = opt_arguments(argc, argv);
     int first, rc;
 
     if (!(rc = opt_parse(&command, argc, argv, &first))) {
