@@ -10,6 +10,7 @@
 #include "state/diff.h"
 #include "state/show.h"
 #include "state/stat.h"
+#include "state/svg.h"
 
 static char dir[] = "/tmp/values_test.XXXXXX";
 
@@ -368,6 +369,11 @@ static void test_show(void)
         CHECK(!fclose(f) && strstr(text, value) && !strchr(text, 033));
         CHECK(strstr(text, i ? "a?[31m?b?c" : "\"a\\u001b[31m\\u0009b\302\205c\""));
     }
+    static const double sigma[] = { 1 };
+    struct svg_curve c = { name, "<&>", sigma, 1 };
+    FILE *f = fmemopen(text, sizeof text, "w");
+    svg_curves(f, "t", "x", "y", &c, 1);
+    CHECK(!fclose(f) && strstr(text, ">a?[31m?b?c</title>") && strstr(text, ">&lt;&amp;&gt;<"));
     views_release(&v);
     tensors_close(s);
 }

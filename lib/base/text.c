@@ -48,3 +48,14 @@ void text_plain(FILE *f, const char *s, size_t n)
         }
     }
 }
+
+void text_xml(FILE *f, const char *s)
+{
+    for (size_t k; *s; s += k) {
+        k = strcspn(s, "&<>");
+        text_plain(f, s, k);
+        if (s[k])
+            fputs(s[k] == '&' ? "&amp;" : s[k] == '<' ? "&lt;" : "&gt;", f);
+        k += s[k] != 0;
+    }
+}

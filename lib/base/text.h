@@ -18,5 +18,7 @@ size_t text_utf8(const char *s, size_t n);
 void text_json(FILE *f, const char *s);
 /* With '?' in place of control characters and of what is not UTF-8. */
 void text_plain(FILE *f, const char *s, size_t n);
+/* The same as text of an XML element. */
+void text_xml(FILE *f, const char *s);
 
 #endif

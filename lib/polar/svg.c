@@ -1,6 +1,7 @@
 #include "polar/svg.h"
 
 #include <math.h>
+#include "base/text.h"
 
 /* Layout in pixels: two panels of the same width, a legend to the right. */
 enum { LEFT = 60, WIDTH = 640, LEGEND = 170, TOP = 20, HEIGHT = 240, GAP = 44, SAMPLES = 1600 };
@@ -34,13 +35,7 @@ static double place_y(const struct panel *p, double y)
 static void text(FILE *f, double x, double y, const char *anchor, const char *words)
 {
     fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">", x, y, anchor);
-    for (; *words; words++)
-        if (*words == '&')
-            fputs("&amp;", f);
-        else if (*words == '<')
-            fputs("&lt;", f);
-        else
-            fputc((unsigned char)*words < 32 ? ' ' : *words, f);
+    text_xml(f, words);
     fputs("</text>\n", f);
 }
 

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <string.h>
+#include "base/text.h"
 
 enum { WIDTH = 900, LEFT = 80, RIGHT = 30, PANEL = 270, TOP = 34, BOTTOM = 44, BINS = 400,
        LEGEND = 20 };
@@ -26,17 +27,6 @@ static double at_x(const struct panel *p, double x)
 static double at_y(const struct panel *p, double y)
 {
     return p->top + TOP + (p->y1 - y) / (p->y1 - p->y0) * (PANEL - TOP - BOTTOM);
-}
-
-static void put_text(FILE *f, const char *s)
-{
-    for (; *s; s++) {
-        unsigned char b = (unsigned char)*s;
-        if (b == '&' || b == '<' || b == '>')
-            fputs(b == '&' ? "&amp;" : b == '<' ? "&lt;" : "&gt;", f);
-        else
-            fputc(b < 0x20 || b > 0x7e ? '?' : b, f);
-    }
 }
 
 /* 1, 2 or 5 times a power of ten, five or so to the range. */
@@ -275,7 +265,7 @@ int plot_svg(FILE *f, const struct gather *g, double target)
         int y = height + LEGEND * (i + 1);
         fprintf(f, "<rect x='%d' y='%d' width='12' height='12' fill='%s'/><text x='%d' y='%d'>",
                 LEFT, y - 10, colour(i), LEFT + 20, y);
-        put_text(f, g->group[i].name);
+        text_xml(f, g->group[i].name);
         fprintf(f, " (%d runs)</text>\n", g->group[i].n);
     }
     fputs("</svg>\n", f);

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <string.h>
+#include "base/text.h"
 
 enum { WIDTH = 900, HEIGHT = 560, LEFT = 76, RIGHT = 190, TOP = 44, BOTTOM = 56, DECADES = 8,
        GROUPS = 64 };
@@ -39,16 +40,6 @@ static struct frame frame_of(const struct svg_curve *c, int n)
     return fr;
 }
 
-static void put_text(FILE *f, const char *s)
-{
-    for (; *s; s++) {
-        if (*s == '&' || *s == '<' || *s == '>')
-            fprintf(f, *s == '&' ? "&amp;" : *s == '<' ? "&lt;" : "&gt;");
-        else
-            fputc(*s, f);
-    }
-}
-
 static void put_axes(FILE *f, const struct frame *fr, const char *x_title, const char *y_title)
 {
     for (int e = (int)fr->bottom; e <= (int)fr->top; e++)
@@ -60,10 +51,10 @@ static void put_axes(FILE *f, const struct frame *fr, const char *x_title, const
                 "<text x='%.1f' y='%d' text-anchor='middle'>%g</text>\n", x_at(i / 4.0),
                 x_at(i / 4.0), TOP, HEIGHT - BOTTOM, x_at(i / 4.0), HEIGHT - BOTTOM + 18, i / 4.0);
     fprintf(f, "<text x='%.0f' y='%d' text-anchor='middle'>", x_at(0.5), HEIGHT - 14);
-    put_text(f, x_title);
+    text_xml(f, x_title);
     fprintf(f, "</text>\n<text transform='translate(18,%d) rotate(-90)' text-anchor='middle'>",
             (TOP + HEIGHT - BOTTOM) / 2);
-    put_text(f, y_title);
+    text_xml(f, y_title);
     fprintf(f, "</text>\n");
 }
 
@@ -76,7 +67,7 @@ static void put_curve(FILE *f, const struct frame *fr, const struct svg_curve *c
             fprintf(f, "%.1f,%.1f ", x_at(c->n > 1 ? (double)k / (c->n - 1) : 0),
                     y_at(fr, c->y[k] > 0 ? log10(c->y[k]) : fr->bottom));
     fprintf(f, "'><title>");
-    put_text(f, c->name);
+    text_xml(f, c->name);
     fprintf(f, "</title></polyline>\n");
 }
 
@@ -101,7 +92,7 @@ void svg_curves(FILE *f, const char *title, const char *x_title, const char *y_t
     fprintf(f, "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %d %d' "
             "font-family='sans-serif' font-size='12'>\n<rect width='%d' height='%d' fill='#fff'/>\n"
             "<text x='%d' y='26' font-size='15'>", WIDTH, HEIGHT, WIDTH, HEIGHT, LEFT);
-    put_text(f, title);
+    text_xml(f, title);
     fprintf(f, "</text>\n");
     put_axes(f, &fr, x_title, y_title);
     for (int i = 0; i < n; i++)
@@ -110,7 +101,7 @@ void svg_curves(FILE *f, const char *title, const char *x_title, const char *y_t
         fprintf(f, "<rect x='%d' y='%d' width='14' height='4' fill='%s'/><text x='%d' y='%d'>",
                 WIDTH - RIGHT + 16, TOP + 8 + 18 * i, colours[i % 8], WIDTH - RIGHT + 36,
                 TOP + 14 + 18 * i);
-        put_text(f, groups[i]);
+        text_xml(f, groups[i]);
         fprintf(f, "</text>\n");
     }
     fprintf(f, "</svg>\n");
