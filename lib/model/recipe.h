@@ -2,10 +2,11 @@
  *
  * A recipe has `key = value` lines under [section] headings and four tables
  * ([layers], [parameters], [scalars], [stages]); `#` begins a comment. Overrides are
- * "section.key=value". An unknown or missing key, a bad number, a label that
- * the parameter table lacks: GPT_INPUT (GPT_USAGE for an override) with file
- * and line. man/gpt-recipe.5 says what each key means; the tables of keys and
- * columns in recipe_keys.c are the only place that lists them.
+ * "section.key=value". An unknown or missing key, a bad number, a layer map or
+ * parameters that the model cannot run with: GPT_INPUT (GPT_USAGE for an
+ * override) with file and line, so that a recipe that was read can be run.
+ * man/gpt-recipe.5 says what each key means; keys are listed in recipe_keys.c
+ * alone, columns in recipe_tables.c, what the model asks for in roles.c.
  *
  *     struct recipe *r;
  *     if ((rc = recipe_read(&r, path, overrides, n))) return rc;

@@ -4,7 +4,7 @@
  *     schedule_at(r, step, &p);            // 0 <= step <= total; total is the last validation
  *     if (schedule_rope(r, step, freq, &scale)) ... // YaRN: freq and scale changed at this step
  *
- * Formulas: record-61 as published; golden table tests/golden/r61-schedule.tsv.
+ * Formulas: records 61 and 74 as published; golden tables tests/golden/r??-schedule.tsv.
  * Pure; any thread.
  */
 #ifndef MODEL_SCHEDULE_H

@@ -9,7 +9,7 @@ static bool sharded(const struct param_spec *s, int world)
     return s->comms != COMMS_REPLICATED && world > 1;
 }
 
-static enum dtype work_dtype(const struct recipe *r, const struct param_spec *s)
+enum dtype optim_update_dtype(const struct recipe *r, const struct param_spec *s)
 {
     return r->polar_dtype == DT_NONE ? s->dtype : r->polar_dtype;
 }
@@ -40,7 +40,7 @@ static int64_t x_bytes(const struct recipe *r, int world)
     int64_t most = 0;
     for (int i = 0; i < r->n_params; i++) {
         const struct param_spec *s = &r->params[i];
-        int64_t bytes = own_elements(s, world) * (int64_t)dtype_size(work_dtype(r, s));
+        int64_t bytes = own_elements(s, world) * (int64_t)dtype_size(optim_update_dtype(r, s));
         if (s->rule == RULE_NORMUON && bytes > most)
             most = bytes;
     }

@@ -76,6 +76,8 @@ void optim_reset(struct optim *z);
 /* Bytes that optim_init takes on a rank: the states of a parameter, and the work space. */
 int64_t optim_param_bytes(const struct recipe *r, int param, int world);
 int64_t optim_work_bytes(const struct recipe *r, int world);
+/* Of a NorMuon parameter's update while it is orthogonalised. */
+enum dtype optim_update_dtype(const struct recipe *r, const struct param_spec *s);
 
 /* The numbers of step `at`, from the schedule and the counters, to the device. The learning
  * rates are formed in double and rounded once (record-61.md 4.3 - 4.5). */

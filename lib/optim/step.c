@@ -68,7 +68,7 @@ static void update_normuon(struct optim *z, int i)
     struct optim_param *q = &z->p[i];
     struct param *p = &z->banks->p[i];
     const struct muon_step *m = &z->numbers->muon[i];
-    enum dtype t = r->polar_dtype == DT_NONE ? p->w.dtype : r->polar_dtype;
+    enum dtype t = optim_update_dtype(r, p->spec);
     struct tensor x = tensor_of(z->x.data, t, p->w_own.rows, p->w_own.cols);
     int n = (int)p->own_count;
 
