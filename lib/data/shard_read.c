@@ -49,18 +49,13 @@ static int cut_into_pieces(struct shard *s)
 static int open_file(struct shard *s, bool *plain)
 {
     unsigned char magic[4];
-    int rc;
 
     if ((s->fd = open(s->path, O_RDONLY | O_CLOEXEC)) < 0)
         return err_sys("cannot open '%s'", s->path);
     if (pread(s->fd, magic, 4, 0) != 4)      /* a pipe: the header came through zreader */
         return err_set(GPT_INPUT, "%s: expected a file that can be read from the middle", s->path);
     *plain = magic[0] == (SHARD_MAGIC & 255) && magic[1] == (SHARD_MAGIC >> 8 & 255);
-    if (*plain)
-        return 0;
-    if ((rc = frames_read(&s->frames, s->fd, s->path)))
-        return rc;
-    return 0;
+    return *plain ? 0 : frames_read(&s->frames, s->fd, s->path);
 }
 
 /* Takes the index over, and begins with the piece that has the document. */
