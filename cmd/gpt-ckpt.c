@@ -275,7 +275,7 @@ static int spectra(struct inspect *x, struct views *v, const char *of)
     struct spectrum_job j = { .s = x->tensors, .v = v, .done = one_done, .arg = &shown };
     struct spectrum *sp = calloc((size_t)v->n + 1, sizeof *sp);
     int rc = sp ? 0 : err_set(GPT_SYSTEM, "out of memory");
-    if (!rc && o.plot)                          /* first: what is in the way is told before the work */
+    if (!rc && o.plot)                          /* first: what is in the way is told at once */
         rc = output_open(&plot, o.plot, o.force);
     if (!rc && o.since && !(rc = inspect_open(&since, o.since))) {
         rc = views_make(&since_v, since.tensors, &since.map, NULL, VIEWS_PADDING);
@@ -303,7 +303,8 @@ static int verb_spectrum(char **argv, int n)
 {
     struct inspect x;
     struct views v;
-    int rc = choose(o.of && strcmp(o.of, "weight"), "--of", o.since, "--since, which is of weights");
+    int rc = choose(o.of && strcmp(o.of, "weight"), "--of", o.since,
+                    "--since, which is of weights");
     if (!rc)
         rc = choose(o.values, "--values", o.summary || o.format, o.summary ? "--summary"
                                                                            : "--format");

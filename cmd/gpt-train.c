@@ -189,9 +189,9 @@ static int get_recipe(const struct options *o, struct recipe **r)
     }
     rc = recipe_read(r, o->recipe, o->set.v, o->set.n);
     if (!rc && strcmp((*r)->hash, saved->hash)) {
-        rc = err_set(GPT_INPUT, "%s: the run there was made with another recipe (%s %s) than %s (%s %s); "
-                     "leave -r out to continue it, with --set for what shall differ", o->resume,
-                     saved->name, saved->hash, o->recipe, (*r)->name, (*r)->hash);
+        rc = err_set(GPT_INPUT, "%s: the run there was made with another recipe (%s %s) than %s "
+                     "(%s %s); leave -r out to continue it, with --set for what shall differ",
+                     o->resume, saved->name, saved->hash, o->recipe, (*r)->name, (*r)->hash);
         recipe_free(*r);
         *r = NULL;
     }
@@ -261,27 +261,38 @@ int main(int argc, char **argv)
     const struct opt table[] = {
         { 0, NULL, NULL, OPT_GROUP, NULL, "Experiment", 0, 0, NULL },
         { 'r', "recipe", "FILE", OPT_STR, &o.recipe, "the experiment: gpt-recipe(5)", 0, 0, NULL },
-        { 's', "set", "KEY=VALUE", OPT_LIST, &o.set, "override section.key of the recipe; may be repeated", 0, 0, NULL },
-        { 'd', "data", "SHARDS", OPT_STR, &o.data, "folder of shards, or a file or pattern of public .bin shards", 0, 0, NULL },
-        { 'p', "plan", NULL, OPT_FLAG, &o.plan, "print parameters, memory, communication and schedule; train nothing", 0, 0, NULL },
+        { 's', "set", "KEY=VALUE", OPT_LIST, &o.set,
+          "override section.key of the recipe; may be repeated", 0, 0, NULL },
+        { 'd', "data", "SHARDS", OPT_STR, &o.data,
+          "folder of shards, or a file or pattern of public .bin shards", 0, 0, NULL },
+        { 'p', "plan", NULL, OPT_FLAG, &o.plan,
+          "print parameters, memory, communication and schedule; train nothing", 0, 0, NULL },
         { 0, NULL, NULL, OPT_GROUP, NULL, "Run", 0, 0, NULL },
         { 'o', "output", "DIR", OPT_STR, &o.out, "write checkpoints into DIR", 0, 0, NULL },
-        { 0, "resume", "DIR", OPT_STR, &o.resume, "continue from the newest checkpoint in DIR, or from DIR itself", 0, 0, NULL },
+        { 0, "resume", "DIR", OPT_STR, &o.resume,
+          "continue from the newest checkpoint in DIR, or from DIR itself", 0, 0, NULL },
         { 0, "keep", "N", OPT_I64, &o.keep, "checkpoints to keep; 0 keeps all (2)", 0, 1e6, NULL },
         { 0, "device", "NAME", OPT_CHOICE, &o.device, "cpu or cuda (cpu)", 0, 0, "cpu|cuda" },
-        { 0, "ranks", "N", OPT_I64, &o.ranks, "ranks: threads on a CPU, GPUs with --device cuda (1)", 1, MAX_RANKS, NULL },
+        { 0, "ranks", "N", OPT_I64, &o.ranks,
+          "ranks: threads on a CPU, GPUs with --device cuda (1)", 1, MAX_RANKS, NULL },
         { 0, "gpus", "N", OPT_I64, &o.gpus, "the same as --device cuda --ranks N", 1, 64, NULL },
-        { 0, "ranks-timeout", "SECONDS", OPT_F64, &o.ranks_timeout, "a rank silent for so long in a step ends the run (6)", 1, 1e6, NULL },
-        { 0, "no-graph", NULL, OPT_FLAG, &o.no_graph, "launch each kernel instead of one graph a step", 0, 0, NULL },
-        { 0, "bench", "N", OPT_I64, &o.bench, "time N pairs of steps of each stage without data; print a table", 1, 1e6, NULL },
-        { 0, "profile", NULL, OPT_FLAG, &o.profile, "with --bench on a GPU: a row for each kernel", 0, 0, NULL },
+        { 0, "ranks-timeout", "SECONDS", OPT_F64, &o.ranks_timeout,
+          "a rank silent for so long in a step ends the run (6)", 1, 1e6, NULL },
+        { 0, "no-graph", NULL, OPT_FLAG, &o.no_graph,
+          "launch each kernel instead of one graph a step", 0, 0, NULL },
+        { 0, "bench", "N", OPT_I64, &o.bench,
+          "time N pairs of steps of each stage without data; print a table", 1, 1e6, NULL },
+        { 0, "profile", NULL, OPT_FLAG, &o.profile,
+          "with --bench on a GPU: a row for each kernel", 0, 0, NULL },
         { 0, NULL, NULL, OPT_GROUP, NULL, "Messages", 0, 0, NULL },
-        { 0, "progress", NULL, OPT_FLAG, &o.progress, "show progress even when stderr is no terminal", 0, 0, NULL },
+        { 0, "progress", NULL, OPT_FLAG, &o.progress,
+          "show progress even when stderr is no terminal", 0, 0, NULL },
         { 'q', "quiet", NULL, OPT_FLAG, &o.quiet, "no progress, errors only", 0, 0, NULL },
         OPT_END
     };
     const struct command cmd = { "gpt-train", "[OPTION]... -r RECIPE -d SHARDS [-o DIR]",
-                                 "Trains a GPT from shards as a recipe says; the run log goes to stdout.",
+                                 "Trains a GPT from shards as a recipe says; the run log goes to "
+                                 "stdout.",
                                  table };
     struct recipe *r = NULL;
     double began = now_seconds();

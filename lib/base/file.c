@@ -118,7 +118,7 @@ int output_open(struct output *o, const char *path, bool force)
         return GPT_OK;
     }
     o->path = realpath(path, NULL);
-    bool exists = !stat(path, &st);              /* not o->path: /dev/stdout may be a pipe without one */
+    bool exists = !stat(path, &st);              /* not o->path: a pipe has none */
     if (!o->path && !(o->path = strdup(path)))
         return err_set(GPT_SYSTEM, "out of memory");
     if (exists && S_ISDIR(st.st_mode)) {

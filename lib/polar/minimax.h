@@ -67,7 +67,7 @@ struct greedy {
 int greedy_derive(struct greedy *g, const struct greedy_options *o) MUST_CHECK;
 /* As doubles. */
 void greedy_coeffs(const struct greedy *g, struct coeffs *c);
-/* As a table with 17 digits, and comments that say how many of them are right; the caller checks f. */
+/* As a table with 17 digits, with comments on how many are right; the caller checks f. */
 void greedy_write(const struct greedy *g, const struct greedy_options *o, FILE *f);
 
 #endif
