@@ -16,8 +16,6 @@
 #include "check.h"
 #include "ckpt_fixture.h"
 
-static char root[] = "/tmp/checkpoint_crash_test.XXXXXX";
-
 /* --- the calls --- */
 
 enum { STOPPED = 42, INODES = 4096, MOVES = 64 };
@@ -199,7 +197,7 @@ static bool stopped_save(const char *top, const struct model_state *before,
 static void test_power_cut(void)
 {
     struct model_state a = new_state(5), b = new_state(6);
-    char *top = strdup(in(root, "cut"));
+    char *top = strdup(scratch("cut"));
     for (int kind = 0; kind < 6; kind++) {      /* another step, the same, without exchange */
         seen->no_exchange = kind / 2 == 2;
         long stop = 1;
@@ -218,7 +216,7 @@ static void test_power_cut(void)
 static void test_second_rename_fails(void)
 {
     struct model_state a = new_state(5), b = new_state(6);
-    char *top = strdup(in(root, "back"));
+    char *top = strdup(scratch("back"));
     CHECK_OK(save_state(top, &a, 10, 2, 1));
     seen->no_exchange = true;
     for (int i = 1; i <= 3; i++) {
@@ -236,12 +234,9 @@ static void test_second_rename_fails(void)
 
 int main(void)
 {
-    if (!mkdtemp(root))
-        return 1;
     seen = mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(seen != MAP_FAILED);
     test_power_cut();
     test_second_rename_fails();
-    remove_all(root);
     return check_done();
 }

@@ -6,8 +6,6 @@
 #include "ckpt_fixture.h"
 #include "state/reshard.h"
 
-static char root[] = "/tmp/checkpoint_damage_test.XXXXXX";
-
 /* Every file of dir with every byte changed, and cut at every byte: refused,
  * and the message names the file. */
 static void each_byte(const char *dir, const char *name, struct model_state *s)
@@ -41,7 +39,7 @@ static void each_byte(const char *dir, const char *name, struct model_state *s)
 static void test_damage(void)
 {
     struct model_state a = new_state(3), b = new_state(4);
-    char *top = strdup(in(root, "damage"));
+    char *top = strdup(scratch("damage"));
     for (int level = 0; level <= 1; level++) {
         CHECK_OK(save_state(top, &a, 5, 2, level));
         char *dir = ckpt_path(top, 5);
@@ -64,7 +62,7 @@ static void test_damage_is_named(void)
     struct model_state a = new_state(3);
     const struct ckpt_entry *e;
     struct ckpt *c;
-    char *top = strdup(in(root, "named")), expected[64];
+    char *top = strdup(scratch("named")), expected[64];
     size_t n;
     CHECK_OK(save_state(top, &a, 5, 4, 0));
     char *dir = ckpt_path(top, 5);
@@ -133,7 +131,7 @@ static void test_huge_count(const char *dir)
         "999999999999999989 0 999999999999999989 rank0.safetensors 8 "
         "0123456789abcdef0123456789abcdef\ntensor attn.mantissa");
     CHECK_OK(tensors_open(&s, dir));
-    CHECK_ERR(reshard(s, in(root, "huge"), 2, 0, is_param, "aa"), GPT_INPUT,
+    CHECK_ERR(reshard(s, scratch("huge"), 2, 0, is_param, "aa"), GPT_INPUT,
               "do not divide the 999999999999999989 units of 'aa.weight'; expected one of 1");
     tensors_close(s);
     spill(in(dir, "MANIFEST"), text, strlen(text));
@@ -143,7 +141,7 @@ static void test_huge_count(const char *dir)
 static void test_manifest(void)
 {
     struct model_state a = new_state(3);
-    char *top = strdup(in(root, "manifest"));
+    char *top = strdup(scratch("manifest"));
     CHECK_OK(save_state(top, &a, 5, 2, 0));
     char *dir = ckpt_path(top, 5);
     with_manifest(dir, "gpt checkpoint 1", "gpt checkpoint 2", "line 1: expected gpt checkpoint 1");
@@ -178,13 +176,8 @@ static void test_manifest(void)
 
 int main(void)
 {
-    char *clean = NULL;
-    if (!mkdtemp(root) || asprintf(&clean, "rm -rf %s", root) < 0)
-        return 1;
     test_manifest();
     test_damage_is_named();
     test_damage();
-    CHECK(!system(clean));
-    free(clean);
     return check_done();
 }

@@ -1,12 +1,9 @@
 #include "ckpt_fixture.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-#include "base/file.h"
 #include "base/rng.h"
 
 const struct ckpt_whole ckpt_model[CKPT_TENSORS] = {
@@ -133,32 +130,4 @@ bool same_state(const struct model_state *a, const struct model_state *b)
         if (memcmp(a->data[i], b->data[i], whole_bytes(i)))
             return false;
     return true;
-}
-
-char *in(const char *dir, const char *name)
-{
-    static char buf[8][512];
-    static int k;
-    char *s = buf[k++ % 8], *path = path_join(dir, name);
-    snprintf(s, sizeof buf[0], "%s", path ? path : "");
-    free(path);
-    return s;
-}
-
-unsigned char *slurp(const char *path, size_t *n)
-{
-    char *data;
-    if (file_read(path, 0, &data, n))
-        return NULL;
-    return (unsigned char *)data;
-}
-
-/* Over what is there: a file cut to nothing and written anew makes some file systems sync. */
-void spill(const char *path, const void *data, size_t n)
-{
-    int fd = open(path, O_WRONLY | O_CREAT, 0666);
-    if (fd < 0 || write(fd, data, n) != (ssize_t)n || ftruncate(fd, (off_t)n) || close(fd)) {
-        perror(path);
-        abort();
-    }
 }

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "scratch.h"
 #include "state/checkpoint.h"
 
 /* Two sharded tensors with state, one table by rows, one that rank 0 writes alone. */
@@ -31,9 +32,5 @@ struct ckpt_info info_of(int64_t step, int ranks);
 int save_state(const char *root, const struct model_state *s, int64_t step, int ranks, int level);
 /* Loads all of dir as `ranks` ranks would, each its share; s is poisoned first. */
 int load_state(const char *dir, struct model_state *s, int ranks, int threads);
-
-char *in(const char *dir, const char *name);      /* dir/name, in one of eight buffers */
-unsigned char *slurp(const char *path, size_t *n);
-void spill(const char *path, const void *data, size_t n);
 
 #endif

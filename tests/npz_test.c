@@ -7,25 +7,9 @@
 #include "base/file.h"
 #include "base/rng.h"
 #include "check.h"
+#include "scratch.h"
 #include "state/npz.h"
 #include "state/tensors.h"
-
-static char dir[] = "/tmp/npz_test.XXXXXX";
-
-static char *in_dir(const char *name)
-{
-    static char buf[4][512];
-    static int k;
-    char *s = buf[k++ % 4];
-    snprintf(s, sizeof buf[0], "%s/%s", dir, name);
-    return s;
-}
-
-static void spill(const char *path, const void *data, size_t n)
-{
-    int fd = open(path, O_WRONLY | O_CREAT, 0666);
-    CHECK(fd >= 0 && write(fd, data, n) == (ssize_t)n && !ftruncate(fd, (off_t)n) && !close(fd));
-}
 
 static const float numbers[6] = { 1, -2, 3.5f, 0, 1e-20f, 6 };
 
@@ -71,8 +55,8 @@ static void test_round_trip(void)
     struct st_reader *r;
     const struct st_tensor *t;
     float x[6];
-    write_npz(in_dir("a.npz"));
-    CHECK_OK(st_open(&r, in_dir("a.npz")));
+    write_npz(scratch("a.npz"));
+    CHECK_OK(st_open(&r, scratch("a.npz")));
     CHECK_EQ(st_header(r)->n, 4);
     CHECK_STR(st_meta(st_header(r), "step"), "12");
     CHECK_STR(st_meta(st_header(r), "text"), "two\nlines \"q\"");
@@ -86,9 +70,9 @@ static void test_round_trip(void)
     st_close(r);
     char *x1, *x2;
     size_t n1, n2;
-    write_npz(in_dir("b.npz"));
-    CHECK_OK(file_read(in_dir("a.npz"), 0, &x1, &n1));
-    CHECK_OK(file_read(in_dir("b.npz"), 0, &x2, &n2));
+    write_npz(scratch("b.npz"));
+    CHECK_OK(file_read(scratch("a.npz"), 0, &x1, &n1));
+    CHECK_OK(file_read(scratch("b.npz"), 0, &x2, &n2));
     CHECK(n1 == n2 && !memcmp(x1, x2, n1));
     free(x1);
     free(x2);
@@ -153,7 +137,7 @@ static void test_by_hand(void)
         { "{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296), }",
           "more than 2^64 - 1 elements" } };
     unsigned char z[1024];
-    char *path = in_dir("hand.npz");
+    char *path = scratch("hand.npz");
     struct tensors *s;
     struct values v;
     double x[6];
@@ -179,7 +163,7 @@ static void test_twice(void)
 {
     char dict[96], text[512] = "{";
     unsigned char z[4096];
-    char *path = in_dir("twice.npz");
+    char *path = scratch("twice.npz");
     for (int i = 0; i < 40; i++)
         sprintf(text + strlen(text), "%s\"k%d\":\"v\"", i ? "," : "", i);
     strcat(text, "}");
@@ -198,7 +182,7 @@ static void test_twice(void)
 static void test_damage(void)
 {
     struct rng r = rng_make((uint64_t)getpid(), 1);
-    char *data, *path = in_dir("damage.npz");
+    char *data, *path = scratch("damage.npz");
     size_t n;
     long taken = 0, odd = 0;
     write_npz(path);
@@ -223,14 +207,9 @@ static void test_damage(void)
 
 int main(void)
 {
-    char *clean = NULL;
-    if (!mkdtemp(dir) || asprintf(&clean, "rm -rf %s", dir) < 0)
-        return 1;
     test_round_trip();
     test_by_hand();
     test_twice();
     test_damage();
-    CHECK(!system(clean));
-    free(clean);
     return check_done();
 }

@@ -2,26 +2,15 @@
 #include <float.h>
 #include <stdlib.h>
 #include <time.h>
-#include <unistd.h>
 #include "base/file.h"
 #include "base/rng.h"
 #include "check.h"
+#include "scratch.h"
 #include "state/cat.h"
 #include "state/diff.h"
 #include "state/show.h"
 #include "state/stat.h"
 #include "state/svg.h"
-
-static char dir[] = "/tmp/values_test.XXXXXX";
-
-static char *in_dir(const char *name)
-{
-    static char buf[4][512];
-    static int k;
-    char *s = buf[k++ % 4];
-    snprintf(s, sizeof buf[0], "%s/%s", dir, name);
-    return s;
-}
 
 struct item { const char *name; enum dtype t; int rank; uint64_t shape[3]; const void *data; };
 
@@ -89,8 +78,8 @@ static void test_types(void)
         { "bool", DT_BOOL, 1, { 2 }, bytes } };
     struct tensors *s;
     double *x[13];
-    write_file(in_dir("types"), v, 13);
-    CHECK_OK(tensors_open(&s, in_dir("types")));
+    write_file(scratch("types"), v, 13);
+    CHECK_OK(tensors_open(&s, scratch("types")));
     for (int i = 0; i < 13; i++)
         x[i] = values_of(s, v[i].name);
     CHECK(x[0][0] == M_PI && x[0][1] == -1e300 && x[1][0] == -5 && x[1][1] == (double)(1ll << 40));
@@ -141,8 +130,8 @@ static void test_masters(void)
                               { "b.remainder", DT_I16, 1, { N }, low },
                               { "c.weight", DT_BF16, 1, { N }, cut } };
     struct tensors *s;
-    write_file(in_dir("masters"), v, 5);
-    CHECK_OK(tensors_open(&s, in_dir("masters")));
+    write_file(scratch("masters"), v, 5);
+    CHECK_OK(tensors_open(&s, scratch("masters")));
     double *a = values_of(s, "a.weight"), *b = values_of(s, "b.weight");
     double *c = values_of(s, "c.weight");
     int wrong = 0;
@@ -185,8 +174,8 @@ static void test_scales(void)
         { "y", DT_E5M2, 1, { 5 }, e4m3 }, { "y_scale", DT_F32, 1, { 2 }, rows } };
     struct tensors *s;
     struct values bad;
-    write_file(in_dir("scales"), v, 10);
-    CHECK_OK(tensors_open(&s, in_dir("scales")));
+    write_file(scratch("scales"), v, 10);
+    CHECK_OK(tensors_open(&s, scratch("scales")));
     double *m = values_of(s, "p.exp_avg"), *q = values_of(s, "p.exp_avg_sq");
     double *w = values_of(s, "w.weight"), *x = values_of(s, "x.weight");
     int wrong = 0;
@@ -216,8 +205,8 @@ static void test_stat(void)
     struct tensors *s;
     struct views views;
     struct stat_row r[2];
-    write_file(in_dir("stat"), v, 2);
-    CHECK_OK(tensors_open(&s, in_dir("stat")));
+    write_file(scratch("stat"), v, 2);
+    CHECK_OK(tensors_open(&s, scratch("stat")));
     CHECK_OK(views_make(&views, s, NULL, NULL, 0));
     CHECK_OK(stat_views(s, &views, NULL, NULL, r));
     CHECK_EQ(r[0].elements, 10);
@@ -264,10 +253,10 @@ static void test_diff(void)
     struct diff_row *r;
     int n;
     bool equal;
-    write_file(in_dir("left"), left, 8);
-    write_file(in_dir("right"), right, 8);
-    CHECK_OK(tensors_open(&s, in_dir("left")));
-    CHECK_OK(tensors_open(&t, in_dir("right")));
+    write_file(scratch("left"), left, 8);
+    write_file(scratch("right"), right, 8);
+    CHECK_OK(tensors_open(&s, scratch("left")));
+    CHECK_OK(tensors_open(&t, scratch("right")));
     CHECK_OK(diff_tensors(s, t, NULL, NULL, 0, &r, &n, &equal));
     CHECK(!equal && n == 9);
     static const enum diff_what want[9] = { DIFF_SAME, DIFF_EQUAL, DIFF_DIFFERS, DIFF_ONLY_A,
@@ -315,8 +304,8 @@ static void test_cat(void)
         x[i] = (float)i + 0.1f;
     const struct item v[] = { { "x", DT_F32, 3, { 2, 3, 4 }, x },
                               { "s", DT_F32, 0, { 0 }, x + 5 } };
-    write_file(in_dir("cat"), v, 2);
-    CHECK_OK(tensors_open(&s, in_dir("cat")));
+    write_file(scratch("cat"), v, 2);
+    CHECK_OK(tensors_open(&s, scratch("cat")));
     CHECK_OK(cat(s, "x[1,2,3]", false, text, sizeof text));
     CHECK_NEAR(strtof(text, NULL), x[23], 0);            /* nine digits give the float again */
     CHECK_OK(cat(s, "x[0,1:3,:2]", false, text, sizeof text));
@@ -352,7 +341,7 @@ static void test_show(void)
     struct views v;
     for (int i = 0; i < 800; i++)
         strcat(value, "\303\251");
-    CHECK_OK(output_open(&o, in_dir("show"), true));
+    CHECK_OK(output_open(&o, scratch("show"), true));
     CHECK_OK(st_writer_new(&w, o.f, "show", 0));
     CHECK_OK(st_declare(w, name, DT_U8, 0, NULL));
     CHECK_OK(st_note(w, "long", value));
@@ -360,7 +349,7 @@ static void test_show(void)
     CHECK_OK(st_writer_finish(w));
     st_writer_free(w);
     CHECK_OK(output_commit(&o));
-    CHECK_OK(tensors_open(&s, in_dir("show")));
+    CHECK_OK(tensors_open(&s, scratch("show")));
     CHECK_OK(views_make(&v, s, NULL, NULL, 0));
     for (int i = 0; i < 3; i++) {
         FILE *f = fmemopen(text, sizeof text, "w");
@@ -395,9 +384,9 @@ static void test_many(void)
         snprintf(names[i], sizeof names[i], i % 2 ? "l.%d.mantissa" : "l.%d.weight", i / 2);
         v[i] = (struct item){ names[i], i % 2 ? DT_U16 : DT_BF16, 1, { 2 }, data };
     }
-    write_file(in_dir("many"), v, MANY);
+    write_file(scratch("many"), v, MANY);
     clock_t start = clock();
-    CHECK_OK(tensors_open(&s, in_dir("many")));
+    CHECK_OK(tensors_open(&s, scratch("many")));
     long joined = 0;
     for (int i = 0; i < MANY; i += 2) {
         const struct stored *t = tensors_find(s, names[i]);
@@ -417,9 +406,6 @@ static void test_many(void)
 
 int main(void)
 {
-    char *clean = NULL;
-    if (!mkdtemp(dir) || asprintf(&clean, "rm -rf %s", dir) < 0)
-        return 1;
     test_types();
     test_masters();
     test_scales();
@@ -428,7 +414,5 @@ int main(void)
     test_cat();
     test_show();
     test_many();
-    CHECK(!system(clean));
-    free(clean);
     return check_done();
 }
