@@ -1,6 +1,5 @@
 /* safetensors: each rule of the format has a file that breaks it, with its own
  * message; files are cut everywhere, and the parser is fed noise. */
-#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
