@@ -310,7 +310,9 @@ cudaError_t cudaRuntimeGetVersion(int *v) { return *v = CUDART_VERSION, cudaSucc
 cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr what, int)
 {
     switch (what) {
-    case cudaDevAttrMultiProcessorCount: *v = 132; break;
+    case cudaDevAttrMultiProcessorCount:        /* few: blocks that take more than one tile */
+        *v = random_below(2) ? 132 : 2 + random_below(6);
+        break;
     case cudaDevAttrL2CacheSize: *v = 60 << 20; break;
     case cudaDevAttrComputeCapabilityMajor: *v = 9; break;
     case cudaDevAttrComputeCapabilityMinor: *v = 0; break;
