@@ -115,8 +115,9 @@ f32_recipe() { sed 's/ bf16 / f32  /' "$GPT_SHARE/recipes/tiny.recipe"; }
     same=${output#* }
     run worst_difference "$BATS_TEST_TMPDIR/no.log" "$BATS_TEST_TMPDIR/no8.log"
     echo "differences of 1 and 8 ranks in 1e-7: $same with it, ${output#* } without"
-    [ "$same" -le 100 ]
-    [ "${output#* }" -gt "$same" ]
+    # Ranks add in other orders, and a last bit may move a number to the next code of e5m2, an eighth
+    # away: a few such flips pass 1e-5, but stay far below what numbers that vanish do.
+    [ "$same" -lt $((${output#* } / 100)) ]
 }
 
 # files of two checkpoints but for what names the recipe
