@@ -170,6 +170,15 @@ static int flush_checked(FILE *f, const char *name)
                  : err_set(GPT_SYSTEM, "cannot write %s%s%s", quote, name, quote);
 }
 
+/* Makes the entry of path in its directory durable. */
+static int sync_entry(const char *path)
+{
+    char *p = strdup(path);
+    int rc = p ? file_sync_dir(dirname(p)) : err_set(GPT_SYSTEM, "out of memory");
+    free(p);
+    return rc;
+}
+
 int output_commit(struct output *o)
 {
     const char *name = o->path ? o->path : "standard output";
@@ -196,9 +205,7 @@ int output_commit(struct output *o)
         forget(o->tmp);
         free(o->tmp);
         o->tmp = NULL;
-        char *dir = strdup(o->path);
-        rc = dir ? file_sync_dir(dirname(dir)) : err_set(GPT_SYSTEM, "out of memory");
-        free(dir);
+        rc = sync_entry(o->path);
     }
     output_abort(o);                             /* frees what is left */
     return rc;
@@ -277,7 +284,9 @@ int file_mkdirs(const char *path)
             continue;
         *s = '\0';
         struct stat st;
-        if (mkdir(p, 0777)) {
+        if (!mkdir(p, 0777)) {
+            rc = sync_entry(p);
+        } else {
             int saved = errno;
             if (stat(p, &st) || !S_ISDIR(st.st_mode)) {
                 errno = saved;

@@ -37,7 +37,7 @@ void temporary_dir_keep(struct temporary_dir *t);     /* also when it has been r
 /* Reads a file ("-": stdin) of at most max bytes (0: any size) and adds a NUL;
  * caller frees. A longer one is GPT_INPUT. */
 int file_read(const char *path, size_t max, char **data, size_t *n) MUST_CHECK;
-int file_mkdirs(const char *path) MUST_CHECK;       /* like mkdir -p; "-" is GPT_USAGE */
+int file_mkdirs(const char *path) MUST_CHECK;       /* mkdir -p, durable; "-" is GPT_USAGE */
 int file_sync_dir(const char *path) MUST_CHECK;     /* makes a rename in it durable */
 const char *temporary_dir(void);                    /* $TMPDIR, else /tmp */
 /* A file without a name in dir, to write and read. */
