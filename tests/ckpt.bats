@@ -380,10 +380,10 @@ END
     ckpt ls "$GPT_SHARE/recipes/tiny.recipe"
     [ "$status" -eq 3 ]
     [[ $stderr = *"tiny.recipe: offset 0: "*": no safetensors file" ]]
-    mkdir shards && echo 'format: gpt-shards 1' >shards/MANIFEST
+    mkdir shards && echo 'format: gpt-shards 2' >shards/MANIFEST
     ckpt info shards
     [ "$status" -eq 3 ]
-    [[ $stderr = *"expected 'gpt checkpoint 1', found 'format: gpt-shards 1'" ]]
+    [[ $stderr = *"expected 'gpt checkpoint 1', found 'format: gpt-shards 2'" ]]
     ckpt rm shards --keep-last 1
     [ "$status" -eq 3 ]
     [[ $stderr = *"shards: holds no complete checkpoint"* ]]

@@ -52,6 +52,10 @@ text_train_000001.bin" ]
     run --separate-stderr T --verify out
     [ "$status" -eq 3 ]
     [[ $stderr == *"out/MANIFEST: expected the hash"* ]]
+    sed -i 's/^format: gpt-shards 2/format: gpt-shards 1/' out/MANIFEST
+    run --separate-stderr T --verify out
+    [ "$status" -eq 3 ]
+    [[ $stderr == *"found version 1: make these shards again" ]]
     run --separate-stderr T --verify a.txt
     [ "$status" -eq 4 ]
 }

@@ -13,7 +13,7 @@
 #include "base/hash.h"
 #include "data/le.h"
 
-#define FORMAT "gpt-shards 1"
+#define FORMAT "gpt-shards 2"
 
 const char *split_name(enum split s)
 {
@@ -203,8 +203,10 @@ static int read_text(const char *path, char **text, size_t *n)
 
     if (rc || !strncmp(*text, "format: " FORMAT "\n", strlen("format: " FORMAT "\n")))
         return rc;
+    bool older = !strncmp(*text, "format: gpt-shards 1\n", strlen("format: gpt-shards 1\n"));
     free(*text);
-    return err_set(GPT_INPUT, "%s: line 1: expected 'format: " FORMAT "'", path);
+    return err_set(GPT_INPUT, "%s: line 1: expected 'format: " FORMAT "'%s", path,
+                   older ? ", found version 1: make these shards again" : "");
 }
 
 int manifest_read(struct manifest *m, const char *path)
