@@ -11,7 +11,7 @@
  *     ops_cuda_graph_free(graph);
  *     o->free(o);
  *
- * While capturing, alloc, upload, download and sync are errors: what a graph
+ * While capturing, alloc, uploads, downloads and sync are errors: what a graph
  * should see anew in each launch lies in device memory and is uploaded before.
  *
  * Threads: as ops.h. The thread that calls ops_cuda_new must make all later calls.

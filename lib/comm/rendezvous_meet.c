@@ -55,7 +55,8 @@ static void admit(struct rendezvous *r, int fd, int *come)
     char *data;
 
     prepare(fd, r->timeout);
-    if (rendezvous_hear(fd, &f, &data, sizeof(int)) && f.word == HELLO && data && f.bytes == sizeof(int)
+    if (rendezvous_hear(fd, &f, &data, sizeof(int)) && f.word == HELLO && data
+        && f.bytes == sizeof(int)
         && memcmp(data, &r->at.processes, sizeof(int)) == 0 && f.process > 0
         && (int)f.process < r->peers && r->peer[f.process].fd < 0) {
         r->peer[f.process].fd = fd;
@@ -137,8 +138,8 @@ static int join(struct rendezvous *r)
     }
     prepare(fd, r->meet);               /* the answer comes when all are there */
     r->peer[0].fd = fd;
-    if (!rendezvous_say(r, fd, HELLO, &r->at.processes, sizeof(int)) || !rendezvous_hear(fd, &f, &data, 0)
-        || f.word != HELLO)
+    if (!rendezvous_say(r, fd, HELLO, &r->at.processes, sizeof(int))
+        || !rendezvous_hear(fd, &f, &data, 0) || f.word != HELLO)
         return err_set(GPT_DEVICE, "process %d of %d: process 0 at %s:%d did not find all "
                        "processes, or is none of ours", r->at.process, r->at.processes,
                        r->at.address, r->at.port);

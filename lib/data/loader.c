@@ -184,8 +184,8 @@ static int find_pieces(struct loader *l, struct slot *s, const struct batch_shap
         if (!l->c.cycle)
             return err_set(GPT_INPUT,
                            "%s: expected tokens for step %lld, found that all %d shard%s "
-                           "%s used up (data.cycle: start over)", l->c.data, (long long)l->next.step,
-                           l->corpus.n,
+                           "%s used up (data.cycle: start over)", l->c.data,
+                           (long long)l->next.step, l->corpus.n,
                            l->corpus.n == 1 ? "" : "s", l->corpus.n == 1 ? "is" : "are");
         l->next.shard = 0;
         l->next.epoch++;

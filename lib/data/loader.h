@@ -86,8 +86,8 @@ struct loader;
 int loader_new(struct loader **l, const struct loader_config *c) MUST_CHECK;
 /* Continues at a position from batch.after, before the first loader_next. */
 int loader_seek(struct loader *l, const struct loader_pos *at) MUST_CHECK;
-/* GPT_INPUT: token >= vocab, no shard that holds a batch, more than M-1 pieces in a chunk, data used up. The same error is
- * given to every rank that asks. */
+/* GPT_INPUT: token >= vocab, no shard that holds a batch, more than M-1 pieces in a chunk, data
+ * used up. The same error is given to every rank that asks. */
 int loader_next(struct loader *l, int rank, const struct step_batch **b) MUST_CHECK;
 /* Wakes all who wait in loader_next with GPT_SYSTEM "stopped"; any thread. */
 void loader_stop(struct loader *l);

@@ -148,7 +148,8 @@ struct head_loss {
 };
 
 struct adam_step { real step_size, decay; };   /* lr sqrt(1-b2^n)/(1-b1^n);  lr^2 wd */
-/* blend = 1 - momentum, formed as the recipe says; decay = base lr * weight decay, without multipliers. */
+/* blend = 1 - momentum, formed as the recipe says; decay = base lr * weight decay, without
+ * multipliers. */
 struct muon_step { real blend, lr, decay; };
 
 struct ops {

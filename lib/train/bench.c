@@ -230,7 +230,8 @@ static void stage_init(struct stage_bench *s, struct rank *k, int stage)
             int mul = l->attention == ATTN_PAIRED ? 2 : 1;
             if (l->attention != ATTN_NONE)
                 s->attn_flops += 14.0 * r->head_dim * (r->heads / mul) *
-                                 pairs(&c, mul, l->long_window ? s->even.window_long : s->even.window_short);
+                                 pairs(&c, mul, l->long_window ? s->even.window_long
+                                                               : s->even.window_short);
         }
     }
     if (block && k->optim.sparse) {

@@ -99,8 +99,8 @@ static void plan_schedule(const struct recipe *r, FILE *f)
 {
     struct point p, before = { .stage = -1 };
     int total = schedule_total(r);
-    fprintf(f, "\nschedule: %d steps; one line where the stage, the multiplier's stage or the tie changes\n",
-            total);
+    fprintf(f, "\nschedule: %d steps; one line where the stage, the multiplier's stage or the tie "
+            "changes\n", total);
     fprintf(f, "  step   tokens  T/chunk  long short  sequence      lr momentum  mtp\n");
     for (int s = 0; s <= total; s++) {
         schedule_at(r, s, &p);

@@ -5,7 +5,8 @@
  * batches to the device, save.c writes and reads checkpoints, plan.c prints
  * what a run will take.
  *
- *     struct run_options o = { .recipe = r, .data = "shards", .ranks = 2, .backend = &cpu, .log = stdout };
+ *     struct run_options o = { .recipe = r, .data = "shards", .ranks = 2,
+ *                              .backend = &cpu, .log = stdout };
  *     rc = run_train(&o);
  *
  * A run killed at any moment resumes from its last complete checkpoint and ends
