@@ -394,7 +394,6 @@ static bool start(struct cuda_ops *c)
 
     if (!CUDA_TRY(c, cudaSetDevice(c->device)) ||
         !CUDA_TRY(c, cudaDeviceGetAttribute(&c->sms, cudaDevAttrMultiProcessorCount, c->device)) ||
-        !CUDA_TRY(c, cudaDeviceGetAttribute(&c->l2_bytes, cudaDevAttrL2CacheSize, c->device)) ||
         !CUDA_TRY(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking)) ||
         !CUDA_TRY(c, cudaStreamCreateWithFlags(&c->ahead.stream, cudaStreamNonBlocking)) ||
         !CUDA_TRY(c, cudaEventCreateWithFlags(&c->ahead_done, cudaEventDisableTiming)) ||

@@ -52,7 +52,6 @@ struct cuda_ops {
     struct ops ops;                     /* first: struct ops * is struct cuda_ops * */
     int device;                         /* ordinal; also names the rank in messages */
     int sms;                            /* multiprocessors */
-    int l2_bytes;
     cudaStream_t stream;
     bool failed;
     int code;                           /* enum gpt_code, with message: the first failure */

@@ -46,11 +46,9 @@ void gpu_linear_t(struct ops *o, struct tensor y, struct tensor x, struct tensor
                   const real *scale, struct tensor residual);
 void gpu_linear_t_bwd_w(struct ops *o, struct tensor dw, real *dscale, struct tensor dy,
                         struct tensor x, struct tensor w, const real *scale, bool add);
-void gpu_linear_relu2(struct ops *o, struct tensor pre, struct tensor post, struct tensor x,
-                      struct tensor w);
-void gpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor post,
-                          struct tensor dout, struct tensor w2, const real *scale,
-                          struct tensor pre);
+void gpu_linear_relu2(struct ops *o, struct tensor post, struct tensor x, struct tensor w);
+void gpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor dout,
+                          struct tensor w2, const real *scale, struct tensor post);
 
 /* qkv.cu, out_gate.cu */
 void gpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v,

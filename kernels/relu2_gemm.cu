@@ -1,20 +1,19 @@
 /* relu2_gemm.cu - x w^T with the MLP's squared ReLU, or its derivative, on the way out.
  *
- *   forward    pre = bf16(x w^T), post = max(pre,0)^2       reads x, w; writes post (and pre)
- *   backward   dpre = 2 scale (x w^T) max(pre,0)            reads x, w, pre; writes dpre (post)
- *              from post: max(pre,0) = sqrt(post), off by 2^-10 of it
+ *   forward    pre = bf16(x w^T), post = max(pre,0)^2       reads x, w; writes post
+ *   backward   dpre = 2 scale (x w^T) max(pre,0)            reads x, w, post; writes dpre
+ *              max(pre,0) = sqrt(post), off by 2^-10 of it
  *
  * x (T,K), w (F,K), the rest (T,F), bf16, f32 sums. 2 T F K FLOP: 232 GFLOP at T = 49152, K =
- * 768, F = 3072, 0.30 ms at 770 TFLOP/s. Bytes: 0.38 GB forward (0.68 with pre), 0.68 backward
- * (0.98 with post): 0.09 to 0.23 ms, behind the products.
+ * 768, F = 3072, 0.30 ms at 770 TFLOP/s. Bytes: 0.38 GB forward, 0.68 backward: 0.09 and 0.16 ms,
+ * behind the products.
  *
  * A tile is 128 features x 160 tokens: the product's rows are features, so that its 160
  * columns (tokens) divide T with little waste, and it is turned when it is stored. Blocks are
  * persistent, with three warpgroups:
  *
- *   feeder     one thread brings 64 of K a stage (16 KB of w, 20 KB of x) through a ring of 5
- *              (4 when two tensors are written); another brings the tile of pre or post,
- *              while the products run
+ *   feeder     one thread brings 64 of K a stage (16 KB of w, 20 KB of x) through a ring of 5;
+ *              another brings the tile of post, while the products run
  *   2 workers  take turns: one has the tensor cores (160 sums a thread), the other turns its
  *              finished tile into bf16 in shared memory, for the copy engine to store
  *
@@ -40,35 +39,22 @@ enum { PANEL_BYTES = TOKENS * 128, TILE_BYTES = 2 * PANEL_BYTES };
 enum { WORKER = 128, THREADS = 3 * WORKER };
 enum { TURN = 1, STAGING = 3, WRITTEN = 5 };            /* numbered barriers, two of each */
 
-/* What is read besides x and w, and what is written. */
-enum mode { TO_POST, TO_PRE_POST, FROM_POST, FROM_PRE, FROM_PRE_TO_POST };
-__host__ __device__ constexpr bool backward(mode m) { return m >= FROM_POST; }
-__host__ __device__ constexpr bool two_outputs(mode m)
-{
-    return m == TO_PRE_POST || m == FROM_PRE_TO_POST;
-}
-__host__ __device__ constexpr int stages(mode m) { return two_outputs(m) ? 4 : 5; }
-constexpr int shared_bytes(mode m)
-{
-    return 1024 + stages(m) * STAGE_BYTES + (two_outputs(m) ? 2 : 1) * TILE_BYTES + 256;
-}
+enum { STAGES = 5, SHARED_BYTES = 1024 + STAGES * STAGE_BYTES + TILE_BYTES + 256 };
 
-/* `in` is the tile that backward reads; `second` is post where there are two outputs. */
-struct maps { CUtensorMap w, x, in, first, second; };
+/* `in` is post, which backward reads. */
+struct maps { CUtensorMap w, x, in, out; };
 
 /* Pairs of feature tiles, all pairs; scale of backward, NULL: 1. */
 struct work { int pairs, tiles, kblocks; const float *scale; };
 
-template <mode M> struct layout {
-    static constexpr int STAGES = stages(M);
-    uint32_t ring, first, second;                       /* stages, tiles */
+struct layout {
+    uint32_t ring, tile;                                /* stages; in, and then out */
     uint32_t full, empty, in_full, in_free;             /* barriers */
     __device__ explicit layout(const void *memory)
     {
         ring = (address(memory) + 1023) & ~1023u;
-        first = ring + STAGES * STAGE_BYTES;
-        second = first + TILE_BYTES;
-        full = two_outputs(M) ? second + TILE_BYTES : second;
+        tile = ring + STAGES * STAGE_BYTES;
+        full = tile + TILE_BYTES;
         empty = full + 8 * STAGES;
         in_full = empty + 8 * STAGES;
         in_free = in_full + 8;
@@ -90,7 +76,7 @@ struct place {
     }
 };
 
-template <mode M> __device__ void feed(const layout<M> &l, const maps &m, const work &k)
+__device__ void feed(const layout &l, const maps &m, const work &k)
 {
     uint32_t it = 0;
     int rank = cluster_rank();
@@ -98,8 +84,8 @@ template <mode M> __device__ void feed(const layout<M> &l, const maps &m, const 
     for (int n = 0; place(k, n).exists; n++) {
         place p(k, n);
         for (int kb = 0; kb < k.kblocks; kb++, it++) {
-            int s = it % l.STAGES;
-            barrier_wait(l.empty + 8 * s, (it / l.STAGES & 1) ^ 1);
+            int s = it % STAGES;
+            barrier_wait(l.empty + 8 * s, (it / STAGES & 1) ^ 1);
             barrier_expect(l.full + 8 * s, STAGE_BYTES);
             load_box(l.w(s), &m.w, kb * DEPTH, p.feature, l.full + 8 * s);
             load_box_to(3, l.x(s) + rank * HALF_X, &m.x, kb * DEPTH, p.token + rank * TOKENS / 2,
@@ -108,14 +94,14 @@ template <mode M> __device__ void feed(const layout<M> &l, const maps &m, const 
     }
 }
 
-template <mode M> __device__ void feed_in(const layout<M> &l, const maps &m, const work &k)
+__device__ void feed_in(const layout &l, const maps &m, const work &k)
 {
     for (int n = 0; place(k, n).exists; n++) {
         place p(k, n);
         barrier_wait(l.in_free, (n & 1) ^ 1);
         barrier_expect(l.in_full, TILE_BYTES);
         for (int i = 0; i < 2; i++)
-            load_box(l.first + i * PANEL_BYTES, &m.in, p.feature + 64 * i, p.token, l.in_full);
+            load_box(l.tile + i * PANEL_BYTES, &m.in, p.feature + 64 * i, p.token, l.in_full);
     }
 }
 
@@ -126,15 +112,14 @@ __device__ __forceinline__ void let_go(uint32_t empty)
         barrier_arrive_at(empty, threadIdx.x % 32);
 }
 
-template <mode M>
-__device__ __forceinline__ void products(float (&d)[2][80], const layout<M> &l, uint32_t it,
+__device__ __forceinline__ void products(float (&d)[2][80], const layout &l, uint32_t it,
                                          int kblocks)
 {
 #pragma unroll 4                        /* 2 to 4% over none */
     for (int kb = 0; kb < kblocks; kb++, it++) {
-        int s = it % l.STAGES;
+        int s = it % STAGES;
         uint64_t w = operand<false>(l.w(s)), x = operand<false>(l.x(s));
-        barrier_wait(l.full + 8 * s, it / l.STAGES & 1);
+        barrier_wait(l.full + 8 * s, it / STAGES & 1);
         wgmma_begin();
 #pragma unroll
         for (int i = 0; i < DEPTH / 16; i++) {
@@ -144,7 +129,7 @@ __device__ __forceinline__ void products(float (&d)[2][80], const layout<M> &l, 
         wgmma_commit();
         wgmma_wait<1>();
         if (kb)
-            let_go(l.empty + 8 * ((it - 1) % l.STAGES));
+            let_go(l.empty + 8 * ((it - 1) % STAGES));
     }
 }
 
@@ -157,82 +142,67 @@ __device__ __forceinline__ float square_root(float x)
     return y;
 }
 
-/* A register of an 8x8 matrix: what it holds of the input tile, and the pair of sums d, become
- * what is stored. factor: 2 scale of backward. */
-template <mode M>
-__device__ __forceinline__ void finish_pair(uint32_t &first, uint32_t &second, const float *d,
-                                            float factor)
+/* A register of an 8x8 matrix: what it holds of post, and the pair of sums d, become what is
+ * stored. factor: 2 scale of backward. */
+template <bool BACKWARD>
+__device__ __forceinline__ uint32_t finish_pair(uint32_t post, const float *d, float factor)
 {
-    uint32_t pre = backward(M) ? first : bf16_pack(d[0], d[1]);
-    float lo, hi;
-
-    if (M == FROM_POST)
-        lo = square_root(bf16_lo(first)), hi = square_root(bf16_hi(first));
-    else
-        lo = relu(bf16_lo(pre)), hi = relu(bf16_hi(pre));
-    if (M == TO_POST)
-        first = bf16_pack(lo * lo, hi * hi);
-    else
-        first = backward(M) ? bf16_pack(factor * d[0] * lo, factor * d[1] * hi) : pre;
-    if (two_outputs(M))
-        second = bf16_pack(lo * lo, hi * hi);
+    if (BACKWARD) {
+        float lo = square_root(bf16_lo(post)), hi = square_root(bf16_hi(post));
+        return bf16_pack(factor * d[0] * lo, factor * d[1] * hi);
+    }
+    uint32_t pre = bf16_pack(d[0], d[1]);
+    float lo = relu(bf16_lo(pre)), hi = relu(bf16_hi(pre));
+    return bf16_pack(lo * lo, hi * hi);
 }
 
 /* The sums of 64 features into the tile: 16 features and 16 tokens a warp and step, five steps'
  * loads in flight. */
-template <mode M>
-__device__ __forceinline__ void finish_panel(uint32_t to_first, uint32_t to_second,
-                                             const float (&d)[80], float factor)
+template <bool BACKWARD>
+__device__ __forceinline__ void finish_panel(uint32_t tile, const float (&d)[80], float factor)
 {
     enum { FLIGHT = 5, STEP = 16 * 128 };
 
 #pragma unroll
     for (int j = 0; j < TOKENS / 16; j += FLIGHT) {
-        uint32_t first[FLIGHT][4], second[FLIGHT][4];
-        if (backward(M))
+        uint32_t x[FLIGHT][4];
+        if (BACKWARD)
 #pragma unroll
             for (int i = 0; i < FLIGHT; i++)
-                load_turned(first[i], to_first + (j + i) * STEP);
+                load_turned(x[i], tile + (j + i) * STEP);
 #pragma unroll
         for (int i = 0; i < FLIGHT; i++) {
 #pragma unroll
             for (int m = 0; m < 4; m++)
-                finish_pair<M>(first[i][m], second[i][m], d + 8 * (j + i) + 2 * m, factor);
-            store_turned(to_first + (j + i) * STEP, first[i]);
-            if (two_outputs(M))
-                store_turned(to_second + (j + i) * STEP, second[i]);
+                x[i][m] = finish_pair<BACKWARD>(x[i][m], d + 8 * (j + i) + 2 * m, factor);
+            store_turned(tile + (j + i) * STEP, x[i]);
         }
     }
 }
 
-template <mode M>
-__device__ __forceinline__ void finish(const layout<M> &l, const float (&d)[2][80], float factor)
+template <bool BACKWARD>
+__device__ __forceinline__ void finish(const layout &l, const float (&d)[2][80], float factor)
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, matrix = lane / 8;
     uint32_t chunk = 2 * warp + matrix % 2, token = 8 * (matrix / 2) + lane % 8;
     uint32_t at = token * 128 + ((chunk ^ token % 8) << 4);
 
-    finish_panel<M>(l.first + at, l.second + at, d[0], factor);
-    finish_panel<M>(l.first + PANEL_BYTES + at, l.second + PANEL_BYTES + at, d[1],
-                    factor);
+    finish_panel<BACKWARD>(l.tile + at, d[0], factor);
+    finish_panel<BACKWARD>(l.tile + PANEL_BYTES + at, d[1], factor);
 }
 
-template <mode M>
-__device__ __forceinline__ void store(const layout<M> &l, const maps &m, const place &p)
+__device__ __forceinline__ void store(const layout &l, const maps &m, const place &p)
 {
-    for (int i = 0; i < 2; i++) {
-        store_box(&m.first, p.feature + 64 * i, p.token, l.first + i * PANEL_BYTES);
-        if (two_outputs(M))
-            store_box(&m.second, p.feature + 64 * i, p.token, l.second + i * PANEL_BYTES);
-    }
+    for (int i = 0; i < 2; i++)
+        store_box(&m.out, p.feature + 64 * i, p.token, l.tile + i * PANEL_BYTES);
     stores_commit();
     stores_read();
 }
 
-template <mode M>
-__device__ void do_work(const layout<M> &l, const maps &m, const work &k, int worker)
+template <bool BACKWARD>
+__device__ void do_work(const layout &l, const maps &m, const work &k, int worker)
 {
-    float d[2][80], factor = backward(M) && k.scale ? 2 * *k.scale : 2;
+    float d[2][80], factor = BACKWARD && k.scale ? 2 * *k.scale : 2;
     int other = 1 - worker;
 
     if (worker == 1) {                  /* the first turns are worker 0's */
@@ -242,20 +212,20 @@ __device__ void do_work(const layout<M> &l, const maps &m, const work &k, int wo
     for (int n = worker; place(k, n).exists; n += 2) {
         uint32_t it = n * k.kblocks;
         named_wait(TURN + worker, 2 * WORKER);
-        products<M>(d, l, it, k.kblocks);
+        products(d, l, it, k.kblocks);
         named_arrive(TURN + other, 2 * WORKER);
         wgmma_wait<0>();
-        let_go(l.empty + 8 * ((it + k.kblocks - 1) % l.STAGES));
+        let_go(l.empty + 8 * ((it + k.kblocks - 1) % STAGES));
 
         named_wait(STAGING + worker, 2 * WORKER);
-        if (backward(M))
+        if (BACKWARD)
             barrier_wait(l.in_full, n & 1);
-        finish<M>(l, d, factor);
+        finish<BACKWARD>(l, d, factor);
         shared_written();
         named_wait(WRITTEN + worker, WORKER);
         if (threadIdx.x % WORKER == 0) {
-            store<M>(l, m, place(k, n));
-            if (backward(M))
+            store(l, m, place(k, n));
+            if (BACKWARD)
                 barrier_arrive(l.in_free);
         }
         __syncwarp();
@@ -263,16 +233,16 @@ __device__ void do_work(const layout<M> &l, const maps &m, const work &k, int wo
     }
 }
 
-template <mode M>
+template <bool BACKWARD>
 __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS, 1)
 relu2_gemm(const __grid_constant__ maps m, work k)
 {
     extern __shared__ uint8_t memory[];
-    layout<M> l(memory);
+    layout l(memory);
     int group = threadIdx.x / WORKER;
 
     if (threadIdx.x == 0) {
-        for (int s = 0; s < l.STAGES; s++) {
+        for (int s = 0; s < STAGES; s++) {
             barrier_init(l.full + 8 * s, 1);
             barrier_init(l.empty + 8 * s, 4 * CLUSTER);
         }
@@ -284,13 +254,13 @@ relu2_gemm(const __grid_constant__ maps m, work k)
     if (group == 0) {
         fewer_registers<40>();
         if (threadIdx.x == 0)
-            feed<M>(l, m, k);
-        if (backward(M) && threadIdx.x == 32)
-            feed_in<M>(l, m, k);
+            feed(l, m, k);
+        if (BACKWARD && threadIdx.x == 32)
+            feed_in(l, m, k);
         __syncwarp();
     } else {
         more_registers<232>();
-        do_work<M>(l, m, k, group - 1);
+        do_work<BACKWARD>(l, m, k, group - 1);
     }
     cluster_sync();                     /* nobody leaves while the other may write into it */
 }
@@ -311,22 +281,22 @@ bool map_of(CUtensorMap *map, struct tensor t, int rows)
                             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-template <mode M> void launch(struct cuda_ops *c, const maps &m, const work &k)
+template <bool BACKWARD> void launch(struct cuda_ops *c, const maps &m, const work &k)
 {
     int blocks = CLUSTER * k.tiles, most = c->sms / CLUSTER * CLUSTER;
 
-    if (!CUDA_TRY(c, cudaFuncSetAttribute(relu2_gemm<M>,
+    if (!CUDA_TRY(c, cudaFuncSetAttribute(relu2_gemm<BACKWARD>,
                                           cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                          shared_bytes(M))))
+                                          SHARED_BYTES)))
         return;
-    relu2_gemm<M><<<blocks < most ? blocks : most, THREADS, shared_bytes(M), c->stream>>>(m, k);
+    relu2_gemm<BACKWARD><<<blocks < most ? blocks : most, THREADS, SHARED_BYTES, c->stream>>>(m, k);
     CUDA_LAUNCHED(c);
 }
 
-/* Describes the tensors and runs the kernel; none of `in` or `second` where M has none. */
-template <mode M>
+/* Describes the tensors and runs the kernel; forward has no `in`. */
+template <bool BACKWARD>
 void run(struct cuda_ops *c, struct tensor x, struct tensor w, const float *scale,
-         struct tensor in, struct tensor first, struct tensor second)
+         struct tensor in, struct tensor out)
 {
     int pairs = div_up(w.rows, CLUSTER * FEATURES);
     work k = { pairs, pairs * div_up(x.rows, TOKENS), div_up(x.cols, DEPTH), scale };
@@ -336,34 +306,21 @@ void run(struct cuda_ops *c, struct tensor x, struct tensor w, const float *scal
     if (c->failed)
         return;
     if (map_of(&m.w, w, FEATURES) && map_of(&m.x, x, TOKENS / 2) &&
-        (!backward(M) || map_of(&m.in, in, TOKENS)) && map_of(&m.first, first, TOKENS) &&
-        (!two_outputs(M) || map_of(&m.second, second, TOKENS)))
-        launch<M>(c, m, k);
+        (!BACKWARD || map_of(&m.in, in, TOKENS)) && map_of(&m.out, out, TOKENS))
+        launch<BACKWARD>(c, m, k);
     else
         cuda_fail(c, GPT_DEVICE, "the MLP's tensors cannot be described to the copy engine");
 }
 
-const struct tensor none = {};
-
 }   /* namespace */
 
-void relu2_gemm_forward(struct cuda_ops *c, struct tensor pre, struct tensor post,
-                        struct tensor x, struct tensor w)
+void relu2_gemm_forward(struct cuda_ops *c, struct tensor post, struct tensor x, struct tensor w)
 {
-    if (pre.data)
-        run<TO_PRE_POST>(c, x, w, NULL, none, pre, post);
-    else
-        run<TO_POST>(c, x, w, NULL, none, post, none);
+    run<false>(c, x, w, NULL, {}, post);
 }
 
-void relu2_gemm_backward(struct cuda_ops *c, struct tensor dpre, struct tensor post,
-                         struct tensor x, struct tensor w, const float *scale,
-                         struct tensor pre)
+void relu2_gemm_backward(struct cuda_ops *c, struct tensor dpre, struct tensor x, struct tensor w,
+                         const float *scale, struct tensor post)
 {
-    if (!pre.data)
-        run<FROM_POST>(c, x, w, scale, post, dpre, none);
-    else if (post.data)
-        run<FROM_PRE_TO_POST>(c, x, w, scale, pre, dpre, post);
-    else
-        run<FROM_PRE>(c, x, w, scale, pre, dpre, none);
+    run<true>(c, x, w, scale, post, dpre);
 }

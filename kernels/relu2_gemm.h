@@ -8,13 +8,10 @@
 
 #include "device.h"
 
-/* pre = x w^T, post = max(pre,0)^2; pre may be none. */
-void relu2_gemm_forward(struct cuda_ops *c, struct tensor pre, struct tensor post,
-                        struct tensor x, struct tensor w);
-/* dpre = 2 scale (x w^T) max(pre,0), which may be pre; post, if given, as above. Without pre, post
- * is an input, max(pre,0) is its root, and dpre may be post. scale in device memory; NULL: 1. */
-void relu2_gemm_backward(struct cuda_ops *c, struct tensor dpre, struct tensor post,
-                         struct tensor x, struct tensor w, const float *scale,
-                         struct tensor pre);
+/* post = max(x w^T,0)^2. */
+void relu2_gemm_forward(struct cuda_ops *c, struct tensor post, struct tensor x, struct tensor w);
+/* dpre = 2 scale (x w^T) sqrt(post); dpre may be post. scale in device memory; NULL: 1. */
+void relu2_gemm_backward(struct cuda_ops *c, struct tensor dpre, struct tensor x, struct tensor w,
+                         const float *scale, struct tensor post);
 
 #endif

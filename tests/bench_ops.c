@@ -58,8 +58,8 @@ static void run_mix_norm_bwd(void)
 static void run_qkv_linear(void) { o->linear(o, x3, x, wqkv, one, none); }
 static void run_qkv_bwd_x(void) { o->linear_bwd_x(o, z, x3, wqkv, one, false); }
 static void run_qkv_bwd_w(void) { o->linear_bwd_w(o, dwqkv, one + 1, x3, x, wqkv, one, false); }
-static void run_relu2(void) { o->linear_relu2(o, f1, f2, x, w1); }
-static void run_relu2_bwd(void) { o->linear_relu2_bwd(o, f3, none, x, w1, NULL, f1); }
+static void run_relu2(void) { o->linear_relu2(o, f2, x, w1); }
+static void run_relu2_bwd(void) { o->linear_relu2_bwd(o, f3, x, w1, NULL, f1); }
 static void run_linear_t(void) { o->linear_t(o, z, f2, w1, NULL, x); }
 static void run_linear_t_w(void) { o->linear_t_bwd_w(o, dw1, NULL, x, f2, w1, NULL, false); }
 static void run_qkv(void)
@@ -164,8 +164,7 @@ static void setup(void)
     o->rope_table(o, rope, freq);
     qs = (struct qkv_shape){ .heads = H, .head_dim = HEAD, .key_offset = KEY_OFFSET_QUARTERS };
     as = (struct attn_shape){ .rows = T, .heads = H, .head_dim = HEAD, .cu = batch.cu,
-                              .ncu = batch.ncu, .cu_mul = 1, .window = WINDOW, .scale = 0.1f,
-                              .max_document_rows = DOCUMENT };
+                              .ncu = batch.ncu, .cu_mul = 1, .window = WINDOW, .scale = 0.1f };
     hl = (struct head_loss){ .tgt = batch.tgt, .mtp = mtp, .n_mtp = 3, .seed = 1,
                              .x_scale = 100.f / 448, .w_scale = 1.6f / 448,
                              .g_scale = 0.75f / 448, .cap_a = 23, .cap_b = 5, .cap_c = 7.5f };

@@ -100,19 +100,16 @@ static void linear_t(struct ops *o, struct tensor y, struct tensor x, struct ten
     rounded(y);
 }
 
-static void linear_relu2(struct ops *o, struct tensor pre, struct tensor post, struct tensor x,
-                         struct tensor w)
+static void linear_relu2(struct ops *o, struct tensor post, struct tensor x, struct tensor w)
 {
-    cpu.linear_relu2(o, pre, post, x, w);
-    rounded(pre);
+    cpu.linear_relu2(o, post, x, w);
     rounded(post);
 }
 
-static void linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor post,
-                             struct tensor dout, struct tensor w2, const real *scale,
-                             struct tensor pre)
+static void linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor dout,
+                             struct tensor w2, const real *scale, struct tensor post)
 {
-    cpu.linear_relu2_bwd(o, dpre, post, dout, w2, scale, pre);
+    cpu.linear_relu2_bwd(o, dpre, dout, w2, scale, post);
     rounded(dpre);
 }
 

@@ -318,26 +318,17 @@ static void products(int T)
     row("linear_bwd_w out", 10, 0, A, 0, [&](int i) {
         o->linear_bwd_w(o, dwo, sum, sets[i].y, sets[i].x, wo, num, false);
     });
-    row("linear_relu2", 0, 0, 4 * A, 0, [&](int i) {
-        o->linear_relu2(o, sets[i].f1, sets[i].f2, sets[i].x, w1);
-    });
-    row("linear_relu2, post alone", 11, 0, 4 * A, 0, [&](int i) {
-        o->linear_relu2(o, none, sets[i].f2, sets[i].x, w1);
+    row("linear_relu2", 11, 0, 4 * A, 0, [&](int i) {
+        o->linear_relu2(o, sets[i].f2, sets[i].x, w1);
     });
     row("linear_t + residual", 11, 0, 4 * A, 0, [&](int i) {
         o->linear_t(o, sets[i].y, sets[i].f2, w1, NULL, sets[i].y);
     });
-    row("linear_relu2_bwd, post again", 0, 0, 4 * A, 0, [&](int i) {
-        o->linear_relu2_bwd(o, sets[i].f3, sets[i].f2, sets[i].x, w1, NULL, sets[i].f1);
+    row("linear_relu2_bwd", 11, 0, 4 * A, 0, [&](int i) {
+        o->linear_relu2_bwd(o, sets[i].f3, sets[i].x, w1, NULL, sets[i].f2);
     });
-    row("linear_relu2_bwd from pre", 0, 0, 4 * A, 0, [&](int i) {
-        o->linear_relu2_bwd(o, sets[i].f3, none, sets[i].x, w1, NULL, sets[i].f1);
-    });
-    row("linear_relu2_bwd from post", 11, 0, 4 * A, 0, [&](int i) {
-        o->linear_relu2_bwd(o, sets[i].f3, sets[i].f2, sets[i].x, w1, NULL, none);
-    });
-    row("linear_relu2_bwd, post, scale", 0, 0, 4 * A, 0, [&](int i) {
-        o->linear_relu2_bwd(o, sets[i].f3, sets[i].f2, sets[i].x, w1, num, none);
+    row("linear_relu2_bwd, scale", 0, 0, 4 * A, 0, [&](int i) {
+        o->linear_relu2_bwd(o, sets[i].f3, sets[i].x, w1, num, sets[i].f2);
     });
     row("(linear, no ReLU)", 0, 0, 4 * A, 0, [&](int i) {
         o->linear(o, sets[i].f1, sets[i].x, w1, NULL, none);
@@ -362,7 +353,7 @@ static void heads(int T, const struct batch *b)
     struct qkv_shape plain = { H, E, false, KEY_OFFSET_NONE, false };
     struct qkv_shape paired = { H, E, true, KEY_OFFSET_NONE, false };
     struct qkv_shape split = { H, E, false, KEY_OFFSET_HALF, true };
-    struct attn_shape a = { T, H, E, b->cu, b->ncu, 1, T > 20000 ? 640 : 128, 0.1f, 2048 };
+    struct attn_shape a = { T, H, E, b->cu, b->ncu, 1, T > 20000 ? 640 : 128, 0.1f };
     double pairs = 0;
 
     for (int p = 0; p < T; p++)

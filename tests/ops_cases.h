@@ -193,8 +193,7 @@ static void linear_make(struct ops_case *c, int variant)
     c->backward = linear_backward;
 }
 
-/* The MLP: out = relu(x w1^T)^2 w2 + residual. In place: dpre over pre, post not kept but made
- * again. */
+/* The MLP: out = relu(x w1^T)^2 w2 + residual. In place: dpre over post. */
 struct mlp_shape { int tokens, width, hidden; bool residual, in_place, add, scale; };
 static const struct mlp_shape mlp_shapes[] = {
     { 1, 3, 5, false, false, false, false }, { 13, 12, 31, true, false, true, true },
@@ -203,20 +202,18 @@ static const struct mlp_shape mlp_shapes[] = {
 
 static void mlp_forward(struct ops_case *c)
 {
-    c->o->linear_relu2(c->o, at(c, "pre"), at(c, "post"), at(c, "x"), at(c, "w1"));
+    c->o->linear_relu2(c->o, at(c, "post"), at(c, "x"), at(c, "w1"));
     c->o->linear_t(c->o, at(c, "out"), at(c, "post"), at(c, "w2"), scalar(c, "scale"),
                    at(c, "residual"));
 }
 static void mlp_backward(struct ops_case *c)
 {
     const struct mlp_shape *s = c->shape;
-    struct tensor again = at(c, "post_again"), dpre = at(c, s->in_place ? "pre" : "dpre");
+    struct tensor post = at(c, "post"), dpre = at(c, s->in_place ? "post" : "dpre");
 
-    c->o->linear_relu2_bwd(c->o, dpre, again, at(c, "dout"), at(c, "w2"), scalar(c, "scale"),
-                           at(c, "pre"));
-    c->o->linear_t_bwd_w(c->o, at(c, "dw2"), scalar(c, "dscale"), at(c, "dout"),
-                         s->in_place ? again : at(c, "post"), at(c, "w2"), scalar(c, "scale"),
-                         s->add);
+    c->o->linear_t_bwd_w(c->o, at(c, "dw2"), scalar(c, "dscale"), at(c, "dout"), post,
+                         at(c, "w2"), scalar(c, "scale"), s->add);
+    c->o->linear_relu2_bwd(c->o, dpre, at(c, "dout"), at(c, "w2"), scalar(c, "scale"), post);
     c->o->linear_bwd_w(c->o, at(c, "dw1"), NULL, dpre, at(c, "x"), at(c, "w1"), NULL, s->add);
     c->o->linear_bwd_x(c->o, at(c, "dx"), dpre, at(c, "w1"), NULL, s->add);
 }
@@ -234,14 +231,11 @@ static void mlp_make(struct ops_case *c, int variant)
         case_scalar(c, "scale");
     if (s->residual)
         case_input(c, "residual", s->tokens, s->width);
-    case_saved(c, "pre", s->tokens, s->hidden);
     case_saved(c, "post", s->tokens, s->hidden);
     case_output(c, "out", s->tokens, s->width, "dout");
     if (s->residual)
         case_grad_in(c, "dresidual", "residual", "dout");
-    if (s->in_place)
-        case_saved(c, "post_again", s->tokens, s->hidden);
-    else
+    if (!s->in_place)
         case_saved(c, "dpre", s->tokens, s->hidden);
     case_grad(c, "dx", "x", s->add);
     case_grad(c, "dw1", "w1", s->add);
@@ -336,7 +330,6 @@ static struct attn_shape attn_shape_of(struct ops_case *c)
     return (struct attn_shape){
         .rows = s->tokens * s->mul, .heads = s->heads, .head_dim = s->size, .cu = c->batch.cu,
         .ncu = c->batch.ncu, .cu_mul = s->mul, .window = s->window, .scale = s->scale,
-        .max_document_rows = s->tokens * s->mul,
     };
 }
 static void attn_forward(struct ops_case *c)

@@ -227,8 +227,7 @@ static void check_visible(const struct visible *w)
     struct tensor out = floats(o, w->rows, w->heads, NULL);
     struct tensor lse = floats(o, w->heads, w->rows, NULL);
     struct attn_shape s = { .rows = w->rows, .heads = w->heads, .head_dim = 1, .cu = w->cu,
-                            .ncu = w->ncu, .cu_mul = w->mul, .window = w->window, .scale = 1,
-                            .max_document_rows = w->rows };
+                            .ncu = w->ncu, .cu_mul = w->mul, .window = w->window, .scale = 1 };
 
     o->zero(o, q);
     for (int i = 0; i < w->rows * w->heads; i++)
@@ -275,7 +274,7 @@ static void test_paired_rows(void)
     struct tensor out = floats(o, T, H, NULL);
     struct attn_shape s = { .rows = 2 * T, .heads = H / 2, .head_dim = 1,
                             .cu = (int32_t[]){ 0, 2, 3 }, .ncu = 3, .cu_mul = 2, .window = 1,
-                            .scale = 1, .max_document_rows = 4 };
+                            .scale = 1 };
     static const float want[T * H] = {
         1, 2, (1 + 4) / 2.f, (2 + 8) / 2.f,
         (4 + 16) / 2.f, (8 + 32) / 2.f, (16 + 64) / 2.f, (32 + 128) / 2.f,

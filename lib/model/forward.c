@@ -38,7 +38,7 @@ static void mlp_forward(struct model *m, struct layer_acts *l, int i)
     struct tensor w = bank_rows(m->p.mlp->w, 2 * f, m->recipe->layers[i].mlp, 1);
 
     model_need(m, m->p.mlp);
-    o->linear_relu2(o, NO_TENSOR, l->post, l->y2, tensor_rows(w, 0, f));
+    o->linear_relu2(o, l->post, l->y2, tensor_rows(w, 0, f));
     o->linear_t(o, mixes ? l->m : l[1].in, l->post, tensor_rows(w, f, f),
                 mlp_folds(m->recipe, i) ? m->p.mlp_lane[0][i].value : NULL,
                 mixes ? NO_TENSOR : l->attended);

@@ -277,7 +277,6 @@ void layer_shapes(const struct model *m, int i, const struct batch *b, struct qk
     const struct recipe *r = m->recipe;
     const struct layer_spec *l = &r->layers[i];
     int pair = l->attention == ATTN_PAIRED ? 2 : 1;
-    int longest = m->point.sequence < b->tokens ? m->point.sequence : b->tokens;
     *q = (struct qkv_shape){
         .heads = r->heads, .head_dim = r->head_dim, .paired = pair == 2,
         .key_offset = !l->key_offset ? KEY_OFFSET_NONE
@@ -289,6 +288,5 @@ void layer_shapes(const struct model *m, int i, const struct batch *b, struct qk
         .cu = b->cu, .ncu = b->ncu, .cu_mul = pair,
         .window = l->long_window ? m->point.window_long : m->point.window_short,
         .scale = (float)m->attn_scale,
-        .max_document_rows = pair * longest,
     };
 }

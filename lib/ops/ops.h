@@ -104,7 +104,6 @@ struct attn_shape {
     int ncu, cu_mul;
     int window;                     /* keys back, in rows */
     float scale;
-    int max_document_rows;          /* a bound on a document's rows, for launch geometry only */
 };
 
 struct mix_term {
@@ -233,15 +232,12 @@ struct ops {
                      const real *scale, struct tensor residual);
     void (*linear_t_bwd_w)(struct ops *o, struct tensor dw, real *dscale, struct tensor dy,
                            struct tensor x, struct tensor w, const real *scale, bool add);
-    /* pre = x w^T; post = max(pre,0)^2. x (T,D), w (F,D). pre may be none. */
-    void (*linear_relu2)(struct ops *o, struct tensor pre, struct tensor post, struct tensor x,
-                         struct tensor w);
-    /* dpre = 2 scale (dout w2^T) max(pre,0): dout (T,D), w2 (F,D), dpre (T,F), may be pre.
-     * post (T,F) is written again when given (needed for dw2 if it was not kept). Or pre is none
-     * and post is read: max(pre,0) is its root, and dpre may be post (after dw2 is done). */
-    void (*linear_relu2_bwd)(struct ops *o, struct tensor dpre, struct tensor post,
-                             struct tensor dout, struct tensor w2, const real *scale,
-                             struct tensor pre);
+    /* post = max(x w^T,0)^2. x (T,D), w (F,D). */
+    void (*linear_relu2)(struct ops *o, struct tensor post, struct tensor x, struct tensor w);
+    /* dpre = 2 scale (dout w2^T) max(pre,0), whose last factor is the root of post: dout (T,D), w2
+     * (F,D), dpre and post (T,F), which may be the same (once dw2 is done). */
+    void (*linear_relu2_bwd)(struct ops *o, struct tensor dpre, struct tensor dout,
+                             struct tensor w2, const real *scale, struct tensor post);
 
     /* -- attention ------------------------------------------------------------ */
     /* From qkv (T,3D): q, k = Norm over each head's E channels, rotated by -theta, k offset;
