@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include "base/file.h"
 #include "base/progress.h"
+#include "base/text.h"
 #include "base/verb.h"
 #include "model/inspect.h"
 #include "state/cat.h"
@@ -350,23 +351,17 @@ static int verb_reshard(char **argv, int n)
     return rc;
 }
 
-static bool ends(const char *s, const char *with)
-{
-    size_t n = strlen(s), m = strlen(with);
-    return n > m && !strcmp(s + n - m, with);
-}
-
 /* What --output is to hold; its name says so where no option does, and must agree with them. */
 static int export_form(struct export_options *e)
 {
-    bool zst = ends(o.output, ".zst"), npz = ends(o.output, ".npz");
+    bool zst = text_ends(o.output, ".zst"), npz = text_ends(o.output, ".npz");
     e->npz = o.to ? !strcmp(o.to, "npz") : npz;
     e->level = zst ? level(1) : 0;
     if (npz && !e->npz)
         return err_set(GPT_USAGE, "--to safetensors beside -o %s: choose one", o.output);
-    if (e->npz && ends(o.output, ".safetensors"))
+    if (e->npz && text_ends(o.output, ".safetensors"))
         return err_set(GPT_USAGE, "--to npz beside -o %s: choose one", o.output);
-    if (zst && (e->npz || ends(o.output, ".npz.zst")))
+    if (zst && (e->npz || text_ends(o.output, ".npz.zst")))
         return err_set(GPT_USAGE, "-o %s: an npz is not compressed, so that numpy.load reads it",
                        o.output);
     if (!zst && o.level > 0)

@@ -19,6 +19,8 @@ train() { "$GPT_BIN/gpt-train" -r "$GPT_SHARE/recipes/tiny.recipe" "${SMALL[@]}"
 resume() { "$GPT_BIN/gpt-train" -d "$SHARDS" -q "$@"; }
 
 # step and loss columns of a log, without clocks and header
+# until the log of a run in the background has that step
+await_step() { for _ in $(seq 600); do grep -q "^step:$1/" "$2" && break; sleep 0.05; done; }
 losses() { grep -o '^step:[0-9]*/[0-9]* [a-z_]*loss:[^ ]*' "$1"; }
 
 # files of two checkpoints are the same bytes
@@ -154,10 +156,7 @@ same_states() { diff -r -x MANIFEST -x recipe.txt "$1" "$2"; }
     train --ranks 2 -o "$BATS_TEST_TMPDIR/whole" > /dev/null
     start --ranks 2 -o "$BATS_TEST_TMPDIR/cut" > "$BATS_TEST_TMPDIR/cut.log" &
     pid=$!
-    for _ in $(seq 600); do
-        grep -q '^step:6/' "$BATS_TEST_TMPDIR/cut.log" && break
-        sleep 0.05
-    done
+    await_step 6 "$BATS_TEST_TMPDIR/cut.log"
     kill -KILL $pid
     wait $pid || true
     [ -f "$BATS_TEST_TMPDIR/cut/step-000004/MANIFEST" ]
@@ -172,10 +171,7 @@ same_states() { diff -r -x MANIFEST -x recipe.txt "$1" "$2"; }
     train --ranks 2 -s data.checkpoint_every=0 -o "$BATS_TEST_TMPDIR/whole" > /dev/null
     start --ranks 2 -s data.checkpoint_every=0 -o "$BATS_TEST_TMPDIR/cut" > "$BATS_TEST_TMPDIR/cut.log" &
     pid=$!
-    for _ in $(seq 600); do
-        grep -q '^step:2/' "$BATS_TEST_TMPDIR/cut.log" && break
-        sleep 0.05
-    done
+    await_step 2 "$BATS_TEST_TMPDIR/cut.log"
     kill -TERM $pid
     wait $pid
     ls "$BATS_TEST_TMPDIR"/cut/step-*/MANIFEST
@@ -328,10 +324,7 @@ same_states() { diff -r -x MANIFEST -x recipe.txt "$1" "$2"; }
 @test "two runs do not write into one folder" {
     start -s schedule.steps=300 -o "$BATS_TEST_TMPDIR/run" > "$BATS_TEST_TMPDIR/a.log" &
     pid=$!
-    for _ in $(seq 600); do
-        grep -q '^step:0/' "$BATS_TEST_TMPDIR/a.log" && break
-        sleep 0.05
-    done
+    await_step 0 "$BATS_TEST_TMPDIR/a.log"
     run --separate-stderr train -o "$BATS_TEST_TMPDIR/run"
     [ "$status" -eq 4 ]
     [[ "$stderr" == "gpt-train: another program is writing checkpoints into '$BATS_TEST_TMPDIR/run'" ]]
@@ -343,20 +336,14 @@ same_states() { diff -r -x MANIFEST -x recipe.txt "$1" "$2"; }
 @test "SIGHUP leaves a checkpoint; under nohup it does nothing" {
     start -s schedule.steps=300 -s data.checkpoint_every=0 -o "$BATS_TEST_TMPDIR/hup" > "$BATS_TEST_TMPDIR/hup.log" &
     pid=$!
-    for _ in $(seq 600); do
-        grep -q '^step:1/' "$BATS_TEST_TMPDIR/hup.log" && break
-        sleep 0.05
-    done
+    await_step 1 "$BATS_TEST_TMPDIR/hup.log"
     kill -HUP $pid
     wait $pid
     ls "$BATS_TEST_TMPDIR"/hup/step-*/MANIFEST
     [ ! -e "$BATS_TEST_TMPDIR/hup/step-000302" ]
     (trap '' HUP; start -s schedule.steps=4) > "$BATS_TEST_TMPDIR/nohup.log" &
     pid=$!
-    for _ in $(seq 600); do
-        grep -q '^step:1/' "$BATS_TEST_TMPDIR/nohup.log" && break
-        sleep 0.05
-    done
+    await_step 1 "$BATS_TEST_TMPDIR/nohup.log"
     kill -HUP $pid
     wait $pid
     grep -q '^step:6/6 val_loss' "$BATS_TEST_TMPDIR/nohup.log"

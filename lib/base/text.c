@@ -2,6 +2,12 @@
 
 #include <string.h>
 
+bool text_ends(const char *s, const char *end)
+{
+    size_t n = strlen(s), m = strlen(end);
+    return n >= m && !strcmp(s + n - m, end);
+}
+
 size_t text_utf8(const char *text, size_t n)
 {
     const unsigned char *s = (const unsigned char *)text;

@@ -1,4 +1,5 @@
-/* text.h - strings of any bytes, written so that nothing that reads them is misled.
+/* text.h - strings of any bytes: how they end, and how they are written so that nothing that reads
+ * them is misled.
  *
  *     text_json(f, name);                  // "a \"b\"\u000a", quotes included
  *     text_plain(f, name, strlen(name));   // a terminal sees no control character
@@ -8,9 +9,11 @@
 #ifndef BASE_TEXT_H
 #define BASE_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
+bool text_ends(const char *s, const char *end);
 /* Bytes of the well-formed UTF-8 character at s, of n > 0 bytes; 0: it is none (Unicode, table
  * 3-7). */
 size_t text_utf8(const char *s, size_t n);

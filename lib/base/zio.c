@@ -5,6 +5,7 @@
 #include <string.h>
 #include <zlib.h>
 #include <zstd.h>
+#include "base/text.h"
 
 enum { IN_BYTES = 1 << 17, OUT_BYTES = 1 << 17 };   /* zstd's block, the unit it works in */
 
@@ -64,18 +65,12 @@ static bool is_zstd(const struct zreader *r)
     return starts(r, "\x28\xb5\x2f\xfd", 4) || skippable;
 }
 
-static bool ends_with(const char *s, const char *end)
-{
-    size_t n = strlen(s), m = strlen(end);
-    return n >= m && !strcmp(s + n - m, end);
-}
-
 static int detect(struct zreader *r)
 {
     int rc = fill(r);
     if (rc)
         return rc;
-    bool named_zstd = ends_with(r->path, ".zst"), named_gzip = ends_with(r->path, ".gz");
+    bool named_zstd = text_ends(r->path, ".zst"), named_gzip = text_ends(r->path, ".gz");
     if (is_zstd(r))
         r->format = ZSTD;
     else if (starts(r, "\x1f\x8b", 2))

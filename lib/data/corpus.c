@@ -10,18 +10,12 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/text.h"
 #include "base/zio.h"
 
 static int no_memory(void)
 {
     return err_set(GPT_SYSTEM, "out of memory for the list of shards");
-}
-
-static bool ends_with(const char *s, const char *end)
-{
-    size_t n = strlen(s), m = strlen(end);
-
-    return n >= m && !strcmp(s + n - m, end);
 }
 
 int shard_check_header(const char *path, int64_t *tokens)
@@ -48,7 +42,7 @@ int shard_check_header(const char *path, int64_t *tokens)
                        h[2]);
     *tokens = h[2];
     /* How long a compressed stream is shows when it is decoded. */
-    if (ends_with(path, ".zst"))
+    if (text_ends(path, ".zst"))
         return 0;
     if (stat(path, &st))
         return err_sys("cannot open '%s'", path);

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "base/version.h"
 #include "data/shard_verify.h"
 #include "data/tokjob_impl.h"
@@ -135,15 +136,14 @@ static int take_over(struct shard_folder *f, const char *path)
  * it of what a killed job left of one, or of a manifest. */
 static void tell_name(const struct tokjob_config *c, const char *name, bool *shard, bool *temporary)
 {
-    size_t n = strlen(c->prefix), len = strlen(name);
+    size_t n = strlen(c->prefix);
     bool ours = !strncmp(name, c->prefix, n)
                 && (!strncmp(name + n, "_train_", 7) || !strncmp(name + n, "_val_", 5));
     const char *end = !ours ? NULL : strstr(name + n, ".bin") ? strstr(name + n, ".bin")
                                                               : strstr(name + n, ".idx");
 
     *shard = end && (!strcmp(end, ".bin") || !strcmp(end, ".bin.zst") || !strcmp(end, ".idx"));
-    *temporary = (end || !strncmp(name, "MANIFEST.", 9)) && len > 4
-                 && !strcmp(name + len - 4, ".tmp");
+    *temporary = (end || !strncmp(name, "MANIFEST.", 9)) && text_ends(name, ".tmp");
 }
 
 enum old_shards { OLD_KEEP, OLD_REMOVE, OLD_REFUSE };
