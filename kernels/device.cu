@@ -91,7 +91,6 @@ void *cuda_take(struct cuda_ops *c, size_t bytes, const char *what)
         return NULL;
     e = cudaMalloc(&p, bytes ? bytes : 1);
     if (e == cudaErrorMemoryAllocation) {
-        cudaGetLastError();             /* it would turn up at the next launch */
         cudaMemGetInfo(&left, &total);
         cuda_fail(c, GPT_DEVICE, "too little memory: %zu MiB for %s after %zu MiB, with %zu of "
                   "%zu MiB free", bytes >> 20, what, c->allocated >> 20, left >> 20, total >> 20);
@@ -392,6 +391,7 @@ static bool start(struct cuda_ops *c)
     static const float constants[3] = { 1, 0, 0 };  /* one, zero, and the ticket's bits */
     float *device_constants;
 
+    cudaGetLastError();     /* what failed before in this thread would turn up at the first launch */
     if (!CUDA_TRY(c, cudaSetDevice(c->device)) ||
         !CUDA_TRY(c, cudaDeviceGetAttribute(&c->sms, cudaDevAttrMultiProcessorCount, c->device)) ||
         !CUDA_TRY(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking)) ||
