@@ -259,21 +259,22 @@ __device__ __forceinline__ static void zero_rows(const target &g, const source &
         store_row(g, zero, first + __ffs(empty) - 1, s.d, 0, s.d);
 }
 
-/* Warps: chunks * V for the long rows, one for STARTS positions, one for 32 rows of zeros. */
+/* Warps: chunks * V for the long rows, one for 32 rows of zeros (before those that wait for what
+ * they read: stores run on by themselves), one for STARTS positions. */
 template <int V, bool TWO, bool ADD>
 __global__ static void __launch_bounds__(THREADS)
 table_rows(target g, const float *partial, int chunks, source s)
 {
-    int w = blockIdx.x * WARPS + warp_id(), of_positions = w - chunks * V;
-    int of_zeros = of_positions - (s.tokens + STARTS - 1) / STARTS;
+    int w = blockIdx.x * WARPS + warp_id(), of_zeros = w - chunks * V;
+    int of_positions = of_zeros - (ADD ? 0 : (g.vocab + 31) / 32);
 
-    if (of_positions < 0) {
+    if (of_zeros < 0) {
         if (w % V * 256 < s.d)
             long_row<ADD>(g, partial, s, w / V, w % V);
-    } else if (of_zeros < 0) {
-        short_rows<V, TWO, ADD>(g, s, of_positions * STARTS);
-    } else if (!ADD && of_zeros * 32 < g.vocab) {
+    } else if (of_positions < 0) {
         zero_rows<V>(g, s, of_zeros * 32);
+    } else {
+        short_rows<V, TWO, ADD>(g, s, of_positions * STARTS);
     }
 }
 
