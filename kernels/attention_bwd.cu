@@ -151,6 +151,7 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
     auto skip = [&](int n) {                /* blocks that only the other half meets */
         for (; n > 0; n--, r.step()) {
             barrier_wait(address(&sm->y_full[r.at]), r.parity);
+            __syncwarp();                   /* all lanes have seen it before one frees it */
             if (threadIdx.x % 32 == 0)
                 barrier_arrive(address(&sm->y_empty[r.at]));
         }

@@ -182,8 +182,9 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
     auto skip = [&](int blocks) {           /* that only the other half meets */
         for (; blocks > 0; blocks--, n++) {
             wait_k(n);
-            done_k(n);
             wait_v(n);
+            __syncwarp();                   /* all lanes have seen both before one frees them */
+            done_k(n);
             done_v(n);
         }
     };
