@@ -77,7 +77,7 @@ HAVE_CUDA  = $(and $(NVCC),$(KERNEL_SRC))
 
 # The kernels on an emulated GPU (tests/emu), which needs CUDA's headers and the host's C++ compiler.
 EMU_SRC   = $(filter-out kernels/comm_% kernels/profile.cu,$(KERNEL_SRC))
-EMU_TESTS = $(patsubst %,$(BUILD)/emu/gpu_%_test,ops optim products polar attention model)
+EMU_TESTS = $(patsubst %,$(BUILD)/emu/gpu_%_test,ops stream optim products polar attention model)
 EMU_CXX   = $(CXX) -std=c++17 -O1 -g1 $(ARCH) $(FP) -w -Wno-psabi -D_GNU_SOURCE -Itests/emu \
             -isystem $(CUDA_HOME)/include -I$(BUILD)/emu/src/kernels -Ilib -include cuda_runtime.h
 HAVE_EMU  = $(and $(HAVE_CUDA),$(filter x86_64,$(shell uname -m)))

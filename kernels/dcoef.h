@@ -1,10 +1,12 @@
 /* dcoef.h - sums over all rows that end in a few numbers: gradients of coefficients.
  *
  * Each thread brings N partial sums. They are added in one fixed order: lanes, warps, blocks;
- * the block that comes last adds the blocks' sums and hands out number k to f(k, sum).
+ * the block that comes last adds the blocks' sums and calls f(k, sums), a thread each k < N.
  *
  *     float sum[N] = {};                      // ... over the rows of this thread
- *     add_up<WARPS>(sum, a.partial, a.ticket, [&](int k, float s) { *a.dcoef[k] += s; });
+ *     add_up<WARPS>(sum, a.partial, a.ticket, [&](int k, const float *s) {
+ *         *a.dcoef[k] += s[k];
+ *     });
  *
  * partial: (blocks, N) floats. Every thread of the grid calls it, at the kernel's end.
  */
@@ -41,8 +43,11 @@ __device__ __forceinline__ void add_up(float (&sum)[N], float *partial, unsigned
             s += __ldcg(partial + b * N + k);
         s = warp_sum(s);
         if (lane == 0)
-            f(k, s);
+            warps[0][k] = s;
     }
+    __syncthreads();
+    if (threadIdx.x < N)
+        f(threadIdx.x, warps[0]);
 }
 
 #endif

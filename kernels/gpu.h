@@ -20,12 +20,17 @@ void gpu_table_grad(struct ops *o, struct tensor dtable, struct tensor dx, struc
                     const struct lookup *l, bool add);
 void gpu_gather(struct ops *o, struct tensor out, struct tensor table, const struct lookup *l);
 
-/* mix_norm.cu, inject.cu, skip_gate.cu */
+/* mix_norm.cu, lanes.cu, inject.cu, skip_gate.cu */
 void gpu_mix_norm(struct ops *o, struct tensor out, struct tensor y, int n,
                   const struct mix_term *in);
 void gpu_mix_norm_bwd(struct ops *o, const struct mix_grad *d, struct tensor dout,
                       struct tensor dy, struct tensor dy12, struct tensor out, int n,
                       const struct mix_term *in);
+void gpu_lanes_mix(struct ops *o, const struct tensor out[2], struct tensor y, int normed, int n,
+                   const struct lanes_term *in);
+void gpu_lanes_mix_bwd(struct ops *o, const struct lanes_grad *d, const struct tensor dout[2],
+                       struct tensor dy, struct tensor dy12, struct tensor out, int normed, int n,
+                       const struct lanes_term *in);
 void gpu_inject_bwd(struct ops *o, int n, const struct tensor *g, int m,
                     const struct injection *in);
 void gpu_skip_gate(struct ops *o, struct tensor out, struct tensor x, struct tensor skip,

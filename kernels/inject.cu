@@ -67,9 +67,9 @@ __global__ static void __launch_bounds__(THREADS, BLOCKS) inject_backward(inject
         for (int k = 0; k < M; k++)
             a.dx[k][v] = pack8(sum[k]);
     }
-    add_up<WARPS>(dots, a.partial, a.ticket, [&](int k, float s) {
+    add_up<WARPS>(dots, a.partial, a.ticket, [&](int k, const float *s) {
         if (a.coef[k] && a.dcoef[k])
-            *a.dcoef[k] += s;
+            *a.dcoef[k] += s[k];
     });
 }
 

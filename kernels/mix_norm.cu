@@ -186,9 +186,9 @@ mix_backward(backward_args a)
             }
     }
     if (a.any_dcoef)
-        add_up<BWD_WARPS>(sum, a.partial, a.ticket, [&](int k, float s) {
+        add_up<BWD_WARPS>(sum, a.partial, a.ticket, [&](int k, const float *s) {
             if (a.dcoef[k])
-                *a.dcoef[k] += a.sign[k] * s;
+                *a.dcoef[k] += a.sign[k] * s[k];
         });
 }
 

@@ -51,6 +51,8 @@ struct ops gpu_ops(void)
     t.gather = gpu_gather;
     t.mix_norm = gpu_mix_norm;
     t.mix_norm_bwd = gpu_mix_norm_bwd;
+    t.lanes_mix = gpu_lanes_mix;
+    t.lanes_mix_bwd = gpu_lanes_mix_bwd;
     t.inject_bwd = gpu_inject_bwd;
     t.skip_gate = gpu_skip_gate;
     t.skip_gate_bwd = gpu_skip_gate_bwd;

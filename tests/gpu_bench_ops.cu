@@ -273,6 +273,30 @@ static void streams(int T, const struct batch *b)
         struct mix_grad d = { s.g, false, NULL };
         o->mix_norm_bwd(o, &d, s.g, s.z, none, s.x, 1, &in);
     });
+    row("lanes_mix five terms", 0, 8 * A, 0, 0, [&](int i) {
+        struct set &s = sets[i];
+        const struct tensor out[2] = { s.h2, s.h3 };
+        struct lanes_term in[5] = { { s.x, 1, { num, NULL } }, { s.y, 2, { NULL, num } },
+                                    { s.z, 3, { num, num + 1 } }, { s.g, 1, { num + 2, NULL } },
+                                    { s.h, 1, { num + 3, NULL } } };
+        o->lanes_mix(o, out, s.h4, 1, 5, in);
+    });
+    row("lanes_mix three terms", 0, 6 * A, 0, 0, [&](int i) {
+        struct set &s = sets[i];
+        const struct tensor out[2] = { s.h2, s.h3 };
+        struct lanes_term in[3] = { { s.x, 1, { num, NULL } }, { s.y, 2, { NULL, num } },
+                                    { s.z, 3, { num, num + 1 } } };
+        o->lanes_mix(o, out, s.h4, 0, 3, in);
+    });
+    row("lanes_mix_bwd three terms", 0, 10 * A, 0, 0, [&](int i) {
+        struct set &s = sets[i];
+        const struct tensor dout[2] = { s.h2, s.h3 };
+        struct lanes_term in[3] = { { s.x, 1, { num, NULL } }, { s.y, 2, { NULL, num } },
+                                    { s.z, 3, { num, num + 1 } } };
+        struct lanes_grad d[3] = { { s.h2, { sum, NULL } }, { s.h3, { NULL, sum } },
+                                   { s.h4, { sum + 1, sum + 2 } } };
+        o->lanes_mix_bwd(o, d, dout, s.g, s.d12, s.i, 0, 3, in);
+    });
     row("inject_bwd ten places", 0, 14 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
         const struct tensor g[10] = { s.x, s.y, s.z, s.g, s.h, s.i, s.h4, start_of(s.x3, T),

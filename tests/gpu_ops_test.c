@@ -69,116 +69,6 @@ static void test_table(int tokens, int width, int rows, int shared, enum dtype d
     same_bf16("dtable", dtable);
 }
 
-/* A letter a term: c with a coefficient, m minus it, 1 without. */
-static void test_mix(int tokens, int width, const char *terms, bool norm, bool dy12, bool dout,
-                     bool in_place, bool add)
-{
-    int n = (int)strlen(terms);
-    struct both x[MIX_MAX], coef[MIX_MAX], dx[MIX_MAX], dcoef[MIX_MAX];
-    struct both out = blank(tokens, width), y = norm ? blank(tokens, width) : none;
-    struct both saved = drawn(tokens, width, 2), g = dout ? drawn(tokens, width, 1) : none;
-    struct both dy = norm ? drawn(tokens, width, 1) : none;
-    struct both d12 = dy12 ? drawn(tokens, GATE_WIDTH, 1) : none;
-
-    snprintf(label, sizeof label, "mix_norm T=%d D=%d %s norm=%d dy12=%d dout=%d in_place=%d "
-             "add=%d", tokens, width, terms, norm, dy12, dout, in_place, add);
-    for (int k = 0; k < n; k++) {
-        x[k] = drawn(tokens, width, 1);
-        coef[k] = terms[k] == '1' ? none : number(0.5 + k);
-        dcoef[k] = terms[k] == '1' ? none : number(0.25);
-        dx[k] = k == 0 && in_place ? g : drawn(tokens, width, 1);
-    }
-    ON_BOTH {
-        struct mix_term in[MIX_MAX];
-        struct mix_grad d[MIX_MAX];
-        for (int k = 0; k < n; k++) {
-            in[k] = (struct mix_term){ ON(x[k], o), REAL(coef[k], o), terms[k] == 'm' };
-            d[k] = (struct mix_grad){ ON(dx[k], o), add && !(k == 0 && in_place),
-                                      REAL(dcoef[k], o) };
-        }
-        o->mix_norm(o, ON(out, o), ON(y, o), n, in);
-        o->mix_norm_bwd(o, d, ON(g, o), ON(dy, o), ON(d12, o), ON(saved, o), n, in);
-    }
-    same_bf16("out", out);
-    if (norm)
-        same_bf16("y", y);
-    for (int k = 0; k < n; k++) {
-        same_bf16("dx", dx[k]);
-        if (terms[k] != '1')
-            same("dcoef", dcoef[k], f32_tolerance, sqrt((double)tokens * width));
-    }
-}
-
-/* The last place of the second stream is not one of its own. */
-static void test_inject(int tokens, int width, int n, int m, bool add)
-{
-    struct both g[INJECT_MAX], x[INJECT_STREAMS], dx[INJECT_STREAMS];
-    struct both coef[INJECT_STREAMS][INJECT_MAX], dcoef[INJECT_STREAMS][INJECT_MAX];
-
-    snprintf(label, sizeof label, "inject T=%d D=%d n=%d m=%d add=%d", tokens, width, n, m, add);
-    for (int i = 0; i < n; i++)
-        g[i] = drawn(tokens, width, 1);
-    for (int k = 0; k < m; k++) {
-        x[k] = drawn(tokens, width, 1), dx[k] = drawn(tokens, width, 1);
-        for (int i = 0; i < n; i++)
-            coef[k][i] = number(0.5 - 0.3 * i + k), dcoef[k][i] = number(0.25 * i);
-    }
-    ON_BOTH {
-        struct injection in[INJECT_STREAMS] = { { .add = add }, { .add = add } };
-        struct tensor t[INJECT_MAX];
-        for (int i = 0; i < n; i++)
-            t[i] = ON(g[i], o);
-        for (int k = 0; k < m; k++) {
-            in[k].x = ON(x[k], o), in[k].dx = ON(dx[k], o);
-            for (int i = 0; i < n - k; i++)
-                in[k].coef[i] = REAL(coef[k][i], o), in[k].dcoef[i] = REAL(dcoef[k][i], o);
-        }
-        o->inject_bwd(o, n, t, m, in);
-    }
-    for (int k = 0; k < m; k++) {
-        same_bf16("dx", dx[k]);
-        for (int i = 0; i < n; i++)
-            same("dcoef", dcoef[k][i], f32_tolerance, sqrt((double)tokens * width));
-    }
-}
-
-/* Norm of what is there: out stays. */
-static void test_norm_only(int tokens, int width)
-{
-    struct both x = drawn(tokens, width, 3), y = blank(tokens, width);
-
-    snprintf(label, sizeof label, "norm T=%d D=%d", tokens, width);
-    ON_BOTH {
-        struct mix_term in = { .x = ON(x, o) };
-        o->mix_norm(o, ON(x, o), ON(y, o), 1, &in);
-    }
-    same("x", x, 0, 0);
-    same_bf16("y", y);
-}
-
-static void test_skip(int tokens, int width)
-{
-    struct both x = drawn(tokens, width, 1), skip = drawn(tokens, width, 1);
-    struct both x0 = drawn(tokens, width, 1), gate = weight(1, GATE_WIDTH, 0.5);
-    struct both lambda = number(-1.5), out = blank(tokens, width);
-    struct both dskip = blank(tokens, width), dx0 = drawn(tokens, width, 1);
-    struct both dgate = weight(1, GATE_WIDTH, 1), dlambda = number(0.1);
-    struct both dout = drawn(tokens, width, 1);
-
-    snprintf(label, sizeof label, "skip_gate T=%d D=%d", tokens, width);
-    ON_BOTH {
-        o->skip_gate(o, ON(out, o), ON(x, o), ON(skip, o), ON(x0, o), ON(gate, o),
-                     REAL(lambda, o));
-        o->skip_gate_bwd(o, ON(dskip, o), ON(dx0, o), ON(dgate, o), REAL(dlambda, o),
-                         ON(dout, o), ON(skip, o), ON(x0, o), ON(gate, o), REAL(lambda, o));
-    }
-    same_bf16("out", out);
-    same_bf16("dskip", dskip);
-    same_bf16("dx0", dx0);
-    same_bf16("dgate", dgate);
-    same("dlambda", dlambda, f32_tolerance, 0.1 * sqrt((double)tokens * width));
-}
-
 /* paired: attention counted two rows a token, of half the heads. */
 static void test_out_gate(int tokens, int heads, int size, bool in_place, bool paired)
 {
@@ -389,22 +279,6 @@ static void test_small(void)
     test_table(200, 264, 33, 7, DT_F32, false, false);
     test_table(1001, 136, 5000, 5000, DT_BF16, true, true);
     test_table(1500, 1032, 90, 60, DT_BF16, true, false);
-    test_mix(1, 16, "c", true, false, true, false, false);
-    test_mix(5, 24, "11", true, false, true, true, false);
-    test_mix(7, 40, "cc", true, true, true, false, true);
-    test_mix(13, 264, "1m", true, false, false, false, false);
-    test_mix(3, 520, "cmc1", true, true, false, false, true);
-    test_mix(17, 264, "c1cc", true, false, true, true, true);
-    test_mix(6, 1288, "ccc", true, false, true, false, true);
-    test_mix(11, 1000, "c1", false, false, true, true, false);
-    test_mix(200, 1544, "1", true, true, true, true, false);
-    test_norm_only(77, 136);
-    test_inject(1, 8, 1, 1, false);
-    test_inject(13, 24, 2, 2, true);
-    test_inject(301, 264, 12, 2, false);
-    test_inject(50, 1032, 7, 1, true);
-    test_skip(1, 16);
-    test_skip(13, 264);
     test_out_gate(1, 1, 32, false, false);
     test_out_gate(13, 3, 64, true, false);
     test_out_gate(13, 4, 64, true, true);
@@ -444,14 +318,6 @@ static void test_real(void)
     test_table(4096, 64, 251520, 251520, DT_BF16, true, false);
     test_table(4096, 768, 2000, 2000, DT_BF16, true, true);
     fresh();
-    test_mix(2048, 768, "cc", true, true, true, true, true);
-    test_mix(2048, 768, "1", true, false, true, true, false);
-    test_mix(2048, 768, "c1cc", true, true, true, true, true);
-    test_mix(2048, 768, "cccc", false, false, true, true, true);
-    test_mix(2048, 768, "11m", true, false, false, false, false);
-    test_mix(2048, 768, "1m", true, false, false, false, false);
-    test_inject(2048, 768, 10, 2, true);
-    test_skip(2048, 768);
     test_out_gate(2048, 6, 128, true, true);
     fresh();
     test_qkv(2048, 6, 128, false, KEY_OFFSET_QUARTERS, true, false);

@@ -425,7 +425,8 @@ static void head_make(struct ops_case *c, int variant)
 struct family { void (*make)(struct ops_case *c, int variant); int variants; };
 static const struct family families[] = {
     { embed_make, COUNT(embed_shapes) }, { gather_make, COUNT(embed_shapes) },
-    { mix_make, COUNT(mix_shapes) }, { inject_make, COUNT(inject_shapes) },
+    { mix_make, COUNT(mix_shapes) }, { lanes_make, COUNT(lanes_shapes) },
+    { inject_make, COUNT(inject_shapes) },
     { skip_make, COUNT(gate_shapes) }, { out_gate_make, COUNT(gate_shapes) },
     { linear_make, COUNT(linear_shapes) }, { mlp_make, COUNT(mlp_shapes) },
     { qkv_make, COUNT(qkv_cases) }, { attn_make, COUNT(attn_cases) },

@@ -146,20 +146,13 @@ static struct mix enter_mix(const struct model *m, const struct acts *a, int i)
     return x;
 }
 
-/* On attention's result in lane k. */
-static const struct scalar *post_lambda(const struct model *m, int i, int k)
-{
-    bool has = layer_two_lanes(m->recipe, i) || m->recipe->post_single;
-    return has ? &m->p.attn_lane[k][i] : NULL;
-}
-
-/* Lane 0 after attention; the MLP reads its norm if it is the only one. */
+/* After attention, one lane. */
 static struct mix attended_mix(const struct model *m, const struct acts *a, int i)
 {
     const struct recipe *r = m->recipe;
     const struct layer_acts *l = &a->layer[i];
     bool attends = layer_attends(r, i), after = r->inject == INJECT_AFTER;
-    struct mix x = { .out = l->attended, .y = layer_two_lanes(r, i) ? NO_TENSOR : l->y2 };
+    struct mix x = { .out = l->attended, .y = l->y2 };
 
     if (!attends && !after)
         return x;                           /* enter has made the norm that the MLP reads */
@@ -169,37 +162,24 @@ static struct mix attended_mix(const struct model *m, const struct acts *a, int 
     }
     term(&x, after ? l->in : l->mixed, after ? &m->p.residual[i] : NULL, a->dx, false);
     if (attends)
-        term(&x, l->o, post_lambda(m, i, 0), attention_branch_grad(m, a, i), false);
+        term(&x, l->o, r->post_single ? &m->p.attn_lane[0][i] : NULL,
+             attention_branch_grad(m, a, i), false);
     if (after)
         inject(&x, m, a, i);
     return x;
 }
 
-/* Lane 1 after attention, of a layer that has two. At the first of them lane 1 is lane 0: their
- * gradients meet here, or, when dx is still that of the stream with x0, in enter. */
-static struct mix attended1_mix(const struct model *m, const struct acts *a, int i)
-{
-    const struct layer_acts *l = &a->layer[i];
-    bool meet = m->recipe->inject == INJECT_AFTER && i == m->recipe->lanes;
-    struct mix x = { .out = l->attended1, .y = l->y2 };
-
-    term(&x, l->in1, &m->p.residual[i], meet ? a->dx : a->dx1, meet);
-    term(&x, l->o, post_lambda(m, i, 1), a->dbranch, true);
-    return x;
-}
-
-/* The lane `k` after the MLP. */
-static struct mix leave_mix(const struct model *m, const struct acts *a, int i, int k)
+/* After the MLP. */
+static struct mix leave_mix(const struct model *m, const struct acts *a, int i)
 {
     const struct recipe *r = m->recipe;
     const struct layer_acts *l = &a->layer[i];
-    struct mix x = { .out = k ? l[1].in1 : l[1].in,
-                     .y = !k && enters_normed(r, i + 1) ? l[1].y : NO_TENSOR };
+    struct mix x = { .out = l[1].in, .y = enters_normed(r, i + 1) ? l[1].y : NO_TENSOR };
 
     if (!mlp_mixes(r))
         return x;
-    term(&x, k ? l->attended1 : l->attended, &m->p.residual_mlp[i], k ? a->dx1 : a->dx, false);
-    term(&x, l->m, mlp_folds(r, i) ? NULL : &m->p.mlp_lane[k][i], a->dbranch, k);
+    term(&x, l->attended, &m->p.residual_mlp[i], a->dx, false);
+    term(&x, l->m, mlp_folds(r, i) ? NULL : &m->p.mlp_lane[0][i], a->dbranch, false);
     return x;
 }
 
@@ -216,6 +196,81 @@ static struct mix end_mix(const struct model *m, const struct acts *a)
         term(&x, l->in1, &m->p.half, a->dx1, false);
     if (r->backout >= 0)
         term(&x, a->layer[r->backout + 1].in, &m->p.backout, a->dbackout, false)->minus = true;
+    return x;
+}
+
+/* -- two lanes: one mix for both ---------------------------------------------- */
+
+struct lanes {
+    struct tensor out[2], y;
+    int normed;                 /* the lane whose norm y is */
+    int n;
+    struct lanes_term term[LANES_MAX];
+    struct lanes_grad grad[LANES_MAX];
+};
+
+/* t joins the lanes whose bits are set, with their scalars (without one: 1). */
+static void join(struct lanes *x, struct tensor t, unsigned lanes, const struct scalar *s0,
+                 const struct scalar *s1, struct tensor dx)
+{
+    assert(x->n < LANES_MAX);
+    x->term[x->n] = (struct lanes_term){ t, lanes, { s0 ? s0->value : NULL,
+                                                     s1 ? s1->value : NULL } };
+    x->grad[x->n++] = (struct lanes_grad){ dx, { s0 ? s0->grad : NULL, s1 ? s1->grad : NULL } };
+}
+
+static void run_lanes(struct model *m, const struct lanes *x)
+{
+    m->ops->lanes_mix(m->ops, x->out, x->y, x->normed, x->n, x->term);
+}
+
+static void run_lanes_bwd(struct model *m, struct acts *a, const struct lanes *x,
+                          struct tensor dlane0, bool dy12)
+{
+    m->ops->lanes_mix_bwd(m->ops, x->grad, (struct tensor[]){ dlane0, a->dx1 },
+                          x->y.data ? a->dy : NO_TENSOR,
+                          x->y.data && dy12 ? a->dy12 : NO_TENSOR, x->out[x->normed], x->normed,
+                          x->n, x->term);
+}
+
+/* The gradient of lane 0 between attention and MLP. */
+static struct tensor between_grad(const struct recipe *r, const struct acts *a, int i)
+{
+    return layer_two_lanes(r, i) && joins_after(r, i) ? a->layer[i].g : a->dx;
+}
+
+static struct lanes attended_lanes(const struct model *m, const struct acts *a, int i)
+{
+    const struct model_params *p = &m->p;
+    const struct layer_acts *l = &a->layer[i];
+    const struct scalar *residual = &p->residual[i];
+    bool after = m->recipe->inject == INJECT_AFTER;
+    struct lanes x = { .out = { l->attended, l->attended1 }, .y = l->y2, .normed = 1 };
+
+    if (after && i == m->recipe->lanes) {   /* lane 1 begins as lane 0 */
+        join(&x, l->in, 3, residual, residual, a->dx);
+    } else {
+        join(&x, after ? l->in : l->mixed, 1, after ? residual : NULL, NULL, a->dx);
+        join(&x, l->in1, 2, NULL, residual, a->dx1);
+    }
+    join(&x, l->o, 3, &p->attn_lane[0][i], &p->attn_lane[1][i], a->dbranch);
+    if (after)
+        join(&x, a->x0, 1, &p->x0[i], NULL, NO_TENSOR);
+    if (after && bigram_joins(m, i))
+        join(&x, a->bigram, 1, &p->bigram_mix[i], NULL, NO_TENSOR);
+    return x;
+}
+
+static struct lanes leave_lanes(const struct model *m, const struct acts *a, int i)
+{
+    const struct model_params *p = &m->p;
+    const struct layer_acts *l = &a->layer[i];
+    struct lanes x = { .out = { l[1].in, l[1].in1 }, .normed = 0,
+                       .y = enters_normed(m->recipe, i + 1) ? l[1].y : NO_TENSOR };
+
+    join(&x, l->attended, 1, &p->residual_mlp[i], NULL, between_grad(m->recipe, a, i));
+    join(&x, l->attended1, 2, NULL, &p->residual_mlp[i], a->dx1);
+    join(&x, l->m, 3, &p->mlp_lane[0][i], &p->mlp_lane[1][i], a->dbranch);
     return x;
 }
 
@@ -246,19 +301,22 @@ void stream_enter(struct model *m, struct acts *a, int i)
 
 void stream_attended(struct model *m, struct acts *a, int i)
 {
-    struct mix x = attended_mix(m, a, i);
-
-    run(m, &x);
     if (layer_two_lanes(m->recipe, i)) {
-        x = attended1_mix(m, a, i);
+        struct lanes x = attended_lanes(m, a, i);
+        run_lanes(m, &x);
+    } else {
+        struct mix x = attended_mix(m, a, i);
         run(m, &x);
     }
 }
 
 void stream_leave(struct model *m, struct acts *a, int i)
 {
-    for (int k = 0; k <= layer_two_lanes(m->recipe, i); k++) {
-        struct mix x = leave_mix(m, a, i, k);
+    if (layer_two_lanes(m->recipe, i)) {
+        struct lanes x = leave_lanes(m, a, i);
+        run_lanes(m, &x);
+    } else {
+        struct mix x = leave_mix(m, a, i);
         run(m, &x);
     }
 }
@@ -285,12 +343,14 @@ static void need_dx0(struct model *m, struct acts *a)
 }
 
 /* What joined after attention leaves the mix of layer i: its gradients are made by begin_bwd, for
- * all layers at once, from the gradients g of the streams. */
+ * all layers at once, from the gradients g of the streams. These terms are the mix's last. */
+static int injected_terms(const struct model *m, int i) { return 1 + bigram_joins(m, i); }
+
 static void keep_injected(struct mix *x, const struct model *m, struct acts *a, int i)
 {
     struct tensor g = a->layer[i].g;
 
-    x->n -= 1 + bigram_joins(m, i);
+    x->n -= injected_terms(m, i);
     if (attention_branch_grad(m, a, i).data != g.data || !layer_attends(m->recipe, i))
         term(x, a->layer[i].in, NULL, g, false);
 }
@@ -338,25 +398,31 @@ void stream_leave_bwd(struct model *m, struct acts *a, int i)
         add(m, a->dx, a->dbackout);
     if (i == r->skip_from && r->skip_tap == SKIP_LAYER)
         add(m, a->dx, a->dskip);
-    for (int k = 0; k <= layer_two_lanes(r, i); k++) {
-        struct mix x = leave_mix(m, a, i, k);
-        run_bwd(m, a, &x, k ? a->dx1 : a->dx, true);
+    if (layer_two_lanes(r, i)) {
+        struct lanes x = leave_lanes(m, a, i);
+        run_lanes_bwd(m, a, &x, a->dx, true);
+    } else {
+        struct mix x = leave_mix(m, a, i);
+        run_bwd(m, a, &x, a->dx, true);
     }
 }
 
 void stream_attended_bwd(struct model *m, struct acts *a, int i)
 {
     const struct recipe *r = m->recipe;
-    struct mix x = attended_mix(m, a, i);
 
     if (i == r->skip_from && r->skip_tap == SKIP_ATTENTION)
-        add(m, a->dx, a->dskip);
-    if (joins_after(r, i))
-        keep_injected(&x, m, a, i);
-    run_bwd(m, a, &x, a->dx, false);
+        add(m, between_grad(r, a, i), a->dskip);
     if (layer_two_lanes(r, i)) {
-        x = attended1_mix(m, a, i);
-        run_bwd(m, a, &x, a->dx1, false);
+        struct lanes x = attended_lanes(m, a, i);
+        if (joins_after(r, i))
+            x.n -= injected_terms(m, i);
+        run_lanes_bwd(m, a, &x, between_grad(r, a, i), false);
+    } else {
+        struct mix x = attended_mix(m, a, i);
+        if (joins_after(r, i))
+            keep_injected(&x, m, a, i);
+        run_bwd(m, a, &x, a->dx, false);
     }
 }
 

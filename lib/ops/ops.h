@@ -47,6 +47,7 @@ typedef float real;
 enum { GATE_WIDTH = 12 };           /* channels that a gate looks at */
 enum { MAX_MTP = 4 };               /* predicted tokens a position, at most */
 enum { MIX_MAX = 4 };
+enum { LANES_MAX = 5 };
 enum { INJECT_MAX = 12, INJECT_STREAMS = 2 };
 enum { FETCH_MAX = 4, FETCH_BYTES = 64 };
 
@@ -115,6 +116,17 @@ struct mix_grad {
     struct tensor dx;               /* (T,D) or none; may be the same memory as dout */
     bool add;
     real *dcoef;                    /* NULL, or added to */
+};
+
+/* What one term brings to two lanes. */
+struct lanes_term {
+    struct tensor x;                /* (T,D) */
+    unsigned lanes;                 /* bit j: x is in lane j */
+    const real *coef[2];            /* in each lane; NULL: 1 */
+};
+struct lanes_grad {
+    struct tensor dx;               /* (T,D) or none; may be the same memory as a dout or an x */
+    real *dcoef[2];                 /* NULL, or added to; several may be one number */
 };
 
 /* A stream that joins the residual stream, scaled, in n places. */
@@ -204,6 +216,16 @@ struct ops {
     void (*mix_norm_bwd)(struct ops *o, const struct mix_grad *d, struct tensor dout,
                          struct tensor dy, struct tensor dy12, struct tensor out, int n,
                          const struct mix_term *in);
+    /* out_j = sum_k coef_kj x_k for both lanes j; y = Norm(out_normed). An out may be one of the
+     * x_k; y may be none. */
+    void (*lanes_mix)(struct ops *o, const struct tensor out[2], struct tensor y, int normed,
+                      int n, const struct lanes_term *in);
+    /* g_j = dout_j, and in lane `normed` also Norm'(dy + [dy12 on the first 12 channels]; out), out
+     * being that lane's. For each term: dx_k = sum_j coef_kj g_j, dcoef_kj += sum g_j x_k. dy,
+     * dy12 may be none. */
+    void (*lanes_mix_bwd)(struct ops *o, const struct lanes_grad *d, const struct tensor dout[2],
+                          struct tensor dy, struct tensor dy12, struct tensor out, int normed,
+                          int n, const struct lanes_term *in);
     /* From the gradients g_i (T,D) of n places (at most INJECT_MAX) to those of the m streams that
      * joined there: dx (+)= sum_i coef_i g_i, dcoef_i += sum g_i x. */
     void (*inject_bwd)(struct ops *o, int n, const struct tensor *g, int m,
