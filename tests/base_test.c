@@ -16,17 +16,7 @@
 #include "base/rng.h"
 #include "base/version.h"
 #include "check.h"
-
-static char dir[] = "/tmp/base_test.XXXXXX";
-
-static char *in_dir(const char *name)
-{
-    static char path[4][PATH_MAX];
-    static int next;
-    char *p = path[next++ % 4];
-    snprintf(p, PATH_MAX, "%s/%s", dir, name);
-    return p;
-}
+#include "scratch.h"
 
 /* --- err --- */
 
@@ -257,16 +247,11 @@ static void test_f64(void)
     CHECK_ERR(num_f64("1.5", "--beta", 0, 1, &v), GPT_INPUT,
               "--beta: expected a number from 0 to 1, found '1.5'");
     CHECK_ERR(num_f64("1e308", "lr", -INFINITY, 1e300, &v), GPT_INPUT, "lr");
-    CHECK_ERR(num_f64("-1", "lr", 0, INFINITY, &v), GPT_INPUT, "lr: expected a number of at least 0, found '-1'");
+    CHECK_ERR(num_f64("-1", "lr", 0, INFINITY, &v), GPT_INPUT,
+              "lr: expected a number of at least 0, found '-1'");
 }
 
 /* --- file --- */
-
-static void write_file(const char *path, const char *text)
-{
-    FILE *f = fopen(path, "w");
-    CHECK(f && fputs(text, f) >= 0 && !fclose(f));
-}
 
 static void check_content(const char *path, const char *want)
 {
@@ -281,7 +266,7 @@ static void check_content(const char *path, const char *want)
 static int files_in_dir(void)
 {
     char cmd[PATH_MAX];
-    snprintf(cmd, sizeof cmd, "ls -A %s | wc -l", dir);
+    snprintf(cmd, sizeof cmd, "ls -A %s | wc -l", scratch(""));
     FILE *p = popen(cmd, "r");
     int n = -1;
     CHECK(p && fscanf(p, "%d", &n) == 1);
@@ -292,7 +277,7 @@ static int files_in_dir(void)
 static void test_output(void)
 {
     struct output o, o2;
-    const char *path = in_dir("a");
+    const char *path = scratch("a");
     /* Nothing at the target before the commit; all of it after. */
     CHECK_OK(output_open(&o, path, false));
     fprintf(o.f, "new\n");
@@ -320,20 +305,20 @@ static void test_output(void)
     CHECK_EQ(files_in_dir(), 1);
 
     /* A file that appears meanwhile is not lost either. */
-    const char *late = in_dir("late");
+    const char *late = scratch("late");
     CHECK_OK(output_open(&o, late, false));
-    write_file(late, "theirs\n");
+    spill(late, "theirs\n", 7);
     CHECK_ERR(output_commit(&o), GPT_SYSTEM, "File exists");
     check_content(late, "theirs\n");
     CHECK_EQ(files_in_dir(), 2);
     unlink(late);
 
-    CHECK_ERR(output_open(&o, dir, true), GPT_SYSTEM, "is a directory");
-    CHECK_ERR(output_open(&o, in_dir("no/such/dir"), true), GPT_SYSTEM, "No such file");
+    CHECK_ERR(output_open(&o, scratch(""), true), GPT_SYSTEM, "is a directory");
+    CHECK_ERR(output_open(&o, scratch("no/such/dir"), true), GPT_SYSTEM, "No such file");
     CHECK_EQ(files_in_dir(), 1);
 
     /* A link keeps pointing where it did. */
-    const char *link = in_dir("link");
+    const char *link = scratch("link");
     CHECK(!symlink("a", link));
     CHECK_OK(output_open(&o, link, true));
     fprintf(o.f, "through\n");
@@ -354,30 +339,30 @@ static void test_files(void)
 {
     char *data = NULL;
     size_t n = 0;
-    CHECK_ERR(file_read(in_dir("none"), 0, &data, &n), GPT_SYSTEM, "cannot open");
-    CHECK_ERR(file_read(dir, 0, &data, &n), GPT_SYSTEM, "cannot read");
-    const char *path = in_dir("ten");
-    write_file(path, "0123456789");
+    CHECK_ERR(file_read(scratch("none"), 0, &data, &n), GPT_SYSTEM, "cannot open");
+    CHECK_ERR(file_read(scratch(""), 0, &data, &n), GPT_SYSTEM, "cannot read");
+    const char *path = scratch("ten");
+    spill(path, "0123456789", 10);
     CHECK_OK(file_read(path, 10, &data, &n));
     CHECK_EQ(n, 10);
     free(data);
     CHECK_ERR(file_read(path, 9, &data, &n), GPT_INPUT, "at most 9 bytes");
-    CHECK_ERR(file_mkdirs(in_dir("ten/x")), GPT_SYSTEM, "ten");
+    CHECK_ERR(file_mkdirs(scratch("ten/x")), GPT_SYSTEM, "ten");
     unlink(path);
-    write_file(path, "");
+    spill(path, "", 0);
     CHECK_OK(file_read(path, 0, &data, &n));
     CHECK(n == 0 && data[0] == '\0');
     free(data);
     unlink(path);
 
-    CHECK_OK(file_mkdirs(in_dir("p/q//r/")));
-    CHECK(!access(in_dir("p/q/r"), F_OK));
-    CHECK_OK(file_mkdirs(in_dir("p/q/r")));      /* again */
-    CHECK_OK(file_sync_dir(in_dir("p/q/r")));
-    CHECK_ERR(file_sync_dir(in_dir("p/x")), GPT_SYSTEM, "p/x");
-    rmdir(in_dir("p/q/r"));
-    rmdir(in_dir("p/q"));
-    rmdir(in_dir("p"));
+    CHECK_OK(file_mkdirs(scratch("p/q//r/")));
+    CHECK(!access(scratch("p/q/r"), F_OK));
+    CHECK_OK(file_mkdirs(scratch("p/q/r")));      /* again */
+    CHECK_OK(file_sync_dir(scratch("p/q/r")));
+    CHECK_ERR(file_sync_dir(scratch("p/x")), GPT_SYSTEM, "p/x");
+    rmdir(scratch("p/q/r"));
+    rmdir(scratch("p/q"));
+    rmdir(scratch("p"));
     CHECK_OK(file_mkdirs("/"));
     CHECK_EQ(files_in_dir(), 0);
 
@@ -399,7 +384,7 @@ static void test_files(void)
 static void test_temporary_dir(int sig)
 {
     struct temporary_dir gone, kept;
-    char *first = in_dir("gone"), *second = in_dir("kept");
+    char *first = scratch("gone"), *second = scratch("kept");
     int status = 0;
     pid_t child = fork();
     if (!child) {
@@ -407,10 +392,10 @@ static void test_temporary_dir(int sig)
         output_cleanup_on_signal();
         int rc = temporary_dir_make(&gone, first) || temporary_dir_make(&kept, second);
         temporary_dir_keep(&kept);
-        for (int i = 0; i < 300 && !rc; i++) {  /* more names than one read of the directory gives */
+        for (int i = 0; i < 300 && !rc; i++) {  /* more than one read of the directory gives */
             char name[64];
             snprintf(name, sizeof name, "gone/a-file-with-a-long-name-%d", i);
-            FILE *f = fopen(in_dir(name), "w");
+            FILE *f = fopen(scratch(name), "w");
             rc = !f || fclose(f);
         }
         if (!rc)
@@ -421,7 +406,7 @@ static void test_temporary_dir(int sig)
     CHECK(WIFSIGNALED(status) && WTERMSIG(status) == sig);
     CHECK(access(first, F_OK) && errno == ENOENT);
     CHECK(!rmdir(second));
-    CHECK_ERR(temporary_dir_make(&gone, in_dir("none/x")), GPT_SYSTEM, "cannot make directory");
+    CHECK_ERR(temporary_dir_make(&gone, scratch("none/x")), GPT_SYSTEM, "cannot make directory");
     CHECK_ERR(file_mkdirs("-"), GPT_USAGE, "'-': expected a directory");
 }
 
@@ -444,8 +429,6 @@ static void test_progress(void)
 
 int main(void)
 {
-    if (!mkdtemp(dir))
-        return 4;
     test_err();
     test_sha256();
     test_xxh();
@@ -458,6 +441,5 @@ int main(void)
     test_temporary_dir(SIGTERM);
     test_temporary_dir(SIGHUP);
     test_progress();
-    rmdir(dir);
     return check_done();
 }

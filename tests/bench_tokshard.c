@@ -24,6 +24,7 @@
 #include "data/bpe.h"
 #include "data/encode.h"
 #include "data/tokjob.h"
+#include "scratch.h"
 
 #define RUNS 15
 #define BIG_BYTES (400u << 20)
@@ -261,7 +262,7 @@ static void bench_worst(double byte)
 int main(int argc, char **argv)
 {
     const char *ours[] = { "man", "lib" };
-    char dir[] = "/tmp/bench_tokshard.XXXXXX", small[64], big[64], *path;
+    char *small = scratch("small.jsonl"), *big = scratch("big.jsonl"), *path;
     double seconds;
     FILE *f;
 
@@ -272,10 +273,8 @@ int main(int argc, char **argv)
     else
         load(ours, 2);
     tokens = malloc(2 * ((bytes > (1u << 20) ? bytes : 1u << 20) + BPE_SLACK));
-    if (!tokens || !bytes || !mkdtemp(dir) || bpe_reserve(bpe, bytes))
+    if (!tokens || !bytes || bpe_reserve(bpe, bytes))
         die("start");
-    snprintf(small, sizeof small, "%s/small.jsonl", dir);
-    snprintf(big, sizeof big, "%s/big.jsonl", dir);
     seconds = bench_encode();
     f = fopen(small, "w");
     put_jsonl(f, 1);
@@ -286,8 +285,5 @@ int main(int argc, char **argv)
     fclose(f);
     bench_job(big);
     bench_worst(seconds / (double)bytes);
-    unlink(small);
-    unlink(big);
-    rmdir(dir);
     return 0;
 }

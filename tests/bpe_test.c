@@ -6,7 +6,6 @@
  * The naive comparison runs with merges drawn at random, so it needs no
  * vocabulary; what needs GPT-2's is left out where its file is not. */
 #include <stdlib.h>
-#include <unistd.h>
 #include <utf8proc.h>
 
 #include "base/file.h"
@@ -16,17 +15,8 @@
 #include "data/json.h"
 #include "data/pretoken.h"
 #include "data/unicode.h"
+#include "scratch.h"
 #include "toy_vocab.h"
-
-static char dir[64] = "/tmp/bpe_test.XXXXXX";
-
-static const char *in_dir(const char *name)
-{
-    static char p[256];
-
-    snprintf(p, sizeof p, "%s/%s", dir, name);
-    return p;
-}
 
 /* --- the definition --- */
 
@@ -203,8 +193,8 @@ static void test_random(void)
         int wrong = 0, cuts = 0;
 
         draw_toy(seed);
-        CHECK(!put_vocab(in_dir("toy"), RANKS));
-        if (!CHECK_OK(vocab_load(&v, in_dir("toy"))) || !CHECK_OK(bpe_new(&b, v)))
+        CHECK(!put_vocab(scratch("toy"), RANKS));
+        if (!CHECK_OK(vocab_load(&v, scratch("toy"))) || !CHECK_OK(bpe_new(&b, v)))
             return;
         CHECK_EQ(v->tokens, toys);
         CHECK(toys > 400);
@@ -239,8 +229,8 @@ static void test_forms(void)
 
     draw_toy(99);
     for (int form = 0; form < FORMS; form++) {
-        CHECK(!put_vocab(in_dir("toy"), (enum form)form));
-        if (!CHECK_OK(vocab_load(&v[form], in_dir("toy"))))
+        CHECK(!put_vocab(scratch("toy"), (enum form)form));
+        if (!CHECK_OK(vocab_load(&v[form], scratch("toy"))))
             return;
         CHECK_EQ(v[form]->tokens, toys);
         CHECK_STR(v[form]->sha256, v[0]->sha256);
@@ -261,11 +251,9 @@ static void test_forms(void)
 static void expect_bad(const char *text, const char *part)
 {
     struct vocab *v;
-    FILE *f = fopen(in_dir("bad"), "w");
 
-    fputs(text, f);
-    fclose(f);
-    CHECK_ERR(vocab_load(&v, in_dir("bad")), GPT_INPUT, part);
+    spill(scratch("bad"), text, strlen(text));
+    CHECK_ERR(vocab_load(&v, scratch("bad")), GPT_INPUT, part);
 }
 
 static void test_bad_vocab(void)
@@ -452,17 +440,11 @@ static void test_gpt2(void)
 
 int main(void)
 {
-    char command[100];
-
-    if (!mkdtemp(dir))
-        return 4;
     test_classes();
     test_utf8();
     test_forms();
     test_bad_vocab();
     test_random();
     test_gpt2();
-    snprintf(command, sizeof command, "rm -r %s", dir);
-    CHECK(system(command) == 0);
     return check_done();
 }

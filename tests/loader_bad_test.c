@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "check.h"
 #include "data/loader.h"
+#include "scratch.h"
 #include "shard_maker.h"
 
 #define VOCAB 50304
@@ -37,7 +38,7 @@ static void test_bad_input(void)
 {
     struct tokens t = random_tokens(9, 4000, 30, 0), none = random_tokens(9, 4000, 30, 5000),
                   many = { calloc(4000, 2), 4000 };
-    const char *p = in_dir("bad.bin");
+    const char *p = scratch("bad.bin");
     char *bytes;
     size_t n;
     int32_t h[256];
@@ -46,7 +47,7 @@ static void test_bad_input(void)
     put_bytes(p, h, 1024, t.v, 8000);
     expect_failure(p, small, VOCAB, false,
                    "bad.bin: truncated: expected 9026 bytes for 4001 tokens, found 9024");
-    put_bytes(p, h, 700, "", 0);
+    spill(p, h, 700);
     expect_failure(p, small, VOCAB, false, "expected a header of 1024 bytes, found 700");
     h[0]++;
     put_bytes(p, h, 1024, t.v, 8000);
@@ -73,39 +74,39 @@ static void test_bad_input(void)
                    "step 0, chunk 0: expected at most 127 documents in 256 tokens");
 
     /* Damaged and cut .zst: a byte of the middle, the end, the table. */
-    p = in_dir("bad.bin.zst");
+    p = scratch("bad.bin.zst");
     put_zst(p, t, 1000, true);
     CHECK_OK(file_read(p, 0, &bytes, &n));
     bytes[n / 2] ^= 16;
-    put_bytes(p, bytes, n, "", 0);
+    spill(p, bytes, n);
     expect_failure(p, small, VOCAB, true, "bad.bin.zst: offset ");
     bytes[n / 2] ^= 16;
-    put_bytes(p, bytes, n - 300, "", 0);
+    spill(p, bytes, n - 300);
     expect_failure(p, small, VOCAB, true, "bad.bin.zst: ");
     bytes[n - 40] ^= 1;              /* an entry of the table */
-    put_bytes(p, bytes, n, "", 0);
+    spill(p, bytes, n);
     expect_failure(p, small, VOCAB, true, "damaged");
     free(bytes);
     put_zst(p, t, 1 << 20, false);
     CHECK_OK(file_read(p, 0, &bytes, &n));
-    put_bytes(p, bytes, n - 20, "", 0);
+    spill(p, bytes, n - 20);
     expect_failure(p, small, VOCAB, true, "bad.bin.zst: ");
     free(bytes);
 
     /* An index that is of something else. */
-    put_shard(in_dir("i.bin"), t);
-    put_index(in_dir("i.bin"), many);
-    expect_failure(in_dir("i.bin"), small, VOCAB, true,
+    put_shard(scratch("i.bin"), t);
+    put_index(scratch("i.bin"), many);
+    expect_failure(scratch("i.bin"), small, VOCAB, true,
                    "expected a document start as the index says");
     many.n--;
-    put_index(in_dir("i.bin"), many);
-    expect_failure(in_dir("i.bin"), small, VOCAB, true, "i.idx: is of another shard");
-    put_bytes(in_dir("i.idx"), "x", 1, "", 0);
-    expect_failure(in_dir("i.bin"), small, VOCAB, true, "i.idx: expected an index of a shard");
+    put_index(scratch("i.bin"), many);
+    expect_failure(scratch("i.bin"), small, VOCAB, true, "i.idx: is of another shard");
+    spill(scratch("i.idx"), "x", 1);
+    expect_failure(scratch("i.bin"), small, VOCAB, true, "i.idx: expected an index of a shard");
 
-    CHECK_OK(file_mkdirs(in_dir("folder")));
-    expect_failure(in_dir("folder"), small, VOCAB, true, "expected a MANIFEST, found none");
-    expect_failure(in_dir("v_val_*"), small, VOCAB, true, "expected a training shard, found none");
+    CHECK_OK(file_mkdirs(scratch("folder")));
+    expect_failure(scratch("folder"), small, VOCAB, true, "expected a MANIFEST, found none");
+    expect_failure(scratch("v_val_*"), small, VOCAB, true, "expected a training shard, found none");
     free(t.v);
     free(none.v);
     free(many.v);
@@ -115,11 +116,8 @@ int main(void)
 {
     struct tokens t = random_tokens(3, 600, 20, 4);
 
-    if (test_folder())
-        return 4;
-    put_shard(in_dir("v_val_000000.bin"), t);
+    put_shard(scratch("v_val_000000.bin"), t);
     free(t.v);
     test_bad_input();
-    CHECK(remove_test_folder() == 0);
     return check_done();
 }

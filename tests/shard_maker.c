@@ -11,28 +11,6 @@
 #include "data/frames.h"
 #include "data/shard_index.h"
 
-static char dir[64] = "/tmp/shard_test.XXXXXX";
-
-int test_folder(void) { return !mkdtemp(dir); }
-
-int remove_test_folder(void)
-{
-    char command[100];
-
-    snprintf(command, sizeof command, "rm -r %s", dir);
-    return system(command);
-}
-
-const char *in_dir(const char *name)
-{
-    static char buffer[4][256];
-    static int k;
-    char *p = buffer[k++ & 3];
-
-    snprintf(p, sizeof buffer[0], "%s/%s", dir, name);
-    return p;
-}
-
 static void give_up(const char *path)
 {
     fprintf(stderr, "cannot write '%s'\n", path);

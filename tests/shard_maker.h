@@ -1,5 +1,5 @@
 /* shard_maker.h - shards of random tokens for the tests, written by other code than
- * the program's, and a folder for them. */
+ * the program's. */
 #ifndef SHARD_MAKER_H
 #define SHARD_MAKER_H
 
@@ -10,10 +10,6 @@
 #define BOS 50256
 
 struct tokens { uint16_t *v; int n; };
-
-int test_folder(void);                   /* makes one; 0 if it could */
-int remove_test_folder(void);
-const char *in_dir(const char *name);    /* good for the next three calls */
 
 /* A document every `mean` tokens or so, the first after `lead`. */
 struct tokens random_tokens(uint64_t seed, int n, int mean, int lead);

@@ -1,7 +1,6 @@
 /* shard_test.c - frames, shards and manifests: what is written is read back, by
  * zstd itself too, and damage anywhere is noticed. */
 #include <stdlib.h>
-#include <unistd.h>
 #include <zstd.h>
 
 #include "base/file.h"
@@ -10,22 +9,13 @@
 #include "data/corpus.h"
 #include "data/shard_read.h"
 #include "data/shard_write.h"
-
-static char dir[64] = "/tmp/shard_test.XXXXXX";
-
-static char *in_dir(const char *name)
-{
-    static char p[4][256];
-    static int k;
-
-    snprintf(p[++k & 3], sizeof p[0], "%s/%s", dir, name);
-    return p[k & 3];
-}
+#include "scratch.h"
 
 /* Writes n random tokens below 1000 in frames of FRAME_TOKENS; returns them. */
 static uint16_t *write_shard(int level, int64_t full, int64_t n, struct manifest_shard *line)
 {
-    struct shard_writer w = { .dir = dir, .prefix = "x", .level = level, .shard_tokens = full };
+    struct shard_writer w = { .dir = scratch(""), .prefix = "x", .level = level,
+                              .shard_tokens = full };
     size_t raw_n;
     uint16_t *tok = malloc(2 * (size_t)n + 2);
     ZSTD_CCtx *z = ZSTD_createCCtx();
@@ -85,9 +75,9 @@ static void round_trip(int level, int64_t full, int64_t n)
 
     CHECK_STR(line.name, name);
     CHECK_EQ(line.tokens, n);
-    CHECK_OK(shard_check_header(in_dir(name), &tokens));
+    CHECK_OK(shard_check_header(scratch(name), &tokens));
     CHECK_EQ(tokens, n);
-    plain = plain_file(in_dir(name), level > 0, &bytes);
+    plain = plain_file(scratch(name), level > 0, &bytes);
     CHECK_EQ(bytes, 1024 + 2 * n);
     CHECK(!memcmp(plain + 1024, tok, 2 * (size_t)n));
     CHECK_EQ(((int32_t *)(void *)plain)[2], n);
@@ -96,7 +86,7 @@ static void round_trip(int level, int64_t full, int64_t n)
     free(plain);
 
     /* Documents as they stand, and cut at a limit. */
-    if (!CHECK_OK(shard_open(&s, in_dir(name), &want)))
+    if (!CHECK_OK(shard_open(&s, scratch(name), &want)))
         return;
     for (;; documents++) {
         int64_t next;
@@ -124,7 +114,7 @@ static void round_trip(int level, int64_t full, int64_t n)
 
     /* A part from the front is enough for who wants no more. */
     want.limit = n / 3 + 1;
-    CHECK_OK(shard_open(&s, in_dir(name), &want));
+    CHECK_OK(shard_open(&s, scratch(name), &want));
     CHECK_OK(shard_wait(s, n));
     CHECK_EQ(shard_size(s), n / 3 + 1 < n ? n / 3 + 1 : n);
     CHECK(!memcmp(shard_tokens(s), tok, 2 * (size_t)shard_size(s)));
@@ -140,20 +130,18 @@ static void test_damage(void)
     struct manifest_shard line = { 0 };
     uint16_t *tok = write_shard(3, 30000, 30000, &line);
     struct shard_want want = { .vocab = 1000, .bos = 5 };
-    const char *name = in_dir("x_train_000007.bin.zst"), *bad = in_dir("bad.bin.zst");
+    const char *name = scratch("x_train_000007.bin.zst"), *bad = scratch("bad.bin.zst");
     char *file;
     size_t n;
     int missed = 0, tried = 0;
 
     CHECK_OK(file_read(name, 0, &file, &n));
     for (size_t i = 0; i < n; i += i < 20 || i + 60 > n ? 1 : 97) {
-        FILE *f = fopen(bad, "wb");
         struct shard *s = NULL;
         int rc;
 
         file[i] ^= 0x55;
-        fwrite(file, 1, n, f);
-        fclose(f);
+        spill(bad, file, n);
         file[i] ^= 0x55;
         rc = shard_open(&s, bad, &want);
         if (!rc)
@@ -202,24 +190,17 @@ static void fill_manifest(struct manifest *m)
     m->invalid = 15;
 }
 
-static void put_text(const char *path, const char *text, size_t n)
-{
-    FILE *f = fopen(path, "wb");
-
-    CHECK(fwrite(text, 1, n, f) == n && !fclose(f));
-}
-
 static void test_manifest(void)
 {
     struct manifest m, r;
-    char *text, *again, *p = in_dir("MANIFEST");
+    char *text, *again, *p = scratch("MANIFEST");
     size_t n;
     int missed = 0;
 
     fill_manifest(&m);
     CHECK_OK(manifest_text(&m, false, &text));
     n = strlen(text);
-    put_text(p, text, n);
+    spill(p, text, n);
     CHECK_OK(manifest_read(&r, p));
     CHECK_EQ(r.n, 6);
     CHECK_STR(r.tool, "tool: with a colon");
@@ -231,10 +212,10 @@ static void test_manifest(void)
     free(again);
     for (size_t i = 0; i < n; i++) {               /* any bit, any length */
         text[i] ^= 1;
-        put_text(p, text, n);
+        spill(p, text, n);
         missed += manifest_read(&r, p) != GPT_INPUT;
         text[i] ^= 1;
-        put_text(p, text, i);
+        spill(p, text, i);
         missed += manifest_read(&r, p) != GPT_INPUT;
     }
     CHECK_EQ(missed, 0);
@@ -246,25 +227,21 @@ static void test_manifest(void)
     text = realloc(text, n + 1024);
     n += (size_t)manifest_shard_line(&m.shard[0], text + n, 500);
     text[n++] = '\n';
-    put_text(p, text, n);
+    spill(p, text, n);
     CHECK_OK(manifest_read_partial(&r, p));
     CHECK_EQ(r.n, 1);
     manifest_release(&r);
-    put_text(p, text, n - 1);
+    spill(p, text, n - 1);
     CHECK_OK(manifest_read_partial(&r, p));
     CHECK_EQ(r.n, 0);
     manifest_release(&r);
     manifest_release(&m);
     free(text);
-    CHECK_ERR(manifest_read(&r, in_dir("none")), GPT_SYSTEM, "none");
+    CHECK_ERR(manifest_read(&r, scratch("none")), GPT_SYSTEM, "none");
 }
 
 int main(void)
 {
-    char command[100];
-
-    if (!mkdtemp(dir))
-        return 4;
     for (int level = 0; level < 5; level += 2) {
         round_trip(level, 3000000, 3000000);         /* a full one */
         /* smaller ones: another header, another hash */
@@ -274,7 +251,5 @@ int main(void)
     }
     test_damage();
     test_manifest();
-    snprintf(command, sizeof command, "rm -r %s", dir);
-    CHECK(system(command) == 0);
     return check_done();
 }

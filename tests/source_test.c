@@ -1,30 +1,18 @@
 /* source_test.c - documents of any length: what comes out in units is what one
  * call of bpe_encode makes of the whole, from files and from lines of .jsonl. */
 #include <stdlib.h>
-#include <unistd.h>
 
-#include "base/file.h"
 #include "base/rng.h"
 #include "check.h"
 #include "data/bpe.h"
 #include "data/encode.h"
-
-static char dir[64] = "/tmp/source_test.XXXXXX";
-
-static const char *in_dir(const char *name)
-{
-    static char p[2][256];
-    static int k;
-
-    snprintf(p[++k & 1], sizeof p[0], "%s/%s", dir, name);
-    return p[k & 1];
-}
+#include "scratch.h"
 
 /* A vocabulary with merges of the bytes that the texts below repeat: as vocab.bpe,
  * where the space is U+0120, the line break U+010A, and so on. */
 static void put_vocab(void)
 {
-    FILE *f = fopen(in_dir("vocab"), "w");
+    FILE *f = fopen(scratch("vocab"), "w");
 
     fputs("#version: 0.2\na a\naa aa\ns s\nss s\naaaa aaaa\n\xc4\xa0 \xc4\xa0\n"
           "\xc4\xa0\xc4\xa0 \xc4\xa0\xc4\xa0\n\xc4\xa0 a\nb a\na ba\n\xc3\xa6 \xc2\xbc\n"
@@ -91,17 +79,10 @@ static void make_text(int kind)
     }
 }
 
-static void put_file(const char *name)
-{
-    FILE *f = fopen(in_dir(name), "wb");
-
-    CHECK(fwrite(text, 1, length, f) == length && !fclose(f));
-}
-
 /* As one line between two others, with escapes of all kinds. */
 static void put_line(const char *name)
 {
-    FILE *f = fopen(in_dir(name), "wb");
+    FILE *f = fopen(scratch(name), "wb");
 
     fputs("{\"text\":\"before\"}\n"
           "{\"skip\":[{\"text\":\"no\",\"n\":-1.5e3},\"\\u12ab\",null],\"text\" : \"", f);
@@ -178,8 +159,8 @@ static void one_text(const struct vocab *v, struct bpe *b, int i)
     memset(text + length, 'x', BPE_PAD);
     n = bpe_encode(b, text, length, false, want);
 
-    put_file("t.txt");
-    r = read_units(v, in_dir("t.txt"), INVALID_BYTES);
+    spill(scratch("t.txt"), text, length);
+    r = read_units(v, scratch("t.txt"), INVALID_BYTES);
     CHECK_EQ(r.documents, 1);
     CHECK_EQ(r.n, n + 1);
     CHECK_EQ(r.token[0], v->bos);
@@ -189,7 +170,7 @@ static void one_text(const struct vocab *v, struct bpe *b, int i)
     free(r.token);
 
     put_line("t.jsonl");
-    r = read_units(v, in_dir("t.jsonl"), INVALID_BYTES);
+    r = read_units(v, scratch("t.jsonl"), INVALID_BYTES);
     CHECK_EQ(r.documents, 3);
     /* No merge is in "before" and "after". */
     CHECK_EQ(r.n, 1 + 6 + 1 + n + 1 + 5);
@@ -202,7 +183,7 @@ static void one_text(const struct vocab *v, struct bpe *b, int i)
 /* A line that is long but for its text, alone, so that nothing is left behind it. */
 static void test_short_text_of_long_line(void)
 {
-    FILE *f = fopen(in_dir("t.jsonl"), "wb");
+    FILE *f = fopen(scratch("t.jsonl"), "wb");
     struct vocab *v;
     struct result r;
 
@@ -213,7 +194,7 @@ static void test_short_text_of_long_line(void)
     CHECK(!fclose(f));
     if (!CHECK_OK(vocab_bytes(&v)))
         return;
-    r = read_units(v, in_dir("t.jsonl"), INVALID_BYTES);
+    r = read_units(v, scratch("t.jsonl"), INVALID_BYTES);
     CHECK_EQ(r.documents, 1);
     CHECK_EQ(r.n, 2);
     CHECK_EQ(r.token[1], 'x');
@@ -227,7 +208,7 @@ static void test_texts(void)
     struct bpe *b;
 
     put_vocab();
-    if (!CHECK_OK(vocab_load(&v, in_dir("vocab"))) || !CHECK_OK(bpe_new(&b, v)))
+    if (!CHECK_OK(vocab_load(&v, scratch("vocab"))) || !CHECK_OK(bpe_new(&b, v)))
         return;
     for (int i = 0; i < (int)(sizeof texts / sizeof *texts); i++)
         one_text(v, b, i);
@@ -239,7 +220,7 @@ static void test_texts(void)
 static void expect_bad(const char *before, const char *after, const char *part)
 {
     struct source_config sc = { .paths = 1 };
-    const char *path = in_dir("bad.jsonl");
+    const char *path = scratch("bad.jsonl");
     FILE *f = fopen(path, "wb");
     struct source *s;
     struct unit u = { 0 };
@@ -281,15 +262,11 @@ static void test_bad_lines(void)
 
 int main(void)
 {
-    char command[100];
-
-    if (!mkdtemp(dir) || !(text = malloc(MAX_TEXT + BPE_PAD)))
+    if (!(text = malloc(MAX_TEXT + BPE_PAD)))
         return 4;
     test_texts();
     test_short_text_of_long_line();
     test_bad_lines();
     free(text);
-    snprintf(command, sizeof command, "rm -r %s", dir);
-    CHECK(system(command) == 0);
     return check_done();
 }

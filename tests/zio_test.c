@@ -3,15 +3,14 @@
  * not only held against our own writer. */
 #include <stdbool.h>
 #include <stdlib.h>
-#include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
 #include "base/rng.h"
 #include "base/zio.h"
 #include "check.h"
+#include "scratch.h"
 
-static char dir[] = "/tmp/zio_test.XXXXXX";
-static char path[64], path_zst[64], path_gz[64];
+static char *path, *path_zst, *path_gz;
 
 /* Text that compresses somewhat: words drawn from few letters. */
 static char *make_text(size_t n, uint64_t seed)
@@ -22,12 +21,6 @@ static char *make_text(size_t n, uint64_t seed)
         text[i] = "abcdefgh \n"[rng_below(&r, i, 10)];
     text[n] = '\0';
     return text;
-}
-
-static void put_file(const char *name, const void *data, size_t n)
-{
-    FILE *f = fopen(name, "w");
-    CHECK(f && fwrite(data, 1, n, f) == n && !fclose(f));
 }
 
 /* Reads name in pieces of `piece` bytes; NULL on failure, with its code in *rc. */
@@ -181,7 +174,7 @@ static void test_truncation(bool gzip)
             int rc;
             if (i == 1 && cut < 2)
                 continue;
-            put_file(names[i], file, cut);
+            spill(names[i], file, cut);
             char *data = get(names[i], 100, &n, &rc);
             if (cut && cut == first) {
                 CHECK(data && n == 250);
@@ -208,7 +201,7 @@ static void test_damage(bool gzip)
             int rc;
             unsigned char flip = k ? 0xff : (unsigned char)(1 << i % 8);
             file[i] ^= flip;
-            put_file(path, file, size);
+            spill(path, file, size);
             file[i] ^= flip;
             char *data = get(path, 333, &n, &rc);
             /* damage to the magic itself makes it a plain file, read as it stands */
@@ -218,7 +211,7 @@ static void test_damage(bool gzip)
             free(data);
         }
     CHECK(failures > (int)size * 7 / 4);         /* nearly all of it is noticed */
-    put_file(path, file, size);
+    spill(path, file, size);
     check_reads_as(path, text, 500, 333);
 
     FILE *f = fopen(path, "a");
@@ -257,24 +250,24 @@ static void test_other_inputs(void)
     size_t n;
     int rc;
     CHECK_ERR(zreader_open(&r, "/none/x"), GPT_SYSTEM, "cannot open '/none/x': No such file");
-    CHECK_ERR(zreader_open(&r, dir), GPT_SYSTEM, "cannot read");
+    CHECK_ERR(zreader_open(&r, scratch("")), GPT_SYSTEM, "cannot read");
     /* Plain bytes that begin like nothing we know; the shortest; a byte of a magic. */
     static const char *const plain[] = { "", "(", "x", "\x1f", "\x28x", "plain text" };
     for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++) {
-        put_file(path, plain[i], strlen(plain[i]));
+        spill(path, plain[i], strlen(plain[i]));
         check_reads_as(path, plain[i], strlen(plain[i]), 10);
     }
-    put_file(path_zst, "plain text", 10);
+    spill(path_zst, "plain text", 10);
     CHECK(!get(path_zst, 10, &n, &rc));
     CHECK_EQ(rc, GPT_INPUT);
     CHECK(strstr(err_message(), "expected a zstd frame, found other data"));
     /* A skippable frame, as pzstd writes first, then a real one. */
     unsigned char file[4096] = { 0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 'x', 'y', 'z' };
     size_t k = ZSTD_compress(file + 11, sizeof file - 11, "hello", 5, 1);
-    put_file(path_zst, file, 11 + k);
+    spill(path_zst, file, 11 + k);
     check_reads_as(path_zst, "hello", 5, 10);
     /* What failed once fails again, with the same message. */
-    put_file(path_zst, file, 11 + k - 2);
+    spill(path_zst, file, 11 + k - 2);
     char buf[10];
     CHECK_OK(zreader_open(&r, path_zst));
     CHECK_ERR(zreader_read(r, buf, 10, &n), GPT_INPUT, "the end of the file");
@@ -303,11 +296,9 @@ static void test_full_device(void)
 
 int main(void)
 {
-    if (!mkdtemp(dir))
-        return 4;
-    snprintf(path, sizeof path, "%s/x", dir);
-    snprintf(path_zst, sizeof path_zst, "%s/x.zst", dir);
-    snprintf(path_gz, sizeof path_gz, "%s/x.gz", dir);
+    path = strdup(scratch("x"));
+    path_zst = strdup(scratch("x.zst"));
+    path_gz = strdup(scratch("x.gz"));
     test_round_trips();
     test_frames_are_independent();
     test_gzip();
@@ -318,9 +309,5 @@ int main(void)
     test_skip_and_offsets();
     test_other_inputs();
     test_full_device();
-    unlink(path);
-    unlink(path_zst);
-    unlink(path_gz);
-    rmdir(dir);
     return check_done();
 }
