@@ -358,7 +358,19 @@ same_states() { diff -r -x MANIFEST -x recipe.txt "$1" "$2"; }
     echo "$status $stderr $output"
     [ "$status" -eq 0 ]
     [ "$(grep -c '^[0-2]' <<< "$output")" -eq 3 ]
+    [ "$(grep -o nan <<< "$output" | wc -l)" -eq 6 ]    # one pair has no error
     [ ! -e "$BATS_TEST_TMPDIR/none" ]
+}
+
+@test "--bench: as many figures as names, and errors of what is compared" {
+    run --separate-stderr train --ranks 2 --bench 3
+    echo "$status $stderr $output"
+    [ "$status" -eq 0 ]
+    [ "$(awk -F '\t' '{ print NF }' <<< "$output" | sort -u | wc -l)" -eq 1 ]
+    awk -F '\t' '
+        NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
+        { if ($at["min_ms"] > $at["step_ms"] || $at["fwd_bwd_ms"] <= 0 || $at["optim_se"] <= 0 ||
+              $at["exposed_se"] <= 0) exit 1 }' <<< "$output"
 }
 
 @test "a closed stdout and a full disk end the run with one message and no half checkpoint" {

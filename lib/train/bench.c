@@ -4,8 +4,10 @@
  * without collectives, and forward and backward alone; host clock around work
  * that ends with a sync. The second less the third is the optimizer, with the
  * sums of micro-batches; the first less the second, communication that nothing
- * hides. Tokens are drawn from a long-tailed distribution and documents have
- * lengths as text has, so that attention and table gradients do their real work.
+ * hides. Both are small beside what clocks and power do to a step, so the three
+ * take turns and are compared round by round. Tokens are drawn from a
+ * long-tailed distribution and documents have lengths as text has, so that
+ * attention and table gradients do their real work.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -14,7 +16,10 @@
 #include "train/floor.h"
 #include "train/rank.h"
 
-struct times { double median, min; };
+enum { WARM = 2 };                      /* rounds before those that count */
+
+/* What a stage is timed as; each round has all of them. */
+enum form { STEP, MUTED, MODEL, FORMS };
 
 static int by_value(const void *a, const void *b)
 {
@@ -22,10 +27,27 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static struct times summarize(double *ms, int n)
+/* Sorts x. */
+static double median(double *x, int n)
 {
-    qsort(ms, (size_t)n, sizeof *ms, by_value);
-    return (struct times){ n % 2 ? ms[n / 2] : (ms[n / 2 - 1] + ms[n / 2]) / 2, ms[0] };
+    qsort(x, (size_t)n, sizeof *x, by_value);
+    return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
+}
+
+struct estimate { double value, error; };
+
+/* Median of a - b and its standard error by their median absolute deviation, as of a normal
+ * distribution; NaN from fewer than three rounds. scratch (n). */
+static struct estimate difference(const double *a, const double *b, int n, double *scratch)
+{
+    struct estimate e;
+    for (int i = 0; i < n; i++)
+        scratch[i] = a[i] - b[i];
+    e.value = median(scratch, n);
+    for (int i = 0; i < n; i++)
+        scratch[i] = fabs(a[i] - b[i] - e.value);
+    e.error = n < 3 ? NAN : 1.253 * 1.4826 * median(scratch, n) / sqrt(n);
+    return e;
 }
 
 /* Token ids with frequencies like 1 / (rank + 10), documents of 100 .. 2000 tokens. */
@@ -74,7 +96,9 @@ struct stage_bench {
     struct rank *k;
     struct point even, odd;
     struct batch b[MAX_MICRO];
-    void *model_graph;
+    struct comm *mute;          /* of ranks that hear nothing of each other */
+    void *muted_graph[GRAPHS];
+    void *model_graph;          /* or NULL: forward and backward are launched one by one */
     int32_t *touched[2];        /* rows of the bigram table, of an even and an odd step; or NULL */
     struct sparse_stats before; /* of exchanges, when the stage began */
     double attn_flops;          /* forward and backward of a step on this rank */
@@ -92,14 +116,60 @@ static void run_step(struct stage_bench *s, int i)
     optim_finish(&k->optim, p);
 }
 
-static void run_model(struct stage_bench *s, int i)
+static void swap_graphs(struct stage_bench *s)
+{
+    for (int i = 0; i < GRAPHS; i++) {
+        void *g = s->k->graph[i];
+        s->k->graph[i] = s->muted_graph[i];
+        s->muted_graph[i] = g;
+    }
+}
+
+/* A step with every collective left out: what is computed. The ranks' weights drift apart. */
+static void run_muted(struct stage_bench *s, int i)
 {
     struct rank *k = s->k;
-    (void)i;
+    struct sparse *sparse = k->optim.sparse;    /* no exchange: nobody would answer */
+    k->optim.comm = s->mute;
+    k->optim.sparse = NULL;
+    swap_graphs(s);
+    run_step(s, i);
+    swap_graphs(s);
+    k->optim.comm = k->comm;
+    k->optim.sparse = sparse;
+}
+
+/* Forward and backward without Adam's accumulation. */
+static void launch_model(struct stage_bench *s)
+{
+    struct rank *k = s->k;
     banks_begin(&k->banks, true);
     k->model.final = NULL;
     for (int m = 0; m < k->micros; m++)
         model_train(&k->model, &s->b[m], k->loss);
+}
+
+static void run_model(struct stage_bench *s, int i)
+{
+    (void)i;
+    if (s->model_graph)
+        s->k->run->opt->backend->launch(s->k->ops, s->model_graph);
+    else
+        launch_model(s);
+}
+
+static int capture_model(struct stage_bench *s)
+{
+    struct backend *be = s->k->run->opt->backend;
+    struct ops *o = s->k->ops;
+    int rc;
+    if (!be->capture || s->k->run->opt->no_graph)
+        return 0;
+    launch_model(s);            /* workspaces and plans exist before the capture */
+    if ((rc = be->capture(o)))
+        return rc;
+    launch_model(s);
+    return be->capture_end(o, &s->model_graph);
 }
 
 /* Ranks that wait for each other take what the slowest takes: so do those that do not. */
@@ -113,80 +183,34 @@ static int slowest(struct rank *k, double mine, double *out)
     return rc;
 }
 
-/* Pairs of calls, an even and an odd one: the mean of the two is a step's time. */
-static int measure(struct stage_bench *s, void (*f)(struct stage_bench *, int), int n,
-                   struct times *out)
+/* An even and an odd one: the mean of the two is a step's time, *ms. */
+static int time_pair(struct stage_bench *s, enum form form, double *ms)
 {
+    static void (*const run[FORMS])(struct stage_bench *, int) = { run_step, run_muted, run_model };
     struct rank *k = s->k;
-    double *ms = calloc((size_t)n, sizeof *ms);
-    int rc = ms ? 0 : err_sys("bench");
-    for (int i = -2; i < n && !rc; i++) {
-        double pair;
-        if ((rc = k->ops->sync(k->ops)) || (rc = k->comm->barrier(k->comm)))
-            break;
-        double begin = now_seconds();
-        f(s, 0);
-        f(s, 1);
-        if ((rc = k->ops->sync(k->ops)) || (rc = slowest(k, now_seconds() - begin, &pair)))
-            break;
-        if (i >= 0)
-            ms[i] = 1e3 * pair / 2;
-    }
-    if (!rc)
-        *out = summarize(ms, n);
-    free(ms);
-    return rc;
-}
-
-/* Forward and backward without Adam's accumulation: a graph of its own where there are graphs. */
-static void launch_model(struct stage_bench *s, int i)
-{
-    (void)i;
-    s->k->run->opt->backend->launch(s->k->ops, s->model_graph);
-}
-
-static int measure_model(struct stage_bench *s, int n, struct times *out)
-{
-    struct backend *be = s->k->run->opt->backend;
-    struct ops *o = s->k->ops;
+    double pair;
     int rc;
-    if (!be->capture || s->k->run->opt->no_graph)
-        return measure(s, run_model, n, out);
-    run_model(s, 0);            /* workspaces and plans exist before the capture */
-    if ((rc = be->capture(o)))
+    if ((rc = k->ops->sync(k->ops)) || (rc = k->comm->barrier(k->comm)))
         return rc;
-    run_model(s, 0);
-    if ((rc = be->capture_end(o, &s->model_graph)))
+    double begin = now_seconds();
+    run[form](s, 0);
+    run[form](s, 1);
+    if ((rc = k->ops->sync(k->ops)) || (rc = slowest(k, now_seconds() - begin, &pair)))
         return rc;
-    rc = measure(s, launch_model, n, out);
-    be->graph_free(s->model_graph);
-    return rc;
+    *ms = 1e3 * pair / 2;
+    return 0;
 }
 
-/* The same steps with every collective left out: what is computed. The weights drift apart. */
-static int measure_muted(struct stage_bench *s, int n, struct times *out)
+/* ms[form] (n): there and back, so that none always follows the same other one. */
+static int time_forms(struct stage_bench *s, int n, double *const ms[FORMS])
 {
-    struct rank *k = s->k;
-    struct comm *mute;
-    struct sparse *sparse = k->optim.sparse;    /* no exchange: nobody would answer */
-    void *graphs[GRAPHS];
-    int rc = comm_solo_new(&mute);
-    if (rc)
-        return rc;
-    mute->rank = k->rank;
-    mute->world = k->world;
-    memcpy(graphs, k->graph, sizeof graphs);
-    memset(k->graph, 0, sizeof graphs);
-    k->optim.comm = mute;
-    k->optim.sparse = NULL;
-    rc = measure(s, run_step, n, out);
-    k->optim.comm = k->comm;
-    k->optim.sparse = sparse;
-    for (int i = 0; i < GRAPHS; i++)
-        if (k->graph[i])
-            k->run->opt->backend->graph_free(k->graph[i]);
-    memcpy(k->graph, graphs, sizeof graphs);
-    mute->free(mute);
+    int rc = 0;
+    for (int i = -WARM; i < n && !rc; i++)
+        for (int j = 0; j < FORMS && !rc; j++) {
+            int form = i % 2 ? FORMS - 1 - j : j;
+            double one;
+            rc = time_pair(s, (enum form)form, i < 0 ? &one : &ms[form][i]);
+        }
     return rc;
 }
 
@@ -206,7 +230,7 @@ static void note_touched(struct stage_bench *s, char *block)
     }
 }
 
-static void stage_init(struct stage_bench *s, struct rank *k, int stage)
+static int stage_init(struct stage_bench *s, struct rank *k, int stage)
 {
     const struct recipe *r = k->run->recipe;
     int step = 0;
@@ -239,11 +263,22 @@ static void stage_init(struct stage_bench *s, struct rank *k, int stage)
         s->before = sparse_stats(k->optim.sparse);
         note_touched(s, block);
     }
+    if (!block)
+        return err_sys("bench");
     free(block);
+    return 0;
 }
 
 static void stage_release(struct stage_bench *s)
 {
+    struct backend *be = s->k->run->opt->backend;
+    for (int i = 0; i < GRAPHS; i++)
+        if (s->muted_graph[i])
+            be->graph_free(s->muted_graph[i]);
+    if (s->model_graph)
+        be->graph_free(s->model_graph);
+    if (s->mute)
+        s->mute->free(s->mute);
     free(s->touched[0]);
     free(s->touched[1]);
 }
@@ -263,41 +298,58 @@ static int profile_stage(struct rank *k, int stage, int n, FILE *f)
 {
     struct backend *be = k->run->opt->backend;
     struct stage_bench s;
-    struct times t;
-    int rc;
-    stage_init(&s, k, stage);
-    if (!(rc = k->ops->sync(k->ops)) && !(rc = k->comm->barrier(k->comm)) && k->rank == 0)
-        rc = be->profile();
-    if (!rc && !(rc = measure(&s, run_step, n, &t)))
+    double ms;
+    int rc = stage_init(&s, k, stage);
+    for (int i = -WARM; i < n && !rc; i++) {
+        if (i == 0 && !(rc = k->ops->sync(k->ops)) && !(rc = k->comm->barrier(k->comm)) && !k->rank)
+            rc = be->profile();
+        if (!rc)
+            rc = time_pair(&s, STEP, &ms);
+    }
+    if (!rc)
         rc = k->comm->barrier(k->comm);
     stage_release(&s);
     if (rc)
         return rc;
-    return k->rank ? 0 : be->profile_end(f, 2 * (n + 2));       /* measure() warms up with two */
+    return k->rank ? 0 : be->profile_end(f, 2 * n);
+}
+
+static int print_row(const struct stage_bench *s, int stage, int n, double *const ms[FORMS],
+                     double *scratch, FILE *f)
+{
+    const struct rank *k = s->k;
+    struct step_floor fl = step_floor(k->run->recipe, &s->even, k->world, s->attn_flops);
+    struct estimate optim = difference(ms[MUTED], ms[MODEL], n, scratch);
+    struct estimate exposed = difference(ms[STEP], ms[MUTED], n, scratch);
+    double model = median(ms[MODEL], n), step = median(ms[STEP], n);
+    double least = ms[STEP][0];             /* sorted now */
+    fprintf(f, "%d\t%d\t%d\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.0f\t%.1f\t%.2f\t%.2f\t"
+            "%.0f\t%.1f\n", stage, s->even.chunk_tokens, k->micros, step, least, model,
+            optim.value, optim.error, exposed.value, exposed.error,
+            (double)s->even.tokens / step * 1e3, fl.flops / step * 1e-9, fl.ms, step / fl.ms,
+            (double)k->ops->allocated(k->ops) / (1 << 20), saved_mb(s));
+    return fflush(f) ? err_sys("bench") : 0;
 }
 
 static int bench_stage(struct rank *k, int stage, int n, FILE *f)
 {
-    const struct recipe *r = k->run->recipe;
     struct stage_bench s;
-    struct times step, model, muted = { 0 };
-    int rc;
-    stage_init(&s, k, stage);
-    if (!(rc = measure(&s, run_step, n, &step)) && !(rc = measure_model(&s, n, &model)))
-        rc = measure_muted(&s, n, &muted);
+    double *ms[FORMS], *scratch = calloc((size_t)n * (FORMS + 1), sizeof *scratch);
+    int rc = stage_init(&s, k, stage);
+    for (int i = 0; i < FORMS && scratch; i++)
+        ms[i] = scratch + (size_t)n * (size_t)(i + 1);
+    if (!rc && !scratch)
+        rc = err_sys("bench");
+    if (!rc && !(rc = comm_solo_new(&s.mute))) {
+        s.mute->rank = k->rank;
+        s.mute->world = k->world;
+        rc = capture_model(&s);
+    }
+    if (!rc && !(rc = time_forms(&s, n, ms)) && k->rank == 0)
+        rc = print_row(&s, stage, n, ms, scratch, f);
     stage_release(&s);
-    if (rc || k->rank)
-        return rc;
-    struct step_floor fl = step_floor(r, &s.even, k->world, s.attn_flops);
-    double tokens = (double)s.even.tokens;
-    double optim = muted.median - model.median, exposed = step.median - muted.median;
-    fprintf(f, "%d\t%d\t%d\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.0f\t%.1f\t%.2f\t%.2f\t%.0f\t%.1f\n",
-            stage,
-            s.even.chunk_tokens, k->micros, step.median, step.min, model.median, optim,
-            exposed, tokens / step.median * 1e3, fl.flops / step.median * 1e-9,
-            fl.ms, step.median / fl.ms, (double)k->ops->allocated(k->ops) / (1 << 20),
-            saved_mb(&s));
-    return fflush(f) ? err_sys("bench") : 0;
+    free(scratch);
+    return rc;
 }
 
 int bench_rank(struct rank *k, int n, FILE *f)
@@ -305,8 +357,8 @@ int bench_rank(struct rank *k, int n, FILE *f)
     const struct recipe *r = k->run->recipe;
     int rc = 0;
     if (k->rank == 0)
-        fprintf(f, "stage\tT\tmicros\tstep_ms\tmin_ms\tfwd_bwd_ms\toptim_ms\texposed_ms\ttokens_s\t"
-                "TFLOP_s\tfloor_ms\tratio\tMiB\tsaved_MB\n");
+        fprintf(f, "stage\tT\tmicros\tstep_ms\tmin_ms\tfwd_bwd_ms\toptim_ms\toptim_se\texposed_ms\t"
+                "exposed_se\ttokens_s\tTFLOP_s\tfloor_ms\tratio\tMiB\tsaved_MB\n");
     for (int i = 0; i + 1 < r->n_stages && !rc; i++)
         rc = bench_stage(k, i, n, f);
     /* Of a second stage CUPTI (13.0) tells kernels' times under other kernels' names. */
