@@ -12,7 +12,7 @@
 #include "base/rng.h"
 #include "check.h"
 #include "data/bpe.h"
-#include "data/json.h"
+#include "base/json.h"
 #include "data/pretoken.h"
 #include "data/unicode.h"
 #include "scratch.h"
@@ -341,7 +341,7 @@ static void test_units(const struct vocab *v, struct bpe *b)
         return;
     for (char *line = file; *line; line = next, lines++) {
         char *eol = strchr(line, '\n'), *p;
-        struct json j = { .at = line, .end = eol, .begin = line };
+        struct json j = { .at = line, .end = eol };
         struct json_string s;
         size_t m = 0, len, k;
 

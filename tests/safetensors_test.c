@@ -70,12 +70,12 @@ static const struct { const char *text; int data; const char *message; } broken[
     { "", 0, "offset 8: header: expected '{' as the first byte, found its end" },
     { " {}", 0, "offset 8: header: expected '{' as the first byte, found byte 0x20" },
     { "[]", 0, "expected '{' as the first byte, found '['" },
-    { "{", 0, "expected '\"', found its end" },
+    { "{", 0, "expected a key in quotes, found its end" },
     { "{" X "} x", 8, "nothing but blanks after the last '}', found 'x'" },
     { "{" X "}}", 8, "nothing but blanks after the last '}'" },
-    { "{" X ",}", 8, "expected '\"', found '}'" },
+    { "{" X ",}", 8, "expected a key in quotes, found '}'" },
     { "{" X " " X "}", 8, "expected ',' or '}', found '\"'" },
-    { "{x:1}", 0, "expected '\"', found 'x'" },
+    { "{x:1}", 0, "expected a key in quotes, found 'x'" },
     { "{\"x\"=1}", 0, "expected ':', found '='" },
     { "{\"x\":1}", 0, "expected '{', found '1'" },
     /* UTF-8, strings */
@@ -85,14 +85,16 @@ static const struct { const char *text; int data; const char *message; } broken[
     { "{\"\xf4\x90\x80\x80\":{}}", 0, "expected UTF-8, found byte 0xf4" },    /* above 10FFFF */
     { "{\"\xe2\x82\":{}}", 0, "expected UTF-8, found byte 0xe2" },
     { "{\"a\tb\":{}}", 0, "no control character in a string, found byte 0x09" },
-    { "{\"a\\qb\":{}}", 0, "expected an escape of JSON, found 'q'" },
-    { "{\"\\u12g4\":{}}", 0, "four hexadecimal digits after \\u, found 'g'" },
-    { "{\"\\ud800x\":{}}", 0, "expected a pair of surrogates" },
+    { "{\"a\\qb\":{}}", 0, "offset 11: header: expected one of \\\" " },
+    { "{\"\\u12g4\":{}}", 0, "four hexadecimal digits after \\u, found '\\u12g4'" },
+    { "{\"\\ud800x\":{}}", 0, "expected a pair of surrogates, found '\\ud800'" },
+    { "{\"\\ud800xxxx\\u0041\":{}}", 0, "expected a pair of surrogates, found '\\ud800'" },
+    { "{\"\\ud800\\n1234\":{}}", 0, "expected a pair of surrogates, found '\\ud800'" },
     { "{\"\\udc00\":{}}", 0, "expected a pair of surrogates" },
     { "{\"\\ud83d\\u0041\":{}}", 0, "expected a pair of surrogates" },
-    { "{\"\\u0000\":{}}", 0, "a string holds U+0000" },
-    { "{\"abc", 0, "expected '\"', found its end" },
-    { "{\"abc\\", 0, "expected an escape of JSON, found its end" },
+    { "{\"\\u0000\":{}}", 0, "expected no U+0000 in a string, found '\\u0000'" },
+    { "{\"abc", 0, "expected the closing '\"' of a string, found its end" },
+    { "{\"abc\\", 0, "offset 13: header: expected one of \\\" " },
     /* no key twice */
     { "{" X "," T("x", "F32", "[0]", "8", "8") "}", 8, "tensor 'x' comes twice" },
     { "{" X ",\"\\u0078\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[8,8]}}", 8,
@@ -105,7 +107,7 @@ static const struct { const char *text; int data; const char *message; } broken[
     { "{\"__metadata__\":{\"a\":1}," X "}", 8, "maps strings to strings), found '1'" },
     { "{\"__metadata__\":{\"a\":{}}," X "}", 8, "maps strings to strings), found '{'" },
     { "{\"__metadata__\":[]," X "}", 8, "expected '{', found '['" },
-    { "{\"__metadata__\":{1:\"a\"}," X "}", 8, "expected '\"', found '1'" },
+    { "{\"__metadata__\":{1:\"a\"}," X "}", 8, "expected a key in quotes, found '1'" },
     /* what a tensor says */
     { "{\"x\":{\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "tensor 'x': has no 'dtype'" },
     { "{\"x\":{\"dtype\":\"F32\",\"data_offsets\":[0,8]}}", 8, "tensor 'x': has no 'shape'" },
@@ -120,7 +122,7 @@ static const struct { const char *text; int data; const char *message; } broken[
     { "{" T("x", "F32", "[2e0]", "0", "8") "}", 8, "expected ',' or ']', found 'e'" },
     { "{" T("x", "F32", "[02]", "0", "8") "}", 8, "expected a whole number, found '0'" },
     { "{" T("x", "F32", "[\"2\"]", "0", "8") "}", 8, "expected a whole number, found '\"'" },
-    { "{" T("x", "F32", "[18446744073709551616]", "0", "8") "}", 8, "a number above 2^64 - 1" },
+    { "{" T("x", "F32", "[18446744073709551616]", "0", "8") "}", 8, "a whole number below 2^64" },
     { "{" T("x", "F32", "[4294967296,4294967296]", "0", "8") "}", 8, "2^64 - 1 elements" },
     { "{" T("x", "F32", "[9223372036854775808]", "0", "8") "}", 8, "2^64 - 1 bits" },
     { "{\"x\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8]}}", 8,
@@ -169,7 +171,7 @@ static void test_rules(void)
     make(path, 3, "{}", 2, 0);
     CHECK_ERR(read_all(path), GPT_INPUT, "the file ends in its header: expected 3 bytes, found 2");
     make(path, 1, "{}", 2, 0);
-    CHECK_ERR(read_all(path), GPT_INPUT, "expected '\"', found its end");
+    CHECK_ERR(read_all(path), GPT_INPUT, "expected a key in quotes, found its end");
     spill(path, "\2\0\0\0", 4);
     CHECK_ERR(read_all(path), GPT_INPUT, "in its header size: expected 8 bytes, found 4");
     spill(path, "", 0);

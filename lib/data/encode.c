@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "data/bpe.h"
-#include "data/json.h"
+#include "base/json.h"
 #include "data/pretoken.h"
 #include "data/unicode.h"
 
@@ -179,7 +179,7 @@ static int put_document(struct encoder *e, struct unit *u, const struct place *a
 static int line_text(struct encoder *e, struct unit *u, const char *line, size_t len,
                      const char **text, size_t *n)
 {
-    struct json j = { .at = line, .end = line + len, .begin = line };
+    struct json j = { .at = line, .end = line + len };
     struct json_string key;
     bool found = false;
     int rc;
@@ -198,7 +198,7 @@ static int line_text(struct encoder *e, struct unit *u, const char *line, size_t
                            (long long)(j.at - line) + 1, e->c->field);
         json_copy_string(&j, u->text, n);
     }
-    if (!j.bad && json_peek(&j))
+    if (!j.bad && json_more(&j))
         j.bad = "the end of the line";
     if (j.bad)
         return err_set(GPT_INPUT, "column %lld: expected %s%s", (long long)(j.at - line) + 1, j.bad,

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include "data/json.h"
-
 enum {
     AT_BEGIN,            /* before '{' */
     BEFORE_KEY,          /* a key, or '}' after '{' */
@@ -31,9 +29,14 @@ static void expect(struct json_stream *j, const char *what)
         j->bad = what;
 }
 
+static void expect_separator(struct json_stream *j)
+{
+    expect(j, j->open[j->depth - 1] == '{' ? "',' or '}'" : "',' or ']'");
+}
+
 static void open_bracket(struct json_stream *j, char c)
 {
-    if (j->depth == JSON_STREAM_DEPTH) {
+    if (j->depth == JSON_DEPTH) {
         expect(j, "at most 200 levels of brackets");
         return;
     }
@@ -44,7 +47,7 @@ static void open_bracket(struct json_stream *j, char c)
 static void close_bracket(struct json_stream *j, char open)
 {
     if (j->open[j->depth - 1] != open) {
-        expect(j, open == '{' ? "',' or ']'" : "',' or '}'");
+        expect_separator(j);
         return;
     }
     j->state = --j->depth ? AFTER_VALUE : AT_END;
@@ -72,10 +75,12 @@ static void begin_value(struct json_stream *j, char c)
 /* The word is whole: it must be a JSON value. */
 static void end_word(struct json_stream *j)
 {
-    struct json w = { .at = j->word, .end = j->word + j->n_word, .begin = j->word };
+    struct json w = { .at = j->word, .end = j->word + j->n_word };
 
-    if (!json_skip(&w) || w.at != w.end)
-        expect(j, "a value");
+    if (!json_skip(&w))
+        expect(j, w.bad);
+    else if (w.at != w.end)
+        expect_separator(j);
     j->state = AFTER_VALUE;
 }
 
@@ -141,7 +146,7 @@ static void structural(struct json_stream *j, char c)
         else if (c == '}' || c == ']')
             close_bracket(j, c == '}' ? '{' : '[');
         else
-            expect(j, j->open[j->depth - 1] == '{' ? "',' or '}'" : "',' or ']'");
+            expect_separator(j);
         break;
     default:
         expect(j, "the end of the line");
@@ -152,7 +157,7 @@ static void structural(struct json_stream *j, char c)
  * escape with the second half of its surrogate pair. 0: wrong, and said. */
 static size_t string_part(struct json_stream *j, const char *p, size_t n)
 {
-    struct json e = { .at = p, .end = p + n, .begin = p };
+    struct json e = { .at = p, .end = p + n };
     size_t k;
 
     if (*p != '\\') {

@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define JSON_STREAM_DEPTH 200
+#include "base/json.h"
 
 struct json_stream {
     const char *field;
@@ -27,7 +27,7 @@ struct json_stream {
     bool done;                   /* the line's end was taken */
     bool found, is_field;        /* the field was begun; the key just read is its name */
     int state, depth;
-    char open[JSON_STREAM_DEPTH];     /* '{' or '[' */
+    char open[JSON_DEPTH];     /* '{' or '[' */
     char word[64];               /* a key's beginning, or a number, true, false or null */
     int n_word;
 };

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/json.h"
+#include "base/json.h"
 #include "data/unicode.h"
 
 struct text { const char *path, *at, *end; int line; };
@@ -217,7 +217,7 @@ static int json_error(const struct text *t, const struct json *j)
 {
     int line = 1;
 
-    for (const char *p = j->begin; p < j->at; p++)
+    for (const char *p = t->at; p < j->at; p++)
         line += *p == '\n';
     return err_set(GPT_INPUT, "%s: line %d: expected %s", t->path, line,
                    j->bad ? j->bad : "model.vocab and model.merges of a byte-level BPE");
@@ -266,22 +266,22 @@ static int json_check_ids(struct vocab *v, const struct text *t, struct json *j)
 
     json_open(j, '{');
     while (json_key(j, &key)) {
-        int64_t id;
+        uint64_t id;
         size_t n;
         const uint8_t *want;
         int m;
 
-        if (!json_int(j, &id))
+        if (!json_u64(j, &id))
             break;
-        if (id >= v->tokens)
+        if (id >= (uint64_t)v->tokens)
             continue;
         if (key.n > sizeof buf)
             return too_long(t, (int)id, key.n);
         m = unmap(buf, json_unescape(&key, buf), bytes);
-        want = vocab_token(v, id < 0 ? 0 : (int)id, &n);
-        if (id < 0 || m != (int)n || memcmp(want, bytes, n))
-            return err_set(GPT_INPUT, "%s: token '%.*s' has id %lld: expected ids in the order of "
-                           "merges", t->path, (int)(key.n < 80 ? key.n : 80), key.s, (long long)id);
+        want = vocab_token(v, (int)id, &n);
+        if (m != (int)n || memcmp(want, bytes, n))
+            return err_set(GPT_INPUT, "%s: token '%.*s' has id %d: expected ids in the order of "
+                           "merges", t->path, (int)(key.n < 80 ? key.n : 80), key.s, (int)id);
         seen++;
     }
     if (!j->bad && seen != v->tokens)
@@ -292,7 +292,7 @@ static int json_check_ids(struct vocab *v, const struct text *t, struct json *j)
 
 static int parse_tokenizer_json(struct vocab *v, struct text *t)
 {
-    struct json j = { .at = t->at, .end = t->end, .begin = t->at }, ids = j;
+    struct json j = { .at = t->at, .end = t->end }, ids = j;
     struct json_string key;
     bool have_ids = false, have_merges = false;
     int rc;

@@ -1,10 +1,11 @@
 /* The header's JSON: only the grammar that the format has, each rule its own message. */
 #include "state/safetensors.h"
-#include "state/st_json.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/json.h"
+#include "base/text.h"
 
 static const struct type { const char *name; unsigned bits; enum dtype dtype; } types[] = {
     { "F64", 64, DT_F64 }, { "F32", 32, DT_F32 }, { "F16", 16, DT_F16 }, { "BF16", 16, DT_BF16 },
@@ -33,7 +34,84 @@ static unsigned type_bits(const char *name)
     return 0;
 }
 
-/* *grown has room for one more of `size` bytes after n. */
+/* --- text --- */
+
+struct text {
+    struct json j;
+    const char *path, *begin;
+    uint64_t base;               /* offset of begin in the file, for messages */
+};
+
+static int no_memory(const char *path) { return err_set(GPT_SYSTEM, "%s: out of memory", path); }
+
+/* "expected ..., found" what stands at p: a character, or all of an escape. */
+static int wrong(const struct text *c, const char *p, const char *expected)
+{
+    char found[20] = "its end";
+    int n = 0, most = c->j.end - p < 2 || *p != '\\' ? 1 : p[1] == 'u' ? 6 : 2;
+    while (n < most && p + n < c->j.end && p[n] > 32 && p[n] < 127)
+        n++;
+    if (n)
+        snprintf(found, sizeof found, "'%.*s'", n, p);
+    else if (p < c->j.end)
+        snprintf(found, sizeof found, "byte 0x%02x", (unsigned char)*p);
+    return err_set(GPT_INPUT, "%s: offset %" PRIu64 ": header: expected %s, found %s", c->path,
+                   c->base + (uint64_t)(p - c->begin), expected, found);
+}
+
+/* What the reader of JSON has found wrong so far, if anything. */
+static int checked(const struct text *c)
+{
+    return c->j.bad ? wrong(c, c->j.at, c->j.bad) : 0;
+}
+
+/* The string s, decoded, with a NUL behind it; it holds none, and is UTF-8. Caller frees. */
+static int decode(const struct text *c, const struct json_string *s, char **out)
+{
+    const char *end = s->s + s->n;
+    char *o;
+    *out = NULL;
+    if (c->j.bad)
+        return checked(c);
+    if (!(*out = o = malloc(s->n + 1)))          /* what is decoded is never longer */
+        return no_memory(c->path);
+    for (const char *p = s->s; p < end;) {
+        size_t n = text_utf8(p, (size_t)(end - p)), k = n;
+        const char *expected = n ? NULL : "UTF-8";
+        if (*p == '\\') {
+            n = p[1] == 'u' ? 6 : 2;
+            k = json_unescape(&(struct json_string){ p, n, true }, o);
+            if (text_utf8(o, k) != k && end - p >= 12 && !memcmp(p + 6, "\\u", 2)) {
+                n = 12;                          /* half a surrogate pair, and the other */
+                k = json_unescape(&(struct json_string){ p, n, true }, o);
+            }
+            expected = text_utf8(o, k) != k ? "a pair of surrogates"
+                     : *o ? NULL : "no U+0000 in a string";
+        } else {
+            memcpy(o, p, n);
+        }
+        if (expected) {
+            free(*out);
+            *out = NULL;
+            return wrong(c, p, expected);
+        }
+        p += n;
+        o += k;
+    }
+    *o = 0;
+    return 0;
+}
+
+static int string(struct text *c, char **out)
+{
+    struct json_string s = { NULL, 0, false };
+    json_string(&c->j, &s);
+    return decode(c, &s, out);
+}
+
+/* --- grammar --- */
+
+/* *v has room for one more of `size` bytes after n. */
 static int grow(const char *path, void **v, size_t n, size_t *room, size_t size)
 {
     if (n < *room)
@@ -41,41 +119,33 @@ static int grow(const char *path, void **v, size_t n, size_t *room, size_t size)
     size_t more = *room ? 2 * *room : 16;
     void *p = realloc(*v, more * size);
     if (!p)
-        return st_json_no_memory(path);
+        return no_memory(path);
     *v = p;
     *room = more;
     return 0;
 }
 
-static int numbers(struct st_json *c, uint64_t **v, size_t *n)
+static int numbers(struct text *c, uint64_t **v, size_t *n)
 {
     size_t room = 0;
-    bool more = true;
-    int rc = st_json_expect(c, '[');
     *v = NULL;
     *n = 0;
-    if (rc)
-        return rc;
-    if (st_json_at(c, ']')) {
-        c->i++;
-        return 0;
-    }
-    while (more) {
-        if ((rc = grow(c->path, (void **)v, *n, &room, sizeof **v))
-            || (rc = st_json_number(c, &(*v)[*n])))
+    json_open(&c->j, '[');
+    while (json_element(&c->j)) {
+        int rc = grow(c->path, (void **)v, *n, &room, sizeof **v);
+        if (rc)
             return rc;
-        ++*n;
-        if ((rc = st_json_next(c, ']', &more)))
-            return rc;
+        *n += json_u64(&c->j, &(*v)[*n]);
     }
-    return 0;
+    return checked(c);
 }
 
-static int set_type(struct st_json *c, struct st_tensor *t)
+static int set_type(struct text *c, struct st_tensor *t)
 {
-    size_t at = c->i;
+    json_peek(&c->j);
+    const char *at = c->j.at;
     char *name;
-    int rc = st_json_string(c, &name);
+    int rc = string(c, &name);
     if (rc)
         return rc;
     for (int i = 0; i < NTYPES; i++)
@@ -84,13 +154,13 @@ static int set_type(struct st_json *c, struct st_tensor *t)
             t->dtype = types[i].dtype;
         }
     if (!t->type)
-        rc = err_set(GPT_INPUT, "%s: offset %zu: tensor '%s': unknown dtype '%s'", c->path,
-                     c->base + at, t->name, name);
+        rc = err_set(GPT_INPUT, "%s: offset %" PRIu64 ": tensor '%s': unknown dtype '%s'", c->path,
+                     c->base + (uint64_t)(at - c->begin), t->name, name);
     free(name);
     return rc;
 }
 
-static int set_shape(struct st_json *c, struct st_tensor *t)
+static int set_shape(struct text *c, struct st_tensor *t)
 {
     size_t n;
     int rc = numbers(c, &t->shape, &n);
@@ -108,7 +178,7 @@ static int set_shape(struct st_json *c, struct st_tensor *t)
     return 0;
 }
 
-static int set_offsets(struct st_json *c, struct st_tensor *t)
+static int set_offsets(struct text *c, struct st_tensor *t)
 {
     uint64_t *v;
     size_t n;
@@ -128,107 +198,85 @@ static int set_offsets(struct st_json *c, struct st_tensor *t)
 }
 
 /* {"dtype": ..., "shape": ..., "data_offsets": ...} in any order, nothing else. */
-static int tensor(struct st_json *c, struct st_tensor *t)
+static int tensor(struct text *c, struct st_tensor *t)
 {
     static const char *field[3] = { "dtype", "shape", "data_offsets" };
-    static int (*const set[3])(struct st_json *, struct st_tensor *)
+    static int (*const set[3])(struct text *, struct st_tensor *)
         = { set_type, set_shape, set_offsets };
-    bool seen[3] = { false, false, false }, more;
-    int rc = st_json_expect(c, '{');
-    if (rc)
-        return rc;
-    more = !st_json_at(c, '}');
-    if (!more)
-        c->i++;
-    while (more) {
-        char *key;
-        int k = 0;
-        if ((rc = st_json_string(c, &key)))
-            return rc;
-        while (k < 3 && strcmp(key, field[k]))
+    bool seen[3] = { false, false, false };
+    struct json_string key;
+    json_open(&c->j, '{');
+    while (json_key(&c->j, &key)) {
+        char *name;
+        int k = 0, rc;
+        while (k < 3 && !json_equal(&key, field[k]))
             k++;
-        if (k == 3)
-            rc = err_set(GPT_INPUT, "%s: tensor '%s': unknown field '%s'", c->path, t->name, key);
-        else if (seen[k])
-            rc = err_set(GPT_INPUT, "%s: tensor '%s': field '%s' comes twice", c->path, t->name,
-                         key);
-        free(key);
-        if (rc || (rc = st_json_expect(c, ':')) || (rc = set[k](c, t))
-            || (rc = st_json_next(c, '}', &more)))
+        if (k == 3) {
+            if (!(rc = decode(c, &key, &name)))
+                rc = err_set(GPT_INPUT, "%s: tensor '%s': unknown field '%s'", c->path, t->name,
+                             name);
+            free(name);
             return rc;
+        }
+        if (seen[k])
+            return err_set(GPT_INPUT, "%s: tensor '%s': field '%s' comes twice", c->path, t->name,
+                           field[k]);
         seen[k] = true;
+        if ((rc = set[k](c, t)))
+            return rc;
     }
-    for (int k = 0; k < 3; k++)
+    for (int k = 0; k < 3 && !c->j.bad; k++)
         if (!seen[k])
             return err_set(GPT_INPUT, "%s: tensor '%s': has no '%s'", c->path, t->name, field[k]);
-    return 0;
+    return checked(c);
 }
 
-static int metadata(struct st_json *c, struct st_header *h)
+static int metadata(struct text *c, struct st_header *h)
 {
     size_t room = 0;
+    struct json_string key;
     if (h->meta)
         return err_set(GPT_INPUT, "%s: header: '__metadata__' comes twice", c->path);
-    int rc = st_json_expect(c, '{');
-    if (rc)
-        return rc;
-    bool more = !st_json_at(c, '}');
-    if (!more)
-        c->i++;
-    while (more) {
-        if ((rc = grow(c->path, (void **)&h->meta, h->nmeta, &room, sizeof *h->meta)))
+    json_open(&c->j, '{');
+    for (;;) {
+        int rc = grow(c->path, (void **)&h->meta, h->nmeta, &room, sizeof *h->meta);
+        if (rc)
             return rc;
-        struct st_meta *m = &h->meta[h->nmeta];
+        if (!json_key(&c->j, &key))
+            return checked(c);
+        struct st_meta *m = &h->meta[h->nmeta++];
         *m = (struct st_meta){ NULL, NULL };
-        h->nmeta++;
-        if ((rc = st_json_string(c, &m->key)) || (rc = st_json_expect(c, ':')))
+        if ((rc = decode(c, &key, &m->key)))
             return rc;
-        if (!st_json_at(c, '"'))
-            return st_json_fail(c, c->i, "a string (__metadata__ maps strings to strings)");
-        if ((rc = st_json_string(c, &m->value)) || (rc = st_json_next(c, '}', &more)))
+        if (json_peek(&c->j) != '"')
+            return wrong(c, c->j.at, "a string (__metadata__ maps strings to strings)");
+        if ((rc = string(c, &m->value)))
             return rc;
     }
-    return 0;
 }
 
-static int parse(struct st_json *c, struct st_header *h)
+static int parse(struct text *c, struct st_header *h)
 {
     size_t room = 0;
-    bool meta = false;
-    int rc;
-    if (c->n == 0 || c->s[0] != '{')
-        return st_json_fail(c, 0, "'{' as the first byte");
-    c->i = 1;
-    bool more = !st_json_at(c, '}');
-    if (!more)
-        c->i++;
-    while (more) {
-        char *key;
-        if ((rc = st_json_string(c, &key)))
-            return rc;
-        if (!strcmp(key, "__metadata__")) {
-            free(key);
-            if (meta)
-                return err_set(GPT_INPUT, "%s: header: '__metadata__' comes twice", c->path);
-            meta = true;
-            if ((rc = st_json_expect(c, ':')) || (rc = metadata(c, h)))
+    struct json_string key;
+    if (c->j.at == c->j.end || *c->j.at != '{')
+        return wrong(c, c->j.at, "'{' as the first byte");
+    json_open(&c->j, '{');
+    while (json_key(&c->j, &key)) {
+        int rc;
+        if (json_equal(&key, "__metadata__")) {
+            if ((rc = metadata(c, h)))
                 return rc;
-        } else {
-            if ((rc = grow(c->path, (void **)&h->tensors, h->n, &room, sizeof *h->tensors))) {
-                free(key);
-                return rc;
-            }
-            struct st_tensor *t = &h->tensors[h->n++];
-            memset(t, 0, sizeof *t);
-            t->name = key;
-            if ((rc = st_json_expect(c, ':')) || (rc = tensor(c, t)))
-                return rc;
+            continue;
         }
-        if ((rc = st_json_next(c, '}', &more)))
+        if ((rc = grow(c->path, (void **)&h->tensors, h->n, &room, sizeof *h->tensors)))
+            return rc;
+        struct st_tensor *t = &h->tensors[h->n++];
+        memset(t, 0, sizeof *t);
+        if ((rc = decode(c, &key, &t->name)) || (rc = tensor(c, t)))
             return rc;
     }
-    st_json_blanks(c);
-    return c->i < c->n ? st_json_fail(c, c->i, "nothing but blanks after the last '}'") : 0;
+    return checked(c);
 }
 
 static int by_string(const void *a, const void *b)
@@ -249,7 +297,7 @@ int st_check_names(const struct st_header *h, const char *path)
 {
     const char **v = malloc((h->n + h->nmeta + 1) * sizeof *v);
     if (!v)
-        return st_json_no_memory(path);
+        return no_memory(path);
     for (size_t i = 0; i < h->n; i++)
         v[i] = h->tensors[i].name;
     int rc = no_duplicates(path, v, h->n, "tensor");
@@ -301,22 +349,27 @@ static int check_places(const char *path, struct st_header *h)
     return 0;
 }
 
+/* Of the object that was read nothing is left but blanks. */
+static int at_end(struct text *c)
+{
+    return json_more(&c->j) ? wrong(c, c->j.at, "nothing but blanks after the last '}'") : 0;
+}
+
 int st_metadata_parse(struct st_header *h, const char *path, const char *text, size_t n)
 {
-    struct st_json c = { path, text, n, 0, 0 };
+    struct text c = { { .at = text, .end = text + n }, path, text, 0 };
     int rc = metadata(&c, h);
-    st_json_blanks(&c);
-    if (!rc && c.i < n)
-        rc = st_json_fail(&c, c.i, "nothing after the last '}'");
-    return rc;
+    return rc ? rc : at_end(&c);
 }
 
 int st_header_parse(struct st_header *h, const char *path, const char *text, size_t n)
 {
-    struct st_json c = { path, text, n, 0, 8 };
+    struct text c = { { .at = text, .end = text + n }, path, text, 8 };
     memset(h, 0, sizeof *h);
     h->data_at = 8 + (uint64_t)n;
     int rc = parse(&c, h);
+    if (!rc)
+        rc = at_end(&c);
     if (!rc)
         rc = st_check_names(h, path);
     if (!rc && h->n)

@@ -1,35 +1,41 @@
-/* json.h - a pull parser over text in memory: just enough for a field of a line
- * of .jsonl and for tokenizer.json, and fast on long strings.
+/* json.h - a pull parser over text in memory: just enough for a field of a line of .jsonl,
+ * tokenizer.json and the header of a tensor file, and fast on long strings.
  *
- *     struct json j = { s, s + n, s };
- *     if (json_open(&j, '{'))
- *         while (json_key(&j, &key, &n))
- *             if (!json_skip(&j)) break;
- *     if (j.bad) ...                    // what was expected; j.at is where
+ *     struct json j = { .at = s, .end = s + n };
+ *     json_open(&j, '{');
+ *     while (json_key(&j, &key))
+ *         json_skip(&j);
+ *     if (j.bad || json_more(&j)) ...   // j.bad: what was expected; j.at is where
  *
- * Each function leaves j.at after what it read. On anything that is not JSON
- * it sets j.bad to what was expected, and from then on all return 0.
- * Strings are checked for closed quotes, known escapes and no control
- * characters; whether they are UTF-8 is the caller's business.
+ * Each function leaves j.at after what it read. On anything that is not JSON (RFC 8259), or is
+ * nested deeper than JSON_DEPTH, it sets j.bad to what was expected, and from then on all return
+ * 0. Whether strings are UTF-8 is the caller's business. Time is linear in the text.
  */
-#ifndef DATA_JSON_H
-#define DATA_JSON_H
+#ifndef BASE_JSON_H
+#define BASE_JSON_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-struct json { const char *at, *end, *begin; const char *bad; int depth; };
+#define JSON_DEPTH 200
+
+struct json {
+    const char *at, *end, *bad;
+    int depth;
+    bool opened;                 /* a bracket was, and nothing has been read in it */
+};
 struct json_string { const char *s; size_t n; bool escaped; };    /* between the quotes, raw */
 
 char json_peek(struct json *j);                       /* next character after space; 0 at the end */
+bool json_more(struct json *j);                       /* anything but space up to the end */
 bool json_open(struct json *j, char bracket);         /* '{' or '[' */
 /* Next key of an object, up to and with its colon; false at the closing brace. */
 bool json_key(struct json *j, struct json_string *key);
 /* Before each element of an array; false at the closing bracket. */
 bool json_element(struct json *j);
 bool json_string(struct json *j, struct json_string *s);
-bool json_int(struct json *j, int64_t *x);
+bool json_u64(struct json *j, uint64_t *x);           /* no sign, point or exponent */
 bool json_skip(struct json *j);                       /* any value */
 
 /* A string and its text in one go, as json_string and json_unescape. The text

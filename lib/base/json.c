@@ -1,12 +1,10 @@
 /* json.c - see json.h. */
-#include "data/json.h"
+#include "base/json.h"
 
 #include <string.h>
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
-
-#define MAX_DEPTH 200
 
 static bool bad(struct json *j, const char *expected)
 {
@@ -22,31 +20,36 @@ char json_peek(struct json *j)
     return j->bad || j->at == j->end ? 0 : *j->at;
 }
 
+bool json_more(struct json *j)
+{
+    json_peek(j);
+    return j->at < j->end;
+}
+
 bool json_open(struct json *j, char bracket)
 {
     if (json_peek(j) != bracket)
         return bad(j, bracket == '{' ? "'{'" : "'['");
-    if (++j->depth > MAX_DEPTH)
+    if (++j->depth > JSON_DEPTH)
         return bad(j, "at most 200 levels of brackets");
     j->at++;
+    j->opened = true;
     return true;
 }
 
 /* Separator before the next member: true if there is one. */
-static bool next_member(struct json *j, char open, char close)
+static bool next_member(struct json *j, char close)
 {
     char c = json_peek(j);
-    const char *p = j->at;
+    bool first = j->opened;
 
-    /* The first member follows the bracket itself. */
-    while (p > j->begin && (p[-1] == ' ' || p[-1] == '\t' || p[-1] == '\n' || p[-1] == '\r'))
-        p--;
+    j->opened = false;
     if (c == close) {
         j->at++;
         j->depth--;
         return false;
     }
-    if (p > j->begin && p[-1] == open)
+    if (first)
         return !j->bad;
     if (c != ',')
         return bad(j, close == '}' ? "',' or '}'" : "',' or ']'");
@@ -56,7 +59,7 @@ static bool next_member(struct json *j, char open, char close)
 
 bool json_key(struct json *j, struct json_string *key)
 {
-    if (!next_member(j, '{', '}'))
+    if (!next_member(j, '}'))
         return false;
     if (json_peek(j) != '"')
         return bad(j, "a key in quotes");
@@ -70,7 +73,7 @@ bool json_key(struct json *j, struct json_string *key)
 
 bool json_element(struct json *j)
 {
-    return next_member(j, '[', ']');
+    return next_member(j, ']');
 }
 
 /* First byte at or after p that ends a plain stretch: quote, backslash or
@@ -154,18 +157,33 @@ bool json_string(struct json *j, struct json_string *s)
     return true;
 }
 
-bool json_int(struct json *j, int64_t *x)
+static const char *digits_end(const char *p, const char *end)
 {
-    bool minus = json_peek(j) == '-';
-    const char *p = j->at + minus;
+    while (p < end && *p >= '0' && *p <= '9')
+        p++;
+    return p;
+}
 
-    for (*x = 0; p < j->end && *p >= '0' && *p <= '9' && p - j->at < 18; p++)
-        *x = *x * 10 + (*p - '0');
-    if (j->bad || p == j->at + minus || (p < j->end && strchr("0123456789.eE", *p)))
-        return bad(j, "an integer");
-    if (minus)
-        *x = -*x;
-    j->at = p;
+/* Behind the integer part of a number at p; NULL: there is none, or with a zero too many. */
+static const char *integer_end(const char *p, const char *end)
+{
+    const char *q = digits_end(p, end);
+
+    return q == p || (*p == '0' && q > p + 1) ? NULL : q;
+}
+
+bool json_u64(struct json *j, uint64_t *x)
+{
+    const char *q = json_peek(j) ? integer_end(j->at, j->end) : NULL;
+
+    *x = 0;
+    if (!q)
+        return bad(j, "a whole number");
+    for (const char *p = j->at; p < q; p++)
+        if (__builtin_mul_overflow(*x, 10u, x)
+            || __builtin_add_overflow(*x, (uint64_t)(*p - '0'), x))
+            return bad(j, "a whole number below 2^64");
+    j->at = q;
     return true;
 }
 
@@ -181,15 +199,20 @@ static bool skip_word(struct json *j, const char *word)
 
 static bool skip_number(struct json *j)
 {
-    const char *p = j->at, *digits;
+    const char *p = integer_end(j->at + (*j->at == '-'), j->end), *q;
 
-    p += *p == '-';
-    for (digits = p; p < j->end && *p >= '0' && *p <= '9'; p++)
-        ;
-    if (p == digits)
-        return bad(j, "a value");
-    while (p < j->end && (strchr(".eE+-", *p) ? *p != 0 : *p >= '0' && *p <= '9'))
+    if (p && p < j->end && *p == '.') {
+        q = digits_end(p + 1, j->end);
+        p = q > p + 1 ? q : NULL;
+    }
+    if (p && p < j->end && (*p == 'e' || *p == 'E')) {
         p++;
+        p += p < j->end && (*p == '+' || *p == '-');
+        q = digits_end(p, j->end);
+        p = q > p ? q : NULL;
+    }
+    if (!p)
+        return bad(j, "a value");
     j->at = p;
     return true;
 }
