@@ -2,7 +2,7 @@
  *
  *     svg_plot(f, tables, 3, 1e-3, 1);         // the caller checks the stream
  *
- * Plain SVG 1.1 of about 60 kB a table, light or dark as the reader's system is.
+ * About 40 kB a table.
  */
 #ifndef POLAR_SVG_H
 #define POLAR_SVG_H

@@ -1,0 +1,57 @@
+/* chart.h - panels with axes as a picture that stands alone: grid, ticks, curves, a legend. SVG 1.1,
+ * light or dark as the reader's system is.
+ *
+ *     struct chart c = { .f = f, .left = 80, .top = 34, .width = 600, .height = 200,
+ *                        .x0 = 0, .x1 = steps, .y0 = -4, .y1 = 0, .log_y = true,
+ *                        .title = "loss", .x_title = "step", .y_title = "loss" };
+ *     chart_begin(f, 700, 300);
+ *     chart_axes(&c);
+ *     chart_curve(&c, 0, 1.6);                  // of the first colour
+ *     for (int i = 0; i < n; i++)
+ *         chart_to(&c, i, log10(y[i]));
+ *     chart_curve_end(&c, "run 1");
+ *     chart_axes_end(&c);
+ *     chart_end(f);
+ *
+ * left, top, width and height are pixels, all else is in the units of its axis; on a logarithmic
+ * one that is powers of ten. The caller checks the stream. Thread-safe.
+ */
+#ifndef BASE_CHART_H
+#define BASE_CHART_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+struct chart {
+    FILE *f;
+    int left, top, width, height;
+    double x0, x1, y0, y1;                        /* at the edges */
+    bool log_x, log_y;
+    const char *title, *x_title, *y_title;        /* NULL: none */
+};
+
+void chart_begin(FILE *f, int width, int height);
+void chart_end(FILE *f);
+
+/* Frame, grid, labels and titles; what is drawn up to chart_axes_end is cut off at the frame. No
+ * two charts of a picture have the same top. */
+void chart_axes(const struct chart *c);
+void chart_axes_end(const struct chart *c);
+/* Dashed, from edge to edge. */
+void chart_mark_x(const struct chart *c, double x);
+void chart_mark_y(const struct chart *c, double y);
+
+/* One of eight colours that differ for most eyes (Okabe and Ito), the last four dashed, then again.
+ * NaN is left out. The name is shown to a pointer that rests on the curve; NULL: none. */
+void chart_curve(const struct chart *c, int which, double pixels_wide);
+void chart_to(const struct chart *c, double x, double y);
+void chart_curve_end(const struct chart *c, const char *name);
+/* The curve's look, and behind it name and note, at this place in pixels. */
+void chart_legend(FILE *f, int x, int y, int which, const char *name, const char *note);
+
+/* For what is drawn otherwise: the place in pixels, at most a panel off. */
+double chart_x(const struct chart *c, double x);
+double chart_y(const struct chart *c, double y);
+const char *chart_colour(int which);
+
+#endif
