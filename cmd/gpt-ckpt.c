@@ -26,59 +26,49 @@ static struct {
          progress;
 } o = { .dtype = "f32", .level = -1 };
 
-#define GROUP(heading) { 0, NULL, NULL, OPT_GROUP, NULL, heading, 0, 0, NULL }
-#define FLAG(letter, name, to, help) { letter, name, NULL, OPT_FLAG, &o.to, help, 0, 0, NULL }
-#define TEXT(letter, name, arg, to, help) { letter, name, arg, OPT_STR, &o.to, help, 0, 0, NULL }
-#define ONE_OF(name, to, choices, help) \
-    { 0, name, "WORD", OPT_CHOICE, &o.to, help, 0, 0, choices }
-#define NUMBER(name, arg, to, lo, hi, help) { 0, name, arg, OPT_I64, &o.to, help, lo, hi, NULL }
-
 static const struct opt table[] = {
-    GROUP("What is shown"),
-    ONE_OF("format", format, "table|tsv|json", "a table (default on a terminal), tsv (elsewhere) "
-           "or json"),
-    TEXT(0, "bank", "LABEL", bank, "only the parameter of this label"),
-    FLAG(0, "histogram", histogram, "stat: draw how many numbers have which size"),
-    ONE_OF("of", of, "momentum|weight|update", "spectrum: of what (momentum, where there is one)"),
-    TEXT(0, "since", "PATH", since, "spectrum: of the change of the weights since PATH"),
-    FLAG(0, "values", values, "spectrum: the values, one a line (default where stdout is no "
-         "terminal)"),
-    FLAG(0, "summary", summary, "spectrum: a line a matrix (default on a terminal)"),
-    TEXT(0, "plot", "FILE", plot, "spectrum: draw the values into an SVG"),
-    { 0, "tolerance", "X", OPT_F64, &o.tolerance, "diff: |B - A| / |A| up to X is no difference",
-      0, INFINITY, NULL },
-    FLAG(0, "all", all, "diff: also list what is the same"),
-    FLAG(0, "full", full, "verify: every byte and every number, too"),
-    FLAG(0, "raw", raw, "cat: the bytes as they are stored"),
-    GROUP("What is written"),
-    TEXT('o', "output", "PATH", output, "export: a file; reshard, import: a directory for step-N"),
-    NUMBER("ranks", "N", ranks, 1, 65536, "reshard, import: number of ranks"),
-    ONE_OF("to", to, "safetensors|npz", "export: safetensors or npz (as the "
-           "name of the file ends; safetensors)"),
-    ONE_OF("dtype", dtype, "f32|bf16", "export: fp32 masters (default), or bf16 weights as the "
-           "forward pass sees them"),
-    FLAG(0, "states", states, "export: momenta and moments, too"),
-    FLAG(0, "padding", padding, "export, spectrum: also matrices that no layer uses"),
-    TEXT(0, "recipe", "FILE", recipe, "import: the recipe, where the file carries none"),
-    TEXT(0, "like", "PATH", like, "import: step, data position, counters and recipe of the "
-         "checkpoint PATH"),
-    NUMBER("level", "N", level, 0, 19, "zstd level (1); 0 writes plain files"),
-    FLAG('f', "force", force, "replace what is there"),
-    NUMBER("keep-last", "N", keep_last, 1, 1e9, "rm: keep the last N"),
-    NUMBER("keep-every", "M", keep_every, 1, 1e15, "rm: keep steps that are multiples of M"),
-    FLAG('n', "dry-run", dry_run, "rm: only say what would go"),
-    GROUP("Besides"),
-    FLAG('q', "quiet", quiet, "no progress, no remarks"),
-    FLAG(0, "progress", progress, "progress even where stderr is no terminal"),
+    OPT_HEADING("What is shown"),
+    OPT_WORD("format", &o.format, "table|tsv|json",
+             "a table (default on a terminal), tsv (elsewhere) or json"),
+    OPT_TEXT(0, "bank", "LABEL", &o.bank, "only the parameter of this label"),
+    OPT_SWITCH(0, "histogram", &o.histogram, "stat: draw how many numbers have which size"),
+    OPT_WORD("of", &o.of, "momentum|weight|update",
+             "spectrum: of what (momentum, where there is one)"),
+    OPT_TEXT(0, "since", "PATH", &o.since, "spectrum: of the change of the weights since PATH"),
+    OPT_SWITCH(0, "values", &o.values,
+               "spectrum: the values, one a line (default where stdout is no terminal)"),
+    OPT_SWITCH(0, "summary", &o.summary, "spectrum: a line a matrix (default on a terminal)"),
+    OPT_TEXT(0, "plot", "FILE", &o.plot, "spectrum: draw the values into an SVG"),
+    OPT_REAL("tolerance", "X", &o.tolerance, 0, INFINITY,
+             "diff: |B - A| / |A| up to X is no difference"),
+    OPT_SWITCH(0, "all", &o.all, "diff: also list what is the same"),
+    OPT_SWITCH(0, "full", &o.full, "verify: every byte and every number, too"),
+    OPT_SWITCH(0, "raw", &o.raw, "cat: the bytes as they are stored"),
+    OPT_HEADING("What is written"),
+    OPT_TEXT('o', "output", "PATH", &o.output,
+             "export: a file; reshard, import: a directory for step-N"),
+    OPT_NUMBER("ranks", "N", &o.ranks, 1, 65536, "reshard, import: number of ranks"),
+    OPT_WORD("to", &o.to, "safetensors|npz",
+             "export: safetensors or npz (as the name of the file ends; safetensors)"),
+    OPT_WORD("dtype", &o.dtype, "f32|bf16",
+             "export: fp32 masters (default), or bf16 weights as the forward pass sees them"),
+    OPT_SWITCH(0, "states", &o.states, "export: momenta and moments, too"),
+    OPT_SWITCH(0, "padding", &o.padding, "export, spectrum: also matrices that no layer uses"),
+    OPT_TEXT(0, "recipe", "FILE", &o.recipe, "import: the recipe, where the file carries none"),
+    OPT_TEXT(0, "like", "PATH", &o.like,
+             "import: step, data position, counters and recipe of the checkpoint PATH"),
+    OPT_NUMBER("level", "N", &o.level, 0, 19, "zstd level (1); 0 writes plain files"),
+    OPT_SWITCH('f', "force", &o.force, "replace what is there"),
+    OPT_NUMBER("keep-last", "N", &o.keep_last, 1, 1e9, "rm: keep the last N"),
+    OPT_NUMBER("keep-every", "M", &o.keep_every, 1, 1e15, "rm: keep steps that are multiples of M"),
+    OPT_SWITCH('n', "dry-run", &o.dry_run, "rm: only say what would go"),
+    OPT_HEADING("Besides"),
+    OPT_SWITCH('q', "quiet", &o.quiet, "no progress, no remarks"),
+    OPT_SWITCH(0, "progress", &o.progress, "progress even where stderr is no terminal"),
     OPT_END
 };
 
 /* --- what the verbs share --- */
-
-static enum report_format format(void)
-{
-    return report_format_of(o.format);
-}
 
 /* Two options that ask for different things. */
 static int choose(bool a, const char *first, bool b, const char *second)
@@ -120,7 +110,10 @@ static int verb_ls(char **argv, int n)
     struct inspect x;
     struct views v;
     int rc = open_views(&x, &v, argv, n, VIEWS_PADDING | VIEWS_STORED);
-    return rc ? rc : close_views(&x, &v, show_list(stdout, format(), x.tensors, &v));
+    if (rc)
+        return rc;
+    rc = show_list(stdout, report_format_of(o.format), x.tensors, &v);
+    return close_views(&x, &v, rc);
 }
 
 static int verb_info(char **argv, int n)
@@ -131,7 +124,7 @@ static int verb_info(char **argv, int n)
     if (rc)
         return rc;
     remark(x.why);
-    rc = show_info(stdout, format(), x.tensors, x.recipe ? x.recipe->name : NULL);
+    rc = show_info(stdout, report_format_of(o.format), x.tensors, x.recipe ? x.recipe->name : NULL);
     inspect_close(&x);
     return rc;
 }
@@ -147,7 +140,7 @@ static int verb_stat(char **argv, int n)
     rc = rows ? stat_views(x.tensors, &v, inspect_update_rule, &x, rows)
               : err_set(GPT_SYSTEM, "out of memory");
     if (!rc && !o.histogram)
-        rc = show_stats(stdout, format(), &v, rows);
+        rc = show_stats(stdout, report_format_of(o.format), &v, rows);
     for (int i = 0; !rc && o.histogram && i < v.n; i++) {
         printf("%s\n", v.v[i].name);
         stat_histogram(stdout, &rows[i], 50);
@@ -202,7 +195,7 @@ static int compare(struct inspect *a, struct inspect *b, const char *pattern)
                              o.tolerance, &rows, &n, &same);
     if (rc)
         return rc;
-    rc = show_diff(stdout, format(), rows, n, o.all);
+    rc = show_diff(stdout, report_format_of(o.format), rows, n, o.all);
     diff_free(rows, n);
     const struct ckpt *x = tensors_ckpt(a->tensors), *y = tensors_ckpt(b->tensors);
     if (!rc && x && y && !pattern)
@@ -243,7 +236,7 @@ static int show(const struct views *v, const struct spectrum *sp, const char *wh
         if (!(rc = show_plot(plot->f, v, sp, title)))
             rc = output_commit(plot);
     }
-    return rc || only_plot ? rc : summary ? show_spectra(stdout, format(), v, sp)
+    return rc || only_plot ? rc : summary ? show_spectra(stdout, report_format_of(o.format), v, sp)
                                           : show_values(stdout, v, sp);
 }
 

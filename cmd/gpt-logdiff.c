@@ -25,38 +25,35 @@ static struct {
         .context = -1 };
 enum { LINES = 200, CONTEXT = 1 };
 
-#define GROUP(heading) { 0, NULL, NULL, OPT_GROUP, NULL, heading, 0, 0, NULL }
-#define FLAG(letter, name, to, help) { letter, name, NULL, OPT_FLAG, &o.to, help, 0, 0, NULL }
-#define ONE_OF(name, to, choices, help) \
-    { 0, name, "WORD", OPT_CHOICE, &o.to, help, 0, 0, choices }
-#define NUMBER(name, arg, to, lo, hi, help) { 0, name, arg, OPT_I64, &o.to, help, lo, hi, NULL }
-
 static const struct opt table[] = {
-    GROUP("The rules"),
-    { 0, "target", "LOSS", OPT_F64, &o.target, "the loss to be below (3.28)", 1e-9, 1e9, NULL },
-    { 0, "alpha", "P", OPT_F64, &o.alpha, "what a p value must be below (0.01)", 1e-12, 0.5, NULL },
-    ONE_OF("rule", rule, "t|z|loss", "t: Student's test and time (default); z: track 3, "
-           "(target - mean) sqrt(n) >= 0.004 and steps; loss: below the baseline's"),
-    ONE_OF("tail", tail, "two|lower", "tail of Welch's tests: two (default) or lower"),
-    FLAG(0, "systems-only", systems_only, "a change that leaves the losses as they are: only "
-         "their mean must be below the target"),
-    FLAG(0, "mixed", mixed, "judge although source, data, steps, clock or GPU differ"),
-    GROUP("What is shown besides the table and the verdict"),
-    FLAG('c', "curves", curves, "validation losses at common steps, and where the groups part"),
-    FLAG('s', "steps", steps, "step times: warm-up, stages, outliers, stalls, even and odd"),
-    FLAG('w', "why", why, "differences of source, recipe, environment and data"),
-    NUMBER("context", "N", context, 0, 1000, "lines around a difference (1)"),
-    NUMBER("lines", "N", lines, 0, 1e9, "lines of a difference at most (200); 0: all"),
-    GROUP("Output"),
-    ONE_OF("format", format, "text|tsv|json|md", "text (default), tsv, json or md, for a pull "
-           "request"),
-    { 0, "plot", "FILE", OPT_STR, &o.plot, "loss curves, step times and loss against time as SVG",
-      0, 0, NULL },
-    FLAG('f', "force", force, "replace the file of --plot"),
-    GROUP("Besides"),
-    FLAG(0, "follow", follow, "read '-' as it grows and tell how it stands"),
-    NUMBER("threads", "N", threads, 1, 64, "logs read at a time (one a processor)"),
-    FLAG('q', "quiet", quiet, "do not name what could not be read"),
+    OPT_HEADING("The rules"),
+    OPT_REAL("target", "LOSS", &o.target, 1e-9, 1e9, "the loss to be below (3.28)"),
+    OPT_REAL("alpha", "P", &o.alpha, 1e-12, 0.5, "what a p value must be below (0.01)"),
+    OPT_WORD("rule", &o.rule, "t|z|loss",
+             "t: Student's test and time (default); z: track 3, (target - mean) sqrt(n) >= 0.004 "
+             "and steps; loss: below the baseline's"),
+    OPT_WORD("tail", &o.tail, "two|lower", "tail of Welch's tests: two (default) or lower"),
+    OPT_SWITCH(0, "systems-only", &o.systems_only,
+               "a change that leaves the losses as they are: only their mean must be below the "
+               "target"),
+    OPT_SWITCH(0, "mixed", &o.mixed, "judge although source, data, steps, clock or GPU differ"),
+    OPT_HEADING("What is shown besides the table and the verdict"),
+    OPT_SWITCH('c', "curves", &o.curves,
+               "validation losses at common steps, and where the groups part"),
+    OPT_SWITCH('s', "steps", &o.steps,
+               "step times: warm-up, stages, outliers, stalls, even and odd"),
+    OPT_SWITCH('w', "why", &o.why, "differences of source, recipe, environment and data"),
+    OPT_NUMBER("context", "N", &o.context, 0, 1000, "lines around a difference (1)"),
+    OPT_NUMBER("lines", "N", &o.lines, 0, 1e9, "lines of a difference at most (200); 0: all"),
+    OPT_HEADING("Output"),
+    OPT_WORD("format", &o.format, "text|tsv|json|md",
+             "text (default), tsv, json or md, for a pull request"),
+    OPT_TEXT(0, "plot", "FILE", &o.plot, "loss curves, step times and loss against time as SVG"),
+    OPT_SWITCH('f', "force", &o.force, "replace the file of --plot"),
+    OPT_HEADING("Besides"),
+    OPT_SWITCH(0, "follow", &o.follow, "read '-' as it grows and tell how it stands"),
+    OPT_NUMBER("threads", "N", &o.threads, 1, 64, "logs read at a time (one a processor)"),
+    OPT_SWITCH('q', "quiet", &o.quiet, "do not name what could not be read"),
     OPT_END
 };
 static const struct command command = {

@@ -1,4 +1,4 @@
-/* chart.h - panels with axes as a picture that stands alone: grid, ticks, curves, a legend. SVG 1.1,
+/* chart.h - panels with axes as a picture that stands alone: grid, ticks, curves, a legend; SVG,
  * light or dark as the reader's system is.
  *
  *     struct chart c = { .f = f, .left = 80, .top = 34, .width = 600, .height = 200,

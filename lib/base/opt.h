@@ -8,9 +8,9 @@
  * nothing, a metavariable, or choices "a|b|c".
  *
  *     static const struct opt table[] = {
- *         { 'o', "output", "DIR", OPT_STR, &o.out, "write shards to DIR" },
+ *         OPT_TEXT('o', "output", "DIR", &o.out, "write shards to DIR"),
  *         { 0, "threads", "N", OPT_I64, &o.threads, "worker threads", .lo = 1, .hi = 256 },
- *         { 'q', "quiet", NULL, OPT_FLAG, &o.quiet, "errors only" },
+ *         OPT_SWITCH('q', "quiet", &o.quiet, "errors only"),
  *         OPT_END
  *     };
  *     static const struct command cmd = { "gpt-x", "[OPTION]... FILE...", "What it does.", table };
@@ -48,6 +48,13 @@ struct opt {
     const char *choices;
 };
 #define OPT_END { 0, NULL, NULL, OPT_FLAG, NULL, NULL, 0, 0, NULL }
+/* Rows of the usual kinds; `to` is where the value goes. */
+#define OPT_HEADING(text) { 0, NULL, NULL, OPT_GROUP, NULL, text, 0, 0, NULL }
+#define OPT_SWITCH(letter, name, to, help) { letter, name, NULL, OPT_FLAG, to, help, 0, 0, NULL }
+#define OPT_TEXT(letter, name, arg, to, help) { letter, name, arg, OPT_STR, to, help, 0, 0, NULL }
+#define OPT_WORD(name, to, choices, help) { 0, name, "WORD", OPT_CHOICE, to, help, 0, 0, choices }
+#define OPT_NUMBER(name, arg, to, lo, hi, help) { 0, name, arg, OPT_I64, to, help, lo, hi, NULL }
+#define OPT_REAL(name, arg, to, lo, hi, help) { 0, name, arg, OPT_F64, to, help, lo, hi, NULL }
 #define OPT_DONE (-1)
 
 struct command { const char *name, *usage, *summary; const struct opt *options; };
