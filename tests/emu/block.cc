@@ -350,7 +350,7 @@ static void fiber_begin(fiber *f, block *b, int number)
     f->index.z = number / blockDim.x / blockDim.y;
     f->ended = false;
     f->waits = NULL;
-    f->products.clear(), f->groups.clear(), f->passed.clear();
+    f->products.clear(), f->groups.clear();
     /* Tops are spread over the sets of the cache. */
     void **top = (void **)((char *)f->stack + STACK - 64 - (f - fibers.data()) % 32 * 192);
     *--top = NULL;                      /* where fiber_main would return to */

@@ -30,7 +30,6 @@ struct fiber {
     const char *waits, *file;           /* what for, NULL: not; where */
     int line;
     uint64_t what;                      /* barrier, parity and so on */
-    std::vector<std::pair<uint32_t, int>> passed;   /* barriers, how often */
     std::vector<product_job> products;
     std::vector<size_t> groups;         /* products in each committed group, oldest first */
 };
@@ -41,7 +40,6 @@ struct warp {
     int line;
     unsigned round;
     uint64_t value[2][WARP];
-    std::vector<std::pair<uint32_t, int>> passed;   /* by the lane that is furthest */
 };
 
 struct variable { const char *key, *name; uint32_t at, bytes; };

@@ -82,27 +82,10 @@ void barrier_arrive(uint32_t bar, int rank)
     arrive(rank < 0 ? now->block : &blocks[rank], bar, 0);
 }
 
-static int &passes(std::vector<std::pair<uint32_t, int>> &of, uint32_t bar)
-{
-    for (auto &p : of)
-        if (p.first == bar)
-            return p.second;
-    of.emplace_back(bar, 0);
-    return of.back().second;
-}
-
-/* The lanes of a warp see a phase together, as their one instruction does: a lane whose warp has
- * passed here passes, also when lane 0 has let the barrier go on since. */
 void barrier_wait(uint32_t bar, uint32_t parity)
 {
-    int *mine = &passes(now->passed, bar), *all = &passes(now->warp->passed, bar);
-    if (*mine == *all) {
-        if (barrier_at(now->block, bar)->phase == (parity & 1))
-            wait_for("barrier", bar << 1 | (parity & 1), NULL, 0);
-        all = &passes(now->warp->passed, bar);
-    }
-    if (++*mine > *all)
-        *all = *mine;
+    if (barrier_at(now->block, bar)->phase == (parity & 1))
+        wait_for("barrier", bar << 1 | (parity & 1), NULL, 0);
 }
 
 /* -- the copy engine ------------------------------------------------------------------------- */
