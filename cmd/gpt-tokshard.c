@@ -388,7 +388,8 @@ static int make_shards(int inputs, char **input, const char *arguments)
                 r.invalid == 1 ? " is" : "s are",
                 c.encode.invalid == INVALID_BYTES ? "kept as bytes" : "replaced by U+FFFD");
     if (!o.quiet && o.repair)
-        fprintf(stderr, "gpt-tokshard: %d of %d shards made again\n", r.repaired, r.shards);
+        fprintf(stderr, "gpt-tokshard: %d of %d shards made again%s\n", r.repaired, r.shards,
+                r.remade ? ", and the MANIFEST" : "");
     else if (!o.quiet && o.output)
         fprintf(stderr,
                 "gpt-tokshard: %" PRId64 " document%s, %" PRId64 " tokens in %d shard%s; %.1f "

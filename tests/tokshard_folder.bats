@@ -17,7 +17,7 @@ text_train_000001.bin" ]
     for more in "" --resume; do
         run --separate-stderr T --tokenizer byte -o out $more c.jsonl
         [ "$status" -eq 4 ]
-        [[ $stderr == *"'out/text_train_000001.bin' exists (--force makes the shards anew)" ]]
+        [[ $stderr == *"'out/text_train_000001.bin' exists without a MANIFEST (--repair makes that again, --force the shards anew)" ]]
     done
     bytes -o out --force --name other c.jsonl
     [ "$(ls out)" = "MANIFEST
@@ -100,6 +100,61 @@ text_train_000001.bin" ]
     run --separate-stderr T --tokenizer byte --repair -o out --shard-tokens 4000 --val-first short.jsonl
     [ "$status" -eq 3 ]
     [[ $stderr == *"the input ended before"* ]]
+}
+
+@test "--repair makes a damaged or missing MANIFEST again, where all shards come out as they stand" {
+    corpus 2000 > c.jsonl
+    for options in "--split 0.1 --index" "--val-tokens 9000 --shuffle 3 --level 1" "--val-first"; do
+        echo "$options"
+        o="--tokenizer byte -o out --shard-tokens 4000 $options"
+        T -f $o c.jsonl
+        sed -i '/^arguments:/d;/^manifest:/d' out/MANIFEST     # of the command, and the hash with them
+        rm -rf good; cp -r out good
+        for damage in "rm out/MANIFEST" "truncate -s -9 out/MANIFEST" \
+                      "sed -i s/gpt-shards.2/gpt-shards.1/ out/MANIFEST" "rm out/MANIFEST out/text_*2.*"; do
+            $damage
+            run --separate-stderr "$GPT_BIN/gpt-tokshard" $o --repair c.jsonl
+            [ "$status" -eq 0 ]
+            [[ $stderr == *" shards made again, and the MANIFEST" ]]
+            T --verify --full out
+            grep -q "^arguments: .*--repair" out/MANIFEST
+            sed -i '/^arguments:/d;/^manifest:/d' out/MANIFEST
+            diff -r good out
+        done
+    done
+    [[ $stderr == *": "[1-9]*" of "* ]]
+
+    # What is there is of another input or other options, or damaged: told, kept, and not named.
+    rm out/MANIFEST good/MANIFEST
+    o="--tokenizer byte --repair -o out --shard-tokens 4000 --val-first"
+    refused() {        # EXPECTED ARGUMENT...
+        run --separate-stderr T "${@:2}"
+        [ "$status" -eq 3 ]
+        [[ $stderr == *"$1"* ]]
+        diff -r good out
+    }
+    sed '900s/document/dOcument/' c.jsonl > other.jsonl
+    head -1500 c.jsonl > short.jsonl
+    refused "found other tokens" $o other.jsonl
+    refused "found other tokens" $o --shard-tokens 5000 c.jsonl
+    refused "is there, but this input and these options do not make it" $o --level 1 c.jsonl
+    refused "found other tokens" $o short.jsonl
+    cp out/text_train_000003.bin good/text_train_000999.bin
+    cp out/text_train_000003.bin out/text_train_000999.bin
+    refused "out/text_train_000999.bin: is there, but this input" $o c.jsonl
+    rm {good,out}/text_train_000999.bin
+    printf '\x07' | dd of=out/text_train_000003.bin bs=1 seek=1600 conv=notrunc status=none
+    cp out/text_train_000003.bin good
+    refused "out/text_train_000003.bin: expected what this input and these options make" $o c.jsonl
+    touch good/text_train_000003.idx out/text_train_000003.idx
+    refused "out/text_train_000003.idx: is there" $o c.jsonl
+    rm out/text_train_000003.*
+    T $o c.jsonl
+    T --verify --full out
+    rm -r out/*
+    run --separate-stderr T $o c.jsonl
+    [ "$status" -eq 3 ]
+    [[ $stderr == *"out: holds neither a MANIFEST nor a shard: nothing to repair" ]]
 }
 
 @test "--repair refuses a shard that comes out otherwise" {

@@ -96,8 +96,8 @@ static int parse_shard(struct manifest *m, const char *line)
 
     if (sscanf(line, "shard: %7s %511s %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64
                ":%" SCNd64 " %" SCNd64 ":%" SCNd64 " %16" SCNx64 " %32s%c", split, name,
-               &s.bytes, &s.tokens, &s.documents, &s.invalid, &s.from.document, &s.from.token, &s.to.document,
-               &s.to.token, &s.input, hash, &rest) != 12
+               &s.bytes, &s.tokens, &s.documents, &s.invalid, &s.from.document, &s.from.token,
+               &s.to.document, &s.to.token, &s.input, hash, &rest) != 12
         || (strcmp(split, "train") && strcmp(split, "val")) || strchr(name, '/')
         || s.bytes < 0 || s.tokens < 0 || s.tokens > INT32_MAX || s.documents < 0
         || s.from.document < 0 || s.from.token < 0 || strspn(hash, "0123456789abcdef") != 32)

@@ -146,6 +146,12 @@ static void tell_name(const struct tokjob_config *c, const char *name, bool *sha
     *temporary = (end || !strncmp(name, "MANIFEST.", 9)) && text_ends(name, ".tmp");
 }
 
+static int interrupted(const char *partial)
+{
+    return err_set(GPT_SYSTEM, "'%s' is of an interrupted job (--resume continues it, --force "
+                   "starts again)", partial);
+}
+
 enum old_shards { OLD_KEEP, OLD_REMOVE, OLD_REFUSE };
 
 /* Removes temporary files that a killed job left, and does with shards as told. */
@@ -167,7 +173,8 @@ static int clear_folder(const struct tokjob_config *c, enum old_shards what)
         if (!(path = path_join(c->out, e->d_name)))
             rc = no_memory();
         else if (shard && what == OLD_REFUSE)
-            rc = err_set(GPT_SYSTEM, "'%s' exists (--force makes the shards anew)", path);
+            rc = err_set(GPT_SYSTEM, "'%s' exists without a MANIFEST (--repair makes that again, "
+                         "--force the shards anew)", path);
         else if (unlink(path))
             rc = err_sys("cannot remove '%s'", path);
         free(path);
@@ -213,16 +220,52 @@ static bool has_index(const struct shard_folder *f, int i)
     return has;
 }
 
-/* Everything is there but what verifying finds damaged. */
-static int open_for_repair(struct shard_folder *f, const char *path)
+/* The shards of the folder, without a MANIFEST that says what they are of. Before all are made:
+ * there are some, of the kind that is made; after that, `made`: no others. */
+static int check_unnamed(const struct shard_folder *f, bool made)
+{
+    const struct tokjob_config *c = f->c;
+    DIR *d = opendir(c->out);
+    struct dirent *e;
+    int rc = 0, found = 0;
+
+    if (!d)
+        return err_sys("cannot open '%s'", c->out);
+    while (!rc && (e = readdir(d))) {
+        char name[sizeof e->d_name + 8];
+        bool shard, temporary, index = text_ends(e->d_name, ".idx");
+
+        tell_name(c, e->d_name, &shard, &temporary);
+        found += shard && !index;
+        snprintf(name, sizeof name, "%.*s%s", (int)strlen(e->d_name) - 4 * index, e->d_name,
+                 !index ? "" : c->level ? ".bin.zst" : ".bin");
+        if (shard && ((index && !c->with_index) || text_ends(name, ".zst") != (c->level > 0)
+                      || (made && folder_find(f, name) < 0)))
+            rc = err_set(GPT_INPUT, "%s/%s: is there, but this input and these options do not make "
+                         "it", c->out, e->d_name);
+    }
+    closedir(d);
+    if (!rc && !found)
+        rc = err_set(GPT_INPUT, "%s: holds neither a MANIFEST nor a shard: nothing to repair",
+                     c->out);
+    return rc;
+}
+
+/* Everything is there but what verifying finds damaged. Where it is the MANIFEST, it is made again
+ * from the input; nothing but that says what the shards are of. */
+static int open_for_repair(struct shard_folder *f, const char *path, const char *partial)
 {
     struct manifest old;
     int rc;
 
-    if ((rc = manifest_read(&old, path)))
-        return err_set(rc, "%s: nothing to repair by; without --repair and with --force the shards "
-                       "are made anew", err_message());
-    if ((rc = adopt(f, path, &old)))
+    if ((rc = manifest_read(&old, path)) == GPT_INPUT || (rc && access(path, F_OK))) {
+        if (!access(partial, F_OK))
+            return interrupted(partial);
+        f->remaking = true;
+        rc = check_unnamed(f, false);
+        return rc ? rc : clear_folder(f->c, OLD_KEEP);
+    }
+    if (rc || (rc = adopt(f, path, &old)))
         return rc;
     if (!(f->damaged = calloc((size_t)f->manifest.n + 1, sizeof *f->damaged)))
         return no_memory();
@@ -281,8 +324,7 @@ static int open_folder(struct shard_folder *f, const char *whole, const char *pa
         if ((rc = count_finished(partial, &finished)))
             return rc;
         if (finished)
-            return err_set(GPT_SYSTEM, "'%s' is of an interrupted job (--resume continues it, "
-                           "--force starts again)", partial);
+            return interrupted(partial);
     }
     if (is_whole && unlink(whole))
         return err_sys("cannot remove '%s'", whole);
@@ -307,7 +349,7 @@ int folder_open(struct shard_folder *f, const struct tokjob_config *c)
         if (!whole || !partial)
             rc = no_memory();
         else
-            rc = c->repair ? open_for_repair(f, whole) : open_folder(f, whole, partial);
+            rc = c->repair ? open_for_repair(f, whole, partial) : open_folder(f, whole, partial);
         free(whole);
         free(partial);
     }
@@ -351,17 +393,19 @@ int folder_finish(struct shard_folder *f)
         m->invalid += m->shard[i].invalid;
     }
     qsort(m->shard, (size_t)m->n, sizeof *m->shard, compare_shards);
-    if (!f->journal)
+    if (!f->journal && !f->remaking)
         return 0;
+    if (f->remaking && (rc = check_unnamed(f, true)))
+        return rc;
     whole = in_folder(f->c, "MANIFEST");
     partial = in_folder(f->c, "MANIFEST.partial");
     rc = whole && partial ? 0 : no_memory();
     if (!rc) {
-        if (!(rc = manifest_text(m, false, &text)) && !(rc = output_open(&o, whole, false))) {
+        if (!(rc = manifest_text(m, false, &text)) && !(rc = output_open(&o, whole, f->remaking))) {
             fputs(text, o.f);
             rc = output_commit(&o);
         }
-        if (!rc && unlink(partial))
+        if (!rc && f->journal && unlink(partial))
             rc = err_sys("cannot remove '%s'", partial);
     }
     free(text);

@@ -181,20 +181,16 @@ static int write_table(struct shard_writer *w)
     return rc;
 }
 
-/* The hash of a shard that turned out to be smaller: its header was another. */
-static int hash_again(struct shard_writer *w, char hash[33])
+int shard_hash(const char *path, char hash[33])
 {
-    char *path, *buf = malloc(FRAME_BYTES);
+    char *buf = malloc(FRAME_BYTES);
     struct zreader *z = NULL;
     struct xxh x = { NULL };
     size_t got;
-    int rc = GPT_SYSTEM;
+    int rc;
 
-    /* By descriptor, for the file may have no name. */
-    if (!buf || asprintf(&path, "/proc/self/fd/%d", fileno(w->out.f)) < 0) {
-        free(buf);
+    if (!buf)
         return err_set(GPT_SYSTEM, "out of memory");
-    }
     if (!(rc = xxh_init(&x)) && !(rc = zreader_open(&z, path))) {
         while (!(rc = zreader_read(z, buf, FRAME_BYTES, &got)) && got)
             xxh_add(&x, buf, got);
@@ -202,9 +198,18 @@ static int hash_again(struct shard_writer *w, char hash[33])
     }
     zreader_close(z);
     xxh_release(&x);
-    free(path);
     free(buf);
     return rc;
+}
+
+/* The hash of a shard that turned out to be smaller: its header was another. By descriptor, for
+ * the file may have no name. */
+static int hash_again(struct shard_writer *w, char hash[33])
+{
+    char path[40];
+
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fileno(w->out.f));
+    return shard_hash(path, hash);
 }
 
 static int correct_header(struct shard_writer *w, int64_t tokens)

@@ -58,6 +58,8 @@ int shard_writer_put(struct shard_writer *w, const void *plain, size_t n, const 
 int shard_writer_finish(struct shard_writer *w, int64_t tokens,
                         struct manifest_shard *s) MUST_CHECK;
 void shard_writer_abort(struct shard_writer *w);
+/* Of the plain bytes of a shard's file. */
+int shard_hash(const char *path, char hash[33]) MUST_CHECK;
 
 /* "text_train_000001.bin", .zst for a level above 0. */
 void shard_name(char *buf, size_t room, const char *prefix, enum split split, int index, int level);

@@ -73,11 +73,6 @@ static int allocate(struct job *j)
 
 /* --- where shards go on --- */
 
-static bool may_be_remade(const struct job *j, int i)
-{
-    return j->c->repair && j->folder.damaged[i];
-}
-
 /* Repair: each split begins with its first damaged shard and stops behind its
  * last. Where validation comes first the two are one stream, which validation
  * must not leave before its end. */
@@ -89,7 +84,7 @@ static void place_for_repair(struct job *j)
     for (int i = 0; i < m->n; i++) {
         int s = m->shard[i].split;
 
-        if (may_be_remade(j, i)) {
+        if (j->folder.damaged[i]) {
             first[s] = first[s] < 0 ? i : first[s];
             last[s] = i;
         }
@@ -145,7 +140,7 @@ static void place_cutters(struct job *j)
                                               .with_index = c->with_index,
                                               .bos = c->encode.vocab->bos };
     }
-    if (c->repair)
+    if (j->folder.damaged)
         place_for_repair(j);
     else
         place_behind(j);
@@ -213,7 +208,7 @@ static int check_input_end(const struct job *j)
 {
     const struct manifest *m = &j->folder.manifest;
 
-    for (int i = 0, left = j->result->repaired; j->c->repair && i < m->n; i++)
+    for (int i = 0, left = j->result->repaired; j->folder.damaged && i < m->n; i++)
         if (j->folder.damaged[i] && left-- <= 0)
             return err_set(GPT_INPUT, "%s: expected to make it again, but the input ended before",
                            m->shard[i].name);
@@ -233,23 +228,24 @@ static int finish(struct job *j)
         return err_set(GPT_INPUT, "%s: expected a document, found none", j->c->source.path[0]);
     if (!j->folder.complete && (rc = check_input_end(j)))
         return rc;
-    if (!j->c->repair && !j->folder.complete && (rc = folder_finish(&j->folder)))
+    if (!j->folder.damaged && !j->folder.complete && (rc = folder_finish(&j->folder)))
         return rc;
     r->documents = m->documents;
     r->tokens = m->tokens;
     r->invalid = m->invalid;
     r->shards = m->n;
     r->kept = j->folder.kept;
+    r->remade = j->folder.remaking;
     r->seconds = now_seconds() - j->start;
     return 0;
 }
 
 static bool nothing_to_do(const struct job *j)
 {
-    for (int i = 0; j->c->repair && i < j->folder.manifest.n; i++)
+    for (int i = 0; j->folder.damaged && i < j->folder.manifest.n; i++)
         if (j->folder.damaged[i])
             return false;
-    return j->c->repair || j->folder.complete;
+    return j->folder.damaged || j->folder.complete;
 }
 
 int tokjob_run(const struct tokjob_config *c, struct tokjob_result *r)

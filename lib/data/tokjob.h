@@ -42,7 +42,8 @@ struct tokjob_config {
     int64_t memory;              /* bytes; 0: what the threads take */
     bool with_index;             /* an index beside each shard */
     bool resume, force;
-    bool repair;                 /* only makes again what --verify would find damaged */
+    bool repair;                 /* only makes again what --verify would find damaged; shards that
+                                    no MANIFEST names must come out as they are */
     struct token_stats *stats;   /* of what this run encodes; NULL: not wanted */
     void (*progress)(void *ctx, const struct tokjob_progress *p);   /* from the calling thread */
     void *ctx;
@@ -52,6 +53,7 @@ struct tokjob_result {
     int64_t documents, tokens, invalid;      /* of all shards */
     int64_t text_bytes, encoded_tokens;      /* by this run */
     int shards, kept, repaired;              /* kept: whole before this run (resume) */
+    bool remade;                             /* repair: the MANIFEST, too */
     double seconds;
 };
 

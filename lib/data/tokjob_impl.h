@@ -17,7 +17,8 @@
 struct shard_folder {
     const struct tokjob_config *c;
     struct manifest manifest;    /* of what is whole; for a repair, of all */
-    bool *damaged;               /* repair: [manifest.n] to be made again */
+    bool *damaged;               /* repair: [manifest.n] to be made again; else NULL */
+    bool remaking;               /* repair without a MANIFEST: all shards, to compare, and it */
     FILE *journal;               /* MANIFEST.partial; NULL if none is kept */
     int kept;
     bool complete;               /* resume: it was, nothing is left to do */

@@ -1,6 +1,7 @@
 /* tokjob_stages.c - what each stage of a pass does. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/progress.h"
 #include "data/tokjob_impl.h"
@@ -222,7 +223,7 @@ static int pack(void *ctx, int worker, struct out_frame *f)
     return f->n ? shard_pack(j->z[worker], j->c->level, f->plain, f->n, f->raw, &f->raw_n) : 0;
 }
 
-/* For a repair: *wanted, and the hash that is to come out. */
+/* For a repair by a MANIFEST: *wanted, and the hash that is to come out. */
 static void look_up_damaged(struct job *j, const struct out_frame *f, bool *wanted, char hash[33])
 {
     char name[256];
@@ -230,13 +231,31 @@ static void look_up_damaged(struct job *j, const struct out_frame *f, bool *want
 
     *wanted = true;
     hash[0] = 0;
-    if (!j->c->repair)
+    if (!j->folder.damaged)
         return;
     shard_name(name, sizeof name, j->c->prefix, f->split, f->index, j->c->level);
     i = folder_find(&j->folder, name);
     *wanted = i >= 0 && j->folder.damaged[i];
     if (*wanted)
         memcpy(hash, j->folder.manifest.shard[i].hash, 33);
+}
+
+/* For a repair without one: a shard that is there must come out as it is. */
+static int finish_as_found(struct job *j, struct shard_writer *w, struct manifest_shard *line)
+{
+    char *path = path_join(w->dir, w->name);
+    bool found = path && !access(path, F_OK);
+    int rc = path ? 0 : err_set(GPT_SYSTEM, "out of memory");
+
+    if (found && (rc = shard_hash(path, line->hash)) == GPT_INPUT)
+        rc = err_set(rc, "%s; once it is removed, --repair makes it again", err_message());
+    if (!rc && (rc = shard_writer_finish(w, line->tokens, line)) == GPT_INPUT && found)
+        rc = err_set(rc, "%s: expected what this input and these options make, found other "
+                     "tokens; if it is damaged and not of another job, remove it, and --repair "
+                     "makes it again", path);
+    j->result->repaired += !rc && !found;
+    free(path);
+    return rc;
 }
 
 static int write_frame(void *ctx, struct out_frame *f)
@@ -262,9 +281,10 @@ static int write_frame(void *ctx, struct out_frame *f)
         return rc;
     if (!f->last)
         return 0;
-    if ((rc = shard_writer_finish(w, f->line.tokens, &f->line)))
+    if ((rc = j->folder.remaking ? finish_as_found(j, w, &f->line)
+                                 : shard_writer_finish(w, f->line.tokens, &f->line)))
         return rc;
-    if (j->c->repair) {
+    if (j->folder.damaged) {
         j->result->repaired++;
         return 0;
     }
