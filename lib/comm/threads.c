@@ -13,38 +13,17 @@
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "comm/comm.h"
+#include "comm/threads_impl.h"
 
 enum { SLOTS = 128 };               /* collectives in flight; a further one completes the oldest */
-enum { BLOCK = 1024 };              /* elements summed at a time, on the stack */
-enum { SMALL = 4096 };              /* elements below which an all-reduce is one part */
 static const double HANG_SECONDS = 600;
 
-enum kind { REDUCE_SCATTER, ALL_GATHER, ALL_REDUCE, BROADCAST, ALL_TO_ALL, BARRIER, GATHER_HOST };
 static const char *const kind_name[] = {
     "reduce-scatter", "all-gather", "all-reduce", "broadcast", "all-to-all", "barrier", "gather",
-};
-
-/* What one rank brings to a collective. */
-struct entry {
-    bool here;
-    struct tensor t, send;
-    int64_t *recv_rows, *send_rows;     /* world each, owned by the slot; recv: of each place */
-    const double *mine;
-    double *all;
-};
-
-struct slot {
-    int64_t seq;                        /* which collective; -1: none yet */
-    enum kind kind;
-    int root, n;
-    int arrived, parts, claimed, done;
-    struct entry *e;                    /* world */
 };
 
 struct group {
@@ -67,102 +46,6 @@ struct member {
 };
 
 static struct member *member_of(struct comm *c) { return (struct member *)c; }
-
-/* -- arithmetic ---------------------------------------------------------------- */
-
-static void load(float *restrict to, struct tensor t, int64_t at, int n)
-{
-    if (t.dtype == DT_BF16) {
-        const uint16_t *p = (const uint16_t *)t.data + at;
-        for (int i = 0; i < n; i++)
-            to[i] = bf16_to_f32(p[i]);
-    } else {
-        assert(t.dtype == DT_F32);
-        memcpy(to, (const float *)t.data + at, (size_t)n * sizeof *to);
-    }
-}
-
-static void store(struct tensor t, int64_t at, const float *restrict from, int n)
-{
-    if (t.dtype == DT_BF16) {
-        uint16_t *p = (uint16_t *)t.data + at;
-        for (int i = 0; i < n; i++)
-            p[i] = bf16_from_f32(from[i]);
-    } else {
-        memcpy((float *)t.data + at, from, (size_t)n * sizeof *from);
-    }
-}
-
-/* Elements first .. end-1: the mean over ranks, to rank `to`, or to all when to < 0. */
-static void mean(struct group *g, struct slot *s, int64_t first, int64_t end, int to)
-{
-    float sum[BLOCK], x[BLOCK];
-    for (int64_t at = first; at < end; at += BLOCK) {
-        int n = end - at < BLOCK ? (int)(end - at) : BLOCK;
-        load(sum, s->e[0].t, at, n);
-        for (int r = 1; r < g->world; r++) {
-            load(x, s->e[r].t, at, n);
-            for (int i = 0; i < n; i++)
-                sum[i] += x[i];
-        }
-        for (int i = 0; i < n; i++)
-            sum[i] /= (float)g->world;
-        for (int r = 0; r < g->world; r++)
-            if (to < 0 || r == to)
-                store(s->e[r].t, at, sum, n);
-    }
-}
-
-static void copy_rows(struct tensor to, int64_t to_row, struct tensor from, int64_t row, int64_t n)
-{
-    struct tensor d = tensor_rows(to, to_row, n), f = tensor_rows(from, row, n);
-    if (n > 0 && d.data != f.data)
-        memcpy(d.data, f.data, tensor_bytes(f));
-}
-
-/* Rank r's rows of an all-to-all, from every rank's send buffer. */
-static void receive(struct group *g, struct slot *s, int r)
-{
-    int64_t at = 0;
-    for (int from = 0; from < g->world; from++) {
-        int64_t skip = 0, n = s->e[r].recv_rows[from];
-        for (int q = 0; q < r; q++)
-            skip += s->e[from].send_rows[q];
-        copy_rows(s->e[r].t, at, s->e[from].send, skip, n);
-        at += n;
-    }
-}
-
-/* Parts of one slot write disjoint memory and read none that another writes. */
-static void carry_out(struct group *g, struct slot *s, int part)
-{
-    struct tensor t = s->e[part].t;
-    int64_t count = tensor_count(t), rows = t.rows / g->world;
-    switch (s->kind) {
-    case REDUCE_SCATTER:
-        mean(g, s, part * rows * t.cols, (part * rows + s->e[part].recv_rows[part]) * t.cols, part);
-        break;
-    case ALL_GATHER:
-        for (int r = 0; r < g->world; r++)
-            copy_rows(t, r * rows, s->e[r].t, r * rows, s->e[r].recv_rows[r]);
-        break;
-    case ALL_REDUCE:
-        mean(g, s, count * part / s->parts, count * (part + 1) / s->parts, -1);
-        break;
-    case BROADCAST:
-        copy_rows(t, 0, s->e[s->root].t, 0, t.rows);
-        break;
-    case ALL_TO_ALL:
-        receive(g, s, part);
-        break;
-    case GATHER_HOST:
-        for (int r = 0; r < g->world; r++)
-            memcpy(s->e[part].all + (size_t)r * s->n, s->e[r].mine, (size_t)s->n * sizeof(double));
-        break;
-    case BARRIER:
-        break;
-    }
-}
 
 /* -- arriving and waiting; g->lock is held ---------------------------------------- */
 
@@ -208,7 +91,7 @@ static void complete_or_fail(struct group *g, struct slot *s, int64_t seq)
             int part = s->claimed++;
             g->running++;
             pthread_mutex_unlock(&g->lock);
-            carry_out(g, s, part);
+            threads_carry_out(s, g->world, part);
             pthread_mutex_lock(&g->lock);
             g->running--;
             if (++s->done == s->parts || g->failed)
@@ -273,15 +156,6 @@ static void check_rows(struct group *g, const struct slot *s)
         }
 }
 
-static int parts_of(const struct group *g, enum kind kind, struct tensor t)
-{
-    if (kind == BARRIER || (g->world == 1 && kind != GATHER_HOST && kind != ALL_TO_ALL))
-        return 0;
-    if (kind == ALL_REDUCE && tensor_count(t) < SMALL)
-        return 1;
-    return g->world;
-}
-
 /* Adds this rank's entry to its next collective. */
 static comm_ticket arrive(struct comm *c, enum kind kind, int root, int n, struct entry mine)
 {
@@ -302,7 +176,7 @@ static comm_ticket arrive(struct comm *c, enum kind kind, int root, int n, struc
         s->seq = seq;
         s->kind = kind, s->root = root, s->n = n;
         s->arrived = s->claimed = s->done = 0;
-        s->parts = parts_of(g, kind, mine.t);
+        s->parts = threads_parts(kind, g->world, mine.t);
         for (int r = 0; r < g->world; r++)
             s->e[r].here = false;
     }
