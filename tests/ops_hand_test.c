@@ -1,42 +1,22 @@
-/* ops_hand_test.c - the plain C ops on cases worked out by hand: memory, masks, maps, edges, fp8.
+/* ops_hand_test.c - the plain C ops on cases worked out by hand: memory, masks, maps, edges. The
+ * head has its own, ops_head_test.c.
  *
  * What finite differences cannot see, because forward and backward may be wrong in the same way.
  */
-#include "check.h"
-#include <stdlib.h>
-#include "base/rng.h"
-#include "ops/ops.h"
-
-enum { SEED = 7 };
-
-static struct ops *device(void)
-{
-    struct ops *o = NULL;
-    if (!CHECK_OK(ops_cpu_new(&o)))
-        exit(check_done());
-    return o;
-}
+#include "hand_tensors.h"
 
 /* -- memory ------------------------------------------------------------------------------- */
 
-static struct tensor floats(struct ops *o, int64_t rows, int64_t cols, const float *v)
-{
-    struct tensor t = tensor_of(o->alloc(o, (size_t)(rows * cols) * 4, "test"), DT_F32, rows, cols);
-    if (v)
-        o->upload(o, t.data, v, tensor_bytes(t));
-    return t;
-}
 static struct tensor bf16s(struct ops *o, int64_t n, const float *v)
 {
     struct tensor t = tensor_of(o->alloc(o, (size_t)n * 2, "test"), DT_BF16, 1, n);
     o->copy(o, t, floats(o, 1, n, v));
     return t;
 }
-static float f32_at(struct tensor t, int64_t i) { return ((float *)t.data)[i]; }
 
 static void test_memory(void)
 {
-    struct ops *o = device();
+    struct ops *o = cpu();
     struct tensor t = floats(o, 1, 5, NULL), b = bf16s(o, 3, (float[]){ 1, -2.5f, 1.00390625f });
     struct tensor f = floats(o, 1, 3, NULL);
     float back[5];
@@ -81,7 +61,7 @@ const char *__asan_default_options(void) { return "allocator_may_return_null=1";
 
 static void test_failure_sticks(void)
 {
-    struct ops *o = device();
+    struct ops *o = cpu();
     struct tensor t = floats(o, 1, 1, (float[]){ 3 });
     struct tensor none = tensor_of(NULL, DT_F32, 1, 1);
 
@@ -100,7 +80,7 @@ static void test_failure_sticks(void)
  * 258, the next bf16, while 256 + bf16(1 + 2^-8) = 257 would go to 256. */
 static void test_one_rounding(void)
 {
-    struct ops *o = device();
+    struct ops *o = cpu();
     struct tensor dw = bf16s(o, 1, (float[]){ 256 });
     struct tensor dy = floats(o, 1, 1, (float[]){ 1.00390625f });
     struct tensor x = floats(o, 1, 1, (float[]){ 1 });
@@ -117,7 +97,7 @@ static void test_one_rounding(void)
 static void test_rope_table(void)
 {
     enum { ROWS = 524288 };
-    struct ops *o = device();
+    struct ops *o = cpu();
     struct rope r = { floats(o, ROWS, 4, NULL) };
     const float freq[2] = { 1, 0.79963823f };
 
@@ -140,7 +120,7 @@ static void test_rope_table(void)
 static void test_positions(bool paired)
 {
     enum { T = 3, H = 4, E = 4, D = H * E };
-    struct ops *o = device();
+    struct ops *o = cpu();
     struct qkv_shape s = { H, E, paired, KEY_OFFSET_NONE, false };
     struct rope r = { floats(o, 2 * T, 2, NULL) };
     struct tensor in = floats(o, T, 3 * D, NULL), q = floats(o, T, D, NULL);
@@ -169,7 +149,7 @@ static void test_positions(bool paired)
 static void test_turn(void)
 {
     enum { E = 4 };
-    struct ops *o = device();
+    struct ops *o = cpu();
     struct qkv_shape s = { 1, E, false, KEY_OFFSET_NONE, false };
     struct rope r = { floats(o, 1, 2, (float[]){ 0, 1 }) };
     struct tensor in = floats(o, 1, 3 * E, (float[]){ 1, 2, 3, 4, 4, 3, 2, 1, 0, 0, 0, 0 });
@@ -197,7 +177,7 @@ static void test_key_offset(enum key_offset offset)
     static const float half[T][E] = { { 1, 1, 1, 1, 1, 1, 1, 1 }, { -1, -1, -1, -1, 1, 1, 1, 1 },
                                       { 1, -1, 1, -1, -1, -1, -1, -1 } };
     const float (*want)[E] = offset == KEY_OFFSET_HALF ? half : quarters;
-    struct ops *o = device();
+    struct ops *o = cpu();
     struct qkv_shape s = { 1, E, false, offset, false };
     struct rope r = { floats(o, T, 4, (float[]){ 1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0 }) };
     struct tensor in = floats(o, T, 3 * E, NULL), q = floats(o, T, E, NULL);
@@ -222,7 +202,7 @@ struct visible { int rows, heads, mul, window, ncu; const int32_t *cu; };
 
 static void check_visible(const struct visible *w)
 {
-    struct ops *o = device();
+    struct ops *o = cpu();
     struct tensor q = floats(o, w->rows, w->heads, NULL), v = floats(o, w->rows, w->heads, NULL);
     struct tensor out = floats(o, w->rows, w->heads, NULL);
     struct tensor lse = floats(o, w->heads, w->rows, NULL);
@@ -267,7 +247,7 @@ static void test_visible(void)
 static void test_paired_rows(void)
 {
     enum { T = 3, H = 4 };
-    struct ops *o = device();
+    struct ops *o = cpu();
     struct tensor q = floats(o, T, H, NULL), lse = floats(o, H / 2, 2 * T, NULL);
     struct tensor v = floats(o, T, H, (float[]){ 1, 2, 4, 8, 16, 32, 64, 128,
                                                  256, 512, 1024, 2048 });
@@ -292,7 +272,7 @@ static void test_paired_rows(void)
 static void test_paired_sums(void)
 {
     enum { T = 3, H = 4, R = 2 * T };
-    struct ops *o = device();
+    struct ops *o = cpu();
     struct tensor x = floats(o, T, H, NULL), dout = floats(o, T, H, NULL);
     struct tensor y = floats(o, T, GATE_WIDTH, NULL), gate = floats(o, H, GATE_WIDTH, NULL);
     struct tensor dgate = floats(o, H, GATE_WIDTH, NULL), dy12 = floats(o, T, GATE_WIDTH, NULL);
@@ -317,7 +297,7 @@ static void test_paired_sums(void)
 
 static void test_table_grad(void)
 {
-    struct ops *o = device();
+    struct ops *o = cpu();
     /* tokens 2 0 2 2: token 1 and 3 do not occur */
     struct lookup b = { 4, NULL, (int32_t[]){ 1, 0, 2, 3 }, (int32_t[]){ 0, 1, 1, 4, 4 } };
     struct tensor dx = floats(o, 4, 2, (float[]){ 1, 10, 2, 20, 3, 30, 4, 40 });
@@ -342,7 +322,7 @@ static void test_table_grad(void)
 static void test_smear(void)
 {
     enum { T = 3, D = 12 };
-    struct ops *o = device();
+    struct ops *o = cpu();
     struct tensor table = floats(o, 3, D, NULL), gate = floats(o, 1, D, NULL);
     struct tensor x0 = floats(o, T, D, NULL);
     struct batch b = { .tokens = T, .token = { T, (int32_t[]){ 2, 0, 1 }, NULL, NULL } };
@@ -364,7 +344,7 @@ static void test_smear(void)
 
 static void test_mix_in_place(void)
 {
-    struct ops *o = device();
+    struct ops *o = cpu();
     real half = 0.5f;
     struct tensor x = floats(o, 1, 3, (float[]){ 2, 4, 6 });
     struct tensor z = floats(o, 1, 3, (float[]){ 1, 1, 3 });
@@ -374,137 +354,6 @@ static void test_mix_in_place(void)
     CHECK(f32_at(x, 0) == 2 && f32_at(x, 1) == 5 && f32_at(x, 2) == 6);
     o->linear(o, x, z, floats(o, 3, 3, (float[]){ 1, 0, 0, 0, 1, 0, 0, 0, 1 }), &half, x);
     CHECK(f32_at(x, 0) == 2.5f && f32_at(x, 1) == 5.5f && f32_at(x, 2) == 7.5f);
-    o->free(o);
-}
-
-/* -- head --------------------------------------------------------------------------------- */
-
-/* Weights of zero: every class, used or padding, has probability 1/V, and a position loses log V
- * times the weights of the targets that it has. dl is known too, so dw is for x = 1. */
-static void test_mtp_end(void)
-{
-    enum { T = 4, V = 6 };
-    struct ops *o = device();
-    struct tensor x = floats(o, T, 1, (float[]){ 1, 1, 1, 1 });
-    struct tensor w = floats(o, 1, V, (float[V]){ 0 });
-    struct tensor dx = floats(o, T, 1, NULL), dw = floats(o, 1, V, NULL);
-    real mtp[3] = { 1, 0.5f, 0.25f }, loss = 100;
-    struct head_loss h = { .tgt = (int32_t[]){ 0, 1, 1, 2 }, .mtp = mtp, .n_mtp = 3, .seed = 0.5f,
-                           .cap_a = 23, .cap_b = 5, .cap_c = 7.5f };
-    /* Weights that a class has as a target: 0 one ahead of position 0; 1 one ahead of 1 and 2, two
-     * ahead of 0 and 1, three ahead of 0; 2 one ahead of 3, two of 2, three of 1. */
-    const double hits[V] = { 1, 2 + 2 * 0.5 + 0.25, 1 + 0.5 + 0.25 };
-    double weight = 1.75 + 1.75 + 1.5 + 1, s = 1 / (1 + exp(-5 / 7.5));
-
-    o->head_loss(o, &loss, dx, dw, false, x, w, &h);
-    CHECK_NEAR(loss, 100 + weight * log(V), 1e-4);      /* f32 around 110 */
-    for (int v = 0; v < V; v++)
-        CHECK_NEAR(f32_at(dw, v), 0.5 * (weight / V - hits[v]) * 23 / 7.5 * s * (1 - s), 1e-6);
-    for (int t = 0; t < T; t++)
-        CHECK(f32_at(dx, t) == 0);
-    loss = 100;
-    o->head_eval(o, &loss, x, w, &h);                   /* next token only */
-    CHECK_NEAR(loss, 100 + T * log(V), 1e-4);
-    o->free(o);
-}
-
-/* Evaluation is the training loss of one token ahead, over more rows and columns than a block. */
-static void test_eval(void)
-{
-    enum { T = 300, D = 5, V = 1100 };
-    struct ops *o = device();
-    struct tensor x = floats(o, T, D, NULL), w = floats(o, D, V, NULL), dx = floats(o, T, D, NULL);
-    struct tensor dw = floats(o, D, V, NULL);
-    struct rng r = rng_make(SEED, 1);
-    int32_t tgt[T];
-    real one = 1, trained = 0, evaluated = 0;
-    struct head_loss h = { .tgt = tgt, .mtp = &one, .n_mtp = 1, .seed = 1, .cap_a = 23, .cap_b = 5,
-                           .cap_c = 7.5f };
-
-    for (int i = 0; i < T * D; i++)
-        ((float *)x.data)[i] = rng_normal(&r, (uint64_t)i);
-    for (int i = 0; i < D * V; i++)
-        ((float *)w.data)[i] = rng_normal(&r, (uint64_t)(i + T * D));
-    for (int i = 0; i < T; i++)
-        tgt[i] = (int32_t)rng_below(&r, (uint64_t)(i + 100000), V);
-    o->head_loss(o, &trained, dx, dw, false, x, w, &h);
-    o->head_eval(o, &evaluated, x, w, &h);
-    CHECK_NEAR(trained / evaluated, 1, 1e-6);           /* other products, the same sums */
-    CHECK(trained > 0.5 * T * log(V));
-    o->free(o);
-}
-
-/* fp8 by its definition, one number at a time. Values are multiples of a power of two times the
- * scale, so that sums are exact in any order and no bf16 logit can fall to another side. */
-enum { FT = 7, FD = 4, FV = 50 };     /* enough that each rounding shows somewhere */
-
-static double fp8_logit(const float *x, const float *w, const struct head_loss *h, int t, int v)
-{
-    double sum = 0;
-
-    for (int d = 0; d < FD; d++)
-        sum += (double)e4m3_to_f32(e4m3_from_f32(x[t * FD + d] / h->x_scale)) *
-               e4m3_to_f32(e4m3_from_f32(w[d * FV + v] / h->w_scale));
-    return bf16_round((float)(sum * (h->x_scale * h->w_scale)));
-}
-
-static void fp8_reference(const float *x, const float *w, const struct head_loss *h, double *loss,
-                          double *dx, double *dw)
-{
-    for (int t = 0; t < FT; t++) {
-        double z[FV], s[FV], lse = 0, all = 0;
-        for (int v = 0; v < FV; v++) {
-            s[v] = 1 / (1 + exp(-(fp8_logit(x, w, h, t, v) + h->cap_b) / h->cap_c));
-            z[v] = h->cap_a * s[v];
-            lse += exp(z[v]);
-        }
-        lse = log(lse);
-        for (int k = 0; k < h->n_mtp && t + k < FT; k++) {
-            all += h->mtp[k];
-            *loss += h->mtp[k] * (lse - z[h->tgt[t + k]]);
-        }
-        for (int v = 0; v < FV; v++) {
-            double dz = all * exp(z[v] - lse), g;
-            for (int k = 0; k < h->n_mtp && t + k < FT; k++)
-                dz -= h->tgt[t + k] == v ? h->mtp[k] : 0;
-            g = bf16_round((float)(h->seed * dz * z[v] * (1 - s[v]) / h->cap_c));
-            g = h->g_scale * e5m2_to_f32(e5m2_from_f32((float)g / h->g_scale));
-            for (int d = 0; d < FD; d++) {
-                dx[t * FD + d] += g * h->w_scale *
-                                  e4m3_to_f32(e4m3_from_f32(w[d * FV + v] / h->w_scale));
-                dw[d * FV + v] += g * h->x_scale *
-                                  e4m3_to_f32(e4m3_from_f32(x[t * FD + d] / h->x_scale));
-            }
-        }
-    }
-}
-
-static void test_fp8(void)
-{
-    struct ops *o = device();
-    real mtp[2] = { 1, 0.5f }, loss = 0;
-    struct head_loss h = { .tgt = (int32_t[]){ 3, 9, 3, 3, 0, 49, 9 }, .mtp = mtp, .n_mtp = 2, .seed = 0.125f,
-                           .fp8 = true, .x_scale = 100.f / 448, .w_scale = 1.6f / 448,
-                           .g_scale = 0.75f / 448, .cap_a = 23, .cap_b = 5, .cap_c = 7.5f };
-    struct rng r = rng_make(SEED, 2);
-    float xv[FT * FD], wv[FD * FV];
-    double want = 0, want_dx[FT * FD] = { 0 }, want_dw[FD * FV] = { 0 };
-    struct tensor x, w, dx = floats(o, FT, FD, NULL), dw = floats(o, FD, FV, NULL);
-
-    for (int i = 0; i < FT * FD; i++)       /* 6 bits: e4m3 must round to 4 */
-        xv[i] = h.x_scale * ((float)rng_below(&r, (uint64_t)i, 64) - 31.5f) / 4;
-    for (int i = 0; i < FD * FV; i++)
-        wv[i] = h.w_scale * ((float)rng_below(&r, (uint64_t)i + 1000, 64) - 31.5f) * 4;
-    xv[1] = h.x_scale * 3.4f / 512;         /* below the smallest normal, 2^-6 */
-    wv[5] = 3, wv[6] = -3;                  /* beyond 1.6: saturate */
-    x = floats(o, FT, FD, xv), w = floats(o, FD, FV, wv);
-    fp8_reference(xv, wv, &h, &want, want_dx, want_dw);
-    o->head_loss(o, &loss, dx, dw, false, x, w, &h);
-    CHECK_NEAR(loss / want, 1, 1e-6);
-    for (int i = 0; i < FT * FD; i++)       /* sums of 50 or 7 terms in f32 */
-        CHECK_NEAR(f32_at(dx, i), want_dx[i], 1e-6);
-    for (int i = 0; i < FD * FV; i++)
-        CHECK_NEAR(f32_at(dw, i), want_dw[i], 1e-5);
     o->free(o);
 }
 
@@ -525,8 +374,5 @@ int main(void)
     test_table_grad();
     test_smear();
     test_mix_in_place();
-    test_mtp_end();
-    test_eval();
-    test_fp8();
     return check_done();
 }

@@ -1,22 +1,15 @@
 /* ops_test.c - the plain C ops in f32: against f64, and the same bits whenever repeated.
  *
  * Their derivatives are held against differences in ops_fd_test, their masks, maps and edges
- * against cases worked out by hand in ops_hand_test.
+ * against cases worked out by hand in ops_hand_test and ops_head_test.
  */
 #include "check.h"
 #include <pthread.h>
 #include <unistd.h>
+#include "hand_tensors.h"
 #include "ops_cases.h"
 
 enum { SEED = 7 };
-
-static struct ops *device(void)
-{
-    struct ops *o = NULL;
-    if (!CHECK_OK(ops_cpu_new(&o)))
-        exit(check_done());
-    return o;
-}
 
 /* -- f32 against f64 ---------------------------------------------------------------------- */
 
@@ -65,7 +58,7 @@ static void test_f64(FILE *f64, enum dtype weights)
     for (int f = 0; f < n_families; f++)
         for (int i = 0; i < families[f].variants; i++) {
             struct ops_case c;
-            case_make(&c, device(), f, i, weights, SEED);
+            case_make(&c, cpu(), f, i, weights, SEED);
             case_load(&c);
             c.forward(&c);
             c.backward(&c);
