@@ -8,22 +8,10 @@ bool text_ends(const char *s, const char *end)
     return n >= m && !strcmp(s + n - m, end);
 }
 
-size_t text_utf8(const char *text, size_t n)
+size_t text_utf8(const char *s, size_t n)
 {
-    const unsigned char *s = (const unsigned char *)text;
-    if (s[0] < 0x80)
-        return 1;
-    size_t len = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
-    if (s[0] < 0xc2 || s[0] > 0xf4 || n < len)
-        return 0;
-    unsigned lo = s[0] == 0xe0 ? 0xa0 : s[0] == 0xf0 ? 0x90 : 0x80;
-    unsigned hi = s[0] == 0xed ? 0x9f : s[0] == 0xf4 ? 0x8f : 0xbf;
-    if (s[1] < lo || s[1] > hi)
-        return 0;
-    for (size_t i = 2; i < len; i++)
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    return len;
+    uint32_t c;
+    return (size_t)utf8_decode((const unsigned char *)s, n, &c);
 }
 
 void text_json(FILE *f, const char *s)

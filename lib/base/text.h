@@ -11,12 +11,42 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 
 bool text_ends(const char *s, const char *end);
-/* Bytes of the well-formed UTF-8 character at s, of n > 0 bytes; 0: it is none (Unicode, table
- * 3-7). */
+
+/* Decodes the character at s, n >= 1 bytes are there. Returns its length, or 0
+ * if the bytes are not UTF-8 (RFC 3629: no overlong forms, no surrogates). */
+static inline int utf8_decode(const unsigned char *s, size_t n, uint32_t *c)
+{
+    unsigned a = s[0];
+
+    if (a < 0x80) {
+        *c = a;
+        return 1;
+    }
+    if (a < 0xc2 || a > 0xf4 || n < 2 || (s[1] & 0xc0) != 0x80)
+        return 0;
+    if (a < 0xe0) {
+        *c = (a & 31) << 6 | (s[1] & 63);
+        return 2;
+    }
+    if (n < 3 || (s[2] & 0xc0) != 0x80)
+        return 0;
+    if (a < 0xf0) {
+        *c = (a & 15) << 12 | (uint32_t)(s[1] & 63) << 6 | (s[2] & 63);
+        return *c < 0x800 || (*c >> 11) == 0x1b ? 0 : 3;
+    }
+    if (n < 4 || (s[3] & 0xc0) != 0x80)
+        return 0;
+    *c = (a & 7) << 18 | (uint32_t)(s[1] & 63) << 12 | (uint32_t)(s[2] & 63) << 6 | (s[3] & 63);
+    return *c < 0x10000 || *c > 0x10ffff ? 0 : 4;
+}
+
+/* The length alone. */
 size_t text_utf8(const char *s, size_t n);
+
 /* As a string of JSON. Bytes that are not UTF-8 are written as they are. */
 void text_json(FILE *f, const char *s);
 /* With '?' in place of control characters and of what is not UTF-8. */
