@@ -156,6 +156,44 @@ static void test_philox(void)
     }
 }
 
+/* Rounded once from what their words say. */
+static void test_normals(void)
+{
+    const long double pi = 3.14159265358979323846264338327950288L;
+    struct rng r = rng_make(5, 6);
+    double worst = 0;
+    for (uint64_t i = 0; i < 300000; i++) {
+        uint32_t w[4];
+        rng_block(&r, i, w);
+        long double u = (w[0] + 1.0L) / 4294967296, v = w[1] / 4294967296.0L;
+        long double want = sqrtl(-2 * logl(u)) * cosl(2 * pi * v);
+        double ulp = ldexp(1, ilogb((double)want) - 23);
+        worst = fmax(worst, (double)fabsl(rng_normal(&r, i) - want) / ulp);
+    }
+    CHECK(worst <= 0.5 + 1e-6);     /* of doubles with an error of a few 2^-53 */
+}
+
+static void test_many(void)
+{
+    static const int64_t lengths[] = { 1, 63, 64, 65, 1000 };
+    static const uint64_t firsts[] = { 0, 7, 0xffffffd0, UINT64_MAX - 20 };
+    struct rng r = rng_make(8, 9);
+    float u[1001], z[1001];
+    for (int k = 0; k < 5 * 4; k++) {
+        int64_t n = lengths[k % 5];
+        uint64_t first = firsts[k / 5];
+        int same = 0;
+        u[n] = z[n] = 42;
+        rng_uniforms(&r, first, n, u);
+        rng_normals(&r, first, n, z);
+        for (int64_t i = 0; i < n; i++)
+            same += u[i] == rng_uniform(&r, first + (uint64_t)i) &&
+                    z[i] == rng_normal(&r, first + (uint64_t)i);
+        CHECK_EQ(same, n);
+        CHECK(u[n] == 42 && z[n] == 42);
+    }
+}
+
 static void test_distributions(void)
 {
     enum { N = 1000000 };
@@ -433,6 +471,8 @@ int main(void)
     test_sha256();
     test_xxh();
     test_philox();
+    test_normals();
+    test_many();
     test_distributions();
     test_i64();
     test_f64();

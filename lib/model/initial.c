@@ -106,7 +106,7 @@ int initial_values(const struct param_spec *s, void *out)
 
 /* -- random numbers ---------------------------------------------------------------- */
 
-enum { PIECE = 1 << 16 };           /* elements that a thread draws at a time */
+enum { PIECE = 1 << 16, BATCH = 1 << 10 };  /* elements that a thread takes, draws at a time */
 
 struct draw {
     const struct initial *v;
@@ -124,17 +124,21 @@ static int draw_piece(void *arg, int at)
     int64_t end = first + PIECE < n ? first + PIECE : n;
     const struct init *init = init_of(s, matrix);
     struct rng rng = rng_make(d->v->seed, (uint64_t)d->param);
-    uint64_t base = (uint64_t)(matrix * n);
-    float bound = (float)(sqrt(3.0) * init->value / sqrt((double)s->cols));
+    float bound = (float)(sqrt(3.0) * init->value / sqrt((double)s->cols)), x[BATCH];
     void *out = (void *)initial_matrix(d->v, d->param, matrix);
-    if (d->v->stop)
-        return 0;
-    if (init->kind == INIT_UNIFORM)
-        for (int64_t i = first; i < end; i++)
-            put(s, out, i, bound * (2 * rng_uniform(&rng, base + (uint64_t)i) - 1));
-    else if (init->kind == INIT_NORMAL)
-        for (int64_t i = first; i < end; i++)
-            put(s, out, i, init->value * rng_normal(&rng, base + (uint64_t)i));
+    for (int64_t i = first; i < end && !d->v->stop; i += BATCH) {
+        int64_t m = end - i < BATCH ? end - i : BATCH;
+        uint64_t index = (uint64_t)(matrix * n + i);
+        if (init->kind == INIT_UNIFORM) {
+            rng_uniforms(&rng, index, m, x);
+            for (int64_t j = 0; j < m; j++)
+                put(s, out, i + j, bound * (2 * x[j] - 1));
+        } else if (init->kind == INIT_NORMAL) {
+            rng_normals(&rng, index, m, x);
+            for (int64_t j = 0; j < m; j++)
+                put(s, out, i + j, init->value * x[j]);
+        }
+    }
     return 0;
 }
 
