@@ -58,8 +58,8 @@ static const struct opt table[] = {
     { 0, "checkpoint", "PATH", OPT_LIST, &o.checkpoint, "momenta of a checkpoint; may be repeated",
       0, 0, NULL },
     { 0, "bank", "LABEL", OPT_STR, &o.bank, "checkpoint: only this parameter", 0, 0, NULL },
-    { 0, "distribution", "WORD", OPT_LIST, &o.distribution, "random matrices: " MATRIX_CHOICES
-      "; may be repeated", 0, 0, NULL },
+    { 0, "distribution", "WORD", OPT_LIST, &o.distribution, "random matrices; may be repeated", 0,
+      0, MATRIX_CHOICES },
     { 0, "shape", "RxC", OPT_LIST, &o.shape, "their shape (768x768); eval: also that of the work "
       "counted; may be repeated", 0, 0, NULL },
     { 0, "matrices", "N", OPT_I64, &o.matrices, "of each shape and distribution (2)", 1, 1000,
@@ -295,7 +295,7 @@ static int verb_aol(char **argv, int n)
     if (o.drop) {
         struct coeffs c;
         char head[128];
-        if (g.n_spectrum || o.checkpoint.n || g.n_kind)
+        if (g.n_spectrum || o.checkpoint.n || g.n_kind || g.n_shape)
             return err_set(GPT_USAGE, "--drop fits nothing: it takes no matrices");
         int rc = fit_start(&c, o.from, rows_wanted(), true);
         snprintf(head, sizeof head, "# %s\n", c.name);
@@ -343,6 +343,8 @@ static int check_eval(const struct gather *g, const struct judge *j, char **tabl
     if ((o.bf16 || o.aol) && !g->n_spectrum && !o.checkpoint.n && !g->n_kind)
         return err_set(GPT_USAGE, "--bf16 and --aol need matrices: --spectrum, --checkpoint or "
                        "--distribution");
+    if (o.plot && !strcmp(o.plot, "-"))
+        return err_set(GPT_USAGE, "--plot: standard output takes the verdict, so expected a file");
     if (o.plot && n > SVG_TABLES)
         return err_set(GPT_USAGE, "--plot: at most %d tables in one picture", SVG_TABLES);
     return check_matrices(g, (const char *const *)tables, n);

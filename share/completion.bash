@@ -27,8 +27,8 @@ _gpt_tools()
         [[ -n $option && $name = "$option" && -n $arg ]] || continue
         case $arg in
         *'|'*) mapfile -t COMPREPLY < <(compgen -W "${arg//|/ }" -- "$cur") ;;
-        *DIR*|*SHARDS*) mapfile -t COMPREPLY < <(compgen -d -- "$cur") ;;
-        *) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
+        DIR) mapfile -t COMPREPLY < <(compgen -d -- "$cur") ;;
+        FILE|PATH|SHARDS|TABLE) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
         esac
         return
     done < <("$cmd" ${verb:+"$verb"} --completion-words 2>/dev/null)

@@ -174,7 +174,7 @@ wait_for() {
     run --separate-stderr "$tool" in
     [ -z "$stderr" ]
     run --separate-stderr "$tool" --progress in
-    [ "$stderr" = $'\rcopying in\r          \r' ]
+    [ "$stderr" = $'\rcopying in\r\r          \r' ]
     [ "$output" = 'some text' ]
 }
 
@@ -183,9 +183,11 @@ wait_for() {
     run --separate-stderr bash -c "PATH=\$PWD/bin:\$PATH; . '$GPT_SHARE/completion.bash'
         COMP_WORDS=(gpt-train --ou) COMP_CWORD=1; _gpt_tools gpt-train; echo \"\${COMPREPLY[*]}\"
         COMP_WORDS=(gpt-train --output = i) COMP_CWORD=3; _gpt_tools gpt-train; echo \"\${COMPREPLY[*]}\"
-        COMP_WORDS=(gpt-train i) COMP_CWORD=1; _gpt_tools gpt-train; echo \"\${COMPREPLY[*]}\""
+        COMP_WORDS=(gpt-train i) COMP_CWORD=1; _gpt_tools gpt-train; echo \"\${COMPREPLY[*]}\"
+        COMP_WORDS=(gpt-train --repeat '') COMP_CWORD=2; _gpt_tools gpt-train; echo \"<\${COMPREPLY[*]}>\""
     [ "$status" -eq 0 ]
     [ "${lines[0]}" = '--output' ]
     [ "${lines[1]}" = 'in' ]
     [ "${lines[2]}" = 'in' ]
+    [ "${lines[3]}" = '<>' ]            # a number is no file
 }

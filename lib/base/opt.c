@@ -126,15 +126,13 @@ static void print_words(const struct command *c)
 
 /* --- parsing --- */
 
-static int take_choice(const struct opt *o, const char *name, const char *text)
+static int check_choice(const struct opt *o, const char *name, const char *text)
 {
     size_t n = strlen(text);
     for (const char *s = o->choices; n && s;) {
         size_t m = strcspn(s, "|");
-        if (m == n && !memcmp(s, text, n)) {
-            *(const char **)o->value = text;
+        if (m == n && !memcmp(s, text, n))
             return GPT_OK;
-        }
         s = s[m] ? s + m + 1 : NULL;
     }
     return err_set(GPT_USAGE, "%s: expected one of %s, found '%s'", name, o->choices, text);
@@ -155,9 +153,20 @@ static int take_f64(const struct opt *o, const char *name, const char *text)
     return rc ? err_set(GPT_USAGE, "%s", err_message()) : GPT_OK;
 }
 
-static int take_list(const struct opt *o, const char *text)
+static int take_choice(const struct opt *o, const char *name, const char *text)
+{
+    int rc = check_choice(o, name, text);
+    if (!rc)
+        *(const char **)o->value = text;
+    return rc;
+}
+
+static int take_list(const struct opt *o, const char *name, const char *text)
 {
     struct opt_list *l = o->value;
+    int rc = o->choices ? check_choice(o, name, text) : GPT_OK;
+    if (rc)
+        return rc;
     const char **v = realloc(l->v, (size_t)(l->n + 1) * sizeof *v);
     if (!v)
         return err_set(GPT_SYSTEM, "out of memory");
@@ -176,7 +185,7 @@ static int take(const struct opt *o, const char *text)
     case OPT_I64: return take_i64(o, name, text);
     case OPT_F64: return take_f64(o, name, text);
     case OPT_CHOICE: return take_choice(o, name, text);
-    case OPT_LIST: return take_list(o, text);
+    case OPT_LIST: return take_list(o, name, text);
     case OPT_GROUP: break;
     }
     return GPT_OK;

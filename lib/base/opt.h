@@ -34,7 +34,7 @@ enum opt_kind {
     OPT_I64,    /* int64_t *, in [lo, hi], num.h suffixes */
     OPT_F64,    /* double *, in [lo, hi] */
     OPT_CHOICE, /* const char **, one of choices "a|b|c" */
-    OPT_LIST,   /* struct opt_list *: may be given again */
+    OPT_LIST,   /* struct opt_list *: may be given again; with choices, each is one of them */
     OPT_GROUP,  /* a heading in --help; text in help */
 };
 struct opt_list { const char **v; int n; };

@@ -39,9 +39,11 @@ static struct opt *own_options(const struct program *p, const struct verb *v)
 static int explain(const struct program *p, const struct verb *v, int rc)
 {
     for (const struct opt *o = p->options; rc == GPT_USAGE && !is_end(o); o++) {
-        char said[96];
-        snprintf(said, sizeof said, "unknown option --%s", o->name ? o->name : "");
-        if (o->name && !strcmp(said, err_message()))
+        char by_name[96], by_letter[24];
+        snprintf(by_name, sizeof by_name, "unknown option --%s", o->name ? o->name : "");
+        snprintf(by_letter, sizeof by_letter, "unknown option -%c", o->letter);
+        if (o->name && (!strcmp(by_name, err_message())
+                        || (o->letter && !strcmp(by_letter, err_message()))))
             return err_set(GPT_USAGE, "--%s does not go with %s", o->name, v->name);
     }
     return rc;
@@ -107,6 +109,7 @@ int verb_main(const struct program *p, int argc, char **argv)
     if (word && !strcmp(word, "--completion-words"))
         for (int i = 0; i < p->n; i++)
             printf("%s\n", p->verbs[i].name);
-    int rc = opt_parse(&cmd, argc, argv, &first);
+    /* No --help stands behind a verb that there is not. */
+    int rc = word && *word != '-' ? 0 : opt_parse(&cmd, argc, argv, &first);
     return opt_exit(&cmd, rc ? rc : no_verb(p, word));
 }

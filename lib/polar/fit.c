@@ -333,9 +333,10 @@ int fit_check(const struct fit_options *o)
     if (!(o->lower >= 0 && o->upper > o->lower && o->upper <= 2))
         return err_set(GPT_USAGE, "expected 0 <= lower < upper <= 2, found %g and %g", o->lower,
                        o->upper);
-    if (!(o->swing > 0 && o->swing < 1 && o->safety >= 0 && o->safety <= 1))
-        return err_set(GPT_USAGE, "expected a swing in 0..1 and a safety of 0..1, found %g and %g",
-                       o->swing, o->safety);
+    if (!(o->swing > 0 && o->swing < 1))
+        return err_set(GPT_USAGE, "swing: expected more than 0 and less than 1, found %g", o->swing);
+    if (!(o->safety >= 0 && o->safety <= 1))
+        return err_set(GPT_USAGE, "safety: expected 0 to 1, found %g", o->safety);
     return 0;
 }
 
