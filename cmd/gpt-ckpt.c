@@ -54,7 +54,8 @@ static const struct opt table[] = {
              "export: fp32 masters (default), or bf16 weights as the forward pass sees them"),
     OPT_SWITCH(0, "states", &o.states, "export: momenta and moments, too"),
     OPT_SWITCH(0, "padding", &o.padding, "export, spectrum: also matrices that no layer uses"),
-    OPT_TEXT(0, "recipe", "FILE", &o.recipe, "import: the recipe, where the file carries none"),
+    OPT_TEXT(0, "recipe", "FILE", &o.recipe,
+             "import: the recipe, in place of that in the file or in --like"),
     OPT_TEXT(0, "like", "PATH", &o.like,
              "import: step, data position, counters and recipe of the checkpoint PATH"),
     OPT_NUMBER("level", "N", &o.level, 0, 19, "zstd level (1); 0 writes plain files"),
@@ -74,6 +75,18 @@ static const struct opt table[] = {
 static int choose(bool a, const char *first, bool b, const char *second)
 {
     return a && b ? err_set(GPT_USAGE, "%s beside %s: choose one", first, second) : 0;
+}
+
+static bool is_standard(const char *path)
+{
+    return path && !strcmp(path, "-");
+}
+
+/* Standard input has one tensor file, not two. */
+static int choose_input(const char *a, const char *b)
+{
+    return is_standard(a) && is_standard(b)
+           ? err_set(GPT_USAGE, "standard input can be read once only") : 0;
 }
 
 static void remark(const char *text)
@@ -207,7 +220,7 @@ static int verb_diff(char **argv, int n)
 {
     struct inspect a = { 0 }, b = { 0 };
     int rc = choose(n > 2, "a pattern", o.bank, "--bank");
-    if (!rc && !(rc = inspect_open(&a, argv[0])) && !(rc = inspect_open(&b, argv[1])))
+    if (!rc && !(rc = choose_input(argv[0], argv[1])) && !(rc = inspect_open(&a, argv[0])) && !(rc = inspect_open(&b, argv[1])))
         rc = compare(&a, &b, n > 2 ? argv[2] : o.bank);
     inspect_close(&a);
     inspect_close(&b);
@@ -302,6 +315,13 @@ static int verb_spectrum(char **argv, int n)
     if (!rc)
         rc = choose(o.values, "--values", o.summary || o.format, o.summary ? "--summary"
                                                                            : "--format");
+    if (!rc)
+        rc = choose(is_standard(o.plot), "--plot -", o.values || o.summary || o.format,
+                    o.values ? "--values" : o.summary ? "--summary" : "--format");
+    if (!rc)
+        rc = choose(o.quiet, "--quiet", o.progress, "--progress");
+    if (!rc)
+        rc = choose_input(argv[0], o.since);
     if (rc || (rc = open_views(&x, &v, argv, n, o.padding ? VIEWS_PADDING : 0)))
         return rc;
     const char *of = o.since ? "weight" : o.of ? o.of : any_momentum(&v) ? "momentum" : "weight";
@@ -414,6 +434,8 @@ static int verb_rm(char **argv, int n)
     for (int i = 0; i < gone; i++)
         printf("step-%06" PRId64 "\n", steps[i]);
     free(steps);
+    if (fflush(stdout) || ferror(stdout))       /* nothing goes without a trace */
+        return err_sys("cannot write standard output");
     return o.dry_run ? 0 : ckpt_prune(argv[0], (int)o.keep_last, o.keep_every, NULL);
 }
 

@@ -292,6 +292,9 @@ END
     [ "$status" -eq 0 ]
     [ "$output" = $'step-000100\nstep-000300' ]
     [ -e r/step-000100 ]
+    run --separate-stderr bash -c '"$GPT_BIN/gpt-ckpt" rm r --keep-last 1 > /dev/full'
+    [ "$status" -eq 4 ]                  # and nothing is gone that is not named
+    [ "$(cd r && echo *)" = "step-000100 step-000200 step-000250 step-000300 step-000400 step-000500" ]
     ckpt rm r --keep-last 2 --keep-every 200
     [ "$output" = $'step-000100\nstep-000300' ]
     [ "$(cd r && echo *)" = "step-000200 step-000250 step-000400 step-000500" ]
@@ -339,6 +342,14 @@ END
     ckpt ls "$one" --ranks 2             # another verb's option
     [ "$status" -eq 2 ]
     [[ $stderr = *"--ranks does not go with ls"* ]]
+    ckpt ls "$one" -n                    # the same by its letter
+    [ "$status" -eq 2 ]
+    [[ $stderr = *"--dry-run does not go with ls"* ]]
+    for option in --help --version --completion-words; do
+        ckpt look $option                # no help of a verb that there is not
+        [ "$status" -eq 2 ]
+        [ -z "$output" ]
+    done
     ckpt info "$one" more
     [ "$status" -eq 2 ]
     ckpt reshard "$one" --ranks 2
@@ -365,6 +376,10 @@ stat $one --histogram --format json|--histogram beside --format
 spectrum $one --values --summary|--values beside --summary
 spectrum $one --values --format json|--values beside --format
 spectrum $one --of update --since $one|--of beside --since
+spectrum $one --plot - --summary|--plot - beside --summary
+spectrum $one --quiet --progress|--quiet beside --progress
+spectrum - --since -|read once only
+diff - -|read once only
 export $one --to safetensors -o m.npz|--to safetensors beside -o m.npz
 export $one --to npz -o m.safetensors|--to npz beside -o m.safetensors
 export $one --to npz -o m.safetensors.zst|an npz is not compressed
