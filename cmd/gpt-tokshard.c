@@ -255,7 +255,9 @@ static void print_stats(const struct token_stats *s, const struct vocab *v)
     printf("documents: %" PRId64 "\n", s->documents);
     printf("tokens: %" PRId64 "\n", s->tokens);
     printf("text bytes: %" PRId64 "\n", s->text_bytes);
-    printf("bytes a token: %.4f\n", (double)s->text_bytes / (double)(s->tokens - s->documents));
+    if (s->tokens > s->documents)
+        printf("bytes a token: %.4f\n",
+               (double)s->text_bytes / (double)(s->tokens - s->documents));
     printf("unigram entropy: %.4f nats/token\n", token_stats_entropy(s));
     for (int i = 0; i < 64; i++)
         if (s->lengths[i])
@@ -325,17 +327,48 @@ static void show_progress(void *ctx, const struct tokjob_progress *p)
                   ? ", then writing" : "");
 }
 
-static int check_usage(int inputs)
+static int choose(bool a, const char *first, bool b, const char *second)
+{
+    return a && b ? err_set(GPT_USAGE, "%s beside %s: choose one", first, second) : 0;
+}
+
+/* What contradicts itself, or would be passed over in silence. */
+static int check_options(void)
+{
+    const char *instead = o.decode ? "--decode" : "--verify";
+    int rc;
+
+    if ((rc = choose(o.decode, "--decode", o.verify, "--verify"))
+        || (rc = choose(o.decode || o.verify, instead, o.stats, "--stats"))
+        || (rc = choose(o.decode || o.verify, instead, o.output, "-o"))
+        || (rc = choose(o.resume, "--resume", o.repair, "--repair"))
+        || (rc = choose(o.resume || o.repair, o.resume ? "--resume" : "--repair", o.force,
+                        "--force"))
+        || (rc = choose(o.quiet, "--quiet", o.progress, "--progress"))
+        || (rc = choose(o.vocab, "--vocab", !strcmp(o.tokenizer, "byte"), "--tokenizer byte")))
+        return rc;
+    return o.full && !o.verify ? err_set(GPT_USAGE, "--full is of --verify") : 0;
+}
+
+static int check_usage(int inputs, char **input)
 {
     if (!inputs)
         return err_set(GPT_USAGE, "expected input files, folders, or -");
+    if (!o.output && (o.resume || o.repair || o.index))
+        return err_set(GPT_USAGE, "--resume, --repair and --index take -o DIR");
     if (!o.output && !o.stats)
-        return err_set(GPT_USAGE, "expected -o DIR (or --stats, or --decode)");
+        return err_set(GPT_USAGE, "expected -o DIR (or --stats, --verify or --decode)");
     if (o.split > 0 && (o.val_first || o.val_tokens))
         return err_set(GPT_USAGE, "--split stands against --val-first and --val-tokens");
     if (o.output && !strcmp(o.output, "-")
-        && (o.split > 0 || o.val_first || o.val_tokens || o.resume || o.repair))
-        return err_set(GPT_USAGE, "-o -: one shard has no split and is not resumed");
+        && (o.split > 0 || o.val_first || o.val_tokens || o.resume || o.repair || o.index))
+        return err_set(GPT_USAGE, "-o -: one shard has no split, no index and is not resumed");
+    if (o.output && !strcmp(o.output, "-") && o.stats)
+        return err_set(GPT_USAGE, "-o - beside --stats: standard output takes one of them");
+    for (int i = 0; o.stats && !o.output && i < inputs; i++)
+        if (is_shards(input[i]))
+            return err_set(GPT_USAGE, "--stats: '%s' is of shards: expected it alone, found %d "
+                           "inputs", input[i], inputs);
     if (!*o.prefix || strlen(o.prefix) > 200 || strpbrk(o.prefix, "/ \t\n"))
         return err_set(GPT_USAGE, "--name: expected a part of a file name, found '%s'", o.prefix);
     return 0;
@@ -392,9 +425,9 @@ static int make_shards(int inputs, char **input, const char *arguments)
                 r.remade ? ", and the MANIFEST" : "");
     else if (!o.quiet && o.output)
         fprintf(stderr,
-                "gpt-tokshard: %" PRId64 " document%s, %" PRId64 " tokens in %d shard%s; %.1f "
+                "gpt-tokshard: %" PRId64 " document%s, %" PRId64 " token%s in %d shard%s; %.1f "
                 "MB of text in %.1f s, %.1f MB/s\n", r.documents, r.documents == 1 ? "" : "s",
-                r.tokens, r.shards, r.shards == 1 ? "" : "s", (double)r.text_bytes / 1e6, r.seconds,
+                r.tokens, r.tokens == 1 ? "" : "s", r.shards, r.shards == 1 ? "" : "s", (double)r.text_bytes / 1e6, r.seconds,
                 (double)r.text_bytes / 1e6 / r.seconds);
 out:
     token_stats_release(&stats);
@@ -407,17 +440,17 @@ int main(int argc, char **argv)
     char *arguments = opt_arguments(argc, argv);
     int first, rc;
 
-    if (!(rc = opt_parse(&command, argc, argv, &first))) {
+    if (!(rc = opt_parse(&command, argc, argv, &first)))
+        rc = arguments ? check_options() : err_set(GPT_SYSTEM, "out of memory");
+    if (!rc) {
         output_cleanup_on_signal();
-        if (!arguments)
-            rc = err_set(GPT_SYSTEM, "out of memory");
-        else if (o.decode)
+        if (o.decode)
             rc = decode(argc - first, argv + first);
         else if (o.verify)
             rc = verify(argc - first, argv + first);
         else if (o.stats && !o.output && argc - first == 1 && is_shards(argv[first]))
             rc = stats_of_shards(argv[first]);
-        else if (!(rc = check_usage(argc - first)))
+        else if (!(rc = check_usage(argc - first, argv + first)))
             rc = make_shards(argc - first, argv + first, arguments);
     }
     free(arguments);

@@ -220,6 +220,33 @@ load tokshard_setup
     [ "$status" -eq 2 ]
     run --separate-stderr T -o out --shard-tokens 1 a.txt
     [ "$status" -eq 2 ]
+    bytes -o made a.txt
+    while IFS='|' read -r args part; do
+        echo "$args"
+        # shellcheck disable=SC2086
+        run --separate-stderr "$GPT_BIN/gpt-tokshard" $args
+        [ "$status" -eq 2 ]
+        [ -z "$output" ]
+        [[ $stderr == "gpt-tokshard: "*"$part"*"Try 'gpt-tokshard --help'." ]]
+        [ ! -e out ]
+        [ "$(bytes --verify --full made)" = '' ]
+    done <<'END'
+--verify --decode made|--decode beside --verify
+--verify --stats made|--verify beside --stats
+--verify -o out made|--verify beside -o
+--decode -o out made/text_train_000001.bin|--decode beside -o
+--full -o out a.txt|--full is of --verify
+--resume --repair -o made a.txt|--resume beside --repair
+--resume --force -o made a.txt|--resume beside --force
+--repair --force -o made a.txt|--repair beside --force
+--tokenizer byte --vocab none -o out a.txt|--vocab beside --tokenizer byte
+--quiet --progress -o out a.txt|--quiet beside --progress
+--stats --resume a.txt|take -o DIR
+--stats -o - a.txt|-o - beside --stats
+--index -o - a.txt|no index
+--stats made made|'made' is of shards
+--stats a.txt made/text_train_000001.bin|'made/text_train_000001.bin' is of shards
+END
     printf '{"text": "x"}' > p
     run --separate-stderr T --tokenizer byte -o out - < p
     [ "$status" -eq 3 ]
@@ -290,6 +317,12 @@ load tokshard_setup
     bytes --stats h.txt > h.stats
     # 8 4 2 1 1 (the start) of 16: 1.875 bits = 1.2997 nats
     grep -q '^unigram entropy: 1.2997 nats/token$' h.stats
+    # no byte in no token of text is no number
+    : > empty.txt
+    bytes --stats empty.txt > e.stats
+    grep -qx 'text bytes: 0' e.stats
+    run grep -i nan e.stats
+    [ "$status" -eq 1 ]
 }
 
 @test "without a vocabulary the message says what to do" {
