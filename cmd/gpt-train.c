@@ -202,14 +202,14 @@ static int get_recipe(const struct options *o, struct recipe **r)
 static int train_on(struct backend *b, const struct options *o, const struct recipe *r,
                     const char *arguments, double began)
 {
-    if (o->profile && (!o->bench || !b->profile))
-        return err_set(GPT_USAGE, "--profile goes with --bench and --device cuda");
     struct run_options run = {
         .recipe = r, .data = o->data, .out = o->out, .resume = o->bench ? NULL : o->resume,
         .ranks = (int)o->ranks, .no_graph = o->no_graph, .bench = (int)o->bench,
         .profile = o->profile, .keep = (int)o->keep,
         .backend = b, .log = b->first ? NULL : stdout, .arguments = arguments, .began = began,
-        .progress = o->quiet ? PROGRESS_OFF : o->progress ? PROGRESS_ON : PROGRESS_AUTO,
+        /* A log on the terminal shows how far the run is; a line of progress would stand in it. */
+        .progress = o->quiet ? PROGRESS_OFF : o->progress ? PROGRESS_ON
+                  : isatty(STDOUT_FILENO) ? PROGRESS_OFF : PROGRESS_AUTO,
     };
     stop_on_signals();
     return run_train(&run);
@@ -240,11 +240,13 @@ static int train(const struct options *o, const struct recipe *r, const char *ar
     return 0;
 }
 
-/* What contradicts itself; --gpus N is --device cuda --ranks N. */
+/* What contradicts itself or would do nothing; --gpus N is --device cuda --ranks N. */
 static int check_options(struct options *o)
 {
     if (o->plan && o->bench)
         return err_set(GPT_USAGE, "--plan beside --bench: choose one");
+    if (o->quiet && o->progress)
+        return err_set(GPT_USAGE, "--quiet beside --progress: choose one");
     if (o->gpus && (o->ranks || (o->device && strcmp(o->device, "cuda"))))
         return err_set(GPT_USAGE, "--gpus %lld beside %s: choose one", (long long)o->gpus,
                        o->ranks ? "--ranks" : "--device cpu");
@@ -252,12 +254,24 @@ static int check_options(struct options *o)
         o->device = o->gpus ? "cuda" : "cpu";
     if (!o->ranks)
         o->ranks = o->gpus ? o->gpus : 1;
+    bool cuda = !strcmp(o->device, "cuda");
+    if (o->profile && !(o->bench && cuda))
+        return err_set(GPT_USAGE, "--profile goes with --bench and --device cuda");
+    if ((o->no_graph || o->ranks_timeout > 0) && !cuda)
+        return err_set(GPT_USAGE, "%s goes with --device cuda",
+                       o->no_graph ? "--no-graph" : "--ranks-timeout");
+    if (o->keep >= 0 && !o->out)
+        return err_set(GPT_USAGE, "--keep is of the checkpoints in -o DIR, and there is none");
+    if (o->keep < 0)
+        o->keep = 2;
+    if (!(o->ranks_timeout > 0))
+        o->ranks_timeout = 6;
     return 0;
 }
 
 int main(int argc, char **argv)
 {
-    struct options o = { .keep = 2, .ranks_timeout = 6 };
+    struct options o = { .keep = -1 };
     const struct opt table[] = {
         { 0, NULL, NULL, OPT_GROUP, NULL, "Experiment", 0, 0, NULL },
         { 'r', "recipe", "FILE", OPT_STR, &o.recipe, "the experiment: gpt-recipe(5)", 0, 0, NULL },
@@ -277,9 +291,9 @@ int main(int argc, char **argv)
           "ranks: threads on a CPU, GPUs with --device cuda (1)", 1, MAX_RANKS, NULL },
         { 0, "gpus", "N", OPT_I64, &o.gpus, "the same as --device cuda --ranks N", 1, 64, NULL },
         { 0, "ranks-timeout", "SECONDS", OPT_F64, &o.ranks_timeout,
-          "a rank silent for so long in a step ends the run (6)", 1, 1e6, NULL },
+          "GPUs: a rank silent for so long in a step ends the run (6)", 1, 1e6, NULL },
         { 0, "no-graph", NULL, OPT_FLAG, &o.no_graph,
-          "launch each kernel instead of one graph a step", 0, 0, NULL },
+          "GPUs: launch each kernel instead of one graph a step", 0, 0, NULL },
         { 0, "bench", "N", OPT_I64, &o.bench,
           "time N pairs of steps of each stage without data; print a table", 1, 1e6, NULL },
         { 0, "profile", NULL, OPT_FLAG, &o.profile,

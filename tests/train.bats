@@ -146,7 +146,7 @@ same_states() { diff -r -x MANIFEST -x recipe.txt "$1" "$2"; }
     run --separate-stderr train -s precision.head_weight=fp8
     [ "$status" -eq 2 ]
     [[ "${stderr_lines[0]}" == "gpt-train: --set precision.head_weight=fp8: fp8 needs head_fp8 = yes"* ]]
-    run --separate-stderr train "${fp8[@]}" -s precision.head_weight=fp8 -s order.tied=- \
+    run --separate-stderr train "${fp8[@]}" -o none -s precision.head_weight=fp8 -s order.tied=- \
         -s "parameters.lm_head=d,v bf16 normal:0.005 normuon sharded - 0.95 1 1 no"
     [ "$status" -eq 2 ]
     [[ "${stderr_lines[0]}" == *"head_weight=fp8: fp8 is written by Adam, and 'lm_head' is not under adam" ]]
@@ -303,6 +303,13 @@ same_states() { diff -r -x MANIFEST -x recipe.txt "$1" "$2"; }
     run --separate-stderr train --plan --bench 1
     [ "$status" -eq 2 ]
     [[ "$stderr" == *"--plan beside --bench"* ]]
+    for words in --no-graph "--ranks-timeout 9" --profile "--profile --plan" "--keep 3" --progress; do
+        run --separate-stderr train $words
+        echo "$words: $status $stderr"
+        [ "$status" -eq 2 ]
+        [ -z "$output" ]
+        [[ "$stderr" == *"${words%% *}"* ]]
+    done
 }
 
 @test "an output folder that cannot be written is told before the first step, and none is left empty" {
