@@ -34,9 +34,9 @@ static const struct opt table[] = {
              "and steps; loss: below the baseline's"),
     OPT_WORD("tail", &o.tail, "two|lower", "tail of Welch's tests: two (default) or lower"),
     OPT_SWITCH(0, "systems-only", &o.systems_only,
-               "a change that leaves the losses as they are: only their mean must be below the "
-               "target"),
-    OPT_SWITCH(0, "mixed", &o.mixed, "judge although source, data, steps, clock or GPU differ"),
+               "a change that leaves the losses as they are: only their mean must not be above "
+               "the target"),
+    OPT_SWITCH(0, "mixed", &o.mixed, "judge although something is unequal or given twice"),
     OPT_HEADING("What is shown besides the table and the verdict"),
     OPT_SWITCH('c', "curves", &o.curves,
                "validation losses at common steps, and where the groups part"),
@@ -208,6 +208,8 @@ static int run(int argc, char **argv)
                        o.context >= 0 ? "--context" : "--lines");
     if (o.systems_only && *o.rule == 'l')
         return err_set(GPT_USAGE, "--systems-only waives what --rule loss asks for: choose one");
+    if (o.plot && !strcmp(o.plot, "-"))
+        return err_set(GPT_USAGE, "--plot: standard output takes the report, so expected a file");
     struct criteria k = { .target = o.target, .alpha = o.alpha,
                           .rule = *o.rule == 'z' ? RULE_Z : *o.rule == 'l' ? RULE_LOSS : RULE_T,
                           .tail = *o.tail == 'l' ? TAIL_LOWER : TAIL_TWO,

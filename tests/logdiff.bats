@@ -170,6 +170,17 @@ cells() {
     [[ "$status" -eq 1 && "$output" == *"unequal gpu: 2 x NVIDIA H100 80GB HBM3 and 2 x NVIDIA H200"* ]]
 }
 
+@test "a run without its end is not judged: it makes no mixture" {
+    mkdir -p "$LOGS/stopped"
+    cp "$LOGS"/new/*.txt "$LOGS/stopped"
+    made today loss=3.2770 time_ms=104300 seed=20 steps=110 source=3 "gpu=NVIDIA H200" |
+        sed '/^step:110\/110 val_loss/,$d' > "$LOGS/stopped/other.txt"
+    grep -q '^step:110/110' "$LOGS/stopped/other.txt"
+    run --separate-stderr logdiff --why "$LOGS/base" new="$LOGS/stopped"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"new: record: "*"1 more did not reach their end"*"source: 'new' mixes 2: "* ]]
+}
+
 @test "clocks that begin at different steps are not compared" {
     for i in 1 2 3 4; do
         mkdir -p "$LOGS/old"
@@ -363,4 +374,7 @@ cells() {
     [ -z "$output" ]
     run --separate-stderr bash -c "'$GPT_BIN/gpt-logdiff' '$LOGS/base' > /dev/full"
     [ "$status" -eq 4 ]
+    run --separate-stderr logdiff --plot - "$LOGS/base"
+    [ "$status" -eq 2 ]
+    [[ -z "$output" && "$stderr" == *"--plot: standard output takes the report"* ]]
 }

@@ -190,15 +190,15 @@ int group_sum(const struct group *g, double target, struct group_sum *out)
     return 0;
 }
 
-int group_variant(const struct group *g, enum fact kind, int *different)
+int group_variant(const struct group *g, enum fact kind, bool all, int *different)
 {
     int best = -1, most = 0;
     *different = 0;
     for (int i = 0; i < g->n; i++) {
         int k = g->run[i].fact[kind], count = 0;
-        bool first = k >= 0;
+        bool first = k >= 0 && (all || g->run[i].ended);
         for (int j = 0; first && j < g->n; j++) {
-            if (g->run[j].fact[kind] != k)
+            if (g->run[j].fact[kind] != k || !(all || g->run[j].ended))
                 continue;
             if (j < i)
                 first = false;

@@ -68,7 +68,8 @@ struct group_sum {
     double p, p_low, p_high;                    /* against the target; what rounding allows */
 };
 int group_sum(const struct group *g, double target, struct group_sum *out) MUST_CHECK;
-/* Runs by variant of one kind: the most frequent, how many there are, -1 and 0 if none says. */
-int group_variant(const struct group *g, enum fact kind, int *different);
+/* Runs by variant of one kind: the most frequent, how many there are, -1 and 0 if none says.
+ * all: runs that did not reach their end count, too. */
+int group_variant(const struct group *g, enum fact kind, bool all, int *different);
 
 #endif

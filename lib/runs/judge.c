@@ -27,12 +27,12 @@ PRINTF_LIKE(2, 3) static void add(struct reasons *r, const char *fmt, ...)
     r->at += n < r->end - r->at ? n : r->end - r->at - 1;
 }
 
-/* --- what must be equal --- */
+/* --- what must be equal: of runs that reached their end, which alone are judged --- */
 
 static void check_within(struct reasons *r, const struct group *g, enum fact kind)
 {
     int different;
-    group_variant(g, kind, &different);
+    group_variant(g, kind, false, &different);
     if (different > 1)
         add(r, "unequal %s: '%s' mixes %d kinds", fact_name[kind], g->name, different);
 }
@@ -57,6 +57,8 @@ static void check_twice(struct reasons *r, const struct group *g, bool losses)
         for (int k = 0; k < i; k++) {
             const struct run_end *a = &g->run[k], *b = &g->run[i];
             bool all = a->digest == b->digest;
+            if (!a->ended || !b->ended)
+                continue;
             if (!all && (!losses || a->losses < FEW_LOSSES || a->loss_digest != b->loss_digest))
                 continue;
             add(r, "the same %s twice: %.300s and %.300s", all ? "run" : "losses", a->path,
@@ -77,8 +79,8 @@ static int32_t clock_of(const struct group *g)
 static void check_between(struct reasons *r, const struct gather *g, const struct group *own,
                           enum fact kind, const char *name)
 {
-    int different, a = group_variant(&g->group[0], kind, &different);
-    int b = group_variant(own, kind, &different);
+    int different, a = group_variant(&g->group[0], kind, false, &different);
+    int b = group_variant(own, kind, false, &different);
     if (a < 0 || b < 0 || a == b)
         return;
     const struct variant *va = &g->variants.v[a], *vb = &g->variants.v[b];

@@ -53,11 +53,11 @@ static void say_mixture(struct doc *d, const struct gather *g, const struct grou
 
 static void say_kind(struct doc *d, const struct gather *g, enum fact kind)
 {
-    int base_different, base = group_variant(&g->group[0], kind, &base_different);
+    int base_different, base = group_variant(&g->group[0], kind, true, &base_different);
     bool said = false, known = false;
     for (int i = 0; i < g->n; i++) {
         const struct group *in = &g->group[i];
-        int different, v = group_variant(in, kind, &different), first, silent = 0;
+        int different, v = group_variant(in, kind, true, &different), first, silent = 0;
         silent = count_of(in, kind, -1, &first);
         known |= v >= 0;
         if (different > 1)
@@ -120,10 +120,10 @@ static int show_diff(struct doc *d, const struct gather *g, enum fact kind, cons
 
 static int show_kind(struct doc *d, const struct gather *g, enum fact kind, int context, long max)
 {
-    int different, base = group_variant(&g->group[0], kind, &different), rc = 0;
+    int different, base = group_variant(&g->group[0], kind, true, &different), rc = 0;
     for (int i = 0; i < g->n && !rc; i++) {
         const struct group *in = &g->group[i];
-        int most = group_variant(in, kind, &different), at = 0, v;
+        int most = group_variant(in, kind, true, &different), at = 0, v;
         for (int k = 0; k < OTHERS_MAX && !rc && (v = next_variant(in, kind, &at)) >= 0; k++)
             if (v != most)
                 rc = show_diff(d, g, kind, in->name, most, in->name, v, context, max);
