@@ -17,12 +17,13 @@ rm -rf "$dir/run"
 # The MLP bank's momenta after 12 steps, without what is too small to be lifted in five rows.
 "$bin/gpt-ckpt" spectrum "$dir/run/step-000012" --bank mlp |
     "$bin/ns-coeffs" fit --spectrum - --lower 1e-3 --upper 1.01 -f -o "$dir/my.coeffs"
-"$bin/ns-coeffs" eval record-61 you "$dir/my.coeffs" --checkpoint "$dir/run/step-000024" --bank mlp \
-    --bf16 --format table --plot "$dir/coeffs.svg" -f
+"$bin/ns-coeffs" eval record-61 you "$dir/my.coeffs" --checkpoint "$dir/run/step-000024" \
+    --bank mlp --bf16 --format table --plot "$dir/coeffs.svg" -f
 
 # shellcheck disable=SC2086
 "$bin/gpt-train" -r share/recipes/tiny.recipe $small -d "$dir/shards" --ranks 2 \
     -s optimizer.coeffs="$dir/my.coeffs" > "$dir/again.log"
-grep val_loss "$dir/run.log" | tail -1
-grep val_loss "$dir/again.log" | tail -1
+last() { sed -n 's/.*val_loss:\([0-9.]*\).*/\1/p' "$1" | tail -1; }
+echo "validation loss: $(last "$dir/run.log") with record-61's table, $(last "$dir/again.log") with" \
+    "the fitted one (one run of each does not tell which is better: see compare-runs.sh)"
 echo "table: $dir/my.coeffs   picture: $dir/coeffs.svg"
