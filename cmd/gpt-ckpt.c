@@ -183,10 +183,12 @@ static void tell_fault(void *arg, const char *fault)
 
 static int verb_verify(char **argv, int n)
 {
+    char *checked;
     (void)n;
-    int rc = verify_path(argv[0], o.full, inspect_verify, NULL, tell_fault, NULL);
+    int rc = verify_path(argv[0], o.full, inspect_verify, NULL, tell_fault, NULL, &checked);
     if (!rc && !o.quiet)
-        printf("%s: sound%s\n", argv[0], o.full ? "" : " as far as the quick look goes (--full)");
+        printf("%s: sound%s\n", checked, o.full ? "" : " as far as the quick look goes (--full)");
+    free(checked);
     return rc;
 }
 
@@ -445,7 +447,7 @@ static int verb_rm(char **argv, int n)
 static const struct verb verbs[] = {
     { "ls", "PATH [PATTERN]", "tensors as the model knows them", "bank " SHOWN, 1, 2, verb_ls },
     { "info", "PATH", "step, recipe, ranks, data position", SHOWN, 1, 1, verb_info },
-    { "stat", "PATH [PATTERN]", "range, mean, rms, zeros, size of the next update",
+    { "stat", "PATH [PATTERN]", "range, mean, rms, size of the next update",
       "bank histogram " SHOWN, 1, 2, verb_stat },
     { "spectrum", "PATH [PATTERN]", "singular values of matrices",
       "bank of since values summary plot force padding progress " SHOWN, 1, 2, verb_spectrum },

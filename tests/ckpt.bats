@@ -158,8 +158,10 @@ END
         [ "$status" -eq 0 ]
         ckpt verify --full "$dir"
         [ "$status" -eq 0 ]
-        [[ $output = *": sound" ]]
+        [[ $output = "$dir"*": sound" ]]
     done
+    ckpt verify --full "$CK/run"         # of several, the one that was read
+    [ "$output" = "$CK/run/step-000020: sound" ]
     ckpt verify --full "$GPT_SHARE/../tests/golden/r61-optimizer-small.safetensors"
     [ "$status" -eq 0 ]
 }

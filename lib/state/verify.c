@@ -262,7 +262,7 @@ static int audit_plain(struct audit *a, const char *path)
 }
 
 int verify_path(const char *path, bool full, verify_model_fn *model, void *model_arg,
-                verify_tell_fn *tell, void *arg)
+                verify_tell_fn *tell, void *arg, char **checked)
 {
     struct audit a = { .full = full, .tell = tell, .arg = arg };
     struct stat st;
@@ -277,9 +277,13 @@ int verify_path(const char *path, bool full, verify_model_fn *model, void *model
     } else if (!rc) {
         rc = audit_plain(&a, path);
     }
+    if (!rc && a.faults)
+        rc = err_set(GPT_NO, "%s: %d fault%s", path, a.faults, a.faults > 1 ? "s" : "");
+    *checked = rc ? NULL : strdup(dir ? dir : path);
+    if (!rc && !*checked)
+        rc = err_set(GPT_SYSTEM, "out of memory");
     free(dir);
     free(manifest);
     pthread_mutex_destroy(&a.lock);
-    return rc ? rc : a.faults ? err_set(GPT_NO, "%s: %d fault%s", path, a.faults,
-                                        a.faults > 1 ? "s" : "") : 0;
+    return rc;
 }
