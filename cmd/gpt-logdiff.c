@@ -58,8 +58,8 @@ static const struct opt table[] = {
 };
 static const struct command command = {
     "gpt-logdiff", "[OPTION]... [NAME=]PATH...",
-    "Compares groups of run logs, the first being the baseline, and says whether the others are "
-    "records. A PATH is a log, a folder of logs or '-'.", table
+    "Compares groups of run logs, the first being the baseline, and says whether the\n"
+    "others are records. A PATH is a log, a folder of logs or '-'.", table
 };
 
 static enum doc_format format(void)

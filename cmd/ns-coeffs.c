@@ -383,7 +383,7 @@ static int verb_eval(char **argv, int n)
 #define MATRICES " spectrum checkpoint bank distribution shape matrices seed bf16 "
 #define WRITES " output force quiet"
 static const struct verb verbs[] = {
-    { "polar", "", "the table of Polar Express, with all its digits",
+    { "polar", "", "Polar Express's table, with all its digits",
       "iters lower upper safety cushion degree no-rescale-last" WRITES, 0, 0, verb_polar },
     { "list", "", "the published tables", "format quiet", 0, 0, verb_list },
     { "show", "NAME", "one of them", WRITES, 1, 1, verb_show },

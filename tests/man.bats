@@ -70,6 +70,16 @@ options_in_page() {
     done
 }
 
+@test "--help of programs and verbs has 80 columns at most" {
+    for c in $(commands); do
+        for verb in '' $("$GPT_BIN/$c" --completion-words | cut -f 1 | grep -v '^--'); do
+            echo "$c $verb"
+            "$GPT_BIN/$c" $verb --help > "$BATS_TEST_TMPDIR/help"
+            [ -z "$(awk 'length > 80' "$BATS_TEST_TMPDIR/help")" ]
+        done
+    done
+}
+
 @test "gpt-recipe(5) says what each key of the table is" {
     keys=$(sed -nE 's/^ +\{ "[a-z]*", "([a-z0-9_]+)", K_.*/\1/p' "$man/../lib/model/recipe_keys.c")
     [ "$(wc -l <<< "$keys")" -ge 60 ]

@@ -51,7 +51,7 @@ static int fit_memory(struct job *j, bool spool)
     while (j->units > j->threads + 1 && memory_mib(j->threads, j->units, level, spool) > have)
         j->units--;
     if (memory_mib(j->threads, j->units, level, spool) > have)
-        return err_set(GPT_USAGE, "--memory: expected at least %lld MiB, found %lld",
+        return err_set(GPT_USAGE, "--memory: expected at least %lld MiB, found %lld MiB",
                        (long long)memory_mib(1, 2, level, spool), (long long)have);
     return 0;
 }
