@@ -225,7 +225,8 @@ static int verify_folder(const char *dir)
         if (rc)
             printf("%s\n", err_message());
         else if (!o.quiet)
-            printf("%s: ok\n", m.shard[i].name);
+            printf("%.*s%s: ok\n", (int)(strlen(path) - strlen("MANIFEST")), path,
+                   m.shard[i].name);
         rc = 0;
     }
     manifest_release(&m);
@@ -365,6 +366,9 @@ static int check_usage(int inputs, char **input)
         return err_set(GPT_USAGE, "-o -: one shard has no split, no index and is not resumed");
     if (o.output && !strcmp(o.output, "-") && o.stats)
         return err_set(GPT_USAGE, "-o - beside --stats: standard output takes one of them");
+    for (int i = 0, standard = 0; i < inputs; i++)
+        if (!strcmp(input[i], "-") && standard++)
+            return err_set(GPT_USAGE, "'-' is given twice");
     for (int i = 0; o.stats && !o.output && i < inputs; i++)
         if (is_shards(input[i]))
             return err_set(GPT_USAGE, "--stats: '%s' is of shards: expected it alone, found %d "

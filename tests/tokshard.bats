@@ -244,6 +244,7 @@ load tokshard_setup
 --stats --resume a.txt|take -o DIR
 --stats -o - a.txt|-o - beside --stats
 --index -o - a.txt|no index
+-o out - -|'-' is given twice
 --stats made made|'made' is of shards
 --stats a.txt made/text_train_000001.bin|'made/text_train_000001.bin' is of shards
 END

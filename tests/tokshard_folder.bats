@@ -31,7 +31,7 @@ text_train_000001.bin" ]
         bytes -f -o out --shard-tokens 2000 --level $level --split 0.1 c.jsonl
         run --separate-stderr "$GPT_BIN/gpt-tokshard" --verify --full out
         [ "$status" -eq 0 ]
-        [ "$(grep -c ': ok$' <<< "$output")" -eq "$(grep -c ^shard: out/MANIFEST)" ]
+        [ "$(grep -c '^out/text_.*: ok$' <<< "$output")" -eq "$(grep -c ^shard: out/MANIFEST)" ]
         f=$(ls out/text_train_000002*)
         printf '\x07' | dd of=$f bs=1 seek=1500 conv=notrunc status=none
         run --separate-stderr T --verify out
