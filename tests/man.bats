@@ -89,6 +89,22 @@ options_in_page() {
     done
 }
 
+@test "gpt-recipe(5) gives the default of each key that may be left out" {
+    keys=$(sed -nE 's/^ +\{ "[a-z]*", "([a-z0-9_]+)", .*, "([^"]+)", [^,]* \},$/\1 \2/p' \
+        "$man/../lib/model/recipe_keys.c")
+    [ "$(wc -l <<< "$keys")" -ge 20 ]
+    while read -r key default; do
+        echo "$key ($default)"
+        # in the key's own entry, or before the first, where name and seed are
+        sed 's/\\//g' "$man/gpt-recipe.5" | awk -v key="$key" -v d="$default" '
+            BEGIN { own = 1 }
+            /^\.It / { own = $0 ~ " " key "( |$)" }
+            /^\.El/ { own = 0 }
+            own && (index($0, "(" d ")") || $0 ~ "^\\.Pq (Cm )?" d "( |$)") { found = 1 }
+            END { exit !found }'
+    done <<< "$keys"
+}
+
 @test "mandoc finds nothing to warn of" {
     [ "$(ls "$man"/*.[157] | wc -l)" -ge 1 ]
     run mandoc -T lint -W warning "$man"/*.[157]
