@@ -254,6 +254,13 @@ cells() {
     [[ "$output" == *"part by more than noise at step "* ]]
     run --separate-stderr logdiff --curves "$LOGS/base" again="$LOGS/base"
     [[ "$output" == *"'base' and 'again' do not part by more than noise at any of 7 common steps"* ]]
+    # of one run, and of none of the same steps, nothing is claimed
+    run --separate-stderr logdiff --curves "$LOGS/base" one="$LOGS/new/run0.txt"
+    [[ "$output" == *"whether 'base' and 'one' part is not known: one run has no deviation"* ]]
+    grep -v val_loss "$LOGS/new/run0.txt" > "$BATS_TEST_TMPDIR/train.log"
+    run --separate-stderr logdiff --curves "$LOGS/base" none="$BATS_TEST_TMPDIR/train.log"
+    [[ "$output" == *"whether 'base' and 'none' part is not known: they have no validated step in common"* ]]
+    [[ "$output" != *"more than noise"* ]]
 }
 
 @test "step times: a stall is found, listed with its run, and even steps are told from odd" {

@@ -33,6 +33,7 @@ bool curves_next(struct curves *c, struct curve_row *row)
     row->error = sqrt(row->base.sd * row->base.sd / row->base.n
                       + row->own.sd * row->own.sd / row->own.n);
     row->p = w.p_two_sided;
+    c->tested += !isnan(row->p);
     row->parts = c->parted < 0 && row->step > 0 && row->p < c->alpha;
     if (row->parts)
         c->parted = row->step;

@@ -24,7 +24,7 @@ struct curve_row {
 struct curves {
     const struct group *base, *own;
     double alpha;                   /* for one step */
-    int at, rows;
+    int at, rows, tested;           /* tested: rows so far that have a p */
     int32_t parted;                 /* -1: not so far */
 };
 struct curves curves_begin(const struct group *base, const struct group *own, double alpha);

@@ -155,9 +155,12 @@ static void say_parted(struct doc *d, const struct gather *g, int own, const str
     if (c->parted >= 0)
         doc_text(d, "parted", "'%s' and '%s' part by more than noise at step %d (p < %g / %d "
                  "steps)", a, b, c->parted, alpha, (int)(alpha / c->alpha + 0.5));
-    else
+    else if (c->tested)
         doc_text(d, "parted", "'%s' and '%s' do not part by more than noise at any of %d common "
                  "steps", a, b, c->rows);
+    else
+        doc_text(d, "parted", "whether '%s' and '%s' part is not known: %s", a, b,
+                 c->rows ? "one run has no deviation" : "they have no validated step in common");
 }
 
 void report_curves(struct doc *d, const struct gather *g, double alpha)
