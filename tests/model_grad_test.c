@@ -1,14 +1,18 @@
 /* model_grad_test.c - the whole model's backward against slopes of its loss, in every form that a
- * recipe can ask for: both records, and the keys that turn pieces of one into the other.
+ * recipe can ask for: both records, the keys that turn pieces of one into the other, and recipes
+ * drawn at random.
  *
  * Each parameter moves by +-h and +-h/2 along a direction in which every element takes part; the
  * two slopes together are right to h^4. The loss (some 500, in f32: errors of 1e-4) changes by
  * about 1, so that the slope is known to 1e-3; 1e-2 leaves room and shows any wrong or missing
- * term. Where a gradient is zero (dead lambdas have one) the slope must be as small.
+ * term. Where a gradient is zero (dead lambdas have one) the slope must be as small: h is 0.01 then,
+ * and the slope known to 2e-2. Where the loss is far from straight (a scalar that all layers share)
+ * the two slopes differ, and their difference bounds what is left of the error.
  */
 #include <stdlib.h>
 #include "base/rng.h"
 #include "check.h"
+#include "drawn_recipe.h"
 #include "floats.h"
 #include "small_model.h"
 
@@ -65,25 +69,46 @@ static void check_param(struct small *s, struct param *p)
     small_loss(s);
     float *g = floats_of(s->o, p->g);
     double slope = direction(d, g, n), h = 0.3 / (fabs(slope) + 30);
-    double found = (4 * slope_of(s, p, w, d, h / 2) - slope_of(s, p, w, d, h)) / 3;
-    check_that(fabs(found - slope) <= tolerance * (fabs(slope) + 1), __FILE__, __LINE__,
-               "%s: %s: gradient says %g, the loss %g", s->label, p->spec->label, slope, found);
+    double near = slope_of(s, p, w, d, h / 2), far = slope_of(s, p, w, d, h);
+    double found = (4 * near - far) / 3;
+    check_that(fabs(found - slope) <= tolerance * (fabs(slope) + 2) + fabs(near - far) / 3,
+               __FILE__, __LINE__, "%s: %s: gradient says %g, the loss %g", s->label,
+               p->spec->label, slope, found);
     free(w), free(g), free(d);
+}
+
+static void check_model(struct small *s)
+{
+    for (int i = 0; i < s->b.n; i++)
+        check_param(s, &s->b.p[i]);
+    /* Evaluation shares buffers between layers; its loss is that of training with one weight. */
+    small_predict(s, 1);
+    double train = small_loss(s), eval = small_eval(s);
+    check_that(fabs(eval - train) <= 1e-5 * train, __FILE__, __LINE__,
+               "%s: loss %.8g in training, %.8g in evaluation", s->label, train, eval);
+    CHECK_OK(small_close(s));
 }
 
 static void check_form(const struct small_form *f)
 {
     struct small s;
 
-    if (!open_form(&s, f, 74))
-        return;
-    for (int i = 0; i < s.b.n; i++)
-        check_param(&s, &s.b.p[i]);
-    /* Evaluation shares buffers between layers; its loss is that of training with one weight. */
-    small_predict(&s, 1);
-    double train = small_loss(&s);
-    CHECK_NEAR(small_eval(&s) / train, 1, 1e-5);
-    CHECK_OK(small_close(&s));
+    if (open_form(&s, f, 74))
+        check_model(&s);
+}
+
+static void check_drawn(uint64_t seed)
+{
+    struct small s = { .o = NULL };
+    struct small_size z;
+    struct ops *o;
+    char *text = drawn_recipe(seed, &z);
+
+    snprintf(s.label, sizeof s.label, "drawn recipe %llu", (unsigned long long)seed);
+    if (CHECK_OK(recipe_parse(&s.r, s.label, text, NULL, 0)) && CHECK_OK(ops_cpu_new(&o))
+        && CHECK_OK(small_model(&s, o, &z, seed)))
+        check_model(&s);
+    free(text);
 }
 
 /* -- the same function in two forms ------------------------------------------------------------ */
@@ -114,10 +139,14 @@ static void check_fold(void)
     CHECK_OK(small_close(&s[1]));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    uint64_t drawn = argc > 1 ? strtoull(argv[1], NULL, 0) : 400;
+
     for (int i = 0; i < n_small_forms; i++)
         check_form(&small_forms[i]);
     check_fold();
+    for (uint64_t seed = 0; seed < drawn; seed++)
+        check_drawn(seed);
     return check_done();
 }

@@ -98,12 +98,13 @@ static void plan_layer(const struct recipe *r, struct planner *p, struct acts *a
         reuse(p, l->post, (struct tensor *[]){ &l->dq, &l->dk, &l->dv, &l->drows }, 4, T, d);
 }
 
-/* In evaluation all layers work in the buffers of the first, planned as if it had attention. */
-static void share_layer(const struct recipe *r, struct planner *p, struct acts *a, int64_t T, int i)
+/* In evaluation all layers work in the buffers of one, planned as if it had attention. */
+static void share_layer(const struct recipe *r, struct planner *p, struct acts *a,
+                        const struct layer_acts *shared, int64_t T, int i)
 {
     struct layer_acts *l = &a->layer[i], own = *l;
 
-    *l = a->layer[0];
+    *l = *shared;
     l->in = own.in;
     l->in1 = own.in1;
     if (!layer_attends(r, i)) {
@@ -139,6 +140,7 @@ static size_t plan_acts(const struct recipe *r, struct planner *p, struct acts *
                         bool train)
 {
     int64_t d = r->width;
+    struct layer_acts shared = { 0 };
     memset(a, 0, sizeof *a);
     a->tokens = T;
     a->x0 = take(p, p->act, T, d);
@@ -150,8 +152,10 @@ static size_t plan_acts(const struct recipe *r, struct planner *p, struct acts *
         plan_streams(r, p, a, T, train, i);
         if (i < r->n_layers && (train || i == 0))
             plan_layer(r, p, a, T, train, i);
+        if (i == 0)
+            shared = a->layer[0];
         if (i < r->n_layers && !train)
-            share_layer(r, p, a, T, i);
+            share_layer(r, p, a, &shared, T, i);
     }
     if (!train && r->skip_from >= 0 && r->skip_tap == SKIP_ATTENTION)
         a->layer[r->skip_from].attended = take(p, p->act, T, d);

@@ -334,12 +334,12 @@ static void add(struct model *m, struct tensor to, struct tensor x)
     m->ops->mix_norm(m->ops, to, NO_TENSOR, 2, (struct mix_term[]){ { .x = to }, { .x = x } });
 }
 
-/* For what can only add to it. */
-static void need_dx0(struct model *m, struct acts *a)
+/* For what adds to it, or reads it although no layer has written it. */
+static void need(struct model *m, struct tensor d, bool *have)
 {
-    if (!a->have_dx0)
-        m->ops->zero(m->ops, a->dx0);
-    a->have_dx0 = true;
+    if (d.data && !*have)
+        m->ops->zero(m->ops, d);
+    *have = true;
 }
 
 /* What joined after attention leaves the mix of layer i: its gradients are made by begin_bwd, for
@@ -437,7 +437,7 @@ void stream_enter_bwd(struct model *m, struct acts *a, int i)
         add(m, a->dx, a->dx1);
     if (i != r->skip_to)
         return;
-    need_dx0(m, a);
+    need(m, a->dx0, &a->have_dx0);
     m->ops->skip_gate_bwd(m->ops, a->dskip, a->dx0, m->p.skip_gate->g, m->p.skip.grad, a->dx,
                           skip_source(r, a), a->x0, m->p.skip_gate->w, m->p.skip.value);
 }
@@ -448,8 +448,9 @@ void stream_begin_bwd(struct model *m, struct acts *a)
 
     for (int i = 0; i < m->recipe->n_layers;)
         i = inject_bwd(m, a, i);
+    need(m, a->dx0, &a->have_dx0);
+    need(m, a->dbigram, &a->have_dbigram);
     x = begin_mix(m, a);
-    need_dx0(m, a);
     if (m->recipe->inject == INJECT_BEFORE)     /* layer 0's stream is x0 itself */
         add(m, a->dx0, a->dx);
     run_bwd(m, a, &x, a->dx, true);

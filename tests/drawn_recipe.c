@@ -1,0 +1,212 @@
+/* drawn_recipe.c - see drawn_recipe.h. */
+#include "drawn_recipe.h"
+
+#include <stdio.h>
+#include "base/rng.h"
+
+enum { MOST_LAYERS = 5, MOST_TABLES = 2, SCALARS = 120 };
+enum { NONE, PLAIN, PAIRED };
+
+struct draw {
+    struct rng rng;
+    uint64_t n;
+    FILE *f;
+    struct small_size *size;
+    int layers, lanes, tables, gates;   /* tables: of value embeddings; gates: rows of each bank */
+    bool bigrams, post, fold;
+    int attention[MOST_LAYERS], table[MOST_LAYERS];     /* -1: none */
+    int bank[MOST_LAYERS + 2], mlp[MOST_LAYERS + 2];    /* two of each are padding, or gaps */
+};
+
+static int below(struct draw *d, int n) { return (int)rng_below(&d->rng, d->n++, (uint64_t)n); }
+
+static const char *either(struct draw *d, const char *a, const char *b)
+{
+    return below(d, 2) ? a : b;
+}
+
+static void shuffled(struct draw *d, int *v, int n)
+{
+    for (int i = 0; i < n; i++) {
+        int j = below(d, i + 1);
+        v[i] = v[j];
+        v[j] = i;
+    }
+}
+
+/* -- what belongs together ------------------------------------------------------------------- */
+
+static void draw_size(struct draw *d)
+{
+    static const int heads[] = { 1, 2, 2, 3, 4 }, head_dim[] = { 4, 8, 12, 16, 32 };
+    struct small_size *z = d->size;
+
+    *z = (struct small_size){ .tokens = 33 + below(d, 20), .heads = heads[below(d, 5)],
+                              .head_dim = head_dim[below(d, 5)], .mlp_width = 8 + below(d, 40),
+                              .vocab = 61, .rows = 97, .document = 5 + below(d, 20) };
+    while (z->heads * z->head_dim < GATE_WIDTH)
+        z->head_dim *= 2;
+}
+
+/* Tables nobody reads would be refused: those that are read come first. */
+static void draw_tables(struct draw *d)
+{
+    int readers[MOST_TABLES] = { 0 }, place[MOST_TABLES] = { 0 }, n = below(d, MOST_TABLES + 1);
+
+    for (int i = 0; i < d->layers; i++) {
+        int t = n && d->attention[i] != NONE ? below(d, 2 * n) : n;
+        d->table[i] = t < n && readers[t] < 2 ? t : -1;
+        readers[t < n ? t : 0] += d->table[i] >= 0;
+    }
+    for (int t = 0; t < n; t++)
+        place[t] = readers[t] ? d->tables++ : -1;
+    for (int i = 0; i < d->layers; i++)
+        if (d->table[i] >= 0)
+            d->table[i] = place[d->table[i]];
+}
+
+static void draw_layers(struct draw *d)
+{
+    d->layers = 1 + below(d, MOST_LAYERS);
+    d->lanes = below(d, 3) ? -1 : below(d, d->layers);
+    d->gates = 1 + below(d, 3);
+    shuffled(d, d->bank, d->layers + 2);
+    shuffled(d, d->mlp, d->layers + 2);
+    for (int i = 0; i < d->layers; i++) {
+        bool two = d->lanes >= 0 && i >= d->lanes;
+        bool some = two || below(d, 4);
+        d->attention[i] = !some ? NONE : d->size->heads % 2 == 0 && below(d, 2) ? PAIRED : PLAIN;
+    }
+    draw_tables(d);
+}
+
+/* -- the text -------------------------------------------------------------------------------- */
+
+static void put_taps(struct draw *d)
+{
+    int backout = below(d, 2) ? below(d, d->layers) : -1;
+    int from = below(d, d->layers), to = below(d, d->layers);
+
+    fprintf(d->f, "backout = %d\n", backout);
+    if (to > from + 1 && to != backout + 1)
+        fprintf(d->f, "skip = %d %d\nskip_tap = %s\n", from, to,
+                d->attention[from] == NONE ? "layer" : either(d, "layer", "attention"));
+    else
+        fprintf(d->f, "skip = -\n");
+}
+
+static void put_model(struct draw *d)
+{
+    const struct small_size *z = d->size;
+
+    fprintf(d->f, "name = drawn\n[model]\nvocab = %d\nbigram_rows = %d\nheads = %d\n"
+            "head_dim = %d\nmlp_width = %d\nblock = %d\nattn_scale = 0.1\nrope_base = 1024\n"
+            "softcap = 23 5 7.5\n", z->vocab, d->bigrams ? z->rows : 0, z->heads, z->head_dim,
+            z->mlp_width, 1 + below(d, 6));
+    fprintf(d->f, "inject = %s\n", either(d, "before", "after"));
+    fprintf(d->f, "inject_bare = %s\n", either(d, "yes", "no"));
+    fprintf(d->f, "key_channels = %s\n", either(d, "quarters", "half"));
+    fprintf(d->f, "value_input = %s\n", either(d, "input", "split"));
+    fprintf(d->f, "lanes = %d\npost_single = %s\nfold_mlp = %s\n", d->lanes, d->post ? "yes" : "no",
+            d->fold ? "yes" : "no");
+    put_taps(d);
+}
+
+static void put_layers(struct draw *d)
+{
+    fprintf(d->f, "[layers]\n");
+    for (int i = 0; i < d->layers; i++) {
+        if (d->attention[i] == NONE) {
+            fprintf(d->f, "%d none - - no - - - %d\n", i, d->mlp[i]);
+            continue;
+        }
+        fprintf(d->f, "%d %s %d ", i, d->attention[i] == PLAIN ? "plain" : "paired", d->bank[i]);
+        fprintf(d->f, "%s ", either(d, "long", "short"));
+        fprintf(d->f, "%s ", either(d, "yes", "no"));
+        if (d->table[i] >= 0)
+            fprintf(d->f, "tables:%d %d ", d->table[i], below(d, d->gates));
+        else
+            fprintf(d->f, "- - ");
+        fprintf(d->f, "%d %d\n", below(d, d->gates), d->mlp[i]);
+    }
+}
+
+static void put_param(struct draw *d, char *labels, const char *label, const char *rule, int times,
+                      const char *shape)
+{
+    fprintf(d->f, "%s %d%s f32 zero %s\n", label, times, shape, rule);
+    sprintf(labels + strlen(labels), " %s", label);
+}
+
+static void put_params(struct draw *d, char *labels)
+{
+    static const char matrices[] = "normuon sharded - 0.95 1 1 no";
+    static const char rows[] = "adam sharded 0.9 0.99 1 0 no";
+    static const char numbers[] = "adam replicated 0.9 0.99 1 0 no";
+
+    fprintf(d->f, "[parameters]\n");
+    put_param(d, labels, "attn", matrices, 4 * (d->layers + 2), ",d,d");
+    put_param(d, labels, "mlp", matrices, 2 * (d->layers + 2), ",f,d");
+    put_param(d, labels, "scalars", numbers, 1, ",120");
+    put_param(d, labels, "smear_gate", numbers, 1, ",12");
+    put_param(d, labels, "skip_gate", numbers, 1, ",12");
+    put_param(d, labels, "attn_gate_bank", numbers, d->gates, ",h,12");
+    put_param(d, labels, "ve_gate_bank", numbers, d->gates, ",h,12");
+    put_param(d, labels, "lm_head", rows, 1, "d,v");
+    put_param(d, labels, "embed", rows, 1, "v,d");
+    if (d->bigrams)
+        put_param(d, labels, "bigram_embed", rows, 1, "b,d");
+    if (d->tables)
+        put_param(d, labels, "tables", rows, d->tables, "v,d");
+}
+
+/* By layer with a stride, or one for all layers; some share elements with others. */
+static void put_scalars(struct draw *d)
+{
+    const struct { const char *name; bool needed; } role[] = {
+        { "residual", true }, { "x0", true }, { "qkv", true }, { "out", true },
+        { "bigram", d->bigrams }, { "residual_mlp", d->lanes >= 0 },
+        { "attn_lane0", d->lanes >= 0 || d->post }, { "attn_lane1", d->lanes >= 0 },
+        { "mlp_lane0", d->lanes >= 0 || d->fold }, { "mlp_lane1", d->lanes >= 0 },
+    };
+    enum { N = sizeof role / sizeof *role, APART = 2 * MOST_LAYERS };
+
+    fprintf(d->f, "[scalars]\nsmear scalars %d 0\nbackout scalars %d 0\nskip scalars %d 0\n",
+            SCALARS - 1, SCALARS - 2, SCALARS - 3);
+    for (int i = 0; i < N; i++) {
+        if (!role[i].needed && below(d, 2))
+            continue;
+        int first = below(d, 4) ? APART * i : below(d, APART * (N - 1));
+        fprintf(d->f, "%s scalars %d %d\n", role[i].name, first,
+                below(d, 4) ? 1 + below(d, 2) : 0);
+    }
+}
+
+char *drawn_recipe(uint64_t seed, struct small_size *size)
+{
+    struct draw d = { .rng = rng_make(seed, 61), .size = size };
+    char *text = NULL, labels[256] = "";
+    size_t bytes;
+
+    if (!(d.f = open_memstream(&text, &bytes)))
+        return NULL;
+    draw_size(&d);
+    d.bigrams = below(&d, 2);
+    d.post = below(&d, 2);
+    d.fold = below(&d, 2);
+    draw_layers(&d);
+    put_model(&d);
+    put_layers(&d);
+    put_params(&d, labels);
+    put_scalars(&d);
+    fprintf(d.f, "[order]\ntied = -\nscatter =%s\nwork =%s\n", labels, labels);
+    fputs("[optimizer]\nadam_lr = 0.01\nadam_eps = 1e-10\nadam_wd = 0\nadam_every = 2\n"
+          "muon_lr = 0.02\nmuon_wd = 1\ncoeffs = 3 -3 1\n"
+          "[schedule]\nsteps = 9\nextension = 2\nfinal_window = 5\ncooldown = 0.5\nlr_floor = 0.1\n"
+          "momentum_low = 0.8\nmomentum_high = 0.9\nmomentum_warmup = 2\nmomentum_cooldown = 2\n"
+          "untie = 0.5\n[stages]\n0 64 3 64 1 1\n1 64 3 64 - 1\n"
+          "[data]\nchunks = 1\nval_tokens = 0\nval_chunk = 64\nval_every = 0\n"
+          "[precision]\nhead_fp8 = no\nhead_scales = 1 1 1\n", d.f);
+    fclose(d.f);
+    return text;
+}
