@@ -265,7 +265,7 @@ static void test_published_values(void)
     for (int i = 0; i < 4; i++) {
         float f[32];
         double scale;
-        CHECK_EQ(schedule_rope(r, rope[i].step, f, &scale), rope[i].step > 0);
+        CHECK_EQ(schedule_rope(r, rope[i].step, f, &scale), i);
         CHECK_NEAR(scale, rope[i].scale, 1e-15);
         /* The published values were computed in double from exact exponents; ours, as the
          * program's, from an fp32 ramp: up to 2 ulp (2.4e-7) apart. */
@@ -319,6 +319,51 @@ static void test_short_schedule(void)
     recipe_free(r);
 }
 
+/* Without a cooldown the multiplier falls to the floor when the scheduled steps are over. */
+static void test_no_cooldown(void)
+{
+    struct recipe *r = read_recipe("record-61", "schedule.cooldown=0");
+    if (!r)
+        return;
+    for (int s = 0; s <= schedule_total(r); s += 5) {
+        struct point p;
+        schedule_at(r, s, &p);
+        CHECK_NEAR(p.lr, s >= 1725 ? 0.1 : s > 1150 ? 1.73 : s > 575 ? 1.52 : 1, 1e-15);
+    }
+    recipe_free(r);
+}
+
+/* Of 1725 steps two thirds are 1150: the next odd step, or the next that Adam moves in. */
+static void test_untie_step(void)
+{
+    static const int untie[][2] = { { 1, 1151 }, { 2, 1151 }, { 3, 1151 }, { 4, 1151 },
+                                    { 5, 1154 }, { 7, 1154 }, { 1000, 1999 } };
+    for (size_t i = 0; i < sizeof untie / sizeof *untie; i++) {
+        char set[40];
+        struct point p;
+        snprintf(set, sizeof set, "optimizer.adam_every=%d", untie[i][0]);
+        struct recipe *r = read_recipe("record-61", set);
+        if (!r)
+            return;
+        CHECK_EQ(schedule_untie_step(r), untie[i][1]);
+        schedule_at(r, untie[i][1], &p);
+        CHECK(p.adam && p.tied && p.untie);
+        recipe_free(r);
+    }
+}
+
+/* One frequency, of the smallest heads: where a ramp of more begins. */
+static void test_one_frequency(void)
+{
+    struct recipe *r = read_recipe("record-61", "model.head_dim=4");
+    float f;
+    if (!r)
+        return;
+    rope_initial(r, &f);
+    CHECK_NEAR(f, 1, 0);
+    recipe_free(r);
+}
+
 int main(void)
 {
     test_canonical("record-61");
@@ -331,5 +376,8 @@ int main(void)
     test_golden_schedule("record-74", "tests/golden/r74-schedule.tsv", 1491);
     test_published_values();
     test_short_schedule();
+    test_no_cooldown();
+    test_untie_step();
+    test_one_frequency();
     return check_done();
 }

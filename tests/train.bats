@@ -103,6 +103,17 @@ f32_recipe() { sed 's/ bf16 / f32  /' "$GPT_SHARE/recipes/tiny.recipe"; }
     done
 }
 
+@test "adam_every = 3: ranks agree when head and embedding part" {
+    f32_recipe > "$BATS_TEST_TMPDIR/f32.recipe"
+    for n in 1 4; do
+        train -r "$BATS_TEST_TMPDIR/f32.recipe" -s optimizer.polar=f32 -s optimizer.adam_every=3 \
+            -s precision.check_weights=yes --ranks $n > "$BATS_TEST_TMPDIR/$n.log"
+    done
+    run worst_difference "$BATS_TEST_TMPDIR/1.log" "$BATS_TEST_TMPDIR/4.log"
+    [ "${lines[0]% *}" -eq 11 ]
+    [ "${lines[0]#* }" -le 100 ]
+}
+
 # Without it, more micro-batches a rank push small gradients below what e5m2 can hold.
 @test "head_scale_micro: the fp8 head rounds the same on any number of ranks" {
     f32_recipe > "$BATS_TEST_TMPDIR/f32.recipe"

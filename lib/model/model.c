@@ -209,7 +209,7 @@ int model_init(struct model *m, struct banks *b, int tokens, int val_tokens)
 {
     const struct recipe *r = b->recipe;
     struct ops *o = b->ops;
-    *m = (struct model){ .recipe = r, .banks = b, .ops = o, .rope_step = -1 };
+    *m = (struct model){ .recipe = r, .banks = b, .ops = o, .rope_updates = -1 };
     model_bind(m);
     find_padding(m);
     if (r->head_weight == HEAD_WEIGHT_FP8)
@@ -238,11 +238,10 @@ void model_set(struct model *m, const struct point *p)
         mtp[k] = (real)(float)p->mtp[k];
     m->ops->upload(m->ops, m->mtp, mtp, sizeof mtp);
     assert(r->head_dim / 4 <= 256);
-    bool changed = schedule_rope(r, p->step, freq, &m->attn_scale);
-    if (m->rope_step < 0 || (changed && m->rope_step != p->step)) {
+    int updates = schedule_rope(r, p->step, freq, &m->attn_scale);
+    if (updates != m->rope_updates)
         m->ops->rope_table(m->ops, m->rope, freq);
-        m->rope_step = p->step;
-    }
+    m->rope_updates = updates;
 }
 
 /* Rows of n matrices of a bank, from matrix `first` on. */

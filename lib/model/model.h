@@ -87,7 +87,7 @@ struct model {
     real *mtp;                  /* device: MTP weights of the step */
     struct point point;
     double attn_scale;
-    int rope_step;              /* step whose YaRN state the table holds; -1: none */
+    int rope_updates;           /* of YaRN, that the table holds; -1: it holds none yet */
     /* Called in backward when n rows of a parameter's gradient are final for this micro-batch: a
      * bank's a layer at a time, others whole. May be NULL, like need. */
     void (*final)(void *ctx, struct param *p, int64_t first, int64_t n);

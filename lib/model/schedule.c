@@ -44,7 +44,7 @@ static double lr_base(const struct recipe *r, int step)
 static double lr_at(const struct recipe *r, int step)
 {
     double base = lr_base(r, step);
-    if (step > r->steps || (r->whole_steps && step >= r->steps))
+    if (step >= r->steps)
         return r->lr_floor;
     if (r->whole_steps) {
         double begin = trunc(r->steps * (1 - r->cooldown));
@@ -73,7 +73,9 @@ int schedule_untie_step(const struct recipe *r)
 {
     if (r->tied_head < 0)
         return -1;
-    return (int)ceil(r->untie * r->steps - 1e-9) | 1;
+    int every = r->adam_every > 2 ? r->adam_every : 2;
+    int step = (int)ceil(r->untie * r->steps - 1e-9);
+    return step + every - 1 - step % every;
 }
 
 void schedule_at(const struct recipe *r, int step, struct point *p)
@@ -108,7 +110,7 @@ void rope_initial(const struct recipe *r, float *freq)
     int n = r->head_dim / 4;
     float step = n > 1 ? 1.0f / (float)(n - 1) : 0;
     for (int m = 0; m < n; m++) {
-        float x = m < n / 2 ? (float)m * step : 1.0f - (float)(n - 1 - m) * step;
+        float x = m < n / 2 || n == 1 ? (float)m * step : 1.0f - (float)(n - 1 - m) * step;
         freq[m] = powf(1.0f / (float)r->rope_base, x);
     }
 }
@@ -125,9 +127,9 @@ void rope_yarn(float *freq, int n, int block, int w_old, int w_new, double *scal
     *scale *= 1 + 0.2 * log((double)w_new / w_old);
 }
 
-bool schedule_rope(const struct recipe *r, int step, float *freq, double *scale)
+int schedule_rope(const struct recipe *r, int step, float *freq, double *scale)
 {
-    bool now = false;
+    int updates = 0;
     rope_initial(r, freq);
     *scale = r->attn_scale;
     for (int i = 1; i < r->n_stages; i++) {
@@ -138,7 +140,7 @@ bool schedule_rope(const struct recipe *r, int step, float *freq, double *scale)
             continue;
         rope_yarn(freq, r->head_dim / 4, r->block, r->stages[i - 1].window, r->stages[i].window,
                   scale);
-        now = first == step;
+        updates++;
     }
-    return now;
+    return updates;
 }

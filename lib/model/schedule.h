@@ -2,7 +2,7 @@
  *
  *     struct point p;
  *     schedule_at(r, step, &p);            // 0 <= step <= total; total is the last validation
- *     if (schedule_rope(r, step, freq, &scale)) ... // YaRN: freq and scale changed at this step
+ *     n = schedule_rope(r, step, freq, &scale);    // YaRN: a table for n still holds
  *
  * Formulas: records 61 and 74 as published; golden tables tests/golden/r??-schedule.tsv.
  * Pure; any thread.
@@ -31,10 +31,12 @@ struct point {
 int schedule_total(const struct recipe *r);         /* steps + extension */
 void schedule_at(const struct recipe *r, int step, struct point *p);
 /* Rotary state before step: freq (head_dim/4) and the softmax scale, all YaRN updates
- * at steps <= step applied. Returns true when one happens at this very step. */
-bool schedule_rope(const struct recipe *r, int step, float *freq, double *scale);
+ * at steps <= step applied. Returns how many: where that is the same, so are freq and scale. */
+int schedule_rope(const struct recipe *r, int step, float *freq, double *scale);
 void rope_initial(const struct recipe *r, float *freq);
 void rope_yarn(float *freq, int n, int block, int w_old, int w_new, double *scale);
+/* The first step of those that `untie` leaves after which Adam's states are settled: an odd one, or
+ * with adam_every above 2 the next in which Adam moves; -1: nothing is tied. */
 int schedule_untie_step(const struct recipe *r);
 
 #endif

@@ -275,6 +275,7 @@ void optim_finish(struct optim *z, const struct point *at)
             z->p[i].count++;
     if (!at->untie || r->tied_head < 0)
         return;
+    assert(at->adam);           /* else the gradients would still be wanted */
     struct optim_param *head = &z->p[r->tied_head], *embed = &z->p[r->tied_embed];
     transpose_shards(z, embed->exp_avg, head->exp_avg);
     transpose_shards(z, embed->exp_avg_sq, head->exp_avg_sq);
