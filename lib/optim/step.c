@@ -109,6 +109,17 @@ static bool gathered_late(const struct optim *z, const struct point *at, int i)
     return z->p[i].late && !is_tied_head(z, at, i);
 }
 
+/* The embedding takes over the tied head's weight, and its fp8 copy follows where it has one. */
+static void copy_tied(struct optim *z)
+{
+    struct param *head = &z->banks->p[z->recipe->tied_head];
+    struct param *embed = &z->banks->p[z->recipe->tied_embed];
+
+    z->ops->transpose(z->ops, embed->w, head->w, 0);
+    if (embed->fp8.codes.data)
+        z->ops->quantize(z->ops, &embed->fp8, embed->w);
+}
+
 /* -- the step -------------------------------------------------------------------------- */
 
 void optim_begin(struct optim *z, const struct point *at)
@@ -225,7 +236,7 @@ void optim_step(struct optim *z, const struct point *at)
     /* The head's gather first: the embedding waits for it. */
     if (at->tied && at->adam && head >= 0) {
         optim_need(z, head);
-        z->ops->transpose(z->ops, z->banks->p[r->tied_embed].w, z->banks->p[head].w, 0);
+        copy_tied(z);
     }
     for (int k = 0; k < r->n_params; k++) {
         optim_need(z, r->work[k]);
