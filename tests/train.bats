@@ -407,6 +407,17 @@ same_states() { diff -r -x MANIFEST -x recipe.txt "$1" "$2"; }
     [ "$(wc -l <<< "$stderr")" -eq 1 ]
 }
 
+@test "one rank cannot write a checkpoint: the message says why, whoever hears of it first" {
+    mkdir "$BATS_TEST_TMPDIR/run"
+    touch "$BATS_TEST_TMPDIR/run/step-000004"
+    for _ in 1 2 3 4; do
+        run --separate-stderr train --ranks 8 -o "$BATS_TEST_TMPDIR/run"
+        [ "$status" -eq 4 ]
+        [ "${#stderr_lines[@]}" -eq 1 ]
+        [[ $stderr == "gpt-train: rank 0, checkpoint: cannot rename '"*"step-000004': Not a directory" ]]
+    done
+}
+
 @test "a loss that is not finite stops the run, names step and tensor, keeps the checkpoint" {
     run --separate-stderr train --ranks 2 -s optimizer.adam_lr=900 -s optimizer.muon_lr=900 \
         -s data.checkpoint_every=2 -s precision.gradients=f32 -o "$BATS_TEST_TMPDIR/run"

@@ -76,16 +76,17 @@ static void gather_small(const struct rank *k, struct small_state *s)
 
 /* -- writing --------------------------------------------------------------------------- */
 
-/* Every rank learns whether all succeeded: a failed one says so instead of hanging the rest. */
+/* Have all ranks succeeded? One that has not goes on to end the run; the others wait for that, and
+ * so for its message, which is the run's. */
 static int agree(struct rank *k, int mine)
 {
     double code = mine, all[MAX_RANKS];
     int rc = k->comm->gather_host(k->comm, &code, 1, all);
     if (rc || mine)
-        return mine ? mine : rc;
+        return rc ? rc : mine;
     for (int i = 0; i < k->world; i++)
         if (all[i] != 0)
-            return err_set((int)all[i], "rank %d could not write its part of the checkpoint", i);
+            return k->comm->barrier(k->comm);
     return 0;
 }
 
@@ -120,13 +121,12 @@ int save_checkpoint(struct rank *k)
         rc = ckpt_write_rank(out, k->step, k->rank, t, n, 1);
     free(host);
     rc = agree(k, rc);
-    if (k->rank == 0) {
-        if (rc)
+    if (rc) {
+        if (k->rank == 0)
             ckpt_abort(out, k->step);
-        else
-            rc = commit(k);
+        return rc;
     }
-    return agree(k, rc);
+    return agree(k, k->rank ? 0 : commit(k));
 }
 
 /* -- reading ---------------------------------------------------------------------------- */
