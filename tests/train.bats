@@ -407,6 +407,18 @@ same_states() { diff -r -x MANIFEST -x recipe.txt "$1" "$2"; }
     [ "$(wc -l <<< "$stderr")" -eq 1 ]
 }
 
+@test "ranks that get no thread end the run at once, and the message says why" {
+    few() {                     # stacks of 500 MB: there is room for some of them
+        ulimit -s 500000 -v 4000000
+        OPENBLAS_NUM_THREADS=1 exec timeout -s KILL 30 "$GPT_BIN/gpt-train" -q -d "$SHARDS" \
+            -r "$GPT_SHARE/recipes/tiny.recipe" "${SMALL[@]}" -s data.val_tokens=0 --ranks 8
+    }
+    run --separate-stderr few
+    [ "$status" -eq 4 ]
+    [ "${#stderr_lines[@]}" -eq 1 ]
+    [[ $stderr =~ ^gpt-train:\ cannot\ start\ .*:\ Resource\ temporarily\ unavailable$ ]]
+}
+
 @test "one rank cannot write a checkpoint: the message says why, whoever hears of it first" {
     mkdir "$BATS_TEST_TMPDIR/run"
     touch "$BATS_TEST_TMPDIR/run/step-000004"

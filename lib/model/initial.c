@@ -1,6 +1,7 @@
 /* initial.c - drawing initial values, parameter after parameter, each by all processors. */
 #include "model/initial.h"
 
+#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -186,9 +187,12 @@ int initial_new(struct initial **out, const struct recipe *r, uint64_t seed)
     v->seed = seed;
     pthread_mutex_init(&v->lock, NULL);
     pthread_cond_init(&v->moved, NULL);
-    if (pthread_create(&v->thread, NULL, draw_all, v)) {
+    if ((errno = pthread_create(&v->thread, NULL, draw_all, v))) {
+        int rc = err_sys("cannot start the thread that draws initial values");
+        pthread_cond_destroy(&v->moved);
+        pthread_mutex_destroy(&v->lock);
         free(v);
-        return err_sys("cannot start the thread that draws initial values");
+        return rc;
     }
     *out = v;
     return 0;

@@ -1,6 +1,7 @@
 /* run.c - the run: ranks as threads, and the loop that each of them goes through. */
 #include "train/run.h"
 
+#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -405,24 +406,41 @@ static int open_data(struct run *run)
     return val_new(&run->val, &v);
 }
 
+/* The i-th rank of this process has no thread: those that would wait for it end, too. */
+static void not_started(struct run *run, int i, int error)
+{
+    const struct backend *be = run->opt->backend;
+    errno = error;
+    int rc = err_sys("cannot start rank %d", be->first + i);
+    pthread_mutex_lock(&run->lock);
+    if (!run->code)
+        snprintf(run->message, sizeof run->message, "%s", err_message());
+    run->code = run->code ? run->code : rc;
+    pthread_mutex_unlock(&run->lock);
+    if (be->abort)
+        be->abort(be->group, be->first + i, rc, err_message());
+    if (run->loader)
+        loader_stop(run->loader);
+}
+
 static int run_ranks(struct run *run)
 {
     const struct backend *be = run->opt->backend;
-    int n = run->opt->ranks;
+    int n = run->opt->ranks, started = 0, error = 0;
     struct rank *k = calloc((size_t)n, sizeof *k);
     pthread_t *t = calloc((size_t)n, sizeof *t);
-    int started = 0;
     if (!k || !t)
-        run->code = err_sys("ranks");
-    for (; !run->code && started < n; started++) {
+        not_started(run, 0, ENOMEM);
+    while (k && t && started < n && !error) {
         k[started] = (struct rank){
             .run = run, .local = started, .rank = be->first + started, .world = be->world,
             .micros = run->recipe->chunks / be->world, .after = run->start,
             .tokens_seen = run->tokens_seen };
-        if (pthread_create(&t[started], NULL, rank_main, &k[started])) {
-            run->code = err_sys("cannot start rank %d", started);
-            break;
-        }
+        error = pthread_create(&t[started], NULL, rank_main, &k[started]);
+        if (error)
+            not_started(run, started, error);
+        else
+            started++;
     }
     for (int i = 0; i < started; i++)
         pthread_join(t[i], NULL);
