@@ -90,6 +90,25 @@ static int sudden_death(int process, int processes)
     return !good;
 }
 
+/* Nothing is said for long, and the shortest --ranks-timeout: all are alive. */
+static int quiet(int process, int processes)
+{
+    struct rendezvous_place at = place(process, processes);
+    struct rendezvous *r;
+    char text[400] = "";
+    double start;
+
+    if (rendezvous_new(&r, &at, 10, 1))
+        return 1;
+    start = seconds();
+    while (!rendezvous_failed(r, text, sizeof text) && seconds() - start < 4)
+        usleep(20000);
+    if (*text)
+        fprintf(stderr, "process %d: %s\n", process, text);
+    rendezvous_free(r);
+    return *text != 0;
+}
+
 /* Process 2 stops breathing (its threads too) and is killed by process 0 in the end. */
 static int silence(int process, int processes)
 {
@@ -247,6 +266,7 @@ int main(void)
     with_processes(5, 3, gathers, 0);
     with_processes(3, 0, sudden_death, 42);
     with_processes(3, 2, sudden_death, 42);
+    with_processes(3, 1, quiet, 0);
     with_processes(3, 0, silence, 128 + SIGKILL);
     with_processes(3, 1, told, 0);
     with_processes(3, 0, nobody_comes, 0);

@@ -1,9 +1,11 @@
 /* rendezvous.c - TCP between processes: all speak with process 0, which answers for everybody.
  *
  * One thread a process listens; a word is a frame of a few bytes. Whoever has something to say
- * writes it into the socket under the lock. Each second everybody says that he is alive.
+ * writes it into the socket under the lock. Each second, or four times in the time that silence may
+ * last if that is shorter, everybody says that he is alive.
  */
 #include <errno.h>
+#include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -171,7 +173,7 @@ static void *listen_main(void *arg)
 {
     struct rendezvous *r = arg;
     struct pollfd *watch = calloc((size_t)r->peers, sizeof *watch);
-    double said = now_seconds();
+    double said = now_seconds(), every = fmin(ALIVE_SECONDS, r->timeout / 4);
 
     pthread_mutex_lock(&r->lock);
     while (watch && !r->stop) {
@@ -179,7 +181,7 @@ static void *listen_main(void *arg)
             watch[i] = (struct pollfd){ .fd = r->peer[i].fd, .events = POLLIN };
         pthread_mutex_unlock(&r->lock);
         poll(watch, (nfds_t)r->peers, POLL_MS);
-        bool time_to_speak = now_seconds() - said >= ALIVE_SECONDS;
+        bool time_to_speak = now_seconds() - said >= every;
         if (time_to_speak)
             said = now_seconds();
         for (int i = 0; i < r->peers; i++) {

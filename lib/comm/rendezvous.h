@@ -47,8 +47,8 @@ int rendezvous_environment(struct rendezvous_place *at) MUST_CHECK;
 
 struct rendezvous;
 
-/* Waits up to meet_s for all processes; later a process that is silent for timeout_s has failed.
- * GPT_DEVICE: names what was waited for. */
+/* Waits up to meet_s for all processes; later a process that is silent for timeout_s (1 at least)
+ * has failed. GPT_DEVICE: names what was waited for. */
 int rendezvous_new(struct rendezvous **r, const struct rendezvous_place *at, double meet_s,
                    double timeout_s) MUST_CHECK;
 /* bytes of every process to every process, in order of processes; at most 64 KiB. */
