@@ -18,6 +18,7 @@ static const double BACK_SECONDS = 2;   /* for ranks to come back once all was a
  * them with the other processes. */
 struct meeting {
     int arrived, taking;            /* ranks that have come; that have not taken the results yet */
+    bool asking;                    /* the others: all of this process's ranks have come */
     long round;                     /* complete ones */
     size_t bytes;
     char *mine, *all;               /* of the process, of the world */
@@ -141,7 +142,7 @@ static bool behind(const struct member *a, const struct member *b)
 static struct member *silent(struct nccl_group *g)
 {
     struct member *worst = NULL;
-    for (int i = 0; i < g->gpus; i++) {
+    for (int i = 0; i < g->gpus && !g->meeting.asking; i++) {
         struct member *m = g->member[i];
         if (m && __atomic_load_n(&m->phase, __ATOMIC_RELAXED) && silence(m) > g->timeout
             && (!worst || behind(m, worst)))
@@ -312,9 +313,14 @@ static void exchange(struct nccl_group *g)
     size_t bytes = t->bytes * (size_t)g->gpus;
     int rc;
 
+    t->asking = true;               /* whoever is late now is watched where he is */
     pthread_mutex_unlock(&g->lock);
     rc = rendezvous_gather(g->others, t->mine, bytes, t->all);
     pthread_mutex_lock(&g->lock);
+    t->asking = false;
+    for (int i = 0; i < g->gpus; i++)
+        if (g->member[i])
+            member_sign(g->member[i], NULL);
     if (rc)
         group_fail(g, rc, err_message(), false);
     t->arrived = 0;
