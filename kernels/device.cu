@@ -391,7 +391,7 @@ static bool start(struct cuda_ops *c)
     static const float constants[3] = { 1, 0, 0 };  /* one, zero, and the ticket's bits */
     float *device_constants;
 
-    cudaGetLastError();     /* what failed before in this thread would turn up at the first launch */
+    cudaGetLastError();     /* what failed in this thread before would turn up at a launch */
     if (!CUDA_TRY(c, cudaSetDevice(c->device)) ||
         !CUDA_TRY(c, cudaDeviceGetAttribute(&c->sms, cudaDevAttrMultiProcessorCount, c->device)) ||
         !CUDA_TRY(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking)) ||

@@ -1,5 +1,5 @@
-/* gpu_group_test.cu - who is to blame when ranks wait for each other, over two processes of one rank
- * each. Host code of the NCCL communicator only: it needs no GPU.
+/* gpu_group_test.cu - who is to blame when ranks wait for each other, over two processes of one
+ * rank each. Host code of the NCCL communicator only: it needs no GPU.
  *
  * Both ranks say that they are at work and meet in a gather. The first comes at once, the second
  * LATE seconds later, more than twice what a silent rank is given.

@@ -209,7 +209,8 @@ static int tied(struct recipe *r, const struct recipe_entry *e)
         return text_error(r->text, e, "shapes %lldx%lldx%lld and %lldx%lldx%lld are not transposes",
                           (long long)h->matrices, (long long)h->rows, (long long)h->cols,
                           (long long)t->matrices, (long long)t->rows, (long long)t->cols);
-    if (h->dtype != t->dtype || h->rule != RULE_ADAM || t->rule != RULE_ADAM || h->comms != t->comms)
+    if (h->dtype != t->dtype || h->rule != RULE_ADAM || t->rule != RULE_ADAM ||
+        h->comms != t->comms)
         return text_error(r->text, e, "expected both of one type, under adam and under the same "
                           "comms");
     return 0;

@@ -40,7 +40,7 @@ static const struct scalar_role {
     const char *name;
     size_t field;
     bool by_layer;
-    enum when needed;           /* else it may be there, and is used */
+    enum when needed;           /* else it may be there; residual_mlp and mlp_lane0 are used then */
 } scalar_roles[] = {
     { "smear", F(smear), false, ALWAYS },
     { "backout", F(backout), false, ALWAYS },
@@ -111,7 +111,8 @@ static int check_param_role(const struct recipe *r, const struct param_role *rol
                           role->times ? "" : "a multiple of ", (long long)unit, (long long)cols,
                           (long long)rows, (long long)p->cols);
     if (role->added && p->comms != COMMS_REPLICATED)
-        return text_error(r->text, entry(r, "parameters", role->label), "a gate must be replicated");
+        return text_error(r->text, entry(r, "parameters", role->label),
+                          "a gate must be replicated");
     read[i] = true;
     return 0;
 }

@@ -115,7 +115,7 @@ struct mix_term {
 struct mix_grad {
     struct tensor dx;               /* (T,D) or none; may be the same memory as dout */
     bool add;
-    real *dcoef;                    /* NULL, or added to */
+    real *dcoef;                    /* NULL, or added to; several may be one number */
 };
 
 /* What one term brings to two lanes. */
@@ -134,7 +134,7 @@ struct injection {
     struct tensor x, dx;                /* (T,D) */
     bool add;                           /* to dx */
     const real *coef[INJECT_MAX];       /* NULL: not in this place */
-    real *dcoef[INJECT_MAX];            /* NULL, or added to */
+    real *dcoef[INJECT_MAX];            /* NULL, or added to; several may be one number */
 };
 
 /* A weight's copy in e4m3: codes of w / scale_inv, saturating at 448. Readers multiply by that same

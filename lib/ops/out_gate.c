@@ -34,7 +34,6 @@ void cpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor delta, stru
     assert(width % heads == 0 && gate.rows == heads && gate.cols == GATE_WIDTH);
     assert(tensor_count(delta) == x.rows * heads && delta.dtype == DT_REAL);
     memset(dw, 0, (size_t)n * sizeof *dw);
-    cpu_zero(o, dy12);
     for (int64_t t = 0; t < x.rows; t++) {
         const real *yt = real_ptr(y) + t * y.cols;
         real *dyt = real_ptr(dy12) + t * GATE_WIDTH;
