@@ -5,7 +5,7 @@
  *
  *     float sum[N] = {};                      // ... over the rows of this thread
  *     add_up<WARPS>(sum, a.partial, a.ticket, [&](int k, const float *s) {
- *         *a.dcoef[k] += s[k];
+ *         add_dcoef<N>(a.dcoef, k, s);
  *     });
  *
  * partial: (blocks, N) floats. Every thread of the grid calls it, at the kernel's end.
@@ -48,6 +48,23 @@ __device__ __forceinline__ void add_up(float (&sum)[N], float *partial, unsigned
     __syncthreads();
     if (threadIdx.x < N)
         f(threadIdx.x, warps[0]);
+}
+
+/* Adds number k of N to where it belongs, if anywhere. Several may be one number, as layers may
+ * share a scalar: then the first of them adds them all; threads would overwrite each other. */
+template <int N>
+__device__ __forceinline__ void add_dcoef(float *const *dcoef, int k, const float *sums)
+{
+    float s = 0;
+
+    for (int j = 0; j < k; j++)
+        if (dcoef[j] == dcoef[k])
+            return;
+    for (int j = k; j < N; j++)
+        if (dcoef[j] == dcoef[k])
+            s += sums[j];
+    if (dcoef[k])
+        *dcoef[k] += s;
 }
 
 #endif

@@ -68,8 +68,7 @@ __global__ static void __launch_bounds__(THREADS, BLOCKS) inject_backward(inject
             a.dx[k][v] = pack8(sum[k]);
     }
     add_up<WARPS>(dots, a.partial, a.ticket, [&](int k, const float *s) {
-        if (a.coef[k] && a.dcoef[k])
-            *a.dcoef[k] += s[k];
+        add_dcoef<M * INJECT_MAX>(a.dcoef, k, s);
     });
 }
 
@@ -97,7 +96,7 @@ void gpu_inject_bwd(struct ops *o, int n, const struct tensor *g, int m,
         a.add[k] = in[k].add;
         for (int i = 0; i < n; i++) {
             a.coef[k * INJECT_MAX + i] = in[k].coef[i];
-            a.dcoef[k * INJECT_MAX + i] = in[k].dcoef[i];
+            a.dcoef[k * INJECT_MAX + i] = in[k].coef[i] ? in[k].dcoef[i] : NULL;
         }
     }
     blocks = blocks < BLOCKS * c->sms ? blocks : BLOCKS * c->sms;

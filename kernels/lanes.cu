@@ -95,22 +95,6 @@ __device__ __forceinline__ static void norm_gradient(row<V> &g, const lanes_args
     norm_row_bwd(g, x, a.d);
 }
 
-/* Number k of the gradients of coefficients: several may be one, then its first adds them all. */
-template <int N>
-__device__ __forceinline__ static void add_dcoef(const lanes_args &a, int k, const float *sums)
-{
-    float s = 0;
-
-    for (int j = 0; j < k; j++)
-        if (a.dcoef[j] == a.dcoef[k])
-            return;
-    for (int j = k; j < N; j++)
-        if (a.dcoef[j] == a.dcoef[k])
-            s += sums[j];
-    if (a.dcoef[k])
-        *a.dcoef[k] += s;
-}
-
 template <int V, int N>
 __global__ static void __launch_bounds__(32 * BWD_WARPS, V <= 3 ? BWD_BLOCKS : 1)
 lanes_backward(lanes_args a)
@@ -158,7 +142,7 @@ lanes_backward(lanes_args a)
             }
     }
     add_up<BWD_WARPS>(sum, a.partial, a.ticket,
-                      [&](int k, const float *s) { add_dcoef<2 * N>(a, k, s); });
+                      [&](int k, const float *s) { add_dcoef<2 * N>(a.dcoef, k, s); });
 }
 
 /* -- host -------------------------------------------------------------------------------- */

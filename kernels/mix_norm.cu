@@ -185,11 +185,12 @@ mix_backward(backward_args a)
                 x.store(a.dx[k] + (int64_t)t * a.d, a.d);
             }
     }
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        sum[k] *= a.sign[k];
     if (a.any_dcoef)
-        add_up<BWD_WARPS>(sum, a.partial, a.ticket, [&](int k, const float *s) {
-            if (a.dcoef[k])
-                *a.dcoef[k] += a.sign[k] * s[k];
-        });
+        add_up<BWD_WARPS>(sum, a.partial, a.ticket,
+                          [&](int k, const float *s) { add_dcoef<N>(a.dcoef, k, s); });
 }
 
 void gpu_mix_norm_bwd(struct ops *o, const struct mix_grad *d, struct tensor dout,

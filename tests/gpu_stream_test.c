@@ -5,7 +5,8 @@
  */
 #include "gpu_both.h"
 
-/* A letter a term: c with a coefficient, m minus it, 1 without. */
+/* A letter a term: c with a coefficient, s with one whose gradient goes where that of other s goes,
+ * m minus it, 1 without. */
 static void test_mix(int tokens, int width, const char *terms, bool norm, bool dy12, bool dout,
                      bool in_place, bool add)
 {
@@ -14,14 +15,14 @@ static void test_mix(int tokens, int width, const char *terms, bool norm, bool d
     struct both out = blank(tokens, width), y = norm ? blank(tokens, width) : none;
     struct both saved = drawn(tokens, width, 2), g = dout ? drawn(tokens, width, 1) : none;
     struct both dy = norm ? drawn(tokens, width, 1) : none;
-    struct both d12 = dy12 ? drawn(tokens, GATE_WIDTH, 1) : none;
+    struct both d12 = dy12 ? drawn(tokens, GATE_WIDTH, 1) : none, one = number(0.75);
 
     snprintf(label, sizeof label, "mix_norm T=%d D=%d %s norm=%d dy12=%d dout=%d in_place=%d "
              "add=%d", tokens, width, terms, norm, dy12, dout, in_place, add);
     for (int k = 0; k < n; k++) {
         x[k] = drawn(tokens, width, 1);
         coef[k] = terms[k] == '1' ? none : number(0.5 + k);
-        dcoef[k] = terms[k] == '1' ? none : number(0.25);
+        dcoef[k] = terms[k] == '1' ? none : terms[k] == 's' ? one : number(0.25);
         dx[k] = k == 0 && in_place ? g : drawn(tokens, width, 1);
     }
     ON_BOTH {
@@ -41,7 +42,7 @@ static void test_mix(int tokens, int width, const char *terms, bool norm, bool d
     for (int k = 0; k < n; k++) {
         same_bf16("dx", dx[k]);
         if (terms[k] != '1')
-            same("dcoef", dcoef[k], f32_tolerance, sqrt((double)tokens * width));
+            same("dcoef", dcoef[k], f32_tolerance, sqrt((terms[k] == 's' ? n : 1.0) * tokens * width));
     }
 }
 
@@ -95,19 +96,22 @@ static void test_lanes(int tokens, int width, const char *terms, int normed, boo
     }
 }
 
-/* The last place of the second stream is not one of its own. */
-static void test_inject(int tokens, int width, int n, int m, bool add)
+/* The last place of the second stream is not one of its own; `shared`: all dcoef are one number. */
+static void test_inject(int tokens, int width, int n, int m, bool add, bool shared)
 {
+    struct both one = number(0.5);
     struct both g[INJECT_MAX], x[INJECT_STREAMS], dx[INJECT_STREAMS];
     struct both coef[INJECT_STREAMS][INJECT_MAX], dcoef[INJECT_STREAMS][INJECT_MAX];
 
-    snprintf(label, sizeof label, "inject T=%d D=%d n=%d m=%d add=%d", tokens, width, n, m, add);
+    snprintf(label, sizeof label, "inject T=%d D=%d n=%d m=%d add=%d shared=%d", tokens, width, n,
+             m, add, shared);
     for (int i = 0; i < n; i++)
         g[i] = drawn(tokens, width, 1);
     for (int k = 0; k < m; k++) {
         x[k] = drawn(tokens, width, 1), dx[k] = drawn(tokens, width, 1);
         for (int i = 0; i < n; i++)
-            coef[k][i] = number(0.5 - 0.3 * i + k), dcoef[k][i] = number(0.25 * i);
+            coef[k][i] = number(0.5 - 0.3 * i + k),
+            dcoef[k][i] = shared ? one : number(0.25 * i);
     }
     ON_BOTH {
         struct injection in[INJECT_STREAMS] = { { .add = add }, { .add = add } };
@@ -124,7 +128,7 @@ static void test_inject(int tokens, int width, int n, int m, bool add)
     for (int k = 0; k < m; k++) {
         same_bf16("dx", dx[k]);
         for (int i = 0; i < n; i++)
-            same("dcoef", dcoef[k][i], f32_tolerance, sqrt((double)tokens * width));
+            same("dcoef", dcoef[k][i], f32_tolerance, sqrt((shared ? n * m : 1.0) * tokens * width));
     }
 }
 
@@ -175,6 +179,7 @@ static void test_small(void)
     test_mix(3, 520, "cmc1", true, true, false, false, true);
     test_mix(17, 264, "c1cc", true, false, true, true, true);
     test_mix(6, 1288, "ccc", true, false, true, false, true);
+    test_mix(21, 264, "scs1", true, true, true, false, true);
     test_mix(11, 1000, "c1", false, false, true, true, false);
     test_mix(200, 1544, "1", true, true, true, true, false);
     test_norm_only(77, 136);
@@ -183,10 +188,11 @@ static void test_small(void)
     test_lanes(33, 264, "abc", 1, false, false, true);
     test_lanes(7, 520, "ccaa", 1, true, false, true);
     test_lanes(300, 1032, "Abcaa", 1, true, true, false);
-    test_inject(1, 8, 1, 1, false);
-    test_inject(13, 24, 2, 2, true);
-    test_inject(301, 264, 12, 2, false);
-    test_inject(50, 1032, 7, 1, true);
+    test_inject(1, 8, 1, 1, false, false);
+    test_inject(13, 24, 2, 2, true, false);
+    test_inject(301, 264, 12, 2, false, false);
+    test_inject(50, 1032, 7, 1, true, false);
+    test_inject(60, 264, 11, 2, true, true);
     test_skip(1, 16);
     test_skip(13, 264);
 }
@@ -202,7 +208,7 @@ static void test_real(void)
     test_mix(2048, 768, "1m", true, false, false, false, false);
     test_lanes(2048, 768, "abcaa", 1, true, false, false);
     test_lanes(2048, 768, "abc", 0, true, true, true);
-    test_inject(2048, 768, 10, 2, true);
+    test_inject(2048, 768, 10, 2, true, true);
     test_skip(2048, 768);
 }
 
