@@ -228,7 +228,7 @@ int model_init(struct model *m, struct banks *b, int tokens, int val_tokens)
 
 /* -- from step to step -------------------------------------------------------------- */
 
-static_assert((int)MAX_MTP_WEIGHTS <= (int)MAX_MTP, "weights that a recipe may have, and that ops take");
+static_assert((int)MAX_MTP_WEIGHTS <= (int)MAX_MTP, "ops take what a recipe may have");
 
 void model_set(struct model *m, const struct point *p)
 {
