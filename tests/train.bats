@@ -151,9 +151,11 @@ same_states() { diff -r -x MANIFEST -x recipe.txt "$1" "$2"; }
         late=(-s "order.late=lm_head mlp")      # from two ranks on
     done
     for weight in bf16 fp8; do                  # a head that follows the embedding while they are tied
-        train "${fp8[@]}" -s "order.tied=embed lm_head" -s precision.head_weight=$weight --ranks 2 > $weight.tied.log
+        train "${fp8[@]}" -s "order.tied=embed lm_head" -s precision.head_weight=$weight --ranks 2 \
+            -o $weight.tied > $weight.tied.log
     done
     diff <(losses bf16.tied.log) <(losses fp8.tied.log)
+    same_states bf16.tied fp8.tied
     for step in 4 8; do                         # before and after head and embedding part
         resume --ranks 2 --resume fp8.2/step-00000$step -o again.$step > /dev/null
         same_checkpoint fp8.2/step-000011 again.$step/step-000011
