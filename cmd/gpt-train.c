@@ -26,6 +26,7 @@ struct options {
     double ranks_timeout;
     struct opt_list set;
     bool plan, profile, no_graph, quiet, progress;
+    bool any_device;            /* not said */
 };
 
 /* -- the CPU: ranks are threads in one process ------------------------------------- */
@@ -126,8 +127,15 @@ static void release_backend(struct backend *b) { (void)b; }
 
 static int pick_backend(struct backend *b, const struct options *o, const struct recipe *r)
 {
-    if (!strcmp(o->device, "cpu"))
+    if (!strcmp(o->device, "cpu")) {
+#ifdef HAVE_CUDA
+        int gpus = o->any_device && !o->quiet ? ops_cuda_count() : 0;
+        if (gpus)
+            fprintf(stderr, "gpt-train: on the CPU, though %d GPU%s visible: --gpus N trains there, "
+                    "--device cpu says that this is meant\n", gpus, gpus > 1 ? "s are" : " is");
+#endif
         return cpu_backend(b, (int)o->ranks);
+    }
 #ifdef HAVE_CUDA
     return cuda_backend(b, o, r);
 #else
@@ -250,6 +258,7 @@ static int check_options(struct options *o)
     if (o->gpus && (o->ranks || (o->device && strcmp(o->device, "cuda"))))
         return err_set(GPT_USAGE, "--gpus %lld beside %s: choose one", (long long)o->gpus,
                        o->ranks ? "--ranks" : "--device cpu");
+    o->any_device = !o->device && !o->gpus;
     if (!o->device)
         o->device = o->gpus ? "cuda" : "cpu";
     if (!o->ranks)

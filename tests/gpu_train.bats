@@ -89,6 +89,17 @@ worst() { paste <(losses "$1") <(losses "$2") | awk '{ d = ($1 - $2) / $1; if (d
     [[ "$stderr" =~ ^gpt-train:\ GPU\ 0:\ too\ little\ memory:\ [0-9]+\ MiB\ for\ activations\ after\ [0-9]+\ MiB,\ with\ [0-9]+\ of\ [0-9]+\ MiB\ free$ ]]
 }
 
+@test "a run that does not say where goes on the CPU, and is told of the GPUs" {
+    small=(-r "$GPT_SHARE/recipes/tiny.recipe" -s model.vocab=384 -s schedule.steps=1 -s schedule.extension=0
+           -d "$SHARDS")
+    run --separate-stderr "$GPT_BIN/gpt-train" "${small[@]}"
+    [ "$status" -eq 0 ]
+    [[ "$stderr" == *"gpt-train: on the CPU, though $(visible) GPU"*" visible"* ]]
+    run --separate-stderr "$GPT_BIN/gpt-train" "${small[@]}" --device cpu
+    [ "$status" -eq 0 ]
+    [[ "$stderr" != *visible* ]]
+}
+
 @test "more GPUs than there are: one message" {
     run --separate-stderr train --gpus 64
     [ "$status" -eq 5 ]
