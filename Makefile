@@ -206,7 +206,8 @@ endif
 export GPT_SHARE = $(CURDIR)/share
 RUN_TESTS = GPT_BIN=$(abspath $(BUILD)/bin) GPT_TESTS=$(abspath $(BUILD)/tests) share/run-tests
 CPU_TESTS = $(filter %_test,$(C_PROGS) $(FD_TESTS)) \
-            $(filter-out tests/gpu%,$(wildcard tests/*.bats)) $(EMU_TESTS)
+            $(filter-out tests/gpu%,$(wildcard tests/*.bats)) $(EMU_TESTS) \
+            $(if $(HAVE_CUDA),$(BUILD)/tests/gpu_group_test)
 TO_CHECK  = $(if $(T),$(filter $(addprefix %/,$(T)),$(CPU_TESTS)),$(CPU_TESTS))
 
 deps:
