@@ -67,7 +67,7 @@ static const struct opt table[] = {
     { 'f', "force", NULL, OPT_FLAG, &o.force, "replace shards that are there", 0, 0, NULL },
     { 0, "resume", NULL, OPT_FLAG, &o.resume, "continue an interrupted job", 0, 0, NULL },
     { 0, "repair", NULL, OPT_FLAG, &o.repair,
-      "make only damaged and missing shards of -o DIR again", 0, 0, NULL },
+      "make damaged and missing shards of -o DIR again, or its MANIFEST", 0, 0, NULL },
     { 0, NULL, NULL, OPT_GROUP, NULL, "Instead", 0, 0, NULL },
     { 0, "stats", NULL, OPT_FLAG, &o.stats,
       "print what the tokens are like; -o is not needed then", 0, 0, NULL },
