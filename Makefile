@@ -4,6 +4,7 @@
 #   BUILD=DIR   where everything is built (build)
 #   V=1         show the commands
 #   asan=1      address and undefined-behaviour sanitizers, into $(BUILD)-asan
+#   tsan=1      the thread sanitizer, into $(BUILD)-tsan
 #   STATIC=1    zstd, zlib, xxhash, utf8proc and BLAS from archives, to carry programs elsewhere
 #   ARCH=       portable code; or ARCH=-march=x86-64-v3 and so on (this machine)
 #   CUDA=0      leave kernels/ out even where nvcc is found; NVCC=, CUDA_HOME= say where it is
@@ -57,6 +58,12 @@ ifdef asan
 override BUILD := $(BUILD)-asan
 OPT       = -O1 -g -fno-omit-frame-pointer
 SANITIZE  = -fsanitize=address,undefined -fno-sanitize-recover=undefined
+CUDA     ?= 0
+endif
+ifdef tsan
+override BUILD := $(BUILD)-tsan
+OPT       = -O1 -g
+SANITIZE  = -fsanitize=thread
 CUDA     ?= 0
 endif
 CC_ALL    = $(CC) -std=c11 $(CFLAGS) $(FP) $(WARN) $(CPPFLAGS) $(SANITIZE)
@@ -260,7 +267,7 @@ help:
 	@echo 'make deps         install missing packages (share/deps.txt)'
 	@echo 'make install      into $$(DESTDIR)$(PREFIX)'
 	@echo 'make clean        remove $(BUILD)'
-	@echo 'variables: BUILD V=1 asan=1 STATIC=1 ARCH CUDA=0 NVCC PREFIX DESTDIR CC CFLAGS'
+	@echo 'variables: BUILD V=1 asan=1 tsan=1 STATIC=1 ARCH CUDA=0 NVCC PREFIX DESTDIR CC CFLAGS'
 
 FORCE:
 .PHONY: all lib tests kernels deps check check-gpu bundle bench quickstart vocab install clean help \
