@@ -1,12 +1,10 @@
 /* dcoef.h - sums over all rows that end in a few numbers: gradients of coefficients.
  *
  * Each thread brings N partial sums. They are added in one fixed order: lanes, warps, blocks;
- * the block that comes last adds the blocks' sums and calls f(k, sums), a thread each k < N.
+ * the block that comes last adds the blocks' sums, and number k to *dcoef[k] if there is one.
  *
  *     float sum[N] = {};                      // ... over the rows of this thread
- *     add_up<WARPS>(sum, a.partial, a.ticket, [&](int k, const float *s) {
- *         add_dcoef<N>(a.dcoef, k, s);
- *     });
+ *     add_up<WARPS>(sum, a.dcoef, a.partial, a.ticket);
  *
  * partial: (blocks, N) floats. Every thread of the grid calls it, at the kernel's end.
  */
@@ -15,8 +13,26 @@
 
 #include "vec.h"
 
-template <int WARPS, int N, typename F>
-__device__ __forceinline__ void add_up(float (&sum)[N], float *partial, unsigned *ticket, F f)
+/* Adds number k of N to where it belongs, if anywhere. Several may be one number, as layers may
+ * share a scalar: then the first of them adds them all; threads would overwrite each other. */
+template <int N>
+__device__ __forceinline__ void add_dcoef(float *const *dcoef, int k, const float *sums)
+{
+    float s = 0;
+
+    for (int j = 0; j < k; j++)
+        if (dcoef[j] == dcoef[k])
+            return;
+    for (int j = k; j < N; j++)
+        if (dcoef[j] == dcoef[k])
+            s += sums[j];
+    if (dcoef[k])
+        *dcoef[k] += s;
+}
+
+template <int WARPS, int N>
+__device__ __forceinline__ void add_up(float (&sum)[N], float *const *dcoef, float *partial,
+                                       unsigned *ticket)
 {
     __shared__ float warps[WARPS][N];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -47,24 +63,7 @@ __device__ __forceinline__ void add_up(float (&sum)[N], float *partial, unsigned
     }
     __syncthreads();
     if (threadIdx.x < N)
-        f(threadIdx.x, warps[0]);
-}
-
-/* Adds number k of N to where it belongs, if anywhere. Several may be one number, as layers may
- * share a scalar: then the first of them adds them all; threads would overwrite each other. */
-template <int N>
-__device__ __forceinline__ void add_dcoef(float *const *dcoef, int k, const float *sums)
-{
-    float s = 0;
-
-    for (int j = 0; j < k; j++)
-        if (dcoef[j] == dcoef[k])
-            return;
-    for (int j = k; j < N; j++)
-        if (dcoef[j] == dcoef[k])
-            s += sums[j];
-    if (dcoef[k])
-        *dcoef[k] += s;
+        add_dcoef<N>(dcoef, threadIdx.x, warps[0]);
 }
 
 #endif

@@ -67,9 +67,7 @@ __global__ static void __launch_bounds__(THREADS, BLOCKS) inject_backward(inject
         for (int k = 0; k < M; k++)
             a.dx[k][v] = pack8(sum[k]);
     }
-    add_up<WARPS>(dots, a.partial, a.ticket, [&](int k, const float *s) {
-        add_dcoef<M * INJECT_MAX>(a.dcoef, k, s);
-    });
+    add_up<WARPS>(dots, a.dcoef, a.partial, a.ticket);
 }
 
 void gpu_inject_bwd(struct ops *o, int n, const struct tensor *g, int m,

@@ -141,8 +141,7 @@ lanes_backward(lanes_args a)
                 x.store(a.dx[k] + at, a.d);
             }
     }
-    add_up<BWD_WARPS>(sum, a.partial, a.ticket,
-                      [&](int k, const float *s) { add_dcoef<2 * N>(a.dcoef, k, s); });
+    add_up<BWD_WARPS>(sum, a.dcoef, a.partial, a.ticket);
 }
 
 /* -- host -------------------------------------------------------------------------------- */

@@ -189,8 +189,7 @@ mix_backward(backward_args a)
     for (int k = 0; k < N; k++)
         sum[k] *= a.sign[k];
     if (a.any_dcoef)
-        add_up<BWD_WARPS>(sum, a.partial, a.ticket,
-                          [&](int k, const float *s) { add_dcoef<N>(a.dcoef, k, s); });
+        add_up<BWD_WARPS>(sum, a.dcoef, a.partial, a.ticket);
 }
 
 void gpu_mix_norm_bwd(struct ops *o, const struct mix_grad *d, struct tensor dout,
