@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "runs/stats.h"
 
 /* Steps are judged in blocks, and again by NEAR to either side. The logs' clock has whole ms. */
 enum { BLOCK = 50, NEAR = 5, STALL_TIMES = 3, CLOCK_MS = 2 };
@@ -37,19 +38,6 @@ double profile_ms(const struct profile *p, int32_t step)
     if (step < 0 || step >= p->steps || !p->step[step].n)
         return NAN;
     return p->step[step].sum_ms / p->step[step].n;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Sorts x. */
-static double median(double *x, int n)
-{
-    qsort(x, (size_t)n, sizeof *x, by_value);
-    return n % 2 ? x[n / 2] : 0.5 * (x[n / 2 - 1] + x[n / 2]);
 }
 
 /* --- one run --- */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "runs/profile.h"
+#include "runs/stats.h"
 
 enum { SMOOTH = 2, SHORTEST = 24, WARMUP_MAX = 100 };
 
@@ -17,19 +18,11 @@ struct series {
     double noise;
 };
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median_of(const double *x, int n, double *room)
 {
-    if (n < 1)
-        return NAN;
-    memcpy(room, x, (size_t)n * sizeof *x);
-    qsort(room, (size_t)n, sizeof *room, by_value);
-    return n % 2 ? room[n / 2] : 0.5 * (room[n / 2 - 1] + room[n / 2]);
+    if (n > 0)
+        memcpy(room, x, (size_t)n * sizeof *x);
+    return median(room, n);
 }
 
 static void smooth(struct series *s, double *room)

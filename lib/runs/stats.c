@@ -3,6 +3,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdlib.h>
 
 static double normal_cdf(double z)
 {
@@ -123,4 +124,18 @@ double t_noncentral_cdf(double t, double df, double delta)
             sum += w * normal_cdf(t * exp(u) - delta);
         }
     return sum / weights;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double median(double *x, int n)
+{
+    if (n < 1)
+        return NAN;
+    qsort(x, (size_t)n, sizeof *x, by_value);
+    return n % 2 ? x[n / 2] : 0.5 * (x[n / 2 - 1] + x[n / 2]);
 }

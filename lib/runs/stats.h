@@ -1,4 +1,4 @@
-/* stats.h - Student's t, central and noncentral: probabilities and quantiles.
+/* stats.h - Student's t, central and noncentral: probabilities and quantiles; the median.
  *
  *     p = t_cdf(-2.5, 7);                  // P(T <= -2.5), 7 degrees of freedom
  *     t = t_quantile(0.01, 7);             // the t with t_cdf(t, 7) = 0.01
@@ -21,5 +21,8 @@ double t_quantile(double p, double df);
 /* T' = (Z + delta) / sqrt(V / df), Z normal, V chi-square: the mean over V of the normal
  * probability, by the trapezoidal rule in the logarithm of sqrt(V / df). */
 double t_noncentral_cdf(double t, double df, double delta);
+
+/* Of x (n), which it sorts; NaN of none. */
+double median(double *x, int n);
 
 #endif

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/rng.h"
+#include "runs/stats.h"
 #include "train/floor.h"
 #include "train/rank.h"
 
@@ -20,19 +21,6 @@ enum { WARM = 2 };                      /* rounds before those that count */
 
 /* What a stage is timed as; each round has all of them. */
 enum form { STEP, MUTED, MODEL, FORMS };
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Sorts x. */
-static double median(double *x, int n)
-{
-    qsort(x, (size_t)n, sizeof *x, by_value);
-    return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
-}
 
 struct estimate { double value, error; };
 
@@ -244,7 +232,9 @@ static int stage_init(struct stage_bench *s, struct rank *k, int stage)
     model_set(&k->model, &s->even);
     int T = s->even.chunk_tokens;
     char *block = malloc(k->slot_bytes);
-    for (int m = 0; m < k->micros && block; m++) {
+    if (!block)
+        return err_sys("bench");
+    for (int m = 0; m < k->micros; m++) {
         struct chunk c;
         char *slot = k->slots + (size_t)m * k->slot_bytes;
         fill_chunk(r, &c, block, T, s->even.sequence, (uint64_t)(m * k->world + k->rank));
@@ -258,13 +248,11 @@ static int stage_init(struct stage_bench *s, struct rank *k, int stage)
                                                                : s->even.window_short);
         }
     }
-    if (block && k->optim.sparse) {
+    if (k->optim.sparse) {
         sparse_forget(k->optim.sparse);
         s->before = sparse_stats(k->optim.sparse);
         note_touched(s, block);
     }
-    if (!block)
-        return err_sys("bench");
     free(block);
     return 0;
 }
