@@ -266,23 +266,25 @@ static void rank_release(struct rank *k)
 }
 
 /* The first failure is the run's; the others are its consequence. */
-static void rank_failed(struct rank *k, int rc)
+static void set_failure(struct run *run, int rc, const char *message)
 {
-    struct run *run = k->run;
-    char own[600];
-    snprintf(own, sizeof own, "%s", err_message());
-    /* By another rank, which it names. */
-    bool told = k->named || (k->comm && k->comm->status(k->comm));
     pthread_mutex_lock(&run->lock);
     if (!run->code) {
         run->code = rc;
-        if (told || k->world == 1)
-            snprintf(run->message, sizeof run->message, "%s", told ? err_message() : own);
-        else
-            snprintf(run->message, sizeof run->message, "rank %d, %s: %.500s", k->rank, k->phase,
-                     own);
+        snprintf(run->message, sizeof run->message, "%s", message);
     }
     pthread_mutex_unlock(&run->lock);
+}
+
+static void rank_failed(struct rank *k, int rc)
+{
+    struct run *run = k->run;
+    char own[600], named[600];
+    snprintf(own, sizeof own, "%s", err_message());
+    /* By another rank, which it names. */
+    bool told = k->named || (k->comm && k->comm->status(k->comm));
+    snprintf(named, sizeof named, "rank %d, %s: %.500s", k->rank, k->phase, own);
+    set_failure(run, rc, told ? err_message() : k->world == 1 ? own : named);
     if (k->comm)
         k->comm->abort(k->comm, rc, own);
     else if (run->opt->backend->abort)
@@ -412,11 +414,7 @@ static void not_started(struct run *run, int i, int error)
     const struct backend *be = run->opt->backend;
     errno = error;
     int rc = err_sys("cannot start rank %d", be->first + i);
-    pthread_mutex_lock(&run->lock);
-    if (!run->code)
-        snprintf(run->message, sizeof run->message, "%s", err_message());
-    run->code = run->code ? run->code : rc;
-    pthread_mutex_unlock(&run->lock);
+    set_failure(run, rc, err_message());
     if (be->abort)
         be->abort(be->group, be->first + i, rc, err_message());
     if (run->loader)
