@@ -40,16 +40,9 @@ static void row_gradients(real *g, const struct tensor dout[2], struct tensor dy
                           struct tensor dy12, struct tensor out, int normed, int64_t t)
 {
     int64_t width = out.cols;
-    real *gn = g + normed * width;
 
     memset(g, 0, 2 * (size_t)width * sizeof *g);
-    if (has(dy))
-        memcpy(gn, real_ptr(dy) + t * width, (size_t)width * sizeof *g);
-    if (has(dy12))
-        for (int j = 0; j < GATE_WIDTH; j++)
-            gn[j] += real_ptr(dy12)[t * GATE_WIDTH + j];
-    if (has(dy) || has(dy12))
-        norm_row_bwd(gn, gn, real_ptr(out) + t * width, width);
+    norm_gradient(g + normed * width, dy, dy12, out, t);
     for (int lane = 0; lane < 2; lane++) {
         const real *d = real_ptr(dout[lane]) + t * width;
         for (int64_t i = 0; i < width; i++)

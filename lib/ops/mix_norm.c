@@ -36,14 +36,7 @@ static void row_gradient(real *g, struct tensor dout, struct tensor dy, struct t
 {
     int64_t width = out.cols;
 
-    memset(g, 0, (size_t)width * sizeof *g);
-    if (has(dy))
-        memcpy(g, real_ptr(dy) + t * width, (size_t)width * sizeof *g);
-    if (has(dy12))
-        for (int j = 0; j < GATE_WIDTH; j++)
-            g[j] += real_ptr(dy12)[t * GATE_WIDTH + j];
-    if (has(dy) || has(dy12))
-        norm_row_bwd(g, g, real_ptr(out) + t * width, width);
+    norm_gradient(g, dy, dy12, out, t);
     if (has(dout)) {
         const real *d = real_ptr(dout) + t * width;
         for (int64_t i = 0; i < width; i++)
