@@ -8,21 +8,23 @@
 enum { ROUNDS = 10 };
 static const uint32_t MUL0 = 0xd2511f53, MUL1 = 0xcd9e8d57, WEYL0 = 0x9e3779b9, WEYL1 = 0xbb67ae85;
 
+static inline void philox_round(uint32_t *c0, uint32_t *c1, uint32_t *c2, uint32_t *c3,
+                                uint32_t k0, uint32_t k1)
+{
+    uint64_t p0 = (uint64_t)MUL0 * *c0, p1 = (uint64_t)MUL1 * *c2;
+    *c0 = (uint32_t)(p1 >> 32) ^ *c1 ^ k0;
+    *c1 = (uint32_t)p1;
+    *c2 = (uint32_t)(p0 >> 32) ^ *c3 ^ k1;
+    *c3 = (uint32_t)p0;
+}
+
 void rng_block(const struct rng *r, uint64_t index, uint32_t out[4])
 {
-    uint32_t c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32);
-    uint32_t c2 = (uint32_t)r->stream, c3 = (uint32_t)(r->stream >> 32);
     uint32_t k0 = (uint32_t)r->seed, k1 = (uint32_t)(r->seed >> 32);
-    for (int i = 0; i < ROUNDS; i++) {
-        uint64_t p0 = (uint64_t)MUL0 * c0, p1 = (uint64_t)MUL1 * c2;
-        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
-        c1 = (uint32_t)p1;
-        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
-        c3 = (uint32_t)p0;
-        k0 += WEYL0;
-        k1 += WEYL1;
-    }
-    out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
+    out[0] = (uint32_t)index, out[1] = (uint32_t)(index >> 32);
+    out[2] = (uint32_t)r->stream, out[3] = (uint32_t)(r->stream >> 32);
+    for (int i = 0; i < ROUNDS; i++, k0 += WEYL0, k1 += WEYL1)
+        philox_round(&out[0], &out[1], &out[2], &out[3], k0, k1);
 }
 
 /* -- from words to numbers; without branches, so that loops of them become vectors -------- */
@@ -110,13 +112,8 @@ static void wide_block(const struct rng *r, uint64_t first, uint32_t w[4][WIDE])
         w[2][j] = (uint32_t)r->stream, w[3][j] = (uint32_t)(r->stream >> 32);
     }
     for (int i = 0; i < ROUNDS; i++, k0 += WEYL0, k1 += WEYL1)
-        for (int j = 0; j < WIDE; j++) {
-            uint64_t p0 = (uint64_t)MUL0 * w[0][j], p1 = (uint64_t)MUL1 * w[2][j];
-            w[0][j] = (uint32_t)(p1 >> 32) ^ w[1][j] ^ k0;
-            w[1][j] = (uint32_t)p1;
-            w[2][j] = (uint32_t)(p0 >> 32) ^ w[3][j] ^ k1;
-            w[3][j] = (uint32_t)p0;
-        }
+        for (int j = 0; j < WIDE; j++)
+            philox_round(&w[0][j], &w[1][j], &w[2][j], &w[3][j], k0, k1);
 }
 
 void rng_uniforms(const struct rng *r, uint64_t first, int64_t n, float *out)
