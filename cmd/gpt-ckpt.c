@@ -71,12 +71,6 @@ static const struct opt table[] = {
 
 /* --- what the verbs share --- */
 
-/* Two options that ask for different things. */
-static int choose(bool a, const char *first, bool b, const char *second)
-{
-    return a && b ? err_set(GPT_USAGE, "%s beside %s: choose one", first, second) : 0;
-}
-
 static bool is_standard(const char *path)
 {
     return path && !strcmp(path, "-");
@@ -99,7 +93,7 @@ static void remark(const char *text)
 static int open_views(struct inspect *x, struct views *v, char **argv, int n, int flags)
 {
     *v = (struct views){ .n = 0 };
-    int rc = choose(n > 1, "a pattern", o.bank, "--bank");
+    int rc = opt_choose(n > 1, "a pattern", o.bank, "--bank");
     if (rc || (rc = inspect_open(x, argv[0])))
         return rc;
     remark(x->why);
@@ -146,7 +140,7 @@ static int verb_stat(char **argv, int n)
 {
     struct inspect x;
     struct views v;
-    int rc = choose(o.histogram, "--histogram", o.format, "--format");
+    int rc = opt_choose(o.histogram, "--histogram", o.format, "--format");
     if (rc || (rc = open_views(&x, &v, argv, n, VIEWS_PADDING)))
         return rc;
     struct stat_row *rows = calloc((size_t)v.n + 1, sizeof *rows);
@@ -221,8 +215,9 @@ static int compare(struct inspect *a, struct inspect *b, const char *pattern)
 static int verb_diff(char **argv, int n)
 {
     struct inspect a = { 0 }, b = { 0 };
-    int rc = choose(n > 2, "a pattern", o.bank, "--bank");
-    if (!rc && !(rc = choose_input(argv[0], argv[1])) && !(rc = inspect_open(&a, argv[0])) && !(rc = inspect_open(&b, argv[1])))
+    int rc = opt_choose(n > 2, "a pattern", o.bank, "--bank");
+    if (!rc && !(rc = choose_input(argv[0], argv[1])) && !(rc = inspect_open(&a, argv[0]))
+        && !(rc = inspect_open(&b, argv[1])))
         rc = compare(&a, &b, n > 2 ? argv[2] : o.bank);
     inspect_close(&a);
     inspect_close(&b);
@@ -312,16 +307,16 @@ static int verb_spectrum(char **argv, int n)
 {
     struct inspect x;
     struct views v;
-    int rc = choose(o.of && strcmp(o.of, "weight"), "--of", o.since,
+    int rc = opt_choose(o.of && strcmp(o.of, "weight"), "--of", o.since,
                     "--since, which is of weights");
     if (!rc)
-        rc = choose(o.values, "--values", o.summary || o.format, o.summary ? "--summary"
+        rc = opt_choose(o.values, "--values", o.summary || o.format, o.summary ? "--summary"
                                                                            : "--format");
     if (!rc)
-        rc = choose(is_standard(o.plot), "--plot -", o.values || o.summary || o.format,
+        rc = opt_choose(is_standard(o.plot), "--plot -", o.values || o.summary || o.format,
                     o.values ? "--values" : o.summary ? "--summary" : "--format");
     if (!rc)
-        rc = choose(o.quiet, "--quiet", o.progress, "--progress");
+        rc = opt_choose(o.quiet, "--quiet", o.progress, "--progress");
     if (!rc)
         rc = choose_input(argv[0], o.since);
     if (rc || (rc = open_views(&x, &v, argv, n, o.padding ? VIEWS_PADDING : 0)))

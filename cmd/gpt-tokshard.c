@@ -328,25 +328,20 @@ static void show_progress(void *ctx, const struct tokjob_progress *p)
                   ? ", then writing" : "");
 }
 
-static int choose(bool a, const char *first, bool b, const char *second)
-{
-    return a && b ? err_set(GPT_USAGE, "%s beside %s: choose one", first, second) : 0;
-}
-
 /* What contradicts itself, or would be passed over in silence. */
 static int check_options(void)
 {
     const char *instead = o.decode ? "--decode" : "--verify";
     int rc;
 
-    if ((rc = choose(o.decode, "--decode", o.verify, "--verify"))
-        || (rc = choose(o.decode || o.verify, instead, o.stats, "--stats"))
-        || (rc = choose(o.decode || o.verify, instead, o.output, "-o"))
-        || (rc = choose(o.resume, "--resume", o.repair, "--repair"))
-        || (rc = choose(o.resume || o.repair, o.resume ? "--resume" : "--repair", o.force,
+    if ((rc = opt_choose(o.decode, "--decode", o.verify, "--verify"))
+        || (rc = opt_choose(o.decode || o.verify, instead, o.stats, "--stats"))
+        || (rc = opt_choose(o.decode || o.verify, instead, o.output, "-o"))
+        || (rc = opt_choose(o.resume, "--resume", o.repair, "--repair"))
+        || (rc = opt_choose(o.resume || o.repair, o.resume ? "--resume" : "--repair", o.force,
                         "--force"))
-        || (rc = choose(o.quiet, "--quiet", o.progress, "--progress"))
-        || (rc = choose(o.vocab, "--vocab", !strcmp(o.tokenizer, "byte"), "--tokenizer byte")))
+        || (rc = opt_choose(o.quiet, "--quiet", o.progress, "--progress"))
+        || (rc = opt_choose(o.vocab, "--vocab", !strcmp(o.tokenizer, "byte"), "--tokenizer byte")))
         return rc;
     return o.full && !o.verify ? err_set(GPT_USAGE, "--full is of --verify") : 0;
 }
@@ -431,8 +426,8 @@ static int make_shards(int inputs, char **input, const char *arguments)
         fprintf(stderr,
                 "gpt-tokshard: %" PRId64 " document%s, %" PRId64 " token%s in %d shard%s; %.1f "
                 "MB of text in %.1f s, %.1f MB/s\n", r.documents, r.documents == 1 ? "" : "s",
-                r.tokens, r.tokens == 1 ? "" : "s", r.shards, r.shards == 1 ? "" : "s", (double)r.text_bytes / 1e6, r.seconds,
-                (double)r.text_bytes / 1e6 / r.seconds);
+                r.tokens, r.tokens == 1 ? "" : "s", r.shards, r.shards == 1 ? "" : "s",
+                (double)r.text_bytes / 1e6, r.seconds, (double)r.text_bytes / 1e6 / r.seconds);
 out:
     token_stats_release(&stats);
     vocab_free(vocab);

@@ -251,10 +251,11 @@ static int train(const struct options *o, const struct recipe *r, const char *ar
 /* What contradicts itself or would do nothing; --gpus N is --device cuda --ranks N. */
 static int check_options(struct options *o)
 {
-    if (o->plan && o->bench)
-        return err_set(GPT_USAGE, "--plan beside --bench: choose one");
-    if (o->quiet && o->progress)
-        return err_set(GPT_USAGE, "--quiet beside --progress: choose one");
+    int rc = opt_choose(o->plan, "--plan", o->bench, "--bench");
+    if (!rc)
+        rc = opt_choose(o->quiet, "--quiet", o->progress, "--progress");
+    if (rc)
+        return rc;
     if (o->gpus && (o->ranks || (o->device && strcmp(o->device, "cuda"))))
         return err_set(GPT_USAGE, "--gpus %lld beside %s: choose one", (long long)o->gpus,
                        o->ranks ? "--ranks" : "--device cpu");

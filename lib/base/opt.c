@@ -340,3 +340,8 @@ char *opt_arguments(int argc, char **argv)
             s[i] = '?';                          /* a line break would end the comment or header */
     return s;
 }
+
+int opt_choose(bool a, const char *first, bool b, const char *second)
+{
+    return a && b ? err_set(GPT_USAGE, "%s beside %s: choose one", first, second) : GPT_OK;
+}

@@ -57,6 +57,10 @@ struct opt {
 #define OPT_REAL(name, arg, to, lo, hi, help) { 0, name, arg, OPT_F64, to, help, lo, hi, NULL }
 #define OPT_DONE (-1)
 
+/* Of two options that ask for different things one is given: GPT_USAGE, naming both, where a and b
+ * say that both are. */
+int opt_choose(bool a, const char *first, bool b, const char *second) MUST_CHECK;
+
 struct command { const char *name, *usage, *summary; const struct opt *options; };
 
 int opt_parse(const struct command *c, int argc, char **argv, int *first) MUST_CHECK;
