@@ -1,11 +1,11 @@
 /* encode.c - see encode.h. */
+#include "base/json.h"
 #include "data/encode.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "data/bpe.h"
-#include "base/json.h"
 #include "data/pretoken.h"
 #include "data/unicode.h"
 

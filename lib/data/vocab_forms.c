@@ -5,13 +5,13 @@
  *                       alphabet that GPT-2 maps bytes to; line k makes 256+k
  * tokenizer.json        model.vocab {token: id} and model.merges, same alphabet
  */
+#include "base/json.h"
 #include "data/vocab.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "data/unicode.h"
 
 struct text { const char *path, *at, *end; int line; };
