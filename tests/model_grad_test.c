@@ -72,8 +72,8 @@ static void check_param(struct small *s, struct param *p, bool drawn)
     double near = slope_of(s, p, w, d, h / 2), far = slope_of(s, p, w, d, h);
     double found = (4 * near - far) / 3;
     double left = drawn ? fabs(near - far) / 3 : 0;
-    check_that(fabs(found - slope) <= tolerance * (fabs(slope) + 1) + left, __FILE__, __LINE__, "%s: %s: gradient says %g, the loss %g", s->label,
-               p->spec->label, slope, found);
+    check_that(fabs(found - slope) <= tolerance * (fabs(slope) + 1) + left, __FILE__, __LINE__,
+               "%s: %s: gradient says %g, the loss %g", s->label, p->spec->label, slope, found);
     free(w), free(g), free(d);
 }
 
