@@ -38,7 +38,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 LIB_SRC    = $(wildcard lib/*/*.c)
 CMD_SRC    = $(wildcard cmd/*.c)
-KERNEL_SRC = $(wildcard kernels/*.cu)
+KERNEL_SRC = $(wildcard kernels/*.cu kernels/*/*.cu)
 TEST_SRC   = $(if $(wildcard tests/*.c),$(shell grep -lw '^int main' $(wildcard tests/*.c)))
 TEST_LIB   = $(filter-out $(TEST_SRC),$(wildcard tests/*.c))
 TEST_CU    = $(wildcard tests/*.cu)
@@ -83,7 +83,7 @@ CUDA_USERS = cmd/gpt-train tests/golden $(patsubst %.c,%,$(wildcard tests/gpu_*.
 HAVE_CUDA  = $(and $(NVCC),$(KERNEL_SRC))
 
 # The kernels on an emulated GPU (tests/emu), which needs CUDA's headers and the host's C++ compiler.
-EMU_SRC   = $(filter-out kernels/comm_% kernels/profile.cu,$(KERNEL_SRC))
+EMU_SRC   = $(filter-out kernels/host/comm_% kernels/host/profile.cu,$(KERNEL_SRC))
 EMU_TESTS = $(patsubst %,$(BUILD)/emu/gpu_%_test,ops stream optim products polar attention model)
 EMU_CXX   = $(CXX) -std=c++17 -O1 -g1 $(ARCH) $(FP) -w -Wno-psabi -D_GNU_SOURCE -Itests/emu \
             -isystem $(CUDA_HOME)/include -I$(BUILD)/emu/src/kernels -Ilib -include cuda_runtime.h
@@ -186,7 +186,7 @@ $(CU_PROGS): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.cu.o \
 $(BUILD)/emu/src/%: % tests/emu/translate
 	@mkdir -p $(@D); tests/emu/translate $< > $@
 $(BUILD)/emu/obj/%.cu.o: $(BUILD)/emu/src/%.cu $(BUILD)/emu-flags | \
-        $(patsubst %,$(BUILD)/emu/src/%,$(wildcard kernels/*.*h tests/*.cuh))
+        $(patsubst %,$(BUILD)/emu/src/%,$(wildcard kernels/*.*h kernels/*/*.*h tests/*.cuh))
 	@mkdir -p $(@D)
 	$(call say,CXX,$*.cu)$(EMU_CXX) -MMD -MP -x c++ -c -o $@ $<
 $(BUILD)/emu/obj/%.cc.o: %.cc $(BUILD)/emu-flags

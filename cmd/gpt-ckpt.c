@@ -13,10 +13,10 @@
 #include "base/progress.h"
 #include "base/text.h"
 #include "base/verb.h"
-#include "model/inspect.h"
-#include "state/cat.h"
-#include "state/reshard.h"
-#include "state/show.h"
+#include "inspect/inspect.h"
+#include "inspect/cat.h"
+#include "inspect/reshard.h"
+#include "inspect/show.h"
 
 static struct {
     const char *format, *of, *bank, *plot, *to, *dtype, *output, *recipe, *like, *since;

@@ -13,11 +13,11 @@
 #include "base/num.h"
 #include "base/opt.h"
 #include "base/progress.h"
-#include "data/bpe.h"
+#include "tokenize/bpe.h"
 #include "data/corpus.h"
 #include "data/shard_read.h"
-#include "data/shard_verify.h"
-#include "data/tokjob.h"
+#include "tokenize/shard_verify.h"
+#include "tokenize/tokjob.h"
 
 static struct {
     const char *output, *prefix, *tokenizer, *vocab, *format, *field, *extensions, *invalid;

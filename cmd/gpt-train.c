@@ -15,9 +15,9 @@
 #include "train/run.h"
 #ifdef HAVE_CUDA
 #include "comm/rendezvous.h"
-#include "../kernels/comm_nccl.h"
+#include "../kernels/host/comm_nccl.h"
 #include "../kernels/ops_cuda.h"
-#include "../kernels/profile.h"
+#include "../kernels/host/profile.h"
 #endif
 
 struct options {

@@ -10,14 +10,14 @@
 #include "base/file.h"
 #include "base/verb.h"
 #include "base/version.h"
-#include "model/momenta.h"
-#include "polar/fit.h"
-#include "polar/gather.h"
-#include "polar/minimax.h"
-#include "polar/sets.h"
-#include "polar/svg.h"
-#include "polar/verdict.h"
-#include "state/report.h"
+#include "inspect/momenta.h"
+#include "coeffs/fit.h"
+#include "coeffs/gather.h"
+#include "coeffs/minimax.h"
+#include "coeffs/sets.h"
+#include "coeffs/svg.h"
+#include "coeffs/verdict.h"
+#include "base/report.h"
 
 void openblas_set_num_threads(int n);          /* of OpenBLAS's own cblas.h */
 

@@ -6,10 +6,10 @@
  */
 #include <math.h>
 #include <cuda_bf16.h>
-#include "attention.h"
-#include "attention_plan.cuh"
-#include "attention_block.cuh"
-#include "tensor_map.h"
+#include "sm90/attention.h"
+#include "sm90/attention_plan.cuh"
+#include "sm90/attention_block.cuh"
+#include "sm90/tensor_map.h"
 
 namespace {
 

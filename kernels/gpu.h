@@ -4,7 +4,7 @@
 #ifndef KERNELS_GPU_H
 #define KERNELS_GPU_H
 
-#include "device.h"
+#include "host/device.h"
 
 /* ops_cuda.cu: the table of them; memory and order are filled in by device.cu. */
 struct ops gpu_ops(void);

@@ -6,7 +6,7 @@
 #ifndef KERNELS_HEAD_FP8_H
 #define KERNELS_HEAD_FP8_H
 
-#include "device.h"
+#include "host/device.h"
 
 /* dst (R',C) = e4m3(src (R,C) / scale), dst_t (C,R') its transpose; rows R .. R'-1 are zeros.
  * R' and C are multiples of 16. */

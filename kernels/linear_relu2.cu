@@ -6,7 +6,7 @@
  * 520 us backward at T = 49152, D = 768, F = 3072.
  */
 #include "gpu.h"
-#include "relu2_gemm.h"
+#include "sm90/relu2_gemm.h"
 
 static bool can_do(struct cuda_ops *c, struct tensor x, struct tensor w)
 {

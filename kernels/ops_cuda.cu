@@ -2,7 +2,7 @@
  * nothing of struct ops, so the two launchers that join them are here.
  */
 #include "gpu.h"
-#include "attention.h"
+#include "sm90/attention.h"
 
 static struct attention_shape attention_shape_of(const struct attn_shape *s)
 {

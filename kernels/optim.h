@@ -11,7 +11,7 @@
 #ifndef KERNELS_OPTIM_H
 #define KERNELS_OPTIM_H
 
-#include "device.h"
+#include "host/device.h"
 #include "vec.h"
 
 __device__ __forceinline__ float add(float a, float b) { return __fadd_rn(a, b); }

@@ -12,8 +12,8 @@
  */
 #include "gpu.h"
 #include "polar.h"
-#include "polar_gemm.h"
-#include "tensor_map.h"
+#include "sm90/polar_gemm.h"
+#include "sm90/tensor_map.h"
 
 /* n matrices (rows, cols) of rows `ld` apart, in boxes of 64 x 64. */
 struct matrices { void *data; int64_t rows, cols, ld; int n; };

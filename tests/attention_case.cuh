@@ -19,7 +19,7 @@
 #include <vector>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
-#include "attention.h"
+#include "sm90/attention.h"
 
 typedef __nv_bfloat16 bf16;
 

@@ -21,9 +21,9 @@
 
 #include "base/file.h"
 #include "base/progress.h"
-#include "data/bpe.h"
-#include "data/encode.h"
-#include "data/tokjob.h"
+#include "tokenize/bpe.h"
+#include "tokenize/encode.h"
+#include "tokenize/tokjob.h"
 #include "scratch.h"
 
 #define RUNS 15

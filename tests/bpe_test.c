@@ -11,10 +11,10 @@
 #include "base/file.h"
 #include "base/rng.h"
 #include "check.h"
-#include "data/bpe.h"
+#include "tokenize/bpe.h"
 #include "base/json.h"
-#include "data/pretoken.h"
-#include "data/unicode.h"
+#include "tokenize/pretoken.h"
+#include "tokenize/unicode.h"
 #include "scratch.h"
 #include "toy_vocab.h"
 

@@ -4,7 +4,7 @@
 #include "base/hash.h"
 #include "check.h"
 #include "ckpt_fixture.h"
-#include "state/reshard.h"
+#include "inspect/reshard.h"
 
 /* Every file of dir with every byte changed, and cut at every byte: refused,
  * and the message names the file. */

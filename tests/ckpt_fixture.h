@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "scratch.h"
-#include "state/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 
 /* Two sharded tensors with state, one table by rows, one that rank 0 writes alone. */
 enum { CKPT_TENSORS = 8 };

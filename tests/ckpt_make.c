@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/rng.h"
-#include "model/inspect.h"
+#include "inspect/inspect.h"
 
 struct maker {
     const char *root;

@@ -7,7 +7,7 @@
 #ifndef TESTS_ELEMENT_H
 #define TESTS_ELEMENT_H
 
-#include "ops/tensor.h"
+#include "base/tensor.h"
 
 static inline double get(struct tensor t, int64_t i)
 {

@@ -10,7 +10,7 @@
 #include "floats.h"
 #include "model/recipe.h"
 #include "ops/ops.h"
-#include "state/safetensors.h"
+#include "checkpoint/safetensors.h"
 
 /* bf16: weights and activations are, as on a GPU. */
 int golden_forward(struct ops *o, const char *file, bool bf16);

@@ -13,7 +13,7 @@
 #include <algorithm>
 #include <functional>
 #include <vector>
-#include "../kernels/device.h"
+#include "../kernels/host/device.h"
 #include "../kernels/ops_cuda.h"
 
 enum { RUNS = 9, SETS = 3, D = 768, H = 6, E = 128, F = 3072, V = 50304, DOCUMENT = 600 };

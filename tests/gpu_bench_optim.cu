@@ -13,7 +13,7 @@
 #include <cublasLt.h>
 #include <functional>
 #include <vector>
-#include "../kernels/device.h"
+#include "../kernels/host/device.h"
 #include "../kernels/ops_cuda.h"
 #include "../kernels/polar.h"
 #include "../kernels/transpose.h"

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
-#include "../kernels/comm_nccl.h"
+#include "../kernels/host/comm_nccl.h"
 #include "../kernels/ops_cuda.h"
 #include "check.h"
 #include "optim/sparse.h"

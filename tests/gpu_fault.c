@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "../kernels/comm_nccl.h"
+#include "../kernels/host/comm_nccl.h"
 #include "../kernels/ops_cuda.h"
 #include "base/file.h"
 #include "train/run.h"

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "comm_group.h"
+#include "host/comm_group.h"
 using std::atomic_fetch_add, std::atomic_load, std::atomic_long;
 #include "check.h"
 

@@ -8,8 +8,8 @@
 #include "base/rng.h"
 #include "check.h"
 #include "scratch.h"
-#include "state/npz.h"
-#include "state/tensors.h"
+#include "checkpoint/npz.h"
+#include "checkpoint/tensors.h"
 
 static const float numbers[6] = { 1, -2, 3.5f, 0, 1e-20f, 6 };
 

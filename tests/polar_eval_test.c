@@ -4,10 +4,10 @@
 #include "base/rng.h"
 #include "check.h"
 #include "ops/ops.h"
-#include "polar/eval.h"
-#include "polar/linprog.h"
-#include "polar/minimax.h"
-#include "polar/sets.h"
+#include "coeffs/eval.h"
+#include "coeffs/linprog.h"
+#include "coeffs/minimax.h"
+#include "coeffs/sets.h"
 
 void openblas_set_num_threads(int n);                  /* of OpenBLAS's own cblas.h */
 

@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <time.h>
 #include "check.h"
-#include "polar/fit.h"
-#include "polar/minimax.h"
-#include "polar/sets.h"
+#include "coeffs/fit.h"
+#include "coeffs/minimax.h"
+#include "coeffs/sets.h"
 
 void openblas_set_num_threads(int n);                  /* of OpenBLAS's own cblas.h */
 

@@ -3,9 +3,9 @@
 #include <unistd.h>
 #include "base/rng.h"
 #include "check.h"
-#include "polar/minimax.h"
-#include "polar/sets.h"
-#include "polar/svals.h"
+#include "coeffs/minimax.h"
+#include "coeffs/sets.h"
+#include "coeffs/svals.h"
 
 /* -- 113 bits --------------------------------------------------------------------------- */
 

@@ -5,7 +5,7 @@
 #include "check.h"
 #include "runlog_made.h"
 #include "runlog_seen.h"
-#include "runs/runlog.h"
+#include "train/runlog.h"
 
 /* Swaps text for another of any length; the first occurrence. */
 static char *with(const char *text, const char *old, const char *new)

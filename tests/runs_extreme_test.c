@@ -6,7 +6,7 @@
 #include "runlog_seen.h"
 #include "runs/doc.h"
 #include "runs/plot.h"
-#include "runs/stats.h"
+#include "base/stats.h"
 #include "runs/ttest.h"
 #include "scratch.h"
 

@@ -10,7 +10,7 @@
 #include "check.h"
 #include "runs/linediff.h"
 #include "runs/profile.h"
-#include "runs/stats.h"
+#include "base/stats.h"
 #include "runs/ttest.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))

@@ -8,7 +8,7 @@
 #include "base/zio.h"
 #include "check.h"
 #include "scratch.h"
-#include "state/safetensors.h"
+#include "checkpoint/safetensors.h"
 
 /* A file of header text and n bytes of data; size says what its first 8 bytes say. */
 static void make(const char *path, uint64_t size, const char *text, size_t text_n, size_t data_n)

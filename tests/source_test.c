@@ -4,8 +4,8 @@
 
 #include "base/rng.h"
 #include "check.h"
-#include "data/bpe.h"
-#include "data/encode.h"
+#include "tokenize/bpe.h"
+#include "tokenize/encode.h"
 #include "scratch.h"
 
 /* A vocabulary with merges of the bytes that the texts below repeat: as vocab.bpe,

@@ -6,7 +6,7 @@
 #include "check.h"
 #include "ops/cpu.h"
 #include "ops/ops.h"
-#include "state/spectrum.h"
+#include "inspect/spectrum.h"
 
 /* --- an independent SVD --- */
 

@@ -6,11 +6,11 @@
 #include "base/rng.h"
 #include "check.h"
 #include "scratch.h"
-#include "state/cat.h"
-#include "state/diff.h"
-#include "state/show.h"
-#include "state/stat.h"
-#include "state/svg.h"
+#include "inspect/cat.h"
+#include "inspect/diff.h"
+#include "inspect/show.h"
+#include "inspect/stat.h"
+#include "inspect/svg.h"
 
 struct item { const char *name; enum dtype t; int rank; uint64_t shape[3]; const void *data; };
 

@@ -21,7 +21,7 @@
 #ifndef COMM_COMM_H
 #define COMM_COMM_H
 
-#include "ops/tensor.h"
+#include "base/tensor.h"
 #include "base/err.h"
 
 enum { MAX_RANKS = 1024 };              /* of all processes */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/num.h"
-#include "polar/table.h"
+#include "coeffs/table.h"
 
 enum kind { K_NAME, K_INT, K_I64, K_REAL, K_REAL3, K_INT2, K_BOOL, K_WORD, K_DTYPE, K_COEFFS,
             K_TIED, K_ORDER, K_LABELS };

@@ -34,7 +34,7 @@
 
 #include <stdbool.h>
 #include "base/err.h"
-#include "ops/tensor.h"
+#include "base/tensor.h"
 
 #ifdef GPT_OPS_DOUBLE
 typedef double real;

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "runs/stats.h"
+#include "base/stats.h"
 
 /* Steps are judged in blocks, and again by NEAR to either side. The logs' clock has whole ms. */
 enum { BLOCK = 50, NEAR = 5, STALL_TIMES = 3, CLOCK_MS = 2 };

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "runs/profile.h"
-#include "runs/stats.h"
+#include "base/stats.h"
 
 enum { SMOOTH = 2, SHORTEST = 24, WARMUP_MAX = 100 };
 

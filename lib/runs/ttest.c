@@ -13,7 +13,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "runs/stats.h"
+#include "base/stats.h"
 
 struct sample sample_of(const double *x, int n)
 {

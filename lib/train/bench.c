@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/rng.h"
-#include "runs/stats.h"
+#include "base/stats.h"
 #include "train/floor.h"
 #include "train/rank.h"
 

@@ -1,7 +1,7 @@
 /* floor.h - the least time a step can take on one GPU of a run, from counted work.
  *
  * FLOPs and bytes are counted from the recipe's shapes; the ceilings are those
- * measured on an H200 with its own libraries (kernels/README.md). Pure.
+ * measured on an H200 with its own libraries (share/doc/measured/README.md). Pure.
  */
 #ifndef TRAIN_FLOOR_H
 #define TRAIN_FLOOR_H

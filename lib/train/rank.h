@@ -10,7 +10,7 @@
 #include "model/model.h"
 #include "optim/state.h"
 #include "optim/step.h"
-#include "runs/runlog.h"
+#include "train/runlog.h"
 #include "train/run.h"
 
 enum { MAX_MICRO = 64 };

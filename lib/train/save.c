@@ -1,10 +1,10 @@
-/* save.c - a run's state to and from checkpoints (state/checkpoint.h). */
+/* save.c - a run's state to and from checkpoints (checkpoint/checkpoint.h). */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/file.h"
 #include "base/version.h"
-#include "state/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 #include "train/rank.h"
 
 /* -- what a rank has -------------------------------------------------------------- */

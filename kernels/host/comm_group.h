@@ -1,0 +1,69 @@
+/* comm_group.h - inside of the NCCL communicator: the group, its members, and how they fail.
+ *
+ * Private to comm_nccl.cu and comm_group.cu.
+ */
+#ifndef KERNELS_HOST_COMM_GROUP_H
+#define KERNELS_HOST_COMM_GROUP_H
+
+#include <nccl.h>
+#include <pthread.h>
+#include "host/comm_nccl.h"
+#include "host/device.h"
+extern "C" {
+#include "comm/rendezvous.h"
+}
+
+enum { TICKETS = 256 };             /* collectives in flight that can be told apart */
+
+struct ticket {
+    cudaEvent_t done;
+    unsigned long long capture;     /* in which it was made; 0: none */
+};
+
+struct member {
+    struct comm c;                  /* first: struct comm * is struct member * */
+    struct nccl_group *group;
+    int device;
+    ncclComm_t nccl;                /* NULL once aborted; under `calling` */
+    cudaStream_t ops_stream, stream;
+    cudaEvent_t queued[TICKETS];
+    struct ticket ticket[TICKETS];
+    int64_t seq;                    /* collectives so far */
+    pthread_mutex_t calling;        /* held while NCCL is called */
+    /* Written by the rank, read by the watch: only through __atomic. */
+    const char *phase;              /* NULL: not watched */
+    bool worked;                    /* it has been in a phase */
+    const char *last;               /* collective */
+    bool aborted;                   /* under the group's lock: nobody touches m->nccl any more */
+    int64_t sign_ms;                /* when the rank was last heard of */
+    int64_t begun;                  /* collectives that it has called */
+};
+
+static inline const char *member_phase(const struct member *m)
+{
+    const char *phase = __atomic_load_n(&m->phase, __ATOMIC_RELAXED);
+    bool worked = __atomic_load_n(&m->worked, __ATOMIC_RELAXED);
+    return phase ? phase : worked ? "between steps" : "start";
+}
+
+/* Records the first failure of the process, with rank, GPU and phase in front. */
+void member_fail(struct member *m, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+bool member_failed(const struct member *m);
+bool member_cuda(struct member *m, cudaError_t e, const char *expr, const char *file, int line);
+bool member_nccl(struct member *m, ncclResult_t e, const char *expr, const char *file, int line);
+/* The rank is alive; `what`: the collective that it calls. */
+void member_sign(struct member *m, const char *what);
+
+#define MEMBER_CUDA(m, expr) member_cuda((m), (expr), #expr, __FILE__, __LINE__)
+#define MEMBER_NCCL(m, expr) member_nccl((m), (expr), #expr, __FILE__, __LINE__)
+
+void group_join(struct member *m);
+/* Ends the watch over m; waits for an abort that is under way. */
+void group_leave(struct member *m);
+/* bytes of every rank to every rank, over all processes; every rank calls it. */
+int group_gather(struct nccl_group *g, int rank, const void *mine, size_t bytes, void *all)
+    MUST_CHECK;
+/* The same id for all; every rank calls it. */
+int group_id(struct nccl_group *g, int rank, ncclUniqueId *id) MUST_CHECK;
+
+#endif

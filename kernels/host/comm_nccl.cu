@@ -1,0 +1,323 @@
+/* comm_nccl.cu - collectives over NCCL; see comm_nccl.h. The group and its watch are in
+ * comm_group.cu. */
+#include "host/comm_group.h"
+
+#include <stdlib.h>
+
+static struct member *member_of(struct comm *c) { return (struct member *)c; }
+
+/* -- tickets ------------------------------------------------------------------------------- */
+
+/* 0 outside of a capture, else a number of its own. */
+static bool capture_of(struct member *m, unsigned long long *id)
+{
+    cudaStreamCaptureStatus status;
+    *id = 0;
+    return MEMBER_CUDA(m, cudaStreamGetCaptureInfo(m->ops_stream, &status, id));
+}
+
+/* The stream of collectives goes on after what is queued on the rank's stream. */
+static bool begin(struct member *m, const char *what)
+{
+    cudaEvent_t queued = m->queued[m->seq % TICKETS];
+    if (member_failed(m))
+        return false;
+    member_sign(m, what);
+    pthread_mutex_lock(&m->calling);
+    if (m->nccl && MEMBER_CUDA(m, cudaEventRecord(queued, m->ops_stream))
+        && MEMBER_CUDA(m, cudaStreamWaitEvent(m->stream, queued, 0)))
+        return true;
+    pthread_mutex_unlock(&m->calling);
+    return false;
+}
+
+static comm_ticket end(struct member *m)
+{
+    struct ticket *t = &m->ticket[m->seq % TICKETS];
+    bool ok = MEMBER_CUDA(m, cudaEventRecord(t->done, m->stream)) && capture_of(m, &t->capture);
+    pthread_mutex_unlock(&m->calling);
+    m->seq++;
+    return ok ? (comm_ticket)m->seq : 0;
+}
+
+static void nccl_wait(struct comm *c, comm_ticket ticket)
+{
+    struct member *m = member_of(c);
+    struct ticket *t;
+    unsigned long long capture;
+
+    if (ticket == 0 || member_failed(m))
+        return;
+    member_sign(m, NULL);
+    if (m->seq - ticket >= TICKETS)                 /* its event has been used again: a later one */
+        ticket = (comm_ticket)(m->seq - TICKETS + 1);
+    t = &m->ticket[(ticket - 1) % TICKETS];
+    if (!capture_of(m, &capture))
+        return;
+    if (t->capture == capture)
+        MEMBER_CUDA(m, cudaStreamWaitEvent(m->ops_stream, t->done, 0));
+    else if (capture)
+        member_fail(m, GPT_DEVICE, "a collective from before the capture is waited for in it");
+    /* else it was part of a graph, and whoever launches that waits for all of it */
+}
+
+/* -- collectives --------------------------------------------------------------------------- */
+
+static bool type_of(struct member *m, enum dtype t, ncclDataType_t *type)
+{
+    switch (t) {
+    case DT_F64: *type = ncclFloat64; return true;
+    case DT_F32: *type = ncclFloat32; return true;
+    case DT_BF16: *type = ncclBfloat16; return true;
+    case DT_F16: *type = ncclFloat16; return true;
+    case DT_I64: *type = ncclInt64; return true;
+    case DT_I32: *type = ncclInt32; return true;
+    case DT_U8: *type = ncclUint8; return true;
+    case DT_I8: *type = ncclInt8; return true;
+    default:
+        member_fail(m, GPT_DEVICE, "NCCL does not know type %s", dtype_name(t));
+        return false;
+    }
+}
+
+static char *rows_at(struct tensor t, int64_t row) { return (char *)tensor_rows(t, row, 0).data; }
+
+/* Uneven places: a reduction to each owner. A ring moves all of `full` past every rank then, where
+ * a reduce-scatter leaves out one place. */
+static void reduce_places(struct member *m, struct tensor full, const int64_t *rows,
+                          ncclDataType_t type)
+{
+    int64_t part = full.rows / m->c.world;
+    bool ok = MEMBER_NCCL(m, ncclGroupStart());
+    for (int r = 0; ok && r < m->c.world; r++) {
+        char *place = rows_at(full, r * part);
+        if (rows[r])
+            ok = MEMBER_NCCL(m, ncclReduce(place, place, (size_t)(rows[r] * full.cols), type,
+                                           ncclAvg, r, m->nccl, m->stream));
+    }
+    if (ok)
+        MEMBER_NCCL(m, ncclGroupEnd());
+}
+
+static comm_ticket nccl_reduce_scatter(struct comm *c, struct tensor full, const int64_t *rows)
+{
+    struct member *m = member_of(c);
+    int64_t part = full.rows / c->world;
+    ncclDataType_t type;
+
+    assert(full.rows % c->world == 0);
+    if (!type_of(m, full.dtype, &type) || !begin(m, "reduce-scatter"))
+        return 0;
+    if (rows)
+        reduce_places(m, full, rows, type);
+    else
+        MEMBER_NCCL(m, ncclReduceScatter(full.data, rows_at(full, c->rank * part),
+                                         (size_t)(part * full.cols), type, ncclAvg, m->nccl,
+                                         m->stream));
+    return end(m);
+}
+
+/* Uneven places: each straight from its owner to everyone, without a ring. */
+static void send_places(struct member *m, struct tensor full, const int64_t *rows)
+{
+    int me = m->c.rank;
+    int64_t part = full.rows / m->c.world;
+    bool ok = MEMBER_NCCL(m, ncclGroupStart());
+    for (int r = 0; ok && r < m->c.world; r++) {
+        if (r != me && rows[me])
+            ok = MEMBER_NCCL(m, ncclSend(rows_at(full, me * part),
+                                         tensor_bytes(tensor_rows(full, me * part, rows[me])),
+                                         ncclUint8, r, m->nccl, m->stream));
+        if (ok && r != me && rows[r])
+            ok = MEMBER_NCCL(m, ncclRecv(rows_at(full, r * part),
+                                         tensor_bytes(tensor_rows(full, r * part, rows[r])),
+                                         ncclUint8, r, m->nccl, m->stream));
+    }
+    if (ok)
+        MEMBER_NCCL(m, ncclGroupEnd());
+}
+
+static comm_ticket nccl_all_gather(struct comm *c, struct tensor full, const int64_t *rows)
+{
+    struct member *m = member_of(c);
+    int64_t part = full.rows / c->world;
+
+    assert(full.rows % c->world == 0);
+    if (!begin(m, "all-gather"))
+        return 0;
+    if (rows)
+        send_places(m, full, rows);
+    else
+        MEMBER_NCCL(m, ncclAllGather(rows_at(full, c->rank * part), full.data,
+                                     tensor_bytes(tensor_rows(full, 0, part)), ncclUint8, m->nccl,
+                                     m->stream));
+    return end(m);
+}
+
+static comm_ticket nccl_all_reduce(struct comm *c, struct tensor t)
+{
+    struct member *m = member_of(c);
+    ncclDataType_t type;
+
+    if (!type_of(m, t.dtype, &type) || !begin(m, "all-reduce"))
+        return 0;
+    MEMBER_NCCL(m, ncclAllReduce(t.data, t.data, (size_t)tensor_count(t), type, ncclAvg, m->nccl,
+                                 m->stream));
+    return end(m);
+}
+
+static comm_ticket nccl_broadcast(struct comm *c, struct tensor t, int root)
+{
+    struct member *m = member_of(c);
+
+    assert(root >= 0 && root < c->world);
+    if (!begin(m, "broadcast"))
+        return 0;
+    MEMBER_NCCL(m, ncclBroadcast(t.data, t.data, tensor_bytes(t), ncclUint8, root, m->nccl,
+                                 m->stream));
+    return end(m);
+}
+
+static comm_ticket nccl_all_to_all(struct comm *c, struct tensor recv, const int64_t *recv_rows,
+                                   struct tensor send, const int64_t *send_rows)
+{
+    struct member *m = member_of(c);
+    int64_t from = 0, to = 0;
+
+    assert(recv.cols == send.cols && recv.dtype == send.dtype);
+    if (!begin(m, "all-to-all"))
+        return 0;
+    bool ok = MEMBER_NCCL(m, ncclGroupStart());
+    for (int r = 0; ok && r < c->world; r++) {
+        struct tensor out = tensor_rows(send, to, send_rows[r]);
+        struct tensor in = tensor_rows(recv, from, recv_rows[r]);
+        if (out.rows)
+            ok = MEMBER_NCCL(m, ncclSend(out.data, tensor_bytes(out), ncclUint8, r, m->nccl,
+                                         m->stream));
+        if (ok && in.rows)
+            ok = MEMBER_NCCL(m, ncclRecv(in.data, tensor_bytes(in), ncclUint8, r, m->nccl,
+                                         m->stream));
+        to += out.rows;
+        from += in.rows;
+    }
+    if (ok)
+        MEMBER_NCCL(m, ncclGroupEnd());
+    return end(m);
+}
+
+/* -- host side ----------------------------------------------------------------------------- */
+
+static int nccl_gather_host(struct comm *c, const double *mine, int n, double *all)
+{
+    struct member *m = member_of(c);
+    member_sign(m, "gather");
+    int rc = group_gather(m->group, c->rank, mine, (size_t)n * sizeof *mine, all);
+    member_sign(m, NULL);
+    return rc;
+}
+
+static int nccl_barrier(struct comm *c)
+{
+    double one = 1, *all = (double *)malloc((size_t)c->world * sizeof *all);
+    int rc = all ? nccl_gather_host(c, &one, 1, all) : err_sys("barrier");
+    free(all);
+    return rc;
+}
+
+static int nccl_status(struct comm *c) { return nccl_group_status(member_of(c)->group); }
+
+static void nccl_abort(struct comm *c, int code, const char *message)
+{
+    member_fail(member_of(c), code, "%s", message);
+}
+
+void comm_nccl_phase(struct comm *c, const char *phase)
+{
+    struct member *m = member_of(c);
+    __atomic_store_n(&m->phase, phase, __ATOMIC_RELAXED);
+    if (phase)
+        __atomic_store_n(&m->worked, true, __ATOMIC_RELAXED);
+    member_sign(m, NULL);
+}
+
+/* -- life ---------------------------------------------------------------------------------- */
+
+static void nccl_free(struct comm *c)
+{
+    struct member *m = member_of(c);
+
+    if (!c)
+        return;
+    group_leave(m);                     /* from here on the watch leaves m->nccl alone */
+    if (m->nccl && member_failed(m))
+        ncclCommAbort(m->nccl);                     /* it came into being after the failure */
+    else if (m->nccl)
+        ncclCommDestroy(m->nccl);
+    for (int i = 0; i < TICKETS; i++) {
+        if (m->queued[i])
+            cudaEventDestroy(m->queued[i]);
+        if (m->ticket[i].done)
+            cudaEventDestroy(m->ticket[i].done);
+    }
+    if (m->stream)
+        cudaStreamDestroy(m->stream);
+    pthread_mutex_destroy(&m->calling);
+    free(m);
+}
+
+static bool start(struct member *m, const ncclUniqueId *id)
+{
+    int least, greatest;
+    if (!MEMBER_CUDA(m, cudaSetDevice(m->device))
+        || !MEMBER_CUDA(m, cudaDeviceGetStreamPriorityRange(&least, &greatest))
+        || !MEMBER_CUDA(m, cudaStreamCreateWithPriority(&m->stream, cudaStreamNonBlocking,
+                                                        greatest)))
+        return false;
+    for (int i = 0; i < TICKETS; i++)
+        if (!MEMBER_CUDA(m, cudaEventCreateWithFlags(&m->queued[i], cudaEventDisableTiming))
+            || !MEMBER_CUDA(m, cudaEventCreateWithFlags(&m->ticket[i].done,
+                                                        cudaEventDisableTiming)))
+            return false;
+    return MEMBER_NCCL(m, ncclCommInitRank(&m->nccl, m->c.world, *id, m->c.rank));
+}
+
+int comm_nccl_new(struct comm **out, struct ops *o, int rank, int world, void *group)
+{
+    struct nccl_group *g = (struct nccl_group *)group;
+    struct member *m = (struct member *)calloc(1, sizeof *m);
+    ncclUniqueId id;
+    int rc;
+
+    *out = NULL;
+    if (!m)
+        return err_sys("communicator of rank %d", rank);
+    assert(world == nccl_group_world(g));
+    m->c.kind = "nccl";
+    m->c.rank = rank;
+    m->c.world = world;
+    m->c.local_rank = rank - nccl_group_first(g);
+    m->c.reduce_scatter = nccl_reduce_scatter;
+    m->c.all_gather = nccl_all_gather;
+    m->c.all_reduce = nccl_all_reduce;
+    m->c.broadcast = nccl_broadcast;
+    m->c.all_to_all = nccl_all_to_all;
+    m->c.wait = nccl_wait;
+    m->c.barrier = nccl_barrier;
+    m->c.gather_host = nccl_gather_host;
+    m->c.status = nccl_status;
+    m->c.abort = nccl_abort;
+    m->c.free = nccl_free;
+    m->group = g;
+    m->device = cuda_of(o)->device;
+    m->ops_stream = cuda_of(o)->stream;
+    pthread_mutex_init(&m->calling, NULL);
+    group_join(m);
+    /* All are here and have made it so far, else NCCL would wait for them for ever. */
+    if ((rc = group_id(g, rank, &id)) || (start(m, &id) ? rc = nccl_barrier(&m->c)
+                                                        : (rc = nccl_status(&m->c)))) {
+        nccl_free(&m->c);
+        return rc;
+    }
+    *out = &m->c;
+    return GPT_OK;
+}

@@ -1,0 +1,75 @@
+/* comm_nccl.h - the communicator of ranks on NVIDIA GPUs: NCCL, one thread a rank.
+ *
+ * A group is what the ranks of this process share: the number of ranks here
+ * and elsewhere, the way to the other processes, and a thread that watches. A
+ * rank is a thread with a GPU of its own.
+ *
+ *     struct nccl_group *g;
+ *     if ((rc = nccl_group_new(&g, 8, 10.0))) return rc;       // once a process
+ *     // in each of the 8 threads:
+ *     int rank = nccl_group_first(g) + i;
+ *     ops_cuda_new(&o, nccl_group_device(g, i));
+ *     comm_nccl_new(&c, o, rank, nccl_group_world(g), g);
+ *     ... c->reduce_scatter(c, grad, NULL) ...
+ *     c->free(c);                                              // after graphs that hold its work
+ *     // once, after the threads have ended:
+ *     nccl_group_free(g);
+ *
+ * Collectives run on a stream of their own, of high priority: they begin after
+ * what the rank has queued, and the rank's queue waits for them at wait().
+ * Both also while a graph is captured: a ticket must then be waited for in the
+ * capture that made it, and everything has been waited for when it ends. The
+ * mean is NCCL's, in the tensor's type.
+ *
+ * Failures. The watching thread looks, ten times a second, for errors of NCCL,
+ * for other processes that failed, died or fell silent, and for ranks of this
+ * process that gave no sign for timeout seconds while they said that they were
+ * at work (comm_nccl_phase). Then, and when a rank calls abort(), every
+ * communicator of the process is aborted, which ends kernels that wait for
+ * others; the ranks' next status() names rank, GPU, phase and reason. A rank
+ * that does not come back from its GPU even so, within 2 seconds, cannot be
+ * helped: `stuck` is called with its name, and should end the process.
+ *
+ * Threads: a struct comm belongs to its rank's thread; abort() may be called
+ * from any. nccl_group_* by one thread, nccl_group_status by any.
+ */
+#ifndef KERNELS_HOST_COMM_NCCL_H
+#define KERNELS_HOST_COMM_NCCL_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#include "comm/comm.h"
+#include "ops/ops.h"
+
+struct nccl_group;
+
+/* gpus: ranks of this process. Meets the other processes (comm/rendezvous.h), each of which must
+ * have as many, within a minute or timeout_s if that is longer. timeout_s: of a process that is
+ * silent, of a rank without a sign. */
+int nccl_group_new(struct nccl_group **g, int gpus, double timeout_s) MUST_CHECK;
+int nccl_group_world(const struct nccl_group *g);
+int nccl_group_first(const struct nccl_group *g);       /* this process's first rank */
+int nccl_group_device(const struct nccl_group *g, int i);   /* GPU of its rank first + i */
+/* Called from the watching thread; code and message as of status(). */
+void nccl_group_stuck(struct nccl_group *g, void (*stuck)(void *ctx, int code, const char *message),
+                      void *ctx);
+int nccl_group_status(struct nccl_group *g) MUST_CHECK;
+/* A rank failed before it had a communicator: the others' comm_nccl_new returns. Any thread. group
+ * is a struct nccl_group; the signature is that of struct backend (train/run.h). */
+void nccl_group_abort(void *group, int rank, int code, const char *message);
+void nccl_group_free(struct nccl_group *g);
+
+/* In the rank's thread, all ranks together. group is a struct nccl_group; rank and world are over
+ * all processes. The signature is that of struct backend (train/run.h). */
+int comm_nccl_new(struct comm **c, struct ops *o, int rank, int world, void *group) MUST_CHECK;
+
+/* What the rank does from now on, for messages: a string that stays. The rank is watched: until
+ * the next call of this or of any function of the communicator no more than timeout_s may pass.
+ * NULL: what follows may take long (files, a validation); it is not watched. */
+void comm_nccl_phase(struct comm *c, const char *phase);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,468 @@
+/* device.cu - the GPU under struct ops: choice of device, memory, order, failure. */
+#include "host/device.h"
+
+#include <cublasLt.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include "gpu.h"
+#include "ops_cuda.h"
+#include "vec.h"
+
+static int instances;                   /* of struct cuda_ops in this process, through __atomic */
+
+enum { NAN_BYTE = 0xff };               /* all ones is a NaN in f32 and bf16 */
+
+/* -- failure -------------------------------------------------------------------- */
+
+void cuda_fail(struct cuda_ops *c, int code, const char *fmt, ...)
+{
+    va_list ap;
+    int n;
+
+    if (c->failed)
+        return;
+    c->failed = true;
+    c->code = code;
+    n = snprintf(c->message, sizeof c->message, "GPU %d: ", c->device);
+    va_start(ap, fmt);
+    vsnprintf(c->message + n, sizeof c->message - n, fmt, ap);
+    va_end(ap);
+}
+
+/* Such an error comes out of every call of the process from then on, whichever GPU it is for. */
+static bool is_fault(cudaError_t e)
+{
+    return e == cudaErrorIllegalAddress || e == cudaErrorLaunchFailure || e == cudaErrorAssert
+        || e == cudaErrorHardwareStackError || e == cudaErrorIllegalInstruction
+        || e == cudaErrorMisalignedAddress || e == cudaErrorInvalidAddressSpace
+        || e == cudaErrorInvalidPc;
+}
+
+bool cuda_ok(struct cuda_ops *c, cudaError_t e, const char *expr, const char *file, int line)
+{
+    if (e == cudaSuccess)
+        return true;
+    bool which = is_fault(e) && __atomic_load_n(&instances, __ATOMIC_RELAXED) > 1;
+    cuda_fail(c, GPT_DEVICE, "%s:%d: %s: %s%s", file, line, expr, cudaGetErrorString(e),
+              which ? " (on this GPU or another one of this process)" : "");
+    return false;
+}
+
+static int status(struct ops *o)
+{
+    struct cuda_ops *c = cuda_of(o);
+    return c->failed ? err_set(c->code, "%s", c->message) : GPT_OK;
+}
+
+static int sync(struct ops *o)
+{
+    struct cuda_ops *c = cuda_of(o);
+
+    if (!c->failed && c->capturing)
+        cuda_fail(c, GPT_DEVICE, "cannot wait while a graph is captured");
+    if (!c->failed)
+        CUDA_TRY(c, cudaStreamSynchronize(c->stream));
+    return status(o);
+}
+
+/* -- memory ---------------------------------------------------------------------- */
+
+static bool remember(struct cuda_ops *c, void *block)
+{
+    if (c->n_blocks == c->cap_blocks) {
+        int cap = c->cap_blocks ? 2 * c->cap_blocks : 64;
+        void **more = (void **)realloc(c->blocks, (size_t)cap * sizeof *more);
+        if (!more)
+            return false;
+        c->blocks = more;
+        c->cap_blocks = cap;
+    }
+    c->blocks[c->n_blocks++] = block;
+    return true;
+}
+
+void *cuda_take(struct cuda_ops *c, size_t bytes, const char *what)
+{
+    size_t left = 0, total = 0;
+    void *p = NULL;
+    cudaError_t e;
+
+    if (c->failed)
+        return NULL;
+    e = cudaMalloc(&p, bytes ? bytes : 1);
+    if (e == cudaErrorMemoryAllocation) {
+        cudaMemGetInfo(&left, &total);
+        cuda_fail(c, GPT_DEVICE, "too little memory: %zu MiB for %s after %zu MiB, with %zu of "
+                  "%zu MiB free", bytes >> 20, what, c->allocated >> 20, left >> 20, total >> 20);
+        return NULL;
+    }
+    if (!CUDA_TRY(c, e))
+        return NULL;
+    if (!remember(c, p)) {
+        cudaFree(p);
+        cuda_fail(c, GPT_SYSTEM, "cannot allocate memory for the list of blocks");
+        return NULL;
+    }
+    c->allocated += bytes;
+    return p;
+}
+
+static void *alloc(struct ops *o, size_t bytes, const char *what)
+{
+    struct cuda_ops *c = cuda_of(o);
+    void *p;
+
+    if (c->capturing)
+        cuda_fail(c, GPT_DEVICE, "memory for %s asked for while a graph is captured", what);
+    p = cuda_take(c, bytes, what);
+    if (p && bytes)
+        CUDA_TRY(c, cudaMemsetAsync(p, NAN_BYTE, bytes, c->stream));
+    return p;
+}
+
+static size_t allocated(const struct ops *o) { return ((const struct cuda_ops *)o)->allocated; }
+
+/* A capture in relaxed mode lets cudaMalloc through, so the first run of an op may be a captured
+ * one. */
+void *cuda_workspace(struct cuda_ops *c, size_t bytes)
+{
+    void *p;
+
+    if (c->failed)
+        return NULL;
+    if (bytes <= c->workspace_bytes)
+        return c->workspace;
+    p = cuda_take(c, bytes, "workspace");
+    if (!p)
+        return NULL;
+    c->workspace = p;
+    c->workspace_bytes = bytes;
+    return p;
+}
+
+static void staging_free(struct staging *s)
+{
+    for (int i = 0; i < 2; i++)
+        if (s->done[i])
+            cudaEventDestroy(s->done[i]);
+    cudaFreeHost(s->memory);
+}
+
+static void free_all(struct ops *o)
+{
+    struct cuda_ops *c = cuda_of(o);
+
+    if (!c)
+        return;
+    cudaStreamSynchronize(c->stream);
+    gemm_cache_free(c->gemm);
+    for (int i = 0; i < c->n_blocks; i++)
+        cudaFree(c->blocks[i]);
+    staging_free(&c->staging);
+    staging_free(&c->ahead);
+    if (c->ahead_done)
+        cudaEventDestroy(c->ahead_done);
+    if (c->ahead.stream)
+        cudaStreamDestroy(c->ahead.stream);
+    for (int i = 0; i < FETCH_MAX; i++)
+        if (c->fetch_done[i])
+            cudaEventDestroy(c->fetch_done[i]);
+    cudaFreeHost(c->fetch_host);
+    if (c->stream)
+        cudaStreamDestroy(c->stream);
+    free(c->blocks);
+    free(c);
+    __atomic_sub_fetch(&instances, 1, __ATOMIC_RELAXED);
+}
+
+/* -- moving ---------------------------------------------------------------------- */
+
+/* Through a pinned ring, so that the caller's memory is free at once. */
+static void send(struct cuda_ops *c, struct staging *s, void *dst, const void *host, size_t bytes)
+{
+    if (c->capturing)
+        cuda_fail(c, GPT_DEVICE, "upload while a graph is captured: replays would not see it");
+    for (size_t done = 0; !c->failed && done < bytes; ) {
+        int half = (int)(s->at / STAGING_HALF);
+        size_t room = STAGING_HALF - s->at % STAGING_HALF;
+        size_t n = bytes - done < room ? bytes - done : room;
+
+        if (room == STAGING_HALF && !CUDA_TRY(c, cudaEventSynchronize(s->done[half])))
+            return;
+        memcpy(s->memory + s->at, (const char *)host + done, n);
+        CUDA_TRY(c, cudaMemcpyAsync((char *)dst + done, s->memory + s->at, n,
+                                    cudaMemcpyHostToDevice, s->stream));
+        done += n;
+        s->at += cuda_round(n) < room ? cuda_round(n) : room;
+        if (s->at % STAGING_HALF == 0)
+            CUDA_TRY(c, cudaEventRecord(s->done[half], s->stream));
+        s->at %= 2 * STAGING_HALF;
+    }
+}
+
+static void upload(struct ops *o, void *dst, const void *host, size_t bytes)
+{
+    send(cuda_of(o), &cuda_of(o)->staging, dst, host, bytes);
+}
+
+/* On a stream of its own, beside the work that is queued; what is queued later waits for it. */
+static void upload_ahead(struct ops *o, void *dst, const void *host, size_t bytes)
+{
+    struct cuda_ops *c = cuda_of(o);
+
+    send(c, &c->ahead, dst, host, bytes);
+    if (!c->failed && CUDA_TRY(c, cudaEventRecord(c->ahead_done, c->ahead.stream)))
+        CUDA_TRY(c, cudaStreamWaitEvent(c->stream, c->ahead_done, 0));
+}
+
+static void download(struct ops *o, void *host, const void *src, size_t bytes)
+{
+    struct cuda_ops *c = cuda_of(o);
+
+    if (c->capturing)
+        cuda_fail(c, GPT_DEVICE, "download while a graph is captured");
+    if (c->failed || !bytes)
+        return;
+    if (CUDA_TRY(c, cudaMemcpyAsync(host, src, bytes, cudaMemcpyDeviceToHost, c->stream)))
+        CUDA_TRY(c, cudaStreamSynchronize(c->stream));
+}
+
+static void fetch(struct ops *o, const void *src, size_t bytes)
+{
+    struct cuda_ops *c = cuda_of(o);
+    unsigned slot = c->fetch_in++ % FETCH_MAX;
+
+    assert(bytes <= FETCH_BYTES && c->fetch_in - c->fetch_out <= FETCH_MAX);
+    if (!c->failed && CUDA_TRY(c, cudaMemcpyAsync(c->fetch_host + slot * FETCH_BYTES, src, bytes,
+                                                  cudaMemcpyDeviceToHost, c->stream)))
+        CUDA_TRY(c, cudaEventRecord(c->fetch_done[slot], c->stream));
+}
+
+static void fetched(struct ops *o, void *host, size_t bytes)
+{
+    struct cuda_ops *c = cuda_of(o);
+    unsigned slot = c->fetch_out % FETCH_MAX;
+
+    assert(bytes <= FETCH_BYTES && c->fetch_out < c->fetch_in);
+    c->fetch_out++;
+    memset(host, NAN_BYTE, bytes);
+    if (!c->failed && CUDA_TRY(c, cudaEventSynchronize(c->fetch_done[slot])))
+        memcpy(host, c->fetch_host + slot * FETCH_BYTES, bytes);
+}
+
+static void zero(struct ops *o, struct tensor t)
+{
+    struct cuda_ops *c = cuda_of(o);
+
+    if (!c->failed && tensor_count(t))
+        CUDA_TRY(c, cudaMemsetAsync(t.data, 0, tensor_bytes(t), c->stream));
+}
+
+__global__ static void convert(void *dst, bool dst_f32, const void *src, bool src_f32, int64_t n)
+{
+    int64_t stride = (int64_t)gridDim.x * blockDim.x;
+
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) {
+        float x = src_f32 ? ((const float *)src)[i] : __bfloat162float(((const bf16 *)src)[i]);
+        if (dst_f32)
+            ((float *)dst)[i] = x;
+        else
+            ((bf16 *)dst)[i] = __float2bfloat16(x);
+    }
+}
+
+static bool is_float(struct tensor t) { return t.dtype == DT_F32 || t.dtype == DT_BF16; }
+
+static void copy(struct ops *o, struct tensor dst, struct tensor src)
+{
+    struct cuda_ops *c = cuda_of(o);
+    int64_t n = tensor_count(src);
+
+    assert(tensor_count(dst) == n);
+    if (c->failed || !n || dst.data == src.data)
+        return;
+    if (dst.dtype == src.dtype) {
+        CUDA_TRY(c, cudaMemcpyAsync(dst.data, src.data, tensor_bytes(src),
+                                    cudaMemcpyDeviceToDevice, c->stream));
+        return;
+    }
+    if (!CUDA_NEED(c, is_float(dst) && is_float(src), "copies convert f32 and bf16 only"))
+        return;
+    convert<<<8 * c->sms, 256, 0, c->stream>>>(dst.data, dst.dtype == DT_F32, src.data,
+                                               src.dtype == DT_F32, n);
+    CUDA_LAUNCHED(c);
+}
+
+/* -- small sums -------------------------------------------------------------------- */
+
+/* One block a column: the rows are cut into 256 runs, a run is a thread's, and the runs are
+ * added in one order. */
+__global__ static void __launch_bounds__(256) add_partials(void *dst, bool is_f32,
+                                                           const float *partial, int rows, int n)
+{
+    __shared__ float warps[32];
+    int column = blockIdx.x;
+    float sum = 0;
+
+    for (int r = threadIdx.x; r < rows; r += 256)
+        sum += partial[(int64_t)r * n + column];
+    sum = block_sum(sum, warps);
+    if (threadIdx.x)
+        return;
+    if (is_f32)
+        ((float *)dst)[column] += sum;
+    else
+        ((bf16 *)dst)[column] = __float2bfloat16(__bfloat162float(((bf16 *)dst)[column]) + sum);
+}
+
+void cuda_add_partials(struct cuda_ops *c, void *dst, enum dtype dtype, const float *partial,
+                       int rows, int n)
+{
+    assert(dtype == DT_F32 || dtype == DT_BF16);
+    if (c->failed || !n)
+        return;
+    add_partials<<<n, 256, 0, c->stream>>>(dst, dtype == DT_F32, partial, rows, n);
+    CUDA_LAUNCHED(c);
+}
+
+/* -- start ------------------------------------------------------------------------- */
+
+int ops_cuda_count(void)
+{
+    int n = 0;
+
+    if (cudaGetDeviceCount(&n) != cudaSuccess) {
+        cudaGetLastError();
+        return 0;
+    }
+    return n;
+}
+
+/* A version is 1000 major + 10 minor. */
+int ops_cuda_fits(const struct gpu_facts *f, int device)
+{
+    if (!f->driver)
+        return err_set(GPT_DEVICE, "no GPU: no NVIDIA driver is installed");
+    if (f->driver / 1000 < f->runtime / 1000)
+        return err_set(GPT_DEVICE, "the GPU driver is too old: it supports CUDA %d.%d, this "
+                       "program needs %d.0", f->driver / 1000, f->driver % 1000 / 10,
+                       f->runtime / 1000);
+    if (f->error)
+        return err_set(GPT_DEVICE, "no GPU: %s", f->error);
+    if (!f->visible)
+        return err_set(GPT_DEVICE, "no GPU is visible");
+    if (device < 0 || device >= f->visible)
+        return err_set(GPT_DEVICE, "GPU %d asked for, %d visible", device, f->visible);
+    if (f->major != 9 || f->minor != 0)
+        return err_set(GPT_DEVICE, "GPU %d has compute capability %d.%d, this program needs 9.0 "
+                       "(Hopper: H100, H200, GH200)", device, f->major, f->minor);
+    return GPT_OK;
+}
+
+static struct gpu_facts facts_of(int device)
+{
+    struct gpu_facts f = {};
+
+    if (cudaDriverGetVersion(&f.driver) != cudaSuccess)
+        f.driver = 0;
+    cudaRuntimeGetVersion(&f.runtime);
+    cudaError_t e = cudaGetDeviceCount(&f.visible);
+    if (e != cudaSuccess) {
+        cudaGetLastError();
+        f.visible = 0;
+        f.error = e == cudaErrorNoDevice ? NULL : cudaGetErrorString(e);
+    }
+    if (device >= 0 && device < f.visible) {
+        cudaDeviceGetAttribute(&f.major, cudaDevAttrComputeCapabilityMajor, device);
+        cudaDeviceGetAttribute(&f.minor, cudaDevAttrComputeCapabilityMinor, device);
+    }
+    return f;
+}
+
+static bool staging_take(struct cuda_ops *c, struct staging *s)
+{
+    return CUDA_TRY(c, cudaMallocHost((void **)&s->memory, 2 * STAGING_HALF)) &&
+           CUDA_TRY(c, cudaEventCreateWithFlags(&s->done[0], cudaEventDisableTiming)) &&
+           CUDA_TRY(c, cudaEventCreateWithFlags(&s->done[1], cudaEventDisableTiming));
+}
+
+static bool start(struct cuda_ops *c)
+{
+    static const float constants[3] = { 1, 0, 0 };  /* one, zero, and the ticket's bits */
+    float *device_constants;
+
+    cudaGetLastError();     /* what failed in this thread before would turn up at a launch */
+    if (!CUDA_TRY(c, cudaSetDevice(c->device)) ||
+        !CUDA_TRY(c, cudaDeviceGetAttribute(&c->sms, cudaDevAttrMultiProcessorCount, c->device)) ||
+        !CUDA_TRY(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking)) ||
+        !CUDA_TRY(c, cudaStreamCreateWithFlags(&c->ahead.stream, cudaStreamNonBlocking)) ||
+        !CUDA_TRY(c, cudaEventCreateWithFlags(&c->ahead_done, cudaEventDisableTiming)) ||
+        !CUDA_TRY(c, cudaMallocHost((void **)&c->fetch_host, FETCH_MAX * FETCH_BYTES)))
+        return false;
+    for (int i = 0; i < FETCH_MAX; i++)
+        if (!CUDA_TRY(c, cudaEventCreateWithFlags(&c->fetch_done[i], cudaEventDisableTiming)))
+            return false;
+    c->staging.stream = c->stream;
+    if (!staging_take(c, &c->staging) || !staging_take(c, &c->ahead))
+        return false;
+    device_constants = (float *)cuda_take(c, sizeof constants, "constants");
+    if (!device_constants)
+        return false;
+    upload(&c->ops, device_constants, constants, sizeof constants);
+    c->one = device_constants;
+    c->zero = device_constants + 1;
+    c->ticket = (unsigned *)(device_constants + 2);
+    return gemm_cache_new(c);
+}
+
+int ops_cuda_new(struct ops **o, int device)
+{
+    struct gpu_facts facts = facts_of(device);
+    struct cuda_ops *c;
+    int rc = ops_cuda_fits(&facts, device);
+
+    *o = NULL;
+    if (rc)
+        return rc;
+    c = (struct cuda_ops *)calloc(1, sizeof *c);
+    if (!c)
+        return err_set(GPT_SYSTEM, "cannot allocate %zu bytes for GPU %d", sizeof *c, device);
+    __atomic_add_fetch(&instances, 1, __ATOMIC_RELAXED);
+    c->ops = gpu_ops();
+    c->ops.free = free_all;
+    c->ops.status = status;
+    c->ops.sync = sync;
+    c->ops.alloc = alloc;
+    c->ops.allocated = allocated;
+    c->ops.upload = upload;
+    c->ops.upload_ahead = upload_ahead;
+    c->ops.download = download;
+    c->ops.fetch = fetch;
+    c->ops.fetched = fetched;
+    c->ops.zero = zero;
+    c->ops.copy = copy;
+    c->device = device;
+    if (!start(c)) {
+        rc = status(&c->ops);
+        free_all(&c->ops);
+        return rc;
+    }
+    *o = &c->ops;
+    return GPT_OK;
+}
+
+const char *ops_cuda_version(void)
+{
+    static char text[160];
+    int driver = 0, runtime = 0;
+    size_t lt = cublasLtGetVersion();
+
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    snprintf(text, sizeof text, "CUDA runtime %d.%d\nCUDA driver %d.%d\ncuBLASLt %zu.%zu.%zu\n",
+             runtime / 1000, runtime % 1000 / 10, driver / 1000, driver % 1000 / 10, lt / 10000,
+             lt % 10000 / 100, lt % 100);
+    return text;
+}
+
+void *ops_cuda_stream(struct ops *o) { return cuda_of(o)->stream; }

@@ -1,0 +1,134 @@
+/* device.h - what every kernel file needs of its GPU: stream, workspace, sticky error.
+ *
+ * An op is one file kernels/NAME.cu: its contract, static kernels, and one
+ * launcher gpu_NAME with exactly the signature of struct ops:
+ *
+ *     void gpu_out_gate(struct ops *o, struct tensor out, ...)
+ *     {
+ *         struct cuda_ops *c = cuda_of(o);
+ *         if (c->failed) return;
+ *         float *partial = (float *)cuda_workspace(c, bytes);
+ *         if (!partial) return;                       // the failure is recorded
+ *         out_gate_kernel<<<blocks, 256, 0, c->stream>>>(...);
+ *         CUDA_LAUNCHED(c);
+ *         cuda_add_partials(c, dgate.data, dgate.dtype, partial, blocks, n);
+ *     }
+ *
+ * Rules. Work goes to c->stream in order. An op may be captured into a graph:
+ * no synchronisation, no host decision on device data, no allocation but
+ * cuda_workspace. Per-step numbers are read on the device, through pointers.
+ * Sums are deterministic: partial sums in the workspace, added in a fixed
+ * order; no float atomics.
+ *
+ * Threads: as ops.h, one struct cuda_ops belongs to one rank's thread.
+ */
+#ifndef KERNELS_HOST_DEVICE_H
+#define KERNELS_HOST_DEVICE_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cuda_runtime.h>
+#include <cuda_bf16.h>
+extern "C" {
+#include "base/err.h"
+#include "ops/ops.h"
+}
+
+struct gemm_cache;                      /* gemm.cu */
+enum { STAGING_HALF = 4 << 20 };        /* bytes; one half is filled while the other is copied */
+
+/* Pinned ring that uploads on one stream go through. */
+struct staging {
+    char *memory;
+    size_t at;
+    cudaEvent_t done[2];                /* when each half was last read */
+    cudaStream_t stream;
+};
+
+struct cuda_ops {
+    struct ops ops;                     /* first: struct ops * is struct cuda_ops * */
+    int device;                         /* ordinal; also names the rank in messages */
+    int sms;                            /* multiprocessors */
+    cudaStream_t stream;
+    bool failed;
+    int code;                           /* enum gpt_code, with message: the first failure */
+    char message[512];
+
+    bool capturing;
+
+    void *workspace;                    /* of the op that runs: dead when its last launch ends */
+    size_t workspace_bytes;
+
+    const float *one, *zero;            /* constants in device memory */
+    unsigned *ticket;                   /* for last_block (vec.h); 0 between kernels */
+    struct gemm_cache *gemm;
+
+    void **blocks;                      /* everything allocated, for free() */
+    int n_blocks, cap_blocks;
+    size_t allocated;
+    struct staging staging, ahead;      /* of upload() on stream, of upload_ahead() on its own */
+    cudaEvent_t ahead_done;
+    char *fetch_host;                   /* pinned ring of FETCH_MAX slots for fetch() */
+    cudaEvent_t fetch_done[FETCH_MAX];
+    unsigned fetch_in, fetch_out;
+};
+
+static inline struct cuda_ops *cuda_of(struct ops *o) { return (struct cuda_ops *)o; }
+
+/* Records the first failure; later ones are its consequence. */
+void cuda_fail(struct cuda_ops *c, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+/* For the macros below; false (and recorded) when e is an error. */
+bool cuda_ok(struct cuda_ops *c, cudaError_t e, const char *expr, const char *file, int line);
+
+#define CUDA_TRY(c, expr) cuda_ok((c), (expr), #expr, __FILE__, __LINE__)
+#define CUDA_LAUNCHED(c) cuda_ok((c), cudaGetLastError(), __func__, __FILE__, __LINE__)
+/* A dtype or a size that this device cannot do: a recipe can ask for it, so no assert. */
+#define CUDA_NEED(c, cond, what) \
+    ((cond) ? true : (cuda_fail((c), GPT_DEVICE, "%s: on a GPU, %s", __func__, (what)), false))
+
+/* At least `bytes` of scratch, 256-byte aligned, contents undefined; one call an op,
+ * the op cuts it up itself. Grows on demand (old memory stays until free(), graphs
+ * may hold it). NULL when memory is out: recorded. */
+void *cuda_workspace(struct cuda_ops *c, size_t bytes);
+
+/* Takes `bytes` from the front of a workspace that the op cuts up; *at advances, 256-aligned. */
+static inline void *cuda_cut(char **at, size_t bytes)
+{
+    char *p = *at;
+    *at += (bytes + 255) / 256 * 256;
+    return p;
+}
+static inline size_t cuda_round(size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+/* dst[i] += sum over r < rows of partial[r * n + i], i < n, always in the same order.
+ * dst is f32 or bf16 (one rounding of the sum). */
+void cuda_add_partials(struct cuda_ops *c, void *dst, enum dtype dtype, const float *partial,
+                       int rows, int n);
+
+/* Row-major product out(M,N) = alpha op(a) op(b) + beta c through cuBLASLt (gemm.cu). */
+struct gemm {
+    struct tensor out;                  /* (M,N): bf16 or f32 */
+    struct tensor a;                    /* (M,K), or (K,M) when ta */
+    struct tensor b;                    /* (K,N), or (N,K) when tb */
+    bool ta, tb;
+    struct tensor add;                  /* (M,N) of out's dtype, added; may be out; or none */
+    const float *scale;                 /* device; NULL: alpha below */
+    float alpha;                        /* 0 stands for 1 */
+    int64_t lda, ldb, ldo;              /* elements a row; 0: the tensor's own columns */
+    bool fast;                          /* fp8: accumulate in the tensor cores alone */
+    int batch;                          /* 0 or 1: one product; else strides below, in elements */
+    int64_t stride_a, stride_b, stride_out;
+};
+void cuda_gemm(struct cuda_ops *c, const struct gemm *g);
+bool gemm_cache_new(struct cuda_ops *c);
+void gemm_cache_free(struct gemm_cache *g);
+
+/* device.cu: memory that lives until free(); NULL (recorded) when there is none. */
+void *cuda_take(struct cuda_ops *c, size_t bytes, const char *what);
+
+static inline int div_up(int64_t a, int64_t b) { return (int)((a + b - 1) / b); }
+
+#endif

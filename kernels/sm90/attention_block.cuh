@@ -1,0 +1,141 @@
+/* attention_block.cuh - blocks of 64 rows in shared memory, and their products.
+ *
+ * A block of 64 rows by E channels of bf16 is stored as
+ * the bulk tensor copy writes it: panels of 64 channels (E / 64 of them, or one
+ * of 32 channels), a panel being 64 rows of 128 (64) bytes whose 16-byte chunks
+ * are swizzled. struct block<E> knows the addresses; wgmma reads such a block
+ *   K-major  (its rows are M or N, its channels are K): products over channels,
+ *   MN-major (its rows are K, its channels are N):      products over rows.
+ */
+#ifndef KERNELS_SM90_ATTENTION_BLOCK_CUH
+#define KERNELS_SM90_ATTENTION_BLOCK_CUH
+
+#include "sm90/sm90.h"
+#include "vec.h"
+#include "sm90/wgmma.h"
+
+using namespace sm90;
+
+template <int E> struct block {
+    static_assert(E == 32 || E == 64 || E == 128, "head sizes that attention knows");
+    enum {
+        ROWS = 64,
+        PANELS = E < 64 ? 1 : E / 64,
+        PANEL_COLS = E < 64 ? E : 64,
+        ROW_BYTES = PANEL_COLS * 2,
+        PANEL_BYTES = ROWS * ROW_BYTES,
+        BYTES = PANELS * PANEL_BYTES,
+        K_STEPS = E / 16,                   /* wgmma steps over the channels */
+    };
+    /* Byte offset of the 16-byte chunk c (8 channels) of row r. */
+    static __device__ __forceinline__ uint32_t at(int r, int c)
+    {
+        if (E < 64)
+            return r * ROW_BYTES + ((c ^ ((r >> 1) & 3)) << 4);
+        return (c >> 3) * PANEL_BYTES + r * ROW_BYTES + (((c & 7) ^ (r & 7)) << 4);
+    }
+    /* wgmma matrix descriptor of a block at this address. Low word: address / 16 and, used
+     * MN-major only, the offset / 16 of the next panel; high word: offset / 16 of the next 8
+     * rows and the swizzle (64 or 128 bytes). Only the low word varies: 32-bit sums suffice. */
+    static __device__ __forceinline__ uint32_t desc(uint32_t addr)
+    {
+        return PANEL_BYTES / 16 << 16 | (addr & 0x3ffff) >> 4;
+    }
+    static __device__ __forceinline__ uint64_t operand(uint32_t desc)
+    {
+        uint64_t d;
+        asm("mov.b64 %0, {%1, %2};" : "=l"(d)
+            : "r"(desc), "r"((E < 64 ? 2u : 1u) << 30 | 8 * ROW_BYTES / 16));
+        return d;
+    }
+    /* Added to a descriptor: step k of 16 channels (K-major), of 16 rows (MN-major). */
+    static __device__ __forceinline__ constexpr int step_k(int k)
+    {
+        return (k * 32 / ROW_BYTES * PANEL_BYTES + k * 32 % ROW_BYTES) / 16;
+    }
+    static __device__ __forceinline__ constexpr int step_mn(int k) { return k * ROW_BYTES; }
+
+    static __device__ __forceinline__ void load(uint32_t dst, const CUtensorMap *map, int head,
+                                                int row, uint32_t bar)
+    {
+        for (int p = 0; p < PANELS; p++)
+            load_box(dst + p * PANEL_BYTES, map, head * E + p * PANEL_COLS, row, bar);
+    }
+    static __device__ __forceinline__ void store(const CUtensorMap *map, int head, int row,
+                                                 uint32_t src)
+    {
+        for (int p = 0; p < PANELS; p++)
+            store_box(map, head * E + p * PANEL_COLS, row, src + p * PANEL_BYTES);
+    }
+};
+
+/* d (64 x 64) = A B^T over E channels, both blocks of 64 rows. */
+template <int E>
+__device__ __forceinline__ void dot_rows(float (&d)[32], uint32_t a, uint32_t b)
+{
+#pragma unroll
+    for (int k = 0; k < block<E>::K_STEPS; k++)
+        wgmma<false, false>(d, block<E>::operand(a + block<E>::step_k(k)),
+                            block<E>::operand(b + block<E>::step_k(k)), k > 0);
+}
+/* The same with A in registers. */
+template <int E>
+__device__ __forceinline__ void dot_rows(float (&d)[32], const uint32_t (&a)[E / 16][4],
+                                         uint32_t b)
+{
+#pragma unroll
+    for (int k = 0; k < block<E>::K_STEPS; k++)
+        wgmma_rows<false>(d, a[k], block<E>::operand(b + block<E>::step_k(k)), k > 0);
+}
+/* d (64 x E) (+)= P B, P 64 x 64 packed in registers, B a block. */
+template <int E>
+__device__ __forceinline__ void add_rows(float (&d)[E / 2], const uint32_t (&p)[16], uint32_t b,
+                                         bool add)
+{
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        wgmma_rows<true>(d, p + 4 * k, block<E>::operand(b + block<E>::step_mn(k)), add || k > 0);
+}
+
+/* -- fragments between registers and blocks -------------------------------------- */
+/* This warp's 16 rows of a block as operand A. */
+template <int E>
+__device__ __forceinline__ void load_rows(uint32_t (&a)[E / 16][4], uint32_t src, int warp,
+                                          int lane)
+{
+#pragma unroll
+    for (int k = 0; k < E / 16; k++) {
+        uint32_t at = src + block<E>::at(16 * warp + lane % 16, 2 * k + lane / 16);
+        load_matrices(a[k], at);
+    }
+}
+/* Sums times scale (by row half) as bf16, */
+template <int E>
+__device__ __forceinline__ void round_rows(uint32_t (&p)[E / 4], const float (&d)[E / 2],
+                                           float scale0, float scale1)
+{
+#pragma unroll
+    for (int i = 0; i < E / 4; i++) {
+        const float scale = i % 2 ? scale1 : scale0;
+        p[i] = bf16_pack(d[2 * i] * scale, d[2 * i + 1] * scale);
+    }
+}
+/* and these into this warp's 16 rows of a block. */
+template <int E>
+__device__ __forceinline__ void store_rows(uint32_t dst, const uint32_t (&p)[E / 4], int warp,
+                                           int lane)
+{
+#pragma unroll
+    for (int k = 0; k < E / 16; k++) {
+        uint32_t at = dst + block<E>::at(16 * warp + lane % 16, 2 * k + lane / 16);
+        store_matrices(at, p + 4 * k);
+    }
+}
+__device__ __forceinline__ void pack_rows(uint32_t (&p)[16], const float (&s)[32])
+{
+#pragma unroll
+    for (int i = 0; i < 16; i++)
+        p[i] = bf16_pack(s[2 * i], s[2 * i + 1]);
+}
+
+#endif

@@ -1,0 +1,355 @@
+/* attention_bwd.cu - dq, dk, dv by two kinds of tile, each product recomputed where it is used.
+ *
+ * With P = exp(scale q k^T - lse) and dS = P (dout v^T - delta), delta = rowsum(dout out):
+ *     dv = P^T dout,   dk = scale dS^T q,   dq = scale dS k.
+ * An item is a tile of 128 rows of one head that stays (x1, x2) and the blocks of 64 rows that
+ * it meets and that stream past (y1, y2):
+ *     by key:   x = k, v       y = q, dout    S' = S^T     dv += P' y2,  dk += dS' y1
+ *     by query: x = q, dout    y = k, v       S' = S                     dq += dS' y1
+ * where S' = x1 y1^T and dP' = x2 y2^T. The sums stay in registers from the first block to the
+ * last and P', dS' go from registers to the next product, so nothing is accumulated in
+ * memory: the same bits in every run, no f32 copy of dq, no atomics. The price is S and dP
+ * computed twice, 14 E FLOP a pair of query and key in place of 10 E; a pass that adds dq
+ * in f32 (written, reduced and converted: 20 bytes a number) was estimated to cost more than
+ * these at documents of 600 tokens.
+ *
+ * Block, warpgroups and item order are as in attention_fwd.cu, one kernel a kind.
+ * Each tile buffer is double: the next x is copied while this one is worked on; finished dk,
+ * dv, dq leave through the buffer of their own x.
+ */
+#include <type_traits>
+#include "sm90/attention_plan.cuh"
+#include "sm90/attention_block.cuh"
+
+namespace {
+
+enum { STAGES = 3, THREADS = 384, CONSUMER_WARPS = 8 };
+
+struct alignas(128) backward_item { struct reach reach; };
+
+template <int E> struct backward_smem {
+    char x1[2][2][block<E>::BYTES];         /* buffer, half of the tile */
+    char x2[2][2][block<E>::BYTES];
+    char y1[STAGES][block<E>::BYTES];
+    char y2[STAGES][block<E>::BYTES];
+    float lse2[STAGES][BLOCK], delta[STAGES][BLOCK];
+    struct backward_item item[2];
+    uint64_t x_full[2], x_empty[2], y_full[STAGES], y_empty[STAGES];
+};
+
+/* A place in a ring of stages and the parity of its present use. */
+struct ring {
+    int at;
+    uint32_t parity;
+    __device__ void step()
+    {
+        if (++at == STAGES)
+            at = 0, parity ^= 1;
+    }
+};
+
+template <int E, bool BY_KEY>
+__device__ void produce(const struct attention_call &c, const struct backward_maps &m,
+                        backward_smem<E> *sm)
+{
+    const int items = c.p.items, bytes = block<E>::BYTES;
+    const CUtensorMap *const xs = BY_KEY ? &m.k : &m.q, *const ys = BY_KEY ? &m.q : &m.k;
+    const struct reach *const reaches = BY_KEY ? c.p.by_key : c.p.by_query;
+    const CUtensorMap *const list = BY_KEY ? &m.by_key : &m.by_query;
+    int *const next = &c.p.next[BY_KEY ? 1 : 2];
+    struct ring r = { 0, 1 }, x = { 0, 1 };
+    int item = atomicAdd(next, 1), after = atomicAdd(next, 1);
+    struct reach reach = reaches[min(item, items)];
+
+    for (;; x.at ^= 1, x.parity ^= x.at == 0) {
+        const uint32_t full = address(&sm->x_full[x.at]);
+        barrier_wait(address(&sm->x_empty[x.at]), x.parity);
+        barrier_expect(full, item < items ? (int)sizeof reach + 4 * bytes : (int)sizeof reach);
+        load_box(address(&sm->item[x.at]), list, 0, min(item, items), full);
+        if (item >= items)
+            return;
+        const int head = reach.head, row = reach.tile * TILE;
+        int blocks = reach_blocks(reach.blocks), at = BY_KEY ? row : row + BLOCK;
+        for (int i = 0; i < 2; i++) {
+            block<E>::load(address(sm->x1[x.at][i]), xs, head, row + i * BLOCK, full);
+            block<E>::load(address(sm->x2[x.at][i]), xs + 1, head, row + i * BLOCK, full);
+        }
+        /* The next item's numbers travel while this one's blocks are copied. */
+        item = after;
+        after = atomicAdd(next, 1);
+        reach = reaches[min(item, items)];
+        for (; blocks > 0; blocks--, at += BY_KEY ? BLOCK : -BLOCK, r.step()) {
+            const uint32_t bar = address(&sm->y_full[r.at]);
+            barrier_wait(address(&sm->y_empty[r.at]), r.parity);
+            barrier_expect(bar, 2 * bytes + (BY_KEY ? 2 * BLOCK * 4 : 0));
+            block<E>::load(address(sm->y1[r.at]), ys, head, at, bar);
+            if (BY_KEY) {
+                load_box(address(sm->lse2[r.at]), &m.lse2, at, head, bar);
+                load_box(address(sm->delta[r.at]), &m.delta, at, head, bar);
+            }
+            block<E>::load(address(sm->y2[r.at]), ys + 1, head, at, bar);
+        }
+    }
+}
+
+/* Results, packed, leave through the tile's own memory, with which the half is done. */
+template <int E, bool BY_KEY>
+__device__ __forceinline__ void leave(const struct backward_maps &m, backward_smem<E> *sm,
+                                      int buffer, const uint32_t (&r1)[E / 4],
+                                      const uint32_t (&r2)[E / 4])
+{
+    const int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128;
+    const uint32_t x1 = address(sm->x1[buffer][group]), x2 = address(sm->x2[buffer][group]);
+
+    named_wait(1 + group, 128);
+    store_rows<E>(x1, r1, thread / 32, thread % 32);
+    if (BY_KEY)
+        store_rows<E>(x2, r2, thread / 32, thread % 32);
+    shared_written();
+    named_wait(1 + group, 128);
+    if (thread == 0) {
+        const int head = sm->item[buffer].reach.head;
+        const int row = sm->item[buffer].reach.tile * TILE + group * BLOCK;
+        block<E>::store(BY_KEY ? &m.dk : &m.dq, head, row, x1);
+        if (BY_KEY)
+            block<E>::store(&m.dv, head, row, x2);
+        stores_commit();
+    }
+}
+/* Its memory may be filled again. */
+template <int E> __device__ __forceinline__ void give_back(backward_smem<E> *sm, int buffer)
+{
+    if (threadIdx.x % 128 == 0) {
+        stores_read();
+        barrier_arrive(address(&sm->x_empty[buffer]));
+    }
+}
+
+/* lse / ln 2 or delta of two neighbouring columns of S'. */
+__device__ __forceinline__ float2 load_pair(uint32_t at)
+{
+    float2 x;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(at));
+    return x;
+}
+
+/* What one warpgroup does: its half of each tile. BY_KEY as above. An item's results leave
+ * while the first S' of the next is computed. The loop has 240 registers a thread and needs
+ * nearly all: what is only used before or behind it is computed there. */
+template <int E, bool BY_KEY>
+__device__ __forceinline__ void half_tiles(const struct attention_call &c,
+                                           const struct backward_maps &m, backward_smem<E> *sm)
+{
+    const int group = threadIdx.x / 128 - 1, lane = threadIdx.x % 32;
+    const int far = BY_KEY ? group : 1 - group;
+    bool any = false;                       /* an item before this one */
+    struct ring r = { 0, 0 };
+    int buffer = 0;
+    uint32_t parity = 0;
+    float s[32], dp[32], d1[E / 2], d2[E / 2];
+    uint32_t p[16], ds[16], r1[E / 4], r2[E / 4];
+    auto skip = [&](int n) {                /* blocks that only the other half meets */
+        for (; n > 0; n--, r.step()) {
+            barrier_wait(address(&sm->y_full[r.at]), r.parity);
+            __syncwarp();                   /* all lanes have seen it before one frees it */
+            if (threadIdx.x % 32 == 0)
+                barrier_arrive(address(&sm->y_empty[r.at]));
+        }
+    };
+
+    for (;; buffer ^= 1, parity ^= buffer == 0) {
+        barrier_wait(address(&sm->x_full[buffer]), parity);
+        if (sm->item[buffer].reach.tile < 0)
+            break;
+        const int row = sm->item[buffer].reach.tile * TILE + group * BLOCK
+                      + threadIdx.x % 128 / 32 * 16 + lane / 4;
+        const int blocks = reach_part(sm->item[buffer].reach.blocks, far);
+        const int whole = reach_part(sm->item[buffer].reach.whole, far);
+        const uint32_t x1 = block<E>::desc(address(sm->x1[buffer][group]));
+        const uint32_t x2 = block<E>::desc(address(sm->x2[buffer][group]));
+        int lo[2], len[2];
+        float lse2[2], delta[2];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            if (BY_KEY) {
+                lo[h] = row + 8 * h;
+                len[h] = c.p.end[row + 8 * h] - lo[h];
+            } else {
+                const int64_t at = (int64_t)sm->item[buffer].reach.head * c.p.padded + row + 8 * h;
+                lo[h] = c.p.start[row + 8 * h];
+                len[h] = row + 8 * h - lo[h];
+                lse2[h] = c.p.lse2[at];
+                delta[h] = c.p.delta[at];
+            }
+        }
+        /* By query, x fits in registers too; shared memory, which could not feed both operands
+         * of a 64-wide product at full rate, then delivers y alone. Not so at 64 channels, where
+         * ptxas 13.0 puts dS into the registers of x2 while the loop still needs them. */
+        constexpr bool X_IN_REGISTERS = !BY_KEY && E == 128;
+        uint32_t x1_rows[E / 16][4], x2_rows[E / 16][4];
+        if (X_IN_REGISTERS) {
+            load_rows<E>(x1_rows, address(sm->x1[buffer][group]), threadIdx.x % 128 / 32, lane);
+            load_rows<E>(x2_rows, address(sm->x2[buffer][group]), threadIdx.x % 128 / 32, lane);
+        }
+        auto block_of = [&](auto first, int i) {
+            constexpr bool FIRST = decltype(first)::value;
+            const uint32_t y1 = block<E>::desc(address(sm->y1[r.at]));
+            const uint32_t y2 = block<E>::desc(address(sm->y2[r.at]));
+            barrier_wait(address(&sm->y_full[r.at]), r.parity);
+            wgmma_begin();
+            if (X_IN_REGISTERS)
+                dot_rows<E>(s, x1_rows, y1);
+            else
+                dot_rows<E>(s, x1, y1);
+            wgmma_commit();
+            if (!FIRST) {
+                wgmma_wait<1>();              /* the products of the block before are done */
+                keep(d1);
+                __syncwarp();
+                if (threadIdx.x % 32 == 0)
+                    barrier_arrive(address(&sm->y_empty[(r.at + STAGES - 1) % STAGES]));
+            } else if (any) {
+                leave<E, BY_KEY>(m, sm, buffer ^ 1, r1, r2);
+            }
+            wgmma_begin();
+            if (X_IN_REGISTERS)
+                dot_rows<E>(dp, x2_rows, y2);
+            else
+                dot_rows<E>(dp, x2, y2);
+            wgmma_commit();
+            const int col = lane % 4 * 2;
+            float2 at[8];                   /* of the columns; loaded ahead of the waits */
+            if (BY_KEY)
+#pragma unroll
+                for (int j = 0; j < 8; j++)
+                    at[j] = load_pair(address(&sm->lse2[r.at][8 * j + col]));
+            wgmma_wait<1>();
+            keep(s);
+            if (FIRST || i >= whole)
+                mask_block(s, row / BLOCK * BLOCK + (BY_KEY ? i : -i) * BLOCK + col, lo, len);
+#pragma unroll
+            for (int j = 0; j < 32; j++) {
+                float shift = BY_KEY ? (j % 2 ? at[j / 4].y : at[j / 4].x) : lse2[j / 2 % 2];
+                s[j] = exp2_approx(fmaf(s[j], c.unit, -shift));
+            }
+            if (BY_KEY) {
+                pack_rows(p, s);
+                wgmma_begin();
+                add_rows<E>(d2, p, y2, !FIRST);
+                wgmma_commit();
+#pragma unroll
+                for (int j = 0; j < 8; j++) {
+                    if (j == 4)
+                        wgmma_wait<1>();      /* there are registers for half of them */
+                    at[j] = load_pair(address(&sm->delta[r.at][8 * j + col]));
+                }
+            } else {
+                keep(s);                    /* the exponentials before the wait */
+                wgmma_wait<0>();
+            }
+            keep(dp);
+#pragma unroll
+            for (int j = 0; j < 32; j++) {
+                float shift = BY_KEY ? (j % 2 ? at[j / 4].y : at[j / 4].x) : delta[j / 2 % 2];
+                dp[j] = s[j] * (dp[j] - shift);
+            }
+            pack_rows(ds, dp);
+            wgmma_begin();
+            add_rows<E>(d1, ds, y1, !FIRST);
+            wgmma_commit();
+            if (FIRST && any)
+                give_back(sm, buffer ^ 1);
+            r.step();
+        };
+        skip(far);
+        block_of(std::true_type(), 0);
+        for (int i = 1; i < blocks; i++)
+            block_of(std::false_type(), i);
+        wgmma_wait<0>();
+        keep(d1);
+        round_rows<E>(r1, d1, c.s.scale, c.s.scale);
+        if (BY_KEY) {
+            keep(d2);
+            round_rows<E>(r2, d2, 1, 1);
+        }
+        __syncwarp();
+        if (threadIdx.x % 32 == 0)
+            barrier_arrive(address(&sm->y_empty[(r.at + STAGES - 1) % STAGES]));
+        skip(reach_blocks(sm->item[buffer].reach.blocks) - far - blocks);
+        any = true;
+    }
+    if (any) {
+        leave<E, BY_KEY>(m, sm, buffer ^ 1, r1, r2);
+        give_back(sm, buffer ^ 1);
+    }
+}
+
+/* by_key lets by_query start as soon as the plan is done: they share nothing but their input,
+ * and blocks of the second take the multiprocessors that the first leaves. By its end, by_query
+ * has waited for all of by_key, so that what follows in the stream may read dk and dv. */
+template <int E, bool BY_KEY>
+__global__ void __launch_bounds__(THREADS, 1)
+backward_kernel(const __grid_constant__ struct attention_call c,
+                const __grid_constant__ struct backward_maps m)
+{
+    extern __shared__ char raw[];
+    backward_smem<E> *sm = (backward_smem<E> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
+
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < 2; i++) {
+            barrier_init(address(&sm->x_full[i]), 1);
+            barrier_init(address(&sm->x_empty[i]), 2);
+        }
+        for (int i = 0; i < STAGES; i++) {
+            barrier_init(address(&sm->y_full[i]), 1);
+            barrier_init(address(&sm->y_empty[i]), CONSUMER_WARPS);
+        }
+        shared_written();
+        for (const CUtensorMap *map : { &m.k, &m.v, &m.q, &m.dout, &m.lse2, &m.delta,
+                                         BY_KEY ? &m.by_key : &m.by_query })
+            prefetch_map(map);
+    }
+    __syncthreads();
+    if (BY_KEY) {
+        wait_for_kernel_before();           /* the plan */
+        start_kernel_behind();
+    }
+    if (threadIdx.x < 128) {
+        fewer_registers<24>();
+        if (threadIdx.x == 0) {
+            produce<E, BY_KEY>(c, m, sm);
+            if (!BY_KEY)
+                wait_for_kernel_before();
+        }
+    } else {
+        more_registers<240>();
+        half_tiles<E, BY_KEY>(c, m, sm);
+        if (threadIdx.x % 128 == 0)
+            stores_done();
+    }
+}
+
+template <int E>
+cudaError_t launch(cudaStream_t stream, const struct attention_call *c,
+                   const struct backward_maps *maps)
+{
+    const int bytes = (int)sizeof(backward_smem<E>) + 1024;
+    const int64_t items = (int64_t)c->p.tiles * c->s.heads;
+    const int blocks = (int)(items < c->sms ? items : c->sms);
+    cudaError_t e = launch_behind(backward_kernel<E, true>, blocks, THREADS, bytes, stream, c,
+                                  maps);
+    return e ? e : launch_behind(backward_kernel<E, false>, blocks, THREADS, bytes, stream, c,
+                                 maps);
+}
+
+}   /* namespace */
+
+cudaError_t attention_launch_backward(cudaStream_t stream, const struct attention_call *c,
+                                      const struct backward_maps *maps)
+{
+    switch (c->s.head_dim) {
+    case 32: return launch<32>(stream, c, maps);
+    case 64: return launch<64>(stream, c, maps);
+    default: return launch<128>(stream, c, maps);
+    }
+}

@@ -1,0 +1,330 @@
+/* attention_fwd.cu - out = softmax(scale q k^T) v by tiles of 128 queries.
+ *
+ * A block of 384 threads stays on its multiprocessor and takes items (tile, head), in the order
+ * of the plan, until none is left. Warpgroup 0 is the producer: one thread copies the item's q and
+ * the blocks of 64 keys and values that its queries meet, STAGES deep, running ahead into the
+ * next item. Warpgroups 1 and 2 own 64 queries each: q in registers, and for each block
+ *
+ *     S = q k^T (wgmma), while P v of the block before still runs
+ *     online softmax in base 2 by the maximum of the blocks before; out and the sums are
+ *     rescaled only when it grows by more than 2^8 (the result is the same, P is just not <= 1)
+ *     P (bf16, registers) v is added to out
+ *
+ * Work: 4 E FLOP a pair of query and key. Bytes: q, k, v read and out written once (2 E each a
+ * row and head); k and v come again from the L2 for each tile that meets them.
+ */
+#include "sm90/attention_plan.cuh"
+#include "sm90/attention_block.cuh"
+
+namespace {
+
+enum { STAGES = 4, THREADS = 384, CONSUMER_WARPS = 8 };
+
+template <int E> struct forward_smem {
+    char q[2][block<E>::BYTES];
+    char out[2][block<E>::BYTES];
+    char k[STAGES][block<E>::BYTES];
+    char v[STAGES][block<E>::BYTES];
+    alignas(128) struct reach item;
+    uint64_t q_full, q_empty, k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
+};
+
+/* Blocks are counted through all items: the n-th lies in stage n % STAGES, in this use of it. */
+static_assert((STAGES & (STAGES - 1)) == 0, "so that stage and parity are two bit operations");
+__device__ __forceinline__ int stage_of(uint32_t n) { return n % STAGES; }
+__device__ __forceinline__ uint32_t parity_of(uint32_t n) { return n / STAGES % 2; }
+
+template <int E>
+__device__ void produce(const struct attention_call &c, const struct forward_maps &m,
+                        forward_smem<E> *sm)
+{
+    const int items = c.p.items, bytes = block<E>::BYTES;
+    uint32_t n = 0;
+    int item = atomicAdd(&c.p.next[0], 1), after = atomicAdd(&c.p.next[0], 1);
+    struct reach reach = c.p.by_query[min(item, items)];
+
+    for (uint32_t turn = 1;; turn ^= 1) {
+        barrier_wait(address(&sm->q_empty), turn);
+        barrier_expect(address(&sm->q_full), item < items ? (int)sizeof reach + 2 * bytes
+                                                        : (int)sizeof reach);
+        load_box(address(&sm->item), &m.by_query, 0, min(item, items), address(&sm->q_full));
+        if (item >= items)
+            return;
+        const int head = reach.head, row = reach.tile * TILE, blocks = reach_blocks(reach.blocks);
+        block<E>::load(address(sm->q[0]), &m.q, head, row, address(&sm->q_full));
+        block<E>::load(address(sm->q[1]), &m.q, head, row + BLOCK, address(&sm->q_full));
+
+        /* The next item's numbers travel while this one's blocks are copied. */
+        item = after;
+        after = atomicAdd(&c.p.next[0], 1);
+        reach = c.p.by_query[min(item, items)];
+        for (int i = 0; i < blocks; i++, n++) {
+            const int at = stage_of(n), key = row + BLOCK - i * BLOCK;
+            uint32_t full = address(&sm->k_full[at]);
+            barrier_wait(address(&sm->k_empty[at]), parity_of(n) ^ 1);
+            barrier_expect(full, bytes);
+            block<E>::load(address(sm->k[at]), &m.k, head, key, full);
+            full = address(&sm->v_full[at]);
+            barrier_wait(address(&sm->v_empty[at]), parity_of(n) ^ 1);
+            barrier_expect(full, bytes);
+            block<E>::load(address(sm->v[at]), &m.v, head, key, full);
+        }
+    }
+}
+
+/* A thread's two rows in the online softmax; base 2, in units of scale log2(e). */
+struct online {
+    float max[2], sum[2], alpha[2];
+    bool rescale;
+
+    /* P = 2^(unit S - unit max), and what it adds to the sums. */
+    __device__ __forceinline__ void weigh(float (&p)[32], const float (&s)[32], float unit,
+                                          float (&add)[4])
+    {
+        const float shift[2] = { max[0] * unit, max[1] * unit };
+        add[0] = add[1] = add[2] = add[3] = 0;
+#pragma unroll
+        for (int i = 0; i < 32; i++) {
+            p[i] = exp2_approx(fmaf(s[i], unit, -shift[i / 2 % 2]));
+            add[i % 4] += p[i];
+        }
+    }
+    __device__ __forceinline__ static void maxima(float (&m)[2], const float (&s)[32])
+    {
+        float t[4] = { s[0], s[1], s[2], s[3] };
+#pragma unroll
+        for (int i = 4; i < 32; i++)
+            t[i % 4] = fmaxf(t[i % 4], s[i]);
+        m[0] = quad_max(fmaxf(t[0], t[1]));
+        m[1] = quad_max(fmaxf(t[2], t[3]));
+    }
+    /* The first block of a row, which has its own key and so a finite maximum. */
+    __device__ __forceinline__ void begin(float (&p)[32], const float (&s)[32], float unit)
+    {
+        float add[4];
+        maxima(max, s);
+        weigh(p, s, unit, add);
+        sum[0] = add[0] + add[1];
+        sum[1] = add[2] + add[3];
+    }
+    /* A further one: weighed by the maximum so far while the new one is still sought, and
+     * again if that is larger by more than 2^8, which is rare. Then rescale says that
+     * older sums are to be multiplied by alpha. */
+    __device__ __forceinline__ void go_on(float (&p)[32], const float (&s)[32], float unit)
+    {
+        float m[2], add[4];
+        weigh(p, s, unit, add);
+        maxima(m, s);
+        rescale = __any_sync(~0u, (m[0] - max[0]) * unit > 8 || (m[1] - max[1]) * unit > 8);
+        if (rescale) {
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                float top = fmaxf(max[r], m[r]);
+                alpha[r] = exp2_approx((max[r] - top) * unit);
+                max[r] = top;
+                sum[r] *= alpha[r];
+            }
+            weigh(p, s, unit, add);
+        }
+        sum[0] += add[0] + add[1];
+        sum[1] += add[2] + add[3];
+    }
+};
+
+/* One warpgroup's half of a tile that is through, packed: leaves through staging. */
+template <int E>
+__device__ __forceinline__ void leave(const struct forward_maps &m, forward_smem<E> *sm, int group,
+                                      int head, int first_row, const uint32_t (&result)[E / 4])
+{
+    const int thread = threadIdx.x % 128;
+    const uint32_t staging = address(sm->out[group]);
+
+    if (thread == 0)
+        stores_read();                  /* the staging of the item before is free */
+    named_wait(1 + group, 128);
+    store_rows<E>(staging, result, thread / 32, thread % 32);
+    shared_written();
+    named_wait(1 + group, 128);
+    if (thread == 0) {
+        block<E>::store(&m.out, head, first_row, staging);
+        stores_commit();
+    }
+}
+
+/* Results of an item leave while the first S of the next is computed. */
+template <int E>
+__device__ void consume(const struct attention_call &c, const struct forward_maps &m,
+                        forward_smem<E> *sm, int group)
+{
+    const int lane = threadIdx.x % 32, warp = threadIdx.x % 128 / 32, far = 1 - group;
+    uint32_t n = 0;                         /* the present block */
+    int head_before = 0, row_before = -1;   /* the item before: none */
+    uint32_t q[E / 16][4], packed[16], result[E / 4];
+    float s[32], p[32], out[E / 2];
+    struct online o;
+
+    auto wait_k = [&](uint32_t i) {
+        barrier_wait(address(&sm->k_full[stage_of(i)]), parity_of(i));
+    };
+    auto wait_v = [&](uint32_t i) {
+        barrier_wait(address(&sm->v_full[stage_of(i)]), parity_of(i));
+    };
+    auto done_k = [&](uint32_t i) {
+        if (lane == 0)
+            barrier_arrive(address(&sm->k_empty[stage_of(i)]));
+    };
+    auto done_v = [&](uint32_t i) {
+        if (lane == 0)
+            barrier_arrive(address(&sm->v_empty[stage_of(i)]));
+    };
+    auto k_at = [&](uint32_t i) { return block<E>::desc(address(sm->k[stage_of(i)])); };
+    auto v_at = [&](uint32_t i) { return block<E>::desc(address(sm->v[stage_of(i)])); };
+    auto skip = [&](int blocks) {           /* that only the other half meets */
+        for (; blocks > 0; blocks--, n++) {
+            wait_k(n);
+            wait_v(n);
+            __syncwarp();                   /* all lanes have seen both before one frees them */
+            done_k(n);
+            done_v(n);
+        }
+    };
+
+    for (uint32_t turn = 0;; turn ^= 1) {
+        barrier_wait(address(&sm->q_full), turn);
+        const int tile = sm->item.tile, head = sm->item.head;
+        const int blocks = reach_part(sm->item.blocks, far);
+        const int whole = reach_part(sm->item.whole, far);
+        const int behind = reach_blocks(sm->item.blocks) - far - blocks;
+        if (tile < 0)
+            break;
+        load_rows<E>(q, address(sm->q[group]), warp, lane);
+        __syncwarp();
+        if (lane == 0)
+            barrier_arrive(address(&sm->q_empty));
+
+        const int first_row = tile * TILE + group * BLOCK, col = first_row + lane % 4 * 2;
+        const int row = first_row + 16 * warp + lane / 4;
+        const int lo[2] = { c.p.start[row], c.p.start[row + 8] };
+        const int len[2] = { row - lo[0], row + 8 - lo[1] };
+
+        skip(far);
+        wait_k(n);
+        wgmma_begin();
+        dot_rows<E>(s, q, k_at(n));
+        wgmma_commit();
+        if (row_before >= 0)
+            leave<E>(m, sm, group, head_before, row_before, result);
+        wgmma_wait<0>();
+        keep(s);
+        done_k(n);
+        mask_block(s, col, lo, len);
+        o.begin(p, s, c.unit);
+        pack_rows(packed, p);
+
+        for (int i = 1; i < blocks; i++, n++) {
+            wait_k(n + 1);
+            wgmma_begin();
+            dot_rows<E>(s, q, k_at(n + 1));
+            wgmma_commit();
+            wait_v(n);
+            wgmma_begin();
+            add_rows<E>(out, packed, v_at(n), i > 1);
+            wgmma_commit();
+            wgmma_wait<1>();
+            keep(s);
+            done_k(n + 1);
+            if (i >= whole)
+                mask_block(s, col - i * BLOCK, lo, len);
+            o.go_on(p, s, c.unit);
+            keep(p);                        /* the exponentials before the wait, not behind it */
+            wgmma_wait<0>();
+            keep(out);
+            done_v(n);
+            if (o.rescale) {
+#pragma unroll
+                for (int j = 0; j < E / 2; j++)
+                    out[j] *= o.alpha[j / 2 % 2];
+            }
+            pack_rows(packed, p);
+        }
+        wait_v(n);
+        wgmma_begin();
+        add_rows<E>(out, packed, v_at(n), blocks > 1);
+        wgmma_commit();
+        o.sum[0] = quad_sum(o.sum[0]);
+        o.sum[1] = quad_sum(o.sum[1]);
+        if (lane % 4 == 0) {
+            float *lse = c.lse + (int64_t)head * c.s.rows;
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                if (row + 8 * h < c.s.rows)
+                    lse[row + 8 * h] = o.max[h] * c.s.scale + logf(o.sum[h]);
+        }
+        wgmma_wait<0>();
+        keep(out);
+        done_v(n++);
+        round_rows<E>(result, out, 1.0f / o.sum[0], 1.0f / o.sum[1]);
+        skip(behind);
+        head_before = head;
+        row_before = first_row;
+    }
+    if (row_before >= 0)
+        leave<E>(m, sm, group, head_before, row_before, result);
+    if (threadIdx.x % 128 == 0)
+        stores_done();
+}
+
+template <int E>
+__global__ void __launch_bounds__(THREADS, 1)
+forward_kernel(const __grid_constant__ struct attention_call c,
+               const __grid_constant__ struct forward_maps m)
+{
+    extern __shared__ char raw[];
+    forward_smem<E> *sm = (forward_smem<E> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
+
+    if (threadIdx.x == 0) {
+        barrier_init(address(&sm->q_full), 1);
+        barrier_init(address(&sm->q_empty), CONSUMER_WARPS);
+        for (int i = 0; i < STAGES; i++) {
+            barrier_init(address(&sm->k_full[i]), 1);
+            barrier_init(address(&sm->k_empty[i]), CONSUMER_WARPS);
+            barrier_init(address(&sm->v_full[i]), 1);
+            barrier_init(address(&sm->v_empty[i]), CONSUMER_WARPS);
+        }
+        shared_written();
+        for (const CUtensorMap *map : { &m.q, &m.k, &m.v, &m.out, &m.by_query })
+            prefetch_map(map);
+    }
+    __syncthreads();
+    wait_for_kernel_before();               /* the plan */
+    if (threadIdx.x < 128) {
+        fewer_registers<40>();
+        if (threadIdx.x == 0)
+            produce<E>(c, m, sm);
+    } else {
+        more_registers<232>();
+        consume<E>(c, m, sm, threadIdx.x / 128 - 1);
+    }
+}
+
+template <int E>
+cudaError_t launch(cudaStream_t stream, const struct attention_call *c,
+                   const struct forward_maps *maps)
+{
+    const int bytes = (int)sizeof(forward_smem<E>) + 1024;
+    const int64_t items = (int64_t)c->p.tiles * c->s.heads;
+    return launch_behind(forward_kernel<E>, (int)(items < c->sms ? items : c->sms), THREADS, bytes,
+                         stream, c, maps);
+}
+
+}   /* namespace */
+
+cudaError_t attention_launch_forward(cudaStream_t stream, const struct attention_call *c,
+                                     const struct forward_maps *maps)
+{
+    switch (c->s.head_dim) {
+    case 32: return launch<32>(stream, c, maps);
+    case 64: return launch<64>(stream, c, maps);
+    default: return launch<128>(stream, c, maps);
+    }
+}

@@ -1,0 +1,358 @@
+/* polar_gemm.h - batched bf16 products for polar.cu: wgmma on tiles that the copy engine brings.
+ *
+ *     D = alpha C + beta A B        for each of n matrices; bf16 in and out, f32 sums
+ *
+ * A block takes tiles of 128 x BN, one after the other. Two warpgroups hold 64 rows of a tile each
+ * in registers (BN / 2 numbers a thread); a ninth warp feeds them through a ring of stages in
+ * shared memory, 64 of k a stage, and runs ahead into the next tile. Every tensor is a 3-D tensor
+ * map (columns, rows, matrices) of boxes 64 x 64 with 128-byte swizzle, so ragged edges are the
+ * copy engine's: it reads zeros and clips writes. An operand whose k runs along rows (X^T X, B X)
+ * is read as it lies and the tensor cores transpose.
+ *
+ * After the k of a tile come EXTRA stages of the ring without operands: there C arrives, is
+ * replaced by the result in place, and the copy engine stores it.
+ *
+ * SYM: A B is symmetric (then BN is 128): only tiles on and below the diagonal are computed; each
+ * is also written transposed.
+ * SPLIT (only SYM, one tile a block): two blocks, a cluster, share a tile. Each sums half of k,
+ * they exchange halves of the tile through distributed shared memory and write 64 columns each.
+ * For few tiles.
+ *
+ * What bounds it: a stage of 128 x 128 moves 80 KiB through shared memory, 640 cycles at 128 bytes
+ * a cycle, where its products take 512; 128 x 256: 128 KiB, 1024, 1024. Measured on an H200: 0.33
+ * us a stage of 128 x 128, and 3 us a launch besides.
+ *
+ * Blocks of the next product start while this one's last are running (programmatic launch) and
+ * wait for its end before they touch memory.
+ *
+ * Source of the layouts: PTX ISA, wgmma matrix descriptors and tensor swizzling modes.
+ */
+#ifndef KERNELS_SM90_POLAR_GEMM_H
+#define KERNELS_SM90_POLAR_GEMM_H
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+#include <stdint.h>
+#include "sm90/sm90.h"
+#include "vec.h"
+#include "sm90/wgmma.h"
+
+using namespace sm90;
+
+enum { TILE = 128, BOX = 64, BOX_BYTES = BOX * BOX * 2 };
+enum { CONSUMERS = 256, CONSUMER_WARPS = CONSUMERS / 32, GEMM_THREADS = CONSUMERS + 32 };
+
+struct gemm_shape {
+    int kblocks;                        /* k in units of 64, of the whole product */
+    int tiles_m, tiles_n, n;            /* n matrices */
+    float alpha, beta;
+    bool round_product;                 /* A B rounds to bf16 before alpha C is added */
+};
+
+__host__ __device__ constexpr int stages_of(int bn) { return bn == 128 ? 6 : bn == 192 ? 5 : 4; }
+__host__ __device__ constexpr int boxes_of(int bn) { return 2 + bn / BOX; }     /* a stage */
+__host__ __device__ constexpr int ring_bytes(int bn)
+{
+    return stages_of(bn) * boxes_of(bn) * BOX_BYTES;
+}
+/* Tiles of one matrix. */
+__host__ __device__ constexpr int tiles_of(bool sym, const gemm_shape &s)
+{
+    return sym ? s.tiles_m * (s.tiles_m + 1) / 2 : s.tiles_m * s.tiles_n;
+}
+
+/* -- the ring ------------------------------------------------------------------------------ */
+
+/* Stage i of all that ever pass through lies in slot i % stages, in its (i / stages)th phase. */
+template <int BN>
+struct ring {
+    enum { STAGES = stages_of(BN), BOXES = boxes_of(BN) };
+    uint32_t memory, full, empty;
+
+    __device__ uint32_t slot(int i) const { return memory + i % STAGES * (BOXES * BOX_BYTES); }
+    __device__ uint32_t filled(int i) const { return full + i % STAGES * 8; }
+    __device__ void wait_full(int i) const { barrier_wait(filled(i), i / STAGES & 1); }
+    __device__ void wait_empty(int i) const
+    {
+        barrier_wait(empty + i % STAGES * 8, (i / STAGES & 1) ^ 1);
+    }
+    /* Once for each consumer warp. */
+    __device__ void release(int i) const
+    {
+        if (threadIdx.x % 32 == 0)
+            barrier_arrive(empty + i % STAGES * 8);
+    }
+    /* Box b of those that begin in stage i and go on in the next. */
+    __device__ uint32_t box(int i, int b) const
+    {
+        return slot(i + b / BOXES) + b % BOXES * BOX_BYTES;
+    }
+};
+
+/* Where a block works: tile (i,j) of matrix z, k blocks [k0, k1). */
+struct place { int i, j, z, k0, k1; };
+
+/* Largest r with r (r + 1) <= x. */
+__device__ __forceinline__ int pronic_root(int x)
+{
+    int r = (int)((sqrtf(4.0f * (float)x + 1.0f) - 1.0f) * 0.5f);
+    r -= r * (r + 1) > x;
+    return r + ((r + 1) * (r + 2) <= x);
+}
+
+template <bool SYM, bool SPLIT>
+__device__ __forceinline__ place find_place(const gemm_shape &s, int tile, int rank)
+{
+    int each = tiles_of(SYM, s), t = tile % each;
+    place p = { t / s.tiles_n, t % s.tiles_n, tile / each, 0, s.kblocks };
+    if (SYM) {
+        p.i = pronic_root(2 * t);           /* i (i + 1) / 2 <= t */
+        p.j = t - p.i * (p.i + 1) / 2;
+    }
+    if (SPLIT) {
+        p.k0 = rank * (s.kblocks / 2);
+        p.k1 = rank ? s.kblocks : s.kblocks / 2;
+    }
+    return p;
+}
+
+/* -- the warp that feeds ------------------------------------------------------------------- */
+
+template <bool TA, bool TB, int BN>
+__device__ __forceinline__ void load_operands(uint32_t to, uint32_t bar, const CUtensorMap *ma,
+                                              const CUtensorMap *mb, const place &p, int kb)
+{
+    int k = kb * BOX;
+    barrier_expect(bar, boxes_of(BN) * BOX_BYTES);
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        int m = p.i * TILE + h * BOX;
+        load_box(to + h * BOX_BYTES, ma, TA ? m : k, TA ? k : m, p.z, bar);
+    }
+#pragma unroll
+    for (int h = 0; h < BN / BOX; h++) {
+        int n = p.j * BN + h * BOX;
+        load_box(to + (2 + h) * BOX_BYTES, mb, TB ? n : k, TB ? k : n, p.z, bar);
+    }
+}
+
+/* The EXTRA stages from `first` on: C, as far as there is one. Box q holds 64 columns q / 2 of
+ * what the block writes and rows of warpgroup q % 2. */
+template <bool HAS_C, int BN, int EXTRA, int RESULT_BOXES>
+__device__ __forceinline__ void load_extra(const ring<BN> &r, int first, const CUtensorMap *mc,
+                                           const place &p, int col0)
+{
+#pragma unroll
+    for (int e = 0; e < EXTRA; e++) {
+        int left = HAS_C ? RESULT_BOXES - e * boxes_of(BN) : 0;
+        int boxes = left < 0 ? 0 : left < boxes_of(BN) ? left : boxes_of(BN);
+        r.wait_empty(first + e);
+        barrier_expect(r.filled(first + e), boxes * BOX_BYTES);
+        for (int b = 0; b < boxes; b++) {
+            int q = e * boxes_of(BN) + b;
+            load_box(r.box(first, q), mc, col0 + q / 2 * BOX, p.i * TILE + q % 2 * BOX, p.z,
+                     r.filled(first + e));
+        }
+    }
+}
+
+/* -- the warps that compute ---------------------------------------------------------------- */
+
+/* Both blocks hold partial sums of all 128 columns: afterwards acc[0..31] holds this block's 64
+ * columns in full. The sum of two numbers does not depend on who adds. `mine`: 32 KiB. */
+__device__ __forceinline__ void exchange_halves(float (&acc)[64], uint32_t mine, int rank)
+{
+    uint32_t there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(mine), "r"(rank ^ 1));
+#pragma unroll
+    for (int q = 0; q < 8; q++) {
+        float v[4];
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            v[e] = rank ? acc[4 * q + e] : acc[32 + 4 * q + e];
+        asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(
+                         there + (q * CONSUMERS + threadIdx.x) * 16),
+                     "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3])
+                     : "memory");
+    }
+    cluster_sync();
+#pragma unroll
+    for (int q = 0; q < 8; q++) {
+        float v[4];
+        asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                     : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
+                     : "r"(mine + (q * CONSUMERS + threadIdx.x) * 16)
+                     : "memory");
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            acc[4 * q + e] = (rank ? acc[32 + 4 * q + e] : acc[4 * q + e]) + v[e];
+    }
+}
+
+/* Two numbers of the tile: alpha C + beta acc, packed, in place of C at `at`. */
+template <bool HAS_C>
+__device__ __forceinline__ uint32_t finish_two(float lo, float hi, uint32_t at,
+                                               const gemm_shape &s)
+{
+    uint32_t c, packed;
+    if (HAS_C) {
+        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(c) : "r"(at) : "memory");
+        if (s.round_product) {
+            uint32_t r = bf16_pack(lo, hi);
+            lo = bf16_lo(r), hi = bf16_hi(r);
+        }
+        lo = fmaf(s.alpha, bf16_lo(c), s.beta * lo);
+        hi = fmaf(s.alpha, bf16_hi(c), s.beta * hi);
+    }
+    packed = bf16_pack(lo, hi);
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(packed) : "memory");
+    return packed;
+}
+
+/* 64 columns of this warpgroup's 64 rows: acc is 8 groups of 8 columns. tile and mirror are boxes;
+ * mirror (0: none) gets the transpose. */
+template <bool HAS_C, bool SYM>
+__device__ __forceinline__ void finish_box(const float *acc, uint32_t tile, uint32_t mirror,
+                                           const gemm_shape &s)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    uint32_t packed[2][8];
+#pragma unroll
+    for (int q = 0; q < 8; q++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            int row = warp * 16 + lane / 4 + 8 * h;
+            packed[h][q] = finish_two<HAS_C>(acc[4 * q + 2 * h], acc[4 * q + 2 * h + 1],
+                                             tile + row * 128 + ((q ^ row % 8) << 4)
+                                                 + lane % 4 * 4, s);
+        }
+    if (!SYM || !mirror)
+        return;
+    /* Four 8x8 matrices a time: rows 0-7 and 8-15 of this warp, columns 8q and 8q + 8. A lane
+     * names the row (a column of the tile) where one of them puts 16 bytes. */
+    int m = lane / 8, chunk = 2 * warp + (m & 1);
+#pragma unroll
+    for (int q = 0; q < 8; q += 2) {
+        int row = (q + (m >> 1)) * 8 + lane % 8;
+        store_turned(mirror + row * 128 + ((chunk ^ row % 8) << 4),
+                     { packed[0][q], packed[1][q], packed[0][q + 1], packed[1][q + 1] });
+    }
+}
+
+/* The k of one tile, stages [first, first + count). */
+template <bool TA, bool TB, int BN>
+__device__ __forceinline__ void sum_products(float (&acc)[BN / 2], const ring<BN> &r, int first,
+                                             int count, int w)
+{
+#pragma unroll 4
+    for (int b = 0; b < count; b++) {
+        uint32_t a = r.slot(first + b) + w * BOX_BYTES, bb = r.slot(first + b) + 2 * BOX_BYTES;
+        r.wait_full(first + b);
+        wgmma_begin();
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            wgmma<TA, TB>(acc, operand<TA>(a + k * (TA ? 2048 : 32)),
+                          operand<TB>(bb + k * (TB ? 2048 : 32)), b + k);
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (b > 0)
+            r.release(first + b - 1);                       /* the stage before is used up */
+    }
+    wgmma_wait<0>();
+    keep(acc);
+    r.release(first + count - 1);
+}
+
+/* TA, TB: k runs along the rows of that operand. C is read through mc, D written through md. */
+template <bool TA, bool TB, bool SYM, bool HAS_C, bool SPLIT, int BN>
+__global__ void __launch_bounds__(GEMM_THREADS, 1)
+polar_gemm(const __grid_constant__ CUtensorMap ma, const __grid_constant__ CUtensorMap mb,
+           const __grid_constant__ CUtensorMap mc, const __grid_constant__ CUtensorMap md,
+           const gemm_shape s)
+{
+    static_assert(!SPLIT || SYM, "only symmetric tiles are shared");
+    static_assert(!SYM || BN == TILE, "symmetric tiles are square");
+    constexpr int COLS = SPLIT ? BOX : BN;                  /* columns that this block writes */
+    constexpr int RESULT = 2 * COLS / BOX;                  /* boxes of them */
+    constexpr int EXTRA = ((SYM ? 2 : 1) * RESULT + boxes_of(BN) - 1) / boxes_of(BN) + SPLIT;
+    extern __shared__ char raw[];
+    __shared__ uint64_t barriers[2 * stages_of(BN)];
+    ring<BN> r;
+    int warp = threadIdx.x / 32, w = warp / 4, rank = SPLIT ? blockIdx.x % 2 : 0;
+    int tiles = s.n * tiles_of(SYM, s), step = SPLIT ? gridDim.x / 2 : gridDim.x;
+
+    r.memory = (address(raw) + 1023) & ~1023u;
+    r.full = address(barriers);
+    r.empty = r.full + stages_of(BN) * 8;
+    if (threadIdx.x == CONSUMERS) {
+        for (int i = 0; i < stages_of(BN); i++) {
+            barrier_init(r.full + 8 * i, 1);
+            barrier_init(r.empty + 8 * i, CONSUMER_WARPS);
+        }
+        barrier_init_done();
+        prefetch_map(&ma);
+        prefetch_map(&mb);
+        prefetch_map(&md);
+    }
+    if (SPLIT)
+        cluster_sync();
+    else
+        __syncthreads();
+    start_kernel_behind();
+    wait_for_kernel_before();
+
+    int stage = 0;                                          /* of all that pass through the ring */
+    for (int t = SPLIT ? blockIdx.x / 2 : blockIdx.x; t < tiles; t += step) {
+        place p = find_place<SYM, SPLIT>(s, t, rank);
+        int count = p.k1 - p.k0, extra = stage + count, col0 = p.j * BN + rank * BOX;
+        if (warp == CONSUMER_WARPS) {                       /* the warp that feeds */
+            if (threadIdx.x % 32 == 0) {
+                for (int b = 0; b < count; b++) {
+                    r.wait_empty(stage + b);
+                    load_operands<TA, TB, BN>(r.slot(stage + b), r.filled(stage + b), &ma, &mb, p,
+                                              p.k0 + b);
+                }
+                load_extra<HAS_C, BN, EXTRA, RESULT>(r, extra, &mc, p, col0);
+            }
+            __syncwarp();
+            if (SPLIT) {
+                cluster_sync();
+                cluster_sync();
+            }
+        } else {
+            float acc[BN / 2];
+            sum_products<TA, TB, BN>(acc, r, stage, count, w);
+            for (int e = 0; e < EXTRA; e++)
+                r.wait_full(extra + e);
+            __syncwarp();
+            if constexpr (SPLIT) {
+                cluster_sync();                             /* the other's last stage is free */
+                exchange_halves(acc, r.slot(extra + EXTRA - 1), rank);
+            }
+            bool mirrored = SYM && p.j < p.i;
+#pragma unroll
+            for (int c = 0; c < COLS / BOX; c++)
+                finish_box<HAS_C, SYM>(acc + 32 * c, r.box(extra, 2 * c + w),
+                                       mirrored ? r.box(extra, RESULT + 2 * c + w) : 0, s);
+            shared_written();
+            named_wait(1 + w, 128);
+            if (threadIdx.x % 128 == 0) {
+#pragma unroll
+                for (int c = 0; c < COLS / BOX; c++) {
+                    int col = col0 + c * BOX, row = p.i * TILE + w * BOX;
+                    store_box(&md, col, row, p.z, r.box(extra, 2 * c + w));
+                    if (mirrored)
+                        store_box(&md, row, col, p.z, r.box(extra, RESULT + 2 * c + w));
+                }
+                stores_commit();
+                stores_read();
+            }
+            __syncwarp();
+            for (int e = 0; e < EXTRA; e++)
+                r.release(extra + e);
+        }
+        stage = extra + EXTRA;
+    }
+}
+
+#endif

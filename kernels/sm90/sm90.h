@@ -1,0 +1,211 @@
+/* sm90.h - Hopper's own instructions, one function each: barriers in shared memory, the copy
+ * engine, clusters, matrices between registers and shared memory, registers, launches that
+ * overlap. Products are wgmma.h's, tensor maps tensor_map.h's.
+ *
+ * Places in shared memory are 32-bit numbers: address(p). A barrier is a 64-bit word there; its
+ * phase flips when its arrivals, and the bytes announced with barrier_expect, have come. Waiting is
+ * at block scope, in clusters too: what is waited for is the copy engine's, and acquire at cluster
+ * scope costs a fence a wait (products of polar.cu took 1.3 to 2 times as long with it).
+ *
+ * Source: PTX ISA 9.0.
+ */
+#ifndef KERNELS_SM90_SM90_H
+#define KERNELS_SM90_SM90_H
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+namespace sm90 {
+
+__device__ __forceinline__ uint32_t address(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+/* -- barriers --------------------------------------------------------------------------- */
+
+__device__ __forceinline__ void barrier_init(uint32_t bar, int arrivals)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(arrivals));
+}
+/* Makes inits visible to the cluster and to the copy engine. */
+__device__ __forceinline__ void barrier_init_done()
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ __forceinline__ void barrier_expect(uint32_t bar, int bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes)
+                 : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(uint32_t bar)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
+}
+/* On the barrier at the same place in block `rank` of the cluster. Block scope is enough where the
+ * data is the copy engine's: release at cluster scope would be a fence an arrival. */
+__device__ __forceinline__ void barrier_arrive_at(uint32_t bar, int rank)
+{
+    asm volatile("{\n"
+                 ".reg .b32 there;\n"
+                 "mapa.shared::cluster.u32 there, %0, %1;\n"
+                 "mbarrier.arrive.shared::cluster.b64 _, [there];\n"
+                 "}\n" ::"r"(bar), "r"(rank)
+                 : "memory");
+}
+/* Until the phase of this parity is complete. */
+__device__ __forceinline__ void barrier_wait(uint32_t bar, uint32_t parity)
+{
+    uint32_t done;
+    do {
+        asm volatile("{\n"
+                     ".reg .pred p;\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                     "selp.u32 %0, 1, 0, p;\n"
+                     "}\n" : "=r"(done) : "r"(bar), "r"(parity) : "memory");
+    } while (!done);
+}
+
+/* Numbered barriers of the block, among `threads` threads (whole warps). */
+__device__ __forceinline__ void named_wait(int id, int threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void named_arrive(int id, int threads)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+__device__ __forceinline__ void cluster_sync()
+{
+    asm volatile("barrier.cluster.arrive.release.aligned;\n"
+                 "barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+__device__ __forceinline__ uint32_t cluster_rank()
+{
+    uint32_t r;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+    return r;
+}
+
+/* -- the copy engine ---------------------------------------------------------------------- */
+
+/* The box at (column, row) into shared memory; its bytes count on `bar`. */
+__device__ __forceinline__ void load_box(uint32_t to, const CUtensorMap *map, int column, int row,
+                                         uint32_t bar)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 " [%0], [%1, {%2, %3}], [%4];" ::"r"(to), "l"(map), "r"(column), "r"(row),
+                 "r"(bar)
+                 : "memory");
+}
+/* Of the matrix `layer` of a 3-D map. */
+__device__ __forceinline__ void load_box(uint32_t to, const CUtensorMap *map, int column, int row,
+                                         int layer, uint32_t bar)
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 " [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to), "l"(map), "r"(column), "r"(row),
+                 "r"(layer), "r"(bar)
+                 : "memory");
+}
+/* Into every block of the cluster named in `mask`, counting on each one's barrier. */
+__device__ __forceinline__ void load_box_to(uint16_t mask, uint32_t to, const CUtensorMap *map,
+                                            int column, int row, uint32_t bar)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to), "l"(map),
+                 "r"(column), "r"(row), "r"(bar), "h"(mask)
+                 : "memory");
+}
+__device__ __forceinline__ void store_box(const CUtensorMap *map, int column, int row,
+                                          uint32_t from)
+{
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];"
+                 ::"l"(map), "r"(column), "r"(row), "r"(from)
+                 : "memory");
+}
+__device__ __forceinline__ void store_box(const CUtensorMap *map, int column, int row, int layer,
+                                          uint32_t from)
+{
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group"
+                 " [%0, {%1, %2, %3}], [%4];" ::"l"(map), "r"(column), "r"(row), "r"(layer),
+                 "r"(from)
+                 : "memory");
+}
+/* This thread's stores since the last commit are one group. */
+__device__ __forceinline__ void stores_commit()
+{
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+/* Until the committed stores have read their shared memory; until they are done. */
+__device__ __forceinline__ void stores_read()
+{
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+__device__ __forceinline__ void stores_done()
+{
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+__device__ __forceinline__ void prefetch_map(const CUtensorMap *map)
+{
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+/* What this thread wrote to shared memory before is seen by copy engine and tensor cores. */
+__device__ __forceinline__ void shared_written()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* -- 8x8 matrices of bf16 ------------------------------------------------------------------- */
+
+/* Four matrices: lane l gives the address of row l % 8 (16 bytes) of matrix l / 8 in memory; a
+ * lane's register of a matrix holds two neighbours of one row of it (row lane / 4). */
+__device__ __forceinline__ void load_matrices(uint32_t (&r)[4], uint32_t from)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(from) : "memory");
+}
+__device__ __forceinline__ void store_matrices(uint32_t to, const uint32_t *r)
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
+                 "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
+/* Transposed on the way: the register holds two neighbours of one column. */
+__device__ __forceinline__ void load_turned(uint32_t (&r)[4], uint32_t from)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(from) : "memory");
+}
+__device__ __forceinline__ void store_turned(uint32_t to, const uint32_t (&r)[4])
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"
+                 ::"r"(to), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
+
+/* -- registers and launches ------------------------------------------------------------------- */
+
+template <int REGISTERS> __device__ __forceinline__ void more_registers()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+template <int REGISTERS> __device__ __forceinline__ void fewer_registers()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+
+/* For a kernel launched as a programmatic dependent of the one before it: until that one is done
+ * and its writes are seen. */
+__device__ __forceinline__ void wait_for_kernel_before()
+{
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+/* The kernel behind may start, as far as it does not wait. */
+__device__ __forceinline__ void start_kernel_behind()
+{
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+}   /* namespace sm90 */
+
+#endif

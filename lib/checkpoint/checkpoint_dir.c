@@ -1,0 +1,309 @@
+/* Directories of checkpoints: names, who may write, what is complete, what may go. */
+#include "checkpoint/checkpoint_impl.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/file.h"
+
+char *ckpt_name(const char *root, const char *before, int64_t step, const char *after)
+{
+    char *s = NULL;
+    if (asprintf(&s, "%s/%sstep-%06" PRId64 "%s", root, before, step, after) < 0) {
+        err_set(GPT_SYSTEM, "out of memory");
+        return NULL;
+    }
+    return s;
+}
+
+char *ckpt_path(const char *root, int64_t step) { return ckpt_name(root, "", step, ""); }
+
+int ckpt_check_free(const char *root, int64_t step)
+{
+    char *dir = ckpt_path(root, step);
+    int rc = dir ? 0 : GPT_SYSTEM;
+    if (!rc && !access(dir, F_OK))
+        rc = err_set(GPT_SYSTEM, "cannot write '%s': it exists (--force replaces it)", dir);
+    free(dir);
+    return rc;
+}
+
+/* The step of a name "step-000123" (prefix and suffix around it), -1: another name. */
+static int64_t step_of(const char *name, const char *before, const char *after)
+{
+    size_t n = strlen(before);
+    if (strncmp(name, before, n) || strncmp(name + n, "step-", 5))
+        return -1;
+    const char *p = name + n + 5, *digits = p;
+    int64_t step = 0;
+    for (; *p >= '0' && *p <= '9'; p++)
+        if (__builtin_mul_overflow(step, 10, &step)
+            || __builtin_add_overflow(step, *p - '0', &step))
+            return -1;
+    bool ours = p - digits == 6 || (p - digits > 6 && *digits != '0');
+    return ours && !strcmp(p, after) ? step : -1;
+}
+
+/* --- one writer a folder --- */
+
+/* From begin to commit or abort the folder is locked, for two programs that write into one would
+ * take each other's files for leftovers; or, by a run, from its start to its end. The lock is the
+ * process's and goes when it ends. */
+struct hold { char *root; int fd; bool to_the_end; struct hold *next; };
+static struct hold *holds;
+static pthread_mutex_t holds_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int new_hold(const char *root, struct hold **out)
+{
+    struct hold *h = calloc(1, sizeof *h);
+    if (!h || !(h->root = strdup(root))) {
+        free(h);
+        return err_set(GPT_SYSTEM, "out of memory");
+    }
+    int rc = 0;
+    if ((h->fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+        rc = err_sys("cannot open '%s'", root);
+    else if (flock(h->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)   /* NFS may have no locks */
+        rc = err_set(GPT_SYSTEM, "another program is writing checkpoints into '%s'", root);
+    if (rc) {
+        if (h->fd >= 0)
+            close(h->fd);
+        free(h->root);
+        free(h);
+        return rc;
+    }
+    *out = h;
+    return 0;
+}
+
+static int take_hold(const char *root, bool to_the_end)
+{
+    int rc = 0;
+    pthread_mutex_lock(&holds_lock);
+    struct hold *h = holds;
+    while (h && strcmp(h->root, root))
+        h = h->next;
+    if (!h && !(rc = new_hold(root, &h))) {
+        h->next = holds;
+        holds = h;
+    }
+    if (!rc)
+        h->to_the_end |= to_the_end;
+    pthread_mutex_unlock(&holds_lock);
+    return rc;
+}
+
+int ckpt_take_hold(const char *root) { return take_hold(root, false); }
+int ckpt_hold(const char *root) { return take_hold(root, true); }
+
+bool ckpt_let_go(const char *root)
+{
+    pthread_mutex_lock(&holds_lock);
+    struct hold **at = &holds;
+    while (*at && strcmp((*at)->root, root))
+        at = &(*at)->next;
+    struct hold *h = *at;
+    bool stays = h && h->to_the_end;
+    if (h && !stays)
+        *at = h->next;
+    pthread_mutex_unlock(&holds_lock);
+    if (!h || stays)
+        return stays;
+    close(h->fd);
+    free(h->root);
+    free(h);
+    return true;
+}
+
+/* --- what is there --- */
+
+int ckpt_remove_tree(const char *dir)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), rc = 0;
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    if (!d) {
+        if (errno == ENOENT || ((errno == ENOTDIR || errno == ELOOP) && !unlink(dir)))
+            return 0;
+        rc = err_sys("cannot open '%s'", dir);
+        if (fd >= 0)
+            close(fd);
+        return rc;
+    }
+    if (unlinkat(fd, "MANIFEST", 0) && errno != ENOENT)
+        rc = err_sys("cannot remove '%s/MANIFEST'", dir);
+    for (struct dirent *e; !rc && (e = readdir(d));)
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && unlinkat(fd, e->d_name, 0)
+            && errno != ENOENT)
+            rc = err_sys("cannot remove '%s/%s'", dir, e->d_name);
+    closedir(d);
+    if (!rc && rmdir(dir))
+        rc = err_sys("cannot remove '%s'", dir);
+    return rc;
+}
+
+static bool complete(const char *dir)
+{
+    struct stat st;
+    char *path = path_join(dir, "MANIFEST");
+    bool ok = path && !stat(path, &st) && S_ISREG(st.st_mode);
+    free(path);
+    return ok;
+}
+
+/* The directory that holds a step whole: its own, or the one that had just made room for it. */
+static char *whole_dir(const char *root, int64_t step)
+{
+    char *dir = ckpt_path(root, step), *old = ckpt_name(root, ".", step, ".old");
+    if (dir && old && !complete(dir) && complete(old)) {
+        free(dir);
+        return old;
+    }
+    free(old);
+    return dir;
+}
+
+static int clear_leftover(const char *root, const char *name, bool all)
+{
+    static const char *const after[] = { ".gone", ".tmp", ".old" };
+    int64_t step = -1;
+    int k = 0, rc = 0;
+    while (k < (all ? 3 : 1) && (step = step_of(name, ".", after[k])) < 0)
+        k++;
+    if (step < 0)
+        return 0;
+    char *path = path_join(root, name), *dir = ckpt_path(root, step);
+    if (!path || !dir)
+        rc = err_set(GPT_SYSTEM, "out of memory");
+    else if (k == 2 && complete(path) && !complete(dir))
+        (void)!rename(path, dir);
+    else
+        rc = ckpt_remove_tree(path);
+    free(path);
+    free(dir);
+    return rc;
+}
+
+int ckpt_remove_leftovers(const char *root, bool all)
+{
+    DIR *d = opendir(root);
+    if (!d)
+        return err_sys("cannot open '%s'", root);
+    int rc = 0;
+    for (struct dirent *e; !rc && (e = readdir(d));)
+        rc = clear_leftover(root, e->d_name, all);
+    closedir(d);
+    return rc;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* The steps that are whole, ascending; old: also those that whole_dir finds in a .old. */
+static int list(const char *root, bool old, int64_t **steps, int *n)
+{
+    int room = 0, rc = 0;
+    *steps = NULL;
+    *n = 0;
+    DIR *d = opendir(root);
+    if (!d)
+        return err_sys("cannot open '%s'", root);
+    for (struct dirent *e; !rc && (e = readdir(d));) {
+        int64_t step = step_of(e->d_name, "", "");
+        if (step < 0 && old)
+            step = step_of(e->d_name, ".", ".old");
+        char *path = step < 0 ? NULL : path_join(root, e->d_name);
+        bool ok = path && complete(path);
+        free(path);
+        if (!ok)
+            continue;
+        if (*n == room) {
+            int64_t *p = realloc(*steps, (room = room ? 2 * room : 16) * sizeof *p);
+            if (!p) {
+                rc = err_set(GPT_SYSTEM, "out of memory");
+                break;
+            }
+            *steps = p;
+        }
+        (*steps)[(*n)++] = step;
+    }
+    closedir(d);
+    if (rc) {
+        free(*steps);
+        *steps = NULL;
+        *n = 0;
+    } else if (*n) {
+        qsort(*steps, (size_t)*n, sizeof **steps, by_number);
+    }
+    return rc;
+}
+
+int ckpt_list(const char *root, int64_t **steps, int *n) { return list(root, false, steps, n); }
+
+int ckpt_latest(const char *root, char **dir)
+{
+    int64_t *steps;
+    int n, rc = list(root, true, &steps, &n);
+    *dir = NULL;
+    if (rc)
+        return rc;
+    if (!n)
+        rc = err_set(GPT_NO, "%s: holds no complete checkpoint (step-N with a MANIFEST)", root);
+    else if (!(*dir = whole_dir(root, steps[n - 1])))
+        rc = GPT_SYSTEM;
+    free(steps);
+    return rc;
+}
+
+int ckpt_prunable(const char *root, int keep_last, int64_t keep_every, int64_t **steps, int *n)
+{
+    int all, rc;
+    *steps = NULL;
+    *n = 0;
+    if (keep_last < 1)
+        return err_set(GPT_USAGE, "checkpoints to keep: expected at least 1, found %d", keep_last);
+    if ((rc = ckpt_list(root, steps, &all)))
+        return rc;
+    for (int i = 0; i < all - keep_last; i++)
+        if (keep_every <= 0 || (*steps)[i] % keep_every)
+            (*steps)[(*n)++] = (*steps)[i];
+    return 0;
+}
+
+/* Names are synced before files go, so that nothing incomplete ever bears a good name. */
+int ckpt_prune(const char *root, int keep_last, int64_t keep_every, int *removed)
+{
+    int64_t *steps;
+    int n, gone = 0, rc = ckpt_prunable(root, keep_last, keep_every, &steps, &n);
+    if (!rc)
+        rc = ckpt_remove_leftovers(root, false);
+    while (!rc && gone < n) {
+        char *dir = ckpt_path(root, steps[gone]);
+        char *away = ckpt_name(root, ".", steps[gone], ".gone");
+        if (!dir || !away)
+            rc = GPT_SYSTEM;
+        else if (rename(dir, away))
+            rc = err_sys("cannot rename '%s' to '%s'", dir, away);
+        else
+            gone++;
+        free(dir);
+        free(away);
+    }
+    free(steps);
+    if (!rc && gone)
+        rc = file_sync_dir(root);
+    if (!rc)
+        rc = ckpt_remove_leftovers(root, false);
+    if (removed)
+        *removed = gone;
+    return rc;
+}

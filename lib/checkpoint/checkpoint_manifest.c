@@ -1,0 +1,318 @@
+/* MANIFEST: strict lines, each failure with its number, what was expected and what was found. */
+#include "checkpoint/checkpoint_impl.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/hash.h"
+
+/* A line being taken apart; text is changed in place. */
+struct line { const char *path; int number; char *rest; };
+
+static int bad(const struct line *l, const char *expected, const char *found)
+{
+    return err_set(GPT_INPUT, "%s: line %d: expected %s, found '%s'", l->path, l->number, expected,
+                   found);
+}
+
+static int no_memory(const struct line *l)
+{
+    return err_set(GPT_SYSTEM, "%s: out of memory", l->path);
+}
+
+/* The next word; "" at the end. */
+static char *word(struct line *l)
+{
+    char *s = l->rest, *end = strchr(s, ' ');
+    if (end)
+        *end = 0;
+    l->rest = end ? end + 1 : s + strlen(s);
+    return s;
+}
+
+static int whole(const struct line *l, const char *s, const char *what, int64_t least, int64_t *out)
+{
+    int64_t v = 0;
+    if (!*s || strlen(s) > 18 || s[strspn(s, "0123456789")])
+        return bad(l, what, s);
+    for (const char *p = s; *p; p++)
+        v = 10 * v + (*p - '0');
+    *out = v;
+    return v < least ? bad(l, what, s) : 0;
+}
+
+static int take_whole(struct line *l, const char *what, int64_t *out)
+{
+    return whole(l, word(l), what, 0, out);
+}
+
+static int take_hash(struct line *l, char out[33])
+{
+    const char *s = word(l);
+    if (strlen(s) != 32 || strspn(s, "0123456789abcdef") != 32)
+        return bad(l, "an XXH3 of 32 hexadecimal digits", s);
+    memcpy(out, s, 33);
+    return 0;
+}
+
+static int at_end(const struct line *l)
+{
+    return *l->rest ? bad(l, "the end of the line", l->rest) : 0;
+}
+
+/* v with room for one more, zeroed, counted. */
+static void *more(void *v, int *n, size_t size)
+{
+    if ((*n & (*n - 1)) == 0) {                 /* grows at 0, 1, 2, 4, 8, ... */
+        void *p = realloc(v, size * (size_t)(*n ? 2 * *n : 1));
+        if (!p)
+            return NULL;
+        v = p;
+    }
+    memset((char *)v + size * (size_t)*n, 0, size);
+    ++*n;
+    return v;
+}
+
+static int parse_file(struct ckpt *c, struct line *l)
+{
+    int64_t bytes;
+    char *name = word(l);
+    if (!*name || strchr(name, '/') || name[0] == '.')
+        return bad(l, "the name of a file", name);
+    for (int i = 0; i < c->nfiles; i++)
+        if (!strcmp(c->files[i].name, name))
+            return bad(l, "each file once", name);
+    struct ckpt_file *v = more(c->files, &c->nfiles, sizeof *v);
+    if (!v)
+        return no_memory(l);
+    c->files = v;
+    v += c->nfiles - 1;
+    if (!(v->name = strdup(name)))
+        return no_memory(l);
+    int rc = take_whole(l, "a number of bytes", &bytes);
+    if (!rc)
+        rc = take_hash(l, v->hash);
+    v->bytes = rc ? 0 : (uint64_t)bytes;
+    return rc ? rc : at_end(l);
+}
+
+static int parse_state(struct ckpt *c, struct line *l)
+{
+    char *key = word(l);
+    if (!*key)
+        return bad(l, "a key", key);
+    if (ckpt_state(c, key))
+        return bad(l, "each key once", key);
+    struct ckpt_kv *v = more(c->state, &c->info.nstate, sizeof *v);
+    if (!v)
+        return no_memory(l);
+    c->info.state = c->state = v;
+    v += c->info.nstate - 1;
+    v->key = strdup(key);
+    v->value = strdup(l->rest);
+    return v->key && v->value ? 0 : no_memory(l);
+}
+
+static int parse_shape(struct line *l, struct ckpt_entry *e)
+{
+    char *s = word(l);
+    uint64_t total = dtype_size(e->dtype);
+    while (s) {
+        char *x = strchr(s, 'x');
+        if (x)
+            *x++ = 0;
+        if (e->rank == CKPT_MAX_RANK)
+            return bad(l, "at most 4 axes", x ? x : s);
+        int rc = whole(l, s, "a shape like 40x768x768", 1, &e->shape[e->rank]);
+        if (rc)
+            return rc;
+        if (e->rank > 0)
+            e->unit_bytes *= (uint64_t)e->shape[e->rank];
+        else
+            e->unit_bytes = total;
+        if (__builtin_mul_overflow(total, (uint64_t)e->shape[e->rank++], &total)
+            || total > INT64_MAX)
+            return bad(l, "a shape below 2^63 bytes", s);
+        s = x;
+    }
+    return 0;
+}
+
+static bool same_tensor(const struct ckpt_entry *a, const struct ckpt_entry *b)
+{
+    return a->dtype == b->dtype && a->rank == b->rank
+        && !memcmp(a->shape, b->shape, sizeof a->shape);
+}
+
+/* tensor NAME DTYPE SHAPE BEGIN COUNT FILE AT HASH; lines of a name stand together. */
+static int parse_tensor(struct ckpt *c, struct line *l)
+{
+    struct ckpt_entry e = { 0 };
+    struct ckpt_piece p = { .file = -1 };
+    int64_t at;
+    char *name = word(l), *type, *file;
+    const char *dot = strchr(name, '.');
+    int rc;
+    if (!dot || dot == name || !dot[1])
+        return bad(l, "a tensor's name, parameter.kind", name);
+    type = word(l);
+    if ((e.dtype = dtype_parse(type)) == DT_NONE)
+        return bad(l, "a dtype", type);
+    if ((rc = parse_shape(l, &e)) || (rc = take_whole(l, "the first unit", &p.begin))
+        || (rc = whole(l, word(l), "a number of units", 1, &p.count)))
+        return rc;
+    file = word(l);
+    for (int i = 0; i < c->nfiles; i++)
+        if (!strcmp(c->files[i].name, file))
+            p.file = i;
+    if (p.file < 0)
+        return bad(l, "a file listed above", file);
+    if ((rc = take_whole(l, "an offset", &at)) || (rc = take_hash(l, p.hash)) || (rc = at_end(l)))
+        return rc;
+    p.at = (uint64_t)at;
+    struct ckpt_entry *last = c->nentries ? &c->entries[c->nentries - 1] : NULL;
+    int order = last ? strcmp(last->name, name) : -1;
+    if (order > 0)
+        return bad(l, "tensors by name", name);
+    if (order < 0) {
+        if (!(last = more(c->entries, &c->nentries, sizeof *last)))
+            return no_memory(l);
+        c->entries = last;
+        last += c->nentries - 1;
+        *last = e;
+        if (!(last->name = strdup(name)))
+            return no_memory(l);
+    } else if (!same_tensor(last, &e)) {
+        return bad(l, "the same dtype and shape as in the line before", name);
+    }
+    struct ckpt_piece *v = more(last->pieces, &last->npieces, sizeof *v);
+    if (!v)
+        return no_memory(l);
+    last->pieces = v;
+    v[last->npieces - 1] = p;
+    return 0;
+}
+
+/* The pieces, in order, cover it without gap or overlap. */
+static int check_cover(const struct ckpt_entry *e, const char *path)
+{
+    int64_t at = 0;
+    for (int i = 0; i < e->npieces; i++) {
+        if (e->pieces[i].begin != at)
+            return err_set(GPT_INPUT, "%s: tensor '%s': expected a piece from unit %" PRId64
+                           " on, found one from %" PRId64, path, e->name, at, e->pieces[i].begin);
+        if (e->pieces[i].count > e->shape[0] - at)
+            return err_set(GPT_INPUT, "%s: tensor '%s': its pieces go to unit %" PRId64 " of %"
+                           PRId64, path, e->name, at + e->pieces[i].count, e->shape[0]);
+        at += e->pieces[i].count;
+    }
+    if (at != e->shape[0])
+        return err_set(GPT_INPUT, "%s: tensor '%s': its pieces end at unit %" PRId64 " of %" PRId64,
+                       path, e->name, at, e->shape[0]);
+    return 0;
+}
+
+/* "KEY rest" for the head lines, which come once and in this order. */
+static int parse_head(struct ckpt *c, struct line *l, const char *key)
+{
+    static const char *const order[] = { "tool", "step", "tokens", "ranks" };
+    int i = l->number - 2;
+    int64_t v;
+    if (strcmp(key, order[i]))
+        return bad(l, order[i], key);
+    if (i == 0)
+        return (c->info.tool = strdup(l->rest)) ? 0 : no_memory(l);
+    int rc = take_whole(l, "a whole number", &v);
+    if (rc || (rc = at_end(l)))
+        return rc;
+    if (i == 1)
+        c->info.step = v;
+    else if (i == 2)
+        c->info.tokens = v;
+    else if (v < 1 || v > CKPT_MAX_RANKS)
+        return bad(l, "a number of ranks", key);
+    else
+        c->info.ranks = (int)v;
+    return 0;
+}
+
+static int parse_line(struct ckpt *c, struct line *l)
+{
+    char first[32];
+    snprintf(first, sizeof first, "gpt checkpoint %d", CKPT_FORMAT);
+    if (l->number == 1)
+        return strcmp(l->rest, first) ? bad(l, first, l->rest) : 0;
+    char *key = word(l);
+    if (l->number <= 5)
+        return parse_head(c, l, key);
+    if (!strcmp(key, "state"))
+        return parse_state(c, l);
+    if (!strcmp(key, "file") || !strcmp(key, "recipe")) {
+        if (*key == 'r' && c->recipe_hash)
+            return bad(l, "one line 'recipe'", l->rest);
+        int rc = parse_file(c, l);
+        if (!rc && *key == 'r' && !(c->recipe_hash = strdup(c->files[c->nfiles - 1].hash)))
+            rc = no_memory(l);
+        return rc;
+    }
+    if (!strcmp(key, "tensor"))
+        return parse_tensor(c, l);
+    return bad(l, "state, recipe, file, tensor or end", key);
+}
+
+/* The last line is the XXH3 of all above it. Cuts it off: *n is what is above. */
+static int check_end(const char *path, char *text, size_t *n)
+{
+    char found[33];
+    size_t above = *n >= 37 ? *n - 37 : 0;          /* "end " + 32 digits + newline */
+    if (*n < 38 || text[above - 1] != '\n' || strncmp(text + above, "end ", 4)
+        || text[*n - 1] != '\n')
+        return err_set(GPT_INPUT, "%s: expected 'end HASH' as its last line: it is cut short or "
+                       "damaged", path);
+    xxh_hex_of(text, above, found);
+    if (strncmp(text + above + 4, found, 32))
+        return err_set(GPT_INPUT, "%s: expected XXH3 %.32s, found %s: it is damaged", path,
+                       text + above + 4, found);
+    text[above] = 0;
+    *n = above;
+    return 0;
+}
+
+static int check_whole(const struct ckpt *c, const char *path, int lines)
+{
+    if (lines < 5)
+        return err_set(GPT_INPUT, "%s: expected tool, step, tokens and ranks, found %d lines", path,
+                       lines);
+    if (!c->recipe_hash)
+        return err_set(GPT_INPUT, "%s: expected a line 'recipe', found none", path);
+    for (int i = 0; i < c->nentries; i++) {
+        int rc = check_cover(&c->entries[i], path);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+int ckpt_parse_manifest(struct ckpt *c, const char *path, char *text, size_t n)
+{
+    struct line l = { path, 0, NULL };
+    int rc = 0;
+    if (strlen(text) != n)
+        return err_set(GPT_INPUT, "%s: offset %zu: expected text, found a NUL byte", path,
+                       strlen(text));
+    if (strncmp(text, "gpt checkpoint ", 15))
+        return err_set(GPT_INPUT, "%s: line 1: expected 'gpt checkpoint %d', found '%.*s'", path,
+                       CKPT_FORMAT, (int)(strcspn(text, "\n") & 63), text);
+    if ((rc = check_end(path, text, &n)))
+        return rc;
+    for (char *s = text, *end; !rc && *s; s = end + 1) {
+        l.number++;
+        l.rest = s;
+        end = strchr(s, '\n');
+        *end = 0;                                   /* check_end saw to the last one */
+        rc = parse_line(c, &l);
+    }
+    return rc ? rc : check_whole(c, path, l.number);
+}

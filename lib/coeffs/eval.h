@@ -1,0 +1,52 @@
+/* eval.h - what a table does: to an interval, near its end, to singular values.
+ *
+ *     struct range r;
+ *     if ((rc = eval_range(&c, 1e-3, 1, &r))) return rc;
+ *     r.worst                                  // largest |1 - f| on [1e-3, 1]
+ *
+ * f is the composition of all rows. Its extrema are found, not sampled: f is cut
+ * where some row is at an extremum of its own, and between the cuts it is
+ * monotone. So range, worst error and overshoot are exact to rounding.
+ * Thread-safe.
+ */
+#ifndef COEFFS_EVAL_H
+#define COEFFS_EVAL_H
+
+#include "coeffs/trial.h"
+
+/* x and f(x) at the ends and at every place where f may turn, x ascending. */
+struct turns { int n; double *x, *f; };
+/* GPT_INPUT unless 0 <= lower < upper, and for a table that turns more than a million times there.
+ * Values beyond 1e40 are cut to it. */
+int eval_turns(const struct coeffs *c, double lower, double upper, struct turns *t) MUST_CHECK;
+void turns_release(struct turns *t);
+
+/* Of f; of |1 - f|, and the first x that has it. */
+struct range { double low, high, worst, worst_at; };
+int eval_range(const struct coeffs *c, double lower, double upper, struct range *r) MUST_CHECK;
+
+double eval_slope(const struct coeffs *c);              /* f'(0) */
+/* The first x >= 1 with |f(x)| >= 2; INFINITY when there is none up to 10. */
+int eval_overshoot(const struct coeffs *c, double *x) MUST_CHECK;
+
+/* Errors |1 - f| over the singular values of all trials that are at least `lower`, each counting
+ * the same; NaN when there is none. */
+struct spread { double rms, max; };
+struct spread eval_trials(const struct coeffs *c, const struct trials *t, double lower);
+/* The same of |X v_i - u_i| in bf16 arithmetic, in *all over all and in *in (or NULL) over those of
+ * at least `lower`. */
+int eval_bf16(const struct coeffs *c, const struct trials *t, double lower, struct spread *all,
+              struct spread *in) MUST_CHECK;
+
+/* Work of one orthogonalisation of a rows x cols matrix. Multiplications and additions count as
+ * two FLOPs; bytes are what each product reads and writes once, in bf16, without any cache. With
+ * n <= m, r = m / n and T rows (Gram Newton-Schulz: Dao-AILab; one restart, after row 2):
+ *   plain      T (4r + 2) n^3              X X^T, A A and B X in full
+ *   symmetric  T (3r + 1) n^3              one triangle of X X^T and A A
+ *   gram       symmetric products of n x n only, but for R = X X^T and X <- Q X per segment
+ * Rows without x^5 need no A A. aol adds no product. */
+struct cost { double flops, bytes; };
+struct costs { struct cost plain, symmetric, gram; };
+struct costs eval_costs(const struct coeffs *c, int rows, int cols);
+
+#endif

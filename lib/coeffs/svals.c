@@ -1,0 +1,176 @@
+#include "coeffs/svals.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/num.h"
+#include "base/zio.h"
+
+enum { TEXT_MAX = 1 << 30 };
+
+bool shape_parse(const char *text, int *rows, int *cols)
+{
+    long v[2] = { 0, 0 };
+    for (int k = 0; k < 2; k++, text++) {
+        const char *digits = text;
+        for (; *text >= '0' && *text <= '9' && v[k] <= SHAPE_MAX; text++)
+            v[k] = 10 * v[k] + (*text - '0');
+        if (text == digits || v[k] < 1 || v[k] > SHAPE_MAX || *text != (k ? 0 : 'x'))
+            return false;
+    }
+    *rows = (int)v[0];
+    *cols = (int)v[1];
+    return true;
+}
+
+/* The whole, decompressed, with a NUL. */
+static int read_text(const char *path, char **text)
+{
+    struct zreader *z;
+    size_t n = 0, room = 1 << 16, got = 1;
+    int rc = zreader_open(&z, path);
+    if (rc)
+        return rc;
+    char *s = malloc(room + 1);
+    while (s && !rc && got) {
+        if (!(rc = zreader_read(z, s + n, room - n, &got)))
+            n += got;
+        if (n == room) {
+            char *more = room < TEXT_MAX ? realloc(s, 2 * room + 1) : NULL;
+            if (!more) {
+                free(s);
+                s = NULL;
+            } else {
+                s = more;
+                room *= 2;
+            }
+        }
+    }
+    zreader_close(z);
+    if (!s)
+        return err_set(GPT_SYSTEM, "%s: out of memory", path);
+    s[n] = 0;
+    if (!rc && memchr(s, 0, n))
+        rc = err_set(GPT_INPUT, "%s: expected text, found a zero byte", path);
+    if (rc)
+        free(s);
+    else
+        *text = s;
+    return rc;
+}
+
+/* Another matrix; "#" takes the comment's words. */
+static int begin(struct svals_list *l, const char *path, const char *comment)
+{
+    struct svals *v = realloc(l->v, ((size_t)l->n + 1) * sizeof *v);
+    if (!v)
+        return err_set(GPT_SYSTEM, "%s: out of memory", path);
+    l->v = v;
+    v += l->n++;
+    memset(v, 0, sizeof *v);
+    snprintf(v->name, sizeof v->name, "%d", l->n);
+    comment += strspn(comment, "# \t");
+    for (bool first = true; *comment; first = false) {
+        char word[96];
+        int n = (int)strcspn(comment, " \t");
+        snprintf(word, sizeof word, "%.*s", n, comment);
+        if (!shape_parse(word, &v->rows, &v->cols) && first)
+            snprintf(v->name, sizeof v->name, "%s", word);
+        comment += n + (int)strspn(comment + n, " \t");
+    }
+    return 0;
+}
+
+static int add(struct svals *v, const char *path, int line, const char *text)
+{
+    double x;
+    if (num_f64(text, "singular value", -INFINITY, INFINITY, &x))
+        return err_set(GPT_INPUT, "%s:%d: expected one singular value, found '%.40s'", path, line,
+                       text);
+    if (x < 0)
+        return err_set(GPT_INPUT, "%s:%d: a singular value is not negative: %s", path, line, text);
+    if ((v->zeros && x > 0) || (v->n && x > v->sigma[v->n - 1]))
+        return err_set(GPT_INPUT, "%s:%d: expected at most %.9g (descending order; a blank line "
+                       "begins another matrix), found %s", path, line,
+                       v->zeros ? 0 : v->sigma[v->n - 1], text);
+    int most = v->rows < v->cols ? v->rows : v->cols;
+    if (most && v->n + v->zeros == most)
+        return err_set(GPT_INPUT, "%s:%d: a matrix of %dx%d has %d singular values, found more",
+                       path, line, v->rows, v->cols, most);
+    if (!(x > 0)) {
+        v->zeros++;
+        return 0;
+    }
+    if ((v->n & (v->n - 1)) == 0) {             /* a power of two: full */
+        double *more = realloc(v->sigma, (v->n ? 2 * (size_t)v->n : 1) * sizeof *more);
+        if (!more)
+            return err_set(GPT_SYSTEM, "%s: out of memory", path);
+        v->sigma = more;
+    }
+    v->sigma[v->n++] = x;
+    return 0;
+}
+
+static int parse(struct svals_list *l, const char *path, char *text)
+{
+    int rc = 0, line = 0;
+    bool fresh = true;                          /* the next number begins a matrix */
+    const char *comment = "";
+    for (char *s = text, *next; s && !rc; s = next) {
+        if ((next = strchr(s, '\n')))
+            *next++ = 0;
+        line++;
+        s += strspn(s, " \t\r");
+        size_t n = strlen(s);
+        while (n && strchr(" \t\r", s[n - 1]))
+            s[--n] = 0;
+        if (!n || *s == '#') {
+            if (n || !fresh)
+                comment = s;
+            fresh = true;
+            continue;
+        }
+        if (fresh && (rc = begin(l, path, comment)))
+            break;
+        fresh = false;
+        comment = "";
+        rc = add(&l->v[l->n - 1], path, line, s);
+    }
+    int all = 0;
+    for (int i = 0; i < l->n; i++)
+        all += l->v[i].n;
+    return rc || all ? rc : err_set(GPT_INPUT, "%s: expected singular values, found %s", path,
+                                    l->n ? "only zeros" : "none");
+}
+
+int svals_read(struct svals_list *l, const char *path)
+{
+    char *text = NULL;
+    const char *shown = strcmp(path, "-") ? path : "standard input";
+    memset(l, 0, sizeof *l);
+    int rc = read_text(path, &text);
+    if (rc)
+        return rc;
+    rc = parse(l, shown, text);
+    free(text);
+    if (rc) {
+        svals_release(l);
+        return rc;
+    }
+    int kept = 0;                               /* matrices of zeros have nothing to say */
+    for (int i = 0; i < l->n; i++) {
+        if (l->v[i].n)
+            l->v[kept++] = l->v[i];
+    }
+    l->n = kept;
+    return 0;
+}
+
+void svals_release(struct svals_list *l)
+{
+    for (int i = 0; i < l->n; i++)
+        free(l->v[i].sigma);
+    free(l->v);
+    memset(l, 0, sizeof *l);
+}

@@ -1,0 +1,52 @@
+/* table.h - coefficient tables as text: `#` comments, then "a b c" a line (gpt-coeffs(5)).
+ *
+ *     struct coeffs c;
+ *     if ((rc = coeffs_read(&c, "my.coeffs"))) return rc;
+ *     y = coeffs_value(&c, x);                 // all rows, one after the other
+ *     coeffs_write(&c, stdout);
+ *
+ * A line may have a fourth number, of x^7, which recipes do not take: coeffs_load
+ * is what they read with. Thread-safe; owns nothing.
+ */
+#ifndef COEFFS_TABLE_H
+#define COEFFS_TABLE_H
+
+#include <stddef.h>
+#include <stdio.h>
+#include "base/err.h"
+
+enum { COEFFS_ROWS = 64, COEFFS_TERMS = 4 };
+
+struct coeffs {
+    char name[64];                              /* of the file or set */
+    int n, terms;                               /* rows; numbers in the longest, 3 or 4 */
+    double row[COEFFS_ROWS][COEFFS_TERMS];      /* of x, x^3, x^5, x^7 */
+};
+
+/* Reads 1..max rows. A missing number, a fourth one, a non-finite one: GPT_INPUT with line. */
+int coeffs_load(const char *path, double (*row)[3], int max, int *n) MUST_CHECK;
+/* Reads a table of three or four numbers a row; "-" is stdin. Errors as coeffs_load's. */
+int coeffs_read(struct coeffs *c, const char *path) MUST_CHECK;
+/* Rows, with as many digits as give the same numbers again; the caller checks the stream. */
+void coeffs_write(const struct coeffs *c, FILE *f);
+
+/* One row: p(x) = x (a + b x^2 + c x^4 + d x^6), and p'(x). */
+static inline double coeffs_row_value(const double *row, double x)
+{
+    double xx = x * x;
+    return x * (row[0] + xx * (row[1] + xx * (row[2] + xx * row[3])));
+}
+static inline double coeffs_row_slope(const double *row, double x)
+{
+    double xx = x * x;
+    return row[0] + xx * (3 * row[1] + xx * (5 * row[2] + xx * 7 * row[3]));
+}
+/* All rows. A table that explodes does so up to 1e40, where all is still finite: after each row
+ * the value is cut to that. */
+static inline double coeffs_clip(double x)
+{
+    return x > 1e40 ? 1e40 : x < -1e40 ? -1e40 : x;
+}
+double coeffs_value(const struct coeffs *c, double x);
+
+#endif

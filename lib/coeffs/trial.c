@@ -1,0 +1,206 @@
+#include "coeffs/trial.h"
+
+#include <cblas.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int out_of_memory(void)
+{
+    return err_set(GPT_SYSTEM, "out of memory for a matrix to try");
+}
+
+/* AOL's row scales, from A = m m^T. */
+static int aol_scales(const struct matrix *m, double *s)
+{
+    int n = m->rows;
+    double *a = malloc((size_t)n * n * sizeof *a);
+    if (!a)
+        return out_of_memory();
+    cblas_dsyrk(CblasRowMajor, CblasLower, CblasNoTrans, n, m->cols, 1, m->x, m->cols, 0, a, n);
+    memset(s, 0, (size_t)n * sizeof *s);
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j <= i; j++) {
+            double v = fabs(a[(size_t)i * n + j]);
+            s[i] += v;
+            if (i != j)
+                s[j] += v;
+        }
+    for (int i = 0; i < n; i++)
+        s[i] = 1 / sqrt(s[i] > 1e-7 ? s[i] : 1e-7);
+    free(a);
+    return 0;
+}
+
+static int scale_rows(struct matrix *m)
+{
+    double *s = malloc((size_t)m->rows * sizeof *s);
+    int rc = s ? aol_scales(m, s) : out_of_memory();
+    for (int i = 0; !rc && i < m->rows; i++)
+        cblas_dscal(m->cols, s[i], m->x + (size_t)i * m->cols, 1);
+    free(s);
+    return rc;
+}
+
+/* The nearest matrix with orthonormal rows, u vt. */
+static void polar_factor(double *out, const double *u, const double *vt, int n, int cols)
+{
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, n, cols, n, 1, u, n, vt, cols, 0, out,
+                cols);
+}
+
+struct factors { double *u, *vt, *polar, *before; };
+
+static void factors_free(struct factors *f)
+{
+    free(f->u);
+    free(f->vt);
+    free(f->polar);
+    free(f->before);
+}
+
+/* SVD of the scaled matrix m, into t; polar factors before and after AOL for the shift. */
+static int decompose(struct trial *t, struct matrix *m, bool vectors)
+{
+    size_t squares = (size_t)m->rows * m->rows, count = (size_t)m->rows * m->cols;
+    struct factors f = { 0 };
+    int rc = 0;
+    if (vectors) {
+        f.u = malloc(squares * sizeof *f.u);
+        f.vt = malloc(count * sizeof *f.vt);
+        t->u = malloc(squares * sizeof *t->u);
+        t->vt = malloc(count * sizeof *t->vt);
+        if (!f.u || !f.vt || !t->u || !t->vt)
+            rc = out_of_memory();
+    }
+    if (!rc && t->aol && vectors) {
+        f.polar = malloc(count * sizeof *f.polar);
+        f.before = malloc(count * sizeof *f.before);
+        if (!f.polar || !f.before)
+            rc = out_of_memory();
+        if (!rc && !(rc = matrix_svd(m, t->x, f.u, f.vt)))
+            polar_factor(f.before, f.u, f.vt, m->rows, m->cols);
+    }
+    if (!rc && t->aol)
+        rc = scale_rows(m);
+    if (!rc)
+        rc = matrix_svd(m, t->x, f.u, f.vt);
+    if (!rc && f.polar) {
+        polar_factor(f.polar, f.u, f.vt, m->rows, m->cols);
+        cblas_daxpy((int)count, -1, f.before, 1, f.polar, 1);
+        t->shift = cblas_dnrm2((int)count, f.polar, 1) / sqrt(m->rows);
+    }
+    for (size_t i = 0; !rc && vectors && i < squares; i++)
+        t->u[i] = (float)f.u[i];
+    for (size_t i = 0; !rc && vectors && i < count; i++)
+        t->vt[i] = (float)f.vt[i];
+    factors_free(&f);
+    return rc;
+}
+
+int trial_of_matrix(struct trial *t, const struct matrix *m, const char *name, int flags)
+{
+    size_t count = (size_t)m->rows * m->cols;
+    double norm = matrix_frobenius(m), scale = 1 / (1.02 * norm + 1e-6);
+    struct matrix copy = { m->rows, m->cols, NULL };
+    memset(t, 0, sizeof *t);
+    snprintf(t->name, sizeof t->name, "%s", name);
+    if (!(norm > 0 && isfinite(norm)))
+        return err_set(GPT_INPUT, "%s: expected a finite matrix that is not zero, found norm %g",
+                       name, norm);
+    t->rows = t->n = m->rows;
+    t->cols = m->cols;
+    t->aol = flags & TRIAL_AOL;
+    t->shift = t->aol ? NAN : 0;
+    t->x = malloc((size_t)t->n * sizeof *t->x);
+    t->input = malloc(count * sizeof *t->input);
+    copy.x = malloc(count * sizeof *copy.x);
+    int rc = t->x && t->input && copy.x ? 0 : out_of_memory();
+    for (size_t i = 0; !rc && i < count; i++) {
+        copy.x[i] = m->x[i] * scale;
+        t->input[i] = (float)copy.x[i];
+    }
+    if (!rc)
+        rc = decompose(t, &copy, flags & TRIAL_VECTORS);
+    matrix_release(&copy);
+    while (!rc && t->n && !(t->x[t->n - 1] > 1e-12))    /* of a singular matrix: no direction */
+        t->n--;
+    if (rc)
+        trial_release(t);
+    return rc;
+}
+
+/* Singular values scaled by their norm; no matrix. */
+static int scaled_only(struct trial *t, const struct svals *v)
+{
+    double norm = cblas_dnrm2(v->n, v->sigma, 1), scale = 1 / (1.02 * norm + 1e-6);
+    memset(t, 0, sizeof *t);
+    snprintf(t->name, sizeof t->name, "%s", v->name);
+    t->rows = t->cols = t->n = v->n;
+    if (!(norm > 0 && isfinite(norm)))
+        return err_set(GPT_INPUT, "%s: expected singular values with a finite norm", v->name);
+    if (!(t->x = malloc((size_t)v->n * sizeof *t->x)))
+        return out_of_memory();
+    for (int i = 0; i < v->n; i++)
+        t->x[i] = v->sigma[i] * scale;
+    return 0;
+}
+
+int trial_of_svals(struct trial *t, const struct svals *v, int rows, int cols, int flags,
+                   uint64_t seed, uint64_t index)
+{
+    struct matrix m;
+    if (!flags)
+        return scaled_only(t, v);
+    int all = v->n + v->zeros;
+    if (v->rows) {
+        rows = v->rows;
+        cols = v->cols;
+    } else {                                    /* the ratio of the shape, with as many values */
+        int less = rows < cols ? rows : cols, more = rows < cols ? cols : rows;
+        if ((double)all * more / less > SHAPE_MAX)
+            return err_set(GPT_INPUT, "%s: %d singular values in the shape %dx%d: expected at most "
+                           "%d columns", v->name, all, rows, cols, SHAPE_MAX);
+        cols = (int)((double)all * more / less);
+        rows = all;
+    }
+    int rc = matrix_with_svals(&m, rows, cols, v->sigma, v->n, seed, index);
+    if (rc)
+        return rc;
+    rc = trial_of_matrix(t, &m, v->name, flags);
+    matrix_release(&m);
+    if (!rc && !t->aol)
+        t->n = v->n;                            /* what rounding made of zeros is not asked for */
+    return rc;
+}
+
+void trial_release(struct trial *t)
+{
+    free(t->x);
+    free(t->input);
+    free(t->u);
+    free(t->vt);
+    memset(t, 0, sizeof *t);
+}
+
+int trials_add(struct trials *l, const struct trial *t)
+{
+    struct trial *v = realloc(l->v, ((size_t)l->n + 1) * sizeof *v);
+    if (!v) {
+        struct trial gone = *t;
+        trial_release(&gone);
+        return out_of_memory();
+    }
+    l->v = v;
+    v[l->n++] = *t;
+    return 0;
+}
+
+void trials_release(struct trials *l)
+{
+    for (int i = 0; i < l->n; i++)
+        trial_release(&l->v[i]);
+    free(l->v);
+    *l = (struct trials){ 0 };
+}

@@ -1,0 +1,60 @@
+/* trial.h - one matrix, prepared so that tables can be tried on it.
+ *
+ *     struct trial t;
+ *     if ((rc = trial_of_matrix(&t, &m, "gaussian", TRIAL_AOL | TRIAL_VECTORS))) return rc;
+ *     t.x[0 .. t.n-1]                          // what the first row of a table sees
+ *     rc = trial_bf16(&t, &table, NULL, error);        // bf16.c
+ *     trial_release(&t);
+ *
+ * The input is scaled as the optimizer does, X / (1.02 |X|_F + 1e-6) (record 61),
+ * or, with TRIAL_AOL, by AOL: rows times s_i = (sum_j |X X^T|_ij)^(-1/2), which puts
+ * all singular values at or below 1 (arXiv 2208.03160; pull request 155). AOL moves
+ * the polar factor as well; `shift` says by how much.
+ *
+ * A trial is read-only once made; different threads may use it.
+ */
+#ifndef COEFFS_TRIAL_H
+#define COEFFS_TRIAL_H
+
+#include <stdbool.h>
+#include "coeffs/matrix.h"
+#include "coeffs/svals.h"
+#include "coeffs/table.h"
+
+enum {
+    TRIAL_AOL = 1,
+    TRIAL_VECTORS = 2,          /* singular vectors too: needed for bf16 */
+};
+struct trial {
+    char name[96];
+    int rows, cols;             /* rows <= cols */
+    int n;                      /* singular values that count */
+    double *x;                  /* descending, in (0, 1] */
+    bool aol;
+    double shift;               /* |polar(S X) - polar(X)|_F / sqrt(rows); 0 without AOL, NaN
+                                   without vectors */
+    float *input;               /* rows x cols, scaled by the norm, not yet rounded */
+    float *u, *vt;              /* rows x rows by columns; rows x cols; of x */
+};
+
+/* From a matrix, which stays the caller's. A zero matrix is GPT_INPUT. */
+int trial_of_matrix(struct trial *t, const struct matrix *m, const char *name, int flags)
+    MUST_CHECK;
+/* From singular values alone: scaled only, or (with any flag) as a random matrix that has them,
+ * of v's shape, else of rows x cols scaled to v->n rows. */
+int trial_of_svals(struct trial *t, const struct svals *v, int rows, int cols, int flags,
+                   uint64_t seed, uint64_t index) MUST_CHECK;
+void trial_release(struct trial *t);
+
+struct trials { int n; struct trial *v; };
+int trials_add(struct trials *l, const struct trial *t) MUST_CHECK;     /* takes t over */
+void trials_release(struct trials *l);
+
+/* X by `c` in the arithmetic of the optimizer's kernels: bf16 X, A = X X^T and B = b A + c A A,
+ * f32 sums (record-61: one rounding of a X + B X for matrices of at most 1024 rows and columns,
+ * else B X is rounded before). For each singular direction i of t: y[i] = u_i^T X v_i, the
+ * singular value that came out, and error[i] = |X v_i - u_i|; rms of error is |X - U V^T|_F /
+ * sqrt(rows). y may be NULL. Needs TRIAL_VECTORS. Rows of four numbers are GPT_INPUT. */
+int trial_bf16(const struct trial *t, const struct coeffs *c, double *y, double *error) MUST_CHECK;
+
+#endif

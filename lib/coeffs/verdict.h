@@ -1,0 +1,32 @@
+/* verdict.h - everything that eval.h can say of a table, as named numbers.
+ *
+ *     struct judge j = { .lower = 1e-3, .upper = 1, .trials = &t, .bf16 = true };
+ *     struct verdict v;
+ *     if ((rc = verdict_of(&v, &c, &j))) return rc;
+ *     for (int i = 0; i < v.n; i++) printf("%s %g\n", v.v[i].name, v.v[i].value);
+ *
+ * The names do not depend on the table, so verdicts can stand side by side.
+ * NaN is what a table has no answer for. Thread-safe.
+ */
+#ifndef COEFFS_VERDICT_H
+#define COEFFS_VERDICT_H
+
+#include "coeffs/eval.h"
+
+enum { VERDICT_MAX = 24 };
+struct judge {
+    double lower, upper;            /* the interval */
+    const struct trials *trials;    /* may be empty */
+    bool bf16;                      /* on the trials, too */
+    int rows, cols;                 /* of which the work is counted; 0: not counted */
+};
+struct verdict { int n; struct { const char *name; double value; } v[VERDICT_MAX]; };
+int verdict_of(struct verdict *v, const struct coeffs *c, const struct judge *j) MUST_CHECK;
+
+/* As a table to be read (a column a table), as lines of tab-separated fields under a header line,
+ * or as a JSON array of objects, where NaN is null. The caller checks the stream. */
+enum verdict_format { VERDICT_TABLE, VERDICT_TSV, VERDICT_JSON };
+void verdict_print(FILE *f, enum verdict_format format, const struct coeffs *c,
+                   const struct verdict *v, int n);
+
+#endif

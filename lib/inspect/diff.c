@@ -1,0 +1,319 @@
+#include "inspect/diff.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK = 8192 };
+
+const char *diff_word(enum diff_what w)
+{
+    static const char *const words[] = { "same", "equal", "within", "differs", "only in A",
+                                         "only in B", "other shape" };
+    return words[w];
+}
+
+/* --- values --- */
+
+struct sums { double dd, aa, bb, ab, max; };
+
+static void add_values(struct sums *s, const double *a, const double *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        double d = b[i] - a[i];
+        if (a[i] == b[i] || (isnan(a[i]) && isnan(b[i])))
+            d = 0;                      /* infinities of one sign, too */
+        else if (!isfinite(d))
+            d = INFINITY;
+        s->max = fmax(s->max, fabs(d));
+        s->dd += d * d;
+        if (isfinite(a[i]) && isfinite(b[i])) {
+            s->aa += a[i] * a[i];
+            s->bb += b[i] * b[i];
+            s->ab += a[i] * b[i];
+        }
+    }
+}
+
+static int compare_values(struct tensors *a, const struct view *va, struct tensors *b,
+                          const struct view *vb, struct diff_row *row)
+{
+    struct values x = { 0 }, y = { 0 };
+    struct sums s = { 0 };
+    double *buf = malloc(2 * CHUNK * sizeof *buf);
+    int rc = buf ? 0 : err_set(GPT_SYSTEM, "out of memory");
+    if (!rc && !(rc = values_open(&x, a, va->t, va->first)))
+        rc = values_open(&y, b, vb->t, vb->first);
+    for (uint64_t left = va->elements, n; !rc && left > 0; left -= n) {
+        n = left < CHUNK ? left : CHUNK;
+        if (!(rc = values_read(&x, buf, n)) && !(rc = values_read(&y, buf + CHUNK, n)))
+            add_values(&s, buf, buf + CHUNK, n);
+    }
+    values_close(&x);
+    values_close(&y);
+    free(buf);
+    row->max = s.max;
+    row->rms = va->elements ? sqrt(s.dd / (double)va->elements) : 0;
+    row->relative = s.dd == 0 ? 0 : sqrt(s.dd / s.aa);
+    row->cosine = s.aa == 0 && s.bb == 0 ? 1 : s.ab / sqrt(s.aa * s.bb);
+    return rc;
+}
+
+/* --- bits --- */
+
+static int count_bits(struct tensors *a, const struct stored *ta, struct tensors *b,
+                      const struct stored *tb, const struct view *v, uint64_t first_b,
+                      unsigned char *differs)
+{
+    struct tensor_bytes x = { 0 }, y = { 0 };
+    size_t size = dtype_size(ta->dtype);
+    unsigned char *buf = malloc(2 * CHUNK * 8);
+    int rc = buf ? 0 : err_set(GPT_SYSTEM, "out of memory");
+    if (!rc && !(rc = bytes_open(&x, a, ta, v->first * size)))
+        rc = bytes_open(&y, b, tb, first_b * size);
+    for (uint64_t at = 0, n; !rc && at < v->elements; at += n) {
+        n = v->elements - at < CHUNK ? v->elements - at : CHUNK;
+        if ((rc = bytes_read(&x, buf, n * size))
+            || (rc = bytes_read(&y, buf + CHUNK * 8, n * size)))
+            break;
+        for (uint64_t i = 0; i < n; i++)
+            if (memcmp(buf + i * size, buf + CHUNK * 8 + i * size, size))
+                differs[(at + i) / 8] |= (unsigned char)(1 << (at + i) % 8);
+    }
+    bytes_close(&x);
+    bytes_close(&y);
+    free(buf);
+    return rc;
+}
+
+/* Elements whose bits, or low halves, differ. */
+static int compare_bits(struct tensors *a, const struct view *va, struct tensors *b,
+                        const struct view *vb, uint64_t *out)
+{
+    unsigned char *differs = calloc(va->elements / 8 + 1, 1);
+    if (!differs)
+        return err_set(GPT_SYSTEM, "out of memory");
+    int rc = count_bits(a, va->t, b, vb->t, va, vb->first, differs);
+    if (!rc && va->t->low && vb->t->low)
+        rc = count_bits(a, va->t->low, b, vb->t->low, va, vb->first, differs);
+    *out = 0;
+    for (uint64_t i = 0; i <= va->elements / 8; i++)
+        *out += (uint64_t)__builtin_popcount(differs[i]);
+    free(differs);
+    return rc;
+}
+
+/* --- the fast answer --- */
+
+/* Pieces of the same place and hash hold the same bits. */
+static bool same_hashes(struct tensors *a, const struct stored *ta, struct tensors *b,
+                        const struct stored *tb)
+{
+    if (!ta || !tb)
+        return ta == tb;
+    const struct ckpt_entry *x = tensors_ckpt(a) ? ckpt_find(tensors_ckpt(a), ta->name) : NULL;
+    const struct ckpt_entry *y = tensors_ckpt(b) ? ckpt_find(tensors_ckpt(b), tb->name) : NULL;
+    if (!x || !y || x->npieces != y->npieces)
+        return false;
+    for (int i = 0; i < x->npieces; i++)
+        if (x->pieces[i].begin != y->pieces[i].begin || x->pieces[i].count != y->pieces[i].count
+            || strcmp(x->pieces[i].hash, y->pieces[i].hash))
+            return false;
+    return true;
+}
+
+static bool same_shape(const struct view *a, const struct view *b)
+{
+    return a->rank == b->rank && !memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape);
+}
+
+/* Nothing is in the same bits but what has the same type, low halves and scales. */
+static bool same_type(const struct stored *a, const struct stored *b)
+{
+    return !strcmp(a->type, b->type) && !a->low == !b->low;
+}
+
+struct job {
+    struct tensors *a, *b;
+    const struct views *va, *vb;
+    bool alike;                 /* two checkpoints, or two files */
+    double tolerance;
+    struct diff_row *rows;
+};
+
+static int compare(const struct job *j, const struct view *x, const struct view *y,
+                   struct diff_row *row)
+{
+    int rc = 0;
+    row->elements = x->elements;
+    row->max = row->rms = row->relative = row->cosine = NAN;
+    if (!same_shape(x, y)) {
+        row->what = DIFF_SHAPE;
+        return 0;
+    }
+    if (same_type(x->t, y->t)) {
+        if (!same_hashes(j->a, x->t, j->b, y->t) || !same_hashes(j->a, x->t->low, j->b, y->t->low))
+            rc = compare_bits(j->a, x, j->b, y, &row->bits);
+        if (rc || (!row->bits && !x->t->scale && !y->t->scale)) {
+            row->max = row->rms = row->relative = 0;
+            row->cosine = 1;
+            return rc;
+        }
+    } else {
+        row->bits = x->elements;
+    }
+    if (x->t->dtype == DT_NONE || y->t->dtype == DT_NONE) {
+        row->what = DIFF_DIFFERS;
+        return 0;
+    }
+    if ((rc = compare_values(j->a, x, j->b, y, row)))
+        return rc;
+    if (row->max == 0 && !same_type(x->t, y->t))
+        row->what = DIFF_EQUAL;
+    else if (row->max == 0 && !row->bits)
+        row->what = DIFF_SAME;              /* scales were compared with the values */
+    else
+        row->what = j->tolerance > 0 && row->relative <= j->tolerance ? DIFF_WITHIN : DIFF_DIFFERS;
+    return 0;
+}
+
+static int one(void *arg, int i)
+{
+    struct job *j = arg;
+    const struct view *x = &j->va->v[i], *y = views_find(j->vb, x->name);
+    struct diff_row *row = &j->rows[i];
+    if (!(row->name = strdup(x->name)))
+        return err_set(GPT_SYSTEM, "out of memory");
+    if (y)
+        return compare(j, x, y, row);
+    row->what = DIFF_ONLY_A;
+    row->left_out = !j->alike && x->part && x->part->padding;
+    row->elements = x->elements;
+    row->max = row->rms = row->relative = row->cosine = NAN;
+    return 0;
+}
+
+static int add_only_b(const struct job *j, int *n)
+{
+    *n = j->va->n;
+    for (int i = 0; i < j->vb->n; i++) {
+        if (views_find(j->va, j->vb->v[i].name))
+            continue;
+        struct diff_row *row = &j->rows[(*n)++];
+        *row = (struct diff_row){ .name = strdup(j->vb->v[i].name), .what = DIFF_ONLY_B,
+                                  .elements = j->vb->v[i].elements, .max = NAN, .rms = NAN,
+                                  .relative = NAN, .cosine = NAN };
+        row->left_out = !j->alike && j->vb->v[i].part && j->vb->v[i].part->padding;
+        if (!row->name)
+            return err_set(GPT_SYSTEM, "out of memory");
+    }
+    return 0;
+}
+
+/* Padding need not be in an exported file. */
+static void leave_out(struct diff_row *rows, int *n)
+{
+    int k = 0;
+    for (int i = 0; i < *n; i++) {
+        if (rows[i].left_out)
+            free(rows[i].name);
+        else
+            rows[k++] = rows[i];
+    }
+    *n = k;
+}
+
+static int compare_all(struct job *j, int *n, bool *same)
+{
+    int threads = tensors_threads(j->a) == 1 || tensors_threads(j->b) == 1;
+    int rc = views_each(j->va, threads, one, j);
+    if (!rc)
+        rc = add_only_b(j, n);
+    if (!rc)
+        leave_out(j->rows, n);
+    *same = true;
+    for (int i = 0; !rc && i < *n; i++)
+        *same &= j->rows[i].what <= DIFF_WITHIN;
+    return rc;
+}
+
+int diff_tensors(struct tensors *a, struct tensors *b, const struct name_map *map,
+                 const char *pattern, double tolerance, struct diff_row **rows, int *n, bool *same)
+{
+    struct views va, vb = { .n = 0 };
+    *rows = NULL;
+    *n = 0;
+    bool alike = !tensors_ckpt(a) == !tensors_ckpt(b);
+    int flags = VIEWS_PADDING | (alike ? 0 : VIEWS_NUMBERS);    /* as export names them */
+    int rc = views_make(&va, a, map, pattern, flags);
+    if (!rc && (rc = views_make(&vb, b, map, pattern, flags)) == GPT_INPUT && pattern)
+        rc = 0;                                     /* the pattern matches in A only */
+    if (!rc && !(*rows = calloc((size_t)(va.n + vb.n) + 1, sizeof **rows)))
+        rc = err_set(GPT_SYSTEM, "out of memory");
+    if (!rc) {
+        struct job j = { a, b, &va, &vb, alike, tolerance, *rows };
+        *n = va.n;
+        rc = compare_all(&j, n, same);
+    }
+    views_release(&va);
+    views_release(&vb);
+    if (rc) {
+        diff_free(*rows, *n);
+        *rows = NULL;
+    }
+    return rc;
+}
+
+void diff_free(struct diff_row *rows, int n)
+{
+    for (int i = 0; rows && i < n; i++)
+        free(rows[i].name);
+    free(rows);
+}
+
+/* --- what is not a tensor --- */
+
+static const char *value_of(const struct ckpt_info *x, const char *key)
+{
+    for (int i = 0; i < x->nstate; i++)
+        if (!strcmp(x->state[i].key, key))
+            return x->state[i].value;
+    return NULL;
+}
+
+int diff_info(const struct ckpt_info *a, const struct ckpt_info *b,
+              void (*f)(void *arg, const char *key, const char *a, const char *b), void *arg)
+{
+    char x[24], y[24];
+    int n = 0;
+    const struct { const char *key; int64_t a, b; } number[] = {
+        { "step", a->step, b->step }, { "tokens", a->tokens, b->tokens },
+    };
+    for (int i = 0; i < 2; i++) {
+        if (number[i].a == number[i].b)
+            continue;
+        snprintf(x, sizeof x, "%" PRId64, number[i].a);
+        snprintf(y, sizeof y, "%" PRId64, number[i].b);
+        f(arg, number[i].key, x, y);
+        n++;
+    }
+    if (strcmp(a->recipe, b->recipe)) {
+        f(arg, "recipe", "(text)", "(other text)");
+        n++;
+    }
+    for (int i = 0; i < a->nstate; i++) {
+        const char *v = value_of(b, a->state[i].key);
+        if (v && !strcmp(v, a->state[i].value))
+            continue;
+        f(arg, a->state[i].key, a->state[i].value, v);
+        n++;
+    }
+    for (int i = 0; i < b->nstate; i++)
+        if (!value_of(a, b->state[i].key)) {
+            f(arg, b->state[i].key, NULL, b->state[i].value);
+            n++;
+        }
+    return n;
+}

@@ -1,0 +1,46 @@
+/* diff.h - two sets of tensors, and by how much they differ.
+ *
+ *     struct diff_row *rows; int n; bool same;
+ *     if ((rc = diff_tensors(a, b, map, NULL, 0, &rows, &n, &same))) return rc;
+ *     ... rows[i].name, rows[i].what, rows[i].relative
+ *     diff_free(rows, n);
+ *
+ * Views are matched by name. Values are compared as they decode; `bits` counts
+ * elements whose stored bits (and low halves) differ. Thread-safe.
+ */
+#ifndef INSPECT_DIFF_H
+#define INSPECT_DIFF_H
+
+#include "inspect/views.h"
+
+enum diff_what {
+    DIFF_SAME,                  /* the same bits */
+    DIFF_EQUAL,                 /* another type, the same values */
+    DIFF_WITHIN,                /* the tolerance */
+    DIFF_DIFFERS, DIFF_ONLY_A, DIFF_ONLY_B, DIFF_SHAPE,
+};
+struct diff_row {
+    char *name;
+    enum diff_what what;
+    uint64_t elements;
+    uint64_t bits;              /* elements that are not the same bits */
+    double max, rms;            /* of B - A; NaN or infinity on one side only: infinite */
+    double relative;            /* |B - A| / |A|, Frobenius; 0 when both are zero */
+    double cosine;              /* of A and B */
+    bool left_out;              /* within diff_tensors */
+};
+
+/* relative <= tolerance is DIFF_WITHIN. *same: no row is beyond that. pattern as for views_make.
+ * Pieces of two checkpoints with the same place and hash are not read. */
+int diff_tensors(struct tensors *a, struct tensors *b, const struct name_map *map,
+                 const char *pattern, double tolerance, struct diff_row **rows, int *n,
+                 bool *same) MUST_CHECK;
+void diff_free(struct diff_row *rows, int n);
+const char *diff_word(enum diff_what w);
+
+/* What two checkpoints say of themselves beside tensors: calls f(arg, key, a, b) for each line of
+ * step, tokens, recipe and state that is not the same; NULL for a missing one. How many. */
+int diff_info(const struct ckpt_info *a, const struct ckpt_info *b,
+              void (*f)(void *arg, const char *key, const char *a, const char *b), void *arg);
+
+#endif

@@ -1,0 +1,232 @@
+#include "inspect/spectrum.h"
+
+#include <inttypes.h>
+#include <lapacke.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/parallel.h"
+
+/* OpenBLAS's own, in its cblas.h; another cblas.h may be the one installed. */
+void openblas_set_num_threads(int n);
+int openblas_get_num_threads(void);
+
+/* --- one matrix --- */
+
+int spectrum_of(double *a, uint64_t rows, uint64_t cols, struct spectrum *sp)
+{
+    memset(sp, 0, sizeof *sp);
+    sp->rows = rows;
+    sp->cols = cols;
+    sp->n = (int)(rows < cols ? rows : cols);
+    if (rows > INT32_MAX / 2 || cols > INT32_MAX / 2)
+        return err_set(GPT_INPUT, "a matrix of %" PRIu64 "x%" PRIu64 " is too large", rows, cols);
+    for (uint64_t i = 0; i < rows * cols; i++)
+        if (!isfinite(a[i]))
+            return err_set(GPT_INPUT, "element (%" PRIu64 ",%" PRIu64 ") is not finite", i / cols,
+                           i % cols);
+    if (!(sp->sigma = malloc(((size_t)sp->n + 1) * sizeof *sp->sigma)))
+        return err_set(GPT_SYSTEM, "out of memory");
+    /* Row-major rows x cols is column-major cols x rows: the transpose, of the same spectrum. */
+    lapack_int bad = sp->n == 0 ? 0
+        : LAPACKE_dgesdd(LAPACK_COL_MAJOR, 'N', (lapack_int)cols, (lapack_int)rows, a,
+                         (lapack_int)cols, sp->sigma, NULL, 1, NULL, 1);
+    if (bad) {
+        spectrum_release(sp);
+        return bad == LAPACK_WORK_MEMORY_ERROR
+            ? err_set(GPT_SYSTEM, "out of memory")
+            : err_set(GPT_SYSTEM, "LAPACK dgesdd did not converge (%d)", (int)bad);
+    }
+    spectrum_measure(sp);
+    return 0;
+}
+
+void spectrum_release(struct spectrum *sp)
+{
+    free(sp->sigma);
+    sp->sigma = NULL;
+    sp->n = 0;
+}
+
+/* The exponent a of p(x) ~ x^-a above x_min, for the x_min at which the fit is nearest to the data
+ * (Kolmogorov-Smirnov); at least 10 values in the tail. x descending, positive. */
+static double tail_exponent(const double *x, int n)
+{
+    double best = INFINITY, alpha = NAN, sum = 0;
+    for (int k = 1; k < n; k++) {                   /* tail x[0..k-1], x_min = x[k-1] */
+        sum += log(x[k - 1]);
+        if (k < 10 || x[k] == x[k - 1])
+            continue;
+        double mean = sum / k - log(x[k - 1]);
+        if (!(mean > 0))
+            continue;
+        double a = 1 + 1 / mean, worst = 0;
+        for (int i = 0; i < k; i++) {
+            double above = pow(x[i] / x[k - 1], 1 - a);       /* of the fit */
+            double d = fmax(fabs(above - (double)i / k), fabs(above - (double)(i + 1) / k));
+            worst = fmax(worst, d);
+        }
+        if (worst < best) {
+            best = worst;
+            alpha = a;
+        }
+    }
+    return alpha;
+}
+
+void spectrum_measure(struct spectrum *sp)
+{
+    double sum = 0, squares = 0, entropy = 0, off = 0, *x;
+    int positive = 0;
+    for (int i = 0; i < sp->n; i++) {
+        sum += sp->sigma[i];
+        squares += sp->sigma[i] * sp->sigma[i];
+        positive += sp->sigma[i] > 0;
+    }
+    sp->frobenius = sqrt(squares);
+    if (!sp->n || !(sum > 0)) {
+        sp->condition = sp->stable_rank = sp->effective_rank = sp->alpha = sp->orthogonality = NAN;
+        return;
+    }
+    double rms = sqrt(squares / sp->n);
+    for (int i = 0; i < sp->n; i++) {
+        double p = sp->sigma[i] / sum, d = sp->sigma[i] / rms - 1;
+        entropy -= p > 0 ? p * log(p) : 0;
+        off += d * d;
+    }
+    sp->condition = sp->sigma[0] / sp->sigma[sp->n - 1];
+    sp->stable_rank = squares / (sp->sigma[0] * sp->sigma[0]);
+    sp->effective_rank = exp(entropy);
+    sp->orthogonality = sqrt(off / sp->n);
+    sp->alpha = NAN;
+    if ((x = malloc(((size_t)sp->n + 1) * sizeof *x))) {
+        for (int i = 0; i < positive; i++)
+            x[i] = sp->sigma[i] * sp->sigma[i];
+        sp->alpha = tail_exponent(x, positive);
+        free(x);
+    }
+}
+
+static int descending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x > y ? -1 : x < y;
+}
+
+void spectrum_polar(struct spectrum *sp, const double (*coef)[3], int n)
+{
+    double scale = 1 / (1.02 * sp->frobenius + 1e-6);
+    for (int i = 0; i < sp->n; i++) {
+        double x = sp->sigma[i] * scale;
+        for (int t = 0; t < n; t++) {
+            double xx = x * x;
+            x *= coef[t][0] + xx * (coef[t][1] + xx * coef[t][2]);
+        }
+        sp->sigma[i] = fabs(x);
+    }
+    if (sp->n)
+        qsort(sp->sigma, (size_t)sp->n, sizeof *sp->sigma, descending);
+    spectrum_measure(sp);
+}
+
+/* --- many --- */
+
+struct crew {
+    const struct spectrum_job *j;
+    struct spectrum *sp;
+    int turn;                   /* the view to be read next: reading goes in order */
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+};
+
+static void wait_turn(struct crew *c, int i)
+{
+    pthread_mutex_lock(&c->lock);
+    while (c->turn < i)
+        pthread_cond_wait(&c->moved, &c->lock);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void end_turn(struct crew *c, int i)
+{
+    pthread_mutex_lock(&c->lock);
+    c->turn = i + 1;
+    pthread_cond_broadcast(&c->moved);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static int read_view(struct tensors *s, const struct view *v, double *a)
+{
+    struct values x;
+    int rc = values_open(&x, s, v->t, v->first);
+    if (!rc)
+        rc = values_read(&x, a, v->elements);
+    values_close(&x);
+    return rc;
+}
+
+/* The matrix of view i, minus that of the other set; NULL when it is no matrix. */
+static int read_matrix(const struct spectrum_job *j, int i, double **out)
+{
+    const struct view *v = &j->v->v[i], *w = NULL;
+    double *a, *b = NULL;
+    *out = NULL;
+    if (v->rank != 2 || v->elements == 0 || v->t->dtype == DT_NONE)
+        return 0;
+    if (j->since && (!(w = views_find(j->since_v, v->name)) || w->elements != v->elements))
+        return err_set(GPT_INPUT, "%s: expected a tensor '%s' of %" PRIu64 " elements",
+                       tensors_path(j->since), v->name, v->elements);
+    a = malloc(v->elements * sizeof *a);
+    b = w ? malloc(v->elements * sizeof *b) : NULL;
+    int rc = a && (b || !w) ? read_view(j->s, v, a) : err_set(GPT_SYSTEM, "out of memory");
+    if (!rc && w && !(rc = read_view(j->since, w, b)))
+        for (uint64_t k = 0; k < v->elements; k++)
+            a[k] -= b[k];
+    free(b);
+    if (rc)
+        free(a);
+    else
+        *out = a;
+    return rc;
+}
+
+static int one(void *arg, int i)
+{
+    struct crew *c = arg;
+    const struct spectrum_job *j = c->j;
+    const struct view *v = &j->v->v[i];
+    double *a;
+    wait_turn(c, i);
+    int rc = read_matrix(j, i, &a);
+    end_turn(c, i);
+    if (!rc && a && (rc = spectrum_of(a, v->shape[0], v->shape[1], &c->sp[i])))
+        rc = err_prefix("%s: tensor '%s'", tensors_path(j->s), v->name);
+    free(a);
+    if (!rc && j->coef && c->sp[i].n)
+        spectrum_polar(&c->sp[i], j->coef, j->ncoef);
+    if (j->done) {
+        pthread_mutex_lock(&c->lock);
+        j->done(j->arg, i);
+        pthread_mutex_unlock(&c->lock);
+    }
+    return rc;
+}
+
+int spectrum_views(const struct spectrum_job *j, struct spectrum *sp)
+{
+    struct crew c = { .j = j, .sp = sp };
+    int threads = openblas_get_num_threads();
+    pthread_mutex_init(&c.lock, NULL);
+    pthread_cond_init(&c.moved, NULL);
+    memset(sp, 0, (size_t)j->v->n * sizeof *sp);
+    openblas_set_num_threads(1);                    /* a matrix a thread is faster */
+    int rc = parallel_for(j->v->n, 0, one, &c);
+    openblas_set_num_threads(threads);
+    pthread_cond_destroy(&c.moved);
+    pthread_mutex_destroy(&c.lock);
+    if (rc)
+        for (int i = 0; i < j->v->n; i++)
+            spectrum_release(&sp[i]);
+    return rc;
+}

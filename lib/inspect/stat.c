@@ -1,0 +1,187 @@
+#include "inspect/stat.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK = 8192 };
+
+struct sums { double sum, squares; uint64_t finite; };
+
+static void add_chunk(struct stat_row *r, struct sums *s, const double *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint64_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        int e = (int)(bits >> 52 & 0x7ff) - 1023;
+        if (e == 1024) {
+            r->nonfinite++;
+            continue;
+        }
+        s->sum += x[i];
+        s->squares += x[i] * x[i];
+        s->finite++;
+        r->min = x[i] < r->min ? x[i] : r->min;
+        r->max = x[i] > r->max ? x[i] : r->max;
+        if (x[i] == 0) {
+            r->zeros++;
+            continue;
+        }
+        r->underflow += e < -126;
+        e -= STAT_EXPONENT_0;
+        r->exponents[e < 0 ? 0 : e >= STAT_EXPONENTS ? STAT_EXPONENTS - 1 : e]++;
+    }
+}
+
+static int stat_view(struct tensors *s, const struct view *v, struct stat_row *r)
+{
+    struct values x;
+    struct sums sums = { 0, 0, 0 };
+    double *buf = malloc(CHUNK * sizeof *buf);
+    memset(r, 0, sizeof *r);
+    r->elements = v->elements;
+    r->min = INFINITY;
+    r->max = -INFINITY;
+    r->update = NAN;
+    if (!buf)
+        return err_set(GPT_SYSTEM, "out of memory");
+    int rc = values_open(&x, s, v->t, v->first);
+    for (uint64_t left = v->elements, n; !rc && left > 0; left -= n) {
+        n = left < CHUNK ? left : CHUNK;
+        if (!(rc = values_read(&x, buf, n)))
+            add_chunk(r, &sums, buf, n);
+    }
+    values_close(&x);
+    free(buf);
+    if (!sums.finite)
+        r->min = r->max = NAN;
+    r->mean = sums.sum / (double)sums.finite;
+    r->rms = sqrt(sums.squares / (double)sums.finite);
+    return rc;
+}
+
+/* --- the next update against the weight --- */
+
+/* The same part of another state of v's parameter; false when there is none of that shape. */
+static bool sibling(const struct tensors *s, const struct view *v, const char *kind,
+                    const struct stored **t)
+{
+    char name[256];
+    snprintf(name, sizeof name, "%s.%s", v->t->param, kind);
+    *t = tensors_find(s, name);
+    return *t && (*t)->elements == v->t->elements;
+}
+
+/* An orthogonal update of r x c has Frobenius norm sqrt(min(r, c)), so this rms,
+ * if the momentum that makes it is not zero. */
+static int orthogonal_rms(struct tensors *s, const struct view *v, double *rms)
+{
+    const struct stored *t;
+    struct values x;
+    double buf[512];
+    bool any = false;
+    if (v->rank != 2 || !sibling(s, v, "momentum", &t))
+        return 0;
+    int rc = values_open(&x, s, t, v->first);
+    for (uint64_t left = v->elements, n; !rc && !any && left > 0; left -= n) {
+        n = left < 512 ? left : 512;
+        rc = values_read(&x, buf, n);
+        for (size_t i = 0; !rc && i < n; i++)
+            any |= buf[i] != 0;
+    }
+    values_close(&x);
+    *rms = any ? sqrt(1 / (double)(v->shape[0] > v->shape[1] ? v->shape[0] : v->shape[1])) : 0;
+    return rc;
+}
+
+/* The last update's direction: correction * m / (sqrt(v) + eps). */
+static int adam_rms(struct tensors *s, const struct view *v, const struct update_rule *u,
+                    double *rms)
+{
+    const struct stored *tm, *tv;
+    struct values m = { 0 }, q = { 0 };
+    double bm[512], bq[512], sum = 0;
+    if (!sibling(s, v, "exp_avg", &tm) || !sibling(s, v, "exp_avg_sq", &tv))
+        return 0;
+    int rc = values_open(&m, s, tm, v->first);
+    if (!rc)
+        rc = values_open(&q, s, tv, v->first);
+    for (uint64_t left = v->elements, n; !rc && left > 0; left -= n) {
+        n = left < 512 ? left : 512;
+        if ((rc = values_read(&m, bm, n)) || (rc = values_read(&q, bq, n)))
+            break;
+        for (size_t i = 0; i < n; i++) {
+            double d = u->correction * bm[i] / (sqrt(bq[i]) + u->eps);
+            sum += d * d;
+        }
+    }
+    values_close(&m);
+    values_close(&q);
+    *rms = sqrt(sum / (double)v->elements);
+    return rc;
+}
+
+struct job {
+    struct tensors *s;
+    const struct views *v;
+    update_rule_fn *rule;
+    void *arg;
+    struct stat_row *rows;
+};
+
+static int one(void *arg, int i)
+{
+    struct job *j = arg;
+    const struct view *v = &j->v->v[i];
+    struct update_rule u = { 0 };
+    double rms = NAN;
+    int rc = stat_view(j->s, v, &j->rows[i]);
+    if (rc || !j->rule || strcmp(v->t->kind, "weight"))
+        return rc;
+    j->rule(j->arg, v, &u);
+    if (u.known)
+        rc = u.orthogonal ? orthogonal_rms(j->s, v, &rms) : adam_rms(j->s, v, &u, &rms);
+    j->rows[i].update = rms == 0 ? 0 : u.rate * rms / j->rows[i].rms;
+    return rc;
+}
+
+int stat_views(struct tensors *s, const struct views *v, update_rule_fn *rule, void *arg,
+               struct stat_row *rows)
+{
+    struct job j = { s, v, rule, arg, rows };
+    return views_each(v, tensors_threads(s), one, &j);
+}
+
+/* --- histogram --- */
+
+static void bar(FILE *f, double share, double most, int width)
+{
+    static const char *const eighths[] = { "", "\u258f", "\u258e", "\u258d", "\u258c", "\u258b",
+                                           "\u258a", "\u2589" };
+    int n = (int)(share / most * width * 8 + 0.5);
+    for (int i = 0; i < n / 8; i++)
+        fputs("\u2588", f);
+    fputs(eighths[n % 8], f);
+}
+
+void stat_histogram(FILE *f, const struct stat_row *r, int width)
+{
+    int lo = 0, hi = STAT_EXPONENTS - 1;
+    double most = 0;
+    while (lo < hi && !r->exponents[lo])
+        lo++;
+    while (hi > lo && !r->exponents[hi])
+        hi--;
+    for (int i = lo; i <= hi; i++)
+        most = fmax(most, (double)r->exponents[i]);
+    if (r->zeros)
+        fprintf(f, "      zero %6.2f%%\n", 100 * (double)r->zeros / (double)r->elements);
+    for (int i = lo; i <= hi && most > 0; i++) {
+        double share = (double)r->exponents[i] / (double)r->elements;
+        fprintf(f, "  2^%-6d %6.2f%% ", i + STAT_EXPONENT_0, 100 * share);
+        bar(f, (double)r->exponents[i], most, width);
+        fputc('\n', f);
+    }
+    if (r->nonfinite)
+        fprintf(f, "  not finite %6.2f%%\n", 100 * (double)r->nonfinite / (double)r->elements);
+}

@@ -1,0 +1,111 @@
+#include "inspect/tensor_names.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Banks with a row or some matrices a layer: which field of a layer says the place. */
+static const struct bank_names {
+    const char *label;
+    size_t place;                    /* of an int in struct layer_spec */
+    int parts;
+    const char *part[4];
+} banks[] = {
+    { "attn", offsetof(struct layer_spec, bank), 4, { "attn.q", "attn.k", "attn.v", "attn.o" } },
+    { "mlp", offsetof(struct layer_spec, mlp), 2, { "mlp.fc", "mlp.proj" } },
+    { "attn_gate_bank", offsetof(struct layer_spec, out_gate), 1, { "attn_gate" } },
+    { "ve_gate_bank", offsetof(struct layer_spec, value_gate), 1, { "ve_gate" } },
+};
+
+static struct part_name *add(struct name_map *m)
+{
+    if ((m->n & (m->n - 1)) == 0) {                 /* grows at 0, 1, 2, 4, 8, ... */
+        void *p = realloc(m->v, sizeof *m->v * (size_t)(m->n ? 2 * m->n : 1));
+        if (!p)
+            return NULL;
+        m->v = p;
+    }
+    memset(&m->v[m->n], 0, sizeof *m->v);
+    return &m->v[m->n++];
+}
+
+static int no_memory(void) { return err_set(GPT_SYSTEM, "out of memory"); }
+
+/* The layer whose place in this bank is `row`, or -1. */
+static int layer_at(const struct recipe *r, const struct bank_names *b, int row)
+{
+    for (int i = 0; i < r->n_layers; i++) {
+        int place;
+        memcpy(&place, (const char *)&r->layers[i] + b->place, sizeof place);
+        if (place == row)
+            return i;
+    }
+    return -1;
+}
+
+static int name_bank(const struct recipe *r, const struct param_spec *s, const struct bank_names *b,
+                     struct name_map *m)
+{
+    if (s->matrices % b->parts)
+        return 0;
+    for (int64_t u = 0; u < s->matrices; u++) {
+        int layer = layer_at(r, b, (int)(u / b->parts));
+        struct part_name *p = add(m);
+        if (!p)
+            return no_memory();
+        snprintf(p->param, sizeof p->param, "%s", s->label);
+        p->unit = (uint64_t)u;
+        p->units = 1;
+        p->padding = layer < 0;
+        if (layer < 0)
+            snprintf(p->name, sizeof p->name, "%s.padding.%d", s->label, (int)u);
+        else
+            snprintf(p->name, sizeof p->name, "layers.%d.%s", layer, b->part[u % b->parts]);
+    }
+    return 0;
+}
+
+static int name_number(const struct recipe *r, const struct scalar_spec *s, int layer,
+                       struct name_map *m)
+{
+    const struct param_spec *spec = &r->params[s->param];
+    int64_t i = s->first + (layer < 0 ? 0 : (int64_t)s->stride * layer);
+    int64_t unit = spec->cols * (spec->matrices > 1 ? spec->rows : 1);
+    struct part_name *p;
+    if (i >= spec->matrices * spec->rows * spec->cols)
+        return 0;
+    if (!(p = add(m)))
+        return no_memory();
+    snprintf(p->param, sizeof p->param, "%s", spec->label);
+    p->unit = (uint64_t)(i / unit);
+    p->units = 1;
+    p->inner = (uint64_t)(i % unit);
+    p->numbers = 1;
+    if (layer < 0)
+        snprintf(p->name, sizeof p->name, "%s", s->name);
+    else
+        snprintf(p->name, sizeof p->name, "layers.%d.%s", layer, s->name);
+    return 0;
+}
+
+int tensor_names(const struct recipe *r, struct name_map *map)
+{
+    int rc = 0;
+    *map = (struct name_map){ NULL, 0 };
+    for (int i = 0; !rc && i < r->n_params; i++)
+        for (size_t k = 0; !rc && k < sizeof banks / sizeof banks[0]; k++)
+            if (!strcmp(r->params[i].label, banks[k].label))
+                rc = name_bank(r, &r->params[i], &banks[k], map);
+    for (int i = 0; !rc && i < r->n_scalars; i++)
+        for (int layer = 0; !rc && layer < (r->scalars[i].stride ? r->n_layers : 1); layer++)
+            rc = name_number(r, &r->scalars[i], r->scalars[i].stride ? layer : -1, map);
+    if (rc)
+        tensor_names_release(map);
+    return rc;
+}
+
+void tensor_names_release(struct name_map *map)
+{
+    free(map->v);
+    *map = (struct name_map){ NULL, 0 };
+}

@@ -1,0 +1,247 @@
+/* encode.c - see encode.h. */
+#include "base/json.h"
+#include "tokenize/encode.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tokenize/bpe.h"
+#include "tokenize/pretoken.h"
+#include "tokenize/unicode.h"
+
+struct encoder {
+    const struct encode_config *c;
+    struct bpe *bpe;
+    struct bpe_run run;          /* a pre-token that goes over units */
+    char *repaired;              /* a document with its bad bytes replaced */
+    size_t repaired_room;
+};
+
+int encoder_new(struct encoder **out, const struct encode_config *c)
+{
+    struct encoder *e = calloc(1, sizeof *e);
+    int rc;
+
+    *out = NULL;
+    if (!e)
+        return err_set(GPT_SYSTEM, "out of memory for the encoder");
+    e->c = c;
+    if ((rc = bpe_new(&e->bpe, c->vocab))) {
+        free(e);
+        return rc;
+    }
+    e->run.b = e->bpe;
+    *out = e;
+    return 0;
+}
+
+void encoder_free(struct encoder *e)
+{
+    if (!e)
+        return;
+    bpe_run_release(&e->run);
+    bpe_free(e->bpe);
+    free(e->repaired);
+    free(e);
+}
+
+enum split document_split(const struct encode_config *c, uint64_t hash)
+{
+    if (c->val_below)
+        return hash < c->val_below ? SPLIT_VAL : SPLIT_TRAIN;
+    /* 2^64 as a double is exact; fraction 1 takes all. */
+    return (double)hash < c->val_fraction * 18446744073709551616.0 ? SPLIT_VAL : SPLIT_TRAIN;
+}
+
+/* Room for at least n bytes, growing by halves. */
+static int grow(char **p, size_t *room, size_t n)
+{
+    size_t want = n + n / 2;
+    char *q;
+
+    if (n <= *room)
+        return 0;
+    if (!(q = realloc(*p, want)))
+        return err_set(GPT_SYSTEM, "out of memory for a document");
+    *p = q;
+    *room = want;
+    return 0;
+}
+
+/* A document for messages: "x.jsonl: line 7", or "x.txt" with line 0. */
+struct place { const struct unit *u; int64_t line; };
+
+static int at_place(const struct place *p)
+{
+    return p->line ? err_prefix("%s: line %lld", p->u->path, (long long)p->line)
+                       : err_prefix("%s", p->u->path);
+}
+
+/* Replaces what is not UTF-8 in *text; *text and *n become the repaired copy. */
+static int repair(struct encoder *e, const char **text, size_t *n, size_t good, int64_t *invalid)
+{
+    static const char replacement[] = "\xef\xbf\xbd";
+    const char *s = *text;
+    size_t m = 0, at = 0;
+    int rc;
+
+    /* One bad byte becomes three. */
+    if ((rc = grow(&e->repaired, &e->repaired_room, 3 * *n + PRETOKEN_PAD)))
+        return rc;
+    for (;;) {
+        memcpy(e->repaired + m, s + at, good);
+        m += good;
+        at += good;
+        if (at == *n)
+            break;
+        memcpy(e->repaired + m, replacement, 3);
+        m += 3;
+        at += (size_t)utf8_bad_length((const unsigned char *)s + at, *n - at);
+        ++*invalid;
+        good = utf8_valid_prefix(s + at, *n - at);
+    }
+    memset(e->repaired + m, 0, PRETOKEN_PAD);
+    *text = e->repaired;
+    *n = m;
+    return 0;
+}
+
+static int handle_invalid(struct encoder *e, const struct place *at, const char **text, size_t *n,
+                          int64_t *invalid)
+{
+    int64_t offset = at->u->jsonl ? 0 : at->u->offset;
+    size_t good = utf8_valid_prefix(*text, *n);
+
+    if (good == *n)
+        return 0;
+    if (e->c->invalid == INVALID_ERROR) {
+        err_set(GPT_INPUT, "document offset %lld: expected UTF-8, found byte 0x%02x",
+                (long long)(offset + (int64_t)good), (unsigned char)(*text)[good]);
+        return at_place(at);
+    }
+    if (e->c->invalid == INVALID_REPLACE)
+        return repair(e, text, n, good, invalid);
+    while (good < *n) {
+        ++*invalid;
+        good += (size_t)utf8_bad_length((const unsigned char *)*text + good, *n - good);
+        good += utf8_valid_prefix(*text + good, *n - good);
+    }
+    return 0;
+}
+
+/* Tokens of one document's part behind what the unit has. */
+static int put_tokens(struct encoder *e, struct unit *u, struct unit_doc *d, const char *text,
+                      size_t n)
+{
+    size_t room = u->run ? bpe_run_room(&e->run, n) : n, m;
+    uint16_t *out;
+    int rc;
+
+    if ((rc = unit_reserve_tokens(u, 1 + room + BPE_SLACK)))
+        return rc;
+    d->token = u->tokens;
+    out = u->token + u->tokens;
+    if (d->begins)
+        *out++ = (uint16_t)e->c->vocab->bos;
+    if (u->run && e->c->vocab->trie) {
+        if ((rc = bpe_run_add(&e->run, text, n, out, &m)))
+            return rc;
+        out += m;
+        if (u->run_ends) {
+            bpe_run_end(&e->run, out, &m);
+            out += m;
+        }
+    } else {
+        if ((rc = bpe_reserve(e->bpe, n)))
+            return rc;
+        out += bpe_encode(e->bpe, text, n, !u->jsonl && u->more, out);
+    }
+    d->tokens = (size_t)(out - u->token) - u->tokens;
+    u->tokens += d->tokens;
+    return 0;
+}
+
+/* Appends one document's part to the unit. d has number, begins, ends, hash. */
+static int put_document(struct encoder *e, struct unit *u, const struct place *at,
+                        struct unit_doc d, const char *text, size_t n)
+{
+    int rc;
+
+    d.bytes = n;
+    d.skipped = d.number < e->c->wanted_from[document_split(e->c, d.hash)];
+    if (!d.skipped && ((rc = handle_invalid(e, at, &text, &n, &d.invalid))
+                       || (rc = put_tokens(e, u, &d, text, n))))
+        return rc;
+    return unit_add_document(u, &d);
+}
+
+/* Finds the field of one line and its text, unescaped into u->text. */
+static int line_text(struct encoder *e, struct unit *u, const char *line, size_t len,
+                     const char **text, size_t *n)
+{
+    struct json j = { .at = line, .end = line + len };
+    struct json_string key;
+    bool found = false;
+    int rc;
+
+    if ((rc = grow(&u->text, &u->text_room, len + JSON_PAD + PRETOKEN_PAD)))
+        return rc;
+    json_open(&j, '{');
+    while (json_key(&j, &key)) {
+        if (found || !json_equal(&key, e->c->field)) {
+            json_skip(&j);
+            continue;
+        }
+        found = true;
+        if (json_peek(&j) != '"' && !j.bad)
+            return err_set(GPT_INPUT, "column %lld: expected field '%s' to be a string",
+                           (long long)(j.at - line) + 1, e->c->field);
+        json_copy_string(&j, u->text, n);
+    }
+    if (!j.bad && json_more(&j))
+        j.bad = "the end of the line";
+    if (j.bad)
+        return err_set(GPT_INPUT, "column %lld: expected %s%s", (long long)(j.at - line) + 1, j.bad,
+                       j.at == j.end ? ", found the end of the line" : "");
+    if (!found)
+        return err_set(GPT_INPUT, "expected a field '%s', found none", e->c->field);
+    memset(u->text + *n, 0, PRETOKEN_PAD);
+    *text = u->text;
+    return 0;
+}
+
+static int encode_lines(struct encoder *e, struct unit *u)
+{
+    struct place at = { u, u->line };
+    struct unit_doc d = { .number = u->document, .begins = true, .ends = true };
+    const char *end = u->raw + u->n;
+
+    for (const char *p = u->raw, *eol; p < end; p = eol + 1, at.line++) {
+        const char *text = NULL;
+        size_t n = 0;
+        int rc;
+
+        if (!(eol = memchr(p, '\n', (size_t)(end - p))))
+            eol = end;
+        if (is_blank_line(p, eol))
+            continue;
+        if (line_text(e, u, p, (size_t)(eol - p), &text, &n))
+            return at_place(&at);
+        d.hash = document_hash(text, n);
+        if ((rc = put_document(e, u, &at, d, text, n)))
+            return rc;
+        d.number++;
+    }
+    return 0;
+}
+
+int encode_unit(struct encoder *e, struct unit *u)
+{
+    struct place at = { u, u->line };
+    struct unit_doc d = { .number = u->document, .begins = u->begins, .ends = u->ends,
+                          .hash = u->hash };
+
+    u->docs = 0;
+    u->tokens = 0;
+    return u->jsonl ? encode_lines(e, u) : put_document(e, u, &at, d, u->raw, u->n);
+}

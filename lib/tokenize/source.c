@@ -1,0 +1,463 @@
+/* source.c - see source.h. */
+#include "tokenize/source.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "base/zio.h"
+#include "tokenize/json_stream.h"
+#include "tokenize/pretoken.h"
+
+#define UNIT_BYTES (1u << 20)
+#define LONG_LINE (2u << 20)
+
+struct source {
+    struct source_config c;
+    char **file;
+    int files, next_file;
+    struct zreader *z;           /* of the present file, or NULL */
+    const char *path;
+    bool jsonl, at_end;          /* of the present file */
+    int64_t line, document;
+    uint64_t done_bytes, total_bytes;
+    char *carry;                 /* read, but behind the cut of the last unit */
+    size_t carried, carry_room;
+    /* The document that comes as text in pieces. */
+    bool in_text, text_end;      /* begun; all of it was read */
+    int64_t offset;
+    uint64_t hash;
+    bool in_run;                 /* inside a pre-token longer than a unit */
+    int run_class;
+    /* Where it is a long line: its parser, and what is read of the file. */
+    bool in_line;
+    struct json_stream stream;
+    char *raw;
+    size_t raw_n, raw_at;
+};
+
+uint64_t document_hash(const char *text, size_t n)
+{
+    return XXH3_64bits(text, n < HASHED_BYTES ? n : HASHED_BYTES);
+}
+
+static int no_memory(void)
+{
+    return err_set(GPT_SYSTEM, "out of memory for the input");
+}
+
+/* That all can be read, before hours go into the first; and their bytes. */
+static int look_at_files(struct source *s)
+{
+    bool known = true;
+
+    for (int i = 0; i < s->files; i++) {
+        struct stat st;
+
+        if (!strcmp(s->file[i], "-")) {
+            known = false;
+            continue;
+        }
+        if (stat(s->file[i], &st) || access(s->file[i], R_OK))
+            return err_sys("cannot open '%s'", s->file[i]);
+        known &= S_ISREG(st.st_mode);
+        s->total_bytes += (uint64_t)st.st_size;
+    }
+    if (!known)
+        s->total_bytes = 0;
+    return 0;
+}
+
+int source_open(struct source **out, const struct source_config *c)
+{
+    struct source *s = calloc(1, sizeof *s);
+    int rc;
+
+    *out = NULL;
+    if (!s)
+        return no_memory();
+    s->c = *c;
+    if (!s->c.field)
+        s->c.field = "text";
+    if ((rc = list_files(c, &s->file, &s->files))) {
+        source_close(s);
+        return rc;
+    }
+    if ((rc = look_at_files(s))) {
+        source_close(s);
+        return rc;
+    }
+    *out = s;
+    return 0;
+}
+
+void source_close(struct source *s)
+{
+    if (!s)
+        return;
+    for (int i = 0; i < s->files; i++)
+        free(s->file[i]);
+    free(s->file);
+    free(s->carry);
+    free(s->raw);
+    zreader_close(s->z);
+    free(s);
+}
+
+uint64_t source_read_bytes(const struct source *s)
+{
+    return s->done_bytes + (s->z ? zreader_raw_offset(s->z) : 0);
+}
+
+uint64_t source_total_bytes(const struct source *s) { return s->total_bytes; }
+
+static int open_next(struct source *s)
+{
+    int rc;
+
+    s->path = s->file[s->next_file++];
+    if ((rc = zreader_open(&s->z, s->path)))
+        return rc;
+    s->jsonl = s->c.format == FORMAT_JSONL
+            || (s->c.format == FORMAT_AUTO && has_extension(s->path, "jsonl,ndjson"));
+    s->at_end = false;
+    s->carried = 0;
+    s->line = 1;
+    return 0;
+}
+
+static int make_room(struct unit *u, size_t n)
+{
+    char *p;
+
+    if (n <= u->room)
+        return 0;
+    if (!(p = realloc(u->raw, n + PRETOKEN_PAD)))
+        return no_memory();
+    u->raw = p;
+    u->room = n;
+    return 0;
+}
+
+/* --- a long line as text --- */
+
+static int bad_line(const struct source *s)
+{
+    return err_set(GPT_INPUT, "%s: line %lld: column %lld: expected %s", s->path,
+                   (long long)s->line,
+                   (long long)s->stream.at + 1, s->stream.bad);
+}
+
+/* The unit holds the beginning of a line longer than LONG_LINE. */
+static int begin_line(struct source *s, struct unit *u)
+{
+    if (!s->raw && !(s->raw = malloc(LONG_LINE)))
+        return no_memory();
+    memcpy(s->raw, u->raw, u->n);
+    s->raw_n = u->n;
+    s->raw_at = 0;
+    u->n = 0;
+    json_stream_init(&s->stream, s->c.field);
+    s->in_line = true;
+    return 0;
+}
+
+/* Text of the line, up to n bytes; less only at its end. */
+static int read_line_text(struct source *s, char *buf, size_t n, size_t *got)
+{
+    struct json_stream *j = &s->stream;
+    int rc;
+
+    *got = 0;
+    while (!j->done && n - *got >= 8) {
+        size_t k, made, left = s->raw_n - s->raw_at;
+
+        if (left < 12 && !s->at_end) {
+            memmove(s->raw, s->raw + s->raw_at, left);
+            s->raw_at = 0;
+            if ((rc = zreader_read(s->z, s->raw + left, LONG_LINE - left, &k)))
+                return rc;
+            s->at_end = left + k < LONG_LINE;
+            s->raw_n = left + k;
+        }
+        k = json_stream_feed(j, s->raw + s->raw_at, s->raw_n - s->raw_at, s->at_end, buf + *got,
+                             n - *got, &made);
+        s->raw_at += k;
+        *got += made;
+        if (j->bad)
+            return bad_line(s);
+    }
+    s->text_end = j->done;
+    return 0;
+}
+
+/* --- filling a unit --- */
+
+/* Bytes of lines, or of a text's document, behind what the unit has. */
+static int read_more(struct source *s, struct unit *u, size_t n)
+{
+    size_t got;
+    int rc;
+
+    if (s->in_line)
+        rc = read_line_text(s, u->raw + u->n, n - u->n, &got);
+    else if (!(rc = zreader_read(s->z, u->raw + u->n, n - u->n, &got)) && got < n - u->n)
+        s->at_end = s->text_end = true;
+    u->n += got;
+    return rc;
+}
+
+/* Says where in the input a file could not be read on: the unit has what came before. */
+static int at_document(const struct source *s, const struct unit *u, int rc)
+{
+    int64_t line = s->line;
+
+    for (size_t i = 0; !s->in_line && i < u->n; i++)
+        line += u->raw[i] == '\n';
+    if (s->jsonl)
+        return err_set(rc, "%s (in or after line %lld)", err_message(), (long long)line);
+    return err_set(rc, "%s (in document %lld)", err_message(), (long long)s->document + 1);
+}
+
+/* Fills the unit up to n bytes, or to the end; first with what was carried. */
+static int fill(struct source *s, struct unit *u, size_t n)
+{
+    bool *end = s->in_text ? &s->text_end : &s->at_end;
+    int rc;
+
+    if (n < s->carried)
+        n = s->carried;
+    if ((rc = make_room(u, n)))
+        return rc;
+    if (s->carried)
+        memcpy(u->raw + u->n, s->carry, s->carried);
+    u->n += s->carried;
+    s->carried = 0;
+    /* A text that comes out of a line may leave up to seven bytes of room. */
+    while (n - u->n >= 8 && !*end)
+        if ((rc = read_more(s, u, n)))
+            return s->in_line && s->stream.bad ? rc : at_document(s, u, rc);
+    return 0;
+}
+
+/* Keeps n bytes for the next unit. */
+static int carry(struct source *s, const char *bytes, size_t n)
+{
+    char *p;
+
+    if (n > s->carry_room) {
+        if (!(p = realloc(s->carry, n)))
+            return no_memory();
+        s->carry = p;
+        s->carry_room = n;
+    }
+    if (n)
+        memcpy(s->carry, bytes, n);
+    s->carried = n;
+    return 0;
+}
+
+/* The unit ends at `at`; what it has behind that is for the next. */
+static int carry_from(struct source *s, struct unit *u, size_t at)
+{
+    size_t n = u->n - at;
+
+    u->n = at;
+    return carry(s, u->raw + at, n);
+}
+
+static void count_lines(struct source *s, const struct unit *u)
+{
+    for (const char *p = u->raw, *end = p + u->n; p < end; s->line++) {
+        const char *eol = memchr(p, '\n', (size_t)(end - p));
+
+        if (!eol)
+            eol = end;
+        s->document += !is_blank_line(p, eol);
+        p = eol + 1;
+    }
+}
+
+/* A mark that some programs put before UTF-8; it is no JSON. */
+static void drop_byte_order_mark(struct unit *u)
+{
+    if (u->n < 3 || memcmp(u->raw, "\xef\xbb\xbf", 3))
+        return;
+    u->n -= 3;
+    memmove(u->raw, u->raw + 3, u->n);
+}
+
+static int next_lines(struct source *s, struct unit *u, bool *is_long)
+{
+    const char *eol;
+    int rc;
+
+    *is_long = false;
+    for (size_t n = UNIT_BYTES;; n *= 2) {
+        if ((rc = fill(s, u, n)))
+            return rc;
+        if (s->line == 1 && n == UNIT_BYTES)
+            drop_byte_order_mark(u);
+        if (s->at_end)
+            break;
+        if ((eol = memrchr(u->raw, '\n', u->n))) {
+            if ((rc = carry_from(s, u, (size_t)(eol + 1 - u->raw))))
+                return rc;
+            break;
+        }
+        if (n == LONG_LINE) {
+            *is_long = true;
+            return begin_line(s, u);
+        }
+    }
+    u->line = s->line;
+    count_lines(s, u);
+    return 0;
+}
+
+/* The document ends with this unit, and with it perhaps a long line. */
+static int end_text(struct source *s, struct unit *u)
+{
+    u->ends = true;
+    s->document++;
+    s->in_text = false;
+    if (!s->in_line)
+        return 0;
+    /* What was read behind the line's end are the next lines. */
+    s->in_line = false;
+    s->line++;
+    return carry(s, s->raw + s->raw_at, s->raw_n - s->raw_at);
+}
+
+/* A piece of a document: up to where the pre-tokeniser cuts, or where it does not,
+ * all of one pre-token. */
+static int next_text(struct source *s, struct unit *u)
+{
+    size_t cut = 0;
+    bool ended;
+    int rc;
+
+    u->begins = !s->in_text;
+    if (u->begins) {
+        s->in_text = true;
+        s->text_end = s->in_line ? s->stream.done : s->at_end;
+        s->offset = 0;
+    }
+    if ((rc = fill(s, u, UNIT_BYTES)))
+        return rc;
+    if (u->begins)
+        s->hash = document_hash(u->raw, u->n);
+    u->line = s->jsonl ? s->line : 0;
+    u->hash = s->hash;
+    u->offset = s->offset;
+    u->ends = u->more = u->run = false;
+    if (!s->in_run && s->text_end) {
+        rc = end_text(s, u);
+    } else if (!s->in_run && ((cut = pretoken_cut(u->raw, u->n, &u->more))
+                              || (cut = pretoken_last_start(u->raw, u->n, &u->more)))) {
+        rc = carry_from(s, u, cut);
+    } else {
+        cut = pretoken_run(u->raw, u->n, !s->in_run, s->text_end, &s->run_class, &ended);
+        u->run = true;
+        u->run_ends = ended;
+        s->in_run = !ended;
+        rc = cut == u->n && s->text_end ? end_text(s, u) : carry_from(s, u, cut);
+    }
+    s->offset += (int64_t)u->n;
+    return rc;
+}
+
+static int refuse_json_as_text(const struct source *s, const struct unit *u)
+{
+    if (s->c.format == FORMAT_AUTO && !strcmp(s->path, "-") && !s->jsonl && u->begins && u->n
+        && u->raw[0] == '{')
+        return err_set(GPT_INPUT,
+                       "-: begins like .jsonl: say --format jsonl, or --format text if it "
+                       "is to be taken as it stands");
+    return 0;
+}
+
+static int next_unit(struct source *s, struct unit *u)
+{
+    bool is_long = false;
+    int rc = 0;
+
+    u->jsonl = s->jsonl && !s->in_text;
+    if (u->jsonl)
+        rc = next_lines(s, u, &is_long);
+    if (is_long)
+        u->jsonl = false;
+    if (!rc && !u->jsonl)
+        rc = next_text(s, u);
+    return rc ? rc : refuse_json_as_text(s, u);
+}
+
+int source_next(struct source *s, struct unit *u)
+{
+    int rc;
+
+    do {
+        u->n = 0;
+        if (!s->z && s->next_file == s->files) {
+            u->end = true;
+            return 0;
+        }
+        if (!s->z && (rc = open_next(s)))
+            return rc;
+        u->end = false;
+        u->run = false;
+        u->path = s->path;
+        u->document = s->document;
+        if ((rc = next_unit(s, u)))
+            return rc;
+        if (s->at_end && !s->carried && !s->in_text) {
+            s->done_bytes += zreader_raw_offset(s->z);
+            zreader_close(s->z);
+            s->z = NULL;
+        }
+    } while (u->jsonl && !u->n);      /* an empty text file is a document, no line is none */
+    /* Looked at in wide loads, though nothing depends on it. */
+    memset(u->raw + u->n, 0, PRETOKEN_PAD);
+    return 0;
+}
+
+int unit_add_document(struct unit *u, const struct unit_doc *d)
+{
+    if (u->docs == u->doc_room) {
+        int room = u->doc_room ? 2 * u->doc_room : 64;
+        struct unit_doc *p = realloc(u->doc, (size_t)room * sizeof *p);
+
+        if (!p)
+            return no_memory();
+        u->doc = p;
+        u->doc_room = room;
+    }
+    u->doc[u->docs++] = *d;
+    return 0;
+}
+
+int unit_reserve_tokens(struct unit *u, size_t n)
+{
+    size_t want = u->tokens + n, room = want + want / 2;
+    uint16_t *p;
+
+    if (want <= u->token_room)
+        return 0;
+    if (!(p = realloc(u->token, room * sizeof *p)))
+        return no_memory();
+    u->token = p;
+    u->token_room = room;
+    return 0;
+}
+
+void unit_release(struct unit *u)
+{
+    free(u->raw);
+    free(u->doc);
+    free(u->token);
+    free(u->text);
+    memset(u, 0, sizeof *u);
+}

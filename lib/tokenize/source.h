@@ -1,0 +1,102 @@
+/* source.h - documents from files, folders and pipes, in units of work.
+ *
+ * A text file is a document; a .jsonl file has one a line, in a string field.
+ * Either may be zstd or gzip (by its first bytes). A unit is about a mebibyte:
+ * whole lines of .jsonl, or text of one document: a file, or a line longer than
+ * 2 MiB, cut where the pre-tokeniser cuts too, so that units are encoded apart.
+ * A pre-token longer than a unit goes over several (run), which are to be encoded
+ * in their order. Cuts depend on the text alone; memory does not depend on it.
+ *
+ *     struct source *s;
+ *     if ((rc = source_open(&s, &(struct source_config){ .path = paths, .paths = n })))
+ *         return rc;
+ *     while (!(rc = source_next(s, &unit)) && !unit.end) ...
+ *
+ * Threads: one thread at a time.
+ */
+#ifndef TOKENIZE_SOURCE_H
+#define TOKENIZE_SOURCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/err.h"
+
+enum source_format { FORMAT_AUTO, FORMAT_TEXT, FORMAT_JSONL };
+
+struct source_config {
+    const char **path;         /* files, folders (walked in order of bytes), or "-" */
+    int paths;
+    /* of files taken from folders: "txt,md,jsonl"; .zst and .gz may follow */
+    const char *extensions;
+    enum source_format format; /* AUTO: by the name; a pipe that begins with '{' must be told */
+    const char *field;         /* of .jsonl; "text" if NULL */
+};
+
+/* What one document has in a unit. */
+struct unit_doc {
+    int64_t number;            /* in the order of input, from 0 */
+    bool begins, ends;         /* here */
+    uint64_t hash;             /* document_hash of it */
+    size_t bytes;              /* of its text in this unit */
+    size_t token, tokens;      /* where in unit.token its tokens are, and how many */
+    int64_t invalid;           /* bad UTF-8 sequences in these bytes */
+    bool skipped;              /* not encoded, for it is not wanted */
+};
+
+struct unit {
+    /* Set by source_next. */
+    bool jsonl;                /* whole lines; else text of one document */
+    const char *path;
+    int64_t line;              /* of the file, from 1: the first; 0: it is a text file */
+    int64_t document;          /* number of the first document with bytes here */
+    int64_t offset;            /* text: bytes of the document before this unit */
+    bool begins, ends, more;   /* text: document begins, ends here; more as pretoken_init has it */
+    bool run, run_ends;        /* text: all of it is of one pre-token, which ends here */
+    uint64_t hash;             /* text: document_hash */
+    char *raw;                 /* n bytes, and PRETOKEN_PAD more */
+    size_t n, room;
+    bool end;                  /* nothing more: the unit is empty */
+    /* Set by encode_unit. */
+    struct unit_doc *doc;
+    int docs, doc_room;
+    uint16_t *token;           /* of the documents one after the other, each with its start token */
+    size_t tokens, token_room;
+    char *text;                /* a document out of its JSON */
+    size_t text_room;
+};
+
+struct source;
+/* Lists the files; GPT_SYSTEM if one cannot be opened, GPT_INPUT if there is none. */
+int source_open(struct source **s, const struct source_config *c) MUST_CHECK;
+int source_next(struct source *s, struct unit *u) MUST_CHECK;
+void source_close(struct source *s);
+/* For progress: bytes of the files read so far and in all (0: unknown, a pipe). */
+uint64_t source_read_bytes(const struct source *s);
+uint64_t source_total_bytes(const struct source *s);
+
+/* Appends a document. */
+int unit_add_document(struct unit *u, const struct unit_doc *d) MUST_CHECK;
+/* Makes room for n tokens behind those that the unit has. */
+int unit_reserve_tokens(struct unit *u, size_t n) MUST_CHECK;
+void unit_release(struct unit *u);
+
+/* A line of .jsonl that holds no document. */
+static inline bool is_blank_line(const char *p, const char *eol)
+{
+    while (p < eol && (*p == ' ' || *p == '\t' || *p == '\r'))
+        p++;
+    return p == eol;
+}
+
+/* XXH3-64 of the first 65,536 bytes of a document's text as it stands in the
+ * input; what --split goes by. */
+#define HASHED_BYTES 65536
+uint64_t document_hash(const char *text, size_t n);
+
+/* file_list.c: the files that the paths mean. Caller frees each and the list. */
+int list_files(const struct source_config *c, char ***files, int *n) MUST_CHECK;
+/* Whether the name ends in one of a list as "txt,md", perhaps with .zst or .gz. */
+bool has_extension(const char *name, const char *extensions);
+
+#endif

@@ -1,0 +1,41 @@
+/* runlog.h - writing a run log: header, recipe, step lines (gpt-runlog(5)).
+ *
+ * `key: value` lines say what made the run, the recipe stands in full between
+ * two rules of '=', then come the step lines of modded-nanogpt, so that its
+ * tools read them; extra `name:value` pairs stand between.
+ *
+ *     struct runlog l = { .f = stdout, .total = 1765 };
+ *     runlog_key(&l, "tool", "gpt-train %s", GPT_VERSION);
+ *     runlog_recipe(&l, recipe_canonical(r));
+ *     runlog_val(&l, 0, 10.8284, 0, 0);
+ *     runlog_step(&l, 1, 18.64, 42.1, 42.1);
+ *     if ((rc = runlog_status(&l))) ...        // a closed pipe or a full disk
+ *
+ * Threads: one. f may be NULL: nothing is written.
+ */
+#ifndef TRAIN_RUNLOG_H
+#define TRAIN_RUNLOG_H
+
+#include <stdio.h>
+#include "base/err.h"
+
+struct runlog { FILE *f; int total; };
+
+void runlog_key(struct runlog *l, const char *key, const char *fmt, ...) PRINTF_LIKE(3, 4);
+void runlog_recipe(struct runlog *l, const char *text);
+/* Seconds from the program's start until the first step was queued, and what they went into. */
+struct runlog_start { double data, device, memory, values, first_step; };
+void runlog_start(struct runlog *l, double total, const struct runlog_start *s);
+/* After step `done` (1 ..): mean training loss a token, time since the start without
+ * validations, and that time by steps, in ms. */
+void runlog_step(struct runlog *l, int done, double loss, double time_ms, double avg_ms);
+void runlog_val(struct runlog *l, int step, double loss, double time_ms, double avg_ms);
+/* A sparse parameter's exchanges, how many of them were dense, and MB that a rank sent (mean over
+ * ranks) where dense ones would have sent dense_mb. */
+void runlog_sparse(struct runlog *l, int exchanges, int dense, double sent_mb, double dense_mb);
+/* The head's fp8 copy at the end: its weight's greatest magnitude, and where e4m3 cuts off. */
+void runlog_head(struct runlog *l, double amax, double limit);
+void runlog_memory(struct runlog *l, double allocated_mib);
+int runlog_status(struct runlog *l) MUST_CHECK;
+
+#endif
