@@ -242,6 +242,12 @@ vocab:
 
 bindir  = $(DESTDIR)$(PREFIX)/bin
 datadir = $(DESTDIR)$(PREFIX)/share
+# clang-format 14, because releases differ in what they make of the same file.
+FORMATTED = $(filter-out %/unicode_ranges.h,$(wildcard $(foreach e,c h cu cuh,cmd/*.$(e) lib/*/*.$(e) \
+              kernels/*.$(e) kernels/*/*.$(e) tests/*.$(e)) tests/emu/*.cc tests/emu/*.h))
+format:
+	$(call say,FORMAT,$(words $(FORMATTED)) files)clang-format-14 -i $(FORMATTED)
+
 install: $(CMDS)
 	install -d $(bindir) $(datadir)/gpt $(datadir)/bash-completion/completions
 	install -m 755 $(CMDS) $(bindir)
@@ -265,10 +271,11 @@ help:
 	@echo 'make bench        the benchmarks'
 	@echo 'make vocab        fetch the GPT-2 vocabulary; VOCAB=FILE or URL takes it from there'
 	@echo 'make deps         install missing packages (share/deps.txt)'
+	@echo 'make format       clang-format on all C and CUDA'
 	@echo 'make install      into $$(DESTDIR)$(PREFIX)'
 	@echo 'make clean        remove $(BUILD)'
 	@echo 'variables: BUILD V=1 asan=1 tsan=1 STATIC=1 ARCH CUDA=0 NVCC PREFIX DESTDIR CC CFLAGS'
 
 FORCE:
-.PHONY: all lib tests kernels deps check check-gpu bundle bench quickstart vocab install clean help \
-        FORCE
+.PHONY: all lib tests kernels deps check check-gpu bundle bench quickstart vocab format install clean \
+        help FORCE

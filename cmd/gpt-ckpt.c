@@ -23,7 +23,7 @@ static struct {
     int64_t ranks, level, keep_last, keep_every;
     double tolerance;
     bool histogram, values, summary, all, full, states, padding, force, raw, dry_run, quiet,
-         progress;
+        progress;
 } o = { .dtype = "f32", .level = -1 };
 
 static const struct opt table[] = {
@@ -71,16 +71,14 @@ static const struct opt table[] = {
 
 /* --- what the verbs share --- */
 
-static bool is_standard(const char *path)
-{
-    return path && !strcmp(path, "-");
-}
+static bool is_standard(const char *path) { return path && !strcmp(path, "-"); }
 
 /* Standard input has one tensor file, not two. */
 static int choose_input(const char *a, const char *b)
 {
     return is_standard(a) && is_standard(b)
-           ? err_set(GPT_USAGE, "standard input can be read once only") : 0;
+               ? err_set(GPT_USAGE, "standard input can be read once only")
+               : 0;
 }
 
 static void remark(const char *text)
@@ -216,8 +214,8 @@ static int verb_diff(char **argv, int n)
 {
     struct inspect a = { 0 }, b = { 0 };
     int rc = opt_choose(n > 2, "a pattern", o.bank, "--bank");
-    if (!rc && !(rc = choose_input(argv[0], argv[1])) && !(rc = inspect_open(&a, argv[0]))
-        && !(rc = inspect_open(&b, argv[1])))
+    if (!rc && !(rc = choose_input(argv[0], argv[1])) && !(rc = inspect_open(&a, argv[0])) &&
+        !(rc = inspect_open(&b, argv[1])))
         rc = compare(&a, &b, n > 2 ? argv[2] : o.bank);
     inspect_close(&a);
     inspect_close(&b);
@@ -246,11 +244,15 @@ static int show(const struct views *v, const struct spectrum *sp, const char *wh
         if (!(rc = show_plot(plot->f, v, sp, title)))
             rc = output_commit(plot);
     }
-    return rc || only_plot ? rc : summary ? show_spectra(stdout, report_format_of(o.format), v, sp)
-                                          : show_values(stdout, v, sp);
+    return rc || only_plot ? rc
+           : summary       ? show_spectra(stdout, report_format_of(o.format), v, sp)
+                           : show_values(stdout, v, sp);
 }
 
-struct shown { struct progress p; int done, n; };
+struct shown {
+    struct progress p;
+    int done, n;
+};
 
 static void one_done(void *arg, int i)
 {
@@ -263,9 +265,11 @@ static void one_done(void *arg, int i)
 static int update_rule(const struct inspect *x, struct spectrum_job *j)
 {
     if (!x->recipe)
-        return err_set(GPT_INPUT, "%s: has no recipe that says how updates are made; --since "
-                       "measures them", tensors_path(x->tensors));
-    j->coef = (const double (*)[3])x->recipe->polar;
+        return err_set(GPT_INPUT,
+                       "%s: has no recipe that says how updates are made; --since "
+                       "measures them",
+                       tensors_path(x->tensors));
+    j->coef = (const double(*)[3])x->recipe->polar;
     j->ncoef = x->recipe->n_polar;
     return 0;
 }
@@ -279,7 +283,7 @@ static int spectra(struct inspect *x, struct views *v, const char *of)
     struct spectrum_job j = { .s = x->tensors, .v = v, .done = one_done, .arg = &shown };
     struct spectrum *sp = calloc((size_t)v->n + 1, sizeof *sp);
     int rc = sp ? 0 : err_set(GPT_SYSTEM, "out of memory");
-    if (!rc && o.plot)                          /* first: what is in the way is told at once */
+    if (!rc && o.plot) /* first: what is in the way is told at once */
         rc = output_open(&plot, o.plot, o.force);
     if (!rc && o.since && !(rc = inspect_open(&since, o.since))) {
         rc = views_make(&since_v, since.tensors, &since.map, NULL, VIEWS_PADDING);
@@ -307,14 +311,16 @@ static int verb_spectrum(char **argv, int n)
 {
     struct inspect x;
     struct views v;
-    int rc = opt_choose(o.of && strcmp(o.of, "weight"), "--of", o.since,
-                    "--since, which is of weights");
+    int rc =
+        opt_choose(o.of && strcmp(o.of, "weight"), "--of", o.since, "--since, which is of weights");
     if (!rc)
-        rc = opt_choose(o.values, "--values", o.summary || o.format, o.summary ? "--summary"
-                                                                           : "--format");
+        rc = opt_choose(o.values, "--values", o.summary || o.format,
+                        o.summary ? "--summary" : "--format");
     if (!rc)
         rc = opt_choose(is_standard(o.plot), "--plot -", o.values || o.summary || o.format,
-                    o.values ? "--values" : o.summary ? "--summary" : "--format");
+                        o.values    ? "--values"
+                        : o.summary ? "--summary"
+                                    : "--format");
     if (!rc)
         rc = opt_choose(o.quiet, "--quiet", o.progress, "--progress");
     if (!rc)
@@ -337,10 +343,7 @@ static int need(const char *value, const char *option)
     return value ? 0 : err_set(GPT_USAGE, "expected %s", option);
 }
 
-static int level(int usual)
-{
-    return o.level < 0 ? usual : (int)o.level;
-}
+static int level(int usual) { return o.level < 0 ? usual : (int)o.level; }
 
 static int verb_reshard(char **argv, int n)
 {
@@ -375,8 +378,10 @@ static int export_form(struct export_options *e)
         return err_set(GPT_USAGE, "-o %s: an npz is not compressed, so that numpy.load reads it",
                        o.output);
     if (!zst && o.level > 0)
-        return err_set(GPT_USAGE, "--level: '%s' is written plain; safetensors under a name that "
-                       "ends in .zst are compressed", o.output);
+        return err_set(GPT_USAGE,
+                       "--level: '%s' is written plain; safetensors under a name that "
+                       "ends in .zst are compressed",
+                       o.output);
     return 0;
 }
 
@@ -384,7 +389,8 @@ static int verb_export(char **argv, int n)
 {
     struct inspect x;
     struct output out;
-    struct export_options e = { .bf16 = !strcmp(o.dtype, "bf16"), .states = o.states,
+    struct export_options e = { .bf16 = !strcmp(o.dtype, "bf16"),
+                                .states = o.states,
                                 .padding = o.padding };
     int rc = need(o.output, "-o FILE");
     (void)n;
@@ -402,9 +408,13 @@ static int verb_export(char **argv, int n)
 
 static int verb_import(char **argv, int n)
 {
-    struct inspect_import job = { .file = argv[0], .like = o.like, .recipe = o.recipe,
-                                  .root = o.output, .ranks = o.ranks ? (int)o.ranks : 1,
-                                  .level = level(1), .force = o.force };
+    struct inspect_import job = { .file = argv[0],
+                                  .like = o.like,
+                                  .recipe = o.recipe,
+                                  .root = o.output,
+                                  .ranks = o.ranks ? (int)o.ranks : 1,
+                                  .level = level(1),
+                                  .force = o.force };
     bool only_weights;
     int rc = need(o.output, "-o DIR");
     (void)n;
@@ -431,7 +441,7 @@ static int verb_rm(char **argv, int n)
     for (int i = 0; i < gone; i++)
         printf("step-%06" PRId64 "\n", steps[i]);
     free(steps);
-    if (fflush(stdout) || ferror(stdout))       /* nothing goes without a trace */
+    if (fflush(stdout) || ferror(stdout)) /* nothing goes without a trace */
         return err_sys("cannot write standard output");
     return o.dry_run ? 0 : ckpt_prune(argv[0], (int)o.keep_last, o.keep_every, NULL);
 }
@@ -464,7 +474,4 @@ static const struct program program = {
     verbs, sizeof verbs / sizeof verbs[0]
 };
 
-int main(int argc, char **argv)
-{
-    return verb_main(&program, argc, argv);
-}
+int main(int argc, char **argv) { return verb_main(&program, argc, argv); }

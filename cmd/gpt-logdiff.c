@@ -19,9 +19,14 @@
 static struct {
     double target, alpha;
     const char *rule, *tail, *format, *plot;
-    int64_t threads, lines, context;        /* the last two -1: not given */
+    int64_t threads, lines, context; /* the last two -1: not given */
     bool systems_only, mixed, curves, steps, why, follow, force, quiet;
-} o = { .target = 3.28, .alpha = 0.01, .rule = "t", .tail = "two", .format = "text", .lines = -1,
+} o = { .target = 3.28,
+        .alpha = 0.01,
+        .rule = "t",
+        .tail = "two",
+        .format = "text",
+        .lines = -1,
         .context = -1 };
 enum { LINES = 200, CONTEXT = 1 };
 
@@ -59,7 +64,8 @@ static const struct opt table[] = {
 static const struct command command = {
     "gpt-logdiff", "[OPTION]... [NAME=]PATH...",
     "Compares groups of run logs, the first being the baseline, and says whether the\n"
-    "others are records. A PATH is a log, a folder of logs or '-'.", table
+    "others are records. A PATH is a log, a folder of logs or '-'.",
+    table
 };
 
 static enum doc_format format(void)
@@ -95,7 +101,11 @@ static void say_notes(const struct gather *g, int from)
 
 /* --- a run that is still going --- */
 
-struct live { struct gather *g; struct follow f; int runs; };
+struct live {
+    struct gather *g;
+    struct follow f;
+    int runs;
+};
 
 static int live_run(void *arg, const struct run *r)
 {
@@ -134,7 +144,7 @@ static int follow_stdin(struct gather *g, const struct criteria *k)
     if (!rc)
         rc = logread_new(&r, "stdin", o.why, &sink);
     for (ssize_t n = 1; !rc && n;) {
-        n = read(STDIN_FILENO, buf, sizeof buf);    /* what is there, not a full buffer */
+        n = read(STDIN_FILENO, buf, sizeof buf); /* what is there, not a full buffer */
         if (n < 0)
             rc = err_sys("cannot read stdin");
         else if (n)
@@ -210,11 +220,16 @@ static int run(int argc, char **argv)
         return err_set(GPT_USAGE, "--systems-only waives what --rule loss asks for: choose one");
     if (o.plot && !strcmp(o.plot, "-"))
         return err_set(GPT_USAGE, "--plot: standard output takes the report, so expected a file");
-    struct criteria k = { .target = o.target, .alpha = o.alpha,
-                          .rule = *o.rule == 'z' ? RULE_Z : *o.rule == 'l' ? RULE_LOSS : RULE_T,
+    struct criteria k = { .target = o.target,
+                          .alpha = o.alpha,
+                          .rule = *o.rule == 'z'   ? RULE_Z
+                                  : *o.rule == 'l' ? RULE_LOSS
+                                                   : RULE_T,
                           .tail = *o.tail == 'l' ? TAIL_LOWER : TAIL_TWO,
-                          .systems_only = o.systems_only, .mixed = o.mixed };
-    struct gather_options how = { .threads = (int)o.threads, .keep_texts = o.why,
+                          .systems_only = o.systems_only,
+                          .mixed = o.mixed };
+    struct gather_options how = { .threads = (int)o.threads,
+                                  .keep_texts = o.why,
                                   .leave_stdin = o.follow };
     if (o.steps || o.plot || o.follow)
         how.flags |= GROUP_PROFILE;
@@ -232,7 +247,4 @@ static int run(int argc, char **argv)
     return rc;
 }
 
-int main(int argc, char **argv)
-{
-    return opt_exit(&command, run(argc, argv));
-}
+int main(int argc, char **argv) { return opt_exit(&command, run(argc, argv)); }

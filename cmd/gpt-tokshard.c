@@ -24,16 +24,21 @@ static struct {
     double split;
     int64_t val_tokens, shard_tokens, level, threads, shuffle, memory;
     bool val_first, stats, index, decode, verify, full, repair, resume, force, quiet, progress;
-} o = { .prefix = "text", .tokenizer = "gpt2", .format = "auto", .field = "text",
-        .extensions = "txt,md,jsonl", .invalid = "replace", .shard_tokens = 100000000,
+} o = { .prefix = "text",
+        .tokenizer = "gpt2",
+        .format = "auto",
+        .field = "text",
+        .extensions = "txt,md,jsonl",
+        .invalid = "replace",
+        .shard_tokens = 100000000,
         .shuffle = -1 };
 
 static const struct opt table[] = {
     { 0, NULL, NULL, OPT_GROUP, NULL, "Input", 0, 0, NULL },
     { 0, "format", "FORMAT", OPT_CHOICE, &o.format, "text, jsonl, or by the name (auto)",
       .choices = "auto|text|jsonl" },
-    { 0, "field", "NAME", OPT_STR, &o.field,
-      "field of .jsonl that holds the text (text)", 0, 0, NULL },
+    { 0, "field", "NAME", OPT_STR, &o.field, "field of .jsonl that holds the text (text)", 0, 0,
+      NULL },
     { 0, "ext", "LIST", OPT_STR, &o.extensions,
       "files taken from folders (txt,md,jsonl), each also .zst and .gz", 0, 0, NULL },
     { 0, "invalid", "HOW", OPT_CHOICE, &o.invalid,
@@ -42,26 +47,25 @@ static const struct opt table[] = {
     { 0, NULL, NULL, OPT_GROUP, NULL, "Tokens", 0, 0, NULL },
     { 0, "tokenizer", "NAME", OPT_CHOICE, &o.tokenizer, "gpt2 (default), or byte: a token a byte",
       .choices = "gpt2|byte" },
-    { 0, "vocab", "FILE", OPT_STR, &o.vocab,
-      "vocabulary: rank file, vocab.bpe or tokenizer.json", 0, 0, NULL },
+    { 0, "vocab", "FILE", OPT_STR, &o.vocab, "vocabulary: rank file, vocab.bpe or tokenizer.json",
+      0, 0, NULL },
     { 0, NULL, NULL, OPT_GROUP, NULL, "Output", 0, 0, NULL },
-    { 'o', "output", "DIR", OPT_STR, &o.output,
-      "write shards to DIR; -: one shard to stdout", 0, 0, NULL },
+    { 'o', "output", "DIR", OPT_STR, &o.output, "write shards to DIR; -: one shard to stdout", 0, 0,
+      NULL },
     { 0, "name", "PREFIX", OPT_STR, &o.prefix,
       "names begin with it (text): PREFIX_train_000001.bin", 0, 0, NULL },
     { 0, "shard-tokens", "N", OPT_I64, &o.shard_tokens, "tokens a shard (100M)", .lo = 2,
       .hi = INT32_MAX },
-    { 0, "level", "N", OPT_I64, &o.level,
-      "zstd level of .bin.zst; 0 (default) writes .bin", .lo = 0,
-      .hi = 19 },
+    { 0, "level", "N", OPT_I64, &o.level, "zstd level of .bin.zst; 0 (default) writes .bin",
+      .lo = 0, .hi = 19 },
     { 0, "split", "X", OPT_F64, &o.split, "fraction of documents for validation, by their hash",
       .lo = 0, .hi = 1 },
     { 0, "val-first", NULL, OPT_FLAG, &o.val_first,
       "validation is the first shard, or the first --val-tokens", 0, 0, NULL },
     { 0, "val-tokens", "N", OPT_I64, &o.val_tokens,
       "documents for validation by their hash, for N tokens with targets", .lo = 1, .hi = 1e15 },
-    { 0, "shuffle", "SEED", OPT_I64, &o.shuffle,
-      "documents in an order drawn from SEED", .lo = 0, .hi = 1e18 },
+    { 0, "shuffle", "SEED", OPT_I64, &o.shuffle, "documents in an order drawn from SEED", .lo = 0,
+      .hi = 1e18 },
     { 0, "index", NULL, OPT_FLAG, &o.index,
       "also write where documents begin, for a quick start in the middle", 0, 0, NULL },
     { 'f', "force", NULL, OPT_FLAG, &o.force, "replace shards that are there", 0, 0, NULL },
@@ -69,28 +73,26 @@ static const struct opt table[] = {
     { 0, "repair", NULL, OPT_FLAG, &o.repair,
       "make damaged and missing shards of -o DIR again, or its MANIFEST", 0, 0, NULL },
     { 0, NULL, NULL, OPT_GROUP, NULL, "Instead", 0, 0, NULL },
-    { 0, "stats", NULL, OPT_FLAG, &o.stats,
-      "print what the tokens are like; -o is not needed then", 0, 0, NULL },
+    { 0, "stats", NULL, OPT_FLAG, &o.stats, "print what the tokens are like; -o is not needed then",
+      0, 0, NULL },
     { 0, "verify", NULL, OPT_FLAG, &o.verify,
       "tell which shards of folders DIR... are damaged or missing", 0, 0, NULL },
-    { 0, "full", NULL, OPT_FLAG, &o.full,
-      "verify: every byte and every token, too", 0, 0, NULL },
+    { 0, "full", NULL, OPT_FLAG, &o.full, "verify: every byte and every token, too", 0, 0, NULL },
     { 0, "decode", NULL, OPT_FLAG, &o.decode,
       "print the text of a shard: FILE [FROM:TO], in tokens", 0, 0, NULL },
     { 0, NULL, NULL, OPT_GROUP, NULL, "Besides", 0, 0, NULL },
-    { 'j', "threads", "N", OPT_I64, &o.threads,
-      "threads (default: processors)", .lo = 1, .hi = 256 },
-    { 0, "memory", "BYTES", OPT_I64, &o.memory,
-      "stay below this, with fewer threads if need be", .lo = 1, .hi = 1e18 },
+    { 'j', "threads", "N", OPT_I64, &o.threads, "threads (default: processors)", .lo = 1,
+      .hi = 256 },
+    { 0, "memory", "BYTES", OPT_I64, &o.memory, "stay below this, with fewer threads if need be",
+      .lo = 1, .hi = 1e18 },
     { 'q', "quiet", NULL, OPT_FLAG, &o.quiet, "no progress, no summary", 0, 0, NULL },
-    { 0, "progress", NULL, OPT_FLAG, &o.progress,
-      "progress even where stderr is no terminal", 0, 0, NULL },
+    { 0, "progress", NULL, OPT_FLAG, &o.progress, "progress even where stderr is no terminal", 0, 0,
+      NULL },
     OPT_END
 };
-static const struct command command = {
-    "gpt-tokshard", "[OPTION]... -o DIR INPUT...",
-    "Makes shards of tokens from text and .jsonl files.", table
-};
+static const struct command command = { "gpt-tokshard", "[OPTION]... -o DIR INPUT...",
+                                        "Makes shards of tokens from text and .jsonl files.",
+                                        table };
 
 /* --- the vocabulary --- */
 
@@ -190,9 +192,9 @@ static int decode(int argc, char **argv)
 
     if (argc < 1 || argc > 2)
         return err_set(GPT_USAGE, "--decode: expected FILE [FROM:TO], found %d operands", argc);
-    if ((rc = shard_tokenizer(argv[0], &bytes)) || (rc = load_vocab(&v, bytes))
-        || (rc = shard_check_header(argv[0], &tokens))
-        || (rc = parse_range(argc > 1 ? argv[1] : ":", tokens, &from, &to)))
+    if ((rc = shard_tokenizer(argv[0], &bytes)) || (rc = load_vocab(&v, bytes)) ||
+        (rc = shard_check_header(argv[0], &tokens)) ||
+        (rc = parse_range(argc > 1 ? argv[1] : ":", tokens, &from, &to)))
         goto out;
     want.limit = to ? to : 1;
     if (!(rc = shard_open(&s, argv[0], &want)))
@@ -225,8 +227,7 @@ static int verify_folder(const char *dir)
         if (rc)
             printf("%s\n", err_message());
         else if (!o.quiet)
-            printf("%.*s%s: ok\n", (int)(strlen(path) - strlen("MANIFEST")), path,
-                   m.shard[i].name);
+            printf("%.*s%s: ok\n", (int)(strlen(path) - strlen("MANIFEST")), path, m.shard[i].name);
         rc = 0;
     }
     manifest_release(&m);
@@ -257,8 +258,7 @@ static void print_stats(const struct token_stats *s, const struct vocab *v)
     printf("tokens: %" PRId64 "\n", s->tokens);
     printf("text bytes: %" PRId64 "\n", s->text_bytes);
     if (s->tokens > s->documents)
-        printf("bytes a token: %.4f\n",
-               (double)s->text_bytes / (double)(s->tokens - s->documents));
+        printf("bytes a token: %.4f\n", (double)s->text_bytes / (double)(s->tokens - s->documents));
     printf("unigram entropy: %.4f nats/token\n", token_stats_entropy(s));
     for (int i = 0; i < 64; i++)
         if (s->lengths[i])
@@ -271,7 +271,8 @@ static void print_stats(const struct token_stats *s, const struct vocab *v)
         printf("token %d \"", top[i]);
         for (size_t c = 0; c < k; c++)
             printf((unsigned char)text[c] < 0x20 || text[c] == '"' || text[c] == '\\' ? "\\x%02x"
-                   : "%c", (unsigned char)text[c]);
+                                                                                      : "%c",
+                   (unsigned char)text[c]);
         printf("%s\": %" PRId64 "\n", top[i] == v->bos ? "<|endoftext|>" : "", s->count[top[i]]);
     }
 }
@@ -281,8 +282,8 @@ static bool is_shards(const char *path)
 {
     size_t n = strlen(path);
     char *manifest = path_join(path, "MANIFEST");
-    bool yes = (manifest && !access(manifest, F_OK)) || (n > 4 && !strcmp(path + n - 4, ".bin"))
-               || (n > 8 && !strcmp(path + n - 8, ".bin.zst"));
+    bool yes = (manifest && !access(manifest, F_OK)) || (n > 4 && !strcmp(path + n - 4, ".bin")) ||
+               (n > 8 && !strcmp(path + n - 8, ".bin.zst"));
 
     free(manifest);
     return yes;
@@ -296,8 +297,8 @@ static int stats_of_shards(const char *data)
     bool bytes;
     int rc = inside ? 0 : err_set(GPT_SYSTEM, "out of memory");
 
-    if (rc || (rc = shard_tokenizer(access(inside, F_OK) ? data : inside, &bytes))
-        || (rc = load_vocab(&v, bytes)) || (rc = token_stats_init(&stats)))
+    if (rc || (rc = shard_tokenizer(access(inside, F_OK) ? data : inside, &bytes)) ||
+        (rc = load_vocab(&v, bytes)) || (rc = token_stats_init(&stats)))
         goto out;
     if (!(rc = token_stats_read(&stats, data, v)))
         print_stats(&stats, v);
@@ -313,8 +314,9 @@ out:
 /* In the second pass of two, of the tokens that the first has put by. */
 static void show_progress(void *ctx, const struct tokjob_progress *p)
 {
-    double done = p->put_tokens ? (double)p->put_tokens / (double)p->tokens
-                : p->total_bytes ? (double)p->read_bytes / (double)p->total_bytes : 0;
+    double done = p->put_tokens    ? (double)p->put_tokens / (double)p->tokens
+                  : p->total_bytes ? (double)p->read_bytes / (double)p->total_bytes
+                                   : 0;
     char left[16] = "", put[32] = "";
 
     if (done > 0.01 && p->pass_seconds > 0.5)
@@ -325,7 +327,8 @@ static void show_progress(void *ctx, const struct tokjob_progress *p)
                   put, (double)p->tokens / 1e6, *put ? " written" : "",
                   (double)p->text_bytes / 1e6 / (p->seconds + 1e-9), *left ? "  left " : "", left,
                   *left && !*put && (o.shuffle >= 0 || (o.val_tokens && !o.val_first))
-                  ? ", then writing" : "");
+                      ? ", then writing"
+                      : "");
 }
 
 /* What contradicts itself, or would be passed over in silence. */
@@ -334,14 +337,14 @@ static int check_options(void)
     const char *instead = o.decode ? "--decode" : "--verify";
     int rc;
 
-    if ((rc = opt_choose(o.decode, "--decode", o.verify, "--verify"))
-        || (rc = opt_choose(o.decode || o.verify, instead, o.stats, "--stats"))
-        || (rc = opt_choose(o.decode || o.verify, instead, o.output, "-o"))
-        || (rc = opt_choose(o.resume, "--resume", o.repair, "--repair"))
-        || (rc = opt_choose(o.resume || o.repair, o.resume ? "--resume" : "--repair", o.force,
-                        "--force"))
-        || (rc = opt_choose(o.quiet, "--quiet", o.progress, "--progress"))
-        || (rc = opt_choose(o.vocab, "--vocab", !strcmp(o.tokenizer, "byte"), "--tokenizer byte")))
+    if ((rc = opt_choose(o.decode, "--decode", o.verify, "--verify")) ||
+        (rc = opt_choose(o.decode || o.verify, instead, o.stats, "--stats")) ||
+        (rc = opt_choose(o.decode || o.verify, instead, o.output, "-o")) ||
+        (rc = opt_choose(o.resume, "--resume", o.repair, "--repair")) ||
+        (rc = opt_choose(o.resume || o.repair, o.resume ? "--resume" : "--repair", o.force,
+                         "--force")) ||
+        (rc = opt_choose(o.quiet, "--quiet", o.progress, "--progress")) ||
+        (rc = opt_choose(o.vocab, "--vocab", !strcmp(o.tokenizer, "byte"), "--tokenizer byte")))
         return rc;
     return o.full && !o.verify ? err_set(GPT_USAGE, "--full is of --verify") : 0;
 }
@@ -356,8 +359,8 @@ static int check_usage(int inputs, char **input)
         return err_set(GPT_USAGE, "expected -o DIR (or --stats, --verify or --decode)");
     if (o.split > 0 && (o.val_first || o.val_tokens))
         return err_set(GPT_USAGE, "--split stands against --val-first and --val-tokens");
-    if (o.output && !strcmp(o.output, "-")
-        && (o.split > 0 || o.val_first || o.val_tokens || o.resume || o.repair || o.index))
+    if (o.output && !strcmp(o.output, "-") &&
+        (o.split > 0 || o.val_first || o.val_tokens || o.resume || o.repair || o.index))
         return err_set(GPT_USAGE, "-o -: one shard has no split, no index and is not resumed");
     if (o.output && !strcmp(o.output, "-") && o.stats)
         return err_set(GPT_USAGE, "-o - beside --stats: standard output takes one of them");
@@ -366,8 +369,10 @@ static int check_usage(int inputs, char **input)
             return err_set(GPT_USAGE, "'-' is given twice");
     for (int i = 0; o.stats && !o.output && i < inputs; i++)
         if (is_shards(input[i]))
-            return err_set(GPT_USAGE, "--stats: '%s' is of shards: expected it alone, found %d "
-                           "inputs", input[i], inputs);
+            return err_set(GPT_USAGE,
+                           "--stats: '%s' is of shards: expected it alone, found %d "
+                           "inputs",
+                           input[i], inputs);
     if (!*o.prefix || strlen(o.prefix) > 200 || strpbrk(o.prefix, "/ \t\n"))
         return err_set(GPT_USAGE, "--name: expected a part of a file name, found '%s'", o.prefix);
     return 0;
@@ -380,23 +385,39 @@ static int make_shards(int inputs, char **input, const char *arguments)
     struct vocab *vocab = NULL;
     struct tokjob_result r;
     struct tokjob_config c = {
-        .source = { .path = (const char **)input, .paths = inputs, .extensions = o.extensions,
+        .source = { .path = (const char **)input,
+                    .paths = inputs,
+                    .extensions = o.extensions,
                     .field = o.field,
-                    .format = !strcmp(o.format, "text") ? FORMAT_TEXT
-                            : !strcmp(o.format, "jsonl") ? FORMAT_JSONL : FORMAT_AUTO },
-        .encode = { .field = o.field, .val_fraction = o.split,
-                    .invalid = !strcmp(o.invalid, "bytes") ? INVALID_BYTES
-                             : !strcmp(o.invalid, "error") ? INVALID_ERROR : INVALID_REPLACE },
-        .out = o.output, .prefix = o.prefix, .arguments = arguments, .level = (int)o.level,
+                    .format = !strcmp(o.format, "text")    ? FORMAT_TEXT
+                              : !strcmp(o.format, "jsonl") ? FORMAT_JSONL
+                                                           : FORMAT_AUTO },
+        .encode = { .field = o.field,
+                    .val_fraction = o.split,
+                    .invalid = !strcmp(o.invalid, "bytes")   ? INVALID_BYTES
+                               : !strcmp(o.invalid, "error") ? INVALID_ERROR
+                                                             : INVALID_REPLACE },
+        .out = o.output,
+        .prefix = o.prefix,
+        .arguments = arguments,
+        .level = (int)o.level,
         .shard_tokens = o.shard_tokens,
         /* One token more than asked for: each needs the next as its target. */
-        .val_first_tokens = !o.val_first ? 0 : o.val_tokens ? o.val_tokens + 1 : o.shard_tokens,
+        .val_first_tokens = !o.val_first   ? 0
+                            : o.val_tokens ? o.val_tokens + 1
+                                           : o.shard_tokens,
         .val_tokens = o.val_tokens && !o.val_first ? o.val_tokens + 1 : 0,
-        .shuffle = o.shuffle >= 0, .seed = (uint64_t)o.shuffle, .memory = o.memory,
-        .repair = o.repair, .with_index = o.index,
+        .shuffle = o.shuffle >= 0,
+        .seed = (uint64_t)o.shuffle,
+        .memory = o.memory,
+        .repair = o.repair,
+        .with_index = o.index,
         .threads = o.threads ? (int)o.threads : (int)sysconf(_SC_NPROCESSORS_ONLN),
-        .resume = o.resume, .force = o.force, .stats = o.stats ? &stats : NULL,
-        .progress = show_progress, .ctx = &bar,
+        .resume = o.resume,
+        .force = o.force,
+        .stats = o.stats ? &stats : NULL,
+        .progress = show_progress,
+        .ctx = &bar,
     };
     int rc;
 
@@ -404,8 +425,8 @@ static int make_shards(int inputs, char **input, const char *arguments)
         c.threads = 256;
     if (o.output && !strcmp(o.output, "-"))
         c.shard_tokens = INT32_MAX;
-    if ((rc = load_vocab(&vocab, !strcmp(o.tokenizer, "byte")))
-        || (o.stats && (rc = token_stats_init(&stats))))
+    if ((rc = load_vocab(&vocab, !strcmp(o.tokenizer, "byte"))) ||
+        (o.stats && (rc = token_stats_init(&stats))))
         goto out;
     c.encode.vocab = vocab;
     progress_init(&bar, o.quiet ? PROGRESS_OFF : o.progress ? PROGRESS_ON : PROGRESS_AUTO);
@@ -425,9 +446,10 @@ static int make_shards(int inputs, char **input, const char *arguments)
     else if (!o.quiet && o.output)
         fprintf(stderr,
                 "gpt-tokshard: %" PRId64 " document%s, %" PRId64 " token%s in %d shard%s; %.1f "
-                "MB of text in %.1f s, %.1f MB/s\n", r.documents, r.documents == 1 ? "" : "s",
-                r.tokens, r.tokens == 1 ? "" : "s", r.shards, r.shards == 1 ? "" : "s",
-                (double)r.text_bytes / 1e6, r.seconds, (double)r.text_bytes / 1e6 / r.seconds);
+                "MB of text in %.1f s, %.1f MB/s\n",
+                r.documents, r.documents == 1 ? "" : "s", r.tokens, r.tokens == 1 ? "" : "s",
+                r.shards, r.shards == 1 ? "" : "s", (double)r.text_bytes / 1e6, r.seconds,
+                (double)r.text_bytes / 1e6 / r.seconds);
 out:
     token_stats_release(&stats);
     vocab_free(vocab);

@@ -26,7 +26,7 @@ struct options {
     double ranks_timeout;
     struct opt_list set;
     bool plan, profile, no_graph, quiet, progress;
-    bool any_device;            /* not said */
+    bool any_device; /* not said */
 };
 
 /* -- the CPU: ranks are threads in one process ------------------------------------- */
@@ -56,8 +56,12 @@ static void cpu_abort(void *group, int rank, int code, const char *message)
 
 static int cpu_backend(struct backend *b, int ranks)
 {
-    *b = (struct backend){ .name = "cpu", .world = ranks, .ops_new = cpu_ops, .comm_new = cpu_comm,
-                           .abort = cpu_abort, .group = threads };
+    *b = (struct backend){ .name = "cpu",
+                           .world = ranks,
+                           .ops_new = cpu_ops,
+                           .comm_new = cpu_comm,
+                           .abort = cpu_abort,
+                           .group = threads };
     return ranks == 1 ? comm_solo_new(&threads[0]) : comm_threads_new(threads, ranks);
 }
 
@@ -98,11 +102,16 @@ static int cuda_backend(struct backend *b, const struct options *o, const struct
     n = ops_cuda_count();
     if (ranks > n && n > 0)
         return err_set(GPT_DEVICE, "%d ranks need as many GPUs; %d visible", ranks, n);
-    *b = (struct backend){ .name = "cuda", .world = ranks, .ops_new = gpu_ops_new,
+    *b = (struct backend){ .name = "cuda",
+                           .world = ranks,
+                           .ops_new = gpu_ops_new,
                            .comm_new = gpu_comm_new,
-                           .capture = ops_cuda_capture, .capture_end = ops_cuda_capture_end,
-                           .launch = ops_cuda_launch, .graph_free = ops_cuda_graph_free,
-                           .profile = profile_begin, .profile_end = profile_end };
+                           .capture = ops_cuda_capture,
+                           .capture_end = ops_cuda_capture_end,
+                           .launch = ops_cuda_launch,
+                           .graph_free = ops_cuda_graph_free,
+                           .profile = profile_begin,
+                           .profile_end = profile_end };
     if (alone)
         return 0;
     if ((rc = nccl_group_new(&g, ranks, o->ranks_timeout)))
@@ -131,8 +140,10 @@ static int pick_backend(struct backend *b, const struct options *o, const struct
 #ifdef HAVE_CUDA
         int gpus = o->any_device && !o->quiet ? ops_cuda_count() : 0;
         if (gpus)
-            fprintf(stderr, "gpt-train: on the CPU, though %d GPU%s visible: --gpus N trains there, "
-                    "--device cpu says that this is meant\n", gpus, gpus > 1 ? "s are" : " is");
+            fprintf(stderr,
+                    "gpt-train: on the CPU, though %d GPU%s visible: --gpus N trains there, "
+                    "--device cpu says that this is meant\n",
+                    gpus, gpus > 1 ? "s are" : " is");
 #endif
         return cpu_backend(b, (int)o->ranks);
     }
@@ -141,7 +152,7 @@ static int pick_backend(struct backend *b, const struct options *o, const struct
 #else
     (void)r;
     return err_set(GPT_DEVICE, "this gpt-train was built without CUDA: --device cpu is "
-                   "all it has (with nvcc on the path, make builds the other)");
+                               "all it has (with nvcc on the path, make builds the other)");
 #endif
 }
 
@@ -149,7 +160,7 @@ static int pick_backend(struct backend *b, const struct options *o, const struct
 
 static void on_signal(int sig)
 {
-    signal(sig, SIG_DFL);       /* a second one ends the run at once */
+    signal(sig, SIG_DFL); /* a second one ends the run at once */
     run_stop();
 }
 
@@ -158,8 +169,8 @@ static void stop_on_signals(void)
     static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
     for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
         if (signal(signals[i], on_signal) == SIG_IGN)
-            signal(signals[i], SIG_IGN);        /* nohup stays nohup */
-    signal(SIGPIPE, SIG_IGN);   /* a closed stdout is an error with a message */
+            signal(signals[i], SIG_IGN); /* nohup stays nohup */
+    signal(SIGPIPE, SIG_IGN); /* a closed stdout is an error with a message */
 }
 
 /* Makes the folder of checkpoints, with one in it and away again: that none can be written there
@@ -197,7 +208,8 @@ static int get_recipe(const struct options *o, struct recipe **r)
     }
     rc = recipe_read(r, o->recipe, o->set.v, o->set.n);
     if (!rc && strcmp((*r)->hash, saved->hash)) {
-        rc = err_set(GPT_INPUT, "%s: the run there was made with another recipe (%s %s) than %s "
+        rc = err_set(GPT_INPUT,
+                     "%s: the run there was made with another recipe (%s %s) than %s "
                      "(%s %s); leave -r out to continue it, with --set for what shall differ",
                      o->resume, saved->name, saved->hash, o->recipe, (*r)->name, (*r)->hash);
         recipe_free(*r);
@@ -211,13 +223,24 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
                     const char *arguments, double began)
 {
     struct run_options run = {
-        .recipe = r, .data = o->data, .out = o->out, .resume = o->bench ? NULL : o->resume,
-        .ranks = (int)o->ranks, .no_graph = o->no_graph, .bench = (int)o->bench,
-        .profile = o->profile, .keep = (int)o->keep,
-        .backend = b, .log = b->first ? NULL : stdout, .arguments = arguments, .began = began,
+        .recipe = r,
+        .data = o->data,
+        .out = o->out,
+        .resume = o->bench ? NULL : o->resume,
+        .ranks = (int)o->ranks,
+        .no_graph = o->no_graph,
+        .bench = (int)o->bench,
+        .profile = o->profile,
+        .keep = (int)o->keep,
+        .backend = b,
+        .log = b->first ? NULL : stdout,
+        .arguments = arguments,
+        .began = began,
         /* A log on the terminal shows how far the run is; a line of progress would stand in it. */
-        .progress = o->quiet ? PROGRESS_OFF : o->progress ? PROGRESS_ON
-                  : isatty(STDOUT_FILENO) ? PROGRESS_OFF : PROGRESS_AUTO,
+        .progress = o->quiet                ? PROGRESS_OFF
+                    : o->progress           ? PROGRESS_ON
+                    : isatty(STDOUT_FILENO) ? PROGRESS_OFF
+                                            : PROGRESS_AUTO,
     };
     stop_on_signals();
     return run_train(&run);
@@ -238,7 +261,7 @@ static int train(const struct options *o, const struct recipe *r, const char *ar
         release_backend(&backend);
     }
     if (made && rc)
-        rmdir(o->out);              /* only if nothing is in it */
+        rmdir(o->out); /* only if nothing is in it */
     if (rc != RUN_STOPPED)
         return rc;
     if (!o->quiet)
@@ -306,8 +329,8 @@ int main(int argc, char **argv)
           "GPUs: launch each kernel instead of one graph a step", 0, 0, NULL },
         { 0, "bench", "N", OPT_I64, &o.bench,
           "time N pairs of steps of each stage without data; print a table", 1, 1e6, NULL },
-        { 0, "profile", NULL, OPT_FLAG, &o.profile,
-          "with --bench on a GPU: a row for each kernel", 0, 0, NULL },
+        { 0, "profile", NULL, OPT_FLAG, &o.profile, "with --bench on a GPU: a row for each kernel",
+          0, 0, NULL },
         { 0, NULL, NULL, OPT_GROUP, NULL, "Messages", 0, 0, NULL },
         { 0, "progress", NULL, OPT_FLAG, &o.progress,
           "show progress even when stderr is no terminal", 0, 0, NULL },

@@ -19,7 +19,7 @@
 #include "coeffs/verdict.h"
 #include "base/report.h"
 
-void openblas_set_num_threads(int n);          /* of OpenBLAS's own cblas.h */
+void openblas_set_num_threads(int n); /* of OpenBLAS's own cblas.h */
 
 enum { UNSET = -1, BF16_FIT_MATRICES = 4 };
 
@@ -29,39 +29,62 @@ static struct {
     const char *objective, *from, *bank, *format, *plot, *output;
     struct opt_list spectrum, checkpoint, shape, distribution;
     bool no_rescale_last, bf16, aol, drop, force, quiet;
-} o = { .iters = UNSET, .degree = UNSET, .matrices = UNSET, .seed = 1, .lower = NAN,
-        .upper = NAN, .safety = NAN, .cushion = NAN, .swing = NAN };
+} o = { .iters = UNSET,
+        .degree = UNSET,
+        .matrices = UNSET,
+        .seed = 1,
+        .lower = NAN,
+        .upper = NAN,
+        .safety = NAN,
+        .cushion = NAN,
+        .swing = NAN };
 
 static const struct opt table[] = {
     { 0, NULL, NULL, OPT_GROUP, NULL, "Table", 0, 0, NULL },
     { 0, "iters", "N", OPT_I64, &o.iters, "rows (5; aol 4)", 1, GREEDY_ROWS, NULL },
-    { 0, "lower", "X", OPT_F64, &o.lower, "smallest singular value that matters (1e-3; fit, aol: "
-      "all)", 0, 0, NULL },
+    { 0, "lower", "X", OPT_F64, &o.lower,
+      "smallest singular value that matters (1e-3; fit, aol: "
+      "all)",
+      0, 0, NULL },
     { 0, "upper", "X", OPT_F64, &o.upper, "largest one (1; aol 1.02)", 0, 0, NULL },
-    { 0, "safety", "X", OPT_F64, &o.safety, "rows take inputs too large by this share (0.02; fit, "
-      "aol 0.01)", 0, 0, NULL },
-    { 0, "cushion", "X", OPT_F64, &o.cushion, "polar: a row's interval is at least this part of "
-      "its upper end (0.02)", 0, 0, NULL },
+    { 0, "safety", "X", OPT_F64, &o.safety,
+      "rows take inputs too large by this share (0.02; fit, "
+      "aol 0.01)",
+      0, 0, NULL },
+    { 0, "cushion", "X", OPT_F64, &o.cushion,
+      "polar: a row's interval is at least this part of "
+      "its upper end (0.02)",
+      0, 0, NULL },
     { 0, "degree", "N", OPT_I64, &o.degree, "polar: 3, 5 or 7 (5)", 0, 0, NULL },
-    { 0, "no-rescale-last", NULL, OPT_FLAG, &o.no_rescale_last, "polar: leave the last row as it "
-      "is where the cushion acted", 0, 0, NULL },
-    { 0, "from", "TABLE", OPT_STR, &o.from, "fit, aol: start here (fit: as polar; aol: as polar "
-      "with a row more, its first dropped)", 0, 0, NULL },
+    { 0, "no-rescale-last", NULL, OPT_FLAG, &o.no_rescale_last,
+      "polar: leave the last row as it "
+      "is where the cushion acted",
+      0, 0, NULL },
+    { 0, "from", "TABLE", OPT_STR, &o.from,
+      "fit, aol: start here (fit: as polar; aol: as polar "
+      "with a row more, its first dropped)",
+      0, 0, NULL },
     { 0, "drop", NULL, OPT_FLAG, &o.drop, "aol: print that start, fit nothing", 0, 0, NULL },
     { 0, "objective", "WORD", OPT_CHOICE, &o.objective, "fit, aol: what is made small (rms)", 0, 0,
       "max|rms" },
-    { 0, "swing", "X", OPT_F64, &o.swing, "fit, aol: how far from 1 the table may be where no "
-      "singular value was (0.3)", 0, 0, NULL },
+    { 0, "swing", "X", OPT_F64, &o.swing,
+      "fit, aol: how far from 1 the table may be where no "
+      "singular value was (0.3)",
+      0, 0, NULL },
     { 0, NULL, NULL, OPT_GROUP, NULL, "Matrices to fit to or to judge on", 0, 0, NULL },
-    { 0, "spectrum", "FILE", OPT_LIST, &o.spectrum, "singular values, as gpt-ckpt spectrum prints "
-      "them; may be repeated", 0, 0, NULL },
+    { 0, "spectrum", "FILE", OPT_LIST, &o.spectrum,
+      "singular values, as gpt-ckpt spectrum prints "
+      "them; may be repeated",
+      0, 0, NULL },
     { 0, "checkpoint", "PATH", OPT_LIST, &o.checkpoint, "momenta of a checkpoint; may be repeated",
       0, 0, NULL },
     { 0, "bank", "LABEL", OPT_STR, &o.bank, "checkpoint: only this parameter", 0, 0, NULL },
     { 0, "distribution", "WORD", OPT_LIST, &o.distribution, "random matrices; may be repeated", 0,
       0, MATRIX_CHOICES },
-    { 0, "shape", "RxC", OPT_LIST, &o.shape, "their shape (768x768); eval: also that of the work "
-      "counted; may be repeated", 0, 0, NULL },
+    { 0, "shape", "RxC", OPT_LIST, &o.shape,
+      "their shape (768x768); eval: also that of the work "
+      "counted; may be repeated",
+      0, 0, NULL },
     { 0, "matrices", "N", OPT_I64, &o.matrices, "of each shape and distribution (2)", 1, 1000,
       NULL },
     { 0, "seed", "N", OPT_I64, &o.seed, "of the random matrices (1)", 0, 0x1p62, NULL },
@@ -69,8 +92,10 @@ static const struct opt table[] = {
     { 0, "aol", NULL, OPT_FLAG, &o.aol, "eval: scale by AOL, not by the Frobenius norm", 0, 0,
       NULL },
     { 0, NULL, NULL, OPT_GROUP, NULL, "Output", 0, 0, NULL },
-    { 0, "format", "WORD", OPT_CHOICE, &o.format, "eval, list: table (default on a terminal), tsv "
-      "(elsewhere) or json", 0, 0, "table|tsv|json" },
+    { 0, "format", "WORD", OPT_CHOICE, &o.format,
+      "eval, list: table (default on a terminal), tsv "
+      "(elsewhere) or json",
+      0, 0, "table|tsv|json" },
     { 0, "plot", "FILE", OPT_STR, &o.plot, "eval: draw the tables into an SVG", 0, 0, NULL },
     { 'o', "output", "FILE", OPT_STR, &o.output, "write the table to FILE", 0, 0, NULL },
     { 'f', "force", NULL, OPT_FLAG, &o.force, "replace what is there", 0, 0, NULL },
@@ -78,21 +103,21 @@ static const struct opt table[] = {
     OPT_END
 };
 
-static char *arguments;                         /* for the comment that says what made a table */
+static char *arguments; /* for the comment that says what made a table */
 
-static double or_else(double given, double usual)
-{
-    return isnan(given) ? usual : given;
-}
+static double or_else(double given, double usual) { return isnan(given) ? usual : given; }
 
 /* -- matrices --------------------------------------------------------------------------- */
 
 static struct gather matrices(void)
 {
     return (struct gather){
-        .spectrum = o.spectrum.v, .n_spectrum = o.spectrum.n,
-        .shape = o.shape.v, .n_shape = o.shape.n,
-        .kind = o.distribution.v, .n_kind = o.distribution.n,
+        .spectrum = o.spectrum.v,
+        .n_spectrum = o.spectrum.n,
+        .shape = o.shape.v,
+        .n_shape = o.shape.n,
+        .kind = o.distribution.v,
+        .n_kind = o.distribution.n,
         .matrices = o.matrices == UNSET ? 2 : (int)o.matrices,
         .seed = (uint64_t)o.seed,
     };
@@ -191,8 +216,9 @@ static int verb_polar(char **argv, int n)
 
 static int verb_list(char **argv, int n)
 {
-    static const struct column c[] = { { "name", 's' }, { "rows", 'i' }, { "input", 's' },
-                                       { "about", 's' }, { "source", 's' } };
+    static const struct column c[] = {
+        { "name", 's' }, { "rows", 'i' }, { "input", 's' }, { "about", 's' }, { "source", 's' }
+    };
     struct report r;
     (void)argv;
     (void)n;
@@ -219,10 +245,7 @@ static int verb_show(char **argv, int n)
 
 /* -- fits ------------------------------------------------------------------------------------- */
 
-static int rows_wanted(void)
-{
-    return o.iters == UNSET ? 0 : (int)o.iters;
-}
+static int rows_wanted(void) { return o.iters == UNSET ? 0 : (int)o.iters; }
 
 static struct fit_options fit_options(bool aol)
 {
@@ -261,13 +284,13 @@ static int fit(const struct gather *g, bool aol)
     struct trials t = { 0, NULL };
     struct output out;
     int rc = check_matrices(g, &o.from, 1);
-    if (rc || (rc = fit_start(&start, o.from, rows_wanted(), aol)) || (rc = fit_check(&opt))
-        || (rc = open_table(&out)))
+    if (rc || (rc = fit_start(&start, o.from, rows_wanted(), aol)) || (rc = fit_check(&opt)) ||
+        (rc = open_table(&out)))
         return rc;
     rc = gather(g, (aol ? TRIAL_AOL : 0) | (o.bf16 ? TRIAL_VECTORS : 0),
                 o.bf16 ? BF16_FIT_MATRICES : 0, &t);
     if (!o.bf16)
-        openblas_set_num_threads(1);            /* nothing left that is worth a second one */
+        openblas_set_num_threads(1); /* nothing left that is worth a second one */
     if (!rc)
         rc = fit_and_write(&start, &t, &opt, out.f);
     trials_release(&t);
@@ -281,7 +304,7 @@ static int verb_fit(char **argv, int n)
     (void)n;
     if (!g.n_spectrum && !o.checkpoint.n && !g.n_kind)
         return err_set(GPT_USAGE, "expected --spectrum, --checkpoint or --distribution: what to "
-                       "fit to");
+                                  "fit to");
     return fit(&g, false);
 }
 
@@ -320,9 +343,9 @@ static int verb_aol(char **argv, int n)
 static int judge_all(const struct judge *j, const struct coeffs *c, struct verdict *v, int n,
                      struct output *plot)
 {
-    static const enum verdict_format as[] = { [REPORT_TABLE] = VERDICT_TABLE,
-                                              [REPORT_TSV] = VERDICT_TSV,
-                                              [REPORT_JSON] = VERDICT_JSON };
+    static const enum verdict_format as[] = {
+        [REPORT_TABLE] = VERDICT_TABLE, [REPORT_TSV] = VERDICT_TSV, [REPORT_JSON] = VERDICT_JSON
+    };
     int rc = 0;
     for (int i = 0; i < n && !rc; i++)
         rc = verdict_of(&v[i], &c[i], j);
@@ -342,7 +365,7 @@ static int check_eval(const struct gather *g, const struct judge *j, char **tabl
                        j->upper);
     if ((o.bf16 || o.aol) && !g->n_spectrum && !o.checkpoint.n && !g->n_kind)
         return err_set(GPT_USAGE, "--bf16 and --aol need matrices: --spectrum, --checkpoint or "
-                       "--distribution");
+                                  "--distribution");
     if (o.plot && !strcmp(o.plot, "-"))
         return err_set(GPT_USAGE, "--plot: standard output takes the verdict, so expected a file");
     if (o.plot && n > SVG_TABLES)
@@ -355,8 +378,9 @@ static int verb_eval(char **argv, int n)
     struct gather g = matrices();
     struct trials t = { 0, NULL };
     struct output plot = { 0 };
-    struct judge j = { .lower = or_else(o.lower, 1e-3), .upper = or_else(o.upper, 1),
-                       .trials = &t, .bf16 = o.bf16 };
+    struct judge j = {
+        .lower = or_else(o.lower, 1e-3), .upper = or_else(o.upper, 1), .trials = &t, .bf16 = o.bf16
+    };
     int rc = check_eval(&g, &j, argv, n);
     if (rc || (o.plot && (rc = output_open(&plot, o.plot, o.force))))
         return rc;
@@ -395,8 +419,8 @@ static const struct verb verbs[] = {
       "lower upper aol format plot force quiet" MATRICES, 1, 64, verb_eval },
 };
 static const struct program program = {
-    "ns-coeffs", "Derives, fits and judges coefficient tables for orthogonalisation.", table,
-    verbs, sizeof verbs / sizeof verbs[0]
+    "ns-coeffs", "Derives, fits and judges coefficient tables for orthogonalisation.", table, verbs,
+    sizeof verbs / sizeof verbs[0]
 };
 
 int main(int argc, char **argv)

@@ -11,7 +11,9 @@
 enum { THREADS = 256 };
 
 /* What does not change from element to element. */
-struct constants { float beta1, rest1, beta2, rest2, eps; };
+struct constants {
+    float beta1, rest1, beta2, rest2, eps;
+};
 
 /* The change from the moments as computed, before they are stored in their own type. */
 __device__ __forceinline__ float changed(float w, float m, float v, const constants &k,
@@ -25,8 +27,8 @@ __device__ __forceinline__ float changed(float w, float m, float v, const consta
 
 template <int WIDTH, bool FP8, typename W, typename G, typename M>
 static __global__ void __launch_bounds__(THREADS)
-adam(W *w, const G *g, M *m, M *v, int64_t count, const constants k, const struct adam_step *a,
-     const fp8_out out)
+    adam(W *w, const G *g, M *m, M *v, int64_t count, const constants k, const struct adam_step *a,
+         const fp8_out out)
 {
     float step_size = a->step_size, decay = a->decay;
     int64_t stride = (int64_t)gridDim.x * THREADS * WIDTH;
@@ -65,8 +67,8 @@ static void launch(struct cuda_ops *c, struct tensor w, struct tensor g, struct 
                    const fp8_out &out)
 {
     int64_t count = tensor_count(w);
-    bool by_8 = wide(w, count) && wide(g, count) && wide(m, count) && wide(v, count)
-                && (uintptr_t)out.codes % 8 == 0;
+    bool by_8 = wide(w, count) && wide(g, count) && wide(m, count) && wide(v, count) &&
+                (uintptr_t)out.codes % 8 == 0;
     int64_t blocks = (count - 1) / (THREADS * (by_8 ? 8 : 1)) + 1;
     unsigned grid = (unsigned)(blocks < 1 << 30 ? blocks : 1 << 30);
     with_type(w, [&](auto *pw) {
@@ -74,11 +76,9 @@ static void launch(struct cuda_ops *c, struct tensor w, struct tensor g, struct 
             with_type(m, [&](auto *pm) {
                 auto *pv = (decltype(pm))v.data;
                 if (by_8)
-                    adam<8, FP8><<<grid, THREADS, 0, c->stream>>>(pw, pg, pm, pv, count, k, a,
-                                                                  out);
+                    adam<8, FP8><<<grid, THREADS, 0, c->stream>>>(pw, pg, pm, pv, count, k, a, out);
                 else
-                    adam<1, FP8><<<grid, THREADS, 0, c->stream>>>(pw, pg, pm, pv, count, k, a,
-                                                                  out);
+                    adam<1, FP8><<<grid, THREADS, 0, c->stream>>>(pw, pg, pm, pv, count, k, a, out);
             });
         });
     });
@@ -93,9 +93,9 @@ void gpu_adam(struct ops *o, struct tensor w, struct tensor g, struct tensor m, 
     int64_t count = tensor_count(w);
     fp8_out out = {};
     assert(tensor_count(g) == count && tensor_count(m) == count && tensor_count(v) == count);
-    if (c->failed || count == 0
-        || !CUDA_NEED(c, is_float(w) && is_float(g), "w and g must be f32 or bf16")
-        || !CUDA_NEED(c, is_float(m) && m.dtype == v.dtype, "both moments must be f32, or bf16"))
+    if (c->failed || count == 0 ||
+        !CUDA_NEED(c, is_float(w) && is_float(g), "w and g must be f32 or bf16") ||
+        !CUDA_NEED(c, is_float(m) && m.dtype == v.dtype, "both moments must be f32, or bf16"))
         return;
     constants k = { (float)beta1, (float)(1 - beta1), (float)beta2, (float)(1 - beta2),
                     (float)eps };

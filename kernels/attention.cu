@@ -11,9 +11,10 @@
 #include "sm90/attention_block.cuh"
 #include "sm90/tensor_map.h"
 
-namespace {
+namespace
+{
 
-enum { PLAN_THREADS = 512, BINS = 64 };     /* BINS: two a lane of a warp */
+enum { PLAN_THREADS = 512, BINS = 64 }; /* BINS: two a lane of a warp */
 
 /* The shape's cu, copied into shared memory when it fits: a search is ten dependent loads. */
 enum { CU_CACHED = 4096 };
@@ -54,7 +55,7 @@ __device__ int2 start_and_end(const struct attention_shape &s, int p)
 __device__ struct reach reach_of_tile(const struct attention_shape &s, int tile, bool by_key)
 {
     struct reach r = { tile, 0, 0, 0 };
-    for (int i = 0; i < 2; i++) {           /* near, far */
+    for (int i = 0; i < 2; i++) { /* near, far */
         const int b = 2 * tile + (by_key ? i : 1 - i), row = b * BLOCK;
         const int2 first = start_and_end(s, row), last = start_and_end(s, row + BLOCK - 1);
         const int met = by_key ? last.y / BLOCK - b + 1 : b - first.x / BLOCK + 1;
@@ -99,7 +100,7 @@ enum { LAST_ITEMS = 3 };
 __device__ void order_tiles(const struct attention_call &c, bool by_key, struct reach *out)
 {
     __shared__ int bins[BINS], first[BINS], sums[PLAN_THREADS / 32], bound, extra, last_tiles;
-    struct reach *const found = c.p.found[by_key];      /* as they lie */
+    struct reach *const found = c.p.found[by_key]; /* as they lie */
     const int tiles = c.p.tiles, each = (tiles + PLAN_THREADS - 1) / PLAN_THREADS;
     const int from = min(tiles, (int)threadIdx.x * each), to = min(tiles, from + each);
     auto bin_of = [](struct reach r) { return min(BINS - 1, reach_blocks(r.blocks)); };
@@ -111,9 +112,9 @@ __device__ void order_tiles(const struct attention_call &c, bool by_key, struct 
     for (int t = from; t < to; t++)
         atomicAdd(&bins[bin_of(found[t] = reach_of_tile(c.s, t, by_key))], 1);
     __syncthreads();
-    if (threadIdx.x < 32) {                 /* last: bins below `bound`, `extra` tiles of it */
+    if (threadIdx.x < 32) { /* last: bins below `bound`, `extra` tiles of it */
         const int i = 2 * threadIdx.x, wanted = (LAST_ITEMS * c.sms + c.s.heads - 1) / c.s.heads;
-        int upto1 = bins[i] + bins[i + 1], upto0;       /* tiles in bins <= i + 1, <= i */
+        int upto1 = bins[i] + bins[i + 1], upto0; /* tiles in bins <= i + 1, <= i */
         for (int d = 1; d < 32; d *= 2) {
             const int left = __shfl_up_sync(~0u, upto1, d);
             upto1 += (int)threadIdx.x >= d ? left : 0;
@@ -121,8 +122,8 @@ __device__ void order_tiles(const struct attention_call &c, bool by_key, struct 
         upto0 = upto1 - bins[i + 1];
         first[i] = tiles - upto0;
         first[i + 1] = tiles - upto1;
-        const int fit = __popc(__ballot_sync(~0u, upto0 <= wanted))
-                      + __popc(__ballot_sync(~0u, upto1 <= wanted && i + 1 < BINS - 1));
+        const int fit = __popc(__ballot_sync(~0u, upto0 <= wanted)) +
+                        __popc(__ballot_sync(~0u, upto1 <= wanted && i + 1 < BINS - 1));
         const int last = __reduce_max_sync(~0u, i + 1 < fit ? upto1 : i < fit ? upto0 : 0);
         if (threadIdx.x == 0) {
             bound = fit;
@@ -140,7 +141,7 @@ __device__ void order_tiles(const struct attention_call &c, bool by_key, struct 
     longer = sum_before(longer, sums);
     for (int t = from; t < to; t++) {
         struct reach r = found[t];
-        const int bin = bin_of(r), stay = bins[bound] - extra;      /* of bin `bound` */
+        const int bin = bin_of(r), stay = bins[bound] - extra; /* of bin `bound` */
         int to_place = longer + min(same, stay);
         if (bin < bound)
             to_place = atomicAdd(&first[bin], 1);
@@ -171,7 +172,7 @@ __device__ void plan_row(const struct attention_call &c, int p, const float *lse
 }
 
 __global__ void __launch_bounds__(PLAN_THREADS)
-plan(struct attention_call c, const float *lse, const float *delta)
+    plan(struct attention_call c, const float *lse, const float *delta)
 {
     __shared__ int32_t cu[CU_CACHED];
     start_kernel_behind();
@@ -195,10 +196,10 @@ plan(struct attention_call c, const float *lse, const float *delta)
 bool valid(const struct attention_shape *s)
 {
     const int far = s->window < s->rows ? s->window : s->rows;
-    return far / BLOCK + 2 <= 0x7fff && s->rows >= 0 && s->heads > 0
-        && (int64_t)s->rows * s->heads * s->head_dim < (int64_t)1 << 34 && s->ncu > 0 && s->cu
-        && (s->head_dim == 32 || s->head_dim == 64 || s->head_dim == 128) && s->cu_mul > 0
-        && s->window >= 0 && s->scale > 0;
+    return far / BLOCK + 2 <= 0x7fff && s->rows >= 0 && s->heads > 0 &&
+           (int64_t)s->rows * s->heads * s->head_dim < (int64_t)1 << 34 && s->ncu > 0 && s->cu &&
+           (s->head_dim == 32 || s->head_dim == 64 || s->head_dim == 128) && s->cu_mul > 0 &&
+           s->window >= 0 && s->scale > 0;
 }
 
 /* Cuts the workspace; with base 0, counts it. */
@@ -233,8 +234,8 @@ bool map_of(CUtensorMap *map, const struct attention_shape *s, const void *x)
     const cuuint64_t stride[1] = { size[0] * 2 };
     const cuuint32_t box[2] = { (cuuint32_t)panel, BLOCK }, step[2] = { 1, 1 };
     encode_fn encode = tensor_map_encoder();
-    return encode && encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, (void *)x, size, stride,
-                            box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+    return encode && encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, (void *)x, size, stride, box,
+                            step, CU_TENSOR_MAP_INTERLEAVE_NONE,
                             panel < 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B,
                             CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
@@ -248,10 +249,10 @@ bool map_of_words(CUtensorMap *map, CUtensorMapDataType type, const void *x, int
     const cuuint64_t stride[1] = { size[0] * 4 };
     const cuuint32_t box[2] = { (cuuint32_t)box_cols, 1 }, step[2] = { 1, 1 };
     encode_fn encode = tensor_map_encoder();
-    return encode && encode(map, type, 2, (void *)x, size, stride, box, step,
-                            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
-                            CU_TENSOR_MAP_L2_PROMOTION_NONE,
-                            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+    return encode &&
+           encode(map, type, 2, (void *)x, size, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                  CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE,
+                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 bool map_of_stat(CUtensorMap *map, const struct attention_call *c, const float *x)
 {
@@ -285,7 +286,7 @@ struct attention_call call_of(const struct attention_shape *s, void *workspace)
     return c;
 }
 
-}   /* namespace */
+} /* namespace */
 
 extern "C" size_t attention_workspace_bytes(const struct attention_shape *s)
 {
@@ -304,8 +305,8 @@ extern "C" cudaError_t attention_forward(cudaStream_t stream, const struct atten
         return cudaErrorInvalidValue;
     if (s->rows == 0)
         return cudaSuccess;
-    if (!map_of(&m.q, s, q) || !map_of(&m.k, s, k) || !map_of(&m.v, s, v)
-        || !map_of(&m.out, s, out))
+    if (!map_of(&m.q, s, q) || !map_of(&m.k, s, k) || !map_of(&m.v, s, v) ||
+        !map_of(&m.out, s, out))
         return cudaErrorInvalidValue;
     struct attention_call c = call_of(s, workspace);
     if (!map_of_items(&m.by_query, &c, c.p.by_query))
@@ -329,14 +330,13 @@ extern "C" cudaError_t attention_backward(cudaStream_t stream, const struct atte
         return cudaErrorInvalidValue;
     if (s->rows == 0)
         return cudaSuccess;
-    if (!map_of(&m.q, s, q) || !map_of(&m.k, s, k) || !map_of(&m.v, s, v)
-        || !map_of(&m.dout, s, dout) || !map_of(&m.dq, s, dq) || !map_of(&m.dk, s, dk)
-        || !map_of(&m.dv, s, dv))
+    if (!map_of(&m.q, s, q) || !map_of(&m.k, s, k) || !map_of(&m.v, s, v) ||
+        !map_of(&m.dout, s, dout) || !map_of(&m.dq, s, dq) || !map_of(&m.dk, s, dk) ||
+        !map_of(&m.dv, s, dv))
         return cudaErrorInvalidValue;
     struct attention_call c = call_of(s, workspace);
-    if (!map_of_stat(&m.lse2, &c, c.p.lse2) || !map_of_stat(&m.delta, &c, c.p.delta)
-        || !map_of_items(&m.by_key, &c, c.p.by_key)
-        || !map_of_items(&m.by_query, &c, c.p.by_query))
+    if (!map_of_stat(&m.lse2, &c, c.p.lse2) || !map_of_stat(&m.delta, &c, c.p.delta) ||
+        !map_of_items(&m.by_key, &c, c.p.by_key) || !map_of_items(&m.by_query, &c, c.p.by_query))
         return cudaErrorInvalidValue;
     if ((e = multiprocessors(&c.sms)) != cudaSuccess)
         return e;

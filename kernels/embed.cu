@@ -12,7 +12,7 @@
 #include "gpu.h"
 #include "row.h"
 
-enum { RUN = 12 };                      /* rows a warp */
+enum { RUN = 12 }; /* rows a warp */
 
 struct smear {
     const bf16 *table;
@@ -23,8 +23,7 @@ struct smear {
     int tokens, d;
 };
 
-template <int V>
-__device__ __forceinline__ static void load_token(row<V> &e, const smear &m, int t)
+template <int V> __device__ __forceinline__ static void load_token(row<V> &e, const smear &m, int t)
 {
     e.load(m.table + (int64_t)m.tok[t] * m.d, m.d);
 }
@@ -77,14 +76,15 @@ static smear smear_of(struct tensor table, struct tensor gate, const real *lambd
                       const struct batch *b)
 {
     assert(tensor_count(gate) == GATE_WIDTH && table.cols >= GATE_WIDTH);
-    return smear{ (const bf16 *)table.data, b->token.row, gate.data, gate.dtype == DT_F32, lambda,
-                  b->tokens, (int)table.cols };
+    return smear{ (const bf16 *)table.data, b->token.row, gate.data,
+                  gate.dtype == DT_F32,     lambda,       b->tokens,
+                  (int)table.cols };
 }
 
 static bool can_do(struct cuda_ops *c, struct tensor table)
 {
     return !c->failed && CUDA_NEED(c, table.cols % 8 == 0 && table.cols <= 2048, ROW_NEED) &&
-        CUDA_NEED(c, table.dtype == DT_BF16, "an embedding table is bf16");
+           CUDA_NEED(c, table.dtype == DT_BF16, "an embedding table is bf16");
 }
 
 void gpu_embed(struct ops *o, struct tensor x0, struct tensor table, struct tensor gate,
@@ -113,7 +113,7 @@ __device__ __forceinline__ static void load_token(packed_row<V> &e, const smear 
 /* partial: (blocks, 12) of the gate weights, then (blocks) of lambda. */
 template <int V>
 __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
-embed_backward(bf16 *de, float *partial, const bf16 *dx0, smear m)
+    embed_backward(bf16 *de, float *partial, const bf16 *dx0, smear m)
 {
     __shared__ float warps[ROW_WARPS][GATE_WIDTH + 1];
     int first = (blockIdx.x * ROW_WARPS + warp_id()) * RUN;
@@ -187,8 +187,8 @@ embed_backward(bf16 *de, float *partial, const bf16 *dx0, smear m)
 }
 
 void gpu_embed_bwd(struct ops *o, struct tensor de, struct tensor dgate, real *dlambda,
-                   struct tensor dx0, struct tensor table, struct tensor gate,
-                   const real *lambda, const struct batch *b)
+                   struct tensor dx0, struct tensor table, struct tensor gate, const real *lambda,
+                   const struct batch *b)
 {
     struct cuda_ops *c = cuda_of(o);
     smear m = smear_of(table, gate, lambda, b);

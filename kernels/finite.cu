@@ -15,7 +15,7 @@ __device__ __forceinline__ static bool bad_word(uint32_t u, bool is_f32)
 
 /* n 4-byte words; a last odd bf16 is `tail`. */
 __global__ static void finite_scan(int32_t *bad, const uint32_t *p, int64_t n, const uint16_t *tail,
-                            bool is_f32)
+                                   bool is_f32)
 {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, stride = gridDim.x * blockDim.x;
     bool found = false;
@@ -25,7 +25,7 @@ __global__ static void finite_scan(int32_t *bad, const uint32_t *p, int64_t n, c
         for (int64_t j = i; j < n / 4; j += stride) {
             uint4 u = q[j];
             found |= bad_word(u.x, is_f32) | bad_word(u.y, is_f32) | bad_word(u.z, is_f32) |
-                bad_word(u.w, is_f32);
+                     bad_word(u.w, is_f32);
         }
         i += n / 4 * 4;
     }
@@ -47,8 +47,8 @@ void gpu_finite(struct ops *o, int32_t *bad, struct tensor t)
         !CUDA_NEED(c, is_f32 || t.dtype == DT_BF16, "finite looks at f32 and bf16"))
         return;
     int blocks = div_up(words / 4 + 1, 256);
-    finite_scan<<<blocks < 8 * c->sms ? blocks : 8 * c->sms, 256, 0, c->stream>>>(
-        bad, (const uint32_t *)t.data, words,
-        bytes % 4 ? (const uint16_t *)t.data + 2 * words : NULL, is_f32);
+    finite_scan < <<blocks<8 * c->sms ? blocks : 8 * c->sms, 256, 0, c->stream>>>(
+                      bad, (const uint32_t *)t.data, words,
+                      bytes % 4 ? (const uint16_t *)t.data + 2 * words : NULL, is_f32);
     CUDA_LAUNCHED(c);
 }

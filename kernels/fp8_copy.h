@@ -15,11 +15,15 @@
 #include "head_fp8.h"
 #include "optim.h"
 
-struct fp8_out { uint8_t *codes; float scale_inv; uint32_t *amax; };
+struct fp8_out {
+    uint8_t *codes;
+    float scale_inv;
+    uint32_t *amax;
+};
 
 template <int WIDTH>
-__device__ __forceinline__ void write_codes(const fp8_out &out, int64_t at,
-                                            const float (&x)[WIDTH], uint32_t *most)
+__device__ __forceinline__ void write_codes(const fp8_out &out, int64_t at, const float (&x)[WIDTH],
+                                            uint32_t *most)
 {
     float q[WIDTH];
 
@@ -29,8 +33,8 @@ __device__ __forceinline__ void write_codes(const fp8_out &out, int64_t at,
         q[e] = quot(x[e], out.scale_inv);
     }
     if constexpr (WIDTH == 8)
-        *(uint2 *)(out.codes + at) = make_uint2(pack_e4m3x4(q[0], q[1], q[2], q[3]),
-                                                pack_e4m3x4(q[4], q[5], q[6], q[7]));
+        *(uint2 *)(out.codes + at) =
+            make_uint2(pack_e4m3x4(q[0], q[1], q[2], q[3]), pack_e4m3x4(q[4], q[5], q[6], q[7]));
     else
         out.codes[at] = (uint8_t)pack_e4m3x4(q[0], 0, 0, 0);
 }

@@ -34,7 +34,7 @@ __device__ __forceinline__ static void write_turned(uint8_t *dst, int64_t ld, ui
                                                     int64_t columns)
 {
     int g = threadIdx.x % 8, w = threadIdx.x / 8;
-    uint32_t out[4][4];                 /* column, group of four rows */
+    uint32_t out[4][4]; /* column, group of four rows */
 
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -55,7 +55,9 @@ __device__ __forceinline__ static void write_turned(uint8_t *dst, int64_t ld, ui
 }
 
 /* A thread's four vectors of 16 bytes: rows r, r + 32, ... and columns c .. c + 15. */
-struct part { int r, c; };
+struct part {
+    int r, c;
+};
 __device__ __forceinline__ static part part_of(int i)
 {
     return part{ (int)threadIdx.x / 8 + 32 * i, (int)threadIdx.x % 8 * 16 };
@@ -75,8 +77,8 @@ __device__ __forceinline__ static uint4 quantize16(const bf16 *p, float scale)
 }
 
 __global__ static void __launch_bounds__(THREADS)
-quantize_tile(uint8_t *dst, uint8_t *dst_t, const bf16 *src, float scale, int64_t real_rows,
-              int64_t rows, int64_t columns)
+    quantize_tile(uint8_t *dst, uint8_t *dst_t, const bf16 *src, float scale, int64_t real_rows,
+                  int64_t rows, int64_t columns)
 {
     __shared__ __align__(16) uint32_t tile[TILE * WORDS];
     int64_t row = (int64_t)blockIdx.y * TILE, column = (int64_t)blockIdx.x * TILE;
@@ -96,8 +98,8 @@ quantize_tile(uint8_t *dst, uint8_t *dst_t, const bf16 *src, float scale, int64_
     write_turned(dst_t, rows, tile, row, rows, column, columns);
 }
 
-void head_quantize(struct cuda_ops *c, struct tensor dst, struct tensor dst_t,
-                   struct tensor src, float scale)
+void head_quantize(struct cuda_ops *c, struct tensor dst, struct tensor dst_t, struct tensor src,
+                   float scale)
 {
     dim3 grid(div_up(dst.cols, TILE), div_up(dst.rows, TILE));
 
@@ -111,8 +113,8 @@ void head_quantize(struct cuda_ops *c, struct tensor dst, struct tensor dst_t,
 }
 
 __global__ static void __launch_bounds__(THREADS)
-transpose_tile(uint8_t *dst, int64_t dst_ld, const uint8_t *src, int64_t ld, int64_t real_rows,
-               int64_t rows, int64_t columns)
+    transpose_tile(uint8_t *dst, int64_t dst_ld, const uint8_t *src, int64_t ld, int64_t real_rows,
+                   int64_t rows, int64_t columns)
 {
     __shared__ __align__(16) uint32_t tile[TILE * WORDS];
     int64_t row = (int64_t)blockIdx.y * TILE, column = (int64_t)blockIdx.x * TILE;
@@ -142,7 +144,7 @@ void head_transpose(struct cuda_ops *c, struct tensor dst_t, int64_t first, stru
     if (c->failed)
         return;
     transpose_tile<<<grid, THREADS, 0, c->stream>>>((uint8_t *)dst_t.data + first, dst_t.cols,
-                                                    (const uint8_t *)src.data, ld, rows,
-                                                    src.rows, src.cols);
+                                                    (const uint8_t *)src.data, ld, rows, src.rows,
+                                                    src.cols);
     CUDA_LAUNCHED(c);
 }

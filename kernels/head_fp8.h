@@ -10,8 +10,8 @@
 
 /* dst (R',C) = e4m3(src (R,C) / scale), dst_t (C,R') its transpose; rows R .. R'-1 are zeros.
  * R' and C are multiples of 16. */
-void head_quantize(struct cuda_ops *c, struct tensor dst, struct tensor dst_t,
-                   struct tensor src, float scale);
+void head_quantize(struct cuda_ops *c, struct tensor dst, struct tensor dst_t, struct tensor src,
+                   float scale);
 /* Columns first .. first + R' - 1 of dst_t (C, any) = src^T, where src has R' rows of C bytes,
  * ld bytes apart, of which those from `rows` on count as zeros. */
 void head_transpose(struct cuda_ops *c, struct tensor dst_t, int64_t first, struct tensor src,

@@ -31,23 +31,25 @@
 #include "head_fp8.h"
 #include "vec.h"
 
-enum { CHUNK = 16384 };                 /* rows of logits in memory */
+enum { CHUNK = 16384 }; /* rows of logits in memory */
 enum { THREADS = 512 };
 enum { MAX_SHARED = 227 * 1024 - 1024 };
 
 struct row_args {
-    bf16 *logits;                       /* (rows, V); the gradient takes its place */
-    float *loss;                        /* (rows) of this chunk */
-    const int32_t *tgt;                 /* of the chunk's first row */
+    bf16 *logits; /* (rows, V); the gradient takes its place */
+    float *loss; /* (rows) of this chunk */
+    const int32_t *tgt; /* of the chunk's first row */
     const float *mtp;
-    int n_mtp, left;                    /* rows from the first to the last of the batch */
+    int n_mtp, left; /* rows from the first to the last of the batch */
     int vocab;
-    float seed, g_scale;                /* g_scale: of the gradient's e5m2 */
+    float seed, g_scale; /* g_scale: of the gradient's e5m2 */
     float a, b, c;
 };
 
 /* z = a s, and what the loss and gradient need of it. */
-struct capped { float s, e; };
+struct capped {
+    float s, e;
+};
 
 __device__ __forceinline__ static float reciprocal(float x)
 {
@@ -63,7 +65,9 @@ __device__ __forceinline__ static float tanh_fast(float x)
     return y;
 }
 
-struct cap { float mul, add, mul_t, add_t, mul_e, add_e; };
+struct cap {
+    float mul, add, mul_t, add_t, mul_e, add_e;
+};
 
 constexpr float LOG2E = 1.4426950408889634f;
 
@@ -145,8 +149,7 @@ __device__ static void targets(const row_args &a, int t, bf16 *f, float logit, f
         a.loss[t] = loss;
 }
 
-template <bool FP8>
-__global__ static void __launch_bounds__(THREADS, 2) head_row(row_args a)
+template <bool FP8> __global__ static void __launch_bounds__(THREADS, 2) head_row(row_args a)
 {
     extern __shared__ uint4 shared[];
     __shared__ float warps[32];
@@ -157,7 +160,7 @@ __global__ static void __launch_bounds__(THREADS, 2) head_row(row_args a)
 
     if (threadIdx.x < n)
         logit = __bfloat162float(((const bf16 *)row)[a.tgt[t + threadIdx.x]]);
-    sum = softcap_row<FP8>(shared, warps, row, n8, k);  /* every read of the row is over */
+    sum = softcap_row<FP8>(shared, warps, row, n8, k); /* every read of the row is over */
     __syncthreads();
     if (threadIdx.x < 32)
         targets(a, t, (bf16 *)shared, logit, sum, k);
@@ -229,9 +232,9 @@ static bool can_do(struct cuda_ops *c, struct tensor x, struct tensor w)
 {
     assert(x.dtype == DT_BF16 && x.cols == w.rows);
     return !c->failed && x.rows > 0 &&
-        CUDA_NEED(c, w.dtype == DT_BF16, "the head's weights are bf16") &&
-        CUDA_NEED(c, w.cols % 8 == 0 && w.cols * 2 <= MAX_SHARED,
-                  "the vocabulary is a multiple of 8 and at most 115712");
+           CUDA_NEED(c, w.dtype == DT_BF16, "the head's weights are bf16") &&
+           CUDA_NEED(c, w.cols % 8 == 0 && w.cols * 2 <= MAX_SHARED,
+                     "the vocabulary is a multiple of 8 and at most 115712");
 }
 
 /* The pass over `rows` rows of logits, which start at row `first` of the batch of T. */
@@ -244,21 +247,22 @@ static void row_pass(struct cuda_ops *c, row_args a, const struct head_loss *h, 
     a.loss = loss + first;
     a.tgt = h->tgt + first;
     a.left = (int)(tokens - first);
-    if (!CUDA_TRY(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                          bytes)))
+    if (!CUDA_TRY(c,
+                  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes)))
         return;
     kernel<<<(int)rows, THREADS, bytes, c->stream>>>(a);
     CUDA_LAUNCHED(c);
 }
 
-static void loss_fp8(struct cuda_ops *c, float *loss, struct tensor dx, struct tensor dw,
-                     bool add, struct tensor x, struct tensor w, const struct head_loss *h)
+static void loss_fp8(struct cuda_ops *c, float *loss, struct tensor dx, struct tensor dw, bool add,
+                     struct tensor x, struct tensor w, const struct head_loss *h)
 {
     int64_t t = x.rows, tp = (t + 15) / 16 * 16, d = x.cols, v = w.cols;
     int64_t rows = tp < CHUNK ? tp : CHUNK;
     bool given = h->w8.data != NULL;
     size_t need = cuda_round(tp * sizeof(float)) + 2 * cuda_round(tp * d) +
-        (given ? 1 : 2) * cuda_round(d * v) + cuda_round(rows * v * 2) + cuda_round(v * tp);
+                  (given ? 1 : 2) * cuda_round(d * v) + cuda_round(rows * v * 2) +
+                  cuda_round(v * tp);
     char *at = (char *)cuda_workspace(c, need);
 
     if (!at || !CUDA_NEED(c, d % 16 == 0 && v % 16 == 0,
@@ -278,30 +282,37 @@ static void loss_fp8(struct cuda_ops *c, float *loss, struct tensor dx, struct t
     else
         head_quantize(c, w8, w8t, w, h->w_scale);
     for (int64_t first = 0; first < tp; first += rows) {
-        int64_t n = tp - first < rows ? tp - first : rows;     /* with the rows that pad T */
+        int64_t n = tp - first < rows ? tp - first : rows; /* with the rows that pad T */
         int64_t real_n = t - first < n ? t - first : n;
         struct tensor g8 = tensor_of(logits, DT_E5M2, n, v);
         struct gemm forward = { .out = tensor_of(logits, DT_BF16, n, v),
-                                .a = tensor_rows(x8, first, n), .b = w8t, .tb = true,
-                                .alpha = h->x_scale * h->w_scale, .fast = true };
-        struct gemm back = { .out = tensor_rows(dx, first, real_n), .b = w8, .tb = true,
-                             .alpha = h->g_scale * h->w_scale, .lda = 2 * v };
+                                .a = tensor_rows(x8, first, n),
+                                .b = w8t,
+                                .tb = true,
+                                .alpha = h->x_scale * h->w_scale,
+                                .fast = true };
+        struct gemm back = { .out = tensor_rows(dx, first, real_n),
+                             .b = w8,
+                             .tb = true,
+                             .alpha = h->g_scale * h->w_scale,
+                             .lda = 2 * v };
         back.a = tensor_rows(g8, 0, real_n);
         cuda_gemm(c, &forward);
         row_pass(c, row_args_of(h, w, logits), h, row_loss, t, first, real_n);
         head_transpose(c, g8t, first, g8, 2 * v, real_n);
         cuda_gemm(c, &back);
     }
-    struct gemm weights = { .out = dw, .a = x8t, .b = g8t, .tb = true,
-                            .alpha = h->x_scale * h->g_scale };
+    struct gemm weights = {
+        .out = dw, .a = x8t, .b = g8t, .tb = true, .alpha = h->x_scale * h->g_scale
+    };
     if (add)
         weights.add = dw;
     cuda_gemm(c, &weights);
     cuda_add_partials(c, loss, DT_F32, row_loss, (int)t, 1);
 }
 
-static void loss_bf16(struct cuda_ops *c, float *loss, struct tensor dx, struct tensor dw,
-                      bool add, struct tensor x, struct tensor w, const struct head_loss *h)
+static void loss_bf16(struct cuda_ops *c, float *loss, struct tensor dx, struct tensor dw, bool add,
+                      struct tensor x, struct tensor w, const struct head_loss *h)
 {
     int64_t t = x.rows, v = w.cols;
     char *at = (char *)cuda_workspace(c, cuda_round(t * sizeof(float)) + t * v * 2);
@@ -330,8 +341,7 @@ void gpu_head_loss(struct ops *o, real *loss, struct tensor dx, struct tensor dw
 
     assert(dx.dtype == DT_BF16 && dx.rows == x.rows && dx.cols == x.cols);
     assert(dw.rows == w.rows && dw.cols == w.cols && h->n_mtp <= MAX_MTP);
-    assert(!h->w8.data || (h->w8.dtype == DT_E4M3 && h->w8.rows == w.rows
-                           && h->w8.cols == w.cols));
+    assert(!h->w8.data || (h->w8.dtype == DT_E4M3 && h->w8.rows == w.rows && h->w8.cols == w.cols));
     if (can_do(c, x, w))
         (h->fp8 ? loss_fp8 : loss_bf16)(c, loss, dx, dw, add, x, w, h);
 }
@@ -351,7 +361,8 @@ void gpu_head_eval(struct ops *o, real *loss, struct tensor x, struct tensor w,
     float *row_loss = (float *)cuda_cut(&at, t * sizeof(float));
     for (int64_t first = 0; first < t; first += rows) {
         int64_t n = t - first < rows ? t - first : rows;
-        struct gemm g = { .out = tensor_of(at, DT_BF16, n, v), .a = tensor_rows(x, first, n),
+        struct gemm g = { .out = tensor_of(at, DT_BF16, n, v),
+                          .a = tensor_rows(x, first, n),
                           .b = w };
         row_args a = row_args_of(h, w, (bf16 *)at);
         a.tgt = h->tgt + first;

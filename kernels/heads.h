@@ -16,7 +16,10 @@
 enum { GATE = 12, MAX_HEADS = 64 };
 
 /* Gate weights (H,12) as they lie in memory: few enough for the L1. */
-struct gates { const void *w; bool is_f32; };
+struct gates {
+    const void *w;
+    bool is_f32;
+};
 
 __device__ __forceinline__ void heads_load_gate(float *gate, const gates &g, int heads)
 {
@@ -71,7 +74,7 @@ __device__ __forceinline__ float gate_dot(const gates &g, int head, const float 
 
 /* Gradients that a warp collects over its rows for the gates of the heads it sees. */
 template <int V, int W> struct gate_grad {
-    static constexpr int N = (GATE + W - 1) / W;        /* channels a lane */
+    static constexpr int N = (GATE + W - 1) / W; /* channels a lane */
     float sum[V][N];
 
     __device__ __forceinline__ void zero()
@@ -144,7 +147,9 @@ template <int W> __device__ __forceinline__ float head_sum(float x)
     return x;
 }
 
-template <int W> struct lanes { static constexpr int value = W; };
+template <int W> struct lanes {
+    static constexpr int value = W;
+};
 
 /* f(lanes<E/8>()) for head sizes 32, 64, 128; false for others. */
 template <typename F> bool with_head_size(int head_dim, F f)

@@ -10,7 +10,7 @@
 #include "dcoef.h"
 #include "gpu.h"
 
-enum { WARPS = 8, THREADS = 32 * WARPS, BLOCKS = 2 };   /* blocks that a multiprocessor holds */
+enum { WARPS = 8, THREADS = 32 * WARPS, BLOCKS = 2 }; /* blocks that a multiprocessor holds */
 
 struct inject_args {
     const uint4 *g[INJECT_MAX];
@@ -19,9 +19,9 @@ struct inject_args {
     bool add[INJECT_STREAMS];
     const float *coef[INJECT_STREAMS * INJECT_MAX];
     float *dcoef[INJECT_STREAMS * INJECT_MAX];
-    float *partial;                     /* (blocks, M INJECT_MAX) */
+    float *partial; /* (blocks, M INJECT_MAX) */
     unsigned *ticket;
-    int64_t vectors;                    /* of 8 channels */
+    int64_t vectors; /* of 8 channels */
     int n;
 };
 
@@ -70,8 +70,7 @@ __global__ static void __launch_bounds__(THREADS, BLOCKS) inject_backward(inject
     add_up<WARPS>(dots, a.dcoef, a.partial, a.ticket);
 }
 
-void gpu_inject_bwd(struct ops *o, int n, const struct tensor *g, int m,
-                    const struct injection *in)
+void gpu_inject_bwd(struct ops *o, int n, const struct tensor *g, int m, const struct injection *in)
 {
     struct cuda_ops *c = cuda_of(o);
     int64_t count = tensor_count(in[0].x);

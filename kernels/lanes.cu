@@ -22,12 +22,12 @@ enum { BWD_WARPS = 4, BWD_BLOCKS = 2 }; /* by the registers of a row's inputs */
 struct lanes_args {
     const bf16 *x[LANES_MAX];
     const float *coef[LANES_MAX][2];
-    unsigned lanes[LANES_MAX];          /* 0 from the last term on */
-    bf16 *out[2], *y;                   /* forward */
-    bf16 *dx[LANES_MAX];                /* backward */
+    unsigned lanes[LANES_MAX]; /* 0 from the last term on */
+    bf16 *out[2], *y; /* forward */
+    bf16 *dx[LANES_MAX]; /* backward */
     float *dcoef[2 * LANES_MAX];
     const bf16 *dout[2], *dy, *dy12, *normed_out;
-    float *partial;                     /* (blocks, 2 N) */
+    float *partial; /* (blocks, 2 N) */
     unsigned *ticket;
     int normed, rows, d;
 };
@@ -87,7 +87,7 @@ __device__ __forceinline__ static void norm_gradient(row<V> &g, const lanes_args
         g.unpack(dy);
     if (a.dy12)
 #pragma unroll
-        for (int j = 0; j < 8; j++) {   /* channels 8 lane + j of the first two lanes */
+        for (int j = 0; j < 8; j++) { /* channels 8 lane + j of the first two lanes */
             int c = 8 * lane_id() + j;
             g.x[0][j] += c < GATE_WIDTH ? __bfloat162float(a.dy12[t * GATE_WIDTH + c]) : 0;
         }
@@ -97,7 +97,7 @@ __device__ __forceinline__ static void norm_gradient(row<V> &g, const lanes_args
 
 template <int V, int N>
 __global__ static void __launch_bounds__(32 * BWD_WARPS, V <= 3 ? BWD_BLOCKS : 1)
-lanes_backward(lanes_args a)
+    lanes_backward(lanes_args a)
 {
     float sum[2 * N] = {};
 
@@ -149,8 +149,9 @@ lanes_backward(lanes_args a)
 static lanes_args args_of(struct cuda_ops *c, struct tensor like, int normed, int n,
                           const struct lanes_term *in)
 {
-    lanes_args a = { .ticket = c->ticket, .normed = normed, .rows = (int)like.rows,
-                     .d = (int)like.cols };
+    lanes_args a = {
+        .ticket = c->ticket, .normed = normed, .rows = (int)like.rows, .d = (int)like.cols
+    };
 
     assert(n >= 1 && n <= LANES_MAX && (normed == 0 || normed == 1) && like.dtype == DT_BF16);
     for (int k = 0; k < n; k++) {

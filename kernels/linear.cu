@@ -21,8 +21,8 @@ static bool need_bf16(struct cuda_ops *c, struct tensor w)
     return !c->failed && CUDA_NEED(c, w.dtype == DT_BF16, "weights of products are bf16");
 }
 
-void gpu_linear(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
-                const real *scale, struct tensor residual)
+void gpu_linear(struct ops *o, struct tensor y, struct tensor x, struct tensor w, const real *scale,
+                struct tensor residual)
 {
     struct cuda_ops *c = cuda_of(o);
     struct gemm g = { .out = y, .a = x, .b = w, .tb = true, .add = residual, .scale = scale };
@@ -63,7 +63,7 @@ struct scaled_args {
     const float *g;
     const bf16 *w;
     const float *scale;
-    float *dscale, *partial;            /* partial (blocks) */
+    float *dscale, *partial; /* partial (blocks) */
     unsigned *ticket;
     int64_t n;
 };
@@ -90,8 +90,8 @@ __global__ static void __launch_bounds__(THREADS) scale_grad(scaled_args a)
         float4 g = *(const float4 *)(a.g + i);
         if (a.dscale) {
             uint2 w = *(const uint2 *)(a.w + i);
-            sum += g.x * bf16_lo(w.x) + g.y * bf16_hi(w.x) + g.z * bf16_lo(w.y) +
-                g.w * bf16_hi(w.y);
+            sum +=
+                g.x * bf16_lo(w.x) + g.y * bf16_hi(w.x) + g.z * bf16_lo(w.y) + g.w * bf16_hi(w.y);
         }
         write4(a, i, make_float4(scale * g.x, scale * g.y, scale * g.z, scale * g.w));
     }
@@ -135,8 +135,16 @@ static void weight_grad(struct cuda_ops *c, struct tensor dw, float *dscale, str
     g.add = tensor_of(NULL, DT_NONE, 0, 0);
     g.scale = NULL;
     cuda_gemm(c, &g);
-    scaled_args s = { dw.data, dw.dtype == DT_F32, add, (const float *)g.out.data,
-                      (const bf16 *)w.data, scale, dscale, (float *)at, c->ticket, n };
+    scaled_args s = { dw.data,
+                      dw.dtype == DT_F32,
+                      add,
+                      (const float *)g.out.data,
+                      (const bf16 *)w.data,
+                      scale,
+                      dscale,
+                      (float *)at,
+                      c->ticket,
+                      n };
     scale_grad<<<blocks, THREADS, 0, c->stream>>>(s);
     CUDA_LAUNCHED(c);
 }

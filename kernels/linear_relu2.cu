@@ -11,9 +11,8 @@
 static bool can_do(struct cuda_ops *c, struct tensor x, struct tensor w)
 {
     return !c->failed && x.rows > 0 &&
-        CUDA_NEED(c, w.dtype == DT_BF16, "weights of products are bf16") &&
-        CUDA_NEED(c, x.cols % 8 == 0 && w.rows % 8 == 0,
-                  "the MLP's widths are multiples of 8");
+           CUDA_NEED(c, w.dtype == DT_BF16, "weights of products are bf16") &&
+           CUDA_NEED(c, x.cols % 8 == 0 && w.rows % 8 == 0, "the MLP's widths are multiples of 8");
 }
 
 void gpu_linear_relu2(struct ops *o, struct tensor post, struct tensor x, struct tensor w)
@@ -26,8 +25,8 @@ void gpu_linear_relu2(struct ops *o, struct tensor post, struct tensor x, struct
         relu2_gemm_forward(c, post, x, w);
 }
 
-void gpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor dout,
-                          struct tensor w2, const real *scale, struct tensor post)
+void gpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor dout, struct tensor w2,
+                          const real *scale, struct tensor post)
 {
     struct cuda_ops *c = cuda_of(o);
 

@@ -31,7 +31,7 @@ __device__ __forceinline__ static int find(const int32_t *index, int first, int 
 
 template <int V, typename T>
 __global__ static void __launch_bounds__(ROW_THREADS)
-merge(T *g, const T *rows, row_merge m, int n, int d)
+    merge(T *g, const T *rows, row_merge m, int n, int d)
 {
     int i = blockIdx.x * ROW_WARPS + warp_id();
     row<V> sum, x;
@@ -42,8 +42,9 @@ merge(T *g, const T *rows, row_merge m, int n, int d)
     sum.zero();
     for (int first = 0; first < m.world; first += 32) {
         int r = first + lane_id();
-        int at = r == m.rank ? 0 : r >= m.world ? -1
-               : find(m.index, m.start[r], m.start[r + 1], (int)m.first + i);
+        int at = r == m.rank    ? 0
+                 : r >= m.world ? -1
+                                : find(m.index, m.start[r], m.start[r + 1], (int)m.first + i);
 
         for (unsigned left = __ballot_sync(~0u, at >= 0); left; left &= left - 1) {
             int lane = __ffs(left) - 1;
@@ -56,7 +57,7 @@ merge(T *g, const T *rows, row_merge m, int n, int d)
     for (int k = 0; k < V; k++)
 #pragma unroll
         for (int j = 0; j < 8; j++)
-            sum.x[k][j] /= (float)m.world;      /* as a communicator of threads does */
+            sum.x[k][j] /= (float)m.world; /* as a communicator of threads does */
     sum.store(g, d);
 }
 

@@ -62,8 +62,11 @@ void gpu_mix_norm(struct ops *o, struct tensor out, struct tensor y, int n,
                   const struct mix_term *in)
 {
     struct cuda_ops *c = cuda_of(o);
-    forward_args a = { .out = (bf16 *)out.data, .y = (bf16 *)y.data, .rows = (int)out.rows,
-                       .d = (int)out.cols, .write_out = true };
+    forward_args a = { .out = (bf16 *)out.data,
+                       .y = (bf16 *)y.data,
+                       .rows = (int)out.rows,
+                       .d = (int)out.cols,
+                       .write_out = true };
     int blocks = div_up(out.rows, ROW_WARPS);
 
     assert(n >= 1 && n <= MIX_MAX && out.dtype == DT_BF16 && (!y.data || y.dtype == DT_BF16));
@@ -81,8 +84,10 @@ void gpu_mix_norm(struct ops *o, struct tensor out, struct tensor y, int n,
         return;
     with_vectors(a.d, [&](auto v) {
         constexpr int V = decltype(v)::value;
-        auto *kernel = n == 1 ? mix_forward<V, 1> : n == 2 ? mix_forward<V, 2>
-                     : n == 3 ? mix_forward<V, 3> : mix_forward<V, 4>;
+        auto *kernel = n == 1   ? mix_forward<V, 1>
+                       : n == 2 ? mix_forward<V, 2>
+                       : n == 3 ? mix_forward<V, 3>
+                                : mix_forward<V, 4>;
         kernel<<<blocks, ROW_THREADS, 0, c->stream>>>(a);
     });
     CUDA_LAUNCHED(c);
@@ -90,7 +95,7 @@ void gpu_mix_norm(struct ops *o, struct tensor out, struct tensor y, int n,
 
 /* -- backward --------------------------------------------------------------------- */
 
-enum { BWD_WARPS = 4 };                 /* a row's inputs take many registers */
+enum { BWD_WARPS = 4 }; /* a row's inputs take many registers */
 
 struct backward_args {
     const bf16 *dout, *dy, *dy12, *out;
@@ -100,7 +105,7 @@ struct backward_args {
     bf16 *dx[MIX_MAX];
     bool add[MIX_MAX];
     float *dcoef[MIX_MAX];
-    float *partial;                     /* (blocks, terms) */
+    float *partial; /* (blocks, terms) */
     unsigned *ticket;
     bool any_dcoef;
     int rows, d;
@@ -128,7 +133,7 @@ template <int V, int N> struct inputs {
                 old[k].load(a.dx[k] + at, a.d);
         }
 #pragma unroll
-        for (int j = 0; j < 8; j++) {   /* channels 8 lane + j of the first two lanes */
+        for (int j = 0; j < 8; j++) { /* channels 8 lane + j of the first two lanes */
             int c = 8 * lane_id() + j;
             dy12[j] = a.dy12 && c < GATE_WIDTH ? __bfloat162float(a.dy12[t * GATE_WIDTH + c]) : 0;
         }
@@ -160,7 +165,7 @@ __device__ __forceinline__ static void row_gradient(row<V> &g, const backward_ar
 
 template <int V, int N>
 __global__ static void __launch_bounds__(32 * BWD_WARPS, V <= 3 && N <= 2 ? 3 : 1)
-mix_backward(backward_args a)
+    mix_backward(backward_args a)
 {
     float sum[N] = {};
 
@@ -192,15 +197,18 @@ mix_backward(backward_args a)
         add_up<BWD_WARPS>(sum, a.dcoef, a.partial, a.ticket);
 }
 
-void gpu_mix_norm_bwd(struct ops *o, const struct mix_grad *d, struct tensor dout,
-                      struct tensor dy, struct tensor dy12, struct tensor out, int n,
-                      const struct mix_term *in)
+void gpu_mix_norm_bwd(struct ops *o, const struct mix_grad *d, struct tensor dout, struct tensor dy,
+                      struct tensor dy12, struct tensor out, int n, const struct mix_term *in)
 {
     struct cuda_ops *c = cuda_of(o);
     int blocks = div_up(out.rows, BWD_WARPS);
-    backward_args a = { .dout = (bf16 *)dout.data, .dy = (bf16 *)dy.data,
-                        .dy12 = (bf16 *)dy12.data, .out = (bf16 *)out.data,
-                        .ticket = c->ticket, .rows = (int)out.rows, .d = (int)out.cols };
+    backward_args a = { .dout = (bf16 *)dout.data,
+                        .dy = (bf16 *)dy.data,
+                        .dy12 = (bf16 *)dy12.data,
+                        .out = (bf16 *)out.data,
+                        .ticket = c->ticket,
+                        .rows = (int)out.rows,
+                        .d = (int)out.cols };
 
     assert(n >= 1 && n <= MIX_MAX && out.dtype == DT_BF16);
     assert(!dout.data || dout.dtype == DT_BF16);
@@ -217,18 +225,20 @@ void gpu_mix_norm_bwd(struct ops *o, const struct mix_grad *d, struct tensor dou
         a.dcoef[k] = d[k].dcoef;
         a.any_dcoef |= d[k].dcoef != NULL;
     }
-    for (int k = 1; k < n; k++)         /* a term's old values are read before any is written */
+    for (int k = 1; k < n; k++) /* a term's old values are read before any is written */
         for (int j = 0; j < k; j++)
             assert(!a.dx[k] || !a.add[k] || a.dx[j] != a.dx[k]);
-    int resident = (n <= 2 ? 3 : 2) * c->sms;                /* blocks, by their registers */
+    int resident = (n <= 2 ? 3 : 2) * c->sms; /* blocks, by their registers */
     blocks = blocks < resident ? blocks : resident;
     a.partial = (float *)cuda_workspace(c, (size_t)blocks * MIX_MAX * sizeof(float));
     if (!a.partial)
         return;
     with_vectors(a.d, [&](auto v) {
         constexpr int V = decltype(v)::value;
-        auto *kernel = n == 1 ? mix_backward<V, 1> : n == 2 ? mix_backward<V, 2>
-                     : n == 3 ? mix_backward<V, 3> : mix_backward<V, 4>;
+        auto *kernel = n == 1   ? mix_backward<V, 1>
+                       : n == 2 ? mix_backward<V, 2>
+                       : n == 3 ? mix_backward<V, 3>
+                                : mix_backward<V, 4>;
         kernel<<<blocks, 32 * BWD_WARPS, 0, c->stream>>>(a);
     });
     CUDA_LAUNCHED(c);

@@ -22,8 +22,8 @@ __device__ __forceinline__ float nesterov(float mom, float g, float blend)
 
 template <int WIDTH, typename G>
 static __global__ void __launch_bounds__(THREADS, BLOCKS_A_SM)
-take_in(double *partial, float *mom, const G *g, int64_t count, int steps,
-        const struct muon_step *m)
+    take_in(double *partial, float *mom, const G *g, int64_t count, int steps,
+            const struct muon_step *m)
 {
     __shared__ double warps[32];
     int64_t base = (int64_t)blockIdx.y * count, at = (int64_t)blockIdx.x * steps * STEP;
@@ -53,8 +53,8 @@ take_in(double *partial, float *mom, const G *g, int64_t count, int steps,
 
 template <int WIDTH, typename G, typename X>
 static __global__ void __launch_bounds__(THREADS, BLOCKS_A_SM)
-scale(X *x, const float *mom, const G *g, int64_t count, int steps, const double *partial,
-      const struct muon_step *m)
+    scale(X *x, const float *mom, const G *g, int64_t count, int steps, const double *partial,
+          const struct muon_step *m)
 {
     __shared__ double warps[32];
     int64_t base = (int64_t)blockIdx.y * count, at = (int64_t)blockIdx.x * steps * STEP;
@@ -100,9 +100,8 @@ void gpu_muon_input(struct ops *o, struct tensor x, struct tensor mom, struct te
     int64_t count = tensor_count(x) / n;
     assert(count * n == tensor_count(x) && tensor_count(mom) == count * n);
     assert(tensor_count(g) == count * n);
-    if (c->failed || count == 0
-        || !CUDA_NEED(c, mom.dtype == DT_F32, "the momentum must be f32")
-        || !CUDA_NEED(c, is_float(g) && is_float(x), "g and x must be f32 or bf16"))
+    if (c->failed || count == 0 || !CUDA_NEED(c, mom.dtype == DT_F32, "the momentum must be f32") ||
+        !CUDA_NEED(c, is_float(g) && is_float(x), "g and x must be f32 or bf16"))
         return;
     bool by_8 = wide(x, count) && wide(mom, count) && wide(g, count);
     with_type(x, [&](auto *px) {

@@ -14,7 +14,9 @@
 
 enum { WARPS = 8, MAX_MATRICES = 256 };
 
-struct multipliers { float lr[MAX_MATRICES]; };
+struct multipliers {
+    float lr[MAX_MATRICES];
+};
 
 __device__ __forceinline__ float inverse_root(float second)
 {
@@ -24,7 +26,7 @@ __device__ __forceinline__ float inverse_root(float second)
 /* Rows [8 b, 8 b + 8) of matrix blockIdx.y; sums[2 (y gridDim.x + b)] = their two sums. */
 template <int WIDTH, typename X>
 static __global__ void __launch_bounds__(WARPS * 32)
-row_stats(double *sums, float *q, const X *x, int rows, int cols, float blend)
+    row_stats(double *sums, float *q, const X *x, int rows, int cols, float blend)
 {
     __shared__ float pair[2][WARPS];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = blockIdx.x * WARPS + warp;
@@ -82,11 +84,11 @@ template <> struct weight<8, true> {
     {
         uint32_t h[4] = { high.x, high.y, high.z, high.w }, l[4] = { low.x, low.y, low.z, low.w };
 #pragma unroll
-        for (int i = 0; i < 4; i++) {                       /* halves of elements 2i and 2i + 1 */
+        for (int i = 0; i < 4; i++) { /* halves of elements 2i and 2i + 1 */
             uint32_t even = __byte_perm(l[i], h[i], 0x5410), odd = __byte_perm(l[i], h[i], 0x7632);
             even = __float_as_uint(moved(__uint_as_float(even), d[2 * i], lr, decay));
             odd = __float_as_uint(moved(__uint_as_float(odd), d[2 * i + 1], lr, decay));
-            h[i] = __byte_perm(even, odd, 0x7632);          /* cut, not rounded */
+            h[i] = __byte_perm(even, odd, 0x7632); /* cut, not rounded */
             l[i] = __byte_perm(even, odd, 0x5410);
         }
         high = make_uint4(h[0], h[1], h[2], h[3]);
@@ -150,11 +152,11 @@ __device__ __forceinline__ float norm_kept(const double *sums, int blocks, int c
 /* Rows [8 b, 8 b + 8) of matrix blockIdx.y. HALVES: w is bf16 with mant; else f32. */
 template <int WIDTH, bool HALVES, typename X>
 static __global__ void __launch_bounds__(WARPS * 32)
-update(void *w, uint16_t *mant, const float *q, const X *x, int rows, int cols,
-       const double *sums, const struct muon_step *m,
-       const __grid_constant__ struct multipliers mul_of)
+    update(void *w, uint16_t *mant, const float *q, const X *x, int rows, int cols,
+           const double *sums, const struct muon_step *m,
+           const __grid_constant__ struct multipliers mul_of)
 {
-    constexpr int AHEAD = WIDTH == 8 ? 3 : 1;               /* 768 columns: a row's all */
+    constexpr int AHEAD = WIDTH == 8 ? 3 : 1; /* 768 columns: a row's all */
     int row = blockIdx.x * WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
     int64_t at = ((int64_t)blockIdx.y * rows + row) * cols;
     float lr = mul(m->lr, mul_of.lr[blockIdx.y]), decay = m->decay, scale = 0;
@@ -166,7 +168,7 @@ update(void *w, uint16_t *mant, const float *q, const X *x, int rows, int cols,
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
             int j = j0 + (32 * i + lane) * WIDTH;
-            if (mine && j < cols) {                         /* nothing before it writes these */
+            if (mine && j < cols) { /* nothing before it writes these */
                 p[i].load(w, mant, at + j);
                 load<WIDTH>(d[i], x + at + j);
             }
@@ -195,8 +197,8 @@ update(void *w, uint16_t *mant, const float *q, const X *x, int rows, int cols,
 }
 
 template <int WIDTH, bool HALVES, typename X>
-static void both(struct cuda_ops *c, void *w, uint16_t *mant, float *q, const X *x, int n,
-                 int rows, int cols, const float *lr_mul, float blend, const struct muon_step *m)
+static void both(struct cuda_ops *c, void *w, uint16_t *mant, float *q, const X *x, int n, int rows,
+                 int cols, const float *lr_mul, float blend, const struct muon_step *m)
 {
     dim3 grid(div_up(rows, WARPS), n);
     double *sums = (double *)cuda_workspace(c, 2 * sizeof *sums * grid.x * grid.y);
@@ -218,11 +220,11 @@ void gpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tens
     int rows = (int)(x.rows / n), cols = (int)x.cols;
     assert((int64_t)rows * n == x.rows && tensor_count(w) == tensor_count(x));
     assert(tensor_count(q) == x.rows);
-    if (c->failed || x.rows == 0
-        || !CUDA_NEED(c, w.dtype == DT_BF16 ? mant.dtype == DT_U16 : w.dtype == DT_F32,
-                      "w must be bf16 with its u16 mantissa, or f32")
-        || !CUDA_NEED(c, is_float(x) && q.dtype == DT_F32, "x must be f32 or bf16, q f32")
-        || !CUDA_NEED(c, n <= MAX_MATRICES, "a rank may hold 256 matrices of a bank at most"))
+    if (c->failed || x.rows == 0 ||
+        !CUDA_NEED(c, w.dtype == DT_BF16 ? mant.dtype == DT_U16 : w.dtype == DT_F32,
+                   "w must be bf16 with its u16 mantissa, or f32") ||
+        !CUDA_NEED(c, is_float(x) && q.dtype == DT_F32, "x must be f32 or bf16, q f32") ||
+        !CUDA_NEED(c, n <= MAX_MATRICES, "a rank may hold 256 matrices of a bank at most"))
         return;
 
     bool halves = w.dtype == DT_BF16;

@@ -6,8 +6,8 @@
 
 static struct attention_shape attention_shape_of(const struct attn_shape *s)
 {
-    return attention_shape{ s->rows, s->heads, s->head_dim, s->cu, s->ncu, s->cu_mul, s->window,
-                            s->scale };
+    return attention_shape{ s->rows, s->heads,  s->head_dim, s->cu,
+                            s->ncu,  s->cu_mul, s->window,   s->scale };
 }
 
 void gpu_attention(struct ops *o, struct tensor out, struct tensor lse, struct tensor q,
@@ -33,8 +33,8 @@ void gpu_attention_bwd(struct ops *o, struct tensor dq, struct tensor dk, struct
 
     assert(lse.dtype == DT_F32 && delta.dtype == DT_F32);
     if (workspace)
-        CUDA_TRY(c, attention_backward(c->stream, &a, dq.data, dk.data, dv.data, dout.data,
-                                       q.data, k.data, v.data, (const float *)lse.data,
+        CUDA_TRY(c, attention_backward(c->stream, &a, dq.data, dk.data, dv.data, dout.data, q.data,
+                                       k.data, v.data, (const float *)lse.data,
                                        (const float *)delta.data, workspace));
 }
 

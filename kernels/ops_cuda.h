@@ -34,10 +34,10 @@ int ops_cuda_new(struct ops **o, int device) MUST_CHECK;
 
 /* What that asks of a machine, apart from the machine. */
 struct gpu_facts {
-    int driver, runtime;        /* CUDA versions, 1000 major + 10 minor; driver 0: none */
-    int visible;                /* GPUs */
-    const char *error;          /* of counting them, or NULL */
-    int major, minor;           /* compute capability of the one asked for */
+    int driver, runtime; /* CUDA versions, 1000 major + 10 minor; driver 0: none */
+    int visible; /* GPUs */
+    const char *error; /* of counting them, or NULL */
+    int major, minor; /* compute capability of the one asked for */
 };
 int ops_cuda_fits(const struct gpu_facts *f, int device) MUST_CHECK;
 

@@ -36,8 +36,7 @@ __device__ __forceinline__ float widen(bf16 x) { return __bfloat162float(x); }
 __device__ __forceinline__ void narrow(float *p, float x) { *p = x; }
 __device__ __forceinline__ void narrow(bf16 *p, float x) { *p = __float2bfloat16_rn(x); }
 /* x as a T holds it. */
-template <typename T>
-__device__ __forceinline__ float as_stored(float x)
+template <typename T> __device__ __forceinline__ float as_stored(float x)
 {
     T t;
     narrow(&t, x);
@@ -45,8 +44,7 @@ __device__ __forceinline__ float as_stored(float x)
 }
 
 /* WIDTH elements from p: 8 by 16-byte accesses, or one. */
-template <int WIDTH, typename T>
-__device__ __forceinline__ void load(float (&x)[WIDTH], const T *p)
+template <int WIDTH, typename T> __device__ __forceinline__ void load(float (&x)[WIDTH], const T *p)
 {
     if constexpr (WIDTH == 8)
         load8(x, p);
@@ -113,8 +111,7 @@ static inline bool wide(struct tensor t, int64_t count)
 static inline bool is_float(struct tensor t) { return t.dtype == DT_F32 || t.dtype == DT_BF16; }
 
 /* Calls f with a pointer of t's own element type: with_type(t, [&](auto *p) { ... }). */
-template <typename F>
-static inline void with_type(struct tensor t, F f)
+template <typename F> static inline void with_type(struct tensor t, F f)
 {
     if (t.dtype == DT_BF16)
         f((bf16 *)t.data);

@@ -12,8 +12,8 @@
 
 template <int V, int W>
 __global__ static void __launch_bounds__(ROW_THREADS)
-out_gate_forward(bf16 *out, const bf16 *x, const bf16 *y, int y_width, gates gate, int rows,
-                 int heads)
+    out_gate_forward(bf16 *out, const bf16 *x, const bf16 *y, int y_width, gates gate, int rows,
+                     int heads)
 {
     int t = blockIdx.x * ROW_WARPS + warp_id(), d = heads * 8 * W;
     packed_row<V> in;
@@ -43,7 +43,7 @@ static bool can_do(struct cuda_ops *c, struct tensor x, int heads)
 
     assert(x.cols % heads == 0 && x.dtype == DT_BF16);
     return !c->failed && CUDA_NEED(c, x.cols <= 2048, ROW_NEED) &&
-        CUDA_NEED(c, heads <= MAX_HEADS && (e == 32 || e == 64 || e == 128), HEAD_NEED);
+           CUDA_NEED(c, heads <= MAX_HEADS && (e == 32 || e == 64 || e == 128), HEAD_NEED);
 }
 
 void gpu_out_gate(struct ops *o, struct tensor out, struct tensor x, struct tensor y,
@@ -80,8 +80,8 @@ struct delta_place {
 /* partial (blocks, H 12). Dynamic shared memory: (1 + ROW_WARPS) H 12 floats. */
 template <int V, int W>
 __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1)
-out_gate_backward(bf16 *dx, delta_place delta, bf16 *dy12, float *partial, const bf16 *dout,
-                  const bf16 *x, const bf16 *y, int y_width, gates gate, int rows, int heads)
+    out_gate_backward(bf16 *dx, delta_place delta, bf16 *dy12, float *partial, const bf16 *dout,
+                      const bf16 *x, const bf16 *y, int y_width, gates gate, int rows, int heads)
 {
     extern __shared__ float shared[];
     float *w = shared + ROW_WARPS * heads * GATE;
@@ -92,7 +92,7 @@ out_gate_backward(bf16 *dx, delta_place delta, bf16 *dy12, float *partial, const
     __syncthreads();
     grad.zero();
     int t = blockIdx.x * ROW_WARPS + warp_id(), step = gridDim.x * ROW_WARPS;
-    packed_row<V> next_a, next_dy;      /* the next row's, while this one is worked on */
+    packed_row<V> next_a, next_dy; /* the next row's, while this one is worked on */
     if (t < rows) {
         next_a.load(x + (int64_t)t * d, d);
         next_dy.load(dout + (int64_t)t * d, d);
@@ -145,7 +145,7 @@ void gpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor delta, stru
     assert(delta.dtype == DT_F32 && tensor_count(delta) == x.rows * heads);
     if (!can_do(c, x, heads) || !blocks)
         return;
-    blocks = blocks < 3 * c->sms ? blocks : 3 * c->sms;      /* as many as are resident */
+    blocks = blocks < 3 * c->sms ? blocks : 3 * c->sms; /* as many as are resident */
     delta_place place = { (float *)delta.data, (int)delta.rows, heads / (int)delta.rows,
                           delta.cols };
     partial = (float *)cuda_workspace(c, (size_t)blocks * heads * GATE * sizeof *partial);

@@ -16,7 +16,11 @@
 #include "sm90/tensor_map.h"
 
 /* n matrices (rows, cols) of rows `ld` apart, in boxes of 64 x 64. */
-struct matrices { void *data; int64_t rows, cols, ld; int n; };
+struct matrices {
+    void *data;
+    int64_t rows, cols, ld;
+    int n;
+};
 
 static bool map_of(struct cuda_ops *c, CUtensorMap *map, const struct matrices &m)
 {
@@ -42,7 +46,7 @@ struct product {
     struct cuda_ops *c;
     CUtensorMap a, b, add, out;
     struct gemm_shape shape;
-    bool overlap;                       /* the launch before this one was a product */
+    bool overlap; /* the launch before this one was a product */
 };
 
 template <bool TA, bool TB, bool SYM, bool HAS_C, bool SPLIT, int BN>
@@ -71,8 +75,7 @@ static void launch(const product &p)
         CUDA_TRY(p.c, cudaLaunchKernelEx(&config, kernel, p.a, p.b, p.add, p.out, p.shape));
 }
 
-template <bool T, bool HAS_C>
-static void launch_symmetric(const product &p, bool split)
+template <bool T, bool HAS_C> static void launch_symmetric(const product &p, bool split)
 {
     if (split && p.shape.kblocks % 2 == 0)
         launch<T, T, true, HAS_C, true, TILE>(p);
@@ -81,8 +84,7 @@ static void launch_symmetric(const product &p, bool split)
 }
 
 /* B x, or x B when the matrices are tall: then B, which is symmetric, is read along its rows. */
-template <bool TB>
-static void launch_update(const product &p, int columns)
+template <bool TB> static void launch_update(const product &p, int columns)
 {
     if (columns == 256)
         launch<false, TB, false, true, false, 256>(p);
@@ -138,7 +140,7 @@ static void aol(struct cuda_ops *c, const matrices &x, const matrices &a, float 
 struct work {
     struct cuda_ops *c;
     const struct polar_plan *plan;
-    CUtensorMap gram, sym;              /* A, B */
+    CUtensorMap gram, sym; /* A, B */
     int64_t rows, cols, k;
     int n;
 };
@@ -151,8 +153,9 @@ static gemm_shape shape_of(const work &w, int64_t rows, int64_t cols, int64_t k,
 static void gram_of(const work &w, const CUtensorMap &x, bool overlap)
 {
     bool tall = w.rows > w.cols;
-    product p = { w.c, x, x, x, w.gram, shape_of(w, w.k, w.k, tall ? w.rows : w.cols, TILE),
-                  overlap };
+    product p = {
+        w.c, x, x, x, w.gram, shape_of(w, w.k, w.k, tall ? w.rows : w.cols, TILE), overlap
+    };
     if (tall)
         launch_symmetric<true, false>(p, w.plan->split_gram);
     else
@@ -172,8 +175,13 @@ static void update_of(const work &w, const CUtensorMap &from, const CUtensorMap 
 {
     int columns = w.plan->update_columns;
     bool tall = w.rows > w.cols;
-    product p = { w.c, tall ? from : w.sym, tall ? w.sym : from, from, to,
-                  shape_of(w, w.rows, w.cols, w.k, columns), w.plan->overlap };
+    product p = { w.c,
+                  tall ? from : w.sym,
+                  tall ? w.sym : from,
+                  from,
+                  to,
+                  shape_of(w, w.rows, w.cols, w.k, columns),
+                  w.plan->overlap };
     p.shape.alpha = (float)coef[0];
     p.shape.round_product = w.rows > 1024;
     if (tall)
@@ -186,8 +194,12 @@ static void update_of(const work &w, const CUtensorMap &from, const CUtensorMap 
  * round was measured to take on an H200 (optimizer.md): so many ns a stage, and as many once. */
 struct polar_plan polar_plan_for(int sms, int n, int64_t rows, int64_t cols)
 {
-    static const struct { int columns, stage, once; } cost[] = {
-        { 128, 334, 1200 }, { 192, 430, 1400 }, { 256, 550, 1600 },
+    static const struct {
+        int columns, stage, once;
+    } cost[] = {
+        { 128, 334, 1200 },
+        { 192, 430, 1400 },
+        { 256, 550, 1600 },
     };
     int64_t k = rows < cols ? rows : cols, least = INT64_MAX;
     int side = div_up(k, TILE), few = n * side * (side + 1) <= sms;
@@ -216,8 +228,8 @@ void gpu_polar_planned(struct ops *o, struct tensor x, int n, const double (*coe
     bool pad = ld != x.cols || (uintptr_t)x.data % 16;
     size_t x_bytes = cuda_round((size_t)(x.rows * ld) * 2);
     size_t k_bytes = cuda_round((size_t)(n * k * ldk) * 2);
-    char *at = (char *)cuda_workspace(c, (2 + pad) * x_bytes + 2 * k_bytes
-                                             + cuda_round((size_t)(n * k) * 4));
+    char *at = (char *)cuda_workspace(c, (2 + pad) * x_bytes + 2 * k_bytes +
+                                             cuda_round((size_t)(n * k) * 4));
     if (!at)
         return;
     matrices first = { pad ? cuda_cut(&at, x_bytes) : x.data, rows, x.cols, ld, n };
@@ -227,15 +239,14 @@ void gpu_polar_planned(struct ops *o, struct tensor x, int n, const double (*coe
     gram.data = cuda_cut(&at, k_bytes);
     sym.data = cuda_cut(&at, k_bytes);
 
-    CUtensorMap map[3];                 /* of first, spare[0], spare[1] */
+    CUtensorMap map[3]; /* of first, spare[0], spare[1] */
     work w = { c, plan, {}, {}, rows, x.cols, k, n };
-    if (!map_of(c, &map[0], first) || !map_of(c, &map[1], spare[0])
-        || !map_of(c, &map[2], spare[1]) || !map_of(c, &w.gram, gram) || !map_of(c, &w.sym, sym))
+    if (!map_of(c, &map[0], first) || !map_of(c, &map[1], spare[0]) ||
+        !map_of(c, &map[2], spare[1]) || !map_of(c, &w.gram, gram) || !map_of(c, &w.sym, sym))
         return;
     size_t row_bytes = (size_t)x.cols * 2, ld_bytes = (size_t)ld * 2;
     if (pad && !CUDA_TRY(c, cudaMemcpy2DAsync(first.data, ld_bytes, x.data, row_bytes, row_bytes,
-                                              (size_t)x.rows, cudaMemcpyDeviceToDevice,
-                                              c->stream)))
+                                              (size_t)x.rows, cudaMemcpyDeviceToDevice, c->stream)))
         return;
     /* x' cannot replace x: other tiles still read it. The last one lands in x again. */
     int from = 0;

@@ -13,9 +13,9 @@ extern "C" {
 #include "ops/ops.h"
 
 struct polar_plan {
-    bool split_gram, split_square;  /* two blocks a tile (polar_gemm.h); only where k is even */
-    int update_columns;             /* of a tile: 128, 192 or 256 */
-    bool overlap;                   /* a product's blocks may start before the last has ended */
+    bool split_gram, split_square; /* two blocks a tile (polar_gemm.h); only where k is even */
+    int update_columns; /* of a tile: 128, 192 or 256 */
+    bool overlap; /* a product's blocks may start before the last has ended */
 };
 
 struct polar_plan polar_plan_for(int sms, int n, int64_t rows, int64_t cols);

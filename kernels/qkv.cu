@@ -18,11 +18,11 @@
 #include "heads.h"
 
 struct shape {
-    int tokens, heads, rope_width;      /* rope_width = E/2 */
+    int tokens, heads, rope_width; /* rope_width = E/2 */
     bool paired, split_gate;
     enum key_offset key_offset;
     const bf16 *rope;
-    const bf16 *y;                      /* with a table only: y, gate, table, tok */
+    const bf16 *y; /* with a table only: y, gate, table, tok */
     int y_width;
     gates gate;
     const bf16 *table;
@@ -38,16 +38,17 @@ template <int W> struct place {
     {
         int quarter = lane_id() % W / (W / 4);
         return which == KEY_OFFSET_QUARTERS ? quarter % 2
-             : which == KEY_OFFSET_HALF && quarter >= 2;
+                                            : which == KEY_OFFSET_HALF && quarter >= 2;
     }
 };
 
 /* Four cosines and sines of the lane's pairs, the same for all its vectors: their heads are
  * 32/W apart, an even number. Lanes that do not rotate get 1 and 0. */
-struct turn { float c[4], s[4]; };
+struct turn {
+    float c[4], s[4];
+};
 
-template <int W>
-__device__ __forceinline__ static turn turn_of(const shape &s, int t)
+template <int W> __device__ __forceinline__ static turn turn_of(const shape &s, int t)
 {
     int64_t p = s.paired ? 2 * (int64_t)t + (place<W>::head(0) & 1) : t;
     const bf16 *at = s.rope + p * (4 * W) + place<W>::channel() / 2;
@@ -93,8 +94,8 @@ __device__ __forceinline__ static void norm_head_bwd(float (&dy)[8], const float
 
 /* A key goes to its own row, or in offset channels to the next (row 0 keeps its own too). */
 template <int W>
-__device__ __forceinline__ static void put_key(bf16 *k, const float (&x)[8], int t,
-                                               const shape &s, int d)
+__device__ __forceinline__ static void put_key(bf16 *k, const float (&x)[8], int t, const shape &s,
+                                               int d)
 {
     bool offset = place<W>::offset(s.key_offset);
 
@@ -122,7 +123,7 @@ __device__ __forceinline__ static void gate_input(float (&u)[GATE], const shape 
 
 template <int V, int W>
 __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1)
-qkv_forward(bf16 *q, bf16 *k, bf16 *v, const bf16 *qkv, shape s)
+    qkv_forward(bf16 *q, bf16 *k, bf16 *v, const bf16 *qkv, shape s)
 {
     int t = blockIdx.x * ROW_WARPS + warp_id(), d = s.heads * 8 * W;
     int64_t at = (int64_t)t * d;
@@ -172,26 +173,35 @@ static bool can_do(struct cuda_ops *c, struct tensor qkv, const struct qkv_shape
 {
     int e = s->head_dim;
     return !c->failed && CUDA_NEED(c, qkv.cols / 3 <= 2048, ROW_NEED) &&
-        CUDA_NEED(c, s->heads <= MAX_HEADS && (e == 32 || e == 64 || e == 128), HEAD_NEED);
+           CUDA_NEED(c, s->heads <= MAX_HEADS && (e == 32 || e == 64 || e == 128), HEAD_NEED);
 }
 
-static shape shape_of(const struct qkv_shape *s, struct rope r, struct tensor y,
-                      struct tensor gate, struct tensor table, const struct batch *b)
+static shape shape_of(const struct qkv_shape *s, struct rope r, struct tensor y, struct tensor gate,
+                      struct tensor table, const struct batch *b)
 {
-    shape k = { b->tokens, s->heads, s->head_dim / 2, s->paired, s->split_gate, s->key_offset,
-                (const bf16 *)r.table.data, (const bf16 *)y.data, (int)y.cols,
-                { gate.data, gate.dtype == DT_F32 }, (const bf16 *)table.data, b->token.row };
+    shape k = { b->tokens,
+                s->heads,
+                s->head_dim / 2,
+                s->paired,
+                s->split_gate,
+                s->key_offset,
+                (const bf16 *)r.table.data,
+                (const bf16 *)y.data,
+                (int)y.cols,
+                { gate.data, gate.dtype == DT_F32 },
+                (const bf16 *)table.data,
+                b->token.row };
 
     assert(r.table.dtype == DT_BF16 && r.table.cols == s->head_dim / 2);
     assert(r.table.rows >= (int64_t)b->tokens * (s->paired ? 2 : 1));
-    assert(!table.data || (table.dtype == DT_BF16 && y.dtype == DT_BF16 &&
-                           gate.rows == s->heads && gate.cols == GATE_WIDTH));
+    assert(!table.data || (table.dtype == DT_BF16 && y.dtype == DT_BF16 && gate.rows == s->heads &&
+                           gate.cols == GATE_WIDTH));
     return k;
 }
 
-void gpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v,
-             struct tensor qkv, const struct qkv_shape *s, struct rope r, struct tensor y,
-             struct tensor gate, struct tensor table, const struct batch *b)
+void gpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, struct tensor qkv,
+             const struct qkv_shape *s, struct rope r, struct tensor y, struct tensor gate,
+             struct tensor table, const struct batch *b)
 {
     struct cuda_ops *c = cuda_of(o);
     shape kernel_shape = shape_of(s, r, y, gate, table, b);
@@ -203,9 +213,9 @@ void gpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v,
     with_vectors(qkv.cols / 3, [&](auto vec) {
         with_head_size(s->head_dim, [&](auto w) {
             qkv_forward<decltype(vec)::value, decltype(w)::value>
-                <<<blocks, ROW_THREADS, 0, c->stream>>>(
-                    (bf16 *)q.data, (bf16 *)k.data, (bf16 *)v.data, (const bf16 *)qkv.data,
-                    kernel_shape);
+                <<<blocks, ROW_THREADS, 0, c->stream>>>((bf16 *)q.data, (bf16 *)k.data,
+                                                        (bf16 *)v.data, (const bf16 *)qkv.data,
+                                                        kernel_shape);
         });
     });
     CUDA_LAUNCHED(c);
@@ -258,7 +268,7 @@ __device__ __forceinline__ static void raw_grad(float (&dx)[8], uint4 raw, const
 /* Channel j of what the value gates look at, in memory. */
 struct gate_channels {
     const bf16 *y, *e;
-    int of_y;                           /* channels of y: GATE or half */
+    int of_y; /* channels of y: GATE or half */
 
     __device__ __forceinline__ bf16 operator[](int j) const
     {
@@ -268,8 +278,8 @@ struct gate_channels {
 
 /* The upper half of the gate input's gradient, of which a lane holds `du`, in every lane. */
 template <int W>
-__device__ __forceinline__ static void
-upper_half(float (&half)[GATE / 2], const float (&du)[(GATE + W - 1) / W])
+__device__ __forceinline__ static void upper_half(float (&half)[GATE / 2],
+                                                  const float (&du)[(GATE + W - 1) / W])
 {
 #pragma unroll
     for (int j = 0; j < GATE / 2; j++)
@@ -279,8 +289,8 @@ upper_half(float (&half)[GATE / 2], const float (&du)[(GATE + W - 1) / W])
 /* partial (blocks, H 12), with a table. Dynamic shared memory: (1 + ROW_WARPS) H 12 floats. */
 template <int V, int W, bool TABLE>
 __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
-qkv_backward(bf16 *dqkv, bf16 *drows, float *partial, bf16 *dy12, const bf16 *dq,
-             const bf16 *dk, const bf16 *dv, const bf16 *qkv, shape s)
+    qkv_backward(bf16 *dqkv, bf16 *drows, float *partial, bf16 *dy12, const bf16 *dq,
+                 const bf16 *dk, const bf16 *dv, const bf16 *qkv, shape s)
 {
     extern __shared__ float shared[];
     float *gate = shared + ROW_WARPS * s.heads * GATE;
@@ -350,7 +360,7 @@ qkv_backward(bf16 *dqkv, bf16 *drows, float *partial, bf16 *dy12, const bf16 *dq
                 if (lane_id() < W && j < of_y)
                     *p = __float2bfloat16(__bfloat162float(*p) + du[n]);
             }
-            if (s.split_gate) {         /* the row's first channels again, with the gate's part */
+            if (s.split_gate) { /* the row's first channels again, with the gate's part */
                 float half[GATE / 2];
                 upper_half<W>(half, du);
                 if (lane_id() == 0) {
@@ -367,15 +377,14 @@ qkv_backward(bf16 *dqkv, bf16 *drows, float *partial, bf16 *dy12, const bf16 *dq
         grad.store(partial + (int64_t)blockIdx.x * s.heads * GATE, shared, s.heads);
 }
 
-void gpu_qkv_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
-                 struct tensor dgate, struct tensor dy12, struct tensor dq, struct tensor dk,
-                 struct tensor dv, struct tensor qkv, const struct qkv_shape *s, struct rope r,
-                 struct tensor y, struct tensor gate, struct tensor table,
-                 const struct batch *b)
+void gpu_qkv_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows, struct tensor dgate,
+                 struct tensor dy12, struct tensor dq, struct tensor dk, struct tensor dv,
+                 struct tensor qkv, const struct qkv_shape *s, struct rope r, struct tensor y,
+                 struct tensor gate, struct tensor table, const struct batch *b)
 {
     struct cuda_ops *c = cuda_of(o);
     shape k = shape_of(s, r, y, gate, table, b);
-    int blocks = div_up(b->tokens, ROW_WARPS), most = 2 * c->sms;   /* as many as are resident */
+    int blocks = div_up(b->tokens, ROW_WARPS), most = 2 * c->sms; /* as many as are resident */
     size_t shared = table.data ? (1 + ROW_WARPS) * s->heads * GATE * sizeof(float) : 0;
     float *partial;
 

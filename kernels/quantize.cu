@@ -11,7 +11,7 @@ enum { THREADS = 256, BLOCKS = 132 * 8 };
 
 template <int WIDTH, typename W>
 static __global__ void __launch_bounds__(THREADS)
-quantize(const W *w, int64_t count, const fp8_out out)
+    quantize(const W *w, int64_t count, const fp8_out out)
 {
     int64_t stride = (int64_t)gridDim.x * THREADS * WIDTH;
     uint32_t most = 0;

@@ -8,7 +8,9 @@
 #include "vec.h"
 
 enum { MAX_FREQ = 64 };
-struct frequencies { float f[MAX_FREQ]; };
+struct frequencies {
+    float f[MAX_FREQ];
+};
 
 __global__ static void rope_fill(bf16 *table, int64_t n, int quarter, frequencies freq)
 {
@@ -35,6 +37,6 @@ void gpu_rope_table(struct ops *o, struct rope r, const float *freq)
         return;
     memcpy(f.f, freq, quarter * sizeof *freq);
     rope_fill<<<div_up(r.table.rows * quarter, 256), 256, 0, c->stream>>>((bf16 *)r.table.data,
-                                                                     r.table.rows, quarter, f);
+                                                                          r.table.rows, quarter, f);
     CUDA_LAUNCHED(c);
 }

@@ -16,7 +16,7 @@
 #include <stdint.h>
 #include "vec.h"
 
-enum { ROW_WARPS = 8, ROW_THREADS = 32 * ROW_WARPS };   /* rows, threads a block */
+enum { ROW_WARPS = 8, ROW_THREADS = 32 * ROW_WARPS }; /* rows, threads a block */
 
 __device__ __forceinline__ int lane_id() { return threadIdx.x % 32; }
 __device__ __forceinline__ int warp_id() { return threadIdx.x / 32; }
@@ -134,8 +134,7 @@ __device__ __forceinline__ float norm_factor(float sum_squares, int n)
 }
 
 /* dy becomes Norm'(dy; x) = r (dy - r^2 mean(dy x) x), both rows of d channels. */
-template <int V>
-__device__ __forceinline__ void norm_row_bwd(row<V> &dy, const row<V> &x, int d)
+template <int V> __device__ __forceinline__ void norm_row_bwd(row<V> &dy, const row<V> &x, int d)
 {
     float r = norm_factor(warp_sum(x.dot(x)), d);
     float c = r * r * warp_sum(dy.dot(x)) / d;
@@ -154,7 +153,9 @@ __device__ __forceinline__ float lane12(const void *p, bool is_f32)
     return lane_id() < 12 ? load_any(p, is_f32, lane_id()) : 0;
 }
 
-template <int V> struct vectors { static constexpr int value = V; };
+template <int V> struct vectors {
+    static constexpr int value = V;
+};
 
 /* f(vectors<V>()) with 256 V >= d; false when the row is too long. */
 template <typename F> bool with_vectors(int64_t d, F f)

@@ -8,9 +8,15 @@
 #include "gpu.h"
 #include "row.h"
 
-struct gate12 { const void *w; bool is_f32; const float *lambda; };
+struct gate12 {
+    const void *w;
+    bool is_f32;
+    const float *lambda;
+};
 
-struct kappa { float value, sig_lambda, sig_psi; };
+struct kappa {
+    float value, sig_lambda, sig_psi;
+};
 
 __device__ __forceinline__ static kappa kappa_of(const gate12 &g, float w, float x0)
 {
@@ -23,8 +29,8 @@ __device__ __forceinline__ static kappa kappa_of(const gate12 &g, float w, float
 
 template <int V>
 __global__ static void __launch_bounds__(ROW_THREADS)
-skip_forward(bf16 *out, const bf16 *x, const bf16 *skip, const bf16 *x0, gate12 g, int rows,
-             int d)
+    skip_forward(bf16 *out, const bf16 *x, const bf16 *skip, const bf16 *x0, gate12 g, int rows,
+                 int d)
 {
     int t = blockIdx.x * ROW_WARPS + warp_id();
     int64_t at = (int64_t)t * d;
@@ -50,8 +56,8 @@ void gpu_skip_gate(struct ops *o, struct tensor out, struct tensor x, struct ten
         return;
     with_vectors(d, [&](auto v) {
         skip_forward<decltype(v)::value><<<blocks, ROW_THREADS, 0, c->stream>>>(
-            (bf16 *)out.data, (const bf16 *)x.data, (const bf16 *)skip.data,
-            (const bf16 *)x0.data, g, (int)out.rows, d);
+            (bf16 *)out.data, (const bf16 *)x.data, (const bf16 *)skip.data, (const bf16 *)x0.data,
+            g, (int)out.rows, d);
     });
     CUDA_LAUNCHED(c);
 }
@@ -59,8 +65,8 @@ void gpu_skip_gate(struct ops *o, struct tensor out, struct tensor x, struct ten
 /* partial: (blocks, 12) of the gate weights, then (blocks) of lambda. */
 template <int V>
 __global__ static void __launch_bounds__(ROW_THREADS)
-skip_backward(bf16 *dskip, bf16 *dx0, float *partial, const bf16 *dout, const bf16 *skip,
-              const bf16 *x0, gate12 g, int rows, int d)
+    skip_backward(bf16 *dskip, bf16 *dx0, float *partial, const bf16 *dout, const bf16 *skip,
+                  const bf16 *x0, gate12 g, int rows, int d)
 {
     __shared__ float warps[ROW_WARPS][GATE_WIDTH + 1];
     float w = lane12(g.w, g.is_f32), dgate = 0, dlambda = 0;
@@ -98,19 +104,18 @@ skip_backward(bf16 *dskip, bf16 *dx0, float *partial, const bf16 *dout, const bf
     }
 }
 
-void gpu_skip_gate_bwd(struct ops *o, struct tensor dskip, struct tensor dx0,
-                       struct tensor dgate, real *dlambda, struct tensor dout,
-                       struct tensor skip, struct tensor x0, struct tensor gate,
-                       const real *lambda)
+void gpu_skip_gate_bwd(struct ops *o, struct tensor dskip, struct tensor dx0, struct tensor dgate,
+                       real *dlambda, struct tensor dout, struct tensor skip, struct tensor x0,
+                       struct tensor gate, const real *lambda)
 {
     struct cuda_ops *c = cuda_of(o);
     gate12 g = { gate.data, gate.dtype == DT_F32, lambda };
     int d = (int)dout.cols, blocks = div_up(dout.rows, ROW_WARPS);
-    float *partial;                     /* (blocks, 12) of the gate, then (blocks) of lambda */
+    float *partial; /* (blocks, 12) of the gate, then (blocks) of lambda */
 
     if (c->failed || !CUDA_NEED(c, d % 8 == 0 && d <= 2048, ROW_NEED) || !blocks)
         return;
-    blocks = blocks < 4 * c->sms ? blocks : 4 * c->sms;      /* as many as are resident */
+    blocks = blocks < 4 * c->sms ? blocks : 4 * c->sms; /* as many as are resident */
     partial = (float *)cuda_workspace(c, (size_t)blocks * (GATE_WIDTH + 1) * sizeof *partial);
     if (!partial)
         return;

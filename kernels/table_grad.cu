@@ -33,11 +33,11 @@ __host__ __device__ constexpr int flight(int vectors, bool two)
 {
     return vectors > 4 ? 1 : two ? 2 : 4;
 }
-enum { WARPS = 2, THREADS = 32 * WARPS };   /* small blocks: warps take very different times */
+enum { WARPS = 2, THREADS = 32 * WARPS }; /* small blocks: warps take very different times */
 
 template <int V>
 __global__ static void __launch_bounds__(ROW_THREADS)
-gather_rows(bf16 *out, const bf16 *table, const int32_t *row, int tokens, int d)
+    gather_rows(bf16 *out, const bf16 *table, const int32_t *row, int tokens, int d)
 {
     int t = blockIdx.x * ROW_WARPS + warp_id();
     packed_row<V> x;
@@ -60,13 +60,16 @@ void gpu_gather(struct ops *o, struct tensor out, struct tensor table, const str
     with_vectors(table.cols, [&](auto v) {
         gather_rows<decltype(v)::value>
             <<<div_up(l->tokens, ROW_WARPS), ROW_THREADS, 0, c->stream>>>(
-                (bf16 *)out.data, (const bf16 *)table.data, l->row, l->tokens,
-                (int)table.cols);
+                (bf16 *)out.data, (const bf16 *)table.data, l->row, l->tokens, (int)table.cols);
     });
     CUDA_LAUNCHED(c);
 }
 
-struct source { const bf16 *dx, *dx2; const int32_t *order, *start, *tok; int tokens, d; };
+struct source {
+    const bf16 *dx, *dx2;
+    const int32_t *order, *start, *tok;
+    int tokens, d;
+};
 
 /* sum += rows at sorted positions first .. end - 1, at most CHUNK of them, in order. */
 template <int V, bool TWO>
@@ -100,8 +103,7 @@ __device__ __forceinline__ static void add_rows(row<V> &sum, const source &s, in
     }
 }
 
-template <int V>
-__device__ __forceinline__ static void add_f32(row<V> &x, const float *p, int d)
+template <int V> __device__ __forceinline__ static void add_f32(row<V> &x, const float *p, int d)
 {
 #pragma unroll
     for (int i = 0; i < V; i++)
@@ -113,7 +115,11 @@ __device__ __forceinline__ static void add_f32(row<V> &x, const float *p, int d)
         }
 }
 
-struct target { void *dtable; bool is_f32; int vocab; };
+struct target {
+    void *dtable;
+    bool is_f32;
+    int vocab;
+};
 
 /* `width` channels of row v, from channel `first` on. */
 template <int V>
@@ -193,14 +199,14 @@ __device__ __forceinline__ static void short_rows(const target &g, const source 
     int i = first - 1 + lane_id();
     bool exists = i >= 0 && i < s.tokens;
     int position = exists ? s.order[i] : 0, v = exists ? s.tok[position] : -1;
-    unsigned starts = __ballot_sync(~0u, v != __shfl_up_sync(~0u, v, 1));   /* never lane 0 */
+    unsigned starts = __ballot_sync(~0u, v != __shfl_up_sync(~0u, v, 1)); /* never lane 0 */
     unsigned mine = starts & __ballot_sync(~0u, exists && lane_id() <= STARTS);
     packed_row<V> kept;
     row<V> sum, r;
 
     if (!mine)
         return;
-    int last = 31 - __clz(mine), end = __ffs(starts >> last >> 1) + last;   /* last: none later */
+    int last = 31 - __clz(mine), end = __ffs(starts >> last >> 1) + last; /* last: none later */
     if (end - last > CHUNK)
         end = last;
     for (int at = __ffs(mine) - 1; at < end; at += AT_ONCE) {
@@ -263,7 +269,7 @@ __device__ __forceinline__ static void zero_rows(const target &g, const source &
  * they read: stores run on by themselves), one for STARTS positions. */
 template <int V, bool TWO, bool ADD>
 __global__ static void __launch_bounds__(THREADS)
-table_rows(target g, const float *partial, int chunks, source s)
+    table_rows(target g, const float *partial, int chunks, source s)
 {
     int w = blockIdx.x * WARPS + warp_id(), of_zeros = w - chunks * V;
     int of_positions = of_zeros - (ADD ? 0 : (g.vocab + 31) / 32);
@@ -279,16 +285,15 @@ table_rows(target g, const float *partial, int chunks, source s)
 }
 
 template <int V, bool TWO, bool ADD>
-static void launch(struct cuda_ops *c, const target &g, float *partial, int chunks,
-                   const source &s)
+static void launch(struct cuda_ops *c, const target &g, float *partial, int chunks, const source &s)
 {
     int warps = chunks * V + div_up(s.tokens, STARTS) + (ADD ? 0 : div_up(g.vocab, 32));
 
     if (chunks)
         table_chunks<V, TWO><<<div_up(2 * chunks, WARPS), THREADS, 0, c->stream>>>(partial, s);
     if (warps)
-        table_rows<V, TWO, ADD><<<div_up(warps, WARPS), THREADS, 0, c->stream>>>(g, partial,
-                                                                                chunks, s);
+        table_rows<V, TWO, ADD>
+            <<<div_up(warps, WARPS), THREADS, 0, c->stream>>>(g, partial, chunks, s);
 }
 
 void gpu_table_grad(struct ops *o, struct tensor dtable, struct tensor dx, struct tensor dx2,
@@ -296,8 +301,9 @@ void gpu_table_grad(struct ops *o, struct tensor dtable, struct tensor dx, struc
 {
     struct cuda_ops *c = cuda_of(o);
     int chunks = div_up(l->tokens, CHUNK), vocab = (int)dtable.rows, d = (int)dtable.cols;
-    source s = { (const bf16 *)dx.data, (const bf16 *)dx2.data, l->order, l->start, l->row,
-                 l->tokens, d };
+    source s = {
+        (const bf16 *)dx.data, (const bf16 *)dx2.data, l->order, l->start, l->row, l->tokens, d
+    };
     target g = { dtable.data, dtable.dtype == DT_F32, vocab };
     float *partial;
 

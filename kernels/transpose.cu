@@ -13,12 +13,12 @@
 
 enum { SIDE = 64, TEAM = 256, TEAMS = 4, THREADS = TEAM * TEAMS };
 
-template <typename T>
-struct tile { T at[SIDE][SIDE + 4 / sizeof(T)]; };
+template <typename T> struct tile {
+    T at[SIDE][SIDE + 4 / sizeof(T)];
+};
 
 /* One team's part of the tile at (r0, c0) of src, in registers. */
-template <int VS, typename S>
-struct held {
+template <int VS, typename S> struct held {
     enum { COUNT = SIDE * SIDE / VS / TEAM };
     typedef typename std::conditional<VS == 1, S, uint4>::type unit;
     unit v[COUNT];
@@ -41,7 +41,7 @@ struct held {
             if constexpr (VS == 1) {
                 *to = v[i];
             } else {
-                uint32_t *words = (uint32_t *)to;           /* rows are not 16-byte aligned */
+                uint32_t *words = (uint32_t *)to; /* rows are not 16-byte aligned */
                 words[0] = v[i].x, words[1] = v[i].y, words[2] = v[i].z, words[3] = v[i].w;
             }
         }
@@ -50,12 +50,12 @@ struct held {
 
 /* The tile's transpose into dst, from (c0, r0) on. */
 template <int VD, bool ADD, typename S, typename D>
-__device__ __forceinline__ void write(D *dst, const tile<S> &tl, int rows, int cols, int r0,
-                                      int c0, float mix, int t)
+__device__ __forceinline__ void write(D *dst, const tile<S> &tl, int rows, int cols, int r0, int c0,
+                                      float mix, int t)
 {
     held<VD, D> old;
     if (ADD)
-        old.load(dst, cols, rows, c0, r0, t);               /* all before the first is used */
+        old.load(dst, cols, rows, c0, r0, t); /* all before the first is used */
 #pragma unroll
     for (int i = 0; i < held<VD, D>::COUNT; i++) {
         int u = t + i * TEAM, c = u / (SIDE / VD), r = u % (SIDE / VD) * VD;
@@ -76,7 +76,7 @@ __device__ __forceinline__ void write(D *dst, const tile<S> &tl, int rows, int c
 /* VEC: rows of src and dst are whole 16 bytes, at 16-byte addresses. */
 template <bool VEC, bool ADD, typename S, typename D>
 static __global__ void __launch_bounds__(THREADS)
-transpose(D *dst, const S *src, int rows, int cols, float mix)
+    transpose(D *dst, const S *src, int rows, int cols, float mix)
 {
     extern __shared__ __align__(16) char raw[];
     constexpr int VS = VEC ? 16 / sizeof(S) : 1, VD = VEC ? 16 / sizeof(D) : 1;
@@ -103,17 +103,16 @@ transpose(D *dst, const S *src, int rows, int cols, float mix)
 }
 
 template <bool ADD, typename S, typename D>
-static void launch(struct cuda_ops *c, D *dst, const S *src, int rows, int cols, float mix,
-                   int sms)
+static void launch(struct cuda_ops *c, D *dst, const S *src, int rows, int cols, float mix, int sms)
 {
-    bool vec = cols * sizeof(S) % 16 == 0 && rows * sizeof(D) % 16 == 0
-               && (uintptr_t)dst % 16 == 0 && (uintptr_t)src % 16 == 0;
+    bool vec = cols * sizeof(S) % 16 == 0 && rows * sizeof(D) % 16 == 0 &&
+               (uintptr_t)dst % 16 == 0 && (uintptr_t)src % 16 == 0;
     auto kernel = vec ? transpose<true, ADD, S, D> : transpose<false, ADD, S, D>;
     int64_t tiles = (int64_t)div_up(rows, SIDE) * div_up(cols, SIDE);
     int64_t blocks = (tiles + TEAMS - 1) / TEAMS, most = sms > 0 ? sms : c->sms;
     int bytes = TEAMS * sizeof(tile<S>);
-    if (CUDA_TRY(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                         bytes))) {
+    if (CUDA_TRY(
+            c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes))) {
         kernel<<<(unsigned)(blocks < most ? blocks : most), THREADS, bytes, c->stream>>>(
             dst, src, rows, cols, mix);
         CUDA_LAUNCHED(c);
@@ -124,8 +123,8 @@ void gpu_transpose_sms(struct ops *o, struct tensor dst, struct tensor src, real
 {
     struct cuda_ops *c = cuda_of(o);
     assert(dst.rows == src.cols && dst.cols == src.rows);
-    if (c->failed || tensor_count(src) == 0
-        || !CUDA_NEED(c, is_float(dst) && is_float(src), "tensors must be f32 or bf16"))
+    if (c->failed || tensor_count(src) == 0 ||
+        !CUDA_NEED(c, is_float(dst) && is_float(src), "tensors must be f32 or bf16"))
         return;
     with_type(dst, [&](auto *d) {
         with_type(src, [&](auto *s) {

@@ -109,6 +109,6 @@ __device__ __forceinline__ float exp2_approx(float x)
 }
 __device__ __forceinline__ float sigmoid(float u) { return 1.0f / (1.0f + __expf(-u)); }
 
-constexpr float NORM_EPS = 1.1920928955078125e-7f;   /* 2^-23, record-61.md 2.1 */
+constexpr float NORM_EPS = 1.1920928955078125e-7f; /* 2^-23, record-61.md 2.1 */
 
 #endif

@@ -49,20 +49,20 @@ static inline void need_gpu(const char *program)
 
 /* How the tokens are cut into documents. */
 enum documents {
-    ONE,            /* a single one */
-    SINGLES,        /* each token is one */
-    TEXT,           /* 100 .. 2048, mean about 600 */
+    ONE, /* a single one */
+    SINGLES, /* each token is one */
+    TEXT, /* 100 .. 2048, mean about 600 */
     EVERY_1024,
-    SHORT,          /* 0 .. 40: empty entries among them */
+    SHORT, /* 0 .. 40: empty entries among them */
 };
 struct shape_case {
     const char *name;
-    int tokens, heads, head_dim, cu_mul, window;    /* window in rows */
+    int tokens, heads, head_dim, cu_mul, window; /* window in rows */
     enum documents documents;
-    float scale;                                    /* 0: 0.1 */
+    float scale; /* 0: 0.1 */
 };
 
-static inline uint64_t mix(uint64_t x)              /* splitmix64 */
+static inline uint64_t mix(uint64_t x) /* splitmix64 */
 {
     x += 0x9e3779b97f4a7c15u;
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
@@ -125,10 +125,10 @@ static __global__ void fill_normal(bf16 *x, int64_t n, uint64_t seed)
 /* Device memory of one case. Outputs have a row more than they need, to see writes past it. */
 struct buffers {
     struct attention_shape s;
-    int64_t count;                          /* of q */
-    double pairs;                           /* of query and key, one head */
+    int64_t count; /* of q */
+    double pairs; /* of query and key, one head */
     bf16 *q, *k, *v, *dout, *out, *dq, *dk, *dv;
-    float *lse, *delta;                     /* delta: an input, (heads, rows) */
+    float *lse, *delta; /* delta: an input, (heads, rows) */
     int32_t *cu, *start, *end;
     void *workspace;
 };
@@ -170,8 +170,8 @@ static inline void buffers_new(struct buffers *b, const struct shape_case *c, ui
     b->end = on_device(end);
     for (int p = 0; p < rows; p++)
         b->pairs += p - start[p] + 1;
-    b->s = { rows, c->heads, c->head_dim, b->cu, (int)cu.size(), c->cu_mul, c->window,
-             c->scale > 0 ? c->scale : 0.1f };
+    b->s = { rows,           c->heads,  c->head_dim, b->cu,
+             (int)cu.size(), c->cu_mul, c->window,   c->scale > 0 ? c->scale : 0.1f };
     bf16 **in[] = { &b->q, &b->k, &b->v, &b->dout };
     for (int i = 0; i < 4; i++) {
         *in[i] = (bf16 *)device(b->count * sizeof(bf16));
@@ -191,8 +191,8 @@ static inline void buffers_new(struct buffers *b, const struct shape_case *c, ui
 
 static inline void buffers_free(struct buffers *b)
 {
-    void *all[] = { b->q, b->k, b->v, b->dout, b->out, b->dq, b->dk, b->dv, b->lse, b->delta,
-                    b->cu, b->start, b->end, b->workspace };
+    void *all[] = { b->q,  b->k,   b->v,     b->dout, b->out,   b->dq,  b->dk,
+                    b->dv, b->lse, b->delta, b->cu,   b->start, b->end, b->workspace };
     for (void *p : all)
         TRY(cudaFree(p));
 }

@@ -22,7 +22,7 @@
 
 static void *other_thread(void *arg)
 {
-    CHECK_EQ(err_code(), GPT_OK);                /* nothing of main's */
+    CHECK_EQ(err_code(), GPT_OK); /* nothing of main's */
     CHECK_STR(err_message(), "");
     err_set(GPT_DEVICE, "rank %d", *(int *)arg);
     CHECK_STR(err_message(), "rank 3");
@@ -77,7 +77,9 @@ static void sha256_of(const void *data, size_t n, size_t piece, char out[65])
 /* FIPS 180-4's examples, published by NIST with the standard. */
 static void test_sha256(void)
 {
-    static const struct { const char *text, *hex; } want[] = {
+    static const struct {
+        const char *text, *hex;
+    } want[] = {
         { "", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855" },
         { "abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" },
         { "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
@@ -110,12 +112,15 @@ static void test_sha256(void)
 /* xxHash's own sanity-check vectors: XXH3 128-bit, seed 0, on its test buffer. */
 static void test_xxh(void)
 {
-    static const struct { size_t n; const char *hex; } want[] = {
-        { 0, "99aa06d3014798d86001c324468d497f" },  { 1, "a6cd5e9392000f6ac44bdff4074eecdb" },
-        { 6, "082afe0b8162d12a3e7039bdda43cfc6" },  { 12, "6e3efd8fc7802b18061a192713f69ad9" },
-        { 24, "0ce966e4678d37611e7044d28b1b901d" }, { 48, "a002ac4e5478227ef942219aed80f67b" },
-        { 81, "4952f58181ab00425e8bafb9f95fb803" }, { 222, "337e09641b948717f1aebd597cec6b3a" },
-        { 403, "1b6de21e332dd73dcdeb804d65c6dea4" }, { 512, "18d2d110dcc9bca1617e49599013cb6b" },
+    static const struct {
+        size_t n;
+        const char *hex;
+    } want[] = {
+        { 0, "99aa06d3014798d86001c324468d497f" },    { 1, "a6cd5e9392000f6ac44bdff4074eecdb" },
+        { 6, "082afe0b8162d12a3e7039bdda43cfc6" },    { 12, "6e3efd8fc7802b18061a192713f69ad9" },
+        { 24, "0ce966e4678d37611e7044d28b1b901d" },   { 48, "a002ac4e5478227ef942219aed80f67b" },
+        { 81, "4952f58181ab00425e8bafb9f95fb803" },   { 222, "337e09641b948717f1aebd597cec6b3a" },
+        { 403, "1b6de21e332dd73dcdeb804d65c6dea4" },  { 512, "18d2d110dcc9bca1617e49599013cb6b" },
         { 2048, "f736557fd47073a5dd59e2c3a5f038e0" },
     };
     unsigned char buf[2048];
@@ -133,7 +138,7 @@ static void test_xxh(void)
         xxh_hex(&x, hex);
         CHECK_STR(hex, want[i].hex);
         xxh_release(&x);
-        xxh_release(&x);                         /* twice does no harm */
+        xxh_release(&x); /* twice does no harm */
     }
 }
 
@@ -142,10 +147,15 @@ static void test_xxh(void)
 /* Random123's known-answer vectors for philox4x32 with 10 rounds. */
 static void test_philox(void)
 {
-    static const struct { uint64_t seed, stream, index; uint32_t out[4]; } want[] = {
+    static const struct {
+        uint64_t seed, stream, index;
+        uint32_t out[4];
+    } want[] = {
         { 0, 0, 0, { 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8 } },
         { UINT64_MAX, UINT64_MAX, UINT64_MAX, { 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd } },
-        { 0x299f31d0a4093822, 0x0370734413198a2e, 0x85a308d3243f6a88,
+        { 0x299f31d0a4093822,
+          0x0370734413198a2e,
+          0x85a308d3243f6a88,
           { 0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1 } },
     };
     for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
@@ -170,7 +180,7 @@ static void test_normals(void)
         double ulp = ldexp(1, ilogb((double)want) - 23);
         worst = fmax(worst, (double)fabsl(rng_normal(&r, i) - want) / ulp);
     }
-    CHECK(worst <= 0.5 + 1e-6);     /* of doubles with an error of a few 2^-53 */
+    CHECK(worst <= 0.5 + 1e-6); /* of doubles with an error of a few 2^-53 */
 }
 
 static void test_many(void)
@@ -230,17 +240,53 @@ static void test_distributions(void)
 
 static void test_i64(void)
 {
-    static const struct { const char *text; int64_t want; } good[] = {
-        { "0", 0 }, { "-0", 0 }, { "+7", 7 }, { "007", 7 }, { "1.000", 1 }, { "7.", 7 },
-        { "1k", 1000 }, { "1.5k", 1500 }, { ".5k", 500 }, { "2M", 2000000 }, { "3G", 3000000000 },
-        { "1Ki", 1024 }, { "1.5Ki", 1536 }, { "-2Mi", -(2 << 20) }, { "4Gi", 4ll << 30 },
-        { "9223372036854775807", INT64_MAX }, { "-9223372036854775808", INT64_MIN },
+    static const struct {
+        const char *text;
+        int64_t want;
+    } good[] = {
+        { "0", 0 },
+        { "-0", 0 },
+        { "+7", 7 },
+        { "007", 7 },
+        { "1.000", 1 },
+        { "7.", 7 },
+        { "1k", 1000 },
+        { "1.5k", 1500 },
+        { ".5k", 500 },
+        { "2M", 2000000 },
+        { "3G", 3000000000 },
+        { "1Ki", 1024 },
+        { "1.5Ki", 1536 },
+        { "-2Mi", -(2 << 20) },
+        { "4Gi", 4ll << 30 },
+        { "9223372036854775807", INT64_MAX },
+        { "-9223372036854775808", INT64_MIN },
         { "9223372036.854775807G", INT64_MAX },
     };
     static const char *const bad[] = {
-        "", "-", "+", ".", "k", "1.5", "1x", "1 k", " 1", "1 ", "1kk", "1K", "1ki", "0x10", "1e3",
-        "--1", "1.2.3k", "1.0005k", "nan", "1,000",
-        "9223372036854775808", "-9223372036854775809", "9223372036854775807k",
+        "",
+        "-",
+        "+",
+        ".",
+        "k",
+        "1.5",
+        "1x",
+        "1 k",
+        " 1",
+        "1 ",
+        "1kk",
+        "1K",
+        "1ki",
+        "0x10",
+        "1e3",
+        "--1",
+        "1.2.3k",
+        "1.0005k",
+        "nan",
+        "1,000",
+        "9223372036854775808",
+        "-9223372036854775809",
+        "9223372036854775807k",
         "99999999999999999999999999999999999999999999999999",
         "0.00000000000000000000000000000000000001k",
     };
@@ -263,13 +309,16 @@ static void test_i64(void)
 
 static void test_f64(void)
 {
-    static const struct { const char *text; double want; } good[] = {
-        { "0", 0 }, { "-1.5", -1.5 }, { "1e-3", 1e-3 }, { "2.5k", 2500 }, { "1Ki", 1024 },
-        { ".5", 0.5 }, { "1e3M", 1e9 }, { "0.1", 0.1 }, { "+4", 4 },
+    static const struct {
+        const char *text;
+        double want;
+    } good[] = {
+        { "0", 0 },    { "-1.5", -1.5 }, { "1e-3", 1e-3 }, { "2.5k", 2500 }, { "1Ki", 1024 },
+        { ".5", 0.5 }, { "1e3M", 1e9 },  { "0.1", 0.1 },   { "+4", 4 },
     };
     static const char *const bad[] = {
-        "", "x", "nan", "inf", "-inf", "infinity", "1e999", "0x1p3", " 1", "1 ", "1..2", "1e",
-        "1kk", "1e308k", ".", "-",
+        "",   "x",  "nan",  "inf", "-inf", "infinity", "1e999", "0x1p3",
+        " 1", "1 ", "1..2", "1e",  "1kk",  "1e308k",   ".",     "-",
     };
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         double v = -1;
@@ -322,7 +371,7 @@ static void test_output(void)
     CHECK(access(path, F_OK));
     CHECK_OK(output_commit(&o));
     check_content(path, "new\n");
-    output_abort(&o);                            /* idempotent after a commit */
+    output_abort(&o); /* idempotent after a commit */
     check_content(path, "new\n");
     struct stat st;
     mode_t mask = umask(0);
@@ -395,7 +444,7 @@ static void test_files(void)
 
     CHECK_OK(file_mkdirs(scratch("p/q//r/")));
     CHECK(!access(scratch("p/q/r"), F_OK));
-    CHECK_OK(file_mkdirs(scratch("p/q/r")));      /* again */
+    CHECK_OK(file_mkdirs(scratch("p/q/r"))); /* again */
     CHECK_OK(file_sync_dir(scratch("p/q/r")));
     CHECK_ERR(file_sync_dir(scratch("p/x")), GPT_SYSTEM, "p/x");
     rmdir(scratch("p/q/r"));
@@ -405,8 +454,8 @@ static void test_files(void)
     CHECK_EQ(files_in_dir(), 0);
 
     static const char *const joins[][3] = {
-        { "a", "b", "a/b" }, { "a/", "b", "a/b" }, { "/", "b", "/b" }, { "", "b", "b" },
-        { ".", "b", "./b" },
+        { "a", "b", "a/b" }, { "a/", "b", "a/b" }, { "/", "b", "/b" },
+        { "", "b", "b" },    { ".", "b", "./b" },
     };
     for (size_t i = 0; i < sizeof joins / sizeof joins[0]; i++) {
         char *p = path_join(joins[i][0], joins[i][1]);
@@ -430,7 +479,7 @@ static void test_temporary_dir(int sig)
         output_cleanup_on_signal();
         int rc = temporary_dir_make(&gone, first) || temporary_dir_make(&kept, second);
         temporary_dir_keep(&kept);
-        for (int i = 0; i < 300 && !rc; i++) {  /* more than one read of the directory gives */
+        for (int i = 0; i < 300 && !rc; i++) { /* more than one read of the directory gives */
             char name[64];
             snprintf(name, sizeof name, "gone/a-file-with-a-long-name-%d", i);
             FILE *f = fopen(scratch(name), "w");
@@ -450,10 +499,13 @@ static void test_temporary_dir(int sig)
 
 static void test_progress(void)
 {
-    static const struct { double s; const char *want; } durations[] = {
-        { 0, "0:00" }, { 59.6, "1:00" }, { 187, "3:07" }, { 3599.4, "59:59" },
-        { 3599.6, "1:00:00" }, { 3765, "1:02:45" }, { -1, "-:--" }, { NAN, "-:--" },
-        { INFINITY, "-:--" },
+    static const struct {
+        double s;
+        const char *want;
+    } durations[] = {
+        { 0, "0:00" },       { 59.6, "1:00" },      { 187, "3:07" },
+        { 3599.4, "59:59" }, { 3599.6, "1:00:00" }, { 3765, "1:02:45" },
+        { -1, "-:--" },      { NAN, "-:--" },       { INFINITY, "-:--" },
     };
     char buf[16];
     for (size_t i = 0; i < sizeof durations / sizeof durations[0]; i++)

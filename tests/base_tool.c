@@ -21,8 +21,10 @@ static const struct opt table[] = {
     { 'o', "output", "FILE", OPT_STR, &o.output, "write to FILE", 0, 0, NULL },
     { 'f', "force", NULL, OPT_FLAG, &o.force, "overwrite", 0, 0, NULL },
     { .kind = OPT_GROUP, .help = "For the test" },
-    { 0, "hold", NULL, OPT_FLAG, &o.hold, "wait before the output is complete, with a text so long "
-      "that it must be broken between two of its words", 0, 0, NULL },
+    { 0, "hold", NULL, OPT_FLAG, &o.hold,
+      "wait before the output is complete, with a text so long "
+      "that it must be broken between two of its words",
+      0, 0, NULL },
     { 0, "repeat", "N", OPT_I64, &o.repeat, "write everything N times", .lo = 1, .hi = 1e6 },
     { 0, "an-option-with-a-long-name", "ARG", OPT_F64, &o.x, "nothing", 0, 0, NULL },
     { 0, "progress", NULL, OPT_FLAG, &o.progress, "show progress", 0, 0, NULL },
@@ -70,10 +72,7 @@ static int run(const char *input)
     return rc;
 }
 
-static const char *extra(void)
-{
-    return "nccl: none";
-}
+static const char *extra(void) { return "nccl: none"; }
 
 int main(int argc, char **argv)
 {

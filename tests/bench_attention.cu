@@ -28,7 +28,9 @@ static const struct shape_case cases[] = {
     { "T=49152 one document W=2560", 49152, 6, 128, 1, 2560, ONE },
 };
 
-struct times { double median, min, max; };
+struct times {
+    double median, min, max;
+};
 
 static struct times measure(struct buffers *sets, void (*call)(cudaStream_t, struct buffers *))
 {

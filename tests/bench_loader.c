@@ -26,7 +26,7 @@
 #define STEPS 20
 #define STEADY 40
 #define STEP_MS 5
-#define BIGRAM_ROWS 251520          /* record 74 */
+#define BIGRAM_ROWS 251520 /* record 74 */
 
 static void die(void)
 {
@@ -36,8 +36,14 @@ static void die(void)
 
 static void open_loader(struct loader **l, const char *data, int bigram_rows)
 {
-    struct loader_config c = { .data = data, .world = 8, .local_ranks = 8, .vocab = 50304,
-                               .bos = -1, .bigram_rows = bigram_rows, .cycle = true, .csr = true,
+    struct loader_config c = { .data = data,
+                               .world = 8,
+                               .local_ranks = 8,
+                               .vocab = 50304,
+                               .bos = -1,
+                               .bigram_rows = bigram_rows,
+                               .cycle = true,
+                               .csr = true,
                                .max = { 8, 16384, 2048, 0 } };
 
     if (loader_new(l, &c))
@@ -123,8 +129,11 @@ static void show(const char *what, double t[RUNS])
 /* Tokens with frequencies like 1 / (rank + 10), as text has. */
 static void time_index(int tokens)
 {
-    struct chunk_shape s = { .tokens = tokens, .bound = cu_bound(tokens), .vocab = 50304,
-                             .bigram_rows = BIGRAM_ROWS, .csr = true };
+    struct chunk_shape s = { .tokens = tokens,
+                             .bound = cu_bound(tokens),
+                             .vocab = 50304,
+                             .bigram_rows = BIGRAM_ROWS,
+                             .csr = true };
     struct rng r = rng_make(1, 1);
     struct chunk c[8];
     double ms[RUNS];
@@ -134,8 +143,8 @@ static void time_index(int tokens)
         chunk_place(&c[k], malloc(chunk_block_bytes(&s)), &s);
         for (int t = 0; t < tokens; t++)
             ((int32_t *)c[k].tok)[t] =
-                (int32_t)(10 * (pow(s.vocab / 10.0, rng_uniform(&r, (uint64_t)(k * tokens + t)))
-                                - 1));
+                (int32_t)(10 *
+                          (pow(s.vocab / 10.0, rng_uniform(&r, (uint64_t)(k * tokens + t))) - 1));
     }
     for (int i = 0; i < RUNS; i++) {
         double start = now_seconds();

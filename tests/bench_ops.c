@@ -16,7 +16,8 @@ enum { RUNS = 9, HEAD = 32, WINDOW = 384, DOCUMENT = 300 };
 static struct ops *o;
 static int T, D, H, F, V;
 static struct batch batch;
-static struct tensor x, y, z, a, b, d, e, x3, dx3, f1, f2, f3, d12, lse, delta, gate, dgate, one_gate;
+static struct tensor x, y, z, a, b, d, e, x3, dx3, f1, f2, f3, d12, lse, delta, gate, dgate,
+    one_gate;
 static struct tensor wqkv, dwqkv, w1, dw1;
 static struct tensor table, dtable, head, dhead, none;
 static struct rope rope;
@@ -27,8 +28,8 @@ static struct qkv_shape qs;
 
 static struct tensor make(enum dtype t, int64_t rows, int64_t cols, uint64_t stream)
 {
-    struct tensor m = tensor_of(o->alloc(o, (size_t)(rows * cols) * dtype_size(t), "bench"), t,
-                                rows, cols);
+    struct tensor m =
+        tensor_of(o->alloc(o, (size_t)(rows * cols) * dtype_size(t), "bench"), t, rows, cols);
     struct rng r = rng_make(1, stream);
     for (int64_t i = 0; i < rows * cols; i++) {
         float v = rng_uniform(&r, (uint64_t)i) - 0.5f;
@@ -62,10 +63,7 @@ static void run_relu2(void) { o->linear_relu2(o, f2, x, w1); }
 static void run_relu2_bwd(void) { o->linear_relu2_bwd(o, f3, x, w1, NULL, f1); }
 static void run_linear_t(void) { o->linear_t(o, z, f2, w1, NULL, x); }
 static void run_linear_t_w(void) { o->linear_t_bwd_w(o, dw1, NULL, x, f2, w1, NULL, false); }
-static void run_qkv(void)
-{
-    o->qkv(o, x, y, z, x3, &qs, rope, y, gate, table, &batch);
-}
+static void run_qkv(void) { o->qkv(o, x, y, z, x3, &qs, rope, y, gate, table, &batch); }
 static void run_qkv_bwd(void)
 {
     o->qkv_bwd(o, dx3, a, dgate, d12, x, y, z, x3, &qs, rope, y, gate, table, &batch);
@@ -163,11 +161,24 @@ static void setup(void)
         freq[m] = 1.f / (float)(1 + m);
     o->rope_table(o, rope, freq);
     qs = (struct qkv_shape){ .heads = H, .head_dim = HEAD, .key_offset = KEY_OFFSET_QUARTERS };
-    as = (struct attn_shape){ .rows = T, .heads = H, .head_dim = HEAD, .cu = batch.cu,
-                              .ncu = batch.ncu, .cu_mul = 1, .window = WINDOW, .scale = 0.1f };
-    hl = (struct head_loss){ .tgt = batch.tgt, .mtp = mtp, .n_mtp = 3, .seed = 1,
-                             .x_scale = 100.f / 448, .w_scale = 1.6f / 448,
-                             .g_scale = 0.75f / 448, .cap_a = 23, .cap_b = 5, .cap_c = 7.5f };
+    as = (struct attn_shape){ .rows = T,
+                              .heads = H,
+                              .head_dim = HEAD,
+                              .cu = batch.cu,
+                              .ncu = batch.ncu,
+                              .cu_mul = 1,
+                              .window = WINDOW,
+                              .scale = 0.1f };
+    hl = (struct head_loss){ .tgt = batch.tgt,
+                             .mtp = mtp,
+                             .n_mtp = 3,
+                             .seed = 1,
+                             .x_scale = 100.f / 448,
+                             .w_scale = 1.6f / 448,
+                             .g_scale = 0.75f / 448,
+                             .cap_a = 23,
+                             .cap_b = 5,
+                             .cap_c = 7.5f };
 }
 
 int main(int argc, char **argv)

@@ -12,7 +12,11 @@
 #include "optim/step.h"
 
 enum { MAX_WORLD = 64, MAX_TIMES = 1000 };
-struct rank { const struct recipe *r; struct comm *c; int steps; };
+struct rank {
+    const struct recipe *r;
+    struct comm *c;
+    int steps;
+};
 
 static int by_value(const void *a, const void *b)
 {
@@ -41,8 +45,8 @@ static double adam_bytes(const struct banks *b)
     double bytes = 0;
     for (int i = 0; i < b->n; i++)
         if (b->p[i].spec->rule == RULE_ADAM)
-            bytes += (double)tensor_count(b->p[i].w_own)
-                     * (double)(2 * dtype_size(b->p[i].w.dtype) + dtype_size(b->p[i].g.dtype) + 16);
+            bytes += (double)tensor_count(b->p[i].w_own) *
+                     (double)(2 * dtype_size(b->p[i].w.dtype) + dtype_size(b->p[i].g.dtype) + 16);
     return bytes;
 }
 
@@ -55,7 +59,7 @@ static double copy_ms(double bytes)
     double start = now_seconds();
     memcpy(to, from, half);
     double ms = (now_seconds() - start) * 1e3;
-    ms += to[half / 2] == 3;            /* the copy is used */
+    ms += to[half / 2] == 3; /* the copy is used */
     free(from), free(to);
     return ms;
 }
@@ -79,7 +83,7 @@ static void *run_rank(void *arg)
     for (int step = 0; step < k->steps; step++) {
         struct point at;
         schedule_at(k->r, step, &at);
-        for (int i = 0; i < b.n; i++)   /* any finite gradient will do */
+        for (int i = 0; i < b.n; i++) /* any finite gradient will do */
             o->copy(o, b.p[i].g, b.p[i].w);
         check(k->c->barrier(k->c));
         double start = now_seconds();

@@ -31,8 +31,8 @@
 
 static struct vocab *vocab;
 static struct bpe *bpe;
-static char *text;                       /* the documents one after the other */
-static size_t *begin;                    /* [documents + 1] */
+static char *text; /* the documents one after the other */
+static size_t *begin; /* [documents + 1] */
 static size_t documents, bytes;
 static uint16_t *tokens;
 
@@ -166,7 +166,8 @@ static void bench_tiktoken(const char *jsonl, double ours)
 
     snprintf(command, sizeof command,
              "F=$(tests/tiktoken-folder) || { echo \"tiktoken: $F\" >&2; exit 1; }; "
-             "node tests/tiktoken.mjs \"$F\" speed < %s", jsonl);
+             "node tests/tiktoken.mjs \"$F\" speed < %s",
+             jsonl);
     fflush(stdout);
     f = popen(command, "r");
     if (f && fscanf(f, "%lf %lf", &b, &seconds) == 2 && b > 0)
@@ -184,7 +185,10 @@ static double job(const char *path, int threads, int64_t *text_bytes)
     struct tokjob_config c = {
         .source = { .path = &path, .paths = 1 },
         .encode = { .vocab = vocab, .field = "text" },
-        .prefix = "x", .arguments = "", .shard_tokens = 100000000, .threads = threads,
+        .prefix = "x",
+        .arguments = "",
+        .shard_tokens = 100000000,
+        .threads = threads,
     };
     struct tokjob_result r;
 
@@ -211,16 +215,23 @@ static void bench_job(const char *path)
         }
     for (int i = 0; i < kinds; i++)
         printf("whole job, %2d thread%s %8.1f MB/s, %5.2f times one   (best of 5, %.0f MB of text "
-               "as .jsonl)\n", threads[i], i ? "s" : " ", (double)n / 1e6 / best[i],
-               best[0] / best[i], (double)n / 1e6);
+               "as .jsonl)\n",
+               threads[i], i ? "s" : " ", (double)n / 1e6 / best[i], best[0] / best[i],
+               (double)n / 1e6);
 }
 
 static void bench_worst(double byte)
 {
-    static const struct { const char *name, *unit; } worst[] = {
-        { "a", "a" }, { "^", "^" }, { "spaces", " " }, { "line breaks", "\n" },
-        { "one emoji", "\xf0\x9f\x98\x80" }, { "one CJK character", "\xe6\xbc\xa2" }, { "CJK",
-                                                                                       NULL },
+    static const struct {
+        const char *name, *unit;
+    } worst[] = {
+        { "a", "a" },
+        { "^", "^" },
+        { "spaces", " " },
+        { "line breaks", "\n" },
+        { "one emoji", "\xf0\x9f\x98\x80" },
+        { "one CJK character", "\xe6\xbc\xa2" },
+        { "CJK", NULL },
     };
     size_t n = 1u << 20;
     char *s = malloc(n + BPE_PAD);
@@ -241,8 +252,10 @@ static void bench_worst(double byte)
             if (worst[k].unit)
                 memcpy(s + len, worst[k].unit, unit);
             else
-                memcpy(s + len, (char[]){ (char)(0xe0 | c >> 12), (char)(0x80 | (c >> 6 & 63)),
-                                          (char)(0x80 | (c & 63)) }, 3);
+                memcpy(s + len,
+                       (char[]){ (char)(0xe0 | c >> 12), (char)(0x80 | (c >> 6 & 63)),
+                                 (char)(0x80 | (c & 63)) },
+                       3);
         }
         for (int run = 0; run < 5; run++) {
             double start = cpu_seconds(), took;

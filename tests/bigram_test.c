@@ -6,7 +6,7 @@
 #include "check.h"
 #include "data/bigram.h"
 
-#define ROWS 251520             /* the record's */
+#define ROWS 251520 /* the record's */
 
 static void check_vector(const int32_t *tok, const int32_t *want, int n)
 {
@@ -25,8 +25,9 @@ static void test_vectors(void)
     static const int32_t a[] = { 50256, 464, 2068, 7586, 21831, 50256, 50256, 0, 0, 1 };
     static const int32_t b[] = { 1, 50256, 50256, 464 }, c[] = { 0, 0, 0, 0 };
 
-    check_vector(a, (const int32_t[]){ 251519, 204580, 28927, 57630, 129154, 77266, 35060, 8169,
-                                       0, 36313 }, 10);
+    check_vector(
+        a, (const int32_t[]){ 251519, 204580, 28927, 57630, 129154, 77266, 35060, 8169, 0, 36313 },
+        10);
     check_vector(b, (const int32_t[]){ 251519, 5862, 35060, 19030 }, 4);
     check_vector(c, (const int32_t[]){ 251519, 193815, 0, 0 }, 4);
     check_vector(a, (const int32_t[]){ 251519 }, 1);
@@ -47,7 +48,7 @@ static int64_t slow(int64_t token, int64_t before, int64_t m)
 {
     int64_t x = wrap(36313 * token) ^ wrap(27191 * before), q = x / m;
 
-    while (q * m > x)               /* floor, where C's division goes towards zero */
+    while (q * m > x) /* floor, where C's division goes towards zero */
         q--;
     return x - q * m;
 }
@@ -69,7 +70,7 @@ static void test_random(uint64_t seed)
     for (int t = 2; t < T; t++)
         bad += row[t] != slow(tok[t], tok[t - 1], rows - 1);
     CHECK_EQ(bad, 0);
-    tok[0] ^= 1;                    /* is looked at by nobody */
+    tok[0] ^= 1; /* is looked at by nobody */
     tok[1] = (int32_t)rng_below(&r, T + 1, UINT64_C(1) << bits);
     bigram_rows(tok, T, rows, again);
     CHECK_EQ(again[0], row[0]);

@@ -20,7 +20,14 @@
 
 /* --- the definition --- */
 
-struct chars { struct { uint32_t c; int class; size_t at; } v[1 << 16]; int n; };
+struct chars {
+    struct {
+        uint32_t c;
+        int class;
+        size_t at;
+    } v[1 << 16];
+    int n;
+};
 
 static void to_chars(const char *s, size_t n, struct chars *k)
 {
@@ -36,7 +43,7 @@ static void to_chars(const char *s, size_t n, struct chars *k)
     }
     k->v[k->n].at = n;
     k->v[k->n].c = 0;
-    k->v[k->n].class = -1;               /* the end is of no class */
+    k->v[k->n].class = -1; /* the end is of no class */
 }
 
 static int run_of(const struct chars *k, int i, int class)
@@ -60,9 +67,10 @@ static int match(const struct chars *k, int i)
         if (!contraction[c][n])
             return 1 + n;
     }
-    for (int class = CLASS_LETTER; class != CLASS_SPACE; class = class == CLASS_LETTER
-         ? CLASS_NUMBER
-         : class == CLASS_NUMBER ? CLASS_OTHER : CLASS_SPACE) {
+    for (int class = CLASS_LETTER; class != CLASS_SPACE;
+         class = class == CLASS_LETTER   ? CLASS_NUMBER
+                 : class == CLASS_NUMBER ? CLASS_OTHER
+                                         : CLASS_SPACE) {
         sp = k->v[i].c == ' ' && k->v[i].class == CLASS_SPACE;
         if ((n = run_of(k, i + sp, class)))
             return sp + n;
@@ -89,7 +97,7 @@ static int runs_in_pieces(struct bpe *b, struct rng *r, uint64_t *draw)
 
         for (size_t at = 0; at < n; at++)
             text[at] = at < period ? (uint8_t)letters[i % 3 == 0][rng_below(r, (*draw)++, 5)]
-                     : text[at - period];
+                                   : text[at - period];
         m = toy_encode(text, n, want);
         for (size_t at = 0, piece; at < n; at += piece) {
             piece = 1 + rng_below(r, (*draw)++, 900);
@@ -100,7 +108,7 @@ static int runs_in_pieces(struct bpe *b, struct rng *r, uint64_t *draw)
         bpe_run_end(&run, found + k, &got);
         k += got;
         wrong += m != k || memcmp(want, found, m * sizeof *want);
-        wrong += n > 3000 && early < m / 4;       /* or nothing was shown */
+        wrong += n > 3000 && early < m / 4; /* or nothing was shown */
     }
     bpe_run_release(&run);
     return wrong;
@@ -113,7 +121,7 @@ static size_t encode(struct bpe *b, const char *s, size_t n, bool more, uint16_t
     size_t m;
 
     memcpy(p, s, n);
-    memset(p + n, 'x', BPE_PAD);          /* what stands behind must not matter */
+    memset(p + n, 'x', BPE_PAD); /* what stands behind must not matter */
     m = bpe_encode(b, p, n, more, out);
     free(p);
     return m;
@@ -136,8 +144,16 @@ static size_t naive_encode(const char *s, size_t n, uint16_t *out)
 static size_t random_word(struct rng *r, uint64_t *draw, char *s, size_t max)
 {
     static const char *const letter[] = {
-        "a", "b", "\xc3\xa9", "\xd0\xbe", "\xd0\xb2", "\xe4\xb8\xad", "\xe3\x83\xbc",
-        "\xe3\x83\x88", "\xe3\x82\xb9", "\xe6\x96\x87",
+        "a",
+        "b",
+        "\xc3\xa9",
+        "\xd0\xbe",
+        "\xd0\xb2",
+        "\xe4\xb8\xad",
+        "\xe3\x83\xbc",
+        "\xe3\x83\x88",
+        "\xe3\x82\xb9",
+        "\xe6\x96\x87",
     };
     size_t n = 0;
 
@@ -156,13 +172,48 @@ static size_t random_word(struct rng *r, uint64_t *draw, char *s, size_t max)
 static size_t random_text(struct rng *r, uint64_t *draw, char *s, size_t max)
 {
     static const char *const piece[] = {
-        "a", "b", "ab", "s", "t", "'s", "'t", "'re", "'ll", "'", "1", "22", ".", "...", "!?", " ",
+        "a",
+        "b",
+        "ab",
+        "s",
+        "t",
+        "'s",
+        "'t",
+        "'re",
+        "'ll",
+        "'",
+        "1",
+        "22",
+        ".",
+        "...",
+        "!?",
+        " ",
         "  ",
-        "\n", "\r\n", "\t", "\xc2\xa0", "\xc3\xa9", "\xe2\x80\xa8", "\xe3\x80\x80", "\xe4\xb8\xad",
-        "\xf0\x9f\x98\x80", "\xc2\xb2", "\xd9\xa1", "\xff", "\xc3", "\xe2\x80", "\xed\xa0\x80",
+        "\n",
+        "\r\n",
+        "\t",
+        "\xc2\xa0",
+        "\xc3\xa9",
+        "\xe2\x80\xa8",
+        "\xe3\x80\x80",
+        "\xe4\xb8\xad",
+        "\xf0\x9f\x98\x80",
+        "\xc2\xb2",
+        "\xd9\xa1",
+        "\xff",
+        "\xc3",
+        "\xe2\x80",
+        "\xed\xa0\x80",
         "\x1c",
-        "\xe2\x80\x8d", "'sa", "'v", "'ve ", "aaaaaaaa", "abababab", "\xe1\x9a\x80",
-        "\xf4\x90\x80\x80", "",         /* "" is the byte 0 */
+        "\xe2\x80\x8d",
+        "'sa",
+        "'v",
+        "'ve ",
+        "aaaaaaaa",
+        "abababab",
+        "\xe1\x9a\x80",
+        "\xf4\x90\x80\x80",
+        "", /* "" is the byte 0 */
     };
     size_t n = 0, want = rng_below(r, (*draw)++, max);
 
@@ -285,10 +336,10 @@ static void test_classes(void)
     unicode_init();
     for (uint32_t c = 0; c < 0x110000; c++) {
         utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
-        int class =
-            unicode_class(c), theirs = k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO
-            ? CLASS_LETTER : k >= UTF8PROC_CATEGORY_ND && k <= UTF8PROC_CATEGORY_NO ? CLASS_NUMBER
-            : CLASS_OTHER;
+        int class = unicode_class(c),
+            theirs = k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO   ? CLASS_LETTER
+                     : k >= UTF8PROC_CATEGORY_ND && k <= UTF8PROC_CATEGORY_NO ? CLASS_NUMBER
+                                                                              : CLASS_OTHER;
 
         n[class]++;
         if (class != CLASS_SPACE && k != UTF8PROC_CATEGORY_CN)
@@ -296,7 +347,7 @@ static void test_classes(void)
     }
     CHECK_EQ(differ, 0);
     CHECK_EQ(n[CLASS_SPACE], 25);
-    CHECK_EQ(n[CLASS_LETTER], 141028);       /* counted in DerivedGeneralCategory-16.0.0.txt */
+    CHECK_EQ(n[CLASS_LETTER], 141028); /* counted in DerivedGeneralCategory-16.0.0.txt */
     CHECK_EQ(n[CLASS_NUMBER], 1911);
 }
 
@@ -352,7 +403,8 @@ static void test_units(const struct vocab *v, struct bpe *b)
             want[m++] = (uint16_t)strtol(p, &p, 10);
         k = encode(b, text, len, false, found);
         CHECK(k == m && !memcmp(want, found, m * sizeof *want)
-              ? 1 : !printf("%.*s\n", (int)(eol - line), line));
+                  ? 1
+                  : !printf("%.*s\n", (int)(eol - line), line));
         CHECK_EQ(bpe_decode(v, found, k, back, sizeof back), len);
         CHECK(!memcmp(back, text, len));
     }
@@ -429,8 +481,8 @@ static void test_gpt2(void)
         size_t n;
         const uint8_t *s = vocab_token(v, id, &n);
 
-        CHECK(id < 256 || !bpe_may_follow(v, vocab_left(v, (uint32_t)id),
-                                            vocab_right(v, (uint32_t)id)));
+        CHECK(id < 256 ||
+              !bpe_may_follow(v, vocab_left(v, (uint32_t)id), vocab_right(v, (uint32_t)id)));
         CHECK(n <= TOKEN_MAX_BYTES && n > 0 && s);
     }
     bpe_free(b);

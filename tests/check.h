@@ -24,7 +24,7 @@
 #include <string.h>
 #include "base/err.h"
 
-enum { CHECK_SHOWN_MAX = 40 };   /* a loop that fails everywhere says so, not a million times */
+enum { CHECK_SHOWN_MAX = 40 }; /* a loop that fails everywhere says so, not a million times */
 
 static atomic_long check_passed, check_failed;
 
@@ -35,8 +35,8 @@ static atomic_long check_passed, check_failed;
 #define CHECK_OK(call) check_code((call), GPT_OK, NULL, __FILE__, __LINE__, #call)
 #define CHECK_ERR(call, code, part) check_code((call), (code), (part), __FILE__, __LINE__, #call)
 
-__attribute__((format(printf, 4, 5), unused))
-static int check_that(int ok, const char *file, int line, const char *fmt, ...)
+__attribute__((format(printf, 4, 5), unused)) static int check_that(int ok, const char *file,
+                                                                    int line, const char *fmt, ...)
 {
     if (ok) {
         atomic_fetch_add(&check_passed, 1);
@@ -56,32 +56,29 @@ static int check_that(int ok, const char *file, int line, const char *fmt, ...)
     return 0;
 }
 
-__attribute__((unused))
-static int check_near(double a, double b, double tol, const char *file, int line,
-                      const char *as, const char *bs)
+__attribute__((unused)) static int check_near(double a, double b, double tol, const char *file,
+                                              int line, const char *as, const char *bs)
 {
     return check_that(fabs(a - b) <= tol, file, line,
-                      "%s = %.17g, %s = %.17g, apart by %.3g, allowed %.3g",
-                      as, a, bs, b, fabs(a - b), tol);
+                      "%s = %.17g, %s = %.17g, apart by %.3g, allowed %.3g", as, a, bs, b,
+                      fabs(a - b), tol);
 }
 
-__attribute__((unused))
-static int check_eq(long long a, long long b, const char *file, int line,
-                    const char *as, const char *bs)
+__attribute__((unused)) static int check_eq(long long a, long long b, const char *file, int line,
+                                            const char *as, const char *bs)
 {
     return check_that(a == b, file, line, "%s = %lld, %s = %lld", as, a, bs, b);
 }
 
-__attribute__((unused))
-static int check_str(const char *a, const char *b, const char *file, int line, const char *as)
+__attribute__((unused)) static int check_str(const char *a, const char *b, const char *file,
+                                             int line, const char *as)
 {
-    return check_that(a && b && !strcmp(a, b), file, line, "%s is \"%s\", not \"%s\"",
-                      as, a ? a : "(null)", b ? b : "(null)");
+    return check_that(a && b && !strcmp(a, b), file, line, "%s is \"%s\", not \"%s\"", as,
+                      a ? a : "(null)", b ? b : "(null)");
 }
 
-__attribute__((unused))
-static int check_code(int rc, int want, const char *part, const char *file, int line,
-                      const char *call)
+__attribute__((unused)) static int check_code(int rc, int want, const char *part, const char *file,
+                                              int line, const char *call)
 {
     const char *said = err_message();
     int ok = rc == want && (!part || strstr(said, part));
@@ -89,23 +86,20 @@ static int check_code(int rc, int want, const char *part, const char *file, int 
                       part ? " and \"" : "", part ? part : "", part ? "\"" : "", said);
 }
 
-__attribute__((unused))
-static int check_done(void)
+__attribute__((unused)) static int check_done(void)
 {
     long passed = atomic_load(&check_passed), failed = atomic_load(&check_failed);
     printf("%ld passed, %ld failed\n", passed, failed);
     return failed || !passed;
 }
 
-__attribute__((unused))
-static int check_skip(const char *why)
+__attribute__((unused)) static int check_skip(const char *why)
 {
     printf("skipped: %s\n", why);
     return 77;
 }
 
 /* Small shapes alone are asked for: the device is slow (tests/emu). */
-__attribute__((unused))
-static int check_small(void) { return getenv("GPT_TEST_SMALL") != NULL; }
+__attribute__((unused)) static int check_small(void) { return getenv("GPT_TEST_SMALL") != NULL; }
 
 #endif

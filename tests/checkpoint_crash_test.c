@@ -21,15 +21,18 @@
 enum { STOPPED = 42, INODES = 4096, MOVES = 64 };
 /* What a stopped process leaves to the one that looks at its disk. */
 static struct log {
-    long calls, stop;           /* stop: the call that does not happen; 0: all do */
-    bool no_exchange;           /* the file system cannot exchange two names */
-    long fail_rename;           /* the rename that fails, counted from 1; 0: none */
+    long calls, stop; /* stop: the call that does not happen; 0: all do */
+    bool no_exchange; /* the file system cannot exchange two names */
+    long fail_rename; /* the rename that fails, counted from 1; 0: none */
     long renames;
     ino_t synced[INODES];
     int nsynced;
-    struct { char from[256], to[256]; bool exchange; } moved[MOVES];
-    int nmoved;                 /* since the directory was synced */
-} *seen;
+    struct {
+        char from[256], to[256];
+        bool exchange;
+    } moved[MOVES];
+    int nmoved; /* since the directory was synced */
+} * seen;
 
 static void call(void)
 {
@@ -198,7 +201,7 @@ static void test_power_cut(void)
 {
     struct model_state a = new_state(5), b = new_state(6);
     char *top = strdup(scratch("cut"));
-    for (int kind = 0; kind < 6; kind++) {      /* another step, the same, without exchange */
+    for (int kind = 0; kind < 6; kind++) { /* another step, the same, without exchange */
         seen->no_exchange = kind / 2 == 2;
         long stop = 1;
         while (stopped_save(top, &a, &b, kind / 2 ? 10 : 20, kind % 2, stop))

@@ -127,9 +127,10 @@ static bool is_param(void *arg, const char *param) { return !strcmp(param, arg);
 static void test_huge_count(const char *dir)
 {
     struct tensors *s;
-    char *text = change_manifest(dir, "tensor attn.mantissa", "tensor aa.weight u8 "
-        "999999999999999989 0 999999999999999989 rank0.safetensors 8 "
-        "0123456789abcdef0123456789abcdef\ntensor attn.mantissa");
+    char *text = change_manifest(dir, "tensor attn.mantissa",
+                                 "tensor aa.weight u8 "
+                                 "999999999999999989 0 999999999999999989 rank0.safetensors 8 "
+                                 "0123456789abcdef0123456789abcdef\ntensor attn.mantissa");
     CHECK_OK(tensors_open(&s, dir));
     CHECK_ERR(reshard(s, scratch("huge"), 2, 0, is_param, "aa"), GPT_INPUT,
               "do not divide the 999999999999999989 units of 'aa.weight'; expected one of 1");

@@ -25,14 +25,13 @@ static void test_round_trip(void)
             CHECK(same_state(&a, &b));
         }
         free(dir);
-        for (int i = 0; i < CKPT_TENSORS; i++)      /* the next world size writes what was read */
+        for (int i = 0; i < CKPT_TENSORS; i++) /* the next world size writes what was read */
             memcpy(a.data[i], b.data[i], whole_bytes(i));
     }
     free(root);
     free_state(&a);
     free_state(&b);
 }
-
 
 /* --- what was interrupted, what cannot be written --- */
 
@@ -63,25 +62,25 @@ static void test_stages(void)
         CHECK_OK(ckpt_begin(top, 20));
         for (int r = 0; r < stage && r < 2; r++)
             CHECK_OK(ckpt_write_rank(top, 20, r, t, rank_tensors(&b, r, 2, t), 1));
-        if (stage == 3)                                   /* all but the rename */
+        if (stage == 3) /* all but the rename */
             spill(in(in(top, ".step-000020.tmp"), "MANIFEST"), (unsigned char *)"gpt", 3);
         check_latest(top, 10, &a);
         CHECK(!access(in(top, ".step-000020.tmp"), F_OK));
     }
-    CHECK(!mkdir(in(top, "step-000030"), 0777));          /* made by hand, no MANIFEST */
+    CHECK(!mkdir(in(top, "step-000030"), 0777)); /* made by hand, no MANIFEST */
     CHECK(!mkdir(in(top, "step-40"), 0777));
     check_latest(top, 10, &a);
     CHECK_OK(ckpt_begin(top, 20));
     CHECK_OK(ckpt_write_rank(top, 20, 0, t, rank_tensors(&b, 0, 2, t), 1));
-    CHECK_ERR(ckpt_commit(top, &info), GPT_SYSTEM, "rank1.part");       /* a rank is missing */
+    CHECK_ERR(ckpt_commit(top, &info), GPT_SYSTEM, "rank1.part"); /* a rank is missing */
     CHECK(access(in(top, ".step-000020.tmp"), F_OK));
     CHECK_OK(ckpt_begin(top, 20));
-    for (int r = 0; r < 2; r++)                           /* rank 1 writes rank 0's share again */
+    for (int r = 0; r < 2; r++) /* rank 1 writes rank 0's share again */
         CHECK_OK(ckpt_write_rank(top, 20, r, t, rank_tensors(&b, 0, 2, t), 1));
     CHECK_ERR(ckpt_commit(top, &info), GPT_INPUT, "a piece from unit 4 on, found one from 0");
     check_latest(top, 10, &a);
     CHECK_OK(save_state(top, &a, 20, 2, 1));
-    CHECK_OK(save_state(top, &b, 20, 4, 1));              /* the same step again replaces it */
+    CHECK_OK(save_state(top, &b, 20, 4, 1)); /* the same step again replaces it */
     check_latest(top, 20, &b);
     free(top);
     free_state(&a);
@@ -179,7 +178,7 @@ static void test_two_writers(void)
     CHECK(!pipe(to) && !pipe(from));
     fflush(stdout);
     pid_t child = fork();
-    if (child == 0) {                                     /* begins, waits, saves */
+    if (child == 0) { /* begins, waits, saves */
         struct ckpt_tensor t[CKPT_TENSORS];
         struct ckpt_info info = info_of(10, 1);
         int rc = ckpt_begin(top, 10);
@@ -271,7 +270,7 @@ static void test_wants(void)
     CHECK_ERR(want(c, "attn.weight", DT_F32, 0, 1, dst), GPT_INPUT, "expected f32, found bf16");
     CHECK_ERR(want(c, "attn.weight", DT_BF16, 6, 3, dst), GPT_INPUT,
               "expected units 6:9, found 0:8");
-    for (int64_t begin = 0; begin < 24; begin += 5)     /* slices across pieces, 6 rows each */
+    for (int64_t begin = 0; begin < 24; begin += 5) /* slices across pieces, 6 rows each */
         for (int64_t count = 0; count <= 24 - begin; count += 3) {
             memset(dst, 0xee, sizeof dst);
             CHECK_OK(want(c, "embed.exp_avg", DT_F32, begin, count, dst));
@@ -306,7 +305,7 @@ static void test_prune(void)
     for (int64_t step = 0; step <= 1000; step += 100)
         CHECK_OK(save_state(top, &a, step, 1, 1));
     CHECK_OK(save_state(top, &a, 1234567, 1, 1));
-    CHECK(!mkdir(in(top, "step-000050"), 0777));            /* incomplete: not ours to remove */
+    CHECK(!mkdir(in(top, "step-000050"), 0777)); /* incomplete: not ours to remove */
     CHECK_ERR(ckpt_prune(top, 0, 0, &removed), GPT_USAGE, "at least 1, found 0");
     CHECK_OK(ckpt_prune(top, 2, 500, &removed));
     CHECK_EQ(removed, 8);

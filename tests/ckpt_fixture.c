@@ -51,9 +51,16 @@ int rank_tensors(const struct model_state *s, int rank, int ranks, struct ckpt_t
         const struct ckpt_whole *w = &ckpt_model[i];
         int64_t count = w->replicated ? (rank ? 0 : w->shape[0]) : w->shape[0] / ranks;
         int64_t begin = w->replicated ? 0 : count * rank;
-        t[n++] = (struct ckpt_tensor){
-            w->param, w->kind, w->dtype, w->rank, { w->shape[0], w->shape[1], w->shape[2] },
-            begin, count, s->data[i] + unit_bytes(w) * (size_t)begin, NULL, NULL };
+        t[n++] = (struct ckpt_tensor){ w->param,
+                                       w->kind,
+                                       w->dtype,
+                                       w->rank,
+                                       { w->shape[0], w->shape[1], w->shape[2] },
+                                       begin,
+                                       count,
+                                       s->data[i] + unit_bytes(w) * (size_t)begin,
+                                       NULL,
+                                       NULL };
     }
     return n;
 }
@@ -78,10 +85,12 @@ static void *write_rank(void *arg)
 
 struct ckpt_info info_of(int64_t step, int ranks)
 {
-    static const struct ckpt_kv kv[] = { { "seed", "1234" }, { "loader.shard", "3" },
-                                         { "note", "two words" }, { "empty", "" } };
-    return (struct ckpt_info){ step, 1000 * step, ranks, "checkpoint_test 1",
-                               "[model]\nlayers = 2\n", kv, 4 };
+    static const struct ckpt_kv kv[] = {
+        { "seed", "1234" }, { "loader.shard", "3" }, { "note", "two words" }, { "empty", "" }
+    };
+    return (struct ckpt_info){
+        step, 1000 * step, ranks, "checkpoint_test 1", "[model]\nlayers = 2\n", kv, 4
+    };
 }
 
 int save_state(const char *dir, const struct model_state *s, int64_t step, int ranks, int level)

@@ -19,8 +19,10 @@ struct ckpt_whole {
 };
 extern const struct ckpt_whole ckpt_model[CKPT_TENSORS];
 
-struct model_state { unsigned char *data[CKPT_TENSORS]; };
-struct model_state new_state(uint64_t seed);               /* random bytes */
+struct model_state {
+    unsigned char *data[CKPT_TENSORS];
+};
+struct model_state new_state(uint64_t seed); /* random bytes */
 void free_state(struct model_state *s);
 bool same_state(const struct model_state *a, const struct model_state *b);
 size_t whole_bytes(int tensor);

@@ -19,7 +19,12 @@ struct maker {
 };
 
 /* The numbers of a tensor are drawn where they are written, from its own stream. */
-struct draw { struct rng r; enum dtype t; uint64_t at; bool positive, whole; };
+struct draw {
+    struct rng r;
+    enum dtype t;
+    uint64_t at;
+    bool positive, whole;
+};
 
 static int draw(void *arg, void *dst, size_t n)
 {
@@ -47,11 +52,17 @@ static int write_rank(const struct maker *m, int rank)
         int64_t count = e->sharded ? e->shape[0] / m->ranks : rank ? 0 : e->shape[0], unit = 1;
         for (int a = 1; a < e->rank; a++)
             unit *= e->shape[a];
-        t[k] = (struct ckpt_tensor){ .param = e->param, .kind = e->kind, .dtype = e->dtype,
-                                     .rank = e->rank, .begin = e->sharded ? count * rank : 0,
-                                     .count = count, .fill = draw, .arg = &d[k] };
+        t[k] = (struct ckpt_tensor){ .param = e->param,
+                                     .kind = e->kind,
+                                     .dtype = e->dtype,
+                                     .rank = e->rank,
+                                     .begin = e->sharded ? count * rank : 0,
+                                     .count = count,
+                                     .fill = draw,
+                                     .arg = &d[k] };
         memcpy(t[k].shape, e->shape, sizeof t[k].shape);
-        d[k] = (struct draw){ .r = rng_make(m->seed, (uint64_t)i), .t = e->dtype,
+        d[k] = (struct draw){ .r = rng_make(m->seed, (uint64_t)i),
+                              .t = e->dtype,
                               .at = (uint64_t)(t[k].begin * unit),
                               .positive = !!strstr(e->kind, "sq") || !!strstr(e->kind, "second"),
                               .whole = !strcmp(e->kind, "mantissa") };
@@ -66,8 +77,10 @@ static int write_rank(const struct maker *m, int rank)
 static int make(struct maker *m, const struct recipe *r)
 {
     static char keys[MAX_PARAMS][64];
-    struct ckpt_kv kv[MAX_PARAMS + 5] = { { "loader.step", "0" }, { "loader.epoch", "0" },
-                                          { "loader.shard", "0" }, { "loader.document", "0" },
+    struct ckpt_kv kv[MAX_PARAMS + 5] = { { "loader.step", "0" },
+                                          { "loader.epoch", "0" },
+                                          { "loader.shard", "0" },
+                                          { "loader.document", "0" },
                                           { "loader.id", "none" } };
     int n = 5, rc = ckpt_begin(m->root, m->step);
     for (int i = 0; i < r->n_params; i++)
@@ -77,8 +90,9 @@ static int make(struct maker *m, const struct recipe *r)
         }
     for (int rank = 0; !rc && rank < m->ranks; rank++)
         rc = write_rank(m, rank);
-    struct ckpt_info info = { m->step, 1000 * m->step, m->ranks, "ckpt_make 1",
-                              recipe_canonical(r), kv, n };
+    struct ckpt_info info = {
+        m->step, 1000 * m->step, m->ranks, "ckpt_make 1", recipe_canonical(r), kv, n
+    };
     return rc ? rc : ckpt_commit(m->root, &info);
 }
 
@@ -90,7 +104,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: ckpt_make RECIPE ROOT STEP RANKS [SEED [LEVEL [KEY=VALUE...]]]\n");
         return 2;
     }
-    struct maker m = { .root = argv[2], .step = atoll(argv[3]), .ranks = atoi(argv[4]),
+    struct maker m = { .root = argv[2],
+                       .step = atoll(argv[3]),
+                       .ranks = atoi(argv[4]),
                        .seed = argc > 5 ? (uint64_t)atoll(argv[5]) : 1,
                        .level = argc > 6 ? atoi(argv[6]) : 1 };
     int rc = recipe_read(&r, argv[1], (const char *const *)argv + 7, argc > 7 ? argc - 7 : 0);

@@ -118,8 +118,8 @@ static void sums_of(struct comm *c, enum dtype type, int64_t rows, int64_t cols)
 
 static void sums(struct comm *c)
 {
-    static const int64_t shape[][2] = { { 1, 1 }, { 1, 13 }, { 3, 7 }, { 1, 1023 }, { 5, 1031 },
-                                        { 64, 96 }, { 0, 8 } };
+    static const int64_t shape[][2] = { { 1, 1 },    { 1, 13 },  { 3, 7 }, { 1, 1023 },
+                                        { 5, 1031 }, { 64, 96 }, { 0, 8 } };
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
         sums_of(c, DT_F32, shape[i][0], shape[i][1]);
         sums_of(c, DT_BF16, shape[i][0], shape[i][1]);
@@ -140,7 +140,7 @@ static void some_rows(struct comm *c)
             rows[r] = (turn + 2 * r) % (PART + 1);
         int64_t mine = rows[c->rank] * COLS;
         comm_ticket a = c->reduce_scatter(c, sum, rows), b = c->all_gather(c, all, rows);
-        memset(rows, -1, sizeof rows);              /* the counts are the caller's again */
+        memset(rows, -1, sizeof rows); /* the counts are the caller's again */
         c->wait(c, b);
         c->wait(c, a);
         bad += differing(sum, c->rank * own, c->rank * own + mine, c->world);
@@ -194,7 +194,7 @@ static void exchange(struct comm *c)
     }
     struct tensor send = filled(DT_F32, out, COLS, c->rank), recv = filled(DT_F32, in, COLS, 99);
     comm_ticket t = c->all_to_all(c, recv, recv_rows, send, send_rows);
-    memset(send_rows, -1, sizeof send_rows);        /* the counts are the caller's again */
+    memset(send_rows, -1, sizeof send_rows); /* the counts are the caller's again */
     memset(recv_rows, -1, sizeof recv_rows);
     c->wait(c, t);
     for (int r = 0; r < c->world; r++) {
@@ -257,7 +257,7 @@ static void failing(struct comm *c)
     snprintf(text, sizeof text, "rank %d: shard 7: truncated", c->world - 1);
     CHECK_ERR(c->status(c), GPT_INPUT, text);
     CHECK_ERR(c->barrier(c), GPT_INPUT, text);
-    c->wait(c, c->all_gather(c, t, NULL));                /* and nothing hangs afterwards */
+    c->wait(c, c->all_gather(c, t, NULL)); /* and nothing hangs afterwards */
     free(t.data);
 }
 
@@ -308,8 +308,8 @@ static void solo(void)
 
 int main(void)
 {
-    static void (*const all[])(struct comm *) = { sums, some_rows, broadcasts, exchange, many,
-                                                  host_side };
+    static void (*const all[])(struct comm *) = { sums,     some_rows, broadcasts,
+                                                  exchange, many,      host_side };
     static const int worlds[] = { 1, 2, 3, 4, 8 };
 
     solo();

@@ -12,10 +12,10 @@ struct draw {
     uint64_t n;
     FILE *f;
     struct small_size *size;
-    int layers, lanes, tables, gates;   /* tables: of value embeddings; gates: rows of each bank */
+    int layers, lanes, tables, gates; /* tables: of value embeddings; gates: rows of each bank */
     bool bigrams, post, fold;
-    int attention[MOST_LAYERS], table[MOST_LAYERS];     /* -1: none */
-    int bank[MOST_LAYERS + 2], mlp[MOST_LAYERS + 2];    /* two of each are padding, or gaps */
+    int attention[MOST_LAYERS], table[MOST_LAYERS]; /* -1: none */
+    int bank[MOST_LAYERS + 2], mlp[MOST_LAYERS + 2]; /* two of each are padding, or gaps */
 };
 
 static int below(struct draw *d, int n) { return (int)rng_below(&d->rng, d->n++, (uint64_t)n); }
@@ -41,9 +41,13 @@ static void draw_size(struct draw *d)
     static const int heads[] = { 1, 2, 2, 3, 4 }, head_dim[] = { 4, 8, 12, 16, 32 };
     struct small_size *z = d->size;
 
-    *z = (struct small_size){ .tokens = 33 + below(d, 20), .heads = heads[below(d, 5)],
-                              .head_dim = head_dim[below(d, 5)], .mlp_width = 8 + below(d, 40),
-                              .vocab = 61, .rows = 97, .document = 5 + below(d, 20) };
+    *z = (struct small_size){ .tokens = 33 + below(d, 20),
+                              .heads = heads[below(d, 5)],
+                              .head_dim = head_dim[below(d, 5)],
+                              .mlp_width = 8 + below(d, 40),
+                              .vocab = 61,
+                              .rows = 97,
+                              .document = 5 + below(d, 20) };
     while (z->heads * z->head_dim < GATE_WIDTH)
         z->head_dim *= 2;
 }
@@ -99,10 +103,12 @@ static void put_model(struct draw *d)
 {
     const struct small_size *z = d->size;
 
-    fprintf(d->f, "name = drawn\n[model]\nvocab = %d\nbigram_rows = %d\nheads = %d\n"
+    fprintf(d->f,
+            "name = drawn\n[model]\nvocab = %d\nbigram_rows = %d\nheads = %d\n"
             "head_dim = %d\nmlp_width = %d\nblock = %d\nattn_scale = 0.1\nrope_base = 1024\n"
-            "softcap = 23 5 7.5\n", z->vocab, d->bigrams ? z->rows : 0, z->heads, z->head_dim,
-            z->mlp_width, 1 + below(d, 6));
+            "softcap = 23 5 7.5\n",
+            z->vocab, d->bigrams ? z->rows : 0, z->heads, z->head_dim, z->mlp_width,
+            1 + below(d, 6));
     fprintf(d->f, "inject = %s\n", either(d, "before", "after"));
     fprintf(d->f, "inject_bare = %s\n", either(d, "yes", "no"));
     fprintf(d->f, "key_channels = %s\n", either(d, "quarters", "half"));
@@ -163,11 +169,20 @@ static void put_params(struct draw *d, char *labels)
 /* By layer with a stride, or one for all layers; some share elements with others. */
 static void put_scalars(struct draw *d)
 {
-    const struct { const char *name; bool needed; } role[] = {
-        { "residual", true }, { "x0", true }, { "qkv", true }, { "out", true },
-        { "bigram", d->bigrams }, { "residual_mlp", d->lanes >= 0 },
-        { "attn_lane0", d->lanes >= 0 || d->post }, { "attn_lane1", d->lanes >= 0 },
-        { "mlp_lane0", d->lanes >= 0 || d->fold }, { "mlp_lane1", d->lanes >= 0 },
+    const struct {
+        const char *name;
+        bool needed;
+    } role[] = {
+        { "residual", true },
+        { "x0", true },
+        { "qkv", true },
+        { "out", true },
+        { "bigram", d->bigrams },
+        { "residual_mlp", d->lanes >= 0 },
+        { "attn_lane0", d->lanes >= 0 || d->post },
+        { "attn_lane1", d->lanes >= 0 },
+        { "mlp_lane0", d->lanes >= 0 || d->fold },
+        { "mlp_lane1", d->lanes >= 0 },
     };
     enum { N = sizeof role / sizeof *role, APART = 2 * MOST_LAYERS };
 
@@ -177,8 +192,7 @@ static void put_scalars(struct draw *d)
         if (!role[i].needed && below(d, 2))
             continue;
         int first = below(d, 4) ? APART * i : below(d, APART * (N - 1));
-        fprintf(d->f, "%s scalars %d %d\n", role[i].name, first,
-                below(d, 4) ? 1 + below(d, 2) : 0);
+        fprintf(d->f, "%s scalars %d %d\n", role[i].name, first, below(d, 4) ? 1 + below(d, 2) : 0);
     }
 }
 
@@ -206,7 +220,8 @@ char *drawn_recipe(uint64_t seed, struct small_size *size)
           "momentum_low = 0.8\nmomentum_high = 0.9\nmomentum_warmup = 2\nmomentum_cooldown = 2\n"
           "untie = 0.5\n[stages]\n0 64 3 64 1 1\n1 64 3 64 - 1\n"
           "[data]\nchunks = 1\nval_tokens = 0\nval_chunk = 64\nval_every = 0\n"
-          "[precision]\nhead_fp8 = no\nhead_scales = 1 1 1\n", d.f);
+          "[precision]\nhead_fp8 = no\nhead_scales = 1 1 1\n",
+          d.f);
     fclose(d.f);
     return text;
 }

@@ -32,10 +32,7 @@ static const struct format formats[] = {
     { "e5m2", IEEE_SATURATING, 8, 2, 15, e5m2_d, e5m2_e },
 };
 
-static unsigned sign_bit(const struct format *f)
-{
-    return 1u << (f->bits - 1);
-}
+static unsigned sign_bit(const struct format *f) { return 1u << (f->bits - 1); }
 
 /* First code that is not finite: infinity, or NaN where there is none. */
 static unsigned first_special(const struct format *f)
@@ -63,7 +60,7 @@ static unsigned nearest(const struct format *f, double x)
 {
     unsigned special = first_special(f), lo = 0, hi = special;
     if (f->kind != IEEE && x >= value(f, special - 1))
-        return special - 1;                      /* saturates */
+        return special - 1; /* saturates */
     if (x >= value(f, special))
         return special;
     while (hi - lo > 1) {
@@ -81,8 +78,8 @@ static void check_encode(const struct format *f, float x)
 {
     unsigned sign = signbit(x) ? sign_bit(f) : 0;
     unsigned got = f->encode(x), want = nearest(f, fabs((double)x)) | sign;
-    check_that(got == want, __FILE__, __LINE__, "%s of %a: 0x%x, expected 0x%x",
-               f->name, x, got, want);
+    check_that(got == want, __FILE__, __LINE__, "%s of %a: 0x%x, expected 0x%x", f->name, x, got,
+               want);
 }
 
 static void check_both_signs(const struct format *f, float x)
@@ -96,12 +93,13 @@ static void test_decode(const struct format *f)
     for (unsigned c = 0; c < 1u << f->bits; c++) {
         float got = f->decode(c);
         unsigned magnitude = c & (sign_bit(f) - 1);
-        double want = is_nan_code(f, c) ? NAN
-                    : magnitude == first_special(f) ? INFINITY : value(f, magnitude);
+        double want = is_nan_code(f, c)               ? NAN
+                      : magnitude == first_special(f) ? INFINITY
+                                                      : value(f, magnitude);
         bool same = isnan(want) ? isnan(got) : (double)got == (c & sign_bit(f) ? -want : want);
         bool sign = isnan(want) || !!signbit(got) == !!(c & sign_bit(f));
-        check_that(same && sign, __FILE__, __LINE__, "%s 0x%x is %a, expected %a",
-                   f->name, c, got, want);
+        check_that(same && sign, __FILE__, __LINE__, "%s 0x%x is %a, expected %a", f->name, c, got,
+                   want);
     }
 }
 
@@ -113,7 +111,7 @@ static void test_encode_all(const struct format *f)
         double tie = (value(f, c) + value(f, c + 1)) / 2;
         float t = (float)tie;
         if (!isfinite(t) || (double)t != tie)
-            continue;                            /* bf16's smallest: its half is no float */
+            continue; /* bf16's smallest: its half is no float */
         check_both_signs(f, t);
         check_both_signs(f, nextafterf(t, 0));
         check_both_signs(f, nextafterf(t, INFINITY));
@@ -148,10 +146,15 @@ static void test_special(const struct format *f)
 
 static void test_names(void)
 {
-    static const struct { enum dtype t; const char *name; size_t size; } want[] = {
-        { DT_F64, "f64", 8 }, { DT_F32, "f32", 4 }, { DT_BF16, "bf16", 2 }, { DT_F16, "f16", 2 },
-        { DT_E4M3, "e4m3", 1 }, { DT_E5M2, "e5m2", 1 }, { DT_I64, "i64", 8 }, { DT_I32, "i32", 4 },
-        { DT_I16, "i16", 2 }, { DT_U16, "u16", 2 }, { DT_I8, "i8", 1 }, { DT_U8, "u8", 1 },
+    static const struct {
+        enum dtype t;
+        const char *name;
+        size_t size;
+    } want[] = {
+        { DT_F64, "f64", 8 },   { DT_F32, "f32", 4 },   { DT_BF16, "bf16", 2 },
+        { DT_F16, "f16", 2 },   { DT_E4M3, "e4m3", 1 }, { DT_E5M2, "e5m2", 1 },
+        { DT_I64, "i64", 8 },   { DT_I32, "i32", 4 },   { DT_I16, "i16", 2 },
+        { DT_U16, "u16", 2 },   { DT_I8, "i8", 1 },     { DT_U8, "u8", 1 },
         { DT_BOOL, "bool", 1 },
     };
     for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
@@ -176,7 +179,7 @@ int main(void)
     }
     /* The limits that users know by number. */
     CHECK(e4m3_to_f32(0x7e) == 448 && e5m2_to_f32(0x7b) == 57344 && f16_to_f32(0x7bff) == 65504);
-    CHECK(bf16_round(1.00390625f) == 1 && bf16_round(1.01171875f) == 1.015625f);   /* two ties */
+    CHECK(bf16_round(1.00390625f) == 1 && bf16_round(1.01171875f) == 1.015625f); /* two ties */
     test_names();
     return check_done();
 }

@@ -11,8 +11,9 @@
 
 static inline double get(struct tensor t, int64_t i)
 {
-    return t.dtype == DT_BF16 ? bf16_to_f32(((uint16_t *)t.data)[i])
-         : t.dtype == DT_U16 ? ((uint16_t *)t.data)[i] : ((float *)t.data)[i];
+    return t.dtype == DT_BF16  ? bf16_to_f32(((uint16_t *)t.data)[i])
+           : t.dtype == DT_U16 ? ((uint16_t *)t.data)[i]
+                               : ((float *)t.data)[i];
 }
 
 static inline void set(struct tensor t, int64_t i, double x)

@@ -21,8 +21,7 @@ static bool same(struct tensor a, struct tensor b)
 
 static struct fp8_copy copy_of(struct tensor w, float scale_inv)
 {
-    return (struct fp8_copy){ blank(DT_E4M3, w.rows, w.cols), scale_inv,
-                              blank(DT_F32, 1, 1).data };
+    return (struct fp8_copy){ blank(DT_E4M3, w.rows, w.cols), scale_inv, blank(DT_F32, 1, 1).data };
 }
 
 /* -- by definition ------------------------------------------------------------------------- */
@@ -82,7 +81,7 @@ static struct tensor weights(enum dtype t, int64_t n, float scale, int where)
 
 static void test_quantize(enum dtype t, int64_t n, int where)
 {
-    float scale = where ? 1.6f / 448 : 0.25f;       /* a power of two: halves stay halves */
+    float scale = where ? 1.6f / 448 : 0.25f; /* a power of two: halves stay halves */
     struct tensor w = weights(t, n, scale, where);
     struct fp8_copy c = copy_of(w, scale);
 
@@ -104,11 +103,11 @@ static void test_not_finite(void)
     o->quantize(o, &c, w);
     CHECK(isnan(*c.amax) && code[0] == 0x7f && code[3] == 0xfe);
     CHECK_EQ(wrong_codes(&c, w), 0);
-    set(w, 0, 1), set(w, 3, -2), set(w, 699, NAN);  /* in the last block: what came before goes */
+    set(w, 0, 1), set(w, 3, -2), set(w, 699, NAN); /* in the last block: what came before goes */
     o->quantize(o, &c, w);
     CHECK(isnan(*c.amax) && code[699] == 0x7f);
     set(w, 699, 0);
-    o->quantize(o, &c, w);                          /* and the NaN does not stay for ever */
+    o->quantize(o, &c, w); /* and the NaN does not stay for ever */
     CHECK(*c.amax == largest(w));
 }
 
@@ -138,7 +137,9 @@ static void test_adam(enum dtype tw, enum dtype tm, int64_t n)
 
 /* -- the head ---------------------------------------------------------------------------------- */
 
-struct results { struct tensor loss, dx, dw; };
+struct results {
+    struct tensor loss, dx, dw;
+};
 
 static struct results head(struct tensor x, struct tensor w, const struct head_loss *h)
 {
@@ -160,24 +161,32 @@ static void test_head(enum dtype t, int tokens, int64_t width, int64_t vocab)
     struct fp8_copy c = copy_of(w, 1.6f / 448);
     int32_t tgt[64];
     float mtp[2] = { 1, 0.5f };
-    struct head_loss h = { .tgt = tgt, .mtp = mtp, .n_mtp = 2, .seed = 0.125f, .fp8 = true,
-                           .x_scale = 100.f / 448, .w_scale = c.scale_inv,
-                           .g_scale = 0.75f / 448, .cap_a = 23, .cap_b = 5, .cap_c = 7.5f };
+    struct head_loss h = { .tgt = tgt,
+                           .mtp = mtp,
+                           .n_mtp = 2,
+                           .seed = 0.125f,
+                           .fp8 = true,
+                           .x_scale = 100.f / 448,
+                           .w_scale = c.scale_inv,
+                           .g_scale = 0.75f / 448,
+                           .cap_a = 23,
+                           .cap_b = 5,
+                           .cap_c = 7.5f };
 
     for (int i = 0; i < tokens; i++)
         tgt[i] = (int32_t)(fabs(normal()) * 1e6) % (int32_t)vocab;
-    for (int64_t i = 0; i < width * vocab; i += 5)      /* vanish, with either sign */
+    for (int64_t i = 0; i < width * vocab; i += 5) /* vanish, with either sign */
         set(w, i, 1e-7 * normal());
-    set(w, 1, 5), set(w, 2, -5);                        /* saturate */
+    set(w, 1, 5), set(w, 2, -5); /* saturate */
     struct results own = head(x, w, &h);
     o->quantize(o, &c, w);
     h.w8 = c.codes;
     CHECK(equal(head(x, w, &h), own));
-    struct tensor other = drawn(t, width, vocab, 0.5);  /* only the codes count */
+    struct tensor other = drawn(t, width, vocab, 0.5); /* only the codes count */
     CHECK(equal(head(x, other, &h), own));
     ((uint8_t *)c.codes.data)[1] ^= 0x80;
     CHECK(!equal(head(x, w, &h), own));
-    h.fp8 = false;                                      /* only an fp8 head reads them */
+    h.fp8 = false; /* only an fp8 head reads them */
     struct results plain = head(x, w, &h);
     h.w8 = NO_TENSOR;
     CHECK(equal(head(x, w, &h), plain));

@@ -37,9 +37,10 @@ float *golden_floats(struct golden *g, const char *name, int64_t *n)
         exit(GPT_SYSTEM);
     }
     for (uint64_t i = 0; i < t->elements; i++)
-        x[i] = t->dtype == DT_BF16 ? bf16_to_f32(((uint16_t *)raw)[i])
-             : t->dtype == DT_I16 ? (float)((uint16_t *)raw)[i]
-             : t->dtype == DT_I32 ? (float)((int32_t *)raw)[i] : ((float *)raw)[i];
+        x[i] = t->dtype == DT_BF16  ? bf16_to_f32(((uint16_t *)raw)[i])
+               : t->dtype == DT_I16 ? (float)((uint16_t *)raw)[i]
+               : t->dtype == DT_I32 ? (float)((int32_t *)raw)[i]
+                                    : ((float *)raw)[i];
     free(raw);
     return x;
 }
@@ -53,11 +54,17 @@ int golden_int(const struct golden *g, const char *key, int dflt)
 const char *golden_name(const char *label)
 {
     static const char *const names[][2] = {
-        { "attn", "attn_bank" }, { "mlp", "mlp_bank" }, { "lm_head", "lm_head.weight" },
-        { "embed", "embed.weight" }, { "ve0", "value_embeds.0.weight" },
-        { "ve1", "value_embeds.1.weight" }, { "ve2", "value_embeds.2.weight" },
-        { "smear_gate", "smear_gate.weight" }, { "skip_gate", "skip_gate.weight" },
-        { "value_embed", "value_embeds" }, { "bigram_embed", "bigram_embed.weight" },
+        { "attn", "attn_bank" },
+        { "mlp", "mlp_bank" },
+        { "lm_head", "lm_head.weight" },
+        { "embed", "embed.weight" },
+        { "ve0", "value_embeds.0.weight" },
+        { "ve1", "value_embeds.1.weight" },
+        { "ve2", "value_embeds.2.weight" },
+        { "smear_gate", "smear_gate.weight" },
+        { "skip_gate", "skip_gate.weight" },
+        { "value_embed", "value_embeds" },
+        { "bigram_embed", "bigram_embed.weight" },
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(names[i][0], label))
@@ -104,7 +111,7 @@ int golden_recipe(struct recipe **r, const struct golden *g, const char *name, b
 
 bool golden_report(const char *name, double error, double tolerance)
 {
-    bool ok = error <= tolerance;       /* NaN is not */
+    bool ok = error <= tolerance; /* NaN is not */
     printf("  %-34s %9.2e  (%.0e)%s\n", name, error, tolerance, ok ? "" : "  FAILED");
     return ok;
 }
@@ -125,11 +132,9 @@ static int make_ops(struct ops **o, const char *device)
 int main(int argc, char **argv)
 {
     const char *device = "cpu";
-    const struct opt table[] = {
-        { 'd', "device", "NAME", OPT_CHOICE, &device, "where the ops run",
-          .choices = "cpu|bf16|cuda" },
-        OPT_END
-    };
+    const struct opt table[] = { { 'd', "device", "NAME", OPT_CHOICE, &device, "where the ops run",
+                                   .choices = "cpu|bf16|cuda" },
+                                 OPT_END };
     const struct command cmd = { "golden", "[OPTION]... FILE...",
                                  "Compares with numbers made by a record's own program.", table };
     int first, worst = 0, rc = opt_parse(&cmd, argc, argv, &first);

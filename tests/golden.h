@@ -19,7 +19,10 @@ int golden_optimizer(struct ops *o, const char *file);
 int golden_rounded_ops(struct ops **o, uint64_t seed) MUST_CHECK;
 
 /* A file with all its tensors at hand. */
-struct golden { struct st_reader *r; const struct st_header *h; };
+struct golden {
+    struct st_reader *r;
+    const struct st_header *h;
+};
 int golden_open(struct golden *g, const char *file);
 /* Tensor as floats, malloc'd; NULL and *n = 0 when there is none. */
 float *golden_floats(struct golden *g, const char *name, int64_t *n);

@@ -11,7 +11,10 @@
 
 /* One case of the metadata: "{"ws_short": 1, "ws_long": 3, "mtp": [1.0, 0.5, 0.2],
  * "yarn_applied_before": [3, 7], "attn_scale": 0.1}". */
-struct test_case { int ws_short, ws_long, n_mtp, yarn_old, yarn_new; double mtp[MAX_MTP], scale; };
+struct test_case {
+    int ws_short, ws_long, n_mtp, yarn_old, yarn_new;
+    double mtp[MAX_MTP], scale;
+};
 
 static const char *after(const char *json, const char *key)
 {
@@ -113,8 +116,11 @@ static struct batch make_batch(struct ops *o, struct golden *g, const struct rec
     int64_t T, n, ncu;
     int32_t *tok = golden_ints(g, "inputs", &T), *tgt = golden_ints(g, "targets", &n);
     int32_t *cu = golden_ints(g, "cum_seqlens", &ncu);
-    struct batch b = { .tokens = (int)T, .tgt = to_device(o, tgt, T), .cu = to_device(o, cu, ncu),
-                       .ncu = (int)ncu, .token = make_lookup(o, tok, T, r->vocab) };
+    struct batch b = { .tokens = (int)T,
+                       .tgt = to_device(o, tgt, T),
+                       .cu = to_device(o, cu, ncu),
+                       .ncu = (int)ncu,
+                       .token = make_lookup(o, tok, T, r->vocab) };
     *hash = r->bigram_rows ? golden_bigram(o, g, tok, T, r->bigram_rows, &b.bigram) : 0;
     free(tok);
     free(tgt);
@@ -125,12 +131,12 @@ static struct batch make_batch(struct ops *o, struct golden *g, const struct rec
 /* Relative errors of the three cases. */
 enum { CASES = 3, NOISE_DRAWS = 8 };
 struct errors {
-    double hash;                /* bigram rows that differ */
+    double hash; /* bigram rows that differ */
     double scale[CASES], loss[CASES], eval_loss[CASES], grad[CASES][MAX_PARAMS];
 };
 
-static double loss_error(struct golden *g, struct ops *o, real *loss, char letter,
-                         const char *kind, double factor)
+static double loss_error(struct golden *g, struct ops *o, real *loss, char letter, const char *kind,
+                         double factor)
 {
     char name[32];
     real got;
@@ -162,7 +168,8 @@ static void run_case(struct golden *g, struct model *m, const struct batch *b, i
     const struct recipe *r = m->recipe;
     char letter = (char)('a' + k);
     struct test_case c = read_case(st_meta(g->h, (char[]){ letter, 0 }));
-    struct point p = { .n_mtp = c.n_mtp, .sequence = b->tokens,
+    struct point p = { .n_mtp = c.n_mtp,
+                       .sequence = b->tokens,
                        .window_short = c.ws_short * r->block,
                        .window_long = c.ws_long * r->block };
     double scale = m->attn_scale;
@@ -275,7 +282,7 @@ int golden_forward(struct ops *o, const char *file, bool bf16)
     bool r74 = st_meta(g.h, "bigram_vocab") != NULL;
     if ((rc = golden_recipe(&r, &g, r74 ? "record-74" : "record-61", !bf16)))
         return rc;
-    r->chunks = 1;      /* one micro-batch: the loss is not divided */
+    r->chunks = 1; /* one micro-batch: the loss is not divided */
     rc = measure(o, &g, r, &e);
     if (!rc && bf16)
         rc = measure_noise(&g, r, &noise);

@@ -15,10 +15,10 @@
 #include "optim/step.h"
 
 enum { MAX_STEPS = 16 };
-static const double FP32 = 1e-6;        /* Adam states, momenta, fp32 weights */
-static const double ULPS = 1;           /* bf16 weights under Adam */
-static const double SECOND = 5e-3;      /* row variances of the update, which is bf16 */
-static const double UPDATE = 1e-2;      /* fp32 master - initial value, |d| / |ref| */
+static const double FP32 = 1e-6; /* Adam states, momenta, fp32 weights */
+static const double ULPS = 1; /* bf16 weights under Adam */
+static const double SECOND = 5e-3; /* row variances of the update, which is bf16 */
+static const double UPDATE = 1e-2; /* fp32 master - initial value, |d| / |ref| */
 /* Where the file has no mantissas both sides are cut to bf16: a difference within UPDATE moves
  * one weight in ten by one unit, some 1e-3, of steps of some 1e-2. */
 static const double CUT_UPDATE = 3e-2;
@@ -31,7 +31,7 @@ struct run {
     struct ops *o;
     struct comm *comm;
     int steps[MAX_STEPS], n_steps;
-    float *largest[MAX_PARAMS];         /* |reference| of each weight, so far */
+    float *largest[MAX_PARAMS]; /* |reference| of each weight, so far */
     bool ok;
 };
 
@@ -103,10 +103,7 @@ static double most_ulps(const float *x, const float *ref, float *largest, int64_
     return most;
 }
 
-static float master(float high, float low)
-{
-    return f32_from_bits(f32_bits(high) | (uint32_t)low);
-}
+static float master(float high, float low) { return f32_from_bits(f32_bits(high) | (uint32_t)low); }
 
 /* A bank's way from its initial values, with the low halves where the file has them. */
 static void compare_update(struct run *u, int call, int param, const float *ref)
@@ -198,9 +195,9 @@ static int start(struct run *u)
     }
     bool later = st_meta(u->g.h, "bigram_vocab");
     int rc = golden_recipe(&u->recipe, &u->g, later ? "record-74" : "record-61", false);
-    if (rc || (rc = comm_solo_new(&u->comm))
-        || (rc = banks_init(&u->banks, u->recipe, u->o, 0, 1))
-        || (rc = optim_init(&u->z, u->recipe, &u->banks, u->o, u->comm)))
+    if (rc || (rc = comm_solo_new(&u->comm)) ||
+        (rc = banks_init(&u->banks, u->recipe, u->o, 0, 1)) ||
+        (rc = optim_init(&u->z, u->recipe, &u->banks, u->o, u->comm)))
         return rc;
     for (int i = 0; i < u->recipe->n_params; i++) {
         float *x = want(u, -1, "init", i, tensor_count(u->banks.p[i].w));

@@ -8,7 +8,7 @@
 
 #include "base/rng.h"
 
-static struct ops cpu;                  /* the functions that are wrapped */
+static struct ops cpu; /* the functions that are wrapped */
 
 static struct rng rng;
 static uint64_t drawn;
@@ -113,9 +113,9 @@ static void linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor do
     rounded(dpre);
 }
 
-static void qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v,
-                struct tensor qkv, const struct qkv_shape *s, struct rope r, struct tensor y,
-                struct tensor gate, struct tensor table, const struct batch *b)
+static void qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, struct tensor qkv,
+                const struct qkv_shape *s, struct rope r, struct tensor y, struct tensor gate,
+                struct tensor table, const struct batch *b)
 {
     cpu.qkv(o, q, k, v, qkv, s, r, y, gate, table, b);
     rounded(q);
@@ -126,8 +126,7 @@ static void qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v
 static void qkv_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
                     struct tensor dgate, struct tensor dy12, struct tensor dq, struct tensor dk,
                     struct tensor dv, struct tensor qkv, const struct qkv_shape *s, struct rope r,
-                    struct tensor y, struct tensor gate, struct tensor table,
-                    const struct batch *b)
+                    struct tensor y, struct tensor gate, struct tensor table, const struct batch *b)
 {
     cpu.qkv_bwd(o, dqkv, dtable_rows, dgate, dy12, dq, dk, dv, qkv, s, r, y, gate, table, b);
     rounded(dqkv);

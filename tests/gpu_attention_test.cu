@@ -34,10 +34,12 @@ static void check(bool ok, const char *name, const char *what, double got, doubl
 
 /* -- the definition ------------------------------------------------------------- */
 struct reference {
-    double *out, *lse, *delta, *dq, *dk, *dv;       /* out..: (rows, heads E); (heads, rows) */
+    double *out, *lse, *delta, *dq, *dk, *dv; /* out..: (rows, heads E); (heads, rows) */
 };
 
-template <int N> struct row { double x[N]; };       /* E / 32 channels a lane */
+template <int N> struct row {
+    double x[N];
+}; /* E / 32 channels a lane */
 template <int N> __device__ row<N> row_of(const bf16 *p, int64_t at)
 {
     row<N> r;
@@ -246,7 +248,7 @@ static void check_past_end(const char *name, const struct buffers *b,
     check(written == 0, name, "values written past the end", (double)written, 0);
 }
 
-enum { SMALL = 150 };                       /* tokens at most, on a slow device (tests/emu) */
+enum { SMALL = 150 }; /* tokens at most, on a slow device (tests/emu) */
 
 static void run_case(const struct shape_case *c, uint64_t seed)
 {
@@ -364,8 +366,8 @@ int main(int argc, char **argv)
     const uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : (uint64_t)time(NULL);
     printf("seed %llu\n", (unsigned long long)seed);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        if ((argc < 3 || strstr(cases[i].name, argv[2]))
-            && !(getenv("GPT_TEST_SMALL") && cases[i].tokens > 5000))
+        if ((argc < 3 || strstr(cases[i].name, argv[2])) &&
+            !(getenv("GPT_TEST_SMALL") && cases[i].tokens > 5000))
             run_case(&cases[i], seed + 10000 * i);
     if (argc < 3) {
         run_graph(seed + 2);

@@ -17,7 +17,7 @@
 #include "../kernels/ops_cuda.h"
 
 enum { RUNS = 9, SETS = 3, D = 768, H = 6, E = 128, F = 3072, V = 50304, DOCUMENT = 600 };
-enum { HASHES = 251520 };               /* rows of record 74's bigram table */
+enum { HASHES = 251520 }; /* rows of record 74's bigram table */
 static const double BANDWIDTH = 4.25e12, BF16 = 770e12, FP8 = 1198e12;
 
 static struct ops *o;
@@ -82,7 +82,7 @@ static struct lookup lookup_of(const std::vector<int32_t> &row, int rows, int *d
     return lookup{ (int)row.size(), ints(row), ints(order), ints(start) };
 }
 
-static int token_rows, bigram_rows;     /* that the batch reads */
+static int token_rows, bigram_rows; /* that the batch reads */
 
 /* Tokens as text has them: the r-th most frequent about 1/r of the first. */
 static struct batch batch_make(int tokens)
@@ -154,7 +154,7 @@ static struct set sets[SETS];
 static struct tensor none, table, dtable, bigrams, dbigrams, head, dhead;
 static struct tensor wqkv, dwqkv, wo, dwo, w1, dw1, gate, dgate;
 static struct tensor gate1, dgate1;
-static real *num, *sum;                 /* numbers to read, sums to add to */
+static real *num, *sum; /* numbers to read, sums to add to */
 static struct rope rope;
 
 static void make(int T)
@@ -186,39 +186,27 @@ static void make(int T)
 }
 
 /* A (T,D) tensor in memory of a larger one. */
-static struct tensor start_of(struct tensor t, int T)
-{
-    return tensor_of(t.data, t.dtype, T, D);
-}
+static struct tensor start_of(struct tensor t, int T) { return tensor_of(t.data, t.dtype, T, D); }
 
 static void streams(int T, const struct batch *b)
 {
-    double A = 2.0 * T * D, R = 2.0 * D, W = V * R;     /* bytes of (T,D), a row, a table */
+    double A = 2.0 * T * D, R = 2.0 * D, W = V * R; /* bytes of (T,D), a row, a table */
 
-    row("embed", 1, 2 * A, 0, 0, [&](int i) {
-        o->embed(o, sets[i].x, table, gate1, num, b);
-    });
-    row("embed_bwd", 1, 3 * A, 0, 0, [&](int i) {
-        o->embed_bwd(o, sets[i].z, dgate1, sum, sets[i].x, table, gate1, num, b);
-    });
-    row("table_grad", 2, A + W, 0, 0, [&](int i) {
-        o->table_grad(o, dtable, sets[i].x, none, &b->token, false);
-    });
-    row("table_grad two", 2, 2 * A + W, 0, 0, [&](int i) {
-        o->table_grad(o, dtable, sets[i].x, sets[i].y, &b->token, false);
-    });
-    row("table_grad, add", 0, A + 2 * token_rows * R, 0, 0, [&](int i) {
-        o->table_grad(o, dtable, sets[i].x, none, &b->token, true);
-    });
-    row("table_grad 251520 rows", 0, A + HASHES * R, 0, 0, [&](int i) {
-        o->table_grad(o, dbigrams, sets[i].x, none, &b->bigram, false);
-    });
-    row("table_grad 251520 rows, add", 0, A + 2 * bigram_rows * R, 0, 0, [&](int i) {
-        o->table_grad(o, dbigrams, sets[i].x, none, &b->bigram, true);
-    });
-    row("gather 251520 rows", 0, A + bigram_rows * R, 0, 0, [&](int i) {
-        o->gather(o, sets[i].x, bigrams, &b->bigram);
-    });
+    row("embed", 1, 2 * A, 0, 0, [&](int i) { o->embed(o, sets[i].x, table, gate1, num, b); });
+    row("embed_bwd", 1, 3 * A, 0, 0,
+        [&](int i) { o->embed_bwd(o, sets[i].z, dgate1, sum, sets[i].x, table, gate1, num, b); });
+    row("table_grad", 2, A + W, 0, 0,
+        [&](int i) { o->table_grad(o, dtable, sets[i].x, none, &b->token, false); });
+    row("table_grad two", 2, 2 * A + W, 0, 0,
+        [&](int i) { o->table_grad(o, dtable, sets[i].x, sets[i].y, &b->token, false); });
+    row("table_grad, add", 0, A + 2 * token_rows * R, 0, 0,
+        [&](int i) { o->table_grad(o, dtable, sets[i].x, none, &b->token, true); });
+    row("table_grad 251520 rows", 0, A + HASHES * R, 0, 0,
+        [&](int i) { o->table_grad(o, dbigrams, sets[i].x, none, &b->bigram, false); });
+    row("table_grad 251520 rows, add", 0, A + 2 * bigram_rows * R, 0, 0,
+        [&](int i) { o->table_grad(o, dbigrams, sets[i].x, none, &b->bigram, true); });
+    row("gather 251520 rows", 0, A + bigram_rows * R, 0, 0,
+        [&](int i) { o->gather(o, sets[i].x, bigrams, &b->bigram); });
     row("mix_norm two terms", 11, 4 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
         struct mix_term in[2] = { { s.x, num, false }, { s.y, num + 1, false } };
@@ -231,14 +219,15 @@ static void streams(int T, const struct batch *b)
     });
     row("mix_norm three terms", 0, 5 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
-        struct mix_term in[3] = { { s.x, NULL, false }, { s.y, NULL, false },
-                                  { s.h, num, true } };
+        struct mix_term in[3] = { { s.x, NULL, false }, { s.y, NULL, false }, { s.h, num, true } };
         o->mix_norm(o, s.z, s.g, 3, in);
     });
     row("mix_norm four terms", 0, 6 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
-        struct mix_term in[4] = { { s.x, num, false }, { s.y, NULL, false },
-                                  { s.h, num + 1, false }, { s.i, num + 2, false } };
+        struct mix_term in[4] = { { s.x, num, false },
+                                  { s.y, NULL, false },
+                                  { s.h, num + 1, false },
+                                  { s.i, num + 2, false } };
         o->mix_norm(o, s.z, s.g, 4, in);
     });
     row("mix_norm norm only", 10, 2 * A, 0, 0, [&](int i) {
@@ -253,18 +242,24 @@ static void streams(int T, const struct batch *b)
     });
     row("mix_norm_bwd three terms", 0, 9 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
-        struct mix_term in[3] = { { s.x, num, false }, { s.y, NULL, false },
+        struct mix_term in[3] = { { s.x, num, false },
+                                  { s.y, NULL, false },
                                   { s.h, num + 1, false } };
-        struct mix_grad d[3] = { { s.g, false, sum }, { s.i, false, NULL },
+        struct mix_grad d[3] = { { s.g, false, sum },
+                                 { s.i, false, NULL },
                                  { s.h2, true, sum + 1 } };
         o->mix_norm_bwd(o, d, s.g, s.z, none, s.y, 3, in);
     });
     row("mix_norm_bwd four terms", 0, 12 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
-        struct mix_term in[4] = { { s.x, num, false }, { s.y, NULL, false },
-                                  { s.h, num + 1, false }, { s.i, num + 2, false } };
-        struct mix_grad d[4] = { { s.g, false, sum }, { s.h2, false, NULL },
-                                 { s.h3, true, sum + 1 }, { s.h4, true, sum + 2 } };
+        struct mix_term in[4] = { { s.x, num, false },
+                                  { s.y, NULL, false },
+                                  { s.h, num + 1, false },
+                                  { s.i, num + 2, false } };
+        struct mix_grad d[4] = { { s.g, false, sum },
+                                 { s.h2, false, NULL },
+                                 { s.h3, true, sum + 1 },
+                                 { s.h4, true, sum + 2 } };
         o->mix_norm_bwd(o, d, s.g, s.z, s.d12, s.y, 4, in);
     });
     row("mix_norm_bwd norm only", 10, 4 * A, 0, 0, [&](int i) {
@@ -276,31 +271,44 @@ static void streams(int T, const struct batch *b)
     row("lanes_mix five terms", 0, 8 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
         const struct tensor out[2] = { s.h2, s.h3 };
-        struct lanes_term in[5] = { { s.x, 1, { num, NULL } }, { s.y, 2, { NULL, num } },
-                                    { s.z, 3, { num, num + 1 } }, { s.g, 1, { num + 2, NULL } },
+        struct lanes_term in[5] = { { s.x, 1, { num, NULL } },
+                                    { s.y, 2, { NULL, num } },
+                                    { s.z, 3, { num, num + 1 } },
+                                    { s.g, 1, { num + 2, NULL } },
                                     { s.h, 1, { num + 3, NULL } } };
         o->lanes_mix(o, out, s.h4, 1, 5, in);
     });
     row("lanes_mix three terms", 0, 6 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
         const struct tensor out[2] = { s.h2, s.h3 };
-        struct lanes_term in[3] = { { s.x, 1, { num, NULL } }, { s.y, 2, { NULL, num } },
+        struct lanes_term in[3] = { { s.x, 1, { num, NULL } },
+                                    { s.y, 2, { NULL, num } },
                                     { s.z, 3, { num, num + 1 } } };
         o->lanes_mix(o, out, s.h4, 0, 3, in);
     });
     row("lanes_mix_bwd three terms", 0, 10 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
         const struct tensor dout[2] = { s.h2, s.h3 };
-        struct lanes_term in[3] = { { s.x, 1, { num, NULL } }, { s.y, 2, { NULL, num } },
+        struct lanes_term in[3] = { { s.x, 1, { num, NULL } },
+                                    { s.y, 2, { NULL, num } },
                                     { s.z, 3, { num, num + 1 } } };
-        struct lanes_grad d[3] = { { s.h2, { sum, NULL } }, { s.h3, { NULL, sum } },
+        struct lanes_grad d[3] = { { s.h2, { sum, NULL } },
+                                   { s.h3, { NULL, sum } },
                                    { s.h4, { sum + 1, sum + 2 } } };
         o->lanes_mix_bwd(o, d, dout, s.g, s.d12, s.i, 0, 3, in);
     });
     row("inject_bwd ten places", 0, 14 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
-        const struct tensor g[10] = { s.x, s.y, s.z, s.g, s.h, s.i, s.h4, start_of(s.x3, T),
-                                      start_of(s.f1, T), start_of(s.f2, T) };
+        const struct tensor g[10] = { s.x,
+                                      s.y,
+                                      s.z,
+                                      s.g,
+                                      s.h,
+                                      s.i,
+                                      s.h4,
+                                      start_of(s.x3, T),
+                                      start_of(s.f1, T),
+                                      start_of(s.f2, T) };
         struct injection in[2] = {};
         for (int k = 0; k < 2; k++) {
             in[k].x = start_of(k ? s.f3 : s.dx3, T);
@@ -324,51 +332,36 @@ static void products(int T)
 {
     double A = 2.0 * T * D * D;
 
-    row("linear qkv", 10, 0, 3 * A, 0, [&](int i) {
-        o->linear(o, sets[i].x3, sets[i].x, wqkv, num, none);
-    });
-    row("linear_bwd_x qkv", 10, 0, 3 * A, 0, [&](int i) {
-        o->linear_bwd_x(o, sets[i].y, sets[i].x3, wqkv, num, false);
-    });
-    row("linear_bwd_w qkv", 10, 0, 3 * A, 0, [&](int i) {
-        o->linear_bwd_w(o, dwqkv, sum, sets[i].x3, sets[i].x, wqkv, num, false);
-    });
-    row("linear out + residual", 10, 0, A, 0, [&](int i) {
-        o->linear(o, sets[i].y, sets[i].x, wo, num, sets[i].y);
-    });
-    row("linear_bwd_x out", 10, 0, A, 0, [&](int i) {
-        o->linear_bwd_x(o, sets[i].y, sets[i].x, wo, num, false);
-    });
-    row("linear_bwd_w out", 10, 0, A, 0, [&](int i) {
-        o->linear_bwd_w(o, dwo, sum, sets[i].y, sets[i].x, wo, num, false);
-    });
-    row("linear_relu2", 11, 0, 4 * A, 0, [&](int i) {
-        o->linear_relu2(o, sets[i].f2, sets[i].x, w1);
-    });
-    row("linear_t + residual", 11, 0, 4 * A, 0, [&](int i) {
-        o->linear_t(o, sets[i].y, sets[i].f2, w1, NULL, sets[i].y);
-    });
-    row("linear_relu2_bwd", 11, 0, 4 * A, 0, [&](int i) {
-        o->linear_relu2_bwd(o, sets[i].f3, sets[i].x, w1, NULL, sets[i].f2);
-    });
-    row("linear_relu2_bwd, scale", 0, 0, 4 * A, 0, [&](int i) {
-        o->linear_relu2_bwd(o, sets[i].f3, sets[i].x, w1, num, sets[i].f2);
-    });
-    row("(linear, no ReLU)", 0, 0, 4 * A, 0, [&](int i) {
-        o->linear(o, sets[i].f1, sets[i].x, w1, NULL, none);
-    });
-    row("linear_t_bwd_w", 11, 0, 4 * A, 0, [&](int i) {
-        o->linear_t_bwd_w(o, dw1, NULL, sets[i].x, sets[i].f2, w1, NULL, false);
-    });
-    row("linear_t_bwd_w, dscale", 0, 0, 4 * A, 0, [&](int i) {
-        o->linear_t_bwd_w(o, dw1, sum, sets[i].x, sets[i].f2, w1, num, false);
-    });
-    row("linear_bwd_w fc", 11, 0, 4 * A, 0, [&](int i) {
-        o->linear_bwd_w(o, dw1, NULL, sets[i].f3, sets[i].x, w1, NULL, false);
-    });
-    row("linear_bwd_x fc", 11, 0, 4 * A, 0, [&](int i) {
-        o->linear_bwd_x(o, sets[i].y, sets[i].f3, w1, NULL, false);
-    });
+    row("linear qkv", 10, 0, 3 * A, 0,
+        [&](int i) { o->linear(o, sets[i].x3, sets[i].x, wqkv, num, none); });
+    row("linear_bwd_x qkv", 10, 0, 3 * A, 0,
+        [&](int i) { o->linear_bwd_x(o, sets[i].y, sets[i].x3, wqkv, num, false); });
+    row("linear_bwd_w qkv", 10, 0, 3 * A, 0,
+        [&](int i) { o->linear_bwd_w(o, dwqkv, sum, sets[i].x3, sets[i].x, wqkv, num, false); });
+    row("linear out + residual", 10, 0, A, 0,
+        [&](int i) { o->linear(o, sets[i].y, sets[i].x, wo, num, sets[i].y); });
+    row("linear_bwd_x out", 10, 0, A, 0,
+        [&](int i) { o->linear_bwd_x(o, sets[i].y, sets[i].x, wo, num, false); });
+    row("linear_bwd_w out", 10, 0, A, 0,
+        [&](int i) { o->linear_bwd_w(o, dwo, sum, sets[i].y, sets[i].x, wo, num, false); });
+    row("linear_relu2", 11, 0, 4 * A, 0,
+        [&](int i) { o->linear_relu2(o, sets[i].f2, sets[i].x, w1); });
+    row("linear_t + residual", 11, 0, 4 * A, 0,
+        [&](int i) { o->linear_t(o, sets[i].y, sets[i].f2, w1, NULL, sets[i].y); });
+    row("linear_relu2_bwd", 11, 0, 4 * A, 0,
+        [&](int i) { o->linear_relu2_bwd(o, sets[i].f3, sets[i].x, w1, NULL, sets[i].f2); });
+    row("linear_relu2_bwd, scale", 0, 0, 4 * A, 0,
+        [&](int i) { o->linear_relu2_bwd(o, sets[i].f3, sets[i].x, w1, num, sets[i].f2); });
+    row("(linear, no ReLU)", 0, 0, 4 * A, 0,
+        [&](int i) { o->linear(o, sets[i].f1, sets[i].x, w1, NULL, none); });
+    row("linear_t_bwd_w", 11, 0, 4 * A, 0,
+        [&](int i) { o->linear_t_bwd_w(o, dw1, NULL, sets[i].x, sets[i].f2, w1, NULL, false); });
+    row("linear_t_bwd_w, dscale", 0, 0, 4 * A, 0,
+        [&](int i) { o->linear_t_bwd_w(o, dw1, sum, sets[i].x, sets[i].f2, w1, num, false); });
+    row("linear_bwd_w fc", 11, 0, 4 * A, 0,
+        [&](int i) { o->linear_bwd_w(o, dw1, NULL, sets[i].f3, sets[i].x, w1, NULL, false); });
+    row("linear_bwd_x fc", 11, 0, 4 * A, 0,
+        [&](int i) { o->linear_bwd_x(o, sets[i].y, sets[i].f3, w1, NULL, false); });
 }
 
 static void heads(int T, const struct batch *b)
@@ -396,8 +389,8 @@ static void heads(int T, const struct batch *b)
     });
     row("qkv_bwd", 5, 8 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
-        o->qkv_bwd(o, s.dx3, none, dgate, s.d12, s.x, s.y, s.z, s.x3, &plain, rope, s.g, gate,
-                   none, b);
+        o->qkv_bwd(o, s.dx3, none, dgate, s.d12, s.x, s.y, s.z, s.x3, &plain, rope, s.g, gate, none,
+                   b);
     });
     row("qkv_bwd paired, table", 5, 10 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
@@ -406,17 +399,16 @@ static void heads(int T, const struct batch *b)
     });
     row("qkv_bwd half offset, split gate", 0, 10 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
-        o->qkv_bwd(o, s.dx3, s.h, dgate, s.d12, s.x, s.y, s.z, s.x3, &split, rope, s.g, gate,
-                   table, b);
+        o->qkv_bwd(o, s.dx3, s.h, dgate, s.d12, s.x, s.y, s.z, s.x3, &split, rope, s.g, gate, table,
+                   b);
     });
-    row("out_gate", 10, 2 * A, 0, 0, [&](int i) {
-        o->out_gate(o, sets[i].y, sets[i].x, sets[i].g, gate, H);
-    });
+    row("out_gate", 10, 2 * A, 0, 0,
+        [&](int i) { o->out_gate(o, sets[i].y, sets[i].x, sets[i].g, gate, H); });
     row("out_gate_bwd", 10, 3 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
         o->out_gate_bwd(o, s.y, s.delta, dgate, s.d12, s.y, s.x, s.g, gate, H);
     });
-    for (struct set &s : sets)          /* q, k, v that make sense together */
+    for (struct set &s : sets) /* q, k, v that make sense together */
         o->qkv(o, s.x, s.y, s.z, s.x3, &plain, rope, s.g, gate, none, b);
     row("attention", 10, 0, 4.0 * E * pairs, 0, [&](int i) {
         struct set &s = sets[i];
@@ -426,36 +418,31 @@ static void heads(int T, const struct batch *b)
         struct set &s = sets[i];
         o->attention_bwd(o, tensor_shape(tensor_rows(s.dx3, 0, T / 3), T, D),
                          tensor_shape(tensor_rows(s.dx3, T / 3, T / 3), T, D),
-                         tensor_shape(tensor_rows(s.dx3, 2 * (T / 3), T / 3), T, D), s.g, s.x,
-                         s.y, s.z, s.lse, s.delta, &a);
+                         tensor_shape(tensor_rows(s.dx3, 2 * (T / 3), T / 3), T, D), s.g, s.x, s.y,
+                         s.z, s.lse, s.delta, &a);
     });
 }
 
 static void the_head(int T, const struct batch *b)
 {
     double L = (double)T * V, G = 2.0 * T * D * V;
-    struct head_loss h = { b->tgt, num, 3, 1, true, 100 / 448.f, 1.6f / 448, 0.75f / 448, 23, 5,
-                           7.5f, {} };
+    struct head_loss h = { b->tgt,     num,         3,  1, true, 100 / 448.f,
+                           1.6f / 448, 0.75f / 448, 23, 5, 7.5f, {} };
     static const float mtp[3] = { 1, 0.5f, 0.25f };
 
     o->upload(o, num, mtp, sizeof mtp);
-    row("head_loss fp8", 1, 5 * L, 0, 3 * G, [&](int i) {
-        o->head_loss(o, sum, sets[i].y, dhead, false, sets[i].x, head, &h);
-    });
+    row("head_loss fp8", 1, 5 * L, 0, 3 * G,
+        [&](int i) { o->head_loss(o, sum, sets[i].y, dhead, false, sets[i].x, head, &h); });
     struct fp8_copy copy = { filled(D, V, 1), h.w_scale, num + 4 };
     copy.codes.dtype = DT_E4M3;
     o->quantize(o, &copy, head);
     h.w8 = copy.codes;
-    row("head_loss fp8, w8 given", 1, 5 * L, 0, 3 * G, [&](int i) {
-        o->head_loss(o, sum, sets[i].y, dhead, false, sets[i].x, head, &h);
-    });
+    row("head_loss fp8, w8 given", 1, 5 * L, 0, 3 * G,
+        [&](int i) { o->head_loss(o, sum, sets[i].y, dhead, false, sets[i].x, head, &h); });
     h.fp8 = false;
-    row("head_loss bf16", 0, 4 * L, 3 * G, 0, [&](int i) {
-        o->head_loss(o, sum, sets[i].y, dhead, false, sets[i].x, head, &h);
-    });
-    row("head_eval", 0, 2 * L, G, 0, [&](int i) {
-        o->head_eval(o, sum, sets[i].x, head, &h);
-    });
+    row("head_loss bf16", 0, 4 * L, 3 * G, 0,
+        [&](int i) { o->head_loss(o, sum, sets[i].y, dhead, false, sets[i].x, head, &h); });
+    row("head_eval", 0, 2 * L, G, 0, [&](int i) { o->head_eval(o, sum, sets[i].x, head, &h); });
 }
 
 static void bench(int T)

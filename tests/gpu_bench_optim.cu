@@ -71,7 +71,9 @@ static const void *number(const void *x, size_t bytes)
     return p;
 }
 
-struct times { double median, least; };
+struct times {
+    double median, least;
+};
 
 /* `once(i)` queues the op on set i. Microseconds an op. */
 static times time_of(int sets, const std::function<void(int)> &once)
@@ -79,7 +81,7 @@ static times time_of(int sets, const std::function<void(int)> &once)
     void *graph;
     cudaEvent_t a, b;
     std::vector<double> us;
-    once(0);                                            /* workspace, modules */
+    once(0); /* workspace, modules */
     must(o->sync(o));
     must(ops_cuda_capture(o));
     for (int i = 0; i < sets; i++)
@@ -266,7 +268,9 @@ static void bench_polar(int n, int64_t rows, int64_t cols, bool plans)
 
 static void bench_bank(int n, int64_t rows, int64_t cols)
 {
-    struct set { struct tensor g, mom, x, w, mant, q; };
+    struct set {
+        struct tensor g, mom, x, w, mant, q;
+    };
     struct muon_step m = { 0.05f, 0.02f, 0.02f };
     const struct muon_step *step = (const struct muon_step *)number(&m, sizeof m);
     double count = (double)n * rows * cols;
@@ -275,24 +279,30 @@ static void bench_bank(int n, int64_t rows, int64_t cols)
     char name[80];
 
     for (int i = 0; i < std::max(2, (int)(2e8 / (count * 14))); i++)
-        sets.push_back({ filled(DT_BF16, n * rows, cols, 0.01f),
-                         filled(DT_F32, n * rows, cols, 0.01f),
-                         filled(DT_BF16, n * rows, cols, 0.03f),
-                         filled(DT_BF16, n * rows, cols, 0.05f),
-                         filled(DT_U16, n * rows, cols, 1), filled(DT_F32, n * rows, 1, 1e-3f) });
+        sets.push_back(
+            { filled(DT_BF16, n * rows, cols, 0.01f), filled(DT_F32, n * rows, cols, 0.01f),
+              filled(DT_BF16, n * rows, cols, 0.03f), filled(DT_BF16, n * rows, cols, 0.05f),
+              filled(DT_U16, n * rows, cols, 1), filled(DT_F32, n * rows, 1, 1e-3f) });
     snprintf(name, sizeof name, "muon_input %d x %dx%d", n, (int)rows, (int)cols);
-    row(name, time_of((int)sets.size(), [&](int i) {
-            o->muon_input(o, sets[i].x, sets[i].mom, sets[i].g, n, step);
-        }), 12 * count, 0);
+    row(name,
+        time_of((int)sets.size(),
+                [&](int i) { o->muon_input(o, sets[i].x, sets[i].mom, sets[i].g, n, step); }),
+        12 * count, 0);
     snprintf(name, sizeof name, "normuon %d x %dx%d", n, (int)rows, (int)cols);
-    row(name, time_of((int)sets.size(), [&](int i) {
-            o->normuon(o, sets[i].w, sets[i].mant, sets[i].q, sets[i].x, n, lr.data(), 0.95, step);
-        }), 10 * count, 0);
+    row(name,
+        time_of((int)sets.size(),
+                [&](int i) {
+                    o->normuon(o, sets[i].w, sets[i].mant, sets[i].q, sets[i].x, n, lr.data(), 0.95,
+                               step);
+                }),
+        10 * count, 0);
 }
 
 static void bench_adam(int64_t rows, int64_t cols, enum dtype moments)
 {
-    struct set { struct tensor w, g, m, v; };
+    struct set {
+        struct tensor w, g, m, v;
+    };
     struct adam_step a = { 0.01f, 1e-6f };
     const struct adam_step *step = (const struct adam_step *)number(&a, sizeof a);
     double count = (double)rows * cols, bytes = moments == DT_F32 ? 22 : 14;
@@ -304,16 +314,25 @@ static void bench_adam(int64_t rows, int64_t cols, enum dtype moments)
                          filled(moments, rows, cols, 0.01f), filled(moments, rows, cols, 0) });
     snprintf(name, sizeof name, "adam %dx%d bf16, %s moments", (int)rows, (int)cols,
              dtype_name(moments));
-    row(name, time_of((int)sets.size(), [&](int i) {
-            o->adam(o, sets[i].w, sets[i].g, sets[i].m, sets[i].v, 0.5, 0.95, 1e-10, step, NULL);
-        }), bytes * count, 0);
+    row(name,
+        time_of((int)sets.size(),
+                [&](int i) {
+                    o->adam(o, sets[i].w, sets[i].g, sets[i].m, sets[i].v, 0.5, 0.95, 1e-10, step,
+                            NULL);
+                }),
+        bytes * count, 0);
     struct fp8_copy copy = { tensor_of(o->alloc(o, (size_t)(rows * cols), "w8"), DT_E4M3, rows,
-                                       cols), 1.6f / 448, (real *)number(&a, sizeof(real)) };
+                                       cols),
+                             1.6f / 448, (real *)number(&a, sizeof(real)) };
     snprintf(name, sizeof name, "adam %dx%d bf16, %s moments, fp8 copy", (int)rows, (int)cols,
              dtype_name(moments));
-    row(name, time_of((int)sets.size(), [&](int i) {
-            o->adam(o, sets[i].w, sets[i].g, sets[i].m, sets[i].v, 0.5, 0.95, 1e-10, step, &copy);
-        }), (bytes + 1) * count, 0);
+    row(name,
+        time_of((int)sets.size(),
+                [&](int i) {
+                    o->adam(o, sets[i].w, sets[i].g, sets[i].m, sets[i].v, 0.5, 0.95, 1e-10, step,
+                            &copy);
+                }),
+        (bytes + 1) * count, 0);
 }
 
 static void bench_transpose(int64_t rows, int64_t cols)
@@ -328,9 +347,8 @@ static void bench_transpose(int64_t rows, int64_t cols)
         for (int add = 0; add < 2; add++) {
             snprintf(name, sizeof name, "transpose %dx%d %s%s%.0d", (int)rows, (int)cols,
                      add ? "add" : "copy", sms ? ", SMs: " : "", sms);
-            row(name, time_of(2, [&](int i) {
-                    gpu_transpose_sms(o, dst[i], src[i], add, sms);
-                }), (add ? 6 : 4) * count, 0);
+            row(name, time_of(2, [&](int i) { gpu_transpose_sms(o, dst[i], src[i], add, sms); }),
+                (add ? 6 : 4) * count, 0);
         }
 }
 
@@ -340,9 +358,9 @@ static void bench_small(void)
     struct tensor m = filled(DT_F32, 1, 40, 0), v = filled(DT_F32, 1, 40, 0);
     struct adam_step a = { 0.01f, 1e-6f };
     const struct adam_step *step = (const struct adam_step *)number(&a, sizeof a);
-    row("adam 40 (a launch)", time_of(20, [&](int) {
-            o->adam(o, w, g, m, v, 0.9, 0.99, 1e-10, step, NULL);
-        }), 24 * 40, 0);
+    row("adam 40 (a launch)",
+        time_of(20, [&](int) { o->adam(o, w, g, m, v, 0.9, 0.99, 1e-10, step, NULL); }), 24 * 40,
+        0);
 }
 
 __global__ void copy_kernel(float4 *to, const float4 *from, int64_t n)
@@ -360,10 +378,13 @@ static void bench_copy(void)
     struct tensor a = filled(DT_F32, 1, 256 << 20, 1), b = filled(DT_F32, 1, 256 << 20, 1);
     row("device copy of 1 GiB by the driver", time_of(2, [&](int) { o->copy(o, b, a); }),
         2.0 * tensor_bytes(a), 0);
-    row("device copy of 1 GiB by a kernel", time_of(2, [&](int) {
-            copy_kernel<<<(64 << 20) / 1024, 256, 0, c->stream>>>((float4 *)b.data,
-                                                                 (const float4 *)a.data, 64 << 20);
-        }), 2.0 * tensor_bytes(a), 0);
+    row("device copy of 1 GiB by a kernel",
+        time_of(2,
+                [&](int) {
+                    copy_kernel<<<(64 << 20) / 1024, 256, 0, c->stream>>>(
+                        (float4 *)b.data, (const float4 *)a.data, 64 << 20);
+                }),
+        2.0 * tensor_bytes(a), 0);
 }
 
 static void anew(void)
@@ -386,8 +407,9 @@ int main(int argc, char **argv)
     anew();
     head();
     bench_copy();
-    static const int64_t shape[][3] = { { 5, 768, 768 }, { 3, 3072, 768 }, { 40, 768, 768 },
-                                        { 24, 3072, 768 } };
+    static const int64_t shape[][3] = {
+        { 5, 768, 768 }, { 3, 3072, 768 }, { 40, 768, 768 }, { 24, 3072, 768 }
+    };
     for (auto &s : shape) {
         anew();
         bench_polar((int)s[0], s[1], s[2], plans);

@@ -29,7 +29,9 @@ static struct rng rng;
 static uint64_t draws;
 
 /* The same tensor on both devices: activations f32 and bf16, weights of one dtype. */
-struct both { struct tensor c, g; };
+struct both {
+    struct tensor c, g;
+};
 
 static inline double normal(void) { return rng_normal(&rng, draws++); }
 
@@ -79,7 +81,9 @@ static inline struct both number(double x)
     return b;
 }
 /* Integers, on both. */
-struct ints { int32_t *c, *g; };
+struct ints {
+    int32_t *c, *g;
+};
 static inline struct ints ints(const int32_t *v, int64_t n)
 {
     size_t bytes = (size_t)n * sizeof *v;
@@ -136,15 +140,17 @@ static inline void same_bf16(const char *name, struct both b) { same(name, b, bf
 #define REAL(t, o) ((real *)ON(t, o).data)
 
 static inline struct batch batch_of(struct ops *o, int tokens, struct ints tok, struct ints order,
-                             struct ints start)
+                                    struct ints start)
 {
     bool c = o == cpu;
-    struct lookup l = { tokens, c ? tok.c : tok.g, c ? order.c : order.g,
-                        c ? start.c : start.g };
+    struct lookup l = { tokens, c ? tok.c : tok.g, c ? order.c : order.g, c ? start.c : start.g };
     return (struct batch){ .tokens = tokens, .token = l };
 }
 
-struct tokens { int n, vocab; struct ints tok, order, start; };
+struct tokens {
+    int n, vocab;
+    struct ints tok, order, start;
+};
 
 /* A third of the tokens are one of the first three, so that long runs occur. */
 static inline struct tokens tokens_make(int n, int vocab)
@@ -160,7 +166,7 @@ static inline struct tokens tokens_make(int n, int vocab)
     }
     for (int v = 0; v < vocab; v++)
         start[v + 2] += start[v + 1];
-    for (int i = 0; i < n; i++)             /* start[v + 1] runs from v's first to v + 1's */
+    for (int i = 0; i < n; i++) /* start[v + 1] runs from v's first to v + 1's */
         order[start[tok[i] + 1]++] = i;
     t.tok = ints(tok, n);
     t.order = ints(order, n);

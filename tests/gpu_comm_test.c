@@ -37,9 +37,9 @@ static void *rank_main(void *arg)
     struct ops *o = NULL;
     struct comm *c = NULL;
 
-    if (CHECK_OK(ops_cuda_new(&o, nccl_group_device(t->g, t->i)))
-        && CHECK_OK(comm_nccl_new(&c, o, nccl_group_first(t->g) + t->i, nccl_group_world(t->g),
-                                  t->g))) {
+    if (CHECK_OK(ops_cuda_new(&o, nccl_group_device(t->g, t->i))) &&
+        CHECK_OK(
+            comm_nccl_new(&c, o, nccl_group_first(t->g) + t->i, nccl_group_world(t->g), t->g))) {
         t->run(c, o);
         c->free(c);
     }
@@ -189,7 +189,7 @@ static void broadcast_and_exchange(struct comm *c, struct ops *o)
             bad += !(get(host, DT_BF16, i) == value_of(root, i));
         free(host);
     }
-    for (int r = 0; r < c->world; r++) {            /* rank a sends (a + 2 b) % 4 rows to b */
+    for (int r = 0; r < c->world; r++) { /* rank a sends (a + 2 b) % 4 rows to b */
         sent += send_rows[r] = (c->rank + 2 * r) % 4;
         got += recv_rows[r] = (r + 2 * c->rank) % 4;
     }
@@ -241,7 +241,7 @@ static void in_a_graph(struct comm *c, struct ops *o)
     struct tensor small = filled(o, DT_F32, 1, 8, c->rank, -1, 1);
     void *graph;
 
-    c->wait(c, c->all_reduce(c, small));            /* one of them outside, before */
+    c->wait(c, c->all_reduce(c, small)); /* one of them outside, before */
     CHECK_OK(o->sync(o));
     CHECK_OK(ops_cuda_capture(o));
     o->copy(o, a, src);
@@ -255,10 +255,10 @@ static void in_a_graph(struct comm *c, struct ops *o)
     for (int r = 0; r < REPLAYS; r++) {
         o->zero(o, a);
         ops_cuda_launch(o, graph);
-        c->wait(c, t);                              /* of the capture: means nothing out here */
+        c->wait(c, t); /* of the capture: means nothing out here */
         CHECK_EQ(not_mean(o, a, 0, ROWS * w, w), 0);
     }
-    CHECK_EQ(not_mean(o, small, 0, 1, w), 0);       /* a mean of means */
+    CHECK_EQ(not_mean(o, small, 0, 1, w), 0); /* a mean of means */
     CHECK_OK(c->status(c));
     CHECK_OK(o->sync(o));
     ops_cuda_graph_free(graph);
@@ -272,8 +272,8 @@ enum { PART = 61, WIDTH = 768 };
 /* Round 3: every row, so that the dense way is taken; round 4: rank 0 nothing. */
 static bool touches(int rank, int64_t row, int round)
 {
-    return round == 3 || (row == PART && round != 4)
-        || ((round != 4 || rank) && (row * 7 + rank * 3 + round) % (rank + 3) == 0);
+    return round == 3 || (row == PART && round != 4) ||
+           ((round != 4 || rank) && (row * 7 + rank * 3 + round) % (rank + 3) == 0);
 }
 
 static float row_value(int rank, int64_t i, int round)
@@ -297,7 +297,7 @@ static void sparse_between_graphs(struct comm *c, struct ops *o)
     if (!CHECK_OK(sparse_new(&s, o, c, g, g.rows)))
         return;
     CHECK_OK(ops_cuda_capture(o));
-    c->wait(c, c->all_reduce(c, small));            /* collectives of a graph before and after */
+    c->wait(c, c->all_reduce(c, small)); /* collectives of a graph before and after */
     o->copy(o, g, src);
     CHECK_OK(ops_cuda_capture_end(o, &before));
     CHECK_OK(ops_cuda_capture(o));
@@ -317,7 +317,7 @@ static void sparse_between_graphs(struct comm *c, struct ops *o)
         ops_cuda_launch(o, after);
         uint16_t *own = (uint16_t *)fetched(o, out);
         for (int64_t i = 0; i < tensor_count(out); i++) {
-            float sum = 0;                          /* small whole numbers: exact in any order */
+            float sum = 0; /* small whole numbers: exact in any order */
             for (int r = 0; r < w; r++)
                 sum += row_value(r, c->rank * PART * WIDTH + i, round);
             bad += !(bf16_to_f32(own[i]) == sum / (float)w);
@@ -352,7 +352,7 @@ static void one_fails(struct comm *c, struct ops *o)
         c->abort(c, GPT_DEVICE, "the moon is full");
     } else {
         c->wait(c, c->reduce_scatter(c, t, NULL));
-        int rc = o->sync(o);                        /* its own verdict does not matter */
+        int rc = o->sync(o); /* its own verdict does not matter */
         (void)rc;
     }
     CHECK(seconds() - start < 5);
@@ -375,7 +375,7 @@ static void one_hangs(struct comm *c, struct ops *o)
         while (seconds() - start < 20 && c->status(c) == GPT_OK)
             usleep(10000);
     } else {
-        for (int i = 0; i < 20; i++) {              /* still queueing, so it is heard of */
+        for (int i = 0; i < 20; i++) { /* still queueing, so it is heard of */
             c->wait(c, c->all_gather(c, t, NULL));
             usleep(50000);
         }
@@ -403,13 +403,19 @@ static void collective(struct comm *c, int kind, struct tensor t, const int64_t 
 static void bench(struct comm *c, struct ops *o)
 {
     int64_t used[MAX_GPUS];
-    static const struct { const char *what; double mb; } size[] = {
-        { "attn bank", 47.2 }, { "table", 77.3 }, { "mlp bank", 113.2 }, { "scalars", 0.0002 },
+    static const struct {
+        const char *what;
+        double mb;
+    } size[] = {
+        { "attn bank", 47.2 },
+        { "table", 77.3 },
+        { "mlp bank", 113.2 },
+        { "scalars", 0.0002 },
     };
     for (int s = 0; s < 4; s++) {
         int64_t rows = 8 * 96, cols = (int64_t)(size[s].mb * 5e5 / (double)rows / 8) * 8 + 8;
-        struct tensor t = tensor_of(o->alloc(o, (size_t)(rows * cols) * 2, "bench"), DT_BF16, rows,
-                                    cols);
+        struct tensor t =
+            tensor_of(o->alloc(o, (size_t)(rows * cols) * 2, "bench"), DT_BF16, rows, cols);
         double us[KINDS];
         for (int r = 0; r < c->world; r++)
             used[r] = rows / c->world / (r + 1 < c->world ? 1 : 3);
@@ -457,7 +463,7 @@ int main(int argc, char **argv)
     with_ranks(1, 20, collectives);
     if (gpus < 2)
         return check_done();
-    gpus = gpus >= 8 ? 8 : gpus >= 4 ? 4 : 2;       /* of these the means are exact */
+    gpus = gpus >= 8 ? 8 : gpus >= 4 ? 4 : 2; /* of these the means are exact */
     with_ranks(gpus, 20, collectives);
     with_ranks(gpus, 20, in_a_graph);
     with_ranks(gpus, 20, sparse_between_graphs);

@@ -29,8 +29,8 @@
 enum { MAX_GPUS = 16 };
 
 static const char *kind;
-static int bad_rank, bad_step, first;           /* first: rank of this process */
-static struct ops *rank_ops[MAX_GPUS];          /* each written and read by its rank's thread */
+static int bad_rank, bad_step, first; /* first: rank of this process */
+static struct ops *rank_ops[MAX_GPUS]; /* each written and read by its rank's thread */
 static int launched[MAX_GPUS];
 
 static int new_ops(struct ops **o, int i, void *group)
@@ -116,7 +116,8 @@ int main(int argc, char **argv)
         return fill(atoi(argv[2]), (size_t)atoi(argv[3]));
     if (argc < 8 || (gpus = atoi(argv[4])) < 1 || gpus > MAX_GPUS) {
         fputs("usage: gpu_fault KIND RANK STEP GPUS RECIPE SHARDS OUT [section.key=value]...\n"
-              "       gpu_fault fill GPU MIB\n", stderr);
+              "       gpu_fault fill GPU MIB\n",
+              stderr);
         return GPT_USAGE;
     }
     if (ops_cuda_count() < gpus)
@@ -124,14 +125,20 @@ int main(int argc, char **argv)
     kind = argv[1];
     bad_rank = atoi(argv[2]);
     bad_step = atoi(argv[3]);
-    struct backend b = { .name = "cuda", .ops_new = new_ops, .comm_new = comm_nccl_new,
-                         .abort = nccl_group_abort, .phase = comm_nccl_phase,
-                         .capture = capture, .capture_end = ops_cuda_capture_end,
-                         .launch = launch, .graph_free = ops_cuda_graph_free };
-    struct run_options o = { .data = argv[6], .out = argv[7], .ranks = gpus, .backend = &b,
-                             .progress = PROGRESS_OFF };
-    if (!(rc = recipe_read(&r, argv[5], (const char *const *)argv + 8, argc - 8))
-        && !(rc = file_mkdirs(argv[7])) && !(rc = nccl_group_new(&g, gpus, 6))) {
+    struct backend b = { .name = "cuda",
+                         .ops_new = new_ops,
+                         .comm_new = comm_nccl_new,
+                         .abort = nccl_group_abort,
+                         .phase = comm_nccl_phase,
+                         .capture = capture,
+                         .capture_end = ops_cuda_capture_end,
+                         .launch = launch,
+                         .graph_free = ops_cuda_graph_free };
+    struct run_options o = {
+        .data = argv[6], .out = argv[7], .ranks = gpus, .backend = &b, .progress = PROGRESS_OFF
+    };
+    if (!(rc = recipe_read(&r, argv[5], (const char *const *)argv + 8, argc - 8)) &&
+        !(rc = file_mkdirs(argv[7])) && !(rc = nccl_group_new(&g, gpus, 6))) {
         nccl_group_stuck(g, stuck, NULL);
         b.group = g;
         b.world = nccl_group_world(g);

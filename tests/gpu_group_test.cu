@@ -12,10 +12,13 @@
 using std::atomic_fetch_add, std::atomic_load, std::atomic_long;
 #include "check.h"
 
-static const double TIMEOUT = 2;        /* processes say each second that they are alive */
+static const double TIMEOUT = 2; /* processes say each second that they are alive */
 enum { LATE = 5 };
 
-struct outcome { int rc; char message[200]; };
+struct outcome {
+    int rc;
+    char message[200];
+};
 
 /* at_work: the late rank says so meanwhile, and is the one that hangs; else it may take long. */
 static struct outcome be_rank(int rank, bool at_work)

@@ -15,16 +15,32 @@
 #include "small_model.h"
 
 static const struct small_size sizes[] = {
-    { .tokens = 333, .heads = 2, .head_dim = 32, .mlp_width = 256, .vocab = 120, .rows = 257,
+    { .tokens = 333,
+      .heads = 2,
+      .head_dim = 32,
+      .mlp_width = 256,
+      .vocab = 120,
+      .rows = 257,
       .document = 40 },
-    { .tokens = 257, .heads = 4, .head_dim = 64, .mlp_width = 512, .vocab = 504, .rows = 999,
+    { .tokens = 257,
+      .heads = 4,
+      .head_dim = 64,
+      .mlp_width = 512,
+      .vocab = 504,
+      .rows = 999,
       .document = 100 },
-    { .tokens = 512, .heads = 2, .head_dim = 128, .mlp_width = 1024, .vocab = 1000, .rows = 5000,
+    { .tokens = 512,
+      .heads = 2,
+      .head_dim = 128,
+      .mlp_width = 1024,
+      .vocab = 1000,
+      .rows = 5000,
       .document = 200 },
 };
-static const struct small_size tiny = {     /* on a slow device (tests/emu) */
-    .tokens = 75, .heads = 2, .head_dim = 32, .mlp_width = 128, .vocab = 120, .rows = 257,
-    .document = 40 };
+static const struct small_size tiny = { /* on a slow device (tests/emu) */
+                                        .tokens = 75, .heads = 2,  .head_dim = 32, .mlp_width = 128,
+                                        .vocab = 120, .rows = 257, .document = 40
+};
 static const double loss_tolerance = 1e-2, gradient_tolerance = 5e-2, noises = 3;
 
 enum { EXACT, ROUNDED, ROUNDED_AGAIN, GPU, KINDS };
@@ -33,8 +49,9 @@ static bool open_kind(struct small *s, int kind, const struct small_form *f,
                       const struct small_size *z)
 {
     struct ops *o;
-    int rc = kind == EXACT ? ops_cpu_new(&o) : kind == GPU ? ops_cuda_new(&o, 0)
-        : golden_rounded_ops(&o, (uint64_t)kind);
+    int rc = kind == EXACT ? ops_cpu_new(&o)
+             : kind == GPU ? ops_cuda_new(&o, 0)
+                           : golden_rounded_ops(&o, (uint64_t)kind);
     enum dtype weights = kind == EXACT ? DT_F32 : DT_BF16;
     return CHECK_OK(rc) && CHECK_OK(small_open(s, o, f, weights, z, 11));
 }

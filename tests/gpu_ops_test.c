@@ -27,7 +27,8 @@ static void test_embed(int tokens, int width, int vocab, bool add, bool twice)
 
     snprintf(label, sizeof label, "embed T=%d D=%d V=%d add=%d two=%d", tokens, width, vocab, add,
              twice);
-    ON_BOTH {
+    ON_BOTH
+    {
         struct batch b = tokens_on(o, &tk);
         o->embed(o, ON(x0, o), ON(table, o), ON(gate, o), REAL(lambda, o), &b);
         o->embed_bwd(o, ON(de, o), ON(dgate, o), REAL(dlambda, o), ON(dx0, o), ON(table, o),
@@ -59,7 +60,8 @@ static void test_table(int tokens, int width, int rows, int shared, enum dtype d
         start[v + 1] = tokens;
     starts = ints(start, rows + 1);
     free(start);
-    ON_BOTH {
+    ON_BOTH
+    {
         struct lookup l = tokens_on(o, &tk).token;
         l.start = o == cpu ? starts.c : starts.g;
         o->gather(o, ON(out, o), ON(table, o), &l);
@@ -81,7 +83,8 @@ static void test_out_gate(int tokens, int heads, int size, bool in_place, bool p
 
     snprintf(label, sizeof label, "out_gate T=%d H=%d E=%d in_place=%d paired=%d", tokens, heads,
              size, in_place, paired);
-    ON_BOTH {
+    ON_BOTH
+    {
         o->out_gate(o, ON(out, o), ON(x, o), ON(y, o), ON(gate, o), heads);
         o->out_gate_bwd(o, ON(dx, o), ON(delta, o), ON(dgate, o), ON(dy12, o), ON(dout, o),
                         ON(x, o), ON(y, o), ON(gate, o), heads);
@@ -93,8 +96,8 @@ static void test_out_gate(int tokens, int heads, int size, bool in_place, bool p
     same_bf16("dy12", dy12);
 }
 
-static void test_qkv(int tokens, int heads, int size, bool paired,
-                     enum key_offset key_offset, bool table, bool split)
+static void test_qkv(int tokens, int heads, int size, bool paired, enum key_offset key_offset,
+                     bool table, bool split)
 {
     int width = heads * size, positions = paired ? 2 * tokens : tokens;
     struct qkv_shape s = { heads, size, paired, key_offset, split };
@@ -109,11 +112,14 @@ static void test_qkv(int tokens, int heads, int size, bool paired,
     struct both dy12 = drawn(tokens, GATE_WIDTH, 1);
     float freq[32];
 
-    snprintf(label, sizeof label, "qkv T=%d H=%d E=%d paired=%d key_offset=%d table=%d "
-             "split=%d", tokens, heads, size, paired, key_offset, table, split);
+    snprintf(label, sizeof label,
+             "qkv T=%d H=%d E=%d paired=%d key_offset=%d table=%d "
+             "split=%d",
+             tokens, heads, size, paired, key_offset, table, split);
     for (int m = 0; m < size / 4; m++)
         freq[m] = powf(1024, -(float)m / (float)(size / 4 - 1));
-    ON_BOTH {
+    ON_BOTH
+    {
         struct batch b = tokens_on(o, &tk);
         struct rope r = { ON(rope, o) };
         struct tensor t = table ? ON(rows, o) : NO_TENSOR;
@@ -150,11 +156,18 @@ static void test_head(int tokens, int width, int vocab, int n_mtp, bool fp8, boo
              vocab, n_mtp, fp8, add);
     memcpy(mtp.c.data, mtp_weights, (size_t)n_mtp * sizeof(float));
     send(mtp);
-    ON_BOTH {
-        struct head_loss h = { .mtp = REAL(mtp, o), .n_mtp = n_mtp, .seed = 0.5f, .fp8 = fp8,
-                               .x_scale = 100 / 448.f, .w_scale = 1.6f / 448,
-                               .g_scale = (add ? 0.5f : 1) * 0.75f / 448, .cap_a = 23,
-                               .cap_b = 5, .cap_c = 7.5f };
+    ON_BOTH
+    {
+        struct head_loss h = { .mtp = REAL(mtp, o),
+                               .n_mtp = n_mtp,
+                               .seed = 0.5f,
+                               .fp8 = fp8,
+                               .x_scale = 100 / 448.f,
+                               .w_scale = 1.6f / 448,
+                               .g_scale = (add ? 0.5f : 1) * 0.75f / 448,
+                               .cap_a = 23,
+                               .cap_b = 5,
+                               .cap_c = 7.5f };
         h.tgt = o == cpu ? tk.tok.c : tk.tok.g;
         o->head_loss(o, REAL(loss, o), ON(dx, o), ON(dw, o), add, ON(x, o), ON(w, o), &h);
         o->head_eval(o, REAL(eval, o), ON(x, o), ON(w, o), &h);
@@ -174,7 +187,7 @@ static void test_finite(void)
 
     for (int i = 0; i < 5; i++)
         for (int t = 0; t < 2; t++)
-            for (int where = 0; where < 3; where++) {   /* nowhere, first, last */
+            for (int where = 0; where < 3; where++) { /* nowhere, first, last */
                 struct both b = blank_as(DT_F32, t ? DT_F32 : DT_BF16, 1, sizes[i]);
                 draw(b, 1);
                 if (where)
@@ -192,7 +205,8 @@ static void test_copy(void)
     struct both a = drawn(3, 333, 1), b = blank_as(DT_F32, DT_F32, 3, 333), z = drawn(5, 5, 1);
 
     snprintf(label, sizeof label, "copy, zero");
-    ON_BOTH {
+    ON_BOTH
+    {
         o->copy(o, ON(b, o), ON(a, o));
         o->zero(o, ON(z, o));
     }
@@ -208,7 +222,7 @@ static void test_upload(void)
 
     for (size_t i = 0; i < n; i++)
         a[i] = (unsigned char)(i * 2654435761u >> 13);
-    CHECK_OK(gpu->sync(gpu));           /* d is filled */
+    CHECK_OK(gpu->sync(gpu)); /* d is filled */
     for (size_t at = 0, i = 0; at < n; at += step, i++)
         (i % 3 ? gpu->upload_ahead : gpu->upload)(gpu, d + at, a + at,
                                                   n - at < step ? n - at : step);

@@ -30,12 +30,16 @@ static void test_transpose(enum dtype td, enum dtype ts, int64_t rows, int64_t c
 
 static void test_transposes(void)
 {
-    static const int64_t shape[][2] = { { 1, 1 }, { 8, 8 }, { 5, 300 }, { 300, 7 }, { 72, 200 },
-                                        { 768, 1048 } };
+    static const int64_t shape[][2] = { { 1, 1 },   { 8, 8 },    { 5, 300 },
+                                        { 300, 7 }, { 72, 200 }, { 768, 1048 } };
     for (int s = 0; s < 6; s++)
         for (int k = 0; k < 12; k++)
             test_transpose(k & 1 ? DT_BF16 : DT_F32, k & 2 ? DT_BF16 : DT_F32, shape[s][0],
-                           shape[s][1], k & 8 ? -0.3f : k & 4 ? 1 : 0, 0);
+                           shape[s][1],
+                           k & 8   ? -0.3f
+                           : k & 4 ? 1
+                                   : 0,
+                           0);
     if (!check_small()) {
         test_transpose(DT_BF16, DT_BF16, 768, 50304, 1, 0);
         test_transpose(DT_BF16, DT_BF16, 50304, 768, 0, 48);
@@ -54,10 +58,10 @@ static void test_adam(enum dtype tw, enum dtype tg, enum dtype tm, int64_t n)
     numbers(&a, sizeof a, &ca, &ga);
     for (int64_t i = 0; i < n; i++)
         set(v.c, i, fabs(get(v.c, i)));
-    for (int64_t i = 0; i < n; i += 7) {            /* a row that never had a gradient */
+    for (int64_t i = 0; i < n; i += 7) { /* a row that never had a gradient */
         set(g.c, i, 0), set(m.c, i, 0), set(v.c, i, 0);
     }
-    for (int64_t i = 3; i < n; i += 11)             /* subnormal squares */
+    for (int64_t i = 3; i < n; i += 11) /* subnormal squares */
         set(g.c, i, 1e-21 * normal()), set(v.c, i, 0), set(w.c, i, 0);
     to_gpu(g), to_gpu(m), to_gpu(v), to_gpu(w);
     for (int step = 0; step < 3; step++) {
@@ -127,10 +131,17 @@ static void test_head_copy(int tokens, int width, int vocab)
     gpu->quantize(gpu, &copy, w.g);
     for (int given = 0; given < 2; given++) {
         struct both dx = blank(DT_BF16, tokens, width), dw = blank(DT_BF16, width, vocab);
-        struct head_loss h = { .tgt = (const int32_t *)gtgt, .mtp = (const real *)gmtp, .n_mtp = 2,
-                               .seed = 0.5f, .fp8 = true, .x_scale = 100 / 448.f,
-                               .w_scale = copy.scale_inv, .g_scale = 0.75f / 448, .cap_a = 23,
-                               .cap_b = 5, .cap_c = 7.5f };
+        struct head_loss h = { .tgt = (const int32_t *)gtgt,
+                               .mtp = (const real *)gmtp,
+                               .n_mtp = 2,
+                               .seed = 0.5f,
+                               .fp8 = true,
+                               .x_scale = 100 / 448.f,
+                               .w_scale = copy.scale_inv,
+                               .g_scale = 0.75f / 448,
+                               .cap_a = 23,
+                               .cap_b = 5,
+                               .cap_c = 7.5f };
         if (given)
             h.w8 = codes.g;
         numbers(&zero, sizeof zero, &unused, &loss);
@@ -140,7 +151,7 @@ static void test_head_copy(int tokens, int width, int vocab)
     }
     for (int i = 0; i < 3; i++) {
         CHECK(!memcmp(got[0][i].data, got[1][i].data, tensor_bytes(got[0][i])));
-        CHECK(get(got[0][i], 0) == get(got[0][i], 0));      /* written: no NaN */
+        CHECK(get(got[0][i], 0) == get(got[0][i], 0)); /* written: no NaN */
         free(got[0][i].data), free(got[1][i].data);
     }
     free(tgt);
@@ -170,8 +181,8 @@ static void test_adams(void)
     static const int64_t size[] = { 1, 7, 8, 1003, 40960 };
     for (int s = 0; s < 5; s++)
         for (int k = 0; k < 8; k++)
-            test_adam(k & 1 ? DT_BF16 : DT_F32, k & 2 ? DT_BF16 : DT_F32,
-                      k & 4 ? DT_BF16 : DT_F32, size[s]);
+            test_adam(k & 1 ? DT_BF16 : DT_F32, k & 2 ? DT_BF16 : DT_F32, k & 4 ? DT_BF16 : DT_F32,
+                      size[s]);
     for (int k = 0; k < 2 && !check_small(); k++)
         test_adam(DT_BF16, DT_BF16, k ? DT_BF16 : DT_F32, 6288 * 768);
     clear();
@@ -224,8 +235,8 @@ static void test_muon_input_odd(void)
 
 static void test_muon_inputs(void)
 {
-    static const int64_t shape[][3] = { { 1, 1, 1 }, { 2, 33, 17 }, { 3, 40, 24 }, { 2, 90, 500 },
-                                        { 5, 768, 768 }, { 3, 3072, 768 } };
+    static const int64_t shape[][3] = { { 1, 1, 1 },    { 2, 33, 17 },   { 3, 40, 24 },
+                                        { 2, 90, 500 }, { 5, 768, 768 }, { 3, 3072, 768 } };
     for (int s = 0; s < (check_small() ? 4 : 6); s++)
         for (int k = 0; k < 4; k++)
             test_muon_input((int)shape[s][0], shape[s][1], shape[s][2], k & 1 ? DT_F32 : DT_BF16,
@@ -267,19 +278,19 @@ static void test_normuon(int n, int64_t rows, int64_t cols, enum dtype tw, bool 
     } else {
         struct tensor gw = fetched(w.g), gmant = mant.c.data ? fetched(mant.g) : NO_TENSOR;
         double d = 0, moved = 0;
-        for (int64_t i = 0; i < n * rows * cols; i++) {     /* of the whole f32 master */
+        for (int64_t i = 0; i < n * rows * cols; i++) { /* of the whole f32 master */
             double a = get(w.c, i), b = get(gw, i), before = get(old.c, i);
             if (tw == DT_BF16) {
-                a = f32_from_bits((uint32_t)((uint16_t *)w.c.data)[i] << 16
-                                  | ((uint16_t *)mant.c.data)[i]);
-                b = f32_from_bits((uint32_t)((uint16_t *)gw.data)[i] << 16
-                                  | ((uint16_t *)gmant.data)[i]);
+                a = f32_from_bits((uint32_t)((uint16_t *)w.c.data)[i] << 16 |
+                                  ((uint16_t *)mant.c.data)[i]);
+                b = f32_from_bits((uint32_t)((uint16_t *)gw.data)[i] << 16 |
+                                  ((uint16_t *)gmant.data)[i]);
             }
             d += (a - b) * (a - b);
             moved += (a - before) * (a - before);
         }
         CHECK(distance(q) <= 1e-5);
-        CHECK(sqrt(d / moved) <= 1e-3);     /* of the update itself: few roundings of x turn */
+        CHECK(sqrt(d / moved) <= 1e-3); /* of the update itself: few roundings of x turn */
         free(gw.data), free(gmant.data);
     }
     free(old.c.data);
@@ -287,8 +298,8 @@ static void test_normuon(int n, int64_t rows, int64_t cols, enum dtype tw, bool 
 
 static void test_normuons(void)
 {
-    static const int64_t shape[][3] = { { 1, 1, 1 }, { 2, 33, 17 }, { 3, 40, 24 }, { 2, 90, 520 },
-                                        { 5, 768, 768 }, { 3, 3072, 768 } };
+    static const int64_t shape[][3] = { { 1, 1, 1 },    { 2, 33, 17 },   { 3, 40, 24 },
+                                        { 2, 90, 520 }, { 5, 768, 768 }, { 3, 3072, 768 } };
     for (int s = 0; s < (check_small() ? 4 : 6); s++)
         for (int k = 0; k < 4; k++)
             test_normuon((int)shape[s][0], shape[s][1], shape[s][2], k & 1 ? DT_F32 : DT_BF16,
@@ -357,7 +368,7 @@ static void test_exchanged_rows(void)
     test_merge_rows(DT_BF16, 8, 2, check_small() ? 401 : 4001, 768);
     test_gather(1, 8, 1);
     test_gather(997, 768, 3001);
-    test_gather(61, 1536, 100);         /* f32 rows of 768 */
+    test_gather(61, 1536, 100); /* f32 rows of 768 */
     clear();
 }
 

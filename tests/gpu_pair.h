@@ -24,7 +24,9 @@ static struct ops *cpu, *gpu;
 static uint64_t seed, draws;
 
 /* The same tensor on both devices. */
-struct both { struct tensor c, g; };
+struct both {
+    struct tensor c, g;
+};
 
 /* Four uniforms of 16 bits: near enough to a normal number, and quick for banks of millions. */
 static inline double normal(void)
@@ -114,7 +116,7 @@ static inline double distance(struct both b)
     return sqrt(w > 0 ? d / w : d);
 }
 
-static inline void clear(void)                 /* both devices anew: memory of a case goes back */
+static inline void clear(void) /* both devices anew: memory of a case goes back */
 {
     CHECK_OK(gpu->sync(gpu));
     gpu->free(gpu);

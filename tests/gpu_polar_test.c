@@ -17,8 +17,11 @@ static const double table[10][3] = {
     { 3.8916678022926607, -2.772484153217685, 0.5060648178503393 },
     { 3.285753657755655, -2.3681294933425376, 0.46449024233003106 },
     { 2.3465413258596377, -1.7097828382687081, 0.42323551169305323 },
-    { 1.891, -1.268, 0.3768 }, { 1.875, -1.25, 0.375 }, { 1.875, -1.25, 0.375 },
-    { 1.875, -1.25, 0.375 }, { 1.875, -1.25, 0.375 },
+    { 1.891, -1.268, 0.3768 },
+    { 1.875, -1.25, 0.375 },
+    { 1.875, -1.25, 0.375 },
+    { 1.875, -1.25, 0.375 },
+    { 1.875, -1.25, 0.375 },
 };
 
 /* Matrices of Frobenius norm 1/1.02, as muon_input leaves them. */
@@ -88,9 +91,10 @@ static void test_polar(int n, int64_t rows, int64_t cols, int iters, bool aol)
         set(exact.c, i, get(start.c, i));
     cpu->polar(cpu, exact.c, n, table, iters, aol);
     polar_errors(x, exact.c, &c, &g);
-    snprintf(label, sizeof label, "polar %d x %d x %d, %d rows%s: first row %.2g apart; error of "
-             "the reference %.3g, of the GPU %.3g", n, (int)rows, (int)cols, iters,
-             aol ? ", aol" : "", one, c, g);
+    snprintf(label, sizeof label,
+             "polar %d x %d x %d, %d rows%s: first row %.2g apart; error of "
+             "the reference %.3g, of the GPU %.3g",
+             n, (int)rows, (int)cols, iters, aol ? ", aol" : "", one, c, g);
     if (rows >= 768 || cols >= 768)
         printf("%s\n", label);
     named(label, CHECK(one <= (aol ? 1e-2 : 1e-3)));
@@ -145,7 +149,7 @@ static void test_polars_real(void)
     test_polar_plans(2, 768, 768);
     test_polar_plans(1, 1100, 640);
     test_polar_plans(2, 264, 648);
-    test_polar_plans(9, 640, 512);          /* more tiles than multiprocessors */
+    test_polar_plans(9, 640, 512); /* more tiles than multiprocessors */
     test_polar_plans(9, 512, 648);
 }
 
@@ -153,8 +157,9 @@ static void test_polars(void)
 {
     bool small = check_small();
     static const int64_t shape[][3] = {
-        { 1, 1, 1 }, { 1, 5, 300 }, { 1, 33, 17 }, { 2, 17, 33 }, { 2, 100, 60 }, { 2, 60, 100 },
-        { 3, 128, 128 }, { 2, 200, 136 }, { 1, 136, 1304 }, { 1, 1100, 72 }, { 2, 512, 1408 },
+        { 1, 1, 1 },      { 1, 5, 300 },   { 1, 33, 17 },    { 2, 17, 33 },
+        { 2, 100, 60 },   { 2, 60, 100 },  { 3, 128, 128 },  { 2, 200, 136 },
+        { 1, 136, 1304 }, { 1, 1100, 72 }, { 2, 512, 1408 },
     };
     for (int s = 0; s < (small ? 8 : 11); s++) {
         int n = (int)shape[s][0];
@@ -183,8 +188,8 @@ static void test_polars(void)
 static void test_graph(int n, int64_t rows, int64_t cols)
 {
     struct both g = drawn(DT_BF16, n * rows, cols, 0.01), mom[2], w[2], mant[2], q[2];
-    struct tensor x = tensor_of(gpu->alloc(gpu, (size_t)(n * rows * cols) * 2, "x"), DT_BF16,
-                                n * rows, cols);
+    struct tensor x =
+        tensor_of(gpu->alloc(gpu, (size_t)(n * rows * cols) * 2, "x"), DT_BF16, n * rows, cols);
     struct muon_step m = { .blend = 0.05f, .lr = 0.02f, .decay = 0.01f };
     float lr_mul[8] = { 1, 1, 1, 1, 1, 1, 1, 1 };
     void *cm, *gm, *graph;
@@ -212,7 +217,8 @@ static void test_graph(int n, int64_t rows, int64_t cols)
     ops_cuda_launch(gpu, graph);
     ops_cuda_launch(gpu, graph);
     CHECK_OK(gpu->sync(gpu));
-    struct both both[3] = { { fetched(w[0].g), w[1].g }, { fetched(mant[0].g), mant[1].g },
+    struct both both[3] = { { fetched(w[0].g), w[1].g },
+                            { fetched(mant[0].g), mant[1].g },
                             { fetched(mom[0].g), mom[1].g } };
     for (int i = 0; i < 3; i++) {
         CHECK_EQ(different_bytes(both[i]), 0);
@@ -225,7 +231,7 @@ int main(int argc, char **argv)
 {
     if (!pair_begin())
         return pair_end();
-    if (argc < 2 || strcmp(argv[1], "graph"))       /* "graph": that alone, for sanitizers */
+    if (argc < 2 || strcmp(argv[1], "graph")) /* "graph": that alone, for sanitizers */
         test_polars();
     if (check_small()) {
         test_graph(2, 136, 72);

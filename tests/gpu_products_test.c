@@ -14,7 +14,8 @@ static void test_linear(int tokens, int in, int out, bool scaled, bool residual,
 
     snprintf(label, sizeof label, "linear T=%d I=%d O=%d scale=%d residual=%d add=%d", tokens, in,
              out, scaled, residual, add);
-    ON_BOTH {
+    ON_BOTH
+    {
         o->linear(o, ON(y, o), ON(x, o), ON(w, o), REAL(scale, o), ON(r, o));
         o->linear_bwd_x(o, ON(dx, o), ON(dy, o), ON(w, o), REAL(scale, o), add);
         o->linear_bwd_w(o, ON(dw, o), REAL(dscale, o), ON(dy, o), ON(x, o), ON(w, o),
@@ -23,7 +24,7 @@ static void test_linear(int tokens, int in, int out, bool scaled, bool residual,
     same_bf16("y", y);
     same_bf16("dx", dx);
     same_bf16("dw", dw);
-    if (scaled)                             /* |g| |w| */
+    if (scaled) /* |g| |w| */
         same("dscale", dscale, f32_tolerance, 0.1 * sqrt((double)tokens * in * out));
 }
 
@@ -36,14 +37,15 @@ static void test_mlp(int tokens, int width, int hidden, bool add, bool scaled)
     struct both dw2 = weight(hidden, width, 1), residual = scaled ? drawn(tokens, width, 1) : none;
     struct both scale = scaled ? number(-0.6) : none, dscale = scaled ? number(0.5) : none;
 
-    snprintf(label, sizeof label, "mlp T=%d D=%d F=%d add=%d scale=%d", tokens, width, hidden,
-             add, scaled);
+    snprintf(label, sizeof label, "mlp T=%d D=%d F=%d add=%d scale=%d", tokens, width, hidden, add,
+             scaled);
     for (int64_t i = 0; i < tensor_count(kept.c); i++) {
         double r = normal();
         set(kept.c, i, bf16_round((float)(r > 0 ? r * r : 0)));
     }
     send(kept);
-    ON_BOTH {
+    ON_BOTH
+    {
         o->linear_relu2(o, ON(post, o), ON(x, o), ON(w1, o));
         o->linear_t(o, ON(out, o), ON(kept, o), ON(w2, o), REAL(scale, o), ON(residual, o));
         o->linear_t_bwd_w(o, ON(dw2, o), REAL(dscale, o), ON(dout, o), ON(kept, o), ON(w2, o),
@@ -54,9 +56,8 @@ static void test_mlp(int tokens, int width, int hidden, bool add, bool scaled)
     same_bf16("post", post);
     same_bf16("out", out);
     same_bf16("dw2", dw2);
-    if (scaled)                             /* |g| |w2| */
-        same("dscale", dscale, f32_tolerance,
-             0.1 * sqrt((double)tokens * width * hidden));
+    if (scaled) /* |g| |w2| */
+        same("dscale", dscale, f32_tolerance, 0.1 * sqrt((double)tokens * width * hidden));
     same_bf16("dpre", dpre);
     same_bf16("in place", kept);
 }
@@ -65,8 +66,8 @@ static void test_mlp(int tokens, int width, int hidden, bool add, bool scaled)
 
 /* |got - want| over some elements: sampled (i,j), row i of a (or column, ta) times b. A scale of 0
  * stands for the squared ReLU. */
-static void sampled(const char *name, struct tensor out, struct tensor a, bool ta,
-                    struct tensor b, bool tb, double scale)
+static void sampled(const char *name, struct tensor out, struct tensor a, bool ta, struct tensor b,
+                    bool tb, double scale)
 {
     enum { SAMPLES = 300 };
     struct tensor ho = fetched(out), ha = fetched(a), hb = fetched(b);
@@ -79,7 +80,7 @@ static void sampled(const char *name, struct tensor out, struct tensor a, bool t
         double want = 0, d;
         for (int64_t l = 0; l < k; l++)
             want += get(ha, ta ? l * a.cols + i : i * a.cols + l) *
-                get(hb, tb ? j * b.cols + l : l * b.cols + j);
+                    get(hb, tb ? j * b.cols + l : l * b.cols + j);
         want = scale ? want * scale : want > 0 ? want * want : 0;
         d = get(ho, i * out.cols + j) - want;
         off += d * d;

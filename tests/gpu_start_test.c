@@ -30,10 +30,10 @@ static void test_facts(void)
     f = good;
     f.driver = 12080;
     refused(f, 0, "too old: it supports CUDA 12.8, this program needs 13.0");
-    f.major = 8;                        /* the driver first: what to do about it is known */
+    f.major = 8; /* the driver first: what to do about it is known */
     refused(f, 0, "too old");
     f = good;
-    f.driver = 13020;          /* newer ones of the same major version do */
+    f.driver = 13020; /* newer ones of the same major version do */
     CHECK_EQ(ops_cuda_fits(&f, 0), GPT_OK);
     f = good;
     f.runtime = 13010;
@@ -49,7 +49,7 @@ static void test_facts(void)
     f.minor = 9;
     refused(f, 1, "GPU 1 has compute capability 8.9");
     f = good;
-    f.major = 10;              /* sm_90a code runs on no other */
+    f.major = 10; /* sm_90a code runs on no other */
     refused(f, 0, "compute capability 10.0");
 }
 
@@ -72,7 +72,7 @@ static void failed(struct ops *o, const char *what)
 static void test_memory(void)
 {
     struct ops *o;
-    size_t half = (size_t)96 << 30;     /* of no Hopper GPU twice */
+    size_t half = (size_t)96 << 30; /* of no Hopper GPU twice */
 
     if (!CHECK_OK(ops_cuda_new(&o, 0)))
         return;
@@ -80,7 +80,7 @@ static void test_memory(void)
     CHECK(!first || !second);
     failed(o, first ? "98304 MiB for the other half after" : "98304 MiB for one half after");
     CHECK(strstr(err_message(), " MiB free"));
-    CHECK_OK(ops_cuda_new(&o, 0));      /* all was given back */
+    CHECK_OK(ops_cuda_new(&o, 0)); /* all was given back */
     CHECK(o->alloc(o, 1 << 20, "a little"));
     CHECK_OK(o->sync(o));
     o->free(o);
@@ -118,7 +118,7 @@ static void test_bad_kernel(void)
     if (!CHECK_OK(ops_cuda_new(&o, 0)))
         return;
     struct tensor dst = tensor_of(o->alloc(o, 1024, "test"), DT_F32, 1, 256);
-    o->copy(o, dst, tensor_of((void *)256, DT_BF16, 1, 256));   /* a kernel: it converts */
+    o->copy(o, dst, tensor_of((void *)256, DT_BF16, 1, 256)); /* a kernel: it converts */
     CHECK_EQ(o->sync(o), GPT_DEVICE);
     failed(o, "illegal memory access");
 }

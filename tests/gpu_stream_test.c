@@ -17,21 +17,24 @@ static void test_mix(int tokens, int width, const char *terms, bool norm, bool d
     struct both dy = norm ? drawn(tokens, width, 1) : none;
     struct both d12 = dy12 ? drawn(tokens, GATE_WIDTH, 1) : none, one = number(0.75);
 
-    snprintf(label, sizeof label, "mix_norm T=%d D=%d %s norm=%d dy12=%d dout=%d in_place=%d "
-             "add=%d", tokens, width, terms, norm, dy12, dout, in_place, add);
+    snprintf(label, sizeof label,
+             "mix_norm T=%d D=%d %s norm=%d dy12=%d dout=%d in_place=%d "
+             "add=%d",
+             tokens, width, terms, norm, dy12, dout, in_place, add);
     for (int k = 0; k < n; k++) {
         x[k] = drawn(tokens, width, 1);
         coef[k] = terms[k] == '1' ? none : number(0.5 + k);
         dcoef[k] = terms[k] == '1' ? none : terms[k] == 's' ? one : number(0.25);
         dx[k] = k == 0 && in_place ? g : drawn(tokens, width, 1);
     }
-    ON_BOTH {
+    ON_BOTH
+    {
         struct mix_term in[MIX_MAX];
         struct mix_grad d[MIX_MAX];
         for (int k = 0; k < n; k++) {
             in[k] = (struct mix_term){ ON(x[k], o), REAL(coef[k], o), terms[k] == 'm' };
-            d[k] = (struct mix_grad){ ON(dx[k], o), add && !(k == 0 && in_place),
-                                      REAL(dcoef[k], o) };
+            d[k] =
+                (struct mix_grad){ ON(dx[k], o), add && !(k == 0 && in_place), REAL(dcoef[k], o) };
         }
         o->mix_norm(o, ON(out, o), ON(y, o), n, in);
         o->mix_norm_bwd(o, d, ON(g, o), ON(dy, o), ON(d12, o), ON(saved, o), n, in);
@@ -42,7 +45,8 @@ static void test_mix(int tokens, int width, const char *terms, bool norm, bool d
     for (int k = 0; k < n; k++) {
         same_bf16("dx", dx[k]);
         if (terms[k] != '1')
-            same("dcoef", dcoef[k], f32_tolerance, sqrt((terms[k] == 's' ? n : 1.0) * tokens * width));
+            same("dcoef", dcoef[k], f32_tolerance,
+                 sqrt((terms[k] == 's' ? n : 1.0) * tokens * width));
     }
 }
 
@@ -69,13 +73,14 @@ static void test_lanes(int tokens, int width, const char *terms, int normed, boo
             dcoef[k][j] = terms[k] < 'a' ? none : shared ? one : number(0.25);
         }
     }
-    ON_BOTH {
+    ON_BOTH
+    {
         struct lanes_term in[LANES_MAX];
         struct lanes_grad d[LANES_MAX];
         struct tensor to[2] = { ON(out[0], o), ON(out[1], o) };
         struct tensor from[2] = { ON(dout[0], o), ON(dout[1], o) };
         for (int k = 0; k < n; k++) {
-            unsigned lanes = terms[k] % 32;             /* a 1, b 2, c 3 */
+            unsigned lanes = terms[k] % 32; /* a 1, b 2, c 3 */
             in[k] = (struct lanes_term){ .x = ON(x[k], o), .lanes = lanes };
             d[k] = (struct lanes_grad){ .dx = ON(dx[k], o) };
             for (int j = 0; j < 2; j++)
@@ -110,10 +115,10 @@ static void test_inject(int tokens, int width, int n, int m, bool add, bool shar
     for (int k = 0; k < m; k++) {
         x[k] = drawn(tokens, width, 1), dx[k] = drawn(tokens, width, 1);
         for (int i = 0; i < n; i++)
-            coef[k][i] = number(0.5 - 0.3 * i + k),
-            dcoef[k][i] = shared ? one : number(0.25 * i);
+            coef[k][i] = number(0.5 - 0.3 * i + k), dcoef[k][i] = shared ? one : number(0.25 * i);
     }
-    ON_BOTH {
+    ON_BOTH
+    {
         struct injection in[INJECT_STREAMS] = { { .add = add }, { .add = add } };
         struct tensor t[INJECT_MAX];
         for (int i = 0; i < n; i++)
@@ -128,7 +133,8 @@ static void test_inject(int tokens, int width, int n, int m, bool add, bool shar
     for (int k = 0; k < m; k++) {
         same_bf16("dx", dx[k]);
         for (int i = 0; i < n; i++)
-            same("dcoef", dcoef[k][i], f32_tolerance, sqrt((shared ? n * m : 1.0) * tokens * width));
+            same("dcoef", dcoef[k][i], f32_tolerance,
+                 sqrt((shared ? n * m : 1.0) * tokens * width));
     }
 }
 
@@ -138,7 +144,8 @@ static void test_norm_only(int tokens, int width)
     struct both x = drawn(tokens, width, 3), y = blank(tokens, width);
 
     snprintf(label, sizeof label, "norm T=%d D=%d", tokens, width);
-    ON_BOTH {
+    ON_BOTH
+    {
         struct mix_term in = { .x = ON(x, o) };
         o->mix_norm(o, ON(x, o), ON(y, o), 1, &in);
     }
@@ -156,11 +163,11 @@ static void test_skip(int tokens, int width)
     struct both dout = drawn(tokens, width, 1);
 
     snprintf(label, sizeof label, "skip_gate T=%d D=%d", tokens, width);
-    ON_BOTH {
-        o->skip_gate(o, ON(out, o), ON(x, o), ON(skip, o), ON(x0, o), ON(gate, o),
-                     REAL(lambda, o));
-        o->skip_gate_bwd(o, ON(dskip, o), ON(dx0, o), ON(dgate, o), REAL(dlambda, o),
-                         ON(dout, o), ON(skip, o), ON(x0, o), ON(gate, o), REAL(lambda, o));
+    ON_BOTH
+    {
+        o->skip_gate(o, ON(out, o), ON(x, o), ON(skip, o), ON(x0, o), ON(gate, o), REAL(lambda, o));
+        o->skip_gate_bwd(o, ON(dskip, o), ON(dx0, o), ON(dgate, o), REAL(dlambda, o), ON(dout, o),
+                         ON(skip, o), ON(x0, o), ON(gate, o), REAL(lambda, o));
     }
     same_bf16("out", out);
     same_bf16("dskip", dskip);

@@ -15,9 +15,13 @@ static const struct batch_shape small = { .chunks = 4, .tokens = 256, .cap = 96 
 static void expect_failure(const char *data, struct batch_shape shape, int vocab, bool cycle,
                            const char *part)
 {
-    struct loader_config c = { .data = data, .world = 1, .local_ranks = 1, .vocab = vocab,
-                              .bos = -1,
-                               .cycle = cycle, .max = shape };
+    struct loader_config c = { .data = data,
+                               .world = 1,
+                               .local_ranks = 1,
+                               .vocab = vocab,
+                               .bos = -1,
+                               .cycle = cycle,
+                               .max = shape };
     const struct step_batch *b;
     struct loader *l;
     int rc = loader_new(&l, &c), again;
@@ -54,8 +58,7 @@ static void test_bad_input(void)
     expect_failure(p, small, VOCAB, false,
                    "expected a token shard (numbers 20240520, 1), found 20240521, 1");
     put_shard(p, none);
-    expect_failure(p, small, VOCAB, false,
-                   "has 4000 tokens and 0 document starts, token 50256)");
+    expect_failure(p, small, VOCAB, false, "has 4000 tokens and 0 document starts, token 50256)");
     t.v[1234] = 50304;
     put_shard(p, t);
     expect_failure(p, small, VOCAB, true,
@@ -83,7 +86,7 @@ static void test_bad_input(void)
     bytes[n / 2] ^= 16;
     spill(p, bytes, n - 300);
     expect_failure(p, small, VOCAB, true, "bad.bin.zst: ");
-    bytes[n - 40] ^= 1;              /* an entry of the table */
+    bytes[n - 40] ^= 1; /* an entry of the table */
     spill(p, bytes, n);
     expect_failure(p, small, VOCAB, true, "damaged");
     free(bytes);

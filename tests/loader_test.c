@@ -32,7 +32,10 @@ static int json_numbers(struct json *j, int64_t *v, int room)
 }
 
 /* Golden "starts" and "ends" of a batch, per rank. */
-struct golden { int64_t start[6][4][32], end[6][4][32]; int n[6][4], ends[6][4], batches; };
+struct golden {
+    int64_t start[6][4][32], end[6][4][32];
+    int n[6][4], ends[6][4], batches;
+};
 
 static void golden_pieces(struct json *j, int64_t v[4][32], int n[4])
 {
@@ -62,8 +65,9 @@ static void golden_read(struct golden *g)
     while (json_key(&j, &key)) {
         if (!json_equal(&key, "batches")) {
             CHECK(json_u64(&j, &x));
-            CHECK_EQ(x, json_equal(&key, "world") ? 4 : json_equal(&key, "tokens_per_rank") ? 256
-                     : 96);
+            CHECK_EQ(x, json_equal(&key, "world")             ? 4
+                        : json_equal(&key, "tokens_per_rank") ? 256
+                                                              : 96);
             continue;
         }
         json_open(&j, '[');
@@ -138,9 +142,14 @@ static void check_chunk(const struct chunk *c, const uint16_t *file, const int64
 
 static void test_golden(int world)
 {
-    struct loader_config c = { .data = "tests/golden/r61-loader.bin", .world = world,
-                               .local_ranks = world, .vocab = VOCAB, .bos = -1, .csr = true,
-                               .bigram_rows = BIGRAMS, .max = small };
+    struct loader_config c = { .data = "tests/golden/r61-loader.bin",
+                               .world = world,
+                               .local_ranks = world,
+                               .vocab = VOCAB,
+                               .bos = -1,
+                               .csr = true,
+                               .bigram_rows = BIGRAMS,
+                               .max = small };
     static struct golden g;
     const struct step_batch *b;
     struct loader *l;
@@ -171,7 +180,12 @@ static void test_golden(int world)
 
 /* --- a naive sampler, from the definition --- */
 
-struct naive { struct tokens shard[4]; int shards, s, c; int64_t epoch; bool cycle; };
+struct naive {
+    struct tokens shard[4];
+    int shards, s, c;
+    int64_t epoch;
+    bool cycle;
+};
 
 static int naive_boundaries(struct tokens t, int *b)
 {
@@ -225,8 +239,9 @@ static bool naive_step(struct naive *o, const struct batch_shape *w, uint16_t *b
 /* The cap and T change with the step, as the schedules change them. */
 static struct batch_shape changing(void *ctx, int64_t step)
 {
-    struct batch_shape s = { .chunks = 8, .tokens = step < 3 ? 200 : 333, .cap = step < 5 ? 96
-                            : 300 };
+    struct batch_shape s = { .chunks = 8,
+                             .tokens = step < 3 ? 200 : 333,
+                             .cap = step < 5 ? 96 : 300 };
 
     if (ctx && step >= *(int *)ctx)
         s.tokens = 0;
@@ -246,12 +261,12 @@ static void check_step(const struct step_batch *b, struct naive *o)
 
         if (!c->tok)
             continue;
-        CHECK(!c->bigram && !c->bigram_start && !c->start);     /* nobody asked */
+        CHECK(!c->bigram && !c->bigram_start && !c->start); /* nobody asked */
         CHECK_EQ(c->tokens, w.tokens);
         CHECK_EQ(c->docs, docs[k]);
         for (int t = 0; t < w.tokens; t++)
-            bad += c->tok[t] != buf[k * (w.tokens + 1) + t]
-                 || c->tgt[t] != buf[k * (w.tokens + 1) + t + 1];
+            bad += c->tok[t] != buf[k * (w.tokens + 1) + t] ||
+                   c->tgt[t] != buf[k * (w.tokens + 1) + t + 1];
     }
     CHECK_EQ(bad, 0);
     CHECK_EQ(b->after.shard, o->s);
@@ -266,9 +281,13 @@ static void test_shards(bool indexed)
 {
     struct naive o = { .shards = 4, .cycle = true }, at[40];
     struct loader_pos pos[40];
-    struct loader_config c = { .world = 8, .local_ranks = 8, .vocab = VOCAB, .bos = -1,
-                              .cycle = true,
-                               .shape = changing, .max = { .chunks = 8, .tokens = 333 } };
+    struct loader_config c = { .world = 8,
+                               .local_ranks = 8,
+                               .vocab = VOCAB,
+                               .bos = -1,
+                               .cycle = true,
+                               .shape = changing,
+                               .max = { .chunks = 8, .tokens = 333 } };
     const struct step_batch *b = NULL;
     struct loader *l;
     char id[33];
@@ -300,7 +319,7 @@ static void test_shards(bool indexed)
     loader_free(l);
     for (int s = 0; s < 40; s += 3) {
         c.world = 1 << (s % 4);
-        c.first_rank = c.world / 2;                     /* and only half of the ranks here */
+        c.first_rank = c.world / 2; /* and only half of the ranks here */
         c.local_ranks = (c.world + 1) / 2;
         c.first_rank = c.world - c.local_ranks;
         CHECK_OK(loader_new(&l, &c));
@@ -322,7 +341,13 @@ static void test_shards(bool indexed)
 
 /* --- ranks that run apart --- */
 
-struct rank { struct loader *l; int rank; long sum; int steps; pthread_t thread; };
+struct rank {
+    struct loader *l;
+    int rank;
+    long sum;
+    int steps;
+    pthread_t thread;
+};
 
 static void *rank_main(void *arg)
 {
@@ -342,9 +367,15 @@ static void *rank_main(void *arg)
  * while a slow rank still reads it. */
 static void test_threads(void)
 {
-    struct loader_config c = { .data = scratch("a_train_*.bin*"), .world = 4, .local_ranks = 4,
-                               .vocab = VOCAB, .bos = -1, .cycle = true, .csr = true,
-                               .shape = changing, .max = { .chunks = 8, .tokens = 333 } };
+    struct loader_config c = { .data = scratch("a_train_*.bin*"),
+                               .world = 4,
+                               .local_ranks = 4,
+                               .vocab = VOCAB,
+                               .bos = -1,
+                               .cycle = true,
+                               .csr = true,
+                               .shape = changing,
+                               .max = { .chunks = 8, .tokens = 333 } };
     struct rank k[2][4];
 
     for (int apart = 0; apart < 2; apart++) {
@@ -378,15 +409,19 @@ static void test_threads(void)
 
 static void test_val(void)
 {
-    struct tokens t[2] = { random_tokens(3, 8 * 64 * 2 + 1, 20, 4), random_tokens(4, 8 * 64 * 3 + 1,
-                                                                                  20, 0) };
-    struct val_config c = { .data = scratch("v_val_*"), .ranks = 2, .vocab = VOCAB, .bos = -1,
+    struct tokens t[2] = { random_tokens(3, 8 * 64 * 2 + 1, 20, 4),
+                           random_tokens(4, 8 * 64 * 3 + 1, 20, 0) };
+    struct val_config c = { .data = scratch("v_val_*"),
+                            .ranks = 2,
+                            .vocab = VOCAB,
+                            .bos = -1,
                             .bigram_rows = BIGRAMS,
-                            .shape = { .chunks = 8, .tokens = 64 }, .total = 32 };
+                            .shape = { .chunks = 8, .tokens = 64 },
+                            .total = 32 };
     struct chunk k;
     struct val *v;
 
-    put_shard(scratch("v_val_000000.bin"), t[0]);        /* one group: the record's >= */
+    put_shard(scratch("v_val_000000.bin"), t[0]); /* one group: the record's >= */
     put_zst(scratch("v_val_000001.bin.zst"), t[1], 999, true);
     if (!CHECK_OK(val_new(&v, &c)))
         return;

@@ -16,8 +16,13 @@
 #include "floats.h"
 #include "small_model.h"
 
-static const struct small_size size = { .tokens = 48, .heads = 2, .head_dim = 8, .mlp_width = 40,
-                                        .vocab = 61, .rows = 97, .document = 17 };
+static const struct small_size size = { .tokens = 48,
+                                        .heads = 2,
+                                        .head_dim = 8,
+                                        .mlp_width = 40,
+                                        .vocab = 61,
+                                        .rows = 97,
+                                        .document = 17 };
 static const double tolerance = 1e-2;
 static struct rng rng = { 74, 2 };
 static uint64_t draws;
@@ -105,8 +110,8 @@ static void check_drawn(uint64_t seed)
     char *text = drawn_recipe(seed, &z);
 
     snprintf(s.label, sizeof s.label, "drawn recipe %llu", (unsigned long long)seed);
-    if (CHECK_OK(recipe_parse(&s.r, s.label, text, NULL, 0)) && CHECK_OK(ops_cpu_new(&o))
-        && CHECK_OK(small_model(&s, o, &z, seed)))
+    if (CHECK_OK(recipe_parse(&s.r, s.label, text, NULL, 0)) && CHECK_OK(ops_cpu_new(&o)) &&
+        CHECK_OK(small_model(&s, o, &z, seed)))
         check_model(&s, true);
     free(text);
 }

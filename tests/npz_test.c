@@ -60,8 +60,8 @@ static void test_round_trip(void)
     CHECK_EQ(st_header(r)->n, 4);
     CHECK_STR(st_meta(st_header(r), "step"), "12");
     CHECK_STR(st_meta(st_header(r), "text"), "two\nlines \"q\"");
-    CHECK((t = st_find(st_header(r), "a.weight")) && t->dtype == DT_F32 && t->rank == 2
-          && t->shape[0] == 2 && t->shape[1] == 3);
+    CHECK((t = st_find(st_header(r), "a.weight")) && t->dtype == DT_F32 && t->rank == 2 &&
+          t->shape[0] == 2 && t->shape[1] == 3);
     CHECK_OK(st_read(r, t, 0, x, 24));
     CHECK(!memcmp(x, numbers, 24));
     CHECK((t = st_find(st_header(r), "scalar")) && t->rank == 0 && t->elements == 1);
@@ -104,7 +104,9 @@ static size_t by_hand(unsigned char *z, const char *name, int count, const char 
     uint64_t crc = crc32_z(0, npy, n), at[8], members = (uint64_t)count;
     for (int i = 0; i < count; i++) {
         at[i] = k;
-        k += put(z + k, "42224444" "22",
+        k += put(z + k,
+                 "42224444"
+                 "22",
                  (uint64_t[]){ 0x04034b50, 20, 0, method, 0, crc, n, n, len, 0 });
         memcpy(z + k, name, len);
         memcpy(z + k + len, npy, n);
@@ -112,9 +114,12 @@ static size_t by_hand(unsigned char *z, const char *name, int count, const char 
     }
     uint64_t from = k;
     for (int i = 0; i < count; i++) {
-        k += put(z + k, "422224444" "22222" "44",
-                 (uint64_t[]){ 0x02014b50, 20, 20, 0, method, 0, crc, n, n, len, 0, 0, 0, 0, 0,
-                               at[i] });
+        k += put(
+            z + k,
+            "422224444"
+            "22222"
+            "44",
+            (uint64_t[]){ 0x02014b50, 20, 20, 0, method, 0, crc, n, n, len, 0, 0, 0, 0, 0, at[i] });
         memcpy(z + k, name, len);
         k += len;
     }
@@ -125,7 +130,9 @@ static size_t by_hand(unsigned char *z, const char *name, int count, const char 
 static void test_by_hand(void)
 {
     static const char good[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }   \n";
-    static const struct { const char *dict, *message; } bad[] = {
+    static const struct {
+        const char *dict, *message;
+    } bad[] = {
         { "{'descr': '>f4', 'fortran_order': False, 'shape': (2, 3), }", "type '>f4', " },
         { "{'descr': '<c8', 'fortran_order': False, 'shape': (3,), }", "is not read" },
         { "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (6,), }", "a plain type" },
@@ -135,7 +142,8 @@ static void test_by_hand(void)
         { "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 4), }",
           "8 elements of F32 do not take 24 bytes" },
         { "{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296), }",
-          "more than 2^64 - 1 elements" } };
+          "more than 2^64 - 1 elements" }
+    };
     unsigned char z[1024];
     char *path = scratch("hand.npz");
     struct tensors *s;

@@ -35,15 +35,15 @@ struct var {
     enum var_kind kind;
     const char *name;
     struct tensor t;
-    double *value;              /* what the device memory holds before a run; NULL: NaN */
-    const char *weight;         /* of an output: the input that weighs it in the loss, if any */
-    const char *weight_left;    /* and one that weighs its first columns besides */
-    const char *of;             /* of a gradient: the input */
+    double *value; /* what the device memory holds before a run; NULL: NaN */
+    const char *weight; /* of an output: the input that weighs it in the loss, if any */
+    const char *weight_left; /* and one that weighs its first columns besides */
+    const char *of; /* of a gradient: the input */
 };
 
 struct ops_case {
     struct ops *o;
-    enum dtype weights;         /* element type of weights and their gradients */
+    enum dtype weights; /* element type of weights and their gradients */
     struct rng rng;
     uint64_t draws;
     char label[160];
@@ -53,7 +53,7 @@ struct ops_case {
     int32_t tok[CASE_DOCS], tgt[CASE_DOCS], cu[CASE_DOCS];
     void (*forward)(struct ops_case *c);
     void (*backward)(struct ops_case *c);
-    const void *shape;          /* the family's row of its table of variants */
+    const void *shape; /* the family's row of its table of variants */
 };
 
 /* -- tensors by name ---------------------------------------------------------------------- */
@@ -180,7 +180,7 @@ static inline double *case_download(struct ops_case *c, struct tensor t)
     unsigned char *raw = malloc(tensor_bytes(t));
     double *value = malloc((size_t)n * sizeof *value);
 
-    memset(raw, 0xff, tensor_bytes(t));         /* NaN, should the device have failed */
+    memset(raw, 0xff, tensor_bytes(t)); /* NaN, should the device have failed */
     c->o->download(c->o, raw, t.data, tensor_bytes(t));
     for (int64_t i = 0; i < n; i++) {
         if (t.dtype == DT_F64)
@@ -255,10 +255,10 @@ static inline void case_release(struct ops_case *c)
 /* -- a micro-batch ------------------------------------------------------------------------ */
 
 enum docs {
-    DOCS_ONE,           /* one document */
-    DOCS_UNITS,         /* every token a document */
-    DOCS_RAGGED,        /* lengths 1 to 7 and empty ones, as a loader gives for a cut last piece */
-    DOCS_MIXED,         /* lengths 1 to 40 */
+    DOCS_ONE, /* one document */
+    DOCS_UNITS, /* every token a document */
+    DOCS_RAGGED, /* lengths 1 to 7 and empty ones, as a loader gives for a cut last piece */
+    DOCS_MIXED, /* lengths 1 to 40 */
 };
 
 static inline void case_documents(struct ops_case *c, int tokens, enum docs docs)
@@ -267,8 +267,10 @@ static inline void case_documents(struct ops_case *c, int tokens, enum docs docs
 
     c->cu[n++] = 0;
     while (end < tokens) {
-        int length = docs == DOCS_ONE ? tokens : docs == DOCS_UNITS ? 1
-                   : (int)rng_below(&c->rng, c->draws++, docs == DOCS_RAGGED ? 8 : 41);
+        int length = docs == DOCS_ONE ? tokens
+                     : docs == DOCS_UNITS
+                         ? 1
+                         : (int)rng_below(&c->rng, c->draws++, docs == DOCS_RAGGED ? 8 : 41);
         end = end + length < tokens ? end + length : tokens;
         if (length || (n > 0 && docs == DOCS_RAGGED))
             c->cu[n++] = end;
@@ -308,8 +310,7 @@ static inline void case_batch(struct ops_case *c, int tokens, int vocab, enum do
     c->batch.tgt = case_ints(c, c->tgt, tokens);
     c->batch.cu = case_ints(c, c->cu, c->batch.ncu);
     c->batch.token = (struct lookup){ tokens, case_ints(c, c->tok, tokens),
-                                      case_ints(c, order, tokens),
-                                      case_ints(c, start, vocab + 1) };
+                                      case_ints(c, order, tokens), case_ints(c, start, vocab + 1) };
 }
 
 #endif

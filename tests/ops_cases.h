@@ -17,9 +17,15 @@
 
 /* -- embed, gather and table_grad --------------------------------------------------------- */
 
-struct embed_shape { int tokens, width, vocab; bool add; };
+struct embed_shape {
+    int tokens, width, vocab;
+    bool add;
+};
 static const struct embed_shape embed_shapes[] = {
-    { 1, 12, 3, false }, { 2, 13, 1, true }, { 13, 24, 7, false }, { 31, 40, 50, true },
+    { 1, 12, 3, false },
+    { 2, 13, 1, true },
+    { 13, 24, 7, false },
+    { 31, 40, 50, true },
 };
 
 static void embed_forward(struct ops_case *c)
@@ -79,9 +85,14 @@ static void gather_make(struct ops_case *c, int variant)
 
 /* -- skip_gate, out_gate ------------------------------------------------------------------ */
 
-struct gate_shape { int tokens, heads, size; bool in_place; };
+struct gate_shape {
+    int tokens, heads, size;
+    bool in_place;
+};
 static const struct gate_shape gate_shapes[] = {
-    { 1, 1, 12, false }, { 13, 2, 8, true }, { 5, 3, 20, false },
+    { 1, 1, 12, false },
+    { 13, 2, 8, true },
+    { 5, 3, 20, false },
 };
 
 static void skip_forward(struct ops_case *c)
@@ -132,8 +143,8 @@ static void out_gate_make(struct ops_case *c, int variant)
     const struct gate_shape *s = c->shape = &gate_shapes[variant];
     int width = s->heads * s->size;
 
-    snprintf(c->label, sizeof c->label, "out_gate T=%d H=%d E=%d in_place=%d", s->tokens,
-             s->heads, s->size, s->in_place);
+    snprintf(c->label, sizeof c->label, "out_gate T=%d H=%d E=%d in_place=%d", s->tokens, s->heads,
+             s->size, s->in_place);
     case_input(c, "x", s->tokens, width);
     case_input(c, "y", s->tokens, width);
     case_weight(c, "gate", s->heads, GATE_WIDTH);
@@ -151,24 +162,28 @@ static void out_gate_make(struct ops_case *c, int variant)
 
 /* -- linear, linear_t, linear_relu2 ------------------------------------------------------- */
 
-struct linear_shape { int tokens, in, out; bool scale, residual, add; };
+struct linear_shape {
+    int tokens, in, out;
+    bool scale, residual, add;
+};
 static const struct linear_shape linear_shapes[] = {
-    { 1, 5, 3, false, false, false }, { 7, 12, 20, true, false, false },
-    { 13, 31, 17, true, true, true }, { 64, 16, 48, false, true, true },
+    { 1, 5, 3, false, false, false },
+    { 7, 12, 20, true, false, false },
+    { 13, 31, 17, true, true, true },
+    { 64, 16, 48, false, true, true },
 };
 
 static void linear_forward(struct ops_case *c)
 {
-    c->o->linear(c->o, at(c, "y"), at(c, "x"), at(c, "w"), scalar(c, "scale"),
-                 at(c, "residual"));
+    c->o->linear(c->o, at(c, "y"), at(c, "x"), at(c, "w"), scalar(c, "scale"), at(c, "residual"));
 }
 static void linear_backward(struct ops_case *c)
 {
     const struct linear_shape *s = c->shape;
 
     c->o->linear_bwd_x(c->o, at(c, "dx"), at(c, "dy"), at(c, "w"), scalar(c, "scale"), s->add);
-    c->o->linear_bwd_w(c->o, at(c, "dw"), scalar(c, "dscale"), at(c, "dy"), at(c, "x"),
-                       at(c, "w"), scalar(c, "scale"), s->add);
+    c->o->linear_bwd_w(c->o, at(c, "dw"), scalar(c, "dscale"), at(c, "dy"), at(c, "x"), at(c, "w"),
+                       scalar(c, "scale"), s->add);
 }
 static void linear_make(struct ops_case *c, int variant)
 {
@@ -194,10 +209,15 @@ static void linear_make(struct ops_case *c, int variant)
 }
 
 /* The MLP: out = relu(x w1^T)^2 w2 + residual. In place: dpre over post. */
-struct mlp_shape { int tokens, width, hidden; bool residual, in_place, add, scale; };
+struct mlp_shape {
+    int tokens, width, hidden;
+    bool residual, in_place, add, scale;
+};
 static const struct mlp_shape mlp_shapes[] = {
-    { 1, 3, 5, false, false, false, false }, { 13, 12, 31, true, false, true, true },
-    { 32, 16, 64, true, true, false, false }, { 7, 9, 24, false, true, false, true },
+    { 1, 3, 5, false, false, false, false },
+    { 13, 12, 31, true, false, true, true },
+    { 32, 16, 64, true, true, false, false },
+    { 7, 9, 24, false, true, false, true },
 };
 
 static void mlp_forward(struct ops_case *c)
@@ -211,8 +231,8 @@ static void mlp_backward(struct ops_case *c)
     const struct mlp_shape *s = c->shape;
     struct tensor post = at(c, "post"), dpre = at(c, s->in_place ? "post" : "dpre");
 
-    c->o->linear_t_bwd_w(c->o, at(c, "dw2"), scalar(c, "dscale"), at(c, "dout"), post,
-                         at(c, "w2"), scalar(c, "scale"), s->add);
+    c->o->linear_t_bwd_w(c->o, at(c, "dw2"), scalar(c, "dscale"), at(c, "dout"), post, at(c, "w2"),
+                         scalar(c, "scale"), s->add);
     c->o->linear_relu2_bwd(c->o, dpre, at(c, "dout"), at(c, "w2"), scalar(c, "scale"), post);
     c->o->linear_bwd_w(c->o, at(c, "dw1"), NULL, dpre, at(c, "x"), at(c, "w1"), NULL, s->add);
     c->o->linear_bwd_x(c->o, at(c, "dx"), dpre, at(c, "w1"), NULL, s->add);
@@ -222,8 +242,8 @@ static void mlp_make(struct ops_case *c, int variant)
     const struct mlp_shape *s = c->shape = &mlp_shapes[variant];
 
     snprintf(c->label, sizeof c->label,
-             "mlp T=%d D=%d F=%d residual=%d in_place=%d add=%d scale=%d", s->tokens,
-             s->width, s->hidden, s->residual, s->in_place, s->add, s->scale);
+             "mlp T=%d D=%d F=%d residual=%d in_place=%d add=%d scale=%d", s->tokens, s->width,
+             s->hidden, s->residual, s->in_place, s->add, s->scale);
     case_input(c, "x", s->tokens, s->width);
     case_weight(c, "w1", s->hidden, s->width);
     case_weight(c, "w2", s->hidden, s->width);
@@ -248,7 +268,12 @@ static void mlp_make(struct ops_case *c, int variant)
 
 /* -- qkv ---------------------------------------------------------------------------------- */
 
-struct qkv_case { int tokens; struct qkv_shape s; int vocab; bool add; };  /* vocab 0: no table */
+struct qkv_case {
+    int tokens;
+    struct qkv_shape s;
+    int vocab;
+    bool add;
+}; /* vocab 0: no table */
 static const struct qkv_case qkv_cases[] = {
     { 1, { 1, 16, false, KEY_OFFSET_QUARTERS, false }, 0, false },
     { 1, { 2, 8, true, KEY_OFFSET_NONE, false }, 3, false },
@@ -291,8 +316,7 @@ static void qkv_make(struct ops_case *c, int variant)
     int y_width = width > GATE_WIDTH ? width : GATE_WIDTH;
 
     snprintf(c->label, sizeof c->label, "qkv T=%d H=%d E=%d paired=%d key_offset=%d split=%d V=%d",
-             T, s->s.heads, s->s.head_dim, s->s.paired, s->s.key_offset, s->s.split_gate,
-             s->vocab);
+             T, s->s.heads, s->s.head_dim, s->s.paired, s->s.key_offset, s->s.split_gate, s->vocab);
     case_batch(c, T, s->vocab ? s->vocab : 1, DOCS_RAGGED);
     case_input(c, "qkv", T, 3 * width);
     case_input(c, "y", T, y_width);
@@ -315,21 +339,31 @@ static void qkv_make(struct ops_case *c, int variant)
 
 /* -- attention ---------------------------------------------------------------------------- */
 
-struct attn_case { int tokens, heads, size, mul, window; float scale; enum docs docs; };
+struct attn_case {
+    int tokens, heads, size, mul, window;
+    float scale;
+    enum docs docs;
+};
 static const struct attn_case attn_cases[] = {
-    { 1, 1, 8, 1, 16, 0.5f, DOCS_ONE }, { 13, 2, 8, 1, 100, 0.4f, DOCS_ONE },
-    { 31, 1, 4, 1, 3, 1.0f, DOCS_RAGGED }, { 17, 3, 8, 1, 5, 0.3f, DOCS_UNITS },
+    { 1, 1, 8, 1, 16, 0.5f, DOCS_ONE },     { 13, 2, 8, 1, 100, 0.4f, DOCS_ONE },
+    { 31, 1, 4, 1, 3, 1.0f, DOCS_RAGGED },  { 17, 3, 8, 1, 5, 0.3f, DOCS_UNITS },
     { 150, 2, 8, 1, 20, 0.5f, DOCS_MIXED }, { 149, 1, 16, 1, 70, 0.3f, DOCS_ONE },
-    { 1, 2, 8, 2, 4, 0.5f, DOCS_ONE }, { 13, 1, 8, 2, 3, 0.4f, DOCS_RAGGED },
-    { 90, 2, 4, 2, 33, 0.7f, DOCS_MIXED }, { 19, 1, 8, 2, 0, 0.5f, DOCS_ONE },
+    { 1, 2, 8, 2, 4, 0.5f, DOCS_ONE },      { 13, 1, 8, 2, 3, 0.4f, DOCS_RAGGED },
+    { 90, 2, 4, 2, 33, 0.7f, DOCS_MIXED },  { 19, 1, 8, 2, 0, 0.5f, DOCS_ONE },
 };
 
 static struct attn_shape attn_shape_of(struct ops_case *c)
 {
     const struct attn_case *s = c->shape;
     return (struct attn_shape){
-        .rows = s->tokens * s->mul, .heads = s->heads, .head_dim = s->size, .cu = c->batch.cu,
-        .ncu = c->batch.ncu, .cu_mul = s->mul, .window = s->window, .scale = s->scale,
+        .rows = s->tokens * s->mul,
+        .heads = s->heads,
+        .head_dim = s->size,
+        .cu = c->batch.cu,
+        .ncu = c->batch.ncu,
+        .cu_mul = s->mul,
+        .window = s->window,
+        .scale = s->scale,
     };
 }
 static void attn_forward(struct ops_case *c)
@@ -379,23 +413,31 @@ static void attn_make(struct ops_case *c, int variant)
 
 /* -- head --------------------------------------------------------------------------------- */
 
-struct head_case { int tokens, width, vocab, n_mtp; bool add; };
+struct head_case {
+    int tokens, width, vocab, n_mtp;
+    bool add;
+};
 static const struct head_case head_cases[] = {
-    { 1, 3, 5, 3, false }, { 2, 4, 2, 3, true }, { 13, 8, 31, 1, true }, { 31, 5, 7, 2, false },
-    { 17, 6, 600, 3, true }, { 263, 4, 37, 3, false },
+    { 1, 3, 5, 3, false },  { 2, 4, 2, 3, true },    { 13, 8, 31, 1, true },
+    { 31, 5, 7, 2, false }, { 17, 6, 600, 3, true }, { 263, 4, 37, 3, false },
 };
 
 static void head_forward(struct ops_case *c)
 {
     const struct head_case *s = c->shape;
     struct head_loss h = {
-        .tgt = c->batch.tgt, .mtp = scalar(c, "mtp"), .n_mtp = s->n_mtp,
-        .seed = (real)case_find(c, "seed")->value[0], .cap_a = 23, .cap_b = 5, .cap_c = 7.5f,
+        .tgt = c->batch.tgt,
+        .mtp = scalar(c, "mtp"),
+        .n_mtp = s->n_mtp,
+        .seed = (real)case_find(c, "seed")->value[0],
+        .cap_a = 23,
+        .cap_b = 5,
+        .cap_c = 7.5f,
     };
     c->o->head_loss(c->o, scalar(c, "loss"), at(c, "dx"), at(c, "dw"), s->add, at(c, "x"),
                     at(c, "w"), &h);
 }
-static void head_backward(struct ops_case *c) { (void)c; }  /* forward did both */
+static void head_backward(struct ops_case *c) { (void)c; } /* forward did both */
 static void head_make(struct ops_case *c, int variant)
 {
     const struct head_case *s = c->shape = &head_cases[variant];
@@ -412,7 +454,7 @@ static void head_make(struct ops_case *c, int variant)
         v->value[k] = 1.0 / (1 << k);
     case_scalar(c, "seed");
     v = case_var(c, VAR_OUTPUT, "loss", DT_REAL, 1, 1);
-    case_values(c, v, 1);               /* the op adds to it */
+    case_values(c, v, 1); /* the op adds to it */
     v->weight = "seed";
     case_grad(c, "dx", "x", false);
     case_grad(c, "dw", "w", s->add);
@@ -422,15 +464,17 @@ static void head_make(struct ops_case *c, int variant)
 
 /* -- all ---------------------------------------------------------------------------------- */
 
-struct family { void (*make)(struct ops_case *c, int variant); int variants; };
+struct family {
+    void (*make)(struct ops_case *c, int variant);
+    int variants;
+};
 static const struct family families[] = {
-    { embed_make, COUNT(embed_shapes) }, { gather_make, COUNT(embed_shapes) },
-    { mix_make, COUNT(mix_shapes) }, { lanes_make, COUNT(lanes_shapes) },
-    { inject_make, COUNT(inject_shapes) },
-    { skip_make, COUNT(gate_shapes) }, { out_gate_make, COUNT(gate_shapes) },
-    { linear_make, COUNT(linear_shapes) }, { mlp_make, COUNT(mlp_shapes) },
-    { qkv_make, COUNT(qkv_cases) }, { attn_make, COUNT(attn_cases) },
-    { head_make, COUNT(head_cases) },
+    { embed_make, COUNT(embed_shapes) },   { gather_make, COUNT(embed_shapes) },
+    { mix_make, COUNT(mix_shapes) },       { lanes_make, COUNT(lanes_shapes) },
+    { inject_make, COUNT(inject_shapes) }, { skip_make, COUNT(gate_shapes) },
+    { out_gate_make, COUNT(gate_shapes) }, { linear_make, COUNT(linear_shapes) },
+    { mlp_make, COUNT(mlp_shapes) },       { qkv_make, COUNT(qkv_cases) },
+    { attn_make, COUNT(attn_cases) },      { head_make, COUNT(head_cases) },
 };
 enum { n_families = COUNT(families) };
 

@@ -7,7 +7,11 @@
 /* -- mix_norm ----------------------------------------------------------------------------- */
 
 /* A letter a term: c with a coefficient, m minus it, 1 without; then what of the gradient comes. */
-struct mix_shape { int tokens, width; const char *terms; bool norm, dy12, dout, in_place, add; };
+struct mix_shape {
+    int tokens, width;
+    const char *terms;
+    bool norm, dy12, dout, in_place, add;
+};
 static const struct mix_shape mix_shapes[] = {
     { 1, 12, "c", true, false, true, false, false },
     { 5, 17, "11", true, false, true, true, false },
@@ -53,9 +57,10 @@ static void mix_make(struct ops_case *c, int variant)
 {
     const struct mix_shape *s = c->shape = &mix_shapes[variant];
 
-    snprintf(c->label, sizeof c->label, "mix_norm T=%d D=%d terms=%s norm=%d dy12=%d dout=%d "
-             "in_place=%d add=%d", s->tokens, s->width, s->terms, s->norm, s->dy12, s->dout,
-             s->in_place, s->add);
+    snprintf(c->label, sizeof c->label,
+             "mix_norm T=%d D=%d terms=%s norm=%d dy12=%d dout=%d "
+             "in_place=%d add=%d",
+             s->tokens, s->width, s->terms, s->norm, s->dy12, s->dout, s->in_place, s->add);
     for (int k = 0; s->terms[k]; k++) {
         case_input(c, mix_x[k], s->tokens, s->width);
         if (s->terms[k] != '1')
@@ -92,10 +97,17 @@ static const char *const inject_dc[2][4] = { { "da_0", "da_1", "da_2", "da_3" },
 /* -- lanes_mix ---------------------------------------------------------------------------- */
 
 /* Terms: a, b in lane 0, 1 alone, c in both; A, B, C without coefficients. */
-struct lanes_shape { int tokens, width; const char *terms; int normed; bool norm, dy12; };
+struct lanes_shape {
+    int tokens, width;
+    const char *terms;
+    int normed;
+    bool norm, dy12;
+};
 static const struct lanes_shape lanes_shapes[] = {
-    { 1, 12, "c", 0, true, false }, { 5, 17, "abc", 0, true, true },
-    { 3, 24, "Abc", 1, true, false }, { 7, 13, "cCaa", 1, false, false },
+    { 1, 12, "c", 0, true, false },
+    { 5, 17, "abc", 0, true, true },
+    { 3, 24, "Abc", 1, true, false },
+    { 7, 13, "cCaa", 1, false, false },
 };
 static const char *const lanes_out[] = { "lane_0", "lane_1" }, *const lanes_g[] = { "g_0", "g_1" };
 
@@ -171,9 +183,15 @@ static void lanes_make(struct ops_case *c, int variant)
 /* -- inject_bwd ---------------------------------------------------------------------------- */
 
 /* Places: 0 only stream 0 joins, 1 only stream 1, 2 both; each out_i a mix of what joins. */
-struct inject_shape { int tokens, width; const char *places; bool two, add; };
+struct inject_shape {
+    int tokens, width;
+    const char *places;
+    bool two, add;
+};
 static const struct inject_shape inject_shapes[] = {
-    { 1, 12, "0", false, false }, { 3, 13, "2", true, true }, { 7, 16, "0212", true, false },
+    { 1, 12, "0", false, false },
+    { 3, 13, "2", true, true },
+    { 7, 16, "0212", true, false },
     { 5, 40, "000", false, true },
 };
 static const char *const inject_out[] = { "out_0", "out_1", "out_2", "out_3" };

@@ -66,7 +66,7 @@ static void check_gradient(struct ops_case *c, struct var *g, const double *grad
 
     for (int64_t j = 0; j < n; j++)
         size += grad[j] * grad[j];
-    size = sqrt(size) + 1e-3;       /* a gradient of zero, as for one document of one token */
+    size = sqrt(size) + 1e-3; /* a gradient of zero, as for one document of one token */
     for (int i = 0; i < DIRECTIONS; i++) {
         for (int64_t j = 0; j < n; j++)
             d[input_index(g, x, j)] = case_draw(c);
@@ -107,7 +107,7 @@ static void check_case(struct ops_case *c)
         if (g->kind != VAR_GRAD)
             continue;
         for (int64_t j = 0; g->value && j < tensor_count(g->t); j++)
-            value[i][j] -= g->value[j];         /* what was there before */
+            value[i][j] -= g->value[j]; /* what was there before */
         check_gradient(c, g, value[i]);
     }
     for (int i = 0; i < c->n_vars; i++)

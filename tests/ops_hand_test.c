@@ -26,14 +26,14 @@ static void test_memory(void)
     CHECK_EQ(o->act, DT_F32);
     CHECK(o->allocated(o) == 5 * 4 + 3 * 2 + 3 * 4 + 3 * 4 + 4);
     for (int i = 0; i < 5; i++)
-        CHECK(isnan(f32_at(t, i)));             /* what nobody wrote shows itself */
+        CHECK(isnan(f32_at(t, i))); /* what nobody wrote shows itself */
     o->zero(o, t);
     o->download(o, back, t.data, sizeof back);
     for (int i = 0; i < 5; i++)
         CHECK(back[i] == 0);
     o->copy(o, f, b);
     CHECK(f32_at(f, 0) == 1 && f32_at(f, 1) == -2.5f);
-    CHECK(f32_at(f, 2) == 1);                   /* 1 + 2^-8 is halfway: to the even one */
+    CHECK(f32_at(f, 2) == 1); /* 1 + 2^-8 is halfway: to the even one */
     *bad = 0;
     o->finite(o, bad, f);
     o->finite(o, bad, b);
@@ -48,7 +48,7 @@ static void test_memory(void)
         *bad = 0;
         o->finite(o, bad, b);
         CHECK_EQ(*bad, 1);
-        o->finite(o, bad, t);                   /* sticks */
+        o->finite(o, bad, t); /* sticks */
         CHECK_EQ(*bad, 1);
     }
     CHECK_OK(o->sync(o));
@@ -67,7 +67,7 @@ static void test_failure_sticks(void)
 
     CHECK(!o->alloc(o, (size_t)1 << 60, "the moon"));
     CHECK_ERR(o->status(o), GPT_SYSTEM, "cannot allocate 1152921504606846976 bytes for the moon");
-    CHECK(!o->alloc(o, 4, "anything"));         /* nothing happens from here on */
+    CHECK(!o->alloc(o, 4, "anything")); /* nothing happens from here on */
     o->zero(o, t);
     o->linear(o, none, t, t, NULL, NO_TENSOR);
     o->mix_norm(o, none, NO_TENSOR, 1, &(struct mix_term){ .x = none });
@@ -108,7 +108,7 @@ static void test_rope_table(void)
      * 216/256: the nearest are 0.5390625 and 0.83984375. */
     CHECK(f32_at(r.table, 4) == 0.5390625f);
     CHECK(f32_at(r.table, 6) == 0.83984375f);
-    for (int p = 1; p < ROWS; p += 37321) {     /* the angle is a float, its cosine is not */
+    for (int p = 1; p < ROWS; p += 37321) { /* the angle is a float, its cosine is not */
         float theta = (float)p * freq[1];
         CHECK_NEAR(f32_at(r.table, 4 * (int64_t)p + 1), cos((double)theta), 0x1p-9);
         CHECK_NEAR(f32_at(r.table, 4 * (int64_t)p + 3), sin((double)theta), 0x1p-9);
@@ -139,7 +139,7 @@ static void test_positions(bool paired)
             int position = paired ? 2 * t + h % 2 : t, at = t * D + h * E;
             CHECK_NEAR(f32_at(q, at), position, 1e-5);
             CHECK_NEAR(f32_at(k, at + 1), position, 1e-5);
-            CHECK_NEAR(f32_at(q, at + 2), 1, 1e-6);     /* the upper half does not turn */
+            CHECK_NEAR(f32_at(q, at + 2), 1, 1e-6); /* the upper half does not turn */
             CHECK(f32_at(v, at) == 5);
         }
     o->free(o);
@@ -159,7 +159,7 @@ static void test_turn(void)
 
     o->qkv(o, q, k, v, in, &s, r, NO_TENSOR, NO_TENSOR, NO_TENSOR, &b);
     for (int c = 0; c < E; c++) {
-        CHECK_NEAR(f32_at(q, c), want_q[c] / sqrt(7.5), 1e-6);  /* 7.5: the mean square */
+        CHECK_NEAR(f32_at(q, c), want_q[c] / sqrt(7.5), 1e-6); /* 7.5: the mean square */
         CHECK_NEAR(f32_at(k, c), want_k[c] / sqrt(7.5), 1e-6);
     }
     o->free(o);
@@ -169,14 +169,16 @@ static void test_turn(void)
 static void test_key_offset(enum key_offset offset)
 {
     enum { T = 3, E = 8 };
-    static const float key[T][E] = { { 1, 1, 1, 1, 1, 1, 1, 1 }, { -1, -1, -1, -1, -1, -1, -1, -1 },
+    static const float key[T][E] = { { 1, 1, 1, 1, 1, 1, 1, 1 },
+                                     { -1, -1, -1, -1, -1, -1, -1, -1 },
                                      { 1, -1, 1, -1, 1, -1, 1, -1 } };
     static const float quarters[T][E] = { { 1, 1, 1, 1, 1, 1, 1, 1 },
                                           { -1, -1, 1, 1, -1, -1, 1, 1 },
                                           { 1, -1, -1, -1, 1, -1, -1, -1 } };
-    static const float half[T][E] = { { 1, 1, 1, 1, 1, 1, 1, 1 }, { -1, -1, -1, -1, 1, 1, 1, 1 },
+    static const float half[T][E] = { { 1, 1, 1, 1, 1, 1, 1, 1 },
+                                      { -1, -1, -1, -1, 1, 1, 1, 1 },
                                       { 1, -1, 1, -1, -1, -1, -1, -1 } };
-    const float (*want)[E] = offset == KEY_OFFSET_HALF ? half : quarters;
+    const float(*want)[E] = offset == KEY_OFFSET_HALF ? half : quarters;
     struct ops *o = cpu();
     struct qkv_shape s = { 1, E, false, offset, false };
     struct rope r = { floats(o, T, 4, (float[]){ 1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0 }) };
@@ -198,7 +200,10 @@ static void test_key_offset(enum key_offset offset)
 
 /* With queries of zero, attention is the mean of the visible values and lse the log of their
  * number. */
-struct visible { int rows, heads, mul, window, ncu; const int32_t *cu; };
+struct visible {
+    int rows, heads, mul, window, ncu;
+    const int32_t *cu;
+};
 
 static void check_visible(const struct visible *w)
 {
@@ -206,8 +211,14 @@ static void check_visible(const struct visible *w)
     struct tensor q = floats(o, w->rows, w->heads, NULL), v = floats(o, w->rows, w->heads, NULL);
     struct tensor out = floats(o, w->rows, w->heads, NULL);
     struct tensor lse = floats(o, w->heads, w->rows, NULL);
-    struct attn_shape s = { .rows = w->rows, .heads = w->heads, .head_dim = 1, .cu = w->cu,
-                            .ncu = w->ncu, .cu_mul = w->mul, .window = w->window, .scale = 1 };
+    struct attn_shape s = { .rows = w->rows,
+                            .heads = w->heads,
+                            .head_dim = 1,
+                            .cu = w->cu,
+                            .ncu = w->ncu,
+                            .cu_mul = w->mul,
+                            .window = w->window,
+                            .scale = 1 };
 
     o->zero(o, q);
     for (int i = 0; i < w->rows * w->heads; i++)
@@ -224,7 +235,7 @@ static void check_visible(const struct visible *w)
                     sum += f32_at(v, j * w->heads + h);
                     n++;
                 }
-            CHECK_NEAR(f32_at(out, p * w->heads + h), sum / n, 1e-4);   /* of 31, 100 roundings */
+            CHECK_NEAR(f32_at(out, p * w->heads + h), sum / n, 1e-4); /* of 31, 100 roundings */
             CHECK_NEAR(f32_at(lse, h * w->rows + p), log(n), 1e-5);
         }
     o->free(o);
@@ -249,16 +260,30 @@ static void test_paired_rows(void)
     enum { T = 3, H = 4 };
     struct ops *o = cpu();
     struct tensor q = floats(o, T, H, NULL), lse = floats(o, H / 2, 2 * T, NULL);
-    struct tensor v = floats(o, T, H, (float[]){ 1, 2, 4, 8, 16, 32, 64, 128,
-                                                 256, 512, 1024, 2048 });
+    struct tensor v =
+        floats(o, T, H, (float[]){ 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048 });
     struct tensor out = floats(o, T, H, NULL);
-    struct attn_shape s = { .rows = 2 * T, .heads = H / 2, .head_dim = 1,
-                            .cu = (int32_t[]){ 0, 2, 3 }, .ncu = 3, .cu_mul = 2, .window = 1,
+    struct attn_shape s = { .rows = 2 * T,
+                            .heads = H / 2,
+                            .head_dim = 1,
+                            .cu = (int32_t[]){ 0, 2, 3 },
+                            .ncu = 3,
+                            .cu_mul = 2,
+                            .window = 1,
                             .scale = 1 };
     static const float want[T * H] = {
-        1, 2, (1 + 4) / 2.f, (2 + 8) / 2.f,
-        (4 + 16) / 2.f, (8 + 32) / 2.f, (16 + 64) / 2.f, (32 + 128) / 2.f,
-        256, 512, (256 + 1024) / 2.f, (512 + 2048) / 2.f,       /* a document of its own */
+        1,
+        2,
+        (1 + 4) / 2.f,
+        (2 + 8) / 2.f,
+        (4 + 16) / 2.f,
+        (8 + 32) / 2.f,
+        (16 + 64) / 2.f,
+        (32 + 128) / 2.f,
+        256,
+        512,
+        (256 + 1024) / 2.f,
+        (512 + 2048) / 2.f, /* a document of its own */
     };
 
     o->zero(o, q);
@@ -306,7 +331,7 @@ static void test_table_grad(void)
     static const float once[8] = { 2, 20, 0, 0, 8, 80, 0, 0 };
     static const float both[8] = { 202, 20, 0, 0, 808, 80, 0, 0 };
 
-    o->table_grad(o, d, dx, NO_TENSOR, &b, false);      /* every row, over the NaNs */
+    o->table_grad(o, d, dx, NO_TENSOR, &b, false); /* every row, over the NaNs */
     for (int i = 0; i < 8; i++)
         CHECK(f32_at(d, i) == once[i]);
     o->table_grad(o, d, dx, dx2, &b, true);
@@ -331,7 +356,7 @@ static void test_smear(void)
     o->zero(o, table);
     o->zero(o, gate);
     for (int v = 0; v < 3; v++)
-        ((float *)table.data)[v * D + v] = 1;   /* token v is the unit vector v */
+        ((float *)table.data)[v * D + v] = 1; /* token v is the unit vector v */
     o->embed(o, x0, table, gate, &lambda, &b);
     for (int t = 0; t < T; t++)
         for (int i = 0; i < D; i++) {
@@ -349,8 +374,8 @@ static void test_mix_in_place(void)
     struct tensor x = floats(o, 1, 3, (float[]){ 2, 4, 6 });
     struct tensor z = floats(o, 1, 3, (float[]){ 1, 1, 3 });
 
-    o->mix_norm(o, x, NO_TENSOR, 3, (struct mix_term[]){ { x, &half, false }, { z, NULL, true },
-                                                         { x, NULL, false } });
+    o->mix_norm(o, x, NO_TENSOR, 3,
+                (struct mix_term[]){ { x, &half, false }, { z, NULL, true }, { x, NULL, false } });
     CHECK(f32_at(x, 0) == 2 && f32_at(x, 1) == 5 && f32_at(x, 2) == 6);
     o->linear(o, x, z, floats(o, 3, 3, (float[]){ 1, 0, 0, 0, 1, 0, 0, 0, 1 }), &half, x);
     CHECK(f32_at(x, 0) == 2.5f && f32_at(x, 1) == 5.5f && f32_at(x, 2) == 7.5f);

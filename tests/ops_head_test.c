@@ -16,21 +16,26 @@ static void test_mtp_end(void)
     struct tensor w = floats(o, 1, V, (float[V]){ 0 });
     struct tensor dx = floats(o, T, 1, NULL), dw = floats(o, 1, V, NULL);
     real mtp[3] = { 1, 0.5f, 0.25f }, loss = 100;
-    struct head_loss h = { .tgt = (int32_t[]){ 0, 1, 1, 2 }, .mtp = mtp, .n_mtp = 3, .seed = 0.5f,
-                           .cap_a = 23, .cap_b = 5, .cap_c = 7.5f };
+    struct head_loss h = { .tgt = (int32_t[]){ 0, 1, 1, 2 },
+                           .mtp = mtp,
+                           .n_mtp = 3,
+                           .seed = 0.5f,
+                           .cap_a = 23,
+                           .cap_b = 5,
+                           .cap_c = 7.5f };
     /* Weights that a class has as a target: 0 one ahead of position 0; 1 one ahead of 1 and 2, two
      * ahead of 0 and 1, three ahead of 0; 2 one ahead of 3, two of 2, three of 1. */
     const double hits[V] = { 1, 2 + 2 * 0.5 + 0.25, 1 + 0.5 + 0.25 };
     double weight = 1.75 + 1.75 + 1.5 + 1, s = 1 / (1 + exp(-5 / 7.5));
 
     o->head_loss(o, &loss, dx, dw, false, x, w, &h);
-    CHECK_NEAR(loss, 100 + weight * log(V), 1e-4);      /* f32 around 110 */
+    CHECK_NEAR(loss, 100 + weight * log(V), 1e-4); /* f32 around 110 */
     for (int v = 0; v < V; v++)
         CHECK_NEAR(f32_at(dw, v), 0.5 * (weight / V - hits[v]) * 23 / 7.5 * s * (1 - s), 1e-6);
     for (int t = 0; t < T; t++)
         CHECK(f32_at(dx, t) == 0);
     loss = 100;
-    o->head_eval(o, &loss, x, w, &h);                   /* next token only */
+    o->head_eval(o, &loss, x, w, &h); /* next token only */
     CHECK_NEAR(loss, 100 + T * log(V), 1e-4);
     o->free(o);
 }
@@ -45,8 +50,9 @@ static void test_eval(void)
     struct rng r = rng_make(SEED, 1);
     int32_t tgt[T];
     real one = 1, trained = 0, evaluated = 0;
-    struct head_loss h = { .tgt = tgt, .mtp = &one, .n_mtp = 1, .seed = 1, .cap_a = 23, .cap_b = 5,
-                           .cap_c = 7.5f };
+    struct head_loss h = {
+        .tgt = tgt, .mtp = &one, .n_mtp = 1, .seed = 1, .cap_a = 23, .cap_b = 5, .cap_c = 7.5f
+    };
 
     for (int i = 0; i < T * D; i++)
         ((float *)x.data)[i] = rng_normal(&r, (uint64_t)i);
@@ -56,14 +62,14 @@ static void test_eval(void)
         tgt[i] = (int32_t)rng_below(&r, (uint64_t)(i + 100000), V);
     o->head_loss(o, &trained, dx, dw, false, x, w, &h);
     o->head_eval(o, &evaluated, x, w, &h);
-    CHECK_NEAR(trained / evaluated, 1, 1e-6);           /* other products, the same sums */
+    CHECK_NEAR(trained / evaluated, 1, 1e-6); /* other products, the same sums */
     CHECK(trained > 0.5 * T * log(V));
     o->free(o);
 }
 
 /* fp8 by its definition, one number at a time. Values are multiples of a power of two times the
  * scale, so that sums are exact in any order and no bf16 logit can fall to another side. */
-enum { FT = 7, FD = 4, FV = 50 };     /* enough that each rounding shows somewhere */
+enum { FT = 7, FD = 4, FV = 50 }; /* enough that each rounding shows somewhere */
 
 static double fp8_logit(const float *x, const float *w, const struct head_loss *h, int t, int v)
 {
@@ -97,10 +103,10 @@ static void fp8_reference(const float *x, const float *w, const struct head_loss
             g = bf16_round((float)(h->seed * dz * z[v] * (1 - s[v]) / h->cap_c));
             g = h->g_scale * e5m2_to_f32(e5m2_from_f32((float)g / h->g_scale));
             for (int d = 0; d < FD; d++) {
-                dx[t * FD + d] += g * h->w_scale *
-                                  e4m3_to_f32(e4m3_from_f32(w[d * FV + v] / h->w_scale));
-                dw[d * FV + v] += g * h->x_scale *
-                                  e4m3_to_f32(e4m3_from_f32(x[t * FD + d] / h->x_scale));
+                dx[t * FD + d] +=
+                    g * h->w_scale * e4m3_to_f32(e4m3_from_f32(w[d * FV + v] / h->w_scale));
+                dw[d * FV + v] +=
+                    g * h->x_scale * e4m3_to_f32(e4m3_from_f32(x[t * FD + d] / h->x_scale));
             }
         }
     }
@@ -110,26 +116,33 @@ static void test_fp8(void)
 {
     struct ops *o = cpu();
     real mtp[2] = { 1, 0.5f }, loss = 0;
-    struct head_loss h = { .tgt = (int32_t[]){ 3, 9, 3, 3, 0, 49, 9 }, .mtp = mtp, .n_mtp = 2,
-                           .seed = 0.125f, .fp8 = true, .x_scale = 100.f / 448,
-                           .w_scale = 1.6f / 448, .g_scale = 0.75f / 448,
-                           .cap_a = 23, .cap_b = 5, .cap_c = 7.5f };
+    struct head_loss h = { .tgt = (int32_t[]){ 3, 9, 3, 3, 0, 49, 9 },
+                           .mtp = mtp,
+                           .n_mtp = 2,
+                           .seed = 0.125f,
+                           .fp8 = true,
+                           .x_scale = 100.f / 448,
+                           .w_scale = 1.6f / 448,
+                           .g_scale = 0.75f / 448,
+                           .cap_a = 23,
+                           .cap_b = 5,
+                           .cap_c = 7.5f };
     struct rng r = rng_make(SEED, 2);
     float xv[FT * FD], wv[FD * FV];
     double want = 0, want_dx[FT * FD] = { 0 }, want_dw[FD * FV] = { 0 };
     struct tensor x, w, dx = floats(o, FT, FD, NULL), dw = floats(o, FD, FV, NULL);
 
-    for (int i = 0; i < FT * FD; i++)       /* 6 bits: e4m3 must round to 4 */
+    for (int i = 0; i < FT * FD; i++) /* 6 bits: e4m3 must round to 4 */
         xv[i] = h.x_scale * ((float)rng_below(&r, (uint64_t)i, 64) - 31.5f) / 4;
     for (int i = 0; i < FD * FV; i++)
         wv[i] = h.w_scale * ((float)rng_below(&r, (uint64_t)i + 1000, 64) - 31.5f) * 4;
-    xv[1] = h.x_scale * 3.4f / 512;         /* below the smallest normal, 2^-6 */
-    wv[5] = 3, wv[6] = -3;                  /* beyond 1.6: saturate */
+    xv[1] = h.x_scale * 3.4f / 512; /* below the smallest normal, 2^-6 */
+    wv[5] = 3, wv[6] = -3; /* beyond 1.6: saturate */
     x = floats(o, FT, FD, xv), w = floats(o, FD, FV, wv);
     fp8_reference(xv, wv, &h, &want, want_dx, want_dw);
     o->head_loss(o, &loss, dx, dw, false, x, w, &h);
     CHECK_NEAR(loss / want, 1, 1e-6);
-    for (int i = 0; i < FT * FD; i++)       /* sums of 50 or 7 terms in f32 */
+    for (int i = 0; i < FT * FD; i++) /* sums of 50 or 7 terms in f32 */
         CHECK_NEAR(f32_at(dx, i), want_dx[i], 1e-6);
     for (int i = 0; i < FD * FV; i++)
         CHECK_NEAR(f32_at(dw, i), want_dw[i], 1e-5);

@@ -40,7 +40,7 @@ static void compare(struct ops_case *c, struct var *v, const double *want)
 
     for (int64_t i = 0; i < n; i++) {
         double d = got[i] - want[i], allowed = 0;
-        if (v->t.dtype == DT_BF16)      /* two when it rounds f32's error over an edge */
+        if (v->t.dtype == DT_BF16) /* two when it rounds f32's error over an edge */
             allowed = 2 * bf16_rounding * fabs(want[i]);
         d = fabs(d) <= allowed ? 0 : d;
         off += d * d;
@@ -93,7 +93,7 @@ static uint64_t hash(uint64_t h, const void *data, size_t n)
 {
     const unsigned char *p = data;
     for (size_t i = 0; i < n; i++)
-        h = (h ^ p[i]) * 1099511628211u;        /* FNV-1a */
+        h = (h ^ p[i]) * 1099511628211u; /* FNV-1a */
     return h;
 }
 

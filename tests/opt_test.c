@@ -59,10 +59,10 @@ static void test_forms(void)
     CHECK_OK(parse("-oa -b 0.5 x"));
     CHECK_STR(v.output, "a");
     CHECK_NEAR(v.beta, 0.5, 0);
-    CHECK_OK(parse("-fqo b"));                   /* bundled, the last with its argument */
+    CHECK_OK(parse("-fqo b")); /* bundled, the last with its argument */
     CHECK(v.force && v.quiet);
     CHECK_STR(v.output, "b");
-    CHECK_OK(parse("x -f y --quiet z"));         /* operands end up last, in their order */
+    CHECK_OK(parse("x -f y --quiet z")); /* operands end up last, in their order */
     CHECK(v.force && v.quiet);
     CHECK_EQ(nargs - first, 3);
     CHECK_STR(args[first], "x");
@@ -70,9 +70,9 @@ static void test_forms(void)
     CHECK_OK(parse("-f -- -q --output"));
     CHECK(v.force && !v.quiet && !v.output);
     CHECK_EQ(nargs - first, 2);
-    CHECK_OK(parse("- -f"));                     /* a lone dash is an operand */
+    CHECK_OK(parse("- -f")); /* a lone dash is an operand */
     CHECK_EQ(nargs - first, 1);
-    CHECK_OK(parse("--out=a --thr 2"));          /* prefixes */
+    CHECK_OK(parse("--out=a --thr 2")); /* prefixes */
     CHECK_STR(v.output, "a");
     CHECK_OK(parse("--force --output --quiet")); /* an argument may look like an option */
     CHECK_STR(v.output, "--quiet");
@@ -98,7 +98,9 @@ static void test_values(void)
 
 static void test_mistakes(void)
 {
-    static const struct { const char *words, *message; } bad[] = {
+    static const struct {
+        const char *words, *message;
+    } bad[] = {
         { "--nope", "unknown option --nope" },
         { "--nope=3", "unknown option --nope" },
         { "-z", "unknown option -z" },

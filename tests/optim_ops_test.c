@@ -78,7 +78,7 @@ static void test_adam(enum dtype tw, enum dtype tm, int64_t n, double beta1, dou
 
     for (int64_t i = 0; i < n; i++)
         set(v, i, fabs(get(v, i)));
-    for (int64_t i = 0; i < n; i += 7) {            /* a row that never had a gradient */
+    for (int64_t i = 0; i < n; i += 7) { /* a row that never had a gradient */
         set(g, i, 0);
         set(m, i, 0);
         set(v, i, 0);
@@ -232,7 +232,7 @@ static double polar_tolerance(enum dtype t, bool rank_one)
 
 static void test_polar(enum dtype t, int64_t rows, int64_t cols, bool aol)
 {
-    enum { N = 3 };                                 /* the middle one is zero */
+    enum { N = 3 }; /* the middle one is zero */
     int64_t count = rows * cols;
     struct tensor x = drawn(t, N * rows, cols, 1);
     double norm[N] = { 0 };
@@ -351,8 +351,9 @@ static void test_merge_rows(enum dtype dtype, int world, int rank, int64_t n, in
 {
     int32_t *start = calloc((size_t)world + 1, sizeof *start);
     int32_t *index = calloc((size_t)(world * n), sizeof *index);
-    struct row_merge m = { .rank = rank, .world = world, .first = rank * n, .index = index,
-                           .start = start };
+    struct row_merge m = {
+        .rank = rank, .world = world, .first = rank * n, .index = index, .start = start
+    };
     struct tensor g = drawn(dtype, n, cols, 1), rows;
     double *want = as_double(g), *size = as_double(g), tol = dtype == DT_BF16 ? 0x1p-8 : 0x1p-23;
     int bad = 0;
@@ -371,8 +372,8 @@ static void test_merge_rows(enum dtype dtype, int world, int rank, int64_t n, in
     }
     o->merge_rows(o, g, rows, &m);
     for (int64_t i = 0; i < n * cols; i++)
-        bad += !(fabs(get(g, i) - want[i] / world)
-                 <= tol * fabs(want[i]) / world + world * 0x1p-24 * fabs(size[i]) / world);
+        bad += !(fabs(get(g, i) - want[i] / world) <=
+                 tol * fabs(want[i]) / world + world * 0x1p-24 * fabs(size[i]) / world);
     CHECK_EQ(bad, 0);
     free(start), free(index), free(want), free(size);
 }
@@ -397,8 +398,8 @@ static void test_gather(enum dtype dtype, int64_t rows, int64_t cols)
 
 int main(void)
 {
-    static const int64_t shape[][2] = { { 1, 1 }, { 1, 13 }, { 17, 1 }, { 31, 31 }, { 24, 96 },
-                                        { 96, 24 }, { 61, 67 } };
+    static const int64_t shape[][2] = { { 1, 1 },   { 1, 13 },  { 17, 1 }, { 31, 31 },
+                                        { 24, 96 }, { 96, 24 }, { 61, 67 } };
     static const enum dtype types[] = { DT_F32, DT_BF16 };
     struct timespec now;
 
@@ -423,7 +424,7 @@ int main(void)
             test_merge_rows(types[t], 3, 2, rows, cols);
             test_merge_rows(types[t], 40, 35, rows, cols);
         }
-    test_polar(DT_BF16, 1031, 8, false);            /* above 1024 rows a product rounds twice */
+    test_polar(DT_BF16, 1031, 8, false); /* above 1024 rows a product rounds twice */
     test_low_halves();
     for (int64_t n = 1; n <= 1031; n = n < 511 ? n * 8 - 1 : n + 260)
         for (int t = 0; t < 4; t++)

@@ -19,17 +19,21 @@ enum { N_STEPS = sizeof steps / sizeof *steps };
 struct variant {
     const char *name;
     int world;
-    bool one_holder;        /* world times the gradient on one rank, zeros on the others */
-    bool early, reversed;   /* reductions from within backward; both orders turned around */
-    bool late, unpadded;    /* gathers left to the next step; padding not communicated */
-    bool fp8;               /* Adam leaves an fp8 copy of the head, too small for some weights */
-    bool sparse;            /* of one table, only the rows that have a gradient are exchanged */
+    bool one_holder; /* world times the gradient on one rank, zeros on the others */
+    bool early, reversed; /* reductions from within backward; both orders turned around */
+    bool late, unpadded; /* gathers left to the next step; padding not communicated */
+    bool fp8; /* Adam leaves an fp8 copy of the head, too small for some weights */
+    bool sparse; /* of one table, only the rows that have a gradient are exchanged */
     enum dtype gradients, polar;
-    enum dtype states;      /* of Adam; DT_NONE: as the recipe says, f32 */
+    enum dtype states; /* of Adam; DT_NONE: as the recipe says, f32 */
 };
 
 /* All states and weights after the last step, the ranks' parts put together. */
-struct outcome { char *bytes; size_t size; int64_t count[MAX_PARAMS]; };
+struct outcome {
+    char *bytes;
+    size_t size;
+    int64_t count[MAX_PARAMS];
+};
 
 struct rank_arg {
     const struct variant *v;
@@ -45,7 +49,10 @@ static bool has_gradient(int64_t row) { return row % 3 == 0 && row != 6; }
 static struct recipe *read_recipe(const struct variant *v)
 {
     static const char *const set[] = {
-        "model.heads=2", "model.head_dim=16", "model.mlp_width=128", "model.vocab=104",
+        "model.heads=2",
+        "model.head_dim=16",
+        "model.mlp_width=128",
+        "model.vocab=104",
     };
     const char *share = getenv("GPT_SHARE");
     char path[512];
@@ -87,7 +94,7 @@ static void feed(struct optim *z, const struct variant *v, int step)
         for (int64_t k = 0; k < n; k++) {
             float x = bf16_round(rng_normal(&rng, (uint64_t)k) * 0.01f) * times;
             if (!strcmp(p->spec->label, "mlp") && k >= spare)
-                x = 0;                              /* the padding matrices */
+                x = 0; /* the padding matrices */
             if (is_table(p->spec) && !has_gradient(k / p->g.cols))
                 x = 0;
             if (p->g.dtype == DT_F32) {
@@ -150,7 +157,7 @@ static void check_equal(struct optim *z, const struct variant *v)
         char hex[33];
         struct tensor w = sent(&z->banks->p[i], v);
         xxh_hex_of(w.data, tensor_bytes(w), hex);
-        hex[12] = 0;                                /* 48 bits: exact in a double */
+        hex[12] = 0; /* 48 bits: exact in a double */
         sum[i] = (double)strtoull(hex, NULL, 16);
     }
     CHECK_OK(z->comm->gather_host(z->comm, sum, n, all));
@@ -197,8 +204,8 @@ static void check_weights(struct rank_arg *a, struct optim *z)
         struct tensor w = z->banks->p[t[i].param].w, out = sent(&z->banks->p[t[i].param], a->v);
         size_t whole = tensor_bytes(t[i].t) / (size_t)t[i].count * (size_t)t[i].total;
         if (!strcmp(t[i].kind, "weight"))
-            CHECK(whole == tensor_bytes(w)
-                  && !memcmp(a->out->bytes + at, w.data, tensor_bytes(out)));
+            CHECK(whole == tensor_bytes(w) &&
+                  !memcmp(a->out->bytes + at, w.data, tensor_bytes(out)));
         at += whole;
     }
 }
@@ -263,8 +270,8 @@ static void *run_rank(void *arg)
     struct banks b;
     struct optim z;
 
-    if (!CHECK_OK(ops_cpu_new(&o))
-        || !CHECK_OK(banks_init(&b, a->recipe, o, a->comm->rank, a->comm->world)))
+    if (!CHECK_OK(ops_cpu_new(&o)) ||
+        !CHECK_OK(banks_init(&b, a->recipe, o, a->comm->rank, a->comm->world)))
         return NULL;
     if (a->v->fp8)
         banks_keep_fp8(&b, &b.p[a->recipe->tied_head], 0.01f / 448);
@@ -282,7 +289,7 @@ static void *run_rank(void *arg)
     CHECK_OK(o->status(o));
     CHECK_OK(a->comm->status(a->comm));
     CHECK_EQ(z.sparse != NULL, a->v->sparse && a->v->world > 1);
-    if (z.sparse) {                                 /* four odd steps, never the dense way */
+    if (z.sparse) { /* four odd steps, never the dense way */
         struct sparse_stats s = sparse_stats(z.sparse);
         CHECK(s.exchanges == 4 && s.dense == 0 && sparse_settled(z.sparse));
         CHECK(s.sent_bytes > 0 && s.sent_bytes < s.dense_bytes / 2);
@@ -293,7 +300,7 @@ static void *run_rank(void *arg)
     collect(a, &z);
     CHECK_OK(a->comm->barrier(a->comm));
     check_weights(a, &z);
-    if (a->v->fp8) {                                /* as after resuming */
+    if (a->v->fp8) { /* as after resuming */
         struct param *p = &b.p[a->recipe->tied_head];
         memset(p->fp8.codes.data, 0x7f, tensor_bytes(p->fp8.codes));
         optim_gather_weights(&z);
@@ -437,7 +444,7 @@ int main(void)
     }
     x = run(&f32[1]);
     CHECK(!memcmp(x.bytes, wide.bytes, x.size));
-    CHECK(memcmp(first.bytes, wide.bytes, x.size));     /* the keys do something */
+    CHECK(memcmp(first.bytes, wide.bytes, x.size)); /* the keys do something */
     free(x.bytes);
     x = run(&bf16[1]);
     CHECK(x.size == narrow.size && !memcmp(x.bytes, narrow.bytes, x.size));

@@ -9,7 +9,7 @@
 #include "coeffs/minimax.h"
 #include "coeffs/sets.h"
 
-void openblas_set_num_threads(int n);                  /* of OpenBLAS's own cblas.h */
+void openblas_set_num_threads(int n); /* of OpenBLAS's own cblas.h */
 
 enum { SCAN = 1000000 };
 
@@ -47,7 +47,7 @@ static void test_range(const struct coeffs *c, double lower, double upper)
         scan.worst = fmax(scan.worst, fabs(1 - f));
     }
     CHECK_OK(eval_range(c, lower, upper, &r));
-    CHECK(r.low <= scan.low + 1e-14 && r.high >= scan.high - 1e-14);   /* rounding of f */
+    CHECK(r.low <= scan.low + 1e-14 && r.high >= scan.high - 1e-14); /* rounding of f */
     CHECK_NEAR(r.low, scan.low, 1e-7);
     CHECK_NEAR(r.high, scan.high, 1e-7);
     CHECK_NEAR(r.worst, scan.worst, 1e-7);
@@ -62,7 +62,7 @@ static void test_overshoot(const struct coeffs *c)
         if (fabs(coeffs_value(c, 1 + i * step)) >= 2)
             found = 1 + i * step;
     CHECK_OK(eval_overshoot(c, &over));
-    CHECK(found - over < step * 1.0001 && over <= found);   /* the scan is late by a step at most */
+    CHECK(found - over < step * 1.0001 && over <= found); /* the scan is late by a step at most */
 }
 
 static void test_tables(void)
@@ -78,10 +78,10 @@ static void test_tables(void)
     struct coeffs record = set("record-61"), none = { .n = 1, .terms = 3, .row = { { 0.5 } } };
     double over;
     CHECK_OK(eval_range(&record, 1e-3, 1, &r));
-    CHECK_NEAR(r.low, 0.8588726, 5e-8);             /* polar-express.md */
+    CHECK_NEAR(r.low, 0.8588726, 5e-8); /* polar-express.md */
     CHECK_NEAR(r.high, 1.1411274, 5e-8);
     CHECK_OK(eval_overshoot(&none, &over));
-    CHECK_NEAR(over, 4, 1e-12);                     /* 0.5 x is 2 there */
+    CHECK_NEAR(over, 4, 1e-12); /* 0.5 x is 2 there */
     none.row[0][0] = 0.1;
     CHECK_OK(eval_overshoot(&none, &over));
     CHECK(isinf(over));
@@ -93,7 +93,7 @@ static void test_tables(void)
 static void test_costs(void)
 {
     struct coeffs c = { .n = 1, .terms = 3, .row = { { 2, -1.5, 0.5 } } };
-    struct costs k = eval_costs(&c, 3, 2);              /* n = 2, m = 3 */
+    struct costs k = eval_costs(&c, 3, 2); /* n = 2, m = 3 */
     CHECK_NEAR(k.plain.flops, 2 * (2 * 2 * 3) + 2 * (2 * 2 * 2) + 2 * (2 * 2 * 3), 0);
     /* bf16: read X, write A; read A, write B; read B and X, write X */
     CHECK_NEAR(k.plain.bytes, 2 * ((6 + 4) + (4 + 4) + (4 + 6 + 6)), 0);
@@ -104,7 +104,7 @@ static void test_costs(void)
     CHECK_NEAR(k.symmetric.flops / (5 * (3 * a + 1) * cube), 1, 1e-12);
     CHECK_NEAR(k.gram.flops / ((14 + 6 * a) * cube), 1, 1e-12);
     CHECK_NEAR(eval_costs(&c, 3072, 768).plain.flops, k.plain.flops, 0);
-    c = set("cubic");                                   /* no A A */
+    c = set("cubic"); /* no A A */
     CHECK_NEAR(eval_costs(&c, 768, 3072).symmetric.flops / (5 * 3 * a * cube), 1, 1e-12);
 }
 
@@ -130,7 +130,7 @@ static void test_matrices(void)
     CHECK_OK(matrix_svd(&m, got, u, vt));
     for (int i = 0; i < 5; i++)
         CHECK_NEAR(got[i], sigma[i], 1e-14);
-    for (int r = 0; r < 5; r++)                         /* u diag(sigma) vt is m */
+    for (int r = 0; r < 5; r++) /* u diag(sigma) vt is m */
         for (int c = 0; c < 7; c++) {
             double x = 0;
             for (int i = 0; i < 5; i++)
@@ -139,7 +139,7 @@ static void test_matrices(void)
         }
     CHECK_OK(matrix_svd(&m, got, NULL, NULL));
     for (int i = 0; i < 5; i++)
-        CHECK_NEAR(got[i], sigma[i], 3e-8);             /* matrix.h: 1e-8 of the largest */
+        CHECK_NEAR(got[i], sigma[i], 3e-8); /* matrix.h: 1e-8 of the largest */
     matrix_release(&m);
 
     for (int k = 0; k < MATRIX_KINDS; k++)
@@ -152,7 +152,7 @@ static void test_matrices(void)
                 squares += t.x[i] * t.x[i];
             }
             if (!aol)
-                CHECK_NEAR(sqrt(squares), 1 / 1.02, 1e-4);      /* the 1e-6 beside the norm */
+                CHECK_NEAR(sqrt(squares), 1 / 1.02, 1e-4); /* the 1e-6 beside the norm */
             trial_release(&t);
         }
 }
@@ -190,17 +190,17 @@ static void test_bf16(int rows, int cols, bool aol)
         memcpy(coef[i], c.row[i], sizeof coef[i]);
     for (int r = 0; r < n; r++)
         for (int k = 0; k < m; k++)
-            x[tall ? (size_t)k * n + r : (size_t)r * m + k]
-                = bf16_from_f32(t.input[(size_t)r * m + k]);
-    o->polar(o, tensor_of(x, DT_BF16, rows, cols), 1, (const double (*)[3])coef, c.n, aol);
+            x[tall ? (size_t)k * n + r : (size_t)r * m + k] =
+                bf16_from_f32(t.input[(size_t)r * m + k]);
+    o->polar(o, tensor_of(x, DT_BF16, rows, cols), 1, (const double(*)[3])coef, c.n, aol);
     CHECK_OK(trial_bf16(&t, &c, NULL, e));
     for (int i = 0; i < t.n; i++) {
         double off = 0;
         for (int r = 0; r < n; r++) {
             double xv = 0;
             for (int k = 0; k < m; k++)
-                xv += bf16_to_f32(x[tall ? (size_t)k * n + r : (size_t)r * m + k])
-                      * t.vt[(size_t)i * m + k];
+                xv += bf16_to_f32(x[tall ? (size_t)k * n + r : (size_t)r * m + k]) *
+                      t.vt[(size_t)i * m + k];
             off += (xv - t.u[(size_t)r * n + i]) * (xv - t.u[(size_t)r * n + i]);
         }
         CHECK_NEAR(e[i], sqrt(off), 0.02 * (1 + sqrt(off)));
@@ -230,7 +230,7 @@ static void test_spread(void)
             worst = fmax(worst, fabs(1 - x));
         }
     CHECK_NEAR(exact.rms, sqrt(sum / (t[0].n + t[1].n)), 1e-14);
-    double last = t[0].x[3];                            /* four of one, and what is above of both */
+    double last = t[0].x[3]; /* four of one, and what is above of both */
     struct trials first = { 1, t };
     for (int k = 0; k < 4; k++)
         sum = (k ? sum : 0) + pow(1 - coeffs_value(&c, t[0].x[k]), 2);
@@ -298,14 +298,14 @@ static void test_linprog(void)
 
 int main(void)
 {
-    openblas_set_num_threads(1);                        /* other tests run beside this one */
+    openblas_set_num_threads(1); /* other tests run beside this one */
     test_tables();
     test_costs();
     test_matrices();
     test_aol();
     test_bf16(40, 24, false);
     test_bf16(24, 40, false);
-    test_bf16(1100, 20, false);                         /* B X is rounded before a X is added */
+    test_bf16(1100, 20, false); /* B X is rounded before a X is added */
     test_bf16(20, 20, true);
     test_bf16(64, 24, true);
     test_spread();

@@ -6,7 +6,7 @@
 #include "coeffs/minimax.h"
 #include "coeffs/sets.h"
 
-void openblas_set_num_threads(int n);                  /* of OpenBLAS's own cblas.h */
+void openblas_set_num_threads(int n); /* of OpenBLAS's own cblas.h */
 
 static void add_random(struct trials *l, enum matrix_kind kind, int rows, int cols, uint64_t seed,
                        int flags)
@@ -130,7 +130,7 @@ static void test_honest(const char *from, enum fit_objective what, bool bf16)
     CHECK(f.after <= f.before);
     CHECK(f.table.n == start.n);
     for (int t = 0; t < f.table.n; t++)
-        CHECK(start.row[t][2] != 0 || f.table.row[t][2] == 0);      /* a cubic stays one */
+        CHECK(start.row[t][2] != 0 || f.table.row[t][2] == 0); /* a cubic stays one */
     trials_release(&l);
 }
 
@@ -139,7 +139,7 @@ static void test_edges(void)
     struct fit_options o = FIT_DEFAULT;
     struct coeffs start = start_of("record-61", 0, false);
     struct fit f;
-    for (int n = 1; n <= 3; n += 2) {                       /* fewer values than coefficients */
+    for (int n = 1; n <= 3; n += 2) { /* fewer values than coefficients */
         struct trials l = interval(0.01, 0.5, n);
         CHECK_OK(fit_table(&f, &start, &l, &o));
         CHECK(f.after <= 1e-9);
@@ -148,7 +148,7 @@ static void test_edges(void)
         CHECK(!strstr(said, "inf") && strstr(said, f.after > 0 ? "times less" : ": exact"));
         trials_release(&l);
     }
-    struct trials far = interval(0.01, 0.98, 2);            /* what its norm made zero */
+    struct trials far = interval(0.01, 0.98, 2); /* what its norm made zero */
     far.v[0].x[1] = 0;
     CHECK_OK(fit_table(&f, &start, &far, &o));
     CHECK_NEAR(f.after, sqrt(0.5), 1e-6);
@@ -170,7 +170,7 @@ static void test_edges(void)
     CHECK_ERR(fit_start(&start, "you", 3, false), GPT_USAGE, "you has 5 rows, expected 3");
     CHECK_ERR(fit_start(&start, "jordan", 3, true), GPT_USAGE, "or one more");
     struct coeffs you = start_of("you", 0, false), turbo = start_of("turbo-muon", 0, true);
-    start = start_of("you", 4, true);                       /* how turbo-muon came about */
+    start = start_of("you", 4, true); /* how turbo-muon came about */
     CHECK_STR(start.name, "you without its first");
     CHECK(start.n == 4 && !memcmp(start.row, turbo.row, 4 * sizeof turbo.row[0]));
     CHECK(!memcmp(start.row, you.row[1], 4 * sizeof you.row[0]));
@@ -191,7 +191,7 @@ static void test_time(void)
 
 int main(void)
 {
-    openblas_set_num_threads(1);                        /* other tests run beside this one */
+    openblas_set_num_threads(1); /* other tests run beside this one */
     test_known_optimum(1e-3, 1, 5);
     test_known_optimum(0.02, 0.8, 3);
     test_known_optimum(0.3, 1, 1);

@@ -16,16 +16,16 @@ static void test_quad(void)
     CHECK_STR(quad_text(text, sizeof text, (quad)1 / 3, 20), "0.33333333333333333333");
     CHECK_STR(quad_text(text, sizeof text, (quad)-2 / 3, 5), "-0.66667");
     CHECK_STR(quad_text(text, sizeof text, 999999, 3), "1.00e+06");
-    CHECK_STR(quad_text(text, sizeof text, 99.95, 3), "100");       /* the double is above */
+    CHECK_STR(quad_text(text, sizeof text, 99.95, 3), "100"); /* the double is above */
     CHECK_STR(quad_text(text, sizeof text, 0.0001, 2), "0.00010");
     CHECK_STR(quad_text(text, sizeof text, 1e-7, 2), "1.0e-07");
     CHECK_STR(quad_text(text, sizeof text, 0, 9), "0");
     /* 30 digits of the square root of two, from tables. */
     CHECK_STR(quad_text(text, sizeof text, quad_sqrt(2), 30), "1.41421356237309504880168872421");
     int bad = 0;
-    for (int i = 0; i < 20000; i++) {           /* 17 digits give the double again */
-        double x = ldexp(rng_normal(&r, (uint64_t)i) + 1e-9,
-                         (int)rng_below(&r, (uint64_t)i, 120) - 60);
+    for (int i = 0; i < 20000; i++) { /* 17 digits give the double again */
+        double x =
+            ldexp(rng_normal(&r, (uint64_t)i) + 1e-9, (int)rng_below(&r, (uint64_t)i, 120) - 60);
         bad += strtod(quad_text(text, sizeof text, x, 17), NULL) != x;
     }
     CHECK_EQ(bad, 0);
@@ -40,7 +40,7 @@ static void check_equioscillation(const struct minimax *m, quad lower, quad uppe
     for (int i = 0; i <= m->terms; i++) {
         quad off = 1 - odd_value(m->coef, m->terms, m->point[i]);
         quad want = i % 2 ? -m->error : m->error;
-        CHECK((double)quad_abs(off - want) <= 1e-28);       /* some hundred roundings of 2^-113 */
+        CHECK((double)quad_abs(off - want) <= 1e-28); /* some hundred roundings of 2^-113 */
         CHECK(i == 0 || m->point[i] > m->point[i - 1]);
     }
     CHECK(m->point[0] == lower && m->point[m->terms] == upper);
@@ -92,7 +92,7 @@ static void test_minimax(void)
 {
     struct rng r = rng_make(2, 0);
     struct minimax m;
-    for (int i = 0; i < 150; i++) {             /* from wide open to nearly closed */
+    for (int i = 0; i < 150; i++) { /* from wide open to nearly closed */
         double upper = exp(rng_normal(&r, 3 * (uint64_t)i));
         double u = rng_uniform(&r, 3 * (uint64_t)i + 1);
         double lower = i % 2 ? upper * pow(10, -12 * u) : upper * (1 - pow(10, -13 * u));
@@ -106,7 +106,7 @@ static void test_minimax(void)
         quad c[3];
         remez(ends[i][0], ends[i][1], c);
         CHECK_OK(minimax_odd(&m, 5, ends[i][0], ends[i][1]));
-        for (int k = 0; k < 3; k++)             /* the system's condition costs a few digits */
+        for (int k = 0; k < 3; k++) /* the system's condition costs a few digits */
             CHECK((double)quad_abs(m.coef[k] / c[k] - 1) < 1e-24);
         /* The cubic has a closed form (arXiv 2505.16932, appendix). */
         quad l = ends[i][0], u = ends[i][1], alpha = quad_sqrt(3 / (u * u + l * u + l * l));
@@ -141,7 +141,7 @@ static struct greedy derived(struct greedy_options o)
     CHECK_OK(greedy_derive(&g, &o));
     for (int t = 0; t < g.n; t++) {
         quad from = (quad)o.cushion * u > l ? (quad)o.cushion * u : l;
-        if ((double)(u - from) > 1e-27)         /* else row 8 of the paper: closed */
+        if ((double)(u - from) > 1e-27) /* else row 8 of the paper: closed */
             check_equioscillation(&g.row[t].minimax, from, u);
         l = g.row[t].lower;
         u = 2 - l;
@@ -166,15 +166,15 @@ static void test_record(void)
     const struct coeff_set *s = set_find("record-61");
     struct coeffs c;
     for (int t = 0; t < 5; t++) {
-        CHECK_NEAR(apart(&g, s->row[t], t), 0, 1e-14);      /* theirs is double arithmetic */
-        CHECK_NEAR((double)g.row[t].lower / lower[t], 1, 2e-12);    /* given to 12 digits */
+        CHECK_NEAR(apart(&g, s->row[t], t), 0, 1e-14); /* theirs is double arithmetic */
+        CHECK_NEAR((double)g.row[t].lower / lower[t], 1, 2e-12); /* given to 12 digits */
         CHECK_EQ(g.row[t].digits, 17);
     }
     greedy_coeffs(&g, &c);
     double slope = 1;
     for (int t = 0; t < 5; t++)
         slope *= c.row[t][0];
-    CHECK_NEAR(slope, 989.47, 0.005);                       /* polar-express.md, as given */
+    CHECK_NEAR(slope, 989.47, 0.005); /* polar-express.md, as given */
     CHECK_NEAR(coeffs_value(&c, 1), 0.859129, 5e-7);
     CHECK_NEAR(coeffs_value(&c, 1.02), 1.13664, 5e-6);
     CHECK_NEAR(coeffs_value(&c, 1.022), 3.6e6, 5e4);
@@ -271,8 +271,8 @@ static void test_options(void)
     CHECK_OK(greedy_derive(&g, &o));
     quad u = g.row[0].upper, l = g.row[0].lower;
     CHECK(g.row[1].cushioned);
-    CHECK((double)quad_abs(odd_value(g.row[1].coef, 3, l) + odd_value(g.row[1].coef, 3, u) - 2)
-          < 1e-30);
+    CHECK((double)quad_abs(odd_value(g.row[1].coef, 3, l) + odd_value(g.row[1].coef, 3, u) - 2) <
+          1e-30);
     o.no_rescale_last = true;
     CHECK_OK(greedy_derive(&g, &o));
     for (int i = 0; i < 3; i++)
@@ -311,7 +311,7 @@ static void test_tables(void)
     CHECK_NEAR(c.row[0][3], 0, 0);
     CHECK_ERR(coeffs_read(&c, written("1 2 3 4 5\n")), GPT_INPUT, "three or four");
     CHECK_ERR(coeffs_read(&c, "/nonexistent"), GPT_SYSTEM, "/nonexistent");
-    for (int i = 0; i < set_count(); i++) {     /* written and read: the same doubles */
+    for (int i = 0; i < set_count(); i++) { /* written and read: the same doubles */
         struct coeffs again = { .n = 0 };
         const char *path = written("");
         FILE *f = fopen(path, "w");
@@ -349,9 +349,22 @@ static void test_svals(void)
     CHECK_ERR(svals_read(&l, written("2\n0\n1\n")), GPT_INPUT, ":3: expected at most 0");
     CHECK_ERR(svals_read(&l, written("2 1\n")), GPT_INPUT, ":1: expected one singular value");
     CHECK_ERR(svals_read(&l, written("# 1x3\n2\n1\n")), GPT_INPUT, ":3: a matrix of 1x3 has 1");
-    static const char *const none[] = { "4294967297x3", "4294967295x4", "3x4294967297", "0x3", "3x0",
-                                        "3", "3x", "x3", "3x4x", "-3x4", "+3x4", " 3x4", "3x 4",
-                                        "1048577x1", "99999999999999999999x1", "" };
+    static const char *const none[] = { "4294967297x3",
+                                        "4294967295x4",
+                                        "3x4294967297",
+                                        "0x3",
+                                        "3x0",
+                                        "3",
+                                        "3x",
+                                        "x3",
+                                        "3x4x",
+                                        "-3x4",
+                                        "+3x4",
+                                        " 3x4",
+                                        "3x 4",
+                                        "1048577x1",
+                                        "99999999999999999999x1",
+                                        "" };
     int rows = 5, cols = 6;
     for (size_t i = 0; i < sizeof none / sizeof none[0]; i++)
         check_that(!shape_parse(none[i], &rows, &cols) && rows == 5 && cols == 6, __FILE__,

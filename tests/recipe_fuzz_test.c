@@ -25,12 +25,21 @@ static int below(int n) { return (int)rng_below(&rng, drawn++, (uint64_t)n); }
 
 static bool small_text(const char *name, bool bigrams, char *out)
 {
-    const char *set[] = {
-        "model.vocab=32", "model.heads=2", "model.head_dim=8", "model.mlp_width=20",
-        "model.block=4", "schedule.steps=9", "schedule.extension=2", "precision.head_fp8=no",
-        "stages.0=128 3 16 1 1,0.5,0.25>0", "stages.1=128 7 32 1.52 1,0.5>0",
-        "stages.2=128 11 32 1.73 1", "stages.3=128 13 32 - 1", "data.val_chunk=64",
-        "data.val_tokens=512", "model.bigram_rows=24" };
+    const char *set[] = { "model.vocab=32",
+                          "model.heads=2",
+                          "model.head_dim=8",
+                          "model.mlp_width=20",
+                          "model.block=4",
+                          "schedule.steps=9",
+                          "schedule.extension=2",
+                          "precision.head_fp8=no",
+                          "stages.0=128 3 16 1 1,0.5,0.25>0",
+                          "stages.1=128 7 32 1.52 1,0.5>0",
+                          "stages.2=128 11 32 1.73 1",
+                          "stages.3=128 13 32 - 1",
+                          "data.val_chunk=64",
+                          "data.val_tokens=512",
+                          "model.bigram_rows=24" };
     const char *share = getenv("GPT_SHARE");
     struct recipe *r;
     char path[512];
@@ -46,14 +55,88 @@ static bool small_text(const char *name, bool bigrams, char *out)
 /* -- mistakes --------------------------------------------------------------------------------- */
 
 static const char *const words[] = {
-    "0", "-1", "1", "2", "3", "7", "10", "11", "12", "13", "22", "64", "1e9", "1e308", "-1e308",
-    "nan", "inf", "-0", "1/0", "0/0", "99999999999999999999", "2147483647", "2147483648", "16777216",
-    "1048576", "67108865", "-", "", ",", ",,", ":", "/", "*", ">", "1,", "1>", "d", "4d", "b", "99d",
-    "1Gd", "1G,1G,1G", "1,1,1", "v,d", "d,v", "yes", "no", "none", "plain", "paired", "adam",
-    "normuon", "sparse", "sharded", "replicated", "f32", "bf16", "weight", "zero", "attn", "embed",
-    "lm_head", "scalars", "value_embed:4", "value_embed:5", "ve0", "ve1:1", "values:1*36",
-    "values:,*", "values:1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7,8", "transpose:embed", "transpose:", "[model]",
-    "before", "after", "attention", "half", "split", "\x01", "caf\xc3\xa9", "=", "model.heads=1",
+    "0",
+    "-1",
+    "1",
+    "2",
+    "3",
+    "7",
+    "10",
+    "11",
+    "12",
+    "13",
+    "22",
+    "64",
+    "1e9",
+    "1e308",
+    "-1e308",
+    "nan",
+    "inf",
+    "-0",
+    "1/0",
+    "0/0",
+    "99999999999999999999",
+    "2147483647",
+    "2147483648",
+    "16777216",
+    "1048576",
+    "67108865",
+    "-",
+    "",
+    ",",
+    ",,",
+    ":",
+    "/",
+    "*",
+    ">",
+    "1,",
+    "1>",
+    "d",
+    "4d",
+    "b",
+    "99d",
+    "1Gd",
+    "1G,1G,1G",
+    "1,1,1",
+    "v,d",
+    "d,v",
+    "yes",
+    "no",
+    "none",
+    "plain",
+    "paired",
+    "adam",
+    "normuon",
+    "sparse",
+    "sharded",
+    "replicated",
+    "f32",
+    "bf16",
+    "weight",
+    "zero",
+    "attn",
+    "embed",
+    "lm_head",
+    "scalars",
+    "value_embed:4",
+    "value_embed:5",
+    "ve0",
+    "ve1:1",
+    "values:1*36",
+    "values:,*",
+    "values:1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7,8",
+    "transpose:embed",
+    "transpose:",
+    "[model]",
+    "before",
+    "after",
+    "attention",
+    "half",
+    "split",
+    "\x01",
+    "caf\xc3\xa9",
+    "=",
+    "model.heads=1",
 };
 
 /* The word at a random place becomes another; the line around it stays. */
@@ -79,14 +162,12 @@ static void spoil_line(char *t)
     end = at + strcspn(t + at, "\n");
     end += t[end] == '\n';
     switch (below(3)) {
-    case 0:             /* lost */
-        memmove(t + at, t + end, strlen(t + end) + 1);
-        return;
-    case 1:             /* doubled */
+    case 0: /* lost */ memmove(t + at, t + end, strlen(t + end) + 1); return;
+    case 1: /* doubled */
         if (strlen(t) + (end - at) < MOST_TEXT)
             memmove(t + end, t + at, strlen(t + at) + 1);
         return;
-    default:            /* cut */
+    default: /* cut */
         if (end > at)
             memmove(t + at + below((int)(end - at)), t + end - 1, strlen(t + end - 1) + 1);
     }
@@ -117,8 +198,9 @@ static bool small_enough(const struct recipe *r)
 /* Memory is poisoned with NaN, so that a gradient nobody wrote shows. */
 static void run_model(struct recipe *r, const char *text)
 {
-    struct small_size size = { .tokens = 24, .vocab = r->vocab, .document = 7,
-                               .rows = r->bigram_rows ? r->bigram_rows : 2 };
+    struct small_size size = {
+        .tokens = 24, .vocab = r->vocab, .document = 7, .rows = r->bigram_rows ? r->bigram_rows : 2
+    };
     struct small s = { .r = r };
     struct ops *o;
 
@@ -156,7 +238,7 @@ static void check_text(const char *text, FILE *sink, int *accepted)
     if (schedule_total(r) < 1000)
         CHECK_OK(run_plan(r, 1, DT_F32, sink));
     if (small_enough(r))
-        run_model(r, text);             /* takes r */
+        run_model(r, text); /* takes r */
     else
         recipe_free(r);
 }
@@ -184,8 +266,8 @@ int main(void)
         spoil(text);
         check_text(text, sink, &accepted);
         clock_gettime(CLOCK_MONOTONIC, &now);
-    } while ((double)(now.tv_sec - begin.tv_sec)
-             + 1e-9 * (double)(now.tv_nsec - begin.tv_nsec) < budget);
+    } while ((double)(now.tv_sec - begin.tv_sec) + 1e-9 * (double)(now.tv_nsec - begin.tv_nsec) <
+             budget);
     printf("%d recipes with mistakes, %d of them accepted\n", n, accepted - 3);
     fclose(sink);
     return check_done();

@@ -133,8 +133,8 @@ static void test_refused_parameters(void)
            "no layer reads table 1 of it");
     refuse("parameters.skip_gate=1,12 bf16 zero adam sharded 0.9 0.99 0.05 0 no", GPT_USAGE,
            "replicated");
-    refuse("parameters.x0_lambdas=1,11 f32 values:1*12 adam replicated 0.65 0.95 5 0 no",
-           GPT_USAGE, "12 initial values for 11 elements");
+    refuse("parameters.x0_lambdas=1,11 f32 values:1*12 adam replicated 0.65 0.95 5 0 no", GPT_USAGE,
+           "12 initial values for 11 elements");
     refuse("parameters.x0_lambdas=1,11 f32 zero adam sharded 0.65 0.95 5 0 no", GPT_INPUT,
            "'x0_lambdas' must be f32 and replicated");
 }
@@ -177,7 +177,10 @@ static void test_fields(void)
 }
 
 /* A table by its header's names. */
-struct columns { char *name[16], *value[16]; int n; };
+struct columns {
+    char *name[16], *value[16];
+    int n;
+};
 
 static const char *column(const struct columns *c, const char *name)
 {
@@ -219,7 +222,7 @@ static void check_step(const struct recipe *r, const struct columns *c)
     CHECK_EQ(p.blocks_short, atoi(column(c, "ws_short")));
     if (longest)
         CHECK_EQ(p.sequence, atoi(longest));
-    if (step < schedule_total(r))           /* the last row is before its window is widened */
+    if (step < schedule_total(r)) /* the last row is before its window is widened */
         CHECK_EQ(p.blocks_long, atoi(column(c, "ws_long")));
     /* The table prints nine digits. */
     CHECK_NEAR(p.lr, atof(column(c, "lr")), 1e-8);
@@ -256,11 +259,19 @@ static void test_published_values(void)
     struct recipe *r = read_recipe("record-61", NULL);
     if (!r)
         return;
-    static const struct { int step; double scale; float f1, f4, f8, f12, f16, f24, f31; } rope[] = {
-        { 0, 0.1, .79963823f, .4088596f, .16716617f, .068347494f, .027944529f, .00467138f, 9.765625e-4f },
-        { 575, 0.11694595720774409, .79963823f, .35601051f, .10004223f, .033294479f, .012340842f, .00200202f, 4.1852679e-4f },
-        { 1150, 0.12751752379570258, .79963823f, .35601051f, .07923146f, .022651137f, .0079632577f, .0012740127f, 2.6633523e-4f },
-        { 1725, 0.1317779884389435, .79963823f, .35601051f, .073630205f, .019624529f, .006769144f, .0010780108f, 2.2536058e-4f },
+    static const struct {
+        int step;
+        double scale;
+        float f1, f4, f8, f12, f16, f24, f31;
+    } rope[] = {
+        { 0, 0.1, .79963823f, .4088596f, .16716617f, .068347494f, .027944529f, .00467138f,
+          9.765625e-4f },
+        { 575, 0.11694595720774409, .79963823f, .35601051f, .10004223f, .033294479f, .012340842f,
+          .00200202f, 4.1852679e-4f },
+        { 1150, 0.12751752379570258, .79963823f, .35601051f, .07923146f, .022651137f, .0079632577f,
+          .0012740127f, 2.6633523e-4f },
+        { 1725, 0.1317779884389435, .79963823f, .35601051f, .073630205f, .019624529f, .006769144f,
+          .0010780108f, 2.2536058e-4f },
     };
     for (int i = 0; i < 4; i++) {
         float f[32];
@@ -278,10 +289,21 @@ static void test_published_values(void)
         CHECK_NEAR(f[24], rope[i].f24, 2.5e-7 * rope[i].f24);
         CHECK_NEAR(f[31], rope[i].f31, 2.5e-7 * rope[i].f31);
     }
-    static const struct { int step; double lr; } lr[] = {
-        { 0, 1 }, { 575, 1 }, { 576, 1.52 }, { 862, 1.52 }, { 863, 1.5191768115942028 },
-        { 1150, 1.0466666666666669 }, { 1151, 1.184776811594203 }, { 1500, 0.5252173913043479 },
-        { 1724, 0.10188985507246374 }, { 1725, 0.1 }, { 1764, 0.1 },
+    static const struct {
+        int step;
+        double lr;
+    } lr[] = {
+        { 0, 1 },
+        { 575, 1 },
+        { 576, 1.52 },
+        { 862, 1.52 },
+        { 863, 1.5191768115942028 },
+        { 1150, 1.0466666666666669 },
+        { 1151, 1.184776811594203 },
+        { 1500, 0.5252173913043479 },
+        { 1724, 0.10188985507246374 },
+        { 1725, 0.1 },
+        { 1764, 0.1 },
     };
     for (size_t i = 0; i < sizeof lr / sizeof *lr; i++) {
         struct point p;
@@ -336,7 +358,7 @@ static void test_no_cooldown(void)
 /* Of 1725 steps two thirds are 1150: the next odd step, or the next that Adam moves in. */
 static void test_untie_step(void)
 {
-    static const int untie[][2] = { { 1, 1151 }, { 2, 1151 }, { 3, 1151 }, { 4, 1151 },
+    static const int untie[][2] = { { 1, 1151 }, { 2, 1151 }, { 3, 1151 },   { 4, 1151 },
                                     { 5, 1154 }, { 7, 1154 }, { 1000, 1999 } };
     for (size_t i = 0; i < sizeof untie / sizeof *untie; i++) {
         char set[40];

@@ -18,8 +18,11 @@ static double seconds(void)
 
 static struct rendezvous_place place(int process, int processes)
 {
-    struct rendezvous_place at = { .process = process, .processes = processes, .port = port,
-                                   .address = "localhost", .source = "test" };
+    struct rendezvous_place at = { .process = process,
+                                   .processes = processes,
+                                   .port = port,
+                                   .address = "localhost",
+                                   .source = "test" };
     return at;
 }
 
@@ -81,8 +84,8 @@ static int sudden_death(int process, int processes)
         _exit(42);
     start = seconds();
     int rc = rendezvous_gather(r, &mine, sizeof mine, all);
-    bool good = rc == GPT_DEVICE && strstr(err_message(), "process 1 of 3")
-                && seconds() - start < 3;
+    bool good =
+        rc == GPT_DEVICE && strstr(err_message(), "process 1 of 3") && seconds() - start < 3;
     if (!good)
         fprintf(stderr, "process %d: %d %s after %g s\n", process, rc, err_message(),
                 seconds() - start);
@@ -126,8 +129,8 @@ static int silence(int process, int processes)
     start = seconds();
     while (!rendezvous_failed(r, text, sizeof text) && seconds() - start < 8)
         usleep(20000);
-    bool good = strstr(text, "process 2 of 3 (ranks 8 to 11) gives no sign of life")
-                && seconds() - start < 5;
+    bool good = strstr(text, "process 2 of 3 (ranks 8 to 11) gives no sign of life") &&
+                seconds() - start < 5;
     if (!good)
         fprintf(stderr, "process %d: '%s' after %g s\n", process, text, seconds() - start);
     if (process == 0)
@@ -163,8 +166,8 @@ static int nobody_comes(int process, int processes)
         return 0;
     int rc = rendezvous_new(&r, &at, 1, 20);
     if (process == 0)
-        return !(rc == GPT_DEVICE && strstr(err_message(), "process 1 did not")
-                 && seconds() - start < 4);
+        return !(rc == GPT_DEVICE && strstr(err_message(), "process 1 did not") &&
+                 seconds() - start < 4);
     return !(rc == GPT_DEVICE && strstr(err_message(), "process 2 of 3"));
 }
 
@@ -186,10 +189,24 @@ static void test_alone(void)
 /* -- environments ---------------------------------------------------------------------------- */
 
 static const char *const variables[] = {
-    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-    "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-    "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
-    "SLURM_STEP_NODELIST", "SLURM_JOB_ID", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "SLURM_PROCID",
+    "SLURM_STEP_NUM_TASKS",
+    "SLURM_LOCALID",
+    "SLURM_STEP_NODELIST",
+    "SLURM_JOB_ID",
+    "PMI_RANK",
+    "PMI_SIZE",
+    "MPI_LOCALRANKID",
     "MPI_LOCALNRANKS",
 };
 
@@ -232,9 +249,11 @@ static void test_environments(void)
            4, 1, "10.0.0.7", 1234);
     expect("RANK=0 WORLD_SIZE=1", "torchrun", 0, 1, 0, "", 0);
     expect("OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 "
-           "OMPI_COMM_WORLD_LOCAL_SIZE=2", "mpirun", 1, 2, 1, "127.0.0.1", 29500);
+           "OMPI_COMM_WORLD_LOCAL_SIZE=2",
+           "mpirun", 1, 2, 1, "127.0.0.1", 29500);
     expect("SLURM_PROCID=2 SLURM_STEP_NUM_TASKS=3 SLURM_LOCALID=0 SLURM_JOB_ID=41234 "
-           "SLURM_STEP_NODELIST=n[03-07,12],m1", "srun", 2, 3, 0, "n03", 21234);
+           "SLURM_STEP_NODELIST=n[03-07,12],m1",
+           "srun", 2, 3, 0, "n03", 21234);
     expect("SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NODELIST=alpha,beta[1-2]", "srun", 0,
            2, 0, "alpha", 29500);
     expect("SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NODELIST=gpu[7,9]-ib,x", "srun", 0, 2,

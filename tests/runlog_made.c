@@ -6,16 +6,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const made_name[MADE_LAYOUTS] = { "today", "bare", "llmc", "llmc-norm", "source-2024",
-    "rules-2024", "rules4-2024", "track3", "ours" };
+const char *const made_name[MADE_LAYOUTS] = { "today",       "bare",        "llmc",
+                                              "llmc-norm",   "source-2024", "rules-2024",
+                                              "rules4-2024", "track3",      "ours" };
 
 static const char rule[] = "===================================================================="
                            "================================\n";
 
 struct made made_default(enum made_layout layout)
 {
-    struct made m = { .layout = layout, .steps = 60, .every = 20, .loss = 3.2784,
-                      .time_ms = 6000, .seed = 1, .source = 1, .gpu = "NVIDIA H100 80GB HBM3",
+    struct made m = { .layout = layout,
+                      .steps = 60,
+                      .every = 20,
+                      .loss = 3.2784,
+                      .time_ms = 6000,
+                      .seed = 1,
+                      .source = 1,
+                      .gpu = "NVIDIA H100 80GB HBM3",
                       .driver = "535.129.03" };
     bool old = layout >= MADE_SOURCE_2024 && layout <= MADE_RULES4_2024;
     m.trials = layout == MADE_TRACK3 ? 2 : 1;
@@ -58,14 +65,16 @@ static void put_source(FILE *f, const struct made *m)
     fputs("import os\nimport sys\nwith open(sys.argv[0]) as f:\n    code = f.read()\n\n"
           "# a line that looks like one of the log stands below, and is text\n"
           "step:5/9 val_loss:1.2345 train_time:1ms step_avg:1.00ms\n"
-          "def train(step):\n    print(f\"step:{step}/{steps} val_loss:{loss:.4f}\")\n", f);
+          "def train(step):\n    print(f\"step:{step}/{steps} val_loss:{loss:.4f}\")\n",
+          f);
     fprintf(f, "    return %d * step\n\nclass GPT:\n    pass\n", m->source);
 }
 
 static void put_smi(FILE *f, const struct made *m)
 {
     fprintf(f, "nvidia-smi:\nThu Oct 10 23:58:%02d 2024\n", m->seed % 60);
-    fprintf(f, "| NVIDIA-SMI %s             Driver Version: %s   CUDA Version: 12.2     |\n"
+    fprintf(f,
+            "| NVIDIA-SMI %s             Driver Version: %s   CUDA Version: 12.2     |\n"
             "|   0  %s          On  | 00000000:61:00.0 Off |                    0 |\n"
             "| N/A   %dC    P0             111W / 700W |   5789MiB / 81559MiB |      5%%      "
             "Default |\n"
@@ -84,14 +93,18 @@ static void put_head(FILE *f, const struct made *m)
         fputs(rule, f);
         fputs("Running Python 3.12.12 | packaged by conda-forge | [GCC 14.3.0]\n"
               "Running PyTorch 2.10.0.dev20251210+cu126 compiled for CUDA 12.6\n"
-              "Running Triton version 3.6.0\n", f);
+              "Running Triton version 3.6.0\n",
+              f);
         if (m->layout == MADE_TODAY)
             put_smi(f, m);
         fputs(rule, f);
         fputs("Compiling model and warming up kernels (~7 minutes on first execution)\n"
-              "Resetting Model\n", f);
+              "Resetting Model\n",
+              f);
         break;
-    case MADE_SOURCE_2024: case MADE_RULES_2024: case MADE_RULES4_2024:
+    case MADE_SOURCE_2024:
+    case MADE_RULES_2024:
+    case MADE_RULES4_2024:
         if (m->layout != MADE_SOURCE_2024)
             fputs(rule, f);
         put_source(f, m);
@@ -101,22 +114,26 @@ static void put_head(FILE *f, const struct made *m)
         fputs(rule, f);
         if (m->layout == MADE_RULES4_2024) {
             fputs("Training DataLoader: total number of tokens: 1100000000 across 11 files\n"
-                  "Validation DataLoader: total number of tokens: 100000000 across 1 files\n", f);
+                  "Validation DataLoader: total number of tokens: 100000000 across 1 files\n",
+                  f);
             fputs(rule, f);
         }
         break;
     case MADE_TRACK3:
-        fprintf(f, "Fetching 4 files:   0%%\rFetching 4 files: 100%%\nlogs/242d94de.txt\n"
-                "Running on device_name=%s with world_size=2\n", m->gpu);
+        fprintf(f,
+                "Fetching 4 files:   0%%\rFetching 4 files: 100%%\nlogs/242d94de.txt\n"
+                "Running on device_name=%s with world_size=2\n",
+                m->gpu);
         break;
     case MADE_OURS:
-        fprintf(f, "tool: gpt-train 0.1.0\narguments: -q --ranks 2 -s seed=%d\nrecipe: tiny "
+        fprintf(f,
+                "tool: gpt-train 0.1.0\narguments: -q --ranks 2 -s seed=%d\nrecipe: tiny "
                 "d78088fcfd4d787a2438bbadda56d513\ndata: fed375d9ed6cfa79c6cad3363ade004e\n"
                 "seed: %d\ndevice: cpu\nranks: 2\n%sname = tiny\nseed = %d\n\n[model]\n"
-                "vocab = %d\n%s", m->seed, m->seed, rule, m->seed, 384 + m->source, rule);
+                "vocab = %d\n%s",
+                m->seed, m->seed, rule, m->seed, 384 + m->source, rule);
         break;
-    default:
-        break;
+    default: break;
     }
 }
 
@@ -151,7 +168,7 @@ static void put_val(FILE *f, const struct made *m, int trial, int step)
 static void put_train(FILE *f, const struct made *m, int step)
 {
     double loss = 3 + 7.0 * (m->steps - step) / m->steps;
-    if (!m->timed) {                    /* llm.c counts from 0 */
+    if (!m->timed) { /* llm.c counts from 0 */
         fprintf(f, "s:%d trl:%.4f", step - 1, loss);
         fputs(m->layout == MADE_LLMC_NORM ? " lr:0.000600 norm:0.31\n" : "\n", f);
         return;

@@ -14,15 +14,15 @@
 #include <stddef.h>
 
 enum made_layout {
-    MADE_TODAY,         /* source, rule, environment and nvidia-smi, rule, warm-up, ms */
-    MADE_BARE,          /* the same without source and nvidia-smi */
-    MADE_LLMC,          /* 2024-06: s:N tel: trl: */
-    MADE_LLMC_NORM,     /* 2024-10: the same with lr: and norm: */
-    MADE_SOURCE_2024,   /* 2024-10: source first, train_loss, nan averages, a clock that restarts */
-    MADE_RULES_2024,    /* 2024-11: the same between three rules */
-    MADE_RULES4_2024,   /* 2024-12: the same with a section of the data loader */
-    MADE_TRACK3,        /* seconds, five digits, extra pairs, two trials, no rule at all before */
-    MADE_OURS,          /* gpt-train */
+    MADE_TODAY, /* source, rule, environment and nvidia-smi, rule, warm-up, ms */
+    MADE_BARE, /* the same without source and nvidia-smi */
+    MADE_LLMC, /* 2024-06: s:N tel: trl: */
+    MADE_LLMC_NORM, /* 2024-10: the same with lr: and norm: */
+    MADE_SOURCE_2024, /* 2024-10: source first, train_loss, nan averages, a clock that restarts */
+    MADE_RULES_2024, /* 2024-11: the same between three rules */
+    MADE_RULES4_2024, /* 2024-12: the same with a section of the data loader */
+    MADE_TRACK3, /* seconds, five digits, extra pairs, two trials, no rule at all before */
+    MADE_OURS, /* gpt-train */
     MADE_LAYOUTS
 };
 extern const char *const made_name[MADE_LAYOUTS];
@@ -30,9 +30,9 @@ extern const char *const made_name[MADE_LAYOUTS];
 struct made {
     enum made_layout layout;
     int steps, every;
-    double loss, time_ms;       /* at the end; the loss of a second trial is 0.001 more */
-    int seed;                   /* moves the losses on the way, and is in our header */
-    int source;                 /* a number that stands in the source, or in the recipe */
+    double loss, time_ms; /* at the end; the loss of a second trial is 0.001 more */
+    int seed; /* moves the losses on the way, and is in our header */
+    int source; /* a number that stands in the source, or in the recipe */
     const char *gpu, *driver;
     /* what is in the text */
     int trials, digits;

@@ -141,7 +141,8 @@ static void check_facts(const struct made *m, const struct seen *s)
     if (m->layout == MADE_OURS)
         CHECK_STR(s->environment, "tool: gpt-train 0.1.0\ndevice: cpu\nranks: 2\n");
     if (m->layout == MADE_TODAY)
-        CHECK_STR(s->environment, "python: 3.12.12 | packaged by conda-forge | [GCC 14.3.0]\n"
+        CHECK_STR(s->environment,
+                  "python: 3.12.12 | packaged by conda-forge | [GCC 14.3.0]\n"
                   "pytorch: 2.10.0.dev20251210+cu126 compiled for CUDA 12.6\ntriton: 3.6.0\n"
                   "driver: 535.129.03\ncuda of the driver: 12.2\n"
                   "gpu: 2 x NVIDIA H100 80GB HBM3\n");
@@ -226,9 +227,9 @@ static void test_environment_first(void)
     char *rule = strstr(text, "\n====") + 1, *env = strchr(rule, '\n') + 1;
     char *second = strstr(env, "\n====") + 1, *rest = strchr(second, '\n') + 1;
     struct seen a, b;
-    CHECK(asprintf(&turned, "%.*s%.*s%.*s%.*s%.*s%s", (int)(env - rule), rule,
-                   (int)(second - env), env, (int)(env - rule), rule, (int)(rule - text), text,
-                   (int)(env - rule), rule, rest) > 0);
+    CHECK(asprintf(&turned, "%.*s%.*s%.*s%.*s%.*s%s", (int)(env - rule), rule, (int)(second - env),
+                   env, (int)(env - rule), rule, (int)(rule - text), text, (int)(env - rule), rule,
+                   rest) > 0);
     seen_read(&a, text, n, 0);
     seen_read(&b, turned, strlen(turned), 0);
     CHECK(a.runs == 1 && b.runs == 1 && !b.notes);
@@ -396,7 +397,8 @@ static void test_several_logs(void)
 /* A run that continues another has a clock of its own. */
 static void test_resumed(void)
 {
-    const char *text = "tool: gpt-train 0.1.0\nresumed: step 10 of run/step-10\n"
+    const char *text =
+        "tool: gpt-train 0.1.0\nresumed: step 10 of run/step-10\n"
         "===================================================================================="
         "================\nseed = 1\n========================================================"
         "============================================\n"
@@ -418,14 +420,14 @@ static void test_hostile(void)
     char *text = malloc(n + sizeof rest);
     struct seen s;
     memset(text, '7', n);
-    memcpy(text, "step:1/2 val_loss:", 18);     /* a number of three million digits */
+    memcpy(text, "step:1/2 val_loss:", 18); /* a number of three million digits */
     memcpy(text + n, rest, sizeof rest);
     seen_read(&s, text, n + sizeof rest - 1, 0);
     CHECK(seen_note_has(&s, 1, "step line of over"));
     CHECK(s.runs == 1 && s.run[0].loss == 3);
     CHECK(s.runs == 1 && s.run[0].first_line == 2);
     seen_release(&s);
-    memset(text, 'x', n);                        /* a long line that is none */
+    memset(text, 'x', n); /* a long line that is none */
     seen_read(&s, text, n + sizeof rest - 1, 100000);
     CHECK_EQ(s.notes, 0);
     CHECK(s.runs == 1 && s.run[0].loss == 3);

@@ -11,16 +11,22 @@
 #include <stddef.h>
 #include "runs/logread.h"
 
-struct seen_val { int trial; struct run_val v; };
-struct seen_note { long line; char text[256]; };
+struct seen_val {
+    int trial;
+    struct run_val v;
+};
+struct seen_note {
+    long line;
+    char text[256];
+};
 struct seen {
-    struct run *run;                 /* arrays and facts in it are gone */
+    struct run *run; /* arrays and facts in it are gone */
     struct seen_val *val;
-    struct run_tick *tick;           /* of the first trial */
+    struct run_tick *tick; /* of the first trial */
     struct seen_note *note;
-    char (*hash)[FACTS][33];         /* of each run */
+    char (*hash)[FACTS][33]; /* of each run */
     int runs, vals, ticks, notes, rc;
-    char environment[2048], gpu[256];       /* of the first run */
+    char environment[2048], gpu[256]; /* of the first run */
 };
 void seen_read(struct seen *s, const char *text, size_t n, size_t piece);
 void seen_release(struct seen *s);

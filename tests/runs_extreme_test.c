@@ -28,7 +28,9 @@ static char *make_log(const char *name, const char *loss, const char *time)
  * has few ticks. It stood still once, and the picture filled the disk. */
 static void test_plot(void)
 {
-    static const struct { const char *a_loss, *a_time, *b_loss, *b_time; } v[] = {
+    static const struct {
+        const char *a_loss, *a_time, *b_loss, *b_time;
+    } v[] = {
         { "3.280000000000001", "2000ms", "3.28", "2000ms" },
         { "3.28", "1000000000000000.1ms", "3.28", "1000000000000000.4ms" },
         { "1e-300", "2000ms", "-1e-300", "2000ms" },
@@ -75,15 +77,20 @@ static void test_infinite_clock(void)
 
 static void test_resumed(void)
 {
-    static const struct { const char *line; int step; } v[] = {
-        { "12 of run", 12 }, { "1073741824", 1 << 30 }, { "1073741825", 0 }, { "", 0 },
-        { "4294967297", 0 }, { "99999999999999999999999", 0 }, { "-5", 0 }, { " 7", 0 },
+    static const struct {
+        const char *line;
+        int step;
+    } v[] = {
+        { "12 of run", 12 }, { "1073741824", 1 << 30 },        { "1073741825", 0 }, { "", 0 },
+        { "4294967297", 0 }, { "99999999999999999999999", 0 }, { "-5", 0 },         { " 7", 0 },
     };
     for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
         struct seen s;
         char text[512];
-        int n = snprintf(text, sizeof text, "tool: gpt-train 1\nresumed: step %s\n"
-                         "step:1/1 val_loss:3.2 train_time:20ms step_avg:1.00ms\n", v[i].line);
+        int n = snprintf(text, sizeof text,
+                         "tool: gpt-train 1\nresumed: step %s\n"
+                         "step:1/1 val_loss:3.2 train_time:20ms step_avg:1.00ms\n",
+                         v[i].line);
         seen_read(&s, text, (size_t)n, 0);
         CHECK(s.runs == 1);
         CHECK_EQ(s.runs == 1 ? s.run[0].resumed : -1, v[i].step);
@@ -121,8 +128,8 @@ static void test_long_numbers(void)
     doc_row(&d, 12345.6789);
     doc_table_end(&d);
     CHECK_OK(doc_end(&d));
-    CHECK(!fclose(f) && strstr(text, " 1.5e+300\n") && strstr(text, "-inf\n")
-          && strstr(text, "12345.6789\n"));
+    CHECK(!fclose(f) && strstr(text, " 1.5e+300\n") && strstr(text, "-inf\n") &&
+          strstr(text, "12345.6789\n"));
     free(text);
 }
 

@@ -27,7 +27,7 @@ static int stands_in(const char *text, size_t n, const struct run_val *v)
 {
     char number[64];
     if (v->digits > 15 || fabs(v->loss) >= 1e15)
-        return 1;                   /* with an exponent, or more digits than a double tells */
+        return 1; /* with an exponent, or more digits than a double tells */
     if (isnan(v->loss))
         return memmem(text, n, "nan", 3) != NULL;
     if (isinf(v->loss))
@@ -48,10 +48,7 @@ static void check_run(const struct run *r)
     CHECK(!r->ended || !r->total || r->last == r->total);
 }
 
-static int same_double(double a, double b)
-{
-    return a == b || (isnan(a) && isnan(b));
-}
+static int same_double(double a, double b) { return a == b || (isnan(a) && isnan(b)); }
 
 static void check_same(const struct seen *a, const struct seen *b)
 {
@@ -68,7 +65,11 @@ static void check_same(const struct seen *a, const struct seen *b)
 
 /* --- the report of it --- */
 
-struct job { struct gather g; struct follow f; int group; };
+struct job {
+    struct gather g;
+    struct follow f;
+    int group;
+};
 
 static int add_run(void *arg, const struct run *r)
 {
@@ -87,8 +88,7 @@ static int follow_line(void *arg, const struct run *r, const struct stepline *s)
 
 static void read_into(struct job *j, const char *text, size_t n, bool follow)
 {
-    struct logsink sink = { .run = add_run, .step = follow ? follow_line : NULL,
-                            .arg = j };
+    struct logsink sink = { .run = add_run, .step = follow ? follow_line : NULL, .arg = j };
     struct logread *r;
     CHECK_OK(logread_new(&r, "fuzz", true, &sink));
     CHECK_OK(logread_feed(r, text, n));
@@ -116,12 +116,12 @@ static void write_all(struct gather *g, const struct criteria *k, enum doc_forma
     CHECK_OK(doc_end(&d));
     CHECK_OK(plot_svg(f, g, k->target));
     fclose(f);
-    CHECK(n > 0 && strlen(text) == n);           /* no NUL of the log comes through */
+    CHECK(n > 0 && strlen(text) == n); /* no NUL of the log comes through */
     /* a run that is not there, or has no end, is in no mean */
     for (int i = 0; i < 2; i++)
         CHECK(v[i].own.runs + v[i].own.left_out == g->group[i].n);
-    CHECK(!v[1].shown || (v[1].own.loss.mean < k->target
-                          && (k->rule == RULE_Z || v[1].own.runs > 1)));
+    CHECK(!v[1].shown ||
+          (v[1].own.loss.mean < k->target && (k->rule == RULE_Z || v[1].own.runs > 1)));
     free(text);
 }
 
@@ -173,8 +173,8 @@ static int has_val(const struct seen *s, const struct seen_val *v)
 {
     for (int i = 0; i < s->vals; i++)
         if (s->val[i].trial == v->trial && s->val[i].v.step == v->v.step)
-            return s->val[i].v.loss == v->v.loss && s->val[i].v.digits == v->v.digits
-                && same_double(s->val[i].v.time_ms, v->v.time_ms);
+            return s->val[i].v.loss == v->v.loss && s->val[i].v.digits == v->v.digits &&
+                   same_double(s->val[i].v.time_ms, v->v.time_ms);
     return 0;
 }
 
@@ -228,7 +228,10 @@ static void test_cut(void)
 /* --- mutations --- */
 
 enum { TEXT_MAX = 1 << 16 };
-struct text { char s[TEXT_MAX]; size_t n; };
+struct text {
+    char s[TEXT_MAX];
+    size_t n;
+};
 
 static void put(struct text *t, size_t at, const char *s, size_t n)
 {
@@ -242,30 +245,55 @@ static void put(struct text *t, size_t at, const char *s, size_t n)
 static void mutate(struct text *t, const struct rng *r, uint64_t *at)
 {
     static const char *const words[] = {
-        "\n", "\r\n", "\r", "step:", "step:0/", "/", " val_loss:", "val_loss:nan ", "tel:", " ",
-        "train_time:", "ms", "s", "step_avg:nanms", "-", "1e308", "9999999999", ".", "..", "inf",
-        "[rank0]: ", "tool: gpt-train 0.1.0\n", "import os\nimport sys\n", "resumed: step 7\n",
-        "\xff\xfe", "\xc3", "step:60/60 val_loss:1.0000 train_time:1ms step_avg:1.00ms\n",
+        "\n",
+        "\r\n",
+        "\r",
+        "step:",
+        "step:0/",
+        "/",
+        " val_loss:",
+        "val_loss:nan ",
+        "tel:",
+        " ",
+        "train_time:",
+        "ms",
+        "s",
+        "step_avg:nanms",
+        "-",
+        "1e308",
+        "9999999999",
+        ".",
+        "..",
+        "inf",
+        "[rank0]: ",
+        "tool: gpt-train 0.1.0\n",
+        "import os\nimport sys\n",
+        "resumed: step 7\n",
+        "\xff\xfe",
+        "\xc3",
+        "step:60/60 val_loss:1.0000 train_time:1ms step_avg:1.00ms\n",
         "\n========================================================================================"
-        "============\n", "|   0  ", "  On  |", "Driver Version: ", "Running on device_name=",
+        "============\n",
+        "|   0  ",
+        "  On  |",
+        "Driver Version: ",
+        "Running on device_name=",
     };
     size_t i = rng_below(r, (*at)++, t->n + 1), n = rng_below(r, (*at)++, 40) + 1;
     const char *word = words[rng_below(r, (*at)++, sizeof words / sizeof *words)];
     char zeros[40] = { 0 };
     n = n < t->n - i ? n : t->n - i;
     switch (rng_below(r, (*at)++, 8)) {
-    case 0:                                     /* a byte */
+    case 0: /* a byte */
         if (i < t->n)
             t->s[i] = (char)rng_below(r, (*at)++, 256);
         break;
-    case 1:                                     /* cut */
-        t->n = i;
-        break;
-    case 2:                                     /* take out */
+    case 1: /* cut */ t->n = i; break;
+    case 2: /* take out */
         memmove(t->s + i, t->s + i + n, t->n - i - n);
         t->n -= n;
         break;
-    case 3: {                                   /* double a stretch of up to 2,000 bytes */
+    case 3: { /* double a stretch of up to 2,000 bytes */
         size_t k = rng_below(r, (*at)++, 2000);
         char copy[2000];
         k = k < t->n - i ? k : t->n - i;
@@ -273,11 +301,8 @@ static void mutate(struct text *t, const struct rng *r, uint64_t *at)
         put(t, i, copy, k);
         break;
     }
-    case 4:
-        put(t, i, zeros, n);
-        break;
-    default:
-        put(t, i, word, strlen(word));
+    case 4: put(t, i, zeros, n); break;
+    default: put(t, i, word, strlen(word));
     }
 }
 
@@ -320,7 +345,7 @@ static void test_random_bytes(void)
         size_t n = rng_below(&r, at++, sizeof data);
         for (size_t i = 0; i < n; i++) {
             uint64_t x = rng_below(&r, at++, 512);
-            data[i] = x < 256 ? (uint8_t)x : (uint8_t)"step:0123456789/ val_loss.\nms="[x % 30];
+            data[i] = x < 256 ? (uint8_t)x : (uint8_t) "step:0123456789/ val_loss.\nms="[x % 30];
         }
         LLVMFuzzerTestOneInput(data, n);
     }

@@ -19,7 +19,9 @@
 
 static void test_t(void)
 {
-    static const struct { double t, df, p; } v[] = {
+    static const struct {
+        double t, df, p;
+    } v[] = {
         { -0.1, 1, 0.46827448256944642874 },
         { -1, 1, 0.25 },
         { -63.65674116287158, 1, 0.0049999999999999998325 },
@@ -49,23 +51,20 @@ static void test_t(void)
     CHECK(t_cdf(-INFINITY, 3) == 0 && t_cdf(INFINITY, 3) == 1);
     CHECK(isnan(t_cdf(NAN, 3)) && isnan(t_cdf(1, NAN)));
     CHECK(isnan(t_cdf(1, 0)) && isnan(t_cdf(1, -2)));
-    CHECK_NEAR(t_cdf(-1, INFINITY), 0.15865525393145705141, 1e-15);     /* erfc(1/sqrt(2)) / 2 */
+    CHECK_NEAR(t_cdf(-1, INFINITY), 0.15865525393145705141, 1e-15); /* erfc(1/sqrt(2)) / 2 */
     CHECK(t_cdf(-1e200, 3) >= 0 && t_cdf(-1e200, 3) < 1e-300);
 }
 
 static void test_quantile(void)
 {
-    static const struct { double p, df, t; } v[] = {
-        { 0.01, 7, -2.9979515668685284338 },
-        { 0.01, 3, -4.5407028585681335553 },
-        { 0.01, 1, -31.820515953773958039 },
-        { 0.005, 12.5, -3.0324366528705629584 },
-        { 0.4, 9, -0.26095533647391101148 },
-        { 1e-8, 5, -62.404506110967291556 },
-        { 0.25, 1000, -0.67473516460700943738 },
-        { 0.99, 7, 2.9979515668685284338 },
-        { 0.975, 1, 12.706204736174704646 },
-        { 0.001, 2, -22.327124770119875435 },
+    static const struct {
+        double p, df, t;
+    } v[] = {
+        { 0.01, 7, -2.9979515668685284338 },     { 0.01, 3, -4.5407028585681335553 },
+        { 0.01, 1, -31.820515953773958039 },     { 0.005, 12.5, -3.0324366528705629584 },
+        { 0.4, 9, -0.26095533647391101148 },     { 1e-8, 5, -62.404506110967291556 },
+        { 0.25, 1000, -0.67473516460700943738 }, { 0.99, 7, 2.9979515668685284338 },
+        { 0.975, 1, 12.706204736174704646 },     { 0.001, 2, -22.327124770119875435 },
     };
     for (size_t i = 0; i < COUNT(v); i++)
         CHECK_NEAR(t_quantile(v[i].p, v[i].df), v[i].t, 1e-10 * fabs(v[i].t));
@@ -75,23 +74,17 @@ static void test_quantile(void)
 
 static void test_noncentral(void)
 {
-    static const struct { double t, df, delta, p; } v[] = {
-        { 1, 1, 1, 0.42202003039262763731 },
-        { 2.5, 3, 1.5, 0.71104841764687715942 },
-        { -2.998, 7, -3, 0.53801780909342280563 },
-        { -2.998, 7, -6.0131, 0.99180310015961028662 },
-        { -2.896, 8, -1, 0.069063229779253750285 },
-        { 0, 4, 1.3, 0.096800484585610325542 },
-        { 3, 4, 0, 0.98002901596414058636 },
-        { -1, 5, 2, 0.0023163756540751190482 },
-        { 1.5, 5, -2, 0.9991840930539906479 },
-        { 10, 2, 3, 0.90652708390611392915 },
-        { -2.403, 50, -5, 0.99439302388197453528 },
-        { -2.33, 999, -2.5, 0.5676334580283166016 },
-        { 30, 1, 10, 0.73902233986682692094 },
-        { -4, 12.5, -3.7, 0.4344947022186465417 },
-        { 0.5, 0.8, 0.3, 0.52848382917680420291 },
-        { -3.747, 4, -12, 0.99999860767310141135 },
+    static const struct {
+        double t, df, delta, p;
+    } v[] = {
+        { 1, 1, 1, 0.42202003039262763731 },        { 2.5, 3, 1.5, 0.71104841764687715942 },
+        { -2.998, 7, -3, 0.53801780909342280563 },  { -2.998, 7, -6.0131, 0.99180310015961028662 },
+        { -2.896, 8, -1, 0.069063229779253750285 }, { 0, 4, 1.3, 0.096800484585610325542 },
+        { 3, 4, 0, 0.98002901596414058636 },        { -1, 5, 2, 0.0023163756540751190482 },
+        { 1.5, 5, -2, 0.9991840930539906479 },      { 10, 2, 3, 0.90652708390611392915 },
+        { -2.403, 50, -5, 0.99439302388197453528 }, { -2.33, 999, -2.5, 0.5676334580283166016 },
+        { 30, 1, 10, 0.73902233986682692094 },      { -4, 12.5, -3.7, 0.4344947022186465417 },
+        { 0.5, 0.8, 0.3, 0.52848382917680420291 },  { -3.747, 4, -12, 0.99999860767310141135 },
     };
     for (size_t i = 0; i < COUNT(v); i++)
         CHECK_NEAR(t_noncentral_cdf(v[i].t, v[i].df, v[i].delta), v[i].p, 1e-10 * v[i].p);
@@ -101,14 +94,14 @@ static void test_noncentral(void)
 
 /* --- tests on runs --- */
 
-static const double base_loss[] = { 3.2777, 3.2785, 3.2790, 3.2785, 3.2788, 3.2791, 3.2766,
-                                    3.2784 };
-static const double base_time[] = { 105.3690, 105.5950, 105.4140, 105.5520, 105.5610, 105.5820,
-                                    105.6090, 105.6070 };
-static const double new_loss[] = { 3.2781, 3.2803, 3.2767, 3.2799, 3.2794, 3.2767, 3.2767,
-                                   3.2780 };
-static const double new_time[] = { 104.6490, 104.4420, 104.2430, 104.4540, 104.4860, 104.3220,
-                                   104.6550, 104.4120 };
+static const double base_loss[] = {
+    3.2777, 3.2785, 3.2790, 3.2785, 3.2788, 3.2791, 3.2766, 3.2784
+};
+static const double base_time[] = { 105.3690, 105.5950, 105.4140, 105.5520,
+                                    105.5610, 105.5820, 105.6090, 105.6070 };
+static const double new_loss[] = { 3.2781, 3.2803, 3.2767, 3.2799, 3.2794, 3.2767, 3.2767, 3.2780 };
+static const double new_time[] = { 104.6490, 104.4420, 104.2430, 104.4540,
+                                   104.4860, 104.3220, 104.6550, 104.4120 };
 
 /* Half a unit of the fourth digit, as the published table prints it. */
 static const double print4 = 0.5e-4 + 1e-12;
@@ -232,7 +225,7 @@ static void test_runs_needed(void)
     CHECK_EQ(runs_to_show(3.28, 0.0013, 3.28, 0.01), 0);
     CHECK_EQ(runs_to_show(3.29, 0.0013, 3.28, 0.01), 0);
     CHECK_EQ(runs_to_show(3.279, NAN, 3.28, 0.01), 0);
-    CHECK_EQ(runs_to_show(3.28 - 1e-9, 0.0013, 3.28, 0.01), 0);     /* over RUNS_MAX */
+    CHECK_EQ(runs_to_show(3.28 - 1e-9, 0.0013, 3.28, 0.01), 0); /* over RUNS_MAX */
     /* the power by simulation: 20,000 samples of 8, 5 deviations of their share allowed */
     struct rng r = rng_make(11, 0);
     int shown = 0, all = 20000;
@@ -250,7 +243,10 @@ static void test_runs_needed(void)
 /* --- diffs --- */
 
 enum { LINES = 30 };
-struct shown { int minus, plus, n; char text[8192]; };
+struct shown {
+    int minus, plus, n;
+    char text[8192];
+};
 
 static void take(void *arg, const char *line, size_t n)
 {
@@ -329,7 +325,7 @@ static void test_linediff(void)
         make_text(tb, b, m);
         CHECK_OK(linediff(ta, strlen(ta), tb, strlen(tb), trial % 4, take, &s));
         int common = common_length(a, n, b, m);
-        CHECK_EQ(s.minus, n - common);           /* no shorter script exists */
+        CHECK_EQ(s.minus, n - common); /* no shorter script exists */
         CHECK_EQ(s.plus, m - common);
         check_applies(ta, n, tb, &s);
     }
@@ -393,7 +389,7 @@ static void test_stages(void)
         }
     CHECK_EQ(found, 1);
     profile_release(&p);
-    CHECK_OK(profile_stages(&p, &s));            /* of nothing */
+    CHECK_OK(profile_stages(&p, &s)); /* of nothing */
     CHECK_EQ(s.n, 0);
 }
 

@@ -65,7 +65,11 @@ static void compress(const char *from, const char *to)
     "\"" name "\":{\"dtype\":\"" type "\",\"shape\":" shape ",\"data_offsets\":[" a "," b "]}"
 #define X T("x", "F32", "[2]", "0", "8")
 
-static const struct { const char *text; int data; const char *message; } broken[] = {
+static const struct {
+    const char *text;
+    int data;
+    const char *message;
+} broken[] = {
     /* JSON that starts with { and ends with it */
     { "", 0, "offset 8: header: expected '{' as the first byte, found its end" },
     { " {}", 0, "offset 8: header: expected '{' as the first byte, found byte 0x20" },
@@ -80,9 +84,9 @@ static const struct { const char *text; int data; const char *message; } broken[
     { "{\"x\":1}", 0, "expected '{', found '1'" },
     /* UTF-8, strings */
     { "{\"a\xff\":{}}", 0, "expected UTF-8, found byte 0xff" },
-    { "{\"\xc0\xaf\":{}}", 0, "expected UTF-8, found byte 0xc0" },            /* overlong '/' */
-    { "{\"\xed\xa0\x80\":{}}", 0, "expected UTF-8, found byte 0xed" },        /* a surrogate */
-    { "{\"\xf4\x90\x80\x80\":{}}", 0, "expected UTF-8, found byte 0xf4" },    /* above 10FFFF */
+    { "{\"\xc0\xaf\":{}}", 0, "expected UTF-8, found byte 0xc0" }, /* overlong '/' */
+    { "{\"\xed\xa0\x80\":{}}", 0, "expected UTF-8, found byte 0xed" }, /* a surrogate */
+    { "{\"\xf4\x90\x80\x80\":{}}", 0, "expected UTF-8, found byte 0xf4" }, /* above 10FFFF */
     { "{\"\xe2\x82\":{}}", 0, "expected UTF-8, found byte 0xe2" },
     { "{\"a\tb\":{}}", 0, "no control character in a string, found byte 0x09" },
     { "{\"a\\qb\":{}}", 0, "offset 11: header: expected one of \\\" " },
@@ -98,7 +102,7 @@ static const struct { const char *text; int data; const char *message; } broken[
     /* no key twice */
     { "{" X "," T("x", "F32", "[0]", "8", "8") "}", 8, "tensor 'x' comes twice" },
     { "{" X ",\"\\u0078\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[8,8]}}", 8,
-      "tensor 'x' comes twice" },                                             /* \u0078 is x */
+      "tensor 'x' comes twice" }, /* \u0078 is x */
     { "{\"x\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8,
       "tensor 'x': field 'dtype' comes twice" },
     { "{\"__metadata__\":{\"a\":\"1\",\"a\":\"2\"}," X "}", 8, "__metadata__ key 'a' comes twice" },
@@ -161,7 +165,7 @@ static void test_rules(void)
         make(path, n, broken[i].text, n, (size_t)broken[i].data);
         CHECK_ERR(read_all(path), GPT_INPUT, broken[i].message);
         CHECK(strstr(err_message(), path));
-        compress(path, zst);                       /* refused as a stream, too */
+        compress(path, zst); /* refused as a stream, too */
         CHECK_EQ(read_all(zst), GPT_INPUT);
     }
     make(path, 100000001, "{}", 2, 0);
@@ -183,16 +187,19 @@ static void test_rules(void)
 /* What the rules allow. */
 static void test_allowed(void)
 {
-    static const struct { const char *text; int data; } good[] = {
+    static const struct {
+        const char *text;
+        int data;
+    } good[] = {
         { "{}", 0 },
         { "{ }   ", 0 },
         { "{\"__metadata__\":{}}", 0 },
         { "{\"__metadata__\":{\"a\":\"\\u00e9\\ud83d\\ude00\\n\"}," X "}", 8 },
         { "{\n\t\"x\" :{\"shape\" : [ 2 ] , \"data_offsets\":[0,8],\"dtype\":\"F32\" }\r\n} ", 8 },
-        { "{" T("s", "F64", "[]", "0", "8") "}", 8 },                       /* rank 0 */
-        { "{" T("e", "F32", "[3,0,2]", "0", "0") "," X "}", 8 },             /* empty */
+        { "{" T("s", "F64", "[]", "0", "8") "}", 8 }, /* rank 0 */
+        { "{" T("e", "F32", "[3,0,2]", "0", "0") "," X "}", 8 }, /* empty */
         { "{" T("e", "F32", "[0]", "8", "8") "," X "}", 8 },
-        { "{" T("b", "U8", "[4]", "8", "12") "," X "}", 12 },                /* not in file order */
+        { "{" T("b", "U8", "[4]", "8", "12") "," X "}", 12 }, /* not in file order */
         { "{" T("f", "F4", "[4]", "0", "2") "}", 2 },
         { "{" T("\xc3\xa9", "BOOL", "[1]", "0", "1") "}", 1 },
     };
@@ -223,8 +230,8 @@ static void test_allowed(void)
 /* --- round trip --- */
 
 enum { KINDS = 13 };
-static const enum dtype kinds[KINDS] = { DT_F64, DT_I64, DT_F32, DT_I32, DT_F16, DT_BF16, DT_I16,
-                                         DT_U16, DT_I8, DT_U8, DT_BOOL, DT_E4M3, DT_E5M2 };
+static const enum dtype kinds[KINDS] = { DT_F64, DT_I64, DT_F32, DT_I32,  DT_F16,  DT_BF16, DT_I16,
+                                         DT_U16, DT_I8,  DT_U8,  DT_BOOL, DT_E4M3, DT_E5M2 };
 
 /* One tensor of each dtype, (k, 3), and a large one; written in uneven pieces. */
 static int write_file(const char *path, int level, size_t piece)
@@ -358,9 +365,9 @@ static void test_cut(void)
  * keeps the rules. */
 static void test_noise(void)
 {
-    static const char seed[] = "{\"__metadata__\":{\"a\":\"\\u00e9\\ud83d\\ude00\",\"b\":\"\"},"
-        T("x", "F32", "[2,3]", "0", "24") "," T("y\xc3\xa9", "BF16", "[]", "24", "26") ","
-        T("z", "U8", "[0,7]", "26", "26") "}  ";
+    static const char seed[] = "{\"__metadata__\":{\"a\":\"\\u00e9\\ud83d\\ude00\",\"b\":\"\"}," T(
+        "x", "F32", "[2,3]", "0", "24") "," T("y\xc3\xa9", "BF16", "[]", "24",
+                                              "26") "," T("z", "U8", "[0,7]", "26", "26") "}  ";
     static const char letters[] = "{}[]\",:\\u0123456789eE.- \t\nF32data_offsetsshape\xff\x80\xc3";
     struct rng r = rng_make((uint64_t)getpid(), 5);
     uint64_t k = 0;
@@ -374,19 +381,19 @@ static void test_noise(void)
             switch (rng_below(&r, k++, 4)) {
             case 0: text[at] = letters[rng_below(&r, k++, sizeof letters - 1)]; break;
             case 1: text[at] ^= (char)(1 << rng_below(&r, k++, 8)); break;
-            case 2:                                            /* cut a part out */
+            case 2: /* cut a part out */
                 len = len < n - at - 1 ? len : 0;
                 memmove(text + at, text + at + len, n - at - len);
                 n -= len;
                 break;
-            case 3:                                            /* repeat a part */
+            case 3: /* repeat a part */
                 len = len < n - at && n + len <= sizeof text ? len : 0;
                 memmove(text + at + len, text + at, n - at);
                 n += len;
                 break;
             }
         }
-        char *exact = malloc(n);                               /* so that a read past it is seen */
+        char *exact = malloc(n); /* so that a read past it is seen */
         memcpy(exact, text, n);
         struct st_header h;
         int rc = st_header_parse(&h, "noise", exact, n);

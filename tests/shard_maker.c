@@ -23,9 +23,10 @@ struct tokens random_tokens(uint64_t seed, int n, int mean, int lead)
     struct tokens t = { malloc((size_t)n * 2 + 2), n };
 
     for (int i = 0; i < n; i++)
-        t.v[i] = (uint16_t)(i >= lead && (i == lead || rng_below(&r, 2 * (uint64_t)i,
-                                                                 (uint64_t)mean) == 0)
-                 ? BOS : rng_below(&r, 2 * (uint64_t)i + 1, 50000));
+        t.v[i] = (uint16_t)(i >= lead && (i == lead ||
+                                          rng_below(&r, 2 * (uint64_t)i, (uint64_t)mean) == 0)
+                                ? BOS
+                                : rng_below(&r, 2 * (uint64_t)i + 1, 50000));
     return t;
 }
 

@@ -9,7 +9,10 @@
 
 #define BOS 50256
 
-struct tokens { uint16_t *v; int n; };
+struct tokens {
+    uint16_t *v;
+    int n;
+};
 
 /* A document every `mean` tokens or so, the first after `lead`. */
 struct tokens random_tokens(uint64_t seed, int n, int mean, int lead);

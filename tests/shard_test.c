@@ -14,8 +14,9 @@
 /* Writes n random tokens below 1000 in frames of FRAME_TOKENS; returns them. */
 static uint16_t *write_shard(int level, int64_t full, int64_t n, struct manifest_shard *line)
 {
-    struct shard_writer w = { .dir = scratch(""), .prefix = "x", .level = level,
-                              .shard_tokens = full };
+    struct shard_writer w = {
+        .dir = scratch(""), .prefix = "x", .level = level, .shard_tokens = full
+    };
     size_t raw_n;
     uint16_t *tok = malloc(2 * (size_t)n + 2);
     ZSTD_CCtx *z = ZSTD_createCCtx();
@@ -95,7 +96,7 @@ static void round_trip(int level, int64_t full, int64_t n)
         if (begin < 0)
             break;
         for (at++; at < begin; at++)
-            wrong += tok[at] == 5;           /* none is left out */
+            wrong += tok[at] == 5; /* none is left out */
         wrong += tok[begin] != 5;
         for (next = begin + 1; next < n && tok[next] != 5; next++)
             ;
@@ -164,9 +165,13 @@ static void test_damage(void)
 
 static void fill_manifest(struct manifest *m)
 {
-    struct manifest_shard s = { .split = SPLIT_VAL, .name = (char *)"a_val_000000.bin",
-                               .bytes = 1034,
-                                .tokens = 5, .documents = 1, .from = { 0, 0 }, .to = { 1, 0 },
+    struct manifest_shard s = { .split = SPLIT_VAL,
+                                .name = (char *)"a_val_000000.bin",
+                                .bytes = 1034,
+                                .tokens = 5,
+                                .documents = 1,
+                                .from = { 0, 0 },
+                                .to = { 1, 0 },
                                 .hash = "0123456789abcdef0123456789abcdef" };
 
     memset(m, 0, sizeof *m);
@@ -210,7 +215,7 @@ static void test_manifest(void)
     CHECK_STR(again, text);
     manifest_release(&r);
     free(again);
-    for (size_t i = 0; i < n; i++) {               /* any bit, any length */
+    for (size_t i = 0; i < n; i++) { /* any bit, any length */
         text[i] ^= 1;
         spill(p, text, n);
         missed += manifest_read(&r, p) != GPT_INPUT;
@@ -243,7 +248,7 @@ static void test_manifest(void)
 int main(void)
 {
     for (int level = 0; level < 5; level += 2) {
-        round_trip(level, 3000000, 3000000);         /* a full one */
+        round_trip(level, 3000000, 3000000); /* a full one */
         /* smaller ones: another header, another hash */
         round_trip(level, 3000000, FRAME_TOKENS);
         round_trip(level, 3000000, 1);

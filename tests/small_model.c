@@ -27,7 +27,10 @@ const struct small_form small_forms[] = {
 const int n_small_forms = sizeof small_forms / sizeof *small_forms;
 
 enum { SETS = 12, STARTS = 128 };
-struct draws { struct rng rng; uint64_t n; };
+struct draws {
+    struct rng rng;
+    uint64_t n;
+};
 
 static uint64_t below(struct draws *d, int n) { return rng_below(&d->rng, d->n++, (uint64_t)n); }
 
@@ -99,8 +102,11 @@ static struct batch random_batch(struct ops *o, const struct small_size *z, stru
     while (n < STARTS)
         cu[n++] = T;
     bigram_rows(tok, T, z->rows, row);
-    struct batch b = { .tokens = T, .tgt = kept(o, tgt, T), .cu = kept(o, cu, STARTS),
-                       .ncu = STARTS, .token = lookup_of(o, tok, T, z->vocab),
+    struct batch b = { .tokens = T,
+                       .tgt = kept(o, tgt, T),
+                       .cu = kept(o, cu, STARTS),
+                       .ncu = STARTS,
+                       .token = lookup_of(o, tok, T, z->vocab),
                        .bigram = lookup_of(o, row, T, z->rows) };
     free(tok);
     return b;
@@ -135,7 +141,7 @@ int small_open(struct small *s, struct ops *o, const struct small_form *f, enum 
              f->set[1] ? f->set[1] : "");
     if ((rc = read_recipe(s, f, weights, size)))
         return rc;
-    s->r->chunks = 1;           /* one micro-batch: the loss is not divided */
+    s->r->chunks = 1; /* one micro-batch: the loss is not divided */
     return small_model(s, o, size, seed);
 }
 
@@ -166,8 +172,11 @@ int small_close(struct small *s)
 void small_predict(struct small *s, int n_mtp)
 {
     int unit = s->r->block;
-    struct point p = { .n_mtp = n_mtp, .mtp = { 1, 0.5 }, .sequence = s->batch.tokens,
-                       .window_short = unit, .window_long = 3 * unit };
+    struct point p = { .n_mtp = n_mtp,
+                       .mtp = { 1, 0.5 },
+                       .sequence = s->batch.tokens,
+                       .window_short = unit,
+                       .window_long = 3 * unit };
     model_set(&s->m, &p);
 }
 

@@ -13,11 +13,15 @@
 
 #include "model/model.h"
 
-struct small_form { const char *recipe, *set[2]; };
+struct small_form {
+    const char *recipe, *set[2];
+};
 extern const struct small_form small_forms[];
 extern const int n_small_forms;
 
-struct small_size { int tokens, heads, head_dim, mlp_width, vocab, rows, document; };
+struct small_size {
+    int tokens, heads, head_dim, mlp_width, vocab, rows, document;
+};
 
 struct small {
     struct ops *o;
@@ -32,8 +36,8 @@ struct small {
 int small_open(struct small *s, struct ops *o, const struct small_form *f, enum dtype weights,
                const struct small_size *size, uint64_t seed) MUST_CHECK;
 /* The model of any recipe s->r, which s takes, with tokens, vocab, rows and document of size. */
-int small_model(struct small *s, struct ops *o, const struct small_size *size, uint64_t seed)
-    MUST_CHECK;
+int small_model(struct small *s, struct ops *o, const struct small_size *size,
+                uint64_t seed) MUST_CHECK;
 /* What the device says of all that was done. */
 int small_close(struct small *s) MUST_CHECK;
 /* Training loss, gradients in the banks; evaluation loss. */

@@ -16,7 +16,8 @@ static void put_vocab(void)
 
     fputs("#version: 0.2\na a\naa aa\ns s\nss s\naaaa aaaa\n\xc4\xa0 \xc4\xa0\n"
           "\xc4\xa0\xc4\xa0 \xc4\xa0\xc4\xa0\n\xc4\xa0 a\nb a\na ba\n\xc3\xa6 \xc2\xbc\n"
-          "\xc3\xa6\xc2\xbc \xc2\xa2\n- -\n-- --\n---- -\n", f);
+          "\xc3\xa6\xc2\xbc \xc2\xa2\n- -\n-- --\n---- -\n",
+          f);
     CHECK(!fclose(f));
 }
 
@@ -39,8 +40,23 @@ static void repeat(const char *piece, size_t n)
 /* Stretches of one kind, mostly short, some longer than a unit. */
 static void random_stretches(uint64_t seed, size_t want)
 {
-    static const char *const piece[] = { "a", "ab", " ", "\n", "-", "'s", "'", "7", "\xe6\xbc\xa2",
-        "\xc2\xa0", "\xff", " a", "\xf0\x9f\x98\x80", "\\", "\"", "\x01", "ba" };
+    static const char *const piece[] = { "a",
+                                         "ab",
+                                         " ",
+                                         "\n",
+                                         "-",
+                                         "'s",
+                                         "'",
+                                         "7",
+                                         "\xe6\xbc\xa2",
+                                         "\xc2\xa0",
+                                         "\xff",
+                                         " a",
+                                         "\xf0\x9f\x98\x80",
+                                         "\\",
+                                         "\"",
+                                         "\x01",
+                                         "ba" };
     struct rng r = rng_make(seed, 8);
     uint64_t draw = 0;
 
@@ -52,11 +68,23 @@ static void random_stretches(uint64_t seed, size_t want)
     }
 }
 
-static const struct { const char *name; int kind; } texts[] = {
-    { "letters", 0 }, { "spaces and a word", 1 }, { "CJK without a space", 2 },
-    { "a contraction and letters", 3 }, { "dashes to the end of a unit", 4 }, { "spaces only", 5 },
-    { "a long line", 6 }, { "mixed", 7 }, { "mixed", 8 }, { "mixed", 9 }, { "short", 10 },
-    { "empty", 11 }, { "non-breaking spaces", 12 },
+static const struct {
+    const char *name;
+    int kind;
+} texts[] = {
+    { "letters", 0 },
+    { "spaces and a word", 1 },
+    { "CJK without a space", 2 },
+    { "a contraction and letters", 3 },
+    { "dashes to the end of a unit", 4 },
+    { "spaces only", 5 },
+    { "a long line", 6 },
+    { "mixed", 7 },
+    { "mixed", 8 },
+    { "mixed", 9 },
+    { "short", 10 },
+    { "empty", 11 },
+    { "non-breaking spaces", 12 },
 };
 
 static void make_text(int kind)
@@ -64,17 +92,31 @@ static void make_text(int kind)
     length = 0;
     switch (kind) {
     case 0: repeat("a", 3000001); break;
-    case 1: repeat(" ", 2500000); repeat("word\n ", 3); repeat(" ", 1u << 20); repeat("x",
-                                                                                      1); break;
+    case 1:
+        repeat(" ", 2500000);
+        repeat("word\n ", 3);
+        repeat(" ", 1u << 20);
+        repeat("x", 1);
+        break;
     case 2: repeat("\xe6\xbc\xa2\xe5\xad\x97\xe3\x80\x82", 400000); break;
-    case 3: repeat("x 's", 1); repeat("s", 2200000); repeat("'s", 5); break;
+    case 3:
+        repeat("x 's", 1);
+        repeat("s", 2200000);
+        repeat("'s", 5);
+        break;
     case 4: repeat("-", 1u << 20); break;
     case 5: repeat("\n ", 1200000); break;
-    case 6: repeat("words and words, ", 560000); repeat("a", 1500000); repeat("\"\\\n\x01",
-                                                                              9); break;
+    case 6:
+        repeat("words and words, ", 560000);
+        repeat("a", 1500000);
+        repeat("\"\\\n\x01", 9);
+        break;
     case 10: repeat("it's short", 1); break;
     case 11: break;
-    case 12: repeat("\xc2\xa0", 700000); repeat("a", 2); break;
+    case 12:
+        repeat("\xc2\xa0", 700000);
+        repeat("a", 2);
+        break;
     default: random_stretches((uint64_t)kind, 9000000);
     }
 }
@@ -85,7 +127,8 @@ static void put_line(const char *name)
     FILE *f = fopen(scratch(name), "wb");
 
     fputs("{\"text\":\"before\"}\n"
-          "{\"skip\":[{\"text\":\"no\",\"n\":-1.5e3},\"\\u12ab\",null],\"text\" : \"", f);
+          "{\"skip\":[{\"text\":\"no\",\"n\":-1.5e3},\"\\u12ab\",null],\"text\" : \"",
+          f);
     for (size_t i = 0; i < length; i++) {
         unsigned char c = (unsigned char)text[i];
 
@@ -94,7 +137,7 @@ static void put_line(const char *name)
         else if (c < 0x20)
             fprintf(f, c == '\n' ? "\\n" : "\\u%04x", c);
         else if (c == 0xf0 && i % 3 && length - i >= 4)
-            fputs("\\ud83d\\uDE00", f), i += 3;           /* the emoji of the texts */
+            fputs("\\ud83d\\uDE00", f), i += 3; /* the emoji of the texts */
         else if (c == 'a' && i % 50021 == 0)
             fputs("\\u0061", f);
         else
@@ -106,15 +149,21 @@ static void put_line(const char *name)
 
 /* --- both ways --- */
 
-struct result { uint16_t *token; size_t n; int documents, units, runs; int64_t invalid; };
+struct result {
+    uint16_t *token;
+    size_t n;
+    int documents, units, runs;
+    int64_t invalid;
+};
 
 static struct result read_units(const struct vocab *v, const char *path, int policy)
 {
     struct source_config sc = { .path = &path, .paths = 1 };
-    struct encode_config ec = { .vocab = v, .field = "text",
-                               .invalid = (enum invalid_policy)policy };
+    struct encode_config ec = { .vocab = v,
+                                .field = "text",
+                                .invalid = (enum invalid_policy)policy };
     struct result r = { .token = malloc(2 * (MAX_TEXT + 1000)) };
-    struct encoder *e[2];                     /* as threads would: runs to one, the rest to any */
+    struct encoder *e[2]; /* as threads would: runs to one, the rest to any */
     struct source *s;
     struct unit u = { 0 };
     int open = 0;

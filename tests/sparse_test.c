@@ -31,14 +31,14 @@ static bool touches(const struct job *j, int rank, int v, int round)
     int world = j->comm->world, owner = v / PART, edge = limit(world, j->dtype);
     struct rng g = rng_make((uint64_t)j->pattern + 1, (uint64_t)round);
     bool some = rng_below(&g, (uint64_t)(rank * MAX_ROWS + v), 8) < 3;
-    int others = v - (owner > rank ? PART : 0);         /* place of v among the rows of others */
+    int others = v - (owner > rank ? PART : 0); /* place of v among the rows of others */
 
     switch (j->pattern) {
-    case UNEVEN:        /* rank 0 touches nothing, the others more and more; one row all of them */
+    case UNEVEN: /* rank 0 touches nothing, the others more and more; one row all of them */
         return rank && (v == world * PART / 2 || (some && v % (world + 1) <= rank));
     case SCATTERED: return some;
     case ALL: return true;
-    case ONE_OWNER: return owner == world - 1;          /* who then receives all that there is */
+    case ONE_OWNER: return owner == world - 1; /* who then receives all that there is */
     case LAST_SPARSE: return rank == world - 1 && owner != rank && others < edge;
     case FIRST_DENSE: return rank == world - 1 && owner != rank && others < edge + 1;
     default: return false;
@@ -138,8 +138,8 @@ static void one_round(const struct job *j, struct ops *o, struct sparse *s, int 
     int world = j->comm->world;
     struct tensor g = tensor_of(NULL, j->dtype, world * PART, COLS), dense = g;
     bool sparse;
-    double bytes = counted(j, round, &sparse), full = (world - 1) * PART * COLS
-                                                    * (double)dtype_size(j->dtype);
+    double bytes = counted(j, round, &sparse),
+           full = (world - 1) * PART * COLS * (double)dtype_size(j->dtype);
 
     g.data = o->alloc(o, tensor_bytes(g), "sparse");
     dense.data = o->alloc(o, tensor_bytes(g), "dense");
@@ -179,7 +179,7 @@ static void *run_rank(void *arg)
         CHECK_OK(j->comm->status(j->comm));
         sparse_free(s);
     }
-    CHECK_OK(j->comm->barrier(j->comm));                /* others may still read from here */
+    CHECK_OK(j->comm->barrier(j->comm)); /* others may still read from here */
     o->free(o);
     return NULL;
 }

@@ -66,15 +66,17 @@ static double *random_matrix(int rows, int cols, double decay, uint64_t seed)
 
 static void test_against_jacobi(void)
 {
-    static const struct { int rows, cols; double decay; } shapes[] = {
-        { 1, 1, 0 }, { 1, 7, 0 }, { 7, 1, 0 }, { 5, 5, 0 }, { 31, 17, 0 }, { 17, 31, 3 },
-        { 96, 64, 6 }, { 64, 64, 2 }, { 128, 37, 0 }, { 192, 48, 4 } };
+    static const struct {
+        int rows, cols;
+        double decay;
+    } shapes[] = { { 1, 1, 0 },   { 1, 7, 0 },   { 7, 1, 0 },   { 5, 5, 0 },    { 31, 17, 0 },
+                   { 17, 31, 3 }, { 96, 64, 6 }, { 64, 64, 2 }, { 128, 37, 0 }, { 192, 48, 4 } };
     for (size_t k = 0; k < sizeof shapes / sizeof shapes[0]; k++) {
         int rows = shapes[k].rows, cols = shapes[k].cols, n = rows < cols ? rows : cols;
         double *a = random_matrix(rows, cols, shapes[k].decay, k + 1);
         double *t = malloc((size_t)(rows * cols) * sizeof *t), ref[128];
         for (int i = 0; i < rows; i++)
-            for (int j = 0; j < cols; j++)        /* columns of the taller way round */
+            for (int j = 0; j < cols; j++) /* columns of the taller way round */
                 t[rows >= cols ? j * rows + i : i * cols + j] = a[i * cols + j];
         jacobi(t, rows >= cols ? rows : cols, n, ref);
         struct spectrum sp;
@@ -116,7 +118,7 @@ static void test_measures(void)
     CHECK_NEAR(sp.stable_rank, 1, 1e-15);
     CHECK_NEAR(sp.effective_rank, 1, 1e-15);
     spectrum_release(&sp);
-    sp = measured((double[]){ 4, 2, 1, 1 }, 4);         /* p = 1/2 1/4 1/8 1/8: 1.75 bits */
+    sp = measured((double[]){ 4, 2, 1, 1 }, 4); /* p = 1/2 1/4 1/8 1/8: 1.75 bits */
     CHECK_NEAR(sp.condition, 4, 0);
     CHECK_NEAR(sp.stable_rank, 22.0 / 16, 1e-15);
     CHECK_NEAR(sp.effective_rank, pow(2, 1.75), 1e-14);
@@ -125,7 +127,7 @@ static void test_measures(void)
     CHECK(isnan(sp.condition) && isnan(sp.stable_rank) && isnan(sp.effective_rank));
     CHECK_NEAR(sp.frobenius, 0, 0);
     spectrum_release(&sp);
-    sp = measured((double[]){ 3, 1 }, 2);               /* rms sqrt 5 */
+    sp = measured((double[]){ 3, 1 }, 2); /* rms sqrt 5 */
     double r = sqrt(5), a = 3 / r - 1, b = 1 / r - 1;
     CHECK_NEAR(sp.orthogonality, sqrt((a * a + b * b) / 2), 1e-15);
     spectrum_release(&sp);
@@ -145,7 +147,7 @@ static void test_alpha(void)
         spectrum_release(&sp);
     }
     struct spectrum sp = measured(sigma, 9);
-    CHECK(isnan(sp.alpha));                             /* too few */
+    CHECK(isnan(sp.alpha)); /* too few */
     spectrum_release(&sp);
 }
 
@@ -156,7 +158,8 @@ static const double record[5][3] = {
     { 4.042929935166739, -2.808917465908714, 0.5000178451051316 },
     { 3.8916678022926607, -2.772484153217685, 0.5060648178503393 },
     { 3.285753657755655, -2.3681294933425376, 0.46449024233003106 },
-    { 2.3465413258596377, -1.7097828382687081, 0.42323551169305323 } };
+    { 2.3465413258596377, -1.7097828382687081, 0.42323551169305323 }
+};
 
 /* The same by the op that training uses, in fp32: its matrix products round to some 1e-6. */
 static void test_polar(void)
@@ -192,14 +195,14 @@ static void test_polar(void)
  * sigma / (1.02 |A|_F + 1e-6). */
 static void test_polar_range(void)
 {
-    double one = 7;                                     /* alone it goes in as 0.98 */
+    double one = 7; /* alone it goes in as 0.98 */
     struct spectrum sp = measured(&one, 1);
     spectrum_polar(&sp, record, 5);
     CHECK(sp.sigma[0] > 0.8588 && sp.sigma[0] < 1.1412);
     spectrum_release(&sp);
     double many[200];
     for (int i = 0; i < 200; i++)
-        many[i] = pow(10, -2.5 * i / 199.0);            /* the smallest goes in as 1e-3 */
+        many[i] = pow(10, -2.5 * i / 199.0); /* the smallest goes in as 1e-3 */
     sp = measured(many, 200);
     CHECK(many[199] / (1.02 * sp.frobenius) < 1.1e-3 && many[199] / (1.02 * sp.frobenius) > 5e-4);
     spectrum_polar(&sp, record, 5);

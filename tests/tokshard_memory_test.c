@@ -32,8 +32,7 @@ static void feed(int fd, enum kind kind, size_t n)
 
     for (unsigned x = 1; at < sizeof block; at++) {
         x = x * 1664525 + 1013904223;
-        block[at] = kind == ONE_WORD ? 'a' : kind == SPACES ? ' '
-                  : "etaoin shrdlu"[(x >> 20) % 13];
+        block[at] = kind == ONE_WORD ? 'a' : kind == SPACES ? ' ' : "etaoin shrdlu"[(x >> 20) % 13];
         if (kind == LINES && at % 997 == 0 && at + 20 < sizeof block) {
             memcpy(block + at, "\"}\n{\"text\":\"", 12);
             at += 11;
@@ -65,9 +64,8 @@ static long run(enum kind kind, size_t bytes, const char *memory, const char *mo
         dup2(fd[0], 0);
         dup2(open("/dev/null", O_WRONLY), 1);
         execl(program, program, "-q", "--tokenizer", getenv("GPT_TEST_TOKENIZER"), "--format",
-              kind ==
-                  ONE_WORD || kind == SPACES ? "text" : "jsonl", "--stats", "-j", "2", "--memory",
-              memory, "-", more, NULL);
+              kind == ONE_WORD || kind == SPACES ? "text" : "jsonl", "--stats", "-j", "2",
+              "--memory", memory, "-", more, NULL);
         _exit(127);
     }
     if (!(feeder = fork())) {
@@ -92,8 +90,7 @@ int main(void)
     if (!bin)
         return check_skip("GPT_BIN does not say where gpt-tokshard is");
     snprintf(program, sizeof program, "%s/gpt-tokshard -q --stats %s/gpt-tokshard >/dev/null 2>&1",
-             bin,
-             bin);
+             bin, bin);
     setenv("GPT_TEST_TOKENIZER", system(program) ? "byte" : "gpt2", 1);
     printf("tokenizer: %s\n", getenv("GPT_TEST_TOKENIZER"));
     for (int k = LINES; k <= LONG_LINES; k++) {
@@ -108,6 +105,6 @@ int main(void)
         CHECK(large <= small + 16);
     }
     CHECK(run(LINES, 32u << 20, "280Mi", "--shuffle=1") > 0);
-    CHECK(run(LINES, 1u << 20, "20Mi", NULL) < 0);        /* less than one thread takes: refused */
+    CHECK(run(LINES, 1u << 20, "20Mi", NULL) < 0); /* less than one thread takes: refused */
     return check_done();
 }

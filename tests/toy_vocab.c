@@ -31,8 +31,10 @@ size_t toy_encode(const uint8_t *s, size_t n, uint16_t *out)
     return n;
 }
 
-static bool printable(int b) { return (b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b <= 0xac)
-                              || b >= 0xae; }
+static bool printable(int b)
+{
+    return (b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b <= 0xac) || b >= 0xae;
+}
 
 void draw_toy(uint64_t seed)
 {
@@ -95,8 +97,8 @@ static void put_base64(FILE *f, const uint8_t *s, int n)
     static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
     for (int i = 0; i < n; i += 3) {
-        unsigned x = (unsigned)s[i] << 16 | (i + 1 < n ? (unsigned)s[i + 1] << 8 : 0)
-                   | (i + 2 < n ? s[i + 2] : 0);
+        unsigned x = (unsigned)s[i] << 16 | (i + 1 < n ? (unsigned)s[i + 1] << 8 : 0) |
+                     (i + 2 < n ? s[i + 2] : 0);
 
         fprintf(f, "%c%c%c%c", digit[x >> 18], digit[x >> 12 & 63],
                 i + 1 < n ? digit[x >> 6 & 63] : '=', i + 2 < n ? digit[x & 63] : '=');
@@ -134,9 +136,8 @@ int put_vocab(const char *path, enum form form)
         fputc('\n', f);
     }
     if (form >= JSON_STRINGS) {
-        fprintf(f,
-                "{\"version\": \"1.0\", \"added\": [{\"id\": 1}], "
-                "\"model\": {\"type\": \"BPE\", \"vocab\": {");
+        fprintf(f, "{\"version\": \"1.0\", \"added\": [{\"id\": 1}], "
+                   "\"model\": {\"type\": \"BPE\", \"vocab\": {");
         for (int k = 0; k < toys; k++) {
             fprintf(f, "%s\"", k ? "," : "");
             put_json_token(f, k);

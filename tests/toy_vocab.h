@@ -7,7 +7,10 @@
 #include <stdint.h>
 
 #define TOY_TOKENS 700
-struct toy_token { uint8_t bytes[32]; int n, left, right; };
+struct toy_token {
+    uint8_t bytes[32];
+    int n, left, right;
+};
 extern struct toy_token toy[TOY_TOKENS];
 extern int toys;
 
@@ -18,6 +21,6 @@ void draw_toy(uint64_t seed);
 size_t toy_encode(const uint8_t *s, size_t n, uint16_t *out);
 
 enum form { RANKS, MERGES, JSON_STRINGS, JSON_PAIRS, FORMS };
-int put_vocab(const char *path, enum form form);       /* 0 if it is written */
+int put_vocab(const char *path, enum form form); /* 0 if it is written */
 
 #endif

@@ -12,7 +12,13 @@
 #include "inspect/stat.h"
 #include "inspect/svg.h"
 
-struct item { const char *name; enum dtype t; int rank; uint64_t shape[3]; const void *data; };
+struct item {
+    const char *name;
+    enum dtype t;
+    int rank;
+    uint64_t shape[3];
+    const void *data;
+};
 
 static void write_file(const char *path, const struct item *v, int n)
 {
@@ -69,13 +75,14 @@ static void test_types(void)
     const int64_t i64[2] = { -5, 1ll << 40 };
     const int32_t i32[2] = { -5, 1 << 30 };
     const struct item v[] = {
-        { "f64", DT_F64, 1, { 2 }, d }, { "i64", DT_I64, 1, { 2 }, i64 },
-        { "f32", DT_F32, 1, { 2 }, f }, { "i32", DT_I32, 1, { 2 }, i32 },
+        { "f64", DT_F64, 1, { 2 }, d },         { "i64", DT_I64, 1, { 2 }, i64 },
+        { "f32", DT_F32, 1, { 2 }, f },         { "i32", DT_I32, 1, { 2 }, i32 },
         { "f16", DT_F16, 1, { 2048 }, halves }, { "bf16", DT_BF16, 1, { 2048 }, halves },
         { "i16", DT_I16, 1, { 2048 }, halves }, { "u16", DT_U16, 1, { 2048 }, halves },
         { "e4m3", DT_E4M3, 1, { 256 }, bytes }, { "e5m2", DT_E5M2, 1, { 256 }, bytes },
-        { "i8", DT_I8, 1, { 256 }, bytes }, { "u8", DT_U8, 1, { 256 }, bytes },
-        { "bool", DT_BOOL, 1, { 2 }, bytes } };
+        { "i8", DT_I8, 1, { 256 }, bytes },     { "u8", DT_U8, 1, { 256 }, bytes },
+        { "bool", DT_BOOL, 1, { 2 }, bytes }
+    };
     struct tensors *s;
     double *x[13];
     write_file(scratch("types"), v, 13);
@@ -96,7 +103,7 @@ static void test_types(void)
         wrong += x[7][i] != (double)b;
     }
     for (int i = 0; i < 256; i++) {
-        if ((i & 0x7f) != 0x7f)                         /* the only NaN of e4m3 */
+        if ((i & 0x7f) != 0x7f) /* the only NaN of e4m3 */
             wrong += x[8][i] != by_definition((unsigned)i, 4, 3, 7);
         if ((i & 0x7c) != 0x7c)
             wrong += x[9][i] != by_definition((unsigned)i, 5, 2, 15);
@@ -113,7 +120,7 @@ static void test_types(void)
 /* bf16 with its low half: cut (ours), and rounded half away from zero (TransformerEngine's). */
 static void test_masters(void)
 {
-    enum { N = 20000 };                                 /* more than a buffer of the reader */
+    enum { N = 20000 }; /* more than a buffer of the reader */
     struct rng r = rng_make(3, 3);
     static float master[N];
     static uint16_t cut[N], low[N], rounded[N];
@@ -136,11 +143,11 @@ static void test_masters(void)
     double *c = values_of(s, "c.weight");
     int wrong = 0;
     for (int i = 0; i < N; i++)
-        wrong += a[i] != (double)master[i] || b[i] != (double)master[i]
-            || c[i] != (double)bf16_to_f32(cut[i]);
+        wrong += a[i] != (double)master[i] || b[i] != (double)master[i] ||
+                 c[i] != (double)bf16_to_f32(cut[i]);
     CHECK_EQ(wrong, 0);
     CHECK(tensors_find(s, "a.mantissa")->is_part && !tensors_find(s, "c.weight")->low);
-    struct values part;                                 /* from the middle */
+    struct values part; /* from the middle */
     double x[3];
     CHECK_OK(values_open(&part, s, tensors_find(s, "a.weight"), 12345));
     CHECK_OK(values_read(&part, x, 3));
@@ -164,14 +171,16 @@ static void test_scales(void)
         e4m3[i] = (uint8_t)(i % 127);
     for (int i = 0; i < 12; i++)
         f16[i] = f16_from_f32((float)(i + 1));
-    const struct item v[] = {
-        { "p.exp_avg", DT_F16, 2, { 3, 4 }, f16 }, { "p.exp_avg.scale", DT_F32, 1, { 1 }, &one },
-        { "p.exp_avg_sq", DT_E4M3, 2, { 3, 4 }, e4m3 },
-        { "p.exp_avg_sq.scale", DT_F32, 1, { 3 }, rows },
-        { "w.weight", DT_E4M3, 2, { 300, 200 }, e4m3 },
-        { "w.weight_scale_inv", DT_F32, 2, { 3, 2 }, blocks },
-        { "x.weight", DT_E5M2, 1, { 12 }, e4m3 }, { "x.scale_inv", DT_F32, 0, { 0 }, &one },
-        { "y", DT_E5M2, 1, { 5 }, e4m3 }, { "y_scale", DT_F32, 1, { 2 }, rows } };
+    const struct item v[] = { { "p.exp_avg", DT_F16, 2, { 3, 4 }, f16 },
+                              { "p.exp_avg.scale", DT_F32, 1, { 1 }, &one },
+                              { "p.exp_avg_sq", DT_E4M3, 2, { 3, 4 }, e4m3 },
+                              { "p.exp_avg_sq.scale", DT_F32, 1, { 3 }, rows },
+                              { "w.weight", DT_E4M3, 2, { 300, 200 }, e4m3 },
+                              { "w.weight_scale_inv", DT_F32, 2, { 3, 2 }, blocks },
+                              { "x.weight", DT_E5M2, 1, { 12 }, e4m3 },
+                              { "x.scale_inv", DT_F32, 0, { 0 }, &one },
+                              { "y", DT_E5M2, 1, { 5 }, e4m3 },
+                              { "y_scale", DT_F32, 1, { 2 }, rows } };
     struct tensors *s;
     struct values bad;
     write_file(scratch("scales"), v, 10);
@@ -185,8 +194,8 @@ static void test_scales(void)
         wrong += x[i] != 0.375 * by_definition((unsigned)i, 5, 2, 15);
     }
     for (int i = 0; i < 300 * 200; i++)
-        wrong += w[i] != blocks[i / 200 / 128 * 2 + i % 200 / 128]
-            * by_definition((unsigned)i % 127, 4, 3, 7);
+        wrong += w[i] != blocks[i / 200 / 128 * 2 + i % 200 / 128] *
+                             by_definition((unsigned)i % 127, 4, 3, 7);
     CHECK_EQ(wrong, 0);
     CHECK_ERR(values_open(&bad, s, tensors_find(s, "y"), 0), GPT_INPUT,
               "tensor 'y_scale': expected one number, one a row or one a 128x128 block of 'y'");
@@ -215,11 +224,11 @@ static void test_stat(void)
     CHECK_EQ(r[0].underflow, 1);
     CHECK_NEAR(r[0].min, -3, 0);
     CHECK_NEAR(r[0].max, 2, 0);
-    CHECK_NEAR(r[0].mean, 0.5 / 7, 1e-16);              /* over the seven finite ones */
+    CHECK_NEAR(r[0].mean, 0.5 / 7, 1e-16); /* over the seven finite ones */
     CHECK_NEAR(r[0].rms, sqrt(14.25 / 7), 1e-15);
-    CHECK_EQ(r[0].exponents[0 - STAT_EXPONENT_0], 1);    /* 1 */
-    CHECK_EQ(r[0].exponents[1 - STAT_EXPONENT_0], 2);    /* -3 and 2 */
-    CHECK_EQ(r[0].exponents[-1 - STAT_EXPONENT_0], 1);   /* 0.5 */
+    CHECK_EQ(r[0].exponents[0 - STAT_EXPONENT_0], 1); /* 1 */
+    CHECK_EQ(r[0].exponents[1 - STAT_EXPONENT_0], 2); /* -3 and 2 */
+    CHECK_EQ(r[0].exponents[-1 - STAT_EXPONENT_0], 1); /* 0.5 */
     CHECK_EQ(r[0].exponents[-128 - STAT_EXPONENT_0], 1); /* 2^-126 / 4 */
     CHECK(isnan(r[1].min) && isnan(r[1].mean) && isnan(r[1].rms) && r[1].nonfinite == 1);
     CHECK(isnan(r[0].update));
@@ -235,20 +244,18 @@ static void test_diff(void)
     uint16_t half[4];
     for (int i = 0; i < 4; i++)
         half[i] = bf16_from_f32(a[i]);
-    const struct item left[] = { { "same", DT_F32, 1, { 4 }, a }, { "type", DT_F32, 1, { 4 }, a },
-                                 { "moved", DT_F32, 1, { 4 }, a }, { "left", DT_F32, 1, { 4 }, a },
-                                 { "shape", DT_F32, 1, { 4 }, a },
-                                 { "zero", DT_F32, 1, { 2 }, zero },
-                                 { "nan", DT_F32, 1, { 2 }, nan_a },
-                                 { "both", DT_F32, 1, { 2 }, nan_a } };
-    const struct item right[] = { { "same", DT_F32, 1, { 4 }, a },
-                                  { "type", DT_BF16, 1, { 4 }, half },
-                                  { "moved", DT_F32, 1, { 4 }, b },
-                                  { "right", DT_F32, 1, { 4 }, a },
-                                  { "shape", DT_F32, 2, { 2, 2 }, a },
-                                  { "zero", DT_F32, 1, { 2 }, minus },
-                                  { "nan", DT_F32, 1, { 2 }, nan_b },
-                                  { "both", DT_F32, 1, { 2 }, nan_a } };
+    const struct item left[] = {
+        { "same", DT_F32, 1, { 4 }, a },    { "type", DT_F32, 1, { 4 }, a },
+        { "moved", DT_F32, 1, { 4 }, a },   { "left", DT_F32, 1, { 4 }, a },
+        { "shape", DT_F32, 1, { 4 }, a },   { "zero", DT_F32, 1, { 2 }, zero },
+        { "nan", DT_F32, 1, { 2 }, nan_a }, { "both", DT_F32, 1, { 2 }, nan_a }
+    };
+    const struct item right[] = {
+        { "same", DT_F32, 1, { 4 }, a },     { "type", DT_BF16, 1, { 4 }, half },
+        { "moved", DT_F32, 1, { 4 }, b },    { "right", DT_F32, 1, { 4 }, a },
+        { "shape", DT_F32, 2, { 2, 2 }, a }, { "zero", DT_F32, 1, { 2 }, minus },
+        { "nan", DT_F32, 1, { 2 }, nan_b },  { "both", DT_F32, 1, { 2 }, nan_a }
+    };
     struct tensors *s, *t;
     struct diff_row *r;
     int n;
@@ -259,9 +266,9 @@ static void test_diff(void)
     CHECK_OK(tensors_open(&t, scratch("right")));
     CHECK_OK(diff_tensors(s, t, NULL, NULL, 0, &r, &n, &equal));
     CHECK(!equal && n == 9);
-    static const enum diff_what want[9] = { DIFF_SAME, DIFF_EQUAL, DIFF_DIFFERS, DIFF_ONLY_A,
-                                            DIFF_SHAPE, DIFF_DIFFERS, DIFF_DIFFERS, DIFF_SAME,
-                                            DIFF_ONLY_B };
+    static const enum diff_what want[9] = { DIFF_SAME,    DIFF_EQUAL, DIFF_DIFFERS,
+                                            DIFF_ONLY_A,  DIFF_SHAPE, DIFF_DIFFERS,
+                                            DIFF_DIFFERS, DIFF_SAME,  DIFF_ONLY_B };
     for (int i = 0; i < n && i < 9; i++)
         CHECK_EQ(r[i].what, want[i]);
     CHECK_STR(r[8].name, "right");
@@ -270,7 +277,7 @@ static void test_diff(void)
     CHECK_NEAR(r[2].rms, 0.25, 0);
     CHECK_NEAR(r[2].relative, 0.1, 1e-16);
     CHECK_NEAR(r[2].cosine, 27 / (5 * sqrt(29.25)), 1e-15);
-    CHECK(r[5].bits == 1 && r[5].max == 0);              /* -0 is another zero */
+    CHECK(r[5].bits == 1 && r[5].max == 0); /* -0 is another zero */
     CHECK(isinf(r[6].max) && isinf(r[6].relative));
     diff_free(r, n);
     CHECK_OK(diff_tensors(s, t, NULL, "moved", 0.1000001, &r, &n, &equal));
@@ -307,7 +314,7 @@ static void test_cat(void)
     write_file(scratch("cat"), v, 2);
     CHECK_OK(tensors_open(&s, scratch("cat")));
     CHECK_OK(cat(s, "x[1,2,3]", false, text, sizeof text));
-    CHECK_NEAR(strtof(text, NULL), x[23], 0);            /* nine digits give the float again */
+    CHECK_NEAR(strtof(text, NULL), x[23], 0); /* nine digits give the float again */
     CHECK_OK(cat(s, "x[0,1:3,:2]", false, text, sizeof text));
     CHECK_STR(text, "4.0999999\t5.0999999\n8.10000038\t9.10000038\n");
     CHECK_OK(cat(s, "x[-1,-1,-2:]", false, text, sizeof text));
@@ -400,7 +407,7 @@ static void test_many(void)
     CHECK_OK(diff_tensors(s, s, NULL, NULL, 0, &rows, &n, &same));
     CHECK(same && n == MANY / 2);
     diff_free(rows, n);
-    CHECK((double)(clock() - start) / CLOCKS_PER_SEC < 10);      /* also on a slow machine */
+    CHECK((double)(clock() - start) / CLOCKS_PER_SEC < 10); /* also on a slow machine */
     tensors_close(s);
 }
 

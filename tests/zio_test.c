@@ -29,7 +29,7 @@ static char *get(const char *name, size_t piece, size_t *n, int *rc)
     struct zreader *r = NULL;
     size_t room = 1 << 20, got;
     char *data = malloc(room);
-    memset(data, 0x55, room);                    /* a read that writes nothing must show */
+    memset(data, 0x55, room); /* a read that writes nothing must show */
     *n = 0;
     *rc = zreader_open(&r, name);
     while (!*rc && !(*rc = zreader_read(r, data + *n, piece, &got)) && got > 0) {
@@ -70,7 +70,7 @@ static uint64_t write_frames(const char *name, int level, const char *text, size
         CHECK_OK(zwriter_write(w, text + i, k / 2));
         CHECK_OK(zwriter_write(w, text + i + k / 2, k - k / 2));
         CHECK_OK(zwriter_frame(w));
-        CHECK_OK(zwriter_frame(w));              /* ends nothing, so it adds nothing */
+        CHECK_OK(zwriter_frame(w)); /* ends nothing, so it adds nothing */
     }
     CHECK_OK(zwriter_finish(w));
     uint64_t bytes = zwriter_offset(w);
@@ -112,7 +112,7 @@ static void test_frames_are_independent(void)
     for (int i = 0; i < 3; i++) {
         size_t n = ZSTD_findFrameCompressedSize(file + pos, all - pos);
         CHECK(!ZSTD_isError(n));
-        CHECK(file[pos + 4] & 4);                /* frame header: checksum flag */
+        CHECK(file[pos + 4] & 4); /* frame header: checksum flag */
         CHECK_EQ(ZSTD_decompress(plain, sizeof plain, file + pos, n), 1000);
         CHECK(!memcmp(plain, text + 1000 * i, 1000));
 
@@ -210,7 +210,7 @@ static void test_damage(bool gzip)
             failures += rc != 0;
             free(data);
         }
-    CHECK(failures > (int)size * 7 / 4);         /* nearly all of it is noticed */
+    CHECK(failures > (int)size * 7 / 4); /* nearly all of it is noticed */
     spill(path, file, size);
     check_reads_as(path, text, 500, 333);
 

@@ -11,19 +11,19 @@ extern "C" {
 }
 
 enum { WATCH_MS = 100 };
-static const double MEET_SECONDS = 60;  /* for processes to start, at least */
-static const double BACK_SECONDS = 2;   /* for ranks to come back once all was aborted, at most */
+static const double MEET_SECONDS = 60; /* for processes to start, at least */
+static const double BACK_SECONDS = 2; /* for ranks to come back once all was aborted, at most */
 
 /* A gather on the host: ranks of the process put their parts side by side, the last one exchanges
  * them with the other processes. */
 struct meeting {
-    int arrived, taking;            /* ranks that have come; that have not taken the results yet */
-    bool asking;                    /* the others: all of this process's ranks have come */
-    long round;                     /* complete ones */
+    int arrived, taking; /* ranks that have come; that have not taken the results yet */
+    bool asking; /* the others: all of this process's ranks have come */
+    long round; /* complete ones */
     size_t bytes;
-    char *mine, *all;               /* of the process, of the world */
-    size_t size;                    /* of mine */
-    int code;                       /* of the exchange */
+    char *mine, *all; /* of the process, of the world */
+    size_t size; /* of mine */
+    int code; /* of the exchange */
 };
 
 struct nccl_group {
@@ -33,9 +33,9 @@ struct nccl_group {
     double timeout;
     pthread_t watch;
     bool watching, stop;
-    pthread_mutex_t lock;           /* of everything below */
+    pthread_mutex_t lock; /* of everything below */
     pthread_cond_t change;
-    struct member **member;         /* gpus; NULL: has not come, or has left */
+    struct member **member; /* gpus; NULL: has not come, or has left */
     struct meeting meeting;
     bool failed, aborting;
     int code;
@@ -123,7 +123,7 @@ static bool nccl_well(struct member *m)
 {
     ncclResult_t e = ncclSuccess;
 
-    if (pthread_mutex_trylock(&m->calling))         /* in a call: it will say so itself */
+    if (pthread_mutex_trylock(&m->calling)) /* in a call: it will say so itself */
         return true;
     bool asked = m->nccl && ncclCommGetAsyncError(m->nccl, &e) == ncclSuccess;
     pthread_mutex_unlock(&m->calling);
@@ -144,8 +144,8 @@ static struct member *silent(struct nccl_group *g)
     struct member *worst = NULL;
     for (int i = 0; i < g->gpus && !g->meeting.asking; i++) {
         struct member *m = g->member[i];
-        if (m && __atomic_load_n(&m->phase, __ATOMIC_RELAXED) && silence(m) > g->timeout
-            && (!worst || behind(m, worst)))
+        if (m && __atomic_load_n(&m->phase, __ATOMIC_RELAXED) && silence(m) > g->timeout &&
+            (!worst || behind(m, worst)))
             worst = m;
     }
     return worst;
@@ -168,9 +168,10 @@ static void look(struct nccl_group *g)
         }
     if (!g->failed && (m = silent(g))) {
         const char *last = __atomic_load_n(&m->last, __ATOMIC_RELAXED);
-        snprintf(text, sizeof text, "rank %d (GPU %d), %s: no sign of life for %.1f seconds; the "
-                 "last collective that it called was %s", m->c.rank, m->device, member_phase(m),
-                 silence(m), last ? last : "none");
+        snprintf(text, sizeof text,
+                 "rank %d (GPU %d), %s: no sign of life for %.1f seconds; the "
+                 "last collective that it called was %s",
+                 m->c.rank, m->device, member_phase(m), silence(m), last ? last : "none");
         group_fail(g, GPT_DEVICE, text, true);
     }
 }
@@ -228,8 +229,10 @@ static void say_stuck(struct nccl_group *g)
             n += snprintf(text + n, sizeof text - (size_t)n, "%srank %d (GPU %d), %s",
                           n ? "; " : "", m->c.rank, m->device, member_phase(m));
     }
-    snprintf(text + n, sizeof text - (size_t)n, ": does not come back from its GPU; it began with: "
-             "%.300s", g->message);
+    snprintf(text + n, sizeof text - (size_t)n,
+             ": does not come back from its GPU; it began with: "
+             "%.300s",
+             g->message);
     g->stuck(g->stuck_ctx, g->code, text);
 }
 
@@ -278,7 +281,7 @@ void group_join(struct member *m)
     struct nccl_group *g = m->group;
     pthread_mutex_lock(&g->lock);
     member_sign(m, NULL);
-    m->aborted = g->aborting;                       /* too late for it */
+    m->aborted = g->aborting; /* too late for it */
     g->member[m->c.local_rank] = m;
     pthread_mutex_unlock(&g->lock);
 }
@@ -313,7 +316,7 @@ static void exchange(struct nccl_group *g)
     size_t bytes = t->bytes * (size_t)g->gpus;
     int rc;
 
-    t->asking = true;               /* whoever is late now is watched where he is */
+    t->asking = true; /* whoever is late now is watched where he is */
     pthread_mutex_unlock(&g->lock);
     rc = rendezvous_gather(g->others, t->mine, bytes, t->all);
     pthread_mutex_lock(&g->lock);
@@ -346,7 +349,7 @@ static bool make_room(struct meeting *t, size_t bytes, int gpus, int world)
 static void rest(struct nccl_group *g, int i)
 {
     struct timespec until;
-    member_sign(g->member[i], NULL);                /* it waits for others: they are watched */
+    member_sign(g->member[i], NULL); /* it waits for others: they are watched */
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += 1;
     pthread_cond_timedwait(&g->change, &g->lock, &until);
@@ -358,7 +361,7 @@ int group_gather(struct nccl_group *g, int rank, const void *mine, size_t bytes,
     int i = rank - nccl_group_first(g), world = nccl_group_world(g), rc = GPT_OK;
 
     pthread_mutex_lock(&g->lock);
-    while (!g->failed && t->taking > 0)             /* the results of the round before */
+    while (!g->failed && t->taking > 0) /* the results of the round before */
         rest(g, i);
     if (!g->failed && t->arrived > 0 && t->bytes != bytes)
         group_fail(g, GPT_DEVICE, "ranks gather different numbers of bytes", true);
@@ -444,8 +447,10 @@ static int compare_gpus(struct nccl_group *g)
     rc = rendezvous_gather(g->others, &g->gpus, sizeof g->gpus, all);
     for (int i = 0; !rc && i < g->at.processes; i++)
         if (all[i] != g->gpus)
-            rc = err_set(GPT_USAGE, "process %d has %d GPUs, process %d has %d: all must have as "
-                         "many", g->at.process, g->gpus, i, all[i]);
+            rc = err_set(GPT_USAGE,
+                         "process %d has %d GPUs, process %d has %d: all must have as "
+                         "many",
+                         g->at.process, g->gpus, i, all[i]);
     free(all);
     return rc;
 }
@@ -469,8 +474,7 @@ int nccl_group_new(struct nccl_group **out, int gpus, double timeout_s)
     pthread_condattr_destroy(&monotonic);
     rc = g->member ? rendezvous_environment(&g->at) : err_sys("group");
     g->at.ranks = gpus;
-    if (!rc && !(rc = rendezvous_new(&g->others, &g->at, fmax(timeout_s, MEET_SECONDS),
-                                    timeout_s)))
+    if (!rc && !(rc = rendezvous_new(&g->others, &g->at, fmax(timeout_s, MEET_SECONDS), timeout_s)))
         rc = compare_gpus(g);
     if (!rc && pthread_create(&g->watch, NULL, watch_main, g))
         rc = err_sys("group: thread");

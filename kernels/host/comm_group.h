@@ -13,30 +13,30 @@ extern "C" {
 #include "comm/rendezvous.h"
 }
 
-enum { TICKETS = 256 };             /* collectives in flight that can be told apart */
+enum { TICKETS = 256 }; /* collectives in flight that can be told apart */
 
 struct ticket {
     cudaEvent_t done;
-    unsigned long long capture;     /* in which it was made; 0: none */
+    unsigned long long capture; /* in which it was made; 0: none */
 };
 
 struct member {
-    struct comm c;                  /* first: struct comm * is struct member * */
+    struct comm c; /* first: struct comm * is struct member * */
     struct nccl_group *group;
     int device;
-    ncclComm_t nccl;                /* NULL once aborted; under `calling` */
+    ncclComm_t nccl; /* NULL once aborted; under `calling` */
     cudaStream_t ops_stream, stream;
     cudaEvent_t queued[TICKETS];
     struct ticket ticket[TICKETS];
-    int64_t seq;                    /* collectives so far */
-    pthread_mutex_t calling;        /* held while NCCL is called */
+    int64_t seq; /* collectives so far */
+    pthread_mutex_t calling; /* held while NCCL is called */
     /* Written by the rank, read by the watch: only through __atomic. */
-    const char *phase;              /* NULL: not watched */
-    bool worked;                    /* it has been in a phase */
-    const char *last;               /* collective */
-    bool aborted;                   /* under the group's lock: nobody touches m->nccl any more */
-    int64_t sign_ms;                /* when the rank was last heard of */
-    int64_t begun;                  /* collectives that it has called */
+    const char *phase; /* NULL: not watched */
+    bool worked; /* it has been in a phase */
+    const char *last; /* collective */
+    bool aborted; /* under the group's lock: nobody touches m->nccl any more */
+    int64_t sign_ms; /* when the rank was last heard of */
+    int64_t begun; /* collectives that it has called */
 };
 
 static inline const char *member_phase(const struct member *m)
@@ -61,8 +61,8 @@ void group_join(struct member *m);
 /* Ends the watch over m; waits for an abort that is under way. */
 void group_leave(struct member *m);
 /* bytes of every rank to every rank, over all processes; every rank calls it. */
-int group_gather(struct nccl_group *g, int rank, const void *mine, size_t bytes, void *all)
-    MUST_CHECK;
+int group_gather(struct nccl_group *g, int rank, const void *mine, size_t bytes,
+                 void *all) MUST_CHECK;
 /* The same id for all; every rank calls it. */
 int group_id(struct nccl_group *g, int rank, ncclUniqueId *id) MUST_CHECK;
 

@@ -24,8 +24,8 @@ static bool begin(struct member *m, const char *what)
         return false;
     member_sign(m, what);
     pthread_mutex_lock(&m->calling);
-    if (m->nccl && MEMBER_CUDA(m, cudaEventRecord(queued, m->ops_stream))
-        && MEMBER_CUDA(m, cudaStreamWaitEvent(m->stream, queued, 0)))
+    if (m->nccl && MEMBER_CUDA(m, cudaEventRecord(queued, m->ops_stream)) &&
+        MEMBER_CUDA(m, cudaStreamWaitEvent(m->stream, queued, 0)))
         return true;
     pthread_mutex_unlock(&m->calling);
     return false;
@@ -49,7 +49,7 @@ static void nccl_wait(struct comm *c, comm_ticket ticket)
     if (ticket == 0 || member_failed(m))
         return;
     member_sign(m, NULL);
-    if (m->seq - ticket >= TICKETS)                 /* its event has been used again: a later one */
+    if (m->seq - ticket >= TICKETS) /* its event has been used again: a later one */
         ticket = (comm_ticket)(m->seq - TICKETS + 1);
     t = &m->ticket[(ticket - 1) % TICKETS];
     if (!capture_of(m, &capture))
@@ -74,9 +74,7 @@ static bool type_of(struct member *m, enum dtype t, ncclDataType_t *type)
     case DT_I32: *type = ncclInt32; return true;
     case DT_U8: *type = ncclUint8; return true;
     case DT_I8: *type = ncclInt8; return true;
-    default:
-        member_fail(m, GPT_DEVICE, "NCCL does not know type %s", dtype_name(t));
-        return false;
+    default: member_fail(m, GPT_DEVICE, "NCCL does not know type %s", dtype_name(t)); return false;
     }
 }
 
@@ -173,8 +171,8 @@ static comm_ticket nccl_broadcast(struct comm *c, struct tensor t, int root)
     assert(root >= 0 && root < c->world);
     if (!begin(m, "broadcast"))
         return 0;
-    MEMBER_NCCL(m, ncclBroadcast(t.data, t.data, tensor_bytes(t), ncclUint8, root, m->nccl,
-                                 m->stream));
+    MEMBER_NCCL(
+        m, ncclBroadcast(t.data, t.data, tensor_bytes(t), ncclUint8, root, m->nccl, m->stream));
     return end(m);
 }
 
@@ -192,11 +190,11 @@ static comm_ticket nccl_all_to_all(struct comm *c, struct tensor recv, const int
         struct tensor out = tensor_rows(send, to, send_rows[r]);
         struct tensor in = tensor_rows(recv, from, recv_rows[r]);
         if (out.rows)
-            ok = MEMBER_NCCL(m, ncclSend(out.data, tensor_bytes(out), ncclUint8, r, m->nccl,
-                                         m->stream));
+            ok = MEMBER_NCCL(
+                m, ncclSend(out.data, tensor_bytes(out), ncclUint8, r, m->nccl, m->stream));
         if (ok && in.rows)
-            ok = MEMBER_NCCL(m, ncclRecv(in.data, tensor_bytes(in), ncclUint8, r, m->nccl,
-                                         m->stream));
+            ok = MEMBER_NCCL(m,
+                             ncclRecv(in.data, tensor_bytes(in), ncclUint8, r, m->nccl, m->stream));
         to += out.rows;
         from += in.rows;
     }
@@ -248,9 +246,9 @@ static void nccl_free(struct comm *c)
 
     if (!c)
         return;
-    group_leave(m);                     /* from here on the watch leaves m->nccl alone */
+    group_leave(m); /* from here on the watch leaves m->nccl alone */
     if (m->nccl && member_failed(m))
-        ncclCommAbort(m->nccl);                     /* it came into being after the failure */
+        ncclCommAbort(m->nccl); /* it came into being after the failure */
     else if (m->nccl)
         ncclCommDestroy(m->nccl);
     for (int i = 0; i < TICKETS; i++) {
@@ -268,15 +266,13 @@ static void nccl_free(struct comm *c)
 static bool start(struct member *m, const ncclUniqueId *id)
 {
     int least, greatest;
-    if (!MEMBER_CUDA(m, cudaSetDevice(m->device))
-        || !MEMBER_CUDA(m, cudaDeviceGetStreamPriorityRange(&least, &greatest))
-        || !MEMBER_CUDA(m, cudaStreamCreateWithPriority(&m->stream, cudaStreamNonBlocking,
-                                                        greatest)))
+    if (!MEMBER_CUDA(m, cudaSetDevice(m->device)) ||
+        !MEMBER_CUDA(m, cudaDeviceGetStreamPriorityRange(&least, &greatest)) ||
+        !MEMBER_CUDA(m, cudaStreamCreateWithPriority(&m->stream, cudaStreamNonBlocking, greatest)))
         return false;
     for (int i = 0; i < TICKETS; i++)
-        if (!MEMBER_CUDA(m, cudaEventCreateWithFlags(&m->queued[i], cudaEventDisableTiming))
-            || !MEMBER_CUDA(m, cudaEventCreateWithFlags(&m->ticket[i].done,
-                                                        cudaEventDisableTiming)))
+        if (!MEMBER_CUDA(m, cudaEventCreateWithFlags(&m->queued[i], cudaEventDisableTiming)) ||
+            !MEMBER_CUDA(m, cudaEventCreateWithFlags(&m->ticket[i].done, cudaEventDisableTiming)))
             return false;
     return MEMBER_NCCL(m, ncclCommInitRank(&m->nccl, m->c.world, *id, m->c.rank));
 }
@@ -313,8 +309,8 @@ int comm_nccl_new(struct comm **out, struct ops *o, int rank, int world, void *g
     pthread_mutex_init(&m->calling, NULL);
     group_join(m);
     /* All are here and have made it so far, else NCCL would wait for them for ever. */
-    if ((rc = group_id(g, rank, &id)) || (start(m, &id) ? rc = nccl_barrier(&m->c)
-                                                        : (rc = nccl_status(&m->c)))) {
+    if ((rc = group_id(g, rank, &id)) ||
+        (start(m, &id) ? rc = nccl_barrier(&m->c) : (rc = nccl_status(&m->c)))) {
         nccl_free(&m->c);
         return rc;
     }

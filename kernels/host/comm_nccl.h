@@ -49,8 +49,8 @@ struct nccl_group;
  * silent, of a rank without a sign. */
 int nccl_group_new(struct nccl_group **g, int gpus, double timeout_s) MUST_CHECK;
 int nccl_group_world(const struct nccl_group *g);
-int nccl_group_first(const struct nccl_group *g);       /* this process's first rank */
-int nccl_group_device(const struct nccl_group *g, int i);   /* GPU of its rank first + i */
+int nccl_group_first(const struct nccl_group *g); /* this process's first rank */
+int nccl_group_device(const struct nccl_group *g, int i); /* GPU of its rank first + i */
 /* Called from the watching thread; code and message as of status(). */
 void nccl_group_stuck(struct nccl_group *g, void (*stuck)(void *ctx, int code, const char *message),
                       void *ctx);

@@ -8,9 +8,9 @@
 #include "ops_cuda.h"
 #include "vec.h"
 
-static int instances;                   /* of struct cuda_ops in this process, through __atomic */
+static int instances; /* of struct cuda_ops in this process, through __atomic */
 
-enum { NAN_BYTE = 0xff };               /* all ones is a NaN in f32 and bf16 */
+enum { NAN_BYTE = 0xff }; /* all ones is a NaN in f32 and bf16 */
 
 /* -- failure -------------------------------------------------------------------- */
 
@@ -32,10 +32,10 @@ void cuda_fail(struct cuda_ops *c, int code, const char *fmt, ...)
 /* Such an error comes out of every call of the process from then on, whichever GPU it is for. */
 static bool is_fault(cudaError_t e)
 {
-    return e == cudaErrorIllegalAddress || e == cudaErrorLaunchFailure || e == cudaErrorAssert
-        || e == cudaErrorHardwareStackError || e == cudaErrorIllegalInstruction
-        || e == cudaErrorMisalignedAddress || e == cudaErrorInvalidAddressSpace
-        || e == cudaErrorInvalidPc;
+    return e == cudaErrorIllegalAddress || e == cudaErrorLaunchFailure || e == cudaErrorAssert ||
+           e == cudaErrorHardwareStackError || e == cudaErrorIllegalInstruction ||
+           e == cudaErrorMisalignedAddress || e == cudaErrorInvalidAddressSpace ||
+           e == cudaErrorInvalidPc;
 }
 
 bool cuda_ok(struct cuda_ops *c, cudaError_t e, const char *expr, const char *file, int line)
@@ -92,8 +92,10 @@ void *cuda_take(struct cuda_ops *c, size_t bytes, const char *what)
     e = cudaMalloc(&p, bytes ? bytes : 1);
     if (e == cudaErrorMemoryAllocation) {
         cudaMemGetInfo(&left, &total);
-        cuda_fail(c, GPT_DEVICE, "too little memory: %zu MiB for %s after %zu MiB, with %zu of "
-                  "%zu MiB free", bytes >> 20, what, c->allocated >> 20, left >> 20, total >> 20);
+        cuda_fail(c, GPT_DEVICE,
+                  "too little memory: %zu MiB for %s after %zu MiB, with %zu of "
+                  "%zu MiB free",
+                  bytes >> 20, what, c->allocated >> 20, left >> 20, total >> 20);
         return NULL;
     }
     if (!CUDA_TRY(c, e))
@@ -182,7 +184,7 @@ static void send(struct cuda_ops *c, struct staging *s, void *dst, const void *h
 {
     if (c->capturing)
         cuda_fail(c, GPT_DEVICE, "upload while a graph is captured: replays would not see it");
-    for (size_t done = 0; !c->failed && done < bytes; ) {
+    for (size_t done = 0; !c->failed && done < bytes;) {
         int half = (int)(s->at / STAGING_HALF);
         size_t room = STAGING_HALF - s->at % STAGING_HALF;
         size_t n = bytes - done < room ? bytes - done : room;
@@ -282,8 +284,8 @@ static void copy(struct ops *o, struct tensor dst, struct tensor src)
     if (c->failed || !n || dst.data == src.data)
         return;
     if (dst.dtype == src.dtype) {
-        CUDA_TRY(c, cudaMemcpyAsync(dst.data, src.data, tensor_bytes(src),
-                                    cudaMemcpyDeviceToDevice, c->stream));
+        CUDA_TRY(c, cudaMemcpyAsync(dst.data, src.data, tensor_bytes(src), cudaMemcpyDeviceToDevice,
+                                    c->stream));
         return;
     }
     if (!CUDA_NEED(c, is_float(dst) && is_float(src), "copies convert f32 and bf16 only"))
@@ -297,8 +299,8 @@ static void copy(struct ops *o, struct tensor dst, struct tensor src)
 
 /* One block a column: the rows are cut into 256 runs, a run is a thread's, and the runs are
  * added in one order. */
-__global__ static void __launch_bounds__(256) add_partials(void *dst, bool is_f32,
-                                                           const float *partial, int rows, int n)
+__global__ static void __launch_bounds__(256)
+    add_partials(void *dst, bool is_f32, const float *partial, int rows, int n)
 {
     __shared__ float warps[32];
     int column = blockIdx.x;
@@ -344,9 +346,10 @@ int ops_cuda_fits(const struct gpu_facts *f, int device)
     if (!f->driver)
         return err_set(GPT_DEVICE, "no GPU: no NVIDIA driver is installed");
     if (f->driver / 1000 < f->runtime / 1000)
-        return err_set(GPT_DEVICE, "the GPU driver is too old: it supports CUDA %d.%d, this "
-                       "program needs %d.0", f->driver / 1000, f->driver % 1000 / 10,
-                       f->runtime / 1000);
+        return err_set(GPT_DEVICE,
+                       "the GPU driver is too old: it supports CUDA %d.%d, this "
+                       "program needs %d.0",
+                       f->driver / 1000, f->driver % 1000 / 10, f->runtime / 1000);
     if (f->error)
         return err_set(GPT_DEVICE, "no GPU: %s", f->error);
     if (!f->visible)
@@ -354,8 +357,10 @@ int ops_cuda_fits(const struct gpu_facts *f, int device)
     if (device < 0 || device >= f->visible)
         return err_set(GPT_DEVICE, "GPU %d asked for, %d visible", device, f->visible);
     if (f->major != 9 || f->minor != 0)
-        return err_set(GPT_DEVICE, "GPU %d has compute capability %d.%d, this program needs 9.0 "
-                       "(Hopper: H100, H200, GH200)", device, f->major, f->minor);
+        return err_set(GPT_DEVICE,
+                       "GPU %d has compute capability %d.%d, this program needs 9.0 "
+                       "(Hopper: H100, H200, GH200)",
+                       device, f->major, f->minor);
     return GPT_OK;
 }
 
@@ -388,10 +393,10 @@ static bool staging_take(struct cuda_ops *c, struct staging *s)
 
 static bool start(struct cuda_ops *c)
 {
-    static const float constants[3] = { 1, 0, 0 };  /* one, zero, and the ticket's bits */
+    static const float constants[3] = { 1, 0, 0 }; /* one, zero, and the ticket's bits */
     float *device_constants;
 
-    cudaGetLastError();     /* what failed in this thread before would turn up at a launch */
+    cudaGetLastError(); /* what failed in this thread before would turn up at a launch */
     if (!CUDA_TRY(c, cudaSetDevice(c->device)) ||
         !CUDA_TRY(c, cudaDeviceGetAttribute(&c->sms, cudaDevAttrMultiProcessorCount, c->device)) ||
         !CUDA_TRY(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking)) ||

@@ -37,41 +37,41 @@ extern "C" {
 #include "ops/ops.h"
 }
 
-struct gemm_cache;                      /* gemm.cu */
-enum { STAGING_HALF = 4 << 20 };        /* bytes; one half is filled while the other is copied */
+struct gemm_cache; /* gemm.cu */
+enum { STAGING_HALF = 4 << 20 }; /* bytes; one half is filled while the other is copied */
 
 /* Pinned ring that uploads on one stream go through. */
 struct staging {
     char *memory;
     size_t at;
-    cudaEvent_t done[2];                /* when each half was last read */
+    cudaEvent_t done[2]; /* when each half was last read */
     cudaStream_t stream;
 };
 
 struct cuda_ops {
-    struct ops ops;                     /* first: struct ops * is struct cuda_ops * */
-    int device;                         /* ordinal; also names the rank in messages */
-    int sms;                            /* multiprocessors */
+    struct ops ops; /* first: struct ops * is struct cuda_ops * */
+    int device; /* ordinal; also names the rank in messages */
+    int sms; /* multiprocessors */
     cudaStream_t stream;
     bool failed;
-    int code;                           /* enum gpt_code, with message: the first failure */
+    int code; /* enum gpt_code, with message: the first failure */
     char message[512];
 
     bool capturing;
 
-    void *workspace;                    /* of the op that runs: dead when its last launch ends */
+    void *workspace; /* of the op that runs: dead when its last launch ends */
     size_t workspace_bytes;
 
-    const float *one, *zero;            /* constants in device memory */
-    unsigned *ticket;                   /* for last_block (vec.h); 0 between kernels */
+    const float *one, *zero; /* constants in device memory */
+    unsigned *ticket; /* for last_block (vec.h); 0 between kernels */
     struct gemm_cache *gemm;
 
-    void **blocks;                      /* everything allocated, for free() */
+    void **blocks; /* everything allocated, for free() */
     int n_blocks, cap_blocks;
     size_t allocated;
-    struct staging staging, ahead;      /* of upload() on stream, of upload_ahead() on its own */
+    struct staging staging, ahead; /* of upload() on stream, of upload_ahead() on its own */
     cudaEvent_t ahead_done;
-    char *fetch_host;                   /* pinned ring of FETCH_MAX slots for fetch() */
+    char *fetch_host; /* pinned ring of FETCH_MAX slots for fetch() */
     cudaEvent_t fetch_done[FETCH_MAX];
     unsigned fetch_in, fetch_out;
 };
@@ -110,16 +110,16 @@ void cuda_add_partials(struct cuda_ops *c, void *dst, enum dtype dtype, const fl
 
 /* Row-major product out(M,N) = alpha op(a) op(b) + beta c through cuBLASLt (gemm.cu). */
 struct gemm {
-    struct tensor out;                  /* (M,N): bf16 or f32 */
-    struct tensor a;                    /* (M,K), or (K,M) when ta */
-    struct tensor b;                    /* (K,N), or (N,K) when tb */
+    struct tensor out; /* (M,N): bf16 or f32 */
+    struct tensor a; /* (M,K), or (K,M) when ta */
+    struct tensor b; /* (K,N), or (N,K) when tb */
     bool ta, tb;
-    struct tensor add;                  /* (M,N) of out's dtype, added; may be out; or none */
-    const float *scale;                 /* device; NULL: alpha below */
-    float alpha;                        /* 0 stands for 1 */
-    int64_t lda, ldb, ldo;              /* elements a row; 0: the tensor's own columns */
-    bool fast;                          /* fp8: accumulate in the tensor cores alone */
-    int batch;                          /* 0 or 1: one product; else strides below, in elements */
+    struct tensor add; /* (M,N) of out's dtype, added; may be out; or none */
+    const float *scale; /* device; NULL: alpha below */
+    float alpha; /* 0 stands for 1 */
+    int64_t lda, ldb, ldo; /* elements a row; 0: the tensor's own columns */
+    bool fast; /* fp8: accumulate in the tensor cores alone */
+    int batch; /* 0 or 1: one product; else strides below, in elements */
     int64_t stride_a, stride_b, stride_out;
 };
 void cuda_gemm(struct cuda_ops *c, const struct gemm *g);

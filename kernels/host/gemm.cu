@@ -29,7 +29,7 @@ struct key {
 struct plan {
     struct key key;
     cublasLtMatmulDesc_t desc;
-    cublasLtMatrixLayout_t a, b, out;   /* a and b as cuBLASLt counts them: ours swapped */
+    cublasLtMatrixLayout_t a, b, out; /* a and b as cuBLASLt counts them: ours swapped */
     cublasLtMatmulAlgo_t algo;
 };
 
@@ -100,7 +100,7 @@ static struct key key_of(const struct gemm *g)
 {
     struct key k;
 
-    memset(&k, 0, sizeof k);            /* padding too */
+    memset(&k, 0, sizeof k); /* padding too */
     k.m = g->ta ? g->a.cols : g->a.rows;
     k.k = g->ta ? g->a.rows : g->a.cols;
     k.n = g->tb ? g->b.rows : g->b.cols;
@@ -131,10 +131,11 @@ static bool layout(struct cuda_ops *c, cublasLtMatrixLayout_t *l, int32_t type, 
     if (!LT_TRY(c, cublasLtMatrixLayoutCreate(l, (cudaDataType_t)type, rows, cols, ld)))
         return false;
     return batch == 1 ||
-        (LT_TRY(c, cublasLtMatrixLayoutSetAttribute(*l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
-                                                    &batch, sizeof batch)) &&
-         LT_TRY(c, cublasLtMatrixLayoutSetAttribute(
-                       *l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride)));
+           (LT_TRY(c, cublasLtMatrixLayoutSetAttribute(*l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                                                       &batch, sizeof batch)) &&
+            LT_TRY(c,
+                   cublasLtMatrixLayoutSetAttribute(*l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                                    &stride, sizeof stride)));
 }
 
 static bool set(struct cuda_ops *c, struct plan *p, cublasLtMatmulDescAttributes_t what,
@@ -149,17 +150,17 @@ static bool describe(struct cuda_ops *c, struct plan *p)
     int8_t fast = (int8_t)k->fast;
 
     return LT_TRY(c, cublasLtMatmulDescCreate(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F)) &&
-        set(c, p, CUBLASLT_MATMUL_DESC_TRANSA, k->tb ? CUBLAS_OP_T : CUBLAS_OP_N) &&
-        set(c, p, CUBLASLT_MATMUL_DESC_TRANSB, k->ta ? CUBLAS_OP_T : CUBLAS_OP_N) &&
-        set(c, p, CUBLASLT_MATMUL_DESC_POINTER_MODE,
-            k->device_scale ? CUBLASLT_POINTER_MODE_DEVICE : CUBLASLT_POINTER_MODE_HOST) &&
-        LT_TRY(c, cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast,
-                                                 sizeof fast)) &&
-        layout(c, &p->a, k->type_b, k->tb ? k->k : k->n, k->tb ? k->n : k->k, k->ldb, k->batch,
-               k->stride_b) &&
-        layout(c, &p->b, k->type_a, k->ta ? k->m : k->k, k->ta ? k->k : k->m, k->lda, k->batch,
-               k->stride_a) &&
-        layout(c, &p->out, k->type_out, k->n, k->m, k->ldo, k->batch, k->stride_out);
+           set(c, p, CUBLASLT_MATMUL_DESC_TRANSA, k->tb ? CUBLAS_OP_T : CUBLAS_OP_N) &&
+           set(c, p, CUBLASLT_MATMUL_DESC_TRANSB, k->ta ? CUBLAS_OP_T : CUBLAS_OP_N) &&
+           set(c, p, CUBLASLT_MATMUL_DESC_POINTER_MODE,
+               k->device_scale ? CUBLASLT_POINTER_MODE_DEVICE : CUBLASLT_POINTER_MODE_HOST) &&
+           LT_TRY(c, cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast,
+                                                    sizeof fast)) &&
+           layout(c, &p->a, k->type_b, k->tb ? k->k : k->n, k->tb ? k->n : k->k, k->ldb, k->batch,
+                  k->stride_b) &&
+           layout(c, &p->b, k->type_a, k->ta ? k->m : k->k, k->ta ? k->k : k->m, k->lda, k->batch,
+                  k->stride_a) &&
+           layout(c, &p->out, k->type_out, k->n, k->m, k->ldo, k->batch, k->stride_out);
 }
 
 static bool demand(struct cuda_ops *c, cublasLtMatmulPreference_t pref,
@@ -169,7 +170,11 @@ static bool demand(struct cuda_ops *c, cublasLtMatmulPreference_t pref,
 }
 
 /* Tiles whose rate was measured: columns of our result, rows, rate among each other. */
-struct tile { int id, columns, rows; float rate; bool fp8_fast; };
+struct tile {
+    int id, columns, rows;
+    float rate;
+    bool fp8_fast;
+};
 static const struct tile tiles[] = {
     { CUBLASLT_MATMUL_TILE_128x160, 128, 160, 1.00f, false },
     { CUBLASLT_MATMUL_TILE_144x128, 144, 128, 0.985f, false },
@@ -205,8 +210,7 @@ static double score(const struct key *k, int id, int sms)
  *   fp8 fast (16384,50304,768)  1224 -> 922 (176x128)
  * For sums over tokens (ta), for fp8 without fast accumulation, and for shapes of few tiles the
  * favourite was the best, or within 2% of it. */
-static int prefer(const struct key *k, const cublasLtMatmulHeuristicResult_t *found, int n,
-                  int sms)
+static int prefer(const struct key *k, const cublasLtMatmulHeuristicResult_t *found, int n, int sms)
 {
     bool fp8 = k->type_a != CUDA_R_16BF;
     double best_score = 0;
@@ -223,7 +227,7 @@ static int prefer(const struct key *k, const cublasLtMatmulHeuristicResult_t *fo
                                              &split, sizeof split, &size);
         double s = split > 1 ? 0 : score(k, tile, sms);
         if (i == 0 && s == 0)
-            return 0;                   /* a favourite that was never measured */
+            return 0; /* a favourite that was never measured */
         if (s > best_score)
             best = i, best_score = s;
     }
@@ -244,19 +248,21 @@ static bool choose(struct cuda_ops *c, struct plan *p)
         return false;
     ok = LT_TRY(c, cublasLtMatmulPreferenceSetAttribute(
                        pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes)) &&
-        demand(c, pref, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, k->align_b) &&
-        demand(c, pref, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, k->align_a) &&
-        demand(c, pref, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, k->align_out) &&
-        demand(c, pref, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, k->align_out) &&
-        LT_TRY(c, cublasLtMatmulAlgoGetHeuristic(c->gemm->lt, p->desc, p->a, p->b, p->out,
-                                                 p->out, pref, PROPOSALS, found, &n));
+         demand(c, pref, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, k->align_b) &&
+         demand(c, pref, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, k->align_a) &&
+         demand(c, pref, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, k->align_out) &&
+         demand(c, pref, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, k->align_out) &&
+         LT_TRY(c, cublasLtMatmulAlgoGetHeuristic(c->gemm->lt, p->desc, p->a, p->b, p->out, p->out,
+                                                  pref, PROPOSALS, found, &n));
     cublasLtMatmulPreferenceDestroy(pref);
     if (!ok)
         return false;
     if (n == 0) {
-        cuda_fail(c, GPT_DEVICE, "cuBLASLt has no product (%lld,%lld) = (%lld,%lld) x (%lld,%lld)"
-                  " of these types", (long long)k->m, (long long)k->n, (long long)k->m,
-                  (long long)k->k, (long long)k->k, (long long)k->n);
+        cuda_fail(c, GPT_DEVICE,
+                  "cuBLASLt has no product (%lld,%lld) = (%lld,%lld) x (%lld,%lld)"
+                  " of these types",
+                  (long long)k->m, (long long)k->n, (long long)k->m, (long long)k->k,
+                  (long long)k->k, (long long)k->n);
         return false;
     }
     p->algo = found[prefer(k, found, n, c->sms)].algo;
@@ -304,7 +310,6 @@ void cuda_gemm(struct cuda_ops *c, const struct gemm *g)
     if (!p)
         return;
     LT_TRY(c, cublasLtMatmul(c->gemm->lt, p->desc, alpha_at, g->b.data, p->a, g->a.data, p->b,
-                             beta_at, g->add.data ? g->add.data : g->out.data, p->out,
-                             g->out.data, p->out, &p->algo, c->gemm->workspace, LT_WORKSPACE,
-                             c->stream));
+                             beta_at, g->add.data ? g->add.data : g->out.data, p->out, g->out.data,
+                             p->out, &p->algo, c->gemm->workspace, LT_WORKSPACE, c->stream));
 }

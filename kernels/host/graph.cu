@@ -6,8 +6,7 @@ int ops_cuda_capture(struct ops *o)
 {
     struct cuda_ops *c = cuda_of(o);
 
-    if (!c->failed &&
-        CUDA_TRY(c, cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeRelaxed)))
+    if (!c->failed && CUDA_TRY(c, cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeRelaxed)))
         c->capturing = true;
     return o->status(o);
 }
@@ -20,7 +19,7 @@ int ops_cuda_capture_end(struct ops *o, void **graph)
     cudaError_t e;
 
     *graph = NULL;
-    if (c->capturing) {                 /* also after a failure, so that the stream is usable */
+    if (c->capturing) { /* also after a failure, so that the stream is usable */
         c->capturing = false;
         e = cudaStreamEndCapture(c->stream, &g);
         if (!c->failed && CUDA_TRY(c, e))

@@ -10,7 +10,11 @@
 
 enum { MAX_KERNELS = 1024, NAME = 96, BUFFER = 8 << 20 };
 
-struct row { char name[NAME]; long calls; double ns; };
+struct row {
+    char name[NAME];
+    long calls;
+    double ns;
+};
 
 static struct {
     struct row row[MAX_KERNELS];
@@ -84,7 +88,8 @@ static void CUPTIAPI buffer_full(CUcontext, uint32_t, uint8_t *buffer, size_t, s
 }
 
 static const CUpti_ActivityKind kinds[] = { CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
-                                            CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET };
+                                            CUPTI_ACTIVITY_KIND_MEMCPY,
+                                            CUPTI_ACTIVITY_KIND_MEMSET };
 
 static bool find(void *lib, const char *name, void *out)
 {

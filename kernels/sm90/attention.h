@@ -30,12 +30,12 @@
 
 struct attention_shape {
     int rows, heads;
-    int head_dim;                   /* 32, 64 or 128 */
-    const int32_t *cu;              /* device (ncu): document starts in tokens, cu[0] = 0,
+    int head_dim; /* 32, 64 or 128 */
+    const int32_t *cu; /* device (ncu): document starts in tokens, cu[0] = 0,
                                      * not descending; entries past the last are >= all tokens */
-    int ncu, cu_mul;                /* row = token * cu_mul */
-    int window;                     /* keys back, in rows; >= 0 */
-    float scale;                    /* > 0 */
+    int ncu, cu_mul; /* row = token * cu_mul */
+    int window; /* keys back, in rows; >= 0 */
+    float scale; /* > 0 */
 };
 
 #ifdef __cplusplus
@@ -52,9 +52,9 @@ cudaError_t attention_forward(cudaStream_t stream, const struct attention_shape 
 
 /* dq, dk, dv are written. delta (heads, rows) f32 = sum over channels of dout * out. */
 cudaError_t attention_backward(cudaStream_t stream, const struct attention_shape *s, void *dq,
-                               void *dk, void *dv, const void *dout, const void *q,
-                               const void *k, const void *v, const float *lse,
-                               const float *delta, void *workspace);
+                               void *dk, void *dv, const void *dout, const void *q, const void *k,
+                               const void *v, const float *lse, const float *delta,
+                               void *workspace);
 
 #ifdef __cplusplus
 }

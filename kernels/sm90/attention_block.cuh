@@ -25,7 +25,7 @@ template <int E> struct block {
         ROW_BYTES = PANEL_COLS * 2,
         PANEL_BYTES = ROWS * ROW_BYTES,
         BYTES = PANELS * PANEL_BYTES,
-        K_STEPS = E / 16,                   /* wgmma steps over the channels */
+        K_STEPS = E / 16, /* wgmma steps over the channels */
     };
     /* Byte offset of the 16-byte chunk c (8 channels) of row r. */
     static __device__ __forceinline__ uint32_t at(int r, int c)
@@ -44,7 +44,8 @@ template <int E> struct block {
     static __device__ __forceinline__ uint64_t operand(uint32_t desc)
     {
         uint64_t d;
-        asm("mov.b64 %0, {%1, %2};" : "=l"(d)
+        asm("mov.b64 %0, {%1, %2};"
+            : "=l"(d)
             : "r"(desc), "r"((E < 64 ? 2u : 1u) << 30 | 8 * ROW_BYTES / 16));
         return d;
     }
@@ -70,8 +71,7 @@ template <int E> struct block {
 };
 
 /* d (64 x 64) = A B^T over E channels, both blocks of 64 rows. */
-template <int E>
-__device__ __forceinline__ void dot_rows(float (&d)[32], uint32_t a, uint32_t b)
+template <int E> __device__ __forceinline__ void dot_rows(float (&d)[32], uint32_t a, uint32_t b)
 {
 #pragma unroll
     for (int k = 0; k < block<E>::K_STEPS; k++)
@@ -80,8 +80,7 @@ __device__ __forceinline__ void dot_rows(float (&d)[32], uint32_t a, uint32_t b)
 }
 /* The same with A in registers. */
 template <int E>
-__device__ __forceinline__ void dot_rows(float (&d)[32], const uint32_t (&a)[E / 16][4],
-                                         uint32_t b)
+__device__ __forceinline__ void dot_rows(float (&d)[32], const uint32_t (&a)[E / 16][4], uint32_t b)
 {
 #pragma unroll
     for (int k = 0; k < block<E>::K_STEPS; k++)

@@ -21,14 +21,17 @@
 #include "sm90/attention_plan.cuh"
 #include "sm90/attention_block.cuh"
 
-namespace {
+namespace
+{
 
 enum { STAGES = 3, THREADS = 384, CONSUMER_WARPS = 8 };
 
-struct alignas(128) backward_item { struct reach reach; };
+struct alignas(128) backward_item {
+    struct reach reach;
+};
 
 template <int E> struct backward_smem {
-    char x1[2][2][block<E>::BYTES];         /* buffer, half of the tile */
+    char x1[2][2][block<E>::BYTES]; /* buffer, half of the tile */
     char x2[2][2][block<E>::BYTES];
     char y1[STAGES][block<E>::BYTES];
     char y2[STAGES][block<E>::BYTES];
@@ -142,27 +145,27 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
 {
     const int group = threadIdx.x / 128 - 1, lane = threadIdx.x % 32;
     const int far = BY_KEY ? group : 1 - group;
-    bool any = false;                       /* an item before this one */
+    bool any = false; /* an item before this one */
     struct ring r = { 0, 0 };
     int buffer = 0;
     uint32_t parity = 0;
     float s[32], dp[32], d1[E / 2], d2[E / 2];
     uint32_t p[16], ds[16], r1[E / 4], r2[E / 4];
-    auto skip = [&](int n) {                /* blocks that only the other half meets */
-        for (; n > 0; n--, r.step()) {
-            barrier_wait(address(&sm->y_full[r.at]), r.parity);
-            __syncwarp();                   /* all lanes have seen it before one frees it */
-            if (threadIdx.x % 32 == 0)
-                barrier_arrive(address(&sm->y_empty[r.at]));
-        }
+    auto skip = [&](int n) { /* blocks that only the other half meets */
+                             for (; n > 0; n--, r.step()) {
+                                 barrier_wait(address(&sm->y_full[r.at]), r.parity);
+                                 __syncwarp(); /* all lanes have seen it before one frees it */
+                                 if (threadIdx.x % 32 == 0)
+                                     barrier_arrive(address(&sm->y_empty[r.at]));
+                             }
     };
 
     for (;; buffer ^= 1, parity ^= buffer == 0) {
         barrier_wait(address(&sm->x_full[buffer]), parity);
         if (sm->item[buffer].reach.tile < 0)
             break;
-        const int row = sm->item[buffer].reach.tile * TILE + group * BLOCK
-                      + threadIdx.x % 128 / 32 * 16 + lane / 4;
+        const int row = sm->item[buffer].reach.tile * TILE + group * BLOCK +
+                        threadIdx.x % 128 / 32 * 16 + lane / 4;
         const int blocks = reach_part(sm->item[buffer].reach.blocks, far);
         const int whole = reach_part(sm->item[buffer].reach.whole, far);
         const uint32_t x1 = block<E>::desc(address(sm->x1[buffer][group]));
@@ -203,7 +206,7 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
                 dot_rows<E>(s, x1, y1);
             wgmma_commit();
             if (!FIRST) {
-                wgmma_wait<1>();              /* the products of the block before are done */
+                wgmma_wait<1>(); /* the products of the block before are done */
                 keep(d1);
                 __syncwarp();
                 if (threadIdx.x % 32 == 0)
@@ -218,7 +221,7 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
                 dot_rows<E>(dp, x2, y2);
             wgmma_commit();
             const int col = lane % 4 * 2;
-            float2 at[8];                   /* of the columns; loaded ahead of the waits */
+            float2 at[8]; /* of the columns; loaded ahead of the waits */
             if (BY_KEY)
 #pragma unroll
                 for (int j = 0; j < 8; j++)
@@ -240,11 +243,11 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
 #pragma unroll
                 for (int j = 0; j < 8; j++) {
                     if (j == 4)
-                        wgmma_wait<1>();      /* there are registers for half of them */
+                        wgmma_wait<1>(); /* there are registers for half of them */
                     at[j] = load_pair(address(&sm->delta[r.at][8 * j + col]));
                 }
             } else {
-                keep(s);                    /* the exponentials before the wait */
+                keep(s); /* the exponentials before the wait */
                 wgmma_wait<0>();
             }
             keep(dp);
@@ -289,8 +292,8 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
  * has waited for all of by_key, so that what follows in the stream may read dk and dv. */
 template <int E, bool BY_KEY>
 __global__ void __launch_bounds__(THREADS, 1)
-backward_kernel(const __grid_constant__ struct attention_call c,
-                const __grid_constant__ struct backward_maps m)
+    backward_kernel(const __grid_constant__ struct attention_call c,
+                    const __grid_constant__ struct backward_maps m)
 {
     extern __shared__ char raw[];
     backward_smem<E> *sm = (backward_smem<E> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
@@ -305,13 +308,13 @@ backward_kernel(const __grid_constant__ struct attention_call c,
             barrier_init(address(&sm->y_empty[i]), CONSUMER_WARPS);
         }
         shared_written();
-        for (const CUtensorMap *map : { &m.k, &m.v, &m.q, &m.dout, &m.lse2, &m.delta,
-                                         BY_KEY ? &m.by_key : &m.by_query })
+        for (const CUtensorMap *map :
+             { &m.k, &m.v, &m.q, &m.dout, &m.lse2, &m.delta, BY_KEY ? &m.by_key : &m.by_query })
             prefetch_map(map);
     }
     __syncthreads();
     if (BY_KEY) {
-        wait_for_kernel_before();           /* the plan */
+        wait_for_kernel_before(); /* the plan */
         start_kernel_behind();
     }
     if (threadIdx.x < 128) {
@@ -336,13 +339,13 @@ cudaError_t launch(cudaStream_t stream, const struct attention_call *c,
     const int bytes = (int)sizeof(backward_smem<E>) + 1024;
     const int64_t items = (int64_t)c->p.tiles * c->s.heads;
     const int blocks = (int)(items < c->sms ? items : c->sms);
-    cudaError_t e = launch_behind(backward_kernel<E, true>, blocks, THREADS, bytes, stream, c,
-                                  maps);
-    return e ? e : launch_behind(backward_kernel<E, false>, blocks, THREADS, bytes, stream, c,
-                                 maps);
+    cudaError_t e =
+        launch_behind(backward_kernel<E, true>, blocks, THREADS, bytes, stream, c, maps);
+    return e ? e
+             : launch_behind(backward_kernel<E, false>, blocks, THREADS, bytes, stream, c, maps);
 }
 
-}   /* namespace */
+} /* namespace */
 
 cudaError_t attention_launch_backward(cudaStream_t stream, const struct attention_call *c,
                                       const struct backward_maps *maps)

@@ -16,7 +16,8 @@
 #include "sm90/attention_plan.cuh"
 #include "sm90/attention_block.cuh"
 
-namespace {
+namespace
+{
 
 enum { STAGES = 4, THREADS = 384, CONSUMER_WARPS = 8 };
 
@@ -45,8 +46,8 @@ __device__ void produce(const struct attention_call &c, const struct forward_map
 
     for (uint32_t turn = 1;; turn ^= 1) {
         barrier_wait(address(&sm->q_empty), turn);
-        barrier_expect(address(&sm->q_full), item < items ? (int)sizeof reach + 2 * bytes
-                                                        : (int)sizeof reach);
+        barrier_expect(address(&sm->q_full),
+                       item < items ? (int)sizeof reach + 2 * bytes : (int)sizeof reach);
         load_box(address(&sm->item), &m.by_query, 0, min(item, items), address(&sm->q_full));
         if (item >= items)
             return;
@@ -140,7 +141,7 @@ __device__ __forceinline__ void leave(const struct forward_maps &m, forward_smem
     const uint32_t staging = address(sm->out[group]);
 
     if (thread == 0)
-        stores_read();                  /* the staging of the item before is free */
+        stores_read(); /* the staging of the item before is free */
     named_wait(1 + group, 128);
     store_rows<E>(staging, result, thread / 32, thread % 32);
     shared_written();
@@ -157,8 +158,8 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
                         forward_smem<E> *sm, int group)
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x % 128 / 32, far = 1 - group;
-    uint32_t n = 0;                         /* the present block */
-    int head_before = 0, row_before = -1;   /* the item before: none */
+    uint32_t n = 0; /* the present block */
+    int head_before = 0, row_before = -1; /* the item before: none */
     uint32_t q[E / 16][4], packed[16], result[E / 4];
     float s[32], p[32], out[E / 2];
     struct online o;
@@ -179,15 +180,16 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
     };
     auto k_at = [&](uint32_t i) { return block<E>::desc(address(sm->k[stage_of(i)])); };
     auto v_at = [&](uint32_t i) { return block<E>::desc(address(sm->v[stage_of(i)])); };
-    auto skip = [&](int blocks) {           /* that only the other half meets */
-        for (; blocks > 0; blocks--, n++) {
-            wait_k(n);
-            wait_v(n);
-            __syncwarp();                   /* all lanes have seen both before one frees them */
-            done_k(n);
-            done_v(n);
-        }
-    };
+    auto skip =
+        [&](int blocks) { /* that only the other half meets */
+                          for (; blocks > 0; blocks--, n++) {
+                              wait_k(n);
+                              wait_v(n);
+                              __syncwarp(); /* all lanes have seen both before one frees them */
+                              done_k(n);
+                              done_v(n);
+                          }
+        };
 
     for (uint32_t turn = 0;; turn ^= 1) {
         barrier_wait(address(&sm->q_full), turn);
@@ -236,7 +238,7 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
             if (i >= whole)
                 mask_block(s, col - i * BLOCK, lo, len);
             o.go_on(p, s, c.unit);
-            keep(p);                        /* the exponentials before the wait, not behind it */
+            keep(p); /* the exponentials before the wait, not behind it */
             wgmma_wait<0>();
             keep(out);
             done_v(n);
@@ -276,8 +278,8 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
 
 template <int E>
 __global__ void __launch_bounds__(THREADS, 1)
-forward_kernel(const __grid_constant__ struct attention_call c,
-               const __grid_constant__ struct forward_maps m)
+    forward_kernel(const __grid_constant__ struct attention_call c,
+                   const __grid_constant__ struct forward_maps m)
 {
     extern __shared__ char raw[];
     forward_smem<E> *sm = (forward_smem<E> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
@@ -296,7 +298,7 @@ forward_kernel(const __grid_constant__ struct attention_call c,
             prefetch_map(map);
     }
     __syncthreads();
-    wait_for_kernel_before();               /* the plan */
+    wait_for_kernel_before(); /* the plan */
     if (threadIdx.x < 128) {
         fewer_registers<40>();
         if (threadIdx.x == 0)
@@ -317,7 +319,7 @@ cudaError_t launch(cudaStream_t stream, const struct attention_call *c,
                          stream, c, maps);
 }
 
-}   /* namespace */
+} /* namespace */
 
 cudaError_t attention_launch_forward(cudaStream_t stream, const struct attention_call *c,
                                      const struct forward_maps *maps)

@@ -18,11 +18,11 @@
 
 enum { BLOCK = 64, TILE = 128 };
 
-struct reach {                      /* near in the low, far in the high 16 bits */
-    int tile;                       /* < 0: no more work */
+struct reach { /* near in the low, far in the high 16 bits */
+    int tile; /* < 0: no more work */
     int head;
-    uint32_t blocks;                /* met by each */
-    uint32_t whole;                 /* i-th met block is whole when 1 <= i < whole */
+    uint32_t blocks; /* met by each */
+    uint32_t whole; /* i-th met block is whole when 1 <= i < whole */
 };
 /* Blocks that either of the two meets, in the order of the walk. */
 __device__ __forceinline__ int reach_blocks(uint32_t blocks)
@@ -34,29 +34,33 @@ __device__ __forceinline__ int reach_part(uint32_t both, int far)
     return both >> 16 * far & 0xffff;
 }
 
-struct attention_plan {             /* in the workspace */
-    int tiles, padded;              /* ceil(rows / TILE), and the rows of so many tiles */
-    int items;                      /* tiles * heads */
-    int *next;                      /* (4) next item: forward, by key, by query */
-    int *start, *end;               /* (padded): first key of a query, last query of a key */
-    struct reach *by_query, *by_key;/* (items + 1): in the order of work, and the end */
-    struct reach *found[2];         /* (tiles) scratch */
-    float *lse2, *delta;            /* (heads, padded): backward only; lse / ln 2 */
+struct attention_plan { /* in the workspace */
+    int tiles, padded; /* ceil(rows / TILE), and the rows of so many tiles */
+    int items; /* tiles * heads */
+    int *next; /* (4) next item: forward, by key, by query */
+    int *start, *end; /* (padded): first key of a query, last query of a key */
+    struct reach *by_query, *by_key; /* (items + 1): in the order of work, and the end */
+    struct reach *found[2]; /* (tiles) scratch */
+    float *lse2, *delta; /* (heads, padded): backward only; lse / ln 2 */
 };
 
 struct attention_call {
     struct attention_shape s;
     struct attention_plan p;
-    int sms;                        /* multiprocessors */
-    float unit;                     /* scale / ln 2 */
-    float *lse;                     /* forward: written */
+    int sms; /* multiprocessors */
+    float unit; /* scale / ln 2 */
+    float *lse; /* forward: written */
 };
 
 /* Maps of (rows, heads * E) bf16 cut into boxes of 64 rows and one panel. */
-struct forward_maps { CUtensorMap q, k, v, out, by_query; };
+struct forward_maps {
+    CUtensorMap q, k, v, out, by_query;
+};
 /* lse2, delta: (heads, padded) f32 cut into boxes of 64. by_*: (items + 1, 4) int32, by rows:
  * work reaches the warpgroups as their data does, which racecheck can follow. */
-struct backward_maps { CUtensorMap k, v, q, dout, dq, dk, dv, lse2, delta, by_key, by_query; };
+struct backward_maps {
+    CUtensorMap k, v, q, dout, dq, dk, dv, lse2, delta, by_key, by_query;
+};
 
 cudaError_t attention_launch_forward(cudaStream_t stream, const struct attention_call *c,
                                      const struct forward_maps *maps);
@@ -71,8 +75,8 @@ static cudaError_t launch_behind(void (*kernel)(struct attention_call, M), int b
 {
     cudaLaunchAttribute attribute = {};
     cudaLaunchConfig_t config = {};
-    cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                         shared_bytes);
+    cudaError_t e =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
     if (e != cudaSuccess)
         return e;
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;

@@ -43,14 +43,14 @@ enum { TILE = 128, BOX = 64, BOX_BYTES = BOX * BOX * 2 };
 enum { CONSUMERS = 256, CONSUMER_WARPS = CONSUMERS / 32, GEMM_THREADS = CONSUMERS + 32 };
 
 struct gemm_shape {
-    int kblocks;                        /* k in units of 64, of the whole product */
-    int tiles_m, tiles_n, n;            /* n matrices */
+    int kblocks; /* k in units of 64, of the whole product */
+    int tiles_m, tiles_n, n; /* n matrices */
     float alpha, beta;
-    bool round_product;                 /* A B rounds to bf16 before alpha C is added */
+    bool round_product; /* A B rounds to bf16 before alpha C is added */
 };
 
 __host__ __device__ constexpr int stages_of(int bn) { return bn == 128 ? 6 : bn == 192 ? 5 : 4; }
-__host__ __device__ constexpr int boxes_of(int bn) { return 2 + bn / BOX; }     /* a stage */
+__host__ __device__ constexpr int boxes_of(int bn) { return 2 + bn / BOX; } /* a stage */
 __host__ __device__ constexpr int ring_bytes(int bn)
 {
     return stages_of(bn) * boxes_of(bn) * BOX_BYTES;
@@ -64,8 +64,7 @@ __host__ __device__ constexpr int tiles_of(bool sym, const gemm_shape &s)
 /* -- the ring ------------------------------------------------------------------------------ */
 
 /* Stage i of all that ever pass through lies in slot i % stages, in its (i / stages)th phase. */
-template <int BN>
-struct ring {
+template <int BN> struct ring {
     enum { STAGES = stages_of(BN), BOXES = boxes_of(BN) };
     uint32_t memory, full, empty;
 
@@ -90,7 +89,9 @@ struct ring {
 };
 
 /* Where a block works: tile (i,j) of matrix z, k blocks [k0, k1). */
-struct place { int i, j, z, k0, k1; };
+struct place {
+    int i, j, z, k0, k1;
+};
 
 /* Largest r with r (r + 1) <= x. */
 __device__ __forceinline__ int pronic_root(int x)
@@ -106,7 +107,7 @@ __device__ __forceinline__ place find_place(const gemm_shape &s, int tile, int r
     int each = tiles_of(SYM, s), t = tile % each;
     place p = { t / s.tiles_n, t % s.tiles_n, tile / each, 0, s.kblocks };
     if (SYM) {
-        p.i = pronic_root(2 * t);           /* i (i + 1) / 2 <= t */
+        p.i = pronic_root(2 * t); /* i (i + 1) / 2 <= t */
         p.j = t - p.i * (p.i + 1) / 2;
     }
     if (SPLIT) {
@@ -191,8 +192,7 @@ __device__ __forceinline__ void exchange_halves(float (&acc)[64], uint32_t mine,
 
 /* Two numbers of the tile: alpha C + beta acc, packed, in place of C at `at`. */
 template <bool HAS_C>
-__device__ __forceinline__ uint32_t finish_two(float lo, float hi, uint32_t at,
-                                               const gemm_shape &s)
+__device__ __forceinline__ uint32_t finish_two(float lo, float hi, uint32_t at, const gemm_shape &s)
 {
     uint32_t c, packed;
     if (HAS_C) {
@@ -222,9 +222,9 @@ __device__ __forceinline__ void finish_box(const float *acc, uint32_t tile, uint
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             int row = warp * 16 + lane / 4 + 8 * h;
-            packed[h][q] = finish_two<HAS_C>(acc[4 * q + 2 * h], acc[4 * q + 2 * h + 1],
-                                             tile + row * 128 + ((q ^ row % 8) << 4)
-                                                 + lane % 4 * 4, s);
+            packed[h][q] =
+                finish_two<HAS_C>(acc[4 * q + 2 * h], acc[4 * q + 2 * h + 1],
+                                  tile + row * 128 + ((q ^ row % 8) << 4) + lane % 4 * 4, s);
         }
     if (!SYM || !mirror)
         return;
@@ -256,7 +256,7 @@ __device__ __forceinline__ void sum_products(float (&acc)[BN / 2], const ring<BN
         wgmma_commit();
         wgmma_wait<1>();
         if (b > 0)
-            r.release(first + b - 1);                       /* the stage before is used up */
+            r.release(first + b - 1); /* the stage before is used up */
     }
     wgmma_wait<0>();
     keep(acc);
@@ -266,14 +266,14 @@ __device__ __forceinline__ void sum_products(float (&acc)[BN / 2], const ring<BN
 /* TA, TB: k runs along the rows of that operand. C is read through mc, D written through md. */
 template <bool TA, bool TB, bool SYM, bool HAS_C, bool SPLIT, int BN>
 __global__ void __launch_bounds__(GEMM_THREADS, 1)
-polar_gemm(const __grid_constant__ CUtensorMap ma, const __grid_constant__ CUtensorMap mb,
-           const __grid_constant__ CUtensorMap mc, const __grid_constant__ CUtensorMap md,
-           const gemm_shape s)
+    polar_gemm(const __grid_constant__ CUtensorMap ma, const __grid_constant__ CUtensorMap mb,
+               const __grid_constant__ CUtensorMap mc, const __grid_constant__ CUtensorMap md,
+               const gemm_shape s)
 {
     static_assert(!SPLIT || SYM, "only symmetric tiles are shared");
     static_assert(!SYM || BN == TILE, "symmetric tiles are square");
-    constexpr int COLS = SPLIT ? BOX : BN;                  /* columns that this block writes */
-    constexpr int RESULT = 2 * COLS / BOX;                  /* boxes of them */
+    constexpr int COLS = SPLIT ? BOX : BN; /* columns that this block writes */
+    constexpr int RESULT = 2 * COLS / BOX; /* boxes of them */
     constexpr int EXTRA = ((SYM ? 2 : 1) * RESULT + boxes_of(BN) - 1) / boxes_of(BN) + SPLIT;
     extern __shared__ char raw[];
     __shared__ uint64_t barriers[2 * stages_of(BN)];
@@ -301,11 +301,11 @@ polar_gemm(const __grid_constant__ CUtensorMap ma, const __grid_constant__ CUten
     start_kernel_behind();
     wait_for_kernel_before();
 
-    int stage = 0;                                          /* of all that pass through the ring */
+    int stage = 0; /* of all that pass through the ring */
     for (int t = SPLIT ? blockIdx.x / 2 : blockIdx.x; t < tiles; t += step) {
         place p = find_place<SYM, SPLIT>(s, t, rank);
         int count = p.k1 - p.k0, extra = stage + count, col0 = p.j * BN + rank * BOX;
-        if (warp == CONSUMER_WARPS) {                       /* the warp that feeds */
+        if (warp == CONSUMER_WARPS) { /* the warp that feeds */
             if (threadIdx.x % 32 == 0) {
                 for (int b = 0; b < count; b++) {
                     r.wait_empty(stage + b);
@@ -326,7 +326,7 @@ polar_gemm(const __grid_constant__ CUtensorMap ma, const __grid_constant__ CUten
                 r.wait_full(extra + e);
             __syncwarp();
             if constexpr (SPLIT) {
-                cluster_sync();                             /* the other's last stage is free */
+                cluster_sync(); /* the other's last stage is free */
                 exchange_halves(acc, r.slot(extra + EXTRA - 1), rank);
             }
             bool mirrored = SYM && p.j < p.i;

@@ -29,27 +29,37 @@
 
 using namespace sm90;
 
-namespace {
+namespace
+{
 
 enum { FEATURES = 128, TOKENS = 160, DEPTH = 64, CLUSTER = 2 };
-enum { W_BYTES = FEATURES * DEPTH * 2, X_BYTES = TOKENS * DEPTH * 2, HALF_X = X_BYTES / 2,
-       STAGE_BYTES = W_BYTES + X_BYTES };
+enum {
+    W_BYTES = FEATURES * DEPTH * 2,
+    X_BYTES = TOKENS * DEPTH * 2,
+    HALF_X = X_BYTES / 2,
+    STAGE_BYTES = W_BYTES + X_BYTES
+};
 /* An output tile: two panels of 64 features, 128 bytes a token, swizzled. */
 enum { PANEL_BYTES = TOKENS * 128, TILE_BYTES = 2 * PANEL_BYTES };
 enum { WORKER = 128, THREADS = 3 * WORKER };
-enum { TURN = 1, STAGING = 3, WRITTEN = 5 };            /* numbered barriers, two of each */
+enum { TURN = 1, STAGING = 3, WRITTEN = 5 }; /* numbered barriers, two of each */
 
 enum { STAGES = 5, SHARED_BYTES = 1024 + STAGES * STAGE_BYTES + TILE_BYTES + 256 };
 
 /* `in` is post, which backward reads. */
-struct maps { CUtensorMap w, x, in, out; };
+struct maps {
+    CUtensorMap w, x, in, out;
+};
 
 /* Pairs of feature tiles, all pairs; scale of backward, NULL: 1. */
-struct work { int pairs, tiles, kblocks; const float *scale; };
+struct work {
+    int pairs, tiles, kblocks;
+    const float *scale;
+};
 
 struct layout {
-    uint32_t ring, tile;                                /* stages; in, and then out */
-    uint32_t full, empty, in_full, in_free;             /* barriers */
+    uint32_t ring, tile; /* stages; in, and then out */
+    uint32_t full, empty, in_full, in_free; /* barriers */
     __device__ explicit layout(const void *memory)
     {
         ring = (address(memory) + 1023) & ~1023u;
@@ -115,7 +125,7 @@ __device__ __forceinline__ void let_go(uint32_t empty)
 __device__ __forceinline__ void products(float (&d)[2][80], const layout &l, uint32_t it,
                                          int kblocks)
 {
-#pragma unroll 4                        /* 2 to 4% over none */
+#pragma unroll 4 /* 2 to 4% over none */
     for (int kb = 0; kb < kblocks; kb++, it++) {
         int s = it % STAGES;
         uint64_t w = operand<false>(l.w(s)), x = operand<false>(l.x(s));
@@ -133,7 +143,7 @@ __device__ __forceinline__ void products(float (&d)[2][80], const layout &l, uin
     }
 }
 
-__device__ __forceinline__ float relu(float x) { return x < 0 ? 0 : x; }   /* of NaN: NaN */
+__device__ __forceinline__ float relu(float x) { return x < 0 ? 0 : x; } /* of NaN: NaN */
 
 __device__ __forceinline__ float square_root(float x)
 {
@@ -205,7 +215,7 @@ __device__ void do_work(const layout &l, const maps &m, const work &k, int worke
     float d[2][80], factor = BACKWARD && k.scale ? 2 * *k.scale : 2;
     int other = 1 - worker;
 
-    if (worker == 1) {                  /* the first turns are worker 0's */
+    if (worker == 1) { /* the first turns are worker 0's */
         named_arrive(TURN, 2 * WORKER);
         named_arrive(STAGING, 2 * WORKER);
     }
@@ -235,7 +245,7 @@ __device__ void do_work(const layout &l, const maps &m, const work &k, int worke
 
 template <bool BACKWARD>
 __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS, 1)
-relu2_gemm(const __grid_constant__ maps m, work k)
+    relu2_gemm(const __grid_constant__ maps m, work k)
 {
     extern __shared__ uint8_t memory[];
     layout l(memory);
@@ -262,7 +272,7 @@ relu2_gemm(const __grid_constant__ maps m, work k)
         more_registers<232>();
         do_work<BACKWARD>(l, m, k, group - 1);
     }
-    cluster_sync();                     /* nobody leaves while the other may write into it */
+    cluster_sync(); /* nobody leaves while the other may write into it */
 }
 
 /* -- host -------------------------------------------------------------------------------- */
@@ -285,18 +295,18 @@ template <bool BACKWARD> void launch(struct cuda_ops *c, const maps &m, const wo
 {
     int blocks = CLUSTER * k.tiles, most = c->sms / CLUSTER * CLUSTER;
 
-    if (!CUDA_TRY(c, cudaFuncSetAttribute(relu2_gemm<BACKWARD>,
-                                          cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                          SHARED_BYTES)))
+    if (!CUDA_TRY(c,
+                  cudaFuncSetAttribute(relu2_gemm<BACKWARD>,
+                                       cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES)))
         return;
-    relu2_gemm<BACKWARD><<<blocks < most ? blocks : most, THREADS, SHARED_BYTES, c->stream>>>(m, k);
+    relu2_gemm<BACKWARD> < <<blocks<most ? blocks : most, THREADS, SHARED_BYTES, c->stream>>>(m, k);
     CUDA_LAUNCHED(c);
 }
 
 /* Describes the tensors and runs the kernel; forward has no `in`. */
 template <bool BACKWARD>
-void run(struct cuda_ops *c, struct tensor x, struct tensor w, const float *scale,
-         struct tensor in, struct tensor out)
+void run(struct cuda_ops *c, struct tensor x, struct tensor w, const float *scale, struct tensor in,
+         struct tensor out)
 {
     int pairs = div_up(w.rows, CLUSTER * FEATURES);
     work k = { pairs, pairs * div_up(x.rows, TOKENS), div_up(x.cols, DEPTH), scale };
@@ -312,7 +322,7 @@ void run(struct cuda_ops *c, struct tensor x, struct tensor w, const float *scal
         cuda_fail(c, GPT_DEVICE, "the MLP's tensors cannot be described to the copy engine");
 }
 
-}   /* namespace */
+} /* namespace */
 
 void relu2_gemm_forward(struct cuda_ops *c, struct tensor post, struct tensor x, struct tensor w)
 {

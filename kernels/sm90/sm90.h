@@ -16,7 +16,8 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
-namespace sm90 {
+namespace sm90
+{
 
 __device__ __forceinline__ uint32_t address(const void *p)
 {
@@ -51,7 +52,8 @@ __device__ __forceinline__ void barrier_arrive_at(uint32_t bar, int rank)
                  ".reg .b32 there;\n"
                  "mapa.shared::cluster.u32 there, %0, %1;\n"
                  "mbarrier.arrive.shared::cluster.b64 _, [there];\n"
-                 "}\n" ::"r"(bar), "r"(rank)
+                 "}\n" ::"r"(bar),
+                 "r"(rank)
                  : "memory");
 }
 /* Until the phase of this parity is complete. */
@@ -63,7 +65,10 @@ __device__ __forceinline__ void barrier_wait(uint32_t bar, uint32_t parity)
                      ".reg .pred p;\n"
                      "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
                      "selp.u32 %0, 1, 0, p;\n"
-                     "}\n" : "=r"(done) : "r"(bar), "r"(parity) : "memory");
+                     "}\n"
+                     : "=r"(done)
+                     : "r"(bar), "r"(parity)
+                     : "memory");
     } while (!done);
 }
 
@@ -80,7 +85,8 @@ __device__ __forceinline__ void named_arrive(int id, int threads)
 __device__ __forceinline__ void cluster_sync()
 {
     asm volatile("barrier.cluster.arrive.release.aligned;\n"
-                 "barrier.cluster.wait.acquire.aligned;" ::: "memory");
+                 "barrier.cluster.wait.acquire.aligned;" ::
+                     : "memory");
 }
 __device__ __forceinline__ uint32_t cluster_rank()
 {
@@ -96,8 +102,8 @@ __device__ __forceinline__ void load_box(uint32_t to, const CUtensorMap *map, in
                                          uint32_t bar)
 {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-                 " [%0], [%1, {%2, %3}], [%4];" ::"r"(to), "l"(map), "r"(column), "r"(row),
-                 "r"(bar)
+                 " [%0], [%1, {%2, %3}], [%4];" ::"r"(to),
+                 "l"(map), "r"(column), "r"(row), "r"(bar)
                  : "memory");
 }
 /* Of the matrix `layer` of a 3-D map. */
@@ -105,8 +111,8 @@ __device__ __forceinline__ void load_box(uint32_t to, const CUtensorMap *map, in
                                          int layer, uint32_t bar)
 {
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
-                 " [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to), "l"(map), "r"(column), "r"(row),
-                 "r"(layer), "r"(bar)
+                 " [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
+                 "l"(map), "r"(column), "r"(row), "r"(layer), "r"(bar)
                  : "memory");
 }
 /* Into every block of the cluster named in `mask`, counting on each one's barrier. */
@@ -114,23 +120,24 @@ __device__ __forceinline__ void load_box_to(uint16_t mask, uint32_t to, const CU
                                             int column, int row, uint32_t bar)
 {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-                 ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to), "l"(map),
-                 "r"(column), "r"(row), "r"(bar), "h"(mask)
+                 ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+                 "l"(map), "r"(column), "r"(row), "r"(bar), "h"(mask)
                  : "memory");
 }
 __device__ __forceinline__ void store_box(const CUtensorMap *map, int column, int row,
                                           uint32_t from)
 {
-    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];"
-                 ::"l"(map), "r"(column), "r"(row), "r"(from)
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map),
+        "r"(column), "r"(row), "r"(from)
+        : "memory");
 }
 __device__ __forceinline__ void store_box(const CUtensorMap *map, int column, int row, int layer,
                                           uint32_t from)
 {
     asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group"
-                 " [%0, {%1, %2, %3}], [%4];" ::"l"(map), "r"(column), "r"(row), "r"(layer),
-                 "r"(from)
+                 " [%0, {%1, %2, %3}], [%4];" ::"l"(map),
+                 "r"(column), "r"(row), "r"(layer), "r"(from)
                  : "memory");
 }
 /* This thread's stores since the last commit are one group. */
@@ -164,23 +171,29 @@ __device__ __forceinline__ void shared_written()
 __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], uint32_t from)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(from) : "memory");
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(from)
+                 : "memory");
 }
 __device__ __forceinline__ void store_matrices(uint32_t to, const uint32_t *r)
 {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
-                 "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+                 "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+                 : "memory");
 }
 /* Transposed on the way: the register holds two neighbours of one column. */
 __device__ __forceinline__ void load_turned(uint32_t (&r)[4], uint32_t from)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(from) : "memory");
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(from)
+                 : "memory");
 }
 __device__ __forceinline__ void store_turned(uint32_t to, const uint32_t (&r)[4])
 {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"
-                 ::"r"(to), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
+                 "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+                 : "memory");
 }
 
 /* -- registers and launches ------------------------------------------------------------------- */
@@ -206,6 +219,6 @@ __device__ __forceinline__ void start_kernel_behind()
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
-}   /* namespace sm90 */
+} /* namespace sm90 */
 
 #endif

@@ -20,7 +20,8 @@
 
 #include <stdint.h>
 
-namespace sm90 {
+namespace sm90
+{
 
 /* Descriptor of an operand in panels of 64 bf16 (128 bytes, swizzled) a row, 8-row groups 1024
  * bytes apart. k along a row: 16 further along it, + 2 (32 bytes); further rows follow. k along the
@@ -30,7 +31,7 @@ __device__ __forceinline__ uint64_t operand(uint32_t address, int panel = 64 * 1
 {
     const uint64_t next_64 = ROWS_ARE_K ? panel / 16 : 1;
     return (uint64_t)((address & 0x3ffff) >> 4) | next_64 << 16 | (uint64_t)(1024 / 16) << 32 |
-        (uint64_t)1 << 62;
+           (uint64_t)1 << 62;
 }
 
 __device__ __forceinline__ void wgmma_begin()
@@ -55,51 +56,54 @@ template <int N> __device__ __forceinline__ void keep(float (&d)[N])
 }
 
 /* Names of the sums in the instruction, and the sums. */
-#define TEN(i) "%" #i "0, %" #i "1, %" #i "2, %" #i "3, %" #i "4, " \
-               "%" #i "5, %" #i "6, %" #i "7, %" #i "8, %" #i "9"
+#define TEN(i) \
+    "%" #i "0, %" #i "1, %" #i "2, %" #i "3, %" #i "4, " \
+    "%" #i "5, %" #i "6, %" #i "7, %" #i "8, %" #i "9"
 #define NAMES_60 TEN() ", " TEN(1) ", " TEN(2) ", " TEN(3) ", " TEN(4) ", " TEN(5)
 #define NAMES_16 TEN() ", %10, %11, %12, %13, %14, %15"
 #define NAMES_32 TEN() ", " TEN(1) ", " TEN(2) ", %30, %31"
 #define NAMES_64 NAMES_60 ", %60, %61, %62, %63"
 #define NAMES_80 NAMES_60 ", " TEN(6) ", " TEN(7)
 #define NAMES_96 NAMES_80 ", " TEN(8) ", %90, %91, %92, %93, %94, %95"
-#define NAMES_128 NAMES_80 ", " TEN(8) ", " TEN(9) ", " TEN(10) ", " TEN(11) \
-    ", %120, %121, %122, %123, %124, %125, %126, %127"
-#define SUMS_8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), \
-                  "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define NAMES_128 \
+    NAMES_80 ", " TEN(8) ", " TEN(9) ", " TEN(10) ", " TEN( \
+        11) ", %120, %121, %122, %123, %124, %125, %126, %127"
+#define SUMS_8(i) \
+    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
+        "+f"(d[i + 6]), "+f"(d[i + 7])
 #define SUMS_16(i) SUMS_8(i), SUMS_8(i + 8)
 #define SUMS_32(i) SUMS_16(i), SUMS_16(i + 16)
 #define SUMS_64(i) SUMS_32(i), SUMS_32(i + 32)
 
 /* The operands are numbered behind the sums. */
-#define PRODUCT(columns, n, sums, at_a, at_b, at_add, at_ta, at_tb)                               \
-    template <bool TA, bool TB>                                                                   \
-    __device__ __forceinline__ void wgmma(float (&d)[n], uint64_t a, uint64_t b, int add)         \
-    {                                                                                             \
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #at_add ", 0;\n"                        \
+#define PRODUCT(columns, n, sums, at_a, at_b, at_add, at_ta, at_tb) \
+    template <bool TA, bool TB> \
+    __device__ __forceinline__ void wgmma(float(&d)[n], uint64_t a, uint64_t b, int add) \
+    { \
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #at_add ", 0;\n" \
                      "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32.bf16.bf16 {" NAMES_##n \
-                     "}, %" #at_a ", %" #at_b ", p, 1, 1, %" #at_ta ", %" #at_tb ";\n}\n"         \
-                     : sums                                                                       \
-                     : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));                               \
+                     "}, %" #at_a ", %" #at_b ", p, 1, 1, %" #at_ta ", %" #at_tb ";\n}\n" \
+                     : sums \
+                     : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB)); \
     }
-#define ALL(...) __VA_ARGS__            /* one argument that holds commas */
+#define ALL(...) __VA_ARGS__ /* one argument that holds commas */
 PRODUCT(64, 32, ALL(SUMS_32(0)), 32, 33, 34, 35, 36)
 PRODUCT(128, 64, ALL(SUMS_64(0)), 64, 65, 66, 67, 68)
 PRODUCT(160, 80, ALL(SUMS_64(0), SUMS_16(64)), 80, 81, 82, 83, 84)
 PRODUCT(192, 96, ALL(SUMS_64(0), SUMS_32(64)), 96, 97, 98, 99, 100)
 PRODUCT(256, 128, ALL(SUMS_64(0), SUMS_64(64)), 128, 129, 130, 131, 132)
 
-#define PRODUCT_OF_ROWS(columns, n, sums, a0, a1, a2, a3, at_b, at_add, at_tb)                    \
-    template <bool TB>                                                                            \
-    __device__ __forceinline__ void wgmma_rows(float (&d)[n], const uint32_t *a, uint64_t b,      \
-                                               int add)                                           \
-    {                                                                                             \
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #at_add ", 0;\n"                        \
+#define PRODUCT_OF_ROWS(columns, n, sums, a0, a1, a2, a3, at_b, at_add, at_tb) \
+    template <bool TB> \
+    __device__ __forceinline__ void wgmma_rows(float(&d)[n], const uint32_t *a, uint64_t b, \
+                                               int add) \
+    { \
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #at_add ", 0;\n" \
                      "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32.bf16.bf16 {" NAMES_##n \
                      "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #at_b ", p, 1, 1, %" #at_tb \
-                     ";\n}\n"                                                                     \
-                     : sums                                                                       \
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TB));    \
+                     ";\n}\n" \
+                     : sums \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TB)); \
     }
 PRODUCT_OF_ROWS(32, 16, ALL(SUMS_16(0)), 16, 17, 18, 19, 20, 21, 22)
 PRODUCT_OF_ROWS(64, 32, ALL(SUMS_32(0)), 32, 33, 34, 35, 36, 37, 38)
@@ -121,6 +125,6 @@ PRODUCT_OF_ROWS(128, 64, ALL(SUMS_64(0)), 64, 65, 66, 67, 68, 69, 70)
 #undef PRODUCT_OF_ROWS
 #undef ALL
 
-}   /* namespace sm90 */
+} /* namespace sm90 */
 
 #endif

@@ -16,13 +16,15 @@ const char *chart_colour(int which) { return colours[which % COLOURS]; }
 
 void chart_begin(FILE *f, int width, int height)
 {
-    fprintf(f, "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%d' "
-            "viewBox='0 0 %d %d' font-family='sans-serif' font-size='12'>\n", width, height,
-            width, height);
+    fprintf(f,
+            "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%d' "
+            "viewBox='0 0 %d %d' font-family='sans-serif' font-size='12'>\n",
+            width, height, width, height);
     fputs("<style>.paper{fill:#fff}text{fill:#222}.grid{stroke:#888;stroke-opacity:.25}"
           ".frame{fill:none;stroke:#888}.mark{stroke:#888;stroke-dasharray:5 4}.curve{fill:none}"
           "@media(prefers-color-scheme:dark){.paper{fill:#181818}text{fill:#ddd}}</style>\n"
-          "<rect class='paper' width='100%' height='100%'/>\n", f);
+          "<rect class='paper' width='100%' height='100%'/>\n",
+          f);
 }
 
 void chart_end(FILE *f) { fputs("</svg>\n", f); }
@@ -114,10 +116,12 @@ void chart_axes(const struct chart *c)
                 c->left - 60, c->top + c->height / 2);
         words(c, c->y_title);
     }
-    fprintf(c->f, "<rect class='frame' x='%d' y='%d' width='%d' height='%d'/>\n"
+    fprintf(c->f,
+            "<rect class='frame' x='%d' y='%d' width='%d' height='%d'/>\n"
             "<clipPath id='c%d'><rect x='%d' y='%d' width='%d' height='%d'/></clipPath>\n"
-            "<g clip-path='url(#c%d)'>\n", c->left, c->top, c->width, c->height, c->top, c->left,
-            c->top, c->width, c->height, c->top);
+            "<g clip-path='url(#c%d)'>\n",
+            c->left, c->top, c->width, c->height, c->top, c->left, c->top, c->width, c->height,
+            c->top);
 }
 
 void chart_axes_end(const struct chart *c) { fputs("</g>\n", c->f); }

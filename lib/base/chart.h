@@ -25,9 +25,9 @@
 struct chart {
     FILE *f;
     int left, top, width, height;
-    double x0, x1, y0, y1;                        /* at the edges */
+    double x0, x1, y0, y1; /* at the edges */
     bool log_x, log_y;
-    const char *title, *x_title, *y_title;        /* NULL: none */
+    const char *title, *x_title, *y_title; /* NULL: none */
 };
 
 void chart_begin(FILE *f, int width, int height);

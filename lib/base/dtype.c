@@ -2,7 +2,10 @@
 
 #include <math.h>
 
-static const struct { const char *name; size_t size; } types[] = {
+static const struct {
+    const char *name;
+    size_t size;
+} types[] = {
     [DT_NONE] = { "none", 0 }, [DT_F64] = { "f64", 8 },   [DT_F32] = { "f32", 4 },
     [DT_BF16] = { "bf16", 2 }, [DT_F16] = { "f16", 2 },   [DT_E4M3] = { "e4m3", 1 },
     [DT_E5M2] = { "e5m2", 1 }, [DT_I64] = { "i64", 8 },   [DT_I32] = { "i32", 4 },
@@ -11,15 +14,9 @@ static const struct { const char *name; size_t size; } types[] = {
 };
 enum { NTYPES = sizeof types / sizeof types[0] };
 
-size_t dtype_size(enum dtype t)
-{
-    return (unsigned)t < NTYPES ? types[t].size : 0;
-}
+size_t dtype_size(enum dtype t) { return (unsigned)t < NTYPES ? types[t].size : 0; }
 
-const char *dtype_name(enum dtype t)
-{
-    return (unsigned)t < NTYPES ? types[t].name : "none";
-}
+const char *dtype_name(enum dtype t) { return (unsigned)t < NTYPES ? types[t].name : "none"; }
 
 enum dtype dtype_parse(const char *name)
 {
@@ -47,7 +44,7 @@ static uint32_t encode(uint32_t magnitude, int mbits, int emin)
         e = emin;
     }
     if (shift > 24)
-        return 0;                                /* below half of the smallest subnormal */
+        return 0; /* below half of the smallest subnormal */
     uint32_t q = mant >> shift, rest = mant & ((1u << shift) - 1), half = 1u << (shift - 1);
     q += rest > half || (rest == half && (q & 1));
     return ((uint32_t)(e - emin) << mbits) + q;
@@ -105,7 +102,7 @@ uint8_t e4m3_from_f32(float x)
 
 float e5m2_to_f32(uint8_t b)
 {
-    return f16_to_f32((uint16_t)(b << 8));       /* e5m2 is the upper half of f16 */
+    return f16_to_f32((uint16_t)(b << 8)); /* e5m2 is the upper half of f16 */
 }
 
 uint8_t e5m2_from_f32(float x)

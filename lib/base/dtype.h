@@ -11,23 +11,45 @@
 #include <string.h>
 
 enum dtype {
-    DT_NONE, DT_F64, DT_F32, DT_BF16, DT_F16, DT_E4M3, DT_E5M2,
-    DT_I64, DT_I32, DT_I16, DT_U16, DT_I8, DT_U8, DT_BOOL
+    DT_NONE,
+    DT_F64,
+    DT_F32,
+    DT_BF16,
+    DT_F16,
+    DT_E4M3,
+    DT_E5M2,
+    DT_I64,
+    DT_I32,
+    DT_I16,
+    DT_U16,
+    DT_I8,
+    DT_U8,
+    DT_BOOL
 };
 
-size_t dtype_size(enum dtype t);                 /* bytes an element; 0 for DT_NONE */
-const char *dtype_name(enum dtype t);            /* "f32", "bf16", ... as recipes write it */
-enum dtype dtype_parse(const char *name);        /* DT_NONE when unknown */
+size_t dtype_size(enum dtype t); /* bytes an element; 0 for DT_NONE */
+const char *dtype_name(enum dtype t); /* "f32", "bf16", ... as recipes write it */
+enum dtype dtype_parse(const char *name); /* DT_NONE when unknown */
 
-static inline uint32_t f32_bits(float x) { uint32_t u; memcpy(&u, &x, 4); return u; }
-static inline float f32_from_bits(uint32_t u) { float x; memcpy(&x, &u, 4); return x; }
+static inline uint32_t f32_bits(float x)
+{
+    uint32_t u;
+    memcpy(&u, &x, 4);
+    return u;
+}
+static inline float f32_from_bits(uint32_t u)
+{
+    float x;
+    memcpy(&x, &u, 4);
+    return x;
+}
 
 static inline float bf16_to_f32(uint16_t b) { return f32_from_bits((uint32_t)b << 16); }
 static inline uint16_t bf16_from_f32(float x)
 {
     uint32_t u = f32_bits(x);
     if ((u & 0x7fffffffu) > 0x7f800000u)
-        return (uint16_t)(u >> 16) | 0x0040;     /* quiet NaN */
+        return (uint16_t)(u >> 16) | 0x0040; /* quiet NaN */
     return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1)) >> 16);
 }
 /* The value of x after rounding to bf16. */

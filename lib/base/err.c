@@ -5,11 +5,14 @@
 #include <stdio.h>
 #include <string.h>
 
-static _Thread_local struct { int code; char text[2048]; } last;
+static _Thread_local struct {
+    int code;
+    char text[2048];
+} last;
 
 int err_set(int code, const char *fmt, ...)
 {
-    char text[sizeof last.text];   /* an argument may be the old message */
+    char text[sizeof last.text]; /* an argument may be the old message */
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
@@ -27,7 +30,7 @@ int err_sys(const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    const char *why = strerrordesc_np(saved);    /* not strerror: threads */
+    const char *why = strerrordesc_np(saved); /* not strerror: threads */
     return err_set(GPT_SYSTEM, "%s: %s", text, why ? why : "unknown error");
 }
 
@@ -41,15 +44,9 @@ int err_prefix(const char *fmt, ...)
     return err_set(last.code, "%s: %s", prefix, last.text);
 }
 
-int err_code(void)
-{
-    return last.code;
-}
+int err_code(void) { return last.code; }
 
-const char *err_message(void)
-{
-    return last.text;
-}
+const char *err_message(void) { return last.text; }
 
 void err_clear(void)
 {

@@ -19,11 +19,11 @@
 
 enum gpt_code {
     GPT_OK = 0,
-    GPT_NO = 1,      /* a negative answer: differs, invalid, not a record */
-    GPT_USAGE = 2,   /* the command line */
-    GPT_INPUT = 3,   /* what was read is not what it must be */
-    GPT_SYSTEM = 4,  /* I/O, memory, threads */
-    GPT_DEVICE = 5,  /* GPU or communicator */
+    GPT_NO = 1, /* a negative answer: differs, invalid, not a record */
+    GPT_USAGE = 2, /* the command line */
+    GPT_INPUT = 3, /* what was read is not what it must be */
+    GPT_SYSTEM = 4, /* I/O, memory, threads */
+    GPT_DEVICE = 5, /* GPU or communicator */
 };
 
 #define MUST_CHECK __attribute__((warn_unused_result))

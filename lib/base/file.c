@@ -67,7 +67,7 @@ void output_cleanup_on_signal(void)
     for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
         struct sigaction sa;
         sigaction(signals[i], NULL, &sa);
-        if (sa.sa_handler == SIG_IGN)            /* nohup stays nohup */
+        if (sa.sa_handler == SIG_IGN) /* nohup stays nohup */
             continue;
         memset(&sa, 0, sizeof sa);
         sa.sa_handler = on_signal;
@@ -118,7 +118,7 @@ int output_open(struct output *o, const char *path, bool force)
         return GPT_OK;
     }
     o->path = realpath(path, NULL);
-    bool exists = !stat(path, &st);              /* not o->path: a pipe has none */
+    bool exists = !stat(path, &st); /* not o->path: a pipe has none */
     if (!o->path && !(o->path = strdup(path)))
         return err_set(GPT_SYSTEM, "out of memory");
     if (exists && S_ISDIR(st.st_mode)) {
@@ -153,7 +153,7 @@ static int put_in_place(const struct output *o)
         return rename(o->tmp, o->path);
     if (!renameat2(AT_FDCWD, o->tmp, AT_FDCWD, o->path, RENAME_NOREPLACE))
         return 0;
-    if (errno == EINVAL || errno == ENOSYS)      /* a file system without RENAME_NOREPLACE */
+    if (errno == EINVAL || errno == ENOSYS) /* a file system without RENAME_NOREPLACE */
         return rename(o->tmp, o->path);
     return -1;
 }
@@ -207,7 +207,7 @@ int output_commit(struct output *o)
         o->tmp = NULL;
         rc = sync_entry(o->path);
     }
-    output_abort(o);                             /* frees what is left */
+    output_abort(o); /* frees what is left */
     return rc;
 }
 
@@ -351,7 +351,7 @@ int file_unnamed(const char *dir, int *fd)
     if (!(path = path_join(dir, "unnamed.XXXXXX")))
         return err_set(GPT_SYSTEM, "out of memory");
     int rc = GPT_OK;
-    if ((*fd = mkostemp(path, O_CLOEXEC)) < 0)   /* a file system without O_TMPFILE */
+    if ((*fd = mkostemp(path, O_CLOEXEC)) < 0) /* a file system without O_TMPFILE */
         rc = err_sys("cannot open a temporary file in '%s'", dir);
     else
         unlink(path);

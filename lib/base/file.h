@@ -18,28 +18,34 @@
 #include <stdio.h>
 #include "base/err.h"
 
-struct output { FILE *f; char *path, *tmp; bool force; };
+struct output {
+    FILE *f;
+    char *path, *tmp;
+    bool force;
+};
 
 /* "-" is stdout (committed by a checked flush). A file that exists is
  * GPT_SYSTEM unless force; a symbolic link is followed; what is no regular file
  * (/dev/full, a pipe) is written to directly. After a failure o needs no release. */
 int output_open(struct output *o, const char *path, bool force) MUST_CHECK;
 int output_commit(struct output *o) MUST_CHECK;
-void output_abort(struct output *o);          /* also after a failed commit; idempotent */
+void output_abort(struct output *o); /* also after a failed commit; idempotent */
 /* From now on SIGINT, SIGTERM and SIGHUP, unless ignored, first remove temporaries. */
 void output_cleanup_on_signal(void);
 
 /* A new directory that a signal removes, with the files in it, until it is kept. */
-struct temporary_dir { char *path; };
+struct temporary_dir {
+    char *path;
+};
 int temporary_dir_make(struct temporary_dir *t, const char *path) MUST_CHECK;
-void temporary_dir_keep(struct temporary_dir *t);     /* also when it has been renamed or removed */
+void temporary_dir_keep(struct temporary_dir *t); /* also when it has been renamed or removed */
 
 /* Reads a file ("-": stdin) of at most max bytes (0: any size) and adds a NUL;
  * caller frees. A longer one is GPT_INPUT. */
 int file_read(const char *path, size_t max, char **data, size_t *n) MUST_CHECK;
-int file_mkdirs(const char *path) MUST_CHECK;       /* mkdir -p, durable; "-" is GPT_USAGE */
-int file_sync_dir(const char *path) MUST_CHECK;     /* makes a rename in it durable */
-const char *temporary_dir(void);                    /* $TMPDIR, else /tmp */
+int file_mkdirs(const char *path) MUST_CHECK; /* mkdir -p, durable; "-" is GPT_USAGE */
+int file_sync_dir(const char *path) MUST_CHECK; /* makes a rename in it durable */
+const char *temporary_dir(void); /* $TMPDIR, else /tmp */
 /* A file without a name in dir, to write and read. */
 int file_unnamed(const char *dir, int *fd) MUST_CHECK;
 char *path_join(const char *dir, const char *name); /* malloc'd; NULL when out of memory */

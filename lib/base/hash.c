@@ -15,10 +15,7 @@ static const uint32_t K[64] = {
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
 };
 
-static inline uint32_t ror(uint32_t x, int n)
-{
-    return x >> n | x << (32 - n);
-}
+static inline uint32_t ror(uint32_t x, int n) { return x >> n | x << (32 - n); }
 
 static void sha256_block(uint32_t h[8], const unsigned char *p)
 {
@@ -27,16 +24,16 @@ static void sha256_block(uint32_t h[8], const unsigned char *p)
         w[i] = (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
     for (int i = 16; i < 64; i++) {
         uint32_t a = w[i - 15], b = w[i - 2];
-        w[i] = w[i - 16] + w[i - 7] + (ror(a, 7) ^ ror(a, 18) ^ a >> 3)
-             + (ror(b, 17) ^ ror(b, 19) ^ b >> 10);
+        w[i] = w[i - 16] + w[i - 7] + (ror(a, 7) ^ ror(a, 18) ^ a >> 3) +
+               (ror(b, 17) ^ ror(b, 19) ^ b >> 10);
     }
     memcpy(s, h, sizeof s);
     for (int i = 0; i < 64; i++) {
         uint32_t a = s[0], e = s[4];
-        uint32_t t1 = s[7] + (ror(e, 6) ^ ror(e, 11) ^ ror(e, 25)) + ((e & s[5]) ^ (~e & s[6]))
-                    + K[i] + w[i];
-        uint32_t t2 = (ror(a, 2) ^ ror(a, 13) ^ ror(a, 22))
-                    + ((a & s[1]) ^ (a & s[2]) ^ (s[1] & s[2]));
+        uint32_t t1 =
+            s[7] + (ror(e, 6) ^ ror(e, 11) ^ ror(e, 25)) + ((e & s[5]) ^ (~e & s[6])) + K[i] + w[i];
+        uint32_t t2 =
+            (ror(a, 2) ^ ror(a, 13) ^ ror(a, 22)) + ((a & s[1]) ^ (a & s[2]) ^ (s[1] & s[2]));
         memmove(s + 1, s, 7 * sizeof s[0]);
         s[4] += t1;
         s[0] = t1 + t2;
@@ -95,10 +92,7 @@ int xxh_init(struct xxh *x)
     return GPT_OK;
 }
 
-void xxh_add(struct xxh *x, const void *data, size_t n)
-{
-    XXH3_128bits_update(x->state, data, n);
-}
+void xxh_add(struct xxh *x, const void *data, size_t n) { XXH3_128bits_update(x->state, data, n); }
 
 static void hex_of(XXH128_hash_t h, char out[33])
 {
@@ -108,10 +102,7 @@ static void hex_of(XXH128_hash_t h, char out[33])
         snprintf(out + 2 * i, 3, "%02x", c.digest[i]);
 }
 
-void xxh_hex(struct xxh *x, char out[33])
-{
-    hex_of(XXH3_128bits_digest(x->state), out);
-}
+void xxh_hex(struct xxh *x, char out[33]) { hex_of(XXH3_128bits_digest(x->state), out); }
 
 void xxh_release(struct xxh *x)
 {
@@ -119,7 +110,4 @@ void xxh_release(struct xxh *x)
     x->state = NULL;
 }
 
-void xxh_hex_of(const void *data, size_t n, char out[33])
-{
-    hex_of(XXH3_128bits(data, n), out);
-}
+void xxh_hex_of(const void *data, size_t n, char out[33]) { hex_of(XXH3_128bits(data, n), out); }

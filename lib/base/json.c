@@ -71,10 +71,7 @@ bool json_key(struct json *j, struct json_string *key)
     return true;
 }
 
-bool json_element(struct json *j)
-{
-    return next_member(j, ']');
-}
+bool json_element(struct json *j) { return next_member(j, ']'); }
 
 /* First byte at or after p that ends a plain stretch: quote, backslash or
  * control character. Eight bytes at a time (Mycroft's zero-byte test). */
@@ -103,9 +100,10 @@ static bool hex4(const char *p, unsigned *x)
     *x = 0;
     for (int i = 0; i < 4; i++) {
         char c = p[i];
-        unsigned d = c >= '0' && c <= '9' ? (unsigned)(c - '0')
-                   : c >= 'a' && c <= 'f' ? (unsigned)(c - 'a' + 10)
-                   : c >= 'A' && c <= 'F' ? (unsigned)(c - 'A' + 10) : 16;
+        unsigned d = c >= '0' && c <= '9'   ? (unsigned)(c - '0')
+                     : c >= 'a' && c <= 'f' ? (unsigned)(c - 'a' + 10)
+                     : c >= 'A' && c <= 'F' ? (unsigned)(c - 'A' + 10)
+                                            : 16;
 
         if (d > 15)
             return false;
@@ -131,7 +129,7 @@ int json_escape_length(struct json *j)
 static bool bad_end(struct json *j)
 {
     return bad(j, j->at == j->end ? "the closing '\"' of a string"
-               : "no control character in a string");
+                                  : "no control character in a string");
 }
 
 bool json_string(struct json *j, struct json_string *s)
@@ -180,8 +178,8 @@ bool json_u64(struct json *j, uint64_t *x)
     if (!q)
         return bad(j, "a whole number");
     for (const char *p = j->at; p < q; p++)
-        if (__builtin_mul_overflow(*x, 10u, x)
-            || __builtin_add_overflow(*x, (uint64_t)(*p - '0'), x))
+        if (__builtin_mul_overflow(*x, 10u, x) ||
+            __builtin_add_overflow(*x, (uint64_t)(*p - '0'), x))
             return bad(j, "a whole number below 2^64");
     j->at = q;
     return true;
@@ -222,8 +220,7 @@ bool json_skip(struct json *j)
     struct json_string s;
 
     switch (json_peek(j)) {
-    case '"':
-        return json_string(j, &s);
+    case '"': return json_string(j, &s);
     case '{':
         json_open(j, '{');
         while (json_key(j, &s))
@@ -236,16 +233,11 @@ bool json_skip(struct json *j)
             if (!json_skip(j))
                 return false;
         return !j->bad;
-    case 't':
-        return skip_word(j, "true");
-    case 'f':
-        return skip_word(j, "false");
-    case 'n':
-        return skip_word(j, "null");
-    case 0:
-        return bad(j, "a value");
-    default:
-        return skip_number(j);
+    case 't': return skip_word(j, "true");
+    case 'f': return skip_word(j, "false");
+    case 'n': return skip_word(j, "null");
+    case 0: return bad(j, "a value");
+    default: return skip_number(j);
     }
 }
 
@@ -287,8 +279,8 @@ static char *unescape_one(const char **p, const char *end, char *o)
     }
     hex4(*p, &c);
     *p += 4;
-    if (c >> 10 == 0x36 && end - *p >= 6 && (*p)[0] == '\\' && (*p)[1] == 'u' && hex4(*p + 2, &d)
-        && d >> 10 == 0x37) {
+    if (c >> 10 == 0x36 && end - *p >= 6 && (*p)[0] == '\\' && (*p)[1] == 'u' && hex4(*p + 2, &d) &&
+        d >> 10 == 0x37) {
         c = 0x10000 + ((c & 0x3ff) << 10 | (d & 0x3ff));
         *p += 6;
     }
@@ -320,8 +312,8 @@ static const char *copy_plain(const char *p, const char *end, char **o)
         __m128i x = _mm_loadu_si128((const __m128i *)p);
         __m128i stop = _mm_or_si128(_mm_cmpeq_epi8(x, _mm_set1_epi8('"')),
                                     _mm_cmpeq_epi8(x, _mm_set1_epi8('\\')));
-        int mask = _mm_movemask_epi8(_mm_or_si128(stop,
-                       _mm_cmpeq_epi8(_mm_min_epu8(x, _mm_set1_epi8(0x1f)), x)));
+        int mask = _mm_movemask_epi8(
+            _mm_or_si128(stop, _mm_cmpeq_epi8(_mm_min_epu8(x, _mm_set1_epi8(0x1f)), x)));
         int k = mask ? __builtin_ctz((unsigned)mask) : 16;
 
         _mm_storeu_si128((__m128i *)*o, x);
@@ -367,7 +359,7 @@ bool json_equal(const struct json_string *s, const char *text)
     size_t n = strlen(text);
     char buf[256];
 
-    if (s->escaped && s->n <= sizeof buf)      /* a key may be spelt with escapes */
+    if (s->escaped && s->n <= sizeof buf) /* a key may be spelt with escapes */
         return json_unescape(s, buf) == n && !memcmp(buf, text, n);
     return !s->escaped && s->n == n && !memcmp(s->s, text, n);
 }

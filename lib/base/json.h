@@ -23,20 +23,24 @@
 struct json {
     const char *at, *end, *bad;
     int depth;
-    bool opened;                 /* a bracket was, and nothing has been read in it */
+    bool opened; /* a bracket was, and nothing has been read in it */
 };
-struct json_string { const char *s; size_t n; bool escaped; };    /* between the quotes, raw */
+struct json_string {
+    const char *s;
+    size_t n;
+    bool escaped;
+}; /* between the quotes, raw */
 
-char json_peek(struct json *j);                       /* next character after space; 0 at the end */
-bool json_more(struct json *j);                       /* anything but space up to the end */
-bool json_open(struct json *j, char bracket);         /* '{' or '[' */
+char json_peek(struct json *j); /* next character after space; 0 at the end */
+bool json_more(struct json *j); /* anything but space up to the end */
+bool json_open(struct json *j, char bracket); /* '{' or '[' */
 /* Next key of an object, up to and with its colon; false at the closing brace. */
 bool json_key(struct json *j, struct json_string *key);
 /* Before each element of an array; false at the closing bracket. */
 bool json_element(struct json *j);
 bool json_string(struct json *j, struct json_string *s);
-bool json_u64(struct json *j, uint64_t *x);           /* no sign, point or exponent */
-bool json_skip(struct json *j);                       /* any value */
+bool json_u64(struct json *j, uint64_t *x); /* no sign, point or exponent */
+bool json_skip(struct json *j); /* any value */
 
 /* A string and its text in one go, as json_string and json_unescape. The text
  * must have JSON_PAD readable bytes after it; out needs what is left of the text

@@ -9,9 +9,11 @@
 /* The factor of the suffix at s, which must end the text; 0 when it is none. */
 static int64_t suffix_factor(const char *s)
 {
-    static const struct { const char *text; int64_t factor; } suffixes[] = {
-        { "", 1 },
-        { "k", 1000 }, { "M", 1000000 }, { "G", 1000000000 },
+    static const struct {
+        const char *text;
+        int64_t factor;
+    } suffixes[] = {
+        { "", 1 },         { "k", 1000 },     { "M", 1000000 },  { "G", 1000000000 },
         { "Ki", 1 << 10 }, { "Mi", 1 << 20 }, { "Gi", 1 << 30 },
     };
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++)
@@ -25,10 +27,10 @@ static int bad_i64(const char *text, const char *what, int64_t lo, int64_t hi)
     if (lo == INT64_MIN && hi == INT64_MAX)
         return err_set(GPT_INPUT, "%s: expected a whole number, found '%s'", what, text);
     if (hi == INT64_MAX)
-        return err_set(GPT_INPUT, "%s: expected a whole number of at least %lld, found '%s'",
-                       what, (long long)lo, text);
-    return err_set(GPT_INPUT, "%s: expected a whole number from %lld to %lld, found '%s'",
-                   what, (long long)lo, (long long)hi, text);
+        return err_set(GPT_INPUT, "%s: expected a whole number of at least %lld, found '%s'", what,
+                       (long long)lo, text);
+    return err_set(GPT_INPUT, "%s: expected a whole number from %lld to %lld, found '%s'", what,
+                   (long long)lo, (long long)hi, text);
 }
 
 int num_i64(const char *text, const char *what, int64_t lo, int64_t hi, int64_t *out)
@@ -82,8 +84,8 @@ int num_f64(const char *text, const char *what, double lo, double hi, double *ou
         if (hi >= HUGE_VAL)
             return err_set(GPT_INPUT, "%s: expected a number of at least %.15g, found '%s'", what,
                            lo, text);
-        return err_set(GPT_INPUT, "%s: expected a number from %.15g to %.15g, found '%s'",
-                       what, lo, hi, text);
+        return err_set(GPT_INPUT, "%s: expected a number from %.15g to %.15g, found '%s'", what, lo,
+                       hi, text);
     }
     *out = v;
     return GPT_OK;

@@ -16,7 +16,7 @@
 const char *(*opt_version_extra)(void);
 
 /* What every command has besides its table. Help knows only those with a help text. */
-enum { HELP = -2, VERSION = -3, WORDS = -4 };      /* -1 is getopt's end */
+enum { HELP = -2, VERSION = -3, WORDS = -4 }; /* -1 is getopt's end */
 static const struct opt common[] = {
     { 'h', "help", NULL, OPT_FLAG, NULL, "show this help and exit", 0, 0, NULL },
     { 'V', "version", NULL, OPT_FLAG, NULL, "show versions and exit", 0, 0, NULL },
@@ -24,10 +24,7 @@ static const struct opt common[] = {
     OPT_END
 };
 
-static bool is_end(const struct opt *o)
-{
-    return !o->name && o->kind != OPT_GROUP;
-}
+static bool is_end(const struct opt *o) { return !o->name && o->kind != OPT_GROUP; }
 
 static bool has_letter(const struct command *c, char letter)
 {
@@ -92,7 +89,7 @@ static void print_option(const struct opt *o, char letter)
 static void print_help(const struct command *c)
 {
     printf("Usage: %s %s\n%s\n", c->name, c->usage, c->summary);
-    if (c->options->kind != OPT_GROUP)           /* a heading brings its own blank line */
+    if (c->options->kind != OPT_GROUP) /* a heading brings its own blank line */
         putchar('\n');
     bool grouped = false;
     for (const struct opt *o = c->options; !is_end(o); o++) {
@@ -193,7 +190,10 @@ static int take(const struct opt *o, const char *text)
 
 /* getopt_long's tables: value i + OWN names row i of the options, negative the common ones. */
 enum { OWN = 256 };
-struct tables { struct option *longs; char *letters; };
+struct tables {
+    struct option *longs;
+    char *letters;
+};
 
 static int make_tables(const struct command *c, struct tables *t)
 {
@@ -204,7 +204,7 @@ static int make_tables(const struct command *c, struct tables *t)
     char *s = t->letters = calloc((size_t)n * 2 + 8, 1);
     if (!t->longs || !s)
         return err_set(GPT_SYSTEM, "out of memory");
-    *s++ = ':';                                  /* a missing argument is reported as ':' */
+    *s++ = ':'; /* a missing argument is reported as ':' */
     for (int i = 0; i < n; i++) {
         const struct opt *o = &c->options[i];
         if (!o->name)
@@ -228,7 +228,7 @@ static int make_tables(const struct command *c, struct tables *t)
 /* What was wrong, from the little that getopt_long leaves behind. */
 static int usage_error(const struct tables *t, int got, char *const *argv)
 {
-    if (optopt > 0 && optopt < OWN)              /* a letter, perhaps one of a bundle */
+    if (optopt > 0 && optopt < OWN) /* a letter, perhaps one of a bundle */
         return got == ':' ? err_set(GPT_USAGE, "option -%c needs an argument", optopt)
                           : err_set(GPT_USAGE, "unknown option -%c", optopt);
     const char *word = argv[optind - 1];
@@ -260,7 +260,7 @@ static void hold_standard_descriptors(void)
 
 static int parse(const struct command *c, const struct tables *t, int argc, char **argv)
 {
-    optind = 0;                                  /* glibc: start anew */
+    optind = 0; /* glibc: start anew */
     opterr = 0;
     for (;;) {
         int got = getopt_long(argc, argv, t->letters, t->longs, NULL);
@@ -268,7 +268,7 @@ static int parse(const struct command *c, const struct tables *t, int argc, char
             return GPT_OK;
         if (got == '?' || got == ':')
             return usage_error(t, got, argv);
-        if (got > 0 && got < OWN) {              /* a letter */
+        if (got > 0 && got < OWN) { /* a letter */
             int i = 0;
             while (!is_end(&c->options[i]) && c->options[i].letter != got)
                 i++;
@@ -337,7 +337,7 @@ char *opt_arguments(int argc, char **argv)
         at += (size_t)sprintf(s + at, "%s%s", i > 1 ? " " : "", argv[i]);
     for (size_t i = 0; s && i < at; i++)
         if ((unsigned char)s[i] < ' ')
-            s[i] = '?';                          /* a line break would end the comment or header */
+            s[i] = '?'; /* a line break would end the comment or header */
     return s;
 }
 

@@ -29,39 +29,66 @@
 #include "base/err.h"
 
 enum opt_kind {
-    OPT_FLAG,   /* bool *: set to true */
-    OPT_STR,    /* const char ** */
-    OPT_I64,    /* int64_t *, in [lo, hi], num.h suffixes */
-    OPT_F64,    /* double *, in [lo, hi] */
+    OPT_FLAG, /* bool *: set to true */
+    OPT_STR, /* const char ** */
+    OPT_I64, /* int64_t *, in [lo, hi], num.h suffixes */
+    OPT_F64, /* double *, in [lo, hi] */
     OPT_CHOICE, /* const char **, one of choices "a|b|c" */
-    OPT_LIST,   /* struct opt_list *: may be given again; with choices, each is one of them */
-    OPT_GROUP,  /* a heading in --help; text in help */
+    OPT_LIST, /* struct opt_list *: may be given again; with choices, each is one of them */
+    OPT_GROUP, /* a heading in --help; text in help */
 };
-struct opt_list { const char **v; int n; };
+struct opt_list {
+    const char **v;
+    int n;
+};
 struct opt {
     char letter;
     const char *name, *arg;
     enum opt_kind kind;
     void *value;
     const char *help;
-    double lo, hi;          /* both 0: any; hi may be INFINITY */
+    double lo, hi; /* both 0: any; hi may be INFINITY */
     const char *choices;
 };
-#define OPT_END { 0, NULL, NULL, OPT_FLAG, NULL, NULL, 0, 0, NULL }
+#define OPT_END \
+    { \
+        0, NULL, NULL, OPT_FLAG, NULL, NULL, 0, 0, NULL \
+    }
 /* Rows of the usual kinds; `to` is where the value goes. */
-#define OPT_HEADING(text) { 0, NULL, NULL, OPT_GROUP, NULL, text, 0, 0, NULL }
-#define OPT_SWITCH(letter, name, to, help) { letter, name, NULL, OPT_FLAG, to, help, 0, 0, NULL }
-#define OPT_TEXT(letter, name, arg, to, help) { letter, name, arg, OPT_STR, to, help, 0, 0, NULL }
-#define OPT_WORD(name, to, choices, help) { 0, name, "WORD", OPT_CHOICE, to, help, 0, 0, choices }
-#define OPT_NUMBER(name, arg, to, lo, hi, help) { 0, name, arg, OPT_I64, to, help, lo, hi, NULL }
-#define OPT_REAL(name, arg, to, lo, hi, help) { 0, name, arg, OPT_F64, to, help, lo, hi, NULL }
+#define OPT_HEADING(text) \
+    { \
+        0, NULL, NULL, OPT_GROUP, NULL, text, 0, 0, NULL \
+    }
+#define OPT_SWITCH(letter, name, to, help) \
+    { \
+        letter, name, NULL, OPT_FLAG, to, help, 0, 0, NULL \
+    }
+#define OPT_TEXT(letter, name, arg, to, help) \
+    { \
+        letter, name, arg, OPT_STR, to, help, 0, 0, NULL \
+    }
+#define OPT_WORD(name, to, choices, help) \
+    { \
+        0, name, "WORD", OPT_CHOICE, to, help, 0, 0, choices \
+    }
+#define OPT_NUMBER(name, arg, to, lo, hi, help) \
+    { \
+        0, name, arg, OPT_I64, to, help, lo, hi, NULL \
+    }
+#define OPT_REAL(name, arg, to, lo, hi, help) \
+    { \
+        0, name, arg, OPT_F64, to, help, lo, hi, NULL \
+    }
 #define OPT_DONE (-1)
 
 /* Of two options that ask for different things one is given: GPT_USAGE, naming both, where a and b
  * say that both are. */
 int opt_choose(bool a, const char *first, bool b, const char *second) MUST_CHECK;
 
-struct command { const char *name, *usage, *summary; const struct opt *options; };
+struct command {
+    const char *name, *usage, *summary;
+    const struct opt *options;
+};
 
 int opt_parse(const struct command *c, int argc, char **argv, int *first) MUST_CHECK;
 /* For the last line of main(), whatever rc: closes stdout, prints "name: message"

@@ -17,7 +17,7 @@ double now_seconds(void)
 
 char *format_duration(char *buf, double seconds)
 {
-    if (!(seconds >= 0 && seconds < 1e9)) {      /* also NaN: not known yet */
+    if (!(seconds >= 0 && seconds < 1e9)) { /* also NaN: not known yet */
         snprintf(buf, 16, "-:--");
         return buf;
     }

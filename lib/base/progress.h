@@ -15,11 +15,15 @@
 #include "base/err.h"
 
 enum progress_mode { PROGRESS_AUTO, PROGRESS_ON, PROGRESS_OFF };
-struct progress { bool on; double last; int width; };
+struct progress {
+    bool on;
+    double last;
+    int width;
+};
 void progress_init(struct progress *p, enum progress_mode mode);
 void progress_line(struct progress *p, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void progress_end(struct progress *p);
-double now_seconds(void);                       /* monotonic */
+double now_seconds(void); /* monotonic */
 /* "3:07", "1:02:45"; buf of 16 bytes. */
 char *format_duration(char *buf, double seconds);
 

@@ -38,7 +38,7 @@ static const char *cell(char buf[64], char type, va_list *ap, enum report_format
         if (!isfinite(x) && format == REPORT_JSON)
             return "null";
         if (isnan(x))
-            return "nan";                       /* never "-nan" */
+            return "nan"; /* never "-nan" */
         snprintf(buf, 64, format == REPORT_TABLE ? "%.5g" : "%.9g", x);
     } else if (type == 'u') {
         snprintf(buf, 64, "%" PRIu64, va_arg(*ap, uint64_t));

@@ -20,14 +20,17 @@
 
 enum report_format { REPORT_TABLE, REPORT_TSV, REPORT_JSON };
 enum { REPORT_COLUMNS = 24 };
-struct column { const char *name; char type; };
+struct column {
+    const char *name;
+    char type;
+};
 struct report {
     FILE *f;
     enum report_format format;
     const struct column *c;
     int n;
     long rows;
-    char **cells;               /* table: rows * n */
+    char **cells; /* table: rows * n */
     size_t room;
     bool failed;
 };

@@ -8,8 +8,8 @@
 enum { ROUNDS = 10 };
 static const uint32_t MUL0 = 0xd2511f53, MUL1 = 0xcd9e8d57, WEYL0 = 0x9e3779b9, WEYL1 = 0xbb67ae85;
 
-static inline void philox_round(uint32_t *c0, uint32_t *c1, uint32_t *c2, uint32_t *c3,
-                                uint32_t k0, uint32_t k1)
+static inline void philox_round(uint32_t *c0, uint32_t *c1, uint32_t *c2, uint32_t *c3, uint32_t k0,
+                                uint32_t k1)
 {
     uint64_t p0 = (uint64_t)MUL0 * *c0, p1 = (uint64_t)MUL1 * *c2;
     *c0 = (uint32_t)(p1 >> 32) ^ *c1 ^ k0;
@@ -55,7 +55,7 @@ static inline double log_of(uint32_t w)
     double m = of_bits(b - (e << 52)), s = (m - 1) / (m + 1), z = s * s, p = 1.0 / 21;
     for (int i = 19; i > 0; i -= 2)
         p = p * z + 1.0 / i;
-    double exponent = of_bits(0x4330000000000000 | e) - 0x1p52;    /* e as a double */
+    double exponent = of_bits(0x4330000000000000 | e) - 0x1p52; /* e as a double */
     return (exponent - 32) * 0.69314718055994530942 + 2 * s * p;
 }
 
@@ -63,10 +63,23 @@ static inline double log_of(uint32_t w)
  * the nearest quarter. */
 static inline double cos_of(uint32_t w)
 {
-    static const double C[] = { 1, -1.0 / 2, 1.0 / 24, -1.0 / 720, 1.0 / 40320, -1.0 / 3628800,
-                                1.0 / 479001600, -1.0 / 87178291200, 1.0 / 20922789888000 };
-    static const double S[] = { 1, -1.0 / 6, 1.0 / 120, -1.0 / 5040, 1.0 / 362880,
-                                -1.0 / 39916800, 1.0 / 6227020800, -1.0 / 1307674368000,
+    static const double C[] = { 1,
+                                -1.0 / 2,
+                                1.0 / 24,
+                                -1.0 / 720,
+                                1.0 / 40320,
+                                -1.0 / 3628800,
+                                1.0 / 479001600,
+                                -1.0 / 87178291200,
+                                1.0 / 20922789888000 };
+    static const double S[] = { 1,
+                                -1.0 / 6,
+                                1.0 / 120,
+                                -1.0 / 5040,
+                                1.0 / 362880,
+                                -1.0 / 39916800,
+                                1.0 / 6227020800,
+                                -1.0 / 1307674368000,
                                 1.0 / 355687428096000 };
     uint32_t quarter = (w + (1u << 29)) >> 30;
     double a = (int32_t)(w - (quarter << 30)) * (2 * 3.14159265358979323846 * 0x1p-32);

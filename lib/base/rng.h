@@ -15,7 +15,9 @@
 
 #include <stdint.h>
 
-struct rng { uint64_t seed, stream; };
+struct rng {
+    uint64_t seed, stream;
+};
 
 static inline struct rng rng_make(uint64_t seed, uint64_t stream)
 {
@@ -27,6 +29,6 @@ float rng_uniform(const struct rng *r, uint64_t index);
 float rng_normal(const struct rng *r, uint64_t index);
 void rng_uniforms(const struct rng *r, uint64_t first, int64_t n, float *out);
 void rng_normals(const struct rng *r, uint64_t first, int64_t n, float *out);
-uint64_t rng_below(const struct rng *r, uint64_t index, uint64_t n);  /* 0 .. n-1 */
+uint64_t rng_below(const struct rng *r, uint64_t index, uint64_t n); /* 0 .. n-1 */
 
 #endif

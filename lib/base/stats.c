@@ -5,10 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static double normal_cdf(double z)
-{
-    return 0.5 * erfc(-z * M_SQRT1_2);
-}
+static double normal_cdf(double z) { return 0.5 * erfc(-z * M_SQRT1_2); }
 
 /* ln(Gamma(a + 1/2) / Gamma(a)). For large a the difference of two lgamma() loses digits;
  * there Stirling's series, whose terms are B_2k (2 - 2^(1-2k)) / (2k (2k-1) a^(2k-1)). */
@@ -52,14 +49,14 @@ static double beta_fraction(double a, double b, double x)
 /* P(T <= t) for t <= 0: half of I_x(df/2, 1/2) at x = df / (df + t^2). */
 static double lower_half(double t, double df)
 {
-    double a = df / 2, r = t / sqrt(df), q = r * r;         /* 1 - x = q / (1 + q) */
+    double a = df / 2, r = t / sqrt(df), q = r * r; /* 1 - x = q / (1 + q) */
     double x = 1 / (1 + q), y = q < DBL_MAX ? q / (1 + q) : 1;
     /* x^a (1-x)^(1/2) / B(a, 1/2), from logarithms that stay small */
     double log_x = q < DBL_MAX ? -log1p(q) : -2 * (log(-t) - 0.5 * log(df));
     double front = exp(a * log_x + log_gamma_step(a)) * sqrt(y / M_PI);
     if (x < (a + 1) / (a + 2.5))
         return 0.5 * front * beta_fraction(a, 0.5, x) / a;
-    return 0.5 - front * beta_fraction(0.5, a, y);          /* I_y(1/2, a) = 2 front h */
+    return 0.5 - front * beta_fraction(0.5, a, y); /* I_y(1/2, a) = 2 front h */
 }
 
 double t_cdf(double t, double df)
@@ -109,7 +106,7 @@ double t_noncentral_cdf(double t, double df, double delta)
         return t < 0 ? 0 : 1;
     if (df > 1e12)
         return normal_cdf(t - delta);
-    if (fabs(delta) > FAR) {                    /* Z counts for little: make it count for more */
+    if (fabs(delta) > FAR) { /* Z counts for little: make it count for more */
         t *= FAR / fabs(delta);
         delta = copysign(FAR, delta);
     }

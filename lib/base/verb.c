@@ -15,10 +15,7 @@ static bool listed(const char *list, const char *word)
     return false;
 }
 
-static bool is_end(const struct opt *o)
-{
-    return !o->name && o->kind != OPT_GROUP;
-}
+static bool is_end(const struct opt *o) { return !o->name && o->kind != OPT_GROUP; }
 
 /* The rows of the program's table that a verb takes; caller frees. */
 static struct opt *own_options(const struct program *p, const struct verb *v)
@@ -42,8 +39,8 @@ static int explain(const struct program *p, const struct verb *v, int rc)
         char by_name[96], by_letter[24];
         snprintf(by_name, sizeof by_name, "unknown option --%s", o->name ? o->name : "");
         snprintf(by_letter, sizeof by_letter, "unknown option -%c", o->letter);
-        if (o->name && (!strcmp(by_name, err_message())
-                        || (o->letter && !strcmp(by_letter, err_message()))))
+        if (o->name &&
+            (!strcmp(by_name, err_message()) || (o->letter && !strcmp(by_letter, err_message()))))
             return err_set(GPT_USAGE, "--%s does not go with %s", o->name, v->name);
     }
     return rc;
@@ -77,8 +74,8 @@ static int run_verb(const struct program *p, const struct verb *v, int argc, cha
 
 static void describe(const struct program *p, char *text, size_t size)
 {
-    size_t at = (size_t)snprintf(text, size, "%s\n\nVerbs ('%s VERB --help' tells more):",
-                                 p->summary, p->name);
+    size_t at = (size_t)snprintf(text, size,
+                                 "%s\n\nVerbs ('%s VERB --help' tells more):", p->summary, p->name);
     for (int i = 0; i < p->n && at < size; i++)
         at += (size_t)snprintf(text + at, size - at, "\n  %-9s %-24s %s", p->verbs[i].name,
                                p->verbs[i].operands, p->verbs[i].what);
@@ -90,7 +87,10 @@ static int no_verb(const struct program *p, const char *found)
     size_t at = 0;
     for (int i = 0; i < p->n && at < sizeof names; i++)
         at += (size_t)snprintf(names + at, sizeof names - at, "%s%s",
-                               !i ? "" : i + 1 < p->n ? ", " : " or ", p->verbs[i].name);
+                               !i             ? ""
+                               : i + 1 < p->n ? ", "
+                                              : " or ",
+                               p->verbs[i].name);
     return found ? err_set(GPT_USAGE, "expected %s first, found '%s'", names, found)
                  : err_set(GPT_USAGE, "expected %s", names);
 }

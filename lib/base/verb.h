@@ -20,10 +20,10 @@
 
 struct verb {
     const char *name;
-    const char *operands;       /* as --help shows them, with options that must be given */
+    const char *operands; /* as --help shows them, with options that must be given */
     const char *what;
-    const char *options;        /* names in the program's table, with blanks between */
-    int least, most;            /* number of operands */
+    const char *options; /* names in the program's table, with blanks between */
+    int least, most; /* number of operands */
     int (*run)(char **argv, int n);
 };
 struct program {

@@ -13,8 +13,8 @@ static void make_text(void)
 #else
     const char *compiler = "gcc " __VERSION__;
 #endif
-    snprintf(text, sizeof text, GPT_VERSION "\ncompiler: %s\nzstd: %s\n",
-             compiler, ZSTD_versionString());
+    snprintf(text, sizeof text, GPT_VERSION "\ncompiler: %s\nzstd: %s\n", compiler,
+             ZSTD_versionString());
 }
 
 const char *version_text(void)

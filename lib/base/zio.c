@@ -7,7 +7,7 @@
 #include <zstd.h>
 #include "base/text.h"
 
-enum { IN_BYTES = 1 << 17, OUT_BYTES = 1 << 17 };   /* zstd's block, the unit it works in */
+enum { IN_BYTES = 1 << 17, OUT_BYTES = 1 << 17 }; /* zstd's block, the unit it works in */
 
 /* --- reading --- */
 
@@ -17,12 +17,12 @@ struct zreader {
     FILE *f;
     char *path;
     enum format format;
-    bool eof;            /* f has ended: what is in in[] is the last */
-    bool in_frame;       /* a frame has begun and not ended */
-    int failed;          /* code of the first failure; its message in why */
+    bool eof; /* f has ended: what is in in[] is the last */
+    bool in_frame; /* a frame has begun and not ended */
+    int failed; /* code of the first failure; its message in why */
     char why[512];
-    uint64_t raw, out;   /* bytes taken from in[], bytes handed out */
-    size_t pos, end;     /* unread part of in[] */
+    uint64_t raw, out; /* bytes taken from in[], bytes handed out */
+    size_t pos, end; /* unread part of in[] */
     ZSTD_DStream *zstd;
     z_stream gzip;
     unsigned char in[IN_BYTES];
@@ -60,8 +60,8 @@ static bool starts(const struct zreader *r, const char *magic, size_t n)
 
 static bool is_zstd(const struct zreader *r)
 {
-    bool skippable = r->end >= 4 && (r->in[0] & 0xf0) == 0x50
-                  && !memcmp(r->in + 1, "\x2a\x4d\x18", 3);
+    bool skippable =
+        r->end >= 4 && (r->in[0] & 0xf0) == 0x50 && !memcmp(r->in + 1, "\x2a\x4d\x18", 3);
     return starts(r, "\x28\xb5\x2f\xfd", 4) || skippable;
 }
 
@@ -94,10 +94,7 @@ static int seek(struct zreader *r, uint64_t raw)
     return GPT_OK;
 }
 
-int zreader_open(struct zreader **out, const char *path)
-{
-    return zreader_open_at(out, path, 0);
-}
+int zreader_open(struct zreader **out, const char *path) { return zreader_open_at(out, path, 0); }
 
 int zreader_open_at(struct zreader **out, const char *path, uint64_t raw)
 {
@@ -131,7 +128,8 @@ static int bad_frame(struct zreader *r, const char *why)
 
 static int cut_frame(struct zreader *r)
 {
-    return fail(r, err_set(GPT_INPUT, "%s: offset %llu: expected the rest of a %s frame, found "
+    return fail(r, err_set(GPT_INPUT,
+                           "%s: offset %llu: expected the rest of a %s frame, found "
                            "the end of the file",
                            r->path, (unsigned long long)r->raw, format_name(r)));
 }
@@ -194,9 +192,9 @@ int zreader_read(struct zreader *r, void *buf, size_t n, size_t *got)
         bool last = r->pos == r->end && r->eof;
         if (last && !r->in_frame)
             break;
-        rc = r->format == PLAIN ? copy_plain(r, p, n, &k)
-           : r->format == ZSTD  ? decode_zstd(r, p, n, &k)
-                                : decode_gzip(r, p, n, &k);
+        rc = r->format == PLAIN  ? copy_plain(r, p, n, &k)
+             : r->format == ZSTD ? decode_zstd(r, p, n, &k)
+                                 : decode_gzip(r, p, n, &k);
         if (rc)
             return rc;
         /* The decoder may still hold output after the last input: only when it
@@ -228,15 +226,9 @@ int zreader_skip(struct zreader *r, uint64_t n)
     return GPT_OK;
 }
 
-uint64_t zreader_offset(const struct zreader *r)
-{
-    return r->out;
-}
+uint64_t zreader_offset(const struct zreader *r) { return r->out; }
 
-uint64_t zreader_raw_offset(const struct zreader *r)
-{
-    return r->raw;
-}
+uint64_t zreader_raw_offset(const struct zreader *r) { return r->raw; }
 
 void zreader_close(struct zreader *r)
 {
@@ -256,8 +248,8 @@ void zreader_close(struct zreader *r)
 struct zwriter {
     FILE *f;
     char *name;
-    ZSTD_CStream *zstd;      /* NULL: plain */
-    bool in_frame, any;      /* bytes since the last frame; a frame at all */
+    ZSTD_CStream *zstd; /* NULL: plain */
+    bool in_frame, any; /* bytes since the last frame; a frame at all */
     uint64_t raw;
     unsigned char out[OUT_BYTES];
 };
@@ -323,14 +315,11 @@ int zwriter_frame(struct zwriter *w)
 
 int zwriter_finish(struct zwriter *w)
 {
-    w->in_frame |= w->zstd && !w->any;           /* an empty stream is one empty frame */
+    w->in_frame |= w->zstd && !w->any; /* an empty stream is one empty frame */
     return zwriter_frame(w);
 }
 
-uint64_t zwriter_offset(const struct zwriter *w)
-{
-    return w->raw;
-}
+uint64_t zwriter_offset(const struct zwriter *w) { return w->raw; }
 
 void zwriter_free(struct zwriter *w)
 {

@@ -31,8 +31,8 @@ int zreader_open_at(struct zreader **r, const char *path, uint64_t raw) MUST_CHE
 int zreader_read(struct zreader *r, void *buf, size_t n, size_t *got) MUST_CHECK;
 /* n decompressed bytes; past the end is GPT_INPUT. */
 int zreader_skip(struct zreader *r, uint64_t n) MUST_CHECK;
-uint64_t zreader_offset(const struct zreader *r);       /* decompressed bytes so far */
-uint64_t zreader_raw_offset(const struct zreader *r);   /* bytes of the file, for progress */
+uint64_t zreader_offset(const struct zreader *r); /* decompressed bytes so far */
+uint64_t zreader_raw_offset(const struct zreader *r); /* bytes of the file, for progress */
 void zreader_close(struct zreader *r);
 
 struct zwriter;
@@ -41,8 +41,8 @@ struct zwriter;
 int zwriter_new(struct zwriter **w, FILE *f, const char *name, int level) MUST_CHECK;
 int zwriter_write(struct zwriter *w, const void *buf, size_t n) MUST_CHECK;
 int zwriter_frame(struct zwriter *w) MUST_CHECK;
-int zwriter_finish(struct zwriter *w) MUST_CHECK;                /* ends the stream; then free */
-uint64_t zwriter_offset(const struct zwriter *w);                /* bytes given to f so far */
+int zwriter_finish(struct zwriter *w) MUST_CHECK; /* ends the stream; then free */
+uint64_t zwriter_offset(const struct zwriter *w); /* bytes given to f so far */
 void zwriter_free(struct zwriter *w);
 
 #endif

@@ -19,8 +19,9 @@ static int check_sizes(struct ckpt *c)
         char *path = path_join(c->dir, c->files[i].name);
         int rc = path ? 0 : err_set(GPT_SYSTEM, "out of memory");
         if (!rc && stat(path, &st))
-            rc = errno != ENOENT ? err_sys("cannot read '%s'", path)
-                : err_set(GPT_INPUT, "%s: MANIFEST lists it, but it is missing", path);
+            rc = errno != ENOENT
+                     ? err_sys("cannot read '%s'", path)
+                     : err_set(GPT_INPUT, "%s: MANIFEST lists it, but it is missing", path);
         else if (!rc && (uint64_t)st.st_size != c->files[i].bytes)
             rc = err_set(GPT_INPUT, "%s: expected %" PRIu64 " bytes, found %lld", path,
                          c->files[i].bytes, (long long)st.st_size);

@@ -40,34 +40,36 @@
 #include "base/dtype.h"
 #include "base/err.h"
 
-#define CKPT_MAX_RANK 4             /* axes of a tensor */
+#define CKPT_MAX_RANK 4 /* axes of a tensor */
 #define CKPT_MAX_RANKS (1 << 20)
 
 /* A rank's piece of a tensor, for writing. */
 struct ckpt_tensor {
-    const char *param;              /* label of the parameter: "attn", "ve0", ... */
-    const char *kind;               /* "weight", "mantissa", "momentum", "second_momentum",
+    const char *param; /* label of the parameter: "attn", "ve0", ... */
+    const char *kind; /* "weight", "mantissa", "momentum", "second_momentum",
                                        "exp_avg", "exp_avg_sq"; the tensor is "param.kind" */
     enum dtype dtype;
-    int rank;                       /* axes, 1 .. CKPT_MAX_RANK */
-    int64_t shape[CKPT_MAX_RANK];   /* of the whole tensor, all ranks together, without padding
+    int rank; /* axes, 1 .. CKPT_MAX_RANK */
+    int64_t shape[CKPT_MAX_RANK]; /* of the whole tensor, all ranks together, without padding
                                        that depends on the number of ranks */
-    int64_t begin, count;           /* units of the first axis held here; replicated tensors are
+    int64_t begin, count; /* units of the first axis held here; replicated tensors are
                                        written by rank 0 alone: 0, shape[0] */
-    const void *data;               /* count units, contiguous; or NULL and */
-    int (*fill)(void *arg, void *dst, size_t n);    /* gives the next n bytes of them, in order */
+    const void *data; /* count units, contiguous; or NULL and */
+    int (*fill)(void *arg, void *dst, size_t n); /* gives the next n bytes of them, in order */
     void *arg;
 };
 
-struct ckpt_kv { const char *key, *value; };
+struct ckpt_kv {
+    const char *key, *value;
+};
 
 struct ckpt_info {
-    int64_t step;                   /* steps done: the next one to run */
-    int64_t tokens;                 /* tokens seen */
-    int ranks;                      /* world size */
-    const char *tool;               /* "gpt-train 0.1.0" */
-    const char *recipe;             /* full text */
-    const struct ckpt_kv *state;    /* small state: "loader.shard" = "3". A key has no blank and
+    int64_t step; /* steps done: the next one to run */
+    int64_t tokens; /* tokens seen */
+    int ranks; /* world size */
+    const char *tool; /* "gpt-train 0.1.0" */
+    const char *recipe; /* full text */
+    const struct ckpt_kv *state; /* small state: "loader.shard" = "3". A key has no blank and
                                        comes once; a value is one line. "loader." is the data
                                        position */
     int nstate;
@@ -100,25 +102,34 @@ int ckpt_latest(const char *root, char **dir) MUST_CHECK;
 int ckpt_list(const char *root, int64_t **steps, int *n) MUST_CHECK;
 /* Complete checkpoints but the last `keep_last` and those whose step is a multiple of keep_every
  * (0: none), by ascending step; caller frees *steps. keep_last < 1 is GPT_USAGE. */
-int ckpt_prunable(const char *root, int keep_last, int64_t keep_every, int64_t **steps, int *n)
-    MUST_CHECK;
+int ckpt_prunable(const char *root, int keep_last, int64_t keep_every, int64_t **steps,
+                  int *n) MUST_CHECK;
 /* Removes those; they are renamed away before their files go. *removed may be NULL. */
 int ckpt_prune(const char *root, int keep_last, int64_t keep_every, int *removed) MUST_CHECK;
 
 struct ckpt;
 
 /* A piece of a tensor in a file. */
-struct ckpt_piece { int file; int64_t begin, count; uint64_t at; char hash[33]; };
+struct ckpt_piece {
+    int file;
+    int64_t begin, count;
+    uint64_t at;
+    char hash[33];
+};
 struct ckpt_entry {
-    char *name;                     /* "attn.momentum" */
+    char *name; /* "attn.momentum" */
     enum dtype dtype;
     int rank;
     int64_t shape[CKPT_MAX_RANK];
-    uint64_t unit_bytes;            /* bytes a unit of the first axis */
-    struct ckpt_piece *pieces;      /* by begin; they cover 0 .. shape[0] */
+    uint64_t unit_bytes; /* bytes a unit of the first axis */
+    struct ckpt_piece *pieces; /* by begin; they cover 0 .. shape[0] */
     int npieces;
 };
-struct ckpt_file { char *name; uint64_t bytes; char hash[33]; };
+struct ckpt_file {
+    char *name;
+    uint64_t bytes;
+    char hash[33];
+};
 
 /* Reads MANIFEST (hash checked), recipe.txt (hash checked) and the sizes of the files. */
 int ckpt_open(struct ckpt **c, const char *dir) MUST_CHECK;
@@ -126,18 +137,18 @@ void ckpt_close(struct ckpt *c);
 const char *ckpt_dir(const struct ckpt *c);
 const struct ckpt_info *ckpt_info(const struct ckpt *c);
 const char *ckpt_recipe_hash(const struct ckpt *c);
-const char *ckpt_state(const struct ckpt *c, const char *key);     /* NULL: none */
+const char *ckpt_state(const struct ckpt *c, const char *key); /* NULL: none */
 /* The value of key as a whole number; missing or no number: GPT_INPUT. */
 int ckpt_state_i64(const struct ckpt *c, const char *key, int64_t *out) MUST_CHECK;
-int ckpt_entries(const struct ckpt *c, const struct ckpt_entry **e);   /* how many; by name */
+int ckpt_entries(const struct ckpt *c, const struct ckpt_entry **e); /* how many; by name */
 int ckpt_files(const struct ckpt *c, const struct ckpt_file **f);
-const struct ckpt_entry *ckpt_find(const struct ckpt *c, const char *name);  /* NULL: none */
+const struct ckpt_entry *ckpt_find(const struct ckpt *c, const char *name); /* NULL: none */
 
 struct ckpt_want {
     const char *name;
-    enum dtype dtype;               /* must be the stored one */
-    int64_t begin, count;           /* units of the first axis */
-    void *dst;                      /* count units */
+    enum dtype dtype; /* must be the stored one */
+    int64_t begin, count; /* units of the first axis */
+    void *dst; /* count units */
 };
 /* Fills all wants in one pass over the files that hold them, `threads` files at
  * a time (0: one for each processor). Every byte used is checked against its

@@ -44,8 +44,8 @@ static int64_t step_of(const char *name, const char *before, const char *after)
     const char *p = name + n + 5, *digits = p;
     int64_t step = 0;
     for (; *p >= '0' && *p <= '9'; p++)
-        if (__builtin_mul_overflow(step, 10, &step)
-            || __builtin_add_overflow(step, *p - '0', &step))
+        if (__builtin_mul_overflow(step, 10, &step) ||
+            __builtin_add_overflow(step, *p - '0', &step))
             return -1;
     bool ours = p - digits == 6 || (p - digits > 6 && *digits != '0');
     return ours && !strcmp(p, after) ? step : -1;
@@ -56,7 +56,12 @@ static int64_t step_of(const char *name, const char *before, const char *after)
 /* From begin to commit or abort the folder is locked, for two programs that write into one would
  * take each other's files for leftovers; or, by a run, from its start to its end. The lock is the
  * process's and goes when it ends. */
-struct hold { char *root; int fd; bool to_the_end; struct hold *next; };
+struct hold {
+    char *root;
+    int fd;
+    bool to_the_end;
+    struct hold *next;
+};
 static struct hold *holds;
 static pthread_mutex_t holds_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -70,7 +75,7 @@ static int new_hold(const char *root, struct hold **out)
     int rc = 0;
     if ((h->fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
         rc = err_sys("cannot open '%s'", root);
-    else if (flock(h->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)   /* NFS may have no locks */
+    else if (flock(h->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) /* NFS may have no locks */
         rc = err_set(GPT_SYSTEM, "another program is writing checkpoints into '%s'", root);
     if (rc) {
         if (h->fd >= 0)
@@ -139,8 +144,8 @@ int ckpt_remove_tree(const char *dir)
     if (unlinkat(fd, "MANIFEST", 0) && errno != ENOENT)
         rc = err_sys("cannot remove '%s/MANIFEST'", dir);
     for (struct dirent *e; !rc && (e = readdir(d));)
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && unlinkat(fd, e->d_name, 0)
-            && errno != ENOENT)
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && unlinkat(fd, e->d_name, 0) &&
+            errno != ENOENT)
             rc = err_sys("cannot remove '%s/%s'", dir, e->d_name);
     closedir(d);
     if (!rc && rmdir(dir))

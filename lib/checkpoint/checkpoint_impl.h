@@ -18,7 +18,7 @@ struct ckpt {
     int nentries;
     struct ckpt_file *files;
     int nfiles;
-    bool *checked;              /* a file whose hash was found right; under lock */
+    bool *checked; /* a file whose hash was found right; under lock */
     pthread_mutex_t lock;
 };
 
@@ -35,21 +35,21 @@ int ckpt_remove_leftovers(const char *root, bool all) MUST_CHECK;
 
 /* Parses MANIFEST's text (NUL-terminated, n bytes, changed in place); path is for messages. */
 int ckpt_parse_manifest(struct ckpt *c, const char *path, char *text, size_t n) MUST_CHECK;
-void ckpt_release(struct ckpt *c);          /* everything but c itself */
+void ckpt_release(struct ckpt *c); /* everything but c itself */
 
 /* One piece as a stream; reading its last byte checks its hash. Close after a failed open too. */
 struct piece_reader {
     const struct ckpt_entry *e;
     const struct ckpt_piece *piece;
     char *path;
-    struct zreader *z;          /* compressed, or */
-    int fd;                     /* plain, next byte at `at` */
+    struct zreader *z; /* compressed, or */
+    int fd; /* plain, next byte at `at` */
     uint64_t at, left;
     struct xxh hash;
 };
-int ckpt_piece_open(struct piece_reader *p, const struct ckpt *c, const struct ckpt_entry *e, int i)
-    MUST_CHECK;
-int ckpt_piece_read(struct piece_reader *p, void *dst, size_t n) MUST_CHECK;   /* n <= left */
+int ckpt_piece_open(struct piece_reader *p, const struct ckpt *c, const struct ckpt_entry *e,
+                    int i) MUST_CHECK;
+int ckpt_piece_read(struct piece_reader *p, void *dst, size_t n) MUST_CHECK; /* n <= left */
 void ckpt_piece_close(struct piece_reader *p);
 int ckpt_hash_file(const char *path, char hash[33]) MUST_CHECK;
 

@@ -95,14 +95,17 @@ void ckpt_piece_close(struct piece_reader *p)
 
 /* --- the work: pieces, and what is wanted of them --- */
 
-struct task { const struct ckpt_entry *e; int piece; };
+struct task {
+    const struct ckpt_entry *e;
+    int piece;
+};
 struct job {
     const struct ckpt *c;
-    const struct ckpt_want *want;    /* NULL: only verify */
+    const struct ckpt_want *want; /* NULL: only verify */
     int nwant;
     struct task *tasks;
     int ntasks;
-    int *files, nfiles;              /* those that tasks touch */
+    int *files, nfiles; /* those that tasks touch */
 };
 
 /* Copies what lies in bytes [from, from + n) of the whole tensor to the wants it is part of. */
@@ -213,7 +216,7 @@ static int check_file(struct ckpt *c, int file)
 static int do_file(void *arg, int i)
 {
     const struct job *j = arg;
-    return check_file((struct ckpt *)j->c, j->files[i]);     /* its lock guards what changes */
+    return check_file((struct ckpt *)j->c, j->files[i]); /* its lock guards what changes */
 }
 
 static bool wanted(const struct job *j, const struct ckpt_entry *e, const struct ckpt_piece *p)
@@ -222,8 +225,8 @@ static bool wanted(const struct job *j, const struct ckpt_entry *e, const struct
         return true;
     for (int i = 0; i < j->nwant; i++) {
         const struct ckpt_want *w = &j->want[i];
-        if (!strcmp(w->name, e->name) && w->begin < p->begin + p->count
-            && p->begin < w->begin + w->count)
+        if (!strcmp(w->name, e->name) && w->begin < p->begin + p->count &&
+            p->begin < w->begin + w->count)
             return true;
     }
     return false;
@@ -289,9 +292,9 @@ static int check_want(const struct ckpt *c, const struct ckpt_want *w)
         return err_set(GPT_INPUT, "%s: tensor '%s': expected %s, found %s", c->dir, w->name,
                        dtype_name(w->dtype), dtype_name(e->dtype));
     if (w->begin < 0 || w->count < 0 || w->begin > e->shape[0] - w->count)
-        return err_set(GPT_INPUT, "%s: tensor '%s': expected units %" PRId64 ":%" PRId64
-                       ", found 0:%" PRId64, c->dir, w->name, w->begin, w->begin + w->count,
-                       e->shape[0]);
+        return err_set(GPT_INPUT,
+                       "%s: tensor '%s': expected units %" PRId64 ":%" PRId64 ", found 0:%" PRId64,
+                       c->dir, w->name, w->begin, w->begin + w->count, e->shape[0]);
     return 0;
 }
 

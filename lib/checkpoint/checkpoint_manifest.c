@@ -8,7 +8,11 @@
 #include "base/hash.h"
 
 /* A line being taken apart; text is changed in place. */
-struct line { const char *path; int number; char *rest; };
+struct line {
+    const char *path;
+    int number;
+    char *rest;
+};
 
 static int bad(const struct line *l, const char *expected, const char *found)
 {
@@ -64,7 +68,7 @@ static int at_end(const struct line *l)
 /* v with room for one more, zeroed, counted. */
 static void *more(void *v, int *n, size_t size)
 {
-    if ((*n & (*n - 1)) == 0) {                 /* grows at 0, 1, 2, 4, 8, ... */
+    if ((*n & (*n - 1)) == 0) { /* grows at 0, 1, 2, 4, 8, ... */
         void *p = realloc(v, size * (size_t)(*n ? 2 * *n : 1));
         if (!p)
             return NULL;
@@ -132,8 +136,8 @@ static int parse_shape(struct line *l, struct ckpt_entry *e)
             e->unit_bytes *= (uint64_t)e->shape[e->rank];
         else
             e->unit_bytes = total;
-        if (__builtin_mul_overflow(total, (uint64_t)e->shape[e->rank++], &total)
-            || total > INT64_MAX)
+        if (__builtin_mul_overflow(total, (uint64_t)e->shape[e->rank++], &total) ||
+            total > INT64_MAX)
             return bad(l, "a shape below 2^63 bytes", s);
         s = x;
     }
@@ -142,8 +146,8 @@ static int parse_shape(struct line *l, struct ckpt_entry *e)
 
 static bool same_tensor(const struct ckpt_entry *a, const struct ckpt_entry *b)
 {
-    return a->dtype == b->dtype && a->rank == b->rank
-        && !memcmp(a->shape, b->shape, sizeof a->shape);
+    return a->dtype == b->dtype && a->rank == b->rank &&
+           !memcmp(a->shape, b->shape, sizeof a->shape);
 }
 
 /* tensor NAME DTYPE SHAPE BEGIN COUNT FILE AT HASH; lines of a name stand together. */
@@ -160,8 +164,8 @@ static int parse_tensor(struct ckpt *c, struct line *l)
     type = word(l);
     if ((e.dtype = dtype_parse(type)) == DT_NONE)
         return bad(l, "a dtype", type);
-    if ((rc = parse_shape(l, &e)) || (rc = take_whole(l, "the first unit", &p.begin))
-        || (rc = whole(l, word(l), "a number of units", 1, &p.count)))
+    if ((rc = parse_shape(l, &e)) || (rc = take_whole(l, "the first unit", &p.begin)) ||
+        (rc = whole(l, word(l), "a number of units", 1, &p.count)))
         return rc;
     file = word(l);
     for (int i = 0; i < c->nfiles; i++)
@@ -201,11 +205,14 @@ static int check_cover(const struct ckpt_entry *e, const char *path)
     int64_t at = 0;
     for (int i = 0; i < e->npieces; i++) {
         if (e->pieces[i].begin != at)
-            return err_set(GPT_INPUT, "%s: tensor '%s': expected a piece from unit %" PRId64
-                           " on, found one from %" PRId64, path, e->name, at, e->pieces[i].begin);
+            return err_set(GPT_INPUT,
+                           "%s: tensor '%s': expected a piece from unit %" PRId64
+                           " on, found one from %" PRId64,
+                           path, e->name, at, e->pieces[i].begin);
         if (e->pieces[i].count > e->shape[0] - at)
-            return err_set(GPT_INPUT, "%s: tensor '%s': its pieces go to unit %" PRId64 " of %"
-                           PRId64, path, e->name, at + e->pieces[i].count, e->shape[0]);
+            return err_set(GPT_INPUT,
+                           "%s: tensor '%s': its pieces go to unit %" PRId64 " of %" PRId64, path,
+                           e->name, at + e->pieces[i].count, e->shape[0]);
         at += e->pieces[i].count;
     }
     if (at != e->shape[0])
@@ -266,11 +273,13 @@ static int parse_line(struct ckpt *c, struct line *l)
 static int check_end(const char *path, char *text, size_t *n)
 {
     char found[33];
-    size_t above = *n >= 37 ? *n - 37 : 0;          /* "end " + 32 digits + newline */
-    if (*n < 38 || text[above - 1] != '\n' || strncmp(text + above, "end ", 4)
-        || text[*n - 1] != '\n')
-        return err_set(GPT_INPUT, "%s: expected 'end HASH' as its last line: it is cut short or "
-                       "damaged", path);
+    size_t above = *n >= 37 ? *n - 37 : 0; /* "end " + 32 digits + newline */
+    if (*n < 38 || text[above - 1] != '\n' || strncmp(text + above, "end ", 4) ||
+        text[*n - 1] != '\n')
+        return err_set(GPT_INPUT,
+                       "%s: expected 'end HASH' as its last line: it is cut short or "
+                       "damaged",
+                       path);
     xxh_hex_of(text, above, found);
     if (strncmp(text + above + 4, found, 32))
         return err_set(GPT_INPUT, "%s: expected XXH3 %.32s, found %s: it is damaged", path,
@@ -311,7 +320,7 @@ int ckpt_parse_manifest(struct ckpt *c, const char *path, char *text, size_t n)
         l.number++;
         l.rest = s;
         end = strchr(s, '\n');
-        *end = 0;                                   /* check_end saw to the last one */
+        *end = 0; /* check_end saw to the last one */
         rc = parse_line(c, &l);
     }
     return rc ? rc : check_whole(c, path, l.number);

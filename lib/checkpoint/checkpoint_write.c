@@ -17,7 +17,12 @@
 enum { CHUNK = 1 << 20 };
 
 /* A file that hashes and counts what goes into it, behind a FILE. */
-struct sink { int fd; uint64_t bytes; struct xxh hash; FILE *f; };
+struct sink {
+    int fd;
+    uint64_t bytes;
+    struct xxh hash;
+    FILE *f;
+};
 
 static ssize_t sink_write(void *cookie, const char *buf, size_t n)
 {
@@ -28,7 +33,7 @@ static ssize_t sink_write(void *cookie, const char *buf, size_t n)
         if (k < 0 && errno == EINTR)
             continue;
         if (k <= 0)
-            return 0;                       /* fopencookie's sign of an error; errno stands */
+            return 0; /* fopencookie's sign of an error; errno stands */
         done += (size_t)k;
     }
     xxh_add(&s->hash, buf, n);
@@ -223,7 +228,7 @@ static int write_tensors(struct sink *s, const char *path, const char *file, int
     for (int i = 0; !rc && i < n; i++)
         rc = declare(w, t[i]);
     if (!rc)
-        rc = st_write(w, NULL, 0);                        /* the header */
+        rc = st_write(w, NULL, 0); /* the header */
     for (int i = 0; !rc && i < n; i++) {
         if (fflush(s->f)) {
             rc = err_sys("cannot write '%s'", path);
@@ -272,7 +277,10 @@ int ckpt_write_rank(const char *root, int64_t step, int rank, const struct ckpt_
 
 /* --- the MANIFEST --- */
 
-struct lines { char **v; size_t n, room; };
+struct lines {
+    char **v;
+    size_t n, room;
+};
 
 static int add_line(struct lines *l, const char *s)
 {

@@ -5,7 +5,11 @@
 #include <string.h>
 #include "checkpoint/npz.h"
 
-struct zip { const char *path; const unsigned char *b; size_t n; };
+struct zip {
+    const char *path;
+    const unsigned char *b;
+    size_t n;
+};
 
 bool npz_is(const unsigned char *b, size_t n)
 {
@@ -52,7 +56,11 @@ static int find_directory(const struct zip *z, uint64_t *at, uint64_t *entries)
     return 0;
 }
 
-struct member { const unsigned char *name; size_t name_n; uint64_t at, bytes; };
+struct member {
+    const unsigned char *name;
+    size_t name_n;
+    uint64_t at, bytes;
+};
 
 /* The zip64 numbers stand in place of those that are all ones, in this order. */
 static int take_zip64(const struct zip *z, uint64_t extra, uint64_t n, uint64_t *v[3])
@@ -91,8 +99,10 @@ static int next_member(const struct zip *z, uint64_t *at, struct member *m)
     if (rc)
         return rc;
     if (method != 0 || packed != bytes)
-        return err_set(GPT_INPUT, "%s: array '%.*s' is compressed: expected np.savez, not "
-                       "np.savez_compressed", z->path, (int)name, (const char *)m->name);
+        return err_set(GPT_INPUT,
+                       "%s: array '%.*s' is compressed: expected np.savez, not "
+                       "np.savez_compressed",
+                       z->path, (int)name, (const char *)m->name);
     if (!inside(z, local, 30) || le(z->b + local, 4) != 0x04034b50)
         return bad(z, local, "a member's header");
     m->at = local + 30 + le(z->b + local + 26, 2) + le(z->b + local + 28, 2);
@@ -105,10 +115,14 @@ static int next_member(const struct zip *z, uint64_t *at, struct member *m)
 
 /* --- the array's header, a Python dict --- */
 
-static const struct { const char *descr, *type; enum dtype dtype; unsigned size; } types[] = {
-    { "<f8", "F64", DT_F64, 8 }, { "<f4", "F32", DT_F32, 4 }, { "<f2", "F16", DT_F16, 2 },
-    { "<i8", "I64", DT_I64, 8 }, { "<i4", "I32", DT_I32, 4 }, { "<i2", "I16", DT_I16, 2 },
-    { "<u2", "U16", DT_U16, 2 }, { "|i1", "I8", DT_I8, 1 }, { "|u1", "U8", DT_U8, 1 },
+static const struct {
+    const char *descr, *type;
+    enum dtype dtype;
+    unsigned size;
+} types[] = {
+    { "<f8", "F64", DT_F64, 8 },   { "<f4", "F32", DT_F32, 4 },  { "<f2", "F16", DT_F16, 2 },
+    { "<i8", "I64", DT_I64, 8 },   { "<i4", "I32", DT_I32, 4 },  { "<i2", "I16", DT_I16, 2 },
+    { "<u2", "U16", DT_U16, 2 },   { "|i1", "I8", DT_I8, 1 },    { "|u1", "U8", DT_U8, 1 },
     { "|b1", "BOOL", DT_BOOL, 1 }, { "<u4", "U32", DT_NONE, 4 }, { "<u8", "U64", DT_NONE, 8 },
 };
 
@@ -142,8 +156,9 @@ static int take_shape(const struct zip *z, const char *s, struct st_tensor *t)
                            z->path, t->name);
         s = end;
     }
-    return *s == ')' ? 0 : err_set(GPT_INPUT, "%s: array '%s': expected ')' after its shape",
-                                   z->path, t->name);
+    return *s == ')' ? 0
+                     : err_set(GPT_INPUT, "%s: array '%s': expected ')' after its shape", z->path,
+                               t->name);
 }
 
 static int take_dict(const struct zip *z, const char *dict, struct st_tensor *t, unsigned *size)
@@ -181,8 +196,9 @@ static int take_array(const struct zip *z, const struct member *m, struct st_ten
     t->begin = m->at + from + n;
     t->bytes = m->bytes - from - n;
     if (t->elements > UINT64_MAX / 8 || t->elements * size != t->bytes)
-        return err_set(GPT_INPUT, "%s: array '%s': %" PRIu64 " elements of %s do not take %" PRIu64
-                       " bytes", z->path, t->name, t->elements, t->type, t->bytes);
+        return err_set(GPT_INPUT,
+                       "%s: array '%s': %" PRIu64 " elements of %s do not take %" PRIu64 " bytes",
+                       z->path, t->name, t->elements, t->type, t->bytes);
     return 0;
 }
 

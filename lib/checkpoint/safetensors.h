@@ -35,20 +35,22 @@
 
 struct st_tensor {
     char *name;
-    const char *type;        /* as the format spells it: "F32", "F8_E4M3", ... */
-    enum dtype dtype;        /* DT_NONE: the format has it, base/dtype.h does not (U32, F4, ...) */
-    int rank;                /* 0: a scalar */
-    uint64_t *shape;         /* rank numbers */
-    uint64_t elements;       /* product of shape */
-    uint64_t begin, bytes;   /* place in the data section */
+    const char *type; /* as the format spells it: "F32", "F8_E4M3", ... */
+    enum dtype dtype; /* DT_NONE: the format has it, base/dtype.h does not (U32, F4, ...) */
+    int rank; /* 0: a scalar */
+    uint64_t *shape; /* rank numbers */
+    uint64_t elements; /* product of shape */
+    uint64_t begin, bytes; /* place in the data section */
 };
-struct st_meta { char *key, *value; };
+struct st_meta {
+    char *key, *value;
+};
 struct st_header {
-    struct st_tensor *tensors;    /* by begin: the order of the data */
+    struct st_tensor *tensors; /* by begin: the order of the data */
     size_t n;
-    struct st_meta *meta;         /* as written */
+    struct st_meta *meta; /* as written */
     size_t nmeta;
-    uint64_t data_at;             /* 8 + N: offset of the data section in the file */
+    uint64_t data_at; /* 8 + N: offset of the data section in the file */
     uint64_t data_bytes;
 };
 
@@ -59,8 +61,8 @@ int st_metadata_parse(struct st_header *h, const char *path, const char *text, s
 /* GPT_INPUT: a tensor's name, or a key of the metadata, comes twice. st_header_parse sees to it. */
 int st_check_names(const struct st_header *h, const char *path) MUST_CHECK;
 void st_header_release(struct st_header *h);
-const struct st_tensor *st_find(const struct st_header *h, const char *name);   /* NULL: none */
-const char *st_meta(const struct st_header *h, const char *key);                /* NULL: none */
+const struct st_tensor *st_find(const struct st_header *h, const char *name); /* NULL: none */
+const char *st_meta(const struct st_header *h, const char *key); /* NULL: none */
 
 /* "F32" for DT_F32; NULL for DT_NONE. */
 const char *st_type_name(enum dtype t);
@@ -75,8 +77,8 @@ const void *st_data(const struct st_reader *r, const struct st_tensor *t);
 const struct st_tensor *st_next(struct st_reader *r);
 /* n bytes of t from byte `from`. In a stream the place must not lie behind what
  * was read already (a bug of the caller, asserted). */
-int st_read(struct st_reader *r, const struct st_tensor *t, uint64_t from, void *dst, size_t n)
-    MUST_CHECK;
+int st_read(struct st_reader *r, const struct st_tensor *t, uint64_t from, void *dst,
+            size_t n) MUST_CHECK;
 /* Reads to the end: a stream that is shorter or longer than its header says is
  * GPT_INPUT. (A plain file's size is checked by st_open.) */
 int st_finish(struct st_reader *r) MUST_CHECK;

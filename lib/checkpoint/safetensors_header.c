@@ -7,14 +7,33 @@
 #include "base/json.h"
 #include "base/text.h"
 
-static const struct type { const char *name; unsigned bits; enum dtype dtype; } types[] = {
-    { "F64", 64, DT_F64 }, { "F32", 32, DT_F32 }, { "F16", 16, DT_F16 }, { "BF16", 16, DT_BF16 },
-    { "I64", 64, DT_I64 }, { "I32", 32, DT_I32 }, { "I16", 16, DT_I16 }, { "U16", 16, DT_U16 },
-    { "I8", 8, DT_I8 }, { "U8", 8, DT_U8 }, { "BOOL", 8, DT_BOOL },
-    { "F8_E4M3", 8, DT_E4M3 }, { "F8_E5M2", 8, DT_E5M2 },
-    { "U64", 64, DT_NONE }, { "U32", 32, DT_NONE }, { "C64", 64, DT_NONE },
-    { "F8_E8M0", 8, DT_NONE }, { "F8_E4M3FNUZ", 8, DT_NONE }, { "F8_E5M2FNUZ", 8, DT_NONE },
-    { "F6_E2M3", 6, DT_NONE }, { "F6_E3M2", 6, DT_NONE }, { "F4", 4, DT_NONE },
+static const struct type {
+    const char *name;
+    unsigned bits;
+    enum dtype dtype;
+} types[] = {
+    { "F64", 64, DT_F64 },
+    { "F32", 32, DT_F32 },
+    { "F16", 16, DT_F16 },
+    { "BF16", 16, DT_BF16 },
+    { "I64", 64, DT_I64 },
+    { "I32", 32, DT_I32 },
+    { "I16", 16, DT_I16 },
+    { "U16", 16, DT_U16 },
+    { "I8", 8, DT_I8 },
+    { "U8", 8, DT_U8 },
+    { "BOOL", 8, DT_BOOL },
+    { "F8_E4M3", 8, DT_E4M3 },
+    { "F8_E5M2", 8, DT_E5M2 },
+    { "U64", 64, DT_NONE },
+    { "U32", 32, DT_NONE },
+    { "C64", 64, DT_NONE },
+    { "F8_E8M0", 8, DT_NONE },
+    { "F8_E4M3FNUZ", 8, DT_NONE },
+    { "F8_E5M2FNUZ", 8, DT_NONE },
+    { "F6_E2M3", 6, DT_NONE },
+    { "F6_E3M2", 6, DT_NONE },
+    { "F4", 4, DT_NONE },
 };
 enum { NTYPES = sizeof types / sizeof types[0] };
 
@@ -29,7 +48,7 @@ const char *st_type_name(enum dtype t)
 static unsigned type_bits(const char *name)
 {
     for (int i = 0; i < NTYPES; i++)
-        if (types[i].name == name)       /* tensors point into the table */
+        if (types[i].name == name) /* tensors point into the table */
             return types[i].bits;
     return 0;
 }
@@ -39,7 +58,7 @@ static unsigned type_bits(const char *name)
 struct text {
     struct json j;
     const char *path, *begin;
-    uint64_t base;               /* offset of begin in the file, for messages */
+    uint64_t base; /* offset of begin in the file, for messages */
 };
 
 static int no_memory(const char *path) { return err_set(GPT_SYSTEM, "%s: out of memory", path); }
@@ -60,10 +79,7 @@ static int wrong(const struct text *c, const char *p, const char *expected)
 }
 
 /* What the reader of JSON has found wrong so far, if anything. */
-static int checked(const struct text *c)
-{
-    return c->j.bad ? wrong(c, c->j.at, c->j.bad) : 0;
-}
+static int checked(const struct text *c) { return c->j.bad ? wrong(c, c->j.at, c->j.bad) : 0; }
 
 /* The string s, decoded, with a NUL behind it; it holds none, and is UTF-8. Caller frees. */
 static int decode(const struct text *c, const struct json_string *s, char **out)
@@ -73,7 +89,7 @@ static int decode(const struct text *c, const struct json_string *s, char **out)
     *out = NULL;
     if (c->j.bad)
         return checked(c);
-    if (!(*out = o = malloc(s->n + 1)))          /* what is decoded is never longer */
+    if (!(*out = o = malloc(s->n + 1))) /* what is decoded is never longer */
         return no_memory(c->path);
     for (const char *p = s->s; p < end;) {
         size_t n = text_utf8(p, (size_t)(end - p)), k = n;
@@ -82,11 +98,12 @@ static int decode(const struct text *c, const struct json_string *s, char **out)
             n = p[1] == 'u' ? 6 : 2;
             k = json_unescape(&(struct json_string){ p, n, true }, o);
             if (text_utf8(o, k) != k && end - p >= 12 && !memcmp(p + 6, "\\u", 2)) {
-                n = 12;                          /* half a surrogate pair, and the other */
+                n = 12; /* half a surrogate pair, and the other */
                 k = json_unescape(&(struct json_string){ p, n, true }, o);
             }
             expected = text_utf8(o, k) != k ? "a pair of surrogates"
-                     : *o ? NULL : "no U+0000 in a string";
+                       : *o                 ? NULL
+                                            : "no U+0000 in a string";
         } else {
             memcpy(o, p, n);
         }
@@ -187,8 +204,10 @@ static int set_offsets(struct text *c, struct st_tensor *t)
         rc = err_set(GPT_INPUT, "%s: tensor '%s': data_offsets: expected 2 numbers, found %zu",
                      c->path, t->name, n);
     else if (!rc && v[1] < v[0])
-        rc = err_set(GPT_INPUT, "%s: tensor '%s': data_offsets [%" PRIu64 ",%" PRIu64
-                     "]: the end lies before the begin", c->path, t->name, v[0], v[1]);
+        rc = err_set(GPT_INPUT,
+                     "%s: tensor '%s': data_offsets [%" PRIu64 ",%" PRIu64
+                     "]: the end lies before the begin",
+                     c->path, t->name, v[0], v[1]);
     if (!rc) {
         t->begin = v[0];
         t->bytes = v[1] - v[0];
@@ -201,8 +220,8 @@ static int set_offsets(struct text *c, struct st_tensor *t)
 static int tensor(struct text *c, struct st_tensor *t)
 {
     static const char *field[3] = { "dtype", "shape", "data_offsets" };
-    static int (*const set[3])(struct text *, struct st_tensor *)
-        = { set_type, set_shape, set_offsets };
+    static int (*const set[3])(struct text *, struct st_tensor *) = { set_type, set_shape,
+                                                                      set_offsets };
     bool seen[3] = { false, false, false };
     struct json_string key;
     json_open(&c->j, '{');
@@ -315,7 +334,7 @@ static int by_place(const void *a, const void *b)
     if (x->begin != y->begin)
         return x->begin < y->begin ? -1 : 1;
     if (x->bytes != y->bytes)
-        return x->bytes < y->bytes ? -1 : 1;     /* empty ones before the one that begins there */
+        return x->bytes < y->bytes ? -1 : 1; /* empty ones before the one that begins there */
     return strcmp(x->name, y->name);
 }
 
@@ -329,20 +348,24 @@ static int check_places(const char *path, struct st_header *h)
             return err_set(GPT_INPUT, "%s: tensor '%s': its shape takes more than 2^64 - 1 bits",
                            path, t->name);
         if (bits % 8)
-            return err_set(GPT_INPUT, "%s: tensor '%s': %" PRIu64 " elements of %s are no whole "
-                           "number of bytes", path, t->name, t->elements, t->type);
+            return err_set(GPT_INPUT,
+                           "%s: tensor '%s': %" PRIu64 " elements of %s are no whole "
+                           "number of bytes",
+                           path, t->name, t->elements, t->type);
         if (bits / 8 != t->bytes)
-            return err_set(GPT_INPUT, "%s: tensor '%s': %" PRIu64 " elements of %s take %" PRIu64
-                           " bytes, data_offsets hold %" PRIu64, path, t->name, t->elements,
-                           t->type, bits / 8, t->bytes);
+            return err_set(GPT_INPUT,
+                           "%s: tensor '%s': %" PRIu64 " elements of %s take %" PRIu64
+                           " bytes, data_offsets hold %" PRIu64,
+                           path, t->name, t->elements, t->type, bits / 8, t->bytes);
     }
     qsort(h->tensors, h->n, sizeof *h->tensors, by_place);
     for (size_t i = 0; i < h->n; i++) {
         const struct st_tensor *t = &h->tensors[i];
         if (t->begin != at)
-            return err_set(GPT_INPUT, "%s: tensor '%s' begins at %" PRIu64 " of the data, "
-                           "expected %" PRIu64 ": %s", path, t->name, t->begin, at,
-                           t->begin > at ? "a hole" : "an overlap");
+            return err_set(GPT_INPUT,
+                           "%s: tensor '%s' begins at %" PRIu64 " of the data, "
+                           "expected %" PRIu64 ": %s",
+                           path, t->name, t->begin, at, t->begin > at ? "a hole" : "an overlap");
         at += t->bytes;
     }
     h->data_bytes = at;

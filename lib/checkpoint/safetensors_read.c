@@ -16,11 +16,11 @@
 struct st_reader {
     char *path;
     struct st_header h;
-    size_t next;             /* index for st_next */
-    unsigned char *map;      /* the whole file, or NULL in a stream */
+    size_t next; /* index for st_next */
+    unsigned char *map; /* the whole file, or NULL in a stream */
     size_t map_bytes;
     struct zreader *z;
-    uint64_t at;             /* bytes of the data section that the stream has given */
+    uint64_t at; /* bytes of the data section that the stream has given */
 };
 
 static uint64_t le64(const unsigned char *b)
@@ -34,15 +34,18 @@ static uint64_t le64(const unsigned char *b)
 static int check_size(const char *path, uint64_t n)
 {
     if (n > ST_HEADER_MAX)
-        return err_set(GPT_INPUT, "%s: offset 0: header size: expected at most %u, found %" PRIu64
-                       ": no safetensors file", path, ST_HEADER_MAX, n);
+        return err_set(GPT_INPUT,
+                       "%s: offset 0: header size: expected at most %u, found %" PRIu64
+                       ": no safetensors file",
+                       path, ST_HEADER_MAX, n);
     return 0;
 }
 
 static int short_file(const char *path, const char *where, uint64_t want, uint64_t have)
 {
-    return err_set(GPT_INPUT, "%s: the file ends in its %s: expected %" PRIu64 " bytes, found %"
-                   PRIu64, path, where, want, have);
+    return err_set(GPT_INPUT,
+                   "%s: the file ends in its %s: expected %" PRIu64 " bytes, found %" PRIu64, path,
+                   where, want, have);
 }
 
 /* Does the file begin like a compressed one? A plain header's fifth to ninth
@@ -205,9 +208,10 @@ int st_read(struct st_reader *r, const struct st_tensor *t, uint64_t from, void 
         return err_prefix("tensor '%s'", t->name);
     r->at += got;
     if (got < n)
-        return err_set(GPT_INPUT, "%s: tensor '%s': the file ends at byte %" PRIu64
-                       " of the data, expected %" PRIu64, r->path, t->name, r->at,
-                       r->h.data_bytes);
+        return err_set(GPT_INPUT,
+                       "%s: tensor '%s': the file ends at byte %" PRIu64
+                       " of the data, expected %" PRIu64,
+                       r->path, t->name, r->at, r->h.data_bytes);
     return 0;
 }
 

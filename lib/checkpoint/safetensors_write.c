@@ -14,11 +14,11 @@ struct st_writer {
     FILE *f;
     char *name;
     int level;
-    struct st_header h;          /* as declared */
+    struct st_header h; /* as declared */
     size_t tensor_room, meta_room;
-    struct zwriter *z;           /* once the header is written */
-    size_t now;                  /* tensor being written */
-    uint64_t done;               /* bytes of it */
+    struct zwriter *z; /* once the header is written */
+    size_t now; /* tensor being written */
+    uint64_t done; /* bytes of it */
 };
 
 static int no_memory(const struct st_writer *w)
@@ -112,8 +112,7 @@ static void put_header(FILE *f, const struct st_header *h)
         fprintf(f, ":{\"dtype\":\"%s\",\"shape\":[", t->type);
         for (int k = 0; k < t->rank; k++)
             fprintf(f, "%s%" PRIu64, k ? "," : "", t->shape[k]);
-        fprintf(f, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", t->begin,
-                t->begin + t->bytes);
+        fprintf(f, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", t->begin, t->begin + t->bytes);
     }
     fputc('}', f);
 }
@@ -140,9 +139,9 @@ static int begin_data(struct st_writer *w)
         return no_memory(w);
     }
     int rc = n <= ST_HEADER_MAX
-        ? st_header_parse(&check, w->name, text, n)
-        : err_set(GPT_INPUT, "%s: header size: expected at most %u, found %zu", w->name,
-                  ST_HEADER_MAX, n);
+                 ? st_header_parse(&check, w->name, text, n)
+                 : err_set(GPT_INPUT, "%s: header size: expected at most %u, found %zu", w->name,
+                           ST_HEADER_MAX, n);
     if (!rc) {
         st_header_release(&check);
         for (int i = 0; i < 8; i++)

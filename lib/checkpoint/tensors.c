@@ -12,32 +12,32 @@ enum { IDLE = 4, SKIP_BYTES = 1 << 16 };
 
 /* A place in a piece of a checkpoint's tensor, or in a safetensors stream. */
 struct byte_source {
-    const struct stored *t;        /* checkpoint: the tensor; else NULL */
+    const struct stored *t; /* checkpoint: the tensor; else NULL */
     int piece;
     struct piece_reader reader;
-    struct st_reader *stream;      /* own; NULL: that of struct tensors */
-    uint64_t at;                   /* byte of the tensor; of the data section in a stream */
+    struct st_reader *stream; /* own; NULL: that of struct tensors */
+    uint64_t at; /* byte of the tensor; of the data section in a stream */
 };
 
 struct tensors {
     char *path;
     struct ckpt *ckpt;
-    struct st_reader *st;          /* a file: its header; when mapped its data */
+    struct st_reader *st; /* a file: its header; when mapped its data */
     bool mapped;
-    bool once;                     /* standard input */
-    bool given;                    /* st is, or was, some source's stream */
+    bool once; /* standard input */
+    bool given; /* st is, or was, some source's stream */
     struct stored *v, **by_name;
     int n;
-    uint64_t *shapes;              /* of a checkpoint's entries */
+    uint64_t *shapes; /* of a checkpoint's entries */
     struct byte_source *idle[IDLE];
-    pthread_mutex_t lock;          /* idle */
+    pthread_mutex_t lock; /* idle */
 };
 
 /* --- names --- */
 
-static const char *const kinds[TENSOR_KINDS - 1] = { "weight", "mantissa", "remainder", "momentum",
-                                     "second_momentum", "exp_avg", "exp_avg_sq", "scale",
-                                     "scale_inv" };
+static const char *const kinds[TENSOR_KINDS - 1] = { "weight",     "mantissa",        "remainder",
+                                                     "momentum",   "second_momentum", "exp_avg",
+                                                     "exp_avg_sq", "scale",           "scale_inv" };
 
 /* "attn.momentum" is param attn, kind momentum; "attn_bank" is param attn_bank, no kind. */
 static int split_name(struct stored *t)
@@ -145,8 +145,12 @@ static int take_header(struct tensors *s)
         return err_set(GPT_SYSTEM, "out of memory");
     for (int i = 0; i < s->n; i++) {
         const struct st_tensor *t = &h->tensors[i];
-        s->v[i] = (struct stored){ .name = t->name, .type = t->type, .dtype = t->dtype,
-                                   .rank = t->rank, .shape = t->shape, .elements = t->elements,
+        s->v[i] = (struct stored){ .name = t->name,
+                                   .type = t->type,
+                                   .dtype = t->dtype,
+                                   .rank = t->rank,
+                                   .shape = t->shape,
+                                   .elements = t->elements,
                                    .bytes = t->bytes };
     }
     s->mapped = h->n == 0 || st_data(s->st, &h->tensors[0]);
@@ -371,7 +375,7 @@ static int open_in_stream(struct tensor_bytes *b, uint64_t at)
 
 int bytes_open(struct tensor_bytes *b, struct tensors *s, const struct stored *t, uint64_t from)
 {
-    t = &s->v[t->index];                    /* the caller's may be a changed copy */
+    t = &s->v[t->index]; /* the caller's may be a changed copy */
     *b = (struct tensor_bytes){ .s = s, .t = t, .at = from };
     assert(from <= t->bytes);
     if (from == t->bytes)

@@ -31,19 +31,19 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
 
-enum { TENSOR_KINDS = 10 };     /* and none, "" */
+enum { TENSOR_KINDS = 10 }; /* and none, "" */
 struct stored {
-    const char *name;           /* "attn.momentum" */
-    char *param, *kind;         /* "attn", "momentum"; kind "" when the name says none we know */
-    const char *type;           /* as safetensors spells it */
-    enum dtype dtype;           /* DT_NONE: cannot be decoded */
+    const char *name; /* "attn.momentum" */
+    char *param, *kind; /* "attn", "momentum"; kind "" when the name says none we know */
+    const char *type; /* as safetensors spells it */
+    enum dtype dtype; /* DT_NONE: cannot be decoded */
     int rank;
     const uint64_t *shape;
     uint64_t elements, bytes;
-    const struct stored *low;   /* mantissa (or remainder) of this weight */
-    bool rounded;               /* low is a remainder: the weight was rounded, not cut */
+    const struct stored *low; /* mantissa (or remainder) of this weight */
+    bool rounded; /* low is a remainder: the weight was rounded, not cut */
     const struct stored *scale; /* multiplies */
-    bool is_part;               /* a mantissa or scale that another one has as low or scale */
+    bool is_part; /* a mantissa or scale that another one has as low or scale */
     int index;
 };
 
@@ -51,11 +51,11 @@ struct tensors;
 int tensors_open(struct tensors **s, const char *path) MUST_CHECK;
 void tensors_close(struct tensors *s);
 int tensors_count(const struct tensors *s);
-const struct stored *tensors_at(const struct tensors *s, int i);    /* order of cheapest reading */
-const struct stored *tensors_find(const struct tensors *s, const char *name);   /* NULL: none */
-const char *tensors_path(const struct tensors *s);                 /* the directory or file */
-const struct ckpt *tensors_ckpt(const struct tensors *s);          /* NULL: a safetensors file */
-const struct st_header *tensors_header(const struct tensors *s);   /* NULL: a checkpoint */
+const struct stored *tensors_at(const struct tensors *s, int i); /* order of cheapest reading */
+const struct stored *tensors_find(const struct tensors *s, const char *name); /* NULL: none */
+const char *tensors_path(const struct tensors *s); /* the directory or file */
+const struct ckpt *tensors_ckpt(const struct tensors *s); /* NULL: a safetensors file */
+const struct st_header *tensors_header(const struct tensors *s); /* NULL: a checkpoint */
 /* Threads that reading gains from: 1 for a compressed file, else 0 (all processors). */
 int tensors_threads(const struct tensors *s);
 
@@ -66,8 +66,8 @@ struct tensor_bytes {
     struct byte_source *src;
     uint64_t at;
 };
-int bytes_open(struct tensor_bytes *b, struct tensors *s, const struct stored *t, uint64_t from)
-    MUST_CHECK;
+int bytes_open(struct tensor_bytes *b, struct tensors *s, const struct stored *t,
+               uint64_t from) MUST_CHECK;
 int bytes_read(struct tensor_bytes *b, void *dst, size_t n) MUST_CHECK;
 void bytes_close(struct tensor_bytes *b);
 
@@ -75,13 +75,13 @@ void bytes_close(struct tensor_bytes *b);
 struct values {
     const struct stored *t;
     struct tensor_bytes main, low;
-    uint64_t at;                /* next element */
+    uint64_t at; /* next element */
     double *scales;
     uint64_t nscales;
     void *buf;
 };
-int values_open(struct values *v, struct tensors *s, const struct stored *t, uint64_t first)
-    MUST_CHECK;
+int values_open(struct values *v, struct tensors *s, const struct stored *t,
+                uint64_t first) MUST_CHECK;
 int values_read(struct values *v, double *dst, size_t n) MUST_CHECK;
 void values_close(struct values *v);
 /* As it prints: "f32 master of bf16", "f8_e4m3 scaled", ...; buf of 64. */

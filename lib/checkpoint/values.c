@@ -5,8 +5,8 @@
 #include <string.h>
 #include "checkpoint/tensors.h"
 
-enum { CHUNK = 8192 };          /* elements decoded at a time */
-#define SCALES_MAX (64u << 20)  /* bytes of scales that are held */
+enum { CHUNK = 8192 }; /* elements decoded at a time */
+#define SCALES_MAX (64u << 20) /* bytes of scales that are held */
 
 /* n elements of type t at p, to doubles. */
 static void decode(enum dtype t, const void *p, double *dst, size_t n)
@@ -31,7 +31,8 @@ static void decode(enum dtype t, const void *p, double *dst, size_t n)
     case DT_I16: EACH(int16_t, (double)x);
     case DT_U16: EACH(uint16_t, (double)x);
     case DT_I8: EACH(int8_t, (double)x);
-    case DT_U8: case DT_BOOL: EACH(uint8_t, (double)x);
+    case DT_U8:
+    case DT_BOOL: EACH(uint8_t, (double)x);
     case DT_NONE: break;
     }
 #undef EACH
@@ -55,9 +56,9 @@ static bool scales_fit(const struct stored *t, const struct stored *scale)
 {
     uint64_t rows = t->rank ? t->shape[0] : 1;
     uint64_t cols = rows ? t->elements / rows : 0;
-    return scale->elements == 1 || scale->elements == rows
-        || (t->rank == 2 && scale->rank == 2 && scale->shape[0] == (rows + 127) / 128
-            && scale->shape[1] == (cols + 127) / 128);
+    return scale->elements == 1 || scale->elements == rows ||
+           (t->rank == 2 && scale->rank == 2 && scale->shape[0] == (rows + 127) / 128 &&
+            scale->shape[1] == (cols + 127) / 128);
 }
 
 static int read_scales(struct values *v, struct tensors *s, const struct stored *t)
@@ -67,9 +68,10 @@ static int read_scales(struct values *v, struct tensors *s, const struct stored 
     if (!x)
         return 0;
     if (!scales_fit(t, x))
-        return err_set(GPT_INPUT, "%s: tensor '%s': expected one number, one a row or one a "
-                       "128x128 block of '%s', found %" PRIu64, tensors_path(s), x->name, t->name,
-                       x->elements);
+        return err_set(GPT_INPUT,
+                       "%s: tensor '%s': expected one number, one a row or one a "
+                       "128x128 block of '%s', found %" PRIu64,
+                       tensors_path(s), x->name, t->name, x->elements);
     if (x->dtype == DT_NONE || x->bytes > SCALES_MAX)
         return err_set(GPT_INPUT, "%s: tensor '%s': %" PRIu64 " scales of type %s cannot be used",
                        tensors_path(s), x->name, x->elements, x->type);

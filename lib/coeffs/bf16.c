@@ -9,7 +9,7 @@
 #include "coeffs/trial.h"
 
 struct work {
-    float *x, *y, *a, *b;       /* rows x cols twice, rows x rows twice */
+    float *x, *y, *a, *b; /* rows x cols twice, rows x rows twice */
     int n, m;
 };
 
@@ -30,7 +30,7 @@ static void gram(float *c, const float *x, int n, int m)
 
 static void aol(struct work *w)
 {
-    float *s = w->y;            /* free until the first product */
+    float *s = w->y; /* free until the first product */
     for (int i = 0; i < w->n; i++) {
         float sum = cblas_sasum(w->n, w->a + (size_t)i * w->n, 1);
         s[i] = 1 / sqrtf(sum > 1e-7f ? sum : 1e-7f);
@@ -91,8 +91,9 @@ int trial_bf16(const struct trial *t, const struct coeffs *c, double *y, double 
     float *all = malloc((2 * squares + 2 * count) * sizeof *all);
     if (!all)
         return err_set(GPT_SYSTEM, "out of memory for the bf16 iteration");
-    struct work w = { all, all + count, all + 2 * count, all + 2 * count + squares, t->rows,
-                      t->cols };
+    struct work w = {
+        all, all + count, all + 2 * count, all + 2 * count + squares, t->rows, t->cols
+    };
     memcpy(w.x, t->input, count * sizeof *w.x);
     round_all(w.x, count);
     for (int i = 0; i < c->n; i++)

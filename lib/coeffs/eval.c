@@ -11,13 +11,16 @@ double eval_slope(const struct coeffs *c)
     return slope;
 }
 
-struct tally { long n; double squares, max; };
+struct tally {
+    long n;
+    double squares, max;
+};
 
 static void count(struct tally *y, double e)
 {
     y->n++;
     y->squares += e * e;
-    if (!(e <= y->max))                         /* a NaN stays */
+    if (!(e <= y->max)) /* a NaN stays */
         y->max = e;
 }
 
@@ -81,15 +84,15 @@ struct costs eval_costs(const struct coeffs *c, int rows, int cols)
          * R is still needed */
         k.gram.flops += (powers + (first ? 0 : 1) + (last ? 0 : 2)) * cube;
         k.gram.bytes += BYTES * square * (2 * powers + (first ? 0 : 3) + (last ? 0 : 6));
-        if (first) {                            /* R = X X^T */
+        if (first) { /* R = X X^T */
             k.gram.flops += r * cube;
             k.gram.bytes += BYTES * (wide + square);
         }
-        if (last) {                             /* X <- Q X */
+        if (last) { /* X <- Q X */
             k.gram.flops += 2 * r * cube;
             k.gram.bytes += BYTES * (2 * wide + square);
         }
     }
-    k.symmetric.bytes = k.plain.bytes;          /* the mirror is written, too */
+    k.symmetric.bytes = k.plain.bytes; /* the mirror is written, too */
     return k;
 }

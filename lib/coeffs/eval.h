@@ -15,23 +15,30 @@
 #include "coeffs/trial.h"
 
 /* x and f(x) at the ends and at every place where f may turn, x ascending. */
-struct turns { int n; double *x, *f; };
+struct turns {
+    int n;
+    double *x, *f;
+};
 /* GPT_INPUT unless 0 <= lower < upper, and for a table that turns more than a million times there.
  * Values beyond 1e40 are cut to it. */
 int eval_turns(const struct coeffs *c, double lower, double upper, struct turns *t) MUST_CHECK;
 void turns_release(struct turns *t);
 
 /* Of f; of |1 - f|, and the first x that has it. */
-struct range { double low, high, worst, worst_at; };
+struct range {
+    double low, high, worst, worst_at;
+};
 int eval_range(const struct coeffs *c, double lower, double upper, struct range *r) MUST_CHECK;
 
-double eval_slope(const struct coeffs *c);              /* f'(0) */
+double eval_slope(const struct coeffs *c); /* f'(0) */
 /* The first x >= 1 with |f(x)| >= 2; INFINITY when there is none up to 10. */
 int eval_overshoot(const struct coeffs *c, double *x) MUST_CHECK;
 
 /* Errors |1 - f| over the singular values of all trials that are at least `lower`, each counting
  * the same; NaN when there is none. */
-struct spread { double rms, max; };
+struct spread {
+    double rms, max;
+};
 struct spread eval_trials(const struct coeffs *c, const struct trials *t, double lower);
 /* The same of |X v_i - u_i| in bf16 arithmetic, in *all over all and in *in (or NULL) over those of
  * at least `lower`. */
@@ -45,8 +52,12 @@ int eval_bf16(const struct coeffs *c, const struct trials *t, double lower, stru
  *   symmetric  T (3r + 1) n^3              one triangle of X X^T and A A
  *   gram       symmetric products of n x n only, but for R = X X^T and X <- Q X per segment
  * Rows without x^5 need no A A. aol adds no product. */
-struct cost { double flops, bytes; };
-struct costs { struct cost plain, symmetric, gram; };
+struct cost {
+    double flops, bytes;
+};
+struct costs {
+    struct cost plain, symmetric, gram;
+};
 struct costs eval_costs(const struct coeffs *c, int rows, int cols);
 
 #endif

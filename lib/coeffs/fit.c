@@ -51,8 +51,10 @@ static int set_points(struct objective *o, const double *x, int n, int max)
     o->w = o->x + groups;
     o->n = groups;
     for (int g = 0, from = 0; g < groups; g++) {
-        int to = g + 1 == groups ? n : g == 0 ? 1
-                 : groups == 2 ? 1 : 1 + (int)((long)(n - 2) * g / (groups - 2));
+        int to = g + 1 == groups ? n
+                 : g == 0        ? 1
+                 : groups == 2   ? 1
+                                 : 1 + (int)((long)(n - 2) * g / (groups - 2));
         if (g + 2 == groups)
             to = n - 1;
         double sum = 0;
@@ -75,7 +77,7 @@ static void set_guard(struct objective *o, const struct fit_options *f, const do
                               : knee * pow(f->upper / knee, (double)(g - half + 1) / half);
     o->n_grid = GUARD_POINTS;
     o->grid[GUARD_POINTS - 1] = f->upper;
-    for (int g = GUARD_POINTS - 2; g > 0; g--)  /* the floor begins at a point */
+    for (int g = GUARD_POINTS - 2; g > 0; g--) /* the floor begins at a point */
         if (o->grid[g] <= o->floor_from) {
             o->grid[g] = o->floor_from;
             break;
@@ -133,7 +135,10 @@ static void minimize_guarded(struct objective *o, struct coeffs *c, enum fit_obj
     }
 }
 
-struct candidate { struct coeffs c; double score; };
+struct candidate {
+    struct coeffs c;
+    double score;
+};
 
 static int by_score(const void *a, const void *b)
 {
@@ -145,12 +150,13 @@ static bool greedy_start(struct coeffs *c, const struct coeffs *like, double low
                          double safety, double cushion)
 {
     struct greedy g;
-    struct greedy_options o = { like->n, 2 * like->terms - 1, lower, upper, safety, cushion,
-                                false };
+    struct greedy_options o = {
+        like->n, 2 * like->terms - 1, lower, upper, safety, cushion, false
+    };
     if (!(lower < upper) || greedy_derive(&g, &o))
         return false;
     greedy_coeffs(&g, c);
-    c->terms = like->terms;                     /* 2 for tables of degree 3 */
+    c->terms = like->terms; /* 2 for tables of degree 3 */
     return true;
 }
 
@@ -176,7 +182,7 @@ static void score(struct candidate *v, int n, const struct objective *o, enum fi
 {
     for (int i = 0; i < n; i++)
         v[i].score = exact_objective(&v[i].c, o->x, o->n, what) + guard_excess(o, &v[i].c, swing);
-    qsort(v + 1, (size_t)n - 1, sizeof *v, by_score);   /* the given one stays in front */
+    qsort(v + 1, (size_t)n - 1, sizeof *v, by_score); /* the given one stays in front */
 }
 
 /* Keeps c in *best if it is better for all x, and stays within the guard. */
@@ -237,8 +243,8 @@ static int search(struct fit *f, const double *x, int n, const struct fit_option
 {
     struct objective scout = { .n = 0 }, full = { .n = 0 };
     struct candidate *v = calloc(STARTS_MAX, sizeof *v);
-    int rc = v ? set_points(&scout, x, n, SCOUT_POINTS)
-               : err_set(GPT_SYSTEM, "out of memory for a fit");
+    int rc =
+        v ? set_points(&scout, x, n, SCOUT_POINTS) : err_set(GPT_SYSTEM, "out of memory for a fit");
     if (!rc)
         rc = set_points(&full, x, n, POINTS_MAX);
     if (!rc) {
@@ -276,10 +282,10 @@ static int bf16_objective(const struct objective *o, const struct coeffs *c,
 {
     struct objective rms = *o;
     rms.weight = 0;
-    *out = what == FIT_MAX ? objective_largest(o, c)
-                           : sqrt(objective_value(&rms, c, NULL, NULL));
-    return isfinite(*out) ? 0 : err_set(GPT_INPUT, "%s: the bf16 iteration does not stay finite",
-                                        c->name);
+    *out = what == FIT_MAX ? objective_largest(o, c) : sqrt(objective_value(&rms, c, NULL, NULL));
+    return isfinite(*out)
+               ? 0
+               : err_set(GPT_INPUT, "%s: the bf16 iteration does not stay finite", c->name);
 }
 
 /* From the exact fit on; f->before and after become bf16's. */
@@ -303,10 +309,10 @@ static int refine_bf16(struct fit *f, const struct coeffs *start, const struct t
     rc = bf16_objective(&o, start, opt->objective, &f->before);
     f->after = f->before;
     f->table = *start;
-    for (int i = 0; i < 2 && !rc; i++) {        /* the exact fit, then what comes from it */
+    for (int i = 0; i < 2 && !rc; i++) { /* the exact fit, then what comes from it */
         if (i == 1)
-            minimize_guarded(&o, &tries[i], opt->objective,
-                             opt->objective == FIT_MAX ? 8 : 12, swing);
+            minimize_guarded(&o, &tries[i], opt->objective, opt->objective == FIT_MAX ? 8 : 12,
+                             swing);
         if (bf16_objective(&o, &tries[i], opt->objective, &got))
             continue;
         if (got < f->after && guard_excess_all(&o, &tries[i], swing) <= 0) {
@@ -334,7 +340,8 @@ int fit_check(const struct fit_options *o)
         return err_set(GPT_USAGE, "expected 0 <= lower < upper <= 2, found %g and %g", o->lower,
                        o->upper);
     if (!(o->swing > 0 && o->swing < 1))
-        return err_set(GPT_USAGE, "swing: expected more than 0 and less than 1, found %g", o->swing);
+        return err_set(GPT_USAGE, "swing: expected more than 0 and less than 1, found %g",
+                       o->swing);
     if (!(o->safety >= 0 && o->safety <= 1))
         return err_set(GPT_USAGE, "safety: expected 0 to 1, found %g", o->safety);
     return 0;
@@ -358,8 +365,8 @@ int fit_table(struct fit *f, const struct coeffs *start, const struct trials *t,
     f->guard_before = guard_excess_all(&guard, start, o->swing);
     /* A start that explodes is no licence to explode. */
     double swing = f->guard_before < 1 ? o->swing + f->guard_before : o->swing;
-    f->before = f->after = f->exact_before = f->exact_after
-        = exact_objective(start, x, n, o->objective);
+    f->before = f->after = f->exact_before = f->exact_after =
+        exact_objective(start, x, n, o->objective);
     rc = search(f, x, n, o, swing);
     f->after = f->exact_after;
     if (!rc && o->bf16)

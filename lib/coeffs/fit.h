@@ -30,20 +30,23 @@ enum fit_objective { FIT_RMS, FIT_MAX };
 struct fit_options {
     enum fit_objective objective;
     bool bf16;
-    double lower;               /* singular values below are left out */
-    double upper;               /* the guard ends here */
+    double lower; /* singular values below are left out */
+    double upper; /* the guard ends here */
     double swing, safety;
 };
-#define FIT_DEFAULT { FIT_RMS, false, 0, 1, 0.3, 0.01 }
+#define FIT_DEFAULT \
+    { \
+        FIT_RMS, false, 0, 1, 0.3, 0.01 \
+    }
 
 struct fit {
     struct coeffs table;
-    double before, after;       /* the objective, of start and table */
-    double exact_before, exact_after;   /* the same in exact arithmetic; equal without bf16 */
-    double guard_before, guard_after;   /* how far outside the guard, 0: inside */
-    long count;                 /* singular values that count */
-    double low, high;           /* their range */
-    int starts;                 /* tables from which a search began */
+    double before, after; /* the objective, of start and table */
+    double exact_before, exact_after; /* the same in exact arithmetic; equal without bf16 */
+    double guard_before, guard_after; /* how far outside the guard, 0: inside */
+    long count; /* singular values that count */
+    double low, high; /* their range */
+    int starts; /* tables from which a search began */
 };
 /* GPT_USAGE: an option out of range. */
 int fit_check(const struct fit_options *o) MUST_CHECK;

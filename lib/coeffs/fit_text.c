@@ -41,9 +41,10 @@ int fit_write(const struct fit *f, const struct coeffs *start, const struct tria
     if (rc)
         return rc;
     fit_describe(f, start, o, verdict, sizeof verdict);
-    fprintf(to, "# fitted to %ld singular values of %d matrices%s, %.4g to %.4g; xxh3 of values "
-            "and start: %s\n# %s\n", f->count, t->n, t->v[0].aol ? " after AOL" : "", f->low,
-            f->high, hex, verdict);
+    fprintf(to,
+            "# fitted to %ld singular values of %d matrices%s, %.4g to %.4g; xxh3 of values "
+            "and start: %s\n# %s\n",
+            f->count, t->n, t->v[0].aol ? " after AOL" : "", f->low, f->high, hex, verdict);
     if (o->bf16)
         fprintf(to, "# in exact arithmetic %.6g, of the start %.6g\n", f->exact_after,
                 f->exact_before);

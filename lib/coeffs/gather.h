@@ -13,7 +13,7 @@
 struct gather {
     const char *const *spectrum, *const *shape, *const *kind;
     int n_spectrum, n_shape, n_kind;
-    int matrices;               /* of each shape and kind */
+    int matrices; /* of each shape and kind */
     uint64_t seed;
 };
 /* GPT_USAGE: what is no shape or no kind. */

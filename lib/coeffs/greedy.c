@@ -31,7 +31,9 @@ static int check(const struct greedy_options *o)
 static void set_limit(struct minimax *m, int degree, quad at)
 {
     static const int numerator[3][MINIMAX_TERMS] = {
-        { 3, -1 }, { 15, -10, 3 }, { 35, -35, 21, -5 },
+        { 3, -1 },
+        { 15, -10, 3 },
+        { 35, -35, 21, -5 },
     };
     static const int denominator[3] = { 2, 8, 16 };
     int k = (degree - 1) / 2;
@@ -82,7 +84,7 @@ static int chain(struct greedy *g, const struct greedy_options *o, quad noise)
         if (rc)
             return err_prefix("row %d", t + 1);
         l = g->row[t].lower * (1 + noise);
-        if (l > 1)                              /* converged, and rounded up */
+        if (l > 1) /* converged, and rounded up */
             l = 1;
         u = 2 - l;
     }
@@ -124,9 +126,8 @@ void greedy_write(const struct greedy *g, const struct greedy_options *o, FILE *
     int worst = 17;
     for (int t = 0; t < g->n; t++)
         worst = g->row[t].digits < worst ? g->row[t].digits : worst;
-    fprintf(f, "# image of [%g, %g]: [%.9g, %.9g]; %d digits of every number are right\n",
-            o->lower, o->upper, (double)g->row[g->n - 1].lower, (double)g->row[g->n - 1].upper,
-            worst);
+    fprintf(f, "# image of [%g, %g]: [%.9g, %.9g]; %d digits of every number are right\n", o->lower,
+            o->upper, (double)g->row[g->n - 1].lower, (double)g->row[g->n - 1].upper, worst);
     for (int t = 0; t < g->n; t++) {
         char text[64];
         for (int i = 0; i < g->terms; i++)

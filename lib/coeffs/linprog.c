@@ -9,10 +9,10 @@
 enum { ROUNDS_MAX = 60 };
 
 struct state {
-    double *s, *y;              /* slacks b - a z, and multipliers */
-    double *ds, *dy, *corr;     /* steps; the corrector's products */
-    double *weighted;           /* rows of a times sqrt(y / s) */
-    double *h, *rhs;            /* normal equations */
+    double *s, *y; /* slacks b - a z, and multipliers */
+    double *ds, *dy, *corr; /* steps; the corrector's products */
+    double *weighted; /* rows of a times sqrt(y / s) */
+    double *h, *rhs; /* normal equations */
 };
 
 /* The step towards s y = target, less the corrector's products, with ds and dy eliminated:
@@ -20,7 +20,7 @@ struct state {
 static void step(const struct linprog *p, struct state *w, double target, bool correct)
 {
     memcpy(w->rhs, p->cost, (size_t)p->n * sizeof *w->rhs);
-    for (int i = 0; i < p->m; i++)              /* a^T y cancels against a part of the last term */
+    for (int i = 0; i < p->m; i++) /* a^T y cancels against a part of the last term */
         w->ds[i] = (target - (correct ? w->corr[i] : 0)) / w->s[i];
     cblas_dgemv(CblasRowMajor, CblasTrans, p->m, p->n, -1, p->a, p->n, w->ds, 1, -1, w->rhs, 1);
     LAPACKE_dpotrs(LAPACK_ROW_MAJOR, 'L', p->n, 1, w->h, p->n, w->rhs, 1);
@@ -74,7 +74,7 @@ static bool iterate(const struct linprog *p, struct state *w, double *z, double 
             return true;
         if (!factor(p, w))
             return false;
-        step(p, w, 0, false);                   /* predictor: how far mu could fall */
+        step(p, w, 0, false); /* predictor: how far mu could fall */
         double fp = reach(w->s, w->ds, m), fd = reach(w->y, w->dy, m), after = 0;
         for (int i = 0; i < m; i++)
             after += (w->s[i] + fp * w->ds[i]) * (w->y[i] + fd * w->dy[i]) / m;
@@ -98,8 +98,8 @@ bool linprog_solve(const struct linprog *p, double *z, double tol)
     double *all = malloc((5 * m + m * n + n * n + 2 * n) * sizeof *all);
     if (!all)
         return false;
-    struct state w = { all, all + m, all + 2 * m, all + 3 * m, all + 4 * m, all + 5 * m,
-                       all + 5 * m + m * n, all + 5 * m + m * n + n * n };
+    struct state w = { all,         all + m,     all + 2 * m,         all + 3 * m,
+                       all + 4 * m, all + 5 * m, all + 5 * m + m * n, all + 5 * m + m * n + n * n };
     double *before = w.rhs + n, worth = cblas_ddot(p->n, p->cost, 1, z, 1);
     bool solved = true;
     memcpy(before, z, n * sizeof *before);
@@ -108,7 +108,7 @@ bool linprog_solve(const struct linprog *p, double *z, double tol)
     for (size_t i = 0; i < m; i++)
         solved &= w.s[i] > 0;
     double scale = fabs(worth) > 0 ? fabs(worth) : 1;
-    for (size_t i = 0; solved && i < m; i++)    /* all s y the same: the middle of the path */
+    for (size_t i = 0; solved && i < m; i++) /* all s y the same: the middle of the path */
         w.y[i] = scale / (double)m / w.s[i];
     solved = solved && iterate(p, &w, z, tol);
     if (!(cblas_ddot(p->n, p->cost, 1, z, 1) <= worth))

@@ -13,7 +13,7 @@
 #include <stdbool.h>
 
 struct linprog {
-    int n, m;                   /* unknowns, rows */
+    int n, m; /* unknowns, rows */
     const double *a, *b, *cost; /* a is m x n, row-major */
 };
 /* True when s y fell below tol times |cost z| (cost of order one); z is feasible in any case, and

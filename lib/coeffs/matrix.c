@@ -7,9 +7,8 @@
 #include <string.h>
 #include "base/rng.h"
 
-static const char *const names[MATRIX_KINDS] = {
-    "gaussian", "levy", "cauchy", "uniform", "power", "orthogonal"
-};
+static const char *const names[MATRIX_KINDS] = { "gaussian", "levy",  "cauchy",
+                                                 "uniform",  "power", "orthogonal" };
 
 enum matrix_kind matrix_kind_parse(const char *name)
 {
@@ -19,10 +18,7 @@ enum matrix_kind matrix_kind_parse(const char *name)
     return (enum matrix_kind)k;
 }
 
-static int out_of_memory(void)
-{
-    return err_set(GPT_SYSTEM, "out of memory for a matrix");
-}
+static int out_of_memory(void) { return err_set(GPT_SYSTEM, "out of memory for a matrix"); }
 
 /* Symmetric alpha-stable, by Chambers, Mallows and Stuck: an angle and an exponential. */
 static double stable(double alpha, const struct rng *r, uint64_t i)
@@ -32,8 +28,8 @@ static double stable(double alpha, const struct rng *r, uint64_t i)
     double angle = M_PI * ((b[0] + 0.5) * 0x1p-32 - 0.5), w = -log((b[1] + 0.5) * 0x1p-32);
     if (alpha == 1)
         return tan(angle);
-    return sin(alpha * angle) / pow(cos(angle), 1 / alpha)
-           * pow(cos((1 - alpha) * angle) / w, (1 - alpha) / alpha);
+    return sin(alpha * angle) / pow(cos(angle), 1 / alpha) *
+           pow(cos((1 - alpha) * angle) / w, (1 - alpha) / alpha);
 }
 
 static double draw(enum matrix_kind kind, const struct rng *r, uint64_t i)
@@ -79,10 +75,7 @@ void matrix_release(struct matrix *m)
     m->x = NULL;
 }
 
-double matrix_frobenius(const struct matrix *m)
-{
-    return cblas_dnrm2(m->rows * m->cols, m->x, 1);
-}
+double matrix_frobenius(const struct matrix *m) { return cblas_dnrm2(m->rows * m->cols, m->x, 1); }
 
 /* n orthonormal rows of length `len`, Haar-distributed: Q of a Gaussian matrix with the signs of
  * R's diagonal (Stewart, 1980). Seen by columns, q is len x n. */

@@ -16,17 +16,20 @@
 
 enum matrix_kind {
     MATRIX_GAUSSIAN,
-    MATRIX_LEVY,        /* symmetric alpha-stable, alpha 1.5 (Chambers, Mallows and Stuck, 1976) */
-    MATRIX_CAUCHY,      /* the same with alpha 1 */
-    MATRIX_UNIFORM,     /* 0 to 1: one singular value stands far out */
-    MATRIX_POWER,       /* Haar's singular vectors, i-th singular value 1 / i */
-    MATRIX_ORTHOGONAL,  /* the same, all singular values 1 */
+    MATRIX_LEVY, /* symmetric alpha-stable, alpha 1.5 (Chambers, Mallows and Stuck, 1976) */
+    MATRIX_CAUCHY, /* the same with alpha 1 */
+    MATRIX_UNIFORM, /* 0 to 1: one singular value stands far out */
+    MATRIX_POWER, /* Haar's singular vectors, i-th singular value 1 / i */
+    MATRIX_ORTHOGONAL, /* the same, all singular values 1 */
     MATRIX_KINDS
 };
 #define MATRIX_CHOICES "gaussian|levy|cauchy|uniform|power|orthogonal"
-enum matrix_kind matrix_kind_parse(const char *name);       /* MATRIX_KINDS: none of them */
+enum matrix_kind matrix_kind_parse(const char *name); /* MATRIX_KINDS: none of them */
 
-struct matrix { int rows, cols; double *x; };
+struct matrix {
+    int rows, cols;
+    double *x;
+};
 
 int matrix_random(struct matrix *m, enum matrix_kind kind, int rows, int cols, uint64_t seed,
                   uint64_t index) MUST_CHECK;

@@ -15,7 +15,9 @@
 
 enum { K_MAX = MINIMAX_TERMS - 1, NODES = 4, ROUNDS_MAX = 200 };
 
-struct rule { quad x[NODES], w[NODES]; };
+struct rule {
+    quad x[NODES], w[NODES];
+};
 
 /* Gauss and Legendre's points for polynomials up to degree 7; ours have at most 6. */
 static struct rule gauss(void)
@@ -31,7 +33,11 @@ static struct rule gauss(void)
     return r;
 }
 
-struct problem { int k; quad rho, t[K_MAX + 2]; struct rule rule; };
+struct problem {
+    int k;
+    quad rho, t[K_MAX + 2];
+    struct rule rule;
+};
 
 /* int_a^b prod_j (t - t_j)(1 + rho (t + t_j)) dt, without factor `but`. */
 static quad integral(const struct problem *p, quad a, quad b, int but)
@@ -95,8 +101,8 @@ static int find_extrema(struct problem *p)
             step[i] = integral(p, p->t[i], p->t[i + 2], 0);
             /* An end of the integral that moves adds nothing: it is a zero of the integrand. */
             for (int j = 0; j < p->k; j++)
-                jac[i][j] = -(1 + 2 * p->rho * p->t[j + 1])
-                            * integral(p, p->t[i], p->t[i + 2], j + 1);
+                jac[i][j] =
+                    -(1 + 2 * p->rho * p->t[j + 1]) * integral(p, p->t[i], p->t[i + 2], j + 1);
         }
         if (!solve(jac, step, p->k))
             return -1;
@@ -131,11 +137,11 @@ quad odd_value(const quad *coef, int terms, quad x)
 /* Coefficients of int K prod (x^2 - q_j^2) with p(q_k) + p(u) = 2. */
 static void set_coefficients(struct minimax *m, int k)
 {
-    quad e[K_MAX + 1] = { 1 };                  /* elementary symmetric functions of q_j^2 */
+    quad e[K_MAX + 1] = { 1 }; /* elementary symmetric functions of q_j^2 */
     for (int j = 1; j <= k; j++)
         for (int i = j; i >= 1; i--)
             e[i] += e[i - 1] * m->point[j] * m->point[j];
-    for (int i = 0; i <= k; i++)                /* of x^(2i+1) */
+    for (int i = 0; i <= k; i++) /* of x^(2i+1) */
         m->coef[i] = ((k - i) % 2 ? -e[k - i] : e[k - i]) / (2 * i + 1);
     quad sum = odd_value(m->coef, k + 1, m->point[k]) + odd_value(m->coef, k + 1, m->point[k + 1]);
     for (int i = 0; i <= k; i++)
@@ -152,7 +158,7 @@ int minimax_odd(struct minimax *m, int degree, quad lower, quad upper)
                        (double)lower, (double)upper);
     quad mid = (lower + upper) / 2, half = (upper - lower) / 2;
     p.rho = half / (2 * mid);
-    for (int i = 0; i < p.k + 2; i++)           /* Chebyshev's: right as the interval closes */
+    for (int i = 0; i < p.k + 2; i++) /* Chebyshev's: right as the interval closes */
         p.t[i] = -cos(M_PI * i / (p.k + 1));
     if ((m->rounds = find_extrema(&p)) < 0)
         return err_set(GPT_INPUT, "no best polynomial of degree %d found on [%.17g, %.17g]", degree,
@@ -176,8 +182,9 @@ int minimax_odd(struct minimax *m, int degree, quad lower, quad upper)
             m->residual = quad_abs(off);
     }
     if (!(m->residual < (quad)1e-28))
-        return err_set(GPT_INPUT, "the best polynomial of degree %d on [%.17g, %.17g] does not "
-                       "equioscillate: off by %.3g", degree, (double)lower, (double)upper,
-                       (double)m->residual);
+        return err_set(GPT_INPUT,
+                       "the best polynomial of degree %d on [%.17g, %.17g] does not "
+                       "equioscillate: off by %.3g",
+                       degree, (double)lower, (double)upper, (double)m->residual);
     return 0;
 }

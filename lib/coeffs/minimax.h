@@ -28,12 +28,12 @@
 enum { MINIMAX_TERMS = 4, GREEDY_ROWS = 64 };
 
 struct minimax {
-    int terms;                      /* coefficients: 2, 3 or 4 for degree 3, 5 or 7 */
-    quad coef[MINIMAX_TERMS];       /* of x, x^3, x^5, x^7 */
-    quad point[MINIMAX_TERMS + 1];  /* lower, interior extrema, upper: where |1 - p| is error */
-    quad error;                     /* of 1 on [lower, upper]; 1 - p(point[i]) = (-1)^i error */
-    quad residual;                  /* largest | |1 - p(point)| - error |, a measure of rounding */
-    int rounds;                     /* Newton's */
+    int terms; /* coefficients: 2, 3 or 4 for degree 3, 5 or 7 */
+    quad coef[MINIMAX_TERMS]; /* of x, x^3, x^5, x^7 */
+    quad point[MINIMAX_TERMS + 1]; /* lower, interior extrema, upper: where |1 - p| is error */
+    quad error; /* of 1 on [lower, upper]; 1 - p(point[i]) = (-1)^i error */
+    quad residual; /* largest | |1 - p(point)| - error |, a measure of rounding */
+    int rounds; /* Newton's */
 };
 /* degree 3, 5 or 7; 0 < lower < upper, at least 1e-30 apart relative to upper. GPT_INPUT: other
  * bounds, or equioscillation is not reached to 1e-28. */
@@ -44,19 +44,22 @@ quad odd_value(const quad *coef, int terms, quad x);
 
 struct greedy_options {
     int iters, degree;
-    double lower, upper;            /* singular values to be mapped to 1 */
-    double safety;                  /* rows but the last take arguments (1 + safety) too large */
-    double cushion;                 /* a row's interval begins at cushion * upper at least */
-    bool no_rescale_last;           /* the last row is not recentred where the cushion acted */
+    double lower, upper; /* singular values to be mapped to 1 */
+    double safety; /* rows but the last take arguments (1 + safety) too large */
+    double cushion; /* a row's interval begins at cushion * upper at least */
+    bool no_rescale_last; /* the last row is not recentred where the cushion acted */
 };
-#define GREEDY_DEFAULT { 5, 5, 1e-3, 1, 0.02, 0.02, false }
+#define GREEDY_DEFAULT \
+    { \
+        5, 5, 1e-3, 1, 0.02, 0.02, false \
+    }
 
 struct greedy_row {
     quad coef[MINIMAX_TERMS];
-    quad lower, upper;              /* image of the interval so far: [lower, upper] */
-    struct minimax minimax;         /* before recentring and safety */
+    quad lower, upper; /* image of the interval so far: [lower, upper] */
+    struct minimax minimax; /* before recentring and safety */
     bool cushioned;
-    int digits;                     /* decimal digits of coef vouched for, 17 at most */
+    int digits; /* decimal digits of coef vouched for, 17 at most */
 };
 struct greedy {
     int n, terms;

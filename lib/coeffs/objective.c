@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TALLEST = 3 };           /* f beyond is replaced by its logarithm */
+enum { TALLEST = 3 }; /* f beyond is replaced by its logarithm */
 
 /* Back through the rows: df/dx_t times x_t^(2i+1). */
 static void slopes(const struct coeffs *c, const double *in, double g, double stretch, double *d)
@@ -34,7 +34,10 @@ double objective_point(const struct coeffs *c, double x, double stretch, double 
     return size > TALLEST ? copysign(TALLEST * (1 + log(size / TALLEST)), x) : x;
 }
 
-struct sum { int n; double phi, *grad, *hess; };
+struct sum {
+    int n;
+    double phi, *grad, *hess;
+};
 
 /* Adds a term of value v with slope v1 and curvature v2 by f, of which d are the slopes. */
 static void add(struct sum *s, double v, double v1, double v2, const double *d)
@@ -154,7 +157,7 @@ double objective_largest(const struct objective *o, const struct coeffs *c)
         bool bad = !e || trial_bf16(t, c, NULL, e);
         for (int k = 0; k < t->n && !bad; k++, point++)
             if (o->w[point] > 0)
-                worst = e[k] <= worst ? worst : e[k];       /* a NaN stays */
+                worst = e[k] <= worst ? worst : e[k]; /* a NaN stays */
         free(e);
         if (bad)
             return INFINITY;
@@ -227,7 +230,7 @@ void guard_refine(struct objective *o, const struct coeffs *c)
         struct turns t;
         if (eval_turns(&s, low, end, &t))
             continue;
-        for (int i = 0; i < t.n; i++)           /* and both sides: a step moves it */
+        for (int i = 0; i < t.n; i++) /* and both sides: a step moves it */
             if (excess(o, t.x[i], t.f[i], o->swing, &sign) > 0) {
                 insert(o, t.x[i]);
                 insert(o, fmax(t.x[i] * 0.997, low));
@@ -264,7 +267,7 @@ double objective_minimize(const struct objective *o, struct coeffs *c, int round
     double *all = malloc((3 * each) * sizeof *all);
     if (!all)
         return INFINITY;
-    double *here = all, *there = all + each, *work = there + each;     /* gradient, then Hessian */
+    double *here = all, *there = all + each, *work = there + each; /* gradient, then Hessian */
     double lambda = 1e-3, phi = objective_value(o, c, here, here + n);
     for (int taken = 0, idle = 0; taken < rounds && idle < 3 && lambda < 1e8;) {
         struct coeffs next;
@@ -272,7 +275,7 @@ double objective_minimize(const struct objective *o, struct coeffs *c, int round
         if (take_step(c, here, here + n, lambda, work, &next))
             got = objective_value(o, &next, there, there + n);
         if (!(got < phi)) {
-            lambda *= o->trials ? 10 : 4;       /* a matrix iteration is costly */
+            lambda *= o->trials ? 10 : 4; /* a matrix iteration is costly */
             continue;
         }
         idle = phi - got < 1e-6 * phi ? idle + 1 : 0;

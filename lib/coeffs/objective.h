@@ -13,15 +13,15 @@
 enum { PARAMS_MAX = COEFFS_ROWS * COEFFS_TERMS, GUARD_POINTS = 400, GUARD_MAX = 640 };
 
 struct objective {
-    int n;                              /* points, */
-    double *x, *w;                      /* their weights sum to 1 */
-    double power, scale;                /* p above */
-    int n_grid;                         /* points of the guard, ascending; the last is its end */
+    int n; /* points, */
+    double *x, *w; /* their weights sum to 1 */
+    double power, scale; /* p above */
+    int n_grid; /* points of the guard, ascending; the last is its end */
     double grid[GUARD_MAX];
-    double floor_from;                  /* guard: over 1 - swing from here on */
+    double floor_from; /* guard: over 1 - swing from here on */
     double swing, safety, weight;
-    const struct trials *trials;        /* not NULL: residuals in bf16, of all points in order */
-    double lower;                       /* with trials: points below have weight 0 */
+    const struct trials *trials; /* not NULL: residuals in bf16, of all points in order */
+    double lower; /* with trials: points below have weight 0 */
 };
 
 /* phi; with grad and hess (row-major, params x params) also its derivatives, the second ones

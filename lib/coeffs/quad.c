@@ -24,10 +24,7 @@ static quad power_of_ten(int n)
 }
 
 /* x * 10^n, dividing for a negative n: powers up to 10^48 are exact, their inverses are not. */
-static quad shifted(quad x, int n)
-{
-    return n < 0 ? x / power_of_ten(-n) : x * power_of_ten(n);
-}
+static quad shifted(quad x, int n) { return n < 0 ? x / power_of_ten(-n) : x * power_of_ten(n); }
 
 char *quad_text(char *buf, size_t size, quad x, int digits)
 {
@@ -38,7 +35,7 @@ char *quad_text(char *buf, size_t size, quad x, int digits)
         snprintf(buf, size, "0");
         return buf;
     }
-    int e = (int)floor(log10((double)a));        /* one off at most */
+    int e = (int)floor(log10((double)a)); /* one off at most */
     unsigned __int128 n = (unsigned __int128)(shifted(a, digits - 1 - e) + (quad)0.5);
     if ((quad)n >= limit)
         n = (unsigned __int128)(shifted(a, digits - 1 - ++e) + (quad)0.5);

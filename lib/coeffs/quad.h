@@ -19,7 +19,7 @@ typedef __float128 quad;
 #error "no 113-bit floating point: use gcc or clang on x86-64, or a 64-bit ARM"
 #endif
 
-#define QUAD_EPSILON ((quad)0x1p-112)           /* from 1 to the next number */
+#define QUAD_EPSILON ((quad)0x1p-112) /* from 1 to the next number */
 
 static inline quad quad_abs(quad x) { return x < 0 ? -x : x; }
 /* Two Newton steps from the double: 53, 106, then all bits but the last few. */

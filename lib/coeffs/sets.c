@@ -3,22 +3,33 @@
 #include <string.h>
 #include <unistd.h>
 
-#define JORDAN { 3.4445, -4.7750, 2.0315 }
+#define JORDAN \
+    { \
+        3.4445, -4.7750, 2.0315 \
+    }
 #define YOU_2_TO_5 \
-    { 3.9505, -6.3029, 2.6377 }, { 3.7418, -5.5913, 2.3037 }, \
-    { 2.8769, -3.1427, 1.2046 }, { 2.8366, -3.0525, 1.2012 }
+    { 3.9505, -6.3029, 2.6377 }, { 3.7418, -5.5913, 2.3037 }, { 2.8769, -3.1427, 1.2046 }, \
+    { \
+        2.8366, -3.0525, 1.2012 \
+    }
 
 static const struct coeff_set sets[] = {
-    { "record-61", "Polar Express, 5 rows, lower 1e-3, safety 0.02, cushion 0.02",
-      "modded-nanogpt pull requests 134 and 200; records 61 and 74", false, 5, {
-        { 8.156554524902461, -22.48329292557795, 15.878769915207462 },
+    { "record-61",
+      "Polar Express, 5 rows, lower 1e-3, safety 0.02, cushion 0.02",
+      "modded-nanogpt pull requests 134 and 200; records 61 and 74",
+      false,
+      5,
+      { { 8.156554524902461, -22.48329292557795, 15.878769915207462 },
         { 4.042929935166739, -2.808917465908714, 0.5000178451051316 },
         { 3.8916678022926607, -2.772484153217685, 0.5060648178503393 },
         { 3.285753657755655, -2.3681294933425376, 0.46449024233003106 },
         { 2.3465413258596377, -1.7097828382687081, 0.42323551169305323 } } },
-    { "paper", "Polar Express, 8 rows, lower 1e-3, no safety, cushion 0.02407327424182761",
-      "arXiv 2505.16932, table in the listing, before its division by powers of 1.01", false, 8, {
-        { 8.28721201814563, -23.595886519098837, 17.300387312530933 },
+    { "paper",
+      "Polar Express, 8 rows, lower 1e-3, no safety, cushion 0.02407327424182761",
+      "arXiv 2505.16932, table in the listing, before its division by powers of 1.01",
+      false,
+      8,
+      { { 8.28721201814563, -23.595886519098837, 17.300387312530933 },
         { 4.107059111542203, -2.9478499167379106, 0.5448431082926601 },
         { 3.9486908534822946, -2.908902115962949, 0.5518191394370137 },
         { 3.3184196573706015, -2.488488024314874, 0.51004894012372 },
@@ -26,42 +37,82 @@ static const struct coeff_set sets[] = {
         { 1.891301407787398, -1.2679958271945868, 0.37680408948524835 },
         { 1.8750014808534479, -1.2500016453999487, 0.3750001645474248 },
         { 1.875, -1.25, 0.375 } } },
-    { "jordan", "one row five times; converges to 0.7..1.2, not to 1",
-      "K. Jordan, Muon (2024), modded-nanogpt", false, 5,
+    { "jordan",
+      "one row five times; converges to 0.7..1.2, not to 1",
+      "K. Jordan, Muon (2024), modded-nanogpt",
+      false,
+      5,
       { JORDAN, JORDAN, JORDAN, JORDAN, JORDAN } },
-    { "you", "five rows, optimised numerically", "Y. Jiacheng, modded-nanogpt", false, 5,
+    { "you",
+      "five rows, optimised numerically",
+      "Y. Jiacheng, modded-nanogpt",
+      false,
+      5,
       { { 4.0848, -6.8946, 2.9270 }, YOU_2_TO_5 } },
-    { "cans", "five rows, Chebyshev-optimised Newton-Schulz", "CANS, arXiv 2506.10935", false, 5, {
-        { 8.4703, -25.1081, 18.6293 }, { 4.1828, -3.1087, 0.5806 }, { 3.9619, -2.9541, 0.5630 },
-        { 3.2866, -2.4647, 0.5074 }, { 2.2737, -1.6447, 0.4162 } } },
-    { "cubic", "five rows of degree 3, into 0.7..1.3 from 7e-3", "arXiv 2606.00371", false, 5, {
-        { 3.3656576, -3.3420992, 0 }, { 2.5744352, -1.4957376, 0 }, { 2.5368962, -1.4312570, 0 },
-        { 2.4418906, -1.2764040, 0 }, { 2.2230472, -0.9630650, 0 } } },
-    { "deepseek-v4", "Jordan's row eight times, then (2, -1.5, 0.5) twice", "DeepSeek-V4",
-      false, 10,
-      { JORDAN, JORDAN, JORDAN, JORDAN, JORDAN, JORDAN, JORDAN, JORDAN,
-        { 2, -1.5, 0.5 }, { 2, -1.5, 0.5 } } },
-    { "aol-2025", "four rows after AOL, of September 2025", "T. Boissin, flash-newton-schulz",
-      true, 4, {
-        { 4.6051, -9.6552, 5.6769 }, { 4.7505, -6.0861, 2.1790 }, { 2.7763, -2.3190, 0.5523 },
+    { "cans",
+      "five rows, Chebyshev-optimised Newton-Schulz",
+      "CANS, arXiv 2506.10935",
+      false,
+      5,
+      { { 8.4703, -25.1081, 18.6293 },
+        { 4.1828, -3.1087, 0.5806 },
+        { 3.9619, -2.9541, 0.5630 },
+        { 3.2866, -2.4647, 0.5074 },
+        { 2.2737, -1.6447, 0.4162 } } },
+    { "cubic",
+      "five rows of degree 3, into 0.7..1.3 from 7e-3",
+      "arXiv 2606.00371",
+      false,
+      5,
+      { { 3.3656576, -3.3420992, 0 },
+        { 2.5744352, -1.4957376, 0 },
+        { 2.5368962, -1.4312570, 0 },
+        { 2.4418906, -1.2764040, 0 },
+        { 2.2230472, -0.9630650, 0 } } },
+    { "deepseek-v4",
+      "Jordan's row eight times, then (2, -1.5, 0.5) twice",
+      "DeepSeek-V4",
+      false,
+      10,
+      { JORDAN,
+        JORDAN,
+        JORDAN,
+        JORDAN,
+        JORDAN,
+        JORDAN,
+        JORDAN,
+        JORDAN,
+        { 2, -1.5, 0.5 },
+        { 2, -1.5, 0.5 } } },
+    { "aol-2025",
+      "four rows after AOL, of September 2025",
+      "T. Boissin, flash-newton-schulz",
+      true,
+      4,
+      { { 4.6051, -9.6552, 5.6769 },
+        { 4.7505, -6.0861, 2.1790 },
+        { 2.7763, -2.3190, 0.5523 },
         { 2.4231, -2.2861, 0.8193 } } },
-    { "aol-nvidia", "four rows after AOL", "NVIDIA Emerging-Optimizers, from flash-newton-schulz",
-      true, 4, {
-        { 4.0098, -7.0585, 2.4635 }, { 3.4585, -5.5479, 2.5959 }, { 2.7573, -3.2939, 1.4254 },
+    { "aol-nvidia",
+      "four rows after AOL",
+      "NVIDIA Emerging-Optimizers, from flash-newton-schulz",
+      true,
+      4,
+      { { 4.0098, -7.0585, 2.4635 },
+        { 3.4585, -5.5479, 2.5959 },
+        { 2.7573, -3.2939, 1.4254 },
         { 2.7215, -3.0494, 1.3169 } } },
-    { "turbo-muon", "four rows after AOL: you without its first",
-      "arXiv 2512.04632, modded-nanogpt pull request 155", true, 4, { YOU_2_TO_5 } },
+    { "turbo-muon",
+      "four rows after AOL: you without its first",
+      "arXiv 2512.04632, modded-nanogpt pull request 155",
+      true,
+      4,
+      { YOU_2_TO_5 } },
 };
 
-int set_count(void)
-{
-    return (int)(sizeof sets / sizeof sets[0]);
-}
+int set_count(void) { return (int)(sizeof sets / sizeof sets[0]); }
 
-const struct coeff_set *set_at(int i)
-{
-    return &sets[i];
-}
+const struct coeff_set *set_at(int i) { return &sets[i]; }
 
 const struct coeff_set *set_find(const char *name)
 {

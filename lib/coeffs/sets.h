@@ -14,13 +14,13 @@
 
 struct coeff_set {
     const char *name, *about, *source;
-    bool aol;                       /* for input scaled by AOL, not by its Frobenius norm */
+    bool aol; /* for input scaled by AOL, not by its Frobenius norm */
     int n;
     double row[10][3];
 };
 int set_count(void);
 const struct coeff_set *set_at(int i);
-const struct coeff_set *set_find(const char *name);          /* NULL: none */
+const struct coeff_set *set_find(const char *name); /* NULL: none */
 int set_get(struct coeffs *c, const char *name) MUST_CHECK;
 /* A set's name, or else a file ("-": stdin). */
 int set_or_file(struct coeffs *c, const char *name) MUST_CHECK;

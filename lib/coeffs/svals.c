@@ -91,9 +91,10 @@ static int add(struct svals *v, const char *path, int line, const char *text)
     if (x < 0)
         return err_set(GPT_INPUT, "%s:%d: a singular value is not negative: %s", path, line, text);
     if ((v->zeros && x > 0) || (v->n && x > v->sigma[v->n - 1]))
-        return err_set(GPT_INPUT, "%s:%d: expected at most %.9g (descending order; a blank line "
-                       "begins another matrix), found %s", path, line,
-                       v->zeros ? 0 : v->sigma[v->n - 1], text);
+        return err_set(GPT_INPUT,
+                       "%s:%d: expected at most %.9g (descending order; a blank line "
+                       "begins another matrix), found %s",
+                       path, line, v->zeros ? 0 : v->sigma[v->n - 1], text);
     int most = v->rows < v->cols ? v->rows : v->cols;
     if (most && v->n + v->zeros == most)
         return err_set(GPT_INPUT, "%s:%d: a matrix of %dx%d has %d singular values, found more",
@@ -102,7 +103,7 @@ static int add(struct svals *v, const char *path, int line, const char *text)
         v->zeros++;
         return 0;
     }
-    if ((v->n & (v->n - 1)) == 0) {             /* a power of two: full */
+    if ((v->n & (v->n - 1)) == 0) { /* a power of two: full */
         double *more = realloc(v->sigma, (v->n ? 2 * (size_t)v->n : 1) * sizeof *more);
         if (!more)
             return err_set(GPT_SYSTEM, "%s: out of memory", path);
@@ -115,7 +116,7 @@ static int add(struct svals *v, const char *path, int line, const char *text)
 static int parse(struct svals_list *l, const char *path, char *text)
 {
     int rc = 0, line = 0;
-    bool fresh = true;                          /* the next number begins a matrix */
+    bool fresh = true; /* the next number begins a matrix */
     const char *comment = "";
     for (char *s = text, *next; s && !rc; s = next) {
         if ((next = strchr(s, '\n')))
@@ -140,8 +141,9 @@ static int parse(struct svals_list *l, const char *path, char *text)
     int all = 0;
     for (int i = 0; i < l->n; i++)
         all += l->v[i].n;
-    return rc || all ? rc : err_set(GPT_INPUT, "%s: expected singular values, found %s", path,
-                                    l->n ? "only zeros" : "none");
+    return rc || all ? rc
+                     : err_set(GPT_INPUT, "%s: expected singular values, found %s", path,
+                               l->n ? "only zeros" : "none");
 }
 
 int svals_read(struct svals_list *l, const char *path)
@@ -158,7 +160,7 @@ int svals_read(struct svals_list *l, const char *path)
         svals_release(l);
         return rc;
     }
-    int kept = 0;                               /* matrices of zeros have nothing to say */
+    int kept = 0; /* matrices of zeros have nothing to say */
     for (int i = 0; i < l->n; i++) {
         if (l->v[i].n)
             l->v[kept++] = l->v[i];

@@ -18,11 +18,14 @@
 
 struct svals {
     char name[96];
-    int rows, cols;                 /* 0: not said */
+    int rows, cols; /* 0: not said */
     int n, zeros;
-    double *sigma;                  /* n positive numbers, descending */
+    double *sigma; /* n positive numbers, descending */
 };
-struct svals_list { int n; struct svals *v; };
+struct svals_list {
+    int n;
+    struct svals *v;
+};
 
 /* GPT_INPUT with the line: no number, a negative or non-finite one, one larger than the one
  * before, two on a line, more than the shape has; no positive number in the whole file. */

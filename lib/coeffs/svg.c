@@ -6,8 +6,7 @@
 /* Layout in pixels: two panels of the same width, a legend to the right. */
 enum { LEFT = 60, WIDTH = 640, LEGEND = 170, TOP = 30, HEIGHT = 240, GAP = 50, SAMPLES = 1600 };
 
-static void panel(const struct chart *p, const struct coeffs *c, int n, double lower,
-                  double upper)
+static void panel(const struct chart *p, const struct coeffs *c, int n, double lower, double upper)
 {
     chart_axes(p);
     chart_mark_x(p, log10(lower));
@@ -26,9 +25,18 @@ static void panel(const struct chart *p, const struct coeffs *c, int n, double l
 
 void svg_plot(FILE *f, const struct coeffs *c, int n, double lower, double upper)
 {
-    struct chart above = { .f = f, .left = LEFT, .top = TOP, .width = WIDTH, .height = HEIGHT,
-                           .x0 = log10(lower / 10), .x1 = log10(1.3 * upper), .log_x = true,
-                           .y0 = 0, .y1 = 1.5, .title = "f(x)" }, below = above;
+    struct chart above = { .f = f,
+                           .left = LEFT,
+                           .top = TOP,
+                           .width = WIDTH,
+                           .height = HEIGHT,
+                           .x0 = log10(lower / 10),
+                           .x1 = log10(1.3 * upper),
+                           .log_x = true,
+                           .y0 = 0,
+                           .y1 = 1.5,
+                           .title = "f(x)" },
+                 below = above;
     below.top += HEIGHT + GAP;
     below.y0 = -6;
     below.y1 = 0.3;

@@ -18,9 +18,9 @@
 enum { COEFFS_ROWS = 64, COEFFS_TERMS = 4 };
 
 struct coeffs {
-    char name[64];                              /* of the file or set */
-    int n, terms;                               /* rows; numbers in the longest, 3 or 4 */
-    double row[COEFFS_ROWS][COEFFS_TERMS];      /* of x, x^3, x^5, x^7 */
+    char name[64]; /* of the file or set */
+    int n, terms; /* rows; numbers in the longest, 3 or 4 */
+    double row[COEFFS_ROWS][COEFFS_TERMS]; /* of x, x^3, x^5, x^7 */
 };
 
 /* Reads 1..max rows. A missing number, a fourth one, a non-finite one: GPT_INPUT with line. */
@@ -43,10 +43,7 @@ static inline double coeffs_row_slope(const double *row, double x)
 }
 /* All rows. A table that explodes does so up to 1e40, where all is still finite: after each row
  * the value is cut to that. */
-static inline double coeffs_clip(double x)
-{
-    return x > 1e40 ? 1e40 : x < -1e40 ? -1e40 : x;
-}
+static inline double coeffs_clip(double x) { return x > 1e40 ? 1e40 : x < -1e40 ? -1e40 : x; }
 double coeffs_value(const struct coeffs *c, double x);
 
 #endif

@@ -6,10 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int out_of_memory(void)
-{
-    return err_set(GPT_SYSTEM, "out of memory for a matrix to try");
-}
+static int out_of_memory(void) { return err_set(GPT_SYSTEM, "out of memory for a matrix to try"); }
 
 /* AOL's row scales, from A = m m^T. */
 static int aol_scales(const struct matrix *m, double *s)
@@ -50,7 +47,9 @@ static void polar_factor(double *out, const double *u, const double *vt, int n, 
                 cols);
 }
 
-struct factors { double *u, *vt, *polar, *before; };
+struct factors {
+    double *u, *vt, *polar, *before;
+};
 
 static void factors_free(struct factors *f)
 {
@@ -124,7 +123,7 @@ int trial_of_matrix(struct trial *t, const struct matrix *m, const char *name, i
     if (!rc)
         rc = decompose(t, &copy, flags & TRIAL_VECTORS);
     matrix_release(&copy);
-    while (!rc && t->n && !(t->x[t->n - 1] > 1e-12))    /* of a singular matrix: no direction */
+    while (!rc && t->n && !(t->x[t->n - 1] > 1e-12)) /* of a singular matrix: no direction */
         t->n--;
     if (rc)
         trial_release(t);
@@ -157,11 +156,13 @@ int trial_of_svals(struct trial *t, const struct svals *v, int rows, int cols, i
     if (v->rows) {
         rows = v->rows;
         cols = v->cols;
-    } else {                                    /* the ratio of the shape, with as many values */
+    } else { /* the ratio of the shape, with as many values */
         int less = rows < cols ? rows : cols, more = rows < cols ? cols : rows;
         if ((double)all * more / less > SHAPE_MAX)
-            return err_set(GPT_INPUT, "%s: %d singular values in the shape %dx%d: expected at most "
-                           "%d columns", v->name, all, rows, cols, SHAPE_MAX);
+            return err_set(GPT_INPUT,
+                           "%s: %d singular values in the shape %dx%d: expected at most "
+                           "%d columns",
+                           v->name, all, rows, cols, SHAPE_MAX);
         cols = (int)((double)all * more / less);
         rows = all;
     }
@@ -171,7 +172,7 @@ int trial_of_svals(struct trial *t, const struct svals *v, int rows, int cols, i
     rc = trial_of_matrix(t, &m, v->name, flags);
     matrix_release(&m);
     if (!rc && !t->aol)
-        t->n = v->n;                            /* what rounding made of zeros is not asked for */
+        t->n = v->n; /* what rounding made of zeros is not asked for */
     return rc;
 }
 

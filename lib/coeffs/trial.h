@@ -23,31 +23,34 @@
 
 enum {
     TRIAL_AOL = 1,
-    TRIAL_VECTORS = 2,          /* singular vectors too: needed for bf16 */
+    TRIAL_VECTORS = 2, /* singular vectors too: needed for bf16 */
 };
 struct trial {
     char name[96];
-    int rows, cols;             /* rows <= cols */
-    int n;                      /* singular values that count */
-    double *x;                  /* descending, in (0, 1] */
+    int rows, cols; /* rows <= cols */
+    int n; /* singular values that count */
+    double *x; /* descending, in (0, 1] */
     bool aol;
-    double shift;               /* |polar(S X) - polar(X)|_F / sqrt(rows); 0 without AOL, NaN
+    double shift; /* |polar(S X) - polar(X)|_F / sqrt(rows); 0 without AOL, NaN
                                    without vectors */
-    float *input;               /* rows x cols, scaled by the norm, not yet rounded */
-    float *u, *vt;              /* rows x rows by columns; rows x cols; of x */
+    float *input; /* rows x cols, scaled by the norm, not yet rounded */
+    float *u, *vt; /* rows x rows by columns; rows x cols; of x */
 };
 
 /* From a matrix, which stays the caller's. A zero matrix is GPT_INPUT. */
-int trial_of_matrix(struct trial *t, const struct matrix *m, const char *name, int flags)
-    MUST_CHECK;
+int trial_of_matrix(struct trial *t, const struct matrix *m, const char *name,
+                    int flags) MUST_CHECK;
 /* From singular values alone: scaled only, or (with any flag) as a random matrix that has them,
  * of v's shape, else of rows x cols scaled to v->n rows. */
 int trial_of_svals(struct trial *t, const struct svals *v, int rows, int cols, int flags,
                    uint64_t seed, uint64_t index) MUST_CHECK;
 void trial_release(struct trial *t);
 
-struct trials { int n; struct trial *v; };
-int trials_add(struct trials *l, const struct trial *t) MUST_CHECK;     /* takes t over */
+struct trials {
+    int n;
+    struct trial *v;
+};
+int trials_add(struct trials *l, const struct trial *t) MUST_CHECK; /* takes t over */
 void trials_release(struct trials *l);
 
 /* X by `c` in the arithmetic of the optimizer's kernels: bf16 X, A = X X^T and B = b A + c A A,

@@ -19,7 +19,7 @@ struct curve {
     const double *x;
     int n, sign;
     double factor, stretch, bound;
-    double low_bound, low_until;        /* another bound for x below low_until */
+    double low_bound, low_until; /* another bound for x below low_until */
 };
 enum { CURVES = 6 };
 
@@ -29,10 +29,9 @@ static void set_curves(struct curve *v, const struct objective *o)
     v[1] = (struct curve){ o->x, o->n, -1, 1, 1, 1, 0, 0 };
     for (int k = 0; k < 2; k++) {
         double stretch = k ? 1 + o->safety : 1;
-        v[2 + 2 * k] = (struct curve){ o->grid, o->n_grid, 1, STERN, stretch, 1 + o->swing, 0,
-                                       0 };
-        v[3 + 2 * k] = (struct curve){ o->grid, o->n_grid, -1, STERN, stretch, 1 - o->swing, 0,
-                                       o->floor_from };
+        v[2 + 2 * k] = (struct curve){ o->grid, o->n_grid, 1, STERN, stretch, 1 + o->swing, 0, 0 };
+        v[3 + 2 * k] = (struct curve){ o->grid, o->n_grid,    -1, STERN,
+                                       stretch, 1 - o->swing, 0,  o->floor_from };
     }
 }
 
@@ -73,7 +72,11 @@ static double summit(const struct curve *v, const struct coeffs *c, int i)
     return (lo + hi) / 2;
 }
 
-struct rows { int n, m, most; double *a, *b, *size; double merit; };
+struct rows {
+    int n, m, most;
+    double *a, *b, *size;
+    double merit;
+};
 
 /* The row v + d step <= t, unless no step within the region can bring it to zero. */
 static void add_row(struct rows *r, double v, double factor, const double *d)
@@ -114,7 +117,7 @@ static double climb(const struct objective *o, const struct coeffs *c, struct ro
 
 static void add_region(struct rows *r)
 {
-    for (int j = 0; j < 2 * r->n + 1; j++) {    /* -1 <= step <= 1, t >= 0 */
+    for (int j = 0; j < 2 * r->n + 1; j++) { /* -1 <= step <= 1, t >= 0 */
         double *a = r->a + (size_t)r->m * (size_t)(r->n + 1);
         for (int i = 0; i <= r->n; i++)
             a[i] = 0;
@@ -138,7 +141,7 @@ static double linear_step(const struct objective *o, const struct coeffs *c, dou
     add_region(r);
     climb(o, c, r);
     struct linprog p = { r->n + 1, r->m, r->a, r->b, cost };
-    linprog_solve(&p, z, 1e-8);                 /* a point short of the best is as good a step */
+    linprog_solve(&p, z, 1e-8); /* a point short of the best is as good a step */
     *next = *c;
     for (int j = 0; j < r->n; j++)
         next->row[j / c->terms][j % c->terms] += r->size[j] * z[j];

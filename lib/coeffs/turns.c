@@ -49,7 +49,7 @@ static int positive_roots(const double *p, int degree, double *root)
     for (int i = 1; i <= degree; i++)
         d[i - 1] = i * p[i];
     int n = degree > 1 ? positive_roots(d, degree - 1, turn) : 0, found = 0;
-    for (int i = 0; i < degree; i++)            /* Cauchy's bound of the roots */
+    for (int i = 0; i < degree; i++) /* Cauchy's bound of the roots */
         bound = fmax(bound, fabs(p[i] / p[degree]));
     turn[n] = bound + 1;
     double from = 0;
@@ -188,9 +188,9 @@ int eval_overshoot(const struct coeffs *c, double *x)
             return rc;
         for (int i = 0; i < t.n && isinf(*x); i++)
             if (fabs(t.f[i]) >= 2)
-                *x = i == 0 ? t.x[0]
-                            : crossing(c, c->n, t.x[i - 1], t.x[i], t.f[i - 1],
-                                       t.f[i] > 0 ? 2 : -2);
+                *x = i == 0
+                         ? t.x[0]
+                         : crossing(c, c->n, t.x[i - 1], t.x[i], t.f[i - 1], t.f[i] > 0 ? 2 : -2);
         turns_release(&t);
     }
     return 0;

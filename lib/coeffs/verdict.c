@@ -37,7 +37,7 @@ static void say_spread(struct verdict *v, const char *rms, const char *max, stru
 static int say_bf16(struct verdict *v, const struct coeffs *c, const struct judge *j)
 {
     struct spread all = { NAN, NAN }, in = all;
-    if (c->terms < 4) {                         /* no kernel takes longer rows */
+    if (c->terms < 4) { /* no kernel takes longer rows */
         int rc = eval_bf16(c, j->trials, j->lower, &all, &in);
         if (rc)
             return rc;

@@ -15,12 +15,18 @@
 
 enum { VERDICT_MAX = 24 };
 struct judge {
-    double lower, upper;            /* the interval */
-    const struct trials *trials;    /* may be empty */
-    bool bf16;                      /* on the trials, too */
-    int rows, cols;                 /* of which the work is counted; 0: not counted */
+    double lower, upper; /* the interval */
+    const struct trials *trials; /* may be empty */
+    bool bf16; /* on the trials, too */
+    int rows, cols; /* of which the work is counted; 0: not counted */
 };
-struct verdict { int n; struct { const char *name; double value; } v[VERDICT_MAX]; };
+struct verdict {
+    int n;
+    struct {
+        const char *name;
+        double value;
+    } v[VERDICT_MAX];
+};
 int verdict_of(struct verdict *v, const struct coeffs *c, const struct judge *j) MUST_CHECK;
 
 /* As a table to be read (a column a table), as lines of tab-separated fields under a header line,

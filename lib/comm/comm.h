@@ -24,14 +24,14 @@
 #include "base/tensor.h"
 #include "base/err.h"
 
-enum { MAX_RANKS = 1024 };              /* of all processes */
+enum { MAX_RANKS = 1024 }; /* of all processes */
 
-typedef int comm_ticket;                /* >= 0; 0 is a ticket that is always done */
+typedef int comm_ticket; /* >= 0; 0 is a ticket that is always done */
 
 struct comm {
-    const char *kind;                   /* "solo", "threads", "nccl" */
+    const char *kind; /* "solo", "threads", "nccl" */
     int rank, world;
-    int local_rank;                     /* this node's rank: which device */
+    int local_rank; /* this node's rank: which device */
 
     /* full (n rows; n % world == 0) -> the mean over ranks of this rank's rows, written into
      * its own place in full: rows rank*n/world ... The other rows become undefined.
@@ -40,18 +40,18 @@ struct comm {
     comm_ticket (*reduce_scatter)(struct comm *c, struct tensor full, const int64_t *rows);
     /* this rank's rows of full -> all rows of full on every rank. In place. rows: as above. */
     comm_ticket (*all_gather)(struct comm *c, struct tensor full, const int64_t *rows);
-    comm_ticket (*all_reduce)(struct comm *c, struct tensor t);         /* mean, in place */
+    comm_ticket (*all_reduce)(struct comm *c, struct tensor t); /* mean, in place */
     comm_ticket (*broadcast)(struct comm *c, struct tensor t, int root);
     /* counts in rows of recv/send (host arrays of world entries); rows packed by rank. */
     comm_ticket (*all_to_all)(struct comm *c, struct tensor recv, const int64_t *recv_rows,
                               struct tensor send, const int64_t *send_rows);
     void (*wait)(struct comm *c, comm_ticket t);
-    int (*barrier)(struct comm *c) MUST_CHECK;                          /* host side */
+    int (*barrier)(struct comm *c) MUST_CHECK; /* host side */
     /* n doubles of every rank to every rank: all[rank*n + i]. Host side, for control. */
     int (*gather_host)(struct comm *c, const double *mine, int n, double *all) MUST_CHECK;
 
     int (*status)(struct comm *c) MUST_CHECK;
-    void (*abort)(struct comm *c, int code, const char *message);       /* this rank failed */
+    void (*abort)(struct comm *c, int code, const char *message); /* this rank failed */
     void (*free)(struct comm *c);
 };
 

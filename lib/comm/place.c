@@ -4,7 +4,7 @@
 #include <string.h>
 #include "comm/rendezvous.h"
 
-enum { DEFAULT_PORT = 29500 };          /* torchrun's, too */
+enum { DEFAULT_PORT = 29500 }; /* torchrun's, too */
 
 struct launcher {
     const char *name, *process, *processes, *local, *local_size;
@@ -42,7 +42,7 @@ static int number(const char *name, int low, int high, int missing, int *value)
 static void first_host(char *out, size_t size, const char *list)
 {
     size_t n = 0;
-    bool digits = false;                /* inside brackets */
+    bool digits = false; /* inside brackets */
 
     for (const char *p = list; *p && n + 1 < size; p++) {
         if (*p == '[')
@@ -54,7 +54,7 @@ static void first_host(char *out, size_t size, const char *list)
     }
     out[n] = '\0';
     const char *close = strchr(list, ']'), *open = strchr(list, '['), *comma = strchr(list, ',');
-    if (open && close && (!comma || open < comma))      /* what follows the bracket: n[1-2]-ib */
+    if (open && close && (!comma || open < comma)) /* what follows the bracket: n[1-2]-ib */
         for (const char *p = close + 1; *p && *p != ',' && n + 1 < size; p++)
             out[n++] = *p, out[n] = '\0';
 }
@@ -76,8 +76,10 @@ static int find_address(struct rendezvous_place *at, const struct launcher *l)
     else if (together == at->processes)
         strcpy(at->address, "127.0.0.1");
     else
-        return err_set(GPT_USAGE, "environment: %s says process %d of %d, but nothing says where "
-                       "process 0 is: set MASTER_ADDR", l->process, at->process, at->processes);
+        return err_set(GPT_USAGE,
+                       "environment: %s says process %d of %d, but nothing says where "
+                       "process 0 is: set MASTER_ADDR",
+                       l->process, at->process, at->processes);
     return GPT_OK;
 }
 

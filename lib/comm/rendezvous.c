@@ -156,9 +156,7 @@ static void take(struct rendezvous *r, int i, const struct frame *f, char *data)
         r->result = data;
         pthread_cond_broadcast(&r->change);
         return;
-    case FAILED:
-        fail(r, i, data ? data : "a process failed");
-        break;
+    case FAILED: fail(r, i, data ? data : "a process failed"); break;
     case BYE:
         p->left = true;
         pthread_cond_broadcast(&r->change);
@@ -233,7 +231,7 @@ int rendezvous_new(struct rendezvous **out, const struct rendezvous_place *at, d
         r->peer[i].fd = -1;
     if (!rc && r->peers)
         rc = rendezvous_meet(r);
-    for (int i = 0; i < r->peers; i++)          /* whoever came first has waited in silence */
+    for (int i = 0; i < r->peers; i++) /* whoever came first has waited in silence */
         r->peer[i].heard = now_seconds();
     if (!rc && r->peers && pthread_create(&r->thread, NULL, listen_main, r))
         rc = err_sys("rendezvous: thread");

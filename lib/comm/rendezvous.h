@@ -28,11 +28,11 @@
 
 struct rendezvous_place {
     int process, processes;
-    int local;                  /* which of the processes on this machine: which GPUs are ours */
-    int ranks;                  /* of each process, for messages; 0: they are not named */
-    char address[256];          /* of process 0 */
+    int local; /* which of the processes on this machine: which GPUs are ours */
+    int ranks; /* of each process, for messages; 0: they are not named */
+    char address[256]; /* of process 0 */
     int port;
-    char source[24];            /* who said so: "torchrun", "mpirun", "srun", "mpiexec", "alone" */
+    char source[24]; /* who said so: "torchrun", "mpirun", "srun", "mpiexec", "alone" */
 };
 
 /* From the first of these that is set:

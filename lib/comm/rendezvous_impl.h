@@ -12,28 +12,30 @@
 enum { MAGIC = 0x67707431, MAX_BYTES = 64 << 10, POLL_MS = 200, ALIVE_SECONDS = 1 };
 enum word { HELLO, ALIVE, DATA, ALL, FAILED, BYE };
 
-struct frame { uint32_t magic, word, process, bytes; };
+struct frame {
+    uint32_t magic, word, process, bytes;
+};
 
 struct peer {
-    int fd;                     /* -1: none (any more) */
-    double heard;               /* when it last said anything */
-    bool left;                  /* said BYE */
-    char *data;                 /* process 0: what it brings to the gather; NULL: nothing yet */
+    int fd; /* -1: none (any more) */
+    double heard; /* when it last said anything */
+    bool left; /* said BYE */
+    char *data; /* process 0: what it brings to the gather; NULL: nothing yet */
     size_t bytes;
 };
 
 struct rendezvous {
     struct rendezvous_place at;
-    double meet, timeout;       /* seconds: of meeting, of silence */
-    struct peer *peer;          /* process 0: of all processes (its own has no fd); else [0] only */
+    double meet, timeout; /* seconds: of meeting, of silence */
+    struct peer *peer; /* process 0: of all processes (its own has no fd); else [0] only */
     int peers;
     pthread_t thread;
     bool listening, stop;
-    pthread_mutex_t lock;       /* of everything below, and of writing */
+    pthread_mutex_t lock; /* of everything below, and of writing */
     pthread_cond_t change;
     bool failed;
     char message[400];
-    char *result;               /* of the gather that is under way; NULL: none complete */
+    char *result; /* of the gather that is under way; NULL: none complete */
 };
 
 /* A frame and its payload; false: the other side is gone, or sent what is no frame of ours. */

@@ -55,10 +55,9 @@ static void admit(struct rendezvous *r, int fd, int *come)
     char *data;
 
     prepare(fd, r->timeout);
-    if (rendezvous_hear(fd, &f, &data, sizeof(int)) && f.word == HELLO && data
-        && f.bytes == sizeof(int)
-        && memcmp(data, &r->at.processes, sizeof(int)) == 0 && f.process > 0
-        && (int)f.process < r->peers && r->peer[f.process].fd < 0) {
+    if (rendezvous_hear(fd, &f, &data, sizeof(int)) && f.word == HELLO && data &&
+        f.bytes == sizeof(int) && memcmp(data, &r->at.processes, sizeof(int)) == 0 &&
+        f.process > 0 && (int)f.process < r->peers && r->peer[f.process].fd < 0) {
         r->peer[f.process].fd = fd;
         r->peer[f.process].heard = now_seconds();
         ++*come;
@@ -80,9 +79,10 @@ static int wait_for_all(struct rendezvous *r)
             int absent = 1;
             while (r->peer[absent].fd >= 0)
                 absent++;
-            rc = err_set(GPT_DEVICE, "waited %g seconds at port %d for %d processes: %d came, "
-                         "process %d did not", r->meet, r->at.port, r->at.processes, come,
-                         absent);
+            rc = err_set(GPT_DEVICE,
+                         "waited %g seconds at port %d for %d processes: %d came, "
+                         "process %d did not",
+                         r->meet, r->at.port, r->at.processes, come, absent);
         } else if (poll(&watch, 1, (int)(left * 1e3) + 1) > 0) {
             int fd = accept(door, NULL, NULL);
             if (fd >= 0)
@@ -128,26 +128,26 @@ static int join(struct rendezvous *r)
     char *data;
     int fd, rc;
 
-    while ((rc = try_connect(r, &fd)) || fd < 0) {      /* it may not have started yet */
+    while ((rc = try_connect(r, &fd)) || fd < 0) { /* it may not have started yet */
         if (now_seconds() > until)
-            return rc ? rc : err_set(GPT_DEVICE, "process %d of %d: cannot reach process 0 at "
-                                     "%s:%d within %g seconds: %s", r->at.process,
-                                     r->at.processes, r->at.address, r->at.port, r->meet,
-                                     strerror(errno));
+            return rc ? rc
+                      : err_set(GPT_DEVICE,
+                                "process %d of %d: cannot reach process 0 at "
+                                "%s:%d within %g seconds: %s",
+                                r->at.process, r->at.processes, r->at.address, r->at.port, r->meet,
+                                strerror(errno));
         usleep(50000);
     }
-    prepare(fd, r->meet);               /* the answer comes when all are there */
+    prepare(fd, r->meet); /* the answer comes when all are there */
     r->peer[0].fd = fd;
-    if (!rendezvous_say(r, fd, HELLO, &r->at.processes, sizeof(int))
-        || !rendezvous_hear(fd, &f, &data, 0) || f.word != HELLO)
-        return err_set(GPT_DEVICE, "process %d of %d: process 0 at %s:%d did not find all "
-                       "processes, or is none of ours", r->at.process, r->at.processes,
-                       r->at.address, r->at.port);
+    if (!rendezvous_say(r, fd, HELLO, &r->at.processes, sizeof(int)) ||
+        !rendezvous_hear(fd, &f, &data, 0) || f.word != HELLO)
+        return err_set(GPT_DEVICE,
+                       "process %d of %d: process 0 at %s:%d did not find all "
+                       "processes, or is none of ours",
+                       r->at.process, r->at.processes, r->at.address, r->at.port);
     prepare(fd, r->timeout);
     return GPT_OK;
 }
 
-int rendezvous_meet(struct rendezvous *r)
-{
-    return r->at.process == 0 ? wait_for_all(r) : join(r);
-}
+int rendezvous_meet(struct rendezvous *r) { return r->at.process == 0 ? wait_for_all(r) : join(r); }

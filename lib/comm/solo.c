@@ -10,7 +10,7 @@
 
 struct solo {
     struct comm c;
-    int code;                   /* first abort(); sticks */
+    int code; /* first abort(); sticks */
     char message[400];
 };
 
@@ -42,10 +42,7 @@ static comm_ticket solo_all_to_all(struct comm *c, struct tensor recv, const int
     return 0;
 }
 
-static void solo_wait(struct comm *c, comm_ticket t)
-{
-    (void)c, (void)t;
-}
+static void solo_wait(struct comm *c, comm_ticket t) { (void)c, (void)t; }
 
 static int solo_status(struct comm *c)
 {
@@ -68,10 +65,7 @@ static void solo_abort(struct comm *c, int code, const char *message)
     s->code = code;
 }
 
-static void solo_free(struct comm *c)
-{
-    free(c);
-}
+static void solo_free(struct comm *c) { free(c); }
 
 int comm_solo_new(struct comm **out)
 {
@@ -79,11 +73,19 @@ int comm_solo_new(struct comm **out)
     if (!s)
         return err_sys("communicator");
     s->c = (struct comm){
-        .kind = "solo", .world = 1,
-        .reduce_scatter = rows_in_place, .all_gather = rows_in_place, .all_reduce = in_place,
-        .broadcast = solo_broadcast, .all_to_all = solo_all_to_all, .wait = solo_wait,
-        .barrier = solo_status, .gather_host = solo_gather_host,
-        .status = solo_status, .abort = solo_abort, .free = solo_free,
+        .kind = "solo",
+        .world = 1,
+        .reduce_scatter = rows_in_place,
+        .all_gather = rows_in_place,
+        .all_reduce = in_place,
+        .broadcast = solo_broadcast,
+        .all_to_all = solo_all_to_all,
+        .wait = solo_wait,
+        .barrier = solo_status,
+        .gather_host = solo_gather_host,
+        .status = solo_status,
+        .abort = solo_abort,
+        .free = solo_free,
     };
     *out = &s->c;
     return GPT_OK;

@@ -19,7 +19,7 @@
 #include <time.h>
 #include "comm/threads_impl.h"
 
-enum { SLOTS = 128 };               /* collectives in flight; a further one completes the oldest */
+enum { SLOTS = 128 }; /* collectives in flight; a further one completes the oldest */
 static const double HANG_SECONDS = 600;
 
 static const char *const kind_name[] = {
@@ -28,11 +28,11 @@ static const char *const kind_name[] = {
 
 struct group {
     pthread_mutex_t lock;
-    pthread_cond_t change;              /* the last rank arrived, a slot is done, or a failure */
+    pthread_cond_t change; /* the last rank arrived, a slot is done, or a failure */
     int world, users;
-    int running;                        /* parts being carried out, outside the lock */
+    int running; /* parts being carried out, outside the lock */
     double hang_seconds;
-    int failed, failed_rank;            /* code of the first failure */
+    int failed, failed_rank; /* code of the first failure */
     char message[400];
     struct slot slot[SLOTS];
     struct entry *entries;
@@ -42,7 +42,7 @@ struct group {
 struct member {
     struct comm c;
     struct group *g;
-    int64_t seq;                        /* collectives that this rank has launched */
+    int64_t seq; /* collectives that this rank has launched */
 };
 
 static struct member *member_of(struct comm *c) { return (struct member *)c; }
@@ -70,8 +70,8 @@ static void nobody_came(struct group *g, const struct slot *s)
     int absent = 0;
     while (absent < g->world - 1 && s->e[absent].here)
         absent++;
-    snprintf(text, sizeof text, "did not come to %s %lld within %g seconds",
-             kind_name[s->kind], (long long)s->seq, g->hang_seconds);
+    snprintf(text, sizeof text, "did not come to %s %lld within %g seconds", kind_name[s->kind],
+             (long long)s->seq, g->hang_seconds);
     fail(g, absent, GPT_DEVICE, text);
 }
 
@@ -96,8 +96,8 @@ static void complete_or_fail(struct group *g, struct slot *s, int64_t seq)
             g->running--;
             if (++s->done == s->parts || g->failed)
                 pthread_cond_broadcast(&g->change);
-        } else if (pthread_cond_timedwait(&g->change, &g->lock, &until) == ETIMEDOUT
-                   && s->seq == seq && s->arrived < g->world) {
+        } else if (pthread_cond_timedwait(&g->change, &g->lock, &until) == ETIMEDOUT &&
+                   s->seq == seq && s->arrived < g->world) {
             nobody_came(g, s);
         }
     }
@@ -119,12 +119,13 @@ static void check_agreement(struct group *g, const struct slot *s, enum kind kin
     for (int r = 0; r < g->world && !first; r++)
         if (s->e[r].here)
             first = &s->e[r];
-    if (!first || (kind == s->kind && root == s->root && n == s->n
-                   && (kind == ALL_TO_ALL || same_shape(first->t, mine->t))))
+    if (!first || (kind == s->kind && root == s->root && n == s->n &&
+                   (kind == ALL_TO_ALL || same_shape(first->t, mine->t))))
         return;
-    snprintf(text, sizeof text, "collective %lld: %s of %lld x %lld %s where another rank has "
-             "%s of %lld x %lld %s", (long long)s->seq,
-             kind_name[kind], (long long)mine->t.rows, (long long)mine->t.cols,
+    snprintf(text, sizeof text,
+             "collective %lld: %s of %lld x %lld %s where another rank has "
+             "%s of %lld x %lld %s",
+             (long long)s->seq, kind_name[kind], (long long)mine->t.rows, (long long)mine->t.cols,
              dtype_name(mine->t.dtype), kind_name[s->kind], (long long)first->t.rows,
              (long long)first->t.cols, dtype_name(first->t.dtype));
     fail(g, rank, GPT_DEVICE, text);
@@ -136,9 +137,11 @@ static void check_counts(struct group *g, const struct slot *s)
         for (int q = 0; q < g->world; q++)
             if (s->e[r].recv_rows[q] != s->e[q].send_rows[r]) {
                 char text[200];
-                snprintf(text, sizeof text, "all-to-all %lld: expects %lld rows of rank %d, "
-                         "which sends %lld", (long long)s->seq, (long long)s->e[r].recv_rows[q],
-                         q, (long long)s->e[q].send_rows[r]);
+                snprintf(text, sizeof text,
+                         "all-to-all %lld: expects %lld rows of rank %d, "
+                         "which sends %lld",
+                         (long long)s->seq, (long long)s->e[r].recv_rows[q], q,
+                         (long long)s->e[q].send_rows[r]);
                 fail(g, r, GPT_DEVICE, text);
                 return;
             }
@@ -167,7 +170,7 @@ static comm_ticket arrive(struct comm *c, enum kind kind, int root, int n, struc
 
     pthread_mutex_lock(&g->lock);
     if (s->seq != seq)
-        complete_or_fail(g, s, s->seq);         /* the collective SLOTS before this one */
+        complete_or_fail(g, s, s->seq); /* the collective SLOTS before this one */
     if (g->failed) {
         pthread_mutex_unlock(&g->lock);
         return 0;
@@ -182,7 +185,7 @@ static comm_ticket arrive(struct comm *c, enum kind kind, int root, int n, struc
     }
     check_agreement(g, s, kind, root, n, &mine, c->rank);
     struct entry *e = &s->e[c->rank];
-    if (mine.recv_rows)                         /* the caller's counts may go before the wait */
+    if (mine.recv_rows) /* the caller's counts may go before the wait */
         memcpy(e->recv_rows, mine.recv_rows, row_bytes);
     if (mine.send_rows)
         memcpy(e->send_rows, mine.send_rows, row_bytes);
@@ -250,9 +253,11 @@ static comm_ticket threads_all_to_all(struct comm *c, struct tensor recv, const 
                                       struct tensor send, const int64_t *send_rows)
 {
     assert(recv.cols == send.cols && recv.dtype == send.dtype);
-    return arrive(c, ALL_TO_ALL, 0, 0, (struct entry){
-        .t = recv, .send = send,
-        .recv_rows = (int64_t *)recv_rows, .send_rows = (int64_t *)send_rows });
+    return arrive(c, ALL_TO_ALL, 0, 0,
+                  (struct entry){ .t = recv,
+                                  .send = send,
+                                  .recv_rows = (int64_t *)recv_rows,
+                                  .send_rows = (int64_t *)send_rows });
 }
 
 static int threads_status(struct comm *c)
@@ -369,12 +374,21 @@ int comm_threads_new(struct comm **out, int world)
         m->g = g;
         g->users++;
         m->c = (struct comm){
-            .kind = "threads", .rank = r, .world = world, .local_rank = r,
-            .reduce_scatter = threads_reduce_scatter, .all_gather = threads_all_gather,
-            .all_reduce = threads_all_reduce, .broadcast = threads_broadcast,
-            .all_to_all = threads_all_to_all, .wait = threads_wait, .barrier = threads_barrier,
-            .gather_host = threads_gather_host, .status = threads_status,
-            .abort = threads_abort, .free = threads_free,
+            .kind = "threads",
+            .rank = r,
+            .world = world,
+            .local_rank = r,
+            .reduce_scatter = threads_reduce_scatter,
+            .all_gather = threads_all_gather,
+            .all_reduce = threads_all_reduce,
+            .broadcast = threads_broadcast,
+            .all_to_all = threads_all_to_all,
+            .wait = threads_wait,
+            .barrier = threads_barrier,
+            .gather_host = threads_gather_host,
+            .status = threads_status,
+            .abort = threads_abort,
+            .free = threads_free,
         };
         out[r] = &m->c;
     }

@@ -16,17 +16,17 @@ enum kind { REDUCE_SCATTER, ALL_GATHER, ALL_REDUCE, BROADCAST, ALL_TO_ALL, BARRI
 struct entry {
     bool here;
     struct tensor t, send;
-    int64_t *recv_rows, *send_rows;     /* world each, owned by the slot; recv: of each place */
+    int64_t *recv_rows, *send_rows; /* world each, owned by the slot; recv: of each place */
     const double *mine;
     double *all;
 };
 
 struct slot {
-    int64_t seq;                        /* which collective; -1: none yet */
+    int64_t seq; /* which collective; -1: none yet */
     enum kind kind;
     int root, n;
     int arrived, parts, claimed, done;
-    struct entry *e;                    /* world */
+    struct entry *e; /* world */
 };
 
 /* How many parts a collective of tensors like t falls into. */

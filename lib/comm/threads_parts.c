@@ -3,8 +3,8 @@
 #include <string.h>
 #include "comm/threads_impl.h"
 
-enum { BLOCK = 1024 };              /* elements summed at a time, on the stack */
-enum { SMALL = 4096 };              /* elements below which an all-reduce is one part */
+enum { BLOCK = 1024 }; /* elements summed at a time, on the stack */
+enum { SMALL = 4096 }; /* elements below which an all-reduce is one part */
 
 int threads_parts(enum kind kind, int world, struct tensor t)
 {
@@ -84,8 +84,8 @@ void threads_carry_out(const struct slot *s, int world, int part)
     int64_t count = tensor_count(t), rows = t.rows / world;
     switch (s->kind) {
     case REDUCE_SCATTER:
-        mean(s, world, part * rows * t.cols,
-             (part * rows + s->e[part].recv_rows[part]) * t.cols, part);
+        mean(s, world, part * rows * t.cols, (part * rows + s->e[part].recv_rows[part]) * t.cols,
+             part);
         break;
     case ALL_GATHER:
         for (int r = 0; r < world; r++)
@@ -94,17 +94,12 @@ void threads_carry_out(const struct slot *s, int world, int part)
     case ALL_REDUCE:
         mean(s, world, count * part / s->parts, count * (part + 1) / s->parts, -1);
         break;
-    case BROADCAST:
-        copy_rows(t, 0, s->e[s->root].t, 0, t.rows);
-        break;
-    case ALL_TO_ALL:
-        receive(s, world, part);
-        break;
+    case BROADCAST: copy_rows(t, 0, s->e[s->root].t, 0, t.rows); break;
+    case ALL_TO_ALL: receive(s, world, part); break;
     case GATHER_HOST:
         for (int r = 0; r < world; r++)
             memcpy(s->e[part].all + (size_t)r * s->n, s->e[r].mine, (size_t)s->n * sizeof(double));
         break;
-    case BARRIER:
-        break;
+    case BARRIER: break;
     }
 }

@@ -12,13 +12,13 @@ int cu_bound(int tokens)
     return (m + 127) / 128 * 128;
 }
 
-static size_t padded(size_t n)
-{
-    return (n * sizeof(int32_t) + 255) & ~(size_t)255;
-}
+static size_t padded(size_t n) { return (n * sizeof(int32_t) + 255) & ~(size_t)255; }
 
 /* The next n numbers of a block; only counts while p->base is NULL. */
-struct place { char *base; size_t at; };
+struct place {
+    char *base;
+    size_t at;
+};
 
 static int32_t *take(struct place *p, size_t n)
 {
@@ -91,11 +91,11 @@ int check_vocab(const char *data, int corpus_vocab, int vocab, int bos)
 {
     if (corpus_vocab > vocab)
         return err_set(GPT_INPUT,
-                       "%s: expected tokens for a model of %d ids, found a vocabulary of %d",
-                       data, vocab, corpus_vocab);
+                       "%s: expected tokens for a model of %d ids, found a vocabulary of %d", data,
+                       vocab, corpus_vocab);
     if (bos >= vocab)
         return err_set(GPT_INPUT,
-                       "%s: expected a document start below the model's %d ids, found %d",
-                       data, vocab, bos);
+                       "%s: expected a document start below the model's %d ids, found %d", data,
+                       vocab, bos);
     return 0;
 }

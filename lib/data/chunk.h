@@ -21,21 +21,23 @@
 /* M of record 61 §6.2: smallest multiple of 128 that is >= max(128, T/300). */
 int cu_bound(int tokens);
 
-struct piece { uint32_t begin, end; };      /* token positions in the shard, end exclusive */
+struct piece {
+    uint32_t begin, end;
+}; /* token positions in the shard, end exclusive */
 
 /* Each array lies at a multiple of 256 bytes in the block, in the order tok tgt cu start order
  * bigram bigram_start bigram_order; block_bytes covers them. Chunks of ranks that are not local
  * have tok = NULL. */
 struct chunk {
-    int tokens;              /* T */
-    int bound;               /* M */
-    int docs;                /* n: cu[0] = 0, cu[1..n] are the ends, the rest is T */
-    const int32_t *tok;      /* [T] */
-    const int32_t *tgt;      /* [T] the token after tok[t] */
-    const int32_t *cu;       /* [M] */
+    int tokens; /* T */
+    int bound; /* M */
+    int docs; /* n: cu[0] = 0, cu[1..n] are the ends, the rest is T */
+    const int32_t *tok; /* [T] */
+    const int32_t *tgt; /* [T] the token after tok[t] */
+    const int32_t *cu; /* [M] */
     /* [V+1] occurrences of token v are order[start[v] .. start[v+1]-1]; NULL without csr */
     const int32_t *start;
-    const int32_t *order;    /* [T] positions sorted by token, stable (ascending within a token) */
+    const int32_t *order; /* [T] positions sorted by token, stable (ascending within a token) */
     /* [T] rows of the bigram table (bigram.h), and by row as above; NULL without such a table */
     const int32_t *bigram, *bigram_start, *bigram_order;
     /* training: [docs] where the pieces came from; NULL in validation */
@@ -47,8 +49,8 @@ struct chunk {
 struct chunk_shape {
     int tokens, bound;
     int vocab;
-    int bigram_rows;         /* 0: no bigram table */
-    bool csr;                /* start and order, for gradients of tables */
+    int bigram_rows; /* 0: no bigram table */
+    bool csr; /* start and order, for gradients of tables */
 };
 
 size_t chunk_block_bytes(const struct chunk_shape *s);

@@ -13,10 +13,7 @@
 #include "base/text.h"
 #include "base/zio.h"
 
-static int no_memory(void)
-{
-    return err_set(GPT_SYSTEM, "out of memory for the list of shards");
-}
+static int no_memory(void) { return err_set(GPT_SYSTEM, "out of memory for the list of shards"); }
 
 int shard_check_header(const char *path, int64_t *tokens)
 {
@@ -35,8 +32,10 @@ int shard_check_header(const char *path, int64_t *tokens)
     if (got < sizeof h)
         return err_set(GPT_INPUT, "%s: expected a header of 1024 bytes, found %zu", path, got);
     if (h[0] != SHARD_MAGIC || h[1] != SHARD_VERSION)
-        return err_set(GPT_INPUT, "%s: offset 0: expected a token shard (numbers %d, %d), found "
-                       "%d, %d", path, SHARD_MAGIC, SHARD_VERSION, h[0], h[1]);
+        return err_set(GPT_INPUT,
+                       "%s: offset 0: expected a token shard (numbers %d, %d), found "
+                       "%d, %d",
+                       path, SHARD_MAGIC, SHARD_VERSION, h[0], h[1]);
     if (h[2] < 0)
         return err_set(GPT_INPUT, "%s: offset 8: expected a number of tokens, found %d", path,
                        h[2]);
@@ -85,8 +84,9 @@ int corpus_check_shard(const char *path, const struct manifest_shard *s)
     int rc;
 
     if (stat(path, &st))
-        return errno != ENOENT ? err_sys("cannot open '%s'", path)
-             : err_set(GPT_INPUT, "%s: in the MANIFEST, but there is no such file", path);
+        return errno != ENOENT
+                   ? err_sys("cannot open '%s'", path)
+                   : err_set(GPT_INPUT, "%s: in the MANIFEST, but there is no such file", path);
     if ((int64_t)st.st_size != s->bytes)
         return err_set(GPT_INPUT, "%s: %s: expected %lld bytes as the MANIFEST says, found %lld",
                        path, st.st_size < s->bytes ? "truncated" : "changed", (long long)s->bytes,
@@ -94,8 +94,10 @@ int corpus_check_shard(const char *path, const struct manifest_shard *s)
     if ((rc = shard_check_header(path, &tokens)))
         return rc;
     if (tokens != s->tokens)
-        return err_set(GPT_INPUT, "%s: offset 8: expected %lld tokens as the MANIFEST says, found "
-                       "%lld", path, (long long)s->tokens, (long long)tokens);
+        return err_set(GPT_INPUT,
+                       "%s: offset 8: expected %lld tokens as the MANIFEST says, found "
+                       "%lld",
+                       path, (long long)s->tokens, (long long)tokens);
     return 0;
 }
 
@@ -109,8 +111,10 @@ static int open_folder(struct corpus *c, const char *dir, enum split split, stru
     if (!path)
         return no_memory();
     if (stat(path, &st) && errno == ENOENT)
-        rc = err_set(GPT_INPUT, "%s: expected a MANIFEST, found none: the shards are not complete, "
-                     "or not gpt-tokshard's (then name them: '%s/*.bin')", dir, dir);
+        rc = err_set(GPT_INPUT,
+                     "%s: expected a MANIFEST, found none: the shards are not complete, "
+                     "or not gpt-tokshard's (then name them: '%s/*.bin')",
+                     dir, dir);
     else
         rc = manifest_read(&m, path);
     free(path);
@@ -125,8 +129,8 @@ static int open_folder(struct corpus *c, const char *dir, enum split split, stru
             continue;
         if (!(path = path_join(dir, s->name)))
             rc = no_memory();
-        else if (!(rc = corpus_check_shard(path, s)) && !(rc = add_shard(c, path, s->tokens,
-                                                                         s->hash)))
+        else if (!(rc = corpus_check_shard(path, s)) &&
+                 !(rc = add_shard(c, path, s->tokens, s->hash)))
             id_add(x, s->name, s->tokens, s->hash);
         free(path);
     }
@@ -154,8 +158,8 @@ static int add_files(struct corpus *c, char **path, size_t n, enum split split, 
 
         if (split == SPLIT_VAL ? !val : !train)
             continue;
-        if (!(rc = shard_check_header(path[i], &tokens))
-            && !(rc = add_shard(c, path[i], tokens, "")))
+        if (!(rc = shard_check_header(path[i], &tokens)) &&
+            !(rc = add_shard(c, path[i], tokens, "")))
             id_add(x, name, tokens, "-");
     }
     return rc;

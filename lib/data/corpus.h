@@ -25,16 +25,16 @@
 
 struct corpus_shard {
     char *path;
-    const char *name;          /* in path */
+    const char *name; /* in path */
     int64_t tokens;
-    char hash[33];             /* of the MANIFEST; "" without one */
+    char hash[33]; /* of the MANIFEST; "" without one */
 };
 struct corpus {
     struct corpus_shard *shard;
     int n;
-    int bos;              /* of the MANIFEST, also one beside the files; 50256 without one */
-    int vocab_size;       /* of the MANIFEST; 0 without one */
-    char id[33];          /* XXH3-128 over name, tokens and (MANIFEST's) hash of each shard */
+    int bos; /* of the MANIFEST, also one beside the files; 50256 without one */
+    int vocab_size; /* of the MANIFEST; 0 without one */
+    char id[33]; /* XXH3-128 over name, tokens and (MANIFEST's) hash of each shard */
 };
 
 /* GPT_INPUT: no MANIFEST, no shard of this split, a bad header, a file shorter

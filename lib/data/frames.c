@@ -16,7 +16,7 @@ int frames_add(struct frames *t, uint32_t raw_bytes, uint32_t plain_bytes)
 {
     struct frame f = { 0, 0, raw_bytes, plain_bytes };
 
-    if (!(t->n & (t->n - 1))) {        /* full at each power of two */
+    if (!(t->n & (t->n - 1))) { /* full at each power of two */
         void *p = realloc(t->frame, (t->n ? 2 * (size_t)t->n : 1) * sizeof *t->frame);
 
         if (!p)
@@ -62,9 +62,11 @@ static int read_entries(struct frames *t, const unsigned char *p, uint32_t n, si
         if ((rc = frames_add(t, le32(p), le32(p + 4))))
             return rc;
     if (n && t->frame[n - 1].raw + t->frame[n - 1].raw_bytes != frames_end)
-        return err_set(GPT_INPUT, "%s: expected frames of %llu bytes as their table says, found "
-                       "%llu: damaged", path, (unsigned long long)(t->frame[n - 1].raw
-                       + t->frame[n - 1].raw_bytes), (unsigned long long)frames_end);
+        return err_set(GPT_INPUT,
+                       "%s: expected frames of %llu bytes as their table says, found "
+                       "%llu: damaged",
+                       path, (unsigned long long)(t->frame[n - 1].raw + t->frame[n - 1].raw_bytes),
+                       (unsigned long long)frames_end);
     return 0;
 }
 
@@ -79,22 +81,26 @@ int frames_read(struct frames *t, int fd, const char *path)
     memset(t, 0, sizeof *t);
     if (fstat(fd, &st))
         return err_sys("cannot read '%s'", path);
-    if (st.st_size < 8 + FOOTER || pread(fd, foot, FOOTER, st.st_size - FOOTER) != FOOTER
-        || le32(foot + 5) != SEEKABLE)
+    if (st.st_size < 8 + FOOTER || pread(fd, foot, FOOTER, st.st_size - FOOTER) != FOOTER ||
+        le32(foot + 5) != SEEKABLE)
         return 0;
     n = le32(foot);
     entry = foot[4] & 0x80 ? 12 : 8;
     bytes = 8 + entry * n + FOOTER;
     if (n > INT32_MAX / 16 || bytes > (size_t)st.st_size)
-        return err_set(GPT_INPUT, "%s: offset %lld: a table of %u frames does not fit the file: "
-                       "damaged", path, (long long)st.st_size - FOOTER, n);
+        return err_set(GPT_INPUT,
+                       "%s: offset %lld: a table of %u frames does not fit the file: "
+                       "damaged",
+                       path, (long long)st.st_size - FOOTER, n);
     if (!(table = malloc(bytes)))
         return err_set(GPT_SYSTEM, "out of memory for the table of frames");
     if (pread(fd, table, bytes, st.st_size - (off_t)bytes) != (ssize_t)bytes)
         rc = err_sys("cannot read '%s'", path);
     else if (le32(table) != SKIPPABLE || le32(table + 4) != bytes - 8)
-        rc = err_set(GPT_INPUT, "%s: offset %lld: expected the table of %u frames, found something "
-                     "else: damaged", path, (long long)st.st_size - (long long)bytes, n);
+        rc = err_set(GPT_INPUT,
+                     "%s: offset %lld: expected the table of %u frames, found something "
+                     "else: damaged",
+                     path, (long long)st.st_size - (long long)bytes, n);
     else
         rc = read_entries(t, table + 8, n, entry, (uint64_t)st.st_size - bytes, path);
     free(table);

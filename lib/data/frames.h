@@ -15,8 +15,15 @@
 #include <stdint.h>
 #include "base/err.h"
 
-struct frame { uint64_t raw, plain; uint32_t raw_bytes, plain_bytes; };   /* offsets and sizes */
-struct frames { struct frame *frame; int n; uint64_t plain_bytes; };
+struct frame {
+    uint64_t raw, plain;
+    uint32_t raw_bytes, plain_bytes;
+}; /* offsets and sizes */
+struct frames {
+    struct frame *frame;
+    int n;
+    uint64_t plain_bytes;
+};
 
 /* Reads the table of an open file. n = 0 if it has none (that is no error).
  * GPT_INPUT if the table contradicts the file's size. */

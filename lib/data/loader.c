@@ -16,12 +16,12 @@
 
 struct slot {
     struct step_batch batch;
-    struct chunk *chunk;       /* [max.chunks] */
-    struct piece *piece;       /* [max.chunks][bound] */
-    int *pieces;               /* [max.chunks] */
-    char *memory;              /* blocks of the local chunks */
-    int64_t step;              /* that it holds, -1: none */
-    int code;                  /* in place of a batch, with its message */
+    struct chunk *chunk; /* [max.chunks] */
+    struct piece *piece; /* [max.chunks][bound] */
+    int *pieces; /* [max.chunks] */
+    char *memory; /* blocks of the local chunks */
+    int64_t step; /* that it holds, -1: none */
+    int code; /* in place of a batch, with its message */
     char message[1024];
 };
 
@@ -32,7 +32,7 @@ struct loader {
     size_t block_bytes;
     char *memory;
     struct slot slot[2];
-    struct loader_pos next;    /* of the step to be prepared; the thread's */
+    struct loader_pos next; /* of the step to be prepared; the thread's */
     struct shard *now, *ahead; /* shard next.shard, and the one after if it is another */
     int64_t ahead_index;
     char now_name[256];
@@ -41,9 +41,9 @@ struct loader {
     pthread_cond_t moved;
     pthread_t thread;
     bool started, stop;
-    int64_t first;             /* step of the first batch */
-    int64_t *asked;            /* [local_ranks] step that each rank holds; first-1 before */
-    int64_t filled;            /* last step in a slot */
+    int64_t first; /* step of the first batch */
+    int64_t *asked; /* [local_ranks] step that each rank holds; first-1 before */
+    int64_t filled; /* last step in a slot */
 };
 
 /* --- shards in their order --- */
@@ -53,13 +53,16 @@ static int open_shard(struct loader *l, int64_t i, int64_t document, struct shar
 {
     const struct corpus_shard *f = &l->corpus.shard[i];
     struct shard_index index = { 0 };
-    struct shard_want want = { .vocab = l->c.vocab, .bos = l->bos, .threads = l->c.threads,
-                               .expect = f->tokens, .document = document };
+    struct shard_want want = { .vocab = l->c.vocab,
+                               .bos = l->bos,
+                               .threads = l->c.threads,
+                               .expect = f->tokens,
+                               .document = document };
     char *path = shard_index_path(f->path);
     int rc = path ? 0 : err_set(GPT_SYSTEM, "out of memory for the loader");
 
-    if (!rc && !access(path, F_OK)
-        && !(rc = shard_index_read(&index, path, f->tokens, *f->hash ? f->hash : NULL)))
+    if (!rc && !access(path, F_OK) &&
+        !(rc = shard_index_read(&index, path, f->tokens, *f->hash ? f->hash : NULL)))
         want.index = &index;
     if (!rc)
         rc = shard_open(s, f->path, &want);
@@ -90,9 +93,9 @@ static int enter_shard(struct loader *l)
     int64_t i = l->next.shard;
     int rc;
 
-    if (l->now && !strcmp(shard_path(l->now), l->corpus.shard[i].path)
-        && l->next.document >= shard_first_document(l->now)) {
-        ;                        /* it goes on, or begins again */
+    if (l->now && !strcmp(shard_path(l->now), l->corpus.shard[i].path) &&
+        l->next.document >= shard_first_document(l->now)) {
+        ; /* it goes on, or begins again */
     } else if (l->ahead && l->ahead_index == i) {
         shard_close(l->now);
         l->now = l->ahead;
@@ -113,8 +116,8 @@ static int too_many_pieces(const struct loader *l, int chunk, int tokens, int bo
 {
     return err_set(GPT_INPUT,
                    "%s: step %lld, chunk %d: expected at most %d documents in %d tokens, "
-                   "found more", shard_path(l->now), (long long)l->next.step, chunk, bound - 1,
-                   tokens);
+                   "found more",
+                   shard_path(l->now), (long long)l->next.step, chunk, bound - 1, tokens);
 }
 
 /* Takes the pieces of all chunks of a step from the present shard. *full is
@@ -184,8 +187,8 @@ static int find_pieces(struct loader *l, struct slot *s, const struct batch_shap
         if (!l->c.cycle)
             return err_set(GPT_INPUT,
                            "%s: expected tokens for step %lld, found that all %d shard%s "
-                           "%s used up (data.cycle: start over)", l->c.data,
-                           (long long)l->next.step, l->corpus.n,
+                           "%s used up (data.cycle: start over)",
+                           l->c.data, (long long)l->next.step, l->corpus.n,
                            l->corpus.n == 1 ? "" : "s", l->corpus.n == 1 ? "is" : "are");
         l->next.shard = 0;
         l->next.epoch++;
@@ -194,8 +197,11 @@ static int find_pieces(struct loader *l, struct slot *s, const struct batch_shap
 
 static struct chunk_shape chunk_shape(const struct loader_config *c, int tokens, int bound)
 {
-    return (struct chunk_shape){ .tokens = tokens, .bound = bound, .vocab = c->vocab,
-                                 .bigram_rows = c->bigram_rows, .csr = c->csr };
+    return (struct chunk_shape){ .tokens = tokens,
+                                 .bound = bound,
+                                 .vocab = c->vocab,
+                                 .bigram_rows = c->bigram_rows,
+                                 .csr = c->csr };
 }
 
 static void fill_chunk(struct loader *l, struct chunk *c, const struct piece *piece, int n)
@@ -232,14 +238,13 @@ static bool is_local(const struct loader_config *c, int chunk)
 
 static int check_shape(const struct loader *l, const struct batch_shape *w, int bound)
 {
-    if (w->chunks < 1 || w->chunks % l->c.world || w->chunks > l->c.max.chunks || w->tokens < 1
-        || w->tokens > l->c.max.tokens || bound < 2 || bound > l->bound || w->cap < 0)
+    if (w->chunks < 1 || w->chunks % l->c.world || w->chunks > l->c.max.chunks || w->tokens < 1 ||
+        w->tokens > l->c.max.tokens || bound < 2 || bound > l->bound || w->cap < 0)
         return err_set(GPT_USAGE,
                        "step %lld: expected at most %d chunks, a multiple of %d ranks, of "
                        "at most %d tokens and %d documents; found %d, %d, %d",
-                       (long long)l->next.step,
-                       l->c.max.chunks, l->c.world, l->c.max.tokens, l->bound - 1, w->chunks,
-                       w->tokens, bound - 1);
+                       (long long)l->next.step, l->c.max.chunks, l->c.world, l->c.max.tokens,
+                       l->bound - 1, w->chunks, w->tokens, bound - 1);
     return 0;
 }
 
@@ -265,7 +270,9 @@ static int prepare(struct loader *l, struct slot *s)
         fill_chunk(l, c, s->piece + (size_t)k * (size_t)l->bound, s->pieces[k]);
         chunk_index(c, &shape);
     }
-    s->batch = (struct step_batch){ .step = l->next.step, .chunks = w.chunks, .chunk = s->chunk,
+    s->batch = (struct step_batch){ .step = l->next.step,
+                                    .chunks = w.chunks,
+                                    .chunk = s->chunk,
                                     .at = l->next,
                                     .shard = l->corpus.shard[l->next.shard].name };
     l->next.document = document;
@@ -353,11 +360,10 @@ static int allocate(struct loader *l)
 
 static int check_config(const struct loader_config *c)
 {
-    if (c->world < 1 || c->local_ranks < 1 || c->first_rank < 0
-        || c->first_rank + c->local_ranks > c->world)
+    if (c->world < 1 || c->local_ranks < 1 || c->first_rank < 0 ||
+        c->first_rank + c->local_ranks > c->world)
         return err_set(GPT_USAGE, "loader: expected ranks within 0 to %d, found %d to %d",
-                       c->world - 1,
-                       c->first_rank, c->first_rank + c->local_ranks - 1);
+                       c->world - 1, c->first_rank, c->first_rank + c->local_ranks - 1);
     if (c->max.chunks < 1 || c->max.chunks % c->world)
         return err_set(GPT_USAGE, "loader: expected chunks a step divisible by %d ranks, found %d",
                        c->world, c->max.chunks);
@@ -402,11 +408,12 @@ int loader_seek(struct loader *l, const struct loader_pos *at)
 {
     if (l->started)
         return err_set(GPT_USAGE, "loader: expected to be moved before the first step");
-    if (at->step < 0 || at->epoch < 0 || at->document < 0 || at->shard < 0
-        || at->shard >= l->corpus.n)
-        return err_set(GPT_INPUT, "%s: expected a position within %d shards, found shard %lld, "
-                       "document %lld", l->c.data, l->corpus.n, (long long)at->shard,
-                       (long long)at->document);
+    if (at->step < 0 || at->epoch < 0 || at->document < 0 || at->shard < 0 ||
+        at->shard >= l->corpus.n)
+        return err_set(GPT_INPUT,
+                       "%s: expected a position within %d shards, found shard %lld, "
+                       "document %lld",
+                       l->c.data, l->corpus.n, (long long)at->shard, (long long)at->document);
     l->next = *at;
     return 0;
 }
@@ -437,8 +444,7 @@ int loader_next(struct loader *l, int rank, const struct step_batch **b)
     *b = NULL;
     if (r < 0 || r >= l->c.local_ranks)
         return err_set(GPT_USAGE, "loader: expected a rank from %d to %d, found %d",
-                       l->c.first_rank,
-                       l->c.first_rank + l->c.local_ranks - 1, rank);
+                       l->c.first_rank, l->c.first_rank + l->c.local_ranks - 1, rank);
     pthread_mutex_lock(&l->lock);
     if ((rc = start(l)))
         goto out;

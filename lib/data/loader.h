@@ -38,43 +38,43 @@
 
 /* What a step wants. tokens = 0: there is no such step. */
 struct batch_shape {
-    int chunks;          /* chunks a step, a multiple of world */
-    int tokens;          /* T: tokens a chunk */
-    int cap;             /* longest piece of a document; 0: no limit */
-    int bound;           /* M: entries of cu; 0: cu_bound(tokens) */
+    int chunks; /* chunks a step, a multiple of world */
+    int tokens; /* T: tokens a chunk */
+    int cap; /* longest piece of a document; 0: no limit */
+    int bound; /* M: entries of cu; 0: cu_bound(tokens) */
 };
 
 /* Where the next step begins. All that a checkpoint must keep of a loader. */
 struct loader_pos {
-    int64_t step;        /* steps served before */
-    int64_t epoch;       /* times that the list of shards was used up */
-    int64_t shard;       /* index in the list of training shards */
-    int64_t document;    /* document starts of that shard already used */
+    int64_t step; /* steps served before */
+    int64_t epoch; /* times that the list of shards was used up */
+    int64_t shard; /* index in the list of training shards */
+    int64_t document; /* document starts of that shard already used */
 };
 
 struct step_batch {
     int64_t step;
     int chunks;
-    const struct chunk *chunk;          /* [chunks] */
-    struct loader_pos at, after;        /* of this step, and of the one after */
-    const char *shard;                  /* name of the shard that it came from */
+    const struct chunk *chunk; /* [chunks] */
+    struct loader_pos at, after; /* of this step, and of the one after */
+    const char *shard; /* name of the shard that it came from */
 };
 
 struct loader_config {
-    const char *data;        /* see corpus.h: folder with MANIFEST, or file, or glob of files */
-    int world;               /* N: ranks of the whole job */
-    int first_rank, local_ranks;   /* those that this process serves */
-    int vocab;               /* V: a token >= vocab is an error; size of the csr */
-    int bos;                 /* document start; -1: as the MANIFEST says, else 50256 */
-    bool cycle;              /* start again when the shards are used up; else that is an error */
-    int bigram_rows;         /* rows of the bigram table; 0: there is none */
-    bool csr;                /* make start and order, and bigram's */
-    int threads;             /* to decode .zst shards; 0: 2 */
+    const char *data; /* see corpus.h: folder with MANIFEST, or file, or glob of files */
+    int world; /* N: ranks of the whole job */
+    int first_rank, local_ranks; /* those that this process serves */
+    int vocab; /* V: a token >= vocab is an error; size of the csr */
+    int bos; /* document start; -1: as the MANIFEST says, else 50256 */
+    bool cycle; /* start again when the shards are used up; else that is an error */
+    int bigram_rows; /* rows of the bigram table; 0: there is none */
+    bool csr; /* make start and order, and bigram's */
+    int threads; /* to decode .zst shards; 0: 2 */
     /* Shape of a step, a pure function of it, called from the loader's thread.
      * NULL: every step is `max`. */
     struct batch_shape (*shape)(void *ctx, int64_t step);
     void *ctx;
-    struct batch_shape max;  /* largest of each; what is allocated (cap is ignored) */
+    struct batch_shape max; /* largest of each; what is allocated (cap is ignored) */
 };
 
 struct loader;
@@ -113,11 +113,11 @@ const char *loader_id(const struct loader *l);
  */
 struct val_config {
     const char *data;
-    int ranks;               /* local ones: 0 .. ranks-1 may call */
+    int ranks; /* local ones: 0 .. ranks-1 may call */
     int vocab, bos;
-    int bigram_rows;         /* 0: none */
-    struct batch_shape shape;    /* chunks a group (8), tokens, bound; cap is ignored */
-    int64_t total;           /* chunks wanted; fewer in the data is GPT_INPUT */
+    int bigram_rows; /* 0: none */
+    struct batch_shape shape; /* chunks a group (8), tokens, bound; cap is ignored */
+    int64_t total; /* chunks wanted; fewer in the data is GPT_INPUT */
     int threads;
 };
 struct val;

@@ -15,10 +15,7 @@
 
 #define FORMAT "gpt-shards 2"
 
-const char *split_name(enum split s)
-{
-    return s == SPLIT_VAL ? "val" : "train";
-}
+const char *split_name(enum split s) { return s == SPLIT_VAL ? "val" : "train"; }
 
 uint64_t input_hash(uint64_t before, uint64_t document_hash)
 {
@@ -28,13 +25,13 @@ uint64_t input_hash(uint64_t before, uint64_t document_hash)
     return XXH64(b, sizeof b, before);
 }
 
-static int no_memory(void)
-{
-    return err_set(GPT_SYSTEM, "out of memory for the manifest");
-}
+static int no_memory(void) { return err_set(GPT_SYSTEM, "out of memory for the manifest"); }
 
 /* The text keys, in the order of the file. */
-struct text_key { const char *name; size_t offset; };
+struct text_key {
+    const char *name;
+    size_t offset;
+};
 static const struct text_key text_keys[] = {
     { "tool", offsetof(struct manifest, tool) },
     { "arguments", offsetof(struct manifest, arguments) },
@@ -45,7 +42,7 @@ static const struct text_key text_keys[] = {
 };
 static const struct text_key number_keys[] = {
     { "vocab_size", offsetof(struct manifest, vocab_size) },
-    { "bos", offsetof(struct manifest, bos) },       /* a partial manifest ends here */
+    { "bos", offsetof(struct manifest, bos) }, /* a partial manifest ends here */
     { "documents", offsetof(struct manifest, documents) },
     { "tokens", offsetof(struct manifest, tokens) },
     { "invalid", offsetof(struct manifest, invalid) },
@@ -84,9 +81,10 @@ int manifest_shard_line(const struct manifest_shard *s, char *buf, size_t room)
 {
     return snprintf(buf, room,
                     "shard: %s %s %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64
-                    ":%" PRId64 " %" PRId64 ":%" PRId64 " %016" PRIx64 " %s", split_name(s->split),
-                    s->name, s->bytes, s->tokens, s->documents, s->invalid, s->from.document,
-                    s->from.token, s->to.document, s->to.token, s->input, s->hash);
+                    ":%" PRId64 " %" PRId64 ":%" PRId64 " %016" PRIx64 " %s",
+                    split_name(s->split), s->name, s->bytes, s->tokens, s->documents, s->invalid,
+                    s->from.document, s->from.token, s->to.document, s->to.token, s->input,
+                    s->hash);
 }
 
 static int parse_shard(struct manifest *m, const char *line)
@@ -94,15 +92,18 @@ static int parse_shard(struct manifest *m, const char *line)
     char split[8], name[512], hash[33], rest;
     struct manifest_shard s = { .name = name };
 
-    if (sscanf(line, "shard: %7s %511s %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64
-               ":%" SCNd64 " %" SCNd64 ":%" SCNd64 " %16" SCNx64 " %32s%c", split, name,
-               &s.bytes, &s.tokens, &s.documents, &s.invalid, &s.from.document, &s.from.token,
-               &s.to.document, &s.to.token, &s.input, hash, &rest) != 12
-        || (strcmp(split, "train") && strcmp(split, "val")) || strchr(name, '/')
-        || s.bytes < 0 || s.tokens < 0 || s.tokens > INT32_MAX || s.documents < 0
-        || s.from.document < 0 || s.from.token < 0 || strspn(hash, "0123456789abcdef") != 32)
-        return err_set(GPT_INPUT, "expected 'shard: train|val NAME BYTES TOKENS DOCUMENTS INVALID "
-                       "FROM TO INPUT HASH', found '%s'", line);
+    if (sscanf(line,
+               "shard: %7s %511s %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64
+               ":%" SCNd64 " %" SCNd64 ":%" SCNd64 " %16" SCNx64 " %32s%c",
+               split, name, &s.bytes, &s.tokens, &s.documents, &s.invalid, &s.from.document,
+               &s.from.token, &s.to.document, &s.to.token, &s.input, hash, &rest) != 12 ||
+        (strcmp(split, "train") && strcmp(split, "val")) || strchr(name, '/') || s.bytes < 0 ||
+        s.tokens < 0 || s.tokens > INT32_MAX || s.documents < 0 || s.from.document < 0 ||
+        s.from.token < 0 || strspn(hash, "0123456789abcdef") != 32)
+        return err_set(GPT_INPUT,
+                       "expected 'shard: train|val NAME BYTES TOKENS DOCUMENTS INVALID "
+                       "FROM TO INPUT HASH', found '%s'",
+                       line);
     s.split = strcmp(split, "val") ? SPLIT_TRAIN : SPLIT_VAL;
     memcpy(s.hash, hash, 33);
     return manifest_add(m, &s);
@@ -135,7 +136,7 @@ static int parse_line(struct manifest *m, const char *line)
             *number_of(m, &number_keys[i]) = x;
             return 0;
         }
-    return 0;      /* a key of a later version */
+    return 0; /* a key of a later version */
 }
 
 static int check_keys(const struct manifest *m)
@@ -175,8 +176,10 @@ static int check_hash(const char *text, size_t n)
         return err_set(GPT_INPUT, "expected 'manifest: HASH' as the last line: cut short?");
     xxh_hex_of(text, n - line, hash);
     if (memcmp(hash, text + n - 33, 32))
-        return err_set(GPT_INPUT, "expected the hash %.32s of the lines above, found %s: changed "
-                       "since it was written", text + n - 33, hash);
+        return err_set(GPT_INPUT,
+                       "expected the hash %.32s of the lines above, found %s: changed "
+                       "since it was written",
+                       text + n - 33, hash);
     return 0;
 }
 

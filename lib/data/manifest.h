@@ -27,23 +27,25 @@ enum split { SPLIT_TRAIN, SPLIT_VAL };
  * before; to: the same of the token after its last. */
 struct manifest_shard {
     enum split split;
-    char *name;                 /* file in the folder */
-    int64_t bytes;              /* of the file */
-    int64_t tokens, documents;  /* documents that start in it */
-    int64_t invalid;            /* bad UTF-8 sequences in the text of its tokens */
-    struct position { int64_t document, token; } from, to;
-    uint64_t input;             /* of all documents up to its last: input_hash */
+    char *name; /* file in the folder */
+    int64_t bytes; /* of the file */
+    int64_t tokens, documents; /* documents that start in it */
+    int64_t invalid; /* bad UTF-8 sequences in the text of its tokens */
+    struct position {
+        int64_t document, token;
+    } from, to;
+    uint64_t input; /* of all documents up to its last: input_hash */
     char hash[33];
 };
 
 struct manifest {
-    char *tool, *arguments;     /* what made it */
-    char *tokenizer;            /* gpt2, bytes, other */
-    char *vocabulary;           /* SHA-256 of the rank file */
+    char *tool, *arguments; /* what made it */
+    char *tokenizer; /* gpt2, bytes, other */
+    char *vocabulary; /* SHA-256 of the rank file */
     char *unicode;
-    char *settings;             /* everything that the bytes depend on but the input, one line */
+    char *settings; /* everything that the bytes depend on but the input, one line */
     int64_t vocab_size, bos;
-    int64_t documents, tokens, invalid;    /* sums over the shards */
+    int64_t documents, tokens, invalid; /* sums over the shards */
     struct manifest_shard *shard;
     int n;
 };
@@ -55,9 +57,9 @@ int manifest_read(struct manifest *m, const char *path) MUST_CHECK;
 int manifest_read_partial(struct manifest *m, const char *path) MUST_CHECK;
 /* The text; caller frees. partial: without totals, shards and hash. */
 int manifest_text(const struct manifest *m, bool partial, char **text) MUST_CHECK;
-int manifest_add(struct manifest *m, const struct manifest_shard *s) MUST_CHECK;  /* copies */
+int manifest_add(struct manifest *m, const struct manifest_shard *s) MUST_CHECK; /* copies */
 void manifest_release(struct manifest *m);
-const char *split_name(enum split s);            /* "train", "val" */
+const char *split_name(enum split s); /* "train", "val" */
 /* XXH64 of the 8 bytes of a document's hash, the value before as the seed; 0 at first. */
 uint64_t input_hash(uint64_t before, uint64_t document_hash);
 

@@ -54,8 +54,7 @@ static int load_frame(struct shard *s, const struct frame *f, ZSTD_DCtx *z, void
                        s->path, (unsigned long long)f->raw, f->plain_bytes, ZSTD_getErrorName(k));
     if (k != f->plain_bytes)
         return err_set(GPT_INPUT, "%s: offset %llu: expected a frame of %u bytes, found %zu",
-                       s->path,
-                       (unsigned long long)f->raw, f->plain_bytes, k);
+                       s->path, (unsigned long long)f->raw, f->plain_bytes, k);
     return 0;
 }
 
@@ -97,7 +96,7 @@ static int scan(struct shard *s, int64_t begin, int64_t end)
         int n = end - at < 256 ? (int)(end - at) : 256;
         unsigned above = 0, starts = 0;
 
-        for (int i = 0; i < n; i++) {        /* vectorised: no branch */
+        for (int i = 0; i < n; i++) { /* vectorised: no branch */
             above |= tok[at + i] >= s->want.vocab;
             starts |= tok[at + i] == bos;
         }
@@ -195,10 +194,10 @@ static void *stream_thread(void *arg)
 
         rc = zreader_read(z, s->bytes + p->begin, p->end - p->begin, &got);
         if (!rc && got < p->end - p->begin)
-            rc = err_set(GPT_INPUT,
-                         "%s: truncated: expected %lld bytes for %lld tokens, found %llu",
-                         s->path, (long long)(SHARD_HEADER_BYTES + 2 * s->n), (long long)s->n,
-                         (unsigned long long)(p->begin + got));
+            rc =
+                err_set(GPT_INPUT, "%s: truncated: expected %lld bytes for %lld tokens, found %llu",
+                        s->path, (long long)(SHARD_HEADER_BYTES + 2 * s->n), (long long)s->n,
+                        (unsigned long long)(p->begin + got));
         if (!rc)
             rc = scan(s, begin, end);
         pthread_mutex_lock(&s->lock);
@@ -226,8 +225,8 @@ int shard_start_threads(struct shard *s, bool stream)
     if (want > MAX_READERS)
         want = MAX_READERS;
     for (; s->threads < want; s->threads++) {
-        int e = pthread_create(&s->thread[s->threads], NULL, stream ? stream_thread : reader_thread,
-                               s);
+        int e =
+            pthread_create(&s->thread[s->threads], NULL, stream ? stream_thread : reader_thread, s);
 
         if (e && !s->threads)
             return err_set(GPT_SYSTEM, "cannot start a thread: %s", strerror(e));

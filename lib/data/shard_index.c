@@ -11,10 +11,7 @@
 
 #define INDEX_VERSION 2
 
-static int no_memory(void)
-{
-    return err_set(GPT_SYSTEM, "out of memory for an index");
-}
+static int no_memory(void) { return err_set(GPT_SYSTEM, "out of memory for an index"); }
 
 char *shard_index_path(const char *shard)
 {
@@ -98,14 +95,14 @@ static int check(const unsigned char *p, size_t n, const char *path, int64_t tok
                        (unsigned long long)(SHARD_HEADER_BYTES + 4 * documents),
                        (unsigned long long)documents, n);
     hash_bytes(hash, want);
-    if (le32(p + 12) != tokens
-        || (hash && memcmp(p + 16, unknown, 16) && memcmp(p + 16, want, 16)))
+    if (le32(p + 12) != tokens || (hash && memcmp(p + 16, unknown, 16) && memcmp(p + 16, want, 16)))
         return err_set(GPT_INPUT, "%s: is of another shard: remove it, or make it again", path);
     for (uint64_t i = 0, at = SHARD_HEADER_BYTES; i < documents; i++, at += 4)
         if (le32(p + at) >= tokens || (i && le32(p + at) <= le32(p + at - 4)))
             return err_set(GPT_INPUT,
                            "%s: offset %llu: expected ascending numbers below %lld, found "
-                           "%u", path, (unsigned long long)at, (long long)tokens, le32(p + at));
+                           "%u",
+                           path, (unsigned long long)at, (long long)tokens, le32(p + at));
     return 0;
 }
 

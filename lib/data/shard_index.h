@@ -13,7 +13,10 @@
 #include <stdint.h>
 #include "base/err.h"
 
-struct shard_index { uint32_t *start; int64_t documents, room; };
+struct shard_index {
+    uint32_t *start;
+    int64_t documents, room;
+};
 
 int shard_index_add(struct shard_index *x, int64_t start) MUST_CHECK;
 void shard_index_release(struct shard_index *x);

@@ -7,7 +7,7 @@
 
 #include "data/shard_read_impl.h"
 
-#define PIECE_BYTES (1u << 20)             /* of a .bin, as a frame of a .bin.zst */
+#define PIECE_BYTES (1u << 20) /* of a .bin, as a frame of a .bin.zst */
 
 /* --- opening --- */
 
@@ -24,10 +24,12 @@ static int cut_into_pieces(struct shard *s)
     s->pieces = (int)((bytes + PIECE_BYTES - 1) / PIECE_BYTES);
     if (s->frames.n) {
         if (s->frames.plain_bytes < bytes)
-            return err_set(GPT_INPUT, "%s: truncated: expected %llu bytes for %lld tokens, found "
-                           "frames of %llu", s->path, (unsigned long long)bytes, (long long)s->n,
+            return err_set(GPT_INPUT,
+                           "%s: truncated: expected %llu bytes for %lld tokens, found "
+                           "frames of %llu",
+                           s->path, (unsigned long long)bytes, (long long)s->n,
                            (unsigned long long)s->frames.plain_bytes);
-        for (s->pieces = 0; s->frames.frame[s->pieces].plain < bytes; )
+        for (s->pieces = 0; s->frames.frame[s->pieces].plain < bytes;)
             if (++s->pieces == s->frames.n)
                 break;
         s->room = s->frames.frame[s->pieces - 1].plain + s->frames.frame[s->pieces - 1].plain_bytes;
@@ -39,8 +41,9 @@ static int cut_into_pieces(struct shard *s)
         const struct frame *f = s->frames.n ? &s->frames.frame[i] : NULL;
 
         p->begin = f ? f->plain : (uint64_t)i * PIECE_BYTES;
-        p->end = f ? f->plain + f->plain_bytes
-               : p->begin + PIECE_BYTES < bytes ? p->begin + PIECE_BYTES : bytes;
+        p->end = f                                ? f->plain + f->plain_bytes
+                 : p->begin + PIECE_BYTES < bytes ? p->begin + PIECE_BYTES
+                                                  : bytes;
     }
     return 0;
 }
@@ -52,7 +55,7 @@ static int open_file(struct shard *s, bool *plain)
 
     if ((s->fd = open(s->path, O_RDONLY | O_CLOEXEC)) < 0)
         return err_sys("cannot open '%s'", s->path);
-    if (pread(s->fd, magic, 4, 0) != 4)      /* a pipe: the header came through zreader */
+    if (pread(s->fd, magic, 4, 0) != 4) /* a pipe: the header came through zreader */
         return err_set(GPT_INPUT, "%s: expected a file that can be read from the middle", s->path);
     *plain = magic[0] == (SHARD_MAGIC & 255) && magic[1] == (SHARD_MAGIC >> 8 & 255);
     return *plain ? 0 : frames_read(&s->frames, s->fd, s->path);
@@ -66,7 +69,7 @@ static int use_index(struct shard *s)
     s->index = *s->want.index;
     memset(s->want.index, 0, sizeof s->index);
     while (s->index.documents && s->index.start[s->index.documents - 1] >= s->n)
-        s->index.documents--;              /* beyond the limit */
+        s->index.documents--; /* beyond the limit */
     for (int64_t i = 0; i << STARTS_BITS < s->index.documents; i++)
         s->starts[i] = s->index.start + (i << STARTS_BITS);
     s->indexed = s->documents = s->index.documents;
@@ -74,8 +77,8 @@ static int use_index(struct shard *s)
         return 0;
     if (first >= s->index.documents)
         s->want.document = first = s->index.documents - 1;
-    while (s->scanned + 1 < s->pieces
-           && tokens_before(s, s->piece[s->scanned].end) <= s->index.start[first])
+    while (s->scanned + 1 < s->pieces &&
+           tokens_before(s, s->piece[s->scanned].end) <= s->index.start[first])
         s->scanned++;
     s->claimed = s->scanned;
     s->ready = tokens_before(s, s->piece[s->scanned].begin);
@@ -98,8 +101,10 @@ int shard_open(struct shard **out, const char *path, const struct shard_want *wa
     pthread_cond_init(&s->moved, NULL);
     rc = (s->path = strdup(path)) ? shard_check_header(path, &tokens) : no_memory(path);
     if (!rc && want->expect && tokens != want->expect)
-        rc = err_set(GPT_INPUT, "%s: offset 8: expected %lld tokens, found %lld: changed since it "
-                     "was opened", path, (long long)want->expect, (long long)tokens);
+        rc = err_set(GPT_INPUT,
+                     "%s: offset 8: expected %lld tokens, found %lld: changed since it "
+                     "was opened",
+                     path, (long long)want->expect, (long long)tokens);
     if (rc)
         goto fail;
     s->n = want->limit && want->limit < tokens ? want->limit : tokens;
@@ -107,9 +112,9 @@ int shard_open(struct shard **out, const char *path, const struct shard_want *wa
         goto fail;
     rc = no_memory(path);
     if (!plain && !s->frames.n)
-        s->want.document = 0;              /* a stream is read from the front */
-    if (!(s->starts = calloc((size_t)(s->n >> STARTS_BITS) + 1, sizeof *s->starts))
-        || !(s->bytes = aligned_alloc(4096, (s->room + 4095) & ~(size_t)4095)))
+        s->want.document = 0; /* a stream is read from the front */
+    if (!(s->starts = calloc((size_t)(s->n >> STARTS_BITS) + 1, sizeof *s->starts)) ||
+        !(s->bytes = aligned_alloc(4096, (s->room + 4095) & ~(size_t)4095)))
         goto fail;
     madvise(s->bytes, (s->room + 4095) & ~(size_t)4095, MADV_HUGEPAGE);
     if (want->index && (rc = use_index(s)))
@@ -193,8 +198,10 @@ int shard_document(struct shard *s, int64_t i, int64_t limit, int64_t *begin, in
     }
     pthread_mutex_unlock(&s->lock);
     if (!rc && *begin >= 0 && shard_tokens(s)[*begin] != s->want.bos)
-        return err_set(GPT_INPUT, "%s: token %lld: expected a document start as the index says, "
-                       "found %d", s->path, (long long)*begin, shard_tokens(s)[*begin]);
+        return err_set(GPT_INPUT,
+                       "%s: token %lld: expected a document start as the index says, "
+                       "found %d",
+                       s->path, (long long)*begin, shard_tokens(s)[*begin]);
     return rc;
 }
 

@@ -23,11 +23,11 @@
 #include "data/shard_index.h"
 
 struct shard_want {
-    int vocab;            /* a token >= vocab is GPT_INPUT with its place */
+    int vocab; /* a token >= vocab is GPT_INPUT with its place */
     int bos;
-    int threads;          /* to decode; 0: 2 */
-    int64_t limit;        /* tokens wanted from the front; 0: all */
-    int64_t expect;       /* tokens that the header must say; 0: any */
+    int threads; /* to decode; 0: 2 */
+    int64_t limit; /* tokens wanted from the front; 0: all */
+    int64_t expect; /* tokens that the header must say; 0: any */
     /* Where documents begin (shard_index.h), which shard_open takes over, or NULL.
      * Then reading may start with a document, and those before are not there. */
     struct shard_index *index;
@@ -49,7 +49,7 @@ int shard_document(struct shard *s, int64_t i, int64_t limit, int64_t *begin,
                    int64_t *end) MUST_CHECK;
 /* [shard_size]; valid as far as waited for */
 const uint16_t *shard_tokens(const struct shard *s);
-int64_t shard_size(const struct shard *s);              /* tokens: limit, or all */
+int64_t shard_size(const struct shard *s); /* tokens: limit, or all */
 /* Document starts found so far; all, when all was waited for. */
 int64_t shard_documents(struct shard *s);
 /* The plain file's bytes, header and all, as far as waited for. */

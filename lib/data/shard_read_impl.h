@@ -16,27 +16,30 @@
 #include "data/frames.h"
 #include "data/shard_read.h"
 
-#define STARTS_BITS 16                     /* document starts a block of the index */
+#define STARTS_BITS 16 /* document starts a block of the index */
 #define MAX_READERS 16
 
-struct piece_range { uint64_t begin, end; bool done; };    /* plain bytes of the file */
+struct piece_range {
+    uint64_t begin, end;
+    bool done;
+}; /* plain bytes of the file */
 
 struct shard {
     char *path;
     struct shard_want want;
-    int fd;                                /* -1: a stream without a table, through zreader */
-    int64_t n;                             /* tokens to have */
-    unsigned char *bytes;                  /* the plain file, as far as wanted */
+    int fd; /* -1: a stream without a table, through zreader */
+    int64_t n; /* tokens to have */
+    unsigned char *bytes; /* the plain file, as far as wanted */
     size_t room;
     struct frames frames;
     struct piece_range *piece;
     int pieces, claimed, scanned;
     bool scanning, stop;
-    uint32_t **starts;                     /* blocks, so that readers need no lock */
-    struct shard_index index;              /* or blocks of this, if start is set */
-    int64_t indexed;                       /* documents in starts; of the thread that scans */
-    int64_t documents, ready;              /* what of it, and of the tokens, is published */
-    int code;                              /* of the first failure, and its message */
+    uint32_t **starts; /* blocks, so that readers need no lock */
+    struct shard_index index; /* or blocks of this, if start is set */
+    int64_t indexed; /* documents in starts; of the thread that scans */
+    int64_t documents, ready; /* what of it, and of the tokens, is published */
+    int code; /* of the first failure, and its message */
     char message[1024];
     pthread_mutex_t lock;
     pthread_cond_t moved;

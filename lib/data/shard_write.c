@@ -46,9 +46,16 @@ static void make_header(unsigned char h[SHARD_HEADER_BYTES], int64_t tokens)
 static void make_header_frame(unsigned char f[HEADER_FRAME_BYTES], int64_t tokens)
 {
     static const unsigned char start[10] = {
-        0x28, 0xb5, 0x2f, 0xfd, 0x64, (SHARD_HEADER_BYTES - 256) & 255,
-        (SHARD_HEADER_BYTES - 256) >> 8, (SHARD_HEADER_BYTES << 3 | 1) & 255,
-        SHARD_HEADER_BYTES << 3 >> 8, 0,
+        0x28,
+        0xb5,
+        0x2f,
+        0xfd,
+        0x64,
+        (SHARD_HEADER_BYTES - 256) & 255,
+        (SHARD_HEADER_BYTES - 256) >> 8,
+        (SHARD_HEADER_BYTES << 3 | 1) & 255,
+        SHARD_HEADER_BYTES << 3 >> 8,
+        0,
     };
 
     memcpy(f, start, 10);
@@ -113,7 +120,7 @@ int shard_writer_open(struct shard_writer *w, enum split split, int index)
     } else {
         if (!(path = path_join(w->dir, w->name)))
             return err_set(GPT_SYSTEM, "out of memory");
-        rc = output_open(&w->out, path, true);     /* a shard that no manifest names may be there */
+        rc = output_open(&w->out, path, true); /* a shard that no manifest names may be there */
         free(path);
     }
     if (rc)
@@ -259,8 +266,10 @@ int shard_writer_finish(struct shard_writer *w, int64_t tokens, struct manifest_
     else
         xxh_hex(&w->hash, s->hash);
     if (!rc && *expected && strcmp(expected, s->hash))
-        rc = err_set(GPT_INPUT, "%s/%s: expected to make it again with the hash %s, made %s: the "
-                     "input is another", w->dir, w->name, expected, s->hash);
+        rc = err_set(GPT_INPUT,
+                     "%s/%s: expected to make it again with the hash %s, made %s: the "
+                     "input is another",
+                     w->dir, w->name, expected, s->hash);
     if (!rc && w->with_index && strcmp(w->dir, "-"))
         rc = write_index(w, s->hash);
     if (!rc)
@@ -269,7 +278,7 @@ int shard_writer_finish(struct shard_writer *w, int64_t tokens, struct manifest_
     s->name = w->name;
     s->bytes = (int64_t)w->bytes;
     s->tokens = tokens;
-    shard_writer_abort(w);          /* releases what the commit left */
+    shard_writer_abort(w); /* releases what the commit left */
     return rc;
 }
 

@@ -27,23 +27,23 @@
 #include "data/manifest.h"
 #include "data/shard_index.h"
 
-#define FRAME_TOKENS (1 << 19)               /* a mebibyte, and what a reader decodes at once */
+#define FRAME_TOKENS (1 << 19) /* a mebibyte, and what a reader decodes at once */
 #define FRAME_BYTES (2 * FRAME_TOKENS)
 
 struct shard_writer {
     /* Set by the caller. */
     const char *dir, *prefix;
-    int level;                  /* 0: .bin; 1..19: .bin.zst */
-    int64_t shard_tokens;       /* what a full shard has */
-    bool with_index;            /* also write x.idx */
-    int bos;                    /* for it */
+    int level; /* 0: .bin; 1..19: .bin.zst */
+    int64_t shard_tokens; /* what a full shard has */
+    bool with_index; /* also write x.idx */
+    int bos; /* for it */
     /* Its own. */
     bool is_open;
     struct output out;
-    struct xxh hash;            /* as if the shard will be full */
+    struct xxh hash; /* as if the shard will be full */
     struct frames frames;
     struct shard_index index;
-    int64_t tokens;             /* so far */
+    int64_t tokens; /* so far */
     enum split split;
     char name[256];
     uint64_t bytes;

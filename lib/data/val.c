@@ -8,7 +8,10 @@
 #include "data/loader_impl.h"
 #include "data/shard_read.h"
 
-struct val_file { struct shard *shard; int64_t first_group, groups; };
+struct val_file {
+    struct shard *shard;
+    int64_t first_group, groups;
+};
 
 struct val {
     struct val_config c;
@@ -16,7 +19,7 @@ struct val {
     int bos;
     struct chunk_shape shape;
     size_t block_bytes;
-    char *memory;              /* [ranks] blocks */
+    char *memory; /* [ranks] blocks */
     struct val_file *file;
     int files;
 };
@@ -42,8 +45,9 @@ static int open_files(struct val *v)
         const struct corpus_shard *f = &v->corpus.shard[i];
         struct val_file *file = &v->file[v->files];
         int64_t n = groups_in(f->tokens, q, i + 1 == v->corpus.n);
-        struct shard_want w = { .vocab = v->c.vocab, .bos = v->bos, .threads = v->c.threads,
-                                .expect = f->tokens };
+        struct shard_want w = {
+            .vocab = v->c.vocab, .bos = v->bos, .threads = v->c.threads, .expect = f->tokens
+        };
 
         tokens += f->tokens;
         if (!n)
@@ -59,8 +63,9 @@ static int open_files(struct val *v)
     if (have < want)
         return err_set(GPT_INPUT,
                        "%s: expected %lld validation tokens in groups of %lld and a target "
-                       "each, found %lld group%s in %lld tokens", v->c.data, (long long)(want * q),
-                       (long long)q, (long long)have, have == 1 ? "" : "s", (long long)tokens);
+                       "each, found %lld group%s in %lld tokens",
+                       v->c.data, (long long)(want * q), (long long)q, (long long)have,
+                       have == 1 ? "" : "s", (long long)tokens);
     return 0;
 }
 
@@ -73,14 +78,16 @@ int val_new(struct val **out, const struct val_config *c)
     if (c->ranks < 1 || c->vocab < 1 || c->shape.chunks < 1 || c->shape.tokens < 1 || c->total < 1)
         return err_set(GPT_USAGE,
                        "validation: expected ranks, vocabulary, chunks and tokens, found "
-                       "%d, %d, %lld x %d", c->ranks, c->vocab, (long long)c->total,
-                       c->shape.tokens);
+                       "%d, %d, %lld x %d",
+                       c->ranks, c->vocab, (long long)c->total, c->shape.tokens);
     if (!(v = calloc(1, sizeof *v)))
         return err_set(GPT_SYSTEM, "out of memory for validation");
     v->c = *c;
-    v->shape = (struct chunk_shape){
-        .tokens = c->shape.tokens, .vocab = c->vocab, .bigram_rows = c->bigram_rows,
-        .bound = c->shape.bound ? c->shape.bound : cu_bound(c->shape.tokens) };
+    v->shape = (struct chunk_shape){ .tokens = c->shape.tokens,
+                                     .vocab = c->vocab,
+                                     .bigram_rows = c->bigram_rows,
+                                     .bound = c->shape.bound ? c->shape.bound
+                                                             : cu_bound(c->shape.tokens) };
     v->block_bytes = chunk_block_bytes(&v->shape);
     if (!(v->memory = aligned_alloc(256, v->block_bytes * (size_t)c->ranks))) {
         rc = err_set(GPT_SYSTEM, "out of memory for validation");
@@ -114,9 +121,10 @@ static int fill_chunk(const struct val *v, const struct shard *s, int64_t pos, s
             continue;
         /* One entry is kept for the end. */
         if (++n > c->bound - 2)
-            return err_set(GPT_INPUT, "%s: token %lld: expected at most %d document starts in %d "
-                           "tokens, found more", shard_path(s), (long long)(pos + t), c->bound - 2,
-                           c->tokens);
+            return err_set(GPT_INPUT,
+                           "%s: token %lld: expected at most %d document starts in %d "
+                           "tokens, found more",
+                           shard_path(s), (long long)(pos + t), c->bound - 2, c->tokens);
         cu[n] = t;
     }
     for (int i = n + 1; i < c->bound; i++)
@@ -135,7 +143,8 @@ int val_chunk(struct val *v, int rank, int64_t k, struct chunk *out)
     if (rank < 0 || rank >= v->c.ranks || k < 0 || k >= v->c.total)
         return err_set(GPT_USAGE,
                        "validation: expected rank below %d and chunk below %lld, found %d, "
-                       "%lld", v->c.ranks, (long long)v->c.total, rank, (long long)k);
+                       "%lld",
+                       v->c.ranks, (long long)v->c.total, rank, (long long)k);
     while (group >= f->first_group + f->groups)
         f++;
     pos =

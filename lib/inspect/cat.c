@@ -6,7 +6,10 @@
 
 enum { AXES = 8, CHUNK = 4096 };
 
-struct slice { int rank; uint64_t shape[AXES], lo[AXES], hi[AXES]; };
+struct slice {
+    int rank;
+    uint64_t shape[AXES], lo[AXES], hi[AXES];
+};
 
 /* --- what is meant --- */
 
@@ -73,8 +76,10 @@ static int parse_slice(const char *text, const char *name, struct slice *c)
         if (k >= c->rank)
             return err_set(GPT_USAGE, "slice '%s': '%s' has %d axes", text, name, c->rank);
         if (!axis(&p, c, k) || (*p != ',' && *p != ']'))
-            return err_set(GPT_USAGE, "slice '%s': axis %d: expected i or a:b within 0:%" PRIu64
-                           ", then ',' or ']'", text, k, c->shape[k]);
+            return err_set(GPT_USAGE,
+                           "slice '%s': axis %d: expected i or a:b within 0:%" PRIu64
+                           ", then ',' or ']'",
+                           text, k, c->shape[k]);
         if (*p == ']')
             break;
     }
@@ -117,7 +122,13 @@ static void print_number(FILE *f, enum dtype t, double x)
         fprintf(f, t == DT_F32 ? "%.9g" : "%.0f", x);
 }
 
-struct source { struct values v; struct tensor_bytes b; bool raw; size_t size; FILE *f; };
+struct source {
+    struct values v;
+    struct tensor_bytes b;
+    bool raw;
+    size_t size;
+    FILE *f;
+};
 
 /* n elements: those in [lo, hi) are shown. */
 static int row(struct source *s, uint64_t n, uint64_t lo, uint64_t hi, bool show)

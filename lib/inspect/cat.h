@@ -14,7 +14,7 @@
 
 /* Text: a line a row of the last axis, tabs between, digits that give the number again. raw: the
  * stored bytes, little-endian. GPT_INPUT: no such tensor; GPT_USAGE: no such slice. */
-int cat_tensor(struct tensors *s, const struct name_map *map, const char *what, bool raw, FILE *f)
-    MUST_CHECK;
+int cat_tensor(struct tensors *s, const struct name_map *map, const char *what, bool raw,
+               FILE *f) MUST_CHECK;
 
 #endif

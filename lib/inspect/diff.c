@@ -10,21 +10,23 @@ enum { CHUNK = 8192 };
 
 const char *diff_word(enum diff_what w)
 {
-    static const char *const words[] = { "same", "equal", "within", "differs", "only in A",
-                                         "only in B", "other shape" };
+    static const char *const words[] = { "same",      "equal",     "within",     "differs",
+                                         "only in A", "only in B", "other shape" };
     return words[w];
 }
 
 /* --- values --- */
 
-struct sums { double dd, aa, bb, ab, max; };
+struct sums {
+    double dd, aa, bb, ab, max;
+};
 
 static void add_values(struct sums *s, const double *a, const double *b, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         double d = b[i] - a[i];
         if (a[i] == b[i] || (isnan(a[i]) && isnan(b[i])))
-            d = 0;                      /* infinities of one sign, too */
+            d = 0; /* infinities of one sign, too */
         else if (!isfinite(d))
             d = INFINITY;
         s->max = fmax(s->max, fabs(d));
@@ -75,8 +77,8 @@ static int count_bits(struct tensors *a, const struct stored *ta, struct tensors
         rc = bytes_open(&y, b, tb, first_b * size);
     for (uint64_t at = 0, n; !rc && at < v->elements; at += n) {
         n = v->elements - at < CHUNK ? v->elements - at : CHUNK;
-        if ((rc = bytes_read(&x, buf, n * size))
-            || (rc = bytes_read(&y, buf + CHUNK * 8, n * size)))
+        if ((rc = bytes_read(&x, buf, n * size)) ||
+            (rc = bytes_read(&y, buf + CHUNK * 8, n * size)))
             break;
         for (uint64_t i = 0; i < n; i++)
             if (memcmp(buf + i * size, buf + CHUNK * 8 + i * size, size))
@@ -118,8 +120,8 @@ static bool same_hashes(struct tensors *a, const struct stored *ta, struct tenso
     if (!x || !y || x->npieces != y->npieces)
         return false;
     for (int i = 0; i < x->npieces; i++)
-        if (x->pieces[i].begin != y->pieces[i].begin || x->pieces[i].count != y->pieces[i].count
-            || strcmp(x->pieces[i].hash, y->pieces[i].hash))
+        if (x->pieces[i].begin != y->pieces[i].begin || x->pieces[i].count != y->pieces[i].count ||
+            strcmp(x->pieces[i].hash, y->pieces[i].hash))
             return false;
     return true;
 }
@@ -138,7 +140,7 @@ static bool same_type(const struct stored *a, const struct stored *b)
 struct job {
     struct tensors *a, *b;
     const struct views *va, *vb;
-    bool alike;                 /* two checkpoints, or two files */
+    bool alike; /* two checkpoints, or two files */
     double tolerance;
     struct diff_row *rows;
 };
@@ -173,7 +175,7 @@ static int compare(const struct job *j, const struct view *x, const struct view 
     if (row->max == 0 && !same_type(x->t, y->t))
         row->what = DIFF_EQUAL;
     else if (row->max == 0 && !row->bits)
-        row->what = DIFF_SAME;              /* scales were compared with the values */
+        row->what = DIFF_SAME; /* scales were compared with the values */
     else
         row->what = j->tolerance > 0 && row->relative <= j->tolerance ? DIFF_WITHIN : DIFF_DIFFERS;
     return 0;
@@ -202,9 +204,13 @@ static int add_only_b(const struct job *j, int *n)
         if (views_find(j->va, j->vb->v[i].name))
             continue;
         struct diff_row *row = &j->rows[(*n)++];
-        *row = (struct diff_row){ .name = strdup(j->vb->v[i].name), .what = DIFF_ONLY_B,
-                                  .elements = j->vb->v[i].elements, .max = NAN, .rms = NAN,
-                                  .relative = NAN, .cosine = NAN };
+        *row = (struct diff_row){ .name = strdup(j->vb->v[i].name),
+                                  .what = DIFF_ONLY_B,
+                                  .elements = j->vb->v[i].elements,
+                                  .max = NAN,
+                                  .rms = NAN,
+                                  .relative = NAN,
+                                  .cosine = NAN };
         row->left_out = !j->alike && j->vb->v[i].part && j->vb->v[i].part->padding;
         if (!row->name)
             return err_set(GPT_SYSTEM, "out of memory");
@@ -246,10 +252,10 @@ int diff_tensors(struct tensors *a, struct tensors *b, const struct name_map *ma
     *rows = NULL;
     *n = 0;
     bool alike = !tensors_ckpt(a) == !tensors_ckpt(b);
-    int flags = VIEWS_PADDING | (alike ? 0 : VIEWS_NUMBERS);    /* as export names them */
+    int flags = VIEWS_PADDING | (alike ? 0 : VIEWS_NUMBERS); /* as export names them */
     int rc = views_make(&va, a, map, pattern, flags);
     if (!rc && (rc = views_make(&vb, b, map, pattern, flags)) == GPT_INPUT && pattern)
-        rc = 0;                                     /* the pattern matches in A only */
+        rc = 0; /* the pattern matches in A only */
     if (!rc && !(*rows = calloc((size_t)(va.n + vb.n) + 1, sizeof **rows)))
         rc = err_set(GPT_SYSTEM, "out of memory");
     if (!rc) {
@@ -288,8 +294,12 @@ int diff_info(const struct ckpt_info *a, const struct ckpt_info *b,
 {
     char x[24], y[24];
     int n = 0;
-    const struct { const char *key; int64_t a, b; } number[] = {
-        { "step", a->step, b->step }, { "tokens", a->tokens, b->tokens },
+    const struct {
+        const char *key;
+        int64_t a, b;
+    } number[] = {
+        { "step", a->step, b->step },
+        { "tokens", a->tokens, b->tokens },
     };
     for (int i = 0; i < 2; i++) {
         if (number[i].a == number[i].b)

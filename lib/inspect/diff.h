@@ -14,20 +14,23 @@
 #include "inspect/views.h"
 
 enum diff_what {
-    DIFF_SAME,                  /* the same bits */
-    DIFF_EQUAL,                 /* another type, the same values */
-    DIFF_WITHIN,                /* the tolerance */
-    DIFF_DIFFERS, DIFF_ONLY_A, DIFF_ONLY_B, DIFF_SHAPE,
+    DIFF_SAME, /* the same bits */
+    DIFF_EQUAL, /* another type, the same values */
+    DIFF_WITHIN, /* the tolerance */
+    DIFF_DIFFERS,
+    DIFF_ONLY_A,
+    DIFF_ONLY_B,
+    DIFF_SHAPE,
 };
 struct diff_row {
     char *name;
     enum diff_what what;
     uint64_t elements;
-    uint64_t bits;              /* elements that are not the same bits */
-    double max, rms;            /* of B - A; NaN or infinity on one side only: infinite */
-    double relative;            /* |B - A| / |A|, Frobenius; 0 when both are zero */
-    double cosine;              /* of A and B */
-    bool left_out;              /* within diff_tensors */
+    uint64_t bits; /* elements that are not the same bits */
+    double max, rms; /* of B - A; NaN or infinity on one side only: infinite */
+    double relative; /* |B - A| / |A|, Frobenius; 0 when both are zero */
+    double cosine; /* of A and B */
+    bool left_out; /* within diff_tensors */
 };
 
 /* relative <= tolerance is DIFF_WITHIN. *same: no row is beyond that. pattern as for views_make.

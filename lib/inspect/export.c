@@ -5,10 +5,13 @@
 #include <string.h>
 #include "checkpoint/npz.h"
 
-enum { CHUNK = 1 << 14 };       /* elements converted at a time */
+enum { CHUNK = 1 << 14 }; /* elements converted at a time */
 
 /* One of the two formats. */
-struct target { struct st_writer *st; struct npz_writer *npz; };
+struct target {
+    struct st_writer *st;
+    struct npz_writer *npz;
+};
 
 static int note(struct target *t, const char *key, const char *value)
 {
@@ -34,7 +37,7 @@ static int note_state(struct target *t, const struct ckpt_kv *kv)
 
 static int note_info(struct target *t, const struct ckpt_info *info)
 {
-    int rc = note(t, "format", "pt");           /* PyTorch's own loaders ask for it */
+    int rc = note(t, "format", "pt"); /* PyTorch's own loaders ask for it */
     if (!info)
         return rc;
     rc = rc ? rc : note(t, "gpt.tool", info->tool);
@@ -50,8 +53,8 @@ static int note_info(struct target *t, const struct ckpt_info *info)
 
 static bool is_float(enum dtype t)
 {
-    return t == DT_F64 || t == DT_F32 || t == DT_F16 || t == DT_BF16 || t == DT_E4M3
-        || t == DT_E5M2;
+    return t == DT_F64 || t == DT_F32 || t == DT_F16 || t == DT_BF16 || t == DT_E4M3 ||
+           t == DT_E5M2;
 }
 
 static bool is_weight(const struct view *v)
@@ -146,8 +149,8 @@ static int write_views(struct tensors *s, const struct views *v, const struct ex
             rc = err_set(GPT_INPUT, "%s: tensor '%s': type %s cannot be exported", tensors_path(s),
                          v->v[i].name, v->v[i].t->type);
         else if (!t->npz)
-            rc = st_declare(t->st, v->v[i].name, out_type(&v->v[i], o), v->v[i].rank,
-                            v->v[i].shape);
+            rc =
+                st_declare(t->st, v->v[i].name, out_type(&v->v[i], o), v->v[i].rank, v->v[i].shape);
     }
     for (int i = 0; !rc && i < v->n; i++)
         if (exported(&v->v[i], o))

@@ -14,12 +14,12 @@
 #include "inspect/views.h"
 
 struct export_options {
-    bool npz;                   /* else safetensors, zstd with `level` > 0 */
+    bool npz; /* else safetensors, zstd with `level` > 0 */
     int level;
-    bool bf16;                  /* weights as the forward pass sees them; else fp32 masters.
+    bool bf16; /* weights as the forward pass sees them; else fp32 masters.
                                    An npz has no bf16: the same values as fp32 */
-    bool states;                /* momenta and moments, too, as fp32 */
-    bool padding;               /* also what no layer uses */
+    bool states; /* momenta and moments, too, as fp32 */
+    bool padding; /* also what no layer uses */
 };
 int export_tensors(struct tensors *s, const struct name_map *map, const struct export_options *o,
                    FILE *f, const char *name) MUST_CHECK;
@@ -37,7 +37,7 @@ struct expected {
  * does not have is zero; so is padding. A bf16 weight whose mantissa is expected is cut, any
  * other rounded. *states: how many states the file had. */
 int import_tensors(struct tensors *s, const struct name_map *map, const struct expected *e, int n,
-                   const struct ckpt_info *info, const char *root, int level, int *states)
-    MUST_CHECK;
+                   const struct ckpt_info *info, const char *root, int level,
+                   int *states) MUST_CHECK;
 
 #endif

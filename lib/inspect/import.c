@@ -8,14 +8,17 @@
 enum { CHUNK = 1 << 13 };
 
 /* Elements first .. first + n - 1 of an expected tensor are those of t. */
-struct part { uint64_t first, n; const struct stored *t; };
+struct part {
+    uint64_t first, n;
+    const struct stored *t;
+};
 
 struct whole {
     const struct expected *e;
-    struct part *parts;         /* by first, without overlap; what lies between is zero */
+    struct part *parts; /* by first, without overlap; what lies between is zero */
     int n;
-    bool cut;                   /* a weight whose low half is a tensor of its own */
-    bool low;                   /* that low half */
+    bool cut; /* a weight whose low half is a tensor of its own */
+    bool low; /* that low half */
 };
 
 static uint64_t elements_of(const struct expected *e)
@@ -99,9 +102,9 @@ static int collect(const struct tensors *s, const struct name_map *map, struct w
 struct feed {
     struct tensors *s;
     const struct whole *w;
-    uint64_t at;                /* next element of the whole */
+    uint64_t at; /* next element of the whole */
     struct values v;
-    int open;                   /* index of the part that v reads, + 1 */
+    int open; /* index of the part that v reads, + 1 */
 };
 
 static void close_part(struct feed *f)
@@ -143,8 +146,10 @@ static void encode(const struct whole *w, const double *x, size_t n, unsigned ch
     for (size_t i = 0; i < n; i++) {
         float f = (float)x[i];
         uint32_t bits = f32_bits(f);
-        uint16_t half = w->low ? (uint16_t)bits : w->cut ? (uint16_t)(bits >> 16)
-                      : w->e->dtype == DT_F16 ? f16_from_f32(f) : bf16_from_f32(f);
+        uint16_t half = w->low                  ? (uint16_t)bits
+                        : w->cut                ? (uint16_t)(bits >> 16)
+                        : w->e->dtype == DT_F16 ? f16_from_f32(f)
+                                                : bf16_from_f32(f);
         if (dtype_size(w->e->dtype) == 4)
             memcpy(out + 4 * i, &f, 4);
         else
@@ -181,9 +186,14 @@ static int write_rank(struct tensors *s, const struct whole *w, int n, const str
         int64_t begin = e->sharded ? count * rank : 0;
         f[i] = (struct feed){ .s = s, .w = &w[i] };
         f[i].at = elements_of(e) / (uint64_t)e->shape[0] * (uint64_t)begin;
-        t[i] = (struct ckpt_tensor){ .param = e->param, .kind = e->kind, .dtype = e->dtype,
-                                     .rank = e->rank, .begin = begin, .count = count,
-                                     .fill = feed, .arg = &f[i] };
+        t[i] = (struct ckpt_tensor){ .param = e->param,
+                                     .kind = e->kind,
+                                     .dtype = e->dtype,
+                                     .rank = e->rank,
+                                     .begin = begin,
+                                     .count = count,
+                                     .fill = feed,
+                                     .arg = &f[i] };
         memcpy(t[i].shape, e->shape, sizeof t[i].shape);
     }
     if (!rc)
@@ -217,8 +227,8 @@ int import_tensors(struct tensors *s, const struct name_map *map, const struct e
         w[i].e = &e[i];
         w[i].low = !strcmp(e[i].kind, "mantissa");
         for (int k = 0; k < n; k++)
-            w[i].cut |= !strcmp(e[i].kind, "weight") && !strcmp(e[k].kind, "mantissa")
-                && !strcmp(e[i].param, e[k].param);
+            w[i].cut |= !strcmp(e[i].kind, "weight") && !strcmp(e[k].kind, "mantissa") &&
+                        !strcmp(e[i].param, e[k].param);
         if (e[i].sharded && e[i].shape[0] % info->ranks)
             rc = err_set(GPT_INPUT, "%d ranks do not divide the %" PRId64 " units of '%s.%s'",
                          info->ranks, e[i].shape[0], e[i].param, e[i].kind);

@@ -91,9 +91,10 @@ void inspect_update_rule(void *arg, const struct view *v, struct update_rule *u)
         return;
     }
     double shape = sqrt(fmax(1, (double)s->rows / (double)s->cols));
-    *u = (struct update_rule){ .known = true, .orthogonal = true,
-                               .rate = x->recipe->muon_lr * at.lr * shape
-                                       * s->lr_mul[v->unit % (uint64_t)s->n_lr] };
+    *u = (struct update_rule){ .known = true,
+                               .orthogonal = true,
+                               .rate = x->recipe->muon_lr * at.lr * shape *
+                                       s->lr_mul[v->unit % (uint64_t)s->n_lr] };
 }
 
 /* --- what is not a tensor --- */
@@ -144,7 +145,8 @@ static const char *const *kinds_of(const struct param_spec *s)
 
 static struct expected expect(const struct param_spec *s, const char *kind)
 {
-    struct expected e = { .param = s->label, .kind = kind,
+    struct expected e = { .param = s->label,
+                          .kind = kind,
                           .sharded = s->comms != COMMS_REPLICATED };
     if (s->matrices > 1)
         e.shape[e.rank++] = s->matrices;
@@ -174,8 +176,8 @@ static bool same_type(const struct expected *e, const struct ckpt_entry *x)
 
 static bool as_expected(const struct expected *e, const struct ckpt_entry *x)
 {
-    return same_type(e, x) && e->rank == x->rank
-        && !memcmp(e->shape, x->shape, (size_t)e->rank * sizeof *e->shape);
+    return same_type(e, x) && e->rank == x->rank &&
+           !memcmp(e->shape, x->shape, (size_t)e->rank * sizeof *e->shape);
 }
 
 static void shape_text(char *buf, size_t n, enum dtype t, int rank, const int64_t *shape)
@@ -212,8 +214,8 @@ static int compare(const struct ckpt *c, const struct expected *e, int n, verify
     }
     for (int i = 0; i < entries; i++) {
         size_t len = strlen(x[i].name);
-        if (known[i] || (len > 6 && !strcmp(x[i].name + len - 6, ".scale"))
-            || (len > 10 && !strcmp(x[i].name + len - 10, ".scale_inv")))
+        if (known[i] || (len > 6 && !strcmp(x[i].name + len - 6, ".scale")) ||
+            (len > 10 && !strcmp(x[i].name + len - 10, ".scale_inv")))
             continue;
         snprintf(text, sizeof text, "%s: tensor '%s': the recipe has none of that name",
                  ckpt_dir(c), x[i].name);

@@ -24,7 +24,7 @@ struct inspect {
     struct tensors *tensors;
     struct recipe *recipe;
     struct name_map map;
-    char why[512];              /* why recipe is NULL; "" when there is none */
+    char why[512]; /* why recipe is NULL; "" when there is none */
 };
 int inspect_open(struct inspect *x, const char *path) MUST_CHECK;
 void inspect_close(struct inspect *x);
@@ -35,8 +35,8 @@ bool inspect_sharded(void *x, const char *param);
 void inspect_update_rule(void *x, const struct view *v, struct update_rule *u);
 /* verify_model_fn: types and shapes of the checkpoint's tensors are the recipe's, none is missing,
  * none unknown. arg is not used. */
-int inspect_verify(void *arg, const struct ckpt *c, verify_tell_fn *tell, void *tell_arg)
-    MUST_CHECK;
+int inspect_verify(void *arg, const struct ckpt *c, verify_tell_fn *tell,
+                   void *tell_arg) MUST_CHECK;
 
 /* Step, tokens, tool and small state, of a checkpoint or as export wrote them into a file; zero and
  * none where it has none. recipe and ranks are the caller's to set. */
@@ -46,11 +46,12 @@ void inspect_info_release(struct ckpt_info *info);
 /* Makes a checkpoint root/step-N from a file of exported tensors. */
 struct inspect_import {
     const char *file;
-    const char *recipe, *like;  /* files of a recipe; a checkpoint to take recipe, step, data position
+    const char *recipe,
+        *like; /* files of a recipe; a checkpoint to take recipe, step, data position
                                    and counters from; NULL: as the file says */
     const char *root;
-    int ranks, level;           /* zstd's; 0: plain files */
-    bool force;                 /* replace what is there */
+    int ranks, level; /* zstd's; 0: plain files */
+    bool force; /* replace what is there */
 };
 /* only_weights: the file held no momenta or moments, which begin at zero. */
 int inspect_import(const struct inspect_import *job, bool *only_weights) MUST_CHECK;

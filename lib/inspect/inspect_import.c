@@ -17,9 +17,11 @@ static int find_recipe(const struct inspect_import *job, const struct inspect *x
     if (job->like && tensors_ckpt(like->tensors))
         text = ckpt_info(tensors_ckpt(like->tensors))->recipe;
     if (!text)
-        return err_set(GPT_INPUT, is_ckpt ? "%s: is a checkpoint already; import makes one of a "
-                       "file, reshard writes one for another number of ranks"
-                       : "%s: carries no recipe; --recipe or --like gives one", path);
+        return err_set(GPT_INPUT,
+                       is_ckpt ? "%s: is a checkpoint already; import makes one of a "
+                                 "file, reshard writes one for another number of ranks"
+                               : "%s: carries no recipe; --recipe or --like gives one",
+                       path);
     return recipe_parse(r, path, text, NULL, 0);
 }
 
@@ -47,8 +49,8 @@ int inspect_import(const struct inspect_import *job, bool *only_weights)
     int rc = inspect_open(&x, job->file);
     if (!rc && job->like)
         rc = inspect_open(&like, job->like);
-    if (!rc && !(rc = find_recipe(job, &x, &like, &r))
-        && !(rc = inspect_info(job->like ? &like : &x, &info))) {
+    if (!rc && !(rc = find_recipe(job, &x, &like, &r)) &&
+        !(rc = inspect_info(job->like ? &like : &x, &info))) {
         info.ranks = job->ranks;
         info.recipe = recipe_canonical(r);
         rc = write_as(job, &x, r, &info, only_weights);

@@ -6,16 +6,20 @@
 #include "base/text.h"
 #include "checkpoint/npz.h"
 
-struct entry { char *name; uint64_t at, bytes; uint32_t crc; };
+struct entry {
+    char *name;
+    uint64_t at, bytes;
+    uint32_t crc;
+};
 
 struct npz_writer {
     FILE *f;
     char *name;
-    uint64_t at;                 /* bytes of the archive so far */
+    uint64_t at; /* bytes of the archive so far */
     struct entry *e;
     int n, room;
-    bool open;                   /* the last entry is being written */
-    uint64_t left;               /* bytes of its data still to come */
+    bool open; /* the last entry is being written */
+    uint64_t left; /* bytes of its data still to come */
     FILE *notes;
     char *notes_text;
     size_t notes_n;
@@ -78,7 +82,7 @@ static int local_header(struct npz_writer *w, const struct entry *e)
     size_t len = strlen(e->name);
     uint64_t v[] = { 0x04034b50, 45, FLAGS, 0, 0, DATE, 0, 0xffffffff, 0xffffffff, len, 20 };
     int rc = put(w, b, pack(b, "42222244422", v));
-    uint64_t extra[] = { 1, 16, 0, 0 };                   /* zip64: sizes come behind */
+    uint64_t extra[] = { 1, 16, 0, 0 }; /* zip64: sizes come behind */
     if (!rc)
         rc = put(w, e->name, len);
     return rc ? rc : put(w, b, pack(b, "2288", extra));
@@ -148,15 +152,19 @@ int npz_begin(struct npz_writer *w, const char *name, enum dtype t, int rank, co
     n = snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr(t));
     for (int i = 0; i < rank; i++) {
         w->left *= shape[i];
-        n += snprintf(text + n, sizeof text - (size_t)n, rank == 1 ? "%" PRIu64 ","
-                      : i ? ", %" PRIu64 : "%" PRIu64, shape[i]);
+        n += snprintf(text + n, sizeof text - (size_t)n,
+                      rank == 1 ? "%" PRIu64 ","
+                      : i       ? ", %" PRIu64
+                                : "%" PRIu64,
+                      shape[i]);
     }
     n += snprintf(text + n, sizeof text - (size_t)n, "), }");
     while ((10 + n + 1) % 64)
         text[n++] = ' ';
     text[n++] = '\n';
-    unsigned char magic[10] = { 0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (unsigned char)(n & 255),
-                                (unsigned char)(n >> 8) };
+    unsigned char magic[10] = {
+        0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (unsigned char)(n & 255), (unsigned char)(n >> 8)
+    };
     rc = local_header(w, e);
     if (!rc)
         rc = put_data(w, magic, sizeof magic);
@@ -174,8 +182,8 @@ static int central_header(struct npz_writer *w, const struct entry *e)
 {
     unsigned char b[128];
     size_t len = strlen(e->name);
-    uint64_t v[] = { 0x02014b50, 45, 45, FLAGS, 0, 0, DATE, e->crc, 0xffffffff, 0xffffffff, len,
-                     28, 0, 0, 0, 0, 0xffffffff };
+    uint64_t v[] = { 0x02014b50, 45,  45, FLAGS, 0, 0, DATE, e->crc,    0xffffffff,
+                     0xffffffff, len, 28, 0,     0, 0, 0,    0xffffffff };
     int rc = put(w, b, pack(b, "42222224442222244", v));
     uint64_t extra[] = { 1, 24, e->bytes, e->bytes, e->at };
     if (!rc)
@@ -208,10 +216,16 @@ int npz_finish(struct npz_writer *w)
     if (rc)
         return rc;
     uint64_t size = w->at - from, end64 = w->at, n = (uint64_t)w->n;
-    uint64_t v[] = { 0x06064b50, 44, 45, 45, 0, 0, n, n, size, from,           /* zip64 end */
-                     0x07064b50, 0, end64, 1,                                   /* its locator */
+    uint64_t v[] = { 0x06064b50, 44,     45,     45,     0,      0,          n,          n,
+                     size,       from, /* zip64 end */
+                     0x07064b50, 0,      end64,  1, /* its locator */
                      0x06054b50, 0xffff, 0xffff, 0xffff, 0xffff, 0xffffffff, 0xffffffff, 0 };
-    return put(w, b, pack(b, "4822448888" "4484" "42222442", v));
+    return put(w, b,
+               pack(b,
+                    "4822448888"
+                    "4484"
+                    "42222442",
+                    v));
 }
 
 void npz_free(struct npz_writer *w)

@@ -57,9 +57,14 @@ static int write_rank(void *arg, int rank)
         int64_t count = cut ? e[i].shape[0] / j->ranks : rank ? 0 : e[i].shape[0];
         int64_t begin = cut ? count * rank : 0;
         f[k] = (struct feed){ .s = j->from, .t = s, .from = e[i].unit_bytes * (uint64_t)begin };
-        t[k] = (struct ckpt_tensor){ .param = s->param, .kind = s->kind, .dtype = s->dtype,
-                                     .rank = e[i].rank, .begin = begin, .count = count,
-                                     .fill = feed, .arg = &f[k] };
+        t[k] = (struct ckpt_tensor){ .param = s->param,
+                                     .kind = s->kind,
+                                     .dtype = s->dtype,
+                                     .rank = e[i].rank,
+                                     .begin = begin,
+                                     .count = count,
+                                     .fill = feed,
+                                     .arg = &f[k] };
         memcpy(t[k].shape, e[i].shape, sizeof t[k].shape);
         k++;
     }
@@ -103,8 +108,10 @@ static int check_ranks(const struct job *j)
     for (int64_t k = 1; k <= common && k <= CKPT_MAX_RANKS && at < sizeof may - 32; k++)
         if (common % k == 0)
             at += (size_t)snprintf(may + at, sizeof may - at, "%s%" PRId64, at ? ", " : "", k);
-    return err_set(GPT_INPUT, "%s: %d ranks do not divide the %" PRId64 " units of '%s'; expected "
-                   "one of %s", tensors_path(j->from), j->ranks, bad->shape[0], bad->name, may);
+    return err_set(GPT_INPUT,
+                   "%s: %d ranks do not divide the %" PRId64 " units of '%s'; expected "
+                   "one of %s",
+                   tensors_path(j->from), j->ranks, bad->shape[0], bad->name, may);
 }
 
 int reshard(struct tensors *from, const char *root, int ranks, int level, sharded_fn *sharded,

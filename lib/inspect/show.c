@@ -9,8 +9,8 @@ static int written(FILE *f) { return ferror(f) ? err_sys("cannot write the answe
 
 int show_list(FILE *f, enum report_format format, const struct tensors *s, const struct views *v)
 {
-    static const struct column c[] = { { "name", 's' }, { "stored", 's' }, { "dtype", 's' },
-                                       { "shape", 's' }, { "bytes", 'u' }, { "rank", 's' } };
+    static const struct column c[] = { { "name", 's' },  { "stored", 's' }, { "dtype", 's' },
+                                       { "shape", 's' }, { "bytes", 'u' },  { "rank", 's' } };
     struct report r;
     char shape[96], ranks[32];
     report_begin(&r, f, format, c, 6);
@@ -49,7 +49,10 @@ static void put_manifest(struct report *r, const struct ckpt *c, const char *rec
 /* Numbers and bytes of all tensors of a kind, in order of appearance. */
 static void put_kinds(struct report *r, const struct tensors *s)
 {
-    struct { const char *kind; uint64_t elements, bytes; } sum[TENSOR_KINDS] = { { NULL, 0, 0 } };
+    struct {
+        const char *kind;
+        uint64_t elements, bytes;
+    } sum[TENSOR_KINDS] = { { NULL, 0, 0 } };
     char text[96];
     for (int i = 0; i < tensors_count(s); i++) {
         const struct stored *t = tensors_at(s, i);
@@ -90,9 +93,10 @@ int show_stats(FILE *f, enum report_format format, const struct views *v,
                const struct stat_row *rows)
 {
     static const struct column c[] = {
-        { "name", 's' }, { "type", 's' }, { "elements", 'u' }, { "min", 'g' }, { "max", 'g' },
-        { "mean", 'g' }, { "rms", 'g' }, { "zeros", 'u' }, { "nonfinite", 'u' },
-        { "bf16_underflow", 'g' }, { "update_ratio", 'g' } };
+        { "name", 's' },      { "type", 's' },           { "elements", 'u' },    { "min", 'g' },
+        { "max", 'g' },       { "mean", 'g' },           { "rms", 'g' },         { "zeros", 'u' },
+        { "nonfinite", 'u' }, { "bf16_underflow", 'g' }, { "update_ratio", 'g' }
+    };
     struct report r;
     char type[64];
     report_begin(&r, f, format, c, 11);
@@ -108,18 +112,24 @@ int show_stats(FILE *f, enum report_format format, const struct views *v,
 int show_spectra(FILE *f, enum report_format format, const struct views *v,
                  const struct spectrum *sp)
 {
-    static const struct column c[] = {
-        { "name", 's' }, { "rows", 'u' }, { "cols", 'u' }, { "sigma_max", 'g' },
-        { "sigma_min", 'g' }, { "condition", 'g' }, { "frobenius", 'g' }, { "stable_rank", 'g' },
-        { "effective_rank", 'g' }, { "alpha", 'g' }, { "orthogonality_error", 'g' } };
+    static const struct column c[] = { { "name", 's' },
+                                       { "rows", 'u' },
+                                       { "cols", 'u' },
+                                       { "sigma_max", 'g' },
+                                       { "sigma_min", 'g' },
+                                       { "condition", 'g' },
+                                       { "frobenius", 'g' },
+                                       { "stable_rank", 'g' },
+                                       { "effective_rank", 'g' },
+                                       { "alpha", 'g' },
+                                       { "orthogonality_error", 'g' } };
     struct report r;
     report_begin(&r, f, format, c, 11);
     for (int i = 0; i < v->n; i++)
         if (sp[i].n)
             report_row(&r, v->v[i].name, sp[i].rows, sp[i].cols, sp[i].sigma[0],
                        sp[i].sigma[sp[i].n - 1], sp[i].condition, sp[i].frobenius,
-                       sp[i].stable_rank, sp[i].effective_rank, sp[i].alpha,
-                       sp[i].orthogonality);
+                       sp[i].stable_rank, sp[i].effective_rank, sp[i].alpha, sp[i].orthogonality);
     return report_end(&r);
 }
 
@@ -166,8 +176,9 @@ int show_plot(FILE *f, const struct views *v, const struct spectrum *sp, const c
 
 int show_diff(FILE *f, enum report_format format, const struct diff_row *rows, int n, bool all)
 {
-    static const struct column c[] = { { "name", 's' }, { "verdict", 's' }, { "elements", 'u' },
-                                       { "bits_differ", 'u' }, { "max", 'g' }, { "rms", 'g' },
+    static const struct column c[] = { { "name", 's' },     { "verdict", 's' },
+                                       { "elements", 'u' }, { "bits_differ", 'u' },
+                                       { "max", 'g' },      { "rms", 'g' },
                                        { "relative", 'g' }, { "cosine", 'g' } };
     struct report r;
     report_begin(&r, f, format, c, 8);

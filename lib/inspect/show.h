@@ -11,11 +11,11 @@
 #include "inspect/spectrum.h"
 #include "inspect/stat.h"
 
-int show_list(FILE *f, enum report_format format, const struct tensors *s, const struct views *v)
-    MUST_CHECK;
+int show_list(FILE *f, enum report_format format, const struct tensors *s,
+              const struct views *v) MUST_CHECK;
 /* What MANIFEST or the file's metadata says, and sizes by kind. recipe: its name, or NULL. */
-int show_info(FILE *f, enum report_format format, const struct tensors *s, const char *recipe)
-    MUST_CHECK;
+int show_info(FILE *f, enum report_format format, const struct tensors *s,
+              const char *recipe) MUST_CHECK;
 int show_stats(FILE *f, enum report_format format, const struct views *v,
                const struct stat_row *rows) MUST_CHECK;
 int show_spectra(FILE *f, enum report_format format, const struct views *v,
@@ -24,10 +24,10 @@ int show_spectra(FILE *f, enum report_format format, const struct views *v,
  * the comment. */
 int show_values(FILE *f, const struct views *v, const struct spectrum *sp) MUST_CHECK;
 /* An SVG of sigma / largest; matrices of one role share a colour. */
-int show_plot(FILE *f, const struct views *v, const struct spectrum *sp, const char *title)
-    MUST_CHECK;
+int show_plot(FILE *f, const struct views *v, const struct spectrum *sp,
+              const char *title) MUST_CHECK;
 /* Differing rows, or all. */
-int show_diff(FILE *f, enum report_format format, const struct diff_row *rows, int n, bool all)
-    MUST_CHECK;
+int show_diff(FILE *f, enum report_format format, const struct diff_row *rows, int n,
+              bool all) MUST_CHECK;
 
 #endif

@@ -29,14 +29,15 @@ int spectrum_of(double *a, uint64_t rows, uint64_t cols, struct spectrum *sp)
     if (!(sp->sigma = malloc(((size_t)sp->n + 1) * sizeof *sp->sigma)))
         return err_set(GPT_SYSTEM, "out of memory");
     /* Row-major rows x cols is column-major cols x rows: the transpose, of the same spectrum. */
-    lapack_int bad = sp->n == 0 ? 0
-        : LAPACKE_dgesdd(LAPACK_COL_MAJOR, 'N', (lapack_int)cols, (lapack_int)rows, a,
-                         (lapack_int)cols, sp->sigma, NULL, 1, NULL, 1);
+    lapack_int bad = sp->n == 0
+                         ? 0
+                         : LAPACKE_dgesdd(LAPACK_COL_MAJOR, 'N', (lapack_int)cols, (lapack_int)rows,
+                                          a, (lapack_int)cols, sp->sigma, NULL, 1, NULL, 1);
     if (bad) {
         spectrum_release(sp);
         return bad == LAPACK_WORK_MEMORY_ERROR
-            ? err_set(GPT_SYSTEM, "out of memory")
-            : err_set(GPT_SYSTEM, "LAPACK dgesdd did not converge (%d)", (int)bad);
+                   ? err_set(GPT_SYSTEM, "out of memory")
+                   : err_set(GPT_SYSTEM, "LAPACK dgesdd did not converge (%d)", (int)bad);
     }
     spectrum_measure(sp);
     return 0;
@@ -54,7 +55,7 @@ void spectrum_release(struct spectrum *sp)
 static double tail_exponent(const double *x, int n)
 {
     double best = INFINITY, alpha = NAN, sum = 0;
-    for (int k = 1; k < n; k++) {                   /* tail x[0..k-1], x_min = x[k-1] */
+    for (int k = 1; k < n; k++) { /* tail x[0..k-1], x_min = x[k-1] */
         sum += log(x[k - 1]);
         if (k < 10 || x[k] == x[k - 1])
             continue;
@@ -63,7 +64,7 @@ static double tail_exponent(const double *x, int n)
             continue;
         double a = 1 + 1 / mean, worst = 0;
         for (int i = 0; i < k; i++) {
-            double above = pow(x[i] / x[k - 1], 1 - a);       /* of the fit */
+            double above = pow(x[i] / x[k - 1], 1 - a); /* of the fit */
             double d = fmax(fabs(above - (double)i / k), fabs(above - (double)(i + 1) / k));
             worst = fmax(worst, d);
         }
@@ -135,7 +136,7 @@ void spectrum_polar(struct spectrum *sp, const double (*coef)[3], int n)
 struct crew {
     const struct spectrum_job *j;
     struct spectrum *sp;
-    int turn;                   /* the view to be read next: reading goes in order */
+    int turn; /* the view to be read next: reading goes in order */
     pthread_mutex_t lock;
     pthread_cond_t moved;
 };
@@ -220,7 +221,7 @@ int spectrum_views(const struct spectrum_job *j, struct spectrum *sp)
     pthread_mutex_init(&c.lock, NULL);
     pthread_cond_init(&c.moved, NULL);
     memset(sp, 0, (size_t)j->v->n * sizeof *sp);
-    openblas_set_num_threads(1);                    /* a matrix a thread is faster */
+    openblas_set_num_threads(1); /* a matrix a thread is faster */
     int rc = parallel_for(j->v->n, 0, one, &c);
     openblas_set_num_threads(threads);
     pthread_cond_destroy(&c.moved);

@@ -14,17 +14,17 @@
 #include "inspect/views.h"
 
 struct spectrum {
-    double *sigma;              /* descending */
+    double *sigma; /* descending */
     int n;
     uint64_t rows, cols;
     double frobenius;
-    double condition;           /* largest / smallest; infinite for a singular matrix */
-    double stable_rank;         /* |A|_F^2 / sigma_max^2 (Rudelson and Vershynin, 2007) */
-    double effective_rank;      /* exp of the entropy of sigma / sum sigma (Roy and
+    double condition; /* largest / smallest; infinite for a singular matrix */
+    double stable_rank; /* |A|_F^2 / sigma_max^2 (Rudelson and Vershynin, 2007) */
+    double effective_rank; /* exp of the entropy of sigma / sum sigma (Roy and
                                    Vetterli, 2007) */
-    double alpha;               /* exponent of the tail of sigma^2, fitted as Clauset, Shalizi and
+    double alpha; /* exponent of the tail of sigma^2, fitted as Clauset, Shalizi and
                                    Newman (2009) do; NaN below 10 values */
-    double orthogonality;       /* rms of sigma / rms(sigma) - 1: 0 for an orthogonal matrix */
+    double orthogonality; /* rms of sigma / rms(sigma) - 1: 0 for an orthogonal matrix */
 };
 
 /* a: rows x cols, row-major, finite (else GPT_INPUT); overwritten. */
@@ -44,9 +44,9 @@ struct spectrum_job {
     const struct views *v;
     struct tensors *since;
     const struct views *since_v;
-    const double (*coef)[3];    /* not NULL: spectrum_polar with these */
+    const double (*coef)[3]; /* not NULL: spectrum_polar with these */
     int ncoef;
-    void (*done)(void *arg, int i);     /* after each, for progress; may be NULL */
+    void (*done)(void *arg, int i); /* after each, for progress; may be NULL */
     void *arg;
 };
 int spectrum_views(const struct spectrum_job *j, struct spectrum *sp) MUST_CHECK;

@@ -6,7 +6,10 @@
 
 enum { CHUNK = 8192 };
 
-struct sums { double sum, squares; uint64_t finite; };
+struct sums {
+    double sum, squares;
+    uint64_t finite;
+};
 
 static void add_chunk(struct stat_row *r, struct sums *s, const double *x, size_t n)
 {
@@ -156,8 +159,8 @@ int stat_views(struct tensors *s, const struct views *v, update_rule_fn *rule, v
 
 static void bar(FILE *f, double share, double most, int width)
 {
-    static const char *const eighths[] = { "", "\u258f", "\u258e", "\u258d", "\u258c", "\u258b",
-                                           "\u258a", "\u2589" };
+    static const char *const eighths[] = { "",       "\u258f", "\u258e", "\u258d",
+                                           "\u258c", "\u258b", "\u258a", "\u2589" };
     int n = (int)(share / most * width * 8 + 0.5);
     for (int i = 0; i < n / 8; i++)
         fputs("\u2588", f);

@@ -4,8 +4,16 @@
 #include <string.h>
 #include "base/chart.h"
 
-enum { WIDTH = 900, HEIGHT = 560, LEFT = 76, RIGHT = 190, TOP = 44, BOTTOM = 56, DECADES = 8,
-       GROUPS = 64 };
+enum {
+    WIDTH = 900,
+    HEIGHT = 560,
+    LEFT = 76,
+    RIGHT = 190,
+    TOP = 44,
+    BOTTOM = 56,
+    DECADES = 8,
+    GROUPS = 64
+};
 
 /* y from the largest power of ten that is needed down. */
 static void set_decades(struct chart *p, const struct svg_curve *c, int n)
@@ -40,9 +48,16 @@ void svg_curves(FILE *f, const char *title, const char *x_title, const char *y_t
 {
     const char *groups[GROUPS];
     int ngroups = 0;
-    struct chart p = { .f = f, .left = LEFT, .top = TOP, .width = WIDTH - LEFT - RIGHT,
-                       .height = HEIGHT - TOP - BOTTOM, .x1 = 1, .log_y = true, .title = title,
-                       .x_title = x_title, .y_title = y_title };
+    struct chart p = { .f = f,
+                       .left = LEFT,
+                       .top = TOP,
+                       .width = WIDTH - LEFT - RIGHT,
+                       .height = HEIGHT - TOP - BOTTOM,
+                       .x1 = 1,
+                       .log_y = true,
+                       .title = title,
+                       .x_title = x_title,
+                       .y_title = y_title };
     set_decades(&p, c, n);
     chart_begin(f, WIDTH, HEIGHT);
     chart_axes(&p);

@@ -12,7 +12,11 @@
 
 #include <stdio.h>
 
-struct svg_curve { const char *name, *group; const double *y; int n; };
+struct svg_curve {
+    const char *name, *group;
+    const double *y;
+    int n;
+};
 void svg_curves(FILE *f, const char *title, const char *x_title, const char *y_title,
                 const struct svg_curve *c, int n);
 

@@ -7,7 +7,7 @@
 /* Banks with a row or some matrices a layer: which field of a layer says the place. */
 static const struct bank_names {
     const char *label;
-    size_t place;                    /* of an int in struct layer_spec */
+    size_t place; /* of an int in struct layer_spec */
     int parts;
     const char *part[4];
 } banks[] = {
@@ -19,7 +19,7 @@ static const struct bank_names {
 
 static struct part_name *add(struct name_map *m)
 {
-    if ((m->n & (m->n - 1)) == 0) {                 /* grows at 0, 1, 2, 4, 8, ... */
+    if ((m->n & (m->n - 1)) == 0) { /* grows at 0, 1, 2, 4, 8, ... */
         void *p = realloc(m->v, sizeof *m->v * (size_t)(m->n ? 2 * m->n : 1));
         if (!p)
             return NULL;

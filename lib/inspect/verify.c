@@ -45,24 +45,13 @@ static bool is_finite(enum dtype t, const unsigned char *p)
     uint32_t w = 0;
     uint64_t d;
     switch (t) {
-    case DT_F64:
-        memcpy(&d, p, 8);
-        return (d >> 52 & 0x7ff) != 0x7ff;
-    case DT_F32:
-        memcpy(&w, p, 4);
-        return (w & 0x7f800000u) != 0x7f800000u;
-    case DT_BF16:
-        memcpy(&w, p, 2);
-        return (w & 0x7f80u) != 0x7f80u;
-    case DT_F16:
-        memcpy(&w, p, 2);
-        return (w & 0x7c00u) != 0x7c00u;
-    case DT_E4M3:
-        return (*p & 0x7f) != 0x7f;
-    case DT_E5M2:
-        return (*p & 0x7c) != 0x7c;
-    default:
-        return true;
+    case DT_F64: memcpy(&d, p, 8); return (d >> 52 & 0x7ff) != 0x7ff;
+    case DT_F32: memcpy(&w, p, 4); return (w & 0x7f800000u) != 0x7f800000u;
+    case DT_BF16: memcpy(&w, p, 2); return (w & 0x7f80u) != 0x7f80u;
+    case DT_F16: memcpy(&w, p, 2); return (w & 0x7c00u) != 0x7c00u;
+    case DT_E4M3: return (*p & 0x7f) != 0x7f;
+    case DT_E5M2: return (*p & 0x7c) != 0x7c;
+    default: return true;
     }
 }
 
@@ -80,15 +69,25 @@ static void tell_nonfinite(struct audit *a, const char *file, const char *tensor
                            uint64_t offset)
 {
     char text[512];
-    snprintf(text, sizeof text, "%s: tensor '%s': element %" PRIu64 " (byte %" PRIu64
-             " of its data) is not finite", file, tensor, element, offset);
+    snprintf(text, sizeof text,
+             "%s: tensor '%s': element %" PRIu64 " (byte %" PRIu64 " of its data) is not finite",
+             file, tensor, element, offset);
     fault(a, text);
 }
 
 /* --- a checkpoint --- */
 
-struct piece_at { const struct ckpt_entry *e; int piece; };
-struct full_audit { struct audit *a; int file; bool hash_differs; struct piece_at *v; int n; };
+struct piece_at {
+    const struct ckpt_entry *e;
+    int piece;
+};
+struct full_audit {
+    struct audit *a;
+    int file;
+    bool hash_differs;
+    struct piece_at *v;
+    int n;
+};
 
 static int audit_piece(struct full_audit *f, int i)
 {
@@ -98,8 +97,8 @@ static int audit_piece(struct full_audit *f, int i)
     uint64_t at = 0;
     unsigned char *buf = malloc(CHUNK);
     bool finite = true;
-    int rc = buf ? ckpt_piece_open(&p, f->a->c, e, f->v[i].piece)
-                 : err_set(GPT_SYSTEM, "out of memory");
+    int rc =
+        buf ? ckpt_piece_open(&p, f->a->c, e, f->v[i].piece) : err_set(GPT_SYSTEM, "out of memory");
     while (!rc && p.left) {
         size_t n = p.left < CHUNK ? (size_t)p.left : CHUNK;
         rc = ckpt_piece_read(&p, buf, n);
@@ -175,9 +174,9 @@ static int audit_header(void *arg, int i)
             if (e->pieces[p].file != i)
                 continue;
             const struct st_tensor *t = st_find(st_header(r), e->name);
-            bool same = t && t->dtype == e->dtype && t->rank == e->rank
-                && t->shape[0] == (uint64_t)e->pieces[p].count
-                && t->bytes == e->unit_bytes * t->shape[0];
+            bool same = t && t->dtype == e->dtype && t->rank == e->rank &&
+                        t->shape[0] == (uint64_t)e->pieces[p].count &&
+                        t->bytes == e->unit_bytes * t->shape[0];
             for (int x = 1; same && x < e->rank; x++)
                 same = t->shape[x] == (uint64_t)e->shape[x];
             listed++;
@@ -210,7 +209,7 @@ static int audit_ckpt(struct audit *a, const char *dir, verify_model_fn *model, 
     if (!rc && model) {
         int before = a->faults;
         rc = model(model_arg, c, a->tell, a->arg);
-        if (rc == GPT_NO) {                             /* it told something */
+        if (rc == GPT_NO) { /* it told something */
             a->faults = before + 1;
             rc = 0;
         }
@@ -235,7 +234,7 @@ static int audit_tensor(struct audit *a, const char *path, struct st_reader *r,
             return rc;
         uint64_t bad = finite ? 0 : first_nonfinite(t->dtype, buf, n / size);
         if (!finite && bad < n / size) {
-            finite = true;                              /* said once a tensor */
+            finite = true; /* said once a tensor */
             tell_nonfinite(a, path, t->name, at / size + bad, at + bad * size);
         }
     }

@@ -37,8 +37,8 @@ static void take_axes(struct view *x, const struct stored *t, int from)
 
 static bool wanted(const struct view *x, const char *pattern)
 {
-    return !pattern || !fnmatch(pattern, x->name, 0) || !fnmatch(pattern, x->t->name, 0)
-        || !fnmatch(pattern, x->t->param, 0);
+    return !pattern || !fnmatch(pattern, x->name, 0) || !fnmatch(pattern, x->t->name, 0) ||
+           !fnmatch(pattern, x->t->param, 0);
 }
 
 static char *full_name(const char *part, const char *kind)
@@ -51,14 +51,15 @@ static char *full_name(const char *part, const char *kind)
 static struct view part_view(const struct stored *t, const struct part_name *p)
 {
     uint64_t each = t->elements / t->shape[0];
-    struct view x = { .t = t, .part = p, .unit = p->unit, .first = p->unit * each,
-                      .elements = p->units * each };
+    struct view x = {
+        .t = t, .part = p, .unit = p->unit, .first = p->unit * each, .elements = p->units * each
+    };
     x.name = full_name(p->name, t->kind);
     take_axes(&x, t, p->units == 1 && t->rank > 1 ? 1 : 0);
     if (p->units > 1)
         x.shape[0] = p->units;
     if (x.rank > 1 && x.shape[x.rank - 1] == 1)
-        x.rank--;                               /* one number a row is a vector */
+        x.rank--; /* one number a row is a vector */
     if (p->numbers) {
         x.first += p->inner;
         x.elements = p->numbers;
@@ -107,7 +108,9 @@ static int add_plain(struct views *v, int *room, const struct stored *t, const c
     if (t->elements == 0 || (t->rank > 2 && t->shape[t->rank - 1] == 1))
         outer = 1;
     for (uint64_t u = 0; u < outer; u++) {
-        struct view x = { .t = t, .unit = outer > 1 ? u : 0, .elements = t->elements / outer,
+        struct view x = { .t = t,
+                          .unit = outer > 1 ? u : 0,
+                          .elements = t->elements / outer,
                           .first = u * (t->elements / outer) };
         if (outer == 1)
             x.name = strdup(t->name);
@@ -129,7 +132,7 @@ static int by_name(const void *a, const void *b, void *arg)
 {
     const struct views *v = arg;
     int x = *(const int *)a, y = *(const int *)b, d = strcmp(v->v[x].name, v->v[y].name);
-    return d ? d : x - y;                       /* of one name the first is found */
+    return d ? d : x - y; /* of one name the first is found */
 }
 
 static void sort_names(struct views *v)
@@ -188,7 +191,10 @@ void views_keep_matrices(struct views *v, const char *kind)
     sort_names(v);
 }
 
-struct groups { int *start, (*work)(void *arg, int i); void *arg; };
+struct groups {
+    int *start, (*work)(void *arg, int i);
+    void *arg;
+};
 
 static int one_tensor(void *arg, int group)
 {

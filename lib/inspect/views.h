@@ -20,29 +20,36 @@
 
 /* A name for units of a parameter's first axis, or for single numbers of one unit. */
 struct part_name {
-    char name[80];              /* "layers.7.attn.k" */
-    char param[40];             /* "attn" */
+    char name[80]; /* "layers.7.attn.k" */
+    char param[40]; /* "attn" */
     uint64_t unit, units;
-    uint64_t inner, numbers;    /* numbers > 0: only these elements of the unit */
-    bool padding;               /* no layer uses it */
+    uint64_t inner, numbers; /* numbers > 0: only these elements of the unit */
+    bool padding; /* no layer uses it */
 };
-struct name_map { struct part_name *v; int n; };
+struct name_map {
+    struct part_name *v;
+    int n;
+};
 
 enum {
-    VIEWS_PADDING = 1,          /* also what no layer uses */
-    VIEWS_NUMBERS = 2,          /* name single numbers too; else their tensor is one view */
-    VIEWS_STORED = 4,           /* also mantissas and scales as tensors of their own */
+    VIEWS_PADDING = 1, /* also what no layer uses */
+    VIEWS_NUMBERS = 2, /* name single numbers too; else their tensor is one view */
+    VIEWS_STORED = 4, /* also mantissas and scales as tensors of their own */
 };
 struct view {
-    char *name;                 /* "layers.7.attn.k.momentum" */
+    char *name; /* "layers.7.attn.k.momentum" */
     const struct stored *t;
-    uint64_t first, elements;   /* part of t */
-    uint64_t unit;              /* of t's first axis */
+    uint64_t first, elements; /* part of t */
+    uint64_t unit; /* of t's first axis */
     int rank;
-    uint64_t shape[4];          /* more than four axes are seen as one */
-    const struct part_name *part;   /* NULL: not of the map */
+    uint64_t shape[4]; /* more than four axes are seen as one */
+    const struct part_name *part; /* NULL: not of the map */
 };
-struct views { struct view *v; int n; int *by_name; };      /* by_name: places in v */
+struct views {
+    struct view *v;
+    int n;
+    int *by_name;
+}; /* by_name: places in v */
 
 /* Views whose name, or stored tensor's name or parameter, matches the glob pattern
  * (NULL: all). map may be NULL. No match is GPT_INPUT when a pattern was given. */
@@ -53,8 +60,8 @@ void views_release(struct views *v);
 void views_keep_matrices(struct views *v, const char *kind);
 /* work(arg, i) for each view, on `threads` threads (0: all processors); those of one tensor in
  * order on one thread, so that its bytes are read once. */
-int views_each(const struct views *v, int threads, int (*work)(void *arg, int i), void *arg)
-    MUST_CHECK;
+int views_each(const struct views *v, int threads, int (*work)(void *arg, int i),
+               void *arg) MUST_CHECK;
 const struct view *views_find(const struct views *v, const char *name);
 /* "768x3072"; "" for a scalar. buf of 96. */
 const char *view_shape(const struct view *v, char *buf);

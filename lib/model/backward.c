@@ -30,7 +30,7 @@ static void mlp_backward(struct model *m, struct acts *a, struct layer_acts *l, 
 
     o->linear_t_bwd_w(o, tensor_rows(g, f, f), folds ? lambda->grad : NULL, dm, l->post, w2, scale,
                       add);
-    o->linear_relu2_bwd(o, l->post, dm, w2, scale, l->post);    /* now the gradient */
+    o->linear_relu2_bwd(o, l->post, dm, w2, scale, l->post); /* now the gradient */
     o->linear_bwd_w(o, tensor_rows(g, 0, f), NULL, l->post, l->y2, w1, NULL, add);
     rows_done(m, m->p.mlp, 2 * f * at, 2 * f);
     o->linear_bwd_x(o, a->dy, l->post, w1, NULL, false);

@@ -21,12 +21,12 @@
 
 struct param {
     const struct param_spec *spec;
-    struct tensor w, g;             /* (matrices*rows, cols) */
-    struct fp8_copy fp8;            /* of w; no codes where none is kept (banks_keep_fp8) */
-    struct tensor w_own, g_own;     /* this rank's part; the whole when replicated */
-    int64_t units, own_first, own_count;    /* of the leading axis: matrices, or rows of one */
-    int64_t used;                   /* units before the padding, which no layer reads: model_init */
-    bool fresh;                     /* the gradient is to be written, not added to */
+    struct tensor w, g; /* (matrices*rows, cols) */
+    struct fp8_copy fp8; /* of w; no codes where none is kept (banks_keep_fp8) */
+    struct tensor w_own, g_own; /* this rank's part; the whole when replicated */
+    int64_t units, own_first, own_count; /* of the leading axis: matrices, or rows of one */
+    int64_t used; /* units before the padding, which no layer reads: model_init */
+    bool fresh; /* the gradient is to be written, not added to */
 };
 
 struct banks {

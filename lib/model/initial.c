@@ -14,13 +14,13 @@
 struct initial {
     const struct recipe *r;
     uint64_t seed;
-    char *data[MAX_PARAMS];     /* its matrices that are not zero, in order; in its own type */
+    char *data[MAX_PARAMS]; /* its matrices that are not zero, in order; in its own type */
     pthread_t thread;
-    atomic_bool stop;           /* nobody waits any more */
-    pthread_mutex_t lock;       /* of what follows */
+    atomic_bool stop; /* nobody waits any more */
+    pthread_mutex_t lock; /* of what follows */
     pthread_cond_t moved;
-    int done;                   /* parameters drawn */
-    int code;                   /* of the one that failed, number `done`, with its message */
+    int done; /* parameters drawn */
+    int code; /* of the one that failed, number `done`, with its message */
     char message[512];
 };
 
@@ -100,20 +100,20 @@ int initial_values(const struct param_spec *s, void *out)
     for (char *g = strtok_r(text, "/", &save); g && !rc; g = strtok_r(NULL, "/", &save))
         rc = put_group(s, g, n, &k, out);
     if (!rc && k != n)
-        rc = err_set(GPT_INPUT, "%lld initial values for %lld elements", (long long)k,
-                     (long long)n);
+        rc =
+            err_set(GPT_INPUT, "%lld initial values for %lld elements", (long long)k, (long long)n);
     return rc;
 }
 
 /* -- random numbers ---------------------------------------------------------------- */
 
-enum { PIECE = 1 << 16, BATCH = 1 << 10 };  /* elements that a thread takes, draws at a time */
+enum { PIECE = 1 << 16, BATCH = 1 << 10 }; /* elements that a thread takes, draws at a time */
 
 struct draw {
     const struct initial *v;
     const struct param_spec *spec;
     int param;
-    int64_t pieces;                 /* of a matrix */
+    int64_t pieces; /* of a matrix */
 };
 
 /* Piece number `at` of all pieces of all matrices. */

@@ -7,7 +7,11 @@
 
 /* -- the plan of the arena ---------------------------------------------------- */
 
-struct planner { char *base; size_t used; enum dtype act; };
+struct planner {
+    char *base;
+    size_t used;
+    enum dtype act;
+};
 
 static struct tensor take(struct planner *p, enum dtype t, int64_t rows, int64_t cols)
 {
@@ -33,7 +37,7 @@ static void plan_attention(const struct recipe *r, struct planner *p, struct lay
     l->qkv = take(p, p->act, T, 3 * d);
     struct tensor all = take(p, p->act, 3 * T, d);
     reuse(p, all, (struct tensor *[]){ &l->q, &l->k, &l->v }, 3, T, d);
-    l->dqkv = tensor_shape(all, T, 3 * d);      /* q, k, v are read last by attention_bwd */
+    l->dqkv = tensor_shape(all, T, 3 * d); /* q, k, v are read last by attention_bwd */
     l->out = take(p, p->act, T, d);
     l->lse = take(p, DT_REAL, r->heads, T);
     l->gated = take(p, p->act, T, d);
@@ -54,17 +58,18 @@ static void plan_streams(const struct recipe *r, struct planner *p, struct acts 
 {
     struct layer_acts *l = &a->layer[i];
     bool apart = i > 0 || (r->inject == INJECT_AFTER && r->bigram_rows);
-    int first = 1;              /* that need not be kept */
+    int first = 1; /* that need not be kept */
 
     while (stream_kept(r, first))
         first++;
-    l->in = !apart ? a->x0
-        : train || stream_kept(r, i) || i == first ? take(p, p->act, T, r->width)
-        : a->layer[first].in;
+    l->in = !apart                                     ? a->x0
+            : train || stream_kept(r, i) || i == first ? take(p, p->act, T, r->width)
+                                                       : a->layer[first].in;
     if (r->lanes < 0 || i < r->lanes)
         return;
-    l->in1 = i == r->lanes ? l->in
-        : train || i == r->lanes + 1 ? take(p, p->act, T, r->width) : l[-1].in1;
+    l->in1 = i == r->lanes                ? l->in
+             : train || i == r->lanes + 1 ? take(p, p->act, T, r->width)
+                                          : l[-1].in1;
 }
 
 static void plan_layer(const struct recipe *r, struct planner *p, struct acts *a, int64_t T,
@@ -78,8 +83,9 @@ static void plan_layer(const struct recipe *r, struct planner *p, struct acts *a
         l->mixed = take(p, p->act, T, d);
     l->y = take(p, p->act, T, d);
     l->y2 = l->y;
-    l->attended = r->inject == INJECT_BEFORE ? l->mixed
-        : r->inject_bare && !attends ? take(p, p->act, T, d) : l->in;
+    l->attended = r->inject == INJECT_BEFORE   ? l->mixed
+                  : r->inject_bare && !attends ? take(p, p->act, T, d)
+                                               : l->in;
     if (attends)
         plan_attention(r, p, l, T);
     if (two)
@@ -94,7 +100,7 @@ static void plan_layer(const struct recipe *r, struct planner *p, struct acts *a
         l->m = take(p, p->act, T, d);
     if (train && r->inject == INJECT_AFTER)
         l->g = keeps_m ? l->m : take(p, p->act, T, d);
-    if (train && attends)               /* the MLP's backward comes before attention's */
+    if (train && attends) /* the MLP's backward comes before attention's */
         reuse(p, l->post, (struct tensor *[]){ &l->dq, &l->dk, &l->dv, &l->drows }, 4, T, d);
 }
 
@@ -265,14 +271,20 @@ struct tensor value_rows(const struct model *m, int i, bool grad)
 struct head_loss model_head(const struct model *m, const struct batch *b)
 {
     const struct recipe *r = m->recipe;
-    double seed = (double)m->banks->world / r->chunks;      /* 1 / micro-batches */
+    double seed = (double)m->banks->world / r->chunks; /* 1 / micro-batches */
     return (struct head_loss){
-        .tgt = b->tgt, .mtp = m->mtp, .n_mtp = m->point.n_mtp,
+        .tgt = b->tgt,
+        .mtp = m->mtp,
+        .n_mtp = m->point.n_mtp,
         .seed = (real)seed,
-        .fp8 = r->head_fp8, .x_scale = (real)r->x_scale, .w_scale = (real)r->w_scale,
+        .fp8 = r->head_fp8,
+        .x_scale = (real)r->x_scale,
+        .w_scale = (real)r->w_scale,
         .g_scale = (real)(r->g_scale * (r->head_scale_micro ? seed : 1)),
         .w8 = m->p.lm_head->fp8.codes,
-        .cap_a = (real)r->cap_a, .cap_b = (real)r->cap_b, .cap_c = (real)r->cap_c,
+        .cap_a = (real)r->cap_a,
+        .cap_b = (real)r->cap_b,
+        .cap_c = (real)r->cap_c,
     };
 }
 
@@ -283,14 +295,21 @@ void layer_shapes(const struct model *m, int i, const struct batch *b, struct qk
     const struct layer_spec *l = &r->layers[i];
     int pair = l->attention == ATTN_PAIRED ? 2 : 1;
     *q = (struct qkv_shape){
-        .heads = r->heads, .head_dim = r->head_dim, .paired = pair == 2,
-        .key_offset = !l->key_offset ? KEY_OFFSET_NONE
-            : r->key_channels == KEYS_HALF ? KEY_OFFSET_HALF : KEY_OFFSET_QUARTERS,
+        .heads = r->heads,
+        .head_dim = r->head_dim,
+        .paired = pair == 2,
+        .key_offset = !l->key_offset                 ? KEY_OFFSET_NONE
+                      : r->key_channels == KEYS_HALF ? KEY_OFFSET_HALF
+                                                     : KEY_OFFSET_QUARTERS,
         .split_gate = pair == 1 && r->value_input == VALUE_SPLIT,
     };
     *s = (struct attn_shape){
-        .rows = pair * b->tokens, .heads = r->heads / pair, .head_dim = r->head_dim,
-        .cu = b->cu, .ncu = b->ncu, .cu_mul = pair,
+        .rows = pair * b->tokens,
+        .heads = r->heads / pair,
+        .head_dim = r->head_dim,
+        .cu = b->cu,
+        .ncu = b->ncu,
+        .cu_mul = pair,
         .window = l->long_window ? m->point.window_long : m->point.window_short,
         .scale = (float)m->attn_scale,
     };

@@ -24,56 +24,59 @@
 #include "model/bank.h"
 #include "model/schedule.h"
 
-struct scalar { const real *value; real *grad; };
+struct scalar {
+    const real *value;
+    real *grad;
+};
 
 /* What the backward needs of a layer's forward. */
 struct layer_acts {
-    struct tensor in;           /* (T,D) residual stream; layer i's output is in of i+1 */
-    struct tensor in1;          /* (T,D) its second lane, where there are two */
-    struct tensor mixed;        /* (T,D) with x0 and bigrams, when they join before attention */
-    struct tensor y;            /* (T,D) norm of mixed, else of in: what attention and gates read */
-    struct tensor qkv;          /* (T,3D) raw */
-    struct tensor q, k, v;      /* (T,D) as attention sees them */
-    struct tensor out, lse;     /* (T,D), (H,T) attention's result */
-    struct tensor gated;        /* (T,D) after the output gate */
-    struct tensor o;            /* (T,D) attention's product, when a mix adds it to the stream */
-    struct tensor attended, attended1;  /* (T,D) the lanes after attention */
-    struct tensor y2;           /* (T,D) norm of the last of them: input of the MLP */
-    struct tensor post;         /* (T,F) after ReLU^2; in backward, the gradient before it */
-    struct tensor m;            /* (T,D) the MLP's product, when a mix adds it to the stream */
+    struct tensor in; /* (T,D) residual stream; layer i's output is in of i+1 */
+    struct tensor in1; /* (T,D) its second lane, where there are two */
+    struct tensor mixed; /* (T,D) with x0 and bigrams, when they join before attention */
+    struct tensor y; /* (T,D) norm of mixed, else of in: what attention and gates read */
+    struct tensor qkv; /* (T,3D) raw */
+    struct tensor q, k, v; /* (T,D) as attention sees them */
+    struct tensor out, lse; /* (T,D), (H,T) attention's result */
+    struct tensor gated; /* (T,D) after the output gate */
+    struct tensor o; /* (T,D) attention's product, when a mix adds it to the stream */
+    struct tensor attended, attended1; /* (T,D) the lanes after attention */
+    struct tensor y2; /* (T,D) norm of the last of them: input of the MLP */
+    struct tensor post; /* (T,F) after ReLU^2; in backward, the gradient before it */
+    struct tensor m; /* (T,D) the MLP's product, when a mix adds it to the stream */
     /* Gradients, in the place of what is done with by then: m; post; q, k, v. */
-    struct tensor g;            /* (T,D) of the stream where x0 and bigrams join after attention */
-    struct tensor dq, dk, dv;   /* (T,D) */
-    struct tensor drows;        /* (T,D) of the value-embedding rows */
-    struct tensor dqkv;         /* (T,3D) */
+    struct tensor g; /* (T,D) of the stream where x0 and bigrams join after attention */
+    struct tensor dq, dk, dv; /* (T,D) */
+    struct tensor drows; /* (T,D) of the value-embedding rows */
+    struct tensor dqkv; /* (T,3D) */
 };
 
 /* Buffers that live within one forward and backward. */
 struct acts {
     int tokens;
-    struct layer_acts layer[MAX_LAYERS + 1];    /* the last holds only `in`: the output */
-    struct tensor x0, z, y;     /* (T,D): input, head's input before and after its norm */
-    struct tensor bigram;       /* (T,D): rows of the bigram table */
-    struct tensor product;      /* (T,D): an o or m that the backward does not read */
-    struct tensor dx, dx1;      /* (T,D) gradients of the lanes */
-    struct tensor dy;           /* (T,D) of what attention, MLP or head read */
-    struct tensor dbranch;      /* (T,D) of o or m */
-    struct tensor dx0, dbigram, dskip, dbackout;            /* (T,D) */
-    bool have_dx0, have_dbigram;        /* written, so that more is added */
-    struct tensor dy12;                                     /* (T,12) */
-    struct tensor delta;        /* (H,T) of attention's result and its gradient */
+    struct layer_acts layer[MAX_LAYERS + 1]; /* the last holds only `in`: the output */
+    struct tensor x0, z, y; /* (T,D): input, head's input before and after its norm */
+    struct tensor bigram; /* (T,D): rows of the bigram table */
+    struct tensor product; /* (T,D): an o or m that the backward does not read */
+    struct tensor dx, dx1; /* (T,D) gradients of the lanes */
+    struct tensor dy; /* (T,D) of what attention, MLP or head read */
+    struct tensor dbranch; /* (T,D) of o or m */
+    struct tensor dx0, dbigram, dskip, dbackout; /* (T,D) */
+    bool have_dx0, have_dbigram; /* written, so that more is added */
+    struct tensor dy12; /* (T,12) */
+    struct tensor delta; /* (H,T) of attention's result and its gradient */
 };
 
 /* Parameters and scalars by role; -1 where the recipe has none. */
 struct model_params {
     struct param *attn, *mlp, *lm_head, *embed;
     struct param *smear_gate, *skip_gate, *attn_gate, *value_gate;
-    struct param *bigram;                       /* NULL without a table */
-    struct scalar smear, backout, skip, half;   /* half: the constant 1/2 */
+    struct param *bigram; /* NULL without a table */
+    struct scalar smear, backout, skip, half; /* half: the constant 1/2 */
     struct scalar qkv[MAX_LAYERS], out[MAX_LAYERS], x0[MAX_LAYERS], bigram_mix[MAX_LAYERS];
-    struct scalar residual[MAX_LAYERS];         /* of the stream where x0 or attention joins it */
-    struct scalar residual_mlp[MAX_LAYERS];     /* and where the MLP does; value NULL: 1 */
-    struct scalar attn_lane[2][MAX_LAYERS], mlp_lane[2][MAX_LAYERS];    /* likewise */
+    struct scalar residual[MAX_LAYERS]; /* of the stream where x0 or attention joins it */
+    struct scalar residual_mlp[MAX_LAYERS]; /* and where the MLP does; value NULL: 1 */
+    struct scalar attn_lane[2][MAX_LAYERS], mlp_lane[2][MAX_LAYERS]; /* likewise */
 };
 
 struct model {
@@ -84,10 +87,10 @@ struct model {
     void *arena;
     size_t arena_bytes;
     struct rope rope;
-    real *mtp;                  /* device: MTP weights of the step */
+    real *mtp; /* device: MTP weights of the step */
     struct point point;
     double attn_scale;
-    int rope_updates;           /* of YaRN, that the table holds; -1: it holds none yet */
+    int rope_updates; /* of YaRN, that the table holds; -1: it holds none yet */
     /* Called in backward when n rows of a parameter's gradient are final for this micro-batch: a
      * bank's a layer at a time, others whole. May be NULL, like need. */
     void (*final)(void *ctx, struct param *p, int64_t first, int64_t n);

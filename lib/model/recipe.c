@@ -207,8 +207,7 @@ int recipe_read(struct recipe **r, const char *path, const char *const *override
     if (rc)
         return rc;
     if (strlen(text) != size)
-        rc = err_set(GPT_INPUT, "%s: offset %zu: a NUL byte; a recipe is text", path,
-                     strlen(text));
+        rc = err_set(GPT_INPUT, "%s: offset %zu: a NUL byte; a recipe is text", path, strlen(text));
     else
         rc = recipe_parse(r, path, text, overrides, n);
     free(text);

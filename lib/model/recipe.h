@@ -24,8 +24,15 @@
 #include "base/dtype.h"
 #include "base/err.h"
 
-enum { MAX_LAYERS = 64, MAX_PARAMS = 32, MAX_STAGES = 8, MAX_POLAR = 10, MAX_CYCLE = 8,
-       MAX_MTP_WEIGHTS = 4, LABEL_SIZE = 32 };
+enum {
+    MAX_LAYERS = 64,
+    MAX_PARAMS = 32,
+    MAX_STAGES = 8,
+    MAX_POLAR = 10,
+    MAX_CYCLE = 8,
+    MAX_MTP_WEIGHTS = 4,
+    LABEL_SIZE = 32
+};
 
 enum rule { RULE_NORMUON, RULE_ADAM };
 enum comms { COMMS_REPLICATED, COMMS_SHARDED, COMMS_SPARSE };
@@ -40,48 +47,51 @@ enum init_kind { INIT_ZERO, INIT_UNIFORM, INIT_NORMAL, INIT_VALUES, INIT_TRANSPO
 
 struct init {
     enum init_kind kind;
-    float value;                /* uniform: std times sqrt(cols); normal: std */
+    float value; /* uniform: std times sqrt(cols); normal: std */
 };
 
 /* One row of [parameters]. */
 struct param_spec {
     char label[LABEL_SIZE];
-    int64_t matrices, rows, cols;   /* a bank is matrices of rows x cols; others have one */
-    enum dtype dtype;               /* bf16 or f32 */
-    struct init init[MAX_CYCLE];    /* matrix i takes init[i % n_init] */
+    int64_t matrices, rows, cols; /* a bank is matrices of rows x cols; others have one */
+    enum dtype dtype; /* bf16 or f32 */
+    struct init init[MAX_CYCLE]; /* matrix i takes init[i % n_init] */
     int n_init;
-    char init_text[160];            /* INIT_VALUES: the list; INIT_TRANSPOSE: the label copied */
+    char init_text[160]; /* INIT_VALUES: the list; INIT_TRANSPOSE: the label copied */
     enum rule rule;
     enum comms comms;
-    double beta1, beta2;            /* NorMuon: beta1 follows the schedule */
-    float lr_mul[MAX_CYCLE];        /* matrix i: lr_mul[i % n_lr] */
+    double beta1, beta2; /* NorMuon: beta1 follows the schedule */
+    float lr_mul[MAX_CYCLE]; /* matrix i: lr_mul[i % n_lr] */
     int n_lr;
     float wd_mul;
-    bool early;                     /* reduced inside backward as soon as its gradient is final */
+    bool early; /* reduced inside backward as soon as its gradient is final */
 };
 
 /* One row of [layers]. -1: none. */
 struct layer_spec {
     enum attention_kind attention;
-    int bank;                   /* index of the attention bank's four matrices */
+    int bank; /* index of the attention bank's four matrices */
     bool long_window;
-    bool key_offset;            /* keys are taken from one token back, in the model's channels */
-    int value, value_slot;      /* index into params: the table of value embeddings; which of its
+    bool key_offset; /* keys are taken from one token back, in the model's channels */
+    int value, value_slot; /* index into params: the table of value embeddings; which of its
                                    tables of vocab rows */
-    int value_gate, out_gate;   /* rows of the gate banks */
-    int mlp;                    /* index of the MLP bank's two matrices */
+    int value_gate, out_gate; /* rows of the gate banks */
+    int mlp; /* index of the MLP bank's two matrices */
 };
 
 /* One row of [scalars]: a name for learnable numbers of a parameter. */
-struct scalar_spec { char name[LABEL_SIZE]; int param, first, stride; };
+struct scalar_spec {
+    char name[LABEL_SIZE];
+    int param, first, stride;
+};
 
 struct stage {
-    int64_t tokens;             /* global batch */
-    int window;                 /* long window in blocks; short is half, rounded down */
-    int sequence;               /* longest piece of a document, tokens */
+    int64_t tokens; /* global batch */
+    int window; /* long window in blocks; short is half, rounded down */
+    int sequence; /* longest piece of a document, tokens */
     double lr;
     int n_mtp;
-    double mtp_first[MAX_MTP_WEIGHTS], mtp_last[MAX_MTP_WEIGHTS];   /* linear over the stage */
+    double mtp_first[MAX_MTP_WEIGHTS], mtp_last[MAX_MTP_WEIGHTS]; /* linear over the stage */
 };
 
 struct recipe {
@@ -89,22 +99,22 @@ struct recipe {
 
     /* [model] */
     int vocab, heads, head_dim, width, mlp_width, n_layers;
-    int bigram_rows;            /* of the table that hashed pairs of tokens read; 0: none */
-    int block;                  /* attention block unit, tokens */
+    int bigram_rows; /* of the table that hashed pairs of tokens read; 0: none */
+    int block; /* attention block unit, tokens */
     double attn_scale, rope_base;
     double cap_a, cap_b, cap_c; /* softcap a s((l + b) / c) */
-    int skip_from, skip_to;     /* layers; -1: no skip */
-    enum skip_tap skip_tap;     /* the skip takes skip_from's output, or the stream after its
+    int skip_from, skip_to; /* layers; -1: no skip */
+    enum skip_tap skip_tap; /* the skip takes skip_from's output, or the stream after its
                                    attention */
-    int backout;                /* layer; -1: none */
-    enum inject inject;         /* x0 and bigrams join the stream before a layer's attention, or
+    int backout; /* layer; -1: none */
+    enum inject inject; /* x0 and bigrams join the stream before a layer's attention, or
                                    with its result */
-    bool inject_bare;           /* also in layers without attention */
-    int lanes;                  /* from this layer on attention reads lane 0, the MLP lane 1; -1 */
-    bool post_single;           /* lambdas on attention's result in layers of one lane too */
-    bool fold_mlp;              /* layers of one lane: the MLP's lambda scales its second product */
-    enum key_channels key_channels;     /* those that a key offset moves */
-    enum value_input value_input;       /* of plain layers; paired ones see the layer's input */
+    bool inject_bare; /* also in layers without attention */
+    int lanes; /* from this layer on attention reads lane 0, the MLP lane 1; -1 */
+    bool post_single; /* lambdas on attention's result in layers of one lane too */
+    bool fold_mlp; /* layers of one lane: the MLP's lambda scales its second product */
+    enum key_channels key_channels; /* those that a key offset moves */
+    enum value_input value_input; /* of plain layers; paired ones see the layer's input */
     struct layer_spec layers[MAX_LAYERS];
 
     /* [parameters], [scalars], [order] */
@@ -112,55 +122,55 @@ struct recipe {
     int n_params;
     struct scalar_spec scalars[MAX_PARAMS];
     int n_scalars;
-    int scatter[MAX_PARAMS], work[MAX_PARAMS];      /* indices into params */
-    int tied_head, tied_embed;                      /* params tied until the untie step; -1 */
-    double tied_mix;            /* of the embedding's gradient in the head's */
-    int late[MAX_PARAMS], n_late;   /* gathered at the start of the next step, in this order */
-    bool padding;               /* is a bank's padding communicated? */
+    int scatter[MAX_PARAMS], work[MAX_PARAMS]; /* indices into params */
+    int tied_head, tied_embed; /* params tied until the untie step; -1 */
+    double tied_mix; /* of the embedding's gradient in the head's */
+    int late[MAX_PARAMS], n_late; /* gathered at the start of the next step, in this order */
+    bool padding; /* is a bank's padding communicated? */
 
     /* [optimizer] */
     double adam_lr, adam_eps, adam_wd;
-    int adam_every;             /* 2: on odd steps */
+    int adam_every; /* 2: on odd steps */
     double muon_lr, muon_wd;
     double polar[MAX_POLAR][3];
     int n_polar;
-    enum dtype polar_dtype;     /* bf16; f32 on request */
-    bool blend_f32;             /* 1 - momentum is formed in f32 (record 74), not f64 */
-    bool aol;                   /* AOL preconditioning in place of the Frobenius norm */
+    enum dtype polar_dtype; /* bf16; f32 on request */
+    bool blend_f32; /* 1 - momentum is formed in f32 (record 74), not f64 */
+    bool aol; /* AOL preconditioning in place of the Frobenius norm */
 
     /* [schedule] */
     int steps, extension;
     struct stage stages[MAX_STAGES];
-    int n_stages;               /* the last one is the extension */
-    bool whole_steps;           /* boundaries are rounded to steps (record 74); else they are exact
+    int n_stages; /* the last one is the extension */
+    bool whole_steps; /* boundaries are rounded to steps (record 74); else they are exact
                                    fractions and lr changes strictly after them (record 61) */
-    int final_window;           /* long window of the last validation, blocks */
+    int final_window; /* long window of the last validation, blocks */
     double cooldown, lr_floor;
     double momentum_low, momentum_high;
     int momentum_warmup, momentum_cooldown;
-    double untie;               /* fraction of steps */
+    double untie; /* fraction of steps */
 
     /* [data] */
-    int chunks;                 /* micro-batches a step over all ranks (8) */
-    int bos;                    /* -1: as the shards' MANIFEST says */
-    bool cycle;                 /* start over when the shards are used up */
+    int chunks; /* micro-batches a step over all ranks (8) */
+    int bos; /* -1: as the shards' MANIFEST says */
+    bool cycle; /* start over when the shards are used up */
     int64_t val_tokens, val_chunk;
     int val_every;
-    int64_t checkpoint_every;   /* steps; 0: only at the end and on a signal */
+    int64_t checkpoint_every; /* steps; 0: only at the end and on a signal */
 
     /* [precision] */
-    enum dtype gradients;       /* DT_NONE: the parameter's */
-    enum dtype adam_states;     /* of both moments; DT_NONE: the parameter's */
+    enum dtype gradients; /* DT_NONE: the parameter's */
+    enum dtype adam_states; /* of both moments; DT_NONE: the parameter's */
     bool head_fp8;
     double x_scale, w_scale, g_scale;
-    enum head_weight head_weight;       /* what an fp8 head reads: the parameter, which it rounds
+    enum head_weight head_weight; /* what an fp8 head reads: the parameter, which it rounds
                                            itself, or the copy that Adam leaves */
-    bool head_scale_micro;      /* g_scale is multiplied by 1 / micro-batches, as the loss is */
+    bool head_scale_micro; /* g_scale is multiplied by 1 / micro-batches, as the loss is */
     bool deterministic;
-    bool check_weights;         /* after each step: do all ranks hold the same weights? */
+    bool check_weights; /* after each step: do all ranks hold the same weights? */
 
     int64_t seed;
-    char hash[33];              /* XXH3-128 of the canonical text */
+    char hash[33]; /* XXH3-128 of the canonical text */
     struct recipe_text *text;
 };
 

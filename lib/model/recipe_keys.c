@@ -8,8 +8,21 @@
 #include "base/num.h"
 #include "coeffs/table.h"
 
-enum kind { K_NAME, K_INT, K_I64, K_REAL, K_REAL3, K_INT2, K_BOOL, K_WORD, K_DTYPE, K_COEFFS,
-            K_TIED, K_ORDER, K_LABELS };
+enum kind {
+    K_NAME,
+    K_INT,
+    K_I64,
+    K_REAL,
+    K_REAL3,
+    K_INT2,
+    K_BOOL,
+    K_WORD,
+    K_DTYPE,
+    K_COEFFS,
+    K_TIED,
+    K_ORDER,
+    K_LABELS
+};
 
 /* Of a micro-batch and of a window, in tokens. */
 enum { MAX_CHUNK_TOKENS = 1 << 26, MAX_WINDOW = 1 << 30 };
@@ -19,8 +32,8 @@ struct key {
     enum kind kind;
     size_t field;
     double lo, hi;
-    const char *dflt;           /* NULL: the recipe must say it */
-    const char *choices;        /* K_WORD, K_DTYPE: words in the order of the values */
+    const char *dflt; /* NULL: the recipe must say it */
+    const char *choices; /* K_WORD, K_DTYPE: words in the order of the values */
 };
 
 #define F(f) offsetof(struct recipe, f)
@@ -172,7 +185,7 @@ static int coeffs(struct recipe *r, struct recipe_entry *e)
 {
     int n = 0, rc = 0;
     char *after;
-    strtod(e->value, &after);           /* "./x.coeffs" begins like a number and is none */
+    strtod(e->value, &after); /* "./x.coeffs" begins like a number and is none */
     if (after == e->value && (rc = inline_coeffs(e)))
         return rc;
     char *copy = strdup(e->value), *save = NULL;
@@ -211,7 +224,8 @@ static int tied(struct recipe *r, const struct recipe_entry *e)
                           (long long)t->matrices, (long long)t->rows, (long long)t->cols);
     if (h->dtype != t->dtype || h->rule != RULE_ADAM || t->rule != RULE_ADAM ||
         h->comms != t->comms)
-        return text_error(r->text, e, "expected both of one type, under adam and under the same "
+        return text_error(r->text, e,
+                          "expected both of one type, under adam and under the same "
                           "comms");
     return 0;
 }
@@ -232,12 +246,9 @@ static int bind_key(struct recipe *r, const struct key *k, struct recipe_entry *
         if ((rc = whole(r, e, k, &v)) == 0)
             *(int *)field = (int)v;
         return rc;
-    case K_I64:
-        return whole(r, e, k, field);
-    case K_REAL:
-        return reals(r, e, k, field, 1);
-    case K_REAL3:
-        return reals(r, e, k, field, 3);
+    case K_I64: return whole(r, e, k, field);
+    case K_REAL: return reals(r, e, k, field, 1);
+    case K_REAL3: return reals(r, e, k, field, 3);
     case K_INT2:
         if (!strcmp(e->value, "-"))
             d[0] = d[1] = -1;
@@ -254,16 +265,11 @@ static int bind_key(struct recipe *r, const struct key *k, struct recipe_entry *
         *(bool *)field = !strcmp(e->value, "yes");
         return 0;
     case K_WORD:
-    case K_DTYPE:
-        return choice(r, e, k);
-    case K_COEFFS:
-        return coeffs(r, e);
-    case K_TIED:
-        return tied(r, e);
-    case K_ORDER:
-        return bind_order(r, k->key, field);
-    case K_LABELS:
-        return bind_labels(r, e, field, &r->n_late);
+    case K_DTYPE: return choice(r, e, k);
+    case K_COEFFS: return coeffs(r, e);
+    case K_TIED: return tied(r, e);
+    case K_ORDER: return bind_order(r, k->key, field);
+    case K_LABELS: return bind_labels(r, e, field, &r->n_late);
     }
     return 0;
 }
@@ -324,8 +330,10 @@ static int check_stages(struct recipe *r)
             return text_error(r->text, e, "%lld tokens do not divide into %d chunks of at most %d",
                               (long long)s->tokens, r->chunks, MAX_CHUNK_TOKENS);
         if ((int64_t)window * r->block > MAX_WINDOW)
-            return text_error(r->text, e, "windows of %d blocks of %d tokens: expected at most %d "
-                              "tokens", window, r->block, MAX_WINDOW);
+            return text_error(r->text, e,
+                              "windows of %d blocks of %d tokens: expected at most %d "
+                              "tokens",
+                              window, r->block, MAX_WINDOW);
     }
     return 0;
 }
@@ -374,9 +382,9 @@ int recipe_bind(struct recipe *r)
 /* Sections in a fixed order; keys in the order of the table, rows in the order read. */
 int recipe_print(struct recipe *r)
 {
-    static const char *const sections[] = { "", "model", "layers", "parameters", "scalars", "order",
-                                            "optimizer", "schedule", "stages", "data",
-                                            "precision" };
+    static const char *const sections[] = { "",        "model", "layers",    "parameters",
+                                            "scalars", "order", "optimizer", "schedule",
+                                            "stages",  "data",  "precision" };
     char *buf = NULL;
     size_t size;
     FILE *f = open_memstream(&buf, &size);

@@ -6,7 +6,7 @@
 #include "base/num.h"
 
 enum { MAX_COLUMNS = 12 };
-static const double MAX_ELEMENTS = 0x1p40;      /* of a parameter, so that bytes fit int64_t */
+static const double MAX_ELEMENTS = 0x1p40; /* of a parameter, so that bytes fit int64_t */
 
 struct row {
     struct recipe *r;
@@ -174,8 +174,10 @@ static int init_of(const struct row *w, char *text, struct param_spec *p)
             i->kind = *c == 'u' ? INIT_UNIFORM : INIT_NORMAL;
             rc = factor_of(w, strchr(c, ':') + 1, &v);
         } else {
-            rc = text_error(w->r->text, w->e, "expected zero, uniform:S, normal:S, values:LIST or "
-                            "transpose:LABEL, found '%s'", c);
+            rc = text_error(w->r->text, w->e,
+                            "expected zero, uniform:S, normal:S, values:LIST or "
+                            "transpose:LABEL, found '%s'",
+                            c);
         }
         if (rc)
             return rc;
@@ -218,8 +220,10 @@ static int bind_param(struct row *w, struct param_spec *p)
     p->rule = (enum rule)rule;
     p->comms = (enum comms)com;
     if (p->rule == RULE_NORMUON && strcmp(w->col[5], "-"))
-        return text_error(w->r->text, w->e, "beta1 of normuon is the scheduled momentum: expected "
-                          "'-', found '%s'", w->col[5]);
+        return text_error(w->r->text, w->e,
+                          "beta1 of normuon is the scheduled momentum: expected "
+                          "'-', found '%s'",
+                          w->col[5]);
     if ((rc = p->rule == RULE_ADAM ? beta_of(w, w->col[5], &p->beta1) : 0) ||
         (rc = beta_of(w, w->col[6], &p->beta2)) || (rc = lr_of(w, w->col[7], p)) ||
         (rc = factor_of(w, w->col[8], &wd)) || (rc = one_of(w, w->col[9], bools, &early)))
@@ -227,10 +231,12 @@ static int bind_param(struct row *w, struct param_spec *p)
     p->wd_mul = (float)wd;
     p->early = early;
     /* Which rows a rank touches is known of this table alone. */
-    if (p->comms == COMMS_SPARSE
-        && (strcmp(p->label, "bigram_embed") || p->rule != RULE_ADAM || !w->r->bigram_rows))
-        return text_error(w->r->text, w->e, "sparse is for bigram_embed, under adam, with "
-                          "model.bigram_rows; found '%s'", p->label);
+    if (p->comms == COMMS_SPARSE &&
+        (strcmp(p->label, "bigram_embed") || p->rule != RULE_ADAM || !w->r->bigram_rows))
+        return text_error(w->r->text, w->e,
+                          "sparse is for bigram_embed, under adam, with "
+                          "model.bigram_rows; found '%s'",
+                          p->label);
     return 0;
 }
 
@@ -322,8 +328,7 @@ int bind_scalars(struct recipe *r)
         snprintf(s->name, sizeof s->name, "%s", e->key);
         if (!(rc = param_of(&w, w.col[0], &s->param)) &&
             !(rc = index_of(&w, w.col[1], 1 << 20, &s->first)) &&
-            !(rc = index_of(&w, w.col[2], 1 << 16, &s->stride)) &&
-            (s->first < 0 || s->stride < 0))
+            !(rc = index_of(&w, w.col[2], 1 << 16, &s->stride)) && (s->first < 0 || s->stride < 0))
             rc = text_error(r->text, e, "expected a first index and a stride, found '-'");
         free(w.copy);
         if (rc)

@@ -9,11 +9,11 @@
 
 struct recipe_entry {
     char *section, *key, *value;
-    int line;                   /* 0: from --set */
+    int line; /* 0: from --set */
     bool used;
 };
 struct recipe_text {
-    char *name;                 /* file, for messages */
+    char *name; /* file, for messages */
     struct recipe_entry *e;
     int n;
     char *canonical;
@@ -28,10 +28,10 @@ int text_error(const struct recipe_text *t, const struct recipe_entry *e, const 
 void text_release(struct recipe_text *t);
 
 /* recipe_keys.c */
-int recipe_bind(struct recipe *r) MUST_CHECK;       /* text -> fields, defaults added to the text */
-int recipe_print(struct recipe *r) MUST_CHECK;      /* text -> canonical */
+int recipe_bind(struct recipe *r) MUST_CHECK; /* text -> fields, defaults added to the text */
+int recipe_print(struct recipe *r) MUST_CHECK; /* text -> canonical */
 /* roles.c */
-int recipe_check(const struct recipe *r) MUST_CHECK;    /* can the model run it? */
+int recipe_check(const struct recipe *r) MUST_CHECK; /* can the model run it? */
 /* recipe_tables.c */
 int bind_layers(struct recipe *r) MUST_CHECK;
 int bind_params(struct recipe *r) MUST_CHECK;

@@ -33,14 +33,14 @@ static const struct param_role {
     { "ve_gate_bank", F(value_gate), 0, "h", "g", true },
 };
 enum { N_PARAM_ROLES = sizeof param_roles / sizeof *param_roles };
-enum { ATTN, MLP, OUT_GATE = 7, VALUE_GATE };   /* in that table: what layers point into */
+enum { ATTN, MLP, OUT_GATE = 7, VALUE_GATE }; /* in that table: what layers point into */
 
 enum when { ALWAYS, WITH_BIGRAMS, WITH_LANES, WITH_POST, WITH_FOLD };
 static const struct scalar_role {
     const char *name;
     size_t field;
     bool by_layer;
-    enum when needed;           /* else it may be there; residual_mlp and mlp_lane0 are used then */
+    enum when needed; /* else it may be there; residual_mlp and mlp_lane0 are used then */
 } scalar_roles[] = {
     { "smear", F(smear), false, ALWAYS },
     { "backout", F(backout), false, ALWAYS },
@@ -131,11 +131,13 @@ static int check_param(const struct recipe *r, const struct param_spec *p)
     if (from < 0)
         return text_error(r->text, e, "'%s' is no parameter", p->init_text);
     const struct param_spec *s = &r->params[from];
-    if (s->matrices * p->matrices == 1 && s->rows == p->cols && s->cols == p->rows
-        && s->dtype == p->dtype && s->init[0].kind != INIT_TRANSPOSE)
+    if (s->matrices * p->matrices == 1 && s->rows == p->cols && s->cols == p->rows &&
+        s->dtype == p->dtype && s->init[0].kind != INIT_TRANSPOSE)
         return 0;
-    return text_error(r->text, e, "initial values: '%s' has not the transposed shape or the same "
-                      "type, or is a transpose itself", s->label);
+    return text_error(r->text, e,
+                      "initial values: '%s' has not the transposed shape or the same "
+                      "type, or is a transpose itself",
+                      s->label);
 }
 
 static int check_params(const struct recipe *r, bool *read)
@@ -193,8 +195,7 @@ static int check_scalars(const struct recipe *r, bool *read)
     int rc = 0;
     for (int i = 0; i < N_SCALAR_ROLES; i++)
         if (needed(r, scalar_roles[i].needed) && !recipe_scalar(r, scalar_roles[i].name))
-            return text_error(r->text, NULL, "scalars: the model needs '%s'",
-                              scalar_roles[i].name);
+            return text_error(r->text, NULL, "scalars: the model needs '%s'", scalar_roles[i].name);
     for (int i = 0; i < r->n_scalars && !rc; i++)
         rc = check_scalar(r, &r->scalars[i], read);
     return rc;
@@ -223,10 +224,11 @@ static int check_value(const struct recipe *r, int i, bool *read)
     int64_t rows = p->matrices * p->rows;
     int readers = 0;
     if (p->cols != r->width || rows % r->vocab || l->value_slot >= rows / r->vocab)
-        return text_error(r->text, layer_entry(r, i), "table %d of '%s' needs %lld rows of %d, "
-                          "found %lld of %lld", l->value_slot, p->label,
-                          (l->value_slot + 1LL) * r->vocab, r->width, (long long)rows,
-                          (long long)p->cols);
+        return text_error(r->text, layer_entry(r, i),
+                          "table %d of '%s' needs %lld rows of %d, "
+                          "found %lld of %lld",
+                          l->value_slot, p->label, (l->value_slot + 1LL) * r->vocab, r->width,
+                          (long long)rows, (long long)p->cols);
     for (int k = 0; k < N_PARAM_ROLES; k++)
         if (!strcmp(p->label, param_roles[k].label))
             return text_error(r->text, layer_entry(r, i), "'%s' has another role", p->label);
@@ -242,7 +244,11 @@ static int check_value(const struct recipe *r, int i, bool *read)
 static int check_layer(const struct recipe *r, int i, bool *read)
 {
     const struct layer_spec *l = &r->layers[i];
-    const struct { const char *what; int64_t index; int role; } use[] = {
+    const struct {
+        const char *what;
+        int64_t index;
+        int role;
+    } use[] = {
         { "attention bank", l->bank, ATTN },
         { "MLP", l->mlp, MLP },
         { "output gate", l->out_gate, OUT_GATE },
@@ -253,8 +259,8 @@ static int check_layer(const struct recipe *r, int i, bool *read)
             return text_error(r->text, layer_entry(r, i), "%s %lld is outside '%s'", use[k].what,
                               (long long)use[k].index, param_roles[use[k].role].label);
     if (l->attention == ATTN_PAIRED && r->heads % 2)
-        return text_error(r->text, layer_entry(r, i),
-                          "paired heads need an even number, found %d", r->heads);
+        return text_error(r->text, layer_entry(r, i), "paired heads need an even number, found %d",
+                          r->heads);
     if (l->attention == ATTN_NONE && (l->value >= 0 || (r->lanes >= 0 && i >= r->lanes)))
         return text_error(r->text, layer_entry(r, i), "%s needs attention",
                           l->value >= 0 ? "a value embedding" : "a layer of two lanes");
@@ -316,9 +322,11 @@ static int check_late(const struct recipe *r)
         for (int i = 0; i < r->n_layers; i++)
             ok |= r->layers[i].value == r->late[k];
         if (!ok)
-            return text_error(r->text, entry(r, "order", "late"), "the forward does not wait for "
+            return text_error(r->text, entry(r, "order", "late"),
+                              "the forward does not wait for "
                               "'%s': expected attn, mlp, lm_head, embed, bigram_embed or value "
-                              "embeddings", label);
+                              "embeddings",
+                              label);
     }
     return 0;
 }
@@ -328,8 +336,10 @@ int recipe_check(const struct recipe *r)
     bool read[MAX_PARAMS] = { false };
     int rc;
     if (r->width < GATE_WIDTH)
-        return text_error(r->text, NULL, "model: heads times head_dim is %d; gates look at %d "
-                          "channels", r->width, GATE_WIDTH);
+        return text_error(r->text, NULL,
+                          "model: heads times head_dim is %d; gates look at %d "
+                          "channels",
+                          r->width, GATE_WIDTH);
     if ((rc = check_params(r, read)) || (rc = check_scalars(r, read)) ||
         (rc = check_layers(r, read)) || (rc = check_late(r)))
         return rc;

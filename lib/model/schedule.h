@@ -14,21 +14,21 @@
 
 struct point {
     int step, stage;
-    int64_t tokens;             /* global batch */
-    int chunk_tokens;           /* T: tokens of one rank's micro-batch */
+    int64_t tokens; /* global batch */
+    int chunk_tokens; /* T: tokens of one rank's micro-batch */
     int sequence;
-    int window_long, window_short;      /* tokens (keys back) */
+    int window_long, window_short; /* tokens (keys back) */
     int blocks_long, blocks_short;
-    double lr;                  /* multiplier */
+    double lr; /* multiplier */
     double momentum;
     int n_mtp;
     double mtp[MAX_MTP_WEIGHTS];
-    bool adam;                  /* Adam parameters are updated */
-    bool tied;                  /* head and embedding are still one */
-    bool untie;                 /* after this step's update they part */
+    bool adam; /* Adam parameters are updated */
+    bool tied; /* head and embedding are still one */
+    bool untie; /* after this step's update they part */
 };
 
-int schedule_total(const struct recipe *r);         /* steps + extension */
+int schedule_total(const struct recipe *r); /* steps + extension */
 void schedule_at(const struct recipe *r, int step, struct point *p);
 /* Rotary state before step: freq (head_dim/4) and the softmax scale, all YaRN updates
  * at steps <= step applied. Returns how many: where that is the same, so are freq and scale. */

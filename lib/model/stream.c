@@ -43,7 +43,7 @@ struct tensor attention_branch_grad(const struct model *m, const struct acts *a,
     const struct recipe *r = m->recipe;
 
     if (joins_after(r, i) && !layer_two_lanes(r, i) && !r->post_single)
-        return a->layer[i].g;               /* nothing scales it on its way to the stream */
+        return a->layer[i].g; /* nothing scales it on its way to the stream */
     return attention_mixes(r, i) ? a->dbranch : a->dx;
 }
 
@@ -55,7 +55,7 @@ struct tensor mlp_branch_grad(const struct model *m, const struct acts *a)
 /* -- mixes -------------------------------------------------------------------- */
 
 struct mix {
-    struct tensor out, y;       /* the sum; its norm, if it has one */
+    struct tensor out, y; /* the sum; its norm, if it has one */
     int n;
     struct mix_term term[MIX_MAX];
     struct mix_grad grad[MIX_MAX];
@@ -155,9 +155,9 @@ static struct mix attended_mix(const struct model *m, const struct acts *a, int 
     struct mix x = { .out = l->attended, .y = l->y2 };
 
     if (!attends && !after)
-        return x;                           /* enter has made the norm that the MLP reads */
+        return x; /* enter has made the norm that the MLP reads */
     if (attends ? !attention_mixes(r, i) : !r->inject_bare) {
-        term(&x, l->attended, NULL, a->dx, false);          /* complete but for its norm */
+        term(&x, l->attended, NULL, a->dx, false); /* complete but for its norm */
         return x;
     }
     term(&x, after ? l->in : l->mixed, after ? &m->p.residual[i] : NULL, a->dx, false);
@@ -203,7 +203,7 @@ static struct mix end_mix(const struct model *m, const struct acts *a)
 
 struct lanes {
     struct tensor out[2], y;
-    int normed;                 /* the lane whose norm y is */
+    int normed; /* the lane whose norm y is */
     int n;
     struct lanes_term term[LANES_MAX];
     struct lanes_grad grad[LANES_MAX];
@@ -214,8 +214,8 @@ static void join(struct lanes *x, struct tensor t, unsigned lanes, const struct 
                  const struct scalar *s1, struct tensor dx)
 {
     assert(x->n < LANES_MAX);
-    x->term[x->n] = (struct lanes_term){ t, lanes, { s0 ? s0->value : NULL,
-                                                     s1 ? s1->value : NULL } };
+    x->term[x->n] =
+        (struct lanes_term){ t, lanes, { s0 ? s0->value : NULL, s1 ? s1->value : NULL } };
     x->grad[x->n++] = (struct lanes_grad){ dx, { s0 ? s0->grad : NULL, s1 ? s1->grad : NULL } };
 }
 
@@ -228,9 +228,8 @@ static void run_lanes_bwd(struct model *m, struct acts *a, const struct lanes *x
                           struct tensor dlane0, bool dy12)
 {
     m->ops->lanes_mix_bwd(m->ops, x->grad, (struct tensor[]){ dlane0, a->dx1 },
-                          x->y.data ? a->dy : NO_TENSOR,
-                          x->y.data && dy12 ? a->dy12 : NO_TENSOR, x->out[x->normed], x->normed,
-                          x->n, x->term);
+                          x->y.data ? a->dy : NO_TENSOR, x->y.data && dy12 ? a->dy12 : NO_TENSOR,
+                          x->out[x->normed], x->normed, x->n, x->term);
 }
 
 /* The gradient of lane 0 between attention and MLP. */
@@ -247,7 +246,7 @@ static struct lanes attended_lanes(const struct model *m, const struct acts *a, 
     bool after = m->recipe->inject == INJECT_AFTER;
     struct lanes x = { .out = { l->attended, l->attended1 }, .y = l->y2, .normed = 1 };
 
-    if (after && i == m->recipe->lanes) {   /* lane 1 begins as lane 0 */
+    if (after && i == m->recipe->lanes) { /* lane 1 begins as lane 0 */
         join(&x, l->in, 3, residual, residual, a->dx);
     } else {
         join(&x, after ? l->in : l->mixed, 1, after ? residual : NULL, NULL, a->dx);
@@ -265,7 +264,8 @@ static struct lanes leave_lanes(const struct model *m, const struct acts *a, int
 {
     const struct model_params *p = &m->p;
     const struct layer_acts *l = &a->layer[i];
-    struct lanes x = { .out = { l[1].in, l[1].in1 }, .normed = 0,
+    struct lanes x = { .out = { l[1].in, l[1].in1 },
+                       .normed = 0,
                        .y = enters_normed(m->recipe, i + 1) ? l[1].y : NO_TENSOR };
 
     join(&x, l->attended, 1, &p->residual_mlp[i], NULL, between_grad(m->recipe, a, i));
@@ -451,7 +451,7 @@ void stream_begin_bwd(struct model *m, struct acts *a)
     need(m, a->dx0, &a->have_dx0);
     need(m, a->dbigram, &a->have_dbigram);
     x = begin_mix(m, a);
-    if (m->recipe->inject == INJECT_BEFORE)     /* layer 0's stream is x0 itself */
+    if (m->recipe->inject == INJECT_BEFORE) /* layer 0's stream is x0 itself */
         add(m, a->dx0, a->dx);
     run_bwd(m, a, &x, a->dx, true);
 }

@@ -2,10 +2,12 @@
 #include "ops/cpu.h"
 #include "ops/real.h"
 
-enum { BLOCK = FP8_BLOCK };         /* elements in registers and L1 at a time */
+enum { BLOCK = FP8_BLOCK }; /* elements in registers and L1 at a time */
 
 /* What does not change from element to element. */
-struct constants { real beta1, rest1, beta2, rest2, eps, step_size, decay; };
+struct constants {
+    real beta1, rest1, beta2, rest2, eps, step_size, decay;
+};
 
 /* One rounding an operation, in this order: a test holds these bits against its own loop. */
 static void update(real *restrict w, const real *restrict g, real *restrict m, real *restrict v,
@@ -26,8 +28,8 @@ void cpu_adam(struct ops *o, struct tensor w, struct tensor g, struct tensor m, 
               const struct fp8_copy *copy)
 {
     struct constants k = {
-        (real)beta1, (real)(1 - beta1), (real)beta2, (real)(1 - beta2), (real)eps,
-        a->step_size, a->decay,
+        (real)beta1, (real)(1 - beta1), (real)beta2, (real)(1 - beta2),
+        (real)eps,   a->step_size,      a->decay,
     };
     real bw[BLOCK], bg[BLOCK], bm[BLOCK], bv[BLOCK];
     int64_t count = tensor_count(w);

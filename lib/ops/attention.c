@@ -12,8 +12,8 @@ enum { BLOCK = 64 };
 /* Queries first .. first+n-1 against keys key .. key+keys-1; rows of `scores` are keys long. */
 struct block {
     const struct attn_shape *s;
-    int64_t stride;                 /* h E: from row to row */
-    int64_t document;               /* first row of the document */
+    int64_t stride; /* h E: from row to row */
+    int64_t document; /* first row of the document */
     int64_t first, n, key, keys;
     int head;
 };
@@ -80,13 +80,16 @@ static void to_queries(const struct block *b, real *queries, const real *m, cons
 /* Rows of keys += m^T (keys,n) times rows of queries. */
 static void to_keys(const struct block *b, real *keys, const real *m, const real *queries)
 {
-    real_gemm(true, false, b->keys, b->s->head_dim, b->n, 1, m, b->keys,
-              queries + at(b, b->first), b->stride, 1, keys + at(b, b->key), b->stride);
+    real_gemm(true, false, b->keys, b->s->head_dim, b->n, 1, m, b->keys, queries + at(b, b->first),
+              b->stride, 1, keys + at(b, b->key), b->stride);
 }
 
 /* -- forward ------------------------------------------------------------------------ */
 
-struct forward { real *out, *lse; const real *q, *k, *v; };
+struct forward {
+    real *out, *lse;
+    const real *q, *k, *v;
+};
 
 /* Scores of one query become probabilities, 0 where it does not see; returns their lse. */
 static real softmax(real *p, int64_t from, int64_t to, int64_t keys)
@@ -144,7 +147,10 @@ void cpu_attention(struct ops *o, struct tensor out, struct tensor lse, struct t
 
 /* -- backward ----------------------------------------------------------------------- */
 
-struct backward { real *dq, *dk, *dv; const real *dout, *q, *k, *v, *lse, *delta; };
+struct backward {
+    real *dq, *dk, *dv;
+    const real *dout, *q, *k, *v, *lse, *delta;
+};
 
 /* p holds scores, ds dP; afterwards probabilities and the scores' gradient times the scale. */
 static void softmax_bwd(real *p, real *ds, real lse, real delta, real scale, int64_t from,
@@ -183,8 +189,8 @@ void cpu_attention_bwd(struct ops *o, struct tensor dq, struct tensor dk, struct
                        struct tensor dout, struct tensor q, struct tensor k, struct tensor v,
                        struct tensor lse, struct tensor delta, const struct attn_shape *s)
 {
-    struct backward f = { real_ptr(dq), real_ptr(dk), real_ptr(dv), real_ptr(dout), real_ptr(q),
-                          real_ptr(k), real_ptr(v), real_ptr(lse), real_ptr(delta) };
+    struct backward f = { real_ptr(dq), real_ptr(dk), real_ptr(dv),  real_ptr(dout), real_ptr(q),
+                          real_ptr(k),  real_ptr(v),  real_ptr(lse), real_ptr(delta) };
 
     cpu_scratch(o, 0, scores_max(s));
     cpu_scratch(o, 1, scores_max(s));

@@ -9,7 +9,7 @@
 #include "ops/real.h"
 
 enum { ALIGN = 64 };
-enum { NAN_BYTE = 0xff };       /* all ones is a NaN in f64, f32 and bf16 */
+enum { NAN_BYTE = 0xff }; /* all ones is a NaN in f64, f32 and bf16 */
 
 static struct cpu *cpu_of(struct ops *o) { return (struct cpu *)o; }
 
@@ -227,7 +227,8 @@ static const struct ops table = {
     .muon_input = cpu_muon_input,
     .polar = cpu_polar,
     .normuon = cpu_normuon,
-    .adam = cpu_adam, .quantize = cpu_quantize,
+    .adam = cpu_adam,
+    .quantize = cpu_quantize,
     .finite = cpu_finite,
 };
 

@@ -3,7 +3,10 @@
 #include "ops/norm.h"
 
 /* What the rows of one micro-batch share. */
-struct smear { int64_t width; real gate[GATE_WIDTH], lambda; };
+struct smear {
+    int64_t width;
+    real gate[GATE_WIDTH], lambda;
+};
 
 static struct smear smear_of(struct tensor table, struct tensor gate, const real *lambda)
 {
@@ -61,8 +64,8 @@ void cpu_embed(struct ops *o, struct tensor x0, struct tensor table, struct tens
 }
 
 void cpu_embed_bwd(struct ops *o, struct tensor de, struct tensor dgate, real *dlambda,
-                   struct tensor dx0, struct tensor table, struct tensor gate,
-                   const real *lambda, const struct batch *b)
+                   struct tensor dx0, struct tensor table, struct tensor gate, const real *lambda,
+                   const struct batch *b)
 {
     int64_t width = table.cols;
     real *e = cpu_scratch(o, 0, width), *before = cpu_scratch(o, 1, width);
@@ -76,7 +79,7 @@ void cpu_embed_bwd(struct ops *o, struct tensor de, struct tensor dgate, real *d
     m = smear_of(table, gate, lambda);
     for (int64_t t = 0; t < b->tokens; t++) {
         const real *dy = real_ptr(dx0) + t * width;
-        real *ds = real_ptr(de) + t * width;        /* the gradient of s_t, then of e_t */
+        real *ds = real_ptr(de) + t * width; /* the gradient of s_t, then of e_t */
         read_row(e, table, b->token.row[t]);
         if (t == 0) {
             norm_row_bwd(ds, dy, e, width);

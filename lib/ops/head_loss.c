@@ -20,15 +20,15 @@ enum { CAP_MAX = 150 };
 struct head {
     const struct head_loss *h;
     int64_t tokens, width, vocab;
-    const real *x, *w;              /* as they enter the products: in fp8, codes as numbers */
+    const real *x, *w; /* as they enter the products: in fp8, codes as numbers */
     bool fp8;
-    real scale;                     /* of the logits: 1, or x_scale w_scale */
+    real scale; /* of the logits: 1, or x_scale w_scale */
     int n_mtp;
     real mtp[MAX_MTP];
-    real *s;                        /* (ROWS, stride) */
-    int64_t stride;                 /* V, or COLS where s is not kept */
-    double *sum;                    /* (ROWS): sum of exp(z - shift) */
-    real *lse, *target;             /* (ROWS), (ROWS, MAX_MTP): z of the targets */
+    real *s; /* (ROWS, stride) */
+    int64_t stride; /* V, or COLS where s is not kept */
+    double *sum; /* (ROWS): sum of exp(z - shift) */
+    real *lse, *target; /* (ROWS), (ROWS, MAX_MTP): z of the targets */
 };
 
 static real shift_of(const struct head *f) { return f->h->cap_a / 2; }
@@ -90,8 +90,9 @@ static void head_init(struct head *f, struct ops *o, struct tensor x, struct ten
     assert(x.cols == w.rows && h->cap_a <= CAP_MAX && h->n_mtp <= MAX_MTP);
     *f = (struct head){ .h = h, .tokens = x.rows, .width = x.cols, .vocab = w.cols };
     f->x = fp8 ? e4m3_view(o, 0, x, h->x_scale) : real_ptr(x);
-    f->w = !fp8 ? real_view(o, 1, w)
-        : has(h->w8) ? code_view(o, 1, h->w8) : e4m3_view(o, 1, w, h->w_scale);
+    f->w = !fp8         ? real_view(o, 1, w)
+           : has(h->w8) ? code_view(o, 1, h->w8)
+                        : e4m3_view(o, 1, w, h->w_scale);
     f->fp8 = fp8;
     f->scale = fp8 ? h->x_scale * h->w_scale : 1;
     f->stride = training ? f->vocab : COLS;
@@ -236,8 +237,8 @@ static void round_grad(real *dl, int64_t n, real scale)
         dl[i] = e5m2_round(bf16_round((float)dl[i]) / (float)scale);
 }
 
-static void backward_chunk(struct head *f, real *dx, real *dw, bool add, int64_t row,
-                           int64_t rows, int64_t first, int64_t n)
+static void backward_chunk(struct head *f, real *dx, real *dw, bool add, int64_t row, int64_t rows,
+                           int64_t first, int64_t n)
 {
     const struct head_loss *h = f->h;
     real seed = h->seed * h->cap_a / h->cap_c, *dl = f->s + first;
@@ -262,7 +263,7 @@ static void backward_chunk(struct head *f, real *dx, real *dw, bool add, int64_t
 void cpu_head_loss(struct ops *o, real *loss, struct tensor dx, struct tensor dw, bool add,
                    struct tensor x, struct tensor w, const struct head_loss *h)
 {
-    bool direct = is_real(dw);      /* else sum in scratch, so that dw is rounded once */
+    bool direct = is_real(dw); /* else sum in scratch, so that dw is rounded once */
     real *g = direct ? real_ptr(dw) : cpu_scratch(o, 6, tensor_count(dw));
     struct head f;
     double sum = 0;

@@ -24,8 +24,7 @@ static void inject_row(const struct injection *in, real *dcoef, int n, const str
         dx[j] = in->add ? dx[j] + sum[j] : sum[j];
 }
 
-void cpu_inject_bwd(struct ops *o, int n, const struct tensor *g, int m,
-                    const struct injection *in)
+void cpu_inject_bwd(struct ops *o, int n, const struct tensor *g, int m, const struct injection *in)
 {
     real *sum = cpu_scratch(o, 0, in[0].x.cols);
 

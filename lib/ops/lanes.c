@@ -65,8 +65,8 @@ void cpu_lanes_mix_bwd(struct ops *o, const struct lanes_grad *d, const struct t
         for (int k = 0; k < n; k++)
             for (int lane = 0; lane < 2; lane++)
                 if (d[k].dcoef[lane])
-                    dcoef[k][lane] += real_dot(g + lane * width, real_ptr(in[k].x) + t * width,
-                                               width);
+                    dcoef[k][lane] +=
+                        real_dot(g + lane * width, real_ptr(in[k].x) + t * width, width);
         for (int k = 0; k < n; k++) {
             real c0 = coefficient(&in[k], 0), c1 = coefficient(&in[k], 1);
             real *dx = has(d[k].dx) ? real_ptr(d[k].dx) + t * width : NULL;

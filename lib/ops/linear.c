@@ -10,8 +10,8 @@ static real start_from(struct tensor y, struct tensor residual)
     return has(residual);
 }
 
-void cpu_linear(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
-                const real *scale, struct tensor residual)
+void cpu_linear(struct ops *o, struct tensor y, struct tensor x, struct tensor w, const real *scale,
+                struct tensor residual)
 {
     const real *wr = real_view(o, 0, w);
 
@@ -45,8 +45,8 @@ static void weight_grad(struct ops *o, struct tensor dw, real *dscale, struct te
     if (cpu_failed(o))
         return;
     assert(a.cols == dw.rows && b.cols == dw.cols && a.rows == b.rows);
-    real_gemm(true, false, dw.rows, dw.cols, a.rows, 1, real_ptr(a), a.cols, real_ptr(b), b.cols,
-              0, g, dw.cols);
+    real_gemm(true, false, dw.rows, dw.cols, a.rows, 1, real_ptr(a), a.cols, real_ptr(b), b.cols, 0,
+              g, dw.cols);
     if (dscale)
         for (int64_t i = 0; i < dw.rows; i++)
             *dscale += real_dot(g + i * dw.cols, wr + i * dw.cols, dw.cols);

@@ -2,7 +2,7 @@
 #include "ops/cpu.h"
 #include "ops/real.h"
 
-static real relu(real x) { return x < 0 ? 0 : x; }     /* of NaN: NaN */
+static real relu(real x) { return x < 0 ? 0 : x; } /* of NaN: NaN */
 
 void cpu_linear_relu2(struct ops *o, struct tensor post, struct tensor x, struct tensor w)
 {
@@ -18,8 +18,8 @@ void cpu_linear_relu2(struct ops *o, struct tensor post, struct tensor x, struct
         p[i] = relu(p[i]) * relu(p[i]);
 }
 
-void cpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor dout,
-                          struct tensor w2, const real *scale, struct tensor post)
+void cpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor dout, struct tensor w2,
+                          const real *scale, struct tensor post)
 {
     const real *wr = real_view(o, 0, w2), *p = real_ptr(post);
     int64_t n = tensor_count(post);

@@ -14,7 +14,7 @@ void cpu_merge_rows(struct ops *o, struct tensor g, struct tensor rows, const st
 {
     size_t starts = (size_t)m->world * sizeof *m->start;
     real *sum = cpu_scratch(o, 0, g.cols), *x = cpu_scratch(o, 1, g.cols);
-    int32_t *next = cpu_scratch_bytes(o, 2, starts);    /* of each rank's rows */
+    int32_t *next = cpu_scratch_bytes(o, 2, starts); /* of each rank's rows */
 
     if (cpu_failed(o))
         return;
@@ -33,5 +33,5 @@ void cpu_merge_rows(struct ops *o, struct tensor g, struct tensor rows, const st
         real_write(g, i * g.cols, sum, g.cols, false);
     }
     for (int r = 0; r < m->world; r++)
-        assert(next[r] == m->start[r + 1]);     /* else not ascending, or not of this part */
+        assert(next[r] == m->start[r + 1]); /* else not ascending, or not of this part */
 }

@@ -44,9 +44,8 @@ static void row_gradient(real *g, struct tensor dout, struct tensor dy, struct t
     }
 }
 
-void cpu_mix_norm_bwd(struct ops *o, const struct mix_grad *d, struct tensor dout,
-                      struct tensor dy, struct tensor dy12, struct tensor out, int n,
-                      const struct mix_term *in)
+void cpu_mix_norm_bwd(struct ops *o, const struct mix_grad *d, struct tensor dout, struct tensor dy,
+                      struct tensor dy12, struct tensor out, int n, const struct mix_term *in)
 {
     int64_t width = out.cols;
     real *g = cpu_scratch(o, 0, width), dcoef[MIX_MAX] = { 0 };

@@ -20,7 +20,7 @@ static void row_scales(real *scale, struct tensor q, struct tensor x, real *row,
         real_set(q, i, second);
         scale[i] = 1 / real_sqrt(second > (real)1e-10 ? second : (real)1e-10);
         old += mean;
-        new += mean * scale[i] * scale[i];
+        new += mean *scale[i] * scale[i];
     }
     real before = (real)sqrt((double)x.cols * old), after = (real)sqrt((double)x.cols * new);
     real keep = before / (after > (real)1e-10 ? after : (real)1e-10);

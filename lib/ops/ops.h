@@ -44,8 +44,8 @@ typedef float real;
 #define DT_REAL DT_F32
 #endif
 
-enum { GATE_WIDTH = 12 };           /* channels that a gate looks at */
-enum { MAX_MTP = 4 };               /* predicted tokens a position, at most */
+enum { GATE_WIDTH = 12 }; /* channels that a gate looks at */
+enum { MAX_MTP = 4 }; /* predicted tokens a position, at most */
 enum { MIX_MAX = 4 };
 enum { LANES_MAX = 5 };
 enum { INJECT_MAX = 12, INJECT_STREAMS = 2 };
@@ -53,124 +53,130 @@ enum { FETCH_MAX = 4, FETCH_BYTES = 64 };
 
 /* Which row of a table each position reads, and which positions read each row. */
 struct lookup {
-    int tokens;                     /* T */
-    const int32_t *row;             /* (T) */
-    const int32_t *order;           /* (T): positions sorted by row, stable */
-    const int32_t *start;           /* (rows+1): order[start[v] .. start[v+1]) read row v */
+    int tokens; /* T */
+    const int32_t *row; /* (T) */
+    const int32_t *order; /* (T): positions sorted by row, stable */
+    const int32_t *start; /* (rows+1): order[start[v] .. start[v+1]) read row v */
 };
 
 /* Rows of a table cut by rows among ranks, as other ranks sent them: rank r's are start[r] ..
  * start[r+1]-1, each for row index[i] of the table, ascending; `rank` sent itself none. */
 struct row_merge {
     int rank, world;
-    int64_t first;                  /* row of the table at which this rank's begin */
+    int64_t first; /* row of the table at which this rank's begin */
     const int32_t *index;
-    const int32_t *start;           /* (world+1) */
+    const int32_t *start; /* (world+1) */
 };
 
 /* One rank's micro-batch in device memory. */
 struct batch {
-    int tokens;                     /* T */
-    const int32_t *tgt;             /* (T): the token after each */
-    const int32_t *cu;              /* (ncu): document starts, cu[0] = 0, padded with T */
+    int tokens; /* T */
+    const int32_t *tgt; /* (T): the token after each */
+    const int32_t *cu; /* (ncu): document starts, cu[0] = 0, padded with T */
     int ncu;
-    struct lookup token;            /* the tokens themselves: rows of V */
-    struct lookup bigram;           /* their hashes (record-74.md 3), where there is a table */
+    struct lookup token; /* the tokens themselves: rows of V */
+    struct lookup bigram; /* their hashes (record-74.md 3), where there is a table */
 };
 
 /* Cosines and sines by position: rows of E/2 numbers, E/4 cosines then E/4
  * sines, each rounded to bf16 (record-61.md 2.5). */
-struct rope { struct tensor table; };
+struct rope {
+    struct tensor table;
+};
 
 /* Channels of k that come from t-1 (from t itself at t = 0). */
 enum key_offset {
     KEY_OFFSET_NONE,
-    KEY_OFFSET_QUARTERS,            /* [E/4,E/2) and [3E/4,E): record 61 */
-    KEY_OFFSET_HALF,                /* [E/2,E), those that rotary leaves alone: record 74 */
+    KEY_OFFSET_QUARTERS, /* [E/4,E/2) and [3E/4,E): record 61 */
+    KEY_OFFSET_HALF, /* [E/2,E), those that rotary leaves alone: record 74 */
 };
 
 /* What an attention layer does to q, k, v before the scores. */
 struct qkv_shape {
     int heads, head_dim;
-    bool paired;                    /* head h of token t sits at rotary position 2t + (h & 1) */
+    bool paired; /* head h of token t sits at rotary position 2t + (h & 1) */
     enum key_offset key_offset;
-    bool split_gate;                /* value gates see 6 channels of y and 6 of the value row */
+    bool split_gate; /* value gates see 6 channels of y and 6 of the value row */
 };
 
 /* Scores: rows R (T, or 2T when heads are paired), h attention heads a row. A
  * query p sees keys p-window .. p of its document. */
 struct attn_shape {
     int rows, heads, head_dim;
-    const int32_t *cu;              /* document starts in tokens; times cu_mul in rows */
+    const int32_t *cu; /* document starts in tokens; times cu_mul in rows */
     int ncu, cu_mul;
-    int window;                     /* keys back, in rows */
+    int window; /* keys back, in rows */
     float scale;
 };
 
 struct mix_term {
-    struct tensor x;                /* (T,D) */
-    const real *coef;               /* NULL: 1 */
-    bool minus;                     /* the coefficient is -*coef; dcoef is that of *coef */
+    struct tensor x; /* (T,D) */
+    const real *coef; /* NULL: 1 */
+    bool minus; /* the coefficient is -*coef; dcoef is that of *coef */
 };
 struct mix_grad {
-    struct tensor dx;               /* (T,D) or none; may be the same memory as dout */
+    struct tensor dx; /* (T,D) or none; may be the same memory as dout */
     bool add;
-    real *dcoef;                    /* NULL, or added to; several may be one number */
+    real *dcoef; /* NULL, or added to; several may be one number */
 };
 
 /* What one term brings to two lanes. */
 struct lanes_term {
-    struct tensor x;                /* (T,D) */
-    unsigned lanes;                 /* bit j: x is in lane j */
-    const real *coef[2];            /* in each lane; NULL: 1 */
+    struct tensor x; /* (T,D) */
+    unsigned lanes; /* bit j: x is in lane j */
+    const real *coef[2]; /* in each lane; NULL: 1 */
 };
 struct lanes_grad {
-    struct tensor dx;               /* (T,D) or none; may be the same memory as a dout or an x */
-    real *dcoef[2];                 /* NULL, or added to; several may be one number */
+    struct tensor dx; /* (T,D) or none; may be the same memory as a dout or an x */
+    real *dcoef[2]; /* NULL, or added to; several may be one number */
 };
 
 /* A stream that joins the residual stream, scaled, in n places. */
 struct injection {
-    struct tensor x, dx;                /* (T,D) */
-    bool add;                           /* to dx */
-    const real *coef[INJECT_MAX];       /* NULL: not in this place */
-    real *dcoef[INJECT_MAX];            /* NULL, or added to; several may be one number */
+    struct tensor x, dx; /* (T,D) */
+    bool add; /* to dx */
+    const real *coef[INJECT_MAX]; /* NULL: not in this place */
+    real *dcoef[INJECT_MAX]; /* NULL, or added to; several may be one number */
 };
 
 /* A weight's copy in e4m3: codes of w / scale_inv, saturating at 448. Readers multiply by that same
  * scale_inv, which is exact: a fixed scale is given in this form, and no reciprocal is formed. amax
  * tells whether it fits: above 448 scale_inv weights are cut off. */
 struct fp8_copy {
-    struct tensor codes;            /* e4m3, of the weight's shape */
+    struct tensor codes; /* e4m3, of the weight's shape */
     real scale_inv;
-    real *amax;                     /* device: max |w| of what was last written; NaN if one is */
+    real *amax; /* device: max |w| of what was last written; NaN if one is */
 };
 
 /* Training head: logits, softcap, multi-token cross entropy, and back. */
 struct head_loss {
-    const int32_t *tgt;             /* (T) */
-    const real *mtp;                /* (n_mtp) weights in device memory */
+    const int32_t *tgt; /* (T) */
+    const real *mtp; /* (n_mtp) weights in device memory */
     int n_mtp;
-    real seed;                      /* dLoss/dloss_t: 1 / micro-steps */
-    bool fp8;                       /* e4m3 x, w and e5m2 gradient with the scales below */
+    real seed; /* dLoss/dloss_t: 1 / micro-steps */
+    bool fp8; /* e4m3 x, w and e5m2 gradient with the scales below */
     real x_scale, w_scale, g_scale;
-    real cap_a, cap_b, cap_c;       /* z = a s((l + b) / c) */
-    struct tensor w8;               /* with fp8: (D,V) codes of w / w_scale, or none: made from w */
+    real cap_a, cap_b, cap_c; /* z = a s((l + b) / c) */
+    struct tensor w8; /* with fp8: (D,V) codes of w / w_scale, or none: made from w */
 };
 
-struct adam_step { real step_size, decay; };   /* lr sqrt(1-b2^n)/(1-b1^n);  lr^2 wd */
+struct adam_step {
+    real step_size, decay;
+}; /* lr sqrt(1-b2^n)/(1-b1^n);  lr^2 wd */
 /* blend = 1 - momentum, formed as the recipe says; decay = base lr * weight decay, without
  * multipliers. */
-struct muon_step { real blend, lr, decay; };
+struct muon_step {
+    real blend, lr, decay;
+};
 
 struct ops {
-    const char *device;             /* "cpu", "cuda" */
+    const char *device; /* "cpu", "cuda" */
     enum dtype act;
 
     /* -- memory and order ------------------------------------------------- */
     void (*free)(struct ops *o);
-    int (*status)(struct ops *o) MUST_CHECK;      /* first failure; does not wait */
-    int (*sync)(struct ops *o) MUST_CHECK;        /* waits for all queued work, then status */
+    int (*status)(struct ops *o) MUST_CHECK; /* first failure; does not wait */
+    int (*sync)(struct ops *o) MUST_CHECK; /* waits for all queued work, then status */
     /* All memory is taken before step 0, filled with a NaN pattern, and given back by free(). */
     void *(*alloc)(struct ops *o, size_t bytes, const char *what);
     size_t (*allocated)(const struct ops *o);
@@ -185,7 +191,7 @@ struct ops {
     void (*fetch)(struct ops *o, const void *src, size_t bytes);
     void (*fetched)(struct ops *o, void *host, size_t bytes);
     void (*zero)(struct ops *o, struct tensor t);
-    void (*copy)(struct ops *o, struct tensor dst, struct tensor src);      /* converts dtypes */
+    void (*copy)(struct ops *o, struct tensor dst, struct tensor src); /* converts dtypes */
 
     /* -- input ------------------------------------------------------------- */
     /* table (n,E/2) from freq (E/4, host): theta = fl32(p f); bf16 cos, sin. */
@@ -218,8 +224,8 @@ struct ops {
                          const struct mix_term *in);
     /* out_j = sum_k coef_kj x_k for both lanes j; y = Norm(out_normed). An out may be one of the
      * x_k; y may be none. */
-    void (*lanes_mix)(struct ops *o, const struct tensor out[2], struct tensor y, int normed,
-                      int n, const struct lanes_term *in);
+    void (*lanes_mix)(struct ops *o, const struct tensor out[2], struct tensor y, int normed, int n,
+                      const struct lanes_term *in);
     /* g_j = dout_j, and in lane `normed` also Norm'(dy + [dy12 on the first 12 channels]; out), out
      * being that lane's. For each term: dx_k = sum_j coef_kj g_j, dcoef_kj += sum g_j x_k. dy,
      * dy12 may be none. */
@@ -266,9 +272,9 @@ struct ops {
      * v = v + 2 s(sum_{j<12} u_tj gate_hj) e_t, e_t = table[token_t], when a table is given.
      * u_t = y_t, or with split_gate y_t0 .. y_t5, e_t0 .. e_t5.
      * gate (H,12); y (T,D) normed layer input; table (V,D); q, k, v (T,D). */
-    void (*qkv)(struct ops *o, struct tensor q, struct tensor k, struct tensor v,
-                struct tensor qkv, const struct qkv_shape *s, struct rope r, struct tensor y,
-                struct tensor gate, struct tensor table, const struct batch *b);
+    void (*qkv)(struct ops *o, struct tensor q, struct tensor k, struct tensor v, struct tensor qkv,
+                const struct qkv_shape *s, struct rope r, struct tensor y, struct tensor gate,
+                struct tensor table, const struct batch *b);
     /* dqkv (T,3D) written; dtable_rows (T,D, only with a table) written: gradient of e_t, its
      * part through a split gate included; with a table dy12 (T,12) is added to: gradient of y's
      * first 12 (split_gate: 6) channels through this gate. */
@@ -292,8 +298,8 @@ struct ops {
      * delta (h,R) f32 written, R a multiple of T, h R = H T: sums over E channels of dx x, where
      * attention (which x is the result of) counts its R rows of h heads in the same memory. */
     void (*out_gate_bwd)(struct ops *o, struct tensor dx, struct tensor delta, struct tensor dgate,
-                         struct tensor dy12, struct tensor dout, struct tensor x,
-                         struct tensor y, struct tensor gate, int heads);
+                         struct tensor dy12, struct tensor dout, struct tensor x, struct tensor y,
+                         struct tensor gate, int heads);
 
     /* -- head ------------------------------------------------------------------ */
     /* x (T,D), w (D,V). loss[0] += sum_t loss_t (unseeded); dx (T,D) written; dw (D,V) (+)=.
@@ -316,8 +322,8 @@ struct ops {
     /* n matrices (R,C) each. mom (n R,C) f32 <- mom + blend (g - mom); u = mom - blend (mom - g);
      * x (n R,C) = u / (1.02 |u|_F + 1e-6), bf16 (or what x is). |u|_F not finite: x = 0.
      * g: gradient (any float dtype). */
-    void (*muon_input)(struct ops *o, struct tensor x, struct tensor mom, struct tensor g,
-                       int n, const struct muon_step *m);
+    void (*muon_input)(struct ops *o, struct tensor x, struct tensor mom, struct tensor g, int n,
+                       const struct muon_step *m);
     /* n matrices (R,C) each, in place: rows of coef are a, b, c (host).
      * k = min(R,C) side Gram matrix A; B = b A + c A A; x <- a x + B x (or x B). Every product's
      * result rounds once to x's dtype, except (r61) R > 1024: B x rounds before a x is added.
@@ -334,9 +340,9 @@ struct ops {
     /* Record-61.md 4.4; w and g of any float dtype, m and v f32 (or bf16), elementwise; one
      * rounding an operation, none contracted; 1 - beta is formed in double. copy, or NULL: is
      * written in the same pass, of the new w as it is stored. */
-    void (*adam)(struct ops *o, struct tensor w, struct tensor g, struct tensor m,
-                 struct tensor v, double beta1, double beta2, double eps,
-                 const struct adam_step *a, const struct fp8_copy *copy);
+    void (*adam)(struct ops *o, struct tensor w, struct tensor g, struct tensor m, struct tensor v,
+                 double beta1, double beta2, double eps, const struct adam_step *a,
+                 const struct fp8_copy *copy);
     /* The copy of w (any float dtype) by itself: the same codes and amax. */
     void (*quantize)(struct ops *o, const struct fp8_copy *copy, struct tensor w);
     /* bad[0] |= 1 when t has a NaN or an infinity (device int32). */

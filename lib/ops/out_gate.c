@@ -14,8 +14,8 @@ void cpu_out_gate(struct ops *o, struct tensor out, struct tensor x, struct tens
     for (int64_t t = 0; t < x.rows; t++)
         for (int64_t h = 0; h < heads; h++) {
             int64_t at = t * width + h * size;
-            real alpha = sigmoid(real_dot(w + h * GATE_WIDTH, real_ptr(y) + t * y.cols,
-                                          GATE_WIDTH));
+            real alpha =
+                sigmoid(real_dot(w + h * GATE_WIDTH, real_ptr(y) + t * y.cols, GATE_WIDTH));
             for (int64_t i = 0; i < size; i++)
                 real_ptr(out)[at + i] = alpha * real_ptr(x)[at + i];
         }
@@ -44,7 +44,7 @@ void cpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor delta, stru
             real *d = real_ptr(dx) + at, *dwh = dw + h * GATE_WIDTH;
             real alpha = sigmoid(real_dot(wh, yt, GATE_WIDTH));
             real du = real_dot(dy, real_ptr(x) + at, size) * alpha * (1 - alpha);
-            int64_t place = t * heads + h;      /* among the heads of all rows */
+            int64_t place = t * heads + h; /* among the heads of all rows */
             for (int j = 0; j < GATE_WIDTH; j++) {
                 dwh[j] += du * yt[j];
                 dyt[j] += du * wh[j];

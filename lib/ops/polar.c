@@ -7,10 +7,10 @@
 
 /* One matrix at work, in numbers; what the dtype holds is rounded after each product. */
 struct work {
-    real *x, *y;                /* (R,C): the matrix, B x */
-    real *a, *b;                /* (k,k): Gram matrix, b A + c A A */
+    real *x, *y; /* (R,C): the matrix, B x */
+    real *a, *b; /* (k,k): Gram matrix, b A + c A A */
     int rows, cols, k;
-    bool bf16, twice;           /* round to bf16; B x rounds before a x is added */
+    bool bf16, twice; /* round to bf16; B x rounds before a x is added */
 };
 
 static void round_bf16(real *x, int64_t n)
@@ -37,7 +37,7 @@ static void gram(real *c, int k, const real *x, int m, bool of_columns)
 /* Almost orthogonal layers (arXiv 2208.03160): x and A such that no singular value is above 1. */
 static void aol_scale(struct work *w)
 {
-    real *s = w->y;             /* k numbers; y is free until the first product */
+    real *s = w->y; /* k numbers; y is free until the first product */
 
     for (int64_t i = 0; i < w->k; i++) {
         real sum = 0;
@@ -91,10 +91,15 @@ void cpu_polar(struct ops *o, struct tensor x, int n, const double (*coef)[3], i
 {
     int64_t rows = x.rows / n, count = rows * x.cols, k = rows < x.cols ? rows : x.cols;
     struct work w = {
-        .x = cpu_scratch(o, 0, count), .y = cpu_scratch(o, 1, count),
-        .a = cpu_scratch(o, 2, k * k), .b = cpu_scratch(o, 3, k * k),
-        .rows = (int)rows, .cols = (int)x.cols, .k = (int)k,
-        .bf16 = x.dtype == DT_BF16, .twice = rows > 1024,
+        .x = cpu_scratch(o, 0, count),
+        .y = cpu_scratch(o, 1, count),
+        .a = cpu_scratch(o, 2, k * k),
+        .b = cpu_scratch(o, 3, k * k),
+        .rows = (int)rows,
+        .cols = (int)x.cols,
+        .k = (int)k,
+        .bf16 = x.dtype == DT_BF16,
+        .twice = rows > 1024,
     };
 
     assert(rows * n == x.rows && rows <= INT32_MAX && x.cols <= INT32_MAX);

@@ -5,12 +5,12 @@
 
 /* Pointers and sizes that both directions use. */
 struct layout {
-    int64_t tokens, width;              /* T, D */
-    int heads, size;                    /* H, E */
+    int64_t tokens, width; /* T, D */
+    int heads, size; /* H, E */
     bool paired, split_gate;
     enum key_offset key_offset;
-    const real *rope;                   /* rows of size/2: cosines, then sines */
-    const real *y, *gate;               /* with a table only */
+    const real *rope; /* rows of size/2: cosines, then sines */
+    const real *y, *gate; /* with a table only */
     int64_t y_width;
     struct tensor table;
 };
@@ -20,10 +20,16 @@ static struct layout layout_of(struct ops *o, const struct qkv_shape *s, struct 
                                const struct batch *b)
 {
     struct layout l = {
-        .tokens = b->tokens, .width = (int64_t)s->heads * s->head_dim,
-        .heads = s->heads, .size = s->head_dim,
-        .paired = s->paired, .split_gate = s->split_gate, .key_offset = s->key_offset,
-        .y = real_ptr(y), .y_width = y.cols, .table = table,
+        .tokens = b->tokens,
+        .width = (int64_t)s->heads * s->head_dim,
+        .heads = s->heads,
+        .size = s->head_dim,
+        .paired = s->paired,
+        .split_gate = s->split_gate,
+        .key_offset = s->key_offset,
+        .y = real_ptr(y),
+        .y_width = y.cols,
+        .table = table,
     };
     int64_t positions = s->paired ? 2 * l.tokens : l.tokens;
 
@@ -102,9 +108,9 @@ static void put_key(const struct layout *l, real *k, const real *key, int64_t t)
     }
 }
 
-void cpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v,
-             struct tensor qkv, const struct qkv_shape *s, struct rope r, struct tensor y,
-             struct tensor gate, struct tensor table, const struct batch *b)
+void cpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, struct tensor qkv,
+             const struct qkv_shape *s, struct rope r, struct tensor y, struct tensor gate,
+             struct tensor table, const struct batch *b)
 {
     struct layout l = layout_of(o, s, r, y, gate, table, b);
     real *row = cpu_scratch(o, 2, l.width), *key = cpu_scratch(o, 3, l.size), u[GATE_WIDTH];
@@ -186,11 +192,10 @@ static void gate_input_grad_end(const struct layout *l, const real *du, real *dy
         drow[j - of_y] += du[j];
 }
 
-void cpu_qkv_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
-                 struct tensor dgate, struct tensor dy12, struct tensor dq, struct tensor dk,
-                 struct tensor dv, struct tensor qkv, const struct qkv_shape *s, struct rope r,
-                 struct tensor y, struct tensor gate, struct tensor table,
-                 const struct batch *b)
+void cpu_qkv_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows, struct tensor dgate,
+                 struct tensor dy12, struct tensor dq, struct tensor dk, struct tensor dv,
+                 struct tensor qkv, const struct qkv_shape *s, struct rope r, struct tensor y,
+                 struct tensor gate, struct tensor table, const struct batch *b)
 {
     struct layout l = layout_of(o, s, r, y, gate, table, b);
     int64_t n_gate = (int64_t)l.heads * GATE_WIDTH;

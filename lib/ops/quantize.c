@@ -12,7 +12,7 @@ void cpu_fp8_write(const struct fp8_copy *copy, struct tensor w, int64_t first, 
     for (int i = 0; i < n; i++) {
         real size = x[i] < 0 ? -x[i] : x[i];
         codes[i] = e4m3_from_f32((float)(x[i] / copy->scale_inv));
-        most = most == most && !(size <= most) ? size : most;       /* a NaN stays */
+        most = most == most && !(size <= most) ? size : most; /* a NaN stays */
     }
     *copy->amax = most;
 }

@@ -79,7 +79,7 @@ static inline real real_exp(real x)
 {
     x = x < -87 ? -87 : x;
     x = x > 87 ? 87 : x;
-    float shifted = x * 0x1.715476p+0f + 0x1.8p23f;     /* rounds to integer in the low bits */
+    float shifted = x * 0x1.715476p+0f + 0x1.8p23f; /* rounds to integer in the low bits */
     float n = shifted - 0x1.8p23f;
     float r = x - n * 0x1.62e4p-1f - n * 0x1.7f7d1cp-20f;
     float p = 1.f / 5040;

@@ -23,10 +23,9 @@ void cpu_skip_gate(struct ops *o, struct tensor out, struct tensor x, struct ten
     }
 }
 
-void cpu_skip_gate_bwd(struct ops *o, struct tensor dskip, struct tensor dx0,
-                       struct tensor dgate, real *dlambda, struct tensor dout,
-                       struct tensor skip, struct tensor x0, struct tensor gate,
-                       const real *lambda)
+void cpu_skip_gate_bwd(struct ops *o, struct tensor dskip, struct tensor dx0, struct tensor dgate,
+                       real *dlambda, struct tensor dout, struct tensor skip, struct tensor x0,
+                       struct tensor gate, const real *lambda)
 {
     int64_t width = dout.cols;
     real w[GATE_WIDTH], dw[GATE_WIDTH] = { 0 }, dl = 0, sl;

@@ -8,16 +8,16 @@
 struct sparse {
     struct ops *ops;
     int rank, world;
-    int64_t rows, part;                 /* of the table, of one rank */
-    uint64_t *touched;                  /* a bit a row */
-    int64_t *send_rows, *recv_rows;     /* world: in rows */
-    double *mine, *all;                 /* world, world x world: who sends how many to whom */
-    int32_t *list;                      /* host: start (world + 1), or rows to be sent */
+    int64_t rows, part; /* of the table, of one rank */
+    uint64_t *touched; /* a bit a row */
+    int64_t *send_rows, *recv_rows; /* world: in rows */
+    double *mine, *all; /* world, world x world: who sends how many to whom */
+    int32_t *list; /* host: start (world + 1), or rows to be sent */
     int64_t list_room;
 
-    int32_t *send_index, *recv_index;   /* device, from here on */
-    int32_t *start;                     /* (world + 1): where each rank's part of recv begins */
-    struct tensor send, recv;           /* rows of the gradient */
+    int32_t *send_index, *recv_index; /* device, from here on */
+    int32_t *start; /* (world + 1): where each rank's part of recv begins */
+    struct tensor send, recv; /* rows of the gradient */
 
     struct sparse_stats stats;
 };
@@ -36,8 +36,8 @@ static int64_t recv_room(int64_t rows, int world) { return rows - rows / world; 
 int64_t sparse_bytes(struct tensor g, int world, int64_t most)
 {
     int64_t n = send_room(g.rows, world, most) + recv_room(g.rows, world);
-    return n * (int64_t)(tensor_bytes(tensor_rows(g, 0, 1)) + sizeof(int32_t))
-         + (world + 1) * (int64_t)sizeof(int32_t);
+    return n * (int64_t)(tensor_bytes(tensor_rows(g, 0, 1)) + sizeof(int32_t)) +
+           (world + 1) * (int64_t)sizeof(int32_t);
 }
 
 static void *take(struct sparse *s, struct tensor t, const char *what)
@@ -70,8 +70,9 @@ static struct tensor as_bits(struct tensor t)
 static void load_kernels(struct sparse *s)
 {
     struct lookup l = { .tokens = 1, .row = s->send_index };
-    struct row_merge m = { .rank = s->rank, .world = s->world, .index = s->recv_index,
-                           .start = s->start };
+    struct row_merge m = {
+        .rank = s->rank, .world = s->world, .index = s->recv_index, .start = s->start
+    };
 
     if (s->world == 1 || !strcmp(s->ops->device, "cpu"))
         return;
@@ -173,7 +174,10 @@ static int64_t list_touched(struct sparse *s)
 /* -- the exchange ---------------------------------------------------------------------- */
 
 /* What ranks send, in rows; all ranks find the same. */
-struct volume { int64_t most; double mean; };   /* most: that any rank sends or receives */
+struct volume {
+    int64_t most;
+    double mean;
+}; /* most: that any rank sends or receives */
 
 static int share_counts(struct sparse *s, struct comm *c, struct volume *v)
 {
@@ -204,8 +208,11 @@ static void exchange_rows(struct sparse *s, struct comm *c, struct tensor g, int
     struct tensor out = tensor_of(s->send_index, DT_I32, n, 1);
     struct tensor in = tensor_of(s->recv_index, DT_I32, s->recv.rows, 1);
     struct lookup from = { .tokens = (int)n, .row = s->send_index };
-    struct row_merge m = { .rank = c->rank, .world = c->world, .first = c->rank * s->part,
-                           .index = s->recv_index, .start = s->start };
+    struct row_merge m = { .rank = c->rank,
+                           .world = c->world,
+                           .first = c->rank * s->part,
+                           .index = s->recv_index,
+                           .start = s->start };
     int32_t *start = s->list + s->list_room, at = 0;
 
     for (int r = 0; r <= c->world; r++) {

@@ -30,15 +30,15 @@ struct sparse;
 
 /* What was moved since sparse_new. Bytes are means over ranks. */
 struct sparse_stats {
-    int64_t exchanges, dense;           /* dense: those of them that were reduce-scatters */
-    double sent_bytes;                  /* by all exchanges, row numbers included */
-    double dense_bytes;                 /* what reduce-scatters in a ring would have sent */
+    int64_t exchanges, dense; /* dense: those of them that were reduce-scatters */
+    double sent_bytes; /* by all exchanges, row numbers included */
+    double dense_bytes; /* what reduce-scatters in a ring would have sent */
 };
 
 /* g: the gradient as sparse_exchange will get it, rows a multiple of the ranks. most: rows that a
  * rank touches between two exchanges, at most (more is our bug). */
-int sparse_new(struct sparse **s, struct ops *o, struct comm *c, struct tensor g, int64_t most)
-    MUST_CHECK;
+int sparse_new(struct sparse **s, struct ops *o, struct comm *c, struct tensor g,
+               int64_t most) MUST_CHECK;
 void sparse_free(struct sparse *s);
 /* Bytes that it takes on the device. */
 int64_t sparse_bytes(struct tensor g, int world, int64_t most);

@@ -162,8 +162,8 @@ int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct 
     if ((rc = o->status(o)))
         return rc;
     z->sparse_param = sparse_param(r, c->world);
-    if (z->sparse_param >= 0
-        && (rc = sparse_new(&z->sparse, o, c, b->p[z->sparse_param].g, most_touched(r, c->world))))
+    if (z->sparse_param >= 0 &&
+        (rc = sparse_new(&z->sparse, o, c, b->p[z->sparse_param].g, most_touched(r, c->world))))
         return rc;
     optim_reset(z);
     return o->status(o);
@@ -201,13 +201,13 @@ void optim_reset(struct optim *z)
 
 /* -- the numbers of a step ----------------------------------------------------------- */
 
-static struct adam_step adam_numbers(const struct recipe *r, const struct param_spec *s,
-                                     double lr, int64_t n)
+static struct adam_step adam_numbers(const struct recipe *r, const struct param_spec *s, double lr,
+                                     int64_t n)
 {
     double eta = r->adam_lr * lr * s->lr_mul[0];
     return (struct adam_step){
-        .step_size = (real)(eta * sqrt(1 - pow(s->beta2, (double)n))
-                            / (1 - pow(s->beta1, (double)n))),
+        .step_size =
+            (real)(eta * sqrt(1 - pow(s->beta2, (double)n)) / (1 - pow(s->beta1, (double)n))),
         .decay = (real)(eta * eta * r->adam_wd * s->wd_mul),
     };
 }
@@ -246,16 +246,23 @@ int optim_tensors(const struct optim *z, struct optim_tensor *out)
     for (int i = 0; i < z->recipe->n_params; i++) {
         const struct param *p = &z->banks->p[i];
         const struct optim_param *q = &z->p[i];
-        const struct { const char *kind; struct tensor t; } held[] = {
-            { "weight", p->w_own }, { "mantissa", q->mantissa }, { "momentum", q->momentum },
-            { "second_momentum", q->second }, { "exp_avg", q->exp_avg },
-            { "exp_avg_sq", q->exp_avg_sq },
+        const struct {
+            const char *kind;
+            struct tensor t;
+        } held[] = {
+            { "weight", p->w_own },      { "mantissa", q->mantissa },
+            { "momentum", q->momentum }, { "second_momentum", q->second },
+            { "exp_avg", q->exp_avg },   { "exp_avg_sq", q->exp_avg_sq },
         };
         for (size_t k = 0; k < sizeof held / sizeof *held; k++)
             if (held[k].t.data)
                 out[n++] = (struct optim_tensor){
-                    .param = i, .kind = held[k].kind, .t = held[k].t, .first = p->own_first,
-                    .count = p->own_count, .total = p->units,
+                    .param = i,
+                    .kind = held[k].kind,
+                    .t = held[k].t,
+                    .first = p->own_first,
+                    .count = p->own_count,
+                    .total = p->units,
                     .replicated = p->own_count == p->units,
                 };
     }

@@ -28,23 +28,26 @@
 
 /* One rank's place in a sharded parameter: what of it travels, and how much of its gradient is
  * final. */
-struct place { int64_t rows, final; bool sent; };
+struct place {
+    int64_t rows, final;
+    bool sent;
+};
 
 struct optim_param {
-    struct tensor momentum;             /* NorMuon: f32, as w_own */
-    struct tensor second;               /* NorMuon: f32, one number a row */
-    struct tensor mantissa;             /* NorMuon, w bf16: u16, the low halves of f32 weights */
-    struct tensor exp_avg, exp_avg_sq;  /* Adam: f32 or bf16, as w_own */
-    int64_t count;                      /* Adam: updates done */
-    float *lr_mul;                      /* NorMuon: of the own matrices, shape included */
+    struct tensor momentum; /* NorMuon: f32, as w_own */
+    struct tensor second; /* NorMuon: f32, one number a row */
+    struct tensor mantissa; /* NorMuon, w bf16: u16, the low halves of f32 weights */
+    struct tensor exp_avg, exp_avg_sq; /* Adam: f32 or bf16, as w_own */
+    int64_t count; /* Adam: updates done */
+    float *lr_mul; /* NorMuon: of the own matrices, shape included */
 
-    bool late;                          /* gathered at the start of the next step */
-    struct place *place;                /* world of them; NULL: replicated */
-    int64_t *rows;                      /* world, for a call of the communicator */
-    bool padded;                        /* some places do not travel whole */
+    bool late; /* gathered at the start of the next step */
+    struct place *place; /* world of them; NULL: replicated */
+    int64_t *rows; /* world, for a call of the communicator */
+    bool padded; /* some places do not travel whole */
 
-    bool reducing;                      /* its gradient is on the way, this step */
-    comm_ticket *reduced;               /* of each collective that it takes, world at most */
+    bool reducing; /* its gradient is on the way, this step */
+    comm_ticket *reduced; /* of each collective that it takes, world at most */
     int n_reduced;
     comm_ticket gathered, gathered_fp8; /* its weight, and the copy of it */
 };
@@ -61,9 +64,9 @@ struct optim {
     struct ops *ops;
     struct comm *comm;
     struct optim_param p[MAX_PARAMS];
-    struct step_numbers *numbers;       /* device */
-    struct tensor x;                    /* the update of one NorMuon parameter at work */
-    struct sparse *sparse;              /* of the recipe's sparse parameter, with several ranks */
+    struct step_numbers *numbers; /* device */
+    struct tensor x; /* the update of one NorMuon parameter at work */
+    struct sparse *sparse; /* of the recipe's sparse parameter, with several ranks */
     int sparse_param;
 };
 
@@ -88,9 +91,9 @@ void optim_prepare(struct optim *z, const struct point *at);
  * replicated one is whole on every rank. The counters p[i].count belong to it. */
 struct optim_tensor {
     int param;
-    const char *kind;                   /* "weight", "mantissa", "momentum", "second_momentum",
+    const char *kind; /* "weight", "mantissa", "momentum", "second_momentum",
                                            "exp_avg", "exp_avg_sq" */
-    struct tensor t;                    /* count units */
+    struct tensor t; /* count units */
     int64_t first, count, total;
     bool replicated;
 };

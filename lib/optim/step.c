@@ -125,7 +125,7 @@ static void copy_tied(struct optim *z)
 void optim_begin(struct optim *z, const struct point *at)
 {
     const struct recipe *r = z->recipe;
-    bool adam_moved = at->step % r->adam_every == 0;    /* in the step before */
+    bool adam_moved = at->step % r->adam_every == 0; /* in the step before */
 
     for (int k = 0; k < r->n_late; k++) {
         int i = r->late[k];
@@ -156,11 +156,11 @@ void optim_reduce_early(struct optim *z, const struct point *at, int i, int64_t 
     struct optim_param *q = &z->p[i];
     int64_t part = z->banks->p[i].g_own.rows;
 
-    if (!z->recipe->params[i].early || !takes_part(z, at, i) || is_tied_head(z, at, i)
-        || is_sparse(z, i))
+    if (!z->recipe->params[i].early || !takes_part(z, at, i) || is_tied_head(z, at, i) ||
+        is_sparse(z, i))
         return;
     if (!q->place) {
-        if (n == z->banks->p[i].g.rows)         /* a layer of a bank is not all of it */
+        if (n == z->banks->p[i].g.rows) /* a layer of a bank is not all of it */
             reduce(z, at, i);
         return;
     }
@@ -218,7 +218,7 @@ void optim_step(struct optim *z, const struct point *at)
     const struct recipe *r = z->recipe;
     int head = r->tied_head;
 
-    for (int k = 0; k < r->n_late; k++)         /* what no forward has asked for */
+    for (int k = 0; k < r->n_late; k++) /* what no forward has asked for */
         optim_need(z, r->late[k]);
     for (int k = 0; k < r->n_params; k++)
         reduce(z, at, r->scatter[k]);
@@ -286,7 +286,7 @@ void optim_finish(struct optim *z, const struct point *at)
             z->p[i].count++;
     if (!at->untie || r->tied_head < 0)
         return;
-    assert(at->adam);           /* else the gradients would still be wanted */
+    assert(at->adam); /* else the gradients would still be wanted */
     struct optim_param *head = &z->p[r->tied_head], *embed = &z->p[r->tied_embed];
     transpose_shards(z, embed->exp_avg, head->exp_avg);
     transpose_shards(z, embed->exp_avg_sq, head->exp_avg_sq);

@@ -30,8 +30,8 @@ bool curves_next(struct curves *c, struct curve_row *row)
     *row = (struct curve_row){ .step = p->step, .base = point_sample(p), .own = point_sample(q) };
     struct welch w = welch_test(&row->own, &row->base);
     row->difference = row->own.mean - row->base.mean;
-    row->error = sqrt(row->base.sd * row->base.sd / row->base.n
-                      + row->own.sd * row->own.sd / row->own.n);
+    row->error =
+        sqrt(row->base.sd * row->base.sd / row->base.n + row->own.sd * row->own.sd / row->own.n);
     row->p = w.p_two_sided;
     c->tested += !isnan(row->p);
     row->parts = c->parted < 0 && row->step > 0 && row->p < c->alpha;

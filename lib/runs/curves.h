@@ -18,14 +18,14 @@
 struct curve_row {
     int32_t step;
     struct sample base, own;
-    double difference, error, p;    /* error and p NaN where a group has one run */
-    bool parts;                     /* this is the step where they part */
+    double difference, error, p; /* error and p NaN where a group has one run */
+    bool parts; /* this is the step where they part */
 };
 struct curves {
     const struct group *base, *own;
-    double alpha;                   /* for one step */
-    int at, rows, tested;           /* tested: rows so far that have a p */
-    int32_t parted;                 /* -1: not so far */
+    double alpha; /* for one step */
+    int at, rows, tested; /* tested: rows so far that have a p */
+    int32_t parted; /* -1: not so far */
 };
 struct curves curves_begin(const struct group *base, const struct group *own, double alpha);
 bool curves_next(struct curves *c, struct curve_row *row);

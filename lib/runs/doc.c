@@ -26,8 +26,8 @@ static void put_safe(struct doc *d, const char *s, size_t n, bool cell)
         if (*s == '\t') {
             fputs(d->format == DOC_JSON ? "\\t" : d->format == DOC_TSV ? "    " : "\t", d->f);
         } else {
-            if ((d->format == DOC_JSON && (*s == '"' || *s == '\\'))
-                || (d->format == DOC_MD && cell && *s == '|'))
+            if ((d->format == DOC_JSON && (*s == '"' || *s == '\\')) ||
+                (d->format == DOC_MD && cell && *s == '|'))
                 fputc('\\', d->f);
             text_plain(d->f, s, k);
         }
@@ -206,8 +206,10 @@ static void put_number(struct doc *d, const struct doc_column *c, double x)
 
 static const char *truth(enum doc_format format, bool yes)
 {
-    return format == DOC_JSON ? yes ? "true" : "false" : format == DOC_TSV ? yes ? "1" : "0"
-         : yes ? "yes" : "no";
+    return format == DOC_JSON  ? yes ? "true" : "false"
+           : format == DOC_TSV ? yes ? "1" : "0"
+           : yes               ? "yes"
+                               : "no";
 }
 
 void doc_row(struct doc *d, ...)
@@ -275,8 +277,8 @@ static void put_table(struct doc *d)
             width[k % (size_t)d->columns] = columns_of(d->cell[k]);
     for (int row = -1; row < d->rows; row++) {
         int shown = d->columns;
-        while (!md && shown > 0 && !*(row < 0 ? d->c[shown - 1].head
-                                              : d->cell[row * d->columns + shown - 1]))
+        while (!md && shown > 0 &&
+               !*(row < 0 ? d->c[shown - 1].head : d->cell[row * d->columns + shown - 1]))
             shown--;
         for (int i = 0; i < shown; i++) {
             const char *text = row < 0 ? d->c[i].head : d->cell[row * d->columns + i];
@@ -285,8 +287,8 @@ static void put_table(struct doc *d)
         }
         fputs(md ? " |\n" : "\n", d->f);
         for (int i = 0; md && row < 0 && i < d->columns; i++)
-            fprintf(d->f, "%s%s", d->c[i].type == 's' ? "| --- " : "| ---: ",
-                    i + 1 == d->columns ? "|\n" : "");
+            fprintf(d->f, "%s%s",
+                    d->c[i].type == 's' ? "| --- " : "| ---: ", i + 1 == d->columns ? "|\n" : "");
     }
 }
 

@@ -24,11 +24,15 @@
 
 enum doc_format { DOC_TEXT, DOC_TSV, DOC_JSON, DOC_MD };
 enum { DOC_COLUMNS = 24 };
-struct doc_column { const char *key, *head; char type; int digits; };
+struct doc_column {
+    const char *key, *head;
+    char type;
+    int digits;
+};
 struct doc {
     FILE *f;
     enum doc_format format;
-    const char *part;               /* the JSON member that is open; NULL: none */
+    const char *part; /* the JSON member that is open; NULL: none */
     bool first, failed;
     int members;
     const struct doc_column *c;

@@ -9,10 +9,24 @@
 const char *const fact_name[FACTS] = { "source", "recipe", "data", "gpu", "driver", "environment" };
 
 enum { RULE_MIN = 80, SOURCE_LINES = 2 };
-enum { E_TOOL, E_PYTHON, E_PYTORCH, E_TRITON, E_DRIVER, E_CUDA, E_GPU, E_DEVICE, E_RANKS, E_DATA,
-       E_TRAIN_DATA, E_VAL_DATA };
-static const char *const env_name[ENV_KEYS] = { "tool", "python", "pytorch", "triton", "driver",
-    "cuda of the driver", "gpu", "device", "ranks", "data", "training data", "validation data" };
+enum {
+    E_TOOL,
+    E_PYTHON,
+    E_PYTORCH,
+    E_TRITON,
+    E_DRIVER,
+    E_CUDA,
+    E_GPU,
+    E_DEVICE,
+    E_RANKS,
+    E_DATA,
+    E_TRAIN_DATA,
+    E_VAL_DATA
+};
+static const char *const env_name[ENV_KEYS] = { "tool",   "python",        "pytorch",
+                                                "triton", "driver",        "cuda of the driver",
+                                                "gpu",    "device",        "ranks",
+                                                "data",   "training data", "validation data" };
 
 int facts_init(struct facts *f, bool keep)
 {
@@ -88,7 +102,7 @@ static void set_env(struct facts *f, int key, const char *s, size_t n)
         n = ENV_VALUE - 1;
     memcpy(f->env[key], s, n);
     f->env[key][n] = '\0';
-    for (size_t i = 0; i < n; i++)           /* a NUL in the log ends nothing */
+    for (size_t i = 0; i < n; i++) /* a NUL in the log ends nothing */
         if (!f->env[key][i])
             f->env[key][i] = '?';
 }
@@ -132,9 +146,14 @@ static void device_line(struct facts *f, const char *line, size_t n)
 
 static void running_line(struct facts *f, const char *line, size_t n)
 {
-    static const struct { const char *word; int key; } known[] = {
-        { "Running Python ", E_PYTHON }, { "Running PyTorch ", E_PYTORCH },
-        { "Running pytorch ", E_PYTORCH }, { "Running Triton version ", E_TRITON },
+    static const struct {
+        const char *word;
+        int key;
+    } known[] = {
+        { "Running Python ", E_PYTHON },
+        { "Running PyTorch ", E_PYTORCH },
+        { "Running pytorch ", E_PYTORCH },
+        { "Running Triton version ", E_TRITON },
     };
     fresh_env(f);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -169,14 +188,14 @@ static void smi_line(struct facts *f, const char *line, size_t n)
     size_t mode = end;
     while (mode < n && line[mode] == ' ')
         mode++;
-    if (end == i || !(starts(line + mode, n - mode, "On ")
-                      || starts(line + mode, n - mode, "Off ")))
+    if (end == i ||
+        !(starts(line + mode, n - mode, "On ") || starts(line + mode, n - mode, "Off ")))
         return;
     char text[ENV_VALUE], *present = f->env[E_GPU], *name = strstr(present, " x ");
     int k;
     f->gpus++;
     bool same = name && strlen(name + 3) == end - i && !memcmp(name + 3, line + i, end - i);
-    if (f->gpus > 1 && !same)               /* several models in one machine */
+    if (f->gpus > 1 && !same) /* several models in one machine */
         k = snprintf(text, sizeof text, "%s + %.*s", present, (int)(end - i), line + i);
     else
         k = snprintf(text, sizeof text, "%d x %.*s", f->gpus, (int)(end - i), line + i);
@@ -186,8 +205,13 @@ static void smi_line(struct facts *f, const char *line, size_t n)
 /* Our own header: `key: value` from `tool:` to the first rule. */
 static void header_line(struct facts *f, const char *line, size_t n)
 {
-    static const struct { const char *word; int key; } known[] = {
-        { "tool: ", E_TOOL }, { "device: ", E_DEVICE }, { "ranks: ", E_RANKS },
+    static const struct {
+        const char *word;
+        int key;
+    } known[] = {
+        { "tool: ", E_TOOL },
+        { "device: ", E_DEVICE },
+        { "ranks: ", E_RANKS },
         { "data: ", E_DATA },
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -203,8 +227,8 @@ static void header_line(struct facts *f, const char *line, size_t n)
 
 static bool is_code(const char *line, size_t n)
 {
-    static const char *const words[] = { "import ", "from ", "def ", "class ", "@torch",
-                                         "with open(", "#include " };
+    static const char *const words[] = { "import ", "from ",      "def ",     "class ",
+                                         "@torch",  "with open(", "#include " };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (starts(line, n, words[i]))
             return true;
@@ -251,15 +275,12 @@ void facts_line(struct facts *f, const char *line, size_t n)
     f->lines++;
     f->code_lines += is_code(line, n);
     if (f->own && f->sections == 1 && starts(line, n, "seed = "))
-        return;                             /* runs of one recipe differ in it */
+        return; /* runs of one recipe differ in it */
     facts_piece(f, line, n);
     facts_piece(f, "\n", 1);
 }
 
-bool facts_in_source(const struct facts *f)
-{
-    return !f->own && f->code_lines >= SOURCE_LINES;
-}
+bool facts_in_source(const struct facts *f) { return !f->own && f->code_lines >= SOURCE_LINES; }
 
 static void start_section(struct facts *f)
 {
@@ -318,7 +339,7 @@ static void set_text(struct facts *f, enum fact kind, const char *s)
     if (!*s)
         return;
     xxh_hex_of(s, strlen(s), t->hash);
-    f->keep = true;                         /* short: always kept */
+    f->keep = true; /* short: always kept */
     text_add(f, t, s, strlen(s));
     f->keep = keep;
 }

@@ -24,22 +24,22 @@
 enum fact { FACT_SOURCE, FACT_RECIPE, FACT_DATA, FACT_GPU, FACT_DRIVER, FACT_ENVIRONMENT, FACTS };
 extern const char *const fact_name[FACTS];
 
-enum { FACT_TEXT_MAX = 4 << 20 };   /* of a longer text the beginning is kept, and all is hashed */
+enum { FACT_TEXT_MAX = 4 << 20 }; /* of a longer text the beginning is kept, and all is hashed */
 
 struct fact_text {
-    char hash[33];                  /* "" when the log says nothing */
-    char *text;                     /* NULL when not kept; not terminated */
+    char hash[33]; /* "" when the log says nothing */
+    char *text; /* NULL when not kept; not terminated */
     size_t n, room;
     bool cut;
 };
 
 enum { ENV_KEYS = 12, ENV_VALUE = 160 };
 struct facts {
-    bool keep, own;                 /* own: the header of our gpt-train was seen */
-    struct fact_text of[FACTS];     /* GPU, DRIVER, ENVIRONMENT are made by facts_finish */
+    bool keep, own; /* own: the header of our gpt-train was seen */
+    struct fact_text of[FACTS]; /* GPU, DRIVER, ENVIRONMENT are made by facts_finish */
     char env[ENV_KEYS][ENV_VALUE];
     int gpus;
-    int resumed;                    /* the step this run continues from; 0: from the beginning */
+    int resumed; /* the step this run continues from; 0: from the beginning */
     /* the section being read */
     struct xxh xxh;
     struct fact_text section;

@@ -13,8 +13,8 @@ int follow_begin(struct follow *f, const struct gather *g, int group, const stru
     const struct profile *p = &g->group[0].profile;
     int rc;
     *f = (struct follow){ .g = g, .group = group, .k = *k };
-    if ((rc = group_sum(&g->group[0], k->target, &f->base))
-        || (rc = group_sum(&g->group[group], k->target, &f->own)))
+    if ((rc = group_sum(&g->group[0], k->target, &f->base)) ||
+        (rc = group_sum(&g->group[group], k->target, &f->own)))
         return rc;
     f->base_steps = p->steps - 1;
     if (p->steps < 2 || !(f->base.time.mean > 0))
@@ -35,7 +35,11 @@ void follow_end(struct follow *f)
     f->base_time = NULL;
 }
 
-struct words { char *at; size_t left; bool any; };
+struct words {
+    char *at;
+    size_t left;
+    bool any;
+};
 
 PRINTF_LIKE(2, 3) static void say(struct words *w, const char *fmt, ...)
 {
@@ -70,17 +74,19 @@ static void check_certain(struct follow *f, const struct run *r, const struct st
 {
     double now = s->time_ms.given ? s->time_ms.value / 1e3 : NAN;
     double most = allowed(f->base.time.mean, &f->own.time);
-    bool lost = (s->val.given && !isfinite(s->val.value))
-             || (s->train.given && !isfinite(s->train.value));
+    bool lost =
+        (s->val.given && !isfinite(s->val.value)) || (s->train.given && !isfinite(s->train.value));
     if (lost && first_time(f, LOST_LOSS))
         say(w, "; can no longer become a record: the loss is not finite");
     if (f->k.rule == RULE_Z && r->total && r->total >= f->base.steps && first_time(f, LOST_STEPS))
         say(w, "; can no longer become a record: it takes %d steps and the baseline %g", r->total,
             f->base.steps);
-    if (f->k.rule == RULE_T && !r->resumed && now >= most && r->clock_restart == 0
-        && first_time(f, LOST_CLOCK))
-        say(w, "; can no longer become a record: its clock is at %.3f s and may end at %.3f s at "
-            "most", now, most);
+    if (f->k.rule == RULE_T && !r->resumed && now >= most && r->clock_restart == 0 &&
+        first_time(f, LOST_CLOCK))
+        say(w,
+            "; can no longer become a record: its clock is at %.3f s and may end at %.3f s at "
+            "most",
+            now, most);
 }
 
 /* --- likely --- */
@@ -102,10 +108,12 @@ static void forecast_clock(struct follow *f, const struct run *r, const struct s
     double now = s->time_ms.given ? s->time_ms.value / 1e3 : NAN;
     double end = now + 0.95 * rest_of_base(f, (double)s->step / r->total);
     double most = allowed(f->base.time.mean, &f->own.time);
-    if (f->k.rule == RULE_T && !r->resumed && end > most && !(f->said & LOST_CLOCK)
-        && r->clock_restart == 0 && first_time(f, DIM_CLOCK))
-        say(w, "; is unlikely to become a record: from here 5%% faster than the baseline it would "
-            "end at %.1f s, and may at %.3f s at most", end, most);
+    if (f->k.rule == RULE_T && !r->resumed && end > most && !(f->said & LOST_CLOCK) &&
+        r->clock_restart == 0 && first_time(f, DIM_CLOCK))
+        say(w,
+            "; is unlikely to become a record: from here 5%% faster than the baseline it would "
+            "end at %.1f s, and may at %.3f s at most",
+            end, most);
 }
 
 static void forecast_loss(struct follow *f, const struct run *r, const struct stepline *s,
@@ -118,8 +126,10 @@ static void forecast_loss(struct follow *f, const struct run *r, const struct st
     double error = sqrt(more * (sd * sd + f->base.loss.sd * f->base.loss.sd));
     double most = allowed(f->k.target, &f->own.loss);
     if (end - 4 * error > most && first_time(f, DIM_LOSS))
-        say(w, "; is unlikely to become a record: carried to the end its loss is %.4f (deviation "
-            "%.4f), and may be %.4f at most", end, error, most);
+        say(w,
+            "; is unlikely to become a record: carried to the end its loss is %.4f (deviation "
+            "%.4f), and may be %.4f at most",
+            end, error, most);
 }
 
 /* --- what is said --- */
@@ -151,8 +161,8 @@ bool follow_step(struct follow *f, const struct run *r, const struct stepline *s
         f->said = 0;
     }
     check_certain(f, r, s, &end);
-    if (s->val.given && r->total && s->step >= r->total - s->step && s->step < r->total
-        && !(f->said & LOST_LOSS)) {
+    if (s->val.given && r->total && s->step >= r->total - s->step && s->step < r->total &&
+        !(f->said & LOST_LOSS)) {
         forecast_clock(f, r, s, &end);
         forecast_loss(f, r, s, &end);
     }

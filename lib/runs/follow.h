@@ -21,8 +21,8 @@ struct follow {
     const struct gather *g;
     int group;
     struct criteria k;
-    struct group_sum base, own;     /* own: the runs of the group before this one */
-    double *base_time;              /* seconds of the mean baseline run after each step */
+    struct group_sum base, own; /* own: the runs of the group before this one */
+    double *base_time; /* seconds of the mean baseline run after each step */
     int32_t base_steps;
     unsigned said;
     int trial;

@@ -13,13 +13,17 @@
 
 enum { THREADS_MAX = 64, FILE_NOTES = 16 };
 
-struct item { char *path; int group; bool from_folder; };
-struct items { struct item *v; int n, room; };
+struct item {
+    char *path;
+    int group;
+    bool from_folder;
+};
+struct items {
+    struct item *v;
+    int n, room;
+};
 
-static int out_of_memory(void)
-{
-    return err_set(GPT_SYSTEM, "out of memory");
-}
+static int out_of_memory(void) { return err_set(GPT_SYSTEM, "out of memory"); }
 
 static int add_item(struct items *t, char *path, int group, bool from_folder)
 {
@@ -135,8 +139,10 @@ static int add_folder(struct items *t, const char *path, int group)
             rc = add_item(t, path_join(path, e->d_name), group, true);
     closedir(d);
     if (!rc && t->n == before)
-        rc = err_set(GPT_INPUT, "%s: no logs in this folder (*.txt, *.log, also .zst or .gz; not in folders in it)",
-                     path);
+        rc = err_set(
+            GPT_INPUT,
+            "%s: no logs in this folder (*.txt, *.log, also .zst or .gz; not in folders in it)",
+            path);
     if (!rc)
         qsort(t->v + before, (size_t)(t->n - before), sizeof *t->v, by_path);
     return rc;
@@ -176,7 +182,10 @@ struct shop {
 struct worker {
     struct shop *shop;
     int at, runs;
-    struct { long line; char *text; } note[FILE_NOTES];
+    struct {
+        long line;
+        char *text;
+    } note[FILE_NOTES];
     int notes;
 };
 
@@ -198,7 +207,7 @@ static int take_run(void *arg, const struct run *r)
     struct shop *s = w->shop;
     w->runs++;
     if (!wait_turn(w))
-        return GPT_SYSTEM;                      /* nobody looks at it */
+        return GPT_SYSTEM; /* nobody looks at it */
     return group_add(&s->g->group[s->item[w->at].group], &s->g->variants, r, s->o->flags);
 }
 
@@ -210,10 +219,7 @@ static void take_note(void *arg, const char *path, long line, const char *text)
         w->note[w->notes++].line = line;
 }
 
-static const char *shown(const char *path)
-{
-    return !strcmp(path, "-") ? "stdin" : path;
-}
+static const char *shown(const char *path) { return !strcmp(path, "-") ? "stdin" : path; }
 
 static void read_item(struct worker *w)
 {
@@ -299,8 +305,8 @@ int gather_read(struct gather *g, char *const *operands, int n, const struct gat
 void gather_note(void *arg, const char *path, long line, const char *text)
 {
     struct gather *g = arg;
-    struct note *p = g->notes < GATHER_NOTES ? realloc(g->note, (size_t)(g->notes + 1) * sizeof *p)
-                                             : NULL;
+    struct note *p =
+        g->notes < GATHER_NOTES ? realloc(g->note, (size_t)(g->notes + 1) * sizeof *p) : NULL;
     if (!p) {
         g->more_notes++;
         return;

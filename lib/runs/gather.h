@@ -21,7 +21,10 @@
 #include "runs/logread.h"
 
 enum { GATHER_NOTES = 1000 };
-struct note { char *path, *text; long line; };      /* line 0: the file as a whole */
+struct note {
+    char *path, *text;
+    long line;
+}; /* line 0: the file as a whole */
 
 struct gather {
     struct group *group;
@@ -29,14 +32,14 @@ struct gather {
     struct variants variants;
     struct note *note;
     int notes;
-    long more_notes;                /* beyond GATHER_NOTES */
-    int stdin_group;                /* of "-"; -1 when there is none */
+    long more_notes; /* beyond GATHER_NOTES */
+    int stdin_group; /* of "-"; -1 when there is none */
 };
 struct gather_options {
-    int threads;                    /* 0: one for each processor */
-    unsigned flags;                 /* of group_add */
+    int threads; /* 0: one for each processor */
+    unsigned flags; /* of group_add */
     bool keep_texts;
-    bool leave_stdin;               /* only find the group of "-"; the caller reads it */
+    bool leave_stdin; /* only find the group of "-"; the caller reads it */
 };
 
 int gather_read(struct gather *g, char *const *operands, int n,

@@ -5,10 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int out_of_memory(void)
-{
-    return err_set(GPT_SYSTEM, "out of memory");
-}
+static int out_of_memory(void) { return err_set(GPT_SYSTEM, "out of memory"); }
 
 /* Room for one more in an array of n. */
 static int grow(void **p, int n, int *room, size_t size)
@@ -110,7 +107,7 @@ static int add_point(struct group *g, const struct run_val *v)
     struct curve_point *c = &g->curve[i];
     if (!isfinite(v->loss))
         return 0;
-    double d = v->loss - c->mean;               /* Welford: runs come one by one */
+    double d = v->loss - c->mean; /* Welford: runs come one by one */
     c->n++;
     c->mean += d / c->n;
     c->m2 += d * (v->loss - c->mean);
@@ -145,11 +142,18 @@ int group_add(struct group *g, struct variants *v, const struct run *r, unsigned
     if (rc)
         return rc;
     struct run_end *e = &g->run[g->n];
-    *e = (struct run_end){ .trial = r->trial, .first = r->first, .last = r->last,
-                           .total = r->total, .clock_restart = r->clock_restart,
-                           .resumed = r->resumed, .ended = r->ended, .loss = r->loss,
-                           .time_s = r->time_ms / 1e3, .loss_digits = r->loss_digits,
-                           .digest = r->digest, .loss_digest = r->loss_digest,
+    *e = (struct run_end){ .trial = r->trial,
+                           .first = r->first,
+                           .last = r->last,
+                           .total = r->total,
+                           .clock_restart = r->clock_restart,
+                           .resumed = r->resumed,
+                           .ended = r->ended,
+                           .loss = r->loss,
+                           .time_s = r->time_ms / 1e3,
+                           .loss_digits = r->loss_digits,
+                           .digest = r->digest,
+                           .loss_digest = r->loss_digest,
                            .losses = r->losses };
     for (int i = 0; i < FACTS; i++)
         if ((rc = intern(v, i, &r->facts->of[i], &e->fact[i])))

@@ -21,9 +21,18 @@
 
 /* --- texts that differ --- */
 
-enum { VARIANT_TEXTS = 24 };        /* texts kept of one kind; of more only the hash */
-struct variant { enum fact kind; char hash[33]; char *text; size_t n; bool cut; };
-struct variants { struct variant *v; int n, room, texts[FACTS]; };
+enum { VARIANT_TEXTS = 24 }; /* texts kept of one kind; of more only the hash */
+struct variant {
+    enum fact kind;
+    char hash[33];
+    char *text;
+    size_t n;
+    bool cut;
+};
+struct variants {
+    struct variant *v;
+    int n, room, texts[FACTS];
+};
 void variants_release(struct variants *v);
 
 /* --- groups --- */
@@ -33,20 +42,24 @@ struct run_end {
     int trial;
     int32_t first, last, total, clock_restart, resumed;
     bool ended;
-    double loss, time_s;            /* NaN where there is none */
+    double loss, time_s; /* NaN where there is none */
     int loss_digits;
     uint64_t digest, loss_digest;
     int32_t losses;
-    int fact[FACTS];                /* index of a variant; -1 when the log does not say */
+    int fact[FACTS]; /* index of a variant; -1 when the log does not say */
 };
 /* n, mean and m2 (squares about the mean) of finite losses; timed and time_s of their clock. */
-struct curve_point { int32_t step; int n, digits, timed; double mean, m2, time_s; };
+struct curve_point {
+    int32_t step;
+    int n, digits, timed;
+    double mean, m2, time_s;
+};
 
 struct group {
     char *name;
     struct run_end *run;
     int n, room;
-    struct curve_point *curve;      /* by step */
+    struct curve_point *curve; /* by step */
     int points, curve_room;
     struct profile profile;
 };
@@ -61,11 +74,11 @@ double curve_sd(const struct curve_point *p);
 
 /* What the table says of a group. Runs that did not reach their end are not in it. */
 struct group_sum {
-    int runs, left_out, not_finite;             /* counted; without an end; loss NaN or infinite */
+    int runs, left_out, not_finite; /* counted; without an end; loss NaN or infinite */
     struct sample loss, time;
-    int loss_digits;                            /* the fewest of any */
-    double steps;                               /* mean of the last steps */
-    double p, p_low, p_high;                    /* against the target; what rounding allows */
+    int loss_digits; /* the fewest of any */
+    double steps; /* mean of the last steps */
+    double p, p_low, p_high; /* against the target; what rounding allows */
 };
 int group_sum(const struct group *g, double target, struct group_sum *out) MUST_CHECK;
 /* Runs by variant of one kind: the most frequent, how many there are, -1 and 0 if none says.

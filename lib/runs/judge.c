@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FEW_LOSSES = 4 };            /* so many may be equal by chance */
+enum { FEW_LOSSES = 4 }; /* so many may be equal by chance */
 
 static const char *tail_name(const struct criteria *k)
 {
@@ -14,7 +14,10 @@ static const char *tail_name(const struct criteria *k)
 }
 
 /* The first reason heads the verdict, the others follow. */
-struct reasons { char *at, *end; int n; };
+struct reasons {
+    char *at, *end;
+    int n;
+};
 
 PRINTF_LIKE(2, 3) static void add(struct reasons *r, const char *fmt, ...)
 {
@@ -125,9 +128,10 @@ static void say_needed(struct reasons *r, const struct group_sum *s, const struc
     else if (!n)
         add(r, "loss not shown: p %.4f >= %g", s->p, k->alpha);
     else
-        add(r, "loss not shown: p %.4f >= %g; %d more run%s of this mean and deviation would show "
-            "it (%d in all for a chance of 80%%)", s->p, k->alpha, n - s->runs,
-            n - s->runs == 1 ? "" : "s", likely);
+        add(r,
+            "loss not shown: p %.4f >= %g; %d more run%s of this mean and deviation would show "
+            "it (%d in all for a chance of 80%%)",
+            s->p, k->alpha, n - s->runs, n - s->runs == 1 ? "" : "s", likely);
 }
 
 static void check_loss_z(struct reasons *r, const struct group_sum *s, double z,
@@ -139,8 +143,10 @@ static void check_loss_z(struct reasons *r, const struct group_sum *s, double z,
     if (!(lead > 0))
         add(r, "loss not shown: mean %.5f is not below %g", s->loss.mean, k->target);
     else
-        add(r, "loss not shown: (%g - %.5f) sqrt(%d) = %.5f < %g; %.0f more runs of this mean "
-            "would show it", k->target, s->loss.mean, s->runs, z, Z_MARGIN,
+        add(r,
+            "loss not shown: (%g - %.5f) sqrt(%d) = %.5f < %g; %.0f more runs of this mean "
+            "would show it",
+            k->target, s->loss.mean, s->runs, z, Z_MARGIN,
             ceil(Z_MARGIN * Z_MARGIN / (lead * lead) - 1e-9) - s->runs);
 }
 
@@ -241,11 +247,11 @@ int judge_group(struct judgement *v, const struct gather *g, int group, const st
 {
     int rc;
     memset(v, 0, sizeof *v);
-    if ((rc = group_sum(&g->group[0], k->target, &v->base))
-        || (rc = group_sum(&g->group[group], k->target, &v->own)))
+    if ((rc = group_sum(&g->group[0], k->target, &v->base)) ||
+        (rc = group_sum(&g->group[group], k->target, &v->own)))
         return rc;
-    v->time = group ? welch_test(&v->own.time, &v->base.time)
-                    : (struct welch){ NAN, NAN, NAN, NAN };
+    v->time =
+        group ? welch_test(&v->own.time, &v->base.time) : (struct welch){ NAN, NAN, NAN, NAN };
     v->loss = group ? welch_test(&v->own.loss, &v->base.loss) : v->time;
     v->time_p = k->tail == TAIL_LOWER ? v->time.p_lower : v->time.p_two_sided;
     v->loss_p = k->tail == TAIL_LOWER ? v->loss.p_lower : v->loss.p_two_sided;

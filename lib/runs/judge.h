@@ -18,26 +18,26 @@
 #include <stdbool.h>
 #include "runs/gather.h"
 
-#define Z_MARGIN 0.004              /* track 3: three deviations of 0.0013 */
+#define Z_MARGIN 0.004 /* track 3: three deviations of 0.0013 */
 enum rule { RULE_T, RULE_Z, RULE_LOSS };
 enum tail { TAIL_TWO, TAIL_LOWER };
 struct criteria {
     double target, alpha;
     enum rule rule;
-    enum tail tail;                 /* of Welch's tests */
-    bool systems_only;              /* the loss need not be shown, only its mean be below target */
-    bool mixed;                     /* judge although runs differ in what must be equal */
+    enum tail tail; /* of Welch's tests */
+    bool systems_only; /* the loss need not be shown, only its mean be below target */
+    bool mixed; /* judge although runs differ in what must be equal */
 };
 
 struct judgement {
     bool shown;
     struct group_sum base, own;
-    struct welch time, loss;        /* own against base; NaN for group 0 */
-    double time_p, loss_p;          /* by the tail */
+    struct welch time, loss; /* own against base; NaN for group 0 */
+    double time_p, loss_p; /* by the tail */
     double z;
     char text[2048];
 };
 int judge_group(struct judgement *v, const struct gather *g, int group,
-               const struct criteria *k) MUST_CHECK;
+                const struct criteria *k) MUST_CHECK;
 
 #endif

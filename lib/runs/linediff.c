@@ -7,11 +7,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COST_MAX = 3000 };           /* edits beyond which two stretches have nothing in common */
+enum { COST_MAX = 3000 }; /* edits beyond which two stretches have nothing in common */
 
-struct line { const char *s; size_t n; };
-struct text { struct line *line; int *id; bool *changed; int n; };
-struct work { struct text a, b; int *room; };   /* room: two arrays of a.n + b.n + 3 */
+struct line {
+    const char *s;
+    size_t n;
+};
+struct text {
+    struct line *line;
+    int *id;
+    bool *changed;
+    int n;
+};
+struct work {
+    struct text a, b;
+    int *room;
+}; /* room: two arrays of a.n + b.n + 3 */
 
 /* --- lines, and equal lines by equal numbers --- */
 
@@ -38,7 +49,7 @@ static int split(struct text *t, const char *s, size_t n)
 
 static uint64_t hash_line(const struct line *l)
 {
-    uint64_t h = 1469598103934665603u;          /* FNV-1a */
+    uint64_t h = 1469598103934665603u; /* FNV-1a */
     for (size_t i = 0; i < l->n; i++)
         h = (h ^ (unsigned char)l->s[i]) * 1099511628211u;
     return h ^ h >> 29;
@@ -77,10 +88,15 @@ static int number_lines(struct work *w)
 
 /* --- the shortest edit script --- */
 
-struct box { int a0, a1, b0, b1; };
+struct box {
+    int a0, a1, b0, b1;
+};
 
 /* Diagonals of one direction: reach[k] is how far along a the best path on k came; -1: nowhere. */
-struct front { int *reach; int n, m; };
+struct front {
+    int *reach;
+    int n, m;
+};
 
 /* Extends diagonal k by one edit; false when it leaves the box. start: where the snake begins. */
 static bool advance(struct front *f, int k, int cost, int *start)
@@ -113,8 +129,8 @@ static bool find_middle(struct work *w, const struct box *c, int *mx, int *my)
                 x++;
             ahead.reach[k] = x;
             int r = delta - k;
-            if ((delta & 1) && r > -cost && r < cost && r >= -m && r <= n && back.reach[r] >= 0
-                && x + back.reach[r] >= n) {
+            if ((delta & 1) && r > -cost && r < cost && r >= -m && r <= n && back.reach[r] >= 0 &&
+                x + back.reach[r] >= n) {
                 *mx = c->a0 + x;
                 *my = c->b0 + x - k;
                 return true;
@@ -127,8 +143,8 @@ static bool find_middle(struct work *w, const struct box *c, int *mx, int *my)
                 x++;
             back.reach[k] = x;
             int r = delta - k;
-            if (!(delta & 1) && r >= -cost && r <= cost && r >= -m && r <= n
-                && ahead.reach[r] >= 0 && x + ahead.reach[r] >= n) {
+            if (!(delta & 1) && r >= -cost && r <= cost && r >= -m && r <= n &&
+                ahead.reach[r] >= 0 && x + ahead.reach[r] >= n) {
                 *mx = c->a1 - x;
                 *my = c->b1 - (x - k);
                 return true;
@@ -159,7 +175,11 @@ static void compare(struct work *w, struct box c)
 
 /* --- hunks --- */
 
-struct out { linediff_emit *emit; void *arg; int rc; };
+struct out {
+    linediff_emit *emit;
+    void *arg;
+    int rc;
+};
 
 static void put(struct out *o, char mark, const struct line *l)
 {
@@ -194,10 +214,10 @@ static void put_hunk(const struct work *w, int *i, int *j, int context, struct o
     int lead = *i < *j ? *i : *j;
     lead = lead < context ? lead : context;
     int a0 = *i - lead, b0 = *j - lead, a1 = *i, b1 = *j, quiet;
-    for (;;) {                                   /* take in changes that are near */
+    for (;;) { /* take in changes that are near */
         skip_change(w, &a1, &b1);
-        for (quiet = 0; a1 + quiet < w->a.n && b1 + quiet < w->b.n && quiet <= 2 * context
-             && !change_at(w, a1 + quiet, b1 + quiet);)
+        for (quiet = 0; a1 + quiet < w->a.n && b1 + quiet < w->b.n && quiet <= 2 * context &&
+                        !change_at(w, a1 + quiet, b1 + quiet);)
             quiet++;
         if (quiet > 2 * context || !change_at(w, a1 + quiet, b1 + quiet))
             break;
@@ -207,8 +227,8 @@ static void put_hunk(const struct work *w, int *i, int *j, int context, struct o
     int tail = quiet < context ? quiet : context;
     char head[96];
     int na = a1 + tail - a0, nb = b1 + tail - b0;
-    int n = snprintf(head, sizeof head, "@@ -%d,%d +%d,%d @@", a0 + (na > 0), na, b0 + (nb > 0),
-                     nb);
+    int n =
+        snprintf(head, sizeof head, "@@ -%d,%d +%d,%d @@", a0 + (na > 0), na, b0 + (nb > 0), nb);
     o->emit(o->arg, head, (size_t)n);
     for (int x = a0, y = b0; x < a1 + tail || y < b1 + tail;) {
         if (x < a1 + tail && w->a.changed[x])

@@ -8,25 +8,27 @@
 #include <string.h>
 #include "base/zio.h"
 
-#define FNV 14695981039346656037u      /* where FNV-1a begins */
+#define FNV 14695981039346656037u /* where FNV-1a begins */
 enum { LINE_MAX_BYTES = 16384, NOTES_MAX = 8, BUFFER = 1 << 18 };
 
 /* step_avg is time / (step - c), c being 0, 10 or the step resumed from: what lines allow. */
-struct average { double lo, hi; };
+struct average {
+    double lo, hi;
+};
 
 struct logread {
     const char *name;
     struct logsink sink;
     struct facts facts;
     struct run run;
-    bool running;                       /* step lines of a trial have been seen */
+    bool running; /* step lines of a trial have been seen */
     int trials, val_room, tick_room;
     long line, notes;
     double last_time;
     bool last_is_val;
     int32_t last_train, last_val;
     struct average train_avg, val_avg;
-    long hidden_steps;                  /* step lines inside program text */
+    long hidden_steps; /* step lines inside program text */
     bool overlong, overlong_step;
     size_t held;
     char buf[LINE_MAX_BYTES];
@@ -78,10 +80,19 @@ static void begin_trial(struct logread *r, const struct stepline *s)
     struct run *u = &r->run;
     struct run_val *val = u->val;
     struct run_tick *tick = u->tick;
-    *u = (struct run){ .path = r->name, .trial = ++r->trials, .first_line = r->line,
-                       .first = s->step, .total = s->total, .loss = NAN, .time_ms = NAN,
-                       .resumed = r->facts.resumed, .digest = FNV, .loss_digest = FNV,
-                       .val = val, .tick = tick, .facts = &r->facts };
+    *u = (struct run){ .path = r->name,
+                       .trial = ++r->trials,
+                       .first_line = r->line,
+                       .first = s->step,
+                       .total = s->total,
+                       .loss = NAN,
+                       .time_ms = NAN,
+                       .resumed = r->facts.resumed,
+                       .digest = FNV,
+                       .loss_digest = FNV,
+                       .val = val,
+                       .tick = tick,
+                       .facts = &r->facts };
     r->running = true;
     r->last_time = NAN;
     r->last_train = r->last_val = -1;
@@ -105,8 +116,10 @@ static int end_trial(struct logread *r)
         u->time_ms = u->resumed ? NAN : last->time_ms;
     }
     if (u->ended && !u->total)
-        note(r, u->last_line, "the log does not tell the number of steps: step %d is taken for "
-             "the end", u->last);
+        note(r, u->last_line,
+             "the log does not tell the number of steps: step %d is taken for "
+             "the end",
+             u->last);
     else if (!u->ended && !last)
         note(r, u->last_line, "the run has no validation loss");
     else if (!u->ended && u->total)
@@ -229,8 +242,8 @@ static void digest(struct run *u, const struct stepline *s)
 static int take_step(struct logread *r, const struct stepline *s)
 {
     int rc = 0;
-    bool back = r->running && (s->step < r->run.last || (s->step == 0 && s->val.given
-                                                         && r->last_val == 0));
+    bool back =
+        r->running && (s->step < r->run.last || (s->step == 0 && s->val.given && r->last_val == 0));
     if (r->running && !back && s->total != r->run.total) {
         note(r, r->line, "the number of steps changes from %d to %d: not used", r->run.total,
              s->total);
@@ -368,8 +381,9 @@ int logread_end(struct logread *r)
     if (!rc)
         rc = end_trial(r);
     if (!rc && !r->trials)
-        note(r, 0, r->hidden_steps ? "step lines in program text only, which are not read"
-                                   : "no step lines");
+        note(r, 0,
+             r->hidden_steps ? "step lines in program text only, which are not read"
+                             : "no step lines");
     if (r->notes > NOTES_MAX && r->sink.note) {
         char text[64];
         snprintf(text, sizeof text, "%ld more like these", r->notes - NOTES_MAX);

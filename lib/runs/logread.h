@@ -24,8 +24,8 @@
 #include "runs/stepline.h"
 
 struct logsink {
-    int (*run)(void *arg, const struct run *r);                         /* at the end of each */
-    int (*step)(void *arg, const struct run *r, const struct stepline *s);  /* may be NULL */
+    int (*run)(void *arg, const struct run *r); /* at the end of each */
+    int (*step)(void *arg, const struct run *r, const struct stepline *s); /* may be NULL */
     void (*note)(void *arg, const char *path, long line, const char *text); /* may be NULL */
     void *arg;
 };

@@ -5,8 +5,16 @@
 #include <string.h>
 #include "base/chart.h"
 
-enum { WIDTH = 900, LEFT = 80, RIGHT = 30, PANEL = 270, TOP = 34, BOTTOM = 44, BINS = 400,
-       LEGEND = 20 };
+enum {
+    WIDTH = 900,
+    LEFT = 80,
+    RIGHT = 30,
+    PANEL = 270,
+    TOP = 34,
+    BOTTOM = 44,
+    BINS = 400,
+    LEGEND = 20
+};
 
 /* Also so far that doubles can count through it, and that it can be seen. */
 static void widen(double *lo, double *hi, double share)
@@ -28,10 +36,7 @@ static void set_panel(struct chart *p, double x0, double x1, double y0, double y
 }
 
 /* Beyond, a difference of two may be no number any longer. */
-static bool drawn(double x)
-{
-    return fabs(x) < 1e30;
-}
+static bool drawn(double x) { return fabs(x) < 1e30; }
 
 /* --- loss curves --- */
 
@@ -90,7 +95,10 @@ static void put_curves(const struct gather *g, const struct chart *p, double tar
 
 /* --- step times --- */
 
-struct bins { double ms[BINS]; int n[BINS]; };
+struct bins {
+    double ms[BINS];
+    int n[BINS];
+};
 
 static void fill_bins(const struct profile *p, double last, struct bins *b)
 {
@@ -121,7 +129,7 @@ static bool time_panel(const struct gather *g, struct chart *p)
     struct bins b;
     for (int i = 0; i < g->n && last > 0; i++) {
         fill_bins(&g->group[i].profile, last, &b);
-        for (int k = BINS / 50; k < BINS; k++)      /* the warm-up may leave the frame */
+        for (int k = BINS / 50; k < BINS; k++) /* the warm-up may leave the frame */
             if (b.n[k])
                 most = fmax(most, b.ms[k]);
     }
@@ -185,7 +193,10 @@ static void put_scatter(const struct gather *g, const struct chart *p, double ta
 
 int plot_svg(FILE *f, const struct gather *g, double target)
 {
-    struct chart p = { .f = f, .left = LEFT, .top = TOP, .width = WIDTH - LEFT - RIGHT,
+    struct chart p = { .f = f,
+                       .left = LEFT,
+                       .top = TOP,
+                       .width = WIDTH - LEFT - RIGHT,
                        .height = PANEL - TOP - BOTTOM };
     struct chart curves = p, times = p, dots = p;
     curves.title = "Validation loss, mean and deviation";

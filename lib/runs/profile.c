@@ -46,7 +46,7 @@ static void keep_stall(struct profile *p, struct stall s)
 {
     int at = p->kept;
     p->stalls++;
-    if (p->kept == PROFILE_STALLS) {            /* the shortest makes room */
+    if (p->kept == PROFILE_STALLS) { /* the shortest makes room */
         at = 0;
         for (int i = 1; i < p->kept; i++)
             if (p->stall[i].ms < p->stall[at].ms)
@@ -59,7 +59,10 @@ static void keep_stall(struct profile *p, struct stall s)
     p->stall[at] = s;
 }
 
-struct timed { int32_t step; double ms; };
+struct timed {
+    int32_t step;
+    double ms;
+};
 
 /* The median of the steps around t[i]: where a stage changes, of those on its own side. */
 static double local_median(const struct timed *t, int n, int i)
@@ -102,8 +105,8 @@ static int time_steps(const struct run *r, struct timed *t)
         if (!i && r->vals && r->val[0].step == 0 && r->val[0].time_ms > 0)
             before = r->val[0].time_ms;
         double ms = now->time_ms - before;
-        if (now->step < PROFILE_STEPS && ms >= 0 && isfinite(ms)
-            && (!i || now->step == now[-1].step + 1) && now->step != r->clock_restart)
+        if (now->step < PROFILE_STEPS && ms >= 0 && isfinite(ms) &&
+            (!i || now->step == now[-1].step + 1) && now->step != r->clock_restart)
             t[n++] = (struct timed){ now->step, ms };
     }
     return n;

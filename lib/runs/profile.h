@@ -22,14 +22,21 @@ enum { PROFILE_STEPS = 1 << 20, PROFILE_STALLS = 64, PROFILE_STAGES = 64 };
 
 /* A step of more than 3 medians of those around it. An outlier is beyond their median by 50%,
  * six robust deviations and 2 ms. */
-struct stall { int32_t step; int run; double ms, median_ms; };
-struct profile_step { double sum_ms; uint32_t n, outliers, vals; };  /* vals: ran before it */
+struct stall {
+    int32_t step;
+    int run;
+    double ms, median_ms;
+};
+struct profile_step {
+    double sum_ms;
+    uint32_t n, outliers, vals;
+}; /* vals: ran before it */
 struct profile {
-    struct profile_step *step;      /* [0 .. steps-1] */
+    struct profile_step *step; /* [0 .. steps-1] */
     int32_t steps, room;
-    struct stall stall[PROFILE_STALLS];     /* the longest */
+    struct stall stall[PROFILE_STALLS]; /* the longest */
     int kept;
-    long stalls;                    /* how many there were */
+    long stalls; /* how many there were */
 };
 int profile_add(struct profile *p, const struct run *r, int index) MUST_CHECK;
 void profile_release(struct profile *p);
@@ -38,14 +45,14 @@ double profile_ms(const struct profile *p, int32_t step);
 
 struct stage {
     int32_t first, last;
-    double median_ms, mean_ms, even_ms, odd_ms, total_s;    /* of the mean run */
-    bool alternates;                /* even and odd differ by more than noise and 2% */
-    long outliers, after_val;       /* those, and those of them in the two steps behind a
+    double median_ms, mean_ms, even_ms, odd_ms, total_s; /* of the mean run */
+    bool alternates; /* even and odd differ by more than noise and 2% */
+    long outliers, after_val; /* those, and those of them in the two steps behind a
                                        validation, which waits for what was queued */
 };
 struct stages {
-    int32_t warmup;                 /* the last step of the warm-up; 0: none */
-    double warmup_s, warmup_excess_s;       /* its time; what it took over the first stage's pace */
+    int32_t warmup; /* the last step of the warm-up; 0: none */
+    double warmup_s, warmup_excess_s; /* its time; what it took over the first stage's pace */
     struct stage stage[PROFILE_STAGES];
     int n;
 };

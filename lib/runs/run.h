@@ -11,22 +11,29 @@
 #include <stdint.h>
 #include "runs/facts.h"
 
-struct run_val { int32_t step; int digits; double loss, time_ms; };   /* time NaN: not logged */
-struct run_tick { int32_t step; double time_ms; };                   /* a train line's clock */
+struct run_val {
+    int32_t step;
+    int digits;
+    double loss, time_ms;
+}; /* time NaN: not logged */
+struct run_tick {
+    int32_t step;
+    double time_ms;
+}; /* a train line's clock */
 
 struct run {
     const char *path;
-    int trial;                      /* 1 .. in its file */
+    int trial; /* 1 .. in its file */
     long first_line, last_line;
-    int32_t first, last, total;     /* steps; total 0: the log does not say */
-    bool ended;                     /* its last line is the validation after the last step */
-    double loss, time_ms;           /* at the end; NaN where it has none */
-    int loss_digits;                /* behind the point */
-    int32_t clock_restart;          /* where the clock that counts begins; 0: with the run */
-    int32_t resumed;                /* continues another run from here; its clock is its own */
-    int32_t missing;                /* steps without a train line between others that have one */
-    uint64_t digest, loss_digest;   /* of all its numbers, of its losses: to find equals */
-    int32_t losses;                 /* how many losses it has, in training and validation */
+    int32_t first, last, total; /* steps; total 0: the log does not say */
+    bool ended; /* its last line is the validation after the last step */
+    double loss, time_ms; /* at the end; NaN where it has none */
+    int loss_digits; /* behind the point */
+    int32_t clock_restart; /* where the clock that counts begins; 0: with the run */
+    int32_t resumed; /* continues another run from here; its clock is its own */
+    int32_t missing; /* steps without a train line between others that have one */
+    uint64_t digest, loss_digest; /* of all its numbers, of its losses: to find equals */
+    int32_t losses; /* how many losses it has, in training and validation */
     struct run_val *val;
     struct run_tick *tick;
     int vals, ticks;

@@ -13,8 +13,8 @@ enum { SMOOTH = 2, SHORTEST = 24, WARMUP_MAX = 100 };
 
 struct series {
     int n;
-    int32_t first;                  /* the step of x[0] */
-    double *x, *y, *sums;           /* as measured; smoothed; sums of y */
+    int32_t first; /* the step of x[0] */
+    double *x, *y, *sums; /* as measured; smoothed; sums of y */
     double noise;
 };
 
@@ -66,10 +66,7 @@ static int best_cut(const struct series *s, int a, int b)
     return best;
 }
 
-static int by_int(const void *a, const void *b)
-{
-    return *(const int *)a - *(const int *)b;
-}
+static int by_int(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
 /* cuts: 0, ..., n in order; returns how many stretches there are. */
 static int segment(const struct series *s, int cuts[PROFILE_STAGES + 1])
@@ -93,7 +90,7 @@ static int segment(const struct series *s, int cuts[PROFILE_STAGES + 1])
             found = true;
         }
     }
-    for (int i = 1; i < n;) {                   /* neighbours that are alike are one stage */
+    for (int i = 1; i < n;) { /* neighbours that are alike are one stage */
         double left = mean(s, cuts[i - 1], cuts[i]), right = mean(s, cuts[i], cuts[i + 1]);
         if (fabs(left - right) > 0.04 * fmin(left, right)) {
             i++;
@@ -193,7 +190,7 @@ int profile_stages(const struct profile *p, struct stages *out)
     if (!room)
         return err_set(GPT_SYSTEM, "out of memory");
     struct series s = { .n = n, .first = first, .x = room, .y = room + n, .sums = room + 2 * n };
-    for (int i = 0; i < n; i++) {               /* a step no run has takes as long as the last */
+    for (int i = 0; i < n; i++) { /* a step no run has takes as long as the last */
         double ms = profile_ms(p, first + i);
         s.x[i] = isnan(ms) ? i ? s.x[i - 1] : 0 : ms;
     }

@@ -5,9 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NUMBER_MAX = 40 };           /* characters of a number */
+enum { NUMBER_MAX = 40 }; /* characters of a number */
 
-struct cursor { const char *at, *end; };
+struct cursor {
+    const char *at, *end;
+};
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -36,8 +38,8 @@ static bool take_count(struct cursor *c, int32_t *out)
 static bool take_number(struct cursor *c, struct printed *p)
 {
     const char *start = c->at;
-    static const double power[] = { 1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11,
-                                    1e12, 1e13, 1e14, 1e15 };
+    static const double power[] = { 1,   1e1, 1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                    1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15 };
     bool negative = c->at < c->end && *c->at == '-', exponent = false;
     if (c->at < c->end && (*c->at == '-' || *c->at == '+'))
         c->at++;
@@ -71,7 +73,7 @@ static bool take_number(struct cursor *c, struct printed *p)
         exponent = true;
         c->at = e.at;
     }
-    if (n <= 15 && !exponent) {          /* both exact, so the quotient is rounded once */
+    if (n <= 15 && !exponent) { /* both exact, so the quotient is rounded once */
         p->value = (double)v / power[p->digits];
         p->value = negative ? -p->value : p->value;
         return true;
@@ -82,7 +84,7 @@ static bool take_number(struct cursor *c, struct printed *p)
     memcpy(text, start, (size_t)(c->at - start));
     text[c->at - start] = '\0';
     p->value = strtod(text, NULL);
-    if (exponent)                        /* digits behind the point tell no resolution then */
+    if (exponent) /* digits behind the point tell no resolution then */
         p->digits = 17;
     return true;
 }
@@ -98,8 +100,8 @@ static bool take_ms(struct cursor *c, struct printed *p)
     /* "105.607s" is 105607 ms to the last digit: 1000 * 105.607 is not */
     double scaled = p->digits <= 15 ? round(p->value * pow(10, p->digits)) : NAN;
     if (isfinite(scaled) && fabs(scaled) < 9e15)
-        p->value = p->digits <= 3 ? scaled * pow(10, 3 - p->digits)
-                                  : scaled / pow(10, p->digits - 3);
+        p->value =
+            p->digits <= 3 ? scaled * pow(10, 3 - p->digits) : scaled / pow(10, p->digits - 3);
     else
         p->value *= 1000;
     p->digits = p->digits > 3 ? p->digits - 3 : 0;
@@ -125,8 +127,8 @@ static bool skip_value(struct cursor *c)
 
 static bool is_name(char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '-' || c == '/'
-        || c == '.' || is_digit(c);
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '-' || c == '/' ||
+           c == '.' || is_digit(c);
 }
 
 static bool same(const char *name, size_t n, const char *word)
@@ -145,10 +147,12 @@ static const char *take_pair(struct cursor *c, struct stepline *s)
         return "expected name:value";
     c->at++;
     const char *value = c->at;
-    struct printed *loss = same(name, n, "val_loss") || same(name, n, "tel") ? &s->val
-                         : same(name, n, "train_loss") || same(name, n, "trl") ? &s->train : NULL;
+    struct printed *loss = same(name, n, "val_loss") || same(name, n, "tel")     ? &s->val
+                           : same(name, n, "train_loss") || same(name, n, "trl") ? &s->train
+                                                                                 : NULL;
     struct printed *time = same(name, n, "train_time") ? &s->time_ms
-                         : same(name, n, "step_avg") ? &s->avg_ms : NULL;
+                           : same(name, n, "step_avg") ? &s->avg_ms
+                                                       : NULL;
     if ((loss && loss->given) || (time && time->given))
         return "the same name twice";
     if (loss && (!take_number(c, loss) || !at_pair_end(c)))

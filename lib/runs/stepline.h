@@ -20,18 +20,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { STEP_MAX = 1 << 30 };        /* steps above are not believed */
+enum { STEP_MAX = 1 << 30 }; /* steps above are not believed */
 enum stepline_kind { STEP_NONE, STEP_BAD, STEP_OK };
 
 /* One decimal number as it was printed. */
-struct printed { bool given; double value; int digits; };   /* value may be NaN or infinite */
+struct printed {
+    bool given;
+    double value;
+    int digits;
+}; /* value may be NaN or infinite */
 
 struct stepline {
-    int32_t step, total;            /* total 0: not given */
-    struct printed val, train;      /* losses */
+    int32_t step, total; /* total 0: not given */
+    struct printed val, train; /* losses */
     struct printed time_ms, avg_ms; /* in ms; digits are those behind the point of the ms */
-    bool closed;                    /* ends in a unit: no digit can be missing */
-    bool llmc;                      /* the s:N layout */
+    bool closed; /* ends in a unit: no digit can be missing */
+    bool llmc; /* the s:N layout */
 };
 
 enum stepline_kind stepline_parse(const char *text, size_t n, struct stepline *s, const char **why);

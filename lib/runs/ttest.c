@@ -26,7 +26,7 @@ struct sample sample_of(const double *x, int n)
     double mean = sum / n;
     for (int i = 0; i < n; i++) {
         squares += (x[i] - mean) * (x[i] - mean);
-        rest += x[i] - mean;                     /* what the division rounded off */
+        rest += x[i] - mean; /* what the division rounded off */
     }
     s.mean = mean + rest / n;
     if (n > 1)
@@ -40,8 +40,10 @@ static double ratio(double difference, double deviation, double size)
 {
     if (deviation > 1e-14 * fabs(size))
         return difference / deviation;
-    return fabs(difference) <= 1e-14 * fabs(size) ? NAN : difference < 0 ? -INFINITY
-         : difference > 0 ? INFINITY : NAN;
+    return fabs(difference) <= 1e-14 * fabs(size) ? NAN
+           : difference < 0                       ? -INFINITY
+           : difference > 0                       ? INFINITY
+                                                  : NAN;
 }
 
 static double t_of(const struct sample *s, double target)
@@ -71,7 +73,11 @@ struct welch welch_test(const struct sample *a, const struct sample *b)
 
 /* Values sorted and counted from their mean, which lies `above` the target; sums and squares of the
  * first i. With them t of any cut or corner costs nothing that grows with n. */
-struct box { const double *x, *sums, *squares; int n; double half, above, size; };
+struct box {
+    const double *x, *sums, *squares;
+    int n;
+    double half, above, size;
+};
 
 /* t where the first `up` values stand at their upper ends, those from `down` on at their
  * lower ends and the rest at tau. *slope gets the sign of dt/dx_i of those at tau. */
@@ -80,8 +86,8 @@ static double t_split(const struct box *b, int up, int down, double tau, double 
     double h = b->half, mid = down - up, rest = b->n - down;
     double s1 = b->sums[b->n] - b->sums[down], s2 = b->squares[b->n] - b->squares[down];
     double sum = b->sums[up] + up * h + mid * tau + s1 - rest * h;
-    double squares = b->squares[up] + 2 * h * b->sums[up] + up * h * h + mid * tau * tau
-                   + s2 - 2 * h * s1 + rest * h * h;
+    double squares = b->squares[up] + 2 * h * b->sums[up] + up * h * h + mid * tau * tau + s2 -
+                     2 * h * s1 + rest * h * h;
     double mean = sum / b->n, about = fmax(squares - sum * mean, 0);
     *slope = about / b->n - (mean + b->above) * (tau - mean);
     return ratio(mean + b->above, sqrt(about / (b->n - 1) / b->n), b->size);
@@ -200,7 +206,7 @@ static int least_n(int (*ok)(int n, const double *v), const double *v)
         hi = RUNS_MAX;
     if (!ok(hi, v))
         return 0;
-    int lo = hi > 2 ? hi / 2 : 1;                /* not enough */
+    int lo = hi > 2 ? hi / 2 : 1; /* not enough */
     while (hi - lo > 1) {
         int mid = lo + (hi - lo) / 2;
         *(ok(mid, v) ? &hi : &lo) = mid;
@@ -208,7 +214,7 @@ static int least_n(int (*ok)(int n, const double *v), const double *v)
     return hi;
 }
 
-static int shows(int n, const double *v)         /* mean, sd, target, alpha */
+static int shows(int n, const double *v) /* mean, sd, target, alpha */
 {
     struct sample s = { n, v[0], v[1] };
     return mean_below_p(&s, v[2]) < v[3];
@@ -228,7 +234,7 @@ double power_to_show(int n, double mean, double sd, double target, double alpha)
     return t_noncentral_cdf(t_quantile(alpha, n - 1), n - 1, delta);
 }
 
-static int has_power(int n, const double *v)     /* ..., power */
+static int has_power(int n, const double *v) /* ..., power */
 {
     return power_to_show(n, v[0], v[1], v[2], v[3]) >= v[4];
 }

@@ -14,14 +14,19 @@
 
 #include <stddef.h>
 
-struct sample { int n; double mean, sd; };      /* sd with n - 1; NaN where n < 2 */
+struct sample {
+    int n;
+    double mean, sd;
+}; /* sd with n - 1; NaN where n < 2 */
 struct sample sample_of(const double *x, int n);
 
 /* Student's one-sample test that the mean lies below target: P(T_(n-1) <= t). */
 double mean_below_p(const struct sample *s, double target);
 
 /* Welch's test of mean(a) - mean(b), Welch-Satterthwaite degrees of freedom. */
-struct welch { double t, df, p_lower, p_two_sided; };
+struct welch {
+    double t, df, p_lower, p_two_sided;
+};
 struct welch welch_test(const struct sample *a, const struct sample *b);
 
 /* The least and the greatest mean_below_p of values within `half` of x[0 .. n-1]. */

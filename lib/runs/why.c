@@ -63,8 +63,8 @@ static void say_kind(struct doc *d, const struct gather *g, enum fact kind)
         if (different > 1)
             say_mixture(d, g, in, kind, different);
         if (v >= 0 && silent)
-            doc_text(d, "why", "%s: %d of the %d runs of '%s' do not tell", fact_name[kind],
-                     silent, in->n, in->name);
+            doc_text(d, "why", "%s: %d of the %d runs of '%s' do not tell", fact_name[kind], silent,
+                     in->n, in->name);
         if (i && (v < 0) != (base < 0))
             doc_text(d, "why", "%s: only the logs of '%s' tell", fact_name[kind],
                      v < 0 ? g->group[0].name : in->name);
@@ -74,13 +74,16 @@ static void say_kind(struct doc *d, const struct gather *g, enum fact kind)
         said |= different > 1 || (v >= 0 && silent) || (i && v != base);
     }
     if (!said)
-        doc_text(d, "why", "%s: %s", fact_name[kind], known ? "the same in all runs"
-                                                            : "not in these logs");
+        doc_text(d, "why", "%s: %s", fact_name[kind],
+                 known ? "the same in all runs" : "not in these logs");
 }
 
 /* --- diffs --- */
 
-struct shown { struct doc *d; long lines, max; };
+struct shown {
+    struct doc *d;
+    long lines, max;
+};
 
 static void show_line(void *arg, const char *line, size_t n)
 {

@@ -16,7 +16,7 @@
 struct word {
     uint64_t key[2];
     uint16_t token[7];
-    uint16_t n;              /* 0: no entry */
+    uint16_t n; /* 0: no entry */
 };
 #define CACHE_BITS 17
 #define CACHE_BYTES (sizeof(struct word) << CACHE_BITS)
@@ -31,9 +31,9 @@ struct word {
 struct bpe {
     const struct vocab *v;
     struct word *cache;
-    uint32_t *neighbours;    /* by hash, left << 16 | right; all ones: none */
-    uint64_t *blocked;       /* a bit a byte boundary of a pre-token */
-    size_t reserved;         /* bytes that it is enough for */
+    uint32_t *neighbours; /* by hash, left << 16 | right; all ones: none */
+    uint64_t *blocked; /* a bit a byte boundary of a pre-token */
+    size_t reserved; /* bytes that it is enough for */
 };
 
 int bpe_new(struct bpe **out, const struct vocab *v)
@@ -41,13 +41,13 @@ int bpe_new(struct bpe **out, const struct vocab *v)
     struct bpe *b = calloc(1, sizeof *b);
 
     *out = b;
-    if (!b || !(b->cache = aligned_alloc(HUGE_PAGE, CACHE_BYTES))
-        || !(b->neighbours = malloc(sizeof *b->neighbours << PAIR_BITS))) {
+    if (!b || !(b->cache = aligned_alloc(HUGE_PAGE, CACHE_BYTES)) ||
+        !(b->neighbours = malloc(sizeof *b->neighbours << PAIR_BITS))) {
         bpe_free(b);
         *out = NULL;
         return err_set(GPT_SYSTEM, "out of memory for the encoder");
     }
-    madvise(b->cache, CACHE_BYTES, MADV_HUGEPAGE);       /* before it is touched */
+    madvise(b->cache, CACHE_BYTES, MADV_HUGEPAGE); /* before it is touched */
     memset(b->cache, 0, CACHE_BYTES);
     memset(b->neighbours, 0xff, sizeof *b->neighbours << PAIR_BITS);
     b->v = v;
@@ -144,7 +144,11 @@ static uint32_t longest(const struct vocab *v, const uint8_t *s, size_t n, size_
 }
 
 /* The last walk: what stands again behind it, as in a line of dashes, needs none. */
-struct walk { const uint8_t *s; size_t seen; uint32_t token; };
+struct walk {
+    const uint8_t *s;
+    size_t seen;
+    uint32_t token;
+};
 
 static inline uint32_t longest_again(const struct vocab *v, struct walk *w, const uint8_t *s,
                                      size_t n)
@@ -177,8 +181,8 @@ static bool encode_piece(struct bpe *b, uint32_t before, const uint8_t *s, size_
     while (at < n) {
         size_t end = at + v->length[token];
 
-        if (!(blocked[end >> 6] >> (end & 63) & 1)
-            && (last == TOKEN_NONE || may_follow(b, last, token))) {
+        if (!(blocked[end >> 6] >> (end & 63) & 1) &&
+            (last == TOKEN_NONE || may_follow(b, last, token))) {
             out[m++] = (uint16_t)token;
             last = token;
             at = end;
@@ -200,11 +204,14 @@ static bool encode_piece(struct bpe *b, uint32_t before, const uint8_t *s, size_
 
 /* Masks of the first n bytes of 16, as two words. A table, for a branch on the
  * length of words is taken wrong often. */
-#define B(n) ((n) >= 8 ? ~UINT64_C(0) : (UINT64_C(1) << 8 * ((n) & 7)) - 1)
-#define MASK(n) { B(n), n > 8 ? B(n - 8) : 0 }
+#define B(n) ((n) >= 8 ? ~UINT64_C(0) : (UINT64_C(1) << 8 * ((n)&7)) - 1)
+#define MASK(n) \
+    { \
+        B(n), n > 8 ? B(n - 8) : 0 \
+    }
 static const uint64_t word_mask[WORD_BYTES + 1][2] = {
-    MASK(0), MASK(1), MASK(2), MASK(3), MASK(4), MASK(5), MASK(6), MASK(7), MASK(8), MASK(9),
-    MASK(10), MASK(11), MASK(12), MASK(13), MASK(14), MASK(15),
+    MASK(0), MASK(1), MASK(2),  MASK(3),  MASK(4),  MASK(5),  MASK(6),  MASK(7),
+    MASK(8), MASK(9), MASK(10), MASK(11), MASK(12), MASK(13), MASK(14), MASK(15),
 };
 #undef MASK
 #undef B
@@ -236,12 +243,12 @@ static inline const struct word *word_at(const struct word *place, const uint64_
 }
 
 /* What the cache does not have: at most WORD_BYTES. */
-static size_t __attribute__((noinline)) encode_word(struct bpe *b, const uint8_t *s, size_t n,
-                                                    uint16_t *out)
+static size_t __attribute__((noinline))
+encode_word(struct bpe *b, const uint8_t *s, size_t n, uint16_t *out)
 {
     size_t m;
 
-    encode_piece(b, TOKEN_NONE, s, n, out, &m);      /* without a token before, it always can */
+    encode_piece(b, TOKEN_NONE, s, n, out, &m); /* without a token before, it always can */
     if (m <= WORD_TOKENS) {
         struct word w = { .n = (uint16_t)m }, *place;
 
@@ -262,7 +269,7 @@ static size_t next_split(const struct vocab *v, const uint8_t *s, size_t at, siz
         uint64_t x, first;
 
         memcpy(&x, s + i, 8);
-        first = x & x << 1 & UINT64_C(0x8080808080808080);       /* 0xc0 and above */
+        first = x & x << 1 & UINT64_C(0x8080808080808080); /* 0xc0 and above */
         for (; first; first &= first - 1) {
             size_t k = i + (size_t)__builtin_ctzll(first) / 8;
 
@@ -312,7 +319,12 @@ bool bpe_encode_after(struct bpe *b, uint32_t before, const uint8_t *s, size_t n
  * cache is larger than the processor's, so waiting would be most of the time. */
 struct batch {
     int n;
-    struct lookup { uint64_t key[2]; const struct word *place; const uint8_t *s; size_t n; } v[65];
+    struct lookup {
+        uint64_t key[2];
+        const struct word *place;
+        const uint8_t *s;
+        size_t n;
+    } v[65];
 };
 
 static inline void look_up(const struct bpe *b, struct batch *k, const uint8_t *s, size_t n)
@@ -338,7 +350,7 @@ static inline uint16_t *put_batch(struct bpe *b, struct batch *k, uint16_t *out)
         if (l->n <= WORD_BYTES) {
             w = word_at(l->place, l->key);
             if (is_word(w, l->key)) {
-                memcpy(out, w->token, 16);       /* with n as the eighth, beyond what counts */
+                memcpy(out, w->token, 16); /* with n as the eighth, beyond what counts */
                 m = w->n;
             } else {
                 m = encode_word(b, l->s, l->n, out);

@@ -26,8 +26,8 @@
 #include "base/err.h"
 #include "tokenize/vocab.h"
 
-#define BPE_PAD 64           /* = PRETOKEN_PAD */
-#define BPE_SLACK 8          /* tokens; wide stores go beyond the last */
+#define BPE_PAD 64 /* = PRETOKEN_PAD */
+#define BPE_SLACK 8 /* tokens; wide stores go beyond the last */
 
 struct bpe;
 int bpe_new(struct bpe **b, const struct vocab *v) MUST_CHECK;
@@ -54,11 +54,11 @@ const struct vocab *bpe_vocab(const struct bpe *b);
  */
 struct bpe_run {
     struct bpe *b;
-    size_t window;               /* bytes held before any is given out; 0: 256 KiB */
-    uint8_t *text;               /* not final yet */
+    size_t window; /* bytes held before any is given out; 0: 256 KiB */
+    uint8_t *text; /* not final yet */
     uint16_t *token;
     size_t n, room;
-    uint32_t before;             /* the last token given out, if any was */
+    uint32_t before; /* the last token given out, if any was */
     bool begun;
 };
 int bpe_run_add(struct bpe_run *r, const void *s, size_t n, uint16_t *tokens, size_t *m) MUST_CHECK;

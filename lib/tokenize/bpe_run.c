@@ -5,12 +5,9 @@
 #include <string.h>
 
 #define WINDOW (256u << 10)
-#define LIMIT (256u << 20)        /* without a boundary that stays: no real text is like that */
+#define LIMIT (256u << 20) /* without a boundary that stays: no real text is like that */
 
-static size_t window_of(const struct bpe_run *r)
-{
-    return r->window ? r->window : WINDOW;
-}
+static size_t window_of(const struct bpe_run *r) { return r->window ? r->window : WINDOW; }
 
 static int make_room(struct bpe_run *r, size_t n)
 {
@@ -22,8 +19,10 @@ static int make_room(struct bpe_run *r, size_t n)
     if (n <= r->room)
         return 0;
     if (n > LIMIT)
-        return err_set(GPT_INPUT, "expected a pre-token to have a boundary that stays in its last "
-                       "%u bytes, found none", LIMIT);
+        return err_set(GPT_INPUT,
+                       "expected a pre-token to have a boundary that stays in its last "
+                       "%u bytes, found none",
+                       LIMIT);
     if ((text = realloc(r->text, room + BPE_PAD)))
         r->text = text;
     if ((token = realloc(r->token, (room + BPE_SLACK) * sizeof *token)))
@@ -36,10 +35,7 @@ static int make_room(struct bpe_run *r, size_t n)
     return 0;
 }
 
-static uint32_t before(const struct bpe_run *r)
-{
-    return r->begun ? r->before : TOKEN_NONE;
-}
+static uint32_t before(const struct bpe_run *r) { return r->begun ? r->before : TOKEN_NONE; }
 
 /* Whether every text that ends in the last TOKEN_MAX_BYTES has a boundary at `at`
  * behind the token `last`. */

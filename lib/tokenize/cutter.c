@@ -6,8 +6,9 @@
 /* Drops what stands in shards of an earlier run. */
 static void skip_known(const struct cutter *k, struct part *p)
 {
-    int64_t known = p->at.document < k->skip.document ? (int64_t)p->n
-                  : p->at.document > k->skip.document ? 0 : k->skip.token - p->at.token;
+    int64_t known = p->at.document < k->skip.document   ? (int64_t)p->n
+                    : p->at.document > k->skip.document ? 0
+                                                        : k->skip.token - p->at.token;
 
     if (known <= 0)
         return;
@@ -16,7 +17,7 @@ static void skip_known(const struct cutter *k, struct part *p)
     p->token += known;
     p->n -= (size_t)known;
     p->at.token += known;
-    p->counted = true;           /* with its first token, in that shard */
+    p->counted = true; /* with its first token, in that shard */
 }
 
 static void begin_shard(struct cutter *k, const struct part *p)

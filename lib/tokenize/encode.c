@@ -12,8 +12,8 @@
 struct encoder {
     const struct encode_config *c;
     struct bpe *bpe;
-    struct bpe_run run;          /* a pre-token that goes over units */
-    char *repaired;              /* a document with its bad bytes replaced */
+    struct bpe_run run; /* a pre-token that goes over units */
+    char *repaired; /* a document with its bad bytes replaced */
     size_t repaired_room;
 };
 
@@ -69,12 +69,15 @@ static int grow(char **p, size_t *room, size_t n)
 }
 
 /* A document for messages: "x.jsonl: line 7", or "x.txt" with line 0. */
-struct place { const struct unit *u; int64_t line; };
+struct place {
+    const struct unit *u;
+    int64_t line;
+};
 
 static int at_place(const struct place *p)
 {
     return p->line ? err_prefix("%s: line %lld", p->u->path, (long long)p->line)
-                       : err_prefix("%s", p->u->path);
+                   : err_prefix("%s", p->u->path);
 }
 
 /* Replaces what is not UTF-8 in *text; *text and *n become the repaired copy. */
@@ -169,8 +172,8 @@ static int put_document(struct encoder *e, struct unit *u, const struct place *a
 
     d.bytes = n;
     d.skipped = d.number < e->c->wanted_from[document_split(e->c, d.hash)];
-    if (!d.skipped && ((rc = handle_invalid(e, at, &text, &n, &d.invalid))
-                       || (rc = put_tokens(e, u, &d, text, n))))
+    if (!d.skipped && ((rc = handle_invalid(e, at, &text, &n, &d.invalid)) ||
+                       (rc = put_tokens(e, u, &d, text, n))))
         return rc;
     return unit_add_document(u, &d);
 }
@@ -238,8 +241,9 @@ static int encode_lines(struct encoder *e, struct unit *u)
 int encode_unit(struct encoder *e, struct unit *u)
 {
     struct place at = { u, u->line };
-    struct unit_doc d = { .number = u->document, .begins = u->begins, .ends = u->ends,
-                          .hash = u->hash };
+    struct unit_doc d = {
+        .number = u->document, .begins = u->begins, .ends = u->ends, .hash = u->hash
+    };
 
     u->docs = 0;
     u->tokens = 0;

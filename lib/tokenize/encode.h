@@ -18,17 +18,17 @@
 enum invalid_policy {
     /* U+FFFD for each maximal part of a character, as browsers and Python do */
     INVALID_REPLACE,
-    INVALID_BYTES,       /* encoded as the bytes that they are */
+    INVALID_BYTES, /* encoded as the bytes that they are */
     INVALID_ERROR,
 };
 
 struct encode_config {
     const struct vocab *vocab;
-    const char *field;           /* of .jsonl; a string */
+    const char *field; /* of .jsonl; a string */
     enum invalid_policy invalid;
-    double val_fraction;         /* documents with hash < fraction of 2^64 are validation */
-    uint64_t val_below;          /* or with hash < this, if above 0 */
-    int64_t wanted_from[2];      /* by split: documents with a lower number are not encoded */
+    double val_fraction; /* documents with hash < fraction of 2^64 are validation */
+    uint64_t val_below; /* or with hash < this, if above 0 */
+    int64_t wanted_from[2]; /* by split: documents with a lower number are not encoded */
 };
 
 struct encoder;

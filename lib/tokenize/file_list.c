@@ -10,16 +10,16 @@
 
 #include "base/file.h"
 
-struct list { char **v; int n; };
+struct list {
+    char **v;
+    int n;
+};
 
-static int no_memory(void)
-{
-    return err_set(GPT_SYSTEM, "out of memory for the list of files");
-}
+static int no_memory(void) { return err_set(GPT_SYSTEM, "out of memory for the list of files"); }
 
 static int add(struct list *l, const char *path)
 {
-    if (!(l->n & (l->n - 1))) {            /* full at each power of two */
+    if (!(l->n & (l->n - 1))) { /* full at each power of two */
         char **v = realloc(l->v, (l->n ? 2 * (size_t)l->n : 1) * sizeof *v);
 
         if (!v)
@@ -53,7 +53,10 @@ static int compare_names(const void *a, const void *b)
 }
 
 /* A folder that is being walked, and those it is in. */
-struct folder { struct stat st; const struct folder *above; };
+struct folder {
+    struct stat st;
+    const struct folder *above;
+};
 
 static bool leads_back(const struct folder *f, const struct stat *st)
 {
@@ -106,7 +109,7 @@ static int walk(struct list *l, const char *dir, const struct folder *f, const c
     if (n < 0)
         return err_sys("cannot open '%s'", dir);
     for (int i = 0; i < n; i++) {
-        if (!rc && entry[i]->d_name[0] != '.')      /* hidden files are not data */
+        if (!rc && entry[i]->d_name[0] != '.') /* hidden files are not data */
             rc = add(&names, entry[i]->d_name);
         free(entry[i]);
     }

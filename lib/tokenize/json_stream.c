@@ -4,17 +4,18 @@
 #include <string.h>
 
 enum {
-    AT_BEGIN,            /* before '{' */
-    BEFORE_KEY,          /* a key, or '}' after '{' */
-    AFTER_COMMA,         /* a key */
+    AT_BEGIN, /* before '{' */
+    BEFORE_KEY, /* a key, or '}' after '{' */
+    AFTER_COMMA, /* a key */
     IN_KEY,
     BEFORE_COLON,
-    BEFORE_VALUE,        /* a value, or ']' after '[' */
-    AFTER_ARRAY_COMMA,   /* a value */
-    IN_STRING, IN_TEXT,
-    IN_WORD,             /* number, true, false, null */
+    BEFORE_VALUE, /* a value, or ']' after '[' */
+    AFTER_ARRAY_COMMA, /* a value */
+    IN_STRING,
+    IN_TEXT,
+    IN_WORD, /* number, true, false, null */
     AFTER_VALUE,
-    AT_END,              /* white space to the line's end */
+    AT_END, /* white space to the line's end */
 };
 
 void json_stream_init(struct json_stream *j, const char *field)
@@ -89,8 +90,8 @@ static void end_key(struct json_stream *j)
     struct json_string key = { .s = j->word, .n = (size_t)j->n_word };
 
     key.escaped = memchr(key.s, '\\', key.n) != NULL;
-    j->is_field = j->depth == 1 && !j->found && j->n_word < (int)sizeof j->word
-                  && json_equal(&key, j->field);
+    j->is_field =
+        j->depth == 1 && !j->found && j->n_word < (int)sizeof j->word && json_equal(&key, j->field);
     j->state = BEFORE_COLON;
 }
 
@@ -118,9 +119,7 @@ static void structural(struct json_stream *j, char c)
         return;
     }
     switch (j->state) {
-    case AT_BEGIN:
-        c == '{' ? open_bracket(j, c) : expect(j, "'{'");
-        break;
+    case AT_BEGIN: c == '{' ? open_bracket(j, c) : expect(j, "'{'"); break;
     case BEFORE_KEY:
     case AFTER_COMMA:
         if (c == '"') {
@@ -131,15 +130,9 @@ static void structural(struct json_stream *j, char c)
         else
             expect(j, "a key in quotes");
         break;
-    case BEFORE_COLON:
-        c == ':' ? (void)(j->state = AFTER_ARRAY_COMMA) : expect(j, "':'");
-        break;
-    case BEFORE_VALUE:
-        c == ']' ? close_bracket(j, '[') : begin_value(j, c);
-        break;
-    case AFTER_ARRAY_COMMA:
-        begin_value(j, c);
-        break;
+    case BEFORE_COLON: c == ':' ? (void)(j->state = AFTER_ARRAY_COMMA) : expect(j, "':'"); break;
+    case BEFORE_VALUE: c == ']' ? close_bracket(j, '[') : begin_value(j, c); break;
+    case AFTER_ARRAY_COMMA: begin_value(j, c); break;
     case AFTER_VALUE:
         if (c == ',')
             j->state = j->open[j->depth - 1] == '{' ? AFTER_COMMA : AFTER_ARRAY_COMMA;
@@ -148,8 +141,7 @@ static void structural(struct json_stream *j, char c)
         else
             expect_separator(j);
         break;
-    default:
-        expect(j, "the end of the line");
+    default: expect(j, "the end of the line");
     }
 }
 
@@ -192,7 +184,7 @@ static size_t in_string(struct json_stream *j, const char *in, size_t n, bool la
         }
         if ((unsigned char)in[i] < 0x20) {
             expect(j, in[i] == '\n' ? "the closing '\"' of a string"
-                   : "no control character in a string");
+                                    : "no control character in a string");
             return i;
         }
         if (!(k = string_part(j, in + i, n - i)))
@@ -232,7 +224,7 @@ size_t json_stream_feed(struct json_stream *j, const char *in, size_t n, bool la
         }
     }
     j->at += (int64_t)i;
-    if (i == n && last && !j->done && !j->bad) {        /* a last line without a line break */
+    if (i == n && last && !j->done && !j->bad) { /* a last line without a line break */
         if (j->state == IN_KEY || j->state == IN_STRING || j->state == IN_TEXT)
             expect(j, "the closing '\"' of a string");
         else

@@ -22,13 +22,13 @@
 
 struct json_stream {
     const char *field;
-    const char *bad;             /* what was expected */
-    int64_t at;                  /* bytes of the line taken so far */
-    bool done;                   /* the line's end was taken */
-    bool found, is_field;        /* the field was begun; the key just read is its name */
+    const char *bad; /* what was expected */
+    int64_t at; /* bytes of the line taken so far */
+    bool done; /* the line's end was taken */
+    bool found, is_field; /* the field was begun; the key just read is its name */
     int state, depth;
-    char open[JSON_DEPTH];     /* '{' or '[' */
-    char word[64];               /* a key's beginning, or a number, true, false or null */
+    char open[JSON_DEPTH]; /* '{' or '[' */
+    char word[64]; /* a key's beginning, or a number, true, false or null */
     int n_word;
 };
 

@@ -21,7 +21,7 @@ struct pipeline {
     pthread_mutex_t lock;
     pthread_cond_t changed;
 
-    struct unit unit[MAX_UNITS];         /* unit i of the input is in slot i % units */
+    struct unit unit[MAX_UNITS]; /* unit i of the input is in slot i % units */
     enum unit_state unit_state[MAX_UNITS];
     int units;
     int64_t next_read, next_cut;
@@ -29,20 +29,24 @@ struct pipeline {
 
     struct out_frame frame[MAX_FRAMES], *spare[MAX_FRAMES];
     int frames, spares;
-    struct queued { struct out_frame *frame; enum frame_state state; } queue[MAX_FRAMES];
-    int64_t next_write, queued;          /* queue is a ring, in the order of the files */
+    struct queued {
+        struct out_frame *frame;
+        enum frame_state state;
+    } queue[MAX_FRAMES];
+    int64_t next_write, queued; /* queue is a ring, in the order of the files */
 
-    int code;                            /* of a failure, and its message */
+    int code; /* of a failure, and its message */
     char message[1024];
-    int64_t bad_unit;                    /* that it was of, not to be cut; else INT64_MAX */
+    int64_t bad_unit; /* that it was of, not to be cut; else INT64_MAX */
 };
 
-struct worker { struct pipeline *p; int number; pthread_t thread; };
+struct worker {
+    struct pipeline *p;
+    int number;
+    pthread_t thread;
+};
 
-static int no_memory(void)
-{
-    return err_set(GPT_SYSTEM, "out of memory for the job");
-}
+static int no_memory(void) { return err_set(GPT_SYSTEM, "out of memory for the job"); }
 
 int pipeline_new(struct pipeline **out, int threads, int units, bool packs)
 {
@@ -291,7 +295,7 @@ int pipeline_run(struct pipeline *p, const struct stages *s, void *ctx)
         w[i] = (struct worker){ .p = p, .number = i };
     for (; started < p->threads; started++)
         if (pthread_create(&w[started].thread, NULL, worker_main, &w[started]))
-            break;               /* fewer threads do the same */
+            break; /* fewer threads do the same */
     worker_main(&w[0]);
     for (int i = 1; i < started; i++)
         pthread_join(w[i].thread, NULL);

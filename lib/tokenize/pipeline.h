@@ -26,11 +26,11 @@
  * name, bytes and hash). */
 struct out_frame {
     enum split split;
-    int index;                   /* of the shard */
-    bool first, last;            /* of the shard */
-    size_t n, raw_n;             /* bytes */
+    int index; /* of the shard */
+    bool first, last; /* of the shard */
+    size_t n, raw_n; /* bytes */
     struct manifest_shard line;
-    unsigned char *plain, *raw;  /* raw: packed, if frames are */
+    unsigned char *plain, *raw; /* raw: packed, if frames are */
 };
 
 struct pipeline;
@@ -45,7 +45,7 @@ struct stages {
     /* Takes a unit, or NULL at the end; *done = false: there was no frame for the
      * rest, call again. Takes frames with pipeline_spare, gives with pipeline_put. */
     int (*cut)(void *ctx, const struct unit *u, bool *done);
-    int (*pack)(void *ctx, int worker, struct out_frame *f);     /* NULL: frames stay plain */
+    int (*pack)(void *ctx, int worker, struct out_frame *f); /* NULL: frames stay plain */
     int (*write)(void *ctx, struct out_frame *f);
     /* From the calling thread now and then; may be NULL. */
     void (*report)(void *ctx);

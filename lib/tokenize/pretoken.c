@@ -9,7 +9,9 @@
 #include "tokenize/unicode.h"
 
 /* One bit a byte of a block. */
-struct masks { uint64_t letter, number, space, sp, apostrophe, high; };
+struct masks {
+    uint64_t letter, number, space, sp, apostrophe, high;
+};
 
 #ifdef __SSE2__
 /* 0xff where lo <= x <= lo + width, unsigned. */
@@ -126,8 +128,8 @@ static int contraction(const struct pretoken *p, size_t i)
         return 0;
     if (s[1] == 's' || s[1] == 't' || s[1] == 'm' || s[1] == 'd')
         return 2;
-    if (n > 2 && ((s[1] == 'r' && s[2] == 'e') || (s[1] == 'v' && s[2] == 'e')
-                  || (s[1] == 'l' && s[2] == 'l')))
+    if (n > 2 && ((s[1] == 'r' && s[2] == 'e') || (s[1] == 'v' && s[2] == 'e') ||
+                  (s[1] == 'l' && s[2] == 'l')))
         return 3;
     return 0;
 }
@@ -176,19 +178,19 @@ uint64_t pretoken_block(struct pretoken *p)
     next_S = S >> 1;
     if (left > 64) {
         unsigned c = p->text[p->at + 64];
-        bool s = p->spill ? p->spill_class == CLASS_SPACE
-               : c < 0x80 ? c == ' ' || c - '\t' < 5 : space_at(p, p->at + 64);
+        bool s = p->spill   ? p->spill_class == CLASS_SPACE
+                 : c < 0x80 ? c == ' ' || c - '\t' < 5
+                            : space_at(p, p->at + 64);
 
         next_S |= (uint64_t)s << 63;
     } else if (!p->more) {
-        next_S |= UINT64_C(1) << (left - 1);       /* the end is no start */
+        next_S |= UINT64_C(1) << (left - 1); /* the end is no start */
     }
     /* White space: where a run begins, and its last character. Else: after
      * white space that is no leading space, and where the class changes. */
-    starts = (S & ~before_S) | (S & ~next_S & single) | last
-           | (~S & before_S & ~(m.sp << 1 | p->sp))
-           | (L & ~(L << 1 | p->letter) & ~before_S) | (N & ~(N << 1 | p->number) & ~before_S)
-           | (O & ~(O << 1 | p->other) & ~before_S);
+    starts = (S & ~before_S) | (S & ~next_S & single) | last |
+             (~S & before_S & ~(m.sp << 1 | p->sp)) | (L & ~(L << 1 | p->letter) & ~before_S) |
+             (N & ~(N << 1 | p->number) & ~before_S) | (O & ~(O << 1 | p->other) & ~before_S);
     starts = (starts & ~p->clear) | p->set;
     p->clear = p->set = 0;
     if (m.apostrophe)
@@ -218,15 +220,15 @@ size_t pretoken_cut(const char *text, size_t n, bool *more)
     const unsigned char *s = (const unsigned char *)text;
 
     for (size_t i = n; i > 1; i--) {
-        unsigned a = s[i - 2], b = s[i - 1];       /* would be cut between these */
+        unsigned a = s[i - 2], b = s[i - 1]; /* would be cut between these */
         uint32_t c;
 
         if (b == ' ' || b - '\t' < 5) {
-            *more = false;           /* the left side does not end in white space */
+            *more = false; /* the left side does not end in white space */
             if (class_before(s, i - 1) != CLASS_SPACE)
                 return i - 1;
-        } else if (a - '\t' < 5 && utf8_decode(s + i - 1, n - i + 1, &c)
-                   && unicode_class(c) != CLASS_SPACE) {
+        } else if (a - '\t' < 5 && utf8_decode(s + i - 1, n - i + 1, &c) &&
+                   unicode_class(c) != CLASS_SPACE) {
             *more = true;
             return i - 1;
         }
@@ -267,7 +269,7 @@ size_t pretoken_run(const char *text, size_t n, bool first, bool end, int *class
         *class = char_at(&p, i, &k);
     }
     for (; i < n; i += (size_t)k) {
-        if (!end && n - i < 4)         /* a character may be cut */
+        if (!end && n - i < 4) /* a character may be cut */
             break;
         c = char_at(&p, i, &k);
         if (c != *class) {

@@ -24,15 +24,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PRETOKEN_PAD 64       /* not less than JSON_PAD and BPE_PAD */
+#define PRETOKEN_PAD 64 /* not less than JSON_PAD and BPE_PAD */
 
 struct pretoken {
     const unsigned char *text;
-    size_t n, at;                /* at: the next block */
-    bool more;                   /* a character that is no space follows the text */
-    uint8_t space, letter, number, other, sp;   /* class of the byte before the block, as bit 0 */
-    uint64_t set, clear;         /* what a contraction left for the next block */
-    int spill, spill_class;      /* bytes of a character that began in the block before */
+    size_t n, at; /* at: the next block */
+    bool more; /* a character that is no space follows the text */
+    uint8_t space, letter, number, other, sp; /* class of the byte before the block, as bit 0 */
+    uint64_t set, clear; /* what a contraction left for the next block */
+    int spill, spill_class; /* bytes of a character that began in the block before */
 };
 
 /* more: the text goes on with a character that is no white space, so that white

@@ -13,10 +13,7 @@
 #include "tokenize/tokjob_impl.h"
 #include "tokenize/unicode.h"
 
-static int no_memory(void)
-{
-    return err_set(GPT_SYSTEM, "out of memory for the manifest");
-}
+static int no_memory(void) { return err_set(GPT_SYSTEM, "out of memory for the manifest"); }
 
 static char *in_folder(const struct tokjob_config *c, const char *name)
 {
@@ -34,11 +31,13 @@ static char *settings_text(const struct tokjob_config *c)
 
     if (!f)
         return NULL;
-    fprintf(f, "format=%s ext=%s field=%s invalid=%s prefix=%s shard-tokens=%lld level=%d index=%s "
-            "split=%.15g val-tokens=%lld val-first=%lld shuffle=", format[c->source.format],
-            c->source.extensions, c->encode.field, invalid[c->encode.invalid], c->prefix,
-            (long long)c->shard_tokens, c->level, c->with_index ? "yes" : "no",
-            c->encode.val_fraction, (long long)c->val_tokens, (long long)c->val_first_tokens);
+    fprintf(f,
+            "format=%s ext=%s field=%s invalid=%s prefix=%s shard-tokens=%lld level=%d index=%s "
+            "split=%.15g val-tokens=%lld val-first=%lld shuffle=",
+            format[c->source.format], c->source.extensions, c->encode.field,
+            invalid[c->encode.invalid], c->prefix, (long long)c->shard_tokens, c->level,
+            c->with_index ? "yes" : "no", c->encode.val_fraction, (long long)c->val_tokens,
+            (long long)c->val_first_tokens);
     if (c->shuffle)
         fprintf(f, "%llu", (unsigned long long)c->seed);
     else
@@ -64,7 +63,8 @@ static int new_manifest(struct manifest *m, const struct tokjob_config *c)
     m->vocab_size = v->size;
     m->bos = v->bos;
     return m->tool && m->arguments && m->tokenizer && m->vocabulary && m->unicode && m->settings
-         ? 0 : no_memory();
+               ? 0
+               : no_memory();
 }
 
 /* Names the first word in which two lists of settings, or the values of a key, differ. */
@@ -80,8 +80,8 @@ static int differs(const char *path, const char *key, const char *expected, cons
     }
     return err_set(GPT_INPUT,
                    "%s: expected '%s%.*s' as this command has it, found '%s%.*s': the options "
-                   "must be those that made the shards", path, key, (int)strcspn(a, " "), a,
-                   key, (int)strcspn(b, " "), b);
+                   "must be those that made the shards",
+                   path, key, (int)strcspn(a, " "), a, key, (int)strcspn(b, " "), b);
 }
 
 /* Takes over the manifest of an earlier run, if it was the same job. */
@@ -122,11 +122,15 @@ static int take_over(struct shard_folder *f, const char *path)
         if (!shard)
             rc = no_memory();
         else if (strcmp(name, s->name))
-            rc = err_set(GPT_INPUT, "%s: expected a line of '%s', found '%s': damaged since; "
-                         "--force starts again", path, name, s->name);
+            rc = err_set(GPT_INPUT,
+                         "%s: expected a line of '%s', found '%s': damaged since; "
+                         "--force starts again",
+                         path, name, s->name);
         else if (stat(shard, &st) || st.st_size != s->bytes)
-            rc = err_set(GPT_INPUT, "%s: expected %lld bytes as '%s' says: damaged since; --force "
-                         "starts again", shard, (long long)s->bytes, path);
+            rc = err_set(GPT_INPUT,
+                         "%s: expected %lld bytes as '%s' says: damaged since; --force "
+                         "starts again",
+                         shard, (long long)s->bytes, path);
         free(shard);
     }
     return rc;
@@ -137,10 +141,11 @@ static int take_over(struct shard_folder *f, const char *path)
 static void tell_name(const struct tokjob_config *c, const char *name, bool *shard, bool *temporary)
 {
     size_t n = strlen(c->prefix);
-    bool ours = !strncmp(name, c->prefix, n)
-                && (!strncmp(name + n, "_train_", 7) || !strncmp(name + n, "_val_", 5));
-    const char *end = !ours ? NULL : strstr(name + n, ".bin") ? strstr(name + n, ".bin")
-                                                              : strstr(name + n, ".idx");
+    bool ours = !strncmp(name, c->prefix, n) &&
+                (!strncmp(name + n, "_train_", 7) || !strncmp(name + n, "_val_", 5));
+    const char *end = !ours                      ? NULL
+                      : strstr(name + n, ".bin") ? strstr(name + n, ".bin")
+                                                 : strstr(name + n, ".idx");
 
     *shard = end && (!strcmp(end, ".bin") || !strcmp(end, ".bin.zst") || !strcmp(end, ".idx"));
     *temporary = (end || !strncmp(name, "MANIFEST.", 9)) && text_ends(name, ".tmp");
@@ -148,8 +153,10 @@ static void tell_name(const struct tokjob_config *c, const char *name, bool *sha
 
 static int interrupted(const char *partial)
 {
-    return err_set(GPT_SYSTEM, "'%s' is of an interrupted job (--resume continues it, --force "
-                   "starts again)", partial);
+    return err_set(GPT_SYSTEM,
+                   "'%s' is of an interrupted job (--resume continues it, --force "
+                   "starts again)",
+                   partial);
 }
 
 enum old_shards { OLD_KEEP, OLD_REMOVE, OLD_REFUSE };
@@ -173,8 +180,10 @@ static int clear_folder(const struct tokjob_config *c, enum old_shards what)
         if (!(path = path_join(c->out, e->d_name)))
             rc = no_memory();
         else if (shard && what == OLD_REFUSE)
-            rc = err_set(GPT_SYSTEM, "'%s' exists without a MANIFEST (--repair makes that again, "
-                         "--force the shards anew)", path);
+            rc = err_set(GPT_SYSTEM,
+                         "'%s' exists without a MANIFEST (--repair makes that again, "
+                         "--force the shards anew)",
+                         path);
         else if (unlink(path))
             rc = err_sys("cannot remove '%s'", path);
         free(path);
@@ -238,11 +247,15 @@ static int check_unnamed(const struct shard_folder *f, bool made)
         tell_name(c, e->d_name, &shard, &temporary);
         found += shard && !index;
         snprintf(name, sizeof name, "%.*s%s", (int)strlen(e->d_name) - 4 * index, e->d_name,
-                 !index ? "" : c->level ? ".bin.zst" : ".bin");
-        if (shard && ((index && !c->with_index) || text_ends(name, ".zst") != (c->level > 0)
-                      || (made && folder_find(f, name) < 0)))
-            rc = err_set(GPT_INPUT, "%s/%s: is there, but this input and these options do not make "
-                         "it", c->out, e->d_name);
+                 !index     ? ""
+                 : c->level ? ".bin.zst"
+                            : ".bin");
+        if (shard && ((index && !c->with_index) || text_ends(name, ".zst") != (c->level > 0) ||
+                      (made && folder_find(f, name) < 0)))
+            rc = err_set(GPT_INPUT,
+                         "%s/%s: is there, but this input and these options do not make "
+                         "it",
+                         c->out, e->d_name);
     }
     closedir(d);
     if (!rc && !found)
@@ -330,8 +343,9 @@ static int open_folder(struct shard_folder *f, const char *whole, const char *pa
         return err_sys("cannot remove '%s'", whole);
     if (is_partial && c->resume && (rc = take_over(f, partial)))
         return rc;
-    if ((rc = clear_folder(c, is_partial && c->resume ? OLD_KEEP
-                              : is_partial || c->force ? OLD_REMOVE : OLD_REFUSE)))
+    if ((rc = clear_folder(c, is_partial && c->resume  ? OLD_KEEP
+                              : is_partial || c->force ? OLD_REMOVE
+                                                       : OLD_REFUSE)))
         return rc;
     return start_journal(f, partial);
 }

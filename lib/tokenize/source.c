@@ -19,18 +19,18 @@ struct source {
     struct source_config c;
     char **file;
     int files, next_file;
-    struct zreader *z;           /* of the present file, or NULL */
+    struct zreader *z; /* of the present file, or NULL */
     const char *path;
-    bool jsonl, at_end;          /* of the present file */
+    bool jsonl, at_end; /* of the present file */
     int64_t line, document;
     uint64_t done_bytes, total_bytes;
-    char *carry;                 /* read, but behind the cut of the last unit */
+    char *carry; /* read, but behind the cut of the last unit */
     size_t carried, carry_room;
     /* The document that comes as text in pieces. */
-    bool in_text, text_end;      /* begun; all of it was read */
+    bool in_text, text_end; /* begun; all of it was read */
     int64_t offset;
     uint64_t hash;
-    bool in_run;                 /* inside a pre-token longer than a unit */
+    bool in_run; /* inside a pre-token longer than a unit */
     int run_class;
     /* Where it is a long line: its parser, and what is read of the file. */
     bool in_line;
@@ -44,10 +44,7 @@ uint64_t document_hash(const char *text, size_t n)
     return XXH3_64bits(text, n < HASHED_BYTES ? n : HASHED_BYTES);
 }
 
-static int no_memory(void)
-{
-    return err_set(GPT_SYSTEM, "out of memory for the input");
-}
+static int no_memory(void) { return err_set(GPT_SYSTEM, "out of memory for the input"); }
 
 /* That all can be read, before hours go into the first; and their bytes. */
 static int look_at_files(struct source *s)
@@ -121,8 +118,8 @@ static int open_next(struct source *s)
     s->path = s->file[s->next_file++];
     if ((rc = zreader_open(&s->z, s->path)))
         return rc;
-    s->jsonl = s->c.format == FORMAT_JSONL
-            || (s->c.format == FORMAT_AUTO && has_extension(s->path, "jsonl,ndjson"));
+    s->jsonl = s->c.format == FORMAT_JSONL ||
+               (s->c.format == FORMAT_AUTO && has_extension(s->path, "jsonl,ndjson"));
     s->at_end = false;
     s->carried = 0;
     s->line = 1;
@@ -147,8 +144,7 @@ static int make_room(struct unit *u, size_t n)
 static int bad_line(const struct source *s)
 {
     return err_set(GPT_INPUT, "%s: line %lld: column %lld: expected %s", s->path,
-                   (long long)s->line,
-                   (long long)s->stream.at + 1, s->stream.bad);
+                   (long long)s->line, (long long)s->stream.at + 1, s->stream.bad);
 }
 
 /* The unit holds the beginning of a line longer than LONG_LINE. */
@@ -356,8 +352,8 @@ static int next_text(struct source *s, struct unit *u)
     u->ends = u->more = u->run = false;
     if (!s->in_run && s->text_end) {
         rc = end_text(s, u);
-    } else if (!s->in_run && ((cut = pretoken_cut(u->raw, u->n, &u->more))
-                              || (cut = pretoken_last_start(u->raw, u->n, &u->more)))) {
+    } else if (!s->in_run && ((cut = pretoken_cut(u->raw, u->n, &u->more)) ||
+                              (cut = pretoken_last_start(u->raw, u->n, &u->more)))) {
         rc = carry_from(s, u, cut);
     } else {
         cut = pretoken_run(u->raw, u->n, !s->in_run, s->text_end, &s->run_class, &ended);
@@ -372,8 +368,8 @@ static int next_text(struct source *s, struct unit *u)
 
 static int refuse_json_as_text(const struct source *s, const struct unit *u)
 {
-    if (s->c.format == FORMAT_AUTO && !strcmp(s->path, "-") && !s->jsonl && u->begins && u->n
-        && u->raw[0] == '{')
+    if (s->c.format == FORMAT_AUTO && !strcmp(s->path, "-") && !s->jsonl && u->begins && u->n &&
+        u->raw[0] == '{')
         return err_set(GPT_INPUT,
                        "-: begins like .jsonl: say --format jsonl, or --format text if it "
                        "is to be taken as it stands");
@@ -418,7 +414,7 @@ int source_next(struct source *s, struct unit *u)
             zreader_close(s->z);
             s->z = NULL;
         }
-    } while (u->jsonl && !u->n);      /* an empty text file is a document, no line is none */
+    } while (u->jsonl && !u->n); /* an empty text file is a document, no line is none */
     /* Looked at in wide loads, though nothing depends on it. */
     memset(u->raw + u->n, 0, PRETOKEN_PAD);
     return 0;

@@ -25,44 +25,44 @@
 enum source_format { FORMAT_AUTO, FORMAT_TEXT, FORMAT_JSONL };
 
 struct source_config {
-    const char **path;         /* files, folders (walked in order of bytes), or "-" */
+    const char **path; /* files, folders (walked in order of bytes), or "-" */
     int paths;
     /* of files taken from folders: "txt,md,jsonl"; .zst and .gz may follow */
     const char *extensions;
     enum source_format format; /* AUTO: by the name; a pipe that begins with '{' must be told */
-    const char *field;         /* of .jsonl; "text" if NULL */
+    const char *field; /* of .jsonl; "text" if NULL */
 };
 
 /* What one document has in a unit. */
 struct unit_doc {
-    int64_t number;            /* in the order of input, from 0 */
-    bool begins, ends;         /* here */
-    uint64_t hash;             /* document_hash of it */
-    size_t bytes;              /* of its text in this unit */
-    size_t token, tokens;      /* where in unit.token its tokens are, and how many */
-    int64_t invalid;           /* bad UTF-8 sequences in these bytes */
-    bool skipped;              /* not encoded, for it is not wanted */
+    int64_t number; /* in the order of input, from 0 */
+    bool begins, ends; /* here */
+    uint64_t hash; /* document_hash of it */
+    size_t bytes; /* of its text in this unit */
+    size_t token, tokens; /* where in unit.token its tokens are, and how many */
+    int64_t invalid; /* bad UTF-8 sequences in these bytes */
+    bool skipped; /* not encoded, for it is not wanted */
 };
 
 struct unit {
     /* Set by source_next. */
-    bool jsonl;                /* whole lines; else text of one document */
+    bool jsonl; /* whole lines; else text of one document */
     const char *path;
-    int64_t line;              /* of the file, from 1: the first; 0: it is a text file */
-    int64_t document;          /* number of the first document with bytes here */
-    int64_t offset;            /* text: bytes of the document before this unit */
-    bool begins, ends, more;   /* text: document begins, ends here; more as pretoken_init has it */
-    bool run, run_ends;        /* text: all of it is of one pre-token, which ends here */
-    uint64_t hash;             /* text: document_hash */
-    char *raw;                 /* n bytes, and PRETOKEN_PAD more */
+    int64_t line; /* of the file, from 1: the first; 0: it is a text file */
+    int64_t document; /* number of the first document with bytes here */
+    int64_t offset; /* text: bytes of the document before this unit */
+    bool begins, ends, more; /* text: document begins, ends here; more as pretoken_init has it */
+    bool run, run_ends; /* text: all of it is of one pre-token, which ends here */
+    uint64_t hash; /* text: document_hash */
+    char *raw; /* n bytes, and PRETOKEN_PAD more */
     size_t n, room;
-    bool end;                  /* nothing more: the unit is empty */
+    bool end; /* nothing more: the unit is empty */
     /* Set by encode_unit. */
     struct unit_doc *doc;
     int docs, doc_room;
-    uint16_t *token;           /* of the documents one after the other, each with its start token */
+    uint16_t *token; /* of the documents one after the other, each with its start token */
     size_t tokens, token_room;
-    char *text;                /* a document out of its JSON */
+    char *text; /* a document out of its JSON */
     size_t text_room;
 };
 

@@ -9,21 +9,25 @@
 
 #define BUCKET_BITS 7
 #define BUFFER_BYTES (64u << 10)
-#define UNIT_TOKENS (1u << 19)       /* a unit is full when it has them */
+#define UNIT_TOKENS (1u << 19) /* a unit is full when it has them */
 
-struct record {                      /* before the tokens of each part */
+struct record { /* before the tokens of each part */
     uint64_t key, hash;
     int64_t bytes, invalid;
     uint32_t tokens;
-    uint32_t flags;                  /* 1: begins, 2: ends */
+    uint32_t flags; /* 1: begins, 2: ends */
 };
 
-struct entry { uint64_t key; int64_t number; uint64_t at; };     /* of a document in a bucket */
+struct entry {
+    uint64_t key;
+    int64_t number;
+    uint64_t at;
+}; /* of a document in a bucket */
 
 struct bucket {
     int fd;
     uint64_t bytes;
-    unsigned char *buffer;           /* while writing */
+    unsigned char *buffer; /* while writing */
     size_t n;
 };
 
@@ -34,19 +38,16 @@ struct spool {
     int buckets;
     struct bucket *bucket;
     /* Reading. */
-    int present;                     /* bucket */
+    int present; /* bucket */
     struct entry *entry;
     int64_t entries, next_entry;
-    unsigned char *bytes;            /* the present bucket, or NULL: it is read as needed */
-    uint64_t at;                     /* of the next record, if a document goes on */
+    unsigned char *bytes; /* the present bucket, or NULL: it is read as needed */
+    uint64_t at; /* of the next record, if a document goes on */
     bool inside;
     int64_t document;
 };
 
-static int no_memory(void)
-{
-    return err_set(GPT_SYSTEM, "out of memory for the temporary store");
-}
+static int no_memory(void) { return err_set(GPT_SYSTEM, "out of memory for the temporary store"); }
 
 int spool_new(struct spool **out, const char *dir, bool sorted, size_t memory)
 {
@@ -132,8 +133,11 @@ static int put(struct spool *s, struct bucket *b, const void *p, size_t n)
 int spool_put(struct spool *s, uint64_t key, const struct unit_doc *d, const uint16_t *tokens)
 {
     struct bucket *b = &s->bucket[s->sorted ? key >> (64 - BUCKET_BITS) : 0];
-    struct record r = { .key = key, .hash = d->hash, .bytes = (int64_t)d->bytes,
-                        .invalid = d->invalid, .tokens = (uint32_t)d->tokens,
+    struct record r = { .key = key,
+                        .hash = d->hash,
+                        .bytes = (int64_t)d->bytes,
+                        .invalid = d->invalid,
+                        .tokens = (uint32_t)d->tokens,
                         .flags = (d->begins ? 1 : 0) | (d->ends ? 2 : 0) };
     int rc;
 
@@ -171,12 +175,12 @@ static int compare_entries(const void *pa, const void *pb)
     const struct entry *a = pa, *b = pb;
 
     return a->key != b->key ? (a->key > b->key) - (a->key < b->key)
-         : (a->number > b->number) - (a->number < b->number);
+                            : (a->number > b->number) - (a->number < b->number);
 }
 
 static int add_entry(struct spool *s, uint64_t key, uint64_t at)
 {
-    if (!(s->entries & (s->entries - 1))) {        /* full at each power of two */
+    if (!(s->entries & (s->entries - 1))) { /* full at each power of two */
         size_t room = s->entries ? 2 * (size_t)s->entries : 1;
         struct entry *p = realloc(s->entry, room * sizeof *p);
 
@@ -272,9 +276,14 @@ static int find_next(struct spool *s, bool *more)
 
 static int add_part(struct spool *s, struct unit *u, const struct record *r)
 {
-    struct unit_doc d = {
-        .number = s->document, .begins = r->flags & 1, .ends = (r->flags & 2) != 0, .hash = r->hash,
-        .bytes = (size_t)r->bytes, .token = u->tokens, .tokens = r->tokens, .invalid = r->invalid };
+    struct unit_doc d = { .number = s->document,
+                          .begins = r->flags & 1,
+                          .ends = (r->flags & 2) != 0,
+                          .hash = r->hash,
+                          .bytes = (size_t)r->bytes,
+                          .token = u->tokens,
+                          .tokens = r->tokens,
+                          .invalid = r->invalid };
     int rc;
 
     if ((rc = unit_reserve_tokens(u, r->tokens)))
@@ -296,8 +305,8 @@ int spool_next(struct spool *s, struct unit *u)
             return rc;
         if (!more)
             break;
-        if ((rc = get(s, s->at, &r, sizeof r)) || (rc = add_part(s, u, &r))
-            || (rc = get(s, s->at + sizeof r, u->token + u->tokens, 2 * (size_t)r.tokens)))
+        if ((rc = get(s, s->at, &r, sizeof r)) || (rc = add_part(s, u, &r)) ||
+            (rc = get(s, s->at + sizeof r, u->token + u->tokens, 2 * (size_t)r.tokens)))
             return rc;
         u->tokens += r.tokens;
         s->at += sizeof r + 2 * (uint64_t)r.tokens;

@@ -16,15 +16,15 @@
 #include "base/err.h"
 
 struct token_stats {
-    int64_t *count;          /* [65536] by token */
+    int64_t *count; /* [65536] by token */
     int64_t tokens, documents, text_bytes;
-    int64_t lengths[64];     /* documents by floor(log2(tokens)), the start token included */
+    int64_t lengths[64]; /* documents by floor(log2(tokens)), the start token included */
 };
 
 int token_stats_init(struct token_stats *s) MUST_CHECK;
 void token_stats_release(struct token_stats *s);
 void token_stats_add(struct token_stats *s, const uint16_t *tokens, size_t n);
-void token_stats_document(struct token_stats *s, int64_t tokens);    /* one more, of this length */
+void token_stats_document(struct token_stats *s, int64_t tokens); /* one more, of this length */
 /* Entropy of the distribution of single tokens, in nats a token: -sum p log p. */
 double token_stats_entropy(const struct token_stats *s);
 /* The k most frequent tokens, most first, ties by id; returns how many there are. */

@@ -8,10 +8,7 @@
 #include "base/progress.h"
 #include "tokenize/tokjob_impl.h"
 
-static int no_memory(void)
-{
-    return err_set(GPT_SYSTEM, "out of memory for the job");
-}
+static int no_memory(void) { return err_set(GPT_SYSTEM, "out of memory for the job"); }
 
 /* --- memory --- */
 
@@ -22,17 +19,14 @@ static int no_memory(void)
 #define FIXED_MIB 40
 #define UNIT_MIB 12
 #define THREAD_MIB 20
-#define SPOOL_MIB (24 + 64)          /* its buffers, and a part of a bucket */
+#define SPOOL_MIB (24 + 64) /* its buffers, and a part of a bucket */
 
-static int compressor_mib(int level)
-{
-    return !level ? 0 : level < 6 ? 4 : level < 13 ? 12 : 32;
-}
+static int compressor_mib(int level) { return !level ? 0 : level < 6 ? 4 : level < 13 ? 12 : 32; }
 
 static int64_t memory_mib(int threads, int units, int level, bool spool)
 {
-    return FIXED_MIB + (int64_t)threads * (THREAD_MIB + compressor_mib(level))
-         + (int64_t)units * UNIT_MIB + (spool ? SPOOL_MIB : 0);
+    return FIXED_MIB + (int64_t)threads * (THREAD_MIB + compressor_mib(level)) +
+           (int64_t)units * UNIT_MIB + (spool ? SPOOL_MIB : 0);
 }
 
 /* As many threads and units in flight as the memory allows. */
@@ -60,8 +54,8 @@ static int allocate(struct job *j)
 {
     int rc;
 
-    if ((rc = pipeline_new(&j->pipeline, j->threads, j->units, j->c->level > 0))
-        || (rc = encoder_new(&j->run_encoder, &j->encode)))
+    if ((rc = pipeline_new(&j->pipeline, j->threads, j->units, j->c->level > 0)) ||
+        (rc = encoder_new(&j->run_encoder, &j->encode)))
         return rc;
     for (int i = 0; i < j->threads; i++)
         if ((rc = encoder_new(&j->encoder[i], &j->encode)))
@@ -122,7 +116,7 @@ static void place_behind(struct job *j)
         if (s->split == SPLIT_VAL)
             j->val_left -= s->tokens;
     }
-    if (j->c->val_first_tokens)          /* one stream: both where the last shard ended */
+    if (j->c->val_first_tokens) /* one stream: both where the last shard ended */
         j->cutter[SPLIT_VAL].skip = j->cutter[SPLIT_TRAIN].skip = last;
 }
 
@@ -133,10 +127,14 @@ static void place_cutters(struct job *j)
     j->val_left = c->val_first_tokens;
     for (int s = 0; s < 2; s++) {
         /* As the records have it: validation is shard 0, training begins with 1. */
-        j->cutter[s] = (struct cutter){ .split = (enum split)s, .shard_tokens = c->shard_tokens,
-                                        .index = s == SPLIT_TRAIN, .stop = INT_MAX };
-        j->writer[s] = (struct shard_writer){ .dir = c->out, .prefix = c->prefix,
-                                              .level = c->level, .shard_tokens = c->shard_tokens,
+        j->cutter[s] = (struct cutter){ .split = (enum split)s,
+                                        .shard_tokens = c->shard_tokens,
+                                        .index = s == SPLIT_TRAIN,
+                                        .stop = INT_MAX };
+        j->writer[s] = (struct shard_writer){ .dir = c->out,
+                                              .prefix = c->prefix,
+                                              .level = c->level,
+                                              .shard_tokens = c->shard_tokens,
                                               .with_index = c->with_index,
                                               .bos = c->encode.vocab->bos };
     }
@@ -166,7 +164,8 @@ static int one_pass(struct job *j)
     if (j->c->val_first_tokens)
         j->encode.wanted_from[SPLIT_TRAIN] = j->encode.wanted_from[SPLIT_VAL] =
             j->cutter[SPLIT_VAL].skip.document < j->cutter[SPLIT_TRAIN].skip.document
-            ? j->cutter[SPLIT_VAL].skip.document : j->cutter[SPLIT_TRAIN].skip.document;
+                ? j->cutter[SPLIT_VAL].skip.document
+                : j->cutter[SPLIT_TRAIN].skip.document;
     return run_pass(j, &stages_direct);
 }
 
@@ -261,8 +260,8 @@ int tokjob_run(const struct tokjob_config *c, struct tokjob_result *r)
     j->encode = c->encode;
     j->result = r;
     j->start = now_seconds();
-    if ((rc = fit_memory(j, spool)) || (rc = allocate(j))
-        || (rc = source_open(&j->source, &c->source)) || (rc = folder_open(&j->folder, c)))
+    if ((rc = fit_memory(j, spool)) || (rc = allocate(j)) ||
+        (rc = source_open(&j->source, &c->source)) || (rc = folder_open(&j->folder, c)))
         goto out;
     place_cutters(j);
     if (!nothing_to_do(j))

@@ -22,38 +22,38 @@
 struct tokjob_progress {
     uint64_t read_bytes, total_bytes;
     int64_t text_bytes, tokens;
-    int64_t put_tokens;          /* back from the store, in the second pass of two; else 0 */
-    double seconds, pass_seconds;        /* since the job, and this pass, began */
+    int64_t put_tokens; /* back from the store, in the second pass of two; else 0 */
+    double seconds, pass_seconds; /* since the job, and this pass, began */
 };
 
 struct tokjob_config {
     struct source_config source;
     struct encode_config encode;
-    const char *out;             /* folder, "-": one shard to stdout, NULL: only counts */
-    const char *prefix;          /* of shard names */
-    const char *arguments;       /* for the MANIFEST */
-    int level;                   /* 0: .bin; 1..19: .bin.zst */
+    const char *out; /* folder, "-": one shard to stdout, NULL: only counts */
+    const char *prefix; /* of shard names */
+    const char *arguments; /* for the MANIFEST */
+    int level; /* 0: .bin; 1..19: .bin.zst */
     int64_t shard_tokens;
-    int64_t val_first_tokens;    /* the first tokens are validation, as in the records; 0: none */
-    int64_t val_tokens;          /* documents of the lowest hashes are, as many as give these */
-    bool shuffle;                /* in an order drawn from the seed */
+    int64_t val_first_tokens; /* the first tokens are validation, as in the records; 0: none */
+    int64_t val_tokens; /* documents of the lowest hashes are, as many as give these */
+    bool shuffle; /* in an order drawn from the seed */
     uint64_t seed;
     int threads;
-    int64_t memory;              /* bytes; 0: what the threads take */
-    bool with_index;             /* an index beside each shard */
+    int64_t memory; /* bytes; 0: what the threads take */
+    bool with_index; /* an index beside each shard */
     bool resume, force;
-    bool repair;                 /* only makes again what --verify would find damaged; shards that
+    bool repair; /* only makes again what --verify would find damaged; shards that
                                     no MANIFEST names must come out as they are */
-    struct token_stats *stats;   /* of what this run encodes; NULL: not wanted */
-    void (*progress)(void *ctx, const struct tokjob_progress *p);   /* from the calling thread */
+    struct token_stats *stats; /* of what this run encodes; NULL: not wanted */
+    void (*progress)(void *ctx, const struct tokjob_progress *p); /* from the calling thread */
     void *ctx;
 };
 
 struct tokjob_result {
-    int64_t documents, tokens, invalid;      /* of all shards */
-    int64_t text_bytes, encoded_tokens;      /* by this run */
-    int shards, kept, repaired;              /* kept: whole before this run (resume) */
-    bool remade;                             /* repair: the MANIFEST, too */
+    int64_t documents, tokens, invalid; /* of all shards */
+    int64_t text_bytes, encoded_tokens; /* by this run */
+    int shards, kept, repaired; /* kept: whole before this run (resume) */
+    bool remade; /* repair: the MANIFEST, too */
     double seconds;
 };
 

@@ -140,9 +140,10 @@ static int follow_input(struct job *j, const struct unit_doc *d)
         if (s->to.document - !s->to.token != d->number)
             break;
         if (s->input != j->input)
-            return err_set(GPT_INPUT, "%s: made of another input: of this the first %lld documents "
-                           "have the hash %016llx, expected %016llx", s->name,
-                           (long long)d->number + 1, (unsigned long long)j->input,
+            return err_set(GPT_INPUT,
+                           "%s: made of another input: of this the first %lld documents "
+                           "have the hash %016llx, expected %016llx",
+                           s->name, (long long)d->number + 1, (unsigned long long)j->input,
                            (unsigned long long)s->input);
     }
     return 0;
@@ -165,8 +166,11 @@ static int cut_unit(struct job *j, const struct unit *u, bool counts, bool *done
         if (!j->cut_begun) {
             if (d->begins && (rc = follow_input(j, d)))
                 return rc;
-            *p = (struct part){ .token = u->token + d->token, .n = d->tokens, .ends = d->ends,
-                                .invalid = d->invalid, .input = j->input,
+            *p = (struct part){ .token = u->token + d->token,
+                                .n = d->tokens,
+                                .ends = d->ends,
+                                .invalid = d->invalid,
+                                .input = j->input,
                                 .at = { d->number, d->begins ? 0 : p->at.token } };
             j->cut_begun = true;
             if (counts && !d->skipped && (rc = count_part(j, u, d)))
@@ -250,9 +254,11 @@ static int finish_as_found(struct job *j, struct shard_writer *w, struct manifes
     if (found && (rc = shard_hash(path, line->hash)) == GPT_INPUT)
         rc = err_set(rc, "%s; once it is removed, --repair makes it again", err_message());
     if (!rc && (rc = shard_writer_finish(w, line->tokens, line)) == GPT_INPUT && found)
-        rc = err_set(rc, "%s: expected what this input and these options make, found other "
+        rc = err_set(rc,
+                     "%s: expected what this input and these options make, found other "
                      "tokens; if it is damaged and not of another job, remove it, and --repair "
-                     "makes it again", path);
+                     "makes it again",
+                     path);
     j->result->repaired += !rc && !found;
     free(path);
     return rc;
@@ -273,8 +279,10 @@ static int write_frame(void *ctx, struct out_frame *f)
     if (!wanted)
         return 0;
     if (f->first && !strcmp(j->c->out, "-") && j->folder.manifest.n)
-        return err_set(GPT_INPUT, "expected at most %lld tokens for one shard on standard output, "
-                       "found more", (long long)j->c->shard_tokens);
+        return err_set(GPT_INPUT,
+                       "expected at most %lld tokens for one shard on standard output, "
+                       "found more",
+                       (long long)j->c->shard_tokens);
     if (f->first && (rc = shard_writer_open(w, f->split, f->index)))
         return rc;
     if (f->n && (rc = shard_writer_put(w, f->plain, f->n, f->raw, f->raw_n)))
@@ -296,22 +304,28 @@ static void report(void *ctx)
     struct job *j = ctx;
     double now = now_seconds();
     struct tokjob_progress p = {
-        .read_bytes = atomic_load(&j->read_bytes), .total_bytes = source_total_bytes(j->source),
-        .text_bytes = atomic_load(&j->seen_text), .tokens = atomic_load(&j->seen_tokens),
+        .read_bytes = atomic_load(&j->read_bytes),
+        .total_bytes = source_total_bytes(j->source),
+        .text_bytes = atomic_load(&j->seen_text),
+        .tokens = atomic_load(&j->seen_tokens),
         .put_tokens = atomic_load(&j->put_tokens),
-        .seconds = now - j->start, .pass_seconds = now - j->pass_start,
+        .seconds = now - j->start,
+        .pass_seconds = now - j->pass_start,
     };
 
     if (j->c->progress)
         j->c->progress(j->c->ctx, &p);
 }
 
-const struct stages stages_direct = { read_source, encode, cut_counting, pack, write_frame,
-                                     report };
-const struct stages stages_to_spool = { read_source, encode, cut_to_spool, pack, write_frame,
-                                       report };
-const struct stages stages_from_spool = { read_spool, encode, cut_counted, pack, write_frame,
-                                         report };
+const struct stages stages_direct = {
+    read_source, encode, cut_counting, pack, write_frame, report
+};
+const struct stages stages_to_spool = {
+    read_source, encode, cut_to_spool, pack, write_frame, report
+};
+const struct stages stages_from_spool = {
+    read_spool, encode, cut_counted, pack, write_frame, report
+};
 
 struct stages stages_plain(const struct stages *s)
 {

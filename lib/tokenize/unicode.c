@@ -11,8 +11,9 @@ uint8_t unicode_page[0x1100];
 uint8_t unicode_bits[256][64];
 
 static const uint16_t spaces[] = {
-    0x9, 0xa, 0xb, 0xc, 0xd, 0x20, 0x85, 0xa0, 0x1680, 0x2000, 0x2001, 0x2002, 0x2003, 0x2004,
-    0x2005, 0x2006, 0x2007, 0x2008, 0x2009, 0x200a, 0x2028, 0x2029, 0x202f, 0x205f, 0x3000,
+    0x9,    0xa,    0xb,    0xc,    0xd,    0x20,   0x85,   0xa0,   0x1680,
+    0x2000, 0x2001, 0x2002, 0x2003, 0x2004, 0x2005, 0x2006, 0x2007, 0x2008,
+    0x2009, 0x200a, 0x2028, 0x2029, 0x202f, 0x205f, 0x3000,
 };
 
 /* One page, two bits a code point; the ranges that touch it begin at *range. */
@@ -50,7 +51,7 @@ static void make_tables(void)
         for (k = 0; k < pages; k++)
             if (!memcmp(unicode_bits[k], bits, 64))
                 break;
-        if (k == pages)      /* Unicode 16 has 133 different pages; 256 fit */
+        if (k == pages) /* Unicode 16 has 133 different pages; 256 fit */
             memcpy(unicode_bits[pages++], bits, 64);
         unicode_page[p] = (uint8_t)k;
     }
@@ -72,7 +73,7 @@ size_t utf8_valid_prefix(const char *text, size_t n)
         uint32_t c;
         int k;
 
-        while (i + 8 <= n) {        /* eight ASCII bytes at once */
+        while (i + 8 <= n) { /* eight ASCII bytes at once */
             uint64_t u;
 
             memcpy(&u, s + i, 8);

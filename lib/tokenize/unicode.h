@@ -17,14 +17,14 @@
 
 enum char_class { CLASS_OTHER, CLASS_LETTER, CLASS_NUMBER, CLASS_SPACE };
 
-extern const char unicode_version[];     /* "16.0.0" */
+extern const char unicode_version[]; /* "16.0.0" */
 
 /* Two-stage table: a page of 256 code points has 64 bytes, two bits each. */
 extern uint8_t unicode_page[0x1100];
 extern uint8_t unicode_bits[256][64];
 void unicode_init(void);
 
-static inline enum char_class unicode_class(uint32_t c)     /* c <= 0x10ffff */
+static inline enum char_class unicode_class(uint32_t c) /* c <= 0x10ffff */
 {
     return unicode_bits[unicode_page[c >> 8]][(c & 255) >> 2] >> (2 * (c & 3)) & 3;
 }

@@ -53,7 +53,8 @@ int val_pick_below(const struct val_pick *p, uint64_t *below)
     if (p->have < p->want || p->have == p->all)
         return err_set(GPT_INPUT,
                        "expected whole documents of %lld tokens for validation and more for "
-                       "training, found %lld tokens in all", (long long)p->want, (long long)p->all);
+                       "training, found %lld tokens in all",
+                       (long long)p->want, (long long)p->all);
     *below = p->heap[0].hash + 1;
     return 0;
 }

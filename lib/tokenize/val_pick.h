@@ -18,8 +18,11 @@
 
 struct val_pick {
     int64_t want;
-    int64_t have, all;           /* tokens of the candidates, and of all documents */
-    struct candidate { uint64_t hash; int64_t tokens; } *heap;    /* highest hash first */
+    int64_t have, all; /* tokens of the candidates, and of all documents */
+    struct candidate {
+        uint64_t hash;
+        int64_t tokens;
+    } * heap; /* highest hash first */
     int64_t n, room;
 };
 

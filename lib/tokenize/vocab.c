@@ -15,8 +15,8 @@ static size_t base64_encode(const uint8_t *s, size_t n, char *out)
     char *o = out;
 
     for (size_t i = 0; i < n; i += 3) {
-        uint32_t x = (uint32_t)s[i] << 16 | (i + 1 < n ? (uint32_t)s[i + 1] << 8 : 0)
-                   | (i + 2 < n ? s[i + 2] : 0);
+        uint32_t x = (uint32_t)s[i] << 16 | (i + 1 < n ? (uint32_t)s[i + 1] << 8 : 0) |
+                     (i + 2 < n ? s[i + 2] : 0);
 
         *o++ = digit[x >> 18];
         *o++ = digit[x >> 12 & 63];
@@ -131,8 +131,9 @@ static char *in_data_home(const char *rest)
 {
     const char *xdg = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
     char *p = NULL;
-    int n = xdg && *xdg ? asprintf(&p, "%s/%s", xdg, rest)
-          : home && *home ? asprintf(&p, "%s/.local/share/%s", home, rest) : -1;
+    int n = xdg && *xdg     ? asprintf(&p, "%s/%s", xdg, rest)
+            : home && *home ? asprintf(&p, "%s/.local/share/%s", home, rest)
+                            : -1;
 
     return n < 0 ? NULL : p;
 }
@@ -143,7 +144,7 @@ int vocab_find(char **path)
     char *place[3], tried[3 * 4200] = "";
 
     *path = NULL;
-    if (env && *env)                     /* said by the user: no looking elsewhere */
+    if (env && *env) /* said by the user: no looking elsewhere */
         return (*path = strdup(env)) ? 0 : err_set(GPT_SYSTEM, "out of memory");
     place[0] = beside_program("../vocab/gpt2.tiktoken");
     place[1] = beside_program("../share/gpt-tools/gpt2.tiktoken");
@@ -159,7 +160,9 @@ int vocab_find(char **path)
     }
     if (*path)
         return 0;
-    return err_set(GPT_INPUT, "no GPT-2 vocabulary: looked for %s; fetch it with 'make vocab' or "
+    return err_set(GPT_INPUT,
+                   "no GPT-2 vocabulary: looked for %s; fetch it with 'make vocab' or "
                    "share/get-vocab, name one with --vocab FILE or GPT_VOCAB, or use --tokenizer "
-                   "byte", tried);
+                   "byte",
+                   tried);
 }

@@ -23,30 +23,30 @@
 #define GPT2_SHA256 "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930"
 
 #define TOKEN_NONE 0xffffu
-#define TOKEN_MAX_BYTES 128       /* longest token accepted; GPT-2's longest */
+#define TOKEN_MAX_BYTES 128 /* longest token accepted; GPT-2's longest */
 
 struct vocab {
-    const char *name;             /* "gpt2", "bytes" or "other" */
-    char sha256[65];              /* of the vocabulary as a rank file, whatever form it came in */
-    int tokens;                   /* ids 0 .. tokens-1 have bytes */
-    int bos;                      /* = tokens */
-    int size;                     /* tokens + 1 */
-    uint32_t *begin;              /* [tokens+1] into bytes */
+    const char *name; /* "gpt2", "bytes" or "other" */
+    char sha256[65]; /* of the vocabulary as a rank file, whatever form it came in */
+    int tokens; /* ids 0 .. tokens-1 have bytes */
+    int bos; /* = tokens */
+    int size; /* tokens + 1 */
+    uint32_t *begin; /* [tokens+1] into bytes */
     uint8_t *bytes;
     /* What follows is NULL for the byte tokenizer. */
     /* The tables are kept small: encoding what no cache holds walks them at random. */
-    uint16_t byte_id[256];        /* token of each byte */
-    uint8_t *length;              /* [tokens] bytes */
+    uint16_t byte_id[256]; /* token of each byte */
+    uint8_t *length; /* [tokens] bytes */
     /* [tokens] left << 16 | right it was merged from; a byte: itself */
     uint32_t *split;
-    uint16_t *shorter;            /* [tokens] longest token that is a proper prefix; TOKEN_NONE */
-    uint16_t *pair;               /* hash of the pairs: slots of tokens, TOKEN_NONE where free */
-    int pair_shift;               /* 32 - log2(slots) */
-    uint64_t *maybe;              /* 2^20 bits by hash: clear where no pair is (95% of them) */
-    uint32_t *trie;               /* double array, see trie_step */
-    uint16_t *trie_token;         /* [slots of trie] token that ends there */
-    uint64_t joined[256];         /* bit y & 63 of byte x: some token has xy, y from 0xc0 on */
-    uint32_t *two;                /* [65536] slot after two bytes, the first low; 0: none */
+    uint16_t *shorter; /* [tokens] longest token that is a proper prefix; TOKEN_NONE */
+    uint16_t *pair; /* hash of the pairs: slots of tokens, TOKEN_NONE where free */
+    int pair_shift; /* 32 - log2(slots) */
+    uint64_t *maybe; /* 2^20 bits by hash: clear where no pair is (95% of them) */
+    uint32_t *trie; /* double array, see trie_step */
+    uint16_t *trie_token; /* [slots of trie] token that ends there */
+    uint64_t joined[256]; /* bit y & 63 of byte x: some token has xy, y from 0xc0 on */
+    uint32_t *two; /* [65536] slot after two bytes, the first low; 0: none */
 };
 
 static inline uint32_t vocab_left(const struct vocab *v, uint32_t id) { return v->split[id] >> 16; }

@@ -14,7 +14,10 @@
 
 #include "tokenize/unicode.h"
 
-struct text { const char *path, *at, *end; int line; };
+struct text {
+    const char *path, *at, *end;
+    int line;
+};
 
 /* --- the vocabulary as it grows --- */
 
@@ -82,18 +85,22 @@ static void put_single_bytes(struct vocab *v)
 }
 
 /* Appends the merge of two mapped strings as the next token. */
-static int put_merge(struct vocab *v, const struct text *t, const char *a, size_t na,
-                     const char *b, size_t nb)
+static int put_merge(struct vocab *v, const struct text *t, const char *a, size_t na, const char *b,
+                     size_t nb)
 {
     uint8_t *out = v->bytes + v->begin[v->tokens];
     int m = 0, k = 0;
 
     if (v->tokens == TOKEN_NONE)
-        return err_set(GPT_INPUT, "%s: line %d: expected at most 65,535 tokens, which is what "
-                       "uint16 shards can hold, found more", t->path, t->line);
+        return err_set(GPT_INPUT,
+                       "%s: line %d: expected at most 65,535 tokens, which is what "
+                       "uint16 shards can hold, found more",
+                       t->path, t->line);
     if ((m = unmap(a, na, out)) < 0 || (k = unmap(b, nb, out + m)) < 0)
-        return err_set(GPT_INPUT, "%s: line %d: expected characters of GPT-2's byte alphabet, "
-                       "found '%.*s %.*s'", t->path, t->line, (int)na, a, (int)nb, b);
+        return err_set(GPT_INPUT,
+                       "%s: line %d: expected characters of GPT-2's byte alphabet, "
+                       "found '%.*s %.*s'",
+                       t->path, t->line, (int)na, a, (int)nb, b);
     if (m < 1 || k < 1 || m + k > TOKEN_MAX_BYTES)
         return too_long(t, v->tokens, (size_t)(m + k));
     v->begin[v->tokens + 1] = v->begin[v->tokens] + (uint32_t)(m + k);
@@ -160,8 +167,10 @@ static int parse_ranks(struct vocab *v, struct text *t)
             return err_set(GPT_INPUT, "%s: line %d: expected 'base64 rank', found '%.*s'", t->path,
                            t->line, (int)(eol - t->at < 80 ? eol - t->at : 80), t->at);
         if (v->tokens == TOKEN_NONE)
-            return err_set(GPT_INPUT, "%s: line %d: expected at most 65,535 tokens, which is what "
-                           "uint16 shards can hold, found more", t->path, t->line);
+            return err_set(GPT_INPUT,
+                           "%s: line %d: expected at most 65,535 tokens, which is what "
+                           "uint16 shards can hold, found more",
+                           t->path, t->line);
         if (rank != v->tokens)
             return err_set(GPT_INPUT, "%s: line %d: expected rank %d, found %ld", t->path, t->line,
                            v->tokens, rank);
@@ -199,7 +208,7 @@ static int parse_merges(struct vocab *v, struct text *t)
         if (t->line == 1 && end - t->at > 8 && !memcmp(t->at, "#version", 8))
             ;
         else if (end == t->at && eol + 1 >= t->end)
-            ;                                           /* a blank last line */
+            ; /* a blank last line */
         else if (!space)
             return err_set(GPT_INPUT, "%s: line %d: expected 'left right', found '%.*s'", t->path,
                            t->line, (int)(end - t->at < 80 ? end - t->at : 80), t->at);
@@ -280,8 +289,10 @@ static int json_check_ids(struct vocab *v, const struct text *t, struct json *j)
         m = unmap(buf, json_unescape(&key, buf), bytes);
         want = vocab_token(v, (int)id, &n);
         if (m != (int)n || memcmp(want, bytes, n))
-            return err_set(GPT_INPUT, "%s: token '%.*s' has id %d: expected ids in the order of "
-                           "merges", t->path, (int)(key.n < 80 ? key.n : 80), key.s, (int)id);
+            return err_set(GPT_INPUT,
+                           "%s: token '%.*s' has id %d: expected ids in the order of "
+                           "merges",
+                           t->path, (int)(key.n < 80 ? key.n : 80), key.s, (int)id);
         seen++;
     }
     if (!j->bad && seen != v->tokens)
@@ -339,9 +350,10 @@ int vocab_parse(struct vocab *v, const char *path, const char *text, size_t n)
     if (n > 8 && !memcmp(text, "#version", 8))
         return parse_merges(v, &t);
     if (!space)
-        return err_set(GPT_INPUT, "%s: line 1: expected a tiktoken rank file ('base64 rank'), "
-                       "vocab.bpe ('#version: 0.2') or tokenizer.json, found '%.*s'", path,
-                       (int)(n < 40 ? n : 40), text);
-    return space[1] >= '0' && space[1] <= '9' && base64_value(*text) >= 0
-         ? parse_ranks(v, &t) : parse_merges(v, &t);
+        return err_set(GPT_INPUT,
+                       "%s: line 1: expected a tiktoken rank file ('base64 rank'), "
+                       "vocab.bpe ('#version: 0.2') or tokenizer.json, found '%.*s'",
+                       path, (int)(n < 40 ? n : 40), text);
+    return space[1] >= '0' && space[1] <= '9' && base64_value(*text) >= 0 ? parse_ranks(v, &t)
+                                                                          : parse_merges(v, &t);
 }

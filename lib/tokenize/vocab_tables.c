@@ -62,8 +62,10 @@ static int find_splits(struct vocab *v, const char *path)
         for (size_t i = 0; i < n; i++)
             part[i] = v->byte_id[s[i]];
         if (merge_parts(v, part, (int)n) != 2 || vocab_merge(v, part[0], part[1]) != TOKEN_NONE)
-            return err_set(GPT_INPUT, "%s: token %d: expected the merge of two tokens of lower "
-                           "rank, found %zu bytes that do not merge to it", path, t, n);
+            return err_set(GPT_INPUT,
+                           "%s: token %d: expected the merge of two tokens of lower "
+                           "rank, found %zu bytes that do not merge to it",
+                           path, t, n);
         add_pair(v, part[0], part[1], (uint32_t)t);
     }
     return 0;
@@ -72,11 +74,11 @@ static int find_splits(struct vocab *v, const char *path)
 struct trie {
     struct vocab *v;
     uint32_t slots;
-    uint32_t window;                   /* where bases are looked for */
-    uint32_t fresh;                    /* all slots from here are free */
-    uint64_t *free;                    /* a bit a slot */
-    uint8_t *base_used;                /* [slots] */
-    uint16_t *sorted;                  /* tokens in the order of their bytes */
+    uint32_t window; /* where bases are looked for */
+    uint32_t fresh; /* all slots from here are free */
+    uint64_t *free; /* a bit a slot */
+    uint8_t *base_used; /* [slots] */
+    uint16_t *sorted; /* tokens in the order of their bytes */
 };
 
 #define MAX_SLOTS (1u << 22)
@@ -163,7 +165,7 @@ static int place_children(struct trie *t, uint32_t slot, int lo, int hi, size_t 
         size_t len;
         const uint8_t *s = vocab_token(t->v, t->sorted[i], &len);
 
-        if (len == depth) {            /* the shortest sorts first */
+        if (len == depth) { /* the shortest sorts first */
             t->v->trie[slot] |= TRIE_ENDS;
             t->v->trie_token[slot] = t->sorted[i];
             continue;
@@ -214,9 +216,9 @@ static int make_trie(struct vocab *v, const char *path)
     qsort_r(t.sorted, (size_t)v->tokens, sizeof *t.sorted, compare_tokens, v);
     for (int i = 1; i < v->tokens; i++)
         if (!compare_tokens(t.sorted + i - 1, t.sorted + i, v)) {
-            rc = err_set(GPT_INPUT,
-                         "%s: tokens %d and %d: expected different bytes, found the same",
-                         path, t.sorted[i - 1], t.sorted[i]);
+            rc =
+                err_set(GPT_INPUT, "%s: tokens %d and %d: expected different bytes, found the same",
+                        path, t.sorted[i - 1], t.sorted[i]);
             goto out;
         }
     if ((rc = trie_room(&t, 1 << 17)))
@@ -224,7 +226,7 @@ static int make_trie(struct vocab *v, const char *path)
     /* Base 0 is what leaves have, whose children must not be found: slots below
      * 256 stay free but for the root. */
     t.fresh = t.window = 256;
-    v->trie[0] = TRIE_TAKEN | 0xff;      /* and byte 0 does not lead there */
+    v->trie[0] = TRIE_TAKEN | 0xff; /* and byte 0 does not lead there */
     t.base_used[0] = 1;
     if ((rc = place_children(&t, 0, 0, v->tokens, 0)))
         rc = err_prefix("%s", path);
@@ -284,8 +286,10 @@ static int find_bytes(struct vocab *v, const char *path)
     }
     for (int b = 0; b < 256; b++)
         if (v->byte_id[b] >= 256)
-            return err_set(GPT_INPUT, "%s: byte 0x%02x: expected it among tokens 0 to 255, found "
-                           "it %s", path, b, v->byte_id[b] == TOKEN_NONE ? "nowhere" : "later");
+            return err_set(GPT_INPUT,
+                           "%s: byte 0x%02x: expected it among tokens 0 to 255, found "
+                           "it %s",
+                           path, b, v->byte_id[b] == TOKEN_NONE ? "nowhere" : "later");
     return 0;
 }
 

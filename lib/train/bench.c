@@ -17,12 +17,14 @@
 #include "train/floor.h"
 #include "train/rank.h"
 
-enum { WARM = 2 };                      /* rounds before those that count */
+enum { WARM = 2 }; /* rounds before those that count */
 
 /* What a stage is timed as; each round has all of them. */
 enum form { STEP, MUTED, MODEL, FORMS };
 
-struct estimate { double value, error; };
+struct estimate {
+    double value, error;
+};
 
 /* Median of a - b and its standard error by their median absolute deviation, as of a normal
  * distribution; NaN from fewer than three rounds. scratch (n). */
@@ -84,12 +86,12 @@ struct stage_bench {
     struct rank *k;
     struct point even, odd;
     struct batch b[MAX_MICRO];
-    struct comm *mute;          /* of ranks that hear nothing of each other */
+    struct comm *mute; /* of ranks that hear nothing of each other */
     void *muted_graph[GRAPHS];
-    void *model_graph;          /* or NULL: forward and backward are launched one by one */
-    int32_t *touched[2];        /* rows of the bigram table, of an even and an odd step; or NULL */
+    void *model_graph; /* or NULL: forward and backward are launched one by one */
+    int32_t *touched[2]; /* rows of the bigram table, of an even and an odd step; or NULL */
     struct sparse_stats before; /* of exchanges, when the stage began */
-    double attn_flops;          /* forward and backward of a step on this rank */
+    double attn_flops; /* forward and backward of a step on this rank */
 };
 
 static void run_step(struct stage_bench *s, int i)
@@ -117,7 +119,7 @@ static void swap_graphs(struct stage_bench *s)
 static void run_muted(struct stage_bench *s, int i)
 {
     struct rank *k = s->k;
-    struct sparse *sparse = k->optim.sparse;    /* no exchange: nobody would answer */
+    struct sparse *sparse = k->optim.sparse; /* no exchange: nobody would answer */
     k->optim.comm = s->mute;
     k->optim.sparse = NULL;
     swap_graphs(s);
@@ -153,7 +155,7 @@ static int capture_model(struct stage_bench *s)
     int rc;
     if (!be->capture || s->k->run->opt->no_graph)
         return 0;
-    launch_model(s);            /* workspaces and plans exist before the capture */
+    launch_model(s); /* workspaces and plans exist before the capture */
     if ((rc = be->capture(o)))
         return rc;
     launch_model(s);
@@ -225,7 +227,7 @@ static int stage_init(struct stage_bench *s, struct rank *k, int stage)
     *s = (struct stage_bench){ .k = k };
     while (schedule_at(r, step, &s->even), s->even.stage < stage)
         step++;
-    step += 2 - step % 2;       /* an even step inside, so that both parities are of the stage */
+    step += 2 - step % 2; /* an even step inside, so that both parities are of the stage */
     schedule_at(r, step, &s->even);
     schedule_at(r, step + 1, &s->odd);
     s->even.untie = s->odd.untie = false;
@@ -243,9 +245,9 @@ static int stage_init(struct stage_bench *s, struct rank *k, int stage)
             const struct layer_spec *l = &r->layers[i];
             int mul = l->attention == ATTN_PAIRED ? 2 : 1;
             if (l->attention != ATTN_NONE)
-                s->attn_flops += 14.0 * r->head_dim * (r->heads / mul) *
-                                 pairs(&c, mul, l->long_window ? s->even.window_long
-                                                               : s->even.window_short);
+                s->attn_flops +=
+                    14.0 * r->head_dim * (r->heads / mul) *
+                    pairs(&c, mul, l->long_window ? s->even.window_long : s->even.window_short);
         }
     }
     if (k->optim.sparse) {
@@ -310,11 +312,13 @@ static int print_row(const struct stage_bench *s, int stage, int n, double *cons
     struct estimate optim = difference(ms[MUTED], ms[MODEL], n, scratch);
     struct estimate exposed = difference(ms[STEP], ms[MUTED], n, scratch);
     double model = median(ms[MODEL], n), step = median(ms[STEP], n);
-    double least = ms[STEP][0];             /* sorted now */
-    fprintf(f, "%d\t%d\t%d\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.0f\t%.1f\t%.2f\t%.2f\t"
-            "%.0f\t%.1f\n", stage, s->even.chunk_tokens, k->micros, step, least, model,
-            optim.value, optim.error, exposed.value, exposed.error,
-            (double)s->even.tokens / step * 1e3, fl.flops / step * 1e-9, fl.ms, step / fl.ms,
+    double least = ms[STEP][0]; /* sorted now */
+    fprintf(f,
+            "%d\t%d\t%d\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.0f\t%.1f\t%.2f\t%.2f\t"
+            "%.0f\t%.1f\n",
+            stage, s->even.chunk_tokens, k->micros, step, least, model, optim.value, optim.error,
+            exposed.value, exposed.error, (double)s->even.tokens / step * 1e3,
+            fl.flops / step * 1e-9, fl.ms, step / fl.ms,
             (double)k->ops->allocated(k->ops) / (1 << 20), saved_mb(s));
     return fflush(f) ? err_sys("bench") : 0;
 }
@@ -346,7 +350,7 @@ int bench_rank(struct rank *k, int n, FILE *f)
     int rc = 0;
     if (k->rank == 0)
         fprintf(f, "stage\tT\tmicros\tstep_ms\tmin_ms\tfwd_bwd_ms\toptim_ms\toptim_se\texposed_ms\t"
-                "exposed_se\ttokens_s\tTFLOP_s\tfloor_ms\tratio\tMiB\tsaved_MB\n");
+                   "exposed_se\ttokens_s\tTFLOP_s\tfloor_ms\tratio\tMiB\tsaved_MB\n");
     for (int i = 0; i + 1 < r->n_stages && !rc; i++)
         rc = bench_stage(k, i, n, f);
     /* Of a second stage CUPTI (13.0) tells kernels' times under other kernels' names. */

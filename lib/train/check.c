@@ -41,10 +41,14 @@ int check_loss(struct rank *k, int step, double loss)
 {
     const char *kind, *label = first_bad(k, &kind);
     if (!label)
-        return err_set(GPT_DEVICE, "step %d: training loss is %f; all weights and optimizer states "
-                       "are finite", step, loss);
-    return err_set(GPT_DEVICE, "step %d: training loss is %f; the first tensor that is not finite "
-                   "is '%s.%s'", step, loss, label, kind);
+        return err_set(GPT_DEVICE,
+                       "step %d: training loss is %f; all weights and optimizer states "
+                       "are finite",
+                       step, loss);
+    return err_set(GPT_DEVICE,
+                   "step %d: training loss is %f; the first tensor that is not finite "
+                   "is '%s.%s'",
+                   step, loss, label, kind);
 }
 
 int check_states(struct rank *k)
@@ -71,7 +75,7 @@ static uint64_t tensor_hash(struct rank *k, struct tensor t, char *host)
 static int weight_hash(struct rank *k, const struct param *p, char *host, double *hash)
 {
     struct tensor w = p->w;
-    if (!k->run->recipe->padding)           /* of which each rank keeps its own */
+    if (!k->run->recipe->padding) /* of which each rank keeps its own */
         w = tensor_rows(w, 0, p->used * param_unit_rows(p));
     *hash = (double)tensor_hash(k, w, host);
     if (p->fp8.codes.data)

@@ -3,8 +3,11 @@
 
 struct chunk_shape feed_chunk(const struct recipe *r, int tokens, bool csr)
 {
-    return (struct chunk_shape){ .tokens = tokens, .bound = cu_bound(tokens), .vocab = r->vocab,
-                                 .bigram_rows = r->bigram_rows, .csr = csr };
+    return (struct chunk_shape){ .tokens = tokens,
+                                 .bound = cu_bound(tokens),
+                                 .vocab = r->vocab,
+                                 .bigram_rows = r->bigram_rows,
+                                 .csr = csr };
 }
 
 size_t feed_slot_bytes(const struct recipe *r, int64_t tokens, bool csr)
@@ -23,8 +26,10 @@ struct batch feed_batch(struct rank *k, char *slot, const struct chunk *c, bool 
 {
     (ahead ? k->ops->upload_ahead : k->ops->upload)(k->ops, slot, c->block, c->block_bytes);
     return (struct batch){
-        .tokens = c->tokens, .tgt = moved(slot, c, c->tgt),
-        .cu = moved(slot, c, c->cu), .ncu = c->bound,
+        .tokens = c->tokens,
+        .tgt = moved(slot, c, c->tgt),
+        .cu = moved(slot, c, c->cu),
+        .ncu = c->bound,
         .token = { c->tokens, moved(slot, c, c->tok), moved(slot, c, c->order),
                    moved(slot, c, c->start) },
         .bigram = { c->bigram ? c->tokens : 0, moved(slot, c, c->bigram),

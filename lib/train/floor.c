@@ -17,8 +17,9 @@ struct step_floor step_floor(const struct recipe *r, const struct point *p, int 
     double T = (double)p->tokens / ranks, d = r->width, layers = r->n_layers, attn = 0, passes = 0;
     for (int i = 0; i < r->n_layers; i++) {
         attn += layer_attends(r, i);
-        passes += PASSES_PER_LAYER + (layer_two_lanes(r, i) ? PASSES_OF_LANES
-                                      : attention_mixes(r, i) ? PASSES_OF_MIXES : 0);
+        passes += PASSES_PER_LAYER + (layer_two_lanes(r, i)   ? PASSES_OF_LANES
+                                      : attention_mixes(r, i) ? PASSES_OF_MIXES
+                                                              : 0);
     }
     double products = 6 * T * (attn * 4 * d * d + layers * 2 * d * r->mlp_width);
     double head = 6 * T * d * r->vocab;

@@ -9,8 +9,8 @@
 #include "model/schedule.h"
 
 struct step_floor {
-    double flops;       /* of a step on one rank, forward and backward */
-    double ms;          /* sum of what follows */
+    double flops; /* of a step on one rank, forward and backward */
+    double ms; /* sum of what follows */
     double products_ms, head_ms, attention_ms, elementwise_ms, logits_ms;
 };
 

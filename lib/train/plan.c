@@ -53,8 +53,8 @@ static void plan_memory(const struct recipe *r, int ranks, enum dtype act, FILE 
 {
     struct batch_shape big = feed_largest(r);
     double weights = (double)head_fp8_bytes(r), state = 0;
-    double acts = (double)model_arena_bytes(r, act, big.tokens,
-                                            r->val_tokens ? (int)r->val_chunk : 0);
+    double acts =
+        (double)model_arena_bytes(r, act, big.tokens, r->val_tokens ? (int)r->val_chunk : 0);
     double work = (double)optim_work_bytes(r, ranks);
     double batches = 2.0 * r->chunks / ranks * (double)feed_slot_bytes(r, big.tokens, true) +
                      (double)feed_slot_bytes(r, r->val_chunk, false);
@@ -74,7 +74,7 @@ static void plan_memory(const struct recipe *r, int ranks, enum dtype act, FILE 
 
 static void plan_comm(const struct recipe *r, int ranks, FILE *f)
 {
-    double copy = (double)head_fp8_bytes(r) * (ranks - 1) / ranks;     /* gathered only */
+    double copy = (double)head_fp8_bytes(r) * (ranks - 1) / ranks; /* gathered only */
     double even = 0, odd = copy, untied = copy, sparse = 0;
     for (int i = 0; i < r->n_params; i++) {
         double b = ring_bytes(r, &r->params[i], ranks);
@@ -90,8 +90,10 @@ static void plan_comm(const struct recipe *r, int ranks, FILE *f)
     fprintf(f, "step with Adam, tied  %10.1f\n", odd / 1e6);
     fprintf(f, "step with Adam        %10.1f\n", untied / 1e6);
     if (sparse > 0)
-        fprintf(f, "of the latter two     %10.1f at most by the sparse exchange, which sends rows "
-                "that were touched\n", sparse / 1e6);
+        fprintf(f,
+                "of the latter two     %10.1f at most by the sparse exchange, which sends rows "
+                "that were touched\n",
+                sparse / 1e6);
 }
 
 /* One line where something other than the steady drift of the numbers changes. */
@@ -99,8 +101,10 @@ static void plan_schedule(const struct recipe *r, FILE *f)
 {
     struct point p, before = { .stage = -1 };
     int total = schedule_total(r);
-    fprintf(f, "\nschedule: %d steps; one line where the stage, the multiplier's stage or the tie "
-            "changes\n", total);
+    fprintf(f,
+            "\nschedule: %d steps; one line where the stage, the multiplier's stage or the tie "
+            "changes\n",
+            total);
     fprintf(f, "  step   tokens  T/chunk  long short  sequence      lr momentum  mtp\n");
     for (int s = 0; s <= total; s++) {
         schedule_at(r, s, &p);

@@ -14,7 +14,7 @@
 #include "train/run.h"
 
 enum { MAX_MICRO = 64 };
-enum { GRAPHS = 2 * 2 * 2 * MAX_STAGES };   /* stage, parity, tied or not, part of the step */
+enum { GRAPHS = 2 * 2 * 2 * MAX_STAGES }; /* stage, parity, tied or not, part of the step */
 
 /* Everything that the ranks of a run share. */
 struct run {
@@ -24,42 +24,42 @@ struct run {
     struct val *val;
     struct runlog log;
     struct progress progress;
-    int total;                  /* steps */
-    int first;                  /* step to begin with */
-    struct loader_pos start;    /* where its data begin */
+    int total; /* steps */
+    int first; /* step to begin with */
+    struct loader_pos start; /* where its data begin */
     int64_t tokens_seen;
-    char *resume_dir;           /* the checkpoint that is resumed */
-    struct initial *initial;    /* values of a run that resumes none */
-    double opened;              /* clock: the data are open */
-    pthread_mutex_t lock;       /* of what follows */
-    int code;                   /* first failure of any rank, with its message */
+    char *resume_dir; /* the checkpoint that is resumed */
+    struct initial *initial; /* values of a run that resumes none */
+    double opened; /* clock: the data are open */
+    pthread_mutex_t lock; /* of what follows */
+    int code; /* first failure of any rank, with its message */
     char message[600];
-    int save_code;              /* rank 0's verdict between the steps of a checkpoint */
+    int save_code; /* rank 0's verdict between the steps of a checkpoint */
 };
 
 struct rank {
     struct run *run;
-    int local;                  /* which of this process's ranks */
-    int rank, world, micros;    /* micro-batches a step */
-    const char *phase;          /* what it is doing, for messages */
-    bool named;                 /* its failure's message names rank and phase already */
+    int local; /* which of this process's ranks */
+    int rank, world, micros; /* micro-batches a step */
+    const char *phase; /* what it is doing, for messages */
+    bool named; /* its failure's message names rank and phase already */
     struct ops *ops;
     struct comm *comm;
     struct banks banks;
     struct model model;
     struct optim optim;
-    char *slots;                /* device: blocks of chunks, two sets of micros */
+    char *slots; /* device: blocks of chunks, two sets of micros */
     size_t slot_bytes;
     char *val_slot;
-    real *loss;                 /* device: sum of token losses of the step */
-    int32_t *bad;               /* device flag of finite() */
+    real *loss; /* device: sum of token losses of the step */
+    int32_t *bad; /* device flag of finite() */
     void *graph[GRAPHS];
     int step;
-    const struct point *at;     /* of the step that is being launched */
-    struct loader_pos after;    /* data position after the last step */
-    int64_t tokens_seen;        /* tokens trained on */
-    double device, memory, values;          /* clock: each of them is there */
-    double started, paused;     /* clock: start, and time spent in validations and checkpoints */
+    const struct point *at; /* of the step that is being launched */
+    struct loader_pos after; /* data position after the last step */
+    int64_t tokens_seen; /* tokens trained on */
+    double device, memory, values; /* clock: each of them is there */
+    double started, paused; /* clock: start, and time spent in validations and checkpoints */
 };
 
 /* -- launch.c: a step's launches, as graphs where the backend has them */

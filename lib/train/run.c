@@ -42,19 +42,19 @@ static int rank_init(struct rank *k)
     if ((rc = be->ops_new(&k->ops, k->local, be->group)))
         return rc;
     if ((rc = be->comm_new(&k->comm, k->ops, k->rank, k->world, be->group))) {
-        k->named = true;        /* this rank, or another one that failed and ended the meeting */
+        k->named = true; /* this rank, or another one that failed and ended the meeting */
         return rc;
     }
     k->device = now_seconds();
     if ((rc = banks_init(&k->banks, r, k->ops, k->rank, k->world)) ||
-        (rc = model_init(&k->model, &k->banks, big.tokens,
-                         r->val_tokens ? (int)r->val_chunk : 0)) ||
+        (rc =
+             model_init(&k->model, &k->banks, big.tokens, r->val_tokens ? (int)r->val_chunk : 0)) ||
         (rc = optim_init(&k->optim, r, &k->banks, k->ops, k->comm)))
         return rc;
     k->slot_bytes = feed_slot_bytes(r, big.tokens, true);
     k->slots = k->ops->alloc(k->ops, 2 * (size_t)k->micros * k->slot_bytes, "batches");
-    k->val_slot = k->ops->alloc(k->ops, feed_slot_bytes(r, r->val_chunk, false),
-                                "validation batch");
+    k->val_slot =
+        k->ops->alloc(k->ops, feed_slot_bytes(r, r->val_chunk, false), "validation batch");
     k->loss = k->ops->alloc(k->ops, sizeof *k->loss, "loss");
     k->bad = k->ops->alloc(k->ops, sizeof *k->bad, "flag");
     if ((rc = k->ops->status(k->ops)))
@@ -75,7 +75,7 @@ static int validate(struct rank *k, const struct point *at, double *mean)
     real sum;
 
     enter(k, "validation", false);
-    p.sequence = (int)r->val_chunk;         /* documents are not cut */
+    p.sequence = (int)r->val_chunk; /* documents are not cut */
     optim_settle(&k->optim);
     model_set(&k->model, &p);
     k->ops->zero(k->ops, tensor_of(k->loss, DT_REAL, 1, 1));
@@ -172,10 +172,12 @@ static int report_start(struct rank *k)
     double ready = run->opened, now = now_seconds() - k->paused;
     if (k->rank)
         return 0;
-    runlog_start(&run->log, now - run->opt->began, &(struct runlog_start){
-        .data = ready - run->opt->began, .device = k->device - ready,
-        .memory = k->memory - k->device, .values = k->values - k->memory,
-        .first_step = now - k->values });
+    runlog_start(&run->log, now - run->opt->began,
+                 &(struct runlog_start){ .data = ready - run->opt->began,
+                                         .device = k->device - ready,
+                                         .memory = k->memory - k->device,
+                                         .values = k->values - k->memory,
+                                         .first_step = now - k->values });
     return runlog_status(&run->log);
 }
 
@@ -198,8 +200,8 @@ static int between_steps(struct rank *k, const struct point *p, bool stop)
     const struct recipe *r = run->recipe;
     double begin = now_seconds(), ms = elapsed_ms(k), loss;
     bool whole = k->step % r->adam_every == 0 || k->step == run->total;
-    bool save = k->step == run->total || (stop && whole) ||
-                (due(k->step, r->checkpoint_every) && whole);
+    bool save =
+        k->step == run->total || (stop && whole) || (due(k->step, r->checkpoint_every) && whole);
     int rc = 0;
 
     if (r->val_tokens && (k->step == run->total || due(k->step, r->val_every))) {
@@ -358,7 +360,7 @@ static int rank_work(struct rank *k)
     int rc;
     if ((rc = rank_init(k)) || (rc = k->ops->sync(k->ops)) || (rc = k->comm->barrier(k->comm)))
         return rc;
-    if (!k->local) {            /* every rank has its values */
+    if (!k->local) { /* every rank has its values */
         initial_free(k->run->initial);
         k->run->initial = NULL;
     }
@@ -390,9 +392,17 @@ static int open_data(struct run *run)
     const struct backend *be = run->opt->backend;
     int n = run->opt->ranks, rc;
     struct loader_config c = {
-        .data = run->opt->data, .world = be->world, .first_rank = be->first, .local_ranks = n,
-        .vocab = r->vocab, .bos = r->bos, .cycle = r->cycle, .csr = true,
-        .bigram_rows = r->bigram_rows, .shape = feed_shape, .ctx = (void *)r,
+        .data = run->opt->data,
+        .world = be->world,
+        .first_rank = be->first,
+        .local_ranks = n,
+        .vocab = r->vocab,
+        .bos = r->bos,
+        .cycle = r->cycle,
+        .csr = true,
+        .bigram_rows = r->bigram_rows,
+        .shape = feed_shape,
+        .ctx = (void *)r,
         .max = feed_largest(r),
     };
     if ((rc = loader_new(&run->loader, &c)))
@@ -400,7 +410,10 @@ static int open_data(struct run *run)
     if (!r->val_tokens)
         return 0;
     struct val_config v = {
-        .data = run->opt->data, .ranks = n, .vocab = r->vocab, .bos = r->bos,
+        .data = run->opt->data,
+        .ranks = n,
+        .vocab = r->vocab,
+        .bos = r->bos,
         .bigram_rows = r->bigram_rows,
         .shape = { .chunks = r->chunks, .tokens = (int)r->val_chunk },
         .total = r->val_tokens / r->val_chunk,
@@ -430,10 +443,13 @@ static int run_ranks(struct run *run)
     if (!k || !t)
         not_started(run, 0, ENOMEM);
     while (k && t && started < n && !error) {
-        k[started] = (struct rank){
-            .run = run, .local = started, .rank = be->first + started, .world = be->world,
-            .micros = run->recipe->chunks / be->world, .after = run->start,
-            .tokens_seen = run->tokens_seen };
+        k[started] = (struct rank){ .run = run,
+                                    .local = started,
+                                    .rank = be->first + started,
+                                    .world = be->world,
+                                    .micros = run->recipe->chunks / be->world,
+                                    .after = run->start,
+                                    .tokens_seen = run->tokens_seen };
         error = pthread_create(&t[started], NULL, rank_main, &k[started]);
         if (error)
             not_started(run, started, error);
@@ -449,7 +465,9 @@ static int run_ranks(struct run *run)
 
 int run_train(const struct run_options *o)
 {
-    struct run run = { .opt = o, .recipe = o->recipe, .total = schedule_total(o->recipe),
+    struct run run = { .opt = o,
+                       .recipe = o->recipe,
+                       .total = schedule_total(o->recipe),
                        .lock = PTHREAD_MUTEX_INITIALIZER };
     int rc;
     run.log = (struct runlog){ o->log, run.total };

@@ -26,7 +26,7 @@
 /* Where a run's ranks work. cmd picks one. */
 struct backend {
     const char *name;
-    int world, first;           /* ranks of all processes; the first one of this process */
+    int world, first; /* ranks of all processes; the first one of this process */
     /* The device of this process's i-th rank. */
     int (*ops_new)(struct ops **o, int i, void *group);
     /* Makes the communicator of one rank, in that rank's thread; group is the caller's. */
@@ -48,19 +48,19 @@ struct backend {
 
 struct run_options {
     const struct recipe *recipe;
-    const char *data;           /* shards: see data/corpus.h */
-    const char *out;            /* folder of checkpoints; NULL: none are written */
-    const char *resume;         /* folder of checkpoints, or one of them; NULL: from the start */
-    int ranks;                  /* of this process */
+    const char *data; /* shards: see data/corpus.h */
+    const char *out; /* folder of checkpoints; NULL: none are written */
+    const char *resume; /* folder of checkpoints, or one of them; NULL: from the start */
+    int ranks; /* of this process */
     bool no_graph;
-    bool profile;               /* with bench: also where the first stage's time goes */
-    int bench;                  /* measure this many pairs of steps a stage; 0: train */
-    int keep;                   /* checkpoints kept, the newest among them; 0: all */
+    bool profile; /* with bench: also where the first stage's time goes */
+    int bench; /* measure this many pairs of steps a stage; 0: train */
+    int keep; /* checkpoints kept, the newest among them; 0: all */
     struct backend *backend;
     FILE *log;
     enum progress_mode progress;
-    const char *arguments;      /* for the log: how the program was called */
-    double began;               /* and its clock then (now_seconds) */
+    const char *arguments; /* for the log: how the program was called */
+    double began; /* and its clock then (now_seconds) */
 };
 
 /* Are steps captured, where the backend has graphs? There is one for each parity of steps. */
@@ -69,10 +69,10 @@ static inline bool run_captures(const struct recipe *r, bool no_graph)
     return !no_graph && r->adam_every <= 2;
 }
 
-enum { RUN_STOPPED = -2 };      /* a signal ended the run, its state is saved */
+enum { RUN_STOPPED = -2 }; /* a signal ended the run, its state is saved */
 
 int run_train(const struct run_options *o) MUST_CHECK;
-void run_stop(void);            /* async-signal-safe */
+void run_stop(void); /* async-signal-safe */
 
 /* The checkpoint to resume: path itself, or the newest complete one in it. Caller frees. */
 int run_checkpoint(const char *path, char **dir) MUST_CHECK;

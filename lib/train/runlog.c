@@ -27,9 +27,10 @@ void runlog_recipe(struct runlog *l, const char *text)
 void runlog_start(struct runlog *l, double total, const struct runlog_start *s)
 {
     if (l->f)
-        fprintf(l->f, "start: %.2f s (data %.2f, device %.2f, memory %.2f, values %.2f, "
-                "first step %.2f)\n", total, s->data, s->device, s->memory, s->values,
-                s->first_step);
+        fprintf(l->f,
+                "start: %.2f s (data %.2f, device %.2f, memory %.2f, values %.2f, "
+                "first step %.2f)\n",
+                total, s->data, s->device, s->memory, s->values, s->first_step);
 }
 
 void runlog_step(struct runlog *l, int done, double loss, double time_ms, double avg_ms)

@@ -19,12 +19,17 @@
 #include <stdio.h>
 #include "base/err.h"
 
-struct runlog { FILE *f; int total; };
+struct runlog {
+    FILE *f;
+    int total;
+};
 
 void runlog_key(struct runlog *l, const char *key, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void runlog_recipe(struct runlog *l, const char *text);
 /* Seconds from the program's start until the first step was queued, and what they went into. */
-struct runlog_start { double data, device, memory, values, first_step; };
+struct runlog_start {
+    double data, device, memory, values, first_step;
+};
 void runlog_start(struct runlog *l, double total, const struct runlog_start *s);
 /* After step `done` (1 ..): mean training loss a token, time since the start without
  * validations, and that time by steps, in ms. */

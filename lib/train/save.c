@@ -13,8 +13,11 @@
 static struct ckpt_tensor describe(const struct rank *k, const struct optim_tensor *t)
 {
     const struct param_spec *s = k->banks.p[t->param].spec;
-    struct ckpt_tensor c = { .param = s->label, .kind = t->kind, .dtype = t->t.dtype,
-                             .begin = t->first, .count = t->count };
+    struct ckpt_tensor c = { .param = s->label,
+                             .kind = t->kind,
+                             .dtype = t->t.dtype,
+                             .begin = t->first,
+                             .count = t->count };
     c.shape[c.rank++] = t->total;
     if (s->matrices > 1)
         c.shape[c.rank++] = t->t.rows / t->count;
@@ -47,11 +50,15 @@ static int gather_state(struct rank *k, struct ckpt_tensor *out, int *n, char **
 /* -- the small numbers -------------------------------------------------------------- */
 
 enum { MAX_STATE = MAX_PARAMS + 8, STATE_TEXT = 64 };
-struct small_state { struct ckpt_kv kv[MAX_STATE]; char text[MAX_STATE][2][STATE_TEXT]; int n; };
+struct small_state {
+    struct ckpt_kv kv[MAX_STATE];
+    char text[MAX_STATE][2][STATE_TEXT];
+    int n;
+};
 
 static void put(struct small_state *s, const char *key, const char *label, int64_t v)
 {
-    char (*text)[STATE_TEXT] = s->text[s->n];
+    char(*text)[STATE_TEXT] = s->text[s->n];
     snprintf(text[0], STATE_TEXT, key, label);
     snprintf(text[1], STATE_TEXT, "%lld", (long long)v);
     s->kv[s->n++] = (struct ckpt_kv){ text[0], text[1] };
@@ -96,9 +103,13 @@ static int commit(struct rank *k)
     struct small_state s;
     gather_small(k, &s);
     struct ckpt_info info = {
-        .step = k->step, .tokens = k->tokens_seen, .ranks = k->world,
-        .tool = "gpt-train " GPT_VERSION, .recipe = recipe_canonical(k->run->recipe),
-        .state = s.kv, .nstate = s.n,
+        .step = k->step,
+        .tokens = k->tokens_seen,
+        .ranks = k->world,
+        .tool = "gpt-train " GPT_VERSION,
+        .recipe = recipe_canonical(k->run->recipe),
+        .state = s.kv,
+        .nstate = s.n,
     };
     int rc = ckpt_commit(o->out, &info);
     return !rc && o->keep ? ckpt_prune(o->out, o->keep, 0, NULL) : rc;
@@ -209,9 +220,11 @@ int save_check(const struct run *run)
         newest = steps[n - 1];
     free(steps);
     if (newest > run->first)
-        return err_set(GPT_INPUT, "%s: holds step %lld of an earlier run, and this one begins at "
+        return err_set(GPT_INPUT,
+                       "%s: holds step %lld of an earlier run, and this one begins at "
                        "step %d: continue that one with --resume, name another folder, or remove "
-                       "this one", out, (long long)newest, run->first);
+                       "this one",
+                       out, (long long)newest, run->first);
     return 0;
 }
 

@@ -15,7 +15,8 @@
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
 
-namespace emu {
+namespace emu
+{
 
 enum { STACK = 128 << 10, PAGE = 4096 };
 
@@ -120,8 +121,8 @@ static void enter(fiber *f)
         int n = 0;
         for (size_t j = i; j < fibers.size(); j++) {
             const fiber &g = fibers[j];
-            if (g.ended == f.ended && (g.ended || (!strcmp(g.waits, f.waits) && g.line == f.line
-                                                   && g.what == f.what && g.block == f.block)))
+            if (g.ended == f.ended && (g.ended || (!strcmp(g.waits, f.waits) && g.line == f.line &&
+                                                   g.what == f.what && g.block == f.block)))
                 said[j] = true, n++;
         }
         if (f.ended)
@@ -170,15 +171,15 @@ static void wake_one(fiber *f)
 void wake(const block *b, const char *what, uint64_t id)
 {
     for (fiber &f : fibers)
-        if (f.waits && (!b || f.block == b) && f.what == id
-            && (f.waits == what || !strcmp(f.waits, what)))
+        if (f.waits && (!b || f.block == b) && f.what == id &&
+            (f.waits == what || !strcmp(f.waits, what)))
             wake_one(&f);
 }
 
 void later(fiber *whose, std::function<void()> copy) { copies.emplace_back(whose, copy); }
 void finish_copies(fiber *whose)
 {
-    for (size_t i = 0; i < copies.size(); )
+    for (size_t i = 0; i < copies.size();)
         if (copies[i].first == whose) {
             auto copy = std::move(copies[i].second);
             copies.erase(copies.begin() + i);
@@ -208,7 +209,7 @@ bool block_sync(bool any, const char *file, int line)
     b->sync.any |= any;
     now->waits = "__syncthreads", now->what = 0, now->file = file, now->line = line;
     if (++b->sync.here == b->alive)
-        sync_complete(b);               /* wakes this one too */
+        sync_complete(b); /* wakes this one too */
     go_on();
     return b->synced_any;
 }
@@ -239,7 +240,8 @@ const uint64_t *warp_values(const char *what, unsigned mask, uint64_t mine, int 
 void named_barrier(int id, int threads, bool wait, int line)
 {
     block *b = now->block;
-    if (id < 1 || id > 15 || threads % WARP || threads > (int)(blockDim.x * blockDim.y * blockDim.z))
+    if (id < 1 || id > 15 || threads % WARP ||
+        threads > (int)(blockDim.x * blockDim.y * blockDim.z))
         fail("numbered barrier %d of %d threads, line %d", id, threads, line);
     if (wait)
         now->waits = "numbered barrier", now->what = id, now->file = NULL, now->line = line;
@@ -266,7 +268,7 @@ int cluster_rank() { return now->block->rank; }
 
 /* -- shared memory --------------------------------------------------------------------------- */
 
-enum { GAP = 32 };                      /* untouched bytes behind each variable */
+enum { GAP = 32 }; /* untouched bytes behind each variable */
 
 void *shared_variable(const char *key, const char *name, size_t bytes, size_t align)
 {
@@ -305,7 +307,7 @@ static void check_gaps(const block &b)
 
 /* -- a grid ---------------------------------------------------------------------------------- */
 
-static void *map_pages(size_t bytes)    /* and none behind them */
+static void *map_pages(size_t bytes) /* and none behind them */
 {
     char *p = (char *)mmap(NULL, bytes + 2 * PAGE, PROT_NONE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -326,7 +328,7 @@ static void fiber_main()
     now->ended = true;
     alive--;
     if (--b->alive == b->sync.here && b->alive)
-        sync_complete(b);               /* ended threads count as arrived */
+        sync_complete(b); /* ended threads count as arrived */
     if (alive)
         go_on();
     if (copies.size())
@@ -353,7 +355,7 @@ static void fiber_begin(fiber *f, block *b, int number)
     f->products.clear(), f->groups.clear();
     /* Tops are spread over the sets of the cache. */
     void **top = (void **)((char *)f->stack + STACK - 64 - (f - fibers.data()) % 32 * 192);
-    *--top = NULL;                      /* where fiber_main would return to */
+    *--top = NULL; /* where fiber_main would return to */
     *--top = (void *)fiber_main;
     f->stack_at = top - 6;
     ready.push_back(f);
@@ -367,7 +369,7 @@ static void block_begin(block *b, uint3 index, int rank, size_t dynamic, int thr
     b->dynamic_at = (uint32_t)(WINDOW - (dynamic + 15) / 16 * 16);
     if (!b->window)
         b->window = (char *)map_pages(WINDOW), b->used = WINDOW;
-    memset(b->window, 0xff, b->used);   /* NaN, and no barrier */
+    memset(b->window, 0xff, b->used); /* NaN, and no barrier */
     memset(b->window + b->dynamic_at, 0xff, WINDOW - b->dynamic_at);
     b->used = 1024;
     b->variables.clear();
@@ -397,7 +399,7 @@ static void run_cluster(uint64_t first, const shape &s, int cluster)
 static void on_fault(int, siginfo_t *info, void *)
 {
     char place[300], about[200];
-    if (!kernel || !now) {              /* not a kernel's */
+    if (!kernel || !now) { /* not a kernel's */
         signal(SIGSEGV, SIG_DFL);
         return;
     }
@@ -454,4 +456,4 @@ bool run_grid(const char *name, const shape &s, int cluster, const std::function
     return ok;
 }
 
-}   /* namespace emu */
+} /* namespace emu */

@@ -5,8 +5,15 @@
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>
 
-struct description { int32_t ta, tb, device_scale; };
-struct matrix { cudaDataType_t type; int64_t rows, cols, ld; int32_t batch; int64_t stride; };
+struct description {
+    int32_t ta, tb, device_scale;
+};
+struct matrix {
+    cudaDataType_t type;
+    int64_t rows, cols, ld;
+    int32_t batch;
+    int64_t stride;
+};
 
 static size_t size_of(cudaDataType_t t) { return t == CUDA_R_32F ? 4 : t == CUDA_R_16BF ? 2 : 1; }
 
@@ -35,7 +42,7 @@ static void multiply(const description &f, float alpha, const matrix &ma, const 
                      const matrix &mb, const void *b, float beta, const void *c, const matrix &md,
                      void *d)
 {
-    std::vector<float> x = rows_of(ma, a, f.ta), y = rows_of(mb, b, !f.tb);   /* y: columns of b */
+    std::vector<float> x = rows_of(ma, a, f.ta), y = rows_of(mb, b, !f.tb); /* y: columns of b */
     int64_t k = f.ta ? ma.rows : ma.cols;
     std::vector<float> sum(md.rows), turned((size_t)(k * md.rows));
 
@@ -109,8 +116,8 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l)
     return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t l,
-                                                cublasLtMatrixLayoutAttribute_t what,
-                                                const void *p, size_t)
+                                                cublasLtMatrixLayoutAttribute_t what, const void *p,
+                                                size_t)
 {
     if (what == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT)
         ((matrix *)l)->batch = *(int32_t *)p;
@@ -139,22 +146,21 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
 
 /* One algorithm. fp8: both contiguous along the sum, leading dimensions and places by 16 bytes. */
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
-                                              cublasLtMatrixLayout_t la,
-                                              cublasLtMatrixLayout_t lb,
+                                              cublasLtMatrixLayout_t la, cublasLtMatrixLayout_t lb,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t ld,
                                               cublasLtMatmulPreference_t, int,
                                               cublasLtMatmulHeuristicResult_t *found, int *n)
 {
     const description *f = (const description *)desc;
     const matrix *a = (const matrix *)la, *b = (const matrix *)lb, *d = (const matrix *)ld;
-    bool fp8 = size_of(a->type) == 1, ok = (f->ta ? a->cols : a->rows) == d->rows
-        && (f->tb ? b->rows : b->cols) == d->cols
-        && (f->ta ? a->rows : a->cols) == (f->tb ? b->cols : b->rows);
+    bool fp8 = size_of(a->type) == 1,
+         ok = (f->ta ? a->cols : a->rows) == d->rows && (f->tb ? b->rows : b->cols) == d->cols &&
+              (f->ta ? a->rows : a->cols) == (f->tb ? b->cols : b->rows);
 
     if (fp8)
-        ok = ok && f->ta && !f->tb && a->ld % 16 == 0 && b->ld % 16 == 0 && a->rows % 16 == 0
-            && d->rows % 16 == 0 && d->ld * size_of(d->type) % 16 == 0
-            && !(a->type == CUDA_R_8F_E5M2 && b->type == CUDA_R_8F_E5M2);
+        ok = ok && f->ta && !f->tb && a->ld % 16 == 0 && b->ld % 16 == 0 && a->rows % 16 == 0 &&
+             d->rows % 16 == 0 && d->ld * size_of(d->type) % 16 == 0 &&
+             !(a->type == CUDA_R_8F_E5M2 && b->type == CUDA_R_8F_E5M2);
     else
         ok = ok && a->type == CUDA_R_16BF && b->type == CUDA_R_16BF;
     memset(found, 0, sizeof *found);
@@ -196,4 +202,4 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     return CUBLAS_STATUS_SUCCESS;
 }
 
-}   /* extern "C" */
+} /* extern "C" */

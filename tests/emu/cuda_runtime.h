@@ -22,10 +22,11 @@
 
 using std::isfinite;
 
-extern uint3 threadIdx, blockIdx;       /* of the thread that runs */
+extern uint3 threadIdx, blockIdx; /* of the thread that runs */
 extern dim3 blockDim, gridDim;
 
-namespace emu {
+namespace emu
+{
 
 /* -- launches ------------------------------------------------------------------------------ */
 
@@ -34,7 +35,9 @@ struct shape {
     size_t shared;
     cudaStream_t stream;
     shape(dim3 g, dim3 b, size_t bytes = 0, cudaStream_t s = 0)
-        : grid(g), block(b), shared(bytes), stream(s) {}
+        : grid(g), block(b), shared(bytes), stream(s)
+    {
+    }
 };
 /* Queues `thread`, what each thread of the grid does. */
 cudaError_t launch_threads(const char *name, const shape &s, int cluster,
@@ -57,11 +60,12 @@ cudaError_t launch_ex(const char *name, const cudaLaunchConfig_t *c, void (*kern
     for (unsigned i = 0; i < c->numAttrs; i++)
         if (c->attrs[i].id == cudaLaunchAttributeClusterDimension)
             cluster = c->attrs[i].val.clusterDim.x;
-    return launch_threads(name_of(name, typeid(kernel)), shape(c->gridDim, c->blockDim, c->dynamicSmemBytes, c->stream),
-                          cluster, [=] { kernel(args...); });
+    return launch_threads(name_of(name, typeid(kernel)),
+                          shape(c->gridDim, c->blockDim, c->dynamicSmemBytes, c->stream), cluster,
+                          [=] { kernel(args...); });
 }
 
-}   /* namespace emu */
+} /* namespace emu */
 
 template <class... P>
 cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute what, int value)
@@ -69,7 +73,8 @@ cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute what, i
     return cudaFuncSetAttribute((const void *)kernel, what, value);
 }
 
-namespace emu {
+namespace emu
+{
 
 /* -- shared memory --------------------------------------------------------------------------- */
 
@@ -107,7 +112,7 @@ inline int lane()
     return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32;
 }
 
-}   /* namespace emu */
+} /* namespace emu */
 
 #define __syncthreads() emu::block_sync(false, __FILE__, __LINE__)
 #define __syncthreads_or(any) ((int)emu::block_sync((any) != 0, __FILE__, __LINE__))
@@ -116,18 +121,15 @@ inline void __syncwarp(unsigned mask = ~0u, int line = __builtin_LINE())
 {
     emu::warp_values("__syncwarp", mask, 0, line);
 }
-template <class T>
-T __shfl_sync(unsigned mask, T x, int from, int line = __builtin_LINE())
+template <class T> T __shfl_sync(unsigned mask, T x, int from, int line = __builtin_LINE())
 {
     return emu::shuffle(mask, x, from & 31, line);
 }
-template <class T>
-T __shfl_xor_sync(unsigned mask, T x, int bits, int line = __builtin_LINE())
+template <class T> T __shfl_xor_sync(unsigned mask, T x, int bits, int line = __builtin_LINE())
 {
     return emu::shuffle(mask, x, (emu::lane() ^ bits) & 31, line);
 }
-template <class T>
-T __shfl_up_sync(unsigned mask, T x, int by, int line = __builtin_LINE())
+template <class T> T __shfl_up_sync(unsigned mask, T x, int by, int line = __builtin_LINE())
 {
     return emu::shuffle(mask, x, emu::lane() < by ? emu::lane() : emu::lane() - by, line);
 }
@@ -155,8 +157,18 @@ template <class T> T __reduce_max_sync(unsigned mask, T x, int line = __builtin_
 /* -- arithmetic and memory ------------------------------------------------------------------- */
 
 /* One thread runs at a time, and none is interrupted. */
-template <class T, class U> T atomicAdd(T *p, U x) { T old = *p; *p += (T)x; return old; }
-template <class T, class U> T atomicOr(T *p, U x) { T old = *p; *p |= (T)x; return old; }
+template <class T, class U> T atomicAdd(T *p, U x)
+{
+    T old = *p;
+    *p += (T)x;
+    return old;
+}
+template <class T, class U> T atomicOr(T *p, U x)
+{
+    T old = *p;
+    *p |= (T)x;
+    return old;
+}
 template <class T, class U> T atomicMax(T *p, U x)
 {
     T old = *p;
@@ -175,7 +187,12 @@ template <class T, class U> std::common_type_t<T, U> max(T a, U b)
     return (std::common_type_t<T, U>)a > (std::common_type_t<T, U>)b ? a : b;
 }
 inline uint32_t __float_as_uint(float x) { return (uint32_t)emu::bits_of(x); }
-inline float __uint_as_float(uint32_t u) { float x; memcpy(&x, &u, 4); return x; }
+inline float __uint_as_float(uint32_t u)
+{
+    float x;
+    memcpy(&x, &u, 4);
+    return x;
+}
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fmul_rn(float a, float b) { return a * b; }

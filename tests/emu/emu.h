@@ -12,12 +12,19 @@
 #include <stdio.h>
 #include <vector>
 
-namespace emu {
+namespace emu
+{
 
 enum { WINDOW = 256 << 10, SHARED_MAX = 227 << 10, WARP = 32 };
 
 /* A thread's part of a product: two rows of a, all columns of its own of b. */
-struct product_job { float *d; int n; bool add, ta, tb, rows; uint64_t a, b; float row[2][16]; };
+struct product_job {
+    float *d;
+    int n;
+    bool add, ta, tb, rows;
+    uint64_t a, b;
+    float row[2][16];
+};
 
 struct block;
 struct fiber {
@@ -27,36 +34,44 @@ struct fiber {
     struct warp *warp;
     struct block *block;
     bool ended;
-    const char *waits, *file;           /* what for, NULL: not; where */
+    const char *waits, *file; /* what for, NULL: not; where */
     int line;
-    uint64_t what;                      /* barrier, parity and so on */
+    uint64_t what; /* barrier, parity and so on */
     std::vector<product_job> products;
-    std::vector<size_t> groups;         /* products in each committed group, oldest first */
+    std::vector<size_t> groups; /* products in each committed group, oldest first */
 };
 
 struct warp {
-    int lanes, here;                    /* of the values that are gathered */
+    int lanes, here; /* of the values that are gathered */
     const char *what;
     int line;
     unsigned round;
     uint64_t value[2][WARP];
 };
 
-struct variable { const char *key, *name; uint32_t at, bytes; };
-struct meeting { int here; bool any; const char *file; int line; };
+struct variable {
+    const char *key, *name;
+    uint32_t at, bytes;
+};
+struct meeting {
+    int here;
+    bool any;
+    const char *file;
+    int line;
+};
 struct block {
     uint3 index;
     int rank, alive;
-    char *window;                       /* its shared memory: WINDOW bytes, then none */
-    uint32_t dynamic_at, used;          /* dynamic memory ends the window */
+    char *window; /* its shared memory: WINDOW bytes, then none */
+    uint32_t dynamic_at, used; /* dynamic memory ends the window */
     std::vector<variable> variables;
     std::vector<warp> warps;
     meeting sync;
     bool synced_any;
-    int named[16];                      /* threads at each numbered barrier */
+    int named[16]; /* threads at each numbered barrier */
 };
 
-extern std::vector<block> blocks;       /* the cluster that runs */
+extern std::vector<block> blocks; /* the cluster that runs */
 extern fiber *now;
 
 [[noreturn]] __attribute__((format(printf, 1, 2))) void fail(const char *fmt, ...);
@@ -72,6 +87,6 @@ bool run_grid(const char *name, const shape &s, int cluster, const std::function
 /* About an address, for that message. */
 void describe_address(const void *p, char *text, size_t size);
 
-}   /* namespace emu */
+} /* namespace emu */
 
 #endif

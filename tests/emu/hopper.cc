@@ -4,7 +4,8 @@
 #include "emu.h"
 #include <cuda.h>
 
-namespace emu {
+namespace emu
+{
 
 /* -- addresses ------------------------------------------------------------------------------- */
 
@@ -37,7 +38,10 @@ void *shared_pointer(uint32_t address, size_t bytes)
 /* -- barriers -------------------------------------------------------------------------------- */
 
 enum { MAGIC = 0x5a5 };
-struct barrier { int64_t bytes : 25; uint64_t count : 13, pending : 13, phase : 1, magic : 12; };
+struct barrier {
+    int64_t bytes : 25;
+    uint64_t count : 13, pending : 13, phase : 1, magic : 12;
+};
 static_assert(sizeof(struct barrier) == 8, "as on the GPU");
 
 static barrier *barrier_at(block *b, uint32_t bar)
@@ -93,7 +97,7 @@ void barrier_wait(uint32_t bar, uint32_t parity)
 /* What lies in a CUtensorMap; z has a box of one. */
 struct tensor_map {
     char *data;
-    uint64_t size[3], stride[2];        /* elements, bytes */
+    uint64_t size[3], stride[2]; /* elements, bytes */
     uint32_t box[2], element, rank, swizzle;
 };
 static_assert(sizeof(struct tensor_map) <= sizeof(CUtensorMap), "fits");
@@ -105,18 +109,23 @@ extern "C" CUresult CUDAAPI encode_tensor_map(CUtensorMap *out, CUtensorMapDataT
                                               CUtensorMapSwizzle swizzle, CUtensorMapL2promotion,
                                               CUtensorMapFloatOOBfill)
 {
-    struct tensor_map m = { (char *)data, { size[0], size[1], rank == 3 ? size[2] : 1 },
-                            { stride[0], rank == 3 ? stride[1] : 0 }, { box[0], box[1] },
-                            type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 ? 2u : 4u, rank, 0 };
+    struct tensor_map m = { (char *)data,
+                            { size[0], size[1], rank == 3 ? size[2] : 1 },
+                            { stride[0], rank == 3 ? stride[1] : 0 },
+                            { box[0], box[1] },
+                            type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 ? 2u : 4u,
+                            rank,
+                            0 };
     uint32_t inner = box[0] * m.element;
 
-    m.swizzle = swizzle == CU_TENSOR_MAP_SWIZZLE_128B ? 128
-              : swizzle == CU_TENSOR_MAP_SWIZZLE_64B ? 64 : 0;
-    bool fits = (rank == 2 || (rank == 3 && box[2] == 1)) && (uintptr_t)data % 16 == 0
-        && inner % 16 == 0 && (!m.swizzle || inner <= m.swizzle);
+    m.swizzle = swizzle == CU_TENSOR_MAP_SWIZZLE_128B  ? 128
+                : swizzle == CU_TENSOR_MAP_SWIZZLE_64B ? 64
+                                                       : 0;
+    bool fits = (rank == 2 || (rank == 3 && box[2] == 1)) && (uintptr_t)data % 16 == 0 &&
+                inner % 16 == 0 && (!m.swizzle || inner <= m.swizzle);
     for (unsigned i = 0; i < rank; i++)
-        fits = fits && size[i] > 0 && size[i] <= 1ull << 32 && box[i] > 0 && box[i] <= 256
-            && step[i] == 1 && (i + 1 == rank || stride[i] % 16 == 0);
+        fits = fits && size[i] > 0 && size[i] <= 1ull << 32 && box[i] > 0 && box[i] <= 256 &&
+               step[i] == 1 && (i + 1 == rank || stride[i] % 16 == 0);
     memset(out, 0, sizeof *out);
     memcpy(out, &m, sizeof m);
     return fits ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -140,10 +149,10 @@ static void move_box(const tensor_map &m, int x, int y, int z, block *b, uint32_
         for (uint32_t c = 0; c < inner; c += m.element) {
             int64_t column = x + (int64_t)(c / m.element), line = y + (int64_t)row;
             char *here = window + swizzled((at & 0xffffff) + row * inner + c, m.swizzle);
-            bool inside = column >= 0 && column < (int64_t)m.size[0] && line >= 0
-                && line < (int64_t)m.size[1] && z >= 0 && z < (int64_t)m.size[2];
-            char *there = m.data + column * m.element + line * (int64_t)m.stride[0]
-                + z * (int64_t)m.stride[1];
+            bool inside = column >= 0 && column < (int64_t)m.size[0] && line >= 0 &&
+                          line < (int64_t)m.size[1] && z >= 0 && z < (int64_t)m.size[2];
+            char *there = m.data + column * m.element + line * (int64_t)m.stride[0] +
+                          z * (int64_t)m.stride[1];
             if (!store && !inside)
                 memset(here, 0, m.element);
             else if (inside)
@@ -315,4 +324,4 @@ void products_wait(int left)
     warp_values("wgmma.wait_group", ~0u, 0, 0);
 }
 
-}   /* namespace emu */
+} /* namespace emu */

@@ -9,12 +9,13 @@
 
 struct CUtensorMap_st;
 
-namespace emu {                         /* hopper.cc */
+namespace emu
+{ /* hopper.cc */
 
 void *shared_pointer(uint32_t address, size_t bytes);
 void barrier_init(uint32_t bar, int arrivals);
-void barrier_expect(uint32_t bar, int bytes);   /* and arrives */
-void barrier_arrive(uint32_t bar, int rank);    /* -1: this block's */
+void barrier_expect(uint32_t bar, int bytes); /* and arrives */
+void barrier_arrive(uint32_t bar, int rank); /* -1: this block's */
 void barrier_wait(uint32_t bar, uint32_t parity);
 void named_barrier(int id, int threads, bool wait, int line);
 void cluster_sync(int line);
@@ -33,9 +34,10 @@ void products_wait(int left);
 
 template <class T, class... A> constexpr int count_of() { return (std::is_same_v<T, A> + ... + 0); }
 
-}   /* namespace emu */
+} /* namespace emu */
 
-namespace ptx {
+namespace ptx
+{
 
 /* -- arithmetic ------------------------------------------------------------------------------ */
 
@@ -153,7 +155,8 @@ inline void cp_async_bulk_tensor_3d_shared_cluster_global_mbarrier_complete_tx_b
 {
     emu::load_box(0, to, map, x, y, z, bar);
 }
-inline void cp_async_bulk_tensor_2d_shared_cluster_global_mbarrier_complete_tx_bytes_multicast_cluster(
+inline void
+cp_async_bulk_tensor_2d_shared_cluster_global_mbarrier_complete_tx_bytes_multicast_cluster(
     uint32_t to, const CUtensorMap_st *map, int x, int y, uint32_t bar, uint16_t mask)
 {
     emu::load_box(mask, to, map, x, y, 0, bar);
@@ -201,9 +204,9 @@ void setp_ne_b32__wgmma_mma_async_sync_aligned_m64nk16_f32_bf16_bf16(float &firs
 
 inline void setmaxnreg_inc_sync_aligned_u32(int) {}
 inline void setmaxnreg_dec_sync_aligned_u32(int) {}
-inline void griddepcontrol_wait() {}            /* launches run one after another */
+inline void griddepcontrol_wait() {} /* launches run one after another */
 inline void griddepcontrol_launch_dependents() {}
 
-}   /* namespace ptx */
+} /* namespace ptx */
 
 #endif

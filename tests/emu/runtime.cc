@@ -18,19 +18,30 @@ struct CUstream_st {
     bool running;
     CUgraph_st *capture;
 };
-struct CUevent_st { cudaStream_t stream; uint64_t at; };
-struct CUgraph_st { std::vector<std::function<void()>> work; };
-struct CUgraphExec_st { std::vector<std::function<void()>> work; };
+struct CUevent_st {
+    cudaStream_t stream;
+    uint64_t at;
+};
+struct CUgraph_st {
+    std::vector<std::function<void()>> work;
+};
+struct CUgraphExec_st {
+    std::vector<std::function<void()>> work;
+};
 
 /* A test that takes it means what has shapes for a slow machine. */
 __attribute__((constructor)) static void be_small() { setenv("GPT_TEST_SMALL", "1", 0); }
 
-namespace emu {
+namespace emu
+{
 
-enum { PAGE = 4096, UNTOUCHED = 32 << 20 };     /* larger ones stay zero: filling takes a while */
+enum { PAGE = 4096, UNTOUCHED = 32 << 20 }; /* larger ones stay zero: filling takes a while */
 static const size_t TOTAL = (size_t)140 << 30;
 
-struct allocation { char *pages; size_t all, bytes; };  /* all: with the pages that are not there */
+struct allocation {
+    char *pages;
+    size_t all, bytes;
+}; /* all: with the pages that are not there */
 static std::map<char *, allocation> allocations;
 static size_t taken;
 static cudaError_t sticky, last;
@@ -82,8 +93,8 @@ cudaError_t launch_threads(const char *name, const shape &s, int cluster,
                            std::function<void()> thread)
 {
     uint64_t threads = (uint64_t)s.block.x * s.block.y * s.block.z;
-    if (!s.grid.x || !s.grid.y || !s.grid.z || !threads || threads > 1024 || s.grid.y > 65535
-        || s.grid.z > 65535 || s.shared > SHARED_MAX || s.grid.x % cluster) {
+    if (!s.grid.x || !s.grid.y || !s.grid.z || !threads || threads > 1024 || s.grid.y > 65535 ||
+        s.grid.z > 65535 || s.shared > SHARED_MAX || s.grid.x % cluster) {
         fprintf(stderr, "emulated GPU: %s: grid %u x %u x %u, block %u x %u x %u, %zu bytes\n",
                 name, s.grid.x, s.grid.y, s.grid.z, s.block.x, s.block.y, s.block.z, s.shared);
         return result(cudaErrorInvalidConfiguration);
@@ -130,8 +141,8 @@ static cudaError_t take(void **p, size_t bytes)
 static void check_around(char *start, const allocation &a)
 {
     char *from = a.pages + PAGE, *to = a.pages + a.all - PAGE;
-    for (char *p = from; to - from <= UNTOUCHED && p < to; p = p == start - 1 ? start + a.bytes
-                                                                               : p + 1)
+    for (char *p = from; to - from <= UNTOUCHED && p < to;
+         p = p == start - 1 ? start + a.bytes : p + 1)
         if ((p < start || p >= start + a.bytes) && (unsigned char)*p != 0xff)
             fail("byte %td of an allocation of %zu was written", p - start, a.bytes);
 }
@@ -150,7 +161,7 @@ static void release(char *p)
 /* cuda_workspace (device.cu) keeps a block from op to op; here each op gets one of its own, so
  * that reading what it did not write, or beyond, shows. The linker puts this in its place. */
 struct cuda_ops;
-}   /* namespace emu */
+} /* namespace emu */
 
 struct cuda_ops;
 void *cuda_take(struct cuda_ops *c, size_t bytes, const char *what);
@@ -310,7 +321,7 @@ cudaError_t cudaRuntimeGetVersion(int *v) { return *v = CUDART_VERSION, cudaSucc
 cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr what, int)
 {
     switch (what) {
-    case cudaDevAttrMultiProcessorCount:        /* few: blocks that take more than one tile */
+    case cudaDevAttrMultiProcessorCount: /* few: blocks that take more than one tile */
         *v = random_below(2) ? 132 : 2 + random_below(6);
         break;
     case cudaDevAttrL2CacheSize: *v = 60 << 20; break;
@@ -323,7 +334,8 @@ cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr what, int)
 cudaError_t cudaFuncSetAttribute(const void *, cudaFuncAttribute what, int bytes)
 {
     return result(what == cudaFuncAttributeMaxDynamicSharedMemorySize && bytes <= SHARED_MAX
-                      ? cudaSuccess : cudaErrorInvalidValue);
+                      ? cudaSuccess
+                      : cudaErrorInvalidValue);
 }
 cudaError_t cudaGetLastError(void)
 {
@@ -333,9 +345,10 @@ cudaError_t cudaGetLastError(void)
 }
 const char *cudaGetErrorString(cudaError_t e)
 {
-    return e == cudaErrorIllegalAddress ? "an illegal memory access was encountered"
-         : e == cudaErrorMemoryAllocation ? "out of memory"
-         : e == cudaErrorInvalidConfiguration ? "invalid configuration argument" : "an error";
+    return e == cudaErrorIllegalAddress         ? "an illegal memory access was encountered"
+           : e == cudaErrorMemoryAllocation     ? "out of memory"
+           : e == cudaErrorInvalidConfiguration ? "invalid configuration argument"
+                                                : "an error";
 }
 CUresult CUDAAPI encode_tensor_map(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
                                    const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
@@ -351,4 +364,4 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **f, unsigne
     return result(cudaSuccess);
 }
 
-}   /* extern "C" */
+} /* extern "C" */
