@@ -255,6 +255,8 @@ install: $(CMDS)
 	    install -D -m 644 $$m $(datadir)/man/man$${m##*.}/$${m##*/}; done
 	set -e; for f in $(wildcard share/recipes/* share/coeffs/*); do \
 	    install -D -m 644 $$f $(datadir)/gpt/$${f#share/}; done
+	install -d $(datadir)/doc/gpt
+	install -m 644 $(wildcard share/doc/*.md) $(datadir)/doc/gpt
 	set -e; for c in $(notdir $(CMDS)); do \
 	    install -m 644 share/completion.bash $(datadir)/bash-completion/completions/$$c; done
 

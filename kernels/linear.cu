@@ -6,8 +6,8 @@
  *   linear_t, linear_t_bwd_w   the same with w (I,O): y = scale x w (+ residual), g = x^T dy
  *
  * bf16 operands, f32 sums, one rounding; dw bf16 or f32. The scale multiplies the f32 sum, it is
- * read on the device, and the weights are not rounded after scaling (record-61.md 0 allows
- * both). Each is 2 T O I FLOP: QKV 174 GFLOP at T = 49152, output 58, MLP 232 (0.23, 0.08, 0.31
+ * read on the device, and the weights are not rounded after scaling, as the record's are
+ * (record-61.md 9). Each is 2 T O I FLOP: QKV 174 GFLOP at T = 49152, output 58, MLP 232 (0.23, 0.08, 0.31
  * ms at 750 TFLOP/s).
  *
  * A product that feeds dscale goes to f32 scratch first; one pass (O I elements, all in L2)

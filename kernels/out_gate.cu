@@ -1,4 +1,4 @@
-/* out_gate.cu - out_th = s(gate_h . y_t[0:12]) x_th, and back. Record-61.md 2.4.6, 3.3.2.
+/* out_gate.cu - out_th = s(gate_h . y_t[0:12]) x_th, and back. Record-61.md 2.4, 3.3.
  *
  * x, out (T,D) bf16 with D = H E; y (T,D') bf16, twelve channels of it read (one 32-byte sector
  * a row); gate (H,12). One warp a row. Forward moves 2 T D elements (151 MB at T = 49152,

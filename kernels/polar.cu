@@ -8,7 +8,7 @@
  *
  * FLOPs a matrix and iteration, k = min, m = max of (R,C), T = k / 128 tiles a side, triangle
  * f = (T + 1) / 2T: 2 k^2 m f + 2 k^3 f + 2 k^2 m. Bytes, each operand once: 2 (3 k m + 4 k^2).
- * Source: polar-express.md; record-61.md 4.6.
+ * Source: orthogonalisation.md 2, 3.
  */
 #include "gpu.h"
 #include "polar.h"
@@ -191,7 +191,8 @@ static void update_of(const work &w, const CUtensorMap &from, const CUtensorMap 
 }
 
 /* The update's tile is what should end first: rounds of tiles over all multiprocessors, by what a
- * round was measured to take on an H200 (optimizer.md): so many ns a stage, and as many once. */
+ * round was measured to take on an H200 (share/doc/measured/optimizer.md): so
+ * many ns a stage, and as many once. */
 struct polar_plan polar_plan_for(int sms, int n, int64_t rows, int64_t cols)
 {
     static const struct {

@@ -78,7 +78,7 @@ static void test_tables(void)
     struct coeffs record = set("record-61"), none = { .n = 1, .terms = 3, .row = { { 0.5 } } };
     double over;
     CHECK_OK(eval_range(&record, 1e-3, 1, &r));
-    CHECK_NEAR(r.low, 0.8588726, 5e-8); /* polar-express.md */
+    CHECK_NEAR(r.low, 0.8588726, 5e-8); /* orthogonalisation.md 4.2 */
     CHECK_NEAR(r.high, 1.1411274, 5e-8);
     CHECK_OK(eval_overshoot(&none, &over));
     CHECK_NEAR(over, 4, 1e-12); /* 0.5 x is 2 there */

@@ -174,7 +174,7 @@ static void test_record(void)
     double slope = 1;
     for (int t = 0; t < 5; t++)
         slope *= c.row[t][0];
-    CHECK_NEAR(slope, 989.47, 0.005); /* polar-express.md, as given */
+    CHECK_NEAR(slope, 989.47, 0.005); /* orthogonalisation.md 4.2 */
     CHECK_NEAR(coeffs_value(&c, 1), 0.859129, 5e-7);
     CHECK_NEAR(coeffs_value(&c, 1.02), 1.13664, 5e-6);
     CHECK_NEAR(coeffs_value(&c, 1.022), 3.6e6, 5e4);

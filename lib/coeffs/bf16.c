@@ -1,5 +1,5 @@
-/* bf16.c - the iteration on a matrix, rounded where the optimizer's kernels round (record-61.md
- * 4.6). Products are f32 sums of bf16 factors, as tensor cores make them.
+/* bf16.c - the iteration on a matrix, rounded where the optimizer's kernels round
+ * (orthogonalisation.md 3). Products are f32 sums of bf16 factors, as tensor cores make them.
  */
 #include <cblas.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-/* adam.c - Adam with cautious decay, element by element (record-61.md 4.4). */
+/* adam.c - Adam with cautious decay, element by element (optimizers.md 3). */
 #include "ops/cpu.h"
 #include "ops/real.h"
 

@@ -1,4 +1,4 @@
-/* attention.c - scores inside documents and windows, and back (record-61.md 2.7, 3.3.3).
+/* attention.c - scores inside documents and windows, and back (record-61.md 2.7, 3.3).
  *
  * Queries are taken in blocks of one document and one head: every key that any
  * query of the block sees goes into one product, and the mask is a range of

@@ -1,5 +1,5 @@
 /* muon_input.c - Nesterov momentum and the scaling that Polar Express starts from
- * (record-61.md 4.5 and 4.6).
+ * (optimizers.md 4.1).
  */
 #include "ops/cpu.h"
 #include "ops/real.h"

@@ -1,5 +1,5 @@
 /* normuon.c - row-wise variance, cautious decay, and the weight with its low bits
- * (record-61.md 4.5).
+ * (optimizers.md 4.3, 4.4).
  *
  * One statistic a row, also for matrices wider than tall.
  */

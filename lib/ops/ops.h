@@ -328,16 +328,17 @@ struct ops {
      * k = min(R,C) side Gram matrix A; B = b A + c A A; x <- a x + B x (or x B). Every product's
      * result rounds once to x's dtype, except (r61) R > 1024: B x rounds before a x is added.
      * aol: before the first iteration s_i = max(sum_j |A_ij|, 1e-7)^(-1/2) scales x (its rows, or
-     * columns when R > C) and A_ij <- s_i s_j A_ij, one rounding each (polar-express.md). */
+     * columns when R > C) and A_ij <- s_i s_j A_ij, one rounding each (orthogonalisation.md 2,
+     * 3). */
     void (*polar)(struct ops *o, struct tensor x, int n, const double (*coef)[3], int iters,
                   bool aol);
     /* The update from x (n R,C): row variance q (n R,1) f32 with beta2, norm-preserving; cautious
-     * decay; master = w bits : mantissa bits (record-61.md 4.5). lr of matrix i is
+     * decay; master = w bits : mantissa bits (optimizers.md 4.3, 4.4). lr of matrix i is
      * m->lr * lr_mul[i] (host array of n). w bf16 with mant u16, or w f32 with no mant. */
     void (*normuon)(struct ops *o, struct tensor w, struct tensor mant, struct tensor q,
                     struct tensor x, int n, const float *lr_mul, double beta2,
                     const struct muon_step *m);
-    /* Record-61.md 4.4; w and g of any float dtype, m and v f32 (or bf16), elementwise; one
+    /* Optimizers.md 3; w and g of any float dtype, m and v f32 (or bf16), elementwise; one
      * rounding an operation, none contracted; 1 - beta is formed in double. copy, or NULL: is
      * written in the same pass, of the new w as it is stored. */
     void (*adam)(struct ops *o, struct tensor w, struct tensor g, struct tensor m, struct tensor v,

@@ -1,4 +1,4 @@
-/* out_gate.c - gate of each head's attention output (record-61.md 2.4.6, 3.3.2). */
+/* out_gate.c - gate of each head's attention output (record-61.md 2.4, 3.3). */
 #include "ops/cpu.h"
 #include "ops/real.h"
 

@@ -1,5 +1,5 @@
-/* polar.c - the polar factor of each matrix by composed odd quintics (record-61.md 4.6,
- * polar-express.md). Tall matrices work on X^T X, which is the same without a transposition.
+/* polar.c - the polar factor of each matrix by composed odd quintics (orthogonalisation.md 2, 3).
+ * Tall matrices work on X^T X, which is the same without a transposition.
  */
 #include <cblas.h>
 #include "ops/cpu.h"

@@ -1,4 +1,4 @@
-/* skip_gate.c - gated skip connection (record-61.md 2.3 a, 3.3). */
+/* skip_gate.c - gated skip connection (record-61.md 2.3, 3.3). */
 #include "ops/cpu.h"
 #include "ops/real.h"
 

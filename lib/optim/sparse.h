@@ -5,7 +5,7 @@
  * wanted, it sends those of others to their owners, row numbers and rows, and
  * adds what it gets to its own. Where that would not move fewer bytes than a
  * dense reduce-scatter on the rank that moves most, all ranks take the latter.
- * Own rows do not travel. After record 74's (record-74.md 10); the result is
+ * Own rows do not travel. After record 74's (optimizers.md 6); the result is
  * that of the reduce-scatter, up to the order of sums.
  *
  *     struct sparse *s;

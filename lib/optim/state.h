@@ -83,7 +83,7 @@ int64_t optim_work_bytes(const struct recipe *r, int world);
 enum dtype optim_update_dtype(const struct recipe *r, const struct param_spec *s);
 
 /* The numbers of step `at`, from the schedule and the counters, to the device. The learning
- * rates are formed in double and rounded once (record-61.md 4.3 - 4.5). */
+ * rates are formed in double and rounded once (optimizers.md 2.2). */
 void optim_prepare(struct optim *z, const struct point *at);
 
 /* For checkpoints: a parameter's weight or state as this rank holds it, units first ..

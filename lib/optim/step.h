@@ -31,7 +31,7 @@ void optim_pause(struct optim *z);
 int optim_exchange(struct optim *z) MUST_CHECK;
 
 /* Reduces the gradients, updates, gathers the weights, clears the gradients of what was
- * updated (record-61.md 4.2). Only launches: no upload, no download, no allocation, no host
+ * updated (optimizers.md 2.3). Only launches: no upload, no download, no allocation, no host
  * decision on device data, so it can be captured in a graph; what changes from step to step
  * with the same at->adam and at->tied comes from optim_prepare. */
 void optim_step(struct optim *z, const struct point *at);

@@ -1,0 +1,58 @@
+#!/usr/bin/env bats
+# Comments cite the definitions in share/doc by file and section, "record-61.md 2.4, 3.1": both exist.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    root=$(cd "$GPT_SHARE/.." && pwd)
+}
+
+# A line "FILE NAME SECTION" for each section that these files cite. A comment's lines are joined first.
+cited() {
+    awk '
+        function tell(    n, word, i, name) {
+            while (match(text, /[A-Za-z0-9-]+\.md [0-9][0-9.]*((,| and| to| -) [0-9][0-9.]*)*/)) {
+                n = split(substr(text, RSTART, RLENGTH), word, /[ ,]+/)
+                name = tolower(word[1])
+                for (i = 2; i <= n; i++)
+                    if (word[i] ~ /^[0-9]/) {
+                        sub(/\.$/, "", word[i])
+                        print file, name, word[i]
+                    }
+                text = substr(text, RSTART + RLENGTH)
+            }
+        }
+        FNR == 1 { tell(); text = ""; file = FILENAME }
+        { sub(/^[ \t]*(\*|#|\/\/|\.\\")?[ \t]*/, ""); text = text " " $0 }
+        END { tell() }' "$@"
+}
+
+# Those of them that share/doc does not have.
+missing() {
+    cited "$@" | sort -u | while read -r file name section; do
+        grep -qE "^##+ ${section//./\\.} " "$root/share/doc/$name" 2>/dev/null ||
+            echo "${file#"$root"/}: $name $section"
+    done
+}
+
+sources() {
+    find "$root"/{lib,kernels,cmd,tests,man,share,examples} "$root"/*.md -type f \
+        ! -path '*/golden/*' ! -path '*/logs/*' ! -name citations.bats
+}
+
+@test "each section that the source cites is in share/doc" {
+    mapfile -t files < <(sources)
+    [ "$(cited "${files[@]}" | wc -l)" -ge 60 ]
+    run missing "${files[@]}"
+    echo "$output"
+    [ -z "$output" ]
+}
+
+@test "a section or a document that does not exist is told" {
+    f=$BATS_TEST_TMPDIR/x.c
+    printf '%s\n' '/* Record-61.md 2.4, 2.99. and record-61.md' ' * 4.4 to 4.98; record-62.md 1 */' > "$f"
+    run missing "$f"
+    [ "$output" = "$f: record-61.md 2.99
+$f: record-61.md 4.98
+$f: record-62.md 1" ]
+}
