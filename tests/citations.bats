@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
 # Comments cite the definitions in share/doc by file and section, "record-61.md 2.4, 3.1": both exist.
+# So does what the definitions name of the source.
 
 bats_require_minimum_version 1.5.0
 
@@ -55,4 +56,19 @@ sources() {
     [ "$output" = "$f: record-61.md 2.99
 $f: record-61.md 4.98
 $f: record-62.md 1" ]
+}
+
+@test "files and names that share/doc takes from the source are there" {
+    cd "$root"
+    paths=$(grep -ohE '\<(lib|kernels|tests|man|share|cmd)/[A-Za-z0-9_./-]*[A-Za-z0-9_]' share/doc/*.md |
+        grep -vE 'NAME|PROGRAM|record-N|rN|smNN' | sort -u)
+    [ "$(wc -l <<< "$paths")" -ge 40 ]
+    for path in $paths; do
+        [ -e "$path" ] || { echo "no $path"; false; }
+    done
+    names=$(grep -ohE '`[a-z0-9]+(_[a-z0-9]+)+`' share/doc/*.md | tr -d '`' | sort -u)
+    [ "$(wc -l <<< "$names")" -ge 30 ]
+    for name in $names; do
+        grep -rqw --include='*.[chu]*' "$name" lib kernels tests || { echo "no $name"; false; }
+    done
 }
