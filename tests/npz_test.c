@@ -8,8 +8,8 @@
 #include "base/rng.h"
 #include "check.h"
 #include "scratch.h"
-#include "checkpoint/npz.h"
 #include "checkpoint/tensors.h"
+#include "inspect/npz_writer.h"
 
 static const float numbers[6] = { 1, -2, 3.5f, 0, 1e-20f, 6 };
 

@@ -1,35 +1,18 @@
-/* npz.h - NumPy's archives of arrays: .npy files (format 1.0) in an uncompressed zip.
+/* npz.h - the arrays of an .npz as tensors: .npy files in an uncompressed zip.
  *
- *     struct npz_writer *w;
- *     if ((rc = npz_new(&w, f, "x.npz"))) return rc;
- *     if ((rc = npz_note(w, "step", "12"))) ...           // kept in an array "__metadata__"
- *     if ((rc = npz_begin(w, "a", DT_F32, 2, (uint64_t[]){ 2, 3 }))) ...
- *     if ((rc = npz_write(w, data, 24))) ...              // any pieces
- *     if ((rc = npz_finish(w))) ...
- *     npz_free(w);
- *
- * Streams: no seeking, sizes above 4 GiB are fine (zip64). Dates are 1980-01-01, so
- * that the same arrays make the same bytes. bf16 and fp8 have no NumPy type: widen
- * them. Reading is st_open's (safetensors.h), which takes such a file as well.
+ * st_open (safetensors.h) takes such a file by these two functions. Arrays in C order, of types
+ * that safetensors has as well; zip64 is read. An array "__metadata__" of bytes holds the metadata
+ * as safetensors has it (inspect/npz_writer.h writes one).
  * Formats: numpy.lib.format, PKWARE APPNOTE 6.3.
  */
 #ifndef CHECKPOINT_NPZ_H
 #define CHECKPOINT_NPZ_H
 
-#include <stdio.h>
 #include "checkpoint/safetensors.h"
 
-struct npz_writer;
-int npz_new(struct npz_writer **w, FILE *f, const char *name) MUST_CHECK;
-int npz_note(struct npz_writer *w, const char *key, const char *value) MUST_CHECK;
-int npz_begin(struct npz_writer *w, const char *name, enum dtype t, int rank,
-              const uint64_t *shape) MUST_CHECK;
-int npz_write(struct npz_writer *w, const void *data, size_t n) MUST_CHECK;
-int npz_finish(struct npz_writer *w) MUST_CHECK;
-void npz_free(struct npz_writer *w);
-
-/* For st_open: is it a zip, and its arrays as tensors whose begin is an offset in the file. */
+/* Do the n bytes at b begin as a zip does? */
 bool npz_is(const unsigned char *b, size_t n);
+/* The arrays as h->tensors; their begin is an offset in the file. path is for messages. */
 int npz_parse(struct st_header *h, const char *path, const unsigned char *b, size_t n) MUST_CHECK;
 
 #endif

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include "checkpoint/npz.h"
+#include "inspect/npz_writer.h"
 
 enum { CHUNK = 1 << 14 }; /* elements converted at a time */
 

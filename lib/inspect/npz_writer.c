@@ -1,10 +1,12 @@
+#include "inspect/npz_writer.h"
+
 #include <assert.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
 #include "base/text.h"
-#include "checkpoint/npz.h"
 
 struct entry {
     char *name;

@@ -1,11 +1,22 @@
-/* The header's JSON: only the grammar that the format has, each rule its own message. */
+/* The header's JSON is held to the rules of the format, each with its own message. A plain file is
+ * mapped, any other is a forward stream; a file that is written is checked by the reader's rules. */
 #include "checkpoint/safetensors.h"
 
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include "base/json.h"
 #include "base/text.h"
+#include "base/zio.h"
+#include "checkpoint/npz.h"
+
+#define FRAME_BYTES (4u << 20)
 
 static const struct type {
     const char *name;
@@ -53,7 +64,7 @@ static unsigned type_bits(const char *name)
     return 0;
 }
 
-/* --- text --- */
+/* --- the header's text --- */
 
 struct text {
     struct json j;
@@ -78,7 +89,7 @@ static int wrong(const struct text *c, const char *p, const char *expected)
                    c->base + (uint64_t)(p - c->begin), expected, found);
 }
 
-/* What the reader of JSON has found wrong so far, if anything. */
+/* The first error of the JSON parser, as a message; 0 when there is none. */
 static int checked(const struct text *c) { return c->j.bad ? wrong(c, c->j.at, c->j.bad) : 0; }
 
 /* The string s, decoded, with a NUL behind it; it holds none, and is UTF-8. Caller frees. */
@@ -372,7 +383,7 @@ static int check_places(const char *path, struct st_header *h)
     return 0;
 }
 
-/* Of the object that was read nothing is left but blanks. */
+/* Only blanks may follow the object. */
 static int at_end(struct text *c)
 {
     return json_more(&c->j) ? wrong(c, c->j.at, "nothing but blanks after the last '}'") : 0;
@@ -431,4 +442,423 @@ const char *st_meta(const struct st_header *h, const char *key)
         if (!strcmp(h->meta[i].key, key))
             return h->meta[i].value;
     return NULL;
+}
+
+/* --- reading --- */
+
+struct st_reader {
+    char *path;
+    struct st_header h;
+    size_t next; /* index for st_next */
+    unsigned char *map; /* the whole file, or NULL in a stream */
+    size_t map_bytes;
+    struct zreader *z;
+    uint64_t at; /* bytes of the data section that the stream has given */
+};
+
+static uint64_t le64(const unsigned char *b)
+{
+    uint64_t v = 0;
+    for (int i = 8; i-- > 0;)
+        v = v << 8 | b[i];
+    return v;
+}
+
+static int check_size(const char *path, uint64_t n)
+{
+    if (n > ST_HEADER_MAX)
+        return err_set(GPT_INPUT,
+                       "%s: offset 0: header size: expected at most %u, found %" PRIu64
+                       ": no safetensors file",
+                       path, ST_HEADER_MAX, n);
+    return 0;
+}
+
+static int short_file(const char *path, const char *where, uint64_t want, uint64_t have)
+{
+    return err_set(GPT_INPUT,
+                   "%s: the file ends in its %s: expected %" PRIu64 " bytes, found %" PRIu64, path,
+                   where, want, have);
+}
+
+/* The first bytes of a compressed file (gzip, a zstd frame, a skippable one). Bytes 4 to 8 of a plain
+ * file are 0 0 0 0 '{', because its header is shorter than 2^32; no gzip or zstd file has these. */
+static bool looks_compressed(const unsigned char *b, size_t n)
+{
+    if (n >= 9 && !b[4] && !b[5] && !b[6] && !b[7] && b[8] == '{')
+        return false;
+    if (n >= 4 && b[0] == 0x28 && b[1] == 0xb5 && b[2] == 0x2f && b[3] == 0xfd)
+        return true;
+    if (n >= 4 && (b[0] & 0xf0) == 0x50 && b[1] == 0x2a && b[2] == 0x4d && b[3] == 0x18)
+        return true;
+    return n >= 2 && b[0] == 0x1f && b[1] == 0x8b;
+}
+
+static int open_mapped(struct st_reader *r)
+{
+    if (r->map_bytes < 8)
+        return short_file(r->path, "header size", 8, r->map_bytes);
+    if (npz_is(r->map, r->map_bytes))
+        return npz_parse(&r->h, r->path, r->map, r->map_bytes);
+    uint64_t n = le64(r->map), have = r->map_bytes - 8;
+    int rc = check_size(r->path, n);
+    if (rc)
+        return rc;
+    if (have < n)
+        return short_file(r->path, "header", n, have);
+    if ((rc = st_header_parse(&r->h, r->path, (const char *)r->map + 8, n)))
+        return rc;
+    have -= n;
+    if (have != r->h.data_bytes)
+        return err_set(GPT_INPUT, "%s: data section: expected %" PRIu64 " bytes, found %" PRIu64,
+                       r->path, r->h.data_bytes, have);
+    return 0;
+}
+
+/* Reads the header of a stream piece by piece: a false size costs no memory. */
+static int open_stream(struct st_reader *r)
+{
+    unsigned char b[8];
+    char *text = NULL;
+    size_t got, have = 0, room = 0;
+    int rc = zreader_open(&r->z, r->path);
+    if (rc)
+        return rc;
+    if ((rc = zreader_read(r->z, b, 8, &got)))
+        return rc;
+    if (got < 8)
+        return short_file(r->path, "header size", 8, got);
+    uint64_t n = le64(b);
+    if ((rc = check_size(r->path, n)))
+        return rc;
+    while (have < n) {
+        if (have == room) {
+            room = room ? 4 * room : 1 << 16;
+            if (room > n)
+                room = n;
+            char *p = realloc(text, room);
+            if (!p) {
+                rc = no_memory(r->path);
+                break;
+            }
+            text = p;
+        }
+        if ((rc = zreader_read(r->z, text + have, room - have, &got)))
+            break;
+        have += got;
+        if (!got) {
+            rc = short_file(r->path, "header", n, have);
+            break;
+        }
+    }
+    if (!rc)
+        rc = st_header_parse(&r->h, r->path, text ? text : "", n);
+    free(text);
+    return rc;
+}
+
+/* Maps path when it is a plain regular file; leaves map NULL when it is a stream. */
+static int map_plain(struct st_reader *r)
+{
+    struct stat st;
+    unsigned char b[9];
+    int rc = 0, fd = open(r->path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st)) {
+        rc = err_sys("cannot open '%s'", r->path);
+    } else if (S_ISDIR(st.st_mode)) {
+        errno = EISDIR;
+        rc = err_sys("cannot read '%s'", r->path);
+    } else if (S_ISREG(st.st_mode)) {
+        ssize_t n = pread(fd, b, sizeof b, 0);
+        if (n < 0) {
+            rc = err_sys("cannot read '%s'", r->path);
+        } else if (n < 8) {
+            rc = short_file(r->path, "header size", 8, (uint64_t)n);
+        } else if (!looks_compressed(b, (size_t)n)) {
+            r->map_bytes = (size_t)st.st_size;
+            r->map = mmap(NULL, r->map_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+            if (r->map == MAP_FAILED) {
+                r->map = NULL;
+                rc = err_sys("cannot map '%s'", r->path);
+            }
+        }
+    }
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
+int st_open(struct st_reader **out, const char *path)
+{
+    struct st_reader *r = calloc(1, sizeof *r);
+    int rc = 0;
+    *out = NULL;
+    if (!r || !(r->path = strdup(path))) {
+        free(r);
+        return no_memory(path);
+    }
+    if (strcmp(path, "-"))
+        rc = map_plain(r);
+    if (!rc)
+        rc = r->map ? open_mapped(r) : open_stream(r);
+    if (rc) {
+        st_close(r);
+        return rc;
+    }
+    *out = r;
+    return 0;
+}
+
+const struct st_header *st_header(const struct st_reader *r) { return &r->h; }
+
+const void *st_data(const struct st_reader *r, const struct st_tensor *t)
+{
+    return r->map ? r->map + r->h.data_at + t->begin : NULL;
+}
+
+const struct st_tensor *st_next(struct st_reader *r)
+{
+    return r->next < r->h.n ? &r->h.tensors[r->next++] : NULL;
+}
+
+int st_read(struct st_reader *r, const struct st_tensor *t, uint64_t from, void *dst, size_t n)
+{
+    size_t got;
+    int rc;
+    assert(from <= t->bytes && n <= t->bytes - from);
+    if (n == 0)
+        return 0;
+    if (r->map) {
+        memcpy(dst, r->map + r->h.data_at + t->begin + from, n);
+        return 0;
+    }
+    uint64_t place = t->begin + from;
+    assert(place >= r->at);
+    if (place > r->at && (rc = zreader_skip(r->z, place - r->at)))
+        return err_prefix("tensor '%s'", t->name);
+    r->at = place;
+    if ((rc = zreader_read(r->z, dst, n, &got)))
+        return err_prefix("tensor '%s'", t->name);
+    r->at += got;
+    if (got < n)
+        return err_set(GPT_INPUT,
+                       "%s: tensor '%s': the file ends at byte %" PRIu64
+                       " of the data, expected %" PRIu64,
+                       r->path, t->name, r->at, r->h.data_bytes);
+    return 0;
+}
+
+int st_finish(struct st_reader *r)
+{
+    unsigned char more;
+    size_t got;
+    int rc;
+    if (r->map)
+        return 0;
+    if (r->h.data_bytes > r->at && (rc = zreader_skip(r->z, r->h.data_bytes - r->at)))
+        return rc;
+    r->at = r->h.data_bytes;
+    if ((rc = zreader_read(r->z, &more, 1, &got)))
+        return rc;
+    if (got)
+        return err_set(GPT_INPUT, "%s: data section: expected %" PRIu64 " bytes, found more",
+                       r->path, r->h.data_bytes);
+    return 0;
+}
+
+void st_close(struct st_reader *r)
+{
+    if (!r)
+        return;
+    if (r->map)
+        munmap(r->map, r->map_bytes);
+    zreader_close(r->z);
+    st_header_release(&r->h);
+    free(r->path);
+    free(r);
+}
+
+/* --- writing --- */
+
+struct st_writer {
+    FILE *f;
+    char *name;
+    int level;
+    struct st_header h; /* as declared */
+    size_t tensor_room, meta_room;
+    struct zwriter *z; /* once the header is written */
+    size_t now; /* tensor being written */
+    uint64_t done; /* bytes of it */
+};
+
+int st_writer_new(struct st_writer **out, FILE *f, const char *name, int level)
+{
+    struct st_writer *w = calloc(1, sizeof *w);
+    *out = NULL;
+    if (!w || !(w->name = strdup(name))) {
+        free(w);
+        return no_memory(name);
+    }
+    w->f = f;
+    w->level = level;
+    *out = w;
+    return 0;
+}
+
+int st_declare(struct st_writer *w, const char *name, enum dtype dtype, int rank,
+               const uint64_t *shape)
+{
+    assert(!w->z && rank >= 0 && st_type_name(dtype));
+    if (grow(w->name, (void **)&w->h.tensors, w->h.n, &w->tensor_room, sizeof *w->h.tensors))
+        return GPT_SYSTEM;
+    struct st_tensor *t = &w->h.tensors[w->h.n];
+    memset(t, 0, sizeof *t);
+    t->name = strdup(name);
+    t->shape = malloc(((size_t)rank + 1) * sizeof *t->shape);
+    w->h.n++;
+    if (!t->name || !t->shape)
+        return no_memory(w->name);
+    t->type = st_type_name(dtype);
+    t->dtype = dtype;
+    t->rank = rank;
+    t->bytes = dtype_size(dtype);
+    for (int i = 0; i < rank; i++) {
+        t->shape[i] = shape[i];
+        if (__builtin_mul_overflow(t->bytes, shape[i], &t->bytes))
+            return err_set(GPT_INPUT, "%s: tensor '%s': its shape takes more than 2^64 - 1 bytes",
+                           w->name, name);
+    }
+    t->begin = w->h.data_bytes;
+    w->h.data_bytes += t->bytes;
+    return 0;
+}
+
+int st_note(struct st_writer *w, const char *key, const char *value)
+{
+    assert(!w->z);
+    if (grow(w->name, (void **)&w->h.meta, w->h.nmeta, &w->meta_room, sizeof *w->h.meta))
+        return GPT_SYSTEM;
+    struct st_meta *m = &w->h.meta[w->h.nmeta++];
+    m->key = strdup(key);
+    m->value = strdup(value);
+    return m->key && m->value ? 0 : no_memory(w->name);
+}
+
+static void put_header(FILE *f, const struct st_header *h)
+{
+    const char *comma = "";
+    fputc('{', f);
+    for (size_t i = 0; i < h->nmeta; i++) {
+        fputs(i ? "," : "\"__metadata__\":{", f);
+        text_json(f, h->meta[i].key);
+        fputc(':', f);
+        text_json(f, h->meta[i].value);
+        comma = ",";
+    }
+    if (h->nmeta)
+        fputc('}', f);
+    for (size_t i = 0; i < h->n; i++) {
+        const struct st_tensor *t = &h->tensors[i];
+        fputs(comma, f);
+        comma = ",";
+        text_json(f, t->name);
+        fprintf(f, ":{\"dtype\":\"%s\",\"shape\":[", t->type);
+        for (int k = 0; k < t->rank; k++)
+            fprintf(f, "%s%" PRIu64, k ? "," : "", t->shape[k]);
+        fprintf(f, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", t->begin, t->begin + t->bytes);
+    }
+    fputc('}', f);
+}
+
+/* Writes the header, once. It is parsed first, so that a name that comes twice or is not UTF-8 is
+ * GPT_INPUT here and not in a reader. */
+static int begin_data(struct st_writer *w)
+{
+    char *text = NULL;
+    size_t n = 0;
+    struct st_header check;
+    unsigned char size[8];
+    if (w->z)
+        return 0;
+    FILE *f = open_memstream(&text, &n);
+    if (!f)
+        return no_memory(w->name);
+    put_header(f, &w->h);
+    fflush(f);
+    for (; n % 8; fflush(f))
+        fputc(' ', f);
+    if (fclose(f)) {
+        free(text);
+        return no_memory(w->name);
+    }
+    int rc = n <= ST_HEADER_MAX
+                 ? st_header_parse(&check, w->name, text, n)
+                 : err_set(GPT_INPUT, "%s: header size: expected at most %u, found %zu", w->name,
+                           ST_HEADER_MAX, n);
+    if (!rc) {
+        st_header_release(&check);
+        for (int i = 0; i < 8; i++)
+            size[i] = (unsigned char)((uint64_t)n >> 8 * i);
+        rc = zwriter_new(&w->z, w->f, w->name, w->level);
+    }
+    if (!rc)
+        rc = zwriter_write(w->z, size, 8);
+    if (!rc)
+        rc = zwriter_write(w->z, text, n);
+    if (!rc)
+        rc = zwriter_frame(w->z);
+    free(text);
+    return rc;
+}
+
+/* Past the tensors whose data is complete. */
+static void next_tensor(struct st_writer *w)
+{
+    while (w->now < w->h.n && w->done == w->h.tensors[w->now].bytes) {
+        w->now++;
+        w->done = 0;
+    }
+}
+
+int st_write(struct st_writer *w, const void *data, size_t n)
+{
+    const char *p = data;
+    int rc = begin_data(w);
+    while (!rc && n > 0) {
+        next_tensor(w);
+        assert(w->now < w->h.n);
+        uint64_t left = w->h.tensors[w->now].bytes - w->done;
+        uint64_t frame = FRAME_BYTES - w->done % FRAME_BYTES;
+        uint64_t take = left < frame ? left : frame;
+        size_t piece = take < n ? (size_t)take : n;
+        rc = zwriter_write(w->z, p, piece);
+        p += piece;
+        n -= piece;
+        w->done += piece;
+        if (!rc && piece == take)
+            rc = zwriter_frame(w->z);
+    }
+    return rc;
+}
+
+int st_writer_finish(struct st_writer *w)
+{
+    int rc = begin_data(w);
+    if (rc)
+        return rc;
+    next_tensor(w);
+    if (w->now < w->h.n)
+        return err_set(GPT_INPUT, "%s: tensor '%s': %" PRIu64 " bytes declared, %" PRIu64 " given",
+                       w->name, w->h.tensors[w->now].name, w->h.tensors[w->now].bytes, w->done);
+    return zwriter_finish(w->z);
+}
+
+void st_writer_free(struct st_writer *w)
+{
+    if (!w)
+        return;
+    zwriter_free(w->z);
+    st_header_release(&w->h);
+    free(w->name);
+    free(w);
 }

@@ -1,9 +1,10 @@
-/* The arrays of an .npz as tensors: the zip's directory, then each array's own header. Every number
- * in the file is checked before it is used as a place. */
+/* The zip's directory, then each array's own header. Every number in the file is checked before it
+ * is used as an offset. */
+#include "checkpoint/npz.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include "checkpoint/npz.h"
 
 struct zip {
     const char *path;
@@ -62,7 +63,7 @@ struct member {
     uint64_t at, bytes;
 };
 
-/* The zip64 numbers stand in place of those that are all ones, in this order. */
+/* Fields that are all ones have their value in the zip64 extra field, in this order. */
 static int take_zip64(const struct zip *z, uint64_t extra, uint64_t n, uint64_t *v[3])
 {
     for (uint64_t at = extra, end = extra + n; end - at >= 4;) {
@@ -82,7 +83,7 @@ static int take_zip64(const struct zip *z, uint64_t extra, uint64_t n, uint64_t 
     return 0;
 }
 
-/* The entry of the directory at *at, and the place of its data. */
+/* The entry of the directory at *at, and the offset of its data; *at moves to the next. */
 static int next_member(const struct zip *z, uint64_t *at, struct member *m)
 {
     if (!inside(z, *at, 46) || le(z->b + *at, 4) != 0x02014b50)
