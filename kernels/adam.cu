@@ -1,6 +1,6 @@
 /* adam.cu - Adam with cautious decay, element by element, one pass.
  *
- * Contract: ops.h, optimizers.md 3. Bytes an element of bf16 weight and gradient: weight 2 + 2,
+ * Contract: op_list.h, optimizers.md 3. Bytes an element of bf16 weight and gradient: weight 2 + 2,
  * gradient 2, moments 8 + 8 = 22, or 14 with bf16 moments; an fp8 copy is one more. Each thread
  * takes 8 elements by 16-byte accesses. Every operation rounds once, in the order of
  * lib/ops/adam.c, division and root included: the bits are the reference's.

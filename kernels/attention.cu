@@ -6,6 +6,7 @@
  */
 #include <math.h>
 #include <cuda_bf16.h>
+#include "gpu.h"
 #include "sm90/attention.h"
 #include "sm90/attention_plan.cuh"
 #include "sm90/attention_block.cuh"
@@ -18,7 +19,7 @@ enum { PLAN_THREADS = 512, BINS = 64 }; /* BINS: two a lane of a warp */
 
 /* The shape's cu, copied into shared memory when it fits: a search is ten dependent loads. */
 enum { CU_CACHED = 4096 };
-__device__ const int32_t *cached_cu(const struct attention_shape &s, int32_t *cache)
+__device__ const int32_t *cached_cu(const struct attn_shape &s, int32_t *cache)
 {
     if (s.ncu > CU_CACHED)
         return s.cu;
@@ -28,7 +29,7 @@ __device__ const int32_t *cached_cu(const struct attention_shape &s, int32_t *ca
     return cache;
 }
 /* Document of row p: the last n with cu[n] cu_mul <= p, so empty ones are passed over. */
-__device__ int document_of(const struct attention_shape &s, int p)
+__device__ int document_of(const struct attn_shape &s, int p)
 {
     int lo = 0, hi = s.ncu;
     while (hi - lo > 1) {
@@ -41,7 +42,7 @@ __device__ int document_of(const struct attention_shape &s, int p)
     return lo;
 }
 /* Rows past the end are documents of one row, which nothing reads and no store writes. */
-__device__ int2 start_and_end(const struct attention_shape &s, int p)
+__device__ int2 start_and_end(const struct attn_shape &s, int p)
 {
     if (p >= s.rows)
         return make_int2(p, p);
@@ -52,7 +53,7 @@ __device__ int2 start_and_end(const struct attention_shape &s, int p)
     return make_int2((int)start, (int)end);
 }
 
-__device__ struct reach reach_of_tile(const struct attention_shape &s, int tile, bool by_key)
+__device__ struct reach reach_of_tile(const struct attn_shape &s, int tile, bool by_key)
 {
     struct reach r = { tile, 0, 0, 0 };
     for (int i = 0; i < 2; i++) { /* near, far */
@@ -193,7 +194,7 @@ __global__ void __launch_bounds__(PLAN_THREADS)
 
 /* -- host ------------------------------------------------------------------------- */
 /* struct reach counts the blocks that a block meets in 15 bits. */
-bool valid(const struct attention_shape *s)
+bool valid(const struct attn_shape *s)
 {
     const int far = s->window < s->rows ? s->window : s->rows;
     return far / BLOCK + 2 <= 0x7fff && s->rows >= 0 && s->heads > 0 &&
@@ -203,7 +204,7 @@ bool valid(const struct attention_shape *s)
 }
 
 /* Cuts the workspace; with base 0, counts it. */
-size_t plan_cut(struct attention_plan *p, const struct attention_shape *s, void *base)
+size_t plan_cut(struct attention_plan *p, const struct attn_shape *s, void *base)
 {
     size_t at = 0;
     auto cut = [&](size_t bytes) {
@@ -227,7 +228,7 @@ size_t plan_cut(struct attention_plan *p, const struct attention_shape *s, void 
 }
 
 /* x: (rows, heads * E) bf16; boxes of 64 rows and one panel, as struct block stores them. */
-bool map_of(CUtensorMap *map, const struct attention_shape *s, const void *x)
+bool map_of(CUtensorMap *map, const struct attn_shape *s, const void *x)
 {
     const int panel = s->head_dim < 64 ? s->head_dim : 64;
     const cuuint64_t size[2] = { (cuuint64_t)s->heads * s->head_dim, (cuuint64_t)s->rows };
@@ -278,7 +279,7 @@ cudaError_t launch_plan(cudaStream_t stream, const struct attention_call *c, con
     return cudaGetLastError();
 }
 
-struct attention_call call_of(const struct attention_shape *s, void *workspace)
+struct attention_call call_of(const struct attn_shape *s, void *workspace)
 {
     struct attention_call c = { *s };
     plan_cut(&c.p, s, workspace);
@@ -288,15 +289,15 @@ struct attention_call call_of(const struct attention_shape *s, void *workspace)
 
 } /* namespace */
 
-extern "C" size_t attention_workspace_bytes(const struct attention_shape *s)
+size_t attention_workspace_bytes(const struct attn_shape *s)
 {
     struct attention_plan p;
     return plan_cut(&p, s, NULL);
 }
 
-extern "C" cudaError_t attention_forward(cudaStream_t stream, const struct attention_shape *s,
-                                         void *out, float *lse, const void *q, const void *k,
-                                         const void *v, void *workspace)
+cudaError_t attention_forward(cudaStream_t stream, const struct attn_shape *s, void *out,
+                              float *lse, const void *q, const void *k, const void *v,
+                              void *workspace)
 {
     struct forward_maps m;
     cudaError_t e;
@@ -318,10 +319,9 @@ extern "C" cudaError_t attention_forward(cudaStream_t stream, const struct atten
     return e ? e : attention_launch_forward(stream, &c, &m);
 }
 
-extern "C" cudaError_t attention_backward(cudaStream_t stream, const struct attention_shape *s,
-                                          void *dq, void *dk, void *dv, const void *dout,
-                                          const void *q, const void *k, const void *v,
-                                          const float *lse, const float *delta, void *workspace)
+cudaError_t attention_backward(cudaStream_t stream, const struct attn_shape *s, void *dq, void *dk,
+                               void *dv, const void *dout, const void *q, const void *k,
+                               const void *v, const float *lse, const float *delta, void *workspace)
 {
     struct backward_maps m;
     cudaError_t e;
@@ -342,4 +342,30 @@ extern "C" cudaError_t attention_backward(cudaStream_t stream, const struct atte
         return e;
     e = launch_plan(stream, &c, lse, delta);
     return e ? e : attention_launch_backward(stream, &c, &m);
+}
+
+void gpu_attention(struct ops *o, struct tensor out, struct tensor lse, struct tensor q,
+                   struct tensor k, struct tensor v, const struct attn_shape *s)
+{
+    struct cuda_ops *c = cuda_of(o);
+    void *workspace = cuda_workspace(c, attention_workspace_bytes(s));
+
+    assert(q.dtype == DT_BF16 && lse.dtype == DT_F32);
+    if (workspace)
+        CUDA_TRY(c, attention_forward(c->stream, s, out.data, (float *)lse.data, q.data, k.data,
+                                      v.data, workspace));
+}
+
+void gpu_attention_bwd(struct ops *o, struct tensor dq, struct tensor dk, struct tensor dv,
+                       struct tensor dout, struct tensor q, struct tensor k, struct tensor v,
+                       struct tensor lse, struct tensor delta, const struct attn_shape *s)
+{
+    struct cuda_ops *c = cuda_of(o);
+    void *workspace = cuda_workspace(c, attention_workspace_bytes(s));
+
+    assert(lse.dtype == DT_F32 && delta.dtype == DT_F32);
+    if (workspace)
+        CUDA_TRY(c, attention_backward(c->stream, s, dq.data, dk.data, dv.data, dout.data, q.data,
+                                       k.data, v.data, (const float *)lse.data,
+                                       (const float *)delta.data, workspace));
 }

@@ -1,6 +1,6 @@
 /* muon_input.cu - Nesterov momentum and the scaled bf16 cast that Polar Express starts from.
  *
- * Contract: ops.h. n matrices of `count` elements, in two launches because the norm of a whole
+ * Contract: op_list.h. n matrices of `count` elements, in two launches because the norm of a whole
  * matrix stands between them; a block takes `steps` times STEP elements of one matrix:
  *     take_in   momentum updated; the block's sum of u^2                         g, mom -> mom
  *     scale     blocks' sums added in their order, x = u / (1.02 |u| + 1e-6)     g, mom -> x

@@ -1,6 +1,6 @@
 /* normuon.cu - the NorMuon update from an orthogonalised x: row variance, cautious decay, master.
  *
- * Contract: ops.h, optimizers.md 4.3, 4.4. n matrices (R,C), in two launches because the norms of a
+ * Contract: op_list.h, optimizers.md 4.3, 4.4. n matrices (R,C), in two launches because the norms of a
  * whole matrix stand between them:
  *     row_stats   a warp a row: mean square into q; sums of mean square and of its scaled value,
  *                 one pair a block of WARPS rows                                    x -> q

@@ -1,6 +1,6 @@
 /* polar.cu - polar factor of each of n matrices (R,C) by composed quintics, bf16, in place.
  *
- * Contract: ops.h. Three batched products an iteration (polar_gemm.h), all n matrices in each:
+ * Contract: op_list.h. Three batched products an iteration (polar_gemm.h), all n matrices in each:
  *     gram      A = x x^T, or x^T x when R > C         k x k, one triangle
  *     square    B = b A + c A A                        one triangle
  *     update    x' = a x + B x, or a x + x B           R x C

@@ -1,6 +1,6 @@
 /* transpose.h - the transposing copy that leaves multiprocessors to others.
  *
- * As ops.h transpose, on at most `sms` multiprocessors (0: all): beside a collective whose
+ * As the op transpose (op_list.h), on at most `sms` multiprocessors (0: all): beside a collective whose
  * blocks need some of their own.
  */
 #ifndef KERNELS_TRANSPOSE_H

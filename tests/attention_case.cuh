@@ -124,7 +124,7 @@ static __global__ void fill_normal(bf16 *x, int64_t n, uint64_t seed)
 
 /* Device memory of one case. Outputs have a row more than they need, to see writes past it. */
 struct buffers {
-    struct attention_shape s;
+    struct attn_shape s;
     int64_t count; /* of q */
     double pairs; /* of query and key, one head */
     bf16 *q, *k, *v, *dout, *out, *dq, *dk, *dv;

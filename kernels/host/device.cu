@@ -433,7 +433,8 @@ int ops_cuda_new(struct ops **o, int device)
     if (!c)
         return err_set(GPT_SYSTEM, "cannot allocate %zu bytes for GPU %d", sizeof *c, device);
     __atomic_add_fetch(&instances, 1, __ATOMIC_RELAXED);
-    c->ops = gpu_ops();
+    c->ops.device = "cuda";
+    c->ops.act = DT_BF16;
     c->ops.free = free_all;
     c->ops.status = status;
     c->ops.sync = sync;
@@ -446,6 +447,8 @@ int ops_cuda_new(struct ops **o, int device)
     c->ops.fetched = fetched;
     c->ops.zero = zero;
     c->ops.copy = copy;
+#define OP(name, ...) c->ops.name = gpu_##name
+#include "ops/op_list.h"
     c->device = device;
     if (!start(c)) {
         rc = status(&c->ops);

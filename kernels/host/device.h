@@ -1,7 +1,7 @@
 /* device.h - what every kernel file needs of its GPU: stream, workspace, sticky error.
  *
- * An op is one file kernels/NAME.cu: its contract, static kernels, and one
- * launcher gpu_NAME with exactly the signature of struct ops:
+ * An op is one file kernels/NAME.cu: how it is carried out, static kernels, and
+ * one launcher gpu_NAME with the parameters that op_list.h gives (gpu.h):
  *
  *     void gpu_out_gate(struct ops *o, struct tensor out, ...)
  *     {

@@ -1,8 +1,8 @@
 /* attention.h - attention over packed documents with a causal sliding window, for sm_90a.
  *
- * The kernels behind ops.h's attention and attention_bwd, without struct ops:
+ * The kernels behind the ops attention and attention_bwd, without struct ops:
  *
- *     struct attention_shape s = { rows, heads, 128, cu, ncu, cu_mul, window, 0.1f };
+ *     struct attn_shape s = { rows, heads, 128, cu, ncu, cu_mul, window, 0.1f };
  *     void *ws = ... attention_workspace_bytes(&s) bytes of device memory, 256-byte aligned ...
  *     e = attention_forward(stream, &s, out, lse, q, k, v, ws);
  *     e = attention_backward(stream, &s, dq, dk, dv, dout, q, k, v, lse, delta, ws);
@@ -25,38 +25,21 @@
 #define KERNELS_SM90_ATTENTION_H
 
 #include <stddef.h>
-#include <stdint.h>
-#include <cuda_runtime.h>
+#include "host/device.h"
 
-struct attention_shape {
-    int rows, heads;
-    int head_dim; /* 32, 64 or 128 */
-    const int32_t *cu; /* device (ncu): document starts in tokens, cu[0] = 0,
-                                     * not descending; entries past the last are >= all tokens */
-    int ncu, cu_mul; /* row = token * cu_mul */
-    int window; /* keys back, in rows; >= 0 */
-    float scale; /* > 0 */
-};
-
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-/* Enough for a forward or a backward call. */
-size_t attention_workspace_bytes(const struct attention_shape *s);
+/* The shape's head_dim is 32, 64 or 128; cu is in device memory, not descending from 0, entries
+ * past the last document >= all tokens; window >= 0, scale > 0. Enough for a forward or a backward call. */
+size_t attention_workspace_bytes(const struct attn_shape *s);
 
 /* cudaErrorInvalidValue for a shape outside the above; else the launches' own errors. */
-cudaError_t attention_forward(cudaStream_t stream, const struct attention_shape *s, void *out,
+cudaError_t attention_forward(cudaStream_t stream, const struct attn_shape *s, void *out,
                               float *lse, const void *q, const void *k, const void *v,
                               void *workspace);
 
 /* dq, dk, dv are written. delta (heads, rows) f32 = sum over channels of dout * out. */
-cudaError_t attention_backward(cudaStream_t stream, const struct attention_shape *s, void *dq,
-                               void *dk, void *dv, const void *dout, const void *q, const void *k,
+cudaError_t attention_backward(cudaStream_t stream, const struct attn_shape *s, void *dq, void *dk,
+                               void *dv, const void *dout, const void *q, const void *k,
                                const void *v, const float *lse, const float *delta,
                                void *workspace);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

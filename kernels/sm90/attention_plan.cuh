@@ -45,7 +45,7 @@ struct attention_plan { /* in the workspace */
 };
 
 struct attention_call {
-    struct attention_shape s;
+    struct attn_shape s;
     struct attention_plan p;
     int sms; /* multiprocessors */
     float unit; /* scale / ln 2 */

@@ -1,6 +1,6 @@
 /* stream.c - the residual stream: what happens to it between attention and MLP.
  *
- * A mix is a weighted sum of streams with its norm (ops.h, mix_norm), written
+ * A mix is a weighted sum of streams with its norm (op_list.h, mix_norm), written
  * down once below as a list of terms and run forward or backward. The records
  * differ in where x0 and bigrams join and in the number of lanes:
  *

@@ -158,7 +158,7 @@ void cpu_zero(struct ops *o, struct tensor t)
         memset(t.data, 0, tensor_bytes(t));
 }
 
-void cpu_copy(struct ops *o, struct tensor dst, struct tensor src)
+static void cpu_copy(struct ops *o, struct tensor dst, struct tensor src)
 {
     enum { CHUNK = 1024 };
     real chunk[CHUNK];
@@ -178,9 +178,9 @@ void cpu_copy(struct ops *o, struct tensor dst, struct tensor src)
     }
 }
 
-/* -- the table ------------------------------------------------------------------- */
+/* -- start ----------------------------------------------------------------------- */
 
-static const struct ops table = {
+static const struct ops memory_and_order = {
     .device = "cpu",
     .act = DT_REAL,
     .free = cpu_free,
@@ -195,41 +195,6 @@ static const struct ops table = {
     .fetched = cpu_fetched,
     .zero = cpu_zero,
     .copy = cpu_copy,
-    .rope_table = cpu_rope_table,
-    .embed = cpu_embed,
-    .embed_bwd = cpu_embed_bwd,
-    .table_grad = cpu_table_grad,
-    .gather = cpu_gather,
-    .merge_rows = cpu_merge_rows,
-    .mix_norm = cpu_mix_norm,
-    .mix_norm_bwd = cpu_mix_norm_bwd,
-    .lanes_mix = cpu_lanes_mix,
-    .lanes_mix_bwd = cpu_lanes_mix_bwd,
-    .inject_bwd = cpu_inject_bwd,
-    .skip_gate = cpu_skip_gate,
-    .skip_gate_bwd = cpu_skip_gate_bwd,
-    .linear = cpu_linear,
-    .linear_bwd_x = cpu_linear_bwd_x,
-    .linear_bwd_w = cpu_linear_bwd_w,
-    .linear_t = cpu_linear_t,
-    .linear_t_bwd_w = cpu_linear_t_bwd_w,
-    .linear_relu2 = cpu_linear_relu2,
-    .linear_relu2_bwd = cpu_linear_relu2_bwd,
-    .qkv = cpu_qkv,
-    .qkv_bwd = cpu_qkv_bwd,
-    .attention = cpu_attention,
-    .attention_bwd = cpu_attention_bwd,
-    .out_gate = cpu_out_gate,
-    .out_gate_bwd = cpu_out_gate_bwd,
-    .head_loss = cpu_head_loss,
-    .head_eval = cpu_head_eval,
-    .transpose = cpu_transpose,
-    .muon_input = cpu_muon_input,
-    .polar = cpu_polar,
-    .normuon = cpu_normuon,
-    .adam = cpu_adam,
-    .quantize = cpu_quantize,
-    .finite = cpu_finite,
 };
 
 /* Ranks are threads and call BLAS at the same time: each gets one core, and sums whose order
@@ -245,7 +210,9 @@ int ops_cpu_new(struct ops **o)
     if (!c)
         return err_set(GPT_SYSTEM, "cannot allocate %zu bytes for the CPU device", sizeof *c);
     pthread_once(&once, one_blas_thread);
-    c->o = table;
+    c->o = memory_and_order;
+#define OP(name, ...) c->o.name = cpu_##name
+#include "ops/op_list.h"
     *o = &c->o;
     return GPT_OK;
 }

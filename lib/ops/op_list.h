@@ -1,0 +1,152 @@
+/* op_list.h - the ops of model and optimizer: the contract of each, and OP(name, parameters).
+ *
+ * The only place where an op's signature is written. An op takes struct ops *o before these
+ * parameters and returns nothing; conventions and types are in ops.h. Whoever includes this file
+ * says what OP makes of an entry:
+ *
+ *     #define OP(name, ...) void cpu_##name(struct ops *o, __VA_ARGS__)
+ *     #include "ops/op_list.h"                        // prototypes; ends with #undef OP
+ */
+
+/* -- input ------------------------------------------------------------- */
+/* table (n,E/2) from freq (E/4, host): theta = fl32(p f); bf16 cos, sin. */
+OP(rope_table, struct rope r, const float *freq);
+
+/* e_t = table[tok_t]; u_t = sum_{j<12} gate_j e_tj; s_t = e_t + lambda s(u_t) e_{t-1}
+ * (t >= 1; e, not s, of t-1); x0 = Norm(s). table (V,D), gate (1,12), x0 (T,D). */
+OP(embed, struct tensor x0, struct tensor table, struct tensor gate, const real *lambda,
+   const struct batch *b);
+/* de (T,D) written: gradient of the rows e_t, ready for table_grad. */
+OP(embed_bwd, struct tensor de, struct tensor dgate, real *dlambda, struct tensor dx0,
+   struct tensor table, struct tensor gate, const real *lambda, const struct batch *b);
+/* dtable[v] (+)= sum over positions t of token v of the rows dx_t (+ dx2_t when given):
+ * every row of dtable is written (with add, every row that a position reads); sums in f32,
+ * one rounding. Rows are those of l: its tokens for token tables, hashes for bigrams. */
+OP(table_grad, struct tensor dtable, struct tensor dx, struct tensor dx2, const struct lookup *l,
+   bool add);
+/* out (T,D): out_t = table[row_t], both of one dtype or out of act; l's rows alone matter. */
+OP(gather, struct tensor out, struct tensor table, const struct lookup *l);
+
+/* -- residual stream ---------------------------------------------------- */
+/* out = sum_k coef_k x_k; y = Norm(out). out may be one of the x_k; y may be none. */
+OP(mix_norm, struct tensor out, struct tensor y, int n, const struct mix_term *in);
+/* g = dout + Norm'(dy + [dy12 on the first 12 channels]; out). Then for each term:
+ * dx_k (+)= coef_k g and dcoef_k += sum g x_k. dy, dy12 may be none. */
+OP(mix_norm_bwd, const struct mix_grad *d, struct tensor dout, struct tensor dy, struct tensor dy12,
+   struct tensor out, int n, const struct mix_term *in);
+/* out_j = sum_k coef_kj x_k for both lanes j; y = Norm(out_normed). An out may be one of the
+ * x_k; y may be none. */
+OP(lanes_mix, const struct tensor out[2], struct tensor y, int normed, int n,
+   const struct lanes_term *in);
+/* g_j = dout_j, and in lane `normed` also Norm'(dy + [dy12 on the first 12 channels]; out), out
+ * being that lane's. For each term: dx_k = sum_j coef_kj g_j, dcoef_kj += sum g_j x_k. dy,
+ * dy12 may be none. */
+OP(lanes_mix_bwd, const struct lanes_grad *d, const struct tensor dout[2], struct tensor dy,
+   struct tensor dy12, struct tensor out, int normed, int n, const struct lanes_term *in);
+/* From the gradients g_i (T,D) of n places (at most INJECT_MAX) to those of the m streams that
+ * joined there: dx (+)= sum_i coef_i g_i, dcoef_i += sum g_i x. */
+OP(inject_bwd, int n, const struct tensor *g, int m, const struct injection *in);
+/* out = x + kappa_t skip_t, kappa = 2 s(lambda) s(psi), psi_t = sum_{j<12} gate_j x0_tj. */
+OP(skip_gate, struct tensor out, struct tensor x, struct tensor skip, struct tensor x0,
+   struct tensor gate, const real *lambda);
+/* dout passes to x unchanged. dskip written = kappa dout; dx0 channels < 12 added. */
+OP(skip_gate_bwd, struct tensor dskip, struct tensor dx0, struct tensor dgate, real *dlambda,
+   struct tensor dout, struct tensor skip, struct tensor x0, struct tensor gate,
+   const real *lambda);
+
+/* -- products ------------------------------------------------------------ */
+/* y = scale x w^T (+ residual): x (T,I), w (O,I), y (T,O). scale NULL: 1. y may be residual. */
+OP(linear, struct tensor y, struct tensor x, struct tensor w, const real *scale,
+   struct tensor residual);
+/* dx (+)= scale dy w. */
+OP(linear_bwd_x, struct tensor dx, struct tensor dy, struct tensor w, const real *scale, bool add);
+/* g = dy^T x; dw (+)= scale g; dscale += sum g w (when dscale is given). */
+OP(linear_bwd_w, struct tensor dw, real *dscale, struct tensor dy, struct tensor x, struct tensor w,
+   const real *scale, bool add);
+/* The same with w stored (I,O): y = scale x w (+ residual); g = x^T dy, dw (+)= scale g. */
+OP(linear_t, struct tensor y, struct tensor x, struct tensor w, const real *scale,
+   struct tensor residual);
+OP(linear_t_bwd_w, struct tensor dw, real *dscale, struct tensor dy, struct tensor x,
+   struct tensor w, const real *scale, bool add);
+/* post = max(x w^T,0)^2. x (T,D), w (F,D). */
+OP(linear_relu2, struct tensor post, struct tensor x, struct tensor w);
+/* dpre = 2 scale (dout w2^T) max(pre,0), whose last factor is the root of post: dout (T,D), w2
+ * (F,D), dpre and post (T,F), which may be the same (once dw2 is done). */
+OP(linear_relu2_bwd, struct tensor dpre, struct tensor dout, struct tensor w2, const real *scale,
+   struct tensor post);
+
+/* -- attention ------------------------------------------------------------ */
+/* From qkv (T,3D): q, k = Norm over each head's E channels, rotated by -theta, k offset;
+ * v = v + 2 s(sum_{j<12} u_tj gate_hj) e_t, e_t = table[token_t], when a table is given.
+ * u_t = y_t, or with split_gate y_t0 .. y_t5, e_t0 .. e_t5.
+ * gate (H,12); y (T,D) normed layer input; table (V,D); q, k, v (T,D). */
+OP(qkv, struct tensor q, struct tensor k, struct tensor v, struct tensor qkv,
+   const struct qkv_shape *s, struct rope r, struct tensor y, struct tensor gate,
+   struct tensor table, const struct batch *b);
+/* dqkv (T,3D) written; dtable_rows (T,D, only with a table) written: gradient of e_t, its
+ * part through a split gate included; with a table dy12 (T,12) is added to: gradient of y's
+ * first 12 (split_gate: 6) channels through this gate. */
+OP(qkv_bwd, struct tensor dqkv, struct tensor dtable_rows, struct tensor dgate, struct tensor dy12,
+   struct tensor dq, struct tensor dk, struct tensor dv, struct tensor qkv,
+   const struct qkv_shape *s, struct rope r, struct tensor y, struct tensor gate,
+   struct tensor table, const struct batch *b);
+/* q, k, v, out: (R, h E) in row order (the same memory as (T, H E) when paired);
+ * lse (h,R) f32. P = softmax(scale q k^T) over what the query sees; out = P v. */
+OP(attention, struct tensor out, struct tensor lse, struct tensor q, struct tensor k,
+   struct tensor v, const struct attn_shape *s);
+/* delta (h,R) f32: sum over a head's channels of dout out, from out_gate_bwd. */
+OP(attention_bwd, struct tensor dq, struct tensor dk, struct tensor dv, struct tensor dout,
+   struct tensor q, struct tensor k, struct tensor v, struct tensor lse, struct tensor delta,
+   const struct attn_shape *s);
+/* out_th = s(sum_{j<12} y_tj gate_hj) x_th. x, out (T,H E); gate (H,12). */
+OP(out_gate, struct tensor out, struct tensor x, struct tensor y, struct tensor gate, int heads);
+/* dx written (may be dout); dgate added; dy12 (T,12) written (it runs before qkv_bwd).
+ * delta (h,R) f32 written, R a multiple of T, h R = H T: sums over E channels of dx x, where
+ * attention (which x is the result of) counts its R rows of h heads in the same memory. */
+OP(out_gate_bwd, struct tensor dx, struct tensor delta, struct tensor dgate, struct tensor dy12,
+   struct tensor dout, struct tensor x, struct tensor y, struct tensor gate, int heads);
+
+/* -- head ------------------------------------------------------------------ */
+/* x (T,D), w (D,V). loss[0] += sum_t loss_t (unseeded); dx (T,D) written; dw (D,V) (+)=.
+ * loss_t = sum_{k<n_mtp, t+k<T} mtp_k (lse_t - z_{t, tgt[t+k]}). */
+OP(head_loss, real *loss, struct tensor dx, struct tensor dw, bool add, struct tensor x,
+   struct tensor w, const struct head_loss *h);
+/* loss[0] += sum_t (lse_t - z_{t, tgt[t]}); never fp8. */
+OP(head_eval, real *loss, struct tensor x, struct tensor w, const struct head_loss *h);
+
+/* -- optimizer --------------------------------------------------------------- */
+/* dst (C,R) = src^T (R,C) when mix is 0, else dst += mix src^T: the product in f32, then one
+ * rounding of the sum. */
+OP(transpose, struct tensor dst, struct tensor src, real mix);
+/* g (R,D), this rank's rows of a table's gradient <- the mean over ranks, where those of others
+ * are `rows` (n,D) as m says, and zero where they sent none. Sums in f32 in the order of
+ * ranks, one rounding: what a reduce-scatter between threads gives. */
+OP(merge_rows, struct tensor g, struct tensor rows, const struct row_merge *m);
+/* n matrices (R,C) each. mom (n R,C) f32 <- mom + blend (g - mom); u = mom - blend (mom - g);
+ * x (n R,C) = u / (1.02 |u|_F + 1e-6), bf16 (or what x is). |u|_F not finite: x = 0.
+ * g: gradient (any float dtype). */
+OP(muon_input, struct tensor x, struct tensor mom, struct tensor g, int n,
+   const struct muon_step *m);
+/* n matrices (R,C) each, in place: rows of coef are a, b, c (host).
+ * k = min(R,C) side Gram matrix A; B = b A + c A A; x <- a x + B x (or x B). Every product's
+ * result rounds once to x's dtype, except (r61) R > 1024: B x rounds before a x is added.
+ * aol: before the first iteration s_i = max(sum_j |A_ij|, 1e-7)^(-1/2) scales x (its rows, or
+ * columns when R > C) and A_ij <- s_i s_j A_ij, one rounding each (orthogonalisation.md 2,
+ * 3). */
+OP(polar, struct tensor x, int n, const double (*coef)[3], int iters, bool aol);
+/* The update from x (n R,C): row variance q (n R,1) f32 with beta2, norm-preserving; cautious
+ * decay; master = w bits : mantissa bits (optimizers.md 4.3, 4.4). lr of matrix i is
+ * m->lr * lr_mul[i] (host array of n). w bf16 with mant u16, or w f32 with no mant. */
+OP(normuon, struct tensor w, struct tensor mant, struct tensor q, struct tensor x, int n,
+   const float *lr_mul, double beta2, const struct muon_step *m);
+/* Optimizers.md 3; w and g of any float dtype, m and v f32 (or bf16), elementwise; one
+ * rounding an operation, none contracted; 1 - beta is formed in double. copy, or NULL: is
+ * written in the same pass, of the new w as it is stored. */
+OP(adam, struct tensor w, struct tensor g, struct tensor m, struct tensor v, double beta1,
+   double beta2, double eps, const struct adam_step *a, const struct fp8_copy *copy);
+/* The copy of w (any float dtype) by itself: the same codes and amax. */
+OP(quantize, const struct fp8_copy *copy, struct tensor w);
+/* bad[0] |= 1 when t has a NaN or an infinity (device int32). */
+OP(finite, int32_t *bad, struct tensor t);
+
+#undef OP
