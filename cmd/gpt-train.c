@@ -78,7 +78,7 @@ static int gpu_comm_new(struct comm **c, struct ops *o, int rank, int world, voi
     return group ? comm_nccl_new(c, o, rank, world, group) : comm_solo_new(c);
 }
 
-/* A rank hangs in its GPU even after all communicators were aborted: nothing but this is left. */
+/* A rank is still inside CUDA after all communicators were aborted: its thread cannot be ended. */
 static void gpu_stuck(void *ctx, int code, const char *message)
 {
     (void)ctx;
@@ -89,7 +89,7 @@ static void gpu_stuck(void *ctx, int code, const char *message)
 /* One GPU of one process needs no NCCL. */
 static int cuda_backend(struct backend *b, const struct options *o, const struct recipe *r)
 {
-    struct rendezvous_place at;
+    struct rendezvous_env at;
     struct nccl_group *g = NULL;
     int n, ranks = (int)o->ranks, rc = rendezvous_environment(&at);
     if (rc)

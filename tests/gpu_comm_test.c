@@ -337,7 +337,7 @@ static void sparse_between_graphs(struct comm *c, struct ops *o)
 
 /* -- failures ---------------------------------------------------------------------------------- */
 
-/* Rank 1 fails; the others wait for it on their GPUs and must come back. */
+/* Rank 1 fails; the others wait for it on their GPUs, and their waits must return. */
 static void one_fails(struct comm *c, struct ops *o)
 {
     struct tensor t = filled(o, DT_BF16, 8 * c->world, 64, c->rank, -1, c->world);
@@ -383,7 +383,7 @@ static void one_hangs(struct comm *c, struct ops *o)
         (void)rc;
     }
     CHECK(seconds() - start < 8);
-    CHECK_ERR(c->status(c), GPT_DEVICE, "rank 1 (GPU 1), step: no sign of life");
+    CHECK_ERR(c->status(c), GPT_DEVICE, "rank 1 (GPU 1), step: no progress");
 }
 
 enum { SCATTER, GATHER, SUM, SCATTER_ROWS, GATHER_ROWS, KINDS };

@@ -92,12 +92,12 @@ rank_1() {
 
 @test "a rank's thread stops" {
     rank_1 sleep
-    grep -q 'rank 1 (GPU 1), step: does not come back.*no sign of life' "$ERR"
+    grep -q 'rank 1 (GPU 1), step: still inside CUDA.*no progress' "$ERR"
 }
 
 @test "a rank's GPU stops" {
     rank_1 hang
-    grep -q 'gpu_fault: rank 1 (GPU 1), step: does not come back from its GPU' "$ERR"
+    grep -q 'gpu_fault: rank 1 (GPU 1), step: still inside CUDA' "$ERR"
 }
 
 @test "one process of two is killed" {

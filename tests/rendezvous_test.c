@@ -16,13 +16,13 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static struct rendezvous_place place(int process, int processes)
+static struct rendezvous_env env_of(int process, int processes)
 {
-    struct rendezvous_place at = { .process = process,
-                                   .processes = processes,
-                                   .port = port,
-                                   .address = "localhost",
-                                   .source = "test" };
+    struct rendezvous_env at = { .process = process,
+                                 .processes = processes,
+                                 .port = port,
+                                 .address = "localhost",
+                                 .source = "test" };
     return at;
 }
 
@@ -51,7 +51,7 @@ static void with_processes(int n, int here, int (*body)(int process, int process
 
 static int gathers(int process, int processes)
 {
-    struct rendezvous_place at = place(process, processes);
+    struct rendezvous_env at = env_of(process, processes);
     struct rendezvous *r;
     char text[100];
     int bad = 0;
@@ -73,7 +73,7 @@ static int gathers(int process, int processes)
 /* Process 1 ends without a word; the others must know within seconds, in and out of a gather. */
 static int sudden_death(int process, int processes)
 {
-    struct rendezvous_place at = place(process, processes);
+    struct rendezvous_env at = env_of(process, processes);
     struct rendezvous *r;
     int mine = process, all[8];
     double start;
@@ -96,7 +96,7 @@ static int sudden_death(int process, int processes)
 /* Nothing is said for long, and the shortest --ranks-timeout: all are alive. */
 static int quiet(int process, int processes)
 {
-    struct rendezvous_place at = place(process, processes);
+    struct rendezvous_env at = env_of(process, processes);
     struct rendezvous *r;
     char text[400] = "";
     double start;
@@ -112,10 +112,10 @@ static int quiet(int process, int processes)
     return *text != 0;
 }
 
-/* Process 2 stops breathing (its threads too) and is killed by process 0 in the end. */
+/* Process 2 is stopped (all of its threads) and is killed by process 0 in the end. */
 static int silence(int process, int processes)
 {
-    struct rendezvous_place at = place(process, processes);
+    struct rendezvous_env at = env_of(process, processes);
     struct rendezvous *r;
     char text[400] = "";
     int pid = (int)getpid(), all[8];
@@ -129,8 +129,9 @@ static int silence(int process, int processes)
     start = seconds();
     while (!rendezvous_failed(r, text, sizeof text) && seconds() - start < 8)
         usleep(20000);
-    bool good = strstr(text, "process 2 of 3 (ranks 8 to 11) gives no sign of life") &&
-                seconds() - start < 5;
+    bool good =
+        strstr(text, "process 2 of 3 (ranks 8 to 11) has sent no heartbeat within 2 seconds") &&
+        seconds() - start < 5;
     if (!good)
         fprintf(stderr, "process %d: '%s' after %g s\n", process, text, seconds() - start);
     if (process == 0)
@@ -141,7 +142,7 @@ static int silence(int process, int processes)
 
 static int told(int process, int processes)
 {
-    struct rendezvous_place at = place(process, processes);
+    struct rendezvous_env at = env_of(process, processes);
     struct rendezvous *r;
     char text[400] = "";
     double start = seconds();
@@ -158,7 +159,7 @@ static int told(int process, int processes)
 
 static int nobody_comes(int process, int processes)
 {
-    struct rendezvous_place at = place(process, processes);
+    struct rendezvous_env at = env_of(process, processes);
     struct rendezvous *r;
     double start = seconds();
 
@@ -173,7 +174,7 @@ static int nobody_comes(int process, int processes)
 
 static void test_alone(void)
 {
-    struct rendezvous_place at;
+    struct rendezvous_env at;
     struct rendezvous *r;
     int mine = 7, all = 0;
 
@@ -227,7 +228,7 @@ static void environment(const char *list)
 static void expect(const char *env, const char *source, int process, int processes, int local,
                    const char *address, int at_port)
 {
-    struct rendezvous_place at;
+    struct rendezvous_env at;
     environment(env);
     if (!CHECK_OK(rendezvous_environment(&at)))
         return;
@@ -243,7 +244,7 @@ static void expect(const char *env, const char *source, int process, int process
 
 static void test_environments(void)
 {
-    struct rendezvous_place at;
+    struct rendezvous_env at;
 
     expect("RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 MASTER_ADDR=10.0.0.7 MASTER_PORT=1234", "torchrun", 3,
            4, 1, "10.0.0.7", 1234);

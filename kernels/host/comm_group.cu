@@ -1,4 +1,5 @@
-/* comm_group.cu - what the ranks of a process share: meeting, gathering on the host, failing. */
+/* comm_group.cu - what the ranks of a process share: connections to the other processes, gathers on
+ * the host, detection of failures. */
 #include "host/comm_group.h"
 
 #include <errno.h>
@@ -11,32 +12,31 @@ extern "C" {
 }
 
 enum { WATCH_MS = 100 };
-static const double MEET_SECONDS = 60; /* for processes to start, at least */
-static const double BACK_SECONDS = 2; /* for ranks to come back once all was aborted, at most */
+static const double CONNECT_SECONDS = 60; /* for all processes to start, at least */
+static const double ABORT_SECONDS = 2; /* from the abort until ranks must have left, at most */
 
-/* A gather on the host: ranks of the process put their parts side by side, the last one exchanges
- * them with the other processes. */
-struct meeting {
-    int arrived, taking; /* ranks that have come; that have not taken the results yet */
-    bool asking; /* the others: all of this process's ranks have come */
+/* A gather on the host: the ranks of the process write their parts side by side, the last one to
+ * arrive exchanges them with the other processes. */
+struct host_gather {
+    int arrived, unread; /* ranks that have arrived; that have not copied the results yet */
+    bool exchanging; /* all of this process's ranks have arrived */
     long round; /* complete ones */
     size_t bytes;
     char *mine, *all; /* of the process, of the world */
     size_t size; /* of mine */
-    int code; /* of the exchange */
 };
 
 struct nccl_group {
-    struct rendezvous_place at;
-    struct rendezvous *others;
+    struct rendezvous_env env;
+    struct rendezvous *rendezvous;
     int gpus;
     double timeout;
     pthread_t watch;
     bool watching, stop;
     pthread_mutex_t lock; /* of everything below */
     pthread_cond_t change;
-    struct member **member; /* gpus; NULL: has not come, or has left */
-    struct meeting meeting;
+    struct member **member; /* gpus; NULL: has not joined, or has left */
+    struct host_gather gather;
     bool failed, aborting;
     int code;
     char message[600];
@@ -47,17 +47,22 @@ struct nccl_group {
 
 /* -- failing ------------------------------------------------------------------------------- */
 
-/* g->lock is held. */
-static void group_fail(struct nccl_group *g, int code, const char *message, bool tell)
+/* g->lock is held. tell: the other processes do not know yet. */
+static void PRINTF_LIKE(4, 5)
+    group_fail(struct nccl_group *g, int code, bool tell, const char *fmt, ...)
 {
+    va_list ap;
+
     if (g->failed)
         return;
     g->failed = true;
     g->failed_at = now_seconds();
     g->code = code;
-    snprintf(g->message, sizeof g->message, "%s", message);
+    va_start(ap, fmt);
+    vsnprintf(g->message, sizeof g->message, fmt, ap);
+    va_end(ap);
     if (tell)
-        rendezvous_tell(g->others, g->message);
+        rendezvous_tell(g->rendezvous, g->message);
     pthread_cond_broadcast(&g->change);
 }
 
@@ -72,7 +77,7 @@ void member_fail(struct member *m, int code, const char *fmt, ...)
     vsnprintf(text + n, sizeof text - (size_t)n, fmt, ap);
     va_end(ap);
     pthread_mutex_lock(&m->group->lock);
-    group_fail(m->group, code, text, true);
+    group_fail(m->group, code, true, "%s", text);
     pthread_mutex_unlock(&m->group->lock);
 }
 
@@ -102,82 +107,82 @@ bool member_nccl(struct member *m, ncclResult_t e, const char *expr, const char 
     return false;
 }
 
-void member_sign(struct member *m, const char *what)
+void member_active(struct member *m, const char *what)
 {
-    __atomic_store_n(&m->sign_ms, (int64_t)(now_seconds() * 1e3), __ATOMIC_RELAXED);
+    __atomic_store_n(&m->active_ms, (int64_t)(now_seconds() * 1e3), __ATOMIC_RELAXED);
     if (what) {
         __atomic_store_n(&m->last, what, __ATOMIC_RELAXED);
         __atomic_add_fetch(&m->begun, 1, __ATOMIC_RELAXED);
     }
 }
 
-static double silence(const struct member *m)
+static double inactive_seconds(const struct member *m)
 {
-    return now_seconds() - 1e-3 * (double)__atomic_load_n(&m->sign_ms, __ATOMIC_RELAXED);
+    return now_seconds() - 1e-3 * (double)__atomic_load_n(&m->active_ms, __ATOMIC_RELAXED);
 }
 
 /* -- the thread that watches --------------------------------------------------------------- */
 
-/* The communicator's own opinion; false: it has failed. */
-static bool nccl_well(struct member *m)
+/* Polls ncclCommGetAsyncError; false: the communicator has failed. */
+static bool nccl_healthy(struct member *m)
 {
     ncclResult_t e = ncclSuccess;
 
-    if (pthread_mutex_trylock(&m->calling)) /* in a call: it will say so itself */
+    if (pthread_mutex_trylock(&m->calling)) /* inside a call of NCCL, which returns the error */
         return true;
-    bool asked = m->nccl && ncclCommGetAsyncError(m->nccl, &e) == ncclSuccess;
+    bool known = m->nccl && ncclCommGetAsyncError(m->nccl, &e) == ncclSuccess;
     pthread_mutex_unlock(&m->calling);
-    return !asked || e == ncclSuccess || e == ncclInProgress;
+    return !known || e == ncclSuccess || e == ncclInProgress;
 }
 
-/* a is rather the one whom b waits for: behind in collectives, else silent for longer. */
+/* a has called fewer collectives than b, or as many and has been inactive for longer. */
 static bool behind(const struct member *a, const struct member *b)
 {
     int64_t x = __atomic_load_n(&a->begun, __ATOMIC_RELAXED);
     int64_t y = __atomic_load_n(&b->begun, __ATOMIC_RELAXED);
-    return x != y ? x < y : silence(a) > silence(b);
+    return x != y ? x < y : inactive_seconds(a) > inactive_seconds(b);
 }
 
-/* Of ranks that say they are at work and are not heard of, the one that is to blame. */
-static struct member *silent(struct nccl_group *g)
+/* Of the ranks in a phase that are past the timeout, the one furthest behind: the others wait for
+ * it. NULL: none. */
+static struct member *find_stalled(struct nccl_group *g)
 {
-    struct member *worst = NULL;
-    for (int i = 0; i < g->gpus && !g->meeting.asking; i++) {
+    struct member *last = NULL;
+    for (int i = 0; i < g->gpus && !g->gather.exchanging; i++) {
         struct member *m = g->member[i];
-        if (m && __atomic_load_n(&m->phase, __ATOMIC_RELAXED) && silence(m) > g->timeout &&
-            (!worst || behind(m, worst)))
-            worst = m;
+        if (m && __atomic_load_n(&m->phase, __ATOMIC_RELAXED) && inactive_seconds(m) > g->timeout &&
+            (!last || behind(m, last)))
+            last = m;
     }
-    return worst;
+    return last;
 }
 
 /* g->lock is held. */
-static void look(struct nccl_group *g)
+static void find_failure(struct nccl_group *g)
 {
     char text[600];
     struct member *m;
 
-    if (rendezvous_failed(g->others, text, sizeof text))
-        group_fail(g, GPT_DEVICE, text, false);
+    if (rendezvous_failed(g->rendezvous, text, sizeof text))
+        group_fail(g, GPT_DEVICE, false, "%s", text);
     for (int i = 0; i < g->gpus && !g->failed; i++)
-        if ((m = g->member[i]) && !nccl_well(m)) {
+        if ((m = g->member[i]) && !nccl_healthy(m)) {
             const char *more = ncclGetLastError(m->nccl);
-            snprintf(text, sizeof text, "rank %d (GPU %d), %s: NCCL: %s", m->c.rank, m->device,
-                     member_phase(m), more && *more ? more : "failed");
-            group_fail(g, GPT_DEVICE, text, true);
+            group_fail(g, GPT_DEVICE, true, "rank %d (GPU %d), %s: NCCL: %s", m->c.rank, m->device,
+                       member_phase(m), more && *more ? more : "failed");
         }
-    if (!g->failed && (m = silent(g))) {
+    if (!g->failed && (m = find_stalled(g))) {
         const char *last = __atomic_load_n(&m->last, __ATOMIC_RELAXED);
-        snprintf(text, sizeof text,
-                 "rank %d (GPU %d), %s: no sign of life for %.1f seconds; the "
-                 "last collective that it called was %s",
-                 m->c.rank, m->device, member_phase(m), silence(m), last ? last : "none");
-        group_fail(g, GPT_DEVICE, text, true);
+        group_fail(
+            g, GPT_DEVICE, true,
+            "rank %d (GPU %d), %s: no progress for %.1f seconds; the last collective that it "
+            "called was %s",
+            m->c.rank, m->device, member_phase(m), inactive_seconds(m), last ? last : "none");
     }
 }
 
-/* Ends kernels that wait for other ranks. The rank may sit in a call of NCCL that waits, too: it
- * is given a moment to leave it. The member cannot leave meanwhile. */
+/* Ends kernels that wait for other ranks. The rank may be inside a call of NCCL that waits as well:
+ * it has a second to return from it. The member cannot leave the group meanwhile. */
 static void *abort_main(void *arg)
 {
     struct member *m = (struct member *)arg;
@@ -200,7 +205,7 @@ static void *abort_main(void *arg)
     return NULL;
 }
 
-/* A thread for each: where a GPU hangs the call does not return. g->lock is held. */
+/* One thread a rank: where a GPU hangs, ncclCommAbort does not return. g->lock is held. */
 static void abort_all(struct nccl_group *g)
 {
     for (int i = 0; i < g->gpus; i++) {
@@ -216,9 +221,9 @@ static void abort_all(struct nccl_group *g)
     pthread_cond_broadcast(&g->change);
 }
 
-/* Ranks that have not come back from their GPUs although nothing keeps them there: it is they who
- * hang, whoever was thought to. g->lock is held. */
-static void say_stuck(struct nccl_group *g)
+/* Ranks that are still inside CUDA after the abort are the real hang, whichever rank was reported
+ * first. g->lock is held. */
+static void report_stuck(struct nccl_group *g)
 {
     char text[600];
     int n = 0;
@@ -230,8 +235,7 @@ static void say_stuck(struct nccl_group *g)
                           n ? "; " : "", m->c.rank, m->device, member_phase(m));
     }
     snprintf(text + n, sizeof text - (size_t)n,
-             ": does not come back from its GPU; it began with: "
-             "%.300s",
+             ": still inside CUDA after all communicators were aborted; first failure: %.300s",
              g->message);
     g->stuck(g->stuck_ctx, g->code, text);
 }
@@ -247,21 +251,21 @@ static bool empty(const struct nccl_group *g)
 static void *watch_main(void *arg)
 {
     struct nccl_group *g = (struct nccl_group *)arg;
-    double back = g->timeout < BACK_SECONDS ? g->timeout : BACK_SECONDS;
+    double limit = g->timeout < ABORT_SECONDS ? g->timeout : ABORT_SECONDS;
     bool called = false;
 
     pthread_mutex_lock(&g->lock);
     while (!g->stop) {
         struct timespec until;
         if (!g->failed)
-            look(g);
+            find_failure(g);
         if (g->failed && !g->aborting) {
             g->aborting = true;
             abort_all(g);
         }
-        if (g->failed && !called && !empty(g) && g->stuck && now_seconds() - g->failed_at > back) {
+        if (g->failed && !called && !empty(g) && g->stuck && now_seconds() - g->failed_at > limit) {
             called = true;
-            say_stuck(g);
+            report_stuck(g);
         }
         clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_nsec += WATCH_MS * 1000000L;
@@ -274,14 +278,14 @@ static void *watch_main(void *arg)
     return NULL;
 }
 
-/* -- ranks come and go --------------------------------------------------------------------- */
+/* -- joining and leaving ------------------------------------------------------------------- */
 
 void group_join(struct member *m)
 {
     struct nccl_group *g = m->group;
     pthread_mutex_lock(&g->lock);
-    member_sign(m, NULL);
-    m->aborted = g->aborting; /* too late for it */
+    member_active(m, NULL);
+    m->aborted = g->aborting; /* abort_all() has run without it */
     g->member[m->c.local_rank] = m;
     pthread_mutex_unlock(&g->lock);
 }
@@ -308,31 +312,31 @@ int nccl_group_status(struct nccl_group *g)
 
 /* -- gathering on the host ----------------------------------------------------------------- */
 
-/* g->lock is held by the last rank of the process that came; it is released while others are
- * asked. */
+/* By the last rank of the process to arrive, which holds g->lock; it is released during the
+ * exchange. */
 static void exchange(struct nccl_group *g)
 {
-    struct meeting *t = &g->meeting;
+    struct host_gather *t = &g->gather;
     size_t bytes = t->bytes * (size_t)g->gpus;
     int rc;
 
-    t->asking = true; /* whoever is late now is watched where he is */
+    t->exchanging = true; /* a late rank of another process is detected there */
     pthread_mutex_unlock(&g->lock);
-    rc = rendezvous_gather(g->others, t->mine, bytes, t->all);
+    rc = rendezvous_gather(g->rendezvous, t->mine, bytes, t->all);
     pthread_mutex_lock(&g->lock);
-    t->asking = false;
+    t->exchanging = false;
     for (int i = 0; i < g->gpus; i++)
         if (g->member[i])
-            member_sign(g->member[i], NULL);
+            member_active(g->member[i], NULL);
     if (rc)
-        group_fail(g, rc, err_message(), false);
+        group_fail(g, rc, false, "%s", err_message());
     t->arrived = 0;
-    t->taking = rc ? 0 : g->gpus;
+    t->unread = rc ? 0 : g->gpus;
     t->round++;
     pthread_cond_broadcast(&g->change);
 }
 
-static bool make_room(struct meeting *t, size_t bytes, int gpus, int world)
+static bool make_room(struct host_gather *t, size_t bytes, int gpus, int world)
 {
     if (bytes > t->size) {
         free(t->mine);
@@ -345,11 +349,11 @@ static bool make_room(struct meeting *t, size_t bytes, int gpus, int world)
     return t->size >= bytes;
 }
 
-/* g->lock is held: until something changes, a second at most. */
-static void rest(struct nccl_group *g, int i)
+/* g->lock is held. Waits for g->change, a second at most. */
+static void wait_change(struct nccl_group *g, int i)
 {
     struct timespec until;
-    member_sign(g->member[i], NULL); /* it waits for others: they are watched */
+    member_active(g->member[i], NULL); /* a rank that waits has not stalled */
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += 1;
     pthread_cond_timedwait(&g->change, &g->lock, &until);
@@ -357,29 +361,29 @@ static void rest(struct nccl_group *g, int i)
 
 int group_gather(struct nccl_group *g, int rank, const void *mine, size_t bytes, void *all)
 {
-    struct meeting *t = &g->meeting;
+    struct host_gather *t = &g->gather;
     int i = rank - nccl_group_first(g), world = nccl_group_world(g), rc = GPT_OK;
 
     pthread_mutex_lock(&g->lock);
-    while (!g->failed && t->taking > 0) /* the results of the round before */
-        rest(g, i);
+    while (!g->failed && t->unread > 0) /* the results of the round before */
+        wait_change(g, i);
     if (!g->failed && t->arrived > 0 && t->bytes != bytes)
-        group_fail(g, GPT_DEVICE, "ranks gather different numbers of bytes", true);
+        group_fail(g, GPT_DEVICE, true, "ranks gather different numbers of bytes");
     if (!g->failed && t->arrived == 0 && !make_room(t, bytes, g->gpus, world))
-        group_fail(g, GPT_SYSTEM, "out of memory", true);
+        group_fail(g, GPT_SYSTEM, true, "out of memory");
     if (!g->failed) {
         long round = t->round;
         memcpy(t->mine + (size_t)i * bytes, mine, bytes);
         if (++t->arrived == g->gpus)
             exchange(g);
         while (!g->failed && t->round == round)
-            rest(g, i);
+            wait_change(g, i);
     }
     if (g->failed) {
         rc = err_set(g->code, "%s", g->message);
     } else {
         memcpy(all, t->all, bytes * (size_t)world);
-        if (--t->taking == 0)
+        if (--t->unread == 0)
             pthread_cond_broadcast(&g->change);
     }
     pthread_mutex_unlock(&g->lock);
@@ -404,28 +408,26 @@ int group_id(struct nccl_group *g, int rank, ncclUniqueId *id)
     return rc;
 }
 
-/* -- life ---------------------------------------------------------------------------------- */
+/* -- start and end -------------------------------------------------------------------------------- */
 
-int nccl_group_world(const struct nccl_group *g) { return g->gpus * g->at.processes; }
-int nccl_group_first(const struct nccl_group *g) { return g->gpus * g->at.process; }
+int nccl_group_world(const struct nccl_group *g) { return g->gpus * g->env.processes; }
+int nccl_group_first(const struct nccl_group *g) { return g->gpus * g->env.process; }
 
-/* A process of several on one machine has the GPUs after those of its neighbours, unless its
- * launcher shows it only its own. */
+/* Processes on one machine take its GPUs in their local order, unless the launcher makes only its
+ * own GPUs visible to each. */
 int nccl_group_device(const struct nccl_group *g, int i)
 {
     int visible = 0;
     cudaGetDeviceCount(&visible);
-    return visible >= (g->at.local + 1) * g->gpus ? g->at.local * g->gpus + i : i;
+    return visible >= (g->env.local + 1) * g->gpus ? g->env.local * g->gpus + i : i;
 }
 
 void nccl_group_abort(void *group, int rank, int code, const char *message)
 {
     struct nccl_group *g = (struct nccl_group *)group;
-    char text[600];
 
-    snprintf(text, sizeof text, "rank %d, start: %s", rank, message);
     pthread_mutex_lock(&g->lock);
-    group_fail(g, code, text, true);
+    group_fail(g, code, true, "rank %d, start: %s", rank, message);
     pthread_mutex_unlock(&g->lock);
 }
 
@@ -438,19 +440,19 @@ void nccl_group_stuck(struct nccl_group *g, void (*stuck)(void *ctx, int code, c
     pthread_mutex_unlock(&g->lock);
 }
 
-/* All processes must bring the same number of GPUs. */
+/* All processes must have the same number of GPUs. */
 static int compare_gpus(struct nccl_group *g)
 {
-    int *all = (int *)malloc((size_t)g->at.processes * sizeof *all), rc;
+    int *all = (int *)malloc((size_t)g->env.processes * sizeof *all), rc;
     if (!all)
         return err_sys("group");
-    rc = rendezvous_gather(g->others, &g->gpus, sizeof g->gpus, all);
-    for (int i = 0; !rc && i < g->at.processes; i++)
+    rc = rendezvous_gather(g->rendezvous, &g->gpus, sizeof g->gpus, all);
+    for (int i = 0; !rc && i < g->env.processes; i++)
         if (all[i] != g->gpus)
             rc = err_set(GPT_USAGE,
                          "process %d has %d GPUs, process %d has %d: all must have as "
                          "many",
-                         g->at.process, g->gpus, i, all[i]);
+                         g->env.process, g->gpus, i, all[i]);
     free(all);
     return rc;
 }
@@ -472,9 +474,10 @@ int nccl_group_new(struct nccl_group **out, int gpus, double timeout_s)
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&g->change, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    rc = g->member ? rendezvous_environment(&g->at) : err_sys("group");
-    g->at.ranks = gpus;
-    if (!rc && !(rc = rendezvous_new(&g->others, &g->at, fmax(timeout_s, MEET_SECONDS), timeout_s)))
+    rc = g->member ? rendezvous_environment(&g->env) : err_sys("group");
+    g->env.ranks = gpus;
+    if (!rc && !(rc = rendezvous_new(&g->rendezvous, &g->env, fmax(timeout_s, CONNECT_SECONDS),
+                                     timeout_s)))
         rc = compare_gpus(g);
     if (!rc && pthread_create(&g->watch, NULL, watch_main, g))
         rc = err_sys("group: thread");
@@ -498,11 +501,11 @@ void nccl_group_free(struct nccl_group *g)
         pthread_mutex_unlock(&g->lock);
         pthread_join(g->watch, NULL);
     }
-    rendezvous_free(g->others);
+    rendezvous_free(g->rendezvous);
     pthread_cond_destroy(&g->change);
     pthread_mutex_destroy(&g->lock);
-    free(g->meeting.mine);
-    free(g->meeting.all);
+    free(g->gather.mine);
+    free(g->gather.all);
     free(g->member);
     free(g);
 }

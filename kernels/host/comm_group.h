@@ -30,12 +30,12 @@ struct member {
     struct ticket ticket[TICKETS];
     int64_t seq; /* collectives so far */
     pthread_mutex_t calling; /* held while NCCL is called */
-    /* Written by the rank, read by the watch: only through __atomic. */
+    /* Written by the rank, read by the watching thread: only through __atomic. */
     const char *phase; /* NULL: not watched */
     bool worked; /* it has been in a phase */
     const char *last; /* collective */
-    bool aborted; /* under the group's lock: nobody touches m->nccl any more */
-    int64_t sign_ms; /* when the rank was last heard of */
+    bool aborted; /* under the group's lock: the abort no longer uses m->nccl */
+    int64_t active_ms; /* when the rank last called a function of the communicator */
     int64_t begun; /* collectives that it has called */
 };
 
@@ -51,8 +51,8 @@ void member_fail(struct member *m, int code, const char *fmt, ...) PRINTF_LIKE(3
 bool member_failed(const struct member *m);
 bool member_cuda(struct member *m, cudaError_t e, const char *expr, const char *file, int line);
 bool member_nccl(struct member *m, ncclResult_t e, const char *expr, const char *file, int line);
-/* The rank is alive; `what`: the collective that it calls. */
-void member_sign(struct member *m, const char *what);
+/* Records that the rank is active now; what: the collective that it calls, or NULL. */
+void member_active(struct member *m, const char *what);
 
 #define MEMBER_CUDA(m, expr) member_cuda((m), (expr), #expr, __FILE__, __LINE__)
 #define MEMBER_NCCL(m, expr) member_nccl((m), (expr), #expr, __FILE__, __LINE__)

@@ -8,7 +8,7 @@ static struct member *member_of(struct comm *c) { return (struct member *)c; }
 
 /* -- tickets ------------------------------------------------------------------------------- */
 
-/* 0 outside of a capture, else a number of its own. */
+/* 0 outside of a capture, else the capture's id. */
 static bool capture_of(struct member *m, unsigned long long *id)
 {
     cudaStreamCaptureStatus status;
@@ -16,13 +16,13 @@ static bool capture_of(struct member *m, unsigned long long *id)
     return MEMBER_CUDA(m, cudaStreamGetCaptureInfo(m->ops_stream, &status, id));
 }
 
-/* The stream of collectives goes on after what is queued on the rank's stream. */
+/* The stream of collectives waits for what is queued on the rank's stream. */
 static bool begin(struct member *m, const char *what)
 {
     cudaEvent_t queued = m->queued[m->seq % TICKETS];
     if (member_failed(m))
         return false;
-    member_sign(m, what);
+    member_active(m, what);
     pthread_mutex_lock(&m->calling);
     if (m->nccl && MEMBER_CUDA(m, cudaEventRecord(queued, m->ops_stream)) &&
         MEMBER_CUDA(m, cudaStreamWaitEvent(m->stream, queued, 0)))
@@ -48,8 +48,8 @@ static void nccl_wait(struct comm *c, comm_ticket ticket)
 
     if (ticket == 0 || member_failed(m))
         return;
-    member_sign(m, NULL);
-    if (m->seq - ticket >= TICKETS) /* its event has been used again: a later one */
+    member_active(m, NULL);
+    if (m->seq - ticket >= TICKETS) /* its event was reused: wait for a later one */
         ticket = (comm_ticket)(m->seq - TICKETS + 1);
     t = &m->ticket[(ticket - 1) % TICKETS];
     if (!capture_of(m, &capture))
@@ -58,7 +58,7 @@ static void nccl_wait(struct comm *c, comm_ticket ticket)
         MEMBER_CUDA(m, cudaStreamWaitEvent(m->ops_stream, t->done, 0));
     else if (capture)
         member_fail(m, GPT_DEVICE, "a collective from before the capture is waited for in it");
-    /* else it was part of a graph, and whoever launches that waits for all of it */
+    /* else it belongs to a captured graph, and all of the graph precedes this point of the stream */
 }
 
 /* -- collectives --------------------------------------------------------------------------- */
@@ -80,18 +80,18 @@ static bool type_of(struct member *m, enum dtype t, ncclDataType_t *type)
 
 static char *rows_at(struct tensor t, int64_t row) { return (char *)tensor_rows(t, row, 0).data; }
 
-/* Uneven places: a reduction to each owner. A ring moves all of `full` past every rank then, where
- * a reduce-scatter leaves out one place. */
-static void reduce_places(struct member *m, struct tensor full, const int64_t *rows,
+/* Uneven chunks: one reduction to each owner. NCCL's rings then move all of `full` through every
+ * rank, where a reduce-scatter moves one chunk less. */
+static void reduce_chunks(struct member *m, struct tensor full, const int64_t *rows,
                           ncclDataType_t type)
 {
-    int64_t part = full.rows / m->c.world;
+    int64_t chunk = full.rows / m->c.world;
     bool ok = MEMBER_NCCL(m, ncclGroupStart());
     for (int r = 0; ok && r < m->c.world; r++) {
-        char *place = rows_at(full, r * part);
+        char *own = rows_at(full, r * chunk);
         if (rows[r])
-            ok = MEMBER_NCCL(m, ncclReduce(place, place, (size_t)(rows[r] * full.cols), type,
-                                           ncclAvg, r, m->nccl, m->stream));
+            ok = MEMBER_NCCL(m, ncclReduce(own, own, (size_t)(rows[r] * full.cols), type, ncclAvg,
+                                           r, m->nccl, m->stream));
     }
     if (ok)
         MEMBER_NCCL(m, ncclGroupEnd());
@@ -100,35 +100,35 @@ static void reduce_places(struct member *m, struct tensor full, const int64_t *r
 static comm_ticket nccl_reduce_scatter(struct comm *c, struct tensor full, const int64_t *rows)
 {
     struct member *m = member_of(c);
-    int64_t part = full.rows / c->world;
+    int64_t chunk = full.rows / c->world;
     ncclDataType_t type;
 
     assert(full.rows % c->world == 0);
     if (!type_of(m, full.dtype, &type) || !begin(m, "reduce-scatter"))
         return 0;
     if (rows)
-        reduce_places(m, full, rows, type);
+        reduce_chunks(m, full, rows, type);
     else
-        MEMBER_NCCL(m, ncclReduceScatter(full.data, rows_at(full, c->rank * part),
-                                         (size_t)(part * full.cols), type, ncclAvg, m->nccl,
+        MEMBER_NCCL(m, ncclReduceScatter(full.data, rows_at(full, c->rank * chunk),
+                                         (size_t)(chunk * full.cols), type, ncclAvg, m->nccl,
                                          m->stream));
     return end(m);
 }
 
-/* Uneven places: each straight from its owner to everyone, without a ring. */
-static void send_places(struct member *m, struct tensor full, const int64_t *rows)
+/* Uneven chunks: each rank sends its own to every other rank directly. */
+static void send_chunks(struct member *m, struct tensor full, const int64_t *rows)
 {
     int me = m->c.rank;
-    int64_t part = full.rows / m->c.world;
+    int64_t chunk = full.rows / m->c.world;
     bool ok = MEMBER_NCCL(m, ncclGroupStart());
     for (int r = 0; ok && r < m->c.world; r++) {
         if (r != me && rows[me])
-            ok = MEMBER_NCCL(m, ncclSend(rows_at(full, me * part),
-                                         tensor_bytes(tensor_rows(full, me * part, rows[me])),
+            ok = MEMBER_NCCL(m, ncclSend(rows_at(full, me * chunk),
+                                         tensor_bytes(tensor_rows(full, me * chunk, rows[me])),
                                          ncclUint8, r, m->nccl, m->stream));
         if (ok && r != me && rows[r])
-            ok = MEMBER_NCCL(m, ncclRecv(rows_at(full, r * part),
-                                         tensor_bytes(tensor_rows(full, r * part, rows[r])),
+            ok = MEMBER_NCCL(m, ncclRecv(rows_at(full, r * chunk),
+                                         tensor_bytes(tensor_rows(full, r * chunk, rows[r])),
                                          ncclUint8, r, m->nccl, m->stream));
     }
     if (ok)
@@ -138,16 +138,16 @@ static void send_places(struct member *m, struct tensor full, const int64_t *row
 static comm_ticket nccl_all_gather(struct comm *c, struct tensor full, const int64_t *rows)
 {
     struct member *m = member_of(c);
-    int64_t part = full.rows / c->world;
+    int64_t chunk = full.rows / c->world;
 
     assert(full.rows % c->world == 0);
     if (!begin(m, "all-gather"))
         return 0;
     if (rows)
-        send_places(m, full, rows);
+        send_chunks(m, full, rows);
     else
-        MEMBER_NCCL(m, ncclAllGather(rows_at(full, c->rank * part), full.data,
-                                     tensor_bytes(tensor_rows(full, 0, part)), ncclUint8, m->nccl,
+        MEMBER_NCCL(m, ncclAllGather(rows_at(full, c->rank * chunk), full.data,
+                                     tensor_bytes(tensor_rows(full, 0, chunk)), ncclUint8, m->nccl,
                                      m->stream));
     return end(m);
 }
@@ -208,9 +208,9 @@ static comm_ticket nccl_all_to_all(struct comm *c, struct tensor recv, const int
 static int nccl_gather_host(struct comm *c, const double *mine, int n, double *all)
 {
     struct member *m = member_of(c);
-    member_sign(m, "gather");
+    member_active(m, "gather");
     int rc = group_gather(m->group, c->rank, mine, (size_t)n * sizeof *mine, all);
-    member_sign(m, NULL);
+    member_active(m, NULL);
     return rc;
 }
 
@@ -235,10 +235,10 @@ void comm_nccl_phase(struct comm *c, const char *phase)
     __atomic_store_n(&m->phase, phase, __ATOMIC_RELAXED);
     if (phase)
         __atomic_store_n(&m->worked, true, __ATOMIC_RELAXED);
-    member_sign(m, NULL);
+    member_active(m, NULL);
 }
 
-/* -- life ---------------------------------------------------------------------------------- */
+/* -- start and end ---------------------------------------------------------------------------------- */
 
 static void nccl_free(struct comm *c)
 {
@@ -246,9 +246,9 @@ static void nccl_free(struct comm *c)
 
     if (!c)
         return;
-    group_leave(m); /* from here on the watch leaves m->nccl alone */
+    group_leave(m); /* the watching thread no longer uses m->nccl */
     if (m->nccl && member_failed(m))
-        ncclCommAbort(m->nccl); /* it came into being after the failure */
+        ncclCommAbort(m->nccl); /* created after the failure, so not aborted yet */
     else if (m->nccl)
         ncclCommDestroy(m->nccl);
     for (int i = 0; i < TICKETS; i++) {
@@ -308,7 +308,7 @@ int comm_nccl_new(struct comm **out, struct ops *o, int rank, int world, void *g
     m->ops_stream = cuda_of(o)->stream;
     pthread_mutex_init(&m->calling, NULL);
     group_join(m);
-    /* All are here and have made it so far, else NCCL would wait for them for ever. */
+    /* ncclCommInitRank waits without a timeout: the gather before it finds ranks that failed. */
     if ((rc = group_id(g, rank, &id)) ||
         (start(m, &id) ? rc = nccl_barrier(&m->c) : (rc = nccl_status(&m->c)))) {
         nccl_free(&m->c);

@@ -1,8 +1,8 @@
 /* comm_nccl.h - the communicator of ranks on NVIDIA GPUs: NCCL, one thread a rank.
  *
  * A group is what the ranks of this process share: the number of ranks here
- * and elsewhere, the way to the other processes, and a thread that watches. A
- * rank is a thread with a GPU of its own.
+ * and elsewhere, connections to the other processes, and a thread that
+ * detects failures. A rank is a thread with a GPU of its own.
  *
  *     struct nccl_group *g;
  *     if ((rc = nccl_group_new(&g, 8, 10.0))) return rc;       // once a process
@@ -21,14 +21,14 @@
  * capture that made it, and everything has been waited for when it ends. The
  * mean is NCCL's, in the tensor's type.
  *
- * Failures. The watching thread looks, ten times a second, for errors of NCCL,
- * for other processes that failed, died or fell silent, and for ranks of this
- * process that gave no sign for timeout seconds while they said that they were
- * at work (comm_nccl_phase). Then, and when a rank calls abort(), every
- * communicator of the process is aborted, which ends kernels that wait for
- * others; the ranks' next status() names rank, GPU, phase and reason. A rank
- * that does not come back from its GPU even so, within 2 seconds, cannot be
- * helped: `stuck` is called with its name, and should end the process.
+ * Failures. The watching thread checks ten times a second for errors of NCCL,
+ * for other processes that failed, ended or send no heartbeat, and for ranks of
+ * this process that are in a phase (comm_nccl_phase) and have called nothing
+ * for timeout seconds. Then, and when a rank calls abort(), every communicator
+ * of the process is aborted, which ends kernels that wait for others; the
+ * ranks' next status() names rank, GPU, phase and reason. If a rank is still
+ * inside CUDA 2 seconds later, `stuck` is called with its name and should end
+ * the process.
  *
  * Threads: a struct comm belongs to its rank's thread; abort() may be called
  * from any. nccl_group_* by one thread, nccl_group_status by any.
@@ -44,9 +44,9 @@ extern "C" {
 
 struct nccl_group;
 
-/* gpus: ranks of this process. Meets the other processes (comm/rendezvous.h), each of which must
- * have as many, within a minute or timeout_s if that is longer. timeout_s: of a process that is
- * silent, of a rank without a sign. */
+/* gpus: ranks of this process. Connects to the other processes (comm/rendezvous.h), each of which
+ * must have as many, within a minute or timeout_s if that is longer. timeout_s: after which a
+ * process without heartbeat, or a rank without progress, has failed. */
 int nccl_group_new(struct nccl_group **g, int gpus, double timeout_s) MUST_CHECK;
 int nccl_group_world(const struct nccl_group *g);
 int nccl_group_first(const struct nccl_group *g); /* this process's first rank */
@@ -64,9 +64,9 @@ void nccl_group_free(struct nccl_group *g);
  * all processes. The signature is that of struct backend (train/run.h). */
 int comm_nccl_new(struct comm **c, struct ops *o, int rank, int world, void *group) MUST_CHECK;
 
-/* What the rank does from now on, for messages: a string that stays. The rank is watched: until
- * the next call of this or of any function of the communicator no more than timeout_s may pass.
- * NULL: what follows may take long (files, a validation); it is not watched. */
+/* What the rank does from now on, for messages: a string that outlives the communicator. Until the
+ * next call of this or of any function of the communicator no more than timeout_s may pass.
+ * NULL: no limit (files, a validation). */
 void comm_nccl_phase(struct comm *c, const char *phase);
 
 #ifdef __cplusplus

@@ -33,12 +33,12 @@ struct comm {
     int rank, world;
     int local_rank; /* this node's rank: which device */
 
-    /* full (n rows; n % world == 0) -> the mean over ranks of this rank's rows, written into
-     * its own place in full: rows rank*n/world ... The other rows become undefined.
-     * rows: of each rank r's place only the first rows[r] take part, the rest and the others'
-     * places are left alone (host array of world entries, equal on all ranks); NULL: all. */
+    /* full has n rows, n % world == 0; rank r's chunk of it is rows r n/world .. (r+1) n/world - 1.
+     * Writes the mean over ranks of this rank's chunk into that chunk; other rows become undefined.
+     * rows, or NULL for all: only the first rows[r] rows of rank r's chunk take part, and a rank's
+     * own chunk keeps the others (host array of world entries, equal on all ranks). */
     comm_ticket (*reduce_scatter)(struct comm *c, struct tensor full, const int64_t *rows);
-    /* this rank's rows of full -> all rows of full on every rank. In place. rows: as above. */
+    /* Each rank's chunk of full -> the same chunk on every rank. In place. rows: as above. */
     comm_ticket (*all_gather)(struct comm *c, struct tensor full, const int64_t *rows);
     comm_ticket (*all_reduce)(struct comm *c, struct tensor t); /* mean, in place */
     comm_ticket (*broadcast)(struct comm *c, struct tensor t, int root);
@@ -58,8 +58,8 @@ struct comm {
 int comm_solo_new(struct comm **c) MUST_CHECK;
 /* Makes world communicators that belong together; out has world entries. */
 int comm_threads_new(struct comm **out, int world) MUST_CHECK;
-/* For all ranks of the group: a wait that is this long kept by a rank that has not come to the
- * collective fails and names that rank (600 s unless told). */
+/* Sets the collective timeout of the group (600 s by default): a wait that is longer fails, and the
+ * error names a rank that has not called the collective. */
 void comm_threads_timeout(struct comm *c, double seconds);
 
 #endif

@@ -1,36 +1,56 @@
 /* threads.c - ranks as threads of one process: collectives through shared memory.
  *
- * A collective is a slot that all ranks fill in with their tensors. Once the
- * last has arrived it falls into parts that touch disjoint memory; whoever
- * waits for it carries out parts, its own or another's, until none is left. So
- * a rank that is still computing never holds up one that waits, nothing runs
- * behind a rank's back, and nobody spins. A part always adds in rank order:
- * who carries it out does not show in the result.
+ * A collective is a slot that every rank fills in with its tensors. When the last rank has arrived,
+ * the collective is divided into tasks, which write disjoint memory and read none that another
+ * task writes. Ranks that wait for the collective take tasks until none is left, so it progresses
+ * while other ranks compute, without threads of its own and without spinning. A task always adds in
+ * the order of ranks: the result does not depend on which rank carries it out.
  *
- * After a failure no part starts any more, and no call returns while one is
- * still running: a rank that sees the failure may free its tensors.
+ * After a failure no task is started, and no call returns while one is still running: a rank that
+ * sees the failure may free its tensors.
  */
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "comm/threads_impl.h"
+#include "comm/comm.h"
 
 enum { SLOTS = 128 }; /* collectives in flight; a further one completes the oldest */
 static const double HANG_SECONDS = 600;
 
+enum kind { REDUCE_SCATTER, ALL_GATHER, ALL_REDUCE, BROADCAST, ALL_TO_ALL, BARRIER, GATHER_HOST };
+
 static const char *const kind_name[] = {
     "reduce-scatter", "all-gather", "all-reduce", "broadcast", "all-to-all", "barrier", "gather",
+};
+
+/* What one rank contributes to a collective. */
+struct entry {
+    bool here;
+    struct tensor t, send;
+    int64_t *recv_rows, *send_rows; /* world each, owned by the slot; recv: also of each chunk */
+    const double *mine;
+    double *all;
+};
+
+struct slot {
+    int64_t seq; /* which collective; -1: none yet */
+    enum kind kind;
+    int root, n;
+    int arrived, tasks, claimed, done;
+    struct entry *e; /* world */
 };
 
 struct group {
     pthread_mutex_t lock;
     pthread_cond_t change; /* the last rank arrived, a slot is done, or a failure */
     int world, users;
-    int running; /* parts being carried out, outside the lock */
+    int running; /* tasks being carried out, outside the lock */
     double hang_seconds;
     int failed, failed_rank; /* code of the first failure */
     char message[400];
@@ -47,32 +67,136 @@ struct member {
 
 static struct member *member_of(struct comm *c) { return (struct member *)c; }
 
+/* -- tasks: sums and copies -------------------------------------------------------- */
+
+enum { BLOCK = 1024 }; /* elements summed at a time, on the stack */
+enum { SMALL = 4096 }; /* elements below which an all-reduce is one task */
+
+static int count_tasks(enum kind kind, int world, struct tensor t)
+{
+    if (kind == BARRIER || (world == 1 && kind != GATHER_HOST && kind != ALL_TO_ALL))
+        return 0;
+    if (kind == ALL_REDUCE && tensor_count(t) < SMALL)
+        return 1;
+    return world;
+}
+
+static void load(float *restrict to, struct tensor t, int64_t at, int n)
+{
+    if (t.dtype == DT_BF16) {
+        const uint16_t *p = (const uint16_t *)t.data + at;
+        for (int i = 0; i < n; i++)
+            to[i] = bf16_to_f32(p[i]);
+    } else {
+        assert(t.dtype == DT_F32);
+        memcpy(to, (const float *)t.data + at, (size_t)n * sizeof *to);
+    }
+}
+
+static void store(struct tensor t, int64_t at, const float *restrict from, int n)
+{
+    if (t.dtype == DT_BF16) {
+        uint16_t *p = (uint16_t *)t.data + at;
+        for (int i = 0; i < n; i++)
+            p[i] = bf16_from_f32(from[i]);
+    } else {
+        memcpy((float *)t.data + at, from, (size_t)n * sizeof *from);
+    }
+}
+
+/* Elements first .. end-1: the mean over ranks, to rank `to`, or to all when to < 0. */
+static void mean(const struct slot *s, int world, int64_t first, int64_t end, int to)
+{
+    float sum[BLOCK], x[BLOCK];
+    for (int64_t at = first; at < end; at += BLOCK) {
+        int n = end - at < BLOCK ? (int)(end - at) : BLOCK;
+        load(sum, s->e[0].t, at, n);
+        for (int r = 1; r < world; r++) {
+            load(x, s->e[r].t, at, n);
+            for (int i = 0; i < n; i++)
+                sum[i] += x[i];
+        }
+        for (int i = 0; i < n; i++)
+            sum[i] /= (float)world;
+        for (int r = 0; r < world; r++)
+            if (to < 0 || r == to)
+                store(s->e[r].t, at, sum, n);
+    }
+}
+
+static void copy_rows(struct tensor to, int64_t to_row, struct tensor from, int64_t row, int64_t n)
+{
+    struct tensor d = tensor_rows(to, to_row, n), f = tensor_rows(from, row, n);
+    if (n > 0 && d.data != f.data)
+        memcpy(d.data, f.data, tensor_bytes(f));
+}
+
+/* Rank r's rows of an all-to-all, from every rank's send buffer. */
+static void receive(const struct slot *s, int world, int r)
+{
+    int64_t at = 0;
+    for (int from = 0; from < world; from++) {
+        int64_t skip = 0, n = s->e[r].recv_rows[from];
+        for (int q = 0; q < r; q++)
+            skip += s->e[from].send_rows[q];
+        copy_rows(s->e[r].t, at, s->e[from].send, skip, n);
+        at += n;
+    }
+}
+
+static void run_task(const struct slot *s, int world, int task)
+{
+    struct tensor t = s->e[task].t;
+    int64_t count = tensor_count(t), rows = t.rows / world;
+    switch (s->kind) {
+    case REDUCE_SCATTER:
+        mean(s, world, task * rows * t.cols, (task * rows + s->e[task].recv_rows[task]) * t.cols,
+             task);
+        break;
+    case ALL_GATHER:
+        for (int r = 0; r < world; r++)
+            copy_rows(t, r * rows, s->e[r].t, r * rows, s->e[r].recv_rows[r]);
+        break;
+    case ALL_REDUCE:
+        mean(s, world, count * task / s->tasks, count * (task + 1) / s->tasks, -1);
+        break;
+    case BROADCAST: copy_rows(t, 0, s->e[s->root].t, 0, t.rows); break;
+    case ALL_TO_ALL: receive(s, world, task); break;
+    case GATHER_HOST:
+        for (int r = 0; r < world; r++)
+            memcpy(s->e[task].all + (size_t)r * s->n, s->e[r].mine, (size_t)s->n * sizeof(double));
+        break;
+    case BARRIER: break;
+    }
+}
+
 /* -- arriving and waiting; g->lock is held ---------------------------------------- */
 
-static void fail(struct group *g, int rank, int code, const char *message)
+static void PRINTF_LIKE(4, 5) fail(struct group *g, int rank, int code, const char *fmt, ...)
 {
-    if (!g->failed) {
-        g->failed = code;
-        g->failed_rank = rank;
-        strncpy(g->message, message, sizeof g->message - 1);
-        pthread_cond_broadcast(&g->change);
-    }
+    va_list ap;
+    if (g->failed)
+        return;
+    g->failed = code;
+    g->failed_rank = rank;
+    va_start(ap, fmt);
+    vsnprintf(g->message, sizeof g->message, fmt, ap);
+    va_end(ap);
+    pthread_cond_broadcast(&g->change);
 }
 
 static bool complete(const struct group *g, const struct slot *s)
 {
-    return s->seq < 0 || (s->arrived == g->world && s->done == s->parts);
+    return s->seq < 0 || (s->arrived == g->world && s->done == s->tasks);
 }
 
-static void nobody_came(struct group *g, const struct slot *s)
+static void fail_timeout(struct group *g, const struct slot *s)
 {
-    char text[200];
     int absent = 0;
     while (absent < g->world - 1 && s->e[absent].here)
         absent++;
-    snprintf(text, sizeof text, "did not come to %s %lld within %g seconds", kind_name[s->kind],
-             (long long)s->seq, g->hang_seconds);
-    fail(g, absent, GPT_DEVICE, text);
+    fail(g, absent, GPT_DEVICE, "did not come to %s %lld within %g seconds", kind_name[s->kind],
+         (long long)s->seq, g->hang_seconds);
 }
 
 /* Until collective seq in slot s is complete, or a rank failed. */
@@ -87,18 +211,18 @@ static void complete_or_fail(struct group *g, struct slot *s, int64_t seq)
         until.tv_sec++;
     }
     while (!g->failed && s->seq == seq && !complete(g, s)) {
-        if (s->arrived == g->world && s->claimed < s->parts) {
-            int part = s->claimed++;
+        if (s->arrived == g->world && s->claimed < s->tasks) {
+            int task = s->claimed++;
             g->running++;
             pthread_mutex_unlock(&g->lock);
-            threads_carry_out(s, g->world, part);
+            run_task(s, g->world, task);
             pthread_mutex_lock(&g->lock);
             g->running--;
-            if (++s->done == s->parts || g->failed)
+            if (++s->done == s->tasks || g->failed)
                 pthread_cond_broadcast(&g->change);
         } else if (pthread_cond_timedwait(&g->change, &g->lock, &until) == ETIMEDOUT &&
                    s->seq == seq && s->arrived < g->world) {
-            nobody_came(g, s);
+            fail_timeout(g, s);
         }
     }
     while (g->failed && g->running > 0)
@@ -114,7 +238,6 @@ static bool same_shape(struct tensor a, struct tensor b)
 static void check_agreement(struct group *g, const struct slot *s, enum kind kind, int root, int n,
                             const struct entry *mine, int rank)
 {
-    char text[200];
     const struct entry *first = NULL;
     for (int r = 0; r < g->world && !first; r++)
         if (s->e[r].here)
@@ -122,13 +245,11 @@ static void check_agreement(struct group *g, const struct slot *s, enum kind kin
     if (!first || (kind == s->kind && root == s->root && n == s->n &&
                    (kind == ALL_TO_ALL || same_shape(first->t, mine->t))))
         return;
-    snprintf(text, sizeof text,
-             "collective %lld: %s of %lld x %lld %s where another rank has "
-             "%s of %lld x %lld %s",
-             (long long)s->seq, kind_name[kind], (long long)mine->t.rows, (long long)mine->t.cols,
-             dtype_name(mine->t.dtype), kind_name[s->kind], (long long)first->t.rows,
-             (long long)first->t.cols, dtype_name(first->t.dtype));
-    fail(g, rank, GPT_DEVICE, text);
+    fail(g, rank, GPT_DEVICE,
+         "collective %lld: %s of %lld x %lld %s where another rank has %s of %lld x %lld %s",
+         (long long)s->seq, kind_name[kind], (long long)mine->t.rows, (long long)mine->t.cols,
+         dtype_name(mine->t.dtype), kind_name[s->kind], (long long)first->t.rows,
+         (long long)first->t.cols, dtype_name(first->t.dtype));
 }
 
 static void check_counts(struct group *g, const struct slot *s)
@@ -136,13 +257,10 @@ static void check_counts(struct group *g, const struct slot *s)
     for (int r = 0; r < g->world; r++)
         for (int q = 0; q < g->world; q++)
             if (s->e[r].recv_rows[q] != s->e[q].send_rows[r]) {
-                char text[200];
-                snprintf(text, sizeof text,
-                         "all-to-all %lld: expects %lld rows of rank %d, "
-                         "which sends %lld",
-                         (long long)s->seq, (long long)s->e[r].recv_rows[q], q,
-                         (long long)s->e[q].send_rows[r]);
-                fail(g, r, GPT_DEVICE, text);
+                fail(g, r, GPT_DEVICE,
+                     "all-to-all %lld: expects %lld rows of rank %d, which sends %lld",
+                     (long long)s->seq, (long long)s->e[r].recv_rows[q], q,
+                     (long long)s->e[q].send_rows[r]);
                 return;
             }
 }
@@ -151,15 +269,13 @@ static void check_rows(struct group *g, const struct slot *s)
 {
     for (int r = 1; r < g->world; r++)
         if (memcmp(s->e[r].recv_rows, s->e[0].recv_rows, (size_t)g->world * sizeof(int64_t))) {
-            char text[200];
-            snprintf(text, sizeof text, "%s %lld: other numbers of rows than rank 0 has",
-                     kind_name[s->kind], (long long)s->seq);
-            fail(g, r, GPT_DEVICE, text);
+            fail(g, r, GPT_DEVICE, "%s %lld: other numbers of rows than rank 0 has",
+                 kind_name[s->kind], (long long)s->seq);
             return;
         }
 }
 
-/* Adds this rank's entry to its next collective. */
+/* Adds this rank's entry to its next collective, whose ticket it returns. */
 static comm_ticket arrive(struct comm *c, enum kind kind, int root, int n, struct entry mine)
 {
     struct member *m = member_of(c);
@@ -179,13 +295,13 @@ static comm_ticket arrive(struct comm *c, enum kind kind, int root, int n, struc
         s->seq = seq;
         s->kind = kind, s->root = root, s->n = n;
         s->arrived = s->claimed = s->done = 0;
-        s->parts = threads_parts(kind, g->world, mine.t);
+        s->tasks = count_tasks(kind, g->world, mine.t);
         for (int r = 0; r < g->world; r++)
             s->e[r].here = false;
     }
     check_agreement(g, s, kind, root, n, &mine, c->rank);
     struct entry *e = &s->e[c->rank];
-    if (mine.recv_rows) /* the caller's counts may go before the wait */
+    if (mine.recv_rows) /* the caller's counts need not live until the wait */
         memcpy(e->recv_rows, mine.recv_rows, row_bytes);
     if (mine.send_rows)
         memcpy(e->send_rows, mine.send_rows, row_bytes);
@@ -216,8 +332,8 @@ static void threads_wait(struct comm *c, comm_ticket ticket)
 
 /* -- the interface ----------------------------------------------------------------- */
 
-static comm_ticket of_places(struct comm *c, enum kind kind, struct tensor full,
-                             const int64_t *rows)
+static comm_ticket arrive_rows(struct comm *c, enum kind kind, struct tensor full,
+                               const int64_t *rows)
 {
     int64_t part = full.rows / c->world, n[c->world];
     assert(full.rows % c->world == 0);
@@ -230,12 +346,12 @@ static comm_ticket of_places(struct comm *c, enum kind kind, struct tensor full,
 
 static comm_ticket threads_reduce_scatter(struct comm *c, struct tensor full, const int64_t *rows)
 {
-    return of_places(c, REDUCE_SCATTER, full, rows);
+    return arrive_rows(c, REDUCE_SCATTER, full, rows);
 }
 
 static comm_ticket threads_all_gather(struct comm *c, struct tensor full, const int64_t *rows)
 {
-    return of_places(c, ALL_GATHER, full, rows);
+    return arrive_rows(c, ALL_GATHER, full, rows);
 }
 
 static comm_ticket threads_all_reduce(struct comm *c, struct tensor t)
@@ -289,7 +405,7 @@ static void threads_abort(struct comm *c, int code, const char *message)
 {
     struct group *g = member_of(c)->g;
     pthread_mutex_lock(&g->lock);
-    fail(g, c->rank, code, message);
+    fail(g, c->rank, code, "%s", message);
     while (g->running > 0)
         pthread_cond_wait(&g->change, &g->lock);
     pthread_mutex_unlock(&g->lock);

@@ -1,4 +1,5 @@
-/* place.c - which process of how many this one is, from what its launcher set. */
+/* rendezvous_env.c - this process's index, their number and process 0's address, from the variables
+ * that the launcher set. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,7 @@ struct launcher {
     const char *name, *process, *processes, *local, *local_size;
 };
 
-/* In this order: srun and mpirun may start torchrun, which then knows better. */
+/* In order of precedence: srun and mpirun may start torchrun, whose variables then hold. */
 static const struct launcher launchers[] = {
     { "torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE" },
     { "mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -59,7 +60,7 @@ static void first_host(char *out, size_t size, const char *list)
             out[n++] = *p, out[n] = '\0';
 }
 
-static int find_address(struct rendezvous_place *at, const struct launcher *l)
+static int find_address(struct rendezvous_env *env, const struct launcher *l)
 {
     const char *address = getenv("MASTER_ADDR"), *list = getenv("SLURM_STEP_NODELIST");
     int job, together = 0, rc;
@@ -67,43 +68,43 @@ static int find_address(struct rendezvous_place *at, const struct launcher *l)
     if ((rc = number(l->local_size, 1, 1 << 20, 0, &together)) ||
         (rc = number("SLURM_JOB_ID", 0, 0x7fffffff, -1, &job)) ||
         (rc = number("MASTER_PORT", 1, 65535, job < 0 ? DEFAULT_PORT : 20000 + job % 20000,
-                     &at->port)))
+                     &env->port)))
         return rc;
     if (address && *address)
-        snprintf(at->address, sizeof at->address, "%s", address);
+        snprintf(env->address, sizeof env->address, "%s", address);
     else if (list && *list)
-        first_host(at->address, sizeof at->address, list);
-    else if (together == at->processes)
-        strcpy(at->address, "127.0.0.1");
+        first_host(env->address, sizeof env->address, list);
+    else if (together == env->processes)
+        strcpy(env->address, "127.0.0.1");
     else
         return err_set(GPT_USAGE,
                        "environment: %s says process %d of %d, but nothing says where "
                        "process 0 is: set MASTER_ADDR",
-                       l->process, at->process, at->processes);
+                       l->process, env->process, env->processes);
     return GPT_OK;
 }
 
-int rendezvous_environment(struct rendezvous_place *at)
+int rendezvous_environment(struct rendezvous_env *env)
 {
     int rc;
 
-    *at = (struct rendezvous_place){ .processes = 1, .port = DEFAULT_PORT, .source = "alone" };
+    *env = (struct rendezvous_env){ .processes = 1, .port = DEFAULT_PORT, .source = "alone" };
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
         const struct launcher *l = &launchers[i];
-        if ((rc = number(l->processes, 1, 1 << 20, 0, &at->processes)))
+        if ((rc = number(l->processes, 1, 1 << 20, 0, &env->processes)))
             return rc;
-        if (at->processes == 0)
+        if (env->processes == 0)
             continue;
-        snprintf(at->source, sizeof at->source, "%s", l->name);
-        if ((rc = number(l->process, 0, at->processes - 1, at->processes == 1 ? 0 : -1,
-                         &at->process)) ||
-            (rc = number(l->local, 0, at->processes - 1, 0, &at->local)))
+        snprintf(env->source, sizeof env->source, "%s", l->name);
+        if ((rc = number(l->process, 0, env->processes - 1, env->processes == 1 ? 0 : -1,
+                         &env->process)) ||
+            (rc = number(l->local, 0, env->processes - 1, 0, &env->local)))
             return rc;
-        if (at->process < 0)
-            return err_set(GPT_USAGE, "environment: %s=%d without %s", l->processes, at->processes,
+        if (env->process < 0)
+            return err_set(GPT_USAGE, "environment: %s=%d without %s", l->processes, env->processes,
                            l->process);
-        return at->processes > 1 ? find_address(at, l) : GPT_OK;
+        return env->processes > 1 ? find_address(env, l) : GPT_OK;
     }
-    at->processes = 1;
+    env->processes = 1;
     return GPT_OK;
 }
