@@ -13,10 +13,14 @@
 #include "base/progress.h"
 #include "base/text.h"
 #include "base/verb.h"
-#include "inspect/inspect.h"
+#include "checkpoint/checkpoint_dir.h"
 #include "inspect/cat.h"
+#include "inspect/export.h"
+#include "inspect/import.h"
+#include "inspect/inspect.h"
 #include "inspect/reshard.h"
 #include "inspect/show.h"
+#include "inspect/verify.h"
 
 static struct {
     const char *format, *of, *bank, *plot, *to, *dtype, *output, *recipe, *like, *since;
@@ -141,14 +145,14 @@ static int verb_stat(char **argv, int n)
     int rc = opt_choose(o.histogram, "--histogram", o.format, "--format");
     if (rc || (rc = open_views(&x, &v, argv, n, VIEWS_PADDING)))
         return rc;
-    struct stat_row *rows = calloc((size_t)v.n + 1, sizeof *rows);
-    rc = rows ? stat_views(x.tensors, &v, inspect_update_rule, &x, rows)
+    struct tensor_stats *rows = calloc((size_t)v.n + 1, sizeof *rows);
+    rc = rows ? tensor_stats_views(x.tensors, &v, x.recipe, rows)
               : err_set(GPT_SYSTEM, "out of memory");
     if (!rc && !o.histogram)
         rc = show_stats(stdout, report_format_of(o.format), &v, rows);
     for (int i = 0; !rc && o.histogram && i < v.n; i++) {
         printf("%s\n", v.v[i].name);
-        stat_histogram(stdout, &rows[i], 50);
+        tensor_stats_histogram(stdout, &rows[i], 50);
     }
     free(rows);
     return close_views(&x, &v, rc);
@@ -177,7 +181,7 @@ static int verb_verify(char **argv, int n)
 {
     char *checked;
     (void)n;
-    int rc = verify_path(argv[0], o.full, inspect_verify, NULL, tell_fault, NULL, &checked);
+    int rc = verify_path(argv[0], o.full, tell_fault, NULL, &checked);
     if (!rc && !o.quiet)
         printf("%s: sound%s\n", checked, o.full ? "" : " as far as the quick look goes (--full)");
     free(checked);
@@ -359,7 +363,7 @@ static int verb_reshard(char **argv, int n)
     if (c && !o.force)
         rc = ckpt_check_free(o.output, ckpt_info(c)->step);
     if (!rc)
-        rc = reshard(x.tensors, o.output, (int)o.ranks, level(1), inspect_sharded, &x);
+        rc = reshard(x.tensors, o.output, (int)o.ranks, level(1), x.recipe);
     inspect_close(&x);
     return rc;
 }
@@ -408,18 +412,18 @@ static int verb_export(char **argv, int n)
 
 static int verb_import(char **argv, int n)
 {
-    struct inspect_import job = { .file = argv[0],
-                                  .like = o.like,
-                                  .recipe = o.recipe,
-                                  .root = o.output,
-                                  .ranks = o.ranks ? (int)o.ranks : 1,
-                                  .level = level(1),
-                                  .force = o.force };
+    struct import_job job = { .file = argv[0],
+                              .like = o.like,
+                              .recipe = o.recipe,
+                              .root = o.output,
+                              .ranks = o.ranks ? (int)o.ranks : 1,
+                              .level = level(1),
+                              .force = o.force };
     bool only_weights;
     int rc = need(o.output, "-o DIR");
     (void)n;
     if (!rc)
-        rc = inspect_import(&job, &only_weights);
+        rc = import_checkpoint(&job, &only_weights);
     if (!rc && only_weights)
         remark("weights only: momenta, moments and counters begin at zero");
     return rc;

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include "scratch.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_write.h"
 
 /* Two sharded tensors with state, one table by rows, one that rank 0 writes alone. */
 enum { CKPT_TENSORS = 8 };

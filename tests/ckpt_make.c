@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/rng.h"
-#include "inspect/inspect.h"
+#include "checkpoint/checkpoint_write.h"
+#include "inspect/expected.h"
 
 struct maker {
     const char *root;
@@ -110,7 +111,7 @@ int main(int argc, char **argv)
                        .seed = argc > 5 ? (uint64_t)atoll(argv[5]) : 1,
                        .level = argc > 6 ? atoi(argv[6]) : 1 };
     int rc = recipe_read(&r, argv[1], (const char *const *)argv + 7, argc > 7 ? argc - 7 : 0);
-    if (!rc && !(rc = inspect_expected(r, &e, &m.n))) {
+    if (!rc && !(rc = expected_tensors(r, &e, &m.n))) {
         m.e = e;
         rc = make(&m, r);
     }

@@ -9,7 +9,7 @@
 #include "inspect/cat.h"
 #include "inspect/diff.h"
 #include "inspect/show.h"
-#include "inspect/stat.h"
+#include "inspect/tensor_stats.h"
 #include "inspect/svg.h"
 
 struct item {
@@ -213,11 +213,11 @@ static void test_stat(void)
     const struct item v[] = { { "x", DT_F32, 1, { 10 }, x }, { "n", DT_F32, 1, { 1 }, x + 6 } };
     struct tensors *s;
     struct views views;
-    struct stat_row r[2];
+    struct tensor_stats r[2];
     write_file(scratch("stat"), v, 2);
     CHECK_OK(tensors_open(&s, scratch("stat")));
     CHECK_OK(views_make(&views, s, NULL, NULL, 0));
-    CHECK_OK(stat_views(s, &views, NULL, NULL, r));
+    CHECK_OK(tensor_stats_views(s, &views, NULL, r));
     CHECK_EQ(r[0].elements, 10);
     CHECK_EQ(r[0].zeros, 2);
     CHECK_EQ(r[0].nonfinite, 3);

@@ -1,10 +1,11 @@
-/* Directories of checkpoints: names, who may write, what is complete, what may go. */
-#include "checkpoint/checkpoint_impl.h"
+#include "checkpoint/checkpoint_dir.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,8 @@
 #include <unistd.h>
 #include "base/file.h"
 
-char *ckpt_name(const char *root, const char *before, int64_t step, const char *after)
+/* ROOT/<before>step-N<after>; NULL when out of memory, with a message. */
+static char *name_of(const char *root, const char *before, int64_t step, const char *after)
 {
     char *s = NULL;
     if (asprintf(&s, "%s/%sstep-%06" PRId64 "%s", root, before, step, after) < 0) {
@@ -23,7 +25,9 @@ char *ckpt_name(const char *root, const char *before, int64_t step, const char *
     return s;
 }
 
-char *ckpt_path(const char *root, int64_t step) { return ckpt_name(root, "", step, ""); }
+char *ckpt_path(const char *root, int64_t step) { return name_of(root, "", step, ""); }
+
+char *ckpt_temporary(const char *root, int64_t step) { return name_of(root, ".", step, ".tmp"); }
 
 int ckpt_check_free(const char *root, int64_t step)
 {
@@ -51,15 +55,14 @@ static int64_t step_of(const char *name, const char *before, const char *after)
     return ours && !strcmp(p, after) ? step : -1;
 }
 
-/* --- one writer a folder --- */
+/* --- one writer a directory --- */
 
-/* From begin to commit or abort the folder is locked, for two programs that write into one would
- * take each other's files for leftovers; or, by a run, from its start to its end. The lock is the
- * process's and goes when it ends. */
+/* ROOT is locked from begin to commit or abort, or by ckpt_hold until the process ends: of two
+ * programs that write into one directory, each would remove the other's temporary files. */
 struct hold {
     char *root;
     int fd;
-    bool to_the_end;
+    bool until_exit;
     struct hold *next;
 };
 static struct hold *holds;
@@ -88,7 +91,7 @@ static int new_hold(const char *root, struct hold **out)
     return 0;
 }
 
-static int take_hold(const char *root, bool to_the_end)
+static int take_hold(const char *root, bool until_exit)
 {
     int rc = 0;
     pthread_mutex_lock(&holds_lock);
@@ -100,22 +103,22 @@ static int take_hold(const char *root, bool to_the_end)
         holds = h;
     }
     if (!rc)
-        h->to_the_end |= to_the_end;
+        h->until_exit |= until_exit;
     pthread_mutex_unlock(&holds_lock);
     return rc;
 }
 
-int ckpt_take_hold(const char *root) { return take_hold(root, false); }
 int ckpt_hold(const char *root) { return take_hold(root, true); }
 
-bool ckpt_let_go(const char *root)
+/* False when this process had not locked root. */
+static bool release_hold(const char *root)
 {
     pthread_mutex_lock(&holds_lock);
     struct hold **at = &holds;
     while (*at && strcmp((*at)->root, root))
         at = &(*at)->next;
     struct hold *h = *at;
-    bool stays = h && h->to_the_end;
+    bool stays = h && h->until_exit;
     if (h && !stays)
         *at = h->next;
     pthread_mutex_unlock(&holds_lock);
@@ -129,7 +132,9 @@ bool ckpt_let_go(const char *root)
 
 /* --- what is there --- */
 
-int ckpt_remove_tree(const char *dir)
+/* Removes dir and the files in it, MANIFEST first, so that at no moment an incomplete directory
+ * has one. A symbolic link is removed itself, not what it points to. */
+static int remove_tree(const char *dir)
 {
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), rc = 0;
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
@@ -162,10 +167,11 @@ static bool complete(const char *dir)
     return ok;
 }
 
-/* The directory that holds a step whole: its own, or the one that had just made room for it. */
-static char *whole_dir(const char *root, int64_t step)
+/* The directory that holds a step complete: its own, or .old when the process was killed while it
+ * replaced it. */
+static char *complete_dir(const char *root, int64_t step)
 {
-    char *dir = ckpt_path(root, step), *old = ckpt_name(root, ".", step, ".old");
+    char *dir = ckpt_path(root, step), *old = name_of(root, ".", step, ".old");
     if (dir && old && !complete(dir) && complete(old)) {
         free(dir);
         return old;
@@ -189,13 +195,15 @@ static int clear_leftover(const char *root, const char *name, bool all)
     else if (k == 2 && complete(path) && !complete(dir))
         (void)!rename(path, dir);
     else
-        rc = ckpt_remove_tree(path);
+        rc = remove_tree(path);
     free(path);
     free(dir);
     return rc;
 }
 
-int ckpt_remove_leftovers(const char *root, bool all)
+/* Removes what an interrupted prune left; all: and what interrupted writers left, except that a
+ * complete .old whose step-N is missing or incomplete is renamed back. */
+static int remove_leftovers(const char *root, bool all)
 {
     DIR *d = opendir(root);
     if (!d)
@@ -213,7 +221,7 @@ static int by_number(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The steps that are whole, ascending; old: also those that whole_dir finds in a .old. */
+/* The complete steps, ascending; old: also those that complete_dir finds in a .old. */
 static int list(const char *root, bool old, int64_t **steps, int *n)
 {
     int room = 0, rc = 0;
@@ -263,7 +271,7 @@ int ckpt_latest(const char *root, char **dir)
         return rc;
     if (!n)
         rc = err_set(GPT_NO, "%s: holds no complete checkpoint (step-N with a MANIFEST)", root);
-    else if (!(*dir = whole_dir(root, steps[n - 1])))
+    else if (!(*dir = complete_dir(root, steps[n - 1])))
         rc = GPT_SYSTEM;
     free(steps);
     return rc;
@@ -284,16 +292,16 @@ int ckpt_prunable(const char *root, int keep_last, int64_t keep_every, int64_t *
     return 0;
 }
 
-/* Names are synced before files go, so that nothing incomplete ever bears a good name. */
+/* The renames are synced before files are removed, so that no step-N is ever incomplete. */
 int ckpt_prune(const char *root, int keep_last, int64_t keep_every, int *removed)
 {
     int64_t *steps;
     int n, gone = 0, rc = ckpt_prunable(root, keep_last, keep_every, &steps, &n);
     if (!rc)
-        rc = ckpt_remove_leftovers(root, false);
+        rc = remove_leftovers(root, false);
     while (!rc && gone < n) {
         char *dir = ckpt_path(root, steps[gone]);
-        char *away = ckpt_name(root, ".", steps[gone], ".gone");
+        char *away = name_of(root, ".", steps[gone], ".gone");
         if (!dir || !away)
             rc = GPT_SYSTEM;
         else if (rename(dir, away))
@@ -307,8 +315,90 @@ int ckpt_prune(const char *root, int keep_last, int64_t keep_every, int *removed
     if (!rc && gone)
         rc = file_sync_dir(root);
     if (!rc)
-        rc = ckpt_remove_leftovers(root, false);
+        rc = remove_leftovers(root, false);
     if (removed)
         *removed = gone;
+    return rc;
+}
+
+/* --- writing one --- */
+
+/* The one that this process writes: rank 0 alone begins, commits and aborts. */
+static struct temporary_dir writing;
+
+int ckpt_begin(const char *root, int64_t step)
+{
+    int rc = file_mkdirs(root);
+    if (rc || (rc = take_hold(root, false)))
+        return rc;
+    char *tmp = ckpt_temporary(root, step);
+    rc = tmp ? remove_leftovers(root, true) : GPT_SYSTEM;
+    temporary_dir_keep(&writing);
+    if (!rc)
+        rc = temporary_dir_make(&writing, tmp);
+    if (rc)
+        release_hold(root);
+    free(tmp);
+    return rc;
+}
+
+void ckpt_abort(const char *root, int64_t step)
+{
+    int code = err_code();
+    char *said = strdup(err_message()), *tmp = ckpt_temporary(root, step);
+    if (release_hold(root)) {
+        if (tmp && remove_tree(tmp))
+            err_clear();
+        temporary_dir_keep(&writing);
+    }
+    if (said && code)
+        err_set(code, "%s", said);
+    free(said);
+    free(tmp);
+}
+
+/* Renames tmp to step-N. An older step-N is exchanged with it in one step where the file system can
+ * do that; where it cannot, the older one is renamed to .old before, where ckpt_latest finds it.
+ * The renames are synced before files are removed, so that no power cut brings back an emptied
+ * directory. */
+static int take_name(const char *root, int64_t step, const char *tmp)
+{
+    char *dir = ckpt_path(root, step), *old = name_of(root, ".", step, ".old");
+    const char *gone = NULL;
+    int rc = dir && old ? 0 : GPT_SYSTEM;
+    if (!rc && rename(tmp, dir)) {
+        if (errno != EEXIST && errno != ENOTEMPTY) {
+            rc = err_sys("cannot rename '%s' to '%s'", tmp, dir);
+        } else if (!renameat2(AT_FDCWD, tmp, AT_FDCWD, dir, RENAME_EXCHANGE)) {
+            gone = tmp;
+        } else if (rename(dir, old)) {
+            rc = err_sys("cannot rename '%s' to '%s'", dir, old);
+        } else if (rename(tmp, dir)) {
+            rc = err_sys("cannot rename '%s' to '%s'", tmp, dir);
+            (void)!rename(old, dir);
+        } else {
+            gone = old;
+        }
+    }
+    if (!rc)
+        rc = file_sync_dir(root);
+    if (!rc && gone)
+        rc = remove_tree(gone);
+    free(dir);
+    free(old);
+    return rc;
+}
+
+int ckpt_publish(const char *root, int64_t step)
+{
+    char *tmp = ckpt_temporary(root, step);
+    int rc = tmp ? file_sync_dir(tmp) : GPT_SYSTEM;
+    if (!rc)
+        rc = take_name(root, step, tmp);
+    if (!rc) {
+        release_hold(root);
+        temporary_dir_keep(&writing);
+    }
+    free(tmp);
     return rc;
 }

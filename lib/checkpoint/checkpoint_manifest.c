@@ -1,11 +1,14 @@
-/* MANIFEST: strict lines, each failure with its number, what was expected and what was found. */
-#include "checkpoint/checkpoint_impl.h"
+#include "checkpoint/checkpoint_manifest.h"
 
 #include <inttypes.h>
-#include <stdio.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/hash.h"
+
+#define FORMAT 1
+
+/* --- reading --- */
 
 /* A line being taken apart; text is changed in place. */
 struct line {
@@ -79,20 +82,20 @@ static void *more(void *v, int *n, size_t size)
     return v;
 }
 
-static int parse_file(struct ckpt *c, struct line *l)
+static int parse_file(struct ckpt_manifest *m, struct line *l)
 {
     int64_t bytes;
     char *name = word(l);
     if (!*name || strchr(name, '/') || name[0] == '.')
         return bad(l, "the name of a file", name);
-    for (int i = 0; i < c->nfiles; i++)
-        if (!strcmp(c->files[i].name, name))
+    for (int i = 0; i < m->nfiles; i++)
+        if (!strcmp(m->files[i].name, name))
             return bad(l, "each file once", name);
-    struct ckpt_file *v = more(c->files, &c->nfiles, sizeof *v);
+    struct ckpt_file *v = more(m->files, &m->nfiles, sizeof *v);
     if (!v)
         return no_memory(l);
-    c->files = v;
-    v += c->nfiles - 1;
+    m->files = v;
+    v += m->nfiles - 1;
     if (!(v->name = strdup(name)))
         return no_memory(l);
     int rc = take_whole(l, "a number of bytes", &bytes);
@@ -102,18 +105,18 @@ static int parse_file(struct ckpt *c, struct line *l)
     return rc ? rc : at_end(l);
 }
 
-static int parse_state(struct ckpt *c, struct line *l)
+static int parse_state(struct ckpt_manifest *m, struct line *l)
 {
     char *key = word(l);
     if (!*key)
         return bad(l, "a key", key);
-    if (ckpt_state(c, key))
+    if (ckpt_info_state(&m->info, key))
         return bad(l, "each key once", key);
-    struct ckpt_kv *v = more(c->state, &c->info.nstate, sizeof *v);
+    struct ckpt_kv *v = more((void *)m->info.state, &m->info.nstate, sizeof *v);
     if (!v)
         return no_memory(l);
-    c->info.state = c->state = v;
-    v += c->info.nstate - 1;
+    m->info.state = v;
+    v += m->info.nstate - 1;
     v->key = strdup(key);
     v->value = strdup(l->rest);
     return v->key && v->value ? 0 : no_memory(l);
@@ -151,7 +154,7 @@ static bool same_tensor(const struct ckpt_entry *a, const struct ckpt_entry *b)
 }
 
 /* tensor NAME DTYPE SHAPE BEGIN COUNT FILE AT HASH; lines of a name stand together. */
-static int parse_tensor(struct ckpt *c, struct line *l)
+static int parse_tensor(struct ckpt_manifest *m, struct line *l)
 {
     struct ckpt_entry e = { 0 };
     struct ckpt_piece p = { .file = -1 };
@@ -168,23 +171,23 @@ static int parse_tensor(struct ckpt *c, struct line *l)
         (rc = whole(l, word(l), "a number of units", 1, &p.count)))
         return rc;
     file = word(l);
-    for (int i = 0; i < c->nfiles; i++)
-        if (!strcmp(c->files[i].name, file))
+    for (int i = 0; i < m->nfiles; i++)
+        if (!strcmp(m->files[i].name, file))
             p.file = i;
     if (p.file < 0)
         return bad(l, "a file listed above", file);
     if ((rc = take_whole(l, "an offset", &at)) || (rc = take_hash(l, p.hash)) || (rc = at_end(l)))
         return rc;
     p.at = (uint64_t)at;
-    struct ckpt_entry *last = c->nentries ? &c->entries[c->nentries - 1] : NULL;
+    struct ckpt_entry *last = m->nentries ? &m->entries[m->nentries - 1] : NULL;
     int order = last ? strcmp(last->name, name) : -1;
     if (order > 0)
         return bad(l, "tensors by name", name);
     if (order < 0) {
-        if (!(last = more(c->entries, &c->nentries, sizeof *last)))
+        if (!(last = more(m->entries, &m->nentries, sizeof *last)))
             return no_memory(l);
-        c->entries = last;
-        last += c->nentries - 1;
+        m->entries = last;
+        last += m->nentries - 1;
         *last = e;
         if (!(last->name = strdup(name)))
             return no_memory(l);
@@ -222,7 +225,7 @@ static int check_cover(const struct ckpt_entry *e, const char *path)
 }
 
 /* "KEY rest" for the head lines, which come once and in this order. */
-static int parse_head(struct ckpt *c, struct line *l, const char *key)
+static int parse_head(struct ckpt_manifest *m, struct line *l, const char *key)
 {
     static const char *const order[] = { "tool", "step", "tokens", "ranks" };
     int i = l->number - 2;
@@ -230,42 +233,42 @@ static int parse_head(struct ckpt *c, struct line *l, const char *key)
     if (strcmp(key, order[i]))
         return bad(l, order[i], key);
     if (i == 0)
-        return (c->info.tool = strdup(l->rest)) ? 0 : no_memory(l);
+        return (m->info.tool = strdup(l->rest)) ? 0 : no_memory(l);
     int rc = take_whole(l, "a whole number", &v);
     if (rc || (rc = at_end(l)))
         return rc;
     if (i == 1)
-        c->info.step = v;
+        m->info.step = v;
     else if (i == 2)
-        c->info.tokens = v;
+        m->info.tokens = v;
     else if (v < 1 || v > CKPT_MAX_RANKS)
         return bad(l, "a number of ranks", key);
     else
-        c->info.ranks = (int)v;
+        m->info.ranks = (int)v;
     return 0;
 }
 
-static int parse_line(struct ckpt *c, struct line *l)
+static int parse_line(struct ckpt_manifest *m, struct line *l)
 {
     char first[32];
-    snprintf(first, sizeof first, "gpt checkpoint %d", CKPT_FORMAT);
+    snprintf(first, sizeof first, "gpt checkpoint %d", FORMAT);
     if (l->number == 1)
         return strcmp(l->rest, first) ? bad(l, first, l->rest) : 0;
     char *key = word(l);
     if (l->number <= 5)
-        return parse_head(c, l, key);
+        return parse_head(m, l, key);
     if (!strcmp(key, "state"))
-        return parse_state(c, l);
+        return parse_state(m, l);
     if (!strcmp(key, "file") || !strcmp(key, "recipe")) {
-        if (*key == 'r' && c->recipe_hash)
+        if (*key == 'r' && m->recipe_hash)
             return bad(l, "one line 'recipe'", l->rest);
-        int rc = parse_file(c, l);
-        if (!rc && *key == 'r' && !(c->recipe_hash = strdup(c->files[c->nfiles - 1].hash)))
+        int rc = parse_file(m, l);
+        if (!rc && *key == 'r' && !(m->recipe_hash = strdup(m->files[m->nfiles - 1].hash)))
             rc = no_memory(l);
         return rc;
     }
     if (!strcmp(key, "tensor"))
-        return parse_tensor(c, l);
+        return parse_tensor(m, l);
     return bad(l, "state, recipe, file, tensor or end", key);
 }
 
@@ -289,31 +292,32 @@ static int check_end(const char *path, char *text, size_t *n)
     return 0;
 }
 
-static int check_whole(const struct ckpt *c, const char *path, int lines)
+static int check_whole(const struct ckpt_manifest *m, const char *path, int lines)
 {
     if (lines < 5)
         return err_set(GPT_INPUT, "%s: expected tool, step, tokens and ranks, found %d lines", path,
                        lines);
-    if (!c->recipe_hash)
+    if (!m->recipe_hash)
         return err_set(GPT_INPUT, "%s: expected a line 'recipe', found none", path);
-    for (int i = 0; i < c->nentries; i++) {
-        int rc = check_cover(&c->entries[i], path);
+    for (int i = 0; i < m->nentries; i++) {
+        int rc = check_cover(&m->entries[i], path);
         if (rc)
             return rc;
     }
     return 0;
 }
 
-int ckpt_parse_manifest(struct ckpt *c, const char *path, char *text, size_t n)
+int ckpt_manifest_parse(struct ckpt_manifest *m, const char *path, char *text, size_t n)
 {
     struct line l = { path, 0, NULL };
     int rc = 0;
+    memset(m, 0, sizeof *m);
     if (strlen(text) != n)
         return err_set(GPT_INPUT, "%s: offset %zu: expected text, found a NUL byte", path,
                        strlen(text));
     if (strncmp(text, "gpt checkpoint ", 15))
         return err_set(GPT_INPUT, "%s: line 1: expected 'gpt checkpoint %d', found '%.*s'", path,
-                       CKPT_FORMAT, (int)(strcspn(text, "\n") & 63), text);
+                       FORMAT, (int)(strcspn(text, "\n") & 63), text);
     if ((rc = check_end(path, text, &n)))
         return rc;
     for (char *s = text, *end; !rc && *s; s = end + 1) {
@@ -321,7 +325,130 @@ int ckpt_parse_manifest(struct ckpt *c, const char *path, char *text, size_t n)
         l.rest = s;
         end = strchr(s, '\n');
         *end = 0; /* check_end saw to the last one */
-        rc = parse_line(c, &l);
+        rc = parse_line(m, &l);
     }
-    return rc ? rc : check_whole(c, path, l.number);
+    return rc ? rc : check_whole(m, path, l.number);
+}
+
+void ckpt_manifest_release(struct ckpt_manifest *m)
+{
+    for (int i = 0; i < m->nfiles; i++)
+        free(m->files[i].name);
+    for (int i = 0; i < m->nentries; i++) {
+        free(m->entries[i].name);
+        free(m->entries[i].pieces);
+    }
+    for (int i = 0; i < m->info.nstate; i++) {
+        free((char *)m->info.state[i].key);
+        free((char *)m->info.state[i].value);
+    }
+    free(m->files);
+    free(m->entries);
+    free((void *)m->info.state);
+    free(m->recipe_hash);
+    free((char *)m->info.tool);
+    free((char *)m->info.recipe);
+}
+
+const char *ckpt_info_state(const struct ckpt_info *info, const char *key)
+{
+    for (int i = 0; i < info->nstate; i++)
+        if (!strcmp(info->state[i].key, key))
+            return info->state[i].value;
+    return NULL;
+}
+
+const struct ckpt_entry *ckpt_manifest_find(const struct ckpt_manifest *m, const char *name)
+{
+    for (int i = 0; i < m->nentries; i++)
+        if (!strcmp(m->entries[i].name, name))
+            return &m->entries[i];
+    return NULL;
+}
+
+/* --- writing --- */
+
+void ckpt_manifest_note_piece(FILE *f, const struct ckpt_entry *e, const struct ckpt_piece *p,
+                              const char *file)
+{
+    fprintf(f, "tensor %s %s ", e->name, dtype_name(e->dtype));
+    for (int i = 0; i < e->rank; i++)
+        fprintf(f, "%s%" PRId64, i ? "x" : "", e->shape[i]);
+    fprintf(f, " %" PRId64 " %" PRId64 " %s %" PRIu64 " %s\n", p->begin, p->count, file, p->at,
+            p->hash);
+}
+
+void ckpt_manifest_note_file(FILE *f, const struct ckpt_file *file)
+{
+    fprintf(f, "file %s %" PRIu64 " %s\n", file->name, file->bytes, file->hash);
+}
+
+/* By name, then by first unit: fields 2 and 5 of "tensor NAME DTYPE SHAPE BEGIN ...". */
+static int by_piece(const void *a, const void *b)
+{
+    char na[256], nb[256];
+    long long x = 0, y = 0;
+    sscanf(*(char *const *)a, "tensor %255s %*s %*s %lld", na, &x);
+    sscanf(*(char *const *)b, "tensor %255s %*s %*s %lld", nb, &y);
+    int d = strcmp(na, nb);
+    return d ? d : x < y ? -1 : x > y;
+}
+
+/* Files in the order of the notes, pieces sorted; false when out of memory. */
+static bool print_notes(FILE *f, char *notes)
+{
+    size_t lines = 0, n = 0;
+    char *save = NULL;
+    for (const char *s = notes; (s = strchr(s, '\n')); s++)
+        lines++;
+    char **pieces = malloc((lines + 1) * sizeof *pieces);
+    if (!pieces)
+        return false;
+    for (char *s = strtok_r(notes, "\n", &save); s; s = strtok_r(NULL, "\n", &save)) {
+        if (strncmp(s, "file ", 5))
+            pieces[n++] = s;
+        else
+            fprintf(f, "%s\n", s);
+    }
+    qsort(pieces, n, sizeof *pieces, by_piece);
+    for (size_t i = 0; i < n; i++)
+        fprintf(f, "%s\n", pieces[i]);
+    free(pieces);
+    return true;
+}
+
+/* What is written must be readable: parses a copy. */
+static int check_text(const char *path, const char *text, size_t n)
+{
+    struct ckpt_manifest m;
+    char *copy = strndup(text, n);
+    if (!copy)
+        return err_set(GPT_SYSTEM, "out of memory");
+    int rc = ckpt_manifest_parse(&m, path, copy, n);
+    free(copy);
+    ckpt_manifest_release(&m);
+    return rc;
+}
+
+int ckpt_manifest_format(const struct ckpt_info *info, const char *recipe_hash, char *notes,
+                         const char *path, char **text, size_t *n)
+{
+    char hash[33];
+    *text = NULL;
+    FILE *f = open_memstream(text, n);
+    if (!f)
+        return err_set(GPT_SYSTEM, "out of memory");
+    fprintf(f, "gpt checkpoint %d\ntool %s\nstep %" PRId64 "\ntokens %" PRId64 "\nranks %d\n",
+            FORMAT, info->tool, info->step, info->tokens, info->ranks);
+    for (int i = 0; i < info->nstate; i++)
+        fprintf(f, "state %s %s\n", info->state[i].key, info->state[i].value);
+    fprintf(f, "recipe recipe.txt %zu %s\n", strlen(info->recipe), recipe_hash);
+    bool ok = print_notes(f, notes) && !fflush(f);
+    if (ok) {
+        xxh_hex_of(*text, *n, hash);
+        fprintf(f, "end %s\n", hash);
+    }
+    if (fclose(f) || !ok)
+        return err_set(GPT_SYSTEM, "out of memory");
+    return check_text(path, *text, *n);
 }

@@ -3,10 +3,12 @@
 #include "checkpoint/tensors.h"
 
 #include <assert.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include "checkpoint/checkpoint_impl.h"
+#include "checkpoint/checkpoint_dir.h"
 
 enum { IDLE = 4, SKIP_BYTES = 1 << 16 };
 
@@ -14,7 +16,7 @@ enum { IDLE = 4, SKIP_BYTES = 1 << 16 };
 struct byte_source {
     const struct stored *t; /* checkpoint: the tensor; else NULL */
     int piece;
-    struct piece_reader reader;
+    struct ckpt_stream bytes;
     struct st_reader *stream; /* own; NULL: that of struct tensors */
     uint64_t at; /* byte of the tensor; of the data section in a stream */
 };
@@ -211,7 +213,7 @@ static void free_source(struct byte_source *b)
     if (!b)
         return;
     if (b->t)
-        ckpt_piece_close(&b->reader);
+        ckpt_stream_close(&b->bytes);
     st_close(b->stream);
     free(b);
 }
@@ -271,20 +273,20 @@ static int open_piece(struct tensors *s, struct byte_source *b, uint64_t at)
         i++;
     b->piece = i;
     b->at = e->unit_bytes * (uint64_t)e->pieces[i].begin;
-    return ckpt_piece_open(&b->reader, s->ckpt, e, i);
+    return ckpt_stream_open(&b->bytes, s->ckpt, e, i);
 }
 
 static int source_read(struct tensors *s, struct byte_source *b, char *dst, size_t n)
 {
     while (n > 0) {
         int rc;
-        if (b->reader.left == 0) {
-            ckpt_piece_close(&b->reader);
+        if (b->bytes.left == 0) {
+            ckpt_stream_close(&b->bytes);
             if ((rc = open_piece(s, b, b->at)))
                 return rc;
         }
-        size_t k = n < b->reader.left ? n : (size_t)b->reader.left;
-        if ((rc = ckpt_piece_read(&b->reader, dst, k)))
+        size_t k = n < b->bytes.left ? n : (size_t)b->bytes.left;
+        if ((rc = ckpt_stream_read(&b->bytes, dst, k)))
             return rc;
         b->at += k;
         dst += k;
@@ -412,7 +414,7 @@ int bytes_read(struct tensor_bytes *b, void *dst, size_t n)
 
 void bytes_close(struct tensor_bytes *b)
 {
-    if (b->src && b->src->t && b->src->reader.left == 0)
+    if (b->src && b->src->t && b->src->bytes.left == 0)
         free_source(b->src);
     else if (b->src)
         give_idle(b->s, b->src);

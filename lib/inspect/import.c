@@ -1,9 +1,16 @@
-/* The way back from named tensors: each expected tensor is put together from parts, element by
- * element in order, so that it can be written as a stream. */
+/* Each expected tensor is put together from parts, element by element in order, so that it can be
+ * written as a stream. */
+#include "inspect/import.h"
+
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "inspect/export.h"
+#include "base/num.h"
+#include "base/version.h"
+#include "checkpoint/checkpoint_write.h"
+#include "inspect/expected.h"
+#include "inspect/inspect.h"
 
 enum { CHUNK = 1 << 13 };
 
@@ -217,8 +224,9 @@ static int write_all(struct tensors *s, const struct whole *w, int n, const stru
     return rc;
 }
 
-int import_tensors(struct tensors *s, const struct name_map *map, const struct expected *e, int n,
-                   const struct ckpt_info *info, const char *root, int level, int *states)
+static int write_tensors(struct tensors *s, const struct name_map *map, const struct expected *e,
+                         int n, const struct ckpt_info *info, const char *root, int level,
+                         int *states)
 {
     struct whole *w = calloc((size_t)n + 1, sizeof *w);
     int rc = w ? 0 : err_set(GPT_SYSTEM, "out of memory");
@@ -240,5 +248,101 @@ int import_tensors(struct tensors *s, const struct name_map *map, const struct e
     for (int i = 0; w && i < n; i++)
         free(w[i].parts);
     free(w);
+    return rc;
+}
+
+/* --- what is not a tensor --- */
+
+static void release_info(struct ckpt_info *info)
+{
+    free((void *)info->state);
+    info->state = NULL;
+}
+
+/* Step, tokens, tool and small state, of a checkpoint or as export wrote them into a file; zero and
+ * none where it has none. recipe and ranks are the caller's to set. */
+static int read_info(const struct inspect *x, struct ckpt_info *info)
+{
+    const struct ckpt *c = tensors_ckpt(x->tensors);
+    const struct st_header *h = tensors_header(x->tensors);
+    int n = c ? ckpt_info(c)->nstate : (int)h->nmeta;
+    struct ckpt_kv *kv = calloc((size_t)n + 1, sizeof *kv);
+    int rc = 0;
+    *info = c ? *ckpt_info(c) : (struct ckpt_info){ .tool = st_meta(h, "gpt.tool") };
+    info->state = kv;
+    info->tool = info->tool ? info->tool : "gpt-ckpt " GPT_VERSION;
+    if (!kv)
+        return err_set(GPT_SYSTEM, "out of memory");
+    for (int i = 0; c && i < n; i++)
+        kv[i] = ckpt_info(c)->state[i];
+    for (int i = 0; !c && i < n; i++)
+        if (!strncmp(h->meta[i].key, "gpt.state.", 10))
+            kv[info->nstate++] = (struct ckpt_kv){ h->meta[i].key + 10, h->meta[i].value };
+    const char *step = c ? NULL : st_meta(h, "gpt.step");
+    const char *tokens = c ? NULL : st_meta(h, "gpt.tokens");
+    if (step)
+        rc = num_i64(step, "gpt.step", 0, INT64_MAX, &info->step);
+    if (!rc && tokens)
+        rc = num_i64(tokens, "gpt.tokens", 0, INT64_MAX, &info->tokens);
+    if (rc)
+        release_info(info);
+    return rc;
+}
+
+/* The recipe: given, of the checkpoint that it shall be like, or the file's own. */
+static int find_recipe(const struct import_job *job, const struct inspect *x,
+                       const struct inspect *like, struct recipe **r)
+{
+    bool is_ckpt = tensors_ckpt(x->tensors);
+    const char *path = tensors_path(x->tensors);
+    const char *text = is_ckpt ? NULL : st_meta(tensors_header(x->tensors), "gpt.recipe");
+    *r = NULL;
+    if (job->recipe)
+        return recipe_read(r, job->recipe, NULL, 0);
+    if (job->like && tensors_ckpt(like->tensors))
+        text = ckpt_info(tensors_ckpt(like->tensors))->recipe;
+    if (!text)
+        return err_set(GPT_INPUT,
+                       is_ckpt ? "%s: is a checkpoint already; import makes one of a "
+                                 "file, reshard writes one for another number of ranks"
+                               : "%s: carries no recipe; --recipe or --like gives one",
+                       path);
+    return recipe_parse(r, path, text, NULL, 0);
+}
+
+static int write_as(const struct import_job *job, struct inspect *x, const struct recipe *r,
+                    const struct ckpt_info *info, bool *only_weights)
+{
+    struct expected *e = NULL;
+    struct name_map map;
+    int n, states, rc = job->force ? 0 : ckpt_check_free(job->root, info->step);
+    if (rc || (rc = name_map_make(&map, r)))
+        return rc;
+    if (!(rc = expected_tensors(r, &e, &n)))
+        rc = write_tensors(x->tensors, &map, e, n, info, job->root, job->level, &states);
+    *only_weights = !rc && states == 0;
+    free(e);
+    name_map_release(&map);
+    return rc;
+}
+
+int import_checkpoint(const struct import_job *job, bool *only_weights)
+{
+    struct inspect x = { 0 }, like = { 0 };
+    struct recipe *r = NULL;
+    struct ckpt_info info;
+    int rc = inspect_open(&x, job->file);
+    if (!rc && job->like)
+        rc = inspect_open(&like, job->like);
+    if (!rc && !(rc = find_recipe(job, &x, &like, &r)) &&
+        !(rc = read_info(job->like ? &like : &x, &info))) {
+        info.ranks = job->ranks;
+        info.recipe = recipe_canonical(r);
+        rc = write_as(job, &x, r, &info, only_weights);
+        release_info(&info);
+    }
+    recipe_free(r);
+    inspect_close(&like);
+    inspect_close(&x);
     return rc;
 }

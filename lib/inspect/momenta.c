@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include "inspect/inspect.h"
+#include "inspect/views.h"
 
 static int add_view(struct trials *l, struct tensors *s, const struct view *v, int flags)
 {

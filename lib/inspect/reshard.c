@@ -5,10 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/parallel.h"
+#include "checkpoint/checkpoint_write.h"
 
-/* --- writing what comes from elsewhere --- */
-
-/* Where a piece's bytes come from; opened when it is its turn. */
+/* Where a piece's bytes come from; opened when they are first asked for. */
 struct feed {
     struct tensors *s;
     const struct stored *t;
@@ -39,9 +38,22 @@ struct job {
     const char *root;
     int64_t step;
     int ranks, level;
-    sharded_fn *sharded;
-    void *arg;
+    const struct recipe *recipe;
 };
+
+/* Is the tensor cut by rank? Without a recipe, one that is in several pieces is. */
+static bool sharded(const struct job *j, const struct stored *t)
+{
+    int i = j->recipe ? recipe_param(j->recipe, t->param) : -1;
+    if (i >= 0)
+        return j->recipe->params[i].comms != COMMS_REPLICATED;
+    for (int k = 0; k < tensors_count(j->from); k++) {
+        const struct stored *x = tensors_at(j->from, k);
+        if (!strcmp(x->param, t->param) && ckpt_find(tensors_ckpt(j->from), x->name)->npieces > 1)
+            return true;
+    }
+    return false;
+}
 
 static int write_rank(void *arg, int rank)
 {
@@ -53,7 +65,7 @@ static int write_rank(void *arg, int rank)
     int rc = t && f ? 0 : err_set(GPT_SYSTEM, "out of memory");
     for (int i = 0; !rc && i < n; i++) {
         const struct stored *s = tensors_at(j->from, i);
-        bool cut = j->sharded(j->arg, s->param);
+        bool cut = sharded(j, s);
         int64_t count = cut ? e[i].shape[0] / j->ranks : rank ? 0 : e[i].shape[0];
         int64_t begin = cut ? count * rank : 0;
         f[k] = (struct feed){ .s = j->from, .t = s, .from = e[i].unit_bytes * (uint64_t)begin };
@@ -97,7 +109,7 @@ static int check_ranks(const struct job *j)
     char may[256] = "";
     size_t at = 0;
     for (int i = 0; i < n; i++) {
-        if (!j->sharded(j->arg, tensors_at(j->from, i)->param))
+        if (!sharded(j, tensors_at(j->from, i)))
             continue;
         common = gcd(common, e[i].shape[0]);
         if (!bad && e[i].shape[0] % j->ranks)
@@ -114,14 +126,13 @@ static int check_ranks(const struct job *j)
                    tensors_path(j->from), j->ranks, bad->shape[0], bad->name, may);
 }
 
-int reshard(struct tensors *from, const char *root, int ranks, int level, sharded_fn *sharded,
-            void *arg)
+int reshard(struct tensors *from, const char *root, int ranks, int level, const struct recipe *r)
 {
     const struct ckpt *c = tensors_ckpt(from);
     if (!c)
         return err_set(GPT_INPUT, "%s: is no checkpoint", tensors_path(from));
     struct ckpt_info info = *ckpt_info(c);
-    struct job j = { from, root, info.step, ranks, level, sharded, arg };
+    struct job j = { from, root, info.step, ranks, level, r };
     int rc = check_ranks(&j);
     if (rc || (rc = ckpt_verify_files(c, 0)) || (rc = ckpt_begin(root, info.step)))
         return rc;

@@ -1,6 +1,6 @@
 /* reshard.h - the same state for another number of ranks.
  *
- * Writes ROOT/step-N through checkpoint.h: complete or absent. Data is streamed: a
+ * Writes ROOT/step-N, complete or absent (checkpoint/checkpoint_write.h). Data is streamed: a
  * checkpoint larger than memory is fine. The same state makes the same bytes
  * whichever way it came there: 8 -> 4 -> 8 ranks ends with the first files.
  */
@@ -8,13 +8,13 @@
 #define INSPECT_RESHARD_H
 
 #include "checkpoint/tensors.h"
+#include "model/recipe.h"
 
-/* Is the tensor cut by rank (else rank 0 keeps it whole)? */
-typedef bool sharded_fn(void *arg, const char *param);
-
-/* GPT_INPUT: `ranks` does not divide the units of a tensor that is cut; the message has the numbers
- * that do. level as for ckpt_write_rank. */
-int reshard(struct tensors *from, const char *root, int ranks, int level, sharded_fn *sharded,
-            void *arg) MUST_CHECK;
+/* r says which parameters are cut by rank (else rank 0 keeps them whole); NULL, or one that r does
+ * not know: those of which a tensor is in several pieces. GPT_INPUT: `ranks` does not divide the
+ * units of a tensor that is cut; the message has the numbers that do. level as for ckpt_write_rank.
+ */
+int reshard(struct tensors *from, const char *root, int ranks, int level,
+            const struct recipe *r) MUST_CHECK;
 
 #endif

@@ -90,7 +90,7 @@ int show_info(FILE *f, enum report_format format, const struct tensors *s, const
 /* --- numbers --- */
 
 int show_stats(FILE *f, enum report_format format, const struct views *v,
-               const struct stat_row *rows)
+               const struct tensor_stats *rows)
 {
     static const struct column c[] = {
         { "name", 's' },      { "type", 's' },           { "elements", 'u' },    { "min", 'g' },
@@ -101,7 +101,7 @@ int show_stats(FILE *f, enum report_format format, const struct views *v,
     char type[64];
     report_begin(&r, f, format, c, 11);
     for (int i = 0; i < v->n; i++) {
-        const struct stat_row *s = &rows[i];
+        const struct tensor_stats *s = &rows[i];
         report_row(&r, v->v[i].name, values_type(v->v[i].t, type), s->elements, s->min, s->max,
                    s->mean, s->rms, s->zeros, s->nonfinite,
                    (double)s->underflow / (double)s->elements, s->update);

@@ -9,7 +9,7 @@
 #include "inspect/diff.h"
 #include "base/report.h"
 #include "inspect/spectrum.h"
-#include "inspect/stat.h"
+#include "inspect/tensor_stats.h"
 
 int show_list(FILE *f, enum report_format format, const struct tensors *s,
               const struct views *v) MUST_CHECK;
@@ -17,7 +17,7 @@ int show_list(FILE *f, enum report_format format, const struct tensors *s,
 int show_info(FILE *f, enum report_format format, const struct tensors *s,
               const char *recipe) MUST_CHECK;
 int show_stats(FILE *f, enum report_format format, const struct views *v,
-               const struct stat_row *rows) MUST_CHECK;
+               const struct tensor_stats *rows) MUST_CHECK;
 int show_spectra(FILE *f, enum report_format format, const struct views *v,
                  const struct spectrum *sp) MUST_CHECK;
 /* "# NAME RxC", then its singular values, one a line, for each matrix; of one that is zero only

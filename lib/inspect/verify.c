@@ -1,40 +1,54 @@
 #include "inspect/verify.h"
 
 #include <inttypes.h>
-#include <math.h>
+#include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include "base/file.h"
-#include "checkpoint/checkpoint_impl.h"
 #include "base/parallel.h"
+#include "base/text.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_dir.h"
+#include "checkpoint/safetensors.h"
+#include "inspect/expected.h"
 
 enum { CHUNK = 1 << 20 };
 
 struct audit {
     const struct ckpt *c;
+    const struct ckpt_entry *entries;
+    const struct ckpt_file *files;
+    int nentries, nfiles;
     bool full;
     verify_tell_fn *tell;
     void *arg;
     int faults;
-    pthread_mutex_t lock;
+    pthread_mutex_t lock; /* tell, faults */
 };
 
-static void fault(struct audit *a, const char *text)
+static void PRINTF_LIKE(2, 3) fault(struct audit *a, const char *fmt, ...)
 {
+    char text[2048];
+    va_list v;
+    va_start(v, fmt);
+    vsnprintf(text, sizeof text, fmt, v);
+    va_end(v);
     pthread_mutex_lock(&a->lock);
     a->faults++;
     a->tell(a->arg, text);
     pthread_mutex_unlock(&a->lock);
 }
 
-/* What is wrong with the data is told and the audit goes on; what is wrong here ends it. */
-static int settle(struct audit *a, int rc)
+/* Data faults (GPT_INPUT) are reported and verification continues; other errors, of the system,
+ * abort it. */
+static int report_fault(struct audit *a, int rc)
 {
     if (rc != GPT_INPUT)
         return rc;
-    fault(a, err_message());
+    fault(a, "%s", err_message());
     return 0;
 }
 
@@ -68,11 +82,8 @@ static uint64_t first_nonfinite(enum dtype t, const unsigned char *p, uint64_t n
 static void tell_nonfinite(struct audit *a, const char *file, const char *tensor, uint64_t element,
                            uint64_t offset)
 {
-    char text[512];
-    snprintf(text, sizeof text,
-             "%s: tensor '%s': element %" PRIu64 " (byte %" PRIu64 " of its data) is not finite",
-             file, tensor, element, offset);
-    fault(a, text);
+    fault(a, "%s: tensor '%s': element %" PRIu64 " (byte %" PRIu64 " of its data) is not finite",
+          file, tensor, element, offset);
 }
 
 /* --- a checkpoint --- */
@@ -92,129 +103,180 @@ struct full_audit {
 static int audit_piece(struct full_audit *f, int i)
 {
     const struct ckpt_entry *e = f->v[i].e;
-    struct piece_reader p;
+    struct ckpt_stream s;
     size_t size = dtype_size(e->dtype);
     uint64_t at = 0;
     unsigned char *buf = malloc(CHUNK);
     bool finite = true;
-    int rc =
-        buf ? ckpt_piece_open(&p, f->a->c, e, f->v[i].piece) : err_set(GPT_SYSTEM, "out of memory");
-    while (!rc && p.left) {
-        size_t n = p.left < CHUNK ? (size_t)p.left : CHUNK;
-        rc = ckpt_piece_read(&p, buf, n);
+    int rc = buf ? ckpt_stream_open(&s, f->a->c, e, f->v[i].piece)
+                 : err_set(GPT_SYSTEM, "out of memory");
+    while (!rc && s.left) {
+        size_t n = s.left < CHUNK ? (size_t)s.left : CHUNK;
+        rc = ckpt_stream_read(&s, buf, n);
         uint64_t bad = rc ? n / size : first_nonfinite(e->dtype, buf, n / size);
         if (finite && bad < n / size) {
             finite = false;
-            tell_nonfinite(f->a, p.path, e->name,
-                           (uint64_t)p.piece->begin * (e->unit_bytes / size) + at / size + bad,
+            tell_nonfinite(f->a, s.path, e->name,
+                           (uint64_t)s.piece->begin * (e->unit_bytes / size) + at / size + bad,
                            at + bad * size);
         }
         at += n;
     }
     if (buf)
-        ckpt_piece_close(&p);
+        ckpt_stream_close(&s);
     free(buf);
-    return settle(f->a, rc);
+    return report_fault(f->a, rc);
 }
 
-/* Task 0 hashes the file as it lies, the others its pieces: together they read a disk once. */
+/* Task 0 hashes the stored file, the others its pieces; run together, they read it from disk once. */
 static int audit_task(void *arg, int i)
 {
     struct full_audit *f = arg;
     char found[33];
     if (i > 0)
         return audit_piece(f, i - 1);
-    char *path = path_join(f->a->c->dir, f->a->c->files[f->file].name);
-    int rc = path ? ckpt_hash_file(path, found) : err_set(GPT_SYSTEM, "out of memory");
-    f->hash_differs = !rc && strcmp(found, f->a->c->files[f->file].hash);
-    free(path);
-    return settle(f->a, rc);
+    int rc = ckpt_file_hash(f->a->c, f->file, found);
+    f->hash_differs = !rc && strcmp(found, f->a->files[f->file].hash);
+    return report_fault(f->a, rc);
 }
 
 static int audit_file(struct audit *a, int file)
 {
     struct full_audit f = { .a = a, .file = file };
-    const struct ckpt_entry *e;
-    int n = ckpt_entries(a->c, &e), room = 0, before = a->faults;
-    for (int i = 0; i < n; i++)
-        room += e[i].npieces;
+    int room = 0, before = a->faults;
+    for (int i = 0; i < a->nentries; i++)
+        room += a->entries[i].npieces;
     if (!(f.v = malloc(((size_t)room + 1) * sizeof *f.v)))
         return err_set(GPT_SYSTEM, "out of memory");
-    for (int i = 0; i < n; i++)
-        for (int k = 0; k < e[i].npieces; k++)
-            if (e[i].pieces[k].file == file)
-                f.v[f.n++] = (struct piece_at){ &e[i], k };
+    for (int i = 0; i < a->nentries; i++)
+        for (int k = 0; k < a->entries[i].npieces; k++)
+            if (a->entries[i].pieces[k].file == file)
+                f.v[f.n++] = (struct piece_at){ &a->entries[i], k };
     int rc = parallel_for(f.n + 1, 0, audit_task, &f);
     free(f.v);
-    if (!rc && f.hash_differs && a->faults == before) {
-        char text[512];
-        snprintf(text, sizeof text, "%s/%s: its XXH3 is not %s: damaged, in no tensor's data",
-                 a->c->dir, a->c->files[file].name, a->c->files[file].hash);
-        fault(a, text);
-    }
+    if (!rc && f.hash_differs && a->faults == before)
+        fault(a, "%s/%s: its XXH3 is not %s: damaged, in no tensor's data", ckpt_dir(a->c),
+              a->files[file].name, a->files[file].hash);
     return rc;
 }
 
-/* The header of file i against what MANIFEST says lies in it. */
+/* Is the tensor t of a file the piece p of e? */
+static bool is_piece(const struct st_tensor *t, const struct ckpt_entry *e,
+                     const struct ckpt_piece *p)
+{
+    bool same = t->dtype == e->dtype && t->rank == e->rank && t->shape[0] == (uint64_t)p->count &&
+                t->bytes == e->unit_bytes * t->shape[0];
+    for (int x = 1; same && x < e->rank; x++)
+        same = t->shape[x] == (uint64_t)e->shape[x];
+    return same;
+}
+
+/* The header of file i against what MANIFEST lists in it. */
 static int audit_header(void *arg, int i)
 {
     struct audit *a = arg;
-    const struct ckpt *c = a->c;
     struct st_reader *r = NULL;
-    char *path = path_join(c->dir, c->files[i].name), text[512];
     size_t listed = 0;
-    if (!strstr(c->files[i].name, ".safetensors")) {
-        free(path);
+    if (!strstr(a->files[i].name, ".safetensors"))
         return 0;
-    }
+    char *path = path_join(ckpt_dir(a->c), a->files[i].name);
     int rc = path ? st_open(&r, path) : err_set(GPT_SYSTEM, "out of memory");
-    for (int k = 0; !rc && k < c->nentries; k++) {
-        const struct ckpt_entry *e = &c->entries[k];
-        for (int p = 0; p < e->npieces; p++) {
+    for (int k = 0; !rc && k < a->nentries; k++)
+        for (int p = 0; p < a->entries[k].npieces; p++) {
+            const struct ckpt_entry *e = &a->entries[k];
             if (e->pieces[p].file != i)
                 continue;
             const struct st_tensor *t = st_find(st_header(r), e->name);
-            bool same = t && t->dtype == e->dtype && t->rank == e->rank &&
-                        t->shape[0] == (uint64_t)e->pieces[p].count &&
-                        t->bytes == e->unit_bytes * t->shape[0];
-            for (int x = 1; same && x < e->rank; x++)
-                same = t->shape[x] == (uint64_t)e->shape[x];
             listed++;
-            if (same)
-                continue;
-            snprintf(text, sizeof text, "%s: tensor '%s': %s", path, e->name,
-                     t ? "its type or shape is not as in MANIFEST"
-                       : "MANIFEST lists it, but it is missing");
-            fault(a, text);
+            if (!t)
+                fault(a, "%s: tensor '%s': MANIFEST lists it, but it is missing", path, e->name);
+            else if (!is_piece(t, e, &e->pieces[p]))
+                fault(a, "%s: tensor '%s': its type or shape is not as in MANIFEST", path, e->name);
         }
-    }
-    if (!rc && st_header(r)->n != listed) {
-        snprintf(text, sizeof text, "%s: expected %zu tensors, as MANIFEST lists, found %zu", path,
-                 listed, st_header(r)->n);
-        fault(a, text);
-    }
+    if (!rc && st_header(r)->n != listed)
+        fault(a, "%s: expected %zu tensors, as MANIFEST lists, found %zu", path, listed,
+              st_header(r)->n);
     st_close(r);
     free(path);
-    return settle(a, rc);
+    return report_fault(a, rc);
 }
 
-static int audit_ckpt(struct audit *a, const char *dir, verify_model_fn *model, void *model_arg)
+/* --- what the recipe expects --- */
+
+static void shape_text(char *buf, size_t n, enum dtype t, int rank, const int64_t *shape)
+{
+    int at = snprintf(buf, n, "%s ", dtype_name(t));
+    for (int i = 0; i < rank; i++)
+        at += snprintf(buf + at, n - (size_t)at, "%s%" PRId64, i ? "x" : "", shape[i]);
+}
+
+/* States may be kept in other types than fp32; weights and mantissas may not. */
+static bool as_expected(const struct expected *e, const struct ckpt_entry *x)
+{
+    bool state = strcmp(e->kind, "weight") && strcmp(e->kind, "mantissa");
+    return (state || e->dtype == x->dtype) && e->rank == x->rank &&
+           !memcmp(e->shape, x->shape, (size_t)e->rank * sizeof *e->shape);
+}
+
+static int audit_expected(struct audit *a, const struct expected *e, int n)
+{
+    bool *known = calloc((size_t)a->nentries + 1, sizeof *known);
+    char want[128], have[128], name[96];
+    if (!known)
+        return err_set(GPT_SYSTEM, "out of memory");
+    for (int i = 0; i < n; i++) {
+        snprintf(name, sizeof name, "%s.%s", e[i].param, e[i].kind);
+        const struct ckpt_entry *found = ckpt_find(a->c, name);
+        if (found)
+            known[found - a->entries] = true;
+        if (found && as_expected(&e[i], found))
+            continue;
+        shape_text(want, sizeof want, e[i].dtype, e[i].rank, e[i].shape);
+        snprintf(have, sizeof have, "none");
+        if (found)
+            shape_text(have, sizeof have, found->dtype, found->rank, found->shape);
+        fault(a, "%s: tensor '%s': the recipe expects %s, found %s", ckpt_dir(a->c), name, want,
+              have);
+    }
+    for (int i = 0; i < a->nentries; i++)
+        if (!known[i] && !text_ends(a->entries[i].name, ".scale") &&
+            !text_ends(a->entries[i].name, ".scale_inv"))
+            fault(a, "%s: tensor '%s': the recipe has none of that name", ckpt_dir(a->c),
+                  a->entries[i].name);
+    free(known);
+    return 0;
+}
+
+/* Types and shapes are the recipe's, no tensor is missing, none unknown. */
+static int audit_model(struct audit *a)
+{
+    struct recipe *r;
+    struct expected *e = NULL;
+    int n, rc = recipe_parse(&r, ckpt_dir(a->c), ckpt_info(a->c)->recipe, NULL, 0);
+    if (rc) {
+        fault(a, "recipe.txt: %s", err_message());
+        return 0;
+    }
+    if (!(rc = expected_tensors(r, &e, &n)))
+        rc = audit_expected(a, e, n);
+    free(e);
+    recipe_free(r);
+    return rc;
+}
+
+static int audit_ckpt(struct audit *a, const char *dir)
 {
     struct ckpt *c;
     int rc = ckpt_open(&c, dir);
     if (rc)
-        return settle(a, rc);
+        return report_fault(a, rc);
     a->c = c;
-    rc = parallel_for(c->nfiles, 0, audit_header, a);
-    if (!rc && model) {
-        int before = a->faults;
-        rc = model(model_arg, c, a->tell, a->arg);
-        if (rc == GPT_NO) { /* it told something */
-            a->faults = before + 1;
-            rc = 0;
-        }
-    }
-    for (int i = 0; !rc && a->full && i < c->nfiles; i++)
+    a->nentries = ckpt_entries(c, &a->entries);
+    a->nfiles = ckpt_files(c, &a->files);
+    rc = parallel_for(a->nfiles, 0, audit_header, a);
+    if (!rc)
+        rc = audit_model(a);
+    for (int i = 0; !rc && a->full && i < a->nfiles; i++)
         rc = audit_file(a, i);
     ckpt_close(c);
     return rc;
@@ -226,15 +288,15 @@ static int audit_tensor(struct audit *a, const char *path, struct st_reader *r,
                         const struct st_tensor *t, unsigned char *buf)
 {
     size_t size = dtype_size(t->dtype);
-    bool finite = t->dtype == DT_NONE;
+    bool skip = t->dtype == DT_NONE; /* one fault a tensor */
     for (uint64_t at = 0, n; at < t->bytes; at += n) {
         n = t->bytes - at < CHUNK ? t->bytes - at : CHUNK;
         int rc = st_read(r, t, at, buf, n);
         if (rc)
             return rc;
-        uint64_t bad = finite ? 0 : first_nonfinite(t->dtype, buf, n / size);
-        if (!finite && bad < n / size) {
-            finite = true; /* said once a tensor */
+        uint64_t bad = skip ? 0 : first_nonfinite(t->dtype, buf, n / size);
+        if (!skip && bad < n / size) {
+            skip = true;
             tell_nonfinite(a, path, t->name, at / size + bad, at + bad * size);
         }
     }
@@ -247,7 +309,7 @@ static int audit_plain(struct audit *a, const char *path)
     const struct st_tensor *t;
     int rc = st_open(&r, path);
     if (rc)
-        return settle(a, rc);
+        return report_fault(a, rc);
     unsigned char *buf = malloc(CHUNK);
     if (!buf)
         rc = err_set(GPT_SYSTEM, "out of memory");
@@ -257,11 +319,10 @@ static int audit_plain(struct audit *a, const char *path)
         rc = st_finish(r);
     st_close(r);
     free(buf);
-    return settle(a, rc);
+    return report_fault(a, rc);
 }
 
-int verify_path(const char *path, bool full, verify_model_fn *model, void *model_arg,
-                verify_tell_fn *tell, void *arg, char **checked)
+int verify_path(const char *path, bool full, verify_tell_fn *tell, void *arg, char **checked)
 {
     struct audit a = { .full = full, .tell = tell, .arg = arg };
     struct stat st;
@@ -272,7 +333,7 @@ int verify_path(const char *path, bool full, verify_model_fn *model, void *model
         rc = err_sys("cannot open '%s'", path);
     } else if (!rc && strcmp(path, "-") && S_ISDIR(st.st_mode)) {
         bool holds = stat(manifest, &st) != 0 && ckpt_latest(path, &dir) == 0;
-        rc = audit_ckpt(&a, holds ? dir : path, model, model_arg);
+        rc = audit_ckpt(&a, holds ? dir : path);
     } else if (!rc) {
         rc = audit_plain(&a, path);
     }

@@ -2,7 +2,7 @@
  *
  * A view is a part of a stored tensor with a name of its own: matrix 25 of
  * attn.momentum is layers.7.attn.k.momentum. Which part bears which name is said
- * by a struct name_map, made from the recipe (inspect/tensor_names.h). Without one,
+ * by a struct name_map, made from the recipe. Without one,
  * and for tensors that it does not know, a tensor of three or more axes is a row
  * of matrices ("attn.weight[25]"), any other is one view.
  *
@@ -17,19 +17,7 @@
 #define INSPECT_VIEWS_H
 
 #include "checkpoint/tensors.h"
-
-/* A name for units of a parameter's first axis, or for single numbers of one unit. */
-struct part_name {
-    char name[80]; /* "layers.7.attn.k" */
-    char param[40]; /* "attn" */
-    uint64_t unit, units;
-    uint64_t inner, numbers; /* numbers > 0: only these elements of the unit */
-    bool padding; /* no layer uses it */
-};
-struct name_map {
-    struct part_name *v;
-    int n;
-};
+#include "inspect/name_map.h"
 
 enum {
     VIEWS_PADDING = 1, /* also what no layer uses */

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/version.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_write.h"
 #include "train/rank.h"
 
 /* -- what a rank has -------------------------------------------------------------- */

@@ -1,8 +1,9 @@
-#include "inspect/stat.h"
+#include "inspect/tensor_stats.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "model/schedule.h"
 
 enum { CHUNK = 8192 };
 
@@ -11,7 +12,7 @@ struct sums {
     uint64_t finite;
 };
 
-static void add_chunk(struct stat_row *r, struct sums *s, const double *x, size_t n)
+static void add_chunk(struct tensor_stats *r, struct sums *s, const double *x, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         uint64_t bits;
@@ -36,7 +37,7 @@ static void add_chunk(struct stat_row *r, struct sums *s, const double *x, size_
     }
 }
 
-static int stat_view(struct tensors *s, const struct view *v, struct stat_row *r)
+static int measure(struct tensors *s, const struct view *v, struct tensor_stats *r)
 {
     struct values x;
     struct sums sums = { 0, 0, 0 };
@@ -65,9 +66,54 @@ static int stat_view(struct tensors *s, const struct view *v, struct stat_row *r
 
 /* --- the next update against the weight --- */
 
-/* The same part of another state of v's parameter; false when there is none of that shape. */
-static bool sibling(const struct tensors *s, const struct view *v, const char *kind,
-                    const struct stored **t)
+/* How the step after the checkpoint's moves the parameter that a view is part of. */
+struct update_rule {
+    bool known, orthogonal; /* NorMuon: the update is rate times a near-orthogonal matrix */
+    double rate; /* learning rate with every multiplier */
+    double correction, eps; /* Adam: sqrt(1-b2^n)/(1-b1^n) of the last update; eps */
+};
+
+static void adam_rule(const struct ckpt *c, const struct recipe *r, const struct param_spec *s,
+                      double lr, struct update_rule *u)
+{
+    char key[96];
+    int64_t n = 0;
+    snprintf(key, sizeof key, "adam.%s.updates", s->label);
+    if (ckpt_state_i64(c, key, &n) || n < 1) {
+        err_clear();
+        return;
+    }
+    u->known = true;
+    u->rate = r->adam_lr * lr * s->lr_mul[0];
+    u->eps = r->adam_eps;
+    u->correction = sqrt(1 - pow(s->beta2, (double)n)) / (1 - pow(s->beta1, (double)n));
+}
+
+static struct update_rule update_rule(const struct ckpt *c, const struct recipe *r,
+                                      const struct view *v)
+{
+    struct update_rule u = { .known = false };
+    struct point at;
+    int i = recipe_param(r, v->t->param);
+    if (i < 0)
+        return u;
+    const struct param_spec *s = &r->params[i];
+    int64_t step = ckpt_info(c)->step, last = schedule_total(r) - 1;
+    schedule_at(r, (int)(step < last ? step : last), &at);
+    if (s->rule == RULE_ADAM) {
+        adam_rule(c, r, s, at.lr, &u);
+        return u;
+    }
+    double shape = sqrt(fmax(1, (double)s->rows / (double)s->cols));
+    u.known = u.orthogonal = true;
+    u.rate = r->muon_lr * at.lr * shape * s->lr_mul[v->unit % (uint64_t)s->n_lr];
+    return u;
+}
+
+/* Another state of v's parameter, of which v's part is read; false when there is none of as many
+ * elements. */
+static bool find_state(const struct tensors *s, const struct view *v, const char *kind,
+                       const struct stored **t)
 {
     char name[256];
     snprintf(name, sizeof name, "%s.%s", v->t->param, kind);
@@ -83,7 +129,7 @@ static int orthogonal_rms(struct tensors *s, const struct view *v, double *rms)
     struct values x;
     double buf[512];
     bool any = false;
-    if (v->rank != 2 || !sibling(s, v, "momentum", &t))
+    if (v->rank != 2 || !find_state(s, v, "momentum", &t))
         return 0;
     int rc = values_open(&x, s, t, v->first);
     for (uint64_t left = v->elements, n; !rc && !any && left > 0; left -= n) {
@@ -104,7 +150,7 @@ static int adam_rms(struct tensors *s, const struct view *v, const struct update
     const struct stored *tm, *tv;
     struct values m = { 0 }, q = { 0 };
     double bm[512], bq[512], sum = 0;
-    if (!sibling(s, v, "exp_avg", &tm) || !sibling(s, v, "exp_avg_sq", &tv))
+    if (!find_state(s, v, "exp_avg", &tm) || !find_state(s, v, "exp_avg_sq", &tv))
         return 0;
     int rc = values_open(&m, s, tm, v->first);
     if (!rc)
@@ -127,31 +173,30 @@ static int adam_rms(struct tensors *s, const struct view *v, const struct update
 struct job {
     struct tensors *s;
     const struct views *v;
-    update_rule_fn *rule;
-    void *arg;
-    struct stat_row *rows;
+    const struct recipe *recipe;
+    struct tensor_stats *rows;
 };
 
 static int one(void *arg, int i)
 {
     struct job *j = arg;
     const struct view *v = &j->v->v[i];
-    struct update_rule u = { 0 };
+    const struct ckpt *c = tensors_ckpt(j->s);
     double rms = NAN;
-    int rc = stat_view(j->s, v, &j->rows[i]);
-    if (rc || !j->rule || strcmp(v->t->kind, "weight"))
+    int rc = measure(j->s, v, &j->rows[i]);
+    if (rc || !j->recipe || !c || strcmp(v->t->kind, "weight"))
         return rc;
-    j->rule(j->arg, v, &u);
+    struct update_rule u = update_rule(c, j->recipe, v);
     if (u.known)
         rc = u.orthogonal ? orthogonal_rms(j->s, v, &rms) : adam_rms(j->s, v, &u, &rms);
     j->rows[i].update = rms == 0 ? 0 : u.rate * rms / j->rows[i].rms;
     return rc;
 }
 
-int stat_views(struct tensors *s, const struct views *v, update_rule_fn *rule, void *arg,
-               struct stat_row *rows)
+int tensor_stats_views(struct tensors *s, const struct views *v, const struct recipe *r,
+                       struct tensor_stats *rows)
 {
-    struct job j = { s, v, rule, arg, rows };
+    struct job j = { s, v, r, rows };
     return views_each(v, tensors_threads(s), one, &j);
 }
 
@@ -167,7 +212,7 @@ static void bar(FILE *f, double share, double most, int width)
     fputs(eighths[n % 8], f);
 }
 
-void stat_histogram(FILE *f, const struct stat_row *r, int width)
+void tensor_stats_histogram(FILE *f, const struct tensor_stats *r, int width)
 {
     int lo = 0, hi = STAT_EXPONENTS - 1;
     double most = 0;

@@ -1,13 +1,13 @@
-#include "inspect/tensor_names.h"
+#include "inspect/name_map.h"
 
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Banks with a row or some matrices a layer: which field of a layer says the place. */
+/* Banks that hold a row, or some matrices, of each layer: which field of a layer is its index. */
 static const struct bank_names {
     const char *label;
-    size_t place; /* of an int in struct layer_spec */
+    size_t index; /* offset of an int in struct layer_spec */
     int parts;
     const char *part[4];
 } banks[] = {
@@ -31,13 +31,13 @@ static struct part_name *add(struct name_map *m)
 
 static int no_memory(void) { return err_set(GPT_SYSTEM, "out of memory"); }
 
-/* The layer whose place in this bank is `row`, or -1. */
+/* The layer whose index in this bank is `row`, or -1. */
 static int layer_at(const struct recipe *r, const struct bank_names *b, int row)
 {
     for (int i = 0; i < r->n_layers; i++) {
-        int place;
-        memcpy(&place, (const char *)&r->layers[i] + b->place, sizeof place);
-        if (place == row)
+        int index;
+        memcpy(&index, (const char *)&r->layers[i] + b->index, sizeof index);
+        if (index == row)
             return i;
     }
     return -1;
@@ -88,7 +88,7 @@ static int name_number(const struct recipe *r, const struct scalar_spec *s, int 
     return 0;
 }
 
-int tensor_names(const struct recipe *r, struct name_map *map)
+int name_map_make(struct name_map *map, const struct recipe *r)
 {
     int rc = 0;
     *map = (struct name_map){ NULL, 0 };
@@ -100,11 +100,11 @@ int tensor_names(const struct recipe *r, struct name_map *map)
         for (int layer = 0; !rc && layer < (r->scalars[i].stride ? r->n_layers : 1); layer++)
             rc = name_number(r, &r->scalars[i], r->scalars[i].stride ? layer : -1, map);
     if (rc)
-        tensor_names_release(map);
+        name_map_release(map);
     return rc;
 }
 
-void tensor_names_release(struct name_map *map)
+void name_map_release(struct name_map *map)
 {
     free(map->v);
     *map = (struct name_map){ NULL, 0 };

@@ -1,0 +1,24 @@
+/* expected.h - the tensors that a checkpoint of a recipe holds.
+ *
+ *     if ((rc = expected_tensors(r, &e, &n))) return rc;
+ *     ... e[i].param, e[i].kind, e[i].shape
+ *     free(e);
+ */
+#ifndef INSPECT_EXPECTED_H
+#define INSPECT_EXPECTED_H
+
+#include "checkpoint/checkpoint_manifest.h"
+#include "model/recipe.h"
+
+struct expected {
+    const char *param, *kind;
+    enum dtype dtype;
+    int rank;
+    int64_t shape[CKPT_MAX_RANK];
+    bool sharded; /* each rank holds a part; else rank 0 holds all */
+};
+
+/* All of them; caller frees *e. */
+int expected_tensors(const struct recipe *r, struct expected **e, int *n) MUST_CHECK;
+
+#endif
