@@ -46,9 +46,9 @@ void gpu_finite(struct ops *o, int32_t *bad, struct tensor t)
     if (c->failed || !bytes ||
         !CUDA_NEED(c, is_f32 || t.dtype == DT_BF16, "finite looks at f32 and bf16"))
         return;
-    int blocks = div_up(words / 4 + 1, 256);
-    finite_scan < <<blocks<8 * c->sms ? blocks : 8 * c->sms, 256, 0, c->stream>>>(
-                      bad, (const uint32_t *)t.data, words,
-                      bytes % 4 ? (const uint16_t *)t.data + 2 * words : NULL, is_f32);
+    int blocks = min(div_up(words / 4 + 1, 256), 8 * c->sms);
+    finite_scan<<<blocks, 256, 0, c->stream>>>(
+        bad, (const uint32_t *)t.data, words,
+        bytes % 4 ? (const uint16_t *)t.data + 2 * words : NULL, is_f32);
     CUDA_LAUNCHED(c);
 }
