@@ -65,14 +65,15 @@ static int put(struct npz_writer *w, const void *p, size_t n)
     return 0;
 }
 
-/* Little-endian numbers of 2, 4 and 8 bytes: "244" and so on, then the values as uint64_t. */
-static size_t pack(unsigned char *b, const char *sizes, const uint64_t *v)
+/* Little-endian numbers of 2, 4 and 8 bytes: "244" and so on, then the values. */
+static int put_numbers(struct npz_writer *w, const char *sizes, const uint64_t *v)
 {
+    unsigned char b[128];
     size_t n = 0;
     for (; *sizes; sizes++, v++)
         for (int i = 0; i < *sizes - '0'; i++)
             b[n++] = (unsigned char)(*v >> 8 * i);
-    return n;
+    return put(w, b, n);
 }
 
 /* Sizes behind the data, names in UTF-8; 1980-01-01. */
@@ -80,20 +81,18 @@ enum { FLAGS = 1 << 3 | 1 << 11, DATE = 1 << 5 | 1 };
 
 static int local_header(struct npz_writer *w, const struct entry *e)
 {
-    unsigned char b[128];
     size_t len = strlen(e->name);
     uint64_t v[] = { 0x04034b50, 45, FLAGS, 0, 0, DATE, 0, 0xffffffff, 0xffffffff, len, 20 };
-    int rc = put(w, b, pack(b, "42222244422", v));
+    int rc = put_numbers(w, "42222244422", v);
     uint64_t extra[] = { 1, 16, 0, 0 }; /* zip64: sizes come behind */
     if (!rc)
         rc = put(w, e->name, len);
-    return rc ? rc : put(w, b, pack(b, "2288", extra));
+    return rc ? rc : put_numbers(w, "2288", extra);
 }
 
 /* Ends the array being written: its descriptor. */
 static int end_entry(struct npz_writer *w)
 {
-    unsigned char b[128];
     if (!w->open)
         return 0;
     struct entry *e = &w->e[w->n - 1];
@@ -102,7 +101,7 @@ static int end_entry(struct npz_writer *w)
         return err_set(GPT_INPUT, "%s: array '%s': %" PRIu64 " bytes are missing", w->name, e->name,
                        w->left);
     uint64_t v[] = { 0x08074b50, e->crc, e->bytes, e->bytes };
-    return put(w, b, pack(b, "4488", v));
+    return put_numbers(w, "4488", v);
 }
 
 static int put_data(struct npz_writer *w, const void *p, size_t n)
@@ -182,15 +181,14 @@ int npz_write(struct npz_writer *w, const void *data, size_t n)
 
 static int central_header(struct npz_writer *w, const struct entry *e)
 {
-    unsigned char b[128];
     size_t len = strlen(e->name);
     uint64_t v[] = { 0x02014b50, 45,  45, FLAGS, 0, 0, DATE, e->crc,    0xffffffff,
                      0xffffffff, len, 28, 0,     0, 0, 0,    0xffffffff };
-    int rc = put(w, b, pack(b, "42222224442222244", v));
+    int rc = put_numbers(w, "42222224442222244", v);
     uint64_t extra[] = { 1, 24, e->bytes, e->bytes, e->at };
     if (!rc)
         rc = put(w, e->name, len);
-    return rc ? rc : put(w, b, pack(b, "22888", extra));
+    return rc ? rc : put_numbers(w, "22888", extra);
 }
 
 static int put_notes(struct npz_writer *w)
@@ -208,7 +206,6 @@ static int put_notes(struct npz_writer *w)
 
 int npz_finish(struct npz_writer *w)
 {
-    unsigned char b[128];
     int rc = put_notes(w);
     if (!rc)
         rc = end_entry(w);
@@ -222,12 +219,11 @@ int npz_finish(struct npz_writer *w)
                      size,       from, /* zip64 end */
                      0x07064b50, 0,      end64,  1, /* its locator */
                      0x06054b50, 0xffff, 0xffff, 0xffff, 0xffff, 0xffffffff, 0xffffffff, 0 };
-    return put(w, b,
-               pack(b,
-                    "4822448888"
-                    "4484"
-                    "42222442",
-                    v));
+    return put_numbers(w,
+                       "4822448888"
+                       "4484"
+                       "42222442",
+                       v);
 }
 
 void npz_free(struct npz_writer *w)

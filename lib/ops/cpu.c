@@ -80,9 +80,9 @@ static void *cpu_alloc(struct ops *o, size_t bytes, const char *what)
 void *cpu_scratch_bytes(struct ops *o, int slot, size_t bytes)
 {
     struct cpu *c = cpu_of(o);
+    assert(slot >= 0 && slot < CPU_SLOTS);
     struct cpu_scratch *s = &c->scratch[slot];
 
-    assert(slot >= 0 && slot < CPU_SLOTS);
     if (cpu_failed(o))
         return NULL;
     if (s->bytes < bytes || !s->data) {

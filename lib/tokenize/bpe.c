@@ -300,7 +300,7 @@ bool bpe_encode_after(struct bpe *b, uint32_t before, const uint8_t *s, size_t n
             word_key(s + at, to - at, key);
             w = word_at(word_place(b, key), key);
             if (is_word(w, key)) {
-                memcpy(end, w->token, 16);
+                memcpy(end, w->token, sizeof w->token);
                 m = w->n;
             } else {
                 m = encode_word(b, s + at, to - at, end);
@@ -350,7 +350,7 @@ static inline uint16_t *put_batch(struct bpe *b, struct batch *k, uint16_t *out)
         if (l->n <= WORD_BYTES) {
             w = word_at(l->place, l->key);
             if (is_word(w, l->key)) {
-                memcpy(out, w->token, 16); /* with n as the eighth, beyond what counts */
+                memcpy(out, w->token, sizeof w->token);
                 m = w->n;
             } else {
                 m = encode_word(b, l->s, l->n, out);

@@ -1,4 +1,5 @@
 /* Made by share/gen-unicode from DerivedGeneralCategory.txt. */
+/* clang-format off */
 #define UNICODE_VERSION_TEXT "16.0.0"
 static const struct { uint32_t first, last; uint8_t class; } unicode_ranges[] = {
 {0x30,0x39,2},{0x41,0x5a,1},{0x61,0x7a,1},{0xaa,0xaa,1},{0xb2,0xb3,2},{0xb5,0xb5,1},
