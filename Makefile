@@ -133,7 +133,7 @@ $(BUILD)/link-flags: FORCE
 	$(call keep,$(LINK) $(LDLIBS))
 # Says which packages are missing before the compiler does.
 $(BUILD)/deps-present: share/deps.txt
-	@mkdir -p $(@D); share/install-deps --check
+	@mkdir -p $(@D); share/install-deps --check build
 	@touch $@
 
 define compile
@@ -215,13 +215,22 @@ RUN_TESTS = GPT_BIN=$(abspath $(BUILD)/bin) GPT_TESTS=$(abspath $(BUILD)/tests) 
 CPU_TESTS = $(filter %_test,$(C_PROGS) $(FD_TESTS)) \
             $(filter-out tests/gpu%,$(wildcard tests/*.bats)) $(EMU_TESTS) \
             $(if $(HAVE_CUDA),$(BUILD)/tests/gpu_group_test)
-TO_CHECK  = $(if $(T),$(filter $(addprefix %/,$(T)),$(CPU_TESTS)),$(CPU_TESTS))
+# What reads files that may be damaged or foreign, once more under the sanitizers (T=asan).
+ASAN_TESTS = $(if $(SANITIZE),,$(patsubst %,$(BUILD)-asan/tests/%_test,json opt zio source recipe \
+              recipe_fuzz runlog_read runs_fuzz runs_extreme safetensors npz checkpoint_damage shard \
+              loader_bad))
+# The longest first, so that at the end no processor waits for one of them.
+LONG_TESTS = train.bats examples.bats train74.bats ns-coeffs.bats gpu_attention_test tiktoken.bats ckpt.bats
+TO_CHECK  := $(if $(T),$(filter $(addprefix %/,$(T)),$(CPU_TESTS)) $(if $(filter asan,$(T)),$(ASAN_TESTS)), \
+              $(foreach t,$(LONG_TESTS),$(filter %/$t,$(CPU_TESTS))) \
+              $(filter-out $(addprefix %/,$(LONG_TESTS)),$(CPU_TESTS)) $(ASAN_TESTS))
 
 deps:
 	@share/install-deps
 check:
 	@share/install-deps
 	@$(MAKE) all $(filter $(EMU_TESTS),$(TO_CHECK))
+	@$(if $(filter $(ASAN_TESTS),$(TO_CHECK)),$(MAKE) asan=1 CUDA=0 $(ASAN_TESTS))
 	@share/get-vocab -o $(BUILD)/vocab/gpt2.tiktoken || echo 'check: tests of GPT-2'"'"'s tokens are skipped' >&2
 	@$(RUN_TESTS) $(TO_CHECK)
 need_cuda = @$(if $(HAVE_CUDA),,echo "$@: no nvcc, so no GPU tests were built" >&2; exit 5)
@@ -240,14 +249,17 @@ quickstart:
 vocab:
 	@share/get-vocab $(VOCAB)
 
+# clang-format 14, because releases differ in what they make of the same file. CHECK=1: changes
+# nothing, and fails where it would.
+FORMATTED = $(shell find cmd lib kernels tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cc')
+format:
+	$(call say,FORMAT,$(words $(FORMATTED)) files)clang-format-14 $(if $(CHECK),--dry-run --Werror,-i) $(FORMATTED)
+lint:
+	@share/install-deps
+	@$(RUN_TESTS) tests/lint.bats
+
 bindir  = $(DESTDIR)$(PREFIX)/bin
 datadir = $(DESTDIR)$(PREFIX)/share
-# clang-format 14, because releases differ in what they make of the same file.
-FORMATTED = $(filter-out %/unicode_ranges.h,$(wildcard $(foreach e,c h cu cuh,cmd/*.$(e) lib/*/*.$(e) \
-              kernels/*.$(e) kernels/*/*.$(e) tests/*.$(e)) tests/emu/*.cc tests/emu/*.h))
-format:
-	$(call say,FORMAT,$(words $(FORMATTED)) files)clang-format-14 -i $(FORMATTED)
-
 install: $(CMDS)
 	install -d $(bindir) $(datadir)/gpt $(datadir)/bash-completion/completions
 	install -m 755 $(CMDS) $(bindir)
@@ -267,7 +279,9 @@ help:
 	@echo 'make              build commands into $(BUILD)/bin, test programs into $(BUILD)/tests'
 	@echo 'make quickstart   text to shards to a trained model, in a few minutes on a CPU'
 	@echo 'make check        every test that needs no GPU, kernels on an emulated one too;'
-	@echo '                  T="zio_test base.bats gpu_ops_test" runs these'
+	@echo '                  T="zio_test base.bats gpu_ops_test" runs these,'
+	@echo '                  T=asan those of files that may be damaged, under the sanitizers'
+	@echo 'make lint         formatting and static analysis, as make check does, too'
 	@echo 'make check-gpu    the tests that need one; T= as for check'
 	@echo 'make bundle       one archive to run programs and device tests where there is no compiler'
 	@echo 'make bench        the benchmarks'
@@ -279,5 +293,5 @@ help:
 	@echo 'variables: BUILD V=1 asan=1 tsan=1 STATIC=1 ARCH CUDA=0 NVCC PREFIX DESTDIR CC CFLAGS'
 
 FORCE:
-.PHONY: all lib tests kernels deps check check-gpu bundle bench quickstart vocab format install clean \
+.PHONY: all lib tests kernels deps check check-gpu bundle bench quickstart vocab format lint install clean \
         help FORCE

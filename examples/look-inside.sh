@@ -6,8 +6,8 @@ set -eu
 bin=${GPT_BIN:-build/bin}
 dir=${OUT:-build/example}
 [ -d "$dir/run" ] || { echo "no $dir/run: run examples/train-on-text.sh first" >&2; exit 1; }
-first=$(ls -d "$dir"/run/step-* | head -1)
-last=$(ls -d "$dir"/run/step-* | tail -1)
+first=$(printf '%s\n' "$dir"/run/step-* | head -1)
+last=$(printf '%s\n' "$dir"/run/step-* | tail -1)
 
 "$bin/gpt-ckpt" verify --full "$last"
 "$bin/gpt-ckpt" stat --format table "$last" 'layers.0.*.weight'

@@ -110,7 +110,7 @@ left() { ls -A | grep -v '^in$' | tr '\n' ' '; }
         rm -f err pid
         setsid env --default-signal=INT,TERM,HUP "$tool" --hold -o out in 2>err &
         pid=$!
-        for i in $(seq 100); do
+        for _ in $(seq 100); do
             grep -q holding err 2>/dev/null && break
             sleep 0.05
         done
@@ -123,7 +123,7 @@ left() { ls -A | grep -v '^in$' | tr '\n' ' '; }
 }
 
 wait_for() {
-    for i in $(seq 100); do
+    for _ in $(seq 100); do
         kill -0 "$1" 2>/dev/null || return 0
         sleep 0.05
     done

@@ -15,7 +15,9 @@ setup_file() {
 # group DIR LOSSES TIMES [KEY=VALUE]...: a log of today's layout for each pair, seeds from 1 on
 group() {
     local dir=$LOGS/$1 i
-    local -a losses=($2) times=($3)
+    local -a losses times
+    read -ra losses <<< "$2"
+    read -ra times <<< "$3"
     shift 3
     mkdir -p "$dir"
     for i in "${!losses[@]}"; do

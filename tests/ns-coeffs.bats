@@ -32,7 +32,7 @@ spectrum() { awk -v n="$1" -v p="$2" 'BEGIN { for (i = 1; i <= n; i++) printf "%
     [ "$(grep -c '17 digits$' "$BATS_TEST_TMPDIR/ours")" -eq 5 ]
     head -1 "$BATS_TEST_TMPDIR/ours" | grep -q '^# ns-coeffs [0-9.]* polar$'
     least=1000
-    for i in 1 2 3 4 5 6 7 8; do            # processor time, and the least: other tests run too
+    for _ in 1 2 3 4 5 6 7 8; do            # processor time, and the least: other tests run too
         t=$({ TIMEFORMAT='%U %S'; time coeffs polar > /dev/null 2>&1; } 2>&1)
         t=$(awk '{ printf "%d", 1000 * ($1 + $2) }' <<<"$t")
         [ "$t" -lt "$least" ] && least=$t

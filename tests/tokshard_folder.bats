@@ -170,7 +170,8 @@ text_train_000001.bin" ]
 
 # A pipe that takes half a second for a file.
 slowly() {
-    local size=$(stat -c %s "$1") k
+    local size k
+    size=$(stat -c %s "$1")
     for k in $(seq 0 19); do
         tail -c +$((k * (size / 20 + 1) + 1)) "$1" | head -c $((size / 20 + 1))
         sleep 0.025
