@@ -10,10 +10,11 @@
 #include <unistd.h>
 #include "base/file.h"
 #include "base/opt.h"
+#include "base/text.h"
 #include "runs/follow.h"
 #include "runs/gather.h"
 #include "runs/plot.h"
-#include "runs/report.h"
+#include "runs/tables.h"
 #include "runs/why.h"
 
 static struct {
@@ -68,23 +69,12 @@ static const struct command command = {
     table
 };
 
-static enum doc_format format(void)
-{
-    switch (*o.format) {
-    case 'j': return DOC_JSON;
-    case 'm': return DOC_MD;
-    default: return o.format[1] == 's' ? DOC_TSV : DOC_TEXT;
-    }
-}
-
-/* Names of files may hold anything. */
 static void say_note(const char *path, long line, const char *text)
 {
     if (o.quiet)
         return;
     fputs("gpt-logdiff: ", stderr);
-    for (; *path; path++)
-        fputc((unsigned char)*path < 0x20 || *path == 0x7f ? '?' : *path, stderr);
+    text_plain(stderr, path, strlen(path));
     if (line)
         fprintf(stderr, ":%ld: %s\n", line, text);
     else
@@ -118,7 +108,7 @@ static int live_step(void *arg, const struct run *r, const struct stepline *s)
 {
     struct live *l = arg;
     char text[2048];
-    FILE *to = format() == DOC_TEXT ? stdout : stderr;
+    FILE *to = report_format_of(o.format) == REPORT_TEXT ? stdout : stderr;
     if (follow_step(&l->f, r, s, text, sizeof text)) {
         fprintf(to, "%s\n", text);
         if (fflush(to))
@@ -174,10 +164,10 @@ static int write_plot(const struct gather *g)
     return output_commit(&out);
 }
 
-static int report(const struct gather *g, const struct criteria *k)
+static int write_report(const struct gather *g, const struct criteria *k)
 {
     struct judgement *v = calloc((size_t)g->n, sizeof *v);
-    struct doc d;
+    struct report r;
     bool shown = false;
     int rc = v ? 0 : err_set(GPT_SYSTEM, "out of memory");
     for (int i = 0; i < g->n && !rc; i++) {
@@ -187,19 +177,19 @@ static int report(const struct gather *g, const struct criteria *k)
     if (!rc && o.plot)
         rc = write_plot(g);
     if (!rc) {
-        doc_begin(&d, stdout, format());
-        report_groups(&d, g, v, k);
-        report_verdicts(&d, g, v);
-        report_runs(&d, g);
+        report_begin(&r, stdout, report_format_of(o.format));
+        tables_groups(&r, g, v, k);
+        tables_verdicts(&r, g, v);
+        tables_runs(&r, g);
         if (o.curves)
-            report_curves(&d, g, o.alpha);
+            tables_curves(&r, g, o.alpha);
         if (o.steps)
-            rc = report_steps(&d, g);
+            rc = tables_steps(&r, g);
         if (o.why && !rc)
-            rc = why_report(&d, g, o.context < 0 ? CONTEXT : (int)o.context,
+            rc = why_report(&r, g, o.context < 0 ? CONTEXT : (int)o.context,
                             o.lines < 0 ? LINES : o.lines);
-        report_notes(&d, g);
-        int end = doc_end(&d);
+        tables_notes(&r, g);
+        int end = report_end(&r);
         rc = rc ? rc : end;
     }
     free(v);
@@ -242,7 +232,7 @@ static int run(int argc, char **argv)
     if (!rc && o.follow)
         rc = follow_stdin(&g, &k);
     if (!rc)
-        rc = report(&g, &k);
+        rc = write_report(&g, &k);
     gather_release(&g);
     return rc;
 }

@@ -15,7 +15,6 @@
 #include "coeffs/gather.h"
 #include "coeffs/minimax.h"
 #include "coeffs/sets.h"
-#include "coeffs/svg.h"
 #include "coeffs/verdict.h"
 #include "base/report.h"
 
@@ -216,13 +215,11 @@ static int verb_polar(char **argv, int n)
 
 static int verb_list(char **argv, int n)
 {
-    static const struct column c[] = {
-        { "name", 's' }, { "rows", 'i' }, { "input", 's' }, { "about", 's' }, { "source", 's' }
-    };
     struct report r;
     (void)argv;
     (void)n;
-    report_begin(&r, stdout, report_format_of(o.format), c, 5);
+    report_begin(&r, stdout, report_format_of(o.format));
+    report_table(&r, NULL, NULL, "name:s rows:i input:s about:s source:s");
     for (int i = 0; i < set_count(); i++) {
         const struct coeff_set *s = set_at(i);
         report_row(&r, s->name, (int64_t)s->n, s->aol ? "aol" : "norm", s->about, s->source);
@@ -343,19 +340,14 @@ static int verb_aol(char **argv, int n)
 static int judge_all(const struct judge *j, const struct coeffs *c, struct verdict *v, int n,
                      struct output *plot)
 {
-    static const enum verdict_format as[] = {
-        [REPORT_TABLE] = VERDICT_TABLE, [REPORT_TSV] = VERDICT_TSV, [REPORT_JSON] = VERDICT_JSON
-    };
     int rc = 0;
     for (int i = 0; i < n && !rc; i++)
         rc = verdict_of(&v[i], &c[i], j);
     if (!rc && o.plot) {
-        svg_plot(plot->f, c, n, j->lower, j->upper);
+        verdict_plot(plot->f, c, n, j->lower, j->upper);
         rc = output_commit(plot);
     }
-    if (!rc)
-        verdict_print(stdout, as[report_format_of(o.format)], c, v, n);
-    return rc;
+    return rc ? rc : verdict_print(stdout, report_format_of(o.format), c, v, n);
 }
 
 static int check_eval(const struct gather *g, const struct judge *j, char **tables, int n)
@@ -368,8 +360,8 @@ static int check_eval(const struct gather *g, const struct judge *j, char **tabl
                                   "--distribution");
     if (o.plot && !strcmp(o.plot, "-"))
         return err_set(GPT_USAGE, "--plot: standard output takes the verdict, so expected a file");
-    if (o.plot && n > SVG_TABLES)
-        return err_set(GPT_USAGE, "--plot: at most %d tables in one picture", SVG_TABLES);
+    if (o.plot && n > VERDICT_CURVES)
+        return err_set(GPT_USAGE, "--plot: at most %d tables in one picture", VERDICT_CURVES);
     return check_matrices(g, (const char *const *)tables, n);
 }
 

@@ -96,7 +96,7 @@ spectrum() { awk -v n="$1" -v p="$2" 'BEGIN { for (i = 1; i <= n; i++) printf "%
     [ -z "$stderr" ]
     [[ ${lines[0]} == *record-61*you* ]]
     coeffs eval record-61 --format json --shape 768x3072 |
-        tr -d '\n' | grep -qE '^\[ \{"table": "record-61", "rows": 5, .*"gflop_plain": 40\.7[0-9]*, .*\}\]$'
+        tr -d '\n' | grep -qE '^\[\{"table": "record-61", "rows": 5, .*"gflop_plain": 40\.7[0-9]*, .*\}\]$'
     # none found is null, not a word that JSON has not
     printf '0.1 0 0\n' | coeffs eval - --format json | grep -q '"overshoot": null'
     coeffs eval record-61 you cubic --plot "$BATS_TEST_TMPDIR/x.svg" > /dev/null

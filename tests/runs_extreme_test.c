@@ -4,8 +4,8 @@
 #include <unistd.h>
 #include "check.h"
 #include "runlog_seen.h"
-#include "runs/doc.h"
 #include "runs/plot.h"
+#include "base/report.h"
 #include "base/stats.h"
 #include "runs/ttest.h"
 #include "scratch.h"
@@ -116,18 +116,16 @@ static void test_noncentral_far(void)
 /* A number too long for its cell is not cut to a shorter, other number. */
 static void test_long_numbers(void)
 {
-    static const struct doc_column c[] = { { "x", "x", 'f', 4 } };
-    struct doc d;
+    struct report r;
     char *text = NULL;
     size_t n;
     FILE *f = open_memstream(&text, &n);
-    doc_begin(&d, f, DOC_TEXT);
-    doc_table(&d, "t", NULL, c, 1);
-    doc_row(&d, 1.5e300);
-    doc_row(&d, -INFINITY);
-    doc_row(&d, 12345.6789);
-    doc_table_end(&d);
-    CHECK_OK(doc_end(&d));
+    report_begin(&r, f, REPORT_TEXT);
+    report_table(&r, "t", NULL, "x:f4");
+    report_row(&r, 1.5e300);
+    report_row(&r, -INFINITY);
+    report_row(&r, 12345.6789);
+    CHECK_OK(report_end(&r));
     CHECK(!fclose(f) && strstr(text, " 1.5e+300\n") && strstr(text, "-inf\n") &&
           strstr(text, "12345.6789\n"));
     free(text);

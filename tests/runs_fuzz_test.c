@@ -17,7 +17,7 @@
 #include "runlog_seen.h"
 #include "runs/follow.h"
 #include "runs/plot.h"
-#include "runs/report.h"
+#include "runs/tables.h"
 #include "runs/why.h"
 
 /* --- what must hold of any input --- */
@@ -96,24 +96,24 @@ static void read_into(struct job *j, const char *text, size_t n, bool follow)
     logread_free(r);
 }
 
-static void write_all(struct gather *g, const struct criteria *k, enum doc_format format)
+static void write_all(struct gather *g, const struct criteria *k, enum report_format format)
 {
     struct judgement v[2];
-    struct doc d;
+    struct report r;
     char *text;
     size_t n;
     FILE *f = open_memstream(&text, &n);
     CHECK_OK(judge_group(&v[0], g, 0, k));
     CHECK_OK(judge_group(&v[1], g, 1, k));
-    doc_begin(&d, f, format);
-    report_groups(&d, g, v, k);
-    report_verdicts(&d, g, v);
-    report_runs(&d, g);
-    report_curves(&d, g, 0.01);
-    CHECK_OK(report_steps(&d, g));
-    CHECK_OK(why_report(&d, g, 1, 50));
-    report_notes(&d, g);
-    CHECK_OK(doc_end(&d));
+    report_begin(&r, f, format);
+    tables_groups(&r, g, v, k);
+    tables_verdicts(&r, g, v);
+    tables_runs(&r, g);
+    tables_curves(&r, g, 0.01);
+    CHECK_OK(tables_steps(&r, g));
+    CHECK_OK(why_report(&r, g, 1, 50));
+    tables_notes(&r, g);
+    CHECK_OK(report_end(&r));
     CHECK_OK(plot_svg(f, g, k->target));
     fclose(f);
     CHECK(n > 0 && strlen(text) == n); /* no NUL of the log comes through */
@@ -138,7 +138,7 @@ static void report_on(const char *text, size_t n)
     j.group = 1;
     read_into(&j, text, n / 2, true);
     follow_end(&j.f);
-    write_all(&j.g, &k, (enum doc_format)(n / 2 % 4));
+    write_all(&j.g, &k, (enum report_format)(n / 2 % 4));
     gather_release(&j.g);
 }
 

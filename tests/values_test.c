@@ -10,7 +10,6 @@
 #include "inspect/diff.h"
 #include "inspect/show.h"
 #include "inspect/tensor_stats.h"
-#include "inspect/svg.h"
 
 struct item {
     const char *name;
@@ -341,7 +340,7 @@ static void test_show(void)
 {
     static const char name[] = "a\033[31m\tb\302\205c";
     static char value[1800], text[8192];
-    static const enum report_format format[] = { REPORT_JSON, REPORT_TSV, REPORT_TABLE };
+    static const enum report_format format[] = { REPORT_JSON, REPORT_TSV, REPORT_TEXT };
     struct output o;
     struct st_writer *w;
     struct tensors *s;
@@ -365,10 +364,10 @@ static void test_show(void)
         CHECK(!fclose(f) && strstr(text, value) && !strchr(text, 033));
         CHECK(strstr(text, i ? "a?[31m?b?c" : "\"a\\u001b[31m\\u0009b\302\205c\""));
     }
-    static const double sigma[] = { 1 };
-    struct svg_curve c = { name, "<&>", sigma, 1 };
+    double sigma[] = { 1 };
+    struct spectrum sp = { .n = 1, .sigma = sigma, .frobenius = 1 };
     FILE *f = fmemopen(text, sizeof text, "w");
-    svg_curves(f, "t", "x", "y", &c, 1);
+    CHECK_OK(show_plot(f, &v, &sp, "<&>"));
     CHECK(!fclose(f) && strstr(text, ">a?[31m?b?c</title>") && strstr(text, ">&lt;&amp;&gt;<"));
     views_release(&v);
     tensors_close(s);

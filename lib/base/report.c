@@ -11,132 +11,355 @@
 enum report_format report_format_of(const char *word)
 {
     if (!word)
-        return isatty(STDOUT_FILENO) ? REPORT_TABLE : REPORT_TSV;
-    return !strcmp(word, "json") ? REPORT_JSON : !strcmp(word, "tsv") ? REPORT_TSV : REPORT_TABLE;
+        return isatty(STDOUT_FILENO) ? REPORT_TEXT : REPORT_TSV;
+    return !strcmp(word, "json")  ? REPORT_JSON
+           : !strcmp(word, "tsv") ? REPORT_TSV
+           : !strcmp(word, "md")  ? REPORT_MARKDOWN
+                                  : REPORT_TEXT;
 }
 
-void report_begin(struct report *r, FILE *f, enum report_format format, const struct column *c,
-                  int n)
+/* Text and Markdown: for a reader, not for a program. */
+static bool aligned(const struct report *r)
 {
-    memset(r, 0, sizeof *r);
-    r->f = f;
-    r->format = format;
-    r->c = c;
-    r->n = n;
-    if (format == REPORT_JSON)
-        fputc('[', f);
-    for (int i = 0; format == REPORT_TSV && i < n; i++)
-        fprintf(f, "%s%c", c[i].name, i + 1 < n ? '\t' : '\n');
+    return r->format == REPORT_TEXT || r->format == REPORT_MARKDOWN;
 }
 
-/* A cell's text, in buf unless it is the caller's; *bare: JSON needs no quotes. */
-static const char *cell(char buf[64], char type, va_list *ap, enum report_format format, bool *bare)
+void report_begin(struct report *r, FILE *f, enum report_format format)
 {
-    *bare = true;
-    if (type == 'g') {
-        double x = va_arg(*ap, double);
-        if (!isfinite(x) && format == REPORT_JSON)
-            return "null";
-        if (isnan(x))
-            return "nan"; /* never "-nan" */
-        snprintf(buf, 64, format == REPORT_TABLE ? "%.5g" : "%.9g", x);
-    } else if (type == 'u') {
-        snprintf(buf, 64, "%" PRIu64, va_arg(*ap, uint64_t));
-    } else if (type == 'i') {
-        snprintf(buf, 64, "%" PRId64, va_arg(*ap, int64_t));
-    } else {
-        const char *s = va_arg(*ap, const char *);
-        *bare = !s;
-        return s ? s : format == REPORT_JSON ? "null" : "-";
+    *r = (struct report){ .f = f, .format = format };
+}
+
+/* --- text that is safe to show --- */
+
+static void put_quoted(struct report *r, const char *s, size_t n)
+{
+    fputc('"', r->f);
+    for (size_t k; n; s += k, n -= k) {
+        unsigned char b = (unsigned char)*s;
+        k = text_utf8(s, n);
+        if (b < 0x20)
+            fprintf(r->f, "\\u%04x", b);
+        else if (b == '"' || b == '\\')
+            fprintf(r->f, "\\%c", b);
+        else
+            fwrite(k ? s : "?", 1, k ? k : 1, r->f);
+        k = k ? k : 1;
     }
-    return buf;
+    fputc('"', r->f);
 }
 
-static void keep(struct report *r, const char *text)
+/* A tab, which indents lines of program text, would end a field of TSV. */
+static void put_line(struct report *r, const char *s, size_t n, const char *end)
 {
-    size_t at = (size_t)r->rows * (size_t)r->n;
-    while (at < r->room && r->cells[at])
-        at++;
-    if (at >= r->room) {
-        size_t more = r->room ? 2 * r->room : 64 * (size_t)r->n;
-        char **p = realloc(r->cells, more * sizeof *p);
+    for (const char *tab; (tab = memchr(s, '\t', n)); n -= (size_t)(tab + 1 - s), s = tab + 1) {
+        text_plain(r->f, s, (size_t)(tab - s));
+        fputs(r->format == REPORT_TSV ? "    " : "\t", r->f);
+    }
+    text_plain(r->f, s, n);
+    fputs(end, r->f);
+}
+
+/* In Markdown a bar would end the cell. */
+static void put_cell(struct report *r, const char *s)
+{
+    for (size_t k; *s; s += k) {
+        k = r->format == REPORT_MARKDOWN ? strcspn(s, "|") : strlen(s);
+        text_plain(r->f, s, k);
+        fputs(s[k] ? "\\|" : "", r->f);
+        k += s[k] != 0;
+    }
+}
+
+static int columns_of(const char *s)
+{
+    int n = 0;
+    for (; *s; s++)
+        n += (*s & 0xc0) != 0x80;
+    return n;
+}
+
+/* --- parts --- */
+
+/* Of the printed table, which is transposed or not: line 0 has the headings. */
+static const char *cell_at(const struct report *r, int line, int i)
+{
+    return r->cell[r->transposed ? i * r->columns + line : line * r->columns + i];
+}
+
+/* Text to the left, numbers to the right, no blanks at the end of a line. */
+static void put_table(struct report *r)
+{
+    bool md = r->format == REPORT_MARKDOWN;
+    int lines = r->transposed ? r->columns : r->rows + 1;
+    int across = r->transposed ? r->rows + 1 : r->columns, width[REPORT_COLUMNS] = { 0 };
+    for (int line = 0; line < lines; line++)
+        for (int i = 0; i < across; i++)
+            if (columns_of(cell_at(r, line, i)) > width[i])
+                width[i] = columns_of(cell_at(r, line, i));
+    for (int line = 0; line < lines; line++) {
+        int shown = across;
+        while (!md && shown > 0 && !*cell_at(r, line, shown - 1))
+            shown--;
+        for (int i = 0; i < shown; i++) {
+            const char *text = cell_at(r, line, i);
+            int pad = width[i] - columns_of(text);
+            bool left = r->transposed ? i == 0 : r->c[i].type == 's';
+            fputs(md ? i ? " | " : "| " : i ? "  " : "", r->f);
+            fprintf(r->f, "%*s", left ? 0 : pad, "");
+            put_cell(r, text);
+            fprintf(r->f, "%*s", left && (md || i + 1 < shown) ? pad : 0, "");
+        }
+        fputs(md ? " |\n" : "\n", r->f);
+        for (int i = 0; md && line == 0 && i < across; i++)
+            fprintf(r->f, "%s%s",
+                    r->c[i].type == 's' ? "| --- " : "| ---: ", i + 1 == across ? "|\n" : "");
+    }
+}
+
+static void end_table(struct report *r)
+{
+    if (r->cells && !r->failed)
+        put_table(r);
+    while (r->cells)
+        free(r->cell[--r->cells]);
+}
+
+static void close_part(struct report *r)
+{
+    if (r->format == REPORT_JSON && r->opened)
+        fputs("\n]", r->f);
+    r->opened = false;
+}
+
+static void open_part(struct report *r, const char *part)
+{
+    end_table(r);
+    if (!r->opened || !part || strcmp(r->part, part)) {
+        close_part(r);
+        r->opened = r->first = true;
+        if (r->format == REPORT_JSON && part)
+            fprintf(r->f, "%s\n\"%s\": ", r->parts ? "," : "{", part);
+        if (r->format == REPORT_JSON)
+            fputc('[', r->f);
+        else if (r->parts && aligned(r))
+            fputc('\n', r->f);
+        r->parts++;
+    }
+    r->part = part;
+}
+
+static void next_item(struct report *r)
+{
+    if (r->format == REPORT_JSON)
+        fputs(r->first ? "\n" : ",\n", r->f);
+    r->first = false;
+}
+
+void report_line(struct report *r, const char *part, const char *fmt, ...)
+{
+    char *text;
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vasprintf(&text, fmt, ap);
+    va_end(ap);
+    if (n < 0) {
+        r->failed = true;
+        return;
+    }
+    open_part(r, part);
+    next_item(r);
+    if (r->format == REPORT_JSON) {
+        put_quoted(r, text, (size_t)n);
+    } else {
+        if (r->format == REPORT_TSV)
+            fprintf(r->f, "%s\t", part);
+        put_line(r, text, (size_t)n, r->format == REPORT_MARKDOWN ? "  \n" : "\n");
+    }
+    free(text);
+}
+
+static void put_title(struct report *r, const char *title)
+{
+    if (!title || !aligned(r))
+        return;
+    put_line(r, title, strlen(title), r->format == REPORT_MARKDOWN ? "\n\n" : "\n");
+}
+
+void report_block(struct report *r, const char *part, const char *title)
+{
+    open_part(r, part);
+    next_item(r);
+    put_title(r, title);
+    if (r->format == REPORT_JSON) {
+        fputs("{\"title\": ", r->f);
+        put_quoted(r, title, strlen(title));
+        fputs(", \"lines\": [", r->f);
+    } else if (r->format == REPORT_TSV) {
+        report_block_line(r, title, strlen(title));
+    } else if (r->format == REPORT_MARKDOWN) {
+        fputs(strcmp(part, "diff") ? "```\n" : "```diff\n", r->f);
+    }
+    r->rows = 0;
+}
+
+void report_block_line(struct report *r, const char *text, size_t n)
+{
+    if (r->format == REPORT_JSON) {
+        fputs(r->rows++ ? ", " : "", r->f);
+        put_quoted(r, text, n);
+        return;
+    }
+    if (r->format == REPORT_TSV)
+        fprintf(r->f, "%s\t", r->part);
+    put_line(r, text, n, "\n");
+}
+
+void report_block_end(struct report *r)
+{
+    if (r->format == REPORT_JSON)
+        fputs("]}", r->f);
+    else if (r->format == REPORT_MARKDOWN)
+        fputs("```\n", r->f);
+}
+
+/* --- tables --- */
+
+static void keep_cell(struct report *r, const char *text)
+{
+    if (r->cells == r->room) {
+        size_t room = r->room ? 2 * r->room : 256;
+        char **p = realloc(r->cell, room * sizeof *p);
         if (!p) {
             r->failed = true;
             return;
         }
-        memset(p + r->room, 0, (more - r->room) * sizeof *p);
-        r->cells = p;
-        r->room = more;
+        r->cell = p;
+        r->room = room;
     }
-    r->cells[at] = strdup(text);
-    r->failed |= !r->cells[at];
+    r->failed |= !(r->cell[r->cells] = strdup(text));
+    r->cells += r->cell[r->cells] != NULL;
+}
+
+static void set_columns(struct report *r, const char *s)
+{
+    r->columns = 0;
+    for (s += strspn(s, " "); *s && r->columns < REPORT_COLUMNS; s += strspn(s, " ")) {
+        struct column *c = &r->c[r->columns++];
+        int key = (int)strcspn(s, ":"), all = (int)strcspn(s, " ");
+        c->type = s[key + 1];
+        c->digits = s[key + 2] >= '0' && s[key + 2] <= '9' ? s[key + 2] - '0' : 0;
+        const char *head = memchr(s + key + 1, ':', (size_t)(all - key - 1));
+        snprintf(c->key, sizeof c->key, "%.*s", key, s);
+        if (head)
+            snprintf(c->head, sizeof c->head, "%.*s", (int)(s + all - head - 1), head + 1);
+        else
+            strcpy(c->head, c->key);
+        for (char *blank = head ? c->head : ""; (blank = strchr(blank, '_'));)
+            *blank = ' ';
+        s += all;
+    }
+}
+
+void report_table(struct report *r, const char *part, const char *title, const char *columns)
+{
+    open_part(r, part);
+    put_title(r, title);
+    set_columns(r, columns);
+    r->rows = r->at = 0;
+    if (r->format == REPORT_TSV && part)
+        fprintf(r->f, "#%s\t", part);
+    for (int i = 0; i < r->columns; i++)
+        if (r->format == REPORT_TSV)
+            fprintf(r->f, "%s%c", r->c[i].key, i + 1 < r->columns ? '\t' : '\n');
+        else if (aligned(r))
+            keep_cell(r, r->c[i].head);
+}
+
+/* The next cell of the row; NULL: missing. quoted: JSON needs quotes. */
+static void add_cell(struct report *r, const char *text, bool quoted)
+{
+    const struct column *c = &r->c[r->at];
+    bool first = r->at == 0, last = r->at + 1 == r->columns;
+    if (first)
+        next_item(r);
+    if (r->format == REPORT_JSON) {
+        fprintf(r->f, "%s\"%s\": ", first ? "{" : ", ", c->key);
+        if (quoted && text)
+            put_quoted(r, text, strlen(text));
+        else
+            fputs(text ? text : "null", r->f);
+        fputs(last ? "}" : "", r->f);
+    } else if (r->format == REPORT_TSV) {
+        if (first && r->part)
+            fprintf(r->f, "%s\t", r->part);
+        put_cell(r, text ? text : "");
+        fputc(last ? '\n' : '\t', r->f);
+    } else {
+        keep_cell(r, text ? text : "–");
+    }
+    r->at = last ? 0 : r->at + 1;
+    r->rows += last;
+}
+
+void report_cell_text(struct report *r, const char *s) { add_cell(r, s, true); }
+
+void report_cell_real(struct report *r, double x)
+{
+    const struct column *c = &r->c[r->at];
+    char text[64];
+    int digits = c->type == 'p' ? 4 : c->digits;
+    bool fixed = c->type != 'g' && fabs(x) < 1e15;
+    if (isnan(x) || (isinf(x) && r->format == REPORT_JSON)) {
+        add_cell(r, NULL, false);
+        return;
+    }
+    if (!aligned(r))
+        snprintf(text, sizeof text, "%.10g", x);
+    else if (c->type == 'p' && x < 1e-4)
+        strcpy(text, "<0.0001");
+    else
+        snprintf(text, sizeof text, fixed ? "%.*f" : "%.*g", digits, x);
+    add_cell(r, text, false);
+}
+
+static const char *truth(const struct report *r, bool yes)
+{
+    if (aligned(r))
+        return yes ? "yes" : "no";
+    return r->format == REPORT_JSON ? yes ? "true" : "false" : yes ? "1" : "0";
 }
 
 void report_row(struct report *r, ...)
 {
-    char buf[64];
-    bool bare;
+    char whole[32];
     va_list ap;
     va_start(ap, r);
-    if (r->format == REPORT_JSON)
-        fputs(r->rows ? ",\n{" : "\n{", r->f);
-    for (int i = 0; i < r->n; i++) {
-        const char *text = cell(buf, r->c[i].type, &ap, r->format, &bare);
-        if (r->format == REPORT_TABLE) {
-            keep(r, text);
-        } else if (r->format == REPORT_TSV) {
-            text_plain(r->f, text, strlen(text));
-            fputc(i + 1 < r->n ? '\t' : '\n', r->f);
-        } else {
-            fputs(i ? "," : "", r->f);
-            text_json(r->f, r->c[i].name);
-            fputc(':', r->f);
-            if (bare)
-                fputs(text, r->f);
-            else
-                text_json(r->f, text);
+    for (int i = 0; i < r->columns; i++)
+        switch (r->c[i].type) {
+        case 's': report_cell_text(r, va_arg(ap, const char *)); break;
+        case 'b': add_cell(r, truth(r, va_arg(ap, int)), false); break;
+        case 'i':
+            snprintf(whole, sizeof whole, "%" PRId64, va_arg(ap, int64_t));
+            add_cell(r, whole, false);
+            break;
+        case 'u':
+            snprintf(whole, sizeof whole, "%" PRIu64, va_arg(ap, uint64_t));
+            add_cell(r, whole, false);
+            break;
+        default: report_cell_real(r, va_arg(ap, double));
         }
-    }
-    if (r->format == REPORT_JSON)
-        fputc('}', r->f);
     va_end(ap);
-    r->rows++;
-}
-
-/* Text to the left, numbers to the right, two blanks between; none at the end of a line. */
-static void print_table(struct report *r)
-{
-    int width[REPORT_COLUMNS];
-    for (int i = 0; i < r->n; i++) {
-        width[i] = (int)strlen(r->c[i].name);
-        for (long k = 0; k < r->rows; k++) {
-            const char *s = r->cells[k * r->n + i];
-            if (s && (int)strlen(s) > width[i])
-                width[i] = (int)strlen(s);
-        }
-    }
-    for (long k = -1; k < r->rows; k++)
-        for (int i = 0; i < r->n; i++) {
-            const char *s = k < 0 ? r->c[i].name : r->cells[k * r->n + i];
-            int pad = s ? width[i] - (int)strlen(s) : width[i];
-            bool number = r->c[i].type != 's', last = i + 1 == r->n;
-            fprintf(r->f, "%*s", number ? pad : 0, "");
-            text_plain(r->f, s ? s : "", s ? strlen(s) : 0);
-            fprintf(r->f, "%*s%s", number || last ? 0 : pad, "", last ? "\n" : "  ");
-        }
 }
 
 int report_end(struct report *r)
 {
+    bool named = r->part != NULL;
+    end_table(r);
+    close_part(r);
     if (r->format == REPORT_JSON)
-        fputs("\n]\n", r->f);
-    else if (r->format == REPORT_TABLE && !r->failed)
-        print_table(r);
-    for (size_t i = 0; i < r->room; i++)
-        free(r->cells[i]);
-    free(r->cells);
-    r->cells = NULL;
-    r->room = 0;
+        fputs(named ? "\n}\n" : "\n", r->f);
+    free(r->cell);
+    r->cell = NULL;
     if (r->failed)
         return err_set(GPT_SYSTEM, "out of memory");
     return ferror(r->f) ? err_sys("cannot write the report") : 0;

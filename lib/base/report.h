@@ -1,15 +1,25 @@
-/* report.h - rows of results as an aligned table, as TSV, or as JSON.
+/* report.h - results as text, TSV, JSON or Markdown: tables, lines and listings.
  *
- *     static const struct column c[] = { { "name", 's' }, { "rms", 'g' }, { "zeros", 'u' } };
  *     struct report r;
- *     report_begin(&r, stdout, REPORT_TSV, c, 3);
- *     report_row(&r, "attn", 0.125, (uint64_t)0);         // by the columns' letters
- *     rc = report_end(&r);                                 // GPT_SYSTEM: could not be written
+ *     report_begin(&r, stdout, REPORT_TEXT);
+ *     report_table(&r, "groups", NULL, "runs:i:Runs loss_mean:f4:Loss_μ");
+ *     report_row(&r, INT64_C(8), 3.2783);        // by the columns' letters
+ *     report_line(&r, "verdict", "%s: a record", name);
+ *     rc = report_end(&r);                       // GPT_SYSTEM: could not be written
  *
- * Letters: s text, g double, u uint64_t, i int64_t. A NaN is "nan" in text and
- * null in JSON; so is text that is NULL ("-"). TSV has a header line; JSON is an
- * array of objects. A table and TSV have '?' for control characters. A table is
- * held until report_end, the others are written row by row. One thread.
+ * A column is KEY:LETTER, and where text and Markdown have another heading than the key :HEADING, in
+ * which '_' is a blank. Letters: s text, i int64_t, u uint64_t, b int (yes or no), and three of
+ * double: f4 with four decimals, g5 with five significant digits, p a probability, four decimals and
+ * "<0.0001" below. So text and Markdown round; TSV and JSON have ten significant digits.
+ *
+ * A missing value, a NaN or a text that is NULL, is "–" in text and Markdown, empty in TSV and null
+ * in JSON. Infinity is null in JSON, too, which has no number for it. A byte that is not UTF-8
+ * becomes '?', and so does a control character, which JSON escapes.
+ *
+ * TSV has a line of headings for each table and begins each line with the name of its part, the
+ * headings with '#' before it; JSON is an object with a member for each part, an array. A report of
+ * one table alone may leave its name out (NULL): TSV then has the columns only, JSON is the array.
+ * Text and Markdown hold a table until it ends, the others write row by row. One thread.
  */
 #ifndef BASE_REPORT_H
 #define BASE_REPORT_H
@@ -18,28 +28,41 @@
 #include <stdio.h>
 #include "base/err.h"
 
-enum report_format { REPORT_TABLE, REPORT_TSV, REPORT_JSON };
-enum { REPORT_COLUMNS = 24 };
+enum report_format { REPORT_TEXT, REPORT_TSV, REPORT_JSON, REPORT_MARKDOWN };
+enum { REPORT_COLUMNS = 72 };
 struct column {
-    const char *name;
-    char type;
+    char key[24], head[32], type;
+    int digits;
 };
 struct report {
     FILE *f;
     enum report_format format;
-    const struct column *c;
-    int n;
-    long rows;
-    char **cells; /* table: rows * n */
-    size_t room;
-    bool failed;
+    bool transposed; /* the caller's to set: in text a row of the table is printed as a column */
+    bool opened, first, failed;
+    const char *part; /* that is open; NULL: none, or a table without a name */
+    int parts;
+    struct column c[REPORT_COLUMNS];
+    int columns, at, rows; /* at: cells of the present row so far */
+    char **cell; /* text, Markdown: the headings and all rows */
+    size_t cells, room;
 };
 
-/* Of an option "table|tsv|json"; NULL: a table on a terminal, tsv where stdout is none. */
+/* Of an option "table|text|tsv|json|md"; NULL: text on a terminal, TSV where stdout is none. */
 enum report_format report_format_of(const char *word);
-void report_begin(struct report *r, FILE *f, enum report_format format, const struct column *c,
-                  int n);
+void report_begin(struct report *r, FILE *f, enum report_format format);
+/* At most REPORT_COLUMNS columns. title: a line above the table in text and Markdown; NULL: none. The
+ * next part or report_end ends the table. */
+void report_table(struct report *r, const char *part, const char *title, const char *columns);
 void report_row(struct report *r, ...);
+/* A row cell by cell, in place of report_row. */
+void report_cell_text(struct report *r, const char *s);
+void report_cell_real(struct report *r, double x);
+/* A line of text. In JSON a string; lines of one part that follow each other are one array. */
+void report_line(struct report *r, const char *part, const char *fmt, ...) PRINTF_LIKE(3, 4);
+/* Lines as they stand, a diff or a listing, under a title; fenced in Markdown. */
+void report_block(struct report *r, const char *part, const char *title);
+void report_block_line(struct report *r, const char *text, size_t n);
+void report_block_end(struct report *r);
 int report_end(struct report *r) MUST_CHECK;
 
 #endif

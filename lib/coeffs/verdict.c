@@ -1,7 +1,8 @@
 #include "coeffs/verdict.h"
 
 #include <math.h>
-#include "base/text.h"
+#include <string.h>
+#include "base/chart.h"
 
 static void say(struct verdict *v, const char *name, double value)
 {
@@ -82,58 +83,70 @@ int verdict_of(struct verdict *v, const struct coeffs *c, const struct judge *j)
     return rc;
 }
 
-static void print_tsv(FILE *f, const struct coeffs *c, const struct verdict *v, int n)
+int verdict_print(FILE *f, enum report_format format, const struct coeffs *c,
+                  const struct verdict *v, int n)
 {
-    fputs("table", f);
+    char columns[VERDICT_MAX * 24] = "table:s:", *end = columns + strlen(columns);
+    struct report r;
     for (int i = 0; i < v->n; i++)
-        fprintf(f, "\t%s", v->v[i].name);
+        end += sprintf(end, " %s:g7", v->v[i].name);
+    report_begin(&r, f, format);
+    r.transposed = true;
+    report_table(&r, NULL, NULL, columns);
     for (int k = 0; k < n; k++) {
-        fprintf(f, "\n%s", c[k].name);
-        for (int i = 0; i < v[k].n; i++)
-            fprintf(f, "\t%.10g", v[k].v[i].value);
+        report_cell_text(&r, c[k].name);
+        for (int i = 0; i < v->n; i++)
+            report_cell_real(&r, v[k].v[i].value);
     }
-    fputc('\n', f);
+    return report_end(&r);
 }
 
-static void print_json(FILE *f, const struct coeffs *c, const struct verdict *v, int n)
+/* --- the picture --- */
+
+/* Layout in pixels: two panels of the same width, a legend to the right. */
+enum { LEFT = 60, WIDTH = 640, LEGEND = 170, TOP = 30, HEIGHT = 240, GAP = 50, SAMPLES = 1600 };
+
+static void panel(const struct chart *p, const struct coeffs *c, int n, double lower, double upper)
 {
-    for (int k = 0; k < n; k++) {
-        fputs(k ? ",\n {\"table\": " : "[\n {\"table\": ", f);
-        text_json(f, c[k].name);
-        for (int i = 0; i < v[k].n; i++) {
-            fprintf(f, ", \"%s\": ", v[k].v[i].name);
-            if (isfinite(v[k].v[i].value))
-                fprintf(f, "%.10g", v[k].v[i].value);
-            else
-                fputs("null", f);
+    chart_axes(p);
+    chart_mark_x(p, log10(lower));
+    chart_mark_x(p, log10(upper));
+    for (int i = 0; i < n; i++) {
+        chart_curve(p, i, 1.6);
+        for (int k = 0; k <= SAMPLES; k++) {
+            double decade = p->x0 + (p->x1 - p->x0) * k / SAMPLES;
+            double y = coeffs_value(&c[i], pow(10, decade));
+            chart_to(p, decade, p->log_y ? log10(fmax(fabs(1 - y), 1e-30)) : y);
         }
-        fputc('}', f);
+        chart_curve_end(p, c[i].name);
     }
-    fputs("\n]\n", f);
+    chart_axes_end(p);
 }
 
-static void print_columns(FILE *f, const struct coeffs *c, const struct verdict *v, int n)
+void verdict_plot(FILE *f, const struct coeffs *c, int n, double lower, double upper)
 {
-    fprintf(f, "%-16s", "");
-    for (int k = 0; k < n; k++)
-        fprintf(f, " %14.14s", c[k].name);
-    for (int i = 0; i < v->n; i++) {
-        fprintf(f, "\n%-16s", v->v[i].name);
-        for (int k = 0; k < n; k++)
-            if (isnan(v[k].v[i].value))
-                fprintf(f, " %14s", "-");
-            else
-                fprintf(f, " %14.7g", v[k].v[i].value);
-    }
-    fputc('\n', f);
-}
-
-void verdict_print(FILE *f, enum verdict_format format, const struct coeffs *c,
-                   const struct verdict *v, int n)
-{
-    switch (format) {
-    case VERDICT_TABLE: print_columns(f, c, v, n); break;
-    case VERDICT_TSV: print_tsv(f, c, v, n); break;
-    case VERDICT_JSON: print_json(f, c, v, n); break;
-    }
+    struct chart above = { .f = f,
+                           .left = LEFT,
+                           .top = TOP,
+                           .width = WIDTH,
+                           .height = HEIGHT,
+                           .x0 = log10(lower / 10),
+                           .x1 = log10(1.3 * upper),
+                           .log_x = true,
+                           .y0 = 0,
+                           .y1 = 1.5,
+                           .title = "f(x)" },
+                 below = above;
+    below.top += HEIGHT + GAP;
+    below.y0 = -6;
+    below.y1 = 0.3;
+    below.log_y = true;
+    below.title = "|1 - f(x)|";
+    below.x_title = "singular value x of the scaled input";
+    chart_begin(f, LEFT + WIDTH + LEGEND, below.top + HEIGHT + 44);
+    panel(&above, c, n, lower, upper);
+    panel(&below, c, n, lower, upper);
+    for (int i = 0; i < n; i++)
+        chart_legend(f, LEFT + WIDTH + 12, TOP + 12 + 20 * i, i, c[i].name, "");
+    chart_end(f);
 }

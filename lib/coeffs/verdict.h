@@ -11,6 +11,7 @@
 #ifndef COEFFS_VERDICT_H
 #define COEFFS_VERDICT_H
 
+#include "base/report.h"
 #include "coeffs/eval.h"
 
 enum { VERDICT_MAX = 24 };
@@ -29,10 +30,13 @@ struct verdict {
 };
 int verdict_of(struct verdict *v, const struct coeffs *c, const struct judge *j) MUST_CHECK;
 
-/* As a table to be read (a column a table), as lines of tab-separated fields under a header line,
- * or as a JSON array of objects, where NaN is null. The caller checks the stream. */
-enum verdict_format { VERDICT_TABLE, VERDICT_TSV, VERDICT_JSON };
-void verdict_print(FILE *f, enum verdict_format format, const struct coeffs *c,
-                   const struct verdict *v, int n);
+/* A line a table, in text a column a table. GPT_SYSTEM: could not be written. */
+int verdict_print(FILE *f, enum report_format format, const struct coeffs *c,
+                  const struct verdict *v, int n) MUST_CHECK;
+
+/* f above and |1 - f| below over a logarithmic x from lower / 10 to 1.3 upper, as SVG; the interval
+ * is marked. n is at most VERDICT_CURVES. The caller checks the stream. */
+enum { VERDICT_CURVES = 8 };
+void verdict_plot(FILE *f, const struct coeffs *c, int n, double lower, double upper);
 
 #endif

@@ -1,19 +1,18 @@
 #include "inspect/show.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
+#include <math.h>
 #include <string.h>
-#include "inspect/svg.h"
+#include "base/chart.h"
 
 static int written(FILE *f) { return ferror(f) ? err_sys("cannot write the answer") : 0; }
 
 int show_list(FILE *f, enum report_format format, const struct tensors *s, const struct views *v)
 {
-    static const struct column c[] = { { "name", 's' },  { "stored", 's' }, { "dtype", 's' },
-                                       { "shape", 's' }, { "bytes", 'u' },  { "rank", 's' } };
     struct report r;
     char shape[96], ranks[32];
-    report_begin(&r, f, format, c, 6);
+    report_begin(&r, f, format);
+    report_table(&r, NULL, NULL, "name:s stored:s dtype:s shape:s bytes:u rank:s");
     for (int i = 0; i < v->n; i++) {
         const struct view *x = &v->v[i];
         report_row(&r, x->name, x->t->name, x->t->dtype ? dtype_name(x->t->dtype) : x->t->type,
@@ -72,9 +71,9 @@ static void put_kinds(struct report *r, const struct tensors *s)
 
 int show_info(FILE *f, enum report_format format, const struct tensors *s, const char *recipe)
 {
-    static const struct column c[] = { { "key", 's' }, { "value", 's' } };
     struct report r;
-    report_begin(&r, f, format, c, 2);
+    report_begin(&r, f, format);
+    report_table(&r, NULL, NULL, "key:s value:s");
     put(&r, "path", tensors_path(s));
     if (tensors_ckpt(s)) {
         put_manifest(&r, tensors_ckpt(s), recipe);
@@ -92,14 +91,12 @@ int show_info(FILE *f, enum report_format format, const struct tensors *s, const
 int show_stats(FILE *f, enum report_format format, const struct views *v,
                const struct tensor_stats *rows)
 {
-    static const struct column c[] = {
-        { "name", 's' },      { "type", 's' },           { "elements", 'u' },    { "min", 'g' },
-        { "max", 'g' },       { "mean", 'g' },           { "rms", 'g' },         { "zeros", 'u' },
-        { "nonfinite", 'u' }, { "bf16_underflow", 'g' }, { "update_ratio", 'g' }
-    };
     struct report r;
     char type[64];
-    report_begin(&r, f, format, c, 11);
+    report_begin(&r, f, format);
+    report_table(&r, NULL, NULL,
+                 "name:s type:s elements:u min:g5 max:g5 mean:g5 rms:g5 zeros:u nonfinite:u "
+                 "bf16_underflow:g5 update_ratio:g5");
     for (int i = 0; i < v->n; i++) {
         const struct tensor_stats *s = &rows[i];
         report_row(&r, v->v[i].name, values_type(v->v[i].t, type), s->elements, s->min, s->max,
@@ -112,19 +109,11 @@ int show_stats(FILE *f, enum report_format format, const struct views *v,
 int show_spectra(FILE *f, enum report_format format, const struct views *v,
                  const struct spectrum *sp)
 {
-    static const struct column c[] = { { "name", 's' },
-                                       { "rows", 'u' },
-                                       { "cols", 'u' },
-                                       { "sigma_max", 'g' },
-                                       { "sigma_min", 'g' },
-                                       { "condition", 'g' },
-                                       { "frobenius", 'g' },
-                                       { "stable_rank", 'g' },
-                                       { "effective_rank", 'g' },
-                                       { "alpha", 'g' },
-                                       { "orthogonality_error", 'g' } };
     struct report r;
-    report_begin(&r, f, format, c, 11);
+    report_begin(&r, f, format);
+    report_table(&r, NULL, NULL,
+                 "name:s rows:u cols:u sigma_max:g5 sigma_min:g5 condition:g5 frobenius:g5 "
+                 "stable_rank:g5 effective_rank:g5 alpha:g5 orthogonality_error:g5");
     for (int i = 0; i < v->n; i++)
         if (sp[i].n)
             report_row(&r, v->v[i].name, sp[i].rows, sp[i].cols, sp[i].sigma[0],
@@ -144,6 +133,33 @@ int show_values(FILE *f, const struct views *v, const struct spectrum *sp)
     return written(f);
 }
 
+int show_diff(FILE *f, enum report_format format, const struct diff_row *rows, int n, bool all)
+{
+    struct report r;
+    report_begin(&r, f, format);
+    report_table(&r, NULL, NULL,
+                 "name:s verdict:s elements:u bits_differ:u max:g5 rms:g5 relative:g5 "
+                 "cosine:g5");
+    for (int i = 0; i < n; i++)
+        if (all || rows[i].what > DIFF_EQUAL)
+            report_row(&r, rows[i].name, diff_word(rows[i].what), rows[i].elements, rows[i].bits,
+                       rows[i].max, rows[i].rms, rows[i].relative, rows[i].cosine);
+    return report_end(&r);
+}
+
+/* --- the picture --- */
+
+enum {
+    WIDTH = 900,
+    HEIGHT = 560,
+    LEFT = 76,
+    RIGHT = 190,
+    TOP = 44,
+    BOTTOM = 56,
+    DECADES = 8,
+    ROLES = 64
+};
+
 /* The role of a matrix: what stands after "layers.N.". */
 static const char *role(const struct view *v)
 {
@@ -153,38 +169,70 @@ static const char *role(const struct view *v)
     return s;
 }
 
-int show_plot(FILE *f, const struct views *v, const struct spectrum *sp, const char *title)
+/* Its number; a new one is added until there are ROLES of them. */
+static int role_index(const char **roles, int *n, const char *name)
 {
-    struct svg_curve *c = calloc((size_t)v->n + 1, sizeof *c);
-    size_t room = 1, at = 0;
-    for (int i = 0; i < v->n; i++)
-        room += (size_t)sp[i].n;
-    double *y = malloc(room * sizeof *y);
-    if (c && y) {
-        for (int i = 0; i < v->n; i++) {
-            c[i] = (struct svg_curve){ v->v[i].name, role(&v->v[i]), y + at, sp[i].n };
-            for (int k = 0; k < sp[i].n; k++)
-                y[at++] = sp[i].frobenius > 0 ? sp[i].sigma[k] / sp[i].sigma[0] : 0;
-        }
-        svg_curves(f, title, "place in the spectrum", "sigma / largest", c, v->n);
-    }
-    bool ok = c && y;
-    free(c);
-    free(y);
-    return ok ? written(f) : err_set(GPT_SYSTEM, "out of memory");
+    for (int i = 0; i < *n; i++)
+        if (!strcmp(roles[i], name))
+            return i;
+    if (*n == ROLES)
+        return ROLES - 1;
+    roles[*n] = name;
+    return (*n)++;
 }
 
-int show_diff(FILE *f, enum report_format format, const struct diff_row *rows, int n, bool all)
+/* sigma / largest; zero where all are zero. */
+static double relative(const struct spectrum *s, int k)
 {
-    static const struct column c[] = { { "name", 's' },     { "verdict", 's' },
-                                       { "elements", 'u' }, { "bits_differ", 'u' },
-                                       { "max", 'g' },      { "rms", 'g' },
-                                       { "relative", 'g' }, { "cosine", 'g' } };
-    struct report r;
-    report_begin(&r, f, format, c, 8);
+    return s->frobenius > 0 ? s->sigma[k] / s->sigma[0] : 0;
+}
+
+/* From the power of ten above the largest value down as far as needed, at most DECADES. */
+static void set_decades(struct chart *p, const struct spectrum *s, int n)
+{
+    double hi = -INFINITY, lo = INFINITY;
     for (int i = 0; i < n; i++)
-        if (all || rows[i].what > DIFF_EQUAL)
-            report_row(&r, rows[i].name, diff_word(rows[i].what), rows[i].elements, rows[i].bits,
-                       rows[i].max, rows[i].rms, rows[i].relative, rows[i].cosine);
-    return report_end(&r);
+        for (int k = 0; k < s[i].n; k++) {
+            double y = relative(&s[i], k);
+            if (y > 0 && isfinite(y)) {
+                hi = fmax(hi, log10(y));
+                lo = fmin(lo, log10(y));
+            }
+        }
+    if (hi < lo)
+        hi = lo = 0;
+    p->y1 = ceil(hi);
+    p->y0 = fmin(fmax(floor(lo), p->y1 - DECADES), p->y1 - 1);
+}
+
+int show_plot(FILE *f, const struct views *v, const struct spectrum *sp, const char *title)
+{
+    const char *roles[ROLES];
+    int n = 0;
+    struct chart p = { .f = f,
+                       .left = LEFT,
+                       .top = TOP,
+                       .width = WIDTH - LEFT - RIGHT,
+                       .height = HEIGHT - TOP - BOTTOM,
+                       .x1 = 1,
+                       .log_y = true,
+                       .title = title,
+                       .x_title = "place in the spectrum",
+                       .y_title = "sigma / largest" };
+    set_decades(&p, sp, v->n);
+    chart_begin(f, WIDTH, HEIGHT);
+    chart_axes(&p);
+    for (int i = 0; i < v->n; i++) {
+        const struct spectrum *s = &sp[i];
+        chart_curve(&p, role_index(roles, &n, role(&v->v[i])), 1);
+        for (int k = 0; k < s->n; k++)
+            chart_to(&p, s->n > 1 ? (double)k / (s->n - 1) : 0,
+                     relative(s, k) <= 0 ? p.y0 : fmax(log10(relative(s, k)), p.y0));
+        chart_curve_end(&p, v->v[i].name);
+    }
+    chart_axes_end(&p);
+    for (int i = 0; i < n; i++)
+        chart_legend(f, WIDTH - RIGHT + 16, TOP + 14 + 18 * i, i, roles[i], "");
+    chart_end(f);
+    return written(f);
 }

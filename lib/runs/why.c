@@ -35,7 +35,7 @@ static int next_variant(const struct group *g, enum fact kind, int *at)
 
 /* --- findings --- */
 
-static void say_mixture(struct doc *d, const struct gather *g, const struct group *in,
+static void say_mixture(struct report *r, const struct gather *g, const struct group *in,
                         enum fact kind, int different)
 {
     char text[1024] = "";
@@ -47,11 +47,11 @@ static void say_mixture(struct doc *d, const struct gather *g, const struct grou
                          SHORT_HASH, g->variants.v[v].hash, in->run[first].path);
         used += k > 0 && (size_t)k < sizeof text - used ? (size_t)k : 0;
     }
-    doc_text(d, "why", "%s: '%s' mixes %d: %s%s", fact_name[kind], in->name, different, text,
-             different > OTHERS_MAX + 1 ? ", ..." : "");
+    report_line(r, "why", "%s: '%s' mixes %d: %s%s", fact_name[kind], in->name, different, text,
+                different > OTHERS_MAX + 1 ? ", ..." : "");
 }
 
-static void say_kind(struct doc *d, const struct gather *g, enum fact kind)
+static void say_kind(struct report *r, const struct gather *g, enum fact kind)
 {
     int base_different, base = group_variant(&g->group[0], kind, true, &base_different);
     bool said = false, known = false;
@@ -61,27 +61,27 @@ static void say_kind(struct doc *d, const struct gather *g, enum fact kind)
         silent = count_of(in, kind, -1, &first);
         known |= v >= 0;
         if (different > 1)
-            say_mixture(d, g, in, kind, different);
+            say_mixture(r, g, in, kind, different);
         if (v >= 0 && silent)
-            doc_text(d, "why", "%s: %d of the %d runs of '%s' do not tell", fact_name[kind], silent,
-                     in->n, in->name);
+            report_line(r, "why", "%s: %d of the %d runs of '%s' do not tell", fact_name[kind],
+                        silent, in->n, in->name);
         if (i && (v < 0) != (base < 0))
-            doc_text(d, "why", "%s: only the logs of '%s' tell", fact_name[kind],
-                     v < 0 ? g->group[0].name : in->name);
+            report_line(r, "why", "%s: only the logs of '%s' tell", fact_name[kind],
+                        v < 0 ? g->group[0].name : in->name);
         else if (i && v != base)
-            doc_text(d, "why", "%s: differs between '%s' and '%s'", fact_name[kind],
-                     g->group[0].name, in->name);
+            report_line(r, "why", "%s: differs between '%s' and '%s'", fact_name[kind],
+                        g->group[0].name, in->name);
         said |= different > 1 || (v >= 0 && silent) || (i && v != base);
     }
     if (!said)
-        doc_text(d, "why", "%s: %s", fact_name[kind],
-                 known ? "the same in all runs" : "not in these logs");
+        report_line(r, "why", "%s: %s", fact_name[kind],
+                    known ? "the same in all runs" : "not in these logs");
 }
 
 /* --- diffs --- */
 
 struct shown {
-    struct doc *d;
+    struct report *r;
     long lines, max;
 };
 
@@ -89,39 +89,40 @@ static void show_line(void *arg, const char *line, size_t n)
 {
     struct shown *s = arg;
     if (s->lines++ < s->max || !s->max)
-        doc_line(s->d, line, n);
+        report_block_line(s->r, line, n);
 }
 
 static const char cut_note[] = "(the texts are longer; compared is what was kept)";
 
-static int show_diff(struct doc *d, const struct gather *g, enum fact kind, const char *a_name,
+static int show_diff(struct report *r, const struct gather *g, enum fact kind, const char *a_name,
                      int a, const char *b_name, int b, int context, long max)
 {
     const struct variant *va = &g->variants.v[a], *vb = &g->variants.v[b];
-    struct shown s = { d, 0, max };
+    struct shown s = { r, 0, max };
     char title[512], more[96];
     int rc = 0;
     snprintf(title, sizeof title, "%s: %.200s (%.*s) against %.200s (%.*s)", fact_name[kind],
              a_name, SHORT_HASH, va->hash, b_name, SHORT_HASH, vb->hash);
-    doc_block(d, "diff", title);
+    report_block(r, "diff", title);
     if (!va->text || !vb->text) {
         int n = snprintf(more, sizeof more, "(more than %d different texts: this one was not kept)",
                          VARIANT_TEXTS);
-        doc_line(d, more, (size_t)n);
+        report_block_line(r, more, (size_t)n);
     } else {
         rc = linediff(va->text, va->n, vb->text, vb->n, context, show_line, &s);
     }
     if (max && s.lines > max) {
         int n = snprintf(more, sizeof more, "(%ld more lines)", s.lines - max);
-        doc_line(d, more, (size_t)n);
+        report_block_line(r, more, (size_t)n);
     }
     if (va->cut || vb->cut)
-        doc_line(d, cut_note, sizeof cut_note - 1);
-    doc_block_end(d);
+        report_block_line(r, cut_note, sizeof cut_note - 1);
+    report_block_end(r);
     return rc;
 }
 
-static int show_kind(struct doc *d, const struct gather *g, enum fact kind, int context, long max)
+static int show_kind(struct report *r, const struct gather *g, enum fact kind, int context,
+                     long max)
 {
     int different, base = group_variant(&g->group[0], kind, true, &different), rc = 0;
     for (int i = 0; i < g->n && !rc; i++) {
@@ -129,19 +130,19 @@ static int show_kind(struct doc *d, const struct gather *g, enum fact kind, int 
         int most = group_variant(in, kind, true, &different), at = 0, v;
         for (int k = 0; k < OTHERS_MAX && !rc && (v = next_variant(in, kind, &at)) >= 0; k++)
             if (v != most)
-                rc = show_diff(d, g, kind, in->name, most, in->name, v, context, max);
+                rc = show_diff(r, g, kind, in->name, most, in->name, v, context, max);
         if (!rc && i && base >= 0 && most >= 0 && most != base)
-            rc = show_diff(d, g, kind, g->group[0].name, base, in->name, most, context, max);
+            rc = show_diff(r, g, kind, g->group[0].name, base, in->name, most, context, max);
     }
     return rc;
 }
 
-int why_report(struct doc *d, const struct gather *g, int context, long lines_max)
+int why_report(struct report *r, const struct gather *g, int context, long lines_max)
 {
     int rc = 0;
     for (int i = 0; i < KINDS; i++)
-        say_kind(d, g, kinds[i]);
+        say_kind(r, g, kinds[i]);
     for (int i = 0; i < KINDS && !rc; i++)
-        rc = show_kind(d, g, kinds[i], context, lines_max);
+        rc = show_kind(r, g, kinds[i], context, lines_max);
     return rc;
 }

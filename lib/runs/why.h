@@ -1,6 +1,6 @@
 /* why.h - what besides chance may be behind a difference: program, recipe, machine, data.
  *
- *     if ((rc = why_report(&d, &gather, 1, 200))) ...    // 1 line of context, 200 lines a diff
+ *     if ((rc = why_report(&r, &gather, 1, 200))) ...    // 1 line of context, 200 lines a diff
  *
  * Writes the parts "why", a line for each kind of text and finding, and "diff", unified diffs: in a
  * group the most frequent text against the others, between groups that of the first group against
@@ -9,9 +9,9 @@
 #ifndef RUNS_WHY_H
 #define RUNS_WHY_H
 
-#include "runs/doc.h"
+#include "base/report.h"
 #include "runs/gather.h"
 
-int why_report(struct doc *d, const struct gather *g, int context, long lines_max) MUST_CHECK;
+int why_report(struct report *r, const struct gather *g, int context, long lines_max) MUST_CHECK;
 
 #endif
