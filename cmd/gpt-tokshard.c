@@ -4,6 +4,7 @@
  *     gpt-tokshard --decode shards/text_train_000001.bin 0:100
  */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,6 +14,8 @@
 #include "base/num.h"
 #include "base/opt.h"
 #include "base/progress.h"
+#include "base/report.h"
+#include "base/text.h"
 #include "tokenize/bpe.h"
 #include "data/corpus.h"
 #include "data/shard_read.h"
@@ -249,32 +252,54 @@ static int verify(int argc, char **argv)
 
 /* --- --stats --- */
 
-static void print_stats(const struct token_stats *s, const struct vocab *v)
+/* A token's bytes in quotes; in hexadecimal what is not printable or not UTF-8. */
+static void quote_token(const struct vocab *v, uint16_t id, char *out)
+{
+    char text[TOKEN_MAX_BYTES];
+    size_t n = bpe_decode(v, &id, 1, text, sizeof text);
+
+    *out++ = '"';
+    for (size_t i = 0, k; i < n; i += k) {
+        unsigned char b = (unsigned char)text[i];
+
+        k = text_utf8(text + i, n - i);
+        if (!k || b < 0x20 || b == 0x7f || b == '"' || b == '\\')
+            out += sprintf(out, "\\x%02x", b);
+        else
+            out += sprintf(out, "%.*s", (int)k, text + i);
+        k = k ? k : 1;
+    }
+    strcpy(out, "\"");
+}
+
+static int print_stats(const struct token_stats *s, const struct vocab *v)
 {
     uint16_t top[20];
+    char text[4 * TOKEN_MAX_BYTES + 3];
     int n = token_stats_top(s, 20, top);
+    int64_t of_text = s->tokens - s->documents;
+    struct report r;
 
-    printf("documents: %" PRId64 "\n", s->documents);
-    printf("tokens: %" PRId64 "\n", s->tokens);
-    printf("text bytes: %" PRId64 "\n", s->text_bytes);
-    if (s->tokens > s->documents)
-        printf("bytes a token: %.4f\n", (double)s->text_bytes / (double)(s->tokens - s->documents));
-    printf("unigram entropy: %.4f nats/token\n", token_stats_entropy(s));
-    for (int i = 0; i < 64; i++)
+    report_begin(&r, stdout, report_format_of(NULL));
+    report_table(&r, "totals", NULL,
+                 "documents:i tokens:i text_bytes:i:text_bytes bytes_per_token:f4:bytes_a_token "
+                 "entropy_nats:f4:unigram_entropy,_nats/token");
+    report_row(&r, s->documents, s->tokens, s->text_bytes,
+               of_text > 0 ? (double)s->text_bytes / (double)of_text : NAN, token_stats_entropy(s));
+    report_table(&r, "lengths", NULL, "from:i:tokens_from to:i documents:i");
+    for (int i = 0; i < 63; i++)
         if (s->lengths[i])
-            printf("documents of %" PRId64 " to %" PRId64 " tokens: %" PRId64 "\n", INT64_C(1) << i,
-                   (INT64_C(1) << (i + 1)) - 1, s->lengths[i]);
+            report_row(&r, INT64_C(1) << i, (INT64_C(1) << i) - 1 + (INT64_C(1) << i),
+                       s->lengths[i]);
+    report_table(&r, "tokens", NULL, "id:i:token text:s count:i");
     for (int i = 0; i < n; i++) {
-        char text[TOKEN_MAX_BYTES];
-        size_t k = top[i] == v->bos ? 0 : bpe_decode(v, &top[i], 1, text, sizeof text);
-
-        printf("token %d \"", top[i]);
-        for (size_t c = 0; c < k; c++)
-            printf((unsigned char)text[c] < 0x20 || text[c] == '"' || text[c] == '\\' ? "\\x%02x"
-                                                                                      : "%c",
-                   (unsigned char)text[c]);
-        printf("%s\": %" PRId64 "\n", top[i] == v->bos ? "<|endoftext|>" : "", s->count[top[i]]);
+        if (top[i] == v->bos)
+            strcpy(text, "<|endoftext|>");
+        else
+            quote_token(v, top[i], text);
+        report_row(&r, (int64_t)top[i], text, s->count[top[i]]);
     }
+    return report_end(&r);
 }
 
 /* --stats of shards that are there: a folder with a MANIFEST, or .bin files. */
@@ -301,7 +326,7 @@ static int stats_of_shards(const char *data)
         (rc = load_vocab(&v, bytes)) || (rc = token_stats_init(&stats)))
         goto out;
     if (!(rc = token_stats_read(&stats, data, v)))
-        print_stats(&stats, v);
+        rc = print_stats(&stats, v);
     token_stats_release(&stats);
 out:
     vocab_free(v);
@@ -434,8 +459,8 @@ static int make_shards(int inputs, char **input, const char *arguments)
     progress_end(&bar);
     if (rc)
         goto out;
-    if (o.stats)
-        print_stats(&stats, vocab);
+    if (o.stats && (rc = print_stats(&stats, vocab)))
+        goto out;
     if (!o.quiet && r.invalid)
         fprintf(stderr, "gpt-tokshard: %" PRId64 " sequence%s not UTF-8: %s\n", r.invalid,
                 r.invalid == 1 ? " is" : "s are",

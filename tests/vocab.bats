@@ -50,5 +50,5 @@ get() { "$GPT_SHARE/get-vocab" "$@"; }
     [ "$status" -eq 0 ]
     [[ $output == *"is there already" ]]
     printf x > t.txt
-    [ "$(GPT_VOCAB=$PWD/out/deep/v "$GPT_BIN/gpt-tokshard" -q --stats t.txt | head -2 | tail -1)" = "tokens: 2" ]
+    [ "$(GPT_VOCAB=$PWD/out/deep/v "$GPT_BIN/gpt-tokshard" -q --stats t.txt | awk '$1 == "totals" { print $3 }')" = 2 ]
 }

@@ -129,7 +129,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-double median(double *x, int n)
+double stats_median(double *x, int n)
 {
     if (n < 1)
         return NAN;

@@ -23,6 +23,6 @@ double t_quantile(double p, double df);
 double t_noncentral_cdf(double t, double df, double delta);
 
 /* Of x (n), which it sorts; NaN of none. */
-double median(double *x, int n);
+double stats_median(double *x, int n);
 
 #endif

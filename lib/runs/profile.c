@@ -71,7 +71,7 @@ static double local_median(const struct timed *t, int n, int i)
     int a = i > NEAR ? i - NEAR : 0, b = i + NEAR < n ? i + NEAR + 1 : n;
     for (int k = a; k < b; k++)
         x[k - a] = t[k].ms;
-    return median(x, b - a);
+    return stats_median(x, b - a);
 }
 
 /* t[from .. from+n-1] are a block of all t[0 .. all-1]. */
@@ -80,10 +80,10 @@ static void judge_block(struct profile *p, const struct timed *t, int all, int f
     double x[BLOCK], mid, least;
     for (int i = 0; i < n; i++)
         x[i] = t[from + i].ms;
-    mid = median(x, n);
+    mid = stats_median(x, n);
     for (int i = 0; i < n; i++)
         x[i] = fabs(t[from + i].ms - mid);
-    least = fmax(6 * 1.4826 * median(x, n), CLOCK_MS);
+    least = fmax(6 * 1.4826 * stats_median(x, n), CLOCK_MS);
     for (int i = from; i < from + n; i++) {
         if (fabs(t[i].ms - mid) <= fmax(least, 0.5 * mid))
             continue;

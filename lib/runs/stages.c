@@ -22,7 +22,7 @@ static double median_of(const double *x, int n, double *room)
 {
     if (n > 0)
         memcpy(room, x, (size_t)n * sizeof *x);
-    return median(room, n);
+    return stats_median(room, n);
 }
 
 static void smooth(struct series *s, double *room)

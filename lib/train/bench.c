@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/report.h"
 #include "base/rng.h"
 #include "base/stats.h"
 #include "train/floor.h"
@@ -33,10 +34,10 @@ static struct estimate difference(const double *a, const double *b, int n, doubl
     struct estimate e;
     for (int i = 0; i < n; i++)
         scratch[i] = a[i] - b[i];
-    e.value = median(scratch, n);
+    e.value = stats_median(scratch, n);
     for (int i = 0; i < n; i++)
         scratch[i] = fabs(a[i] - b[i] - e.value);
-    e.error = n < 3 ? NAN : 1.253 * 1.4826 * median(scratch, n) / sqrt(n);
+    e.error = n < 3 ? NAN : 1.253 * 1.4826 * stats_median(scratch, n) / sqrt(n);
     return e;
 }
 
@@ -304,26 +305,23 @@ static int profile_stage(struct rank *k, int stage, int n, FILE *f)
     return k->rank ? 0 : be->profile_end(f, 2 * n);
 }
 
-static int print_row(const struct stage_bench *s, int stage, int n, double *const ms[FORMS],
-                     double *scratch, FILE *f)
+static void print_row(const struct stage_bench *s, int stage, int n, double *const ms[FORMS],
+                      double *scratch, struct report *out)
 {
     const struct rank *k = s->k;
     struct step_floor fl = step_floor(k->run->recipe, &s->even, k->world, s->attn_flops);
     struct estimate optim = difference(ms[MUTED], ms[MODEL], n, scratch);
     struct estimate exposed = difference(ms[STEP], ms[MUTED], n, scratch);
-    double model = median(ms[MODEL], n), step = median(ms[STEP], n);
+    double model = stats_median(ms[MODEL], n), step = stats_median(ms[STEP], n);
     double least = ms[STEP][0]; /* sorted now */
-    fprintf(f,
-            "%d\t%d\t%d\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.0f\t%.1f\t%.2f\t%.2f\t"
-            "%.0f\t%.1f\n",
-            stage, s->even.chunk_tokens, k->micros, step, least, model, optim.value, optim.error,
-            exposed.value, exposed.error, (double)s->even.tokens / step * 1e3,
-            fl.flops / step * 1e-9, fl.ms, step / fl.ms,
-            (double)k->ops->allocated(k->ops) / (1 << 20), saved_mb(s));
-    return fflush(f) ? err_sys("bench") : 0;
+    report_row(out, (int64_t)stage, (int64_t)s->even.chunk_tokens, (int64_t)k->micros, step, least,
+               model, optim.value, optim.error, exposed.value, exposed.error,
+               (double)s->even.tokens / step * 1e3, fl.flops / step * 1e-9, fl.ms, step / fl.ms,
+               (double)k->ops->allocated(k->ops) / (1 << 20), saved_mb(s));
+    fflush(out->f); /* report_end reports a failure */
 }
 
-static int bench_stage(struct rank *k, int stage, int n, FILE *f)
+static int bench_stage(struct rank *k, int stage, int n, struct report *out)
 {
     struct stage_bench s;
     double *ms[FORMS], *scratch = calloc((size_t)n * (FORMS + 1), sizeof *scratch);
@@ -338,7 +336,7 @@ static int bench_stage(struct rank *k, int stage, int n, FILE *f)
         rc = capture_model(&s);
     }
     if (!rc && !(rc = time_forms(&s, n, ms)) && k->rank == 0)
-        rc = print_row(&s, stage, n, ms, scratch, f);
+        print_row(&s, stage, n, ms, scratch, out);
     stage_release(&s);
     free(scratch);
     return rc;
@@ -347,12 +345,21 @@ static int bench_stage(struct rank *k, int stage, int n, FILE *f)
 int bench_rank(struct rank *k, int n, FILE *f)
 {
     const struct recipe *r = k->run->recipe;
+    struct report out;
     int rc = 0;
-    if (k->rank == 0)
-        fprintf(f, "stage\tT\tmicros\tstep_ms\tmin_ms\tfwd_bwd_ms\toptim_ms\toptim_se\texposed_ms\t"
-                   "exposed_se\ttokens_s\tTFLOP_s\tfloor_ms\tratio\tMiB\tsaved_MB\n");
+    if (k->rank == 0) {
+        report_begin(&out, f, report_format_of(NULL));
+        report_table(&out, NULL, NULL,
+                     "stage:i T:i micros:i step_ms:f3 min_ms:f3 fwd_bwd_ms:f3 optim_ms:f3 "
+                     "optim_se:f3 exposed_ms:f3 exposed_se:f3 tokens_s:f0 TFLOP_s:f1 floor_ms:f2 "
+                     "ratio:f2 MiB:f0 saved_MB:f1");
+    }
     for (int i = 0; i + 1 < r->n_stages && !rc; i++)
-        rc = bench_stage(k, i, n, f);
+        rc = bench_stage(k, i, n, &out);
+    if (k->rank == 0) {
+        int end = report_end(&out);
+        rc = rc ? rc : end;
+    }
     /* Of a second stage CUPTI (13.0) tells kernels' times under other kernels' names. */
     if (k->run->opt->profile && !rc)
         rc = profile_stage(k, 0, n, f);

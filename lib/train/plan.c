@@ -1,5 +1,6 @@
 /* plan.c - what a run will take, before it takes it. */
-#include <string.h>
+#include <stdio.h>
+#include "base/report.h"
 #include "train/rank.h"
 
 static double mib(double bytes) { return bytes / (1 << 20); }
@@ -24,12 +25,13 @@ static double ring_bytes(const struct recipe *r, const struct param_spec *s, int
     return ring_reduce(r, s, ranks) + after * (ranks - 1) / ranks;
 }
 
-static int plan_params(const struct recipe *r, int ranks, FILE *f)
+static int plan_params(const struct recipe *r, int ranks, struct report *out)
 {
     static const char *const rules[] = { "normuon", "adam" };
     static const char *const comms[] = { "replicated", "sharded", "sparse" };
-    fprintf(f, "parameter       matrices x rows x cols    dtype rule    comms      units/rank "
-               "  MiB/rank (weight+gradient, state)\n");
+    report_table(out, "parameters", NULL,
+                 "parameter:s shape:s:matrices_x_rows_x_cols dtype:s rule:s comms:s "
+                 "units:i:units/rank weight_gradient:f2:weight+gradient,_MiB state:f2:state,_MiB");
     for (int i = 0; i < r->n_params; i++) {
         const struct param_spec *s = &r->params[i];
         int64_t units = s->matrices > 1 ? s->matrices : s->rows;
@@ -40,16 +42,15 @@ static int plan_params(const struct recipe *r, int ranks, FILE *f)
                            (long long)units, s->matrices > 1 ? "matrices" : "rows", ranks);
         snprintf(shape, sizeof shape, "%lld x %lld x %lld", (long long)s->matrices,
                  (long long)s->rows, (long long)s->cols);
-        fprintf(f, "%-15s %-25s %-5s %-7s %-10s %10lld %9.2f %9.2f\n", s->label, shape,
-                dtype_name(s->dtype), rules[s->rule], comms[s->comms],
-                (long long)(whole ? units : units / ranks),
-                mib((double)param_bytes(s) + gradient_bytes(r, s)),
-                mib((double)optim_param_bytes(r, i, ranks)));
+        report_row(out, s->label, shape, dtype_name(s->dtype), rules[s->rule], comms[s->comms],
+                   whole ? units : units / ranks,
+                   mib((double)param_bytes(s) + gradient_bytes(r, s)),
+                   mib((double)optim_param_bytes(r, i, ranks)));
     }
     return 0;
 }
 
-static void plan_memory(const struct recipe *r, int ranks, enum dtype act, FILE *f)
+static void plan_memory(const struct recipe *r, int ranks, enum dtype act, struct report *out)
 {
     struct batch_shape big = feed_largest(r);
     double weights = (double)head_fp8_bytes(r), state = 0;
@@ -62,17 +63,17 @@ static void plan_memory(const struct recipe *r, int ranks, enum dtype act, FILE 
         weights += (double)param_bytes(&r->params[i]) + gradient_bytes(r, &r->params[i]);
         state += (double)optim_param_bytes(r, i, ranks);
     }
-    fprintf(f, "\nmemory a rank, MiB\n");
-    fprintf(f, "weights and gradients %10.1f\n", mib(weights));
-    fprintf(f, "optimizer state       %10.1f\n", mib(state));
-    fprintf(f, "optimizer work        %10.1f\n", mib(work));
-    fprintf(f, "activations           %10.1f\n", mib(acts));
-    fprintf(f, "batches               %10.1f\n", mib(batches));
-    fprintf(f, "sum                   %10.1f  (and what single ops need for themselves)\n",
-            mib(weights + state + work + acts + batches));
+    report_table(out, "memory", NULL, "part:s:memory_a_rank bytes:f1:MiB");
+    report_row(out, "weights and gradients", mib(weights));
+    report_row(out, "optimizer state", mib(state));
+    report_row(out, "optimizer work", mib(work));
+    report_row(out, "activations", mib(acts));
+    report_row(out, "batches", mib(batches));
+    report_row(out, "sum, without what single ops take",
+               mib(weights + state + work + acts + batches));
 }
 
-static void plan_comm(const struct recipe *r, int ranks, FILE *f)
+static void plan_comm(const struct recipe *r, int ranks, struct report *out)
 {
     double copy = (double)head_fp8_bytes(r) * (ranks - 1) / ranks; /* gathered only */
     double even = 0, odd = copy, untied = copy, sparse = 0;
@@ -85,38 +86,42 @@ static void plan_comm(const struct recipe *r, int ranks, FILE *f)
         untied += b;
         sparse += r->params[i].comms == COMMS_SPARSE ? ring_reduce(r, &r->params[i], ranks) : 0;
     }
-    fprintf(f, "\nsent by each rank, MB a step (rings)\n");
-    fprintf(f, "step without Adam     %10.1f\n", even / 1e6);
-    fprintf(f, "step with Adam, tied  %10.1f\n", odd / 1e6);
-    fprintf(f, "step with Adam        %10.1f\n", untied / 1e6);
+    report_table(out, "sent", NULL, "step:s:sent_by_each_rank_(rings) bytes:f1:MB_a_step");
+    report_row(out, "step without Adam", even / 1e6);
+    report_row(out, "step with Adam, tied", odd / 1e6);
+    report_row(out, "step with Adam", untied / 1e6);
     if (sparse > 0)
-        fprintf(f,
-                "of the latter two     %10.1f at most by the sparse exchange, which sends rows "
-                "that were touched\n",
-                sparse / 1e6);
+        report_row(out, "of the latter two, at most, sparse exchange of touched rows",
+                   sparse / 1e6);
 }
 
-/* One line where something other than the steady drift of the numbers changes. */
-static void plan_schedule(const struct recipe *r, FILE *f)
+/* A line where the stage, the long window or the tie changes, or the multiplier of the learning rate
+ * rises. */
+static void plan_schedule(const struct recipe *r, struct report *out)
 {
     struct point p, before = { .stage = -1 };
     int total = schedule_total(r);
-    fprintf(f,
-            "\nschedule: %d steps; one line where the stage, the multiplier's stage or the tie "
-            "changes\n",
-            total);
-    fprintf(f, "  step   tokens  T/chunk  long short  sequence      lr momentum  mtp\n");
+    report_line(out, "steps",
+                "schedule: %d steps; one line where the stage, the multiplier's stage or the tie "
+                "changes",
+                total);
+    report_table(out, "schedule", NULL,
+                 "step:i tokens:i chunk_tokens:i:T/chunk window_long:i:long window_short:i:short "
+                 "sequence:i lr:f4 momentum:f4 mtp:s note:s:");
     for (int s = 0; s <= total; s++) {
         schedule_at(r, s, &p);
         bool jump = p.lr > before.lr + 1e-12;
         if (p.stage != before.stage || jump || p.tied != before.tied || s == total ||
             p.blocks_long != before.blocks_long) {
-            fprintf(f, "%6d %8lld %8d %5d %5d %9d %7.4f %8.4f  ", s, (long long)p.tokens,
-                    p.chunk_tokens, p.window_long, p.window_short, p.sequence, p.lr, p.momentum);
-            for (int k = 0; k < p.n_mtp; k++)
-                fprintf(f, "%s%.4g", k ? "," : "", p.mtp[k]);
-            fprintf(f, "%s%s\n", !p.tied && before.tied && s ? "  head and embedding part" : "",
-                    s == total ? "  last validation" : "");
+            char mtp[128] = "";
+            for (int k = 0, n = 0; k < p.n_mtp; k++)
+                n += snprintf(mtp + n, sizeof mtp - (size_t)n, "%s%.4g", k ? "," : "", p.mtp[k]);
+            report_row(out, (int64_t)s, (int64_t)p.tokens, (int64_t)p.chunk_tokens,
+                       (int64_t)p.window_long, (int64_t)p.window_short, (int64_t)p.sequence,
+                       (double)p.lr, (double)p.momentum, mtp,
+                       s == total                         ? "last validation"
+                       : !p.tied && before.tied && s != 0 ? "head and embedding part"
+                                                          : "");
         }
         before = p;
     }
@@ -124,15 +129,19 @@ static void plan_schedule(const struct recipe *r, FILE *f)
 
 int run_plan(const struct recipe *r, int ranks, enum dtype act, FILE *f)
 {
+    struct report out;
     int rc = check_ranks(r, ranks);
     if (rc)
         return rc;
-    fprintf(f, "recipe %s %s on %d rank%s, %d micro-batch%s a step\n\n", r->name, r->hash, ranks,
-            ranks > 1 ? "s" : "", r->chunks / ranks, r->chunks / ranks > 1 ? "es" : "");
-    if ((rc = plan_params(r, ranks, f)))
-        return rc;
-    plan_memory(r, ranks, act, f);
-    plan_comm(r, ranks, f);
-    plan_schedule(r, f);
-    return 0;
+    report_begin(&out, f, REPORT_TEXT);
+    report_line(&out, "recipe", "recipe %s %s on %d rank%s, %d micro-batch%s a step", r->name,
+                r->hash, ranks, ranks > 1 ? "s" : "", r->chunks / ranks,
+                r->chunks / ranks > 1 ? "es" : "");
+    if (!(rc = plan_params(r, ranks, &out))) {
+        plan_memory(r, ranks, act, &out);
+        plan_comm(r, ranks, &out);
+        plan_schedule(r, &out);
+    }
+    int end = report_end(&out);
+    return rc ? rc : end;
 }
