@@ -17,6 +17,7 @@
  *
  * The backend of the run is wrapped: nothing in the program knows of this.
  */
+#include <cuda.h>
 #include <cuda_runtime.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,11 +41,20 @@ static int new_ops(struct ops **o, int i, void *group)
     return rc;
 }
 
-static void CUDART_CB for_ever(void *unused)
+/* The rank's stream waits for a value that nothing writes. A host function that never returns would
+ * block the driver's thread for those of all GPUs as well. */
+static void hang(struct ops *o)
 {
-    (void)unused;
-    for (;;)
-        pause();
+    CUresult (*wait_value)(CUstream, CUdeviceptr, cuuint32_t, unsigned) = NULL;
+    enum cudaDriverEntryPointQueryResult found;
+    void *word = NULL;
+
+    if (cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", (void **)&wait_value, 12000,
+                                         cudaEnableDefault, &found) ||
+        !wait_value || cudaHostAlloc(&word, sizeof(cuuint32_t), cudaHostAllocMapped))
+        return;
+    *(volatile cuuint32_t *)word = 0;
+    wait_value(ops_cuda_stream(o), (CUdeviceptr)(uintptr_t)word, 1, CU_STREAM_WAIT_VALUE_EQ);
 }
 
 static void go_wrong(struct ops *o)
@@ -57,7 +67,7 @@ static void go_wrong(struct ops *o)
     else if (!strcmp(kind, "sleep"))
         sleep(120);
     else if (!strcmp(kind, "hang"))
-        cudaLaunchHostFunc(ops_cuda_stream(o), for_ever, NULL);
+        hang(o);
 }
 
 /* Which of this process's ranks. */

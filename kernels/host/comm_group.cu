@@ -221,16 +221,25 @@ static void abort_all(struct nccl_group *g)
     pthread_cond_broadcast(&g->change);
 }
 
+static bool in_phase(const struct member *m)
+{
+    return m && __atomic_load_n(&m->phase, __ATOMIC_RELAXED);
+}
+
 /* Ranks that are still inside CUDA after the abort are the real hang, whichever rank was reported
- * first. g->lock is held. */
+ * first. A rank that has left its phase is back: it may wait in its clean-up (destroying a graph
+ * can wait for another GPU), and is named only if all do. g->lock is held. */
 static void report_stuck(struct nccl_group *g)
 {
     char text[600];
+    bool any = false;
     int n = 0;
 
+    for (int i = 0; i < g->gpus; i++)
+        any |= in_phase(g->member[i]);
     for (int i = 0; i < g->gpus; i++) {
         struct member *m = g->member[i];
-        if (m && n < (int)sizeof text - 100)
+        if (m && (in_phase(m) || !any) && n < (int)sizeof text - 100)
             n += snprintf(text + n, sizeof text - (size_t)n, "%srank %d (GPU %d), %s",
                           n ? "; " : "", m->c.rank, m->device, member_phase(m));
     }

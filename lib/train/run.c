@@ -293,6 +293,7 @@ static void rank_failed(struct rank *k, int rc)
         run->opt->backend->abort(run->opt->backend->group, k->rank, rc, own);
     if (run->loader)
         loader_stop(run->loader);
+    enter(k, "end", false); /* back from its device: what hangs now is another rank's */
 }
 
 /* Written when all ranks are ready: a run that cannot start logs nothing. */
