@@ -77,7 +77,7 @@ static const struct opt table[] = {
 
 static bool is_standard(const char *path) { return path && !strcmp(path, "-"); }
 
-/* Standard input has one tensor file, not two. */
+/* Both inputs cannot be standard input. */
 static int choose_input(const char *a, const char *b)
 {
     return is_standard(a) && is_standard(b)
@@ -91,18 +91,22 @@ static void remark(const char *text)
         fprintf(stderr, "gpt-ckpt: %s\n", text);
 }
 
-/* PATH [PATTERN], with --bank as another way to say the pattern. */
+/* Close after a failure, too. */
+static int open_path(struct inspect *x, const char *path)
+{
+    int rc = inspect_open(x, path);
+    if (!rc)
+        remark(x->why);
+    return rc;
+}
+
+/* PATH [PATTERN], with --bank as another way to say the pattern. Close after a failure, too. */
 static int open_views(struct inspect *x, struct views *v, char **argv, int n, int flags)
 {
-    *v = (struct views){ .n = 0 };
     int rc = opt_choose(n > 1, "a pattern", o.bank, "--bank");
-    if (rc || (rc = inspect_open(x, argv[0])))
+    if (rc || (rc = open_path(x, argv[0])))
         return rc;
-    remark(x->why);
-    if (!(rc = views_make(v, x->tensors, &x->map, n > 1 ? argv[1] : o.bank, flags)))
-        return 0;
-    inspect_close(x);
-    return rc;
+    return views_make(v, x->tensors, &x->map, n > 1 ? argv[1] : o.bank, flags);
 }
 
 static int close_views(struct inspect *x, struct views *v, int rc)
@@ -116,35 +120,33 @@ static int close_views(struct inspect *x, struct views *v, int rc)
 
 static int verb_ls(char **argv, int n)
 {
-    struct inspect x;
-    struct views v;
+    struct inspect x = { 0 };
+    struct views v = { .n = 0 };
     int rc = open_views(&x, &v, argv, n, VIEWS_PADDING | VIEWS_STORED);
-    if (rc)
-        return rc;
-    rc = show_list(stdout, report_format_of(o.format), x.tensors, &v);
+    if (!rc)
+        rc = show_list(stdout, report_format_of(o.format), x.tensors, &v);
     return close_views(&x, &v, rc);
 }
 
 static int verb_info(char **argv, int n)
 {
-    struct inspect x;
-    int rc = inspect_open(&x, argv[0]);
+    struct inspect x = { 0 };
+    int rc = open_path(&x, argv[0]);
     (void)n;
-    if (rc)
-        return rc;
-    remark(x.why);
-    rc = show_info(stdout, report_format_of(o.format), x.tensors, x.recipe ? x.recipe->name : NULL);
+    if (!rc)
+        rc = show_info(stdout, report_format_of(o.format), x.tensors,
+                       x.recipe ? x.recipe->name : NULL);
     inspect_close(&x);
     return rc;
 }
 
 static int verb_stat(char **argv, int n)
 {
-    struct inspect x;
-    struct views v;
+    struct inspect x = { 0 };
+    struct views v = { .n = 0 };
     int rc = opt_choose(o.histogram, "--histogram", o.format, "--format");
     if (rc || (rc = open_views(&x, &v, argv, n, VIEWS_PADDING)))
-        return rc;
+        return close_views(&x, &v, rc);
     struct tensor_stats *rows = calloc((size_t)v.n + 1, sizeof *rows);
     rc = rows ? tensor_stats_views(x.tensors, &v, x.recipe, rows)
               : err_set(GPT_SYSTEM, "out of memory");
@@ -160,13 +162,11 @@ static int verb_stat(char **argv, int n)
 
 static int verb_cat(char **argv, int n)
 {
-    struct inspect x;
-    int rc = inspect_open(&x, argv[0]);
+    struct inspect x = { 0 };
+    int rc = open_path(&x, argv[0]);
     (void)n;
-    if (rc)
-        return rc;
-    remark(x.why);
-    rc = cat_tensor(x.tensors, &x.map, argv[1], o.raw, stdout);
+    if (!rc)
+        rc = cat_tensor(x.tensors, &x.map, argv[1], o.raw, stdout);
     inspect_close(&x);
     return rc;
 }
@@ -313,8 +313,8 @@ static int spectra(struct inspect *x, struct views *v, const char *of)
 
 static int verb_spectrum(char **argv, int n)
 {
-    struct inspect x;
-    struct views v;
+    struct inspect x = { 0 };
+    struct views v = { .n = 0 };
     int rc =
         opt_choose(o.of && strcmp(o.of, "weight"), "--of", o.since, "--since, which is of weights");
     if (!rc)
@@ -330,7 +330,7 @@ static int verb_spectrum(char **argv, int n)
     if (!rc)
         rc = choose_input(argv[0], o.since);
     if (rc || (rc = open_views(&x, &v, argv, n, o.padding ? VIEWS_PADDING : 0)))
-        return rc;
+        return close_views(&x, &v, rc);
     const char *of = o.since ? "weight" : o.of ? o.of : any_momentum(&v) ? "momentum" : "weight";
     const char *kind = strcmp(of, "weight") ? "momentum" : "weight";
     views_keep_matrices(&v, kind);
@@ -351,15 +351,14 @@ static int level(int usual) { return o.level < 0 ? usual : (int)o.level; }
 
 static int verb_reshard(char **argv, int n)
 {
-    struct inspect x;
+    struct inspect x = { 0 };
     int rc = need(o.output, "-o DIR");
     (void)n;
     if (!rc && !o.ranks)
         rc = need(NULL, "--ranks N");
-    if (rc || (rc = inspect_open(&x, argv[0])))
-        return rc;
-    remark(x.why);
-    const struct ckpt *c = tensors_ckpt(x.tensors);
+    if (!rc)
+        rc = open_path(&x, argv[0]);
+    const struct ckpt *c = rc ? NULL : tensors_ckpt(x.tensors);
     if (c && !o.force)
         rc = ckpt_check_free(o.output, ckpt_info(c)->step);
     if (!rc)
@@ -391,17 +390,15 @@ static int export_form(struct export_options *e)
 
 static int verb_export(char **argv, int n)
 {
-    struct inspect x;
+    struct inspect x = { 0 };
     struct output out;
     struct export_options e = { .bf16 = !strcmp(o.dtype, "bf16"),
                                 .states = o.states,
                                 .padding = o.padding };
     int rc = need(o.output, "-o FILE");
     (void)n;
-    if (rc || (rc = export_form(&e)) || (rc = inspect_open(&x, argv[0])))
-        return rc;
-    remark(x.why);
-    if (!(rc = output_open(&out, o.output, o.force))) {
+    if (!rc && !(rc = export_form(&e)) && !(rc = open_path(&x, argv[0])) &&
+        !(rc = output_open(&out, o.output, o.force))) {
         if (!(rc = export_tensors(x.tensors, &x.map, &e, out.f, o.output)))
             rc = output_commit(&out);
         output_abort(&out);

@@ -42,12 +42,9 @@ static void write_file(const char *path, const struct item *v, int n)
 static double *values_of(struct tensors *s, const char *name)
 {
     const struct stored *t = tensors_find(s, name);
-    struct values v;
     CHECK(t != NULL);
     double *x = malloc((t->elements + 1) * sizeof *x);
-    CHECK_OK(values_open(&v, s, t, 0));
-    CHECK_OK(values_read(&v, x, t->elements));
-    values_close(&v);
+    CHECK_OK(values_load(s, t, 0, x, t->elements));
     return x;
 }
 

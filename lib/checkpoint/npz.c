@@ -6,6 +6,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const struct {
+    const char *descr, *type;
+    enum dtype dtype;
+    unsigned size;
+} types[] = {
+    { "<f8", "F64", DT_F64, 8 },   { "<f4", "F32", DT_F32, 4 },  { "<f2", "F16", DT_F16, 2 },
+    { "<i8", "I64", DT_I64, 8 },   { "<i4", "I32", DT_I32, 4 },  { "<i2", "I16", DT_I16, 2 },
+    { "<u2", "U16", DT_U16, 2 },   { "|i1", "I8", DT_I8, 1 },    { "|u1", "U8", DT_U8, 1 },
+    { "|b1", "BOOL", DT_BOOL, 1 }, { "<u4", "U32", DT_NONE, 4 }, { "<u8", "U64", DT_NONE, 8 },
+};
+
+const char *npz_descr(enum dtype t)
+{
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (t != DT_NONE && types[i].dtype == t)
+            return types[i].descr;
+    return NULL;
+}
+
 struct zip {
     const char *path;
     const unsigned char *b;
@@ -115,17 +134,6 @@ static int next_member(const struct zip *z, uint64_t *at, struct member *m)
 }
 
 /* --- the array's header, a Python dict --- */
-
-static const struct {
-    const char *descr, *type;
-    enum dtype dtype;
-    unsigned size;
-} types[] = {
-    { "<f8", "F64", DT_F64, 8 },   { "<f4", "F32", DT_F32, 4 },  { "<f2", "F16", DT_F16, 2 },
-    { "<i8", "I64", DT_I64, 8 },   { "<i4", "I32", DT_I32, 4 },  { "<i2", "I16", DT_I16, 2 },
-    { "<u2", "U16", DT_U16, 2 },   { "|i1", "I8", DT_I8, 1 },    { "|u1", "U8", DT_U8, 1 },
-    { "|b1", "BOOL", DT_BOOL, 1 }, { "<u4", "U32", DT_NONE, 4 }, { "<u8", "U64", DT_NONE, 8 },
-};
 
 /* What follows 'key': in the dict; NULL when it has no such key. */
 static const char *dict_value(const char *dict, const char *key)

@@ -1,4 +1,4 @@
-/* tensors.h - the tensors of a checkpoint, or of any safetensors file, seen alike.
+/* tensors.h - the tensors of a checkpoint, or of a safetensors or npz file, through one interface.
  *
  * Opens ROOT (its newest checkpoint), ROOT/step-N, x.safetensors, x.safetensors.zst
  * or "-". Bytes are streamed in any order of tensors, in bounded memory; reading
@@ -8,10 +8,7 @@
  *     if ((rc = tensors_open(&s, path))) return rc;
  *     for (int i = 0; i < tensors_count(s); i++) {
  *         const struct stored *t = tensors_at(s, i);
- *         struct values v;
- *         if (!(rc = values_open(&v, s, t, 0)))            // decoded: numbers, not bits
- *             rc = values_read(&v, x, t->elements);
- *         values_close(&v);
+ *         rc = values_load(s, t, 0, x, t->elements);       // decoded: numbers, not bits
  *     }
  *     tensors_close(s);
  *
@@ -84,6 +81,9 @@ int values_open(struct values *v, struct tensors *s, const struct stored *t,
                 uint64_t first) MUST_CHECK;
 int values_read(struct values *v, double *dst, size_t n) MUST_CHECK;
 void values_close(struct values *v);
+/* n elements from `first` on, opened and closed. */
+int values_load(struct tensors *s, const struct stored *t, uint64_t first, double *dst,
+                size_t n) MUST_CHECK;
 /* As it prints: "f32 master of bf16", "f8_e4m3 scaled", ...; buf of 64. */
 const char *values_type(const struct stored *t, char *buf);
 

@@ -157,6 +157,16 @@ void values_close(struct values *v)
     v->buf = NULL;
 }
 
+int values_load(struct tensors *s, const struct stored *t, uint64_t first, double *dst, size_t n)
+{
+    struct values v;
+    int rc = values_open(&v, s, t, first);
+    if (!rc)
+        rc = values_read(&v, dst, n);
+    values_close(&v);
+    return rc;
+}
+
 const char *values_type(const struct stored *t, char *buf)
 {
     if (t->low)

@@ -107,9 +107,9 @@ static int compare_bits(struct tensors *a, const struct view *va, struct tensors
     return rc;
 }
 
-/* --- the fast answer --- */
+/* --- hashes, which save reading --- */
 
-/* Pieces of the same place and hash hold the same bits. */
+/* Pieces of the same range and hash hold the same bits. */
 static bool same_hashes(struct tensors *a, const struct stored *ta, struct tensors *b,
                         const struct stored *tb)
 {
@@ -131,7 +131,7 @@ static bool same_shape(const struct view *a, const struct view *b)
     return a->rank == b->rank && !memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape);
 }
 
-/* Nothing is in the same bits but what has the same type, low halves and scales. */
+/* Bits are compared only where both have the same type, and both or neither a low half. */
 static bool same_type(const struct stored *a, const struct stored *b)
 {
     return !strcmp(a->type, b->type) && !a->low == !b->low;
@@ -149,8 +149,6 @@ static int compare(const struct job *j, const struct view *x, const struct view 
                    struct diff_row *row)
 {
     int rc = 0;
-    row->elements = x->elements;
-    row->max = row->rms = row->relative = row->cosine = NAN;
     if (!same_shape(x, y)) {
         row->what = DIFF_SHAPE;
         return 0;
@@ -181,44 +179,39 @@ static int compare(const struct job *j, const struct view *x, const struct view 
     return 0;
 }
 
+static int start_row(const struct job *j, const struct view *v, enum diff_what what,
+                     struct diff_row *row)
+{
+    *row = (struct diff_row){ .name = strdup(v->name),
+                              .what = what,
+                              .elements = v->elements,
+                              .max = NAN,
+                              .rms = NAN,
+                              .relative = NAN,
+                              .cosine = NAN };
+    /* Padding need not be in an exported file. */
+    row->left_out = what != DIFF_SAME && !j->alike && v->part && v->part->padding;
+    return row->name ? 0 : err_set(GPT_SYSTEM, "out of memory");
+}
+
 static int one(void *arg, int i)
 {
     struct job *j = arg;
     const struct view *x = &j->va->v[i], *y = views_find(j->vb, x->name);
-    struct diff_row *row = &j->rows[i];
-    if (!(row->name = strdup(x->name)))
-        return err_set(GPT_SYSTEM, "out of memory");
-    if (y)
-        return compare(j, x, y, row);
-    row->what = DIFF_ONLY_A;
-    row->left_out = !j->alike && x->part && x->part->padding;
-    row->elements = x->elements;
-    row->max = row->rms = row->relative = row->cosine = NAN;
-    return 0;
+    int rc = start_row(j, x, y ? DIFF_SAME : DIFF_ONLY_A, &j->rows[i]);
+    return rc || !y ? rc : compare(j, x, y, &j->rows[i]);
 }
 
 static int add_only_b(const struct job *j, int *n)
 {
+    int rc = 0;
     *n = j->va->n;
-    for (int i = 0; i < j->vb->n; i++) {
-        if (views_find(j->va, j->vb->v[i].name))
-            continue;
-        struct diff_row *row = &j->rows[(*n)++];
-        *row = (struct diff_row){ .name = strdup(j->vb->v[i].name),
-                                  .what = DIFF_ONLY_B,
-                                  .elements = j->vb->v[i].elements,
-                                  .max = NAN,
-                                  .rms = NAN,
-                                  .relative = NAN,
-                                  .cosine = NAN };
-        row->left_out = !j->alike && j->vb->v[i].part && j->vb->v[i].part->padding;
-        if (!row->name)
-            return err_set(GPT_SYSTEM, "out of memory");
-    }
-    return 0;
+    for (int i = 0; !rc && i < j->vb->n; i++)
+        if (!views_find(j->va, j->vb->v[i].name))
+            rc = start_row(j, &j->vb->v[i], DIFF_ONLY_B, &j->rows[(*n)++]);
+    return rc;
 }
 
-/* Padding need not be in an exported file. */
 static void leave_out(struct diff_row *rows, int *n)
 {
     int k = 0;
@@ -281,14 +274,6 @@ void diff_free(struct diff_row *rows, int n)
 
 /* --- what is not a tensor --- */
 
-static const char *value_of(const struct ckpt_info *x, const char *key)
-{
-    for (int i = 0; i < x->nstate; i++)
-        if (!strcmp(x->state[i].key, key))
-            return x->state[i].value;
-    return NULL;
-}
-
 int diff_info(const struct ckpt_info *a, const struct ckpt_info *b,
               void (*f)(void *arg, const char *key, const char *a, const char *b), void *arg)
 {
@@ -314,14 +299,14 @@ int diff_info(const struct ckpt_info *a, const struct ckpt_info *b,
         n++;
     }
     for (int i = 0; i < a->nstate; i++) {
-        const char *v = value_of(b, a->state[i].key);
+        const char *v = ckpt_info_state(b, a->state[i].key);
         if (v && !strcmp(v, a->state[i].value))
             continue;
         f(arg, a->state[i].key, a->state[i].value, v);
         n++;
     }
     for (int i = 0; i < b->nstate; i++)
-        if (!value_of(a, b->state[i].key)) {
+        if (!ckpt_info_state(a, b->state[i].key)) {
             f(arg, b->state[i].key, NULL, b->state[i].value);
             n++;
         }

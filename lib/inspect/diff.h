@@ -30,11 +30,11 @@ struct diff_row {
     double max, rms; /* of B - A; NaN or infinity on one side only: infinite */
     double relative; /* |B - A| / |A|, Frobenius; 0 when both are zero */
     double cosine; /* of A and B */
-    bool left_out; /* within diff_tensors */
+    bool left_out; /* used within diff_tensors */
 };
 
 /* relative <= tolerance is DIFF_WITHIN. *same: no row is beyond that. pattern as for views_make.
- * Pieces of two checkpoints with the same place and hash are not read. */
+ * Tensors whose pieces have the same ranges and hashes in two checkpoints are not read. */
 int diff_tensors(struct tensors *a, struct tensors *b, const struct name_map *map,
                  const char *pattern, double tolerance, struct diff_row **rows, int *n,
                  bool *same) MUST_CHECK;

@@ -6,16 +6,11 @@
 
 static int add_view(struct trials *l, struct tensors *s, const struct view *v, int flags)
 {
-    struct values x;
     struct matrix m;
     struct trial t;
     double *a = malloc(v->elements * sizeof *a), squares = 0;
-    int rc = a ? values_open(&x, s, v->t, v->first) : err_set(GPT_SYSTEM, "out of memory");
-    if (!a)
-        return rc;
-    if (!rc)
-        rc = values_read(&x, a, v->elements);
-    values_close(&x);
+    int rc =
+        a ? values_load(s, v->t, v->first, a, v->elements) : err_set(GPT_SYSTEM, "out of memory");
     for (uint64_t i = 0; !rc && i < v->elements; i++)
         squares += a[i] * a[i];
     if (rc || squares == 0) {

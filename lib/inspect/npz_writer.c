@@ -7,6 +7,7 @@
 #include <string.h>
 #include <zlib.h>
 #include "base/text.h"
+#include "checkpoint/npz.h"
 
 struct entry {
     char *name;
@@ -112,29 +113,11 @@ static int put_data(struct npz_writer *w, const void *p, size_t n)
     return put(w, p, n);
 }
 
-/* The type as NumPy writes it; NULL where it has none. */
-static const char *descr(enum dtype t)
-{
-    switch (t) {
-    case DT_F64: return "<f8";
-    case DT_F32: return "<f4";
-    case DT_F16: return "<f2";
-    case DT_I64: return "<i8";
-    case DT_I32: return "<i4";
-    case DT_I16: return "<i2";
-    case DT_U16: return "<u2";
-    case DT_I8: return "|i1";
-    case DT_U8: return "|u1";
-    case DT_BOOL: return "|b1";
-    default: return NULL;
-    }
-}
-
 int npz_begin(struct npz_writer *w, const char *name, enum dtype t, int rank, const uint64_t *shape)
 {
     char text[512];
     int rc = end_entry(w), n;
-    assert(descr(t));
+    assert(npz_descr(t));
     if (rc)
         return rc;
     if (w->n == w->room) {
@@ -150,7 +133,8 @@ int npz_begin(struct npz_writer *w, const char *name, enum dtype t, int rank, co
     w->n++;
     w->open = true;
     w->left = dtype_size(t);
-    n = snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr(t));
+    n = snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': (",
+                 npz_descr(t));
     for (int i = 0; i < rank; i++) {
         w->left *= shape[i];
         n += snprintf(text + n, sizeof text - (size_t)n,

@@ -157,16 +157,6 @@ static void end_turn(struct crew *c, int i)
     pthread_mutex_unlock(&c->lock);
 }
 
-static int read_view(struct tensors *s, const struct view *v, double *a)
-{
-    struct values x;
-    int rc = values_open(&x, s, v->t, v->first);
-    if (!rc)
-        rc = values_read(&x, a, v->elements);
-    values_close(&x);
-    return rc;
-}
-
 /* The matrix of view i, minus that of the other set; NULL when it is no matrix. */
 static int read_matrix(const struct spectrum_job *j, int i, double **out)
 {
@@ -180,8 +170,9 @@ static int read_matrix(const struct spectrum_job *j, int i, double **out)
                        tensors_path(j->since), v->name, v->elements);
     a = malloc(v->elements * sizeof *a);
     b = w ? malloc(v->elements * sizeof *b) : NULL;
-    int rc = a && (b || !w) ? read_view(j->s, v, a) : err_set(GPT_SYSTEM, "out of memory");
-    if (!rc && w && !(rc = read_view(j->since, w, b)))
+    int rc = a && (b || !w) ? values_load(j->s, v->t, v->first, a, v->elements)
+                            : err_set(GPT_SYSTEM, "out of memory");
+    if (!rc && w && !(rc = values_load(j->since, w->t, w->first, b, w->elements)))
         for (uint64_t k = 0; k < v->elements; k++)
             a[k] -= b[k];
     free(b);

@@ -7,10 +7,16 @@
 #include <string.h>
 #include "base/parallel.h"
 
-static int add(struct views *v, int *room, struct view x)
+/* Adds x, whose name it takes over, if its name, or its tensor's or parameter's, matches. */
+static int add(struct views *v, int *room, struct view x, const char *pattern)
 {
     if (!x.name)
         return err_set(GPT_SYSTEM, "out of memory");
+    if (pattern && fnmatch(pattern, x.name, 0) && fnmatch(pattern, x.t->name, 0) &&
+        fnmatch(pattern, x.t->param, 0)) {
+        free(x.name);
+        return 0;
+    }
     if (v->n == *room) {
         struct view *p = realloc(v->v, (size_t)(*room = *room ? 2 * *room : 64) * sizeof *p);
         if (!p) {
@@ -35,18 +41,6 @@ static void take_axes(struct view *x, const struct stored *t, int from)
     }
 }
 
-static bool wanted(const struct view *x, const char *pattern)
-{
-    return !pattern || !fnmatch(pattern, x->name, 0) || !fnmatch(pattern, x->t->name, 0) ||
-           !fnmatch(pattern, x->t->param, 0);
-}
-
-static char *full_name(const char *part, const char *kind)
-{
-    char *s = NULL;
-    return asprintf(&s, "%s%s%s", part, *kind ? "." : "", kind) < 0 ? NULL : s;
-}
-
 /* The part p of t: whole units, or some numbers of one unit. */
 static struct view part_view(const struct stored *t, const struct part_name *p)
 {
@@ -54,7 +48,8 @@ static struct view part_view(const struct stored *t, const struct part_name *p)
     struct view x = {
         .t = t, .part = p, .unit = p->unit, .first = p->unit * each, .elements = p->units * each
     };
-    x.name = full_name(p->name, t->kind);
+    if (asprintf(&x.name, "%s%s%s", p->name, *t->kind ? "." : "", t->kind) < 0)
+        x.name = NULL;
     take_axes(&x, t, p->units == 1 && t->rank > 1 ? 1 : 0);
     if (p->units > 1)
         x.shape[0] = p->units;
@@ -88,12 +83,7 @@ static int add_mapped(struct views *v, int *room, const struct stored *t,
         *known = true;
         if (p->padding && !(flags & VIEWS_PADDING))
             continue;
-        struct view x = part_view(t, p);
-        if (x.name && !wanted(&x, pattern)) {
-            free(x.name);
-            continue;
-        }
-        int rc = add(v, room, x);
+        int rc = add(v, room, part_view(t, p), pattern);
         if (rc)
             return rc;
     }
@@ -117,11 +107,7 @@ static int add_plain(struct views *v, int *room, const struct stored *t, const c
         else if (asprintf(&x.name, "%s[%" PRIu64 "]", t->name, u) < 0)
             x.name = NULL;
         take_axes(&x, t, outer > 1 ? t->rank - 2 : 0);
-        if (x.name && !wanted(&x, pattern)) {
-            free(x.name);
-            continue;
-        }
-        int rc = add(v, room, x);
+        int rc = add(v, room, x, pattern);
         if (rc)
             return rc;
     }
