@@ -21,4 +21,8 @@ setup() { root=$BATS_TEST_DIRNAME/..; }
     sed -i '1a #include "gpu.h"' "$copy/lib/ops/ops.h"
     run -1 "$root/tests/floors" "$copy"
     [[ $output == 'lib/ops/ops.h:2: ops may not include "gpu.h"' ]]
+    cp "$root/lib/ops/ops.h" "$copy/lib/ops"
+    sed -i '1a #include "ops/ops.h"' "$copy/lib/model/recipe_check.c"
+    run -1 "$root/tests/floors" "$copy"
+    [[ $output == 'lib/model/recipe_check.c:2: recipe may not include "ops/ops.h"' ]]
 }

@@ -115,12 +115,12 @@ static void test_refused_parameters(void)
     refuse("parameters.attn=30720,768 bf16 zero normuon sharded - 0.95 1 1 no", GPT_USAGE,
            "normuon is for banks");
     refuse("parameters.attn=40,d,d bf16 , normuon sharded - 0.95 1 1 no", GPT_USAGE,
-           "expected an initial value");
+           "expected 1 to 8 initial values");
     refuse("parameters.attn=40,d,d bf16 zero normuon sharded 0.9 0.95 1 1 no", GPT_USAGE,
            "expected '-'");
     refuse("parameters.attn=40,d,d bf16 zero normuon sharded - 1 1 1 no", GPT_USAGE, "[0, 1)");
     refuse("parameters.attn=40,d,d bf16 zero normuon sharded - 0.95 , 1 no", GPT_USAGE,
-           "expected a multiplier");
+           "expected 1 to 8 multipliers");
     refuse("parameters.attn=40,d,d bf16 zero normuon sharded - 0.95 nan 1 no", GPT_USAGE, "'nan'");
     refuse("parameters.ve0=v,d bf16 zero adam sharded 0.75 0.95 75,5 5 no", GPT_USAGE,
            "adam takes one multiplier, found 2");
@@ -205,7 +205,7 @@ static void check_mtp(const struct point *p, const char *text)
     int k = 0;
     snprintf(copy, sizeof copy, "%s", text);
     for (char *w = strtok_r(copy, ",", &save); w; w = strtok_r(NULL, ",", &save), k++)
-        CHECK_NEAR(p->mtp[k < MAX_MTP_WEIGHTS ? k : 0], atof(w), 1e-7);
+        CHECK_NEAR(p->mtp[k < MAX_MTP ? k : 0], atof(w), 1e-7);
     CHECK_EQ(k, p->n_mtp);
 }
 

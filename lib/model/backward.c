@@ -21,7 +21,7 @@ static void mlp_backward(struct model *m, struct acts *a, struct layer_acts *l, 
     int64_t f = m->recipe->mlp_width;
     int at = m->recipe->layers[i].mlp;
     bool add = !m->p.mlp->fresh, folds = mlp_folds(m->recipe, i);
-    const struct scalar *lambda = &m->p.mlp_lane[0][i];
+    const struct scalar *lambda = &m->p.mlp_lane0[i];
     struct tensor w = bank_rows(m->p.mlp->w, 2 * f, at, 1);
     struct tensor g = bank_rows(m->p.mlp->g, 2 * f, at, 1);
     struct tensor w1 = tensor_rows(w, 0, f), w2 = tensor_rows(w, f, f);
@@ -48,8 +48,8 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
     struct tensor w = bank_rows(p->attn->w, 4 * d, spec->bank, 1);
     struct tensor g = bank_rows(p->attn->g, 4 * d, spec->bank, 1);
     struct tensor wqkv = tensor_rows(w, 0, 3 * d), wo = tensor_rows(w, 3 * d, d);
-    struct tensor gate = bank_rows(p->attn_gate->w, heads, spec->out_gate, 1);
-    struct tensor dgate = bank_rows(p->attn_gate->g, heads, spec->out_gate, 1);
+    struct tensor gate = bank_rows(p->attn_gate_bank->w, heads, spec->out_gate, 1);
+    struct tensor dgate = bank_rows(p->attn_gate_bank->g, heads, spec->out_gate, 1);
     struct tensor value_gate = NO_TENSOR, dvalue_gate = NO_TENSOR, delta;
     struct tensor dproduct = attention_branch_grad(m, a, i);
     struct qkv_shape qs;
@@ -57,8 +57,8 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
 
     layer_shapes(m, i, b, &qs, &as);
     if (spec->value >= 0) {
-        value_gate = bank_rows(p->value_gate->w, heads, spec->value_gate, 1);
-        dvalue_gate = bank_rows(p->value_gate->g, heads, spec->value_gate, 1);
+        value_gate = bank_rows(p->ve_gate_bank->w, heads, spec->value_gate, 1);
+        dvalue_gate = bank_rows(p->ve_gate_bank->g, heads, spec->value_gate, 1);
     }
     o->linear_bwd_w(o, tensor_rows(g, 3 * d, d), p->out[i].grad, dproduct, l->gated, wo,
                     p->out[i].value, add);
@@ -147,13 +147,14 @@ void model_backward(struct model *m, struct acts *a, const struct batch *b)
         layer_backward(m, a, i, b);
     p->mlp->fresh = p->attn->fresh = false;
     stream_begin_bwd(m, a);
-    o->embed_bwd(o, a->dy, p->smear_gate->g, p->smear.grad, a->dx0, p->embed->w, p->smear_gate->w,
-                 p->smear.value, b);
+    o->embed_bwd(o, a->dy, p->smear_gate->g, p->smear->grad, a->dx0, p->embed->w, p->smear_gate->w,
+                 p->smear->value, b);
     o->table_grad(o, p->embed->g, a->dy, NO_TENSOR, &b->token, !p->embed->fresh);
     done(m, p->embed);
-    if (p->bigram) {
-        o->table_grad(o, p->bigram->g, a->dbigram, NO_TENSOR, &b->bigram, !p->bigram->fresh);
-        done(m, p->bigram);
+    if (p->bigram_embed) {
+        o->table_grad(o, p->bigram_embed->g, a->dbigram, NO_TENSOR, &b->bigram,
+                      !p->bigram_embed->fresh);
+        done(m, p->bigram_embed);
     }
     for (int i = 0; i < m->banks->n; i++)
         if (m->banks->p[i].spec->comms == COMMS_REPLICATED)

@@ -18,13 +18,13 @@ static void attention_forward(struct model *m, struct layer_acts *l, int i, cons
     model_need(m, p->attn);
     if (spec->value >= 0) {
         model_need(m, &m->banks->p[spec->value]);
-        value_gate = bank_rows(p->value_gate->w, heads, spec->value_gate, 1);
+        value_gate = bank_rows(p->ve_gate_bank->w, heads, spec->value_gate, 1);
     }
     o->linear(o, l->qkv, l->y, tensor_rows(bank, 0, 3 * d), p->qkv[i].value, NO_TENSOR);
     o->qkv(o, l->q, l->k, l->v, l->qkv, &qs, m->rope, l->y, value_gate, value_rows(m, i, false), b);
     o->attention(o, l->out, l->lse, l->q, l->k, l->v, &as);
-    o->out_gate(o, l->gated, l->out, l->y, bank_rows(p->attn_gate->w, heads, spec->out_gate, 1),
-                (int)heads);
+    o->out_gate(o, l->gated, l->out, l->y,
+                bank_rows(p->attn_gate_bank->w, heads, spec->out_gate, 1), (int)heads);
     o->linear(o, mixes ? l->o : l->attended, l->gated, tensor_rows(bank, 3 * d, d), p->out[i].value,
               mixes ? NO_TENSOR : l->mixed);
 }
@@ -40,7 +40,7 @@ static void mlp_forward(struct model *m, struct layer_acts *l, int i)
     model_need(m, m->p.mlp);
     o->linear_relu2(o, l->post, l->y2, tensor_rows(w, 0, f));
     o->linear_t(o, mixes ? l->m : l[1].in, l->post, tensor_rows(w, f, f),
-                mlp_folds(m->recipe, i) ? m->p.mlp_lane[0][i].value : NULL,
+                mlp_folds(m->recipe, i) ? m->p.mlp_lane0[i].value : NULL,
                 mixes ? NO_TENSOR : l->attended);
 }
 
@@ -50,10 +50,10 @@ void model_forward(struct model *m, struct acts *a, const struct batch *b)
     const struct model_params *p = &m->p;
 
     model_need(m, p->embed);
-    o->embed(o, a->x0, p->embed->w, p->smear_gate->w, p->smear.value, b);
-    if (p->bigram) {
-        model_need(m, p->bigram);
-        o->gather(o, a->bigram, p->bigram->w, &b->bigram);
+    o->embed(o, a->x0, p->embed->w, p->smear_gate->w, p->smear->value, b);
+    if (p->bigram_embed) {
+        model_need(m, p->bigram_embed);
+        o->gather(o, a->bigram, p->bigram_embed->w, &b->bigram);
     }
     stream_begin(m, a);
     for (int i = 0; i < m->recipe->n_layers; i++) {

@@ -188,6 +188,33 @@ void model_acts(const struct model *m, struct acts *a, int tokens, bool train)
     (void)used;
 }
 
+/* -- parameters and scalars by role ---------------------------------------------------- */
+
+static struct param *find_param(const struct model *m, const char *label)
+{
+    int i = recipe_param(m->recipe, label);
+    return i < 0 ? NULL : &m->banks->p[i];
+}
+
+static void find_scalar(const struct model *m, const char *name, struct scalar *out, int count)
+{
+    const struct scalar_spec *s = recipe_scalar(m->recipe, name);
+    if (!s)
+        return;
+    const struct param *p = &m->banks->p[s->param];
+    for (int k = 0; k < (count > 1 ? m->recipe->n_layers : 1); k++) {
+        out[k].value = (const real *)p->w.data + s->first + k * s->stride;
+        out[k].grad = (real *)p->g.data + s->first + k * s->stride;
+    }
+}
+
+static void find_roles(struct model *m)
+{
+#define PARAM_ROLE(label, ...) m->p.label = find_param(m, #label);
+#define SCALAR_ROLE(name, count, ...) find_scalar(m, #name, m->p.name, count);
+#include "model/role_list.h"
+}
+
 /* -- memory ----------------------------------------------------------------------- */
 
 static int64_t units_of(const struct param *p, int64_t rows)
@@ -216,7 +243,7 @@ int model_init(struct model *m, struct banks *b, int tokens, int val_tokens)
     const struct recipe *r = b->recipe;
     struct ops *o = b->ops;
     *m = (struct model){ .recipe = r, .banks = b, .ops = o, .rope_updates = -1 };
-    model_bind(m);
+    find_roles(m);
     find_padding(m);
     if (r->head_weight == HEAD_WEIGHT_FP8)
         banks_keep_fp8(b, m->p.lm_head, (real)r->w_scale);
@@ -233,8 +260,6 @@ int model_init(struct model *m, struct banks *b, int tokens, int val_tokens)
 }
 
 /* -- from step to step -------------------------------------------------------------- */
-
-static_assert((int)MAX_MTP_WEIGHTS <= (int)MAX_MTP, "ops take what a recipe may have");
 
 void model_set(struct model *m, const struct point *p)
 {

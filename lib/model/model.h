@@ -67,16 +67,13 @@ struct acts {
     struct tensor delta; /* (H,T) of attention's result and its gradient */
 };
 
-/* Parameters and scalars by role; -1 where the recipe has none. */
+/* Parameters and scalars by role (role_list.h); NULL, or of value NULL, where the recipe has none:
+ * a scalar is 1 then. */
 struct model_params {
-    struct param *attn, *mlp, *lm_head, *embed;
-    struct param *smear_gate, *skip_gate, *attn_gate, *value_gate;
-    struct param *bigram; /* NULL without a table */
-    struct scalar smear, backout, skip, half; /* half: the constant 1/2 */
-    struct scalar qkv[MAX_LAYERS], out[MAX_LAYERS], x0[MAX_LAYERS], bigram_mix[MAX_LAYERS];
-    struct scalar residual[MAX_LAYERS]; /* of the stream where x0 or attention joins it */
-    struct scalar residual_mlp[MAX_LAYERS]; /* and where the MLP does; value NULL: 1 */
-    struct scalar attn_lane[2][MAX_LAYERS], mlp_lane[2][MAX_LAYERS]; /* likewise */
+#define PARAM_ROLE(label, ...) struct param *label;
+#define SCALAR_ROLE(name, count, ...) struct scalar name[count];
+#include "model/role_list.h"
+    struct scalar half; /* the constant 1/2 */
 };
 
 struct model {
@@ -108,9 +105,6 @@ void model_eval(struct model *m, const struct batch *b, real *loss);
 
 /* Bytes of the arena for --plan; the same code that model_init uses. */
 size_t model_arena_bytes(const struct recipe *r, enum dtype act, int tokens, int val_tokens);
-
-/* -- roles.c: parameters and scalars by role, of a recipe that recipe_check has passed -- */
-void model_bind(struct model *m);
 
 /* -- for forward.c and backward.c ------------------------------------------ */
 static inline void model_need(struct model *m, struct param *p)

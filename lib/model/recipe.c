@@ -1,4 +1,4 @@
-/* recipe.c - lines of a recipe: reading, overriding, finding; the public entry points. */
+/* recipe.c - the lines of a recipe: parsing, overrides, look-up; the functions of recipe.h. */
 #include "model/recipe_text.h"
 
 #include <ctype.h>
@@ -37,47 +37,54 @@ static void squeeze(char *s)
     *out = 0;
 }
 
-struct recipe_entry *text_find(struct recipe_text *t, const char *section, const char *key)
+struct recipe_line *recipe_find(const struct recipe *r, const char *section, const char *key)
 {
-    for (int i = 0; i < t->n; i++)
-        if (!strcmp(t->e[i].section, section) && !strcmp(t->e[i].key, key))
-            return &t->e[i];
+    for (struct recipe_line *l = r->text->line; l < r->text->line + r->text->n; l++)
+        if (!strcmp(l->section, section) && !strcmp(l->key, key))
+            return l;
     return NULL;
 }
 
-int text_error(const struct recipe_text *t, const struct recipe_entry *e, const char *fmt, ...)
+struct recipe_line *recipe_find_row(const struct recipe *r, const char *section, int i)
+{
+    char key[12];
+    snprintf(key, sizeof key, "%d", i);
+    return recipe_find(r, section, key);
+}
+
+int recipe_error(const struct recipe *r, const struct recipe_line *l, const char *fmt, ...)
 {
     char msg[512];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(msg, sizeof msg, fmt, ap);
     va_end(ap);
-    const char *dot = e && e->section[0] ? "." : "";
-    if (!e)
-        return err_set(GPT_INPUT, "%s: %s", t->name, msg);
-    if (!e->line)
-        return err_set(GPT_USAGE, "--set %s%s%s=%s: %s", e->section, dot, e->key, e->value, msg);
-    return err_set(GPT_INPUT, "%s:%d: %s%s%s: %s", t->name, e->line, e->section, dot, e->key, msg);
+    const char *name = r->text->name, *dot = l && l->section[0] ? "." : "";
+    if (!l)
+        return err_set(GPT_INPUT, "%s: %s", name, msg);
+    if (!l->number)
+        return err_set(GPT_USAGE, "--set %s%s%s=%s: %s", l->section, dot, l->key, l->value, msg);
+    return err_set(GPT_INPUT, "%s:%d: %s%s%s: %s", name, l->number, l->section, dot, l->key, msg);
 }
 
-static int text_add(struct recipe_text *t, const char *section, const char *key, const char *value,
-                    int line)
+static int add_line(struct recipe_text *t, const char *section, const char *key, const char *value,
+                    int number)
 {
-    struct recipe_entry *e = realloc(t->e, (size_t)(t->n + 1) * sizeof *e);
-    if (!e)
+    struct recipe_line *l = realloc(t->line, (size_t)(t->n + 1) * sizeof *l);
+    if (!l)
         return err_sys("%s", t->name);
-    t->e = e;
-    e += t->n;
-    *e = (struct recipe_entry){ strdup(section), strdup(key), strdup(value), line, false };
-    if (!e->section || !e->key || !e->value)
+    t->line = l;
+    l += t->n++;
+    *l = (struct recipe_line){ strdup(section), strdup(key), strdup(value), number, false };
+    if (!l->section || !l->key || !l->value)
         return err_sys("%s", t->name);
-    t->n++;
-    squeeze(e->value);
+    squeeze(l->value);
     return 0;
 }
 
-static int parse_line(struct recipe_text *t, char *section, char *line, int number)
+static int parse_line(struct recipe *r, char *section, char *line, int number)
 {
+    struct recipe_text *t = r->text;
     char *comment = strchr(line, '#');
     if (comment)
         *comment = 0;
@@ -99,35 +106,29 @@ static int parse_line(struct recipe_text *t, char *section, char *line, int numb
                        is_table(section) ? "key column ..." : "key = value", line);
     *value++ = 0;
     char *key = trim(line);
-    const struct recipe_entry *old = text_find(t, section, key);
+    const struct recipe_line *old = recipe_find(r, section, key);
     if (old)
         return err_set(GPT_INPUT, "%s:%d: %s.%s stands already in line %d", t->name, number,
-                       section, key, old->line);
-    return text_add(t, section, key, trim(value), number);
+                       section, key, old->number);
+    return add_line(t, section, key, trim(value), number);
 }
 
-int text_parse(struct recipe_text *t, const char *name, const char *text)
+static int parse_lines(struct recipe *r, const char *text)
 {
-    char section[32] = "";
-    int number = 0, rc = 0;
-    t->name = strdup(name);
-    char *copy = strdup(text);
-    if (!t->name || !copy) {
-        free(copy);
-        return err_sys("%s", name);
-    }
+    char section[32] = "", *copy = strdup(text);
+    int number = 0, rc = copy ? 0 : err_sys("%s", r->text->name);
     for (char *line = copy, *next; line && !rc; line = next) {
         next = strchr(line, '\n');
         if (next)
             *next++ = 0;
-        rc = parse_line(t, section, line, ++number);
+        rc = parse_line(r, section, line, ++number);
     }
     free(copy);
     return rc;
 }
 
-/* "section.key=value"; keys above the first section stand alone. */
-int text_override(struct recipe_text *t, const char *assignment)
+/* Keys above the first section have none in an assignment either. */
+int recipe_override(struct recipe *r, const char *assignment)
 {
     char section[32] = "", key[64];
     const char *eq = strchr(assignment, '='), *dot = strchr(assignment, '.');
@@ -144,33 +145,21 @@ int text_override(struct recipe_text *t, const char *assignment)
     char *value = strdup(eq + 1);
     if (!value)
         return err_sys("--set");
-    struct recipe_entry *e = text_find(t, section, key);
+    struct recipe_line *l = recipe_find(r, section, key);
     int rc = 0;
-    if (e) {
-        free(e->value);
-        e->value = strdup(trim(value));
-        e->line = 0;
-        if (e->value)
-            squeeze(e->value);
+    if (l) {
+        free(l->value);
+        l->value = strdup(trim(value));
+        l->number = 0;
+        if (l->value)
+            squeeze(l->value);
         else
             rc = err_sys("--set");
     } else {
-        rc = text_add(t, section, key, trim(value), 0);
+        rc = add_line(r->text, section, key, trim(value), 0);
     }
     free(value);
     return rc;
-}
-
-void text_release(struct recipe_text *t)
-{
-    for (int i = 0; i < t->n; i++) {
-        free(t->e[i].section);
-        free(t->e[i].key);
-        free(t->e[i].value);
-    }
-    free(t->e);
-    free(t->name);
-    free(t->canonical);
 }
 
 int recipe_parse(struct recipe **out, const char *name, const char *text,
@@ -179,13 +168,12 @@ int recipe_parse(struct recipe **out, const char *name, const char *text,
     struct recipe *r = calloc(1, sizeof *r);
     int rc = 0;
     *out = NULL;
-    if (!r || !(r->text = calloc(1, sizeof *r->text))) {
-        free(r);
-        return err_sys("%s", name);
-    }
-    rc = text_parse(r->text, name, text);
+    if (!r || !(r->text = calloc(1, sizeof *r->text)) || !(r->text->name = strdup(name)))
+        rc = err_sys("%s", name);
+    if (!rc)
+        rc = parse_lines(r, text);
     for (int i = 0; i < n && !rc; i++)
-        rc = text_override(r->text, overrides[i]);
+        rc = recipe_override(r, overrides[i]);
     if (!rc)
         rc = recipe_bind(r);
     if (!rc)
@@ -218,10 +206,18 @@ const char *recipe_canonical(const struct recipe *r) { return r->text->canonical
 
 void recipe_free(struct recipe *r)
 {
-    if (!r)
-        return;
-    text_release(r->text);
-    free(r->text);
+    struct recipe_text *t = r ? r->text : NULL;
+    for (int i = 0; t && i < t->n; i++) {
+        free(t->line[i].section);
+        free(t->line[i].key);
+        free(t->line[i].value);
+    }
+    if (t) {
+        free(t->line);
+        free(t->name);
+        free(t->canonical);
+    }
+    free(t);
     free(r);
 }
 

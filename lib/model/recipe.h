@@ -5,8 +5,8 @@
  * "section.key=value". An unknown or missing key, a bad number, a layer map or
  * parameters that the model cannot run with: GPT_INPUT (GPT_USAGE for an
  * override) with file and line, so that a recipe that was read can be run.
- * man/gpt-recipe.5 says what each key means; keys are listed in recipe_keys.c
- * alone, columns in recipe_tables.c, what the model asks for in roles.c.
+ * man/gpt-recipe.5 says what each key means. Keys are listed in recipe_keys.c
+ * alone, columns in recipe_tables.c, what the model reads in role_list.h.
  *
  *     struct recipe *r;
  *     if ((rc = recipe_read(&r, path, overrides, n))) return rc;
@@ -23,6 +23,7 @@
 #include <stdio.h>
 #include "base/dtype.h"
 #include "base/err.h"
+#include "base/sizes.h"
 
 enum {
     MAX_LAYERS = 64,
@@ -30,7 +31,6 @@ enum {
     MAX_STAGES = 8,
     MAX_POLAR = 10,
     MAX_CYCLE = 8,
-    MAX_MTP_WEIGHTS = 4,
     LABEL_SIZE = 32
 };
 
@@ -91,7 +91,7 @@ struct stage {
     int sequence; /* longest piece of a document, tokens */
     double lr;
     int n_mtp;
-    double mtp_first[MAX_MTP_WEIGHTS], mtp_last[MAX_MTP_WEIGHTS]; /* linear over the stage */
+    double mtp_first[MAX_MTP], mtp_last[MAX_MTP]; /* linear over the stage */
 };
 
 struct recipe {

@@ -121,39 +121,39 @@ static int real_value(const char *text, const char *what, double lo, double hi, 
     return num_f64(head, what, lo, hi, out);
 }
 
-static int reals(struct recipe *r, const struct recipe_entry *e, const struct key *k, double *out,
+static int reals(struct recipe *r, const struct recipe_line *l, const struct key *k, double *out,
                  int want)
 {
-    char *copy = strdup(e->value), *save = NULL;
+    char *copy = strdup(l->value), *save = NULL;
     int n = 0, rc = copy ? 0 : err_sys("recipe");
     for (char *w = copy ? strtok_r(copy, " ", &save) : NULL; w && !rc;
          w = strtok_r(NULL, " ", &save))
         if (n == want || real_value(w, k->key, k->lo, k->hi, &out[n++]))
-            rc = text_error(r->text, e, "expected %d number%s in [%g, %g], found '%s'", want,
-                            want > 1 ? "s" : "", k->lo, k->hi, e->value);
+            rc = recipe_error(r, l, "expected %d number%s in [%g, %g], found '%s'", want,
+                              want > 1 ? "s" : "", k->lo, k->hi, l->value);
     free(copy);
     if (!rc && n != want)
-        rc = text_error(r->text, e, "expected %d numbers, found %d", want, n);
+        rc = recipe_error(r, l, "expected %d numbers, found %d", want, n);
     return rc;
 }
 
-static int whole(struct recipe *r, const struct recipe_entry *e, const struct key *k, int64_t *out)
+static int whole(struct recipe *r, const struct recipe_line *l, const struct key *k, int64_t *out)
 {
-    if (num_i64(e->value, k->key, (int64_t)k->lo, (int64_t)k->hi, out))
-        return text_error(r->text, e, "expected a whole number in [%.0f, %.0f], found '%s'", k->lo,
-                          k->hi, e->value);
+    if (num_i64(l->value, k->key, (int64_t)k->lo, (int64_t)k->hi, out))
+        return recipe_error(r, l, "expected a whole number in [%.0f, %.0f], found '%s'", k->lo,
+                            k->hi, l->value);
     return 0;
 }
 
 /* The index of the word, or the type that it stands for. */
-static int choice(struct recipe *r, const struct recipe_entry *e, const struct key *k)
+static int choice(struct recipe *r, const struct recipe_line *l, const struct key *k)
 {
     static const enum dtype types[] = { DT_NONE, DT_F32, DT_BF16 };
     void *field = (char *)r + k->field;
     const char *c = k->choices;
     for (int i = 0; c; i++, c = strchr(c, '|') ? strchr(c, '|') + 1 : NULL) {
         size_t n = strcspn(c, "|");
-        if (strlen(e->value) == n && !strncmp(c, e->value, n)) {
+        if (strlen(l->value) == n && !strncmp(c, l->value, n)) {
             if (k->kind == K_DTYPE)
                 *(enum dtype *)field = types[i];
             else
@@ -161,76 +161,111 @@ static int choice(struct recipe *r, const struct recipe_entry *e, const struct k
             return 0;
         }
     }
-    return text_error(r->text, e, "expected %s, found '%s'", k->choices, e->value);
+    return recipe_error(r, l, "expected %s, found '%s'", k->choices, l->value);
 }
 
 /* A file of rows (a coefficient table) becomes the rows themselves. */
-static int inline_coeffs(struct recipe_entry *e)
+static int inline_coeffs(struct recipe_line *l)
 {
     double row[MAX_POLAR][3];
     char text[MAX_POLAR * 80];
-    int n, used = 0, rc = coeffs_load(e->value, row, MAX_POLAR, &n);
+    int n, used = 0, rc = coeffs_load(l->value, row, MAX_POLAR, &n);
     if (rc)
         return err_prefix("optimizer.coeffs");
     for (int i = 0; i < n; i++)
         used += snprintf(text + used, sizeof text - (size_t)used, "%s%.17g %.17g %.17g",
                          i ? " / " : "", row[i][0], row[i][1], row[i][2]);
-    free(e->value);
-    e->value = strdup(text);
-    return e->value ? 0 : err_sys("optimizer.coeffs");
+    free(l->value);
+    l->value = strdup(text);
+    return l->value ? 0 : err_sys("optimizer.coeffs");
 }
 
 /* Rows "a b c / a b c ...", or the name of a file of such rows. */
-static int coeffs(struct recipe *r, struct recipe_entry *e)
+static int coeffs(struct recipe *r, struct recipe_line *l)
 {
     int n = 0, rc = 0;
     char *after;
-    strtod(e->value, &after); /* "./x.coeffs" begins like a number and is none */
-    if (after == e->value && (rc = inline_coeffs(e)))
+    strtod(l->value, &after); /* "./x.coeffs" begins like a number and is none */
+    if (after == l->value && (rc = inline_coeffs(l)))
         return rc;
-    char *copy = strdup(e->value), *save = NULL;
+    char *copy = strdup(l->value), *save = NULL;
     if (!copy)
         return err_sys("recipe");
     for (char *w = strtok_r(copy, " /", &save); w && !rc; w = strtok_r(NULL, " /", &save)) {
         if (n == 3 * MAX_POLAR)
-            rc = text_error(r->text, e, "more than %d rows", MAX_POLAR);
+            rc = recipe_error(r, l, "more than %d rows", MAX_POLAR);
         else if (num_f64(w, "coeffs", -1e6, 1e6, &r->polar[n / 3][n % 3]))
-            rc = text_error(r->text, e, "row %d: not a number: '%s'", n / 3 + 1, w);
+            rc = recipe_error(r, l, "row %d: not a number: '%s'", n / 3 + 1, w);
         n++;
     }
     free(copy);
     if (!rc && (n == 0 || n % 3))
-        rc = text_error(r->text, e, "expected rows of three numbers, found %d numbers", n);
+        rc = recipe_error(r, l, "expected rows of three numbers, found %d numbers", n);
     r->n_polar = n / 3;
     return rc;
 }
 
-static int tied(struct recipe *r, const struct recipe_entry *e)
+static int tied(struct recipe *r, const struct recipe_line *l)
 {
     char a[LABEL_SIZE], b[LABEL_SIZE], rest;
     r->tied_head = r->tied_embed = -1;
-    if (!strcmp(e->value, "-"))
+    if (!strcmp(l->value, "-"))
         return 0;
-    if (sscanf(e->value, "%31s %31s %c", a, b, &rest) != 2)
-        return text_error(r->text, e, "expected 'HEAD EMBEDDING' or '-', found '%s'", e->value);
+    if (sscanf(l->value, "%31s %31s %c", a, b, &rest) != 2)
+        return recipe_error(r, l, "expected 'HEAD EMBEDDING' or '-', found '%s'", l->value);
     r->tied_head = recipe_param(r, a);
     r->tied_embed = recipe_param(r, b);
     if (r->tied_head < 0 || r->tied_embed < 0)
-        return text_error(r->text, e, "'%s' is no parameter", r->tied_head < 0 ? a : b);
+        return recipe_error(r, l, "'%s' is no parameter", r->tied_head < 0 ? a : b);
     const struct param_spec *h = &r->params[r->tied_head], *t = &r->params[r->tied_embed];
     if (h->matrices * t->matrices != 1 || h->rows != t->cols || h->cols != t->rows || h == t)
-        return text_error(r->text, e, "shapes %lldx%lldx%lld and %lldx%lldx%lld are not transposes",
-                          (long long)h->matrices, (long long)h->rows, (long long)h->cols,
-                          (long long)t->matrices, (long long)t->rows, (long long)t->cols);
+        return recipe_error(r, l, "shapes %lldx%lldx%lld and %lldx%lldx%lld are not transposes",
+                            (long long)h->matrices, (long long)h->rows, (long long)h->cols,
+                            (long long)t->matrices, (long long)t->rows, (long long)t->cols);
     if (h->dtype != t->dtype || h->rule != RULE_ADAM || t->rule != RULE_ADAM ||
         h->comms != t->comms)
-        return text_error(r->text, e,
-                          "expected both of one type, under adam and under the same "
-                          "comms");
+        return recipe_error(r, l,
+                            "expected both of one type, under adam and under the same "
+                            "comms");
     return 0;
 }
 
-static int bind_key(struct recipe *r, const struct key *k, struct recipe_entry *e)
+/* Labels, each at most once; "-": none. */
+static int labels(struct recipe *r, const struct recipe_line *l, int *list, int *n)
+{
+    bool seen[MAX_PARAMS] = { false };
+    char *copy = strdup(strcmp(l->value, "-") ? l->value : ""), *save = NULL;
+    int rc = 0;
+    if (!copy)
+        return err_sys("recipe");
+    *n = 0;
+    for (char *s = strtok_r(copy, " ", &save); s && !rc; s = strtok_r(NULL, " ", &save)) {
+        int p = recipe_param(r, s);
+        if (p < 0)
+            rc = recipe_error(r, l, "'%s' is no parameter", s);
+        else if (seen[p])
+            rc = recipe_error(r, l, "'%s' stands twice", s);
+        else
+            seen[list[(*n)++] = p] = true;
+    }
+    free(copy);
+    return rc;
+}
+
+/* All labels, each once. */
+static int order(struct recipe *r, const struct recipe_line *l, int *list)
+{
+    bool listed[MAX_PARAMS] = { false };
+    int n, rc = labels(r, l, list, &n);
+    for (int k = 0; k < n && !rc; k++)
+        listed[list[k]] = true;
+    for (int i = 0; i < r->n_params && !rc; i++)
+        if (!listed[i])
+            rc = recipe_error(r, l, "'%s' is missing", r->params[i].label);
+    return rc;
+}
+
+static int bind_key(struct recipe *r, const struct key *k, struct recipe_line *l)
 {
     void *field = (char *)r + k->field;
     int64_t v;
@@ -238,38 +273,38 @@ static int bind_key(struct recipe *r, const struct key *k, struct recipe_entry *
     int rc;
     switch (k->kind) {
     case K_NAME:
-        if (strlen(e->value) >= sizeof r->name)
-            return text_error(r->text, e, "longer than %zu characters", sizeof r->name - 1);
-        strcpy(field, e->value);
+        if (strlen(l->value) >= sizeof r->name)
+            return recipe_error(r, l, "longer than %zu characters", sizeof r->name - 1);
+        strcpy(field, l->value);
         return 0;
     case K_INT:
-        if ((rc = whole(r, e, k, &v)) == 0)
+        if ((rc = whole(r, l, k, &v)) == 0)
             *(int *)field = (int)v;
         return rc;
-    case K_I64: return whole(r, e, k, field);
-    case K_REAL: return reals(r, e, k, field, 1);
-    case K_REAL3: return reals(r, e, k, field, 3);
+    case K_I64: return whole(r, l, k, field);
+    case K_REAL: return reals(r, l, k, field, 1);
+    case K_REAL3: return reals(r, l, k, field, 3);
     case K_INT2:
-        if (!strcmp(e->value, "-"))
+        if (!strcmp(l->value, "-"))
             d[0] = d[1] = -1;
-        else if ((rc = reals(r, e, k, d, 2)))
+        else if ((rc = reals(r, l, k, d, 2)))
             return rc;
         if (d[0] != (int)d[0] || d[1] != (int)d[1])
-            return text_error(r->text, e, "expected whole numbers, found '%s'", e->value);
+            return recipe_error(r, l, "expected whole numbers, found '%s'", l->value);
         ((int *)field)[0] = (int)d[0];
         ((int *)field)[1] = (int)d[1];
         return 0;
     case K_BOOL:
-        if (strcmp(e->value, "yes") && strcmp(e->value, "no"))
-            return text_error(r->text, e, "expected yes or no, found '%s'", e->value);
-        *(bool *)field = !strcmp(e->value, "yes");
+        if (strcmp(l->value, "yes") && strcmp(l->value, "no"))
+            return recipe_error(r, l, "expected yes or no, found '%s'", l->value);
+        *(bool *)field = !strcmp(l->value, "yes");
         return 0;
     case K_WORD:
-    case K_DTYPE: return choice(r, e, k);
-    case K_COEFFS: return coeffs(r, e);
-    case K_TIED: return tied(r, e);
-    case K_ORDER: return bind_order(r, k->key, field);
-    case K_LABELS: return bind_labels(r, e, field, &r->n_late);
+    case K_DTYPE: return choice(r, l, k);
+    case K_COEFFS: return coeffs(r, l);
+    case K_TIED: return tied(r, l);
+    case K_ORDER: return order(r, l, field);
+    case K_LABELS: return labels(r, l, field, &r->n_late);
     }
     return 0;
 }
@@ -278,11 +313,11 @@ static int bind_key(struct recipe *r, const struct key *k, struct recipe_entry *
 static int default_key(struct recipe *r, const struct key *k)
 {
     if (!k->dflt)
-        return text_error(r->text, NULL, "%s%s%s is missing", k->section, *k->section ? "." : "",
-                          k->key);
+        return recipe_error(r, NULL, "%s%s%s is missing", k->section, *k->section ? "." : "",
+                            k->key);
     char line[128];
     snprintf(line, sizeof line, "%s%s%s=%s", k->section, *k->section ? "." : "", k->key, k->dflt);
-    return text_override(r->text, line);
+    return recipe_override(r, line);
 }
 
 static int bind_section(struct recipe *r, const char *section)
@@ -291,10 +326,10 @@ static int bind_section(struct recipe *r, const char *section)
         const struct key *k = &keys[i];
         if (strcmp(k->section, section))
             continue;
-        int rc = text_find(r->text, section, k->key) ? 0 : default_key(r, k);
-        struct recipe_entry *e = text_find(r->text, section, k->key);
-        if (!rc && !(rc = bind_key(r, k, e)))
-            e->used = true;
+        int rc = recipe_find(r, section, k->key) ? 0 : default_key(r, k);
+        struct recipe_line *l = recipe_find(r, section, k->key);
+        if (!rc && !(rc = bind_key(r, k, l)))
+            l->used = true;
         if (rc)
             return rc;
     }
@@ -303,17 +338,17 @@ static int bind_section(struct recipe *r, const char *section)
 
 static int check_model(struct recipe *r)
 {
-    const struct recipe_text *t = r->text;
     /* exp(z) must stay in range in f32, summed over the vocabulary: |z| <= a < 88 - log(V). */
     if (r->cap_a <= 0 || r->cap_a > 70 || r->cap_c == 0)
-        return text_error(t, text_find(r->text, "model", "softcap"),
-                          "expected 0 < a <= 70 and c not 0, found %g and %g", r->cap_a, r->cap_c);
+        return recipe_error(r, recipe_find(r, "model", "softcap"),
+                            "expected 0 < a <= 70 and c not 0, found %g and %g", r->cap_a,
+                            r->cap_c);
     if (r->head_dim % 4)
-        return text_error(t, text_find(r->text, "model", "head_dim"),
-                          "expected a multiple of 4, found %d", r->head_dim);
+        return recipe_error(r, recipe_find(r, "model", "head_dim"),
+                            "expected a multiple of 4, found %d", r->head_dim);
     if (r->bigram_rows == 1)
-        return text_error(t, text_find(r->text, "model", "bigram_rows"),
-                          "expected 0 or two rows at least, found 1");
+        return recipe_error(r, recipe_find(r, "model", "bigram_rows"),
+                            "expected 0 or two rows at least, found 1");
     return 0;
 }
 
@@ -323,40 +358,37 @@ static int check_stages(struct recipe *r)
     for (int i = 0; i < r->n_stages; i++) {
         const struct stage *s = &r->stages[i];
         int window = s->window > r->final_window ? s->window : r->final_window;
-        char key[12];
-        snprintf(key, sizeof key, "%d", i);
-        const struct recipe_entry *e = text_find(r->text, "stages", key);
+        const struct recipe_line *l = recipe_find_row(r, "stages", i);
         if (s->tokens % r->chunks || s->tokens / r->chunks > MAX_CHUNK_TOKENS)
-            return text_error(r->text, e, "%lld tokens do not divide into %d chunks of at most %d",
-                              (long long)s->tokens, r->chunks, MAX_CHUNK_TOKENS);
+            return recipe_error(r, l, "%lld tokens do not divide into %d chunks of at most %d",
+                                (long long)s->tokens, r->chunks, MAX_CHUNK_TOKENS);
         if ((int64_t)window * r->block > MAX_WINDOW)
-            return text_error(r->text, e,
-                              "windows of %d blocks of %d tokens: expected at most %d "
-                              "tokens",
-                              window, r->block, MAX_WINDOW);
+            return recipe_error(r, l,
+                                "windows of %d blocks of %d tokens: expected at most %d "
+                                "tokens",
+                                window, r->block, MAX_WINDOW);
     }
     return 0;
 }
 
 static int check_data(struct recipe *r)
 {
-    const struct recipe_text *t = r->text;
     if (r->val_tokens % (r->val_chunk * r->chunks))
-        return text_error(t, text_find(r->text, "data", "val_tokens"),
-                          "expected a multiple of %d chunks of %lld tokens, found %lld", r->chunks,
-                          (long long)r->val_chunk, (long long)r->val_tokens);
+        return recipe_error(r, recipe_find(r, "data", "val_tokens"),
+                            "expected a multiple of %d chunks of %lld tokens, found %lld",
+                            r->chunks, (long long)r->val_chunk, (long long)r->val_tokens);
     return 0;
 }
 
 static int check_precision(struct recipe *r)
 {
     if (r->head_weight == HEAD_WEIGHT_FP8 && !r->head_fp8)
-        return text_error(r->text, text_find(r->text, "precision", "head_weight"),
-                          "fp8 needs head_fp8 = yes: nothing else reads that copy");
+        return recipe_error(r, recipe_find(r, "precision", "head_weight"),
+                            "fp8 needs head_fp8 = yes: nothing else reads that copy");
     int head = recipe_param(r, "lm_head");
     if (r->head_weight == HEAD_WEIGHT_FP8 && head >= 0 && r->params[head].rule != RULE_ADAM)
-        return text_error(r->text, text_find(r->text, "precision", "head_weight"),
-                          "fp8 is written by Adam, and 'lm_head' is not under adam");
+        return recipe_error(r, recipe_find(r, "precision", "head_weight"),
+                            "fp8 is written by Adam, and 'lm_head' is not under adam");
     return 0;
 }
 
@@ -366,16 +398,16 @@ int recipe_bind(struct recipe *r)
     if ((rc = bind_section(r, "")) || (rc = bind_section(r, "model")))
         return rc;
     r->width = r->heads * r->head_dim;
-    if ((rc = bind_params(r)) || (rc = bind_layers(r)) || (rc = bind_scalars(r)) ||
-        (rc = bind_section(r, "order")) || (rc = bind_section(r, "optimizer")) ||
-        (rc = bind_section(r, "schedule")) || (rc = bind_stages(r)) ||
-        (rc = bind_section(r, "data")) || (rc = bind_section(r, "precision")) ||
-        (rc = check_model(r)) || (rc = check_stages(r)) || (rc = check_data(r)) ||
-        (rc = check_precision(r)) || (rc = recipe_check(r)))
+    if ((rc = recipe_bind_params(r)) || (rc = recipe_bind_layers(r)) ||
+        (rc = recipe_bind_scalars(r)) || (rc = bind_section(r, "order")) ||
+        (rc = bind_section(r, "optimizer")) || (rc = bind_section(r, "schedule")) ||
+        (rc = recipe_bind_stages(r)) || (rc = bind_section(r, "data")) ||
+        (rc = bind_section(r, "precision")) || (rc = check_model(r)) || (rc = check_stages(r)) ||
+        (rc = check_data(r)) || (rc = check_precision(r)) || (rc = recipe_check(r)))
         return rc;
     for (int i = 0; i < r->text->n; i++)
-        if (!r->text->e[i].used)
-            return text_error(r->text, &r->text->e[i], "unknown key");
+        if (!r->text->line[i].used)
+            return recipe_error(r, &r->text->line[i], "unknown key");
     return 0;
 }
 
@@ -398,11 +430,11 @@ int recipe_print(struct recipe *r)
             if (!strcmp(keys[i].section, sections[s])) {
                 table = false;
                 fprintf(f, "%s = %s\n", keys[i].key,
-                        text_find(r->text, sections[s], keys[i].key)->value);
+                        recipe_find(r, sections[s], keys[i].key)->value);
             }
         for (int i = 0; table && i < r->text->n; i++)
-            if (!strcmp(r->text->e[i].section, sections[s]))
-                fprintf(f, "%s %s\n", r->text->e[i].key, r->text->e[i].value);
+            if (!strcmp(r->text->line[i].section, sections[s]))
+                fprintf(f, "%s %s\n", r->text->line[i].key, r->text->line[i].value);
     }
     if (fclose(f))
         return err_sys("recipe");

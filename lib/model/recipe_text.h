@@ -1,43 +1,44 @@
-/* recipe_text.h - a recipe as lines: sections, keys, values, and where they came from.
+/* recipe_text.h - a recipe as lines, and the steps from lines to fields.
  *
- * Private to lib/model. A table row is an entry too: its first word is the key.
+ * Private to recipe*.c. A line is section, key and value, with where it came from; a table row is a
+ * line whose key is its first word. Nothing here knows the model's memory or its ops.
  */
 #ifndef MODEL_RECIPE_TEXT_H
 #define MODEL_RECIPE_TEXT_H
 
 #include "model/recipe.h"
 
-struct recipe_entry {
+struct recipe_line {
     char *section, *key, *value;
-    int line; /* 0: from --set */
-    bool used;
+    int number; /* in the file; 0: from --set */
+    bool used; /* a key or a row that is known */
 };
 struct recipe_text {
     char *name; /* file, for messages */
-    struct recipe_entry *e;
+    struct recipe_line *line;
     int n;
     char *canonical;
 };
 
-int text_parse(struct recipe_text *t, const char *name, const char *text) MUST_CHECK;
-int text_override(struct recipe_text *t, const char *assignment) MUST_CHECK;
-struct recipe_entry *text_find(struct recipe_text *t, const char *section, const char *key);
+/* recipe.c */
+struct recipe_line *recipe_find(const struct recipe *r, const char *section, const char *key);
+/* Row i of a table whose keys are 0, 1, ... */
+struct recipe_line *recipe_find_row(const struct recipe *r, const char *section, int i);
+/* "section.key=value" replaces a line or adds one. */
+int recipe_override(struct recipe *r, const char *assignment) MUST_CHECK;
 /* "file:line: section.key: " and the message; GPT_INPUT, or GPT_USAGE for an override. */
-int text_error(const struct recipe_text *t, const struct recipe_entry *e, const char *fmt, ...)
+int recipe_error(const struct recipe *r, const struct recipe_line *l, const char *fmt, ...)
     PRINTF_LIKE(3, 4);
-void text_release(struct recipe_text *t);
 
-/* recipe_keys.c */
-int recipe_bind(struct recipe *r) MUST_CHECK; /* text -> fields, defaults added to the text */
-int recipe_print(struct recipe *r) MUST_CHECK; /* text -> canonical */
-/* roles.c */
-int recipe_check(const struct recipe *r) MUST_CHECK; /* can the model run it? */
+/* recipe_keys.c: lines to fields, defaults added as lines; and lines to canonical text */
+int recipe_bind(struct recipe *r) MUST_CHECK;
+int recipe_print(struct recipe *r) MUST_CHECK;
 /* recipe_tables.c */
-int bind_layers(struct recipe *r) MUST_CHECK;
-int bind_params(struct recipe *r) MUST_CHECK;
-int bind_scalars(struct recipe *r) MUST_CHECK;
-int bind_stages(struct recipe *r) MUST_CHECK;
-int bind_labels(struct recipe *r, const struct recipe_entry *e, int *list, int *n) MUST_CHECK;
-int bind_order(struct recipe *r, const char *key, int *order) MUST_CHECK;
+int recipe_bind_layers(struct recipe *r) MUST_CHECK;
+int recipe_bind_params(struct recipe *r) MUST_CHECK;
+int recipe_bind_scalars(struct recipe *r) MUST_CHECK;
+int recipe_bind_stages(struct recipe *r) MUST_CHECK;
+/* recipe_check.c: can the model run it? */
+int recipe_check(const struct recipe *r) MUST_CHECK;
 
 #endif

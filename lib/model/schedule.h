@@ -22,7 +22,7 @@ struct point {
     double lr; /* multiplier */
     double momentum;
     int n_mtp;
-    double mtp[MAX_MTP_WEIGHTS];
+    double mtp[MAX_MTP];
     bool adam; /* Adam parameters are updated */
     bool tied; /* head and embedding are still one */
     bool untie; /* after this step's update they part */

@@ -89,7 +89,7 @@ static void run_bwd(struct model *m, struct acts *a, const struct mix *x, struct
 /* Do bigrams join in layer i? Before layer 0 with inject = after, begin adds them. */
 static bool bigram_joins(const struct model *m, int i)
 {
-    return m->p.bigram && (i > 0 || m->recipe->inject == INJECT_BEFORE);
+    return m->p.bigram_embed && (i > 0 || m->recipe->inject == INJECT_BEFORE);
 }
 
 /* x0 and the bigram rows of layer i. */
@@ -97,7 +97,7 @@ static void inject(struct mix *x, const struct model *m, const struct acts *a, i
 {
     term(x, a->x0, &m->p.x0[i], a->dx0, a->have_dx0);
     if (bigram_joins(m, i))
-        term(x, a->bigram, &m->p.bigram_mix[i], a->dbigram, a->have_dbigram);
+        term(x, a->bigram, &m->p.bigram[i], a->dbigram, a->have_dbigram);
 }
 
 /* After the gradients of inject have been written once, more is added. */
@@ -124,8 +124,8 @@ static struct mix begin_mix(const struct model *m, const struct acts *a)
     if (m->recipe->inject == INJECT_BEFORE)
         return x;
     term(&x, a->x0, NULL, a->dx0, a->have_dx0);
-    if (m->p.bigram)
-        term(&x, a->bigram, &m->p.bigram_mix[0], a->dbigram, a->have_dbigram);
+    if (m->p.bigram_embed)
+        term(&x, a->bigram, &m->p.bigram[0], a->dbigram, a->have_dbigram);
     return x;
 }
 
@@ -162,8 +162,8 @@ static struct mix attended_mix(const struct model *m, const struct acts *a, int 
     }
     term(&x, after ? l->in : l->mixed, after ? &m->p.residual[i] : NULL, a->dx, false);
     if (attends)
-        term(&x, l->o, r->post_single ? &m->p.attn_lane[0][i] : NULL,
-             attention_branch_grad(m, a, i), false);
+        term(&x, l->o, r->post_single ? &m->p.attn_lane0[i] : NULL, attention_branch_grad(m, a, i),
+             false);
     if (after)
         inject(&x, m, a, i);
     return x;
@@ -179,7 +179,7 @@ static struct mix leave_mix(const struct model *m, const struct acts *a, int i)
     if (!mlp_mixes(r))
         return x;
     term(&x, l->attended, &m->p.residual_mlp[i], a->dx, false);
-    term(&x, l->m, mlp_folds(r, i) ? NULL : &m->p.mlp_lane[0][i], a->dbranch, false);
+    term(&x, l->m, mlp_folds(r, i) ? NULL : &m->p.mlp_lane0[i], a->dbranch, false);
     return x;
 }
 
@@ -195,7 +195,7 @@ static struct mix end_mix(const struct model *m, const struct acts *a)
     if (two)
         term(&x, l->in1, &m->p.half, a->dx1, false);
     if (r->backout >= 0)
-        term(&x, a->layer[r->backout + 1].in, &m->p.backout, a->dbackout, false)->minus = true;
+        term(&x, a->layer[r->backout + 1].in, m->p.backout, a->dbackout, false)->minus = true;
     return x;
 }
 
@@ -252,11 +252,11 @@ static struct lanes attended_lanes(const struct model *m, const struct acts *a, 
         join(&x, after ? l->in : l->mixed, 1, after ? residual : NULL, NULL, a->dx);
         join(&x, l->in1, 2, NULL, residual, a->dx1);
     }
-    join(&x, l->o, 3, &p->attn_lane[0][i], &p->attn_lane[1][i], a->dbranch);
+    join(&x, l->o, 3, &p->attn_lane0[i], &p->attn_lane1[i], a->dbranch);
     if (after)
         join(&x, a->x0, 1, &p->x0[i], NULL, NO_TENSOR);
     if (after && bigram_joins(m, i))
-        join(&x, a->bigram, 1, &p->bigram_mix[i], NULL, NO_TENSOR);
+        join(&x, a->bigram, 1, &p->bigram[i], NULL, NO_TENSOR);
     return x;
 }
 
@@ -270,7 +270,7 @@ static struct lanes leave_lanes(const struct model *m, const struct acts *a, int
 
     join(&x, l->attended, 1, &p->residual_mlp[i], NULL, between_grad(m->recipe, a, i));
     join(&x, l->attended1, 2, NULL, &p->residual_mlp[i], a->dx1);
-    join(&x, l->m, 3, &p->mlp_lane[0][i], &p->mlp_lane[1][i], a->dbranch);
+    join(&x, l->m, 3, &p->mlp_lane0[i], &p->mlp_lane1[i], a->dbranch);
     return x;
 }
 
@@ -295,7 +295,7 @@ void stream_enter(struct model *m, struct acts *a, int i)
 
     if (i == m->recipe->skip_to)
         m->ops->skip_gate(m->ops, in, in, skip_source(m->recipe, a), a->x0, m->p.skip_gate->w,
-                          m->p.skip.value);
+                          m->p.skip->value);
     run(m, &x);
 }
 
@@ -371,13 +371,13 @@ static int inject_bwd(struct model *m, struct acts *a, int first)
         g[n] = a->layer[i].g;
         in[0].coef[n] = m->p.x0[i].value, in[0].dcoef[n] = m->p.x0[i].grad;
         if (bigram_joins(m, i))
-            in[1].coef[n] = m->p.bigram_mix[i].value, in[1].dcoef[n] = m->p.bigram_mix[i].grad;
+            in[1].coef[n] = m->p.bigram[i].value, in[1].dcoef[n] = m->p.bigram[i].grad;
         n++;
     }
     if (n) {
-        m->ops->inject_bwd(m->ops, n, g, m->p.bigram ? 2 : 1, in);
+        m->ops->inject_bwd(m->ops, n, g, m->p.bigram_embed ? 2 : 1, in);
         a->have_dx0 = true;
-        a->have_dbigram = m->p.bigram;
+        a->have_dbigram = m->p.bigram_embed;
     }
     return i;
 }
@@ -438,8 +438,8 @@ void stream_enter_bwd(struct model *m, struct acts *a, int i)
     if (i != r->skip_to)
         return;
     need(m, a->dx0, &a->have_dx0);
-    m->ops->skip_gate_bwd(m->ops, a->dskip, a->dx0, m->p.skip_gate->g, m->p.skip.grad, a->dx,
-                          skip_source(r, a), a->x0, m->p.skip_gate->w, m->p.skip.value);
+    m->ops->skip_gate_bwd(m->ops, a->dskip, a->dx0, m->p.skip_gate->g, m->p.skip->grad, a->dx,
+                          skip_source(r, a), a->x0, m->p.skip_gate->w, m->p.skip->value);
 }
 
 void stream_begin_bwd(struct model *m, struct acts *a)

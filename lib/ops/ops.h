@@ -34,6 +34,7 @@
 
 #include <stdbool.h>
 #include "base/err.h"
+#include "base/sizes.h"
 #include "base/tensor.h"
 
 #ifdef GPT_OPS_DOUBLE
@@ -44,8 +45,6 @@ typedef float real;
 #define DT_REAL DT_F32
 #endif
 
-enum { GATE_WIDTH = 12 }; /* channels that a gate looks at */
-enum { MAX_MTP = 4 }; /* predicted tokens a position, at most */
 enum { MIX_MAX = 4 };
 enum { LANES_MAX = 5 };
 enum { INJECT_MAX = 12, INJECT_STREAMS = 2 };

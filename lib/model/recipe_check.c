@@ -1,75 +1,36 @@
-/* roles.c - what the model needs of a recipe: parameters and scalars by role, and a layer map that
- * stays inside of them.
- *
- * The two tables below are the only place that lists the roles. recipe_check holds a recipe
- * against them and against what the ops can do, so that one that was read can also run;
- * model_bind then finds everything.
+/* recipe_check.c - can the model run a recipe? It has the parameters and scalars of role_list.h, of
+ * fitting shapes, and a layer map that stays inside of them.
  */
-#include "model/model.h"
 #include "model/recipe_text.h"
 
-#include <stddef.h>
 #include <string.h>
+#include "model/initial.h"
 
-#define F(f) offsetof(struct model_params, f)
-
-/* Sizes are letters as in a recipe's shapes, and 'g', what a gate looks at; times 0: any multiple
- * of the rows. Ops only add to the gradient of `added`, which starts from zero on every rank. */
 static const struct param_role {
     const char *label;
-    size_t field;
     int times;
     const char *rows, *cols;
     bool added;
 } param_roles[] = {
-    { "attn", F(attn), 0, "4d", "d", false },
-    { "mlp", F(mlp), 0, "2f", "d", false },
-    { "lm_head", F(lm_head), 1, "d", "v", false },
-    { "embed", F(embed), 1, "v", "d", false },
-    { "bigram_embed", F(bigram), 1, "b", "d", false },
-    { "smear_gate", F(smear_gate), 1, "1", "g", true },
-    { "skip_gate", F(skip_gate), 1, "1", "g", true },
-    { "attn_gate_bank", F(attn_gate), 0, "h", "g", true },
-    { "ve_gate_bank", F(value_gate), 0, "h", "g", true },
+#define PARAM_ROLE(label, ...) { #label, __VA_ARGS__ },
+#include "model/role_list.h"
 };
-enum { N_PARAM_ROLES = sizeof param_roles / sizeof *param_roles };
-enum { ATTN, MLP, OUT_GATE = 7, VALUE_GATE }; /* in that table: what layers point into */
+enum param_role_index {
+#define PARAM_ROLE(label, ...) ROLE_##label,
+#include "model/role_list.h"
+    N_PARAM_ROLES
+};
 
 enum when { ALWAYS, WITH_BIGRAMS, WITH_LANES, WITH_POST, WITH_FOLD };
 static const struct scalar_role {
     const char *name;
-    size_t field;
-    bool by_layer;
-    enum when needed; /* else it may be there; residual_mlp and mlp_lane0 are used then */
+    int count;
+    enum when needed;
 } scalar_roles[] = {
-    { "smear", F(smear), false, ALWAYS },
-    { "backout", F(backout), false, ALWAYS },
-    { "skip", F(skip), false, ALWAYS },
-    { "residual", F(residual), true, ALWAYS },
-    { "x0", F(x0), true, ALWAYS },
-    { "qkv", F(qkv), true, ALWAYS },
-    { "out", F(out), true, ALWAYS },
-    { "bigram", F(bigram_mix), true, WITH_BIGRAMS },
-    { "residual_mlp", F(residual_mlp), true, WITH_LANES },
-    { "attn_lane0", F(attn_lane[0]), true, WITH_POST },
-    { "attn_lane1", F(attn_lane[1]), true, WITH_LANES },
-    { "mlp_lane0", F(mlp_lane[0]), true, WITH_FOLD },
-    { "mlp_lane1", F(mlp_lane[1]), true, WITH_LANES },
+#define SCALAR_ROLE(name, ...) { #name, __VA_ARGS__ },
+#include "model/role_list.h"
 };
 enum { N_SCALAR_ROLES = sizeof scalar_roles / sizeof *scalar_roles };
-
-static const struct recipe_entry *entry(const struct recipe *r, const char *section,
-                                        const char *key)
-{
-    return text_find(r->text, section, key);
-}
-
-static const struct recipe_entry *layer_entry(const struct recipe *r, int i)
-{
-    char key[12];
-    snprintf(key, sizeof key, "%d", i);
-    return entry(r, "layers", key);
-}
 
 /* -- parameters ------------------------------------------------------------------------ */
 
@@ -88,8 +49,8 @@ static int64_t size_of(const struct recipe *r, const char *size)
     }
 }
 
-/* How many of what a role's rows are a multiple of. */
-static int64_t places(const struct recipe *r, const struct param_role *role)
+/* How often a role's parameter has the rows of the role. */
+static int64_t multiple(const struct recipe *r, const struct param_role *role)
 {
     const struct param_spec *p = &r->params[recipe_param(r, role->label)];
     return p->matrices * p->rows / size_of(r, role->rows);
@@ -102,17 +63,17 @@ static int check_param_role(const struct recipe *r, const struct param_role *rol
     if (!unit)
         return 0;
     if (i < 0)
-        return text_error(r->text, NULL, "parameters: the model needs '%s'", role->label);
+        return recipe_error(r, NULL, "parameters: the model needs '%s'", role->label);
     const struct param_spec *p = &r->params[i];
     int64_t rows = p->matrices * p->rows;
     if (p->cols != cols || rows % unit || (role->times && rows != role->times * unit))
-        return text_error(r->text, entry(r, "parameters", role->label),
-                          "expected %s%lld rows of %lld, found %lld of %lld",
-                          role->times ? "" : "a multiple of ", (long long)unit, (long long)cols,
-                          (long long)rows, (long long)p->cols);
+        return recipe_error(r, recipe_find(r, "parameters", role->label),
+                            "expected %s%lld rows of %lld, found %lld of %lld",
+                            role->times ? "" : "a multiple of ", (long long)unit, (long long)cols,
+                            (long long)rows, (long long)p->cols);
     if (role->added && p->comms != COMMS_REPLICATED)
-        return text_error(r->text, entry(r, "parameters", role->label),
-                          "a gate must be replicated");
+        return recipe_error(r, recipe_find(r, "parameters", role->label),
+                            "a gate must be replicated");
     read[i] = true;
     return 0;
 }
@@ -120,24 +81,24 @@ static int check_param_role(const struct recipe *r, const struct param_role *rol
 /* An initial value that is another's transpose, and what the optimizer's rules ask for. */
 static int check_param(const struct recipe *r, const struct param_spec *p)
 {
-    const struct recipe_entry *e = entry(r, "parameters", p->label);
+    const struct recipe_line *e = recipe_find(r, "parameters", p->label);
     if (p->rule == RULE_NORMUON && p->matrices == 1)
-        return text_error(r->text, e, "normuon is for banks: expected a shape matrices,rows,cols");
+        return recipe_error(r, e, "normuon is for banks: expected a shape matrices,rows,cols");
     if (p->init[0].kind == INIT_VALUES && initial_values(p, NULL))
-        return text_error(r->text, e, "%s", err_message());
+        return recipe_error(r, e, "%s", err_message());
     if (p->init[0].kind != INIT_TRANSPOSE)
         return 0;
     int from = recipe_param(r, p->init_text);
     if (from < 0)
-        return text_error(r->text, e, "'%s' is no parameter", p->init_text);
+        return recipe_error(r, e, "'%s' is no parameter", p->init_text);
     const struct param_spec *s = &r->params[from];
     if (s->matrices * p->matrices == 1 && s->rows == p->cols && s->cols == p->rows &&
         s->dtype == p->dtype && s->init[0].kind != INIT_TRANSPOSE)
         return 0;
-    return text_error(r->text, e,
-                      "initial values: '%s' has not the transposed shape or the same "
-                      "type, or is a transpose itself",
-                      s->label);
+    return recipe_error(r, e,
+                        "initial values: '%s' has not the transposed shape or the same "
+                        "type, or is a transpose itself",
+                        s->label);
 }
 
 static int check_params(const struct recipe *r, bool *read)
@@ -175,17 +136,17 @@ static const struct scalar_role *scalar_role(const char *name)
 
 static int check_scalar(const struct recipe *r, const struct scalar_spec *s, bool *read)
 {
-    const struct recipe_entry *e = entry(r, "scalars", s->name);
+    const struct recipe_line *e = recipe_find(r, "scalars", s->name);
     const struct scalar_role *role = scalar_role(s->name);
     const struct param_spec *p = &r->params[s->param];
     if (!role)
-        return text_error(r->text, e, "the model has no scalar of this name");
-    int64_t last = s->first + (role->by_layer ? r->n_layers - 1 : 0) * (int64_t)s->stride;
+        return recipe_error(r, e, "the model has no scalar of this name");
+    int64_t last = s->first + (role->count > 1 ? r->n_layers - 1 : 0) * (int64_t)s->stride;
     if (last >= p->matrices * p->rows * p->cols)
-        return text_error(r->text, e, "needs elements up to %lld, '%s' has %lld", (long long)last,
-                          p->label, (long long)(p->matrices * p->rows * p->cols));
+        return recipe_error(r, e, "needs elements up to %lld, '%s' has %lld", (long long)last,
+                            p->label, (long long)(p->matrices * p->rows * p->cols));
     if (p->dtype != DT_F32 || p->comms != COMMS_REPLICATED)
-        return text_error(r->text, e, "'%s' must be f32 and replicated", p->label);
+        return recipe_error(r, e, "'%s' must be f32 and replicated", p->label);
     read[s->param] = true;
     return 0;
 }
@@ -195,7 +156,7 @@ static int check_scalars(const struct recipe *r, bool *read)
     int rc = 0;
     for (int i = 0; i < N_SCALAR_ROLES; i++)
         if (needed(r, scalar_roles[i].needed) && !recipe_scalar(r, scalar_roles[i].name))
-            return text_error(r->text, NULL, "scalars: the model needs '%s'", scalar_roles[i].name);
+            return recipe_error(r, NULL, "scalars: the model needs '%s'", scalar_roles[i].name);
     for (int i = 0; i < r->n_scalars && !rc; i++)
         rc = check_scalar(r, &r->scalars[i], read);
     return rc;
@@ -211,8 +172,8 @@ static int check_own(const struct recipe *r, int i)
         const struct layer_spec *other = &r->layers[k];
         bool both = l->attention != ATTN_NONE && other->attention != ATTN_NONE;
         if (l->mlp == other->mlp || (both && l->bank == other->bank))
-            return text_error(r->text, layer_entry(r, i), "layer %d has the same %s", k,
-                              l->mlp == other->mlp ? "MLP" : "attention bank");
+            return recipe_error(r, recipe_find_row(r, "layers", i), "layer %d has the same %s", k,
+                                l->mlp == other->mlp ? "MLP" : "attention bank");
     }
     return 0;
 }
@@ -224,19 +185,20 @@ static int check_value(const struct recipe *r, int i, bool *read)
     int64_t rows = p->matrices * p->rows;
     int readers = 0;
     if (p->cols != r->width || rows % r->vocab || l->value_slot >= rows / r->vocab)
-        return text_error(r->text, layer_entry(r, i),
-                          "table %d of '%s' needs %lld rows of %d, "
-                          "found %lld of %lld",
-                          l->value_slot, p->label, (l->value_slot + 1LL) * r->vocab, r->width,
-                          (long long)rows, (long long)p->cols);
+        return recipe_error(r, recipe_find_row(r, "layers", i),
+                            "table %d of '%s' needs %lld rows of %d, "
+                            "found %lld of %lld",
+                            l->value_slot, p->label, (l->value_slot + 1LL) * r->vocab, r->width,
+                            (long long)rows, (long long)p->cols);
     for (int k = 0; k < N_PARAM_ROLES; k++)
         if (!strcmp(p->label, param_roles[k].label))
-            return text_error(r->text, layer_entry(r, i), "'%s' has another role", p->label);
+            return recipe_error(r, recipe_find_row(r, "layers", i), "'%s' has another role",
+                                p->label);
     for (int k = 0; k < r->n_layers; k++)
         readers += r->layers[k].value == l->value && r->layers[k].value_slot == l->value_slot;
     if (readers > 2)
-        return text_error(r->text, layer_entry(r, i), "more than two layers read table %d of '%s'",
-                          l->value_slot, p->label);
+        return recipe_error(r, recipe_find_row(r, "layers", i),
+                            "more than two layers read table %d of '%s'", l->value_slot, p->label);
     read[l->value] = true;
     return 0;
 }
@@ -249,21 +211,22 @@ static int check_layer(const struct recipe *r, int i, bool *read)
         int64_t index;
         int role;
     } use[] = {
-        { "attention bank", l->bank, ATTN },
-        { "MLP", l->mlp, MLP },
-        { "output gate", l->out_gate, OUT_GATE },
-        { "value gate", l->value_gate, VALUE_GATE },
+        { "attention bank", l->bank, ROLE_attn },
+        { "MLP", l->mlp, ROLE_mlp },
+        { "output gate", l->out_gate, ROLE_attn_gate_bank },
+        { "value gate", l->value_gate, ROLE_ve_gate_bank },
     };
     for (size_t k = 0; k < sizeof use / sizeof *use; k++)
-        if (use[k].index >= places(r, &param_roles[use[k].role]))
-            return text_error(r->text, layer_entry(r, i), "%s %lld is outside '%s'", use[k].what,
-                              (long long)use[k].index, param_roles[use[k].role].label);
+        if (use[k].index >= multiple(r, &param_roles[use[k].role]))
+            return recipe_error(r, recipe_find_row(r, "layers", i), "%s %lld is outside '%s'",
+                                use[k].what, (long long)use[k].index,
+                                param_roles[use[k].role].label);
     if (l->attention == ATTN_PAIRED && r->heads % 2)
-        return text_error(r->text, layer_entry(r, i), "paired heads need an even number, found %d",
-                          r->heads);
+        return recipe_error(r, recipe_find_row(r, "layers", i),
+                            "paired heads need an even number, found %d", r->heads);
     if (l->attention == ATTN_NONE && (l->value >= 0 || (r->lanes >= 0 && i >= r->lanes)))
-        return text_error(r->text, layer_entry(r, i), "%s needs attention",
-                          l->value >= 0 ? "a value embedding" : "a layer of two lanes");
+        return recipe_error(r, recipe_find_row(r, "layers", i), "%s needs attention",
+                            l->value >= 0 ? "a value embedding" : "a layer of two lanes");
     int rc = check_own(r, i);
     return rc || l->value < 0 ? rc : check_value(r, i, read);
 }
@@ -279,8 +242,8 @@ static int check_slots(const struct recipe *r)
             for (int k = 0; k < r->n_layers; k++)
                 read |= r->layers[k].value == param && r->layers[k].value_slot == s;
             if (!read)
-                return text_error(r->text, entry(r, "parameters", p->label),
-                                  "no layer reads table %lld of it", (long long)s);
+                return recipe_error(r, recipe_find(r, "parameters", p->label),
+                                    "no layer reads table %lld of it", (long long)s);
         }
     }
     return 0;
@@ -288,17 +251,16 @@ static int check_slots(const struct recipe *r)
 
 static int check_taps(const struct recipe *r)
 {
-    const struct recipe_text *t = r->text;
     if (r->skip_from >= r->n_layers || r->skip_to >= r->n_layers || r->backout >= r->n_layers ||
         r->lanes >= r->n_layers)
-        return text_error(t, NULL, "model.skip, backout and lanes name layers below %d",
-                          r->n_layers);
+        return recipe_error(r, NULL, "model.skip, backout and lanes name layers below %d",
+                            r->n_layers);
     if (r->skip_to < 0 && r->skip_from < 0)
         return 0;
     if (r->skip_from < 0 || r->skip_to <= r->skip_from + 1 || r->skip_to == r->backout + 1 ||
         (r->skip_tap == SKIP_ATTENTION && r->layers[r->skip_from].attention == ATTN_NONE))
-        return text_error(t, entry(r, "model", "skip"), "layer %d cannot receive layer %d",
-                          r->skip_to, r->skip_from);
+        return recipe_error(r, recipe_find(r, "model", "skip"), "layer %d cannot receive layer %d",
+                            r->skip_to, r->skip_from);
     return 0;
 }
 
@@ -322,11 +284,11 @@ static int check_late(const struct recipe *r)
         for (int i = 0; i < r->n_layers; i++)
             ok |= r->layers[i].value == r->late[k];
         if (!ok)
-            return text_error(r->text, entry(r, "order", "late"),
-                              "the forward does not wait for "
-                              "'%s': expected attn, mlp, lm_head, embed, bigram_embed or value "
-                              "embeddings",
-                              label);
+            return recipe_error(r, recipe_find(r, "order", "late"),
+                                "the forward does not wait for "
+                                "'%s': expected attn, mlp, lm_head, embed, bigram_embed or value "
+                                "embeddings",
+                                label);
     }
     return 0;
 }
@@ -336,38 +298,16 @@ int recipe_check(const struct recipe *r)
     bool read[MAX_PARAMS] = { false };
     int rc;
     if (r->width < GATE_WIDTH)
-        return text_error(r->text, NULL,
-                          "model: heads times head_dim is %d; gates look at %d "
-                          "channels",
-                          r->width, GATE_WIDTH);
+        return recipe_error(r, NULL,
+                            "model: heads times head_dim is %d; gates look at %d "
+                            "channels",
+                            r->width, GATE_WIDTH);
     if ((rc = check_params(r, read)) || (rc = check_scalars(r, read)) ||
         (rc = check_layers(r, read)) || (rc = check_late(r)))
         return rc;
     for (int i = 0; i < r->n_params; i++)
         if (!read[i])
-            return text_error(r->text, entry(r, "parameters", r->params[i].label),
-                              "nothing in the model reads it");
+            return recipe_error(r, recipe_find(r, "parameters", r->params[i].label),
+                                "nothing in the model reads it");
     return 0;
-}
-
-/* -- finding them ---------------------------------------------------------------------- */
-
-void model_bind(struct model *m)
-{
-    const struct recipe *r = m->recipe;
-    for (int i = 0; i < N_PARAM_ROLES; i++) {
-        const struct param_role *role = &param_roles[i];
-        struct param **out = (struct param **)((char *)&m->p + role->field);
-        *out = size_of(r, role->rows) ? &m->banks->p[recipe_param(r, role->label)] : NULL;
-    }
-    for (int i = 0; i < r->n_scalars; i++) {
-        const struct scalar_spec *s = &r->scalars[i];
-        const struct scalar_role *role = scalar_role(s->name);
-        const struct param *p = &m->banks->p[s->param];
-        struct scalar *out = (struct scalar *)((char *)&m->p + role->field);
-        for (int k = 0; k < (role->by_layer ? r->n_layers : 1); k++) {
-            out[k].value = (const real *)p->w.data + s->first + k * s->stride;
-            out[k].grad = (real *)p->g.data + s->first + k * s->stride;
-        }
-    }
 }

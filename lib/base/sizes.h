@@ -1,0 +1,8 @@
+/* sizes.h - sizes that a recipe is checked against and that ops and kernels are compiled for. */
+#ifndef BASE_SIZES_H
+#define BASE_SIZES_H
+
+enum { GATE_WIDTH = 12 }; /* channels that a gate reads */
+enum { MAX_MTP = 4 }; /* predicted tokens a position, at most */
+
+#endif

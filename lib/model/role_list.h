@@ -1,0 +1,48 @@
+/* role_list.h - the parameters and scalars that the model reads of a recipe, by name.
+ *
+ * The only place that lists them. Whoever includes this file says what the two macros make of an
+ * entry: struct model_params its members (model.h), recipe_check its tables (recipe_check.c),
+ * model_init the loop that finds them in the banks (model.c).
+ *
+ * PARAM_ROLE(label, times, rows, cols, added): a parameter of `times` times `rows` rows of `cols`;
+ * times 0: of any multiple. Sizes are letters as in a recipe's shapes, and 'g', the channels that a
+ * gate reads. added: ops only add to its gradient, which starts from zero on every rank.
+ * SCALAR_ROLE(name, count, needed): learnable numbers, one or one a layer; `needed` says when the
+ * recipe must have them. Else residual_mlp and mlp_lane0 may be there, and are used then.
+ */
+#ifndef PARAM_ROLE
+#define PARAM_ROLE(...)
+#endif
+#ifndef SCALAR_ROLE
+#define SCALAR_ROLE(...)
+#endif
+
+PARAM_ROLE(attn, 0, "4d", "d", false)
+PARAM_ROLE(mlp, 0, "2f", "d", false)
+PARAM_ROLE(lm_head, 1, "d", "v", false)
+PARAM_ROLE(embed, 1, "v", "d", false)
+PARAM_ROLE(bigram_embed, 1, "b", "d", false)
+PARAM_ROLE(smear_gate, 1, "1", "g", true)
+PARAM_ROLE(skip_gate, 1, "1", "g", true)
+PARAM_ROLE(attn_gate_bank, 0, "h", "g", true)
+PARAM_ROLE(ve_gate_bank, 0, "h", "g", true)
+
+SCALAR_ROLE(smear, 1, ALWAYS)
+SCALAR_ROLE(backout, 1, ALWAYS)
+SCALAR_ROLE(skip, 1, ALWAYS)
+/* Coefficients of the stream: in the mix before attention, or in the one after it (inject). */
+SCALAR_ROLE(residual, MAX_LAYERS, ALWAYS)
+/* Of x0 and of the bigram rows where they join the stream; of attention's two products. */
+SCALAR_ROLE(x0, MAX_LAYERS, ALWAYS)
+SCALAR_ROLE(bigram, MAX_LAYERS, WITH_BIGRAMS)
+SCALAR_ROLE(qkv, MAX_LAYERS, ALWAYS)
+SCALAR_ROLE(out, MAX_LAYERS, ALWAYS)
+/* Of the stream after the MLP; of attention's and the MLP's product in each lane. */
+SCALAR_ROLE(residual_mlp, MAX_LAYERS, WITH_LANES)
+SCALAR_ROLE(attn_lane0, MAX_LAYERS, WITH_POST)
+SCALAR_ROLE(attn_lane1, MAX_LAYERS, WITH_LANES)
+SCALAR_ROLE(mlp_lane0, MAX_LAYERS, WITH_FOLD)
+SCALAR_ROLE(mlp_lane1, MAX_LAYERS, WITH_LANES)
+
+#undef PARAM_ROLE
+#undef SCALAR_ROLE
