@@ -16,9 +16,8 @@
 #include "coeffs/minimax.h"
 #include "coeffs/sets.h"
 #include "coeffs/verdict.h"
+#include "base/blas.h"
 #include "base/report.h"
-
-void openblas_set_num_threads(int n); /* of OpenBLAS's own cblas.h */
 
 enum { UNSET = -1, BF16_FIT_MATRICES = 4 };
 
@@ -287,7 +286,7 @@ static int fit(const struct gather *g, bool aol)
     rc = gather(g, (aol ? TRIAL_AOL : 0) | (o.bf16 ? TRIAL_VECTORS : 0),
                 o.bf16 ? BF16_FIT_MATRICES : 0, &t);
     if (!o.bf16)
-        openblas_set_num_threads(1); /* nothing left that is worth a second one */
+        blas_threads(1); /* products are too small for more */
     if (!rc)
         rc = fit_and_write(&start, &t, &opt, out.f);
     trials_release(&t);

@@ -5,11 +5,10 @@
 #include "check.h"
 #include "ops/ops.h"
 #include "coeffs/eval.h"
+#include "base/blas.h"
 #include "coeffs/linprog.h"
 #include "coeffs/minimax.h"
 #include "coeffs/sets.h"
-
-void openblas_set_num_threads(int n); /* of OpenBLAS's own cblas.h */
 
 enum { SCAN = 1000000 };
 
@@ -298,7 +297,7 @@ static void test_linprog(void)
 
 int main(void)
 {
-    openblas_set_num_threads(1); /* other tests run beside this one */
+    blas_threads(1); /* other tests run beside this one */
     test_tables();
     test_costs();
     test_matrices();

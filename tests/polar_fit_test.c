@@ -2,11 +2,10 @@
 #include <stdlib.h>
 #include <time.h>
 #include "check.h"
+#include "base/blas.h"
 #include "coeffs/fit.h"
 #include "coeffs/minimax.h"
 #include "coeffs/sets.h"
-
-void openblas_set_num_threads(int n); /* of OpenBLAS's own cblas.h */
 
 static void add_random(struct trials *l, enum matrix_kind kind, int rows, int cols, uint64_t seed,
                        int flags)
@@ -191,7 +190,7 @@ static void test_time(void)
 
 int main(void)
 {
-    openblas_set_num_threads(1); /* other tests run beside this one */
+    blas_threads(1); /* other tests run beside this one */
     test_known_optimum(1e-3, 1, 5);
     test_known_optimum(0.02, 0.8, 3);
     test_known_optimum(0.3, 1, 1);

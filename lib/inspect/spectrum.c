@@ -6,11 +6,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/blas.h"
 #include "base/parallel.h"
-
-/* OpenBLAS's own, in its cblas.h; another cblas.h may be the one installed. */
-void openblas_set_num_threads(int n);
-int openblas_get_num_threads(void);
 
 /* --- one matrix --- */
 
@@ -208,13 +205,12 @@ static int one(void *arg, int i)
 int spectrum_views(const struct spectrum_job *j, struct spectrum *sp)
 {
     struct crew c = { .j = j, .sp = sp };
-    int threads = openblas_get_num_threads();
     pthread_mutex_init(&c.lock, NULL);
     pthread_cond_init(&c.moved, NULL);
     memset(sp, 0, (size_t)j->v->n * sizeof *sp);
-    openblas_set_num_threads(1); /* a matrix a thread is faster */
+    int blas = blas_threads(1); /* one thread a matrix is faster */
     int rc = parallel_for(j->v->n, 0, one, &c);
-    openblas_set_num_threads(threads);
+    blas_threads(blas);
     pthread_cond_destroy(&c.moved);
     pthread_mutex_destroy(&c.lock);
     if (rc)

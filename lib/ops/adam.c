@@ -1,6 +1,5 @@
 /* adam.c - Adam with cautious decay, element by element (optimizers.md 3). */
 #include "ops/cpu.h"
-#include "ops/real.h"
 
 enum { BLOCK = FP8_BLOCK }; /* elements in registers and L1 at a time */
 

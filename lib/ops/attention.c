@@ -5,7 +5,6 @@
  * keys for each query.
  */
 #include "ops/cpu.h"
-#include "ops/real.h"
 
 enum { BLOCK = 64 };
 

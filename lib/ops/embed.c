@@ -1,5 +1,4 @@
 /* embed.c - embedding rows, smear, norm (record-61.md 2.2, 3.4). */
-#include "ops/cpu.h"
 #include "ops/norm.h"
 
 /* What the rows of one micro-batch share. */

@@ -1,6 +1,5 @@
 /* finite.c - is there a NaN or an infinity? Such numbers have all exponent bits set. */
 #include "ops/cpu.h"
-#include "ops/real.h"
 
 void cpu_finite(struct ops *o, int32_t *bad, struct tensor t)
 {

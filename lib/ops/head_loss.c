@@ -9,7 +9,6 @@
  * Evaluation needs pass 1 only, and keeps one chunk.
  */
 #include "ops/cpu.h"
-#include "ops/real.h"
 
 enum { ROWS = 256, COLS = 512, LANES = 16 };
 

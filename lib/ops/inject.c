@@ -1,7 +1,6 @@
 /* inject.c - back from streams that are added, scaled, to the residual stream in many places
  * (record-74.md 5, 7). */
 #include "ops/cpu.h"
-#include "ops/real.h"
 
 /* Row t of one injection. */
 static void inject_row(const struct injection *in, real *dcoef, int n, const struct tensor *g,

@@ -1,5 +1,4 @@
 /* lanes.c - two streams mixed from the same terms, and back (record-74.md 5, 7). */
-#include "ops/cpu.h"
 #include "ops/norm.h"
 
 /* 0 where the term is not in the lane. */

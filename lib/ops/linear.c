@@ -1,6 +1,5 @@
 /* linear.c - products with a weight matrix stored (out, in), and with one stored (in, out). */
 #include "ops/cpu.h"
-#include "ops/real.h"
 
 /* The residual is in y before the product is added to it. Returns the beta of that sum. */
 static real start_from(struct tensor y, struct tensor residual)
@@ -10,16 +9,30 @@ static real start_from(struct tensor y, struct tensor residual)
     return has(residual);
 }
 
-void cpu_linear(struct ops *o, struct tensor y, struct tensor x, struct tensor w, const real *scale,
-                struct tensor residual)
+/* w is stored (O,I), or (I,O) when in_out. */
+static void product(struct ops *o, struct tensor y, struct tensor x, struct tensor w, bool in_out,
+                    const real *scale, struct tensor residual)
 {
     const real *wr = real_view(o, 0, w);
 
     if (cpu_failed(o))
         return;
-    assert(x.cols == w.cols && y.cols == w.rows && x.rows == y.rows);
-    real_gemm(false, true, y.rows, y.cols, x.cols, scale ? *scale : 1, real_ptr(x), x.cols, wr,
+    assert(x.rows == y.rows && x.cols == (in_out ? w.rows : w.cols));
+    assert(y.cols == (in_out ? w.cols : w.rows));
+    real_gemm(false, !in_out, y.rows, y.cols, x.cols, scale ? *scale : 1, real_ptr(x), x.cols, wr,
               w.cols, start_from(y, residual), real_ptr(y), y.cols);
+}
+
+void cpu_linear(struct ops *o, struct tensor y, struct tensor x, struct tensor w, const real *scale,
+                struct tensor residual)
+{
+    product(o, y, x, w, false, scale, residual);
+}
+
+void cpu_linear_t(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
+                  const real *scale, struct tensor residual)
+{
+    product(o, y, x, w, true, scale, residual);
 }
 
 void cpu_linear_bwd_x(struct ops *o, struct tensor dx, struct tensor dy, struct tensor w,
@@ -60,18 +73,6 @@ void cpu_linear_bwd_w(struct ops *o, struct tensor dw, real *dscale, struct tens
                       struct tensor x, struct tensor w, const real *scale, bool add)
 {
     weight_grad(o, dw, dscale, dy, x, w, scale, add);
-}
-
-void cpu_linear_t(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
-                  const real *scale, struct tensor residual)
-{
-    const real *wr = real_view(o, 0, w);
-
-    if (cpu_failed(o))
-        return;
-    assert(x.cols == w.rows && y.cols == w.cols && x.rows == y.rows);
-    real_gemm(false, false, y.rows, y.cols, x.cols, scale ? *scale : 1, real_ptr(x), x.cols, wr,
-              w.cols, start_from(y, residual), real_ptr(y), y.cols);
 }
 
 void cpu_linear_t_bwd_w(struct ops *o, struct tensor dw, real *dscale, struct tensor dy,

@@ -1,6 +1,5 @@
 /* linear_relu2.c - first product of the MLP and its squared ReLU (record-61.md 2.8, 3.1). */
 #include "ops/cpu.h"
-#include "ops/real.h"
 
 static real relu(real x) { return x < 0 ? 0 : x; } /* of NaN: NaN */
 

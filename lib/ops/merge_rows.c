@@ -1,7 +1,6 @@
 /* merge_rows.c - a table's gradient from what its ranks sent of it. */
 #include <string.h>
 #include "ops/cpu.h"
-#include "ops/real.h"
 
 static void add_read(real *sum, real *x, struct tensor t, int64_t row)
 {

@@ -1,5 +1,4 @@
 /* mix_norm.c - weighted sum of streams and its norm (record-61.md 2.3, 3.3). */
-#include "ops/cpu.h"
 #include "ops/norm.h"
 
 static real coefficient(const struct mix_term *m)

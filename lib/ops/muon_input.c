@@ -2,7 +2,6 @@
  * (optimizers.md 4.1).
  */
 #include "ops/cpu.h"
-#include "ops/real.h"
 
 enum { BLOCK = 512 };
 

@@ -4,7 +4,6 @@
  * One statistic a row, also for matrices wider than tall.
  */
 #include "ops/cpu.h"
-#include "ops/real.h"
 
 /* q <- its average with the row's mean square; scale <- what the rows are multiplied by. The
  * Frobenius norm of the matrix stays. */

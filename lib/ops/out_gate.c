@@ -1,6 +1,5 @@
 /* out_gate.c - gate of each head's attention output (record-61.md 2.4, 3.3). */
 #include "ops/cpu.h"
-#include "ops/real.h"
 
 void cpu_out_gate(struct ops *o, struct tensor out, struct tensor x, struct tensor y,
                   struct tensor gate, int heads)

@@ -3,7 +3,6 @@
  */
 #include <cblas.h>
 #include "ops/cpu.h"
-#include "ops/real.h"
 
 /* One matrix at work, in numbers; what the dtype holds is rounded after each product. */
 struct work {

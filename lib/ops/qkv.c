@@ -1,6 +1,5 @@
 /* qkv.c - from projections to what attention reads: QK norm, rotary, key offset, value
  * embedding (record-61.md 2.4 to 2.6, 3.1, 3.3; record-74.md 6 and 7). */
-#include "ops/cpu.h"
 #include "ops/norm.h"
 
 /* Pointers and sizes that both directions use. */

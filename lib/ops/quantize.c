@@ -1,6 +1,5 @@
 /* quantize.c - a weight's copy in e4m3, with its greatest magnitude. */
 #include "ops/cpu.h"
-#include "ops/real.h"
 
 void cpu_fp8_write(const struct fp8_copy *copy, struct tensor w, int64_t first, int n)
 {

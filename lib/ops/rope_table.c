@@ -1,6 +1,5 @@
 /* rope_table.c - cosines and sines by position (record-61.md 2.5). */
 #include "ops/cpu.h"
-#include "ops/real.h"
 
 /* The angle is one f32 product and the factors are bf16 values, in the double build too: they
  * are data of the model, like the weights. */

@@ -1,6 +1,5 @@
 /* skip_gate.c - gated skip connection (record-61.md 2.3, 3.3). */
 #include "ops/cpu.h"
-#include "ops/real.h"
 
 void cpu_skip_gate(struct ops *o, struct tensor out, struct tensor x, struct tensor skip,
                    struct tensor x0, struct tensor gate, const real *lambda)

@@ -1,6 +1,5 @@
 /* table_grad.c - rows of an embedding table, and its gradient from theirs (record-61.md 3.4). */
 #include "ops/cpu.h"
-#include "ops/real.h"
 
 static void add_row(real *sum, const real *row, int64_t n)
 {

@@ -1,6 +1,5 @@
 /* transpose.c - dst = src^T, or dst += mix src^T, in tiles that stay in the cache. */
 #include "ops/cpu.h"
-#include "ops/real.h"
 
 enum { TILE = 32 };
 
