@@ -293,13 +293,13 @@ bool map_of(CUtensorMap *map, struct tensor t, int rows)
 
 template <bool BACKWARD> void launch(struct cuda_ops *c, const maps &m, const work &k)
 {
-    int blocks = CLUSTER * k.tiles, most = c->sms / CLUSTER * CLUSTER;
+    int blocks = min(CLUSTER * k.tiles, c->sms / CLUSTER * CLUSTER);
 
     if (!CUDA_TRY(c,
                   cudaFuncSetAttribute(relu2_gemm<BACKWARD>,
                                        cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES)))
         return;
-    relu2_gemm<BACKWARD> < <<blocks<most ? blocks : most, THREADS, SHARED_BYTES, c->stream>>>(m, k);
+    relu2_gemm<BACKWARD><<<blocks, THREADS, SHARED_BYTES, c->stream>>>(m, k);
     CUDA_LAUNCHED(c);
 }
 
