@@ -81,7 +81,7 @@ static void *run_rank(void *arg)
     initial_free(v);
     check(optim_init(&z, k->r, &b, o, k->c));
     for (int step = 0; step < k->steps; step++) {
-        struct point at;
+        struct step_schedule at;
         schedule_at(k->r, step, &at);
         for (int i = 0; i < b.n; i++) /* any finite gradient will do */
             o->copy(o, b.p[i].g, b.p[i].w);

@@ -168,15 +168,15 @@ static void run_case(struct golden *g, struct model *m, const struct batch *b, i
     const struct recipe *r = m->recipe;
     char letter = (char)('a' + k);
     struct test_case c = read_case(st_meta(g->h, (char[]){ letter, 0 }));
-    struct point p = { .n_mtp = c.n_mtp,
-                       .sequence = b->tokens,
-                       .window_short = c.ws_short * r->block,
-                       .window_long = c.ws_long * r->block };
+    struct step_schedule p = { .n_mtp = c.n_mtp,
+                               .sequence = b->tokens,
+                               .window_short = c.ws_short * r->block,
+                               .window_long = c.ws_long * r->block };
     double scale = m->attn_scale;
     memcpy(p.mtp, c.mtp, sizeof p.mtp);
     model_set(m, &p);
     if (c.yarn_new)
-        rope_yarn(freq, r->head_dim / 4, r->block, c.yarn_old, c.yarn_new, &scale);
+        schedule_rope_yarn(freq, r->head_dim / 4, r->block, c.yarn_old, c.yarn_new, &scale);
     o->rope_table(o, m->rope, freq);
     m->attn_scale = scale;
     e->scale[k] = fabs(scale - c.scale);
@@ -203,8 +203,8 @@ static int measure(struct ops *o, struct golden *g, struct recipe *r, struct err
         return rc;
     struct batch b = make_batch(o, g, r, &e->hash);
     real *loss = o->alloc(o, sizeof *loss, "loss");
-    rope_initial(r, freq);
-    struct point zero = { .n_mtp = 1 };
+    schedule_rope_initial(r, freq);
+    struct step_schedule zero = { .n_mtp = 1 };
     model_set(&m, &zero);
     for (int k = 0; k < CASES; k++)
         run_case(g, &m, &b, k, freq, loss, e);

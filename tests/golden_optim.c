@@ -216,7 +216,7 @@ int golden_optimizer(struct ops *o, const char *file)
     if (!rc)
         rc = start(&u);
     for (int call = 0; call < u.n_steps && !rc; call++) {
-        struct point at;
+        struct step_schedule at;
         schedule_at(u.recipe, u.steps[call], &at);
         feed(&u, call);
         optim_prepare(&u.z, &at);

@@ -139,7 +139,7 @@ static struct tensor sent(const struct param *p, const struct variant *v)
 }
 
 /* As backward does: a bank's rows a matrix at a time from the last, others whole. */
-static void report_final(struct optim *z, const struct point *at, int i)
+static void report_final(struct optim *z, const struct step_schedule *at, int i)
 {
     const struct param *p = &z->banks->p[i];
     int64_t n = p->spec->matrices > 1 ? p->spec->rows : p->g.rows;
@@ -212,7 +212,7 @@ static void check_weights(struct rank_arg *a, struct optim *z)
 
 static void one_step(struct optim *z, const struct variant *v, int step)
 {
-    struct point at;
+    struct step_schedule at;
 
     schedule_at(z->recipe, step, &at);
     optim_prepare(z, &at);
@@ -353,7 +353,7 @@ static void *failing_rank(void *arg)
     struct ops *o;
     struct banks b;
     struct optim z;
-    struct point at;
+    struct step_schedule at;
 
     CHECK_OK(ops_cpu_new(&o));
     CHECK_OK(banks_init(&b, a->recipe, o, a->comm->rank, 2));

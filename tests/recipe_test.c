@@ -199,7 +199,7 @@ static int split(char *line, char **out)
     return n;
 }
 
-static void check_mtp(const struct point *p, const char *text)
+static void check_mtp(const struct step_schedule *p, const char *text)
 {
     char copy[64], *save = NULL;
     int k = 0;
@@ -215,7 +215,7 @@ static void check_step(const struct recipe *r, const struct columns *c)
     const char *longest = column(c, "max_seq_len");
     double scale;
     float freq[32];
-    struct point p;
+    struct step_schedule p;
     schedule_at(r, step, &p);
     schedule_rope(r, step, freq, &scale);
     CHECK_EQ(p.tokens, atoll(column(c, "batch")));
@@ -306,11 +306,11 @@ static void test_published_values(void)
         { 1764, 0.1 },
     };
     for (size_t i = 0; i < sizeof lr / sizeof *lr; i++) {
-        struct point p;
+        struct step_schedule p;
         schedule_at(r, lr[i].step, &p);
         CHECK_NEAR(p.lr, lr[i].lr, 1e-14);
     }
-    struct point p;
+    struct step_schedule p;
     CHECK_EQ(schedule_untie_step(r), 1151);
     schedule_at(r, 1151, &p);
     CHECK(p.tied && p.untie && p.adam);
@@ -331,7 +331,7 @@ static void test_short_schedule(void)
     if (!r)
         return;
     for (int s = 0; s < 66; s++) {
-        struct point p;
+        struct step_schedule p;
         schedule_at(r, s, &p);
         CHECK_EQ(p.tokens, s < 20 ? 131072 : s < 40 ? 262144 : 393216);
         CHECK_EQ(p.n_mtp, s < 20 ? 3 : s < 40 ? 2 : 1);
@@ -348,7 +348,7 @@ static void test_no_cooldown(void)
     if (!r)
         return;
     for (int s = 0; s <= schedule_total(r); s += 5) {
-        struct point p;
+        struct step_schedule p;
         schedule_at(r, s, &p);
         CHECK_NEAR(p.lr, s >= 1725 ? 0.1 : s > 1150 ? 1.73 : s > 575 ? 1.52 : 1, 1e-15);
     }
@@ -362,7 +362,7 @@ static void test_untie_step(void)
                                     { 5, 1154 }, { 7, 1154 }, { 1000, 1999 } };
     for (size_t i = 0; i < sizeof untie / sizeof *untie; i++) {
         char set[40];
-        struct point p;
+        struct step_schedule p;
         snprintf(set, sizeof set, "optimizer.adam_every=%d", untie[i][0]);
         struct recipe *r = read_recipe("record-61", set);
         if (!r)
@@ -381,7 +381,7 @@ static void test_one_frequency(void)
     float f;
     if (!r)
         return;
-    rope_initial(r, &f);
+    schedule_rope_initial(r, &f);
     CHECK_NEAR(f, 1, 0);
     recipe_free(r);
 }

@@ -172,11 +172,11 @@ int small_close(struct small *s)
 void small_predict(struct small *s, int n_mtp)
 {
     int unit = s->r->block;
-    struct point p = { .n_mtp = n_mtp,
-                       .mtp = { 1, 0.5 },
-                       .sequence = s->batch.tokens,
-                       .window_short = unit,
-                       .window_long = 3 * unit };
+    struct step_schedule p = { .n_mtp = n_mtp,
+                               .mtp = { 1, 0.5 },
+                               .sequence = s->batch.tokens,
+                               .window_short = unit,
+                               .window_long = 3 * unit };
     model_set(&s->m, &p);
 }
 

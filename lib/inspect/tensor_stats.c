@@ -93,7 +93,7 @@ static struct update_rule update_rule(const struct ckpt *c, const struct recipe 
                                       const struct view *v)
 {
     struct update_rule u = { .known = false };
-    struct point at;
+    struct step_schedule at;
     int i = recipe_param(r, v->t->param);
     if (i < 0)
         return u;

@@ -261,12 +261,12 @@ int model_init(struct model *m, struct banks *b, int tokens, int val_tokens)
 
 /* -- from step to step -------------------------------------------------------------- */
 
-void model_set(struct model *m, const struct point *p)
+void model_set(struct model *m, const struct step_schedule *p)
 {
     const struct recipe *r = m->recipe;
     float freq[256];
     real mtp[MAX_MTP] = { 0 };
-    m->point = *p;
+    m->schedule = *p;
     for (int k = 0; k < p->n_mtp; k++)
         mtp[k] = (real)(float)p->mtp[k];
     m->ops->upload(m->ops, m->mtp, mtp, sizeof mtp);
@@ -300,7 +300,7 @@ struct head_loss model_head(const struct model *m, const struct batch *b)
     return (struct head_loss){
         .tgt = b->tgt,
         .mtp = m->mtp,
-        .n_mtp = m->point.n_mtp,
+        .n_mtp = m->schedule.n_mtp,
         .seed = (real)seed,
         .fp8 = r->head_fp8,
         .x_scale = (real)r->x_scale,
@@ -335,7 +335,7 @@ void layer_shapes(const struct model *m, int i, const struct batch *b, struct qk
         .cu = b->cu,
         .ncu = b->ncu,
         .cu_mul = pair,
-        .window = l->long_window ? m->point.window_long : m->point.window_short,
+        .window = l->long_window ? m->schedule.window_long : m->schedule.window_short,
         .scale = (float)m->attn_scale,
     };
 }

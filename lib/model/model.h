@@ -85,7 +85,7 @@ struct model {
     size_t arena_bytes;
     struct rope rope;
     real *mtp; /* device: MTP weights of the step */
-    struct point point;
+    struct step_schedule schedule;
     double attn_scale;
     int rope_updates; /* of YaRN, that the table holds; -1: it holds none yet */
     /* Called in backward when n rows of a parameter's gradient are final for this micro-batch: a
@@ -99,7 +99,7 @@ struct model {
 
 int model_init(struct model *m, struct banks *b, int tokens, int val_tokens) MUST_CHECK;
 /* Before the first micro-batch of a step, and before a validation. */
-void model_set(struct model *m, const struct point *p);
+void model_set(struct model *m, const struct step_schedule *p);
 void model_train(struct model *m, const struct batch *b, real *loss);
 void model_eval(struct model *m, const struct batch *b, real *loss);
 

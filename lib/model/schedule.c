@@ -78,12 +78,14 @@ int schedule_untie_step(const struct recipe *r)
     return step + every - 1 - step % every;
 }
 
-void schedule_at(const struct recipe *r, int step, struct point *p)
+void schedule_at(const struct recipe *r, int step, struct step_schedule *p)
 {
     int i = stage_at(r, step), last = step >= schedule_total(r);
     const struct stage *s = &r->stages[i];
     int blocks = last ? r->final_window : s->window;
-    *p = (struct point){ .step = step, .stage = i, .tokens = s->tokens, .sequence = s->sequence };
+    *p = (struct step_schedule){
+        .step = step, .stage = i, .tokens = s->tokens, .sequence = s->sequence
+    };
     p->chunk_tokens = (int)(s->tokens / r->chunks);
     p->blocks_long = blocks;
     p->blocks_short = s->window / 2;
@@ -105,7 +107,7 @@ void schedule_at(const struct recipe *r, int step, struct point *p)
 
 /* The ramp is built from both ends, in fp32, as the record's is: another order of
  * operations moves last bits and with them 1% of the bf16 cosines. */
-void rope_initial(const struct recipe *r, float *freq)
+void schedule_rope_initial(const struct recipe *r, float *freq)
 {
     int n = r->head_dim / 4;
     float step = n > 1 ? 1.0f / (float)(n - 1) : 0;
@@ -115,7 +117,7 @@ void rope_initial(const struct recipe *r, float *freq)
     }
 }
 
-void rope_yarn(float *freq, int n, int block, int w_old, int w_new, double *scale)
+void schedule_rope_yarn(float *freq, int n, int block, int w_old, int w_new, double *scale)
 {
     for (int m = 0; m < n; m++) {
         float rotations = (float)(block * w_old) * freq[m] / (float)(2 * M_PI);
@@ -130,7 +132,7 @@ void rope_yarn(float *freq, int n, int block, int w_old, int w_new, double *scal
 int schedule_rope(const struct recipe *r, int step, float *freq, double *scale)
 {
     int updates = 0;
-    rope_initial(r, freq);
+    schedule_rope_initial(r, freq);
     *scale = r->attn_scale;
     for (int i = 1; i < r->n_stages; i++) {
         int first = (int)ceil(stage_start(r, i) - 1e-9);
@@ -138,8 +140,8 @@ int schedule_rope(const struct recipe *r, int step, float *freq, double *scale)
             break;
         if (r->stages[i].window == r->stages[i - 1].window)
             continue;
-        rope_yarn(freq, r->head_dim / 4, r->block, r->stages[i - 1].window, r->stages[i].window,
-                  scale);
+        schedule_rope_yarn(freq, r->head_dim / 4, r->block, r->stages[i - 1].window,
+                           r->stages[i].window, scale);
         updates++;
     }
     return updates;

@@ -1,6 +1,6 @@
 /* schedule.h - what changes from step to step, as pure functions of the recipe.
  *
- *     struct point p;
+ *     struct step_schedule p;
  *     schedule_at(r, step, &p);            // 0 <= step <= total; total is the last validation
  *     n = schedule_rope(r, step, freq, &scale);    // YaRN: a table for n still holds
  *
@@ -12,7 +12,7 @@
 
 #include "model/recipe.h"
 
-struct point {
+struct step_schedule {
     int step, stage;
     int64_t tokens; /* global batch */
     int chunk_tokens; /* T: tokens of one rank's micro-batch */
@@ -29,12 +29,12 @@ struct point {
 };
 
 int schedule_total(const struct recipe *r); /* steps + extension */
-void schedule_at(const struct recipe *r, int step, struct point *p);
+void schedule_at(const struct recipe *r, int step, struct step_schedule *p);
 /* Rotary state before step: freq (head_dim/4) and the softmax scale, all YaRN updates
  * at steps <= step applied. Returns how many: where that is the same, so are freq and scale. */
 int schedule_rope(const struct recipe *r, int step, float *freq, double *scale);
-void rope_initial(const struct recipe *r, float *freq);
-void rope_yarn(float *freq, int n, int block, int w_old, int w_new, double *scale);
+void schedule_rope_initial(const struct recipe *r, float *freq);
+void schedule_rope_yarn(float *freq, int n, int block, int w_old, int w_new, double *scale);
 /* The first step of those that `untie` leaves after which Adam's states are settled: an odd one, or
  * with adam_every above 2 the next in which Adam moves; -1: nothing is tied. */
 int schedule_untie_step(const struct recipe *r);

@@ -8,15 +8,15 @@
 struct sparse {
     struct ops *ops;
     int rank, world;
-    int64_t rows, part; /* of the table, of one rank */
-    uint64_t *touched; /* a bit a row */
-    int64_t *send_rows, *recv_rows; /* world: in rows */
-    double *mine, *all; /* world, world x world: who sends how many to whom */
-    int32_t *list; /* host: start (world + 1), or rows to be sent */
+    int64_t rows, part; /* of the table, of one shard */
+    uint64_t *touched; /* one bit a row */
+    int64_t *send_rows, *recv_rows; /* (world): rows sent to, received from each rank */
+    double *mine, *all; /* (world), (world,world): rows that a rank sends to each rank */
+    int32_t *list; /* host: indices of the rows to be sent, then start (world + 1) */
     int64_t list_room;
 
     int32_t *send_index, *recv_index; /* device, from here on */
-    int32_t *start; /* (world + 1): where each rank's part of recv begins */
+    int32_t *start; /* (world + 1): where the rows of each rank begin in recv */
     struct tensor send, recv; /* rows of the gradient */
 
     struct sparse_stats stats;
@@ -24,7 +24,7 @@ struct sparse {
 
 /* -- memory ------------------------------------------------------------------------ */
 
-/* Rows that may be sent and received. With as many the dense way would be taken. */
+/* Upper bounds on the rows sent and received: above them the exchange is a dense reduce-scatter. */
 static int64_t send_room(int64_t rows, int world, int64_t most)
 {
     int64_t others = rows - rows / world;
@@ -53,21 +53,22 @@ static int take_device(struct sparse *s, struct tensor g, int64_t most)
     s->send.data = take(s, s->send, "rows to be sent");
     s->recv = tensor_rows(g, 0, in);
     s->recv.data = take(s, s->recv, "rows received");
-    s->send_index = take(s, tensor_of(NULL, DT_I32, out, 1), "numbers of rows to be sent");
-    s->recv_index = take(s, tensor_of(NULL, DT_I32, in, 1), "numbers of rows received");
+    s->send_index = take(s, tensor_of(NULL, DT_I32, out, 1), "indices of rows to be sent");
+    s->recv_index = take(s, tensor_of(NULL, DT_I32, in, 1), "indices of rows received");
     s->start = take(s, tensor_of(NULL, DT_I32, s->world + 1, 1), "starts of ranks");
     return s->ops->status(s->ops);
 }
 
-/* A gather only moves rows: of any dtype, as bf16, which every device has. */
+/* The gather op only copies rows, so any dtype passes through it as bf16. */
 static struct tensor as_bits(struct tensor t)
 {
     return tensor_of(t.data, DT_BF16, t.rows, t.cols * (int64_t)dtype_size(t.dtype) / 2);
 }
 
-/* A GPU loads a kernel when it is first launched, and may wait for a collective of its own queue
- * then, whose other ranks wait in turn: so once here, on rows that nobody reads. */
-static void load_kernels(struct sparse *s)
+/* Warm-up: launches the kernels of an exchange once, on rows that are not used. With lazy module
+ * loading the first launch of a kernel synchronises the device, which can deadlock while a
+ * collective is pending. */
+static void warm_up(struct sparse *s)
 {
     struct lookup l = { .tokens = 1, .row = s->send_index };
     struct row_merge m = {
@@ -99,17 +100,17 @@ int sparse_new(struct sparse **out, struct ops *o, struct comm *c, struct tensor
     s->part = g.rows / c->world;
     s->list_room = send_room(g.rows, c->world, most);
     s->touched = calloc((size_t)(g.rows + 63) / 64, sizeof *s->touched);
-    s->send_rows = calloc(2 * world, sizeof *s->send_rows);
-    s->recv_rows = s->send_rows + world;
-    s->mine = calloc(world + world * world, sizeof *s->mine);
-    s->all = s->mine + world;
+    s->send_rows = calloc(world, sizeof *s->send_rows);
+    s->recv_rows = calloc(world, sizeof *s->recv_rows);
+    s->mine = calloc(world, sizeof *s->mine);
+    s->all = calloc(world * world, sizeof *s->all);
     s->list = calloc((size_t)s->list_room + world + 1, sizeof *s->list);
-    if (!s->touched || !s->send_rows || !s->mine || !s->list)
+    if (!s->touched || !s->send_rows || !s->recv_rows || !s->mine || !s->all || !s->list)
         rc = err_sys("sparse exchange of %lld rows", (long long)g.rows);
     else
         rc = take_device(s, g, most);
     if (!rc)
-        load_kernels(s);
+        warm_up(s);
     if (rc)
         sparse_free(s);
     else
@@ -123,12 +124,14 @@ void sparse_free(struct sparse *s)
         return;
     free(s->touched);
     free(s->send_rows);
+    free(s->recv_rows);
     free(s->mine);
+    free(s->all);
     free(s->list);
     free(s);
 }
 
-/* -- what was touched ---------------------------------------------------------------- */
+/* -- touched rows ------------------------------------------------------------------------- */
 
 void sparse_touch(struct sparse *s, const int32_t *row, int n)
 {
@@ -151,7 +154,8 @@ bool sparse_settled(const struct sparse *s)
     return true;
 }
 
-/* Others' rows, ascending and so by owner, into list; nothing is touched any more. */
+/* Lists the touched rows of other shards in ascending order, which is by owner, and clears the
+ * record of touched rows. Returns their number. */
 static int64_t list_touched(struct sparse *s)
 {
     int64_t own = s->rank * s->part, n = 0;
@@ -173,11 +177,11 @@ static int64_t list_touched(struct sparse *s)
 
 /* -- the exchange ---------------------------------------------------------------------- */
 
-/* What ranks send, in rows; all ranks find the same. */
+/* Rows moved by an exchange; the same on all ranks. */
 struct volume {
-    int64_t most;
-    double mean;
-}; /* most: that any rank sends or receives */
+    int64_t most; /* that any rank sends or receives */
+    double mean; /* that a rank sends */
+};
 
 static int share_counts(struct sparse *s, struct comm *c, struct volume *v)
 {
@@ -221,17 +225,17 @@ static void exchange_rows(struct sparse *s, struct comm *c, struct tensor g, int
     }
     o->upload(o, s->send_index, s->list, tensor_bytes(out));
     o->upload(o, s->start, start, (size_t)(c->world + 1) * sizeof *start);
-    comm_ticket numbers = c->all_to_all(c, in, s->recv_rows, out, s->send_rows);
+    comm_ticket indices = c->all_to_all(c, in, s->recv_rows, out, s->send_rows);
     o->gather(o, as_bits(tensor_rows(s->send, 0, n)), as_bits(g), &from);
     comm_ticket rows = c->all_to_all(c, s->recv, s->recv_rows, s->send, s->send_rows);
-    c->wait(c, numbers);
+    c->wait(c, indices);
     c->wait(c, rows);
     o->merge_rows(o, tensor_rows(g, m.first, s->part), s->recv, &m);
 }
 
 int sparse_exchange(struct sparse *s, struct comm *c, struct tensor g)
 {
-    double row = (double)tensor_bytes(tensor_rows(g, 0, 1)), sent = row + sizeof(int32_t);
+    double row = (double)tensor_bytes(tensor_rows(g, 0, 1)), indexed = row + sizeof(int32_t);
     double dense = (double)(s->rows - s->part) * row;
     int64_t n = list_touched(s);
     struct volume v;
@@ -242,8 +246,8 @@ int sparse_exchange(struct sparse *s, struct comm *c, struct tensor g)
         return rc;
     s->stats.exchanges++;
     s->stats.dense_bytes += dense;
-    if ((double)v.most * sent < dense) {
-        s->stats.sent_bytes += v.mean * sent;
+    if ((double)v.most * indexed < dense) {
+        s->stats.sent_bytes += v.mean * indexed;
         exchange_rows(s, c, g, n);
     } else {
         s->stats.dense++;

@@ -1,4 +1,4 @@
-/* state.c - memory of the optimizer, the numbers of a step, and what a checkpoint holds. */
+/* state.c - the optimizer's memory, the hyperparameters of a step, and the tensors of a checkpoint. */
 #include "optim/state.h"
 
 #include <math.h>
@@ -47,7 +47,7 @@ static int64_t x_bytes(const struct recipe *r, int world)
     return most;
 }
 
-/* -1: there is none, or nobody to exchange with. */
+/* -1: there is none, or only one rank. */
 static int sparse_param(const struct recipe *r, int world)
 {
     for (int i = 0; i < r->n_params && world > 1; i++)
@@ -62,7 +62,7 @@ static struct tensor sparse_gradient(const struct recipe *r, int i)
     return tensor_of(NULL, gradient_dtype(r, s), s->rows, s->cols);
 }
 
-/* A token touches one row, and Adam sees the tokens of adam_every steps. */
+/* Each token touches one row, and an exchange follows adam_every steps. */
 static int64_t most_touched(const struct recipe *r, int world)
 {
     int64_t most = 0;
@@ -76,7 +76,7 @@ int64_t optim_work_bytes(const struct recipe *r, int world)
     int i = sparse_param(r, world);
     int64_t exchange =
         i < 0 ? 0 : sparse_bytes(sparse_gradient(r, i), world, most_touched(r, world));
-    return x_bytes(r, world) + (int64_t)sizeof(struct step_numbers) + exchange;
+    return x_bytes(r, world) + (int64_t)sizeof(struct step_hyper) + exchange;
 }
 
 static struct tensor take(struct optim *z, enum dtype t, int64_t rows, int64_t cols,
@@ -87,7 +87,7 @@ static struct tensor take(struct optim *z, enum dtype t, int64_t rows, int64_t c
     return x;
 }
 
-/* A bank's matrices step by sqrt(max(1, rows / cols)) times their multiplier. */
+/* The learning rate of a matrix is scaled by sqrt(max(1, rows / cols)) and by its multiplier. */
 static int learning_rates(struct optim_param *q, const struct param *p)
 {
     const struct param_spec *s = p->spec;
@@ -100,8 +100,8 @@ static int learning_rates(struct optim_param *q, const struct param *p)
     return 0;
 }
 
-/* Padding lies at the end: the last places may be shorter, or empty. */
-static int take_places(struct optim *z, int i)
+/* Padding is at the end, so the last shards may be shorter, or empty. */
+static int take_shards(struct optim *z, int i)
 {
     struct param *p = &z->banks->p[i];
     struct optim_param *q = &z->p[i];
@@ -111,14 +111,14 @@ static int take_places(struct optim *z, int i)
     q->reduced = calloc((size_t)world, sizeof *q->reduced);
     if (q->reduced && p->spec->comms == COMMS_REPLICATED)
         return 0;
-    q->place = calloc((size_t)world, sizeof *q->place);
+    q->shard = calloc((size_t)world, sizeof *q->shard);
     q->rows = calloc((size_t)world, sizeof *q->rows);
-    if (!q->reduced || !q->place || !q->rows)
-        return err_sys("places of %s", p->spec->label);
+    if (!q->reduced || !q->shard || !q->rows)
+        return err_sys("shards of %s", p->spec->label);
     for (int r = 0; r < world; r++) {
         int64_t left = z->recipe->padding ? part : used - r * part;
-        q->place[r].rows = left < 0 ? 0 : left < part ? left : part;
-        q->padded |= q->place[r].rows < part;
+        q->shard[r].rows = left < 0 ? 0 : left < part ? left : part;
+        q->padded |= q->shard[r].rows < part;
     }
     return 0;
 }
@@ -128,7 +128,7 @@ static int take_states(struct optim *z, int i)
     struct param *p = &z->banks->p[i];
     struct optim_param *q = &z->p[i];
     int64_t rows = p->w_own.rows, cols = p->w_own.cols;
-    int rc = take_places(z, i);
+    int rc = take_shards(z, i);
 
     if (rc)
         return rc;
@@ -157,7 +157,7 @@ int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct 
         z->p[r->late[k]].late = true;
     if (rc)
         return rc;
-    z->numbers = o->alloc(o, sizeof *z->numbers, "numbers of a step");
+    z->hyper = o->alloc(o, sizeof *z->hyper, "hyperparameters of a step");
     z->x = take(z, DT_U8, 1, x_bytes(r, c->world), "NorMuon update");
     if ((rc = o->status(o)))
         return rc;
@@ -176,10 +176,10 @@ void optim_release(struct optim *z)
     for (int i = 0; i < MAX_PARAMS; i++) {
         struct optim_param *q = &z->p[i];
         free(q->lr_mul);
-        free(q->place);
+        free(q->shard);
         free(q->rows);
         free(q->reduced);
-        q->lr_mul = NULL, q->place = NULL, q->rows = NULL, q->reduced = NULL;
+        q->lr_mul = NULL, q->shard = NULL, q->rows = NULL, q->reduced = NULL;
     }
 }
 
@@ -199,10 +199,10 @@ void optim_reset(struct optim *z)
         sparse_forget(z->sparse);
 }
 
-/* -- the numbers of a step ----------------------------------------------------------- */
+/* -- hyperparameters of a step ------------------------------------------------------------ */
 
-static struct adam_step adam_numbers(const struct recipe *r, const struct param_spec *s, double lr,
-                                     int64_t n)
+static struct adam_step adam_hyper(const struct recipe *r, const struct param_spec *s, double lr,
+                                   int64_t n)
 {
     double eta = r->adam_lr * lr * s->lr_mul[0];
     return (struct adam_step){
@@ -212,8 +212,8 @@ static struct adam_step adam_numbers(const struct recipe *r, const struct param_
     };
 }
 
-static struct muon_step muon_numbers(const struct recipe *r, const struct param_spec *s,
-                                     const struct point *at)
+static struct muon_step muon_hyper(const struct recipe *r, const struct param_spec *s,
+                                   const struct step_schedule *at)
 {
     double lr = r->muon_lr * at->lr;
     return (struct muon_step){
@@ -223,19 +223,19 @@ static struct muon_step muon_numbers(const struct recipe *r, const struct param_
     };
 }
 
-void optim_prepare(struct optim *z, const struct point *at)
+void optim_prepare(struct optim *z, const struct step_schedule *at)
 {
     const struct recipe *r = z->recipe;
-    struct step_numbers host = { 0 };
+    struct step_hyper host = { 0 };
 
     for (int i = 0; i < r->n_params; i++) {
         const struct param_spec *s = &r->params[i];
         if (s->rule == RULE_ADAM)
-            host.adam[i] = adam_numbers(r, s, at->lr, z->p[i].count + 1);
+            host.adam[i] = adam_hyper(r, s, at->lr, z->p[i].count + 1);
         else
-            host.muon[i] = muon_numbers(r, s, at);
+            host.muon[i] = muon_hyper(r, s, at);
     }
-    z->ops->upload(z->ops, z->numbers, &host, sizeof host);
+    z->ops->upload(z->ops, z->hyper, &host, sizeof host);
 }
 
 /* -- checkpoints ----------------------------------------------------------------------- */

@@ -1,8 +1,8 @@
-/* state.h - what the optimizer keeps beside the banks: momenta, mantissas, counters,
- * and the numbers of one step.
+/* state.h - the optimizer's state beside the banks: momenta, mantissas, update counters,
+ * and the hyperparameters of one step.
  *
- * A rank keeps the states of its own part of each parameter, in the layout of
- * the bank. All memory is taken by optim_init from ops and goes with it.
+ * A rank holds the states of its own shard of each parameter, in the layout of
+ * the bank. All device memory is allocated by optim_init and freed with ops.
  *
  *     struct optim z;
  *     if ((rc = optim_init(&z, recipe, &banks, ops, comm))) return rc;
@@ -26,11 +26,11 @@
 #include "model/schedule.h"
 #include "optim/sparse.h"
 
-/* One rank's place in a sharded parameter: what of it travels, and how much of its gradient is
- * final. */
-struct place {
-    int64_t rows, final;
-    bool sent;
+/* One rank's shard of a parameter, as collectives of a step see it. */
+struct shard {
+    int64_t rows; /* that are communicated: the shard's, less padding where the recipe says so */
+    int64_t final; /* rows of its gradient that are final in this step */
+    bool sent; /* its reduction has started */
 };
 
 struct optim_param {
@@ -39,21 +39,22 @@ struct optim_param {
     struct tensor mantissa; /* NorMuon, w bf16: u16, the low halves of f32 weights */
     struct tensor exp_avg, exp_avg_sq; /* Adam: f32 or bf16, as w_own */
     int64_t count; /* Adam: updates done */
-    float *lr_mul; /* NorMuon: of the own matrices, shape included */
+    float *lr_mul; /* NorMuon: of the own matrices; the factor of their shape included */
 
-    bool late; /* gathered at the start of the next step */
-    struct place *place; /* world of them; NULL: replicated */
-    int64_t *rows; /* world, for a call of the communicator */
-    bool padded; /* some places do not travel whole */
+    bool late; /* its weight is gathered at the start of the next step */
+    struct shard *shard; /* (world); NULL: replicated */
+    int64_t *rows; /* (world): argument of a collective */
+    bool padded; /* some shards are not communicated whole */
 
-    bool reducing; /* its gradient is on the way, this step */
-    comm_ticket *reduced; /* of each collective that it takes, world at most */
+    bool reducing; /* the reduction of its gradient has started in this step */
+    comm_ticket *reduced; /* of each collective of the reduction, world at most */
     int n_reduced;
-    comm_ticket gathered, gathered_fp8; /* its weight, and the copy of it */
+    comm_ticket gathered, gathered_fp8; /* of its weight and of the fp8 copy */
 };
 
-/* What changes from step to step, by parameter: in device memory, so that a graph sees it. */
-struct step_numbers {
+/* Hyperparameters of one step, by parameter: in device memory, so that a captured graph reads the
+ * values of its step. */
+struct step_hyper {
     struct adam_step adam[MAX_PARAMS];
     struct muon_step muon[MAX_PARAMS];
 };
@@ -64,27 +65,27 @@ struct optim {
     struct ops *ops;
     struct comm *comm;
     struct optim_param p[MAX_PARAMS];
-    struct step_numbers *numbers; /* device */
-    struct tensor x; /* the update of one NorMuon parameter at work */
-    struct sparse *sparse; /* of the recipe's sparse parameter, with several ranks */
+    struct step_hyper *hyper; /* device memory */
+    struct tensor x; /* the NorMuon update of the parameter at hand */
+    struct sparse *sparse; /* NULL without a sparse parameter or with one rank */
     int sparse_param;
 };
 
-/* Memory, or what ops reports. */
+/* GPT_SYSTEM: host memory; else the status of ops. */
 int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct ops *o,
                struct comm *c) MUST_CHECK;
 void optim_release(struct optim *z);
-/* States zero, counters zero: as after optim_init. */
+/* Sets states and counters to zero, as after optim_init. */
 void optim_reset(struct optim *z);
-/* Bytes that optim_init takes on a rank: the states of a parameter, and the work space. */
+/* Bytes that optim_init allocates on a rank: a parameter's states, and the work space. */
 int64_t optim_param_bytes(const struct recipe *r, int param, int world);
 int64_t optim_work_bytes(const struct recipe *r, int world);
-/* Of a NorMuon parameter's update while it is orthogonalised. */
+/* dtype of a NorMuon parameter's update while it is orthogonalised. */
 enum dtype optim_update_dtype(const struct recipe *r, const struct param_spec *s);
 
-/* The numbers of step `at`, from the schedule and the counters, to the device. The learning
- * rates are formed in double and rounded once (optimizers.md 2.2). */
-void optim_prepare(struct optim *z, const struct point *at);
+/* Uploads the hyperparameters of step `at`, from the schedule and the counters. The learning rates
+ * are formed in double and rounded once (optimizers.md 2.2). */
+void optim_prepare(struct optim *z, const struct step_schedule *at);
 
 /* For checkpoints: a parameter's weight or state as this rank holds it, units first ..
  * first + count - 1 of total along the leading axis (matrices of a bank, else rows). A
@@ -98,17 +99,17 @@ struct optim_tensor {
     bool replicated;
 };
 enum { OPTIM_MAX_TENSORS = 4 * MAX_PARAMS };
-/* Fills out (OPTIM_MAX_TENSORS); how many. Loading writes into the same tensors. */
+/* Fills out (OPTIM_MAX_TENSORS) and returns how many. A resumed run loads into the same tensors. */
 int optim_tensors(const struct optim *z, struct optim_tensor *out);
-/* For the communicator: rows of each place that travel, NULL when all do. */
+/* Argument of a collective: rows of each shard that are communicated; NULL: all. */
 static inline const int64_t *optim_rows(struct optim_param *q, const struct comm *c)
 {
     for (int r = 0; r < c->world; r++)
-        q->rows[r] = q->place[r].rows;
+        q->rows[r] = q->shard[r].rows;
     return q->padded ? q->rows : NULL;
 }
-/* After own parts of weights were written: every rank gets the others' parts, and the fp8 copies
- * are made from whole weights. */
+/* After each rank has written its own shards of the weights: gathers them on all ranks and makes
+ * the fp8 copies. */
 void optim_gather_weights(struct optim *z);
 
 #endif

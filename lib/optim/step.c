@@ -6,30 +6,29 @@
 /* -- one parameter ------------------------------------------------------------------- */
 
 /* Is parameter i updated in this step? A tied embedding follows the head. */
-static bool takes_part(const struct optim *z, const struct point *at, int i)
+static bool takes_part(const struct optim *z, const struct step_schedule *at, int i)
 {
     if (z->recipe->params[i].rule == RULE_ADAM && !at->adam)
         return false;
     return !(at->tied && i == z->recipe->tied_embed);
 }
 
-static bool is_tied_head(const struct optim *z, const struct point *at, int i)
+static bool is_tied_head(const struct optim *z, const struct step_schedule *at, int i)
 {
     return at->tied && i == z->recipe->tied_head;
 }
 
-/* One collective for the places that may go now: all that are left, or those whose gradient is
- * final. */
-static void reduce_places(struct optim *z, int i, bool all)
+/* One collective for the shards whose gradient is final (all: for all that are left). */
+static void reduce_shards(struct optim *z, int i, bool all)
 {
     struct optim_param *q = &z->p[i];
     int world = z->comm->world, going = 0;
 
     for (int r = 0; r < world; r++) {
-        struct place *at = &q->place[r];
-        bool go = !at->sent && (all || at->final >= at->rows);
-        q->rows[r] = go ? at->rows : 0;
-        at->sent |= go;
+        struct shard *s = &q->shard[r];
+        bool go = !s->sent && (all || s->final >= s->rows);
+        q->rows[r] = go ? s->rows : 0;
+        s->sent |= go;
         going += go;
     }
     if (going)
@@ -37,10 +36,10 @@ static void reduce_places(struct optim *z, int i, bool all)
             z->comm, z->banks->p[i].g, going < world || q->padded ? q->rows : NULL);
 }
 
-/* Its gradient is reduced between backward and optim_step. */
+/* Is its gradient reduced by optim_exchange, between backward and optim_step? */
 static bool is_sparse(const struct optim *z, int i) { return z->sparse && i == z->sparse_param; }
 
-static void reduce(struct optim *z, const struct point *at, int i)
+static void reduce(struct optim *z, const struct step_schedule *at, int i)
 {
     struct optim_param *q = &z->p[i];
     struct param *p = &z->banks->p[i];
@@ -54,8 +53,8 @@ static void reduce(struct optim *z, const struct point *at, int i)
     if (is_tied_head(z, at, i))
         z->ops->transpose(z->ops, p->g, z->banks->p[z->recipe->tied_embed].g,
                           (real)z->recipe->tied_mix);
-    if (q->place)
-        reduce_places(z, i, true);
+    if (q->shard)
+        reduce_shards(z, i, true);
     else if (!q->reducing)
         q->reduced[q->n_reduced++] = z->comm->all_reduce(z->comm, p->g);
     q->reducing = true;
@@ -67,7 +66,7 @@ static void update_normuon(struct optim *z, int i)
     struct ops *o = z->ops;
     struct optim_param *q = &z->p[i];
     struct param *p = &z->banks->p[i];
-    const struct muon_step *m = &z->numbers->muon[i];
+    const struct muon_step *m = &z->hyper->muon[i];
     enum dtype t = optim_update_dtype(r, p->spec);
     struct tensor x = tensor_of(z->x.data, t, p->w_own.rows, p->w_own.cols);
     int n = (int)p->own_count;
@@ -87,29 +86,29 @@ static void update(struct optim *z, int i)
         update_normuon(z, i);
     else
         z->ops->adam(z->ops, p->w_own, p->g_own, q->exp_avg, q->exp_avg_sq, p->spec->beta1,
-                     p->spec->beta2, z->recipe->adam_eps, &z->numbers->adam[i],
+                     p->spec->beta2, z->recipe->adam_eps, &z->hyper->adam[i],
                      copy.codes.data ? &copy : NULL);
 }
 
-static void gather(struct optim *z, int i)
+static void gather_weight(struct optim *z, int i)
 {
     struct optim_param *q = &z->p[i];
     struct param *p = &z->banks->p[i];
 
-    if (!q->place)
+    if (!q->shard)
         return;
     q->gathered = z->comm->all_gather(z->comm, p->w, optim_rows(q, z->comm));
     if (p->fp8.codes.data)
         q->gathered_fp8 = z->comm->all_gather(z->comm, p->fp8.codes, optim_rows(q, z->comm));
 }
 
-/* The embedding is made from a tied head within the step. */
-static bool gathered_late(const struct optim *z, const struct point *at, int i)
+/* A tied head is gathered within the step, which copies it to the embedding. */
+static bool gathered_late(const struct optim *z, const struct step_schedule *at, int i)
 {
     return z->p[i].late && !is_tied_head(z, at, i);
 }
 
-/* The embedding takes over the tied head's weight, and its fp8 copy follows where it has one. */
+/* Copies the tied head's weight to the embedding, and to its fp8 copy where it has one. */
 static void copy_tied(struct optim *z)
 {
     struct param *head = &z->banks->p[z->recipe->tied_head];
@@ -122,16 +121,16 @@ static void copy_tied(struct optim *z)
 
 /* -- the step -------------------------------------------------------------------------- */
 
-void optim_begin(struct optim *z, const struct point *at)
+void optim_begin(struct optim *z, const struct step_schedule *at)
 {
     const struct recipe *r = z->recipe;
-    bool adam_moved = at->step % r->adam_every == 0; /* in the step before */
+    bool adam_updated = at->step % r->adam_every == 0; /* in the previous step */
 
     for (int k = 0; k < r->n_late; k++) {
         int i = r->late[k];
-        bool moved = r->params[i].rule == RULE_NORMUON || adam_moved;
-        if (moved && gathered_late(z, at, i) && !(at->tied && i == r->tied_embed))
-            gather(z, i);
+        bool updated = r->params[i].rule == RULE_NORMUON || adam_updated;
+        if (updated && gathered_late(z, at, i) && !(at->tied && i == r->tied_embed))
+            gather_weight(z, i);
     }
 }
 
@@ -146,12 +145,13 @@ void optim_need(struct optim *z, int i)
 void optim_settle(struct optim *z)
 {
     for (int k = 0; k < z->recipe->n_late; k++) {
-        gather(z, z->recipe->late[k]);
+        gather_weight(z, z->recipe->late[k]);
         optim_need(z, z->recipe->late[k]);
     }
 }
 
-void optim_reduce_early(struct optim *z, const struct point *at, int i, int64_t first, int64_t n)
+void optim_reduce_early(struct optim *z, const struct step_schedule *at, int i, int64_t first,
+                        int64_t n)
 {
     struct optim_param *q = &z->p[i];
     int64_t part = z->banks->p[i].g_own.rows;
@@ -159,18 +159,19 @@ void optim_reduce_early(struct optim *z, const struct point *at, int i, int64_t 
     if (!z->recipe->params[i].early || !takes_part(z, at, i) || is_tied_head(z, at, i) ||
         is_sparse(z, i))
         return;
-    if (!q->place) {
-        if (n == z->banks->p[i].g.rows) /* a layer of a bank is not all of it */
+    if (!q->shard) {
+        if (n == z->banks->p[i]
+                     .g.rows) /* one collective for the whole gradient: not a layer of a bank */
             reduce(z, at, i);
         return;
     }
     for (int r = 0; r < z->comm->world; r++) {
-        struct place *p = &q->place[r];
+        struct shard *p = &q->shard[r];
         int64_t begin = first > r * part ? first : r * part;
         int64_t last = r * part + p->rows, end = first + n < last ? first + n : last;
         p->final += end > begin ? end - begin : 0;
     }
-    reduce_places(z, i, false);
+    reduce_shards(z, i, false);
 }
 
 static void wait_tickets(struct optim *z, int i)
@@ -185,8 +186,8 @@ static void wait_reduced(struct optim *z, int i)
 {
     struct optim_param *q = &z->p[i];
     wait_tickets(z, i);
-    for (int r = 0; q->place && r < z->comm->world; r++)
-        q->place[r].sent = false, q->place[r].final = 0;
+    for (int r = 0; q->shard && r < z->comm->world; r++)
+        q->shard[r].sent = false, q->shard[r].final = 0;
 }
 
 void optim_touch(struct optim *z, const int32_t *row, int n)
@@ -195,7 +196,7 @@ void optim_touch(struct optim *z, const int32_t *row, int n)
         sparse_touch(z->sparse, row, n);
 }
 
-bool optim_exchanges(const struct optim *z, const struct point *at)
+bool optim_exchanges(const struct optim *z, const struct step_schedule *at)
 {
     return z->sparse && takes_part(z, at, z->sparse_param);
 }
@@ -213,12 +214,12 @@ int optim_exchange(struct optim *z)
     return sparse_exchange(z->sparse, z->comm, z->banks->p[z->sparse_param].g);
 }
 
-void optim_step(struct optim *z, const struct point *at)
+void optim_step(struct optim *z, const struct step_schedule *at)
 {
     const struct recipe *r = z->recipe;
     int head = r->tied_head;
 
-    for (int k = 0; k < r->n_late; k++) /* what no forward has asked for */
+    for (int k = 0; k < r->n_late; k++) /* those that the forward has not waited for */
         optim_need(z, r->late[k]);
     for (int k = 0; k < r->n_params; k++)
         reduce(z, at, r->scatter[k]);
@@ -230,10 +231,10 @@ void optim_step(struct optim *z, const struct point *at)
         wait_reduced(z, i);
         update(z, i);
         if (!gathered_late(z, at, i))
-            gather(z, i);
+            gather_weight(z, i);
     }
 
-    /* The head's gather first: the embedding waits for it. */
+    /* The embedding is copied from the whole head. */
     if (at->tied && at->adam && head >= 0) {
         optim_need(z, head);
         copy_tied(z);
@@ -247,9 +248,9 @@ void optim_step(struct optim *z, const struct point *at)
 
 /* -- the untie step ---------------------------------------------------------------------- */
 
-/* Rows (n,V) of a (V,D) matrix's transpose, one part a rank, become rows (V/world,D) of the
- * matrix: all-gather, transpose, reshard, but each rank gets only the part that it keeps. The
- * gradients of head and embedding, cleared by now, lend the memory. */
+/* A rank's shard (n,V) of a (D,V) matrix becomes its shard (V/world,D) of the transpose. Equal to
+ * all-gather, transpose and reshard, but each rank receives only what it keeps. Scratch memory:
+ * the gradients of head and embedding, which are cleared by now. */
 static void transpose_shards(struct optim *z, struct tensor dst, struct tensor src)
 {
     struct ops *o = z->ops;
@@ -277,7 +278,7 @@ static void transpose_shards(struct optim *z, struct tensor dst, struct tensor s
     o->transpose(o, dst, turned, 0);
 }
 
-void optim_finish(struct optim *z, const struct point *at)
+void optim_finish(struct optim *z, const struct step_schedule *at)
 {
     const struct recipe *r = z->recipe;
 
@@ -286,7 +287,7 @@ void optim_finish(struct optim *z, const struct point *at)
             z->p[i].count++;
     if (!at->untie || r->tied_head < 0)
         return;
-    assert(at->adam); /* else the gradients would still be wanted */
+    assert(at->adam); /* else the gradients, used as scratch, would still be needed */
     struct optim_param *head = &z->p[r->tied_head], *embed = &z->p[r->tied_embed];
     transpose_shards(z, embed->exp_avg, head->exp_avg);
     transpose_shards(z, embed->exp_avg_sq, head->exp_avg_sq);

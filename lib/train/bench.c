@@ -85,7 +85,7 @@ static double pairs(const struct chunk *c, int mul, int window)
 
 struct stage_bench {
     struct rank *k;
-    struct point even, odd;
+    struct step_schedule even, odd;
     struct batch b[MAX_MICRO];
     struct comm *mute; /* of ranks that hear nothing of each other */
     void *muted_graph[GRAPHS];
@@ -98,7 +98,7 @@ struct stage_bench {
 static void run_step(struct stage_bench *s, int i)
 {
     struct rank *k = s->k;
-    struct point *p = i % 2 ? &s->odd : &s->even;
+    struct step_schedule *p = i % 2 ? &s->odd : &s->even;
     optim_prepare(&k->optim, p);
     if (s->touched[i % 2])
         optim_touch(&k->optim, s->touched[i % 2], k->micros * p->chunk_tokens);

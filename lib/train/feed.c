@@ -41,7 +41,7 @@ struct batch feed_batch(struct rank *k, char *slot, const struct chunk *c, bool 
 struct batch_shape feed_shape(void *ctx, int64_t step)
 {
     const struct recipe *r = ctx;
-    struct point p;
+    struct step_schedule p;
     if (step >= schedule_total(r))
         return (struct batch_shape){ 0 };
     schedule_at(r, (int)step, &p);

@@ -10,7 +10,7 @@ static const double COPY_BYTES = 4.25e12;
  * MLP's product (1 forward, 7 backward), on two lanes (5 and 20). */
 static const double PASSES_PER_LAYER = 25, PASSES_OF_MIXES = 8, PASSES_OF_LANES = 25;
 
-struct step_floor step_floor(const struct recipe *r, const struct point *p, int ranks,
+struct step_floor step_floor(const struct recipe *r, const struct step_schedule *p, int ranks,
                              double attn_flops)
 {
     struct step_floor f = { 0 };

@@ -15,7 +15,7 @@ struct step_floor {
 };
 
 /* attn_flops: scores and values of the documents at hand, forward and backward. */
-struct step_floor step_floor(const struct recipe *r, const struct point *p, int ranks,
+struct step_floor step_floor(const struct recipe *r, const struct step_schedule *p, int ranks,
                              double attn_flops);
 
 #endif

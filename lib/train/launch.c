@@ -22,7 +22,7 @@ static void needed(void *ctx, struct param *p)
 
 /* -- the parts of a step --------------------------------------------------------------- */
 
-static void launch_gradients(struct rank *k, const struct point *p, const struct batch *b)
+static void launch_gradients(struct rank *k, const struct step_schedule *p, const struct batch *b)
 {
     k->ops->zero(k->ops, tensor_of(k->loss, DT_REAL, 1, 1));
     banks_begin(&k->banks, p->step % k->run->recipe->adam_every == 0);
@@ -39,22 +39,22 @@ static void launch_gradients(struct rank *k, const struct point *p, const struct
         optim_pause(&k->optim);
 }
 
-static void launch_update(struct rank *k, const struct point *p, const struct batch *b)
+static void launch_update(struct rank *k, const struct step_schedule *p, const struct batch *b)
 {
     (void)b;
     optim_step(&k->optim, p);
 }
 
-static void launch_step(struct rank *k, const struct point *p, const struct batch *b)
+static void launch_step(struct rank *k, const struct step_schedule *p, const struct batch *b)
 {
     launch_gradients(k, p, b);
     launch_update(k, p, b);
 }
 
-typedef void launches(struct rank *k, const struct point *p, const struct batch *b);
+typedef void launches(struct rank *k, const struct step_schedule *p, const struct batch *b);
 
 /* Does `part` of a step, from its graph where the backend has graphs. */
-static int launch_part(struct rank *k, int part, launches *f, const struct point *p,
+static int launch_part(struct rank *k, int part, launches *f, const struct step_schedule *p,
                        const struct batch *b)
 {
     struct backend *be = k->run->opt->backend;
@@ -74,7 +74,7 @@ static int launch_part(struct rank *k, int part, launches *f, const struct point
     return 0;
 }
 
-int step_launch(struct rank *k, const struct point *p, const struct batch *b)
+int step_launch(struct rank *k, const struct step_schedule *p, const struct batch *b)
 {
     int rc;
     if (!optim_exchanges(&k->optim, p))

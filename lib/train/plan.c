@@ -99,7 +99,7 @@ static void plan_comm(const struct recipe *r, int ranks, struct report *out)
  * rises. */
 static void plan_schedule(const struct recipe *r, struct report *out)
 {
-    struct point p, before = { .stage = -1 };
+    struct step_schedule p, before = { .stage = -1 };
     int total = schedule_total(r);
     report_line(out, "steps",
                 "schedule: %d steps; one line where the stage, the multiplier's stage or the tie "

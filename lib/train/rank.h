@@ -55,7 +55,7 @@ struct rank {
     int32_t *bad; /* device flag of finite() */
     void *graph[GRAPHS];
     int step;
-    const struct point *at; /* of the step that is being launched */
+    const struct step_schedule *at; /* of the step that is being launched */
     struct loader_pos after; /* data position after the last step */
     int64_t tokens_seen; /* tokens trained on */
     double device, memory, values; /* clock: each of them is there */
@@ -63,7 +63,7 @@ struct rank {
 };
 
 /* -- launch.c: a step's launches, as graphs where the backend has them */
-int step_launch(struct rank *k, const struct point *p, const struct batch *b) MUST_CHECK;
+int step_launch(struct rank *k, const struct step_schedule *p, const struct batch *b) MUST_CHECK;
 /* -- bench.c: n pairs of steps a stage, one TSV row each on f */
 int bench_rank(struct rank *k, int n, FILE *f) MUST_CHECK;
 

@@ -66,10 +66,10 @@ static int rank_init(struct rank *k)
 }
 
 /* Mean loss over the validation tokens, on every rank the same. */
-static int validate(struct rank *k, const struct point *at, double *mean)
+static int validate(struct rank *k, const struct step_schedule *at, double *mean)
 {
     const struct recipe *r = k->run->recipe;
-    struct point p = *at;
+    struct step_schedule p = *at;
     int64_t n = r->val_tokens / r->val_chunk;
     double mine, all[MAX_RANKS];
     real sum;
@@ -100,7 +100,7 @@ static int validate(struct rank *k, const struct point *at, double *mean)
 
 /* One step: batch, forward and backward of each micro-batch, optimizer. The batch is copied while
  * the step before computes; the one before that, which read these slots, has been reported. */
-static int train_step(struct rank *k, const struct point *p)
+static int train_step(struct rank *k, const struct step_schedule *p)
 {
     const struct step_batch *s;
     struct batch b[MAX_MICRO];
@@ -138,7 +138,7 @@ static int report_step(struct rank *k, int done, bool *stop)
 {
     struct run *run = k->run;
     double mine[2], all[2 * MAX_RANKS], loss = 0;
-    struct point p;
+    struct step_schedule p;
     real sum;
     int rc;
 
@@ -194,7 +194,7 @@ static int report_val(struct rank *k, double loss, double ms)
 static bool due(int64_t step, int64_t every) { return every && step % every == 0; }
 
 /* Validation and checkpoint due before step k->step; off the clock. */
-static int between_steps(struct rank *k, const struct point *p, bool stop)
+static int between_steps(struct rank *k, const struct step_schedule *p, bool stop)
 {
     struct run *run = k->run;
     const struct recipe *r = run->recipe;
@@ -227,7 +227,7 @@ static int rank_loop(struct rank *k)
 
     k->started = now_seconds();
     for (k->step = run->first;; k->step++) {
-        struct point p;
+        struct step_schedule p;
         bool last = k->step == run->total;
         schedule_at(run->recipe, k->step, &p);
         bool halt = stop && k->step % run->recipe->adam_every == 0;
