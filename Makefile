@@ -5,7 +5,7 @@
 #   V=1         show the commands
 #   asan=1      address and undefined-behaviour sanitizers, into $(BUILD)-asan
 #   tsan=1      the thread sanitizer, into $(BUILD)-tsan
-#   STATIC=1    zstd, zlib, xxhash, utf8proc and BLAS from archives, to carry programs elsewhere
+#   STATIC=1    zstd, zlib, xxhash and BLAS from archives, to carry programs elsewhere
 #   ARCH=       portable code; or ARCH=-march=x86-64-v3 and so on (this machine)
 #   CUDA=0      leave kernels/ out even where nvcc is found; NVCC=, CUDA_HOME= say where it is
 #   PREFIX=, DESTDIR=   for install (/usr/local, none)
@@ -89,7 +89,7 @@ EMU_CXX   = $(CXX) -std=c++17 -O1 -g1 $(ARCH) $(FP) -w -Wno-psabi -D_GNU_SOURCE 
             -isystem $(CUDA_HOME)/include -I$(BUILD)/emu/src/kernels -Ilib -include cuda_runtime.h
 HAVE_EMU  = $(and $(HAVE_CUDA),$(filter x86_64,$(shell uname -m)))
 
-LIBS = -lzstd -lz -lxxhash -lutf8proc -llapacke -lopenblas
+LIBS = -lzstd -lz -lxxhash -llapacke -lopenblas
 ifdef STATIC
 # Each library from its archive where there is one. BLAS brings Fortran's runtime with it.
 have_archive = $(filter /%,$(shell $(CC) -print-file-name=lib$(1:-l%=%).a))
@@ -175,6 +175,8 @@ $(CMDS): $(BUILD)/bin/%: $(BUILD)/obj/cmd/%.o \
 $(C_PROGS) $(call programs,$(GPU_SRC)): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o \
         $$(call cuda_of,tests/$$*) $(BUILD)/libtest.a $(BUILD)/libgpt.a $(BUILD)/link-flags
 	$(call link,,$(if $(call cuda_of,tests/$*),$(CUDA_LIBS)))
+# Our Unicode table against another.
+$(BUILD)/tests/bpe_test: private LDLIBS += -lutf8proc
 $(FD_TESTS): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libops64.a $(BUILD)/libtest.a \
         $(BUILD)/libgpt.a $(BUILD)/link-flags
 	$(call link,-Wl$(comma)--whole-archive $(BUILD)/libops64.a -Wl$(comma)--no-whole-archive)

@@ -6,6 +6,9 @@
  * The naive comparison runs with merges drawn at random, so it needs no
  * vocabulary; what needs GPT-2's is left out where its file is not. */
 #include <stdlib.h>
+#if !__has_include(<utf8proc.h>)
+#error "missing package: libutf8proc-dev; 'make deps' installs it"
+#endif
 #include <utf8proc.h>
 
 #include "base/file.h"
