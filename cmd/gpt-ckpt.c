@@ -116,7 +116,7 @@ static int close_views(struct inspect *x, struct views *v, int rc)
     return rc;
 }
 
-/* --- looking --- */
+/* --- reading --- */
 
 static int verb_ls(char **argv, int n)
 {
@@ -171,7 +171,7 @@ static int verb_cat(char **argv, int n)
     return rc;
 }
 
-static void tell_fault(void *arg, const char *fault)
+static void print_fault(void *arg, const char *fault)
 {
     (void)arg;
     puts(fault);
@@ -181,7 +181,7 @@ static int verb_verify(char **argv, int n)
 {
     char *checked;
     (void)n;
-    int rc = verify_path(argv[0], o.full, tell_fault, NULL, &checked);
+    int rc = verify_path(argv[0], o.full, print_fault, NULL, &checked);
     if (!rc && !o.quiet)
         printf("%s: sound%s\n", checked, o.full ? "" : " as far as the quick look goes (--full)");
     free(checked);
@@ -190,7 +190,7 @@ static int verb_verify(char **argv, int n)
 
 /* --- diff --- */
 
-static void tell_state(void *arg, const char *key, const char *a, const char *b)
+static void print_difference(void *arg, const char *key, const char *a, const char *b)
 {
     (void)arg;
     if (!o.quiet)
@@ -210,7 +210,7 @@ static int compare(struct inspect *a, struct inspect *b, const char *pattern)
     diff_free(rows, n);
     const struct ckpt *x = tensors_ckpt(a->tensors), *y = tensors_ckpt(b->tensors);
     if (!rc && x && y && !pattern)
-        same &= diff_info(ckpt_info(x), ckpt_info(y), tell_state, NULL) == 0;
+        same &= diff_info(ckpt_info(x), ckpt_info(y), print_difference, NULL) == 0;
     return rc ? rc : same ? 0 : err_set(GPT_NO, "they differ");
 }
 
@@ -265,7 +265,7 @@ static void one_done(void *arg, int i)
     progress_line(&s->p, "matrix %d of %d", ++s->done, s->n);
 }
 
-/* What the update is made of: the recipe's coefficients on the momentum, unless it is measured. */
+/* The recipe's coefficients, which make the update of the momentum. */
 static int update_rule(const struct inspect *x, struct spectrum_job *j)
 {
     if (!x->recipe)
@@ -287,7 +287,7 @@ static int spectra(struct inspect *x, struct views *v, const char *of)
     struct spectrum_job j = { .s = x->tensors, .v = v, .done = one_done, .arg = &shown };
     struct spectrum *sp = calloc((size_t)v->n + 1, sizeof *sp);
     int rc = sp ? 0 : err_set(GPT_SYSTEM, "out of memory");
-    if (!rc && o.plot) /* first: what is in the way is told at once */
+    if (!rc && o.plot) /* before the computation: the file may exist */
         rc = output_open(&plot, o.plot, o.force);
     if (!rc && o.since && !(rc = inspect_open(&since, o.since))) {
         rc = views_make(&since_v, since.tensors, &since.map, NULL, VIEWS_PADDING);
@@ -367,7 +367,7 @@ static int verb_reshard(char **argv, int n)
     return rc;
 }
 
-/* What --output is to hold; its name says so where no option does, and must agree with them. */
+/* The format and level of --output, by options and by its name, which must agree. */
 static int export_form(struct export_options *e)
 {
     bool zst = text_ends(o.output, ".zst"), npz = text_ends(o.output, ".npz");
@@ -442,7 +442,7 @@ static int verb_rm(char **argv, int n)
     for (int i = 0; i < gone; i++)
         printf("step-%06" PRId64 "\n", steps[i]);
     free(steps);
-    if (fflush(stdout) || ferror(stdout)) /* nothing goes without a trace */
+    if (fflush(stdout) || ferror(stdout)) /* names first, then removal */
         return err_sys("cannot write standard output");
     return o.dry_run ? 0 : ckpt_prune(argv[0], (int)o.keep_last, o.keep_every, NULL);
 }

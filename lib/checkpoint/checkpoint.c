@@ -377,7 +377,7 @@ static int check_file(struct ckpt *c, int file)
 static int do_file(void *arg, int i)
 {
     const struct job *j = arg;
-    return check_file((struct ckpt *)j->c, j->files[i]); /* its lock guards what changes */
+    return check_file((struct ckpt *)j->c, j->files[i]); /* `checked`, under its lock */
 }
 
 static bool wanted(const struct job *j, const struct ckpt_entry *e, const struct ckpt_piece *p)

@@ -57,7 +57,7 @@ int ckpt_verify_files(const struct ckpt *c, int threads) MUST_CHECK;
 /* The hash of a file as it is now, which files[file].hash should be. */
 int ckpt_file_hash(const struct ckpt *c, int file, char hash[33]) MUST_CHECK;
 
-/* Piece i of e as a stream; reading its last byte checks its hash. Close after a failed open, too. */
+/* Piece i of e as a stream. Reading its last byte checks its hash. Close after a failed open. */
 struct ckpt_stream {
     const struct ckpt_entry *e;
     const struct ckpt_piece *piece;

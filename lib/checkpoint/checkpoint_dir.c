@@ -78,7 +78,8 @@ static int new_hold(const char *root, struct hold **out)
     int rc = 0;
     if ((h->fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
         rc = err_sys("cannot open '%s'", root);
-    else if (flock(h->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) /* NFS may have no locks */
+    else if (flock(h->fd, LOCK_EX | LOCK_NB) &&
+             errno == EWOULDBLOCK) /* other errors: no locks on NFS */
         rc = err_set(GPT_SYSTEM, "another program is writing checkpoints into '%s'", root);
     if (rc) {
         if (h->fd >= 0)

@@ -1,9 +1,9 @@
 /* checkpoint_dir.h - the directory of a run's checkpoints: ROOT/step-000123/ each, complete or
  * absent.
  *
- * A checkpoint is written as ROOT/.step-000123.tmp/, synced and renamed. In the same way one that
- * is removed becomes .step-000123.gone/ first, and one that is replaced goes in the rename itself or
- * as .step-000123.old/. So an interruption at any moment leaves every step-N complete.
+ * A checkpoint is written as ROOT/.step-000123.tmp/, synced and renamed. One that is removed is
+ * renamed to .step-000123.gone/ first; one that is replaced is exchanged in the rename, or becomes
+ * .step-000123.old/ before. So an interruption at any moment leaves every step-N complete.
  *
  * These may be called by any thread, the three that write by one at a time (checkpoint_write.h).
  */

@@ -10,7 +10,7 @@
 
 /* --- reading --- */
 
-/* A line being taken apart; text is changed in place. */
+/* A line being parsed; its text is changed in place. */
 struct line {
     const char *path;
     int number;
@@ -153,7 +153,7 @@ static bool same_tensor(const struct ckpt_entry *a, const struct ckpt_entry *b)
            !memcmp(a->shape, b->shape, sizeof a->shape);
 }
 
-/* tensor NAME DTYPE SHAPE BEGIN COUNT FILE AT HASH; lines of a name stand together. */
+/* tensor NAME DTYPE SHAPE BEGIN COUNT FILE AT HASH; the lines of one tensor follow each other. */
 static int parse_tensor(struct ckpt_manifest *m, struct line *l)
 {
     struct ckpt_entry e = { 0 };
@@ -272,7 +272,7 @@ static int parse_line(struct ckpt_manifest *m, struct line *l)
     return bad(l, "state, recipe, file, tensor or end", key);
 }
 
-/* The last line is the XXH3 of all above it. Cuts it off: *n is what is above. */
+/* The last line holds the XXH3 of all lines above it. Checks it and removes it from text and *n. */
 static int check_end(const char *path, char *text, size_t *n)
 {
     char found[33];
@@ -324,7 +324,7 @@ int ckpt_manifest_parse(struct ckpt_manifest *m, const char *path, char *text, s
         l.number++;
         l.rest = s;
         end = strchr(s, '\n');
-        *end = 0; /* check_end saw to the last one */
+        *end = 0; /* check_end found the last one */
         rc = parse_line(m, &l);
     }
     return rc ? rc : check_whole(m, path, l.number);

@@ -1,4 +1,5 @@
-/* checkpoint_manifest.h - MANIFEST: what a checkpoint holds, as text (gpt-checkpoint(5)) and as structs.
+/* checkpoint_manifest.h - MANIFEST, which lists what a checkpoint holds: its text and its structs
+ * (gpt-checkpoint(5)).
  *
  *     struct ckpt_manifest m;
  *     if (!(rc = ckpt_manifest_parse(&m, path, text, n)))
@@ -77,8 +78,8 @@ const struct ckpt_entry *ckpt_manifest_find(const struct ckpt_manifest *m,
 void ckpt_manifest_note_piece(FILE *f, const struct ckpt_entry *e, const struct ckpt_piece *p,
                               const char *file);
 void ckpt_manifest_note_file(FILE *f, const struct ckpt_file *file);
-/* MANIFEST's text, checked by ckpt_manifest_parse; caller frees *text, after a failure too. notes is
- * changed; path is for messages. */
+/* MANIFEST's text, checked by ckpt_manifest_parse; caller frees *text, after a failure too.
+ * notes is changed; path is for messages. */
 int ckpt_manifest_format(const struct ckpt_info *info, const char *recipe_hash, char *notes,
                          const char *path, char **text, size_t *n) MUST_CHECK;
 

@@ -1,5 +1,5 @@
-/* The header's JSON is held to the rules of the format, each with its own message. A plain file is
- * mapped, any other is a forward stream; a file that is written is checked by the reader's rules. */
+/* The header's JSON is checked by every rule of the format, each with its own message. A plain file
+ * is mapped, any other is a forward stream. A header is parsed before it is written, too. */
 #include "checkpoint/safetensors.h"
 
 #include <assert.h>
@@ -92,7 +92,7 @@ static int wrong(const struct text *c, const char *p, const char *expected)
 /* The first error of the JSON parser, as a message; 0 when there is none. */
 static int checked(const struct text *c) { return c->j.bad ? wrong(c, c->j.at, c->j.bad) : 0; }
 
-/* The string s, decoded, with a NUL behind it; it holds none, and is UTF-8. Caller frees. */
+/* Decodes s, which must be UTF-8 without U+0000, to a NUL-terminated string. Caller frees. */
 static int decode(const struct text *c, const struct json_string *s, char **out)
 {
     const char *end = s->s + s->n;
@@ -109,7 +109,7 @@ static int decode(const struct text *c, const struct json_string *s, char **out)
             n = p[1] == 'u' ? 6 : 2;
             k = json_unescape(&(struct json_string){ p, n, true }, o);
             if (text_utf8(o, k) != k && end - p >= 12 && !memcmp(p + 6, "\\u", 2)) {
-                n = 12; /* half a surrogate pair, and the other */
+                n = 12; /* a pair of surrogates */
                 k = json_unescape(&(struct json_string){ p, n, true }, o);
             }
             expected = text_utf8(o, k) != k ? "a pair of surrogates"
@@ -339,17 +339,17 @@ int st_check_names(const struct st_header *h, const char *path)
     return rc;
 }
 
-static int by_place(const void *a, const void *b)
+static int by_offset(const void *a, const void *b)
 {
     const struct st_tensor *x = a, *y = b;
     if (x->begin != y->begin)
         return x->begin < y->begin ? -1 : 1;
     if (x->bytes != y->bytes)
-        return x->bytes < y->bytes ? -1 : 1; /* empty ones before the one that begins there */
+        return x->bytes < y->bytes ? -1 : 1; /* empty tensors first */
     return strcmp(x->name, y->name);
 }
 
-static int check_places(const char *path, struct st_header *h)
+static int check_offsets(const char *path, struct st_header *h)
 {
     uint64_t at = 0;
     for (size_t i = 0; i < h->n; i++) {
@@ -369,7 +369,7 @@ static int check_places(const char *path, struct st_header *h)
                            " bytes, data_offsets hold %" PRIu64,
                            path, t->name, t->elements, t->type, bits / 8, t->bytes);
     }
-    qsort(h->tensors, h->n, sizeof *h->tensors, by_place);
+    qsort(h->tensors, h->n, sizeof *h->tensors, by_offset);
     for (size_t i = 0; i < h->n; i++) {
         const struct st_tensor *t = &h->tensors[i];
         if (t->begin != at)
@@ -407,7 +407,7 @@ int st_header_parse(struct st_header *h, const char *path, const char *text, siz
     if (!rc)
         rc = st_check_names(h, path);
     if (!rc && h->n)
-        rc = check_places(path, h);
+        rc = check_offsets(path, h);
     if (rc)
         st_header_release(h);
     return rc;
@@ -481,7 +481,7 @@ static int short_file(const char *path, const char *where, uint64_t want, uint64
                    where, want, have);
 }
 
-/* The first bytes of a compressed file (gzip, a zstd frame, a skippable one). Bytes 4 to 8 of a plain
+/* Are these the first bytes of gzip, of a zstd frame or of a skippable one? Bytes 4 to 8 of a plain
  * file are 0 0 0 0 '{', because its header is shorter than 2^32; no gzip or zstd file has these. */
 static bool looks_compressed(const unsigned char *b, size_t n)
 {
@@ -515,7 +515,7 @@ static int open_mapped(struct st_reader *r)
     return 0;
 }
 
-/* Reads the header of a stream piece by piece: a false size costs no memory. */
+/* Reads the header of a stream. Memory grows with what is read, not with the size it claims. */
 static int open_stream(struct st_reader *r)
 {
     unsigned char b[8];
@@ -632,11 +632,11 @@ int st_read(struct st_reader *r, const struct st_tensor *t, uint64_t from, void 
         memcpy(dst, r->map + r->h.data_at + t->begin + from, n);
         return 0;
     }
-    uint64_t place = t->begin + from;
-    assert(place >= r->at);
-    if (place > r->at && (rc = zreader_skip(r->z, place - r->at)))
+    uint64_t at = t->begin + from;
+    assert(at >= r->at);
+    if (at > r->at && (rc = zreader_skip(r->z, at - r->at)))
         return err_prefix("tensor '%s'", t->name);
-    r->at = place;
+    r->at = at;
     if ((rc = zreader_read(r->z, dst, n, &got)))
         return err_prefix("tensor '%s'", t->name);
     r->at += got;

@@ -3,9 +3,9 @@
  * A file is a u64 (little-endian) header size N <= 100,000,000, N bytes of JSON
  * and the data: {"name":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},
  * "__metadata__":{"key":"value"}}. Every rule is checked before anything is
- * handed out: offsets are contiguous from 0 without hole or overlap, end - begin
+ * returned: offsets are contiguous from 0 without hole or overlap, end - begin
  * is product(shape)*bits/8, no key comes twice, the file ends where the data do.
- * A broken rule is GPT_INPUT with file, place, expected and found.
+ * A broken rule is GPT_INPUT with file, offset, expected and found.
  * Source: https://github.com/huggingface/safetensors#format
  *
  *     struct st_reader *r;
@@ -40,7 +40,7 @@ struct st_tensor {
     int rank; /* 0: a scalar */
     uint64_t *shape; /* rank numbers */
     uint64_t elements; /* product of shape */
-    uint64_t begin, bytes; /* place in the data section */
+    uint64_t begin, bytes; /* offset and length in the data section */
 };
 struct st_meta {
     char *key, *value;
@@ -58,7 +58,7 @@ struct st_header {
 int st_header_parse(struct st_header *h, const char *path, const char *text, size_t n) MUST_CHECK;
 /* The object of strings alone, as __metadata__ holds it, into h->meta. */
 int st_metadata_parse(struct st_header *h, const char *path, const char *text, size_t n) MUST_CHECK;
-/* GPT_INPUT: a tensor's name, or a key of the metadata, comes twice. st_header_parse sees to it. */
+/* GPT_INPUT: a tensor's name, or a key of the metadata, comes twice. st_header_parse checks it. */
 int st_check_names(const struct st_header *h, const char *path) MUST_CHECK;
 void st_header_release(struct st_header *h);
 const struct st_tensor *st_find(const struct st_header *h, const char *name); /* NULL: none */
@@ -75,8 +75,8 @@ const void *st_data(const struct st_reader *r, const struct st_tensor *t);
 /* The next tensor in file order, NULL after the last. In a stream it is read
  * next; what was left of the one before is skipped. */
 const struct st_tensor *st_next(struct st_reader *r);
-/* n bytes of t from byte `from`. In a stream the place must not lie behind what
- * was read already (a bug of the caller, asserted). */
+/* n bytes of t from byte `from`. In a stream it must not lie before what was
+ * read already (asserted). */
 int st_read(struct st_reader *r, const struct st_tensor *t, uint64_t from, void *dst,
             size_t n) MUST_CHECK;
 /* Reads to the end: a stream that is shorter or longer than its header says is

@@ -1,5 +1,5 @@
-/* One face for checkpoints and safetensors files: names, shapes, and byte streams that are kept
- * open between neighbours, so that a pass over all parts reads each file once. */
+/* Names, shapes and byte streams of checkpoints and files. A stream stays open after use: what is
+ * read next often begins where it stopped, so a pass over all tensors reads each file once. */
 #include "checkpoint/tensors.h"
 
 #include <assert.h>
@@ -12,7 +12,7 @@
 
 enum { IDLE = 4, SKIP_BYTES = 1 << 16 };
 
-/* A place in a piece of a checkpoint's tensor, or in a safetensors stream. */
+/* A stream over the pieces of a checkpoint's tensor, or over a safetensors file. */
 struct byte_source {
     const struct stored *t; /* checkpoint: the tensor; else NULL */
     int piece;
@@ -27,7 +27,7 @@ struct tensors {
     struct st_reader *st; /* a file: its header; when mapped its data */
     bool mapped;
     bool once; /* standard input */
-    bool given; /* st is, or was, some source's stream */
+    bool taken; /* st is, or was, the stream of a source */
     struct stored *v, **by_name;
     int n;
     uint64_t *shapes; /* of a checkpoint's entries */
@@ -59,7 +59,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* The tensor whose name is a and b together; NULL: none. */
+/* The tensor whose name is a followed by b; NULL: none. */
 static struct stored *find_joined(const struct tensors *s, const char *a, const char *b)
 {
     size_t n = strlen(a);
@@ -73,7 +73,7 @@ static struct stored *find_joined(const struct tensors *s, const char *a, const 
     return NULL;
 }
 
-/* What belongs to t and is not seen alone: its low half, its scale. */
+/* Finds t's low half and scale, which then are parts of t. */
 static void find_parts(struct tensors *s, struct stored *t)
 {
     static const char *const scales[] = { ".scale_inv", "_scale_inv", ".scale", "_scale" };
@@ -304,7 +304,7 @@ static int skip_to(struct tensors *s, struct byte_source *b, uint64_t at)
     return rc;
 }
 
-/* The idle source that is nearest before `at`, taken out; NULL when there is none. */
+/* Takes out the idle source that is nearest before `at`; NULL when there is none. */
 static struct byte_source *take_idle(struct tensors *s, const struct stored *t, uint64_t at)
 {
     int best = -1;
@@ -365,10 +365,10 @@ static int open_in_stream(struct tensor_bytes *b, uint64_t at)
     if (!(b->src = calloc(1, sizeof *b->src)))
         return err_set(GPT_SYSTEM, "out of memory");
     pthread_mutex_lock(&b->s->lock);
-    bool given = b->s->given;
-    b->s->given = true;
+    bool taken = b->s->taken;
+    b->s->taken = true;
     pthread_mutex_unlock(&b->s->lock);
-    if (!given)
+    if (!taken)
         return 0;
     if (b->s->once)
         return err_set(GPT_INPUT, "standard input is read once, in order; give a file");

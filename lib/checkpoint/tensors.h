@@ -2,7 +2,7 @@
  *
  * Opens ROOT (its newest checkpoint), ROOT/step-N, x.safetensors, x.safetensors.zst
  * or "-". Bytes are streamed in any order of tensors, in bounded memory; reading
- * in the order of tensors_at costs one pass over the files.
+ * in file order (tensors_at) costs one pass over the files.
  *
  *     struct tensors *s;
  *     if ((rc = tensors_open(&s, path))) return rc;
@@ -31,7 +31,7 @@
 enum { TENSOR_KINDS = 10 }; /* and none, "" */
 struct stored {
     const char *name; /* "attn.momentum" */
-    char *param, *kind; /* "attn", "momentum"; kind "" when the name says none we know */
+    char *param, *kind; /* "attn", "momentum"; "" when the name ends in no known kind */
     const char *type; /* as safetensors spells it */
     enum dtype dtype; /* DT_NONE: cannot be decoded */
     int rank;
@@ -39,7 +39,7 @@ struct stored {
     uint64_t elements, bytes;
     const struct stored *low; /* mantissa (or remainder) of this weight */
     bool rounded; /* low is a remainder: the weight was rounded, not cut */
-    const struct stored *scale; /* multiplies */
+    const struct stored *scale; /* the values are multiplied by it */
     bool is_part; /* a mantissa or scale that another one has as low or scale */
     int index;
 };
@@ -48,7 +48,7 @@ struct tensors;
 int tensors_open(struct tensors **s, const char *path) MUST_CHECK;
 void tensors_close(struct tensors *s);
 int tensors_count(const struct tensors *s);
-const struct stored *tensors_at(const struct tensors *s, int i); /* order of cheapest reading */
+const struct stored *tensors_at(const struct tensors *s, int i); /* in file order */
 const struct stored *tensors_find(const struct tensors *s, const char *name); /* NULL: none */
 const char *tensors_path(const struct tensors *s); /* the directory or file */
 const struct ckpt *tensors_ckpt(const struct tensors *s); /* NULL: a safetensors file */
@@ -68,7 +68,7 @@ int bytes_open(struct tensor_bytes *b, struct tensors *s, const struct stored *t
 int bytes_read(struct tensor_bytes *b, void *dst, size_t n) MUST_CHECK;
 void bytes_close(struct tensor_bytes *b);
 
-/* Decoded elements from `first` on. GPT_INPUT: a type without values here. */
+/* Decoded elements from `first` on. GPT_INPUT: a type that cannot be decoded. */
 struct values {
     const struct stored *t;
     struct tensor_bytes main, low;
@@ -84,7 +84,7 @@ void values_close(struct values *v);
 /* n elements from `first` on, opened and closed. */
 int values_load(struct tensors *s, const struct stored *t, uint64_t first, double *dst,
                 size_t n) MUST_CHECK;
-/* As it prints: "f32 master of bf16", "f8_e4m3 scaled", ...; buf of 64. */
+/* The type for a reader: "f32 (bf16 + mantissa)", "e4m3 x scale", ...; buf of 64. */
 const char *values_type(const struct stored *t, char *buf);
 
 #endif

@@ -1,4 +1,4 @@
-/* From stored bits to the numbers they stand for. */
+/* Decodes stored bits to numbers. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +51,7 @@ static void join(const uint16_t *high, const uint16_t *low, bool rounded, double
     }
 }
 
-/* How many scales t's shape asks for: one, one a row, one a 128x128 block. */
+/* Has t's scale one number, one a row of t or one a 128x128 block? */
 static bool scales_fit(const struct stored *t, const struct stored *scale)
 {
     uint64_t rows = t->rank ? t->shape[0] : 1;

@@ -11,9 +11,9 @@ struct slice {
     uint64_t shape[AXES], lo[AXES], hi[AXES];
 };
 
-/* --- what is meant --- */
+/* --- names and slices --- */
 
-/* A stored tensor has all its axes, a view its own. */
+/* The tensor or view of that name. Of a stored tensor rank is -1: the axes are t's. */
 static int find(struct tensors *s, const struct views *v, const char *name, struct view *out)
 {
     const struct stored *t = tensors_find(s, name);
@@ -100,7 +100,7 @@ static int take_shape(const struct view *v, const char *name, struct slice *c)
 
 /* --- printing --- */
 
-/* Rows are runs along the last axis; is row r of those asked for? */
+/* A row is all elements along the last axis. Is row r in the slice? */
 static bool selected(const struct slice *c, uint64_t r)
 {
     for (int k = c->rank - 2; k >= 0; k--) {
@@ -194,7 +194,7 @@ int cat_tensor(struct tensors *s, const struct name_map *map, const char *what, 
     char *name = strndup(what, n);
     if (!name)
         return err_set(GPT_SYSTEM, "out of memory");
-    int rc = views_make(&v, s, map, NULL, VIEWS_PADDING | VIEWS_NUMBERS | VIEWS_STORED);
+    int rc = views_make(&v, s, map, NULL, VIEWS_PADDING | VIEWS_SCALARS | VIEWS_STORED);
     if (!rc)
         rc = find(s, &v, name, &x);
     if (!rc && !(rc = take_shape(&x, name, &c)))

@@ -26,7 +26,7 @@ static void add_values(struct sums *s, const double *a, const double *b, size_t 
     for (size_t i = 0; i < n; i++) {
         double d = b[i] - a[i];
         if (a[i] == b[i] || (isnan(a[i]) && isnan(b[i])))
-            d = 0; /* infinities of one sign, too */
+            d = 0; /* infinities of the same sign, too */
         else if (!isfinite(d))
             d = INFINITY;
         s->max = fmax(s->max, fabs(d));
@@ -245,7 +245,7 @@ int diff_tensors(struct tensors *a, struct tensors *b, const struct name_map *ma
     *rows = NULL;
     *n = 0;
     bool alike = !tensors_ckpt(a) == !tensors_ckpt(b);
-    int flags = VIEWS_PADDING | (alike ? 0 : VIEWS_NUMBERS); /* as export names them */
+    int flags = VIEWS_PADDING | (alike ? 0 : VIEWS_SCALARS); /* as export names them */
     int rc = views_make(&va, a, map, pattern, flags);
     if (!rc && (rc = views_make(&vb, b, map, pattern, flags)) == GPT_INPUT && pattern)
         rc = 0; /* the pattern matches in A only */

@@ -75,7 +75,7 @@ static int write_bytes(struct target *t, const void *data, size_t n)
     return t->npz ? npz_write(t->npz, data, n) : st_write(t->st, data, n);
 }
 
-/* The stored bits, where they are what is asked for. */
+/* Writes the stored bytes of a view. */
 static int copy_bytes(struct tensors *s, const struct view *v, struct target *t, unsigned char *buf)
 {
     struct tensor_bytes b;
@@ -90,7 +90,7 @@ static int copy_bytes(struct tensors *s, const struct view *v, struct target *t,
     return rc;
 }
 
-/* Values, as fp32 or rounded to bf16. bits: the stored bf16 without its low half. */
+/* Writes values as fp32, or rounded to bf16. bits: of the stored bf16 without its low half. */
 static int convert(struct tensors *s, const struct view *v, enum dtype type, bool bits,
                    struct target *t, double *x, unsigned char *out)
 {
@@ -169,7 +169,7 @@ int export_tensors(struct tensors *s, const struct name_map *map, const struct e
     struct target t = { NULL, NULL };
     struct views v;
     int rc = c ? ckpt_verify_files(c, 0) : 0;
-    if (rc || (rc = views_make(&v, s, map, NULL, VIEWS_NUMBERS | (o->padding ? VIEWS_PADDING : 0))))
+    if (rc || (rc = views_make(&v, s, map, NULL, VIEWS_SCALARS | (o->padding ? VIEWS_PADDING : 0))))
         return rc;
     rc = o->npz ? npz_new(&t.npz, f, name) : st_writer_new(&t.st, f, name, o->level);
     if (!rc)

@@ -61,7 +61,7 @@ static int find_parts(const struct tensors *s, const struct name_map *map, const
         if (strcmp(p->param, w->e->param))
             continue;
         const struct stored *t = find(s, p->name, kind);
-        uint64_t n = p->numbers ? p->numbers : p->units * each;
+        uint64_t n = p->elements ? p->elements : p->units * each;
         if (!t && !p->padding && !*missing)
             *missing = p->name;
         if (!t)
@@ -289,7 +289,7 @@ static int read_info(const struct inspect *x, struct ckpt_info *info)
     return rc;
 }
 
-/* The recipe: given, of the checkpoint that it shall be like, or the file's own. */
+/* The recipe of job->recipe, else of job->like, else of the file. */
 static int find_recipe(const struct import_job *job, const struct inspect *x,
                        const struct inspect *like, struct recipe **r)
 {

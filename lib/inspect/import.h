@@ -1,5 +1,5 @@
-/* import.h - a checkpoint from a file of named tensors: exported ones (export.h), or whole ones named
- * param.kind.
+/* import.h - a checkpoint from a file of named tensors: exported ones (export.h) or whole ones
+ * named param.kind.
  *
  * A weight that is missing or of another size is GPT_INPUT. A state that the file does not have
  * begins at zero, and so does padding. A bf16 weight that is kept with a mantissa is cut, any other

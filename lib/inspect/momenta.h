@@ -10,7 +10,7 @@
 #include "coeffs/trial.h"
 
 /* Adds to t the momentum matrices of the checkpoint at path, of one parameter unless bank is NULL,
- * but for zero ones, which no gradient has reached yet. few > 0: that many at most, evenly spread.
+ * except zero ones (no gradient yet). few > 0: that many at most, evenly spread.
  * flags as of trial_of_matrix. GPT_INPUT: there is none. */
 int momenta_trials(const char *path, const char *bank, int flags, int few,
                    struct trials *t) MUST_CHECK;

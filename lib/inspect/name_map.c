@@ -65,7 +65,7 @@ static int name_bank(const struct recipe *r, const struct param_spec *s, const s
     return 0;
 }
 
-static int name_number(const struct recipe *r, const struct scalar_spec *s, int layer,
+static int name_scalar(const struct recipe *r, const struct scalar_spec *s, int layer,
                        struct name_map *m)
 {
     const struct param_spec *spec = &r->params[s->param];
@@ -80,7 +80,7 @@ static int name_number(const struct recipe *r, const struct scalar_spec *s, int 
     p->unit = (uint64_t)(i / unit);
     p->units = 1;
     p->inner = (uint64_t)(i % unit);
-    p->numbers = 1;
+    p->elements = 1;
     if (layer < 0)
         snprintf(p->name, sizeof p->name, "%s", s->name);
     else
@@ -98,7 +98,7 @@ int name_map_make(struct name_map *map, const struct recipe *r)
                 rc = name_bank(r, &r->params[i], &banks[k], map);
     for (int i = 0; !rc && i < r->n_scalars; i++)
         for (int layer = 0; !rc && layer < (r->scalars[i].stride ? r->n_layers : 1); layer++)
-            rc = name_number(r, &r->scalars[i], r->scalars[i].stride ? layer : -1, map);
+            rc = name_scalar(r, &r->scalars[i], r->scalars[i].stride ? layer : -1, map);
     if (rc)
         name_map_release(map);
     return rc;

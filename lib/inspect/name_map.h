@@ -16,12 +16,12 @@
 #include <stdbool.h>
 #include "model/recipe.h"
 
-/* A name for units of a parameter's first axis, or for single numbers of one unit. */
+/* A name for units of a parameter's first axis, or for some elements of one unit. */
 struct part_name {
     char name[80]; /* "layers.7.attn.k" */
     char param[40]; /* "attn" */
     uint64_t unit, units;
-    uint64_t inner, numbers; /* numbers > 0: only these elements of the unit */
+    uint64_t inner, elements; /* elements > 0: only these of the unit, from `inner` on */
     bool padding; /* no layer uses it */
 };
 struct name_map {

@@ -130,27 +130,27 @@ void spectrum_polar(struct spectrum *sp, const double (*coef)[3], int n)
 
 /* --- many --- */
 
-struct crew {
+struct spectra {
     const struct spectrum_job *j;
     struct spectrum *sp;
-    int turn; /* the view to be read next: reading goes in order */
+    int next; /* the view to be read next: reading goes in file order */
     pthread_mutex_t lock;
-    pthread_cond_t moved;
+    pthread_cond_t advanced;
 };
 
-static void wait_turn(struct crew *c, int i)
+static void wait_turn(struct spectra *c, int i)
 {
     pthread_mutex_lock(&c->lock);
-    while (c->turn < i)
-        pthread_cond_wait(&c->moved, &c->lock);
+    while (c->next < i)
+        pthread_cond_wait(&c->advanced, &c->lock);
     pthread_mutex_unlock(&c->lock);
 }
 
-static void end_turn(struct crew *c, int i)
+static void end_turn(struct spectra *c, int i)
 {
     pthread_mutex_lock(&c->lock);
-    c->turn = i + 1;
-    pthread_cond_broadcast(&c->moved);
+    c->next = i + 1;
+    pthread_cond_broadcast(&c->advanced);
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -182,7 +182,7 @@ static int read_matrix(const struct spectrum_job *j, int i, double **out)
 
 static int one(void *arg, int i)
 {
-    struct crew *c = arg;
+    struct spectra *c = arg;
     const struct spectrum_job *j = c->j;
     const struct view *v = &j->v->v[i];
     double *a;
@@ -204,14 +204,14 @@ static int one(void *arg, int i)
 
 int spectrum_views(const struct spectrum_job *j, struct spectrum *sp)
 {
-    struct crew c = { .j = j, .sp = sp };
+    struct spectra c = { .j = j, .sp = sp };
     pthread_mutex_init(&c.lock, NULL);
-    pthread_cond_init(&c.moved, NULL);
+    pthread_cond_init(&c.advanced, NULL);
     memset(sp, 0, (size_t)j->v->n * sizeof *sp);
     int blas = blas_threads(1); /* one thread a matrix is faster */
     int rc = parallel_for(j->v->n, 0, one, &c);
     blas_threads(blas);
-    pthread_cond_destroy(&c.moved);
+    pthread_cond_destroy(&c.advanced);
     pthread_mutex_destroy(&c.lock);
     if (rc)
         for (int i = 0; i < j->v->n; i++)

@@ -1,4 +1,4 @@
-/* spectrum.h - singular values of matrices, and what they say.
+/* spectrum.h - singular values of matrices, and measures of them.
  *
  *     struct spectrum sp;
  *     if ((rc = spectrum_of(a, rows, cols, &sp))) return rc;   // a is used up

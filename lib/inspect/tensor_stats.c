@@ -66,7 +66,7 @@ static int measure(struct tensors *s, const struct view *v, struct tensor_stats 
 
 /* --- the next update against the weight --- */
 
-/* How the step after the checkpoint's moves the parameter that a view is part of. */
+/* How the step after the checkpoint updates a parameter. */
 struct update_rule {
     bool known, orthogonal; /* NorMuon: the update is rate times a near-orthogonal matrix */
     double rate; /* learning rate with every multiplier */
@@ -121,8 +121,8 @@ static bool find_state(const struct tensors *s, const struct view *v, const char
     return *t && (*t)->elements == v->t->elements;
 }
 
-/* An orthogonal update of r x c has Frobenius norm sqrt(min(r, c)), so this rms,
- * if the momentum that makes it is not zero. */
+/* The rms of an orthogonal r x c update, whose Frobenius norm is sqrt(min(r, c)). Zero when the
+ * momentum that makes it is zero. */
 static int orthogonal_rms(struct tensors *s, const struct view *v, double *rms)
 {
     const struct stored *t;

@@ -23,10 +23,10 @@ struct audit {
     const struct ckpt_file *files;
     int nentries, nfiles;
     bool full;
-    verify_tell_fn *tell;
+    verify_report_fn *report;
     void *arg;
     int faults;
-    pthread_mutex_t lock; /* tell, faults */
+    pthread_mutex_t lock; /* report, faults */
 };
 
 static void PRINTF_LIKE(2, 3) fault(struct audit *a, const char *fmt, ...)
@@ -38,7 +38,7 @@ static void PRINTF_LIKE(2, 3) fault(struct audit *a, const char *fmt, ...)
     va_end(v);
     pthread_mutex_lock(&a->lock);
     a->faults++;
-    a->tell(a->arg, text);
+    a->report(a->arg, text);
     pthread_mutex_unlock(&a->lock);
 }
 
@@ -79,8 +79,8 @@ static uint64_t first_nonfinite(enum dtype t, const unsigned char *p, uint64_t n
     return i;
 }
 
-static void tell_nonfinite(struct audit *a, const char *file, const char *tensor, uint64_t element,
-                           uint64_t offset)
+static void fault_nonfinite(struct audit *a, const char *file, const char *tensor, uint64_t element,
+                            uint64_t offset)
 {
     fault(a, "%s: tensor '%s': element %" PRIu64 " (byte %" PRIu64 " of its data) is not finite",
           file, tensor, element, offset);
@@ -116,9 +116,9 @@ static int audit_piece(struct full_audit *f, int i)
         uint64_t bad = rc ? n / size : first_nonfinite(e->dtype, buf, n / size);
         if (finite && bad < n / size) {
             finite = false;
-            tell_nonfinite(f->a, s.path, e->name,
-                           (uint64_t)s.piece->begin * (e->unit_bytes / size) + at / size + bad,
-                           at + bad * size);
+            fault_nonfinite(f->a, s.path, e->name,
+                            (uint64_t)s.piece->begin * (e->unit_bytes / size) + at / size + bad,
+                            at + bad * size);
         }
         at += n;
     }
@@ -128,7 +128,7 @@ static int audit_piece(struct full_audit *f, int i)
     return report_fault(f->a, rc);
 }
 
-/* Task 0 hashes the stored file, the others its pieces; run together, they read it from disk once. */
+/* Task 0 hashes the stored file, the others its pieces: run together, they read the disk once. */
 static int audit_task(void *arg, int i)
 {
     struct full_audit *f = arg;
@@ -297,7 +297,7 @@ static int audit_tensor(struct audit *a, const char *path, struct st_reader *r,
         uint64_t bad = skip ? 0 : first_nonfinite(t->dtype, buf, n / size);
         if (!skip && bad < n / size) {
             skip = true;
-            tell_nonfinite(a, path, t->name, at / size + bad, at + bad * size);
+            fault_nonfinite(a, path, t->name, at / size + bad, at + bad * size);
         }
     }
     return 0;
@@ -322,9 +322,9 @@ static int audit_plain(struct audit *a, const char *path)
     return report_fault(a, rc);
 }
 
-int verify_path(const char *path, bool full, verify_tell_fn *tell, void *arg, char **checked)
+int verify_path(const char *path, bool full, verify_report_fn *report, void *arg, char **checked)
 {
-    struct audit a = { .full = full, .tell = tell, .arg = arg };
+    struct audit a = { .full = full, .report = report, .arg = arg };
     struct stat st;
     char *manifest = path_join(path, "MANIFEST"), *dir = NULL;
     int rc = manifest ? 0 : err_set(GPT_SYSTEM, "out of memory");

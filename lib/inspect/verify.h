@@ -1,9 +1,9 @@
-/* verify.h - is a checkpoint, or a file of tensors, sound? Every fault is reported, not only the first.
+/* verify.h - is a checkpoint, or a file of tensors, sound? All faults are reported.
  *
- *     static void tell(void *arg, const char *fault) { ... }
+ *     static void report(void *arg, const char *fault) { ... }
  *     char *checked;
- *     if ((rc = verify_path(path, true, tell, arg, &checked)))
- *         return rc;                                                  // GPT_NO: told
+ *     if ((rc = verify_path(path, true, report, arg, &checked)))
+ *         return rc;                                                  // GPT_NO: faults
  *     printf("%s: sound\n", checked);
  *     free(checked);
  *
@@ -19,11 +19,11 @@
 #include "base/err.h"
 
 /* Called by one thread at a time. */
-typedef void verify_tell_fn(void *arg, const char *fault);
+typedef void verify_report_fn(void *arg, const char *fault);
 
 /* path: a checkpoint, a directory of them (the newest), a safetensors file.
  * checked: of what is sound, the path of what was read, which the caller frees; else NULL. */
-int verify_path(const char *path, bool full, verify_tell_fn *tell, void *arg,
+int verify_path(const char *path, bool full, verify_report_fn *report, void *arg,
                 char **checked) MUST_CHECK;
 
 #endif

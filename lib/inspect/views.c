@@ -29,7 +29,7 @@ static int add(struct views *v, int *room, struct view x, const char *pattern)
     return 0;
 }
 
-/* The axes of t from `from` on, the last of four takes what is over. */
+/* The axes of t from `from` on; those beyond the fourth are multiplied into it. */
 static void take_axes(struct view *x, const struct stored *t, int from)
 {
     x->rank = 0;
@@ -41,7 +41,7 @@ static void take_axes(struct view *x, const struct stored *t, int from)
     }
 }
 
-/* The part p of t: whole units, or some numbers of one unit. */
+/* The part p of t: whole units, or some elements of one unit. */
 static struct view part_view(const struct stored *t, const struct part_name *p)
 {
     uint64_t each = t->elements / t->shape[0];
@@ -55,21 +55,21 @@ static struct view part_view(const struct stored *t, const struct part_name *p)
         x.shape[0] = p->units;
     if (x.rank > 1 && x.shape[x.rank - 1] == 1)
         x.rank--; /* one number a row is a vector */
-    if (p->numbers) {
+    if (p->elements) {
         x.first += p->inner;
-        x.elements = p->numbers;
-        x.rank = p->numbers > 1;
-        x.shape[0] = p->numbers;
+        x.elements = p->elements;
+        x.rank = p->elements > 1;
+        x.shape[0] = p->elements;
     }
     return x;
 }
 
-/* Does the part lie within t? One of another shape than the weight is not cut by number. */
+/* Does the part lie within t? A state may have another shape than the weight. */
 static bool fits(const struct stored *t, const struct part_name *p)
 {
     if (t->rank == 0 || t->shape[0] == 0 || p->unit + p->units > t->shape[0])
         return false;
-    return !p->numbers || p->inner + p->numbers <= t->elements / t->shape[0];
+    return !p->elements || p->inner + p->elements <= t->elements / t->shape[0];
 }
 
 static int add_mapped(struct views *v, int *room, const struct stored *t,
@@ -78,7 +78,7 @@ static int add_mapped(struct views *v, int *room, const struct stored *t,
     *known = false;
     for (int i = 0; map && i < map->n; i++) {
         const struct part_name *p = &map->v[i];
-        if (strcmp(p->param, t->param) || (p->numbers && !(flags & VIEWS_NUMBERS)) || !fits(t, p))
+        if (strcmp(p->param, t->param) || (p->elements && !(flags & VIEWS_SCALARS)) || !fits(t, p))
             continue;
         *known = true;
         if (p->padding && !(flags & VIEWS_PADDING))
@@ -118,7 +118,7 @@ static int by_name(const void *a, const void *b, void *arg)
 {
     const struct views *v = arg;
     int x = *(const int *)a, y = *(const int *)b, d = strcmp(v->v[x].name, v->v[y].name);
-    return d ? d : x - y; /* of one name the first is found */
+    return d ? d : x - y; /* of equal names the first is found */
 }
 
 static void sort_names(struct views *v)

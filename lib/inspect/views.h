@@ -1,17 +1,16 @@
 /* views.h - tensors as the model knows them: matrices of banks, by layer and role.
  *
  * A view is a part of a stored tensor with a name of its own: matrix 25 of
- * attn.momentum is layers.7.attn.k.momentum. Which part bears which name is said
- * by a struct name_map, made from the recipe. Without one,
- * and for tensors that it does not know, a tensor of three or more axes is a row
- * of matrices ("attn.weight[25]"), any other is one view.
+ * attn.momentum is layers.7.attn.k.momentum. A struct name_map, made from the recipe, has the
+ * names. Without one, and for tensors that it does not know, each matrix of a tensor of three or
+ * more axes is a view ("attn.weight[25]"), and any other tensor is one view.
  *
  *     struct views v;
  *     if ((rc = views_make(&v, s, &map, "layers.*.momentum", 0))) return rc;
  *     for (int i = 0; i < v.n; i++) ... v.v[i].name, values_open(&x, s, v.v[i].t, v.v[i].first)
  *     views_release(&v);
  *
- * Views come in the order in which the set is read cheapest. Read-only once made.
+ * Views are in file order, and read-only once made.
  */
 #ifndef INSPECT_VIEWS_H
 #define INSPECT_VIEWS_H
@@ -21,7 +20,7 @@
 
 enum {
     VIEWS_PADDING = 1, /* also what no layer uses */
-    VIEWS_NUMBERS = 2, /* name single numbers too; else their tensor is one view */
+    VIEWS_SCALARS = 2, /* each of the recipe's scalars; else their tensor is one view */
     VIEWS_STORED = 4, /* also mantissas and scales as tensors of their own */
 };
 struct view {
@@ -30,14 +29,14 @@ struct view {
     uint64_t first, elements; /* part of t */
     uint64_t unit; /* of t's first axis */
     int rank;
-    uint64_t shape[4]; /* more than four axes are seen as one */
+    uint64_t shape[4]; /* axes beyond the fourth are multiplied into it */
     const struct part_name *part; /* NULL: not of the map */
 };
 struct views {
     struct view *v;
     int n;
     int *by_name;
-}; /* by_name: places in v */
+}; /* by_name: indices in v */
 
 /* Views whose name, or stored tensor's name or parameter, matches the glob pattern
  * (NULL: all). map may be NULL. No match is GPT_INPUT when a pattern was given. */
