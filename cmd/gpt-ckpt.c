@@ -148,8 +148,7 @@ static int verb_stat(char **argv, int n)
     if (rc || (rc = open_views(&x, &v, argv, n, VIEWS_PADDING)))
         return close_views(&x, &v, rc);
     struct tensor_stats *rows = calloc((size_t)v.n + 1, sizeof *rows);
-    rc = rows ? tensor_stats_views(x.tensors, &v, x.recipe, rows)
-              : err_set(GPT_SYSTEM, "out of memory");
+    rc = rows ? tensor_stats_views(x.tensors, &v, x.recipe, rows) : err_memory();
     if (!rc && !o.histogram)
         rc = show_stats(stdout, report_format_of(o.format), &v, rows);
     for (int i = 0; !rc && o.histogram && i < v.n; i++) {
@@ -286,7 +285,7 @@ static int spectra(struct inspect *x, struct views *v, const char *of)
     struct output plot = { 0 };
     struct spectrum_job j = { .s = x->tensors, .v = v, .done = one_done, .arg = &shown };
     struct spectrum *sp = calloc((size_t)v->n + 1, sizeof *sp);
-    int rc = sp ? 0 : err_set(GPT_SYSTEM, "out of memory");
+    int rc = sp ? 0 : err_memory();
     if (!rc && o.plot) /* before the computation: the file may exist */
         rc = output_open(&plot, o.plot, o.force);
     if (!rc && o.since && !(rc = inspect_open(&since, o.since))) {

@@ -169,7 +169,7 @@ static int write_report(const struct gather *g, const struct criteria *k)
     struct judgement *v = calloc((size_t)g->n, sizeof *v);
     struct report r;
     bool shown = false;
-    int rc = v ? 0 : err_set(GPT_SYSTEM, "out of memory");
+    int rc = v ? 0 : err_memory();
     for (int i = 0; i < g->n && !rc; i++) {
         rc = judge_group(&v[i], g, i, k);
         shown |= v[i].shown && (i || g->n == 1);

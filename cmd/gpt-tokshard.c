@@ -129,7 +129,7 @@ static int parse_range(const char *text, int64_t n, int64_t *from, int64_t *to)
     if (!colon)
         return err_set(GPT_USAGE, "expected a range FROM:TO, found '%s'", text);
     if (!(head = strndup(text, (size_t)(colon - text))))
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     if (*head)
         rc = num_i64(head, "FROM", 0, n, from);
     if (!rc && colon[1])
@@ -148,7 +148,7 @@ static int shard_tokenizer(const char *shard, bool *bytes)
 
     *bytes = !strcmp(o.tokenizer, "byte");
     if (asprintf(&path, "%.*sMANIFEST", slash ? (int)(slash + 1 - shard) : 0, shard) < 0)
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     if (!access(path, F_OK) && !(rc = manifest_read(&m, path))) {
         *bytes |= !strcmp(m.tokenizer, "bytes");
         manifest_release(&m);
@@ -217,7 +217,7 @@ static int verify_folder(const char *dir)
     int rc, bad = 0;
 
     if (!path)
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     if ((rc = manifest_read(&m, path))) {
         free(path);
         return rc;
@@ -320,7 +320,7 @@ static int stats_of_shards(const char *data)
     struct vocab *v = NULL;
     char *inside = path_join(data, "MANIFEST");
     bool bytes;
-    int rc = inside ? 0 : err_set(GPT_SYSTEM, "out of memory");
+    int rc = inside ? 0 : err_memory();
 
     if (rc || (rc = shard_tokenizer(access(inside, F_OK) ? data : inside, &bytes)) ||
         (rc = load_vocab(&v, bytes)) || (rc = token_stats_init(&stats)))
@@ -487,7 +487,7 @@ int main(int argc, char **argv)
     int first, rc;
 
     if (!(rc = opt_parse(&command, argc, argv, &first)))
-        rc = arguments ? check_options() : err_set(GPT_SYSTEM, "out of memory");
+        rc = arguments ? check_options() : err_memory();
     if (!rc) {
         output_cleanup_on_signal();
         if (o.decode)

@@ -182,7 +182,7 @@ static int try_output(const char *dir, bool *made)
     int rc = file_mkdirs(dir);
     char *probe = rc ? NULL : path_join(dir, ".probe.tmp");
     if (!rc && !probe)
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     if (!rc && mkdir(probe, 0777) && errno != EEXIST)
         rc = err_sys("cannot write into '%s'", dir);
     else if (!rc)

@@ -379,7 +379,7 @@ static int verb_eval(char **argv, int n)
         shape_parse(g.shape[0], &j.rows, &j.cols);
     struct coeffs *c = calloc((size_t)n, sizeof *c);
     struct verdict *v = calloc((size_t)n, sizeof *v);
-    rc = c && v ? 0 : err_set(GPT_SYSTEM, "out of memory");
+    rc = c && v ? 0 : err_memory();
     for (int i = 0; i < n && !rc; i++)
         rc = set_or_file(&c[i], argv[i]);
     if (!rc)

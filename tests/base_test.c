@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/file.h"
+#include "base/grow.h"
 #include "base/hash.h"
 #include "base/num.h"
 #include "base/progress.h"
@@ -497,6 +498,30 @@ static void test_temporary_dir(int sig)
     CHECK_ERR(file_mkdirs("-"), GPT_USAGE, "'-': expected a directory");
 }
 
+/* The address sanitizer sees an array that is too short. */
+static void test_grow(void)
+{
+    int *one = NULL;
+    char *to = NULL;
+    size_t room = 0;
+    for (int n = 0; n < 1000; n++) {
+        CHECK(!grow_one(&one, n, sizeof *one));
+        one[n] = n;
+    }
+    for (int n = 0; n < 1000; n++)
+        CHECK(one[n] == n);
+    CHECK(!grow_to(&to, &room, 0, 1) && !to && !room);
+    CHECK(!grow_to(&to, &room, 5, 1) && room == 5);
+    strcpy(to, "four");
+    CHECK(!grow_to(&to, &room, 6, 1) && room == 10);
+    CHECK(!grow_to(&to, &room, 100, 1) && room == 100);
+    CHECK_STR(to, "four");
+    CHECK_ERR(grow_to(&to, &room, SIZE_MAX / 2, 4), GPT_SYSTEM, "out of memory");
+    CHECK(room == 100 && !strcmp(to, "four"));
+    free(one);
+    free(to);
+}
+
 static void test_progress(void)
 {
     static const struct {
@@ -532,6 +557,7 @@ int main(void)
     test_files();
     test_temporary_dir(SIGTERM);
     test_temporary_dir(SIGHUP);
+    test_grow();
     test_progress();
     return check_done();
 }

@@ -44,6 +44,8 @@ int err_prefix(const char *fmt, ...)
     return err_set(last.code, "%s: %s", prefix, last.text);
 }
 
+int err_memory(void) { return err_set(GPT_SYSTEM, "out of memory"); }
+
 int err_code(void) { return last.code; }
 
 const char *err_message(void) { return last.text; }

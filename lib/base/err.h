@@ -38,6 +38,9 @@ int err_sys(const char *fmt, ...) PRINTF_LIKE(1, 2);
 /* Puts "prefix: " before the present message; returns the present code. */
 int err_prefix(const char *fmt, ...) PRINTF_LIKE(1, 2);
 
+/* GPT_SYSTEM, "out of memory". */
+int err_memory(void);
+
 /* Last code and message of this thread; "" and GPT_OK when there was none. */
 int err_code(void);
 const char *err_message(void);

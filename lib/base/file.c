@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/grow.h"
 
 /* --- temporaries that a signal must remove --- */
 
@@ -120,7 +121,7 @@ int output_open(struct output *o, const char *path, bool force)
     o->path = realpath(path, NULL);
     bool exists = !stat(path, &st); /* not o->path: a pipe has none */
     if (!o->path && !(o->path = strdup(path)))
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     if (exists && S_ISDIR(st.st_mode)) {
         rc = err_set(GPT_SYSTEM, "cannot write '%s': it is a directory", path);
         goto fail;
@@ -174,7 +175,7 @@ static int flush_checked(FILE *f, const char *name)
 static int sync_entry(const char *path)
 {
     char *p = strdup(path);
-    int rc = p ? file_sync_dir(dirname(p)) : err_set(GPT_SYSTEM, "out of memory");
+    int rc = p ? file_sync_dir(dirname(p)) : err_memory();
     free(p);
     return rc;
 }
@@ -236,16 +237,8 @@ int file_read(const char *path, size_t max, char **data, size_t *n)
     size_t used = 0, room = 0;
     int rc = GPT_OK;
     for (;;) {
-        if (used + 1 >= room) {
-            size_t more = room ? room * 2 : 4096;
-            char *p = realloc(buf, more);
-            if (!p) {
-                rc = err_set(GPT_SYSTEM, "'%s': out of memory", path);
-                break;
-            }
-            buf = p;
-            room = more;
-        }
+        if (used + 1 >= room && (rc = grow_to(&buf, &room, used + 4096, 1)))
+            break;
         size_t got = fread(buf + used, 1, room - 1 - used, f);
         used += got;
         if (max && used > max) {
@@ -276,7 +269,7 @@ int file_mkdirs(const char *path)
         return err_set(GPT_USAGE, "'-': expected a directory, which standard output is not");
     char *p = strdup(path);
     if (!p)
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     int rc = GPT_OK;
     for (char *s = p + 1; *p && !rc; s++) {
         char c = *s;
@@ -305,7 +298,7 @@ int temporary_dir_make(struct temporary_dir *t, const char *path)
 {
     sigset_t all, old;
     if (!(t->path = strdup(path)))
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &old);
     int rc = mkdir(path, 0777) ? err_sys("cannot make directory '%s'", path) : GPT_OK;
@@ -349,7 +342,7 @@ int file_unnamed(const char *dir, int *fd)
     if ((*fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)) >= 0)
         return GPT_OK;
     if (!(path = path_join(dir, "unnamed.XXXXXX")))
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     int rc = GPT_OK;
     if ((*fd = mkostemp(path, O_CLOEXEC)) < 0) /* a file system without O_TMPFILE */
         rc = err_sys("cannot open a temporary file in '%s'", dir);

@@ -87,7 +87,7 @@ void sha256_hex(struct sha256 *s, char out[65])
 int xxh_init(struct xxh *x)
 {
     if (!(x->state = XXH3_createState()))
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     XXH3_128bits_reset(x->state);
     return GPT_OK;
 }

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/num.h"
 #include "base/version.h"
+#include "base/grow.h"
 
 const char *(*opt_version_extra)(void);
 
@@ -164,12 +165,9 @@ static int take_list(const struct opt *o, const char *name, const char *text)
     int rc = o->choices ? check_choice(o, name, text) : GPT_OK;
     if (rc)
         return rc;
-    const char **v = realloc(l->v, (size_t)(l->n + 1) * sizeof *v);
-    if (!v)
-        return err_set(GPT_SYSTEM, "out of memory");
-    l->v = v;
-    l->v[l->n++] = text;
-    return GPT_OK;
+    if (!(rc = grow_one(&l->v, l->n, sizeof *l->v)))
+        l->v[l->n++] = text;
+    return rc;
 }
 
 static int take(const struct opt *o, const char *text)
@@ -203,7 +201,7 @@ static int make_tables(const struct command *c, struct tables *t)
     t->longs = calloc((size_t)n + 4, sizeof *t->longs);
     char *s = t->letters = calloc((size_t)n * 2 + 8, 1);
     if (!t->longs || !s)
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     *s++ = ':'; /* a missing argument is reported as ':' */
     for (int i = 0; i < n; i++) {
         const struct opt *o = &c->options[i];

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/text.h"
+#include "base/grow.h"
 
 enum report_format report_format_of(const char *word)
 {
@@ -226,15 +227,9 @@ void report_block_end(struct report *r)
 
 static void keep_cell(struct report *r, const char *text)
 {
-    if (r->cells == r->room) {
-        size_t room = r->room ? 2 * r->room : 256;
-        char **p = realloc(r->cell, room * sizeof *p);
-        if (!p) {
-            r->failed = true;
-            return;
-        }
-        r->cell = p;
-        r->room = room;
+    if (grow_one(&r->cell, r->cells, sizeof *r->cell)) {
+        r->failed = true;
+        return;
     }
     r->failed |= !(r->cell[r->cells] = strdup(text));
     r->cells += r->cell[r->cells] != NULL;
@@ -361,6 +356,6 @@ int report_end(struct report *r)
     free(r->cell);
     r->cell = NULL;
     if (r->failed)
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     return ferror(r->f) ? err_sys("cannot write the report") : 0;
 }

@@ -44,7 +44,7 @@ struct report {
     struct column c[REPORT_COLUMNS];
     int columns, at, rows; /* at: cells of the present row so far */
     char **cell; /* text, Markdown: the headings and all rows */
-    size_t cells, room;
+    size_t cells;
 };
 
 /* Of an option "table|text|tsv|json|md"; NULL: text on a terminal, TSV where stdout is none. */

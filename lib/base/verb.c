@@ -54,8 +54,7 @@ static int run_verb(const struct program *p, const struct verb *v, int argc, cha
     int first = 0, rc;
     snprintf(name, sizeof name, "%s %s", p->name, v->name);
     snprintf(usage, sizeof usage, "%s%s[OPTION]...", v->operands, *v->operands ? " " : "");
-    rc = own ? explain(p, v, opt_parse(&cmd, argc, argv, &first))
-             : err_set(GPT_SYSTEM, "out of memory");
+    rc = own ? explain(p, v, opt_parse(&cmd, argc, argv, &first)) : err_memory();
     int n = argc - first;
     argv += first;
     if (!rc && n < v->least)

@@ -80,9 +80,9 @@ static int detect(struct zreader *r)
                        (unsigned long long)r->raw, named_zstd ? "zstd" : "gzip",
                        r->end < 4 ? "the end of the file" : "other data");
     if (r->format == ZSTD && !(r->zstd = ZSTD_createDStream()))
-        return err_set(GPT_SYSTEM, "%s: out of memory", r->path);
+        return err_memory();
     if (r->format == GZIP && inflateInit2(&r->gzip, 16 + MAX_WBITS) != Z_OK)
-        return err_set(GPT_SYSTEM, "%s: out of memory", r->path);
+        return err_memory();
     return GPT_OK;
 }
 
@@ -101,7 +101,7 @@ int zreader_open_at(struct zreader **out, const char *path, uint64_t raw)
     struct zreader *r = calloc(1, sizeof *r);
     if (!r || !(r->path = strdup(strcmp(path, "-") ? path : "standard input"))) {
         free(r);
-        return err_set(GPT_SYSTEM, "%s: out of memory", path);
+        return err_memory();
     }
     r->f = strcmp(path, "-") ? fopen(path, "re") : stdin;
     int rc = r->f ? seek(r, raw) : err_sys("cannot open '%s'", path);
@@ -259,7 +259,7 @@ int zwriter_new(struct zwriter **out, FILE *f, const char *name, int level)
     struct zwriter *w = calloc(1, sizeof *w);
     if (!w || !(w->name = strdup(name)) || (level && !(w->zstd = ZSTD_createCStream()))) {
         zwriter_free(w);
-        return err_set(GPT_SYSTEM, "%s: out of memory", name);
+        return err_memory();
     }
     w->f = f;
     if (level) {

@@ -35,7 +35,7 @@ static int check_sizes(struct ckpt *c)
         const struct ckpt_file *f = &c->manifest.files[i];
         struct stat st;
         char *path = path_join(c->dir, f->name);
-        int rc = path ? 0 : err_set(GPT_SYSTEM, "out of memory");
+        int rc = path ? 0 : err_memory();
         if (!rc && stat(path, &st))
             rc = errno != ENOENT
                      ? err_sys("cannot read '%s'", path)
@@ -56,7 +56,7 @@ static int read_manifest(struct ckpt *c)
     char *text = NULL, *path = path_join(c->dir, "MANIFEST");
     size_t n;
     if (!path)
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     int rc = 0;
     if (stat(c->dir, &st))
         rc = err_sys("cannot open '%s'", c->dir);
@@ -83,7 +83,7 @@ static int read_recipe(struct ckpt *c)
     if (!f)
         return err_set(GPT_INPUT, "%s/MANIFEST: expected the recipe in recipe.txt", c->dir);
     char *path = path_join(c->dir, f->name);
-    int rc = path ? file_read(path, f->bytes, &text, &n) : err_set(GPT_SYSTEM, "out of memory");
+    int rc = path ? file_read(path, f->bytes, &text, &n) : err_memory();
     if (!rc) {
         xxh_hex_of(text, n, hash);
         if (strcmp(hash, f->hash))
@@ -101,7 +101,7 @@ int ckpt_open(struct ckpt **out, const char *dir)
     *out = NULL;
     if (!c || !(c->dir = strdup(dir))) {
         free(c);
-        return err_set(GPT_SYSTEM, "%s: out of memory", dir);
+        return err_memory();
     }
     pthread_mutex_init(&c->lock, NULL);
     int rc = read_manifest(c);
@@ -110,7 +110,7 @@ int ckpt_open(struct ckpt **out, const char *dir)
     if (!rc)
         rc = read_recipe(c);
     if (!rc && !(c->checked = calloc((size_t)c->manifest.nfiles + 1, sizeof *c->checked)))
-        rc = err_set(GPT_SYSTEM, "%s: out of memory", dir);
+        rc = err_memory();
     if (rc)
         ckpt_close(c);
     else
@@ -187,7 +187,7 @@ int ckpt_stream_open(struct ckpt_stream *s, const struct ckpt *c, const struct c
     const char *name = c->manifest.files[s->piece->file].name;
     int rc = 0;
     if (!(s->path = path_join(c->dir, name)))
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     if ((rc = xxh_init(&s->hash)))
         return rc;
     if (text_ends(name, ".zst"))
@@ -296,7 +296,7 @@ static int do_task(void *arg, int i)
 {
     const struct job *j = arg;
     unsigned char *buf = malloc(CHUNK);
-    int rc = buf ? read_task(j, &j->tasks[i], buf) : err_set(GPT_SYSTEM, "out of memory");
+    int rc = buf ? read_task(j, &j->tasks[i], buf) : err_memory();
     free(buf);
     return rc;
 }
@@ -310,7 +310,7 @@ static int hash_file(const char *path, char hash[33])
     if (fd < 0)
         rc = err_sys("cannot open '%s'", path);
     else if (!buf)
-        rc = err_set(GPT_SYSTEM, "out of memory");
+        rc = err_memory();
     else if (!(rc = xxh_init(&x))) {
         while ((n = read(fd, buf, CHUNK)) > 0 || (n < 0 && errno == EINTR))
             if (n > 0)
@@ -330,7 +330,7 @@ static int hash_file(const char *path, char hash[33])
 int ckpt_file_hash(const struct ckpt *c, int file, char hash[33])
 {
     char *path = path_join(c->dir, c->manifest.files[file].name);
-    int rc = path ? hash_file(path, hash) : err_set(GPT_SYSTEM, "out of memory");
+    int rc = path ? hash_file(path, hash) : err_memory();
     free(path);
     return rc;
 }
@@ -362,7 +362,7 @@ static int check_file(struct ckpt *c, int file)
     if (done)
         return 0;
     char *path = path_join(c->dir, c->manifest.files[file].name);
-    int rc = path ? hash_file(path, found) : err_set(GPT_SYSTEM, "out of memory");
+    int rc = path ? hash_file(path, found) : err_memory();
     if (!rc && strcmp(found, c->manifest.files[file].hash))
         rc = locate(c, file, path, found);
     free(path);
@@ -414,7 +414,7 @@ static int collect(struct job *j)
     bool *used = calloc((size_t)c->manifest.nfiles + 1, sizeof *used);
     if (!j->tasks || !j->files || !used) {
         free(used);
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     }
     for (int i = 0; i < c->manifest.nentries; i++)
         for (int k = 0; k < c->manifest.entries[i].npieces; k++) {

@@ -13,13 +13,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/file.h"
+#include "base/grow.h"
 
 /* ROOT/<before>step-N<after>; NULL when out of memory, with a message. */
 static char *name_of(const char *root, const char *before, int64_t step, const char *after)
 {
     char *s = NULL;
     if (asprintf(&s, "%s/%sstep-%06" PRId64 "%s", root, before, step, after) < 0) {
-        err_set(GPT_SYSTEM, "out of memory");
+        err_memory();
         return NULL;
     }
     return s;
@@ -73,7 +74,7 @@ static int new_hold(const char *root, struct hold **out)
     struct hold *h = calloc(1, sizeof *h);
     if (!h || !(h->root = strdup(root))) {
         free(h);
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     }
     int rc = 0;
     if ((h->fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
@@ -192,7 +193,7 @@ static int clear_leftover(const char *root, const char *name, bool all)
         return 0;
     char *path = path_join(root, name), *dir = ckpt_path(root, step);
     if (!path || !dir)
-        rc = err_set(GPT_SYSTEM, "out of memory");
+        rc = err_memory();
     else if (k == 2 && complete(path) && !complete(dir))
         (void)!rename(path, dir);
     else
@@ -225,7 +226,7 @@ static int by_number(const void *a, const void *b)
 /* The complete steps, ascending; old: also those that complete_dir finds in a .old. */
 static int list(const char *root, bool old, int64_t **steps, int *n)
 {
-    int room = 0, rc = 0;
+    int rc = 0;
     *steps = NULL;
     *n = 0;
     DIR *d = opendir(root);
@@ -240,15 +241,8 @@ static int list(const char *root, bool old, int64_t **steps, int *n)
         free(path);
         if (!ok)
             continue;
-        if (*n == room) {
-            int64_t *p = realloc(*steps, (room = room ? 2 * room : 16) * sizeof *p);
-            if (!p) {
-                rc = err_set(GPT_SYSTEM, "out of memory");
-                break;
-            }
-            *steps = p;
-        }
-        (*steps)[(*n)++] = step;
+        if (!(rc = grow_one(steps, *n, sizeof **steps)))
+            (*steps)[(*n)++] = step;
     }
     closedir(d);
     if (rc) {

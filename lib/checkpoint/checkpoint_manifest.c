@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/grow.h"
 #include "base/hash.h"
 
 #define FORMAT 1
@@ -21,11 +22,6 @@ static int bad(const struct line *l, const char *expected, const char *found)
 {
     return err_set(GPT_INPUT, "%s: line %d: expected %s, found '%s'", l->path, l->number, expected,
                    found);
-}
-
-static int no_memory(const struct line *l)
-{
-    return err_set(GPT_SYSTEM, "%s: out of memory", l->path);
 }
 
 /* The next word; "" at the end. */
@@ -68,18 +64,14 @@ static int at_end(const struct line *l)
     return *l->rest ? bad(l, "the end of the line", l->rest) : 0;
 }
 
-/* v with room for one more, zeroed, counted. */
-static void *more(void *v, int *n, size_t size)
+/* Another element of an array (grow.h) of *n: zeroed and counted; NULL when out of memory. */
+static void *more(void *array, int *n, size_t size)
 {
-    if ((*n & (*n - 1)) == 0) { /* grows at 0, 1, 2, 4, 8, ... */
-        void *p = realloc(v, size * (size_t)(*n ? 2 * *n : 1));
-        if (!p)
-            return NULL;
-        v = p;
-    }
-    memset((char *)v + size * (size_t)*n, 0, size);
-    ++*n;
-    return v;
+    char *v;
+    if (grow_one(array, *n, size))
+        return NULL;
+    memcpy(&v, array, sizeof v);
+    return memset(v + size * (size_t)(*n)++, 0, size);
 }
 
 static int parse_file(struct ckpt_manifest *m, struct line *l)
@@ -91,13 +83,11 @@ static int parse_file(struct ckpt_manifest *m, struct line *l)
     for (int i = 0; i < m->nfiles; i++)
         if (!strcmp(m->files[i].name, name))
             return bad(l, "each file once", name);
-    struct ckpt_file *v = more(m->files, &m->nfiles, sizeof *v);
+    struct ckpt_file *v = more(&m->files, &m->nfiles, sizeof *v);
     if (!v)
-        return no_memory(l);
-    m->files = v;
-    v += m->nfiles - 1;
+        return GPT_SYSTEM;
     if (!(v->name = strdup(name)))
-        return no_memory(l);
+        return err_memory();
     int rc = take_whole(l, "a number of bytes", &bytes);
     if (!rc)
         rc = take_hash(l, v->hash);
@@ -112,14 +102,12 @@ static int parse_state(struct ckpt_manifest *m, struct line *l)
         return bad(l, "a key", key);
     if (ckpt_info_state(&m->info, key))
         return bad(l, "each key once", key);
-    struct ckpt_kv *v = more((void *)m->info.state, &m->info.nstate, sizeof *v);
+    struct ckpt_kv *v = more(&m->info.state, &m->info.nstate, sizeof *v);
     if (!v)
-        return no_memory(l);
-    m->info.state = v;
-    v += m->info.nstate - 1;
+        return GPT_SYSTEM;
     v->key = strdup(key);
     v->value = strdup(l->rest);
-    return v->key && v->value ? 0 : no_memory(l);
+    return v->key && v->value ? 0 : err_memory();
 }
 
 static int parse_shape(struct line *l, struct ckpt_entry *e)
@@ -184,21 +172,18 @@ static int parse_tensor(struct ckpt_manifest *m, struct line *l)
     if (order > 0)
         return bad(l, "tensors by name", name);
     if (order < 0) {
-        if (!(last = more(m->entries, &m->nentries, sizeof *last)))
-            return no_memory(l);
-        m->entries = last;
-        last += m->nentries - 1;
+        if (!(last = more(&m->entries, &m->nentries, sizeof *last)))
+            return GPT_SYSTEM;
         *last = e;
         if (!(last->name = strdup(name)))
-            return no_memory(l);
+            return err_memory();
     } else if (!same_tensor(last, &e)) {
         return bad(l, "the same dtype and shape as in the line before", name);
     }
-    struct ckpt_piece *v = more(last->pieces, &last->npieces, sizeof *v);
+    struct ckpt_piece *v = more(&last->pieces, &last->npieces, sizeof *v);
     if (!v)
-        return no_memory(l);
-    last->pieces = v;
-    v[last->npieces - 1] = p;
+        return GPT_SYSTEM;
+    *v = p;
     return 0;
 }
 
@@ -233,7 +218,7 @@ static int parse_head(struct ckpt_manifest *m, struct line *l, const char *key)
     if (strcmp(key, order[i]))
         return bad(l, order[i], key);
     if (i == 0)
-        return (m->info.tool = strdup(l->rest)) ? 0 : no_memory(l);
+        return (m->info.tool = strdup(l->rest)) ? 0 : err_memory();
     int rc = take_whole(l, "a whole number", &v);
     if (rc || (rc = at_end(l)))
         return rc;
@@ -264,7 +249,7 @@ static int parse_line(struct ckpt_manifest *m, struct line *l)
             return bad(l, "one line 'recipe'", l->rest);
         int rc = parse_file(m, l);
         if (!rc && *key == 'r' && !(m->recipe_hash = strdup(m->files[m->nfiles - 1].hash)))
-            rc = no_memory(l);
+            rc = err_memory();
         return rc;
     }
     if (!strcmp(key, "tensor"))
@@ -423,7 +408,7 @@ static int check_text(const char *path, const char *text, size_t n)
     struct ckpt_manifest m;
     char *copy = strndup(text, n);
     if (!copy)
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     int rc = ckpt_manifest_parse(&m, path, copy, n);
     free(copy);
     ckpt_manifest_release(&m);
@@ -437,7 +422,7 @@ int ckpt_manifest_format(const struct ckpt_info *info, const char *recipe_hash, 
     *text = NULL;
     FILE *f = open_memstream(text, n);
     if (!f)
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     fprintf(f, "gpt checkpoint %d\ntool %s\nstep %" PRId64 "\ntokens %" PRId64 "\nranks %d\n",
             FORMAT, info->tool, info->step, info->tokens, info->ranks);
     for (int i = 0; i < info->nstate; i++)
@@ -449,6 +434,6 @@ int ckpt_manifest_format(const struct ckpt_info *info, const char *recipe_hash, 
         fprintf(f, "end %s\n", hash);
     }
     if (fclose(f) || !ok)
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     return check_text(path, *text, *n);
 }

@@ -80,7 +80,7 @@ static int write_text(const char *dir, const char *name, const char *text, size_
 {
     struct sink s = { .fd = -1 };
     char *path = path_join(dir, name);
-    int rc = path ? sink_open(&s, path) : err_set(GPT_SYSTEM, "out of memory");
+    int rc = path ? sink_open(&s, path) : err_memory();
     if (!rc && n && fwrite(text, 1, n, s.f) != n)
         rc = err_sys("cannot write '%s'", path);
     if (!rc)
@@ -156,7 +156,7 @@ static int write_data(struct st_writer *w, const struct ckpt_tensor *t, uint64_t
     int rc = xxh_init(&x);
     char *buf = malloc(CHUNK);
     if (!rc && !buf)
-        rc = err_set(GPT_SYSTEM, "out of memory");
+        rc = err_memory();
     for (uint64_t n; !rc && bytes > 0; bytes -= n) {
         n = bytes < CHUNK ? bytes : CHUNK;
         if ((rc = t->fill(t->arg, buf, n)))
@@ -223,7 +223,7 @@ int ckpt_write_rank(const char *root, int64_t step, int rank, const struct ckpt_
     char *tmp = ckpt_temporary(root, step), *path = tmp ? path_join(tmp, file) : NULL;
     FILE *notes = open_memstream(&text, &bytes);
     const struct ckpt_tensor **order = malloc(((size_t)n + 1) * sizeof *order);
-    int rc = path && notes && order ? sink_open(&s, path) : err_set(GPT_SYSTEM, "out of memory");
+    int rc = path && notes && order ? sink_open(&s, path) : err_memory();
     if (!rc)
         rc =
             write_tensors(&s, path, file, step, rank, order, file_order(t, n, order), level, notes);
@@ -233,7 +233,7 @@ int ckpt_write_rank(const char *root, int64_t step, int rank, const struct ckpt_
     }
     sink_close(&s);
     if (notes && fclose(notes) && !rc)
-        rc = err_set(GPT_SYSTEM, "out of memory");
+        rc = err_memory();
     if (!rc)
         rc = write_text(tmp, part, text, bytes, note.hash);
     free(order);
@@ -250,12 +250,12 @@ static int take_notes(const char *tmp, int ranks, char **notes)
 {
     size_t n, all;
     FILE *f = open_memstream(notes, &all);
-    int rc = f ? 0 : err_set(GPT_SYSTEM, "out of memory");
+    int rc = f ? 0 : err_memory();
     for (int r = 0; !rc && r < ranks; r++) {
         char name[64], *text = NULL;
         snprintf(name, sizeof name, "rank%d.part", r);
         char *path = path_join(tmp, name);
-        rc = path ? file_read(path, 0, &text, &n) : err_set(GPT_SYSTEM, "out of memory");
+        rc = path ? file_read(path, 0, &text, &n) : err_memory();
         if (!rc)
             fwrite(text, 1, n, f);
         if (!rc && unlink(path))
@@ -264,7 +264,7 @@ static int take_notes(const char *tmp, int ranks, char **notes)
         free(path);
     }
     if (f && fclose(f) && !rc)
-        rc = err_set(GPT_SYSTEM, "out of memory");
+        rc = err_memory();
     return rc;
 }
 

@@ -153,7 +153,7 @@ static int take_shape(const struct zip *z, const char *s, struct st_tensor *t)
         return err_set(GPT_INPUT, "%s: array '%s': expected a shape", z->path, t->name);
     t->shape = calloc(32, sizeof *t->shape);
     if (!t->shape)
-        return err_set(GPT_SYSTEM, "%s: out of memory", z->path);
+        return err_memory();
     t->elements = 1;
     for (s++; s += strspn(s, " ,"), *s >= '0' && *s <= '9'; t->rank++) {
         char *end;
@@ -198,7 +198,7 @@ static int take_array(const struct zip *z, const struct member *m, struct st_ten
     if (n > 65536 || n > m->bytes - from)
         return bad(z, m->at + 8, "an array's header that ends in it");
     char *dict = strndup((const char *)b + from, n);
-    int rc = dict ? take_dict(z, dict, t, &size) : err_set(GPT_SYSTEM, "out of memory");
+    int rc = dict ? take_dict(z, dict, t, &size) : err_memory();
     free(dict);
     if (rc)
         return rc;
@@ -220,7 +220,7 @@ static int add_member(struct st_header *h, const struct zip *z, const struct mem
                        (const char *)m->name);
     memset(t, 0, sizeof *t);
     if (!(t->name = strndup((const char *)m->name, n - 4)))
-        return err_set(GPT_SYSTEM, "%s: out of memory", z->path);
+        return err_memory();
     h->n++;
     int rc = take_array(z, m, t);
     if (rc || strcmp(t->name, "__metadata__") || t->dtype != DT_U8)
@@ -248,7 +248,7 @@ int npz_parse(struct st_header *h, const char *path, const unsigned char *b, siz
     if (!rc && entries > n / 46)
         rc = bad(&z, at, "no more entries than the file has room for");
     if (!rc && !(h->tensors = calloc(entries + 1, sizeof *h->tensors)))
-        rc = err_set(GPT_SYSTEM, "%s: out of memory", path);
+        rc = err_memory();
     for (uint64_t i = 0; !rc && i < entries; i++)
         if (!(rc = next_member(&z, &at, &m)))
             rc = add_member(h, &z, &m);

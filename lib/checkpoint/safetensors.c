@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/grow.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "base/zio.h"
@@ -72,8 +73,6 @@ struct text {
     uint64_t base; /* offset of begin in the file, for messages */
 };
 
-static int no_memory(const char *path) { return err_set(GPT_SYSTEM, "%s: out of memory", path); }
-
 /* "expected ..., found" what stands at p: a character, or all of an escape. */
 static int wrong(const struct text *c, const char *p, const char *expected)
 {
@@ -101,7 +100,7 @@ static int decode(const struct text *c, const struct json_string *s, char **out)
     if (c->j.bad)
         return checked(c);
     if (!(*out = o = malloc(s->n + 1))) /* what is decoded is never longer */
-        return no_memory(c->path);
+        return err_memory();
     for (const char *p = s->s; p < end;) {
         size_t n = text_utf8(p, (size_t)(end - p)), k = n;
         const char *expected = n ? NULL : "UTF-8";
@@ -139,28 +138,13 @@ static int string(struct text *c, char **out)
 
 /* --- grammar --- */
 
-/* *v has room for one more of `size` bytes after n. */
-static int grow(const char *path, void **v, size_t n, size_t *room, size_t size)
-{
-    if (n < *room)
-        return 0;
-    size_t more = *room ? 2 * *room : 16;
-    void *p = realloc(*v, more * size);
-    if (!p)
-        return no_memory(path);
-    *v = p;
-    *room = more;
-    return 0;
-}
-
 static int numbers(struct text *c, uint64_t **v, size_t *n)
 {
-    size_t room = 0;
     *v = NULL;
     *n = 0;
     json_open(&c->j, '[');
     while (json_element(&c->j)) {
-        int rc = grow(c->path, (void **)v, *n, &room, sizeof **v);
+        int rc = grow_one(v, *n, sizeof **v);
         if (rc)
             return rc;
         *n += json_u64(&c->j, &(*v)[*n]);
@@ -263,13 +247,12 @@ static int tensor(struct text *c, struct st_tensor *t)
 
 static int metadata(struct text *c, struct st_header *h)
 {
-    size_t room = 0;
     struct json_string key;
     if (h->meta)
         return err_set(GPT_INPUT, "%s: header: '__metadata__' comes twice", c->path);
     json_open(&c->j, '{');
     for (;;) {
-        int rc = grow(c->path, (void **)&h->meta, h->nmeta, &room, sizeof *h->meta);
+        int rc = grow_one(&h->meta, h->nmeta, sizeof *h->meta);
         if (rc)
             return rc;
         if (!json_key(&c->j, &key))
@@ -287,7 +270,6 @@ static int metadata(struct text *c, struct st_header *h)
 
 static int parse(struct text *c, struct st_header *h)
 {
-    size_t room = 0;
     struct json_string key;
     if (c->j.at == c->j.end || *c->j.at != '{')
         return wrong(c, c->j.at, "'{' as the first byte");
@@ -299,7 +281,7 @@ static int parse(struct text *c, struct st_header *h)
                 return rc;
             continue;
         }
-        if ((rc = grow(c->path, (void **)&h->tensors, h->n, &room, sizeof *h->tensors)))
+        if ((rc = grow_one(&h->tensors, h->n, sizeof *h->tensors)))
             return rc;
         struct st_tensor *t = &h->tensors[h->n++];
         memset(t, 0, sizeof *t);
@@ -327,7 +309,7 @@ int st_check_names(const struct st_header *h, const char *path)
 {
     const char **v = malloc((h->n + h->nmeta + 1) * sizeof *v);
     if (!v)
-        return no_memory(path);
+        return err_memory();
     for (size_t i = 0; i < h->n; i++)
         v[i] = h->tensors[i].name;
     int rc = no_duplicates(path, v, h->n, "tensor");
@@ -532,18 +514,9 @@ static int open_stream(struct st_reader *r)
     if ((rc = check_size(r->path, n)))
         return rc;
     while (have < n) {
-        if (have == room) {
-            room = room ? 4 * room : 1 << 16;
-            if (room > n)
-                room = n;
-            char *p = realloc(text, room);
-            if (!p) {
-                rc = no_memory(r->path);
-                break;
-            }
-            text = p;
-        }
-        if ((rc = zreader_read(r->z, text + have, room - have, &got)))
+        if (have == room && (rc = grow_to(&text, &room, have + (1 << 16), 1)))
+            break;
+        if ((rc = zreader_read(r->z, text + have, (room < n ? room : n) - have, &got)))
             break;
         have += got;
         if (!got) {
@@ -595,7 +568,7 @@ int st_open(struct st_reader **out, const char *path)
     *out = NULL;
     if (!r || !(r->path = strdup(path))) {
         free(r);
-        return no_memory(path);
+        return err_memory();
     }
     if (strcmp(path, "-"))
         rc = map_plain(r);
@@ -685,7 +658,6 @@ struct st_writer {
     char *name;
     int level;
     struct st_header h; /* as declared */
-    size_t tensor_room, meta_room;
     struct zwriter *z; /* once the header is written */
     size_t now; /* tensor being written */
     uint64_t done; /* bytes of it */
@@ -697,7 +669,7 @@ int st_writer_new(struct st_writer **out, FILE *f, const char *name, int level)
     *out = NULL;
     if (!w || !(w->name = strdup(name))) {
         free(w);
-        return no_memory(name);
+        return err_memory();
     }
     w->f = f;
     w->level = level;
@@ -709,7 +681,7 @@ int st_declare(struct st_writer *w, const char *name, enum dtype dtype, int rank
                const uint64_t *shape)
 {
     assert(!w->z && rank >= 0 && st_type_name(dtype));
-    if (grow(w->name, (void **)&w->h.tensors, w->h.n, &w->tensor_room, sizeof *w->h.tensors))
+    if (grow_one(&w->h.tensors, w->h.n, sizeof *w->h.tensors))
         return GPT_SYSTEM;
     struct st_tensor *t = &w->h.tensors[w->h.n];
     memset(t, 0, sizeof *t);
@@ -717,7 +689,7 @@ int st_declare(struct st_writer *w, const char *name, enum dtype dtype, int rank
     t->shape = malloc(((size_t)rank + 1) * sizeof *t->shape);
     w->h.n++;
     if (!t->name || !t->shape)
-        return no_memory(w->name);
+        return err_memory();
     t->type = st_type_name(dtype);
     t->dtype = dtype;
     t->rank = rank;
@@ -736,12 +708,12 @@ int st_declare(struct st_writer *w, const char *name, enum dtype dtype, int rank
 int st_note(struct st_writer *w, const char *key, const char *value)
 {
     assert(!w->z);
-    if (grow(w->name, (void **)&w->h.meta, w->h.nmeta, &w->meta_room, sizeof *w->h.meta))
+    if (grow_one(&w->h.meta, w->h.nmeta, sizeof *w->h.meta))
         return GPT_SYSTEM;
     struct st_meta *m = &w->h.meta[w->h.nmeta++];
     m->key = strdup(key);
     m->value = strdup(value);
-    return m->key && m->value ? 0 : no_memory(w->name);
+    return m->key && m->value ? 0 : err_memory();
 }
 
 static void put_header(FILE *f, const struct st_header *h)
@@ -782,14 +754,14 @@ static int begin_data(struct st_writer *w)
         return 0;
     FILE *f = open_memstream(&text, &n);
     if (!f)
-        return no_memory(w->name);
+        return err_memory();
     put_header(f, &w->h);
     fflush(f);
     for (; n % 8; fflush(f))
         fputc(' ', f);
     if (fclose(f)) {
         free(text);
-        return no_memory(w->name);
+        return err_memory();
     }
     int rc = n <= ST_HEADER_MAX
                  ? st_header_parse(&check, w->name, text, n)

@@ -50,7 +50,7 @@ static int split_name(struct stored *t)
         known |= !strcmp(dot + 1, kinds[i]);
     t->param = strndup(t->name, known ? (size_t)(dot - t->name) : strlen(t->name));
     t->kind = strdup(known ? dot + 1 : "");
-    return t->param && t->kind ? 0 : err_set(GPT_SYSTEM, "out of memory");
+    return t->param && t->kind ? 0 : err_memory();
 }
 
 static int by_name(const void *a, const void *b)
@@ -100,7 +100,7 @@ static int name_all(struct tensors *s)
 {
     int rc = 0;
     if (!(s->by_name = malloc(((size_t)s->n + 1) * sizeof *s->by_name)))
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     for (int i = 0; !rc && i < s->n; i++) {
         s->v[i].index = i;
         s->by_name[i] = &s->v[i];
@@ -121,7 +121,7 @@ static int take_entries(struct tensors *s)
     s->v = calloc((size_t)s->n + 1, sizeof *s->v);
     s->shapes = calloc((size_t)s->n * CKPT_MAX_RANK + 1, sizeof *s->shapes);
     if (!s->v || !s->shapes)
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     for (int i = 0; i < s->n; i++) {
         struct stored *t = &s->v[i];
         uint64_t *shape = s->shapes + i * CKPT_MAX_RANK;
@@ -144,7 +144,7 @@ static int take_header(struct tensors *s)
     s->n = (int)h->n;
     s->v = calloc(h->n + 1, sizeof *s->v);
     if (!s->v)
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     for (int i = 0; i < s->n; i++) {
         const struct st_tensor *t = &h->tensors[i];
         s->v[i] = (struct stored){ .name = t->name,
@@ -165,7 +165,7 @@ static int open_directory(struct tensors *s, const char *path)
     char *manifest = NULL, *dir = NULL;
     struct stat st;
     if (asprintf(&manifest, "%s/MANIFEST", path) < 0)
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     int rc = 0;
     if (stat(manifest, &st))
         rc = ckpt_latest(path, &dir);
@@ -174,7 +174,7 @@ static int open_directory(struct tensors *s, const char *path)
     if (!rc)
         rc = ckpt_open(&s->ckpt, dir ? dir : path);
     if (!rc && !(s->path = strdup(dir ? dir : path)))
-        rc = err_set(GPT_SYSTEM, "out of memory");
+        rc = err_memory();
     free(manifest);
     free(dir);
     return rc ? rc : take_entries(s);
@@ -184,7 +184,7 @@ static int open_file(struct tensors *s, const char *path)
 {
     s->once = !strcmp(path, "-");
     if (!(s->path = strdup(s->once ? "standard input" : path)))
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     int rc = st_open(&s->st, path);
     return rc ? rc : take_header(s);
 }
@@ -195,7 +195,7 @@ int tensors_open(struct tensors **out, const char *path)
     struct tensors *s = calloc(1, sizeof *s);
     *out = NULL;
     if (!s)
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     pthread_mutex_init(&s->lock, NULL);
     int rc = strcmp(path, "-") && !stat(path, &st) && S_ISDIR(st.st_mode) ? open_directory(s, path)
                                                                           : open_file(s, path);
@@ -350,7 +350,7 @@ static int open_in_ckpt(struct tensor_bytes *b, uint64_t from)
     }
     if (!b->src) {
         if (!(b->src = calloc(1, sizeof *b->src)))
-            return err_set(GPT_SYSTEM, "out of memory");
+            return err_memory();
         b->src->t = b->t;
         rc = open_piece(b->s, b->src, from);
     }
@@ -363,7 +363,7 @@ static int open_in_stream(struct tensor_bytes *b, uint64_t at)
     if (b->src)
         return 0;
     if (!(b->src = calloc(1, sizeof *b->src)))
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     pthread_mutex_lock(&b->s->lock);
     bool taken = b->s->taken;
     b->s->taken = true;

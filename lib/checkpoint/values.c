@@ -78,7 +78,7 @@ static int read_scales(struct values *v, struct tensors *s, const struct stored 
     v->nscales = x->elements;
     v->scales = malloc((x->elements + 1) * sizeof *v->scales);
     unsigned char *raw = malloc(x->bytes + 1);
-    int rc = v->scales && raw ? bytes_open(&b, s, x, 0) : err_set(GPT_SYSTEM, "out of memory");
+    int rc = v->scales && raw ? bytes_open(&b, s, x, 0) : err_memory();
     if (!rc)
         rc = bytes_read(&b, raw, x->bytes);
     if (v->scales && raw)
@@ -99,7 +99,7 @@ int values_open(struct values *v, struct tensors *s, const struct stored *t, uin
                        t->name, t->type);
     v->at = first;
     if (!(v->buf = malloc(2 * CHUNK * sizeof(double))))
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     int rc = read_scales(v, s, t);
     if (!rc)
         rc = bytes_open(&v->main, s, t, first * dtype_size(t->dtype));

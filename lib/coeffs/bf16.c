@@ -90,7 +90,7 @@ int trial_bf16(const struct trial *t, const struct coeffs *c, double *y, double 
         return err_set(GPT_INPUT, "%s: rows of four numbers have no bf16 iteration", c->name);
     float *all = malloc((2 * squares + 2 * count) * sizeof *all);
     if (!all)
-        return err_set(GPT_SYSTEM, "out of memory for the bf16 iteration");
+        return err_memory();
     struct work w = {
         all, all + count, all + 2 * count, all + 2 * count + squares, t->rows, t->cols
     };

@@ -49,7 +49,7 @@ int eval_bf16(const struct coeffs *c, const struct trials *t, double lower, stru
     for (int i = 0; i < t->n && !rc; i++) {
         double *e = malloc((size_t)t->v[i].n * sizeof *e);
         if (!e)
-            return err_set(GPT_SYSTEM, "out of memory");
+            return err_memory();
         rc = trial_bf16(&t->v[i], c, NULL, e);
         for (int k = 0; k < t->v[i].n && !rc; k++) {
             count(&y[0], e[k]);

@@ -28,7 +28,7 @@ static int gather(const struct trials *t, double lower, double **x, int *n)
         room += (size_t)t->v[i].n;
     *n = 0;
     if (!(*x = malloc(room * sizeof **x)))
-        return err_set(GPT_SYSTEM, "out of memory for a fit");
+        return err_memory();
     for (int i = 0; i < t->n; i++)
         for (int k = 0; k < t->v[i].n; k++)
             if (t->v[i].x[k] >= lower)
@@ -47,7 +47,7 @@ static int set_points(struct objective *o, const double *x, int n, int max)
     int groups = n < max ? n : max;
     o->x = malloc(2 * (size_t)groups * sizeof *o->x);
     if (!o->x)
-        return err_set(GPT_SYSTEM, "out of memory for a fit");
+        return err_memory();
     o->w = o->x + groups;
     o->n = groups;
     for (int g = 0, from = 0; g < groups; g++) {
@@ -243,8 +243,7 @@ static int search(struct fit *f, const double *x, int n, const struct fit_option
 {
     struct objective scout = { .n = 0 }, full = { .n = 0 };
     struct candidate *v = calloc(STARTS_MAX, sizeof *v);
-    int rc =
-        v ? set_points(&scout, x, n, SCOUT_POINTS) : err_set(GPT_SYSTEM, "out of memory for a fit");
+    int rc = v ? set_points(&scout, x, n, SCOUT_POINTS) : err_memory();
     if (!rc)
         rc = set_points(&full, x, n, POINTS_MAX);
     if (!rc) {
@@ -297,7 +296,7 @@ static int refine_bf16(struct fit *f, const struct coeffs *start, const struct t
     for (int i = 0; i < t->n; i++)
         all += t->v[i].n;
     if (!(o.w = malloc((size_t)all * sizeof *o.w)))
-        return err_set(GPT_SYSTEM, "out of memory for a fit");
+        return err_memory();
     for (int i = 0; i < t->n; i++)
         for (int k = 0; k < t->v[i].n; k++)
             o.w[point++] = t->v[i].x[k] >= opt->lower ? 1.0 / n : 0;

@@ -18,8 +18,6 @@ enum matrix_kind matrix_kind_parse(const char *name)
     return (enum matrix_kind)k;
 }
 
-static int out_of_memory(void) { return err_set(GPT_SYSTEM, "out of memory for a matrix"); }
-
 /* Symmetric alpha-stable, by Chambers, Mallows and Stuck: an angle and an exponential. */
 static double stable(double alpha, const struct rng *r, uint64_t i)
 {
@@ -47,7 +45,7 @@ static int matrix_new(struct matrix *m, int rows, int cols)
     m->rows = rows < cols ? rows : cols;
     m->cols = rows < cols ? cols : rows;
     m->x = malloc((size_t)rows * (size_t)cols * sizeof *m->x);
-    return m->x ? 0 : out_of_memory();
+    return m->x ? 0 : err_memory();
 }
 
 int matrix_take(struct matrix *m, int rows, int cols, double *x)
@@ -83,7 +81,7 @@ static int haar(double *q, int len, int n, const struct rng *r)
 {
     double *tau = malloc(2 * (size_t)n * sizeof *tau);
     if (!tau)
-        return out_of_memory();
+        return err_memory();
     double *sign = tau + n;
     for (size_t i = 0; i < (size_t)len * n; i++)
         q[i] = rng_normal(r, i);
@@ -95,7 +93,7 @@ static int haar(double *q, int len, int n, const struct rng *r)
     for (int i = 0; !bad && i < n; i++)
         cblas_dscal(len, sign[i], q + (size_t)i * len, 1);
     free(tau);
-    return bad ? out_of_memory() : 0;
+    return bad ? err_memory() : 0;
 }
 
 int matrix_with_svals(struct matrix *m, int rows, int cols, const double *sigma, int n,
@@ -106,7 +104,7 @@ int matrix_with_svals(struct matrix *m, int rows, int cols, const double *sigma,
         return err_code();
     int k = m->rows, len = m->cols;
     double *u = malloc((size_t)k * n * sizeof *u), *v = malloc((size_t)len * n * sizeof *v);
-    int rc = u && v ? 0 : out_of_memory();
+    int rc = u && v ? 0 : err_memory();
     if (!rc && !(rc = haar(u, k, n, &ru)) && !(rc = haar(v, len, n, &rv))) {
         for (int i = 0; i < n; i++)
             cblas_dscal(k, sigma[i], u + (size_t)i * k, 1);
@@ -129,7 +127,7 @@ int matrix_random(struct matrix *m, enum matrix_kind kind, int rows, int cols, u
         double *sigma = malloc((size_t)n * sizeof *sigma);
         for (int i = 0; sigma && i < n; i++)
             sigma[i] = kind == MATRIX_POWER ? 1.0 / (i + 1) : 1;
-        int rc = sigma ? matrix_with_svals(m, rows, cols, sigma, n, seed, index) : out_of_memory();
+        int rc = sigma ? matrix_with_svals(m, rows, cols, sigma, n, seed, index) : err_memory();
         free(sigma);
         return rc;
     }
@@ -147,7 +145,7 @@ static int values_alone(const struct matrix *m, double *sigma)
     int n = m->rows;
     double *a = malloc((size_t)n * n * sizeof *a);
     if (!a)
-        return out_of_memory();
+        return err_memory();
     cblas_dsyrk(CblasRowMajor, CblasLower, CblasNoTrans, n, m->cols, 1, m->x, m->cols, 0, a, n);
     /* Lower by rows is upper by columns. */
     lapack_int bad = LAPACKE_dsyevd(LAPACK_COL_MAJOR, 'N', 'U', n, a, n, sigma);
@@ -171,7 +169,7 @@ int matrix_svd(const struct matrix *m, double *sigma, double *u, double *vt)
         return values_alone(m, sigma);
     double *a = malloc((size_t)n * cols * sizeof *a);
     if (!a)
-        return out_of_memory();
+        return err_memory();
     memcpy(a, m->x, (size_t)n * cols * sizeof *a);
     /* By columns a is the transpose, V S U^T: its left vectors are ours of the right. */
     lapack_int bad = LAPACKE_dgesdd(LAPACK_COL_MAJOR, 'S', cols, n, a, cols, sigma, vt, cols, u, n);

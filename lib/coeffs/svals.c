@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/grow.h"
 #include "base/num.h"
 #include "base/zio.h"
 
@@ -28,46 +29,36 @@ bool shape_parse(const char *text, int *rows, int *cols)
 static int read_text(const char *path, char **text)
 {
     struct zreader *z;
-    size_t n = 0, room = 1 << 16, got = 1;
+    size_t n = 0, room = 0, got = 1;
+    char *s = NULL;
     int rc = zreader_open(&z, path);
     if (rc)
         return rc;
-    char *s = malloc(room + 1);
-    while (s && !rc && got) {
-        if (!(rc = zreader_read(z, s + n, room - n, &got)))
-            n += got;
-        if (n == room) {
-            char *more = room < TEXT_MAX ? realloc(s, 2 * room + 1) : NULL;
-            if (!more) {
-                free(s);
-                s = NULL;
-            } else {
-                s = more;
-                room *= 2;
-            }
-        }
+    for (; !rc && got; n += got) {
+        got = 0;
+        if (n > TEXT_MAX)
+            rc = err_set(GPT_INPUT, "%s: expected at most %d bytes of text", path, TEXT_MAX);
+        else if (!(rc = grow_to(&s, &room, n + (1 << 16), 1)))
+            rc = zreader_read(z, s + n, room - 1 - n, &got);
     }
     zreader_close(z);
-    if (!s)
-        return err_set(GPT_SYSTEM, "%s: out of memory", path);
-    s[n] = 0;
     if (!rc && memchr(s, 0, n))
         rc = err_set(GPT_INPUT, "%s: expected text, found a zero byte", path);
-    if (rc)
+    if (rc) {
         free(s);
-    else
-        *text = s;
-    return rc;
+        return rc;
+    }
+    s[n] = 0;
+    *text = s;
+    return 0;
 }
 
 /* Another matrix; "#" takes the comment's words. */
-static int begin(struct svals_list *l, const char *path, const char *comment)
+static int begin(struct svals_list *l, const char *comment)
 {
-    struct svals *v = realloc(l->v, ((size_t)l->n + 1) * sizeof *v);
-    if (!v)
-        return err_set(GPT_SYSTEM, "%s: out of memory", path);
-    l->v = v;
-    v += l->n++;
+    if (grow_one(&l->v, l->n, sizeof *l->v))
+        return GPT_SYSTEM;
+    struct svals *v = &l->v[l->n++];
     memset(v, 0, sizeof *v);
     snprintf(v->name, sizeof v->name, "%d", l->n);
     comment += strspn(comment, "# \t");
@@ -103,12 +94,8 @@ static int add(struct svals *v, const char *path, int line, const char *text)
         v->zeros++;
         return 0;
     }
-    if ((v->n & (v->n - 1)) == 0) { /* a power of two: full */
-        double *more = realloc(v->sigma, (v->n ? 2 * (size_t)v->n : 1) * sizeof *more);
-        if (!more)
-            return err_set(GPT_SYSTEM, "%s: out of memory", path);
-        v->sigma = more;
-    }
+    if (grow_one(&v->sigma, v->n, sizeof *v->sigma))
+        return GPT_SYSTEM;
     v->sigma[v->n++] = x;
     return 0;
 }
@@ -132,7 +119,7 @@ static int parse(struct svals_list *l, const char *path, char *text)
             fresh = true;
             continue;
         }
-        if (fresh && (rc = begin(l, path, comment)))
+        if (fresh && (rc = begin(l, comment)))
             break;
         fresh = false;
         comment = "";

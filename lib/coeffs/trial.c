@@ -5,8 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int out_of_memory(void) { return err_set(GPT_SYSTEM, "out of memory for a matrix to try"); }
+#include "base/grow.h"
 
 /* AOL's row scales, from A = m m^T. */
 static int aol_scales(const struct matrix *m, double *s)
@@ -14,7 +13,7 @@ static int aol_scales(const struct matrix *m, double *s)
     int n = m->rows;
     double *a = malloc((size_t)n * n * sizeof *a);
     if (!a)
-        return out_of_memory();
+        return err_memory();
     cblas_dsyrk(CblasRowMajor, CblasLower, CblasNoTrans, n, m->cols, 1, m->x, m->cols, 0, a, n);
     memset(s, 0, (size_t)n * sizeof *s);
     for (int i = 0; i < n; i++)
@@ -33,7 +32,7 @@ static int aol_scales(const struct matrix *m, double *s)
 static int scale_rows(struct matrix *m)
 {
     double *s = malloc((size_t)m->rows * sizeof *s);
-    int rc = s ? aol_scales(m, s) : out_of_memory();
+    int rc = s ? aol_scales(m, s) : err_memory();
     for (int i = 0; !rc && i < m->rows; i++)
         cblas_dscal(m->cols, s[i], m->x + (size_t)i * m->cols, 1);
     free(s);
@@ -71,13 +70,13 @@ static int decompose(struct trial *t, struct matrix *m, bool vectors)
         t->u = malloc(squares * sizeof *t->u);
         t->vt = malloc(count * sizeof *t->vt);
         if (!f.u || !f.vt || !t->u || !t->vt)
-            rc = out_of_memory();
+            rc = err_memory();
     }
     if (!rc && t->aol && vectors) {
         f.polar = malloc(count * sizeof *f.polar);
         f.before = malloc(count * sizeof *f.before);
         if (!f.polar || !f.before)
-            rc = out_of_memory();
+            rc = err_memory();
         if (!rc && !(rc = matrix_svd(m, t->x, f.u, f.vt)))
             polar_factor(f.before, f.u, f.vt, m->rows, m->cols);
     }
@@ -115,7 +114,7 @@ int trial_of_matrix(struct trial *t, const struct matrix *m, const char *name, i
     t->x = malloc((size_t)t->n * sizeof *t->x);
     t->input = malloc(count * sizeof *t->input);
     copy.x = malloc(count * sizeof *copy.x);
-    int rc = t->x && t->input && copy.x ? 0 : out_of_memory();
+    int rc = t->x && t->input && copy.x ? 0 : err_memory();
     for (size_t i = 0; !rc && i < count; i++) {
         copy.x[i] = m->x[i] * scale;
         t->input[i] = (float)copy.x[i];
@@ -140,7 +139,7 @@ static int scaled_only(struct trial *t, const struct svals *v)
     if (!(norm > 0 && isfinite(norm)))
         return err_set(GPT_INPUT, "%s: expected singular values with a finite norm", v->name);
     if (!(t->x = malloc((size_t)v->n * sizeof *t->x)))
-        return out_of_memory();
+        return err_memory();
     for (int i = 0; i < v->n; i++)
         t->x[i] = v->sigma[i] * scale;
     return 0;
@@ -187,14 +186,12 @@ void trial_release(struct trial *t)
 
 int trials_add(struct trials *l, const struct trial *t)
 {
-    struct trial *v = realloc(l->v, ((size_t)l->n + 1) * sizeof *v);
-    if (!v) {
+    if (grow_one(&l->v, l->n, sizeof *l->v)) {
         struct trial gone = *t;
         trial_release(&gone);
-        return out_of_memory();
+        return GPT_SYSTEM;
     }
-    l->v = v;
-    v[l->n++] = *t;
+    l->v[l->n++] = *t;
     return 0;
 }
 

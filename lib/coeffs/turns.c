@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "coeffs/eval.h"
+#include "base/grow.h"
 
 enum { TURNS_MAX = 1 << 20 };
 
@@ -89,21 +90,12 @@ static double crossing(const struct coeffs *c, int n, double lo, double hi, doub
     }
 }
 
-static int push(struct turns *t, int *room, double x, double f)
+static int push(struct turns *t, double x, double f)
 {
     if (t->n == TURNS_MAX)
         return err_set(GPT_INPUT, "the table turns more than %d times", TURNS_MAX);
-    if (t->n == *room) {
-        *room = *room ? 2 * *room : 64;
-        double *more = realloc(t->x, (size_t)*room * sizeof *more);
-        if (more)
-            t->x = more;
-        double *morf = realloc(t->f, (size_t)*room * sizeof *morf);
-        if (morf)
-            t->f = morf;
-        if (!more || !morf)
-            return err_set(GPT_SYSTEM, "out of memory for turns");
-    }
+    if (grow_one(&t->x, t->n, sizeof *t->x) || grow_one(&t->f, t->n, sizeof *t->f))
+        return GPT_SYSTEM;
     t->x[t->n] = x;
     t->f[t->n++] = f;
     return 0;
@@ -113,17 +105,17 @@ static int push(struct turns *t, int *room, double x, double f)
 static int refine(const struct coeffs *c, int row, struct turns *t)
 {
     double q[2 * COEFFS_TERMS];
-    int n = row_turns(c->row[row], q), room = 0, rc = 0;
+    int n = row_turns(c->row[row], q), rc = 0;
     struct turns next = { 0 };
     for (int i = 0; i < t->n && !rc; i++) {
-        rc = push(&next, &room, t->x[i], t->f[i]);
+        rc = push(&next, t->x[i], t->f[i]);
         if (i + 1 == t->n)
             break;
         double a = t->f[i], b = t->f[i + 1];
         for (int k = 0; k < n && !rc; k++) {
             double at = q[a < b ? k : n - 1 - k];
             if ((at > a && at < b) || (at < a && at > b))
-                rc = push(&next, &room, crossing(c, row, t->x[i], t->x[i + 1], a, at), at);
+                rc = push(&next, crossing(c, row, t->x[i], t->x[i + 1], a, at), at);
         }
     }
     for (int i = 0; i < next.n; i++)
@@ -135,13 +127,12 @@ static int refine(const struct coeffs *c, int row, struct turns *t)
 
 int eval_turns(const struct coeffs *c, double lower, double upper, struct turns *t)
 {
-    int room = 0;
     memset(t, 0, sizeof *t);
     if (!(lower >= 0 && upper > lower && isfinite(upper)))
         return err_set(GPT_INPUT, "expected 0 <= lower < upper, found %g and %g", lower, upper);
-    int rc = push(t, &room, lower, lower);
+    int rc = push(t, lower, lower);
     if (!rc)
-        rc = push(t, &room, upper, upper);
+        rc = push(t, upper, upper);
     for (int i = 0; i < c->n && !rc; i++)
         rc = refine(c, i, t);
     if (rc) {

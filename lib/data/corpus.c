@@ -9,11 +9,10 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/grow.h"
 #include "base/hash.h"
 #include "base/text.h"
 #include "base/zio.h"
-
-static int no_memory(void) { return err_set(GPT_SYSTEM, "out of memory for the list of shards"); }
 
 int shard_check_header(const char *path, int64_t *tokens)
 {
@@ -54,14 +53,13 @@ int shard_check_header(const char *path, int64_t *tokens)
 
 static int add_shard(struct corpus *c, const char *path, int64_t tokens, const char *hash)
 {
-    struct corpus_shard *p = realloc(c->shard, ((size_t)c->n + 1) * sizeof *p);
+    struct corpus_shard *p;
 
-    if (!p)
-        return no_memory();
-    c->shard = p;
-    p += c->n;
+    if (grow_one(&c->shard, c->n, sizeof *p))
+        return GPT_SYSTEM;
+    p = &c->shard[c->n];
     if (!(p->path = strdup(path)))
-        return no_memory();
+        return err_memory();
     p->name = strrchr(p->path, '/') ? strrchr(p->path, '/') + 1 : p->path;
     p->tokens = tokens;
     snprintf(p->hash, sizeof p->hash, "%s", hash);
@@ -109,7 +107,7 @@ static int open_folder(struct corpus *c, const char *dir, enum split split, stru
     int rc;
 
     if (!path)
-        return no_memory();
+        return err_memory();
     if (stat(path, &st) && errno == ENOENT)
         rc = err_set(GPT_INPUT,
                      "%s: expected a MANIFEST, found none: the shards are not complete, "
@@ -128,7 +126,7 @@ static int open_folder(struct corpus *c, const char *dir, enum split split, stru
         if (s->split != split)
             continue;
         if (!(path = path_join(dir, s->name)))
-            rc = no_memory();
+            rc = err_memory();
         else if (!(rc = corpus_check_shard(path, s)) &&
                  !(rc = add_shard(c, path, s->tokens, s->hash)))
             id_add(x, s->name, s->tokens, s->hash);
@@ -175,7 +173,7 @@ static int look_beside(struct corpus *c)
     int rc = 0;
 
     if (asprintf(&path, "%.*sMANIFEST", (int)(first->name - first->path), first->path) < 0)
-        return no_memory();
+        return err_memory();
     if (!access(path, R_OK) && !(rc = manifest_read(&m, path))) {
         for (int i = 0; i < m.n; i++)
             if (!strcmp(m.shard[i].name, first->name)) {

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/grow.h"
 #include "data/le.h"
 
 #define SKIPPABLE 0x184D2A5Eu
@@ -16,13 +17,8 @@ int frames_add(struct frames *t, uint32_t raw_bytes, uint32_t plain_bytes)
 {
     struct frame f = { 0, 0, raw_bytes, plain_bytes };
 
-    if (!(t->n & (t->n - 1))) { /* full at each power of two */
-        void *p = realloc(t->frame, (t->n ? 2 * (size_t)t->n : 1) * sizeof *t->frame);
-
-        if (!p)
-            return err_set(GPT_SYSTEM, "out of memory for the table of frames");
-        t->frame = p;
-    }
+    if (grow_one(&t->frame, t->n, sizeof *t->frame))
+        return GPT_SYSTEM;
     if (t->n) {
         const struct frame *last = &t->frame[t->n - 1];
 
@@ -40,7 +36,7 @@ int frames_table(const struct frames *t, char **bytes, size_t *n)
 
     *n = 8 + 8 * (size_t)t->n + FOOTER;
     if (!(*bytes = malloc(*n)))
-        return err_set(GPT_SYSTEM, "out of memory for the table of frames");
+        return err_memory();
     p = put_le32((unsigned char *)*bytes, SKIPPABLE);
     p = put_le32(p, (uint32_t)(*n - 8));
     for (int i = 0; i < t->n; i++) {
@@ -93,7 +89,7 @@ int frames_read(struct frames *t, int fd, const char *path)
                        "damaged",
                        path, (long long)st.st_size - FOOTER, n);
     if (!(table = malloc(bytes)))
-        return err_set(GPT_SYSTEM, "out of memory for the table of frames");
+        return err_memory();
     if (pread(fd, table, bytes, st.st_size - (off_t)bytes) != (ssize_t)bytes)
         rc = err_sys("cannot read '%s'", path);
     else if (le32(table) != SKIPPABLE || le32(table + 4) != bytes - 8)

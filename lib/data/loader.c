@@ -59,7 +59,7 @@ static int open_shard(struct loader *l, int64_t i, int64_t document, struct shar
                                .expect = f->tokens,
                                .document = document };
     char *path = shard_index_path(f->path);
-    int rc = path ? 0 : err_set(GPT_SYSTEM, "out of memory for the loader");
+    int rc = path ? 0 : err_memory();
 
     if (!rc && !access(path, F_OK) &&
         !(rc = shard_index_read(&index, path, f->tokens, *f->hash ? f->hash : NULL)))
@@ -351,7 +351,7 @@ static int allocate(struct loader *l)
         s->piece = calloc(n * (size_t)l->bound, sizeof *s->piece);
         s->pieces = calloc(n, sizeof *s->pieces);
         if (!s->chunk || !s->piece || !s->pieces || !l->memory || !l->asked)
-            return err_set(GPT_SYSTEM, "out of memory for the loader");
+            return err_memory();
         s->memory = l->memory + (size_t)i * half;
         s->step = -1;
     }
@@ -386,7 +386,7 @@ int loader_new(struct loader **out, const struct loader_config *c)
     if ((rc = check_config(c)))
         return rc;
     if (!(l = calloc(1, sizeof *l)))
-        return err_set(GPT_SYSTEM, "out of memory for the loader");
+        return err_memory();
     l->c = *c;
     l->bound = max_bound(c);
     l->block_bytes = max_block_bytes(c);

@@ -10,6 +10,7 @@
 #include <xxhash.h>
 
 #include "base/file.h"
+#include "base/grow.h"
 #include "base/hash.h"
 #include "data/le.h"
 
@@ -24,8 +25,6 @@ uint64_t input_hash(uint64_t before, uint64_t document_hash)
     put_le32(put_le32(b, (uint32_t)document_hash), (uint32_t)(document_hash >> 32));
     return XXH64(b, sizeof b, before);
 }
-
-static int no_memory(void) { return err_set(GPT_SYSTEM, "out of memory for the manifest"); }
 
 /* The text keys, in the order of the file. */
 struct text_key {
@@ -61,18 +60,11 @@ static int64_t *number_of(const struct manifest *m, const struct text_key *k)
 
 int manifest_add(struct manifest *m, const struct manifest_shard *s)
 {
-    struct manifest_shard *p;
-
-    /* Grows by doubling: a power of two is full. */
-    if (!(m->n & (m->n - 1))) {
-        p = realloc(m->shard, (m->n ? 2 * (size_t)m->n : 1) * sizeof *p);
-        if (!p)
-            return no_memory();
-        m->shard = p;
-    }
+    if (grow_one(&m->shard, m->n, sizeof *m->shard))
+        return GPT_SYSTEM;
     m->shard[m->n] = *s;
     if (!(m->shard[m->n].name = strdup(s->name)))
-        return no_memory();
+        return err_memory();
     m->n++;
     return 0;
 }
@@ -124,7 +116,7 @@ static int parse_line(struct manifest *m, const char *line)
             char **p = text_of(m, &text_keys[i]);
 
             free(*p);
-            return (*p = strdup(value)) ? 0 : no_memory();
+            return (*p = strdup(value)) ? 0 : err_memory();
         }
     for (size_t i = 0; i < COUNT(number_keys); i++)
         if (n == strlen(number_keys[i].name) && !memcmp(line, number_keys[i].name, n)) {
@@ -273,7 +265,7 @@ int manifest_text(const struct manifest *m, bool partial, char **text)
     char hash[33];
 
     if (!f)
-        return no_memory();
+        return err_memory();
     put_text(m, partial, f);
     if (!fflush(f) && !partial) {
         xxh_hex_of(*text, n, hash);
@@ -281,7 +273,7 @@ int manifest_text(const struct manifest *m, bool partial, char **text)
     }
     if (ferror(f) | fclose(f)) {
         free(*text);
-        return no_memory();
+        return err_memory();
     }
     return 0;
 }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include <zstd.h>
 
+#include "base/grow.h"
 #include "base/zio.h"
 #include "data/shard_read_impl.h"
 
@@ -30,14 +31,8 @@ static int load_frame(struct shard *s, const struct frame *f, ZSTD_DCtx *z, void
 {
     size_t k;
 
-    if (f->raw_bytes > *room) {
-        void *p = realloc(*raw, f->raw_bytes);
-
-        if (!p)
-            return err_set(GPT_SYSTEM, "out of memory for a frame of '%s'", s->path);
-        *raw = p;
-        *room = f->raw_bytes;
-    }
+    if (grow_to(raw, room, f->raw_bytes, 1))
+        return GPT_SYSTEM;
     for (size_t at = 0; at < f->raw_bytes; at += k) {
         ssize_t got = pread(s->fd, (char *)*raw + at, f->raw_bytes - at, (off_t)(f->raw + at));
 
@@ -80,7 +75,7 @@ static int add_start(struct shard *s, int64_t at)
     uint32_t **block = &s->starts[s->indexed >> STARTS_BITS];
 
     if (!*block && !(*block = malloc(sizeof **block << STARTS_BITS)))
-        return err_set(GPT_SYSTEM, "out of memory for the index of '%s'", s->path);
+        return err_memory();
     (*block)[s->indexed++ & ((1 << STARTS_BITS) - 1)] = (uint32_t)at;
     return 0;
 }
@@ -170,7 +165,7 @@ static void *reader_thread(void *arg)
 
     pthread_mutex_lock(&s->lock);
     if (!z)
-        fail(s, err_set(GPT_SYSTEM, "out of memory to decode '%s'", s->path));
+        fail(s, err_memory());
     while (work(s, z, &raw, &room))
         ;
     pthread_mutex_unlock(&s->lock);

@@ -6,12 +6,11 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/grow.h"
 #include "data/corpus.h"
 #include "data/le.h"
 
 #define INDEX_VERSION 2
-
-static int no_memory(void) { return err_set(GPT_SYSTEM, "out of memory for an index"); }
 
 char *shard_index_path(const char *shard)
 {
@@ -27,15 +26,8 @@ char *shard_index_path(const char *shard)
 
 int shard_index_add(struct shard_index *x, int64_t start)
 {
-    if (x->documents == x->room) {
-        int64_t room = x->room ? 2 * x->room : 1024;
-        uint32_t *p = realloc(x->start, (size_t)room * sizeof *p);
-
-        if (!p)
-            return no_memory();
-        x->start = p;
-        x->room = room;
-    }
+    if (grow_to(&x->start, &x->room, x->documents + 1, sizeof *x->start))
+        return GPT_SYSTEM;
     x->start[x->documents++] = (uint32_t)start;
     return 0;
 }
@@ -118,7 +110,7 @@ int shard_index_read(struct shard_index *x, const char *path, int64_t tokens, co
     if (!(rc = check((unsigned char *)file, n, path, tokens, hash))) {
         x->documents = x->room = (int64_t)le32(file + 8);
         if (!(x->start = malloc(4 * (size_t)x->documents + 4)))
-            rc = no_memory();
+            rc = err_memory();
         for (int64_t i = 0; !rc && i < x->documents; i++)
             x->start[i] = le32(file + SHARD_HEADER_BYTES + 4 * i);
     }

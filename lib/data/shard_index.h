@@ -15,7 +15,8 @@
 
 struct shard_index {
     uint32_t *start;
-    int64_t documents, room;
+    int64_t documents;
+    size_t room;
 };
 
 int shard_index_add(struct shard_index *x, int64_t start) MUST_CHECK;

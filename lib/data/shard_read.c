@@ -11,11 +11,6 @@
 
 /* --- opening --- */
 
-static int no_memory(const char *path)
-{
-    return err_set(GPT_SYSTEM, "out of memory for '%s'", path);
-}
-
 static int cut_into_pieces(struct shard *s)
 {
     uint64_t bytes = SHARD_HEADER_BYTES + 2 * (uint64_t)s->n;
@@ -35,7 +30,7 @@ static int cut_into_pieces(struct shard *s)
         s->room = s->frames.frame[s->pieces - 1].plain + s->frames.frame[s->pieces - 1].plain_bytes;
     }
     if (!(s->piece = calloc((size_t)s->pieces, sizeof *s->piece)))
-        return no_memory(s->path);
+        return err_memory();
     for (int i = 0; i < s->pieces; i++) {
         struct piece_range *p = &s->piece[i];
         const struct frame *f = s->frames.n ? &s->frames.frame[i] : NULL;
@@ -94,12 +89,12 @@ int shard_open(struct shard **out, const char *path, const struct shard_want *wa
 
     *out = NULL;
     if (!s)
-        return no_memory(path);
+        return err_memory();
     s->fd = -1;
     s->want = *want;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->moved, NULL);
-    rc = (s->path = strdup(path)) ? shard_check_header(path, &tokens) : no_memory(path);
+    rc = (s->path = strdup(path)) ? shard_check_header(path, &tokens) : err_memory();
     if (!rc && want->expect && tokens != want->expect)
         rc = err_set(GPT_INPUT,
                      "%s: offset 8: expected %lld tokens, found %lld: changed since it "
@@ -110,7 +105,7 @@ int shard_open(struct shard **out, const char *path, const struct shard_want *wa
     s->n = want->limit && want->limit < tokens ? want->limit : tokens;
     if ((rc = open_file(s, &plain)) || (rc = cut_into_pieces(s)))
         goto fail;
-    rc = no_memory(path);
+    rc = err_memory();
     if (!plain && !s->frames.n)
         s->want.document = 0; /* a stream is read from the front */
     if (!(s->starts = calloc((size_t)(s->n >> STARTS_BITS) + 1, sizeof *s->starts)) ||

@@ -119,7 +119,7 @@ int shard_writer_open(struct shard_writer *w, enum split split, int index)
         rc = open_unnamed(w);
     } else {
         if (!(path = path_join(w->dir, w->name)))
-            return err_set(GPT_SYSTEM, "out of memory");
+            return err_memory();
         rc = output_open(&w->out, path, true); /* a shard that no manifest names may be there */
         free(path);
     }
@@ -152,8 +152,7 @@ static int index_tokens(struct shard_writer *w, const uint16_t *token, size_t n)
 static int write_index(struct shard_writer *w, const char *hash)
 {
     char *shard = path_join(w->dir, w->name), *path = shard ? shard_index_path(shard) : NULL;
-    int rc = path ? shard_index_write(&w->index, path, w->tokens, hash)
-                  : err_set(GPT_SYSTEM, "out of memory");
+    int rc = path ? shard_index_write(&w->index, path, w->tokens, hash) : err_memory();
 
     free(shard);
     free(path);
@@ -197,7 +196,7 @@ int shard_hash(const char *path, char hash[33])
     int rc;
 
     if (!buf)
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     if (!(rc = xxh_init(&x)) && !(rc = zreader_open(&z, path))) {
         while (!(rc = zreader_read(z, buf, FRAME_BYTES, &got)) && got)
             xxh_add(&x, buf, got);
@@ -240,7 +239,7 @@ static int copy_to_stdout(struct shard_writer *w)
     int rc = 0;
 
     if (!buf)
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     rewind(w->out.f);
     while (!rc && (n = fread(buf, 1, FRAME_BYTES, w->out.f)) > 0)
         if (fwrite(buf, 1, n, stdout) != n)

@@ -40,7 +40,7 @@ static int open_files(struct val *v)
     int rc;
 
     if (!(v->file = calloc((size_t)v->corpus.n, sizeof *v->file)))
-        return err_set(GPT_SYSTEM, "out of memory for validation");
+        return err_memory();
     for (int i = 0; i < v->corpus.n && have < want; i++) {
         const struct corpus_shard *f = &v->corpus.shard[i];
         struct val_file *file = &v->file[v->files];
@@ -81,7 +81,7 @@ int val_new(struct val **out, const struct val_config *c)
                        "%d, %d, %lld x %d",
                        c->ranks, c->vocab, (long long)c->total, c->shape.tokens);
     if (!(v = calloc(1, sizeof *v)))
-        return err_set(GPT_SYSTEM, "out of memory for validation");
+        return err_memory();
     v->c = *c;
     v->shape = (struct chunk_shape){ .tokens = c->shape.tokens,
                                      .vocab = c->vocab,
@@ -90,7 +90,7 @@ int val_new(struct val **out, const struct val_config *c)
                                                              : cu_bound(c->shape.tokens) };
     v->block_bytes = chunk_block_bytes(&v->shape);
     if (!(v->memory = aligned_alloc(256, v->block_bytes * (size_t)c->ranks))) {
-        rc = err_set(GPT_SYSTEM, "out of memory for validation");
+        rc = err_memory();
         goto fail;
     }
     if ((rc = corpus_open(&v->corpus, c->data, SPLIT_VAL)))

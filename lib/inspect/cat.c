@@ -193,7 +193,7 @@ int cat_tensor(struct tensors *s, const struct name_map *map, const char *what, 
     size_t n = strcspn(what, "[");
     char *name = strndup(what, n);
     if (!name)
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     int rc = views_make(&v, s, map, NULL, VIEWS_PADDING | VIEWS_SCALARS | VIEWS_STORED);
     if (!rc)
         rc = find(s, &v, name, &x);

@@ -45,7 +45,7 @@ static int compare_values(struct tensors *a, const struct view *va, struct tenso
     struct values x = { 0 }, y = { 0 };
     struct sums s = { 0 };
     double *buf = malloc(2 * CHUNK * sizeof *buf);
-    int rc = buf ? 0 : err_set(GPT_SYSTEM, "out of memory");
+    int rc = buf ? 0 : err_memory();
     if (!rc && !(rc = values_open(&x, a, va->t, va->first)))
         rc = values_open(&y, b, vb->t, vb->first);
     for (uint64_t left = va->elements, n; !rc && left > 0; left -= n) {
@@ -72,7 +72,7 @@ static int count_bits(struct tensors *a, const struct stored *ta, struct tensors
     struct tensor_bytes x = { 0 }, y = { 0 };
     size_t size = dtype_size(ta->dtype);
     unsigned char *buf = malloc(2 * CHUNK * 8);
-    int rc = buf ? 0 : err_set(GPT_SYSTEM, "out of memory");
+    int rc = buf ? 0 : err_memory();
     if (!rc && !(rc = bytes_open(&x, a, ta, v->first * size)))
         rc = bytes_open(&y, b, tb, first_b * size);
     for (uint64_t at = 0, n; !rc && at < v->elements; at += n) {
@@ -96,7 +96,7 @@ static int compare_bits(struct tensors *a, const struct view *va, struct tensors
 {
     unsigned char *differs = calloc(va->elements / 8 + 1, 1);
     if (!differs)
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     int rc = count_bits(a, va->t, b, vb->t, va, vb->first, differs);
     if (!rc && va->t->low && vb->t->low)
         rc = count_bits(a, va->t->low, b, vb->t->low, va, vb->first, differs);
@@ -191,7 +191,7 @@ static int start_row(const struct job *j, const struct view *v, enum diff_what w
                               .cosine = NAN };
     /* Padding need not be in an exported file. */
     row->left_out = what != DIFF_SAME && !j->alike && v->part && v->part->padding;
-    return row->name ? 0 : err_set(GPT_SYSTEM, "out of memory");
+    return row->name ? 0 : err_memory();
 }
 
 static int one(void *arg, int i)
@@ -250,7 +250,7 @@ int diff_tensors(struct tensors *a, struct tensors *b, const struct name_map *ma
     if (!rc && (rc = views_make(&vb, b, map, pattern, flags)) == GPT_INPUT && pattern)
         rc = 0; /* the pattern matches in A only */
     if (!rc && !(*rows = calloc((size_t)(va.n + vb.n) + 1, sizeof **rows)))
-        rc = err_set(GPT_SYSTEM, "out of memory");
+        rc = err_memory();
     if (!rc) {
         struct job j = { a, b, &va, &vb, alike, tolerance, *rows };
         *n = va.n;

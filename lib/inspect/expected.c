@@ -29,7 +29,7 @@ int expected_tensors(const struct recipe *r, struct expected **e, int *n)
     *n = 0;
     *e = calloc((size_t)r->n_params * 4 + 1, sizeof **e);
     if (!*e)
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     for (int i = 0; i < r->n_params; i++)
         for (const char *const *k = kinds_of(&r->params[i]); *k; k++)
             (*e)[(*n)++] = expect(&r->params[i], *k);

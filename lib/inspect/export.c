@@ -29,7 +29,7 @@ static int note_state(struct target *t, const struct ckpt_kv *kv)
 {
     char *key;
     if (asprintf(&key, "gpt.state.%s", kv->key) < 0)
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     int rc = note(t, key, kv->value);
     free(key);
     return rc;
@@ -141,7 +141,7 @@ static int write_views(struct tensors *s, const struct views *v, const struct ex
 {
     double *x = malloc(CHUNK * sizeof *x);
     unsigned char *out = malloc(CHUNK * 8);
-    int rc = x && out ? 0 : err_set(GPT_SYSTEM, "out of memory");
+    int rc = x && out ? 0 : err_memory();
     for (int i = 0; !rc && i < v->n; i++) {
         if (!exported(&v->v[i], o))
             continue;

@@ -55,7 +55,7 @@ static int find_parts(const struct tensors *s, const struct name_map *map, const
 {
     uint64_t each = elements_of(w->e) / (uint64_t)w->e->shape[0];
     if (!(w->parts = calloc((size_t)map->n + 1, sizeof *w->parts)))
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     for (int i = 0; i < map->n; i++) {
         const struct part_name *p = &map->v[i];
         if (strcmp(p->param, w->e->param))
@@ -90,7 +90,7 @@ static int collect(const struct tensors *s, const struct name_map *map, struct w
         if (t->elements != elements_of(w->e))
             return wrong_size(s, t, elements_of(w->e));
         if (!(w->parts = calloc(1, sizeof *w->parts)))
-            return err_set(GPT_SYSTEM, "out of memory");
+            return err_memory();
         w->parts[w->n++] = (struct part){ 0, t->elements, t };
     } else if (map) {
         if ((rc = find_parts(s, map, kind, w, &missing)))
@@ -186,7 +186,7 @@ static int write_rank(struct tensors *s, const struct whole *w, int n, const str
 {
     struct ckpt_tensor *t = calloc((size_t)n + 1, sizeof *t);
     struct feed *f = calloc((size_t)n + 1, sizeof *f);
-    int rc = t && f ? 0 : err_set(GPT_SYSTEM, "out of memory");
+    int rc = t && f ? 0 : err_memory();
     for (int i = 0; !rc && i < n; i++) {
         const struct expected *e = w[i].e;
         int64_t count = e->sharded ? e->shape[0] / info->ranks : rank ? 0 : e->shape[0];
@@ -229,7 +229,7 @@ static int write_tensors(struct tensors *s, const struct name_map *map, const st
                          int *states)
 {
     struct whole *w = calloc((size_t)n + 1, sizeof *w);
-    int rc = w ? 0 : err_set(GPT_SYSTEM, "out of memory");
+    int rc = w ? 0 : err_memory();
     *states = 0;
     for (int i = 0; !rc && i < n; i++) {
         w[i].e = &e[i];
@@ -272,7 +272,7 @@ static int read_info(const struct inspect *x, struct ckpt_info *info)
     info->state = kv;
     info->tool = info->tool ? info->tool : "gpt-ckpt " GPT_VERSION;
     if (!kv)
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     for (int i = 0; c && i < n; i++)
         kv[i] = ckpt_info(c)->state[i];
     for (int i = 0; !c && i < n; i++)

@@ -9,8 +9,7 @@ static int add_view(struct trials *l, struct tensors *s, const struct view *v, i
     struct matrix m;
     struct trial t;
     double *a = malloc(v->elements * sizeof *a), squares = 0;
-    int rc =
-        a ? values_load(s, v->t, v->first, a, v->elements) : err_set(GPT_SYSTEM, "out of memory");
+    int rc = a ? values_load(s, v->t, v->first, a, v->elements) : err_memory();
     for (uint64_t i = 0; !rc && i < v->elements; i++)
         squares += a[i] * a[i];
     if (rc || squares == 0) {

@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/grow.h"
 
 /* Banks that hold a row, or some matrices, of each layer: which field of a layer is its index. */
 static const struct bank_names {
@@ -19,17 +20,11 @@ static const struct bank_names {
 
 static struct part_name *add(struct name_map *m)
 {
-    if ((m->n & (m->n - 1)) == 0) { /* grows at 0, 1, 2, 4, 8, ... */
-        void *p = realloc(m->v, sizeof *m->v * (size_t)(m->n ? 2 * m->n : 1));
-        if (!p)
-            return NULL;
-        m->v = p;
-    }
+    if (grow_one(&m->v, m->n, sizeof *m->v))
+        return NULL;
     memset(&m->v[m->n], 0, sizeof *m->v);
     return &m->v[m->n++];
 }
-
-static int no_memory(void) { return err_set(GPT_SYSTEM, "out of memory"); }
 
 /* The layer whose index in this bank is `row`, or -1. */
 static int layer_at(const struct recipe *r, const struct bank_names *b, int row)
@@ -52,7 +47,7 @@ static int name_bank(const struct recipe *r, const struct param_spec *s, const s
         int layer = layer_at(r, b, (int)(u / b->parts));
         struct part_name *p = add(m);
         if (!p)
-            return no_memory();
+            return GPT_SYSTEM;
         snprintf(p->param, sizeof p->param, "%s", s->label);
         p->unit = (uint64_t)u;
         p->units = 1;
@@ -75,7 +70,7 @@ static int name_scalar(const struct recipe *r, const struct scalar_spec *s, int 
     if (i >= spec->matrices * spec->rows * spec->cols)
         return 0;
     if (!(p = add(m)))
-        return no_memory();
+        return GPT_SYSTEM;
     snprintf(p->param, sizeof p->param, "%s", spec->label);
     p->unit = (uint64_t)(i / unit);
     p->units = 1;

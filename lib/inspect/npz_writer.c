@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
+#include "base/grow.h"
 #include "base/text.h"
 #include "checkpoint/npz.h"
 
@@ -20,7 +21,7 @@ struct npz_writer {
     char *name;
     uint64_t at; /* bytes of the archive so far */
     struct entry *e;
-    int n, room;
+    int n;
     bool open; /* the last entry is being written */
     uint64_t left; /* bytes of its data still to come */
     FILE *notes;
@@ -28,18 +29,13 @@ struct npz_writer {
     size_t notes_n;
 };
 
-static int no_memory(const struct npz_writer *w)
-{
-    return err_set(GPT_SYSTEM, "%s: out of memory", w->name);
-}
-
 int npz_new(struct npz_writer **out, FILE *f, const char *name)
 {
     struct npz_writer *w = calloc(1, sizeof *w);
     *out = NULL;
     if (!w || !(w->name = strdup(name))) {
         free(w);
-        return err_set(GPT_SYSTEM, "%s: out of memory", name);
+        return err_memory();
     }
     w->f = f;
     *out = w;
@@ -50,7 +46,7 @@ int npz_note(struct npz_writer *w, const char *key, const char *value)
 {
     bool first = !w->notes;
     if (first && !(w->notes = open_memstream(&w->notes_text, &w->notes_n)))
-        return no_memory(w);
+        return err_memory();
     fputc(first ? '{' : ',', w->notes);
     text_json(w->notes, key);
     fputc(':', w->notes);
@@ -120,16 +116,12 @@ int npz_begin(struct npz_writer *w, const char *name, enum dtype t, int rank, co
     assert(npz_descr(t));
     if (rc)
         return rc;
-    if (w->n == w->room) {
-        struct entry *v = realloc(w->e, (size_t)(w->room = w->room ? 2 * w->room : 64) * sizeof *v);
-        if (!v)
-            return no_memory(w);
-        w->e = v;
-    }
+    if (grow_one(&w->e, w->n, sizeof *w->e))
+        return GPT_SYSTEM;
     struct entry *e = &w->e[w->n];
     *e = (struct entry){ .at = w->at };
     if (asprintf(&e->name, "%s.npy", name) < 0)
-        return no_memory(w);
+        return err_memory();
     w->n++;
     w->open = true;
     w->left = dtype_size(t);
@@ -183,7 +175,7 @@ static int put_notes(struct npz_writer *w)
     int bad = fclose(w->notes);
     w->notes = NULL;
     if (bad)
-        return no_memory(w);
+        return err_memory();
     int rc = npz_begin(w, "__metadata__", DT_U8, 1, (uint64_t[]){ w->notes_n });
     return rc ? rc : npz_write(w, w->notes_text, w->notes_n);
 }

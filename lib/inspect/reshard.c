@@ -62,7 +62,7 @@ static int write_rank(void *arg, int rank)
     int n = ckpt_entries(tensors_ckpt(j->from), &e), k = 0;
     struct ckpt_tensor *t = calloc((size_t)n + 1, sizeof *t);
     struct feed *f = calloc((size_t)n + 1, sizeof *f);
-    int rc = t && f ? 0 : err_set(GPT_SYSTEM, "out of memory");
+    int rc = t && f ? 0 : err_memory();
     for (int i = 0; !rc && i < n; i++) {
         const struct stored *s = tensors_at(j->from, i);
         bool cut = sharded(j, s);

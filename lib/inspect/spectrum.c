@@ -24,7 +24,7 @@ int spectrum_of(double *a, uint64_t rows, uint64_t cols, struct spectrum *sp)
             return err_set(GPT_INPUT, "element (%" PRIu64 ",%" PRIu64 ") is not finite", i / cols,
                            i % cols);
     if (!(sp->sigma = malloc(((size_t)sp->n + 1) * sizeof *sp->sigma)))
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     /* Row-major rows x cols is column-major cols x rows: the transpose, of the same spectrum. */
     lapack_int bad = sp->n == 0
                          ? 0
@@ -33,7 +33,7 @@ int spectrum_of(double *a, uint64_t rows, uint64_t cols, struct spectrum *sp)
     if (bad) {
         spectrum_release(sp);
         return bad == LAPACK_WORK_MEMORY_ERROR
-                   ? err_set(GPT_SYSTEM, "out of memory")
+                   ? err_memory()
                    : err_set(GPT_SYSTEM, "LAPACK dgesdd did not converge (%d)", (int)bad);
     }
     spectrum_measure(sp);
@@ -167,8 +167,7 @@ static int read_matrix(const struct spectrum_job *j, int i, double **out)
                        tensors_path(j->since), v->name, v->elements);
     a = malloc(v->elements * sizeof *a);
     b = w ? malloc(v->elements * sizeof *b) : NULL;
-    int rc = a && (b || !w) ? values_load(j->s, v->t, v->first, a, v->elements)
-                            : err_set(GPT_SYSTEM, "out of memory");
+    int rc = a && (b || !w) ? values_load(j->s, v->t, v->first, a, v->elements) : err_memory();
     if (!rc && w && !(rc = values_load(j->since, w->t, w->first, b, w->elements)))
         for (uint64_t k = 0; k < v->elements; k++)
             a[k] -= b[k];

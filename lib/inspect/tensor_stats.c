@@ -48,7 +48,7 @@ static int measure(struct tensors *s, const struct view *v, struct tensor_stats 
     r->max = -INFINITY;
     r->update = NAN;
     if (!buf)
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     int rc = values_open(&x, s, v->t, v->first);
     for (uint64_t left = v->elements, n; !rc && left > 0; left -= n) {
         n = left < CHUNK ? left : CHUNK;

@@ -108,8 +108,7 @@ static int audit_piece(struct full_audit *f, int i)
     uint64_t at = 0;
     unsigned char *buf = malloc(CHUNK);
     bool finite = true;
-    int rc = buf ? ckpt_stream_open(&s, f->a->c, e, f->v[i].piece)
-                 : err_set(GPT_SYSTEM, "out of memory");
+    int rc = buf ? ckpt_stream_open(&s, f->a->c, e, f->v[i].piece) : err_memory();
     while (!rc && s.left) {
         size_t n = s.left < CHUNK ? (size_t)s.left : CHUNK;
         rc = ckpt_stream_read(&s, buf, n);
@@ -147,7 +146,7 @@ static int audit_file(struct audit *a, int file)
     for (int i = 0; i < a->nentries; i++)
         room += a->entries[i].npieces;
     if (!(f.v = malloc(((size_t)room + 1) * sizeof *f.v)))
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     for (int i = 0; i < a->nentries; i++)
         for (int k = 0; k < a->entries[i].npieces; k++)
             if (a->entries[i].pieces[k].file == file)
@@ -180,7 +179,7 @@ static int audit_header(void *arg, int i)
     if (!strstr(a->files[i].name, ".safetensors"))
         return 0;
     char *path = path_join(ckpt_dir(a->c), a->files[i].name);
-    int rc = path ? st_open(&r, path) : err_set(GPT_SYSTEM, "out of memory");
+    int rc = path ? st_open(&r, path) : err_memory();
     for (int k = 0; !rc && k < a->nentries; k++)
         for (int p = 0; p < a->entries[k].npieces; p++) {
             const struct ckpt_entry *e = &a->entries[k];
@@ -223,7 +222,7 @@ static int audit_expected(struct audit *a, const struct expected *e, int n)
     bool *known = calloc((size_t)a->nentries + 1, sizeof *known);
     char want[128], have[128], name[96];
     if (!known)
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     for (int i = 0; i < n; i++) {
         snprintf(name, sizeof name, "%s.%s", e[i].param, e[i].kind);
         const struct ckpt_entry *found = ckpt_find(a->c, name);
@@ -312,7 +311,7 @@ static int audit_plain(struct audit *a, const char *path)
         return report_fault(a, rc);
     unsigned char *buf = malloc(CHUNK);
     if (!buf)
-        rc = err_set(GPT_SYSTEM, "out of memory");
+        rc = err_memory();
     while (!rc && a->full && (t = st_next(r)))
         rc = audit_tensor(a, path, r, t, buf);
     if (!rc && a->full)
@@ -327,7 +326,7 @@ int verify_path(const char *path, bool full, verify_report_fn *report, void *arg
     struct audit a = { .full = full, .report = report, .arg = arg };
     struct stat st;
     char *manifest = path_join(path, "MANIFEST"), *dir = NULL;
-    int rc = manifest ? 0 : err_set(GPT_SYSTEM, "out of memory");
+    int rc = manifest ? 0 : err_memory();
     pthread_mutex_init(&a.lock, NULL);
     if (!rc && strcmp(path, "-") && stat(path, &st)) {
         rc = err_sys("cannot open '%s'", path);
@@ -341,7 +340,7 @@ int verify_path(const char *path, bool full, verify_report_fn *report, void *arg
         rc = err_set(GPT_NO, "%s: %d fault%s", path, a.faults, a.faults > 1 ? "s" : "");
     *checked = rc ? NULL : strdup(dir ? dir : path);
     if (!rc && !*checked)
-        rc = err_set(GPT_SYSTEM, "out of memory");
+        rc = err_memory();
     free(dir);
     free(manifest);
     pthread_mutex_destroy(&a.lock);

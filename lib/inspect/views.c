@@ -5,25 +5,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/grow.h"
 #include "base/parallel.h"
 
 /* Adds x, whose name it takes over, if its name, or its tensor's or parameter's, matches. */
-static int add(struct views *v, int *room, struct view x, const char *pattern)
+static int add(struct views *v, struct view x, const char *pattern)
 {
     if (!x.name)
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     if (pattern && fnmatch(pattern, x.name, 0) && fnmatch(pattern, x.t->name, 0) &&
         fnmatch(pattern, x.t->param, 0)) {
         free(x.name);
         return 0;
     }
-    if (v->n == *room) {
-        struct view *p = realloc(v->v, (size_t)(*room = *room ? 2 * *room : 64) * sizeof *p);
-        if (!p) {
-            free(x.name);
-            return err_set(GPT_SYSTEM, "out of memory");
-        }
-        v->v = p;
+    if (grow_one(&v->v, v->n, sizeof *v->v)) {
+        free(x.name);
+        return GPT_SYSTEM;
     }
     v->v[v->n++] = x;
     return 0;
@@ -72,8 +69,8 @@ static bool fits(const struct stored *t, const struct part_name *p)
     return !p->elements || p->inner + p->elements <= t->elements / t->shape[0];
 }
 
-static int add_mapped(struct views *v, int *room, const struct stored *t,
-                      const struct name_map *map, const char *pattern, int flags, bool *known)
+static int add_mapped(struct views *v, const struct stored *t, const struct name_map *map,
+                      const char *pattern, int flags, bool *known)
 {
     *known = false;
     for (int i = 0; map && i < map->n; i++) {
@@ -83,14 +80,14 @@ static int add_mapped(struct views *v, int *room, const struct stored *t,
         *known = true;
         if (p->padding && !(flags & VIEWS_PADDING))
             continue;
-        int rc = add(v, room, part_view(t, p), pattern);
+        int rc = add(v, part_view(t, p), pattern);
         if (rc)
             return rc;
     }
     return 0;
 }
 
-static int add_plain(struct views *v, int *room, const struct stored *t, const char *pattern)
+static int add_plain(struct views *v, const struct stored *t, const char *pattern)
 {
     uint64_t outer = 1;
     for (int i = 0; i + 2 < t->rank; i++)
@@ -107,7 +104,7 @@ static int add_plain(struct views *v, int *room, const struct stored *t, const c
         else if (asprintf(&x.name, "%s[%" PRIu64 "]", t->name, u) < 0)
             x.name = NULL;
         take_axes(&x, t, outer > 1 ? t->rank - 2 : 0);
-        int rc = add(v, room, x, pattern);
+        int rc = add(v, x, pattern);
         if (rc)
             return rc;
     }
@@ -132,21 +129,21 @@ static void sort_names(struct views *v)
 int views_make(struct views *v, const struct tensors *s, const struct name_map *map,
                const char *pattern, int flags)
 {
-    int room = 0, rc = 0;
+    int rc = 0;
     *v = (struct views){ NULL, 0, NULL };
     for (int i = 0; !rc && i < tensors_count(s); i++) {
         const struct stored *t = tensors_at(s, i);
         bool known;
         if (t->is_part && !(flags & VIEWS_STORED))
             continue;
-        rc = add_mapped(v, &room, t, map, pattern, flags, &known);
+        rc = add_mapped(v, t, map, pattern, flags, &known);
         if (!rc && !known)
-            rc = add_plain(v, &room, t, pattern);
+            rc = add_plain(v, t, pattern);
     }
     if (!rc && pattern && v->n == 0)
         rc = err_set(GPT_INPUT, "%s: no tensor matches '%s'", tensors_path(s), pattern);
     if (!rc && !(v->by_name = malloc(((size_t)v->n + 1) * sizeof *v->by_name)))
-        rc = err_set(GPT_SYSTEM, "out of memory");
+        rc = err_memory();
     if (rc)
         views_release(v);
     else
@@ -196,7 +193,7 @@ int views_each(const struct views *v, int threads, int (*work)(void *arg, int i)
     struct groups g = { malloc(((size_t)v->n + 1) * sizeof *g.start), work, arg };
     int n = 0;
     if (!g.start)
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     for (int i = 0; i < v->n; i++)
         if (i == 0 || v->v[i].t != v->v[i - 1].t)
             g.start[n++] = i;

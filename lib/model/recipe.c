@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/file.h"
+#include "base/grow.h"
 #include "base/hash.h"
 
 static bool is_table(const char *section)
@@ -70,14 +71,12 @@ int recipe_error(const struct recipe *r, const struct recipe_line *l, const char
 static int add_line(struct recipe_text *t, const char *section, const char *key, const char *value,
                     int number)
 {
-    struct recipe_line *l = realloc(t->line, (size_t)(t->n + 1) * sizeof *l);
-    if (!l)
-        return err_sys("%s", t->name);
-    t->line = l;
-    l += t->n++;
+    if (grow_one(&t->line, t->n, sizeof *t->line))
+        return GPT_SYSTEM;
+    struct recipe_line *l = &t->line[t->n++];
     *l = (struct recipe_line){ strdup(section), strdup(key), strdup(value), number, false };
     if (!l->section || !l->key || !l->value)
-        return err_sys("%s", t->name);
+        return err_memory();
     squeeze(l->value);
     return 0;
 }

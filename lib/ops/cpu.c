@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "base/blas.h"
+#include "base/grow.h"
 
 enum { ALIGN = 64 };
 enum { NAN_BYTE = 0xff }; /* all ones is a NaN in f64, f32 and bf16 */
@@ -46,14 +47,8 @@ static void *aligned(size_t bytes)
 
 static bool remember(struct cpu *c, void *block)
 {
-    if (c->n_blocks == c->cap_blocks) {
-        int cap = c->cap_blocks ? 2 * c->cap_blocks : 64;
-        void **more = realloc(c->blocks, (size_t)cap * sizeof *more);
-        if (!more)
-            return false;
-        c->blocks = more;
-        c->cap_blocks = cap;
-    }
+    if (grow_one(&c->blocks, c->n_blocks, sizeof *c->blocks))
+        return false;
     c->blocks[c->n_blocks++] = block;
     return true;
 }

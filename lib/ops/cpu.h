@@ -43,7 +43,7 @@ struct cpu {
     int failure; /* code of the first failure, 0 while none */
     char message[256];
     void **blocks; /* what alloc() gave */
-    int n_blocks, cap_blocks;
+    int n_blocks;
     size_t bytes;
     struct cpu_scratch scratch[CPU_SLOTS];
     char fetch[FETCH_MAX][FETCH_BYTES];

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/grow.h"
 #include "runs/stepline.h"
 
 const char *const fact_name[FACTS] = { "source", "recipe", "data", "gpu", "driver", "environment" };
@@ -58,17 +59,9 @@ static void text_add(struct facts *f, struct fact_text *t, const char *s, size_t
         n = FACT_TEXT_MAX - t->n;
         t->cut = true;
     }
-    if (t->n + n > t->room) {
-        size_t room = t->room ? 2 * t->room : 16384;
-        while (room < t->n + n)
-            room *= 2;
-        char *p = realloc(t->text, room);
-        if (!p) {
-            f->failed = true;
-            return;
-        }
-        t->text = p;
-        t->room = room;
+    if (grow_to(&t->text, &t->room, t->n + n, 1)) {
+        f->failed = true;
+        return;
     }
     memcpy(t->text + t->n, s, n);
     t->n += n;
@@ -365,5 +358,5 @@ int facts_finish(struct facts *f)
         if (*f->env[i])
             p += sprintf(p, "%s: %s\n", env_name[i], f->env[i]);
     set_text(f, FACT_ENVIRONMENT, text);
-    return f->failed ? err_set(GPT_SYSTEM, "out of memory") : 0;
+    return f->failed ? err_memory() : 0;
 }

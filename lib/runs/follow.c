@@ -20,7 +20,7 @@ int follow_begin(struct follow *f, const struct gather *g, int group, const stru
     if (p->steps < 2 || !(f->base.time.mean > 0))
         return 0;
     if (!(f->base_time = malloc((size_t)p->steps * sizeof *f->base_time)))
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     f->base_time[0] = 0;
     for (int32_t i = 1; i < p->steps; i++) {
         double ms = profile_ms(p, i);

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/file.h"
+#include "base/grow.h"
 
 enum { THREADS_MAX = 64, FILE_NOTES = 16 };
 
@@ -20,25 +21,17 @@ struct item {
 };
 struct items {
     struct item *v;
-    int n, room;
+    int n;
 };
-
-static int out_of_memory(void) { return err_set(GPT_SYSTEM, "out of memory"); }
 
 static int add_item(struct items *t, char *path, int group, bool from_folder)
 {
-    if (t->n == t->room) {
-        int room = t->room ? 2 * t->room : 64;
-        struct item *p = path ? realloc(t->v, (size_t)room * sizeof *p) : NULL;
-        if (!p) {
-            free(path);
-            return out_of_memory();
-        }
-        t->v = p;
-        t->room = room;
-    }
     if (!path)
-        return out_of_memory();
+        return err_memory();
+    if (grow_one(&t->v, t->n, sizeof *t->v)) {
+        free(path);
+        return GPT_SYSTEM;
+    }
     t->v[t->n++] = (struct item){ path, group, from_folder };
     return 0;
 }
@@ -52,13 +45,11 @@ static int group_named(struct gather *g, const char *name, size_t n, int *index)
             *index = i;
             return 0;
         }
-    struct group *p = realloc(g->group, (size_t)(g->n + 1) * sizeof *p);
-    if (!p)
-        return out_of_memory();
-    g->group = p;
-    memset(&p[g->n], 0, sizeof *p);
-    if (!(p[g->n].name = strndup(name, n)))
-        return out_of_memory();
+    if (grow_one(&g->group, g->n, sizeof *g->group))
+        return GPT_SYSTEM;
+    memset(&g->group[g->n], 0, sizeof *g->group);
+    if (!(g->group[g->n].name = strndup(name, n)))
+        return err_memory();
     *index = g->n++;
     return 0;
 }

@@ -4,22 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int out_of_memory(void) { return err_set(GPT_SYSTEM, "out of memory"); }
-
-/* Room for one more in an array of n. */
-static int grow(void **p, int n, int *room, size_t size)
-{
-    if (n < *room)
-        return 0;
-    int more = *room ? 2 * *room : 16;
-    void *q = realloc(*p, (size_t)more * size);
-    if (!q)
-        return out_of_memory();
-    *p = q;
-    *room = more;
-    return 0;
-}
+#include "base/grow.h"
 
 void variants_release(struct variants *v)
 {
@@ -39,9 +24,7 @@ static int intern(struct variants *v, enum fact kind, const struct fact_text *t,
             *index = i;
             return 0;
         }
-    void *p = v->v;
-    int rc = grow(&p, v->n, &v->room, sizeof *v->v);
-    v->v = p;
+    int rc = grow_one(&v->v, v->n, sizeof *v->v);
     if (rc)
         return rc;
     struct variant *add = &v->v[v->n];
@@ -49,7 +32,7 @@ static int intern(struct variants *v, enum fact kind, const struct fact_text *t,
     strcpy(add->hash, t->hash);
     if (t->text && v->texts[kind] < VARIANT_TEXTS) {
         if (!(add->text = malloc(t->n + 1)))
-            return out_of_memory();
+            return err_memory();
         memcpy(add->text, t->text, t->n);
         add->text[t->n] = '\0';
         add->n = t->n;
@@ -95,9 +78,7 @@ static int add_point(struct group *g, const struct run_val *v)
 {
     int i = find_step(g, v->step);
     if (i == g->points || g->curve[i].step != v->step) {
-        void *p = g->curve;
-        int rc = grow(&p, g->points, &g->curve_room, sizeof *g->curve);
-        g->curve = p;
+        int rc = grow_one(&g->curve, g->points, sizeof *g->curve);
         if (rc)
             return rc;
         memmove(g->curve + i + 1, g->curve + i, (size_t)(g->points - i) * sizeof *g->curve);
@@ -132,9 +113,7 @@ double curve_sd(const struct curve_point *p)
 
 int group_add(struct group *g, struct variants *v, const struct run *r, unsigned flags)
 {
-    void *p = g->run;
-    int rc = grow(&p, g->n, &g->room, sizeof *g->run);
-    g->run = p;
+    int rc = grow_one(&g->run, g->n, sizeof *g->run);
     for (int i = 0; !rc && i < r->vals; i++)
         rc = add_point(g, &r->val[i]);
     if (!rc && (flags & GROUP_PROFILE))
@@ -159,7 +138,7 @@ int group_add(struct group *g, struct variants *v, const struct run *r, unsigned
         if ((rc = intern(v, i, &r->facts->of[i], &e->fact[i])))
             return rc;
     if (!(e->path = strdup(r->path)))
-        return out_of_memory();
+        return err_memory();
     g->n++;
     return 0;
 }
@@ -168,7 +147,7 @@ int group_sum(const struct group *g, double target, struct group_sum *out)
 {
     double *x = malloc((2 * (size_t)g->n + 1) * sizeof *x), *t = x ? x + g->n : NULL;
     if (!x)
-        return out_of_memory();
+        return err_memory();
     int n = 0, timed = 0;
     *out = (struct group_sum){ .loss_digits = 17 };
     for (int i = 0; i < g->n; i++) {

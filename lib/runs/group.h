@@ -31,7 +31,7 @@ struct variant {
 };
 struct variants {
     struct variant *v;
-    int n, room, texts[FACTS];
+    int n, texts[FACTS];
 };
 void variants_release(struct variants *v);
 
@@ -58,9 +58,9 @@ struct curve_point {
 struct group {
     char *name;
     struct run_end *run;
-    int n, room;
+    int n;
     struct curve_point *curve; /* by step */
-    int points, curve_room;
+    int points;
     struct profile profile;
 };
 enum { GROUP_PROFILE = 1 };

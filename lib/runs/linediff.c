@@ -36,7 +36,7 @@ static int split(struct text *t, const char *s, size_t n)
     t->id = calloc((size_t)lines + 1, sizeof *t->id);
     t->changed = calloc((size_t)lines + 1, sizeof *t->changed);
     if (!t->line || !t->id || !t->changed)
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     while (t->n < lines) {
         const char *end = memchr(s, '\n', n);
         size_t k = end ? (size_t)(end - s) : n;
@@ -65,7 +65,7 @@ static int number_lines(struct work *w)
     if (!slot || !id) {
         free(slot);
         free(id);
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     }
     for (int side = 0; side < 2; side++) {
         struct text *t = side ? &w->b : &w->a;
@@ -185,7 +185,7 @@ static void put(struct out *o, char mark, const struct line *l)
 {
     char *s = o->rc ? NULL : malloc(l->n + 1);
     if (!s) {
-        o->rc = err_set(GPT_SYSTEM, "out of memory");
+        o->rc = err_memory();
         return;
     }
     *s = mark;
@@ -253,7 +253,7 @@ int linediff(const char *a, size_t na, const char *b, size_t nb, int context, li
     if (!o.rc)
         o.rc = number_lines(&w);
     if (!o.rc && !(w.room = malloc(2 * (size_t)(w.a.n + w.b.n + 3) * sizeof *w.room)))
-        o.rc = err_set(GPT_SYSTEM, "out of memory");
+        o.rc = err_memory();
     if (!o.rc)
         compare(&w, (struct box){ 0, w.a.n, 0, w.b.n });
     for (int i = 0, j = 0; !o.rc && (i < w.a.n || j < w.b.n);) {

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/grow.h"
 #include "base/zio.h"
 
 #define FNV 14695981039346656037u /* where FNV-1a begins */
@@ -22,7 +23,7 @@ struct logread {
     struct facts facts;
     struct run run;
     bool running; /* step lines of a trial have been seen */
-    int trials, val_room, tick_room;
+    int trials;
     long line, notes;
     double last_time;
     bool last_is_val;
@@ -51,7 +52,7 @@ int logread_new(struct logread **out, const char *name, bool keep_texts, const s
 {
     struct logread *r = calloc(1, sizeof *r);
     if (!r)
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     r->name = name;
     r->sink = *sink;
     int rc = facts_init(&r->facts, keep_texts);
@@ -135,19 +136,6 @@ static int end_trial(struct logread *r)
     return r->sink.run ? r->sink.run(r->sink.arg, u) : 0;
 }
 
-static int grow(void **p, int n, int *room, size_t size)
-{
-    if (n < *room)
-        return 0;
-    int more = *room ? 2 * *room : 256;
-    void *q = more > n ? realloc(*p, (size_t)more * size) : NULL;
-    if (!q)
-        return err_set(GPT_SYSTEM, "out of memory");
-    *p = q;
-    *room = more;
-    return 0;
-}
-
 /* --- step lines --- */
 
 /* Does the average agree with time and step? A digit that was damaged shows here. */
@@ -182,9 +170,7 @@ static void check_clock(struct logread *r, const struct stepline *s)
 static int add_val(struct logread *r, const struct stepline *s)
 {
     struct run *u = &r->run;
-    void *p = u->val;
-    int rc = grow(&p, u->vals, &r->val_room, sizeof *u->val);
-    u->val = p;
+    int rc = grow_one(&u->val, u->vals, sizeof *u->val);
     if (rc)
         return rc;
     if (s->step == r->last_val) {
@@ -203,9 +189,7 @@ static int add_val(struct logread *r, const struct stepline *s)
 static int add_tick(struct logread *r, const struct stepline *s)
 {
     struct run *u = &r->run;
-    void *p = u->tick;
-    int rc = grow(&p, u->ticks, &r->tick_room, sizeof *u->tick);
-    u->tick = p;
+    int rc = grow_one(&u->tick, u->ticks, sizeof *u->tick);
     if (rc)
         return rc;
     if (s->step == r->last_train)
@@ -398,7 +382,7 @@ int logread_file(const char *path, bool keep_texts, const struct logsink *sink)
     struct zreader *z = NULL;
     char *buf = malloc(BUFFER);
     size_t n = 1;
-    int rc = buf ? zreader_open(&z, path) : err_set(GPT_SYSTEM, "out of memory");
+    int rc = buf ? zreader_open(&z, path) : err_memory();
     if (!rc)
         rc = logread_new(&r, !strcmp(path, "-") ? "stdin" : path, keep_texts, sink);
     while (!rc && !(rc = zreader_read(z, buf, BUFFER, &n)) && n)

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/grow.h"
 #include "base/stats.h"
 
 /* Steps are judged in blocks, and again by NEAR to either side. The logs' clock has whole ms. */
@@ -17,17 +18,10 @@ void profile_release(struct profile *p)
 
 static int reserve(struct profile *p, int32_t steps)
 {
-    if (steps > p->room) {
-        int32_t room = p->room ? p->room : 2048;
-        while (room < steps)
-            room *= 2;
-        struct profile_step *q = realloc(p->step, (size_t)room * sizeof *q);
-        if (!q)
-            return err_set(GPT_SYSTEM, "out of memory");
-        memset(q + p->room, 0, (size_t)(room - p->room) * sizeof *q);
-        p->step = q;
-        p->room = room;
-    }
+    size_t had = p->room;
+    if (grow_to(&p->step, &p->room, steps, sizeof *p->step))
+        return GPT_SYSTEM;
+    memset(p->step + had, 0, (p->room - had) * sizeof *p->step);
     if (steps > p->steps)
         p->steps = steps;
     return 0;
@@ -117,7 +111,7 @@ int profile_add(struct profile *p, const struct run *r, int index)
     struct timed *t = r->ticks ? malloc((size_t)r->ticks * sizeof *t) : NULL;
     int n = t ? time_steps(r, t) : 0, rc;
     if (r->ticks && !t)
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     if (n && (rc = reserve(p, t[n - 1].step + 1))) {
         free(t);
         return rc;

@@ -33,7 +33,8 @@ struct profile_step {
 }; /* vals: ran before it */
 struct profile {
     struct profile_step *step; /* [0 .. steps-1] */
-    int32_t steps, room;
+    int32_t steps;
+    size_t room;
     struct stall stall[PROFILE_STALLS]; /* the longest */
     int kept;
     long stalls; /* how many there were */

@@ -188,7 +188,7 @@ int profile_stages(const struct profile *p, struct stages *out)
         return 0;
     double *room = malloc((5 * (size_t)n + 1) * sizeof *room);
     if (!room)
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     struct series s = { .n = n, .first = first, .x = room, .y = room + n, .sums = room + 2 * n };
     for (int i = 0; i < n; i++) { /* a step no run has takes as long as the last */
         double ms = profile_ms(p, first + i);

@@ -245,7 +245,7 @@ static void say_stalls(struct report *r, const struct gather *g, const struct st
 int tables_steps(struct report *r, const struct gather *g)
 {
     struct stages *s = calloc((size_t)g->n, sizeof *s);
-    int rc = s ? 0 : err_set(GPT_SYSTEM, "out of memory");
+    int rc = s ? 0 : err_memory();
     bool any = false;
     for (int i = 0; i < g->n && !rc; i++) {
         rc = profile_stages(&g->group[i].profile, &s[i]);

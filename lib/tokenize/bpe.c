@@ -45,7 +45,7 @@ int bpe_new(struct bpe **out, const struct vocab *v)
         !(b->neighbours = malloc(sizeof *b->neighbours << PAIR_BITS))) {
         bpe_free(b);
         *out = NULL;
-        return err_set(GPT_SYSTEM, "out of memory for the encoder");
+        return err_memory();
     }
     madvise(b->cache, CACHE_BYTES, MADV_HUGEPAGE); /* before it is touched */
     memset(b->cache, 0, CACHE_BYTES);
@@ -62,7 +62,7 @@ int bpe_reserve(struct bpe *b, size_t len)
     if (len <= b->reserved)
         return 0;
     if (!(p = realloc(b->blocked, (len / 64 + 1) * sizeof *p)))
-        return err_set(GPT_SYSTEM, "out of memory for the encoder");
+        return err_memory();
     b->blocked = p;
     b->reserved = len;
     return 0;

@@ -28,7 +28,7 @@ static int make_room(struct bpe_run *r, size_t n)
     if ((token = realloc(r->token, (room + BPE_SLACK) * sizeof *token)))
         r->token = token;
     if (!text || !token)
-        return err_set(GPT_SYSTEM, "out of memory for a pre-token of %zu bytes", n);
+        return err_memory();
     if ((rc = bpe_reserve(r->b, room)))
         return rc;
     r->room = room;

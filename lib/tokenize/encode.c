@@ -1,5 +1,6 @@
 /* encode.c - see encode.h. */
 #include "base/json.h"
+#include "base/grow.h"
 #include "tokenize/encode.h"
 
 #include <stdlib.h>
@@ -24,7 +25,7 @@ int encoder_new(struct encoder **out, const struct encode_config *c)
 
     *out = NULL;
     if (!e)
-        return err_set(GPT_SYSTEM, "out of memory for the encoder");
+        return err_memory();
     e->c = c;
     if ((rc = bpe_new(&e->bpe, c->vocab))) {
         free(e);
@@ -53,21 +54,6 @@ enum split document_split(const struct encode_config *c, uint64_t hash)
     return (double)hash < c->val_fraction * 18446744073709551616.0 ? SPLIT_VAL : SPLIT_TRAIN;
 }
 
-/* Room for at least n bytes, growing by halves. */
-static int grow(char **p, size_t *room, size_t n)
-{
-    size_t want = n + n / 2;
-    char *q;
-
-    if (n <= *room)
-        return 0;
-    if (!(q = realloc(*p, want)))
-        return err_set(GPT_SYSTEM, "out of memory for a document");
-    *p = q;
-    *room = want;
-    return 0;
-}
-
 /* A document for messages: "x.jsonl: line 7", or "x.txt" with line 0. */
 struct place {
     const struct unit *u;
@@ -89,7 +75,7 @@ static int repair(struct encoder *e, const char **text, size_t *n, size_t good, 
     int rc;
 
     /* One bad byte becomes three. */
-    if ((rc = grow(&e->repaired, &e->repaired_room, 3 * *n + PRETOKEN_PAD)))
+    if ((rc = grow_to(&e->repaired, &e->repaired_room, 3 * *n + PRETOKEN_PAD, 1)))
         return rc;
     for (;;) {
         memcpy(e->repaired + m, s + at, good);
@@ -187,7 +173,7 @@ static int line_text(struct encoder *e, struct unit *u, const char *line, size_t
     bool found = false;
     int rc;
 
-    if ((rc = grow(&u->text, &u->text_room, len + JSON_PAD + PRETOKEN_PAD)))
+    if ((rc = grow_to(&u->text, &u->text_room, len + JSON_PAD + PRETOKEN_PAD, 1)))
         return rc;
     json_open(&j, '{');
     while (json_key(&j, &key)) {

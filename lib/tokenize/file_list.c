@@ -9,24 +9,18 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/grow.h"
 
 struct list {
     char **v;
     int n;
 };
 
-static int no_memory(void) { return err_set(GPT_SYSTEM, "out of memory for the list of files"); }
-
 static int add(struct list *l, const char *path)
 {
-    if (!(l->n & (l->n - 1))) { /* full at each power of two */
-        char **v = realloc(l->v, (l->n ? 2 * (size_t)l->n : 1) * sizeof *v);
-
-        if (!v)
-            return no_memory();
-        l->v = v;
-    }
-    return (l->v[l->n] = strdup(path)) ? (l->n++, 0) : no_memory();
+    if (grow_one(&l->v, l->n, sizeof *l->v))
+        return GPT_SYSTEM;
+    return (l->v[l->n] = strdup(path)) ? (l->n++, 0) : err_memory();
 }
 
 bool has_extension(const char *name, const char *extensions)
@@ -89,7 +83,7 @@ static int walk_entry(struct list *l, const char *dir, const struct folder *f, c
     int rc = 0;
 
     if (!path)
-        return no_memory();
+        return err_memory();
     if (stat(path, &inner.st))
         rc = has_extension(name, extensions) ? cannot_open(path) : 0;
     else if (S_ISDIR(inner.st.st_mode))

@@ -46,15 +46,13 @@ struct worker {
     pthread_t thread;
 };
 
-static int no_memory(void) { return err_set(GPT_SYSTEM, "out of memory for the job"); }
-
 int pipeline_new(struct pipeline **out, int threads, int units, bool packs)
 {
     struct pipeline *p = calloc(1, sizeof *p);
 
     *out = p;
     if (!p)
-        return no_memory();
+        return err_memory();
     p->threads = threads < MAX_THREADS ? threads : MAX_THREADS;
     p->units = units < MAX_UNITS ? units : MAX_UNITS;
     p->frames = p->threads + 6;
@@ -68,7 +66,7 @@ int pipeline_new(struct pipeline **out, int threads, int units, bool packs)
         if (!f->plain || (packs && !f->raw)) {
             pipeline_free(p);
             *out = NULL;
-            return no_memory();
+            return err_memory();
         }
     }
     return 0;

@@ -13,8 +13,6 @@
 #include "tokenize/tokjob_impl.h"
 #include "tokenize/unicode.h"
 
-static int no_memory(void) { return err_set(GPT_SYSTEM, "out of memory for the manifest"); }
-
 static char *in_folder(const struct tokjob_config *c, const char *name)
 {
     return path_join(c->out, name);
@@ -64,7 +62,7 @@ static int new_manifest(struct manifest *m, const struct tokjob_config *c)
     m->bos = v->bos;
     return m->tool && m->arguments && m->tokenizer && m->vocabulary && m->unicode && m->settings
                ? 0
-               : no_memory();
+               : err_memory();
 }
 
 /* Names the first word in which two lists of settings, or the values of a key, differ. */
@@ -120,7 +118,7 @@ static int take_over(struct shard_folder *f, const char *path)
 
         shard_name(name, sizeof name, f->c->prefix, s->split, next[s->split]++, f->c->level);
         if (!shard)
-            rc = no_memory();
+            rc = err_memory();
         else if (strcmp(name, s->name))
             rc = err_set(GPT_INPUT,
                          "%s: expected a line of '%s', found '%s': damaged since; "
@@ -178,7 +176,7 @@ static int clear_folder(const struct tokjob_config *c, enum old_shards what)
         if (!temporary && (!shard || what == OLD_KEEP))
             continue;
         if (!(path = path_join(c->out, e->d_name)))
-            rc = no_memory();
+            rc = err_memory();
         else if (shard && what == OLD_REFUSE)
             rc = err_set(GPT_SYSTEM,
                          "'%s' exists without a MANIFEST (--repair makes that again, "
@@ -281,7 +279,7 @@ static int open_for_repair(struct shard_folder *f, const char *path, const char 
     if (rc || (rc = adopt(f, path, &old)))
         return rc;
     if (!(f->damaged = calloc((size_t)f->manifest.n + 1, sizeof *f->damaged)))
-        return no_memory();
+        return err_memory();
     for (int i = 0; i < f->manifest.n; i++) {
         rc = shard_verify(f->c->out, &f->manifest, i, true);
         if (rc && rc != GPT_NO)
@@ -361,7 +359,7 @@ int folder_open(struct shard_folder *f, const struct tokjob_config *c)
         char *whole = in_folder(c, "MANIFEST"), *partial = in_folder(c, "MANIFEST.partial");
 
         if (!whole || !partial)
-            rc = no_memory();
+            rc = err_memory();
         else
             rc = c->repair ? open_for_repair(f, whole, partial) : open_folder(f, whole, partial);
         free(whole);
@@ -413,7 +411,7 @@ int folder_finish(struct shard_folder *f)
         return rc;
     whole = in_folder(f->c, "MANIFEST");
     partial = in_folder(f->c, "MANIFEST.partial");
-    rc = whole && partial ? 0 : no_memory();
+    rc = whole && partial ? 0 : err_memory();
     if (!rc) {
         if (!(rc = manifest_text(m, false, &text)) && !(rc = output_open(&o, whole, f->remaking))) {
             fputs(text, o.f);

@@ -16,7 +16,7 @@ static int verify_index(struct shard *f, const struct manifest_shard *s)
     char *path = shard_index_path(shard_path(f));
     struct shard_index x = { 0 };
     int64_t begin, end;
-    int rc = path ? 0 : err_set(GPT_SYSTEM, "out of memory");
+    int rc = path ? 0 : err_memory();
 
     if (rc || access(path, F_OK)) {
         free(path);
@@ -69,7 +69,7 @@ int shard_verify(const char *dir, const struct manifest *m, int i, bool full)
     int rc;
 
     if (!path)
-        return err_set(GPT_SYSTEM, "out of memory");
+        return err_memory();
     if (!(rc = corpus_check_shard(path, s)) && full)
         rc = verify_content(path, m, s);
     free(path);

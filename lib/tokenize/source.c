@@ -8,6 +8,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "base/grow.h"
 #include "base/zio.h"
 #include "tokenize/json_stream.h"
 #include "tokenize/pretoken.h"
@@ -44,8 +45,6 @@ uint64_t document_hash(const char *text, size_t n)
     return XXH3_64bits(text, n < HASHED_BYTES ? n : HASHED_BYTES);
 }
 
-static int no_memory(void) { return err_set(GPT_SYSTEM, "out of memory for the input"); }
-
 /* That all can be read, before hours go into the first; and their bytes. */
 static int look_at_files(struct source *s)
 {
@@ -75,7 +74,7 @@ int source_open(struct source **out, const struct source_config *c)
 
     *out = NULL;
     if (!s)
-        return no_memory();
+        return err_memory();
     s->c = *c;
     if (!s->c.field)
         s->c.field = "text";
@@ -128,15 +127,7 @@ static int open_next(struct source *s)
 
 static int make_room(struct unit *u, size_t n)
 {
-    char *p;
-
-    if (n <= u->room)
-        return 0;
-    if (!(p = realloc(u->raw, n + PRETOKEN_PAD)))
-        return no_memory();
-    u->raw = p;
-    u->room = n;
-    return 0;
+    return grow_to(&u->raw, &u->room, n + PRETOKEN_PAD, 1);
 }
 
 /* --- a long line as text --- */
@@ -151,7 +142,7 @@ static int bad_line(const struct source *s)
 static int begin_line(struct source *s, struct unit *u)
 {
     if (!s->raw && !(s->raw = malloc(LONG_LINE)))
-        return no_memory();
+        return err_memory();
     memcpy(s->raw, u->raw, u->n);
     s->raw_n = u->n;
     s->raw_at = 0;
@@ -242,14 +233,8 @@ static int fill(struct source *s, struct unit *u, size_t n)
 /* Keeps n bytes for the next unit. */
 static int carry(struct source *s, const char *bytes, size_t n)
 {
-    char *p;
-
-    if (n > s->carry_room) {
-        if (!(p = realloc(s->carry, n)))
-            return no_memory();
-        s->carry = p;
-        s->carry_room = n;
-    }
+    if (grow_to(&s->carry, &s->carry_room, n, 1))
+        return GPT_SYSTEM;
     if (n)
         memcpy(s->carry, bytes, n);
     s->carried = n;
@@ -422,31 +407,15 @@ int source_next(struct source *s, struct unit *u)
 
 int unit_add_document(struct unit *u, const struct unit_doc *d)
 {
-    if (u->docs == u->doc_room) {
-        int room = u->doc_room ? 2 * u->doc_room : 64;
-        struct unit_doc *p = realloc(u->doc, (size_t)room * sizeof *p);
-
-        if (!p)
-            return no_memory();
-        u->doc = p;
-        u->doc_room = room;
-    }
+    if (grow_to(&u->doc, &u->doc_room, u->docs + 1, sizeof *u->doc))
+        return GPT_SYSTEM;
     u->doc[u->docs++] = *d;
     return 0;
 }
 
 int unit_reserve_tokens(struct unit *u, size_t n)
 {
-    size_t want = u->tokens + n, room = want + want / 2;
-    uint16_t *p;
-
-    if (want <= u->token_room)
-        return 0;
-    if (!(p = realloc(u->token, room * sizeof *p)))
-        return no_memory();
-    u->token = p;
-    u->token_room = room;
-    return 0;
+    return grow_to(&u->token, &u->token_room, u->tokens + n, sizeof *u->token);
 }
 
 void unit_release(struct unit *u)

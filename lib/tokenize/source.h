@@ -59,7 +59,8 @@ struct unit {
     bool end; /* nothing more: the unit is empty */
     /* Set by encode_unit. */
     struct unit_doc *doc;
-    int docs, doc_room;
+    int docs;
+    size_t doc_room;
     uint16_t *token; /* of the documents one after the other, each with its start token */
     size_t tokens, token_room;
     char *text; /* a document out of its JSON */

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/grow.h"
 
 #define BUCKET_BITS 7
 #define BUFFER_BYTES (64u << 10)
@@ -47,8 +48,6 @@ struct spool {
     int64_t document;
 };
 
-static int no_memory(void) { return err_set(GPT_SYSTEM, "out of memory for the temporary store"); }
-
 int spool_new(struct spool **out, const char *dir, bool sorted, size_t memory)
 {
     struct spool *s = calloc(1, sizeof *s);
@@ -56,14 +55,14 @@ int spool_new(struct spool **out, const char *dir, bool sorted, size_t memory)
 
     *out = NULL;
     if (!s)
-        return no_memory();
+        return err_memory();
     s->dir = dir;
     s->sorted = sorted;
     s->memory = memory;
     s->buckets = sorted ? 1 << BUCKET_BITS : 1;
     if (!(s->bucket = calloc((size_t)s->buckets, sizeof *s->bucket))) {
         free(s);
-        return no_memory();
+        return err_memory();
     }
     for (int i = 0; i < s->buckets; i++)
         s->bucket[i].fd = -1;
@@ -72,7 +71,7 @@ int spool_new(struct spool **out, const char *dir, bool sorted, size_t memory)
 
         if (!(b->buffer = malloc(BUFFER_BYTES))) {
             spool_free(s);
-            return no_memory();
+            return err_memory();
         }
         if ((rc = file_unnamed(dir, &b->fd))) {
             spool_free(s);
@@ -180,14 +179,8 @@ static int compare_entries(const void *pa, const void *pb)
 
 static int add_entry(struct spool *s, uint64_t key, uint64_t at)
 {
-    if (!(s->entries & (s->entries - 1))) { /* full at each power of two */
-        size_t room = s->entries ? 2 * (size_t)s->entries : 1;
-        struct entry *p = realloc(s->entry, room * sizeof *p);
-
-        if (!p)
-            return no_memory();
-        s->entry = p;
-    }
+    if (grow_one(&s->entry, s->entries, sizeof *s->entry))
+        return GPT_SYSTEM;
     s->entry[s->entries] = (struct entry){ key, s->entries, at };
     s->entries++;
     return 0;

@@ -13,7 +13,7 @@ int token_stats_init(struct token_stats *s)
 {
     memset(s, 0, sizeof *s);
     if (!(s->count = calloc(65536, sizeof *s->count)))
-        return err_set(GPT_SYSTEM, "out of memory for token counts");
+        return err_memory();
     return 0;
 }
 

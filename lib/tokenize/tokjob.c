@@ -8,8 +8,6 @@
 #include "base/progress.h"
 #include "tokenize/tokjob_impl.h"
 
-static int no_memory(void) { return err_set(GPT_SYSTEM, "out of memory for the job"); }
-
 /* --- memory --- */
 
 /* What is taken at most, in MiB, on 64-bit machines. A unit of input may hold a
@@ -61,7 +59,7 @@ static int allocate(struct job *j)
         if ((rc = encoder_new(&j->encoder[i], &j->encode)))
             return rc;
         else if (j->c->level && !(j->z[i] = ZSTD_createCCtx()))
-            return no_memory();
+            return err_memory();
     return 0;
 }
 
@@ -255,7 +253,7 @@ int tokjob_run(const struct tokjob_config *c, struct tokjob_result *r)
 
     memset(r, 0, sizeof *r);
     if (!j)
-        return no_memory();
+        return err_memory();
     j->c = c;
     j->encode = c->encode;
     j->result = r;

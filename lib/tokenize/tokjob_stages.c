@@ -249,7 +249,7 @@ static int finish_as_found(struct job *j, struct shard_writer *w, struct manifes
 {
     char *path = path_join(w->dir, w->name);
     bool found = path && !access(path, F_OK);
-    int rc = path ? 0 : err_set(GPT_SYSTEM, "out of memory");
+    int rc = path ? 0 : err_memory();
 
     if (found && (rc = shard_hash(path, line->hash)) == GPT_INPUT)
         rc = err_set(rc, "%s; once it is removed, --repair makes it again", err_message());

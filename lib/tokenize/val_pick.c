@@ -2,6 +2,7 @@
 #include "tokenize/val_pick.h"
 
 #include <stdlib.h>
+#include "base/grow.h"
 
 static void swap(struct candidate *a, struct candidate *b)
 {
@@ -27,15 +28,8 @@ int val_pick_add(struct val_pick *p, uint64_t hash, int64_t tokens)
     p->all += tokens;
     if (p->have >= p->want && hash >= p->heap[0].hash)
         return 0;
-    if (p->n == p->room) {
-        int64_t room = p->room ? 2 * p->room : 1024;
-        void *q = realloc(p->heap, (size_t)room * sizeof *p->heap);
-
-        if (!q)
-            return err_set(GPT_SYSTEM, "out of memory to choose validation documents");
-        p->heap = q;
-        p->room = room;
-    }
+    if (grow_one(&p->heap, p->n, sizeof *p->heap))
+        return GPT_SYSTEM;
     p->heap[p->n] = (struct candidate){ hash, tokens };
     for (int64_t i = p->n++; i && p->heap[(i - 1) / 2].hash < p->heap[i].hash; i = (i - 1) / 2)
         swap(&p->heap[(i - 1) / 2], &p->heap[i]);

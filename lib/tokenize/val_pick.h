@@ -23,7 +23,7 @@ struct val_pick {
         uint64_t hash;
         int64_t tokens;
     } * heap; /* highest hash first */
-    int64_t n, room;
+    int64_t n;
 };
 
 int val_pick_add(struct val_pick *p, uint64_t hash, int64_t tokens) MUST_CHECK;

@@ -54,7 +54,7 @@ int vocab_load(struct vocab **out, const char *path)
 
     *out = NULL;
     if (!v)
-        return err_set(GPT_SYSTEM, "out of memory for the vocabulary");
+        return err_memory();
     if ((rc = file_read(path, 256u << 20, &text, &n)) || (rc = vocab_parse(v, path, text, n)))
         goto fail;
     if (v->tokens < 256) {
@@ -82,7 +82,7 @@ int vocab_bytes(struct vocab **out)
     *out = NULL;
     if (!v || !(v->begin = malloc(257 * sizeof *v->begin)) || !(v->bytes = malloc(256))) {
         vocab_free(v);
-        return err_set(GPT_SYSTEM, "out of memory for the vocabulary");
+        return err_memory();
     }
     for (uint32_t i = 0; i < 256; i++) {
         v->begin[i] = i;
@@ -145,7 +145,7 @@ int vocab_find(char **path)
 
     *path = NULL;
     if (env && *env) /* said by the user: no looking elsewhere */
-        return (*path = strdup(env)) ? 0 : err_set(GPT_SYSTEM, "out of memory");
+        return (*path = strdup(env)) ? 0 : err_memory();
     place[0] = beside_program("../vocab/gpt2.tiktoken");
     place[1] = beside_program("../share/gpt-tools/gpt2.tiktoken");
     place[2] = in_data_home("gpt-tools/gpt2.tiktoken");

@@ -26,7 +26,7 @@ static int reserve(struct vocab *v, int tokens, size_t bytes)
     v->begin = calloc((size_t)tokens + 1, sizeof *v->begin);
     v->bytes = malloc(bytes + 1);
     if (!v->begin || !v->bytes)
-        return err_set(GPT_SYSTEM, "out of memory for the vocabulary");
+        return err_memory();
     return 0;
 }
 

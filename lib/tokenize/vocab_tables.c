@@ -105,7 +105,7 @@ static int trie_room(struct trie *t, uint32_t n)
     if ((bits = realloc(t->free, slots / 8)))
         t->free = bits;
     if (!e || !token || !used || !bits)
-        return err_set(GPT_SYSTEM, "out of memory for the vocabulary");
+        return err_memory();
     memset(e + t->slots, 0, (slots - t->slots) * sizeof *e);
     memset(token + t->slots, 0, (slots - t->slots) * sizeof *token);
     memset(used + t->slots, 0, slots - t->slots);
@@ -210,7 +210,7 @@ static int make_trie(struct vocab *v, const char *path)
     int rc;
 
     if (!(t.sorted = malloc((size_t)v->tokens * sizeof *t.sorted)))
-        return err_set(GPT_SYSTEM, "out of memory for the vocabulary");
+        return err_memory();
     for (int i = 0; i < v->tokens; i++)
         t.sorted[i] = (uint16_t)i;
     qsort_r(t.sorted, (size_t)v->tokens, sizeof *t.sorted, compare_tokens, v);
@@ -307,7 +307,7 @@ int vocab_make_tables(struct vocab *v, const char *path)
     v->two = malloc(65536 * sizeof *v->two);
     v->maybe = calloc(1 << 14, sizeof *v->maybe);
     if (!v->pair || !v->maybe || !v->split || !v->shorter || !v->length || !v->two)
-        return err_set(GPT_SYSTEM, "out of memory for the vocabulary");
+        return err_memory();
     memset(v->pair, 0xff, slots * sizeof *v->pair);
     if ((rc = find_bytes(v, path)) || (rc = find_splits(v, path)) || (rc = make_trie(v, path)))
         return rc;
