@@ -182,7 +182,8 @@ static int verb_verify(char **argv, int n)
     (void)n;
     int rc = verify_path(argv[0], o.full, print_fault, NULL, &checked);
     if (!rc && !o.quiet)
-        printf("%s: sound%s\n", checked, o.full ? "" : " as far as the quick look goes (--full)");
+        printf("%s: sound%s\n", checked,
+               o.full ? "" : " by headers and sizes (--full reads all data)");
     free(checked);
     return rc;
 }

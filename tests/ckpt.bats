@@ -171,7 +171,7 @@ END
     at=$(awk '$1 == "tensor" && $2 == "mlp.momentum" && $7 == "rank1.safetensors" { print $8 }' bad/MANIFEST)
     flip bad/rank1.safetensors $((at + 1000))
     ckpt verify bad
-    [ "$status" -eq 0 ]                 # the quick look does not read data
+    [ "$status" -eq 0 ]                 # without --full no data is read
     ckpt verify --full bad
     [ "$status" -eq 1 ]
     [[ $output = *"tensor 'mlp.momentum', units 12:24: bad/rank1.safetensors: offset $at: "* ]]

@@ -22,7 +22,7 @@ struct part {
 
 struct whole {
     const struct expected *e;
-    struct part *parts; /* by first, without overlap; what lies between is zero */
+    struct part *parts; /* by first, without overlap; what is between them is zero */
     int n;
     bool cut; /* a weight whose low half is a tensor of its own */
     bool low; /* that low half */

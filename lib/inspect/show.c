@@ -160,7 +160,7 @@ enum {
     ROLES = 64
 };
 
-/* The role of a matrix: what stands after "layers.N.". */
+/* The role of a matrix: what follows "layers.N.". */
 static const char *role(const struct view *v)
 {
     const char *s = v->part ? v->part->name : v->t->name;

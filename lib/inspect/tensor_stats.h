@@ -22,7 +22,7 @@ struct tensor_stats {
     uint64_t underflow; /* 0 < |x| < 2^-126: bf16 and fp32 have no normal number for it */
     double min, max, mean, rms; /* NaN when there is no finite element */
     double update; /* rms of the next update over rms; NaN when it is not known */
-    uint64_t exponents[STAT_EXPONENTS]; /* ends take what lies beyond */
+    uint64_t exponents[STAT_EXPONENTS]; /* the first and last also count what is beyond */
 };
 
 /* All views, by several threads; rows: views->n of them. `update` is known of the weights of a
