@@ -1,7 +1,7 @@
-/* dcoef.h - sums over all rows that end in a few numbers: gradients of coefficients.
+/* dcoef.h - sums over all rows that give a few numbers: gradients of coefficients.
  *
- * Each thread brings N partial sums. They are added in one fixed order: lanes, warps, blocks;
- * the block that comes last adds the blocks' sums, and number k to *dcoef[k] if there is one.
+ * Each thread has N partial sums. They are added in one fixed order: lanes, warps, blocks;
+ * the last block to finish adds the blocks' sums, and number k to *dcoef[k] if there is one.
  *
  *     float sum[N] = {};                      // ... over the rows of this thread
  *     add_up<WARPS>(sum, a.dcoef, a.partial, a.ticket);
@@ -13,8 +13,9 @@
 
 #include "vec.h"
 
-/* Adds number k of N to where it belongs, if anywhere. Several may be one number, as layers may
- * share a scalar: then the first of them adds them all; threads would overwrite each other. */
+/* Adds sum k of N to *dcoef[k], if that is not NULL. Several dcoef may be equal, as layers may
+ * share a scalar: then the thread of the first of them adds all, else threads would overwrite each
+ * other. */
 template <int N>
 __device__ __forceinline__ void add_dcoef(float *const *dcoef, int k, const float *sums)
 {

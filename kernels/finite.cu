@@ -1,7 +1,7 @@
 /* finite.cu - bad[0] |= 1 when t (f32 or bf16) has a NaN or an infinity: all exponent bits set.
  *
- * Reads t once, 16 bytes a thread where t is aligned; writes only when there is something to
- * tell. 55 us for a table of 38.6 M bf16 at the start of a check.
+ * Reads t once, 16 bytes a thread where t is aligned; writes only when one is
+ * found. 55 us for a table of 38.6 M bf16 at the start of a check.
  */
 #include "gpu.h"
 #include "vec.h"

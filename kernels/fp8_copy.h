@@ -3,11 +3,11 @@
  *
  *     uint32_t most = 0;
  *     for (...)
- *         write_codes<8>(out, at, stored, &most);       // stored: w as it stands in memory
+ *         write_codes<8>(out, at, stored, &most);       // stored: w as it is in memory
  *     fold_amax(out, most);                             // all threads of the block
  *
  * amax is kept as the bits of a number >= 0, whose order is that of numbers, with NaN above all:
- * a maximum of integers, so the order of blocks does not show. The launcher clears it.
+ * a maximum of integers, so the order of blocks does not matter. The launcher clears it.
  */
 #ifndef KERNELS_FP8_COPY_H
 #define KERNELS_FP8_COPY_H

@@ -1,5 +1,5 @@
-/* gpu.h - the launchers: each op NAME of op_list.h is gpu_NAME in kernels/NAME.cu, a backward beside
- * its forward. How each is carried out is said at the top of its file.
+/* gpu.h - the launchers: each op NAME of op_list.h is gpu_NAME in kernels/NAME.cu, a backward
+ * beside its forward. The comment at the top of each file describes the kernels.
  */
 #ifndef KERNELS_GPU_H
 #define KERNELS_GPU_H

@@ -1,7 +1,7 @@
 /* head_loss.cu - logits, softcap, multi-token cross entropy, and back. Record-61.md 2.9, 2.10, 3.2.
  *
  * x (T,D), w (D,V), dx bf16, dw bf16 or f32. With fp8, all operands of the three products are
- * contiguous along their sums, as Hopper's fp8 tensor cores want them, so x8, w8 and g8 exist
+ * contiguous along their sums, as Hopper's fp8 tensor cores require, so x8, w8 and g8 exist
  * transposed too (head_fp8.cu):
  *
  *   x8 (T,D), x8t (D,T), w8 (D,V), w8t (V,D)                     e4m3 of x / s_x, w / s_w
@@ -36,7 +36,7 @@ enum { THREADS = 512 };
 enum { MAX_SHARED = 227 * 1024 - 1024 };
 
 struct row_args {
-    bf16 *logits; /* (rows, V); the gradient takes its place */
+    bf16 *logits; /* (rows, V); overwritten by the gradient */
     float *loss; /* (rows) of this chunk */
     const int32_t *tgt; /* of the chunk's first row */
     const float *mtp;

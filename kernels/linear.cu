@@ -7,11 +7,11 @@
  *
  * bf16 operands, f32 sums, one rounding; dw bf16 or f32. The scale multiplies the f32 sum, it is
  * read on the device, and the weights are not rounded after scaling, as the record's are
- * (record-61.md 9). Each is 2 T O I FLOP: QKV 174 GFLOP at T = 49152, output 58, MLP 232 (0.23, 0.08, 0.31
- * ms at 750 TFLOP/s).
+ * (record-61.md 9). Each is 2 T O I FLOP: QKV 174 GFLOP at T = 49152, output 58, MLP 232 (0.23,
+ * 0.08, 0.31 ms at 750 TFLOP/s).
  *
- * A product that feeds dscale goes to f32 scratch first; one pass (O I elements, all in L2)
- * adds up g w, scales and writes dw.
+ * A product whose scale has a gradient is written to f32 scratch first; one pass (O I elements,
+ * all in L2) adds up g w, scales and writes dw.
  */
 #include "gpu.h"
 #include "vec.h"

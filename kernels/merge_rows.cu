@@ -1,4 +1,4 @@
-/* merge_rows.cu - a table's gradient from what its ranks sent of it (lib/optim/sparse.h).
+/* merge_rows.cu - a table's gradient from the rows that ranks sent (lib/optim/sparse.h).
  *
  *   g_i <- (sum over ranks r, ascending, of r's gradient of row first + i) / world
  *
@@ -14,7 +14,7 @@
 #include "gpu.h"
 #include "row.h"
 
-/* Where v stands in index[first .. end), or -1. */
+/* Position of v in index[first .. end), or -1. */
 __device__ __forceinline__ static int find(const int32_t *index, int first, int end, int v)
 {
     int stop = end;

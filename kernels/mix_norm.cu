@@ -5,7 +5,7 @@
  *
  *   forward    reads n T D, writes T D (out) + T D (y)                  2 (n + 2) T D bytes
  *              out is not written when it is the only term, unscaled
- *   backward   reads out, dy, dout and the terms whose dcoef is asked, reads dx_k where it
+ *   backward   reads out, dy, dout and the terms that have a dcoef, reads dx_k where it
  *              is added to, writes dx_k                                  2 (…) T D bytes
  *
  * At T = 49152, D = 768 a tensor is 75.5 MB = 17.8 us at 4.25 TB/s. FLOPs: about 4 (n + 2) a
@@ -111,7 +111,7 @@ struct backward_args {
     int rows, d;
 };
 
-/* All that a row reads, asked for before anything is used. */
+/* All that a row reads, loaded before any of it is used. */
 template <int V, int N> struct inputs {
     packed_row<V> dout, dy, out, x[N], old[N];
     float dy12[8];

@@ -1,13 +1,13 @@
 /* muon_input.cu - Nesterov momentum and the scaled bf16 cast that Polar Express starts from.
  *
  * Contract: op_list.h. n matrices of `count` elements, in two launches because the norm of a whole
- * matrix stands between them; a block takes `steps` times STEP elements of one matrix:
+ * matrix is needed between them; a block takes `steps` times STEP elements of one matrix:
  *     take_in   momentum updated; the block's sum of u^2                         g, mom -> mom
  *     scale     blocks' sums added in their order, x = u / (1.02 |u| + 1e-6)     g, mom -> x
  * u is not stored: it is formed again from the new momentum. Squares are added in double.
  * Bytes an element, bf16 g and x: 10 + 8 = 18; 12 would be enough if a matrix fitted into a
- * multiprocessor. The second reading of g and mom comes from L2 as far as that reaches. Blocks are
- * as large as lets all of them run at once.
+ * multiprocessor. The second reading of g and mom hits L2 as far as they fit. Blocks are
+ * large enough that all of them are resident at once.
  * The momentum has the bits of the C reference; x has them where the norm has.
  */
 #include "gpu.h"

@@ -1,7 +1,7 @@
 /* normuon.cu - the NorMuon update from an orthogonalised x: row variance, cautious decay, master.
  *
- * Contract: op_list.h, optimizers.md 4.3, 4.4. n matrices (R,C), in two launches because the norms of a
- * whole matrix stand between them:
+ * Contract: op_list.h, optimizers.md 4.3, 4.4. n matrices (R,C), in two launches because the norms
+ * of a whole matrix are needed between them:
  *     row_stats   a warp a row: mean square into q; sums of mean square and of its scaled value,
  *                 one pair a block of WARPS rows                                    x -> q
  *     update      a warp a row: pairs added in their order, x scaled and rounded to its type,

@@ -11,8 +11,8 @@
  *     ops_cuda_graph_free(graph);
  *     o->free(o);
  *
- * While capturing, alloc, uploads, downloads and sync are errors: what a graph
- * should see anew in each launch lies in device memory and is uploaded before.
+ * While capturing, alloc, uploads, downloads and sync are errors: what
+ * differs between launches of a graph is in device memory, uploaded before.
  *
  * Threads: as ops.h. The thread that calls ops_cuda_new must make all later calls.
  */
@@ -32,12 +32,12 @@ extern "C" {
  * no such GPU, older than sm_90, no memory. */
 int ops_cuda_new(struct ops **o, int device) MUST_CHECK;
 
-/* What that asks of a machine, apart from the machine. */
+/* Facts about the device, kept apart so that the check runs without a GPU. */
 struct gpu_facts {
     int driver, runtime; /* CUDA versions, 1000 major + 10 minor; driver 0: none */
     int visible; /* GPUs */
-    const char *error; /* of counting them, or NULL */
-    int major, minor; /* compute capability of the one asked for */
+    const char *error; /* of cudaGetDeviceCount, or NULL */
+    int major, minor; /* compute capability of the requested GPU */
 };
 int ops_cuda_fits(const struct gpu_facts *f, int device) MUST_CHECK;
 

@@ -1,7 +1,7 @@
 /* optim.h - what the optimizer kernels share: eight elements of any float type at a time, and
  * arithmetic that rounds once an operation, so that results have the bits of the C reference.
  *
- * The compiler may contract a * b + c into one rounding; it never touches these:
+ * The compiler may contract a * b + c into one rounding; it leaves these as they are:
  *
  *     m = add(mul(beta1, m), mul(rest1, g));
  *

@@ -66,8 +66,9 @@ void gpu_out_gate(struct ops *o, struct tensor out, struct tensor x, struct tens
     CUDA_LAUNCHED(c);
 }
 
-/* Where delta of head h of token t lies: attention sees `rows` rows a token, of `heads` heads. */
-struct delta_place {
+/* Index of delta of head h of token t: attention's shape has `rows` rows a token, of `heads`
+ * heads. */
+struct delta_out {
     float *at;
     int heads, rows;
     int64_t all_rows;
@@ -80,7 +81,7 @@ struct delta_place {
 /* partial (blocks, H 12). Dynamic shared memory: (1 + ROW_WARPS) H 12 floats. */
 template <int V, int W>
 __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1)
-    out_gate_backward(bf16 *dx, delta_place delta, bf16 *dy12, float *partial, const bf16 *dout,
+    out_gate_backward(bf16 *dx, delta_out delta, bf16 *dy12, float *partial, const bf16 *dout,
                       const bf16 *x, const bf16 *y, int y_width, gates gate, int rows, int heads)
 {
     extern __shared__ float shared[];
@@ -146,8 +147,8 @@ void gpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor delta, stru
     if (!can_do(c, x, heads) || !blocks)
         return;
     blocks = blocks < 3 * c->sms ? blocks : 3 * c->sms; /* as many as are resident */
-    delta_place place = { (float *)delta.data, (int)delta.rows, heads / (int)delta.rows,
-                          delta.cols };
+    delta_out delta_to = { (float *)delta.data, (int)delta.rows, heads / (int)delta.rows,
+                           delta.cols };
     partial = (float *)cuda_workspace(c, (size_t)blocks * heads * GATE * sizeof *partial);
     if (!partial)
         return;
@@ -155,7 +156,7 @@ void gpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor delta, stru
         with_head_size(d / heads, [&](auto w) {
             out_gate_backward<decltype(v)::value, decltype(w)::value>
                 <<<blocks, ROW_THREADS, shared, c->stream>>>(
-                    (bf16 *)dx.data, place, (bf16 *)dy12.data, partial, (const bf16 *)dout.data,
+                    (bf16 *)dx.data, delta_to, (bf16 *)dy12.data, partial, (const bf16 *)dout.data,
                     (const bf16 *)x.data, (const bf16 *)y.data, (int)y.cols,
                     gates{ gate.data, gate.dtype == DT_F32 }, (int)x.rows, heads);
         });

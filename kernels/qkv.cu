@@ -2,7 +2,7 @@
  * record-74.md 6, 7.
  *
  *   q, k   Norm over each head's E channels, rotated by -theta on the first E/2 channels
- *   k      channels [E/4,E/2) and [3E/4,E), or [E/2,E), go one token on, when the layer says so
+ *   k      channels [E/4,E/2) and [3E/4,E), or [E/2,E), move to the next token, by key_offset
  *   v      + 2 s(gate_h . u_t) table[tok_t], with a table; u_t = y_t[0:12], or with a split gate
  *          y_t[0:6], table[tok_t][0:6]
  *
@@ -29,8 +29,8 @@ struct shape {
     const int32_t *tok;
 };
 
-/* The lane's place in its head. */
-template <int W> struct place {
+/* Which heads, and which channels of a head, a lane holds. */
+template <int W> struct head_lane {
     static __device__ __forceinline__ int head(int i) { return (32 * i + lane_id()) / W; }
     static __device__ __forceinline__ int channel() { return lane_id() % W * 8; }
     static __device__ __forceinline__ bool rotates() { return lane_id() % W < W / 2; }
@@ -43,18 +43,18 @@ template <int W> struct place {
 };
 
 /* Four cosines and sines of the lane's pairs, the same for all its vectors: their heads are
- * 32/W apart, an even number. Lanes that do not rotate get 1 and 0. */
+ * 32/W apart, an even number. For lanes that do not rotate: 1 and 0. */
 struct turn {
     float c[4], s[4];
 };
 
 template <int W> __device__ __forceinline__ static turn turn_of(const shape &s, int t)
 {
-    int64_t p = s.paired ? 2 * (int64_t)t + (place<W>::head(0) & 1) : t;
-    const bf16 *at = s.rope + p * (4 * W) + place<W>::channel() / 2;
+    int64_t p = s.paired ? 2 * (int64_t)t + (head_lane<W>::head(0) & 1) : t;
+    const bf16 *at = s.rope + p * (4 * W) + head_lane<W>::channel() / 2;
     uint2 c = make_uint2(0x3f803f80, 0x3f803f80), n = make_uint2(0, 0);
 
-    if (place<W>::rotates()) {
+    if (head_lane<W>::rotates()) {
         c = *(const uint2 *)at;
         n = *(const uint2 *)(at + 2 * W);
     }
@@ -92,12 +92,13 @@ __device__ __forceinline__ static void norm_head_bwd(float (&dy)[8], const float
         dy[j] = r * (dy[j] - c * x[j]);
 }
 
-/* A key goes to its own row, or in offset channels to the next (row 0 keeps its own too). */
+/* Writes a key to its own row, in offset channels to the next row (and for row 0 to row 0 as
+ * well). */
 template <int W>
 __device__ __forceinline__ static void put_key(bf16 *k, const float (&x)[8], int t, const shape &s,
                                                int d)
 {
-    bool offset = place<W>::offset(s.key_offset);
+    bool offset = head_lane<W>::offset(s.key_offset);
 
     if (!offset || t == 0)
         store8(k, x);
@@ -105,7 +106,7 @@ __device__ __forceinline__ static void put_key(bf16 *k, const float (&x)[8], int
         store8(k + d, x);
 }
 
-/* What the value gates of token t look at; e is its row of the table. All lanes get it. */
+/* Input of token t's value gates, in all lanes; e is its row of the table. */
 template <int V>
 __device__ __forceinline__ static void gate_input(float (&u)[GATE], const shape &s, int t,
                                                   const packed_row<V> &e)
@@ -142,7 +143,7 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1)
     }
 #pragma unroll
     for (int i = 0; i < V; i++) {
-        int h = place<W>::head(i);
+        int h = head_lane<W>::head(i);
         bool here = h < s.heads;
         float x[8];
         unpack8(x, rq.u[i]);
@@ -223,14 +224,14 @@ void gpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, s
 
 /* -- backward ---------------------------------------------------------------------- */
 
-/* Where the lane's vectors of a key of token t went: its own row, the next, both or (offset
+/* The rows that hold the lane's vectors of a key of token t: its own row, the next, both or (offset
  * channels of the last token) none. */
 template <int V, int W> struct key_grad {
     packed_row<V> own, next;
 
     __device__ __forceinline__ void load(const bf16 *dk, int t, const shape &s, int d)
     {
-        bool offset = place<W>::offset(s.key_offset);
+        bool offset = head_lane<W>::offset(s.key_offset);
 #pragma unroll
         for (int i = 0; i < V; i++) {
             bool here = row<V>::at(i) < d;
@@ -265,7 +266,7 @@ __device__ __forceinline__ static void raw_grad(float (&dx)[8], uint4 raw, const
     norm_head_bwd<W>(dx, x);
 }
 
-/* Channel j of what the value gates look at, in memory. */
+/* Channel j of the value gates' input, in memory. */
 struct gate_channels {
     const bf16 *y, *e;
     int of_y; /* channels of y: GATE or half */
@@ -321,7 +322,7 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
         }
 #pragma unroll
         for (int i = 0; i < V; i++) {
-            int h = place<W>::head(i);
+            int h = head_lane<W>::head(i);
             bf16 *out = dqkv + 3 * at + row<V>::at(i);
             bool here = h < s.heads;
             unpack8(dx, gq.u[i]);

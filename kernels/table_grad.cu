@@ -14,7 +14,7 @@
  * nothing with add; else warps of their own write zeros, 32 rows each.
  *
  * A row with more than CHUNK positions would keep its warp busy for too long: first each chunk of
- * CHUNK sorted positions adds up what belongs to such a row, then the chunks' sums are added, 256
+ * CHUNK sorted positions adds up the part of such a row, then the chunks' sums are added, 256
  * channels a warp. Those warps come first in the grid, for they take longest: two tenths of all
  * positions may be one row's. A chunk meets at most two long rows: that of its first position
  * (slot 0) and that of its last (slot 1, when another); at most one starts in it.

@@ -1,7 +1,6 @@
-/* transpose.h - the transposing copy that leaves multiprocessors to others.
+/* transpose.h - the op transpose on some of the multiprocessors.
  *
- * As the op transpose (op_list.h), on at most `sms` multiprocessors (0: all): beside a collective whose
- * blocks need some of their own.
+ * At most `sms` of them (0: all), so that a concurrent collective finds some free.
  */
 #ifndef KERNELS_TRANSPOSE_H
 #define KERNELS_TRANSPOSE_H

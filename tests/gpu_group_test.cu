@@ -39,16 +39,16 @@ static struct outcome be_rank(int rank, bool at_work)
     m.c.rank = rank;
     m.group = g;
     pthread_mutex_init(&m.calling, NULL);
-    group_join(&m);
+    nccl_group_join(&m);
     m.phase = rank == 0 || at_work ? "step" : NULL;
     if (rank)
         sleep(LATE);
-    out.rc = group_gather(g, rank, &mine, sizeof mine, all);
+    out.rc = nccl_group_gather(g, rank, &mine, sizeof mine, all);
     if (!out.rc && (all[0] != 0 || all[1] != 1))
         out.rc = -1;
     snprintf(out.message, sizeof out.message, "%s", out.rc ? err_message() : "");
     m.phase = NULL;
-    group_leave(&m);
+    nccl_group_leave(&m);
     nccl_group_free(g);
     return out;
 }

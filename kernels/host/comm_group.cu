@@ -66,11 +66,11 @@ static void PRINTF_LIKE(4, 5)
     pthread_cond_broadcast(&g->change);
 }
 
-void member_fail(struct member *m, int code, const char *fmt, ...)
+void nccl_member_fail(struct member *m, int code, const char *fmt, ...)
 {
     char text[600];
     int n = snprintf(text, sizeof text, "rank %d (GPU %d), %s: ", m->c.rank, m->device,
-                     member_phase(m));
+                     nccl_member_phase(m));
     va_list ap;
 
     va_start(ap, fmt);
@@ -81,7 +81,7 @@ void member_fail(struct member *m, int code, const char *fmt, ...)
     pthread_mutex_unlock(&m->group->lock);
 }
 
-bool member_failed(const struct member *m)
+bool nccl_member_failed(const struct member *m)
 {
     pthread_mutex_lock(&m->group->lock);
     bool failed = m->group->failed;
@@ -89,25 +89,26 @@ bool member_failed(const struct member *m)
     return failed;
 }
 
-bool member_cuda(struct member *m, cudaError_t e, const char *expr, const char *file, int line)
+bool nccl_member_cuda(struct member *m, cudaError_t e, const char *expr, const char *file, int line)
 {
     if (e == cudaSuccess)
         return true;
-    member_fail(m, GPT_DEVICE, "%s:%d: %s: %s", file, line, expr, cudaGetErrorString(e));
+    nccl_member_fail(m, GPT_DEVICE, "%s:%d: %s: %s", file, line, expr, cudaGetErrorString(e));
     return false;
 }
 
-bool member_nccl(struct member *m, ncclResult_t e, const char *expr, const char *file, int line)
+bool nccl_member_nccl(struct member *m, ncclResult_t e, const char *expr, const char *file,
+                      int line)
 {
     if (e == ncclSuccess)
         return true;
     const char *more = ncclGetLastError(m->nccl);
-    member_fail(m, GPT_DEVICE, "%s:%d: %.60s: NCCL: %s%s%s", file, line, expr,
-                ncclGetErrorString(e), more && *more ? ": " : "", more ? more : "");
+    nccl_member_fail(m, GPT_DEVICE, "%s:%d: %.60s: NCCL: %s%s%s", file, line, expr,
+                     ncclGetErrorString(e), more && *more ? ": " : "", more ? more : "");
     return false;
 }
 
-void member_active(struct member *m, const char *what)
+void nccl_member_active(struct member *m, const char *what)
 {
     __atomic_store_n(&m->active_ms, (int64_t)(now_seconds() * 1e3), __ATOMIC_RELAXED);
     if (what) {
@@ -169,7 +170,7 @@ static void find_failure(struct nccl_group *g)
         if ((m = g->member[i]) && !nccl_healthy(m)) {
             const char *more = ncclGetLastError(m->nccl);
             group_fail(g, GPT_DEVICE, true, "rank %d (GPU %d), %s: NCCL: %s", m->c.rank, m->device,
-                       member_phase(m), more && *more ? more : "failed");
+                       nccl_member_phase(m), more && *more ? more : "failed");
         }
     if (!g->failed && (m = find_stalled(g))) {
         const char *last = __atomic_load_n(&m->last, __ATOMIC_RELAXED);
@@ -177,7 +178,7 @@ static void find_failure(struct nccl_group *g)
             g, GPT_DEVICE, true,
             "rank %d (GPU %d), %s: no progress for %.1f seconds; the last collective that it "
             "called was %s",
-            m->c.rank, m->device, member_phase(m), inactive_seconds(m), last ? last : "none");
+            m->c.rank, m->device, nccl_member_phase(m), inactive_seconds(m), last ? last : "none");
     }
 }
 
@@ -241,7 +242,7 @@ static void report_stuck(struct nccl_group *g)
         struct member *m = g->member[i];
         if (m && (in_phase(m) || !any) && n < (int)sizeof text - 100)
             n += snprintf(text + n, sizeof text - (size_t)n, "%srank %d (GPU %d), %s",
-                          n ? "; " : "", m->c.rank, m->device, member_phase(m));
+                          n ? "; " : "", m->c.rank, m->device, nccl_member_phase(m));
     }
     snprintf(text + n, sizeof text - (size_t)n,
              ": still inside CUDA after all communicators were aborted; first failure: %.300s",
@@ -289,17 +290,17 @@ static void *watch_main(void *arg)
 
 /* -- joining and leaving ------------------------------------------------------------------- */
 
-void group_join(struct member *m)
+void nccl_group_join(struct member *m)
 {
     struct nccl_group *g = m->group;
     pthread_mutex_lock(&g->lock);
-    member_active(m, NULL);
+    nccl_member_active(m, NULL);
     m->aborted = g->aborting; /* abort_all() has run without it */
     g->member[m->c.local_rank] = m;
     pthread_mutex_unlock(&g->lock);
 }
 
-void group_leave(struct member *m)
+void nccl_group_leave(struct member *m)
 {
     struct nccl_group *g = m->group;
     pthread_mutex_lock(&g->lock);
@@ -336,7 +337,7 @@ static void exchange(struct nccl_group *g)
     t->exchanging = false;
     for (int i = 0; i < g->gpus; i++)
         if (g->member[i])
-            member_active(g->member[i], NULL);
+            nccl_member_active(g->member[i], NULL);
     if (rc)
         group_fail(g, rc, false, "%s", err_message());
     t->arrived = 0;
@@ -362,13 +363,13 @@ static bool make_room(struct host_gather *t, size_t bytes, int gpus, int world)
 static void wait_change(struct nccl_group *g, int i)
 {
     struct timespec until;
-    member_active(g->member[i], NULL); /* a rank that waits has not stalled */
+    nccl_member_active(g->member[i], NULL); /* a rank that waits has not stalled */
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += 1;
     pthread_cond_timedwait(&g->change, &g->lock, &until);
 }
 
-int group_gather(struct nccl_group *g, int rank, const void *mine, size_t bytes, void *all)
+int nccl_group_gather(struct nccl_group *g, int rank, const void *mine, size_t bytes, void *all)
 {
     struct host_gather *t = &g->gather;
     int i = rank - nccl_group_first(g), world = nccl_group_world(g), rc = GPT_OK;
@@ -399,7 +400,7 @@ int group_gather(struct nccl_group *g, int rank, const void *mine, size_t bytes,
     return rc;
 }
 
-int group_id(struct nccl_group *g, int rank, ncclUniqueId *id)
+int nccl_group_id(struct nccl_group *g, int rank, ncclUniqueId *id)
 {
     int world = nccl_group_world(g), rc;
     ncclUniqueId mine = {}, *all = (ncclUniqueId *)malloc((size_t)world * sizeof *all);
@@ -411,13 +412,13 @@ int group_id(struct nccl_group *g, int rank, ncclUniqueId *id)
         free(all);
         return err_set(GPT_DEVICE, "rank 0: NCCL: %s", ncclGetErrorString(e));
     }
-    rc = group_gather(g, rank, &mine, sizeof mine, all);
+    rc = nccl_group_gather(g, rank, &mine, sizeof mine, all);
     *id = all[0];
     free(all);
     return rc;
 }
 
-/* -- start and end -------------------------------------------------------------------------------- */
+/* -- start and end ------------------------------------------------------------------------ */
 
 int nccl_group_world(const struct nccl_group *g) { return g->gpus * g->env.processes; }
 int nccl_group_first(const struct nccl_group *g) { return g->gpus * g->env.process; }

@@ -39,7 +39,7 @@ struct member {
     int64_t begun; /* collectives that it has called */
 };
 
-static inline const char *member_phase(const struct member *m)
+static inline const char *nccl_member_phase(const struct member *m)
 {
     const char *phase = __atomic_load_n(&m->phase, __ATOMIC_RELAXED);
     bool worked = __atomic_load_n(&m->worked, __ATOMIC_RELAXED);
@@ -47,23 +47,25 @@ static inline const char *member_phase(const struct member *m)
 }
 
 /* Records the first failure of the process, with rank, GPU and phase in front. */
-void member_fail(struct member *m, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
-bool member_failed(const struct member *m);
-bool member_cuda(struct member *m, cudaError_t e, const char *expr, const char *file, int line);
-bool member_nccl(struct member *m, ncclResult_t e, const char *expr, const char *file, int line);
+void nccl_member_fail(struct member *m, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+bool nccl_member_failed(const struct member *m);
+bool nccl_member_cuda(struct member *m, cudaError_t e, const char *expr, const char *file,
+                      int line);
+bool nccl_member_nccl(struct member *m, ncclResult_t e, const char *expr, const char *file,
+                      int line);
 /* Records that the rank is active now; what: the collective that it calls, or NULL. */
-void member_active(struct member *m, const char *what);
+void nccl_member_active(struct member *m, const char *what);
 
-#define MEMBER_CUDA(m, expr) member_cuda((m), (expr), #expr, __FILE__, __LINE__)
-#define MEMBER_NCCL(m, expr) member_nccl((m), (expr), #expr, __FILE__, __LINE__)
+#define MEMBER_CUDA(m, expr) nccl_member_cuda((m), (expr), #expr, __FILE__, __LINE__)
+#define MEMBER_NCCL(m, expr) nccl_member_nccl((m), (expr), #expr, __FILE__, __LINE__)
 
-void group_join(struct member *m);
+void nccl_group_join(struct member *m);
 /* Ends the watch over m; waits for an abort that is under way. */
-void group_leave(struct member *m);
+void nccl_group_leave(struct member *m);
 /* bytes of every rank to every rank, over all processes; every rank calls it. */
-int group_gather(struct nccl_group *g, int rank, const void *mine, size_t bytes,
-                 void *all) MUST_CHECK;
+int nccl_group_gather(struct nccl_group *g, int rank, const void *mine, size_t bytes,
+                      void *all) MUST_CHECK;
 /* The same id for all; every rank calls it. */
-int group_id(struct nccl_group *g, int rank, ncclUniqueId *id) MUST_CHECK;
+int nccl_group_id(struct nccl_group *g, int rank, ncclUniqueId *id) MUST_CHECK;
 
 #endif

@@ -20,9 +20,9 @@ static bool capture_of(struct member *m, unsigned long long *id)
 static bool begin(struct member *m, const char *what)
 {
     cudaEvent_t queued = m->queued[m->seq % TICKETS];
-    if (member_failed(m))
+    if (nccl_member_failed(m))
         return false;
-    member_active(m, what);
+    nccl_member_active(m, what);
     pthread_mutex_lock(&m->calling);
     if (m->nccl && MEMBER_CUDA(m, cudaEventRecord(queued, m->ops_stream)) &&
         MEMBER_CUDA(m, cudaStreamWaitEvent(m->stream, queued, 0)))
@@ -46,9 +46,9 @@ static void nccl_wait(struct comm *c, comm_ticket ticket)
     struct ticket *t;
     unsigned long long capture;
 
-    if (ticket == 0 || member_failed(m))
+    if (ticket == 0 || nccl_member_failed(m))
         return;
-    member_active(m, NULL);
+    nccl_member_active(m, NULL);
     if (m->seq - ticket >= TICKETS) /* its event was reused: wait for a later one */
         ticket = (comm_ticket)(m->seq - TICKETS + 1);
     t = &m->ticket[(ticket - 1) % TICKETS];
@@ -57,8 +57,8 @@ static void nccl_wait(struct comm *c, comm_ticket ticket)
     if (t->capture == capture)
         MEMBER_CUDA(m, cudaStreamWaitEvent(m->ops_stream, t->done, 0));
     else if (capture)
-        member_fail(m, GPT_DEVICE, "a collective from before the capture is waited for in it");
-    /* else it belongs to a captured graph, and all of the graph precedes this point of the stream */
+        nccl_member_fail(m, GPT_DEVICE, "a collective from before the capture is waited for in it");
+    /* else it belongs to a graph that was launched: all of it precedes this in the stream */
 }
 
 /* -- collectives --------------------------------------------------------------------------- */
@@ -74,7 +74,9 @@ static bool type_of(struct member *m, enum dtype t, ncclDataType_t *type)
     case DT_I32: *type = ncclInt32; return true;
     case DT_U8: *type = ncclUint8; return true;
     case DT_I8: *type = ncclInt8; return true;
-    default: member_fail(m, GPT_DEVICE, "NCCL does not know type %s", dtype_name(t)); return false;
+    default:
+        nccl_member_fail(m, GPT_DEVICE, "NCCL does not know type %s", dtype_name(t));
+        return false;
     }
 }
 
@@ -208,9 +210,9 @@ static comm_ticket nccl_all_to_all(struct comm *c, struct tensor recv, const int
 static int nccl_gather_host(struct comm *c, const double *mine, int n, double *all)
 {
     struct member *m = member_of(c);
-    member_active(m, "gather");
-    int rc = group_gather(m->group, c->rank, mine, (size_t)n * sizeof *mine, all);
-    member_active(m, NULL);
+    nccl_member_active(m, "gather");
+    int rc = nccl_group_gather(m->group, c->rank, mine, (size_t)n * sizeof *mine, all);
+    nccl_member_active(m, NULL);
     return rc;
 }
 
@@ -226,7 +228,7 @@ static int nccl_status(struct comm *c) { return nccl_group_status(member_of(c)->
 
 static void nccl_abort(struct comm *c, int code, const char *message)
 {
-    member_fail(member_of(c), code, "%s", message);
+    nccl_member_fail(member_of(c), code, "%s", message);
 }
 
 void comm_nccl_phase(struct comm *c, const char *phase)
@@ -235,10 +237,10 @@ void comm_nccl_phase(struct comm *c, const char *phase)
     __atomic_store_n(&m->phase, phase, __ATOMIC_RELAXED);
     if (phase)
         __atomic_store_n(&m->worked, true, __ATOMIC_RELAXED);
-    member_active(m, NULL);
+    nccl_member_active(m, NULL);
 }
 
-/* -- start and end ---------------------------------------------------------------------------------- */
+/* -- start and end ------------------------------------------------------------------------ */
 
 static void nccl_free(struct comm *c)
 {
@@ -246,8 +248,8 @@ static void nccl_free(struct comm *c)
 
     if (!c)
         return;
-    group_leave(m); /* the watching thread no longer uses m->nccl */
-    if (m->nccl && member_failed(m))
+    nccl_group_leave(m); /* the watching thread no longer uses m->nccl */
+    if (m->nccl && nccl_member_failed(m))
         ncclCommAbort(m->nccl); /* created after the failure, so not aborted yet */
     else if (m->nccl)
         ncclCommDestroy(m->nccl);
@@ -307,9 +309,9 @@ int comm_nccl_new(struct comm **out, struct ops *o, int rank, int world, void *g
     m->device = cuda_of(o)->device;
     m->ops_stream = cuda_of(o)->stream;
     pthread_mutex_init(&m->calling, NULL);
-    group_join(m);
+    nccl_group_join(m);
     /* ncclCommInitRank waits without a timeout: the gather before it finds ranks that failed. */
-    if ((rc = group_id(g, rank, &id)) ||
+    if ((rc = nccl_group_id(g, rank, &id)) ||
         (start(m, &id) ? rc = nccl_barrier(&m->c) : (rc = nccl_status(&m->c)))) {
         nccl_free(&m->c);
         return rc;

@@ -29,7 +29,7 @@ void cuda_fail(struct cuda_ops *c, int code, const char *fmt, ...)
     va_end(ap);
 }
 
-/* Such an error comes out of every call of the process from then on, whichever GPU it is for. */
+/* Sticky CUDA errors: every later call of the process returns them, whichever GPU it is for. */
 static bool is_fault(cudaError_t e)
 {
     return e == cudaErrorIllegalAddress || e == cudaErrorLaunchFailure || e == cudaErrorAssert ||
@@ -124,8 +124,7 @@ static void *alloc(struct ops *o, size_t bytes, const char *what)
 
 static size_t allocated(const struct ops *o) { return ((const struct cuda_ops *)o)->allocated; }
 
-/* A capture in relaxed mode lets cudaMalloc through, so the first run of an op may be a captured
- * one. */
+/* cudaMalloc is allowed in a relaxed capture, so the first run of an op may be a captured one. */
 void *cuda_workspace(struct cuda_ops *c, size_t bytes)
 {
     void *p;
@@ -207,7 +206,7 @@ static void upload(struct ops *o, void *dst, const void *host, size_t bytes)
     send(cuda_of(o), &cuda_of(o)->staging, dst, host, bytes);
 }
 
-/* On a stream of its own, beside the work that is queued; what is queued later waits for it. */
+/* On a second stream, concurrent with the queued work; work queued later waits for it. */
 static void upload_ahead(struct ops *o, void *dst, const void *host, size_t bytes)
 {
     struct cuda_ops *c = cuda_of(o);

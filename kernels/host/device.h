@@ -59,7 +59,7 @@ struct cuda_ops {
 
     bool capturing;
 
-    void *workspace; /* of the op that runs: dead when its last launch ends */
+    void *workspace; /* of the running op: undefined after its last launch */
     size_t workspace_bytes;
 
     const float *one, *zero; /* constants in device memory */

@@ -1,12 +1,12 @@
 /* gemm.cu - row-major matrix products through cuBLASLt.
  *
  * cuBLASLt is column-major: out(M,N) row-major is out^T(N,M) to it, so it gets
- * b as its first operand and a as its second. What to run for a shape is asked
- * once, the first time (also inside a capture: nothing is launched by asking),
+ * b as its first operand and a as its second. The algorithm for a shape is chosen
+ * once, at its first use (also inside a capture: the query launches nothing),
  * and kept. fp8 operands must both be contiguous along K: ta = false, tb = true.
  *
- * cuBLASLt proposes several algorithms, its favourite first. The favourite was up to 33% slower
- * than another on an H200 (table in prefer()), so we choose among the proposals, by what their
+ * cuBLASLt proposes several algorithms, ranked. Its first was up to 33% slower than another on an
+ * H200 (table in prefer()), so we choose among the proposals, by what their
  * tiles are: never by timing, which would make results differ from run to run.
  *
  * With g->scale the factors alpha and beta are read on the device, so that a
@@ -204,12 +204,12 @@ static double score(const struct key *k, int id, int sms)
     return 0;
 }
 
-/* Microseconds on an H200, cuBLASLt 13.1, favourite -> chosen tile:
+/* Microseconds on an H200, cuBLASLt 13.1, first proposal -> chosen tile:
  *   (49152,2304,768)  247 -> 223 (128x160)   (49152,768,768)   90 -> 81
  *   (49152,3072,768)  359 -> 306             (49152,768,3072) 320 -> 299
  *   fp8 fast (16384,50304,768)  1224 -> 922 (176x128)
  * For sums over tokens (ta), for fp8 without fast accumulation, and for shapes of few tiles the
- * favourite was the best, or within 2% of it. */
+ * first proposal was the best, or within 2% of it. */
 static int prefer(const struct key *k, const cublasLtMatmulHeuristicResult_t *found, int n, int sms)
 {
     bool fp8 = k->type_a != CUDA_R_16BF;
@@ -227,7 +227,7 @@ static int prefer(const struct key *k, const cublasLtMatmulHeuristicResult_t *fo
                                              &split, sizeof split, &size);
         double s = split > 1 ? 0 : score(k, tile, sms);
         if (i == 0 && s == 0)
-            return 0; /* a favourite that was never measured */
+            return 0; /* a first proposal that was never measured */
         if (s > best_score)
             best = i, best_score = s;
     }

@@ -27,7 +27,7 @@ static struct {
     CUptiResult (*flush)(uint32_t);
 } p = { {}, 0, PTHREAD_MUTEX_INITIALIZER };
 
-/* "void ns::kernel<128, true>(int*)" -> "kernel<128, true>": what tells kernels apart. */
+/* "void ns::kernel<128, true>(int*)" -> "kernel<128, true>": what distinguishes kernels. */
 static void short_name(const char *mangled, char out[NAME])
 {
     int status = 0;

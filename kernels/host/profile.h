@@ -1,7 +1,7 @@
-/* profile.h - where a GPU's time goes, kernel by kernel (gpt-train --profile).
+/* profile.h - a GPU's time by kernel (gpt-train --profile).
  *
  * Uses CUPTI's activity records, loaded at run time: a machine without
- * libcupti gets one clear error and everything else works.
+ * libcupti reports one error; everything else works.
  *
  *     if ((rc = profile_begin())) return rc;          // GPT_DEVICE: no libcupti
  *     ... steps, ending with a sync ...

@@ -18,8 +18,8 @@
  * every run: there is no other mode.
  *
  * Threads: no state of its own beyond constants looked up once; calls may come from several
- * threads, each with its stream and workspace. The workspace is dead when the call's last
- * kernel ends.
+ * threads, each with its stream and workspace. The workspace may be reused when the call's last
+ * kernel has ended.
  */
 #ifndef KERNELS_SM90_ATTENTION_H
 #define KERNELS_SM90_ATTENTION_H
@@ -27,8 +27,9 @@
 #include <stddef.h>
 #include "host/device.h"
 
-/* The shape's head_dim is 32, 64 or 128; cu is in device memory, not descending from 0, entries
- * past the last document >= all tokens; window >= 0, scale > 0. Enough for a forward or a backward call. */
+/* Bytes that a forward or a backward call needs. The shape's head_dim is 32, 64 or 128; cu is in
+ * device memory, not descending from 0, entries past the last document >= all tokens; window >= 0,
+ * scale > 0. */
 size_t attention_workspace_bytes(const struct attn_shape *s);
 
 /* cudaErrorInvalidValue for a shape outside the above; else the launches' own errors. */

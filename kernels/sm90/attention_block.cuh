@@ -3,7 +3,7 @@
  * A block of 64 rows by E channels of bf16 is stored as
  * the bulk tensor copy writes it: panels of 64 channels (E / 64 of them, or one
  * of 32 channels), a panel being 64 rows of 128 (64) bytes whose 16-byte chunks
- * are swizzled. struct block<E> knows the addresses; wgmma reads such a block
+ * are swizzled. struct block<E> computes the addresses; wgmma reads such a block
  *   K-major  (its rows are M or N, its channels are K): products over channels,
  *   MN-major (its rows are K, its channels are N):      products over rows.
  */

@@ -95,7 +95,7 @@ __device__ void produce(const struct attention_call &c, const struct backward_ma
     }
 }
 
-/* Results, packed, leave through the tile's own memory, with which the half is done. */
+/* Packed results are stored through the tile's own memory, which the half no longer reads. */
 template <int E, bool BY_KEY>
 __device__ __forceinline__ void leave(const struct backward_maps &m, backward_smem<E> *sm,
                                       int buffer, const uint32_t (&r1)[E / 4],

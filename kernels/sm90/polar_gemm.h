@@ -1,4 +1,4 @@
-/* polar_gemm.h - batched bf16 products for polar.cu: wgmma on tiles that the copy engine brings.
+/* polar_gemm.h - batched bf16 products for polar.cu: wgmma on tiles that the copy engine loads.
  *
  *     D = alpha C + beta A B        for each of n matrices; bf16 in and out, f32 sums
  *
@@ -89,7 +89,7 @@ template <int BN> struct ring {
 };
 
 /* Where a block works: tile (i,j) of matrix z, k blocks [k0, k1). */
-struct place {
+struct tile_part {
     int i, j, z, k0, k1;
 };
 
@@ -102,10 +102,10 @@ __device__ __forceinline__ int pronic_root(int x)
 }
 
 template <bool SYM, bool SPLIT>
-__device__ __forceinline__ place find_place(const gemm_shape &s, int tile, int rank)
+__device__ __forceinline__ tile_part locate_tile(const gemm_shape &s, int tile, int rank)
 {
     int each = tiles_of(SYM, s), t = tile % each;
-    place p = { t / s.tiles_n, t % s.tiles_n, tile / each, 0, s.kblocks };
+    tile_part p = { t / s.tiles_n, t % s.tiles_n, tile / each, 0, s.kblocks };
     if (SYM) {
         p.i = pronic_root(2 * t); /* i (i + 1) / 2 <= t */
         p.j = t - p.i * (p.i + 1) / 2;
@@ -121,7 +121,7 @@ __device__ __forceinline__ place find_place(const gemm_shape &s, int tile, int r
 
 template <bool TA, bool TB, int BN>
 __device__ __forceinline__ void load_operands(uint32_t to, uint32_t bar, const CUtensorMap *ma,
-                                              const CUtensorMap *mb, const place &p, int kb)
+                                              const CUtensorMap *mb, const tile_part &p, int kb)
 {
     int k = kb * BOX;
     barrier_expect(bar, boxes_of(BN) * BOX_BYTES);
@@ -141,7 +141,7 @@ __device__ __forceinline__ void load_operands(uint32_t to, uint32_t bar, const C
  * what the block writes and rows of warpgroup q % 2. */
 template <bool HAS_C, int BN, int EXTRA, int RESULT_BOXES>
 __device__ __forceinline__ void load_extra(const ring<BN> &r, int first, const CUtensorMap *mc,
-                                           const place &p, int col0)
+                                           const tile_part &p, int col0)
 {
 #pragma unroll
     for (int e = 0; e < EXTRA; e++) {
@@ -303,7 +303,7 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
 
     int stage = 0; /* of all that pass through the ring */
     for (int t = SPLIT ? blockIdx.x / 2 : blockIdx.x; t < tiles; t += step) {
-        place p = find_place<SYM, SPLIT>(s, t, rank);
+        tile_part p = locate_tile<SYM, SPLIT>(s, t, rank);
         int count = p.k1 - p.k0, extra = stage + count, col0 = p.j * BN + rank * BOX;
         if (warp == CONSUMER_WARPS) { /* the warp that feeds */
             if (threadIdx.x % 32 == 0) {

@@ -12,9 +12,9 @@
  * columns (tokens) divide T with little waste, and it is turned when it is stored. Blocks are
  * persistent, with three warpgroups:
  *
- *   feeder     one thread brings 64 of K a stage (16 KB of w, 20 KB of x) through a ring of 5;
- *              another brings the tile of post, while the products run
- *   2 workers  take turns: one has the tensor cores (160 sums a thread), the other turns its
+ *   feeder     one thread loads 64 of K a stage (16 KB of w, 20 KB of x) through a ring of 5;
+ *              another loads the tile of post, while the products run
+ *   2 workers  alternate: one uses the tensor cores (160 sums a thread), the other converts its
  *              finished tile into bf16 in shared memory, for the copy engine to store
  *
  * Two blocks of a cluster have the same tokens and neighbouring features: each loads half of
@@ -74,10 +74,10 @@ struct layout {
 };
 
 /* The n-th tile of this block. */
-struct place {
+struct out_tile {
     int feature, token;
     bool exists;
-    __device__ place(const work &k, int n)
+    __device__ out_tile(const work &k, int n)
     {
         int i = blockIdx.x / CLUSTER + n * (gridDim.x / CLUSTER);
         exists = i < k.tiles;
@@ -91,8 +91,8 @@ __device__ void feed(const layout &l, const maps &m, const work &k)
     uint32_t it = 0;
     int rank = cluster_rank();
 
-    for (int n = 0; place(k, n).exists; n++) {
-        place p(k, n);
+    for (int n = 0; out_tile(k, n).exists; n++) {
+        out_tile p(k, n);
         for (int kb = 0; kb < k.kblocks; kb++, it++) {
             int s = it % STAGES;
             barrier_wait(l.empty + 8 * s, (it / STAGES & 1) ^ 1);
@@ -106,8 +106,8 @@ __device__ void feed(const layout &l, const maps &m, const work &k)
 
 __device__ void feed_in(const layout &l, const maps &m, const work &k)
 {
-    for (int n = 0; place(k, n).exists; n++) {
-        place p(k, n);
+    for (int n = 0; out_tile(k, n).exists; n++) {
+        out_tile p(k, n);
         barrier_wait(l.in_free, (n & 1) ^ 1);
         barrier_expect(l.in_full, TILE_BYTES);
         for (int i = 0; i < 2; i++)
@@ -115,7 +115,7 @@ __device__ void feed_in(const layout &l, const maps &m, const work &k)
     }
 }
 
-/* Both blocks' feeders may load over the stage when all eight warps that read it have let go. */
+/* Both blocks' feeders may overwrite the stage when all eight warps have finished reading it. */
 __device__ __forceinline__ void let_go(uint32_t empty)
 {
     if (threadIdx.x % 32 < CLUSTER)
@@ -201,7 +201,7 @@ __device__ __forceinline__ void finish(const layout &l, const float (&d)[2][80],
     finish_panel<BACKWARD>(l.tile + PANEL_BYTES + at, d[1], factor);
 }
 
-__device__ __forceinline__ void store(const layout &l, const maps &m, const place &p)
+__device__ __forceinline__ void store(const layout &l, const maps &m, const out_tile &p)
 {
     for (int i = 0; i < 2; i++)
         store_box(&m.out, p.feature + 64 * i, p.token, l.tile + i * PANEL_BYTES);
@@ -219,7 +219,7 @@ __device__ void do_work(const layout &l, const maps &m, const work &k, int worke
         named_arrive(TURN, 2 * WORKER);
         named_arrive(STAGING, 2 * WORKER);
     }
-    for (int n = worker; place(k, n).exists; n += 2) {
+    for (int n = worker; out_tile(k, n).exists; n += 2) {
         uint32_t it = n * k.kblocks;
         named_wait(TURN + worker, 2 * WORKER);
         products(d, l, it, k.kblocks);
@@ -234,7 +234,7 @@ __device__ void do_work(const layout &l, const maps &m, const work &k, int worke
         shared_written();
         named_wait(WRITTEN + worker, WORKER);
         if (threadIdx.x % WORKER == 0) {
-            store(l, m, place(k, n));
+            store(l, m, out_tile(k, n));
             if (BACKWARD)
                 barrier_arrive(l.in_free);
         }
@@ -272,7 +272,7 @@ __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS, 1)
         more_registers<232>();
         do_work<BACKWARD>(l, m, k, group - 1);
     }
-    cluster_sync(); /* nobody leaves while the other may write into it */
+    cluster_sync(); /* a block must not exit while the other may write into its shared memory */
 }
 
 /* -- host -------------------------------------------------------------------------------- */

@@ -12,11 +12,11 @@
  *
  * Kinds: solo (one rank: copies at most), threads (ranks share memory; sums in
  * rank order in f32, one rounding, so results do not depend on timing), nccl
- * (kernels/). Errors stick, as in ops.h: status() tells. When a rank fails it
- * calls abort(); the others' waits return and their status names that rank.
+ * (kernels/). The first error sticks, as in ops.h: status() returns it. A rank that
+ * fails calls abort(); the others' waits return and their status names it.
  *
- * Threads: one struct comm belongs to one rank's thread; abort() and failed()
- * may be called from any.
+ * Threads: one struct comm belongs to one rank's thread; abort() may be
+ * called from any.
  */
 #ifndef COMM_COMM_H
 #define COMM_COMM_H
@@ -56,7 +56,7 @@ struct comm {
 };
 
 int comm_solo_new(struct comm **c) MUST_CHECK;
-/* Makes world communicators that belong together; out has world entries. */
+/* Makes the communicators of one group of `world` ranks; out has world entries. */
 int comm_threads_new(struct comm **out, int world) MUST_CHECK;
 /* Sets the collective timeout of the group (600 s by default): a wait that is longer fails, and the
  * error names a rank that has not called the collective. */

@@ -30,7 +30,7 @@ struct frame {
 
 struct peer {
     int fd; /* -1: not connected */
-    double heard; /* when its last frame came */
+    double heard; /* when its last frame arrived */
     bool left; /* it sent BYE */
     char *data; /* process 0: its part of the gather; NULL: not received yet */
     size_t bytes;
@@ -235,7 +235,7 @@ static int connect_to_0(struct rendezvous *r)
                                 r->connect_timeout, strerror(errno));
         usleep(50000);
     }
-    set_options(fd, r->connect_timeout); /* the answer comes when all are there */
+    set_options(fd, r->connect_timeout); /* process 0 answers when all are connected */
     r->peer[0].fd = fd;
     if (!send_frame(r, fd, HELLO, &r->env.processes, sizeof(int)) ||
         !receive_frame(fd, &f, &data, 0) || f.type != HELLO)
@@ -291,7 +291,7 @@ static void PRINTF_LIKE(3, 4) peer_lost(struct rendezvous *r, int i, const char 
     fail(r, i, "process %d of %d %s%s", i, r->env.processes, ranks, why);
 }
 
-/* Process 0: sends the result to all when every part has come. */
+/* Process 0: sends the result to all when every part has arrived. */
 static void finish_gather(struct rendezvous *r)
 {
     size_t bytes = r->peer[0].bytes, at = 0;

@@ -47,8 +47,8 @@ int rendezvous_environment(struct rendezvous_env *env) MUST_CHECK;
 
 struct rendezvous;
 
-/* Waits up to connect_s for all processes; GPT_DEVICE names a missing one. Later a process that sends
- * no heartbeat for timeout_s (1 at least) has failed. */
+/* Waits up to connect_s for all processes; GPT_DEVICE names a missing one. Later a process that
+ * sends no heartbeat for timeout_s (1 at least) has failed. */
 int rendezvous_new(struct rendezvous **r, const struct rendezvous_env *env, double connect_s,
                    double timeout_s) MUST_CHECK;
 /* bytes of every process to every process, in order of processes; at most 64 KiB. */

@@ -8,7 +8,7 @@ struct constants {
     real beta1, rest1, beta2, rest2, eps, step_size, decay;
 };
 
-/* One rounding an operation, in this order: a test holds these bits against its own loop. */
+/* One rounding an operation, in this order; a test compares the bits with its own loop. */
 static void update(real *restrict w, const real *restrict g, real *restrict m, real *restrict v,
                    int n, const struct constants *k)
 {

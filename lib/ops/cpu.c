@@ -128,7 +128,7 @@ static void cpu_download(struct ops *o, void *host, const void *src, size_t byte
         memcpy(host, src, bytes);
 }
 
-/* Copies are done when asked for; a ring keeps them until they are fetched. */
+/* Copies at once into a ring, from which fetched() reads. */
 static void cpu_fetch(struct ops *o, const void *src, size_t bytes)
 {
     struct cpu *c = cpu_of(o);

@@ -1,4 +1,4 @@
-/* merge_rows.c - a table's gradient from what its ranks sent of it. */
+/* merge_rows.c - a table's gradient from the rows that ranks sent. */
 #include <string.h>
 #include "ops/cpu.h"
 

@@ -13,8 +13,9 @@ static void nesterov(real *restrict u, const real *restrict mom, const real *res
         u[i] = mom[i] - blend * (mom[i] - g[i]);
 }
 
-/* Elements first .. first + count - 1 of momentum take in the gradient; returns |u|_F. */
-static real take_in(struct tensor mom, struct tensor g, int64_t first, int64_t count, real blend)
+/* Updates momentum elements first .. first + count - 1 with the gradient; returns |u|_F. */
+static real update_momentum(struct tensor mom, struct tensor g, int64_t first, int64_t count,
+                            real blend)
 {
     real bm[BLOCK], bg[BLOCK], u[BLOCK];
     double squares = 0;
@@ -63,7 +64,7 @@ void cpu_muon_input(struct ops *o, struct tensor x, struct tensor mom, struct te
     if (cpu_failed(o))
         return;
     for (int i = 0; i < n; i++) {
-        real norm = take_in(mom, g, i * count, count, m->blend);
+        real norm = update_momentum(mom, g, i * count, count, m->blend);
         scale(x, mom, g, i * count, count, m->blend, norm);
     }
 }

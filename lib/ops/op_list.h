@@ -1,8 +1,8 @@
 /* op_list.h - the ops of model and optimizer: the contract of each, and OP(name, parameters).
  *
  * The only place where an op's signature is written. An op takes struct ops *o before these
- * parameters and returns nothing; conventions and types are in ops.h. Whoever includes this file
- * says what OP makes of an entry:
+ * parameters and returns nothing; conventions and types are in ops.h. A file that includes this
+ * one defines what an entry expands to:
  *
  *     #define OP(name, ...) void cpu_##name(struct ops *o, __VA_ARGS__)
  *     #include "ops/op_list.h"                        // prototypes; ends with #undef OP
@@ -16,7 +16,7 @@ OP(rope_table, struct rope r, const float *freq);
  * (t >= 1; e, not s, of t-1); x0 = Norm(s). table (V,D), gate (1,12), x0 (T,D). */
 OP(embed, struct tensor x0, struct tensor table, struct tensor gate, const real *lambda,
    const struct batch *b);
-/* de (T,D) written: gradient of the rows e_t, ready for table_grad. */
+/* de (T,D) written: gradient of the rows e_t, the dx of table_grad. */
 OP(embed_bwd, struct tensor de, struct tensor dgate, real *dlambda, struct tensor dx0,
    struct tensor table, struct tensor gate, const real *lambda, const struct batch *b);
 /* dtable[v] (+)= sum over positions t of token v of the rows dx_t (+ dx2_t when given):
@@ -100,7 +100,7 @@ OP(attention_bwd, struct tensor dq, struct tensor dk, struct tensor dv, struct t
    const struct attn_shape *s);
 /* out_th = s(sum_{j<12} y_tj gate_hj) x_th. x, out (T,H E); gate (H,12). */
 OP(out_gate, struct tensor out, struct tensor x, struct tensor y, struct tensor gate, int heads);
-/* dx written (may be dout); dgate added; dy12 (T,12) written (it runs before qkv_bwd).
+/* dx written (may be dout); dgate added; dy12 (T,12) written (so it must run before qkv_bwd).
  * delta (h,R) f32 written, R a multiple of T, h R = H T: sums over E channels of dx x, where
  * attention (which x is the result of) counts its R rows of h heads in the same memory. */
 OP(out_gate_bwd, struct tensor dx, struct tensor delta, struct tensor dgate, struct tensor dy12,

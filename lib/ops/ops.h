@@ -16,7 +16,7 @@
  * - Ops queue work in order on the device and return nothing. The first failure
  *   sticks, later ops do nothing, status() returns it. Wrong shapes are bugs of the caller: assert.
  * - Activations and their gradients have dtype o->act: f32 on the CPU, bf16 on a
- *   GPU. Weights and weight gradients say their own (bf16 or f32).
+ *   GPU. The dtype of weights and their gradients is in the tensor (bf16 or f32).
  * - `real` is float; the finite-difference tests compile lib/ops with double.
  *   Learnable scalars, row statistics and per-step numbers are `real` arrays in
  *   device memory and are passed by pointer, so that a captured graph sees new
@@ -119,7 +119,7 @@ struct mix_grad {
     real *dcoef; /* NULL, or added to; several may be one number */
 };
 
-/* What one term brings to two lanes. */
+/* One term of a mix into two lanes. */
 struct lanes_term {
     struct tensor x; /* (T,D) */
     unsigned lanes; /* bit j: x is in lane j */
@@ -138,9 +138,9 @@ struct injection {
     real *dcoef[INJECT_MAX]; /* NULL, or added to; several may be one number */
 };
 
-/* A weight's copy in e4m3: codes of w / scale_inv, saturating at 448. Readers multiply by that same
- * scale_inv, which is exact: a fixed scale is given in this form, and no reciprocal is formed. amax
- * tells whether it fits: above 448 scale_inv weights are cut off. */
+/* A weight's copy in e4m3: codes of w / scale_inv, saturating at 448. Readers multiply by that
+ * same scale_inv, which is exact: a fixed scale is given in this form, and no reciprocal is
+ * formed. Weights above 448 scale_inv saturate: then amax exceeds it. */
 struct fp8_copy {
     struct tensor codes; /* e4m3, of the weight's shape */
     real scale_inv;
@@ -176,17 +176,17 @@ struct ops {
     void (*free)(struct ops *o);
     int (*status)(struct ops *o) MUST_CHECK; /* first failure; does not wait */
     int (*sync)(struct ops *o) MUST_CHECK; /* waits for all queued work, then status */
-    /* All memory is taken before step 0, filled with a NaN pattern, and given back by free(). */
+    /* Memory is allocated before step 0, filled with a NaN pattern, and freed by free(). */
     void *(*alloc)(struct ops *o, size_t bytes, const char *what);
     size_t (*allocated)(const struct ops *o);
     /* host may be used again at once. */
     void (*upload)(struct ops *o, void *dst, const void *host, size_t bytes);
-    /* As upload, but beside the work queued so far, which must not touch dst: a batch of the next
-     * step while this one computes. What is queued later sees it. */
+    /* As upload, but concurrent with the work queued so far, which must not touch dst: the next
+     * step's batch while this step computes. Work queued later waits for it. */
     void (*upload_ahead)(struct ops *o, void *dst, const void *host, size_t bytes);
     void (*download)(struct ops *o, void *host, const void *src, size_t bytes); /* waits */
-    /* Starts to copy bytes (at most FETCH_BYTES) of src behind the work queued so far; fetched()
-     * waits for the oldest such copy and hands it out. At most FETCH_MAX may be under way. */
+    /* Queues a copy of bytes (at most FETCH_BYTES) of src to the host; fetched() waits for the
+     * oldest such copy and returns it. At most FETCH_MAX may be pending. */
     void (*fetch)(struct ops *o, const void *src, size_t bytes);
     void (*fetched)(struct ops *o, void *host, size_t bytes);
     void (*zero)(struct ops *o, struct tensor t);

@@ -43,14 +43,14 @@ void cpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor delta, stru
             real *d = real_ptr(dx) + at, *dwh = dw + h * GATE_WIDTH;
             real alpha = sigmoid(real_dot(wh, yt, GATE_WIDTH));
             real du = real_dot(dy, real_ptr(x) + at, size) * alpha * (1 - alpha);
-            int64_t place = t * heads + h; /* among the heads of all rows */
+            int64_t index = t * heads + h; /* among the heads of all rows */
             for (int j = 0; j < GATE_WIDTH; j++) {
                 dwh[j] += du * yt[j];
                 dyt[j] += du * wh[j];
             }
             for (int64_t i = 0; i < size; i++)
                 d[i] = alpha * dy[i];
-            real_ptr(delta)[place % delta.rows * delta.cols + place / delta.rows] =
+            real_ptr(delta)[index % delta.rows * delta.cols + index / delta.rows] =
                 real_dot(d, real_ptr(x) + at, size);
         }
     }

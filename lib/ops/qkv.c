@@ -74,7 +74,7 @@ static void rotate_bwd(real *x, const real *rope, int size)
     }
 }
 
-/* What the value gates of token t look at; row is its row of the table. */
+/* u: input of token t's value gates; row is its row of the table. */
 static void gate_input(const struct layout *l, real *u, const real *row, int64_t t)
 {
     memcpy(u, l->y + t * l->y_width, GATE_WIDTH * sizeof *u);
@@ -95,8 +95,8 @@ static void value_row(const struct layout *l, real *row, int32_t v)
 
 /* -- forward ---------------------------------------------------------------------- */
 
-/* The head's key of token t goes to row t, or one row on in the offset channels, where row 0
- * keeps its own too. k points to the head in row t. */
+/* Writes the head's key of token t to row t, in the offset channels to row t + 1 (and for t = 0 to
+ * row 0 as well). k points to the head in row t. */
 static void put_key(const struct layout *l, real *k, const real *key, int64_t t)
 {
     for (int c = 0; c < l->size; c++) {
@@ -175,7 +175,7 @@ static int inputs_of_y(const struct layout *l)
     return l->split_gate ? GATE_WIDTH / 2 : GATE_WIDTH;
 }
 
-/* du begins with what dy12 holds, and at the end goes where the inputs came from. */
+/* du starts from dy12; at the end its parts are stored where the inputs came from. */
 static void gate_input_grad_begin(const struct layout *l, real *du, const real *dy12)
 {
     memset(du, 0, GATE_WIDTH * sizeof *du);
