@@ -8,6 +8,9 @@
 #   STATIC=1    zstd, zlib, xxhash and BLAS from archives, to carry programs elsewhere
 #   ARCH=       portable code; or ARCH=-march=x86-64-v3 and so on (this machine)
 #   CUDA=0      leave kernels/ out even where nvcc is found; NVCC=, CUDA_HOME= say where it is
+#   ARCH_GPU=   compute capabilities to build for: 80, 86, 90a, ...; 80ptx: what GPUs newer than that
+#               compile when a program starts; all (a bundle's): each that is known. Without it the
+#               GPUs of this machine, else 90a and 80ptx
 #   PREFIX=, DESTDIR=   for install (/usr/local, none)
 
 BUILD  ?= build
@@ -16,6 +19,7 @@ PREFIX ?= /usr/local
 ifneq (,$(filter bundle,$(MAKECMDGOALS)))
 STATIC ?= 1
 ARCH   ?= $(if $(filter x86_64,$(shell uname -m)),-march=x86-64-v3)
+ARCH_GPU ?= all
 endif
 # Without AVX-512: valgrind does not know it, and bench_ops is no faster with it.
 ARCH   ?= -march=native $(if $(filter x86_64,$(shell uname -m)),-mno-avx512f)
@@ -73,7 +77,14 @@ NVCC      ?= $(or $(shell command -v nvcc 2>/dev/null),$(wildcard /usr/local/cud
 endif
 ifneq (,$(NVCC))
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
-NVCC_ALL   = $(NVCC) -gencode=arch=compute_90a,code=sm_90a -std=c++17 --expt-relaxed-constexpr \
+# Hopper's own instructions are in 90a, not in 90.
+ifndef ARCH_GPU
+ARCH_GPU  := $(patsubst 90,90a,$(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader \
+               2>/dev/null | tr -d . | sort -u))
+endif
+GPU_CODE   = $(or $(patsubst all,80 86 89 90a 100 120 80ptx,$(ARCH_GPU)),90a 80ptx)
+gencode    = -gencode=arch=compute_$(1:ptx=),code=$(if $(filter %ptx,$(1)),compute,sm)_$(1:ptx=)
+NVCC_ALL   = $(NVCC) $(foreach a,$(GPU_CODE),$(call gencode,$(a))) -std=c++17 --expt-relaxed-constexpr \
              $(NVCCFLAGS) -D_GNU_SOURCE -Ilib -Ikernels
 CUDA_LIBS  = -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 \
              -lcudart_static -lcublasLt -lnccl -lstdc++ -ldl -lrt
@@ -85,6 +96,8 @@ HAVE_CUDA  = $(and $(NVCC),$(KERNEL_SRC))
 # The kernels on an emulated GPU (tests/emu), which needs CUDA's headers and the host's C++ compiler.
 EMU_SRC   = $(filter-out kernels/host/comm_% kernels/host/profile.cu,$(KERNEL_SRC))
 EMU_TESTS = $(patsubst %,$(BUILD)/emu/gpu_%_test,ops stream optim products polar attention model)
+# Each once more with the kernels for any GPU in place of Hopper's.
+EMU_PORTABLE = $(EMU_TESTS:$(BUILD)/emu/gpu_%=$(BUILD)/emu/portable_%)
 EMU_CXX   = $(CXX) -std=c++17 -O1 -g1 $(ARCH) $(FP) -w -Wno-psabi -D_GNU_SOURCE -Itests/emu \
             -isystem $(CUDA_HOME)/include -I$(BUILD)/emu/src/kernels -Ilib -include cuda_runtime.h
 HAVE_EMU  = $(and $(HAVE_CUDA),$(filter x86_64,$(shell uname -m)))
@@ -208,6 +221,10 @@ $(EMU_TESTS):
 	@chmod +x $@
 endif
 
+$(EMU_PORTABLE): $(BUILD)/emu/portable_%: $(BUILD)/emu/gpu_%
+	@printf '#!/bin/sh\nGPT_GPU_PATH=portable exec "$${0%%/*}/gpu_%s" "$$@"\n' $* > $@
+	@chmod +x $@
+
 -include $(shell find $(BUILD)/emu $(BUILD)/obj $(BUILD)/obj64 -name '*.d' 2>/dev/null)
 
 # --- what is run ---------------------------------------------------------------------------------
@@ -215,14 +232,14 @@ endif
 export GPT_SHARE = $(CURDIR)/share
 RUN_TESTS = GPT_BIN=$(abspath $(BUILD)/bin) GPT_TESTS=$(abspath $(BUILD)/tests) share/run-tests
 CPU_TESTS = $(filter %_test,$(C_PROGS) $(FD_TESTS)) \
-            $(filter-out tests/gpu%,$(wildcard tests/*.bats)) $(EMU_TESTS) \
+            $(filter-out tests/gpu%,$(wildcard tests/*.bats)) $(EMU_TESTS) $(EMU_PORTABLE) \
             $(if $(HAVE_CUDA),$(BUILD)/tests/gpu_group_test)
 # What reads files that may be damaged or foreign, once more under the sanitizers (T=asan).
 ASAN_TESTS = $(if $(SANITIZE),,$(patsubst %,$(BUILD)-asan/tests/%_test,json opt zio source recipe \
               recipe_fuzz runlog_read runs_fuzz runs_extreme safetensors npz checkpoint_damage shard \
               loader_bad))
 # The longest first, so that at the end no processor waits for one of them.
-LONG_TESTS = train.bats examples.bats train74.bats ns-coeffs.bats gpu_attention_test tiktoken.bats ckpt.bats
+LONG_TESTS = train.bats examples.bats train74.bats ns-coeffs.bats gpu_attention_test portable_attention_test tiktoken.bats ckpt.bats
 TO_CHECK  := $(if $(T),$(filter $(addprefix %/,$(T)),$(CPU_TESTS)) $(if $(filter asan,$(T)),$(ASAN_TESTS)), \
               $(foreach t,$(LONG_TESTS),$(filter %/$t,$(CPU_TESTS))) \
               $(filter-out $(addprefix %/,$(LONG_TESTS)),$(CPU_TESTS)) $(ASAN_TESTS))
@@ -231,7 +248,7 @@ deps:
 	@share/install-deps
 check:
 	@share/install-deps
-	@$(MAKE) all $(filter $(EMU_TESTS),$(TO_CHECK))
+	@$(MAKE) all $(filter $(EMU_TESTS) $(EMU_PORTABLE),$(TO_CHECK))
 	@$(if $(filter $(ASAN_TESTS),$(TO_CHECK)),$(MAKE) asan=1 CUDA=0 $(ASAN_TESTS))
 	@share/get-vocab -o $(BUILD)/vocab/gpt2.tiktoken || echo 'check: tests of GPT-2'"'"'s tokens are skipped' >&2
 	@$(RUN_TESTS) $(TO_CHECK)
@@ -292,7 +309,7 @@ help:
 	@echo 'make format       clang-format on all C and CUDA'
 	@echo 'make install      into $$(DESTDIR)$(PREFIX)'
 	@echo 'make clean        remove $(BUILD)'
-	@echo 'variables: BUILD V=1 asan=1 tsan=1 STATIC=1 ARCH CUDA=0 NVCC PREFIX DESTDIR CC CFLAGS'
+	@echo 'variables: BUILD V=1 asan=1 tsan=1 STATIC=1 ARCH ARCH_GPU CUDA=0 NVCC PREFIX DESTDIR CC CFLAGS'
 
 FORCE:
 .PHONY: all lib tests kernels deps check check-gpu bundle bench quickstart vocab format lint install clean \

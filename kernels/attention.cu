@@ -1,16 +1,14 @@
-/* attention.cu - launchers of attention: checks, tensor maps, workspace, and the plan kernels.
+/* attention.cu - launchers of attention: checks, workspace, and the plan kernels.
  *
- * A call is two kernels: a plan (and for backward lse / ln 2 and delta, padded to whole tiles),
- * then attention_fwd.cu or attention_bwd.cu. The plan depends on the documents, so it is made on
- * the device, anew in each call.
+ * A call is a plan (and for backward lse / ln 2 and delta, padded to whole tiles), then the kernels
+ * of attention_mma.cu or of sm90/attention_fwd.cu, attention_bwd.cu. The plan depends on the
+ * documents, so it is made on the device, anew in each call.
  */
 #include <math.h>
 #include <cuda_bf16.h>
+#include "attention_plan.cuh"
+#include "behind.h"
 #include "gpu.h"
-#include "sm90/attention.h"
-#include "sm90/attention_plan.cuh"
-#include "sm90/attention_block.cuh"
-#include "sm90/tensor_map.h"
 
 namespace
 {
@@ -227,43 +225,6 @@ size_t plan_cut(struct attention_plan *p, const struct attn_shape *s, void *base
     return at;
 }
 
-/* x: (rows, heads * E) bf16; boxes of 64 rows and one panel, as struct block stores them. */
-bool map_of(CUtensorMap *map, const struct attn_shape *s, const void *x)
-{
-    const int panel = s->head_dim < 64 ? s->head_dim : 64;
-    const cuuint64_t size[2] = { (cuuint64_t)s->heads * s->head_dim, (cuuint64_t)s->rows };
-    const cuuint64_t stride[1] = { size[0] * 2 };
-    const cuuint32_t box[2] = { (cuuint32_t)panel, BLOCK }, step[2] = { 1, 1 };
-    encode_fn encode = tensor_map_encoder();
-    return encode && encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, (void *)x, size, stride, box,
-                            step, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                            panel < 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B,
-                            CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
-}
-
-/* x: (rows, cols) of 4-byte numbers; boxes of `box` columns of one row. */
-bool map_of_words(CUtensorMap *map, CUtensorMapDataType type, const void *x, int rows, int cols,
-                  int box_cols)
-{
-    const cuuint64_t size[2] = { (cuuint64_t)cols, (cuuint64_t)rows };
-    const cuuint64_t stride[1] = { size[0] * 4 };
-    const cuuint32_t box[2] = { (cuuint32_t)box_cols, 1 }, step[2] = { 1, 1 };
-    encode_fn encode = tensor_map_encoder();
-    return encode &&
-           encode(map, type, 2, (void *)x, size, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                  CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE,
-                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
-}
-bool map_of_stat(CUtensorMap *map, const struct attention_call *c, const float *x)
-{
-    return map_of_words(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, x, c->s.heads, c->p.padded, BLOCK);
-}
-bool map_of_items(CUtensorMap *map, const struct attention_call *c, const struct reach *x)
-{
-    return map_of_words(map, CU_TENSOR_MAP_DATA_TYPE_INT32, x, c->p.items + 1, 4, 4);
-}
-
 cudaError_t multiprocessors(int *n)
 {
     int device;
@@ -295,53 +256,45 @@ size_t attention_workspace_bytes(const struct attn_shape *s)
     return plan_cut(&p, s, NULL);
 }
 
-cudaError_t attention_forward(cudaStream_t stream, const struct attn_shape *s, void *out,
-                              float *lse, const void *q, const void *k, const void *v,
+cudaError_t attention_forward(cudaStream_t stream, const struct attn_shape *s, bool portable,
+                              void *out, float *lse, const void *q, const void *k, const void *v,
                               void *workspace)
 {
-    struct forward_maps m;
     cudaError_t e;
 
     if (!valid(s))
         return cudaErrorInvalidValue;
     if (s->rows == 0)
         return cudaSuccess;
-    if (!map_of(&m.q, s, q) || !map_of(&m.k, s, k) || !map_of(&m.v, s, v) ||
-        !map_of(&m.out, s, out))
-        return cudaErrorInvalidValue;
     struct attention_call c = call_of(s, workspace);
-    if (!map_of_items(&m.by_query, &c, c.p.by_query))
-        return cudaErrorInvalidValue;
     if ((e = multiprocessors(&c.sms)) != cudaSuccess)
         return e;
     c.lse = lse;
     e = launch_plan(stream, &c, NULL, NULL);
-    return e ? e : attention_launch_forward(stream, &c, &m);
+    if (e != cudaSuccess)
+        return e;
+    return (portable ? attention_mma_forward : attention_sm90_forward)(stream, &c, out, q, k, v);
 }
 
-cudaError_t attention_backward(cudaStream_t stream, const struct attn_shape *s, void *dq, void *dk,
-                               void *dv, const void *dout, const void *q, const void *k,
-                               const void *v, const float *lse, const float *delta, void *workspace)
+cudaError_t attention_backward(cudaStream_t stream, const struct attn_shape *s, bool portable,
+                               void *dq, void *dk, void *dv, const void *dout, const void *q,
+                               const void *k, const void *v, const float *lse, const float *delta,
+                               void *workspace)
 {
-    struct backward_maps m;
     cudaError_t e;
 
     if (!valid(s))
         return cudaErrorInvalidValue;
     if (s->rows == 0)
         return cudaSuccess;
-    if (!map_of(&m.q, s, q) || !map_of(&m.k, s, k) || !map_of(&m.v, s, v) ||
-        !map_of(&m.dout, s, dout) || !map_of(&m.dq, s, dq) || !map_of(&m.dk, s, dk) ||
-        !map_of(&m.dv, s, dv))
-        return cudaErrorInvalidValue;
     struct attention_call c = call_of(s, workspace);
-    if (!map_of_stat(&m.lse2, &c, c.p.lse2) || !map_of_stat(&m.delta, &c, c.p.delta) ||
-        !map_of_items(&m.by_key, &c, c.p.by_key) || !map_of_items(&m.by_query, &c, c.p.by_query))
-        return cudaErrorInvalidValue;
     if ((e = multiprocessors(&c.sms)) != cudaSuccess)
         return e;
     e = launch_plan(stream, &c, lse, delta);
-    return e ? e : attention_launch_backward(stream, &c, &m);
+    if (e != cudaSuccess)
+        return e;
+    return (portable ? attention_mma_backward : attention_sm90_backward)(stream, &c, dq, dk, dv,
+                                                                         dout, q, k, v);
 }
 
 void gpu_attention(struct ops *o, struct tensor out, struct tensor lse, struct tensor q,
@@ -352,8 +305,8 @@ void gpu_attention(struct ops *o, struct tensor out, struct tensor lse, struct t
 
     assert(q.dtype == DT_BF16 && lse.dtype == DT_F32);
     if (workspace)
-        CUDA_TRY(c, attention_forward(c->stream, s, out.data, (float *)lse.data, q.data, k.data,
-                                      v.data, workspace));
+        CUDA_TRY(c, attention_forward(c->stream, s, c->portable, out.data, (float *)lse.data,
+                                      q.data, k.data, v.data, workspace));
 }
 
 void gpu_attention_bwd(struct ops *o, struct tensor dq, struct tensor dk, struct tensor dv,
@@ -365,7 +318,7 @@ void gpu_attention_bwd(struct ops *o, struct tensor dq, struct tensor dk, struct
 
     assert(lse.dtype == DT_F32 && delta.dtype == DT_F32);
     if (workspace)
-        CUDA_TRY(c, attention_backward(c->stream, s, dq.data, dk.data, dv.data, dout.data, q.data,
-                                       k.data, v.data, (const float *)lse.data,
+        CUDA_TRY(c, attention_backward(c->stream, s, c->portable, dq.data, dk.data, dv.data,
+                                       dout.data, q.data, k.data, v.data, (const float *)lse.data,
                                        (const float *)delta.data, workspace));
 }

@@ -1,12 +1,96 @@
 /* linear_relu2.cu - post = max(x w^T,0)^2; dpre = 2 scale (dout w2^T) sqrt(post).
  * Record-61.md 2.8, 3.1; the scale (a lane's, on the MLP's output): record-74.md 7.
  *
- * x, dout (T,D), w, w2 (F,D), post, dpre (T,F) bf16. One kernel each, relu2_gemm.cu: the product
- * there, the ReLU on its way out. A cuBLASLt product and a pass after it took 442 us forward,
- * 520 us backward at T = 49152, D = 768, F = 3072.
+ * x, dout (T,D), w, w2 (F,D), post, dpre (T,F) bf16. On Hopper one kernel each,
+ * sm90/relu2_gemm.cu: the product there, the ReLU on its way out. Elsewhere cuBLASLt's product and
+ * a pass over it, BLOCK rows at a time, so that the pass finds them in the L2 and backward's
+ * scratch is small: BLOCK F numbers of 2 bytes, 25 MB at F = 3072. The product is rounded to bf16
+ * between the two, also backward, where Hopper's kernel rounds once.
  */
 #include "gpu.h"
 #include "sm90/relu2_gemm.h"
+#include "vec.h"
+
+enum { BLOCK = 4096, THREADS = 256 };
+
+/* -- any GPU ------------------------------------------------------------------------------------ */
+
+/* x = max(x,0)^2, n vectors of eight. */
+static __global__ void __launch_bounds__(THREADS) square_relu(uint4 *x, int64_t n)
+{
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < n;
+         i += (int64_t)gridDim.x * THREADS) {
+        float a[8];
+        unpack8(a, x[i]);
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            a[j] = relu(a[j]) * relu(a[j]);
+        x[i] = pack8(a);
+    }
+}
+
+/* dpre = 2 scale g sqrt(post); scale NULL: 1; dpre may be post. */
+static __global__ void __launch_bounds__(THREADS)
+    scale_by_root(uint4 *dpre, const uint4 *g, const uint4 *post, const float *scale, int64_t n)
+{
+    const float factor = scale ? 2 * *scale : 2;
+
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < n;
+         i += (int64_t)gridDim.x * THREADS) {
+        float a[8], b[8];
+        unpack8(a, g[i]);
+        unpack8(b, post[i]);
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            a[j] *= factor * sqrt_approx(b[j]);
+        dpre[i] = pack8(a);
+    }
+}
+
+static int blocks_for(const struct cuda_ops *c, int64_t n)
+{
+    int64_t blocks = (n - 1) / THREADS + 1;
+
+    return (int)(blocks < 8 * c->sms ? blocks : 8 * c->sms);
+}
+
+static void portable_forward(struct cuda_ops *c, struct tensor post, struct tensor x,
+                             struct tensor w)
+{
+    for (int64_t first = 0; first < x.rows; first += BLOCK) {
+        int64_t rows = x.rows - first < BLOCK ? x.rows - first : BLOCK, n = rows * post.cols / 8;
+        struct gemm g = { .out = tensor_rows(post, first, rows),
+                          .a = tensor_rows(x, first, rows),
+                          .b = w,
+                          .tb = true };
+        cuda_gemm(c, &g);
+        square_relu<<<blocks_for(c, n), THREADS, 0, c->stream>>>((uint4 *)g.out.data, n);
+        CUDA_LAUNCHED(c);
+    }
+}
+
+static void portable_backward(struct cuda_ops *c, struct tensor dpre, struct tensor dout,
+                              struct tensor w, const float *scale, struct tensor post)
+{
+    int64_t most = dout.rows < BLOCK ? dout.rows : BLOCK;
+    void *scratch = cuda_workspace(c, (size_t)(most * dpre.cols) * 2);
+
+    for (int64_t first = 0; scratch && first < dout.rows; first += BLOCK) {
+        int64_t rows = dout.rows - first < BLOCK ? dout.rows - first : BLOCK;
+        int64_t n = rows * dpre.cols / 8;
+        struct gemm g = { .out = tensor_of(scratch, DT_BF16, rows, dpre.cols),
+                          .a = tensor_rows(dout, first, rows),
+                          .b = w,
+                          .tb = true };
+        cuda_gemm(c, &g);
+        scale_by_root<<<blocks_for(c, n), THREADS, 0, c->stream>>>(
+            (uint4 *)tensor_rows(dpre, first, rows).data, (const uint4 *)scratch,
+            (const uint4 *)tensor_rows(post, first, rows).data, scale, n);
+        CUDA_LAUNCHED(c);
+    }
+}
+
+/* -- the ops -------------------------------------------------------------------------------------- */
 
 static bool can_do(struct cuda_ops *c, struct tensor x, struct tensor w)
 {
@@ -22,7 +106,7 @@ void gpu_linear_relu2(struct ops *o, struct tensor post, struct tensor x, struct
     assert(post.dtype == DT_BF16 && x.dtype == DT_BF16);
     assert(post.rows == x.rows && post.cols == w.rows && x.cols == w.cols);
     if (can_do(c, x, w))
-        relu2_gemm_forward(c, post, x, w);
+        (c->portable ? portable_forward : relu2_gemm_forward)(c, post, x, w);
 }
 
 void gpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor dout, struct tensor w2,
@@ -33,5 +117,5 @@ void gpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor dout,
     assert(dpre.dtype == DT_BF16 && dout.dtype == DT_BF16 && post.dtype == DT_BF16);
     assert(dpre.rows == dout.rows && dpre.cols == w2.rows && dout.cols == w2.cols);
     if (can_do(c, dout, w2))
-        relu2_gemm_backward(c, dpre, dout, w2, scale, post);
+        (c->portable ? portable_backward : relu2_gemm_backward)(c, dpre, dout, w2, scale, post);
 }

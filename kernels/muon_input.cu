@@ -31,7 +31,7 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS_A_SM)
     float blend = m->blend;
     double squares = 0;
 
-    launch_dependents();
+    start_kernel_behind();
 #pragma unroll 2
     for (at += threadIdx.x * WIDTH; at < end; at += THREADS * WIDTH) {
         float a[WIDTH], b[WIDTH], sum = 0;
@@ -62,7 +62,7 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS_A_SM)
     float blend = m->blend;
     double squares = 0;
 
-    wait_for_previous();
+    wait_for_kernel_before();
     for (int i = threadIdx.x; i < gridDim.x; i += THREADS)
         squares += partial[(int64_t)blockIdx.y * gridDim.x + i];
     float norm = (float)sqrt(block_sum(squares, warps)), divisor = add(mul(1.02f, norm), 1e-6f);

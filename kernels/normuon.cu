@@ -33,7 +33,7 @@ static __global__ void __launch_bounds__(WARPS * 32)
     int64_t at = (int64_t)blockIdx.y * rows + row;
     float dot = 0, mean = 0, scaled = 0;
 
-    launch_dependents();
+    start_kernel_behind();
     if (row < rows) {
         float second = q[at];
 #pragma unroll 3
@@ -174,7 +174,7 @@ static __global__ void __launch_bounds__(WARPS * 32)
             }
         }
         if (j0 == 0) {
-            wait_for_previous();
+            wait_for_kernel_before();
             float kept = norm_kept(sums, gridDim.x, cols);
             if (mine)
                 scale = mul(inverse_root(q[(int64_t)blockIdx.y * rows + row]), kept);

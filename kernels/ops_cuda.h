@@ -1,4 +1,4 @@
-/* ops_cuda.h - struct ops on an NVIDIA GPU of compute capability 9.0 (Hopper), for C callers.
+/* ops_cuda.h - struct ops on an NVIDIA GPU of compute capability 8.0 or newer, for C callers.
  *
  *     struct ops *o;
  *     if ((rc = ops_cuda_new(&o, rank))) return rc;       // GPT_DEVICE and one message
@@ -19,6 +19,7 @@
 #ifndef KERNELS_OPS_CUDA_H
 #define KERNELS_OPS_CUDA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include "base/err.h"
 
@@ -29,7 +30,7 @@ extern "C" {
 #endif
 
 /* Device `device` of those visible. GPT_DEVICE with one message: no driver, driver too old,
- * no such GPU, older than sm_90, no memory. */
+ * no such GPU, compute capability below 8.0, no code for it, no memory. */
 int ops_cuda_new(struct ops **o, int device) MUST_CHECK;
 
 /* Facts about the device, kept apart so that the check runs without a GPU. */
@@ -38,8 +39,18 @@ struct gpu_facts {
     int visible; /* GPUs */
     const char *error; /* of cudaGetDeviceCount, or NULL */
     int major, minor; /* compute capability of the requested GPU */
+    int code; /* compute capability its code was compiled for, 10 major + minor; 0: none */
 };
 int ops_cuda_fits(const struct gpu_facts *f, int device) MUST_CHECK;
+
+/* Hopper has kernels of its own for some ops (kernels/sm90). The native path is these, the portable
+ * one the kernels for any GPU in their place. What ops_cuda_new takes: native where the GPU has it,
+ * unless the environment's GPT_GPU_PATH says `native` or `portable`, or ops_cuda_choose_path does,
+ * before any ops_cuda_new and above the environment. Native on a GPU without: GPT_DEVICE. */
+void ops_cuda_choose_path(const char *path);
+int ops_cuda_portable(int device, bool *portable) MUST_CHECK;
+int ops_cuda_path(const struct gpu_facts *f, int device, const char *wanted,
+                  bool *portable) MUST_CHECK;
 
 /* How many GPUs are visible; 0 also without a driver. */
 int ops_cuda_count(void);

@@ -11,6 +11,7 @@
 #ifndef KERNELS_OPTIM_H
 #define KERNELS_OPTIM_H
 
+#include "behind.h"
 #include "host/device.h"
 #include "vec.h"
 
@@ -75,17 +76,7 @@ __device__ __forceinline__ double block_sum(double x, double *warps)
     return x;
 }
 
-/* A kernel that follows another one closely: its blocks start while the first one's last are
- * running, which the first permits by launch_dependents(), and touch no memory that anything
- * before it writes until wait_for_previous() returns. */
-__device__ __forceinline__ void launch_dependents()
-{
-    asm volatile("griddepcontrol.launch_dependents;");
-}
-__device__ __forceinline__ void wait_for_previous()
-{
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-}
+/* Launches a kernel so that it may start while the one before it ends (behind.h), where it can. */
 template <typename... P, typename... A>
 static inline void launch_behind(struct cuda_ops *c, void (*kernel)(P...), dim3 grid, int threads,
                                  A... args)
@@ -98,7 +89,7 @@ static inline void launch_behind(struct cuda_ops *c, void (*kernel)(P...), dim3 
     config.blockDim = dim3(threads);
     config.stream = c->stream;
     config.attrs = &attr;
-    config.numAttrs = 1;
+    config.numAttrs = c->portable ? 0 : 1;
     CUDA_TRY(c, cudaLaunchKernelEx(&config, kernel, P(args)...));
 }
 

@@ -6,6 +6,10 @@
  *     update    x' = a x + B x, or a x + x B           R x C
  * Tall matrices are not transposed: the tensor cores read x as it lies.
  *
+ * On Hopper the products are sm90/polar_gemm.h's. Elsewhere they are cuBLASLt's, strided batches;
+ * it knows no triangle, so gram and square are computed in full (f = 1 below), and where the
+ * product is rounded before a x is added, the sum is a pass of its own.
+ *
  * FLOPs a matrix and iteration, k = min, m = max of (R,C), T = k / 128 tiles a side, triangle
  * f = (T + 1) / 2T: 2 k^2 m f + 2 k^3 f + 2 k^2 m. Bytes, each operand once: 2 (3 k m + 4 k^2).
  * Source: orthogonalisation.md 2, 3.
@@ -94,6 +98,42 @@ template <bool TB> static void launch_update(const product &p, int columns)
         launch<false, TB, false, true, false, 128>(p);
 }
 
+/* -- one product on any GPU ---------------------------------------------------------------- */
+
+/* out = op(a) op(b); with `add`: factors[0] op(a) op(b) + factors[1] add, which lies as out does. */
+static void batched(struct cuda_ops *c, const matrices &out, const matrices &a, bool ta,
+                    const matrices &b, bool tb, const matrices *add = NULL,
+                    const float *factors = NULL)
+{
+    struct gemm g = { .out = tensor_of(out.data, DT_BF16, out.rows, out.cols),
+                      .a = tensor_of(a.data, DT_BF16, a.rows, a.cols),
+                      .b = tensor_of(b.data, DT_BF16, b.rows, b.cols),
+                      .ta = ta,
+                      .tb = tb };
+    if (add)
+        g.add = tensor_of(add->data, DT_BF16, out.rows, out.cols);
+    g.factors = factors;
+    g.lda = a.ld, g.ldb = b.ld, g.ldo = out.ld;
+    g.batch = out.n;
+    g.stride_a = a.rows * a.ld, g.stride_b = b.rows * b.ld, g.stride_out = out.rows * out.ld;
+    cuda_gemm(c, &g);
+}
+
+/* to += a from, n vectors of eight. */
+static __global__ void add_scaled(uint4 *to, const uint4 *from, float a, int64_t n)
+{
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n;
+         i += (int64_t)gridDim.x * blockDim.x) {
+        float x[8], y[8];
+        unpack8(x, from[i]);
+        unpack8(y, to[i]);
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            y[j] = fmaf(a, x[j], y[j]);
+        to[i] = pack8(y);
+    }
+}
+
 /* -- almost orthogonal layers -------------------------------------------------------------- */
 
 /* s_i = max(sum_j |A_ij|, 1e-7)^(-1/2); one warp a row of the n k rows. */
@@ -136,27 +176,36 @@ static void aol(struct cuda_ops *c, const matrices &x, const matrices &a, float 
 
 /* -- the op -------------------------------------------------------------------------------- */
 
-/* One iteration: from -> to; gram and sym hold A and B. Maps are made once by the caller. */
+enum { ROUND_ABOVE = 1024 }; /* rows; of more, B x is rounded before a x is added */
+
+/* x: the op's own memory and two spares; gram and sym hold A and B. Maps are Hopper's. */
 struct work {
     struct cuda_ops *c;
     const struct polar_plan *plan;
-    CUtensorMap gram, sym; /* A, B */
-    int64_t rows, cols, k;
-    int n;
+    matrices x[3], gram, sym;
+    CUtensorMap x_map[3], gram_map, sym_map;
+    bool tall() const { return x[0].rows > x[0].cols; }
 };
 
-static gemm_shape shape_of(const work &w, int64_t rows, int64_t cols, int64_t k, int tile_cols)
+static gemm_shape shape_of(const matrices &out, int64_t k, int tile_cols)
 {
-    return { div_up(k, BOX), div_up(rows, TILE), div_up(cols, tile_cols), w.n, 0, 1, false };
+    return {
+        div_up(k, BOX), div_up(out.rows, TILE), div_up(out.cols, tile_cols), out.n, 0, 1, false
+    };
 }
 
-static void gram_of(const work &w, const CUtensorMap &x, bool overlap)
+static void gram_of(const work &w, int from, bool overlap)
 {
-    bool tall = w.rows > w.cols;
-    product p = {
-        w.c, x, x, x, w.gram, shape_of(w, w.k, w.k, tall ? w.rows : w.cols, TILE), overlap
-    };
-    if (tall)
+    const matrices &x = w.x[from];
+    const CUtensorMap &map = w.x_map[from];
+    const int64_t k = w.tall() ? x.rows : x.cols;
+
+    if (w.c->portable) {
+        batched(w.c, w.gram, x, w.tall(), x, !w.tall());
+        return;
+    }
+    product p = { w.c, map, map, map, w.gram_map, shape_of(w.gram, k, TILE), overlap };
+    if (w.tall())
         launch_symmetric<true, false>(p, w.plan->split_gram);
     else
         launch_symmetric<false, false>(p, w.plan->split_gram);
@@ -164,30 +213,64 @@ static void gram_of(const work &w, const CUtensorMap &x, bool overlap)
 
 static void square_of(const work &w, const double coef[3], bool overlap)
 {
-    product p = { w.c, w.gram, w.gram, w.gram, w.sym, shape_of(w, w.k, w.k, w.k, TILE), overlap };
-    p.shape.alpha = (float)coef[1];
-    p.shape.beta = (float)coef[2];
+    const float factors[2] = { (float)coef[2], (float)coef[1] };
+    const CUtensorMap &map = w.gram_map;
+
+    if (w.c->portable) {
+        batched(w.c, w.sym, w.gram, false, w.gram, false, &w.gram, factors);
+        return;
+    }
+    product p = { w.c, map, map, map, w.sym_map, shape_of(w.sym, w.gram.rows, TILE), overlap };
+    p.shape.alpha = factors[1];
+    p.shape.beta = factors[0];
     launch_symmetric<false, true>(p, w.plan->split_square);
 }
 
-static void update_of(const work &w, const CUtensorMap &from, const CUtensorMap &to,
-                      const double coef[3])
+static void update_portably(const work &w, int from, int to, float a)
+{
+    const matrices &x = w.x[from], &left = w.tall() ? x : w.sym, &right = w.tall() ? w.sym : x;
+    const float factors[2] = { 1, a };
+
+    if (x.rows <= ROUND_ABOVE) {
+        batched(w.c, w.x[to], left, false, right, false, &x, factors);
+        return;
+    }
+    batched(w.c, w.x[to], left, false, right, false);
+    add_scaled<<<8 * w.c->sms, 256, 0, w.c->stream>>>((uint4 *)w.x[to].data, (const uint4 *)x.data,
+                                                      a, x.rows * x.ld * x.n / 8);
+    CUDA_LAUNCHED(w.c);
+}
+
+static void update_of(const work &w, int from, int to, const double coef[3])
 {
     int columns = w.plan->update_columns;
-    bool tall = w.rows > w.cols;
+
+    if (w.c->portable) {
+        update_portably(w, from, to, (float)coef[0]);
+        return;
+    }
     product p = { w.c,
-                  tall ? from : w.sym,
-                  tall ? w.sym : from,
-                  from,
-                  to,
-                  shape_of(w, w.rows, w.cols, w.k, columns),
+                  w.tall() ? w.x_map[from] : w.sym_map,
+                  w.tall() ? w.sym_map : w.x_map[from],
+                  w.x_map[from],
+                  w.x_map[to],
+                  shape_of(w.x[from], w.gram.rows, columns),
                   w.plan->overlap };
     p.shape.alpha = (float)coef[0];
-    p.shape.round_product = w.rows > 1024;
-    if (tall)
+    p.shape.round_product = w.x[0].rows > ROUND_ABOVE;
+    if (w.tall())
         launch_update<false>(p, columns);
     else
         launch_update<true>(p, columns);
+}
+
+static bool make_maps(work *w)
+{
+    bool ok = map_of(w->c, &w->gram_map, w->gram) && map_of(w->c, &w->sym_map, w->sym);
+
+    for (int i = 0; i < 3 && ok; i++)
+        ok = map_of(w->c, &w->x_map[i], w->x[i]);
+    return ok;
 }
 
 /* The update's tile is what should end first: rounds of tiles over all multiprocessors, by what a
@@ -234,16 +317,13 @@ void gpu_polar_planned(struct ops *o, struct tensor x, int n, const double (*coe
     if (!at)
         return;
     matrices first = { pad ? cuda_cut(&at, x_bytes) : x.data, rows, x.cols, ld, n };
-    matrices spare[2] = { first, first }, gram = { NULL, k, k, ldk, n }, sym = gram;
-    spare[0].data = cuda_cut(&at, x_bytes);
-    spare[1].data = cuda_cut(&at, x_bytes);
-    gram.data = cuda_cut(&at, k_bytes);
-    sym.data = cuda_cut(&at, k_bytes);
-
-    CUtensorMap map[3]; /* of first, spare[0], spare[1] */
-    work w = { c, plan, {}, {}, rows, x.cols, k, n };
-    if (!map_of(c, &map[0], first) || !map_of(c, &map[1], spare[0]) ||
-        !map_of(c, &map[2], spare[1]) || !map_of(c, &w.gram, gram) || !map_of(c, &w.sym, sym))
+    matrices square = { NULL, k, k, ldk, n };
+    work w = { c, plan, { first, first, first }, square, square, {}, {}, {} };
+    w.x[1].data = cuda_cut(&at, x_bytes);
+    w.x[2].data = cuda_cut(&at, x_bytes);
+    w.gram.data = cuda_cut(&at, k_bytes);
+    w.sym.data = cuda_cut(&at, k_bytes);
+    if (!c->portable && !make_maps(&w))
         return;
     size_t row_bytes = (size_t)x.cols * 2, ld_bytes = (size_t)ld * 2;
     if (pad && !CUDA_TRY(c, cudaMemcpy2DAsync(first.data, ld_bytes, x.data, row_bytes, row_bytes,
@@ -254,14 +334,14 @@ void gpu_polar_planned(struct ops *o, struct tensor x, int n, const double (*coe
     for (int t = 0; t < iters && !c->failed; t++) {
         int to = t == iters - 1 && iters > 1 ? 0 : from == 1 ? 2 : 1;
         bool overlap = plan->overlap && t > 0, scaled = with_aol && t == 0;
-        gram_of(w, map[from], overlap);
+        gram_of(w, from, overlap);
         if (scaled)
-            aol(c, first, gram, (float *)at);
+            aol(c, first, w.gram, (float *)at);
         square_of(w, coef[t], plan->overlap && !scaled);
-        update_of(w, map[from], map[to], coef[t]);
+        update_of(w, from, to, coef[t]);
         from = to;
     }
-    void *result = from ? spare[from - 1].data : first.data;
+    void *result = w.x[from].data;
     if (result != x.data)
         CUDA_TRY(c, cudaMemcpy2DAsync(x.data, row_bytes, result, ld_bytes, row_bytes,
                                       (size_t)x.rows, cudaMemcpyDeviceToDevice, c->stream));

@@ -107,6 +107,13 @@ __device__ __forceinline__ float exp2_approx(float x)
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+__device__ __forceinline__ float sqrt_approx(float x)
+{
+    float y;
+    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ float relu(float x) { return x < 0 ? 0 : x; } /* of NaN: NaN */
 __device__ __forceinline__ float sigmoid(float u) { return 1.0f / (1.0f + __expf(-u)); }
 
 constexpr float NORM_EPS = 1.1920928955078125e-7f; /* 2^-23, record-61.md 2.1 */

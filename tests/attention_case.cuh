@@ -3,7 +3,7 @@
  *     struct shape_case c = { "one document", 300, 6, 128, 1, 128, ONE };
  *     struct buffers b;
  *     buffers_new(&b, &c, seed);
- *     attention_forward(0, &b.s, b.out, b.lse, b.q, b.k, b.v, b.workspace);
+ *     forward(0, &b);
  *     buffers_free(&b);
  *
  * Include it in one program each; it exits on a CUDA error.
@@ -19,7 +19,8 @@
 #include <vector>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
-#include "sm90/attention.h"
+#include "attention.h"
+#include "ops_cuda.h"
 
 typedef __nv_bfloat16 bf16;
 
@@ -32,19 +33,21 @@ static inline void try_cuda(cudaError_t e, const char *expr, const char *file, i
     exit(5);
 }
 
-/* Where no GPU of compute capability 9.0 is visible: says so, exits 77. */
+static bool portable; /* which kernels: GPT_GPU_PATH, else the GPU's own */
+
+/* Where no GPU is visible: says so, exits 77. */
 static inline void need_gpu(const char *program)
 {
-    int n = 0, major = 0;
+    int n = 0;
     if (cudaGetDeviceCount(&n) != cudaSuccess || n == 0) {
         printf("skipped: %s: no GPU is visible\n", program);
         exit(77);
     }
-    TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
-    if (major != 9) {
-        printf("skipped: %s: needs compute capability 9.x, found %d.x\n", program, major);
-        exit(77);
+    if (ops_cuda_portable(0, &portable)) {
+        fprintf(stderr, "%s: %s\n", program, err_message());
+        exit(5);
     }
+    printf("# %s path\n", portable ? "portable" : "native");
 }
 
 /* How the tokens are cut into documents. */
@@ -199,12 +202,12 @@ static inline void buffers_free(struct buffers *b)
 
 static inline void forward(cudaStream_t stream, struct buffers *b)
 {
-    TRY(attention_forward(stream, &b->s, b->out, b->lse, b->q, b->k, b->v, b->workspace));
+    TRY(attention_forward(stream, &b->s, portable, b->out, b->lse, b->q, b->k, b->v, b->workspace));
 }
 static inline void backward(cudaStream_t stream, struct buffers *b)
 {
-    TRY(attention_backward(stream, &b->s, b->dq, b->dk, b->dv, b->dout, b->q, b->k, b->v, b->lse,
-                           b->delta, b->workspace));
+    TRY(attention_backward(stream, &b->s, portable, b->dq, b->dk, b->dv, b->dout, b->q, b->k, b->v,
+                           b->lse, b->delta, b->workspace));
 }
 
 #endif

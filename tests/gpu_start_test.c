@@ -17,7 +17,7 @@ static void refused(struct gpu_facts f, int device, const char *what)
 
 static void test_facts(void)
 {
-    const struct gpu_facts good = { 13000, 13000, 2, NULL, 9, 0 };
+    const struct gpu_facts good = { 13000, 13000, 2, NULL, 9, 0, 90 };
     struct gpu_facts f;
 
     CHECK_EQ(ops_cuda_fits(&good, 0), GPT_OK);
@@ -44,13 +44,41 @@ static void test_facts(void)
     f.error = "unknown error";
     refused(f, 0, "no GPU: unknown error");
     f = good;
-    f.major = 8;
-    refused(f, 0, "compute capability 8.0, this program needs 9.0");
-    f.minor = 9;
-    refused(f, 1, "GPU 1 has compute capability 8.9");
+    f.major = 7, f.minor = 5;
+    refused(f, 1, "GPU 1 has compute capability 7.5, this program needs 8.0 or newer");
     f = good;
-    f.major = 10; /* sm_90a code runs on no other */
-    refused(f, 0, "compute capability 10.0");
+    f.major = 8, f.minor = 9, f.code = 80; /* from PTX */
+    CHECK_EQ(ops_cuda_fits(&f, 0), GPT_OK);
+    f.code = 0;
+    refused(f, 1, "no code for GPU 1 of compute capability 8.9: build it with ARCH_GPU=89");
+}
+
+static void path(struct gpu_facts f, const char *wanted, bool expected)
+{
+    bool portable = !expected;
+    if (CHECK_OK(ops_cuda_path(&f, 0, wanted, &portable)))
+        CHECK_EQ(portable, expected);
+}
+
+static void test_paths(void)
+{
+    const struct gpu_facts hopper = { 13000, 13000, 2, NULL, 9, 0, 90 };
+    struct gpu_facts f = hopper;
+    bool portable;
+
+    path(hopper, NULL, false);
+    path(hopper, "native", false);
+    path(hopper, "portable", true);
+    f.code = 80;
+    path(f, NULL, true);
+    CHECK_ERR(ops_cuda_path(&f, 1, "native", &portable), GPT_DEVICE,
+              "no native path on GPU 1: this program was built without sm_90a");
+    f.major = 10, f.code = 100;
+    path(f, NULL, true);
+    path(f, "portable", true);
+    CHECK_ERR(ops_cuda_path(&f, 0, "native", &portable), GPT_DEVICE,
+              "no native path on GPU 0: it has compute capability 10.0");
+    CHECK_ERR(ops_cuda_path(&f, 0, "fast", &portable), GPT_USAGE, "GPU path 'fast'");
 }
 
 /* The first failure sticks; what comes after does nothing, and free() is fine. */
@@ -126,6 +154,7 @@ static void test_bad_kernel(void)
 int main(void)
 {
     test_facts();
+    test_paths();
     if (!ops_cuda_count())
         return check_done() ? 1 : check_skip("no GPU is visible");
     test_memory();

@@ -355,12 +355,52 @@ int ops_cuda_fits(const struct gpu_facts *f, int device)
         return err_set(GPT_DEVICE, "no GPU is visible");
     if (device < 0 || device >= f->visible)
         return err_set(GPT_DEVICE, "GPU %d asked for, %d visible", device, f->visible);
-    if (f->major != 9 || f->minor != 0)
+    if (f->major < 8)
         return err_set(GPT_DEVICE,
-                       "GPU %d has compute capability %d.%d, this program needs 9.0 "
-                       "(Hopper: H100, H200, GH200)",
+                       "GPU %d has compute capability %d.%d, this program needs 8.0 or newer "
+                       "(Ampere: A100, RTX 30)",
                        device, f->major, f->minor);
+    if (!f->code)
+        return err_set(GPT_DEVICE,
+                       "this program holds no code for GPU %d of compute capability %d.%d: "
+                       "build it with ARCH_GPU=%d%d",
+                       device, f->major, f->minor, f->major, f->minor);
     return GPT_OK;
+}
+
+/* Code for compute_90a is what Hopper's own kernels are in; code of another version for the same
+ * GPU (from PTX) holds them empty. */
+int ops_cuda_path(const struct gpu_facts *f, int device, const char *wanted, bool *portable)
+{
+    bool native = f->major == 9 && f->minor == 0 && f->code == 90;
+
+    if (wanted && strcmp(wanted, "native") && strcmp(wanted, "portable"))
+        return err_set(GPT_USAGE, "GPU path '%s': it is native or portable", wanted);
+    *portable = wanted ? !strcmp(wanted, "portable") : !native;
+    if (native || *portable)
+        return GPT_OK;
+    if (f->major == 9 && f->minor == 0)
+        return err_set(GPT_DEVICE,
+                       "no native path on GPU %d: this program was built without sm_90a", device);
+    return err_set(GPT_DEVICE,
+                   "no native path on GPU %d: it has compute capability %d.%d, the native path is "
+                   "Hopper's (9.0)",
+                   device, f->major, f->minor);
+}
+
+static const char *chosen_path;
+
+void ops_cuda_choose_path(const char *path) { chosen_path = path; }
+
+/* The capability that the code which this GPU runs was compiled for; 0: there is none. */
+static int code_for(int device)
+{
+    cudaFuncAttributes a;
+
+    if (cudaSetDevice(device) == cudaSuccess && cudaFuncGetAttributes(&a, convert) == cudaSuccess)
+        return a.ptxVersion;
+    cudaGetLastError();
+    return 0;
 }
 
 static struct gpu_facts facts_of(int device)
@@ -379,6 +419,7 @@ static struct gpu_facts facts_of(int device)
     if (device >= 0 && device < f.visible) {
         cudaDeviceGetAttribute(&f.major, cudaDevAttrComputeCapabilityMajor, device);
         cudaDeviceGetAttribute(&f.minor, cudaDevAttrComputeCapabilityMinor, device);
+        f.code = code_for(device);
     }
     return f;
 }
@@ -419,11 +460,21 @@ static bool start(struct cuda_ops *c)
     return gemm_cache_new(c);
 }
 
-int ops_cuda_new(struct ops **o, int device)
+int ops_cuda_portable(int device, bool *portable)
 {
     struct gpu_facts facts = facts_of(device);
-    struct cuda_ops *c;
     int rc = ops_cuda_fits(&facts, device);
+
+    return rc ? rc
+              : ops_cuda_path(&facts, device, chosen_path ? chosen_path : getenv("GPT_GPU_PATH"),
+                              portable);
+}
+
+int ops_cuda_new(struct ops **o, int device)
+{
+    struct cuda_ops *c;
+    bool portable;
+    int rc = ops_cuda_portable(device, &portable);
 
     *o = NULL;
     if (rc)
@@ -449,6 +500,7 @@ int ops_cuda_new(struct ops **o, int device)
 #define OP(name, ...) c->ops.name = gpu_##name
 #include "ops/op_list.h"
     c->device = device;
+    c->portable = portable;
     if (!start(c)) {
         rc = status(&c->ops);
         free_all(&c->ops);

@@ -52,6 +52,7 @@ struct cuda_ops {
     struct ops ops; /* first: struct ops * is struct cuda_ops * */
     int device; /* ordinal; also names the rank in messages */
     int sms; /* multiprocessors */
+    bool portable; /* kernels for any GPU where Hopper has its own (ops_cuda.h) */
     cudaStream_t stream;
     bool failed;
     int code; /* enum gpt_code, with message: the first failure */
@@ -117,6 +118,7 @@ struct gemm {
     struct tensor add; /* (M,N) of out's dtype, added; may be out; or none */
     const float *scale; /* device; NULL: alpha below */
     float alpha; /* 0 stands for 1 */
+    const float *factors; /* in host memory: alpha, also 0, and beta, of `add`; NULL: as above, 1 */
     int64_t lda, ldb, ldo; /* elements a row; 0: the tensor's own columns */
     bool fast; /* fp8: accumulate in the tensor cores alone */
     int batch; /* 0 or 1: one product; else strides below, in elements */

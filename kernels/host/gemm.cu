@@ -300,10 +300,12 @@ void cuda_gemm(struct cuda_ops *c, const struct gemm *g)
 {
     struct key k = key_of(g);
     const struct plan *p;
-    float alpha = g->alpha ? g->alpha : 1, beta = g->add.data ? 1 : 0;
+    float alpha = g->factors ? g->factors[0] : g->alpha ? g->alpha : 1;
+    float beta = !g->add.data ? 0 : g->factors ? g->factors[1] : 1;
     const float *alpha_at = g->scale ? g->scale : &alpha;
     const float *beta_at = !g->scale ? &beta : g->add.data ? c->one : c->zero;
 
+    assert(!g->scale || !g->factors);
     if (c->failed || k.m == 0 || k.n == 0)
         return;
     p = plan_for(c, &k);

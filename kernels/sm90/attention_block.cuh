@@ -10,8 +10,8 @@
 #ifndef KERNELS_SM90_ATTENTION_BLOCK_CUH
 #define KERNELS_SM90_ATTENTION_BLOCK_CUH
 
+#include "attention_rows.cuh"
 #include "sm90/sm90.h"
-#include "vec.h"
 #include "sm90/wgmma.h"
 
 using namespace sm90;
@@ -108,18 +108,7 @@ __device__ __forceinline__ void load_rows(uint32_t (&a)[E / 16][4], uint32_t src
         load_matrices(a[k], at);
     }
 }
-/* Sums times scale (by row half) as bf16, */
-template <int E>
-__device__ __forceinline__ void round_rows(uint32_t (&p)[E / 4], const float (&d)[E / 2],
-                                           float scale0, float scale1)
-{
-#pragma unroll
-    for (int i = 0; i < E / 4; i++) {
-        const float scale = i % 2 ? scale1 : scale0;
-        p[i] = bf16_pack(d[2 * i] * scale, d[2 * i + 1] * scale);
-    }
-}
-/* and these into this warp's 16 rows of a block. */
+/* Packed rows of results (round_rows) into this warp's 16 rows of a block. */
 template <int E>
 __device__ __forceinline__ void store_rows(uint32_t dst, const uint32_t (&p)[E / 4], int warp,
                                            int lane)
@@ -129,12 +118,6 @@ __device__ __forceinline__ void store_rows(uint32_t dst, const uint32_t (&p)[E /
         uint32_t at = dst + block<E>::at(16 * warp + lane % 16, 2 * k + lane / 16);
         store_matrices(at, p + 4 * k);
     }
-}
-__device__ __forceinline__ void pack_rows(uint32_t (&p)[16], const float (&s)[32])
-{
-#pragma unroll
-    for (int i = 0; i < 16; i++)
-        p[i] = bf16_pack(s[2 * i], s[2 * i + 1]);
 }
 
 #endif

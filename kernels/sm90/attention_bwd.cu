@@ -18,7 +18,7 @@
  * dv, dq leave through the buffer of their own x.
  */
 #include <type_traits>
-#include "sm90/attention_plan.cuh"
+#include "sm90/attention_maps.h"
 #include "sm90/attention_block.cuh"
 
 namespace
@@ -295,6 +295,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     backward_kernel(const __grid_constant__ struct attention_call c,
                     const __grid_constant__ struct backward_maps m)
 {
+#ifdef SM90_CODE
     extern __shared__ char raw[];
     backward_smem<E> *sm = (backward_smem<E> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
 
@@ -330,6 +331,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         if (threadIdx.x % 128 == 0)
             stores_done();
     }
+#endif
 }
 
 template <int E>

@@ -13,7 +13,7 @@
  * Work: 4 E FLOP a pair of query and key. Bytes: q, k, v read and out written once (2 E each a
  * row and head); k and v come again from the L2 for each tile that meets them.
  */
-#include "sm90/attention_plan.cuh"
+#include "sm90/attention_maps.h"
 #include "sm90/attention_block.cuh"
 
 namespace
@@ -72,65 +72,6 @@ __device__ void produce(const struct attention_call &c, const struct forward_map
         }
     }
 }
-
-/* A thread's two rows in the online softmax; base 2, in units of scale log2(e). */
-struct online {
-    float max[2], sum[2], alpha[2];
-    bool rescale;
-
-    /* P = 2^(unit S - unit max), and what it adds to the sums. */
-    __device__ __forceinline__ void weigh(float (&p)[32], const float (&s)[32], float unit,
-                                          float (&add)[4])
-    {
-        const float shift[2] = { max[0] * unit, max[1] * unit };
-        add[0] = add[1] = add[2] = add[3] = 0;
-#pragma unroll
-        for (int i = 0; i < 32; i++) {
-            p[i] = exp2_approx(fmaf(s[i], unit, -shift[i / 2 % 2]));
-            add[i % 4] += p[i];
-        }
-    }
-    __device__ __forceinline__ static void maxima(float (&m)[2], const float (&s)[32])
-    {
-        float t[4] = { s[0], s[1], s[2], s[3] };
-#pragma unroll
-        for (int i = 4; i < 32; i++)
-            t[i % 4] = fmaxf(t[i % 4], s[i]);
-        m[0] = quad_max(fmaxf(t[0], t[1]));
-        m[1] = quad_max(fmaxf(t[2], t[3]));
-    }
-    /* The first block of a row, which has its own key and so a finite maximum. */
-    __device__ __forceinline__ void begin(float (&p)[32], const float (&s)[32], float unit)
-    {
-        float add[4];
-        maxima(max, s);
-        weigh(p, s, unit, add);
-        sum[0] = add[0] + add[1];
-        sum[1] = add[2] + add[3];
-    }
-    /* A further one: weighed by the maximum so far while the new one is still sought, and
-     * again if that is larger by more than 2^8, which is rare. Then rescale says that
-     * older sums are to be multiplied by alpha. */
-    __device__ __forceinline__ void go_on(float (&p)[32], const float (&s)[32], float unit)
-    {
-        float m[2], add[4];
-        weigh(p, s, unit, add);
-        maxima(m, s);
-        rescale = __any_sync(~0u, (m[0] - max[0]) * unit > 8 || (m[1] - max[1]) * unit > 8);
-        if (rescale) {
-#pragma unroll
-            for (int r = 0; r < 2; r++) {
-                float top = fmaxf(max[r], m[r]);
-                alpha[r] = exp2_approx((max[r] - top) * unit);
-                max[r] = top;
-                sum[r] *= alpha[r];
-            }
-            weigh(p, s, unit, add);
-        }
-        sum[0] += add[0] + add[1];
-        sum[1] += add[2] + add[3];
-    }
-};
 
 /* One warpgroup's half of a tile that is through, packed: leaves through staging. */
 template <int E>
@@ -281,6 +222,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     forward_kernel(const __grid_constant__ struct attention_call c,
                    const __grid_constant__ struct forward_maps m)
 {
+#ifdef SM90_CODE
     extern __shared__ char raw[];
     forward_smem<E> *sm = (forward_smem<E> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
 
@@ -307,6 +249,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         more_registers<232>();
         consume<E>(c, m, sm, threadIdx.x / 128 - 1);
     }
+#endif
 }
 
 template <int E>

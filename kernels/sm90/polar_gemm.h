@@ -270,6 +270,7 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
                const __grid_constant__ CUtensorMap mc, const __grid_constant__ CUtensorMap md,
                const gemm_shape s)
 {
+#ifdef SM90_CODE
     static_assert(!SPLIT || SYM, "only symmetric tiles are shared");
     static_assert(!SYM || BN == TILE, "symmetric tiles are square");
     constexpr int COLS = SPLIT ? BOX : BN; /* columns that this block writes */
@@ -353,6 +354,7 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
         }
         stage = extra + EXTRA;
     }
+#endif
 }
 
 #endif

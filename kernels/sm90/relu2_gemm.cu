@@ -143,22 +143,13 @@ __device__ __forceinline__ void products(float (&d)[2][80], const layout &l, uin
     }
 }
 
-__device__ __forceinline__ float relu(float x) { return x < 0 ? 0 : x; } /* of NaN: NaN */
-
-__device__ __forceinline__ float square_root(float x)
-{
-    float y;
-    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 /* A register of an 8x8 matrix: what it holds of post, and the pair of sums d, become what is
  * stored. factor: 2 scale of backward. */
 template <bool BACKWARD>
 __device__ __forceinline__ uint32_t finish_pair(uint32_t post, const float *d, float factor)
 {
     if (BACKWARD) {
-        float lo = square_root(bf16_lo(post)), hi = square_root(bf16_hi(post));
+        float lo = sqrt_approx(bf16_lo(post)), hi = sqrt_approx(bf16_hi(post));
         return bf16_pack(factor * d[0] * lo, factor * d[1] * hi);
     }
     uint32_t pre = bf16_pack(d[0], d[1]);
@@ -244,9 +235,10 @@ __device__ void do_work(const layout &l, const maps &m, const work &k, int worke
 }
 
 template <bool BACKWARD>
-__global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS, 1)
+__global__ void SM90_CLUSTER(CLUSTER) __launch_bounds__(THREADS, 1)
     relu2_gemm(const __grid_constant__ maps m, work k)
 {
+#ifdef SM90_CODE
     extern __shared__ uint8_t memory[];
     layout l(memory);
     int group = threadIdx.x / WORKER;
@@ -273,6 +265,7 @@ __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS, 1)
         do_work<BACKWARD>(l, m, k, group - 1);
     }
     cluster_sync(); /* a block must not exit while the other may write into its shared memory */
+#endif
 }
 
 /* -- host -------------------------------------------------------------------------------- */

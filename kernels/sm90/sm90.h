@@ -1,6 +1,6 @@
 /* sm90.h - Hopper's own instructions, one function each: barriers in shared memory, the copy
- * engine, clusters, matrices between registers and shared memory, registers, launches that
- * overlap. Products are wgmma.h's, tensor maps tensor_map.h's.
+ * engine, clusters, matrices from registers to shared memory, registers. Products are wgmma.h's,
+ * tensor maps tensor_map.h's; what older GPUs have too is mma.h's.
  *
  * Places in shared memory are 32-bit numbers: address(p). A barrier is a 64-bit word there; its
  * phase flips when its arrivals, and the bytes announced with barrier_expect, have come. Waiting is
@@ -15,14 +15,20 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <stdint.h>
+#include "behind.h"
+#include "mma.h"
+
+/* In code for other GPUs the kernels that use what is here are empty; they are not launched there. */
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define SM90_CODE
+#define SM90_CLUSTER(blocks) __cluster_dims__(blocks)
+#else
+#define SM90_CLUSTER(blocks)
+#pragma nv_diag_suppress 177 /* functions that are not used */
+#endif
 
 namespace sm90
 {
-
-__device__ __forceinline__ uint32_t address(const void *p)
-{
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
 
 /* -- barriers --------------------------------------------------------------------------- */
 
@@ -166,27 +172,11 @@ __device__ __forceinline__ void shared_written()
 
 /* -- 8x8 matrices of bf16 ------------------------------------------------------------------- */
 
-/* Four matrices: lane l gives the address of row l % 8 (16 bytes) of matrix l / 8 in memory; a
- * lane's register of a matrix holds two neighbours of one row of it (row lane / 4). */
-__device__ __forceinline__ void load_matrices(uint32_t (&r)[4], uint32_t from)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(from)
-                 : "memory");
-}
+/* As load_matrices and load_turned (mma.h), the other way. */
 __device__ __forceinline__ void store_matrices(uint32_t to, const uint32_t *r)
 {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
                  "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
-                 : "memory");
-}
-/* Transposed on the way: the register holds two neighbours of one column. */
-__device__ __forceinline__ void load_turned(uint32_t (&r)[4], uint32_t from)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(from)
                  : "memory");
 }
 __device__ __forceinline__ void store_turned(uint32_t to, const uint32_t (&r)[4])
@@ -196,7 +186,7 @@ __device__ __forceinline__ void store_turned(uint32_t to, const uint32_t (&r)[4]
                  : "memory");
 }
 
-/* -- registers and launches ------------------------------------------------------------------- */
+/* -- registers ------------------------------------------------------------------------------ */
 
 template <int REGISTERS> __device__ __forceinline__ void more_registers()
 {
@@ -205,18 +195,6 @@ template <int REGISTERS> __device__ __forceinline__ void more_registers()
 template <int REGISTERS> __device__ __forceinline__ void fewer_registers()
 {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
-}
-
-/* For a kernel launched as a programmatic dependent of the one before it: until that one is done
- * and its writes are seen. */
-__device__ __forceinline__ void wait_for_kernel_before()
-{
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-}
-/* The kernel behind may start, as far as it does not wait. */
-__device__ __forceinline__ void start_kernel_behind()
-{
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
 } /* namespace sm90 */

@@ -322,6 +322,8 @@ static void fiber_main()
     block *b = now->block;
     if (now->products.size())
         fail("ends with products that were not waited for");
+    if (now->copies.size())
+        fail("ends with copies into shared memory that it did not wait for");
     for (const auto &c : copies)
         if (c.first == now)
             fail("ends with copies out of shared memory that were not waited for");
@@ -353,6 +355,7 @@ static void fiber_begin(fiber *f, block *b, int number)
     f->ended = false;
     f->waits = NULL;
     f->products.clear(), f->groups.clear();
+    f->copies.clear(), f->copy_groups.clear();
     /* Tops are spread over the sets of the cache. */
     void **top = (void **)((char *)f->stack + STACK - 64 - (f - fibers.data()) % 32 * 192);
     *--top = NULL; /* where fiber_main would return to */

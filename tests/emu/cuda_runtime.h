@@ -72,6 +72,10 @@ cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute what, i
 {
     return cudaFuncSetAttribute((const void *)kernel, what, value);
 }
+template <class... P> cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, void (*kernel)(P...))
+{
+    return cudaFuncGetAttributes(a, (const void *)kernel);
+}
 
 namespace emu
 {

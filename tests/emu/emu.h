@@ -26,6 +26,11 @@ struct product_job {
     float row[2][16];
 };
 
+struct thread_copy { /* from NULL: zeros */
+    uint32_t to;
+    const void *from;
+};
+
 struct block;
 struct fiber {
     void *stack, *stack_at;
@@ -39,6 +44,8 @@ struct fiber {
     uint64_t what; /* barrier, parity and so on */
     std::vector<product_job> products;
     std::vector<size_t> groups; /* products in each committed group, oldest first */
+    std::vector<thread_copy> copies; /* its own, not done yet */
+    std::vector<size_t> copy_groups;
 };
 
 struct warp {

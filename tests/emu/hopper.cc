@@ -1,4 +1,5 @@
-/* hopper.cc - Hopper's instructions: barriers in shared memory, the copy engine, tensor cores.
+/* hopper.cc - instructions of tensor cores and copies: Hopper's (barriers in shared memory, the copy
+ * engine, wgmma) and those of every GPU (ldmatrix, mma.sync, cp.async).
  * Source of the layouts: PTX ISA 9.0, tensor maps, swizzling modes, wgmma matrix descriptors.
  */
 #include "emu.h"
@@ -304,13 +305,15 @@ void product(float *d, int n, const uint32_t *rows, uint64_t a, uint64_t b, bool
     now->products.push_back(j);
 }
 
-void products_commit()
+/* The last group: those of `all` that are in none yet. */
+static void close_group(std::vector<size_t> &groups, size_t all)
 {
-    size_t in_groups = 0;
-    for (size_t g : now->groups)
-        in_groups += g;
-    now->groups.push_back(now->products.size() - in_groups);
+    for (size_t g : groups)
+        all -= g;
+    groups.push_back(all);
 }
+
+void products_commit() { close_group(now->groups, now->products.size()); }
 
 void products_wait(int left)
 {
@@ -322,6 +325,66 @@ void products_wait(int left)
         now->groups.erase(now->groups.begin());
     }
     warp_values("wgmma.wait_group", ~0u, 0, 0);
+}
+
+/* Lane l: rows l / 4 and l / 4 + 8 of a, columns 2 (l % 4) .. of the result. */
+struct warp_operands {
+    uint32_t a[4], b[2];
+};
+void warp_product(float *const d[4], const uint32_t a[4], const uint32_t b[2])
+{
+    const warp_operands mine = { { a[0], a[1], a[2], a[3] }, { b[0], b[1] } };
+    const uint64_t *lanes = warp_values("mma", ~0u, (uint64_t)&mine, 0);
+    int row = now->lane / 4, column = now->lane % 4 * 2;
+    auto of = [&](int lane) { return (const warp_operands *)lanes[lane]; };
+
+    for (int h = 0; h < 2; h++)
+        for (int e = 0; e < 2; e++) {
+            float sum = 0;
+            for (int k = 0; k < 16; k++) {
+                int at = k % 8 / 2, shift = 16 * (k % 2);
+                uint32_t x = of(4 * row + at)->a[k / 8 * 2 + h] >> shift;
+                uint32_t y = of(4 * (column + e) + at)->b[k / 8] >> shift;
+                sum += from_bf16((uint16_t)x) * from_bf16((uint16_t)y);
+            }
+            *d[2 * h + e] += sum;
+        }
+    warp_values("mma", ~0u, 0, 0); /* all have read all */
+}
+
+/* -- copies of a thread ---------------------------------------------------------------------- */
+
+static void do_copy(const thread_copy &c)
+{
+    void *to = shared_pointer(c.to, 16);
+    if (c.from)
+        memcpy(to, c.from, 16);
+    else
+        memset(to, 0, 16);
+}
+
+/* At once or as late as can be: both must be right. */
+void copy_16(uint32_t to, const void *from)
+{
+    if ((uintptr_t)from % 16)
+        fail("a copy of 16 bytes from %p", from);
+    if (random_below(2))
+        do_copy({ to, from });
+    else
+        now->copies.push_back({ to, from });
+}
+
+void copies_commit() { close_group(now->copy_groups, now->copies.size()); }
+
+void copies_wait(int left)
+{
+    while ((int)now->copy_groups.size() > left) {
+        size_t n = now->copy_groups[0];
+        for (size_t i = 0; i < n; i++)
+            do_copy(now->copies[i]);
+        now->copies.erase(now->copies.begin(), now->copies.begin() + n);
+        now->copy_groups.erase(now->copy_groups.begin());
+    }
 }
 
 } /* namespace emu */

@@ -31,6 +31,11 @@ void product(float *d, int n, const uint32_t *rows, uint64_t a, uint64_t b, bool
              bool tb);
 void products_commit();
 void products_wait(int left);
+/* Into shared memory, when this thread waits for the copy's group at the latest; NULL: zeros. */
+void copy_16(uint32_t to, const void *from);
+void copies_commit();
+void copies_wait(int left);
+void warp_product(float *const d[4], const uint32_t a[4], const uint32_t b[2]);
 
 template <class T, class... A> constexpr int count_of() { return (std::is_same_v<T, A> + ... + 0); }
 
@@ -72,6 +77,11 @@ inline void ld_shared_v2_f32(float &a, float &b, uint32_t at)
 inline void ld_shared_v4_f32(float &a, float &b, float &c, float &d, uint32_t at)
 {
     const float *p = (float *)emu::shared_pointer(at, 16);
+    a = p[0], b = p[1], c = p[2], d = p[3];
+}
+inline void ld_shared_v4_b32(uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d, uint32_t at)
+{
+    const uint32_t *p = (uint32_t *)emu::shared_pointer(at, 16);
     a = p[0], b = p[1], c = p[2], d = p[3];
 }
 /* An address with a block of the cluster in it: its rank + 1 above the bits of the address. */
@@ -199,6 +209,25 @@ void setp_ne_b32__wgmma_mma_async_sync_aligned_m64nk16_f32_bf16_bf16(float &firs
                      std::get<N + 6>(all));
     }
 }
+
+inline void mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32(float &d0, float &d1, float &d2,
+                                                                float &d3, uint32_t a0, uint32_t a1,
+                                                                uint32_t a2, uint32_t a3,
+                                                                uint32_t b0, uint32_t b1)
+{
+    float *const d[4] = { &d0, &d1, &d2, &d3 };
+    const uint32_t a[4] = { a0, a1, a2, a3 }, b[2] = { b0, b1 };
+    emu::warp_product(d, a, b);
+}
+
+/* -- copies of a thread ---------------------------------------------------------------------- */
+
+inline void cp_async_cg_shared_global(uint32_t to, const void *from, int bytes)
+{
+    emu::copy_16(to, bytes ? from : NULL);
+}
+inline void cp_async_commit_group() { emu::copies_commit(); }
+inline void cp_async_wait_group(int left) { emu::copies_wait(left); }
 
 /* -- nothing here ---------------------------------------------------------------------------- */
 

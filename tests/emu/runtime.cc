@@ -337,6 +337,12 @@ cudaError_t cudaFuncSetAttribute(const void *, cudaFuncAttribute what, int bytes
                       ? cudaSuccess
                       : cudaErrorInvalidValue);
 }
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, const void *)
+{
+    memset(a, 0, sizeof *a);
+    a->ptxVersion = 90;
+    return result(cudaSuccess);
+}
 cudaError_t cudaGetLastError(void)
 {
     cudaError_t e = last;

@@ -1,11 +1,11 @@
-/* attention.h - attention over packed documents with a causal sliding window, for sm_90a.
+/* attention.h - attention over packed documents with a causal sliding window.
  *
  * The kernels behind the ops attention and attention_bwd, without struct ops:
  *
  *     struct attn_shape s = { rows, heads, 128, cu, ncu, cu_mul, window, 0.1f };
  *     void *ws = ... attention_workspace_bytes(&s) bytes of device memory, 256-byte aligned ...
- *     e = attention_forward(stream, &s, out, lse, q, k, v, ws);
- *     e = attention_backward(stream, &s, dq, dk, dv, dout, q, k, v, lse, delta, ws);
+ *     e = attention_forward(stream, &s, portable, out, lse, q, k, v, ws);
+ *     e = attention_backward(stream, &s, portable, dq, dk, dv, dout, q, k, v, lse, delta, ws);
  *
  * q, k, v, out and their gradients are bf16 (rows, heads * head_dim), row-major without
  * gaps, 16-byte aligned; lse is f32 (heads, rows), natural logarithm. Query row p sees keys
@@ -21,8 +21,8 @@
  * threads, each with its stream and workspace. The workspace may be reused when the call's last
  * kernel has ended.
  */
-#ifndef KERNELS_SM90_ATTENTION_H
-#define KERNELS_SM90_ATTENTION_H
+#ifndef KERNELS_ATTENTION_H
+#define KERNELS_ATTENTION_H
 
 #include <stddef.h>
 #include "host/device.h"
@@ -32,15 +32,16 @@
  * scale > 0. */
 size_t attention_workspace_bytes(const struct attn_shape *s);
 
-/* cudaErrorInvalidValue for a shape outside the above; else the launches' own errors. */
-cudaError_t attention_forward(cudaStream_t stream, const struct attn_shape *s, void *out,
-                              float *lse, const void *q, const void *k, const void *v,
+/* cudaErrorInvalidValue for a shape outside the above; else the launches' own errors.
+ * portable: the kernels for any GPU (attention_mma.cu), else Hopper's, as cuda_ops.portable. */
+cudaError_t attention_forward(cudaStream_t stream, const struct attn_shape *s, bool portable,
+                              void *out, float *lse, const void *q, const void *k, const void *v,
                               void *workspace);
 
 /* dq, dk, dv are written. delta (heads, rows) f32 = sum over channels of dout * out. */
-cudaError_t attention_backward(cudaStream_t stream, const struct attn_shape *s, void *dq, void *dk,
-                               void *dv, const void *dout, const void *q, const void *k,
-                               const void *v, const float *lse, const float *delta,
+cudaError_t attention_backward(cudaStream_t stream, const struct attn_shape *s, bool portable,
+                               void *dq, void *dk, void *dv, const void *dout, const void *q,
+                               const void *k, const void *v, const float *lse, const float *delta,
                                void *workspace);
 
 #endif
