@@ -12,7 +12,7 @@
 #include "base/version.h"
 #include "inspect/momenta.h"
 #include "coeffs/fit.h"
-#include "coeffs/gather.h"
+#include "coeffs/sources.h"
 #include "coeffs/minimax.h"
 #include "coeffs/sets.h"
 #include "coeffs/verdict.h"
@@ -107,9 +107,9 @@ static double or_else(double given, double usual) { return isnan(given) ? usual 
 
 /* -- matrices --------------------------------------------------------------------------- */
 
-static struct gather matrices(void)
+static struct trial_sources matrices(void)
 {
-    return (struct gather){
+    return (struct trial_sources){
         .spectrum = o.spectrum.v,
         .n_spectrum = o.spectrum.n,
         .shape = o.shape.v,
@@ -122,9 +122,9 @@ static struct gather matrices(void)
 }
 
 /* few: of a file or checkpoint, that many matrices at most. */
-static int gather(const struct gather *g, int flags, int few, struct trials *t)
+static int read_trials(const struct trial_sources *g, int flags, int few, struct trials *t)
 {
-    int rc = gather_trials(g, flags, few, t);
+    int rc = trial_sources_read(g, flags, few, t);
     for (int i = 0; i < o.checkpoint.n && !rc; i++)
         rc = momenta_trials(o.checkpoint.v[i], o.bank, flags, few, t);
     return rc;
@@ -132,9 +132,9 @@ static int gather(const struct gather *g, int flags, int few, struct trials *t)
 
 /* What would be passed over in silence; standard input among the spectra and n names of tables more
  * than once. */
-static int check_matrices(const struct gather *g, const char *const *tables, int n)
+static int check_matrices(const struct trial_sources *g, const char *const *tables, int n)
 {
-    int used = 0, rc = gather_check(g);
+    int used = 0, rc = trial_sources_check(g);
     if (rc)
         return rc;
     if (o.bank && !o.checkpoint.n)
@@ -219,8 +219,8 @@ static int verb_list(char **argv, int n)
     (void)n;
     report_begin(&r, stdout, report_format_of(o.format));
     report_table(&r, NULL, NULL, "name:s rows:i input:s about:s source:s");
-    for (int i = 0; i < set_count(); i++) {
-        const struct coeff_set *s = set_at(i);
+    for (int i = 0; i < coeffs_set_count(); i++) {
+        const struct coeffs_set *s = coeffs_set_at(i);
         report_row(&r, s->name, (int64_t)s->n, s->aol ? "aol" : "norm", s->about, s->source);
     }
     return report_end(&r);
@@ -231,10 +231,10 @@ static int verb_show(char **argv, int n)
     struct coeffs c;
     char head[512];
     (void)n;
-    int rc = set_get(&c, argv[0]);
+    int rc = coeffs_set_get(&c, argv[0]);
     if (rc)
         return rc;
-    const struct coeff_set *s = set_find(argv[0]);
+    const struct coeffs_set *s = coeffs_set_find(argv[0]);
     snprintf(head, sizeof head, "# %s: %s\n# source: %s\n", s->name, s->about, s->source);
     return write_table(&c, head);
 }
@@ -273,7 +273,7 @@ static int fit_and_write(const struct coeffs *start, const struct trials *t,
     return 0;
 }
 
-static int fit(const struct gather *g, bool aol)
+static int fit(const struct trial_sources *g, bool aol)
 {
     struct fit_options opt = fit_options(aol);
     struct coeffs start;
@@ -283,8 +283,8 @@ static int fit(const struct gather *g, bool aol)
     if (rc || (rc = fit_start(&start, o.from, rows_wanted(), aol)) || (rc = fit_check(&opt)) ||
         (rc = open_table(&out)))
         return rc;
-    rc = gather(g, (aol ? TRIAL_AOL : 0) | (o.bf16 ? TRIAL_VECTORS : 0),
-                o.bf16 ? BF16_FIT_MATRICES : 0, &t);
+    rc = read_trials(g, (aol ? TRIAL_AOL : 0) | (o.bf16 ? TRIAL_VECTORS : 0),
+                     o.bf16 ? BF16_FIT_MATRICES : 0, &t);
     if (!o.bf16)
         blas_threads(1); /* products are too small for more */
     if (!rc)
@@ -295,7 +295,7 @@ static int fit(const struct gather *g, bool aol)
 
 static int verb_fit(char **argv, int n)
 {
-    struct gather g = matrices();
+    struct trial_sources g = matrices();
     (void)argv;
     (void)n;
     if (!g.n_spectrum && !o.checkpoint.n && !g.n_kind)
@@ -308,7 +308,7 @@ static int verb_aol(char **argv, int n)
 {
     static const char *const usual_shape[] = { "768x768", "768x3072" };
     static const char *const usual_kind[] = { "gaussian", "levy" };
-    struct gather g = matrices();
+    struct trial_sources g = matrices();
     (void)argv;
     (void)n;
     if (o.drop) {
@@ -349,7 +349,7 @@ static int judge_all(const struct judge *j, const struct coeffs *c, struct verdi
     return rc ? rc : verdict_print(stdout, report_format_of(o.format), c, v, n);
 }
 
-static int check_eval(const struct gather *g, const struct judge *j, char **tables, int n)
+static int check_eval(const struct trial_sources *g, const struct judge *j, char **tables, int n)
 {
     if (!(j->lower > 0 && j->upper > j->lower && j->upper <= 1e6))
         return err_set(GPT_USAGE, "expected 0 < lower < upper <= 1e6, found %g and %g", j->lower,
@@ -366,7 +366,7 @@ static int check_eval(const struct gather *g, const struct judge *j, char **tabl
 
 static int verb_eval(char **argv, int n)
 {
-    struct gather g = matrices();
+    struct trial_sources g = matrices();
     struct trials t = { 0, NULL };
     struct output plot = { 0 };
     struct judge j = {
@@ -381,9 +381,9 @@ static int verb_eval(char **argv, int n)
     struct verdict *v = calloc((size_t)n, sizeof *v);
     rc = c && v ? 0 : err_memory();
     for (int i = 0; i < n && !rc; i++)
-        rc = set_or_file(&c[i], argv[i]);
+        rc = coeffs_set_or_file(&c[i], argv[i]);
     if (!rc)
-        rc = gather(&g, (o.aol ? TRIAL_AOL : 0) | (o.bf16 ? TRIAL_VECTORS : 0), 0, &t);
+        rc = read_trials(&g, (o.aol ? TRIAL_AOL : 0) | (o.bf16 ? TRIAL_VECTORS : 0), 0, &t);
     if (!rc)
         rc = judge_all(&j, c, v, n, &plot);
     output_abort(&plot);

@@ -14,15 +14,15 @@
 
 #include "coeffs/trial.h"
 
-/* x and f(x) at the ends and at every place where f may turn, x ascending. */
-struct turns {
+/* x and f(x) at the ends and wherever f may have an extremum, x ascending. */
+struct extrema {
     int n;
     double *x, *f;
 };
-/* GPT_INPUT unless 0 <= lower < upper, and for a table that turns more than a million times there.
+/* GPT_INPUT unless 0 <= lower < upper, and for a table with more than a million extrema there.
  * Values beyond 1e40 are cut to it. */
-int eval_turns(const struct coeffs *c, double lower, double upper, struct turns *t) MUST_CHECK;
-void turns_release(struct turns *t);
+int eval_extrema(const struct coeffs *c, double lower, double upper, struct extrema *t) MUST_CHECK;
+void extrema_release(struct extrema *t);
 
 /* Of f; of |1 - f|, and the first x that has it. */
 struct range {

@@ -23,7 +23,7 @@
 #include <stdbool.h>
 #include "base/err.h"
 #include "coeffs/quad.h"
-#include "coeffs/table.h"
+#include "coeffs/coeffs.h"
 
 enum { MINIMAX_TERMS = 4, GREEDY_ROWS = 64 };
 

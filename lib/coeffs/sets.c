@@ -13,7 +13,7 @@
         2.8366, -3.0525, 1.2012 \
     }
 
-static const struct coeff_set sets[] = {
+static const struct coeffs_set sets[] = {
     { "record-61",
       "Polar Express, 5 rows, lower 1e-3, safety 0.02, cushion 0.02",
       "modded-nanogpt pull requests 134 and 200; records 61 and 74",
@@ -110,21 +110,21 @@ static const struct coeff_set sets[] = {
       { YOU_2_TO_5 } },
 };
 
-int set_count(void) { return (int)(sizeof sets / sizeof sets[0]); }
+int coeffs_set_count(void) { return (int)(sizeof sets / sizeof sets[0]); }
 
-const struct coeff_set *set_at(int i) { return &sets[i]; }
+const struct coeffs_set *coeffs_set_at(int i) { return &sets[i]; }
 
-const struct coeff_set *set_find(const char *name)
+const struct coeffs_set *coeffs_set_find(const char *name)
 {
-    for (int i = 0; i < set_count(); i++)
+    for (int i = 0; i < coeffs_set_count(); i++)
         if (!strcmp(sets[i].name, name))
             return &sets[i];
     return NULL;
 }
 
-int set_get(struct coeffs *c, const char *name)
+int coeffs_set_get(struct coeffs *c, const char *name)
 {
-    const struct coeff_set *s = set_find(name);
+    const struct coeffs_set *s = coeffs_set_find(name);
     if (!s)
         return err_set(GPT_USAGE, "no set '%s' (ns-coeffs list shows them)", name);
     memset(c, 0, sizeof *c);
@@ -136,10 +136,10 @@ int set_get(struct coeffs *c, const char *name)
     return 0;
 }
 
-int set_or_file(struct coeffs *c, const char *name)
+int coeffs_set_or_file(struct coeffs *c, const char *name)
 {
-    if (set_find(name))
-        return set_get(c, name);
+    if (coeffs_set_find(name))
+        return coeffs_set_get(c, name);
     if (strcmp(name, "-") && !strpbrk(name, "./") && access(name, F_OK))
         return err_set(GPT_USAGE, "'%s': no such set (ns-coeffs list shows them) and no such file",
                        name);

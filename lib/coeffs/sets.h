@@ -1,8 +1,8 @@
 /* sets.h - the published coefficient sets, by name, with where they come from.
  *
  *     struct coeffs c;
- *     if ((rc = set_get(&c, "record-61"))) return rc;          // GPT_USAGE: no such set
- *     for (int i = 0; i < set_count(); i++) puts(set_at(i)->name);
+ *     if ((rc = coeffs_set_get(&c, "record-61"))) return rc;          // GPT_USAGE: no such set
+ *     for (int i = 0; i < coeffs_set_count(); i++) puts(coeffs_set_at(i)->name);
  *
  * Digits are those published, also where they are rounding noise. Read-only.
  */
@@ -10,19 +10,19 @@
 #define COEFFS_SETS_H
 
 #include <stdbool.h>
-#include "coeffs/table.h"
+#include "coeffs/coeffs.h"
 
-struct coeff_set {
+struct coeffs_set {
     const char *name, *about, *source;
     bool aol; /* for input scaled by AOL, not by its Frobenius norm */
     int n;
     double row[10][3];
 };
-int set_count(void);
-const struct coeff_set *set_at(int i);
-const struct coeff_set *set_find(const char *name); /* NULL: none */
-int set_get(struct coeffs *c, const char *name) MUST_CHECK;
+int coeffs_set_count(void);
+const struct coeffs_set *coeffs_set_at(int i);
+const struct coeffs_set *coeffs_set_find(const char *name); /* NULL: none */
+int coeffs_set_get(struct coeffs *c, const char *name) MUST_CHECK;
 /* A set's name, or else a file ("-": stdin). */
-int set_or_file(struct coeffs *c, const char *name) MUST_CHECK;
+int coeffs_set_or_file(struct coeffs *c, const char *name) MUST_CHECK;
 
 #endif

@@ -3,7 +3,7 @@
  *     struct trial t;
  *     if ((rc = trial_of_matrix(&t, &m, "gaussian", TRIAL_AOL | TRIAL_VECTORS))) return rc;
  *     t.x[0 .. t.n-1]                          // what the first row of a table sees
- *     rc = trial_bf16(&t, &table, NULL, error);        // bf16.c
+ *     rc = trial_bf16(&t, &table, NULL, error);
  *     trial_release(&t);
  *
  * The input is scaled as the optimizer does, X / (1.02 |X|_F + 1e-6) (record 61),
@@ -19,7 +19,7 @@
 #include <stdbool.h>
 #include "coeffs/matrix.h"
 #include "coeffs/svals.h"
-#include "coeffs/table.h"
+#include "coeffs/coeffs.h"
 
 enum {
     TRIAL_AOL = 1,

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/num.h"
-#include "coeffs/table.h"
+#include "coeffs/coeffs.h"
 
 enum kind {
     K_NAME,

@@ -1,4 +1,4 @@
-/* table.h - coefficient tables as text: `#` comments, then "a b c" a line (gpt-coeffs(5)).
+/* coeffs.h - coefficient tables as text: `#` comments, then "a b c" a line (gpt-coeffs(5)).
  *
  *     struct coeffs c;
  *     if ((rc = coeffs_read(&c, "my.coeffs"))) return rc;
@@ -8,8 +8,8 @@
  * A line may have a fourth number, of x^7, which recipes do not take: coeffs_load
  * is what they read with. Thread-safe; owns nothing.
  */
-#ifndef COEFFS_TABLE_H
-#define COEFFS_TABLE_H
+#ifndef COEFFS_COEFFS_H
+#define COEFFS_COEFFS_H
 
 #include <stddef.h>
 #include <stdio.h>

@@ -15,7 +15,7 @@ enum { SCAN = 1000000 };
 static struct coeffs set(const char *name)
 {
     struct coeffs c = { .n = 0 };
-    CHECK_OK(set_get(&c, name));
+    CHECK_OK(coeffs_set_get(&c, name));
     return c;
 }
 
@@ -67,8 +67,8 @@ static void test_overshoot(const struct coeffs *c)
 static void test_tables(void)
 {
     struct range r;
-    for (int i = 0; i <= set_count(); i++) {
-        struct coeffs c = i < set_count() ? set(set_at(i)->name) : seventh();
+    for (int i = 0; i <= coeffs_set_count(); i++) {
+        struct coeffs c = i < coeffs_set_count() ? set(coeffs_set_at(i)->name) : seventh();
         test_range(&c, 1e-3, 1);
         test_range(&c, 0.2, 0.9);
         test_overshoot(&c);

@@ -1,11 +1,11 @@
-#include "coeffs/gather.h"
+#include "coeffs/sources.h"
 
 #include <stdio.h>
 #include <string.h>
 
 static const char *const usual_shape[] = { "768x768" };
 
-int gather_check(const struct gather *g)
+int trial_sources_check(const struct trial_sources *g)
 {
     int rows, cols;
     for (int i = 0; i < g->n_shape; i++)
@@ -19,7 +19,8 @@ int gather_check(const struct gather *g)
     return 0;
 }
 
-static int add_file(const struct gather *g, const char *path, int flags, int few, struct trials *t)
+static int add_file(const struct trial_sources *g, const char *path, int flags, int few,
+                    struct trials *t)
 {
     struct svals_list v;
     int rows = 1, cols = 1, rc = svals_read(&v, path);
@@ -39,7 +40,7 @@ static int add_file(const struct gather *g, const char *path, int flags, int few
     return rc;
 }
 
-static int add_random(const struct gather *g, const char *kind, const char *shape, int flags,
+static int add_random(const struct trial_sources *g, const char *kind, const char *shape, int flags,
                       struct trials *t)
 {
     int rows, cols, rc = 0;
@@ -60,7 +61,7 @@ static int add_random(const struct gather *g, const char *kind, const char *shap
     return rc;
 }
 
-int gather_trials(const struct gather *g, int flags, int few, struct trials *t)
+int trial_sources_read(const struct trial_sources *g, int flags, int few, struct trials *t)
 {
     const char *const *shape = g->n_shape ? g->shape : usual_shape;
     int n_shape = g->n_shape ? g->n_shape : 1, rc = 0;

@@ -86,12 +86,12 @@ static void test_unseen(enum matrix_kind kind, int rows, int cols, bool aol, boo
     o.bf16 = bf16;
     CHECK_OK(fit_table(&f, &start, &seen, &o));
     CHECK(f.after < f.before);
-    for (int i = 0; i < set_count(); i++) {
+    for (int i = 0; i < coeffs_set_count(); i++) {
         struct coeffs c;
         struct spread ours = eval_trials(&f.table, &unseen, 0), theirs;
-        if (set_at(i)->n > f.table.n)
+        if (coeffs_set_at(i)->n > f.table.n)
             continue;
-        CHECK_OK(set_get(&c, set_at(i)->name));
+        CHECK_OK(coeffs_set_get(&c, coeffs_set_at(i)->name));
         theirs = eval_trials(&c, &unseen, 0);
         if (bf16) {
             CHECK_OK(eval_bf16(&f.table, &unseen, 0, &ours, NULL));

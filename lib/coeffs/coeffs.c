@@ -1,5 +1,5 @@
-/* table.c - reading, writing and evaluating a coefficient table. */
-#include "coeffs/table.h"
+/* coeffs.c - reading, writing and evaluating a coefficient table. */
+#include "coeffs/coeffs.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

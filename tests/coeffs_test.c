@@ -163,7 +163,7 @@ static void test_record(void)
     static const double lower[5] = { 0.00815653204163, 0.0329747633283, 0.128227438111,
                                      0.416347027877, 0.858872643527 };
     struct greedy g = derived((struct greedy_options)GREEDY_DEFAULT);
-    const struct coeff_set *s = set_find("record-61");
+    const struct coeffs_set *s = coeffs_set_find("record-61");
     struct coeffs c;
     for (int t = 0; t < 5; t++) {
         CHECK_NEAR(apart(&g, s->row[t], t), 0, 1e-14); /* theirs is double arithmetic */
@@ -187,7 +187,7 @@ static void test_paper(void)
     o.safety = 0;
     o.cushion = 0.02407327424182761;
     struct greedy g = derived(o);
-    const struct coeff_set *s = set_find("paper");
+    const struct coeffs_set *s = coeffs_set_find("paper");
     for (int t = 0; t < 6; t++)
         CHECK_NEAR(apart(&g, s->row[t], t), 0, 1e-14);
     CHECK_NEAR(apart(&g, s->row[7], 7), 0, 1e-12);
@@ -311,11 +311,11 @@ static void test_tables(void)
     CHECK_NEAR(c.row[0][3], 0, 0);
     CHECK_ERR(coeffs_read(&c, written("1 2 3 4 5\n")), GPT_INPUT, "three or four");
     CHECK_ERR(coeffs_read(&c, "/nonexistent"), GPT_SYSTEM, "/nonexistent");
-    for (int i = 0; i < set_count(); i++) { /* written and read: the same doubles */
+    for (int i = 0; i < coeffs_set_count(); i++) { /* written and read: the same doubles */
         struct coeffs again = { .n = 0 };
         const char *path = written("");
         FILE *f = fopen(path, "w");
-        CHECK_OK(set_get(&c, set_at(i)->name));
+        CHECK_OK(coeffs_set_get(&c, coeffs_set_at(i)->name));
         if (f) {
             coeffs_write(&c, f);
             fclose(f);
@@ -323,7 +323,7 @@ static void test_tables(void)
         CHECK_OK(coeffs_read(&again, path));
         CHECK(again.n == c.n && !memcmp(again.row, c.row, (size_t)c.n * sizeof c.row[0]));
     }
-    CHECK_ERR(set_get(&c, "none"), GPT_USAGE, "no set 'none'");
+    CHECK_ERR(coeffs_set_get(&c, "none"), GPT_USAGE, "no set 'none'");
 }
 
 static void test_svals(void)

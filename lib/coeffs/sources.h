@@ -1,0 +1,26 @@
+/* sources.h - trials from files of singular values and from random matrices, as a user names them.
+ *
+ *     struct trial_sources g = { .spectrum = files, .n_spectrum = 2, .matrices = 2, .seed = 1 };
+ *     if ((rc = trial_sources_check(&g)) || (rc = trial_sources_read(&g, TRIAL_AOL, 0, &t))) return rc;
+ *
+ * Thread-safe.
+ */
+#ifndef COEFFS_SOURCES_H
+#define COEFFS_SOURCES_H
+
+#include "coeffs/trial.h"
+
+struct trial_sources {
+    const char *const *spectrum, *const *shape, *const *kind;
+    int n_spectrum, n_shape, n_kind;
+    int matrices; /* of each shape and kind */
+    uint64_t seed;
+};
+/* GPT_USAGE: what is no shape or no kind. */
+int trial_sources_check(const struct trial_sources *g) MUST_CHECK;
+/* Adds to t; flags as trial.h's. few > 0: of a file that many matrices at most, evenly chosen. The
+ * first shape is also that of singular values whose file does not say it. */
+int trial_sources_read(const struct trial_sources *g, int flags, int few,
+                       struct trials *t) MUST_CHECK;
+
+#endif
