@@ -54,10 +54,10 @@ PRINTF_LIKE(2, 3) static void say(struct words *w, const char *fmt, ...)
     w->any = true;
 }
 
-static bool first_time(struct follow *f, enum hopeless what)
+static bool first_time(struct follow *f, unsigned what)
 {
-    bool first = !(f->said & what);
-    f->said |= what;
+    bool first = !(f->reported & what);
+    f->reported |= what;
     return first;
 }
 
@@ -74,22 +74,22 @@ static void check_certain(struct follow *f, const struct run *r, const struct st
 {
     double now = s->time_ms.given ? s->time_ms.value / 1e3 : NAN;
     double most = allowed(f->base.time.mean, &f->own.time);
-    bool lost =
+    bool not_finite =
         (s->val.given && !isfinite(s->val.value)) || (s->train.given && !isfinite(s->train.value));
-    if (lost && first_time(f, LOST_LOSS))
+    if (not_finite && first_time(f, FOLLOW_LOSS))
         say(w, "; can no longer become a record: the loss is not finite");
-    if (f->k.rule == RULE_Z && r->total && r->total >= f->base.steps && first_time(f, LOST_STEPS))
+    if (f->k.rule == RULE_Z && r->total && r->total >= f->base.steps && first_time(f, FOLLOW_STEPS))
         say(w, "; can no longer become a record: it takes %d steps and the baseline %g", r->total,
             f->base.steps);
     if (f->k.rule == RULE_T && !r->resumed && now >= most && r->clock_restart == 0 &&
-        first_time(f, LOST_CLOCK))
+        first_time(f, FOLLOW_CLOCK))
         say(w,
             "; can no longer become a record: its clock is at %.3f s and may end at %.3f s at "
             "most",
             now, most);
 }
 
-/* --- likely --- */
+/* --- forecasts --- */
 
 /* Seconds the baseline took from this share of its steps to its end. */
 static double rest_of_base(const struct follow *f, double share)
@@ -108,8 +108,8 @@ static void forecast_clock(struct follow *f, const struct run *r, const struct s
     double now = s->time_ms.given ? s->time_ms.value / 1e3 : NAN;
     double end = now + 0.95 * rest_of_base(f, (double)s->step / r->total);
     double most = allowed(f->base.time.mean, &f->own.time);
-    if (f->k.rule == RULE_T && !r->resumed && end > most && !(f->said & LOST_CLOCK) &&
-        r->clock_restart == 0 && first_time(f, DIM_CLOCK))
+    if (f->k.rule == RULE_T && !r->resumed && end > most && !(f->reported & FOLLOW_CLOCK) &&
+        r->clock_restart == 0 && first_time(f, FOLLOW_CLOCK_FORECAST))
         say(w,
             "; is unlikely to become a record: from here 5%% faster than the baseline it would "
             "end at %.1f s, and may at %.3f s at most",
@@ -125,14 +125,14 @@ static void forecast_loss(struct follow *f, const struct run *r, const struct st
     double more = 1 + 1.0 / f->base.runs;
     double error = sqrt(more * (sd * sd + f->base.loss.sd * f->base.loss.sd));
     double most = allowed(f->k.target, &f->own.loss);
-    if (end - 4 * error > most && first_time(f, DIM_LOSS))
+    if (end - 4 * error > most && first_time(f, FOLLOW_LOSS_FORECAST))
         say(w,
             "; is unlikely to become a record: carried to the end its loss is %.4f (deviation "
             "%.4f), and may be %.4f at most",
             end, error, most);
 }
 
-/* --- what is said --- */
+/* --- the line --- */
 
 static void stand(struct follow *f, const struct run *r, const struct stepline *s, struct words *w)
 {
@@ -154,21 +154,21 @@ static void stand(struct follow *f, const struct run *r, const struct stepline *
 bool follow_step(struct follow *f, const struct run *r, const struct stepline *s, char *text,
                  size_t size)
 {
-    char lost[1024] = "";
-    struct words w = { text, size, false }, end = { lost, sizeof lost, false };
+    char remarks[1024] = "";
+    struct words w = { text, size, false }, end = { remarks, sizeof remarks, false };
     if (r->trial != f->trial) {
         f->trial = r->trial;
-        f->said = 0;
+        f->reported = 0;
     }
     check_certain(f, r, s, &end);
     if (s->val.given && r->total && s->step >= r->total - s->step && s->step < r->total &&
-        !(f->said & LOST_LOSS)) {
+        !(f->reported & FOLLOW_LOSS)) {
         forecast_clock(f, r, s, &end);
         forecast_loss(f, r, s, &end);
     }
     if (!s->val.given && !end.any)
         return false;
     stand(f, r, s, &w);
-    say(&w, "%s", lost);
+    say(&w, "%s", remarks);
     return true;
 }

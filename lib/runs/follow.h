@@ -9,14 +9,22 @@
  * that the group's mean cannot lie below the baseline's. Two more are forecasts and say so:
  * the clock, if the rest ran 5% faster than the baseline did; the loss, if it stays as far
  * from the baseline's curve as it is, less four deviations. Both wait for half of the run.
- * Each is said once. Threads: one.
+ * Each is reported once a run. Threads: one.
  */
 #ifndef RUNS_FOLLOW_H
 #define RUNS_FOLLOW_H
 
 #include "runs/judge.h"
 
-enum hopeless { LOST_LOSS = 1, LOST_STEPS = 2, LOST_CLOCK = 4, DIM_CLOCK = 8, DIM_LOSS = 16 };
+/* Reported so far of the present run: that it cannot become a record, by its loss, its number of steps
+ * or its clock, or is forecast not to, by its clock or its loss. */
+enum {
+    FOLLOW_LOSS = 1,
+    FOLLOW_STEPS = 2,
+    FOLLOW_CLOCK = 4,
+    FOLLOW_CLOCK_FORECAST = 8,
+    FOLLOW_LOSS_FORECAST = 16
+};
 struct follow {
     const struct gather *g;
     int group;
@@ -24,13 +32,14 @@ struct follow {
     struct group_sum base, own; /* own: the runs of the group before this one */
     double *base_time; /* seconds of the mean baseline run after each step */
     int32_t base_steps;
-    unsigned said;
+    unsigned reported;
     int trial;
 };
 int follow_begin(struct follow *f, const struct gather *g, int group,
                  const struct criteria *k) MUST_CHECK;
 void follow_end(struct follow *f);
-/* True when there is something to say: at a validation, or when hope is lost. */
+/* True where text is set: at a validation, and where the run can no longer, or is forecast not to,
+ * become a record. */
 bool follow_step(struct follow *f, const struct run *r, const struct stepline *s, char *text,
                  size_t size);
 

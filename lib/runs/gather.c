@@ -160,18 +160,18 @@ static int add_operand(struct gather *g, struct items *t, const char *operand, b
 
 /* --- reading --- */
 
-/* Workers take items in order and hand over what they read when its turn has come. */
-struct shop {
+/* Workers take items in order, and add to the groups in order: that of item `turn` alone. */
+struct queue {
     struct gather *g;
     const struct gather_options *o;
     const struct item *item;
     int n, next, turn, rc;
     char *message;
     pthread_mutex_t lock;
-    pthread_cond_t moved;
+    pthread_cond_t turned;
 };
 struct worker {
-    struct shop *shop;
+    struct queue *queue;
     int at, runs;
     struct {
         long line;
@@ -183,23 +183,23 @@ struct worker {
 /* False when another has failed before this one's turn. */
 static bool wait_turn(struct worker *w)
 {
-    struct shop *s = w->shop;
-    pthread_mutex_lock(&s->lock);
-    while (s->turn != w->at && !s->rc)
-        pthread_cond_wait(&s->moved, &s->lock);
-    bool ok = !s->rc;
-    pthread_mutex_unlock(&s->lock);
+    struct queue *q = w->queue;
+    pthread_mutex_lock(&q->lock);
+    while (q->turn != w->at && !q->rc)
+        pthread_cond_wait(&q->turned, &q->lock);
+    bool ok = !q->rc;
+    pthread_mutex_unlock(&q->lock);
     return ok;
 }
 
 static int take_run(void *arg, const struct run *r)
 {
     struct worker *w = arg;
-    struct shop *s = w->shop;
+    struct queue *q = w->queue;
     w->runs++;
     if (!wait_turn(w))
-        return GPT_SYSTEM; /* nobody looks at it */
-    return group_add(&s->g->group[s->item[w->at].group], &s->g->variants, r, s->o->flags);
+        return GPT_SYSTEM; /* another item has failed, and its code is returned */
+    return group_add(&q->g->group[q->item[w->at].group], &q->g->variants, r, q->o->flags);
 }
 
 static void take_note(void *arg, const char *path, long line, const char *text)
@@ -214,38 +214,38 @@ static const char *shown(const char *path) { return !strcmp(path, "-") ? "stdin"
 
 static void read_item(struct worker *w)
 {
-    struct shop *s = w->shop;
-    const struct item *t = &s->item[w->at];
+    struct queue *q = w->queue;
+    const struct item *t = &q->item[w->at];
     struct logsink sink = { .run = take_run, .note = take_note, .arg = w };
     w->runs = w->notes = 0;
-    int rc = logread_file(t->path, s->o->keep_texts, &sink);
+    int rc = logread_file(t->path, q->o->keep_texts, &sink);
     if (!rc && !w->runs && !t->from_folder)
         rc = err_set(GPT_INPUT, "%s: %s", shown(t->path),
                      w->notes ? w->note[0].text : "no step lines");
     bool mine = wait_turn(w);
     for (int i = 0; i < w->notes; i++) {
         if (mine && !rc)
-            gather_note(s->g, shown(t->path), w->note[i].line, w->note[i].text);
+            gather_note(q->g, shown(t->path), w->note[i].line, w->note[i].text);
         free(w->note[i].text);
     }
-    pthread_mutex_lock(&s->lock);
+    pthread_mutex_lock(&q->lock);
     if (mine && rc) {
-        s->rc = rc;
-        s->message = strdup(err_message());
+        q->rc = rc;
+        q->message = strdup(err_message());
     }
-    s->turn++;
-    pthread_cond_broadcast(&s->moved);
-    pthread_mutex_unlock(&s->lock);
+    q->turn++;
+    pthread_cond_broadcast(&q->turned);
+    pthread_mutex_unlock(&q->lock);
 }
 
 static void *work(void *arg)
 {
-    struct worker w = { .shop = arg };
+    struct worker w = { .queue = arg };
     for (;;) {
-        pthread_mutex_lock(&w.shop->lock);
-        w.at = w.shop->rc ? w.shop->n : w.shop->next++;
-        pthread_mutex_unlock(&w.shop->lock);
-        if (w.at >= w.shop->n)
+        pthread_mutex_lock(&w.queue->lock);
+        w.at = w.queue->rc ? w.queue->n : w.queue->next++;
+        pthread_mutex_unlock(&w.queue->lock);
+        if (w.at >= w.queue->n)
             return NULL;
         read_item(&w);
     }
@@ -253,26 +253,26 @@ static void *work(void *arg)
 
 static int read_items(struct gather *g, const struct items *t, const struct gather_options *o)
 {
-    struct shop s = { .g = g, .o = o, .item = t->v, .n = t->n };
+    struct queue q = { .g = g, .o = o, .item = t->v, .n = t->n };
     pthread_t id[THREADS_MAX];
     int threads = o->threads > 0 ? o->threads : (int)sysconf(_SC_NPROCESSORS_ONLN), started = 0;
     if (threads > t->n)
         threads = t->n;
     if (threads > THREADS_MAX)
         threads = THREADS_MAX;
-    pthread_mutex_init(&s.lock, NULL);
-    pthread_cond_init(&s.moved, NULL);
-    while (started < threads - 1 && !pthread_create(&id[started], NULL, work, &s))
+    pthread_mutex_init(&q.lock, NULL);
+    pthread_cond_init(&q.turned, NULL);
+    while (started < threads - 1 && !pthread_create(&id[started], NULL, work, &q))
         started++;
-    work(&s);
+    work(&q);
     while (started > 0)
         pthread_join(id[--started], NULL);
-    pthread_cond_destroy(&s.moved);
-    pthread_mutex_destroy(&s.lock);
-    if (s.rc)
-        err_set(s.rc, "%s", s.message ? s.message : "out of memory");
-    free(s.message);
-    return s.rc;
+    pthread_cond_destroy(&q.turned);
+    pthread_mutex_destroy(&q.lock);
+    if (q.rc)
+        err_set(q.rc, "%s", q.message ? q.message : "out of memory");
+    free(q.message);
+    return q.rc;
 }
 
 int gather_read(struct gather *g, char *const *operands, int n, const struct gather_options *o)

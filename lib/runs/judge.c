@@ -210,8 +210,8 @@ static void check_better(struct reasons *r, const struct judgement *v, const str
 
 /* --- the verdict --- */
 
-static void praise(struct reasons *r, const struct judgement *v, int group,
-                   const struct criteria *k)
+static void say_shown(struct reasons *r, const struct judgement *v, int group,
+                      const struct criteria *k)
 {
     const struct group_sum *s = &v->own;
     if (group && k->rule == RULE_LOSS) {
@@ -272,7 +272,7 @@ int judge_group(struct judgement *v, const struct gather *g, int group, const st
     }
     v->shown = !r.n;
     if (v->shown)
-        praise(&r, v, group, k);
+        say_shown(&r, v, group, k);
     say_rounding(&r, v, k);
     return 0;
 }
