@@ -130,8 +130,8 @@ static int read_trials(const struct trial_sources *g, int flags, int few, struct
     return rc;
 }
 
-/* What would be passed over in silence; standard input among the spectra and n names of tables more
- * than once. */
+/* Refuses options that would have no effect, and standard input named more than once among the
+ * spectra and the n tables. */
 static int check_matrices(const struct trial_sources *g, const char *const *tables, int n)
 {
     int used = 0, rc = trial_sources_check(g);
@@ -150,7 +150,7 @@ static int check_matrices(const struct trial_sources *g, const char *const *tabl
 
 /* -- writing a table ---------------------------------------------------------------------- */
 
-/* Asked for first: what stands in the way is told before the work. */
+/* Before the work, so that a file that cannot be written is reported at once. */
 static int open_table(struct output *out)
 {
     return output_open(out, o.output ? o.output : "-", o.force);

@@ -1,5 +1,5 @@
-/* chart.h - panels with axes as a picture that stands alone: grid, ticks, curves, a legend; SVG,
- * light or dark as the reader's system is.
+/* chart.h - panels with axes in one SVG: grid, ticks, curves, a legend; light or dark as the
+ * system of the viewer.
  *
  *     struct chart c = { .f = f, .left = 80, .top = 34, .width = 600, .height = 200,
  *                        .x0 = 0, .x1 = steps, .y0 = -4, .y1 = 0, .log_y = true,
@@ -42,14 +42,14 @@ void chart_mark_x(const struct chart *c, double x);
 void chart_mark_y(const struct chart *c, double y);
 
 /* One of eight colours that differ for most eyes (Okabe and Ito), the last four dashed, then again.
- * NaN is left out. The name is shown to a pointer that rests on the curve; NULL: none. */
+ * NaN is left out. The name is the tooltip of the curve; NULL: none. */
 void chart_curve(const struct chart *c, int which, double pixels_wide);
 void chart_to(const struct chart *c, double x, double y);
 void chart_curve_end(const struct chart *c, const char *name);
-/* The curve's look, and behind it name and note, at this place in pixels. */
+/* A sample of the curve's stroke followed by name and note, at this position in pixels. */
 void chart_legend(FILE *f, int x, int y, int which, const char *name, const char *note);
 
-/* For what is drawn otherwise: the place in pixels, at most a panel off. */
+/* For other shapes: the position in pixels, at most one panel outside of this one. */
 double chart_x(const struct chart *c, double x);
 double chart_y(const struct chart *c, double y);
 const char *chart_colour(int which);

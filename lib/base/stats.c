@@ -106,7 +106,7 @@ double t_noncentral_cdf(double t, double df, double delta)
         return t < 0 ? 0 : 1;
     if (df > 1e12)
         return normal_cdf(t - delta);
-    if (fabs(delta) > FAR) { /* Z counts for little: make it count for more */
+    if (fabs(delta) > FAR) { /* Z hardly matters: scaling both increases its part */
         t *= FAR / fabs(delta);
         delta = copysign(FAR, delta);
     }

@@ -6,9 +6,9 @@
  *
  * The degrees of freedom are any number > 0 (Welch's are no integers); infinity is the
  * normal distribution. t_cdf and t_quantile keep ten digits in either tail, so that
- * the upper tail is t_cdf(-t, df) and not 1 - t_cdf(t, df). t_noncentral_cdf is good to
- * 1e-12 absolutely, where |delta| > 3000 to 1e-7. What makes no sense (df <= 0, NaN, p outside
- * 0 .. 1) gives NaN.
+ * the upper tail is t_cdf(-t, df) and not 1 - t_cdf(t, df). t_noncentral_cdf is good to 1e-12
+ * absolutely, where |delta| > 3000 to 1e-7. Invalid arguments (df <= 0, NaN, p outside 0 .. 1) give
+ * NaN.
  * Pure functions, safe in any thread.
  */
 #ifndef BASE_STATS_H

@@ -34,9 +34,9 @@ struct objective {
     double lower; /* with trials: points below have weight 0 */
 };
 
-enum { TALLEST = 3 }; /* f beyond is replaced by its logarithm */
+enum { LOG_FROM = 3 }; /* where |f| is larger, its logarithm takes its place */
 
-/* Back through the rows: df/dx_t times x_t^(2i+1). */
+/* Backward through the rows: d f / d coefficient (t, i) = df/dx_t times x_t^(2i+1). */
 static void slopes(const struct coeffs *c, const double *in, double g, double stretch, double *d)
 {
     for (int t = c->n; t-- > 0;) {
@@ -48,8 +48,8 @@ static void slopes(const struct coeffs *c, const double *in, double g, double st
 }
 
 /* f at x, with every row's input after the first times `stretch`, and its slopes d by all
- * coefficients, row by row (d NULL: none). Beyond 3 it is f's logarithm, so that an explosion has
- * a slope. */
+ * coefficients, row by row (d NULL: none). Where |f| > LOG_FROM the value grows as log |f|, so that
+ * a diverging table has a finite slope. */
 static double objective_point(const struct coeffs *c, double x, double stretch, double *d)
 {
     double in[COEFFS_ROWS], size;
@@ -60,8 +60,8 @@ static double objective_point(const struct coeffs *c, double x, double stretch, 
     }
     size = fabs(x);
     if (d)
-        slopes(c, in, size > TALLEST ? TALLEST / size : 1, stretch, d);
-    return size > TALLEST ? copysign(TALLEST * (1 + log(size / TALLEST)), x) : x;
+        slopes(c, in, size > LOG_FROM ? LOG_FROM / size : 1, stretch, d);
+    return size > LOG_FROM ? copysign(LOG_FROM * (1 + log(size / LOG_FROM)), x) : x;
 }
 
 struct sum {
@@ -121,10 +121,11 @@ static void add_guard(const struct objective *o, const struct coeffs *c, struct 
         }
 }
 
-/* Errors of the rounded iteration, slopes of the exact one. Rounding has turned what comes out in
- * direction i: of its length F, only y lies along u_i. The rows scale both alike, by what they make
- * of the length x F / y that went in, so that e^2 = 1 - 2 y + F^2 has the slope 2 (F - y / F) by F.
- * A singular value below the noise is therefore better not raised to 1, and a fit learns that. */
+/* Errors of the rounded iteration, slopes of the exact one. Rounding rotates the output in
+ * direction i: of its length F, only y lies along u_i. The rows scale both by the same factor, that
+ * of an input of length x F / y, so that e^2 = 1 - 2 y + F^2 has the slope 2 (F - y / F) by F. The
+ * error of a singular value below the rounding noise is therefore least where it is not raised to
+ * 1. */
 static bool add_bf16(const struct objective *o, const struct coeffs *c, struct sum *s, double *d)
 {
     long point = 0;
@@ -151,7 +152,7 @@ static bool add_bf16(const struct objective *o, const struct coeffs *c, struct s
 }
 
 /* phi; with grad and hess (row-major, params x params) also its derivatives, the second ones
- * without curvature of f. Infinite when a value cannot be had. */
+ * without curvature of f. Infinite when a value is not finite or memory ran out. */
 static double objective_value(const struct objective *o, const struct coeffs *c, double *grad,
                               double *hess)
 {
@@ -210,7 +211,7 @@ static double guard_excess(const struct objective *o, const struct coeffs *c, do
     return worst;
 }
 
-/* Largest of f - high and low - f on [from, to]; infinite when it cannot be said. */
+/* Largest of f - high and low - f on [from, to]; infinite when eval_range fails. */
 static double excess_between(const struct coeffs *c, double from, double to, double low,
                              double high)
 {
@@ -266,7 +267,7 @@ static void guard_refine(struct objective *o, const struct coeffs *c)
         struct extrema t;
         if (eval_extrema(&s, low, end, &t))
             continue;
-        for (int i = 0; i < t.n; i++) /* and both sides: a step moves it */
+        for (int i = 0; i < t.n; i++) /* on both sides, too: a step moves the extremum */
             if (excess(o, t.x[i], t.f[i], o->swing, &sign) > 0) {
                 insert(o, t.x[i]);
                 insert(o, fmax(t.x[i] * 0.997, low));
@@ -331,14 +332,14 @@ static double objective_minimize(const struct objective *o, struct coeffs *c, in
 /* --- the least largest error: a linear program a step, within a trust region ---
  *
  * Unknowns of a program are the steps of all coefficients, in units of the region's size, and the
- * largest error t; t also bounds STERN times the excess over the guard, a penalty that is exact.
+ * largest error t; t also bounds PENALTY times the excess over the guard (an exact penalty).
  *
- * Rows are the peaks of the error alone, and at the place where f turns, not at the nearest point.
- * A step moves peaks sideways: on their flanks, the linear model would forbid that, and beside the
- * summit it would take it for a gain.
+ * The program has a row for each peak of the error, evaluated at the extremum itself and not at the
+ * nearest point. A step moves peaks sideways: a row on a peak's flank would rule such a step out,
+ * and a row beside the extremum would count it as a gain.
  */
 
-enum { STERN = 300, HALVINGS = 40 };
+enum { PENALTY = 300, HALVINGS = 40 };
 
 /* One curve whose peaks count: factor * sign * (f - bound) over x[0..n-1]. */
 struct curve {
@@ -355,8 +356,9 @@ static void set_curves(struct curve *v, const struct objective *o)
     v[1] = (struct curve){ o->x, o->n, -1, 1, 1, 1, 0, 0 };
     for (int k = 0; k < 2; k++) {
         double stretch = k ? 1 + o->safety : 1;
-        v[2 + 2 * k] = (struct curve){ o->grid, o->n_grid, 1, STERN, stretch, 1 + o->swing, 0, 0 };
-        v[3 + 2 * k] = (struct curve){ o->grid, o->n_grid,    -1, STERN,
+        v[2 + 2 * k] =
+            (struct curve){ o->grid, o->n_grid, 1, PENALTY, stretch, 1 + o->swing, 0, 0 };
+        v[3 + 2 * k] = (struct curve){ o->grid, o->n_grid,    -1, PENALTY,
                                        stretch, 1 - o->swing, 0,  o->floor_from };
     }
 }
@@ -379,7 +381,7 @@ static double slope(const struct curve *v, const struct coeffs *c, double x)
     return v->sign * g;
 }
 
-/* Where between neighbours of point i, a local maximum, f turns; x[i] when it is an end. */
+/* The extremum of f between the neighbours of point i, a local maximum; x[i] if that is an end. */
 static double summit(const struct curve *v, const struct coeffs *c, int i)
 {
     if (i == 0 || i + 1 == v->n)
@@ -467,7 +469,7 @@ static double linear_step(const struct objective *o, const struct coeffs *c, dou
     add_region(r);
     climb(o, c, r);
     struct linprog p = { r->n + 1, r->m, r->a, r->b, cost };
-    linprog_solve(&p, z, 1e-8); /* a point short of the best is as good a step */
+    linprog_solve(&p, z, 1e-8); /* an approximate solution is as good a step */
     *next = *c;
     for (int j = 0; j < r->n; j++)
         next->row[j / c->terms][j % c->terms] += r->size[j] * z[j];
@@ -504,10 +506,10 @@ static void objective_minimax(const struct objective *o, struct coeffs *c, int r
 
 /* --- the fit: points, starts, search --- */
 
-/* Points that a search works on; the verdict is on all. f is smooth: of tens of thousands of
- * singular values, groups of neighbours act as one. */
+/* A search works on this many points; the result is judged on all values. f is smooth, so that
+ * neighbouring singular values are represented by their mean. */
 enum { POINTS_MAX = 2048, SCOUT_POINTS = 384 };
-/* Starts that are tried at all, for a few rounds, and to the end. */
+/* Starting tables: at most, minimised for a few rounds, minimised to the end. */
 enum { STARTS_MAX = 80, SCOUTS = 48, FINALISTS = 6, HOPS = 60, GUARD_ROUNDS = 5 };
 static const double guard_weight = 300, guard_margin = 0.95;
 
@@ -564,7 +566,7 @@ static int set_points(struct objective *o, const double *x, int n, int max)
     return 0;
 }
 
-/* The grid of the guard: geometric, and closer towards the end, where f turns most. */
+/* The grid of the guard: geometric, and denser towards the end, where f has most extrema. */
 static void set_guard(struct objective *o, const struct fit_options *f, const double *x, int n)
 {
     double low = fmax(fmin(x[0], f->upper / 30) / 4, 1e-30), knee = f->upper / 30;
@@ -599,8 +601,8 @@ static double exact_objective(const struct coeffs *c, const double *x, int n,
 
 /* --- the search --- */
 
-/* In bf16, where linear programs would chase rounding, the largest error is the limit of p-norms,
- * p doubled each time, relative to the largest so far. */
+/* In bf16, where linear programs would follow rounding errors, the largest error is approached by
+ * p-norms, p doubled each time, relative to the largest so far. */
 static void minimize(struct objective *o, struct coeffs *c, enum fit_objective what, int rounds)
 {
     o->power = 2;
@@ -658,7 +660,7 @@ static bool greedy_start(struct coeffs *c, const struct coeffs *like, double low
 }
 
 /* Starts: the given one first, then greedy tables. Without guard, the greedy one for an interval
- * is the best for it (minimax.h), so that the largest error has little left to gain from there. */
+ * is optimal for that interval (minimax.h), which leaves the largest error little to gain. */
 static int make_starts(struct candidate *v, const struct coeffs *start, const double *x, int n,
                        const struct fit_options *o)
 {
@@ -679,7 +681,7 @@ static void score(struct candidate *v, int n, const struct objective *o, enum fi
 {
     for (int i = 0; i < n; i++)
         v[i].score = exact_objective(&v[i].c, o->x, o->n, what) + guard_excess(o, &v[i].c, swing);
-    qsort(v + 1, (size_t)n - 1, sizeof *v, by_score); /* the given one stays in front */
+    qsort(v + 1, (size_t)n - 1, sizeof *v, by_score); /* the given one stays first */
 }
 
 /* Keeps c in *best if it is better for all x, and stays within the guard. */
@@ -694,7 +696,8 @@ static void consider(struct coeffs *best, double *least, const struct coeffs *c,
     }
 }
 
-/* From the best so far, disturbed, down again: valleys of the mean square lie close together. */
+/* Basin hopping: random perturbations of the best table, each minimised again; local minima of the
+ * mean square lie close together. */
 static void hop(struct fit *f, const struct objective *scout, const struct objective *full,
                 const double *x, int n, const struct fit_options *opt, double swing)
 {
@@ -859,7 +862,7 @@ int fit_table(struct fit *f, const struct coeffs *start, const struct trials *t,
     f->high = x[n - 1];
     set_guard(&guard, o, x, n);
     f->guard_before = guard_excess_all(&guard, start, o->swing);
-    /* A start that explodes is no licence to explode. */
+    /* A fit may exceed the guard as far as its start does, unless the start diverges. */
     double swing = f->guard_before < 1 ? o->swing + f->guard_before : o->swing;
     f->before = f->after = f->exact_before = f->exact_after =
         exact_objective(start, x, n, o->objective);
@@ -910,7 +913,7 @@ int fit_start(struct coeffs *c, const char *from, int rows, bool aol)
     return 0;
 }
 
-/* --- what is said of a fit --- */
+/* --- report of a fit --- */
 
 void fit_describe(const struct fit *f, const struct coeffs *start, const struct fit_options *o,
                   char *text, size_t size)
@@ -926,7 +929,7 @@ void fit_describe(const struct fit *f, const struct coeffs *start, const struct 
         snprintf(text + at, size - (size_t)at, "nothing better was found");
 }
 
-/* Of the values and the start: of what the fit was made from. */
+/* Hash of the inputs of a fit: the singular values and the start. */
 static int hash_inputs(const struct trials *t, const struct coeffs *start, char hex[33])
 {
     struct xxh x;

@@ -7,15 +7,15 @@
  *
  * Minimises the rms or the largest |1 - f| over the singular values that the
  * first row sees (trial.h), with Levenberg and Marquardt's method; the largest as
- * the limit of p-norms. A measured spectrum says nothing of what a later step
- * will bring, so a guard holds everywhere else: on (0, upper] the table stays in
- * 0 .. 1 + swing, and above the median also over 1 - swing, even if the input of
- * every row after the first is larger by a factor 1 + safety. A start that breaks
- * the guard may be followed by a fit that breaks it as much.
+ * the limit of p-norms. The spectrum of a later step may differ from the measured
+ * one, so a guard bounds f everywhere: on (0, upper] it stays in 0 .. 1 + swing,
+ * and above the median also over 1 - swing, even if the input of every row after
+ * the first is larger by a factor 1 + safety. Where the start exceeds the guard,
+ * the fit may exceed it as far.
  *
  * The search begins at the start and at greedy tables (minimax.h) for several
- * intervals, so a good local minimum is found, not certainly the best. The result
- * is never worse than the start on the objective: it is then the start itself.
+ * intervals, so a good local minimum is found, not certainly the global one. Where
+ * nothing better than the start is found, the result is the start.
  *
  * With bf16 set, the objective is that of trial_bf16 (needs TRIAL_VECTORS): the
  * exact fit is improved further, with residuals of the rounded iteration and
@@ -61,8 +61,8 @@ int fit_write(const struct fit *f, const struct coeffs *start, const struct tria
               const struct fit_options *o, FILE *to) MUST_CHECK;
 
 /* The table to start from: a set's name or a file, or with NULL the greedy one. rows 0 is 5, with
- * aol 4, but any number of rows of a table given without aol. For AOL, what has one row more loses
- * its first, which AOL makes up for (pull request 155); so does the greedy one. */
+ * aol 4, but any number of rows of a table given without aol. With aol a table of one row more
+ * loses its first row, whose work AOL does (pull request 155); so does the greedy one. */
 int fit_start(struct coeffs *c, const char *from, int rows, bool aol) MUST_CHECK;
 
 #endif

@@ -6,7 +6,7 @@
  *     F_i = int_{q_i}^{q_{i+2}} prod_j (x^2 - q_j^2) dx = 0,   i = 0 .. k-1.
  *
  * With x = m + d t on t in [-1, 1], x^2 - q_j^2 = 2 m d (t - t_j)(1 + rho (t + t_j)), rho = d / 2m:
- * the powers of d come out, and what is left is of order one for every interval.
+ * the powers of d are factored out, and what remains is of order one for every interval.
  */
 #include "coeffs/minimax.h"
 
@@ -213,7 +213,7 @@ static int check(const struct greedy_options *o)
     return 0;
 }
 
-/* The interval has closed to less than quad can hold: p with p(1) = 1 and as many derivatives
+/* The interval is narrower than quad can represent: p with p(1) = 1 and as many derivatives
  * zero there as it has, the limit of the best ones. */
 static void set_limit(struct minimax *m, int degree, quad at)
 {

@@ -59,7 +59,7 @@ struct greedy_row {
     quad lower, upper; /* image of the interval so far: [lower, upper] */
     struct minimax minimax; /* before recentring and safety */
     bool cushioned;
-    int digits; /* decimal digits of coef vouched for, 17 at most */
+    int digits; /* correct decimal digits of coef, 17 at most */
 };
 struct greedy {
     int n, terms;

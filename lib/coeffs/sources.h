@@ -1,7 +1,7 @@
 /* sources.h - trials from files of singular values and from random matrices, as a user names them.
  *
  *     struct trial_sources g = { .spectrum = files, .n_spectrum = 2, .matrices = 2, .seed = 1 };
- *     if ((rc = trial_sources_check(&g)) || (rc = trial_sources_read(&g, TRIAL_AOL, 0, &t))) return rc;
+ *     if (!(rc = trial_sources_check(&g))) rc = trial_sources_read(&g, TRIAL_AOL, 0, &t);
  *
  * Thread-safe.
  */
@@ -16,7 +16,7 @@ struct trial_sources {
     int matrices; /* of each shape and kind */
     uint64_t seed;
 };
-/* GPT_USAGE: what is no shape or no kind. */
+/* GPT_USAGE: a shape or a kind that cannot be read. */
 int trial_sources_check(const struct trial_sources *g) MUST_CHECK;
 /* Adds to t; flags as trial.h's. few > 0: of a file that many matrices at most, evenly chosen. The
  * first shape is also that of singular values whose file does not say it. */

@@ -6,7 +6,7 @@
  *     rc = trial_bf16(&t, &table, NULL, error);
  *     trial_release(&t);
  *
- * The input is scaled as the optimizer does, X / (1.02 |X|_F + 1e-6) (record 61),
+ * The input is scaled as in the optimizer, X / (1.02 |X|_F + 1e-6) (record 61),
  * or, with TRIAL_AOL, by AOL: rows times s_i = (sum_j |X X^T|_ij)^(-1/2), which puts
  * all singular values at or below 1 (arXiv 2208.03160; pull request 155). AOL moves
  * the polar factor as well; `shift` says by how much.

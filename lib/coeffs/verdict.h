@@ -1,12 +1,12 @@
-/* verdict.h - everything that eval.h can say of a table, as named numbers.
+/* verdict.h - all measures of a table in eval.h, as named numbers, printed and drawn.
  *
  *     struct judge j = { .lower = 1e-3, .upper = 1, .trials = &t, .bf16 = true };
  *     struct verdict v;
  *     if ((rc = verdict_of(&v, &c, &j))) return rc;
  *     for (int i = 0; i < v.n; i++) printf("%s %g\n", v.v[i].name, v.v[i].value);
  *
- * The names do not depend on the table, so verdicts can stand side by side.
- * NaN is what a table has no answer for. Thread-safe.
+ * The names do not depend on the table, so verdicts can be printed side by side. A measure that
+ * is not defined for a table is NaN. Thread-safe.
  */
 #ifndef COEFFS_VERDICT_H
 #define COEFFS_VERDICT_H

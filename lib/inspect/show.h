@@ -13,7 +13,7 @@
 
 int show_list(FILE *f, enum report_format format, const struct tensors *s,
               const struct views *v) MUST_CHECK;
-/* What MANIFEST or the file's metadata says, and sizes by kind. recipe: its name, or NULL. */
+/* The keys of MANIFEST or of the file's metadata, and sizes by kind. recipe: its name, or NULL. */
 int show_info(FILE *f, enum report_format format, const struct tensors *s,
               const char *recipe) MUST_CHECK;
 int show_stats(FILE *f, enum report_format format, const struct views *v,

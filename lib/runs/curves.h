@@ -6,7 +6,7 @@
  *     if (c.parted >= 0) ...                    // known at the end
  *
  * The error of a difference is sqrt(s1^2/n1 + s2^2/n2); what rounding to the printed digits
- * adds is in s, so that runs that print the same are not taken for certain. Groups part at
+ * adds is in s, so that the deviation of runs that print the same is not zero. Groups part at
  * the first trained step where Welch's two-sided p is below alpha divided by the number of
  * steps compared (Bonferroni). Pure but for the struct.
  */

@@ -77,7 +77,7 @@ bool facts_is_rule(const char *line, size_t n)
     return true;
 }
 
-/* --- what single lines say --- */
+/* --- single lines --- */
 
 static bool starts(const char *line, size_t n, const char *word)
 {
@@ -95,7 +95,7 @@ static void set_env(struct facts *f, int key, const char *s, size_t n)
         n = ENV_VALUE - 1;
     memcpy(f->env[key], s, n);
     f->env[key][n] = '\0';
-    for (size_t i = 0; i < n; i++) /* a NUL in the log ends nothing */
+    for (size_t i = 0; i < n; i++) /* a NUL in the log does not end the value */
         if (!f->env[key][i])
             f->env[key][i] = '?';
 }
@@ -268,7 +268,7 @@ void facts_line(struct facts *f, const char *line, size_t n)
     f->lines++;
     f->code_lines += is_code(line, n);
     if (f->own && f->sections == 1 && starts(line, n, "seed = "))
-        return; /* runs of one recipe differ in it */
+        return; /* the seed is no difference of the recipe */
     facts_piece(f, line, n);
     facts_piece(f, "\n", 1);
 }

@@ -1,4 +1,4 @@
-/* facts.h - what a run log says besides its numbers: program text, recipe, machine, data.
+/* facts.h - what a run log contains besides its numbers: program text, recipe, machine, data.
  *
  * The text of a log stands in sections between rules, lines of '=' only. A section is
  * known by what is in it, not by its place: program text (import, def, class at the margin),
@@ -27,7 +27,7 @@ extern const char *const fact_name[FACTS];
 enum { FACT_TEXT_MAX = 4 << 20 }; /* of a longer text the beginning is kept, and all is hashed */
 
 struct fact_text {
-    char hash[33]; /* "" when the log says nothing */
+    char hash[33]; /* "" when the log has none */
     char *text; /* NULL when not kept; not terminated */
     size_t n, room;
     bool cut;
@@ -53,15 +53,15 @@ bool facts_is_rule(const char *line, size_t n);
 /* A line without its end; pieces of a line too long to hold are given with facts_piece. */
 void facts_line(struct facts *f, const char *line, size_t n);
 void facts_piece(struct facts *f, const char *text, size_t n);
-/* True when the present section is program text, so that step lines in it are words. */
+/* True when the present section is program text; step lines in it are not of a run. */
 bool facts_in_source(const struct facts *f);
-/* Ends the present section and files what it was. */
+/* Ends the present section and stores its text or hash under its kind. */
 void facts_section(struct facts *f);
-/* Forgets the present section: noise between step lines. */
+/* Discards the present section: other output between step lines. */
 void facts_drop_section(struct facts *f);
 /* What follows may be another log: its facts replace those there are. */
 void facts_next_log(struct facts *f);
-/* Fills in what is made of several lines. GPT_SYSTEM when out of memory before. */
+/* Sets the facts that are made of several lines. GPT_SYSTEM: memory ran out, here or before. */
 int facts_finish(struct facts *f) MUST_CHECK;
 
 #endif

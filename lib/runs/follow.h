@@ -1,4 +1,4 @@
-/* follow.h - a run that is still going: how it stands, and whether it can still be a record.
+/* follow.h - a run in progress: its distance to the baseline, and whether it can still be a record.
  *
  *     struct follow f;
  *     if ((rc = follow_begin(&f, &gather, group, &criteria))) return rc;
@@ -16,8 +16,8 @@
 
 #include "runs/judge.h"
 
-/* Reported so far of the present run: that it cannot become a record, by its loss, its number of steps
- * or its clock, or is forecast not to, by its clock or its loss. */
+/* Reported so far of the present run: that it cannot become a record, by its loss, its number of
+ * steps or its clock, or is forecast not to, by its clock or its loss. */
 enum {
     FOLLOW_LOSS = 1,
     FOLLOW_STEPS = 2,

@@ -88,7 +88,7 @@ static int add_point(struct group *g, const struct run_val *v)
     struct curve_point *c = &g->curve[i];
     if (!isfinite(v->loss))
         return 0;
-    double d = v->loss - c->mean; /* Welford: runs come one by one */
+    double d = v->loss - c->mean; /* Welford's update */
     c->n++;
     c->mean += d / c->n;
     c->m2 += d * (v->loss - c->mean);
@@ -102,7 +102,7 @@ static int add_point(struct group *g, const struct run_val *v)
 }
 
 /* A value printed with d digits stands for an interval of 10^-d; uniform over it, its variance
- * is a twelfth of the square. Where all runs print the same, that is all there is. */
+ * is a twelfth of the square: the least variance that printed values can show. */
 double curve_sd(const struct curve_point *p)
 {
     double rounding = pow(10, -2 * p->digits) / 12;

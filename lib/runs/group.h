@@ -1,4 +1,4 @@
-/* group.h - runs that are compared as one: their ends, their curve, what they are made of.
+/* group.h - runs that are compared as one: their ends, their curve, the texts of their logs.
  *
  *     struct variants v = { 0 };                     // shared by all groups
  *     struct group g = { .name = "new" };
@@ -72,7 +72,7 @@ const struct curve_point *group_at(const struct group *g, int32_t step);
 /* Deviation of a point (n - 1; NaN for one run); what rounding adds is in it. */
 double curve_sd(const struct curve_point *p);
 
-/* What the table says of a group. Runs that did not reach their end are not in it. */
+/* A group's line of the table, of the runs that reached their end. */
 struct group_sum {
     int runs, left_out, not_finite; /* counted; without an end; loss NaN or infinite */
     struct sample loss, time;

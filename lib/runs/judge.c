@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FEW_LOSSES = 4 }; /* so many may be equal by chance */
+enum { FEW_LOSSES = 4 }; /* fewer losses than this may be equal by chance */
 
 static const char *tail_name(const struct criteria *k)
 {
@@ -53,7 +53,7 @@ static void check_steps(struct reasons *r, const struct group *g)
         add(r, "unequal steps: '%s' mixes runs of %d and %d", g->name, least, most);
 }
 
-/* A log that is counted twice, or a seed, makes deviations smaller than they are. */
+/* A log or a seed that is counted twice makes the deviation too small. */
 static void check_twice(struct reasons *r, const struct group *g, bool losses)
 {
     for (int i = 1; i < g->n; i++)

@@ -1,4 +1,4 @@
-/* stepline.h - one line of a run log: is it a step line, and what does it say?
+/* stepline.h - parses a line of a run log as a step line.
  *
  *     struct stepline s;
  *     const char *why;
@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { STEP_MAX = 1 << 30 }; /* steps above are not believed */
+enum { STEP_MAX = 1 << 30 }; /* larger step numbers are errors */
 enum stepline_kind { STEP_NONE, STEP_BAD, STEP_OK };
 
 /* One decimal number as it was printed. */

@@ -1,4 +1,4 @@
-/* why.h - what besides chance may be behind a difference: program, recipe, machine, data.
+/* why.h - differences of program, recipe, machine and data that may explain one of loss or time.
  *
  *     if ((rc = why_report(&r, &gather, 1, 200))) ...    // 1 line of context, 200 lines a diff
  *
