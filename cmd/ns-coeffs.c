@@ -38,66 +38,46 @@ static struct {
         .swing = NAN };
 
 static const struct opt table[] = {
-    { 0, NULL, NULL, OPT_GROUP, NULL, "Table", 0, 0, NULL },
-    { 0, "iters", "N", OPT_I64, &o.iters, "rows (5; aol 4)", 1, GREEDY_ROWS, NULL },
-    { 0, "lower", "X", OPT_F64, &o.lower,
-      "smallest singular value that matters (1e-3; fit, aol: "
-      "all)",
-      0, 0, NULL },
-    { 0, "upper", "X", OPT_F64, &o.upper, "largest one (1; aol 1.02)", 0, 0, NULL },
-    { 0, "safety", "X", OPT_F64, &o.safety,
-      "rows take inputs too large by this share (0.02; fit, "
-      "aol 0.01)",
-      0, 0, NULL },
-    { 0, "cushion", "X", OPT_F64, &o.cushion,
-      "polar: a row's interval is at least this part of "
-      "its upper end (0.02)",
-      0, 0, NULL },
-    { 0, "degree", "N", OPT_I64, &o.degree, "polar: 3, 5 or 7 (5)", 0, 0, NULL },
-    { 0, "no-rescale-last", NULL, OPT_FLAG, &o.no_rescale_last,
-      "polar: leave the last row as it "
-      "is where the cushion acted",
-      0, 0, NULL },
-    { 0, "from", "TABLE", OPT_STR, &o.from,
-      "fit, aol: start here (fit: as polar; aol: as polar "
-      "with a row more, its first dropped)",
-      0, 0, NULL },
-    { 0, "drop", NULL, OPT_FLAG, &o.drop, "aol: print that start, fit nothing", 0, 0, NULL },
-    { 0, "objective", "WORD", OPT_CHOICE, &o.objective, "fit, aol: what is made small (rms)", 0, 0,
-      "max|rms" },
-    { 0, "swing", "X", OPT_F64, &o.swing,
-      "fit, aol: how far from 1 the table may be where no "
-      "singular value was (0.3)",
-      0, 0, NULL },
-    { 0, NULL, NULL, OPT_GROUP, NULL, "Matrices to fit to or to judge on", 0, 0, NULL },
+    OPT_HEADING("Table"),
+    OPT_NUMBER("iters", "N", &o.iters, 1, GREEDY_ROWS, "rows (5; aol 4)"),
+    OPT_REAL("lower", "X", &o.lower, 0, 0,
+             "smallest singular value that matters (1e-3; fit, aol: all)"),
+    OPT_REAL("upper", "X", &o.upper, 0, 0, "largest one (1; aol 1.02)"),
+    OPT_REAL("safety", "X", &o.safety, 0, 0,
+             "rows take inputs too large by this share (0.02; fit, aol 0.01)"),
+    OPT_REAL("cushion", "X", &o.cushion, 0, 0,
+             "polar: a row's interval is at least this part of its upper end (0.02)"),
+    OPT_NUMBER("degree", "N", &o.degree, 0, 0, "polar: 3, 5 or 7 (5)"),
+    OPT_SWITCH(0, "no-rescale-last", &o.no_rescale_last,
+               "polar: leave the last row as it is where the cushion acted"),
+    OPT_TEXT(0, "from", "TABLE", &o.from,
+             "fit, aol: start here (fit: as polar; aol: as polar with a row more, its "
+             "first dropped)"),
+    OPT_SWITCH(0, "drop", &o.drop, "aol: print that start, fit nothing"),
+    OPT_WORD("objective", &o.objective, "max|rms", "fit, aol: what is made small (rms)"),
+    OPT_REAL("swing", "X", &o.swing, 0, 0,
+             "fit, aol: how far from 1 the table may be where no singular value was (0.3)"),
+    OPT_HEADING("Matrices to fit to or to judge on"),
     { 0, "spectrum", "FILE", OPT_LIST, &o.spectrum,
-      "singular values, as gpt-ckpt spectrum prints "
-      "them; may be repeated",
-      0, 0, NULL },
+      "singular values, as gpt-ckpt spectrum prints them; may be repeated", 0, 0, NULL },
     { 0, "checkpoint", "PATH", OPT_LIST, &o.checkpoint, "momenta of a checkpoint; may be repeated",
       0, 0, NULL },
-    { 0, "bank", "LABEL", OPT_STR, &o.bank, "checkpoint: only this parameter", 0, 0, NULL },
+    OPT_TEXT(0, "bank", "LABEL", &o.bank, "checkpoint: only this parameter"),
     { 0, "distribution", "WORD", OPT_LIST, &o.distribution, "random matrices; may be repeated", 0,
       0, MATRIX_CHOICES },
     { 0, "shape", "RxC", OPT_LIST, &o.shape,
-      "their shape (768x768); eval: also that of the work "
-      "counted; may be repeated",
-      0, 0, NULL },
-    { 0, "matrices", "N", OPT_I64, &o.matrices, "of each shape and distribution (2)", 1, 1000,
-      NULL },
-    { 0, "seed", "N", OPT_I64, &o.seed, "of the random matrices (1)", 0, 0x1p62, NULL },
-    { 0, "bf16", NULL, OPT_FLAG, &o.bf16, "also in the arithmetic of a GPU", 0, 0, NULL },
-    { 0, "aol", NULL, OPT_FLAG, &o.aol, "eval: scale by AOL, not by the Frobenius norm", 0, 0,
-      NULL },
-    { 0, NULL, NULL, OPT_GROUP, NULL, "Output", 0, 0, NULL },
-    { 0, "format", "WORD", OPT_CHOICE, &o.format,
-      "eval, list: table (default on a terminal), tsv "
-      "(elsewhere) or json",
-      0, 0, "table|tsv|json" },
-    { 0, "plot", "FILE", OPT_STR, &o.plot, "eval: draw the tables into an SVG", 0, 0, NULL },
-    { 'o', "output", "FILE", OPT_STR, &o.output, "write the table to FILE", 0, 0, NULL },
-    { 'f', "force", NULL, OPT_FLAG, &o.force, "replace what is there", 0, 0, NULL },
-    { 'q', "quiet", NULL, OPT_FLAG, &o.quiet, "no remarks", 0, 0, NULL },
+      "their shape (768x768); eval: also that of the work counted; may be repeated", 0, 0, NULL },
+    OPT_NUMBER("matrices", "N", &o.matrices, 1, 1000, "of each shape and distribution (2)"),
+    OPT_NUMBER("seed", "N", &o.seed, 0, 0x1p62, "of the random matrices (1)"),
+    OPT_SWITCH(0, "bf16", &o.bf16, "also in the arithmetic of a GPU"),
+    OPT_SWITCH(0, "aol", &o.aol, "eval: scale by AOL, not by the Frobenius norm"),
+    OPT_HEADING("Output"),
+    OPT_WORD("format", &o.format, "table|tsv|json",
+             "eval, list: table (default on a terminal), tsv (elsewhere) or json"),
+    OPT_TEXT(0, "plot", "FILE", &o.plot, "eval: draw the tables into an SVG"),
+    OPT_TEXT('o', "output", "FILE", &o.output, "write the table to FILE"),
+    OPT_SWITCH('f', "force", &o.force, "replace what is there"),
+    OPT_SWITCH('q', "quiet", &o.quiet, "no remarks"),
     OPT_END
 };
 
@@ -105,7 +85,7 @@ static char *arguments; /* for the comment that says what made a table */
 
 static double or_else(double given, double usual) { return isnan(given) ? usual : given; }
 
-/* -- matrices --------------------------------------------------------------------------- */
+/* --- matrices --- */
 
 static struct trial_sources matrices(void)
 {
@@ -148,7 +128,7 @@ static int check_matrices(const struct trial_sources *g, const char *const *tabl
     return used < 2 ? 0 : err_set(GPT_USAGE, "standard input can be read once only");
 }
 
-/* -- writing a table ---------------------------------------------------------------------- */
+/* --- writing a table --- */
 
 /* Before the work, so that a file that cannot be written is reported at once. */
 static int open_table(struct output *out)
@@ -210,7 +190,7 @@ static int verb_polar(char **argv, int n)
     return close_table(&out, rc);
 }
 
-/* -- sets ----------------------------------------------------------------------------------- */
+/* --- sets --- */
 
 static int verb_list(char **argv, int n)
 {
@@ -239,7 +219,7 @@ static int verb_show(char **argv, int n)
     return write_table(&c, head);
 }
 
-/* -- fits ------------------------------------------------------------------------------------- */
+/* --- fits --- */
 
 static int rows_wanted(void) { return o.iters == UNSET ? 0 : (int)o.iters; }
 
@@ -334,7 +314,7 @@ static int verb_aol(char **argv, int n)
     return fit(&g, true);
 }
 
-/* -- judgement ------------------------------------------------------------------------------ */
+/* --- judgement --- */
 
 static int judge_all(const struct judge *j, const struct coeffs *c, struct verdict *v, int n,
                      struct output *plot)
@@ -393,7 +373,7 @@ static int verb_eval(char **argv, int n)
     return rc;
 }
 
-/* -- the verbs ------------------------------------------------------------------------------ */
+/* --- the verbs --- */
 
 #define MATRICES " spectrum checkpoint bank distribution shape matrices seed bf16 "
 #define WRITES " output force quiet"
