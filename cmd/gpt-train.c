@@ -26,7 +26,7 @@ struct options {
     double ranks_timeout;
     struct opt_list set;
     bool plan, profile, no_graph, quiet, progress;
-    bool any_device; /* not said */
+    bool any_device; /* neither --device nor --gpus was given */
 };
 
 /* -- the CPU: ranks are threads in one process ------------------------------------- */
@@ -95,8 +95,8 @@ static int cuda_backend(struct backend *b, const struct options *o, const struct
     if (rc)
         return rc;
     bool alone = ranks == 1 && at.processes == 1;
-    /* A kernel that is loaded at its first launch may wait for a collective that waits for it. The
-     * driver reads this when it is first called. */
+    /* With lazy module loading the first launch of a kernel can deadlock against a pending
+     * collective. The driver reads this variable at its first call. */
     if (!alone && !run_captures(r, o->no_graph))
         setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     n = ops_cuda_count();
@@ -141,8 +141,8 @@ static int pick_backend(struct backend *b, const struct options *o, const struct
         int gpus = o->any_device && !o->quiet ? ops_cuda_count() : 0;
         if (gpus)
             fprintf(stderr,
-                    "gpt-train: on the CPU, though %d GPU%s visible: --gpus N trains there, "
-                    "--device cpu says that this is meant\n",
+                    "gpt-train: training on the CPU; %d GPU%s visible: --gpus N uses them, "
+                    "--device cpu silences this message\n",
                     gpus, gpus > 1 ? "s are" : " is");
 #endif
         return cpu_backend(b, (int)o->ranks);
@@ -156,11 +156,11 @@ static int pick_backend(struct backend *b, const struct options *o, const struct
 #endif
 }
 
-/* -- what was typed ------------------------------------------------------------------- */
+/* -- options -------------------------------------------------------------------------- */
 
 static void on_signal(int sig)
 {
-    signal(sig, SIG_DFL); /* a second one ends the run at once */
+    signal(sig, SIG_DFL); /* a second signal ends the process */
     run_stop();
 }
 
@@ -173,8 +173,8 @@ static void stop_on_signals(void)
     signal(SIGPIPE, SIG_IGN); /* a closed stdout is an error with a message */
 }
 
-/* Makes the folder of checkpoints, with one in it and away again: that none can be written there
- * should not be found out after the first thousand steps. */
+/* Creates the directory of checkpoints and tests that one can be written there, so that a run does
+ * not fail at its first checkpoint. */
 static int try_output(const char *dir, bool *made)
 {
     struct stat st;
@@ -191,7 +191,7 @@ static int try_output(const char *dir, bool *made)
     return rc;
 }
 
-/* -r, or the checkpoint's own recipe; both must be the same experiment. */
+/* -r, or the recipe in the checkpoint; with both, they must be equal. */
 static int get_recipe(const struct options *o, struct recipe **r)
 {
     struct recipe *saved;
@@ -236,7 +236,7 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
         .log = b->first ? NULL : stdout,
         .arguments = arguments,
         .began = began,
-        /* A log on the terminal shows how far the run is; a line of progress would stand in it. */
+        /* A log on the terminal shows progress itself, and a progress line would mix with it. */
         .progress = o->quiet                ? PROGRESS_OFF
                     : o->progress           ? PROGRESS_ON
                     : isatty(STDOUT_FILENO) ? PROGRESS_OFF
@@ -271,7 +271,7 @@ static int train(const struct options *o, const struct recipe *r, const char *ar
     return 0;
 }
 
-/* What contradicts itself or would do nothing; --gpus N is --device cuda --ranks N. */
+/* Rejects options that contradict each other or have no effect. --gpus N is --device cuda --ranks N. */
 static int check_options(struct options *o)
 {
     int rc = opt_choose(o->plan, "--plan", o->bench, "--bench");
@@ -294,7 +294,7 @@ static int check_options(struct options *o)
         return err_set(GPT_USAGE, "%s goes with --device cuda",
                        o->no_graph ? "--no-graph" : "--ranks-timeout");
     if (o->keep >= 0 && !o->out)
-        return err_set(GPT_USAGE, "--keep is of the checkpoints in -o DIR, and there is none");
+        return err_set(GPT_USAGE, "--keep needs -o DIR");
     if (o->keep < 0)
         o->keep = 2;
     if (!(o->ranks_timeout > 0))

@@ -1,4 +1,4 @@
-/* backward.c - the flattened backward (record-61.md 3, record-74.md 7): forward.c from its end. */
+/* backward.c - the flattened backward (record-61.md 3, record-74.md 7): forward.c in reverse. */
 #include "model/model.h"
 
 /* Rows of p's gradient are complete for this micro-batch. */
@@ -14,7 +14,7 @@ static void done(struct model *m, struct param *p)
     rows_done(m, p, 0, p->g.rows);
 }
 
-/* From the gradient of the MLP's product to dy, that of its input. */
+/* From the gradient of the MLP's product to dy, the gradient of its input. */
 static void mlp_backward(struct model *m, struct acts *a, struct layer_acts *l, int i)
 {
     struct ops *o = m->ops;
@@ -30,13 +30,13 @@ static void mlp_backward(struct model *m, struct acts *a, struct layer_acts *l, 
 
     o->linear_t_bwd_w(o, tensor_rows(g, f, f), folds ? lambda->grad : NULL, dm, l->post, w2, scale,
                       add);
-    o->linear_relu2_bwd(o, l->post, dm, w2, scale, l->post); /* now the gradient */
+    o->linear_relu2_bwd(o, l->post, dm, w2, scale, l->post); /* post now holds its gradient */
     o->linear_bwd_w(o, tensor_rows(g, 0, f), NULL, l->post, l->y2, w1, NULL, add);
     rows_done(m, m->p.mlp, 2 * f * at, 2 * f);
     o->linear_bwd_x(o, a->dy, l->post, w1, NULL, false);
 }
 
-/* From the gradient of attention's product to dy and dy12, that of its input. */
+/* From the gradient of attention's product to dy and dy12, the gradients of its input. */
 static void attention_backward(struct model *m, struct acts *a, struct layer_acts *l, int i,
                                const struct batch *b)
 {
@@ -74,8 +74,8 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
     o->linear_bwd_x(o, a->dy, l->dqkv, wqkv, p->qkv[i].value, false);
 }
 
-/* A table's gradient is final after the first layer that reads it (at most two do), a
- * parameter's after the first layer that reads any of its tables. */
+/* The gradient of a table is computed at the first of its layers (at most two read it); that of the
+ * parameter is final at the first layer that reads any of its tables. */
 static void value_backward(struct model *m, struct acts *a, int i, const struct batch *b)
 {
     const struct layer_spec *l = m->recipe->layers;
@@ -122,8 +122,7 @@ static bool has_layer(const struct model *m, const struct param *bank, int64_t a
     return false;
 }
 
-/* Padding of a bank, rows a layer, has no layer: its gradient is zero, and is written like the
- * others. */
+/* Matrices of a bank that no layer reads, `rows` rows each: their gradient is zero, and final. */
 static void clear_padding(struct model *m, struct param *bank, int64_t rows)
 {
     for (int64_t at = 0; at < bank->w.rows / rows; at++) {

@@ -1,4 +1,4 @@
-/* bank.c - memory and shards of the parameters. */
+/* bank.c - see bank.h. */
 #include "model/bank.h"
 
 int64_t param_bytes(const struct param_spec *s)

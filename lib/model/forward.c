@@ -1,7 +1,7 @@
 /* forward.c - the flattened forward (record-61.md 2, record-74.md 5): one list of ops. */
 #include "model/model.h"
 
-/* Attn(y), with the stream added where no mix does that: record-61.md 2.4. */
+/* Attn(y), record-61.md 2.4; plus the stream, where no mix adds it. */
 static void attention_forward(struct model *m, struct layer_acts *l, int i, const struct batch *b)
 {
     struct ops *o = m->ops;
@@ -29,7 +29,7 @@ static void attention_forward(struct model *m, struct layer_acts *l, int i, cons
               mixes ? NO_TENSOR : l->mixed);
 }
 
-/* MLP(y2), likewise: record-61.md 2.8. */
+/* MLP(y2), record-61.md 2.8; plus the stream, where no mix adds it. */
 static void mlp_forward(struct model *m, struct layer_acts *l, int i)
 {
     struct ops *o = m->ops;

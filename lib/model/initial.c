@@ -14,13 +14,13 @@
 struct initial {
     const struct recipe *r;
     uint64_t seed;
-    char *data[MAX_PARAMS]; /* its matrices that are not zero, in order; in its own type */
+    char *data[MAX_PARAMS]; /* the matrices that are not zero, in order, in the parameter's type */
     pthread_t thread;
-    atomic_bool stop; /* nobody waits any more */
+    atomic_bool stop; /* set by initial_free */
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t moved;
     int done; /* parameters drawn */
-    int code; /* of the one that failed, number `done`, with its message */
+    int code; /* failure of parameter `done`, with its message */
     char message[512];
 };
 
@@ -62,7 +62,7 @@ static void put(const struct param_spec *s, void *out, int64_t i, float x)
         ((float *)out)[i] = x;
 }
 
-/* "a,b*n": a, b n times over, from element *k on; k counts also what does not fit. */
+/* "a,b*n": a, b repeated n times, from element *k on; *k also counts values beyond the last. */
 static int put_group(const struct param_spec *s, char *group, int64_t n, int64_t *k, void *out)
 {
     enum { MOST = 16 };
@@ -90,7 +90,7 @@ static int put_group(const struct param_spec *s, char *group, int64_t n, int64_t
     return 0;
 }
 
-/* "1.1*11/0.5,1*11/0": groups between slashes; for all matrices. */
+/* "1.1*11/0.5,1*11/0": groups separated by slashes, for all matrices together. */
 int initial_values(const struct param_spec *s, void *out)
 {
     int64_t n = s->matrices * s->rows * s->cols, k = 0;
@@ -107,7 +107,10 @@ int initial_values(const struct param_spec *s, void *out)
 
 /* -- random numbers ---------------------------------------------------------------- */
 
-enum { PIECE = 1 << 16, BATCH = 1 << 10 }; /* elements that a thread takes, draws at a time */
+enum {
+    PIECE = 1 << 16,
+    BATCH = 1 << 10
+}; /* elements of a thread's task, and of one call of the generator */
 
 struct draw {
     const struct initial *v;
@@ -116,7 +119,7 @@ struct draw {
     int64_t pieces; /* of a matrix */
 };
 
-/* Piece number `at` of all pieces of all matrices. */
+/* `at`: index among the pieces of all matrices. */
 static int draw_piece(void *arg, int at)
 {
     const struct draw *d = arg;

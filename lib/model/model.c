@@ -1,4 +1,4 @@
-/* model.c - the model's memory and its step-to-step settings. */
+/* model.c - the model's memory, its parameters by role, and what changes from step to step. */
 #include "model/model.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static struct tensor take(struct planner *p, enum dtype t, int64_t rows, int64_t
     return x;
 }
 
-/* n (T,D) tensors in the place of one that is done with, or in places of their own. */
+/* n (T,D) tensors in the memory of `old`, which is not read any more, or in new memory. */
 static void reuse(struct planner *p, struct tensor old, struct tensor *const *out, int n, int64_t T,
                   int64_t d)
 {
@@ -51,18 +51,18 @@ static bool stream_kept(const struct recipe *r, int i)
     return i == 0 || i == r->backout + 1 || (r->skip_tap == SKIP_LAYER && i == r->skip_from + 1);
 }
 
-/* The streams that enter layer i. In evaluation the layers take turns on one buffer but for the
- * outputs that are used later. */
+/* The streams that enter layer i. In evaluation the layers share one buffer, but for the streams
+ * that are read again later. */
 static void plan_streams(const struct recipe *r, struct planner *p, struct acts *a, int64_t T,
                          bool train, int i)
 {
     struct layer_acts *l = &a->layer[i];
-    bool apart = i > 0 || (r->inject == INJECT_AFTER && r->bigram_rows);
-    int first = 1; /* that need not be kept */
+    bool own = i > 0 || (r->inject == INJECT_AFTER && r->bigram_rows);
+    int first = 1; /* the first layer whose input need not be kept */
 
     while (stream_kept(r, first))
         first++;
-    l->in = !apart                                     ? a->x0
+    l->in = !own                                       ? a->x0
             : train || stream_kept(r, i) || i == first ? take(p, p->act, T, r->width)
                                                        : a->layer[first].in;
     if (r->lanes < 0 || i < r->lanes)
@@ -141,7 +141,7 @@ static void plan_backward(const struct recipe *r, struct planner *p, struct acts
     a->delta = take(p, DT_REAL, r->heads, T);
 }
 
-/* The same walk sizes the arena (base NULL) and carves it. */
+/* The same function computes the size of the arena (base NULL) and its layout. */
 static size_t plan_acts(const struct recipe *r, struct planner *p, struct acts *a, int T,
                         bool train)
 {
@@ -223,7 +223,7 @@ static int64_t units_of(const struct param *p, int64_t rows)
     return (rows + unit - 1) / unit;
 }
 
-/* Matrices of a bank behind the last one that a layer uses are padding. */
+/* The matrices of a bank after the last one that a layer uses are padding. */
 static void find_padding(struct model *m)
 {
     const struct recipe *r = m->recipe;
@@ -259,7 +259,7 @@ int model_init(struct model *m, struct banks *b, int tokens, int val_tokens)
     return o->status(o);
 }
 
-/* -- from step to step -------------------------------------------------------------- */
+/* -- each step ------------------------------------------------------------------------ */
 
 void model_set(struct model *m, const struct step_schedule *p)
 {

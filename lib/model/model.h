@@ -1,20 +1,20 @@
 /* model.h - the network: what it keeps, and the flattened forward and backward.
  *
- * forward.c and backward.c are the model as one reads it in record-61.md 2 and
- * 3 and record-74.md 5 and 7: a list of ops over the buffers below, with the
- * layer map, banks and learnable scalars of the recipe. What the residual
- * stream does around attention and MLP differs between records: stream.c.
+ * forward.c and backward.c follow record-61.md 2 and 3 and record-74.md 5 and
+ * 7: a list of ops over the buffers below, with the layer map, banks and
+ * learnable scalars of the recipe. The residual stream around attention and MLP,
+ * which differs between records, is in stream.c.
  *
  *     struct model m;
  *     if ((rc = model_init(&m, &banks, tokens_max, val_tokens_max))) return rc;
  *     for each step:
- *         model_set(&m, &point);                // windows, MTP weights, rotary tables
+ *         model_set(&m, &schedule);             // windows, MTP weights, rotary tables
  *         for each micro-batch:
  *             model_train(&m, &batch, loss);    // loss[0] += sum of token losses; gradients
  *     model_eval(&m, &batch, loss);             // loss[0] += sum of token losses
  *
- * All activations live in one arena taken by model_init; a buffer's place
- * depends on the number of tokens alone, so a captured graph stays valid.
+ * All activations are in one arena allocated by model_init; the offset of a
+ * buffer depends on the number of tokens alone, so a captured graph stays valid.
  * model_set uploads; model_train and model_eval only queue ops.
  * Threads: one model belongs to one rank's thread.
  */
@@ -29,29 +29,29 @@ struct scalar {
     real *grad;
 };
 
-/* What the backward needs of a layer's forward. */
+/* Activations of a layer that the backward reads. */
 struct layer_acts {
     struct tensor in; /* (T,D) residual stream; layer i's output is in of i+1 */
     struct tensor in1; /* (T,D) its second lane, where there are two */
-    struct tensor mixed; /* (T,D) with x0 and bigrams, when they join before attention */
-    struct tensor y; /* (T,D) norm of mixed, else of in: what attention and gates read */
+    struct tensor mixed; /* (T,D) `in` with x0 and bigrams, where they are added before attention */
+    struct tensor y; /* (T,D) norm of mixed, or of in: input of attention and gates */
     struct tensor qkv; /* (T,3D) raw */
-    struct tensor q, k, v; /* (T,D) as attention sees them */
+    struct tensor q, k, v; /* (T,D) input of attention */
     struct tensor out, lse; /* (T,D), (H,T) attention's result */
     struct tensor gated; /* (T,D) after the output gate */
-    struct tensor o; /* (T,D) attention's product, when a mix adds it to the stream */
+    struct tensor o; /* (T,D) attention's product, where a mix adds it to the stream */
     struct tensor attended, attended1; /* (T,D) the lanes after attention */
     struct tensor y2; /* (T,D) norm of the last of them: input of the MLP */
     struct tensor post; /* (T,F) after ReLU^2; in backward, the gradient before it */
-    struct tensor m; /* (T,D) the MLP's product, when a mix adds it to the stream */
-    /* Gradients, in the place of what is done with by then: m; post; q, k, v. */
-    struct tensor g; /* (T,D) of the stream where x0 and bigrams join after attention */
+    struct tensor m; /* (T,D) the MLP's product, where a mix adds it to the stream */
+    /* Gradients; they reuse the memory of m, post, and q, k, v, which are read before. */
+    struct tensor g; /* (T,D) of the stream, where x0 and bigrams are added after attention */
     struct tensor dq, dk, dv; /* (T,D) */
     struct tensor drows; /* (T,D) of the value-embedding rows */
     struct tensor dqkv; /* (T,3D) */
 };
 
-/* Buffers that live within one forward and backward. */
+/* Buffers of one forward and backward. */
 struct acts {
     int tokens;
     struct layer_acts layer[MAX_LAYERS + 1]; /* the last holds only `in`: the output */
@@ -59,10 +59,10 @@ struct acts {
     struct tensor bigram; /* (T,D): rows of the bigram table */
     struct tensor product; /* (T,D): an o or m that the backward does not read */
     struct tensor dx, dx1; /* (T,D) gradients of the lanes */
-    struct tensor dy; /* (T,D) of what attention, MLP or head read */
+    struct tensor dy; /* (T,D) of the input of attention, MLP or head */
     struct tensor dbranch; /* (T,D) of o or m */
     struct tensor dx0, dbigram, dskip, dbackout; /* (T,D) */
-    bool have_dx0, have_dbigram; /* written, so that more is added */
+    bool have_dx0, have_dbigram; /* have been written: further gradients are added */
     struct tensor dy12; /* (T,12) */
     struct tensor delta; /* (H,T) of attention's result and its gradient */
 };
@@ -87,18 +87,18 @@ struct model {
     real *mtp; /* device: MTP weights of the step */
     struct step_schedule schedule;
     double attn_scale;
-    int rope_updates; /* of YaRN, that the table holds; -1: it holds none yet */
-    /* Called in backward when n rows of a parameter's gradient are final for this micro-batch: a
-     * bank's a layer at a time, others whole. May be NULL, like need. */
+    int rope_updates; /* YaRN updates in the table; -1: the table is not filled */
+    /* Called in backward when n rows of a parameter's gradient are final for this micro-batch: in a
+     * bank layer by layer, others whole. Both callbacks may be NULL. */
     void (*final)(void *ctx, struct param *p, int64_t first, int64_t n);
-    /* Called in forward before the weight of p is read, where p may be gathered late: banks, head
-     * and tables. */
+    /* Called in forward before the weight of p is read, where the recipe may gather p late: banks,
+     * head and tables. */
     void (*need)(void *ctx, struct param *p);
     void *ctx;
 };
 
 int model_init(struct model *m, struct banks *b, int tokens, int val_tokens) MUST_CHECK;
-/* Before the first micro-batch of a step, and before a validation. */
+/* Uploads what depends on the step; before its first micro-batch, and before a validation. */
 void model_set(struct model *m, const struct step_schedule *p);
 void model_train(struct model *m, const struct batch *b, real *loss);
 void model_eval(struct model *m, const struct batch *b, real *loss);
@@ -125,19 +125,20 @@ struct tensor value_rows(const struct model *m, int i, bool grad);
 /* -- stream.c: the residual stream around attention and MLP ------------------ */
 bool layer_attends(const struct recipe *r, int i);
 bool layer_two_lanes(const struct recipe *r, int i);
-/* Does a mix add the product of attention (the MLP) to the stream? Else the product itself does. */
+/* Is the product of attention (the MLP) added to the stream by a mix, or by the product itself? */
 bool attention_mixes(const struct recipe *r, int i);
 bool mlp_mixes(const struct recipe *r);
-/* The MLP's lambda scales its second product. */
+/* Does the MLP's lambda scale its second product? */
 bool mlp_folds(const struct recipe *r, int i);
-/* What enters layer 0; before layer i's attention; after it; after the MLP; before the head. */
+/* The stream before layer 0; before layer i's attention; after it; after the MLP; before the head. */
 void stream_begin(struct model *m, struct acts *a);
 void stream_enter(struct model *m, struct acts *a, int i);
 void stream_attended(struct model *m, struct acts *a, int i);
 void stream_leave(struct model *m, struct acts *a, int i);
 void stream_end(struct model *m, struct acts *a);
-/* The same backwards, from stream_end_bwd on. They pass dx and dx1 down, read dy (and dy12) as
- * the gradient of the norm that they made, and leave the product's gradient in `branch_grad`. */
+/* The backward of each, in reverse order. They take and leave the gradients of the lanes in dx and
+ * dx1, read in dy (and dy12) the gradient of the norm that the forward made, and write the gradient
+ * of the product to attention_branch_grad or mlp_branch_grad. */
 void stream_end_bwd(struct model *m, struct acts *a);
 void stream_leave_bwd(struct model *m, struct acts *a, int i);
 void stream_attended_bwd(struct model *m, struct acts *a, int i);

@@ -37,7 +37,7 @@ enum {
 enum rule { RULE_NORMUON, RULE_ADAM };
 enum comms { COMMS_REPLICATED, COMMS_SHARDED, COMMS_SPARSE };
 enum attention_kind { ATTN_NONE, ATTN_PLAIN, ATTN_PAIRED };
-/* Where a piece of one layer is taken or put, and what value gates look at. */
+/* Where x0 and bigrams are added, the skip taken from, and what value gates read. */
 enum inject { INJECT_BEFORE, INJECT_AFTER };
 enum skip_tap { SKIP_LAYER, SKIP_ATTENTION };
 enum key_channels { KEYS_QUARTERS, KEYS_HALF };
@@ -73,8 +73,8 @@ struct layer_spec {
     int bank; /* index of the attention bank's four matrices */
     bool long_window;
     bool key_offset; /* keys are taken from one token back, in the model's channels */
-    int value, value_slot; /* index into params: the table of value embeddings; which of its
-                                   tables of vocab rows */
+    int value, value_slot; /* parameter of the value embeddings, and index of a table of
+                                   vocab rows in it */
     int value_gate, out_gate; /* rows of the gate banks */
     int mlp; /* index of the MLP bank's two matrices */
 };
@@ -99,7 +99,7 @@ struct recipe {
 
     /* [model] */
     int vocab, heads, head_dim, width, mlp_width, n_layers;
-    int bigram_rows; /* of the table that hashed pairs of tokens read; 0: none */
+    int bigram_rows; /* of the table that hashed pairs of tokens index; 0: none */
     int block; /* attention block unit, tokens */
     double attn_scale, rope_base;
     double cap_a, cap_b, cap_c; /* softcap a s((l + b) / c) */
@@ -163,9 +163,9 @@ struct recipe {
     enum dtype adam_states; /* of both moments; DT_NONE: the parameter's */
     bool head_fp8;
     double x_scale, w_scale, g_scale;
-    enum head_weight head_weight; /* what an fp8 head reads: the parameter, which it rounds
-                                           itself, or the copy that Adam leaves */
-    bool head_scale_micro; /* g_scale is multiplied by 1 / micro-batches, as the loss is */
+    enum head_weight head_weight; /* an fp8 head reads the bf16 parameter and rounds it, or the
+                                           fp8 copy that Adam writes */
+    bool head_scale_micro; /* g_scale is multiplied by 1 / micro-batches, like the loss */
     bool deterministic;
     bool check_weights; /* after each step: do all ranks hold the same weights? */
 

@@ -105,8 +105,8 @@ void schedule_at(const struct recipe *r, int step, struct step_schedule *p)
     p->untie = step == untie;
 }
 
-/* The ramp is built from both ends, in fp32, as the record's is: another order of
- * operations moves last bits and with them 1% of the bf16 cosines. */
+/* The ramp is computed from both ends, in fp32, as in the record: another order of operations
+ * changes last bits, and 1% of the bf16 cosines with them. */
 void schedule_rope_initial(const struct recipe *r, float *freq)
 {
     int n = r->head_dim / 4;

@@ -1,16 +1,16 @@
-/* stream.c - the residual stream: what happens to it between attention and MLP.
+/* stream.c - the residual stream before and after attention and MLP.
  *
- * A mix is a weighted sum of streams with its norm (op_list.h, mix_norm), written
- * down once below as a list of terms and run forward or backward. The records
- * differ in where x0 and bigrams join and in the number of lanes:
+ * A mix is a weighted sum of streams with its norm (op_list.h, mix_norm). Each mix
+ * is written once below, as a list of terms, and runs forward or backward. The
+ * records differ in where x0 and bigrams are added and in the number of lanes:
  *
  *   record 61 (inject = before)            record 74 (inject = after)
  *   enter     mixed = r in + x x0, norm     (norm of in, by the leave before or begin)
  *   attended  norm of mixed + attention     r in + o + x x0 + b bigram, norm
- *   leave     (the MLP's product adds)      r' attended + p m, norm
+ *   leave     (added by the MLP's product)  r' attended + p m, norm
  *
- * From layer `lanes` on the second lane runs beside it: attention reads lane 0,
- * the MLP lane 1, and both products are added to both.
+ * From layer `lanes` on there are two lanes: attention reads lane 0, the MLP
+ * lane 1, and both products are added to both.
  */
 #include "model/model.h"
 
@@ -32,7 +32,7 @@ bool mlp_mixes(const struct recipe *r)
 
 bool mlp_folds(const struct recipe *r, int i) { return r->fold_mlp && !layer_two_lanes(r, i); }
 
-/* Do x0 and bigrams join with attention's result? */
+/* Are x0 and bigrams added with attention's result? */
 static bool joins_after(const struct recipe *r, int i)
 {
     return r->inject == INJECT_AFTER && (layer_attends(r, i) || r->inject_bare);
@@ -43,7 +43,7 @@ struct tensor attention_branch_grad(const struct model *m, const struct acts *a,
     const struct recipe *r = m->recipe;
 
     if (joins_after(r, i) && !layer_two_lanes(r, i) && !r->post_single)
-        return a->layer[i].g; /* nothing scales it on its way to the stream */
+        return a->layer[i].g; /* the product is added without a coefficient */
     return attention_mixes(r, i) ? a->dbranch : a->dx;
 }
 
@@ -61,7 +61,7 @@ struct mix {
     struct mix_grad grad[MIX_MAX];
 };
 
-/* s NULL or without a value: coefficient 1. dx: where the term's gradient goes. */
+/* s NULL or without a value: coefficient 1. dx: buffer of the term's gradient. */
 static struct mix_term *term(struct mix *x, struct tensor t, const struct scalar *s,
                              struct tensor dx, bool add)
 {
@@ -86,7 +86,7 @@ static void run_bwd(struct model *m, struct acts *a, const struct mix *x, struct
                              x->y.data && dy12 ? a->dy12 : NO_TENSOR, x->out, x->n, x->term);
 }
 
-/* Do bigrams join in layer i? Before layer 0 with inject = after, begin adds them. */
+/* Are bigrams added in layer i? In layer 0 with inject = after, begin_mix adds them. */
 static bool bigram_joins(const struct model *m, int i)
 {
     return m->p.bigram_embed && (i > 0 || m->recipe->inject == INJECT_BEFORE);
@@ -100,7 +100,7 @@ static void inject(struct mix *x, const struct model *m, const struct acts *a, i
         term(x, a->bigram, &m->p.bigram[i], a->dbigram, a->have_dbigram);
 }
 
-/* After the gradients of inject have been written once, more is added. */
+/* Notes which gradients of inject have been written: later ones are added. */
 static void injected(struct mix *x, struct acts *a)
 {
     for (int k = 0; k < x->n; k++) {
@@ -109,7 +109,7 @@ static void injected(struct mix *x, struct acts *a)
     }
 }
 
-/* Is the norm that layer i's attention reads made by the mix that makes `in`? */
+/* Does the mix that makes `in` also make the norm that layer i's attention reads? */
 static bool enters_normed(const struct recipe *r, int i)
 {
     return i < r->n_layers && r->inject == INJECT_AFTER && layer_attends(r, i) && i != r->skip_to &&
@@ -157,7 +157,8 @@ static struct mix attended_mix(const struct model *m, const struct acts *a, int 
     if (!attends && !after)
         return x; /* enter has made the norm that the MLP reads */
     if (attends ? !attention_mixes(r, i) : !r->inject_bare) {
-        term(&x, l->attended, NULL, a->dx, false); /* complete but for its norm */
+        term(&x, l->attended, NULL, a->dx,
+             false); /* the sum is complete; only its norm is missing */
         return x;
     }
     term(&x, after ? l->in : l->mixed, after ? &m->p.residual[i] : NULL, a->dx, false);
@@ -209,7 +210,7 @@ struct lanes {
     struct lanes_grad grad[LANES_MAX];
 };
 
-/* t joins the lanes whose bits are set, with their scalars (without one: 1). */
+/* Adds t to the lanes whose bits are set, with their scalars (NULL: 1). */
 static void join(struct lanes *x, struct tensor t, unsigned lanes, const struct scalar *s0,
                  const struct scalar *s1, struct tensor dx)
 {
@@ -246,7 +247,7 @@ static struct lanes attended_lanes(const struct model *m, const struct acts *a, 
     bool after = m->recipe->inject == INJECT_AFTER;
     struct lanes x = { .out = { l->attended, l->attended1 }, .y = l->y2, .normed = 1 };
 
-    if (after && i == m->recipe->lanes) { /* lane 1 begins as lane 0 */
+    if (after && i == m->recipe->lanes) { /* lane 1 starts as a copy of lane 0 */
         join(&x, l->in, 3, residual, residual, a->dx);
     } else {
         join(&x, after ? l->in : l->mixed, 1, after ? residual : NULL, NULL, a->dx);
@@ -334,7 +335,7 @@ static void add(struct model *m, struct tensor to, struct tensor x)
     m->ops->mix_norm(m->ops, to, NO_TENSOR, 2, (struct mix_term[]){ { .x = to }, { .x = x } });
 }
 
-/* For what adds to it, or reads it although no layer has written it. */
+/* Zeroes d unless a layer has written it; before an op that adds to it or reads it. */
 static void need(struct model *m, struct tensor d, bool *have)
 {
     if (d.data && !*have)
@@ -342,8 +343,9 @@ static void need(struct model *m, struct tensor d, bool *have)
     *have = true;
 }
 
-/* What joined after attention leaves the mix of layer i: its gradients are made by begin_bwd, for
- * all layers at once, from the gradients g of the streams. These terms are the mix's last. */
+/* The terms of x0 and bigrams, which are the last of a mix, are left out of the backward of layer i:
+ * stream_begin_bwd computes their gradients for all layers at once, from the gradients g of the
+ * streams. */
 static int injected_terms(const struct model *m, int i) { return 1 + bigram_joins(m, i); }
 
 static void keep_injected(struct mix *x, const struct model *m, struct acts *a, int i)
@@ -355,7 +357,8 @@ static void keep_injected(struct mix *x, const struct model *m, struct acts *a, 
         term(x, a->layer[i].in, NULL, g, false);
 }
 
-/* Gradients of x0 and bigrams from the layers first .. that joined them, a round of places. */
+/* Gradients of x0 and bigrams from at most INJECT_MAX layers that add them, from layer `first` on.
+ * Returns the next layer. */
 static int inject_bwd(struct model *m, struct acts *a, int first)
 {
     struct injection in[INJECT_STREAMS] = {

@@ -1,13 +1,14 @@
 /* bench.c - times of the recipe's stages, without data (gpt-train --bench).
  *
- * For each stage: whole steps as a run takes them (graphs included), the same
- * without collectives, and forward and backward alone; host clock around work
- * that ends with a sync. The second less the third is the optimizer, with the
- * sums of micro-batches; the first less the second, communication that nothing
- * hides. Both are small beside what clocks and power do to a step, so the three
- * take turns and are compared round by round. Tokens are drawn from a
- * long-tailed distribution and documents have lengths as text has, so that
- * attention and table gradients do their real work.
+ * Three forms of a step are timed for each stage: the whole step as in a run
+ * (graphs included), the step without collectives, and forward and backward
+ * alone. The time is that of the host clock around work that ends with a sync.
+ * The second less the third is the optimizer, with the sums over micro-batches;
+ * the first less the second is the communication that is not overlapped. Both
+ * are small beside the variation of a step with clock rate and power, so the
+ * forms take turns and are compared round by round. Tokens are drawn from a
+ * long-tailed distribution and documents have the lengths of text, so that
+ * attention and table gradients have realistic work.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -15,12 +16,11 @@
 #include "base/report.h"
 #include "base/rng.h"
 #include "base/stats.h"
-#include "train/floor.h"
 #include "train/rank.h"
 
-enum { WARM = 2 }; /* rounds before those that count */
+enum { WARM = 2 }; /* warm-up rounds */
 
-/* What a stage is timed as; each round has all of them. */
+/* The forms of a step; each round times all of them. */
 enum form { STEP, MUTED, MODEL, FORMS };
 
 struct estimate {
@@ -46,7 +46,7 @@ static void fill_chunk(const struct recipe *r, struct chunk *c, char *block, int
                        uint64_t seed)
 {
     struct rng rng = rng_make(seed, 77);
-    struct chunk_shape shape = feed_chunk(r, T, true);
+    struct chunk_shape shape = batch_chunk(r, T, true);
     chunk_place(c, block, &shape);
     int bound = c->bound;
     int32_t *tok = (int32_t *)c->tok, *tgt = (int32_t *)c->tgt, *cu = (int32_t *)c->cu;
@@ -83,11 +83,52 @@ static double pairs(const struct chunk *c, int mul, int window)
     return sum;
 }
 
+/* -- the floor of a step ------------------------------------------------------------- */
+
+/* Measured on an H200: FLOP/s of large products, bytes/s of a copy (read and written). */
+static const double BF16_FLOPS = 772e12, FP8_FLOPS = 1198e12, ATTENTION_FLOPS = 600e12;
+static const double COPY_BYTES = 4.25e12;
+/* Passes over a (T,D) bf16 stream that fused element-wise kernels need a layer, both ways, in
+ * record 61's form; and what record 74's adds, where a mix of its own takes attention's and the
+ * MLP's product (1 forward, 7 backward), on two lanes (5 and 20). */
+static const double PASSES_PER_LAYER = 25, PASSES_OF_MIXES = 8, PASSES_OF_LANES = 25;
+
+struct floor {
+    double flops; /* of a step on one rank, forward and backward */
+    double ms;
+};
+
+/* The least time of a step on one GPU, from FLOPs and bytes counted from the recipe's shapes.
+ * attn_flops: of the scores and values of the documents at hand, forward and backward. */
+static struct floor floor_of(const struct recipe *r, const struct step_schedule *p, int ranks,
+                             double attn_flops)
+{
+    double T = (double)p->tokens / ranks, d = r->width, layers = r->n_layers, attn = 0, passes = 0;
+    for (int i = 0; i < r->n_layers; i++) {
+        attn += layer_attends(r, i);
+        passes += PASSES_PER_LAYER + (layer_two_lanes(r, i)   ? PASSES_OF_LANES
+                                      : attention_mixes(r, i) ? PASSES_OF_MIXES
+                                                              : 0);
+    }
+    double products = 6 * T * (attn * 4 * d * d + layers * 2 * d * r->mlp_width);
+    double head = 6 * T * d * r->vocab;
+    /* bf16 logits written and read once, fp8 gradient written once and read twice. */
+    double logits_ms = 1e3 * T * r->vocab * (r->head_fp8 ? 7 : 10) / COPY_BYTES;
+    return (struct floor){
+        .flops = products + head + attn_flops,
+        .ms = 1e3 * products / BF16_FLOPS + 1e3 * head / (r->head_fp8 ? FP8_FLOPS : BF16_FLOPS) +
+              1e3 * attn_flops / ATTENTION_FLOPS + 1e3 * passes * T * d * 2 / COPY_BYTES +
+              logits_ms,
+    };
+}
+
+/* -- forms of a step ------------------------------------------------------------------ */
+
 struct stage_bench {
     struct rank *k;
     struct step_schedule even, odd;
     struct batch b[MAX_MICRO];
-    struct comm *mute; /* of ranks that hear nothing of each other */
+    struct comm *mute; /* without communication: each rank's collectives are its own */
     void *muted_graph[GRAPHS];
     void *model_graph; /* or NULL: forward and backward are launched one by one */
     int32_t *touched[2]; /* rows of the bigram table, of an even and an odd step; or NULL */
@@ -116,11 +157,11 @@ static void swap_graphs(struct stage_bench *s)
     }
 }
 
-/* A step with every collective left out: what is computed. The ranks' weights drift apart. */
+/* A step without collectives: the computation alone. The ranks' weights differ afterwards. */
 static void run_muted(struct stage_bench *s, int i)
 {
     struct rank *k = s->k;
-    struct sparse *sparse = k->optim.sparse; /* no exchange: nobody would answer */
+    struct sparse *sparse = k->optim.sparse; /* an exchange would wait for the other ranks */
     k->optim.comm = s->mute;
     k->optim.sparse = NULL;
     swap_graphs(s);
@@ -156,14 +197,14 @@ static int capture_model(struct stage_bench *s)
     int rc;
     if (!be->capture || s->k->run->opt->no_graph)
         return 0;
-    launch_model(s); /* workspaces and plans exist before the capture */
+    launch_model(s); /* allocates workspaces and plans before the capture */
     if ((rc = be->capture(o)))
         return rc;
     launch_model(s);
     return be->capture_end(o, &s->model_graph);
 }
 
-/* Ranks that wait for each other take what the slowest takes: so do those that do not. */
+/* Step time is the maximum over ranks, also in forms where ranks do not wait for each other. */
 static int slowest(struct rank *k, double mine, double *out)
 {
     double all[MAX_RANKS];
@@ -174,7 +215,7 @@ static int slowest(struct rank *k, double mine, double *out)
     return rc;
 }
 
-/* An even and an odd one: the mean of the two is a step's time, *ms. */
+/* *ms: the time of a step, the mean over an even and an odd one. */
 static int time_pair(struct stage_bench *s, enum form form, double *ms)
 {
     static void (*const run[FORMS])(struct stage_bench *, int) = { run_step, run_muted, run_model };
@@ -192,7 +233,8 @@ static int time_pair(struct stage_bench *s, enum form form, double *ms)
     return 0;
 }
 
-/* ms[form] (n): there and back, so that none always follows the same other one. */
+/* ms[form] (n). The order of forms is reversed in every other round, so that no form always follows
+ * the same one. */
 static int time_forms(struct stage_bench *s, int n, double *const ms[FORMS])
 {
     int rc = 0;
@@ -205,7 +247,7 @@ static int time_forms(struct stage_bench *s, int n, double *const ms[FORMS])
     return rc;
 }
 
-/* Two steps touch the rows of twice as many tokens, though both are given the same batch. */
+/* Even and odd steps get the same batch but different touched rows, as two steps of a run have. */
 static void note_touched(struct stage_bench *s, char *block)
 {
     struct rank *k = s->k;
@@ -228,7 +270,7 @@ static int stage_init(struct stage_bench *s, struct rank *k, int stage)
     *s = (struct stage_bench){ .k = k };
     while (schedule_at(r, step, &s->even), s->even.stage < stage)
         step++;
-    step += 2 - step % 2; /* an even step inside, so that both parities are of the stage */
+    step += 2 - step % 2; /* an even step whose successor is in the stage too */
     schedule_at(r, step, &s->even);
     schedule_at(r, step + 1, &s->odd);
     s->even.untie = s->odd.untie = false;
@@ -241,7 +283,7 @@ static int stage_init(struct stage_bench *s, struct rank *k, int stage)
         struct chunk c;
         char *slot = k->slots + (size_t)m * k->slot_bytes;
         fill_chunk(r, &c, block, T, s->even.sequence, (uint64_t)(m * k->world + k->rank));
-        s->b[m] = feed_batch(k, slot, &c, false);
+        s->b[m] = batch_upload(k, slot, &c, false);
         for (int i = 0; i < r->n_layers; i++) {
             const struct layer_spec *l = &r->layers[i];
             int mul = l->attention == ATTN_PAIRED ? 2 : 1;
@@ -274,7 +316,7 @@ static void stage_release(struct stage_bench *s)
     free(s->touched[1]);
 }
 
-/* MB that a rank sent less in the stage, an exchange, than dense ones would have. */
+/* MB an exchange that a rank did not send in this stage, compared with dense exchanges. */
 static double saved_mb(const struct stage_bench *s)
 {
     if (!s->k->optim.sparse)
@@ -284,7 +326,7 @@ static double saved_mb(const struct stage_bench *s)
     return saved / (double)(x.exchanges - b.exchanges) / 1e6;
 }
 
-/* One row a kernel, over n pairs of steps. */
+/* Time of each kernel over n pairs of steps. */
 static int profile_stage(struct rank *k, int stage, int n, FILE *f)
 {
     struct backend *be = k->run->opt->backend;
@@ -309,11 +351,11 @@ static void print_row(const struct stage_bench *s, int stage, int n, double *con
                       double *scratch, struct report *out)
 {
     const struct rank *k = s->k;
-    struct step_floor fl = step_floor(k->run->recipe, &s->even, k->world, s->attn_flops);
+    struct floor fl = floor_of(k->run->recipe, &s->even, k->world, s->attn_flops);
     struct estimate optim = difference(ms[MUTED], ms[MODEL], n, scratch);
     struct estimate exposed = difference(ms[STEP], ms[MUTED], n, scratch);
     double model = stats_median(ms[MODEL], n), step = stats_median(ms[STEP], n);
-    double least = ms[STEP][0]; /* sorted now */
+    double least = ms[STEP][0]; /* stats_median has sorted it */
     report_row(out, (int64_t)stage, (int64_t)s->even.chunk_tokens, (int64_t)k->micros, step, least,
                model, optim.value, optim.error, exposed.value, exposed.error,
                (double)s->even.tokens / step * 1e3, fl.flops / step * 1e-9, fl.ms, step / fl.ms,
@@ -360,7 +402,7 @@ int bench_rank(struct rank *k, int n, FILE *f)
         int end = report_end(&out);
         rc = rc ? rc : end;
     }
-    /* Of a second stage CUPTI (13.0) tells kernels' times under other kernels' names. */
+    /* The first stage only: in a second one CUPTI (13.0) attributes times to the wrong kernels. */
     if (k->run->opt->profile && !rc)
         rc = profile_stage(k, 0, n, f);
     return rc;

@@ -1,5 +1,4 @@
-/* check.c - what a run looks into before it begins, when something is wrong, or when the recipe
- * asks. */
+/* check.c - checks of a run: the number of ranks, finite values, equal weights on all ranks. */
 #include <stdlib.h>
 #include <string.h>
 #include "base/hash.h"
@@ -18,7 +17,7 @@ int check_ranks(const struct recipe *r, int ranks)
     return 0;
 }
 
-/* The first of this rank's weights and states with a number that is none; NULL: all are finite. */
+/* Label and kind of the first of this rank's weights and states that is not finite; NULL: none. */
 static const char *first_bad(struct rank *k, const char **kind)
 {
     struct optim_tensor t[OPTIM_MAX_TENSORS];
@@ -71,11 +70,12 @@ static uint64_t tensor_hash(struct rank *k, struct tensor t, char *host)
     return strtoull(hex, NULL, 16);
 }
 
-/* Of a weight and its fp8 copy: exact in a double. A bank's padding counts where it travels. */
+/* Of a weight and its fp8 copy; the sum is exact in a double. Padding of a bank is included only if
+ * it is communicated: otherwise each rank has its own. */
 static int weight_hash(struct rank *k, const struct param *p, char *host, double *hash)
 {
     struct tensor w = p->w;
-    if (!k->run->recipe->padding) /* of which each rank keeps its own */
+    if (!k->run->recipe->padding)
         w = tensor_rows(w, 0, p->used * param_unit_rows(p));
     *hash = (double)tensor_hash(k, w, host);
     if (p->fp8.codes.data)
@@ -100,7 +100,8 @@ int check_weights(struct rank *k)
     for (int j = 1; j < k->world && !rc; j++)
         for (int i = 0; i < k->banks.n && !rc; i++)
             if (all[j * k->banks.n + i] != all[i])
-                rc = err_set(GPT_DEVICE, "after step %d: ranks 0 and %d hold other weights of '%s'",
+                rc = err_set(GPT_DEVICE,
+                             "after step %d: ranks 0 and %d hold different weights of '%s'",
                              k->step, j, k->banks.p[i].spec->label);
     free(host);
     free(all);

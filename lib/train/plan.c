@@ -1,4 +1,4 @@
-/* plan.c - what a run will take, before it takes it. */
+/* plan.c - memory, communication and schedule of a run, computed from the recipe (--plan). */
 #include <stdio.h>
 #include "base/report.h"
 #include "train/rank.h"
@@ -12,13 +12,13 @@ static double gradient_bytes(const struct recipe *r, const struct param_spec *s)
     return n * (double)dtype_size(gradient_dtype(r, s));
 }
 
-/* Bytes that a rank sends for one reduction of the gradient, by a ring. */
+/* Bytes that a rank sends in a ring reduction of the gradient. */
 static double ring_reduce(const struct recipe *r, const struct param_spec *s, int ranks)
 {
     return gradient_bytes(r, s) * (ranks - 1) / ranks;
 }
 
-/* And with the gather after it, of weights; of an all-reduce, of gradients. */
+/* The same with the gather after it: of weights, or, in an all-reduce, of gradients. */
 static double ring_bytes(const struct recipe *r, const struct param_spec *s, int ranks)
 {
     double after = s->comms == COMMS_REPLICATED ? gradient_bytes(r, s) : (double)param_bytes(s);
@@ -52,13 +52,13 @@ static int plan_params(const struct recipe *r, int ranks, struct report *out)
 
 static void plan_memory(const struct recipe *r, int ranks, enum dtype act, struct report *out)
 {
-    struct batch_shape big = feed_largest(r);
+    struct batch_shape big = batch_largest(r);
     double weights = (double)head_fp8_bytes(r), state = 0;
     double acts =
         (double)model_arena_bytes(r, act, big.tokens, r->val_tokens ? (int)r->val_chunk : 0);
     double work = (double)optim_work_bytes(r, ranks);
-    double batches = 2.0 * r->chunks / ranks * (double)feed_slot_bytes(r, big.tokens, true) +
-                     (double)feed_slot_bytes(r, r->val_chunk, false);
+    double batches = 2.0 * r->chunks / ranks * (double)batch_slot_bytes(r, big.tokens, true) +
+                     (double)batch_slot_bytes(r, r->val_chunk, false);
     for (int i = 0; i < r->n_params; i++) {
         weights += (double)param_bytes(&r->params[i]) + gradient_bytes(r, &r->params[i]);
         state += (double)optim_param_bytes(r, i, ranks);

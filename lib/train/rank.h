@@ -1,4 +1,4 @@
-/* rank.h - inside of a run: what one rank has, and what all of them share.
+/* rank.h - the state of a run: of one rank, and what all ranks of a process share.
  *
  * Private to lib/train. A struct rank belongs to its thread.
  */
@@ -8,15 +8,14 @@
 #include <pthread.h>
 #include "data/loader.h"
 #include "model/model.h"
-#include "optim/state.h"
 #include "optim/step.h"
 #include "train/runlog.h"
 #include "train/run.h"
 
 enum { MAX_MICRO = 64 };
-enum { GRAPHS = 2 * 2 * 2 * MAX_STAGES }; /* stage, parity, tied or not, part of the step */
+enum { GRAPHS = 2 * 2 * 2 * MAX_STAGES }; /* by stage, parity of the step, tied, part of the step */
 
-/* Everything that the ranks of a run share. */
+/* Shared by the ranks of this process. */
 struct run {
     const struct run_options *opt;
     const struct recipe *recipe;
@@ -26,69 +25,81 @@ struct run {
     struct progress progress;
     int total; /* steps */
     int first; /* step to begin with */
-    struct loader_pos start; /* where its data begin */
+    struct loader_pos start; /* position in the data at that step */
     int64_t tokens_seen;
-    char *resume_dir; /* the checkpoint that is resumed */
-    struct initial *initial; /* values of a run that resumes none */
-    double opened; /* clock: the data are open */
+    char *resume_dir; /* the checkpoint to resume; NULL: none */
+    struct initial *initial; /* initial values, unless the run resumes a checkpoint */
+    double opened; /* time at which the data were open (now_seconds) */
     pthread_mutex_t lock; /* of what follows */
     int code; /* first failure of any rank, with its message */
     char message[600];
-    int save_code; /* rank 0's verdict between the steps of a checkpoint */
 };
 
 struct rank {
     struct run *run;
-    int local; /* which of this process's ranks */
+    int local; /* index among this process's ranks */
     int rank, world, micros; /* micro-batches a step */
-    const char *phase; /* what it is doing, for messages */
-    bool named; /* its failure's message names rank and phase already */
+    const char *phase; /* for messages: "start", "data", "step", ... */
+    bool named; /* the message of its failure names rank and phase already */
     struct ops *ops;
     struct comm *comm;
     struct banks banks;
     struct model model;
     struct optim optim;
-    char *slots; /* device: blocks of chunks, two sets of micros */
+    char *slots; /* device: blocks of chunks, two sets of `micros` */
     size_t slot_bytes;
     char *val_slot;
     real *loss; /* device: sum of token losses of the step */
-    int32_t *bad; /* device flag of finite() */
+    int32_t *bad; /* device: flag of the op `finite` */
     void *graph[GRAPHS];
     int step;
-    const struct step_schedule *at; /* of the step that is being launched */
+    const struct step_schedule *at; /* of the step that is being queued */
     struct loader_pos after; /* data position after the last step */
     int64_t tokens_seen; /* tokens trained on */
-    double device, memory, values; /* clock: each of them is there */
-    double started, paused; /* clock: start, and time spent in validations and checkpoints */
+    double device, memory, values; /* times at which each was ready */
+    double started, paused; /* time of the first step; seconds in validations and checkpoints */
 };
 
-/* -- launch.c: a step's launches, as graphs where the backend has them */
+/* -- loop.c */
+/* The first failure of ops or communicator. */
+int rank_status(struct rank *k) MUST_CHECK;
+/* Names the phase that this rank is in, for messages; watched: it is limited by --ranks-timeout. */
+void rank_enter(struct rank *k, const char *phase, bool watched);
+/* From run->first to run->total; RUN_STOPPED after a signal. log_end: the last lines of the log. */
+int rank_loop(struct rank *k) MUST_CHECK;
+int log_end(struct rank *k) MUST_CHECK;
+/* Queues forward, backward and optimizer of one step on its micro-batches. */
 int step_launch(struct rank *k, const struct step_schedule *p, const struct batch *b) MUST_CHECK;
-/* -- bench.c: n pairs of steps a stage, one TSV row each on f */
+
+struct chunk_shape batch_chunk(const struct recipe *r, int tokens, bool csr);
+size_t batch_slot_bytes(const struct recipe *r, int64_t tokens, bool csr);
+/* The shape of a step's batch, for the loader; the largest of all steps. */
+struct batch_shape batch_of_step(void *recipe, int64_t step);
+struct batch_shape batch_largest(const struct recipe *r);
+/* Uploads a chunk's block into slot and describes it. ahead: concurrently with the work queued so
+ * far, none of which reads the slot. */
+struct batch batch_upload(struct rank *k, char *slot, const struct chunk *c, bool ahead);
+
+/* -- bench.c: times n pairs of steps a stage; a table on f */
 int bench_rank(struct rank *k, int n, FILE *f) MUST_CHECK;
 
-/* -- check.c: can so many ranks run this recipe? the message for a loss that is not finite; is
- * everything that a checkpoint would hold finite? are all ranks' weights the same bits? */
+/* -- check.c */
+/* GPT_USAGE: this number of ranks cannot run the recipe. */
 int check_ranks(const struct recipe *r, int ranks) MUST_CHECK;
+/* GPT_DEVICE for a loss that is not finite, with the first tensor that is not finite. */
 int check_loss(struct rank *k, int step, double loss) MUST_CHECK;
+/* GPT_DEVICE unless all weights and optimizer states of this rank are finite. */
 int check_states(struct rank *k) MUST_CHECK;
+/* Collective. GPT_DEVICE unless all ranks hold the same weights, to the bit. */
 int check_weights(struct rank *k) MUST_CHECK;
 
-/* -- feed.c */
-struct chunk_shape feed_chunk(const struct recipe *r, int tokens, bool csr);
-size_t feed_slot_bytes(const struct recipe *r, int64_t tokens, bool csr);
-/* Uploads a chunk's block into slot and describes it; ahead: beside the work queued so far, none
- * of which reads the slot. */
-struct batch feed_batch(struct rank *k, char *slot, const struct chunk *c, bool ahead);
-struct batch_shape feed_shape(void *recipe, int64_t step);
-struct batch_shape feed_largest(const struct recipe *r);
-
 /* -- save.c */
-/* All ranks together, between two steps: the state before step k->step. */
+/* Collective, between two steps: writes the state before step k->step. */
 int save_checkpoint(struct rank *k) MUST_CHECK;
-/* GPT_INPUT: the folder of checkpoints holds one that is further than where this run begins. */
+/* GPT_INPUT: the directory of checkpoints holds one of a later step than this run's first. */
 int save_check(const struct run *run) MUST_CHECK;
-/* Finds the checkpoint to resume and reads its position into run. */
+/* Finds the checkpoint to resume and reads step and data position into run. resume_rank loads this
+ * rank's state from it. */
 int resume_open(struct run *run) MUST_CHECK;
 int resume_rank(struct rank *k) MUST_CHECK;
 

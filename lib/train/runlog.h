@@ -26,19 +26,20 @@ struct runlog {
 
 void runlog_key(struct runlog *l, const char *key, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void runlog_recipe(struct runlog *l, const char *text);
-/* Seconds from the program's start until the first step was queued, and what they went into. */
+/* Seconds from the start of the program until the first step was queued, by phase. */
 struct runlog_start {
     double data, device, memory, values, first_step;
 };
 void runlog_start(struct runlog *l, double total, const struct runlog_start *s);
 /* After step `done` (1 ..): mean training loss a token, time since the start without
- * validations, and that time by steps, in ms. */
+ * validations, and that time divided by the steps, in ms. */
 void runlog_step(struct runlog *l, int done, double loss, double time_ms, double avg_ms);
 void runlog_val(struct runlog *l, int step, double loss, double time_ms, double avg_ms);
-/* A sparse parameter's exchanges, how many of them were dense, and MB that a rank sent (mean over
- * ranks) where dense ones would have sent dense_mb. */
+/* Exchanges of a sparse gradient, how many of them were dense, the MB that a rank sent (mean over
+ * ranks), and those that dense exchanges would have sent. */
 void runlog_sparse(struct runlog *l, int exchanges, int dense, double sent_mb, double dense_mb);
-/* The head's fp8 copy at the end: its weight's greatest magnitude, and where e4m3 cuts off. */
+/* The head's fp8 copy at the end: the largest magnitude of its weight, and the largest one that e4m3
+ * represents. */
 void runlog_head(struct runlog *l, double amax, double limit);
 void runlog_memory(struct runlog *l, double allocated_mib);
 int runlog_status(struct runlog *l) MUST_CHECK;

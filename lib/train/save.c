@@ -1,4 +1,4 @@
-/* save.c - a run's state to and from checkpoints (checkpoint/checkpoint.h). */
+/* save.c - writes the state of a run to checkpoints and loads it (checkpoint/checkpoint.h). */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "checkpoint/checkpoint_write.h"
 #include "train/rank.h"
 
-/* -- what a rank has -------------------------------------------------------------- */
+/* -- tensors of a rank ------------------------------------------------------------ */
 
 /* Whole shape of a state: (matrices, rows, cols) of a bank, (rows, cols) of others. */
 static struct ckpt_tensor describe(const struct rank *k, const struct optim_tensor *t)
@@ -48,16 +48,16 @@ static int gather_state(struct rank *k, struct ckpt_tensor *out, int *n, char **
     return k->ops->status(k->ops);
 }
 
-/* -- the small numbers -------------------------------------------------------------- */
+/* -- key-value state ----------------------------------------------------------------- */
 
 enum { MAX_STATE = MAX_PARAMS + 8, STATE_TEXT = 64 };
-struct small_state {
+struct kv_state {
     struct ckpt_kv kv[MAX_STATE];
     char text[MAX_STATE][2][STATE_TEXT];
     int n;
 };
 
-static void put(struct small_state *s, const char *key, const char *label, int64_t v)
+static void put(struct kv_state *s, const char *key, const char *label, int64_t v)
 {
     char(*text)[STATE_TEXT] = s->text[s->n];
     snprintf(text[0], STATE_TEXT, key, label);
@@ -65,7 +65,7 @@ static void put(struct small_state *s, const char *key, const char *label, int64
     s->kv[s->n++] = (struct ckpt_kv){ text[0], text[1] };
 }
 
-static void gather_small(const struct rank *k, struct small_state *s)
+static void gather_kv(const struct rank *k, struct kv_state *s)
 {
     const struct loader_pos *p = &k->after;
     s->n = 0;
@@ -84,8 +84,8 @@ static void gather_small(const struct rank *k, struct small_state *s)
 
 /* -- writing --------------------------------------------------------------------------- */
 
-/* Have all ranks succeeded? One that has not goes on to end the run; the others wait for that, and
- * so for its message, which is the run's. */
+/* 0 if all ranks have succeeded. A rank that has not returns its own code and ends the run; the
+ * others wait in the barrier until it does, so that its message is the run's. */
 static int agree(struct rank *k, int mine)
 {
     double code = mine, all[MAX_RANKS];
@@ -101,8 +101,8 @@ static int agree(struct rank *k, int mine)
 static int commit(struct rank *k)
 {
     const struct run_options *o = k->run->opt;
-    struct small_state s;
-    gather_small(k, &s);
+    struct kv_state s;
+    gather_kv(k, &s);
     struct ckpt_info info = {
         .step = k->step,
         .tokens = k->tokens_seen,
@@ -119,7 +119,7 @@ static int commit(struct rank *k)
 int save_checkpoint(struct rank *k)
 {
     const char *out = k->run->opt->out;
-    /* Gradients are in no checkpoint, so neither is which rows of them are not zero. */
+    /* A checkpoint has neither gradients nor the record of touched rows. */
     assert(!k->optim.sparse || k->step == k->run->total || sparse_settled(k->optim.sparse));
     struct ckpt_tensor t[OPTIM_MAX_TENSORS];
     char *host = NULL;
@@ -206,8 +206,8 @@ int resume_open(struct run *run)
     return rc;
 }
 
-/* Two runs in one folder would prune each other's checkpoints; and one that is further than this
- * run's beginning would be taken for its newest, and its own be pruned as older ones. */
+/* Two runs that write to one directory would prune each other's checkpoints. A checkpoint of a later
+ * step than this run's first would count as its newest, and its own would be pruned as older. */
 int save_check(const struct run *run)
 {
     const char *out = run->opt->out;
@@ -229,7 +229,7 @@ int save_check(const struct run *run)
     return 0;
 }
 
-/* This rank's part of every state, and the parts of weights that all ranks hold. */
+/* Loads this rank's shard of every sharded tensor, and the replicated ones whole. */
 static int load_tensors(struct rank *k, struct ckpt *c)
 {
     struct optim_tensor t[OPTIM_MAX_TENSORS];
@@ -255,9 +255,9 @@ static int load_tensors(struct rank *k, struct ckpt *c)
     return rc;
 }
 
-/* A run may end between two moves of Adam, and what its gradients had gathered by then is in no
- * checkpoint: gone on from there, they begin at zero. */
-static void clear_gathered(struct rank *k)
+/* The last step of a run may lie between two updates of Adam. The gradients accumulated by then are
+ * not in the checkpoint; a run that continues from it starts them at zero. */
+static void clear_accumulated(struct rank *k)
 {
     if (k->run->first % k->run->recipe->adam_every == 0)
         return;
@@ -281,7 +281,7 @@ int resume_rank(struct rank *k)
         }
     ckpt_close(c);
     if (!rc) {
-        clear_gathered(k);
+        clear_accumulated(k);
         optim_gather_weights(&k->optim);
     }
     return rc ? rc : k->ops->sync(k->ops);

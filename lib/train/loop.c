@@ -1,0 +1,403 @@
+/* loop.c - what one rank does from its first step to its last.
+ *
+ * A chunk of the loader is uploaded (batch_upload) while the previous step computes; forward and
+ * backward of each micro-batch and the optimizer are queued, eagerly or as graphs (step_launch);
+ * the loss is read one step later and logged (report_step), so that the device never waits for the
+ * host. Validation and checkpoints are done between steps (between_steps).
+ */
+#include <math.h>
+#include <signal.h>
+#include "train/rank.h"
+
+static volatile sig_atomic_t stop_asked;
+
+void run_stop(void) { stop_asked = 1; }
+
+int rank_status(struct rank *k)
+{
+    int rc = k->ops->status(k->ops);
+    return rc ? rc : k->comm->status(k->comm);
+}
+
+void rank_enter(struct rank *k, const char *phase, bool watched)
+{
+    const struct backend *be = k->run->opt->backend;
+    k->phase = phase;
+    if (be->phase && k->comm)
+        be->phase(k->comm, watched ? phase : NULL);
+}
+
+/* -- batches ------------------------------------------------------------------------- */
+
+struct chunk_shape batch_chunk(const struct recipe *r, int tokens, bool csr)
+{
+    return (struct chunk_shape){ .tokens = tokens,
+                                 .bound = cu_bound(tokens),
+                                 .vocab = r->vocab,
+                                 .bigram_rows = r->bigram_rows,
+                                 .csr = csr };
+}
+
+size_t batch_slot_bytes(const struct recipe *r, int64_t tokens, bool csr)
+{
+    struct chunk_shape s = batch_chunk(r, (int)tokens, csr);
+    return chunk_block_bytes(&s);
+}
+
+/* The address on the device of p, which points into the chunk's block on the host. */
+static const int32_t *uploaded(char *slot, const struct chunk *c, const int32_t *p)
+{
+    return p ? (const int32_t *)(slot + ((const char *)p - (const char *)c->block)) : NULL;
+}
+
+struct batch batch_upload(struct rank *k, char *slot, const struct chunk *c, bool ahead)
+{
+    (ahead ? k->ops->upload_ahead : k->ops->upload)(k->ops, slot, c->block, c->block_bytes);
+    return (struct batch){
+        .tokens = c->tokens,
+        .tgt = uploaded(slot, c, c->tgt),
+        .cu = uploaded(slot, c, c->cu),
+        .ncu = c->bound,
+        .token = { c->tokens, uploaded(slot, c, c->tok), uploaded(slot, c, c->order),
+                   uploaded(slot, c, c->start) },
+        .bigram = { c->bigram ? c->tokens : 0, uploaded(slot, c, c->bigram),
+                    uploaded(slot, c, c->bigram_order), uploaded(slot, c, c->bigram_start) },
+    };
+}
+
+/* Called by the loader in its own thread; no chunks: the run has ended. */
+struct batch_shape batch_of_step(void *ctx, int64_t step)
+{
+    const struct recipe *r = ctx;
+    struct step_schedule p;
+    if (step >= schedule_total(r))
+        return (struct batch_shape){ 0 };
+    schedule_at(r, (int)step, &p);
+    return (struct batch_shape){ .chunks = r->chunks, .tokens = p.chunk_tokens, .cap = p.sequence };
+}
+
+struct batch_shape batch_largest(const struct recipe *r)
+{
+    struct batch_shape s = { .chunks = r->chunks };
+    for (int i = 0; i < r->n_stages; i++)
+        if (r->stages[i].tokens / r->chunks > s.tokens)
+            s.tokens = (int)(r->stages[i].tokens / r->chunks);
+    return s;
+}
+
+/* -- forward, backward, optimizer -------------------------------------------------------- */
+
+/* Callbacks of the model: a gradient becomes final, a weight is needed. */
+static void on_final(void *ctx, struct param *p, int64_t first, int64_t n)
+{
+    struct rank *k = ctx;
+    optim_reduce_early(&k->optim, k->at, (int)(p - k->banks.p), first, n);
+}
+
+static void on_need(void *ctx, struct param *p)
+{
+    struct rank *k = ctx;
+    optim_need(&k->optim, (int)(p - k->banks.p));
+}
+
+static void launch_gradients(struct rank *k, const struct step_schedule *p, const struct batch *b)
+{
+    k->ops->zero(k->ops, tensor_of(k->loss, DT_REAL, 1, 1));
+    banks_begin(&k->banks, p->step % k->run->recipe->adam_every == 0);
+    optim_begin(&k->optim, p);
+    k->at = p;
+    k->model.ctx = k;
+    for (int m = 0; m < k->micros; m++) {
+        k->model.need = m == 0 ? on_need : NULL;
+        k->model.final = m + 1 == k->micros ? on_final : NULL;
+        model_train(&k->model, &b[m], k->loss);
+    }
+    k->model.need = NULL;
+    if (optim_exchanges(&k->optim, p))
+        optim_pause(&k->optim);
+}
+
+static void launch_update(struct rank *k, const struct step_schedule *p, const struct batch *b)
+{
+    (void)b;
+    optim_step(&k->optim, p);
+}
+
+static void launch_step(struct rank *k, const struct step_schedule *p, const struct batch *b)
+{
+    launch_gradients(k, p, b);
+    launch_update(k, p, b);
+}
+
+/* No launch of a step depends on values in device memory, so a step is captured whole, in one graph.
+ * A sparse gradient is exchanged by counts that the host must know: such a step is two graphs, with
+ * the exchange between them. */
+typedef void launches(struct rank *k, const struct step_schedule *p, const struct batch *b);
+
+/* Queues `part` of a step: launches its graph, captured at first use, where the backend has graphs. */
+static int launch_part(struct rank *k, int part, launches *f, const struct step_schedule *p,
+                       const struct batch *b)
+{
+    struct backend *be = k->run->opt->backend;
+    int rc, key = ((p->stage * 2 + p->step % 2) * 2 + p->tied) * 2 + part;
+    if (!be->capture || !run_captures(k->run->recipe, k->run->opt->no_graph)) {
+        f(k, p, b);
+        return 0;
+    }
+    if (!k->graph[key]) {
+        if ((rc = be->capture(k->ops)))
+            return rc;
+        f(k, p, b);
+        if ((rc = be->capture_end(k->ops, &k->graph[key])))
+            return rc;
+    }
+    be->launch(k->ops, k->graph[key]);
+    return 0;
+}
+
+int step_launch(struct rank *k, const struct step_schedule *p, const struct batch *b)
+{
+    int rc;
+    if (!optim_exchanges(&k->optim, p))
+        return launch_part(k, 0, launch_step, p, b);
+    if ((rc = launch_part(k, 0, launch_gradients, p, b)) || (rc = optim_exchange(&k->optim)))
+        return rc;
+    return launch_part(k, 1, launch_update, p, b);
+}
+
+/* -- one step -------------------------------------------------------------------------- */
+
+/* Queues one step: the batch, forward and backward of each micro-batch, the optimizer. The slots
+ * are two sets that steps use in turn: the batch is uploaded while the previous step computes, and
+ * the step before that, which read this set, has been reported. */
+static int train_step(struct rank *k, const struct step_schedule *p)
+{
+    const struct step_batch *s;
+    struct batch b[MAX_MICRO];
+    int rc;
+
+    rank_enter(k, "data", false);
+    if ((rc = loader_next(k->run->loader, k->rank, &s)))
+        return rc;
+    rank_enter(k, "step", true);
+    model_set(&k->model, p);
+    optim_prepare(&k->optim, p);
+    for (int m = 0; m < k->micros; m++) {
+        char *slot = k->slots + (size_t)((p->step & 1) * k->micros + m) * k->slot_bytes;
+        const struct chunk *c = &s->chunk[m * k->world + k->rank];
+        b[m] = batch_upload(k, slot, c, true);
+        optim_touch(&k->optim, c->bigram, c->bigram ? c->tokens : 0);
+    }
+    if ((rc = step_launch(k, p, b)))
+        return rc;
+    k->ops->fetch(k->ops, k->loss, sizeof *k->loss);
+    optim_finish(&k->optim, p);
+    k->after = s->after;
+    k->tokens_seen += p->tokens;
+    return rank_status(k);
+}
+
+/* -- log lines --------------------------------------------------------------------------- */
+
+static double elapsed_ms(const struct rank *k)
+{
+    return 1e3 * (now_seconds() - k->started - k->paused);
+}
+
+/* Logs step `done`, the one before that just queued. *stop: some rank has been asked to stop. */
+static int report_step(struct rank *k, int done, bool *stop)
+{
+    struct run *run = k->run;
+    double mine[2], all[2 * MAX_RANKS], loss = 0;
+    struct step_schedule p;
+    real sum;
+    int rc;
+
+    schedule_at(run->recipe, done - 1, &p);
+    k->ops->fetched(k->ops, &sum, sizeof sum);
+    mine[0] = (double)sum / (double)p.tokens;
+    mine[1] = stop_asked;
+    if ((rc = rank_status(k)) || (rc = k->comm->gather_host(k->comm, mine, 2, all)))
+        return rc;
+    for (int i = 0; i < k->world; i++) {
+        loss += all[2 * i];
+        *stop |= all[2 * i + 1] != 0;
+    }
+    if (!isfinite(loss))
+        return check_loss(k, done, loss);
+    if (k->rank)
+        return 0;
+    double ms = elapsed_ms(k), rest = ms / (done - run->first) * (run->total - done) / 1e3;
+    char left[16];
+    runlog_step(&run->log, done, loss, ms, ms / (done - run->first));
+    progress_line(&run->progress, "step %d/%d  loss %.4f  %.0f tokens/s  %s left", done, run->total,
+                  loss, (double)p.tokens * (done - run->first) / ms * 1e3,
+                  format_duration(left, rest));
+    return runlog_status(&run->log);
+}
+
+/* Times from the start of the program until the first step is queued, without a validation before
+ * it. */
+static int report_start(struct rank *k)
+{
+    struct run *run = k->run;
+    double opened = run->opened, now = now_seconds() - k->paused;
+    if (k->rank)
+        return 0;
+    runlog_start(&run->log, now - run->opt->began,
+                 &(struct runlog_start){ .data = opened - run->opt->began,
+                                         .device = k->device - opened,
+                                         .memory = k->memory - k->device,
+                                         .values = k->values - k->memory,
+                                         .first_step = now - k->values });
+    return runlog_status(&run->log);
+}
+
+static int report_val(struct rank *k, double loss, double ms)
+{
+    int n = k->step - k->run->first;
+    if (k->rank)
+        return 0;
+    runlog_val(&k->run->log, k->step, loss, ms, ms / (n > 1 ? n : 1));
+    return runlog_status(&k->run->log);
+}
+
+static void log_exchange(struct rank *k)
+{
+    if (!k->optim.sparse)
+        return;
+    struct sparse_stats s = sparse_stats(k->optim.sparse);
+    runlog_sparse(&k->run->log, (int)s.exchanges, (int)s.dense, s.sent_bytes / 1e6,
+                  s.dense_bytes / 1e6);
+}
+
+/* With an fp8 copy of the head: the largest magnitude of its weights on any rank. */
+static int log_head(struct rank *k)
+{
+    const struct fp8_copy *copy = &k->model.p.lm_head->fp8;
+    double mine, all[MAX_RANKS], most = 0;
+    real amax;
+    if (!copy->codes.data)
+        return 0;
+    k->ops->download(k->ops, &amax, copy->amax, sizeof amax);
+    mine = (double)amax;
+    int rc = rank_status(k);
+    if (!rc)
+        rc = k->comm->gather_host(k->comm, &mine, 1, all);
+    for (int r = 0; r < k->world && !rc; r++)
+        most = isnan(most) || all[r] <= most ? most : all[r];
+    if (!rc && !k->rank)
+        runlog_head(&k->run->log, most, 448 * (double)copy->scale_inv);
+    return rc;
+}
+
+int log_end(struct rank *k)
+{
+    if (!k->rank)
+        log_exchange(k);
+    int rc = log_head(k);
+    if (!rc && !k->rank)
+        runlog_memory(&k->run->log, (double)k->ops->allocated(k->ops) / (1 << 20));
+    return rc;
+}
+
+/* -- between steps ------------------------------------------------------------------------- */
+
+/* Mean loss over the validation tokens; the same on all ranks. */
+static int validate(struct rank *k, const struct step_schedule *at, double *mean)
+{
+    const struct recipe *r = k->run->recipe;
+    struct step_schedule p = *at;
+    int64_t n = r->val_tokens / r->val_chunk;
+    double mine, all[MAX_RANKS];
+    real sum;
+
+    rank_enter(k, "validation", false);
+    p.sequence = (int)r->val_chunk; /* documents are not truncated */
+    optim_settle(&k->optim);
+    model_set(&k->model, &p);
+    k->ops->zero(k->ops, tensor_of(k->loss, DT_REAL, 1, 1));
+    for (int64_t i = k->rank; i < n; i += k->world) {
+        struct chunk c;
+        int rc = val_chunk(k->run->val, k->local, i, &c);
+        if (rc)
+            return rc;
+        struct batch b = batch_upload(k, k->val_slot, &c, false);
+        model_eval(&k->model, &b, k->loss);
+    }
+    k->ops->download(k->ops, &sum, k->loss, sizeof sum);
+    mine = (double)sum;
+    int rc = rank_status(k);
+    if (!rc)
+        rc = k->comm->gather_host(k->comm, &mine, 1, all);
+    *mean = 0;
+    for (int i = 0; i < k->world; i++)
+        *mean += all[i] / (double)(n * r->val_chunk);
+    return rc;
+}
+
+/* Is a thing that is done every `every` steps due? 0: never. */
+static bool due(int64_t step, int64_t every) { return every && step % every == 0; }
+
+/* Validation and checkpoint that are due before step k->step; not counted in the training time. */
+static int between_steps(struct rank *k, const struct step_schedule *p, bool stop)
+{
+    struct run *run = k->run;
+    const struct recipe *r = run->recipe;
+    double begin = now_seconds(), ms = elapsed_ms(k), loss;
+    bool whole = k->step % r->adam_every == 0 || k->step == run->total;
+    bool save =
+        k->step == run->total || (stop && whole) || (due(k->step, r->checkpoint_every) && whole);
+    int rc = 0;
+
+    if (r->val_tokens && (k->step == run->total || due(k->step, r->val_every))) {
+        if (!(rc = validate(k, p, &loss)))
+            rc = report_val(k, loss, ms);
+        if (rc)
+            return rc;
+    }
+    if (run->opt->out && save && k->step > run->first) {
+        rank_enter(k, "checkpoint", false);
+        rc = save_checkpoint(k);
+    }
+    k->paused += now_seconds() - begin;
+    return rc;
+}
+
+/* -- all steps ------------------------------------------------------------------------------- */
+
+int rank_loop(struct rank *k)
+{
+    struct run *run = k->run;
+    int rc, pending = 0;
+    bool stop = false;
+
+    k->started = now_seconds();
+    for (k->step = run->first;; k->step++) {
+        struct step_schedule p;
+        bool last = k->step == run->total;
+        schedule_at(run->recipe, k->step, &p);
+        bool halt = stop && k->step % run->recipe->adam_every == 0;
+        bool pause = last || halt || due(k->step, run->recipe->val_every) ||
+                     due(k->step, run->recipe->checkpoint_every);
+        if (pause && pending) {
+            if ((rc = report_step(k, k->step, &stop)))
+                return rc;
+            pending = 0;
+            halt = stop && k->step % run->recipe->adam_every == 0;
+        }
+        if (pause && (rc = between_steps(k, &p, halt)))
+            return rc;
+        if (last || halt)
+            return last ? 0 : RUN_STOPPED;
+        if ((rc = train_step(k, &p)))
+            return rc;
+        if (k->step == run->first && (rc = report_start(k)))
+            return rc;
+        if (run->recipe->check_weights && (rc = check_weights(k)))
+            return rc;
+        if (pending && (rc = report_step(k, k->step, &stop)))
+            return rc;
+        pending = 1;
+    }
+}
