@@ -1,8 +1,16 @@
-/* hash.h - SHA-256 (FIPS 180-4) for provenance and XXH3-128 for integrity.
+/* hash.h - SHA-256 (FIPS 180-4) and XXH3-128, in lower-case hexadecimal.
  *
- * SHA-256 names published things (a vocabulary, a token stream); XXH3 guards
- * what we write ourselves, at memory speed. Both print as lower-case hex.
- * A struct belongs to one thread.
+ * SHA-256 identifies a published vocabulary. XXH3-128, which is faster and no protection against
+ * forgery, checks the files that we write and identifies recipes and data.
+ *
+ *     struct xxh x;
+ *     char hex[33];
+ *     if ((rc = xxh_init(&x))) return rc;
+ *     xxh_add(&x, data, n);
+ *     xxh_hex(&x, hex);
+ *     xxh_release(&x);
+ *
+ * A struct belongs to one thread at a time.
  */
 #ifndef BASE_HASH_H
 #define BASE_HASH_H

@@ -189,6 +189,8 @@ static int take(const struct opt *o, const char *text)
 /* getopt_long's tables: value i + OWN names row i of the options, negative the common ones. */
 enum { OWN = 256 };
 struct tables {
+    const char *verb; /* of opt_parse_verb, or NULL */
+    const struct opt *all;
     struct option *longs;
     char *letters;
 };
@@ -223,12 +225,24 @@ static int make_tables(const struct command *c, struct tables *t)
     return GPT_OK;
 }
 
-/* What was wrong, from the little that getopt_long leaves behind. */
+/* The option is not of this command: `shown`, a letter or the name after "--", of n characters. */
+static int unknown_option(const struct tables *t, const char *shown, int n)
+{
+    for (const struct opt *o = t->all; o && !is_end(o); o++)
+        if (o->name && (shown[1] == '-' ? !strncmp(o->name, shown + 2, (size_t)n - 2) &&
+                                              strlen(o->name) == (size_t)n - 2
+                                        : o->letter == shown[1]))
+            return err_set(GPT_USAGE, "--%s does not go with %s", o->name, t->verb);
+    return err_set(GPT_USAGE, "unknown option %.*s", n, shown);
+}
+
+/* What was wrong, from what getopt_long leaves behind. */
 static int usage_error(const struct tables *t, int got, char *const *argv)
 {
+    char letter[] = { '-', (char)optopt, 0 };
     if (optopt > 0 && optopt < OWN) /* a letter, perhaps one of a bundle */
-        return got == ':' ? err_set(GPT_USAGE, "option -%c needs an argument", optopt)
-                          : err_set(GPT_USAGE, "unknown option -%c", optopt);
+        return got == ':' ? err_set(GPT_USAGE, "option %s needs an argument", letter)
+                          : unknown_option(t, letter, 2);
     const char *word = argv[optind - 1];
     int n = (int)strcspn(word, "=");
     if (got == ':')
@@ -241,7 +255,7 @@ static int usage_error(const struct tables *t, int got, char *const *argv)
         if (!strncmp(l->name, word + 2, (size_t)n - 2) && used < sizeof could)
             used += (size_t)snprintf(could + used, sizeof could - used, " --%s", l->name);
     return used ? err_set(GPT_USAGE, "option %.*s is ambiguous:%s", n, word, could)
-                : err_set(GPT_USAGE, "unknown option %.*s", n, word);
+                : unknown_option(t, word, n);
 }
 
 /* A descriptor that is closed at the start would be given to the next file opened.
@@ -288,7 +302,13 @@ static int parse(const struct command *c, const struct tables *t, int argc, char
 
 int opt_parse(const struct command *c, int argc, char **argv, int *first)
 {
-    struct tables t = { 0 };
+    return opt_parse_verb(c, NULL, NULL, argc, argv, first);
+}
+
+int opt_parse_verb(const struct command *c, const char *verb, const struct opt *all, int argc,
+                   char **argv, int *first)
+{
+    struct tables t = { .verb = verb, .all = all };
     hold_standard_descriptors();
     int rc = make_tables(c, &t);
     if (!rc)
@@ -307,7 +327,7 @@ int opt_exit(const struct command *c, int rc)
     snprintf(said, sizeof said, "%s", err_message());
     bool failed = rc > GPT_NO;
     if (stdout_close() && !failed) {
-        /* Whoever reads the answer did not get it, so that it is none. */
+        /* Standard output failed: the answer was not written in full. */
         rc = GPT_SYSTEM;
         failed = true;
         snprintf(said, sizeof said, "%s", err_message());

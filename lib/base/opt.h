@@ -91,6 +91,10 @@ struct command {
 };
 
 int opt_parse(const struct command *c, int argc, char **argv, int *first) MUST_CHECK;
+/* As opt_parse for a verb of a program: an option in `all`, the program's table, that is not in c's
+ * is refused as one that does not go with the verb. */
+int opt_parse_verb(const struct command *c, const char *verb, const struct opt *all, int argc,
+                   char **argv, int *first) MUST_CHECK;
 /* For the last line of main(), whatever rc: closes stdout, prints "name: message"
  * on stderr for a failure (for GPT_USAGE also the hint to try --help), returns the
  * exit code. GPT_NO is an answer and not a failure: nothing is added to it. */

@@ -32,20 +32,6 @@ static struct opt *own_options(const struct program *p, const struct verb *v)
     return own;
 }
 
-/* opt_parse does not know an option that another verb takes: that is said. */
-static int explain(const struct program *p, const struct verb *v, int rc)
-{
-    for (const struct opt *o = p->options; rc == GPT_USAGE && !is_end(o); o++) {
-        char by_name[96], by_letter[24];
-        snprintf(by_name, sizeof by_name, "unknown option --%s", o->name ? o->name : "");
-        snprintf(by_letter, sizeof by_letter, "unknown option -%c", o->letter);
-        if (o->name &&
-            (!strcmp(by_name, err_message()) || (o->letter && !strcmp(by_letter, err_message()))))
-            return err_set(GPT_USAGE, "--%s does not go with %s", o->name, v->name);
-    }
-    return rc;
-}
-
 static int run_verb(const struct program *p, const struct verb *v, int argc, char **argv)
 {
     char name[64], usage[128];
@@ -54,7 +40,7 @@ static int run_verb(const struct program *p, const struct verb *v, int argc, cha
     int first = 0, rc;
     snprintf(name, sizeof name, "%s %s", p->name, v->name);
     snprintf(usage, sizeof usage, "%s%s[OPTION]...", v->operands, *v->operands ? " " : "");
-    rc = own ? explain(p, v, opt_parse(&cmd, argc, argv, &first)) : err_memory();
+    rc = own ? opt_parse_verb(&cmd, v->name, p->options, argc, argv, &first) : err_memory();
     int n = argc - first;
     argv += first;
     if (!rc && n < v->least)

@@ -1,8 +1,5 @@
-/* version.h - what made an artifact: tool version and libraries.
- *
- * gpt_version is the project's version; version_text() also names compiler and
- * zstd, one a line, for --version and for log headers.
- */
+/* version.h - the project's version, and with it, one a line, those of the compiler and of zstd,
+ * for --version. Thread-safe. */
 #ifndef BASE_VERSION_H
 #define BASE_VERSION_H
 #define GPT_VERSION "0.1.0"

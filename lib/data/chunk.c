@@ -3,7 +3,6 @@
 
 #include <string.h>
 #include "data/bigram.h"
-#include "data/loader_impl.h"
 
 int cu_bound(int tokens)
 {
@@ -85,17 +84,4 @@ void csr_by_row(const int32_t *ids, int tokens, int rows, int32_t *start, int32_
     }
     for (int t = 0; t < tokens; t++)
         order[start[ids[t] + 1]++] = t;
-}
-
-int check_vocab(const char *data, int corpus_vocab, int vocab, int bos)
-{
-    if (corpus_vocab > vocab)
-        return err_set(GPT_INPUT,
-                       "%s: expected tokens for a model of %d ids, found a vocabulary of %d", data,
-                       vocab, corpus_vocab);
-    if (bos >= vocab)
-        return err_set(GPT_INPUT,
-                       "%s: expected a document start below the model's %d ids, found %d", data,
-                       vocab, bos);
-    return 0;
 }

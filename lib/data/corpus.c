@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
 #include "base/file.h"
 #include "base/grow.h"
 #include "base/hash.h"
@@ -234,4 +233,17 @@ void corpus_release(struct corpus *c)
         free(c->shard[i].path);
     free(c->shard);
     memset(c, 0, sizeof *c);
+}
+
+int corpus_check_vocab(const struct corpus *c, const char *data, int vocab, int bos)
+{
+    if (c->vocab_size > vocab)
+        return err_set(GPT_INPUT,
+                       "%s: expected tokens for a model of %d ids, found a vocabulary of %d", data,
+                       vocab, c->vocab_size);
+    if (bos >= vocab)
+        return err_set(GPT_INPUT,
+                       "%s: expected a document start below the model's %d ids, found %d", data,
+                       vocab, bos);
+    return 0;
 }

@@ -40,6 +40,8 @@ struct corpus {
 /* GPT_INPUT: no MANIFEST, no shard of this split, a bad header, a file shorter
  * than its header says or of another size than the MANIFEST says. */
 int corpus_open(struct corpus *c, const char *data, enum split split) MUST_CHECK;
+/* A vocabulary, or a document start, that a model of `vocab` ids cannot take is GPT_INPUT. */
+int corpus_check_vocab(const struct corpus *c, const char *data, int vocab, int bos) MUST_CHECK;
 void corpus_release(struct corpus *c);
 
 /* A file against its line: there, of this size, of these tokens; else GPT_INPUT. */

@@ -5,9 +5,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
 #include "base/grow.h"
-#include "data/le.h"
+#include "base/le.h"
 
 #define SKIPPABLE 0x184D2A5Eu
 #define SEEKABLE 0x8F92EAB1u

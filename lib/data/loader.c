@@ -9,9 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
 #include "data/corpus.h"
-#include "data/loader_impl.h"
 #include "data/shard_read.h"
 
 struct slot {
@@ -395,7 +393,7 @@ int loader_new(struct loader **out, const struct loader_config *c)
     if ((rc = corpus_open(&l->corpus, c->data, SPLIT_TRAIN)))
         goto fail;
     l->bos = c->bos >= 0 ? c->bos : l->corpus.bos;
-    if ((rc = check_vocab(c->data, l->corpus.vocab_size, c->vocab, l->bos)) || (rc = allocate(l)))
+    if ((rc = corpus_check_vocab(&l->corpus, c->data, c->vocab, l->bos)) || (rc = allocate(l)))
         goto fail;
     *out = l;
     return 0;

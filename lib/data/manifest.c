@@ -8,11 +8,10 @@
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
-
 #include "base/file.h"
 #include "base/grow.h"
 #include "base/hash.h"
-#include "data/le.h"
+#include "base/le.h"
 
 #define FORMAT "gpt-shards 2"
 

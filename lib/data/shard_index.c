@@ -4,11 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include "base/file.h"
 #include "base/grow.h"
 #include "data/corpus.h"
-#include "data/le.h"
+#include "base/le.h"
 
 #define INDEX_VERSION 2
 

@@ -6,10 +6,9 @@
 #include <unistd.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
-
 #include "base/zio.h"
 #include "data/corpus.h"
-#include "data/le.h"
+#include "base/le.h"
 
 void shard_name(char *buf, size_t room, const char *prefix, enum split split, int index, int level)
 {

@@ -3,9 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-
 #include "data/corpus.h"
-#include "data/loader_impl.h"
 #include "data/shard_read.h"
 
 struct val_file {
@@ -96,7 +94,7 @@ int val_new(struct val **out, const struct val_config *c)
     if ((rc = corpus_open(&v->corpus, c->data, SPLIT_VAL)))
         goto fail;
     v->bos = c->bos >= 0 ? c->bos : v->corpus.bos;
-    if ((rc = check_vocab(c->data, v->corpus.vocab_size, c->vocab, v->bos)) || (rc = open_files(v)))
+    if ((rc = corpus_check_vocab(&v->corpus, c->data, c->vocab, v->bos)) || (rc = open_files(v)))
         goto fail;
     *out = v;
     return 0;

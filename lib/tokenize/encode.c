@@ -5,7 +5,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
 #include "tokenize/bpe.h"
 #include "tokenize/pretoken.h"
 #include "tokenize/unicode.h"

@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include "data/shard_write.h"
 
 enum unit_state { UNIT_FREE, UNIT_BUSY, UNIT_ENCODED };

@@ -1,16 +1,18 @@
-/* shard_folder.c - the folder that shards are written to, and what it says of
- * itself while the work goes on. */
+/* shard_folder.c - see shard_folder.h. */
+#include "tokenize/shard_folder.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
+#include "base/file.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "data/shard_index.h"
+#include "data/shard_write.h"
 #include "tokenize/shard_verify.h"
-#include "tokenize/tokjob_impl.h"
 #include "tokenize/unicode.h"
 
 static char *in_folder(const struct tokjob_config *c, const char *name)
@@ -249,7 +251,7 @@ static int check_unnamed(const struct shard_folder *f, bool made)
                  : c->level ? ".bin.zst"
                             : ".bin");
         if (shard && ((index && !c->with_index) || text_ends(name, ".zst") != (c->level > 0) ||
-                      (made && folder_find(f, name) < 0)))
+                      (made && shard_folder_find(f, name) < 0)))
             rc = err_set(GPT_INPUT,
                          "%s/%s: is there, but this input and these options do not make "
                          "it",
@@ -262,8 +264,8 @@ static int check_unnamed(const struct shard_folder *f, bool made)
     return rc;
 }
 
-/* Everything is there but what verifying finds damaged. Where it is the MANIFEST, it is made again
- * from the input; nothing but that says what the shards are of. */
+/* Marks the shards that verification finds damaged, or that lack their index. Without a valid
+ * MANIFEST all shards are made again and compared, for nothing else says what they hold. */
 static int open_for_repair(struct shard_folder *f, const char *path, const char *partial)
 {
     struct manifest old;
@@ -289,8 +291,7 @@ static int open_for_repair(struct shard_folder *f, const char *path, const char 
     return clear_folder(f->c, OLD_KEEP);
 }
 
-/* How many shards an interrupted job has finished: without one it left nothing to
- * protect. */
+/* How many shards an interrupted job has finished. Without one, starting again loses nothing. */
 static int count_finished(const char *partial, int *n)
 {
     struct manifest m;
@@ -348,7 +349,7 @@ static int open_folder(struct shard_folder *f, const char *whole, const char *pa
     return start_journal(f, partial);
 }
 
-int folder_open(struct shard_folder *f, const struct tokjob_config *c)
+int shard_folder_open(struct shard_folder *f, const struct tokjob_config *c)
 {
     int rc;
 
@@ -366,11 +367,11 @@ int folder_open(struct shard_folder *f, const struct tokjob_config *c)
         free(partial);
     }
     if (rc)
-        folder_release(f);
+        shard_folder_release(f);
     return rc;
 }
 
-int folder_add(struct shard_folder *f, const struct manifest_shard *s)
+int shard_folder_add(struct shard_folder *f, const struct manifest_shard *s)
 {
     char line[1024];
     int rc;
@@ -391,7 +392,7 @@ static int compare_shards(const void *pa, const void *pb)
     return a->split != b->split ? (a->split == SPLIT_VAL ? -1 : 1) : strcmp(a->name, b->name);
 }
 
-int folder_finish(struct shard_folder *f)
+int shard_folder_finish(struct shard_folder *f)
 {
     struct manifest *m = &f->manifest;
     char *text = NULL, *whole, *partial;
@@ -426,7 +427,7 @@ int folder_finish(struct shard_folder *f)
     return rc;
 }
 
-int folder_find(const struct shard_folder *f, const char *name)
+int shard_folder_find(const struct shard_folder *f, const char *name)
 {
     for (int i = 0; i < f->manifest.n; i++)
         if (!strcmp(f->manifest.shard[i].name, name))
@@ -434,7 +435,7 @@ int folder_find(const struct shard_folder *f, const char *name)
     return -1;
 }
 
-void folder_release(struct shard_folder *f)
+void shard_folder_release(struct shard_folder *f)
 {
     free(f->damaged);
     if (f->journal)

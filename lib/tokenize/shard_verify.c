@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
 #include "base/file.h"
 #include "base/hash.h"
 #include "data/corpus.h"

@@ -7,7 +7,6 @@
 #include <unistd.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
-
 #include "base/grow.h"
 #include "base/zio.h"
 #include "tokenize/json_stream.h"

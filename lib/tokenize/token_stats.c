@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include "data/corpus.h"
 #include "data/shard_read.h"
 #include "tokenize/vocab.h"

@@ -3,7 +3,6 @@
 
 #include <pthread.h>
 #include <string.h>
-
 #include "tokenize/unicode_ranges.h"
 
 const char unicode_version[] = UNICODE_VERSION_TEXT;

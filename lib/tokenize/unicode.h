@@ -12,7 +12,6 @@
 
 #include <stddef.h>
 #include <stdint.h>
-
 #include "base/text.h"
 
 enum char_class { CLASS_OTHER, CLASS_LETTER, CLASS_NUMBER, CLASS_SPACE };

@@ -1,6 +1,6 @@
 /* le.h - 32-bit numbers as they stand in files: little-endian, at any address. */
-#ifndef DATA_LE_H
-#define DATA_LE_H
+#ifndef BASE_LE_H
+#define BASE_LE_H
 
 #include <stdint.h>
 
