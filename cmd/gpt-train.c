@@ -24,6 +24,7 @@ struct options {
     const char *recipe, *data, *out, *resume, *device;
     int64_t ranks, gpus, keep, bench;
     double ranks_timeout;
+    char *gpu_path;
     struct opt_list set;
     bool plan, profile, no_graph, quiet, progress;
     bool any_device; /* neither --device nor --gpus was given */
@@ -86,6 +87,40 @@ static void gpu_stuck(void *ctx, int code, const char *message)
     _exit(code);
 }
 
+/* What the log says of this process's GPUs; refuses those that differ, and to compute an fp8 head
+ * in bf16 where the recipe does. */
+static int about_gpus(struct backend *b, int ranks, const struct recipe *r)
+{
+    static char text[512];
+    struct gpu_facts first, next;
+    int device = b->group ? nccl_group_device(b->group, 0) : 0, rc;
+    bool portable;
+
+    if ((rc = ops_cuda_portable(device, &portable)))
+        return rc;
+    ops_cuda_facts(device, &first);
+    for (int i = 1; i < ranks; i++) {
+        int other = nccl_group_device(b->group, i);
+        ops_cuda_facts(other, &next);
+        if (next.major != first.major || next.minor != first.minor)
+            return err_set(GPT_DEVICE,
+                           "GPUs %d and %d differ: compute capability %d.%d and %d.%d; "
+                           "CUDA_VISIBLE_DEVICES can choose equal ones",
+                           device, other, first.major, first.minor, next.major, next.minor);
+    }
+    if (!gpu_has_fp8(&first) && r->head_fp8 == HEAD_FP8_REQUIRE)
+        return err_set(
+            GPT_DEVICE,
+            "precision.head_fp8 = require: GPU %d has compute capability %d.%d, fp8 needs "
+            "8.9 or newer",
+            device, first.major, first.minor);
+    snprintf(text, sizeof text, "%s, compute capability %d.%d, %s path%s", first.name, first.major,
+             first.minor, portable ? "portable" : "native",
+             gpu_has_fp8(&first) || !r->head_fp8 ? "" : ", the head in bf16: no fp8 below 8.9");
+    b->about = text;
+    return 0;
+}
+
 /* One GPU of one process needs no NCCL. */
 static int cuda_backend(struct backend *b, const struct options *o, const struct recipe *r)
 {
@@ -112,8 +147,9 @@ static int cuda_backend(struct backend *b, const struct options *o, const struct
                            .graph_free = ops_cuda_graph_free,
                            .profile = profile_begin,
                            .profile_end = profile_end };
+    ops_cuda_choose_path(o->gpu_path);
     if (alone)
-        return 0;
+        return about_gpus(b, 1, r);
     if ((rc = nccl_group_new(&g, ranks, o->ranks_timeout)))
         return rc;
     nccl_group_stuck(g, gpu_stuck, NULL);
@@ -122,7 +158,9 @@ static int cuda_backend(struct backend *b, const struct options *o, const struct
     b->abort = nccl_group_abort;
     b->phase = comm_nccl_phase;
     b->group = g;
-    return 0;
+    if ((rc = about_gpus(b, ranks, r)))
+        nccl_group_free(g);
+    return rc;
 }
 
 static void release_backend(struct backend *b)
@@ -290,9 +328,11 @@ static int check_options(struct options *o)
     bool cuda = !strcmp(o->device, "cuda");
     if (o->profile && !(o->bench && cuda))
         return err_set(GPT_USAGE, "--profile goes with --bench and --device cuda");
-    if ((o->no_graph || o->ranks_timeout > 0) && !cuda)
+    if ((o->no_graph || o->ranks_timeout > 0 || o->gpu_path) && !cuda)
         return err_set(GPT_USAGE, "%s goes with --device cuda",
-                       o->no_graph ? "--no-graph" : "--ranks-timeout");
+                       o->no_graph   ? "--no-graph"
+                       : o->gpu_path ? "--gpu-path"
+                                     : "--ranks-timeout");
     if (o->keep >= 0 && !o->out)
         return err_set(GPT_USAGE, "--keep needs -o DIR");
     if (o->keep < 0)
@@ -323,6 +363,9 @@ int main(int argc, char **argv)
         { 0, "ranks", "N", OPT_I64, &o.ranks,
           "ranks: threads on a CPU, GPUs with --device cuda (1)", 1, MAX_RANKS, NULL },
         { 0, "gpus", "N", OPT_I64, &o.gpus, "the same as --device cuda --ranks N", 1, 64, NULL },
+        { 0, "gpu-path", "PATH", OPT_CHOICE, &o.gpu_path,
+          "kernels: native (Hopper's own) or portable (what the GPU has)", 0, 0,
+          "native|portable" },
         { 0, "ranks-timeout", "SECONDS", OPT_F64, &o.ranks_timeout,
           "GPUs: a rank silent for so long in a step ends the run (6)", 1, 1e6, NULL },
         { 0, "no-graph", NULL, OPT_FLAG, &o.no_graph,

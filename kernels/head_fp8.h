@@ -6,6 +6,7 @@
 #ifndef KERNELS_HEAD_FP8_H
 #define KERNELS_HEAD_FP8_H
 
+#include <cuda_fp8.h>
 #include "host/device.h"
 
 /* dst (R',C) = e4m3(src (R,C) / scale), dst_t (C,R') its transpose; rows R .. R'-1 are zeros.
@@ -17,19 +18,35 @@ void head_quantize(struct cuda_ops *c, struct tensor dst, struct tensor dst_t, s
 void head_transpose(struct cuda_ops *c, struct tensor dst_t, int64_t first, struct tensor src,
                     int64_t ld, int64_t rows);
 
+/* Two numbers as codes, the first in the low byte. Below compute capability 8.9 (where a weight's fp8
+ * copy is still written, though no product reads it) by arithmetic. */
+__device__ __forceinline__ uint16_t pack_e4m3x2(float lo, float hi)
+{
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
+    uint16_t x;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(x) : "f"(hi), "f"(lo));
+    return x;
+#else
+    return __nv_cvt_float2_to_fp8x2(make_float2(lo, hi), __NV_SATFINITE, __NV_E4M3);
+#endif
+}
+__device__ __forceinline__ uint16_t pack_e5m2x2(float lo, float hi)
+{
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
+    uint16_t x;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(x) : "f"(hi), "f"(lo));
+    return x;
+#else
+    return __nv_cvt_float2_to_fp8x2(make_float2(lo, hi), __NV_SATFINITE, __NV_E5M2);
+#endif
+}
 __device__ __forceinline__ uint32_t pack_e4m3x4(float a, float b, float c, float d)
 {
-    uint16_t lo, hi;
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(lo) : "f"(b), "f"(a));
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(hi) : "f"(d), "f"(c));
-    return lo | (uint32_t)hi << 16;
+    return pack_e4m3x2(a, b) | (uint32_t)pack_e4m3x2(c, d) << 16;
 }
 __device__ __forceinline__ uint32_t pack_e5m2x4(float a, float b, float c, float d)
 {
-    uint16_t lo, hi;
-    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(lo) : "f"(b), "f"(a));
-    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(hi) : "f"(d), "f"(c));
-    return lo | (uint32_t)hi << 16;
+    return pack_e5m2x2(a, b) | (uint32_t)pack_e5m2x2(c, d) << 16;
 }
 __device__ __forceinline__ uint2 pack_e5m2(const float (&x)[8])
 {

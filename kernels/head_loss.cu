@@ -25,7 +25,7 @@
  * The sigmoid is one hardware tanh in the fp8 pass (off by 2^-11 of it, far below a code of e5m2
  * and below the bf16 of the logit), an exponential and a reciprocal elsewhere.
  *
- * Without fp8 the gradient is bf16, in place, and cuBLASLt transposes by itself.
+ * Without fp8, as where the GPU has none (below 8.9), the gradient is bf16, in place, and cuBLASLt transposes by itself.
  */
 #include "gpu.h"
 #include "head_fp8.h"
@@ -33,7 +33,7 @@
 
 enum { CHUNK = 16384 }; /* rows of logits in memory */
 enum { THREADS = 512 };
-enum { MAX_SHARED = 227 * 1024 - 1024 };
+enum { STATIC_SHARED = 256 }; /* bytes, at most */
 
 struct row_args {
     bf16 *logits; /* (rows, V); overwritten by the gradient */
@@ -233,8 +233,10 @@ static bool can_do(struct cuda_ops *c, struct tensor x, struct tensor w)
     assert(x.dtype == DT_BF16 && x.cols == w.rows);
     return !c->failed && x.rows > 0 &&
            CUDA_NEED(c, w.dtype == DT_BF16, "the head's weights are bf16") &&
-           CUDA_NEED(c, w.cols % 8 == 0 && w.cols * 2 <= MAX_SHARED,
-                     "the vocabulary is a multiple of 8 and at most 115712");
+           CUDA_NEED(c, w.cols % 8 == 0, "the vocabulary is a multiple of 8") &&
+           CUDA_NEED(c, w.cols * 2 + STATIC_SHARED <= c->shared_max,
+                     "a row of logits in bf16 must fit in a block's shared memory (227 KB on "
+                     "compute capability 9.0 and 10, 163 KB on 8.0, 99 KB on 8.6, 8.9 and 12)");
 }
 
 /* The pass over `rows` rows of logits, which start at row `first` of the batch of T. */
@@ -242,7 +244,7 @@ static void row_pass(struct cuda_ops *c, row_args a, const struct head_loss *h, 
                      int64_t tokens, int64_t first, int64_t rows)
 {
     int bytes = a.vocab * 2;
-    auto *kernel = h->fp8 ? head_row<true> : head_row<false>;
+    auto *kernel = h->fp8 && c->fp8 ? head_row<true> : head_row<false>;
 
     a.loss = loss + first;
     a.tgt = h->tgt + first;
@@ -343,7 +345,7 @@ void gpu_head_loss(struct ops *o, real *loss, struct tensor dx, struct tensor dw
     assert(dw.rows == w.rows && dw.cols == w.cols && h->n_mtp <= MAX_MTP);
     assert(!h->w8.data || (h->w8.dtype == DT_E4M3 && h->w8.rows == w.rows && h->w8.cols == w.cols));
     if (can_do(c, x, w))
-        (h->fp8 ? loss_fp8 : loss_bf16)(c, loss, dx, dw, add, x, w, h);
+        (h->fp8 && c->fp8 ? loss_fp8 : loss_bf16)(c, loss, dx, dw, add, x, w, h);
 }
 
 void gpu_head_eval(struct ops *o, real *loss, struct tensor x, struct tensor w,

@@ -40,7 +40,14 @@ struct gpu_facts {
     const char *error; /* of cudaGetDeviceCount, or NULL */
     int major, minor; /* compute capability of the requested GPU */
     int code; /* compute capability its code was compiled for, 10 major + minor; 0: none */
+    char name[256];
 };
+/* Of GPU `device`; `code`, which takes a CUDA context, is left 0. */
+void ops_cuda_facts(int device, struct gpu_facts *f);
+static inline bool gpu_has_fp8(const struct gpu_facts *f)
+{
+    return f->major > 8 || (f->major == 8 && f->minor == 9);
+}
 int ops_cuda_fits(const struct gpu_facts *f, int device) MUST_CHECK;
 
 /* Hopper has kernels of its own for some ops (kernels/sm90). The native path is these, the portable

@@ -1,6 +1,7 @@
 /* gpu_bench_ops.cu - times of the model's kernels at the records' shapes, beside their floors.
  *
  *     gpu_bench_ops [TOKENS ...]         (49152 16384)
+ *     GPT_GPU_PATH=portable gpu_bench_ops    the kernels for any GPU (ops_cuda.h)
  *
  * Each row: microseconds (median and least of RUNS replays of a captured graph that does the op
  * once on each of SETS sets of buffers, together beyond L2), the floor, time / floor, the rate,
@@ -448,6 +449,7 @@ static void the_head(int T, const struct batch *b)
 static void bench(int T)
 {
     must(ops_cuda_new(&o, 0));
+    printf("# %s path\n", ((struct cuda_ops *)o)->portable ? "portable" : "native");
     c = (struct cuda_ops *)o;
     struct batch b = batch_make(T);
     make(T);

@@ -394,6 +394,7 @@ static void anew(void)
         o->free(o);
     }
     must(ops_cuda_new(&o, 0));
+    printf("# %s path\n", ((struct cuda_ops *)o)->portable ? "portable" : "native");
     c = cuda_of(o);
 }
 

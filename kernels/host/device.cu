@@ -403,9 +403,10 @@ static int code_for(int device)
     return 0;
 }
 
-static struct gpu_facts facts_of(int device)
+void ops_cuda_facts(int device, struct gpu_facts *facts)
 {
     struct gpu_facts f = {};
+    cudaDeviceProp prop;
 
     if (cudaDriverGetVersion(&f.driver) != cudaSuccess)
         f.driver = 0;
@@ -419,9 +420,10 @@ static struct gpu_facts facts_of(int device)
     if (device >= 0 && device < f.visible) {
         cudaDeviceGetAttribute(&f.major, cudaDevAttrComputeCapabilityMajor, device);
         cudaDeviceGetAttribute(&f.minor, cudaDevAttrComputeCapabilityMinor, device);
-        f.code = code_for(device);
+        if (cudaGetDeviceProperties(&prop, device) == cudaSuccess)
+            snprintf(f.name, sizeof f.name, "%s", prop.name);
     }
-    return f;
+    *facts = f;
 }
 
 static bool staging_take(struct cuda_ops *c, struct staging *s)
@@ -439,6 +441,8 @@ static bool start(struct cuda_ops *c)
     cudaGetLastError(); /* what failed in this thread before would turn up at a launch */
     if (!CUDA_TRY(c, cudaSetDevice(c->device)) ||
         !CUDA_TRY(c, cudaDeviceGetAttribute(&c->sms, cudaDevAttrMultiProcessorCount, c->device)) ||
+        !CUDA_TRY(c, cudaDeviceGetAttribute(&c->shared_max, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                                            c->device)) ||
         !CUDA_TRY(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking)) ||
         !CUDA_TRY(c, cudaStreamCreateWithFlags(&c->ahead.stream, cudaStreamNonBlocking)) ||
         !CUDA_TRY(c, cudaEventCreateWithFlags(&c->ahead_done, cudaEventDisableTiming)) ||
@@ -460,21 +464,30 @@ static bool start(struct cuda_ops *c)
     return gemm_cache_new(c);
 }
 
+static int facts_and_path(int device, struct gpu_facts *f, bool *portable)
+{
+    ops_cuda_facts(device, f);
+    if (device >= 0 && device < f->visible && f->major >= 8)
+        f->code = code_for(device);
+    int rc = ops_cuda_fits(f, device);
+    return rc ? rc
+              : ops_cuda_path(f, device, chosen_path ? chosen_path : getenv("GPT_GPU_PATH"),
+                              portable);
+}
+
 int ops_cuda_portable(int device, bool *portable)
 {
-    struct gpu_facts facts = facts_of(device);
-    int rc = ops_cuda_fits(&facts, device);
+    struct gpu_facts facts;
 
-    return rc ? rc
-              : ops_cuda_path(&facts, device, chosen_path ? chosen_path : getenv("GPT_GPU_PATH"),
-                              portable);
+    return facts_and_path(device, &facts, portable);
 }
 
 int ops_cuda_new(struct ops **o, int device)
 {
+    struct gpu_facts facts;
     struct cuda_ops *c;
     bool portable;
-    int rc = ops_cuda_portable(device, &portable);
+    int rc = facts_and_path(device, &facts, &portable);
 
     *o = NULL;
     if (rc)
@@ -501,6 +514,7 @@ int ops_cuda_new(struct ops **o, int device)
 #include "ops/op_list.h"
     c->device = device;
     c->portable = portable;
+    c->fp8 = gpu_has_fp8(&facts);
     if (!start(c)) {
         rc = status(&c->ops);
         free_all(&c->ops);

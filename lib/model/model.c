@@ -302,7 +302,7 @@ struct head_loss model_head(const struct model *m, const struct batch *b)
         .mtp = m->mtp,
         .n_mtp = m->schedule.n_mtp,
         .seed = (real)seed,
-        .fp8 = r->head_fp8,
+        .fp8 = r->head_fp8 != HEAD_FP8_NO,
         .x_scale = (real)r->x_scale,
         .w_scale = (real)r->w_scale,
         .g_scale = (real)(r->g_scale * (r->head_scale_micro ? seed : 1)),

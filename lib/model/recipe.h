@@ -41,6 +41,7 @@ enum attention_kind { ATTN_NONE, ATTN_PLAIN, ATTN_PAIRED };
 enum inject { INJECT_BEFORE, INJECT_AFTER };
 enum skip_tap { SKIP_LAYER, SKIP_ATTENTION };
 enum key_channels { KEYS_QUARTERS, KEYS_HALF };
+enum head_fp8 { HEAD_FP8_NO, HEAD_FP8_YES, HEAD_FP8_REQUIRE };
 enum head_weight { HEAD_WEIGHT_BF16, HEAD_WEIGHT_FP8 };
 enum value_input { VALUE_INPUT, VALUE_SPLIT };
 enum init_kind { INIT_ZERO, INIT_UNIFORM, INIT_NORMAL, INIT_VALUES, INIT_TRANSPOSE };
@@ -161,7 +162,7 @@ struct recipe {
     /* [precision] */
     enum dtype gradients; /* DT_NONE: the parameter's */
     enum dtype adam_states; /* of both moments; DT_NONE: the parameter's */
-    bool head_fp8;
+    enum head_fp8 head_fp8; /* yes: bf16 on a GPU without fp8; require: no such GPU */
     double x_scale, w_scale, g_scale;
     enum head_weight head_weight; /* an fp8 head reads the bf16 parameter and rounds it, or the
                                            fp8 copy that Adam writes */

@@ -96,7 +96,7 @@ static const struct key keys[] = {
     { "data", "checkpoint_every", K_I64, F(checkpoint_every), 0, 1e9, "0", NULL },
     { "precision", "gradients", K_DTYPE, F(gradients), 0, 0, "weight", DTYPE_CHOICES },
     { "precision", "adam_states", K_DTYPE, F(adam_states), 0, 0, "f32", DTYPE_CHOICES },
-    { "precision", "head_fp8", K_BOOL, F(head_fp8), 0, 0, NULL, NULL },
+    { "precision", "head_fp8", K_WORD, F(head_fp8), 0, 0, NULL, "no|yes|require" },
     { "precision", "head_scales", K_REAL3, F(x_scale), 1e-12, 1e12, NULL, NULL },
     { "precision", "head_weight", K_WORD, F(head_weight), 0, 0, "bf16", "bf16|fp8" },
     { "precision", "head_scale_micro", K_BOOL, F(head_scale_micro), 0, 0, "no", NULL },

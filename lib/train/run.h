@@ -26,6 +26,7 @@
 /* The devices and communicators of a run; chosen by cmd. */
 struct backend {
     const char *name;
+    const char *about; /* the device in a line, for the log; NULL: nothing */
     int world, first; /* ranks of all processes; the first one of this process */
     /* The device of this process's i-th rank. */
     int (*ops_new)(struct ops **o, int i, void *group);

@@ -270,6 +270,12 @@ int cluster_rank() { return now->block->rank; }
 
 enum { GAP = 32 }; /* untouched bytes behind each variable */
 
+int shared_max()
+{
+    static const char *path = getenv("GPT_GPU_PATH");
+    return path && !strcmp(path, "portable") ? 99 << 10 : 227 << 10;
+}
+
 void *shared_variable(const char *key, const char *name, size_t bytes, size_t align)
 {
     block *b = now->block;
@@ -281,8 +287,8 @@ void *shared_variable(const char *key, const char *name, size_t bytes, size_t al
     b->variables.push_back({ key, name, at, (uint32_t)bytes });
     for (const variable &v : b->variables)
         sum += v.bytes;
-    if (sum > SHARED_MAX || b->used > b->dynamic_at)
-        fail("%u bytes of shared memory, with variable %s; there are %d", sum, name, SHARED_MAX);
+    if (sum > (uint32_t)shared_max() || b->used > b->dynamic_at)
+        fail("%u bytes of shared memory, with variable %s; there are %d", sum, name, shared_max());
     return b->window + at;
 }
 

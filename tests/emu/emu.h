@@ -15,7 +15,7 @@
 namespace emu
 {
 
-enum { WINDOW = 256 << 10, SHARED_MAX = 227 << 10, WARP = 32 };
+enum { WINDOW = 256 << 10, WARP = 32 };
 
 /* A thread's part of a product: two rows of a, all columns of its own of b. */
 struct product_job {
@@ -83,6 +83,8 @@ extern fiber *now;
 
 [[noreturn]] __attribute__((format(printf, 1, 2))) void fail(const char *fmt, ...);
 unsigned random_below(unsigned n);
+/* Of a block, in bytes: Hopper's; what every GPU has where the portable path is asked for. */
+int shared_max();
 void wait_for(const char *what, uint64_t id, const char *file, int line);
 /* All threads of b (NULL: of the cluster) that wait for this. */
 void wake(const block *b, const char *what, uint64_t id);

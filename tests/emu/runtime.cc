@@ -94,7 +94,7 @@ cudaError_t launch_threads(const char *name, const shape &s, int cluster,
 {
     uint64_t threads = (uint64_t)s.block.x * s.block.y * s.block.z;
     if (!s.grid.x || !s.grid.y || !s.grid.z || !threads || threads > 1024 || s.grid.y > 65535 ||
-        s.grid.z > 65535 || s.shared > SHARED_MAX || s.grid.x % cluster) {
+        s.grid.z > 65535 || s.shared > (size_t)shared_max() || s.grid.x % cluster) {
         fprintf(stderr, "emulated GPU: %s: grid %u x %u x %u, block %u x %u x %u, %zu bytes\n",
                 name, s.grid.x, s.grid.y, s.grid.z, s.block.x, s.block.y, s.block.z, s.shared);
         return result(cudaErrorInvalidConfiguration);
@@ -324,6 +324,7 @@ cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr what, int)
     case cudaDevAttrMultiProcessorCount: /* few: blocks that take more than one tile */
         *v = random_below(2) ? 132 : 2 + random_below(6);
         break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *v = shared_max(); break;
     case cudaDevAttrL2CacheSize: *v = 60 << 20; break;
     case cudaDevAttrComputeCapabilityMajor: *v = 9; break;
     case cudaDevAttrComputeCapabilityMinor: *v = 0; break;
@@ -333,9 +334,15 @@ cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr what, int)
 }
 cudaError_t cudaFuncSetAttribute(const void *, cudaFuncAttribute what, int bytes)
 {
-    return result(what == cudaFuncAttributeMaxDynamicSharedMemorySize && bytes <= SHARED_MAX
+    return result(what == cudaFuncAttributeMaxDynamicSharedMemorySize && bytes <= shared_max()
                       ? cudaSuccess
                       : cudaErrorInvalidValue);
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int)
+{
+    memset(p, 0, sizeof *p);
+    strcpy(p->name, "emulated GPU");
+    return result(cudaSuccess);
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, const void *)
 {
