@@ -1,13 +1,11 @@
 /* cpu.c - the plain C device: memory, order, arithmetic, and its start. */
 #include "ops/cpu.h"
 
-#include <cblas.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "base/blas.h"
 #include "base/grow.h"
+#include "ops/gemm.h"
 
 enum { ALIGN = 64 };
 enum { NAN_BYTE = 0xff }; /* all ones is a NaN in f64, f32 and bf16 */
@@ -222,16 +220,17 @@ const real *real_view(struct ops *o, int slot, struct tensor t)
 void real_gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, real alpha, const real *a,
                int64_t lda, const real *b, int64_t ldb, real beta, real *c, int64_t ldc)
 {
-    enum CBLAS_TRANSPOSE ca = ta ? CblasTrans : CblasNoTrans, cb = tb ? CblasTrans : CblasNoTrans;
-
-    assert(m <= INT32_MAX && n <= INT32_MAX && k <= INT32_MAX);
 #ifdef GPT_OPS_DOUBLE
-    cblas_dgemm
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            real sum = 0, *out = c + i * ldc + j;
+            for (int64_t t = 0; t < k; t++)
+                sum += a[ta ? t * lda + i : i * lda + t] * b[tb ? j * ldb + t : t * ldb + j];
+            *out = beta == 0 ? alpha * sum : alpha * sum + beta * *out;
+        }
 #else
-    cblas_sgemm
+    gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 #endif
-        (CblasRowMajor, ca, cb, (int)m, (int)n, (int)k, alpha, a, (int)lda, b, (int)ldb, beta, c,
-         (int)ldc);
 }
 
 real real_dot(const real *a, const real *b, int64_t n)
@@ -269,17 +268,13 @@ static const struct ops memory_and_order = {
     .copy = cpu_copy,
 };
 
-static void one_blas_thread(void) { blas_threads(1); }
-
 int ops_cpu_new(struct ops **o)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct cpu *c = calloc(1, sizeof *c);
 
     *o = NULL;
     if (!c)
         return err_set(GPT_SYSTEM, "cannot allocate %zu bytes for the CPU device", sizeof *c);
-    pthread_once(&once, one_blas_thread);
     c->o = memory_and_order;
 #define OP(name, ...) c->o.name = cpu_##name
 #include "ops/op_list.h"

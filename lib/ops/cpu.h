@@ -95,9 +95,7 @@ void real_write(struct tensor t, int64_t first, const real *src, int64_t n, bool
  * slot. NULL when t is none or the device has failed. */
 const real *real_view(struct ops *o, int slot, struct tensor t);
 
-/* c (m,n) = alpha op(a) op(b) + beta c, row-major; op(a) is (m,k), op(b) is (k,n); ta, tb:
- * stored transposed. c is not read when beta is 0. One thread: the same call gives the same
- * bits. */
+/* gemm() of gemm.h, in the double build of doubles. */
 void real_gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, real alpha, const real *a,
                int64_t lda, const real *b, int64_t ldb, real beta, real *c, int64_t ldc);
 

@@ -1,7 +1,6 @@
 /* polar.c - the polar factor of each matrix by composed odd quintics (orthogonalisation.md 2, 3).
  * Tall matrices work on X^T X, which is the same without a transposition.
  */
-#include <cblas.h>
 #include "ops/cpu.h"
 
 /* One matrix at work, in numbers; what the dtype holds is rounded after each product. */
@@ -18,16 +17,17 @@ static void round_bf16(real *x, int64_t n)
         x[i] = bf16_round((float)x[i]);
 }
 
-/* c (k,k) = x x^T, x (k,m); or x^T x, x (m,k), when of_columns. One triangle, mirrored. */
+/* c (k,k) = x x^T, x (k,m); or x^T x, x (m,k), when of_columns. Bands of its lower triangle,
+ * mirrored: both halves would have the same bits. */
 static void gram(real *c, int k, const real *x, int m, bool of_columns)
 {
-#ifdef GPT_OPS_DOUBLE
-    cblas_dsyrk
-#else
-    cblas_ssyrk
-#endif
-        (CblasRowMajor, CblasLower, of_columns ? CblasTrans : CblasNoTrans, k, m, 1, x,
-         of_columns ? k : m, 0, c, k);
+    enum { BAND = 112 };
+
+    for (int64_t i = 0; i < k; i += BAND) {
+        int64_t rows = k - i < BAND ? k - i : BAND;
+        real_gemm(of_columns, !of_columns, rows, i + rows, m, 1, of_columns ? x + i : x + i * m,
+                  of_columns ? k : m, x, of_columns ? k : m, 0, c + i * k, k);
+    }
     for (int64_t i = 0; i < k; i++)
         for (int64_t j = 0; j < i; j++)
             c[j * k + i] = c[i * k + j];

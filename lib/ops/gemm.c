@@ -1,0 +1,189 @@
+/* gemm.c - a panel of b is packed, rows of a run past it (gemm_tile.h).
+ *
+ * The panel (BLOCK_K x 16 to 48 columns) stays in L1, a block of a (BLOCK_M x BLOCK_K) in L2. a is
+ * read where it stands if b has few columns, else copied so that its rows do not share cache sets.
+ */
+#include "ops/gemm.h"
+
+#include <string.h>
+#include "ops/simd.h"
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#elif defined __aarch64__
+#include <arm_neon.h>
+#endif
+
+enum { BLOCK_K = 256, BLOCK_M = 224, MAX_ROWS = 14, MAX_COLS = 32 };
+enum { PAD = 16, BLOCK_FLOATS = BLOCK_K * (BLOCK_K + PAD) }; /* BLOCK_M <= BLOCK_K */
+
+typedef void tile_fn(int rows, bool ta, int64_t k, const float *a, int64_t lda, const float *panel,
+                     float alpha, float beta, float *c, int64_t ldc);
+
+struct kernel {
+    const char *name;
+    bool slow;
+    int rows, cols;
+    tile_fn *tile;
+};
+
+#define TILE_NAME(x) none_##x
+#define TILE_TARGET
+#define TILE_LANES 4
+#define TILE_VECTORS 2
+#ifdef __aarch64__
+#define TILE_ROWS 12
+#define TILE_FMA(a, b, c) vfmaq_f32(c, a, b)
+static const char none_name[] = "NEON";
+static const bool none_slow = false;
+#else
+#define TILE_ROWS 6
+#define TILE_FMA(a, b, c) ((a) * (b) + (c))
+#ifdef __x86_64__
+static const char none_name[] = "SSE2";
+#else
+static const char none_name[] = "plain C";
+#endif
+static const bool none_slow = true;
+#endif
+#include "ops/gemm_tile.h"
+
+#ifdef __x86_64__
+#define TILE_NAME(x) fma_##x
+#define TILE_TARGET SIMD_TARGET_FMA
+#define TILE_LANES 8
+#define TILE_VECTORS 2
+#define TILE_ROWS 6
+#define TILE_FMA(a, b, c) _mm256_fmadd_ps(a, b, c)
+#include "ops/gemm_tile.h"
+
+#define TILE_NAME(x) avx512_##x
+#define TILE_TARGET SIMD_TARGET_AVX512
+#define TILE_LANES 16
+#define TILE_VECTORS 2
+#define TILE_ROWS 14
+#define TILE_FMA(a, b, c) _mm512_fmadd_ps(a, b, c)
+#include "ops/gemm_tile.h"
+#endif
+
+static const struct kernel kernels[SIMD_SETS] = {
+    [SIMD_NONE] = { none_name, none_slow, none_ROWS, none_COLS, none_tile },
+#ifdef __x86_64__
+    [SIMD_FMA] = { "AVX2", false, fma_ROWS, fma_COLS, fma_tile },
+    [SIMD_AVX512] = { "AVX-512", false, avx512_ROWS, avx512_COLS, avx512_tile },
+#elif defined __aarch64__
+    [SIMD_FMA] = { none_name, none_slow, none_ROWS, none_COLS, none_tile },
+#endif
+};
+
+const char *gemm_kernels(bool *slow)
+{
+    const struct kernel *g = &kernels[simd_get()];
+    *slow = g->slow;
+    return g->name;
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
+
+/* d (4,4) = s^T. */
+static inline void transpose_four(float *d, int64_t ldd, const float *s, int64_t lds)
+{
+    four r[4], u[4];
+    for (int i = 0; i < 4; i++)
+        r[i] = *(const four *)(s + i * lds);
+    u[0] = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5);
+    u[1] = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5);
+    u[2] = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7);
+    u[3] = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
+    for (int i = 0; i < 4; i += 2) {
+        *(four *)(d + i * ldd) = __builtin_shufflevector(u[i], u[i + 1], 0, 1, 4, 5);
+        *(four *)(d + (i + 1) * ldd) = __builtin_shufflevector(u[i], u[i + 1], 2, 3, 6, 7);
+    }
+}
+
+/* panel (k,cols) from n <= cols columns of op(b), the others zero. */
+static void pack(float *panel, int64_t cols, bool tb, int64_t k, int64_t n, const float *b,
+                 int64_t ldb)
+{
+    int64_t whole_k = tb ? k & ~3LL : 0, whole_n = tb ? n & ~3LL : 0;
+
+    if (n < cols)
+        memset(panel, 0, (size_t)(k * cols) * sizeof *panel);
+    for (int64_t j = 0; j < whole_n; j += 4)
+        for (int64_t t = 0; t < whole_k; t += 4)
+            transpose_four(panel + t * cols + j, cols, b + j * ldb + t, ldb);
+    for (int64_t t = 0; t < k; t++)
+        if (!tb)
+            memcpy(panel + t * cols, b + t * ldb, (size_t)n * sizeof *panel);
+        else
+            for (int64_t j = t < whole_k ? whole_n : 0; j < n; j++)
+                panel[t * cols + j] = b[j * ldb + t];
+}
+
+/* The columns of c that a last panel does not fill: by way of a tile of its own. */
+static void narrow_tile(const struct kernel *g, int rows, bool ta, int64_t k, const float *a,
+                        int64_t lda, const float *panel, float alpha, float beta, float *c,
+                        int64_t ldc, int64_t n)
+{
+    float tile[MAX_ROWS * MAX_COLS];
+
+    g->tile(rows, ta, k, a, lda, panel, alpha, 0, tile, g->cols);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < n; j++) {
+            float x = tile[i * g->cols + j], *out = c + i * ldc + j;
+            *out = beta == 0 ? x : x + beta * *out;
+        }
+}
+
+/* c (m,n) from one block: m <= BLOCK_M, k <= BLOCK_K. */
+static void block(const struct kernel *g, bool ta, bool tb, int64_t m, int64_t n, int64_t k,
+                  float alpha, const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
+                  float *c, int64_t ldc)
+{
+    float panel[BLOCK_K * MAX_COLS] __attribute__((aligned(64)));
+    int64_t tiles = (m + g->rows - 1) / g->rows;
+
+    for (int64_t j = 0; j < n; j += g->cols) {
+        int64_t cols = least(n - j, g->cols);
+        pack(panel, g->cols, tb, k, cols, tb ? b + j * ldb : b + j, ldb);
+        for (int64_t t = 0; t < tiles; t++) {
+            int64_t i = m * t / tiles, rows = m * (t + 1) / tiles - i;
+            const float *at = ta ? a + i : a + i * lda;
+            if (cols == g->cols)
+                g->tile((int)rows, ta, k, at, lda, panel, alpha, beta, c + i * ldc + j, ldc);
+            else
+                narrow_tile(g, (int)rows, ta, k, at, lda, panel, alpha, beta, c + i * ldc + j, ldc,
+                            cols);
+        }
+    }
+}
+
+static const float *copy_block(float *copy, int64_t *ld, bool ta, int64_t m, int64_t k,
+                               const float *a, int64_t lda)
+{
+    int64_t rows = ta ? k : m, cols = ta ? m : k;
+
+    *ld = (ta ? BLOCK_M : BLOCK_K) + PAD;
+    for (int64_t i = 0; i < rows; i++)
+        memcpy(copy + i * *ld, a + i * lda, (size_t)cols * sizeof *copy);
+    return copy;
+}
+
+void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
+          int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
+{
+    const struct kernel *g = &kernels[simd_get()];
+    float copy[BLOCK_FLOATS] __attribute__((aligned(64)));
+
+    for (int64_t t = 0; t < k || t == 0; t += BLOCK_K)
+        for (int64_t i = 0; i < m; i += BLOCK_M) {
+            int64_t rows = least(m - i, BLOCK_M), depth = least(k - t, BLOCK_K), ld = lda;
+            const float *from = ta ? a + t * lda + i : a + i * lda + t;
+            if (n > 3 * g->cols && rows > g->rows)
+                from = copy_block(copy, &ld, ta, rows, depth, from, lda);
+            block(g, ta, tb, rows, n, depth, alpha, from, ld, tb ? b + t : b + t * ldb, ldb,
+                  t ? 1 : beta, c + i * ldc, ldc);
+        }
+}
