@@ -90,24 +90,42 @@ struct forward {
     const real *q, *k, *v;
 };
 
-/* Scores of one query become probabilities, 0 where it does not see; returns their lse. */
-static real softmax(real *p, int64_t from, int64_t to, int64_t keys)
-{
-    real max = p[from], sum = 0;
+enum { LANES = 16 };
 
-    for (int64_t j = from; j < to; j++)
+/* Scores of one query become probabilities, 0 where it does not see, and *lse theirs. */
+SIMD_VERSIONS(softmax, (real * p, int64_t from, int64_t to, int64_t keys, real *lse),
+              (p, from, to, keys, lse))
+{
+    real lane[LANES], max = p[from], sum = 0;
+    int64_t j = from;
+
+    for (int i = 0; i < LANES; i++)
+        lane[i] = max;
+    for (; j + LANES <= to; j += LANES)
+        for (int i = 0; i < LANES; i++)
+            lane[i] = p[j + i] > lane[i] ? p[j + i] : lane[i];
+    for (; j < to; j++)
         max = p[j] > max ? p[j] : max;
-    for (int64_t j = 0; j < from; j++)
+    for (int i = 0; i < LANES; i++)
+        max = lane[i] > max ? lane[i] : max;
+    for (j = 0; j < from; j++)
         p[j] = 0;
-    for (int64_t j = from; j < to; j++)
+    for (j = from; j < to; j++)
         p[j] = real_exp(p[j] - max);
-    for (int64_t j = from; j < to; j++)
+    for (int i = 0; i < LANES; i++)
+        lane[i] = 0;
+    for (j = from; j + LANES <= to; j += LANES)
+        for (int i = 0; i < LANES; i++)
+            lane[i] += p[j + i];
+    for (; j < to; j++)
         sum += p[j];
-    for (int64_t j = from; j < to; j++)
-        p[j] /= sum;
-    for (int64_t j = to; j < keys; j++)
+    for (int i = 0; i < LANES; i++)
+        sum += lane[i];
+    for (j = from; j < to; j++)
+        p[j] *= 1 / sum;
+    for (j = to; j < keys; j++)
         p[j] = 0;
-    return max + real_log(sum);
+    *lse = max + real_log(sum);
 }
 
 static void forward_block(struct ops *o, const struct block *b, void *arg)
@@ -119,8 +137,8 @@ static void forward_block(struct ops *o, const struct block *b, void *arg)
     for (int64_t i = 0; i < b->n; i++) {
         int64_t from, to;
         visible(b, i, &from, &to);
-        f->lse[(int64_t)b->head * b->s->rows + b->first + i] =
-            softmax(p + i * b->keys, from, to, b->keys);
+        softmax(p + i * b->keys, from, to, b->keys,
+                &f->lse[(int64_t)b->head * b->s->rows + b->first + i]);
     }
     to_queries(b, f->out, p, f->v);
 }
@@ -152,8 +170,10 @@ struct backward {
 };
 
 /* p holds scores, ds dP; afterwards probabilities and the scores' gradient times the scale. */
-static void softmax_bwd(real *p, real *ds, real lse, real delta, real scale, int64_t from,
-                        int64_t to, int64_t keys)
+SIMD_VERSIONS(softmax_bwd,
+              (real * p, real *ds, real lse, real delta, real scale, int64_t from, int64_t to,
+               int64_t keys),
+              (p, ds, lse, delta, scale, from, to, keys))
 {
     for (int64_t j = 0; j < from; j++)
         p[j] = ds[j] = 0;

@@ -30,6 +30,7 @@
 #include <assert.h>
 #include <math.h>
 #include "ops/ops.h"
+#include "ops/simd.h"
 
 enum { CPU_SLOTS = 12 };
 
@@ -112,7 +113,7 @@ static inline real real_log(real x) { return logf(x); }
 /* exp to 2 units in the last place for |x| <= 87 (clamped there; NaN stays NaN), written so
  * that loops over it become vector code, which those over expf do not. x = n ln 2 + r with
  * |r| <= ln 2 / 2; e^r by its Taylor series to r^7 / 7!. */
-static inline real real_exp(real x)
+SIMD_INLINE real real_exp(real x)
 {
     x = x < -87 ? -87 : x;
     x = x > 87 ? 87 : x;
@@ -130,7 +131,7 @@ static inline real real_exp(real x)
     return p * f32_from_bits((f32_bits(shifted) + 127) << 23);
 }
 #endif
-static inline real sigmoid(real u) { return 1 / (1 + real_exp(-u)); }
+SIMD_INLINE real sigmoid(real u) { return 1 / (1 + real_exp(-u)); }
 
 /* -- ops --------------------------------------------------------------------------- */
 

@@ -112,35 +112,31 @@ static int predictions(const struct head *f, int64_t t)
 
 /* -- pass 1 ------------------------------------------------------------------------ */
 
-static void softcap(real *s, int64_t n, const struct head_loss *h)
-{
-    real b = h->cap_b, c = h->cap_c;
-
-    for (int64_t i = 0; i < n; i++)
-        s[i] = sigmoid((s[i] + b) / c);
-}
-
 static void round_logits(real *l, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         l[i] = bf16_round((float)l[i]);
 }
 
-/* Sum of exp(a s - shift). */
-static double exp_sum(const real *s, int64_t n, real a, real shift)
+/* A row of logits becomes s; adds the sum of exp(a s - shift) to *sum. */
+SIMD_VERSIONS(softcap, (real * s, int64_t n, const struct head_loss *h, real shift, double *sum),
+              (s, n, h, shift, sum))
 {
-    real lane[LANES] = { 0 };
-    double sum = 0;
+    real a = h->cap_a, b = h->cap_b, c = 1 / h->cap_c, lane[LANES] = { 0 };
     int64_t i = 0;
 
     for (; i + LANES <= n; i += LANES)
-        for (int j = 0; j < LANES; j++)
-            lane[j] += real_exp(a * s[i + j] - shift);
-    for (; i < n; i++)
+        for (int j = 0; j < LANES; j++) {
+            real x = sigmoid((s[i + j] + b) * c);
+            s[i + j] = x;
+            lane[j] += real_exp(a * x - shift);
+        }
+    for (; i < n; i++) {
+        s[i] = sigmoid((s[i] + b) * c);
         lane[i % LANES] += real_exp(a * s[i] - shift);
+    }
     for (int j = 0; j < LANES; j++)
-        sum += lane[j];
-    return sum;
+        *sum += lane[j];
 }
 
 /* Columns first .. first+n-1 of rows `row` .. row+rows-1: s, sums and targets. */
@@ -154,8 +150,7 @@ static void forward_chunk(struct head *f, int64_t row, int64_t rows, int64_t fir
         real *s = f->s + i * f->stride + column;
         if (f->fp8)
             round_logits(s, n);
-        softcap(s, n, f->h);
-        f->sum[i] += exp_sum(s, n, f->h->cap_a, shift_of(f));
+        softcap(s, n, f->h, shift_of(f), &f->sum[i]);
         for (int k = 0; k < predictions(f, row + i); k++) {
             int64_t v = f->h->tgt[row + i + k] - first;
             if (v >= 0 && v < n)
@@ -202,7 +197,7 @@ void cpu_head_eval(struct ops *o, real *loss, struct tensor x, struct tensor w,
 /* -- pass 2 ------------------------------------------------------------------------- */
 
 /* dl of n columns from their s: `all` weighs every class, seed and softcap's a/c included. */
-static void logit_grad(real *s, int64_t n, real all, real a, real lse)
+SIMD_VERSIONS(logit_grad, (real * s, int64_t n, real all, real a, real lse), (s, n, all, a, lse))
 {
     for (int64_t i = 0; i < n; i++)
         s[i] = all * real_exp(a * s[i] - lse) * s[i] * (1 - s[i]);
