@@ -21,7 +21,8 @@ STATIC ?= 1
 ARCH   ?= $(if $(filter x86_64,$(shell uname -m)),-march=x86-64-v3)
 ARCH_GPU ?= all
 endif
-# Without AVX-512: valgrind does not know it, and bench_ops is no faster with it.
+# Without AVX-512, which valgrind does not know: loops that gain from it choose it when they run
+# (ops/simd.h).
 ARCH   ?= -march=native $(if $(filter x86_64,$(shell uname -m)),-mno-avx512f)
 all:
 comma := ,

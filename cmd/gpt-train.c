@@ -12,6 +12,7 @@
 #include "base/opt.h"
 #include "base/progress.h"
 #include "base/version.h"
+#include "ops/gemm.h"
 #include "train/run.h"
 #ifdef HAVE_CUDA
 #include "comm/rendezvous.h"
@@ -55,9 +56,18 @@ static void cpu_abort(void *group, int rank, int code, const char *message)
     c->abort(c, code, message);
 }
 
-static int cpu_backend(struct backend *b, int ranks)
+static int cpu_backend(struct backend *b, int ranks, bool quiet)
 {
+    bool slow;
+    const char *kernels = gemm_kernels(&slow);
+
+    if (slow && !quiet)
+        fprintf(stderr,
+                "gpt-train: this processor has no fused multiply-add that we use: products run on "
+                "%s, at a fraction of what AVX2 or NEON give\n",
+                kernels);
     *b = (struct backend){ .name = "cpu",
+                           .about = kernels,
                            .world = ranks,
                            .ops_new = cpu_ops,
                            .comm_new = cpu_comm,
@@ -183,7 +193,7 @@ static int pick_backend(struct backend *b, const struct options *o, const struct
                     "--device cpu silences this message\n",
                     gpus, gpus > 1 ? "s are" : " is");
 #endif
-        return cpu_backend(b, (int)o->ranks);
+        return cpu_backend(b, (int)o->ranks, o->quiet);
     }
 #ifdef HAVE_CUDA
     return cuda_backend(b, o, r);
@@ -192,6 +202,18 @@ static int pick_backend(struct backend *b, const struct options *o, const struct
     return err_set(GPT_DEVICE, "this gpt-train was built without CUDA: --device cpu is "
                                "all it has (with nvcc on the path, make builds the other)");
 #endif
+}
+
+static const char *kernel_versions(void)
+{
+    static char text[256];
+    bool slow;
+    const char *cpu = gemm_kernels(&slow), *cuda = "";
+#ifdef HAVE_CUDA
+    cuda = ops_cuda_version();
+#endif
+    snprintf(text, sizeof text, "CPU products: own kernels, %s\n%s", cpu, cuda);
+    return text;
 }
 
 /* -- options -------------------------------------------------------------------------- */
@@ -386,9 +408,7 @@ int main(int argc, char **argv)
                                  table };
     struct recipe *r = NULL;
     double began = now_seconds();
-#ifdef HAVE_CUDA
-    opt_version_extra = ops_cuda_version;
-#endif
+    opt_version_extra = kernel_versions;
     char *arguments = opt_arguments(argc, argv);
     int first, rc = opt_parse(&cmd, argc, argv, &first);
     if (!rc && first < argc)

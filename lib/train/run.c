@@ -100,7 +100,7 @@ static int log_header(struct run *run)
     runlog_key(l, "seed", "%lld", (long long)run->recipe->seed);
     runlog_key(l, "device", "%s", o->backend->name);
     if (o->backend->about)
-        runlog_key(l, "gpu", "%s", o->backend->about);
+        runlog_key(l, strcmp(o->backend->name, "cpu") ? "gpu" : "kernels", "%s", o->backend->about);
     runlog_key(l, "ranks", "%d", o->backend->world);
     if (run->resume_dir)
         runlog_key(l, "resumed", "step %d of %s", run->first, run->resume_dir);
