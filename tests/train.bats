@@ -320,7 +320,7 @@ same_states() { diff -r -x MANIFEST -x recipe.txt "$1" "$2"; }
     run --separate-stderr train --plan --bench 1
     [ "$status" -eq 2 ]
     [[ "$stderr" == *"--plan beside --bench"* ]]
-    for words in --no-graph "--ranks-timeout 9" --profile "--profile --plan" "--keep 3" --progress; do
+    for words in --no-graph "--gpu-path portable" "--ranks-timeout 9" --profile "--profile --plan" "--keep 3" --progress; do
         run --separate-stderr train $words
         echo "$words: $status $stderr"
         [ "$status" -eq 2 ]
