@@ -77,24 +77,21 @@ static int write_rank(const struct maker *m, int rank)
 
 static int make(struct maker *m, const struct recipe *r)
 {
-    static char keys[MAX_PARAMS][64];
-    struct ckpt_kv kv[MAX_PARAMS + 5] = { { "loader.step", "0" },
-                                          { "loader.epoch", "0" },
-                                          { "loader.shard", "0" },
-                                          { "loader.document", "0" },
-                                          { "loader.id", "none" } };
-    int n = 5, rc = ckpt_begin(m->root, m->step);
-    for (int i = 0; i < r->n_params; i++)
-        if (r->params[i].rule == RULE_ADAM) {
-            snprintf(keys[i], sizeof keys[i], "adam.%s.updates", r->params[i].label);
-            kv[n++] = (struct ckpt_kv){ keys[i], "5" };
-        }
+    struct expected_state *s;
+    struct ckpt_kv kv[MAX_PARAMS + 5] = { { "loader.id", "none" } };
+    int n, rc = expected_state(r, &s, &n);
+    for (int i = 0; !rc && i < n; i++)
+        kv[i + 1] = (struct ckpt_kv){ s[i].key, s[i].param ? "5" : "0" };
+    if (!rc)
+        rc = ckpt_begin(m->root, m->step);
     for (int rank = 0; !rc && rank < m->ranks; rank++)
         rc = write_rank(m, rank);
-    struct ckpt_info info = {
-        m->step, 1000 * m->step, m->ranks, "ckpt_make 1", recipe_canonical(r), kv, n
-    };
-    return rc ? rc : ckpt_commit(m->root, &info);
+    struct ckpt_info info = { m->step, 1000 * m->step, m->ranks, "ckpt_make 1", recipe_canonical(r),
+                              kv,      n + 1 };
+    if (!rc)
+        rc = ckpt_commit(m->root, &info);
+    free(s);
+    return rc;
 }
 
 int main(int argc, char **argv)

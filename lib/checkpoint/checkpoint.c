@@ -16,6 +16,7 @@
 #include "base/parallel.h"
 #include "base/text.h"
 #include "base/zio.h"
+#include "checkpoint/checkpoint_dir.h"
 
 #define MANIFEST_MAX (256u << 20)
 #define CHUNK (1u << 20)
@@ -28,6 +29,16 @@ struct ckpt {
 };
 
 /* --- opening --- */
+
+/* The newest checkpoint of a directory is found by name. */
+static int check_name(const struct ckpt *c)
+{
+    int64_t named = ckpt_named_step(c->dir), step = c->manifest.info.step;
+    if (named < 0 || named == step)
+        return 0;
+    return err_set(GPT_INPUT, "%s: named as step %" PRId64 ", but MANIFEST says step %" PRId64,
+                   c->dir, named, step);
+}
 
 static int check_sizes(struct ckpt *c)
 {
@@ -106,6 +117,8 @@ int ckpt_open(struct ckpt **out, const char *dir)
     pthread_mutex_init(&c->lock, NULL);
     int rc = read_manifest(c);
     if (!rc)
+        rc = check_name(c);
+    if (!rc)
         rc = check_sizes(c);
     if (!rc)
         rc = read_recipe(c);
@@ -144,8 +157,9 @@ int ckpt_state_i64(const struct ckpt *c, const char *key, int64_t *out)
     if (!s)
         return err_set(GPT_INPUT, "%s/MANIFEST: expected a line 'state %s', found none", c->dir,
                        key);
-    if (num_i64(s, key, INT64_MIN, INT64_MAX, out))
-        return err_set(GPT_INPUT, "%s/MANIFEST: state %s: expected a whole number, found '%s'",
+    if (num_i64(s, key, 0, INT64_MAX, out))
+        return err_set(GPT_INPUT,
+                       "%s/MANIFEST: state %s: expected a whole number from 0 on, found '%s'",
                        c->dir, key, s);
     return 0;
 }

@@ -28,14 +28,15 @@
 
 struct ckpt;
 
-/* Reads MANIFEST (hash checked), recipe.txt (hash checked) and the sizes of the files. */
+/* Reads MANIFEST (hash checked), recipe.txt (hash checked) and the sizes of the files. A directory
+ * that is named step-N must hold step N. */
 int ckpt_open(struct ckpt **c, const char *dir) MUST_CHECK;
 void ckpt_close(struct ckpt *c);
 const char *ckpt_dir(const struct ckpt *c);
 const struct ckpt_info *ckpt_info(const struct ckpt *c);
 const char *ckpt_recipe_hash(const struct ckpt *c);
 const char *ckpt_state(const struct ckpt *c, const char *key); /* NULL: none */
-/* The value of key as a whole number; missing or no number: GPT_INPUT. */
+/* The value of key as a whole number from 0 on; missing or another: GPT_INPUT. */
 int ckpt_state_i64(const struct ckpt *c, const char *key, int64_t *out) MUST_CHECK;
 int ckpt_entries(const struct ckpt *c, const struct ckpt_entry **e); /* how many; by name */
 int ckpt_files(const struct ckpt *c, const struct ckpt_file **f);

@@ -56,6 +56,15 @@ static int64_t step_of(const char *name, const char *before, const char *after)
     return ours && !strcmp(p, after) ? step : -1;
 }
 
+int64_t ckpt_named_step(const char *dir)
+{
+    char *path = realpath(dir, NULL);
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    int64_t step = slash ? step_of(slash + 1, "", "") : -1;
+    free(path);
+    return step;
+}
+
 /* --- one writer a directory --- */
 
 /* ROOT is locked from begin to commit or abort, or by ckpt_hold until the process ends: of two

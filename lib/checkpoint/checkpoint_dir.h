@@ -15,6 +15,8 @@
 
 /* ROOT/step-N; caller frees. NULL when out of memory. */
 char *ckpt_path(const char *root, int64_t step);
+/* N where dir, with links resolved, is named step-N; else -1. */
+int64_t ckpt_named_step(const char *dir);
 /* GPT_SYSTEM when there is something under that name. */
 int ckpt_check_free(const char *root, int64_t step) MUST_CHECK;
 /* The complete checkpoint of the highest step in root; caller frees *dir.

@@ -1,4 +1,4 @@
-/* expected.h - the tensors that a checkpoint of a recipe holds.
+/* expected.h - the tensors and the small state that a checkpoint of a recipe holds.
  *
  *     if ((rc = expected_tensors(r, &e, &n))) return rc;
  *     ... e[i].param, e[i].kind, e[i].shape
@@ -20,5 +20,13 @@ struct expected {
 
 /* All of them; caller frees *e. */
 int expected_tensors(const struct recipe *r, struct expected **e, int *n) MUST_CHECK;
+
+/* A line of small state without which no run continues: a whole number. */
+struct expected_state {
+    char key[64];
+    const char *param; /* whose Adam updates it counts; NULL: part of the data position */
+};
+/* All of them; caller frees *s, which points into r. */
+int expected_state(const struct recipe *r, struct expected_state **s, int *n) MUST_CHECK;
 
 #endif

@@ -11,6 +11,7 @@
 #include "checkpoint/checkpoint_write.h"
 #include "inspect/expected.h"
 #include "inspect/inspect.h"
+#include "model/schedule.h"
 
 enum { CHUNK = 1 << 13 };
 
@@ -224,9 +225,100 @@ static int write_all(struct tensors *s, const struct whole *w, int n, const stru
     return rc;
 }
 
+/* --- small state --- */
+
+/* How many of the two moments of a parameter the file has. */
+static int moments_of(const struct whole *w, int n, const char *param)
+{
+    int found = 0;
+    for (int i = 0; i < n; i++)
+        found += !strncmp(w[i].e->kind, "exp_avg", 7) && w[i].n && !strcmp(w[i].e->param, param);
+    return found;
+}
+
+static struct expected_state *expected_of(struct expected_state *s, int n, const char *key)
+{
+    for (int i = 0; i < n; i++)
+        if (!strcmp(s[i].key, key))
+            return &s[i];
+    return NULL;
+}
+
+/* Adam's counts go with its moments: zero without them, and none for a parameter that Adam does not
+ * update. A data position that is missing is the beginning of the data at this step. */
+struct small_state {
+    struct expected_state *expected;
+    int nexpected, nkv;
+    struct ckpt_kv *kv;
+    char step[24];
+};
+
+static void keep_state(struct small_state *s, const struct ckpt_info *info, const struct whole *w,
+                       int n)
+{
+    for (int i = 0; i < info->nstate; i++) {
+        struct ckpt_kv kv = info->state[i];
+        const struct expected_state *e = expected_of(s->expected, s->nexpected, kv.key);
+        if (!e && !strncmp(kv.key, "adam.", 5))
+            continue;
+        if (e && e->param && !moments_of(w, n, e->param))
+            kv.value = "0";
+        s->kv[s->nkv++] = kv;
+    }
+}
+
+static int add_missing_state(struct small_state *s, const struct ckpt_info *info,
+                             const struct tensors *from, const struct whole *w, int n)
+{
+    snprintf(s->step, sizeof s->step, "%" PRId64, info->step);
+    for (int i = 0; i < s->nexpected; i++) {
+        const struct expected_state *e = &s->expected[i];
+        int moments = e->param ? moments_of(w, n, e->param) : 0;
+        bool known = ckpt_info_state(info, e->key);
+        if (moments && (moments < 2 || !known))
+            return err_set(GPT_INPUT,
+                           "%s: expected '%s.exp_avg', '%s.exp_avg_sq' and state %s together: "
+                           "--like gives the state",
+                           tensors_path(from), e->param, e->param, e->key);
+        if (!known)
+            s->kv[s->nkv++] =
+                (struct ckpt_kv){ e->key, strcmp(e->key, "loader.step") ? "0" : s->step };
+    }
+    return 0;
+}
+
+static int make_state(struct small_state *s, const struct recipe *r, const struct ckpt_info *info,
+                      const struct tensors *from, const struct whole *w, int n)
+{
+    int rc = expected_state(r, &s->expected, &s->nexpected);
+    if (rc)
+        return rc;
+    s->kv = calloc((size_t)(info->nstate + s->nexpected) + 1, sizeof *s->kv);
+    if (!s->kv)
+        return err_memory();
+    keep_state(s, info, w, n);
+    return add_missing_state(s, info, from, w, n);
+}
+
+static int write_with_state(struct tensors *s, const struct whole *w, int n,
+                            const struct ckpt_info *info, const struct recipe *r,
+                            const struct import_job *job)
+{
+    struct small_state state = { 0 };
+    struct ckpt_info with = *info;
+    int rc = make_state(&state, r, info, s, w, n);
+    with.state = state.kv;
+    with.nstate = state.nkv;
+    if (!rc)
+        rc = write_all(s, w, n, &with, job->root, job->level);
+    free(state.kv);
+    free(state.expected);
+    return rc;
+}
+
 static int write_tensors(struct tensors *s, const struct name_map *map, const struct expected *e,
-                         int n, const struct ckpt_info *info, const char *root, int level,
-                         int *states)
+                         int n, const struct ckpt_info *info, const struct recipe *r,
+                         const struct import_job *job, int *states)
 {
     struct whole *w = calloc((size_t)n + 1, sizeof *w);
     int rc = w ? 0 : err_memory();
@@ -244,14 +336,14 @@ static int write_tensors(struct tensors *s, const struct name_map *map, const st
             rc = collect(s, map, &w[i], states);
     }
     if (!rc)
-        rc = write_all(s, w, n, info, root, level);
+        rc = write_with_state(s, w, n, info, r, job);
     for (int i = 0; w && i < n; i++)
         free(w[i].parts);
     free(w);
     return rc;
 }
 
-/* --- what is not a tensor --- */
+/* --- the job --- */
 
 static void release_info(struct ckpt_info *info)
 {
@@ -316,10 +408,13 @@ static int write_as(const struct import_job *job, struct inspect *x, const struc
     struct expected *e = NULL;
     struct name_map map;
     int n, states, rc = job->force ? 0 : ckpt_check_free(job->root, info->step);
+    if (!rc && info->step > schedule_total(r))
+        rc = err_set(GPT_INPUT, "%s: step %" PRId64 ", but the recipe ends at %d", job->file,
+                     info->step, schedule_total(r));
     if (rc || (rc = name_map_make(&map, r)))
         return rc;
     if (!(rc = expected_tensors(r, &e, &n)))
-        rc = write_tensors(x->tensors, &map, e, n, info, job->root, job->level, &states);
+        rc = write_tensors(x->tensors, &map, e, n, info, r, job, &states);
     *only_weights = !rc && states == 0;
     free(e);
     name_map_release(&map);

@@ -14,6 +14,7 @@
 #include "checkpoint/checkpoint_dir.h"
 #include "checkpoint/safetensors.h"
 #include "inspect/expected.h"
+#include "model/schedule.h"
 
 enum { CHUNK = 1 << 20 };
 
@@ -209,11 +210,9 @@ static void shape_text(char *buf, size_t n, enum dtype t, int rank, const int64_
         at += snprintf(buf + at, n - (size_t)at, "%s%" PRId64, i ? "x" : "", shape[i]);
 }
 
-/* States may be kept in other types than fp32; weights and mantissas may not. */
 static bool as_expected(const struct expected *e, const struct ckpt_entry *x)
 {
-    bool state = strcmp(e->kind, "weight") && strcmp(e->kind, "mantissa");
-    return (state || e->dtype == x->dtype) && e->rank == x->rank &&
+    return e->dtype == x->dtype && e->rank == x->rank &&
            !memcmp(e->shape, x->shape, (size_t)e->rank * sizeof *e->shape);
 }
 
@@ -246,19 +245,46 @@ static int audit_expected(struct audit *a, const struct expected *e, int n)
     return 0;
 }
 
-/* Types and shapes are the recipe's, no tensor is missing, none unknown. */
+static int audit_state(struct audit *a, const struct expected_state *s, int n)
+{
+    bool begun = false; /* training data, at a position that says nothing of other data */
+    int rc = 0;
+    for (int i = 0; !rc && i < n; i++) {
+        int64_t value = 0;
+        rc = report_fault(a, ckpt_state_i64(a->c, s[i].key, &value));
+        begun |= !s[i].param && value && strcmp(s[i].key, "loader.step");
+    }
+    if (!rc && begun && !ckpt_state(a->c, "loader.id"))
+        fault(a, "%s/MANIFEST: a data position without 'state loader.id', the data that it is of",
+              ckpt_dir(a->c));
+    return rc;
+}
+
+static void audit_step(struct audit *a, const struct recipe *r)
+{
+    if (ckpt_info(a->c)->step > schedule_total(r))
+        fault(a, "%s: step %" PRId64 ", but the recipe ends at %d", ckpt_dir(a->c),
+              ckpt_info(a->c)->step, schedule_total(r));
+}
+
+/* Types and shapes are the recipe's, no tensor or line of state is missing, no tensor unknown. */
 static int audit_model(struct audit *a)
 {
     struct recipe *r;
     struct expected *e = NULL;
+    struct expected_state *s = NULL;
     int n, rc = recipe_parse(&r, ckpt_dir(a->c), ckpt_info(a->c)->recipe, NULL, 0);
     if (rc) {
         fault(a, "recipe.txt: %s", err_message());
         return 0;
     }
+    audit_step(a, r);
     if (!(rc = expected_tensors(r, &e, &n)))
         rc = audit_expected(a, e, n);
+    if (!rc && !(rc = expected_state(r, &s, &n)))
+        rc = audit_state(a, s, n);
     free(e);
+    free(s);
     recipe_free(r);
     return rc;
 }

@@ -228,6 +228,11 @@ int recipe_param(const struct recipe *r, const char *label)
     return -1;
 }
 
+enum dtype recipe_adam_dtype(const struct recipe *r, const struct param_spec *s)
+{
+    return r->adam_states == DT_NONE ? s->dtype : r->adam_states;
+}
+
 const struct scalar_spec *recipe_scalar(const struct recipe *r, const char *name)
 {
     for (int i = 0; i < r->n_scalars; i++)

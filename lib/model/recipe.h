@@ -185,6 +185,8 @@ const char *recipe_canonical(const struct recipe *r);
 void recipe_free(struct recipe *r);
 /* Index of a parameter, or -1. */
 int recipe_param(const struct recipe *r, const char *label);
+/* dtype of an Adam parameter's moments. */
+enum dtype recipe_adam_dtype(const struct recipe *r, const struct param_spec *s);
 /* A row of [scalars], or NULL. */
 const struct scalar_spec *recipe_scalar(const struct recipe *r, const char *name);
 

@@ -14,11 +14,6 @@ enum dtype optim_update_dtype(const struct recipe *r, const struct param_spec *s
     return r->polar_dtype == DT_NONE ? s->dtype : r->polar_dtype;
 }
 
-static enum dtype adam_dtype(const struct recipe *r, const struct param_spec *s)
-{
-    return r->adam_states == DT_NONE ? s->dtype : r->adam_states;
-}
-
 /* -- memory ------------------------------------------------------------------------ */
 
 static int64_t own_elements(const struct param_spec *s, int world)
@@ -31,7 +26,7 @@ int64_t optim_param_bytes(const struct recipe *r, int i, int world)
     const struct param_spec *s = &r->params[i];
     int64_t n = own_elements(s, world);
     if (s->rule == RULE_ADAM)
-        return n * 2 * (int64_t)dtype_size(adam_dtype(r, s));
+        return n * 2 * (int64_t)dtype_size(recipe_adam_dtype(r, s));
     return n * 4 + n / s->cols * 4 + (s->dtype == DT_BF16 ? n * 2 : 0);
 }
 
@@ -133,7 +128,7 @@ static int take_states(struct optim *z, int i)
     if (rc)
         return rc;
     if (p->spec->rule == RULE_ADAM) {
-        enum dtype t = adam_dtype(z->recipe, p->spec);
+        enum dtype t = recipe_adam_dtype(z->recipe, p->spec);
         q->exp_avg = take(z, t, rows, cols, "exp_avg");
         q->exp_avg_sq = take(z, t, rows, cols, "exp_avg_sq");
         return 0;

@@ -179,14 +179,17 @@ static int read_position(struct run *run, struct ckpt *c)
     struct loader_pos *p = &run->start;
     const char *id = ckpt_state(c, "loader.id");
     int rc;
-    if (!id || strcmp(id, loader_id(run->loader)))
-        return err_set(GPT_INPUT, "%s: made with data %s, but these are %s", run->resume_dir,
-                       id ? id : "(unknown)", loader_id(run->loader));
+    if (id && strcmp(id, loader_id(run->loader)))
+        return err_set(GPT_INPUT, "%s: made with data %s, but these are %s", run->resume_dir, id,
+                       loader_id(run->loader));
     if ((rc = ckpt_state_i64(c, "loader.step", &p->step)) ||
         (rc = ckpt_state_i64(c, "loader.epoch", &p->epoch)) ||
         (rc = ckpt_state_i64(c, "loader.shard", &p->shard)) ||
         (rc = ckpt_state_i64(c, "loader.document", &p->document)))
         return rc;
+    if (!id && (p->epoch || p->shard || p->document)) /* without: at the beginning of any data */
+        return err_set(GPT_INPUT, "%s: made with data (unknown), but these are %s", run->resume_dir,
+                       loader_id(run->loader));
     run->first = (int)ckpt_info(c)->step;
     run->tokens_seen = ckpt_info(c)->tokens;
     if (run->first > run->total)
