@@ -13,9 +13,20 @@ static bool bad(struct json *j, const char *expected)
     return false;
 }
 
+/* Whether n bytes of text are left; if so, they are at j->at. */
+static inline bool have(struct json *j, size_t n)
+{
+    while ((size_t)(j->end - j->at) < n) {
+        if (!j->refill || !j->refill(j))
+            return false;
+        j->refills++;
+    }
+    return true;
+}
+
 char json_peek(struct json *j)
 {
-    while (j->at < j->end && (*j->at == ' ' || *j->at == '\t' || *j->at == '\n' || *j->at == '\r'))
+    while (have(j, 1) && (*j->at == ' ' || *j->at == '\t' || *j->at == '\n' || *j->at == '\r'))
         j->at++;
     return j->bad || j->at == j->end ? 0 : *j->at;
 }
@@ -112,10 +123,13 @@ static bool hex4(const char *p, unsigned *x)
     return true;
 }
 
-int json_escape_length(struct json *j)
+/* At a backslash in a string: the length of the escape, 2 or 6; 0 if it is none. If it is the first
+ * half of a surrogate pair, the second is there, too. */
+static int escape_length(struct json *j)
 {
     unsigned x;
 
+    have(j, 12);
     if (j->end - j->at < 2 || !j->at[1] || !strchr("\"\\/bfnrtu", j->at[1]))
         return bad(j, "one of \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\u");
     if (j->at[1] != 'u')
@@ -134,24 +148,34 @@ static bool bad_end(struct json *j)
 
 bool json_string(struct json *j, struct json_string *s)
 {
+    int64_t refills;
+
     if (json_peek(j) != '"')
         return bad(j, "a string");
+    have(j, JSON_HELD + 16); /* and so, an escape at the end of it */
+    refills = j->refills;
     s->s = ++j->at;
     s->escaped = false;
     for (;;) {
         int k;
 
         j->at = plain_end(j->at, j->end);
-        if (j->at < j->end && *j->at == '"')
-            break;
-        if (j->at == j->end || *j->at != '\\')
+        if (!have(j, 1))
             return bad_end(j);
-        if (!(k = json_escape_length(j)))
-            return false;
-        s->escaped = true;
-        j->at += k;
+        if (*j->at == '"')
+            break;
+        if (*j->at == '\\') {
+            if (!(k = escape_length(j)))
+                return false;
+            s->escaped = true;
+            j->at += k;
+        } else if ((unsigned char)*j->at < 0x20) {
+            return bad_end(j);
+        }
     }
-    s->n = (size_t)(j->at++ - s->s);
+    s->s = j->refills == refills ? s->s : NULL;
+    s->n = s->s ? (size_t)(j->at - s->s) : 0;
+    j->at++;
     return true;
 }
 
@@ -172,7 +196,8 @@ static const char *integer_end(const char *p, const char *end)
 
 bool json_u64(struct json *j, uint64_t *x)
 {
-    const char *q = json_peek(j) ? integer_end(j->at, j->end) : NULL;
+    bool some = json_peek(j) && (have(j, JSON_HELD) || true);
+    const char *q = some ? integer_end(j->at, j->end) : NULL;
 
     *x = 0;
     if (!q)
@@ -189,7 +214,7 @@ static bool skip_word(struct json *j, const char *word)
 {
     size_t n = strlen(word);
 
-    if ((size_t)(j->end - j->at) < n || memcmp(j->at, word, n))
+    if (!have(j, n) || memcmp(j->at, word, n))
         return bad(j, "a value");
     j->at += n;
     return true;
@@ -197,8 +222,10 @@ static bool skip_word(struct json *j, const char *word)
 
 static bool skip_number(struct json *j)
 {
-    const char *p = integer_end(j->at + (*j->at == '-'), j->end), *q;
+    const char *p, *q;
+    bool held = !have(j, JSON_HELD) || !j->refill;
 
+    p = integer_end(j->at + (*j->at == '-'), j->end);
     if (p && p < j->end && *p == '.') {
         q = digits_end(p + 1, j->end);
         p = q > p + 1 ? q : NULL;
@@ -209,6 +236,8 @@ static bool skip_number(struct json *j)
         q = digits_end(p, j->end);
         p = q > p ? q : NULL;
     }
+    if (!held && p == j->end)
+        return bad(j, "a shorter number");
     if (!p)
         return bad(j, "a value");
     j->at = p;
@@ -333,25 +362,51 @@ static const char *copy_plain(const char *p, const char *end, char **o)
 #endif
 }
 
-bool json_copy_string(struct json *j, char *out, size_t *n)
+bool json_begin_text(struct json *j)
 {
-    char *o = out;
-
     if (json_peek(j) != '"')
         return bad(j, "a string");
-    for (j->at++;;) {
-        j->at = copy_plain(j->at, j->end, &o);
-        if (j->at < j->end && *j->at == '"')
-            break;
-        if (j->at == j->end || *j->at != '\\')
-            return bad_end(j);
-        if (!json_escape_length(j))
-            return false;
-        o = unescape_one(&j->at, j->end, o);
-    }
     j->at++;
-    *n = (size_t)(o - out);
     return true;
+}
+
+bool json_text(struct json *j, char *out, size_t room, size_t *n)
+{
+    char *o = out;
+    bool ended = false;
+
+    while (room - (size_t)(o - out) >= 4) { /* what an escape may give */
+        size_t left = room - (size_t)(o - out);
+        const char *end = (size_t)(j->end - j->at) > left ? j->at + left : j->end;
+
+        j->at = copy_plain(j->at, end, &o);
+        if (j->at == end && end < j->end)
+            continue;
+        if (!have(j, 1)) {
+            bad_end(j);
+            break;
+        }
+        if (*j->at == '"') {
+            j->at++;
+            ended = true;
+            break;
+        }
+        if (*j->at == '\\') {
+            if (!escape_length(j))
+                break;
+            o = unescape_one(&j->at, j->end, o);
+        } else if ((unsigned char)*j->at < 0x20) {
+            bad_end(j);
+            break;
+        }
+    }
+    *n = (size_t)(o - out);
+    return ended;
+}
+
+bool json_copy_string(struct json *j, char *out, size_t *n)
+{
+    return json_begin_text(j) && json_text(j, out, SIZE_MAX, n);
 }
 
 bool json_equal(const struct json_string *s, const char *text)
@@ -359,6 +414,8 @@ bool json_equal(const struct json_string *s, const char *text)
     size_t n = strlen(text);
     char buf[256];
 
+    if (!s->s)
+        return false;
     if (s->escaped && s->n <= sizeof buf) /* a key may be spelt with escapes */
         return json_unescape(s, buf) == n && !memcmp(buf, text, n);
     return !s->escaped && s->n == n && !memcmp(s->s, text, n);

@@ -1,11 +1,11 @@
 /* encode.c - see encode.h. */
-#include "base/json.h"
-#include "base/grow.h"
 #include "tokenize/encode.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/grow.h"
 #include "tokenize/bpe.h"
+#include "tokenize/json_line.h"
 #include "tokenize/pretoken.h"
 #include "tokenize/unicode.h"
 
@@ -167,32 +167,15 @@ static int put_document(struct encoder *e, struct unit *u, const struct place *a
 static int line_text(struct encoder *e, struct unit *u, const char *line, size_t len,
                      const char **text, size_t *n)
 {
-    struct json j = { .at = line, .end = line + len };
-    struct json_string key;
-    bool found = false;
+    struct json_line l = { .j = { .at = line, .end = line + len },
+                           .begin = line,
+                           .field = e->c->field };
     int rc;
 
     if ((rc = grow_to(&u->text, &u->text_room, len + JSON_PAD + PRETOKEN_PAD, 1)))
         return rc;
-    json_open(&j, '{');
-    while (json_key(&j, &key)) {
-        if (found || !json_equal(&key, e->c->field)) {
-            json_skip(&j);
-            continue;
-        }
-        found = true;
-        if (json_peek(&j) != '"' && !j.bad)
-            return err_set(GPT_INPUT, "column %lld: expected field '%s' to be a string",
-                           (long long)(j.at - line) + 1, e->c->field);
-        json_copy_string(&j, u->text, n);
-    }
-    if (!j.bad && json_more(&j))
-        j.bad = "the end of the line";
-    if (j.bad)
-        return err_set(GPT_INPUT, "column %lld: expected %s%s", (long long)(j.at - line) + 1, j.bad,
-                       j.at == j.end ? ", found the end of the line" : "");
-    if (!found)
-        return err_set(GPT_INPUT, "expected a field '%s', found none", e->c->field);
+    if (!json_line_begin(&l) || !json_copy_string(&l.j, u->text, n) || !json_line_end(&l))
+        return json_line_error(&l);
     memset(u->text + *n, 0, PRETOKEN_PAD);
     *text = u->text;
     return 0;

@@ -9,7 +9,7 @@
 #include <xxhash.h>
 #include "base/grow.h"
 #include "base/zio.h"
-#include "tokenize/json_stream.h"
+#include "tokenize/json_line.h"
 #include "tokenize/pretoken.h"
 
 #define UNIT_BYTES (1u << 20)
@@ -33,10 +33,12 @@ struct source {
     bool in_run; /* inside a pre-token longer than a unit */
     int run_class;
     /* Where it is a long line: its parser, and what is read of the file. */
-    bool in_line;
-    struct json_stream stream;
-    char *raw;
-    size_t raw_n, raw_at;
+    bool in_line, in_string; /* in_string: its text has begun */
+    bool line_whole; /* the line's end is in raw, or the file's */
+    int failed; /* reading the file, with message */
+    struct json_line json;
+    char *raw; /* LONG_LINE */
+    size_t raw_n;
 };
 
 uint64_t document_hash(const char *text, size_t n)
@@ -131,53 +133,65 @@ static int make_room(struct unit *u, size_t n)
 
 /* --- a long line as text --- */
 
-static int bad_line(const struct source *s)
+/* json's refill: reads on, up to the line's end. */
+static bool read_line(struct json *j)
 {
-    return err_set(GPT_INPUT, "%s: line %lld: column %lld: expected %s", s->path,
-                   (long long)s->line, (long long)s->stream.at + 1, s->stream.bad);
+    struct source *s = j->arg;
+    size_t left = (size_t)(j->end - j->at), got;
+    const char *eol;
+
+    if (s->line_whole || left == LONG_LINE)
+        return false;
+    s->json.before += j->at - s->raw;
+    memmove(s->raw, j->at, left);
+    s->failed = zreader_read(s->z, s->raw + left, LONG_LINE - left, &got);
+    got = s->failed ? 0 : got;
+    s->at_end = left + got < LONG_LINE;
+    s->raw_n = left + got;
+    eol = memchr(s->raw + left, '\n', got);
+    s->line_whole = eol || s->at_end;
+    j->at = s->raw;
+    j->end = eol ? eol : s->raw + s->raw_n;
+    return true;
 }
 
 /* The unit holds the beginning of a line longer than LONG_LINE. */
 static int begin_line(struct source *s, struct unit *u)
 {
-    if (!s->raw && !(s->raw = malloc(LONG_LINE)))
+    if (!s->raw && !(s->raw = malloc(LONG_LINE + JSON_PAD)))
         return err_memory();
     memcpy(s->raw, u->raw, u->n);
     s->raw_n = u->n;
-    s->raw_at = 0;
     u->n = 0;
-    json_stream_init(&s->stream, s->c.field);
+    s->json = (struct json_line){
+        .j = { .at = s->raw, .end = s->raw + s->raw_n, .refill = read_line, .arg = s },
+        .begin = s->raw,
+        .field = s->c.field
+    };
     s->in_line = true;
+    s->in_string = s->line_whole = false;
     return 0;
 }
 
-/* Text of the line, up to n bytes; less only at its end. */
+static int bad_line(const struct source *s)
+{
+    if (s->failed)
+        return s->failed;
+    return err_set(json_line_error(&s->json), "%s: line %lld: %s", s->path, (long long)s->line,
+                   err_message());
+}
+
+/* Text of the line, up to n bytes; but for at most 3 bytes, less only at its end. */
 static int read_line_text(struct source *s, char *buf, size_t n, size_t *got)
 {
-    struct json_stream *j = &s->stream;
-    int rc;
+    struct json *j = &s->json.j;
 
     *got = 0;
-    while (!j->done && n - *got >= 8) {
-        size_t k, made, left = s->raw_n - s->raw_at;
-
-        if (left < 12 && !s->at_end) {
-            memmove(s->raw, s->raw + s->raw_at, left);
-            s->raw_at = 0;
-            if ((rc = zreader_read(s->z, s->raw + left, LONG_LINE - left, &k)))
-                return rc;
-            s->at_end = left + k < LONG_LINE;
-            s->raw_n = left + k;
-        }
-        k = json_stream_feed(j, s->raw + s->raw_at, s->raw_n - s->raw_at, s->at_end, buf + *got,
-                             n - *got, &made);
-        s->raw_at += k;
-        *got += made;
-        if (j->bad)
-            return bad_line(s);
-    }
-    s->text_end = j->done;
-    return 0;
+    if (!s->in_string && !(json_line_begin(&s->json) && json_begin_text(j)))
+        return bad_line(s);
+    s->in_string = true;
+    s->text_end = json_text(j, buf, n, got);
+    return j->bad || (s->text_end && !json_line_end(&s->json)) ? bad_line(s) : 0;
 }
 
 /* --- filling a unit --- */
@@ -222,10 +236,10 @@ static int fill(struct source *s, struct unit *u, size_t n)
         memcpy(u->raw + u->n, s->carry, s->carried);
     u->n += s->carried;
     s->carried = 0;
-    /* A text that comes out of a line may leave up to seven bytes of room. */
-    while (n - u->n >= 8 && !*end)
+    /* A text that comes out of a line may leave up to three bytes of room. */
+    while (n - u->n >= 4 && !*end)
         if ((rc = read_more(s, u, n)))
-            return s->in_line && s->stream.bad ? rc : at_document(s, u, rc);
+            return s->in_line && !s->failed ? rc : at_document(s, u, rc);
     return 0;
 }
 
@@ -301,6 +315,8 @@ static int next_lines(struct source *s, struct unit *u, bool *is_long)
 /* The document ends with this unit, and with it perhaps a long line. */
 static int end_text(struct source *s, struct unit *u)
 {
+    const char *next;
+
     u->ends = true;
     s->document++;
     s->in_text = false;
@@ -309,7 +325,8 @@ static int end_text(struct source *s, struct unit *u)
     /* What was read behind the line's end are the next lines. */
     s->in_line = false;
     s->line++;
-    return carry(s, s->raw + s->raw_at, s->raw_n - s->raw_at);
+    next = s->json.j.end + (s->json.j.end < s->raw + s->raw_n);
+    return carry(s, next, (size_t)(s->raw + s->raw_n - next));
 }
 
 /* A piece of a document: up to where the pre-tokeniser cuts, or where it does not,
@@ -323,7 +340,7 @@ static int next_text(struct source *s, struct unit *u)
     u->begins = !s->in_text;
     if (u->begins) {
         s->in_text = true;
-        s->text_end = s->in_line ? s->stream.done : s->at_end;
+        s->text_end = !s->in_line && s->at_end;
         s->offset = 0;
     }
     if ((rc = fill(s, u, UNIT_BYTES)))

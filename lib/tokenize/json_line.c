@@ -1,0 +1,45 @@
+/* json_line.c - see json_line.h. */
+#include "tokenize/json_line.h"
+
+bool json_line_begin(struct json_line *l)
+{
+    struct json_string key;
+
+    json_open(&l->j, '{');
+    while (json_key(&l->j, &key)) {
+        if (json_equal(&key, l->field)) {
+            if (json_peek(&l->j) != '"' && !l->j.bad)
+                l->wrong = LINE_NOT_TEXT;
+            return !l->wrong && !l->j.bad;
+        }
+        json_skip(&l->j);
+    }
+    if (json_line_end(l))
+        l->wrong = LINE_WITHOUT;
+    return false;
+}
+
+bool json_line_end(struct json_line *l)
+{
+    struct json_string key;
+
+    while (l->j.depth && json_key(&l->j, &key))
+        json_skip(&l->j);
+    if (!l->j.bad && json_more(&l->j))
+        l->j.bad = "the end of the line";
+    return !l->j.bad;
+}
+
+int json_line_error(const struct json_line *l)
+{
+    const struct json *j = &l->j;
+    long long column = (long long)(l->before + (j->at - l->begin)) + 1;
+
+    if (l->wrong == LINE_WITHOUT)
+        return err_set(GPT_INPUT, "expected a field '%s', found none", l->field);
+    if (l->wrong == LINE_NOT_TEXT)
+        return err_set(GPT_INPUT, "column %lld: expected field '%s' to be a string", column,
+                       l->field);
+    return err_set(GPT_INPUT, "column %lld: expected %s%s", column, j->bad,
+                   j->at == j->end ? ", found the end of the line" : "");
+}
