@@ -515,6 +515,7 @@ int ops_cuda_new(struct ops **o, int device)
     c->device = device;
     c->portable = portable;
     c->fp8 = gpu_has_fp8(&facts);
+    c->capability = 10 * facts.major + facts.minor;
     if (!start(c)) {
         rc = status(&c->ops);
         free_all(&c->ops);

@@ -52,6 +52,7 @@ struct cuda_ops {
     struct ops ops; /* first: struct ops * is struct cuda_ops * */
     int device; /* ordinal; also names the rank in messages */
     int sms; /* multiprocessors */
+    int capability; /* 10 major + minor */
     int shared_max; /* bytes of shared memory that a block may have */
     bool fp8; /* it has fp8 products */
     bool portable; /* kernels for any GPU where Hopper has its own (ops_cuda.h) */
