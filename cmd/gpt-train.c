@@ -23,7 +23,7 @@
 
 struct options {
     const char *recipe, *data, *out, *resume, *device;
-    int64_t ranks, gpus, keep, bench;
+    int64_t ranks, threads, gpus, keep, bench;
     double ranks_timeout;
     char *gpu_path;
     struct opt_list set;
@@ -35,11 +35,16 @@ struct options {
 
 static struct comm *threads[MAX_RANKS];
 
+static int cpu_threads; /* of a rank */
+
 static int cpu_ops(struct ops **o, int i, void *group)
 {
+    int rc = ops_cpu_new(o);
     (void)i;
     (void)group;
-    return ops_cpu_new(o);
+    if (!rc)
+        ops_cpu_threads(*o, cpu_threads);
+    return rc;
 }
 
 static int cpu_comm(struct comm **c, struct ops *o, int rank, int world, void *group)
@@ -56,18 +61,22 @@ static void cpu_abort(void *group, int rank, int code, const char *message)
     c->abort(c, code, message);
 }
 
-static int cpu_backend(struct backend *b, int ranks, bool quiet)
+static int cpu_backend(struct backend *b, int ranks, int64_t wanted, bool quiet)
 {
     bool slow;
     const char *kernels = gemm_kernels(&slow);
+    static char about[80];
 
+    cpu_threads = (int)(wanted ? wanted : sysconf(_SC_NPROCESSORS_ONLN) / ranks);
+    cpu_threads = cpu_threads < 1 ? 1 : cpu_threads;
+    snprintf(about, sizeof about, "%s, threads a rank: %d", kernels, cpu_threads);
     if (slow && !quiet)
         fprintf(stderr,
                 "gpt-train: this processor has no fused multiply-add that we use: products run on "
                 "%s, at a fraction of what AVX2 or NEON give\n",
                 kernels);
     *b = (struct backend){ .name = "cpu",
-                           .about = kernels,
+                           .about = about,
                            .world = ranks,
                            .ops_new = cpu_ops,
                            .comm_new = cpu_comm,
@@ -193,7 +202,7 @@ static int pick_backend(struct backend *b, const struct options *o, const struct
                     "--device cpu silences this message\n",
                     gpus, gpus > 1 ? "s are" : " is");
 #endif
-        return cpu_backend(b, (int)o->ranks, o->quiet);
+        return cpu_backend(b, (int)o->ranks, o->threads, o->quiet);
     }
 #ifdef HAVE_CUDA
     return cuda_backend(b, o, r);
@@ -355,6 +364,8 @@ static int check_options(struct options *o)
                        o->no_graph   ? "--no-graph"
                        : o->gpu_path ? "--gpu-path"
                                      : "--ranks-timeout");
+    if (o->threads && cuda)
+        return err_set(GPT_USAGE, "--threads goes with --device cpu");
     if (o->keep >= 0 && !o->out)
         return err_set(GPT_USAGE, "--keep needs -o DIR");
     if (o->keep < 0)
@@ -384,6 +395,8 @@ int main(int argc, char **argv)
         { 0, "device", "NAME", OPT_CHOICE, &o.device, "cpu or cuda (cpu)", 0, 0, "cpu|cuda" },
         { 0, "ranks", "N", OPT_I64, &o.ranks,
           "ranks: threads on a CPU, GPUs with --device cuda (1)", 1, MAX_RANKS, NULL },
+        { 0, "threads", "N", OPT_I64, &o.threads, "threads of a rank on a CPU (processors / ranks)",
+          1, 1024, NULL },
         { 0, "gpus", "N", OPT_I64, &o.gpus, "the same as --device cuda --ranks N", 1, 64, NULL },
         { 0, "gpu-path", "PATH", OPT_CHOICE, &o.gpu_path,
           "kernels: native (Hopper's own) or portable (what the GPU has)", 0, 0,

@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include "hand_tensors.h"
 #include "ops_cases.h"
+#include "ops/simd.h"
 
 enum { SEED = 7 };
 
@@ -97,8 +98,8 @@ static uint64_t hash(uint64_t h, const void *data, size_t n)
     return h;
 }
 
-/* One hash of all results of all cases, each run `times` times on one device. */
-static uint64_t hash_of_all(int times)
+/* One hash of all results of all cases, each run `times` times on one device of `threads`. */
+static uint64_t hash_of_all(int times, int threads)
 {
     uint64_t h = 14695981039346656037u;
 
@@ -108,6 +109,7 @@ static uint64_t hash_of_all(int times)
             struct ops *o;
             if (ops_cpu_new(&o))
                 return 0;
+            ops_cpu_threads(o, threads);
             case_make(&c, o, f, i, DT_BF16, SEED);
             for (int t = 0; t < times; t++) {
                 case_load(&c);
@@ -123,17 +125,25 @@ static uint64_t hash_of_all(int times)
 
 static void *hash_thread(void *out)
 {
-    *(uint64_t *)out = hash_of_all(1);
+    *(uint64_t *)out = hash_of_all(1, 1);
     return NULL;
 }
 
 static void test_same_bits(void)
 {
     enum { THREADS = 4 };
-    uint64_t alone = hash_of_all(1), got[THREADS] = { 0 };
+    uint64_t alone = hash_of_all(1, 1), got[THREADS] = { 0 };
     pthread_t thread[THREADS];
 
-    CHECK(alone == hash_of_all(2));
+    CHECK(alone == hash_of_all(2, 1));
+    CHECK(alone == hash_of_all(1, 2));
+    CHECK(alone == hash_of_all(1, 3));
+    CHECK(alone == hash_of_all(2, 8));
+    if (simd_get() > SIMD_FMA) {
+        simd_limit(SIMD_FMA);
+        CHECK(alone == hash_of_all(1, 1));
+        simd_limit(SIMD_SETS);
+    }
     for (int i = 0; i < THREADS; i++)
         CHECK(!pthread_create(&thread[i], NULL, hash_thread, &got[i]));
     for (int i = 0; i < THREADS; i++)

@@ -57,6 +57,24 @@ worst_difference() {
     same_checkpoint "$BATS_TEST_TMPDIR/a" "$BATS_TEST_TMPDIR/b"
 }
 
+@test "any number of threads, and AVX2 in place of AVX-512, give the same bits" {
+    cd "$BATS_TEST_TMPDIR"
+    # more columns than a part of the head has, and products that are worth being split
+    wide() { train -s model.vocab=2064 -s schedule.steps=4 -s data.chunks=2 --keep 1 "$@"; }
+    wide --ranks 2 --threads 1 -o 1 > 1.log
+    for n in 2 3 8; do
+        wide --ranks 2 --threads $n -o $n > $n.log
+        grep -q "^kernels: .*, threads a rank: $n\$" $n.log
+        diff <(losses 1.log) <(losses $n.log)
+        same_checkpoint 1 $n
+    done
+    GPT_SIMD=fma wide --ranks 2 --threads 2 -o fma > fma.log
+    if ! grep -q '^kernels: SSE2' fma.log; then
+        diff <(losses 1.log) <(losses fma.log)
+        same_checkpoint 1 fma
+    fi
+}
+
 @test "after every step all ranks hold the same weights" {
     run --separate-stderr train --ranks 4 -s precision.check_weights=yes -s schedule.steps=6
     [ "$status" -eq 0 ]

@@ -1,7 +1,7 @@
 /* adam.c - Adam with cautious decay, element by element (optimizers.md 3). */
 #include "ops/cpu.h"
 
-enum { BLOCK = FP8_BLOCK }; /* elements in registers and L1 at a time */
+enum { BLOCK = FP8_BLOCK, PART = 64 * BLOCK }; /* elements in L1 at a time, for a thread */
 
 /* What does not change from element to element. */
 struct constants {
@@ -22,15 +22,46 @@ static void update(real *restrict w, const real *restrict g, real *restrict m, r
     }
 }
 
+struct adam {
+    struct tensor w, g, m, v;
+    struct constants k;
+    const struct fp8_copy *copy;
+};
+
+static void adam_part(void *arg, int64_t first, int64_t count, int thread)
+{
+    const struct adam *a = arg;
+    real bw[BLOCK], bg[BLOCK], bm[BLOCK], bv[BLOCK];
+
+    (void)thread;
+    for (int64_t at = first; at < first + count; at += BLOCK) {
+        int n = first + count - at < BLOCK ? (int)(first + count - at) : BLOCK;
+        real_read(bw, a->w, at, n);
+        real_read(bg, a->g, at, n);
+        real_read(bm, a->m, at, n);
+        real_read(bv, a->v, at, n);
+        update(bw, bg, bm, bv, n, &a->k);
+        real_write(a->w, at, bw, n, false);
+        real_write(a->m, at, bm, n, false);
+        real_write(a->v, at, bv, n, false);
+        if (a->copy)
+            cpu_fp8_write(a->copy, a->w, at, n);
+    }
+}
+
 void cpu_adam(struct ops *o, struct tensor w, struct tensor g, struct tensor m, struct tensor v,
               double beta1, double beta2, double eps, const struct adam_step *a,
               const struct fp8_copy *copy)
 {
-    struct constants k = {
-        (real)beta1, (real)(1 - beta1), (real)beta2, (real)(1 - beta2),
-        (real)eps,   a->step_size,      a->decay,
+    struct adam job = {
+        w,
+        g,
+        m,
+        v,
+        { (real)beta1, (real)(1 - beta1), (real)beta2, (real)(1 - beta2), (real)eps, a->step_size,
+          a->decay },
+        copy,
     };
-    real bw[BLOCK], bg[BLOCK], bm[BLOCK], bv[BLOCK];
     int64_t count = tensor_count(w);
 
     assert(tensor_count(g) == count && tensor_count(m) == count && tensor_count(v) == count);
@@ -38,17 +69,7 @@ void cpu_adam(struct ops *o, struct tensor w, struct tensor g, struct tensor m, 
         return;
     if (copy)
         *copy->amax = 0;
-    for (int64_t at = 0; at < count; at += BLOCK) {
-        int n = count - at < BLOCK ? (int)(count - at) : BLOCK;
-        real_read(bw, w, at, n);
-        real_read(bg, g, at, n);
-        real_read(bm, m, at, n);
-        real_read(bv, v, at, n);
-        update(bw, bg, bm, bv, n, &k);
-        real_write(w, at, bw, n, false);
-        real_write(m, at, bm, n, false);
-        real_write(v, at, bv, n, false);
-        if (copy)
-            cpu_fp8_write(copy, w, at, n);
-    }
+    /* amax is one number: with a copy, all in one part. */
+    if (count)
+        cpu_split(o, count, copy ? count : PART, adam_part, &job);
 }

@@ -17,26 +17,42 @@ struct block {
     int head;
 };
 
-typedef void block_fn(struct ops *o, const struct block *b, void *arg);
+typedef void block_fn(const struct block *b, void *arg, int thread);
 
-/* Calls fn for all blocks: by head, then by row. */
-static void for_blocks(struct ops *o, const struct attn_shape *s, block_fn *fn, void *arg)
+struct walk {
+    const struct attn_shape *s;
+    block_fn *fn;
+    void *arg;
+};
+
+/* A head of a document, by row. */
+static void document_blocks(void *arg, int64_t at, int64_t count, int thread)
 {
+    const struct walk *w = arg;
+    const struct attn_shape *s = w->s;
+    int64_t documents = s->ncu - 1, d = at % documents;
+    int64_t end = (int64_t)s->cu[d + 1] * s->cu_mul;
     struct block b = { .s = s, .stride = (int64_t)s->heads * s->head_dim };
 
-    for (b.head = 0; b.head < s->heads; b.head++)
-        for (int d = 0; d + 1 < s->ncu; d++) {
-            int64_t end = (int64_t)s->cu[d + 1] * s->cu_mul;
-            b.document = (int64_t)s->cu[d] * s->cu_mul;
-            assert(b.document <= end && end <= s->rows);
-            for (b.first = b.document; b.first < end; b.first += BLOCK) {
-                int64_t back = b.first - s->window;
-                b.n = end - b.first < BLOCK ? end - b.first : BLOCK;
-                b.key = back > b.document ? back : b.document;
-                b.keys = b.first + b.n - b.key;
-                fn(o, &b, arg);
-            }
-        }
+    (void)count;
+    b.head = (int)(at / documents);
+    b.document = (int64_t)s->cu[d] * s->cu_mul;
+    assert(b.document <= end && end <= s->rows);
+    for (b.first = b.document; b.first < end; b.first += BLOCK) {
+        int64_t back = b.first - s->window;
+        b.n = end - b.first < BLOCK ? end - b.first : BLOCK;
+        b.key = back > b.document ? back : b.document;
+        b.keys = b.first + b.n - b.key;
+        w->fn(&b, w->arg, thread);
+    }
+}
+
+/* Calls fn for all blocks; those of one head and document in order, in one thread. */
+static void for_blocks(struct ops *o, const struct attn_shape *s, block_fn *fn, void *arg)
+{
+    struct walk w = { s, fn, arg };
+    if (s->ncu > 1)
+        cpu_split(o, (int64_t)s->heads * (s->ncu - 1), 1, document_blocks, &w);
 }
 
 /* The most scores that a block has. */
@@ -65,27 +81,28 @@ static int64_t at(const struct block *b, int64_t row)
 static void by_key(const struct block *b, real *out, real alpha, const real *queries,
                    const real *keys)
 {
-    real_gemm(false, true, b->n, b->keys, b->s->head_dim, alpha, queries + at(b, b->first),
+    real_gemm(NULL, false, true, b->n, b->keys, b->s->head_dim, alpha, queries + at(b, b->first),
               b->stride, keys + at(b, b->key), b->stride, 0, out, b->keys);
 }
 
 /* Rows of queries = m (n,keys) times rows of keys. */
 static void to_queries(const struct block *b, real *queries, const real *m, const real *keys)
 {
-    real_gemm(false, false, b->n, b->s->head_dim, b->keys, 1, m, b->keys, keys + at(b, b->key),
-              b->stride, 0, queries + at(b, b->first), b->stride);
+    real_gemm(NULL, false, false, b->n, b->s->head_dim, b->keys, 1, m, b->keys,
+              keys + at(b, b->key), b->stride, 0, queries + at(b, b->first), b->stride);
 }
 
 /* Rows of keys += m^T (keys,n) times rows of queries. */
 static void to_keys(const struct block *b, real *keys, const real *m, const real *queries)
 {
-    real_gemm(true, false, b->keys, b->s->head_dim, b->n, 1, m, b->keys, queries + at(b, b->first),
-              b->stride, 1, keys + at(b, b->key), b->stride);
+    real_gemm(NULL, true, false, b->keys, b->s->head_dim, b->n, 1, m, b->keys,
+              queries + at(b, b->first), b->stride, 1, keys + at(b, b->key), b->stride);
 }
 
 /* -- forward ------------------------------------------------------------------------ */
 
 struct forward {
+    real *scores; /* of each thread */
     real *out, *lse;
     const real *q, *k, *v;
 };
@@ -128,10 +145,10 @@ SIMD_VERSIONS(softmax, (real * p, int64_t from, int64_t to, int64_t keys, real *
     *lse = max + real_log(sum);
 }
 
-static void forward_block(struct ops *o, const struct block *b, void *arg)
+static void forward_block(const struct block *b, void *arg, int thread)
 {
     const struct forward *f = arg;
-    real *p = cpu_scratch(o, 0, b->n * b->keys);
+    real *p = f->scores + thread * scores_max(b->s);
 
     by_key(b, p, b->s->scale, f->q, f->k);
     for (int64_t i = 0; i < b->n; i++) {
@@ -152,9 +169,13 @@ static void check_shape(struct tensor t, const struct attn_shape *s)
 void cpu_attention(struct ops *o, struct tensor out, struct tensor lse, struct tensor q,
                    struct tensor k, struct tensor v, const struct attn_shape *s)
 {
-    struct forward f = { real_ptr(out), real_ptr(lse), real_ptr(q), real_ptr(k), real_ptr(v) };
+    struct forward f = { cpu_scratch(o, 0, cpu_threads(o) * scores_max(s)),
+                         real_ptr(out),
+                         real_ptr(lse),
+                         real_ptr(q),
+                         real_ptr(k),
+                         real_ptr(v) };
 
-    cpu_scratch(o, 0, scores_max(s));
     if (cpu_failed(o))
         return;
     check_shape(out, s);
@@ -165,6 +186,7 @@ void cpu_attention(struct ops *o, struct tensor out, struct tensor lse, struct t
 /* -- backward ----------------------------------------------------------------------- */
 
 struct backward {
+    real *scores, *grads; /* of each thread */
     real *dq, *dk, *dv;
     const real *dout, *q, *k, *v, *lse, *delta;
 };
@@ -185,11 +207,11 @@ SIMD_VERSIONS(softmax_bwd,
         p[j] = ds[j] = 0;
 }
 
-static void backward_block(struct ops *o, const struct block *b, void *arg)
+static void backward_block(const struct block *b, void *arg, int thread)
 {
     const struct backward *f = arg;
     const struct attn_shape *s = b->s;
-    real *p = cpu_scratch(o, 0, b->n * b->keys), *ds = cpu_scratch(o, 1, b->n * b->keys);
+    real *p = f->scores + thread * scores_max(s), *ds = f->grads + thread * scores_max(s);
 
     by_key(b, p, s->scale, f->q, f->k);
     by_key(b, ds, 1, f->dout, f->v);
@@ -208,11 +230,19 @@ void cpu_attention_bwd(struct ops *o, struct tensor dq, struct tensor dk, struct
                        struct tensor dout, struct tensor q, struct tensor k, struct tensor v,
                        struct tensor lse, struct tensor delta, const struct attn_shape *s)
 {
-    struct backward f = { real_ptr(dq), real_ptr(dk), real_ptr(dv),  real_ptr(dout), real_ptr(q),
-                          real_ptr(k),  real_ptr(v),  real_ptr(lse), real_ptr(delta) };
+    int64_t scores = cpu_threads(o) * scores_max(s);
+    struct backward f = { cpu_scratch(o, 0, scores),
+                          cpu_scratch(o, 1, scores),
+                          real_ptr(dq),
+                          real_ptr(dk),
+                          real_ptr(dv),
+                          real_ptr(dout),
+                          real_ptr(q),
+                          real_ptr(k),
+                          real_ptr(v),
+                          real_ptr(lse),
+                          real_ptr(delta) };
 
-    cpu_scratch(o, 0, scores_max(s));
-    cpu_scratch(o, 1, scores_max(s));
     if (cpu_failed(o))
         return;
     check_shape(dq, s);

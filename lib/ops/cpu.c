@@ -109,6 +109,7 @@ static void cpu_free(struct ops *o)
     for (int i = 0; i < CPU_SLOTS; i++)
         free(c->scratch[i].data);
     free(c->blocks);
+    pool_free(c->pool);
     free(c);
 }
 
@@ -217,20 +218,61 @@ const real *real_view(struct ops *o, int slot, struct tensor t)
     return copy;
 }
 
-void real_gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, real alpha, const real *a,
-               int64_t lda, const real *b, int64_t ldb, real beta, real *c, int64_t ldc)
+struct product {
+    bool ta, tb;
+    int64_t m, n, k, lda, ldb, ldc;
+    real alpha, beta;
+    const real *a, *b;
+    real *c;
+    int64_t rows, cols, across; /* of a part; parts side by side */
+};
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static void product_part(void *arg, int64_t part, int64_t count, int thread)
 {
+    const struct product *p = arg;
+    int64_t i0 = part / p->across * p->rows, j0 = part % p->across * p->cols;
+    int64_t m = least(p->m - i0, p->rows), n = least(p->n - j0, p->cols);
+    const real *a = p->a + (p->ta ? i0 : i0 * p->lda), *b = p->b + (p->tb ? j0 * p->ldb : j0);
+    real *c = p->c + i0 * p->ldc + j0;
+
+    (void)count, (void)thread;
 #ifdef GPT_OPS_DOUBLE
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++) {
-            real sum = 0, *out = c + i * ldc + j;
-            for (int64_t t = 0; t < k; t++)
-                sum += a[ta ? t * lda + i : i * lda + t] * b[tb ? j * ldb + t : t * ldb + j];
-            *out = beta == 0 ? alpha * sum : alpha * sum + beta * *out;
+            real sum = 0, *out = c + i * p->ldc + j;
+            for (int64_t t = 0; t < p->k; t++)
+                sum += a[p->ta ? t * p->lda + i : i * p->lda + t] *
+                       b[p->tb ? j * p->ldb + t : t * p->ldb + j];
+            *out = p->beta == 0 ? p->alpha * sum : p->alpha * sum + p->beta * *out;
         }
 #else
-    gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+    gemm(p->ta, p->tb, m, n, p->k, p->alpha, a, p->lda, b, p->ldb, p->beta, c, p->ldc);
 #endif
+}
+
+/* Columns are cut first, because a part of the rows alone packs all of b again. */
+void real_gemm(struct ops *o, bool ta, bool tb, int64_t m, int64_t n, int64_t k, real alpha,
+               const real *a, int64_t lda, const real *b, int64_t ldb, real beta, real *c,
+               int64_t ldc)
+{
+    enum { WORTH = 1 << 19 /* multiply-adds */, COLS = 32, ROWS = 14 };
+    struct product p = { ta, tb, m, n, k, lda, ldb, ldc, alpha, beta, a, b, c, m, n, 1 };
+    int64_t parts = o ? least(cpu_threads(o), m * n * k / WORTH) : 1, down;
+
+    if (parts > 1) {
+        int64_t panels = (n + COLS - 1) / COLS, across = least(parts, panels);
+        p.cols = (panels + across - 1) / across * COLS;
+        down = (parts + across - 1) / across;
+        p.rows = ((m + down - 1) / down + ROWS - 1) / ROWS * ROWS;
+    }
+    p.across = n ? (n + p.cols - 1) / p.cols : 1;
+    down = m ? (m + p.rows - 1) / p.rows : 1;
+    if (p.across * down == 1)
+        product_part(&p, 0, 1, 0);
+    else
+        cpu_split(o, p.across * down, 1, product_part, &p);
 }
 
 real real_dot(const real *a, const real *b, int64_t n)
@@ -247,6 +289,36 @@ real real_dot(const real *a, const real *b, int64_t n)
     for (int j = 0; j < LANES; j++)
         sum += lane[j];
     return sum;
+}
+
+/* -- threads --------------------------------------------------------------------- */
+
+struct split {
+    int64_t n, block;
+    void (*work)(void *arg, int64_t first, int64_t count, int thread);
+    void *arg;
+};
+
+static void split_part(void *arg, int i, int thread)
+{
+    const struct split *s = arg;
+    int64_t first = i * s->block;
+    s->work(s->arg, first, least(s->n - first, s->block), thread);
+}
+
+void cpu_split(struct ops *o, int64_t n, int64_t block,
+               void (*work)(void *arg, int64_t first, int64_t count, int thread), void *arg)
+{
+    struct split s = { n, block, work, arg };
+    pool_for(cpu_of(o)->pool, (int)((n + block - 1) / block), split_part, &s);
+}
+
+int cpu_threads(const struct ops *o) { return pool_threads(((const struct cpu *)o)->pool); }
+
+void ops_cpu_threads(struct ops *o, int threads)
+{
+    pool_free(cpu_of(o)->pool);
+    cpu_of(o)->pool = pool_new(threads);
 }
 
 /* -- start ----------------------------------------------------------------------- */

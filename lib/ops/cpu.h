@@ -9,7 +9,7 @@
  *         real *g = cpu_scratch(o, 1, tensor_count(dw));
  *         if (cpu_failed(o))                                 // also true when no memory was left
  *             return;
- *         real_gemm(false, true, T, O, I, 1, x, I, wr, I, 0, y, O);
+ *         real_gemm(o, false, true, T, O, I, 1, x, I, wr, I, 0, y, O);
  *         real_write(dw, 0, g, tensor_count(dw), add);
  *
  * Scratch slots grow and are kept until free(), so nothing allocates in the
@@ -22,13 +22,14 @@
  * bf16 is written through float, in two roundings: the tests there keep weights
  * in f64.)
  *
- * Threads: as struct ops, one rank's thread.
+ * Threads: as struct ops, one rank's thread, which cpu_split() joins by others.
  */
 #ifndef OPS_CPU_H
 #define OPS_CPU_H
 
 #include <assert.h>
 #include <math.h>
+#include "base/pool.h"
 #include "ops/ops.h"
 #include "ops/simd.h"
 
@@ -46,6 +47,7 @@ struct cpu {
     void **blocks; /* what alloc() gave */
     int n_blocks;
     size_t bytes;
+    struct pool *pool;
     struct cpu_scratch scratch[CPU_SLOTS];
     char fetch[FETCH_MAX][FETCH_BYTES];
     unsigned fetch_in, fetch_out;
@@ -58,6 +60,13 @@ void *cpu_scratch_bytes(struct ops *o, int slot, size_t bytes);
 bool cpu_failed(const struct ops *o);
 /* Keeps the first failure. */
 void cpu_fail(struct ops *o, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
+/* Calls work for each `block` of 0 .. n-1 on the device's threads, `thread` of cpu_threads(). Blocks
+ * do not depend on the number of threads, and work sums nothing across them: so neither do
+ * results. */
+void cpu_split(struct ops *o, int64_t n, int64_t block,
+               void (*work)(void *arg, int64_t first, int64_t count, int thread), void *arg);
+int cpu_threads(const struct ops *o);
 
 /* -- arithmetic -------------------------------------------------------------------- */
 
@@ -96,9 +105,11 @@ void real_write(struct tensor t, int64_t first, const real *src, int64_t n, bool
  * slot. NULL when t is none or the device has failed. */
 const real *real_view(struct ops *o, int slot, struct tensor t);
 
-/* gemm() of gemm.h, in the double build of doubles. */
-void real_gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, real alpha, const real *a,
-               int64_t lda, const real *b, int64_t ldb, real beta, real *c, int64_t ldc);
+/* gemm() of gemm.h on the threads of o, or on the calling one if o is NULL; in the double build of
+ * doubles. */
+void real_gemm(struct ops *o, bool ta, bool tb, int64_t m, int64_t n, int64_t k, real alpha,
+               const real *a, int64_t lda, const real *b, int64_t ldb, real beta, real *c,
+               int64_t ldc);
 
 /* sum a_i b_i: sixteen running sums, which the compiler keeps in vector registers. */
 real real_dot(const real *a, const real *b, int64_t n);

@@ -12,6 +12,10 @@
 
 enum { ROWS = 256, COLS = 512, LANES = 16 };
 
+/* The vocabulary in parts, for threads: sums over columns are formed in each part, then over parts
+ * in order, whatever the number of threads. */
+enum { PARTS = 16 };
+
 /* exp(z - z_shift) with 0 < z < a can neither overflow nor vanish, whatever the row: no maximum
  * is needed. */
 enum { CAP_MAX = 150 };
@@ -25,8 +29,11 @@ struct head {
     int n_mtp;
     real mtp[MAX_MTP];
     real *s; /* (ROWS, stride) */
-    int64_t stride; /* V, or COLS where s is not kept */
-    double *sum; /* (ROWS): sum of exp(z - shift) */
+    int64_t stride; /* V, or COLS a part where s is not kept */
+    int64_t part; /* columns, a multiple of COLS */
+    int parts;
+    double *sum; /* (parts,ROWS): sums of exp(z - shift) */
+    real *dx_part; /* (parts,ROWS,D), with a gradient */
     real *lse, *target; /* (ROWS), (ROWS, MAX_MTP): z of the targets */
 };
 
@@ -94,9 +101,12 @@ static void head_init(struct head *f, struct ops *o, struct tensor x, struct ten
                         : e4m3_view(o, 1, w, h->w_scale);
     f->fp8 = fp8;
     f->scale = fp8 ? h->x_scale * h->w_scale : 1;
-    f->stride = training ? f->vocab : COLS;
+    f->part = (f->vocab + PARTS * COLS - 1) / (PARTS * COLS) * COLS;
+    f->parts = (int)((f->vocab + f->part - 1) / f->part);
+    f->stride = training ? f->vocab : COLS * f->parts;
     f->s = cpu_scratch(o, 2, ROWS * f->stride);
-    f->sum = cpu_scratch_bytes(o, 3, ROWS * sizeof *f->sum);
+    f->sum = cpu_scratch_bytes(o, 3, (size_t)f->parts * ROWS * sizeof *f->sum);
+    f->dx_part = training ? cpu_scratch(o, 7, f->parts * ROWS * f->width) : NULL;
     f->lse = cpu_scratch(o, 4, ROWS);
     f->target = cpu_scratch(o, 5, ROWS * MAX_MTP);
     f->n_mtp = training ? h->n_mtp : 1;
@@ -142,15 +152,15 @@ SIMD_VERSIONS(softcap, (real * s, int64_t n, const struct head_loss *h, real shi
 /* Columns first .. first+n-1 of rows `row` .. row+rows-1: s, sums and targets. */
 static void forward_chunk(struct head *f, int64_t row, int64_t rows, int64_t first, int64_t n)
 {
-    int64_t column = f->stride == f->vocab ? first : 0;
+    int64_t part = first / f->part, column = f->stride == f->vocab ? first : part * COLS;
 
-    real_gemm(false, false, rows, n, f->width, f->scale, f->x + row * f->width, f->width,
+    real_gemm(NULL, false, false, rows, n, f->width, f->scale, f->x + row * f->width, f->width,
               f->w + first, f->vocab, 0, f->s + column, f->stride);
     for (int64_t i = 0; i < rows; i++) {
         real *s = f->s + i * f->stride + column;
         if (f->fp8)
             round_logits(s, n);
-        softcap(s, n, f->h, shift_of(f), &f->sum[i]);
+        softcap(s, n, f->h, shift_of(f), &f->sum[part * ROWS + i]);
         for (int k = 0; k < predictions(f, row + i); k++) {
             int64_t v = f->h->tgt[row + i + k] - first;
             if (v >= 0 && v < n)
@@ -159,26 +169,46 @@ static void forward_chunk(struct head *f, int64_t row, int64_t rows, int64_t fir
     }
 }
 
-/* Returns the sum of the rows' losses, without the seed. */
-static double forward_rows(struct head *f, int64_t row, int64_t rows)
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* What the threads share while they go through a block of rows. */
+struct rows {
+    struct head *f;
+    int64_t row, rows;
+    real *dw;
+    bool add;
+};
+
+static void forward_part(void *arg, int64_t first, int64_t n, int thread)
 {
+    const struct rows *r = arg;
+    double *sum = r->f->sum + first / r->f->part * ROWS;
+
+    (void)thread;
+    memset(sum, 0, (size_t)r->rows * sizeof *sum);
+    for (int64_t c = first; c < first + n; c += COLS)
+        forward_chunk(r->f, r->row, r->rows, c, least(first + n - c, COLS));
+}
+
+/* Returns the sum of the rows' losses, without the seed. */
+static double forward_rows(struct ops *o, struct rows *r)
+{
+    struct head *f = r->f;
     double loss = 0;
 
-    memset(f->sum, 0, (size_t)rows * sizeof *f->sum);
-    for (int64_t c = 0; c < f->vocab; c += COLS)
-        forward_chunk(f, row, rows, c, f->vocab - c < COLS ? f->vocab - c : COLS);
-    for (int64_t i = 0; i < rows; i++) {
-        f->lse[i] = (real)(log(f->sum[i]) + shift_of(f));
-        for (int k = 0; k < predictions(f, row + i); k++)
+    cpu_split(o, f->vocab, f->part, forward_part, r);
+    for (int64_t i = 0; i < r->rows; i++) {
+        double sum = 0;
+        for (int p = 0; p < f->parts; p++)
+            sum += f->sum[p * ROWS + i];
+        f->lse[i] = (real)(log(sum) + shift_of(f));
+        for (int k = 0; k < predictions(f, r->row + i); k++)
             loss += f->mtp[k] * (f->lse[i] - f->target[i * MAX_MTP + k]);
     }
     return loss;
 }
 
-static int64_t rows_from(const struct head *f, int64_t row)
-{
-    return f->tokens - row < ROWS ? f->tokens - row : ROWS;
-}
+static int64_t rows_from(const struct head *f, int64_t row) { return least(f->tokens - row, ROWS); }
 
 void cpu_head_eval(struct ops *o, real *loss, struct tensor x, struct tensor w,
                    const struct head_loss *h)
@@ -190,7 +220,7 @@ void cpu_head_eval(struct ops *o, real *loss, struct tensor x, struct tensor w,
     if (cpu_failed(o))
         return;
     for (int64_t row = 0; row < f.tokens; row += ROWS)
-        sum += forward_rows(&f, row, rows_from(&f, row));
+        sum += forward_rows(o, &(struct rows){ .f = &f, .row = row, .rows = rows_from(&f, row) });
     *loss += (real)sum;
 }
 
@@ -231,27 +261,49 @@ static void round_grad(real *dl, int64_t n, real scale)
         dl[i] = e5m2_round(bf16_round((float)dl[i]) / (float)scale);
 }
 
-static void backward_chunk(struct head *f, real *dx, real *dw, bool add, int64_t row, int64_t rows,
-                           int64_t first, int64_t n)
+static void backward_chunk(const struct rows *r, real *dx, bool begin, int64_t first, int64_t n)
 {
+    const struct head *f = r->f;
     const struct head_loss *h = f->h;
     real seed = h->seed * h->cap_a / h->cap_c, *dl = f->s + first;
     real dx_scale = f->fp8 ? h->g_scale * h->w_scale : 1;
     real dw_scale = f->fp8 ? h->g_scale * h->x_scale : 1;
 
-    for (int64_t i = 0; i < rows; i++) {
+    for (int64_t i = 0; i < r->rows; i++) {
         real *d = dl + i * f->stride, all = 0;
-        for (int k = 0; k < predictions(f, row + i); k++)
+        for (int k = 0; k < predictions(f, r->row + i); k++)
             all += f->mtp[k];
         logit_grad(d, n, seed * all, h->cap_a, f->lse[i]);
-        target_grad(f, d, row + i, seed, f->lse[i], first, n);
+        target_grad(f, d, r->row + i, seed, f->lse[i], first, n);
         if (f->fp8)
             round_grad(d, n, h->g_scale);
     }
-    real_gemm(false, true, rows, f->width, n, dx_scale, dl, f->stride, f->w + first, f->vocab,
-              first > 0, dx + row * f->width, f->width);
-    real_gemm(true, false, f->width, n, rows, dw_scale, f->x + row * f->width, f->width, dl,
-              f->stride, add || row > 0, dw + first, f->vocab);
+    real_gemm(NULL, false, true, r->rows, f->width, n, dx_scale, dl, f->stride, f->w + first,
+              f->vocab, !begin, dx, f->width);
+    real_gemm(NULL, true, false, f->width, n, r->rows, dw_scale, f->x + r->row * f->width, f->width,
+              dl, f->stride, r->add, r->dw + first, f->vocab);
+}
+
+static void backward_part(void *arg, int64_t first, int64_t n, int thread)
+{
+    const struct rows *r = arg;
+    real *dx = r->f->dx_part + first / r->f->part * ROWS * r->f->width;
+
+    (void)thread;
+    for (int64_t c = first; c < first + n; c += COLS)
+        backward_chunk(r, dx, c == first, c, least(first + n - c, COLS));
+}
+
+static void backward_rows(struct ops *o, struct rows *r, real *dx)
+{
+    const struct head *f = r->f;
+    int64_t n = r->rows * f->width;
+
+    cpu_split(o, f->vocab, f->part, backward_part, r);
+    memcpy(dx, f->dx_part, (size_t)n * sizeof *dx);
+    for (int p = 1; p < f->parts; p++)
+        for (int64_t i = 0; i < n; i++)
+            dx[i] += f->dx_part[p * ROWS * f->width + i];
 }
 
 void cpu_head_loss(struct ops *o, real *loss, struct tensor dx, struct tensor dw, bool add,
@@ -267,11 +319,9 @@ void cpu_head_loss(struct ops *o, real *loss, struct tensor dx, struct tensor dw
         return;
     assert(dx.rows == x.rows && dx.cols == x.cols && dw.rows == w.rows && dw.cols == w.cols);
     for (int64_t row = 0; row < f.tokens; row += ROWS) {
-        int64_t rows = rows_from(&f, row);
-        sum += forward_rows(&f, row, rows);
-        for (int64_t c = 0; c < f.vocab; c += COLS)
-            backward_chunk(&f, real_ptr(dx), g, direct && add, row, rows, c,
-                           f.vocab - c < COLS ? f.vocab - c : COLS);
+        struct rows r = { &f, row, rows_from(&f, row), g, (direct && add) || row > 0 };
+        sum += forward_rows(o, &r);
+        backward_rows(o, &r, real_ptr(dx) + row * f.width);
     }
     *loss += (real)sum;
     if (!direct)

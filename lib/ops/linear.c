@@ -19,8 +19,8 @@ static void product(struct ops *o, struct tensor y, struct tensor x, struct tens
         return;
     assert(x.rows == y.rows && x.cols == (in_out ? w.rows : w.cols));
     assert(y.cols == (in_out ? w.cols : w.rows));
-    real_gemm(false, !in_out, y.rows, y.cols, x.cols, scale ? *scale : 1, real_ptr(x), x.cols, wr,
-              w.cols, start_from(y, residual), real_ptr(y), y.cols);
+    real_gemm(o, false, !in_out, y.rows, y.cols, x.cols, scale ? *scale : 1, real_ptr(x), x.cols,
+              wr, w.cols, start_from(y, residual), real_ptr(y), y.cols);
 }
 
 void cpu_linear(struct ops *o, struct tensor y, struct tensor x, struct tensor w, const real *scale,
@@ -43,7 +43,7 @@ void cpu_linear_bwd_x(struct ops *o, struct tensor dx, struct tensor dy, struct 
     if (cpu_failed(o))
         return;
     assert(dx.cols == w.cols && dy.cols == w.rows && dx.rows == dy.rows);
-    real_gemm(false, false, dx.rows, dx.cols, dy.cols, scale ? *scale : 1, real_ptr(dy), dy.cols,
+    real_gemm(o, false, false, dx.rows, dx.cols, dy.cols, scale ? *scale : 1, real_ptr(dy), dy.cols,
               wr, w.cols, add, real_ptr(dx), dx.cols);
 }
 
@@ -58,8 +58,8 @@ static void weight_grad(struct ops *o, struct tensor dw, real *dscale, struct te
     if (cpu_failed(o))
         return;
     assert(a.cols == dw.rows && b.cols == dw.cols && a.rows == b.rows);
-    real_gemm(true, false, dw.rows, dw.cols, a.rows, 1, real_ptr(a), a.cols, real_ptr(b), b.cols, 0,
-              g, dw.cols);
+    real_gemm(o, true, false, dw.rows, dw.cols, a.rows, 1, real_ptr(a), a.cols, real_ptr(b), b.cols,
+              0, g, dw.cols);
     if (dscale)
         for (int64_t i = 0; i < dw.rows; i++)
             *dscale += real_dot(g + i * dw.cols, wr + i * dw.cols, dw.cols);

@@ -11,8 +11,8 @@ void cpu_linear_relu2(struct ops *o, struct tensor post, struct tensor x, struct
     if (cpu_failed(o))
         return;
     assert(x.cols == w.cols && post.cols == w.rows && x.rows == post.rows);
-    real_gemm(false, true, post.rows, post.cols, x.cols, 1, real_ptr(x), x.cols, wr, w.cols, 0, p,
-              post.cols);
+    real_gemm(o, false, true, post.rows, post.cols, x.cols, 1, real_ptr(x), x.cols, wr, w.cols, 0,
+              p, post.cols);
     for (int64_t i = 0; i < tensor_count(post); i++)
         p[i] = relu(p[i]) * relu(p[i]);
 }
@@ -27,7 +27,7 @@ void cpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor dout,
     if (cpu_failed(o))
         return;
     assert(dout.cols == w2.cols && post.cols == w2.rows && dout.rows == post.rows);
-    real_gemm(false, true, post.rows, post.cols, dout.cols, scale ? *scale : 1, real_ptr(dout),
+    real_gemm(o, false, true, post.rows, post.cols, dout.cols, scale ? *scale : 1, real_ptr(dout),
               dout.cols, wr, w2.cols, 0, dpost, post.cols);
     for (int64_t i = 0; i < n; i++)
         d[i] = 2 * dpost[i] * real_sqrt(p[i]);

@@ -54,6 +54,21 @@ static void scale(struct tensor x, struct tensor mom, struct tensor g, int64_t f
     }
 }
 
+struct job {
+    struct tensor x, mom, g;
+    int64_t count; /* of a matrix */
+    real blend;
+};
+
+static void one_matrix(void *arg, int64_t i, int64_t n, int thread)
+{
+    const struct job *j = arg;
+    real norm = update_momentum(j->mom, j->g, i * j->count, j->count, j->blend);
+
+    (void)n, (void)thread;
+    scale(j->x, j->mom, j->g, i * j->count, j->count, j->blend, norm);
+}
+
 void cpu_muon_input(struct ops *o, struct tensor x, struct tensor mom, struct tensor g, int n,
                     const struct muon_step *m)
 {
@@ -63,8 +78,6 @@ void cpu_muon_input(struct ops *o, struct tensor x, struct tensor mom, struct te
     assert(tensor_count(g) == count * n);
     if (cpu_failed(o))
         return;
-    for (int i = 0; i < n; i++) {
-        real norm = update_momentum(mom, g, i * count, count, m->blend);
-        scale(x, mom, g, i * count, count, m->blend, norm);
-    }
+    struct job job = { x, mom, g, count, m->blend };
+    cpu_split(o, n, 1, one_matrix, &job);
 }

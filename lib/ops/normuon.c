@@ -48,34 +48,62 @@ static void update_whole(real *restrict w, const real *restrict u, int64_t n, re
     }
 }
 
+struct job {
+    struct tensor w, mant, q, x;
+    int64_t rows; /* of a matrix */
+    const float *lr_mul;
+    real blend, lr, decay;
+    real *row, *scale; /* (cols), (rows) of each thread */
+};
+
+static void one_matrix(void *arg, int64_t i, int64_t n, int thread)
+{
+    const struct job *j = arg;
+    int64_t rows = j->rows, cols = j->x.cols;
+    real *row = j->row + thread * cols, *scale = j->scale + thread * rows;
+    real lr = j->lr * j->lr_mul[i];
+
+    (void)n;
+    row_scales(scale, tensor_rows(j->q, i * rows, rows), tensor_rows(j->x, i * rows, rows), row,
+               j->blend);
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t at = (i * rows + r) * cols;
+        real_read(row, j->x, at, cols);
+        for (int64_t c = 0; c < cols; c++)
+            row[c] *= scale[r];
+        if (j->x.dtype == DT_BF16)
+            for (int64_t c = 0; c < cols; c++)
+                row[c] = bf16_round((float)row[c]);
+        if (j->w.dtype == DT_BF16)
+            update_halves((uint16_t *)j->w.data + at, (uint16_t *)j->mant.data + at, row, cols,
+                          (float)lr, (float)j->decay);
+        else
+            update_whole((real *)j->w.data + at, row, cols, lr, j->decay);
+    }
+}
+
 void cpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tensor q,
                  struct tensor x, int n, const float *lr_mul, double beta2,
                  const struct muon_step *m)
 {
     int64_t rows = x.rows / n, cols = x.cols;
-    real *row = cpu_scratch(o, 0, cols), *scale = cpu_scratch(o, 1, rows);
+    struct job job = {
+        w,
+        mant,
+        q,
+        x,
+        rows,
+        lr_mul,
+        (real)(1 - beta2),
+        m->lr,
+        m->decay,
+        cpu_scratch(o, 0, cpu_threads(o) * cols),
+        cpu_scratch(o, 1, cpu_threads(o) * rows),
+    };
 
     assert(rows * n == x.rows && tensor_count(w) == tensor_count(x) && tensor_count(q) == x.rows);
     assert(w.dtype == DT_BF16 ? mant.dtype == DT_U16 : is_real(w));
     if (cpu_failed(o))
         return;
-    for (int64_t i = 0; i < n; i++) {
-        real lr = m->lr * lr_mul[i];
-        row_scales(scale, tensor_rows(q, i * rows, rows), tensor_rows(x, i * rows, rows), row,
-                   (real)(1 - beta2));
-        for (int64_t r = 0; r < rows; r++) {
-            int64_t at = (i * rows + r) * cols;
-            real_read(row, x, at, cols);
-            for (int64_t j = 0; j < cols; j++)
-                row[j] *= scale[r];
-            if (x.dtype == DT_BF16)
-                for (int64_t j = 0; j < cols; j++)
-                    row[j] = bf16_round((float)row[j]);
-            if (w.dtype == DT_BF16)
-                update_halves((uint16_t *)w.data + at, (uint16_t *)mant.data + at, row, cols,
-                              (float)lr, (float)m->decay);
-            else
-                update_whole((real *)w.data + at, row, cols, lr, m->decay);
-        }
-    }
+    cpu_split(o, n, 1, one_matrix, &job);
 }

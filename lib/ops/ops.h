@@ -199,5 +199,7 @@ struct ops {
 
 /* The reference: plain C, f32 (f64 in the double build). */
 int ops_cpu_new(struct ops **o) MUST_CHECK;
+/* Its ops work on so many threads (1 at first): results have the same bits with any number. */
+void ops_cpu_threads(struct ops *o, int threads);
 
 #endif

@@ -25,8 +25,9 @@ static void gram(real *c, int k, const real *x, int m, bool of_columns)
 
     for (int64_t i = 0; i < k; i += BAND) {
         int64_t rows = k - i < BAND ? k - i : BAND;
-        real_gemm(of_columns, !of_columns, rows, i + rows, m, 1, of_columns ? x + i : x + i * m,
-                  of_columns ? k : m, x, of_columns ? k : m, 0, c + i * k, k);
+        real_gemm(NULL, of_columns, !of_columns, rows, i + rows, m, 1,
+                  of_columns ? x + i : x + i * m, of_columns ? k : m, x, of_columns ? k : m, 0,
+                  c + i * k, k);
     }
     for (int64_t i = 0; i < k; i++)
         for (int64_t j = 0; j < i; j++)
@@ -73,10 +74,10 @@ static void iterate(struct work *w, const double coef[3], bool aol)
     if (w->bf16)
         round_bf16(w->b, squares);
     if (tall)
-        real_gemm(false, false, w->rows, w->cols, w->k, 1, w->x, w->cols, w->b, w->k, 0, w->y,
+        real_gemm(NULL, false, false, w->rows, w->cols, w->k, 1, w->x, w->cols, w->b, w->k, 0, w->y,
                   w->cols);
     else
-        real_gemm(false, false, w->rows, w->cols, w->k, 1, w->b, w->k, w->x, w->cols, 0, w->y,
+        real_gemm(NULL, false, false, w->rows, w->cols, w->k, 1, w->b, w->k, w->x, w->cols, 0, w->y,
                   w->cols);
     if (w->bf16 && w->twice)
         round_bf16(w->y, count);
@@ -86,14 +87,40 @@ static void iterate(struct work *w, const double coef[3], bool aol)
         round_bf16(w->x, count);
 }
 
+struct job {
+    struct tensor x;
+    struct work w; /* of thread 0; scratch of the others behind it */
+    const double (*coef)[3];
+    int iters;
+    bool aol;
+};
+
+static void one_matrix(void *arg, int64_t i, int64_t n, int thread)
+{
+    const struct job *j = arg;
+    struct work w = j->w;
+    int64_t count = (int64_t)w.rows * w.cols, squares = (int64_t)w.k * w.k;
+
+    (void)n;
+    w.x += thread * count;
+    w.y += thread * count;
+    w.a += thread * squares;
+    w.b += thread * squares;
+    real_read(w.x, j->x, i * count, count);
+    for (int t = 0; t < j->iters; t++)
+        iterate(&w, j->coef[t], j->aol && t == 0);
+    real_write(j->x, i * count, w.x, count, false);
+}
+
 void cpu_polar(struct ops *o, struct tensor x, int n, const double (*coef)[3], int iters, bool aol)
 {
     int64_t rows = x.rows / n, count = rows * x.cols, k = rows < x.cols ? rows : x.cols;
+    int64_t threads = cpu_threads(o);
     struct work w = {
-        .x = cpu_scratch(o, 0, count),
-        .y = cpu_scratch(o, 1, count),
-        .a = cpu_scratch(o, 2, k * k),
-        .b = cpu_scratch(o, 3, k * k),
+        .x = cpu_scratch(o, 0, threads * count),
+        .y = cpu_scratch(o, 1, threads * count),
+        .a = cpu_scratch(o, 2, threads * k * k),
+        .b = cpu_scratch(o, 3, threads * k * k),
         .rows = (int)rows,
         .cols = (int)x.cols,
         .k = (int)k,
@@ -104,10 +131,6 @@ void cpu_polar(struct ops *o, struct tensor x, int n, const double (*coef)[3], i
     assert(rows * n == x.rows && rows <= INT32_MAX && x.cols <= INT32_MAX);
     if (cpu_failed(o))
         return;
-    for (int i = 0; i < n; i++) {
-        real_read(w.x, x, i * count, count);
-        for (int t = 0; t < iters; t++)
-            iterate(&w, coef[t], aol && t == 0);
-        real_write(x, i * count, w.x, count, false);
-    }
+    struct job job = { x, w, coef, iters, aol };
+    cpu_split(o, n, 1, one_matrix, &job);
 }

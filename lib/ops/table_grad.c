@@ -22,29 +22,45 @@ void cpu_gather(struct ops *o, struct tensor out, struct tensor table, const str
     }
 }
 
+struct job {
+    struct tensor dtable, dx, dx2;
+    const struct lookup *l;
+    bool add;
+    real *sum; /* (D) of each thread */
+};
+
+static void some_rows(void *arg, int64_t row, int64_t rows, int thread)
+{
+    const struct job *j = arg;
+    int64_t width = j->dtable.cols;
+    real *sum = j->sum + thread * width;
+
+    for (int64_t v = row; v < row + rows; v++) {
+        int32_t first = j->l->start[v], end = j->l->start[v + 1];
+        if (first == end && j->add)
+            continue;
+        memset(sum, 0, (size_t)width * sizeof *sum);
+        for (int32_t i = first; i < end; i++) {
+            int64_t at = j->l->order[i] * width;
+            add_row(sum, real_ptr(j->dx) + at, width);
+            if (has(j->dx2))
+                add_row(sum, real_ptr(j->dx2) + at, width);
+        }
+        real_write(j->dtable, v * width, sum, width, j->add);
+    }
+}
+
 /* Gathers by row instead of scattering by position: each row has one writer and one order of
  * summation. */
 void cpu_table_grad(struct ops *o, struct tensor dtable, struct tensor dx, struct tensor dx2,
                     const struct lookup *l, bool add)
 {
     int64_t width = dtable.cols;
-    real *sum = cpu_scratch(o, 0, width);
+    struct job job = { dtable, dx, dx2, l, add, cpu_scratch(o, 0, cpu_threads(o) * width) };
 
     if (cpu_failed(o))
         return;
     assert(dx.rows == l->tokens && dx.cols == width);
     assert(!has(dx2) || (dx2.rows == l->tokens && dx2.cols == width));
-    for (int64_t v = 0; v < dtable.rows; v++) {
-        int32_t first = l->start[v], end = l->start[v + 1];
-        if (first == end && add)
-            continue;
-        memset(sum, 0, (size_t)width * sizeof *sum);
-        for (int32_t i = first; i < end; i++) {
-            int64_t at = l->order[i] * width;
-            add_row(sum, real_ptr(dx) + at, width);
-            if (has(dx2))
-                add_row(sum, real_ptr(dx2) + at, width);
-        }
-        real_write(dtable, v * width, sum, width, add);
-    }
+    cpu_split(o, dtable.rows, 1024, some_rows, &job);
 }

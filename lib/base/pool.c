@@ -1,0 +1,115 @@
+#include "base/pool.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+struct helper {
+    struct pool *p;
+    int thread;
+    pthread_t id;
+};
+
+struct pool {
+    int helpers;
+    pthread_mutex_t lock;
+    pthread_cond_t start, done;
+    unsigned round; /* calls of pool_for so far */
+    bool end;
+    int busy; /* helpers that have not finished this round */
+    int n;
+    void (*work)(void *arg, int i, int thread);
+    void *arg;
+    atomic_int next;
+    struct helper helper[];
+};
+
+static void work_off(struct pool *p, int thread)
+{
+    for (int i; (i = atomic_fetch_add(&p->next, 1)) < p->n;)
+        p->work(p->arg, i, thread);
+}
+
+static void *help(void *arg)
+{
+    struct helper *h = arg;
+    struct pool *p = h->p;
+    unsigned seen = 0;
+
+    pthread_mutex_lock(&p->lock);
+    for (;;) {
+        while (p->round == seen && !p->end)
+            pthread_cond_wait(&p->start, &p->lock);
+        if (p->end)
+            break;
+        seen = p->round;
+        pthread_mutex_unlock(&p->lock);
+        work_off(p, h->thread);
+        pthread_mutex_lock(&p->lock);
+        if (--p->busy == 0)
+            pthread_cond_signal(&p->done);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return NULL;
+}
+
+struct pool *pool_new(int threads)
+{
+    struct pool *p;
+
+    if (threads < 2 || !(p = calloc(1, sizeof *p + (size_t)threads * sizeof *p->helper)))
+        return NULL;
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->start, NULL);
+    pthread_cond_init(&p->done, NULL);
+    for (int i = 0; i < threads - 1; i++) {
+        struct helper *h = &p->helper[i];
+        *h = (struct helper){ .p = p, .thread = i + 1 };
+        if (pthread_create(&h->id, NULL, help, h))
+            break;
+        p->helpers++; /* read by this thread alone */
+    }
+    return p;
+}
+
+void pool_free(struct pool *p)
+{
+    if (!p)
+        return;
+    pthread_mutex_lock(&p->lock);
+    p->end = true;
+    pthread_cond_broadcast(&p->start);
+    pthread_mutex_unlock(&p->lock);
+    for (int i = 0; i < p->helpers; i++)
+        pthread_join(p->helper[i].id, NULL);
+    pthread_cond_destroy(&p->start);
+    pthread_cond_destroy(&p->done);
+    pthread_mutex_destroy(&p->lock);
+    free(p);
+}
+
+int pool_threads(const struct pool *p) { return p ? p->helpers + 1 : 1; }
+
+void pool_for(struct pool *p, int n, void (*work)(void *arg, int i, int thread), void *arg)
+{
+    if (pool_threads(p) == 1 || n < 2) {
+        for (int i = 0; i < n; i++)
+            work(arg, i, 0);
+        return;
+    }
+    pthread_mutex_lock(&p->lock);
+    p->n = n;
+    p->work = work;
+    p->arg = arg;
+    p->busy = p->helpers;
+    atomic_store(&p->next, 0);
+    p->round++;
+    pthread_cond_broadcast(&p->start);
+    pthread_mutex_unlock(&p->lock);
+    work_off(p, 0);
+    pthread_mutex_lock(&p->lock);
+    while (p->busy)
+        pthread_cond_wait(&p->done, &p->lock);
+    pthread_mutex_unlock(&p->lock);
+}
