@@ -6,12 +6,58 @@ bats_require_minimum_version 1.5.0
 setup_file() {
     export WORK=$BATS_FILE_TMPDIR ROOT=$GPT_SHARE/..
     small=(model.vocab=512 model.heads=4 model.head_dim=16 model.mlp_width=256)
+    for i in 1 2 3; do
+        "$GPT_TESTS/make_runlog" today loss=3.275 time_ms=720$i seed=$i >"$WORK/run$i.txt"
+    done
     "$GPT_TESTS/ckpt_make" "$GPT_SHARE/recipes/tiny.recipe" "$WORK/ckpt" 36 1 1 1 "${small[@]}"
 }
 
 setup() { cd "$BATS_TEST_TMPDIR"; }
 
 tool() { run --separate-stderr "$GPT_BIN/$1" "${@:2}"; }
+
+# --- run logs ---
+
+# The cells of a row of a TSV report, by heading: cells PART NAME...
+cells() {
+    awk -F'\t' -v part="$1" -v want="${*:2}" '
+        $1 == "#" part { for (i = 2; i <= NF; i++) at[$i] = i }
+        $1 == part { n = split(want, w, " ")
+                     for (i = 1; i <= n; i++) printf "%s%s", (i > 1 ? " " : ""), $(at[w[i]])
+                     print "" }' <<<"$output"
+}
+
+@test "1: a log and an excerpt of it are one run, in any order" {
+    mkdir x
+    cp "$WORK/run1.txt" x/stdout.txt
+    for excerpt in 'step:60/60 val' '/60 val_loss' 'step:5[0-9]*/60\|step:60'; do
+        grep "$excerpt" "$WORK/run1.txt" >x/final_val_loss.txt
+        for order in "x=x/stdout.txt x=x/final_val_loss.txt" "x=x/final_val_loss.txt x=x/stdout.txt" x; do
+            # shellcheck disable=SC2086
+            tool gpt-logdiff --format tsv -c $order
+            [ "$status" -eq 1 ]
+            [ "$(cells groups runs p)" = '1 ' ]
+            [ "$(cells runs ended | wc -l)" -eq 1 ]
+            [[ $stderr = *"the same run as in x/"*": it counts once"* ]]
+        done
+    done
+    tool gpt-logdiff --format tsv x y="$WORK/run2.txt" y="$WORK/run3.txt" -c -s
+    [ "$(cells curves base_sd | sort -u)" = '' ] # one run at each step
+}
+
+@test "1: equal losses and equal times show nothing" {
+    tool gpt-logdiff x="$WORK/run1.txt" x="$WORK/run2.txt" x="$WORK/run3.txt"
+    [ "$status" -eq 1 ]
+    [[ $output = *"loss not shown: 3 equal losses have no deviation"* ]]
+    run ! grep -qE 'NaN|nan| 0\.0000  0\.0000' <<<"$output"
+    for i in 1 2; do
+        "$GPT_TESTS/make_runlog" today loss=3.27$i time_ms=7200 seed=$i >same$i.txt
+        "$GPT_TESTS/make_runlog" today loss=3.27$i time_ms=7100 seed=$i >less$i.txt
+    done
+    tool gpt-logdiff --mixed x=same1.txt x=same2.txt y=less1.txt y=less2.txt
+    [ "$status" -eq 1 ]
+    [[ $output = *"not shown to be faster: -0.1000 s, but equal values have no deviation"* ]]
+}
 
 # --- checkpoints ---
 

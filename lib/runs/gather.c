@@ -192,6 +192,14 @@ static bool wait_turn(struct worker *w)
     return ok;
 }
 
+static void take_note(void *arg, const char *path, long line, const char *text)
+{
+    struct worker *w = arg;
+    (void)path;
+    if (w->notes < FILE_NOTES && (w->note[w->notes].text = strdup(text)))
+        w->note[w->notes++].line = line;
+}
+
 static int take_run(void *arg, const struct run *r)
 {
     struct worker *w = arg;
@@ -199,15 +207,14 @@ static int take_run(void *arg, const struct run *r)
     w->runs++;
     if (!wait_turn(w))
         return GPT_SYSTEM; /* another item has failed, and its code is returned */
-    return group_add(&q->g->group[q->item[w->at].group], &q->g->variants, r, q->o->flags);
-}
-
-static void take_note(void *arg, const char *path, long line, const char *text)
-{
-    struct worker *w = arg;
-    (void)path;
-    if (w->notes < FILE_NOTES && (w->note[w->notes].text = strdup(text)))
-        w->note[w->notes++].line = line;
+    struct group *g = &q->g->group[q->item[w->at].group];
+    const struct run_end *same = group_same(g, r);
+    if (same) {
+        char text[512];
+        snprintf(text, sizeof text, "the same run as in %.400s: it counts once", same->path);
+        take_note(w, r->path, r->first_line, text);
+    }
+    return group_add(g, &q->g->variants, r, q->o->flags);
 }
 
 static const char *shown(const char *path) { return !strcmp(path, "-") ? "stdin" : path; }

@@ -45,7 +45,7 @@ static int intern(struct variants *v, enum fact kind, const struct fact_text *t,
 void group_release(struct group *g)
 {
     for (int i = 0; i < g->n; i++)
-        free(g->run[i].path);
+        free(g->run[i].path), free(g->run[i].copy);
     free(g->run);
     free(g->curve);
     free(g->name);
@@ -111,8 +111,45 @@ double curve_sd(const struct curve_point *p)
 
 /* --- runs --- */
 
+struct run_end *group_same(const struct group *g, const struct run *r)
+{
+    for (int i = 0; r->ended && i < g->n; i++) {
+        struct run_end *e = &g->run[i];
+        if (e->ended && e->last == r->last && e->loss == r->loss && e->time_s == r->time_ms / 1e3)
+            return e; /* not where the time is NaN: losses alone may be equal by chance */
+    }
+    return NULL;
+}
+
+/* Of a second log of a run, the whole one or an excerpt: what the first did not tell. */
+static int add_to(struct group *g, struct variants *v, struct run_end *e, const struct run *r,
+                  unsigned flags)
+{
+    int rc = 0;
+    for (int i = 0; !rc && i < r->vals && r->val[i].step < e->first; i++)
+        rc = add_point(g, &r->val[i]);
+    if (!rc && (flags & GROUP_PROFILE) && !e->ticks)
+        rc = profile_add(&g->profile, r, (int)(e - g->run));
+    for (int i = 0; !rc && i < FACTS; i++)
+        if (e->fact[i] < 0)
+            rc = intern(v, i, &r->facts->of[i], &e->fact[i]);
+    if (!rc && e->digest == r->digest && !e->copy && !(e->copy = strdup(r->path)))
+        rc = err_memory();
+    if (r->losses > e->losses) {
+        e->losses = r->losses;
+        e->digest = r->digest;
+        e->loss_digest = r->loss_digest;
+    }
+    e->first = r->first < e->first ? r->first : e->first;
+    e->ticks = r->ticks > e->ticks ? r->ticks : e->ticks;
+    return rc;
+}
+
 int group_add(struct group *g, struct variants *v, const struct run *r, unsigned flags)
 {
+    struct run_end *same = group_same(g, r);
+    if (same)
+        return add_to(g, v, same, r, flags);
     int rc = grow_one(&g->run, g->n, sizeof *g->run);
     for (int i = 0; !rc && i < r->vals; i++)
         rc = add_point(g, &r->val[i]);
@@ -133,7 +170,8 @@ int group_add(struct group *g, struct variants *v, const struct run *r, unsigned
                            .loss_digits = r->loss_digits,
                            .digest = r->digest,
                            .loss_digest = r->loss_digest,
-                           .losses = r->losses };
+                           .losses = r->losses,
+                           .ticks = r->ticks };
     for (int i = 0; i < FACTS; i++)
         if ((rc = intern(v, i, &r->facts->of[i], &e->fact[i])))
             return rc;
@@ -167,8 +205,12 @@ int group_sum(const struct group *g, double target, struct group_sum *out)
     out->steps = n ? out->steps / n : NAN;
     out->loss = sample_of(x, n);
     out->time = sample_of(t, timed);
-    out->p = mean_below_p(&out->loss, target);
-    mean_below_p_range(x, n, 0.5 * pow(10, -out->loss_digits), target, &out->p_low, &out->p_high);
+    out->p = out->p_low = out->p_high = NAN;
+    if (sample_spreads(&out->loss)) {
+        out->p = mean_below_p(&out->loss, target);
+        mean_below_p_range(x, n, 0.5 * pow(10, -out->loss_digits), target, &out->p_low,
+                           &out->p_high);
+    }
     free(x);
     return 0;
 }

@@ -40,7 +40,8 @@ void variants_release(struct variants *v);
 struct run_end {
     char *path;
     int trial;
-    int32_t first, last, total, clock_restart, resumed;
+    int32_t first, last, total, clock_restart, resumed, ticks;
+    char *copy; /* path of a log with all the same numbers, which was given, too; NULL: none */
     bool ended;
     double loss, time_s; /* NaN where there is none */
     int loss_digits;
@@ -64,7 +65,11 @@ struct group {
     struct profile profile;
 };
 enum { GROUP_PROFILE = 1 };
+/* A run that the group has already, by group_same, is added to it and does not count again. */
 int group_add(struct group *g, struct variants *v, const struct run *r, unsigned flags) MUST_CHECK;
+/* The run of the group whose last step, loss and time are those of r, which may be an excerpt of its
+ * log, or NULL. */
+struct run_end *group_same(const struct group *g, const struct run *r);
 void group_release(struct group *g);
 
 /* The point of a step, or NULL. */
@@ -78,7 +83,7 @@ struct group_sum {
     struct sample loss, time;
     int loss_digits; /* the fewest of any */
     double steps; /* mean of the last steps */
-    double p, p_low, p_high; /* against the target; what rounding allows */
+    double p, p_low, p_high; /* against the target; what rounding allows; NaN where sd is 0 */
 };
 int group_sum(const struct group *g, double target, struct group_sum *out) MUST_CHECK;
 /* Runs by variant of one kind: the most frequent, how many there are, -1 and 0 if none says.

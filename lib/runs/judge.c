@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/text.h"
 
 enum { FEW_LOSSES = 4 }; /* fewer losses than this may be equal by chance */
 
@@ -30,14 +31,55 @@ PRINTF_LIKE(2, 3) static void add(struct reasons *r, const char *fmt, ...)
     r->at += n < r->end - r->at ? n : r->end - r->at - 1;
 }
 
+/* Why there is no p value. */
+static const char *no_deviation(const struct sample *a, const struct sample *b)
+{
+    return a->n < 2 || b->n < 2 ? "one run has no deviation" : "equal values have no deviation";
+}
+
+/* A p value below 0.0001 is not written as zero. */
+struct p_text {
+    char text[48];
+};
+static struct p_text p_text(double p)
+{
+    struct p_text t;
+    if (p < 0.0001)
+        strcpy(t.text, "<0.0001");
+    else
+        snprintf(t.text, sizeof t.text, "%.4f", p);
+    return t;
+}
+
+static struct p_text p_below(double p, double alpha)
+{
+    struct p_text t = p_text(p);
+    if (p >= 0.0001)
+        snprintf(t.text, sizeof t.text, "%.4f < %g", p, alpha);
+    return t;
+}
+
 /* --- what must be equal: of runs that reached their end, which alone are judged --- */
 
-static void check_within(struct reasons *r, const struct group *g, enum fact kind)
+/* What a fact is called; of runs without a GPU it is the device. */
+static const char *name_of(const struct gather *g, const struct group *own, enum fact kind)
+{
+    for (int i = 0; kind == FACT_GPU && i < own->n; i++) {
+        int v = own->run[i].fact[kind];
+        const char *text = v < 0 ? NULL : g->variants.v[v].text;
+        if (text && text_ends(text, " x cpu"))
+            return "device";
+    }
+    return fact_name[kind];
+}
+
+static void check_within(struct reasons *r, const struct gather *g, const struct group *own,
+                         enum fact kind)
 {
     int different;
-    group_variant(g, kind, false, &different);
+    group_variant(own, kind, false, &different);
     if (different > 1)
-        add(r, "unequal %s: '%s' mixes %d kinds", fact_name[kind], g->name, different);
+        add(r, "unequal %s: '%s' mixes %d kinds", name_of(g, own, kind), own->name, different);
 }
 
 static void check_steps(struct reasons *r, const struct group *g)
@@ -56,18 +98,21 @@ static void check_steps(struct reasons *r, const struct group *g)
 /* A log or a seed that is counted twice makes the deviation too small. */
 static void check_twice(struct reasons *r, const struct group *g, bool losses)
 {
-    for (int i = 1; i < g->n; i++)
-        for (int k = 0; k < i; k++) {
-            const struct run_end *a = &g->run[k], *b = &g->run[i];
-            bool all = a->digest == b->digest;
-            if (!a->ended || !b->ended)
-                continue;
-            if (!all && (!losses || a->losses < FEW_LOSSES || a->loss_digest != b->loss_digest))
-                continue;
-            add(r, "the same %s twice: %.300s and %.300s", all ? "run" : "losses", a->path,
-                b->path);
+    for (int i = 0; i < g->n; i++) {
+        const struct run_end *b = &g->run[i];
+        if (b->copy) {
+            add(r, "the same run twice: %.300s and %.300s", b->path, b->copy);
             return;
         }
+        for (int k = 0; losses && k < i; k++) {
+            const struct run_end *a = &g->run[k];
+            if (!a->ended || !b->ended || a->losses < FEW_LOSSES ||
+                a->loss_digest != b->loss_digest)
+                continue;
+            add(r, "the same losses twice: %.300s and %.300s", a->path, b->path);
+            return;
+        }
+    }
 }
 
 /* The first step of the clock that counts: 0 or, in logs of 2024, 11. */
@@ -80,8 +125,11 @@ static int32_t clock_of(const struct group *g)
 }
 
 static void check_between(struct reasons *r, const struct gather *g, const struct group *own,
-                          enum fact kind, const char *name)
+                          enum fact kind)
 {
+    const char *name = name_of(g, &g->group[0], kind);
+    if (!strcmp(name, fact_name[kind]))
+        name = name_of(g, own, kind);
     int different, a = group_variant(&g->group[0], kind, false, &different);
     int b = group_variant(own, kind, false, &different);
     if (a < 0 || b < 0 || a == b)
@@ -101,16 +149,16 @@ static void check_equal(struct reasons *r, const struct gather *g, int group,
     for (int i = group ? 0 : 1; i < 2; i++) {
         const struct group *in = i ? own : &g->group[0];
         for (size_t f = 0; f < sizeof must / sizeof *must; f++)
-            check_within(r, in, must[f]);
+            check_within(r, g, in, must[f]);
         check_steps(r, in);
         check_twice(r, in, !k->systems_only);
     }
     if (!group)
         return;
-    check_between(r, g, own, FACT_DATA, "data");
+    check_between(r, g, own, FACT_DATA);
     if (k->rule != RULE_T)
         return;
-    check_between(r, g, own, FACT_GPU, "gpu");
+    check_between(r, g, own, FACT_GPU);
     int32_t a = clock_of(&g->group[0]), b = clock_of(own);
     if (a != b)
         add(r, "unequal clocks: one begins with step %d, the other with step %d", a ? a : 1,
@@ -125,13 +173,15 @@ static void say_needed(struct reasons *r, const struct group_sum *s, const struc
     int likely = runs_for_power(0.8, s->loss.mean, s->loss.sd, k->target, k->alpha);
     if (s->runs < 2)
         add(r, "loss not shown: one run has no deviation");
+    else if (!sample_spreads(&s->loss))
+        add(r, "loss not shown: %d equal losses have no deviation", s->runs);
     else if (!n)
-        add(r, "loss not shown: p %.4f >= %g", s->p, k->alpha);
+        add(r, "loss not shown: p %s >= %g", p_text(s->p).text, k->alpha);
     else
         add(r,
-            "loss not shown: p %.4f >= %g; %d more run%s of this mean and deviation would show "
+            "loss not shown: p %s >= %g; %d more run%s of this mean and deviation would show "
             "it (%d in all for a chance of 80%%)",
-            s->p, k->alpha, n - s->runs, n - s->runs == 1 ? "" : "s", likely);
+            p_text(s->p).text, k->alpha, n - s->runs, n - s->runs == 1 ? "" : "s", likely);
 }
 
 static void check_loss_z(struct reasons *r, const struct group_sum *s, double z,
@@ -182,10 +232,11 @@ static void check_time(struct reasons *r, const struct judgement *v, const struc
     } else if (!(difference < 0)) {
         add(r, "not faster: %+.4f s", difference);
     } else if (isnan(v->time_p)) {
-        add(r, "not shown to be faster: %+.4f s, but one run has no deviation", difference);
+        add(r, "not shown to be faster: %+.4f s, but %s", difference,
+            no_deviation(&v->own.time, &v->base.time));
     } else if (!(v->time_p < k->alpha)) {
-        add(r, "not shown to be faster: %+.4f s, time p %.4f (Welch, %s)", difference, v->time_p,
-            tail_name(k));
+        add(r, "not shown to be faster: %+.4f s, time p %s (Welch, %s)", difference,
+            p_text(v->time_p).text, tail_name(k));
     }
 }
 
@@ -202,10 +253,11 @@ static void check_better(struct reasons *r, const struct judgement *v, const str
     else if (!(difference < 0))
         add(r, "no better: loss %+.5f", difference);
     else if (isnan(v->loss_p))
-        add(r, "not shown to be better: loss %+.5f, but one run has no deviation", difference);
+        add(r, "not shown to be better: loss %+.5f, but %s", difference,
+            no_deviation(&v->own.loss, &v->base.loss));
     else if (!(v->loss_p < k->alpha))
-        add(r, "not shown to be better: loss %+.5f, p %.4f >= %g (Welch, %s)", difference,
-            v->loss_p, k->alpha, tail_name(k));
+        add(r, "not shown to be better: loss %+.5f, p %s >= %g (Welch, %s)", difference,
+            p_text(v->loss_p).text, k->alpha, tail_name(k));
 }
 
 /* --- the verdict --- */
@@ -215,8 +267,8 @@ static void say_shown(struct reasons *r, const struct judgement *v, int group,
 {
     const struct group_sum *s = &v->own;
     if (group && k->rule == RULE_LOSS) {
-        add(r, "better: mean loss lower by %.5f (p %.4f < %g, Welch, %s)",
-            v->base.loss.mean - s->loss.mean, v->loss_p, k->alpha, tail_name(k));
+        add(r, "better: mean loss lower by %.5f (p %s, Welch, %s)",
+            v->base.loss.mean - s->loss.mean, p_below(v->loss_p, k->alpha).text, tail_name(k));
         return;
     }
     add(r, group ? "record: " : "shown: ");
@@ -227,20 +279,20 @@ static void say_shown(struct reasons *r, const struct judgement *v, int group,
         add(r, "mean loss %.5f, (%g - mean) sqrt(%d) = %.5f >= %g", s->loss.mean, k->target,
             s->runs, v->z, Z_MARGIN);
     else
-        add(r, "mean loss %.4f < %g (p %.4f < %g)", s->loss.mean, k->target, s->p, k->alpha);
+        add(r, "mean loss %.4f < %g (p %s)", s->loss.mean, k->target, p_below(s->p, k->alpha).text);
     if (group && k->rule == RULE_Z)
         add(r, "%g steps fewer", v->base.steps - s->steps);
     else if (group)
-        add(r, "%.4f s faster (time p %.4f, Welch, %s)", v->base.time.mean - s->time.mean,
-            v->time_p, tail_name(k));
+        add(r, "%.4f s faster (time p %s, Welch, %s)", v->base.time.mean - s->time.mean,
+            p_text(v->time_p).text, tail_name(k));
 }
 
 static void say_rounding(struct reasons *r, const struct judgement *v, const struct criteria *k)
 {
     const struct group_sum *s = &v->own;
     if (k->rule == RULE_T && !k->systems_only && s->p_low < k->alpha && s->p_high >= k->alpha)
-        add(r, "but the losses are rounded and p may be anything from %.4f to %.4f", s->p_low,
-            s->p_high);
+        add(r, "but the losses are rounded and p may be anything from %s to %s",
+            p_text(s->p_low).text, p_text(s->p_high).text);
 }
 
 int judge_group(struct judgement *v, const struct gather *g, int group, const struct criteria *k)
@@ -250,9 +302,11 @@ int judge_group(struct judgement *v, const struct gather *g, int group, const st
     if ((rc = group_sum(&g->group[0], k->target, &v->base)) ||
         (rc = group_sum(&g->group[group], k->target, &v->own)))
         return rc;
-    v->time =
-        group ? welch_test(&v->own.time, &v->base.time) : (struct welch){ NAN, NAN, NAN, NAN };
-    v->loss = group ? welch_test(&v->own.loss, &v->base.loss) : v->time;
+    v->time = v->loss = (struct welch){ NAN, NAN, NAN, NAN };
+    if (group && sample_spreads(&v->own.time) && sample_spreads(&v->base.time))
+        v->time = welch_test(&v->own.time, &v->base.time);
+    if (group && sample_spreads(&v->own.loss) && sample_spreads(&v->base.loss))
+        v->loss = welch_test(&v->own.loss, &v->base.loss);
     v->time_p = k->tail == TAIL_LOWER ? v->time.p_lower : v->time.p_two_sided;
     v->loss_p = k->tail == TAIL_LOWER ? v->loss.p_lower : v->loss.p_two_sided;
     v->z = (k->target - v->own.loss.mean) * sqrt(v->own.loss.n);

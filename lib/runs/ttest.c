@@ -34,6 +34,8 @@ struct sample sample_of(const double *x, int n)
     return s;
 }
 
+bool sample_spreads(const struct sample *s) { return s->sd > 1e-14 * fabs(s->mean); }
+
 /* numerator / deviation, where both may be 0. Values that print the same differ by an ulp or so
  * after conversion and summing; a deviation as small as that is none. */
 static double ratio(double difference, double deviation, double size)

@@ -12,6 +12,7 @@
 #ifndef RUNS_TTEST_H
 #define RUNS_TTEST_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct sample {
@@ -19,6 +20,9 @@ struct sample {
     double mean, sd;
 }; /* sd with n - 1; NaN where n < 2 */
 struct sample sample_of(const double *x, int n);
+/* Has it a deviation, beyond that of equal values after summing? Without one a test shows nothing:
+ * equal values are mostly one measurement that was given several times. */
+bool sample_spreads(const struct sample *s);
 
 /* Student's one-sample test that the mean lies below target: P(T_(n-1) <= t). */
 double mean_below_p(const struct sample *s, double target);
