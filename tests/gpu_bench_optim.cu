@@ -303,7 +303,7 @@ static void bench_adam(int64_t rows, int64_t cols, enum dtype moments)
     struct set {
         struct tensor w, g, m, v;
     };
-    struct adam_step a = { 0.01f, 1e-6f };
+    struct adam_step a = { 0.01f, 1e-6f, 1e-10f, 1 };
     const struct adam_step *step = (const struct adam_step *)number(&a, sizeof a);
     double count = (double)rows * cols, bytes = moments == DT_F32 ? 22 : 14;
     std::vector<set> sets;
@@ -317,8 +317,7 @@ static void bench_adam(int64_t rows, int64_t cols, enum dtype moments)
     row(name,
         time_of((int)sets.size(),
                 [&](int i) {
-                    o->adam(o, sets[i].w, sets[i].g, sets[i].m, sets[i].v, 0.5, 0.95, 1e-10, step,
-                            NULL);
+                    adam_call(o, sets[i].w, sets[i].g, sets[i].m, sets[i].v, 0.5, 0.95, step, NULL);
                 }),
         bytes * count, 0);
     struct fp8_copy copy = { tensor_of(o->alloc(o, (size_t)(rows * cols), "w8"), DT_E4M3, rows,
@@ -329,10 +328,65 @@ static void bench_adam(int64_t rows, int64_t cols, enum dtype moments)
     row(name,
         time_of((int)sets.size(),
                 [&](int i) {
-                    o->adam(o, sets[i].w, sets[i].g, sets[i].m, sets[i].v, 0.5, 0.95, 1e-10, step,
-                            &copy);
+                    adam_call(o, sets[i].w, sets[i].g, sets[i].m, sets[i].v, 0.5, 0.95, step,
+                              &copy);
                 }),
         (bytes + 1) * count, 0);
+}
+
+static void anew(void)
+{
+    if (o) {
+        must(o->sync(o));
+        o->free(o);
+    }
+    must(ops_cuda_new(&o, 0));
+    printf("# %s path\n", ((struct cuda_ops *)o)->portable ? "portable" : "native");
+    c = cuda_of(o);
+}
+
+/* Times of each form of Adam's numbers beside what a plain copy of as many bytes takes (the copy
+ * rows above): weight bf16, gradient bf16. */
+static void bench_adam_form(int64_t rows, int64_t cols, enum dtype master, enum dtype moments,
+                            enum adam_rounding rounding)
+{
+    struct adam_step a = { 0.01f, 1e-6f, 1e-10f, 1 };
+    bool scaled = dtype_size(moments) == 1 || moments == DT_F16;
+    double count = (double)rows * cols, bytes = 2 + 2 + 4 * (double)dtype_size(moments);
+    bytes += master == DT_NONE ? 2 : 2 * (double)dtype_size(master) + (master == DT_U16 ? 2 : 0);
+    std::vector<struct adam_param> sets;
+    char name[80];
+
+    anew();
+    const struct adam_step *step = (const struct adam_step *)number(&a, sizeof a);
+    for (int i = 0; i < 2; i++) {
+        struct adam_param p = {};
+        p.w = filled(DT_BF16, rows, cols, 0.05f), p.g = filled(DT_BF16, rows, cols, 0.01f);
+        for (struct row_scaled *s : { &p.m, &p.v, &p.master }) {
+            enum dtype t = s == &p.master ? master : moments;
+            if (t == DT_NONE)
+                continue;
+            s->t = tensor_of(o->alloc(o, (size_t)count * dtype_size(t), "kept"), t, rows, cols);
+            o->zero(o, s->t);
+            if (t == DT_F16 || t == DT_E4M3)
+                s->scale = (real *)filled(DT_F32, rows, 1, 0).data;
+        }
+        p.beta1 = 0.5, p.beta2 = 0.95, p.rounding = rounding, p.seed = 1, p.step = step;
+        sets.push_back(p);
+    }
+    snprintf(name, sizeof name, "adam %dx%d master %s, %s moments%s", (int)rows, (int)cols,
+             dtype_name(master), dtype_name(moments), rounding ? ", drawn" : "");
+    row(name, time_of(2, [&](int i) { o->adam(o, &sets[i], 1); }),
+        bytes * count + (scaled ? 16.0 * rows : 0) + (master == DT_F16 ? 8.0 * rows : 0), 0);
+}
+
+static void bench_adam_forms(void)
+{
+    for (enum dtype master : { DT_NONE, DT_F32, DT_U16, DT_F16 })
+        for (enum dtype moments : { DT_F32, DT_BF16, DT_F16, DT_E4M3 })
+            for (int drawn = 0; drawn < (moments == DT_F32 ? 1 : 2); drawn++)
+                bench_adam_form(50304, 768, master, moments, (enum adam_rounding)drawn);
+    bench_adam_form(768, 50304, DT_NONE, DT_E4M3, ROUND_NEAREST);
 }
 
 static void bench_transpose(int64_t rows, int64_t cols)
@@ -352,15 +406,20 @@ static void bench_transpose(int64_t rows, int64_t cols)
         }
 }
 
+/* Parameters of 40 numbers, one and then 40 of them in a launch. */
 static void bench_small(void)
 {
-    struct tensor w = filled(DT_F32, 1, 40, 1), g = filled(DT_F32, 1, 40, 1);
-    struct tensor m = filled(DT_F32, 1, 40, 0), v = filled(DT_F32, 1, 40, 0);
-    struct adam_step a = { 0.01f, 1e-6f };
+    struct adam_param p[ADAM_MAX] = {};
+    struct adam_step a = { 0.01f, 1e-6f, 1e-10f, 1 };
     const struct adam_step *step = (const struct adam_step *)number(&a, sizeof a);
-    row("adam 40 (a launch)",
-        time_of(20, [&](int) { o->adam(o, w, g, m, v, 0.9, 0.99, 1e-10, step, NULL); }), 24 * 40,
-        0);
+    for (struct adam_param &q : p) {
+        q.w = filled(DT_F32, 1, 40, 1), q.g = filled(DT_F32, 1, 40, 1);
+        q.m.t = filled(DT_F32, 1, 40, 0), q.v.t = filled(DT_F32, 1, 40, 0);
+        q.beta1 = 0.9, q.beta2 = 0.99, q.step = step;
+    }
+    row("adam 40 (a launch)", time_of(20, [&](int) { o->adam(o, p, 1); }), 28 * 40, 0);
+    row("adam 40 x 40 (a launch)", time_of(20, [&](int) { o->adam(o, p, ADAM_MAX); }),
+        28.0 * 40 * ADAM_MAX, 0);
 }
 
 __global__ void copy_kernel(float4 *to, const float4 *from, int64_t n)
@@ -385,17 +444,6 @@ static void bench_copy(void)
                         (float4 *)b.data, (const float4 *)a.data, 64 << 20);
                 }),
         2.0 * tensor_bytes(a), 0);
-}
-
-static void anew(void)
-{
-    if (o) {
-        must(o->sync(o));
-        o->free(o);
-    }
-    must(ops_cuda_new(&o, 0));
-    printf("# %s path\n", ((struct cuda_ops *)o)->portable ? "portable" : "native");
-    c = cuda_of(o);
 }
 
 int main(int argc, char **argv)
@@ -428,6 +476,7 @@ int main(int argc, char **argv)
     bench_adam(50304, 768, DT_F32);
     bench_adam(50304, 768, DT_BF16);
     bench_small();
+    bench_adam_forms();
     anew();
     bench_transpose(768, 50304);
     must(o->sync(o));

@@ -10,6 +10,8 @@
  * Exit 77 without a GPU.
  */
 #include "../kernels/transpose.h"
+#include "adam_call.h"
+#include "adam_case.h"
 #include "gpu_pair.h"
 
 /* -- transpose ---------------------------------------------------------------------------- */
@@ -53,7 +55,7 @@ static void test_adam(enum dtype tw, enum dtype tg, enum dtype tm, int64_t n)
 {
     struct both w = drawn(tw, 1, n, 1), g = drawn(tg, 1, n, 0.1), m = drawn(tm, 1, n, 0.1);
     struct both v = drawn(tm, 1, n, 0.1);
-    struct adam_step a = { .step_size = 0.013f, .decay = 0.0007f };
+    struct adam_step a = { .step_size = 0.013f, .decay = 0.0007f, .eps = 1e-10f };
     void *ca, *ga;
     numbers(&a, sizeof a, &ca, &ga);
     for (int64_t i = 0; i < n; i++)
@@ -65,8 +67,8 @@ static void test_adam(enum dtype tw, enum dtype tg, enum dtype tm, int64_t n)
         set(g.c, i, 1e-21 * normal()), set(v.c, i, 0), set(w.c, i, 0);
     to_gpu(g), to_gpu(m), to_gpu(v), to_gpu(w);
     for (int step = 0; step < 3; step++) {
-        cpu->adam(cpu, w.c, g.c, m.c, v.c, 0.5, 0.95, 1e-10, ca, NULL);
-        gpu->adam(gpu, w.g, g.g, m.g, v.g, 0.5, 0.95, 1e-10, ga, NULL);
+        adam_call(cpu, w.c, g.c, m.c, v.c, 0.5, 0.95, ca, NULL);
+        adam_call(gpu, w.g, g.g, m.g, v.g, 0.5, 0.95, ga, NULL);
     }
     CHECK_EQ(different_bytes(w) + different_bytes(m) + different_bytes(v), 0);
 }
@@ -87,7 +89,7 @@ static void test_fp8_copy(enum dtype tw, enum dtype tm, int64_t n, int64_t lead,
     struct both w = drawn(tw, 1, n, 1), g = drawn(DT_BF16, 1, n, 0.1), m = drawn(tm, 1, n, 0.1);
     struct both v = blank(tm, 1, n), codes = blank(DT_E4M3, 1, n + lead);
     struct both amax = blank(DT_F32, 1, 1);
-    struct adam_step a = { .step_size = 0.013f, .decay = 0.0007f };
+    struct adam_step a = { .step_size = 0.013f, .decay = 0.0007f, .eps = 1e-10f };
     void *ca, *ga;
     numbers(&a, sizeof a, &ca, &ga);
     for (int64_t i = 0; i < n; i++)
@@ -103,8 +105,8 @@ static void test_fp8_copy(enum dtype tw, enum dtype tm, int64_t n, int64_t lead,
     gpu->quantize(gpu, &d, w.g);
     compare_copies(&c, &d, nan);
     for (int step = 0; step < 2; step++) {
-        cpu->adam(cpu, w.c, g.c, m.c, v.c, 0.5, 0.95, 1e-10, ca, &c);
-        gpu->adam(gpu, w.g, g.g, m.g, v.g, 0.5, 0.95, 1e-10, ga, &d);
+        adam_call(cpu, w.c, g.c, m.c, v.c, 0.5, 0.95, ca, &c);
+        adam_call(gpu, w.g, g.g, m.g, v.g, 0.5, 0.95, ga, &d);
         compare_copies(&c, &d, nan);
     }
     if (!nan)
@@ -185,6 +187,76 @@ static void test_adams(void)
                       size[s]);
     for (int k = 0; k < 2 && !check_small(); k++)
         test_adam(DT_BF16, DT_BF16, k ? DT_BF16 : DT_F32, 6288 * 768);
+    clear();
+}
+
+/* Every form of Adam's numbers, several parameters in one launch: equal bits. */
+static void to_device(struct tensor *t, size_t lead)
+{
+    size_t bytes = lead + tensor_bytes(*t);
+    char *p = (char *)gpu->alloc(gpu, bytes, "test");
+    gpu->upload(gpu, p, (char *)t->data - lead, bytes);
+    t->data = p + lead;
+}
+
+static bool equal_on_both(const struct adam_held *h, const struct adam_held *d)
+{
+    bool equal = true;
+    for (int i = 0; i < H_N; i++) {
+        struct both b = { h->t[i], d->t[i] };
+        equal &= !h->t[i].data || named(i == H_V   ? "v"
+                                        : i == H_M ? "m"
+                                                   : "others",
+                                        different_bytes(b) == 0);
+    }
+    return equal;
+}
+
+static void test_forms(int n, bool skip)
+{
+    struct adam_case c[ADAM_MAX];
+    struct adam_held h[ADAM_MAX], d[ADAM_MAX];
+    struct adam_param p[ADAM_MAX], q[ADAM_MAX];
+    struct adam_step a = { 0.013f, 0.0007f, 1e-6f, 1 };
+
+    for (int step = 1; step <= 2; step++)
+        for (int i = 0; i < n; i++) {
+            struct step_gate gate;
+            void *ca, *ga, *cg, *gg;
+            if (step == 1) {
+                c[i] = adam_case_drawn(&seed);
+                h[i] = d[i] = adam_held_new(&c[i], &seed);
+                for (int k = 0; k < H_N; k++)
+                    if (h[i].t[k].data)
+                        to_device(&d[i].t[k], k == H_AMAX ? 0 : adam_lead(&c[i], h[i].t[k].dtype));
+                d[i].copy.codes = d[i].t[H_CODES], d[i].copy.amax = (real *)d[i].t[H_AMAX].data;
+            }
+            a.update = (uint32_t)step;
+            gate.factor = c[i].factor, gate.skip = skip && step == 2;
+            numbers(&a, sizeof a, &ca, &ga), numbers(&gate, sizeof gate, &cg, &gg);
+            p[i] = adam_param_of(&c[i], &h[i], (struct adam_step *)ca);
+            q[i] = adam_param_of(&c[i], &d[i], (struct adam_step *)ga);
+            p[i].gate = (struct step_gate *)cg, q[i].gate = (struct step_gate *)gg;
+            if (i < n - 1)
+                continue;
+            cpu->adam(cpu, p, n);
+            gpu->adam(gpu, q, n);
+        }
+    for (int i = 0; i < n; i++) {
+        CHECK(named(c[i].name, equal_on_both(&h[i], &d[i])));
+        adam_held_free(&c[i], &h[i]);
+    }
+}
+
+static void test_all_forms(void)
+{
+    for (int k = 0; k < 260; k++) {
+        test_forms(1, k % 8 == 7);
+        if (k % 16 == 15)
+            test_forms(ADAM_MAX, false);
+        if (k % 16 == 15)
+            clear();
+    }
     clear();
 }
 
@@ -378,6 +450,7 @@ int main(void)
         return pair_end();
     test_transposes();
     test_adams();
+    test_all_forms();
     test_fp8_copies();
     test_muon_inputs();
     test_normuons();

@@ -1,75 +1,343 @@
-/* adam.c - Adam with cautious decay, element by element (optimizers.md 3). */
+/* adam.c - Adam, element by element, in every form of its numbers (optimizers.md 3). */
+#include "base/rng.h"
 #include "ops/cpu.h"
 
 enum { BLOCK = FP8_BLOCK, PART = 64 * BLOCK }; /* elements in L1 at a time, for a thread */
 
 /* What does not change from element to element. */
 struct constants {
-    real beta1, rest1, beta2, rest2, eps, step_size, decay;
+    real beta1, rest1, beta2, rest2, eps, step_size, decay, factor;
+    bool eps_inside;
 };
 
+/* The numbers of up to BLOCK elements: value of the weight, gradient, moments. */
+struct block {
+    real p[BLOCK], g[BLOCK], m[BLOCK], v[BLOCK];
+};
+
+/* Scales of a row: as stored and as the update chooses them. */
+struct scales {
+    real p, m, v;
+};
+
+/* -- the update ------------------------------------------------------------------------------ */
+
 /* One rounding an operation, in this order; a test compares the bits with its own loop. */
-static void update(real *restrict w, const real *restrict g, real *restrict m, real *restrict v,
-                   int n, const struct constants *k)
+static inline void moments(struct block *b, int n, const struct constants *k)
 {
     for (int i = 0; i < n; i++) {
-        m[i] = k->beta1 * m[i] + k->rest1 * g[i];
-        v[i] = k->beta2 * v[i] + k->rest2 * (g[i] * g[i]);
-        real delta = m[i] / (real_sqrt(v[i]) + k->eps) * k->step_size;
-        real decay = k->decay * w[i];
-        delta += delta * w[i] > 0 ? decay : 0;
-        w[i] -= delta;
+        real g = b->g[i];
+        b->m[i] = k->beta1 * b->m[i] + k->rest1 * g;
+        b->v[i] = k->beta2 * b->v[i] + k->rest2 * (g * g);
     }
 }
 
-struct adam {
-    struct tensor w, g, m, v;
+static inline real quotient(real m, real v, const struct constants *k)
+{
+    return m / (k->eps_inside ? real_sqrt(v + k->eps) : real_sqrt(v) + k->eps);
+}
+
+static void update(struct block *b, int n, const struct constants *k, enum adam_decay decay)
+{
+    for (int i = 0; i < n; i++)
+        b->g[i] *= k->factor;
+    if (decay == DECAY_L2)
+        for (int i = 0; i < n; i++)
+            b->g[i] += k->decay * b->p[i];
+    moments(b, n, k);
+    for (int i = 0; i < n; i++) {
+        real delta = quotient(b->m[i], b->v[i], k) * k->step_size;
+        if (decay == DECAY_CAUTIOUS)
+            delta += delta * b->p[i] > 0 ? k->decay * b->p[i] : 0;
+        else if (decay == DECAY_ADAMW)
+            delta += k->decay * b->p[i];
+        b->p[i] -= delta;
+    }
+}
+
+/* -- stored numbers --------------------------------------------------------------------------- */
+
+static void read_scaled(real *x, struct tensor t, int64_t at, int n, real scale)
+{
+    if (t.dtype == DT_E4M3)
+        for (int i = 0; i < n; i++)
+            x[i] = e4m3_to_f32(((const uint8_t *)t.data)[at + i]);
+    else
+        real_read(x, t, at, n);
+    if (t.dtype == DT_E4M3 || t.dtype == DT_F16)
+        for (int i = 0; i < n; i++)
+            x[i] *= scale;
+}
+
+/* The least power of two, 2^-126 at least, times which the type's largest number reaches most. */
+static real scale_for(enum dtype t, float most)
+{
+    uint32_t u = f32_bits(most), top = t == DT_E4M3 ? 0x600000 : 0x7fe000; /* of 448, of 65504 */
+    int k = (int)(u >> 23) - 127 - (t == DT_E4M3 ? 8 : 15) + ((u & 0x7fffff) > top);
+    if (u >= 0x7f800000)
+        return 1;
+    return f32_from_bits((uint32_t)(k < -126 ? 1 : k + 127) << 23);
+}
+
+/* The code of finite x, without sign, in a format of mbits mantissa bits from 2^emin on: bits that
+ * do not fit are compared with drawn ones. */
+static uint32_t encode_drawn(float x, int mbits, int emin, uint32_t draw)
+{
+    uint32_t u = f32_bits(x) & 0x7fffffff, mantissa = u & 0x7fffff;
+    int e = u >> 23 ? (int)(u >> 23) - 127 : -126, shift = 23 - mbits;
+
+    mantissa |= u >> 23 ? 0x800000 : 0;
+    if (e < emin) {
+        shift += emin - e;
+        e = emin;
+    }
+    if (shift > 31)
+        return 0;
+    mantissa += draw & ((1u << shift) - 1);
+    return ((uint32_t)(e - emin) << mbits) + (mantissa >> shift);
+}
+
+static uint32_t at_most(uint32_t code, uint32_t most) { return code < most ? code : most; }
+
+/* x rounded to t: to nearest even, or as draw decides. */
+static uint32_t code_of(enum dtype t, float x, const uint32_t *draw)
+{
+    uint32_t sign = f32_bits(x) >> 31;
+    if (!draw || !isfinite(x))
+        return t == DT_E4M3 ? e4m3_from_f32(x) : t == DT_F16 ? f16_from_f32(x) : bf16_from_f32(x);
+    if (t == DT_E4M3)
+        return sign << 7 | at_most(encode_drawn(x, 3, -6, *draw), 0x7e);
+    if (t == DT_F16)
+        return sign << 15 | at_most(encode_drawn(x, 10, -14, *draw), 0x7bff);
+    return sign << 15 | at_most(encode_drawn(x, 7, -126, *draw), 0x7f7f);
+}
+
+/* draw: four words for two elements, of which the moment `second` takes every second one; NULL:
+ * to nearest. A second moment that is not 0 does not become 0. */
+static void write_scaled(struct tensor t, int64_t at, const real *x, int n, real scale,
+                         uint32_t (*draw)[4], int odd, bool second)
+{
+    bool scaled = t.dtype == DT_E4M3 || t.dtype == DT_F16;
+
+    if (t.dtype == DT_REAL || (t.dtype == DT_BF16 && !draw)) {
+        real_write(t, at, x, n, false);
+        return;
+    }
+    for (int i = 0; i < n; i++) {
+        float y = (float)(scaled ? x[i] / scale : x[i]);
+        int j = i + odd;
+        uint32_t c = code_of(t.dtype, y, draw ? &draw[j / 2][j % 2 * 2 + second] : NULL);
+        if (second && scaled && c == 0 && x[i] > 0)
+            c = 1;
+        if (t.dtype == DT_E4M3)
+            ((uint8_t *)t.data)[at + i] = (uint8_t)c;
+        else
+            ((uint16_t *)t.data)[at + i] = (uint16_t)c;
+    }
+}
+
+/* -- the weight and its master ------------------------------------------------------------------ */
+
+static bool has_remainder(const struct adam_param *q) { return q->master.t.dtype == DT_U16; }
+
+static void read_value(real *x, const struct adam_param *q, int64_t at, int n, real scale)
+{
+    if (has_remainder(q)) {
+        const uint16_t *hi = (const uint16_t *)q->w.data + at;
+        const uint16_t *lo = (const uint16_t *)q->master.t.data + at;
+        for (int i = 0; i < n; i++)
+            x[i] = f32_from_bits(((uint32_t)hi[i] << 16) +
+                                 (q->truncate ? lo[i] : (uint32_t)(int16_t)lo[i]));
+    } else if (has(q->master.t)) {
+        read_scaled(x, q->master.t, at, n, scale);
+    } else if (has(q->w)) {
+        real_read(x, q->w, at, n);
+    } else {
+        read_scaled(x, q->copy->codes, at, n, q->copy->scale_inv);
+    }
+}
+
+/* The bf16 beside an f32 master: nearest, halves away from zero, so that the master less the weight
+ * fits 16 bits. A NaN stays one. */
+static uint16_t rounded_away(float x)
+{
+    return isnan(x) ? bf16_from_f32(x) : (uint16_t)((f32_bits(x) + 0x8000) >> 16);
+}
+
+static void write_value(const struct adam_param *q, int64_t at, const real *x, int n, real scale)
+{
+    uint16_t *hi = q->w.data, *lo = q->master.t.data;
+
+    if (has_remainder(q)) {
+        hi += at, lo += at;
+        for (int i = 0; i < n; i++) {
+            hi[i] =
+                q->truncate ? (uint16_t)(f32_bits((float)x[i]) >> 16) : rounded_away((float)x[i]);
+            lo[i] = (uint16_t)f32_bits((float)x[i]);
+        }
+        return;
+    }
+    if (has(q->master.t))
+        write_scaled(q->master.t, at, x, n, scale, NULL, 0, false);
+    if (q->w.dtype == DT_BF16 && q->master.t.dtype == DT_F32)
+        for (int i = 0; i < n; i++)
+            hi[at + i] = rounded_away((float)x[i]);
+    else if (has(q->w))
+        real_write(q->w, at, x, n, false);
+}
+
+/* -- one parameter -------------------------------------------------------------------------------- */
+
+static void compute(struct block *b, const struct adam_param *q, int64_t at, int n,
+                    const struct scales *s, const struct constants *k)
+{
+    read_value(b->p, q, at, n, s->p);
+    real_read(b->g, q->g, at, n);
+    read_scaled(b->m, q->m.t, at, n, s->m);
+    read_scaled(b->v, q->v.t, at, n, s->v);
+    update(b, n, k, q->decay);
+}
+
+static void store(const struct block *b, const struct adam_param *q, int64_t at, int n,
+                  const struct scales *s)
+{
+    uint32_t words[BLOCK / 2 + 1][4], (*draw)[4] = NULL;
+    uint64_t first = (uint64_t)(q->first + at);
+    int odd = (int)(first % 2);
+
+    if (q->rounding == ROUND_STOCHASTIC) {
+        struct rng r = rng_make(q->seed, q->stream << 32 | q->step->update);
+        for (int i = 0; i < (n + odd + 1) / 2; i++)
+            rng_block(&r, first / 2 + (uint64_t)i, words[i]);
+        draw = words;
+    }
+    write_value(q, at, b->p, n, s->p);
+    write_scaled(q->m.t, at, b->m, n, s->m, draw, odd, false);
+    write_scaled(q->v.t, at, b->v, n, s->v, draw, odd, true);
+    if (q->copy && has(q->w)) {
+        cpu_fp8_write(q->copy, q->w, at, n);
+    } else if (q->copy) {
+        struct fp8_copy part = *q->copy;
+        part.codes = tensor_of((uint8_t *)part.codes.data + at, DT_E4M3, 1, n);
+        cpu_fp8_write(&part, tensor_of((real *)b->p, DT_REAL, 1, n), 0, n);
+    }
+}
+
+static real largest(real most, const real *x, int n)
+{
+    for (int i = 0; i < n; i++) {
+        real size = x[i] < 0 ? -x[i] : x[i];
+        most = most == most && !(size <= most) ? size : most;
+    }
+    return most;
+}
+
+/* A row whose scales depend on all of its new numbers: they are computed twice. */
+static void row(const struct adam_param *q, int64_t r, const struct constants *k)
+{
+    int64_t cols = q->g.cols;
+    struct scales old = { q->master.scale ? q->master.scale[r] : 1, q->m.scale ? q->m.scale[r] : 1,
+                          q->v.scale ? q->v.scale[r] : 1 },
+                  most = { 0 }, now;
+    struct block b;
+
+    for (int64_t at = 0; at < cols; at += BLOCK) {
+        int n = cols - at < BLOCK ? (int)(cols - at) : BLOCK;
+        compute(&b, q, r * cols + at, n, &old, k);
+        most.p = largest(most.p, b.p, n);
+        most.m = largest(most.m, b.m, n);
+        most.v = largest(most.v, b.v, n);
+    }
+    now.p = scale_for(q->master.t.dtype, (float)most.p);
+    now.m = scale_for(q->m.t.dtype, (float)most.m);
+    now.v = scale_for(q->v.t.dtype, (float)most.v);
+    for (int64_t at = 0; at < cols; at += BLOCK) {
+        int n = cols - at < BLOCK ? (int)(cols - at) : BLOCK;
+        compute(&b, q, r * cols + at, n, &old, k);
+        store(&b, q, r * cols + at, n, &now);
+    }
+    if (q->master.scale)
+        q->master.scale[r] = now.p;
+    if (q->m.scale)
+        q->m.scale[r] = now.m;
+    if (q->v.scale)
+        q->v.scale[r] = now.v;
+}
+
+struct job {
+    const struct adam_param *q;
     struct constants k;
-    const struct fp8_copy *copy;
 };
 
-static void adam_part(void *arg, int64_t first, int64_t count, int thread)
+static void rows(void *arg, int64_t first, int64_t count, int thread)
 {
-    const struct adam *a = arg;
-    real bw[BLOCK], bg[BLOCK], bm[BLOCK], bv[BLOCK];
+    const struct job *j = arg;
+    (void)thread;
+    for (int64_t r = first; r < first + count; r++)
+        row(j->q, r, &j->k);
+}
+
+static void elements(void *arg, int64_t first, int64_t count, int thread)
+{
+    static const struct scales one = { 1, 1, 1 };
+    const struct job *j = arg;
+    struct block b;
 
     (void)thread;
     for (int64_t at = first; at < first + count; at += BLOCK) {
         int n = first + count - at < BLOCK ? (int)(first + count - at) : BLOCK;
-        real_read(bw, a->w, at, n);
-        real_read(bg, a->g, at, n);
-        real_read(bm, a->m, at, n);
-        real_read(bv, a->v, at, n);
-        update(bw, bg, bm, bv, n, &a->k);
-        real_write(a->w, at, bw, n, false);
-        real_write(a->m, at, bm, n, false);
-        real_write(a->v, at, bv, n, false);
-        if (a->copy)
-            cpu_fp8_write(a->copy, a->w, at, n);
+        compute(&b, j->q, at, n, &one, &j->k);
+        store(&b, j->q, at, n, &one);
     }
 }
 
-void cpu_adam(struct ops *o, struct tensor w, struct tensor g, struct tensor m, struct tensor v,
-              double beta1, double beta2, double eps, const struct adam_step *a,
-              const struct fp8_copy *copy)
+static void check_kept(const struct adam_param *q, struct row_scaled s)
 {
-    struct adam job = {
-        w,
-        g,
-        m,
-        v,
-        { (real)beta1, (real)(1 - beta1), (real)beta2, (real)(1 - beta2), (real)eps, a->step_size,
-          a->decay },
-        copy,
-    };
-    int64_t count = tensor_count(w);
+    (void)q, (void)s;
+    assert(tensor_count(s.t) == tensor_count(q->g));
+    assert(!s.scale == !(s.t.dtype == DT_F16 || s.t.dtype == DT_E4M3));
+}
 
-    assert(tensor_count(g) == count && tensor_count(m) == count && tensor_count(v) == count);
-    if (cpu_failed(o))
+static struct constants constants_of(const struct adam_param *q)
+{
+    return (struct constants){
+        .beta1 = (real)q->beta1,
+        .rest1 = (real)(1 - q->beta1),
+        .beta2 = (real)q->beta2,
+        .rest2 = (real)(1 - q->beta2),
+        .eps = q->step->eps,
+        .step_size = q->step->step_size,
+        .decay = q->step->decay,
+        .factor = q->gate ? q->gate->factor : 1,
+        .eps_inside = q->eps_inside,
+    };
+}
+
+static void adam(struct ops *o, const struct adam_param *q)
+{
+    int64_t count = tensor_count(q->g), n = q->g.rows, part = PART;
+    struct job j = { q, constants_of(q) };
+
+    check_kept(q, q->m);
+    check_kept(q, q->v);
+    if (has(q->master.t))
+        check_kept(q, q->master);
+    if (count == 0 || (q->gate && q->gate->skip))
         return;
-    if (copy)
-        *copy->amax = 0;
+    if (q->copy)
+        *q->copy->amax = 0;
     /* amax is one number: with a copy, all in one part. */
-    if (count)
-        cpu_split(o, count, copy ? count : PART, adam_part, &job);
+    if (q->master.scale || q->m.scale || q->v.scale) {
+        part = q->g.cols < PART ? PART / q->g.cols : 1;
+        cpu_split(o, n, q->copy ? n : part, rows, &j);
+    } else {
+        cpu_split(o, count, q->copy ? count : part, elements, &j);
+    }
+}
+
+void cpu_adam(struct ops *o, const struct adam_param *p, int n)
+{
+    assert(n <= ADAM_MAX);
+    for (int i = 0; i < n && !cpu_failed(o); i++)
+        adam(o, &p[i]);
 }

@@ -139,11 +139,9 @@ OP(polar, struct tensor x, int n, const double (*coef)[3], int iters, bool aol);
  * m->lr * lr_mul[i] (host array of n). w bf16 with mant u16, or w f32 with no mant. */
 OP(normuon, struct tensor w, struct tensor mant, struct tensor q, struct tensor x, int n,
    const float *lr_mul, double beta2, const struct muon_step *m);
-/* Optimizers.md 3; w and g of any float dtype, m and v f32 (or bf16), elementwise; one
- * rounding an operation, none contracted; 1 - beta is formed in double. copy, or NULL: is
- * written in the same pass, of the new w as it is stored. */
-OP(adam, struct tensor w, struct tensor g, struct tensor m, struct tensor v, double beta1,
-   double beta2, double eps, const struct adam_step *a, const struct fp8_copy *copy);
+/* Optimizers.md 3, of n parameters (ADAM_MAX at most) that do not overlap, elementwise; one
+ * rounding an operation, none contracted; 1 - beta is formed in double. Any may be empty. */
+OP(adam, const struct adam_param *p, int n);
 /* The copy of w (any float dtype) by itself: the same codes and amax. */
 OP(quantize, const struct fp8_copy *copy, struct tensor w);
 /* bad[0] |= 1 when t has a NaN or an infinity (device int32). */

@@ -49,6 +49,7 @@ enum { MIX_MAX = 4 };
 enum { LANES_MAX = 5 };
 enum { INJECT_MAX = 12, INJECT_STREAMS = 2 };
 enum { FETCH_MAX = 4, FETCH_BYTES = 64 };
+enum { ADAM_MAX = 40 }; /* parameters of one call */
 
 /* Which row of a table each position reads, and which positions read each row. */
 struct lookup {
@@ -159,9 +160,47 @@ struct head_loss {
     struct tensor w8; /* with fp8: (D,V) codes of w / w_scale, or none: made from w */
 };
 
+/* Numbers as Adam keeps them, of the weight's shape: f32, bf16; or f16, e4m3 times the scale of
+ * their row, a power of two that each update chooses anew (optimizers.md 3.3). */
+struct row_scaled {
+    struct tensor t;
+    real *scale; /* device (rows), with f16 and e4m3; else NULL */
+};
+
+enum adam_decay { DECAY_CAUTIOUS, DECAY_ADAMW, DECAY_L2 };
+enum adam_rounding { ROUND_NEAREST, ROUND_STOCHASTIC };
+
+/* One parameter of Adam, or a rank's part of it. The f32 value that is updated is read from the
+ * master; without one from w; without a w from the copy. All three are written that are there. */
+struct adam_param {
+    struct tensor w; /* f32, bf16, f16; none where the weight is its e4m3 codes alone */
+    struct tensor g; /* f32, bf16 */
+    struct row_scaled master; /* f32; f16; u16: the low halves, beside a bf16 w; or none */
+    bool truncate; /* u16: w is cut, not rounded */
+    struct row_scaled m, v;
+    const struct fp8_copy *copy; /* of w as stored, or of the value; NULL: none */
+    double beta1, beta2;
+    enum adam_decay decay;
+    bool eps_inside; /* sqrt(v + eps), not sqrt(v) + eps */
+    enum adam_rounding rounding; /* of m and v */
+    uint64_t seed, stream; /* ROUND_STOCHASTIC: of this parameter */
+    int64_t first; /* index in the whole parameter of the part's first element */
+    const struct adam_step *step; /* device */
+    const struct step_gate *gate; /* device, or NULL: apply, factor 1 */
+};
+
+/* Numbers of one update, formed on the host (optimizers.md 2.2). */
 struct adam_step {
-    real step_size, decay;
-}; /* lr sqrt(1-b2^n)/(1-b1^n);  lr^2 wd */
+    real step_size, decay, eps;
+    uint32_t update; /* n: a part of what a stochastic rounding is drawn from */
+};
+
+/* What becomes of a step, decided on the device: its gradients are multiplied by factor, or the
+ * step changes nothing. */
+struct step_gate {
+    real factor;
+    int32_t skip;
+};
 /* blend = 1 - momentum, formed as the recipe says; decay = base lr * weight decay, without
  * multipliers. */
 struct muon_step {

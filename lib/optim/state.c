@@ -204,6 +204,8 @@ static struct adam_step adam_hyper(const struct recipe *r, const struct param_sp
         .step_size =
             (real)(eta * sqrt(1 - pow(s->beta2, (double)n)) / (1 - pow(s->beta1, (double)n))),
         .decay = (real)(eta * eta * r->adam_wd * s->wd_mul),
+        .eps = (real)r->adam_eps,
+        .update = (uint32_t)n,
     };
 }
 

@@ -82,12 +82,21 @@ static void update(struct optim *z, int i)
     struct param *p = &z->banks->p[i];
     struct fp8_copy copy = param_own_fp8(p);
 
-    if (p->spec->rule == RULE_NORMUON)
+    if (p->spec->rule == RULE_NORMUON) {
         update_normuon(z, i);
-    else
-        z->ops->adam(z->ops, p->w_own, p->g_own, q->exp_avg, q->exp_avg_sq, p->spec->beta1,
-                     p->spec->beta2, z->recipe->adam_eps, &z->hyper->adam[i],
-                     copy.codes.data ? &copy : NULL);
+        return;
+    }
+    struct adam_param a = {
+        .w = p->w_own,
+        .g = p->g_own,
+        .m = { q->exp_avg },
+        .v = { q->exp_avg_sq },
+        .copy = copy.codes.data ? &copy : NULL,
+        .beta1 = p->spec->beta1,
+        .beta2 = p->spec->beta2,
+        .step = &z->hyper->adam[i],
+    };
+    z->ops->adam(z->ops, &a, 1);
 }
 
 static void gather_weight(struct optim *z, int i)

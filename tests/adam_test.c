@@ -1,0 +1,285 @@
+/* adam_test.c - Adam in every form of its numbers (optimizers.md 3) against the formulas in double.
+ *
+ * Forms are drawn afresh in each run (the seed is printed): weight, master, moments, update, shape.
+ * Tolerances: f32's own error is a few roundings of 2^-24 of each term, 1e-6 of the terms' sizes;
+ * on top a stored number is off by half a unit of its type, or a whole one where the rounding is
+ * drawn or cut: 2^-(bits of mantissa), or one step of the subnormals times the scale.
+ */
+#include <time.h>
+#include "adam_case.h"
+#include "check.h"
+
+static struct ops *o;
+static uint64_t seed;
+
+/* -- one update in double ------------------------------------------------------------------- */
+
+struct one {
+    double p, m, v;
+};
+
+static double value_of(const struct adam_case *c, const struct adam_held *h, int64_t i)
+{
+    int64_t r = i / c->cols;
+    if (c->master == DT_U16) {
+        uint16_t hi = ((uint16_t *)h->t[H_W].data)[i], lo = ((uint16_t *)h->t[H_MASTER].data)[i];
+        return f32_from_bits(((uint32_t)hi << 16) + (c->truncate ? lo : (uint32_t)(int16_t)lo));
+    }
+    if (c->master != DT_NONE)
+        return adam_get(h->t[H_MASTER], i) *
+               (c->master == DT_F16 ? adam_get(h->t[H_MASTER_SCALE], r) : 1);
+    return c->w != DT_NONE ? adam_get(h->t[H_W], i)
+                           : adam_get(h->t[H_CODES], i) * (double)h->copy.scale_inv;
+}
+
+static double moment_of(const struct adam_held *h, int which, int scales, int64_t r, int64_t i)
+{
+    return adam_get(h->t[which], i) * (h->t[scales].data ? adam_get(h->t[scales], r) : 1);
+}
+
+static struct one updated(const struct adam_case *c, const struct adam_held *h, int64_t i,
+                          const struct adam_step *a)
+{
+    struct one x = { value_of(c, h, i), moment_of(h, H_M, H_M_SCALE, i / c->cols, i),
+                     moment_of(h, H_V, H_V_SCALE, i / c->cols, i) };
+    double g = adam_get(h->t[H_G], i) * (double)c->factor, eps = (double)a->eps;
+    if (c->decay == DECAY_L2)
+        g += (double)a->decay * x.p;
+    x.m = 0.9 * x.m + (1 - 0.9) * g;
+    x.v = 0.99 * x.v + (1 - 0.99) * g * g;
+    double delta = x.m / (c->eps_inside ? sqrt(x.v + eps) : sqrt(x.v) + eps) * (double)a->step_size;
+    if (c->decay == DECAY_ADAMW || (c->decay == DECAY_CAUTIOUS && delta * x.p > 0))
+        delta += (double)a->decay * x.p;
+    x.p -= delta;
+    return x;
+}
+
+/* -- what may be off ---------------------------------------------------------------------------- */
+
+/* A whole unit of the type at x, stored in steps of scale. */
+static double unit(enum dtype t, double x, double scale)
+{
+    int bits = t == DT_E4M3 ? 3 : t == DT_F16 ? 10 : t == DT_BF16 ? 7 : 23;
+    int emin = t == DT_E4M3 ? -6 : t == DT_F16 ? -14 : -126, e;
+    frexp(x / scale, &e);
+    return scale * ldexp(1, (e - 1 < emin ? emin : e - 1) - bits);
+}
+
+/* The least number above 0. */
+static double least(enum dtype t) { return t == DT_E4M3 ? 0x1p-9 : 0x1p-24; }
+
+static bool near(double got, double want, double within)
+{
+    return fabs(got - want) <= within; /* false with a NaN */
+}
+
+static bool moment_near(const struct adam_case *c, const struct adam_held *h, int which, int scales,
+                        int64_t i, double want, double terms)
+{
+    struct tensor s = h->t[scales];
+    double scale = s.data ? adam_get(s, i / c->cols) : 1;
+    double got = moment_of(h, which, scales, i / c->cols, i),
+           u = unit(h->t[which].dtype, want, scale);
+    bool drawn = c->rounding == ROUND_STOCHASTIC && h->t[which].dtype != DT_F32;
+    if (which == H_V && s.data && want > 0 && want < least(h->t[which].dtype) * scale)
+        return got == least(h->t[which].dtype) * scale; /* v > 0 does not become 0 */
+    return near(got, want, (drawn ? 1 : 0.5) * 1.0001 * u + 1e-6 * terms);
+}
+
+/* Each scale is the least power of two with which nothing overflows. */
+static bool scales_fit(const struct adam_case *c, const struct adam_held *h, int which, int scales)
+{
+    double most = h->t[which].dtype == DT_E4M3 ? 448 : 65504;
+    bool ok = true;
+    for (int64_t r = 0; h->t[scales].data && r < c->rows; r++) {
+        double s = adam_get(h->t[scales], r), top = 0;
+        int e;
+        for (int64_t i = 0; i < c->cols; i++)
+            top = fmax(top, fabs(adam_get(h->t[which], r * c->cols + i)));
+        ok &= frexp(s, &e) == 0.5 && top <= most && (s == 0x1p-126 || top >= most / 2 * 0.99);
+    }
+    return ok;
+}
+
+static void test_case(const struct adam_case *c)
+{
+    struct adam_step a = { 0.013f, 0.0007f, 1e-6f, 5 };
+    struct step_gate gate = { c->factor, 0 };
+    struct adam_held h = adam_held_new(c, &seed);
+    struct adam_param p = adam_param_of(c, &h, &a);
+    int64_t n = c->rows * c->cols;
+    struct one *want = malloc((size_t)n * sizeof *want + 1);
+    double *before = malloc((size_t)n * sizeof *before + 1);
+    long bad[4] = { 0 };
+
+    for (int64_t i = 0; i < n; i++) {
+        before[i] = value_of(c, &h, i);
+        want[i] = updated(c, &h, i, &a);
+    }
+    p.gate = &gate;
+    o->adam(o, &p, 1);
+    for (int64_t i = 0; i < n; i++) {
+        const struct one *x = &want[i];
+        double g = fabs(adam_get(h.t[H_G], i)) + fabs(before[i]), got = value_of(c, &h, i);
+        double scale = h.t[H_MASTER_SCALE].data ? adam_get(h.t[H_MASTER_SCALE], i / c->cols) : 1;
+        enum dtype t = c->master == DT_U16    ? DT_F32
+                       : c->master != DT_NONE ? c->master
+                       : c->w != DT_NONE      ? c->w
+                                              : DT_E4M3;
+        if (t == DT_E4M3)
+            scale = (double)h.copy.scale_inv;
+        double limit = t == DT_E4M3 ? 448 * scale : INFINITY;
+        double held = fmax(-limit, fmin(limit, x->p));
+        double below = c->eps_inside ? sqrt(x->v + (double)a.eps) : sqrt(x->v) + (double)a.eps;
+        double terms = fabs(before[i]) + (fabs(x->m) + g) / below * (double)a.step_size;
+        double within = 1e-5 * terms;
+        if (c->decay == DECAY_CAUTIOUS && fabs(x->m) <= 1e-6 * g) /* its sign may be another */
+            within += (double)a.decay * fabs(before[i]);
+        bad[0] += !near(got, held, 0.5001 * unit(t, held, scale) + within);
+        bad[1] += !moment_near(c, &h, H_M, H_M_SCALE, i, x->m, fabs(x->m) + g);
+        bad[2] += !moment_near(c, &h, H_V, H_V_SCALE, i, x->v, x->v + g * g);
+        if (c->master != DT_NONE && c->w != DT_NONE)
+            bad[3] += !near(adam_get(h.t[H_W], i), x->p,
+                            (c->truncate ? 1.0001 : 0.5001) * unit(c->w, x->p, 1) + within);
+    }
+    if (!CHECK(bad[0] + bad[1] + bad[2] + bad[3] == 0) ||
+        !CHECK(scales_fit(c, &h, H_M, H_M_SCALE) && scales_fit(c, &h, H_V, H_V_SCALE)) ||
+        !CHECK(scales_fit(c, &h, H_MASTER, H_MASTER_SCALE)))
+        printf("  %s: %ld %ld %ld %ld of %lld off\n", c->name, bad[0], bad[1], bad[2], bad[3],
+               (long long)n);
+    free(want), free(before);
+    adam_held_free(c, &h);
+}
+
+/* -- what holds exactly -------------------------------------------------------------------------- */
+
+/* A remainder beside a rounded bf16 weight is an f32 master: equal masters, equal weights. */
+static void test_remainder(bool truncate)
+{
+    struct adam_case c = { .w = DT_BF16,
+                           .g = DT_BF16,
+                           .m = DT_F32,
+                           .v = DT_F32,
+                           .rows = 3,
+                           .cols = 1003,
+                           .factor = 1,
+                           .truncate = truncate,
+                           .master = DT_U16 };
+    struct adam_case d = c;
+    struct adam_step a = { 0.013f, 0.0007f, 1e-10f, 1 };
+    uint64_t again = seed;
+    struct adam_held h = adam_held_new(&c, &seed), f;
+    long masters = 0, weights = 0;
+
+    d.master = DT_F32;
+    f = adam_held_new(&d, &again); /* the same gradients, moments and weights */
+    for (int64_t i = 0; i < c.rows * c.cols; i++)
+        adam_set(f.t[H_MASTER], i, value_of(&c, &h, i));
+    struct adam_param p = adam_param_of(&c, &h, &a), q = adam_param_of(&d, &f, &a);
+    for (int step = 0; step < 200; step++) {
+        o->adam(o, &p, 1);
+        o->adam(o, &q, 1);
+        adam_fill(h.t[H_G], &seed, 0.1, false);
+        memcpy(f.t[H_G].data, h.t[H_G].data, tensor_bytes(h.t[H_G]));
+    }
+    for (int64_t i = 0; i < c.rows * c.cols; i++) {
+        masters += value_of(&c, &h, i) != value_of(&d, &f, i);
+        weights += adam_get(h.t[H_W], i) != adam_get(f.t[H_W], i);
+    }
+    CHECK_EQ(masters, 0);
+    CHECK(truncate ? weights > 0 : weights == 0);
+    adam_held_free(&c, &h);
+    adam_held_free(&d, &f);
+}
+
+/* A skipped step changes no byte. */
+static void test_skip(void)
+{
+    for (int k = 0; k < 40; k++) {
+        struct adam_case c = adam_case_drawn(&seed);
+        struct adam_step a = { 0.013f, 0.0007f, 1e-10f, 1 };
+        struct step_gate gate = { NAN, 1 };
+        uint64_t from = seed;
+        struct adam_held h = adam_held_new(&c, &seed), same = adam_held_new(&c, &from);
+        struct adam_param p = adam_param_of(&c, &h, &a);
+        p.gate = &gate;
+        o->adam(o, &p, 1);
+        for (int i = 0; i < H_N; i++)
+            CHECK(!h.t[i].data || !memcmp(h.t[i].data, same.t[i].data, tensor_bytes(h.t[i])));
+        adam_held_free(&c, &h);
+        adam_held_free(&c, &same);
+    }
+}
+
+/* Drawn roundings: of many, the mean is the number itself, within five standard errors; another
+ * part of the same parameter draws the same words. */
+static void test_stochastic(enum dtype t)
+{
+    struct adam_case c = { .w = DT_F32,
+                           .g = DT_F32,
+                           .m = t,
+                           .v = DT_F32,
+                           .rows = 1,
+                           .cols = 40000,
+                           .factor = 1,
+                           .rounding = ROUND_STOCHASTIC,
+                           .first = 11 };
+    struct adam_step a = { 0, 0, 1e-10f, 9 };
+    struct adam_held h = adam_held_new(&c, &seed), part = h;
+    struct adam_param p = adam_param_of(&c, &h, &a), q;
+    double want = (double)(float)(1 - 0.9) * 1.2345f, mean = 0, squares = 0;
+    uint8_t *whole;
+
+    for (int64_t i = 0; i < c.cols; i++) {
+        adam_set(h.t[H_G], i, i ? 1.2345 : 1.5); /* the largest gives the scale */
+        adam_set(h.t[H_M], i, 0);
+    }
+    o->adam(o, &p, 1);
+    double scale = h.t[H_M_SCALE].data ? adam_get(h.t[H_M_SCALE], 0) : 1;
+    for (int64_t i = 1; i < c.cols; i++) {
+        double x = adam_get(h.t[H_M], i) * scale - want;
+        mean += x / (double)(c.cols - 1), squares += x * x / (double)(c.cols - 1);
+    }
+    CHECK(squares > 0 && fabs(mean) <= 5 * sqrt(squares / (double)c.cols) + 1e-7);
+
+    size_t size = dtype_size(t), cut = 1234;
+    whole = malloc((size_t)c.cols * size);
+    memcpy(whole, h.t[H_M].data, (size_t)c.cols * size);
+    memset(h.t[H_M].data, 0, (size_t)c.cols * size);
+    adam_set(h.t[H_G], 0, 1.2345), adam_set(h.t[H_G], (int64_t)cut, 1.5);
+    for (int k = 0; k < 5; k++)
+        part.t[k] = h.t[k];
+    for (int k = 0; k < 5; k++)
+        if (part.t[k].data) {
+            part.t[k].data = (char *)part.t[k].data + cut * dtype_size(part.t[k].dtype);
+            part.t[k].cols -= (int64_t)cut;
+        }
+    q = adam_param_of(&c, &part, &a);
+    q.first += (int64_t)cut;
+    o->adam(o, &q, 1);
+    CHECK(!memcmp(whole + (cut + 1) * size, (char *)h.t[H_M].data + (cut + 1) * size,
+                  ((size_t)c.cols - cut - 1) * size));
+    free(whole);
+    adam_held_free(&c, &h);
+}
+
+int main(void)
+{
+    int rc = ops_cpu_new(&o);
+    seed = (uint64_t)time(NULL) << 20;
+    printf("seed %llu\n", (unsigned long long)seed);
+    if (!CHECK_OK(rc))
+        return check_done();
+    for (int k = 0; k < (check_small() ? 100 : 600); k++) {
+        struct adam_case c = adam_case_drawn(&seed);
+        test_case(&c);
+    }
+    test_remainder(false);
+    test_remainder(true);
+    test_skip();
+    test_stochastic(DT_BF16);
+    test_stochastic(DT_F16);
+    test_stochastic(DT_E4M3);
+    o->free(o);
+    return check_done();
+}
