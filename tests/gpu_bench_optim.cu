@@ -17,6 +17,7 @@
 #include "../kernels/ops_cuda.h"
 #include "../kernels/polar.h"
 #include "../kernels/transpose.h"
+#include "adam_call.h"
 
 enum { RUNS = 15 };
 static const double BANDWIDTH = 4.25e12, RATE = 600e12;
