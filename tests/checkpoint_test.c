@@ -282,7 +282,8 @@ static void test_wants(void)
     CHECK(!ckpt_state(c, "absent"));
     CHECK_OK(ckpt_state_i64(c, "seed", &v));
     CHECK_EQ(v, 1234);
-    CHECK_ERR(ckpt_state_i64(c, "note", &v), GPT_INPUT, "a whole number from 0 on, found 'two words'");
+    CHECK_ERR(ckpt_state_i64(c, "note", &v), GPT_INPUT,
+              "a whole number from 0 on, found 'two words'");
     CHECK_ERR(ckpt_state_i64(c, "absent", &v), GPT_INPUT, "expected a line 'state absent'");
     const struct ckpt_info *info = ckpt_info(c);
     CHECK_EQ(info->step, 3);

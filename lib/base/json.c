@@ -125,18 +125,26 @@ static bool hex4(const char *p, unsigned *x)
 
 /* At a backslash in a string: the length of the escape, 2 or 6; 0 if it is none. If it is the first
  * half of a surrogate pair, the second is there, too. */
-static int escape_length(struct json *j)
+static inline int escape_length(struct json *j)
 {
     unsigned x;
 
     have(j, 12);
-    if (j->end - j->at < 2 || !j->at[1] || !strchr("\"\\/bfnrtu", j->at[1]))
-        return bad(j, "one of \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\u");
-    if (j->at[1] != 'u')
-        return 2;
-    if (j->end - j->at < 6 || !hex4(j->at + 2, &x))
+    switch (j->end - j->at < 2 ? 0 : j->at[1]) {
+    case '"':
+    case '\\':
+    case '/':
+    case 'b':
+    case 'f':
+    case 'n':
+    case 'r':
+    case 't': return 2;
+    case 'u':
+        if (j->end - j->at >= 6 && hex4(j->at + 2, &x))
+            return 6;
         return bad(j, "four hexadecimal digits after \\u");
-    return 6;
+    default: return bad(j, "one of \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\u");
+    }
 }
 
 /* What ends a plain stretch, if it does not end the string. */
