@@ -302,7 +302,7 @@ static int print_stats(const struct token_stats *s, const struct vocab *v)
     return report_end(&r);
 }
 
-/* --stats of shards that are there: a folder with a MANIFEST, or .bin files. */
+/* --stats of existing shards: a folder with a MANIFEST, or .bin files. */
 static bool is_shards(const char *path)
 {
     size_t n = strlen(path);
@@ -336,7 +336,7 @@ out:
 
 /* --- the job --- */
 
-/* In the second pass of two, of the tokens that the first has put by. */
+/* In the second pass of two: the share of the stored tokens that has been read back. */
 static void show_progress(void *ctx, const struct tokjob_progress *p)
 {
     double done = p->put_tokens    ? (double)p->put_tokens / (double)p->tokens
@@ -356,7 +356,7 @@ static void show_progress(void *ctx, const struct tokjob_progress *p)
                       : "");
 }
 
-/* What contradicts itself, or would be passed over in silence. */
+/* Refuses options that contradict each other or would have no effect. */
 static int check_options(void)
 {
     const char *instead = o.decode ? "--decode" : "--verify";

@@ -26,7 +26,7 @@ static void remember(const char *tmp)
         if (atomic_compare_exchange_strong(&temporaries[i], &none, tmp))
             return;
     }
-    /* Full: a signal would leave this one behind. Nothing worse happens. */
+    /* The table is full: a signal does not remove this one. */
 }
 
 static void forget(const char *tmp)
@@ -38,7 +38,8 @@ static void forget(const char *tmp)
     }
 }
 
-/* A directory and the files in it, with system calls alone. Threads may still be making files. */
+/* Removes a directory and the files in it, with async-signal-safe calls only. Other threads may
+ * still be creating files in it. */
 static void remove_directory(const char *path)
 {
     char buf[4096];
@@ -78,8 +79,8 @@ void output_cleanup_on_signal(void)
 
 /* --- outputs --- */
 
-/* Creates path.PID.N.tmp. A signal between creating and remembering would leave
- * it behind, so they wait. */
+/* Creates path.PID.N.tmp. Signals are blocked until it is in the table, so that a handler
+ * removes it. */
 static int open_temporary(struct output *o)
 {
     static atomic_uint serial;
@@ -146,8 +147,8 @@ fail:
     return rc;
 }
 
-/* The file's directory entry, unless another made a file of that name meanwhile
- * and we may not replace it. */
+/* Gives the temporary its final name. Without `force` a file of that name that another process
+ * has created meanwhile is not replaced. */
 static int put_in_place(const struct output *o)
 {
     if (o->force)
@@ -159,8 +160,8 @@ static int put_in_place(const struct output *o)
     return -1;
 }
 
-/* Flushes f; tells of earlier failures too, with their reason where it is still
- * known: what could not be written then is tried again now. */
+/* Flushes f. Fails also for a write that failed before; errno is that of this attempt to write
+ * the rest, where there is one. */
 static int flush_checked(FILE *f, const char *name)
 {
     const char *quote = f == stdout ? "" : "'";
@@ -363,7 +364,7 @@ char *path_join(const char *dir, const char *name)
 int stdout_close(void)
 {
     int rc = flush_checked(stdout, "standard output");
-    /* A descriptor that was closed from the start matters only to who wrote. */
+    /* A descriptor that was closed at the start is an error only if something was written to it. */
     if (fclose(stdout) && !rc && errno != EBADF)
         rc = err_sys("cannot write standard output");
     return rc;

@@ -33,7 +33,7 @@ void output_abort(struct output *o); /* also after a failed commit; idempotent *
 /* From now on SIGINT, SIGTERM and SIGHUP, unless ignored, first remove temporaries. */
 void output_cleanup_on_signal(void);
 
-/* A new directory that a signal removes, with the files in it, until it is kept. */
+/* A new directory. A signal removes it with its files, until temporary_dir_keep. */
 struct temporary_dir {
     char *path;
 };

@@ -96,8 +96,8 @@ static const char *plain_end(const char *p, const char *end)
         memcpy(&u, p, 8);
         q = u ^ ones * '"';
         b = u ^ ones * '\\';
-        /* The last term flags bytes below 0x20. A borrow can flag a byte after
-         * a true hit only, so the loop below settles which byte it is. */
+        /* The last term flags bytes below 0x20. A borrow can flag a byte wrongly, but only
+         * behind a true hit; the loop below finds the first true one. */
         if ((((q - ones) & ~q) | ((b - ones) & ~b) | ((u - ones * 0x20) & ~u)) & high)
             break;
     }
@@ -194,7 +194,7 @@ static const char *digits_end(const char *p, const char *end)
     return p;
 }
 
-/* Behind the integer part of a number at p; NULL: there is none, or with a zero too many. */
+/* The end of the integer part of a number at p; NULL if there is none or it has a leading zero. */
 static const char *integer_end(const char *p, const char *end)
 {
     const char *q = digits_end(p, end);

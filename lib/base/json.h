@@ -30,7 +30,7 @@
 struct json {
     const char *at, *end, *bad;
     int depth;
-    bool opened; /* a bracket was, and nothing has been read in it */
+    bool opened; /* a bracket was opened and no member of it read yet */
     bool (*refill)(struct json *j); /* NULL: all of the text is there */
     void *arg; /* refill's */
     int64_t refills;

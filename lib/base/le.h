@@ -1,4 +1,4 @@
-/* le.h - 32-bit numbers as they stand in files: little-endian, at any address. */
+/* le.h - little-endian 32-bit numbers at any address. Pure functions. */
 #ifndef BASE_LE_H
 #define BASE_LE_H
 

@@ -38,7 +38,7 @@ int num_i64(const char *text, const char *what, int64_t lo, int64_t hi, int64_t 
     const char *s = text;
     bool negative = *s == '-';
     s += *s == '-' || *s == '+';
-    /* digits are the mantissa, scale the power of ten that its fraction divides by */
+    /* the value is digits / scale, scale a power of ten */
     unsigned __int128 digits = 0;
     uint64_t scale = 1;
     int n = 0;

@@ -16,7 +16,7 @@
 
 const char *(*opt_version_extra)(void);
 
-/* What every command has besides its table. Help knows only those with a help text. */
+/* Options of every command. --help lists those that have a help text. */
 enum { HELP = -2, VERSION = -3, WORDS = -4 }; /* -1 is getopt's end */
 static const struct opt common[] = {
     { 'h', "help", NULL, OPT_FLAG, NULL, "show this help and exit", 0, 0, NULL },
@@ -35,7 +35,7 @@ static bool has_letter(const struct command *c, char letter)
     return false;
 }
 
-/* A common option's letter gives way to the same letter in the table. */
+/* A letter that the command's table uses is not a common option's. */
 static char common_letter(const struct command *c, const struct opt *o)
 {
     return o->letter && !has_letter(c, o->letter) ? o->letter : 0;
@@ -258,8 +258,8 @@ static int usage_error(const struct tables *t, int got, char *const *argv)
                 : unknown_option(t, word, n);
 }
 
-/* A descriptor that is closed at the start would be given to the next file opened.
- * The stand-in is open the wrong way round, so that using it is an error. */
+/* A standard descriptor that is closed at the start would be given to the next file opened. It
+ * is opened as /dev/null in the wrong direction, so that using it is an error. */
 static void hold_standard_descriptors(void)
 {
     for (int fd = 0; fd <= 2; fd++)

@@ -100,8 +100,8 @@ int opt_parse_verb(const struct command *c, const char *verb, const struct opt *
  * exit code. GPT_NO is an answer and not a failure: nothing is added to it. */
 int opt_exit(const struct command *c, int rc);
 void opt_list_release(struct opt_list *l);
-/* The command line as one line with blanks, for what says how it was made; call it before opt_parse
- * moves the words. Caller frees; NULL when out of memory. */
+/* The arguments joined by blanks in one line, for the provenance in an output; to be called
+ * before opt_parse, which permutes argv. Caller frees; NULL when out of memory. */
 char *opt_arguments(int argc, char **argv);
 
 /* Set by programs that link CUDA and NCCL, for --version; NULL otherwise. */

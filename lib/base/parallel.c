@@ -55,7 +55,7 @@ int parallel_for(int n, int threads, int (*work)(void *arg, int i), void *arg)
     pthread_mutex_init(&c.lock, NULL);
     while (started < threads - 1 && !pthread_create(&id[started], NULL, member, &c))
         started++;
-    member(&c); /* this thread works too, and alone if it must */
+    member(&c); /* this thread works, too */
     while (started > 0)
         pthread_join(id[--started], NULL);
     pthread_mutex_destroy(&c.lock);

@@ -51,8 +51,8 @@ void progress_line(struct progress *p, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    /* Blanks, not an escape code, wipe what a longer line left. The cursor goes back, so that what
-     * another program writes to the same terminal does not stand behind the line. */
+    /* Blanks overwrite the rest of a longer line; no escape code is needed. The cursor returns
+     * to column 1, so that output of another program does not follow the line. */
     p->width = fprintf(stderr, "\r%-*s\r", p->width, text) - 2;
     fflush(stderr);
 }

@@ -94,7 +94,7 @@ int verb_main(const struct program *p, int argc, char **argv)
     if (word && !strcmp(word, "--completion-words"))
         for (int i = 0; i < p->n; i++)
             printf("%s\n", p->verbs[i].name);
-    /* No --help stands behind a verb that there is not. */
+    /* --help after an unknown verb does not hide the error. */
     int rc = word && *word != '-' ? 0 : opt_parse(&cmd, argc, argv, &first);
     return opt_exit(&cmd, rc ? rc : no_verb(p, word));
 }

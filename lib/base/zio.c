@@ -197,8 +197,8 @@ int zreader_read(struct zreader *r, void *buf, size_t n, size_t *got)
                                  : decode_gzip(r, p, n, &k);
         if (rc)
             return rc;
-        /* The decoder may still hold output after the last input: only when it
-         * neither takes nor gives is the file too short. */
+        /* The decoder may still hold output after the last input. The file is too short only
+         * when a call neither consumes nor produces anything. */
         if (last && !k && r->in_frame)
             return cut_frame(r);
         p += k;

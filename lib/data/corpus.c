@@ -38,7 +38,7 @@ int shard_check_header(const char *path, int64_t *tokens)
         return err_set(GPT_INPUT, "%s: offset 8: expected a number of tokens, found %d", path,
                        h[2]);
     *tokens = h[2];
-    /* How long a compressed stream is shows when it is decoded. */
+    /* The length of a compressed stream is known only when it is decoded. */
     if (text_ends(path, ".zst"))
         return 0;
     if (stat(path, &st))

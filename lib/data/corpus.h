@@ -44,7 +44,8 @@ int corpus_open(struct corpus *c, const char *data, enum split split) MUST_CHECK
 int corpus_check_vocab(const struct corpus *c, const char *data, int vocab, int bos) MUST_CHECK;
 void corpus_release(struct corpus *c);
 
-/* A file against its line: there, of this size, of these tokens; else GPT_INPUT. */
+/* Checks that a file exists and has the size and number of tokens of its MANIFEST line; else
+ * GPT_INPUT. */
 int corpus_check_shard(const char *path, const struct manifest_shard *s) MUST_CHECK;
 /* Header and size of one file; *tokens from the header. */
 int shard_check_header(const char *path, int64_t *tokens) MUST_CHECK;

@@ -93,7 +93,7 @@ static int enter_shard(struct loader *l)
 
     if (l->now && !strcmp(shard_path(l->now), l->corpus.shard[i].path) &&
         l->next.document >= shard_first_document(l->now)) {
-        ; /* it goes on, or begins again */
+        ; /* the same shard, at this document or from its first */
     } else if (l->ahead && l->ahead_index == i) {
         shard_close(l->now);
         l->now = l->ahead;
@@ -104,7 +104,7 @@ static int enter_shard(struct loader *l)
         if ((rc = open_shard(l, i, l->next.document, &l->now)))
             return rc;
     }
-    /* The first batch does not wait for another shard's opening. */
+    /* Not before the first batch, which would wait for it. */
     return l->next.step > l->first ? look_ahead(l) : 0;
 }
 
@@ -118,8 +118,8 @@ static int too_many_pieces(const struct loader *l, int chunk, int tokens, int bo
                    shard_path(l->now), (long long)l->next.step, chunk, bound - 1, tokens);
 }
 
-/* Takes the pieces of all chunks of a step from the present shard. *full is
- * false if the shard ends first. Moves *document. */
+/* Takes the pieces of all chunks of a step from the present shard and advances *document. *full
+ * is false if the shard ends first. */
 static int take_pieces(struct loader *l, struct slot *s, const struct batch_shape *w, int bound,
                        int64_t *document, bool *full)
 {
@@ -174,7 +174,8 @@ static int find_pieces(struct loader *l, struct slot *s, const struct batch_shap
             return rc;
         if (full)
             return 0;
-        /* The first shard may have been begun before, so it is tried twice. */
+        /* The first shard was perhaps entered in its middle, so it is tried once more from its
+         * start. */
         if (tried >= l->corpus.n)
             return no_batch(l, w);
         l->next.document = 0;
@@ -246,7 +247,7 @@ static int check_shape(const struct loader *l, const struct batch_shape *w, int 
     return 0;
 }
 
-/* Fills a slot with step next.step and moves next behind it. */
+/* Fills a slot with step next.step and advances next. */
 static int prepare(struct loader *l, struct slot *s)
 {
     struct batch_shape w = l->c.shape ? l->c.shape(l->c.ctx, l->next.step) : l->c.max;
@@ -299,7 +300,7 @@ static void *loader_thread(void *arg)
         int64_t step = l->filled + 1;
         struct slot *s = &l->slot[step & 1];
 
-        /* Slot `step & 1` held step-2; all have left it when they hold step-1. */
+        /* Slot `step & 1` held step-2. It is free when all ranks hold step-1. */
         if (step > l->first + 1 && !all_asked(l, step - 1)) {
             pthread_cond_wait(&l->moved, &l->lock);
             continue;
@@ -448,7 +449,7 @@ int loader_next(struct loader *l, int rank, const struct step_batch **b)
         goto out;
     step = l->asked[r] + 1;
     s = &l->slot[step & 1];
-    /* A failed step stays the one asked for, so that it fails again. */
+    /* asked[r] does not advance past a failed step, so the next call fails in the same way. */
     while (!l->stop && l->filled < step)
         pthread_cond_wait(&l->moved, &l->lock);
     if (l->stop)

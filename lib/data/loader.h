@@ -36,7 +36,7 @@
 #include "base/err.h"
 #include "data/chunk.h"
 
-/* What a step wants. tokens = 0: there is no such step. */
+/* Shape of a step's batch. tokens = 0: there is no such step. */
 struct batch_shape {
     int chunks; /* chunks a step, a multiple of world */
     int tokens; /* T: tokens a chunk */
@@ -44,7 +44,7 @@ struct batch_shape {
     int bound; /* M: entries of cu; 0: cu_bound(tokens) */
 };
 
-/* Where the next step begins. All that a checkpoint must keep of a loader. */
+/* Where the next step begins: the whole state of a loader that a checkpoint must hold. */
 struct loader_pos {
     int64_t step; /* steps served before */
     int64_t epoch; /* times that the list of shards was used up */

@@ -330,7 +330,7 @@ static int open_file(struct shard *s, bool *plain)
     return *plain ? 0 : frames_read(&s->frames, s->fd, s->path);
 }
 
-/* Takes the index over, and begins with the piece that has the document. */
+/* Takes ownership of the index and starts at the piece that holds the document. */
 static int use_index(struct shard *s)
 {
     int64_t first = s->want.document;

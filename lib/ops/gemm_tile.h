@@ -73,8 +73,10 @@ TILE_TARGET static void TILE_NAME(tile)(int rows, bool ta, int64_t k, const floa
         TILE_CASE(2)
         TILE_CASE(3)
         TILE_CASE(4)
-        TILE_CASE(5) TILE_CASE(6) TILE_CASE(7) TILE_CASE(8) TILE_CASE(9) TILE_CASE(10) TILE_CASE(11)
-            TILE_CASE(12) TILE_CASE(13) TILE_CASE(14)
+        TILE_CASE(5)
+        TILE_CASE(6)
+        TILE_CASE(7) TILE_CASE(8) TILE_CASE(9) TILE_CASE(10) TILE_CASE(11) TILE_CASE(12)
+            TILE_CASE(13) TILE_CASE(14)
 #undef TILE_CASE
     }
 }

@@ -142,7 +142,8 @@ static uint32_t longest(const struct vocab *v, const uint8_t *s, size_t n, size_
     return at ? v->trie_token[at] : v->byte_id[s[0]];
 }
 
-/* The last walk: what stands again behind it, as in a line of dashes, needs none. */
+/* The last look-up of a longest token: the same bytes again, as in a line of dashes, need no
+ * other. */
 struct walk {
     const uint8_t *s;
     size_t seen;
@@ -164,8 +165,8 @@ static inline uint32_t longest_again(const struct vocab *v, struct walk *w, cons
     return w->token = longest(v, s, n, &w->seen);
 }
 
-/* Longest match first; where no token can follow, this boundary is blocked for
- * good and the token before it is made shorter. */
+/* Longest match first. Where no token can follow, the boundary is marked as blocked and the
+ * token before it is replaced by a shorter one. */
 static bool encode_piece(struct bpe *b, uint32_t before, const uint8_t *s, size_t n, uint16_t *out,
                          size_t *tokens)
 {
@@ -201,8 +202,8 @@ static bool encode_piece(struct bpe *b, uint32_t before, const uint8_t *s, size_
     return true;
 }
 
-/* Masks of the first n bytes of 16, as two words. A table, for a branch on the
- * length of words is taken wrong often. */
+/* Masks of the first n bytes of 16, as two words. From a table, because a branch on the length
+ * of words is mispredicted often. */
 #define B(n) ((n) >= 8 ? ~UINT64_C(0) : (UINT64_C(1) << 8 * ((n)&7)) - 1)
 #define MASK(n) \
     { \
@@ -235,13 +236,13 @@ static inline bool is_word(const struct word *w, const uint64_t key[2])
     return w->key[0] == key[0] && w->key[1] == key[1];
 }
 
-/* The entry of the key at its place, or one of another. */
+/* The entry that may hold the key, of the two at its place. */
 static inline const struct word *word_at(const struct word *place, const uint64_t key[2])
 {
     return place + ((place[1].key[0] == key[0]) & (place[1].key[1] == key[1]));
 }
 
-/* What the cache does not have: at most WORD_BYTES. */
+/* Encodes a pre-token of at most WORD_BYTES that is not in the cache, and adds it. */
 static size_t __attribute__((noinline))
 encode_word(struct bpe *b, const uint8_t *s, size_t n, uint16_t *out)
 {
@@ -260,8 +261,8 @@ encode_word(struct bpe *b, const uint8_t *s, size_t n, uint16_t *out)
     return m;
 }
 
-/* The first place behind `at` where no token can lie across, before the first
- * byte of a character of several; n if there is none. */
+/* The first boundary behind `at` that no token can cross and that a multi-byte character
+ * follows; n if there is none. */
 static size_t next_split(const struct vocab *v, const uint8_t *s, size_t at, size_t n)
 {
     for (size_t i = at + 1; i < n; i += 8) {
@@ -281,8 +282,8 @@ static size_t next_split(const struct vocab *v, const uint8_t *s, size_t at, siz
     return n;
 }
 
-/* Piece by piece, for what stands on the two sides of a split has nothing to do
- * with each other: in CJK text most characters are such pieces. */
+/* The two sides of a boundary that no token can cross are encoded independently. In CJK text
+ * most characters are pieces of their own. */
 bool bpe_encode_after(struct bpe *b, uint32_t before, const uint8_t *s, size_t n, uint16_t *out,
                       size_t *tokens)
 {
@@ -313,9 +314,9 @@ bool bpe_encode_after(struct bpe *b, uint32_t before, const uint8_t *s, size_t n
     return true;
 }
 
-/* Pre-tokens of one block, looked up in two goes: first all keys and places,
- * which sets the memory to work, then, a block later, what is found there. The
- * cache is larger than the processor's, so waiting would be most of the time. */
+/* Pre-tokens of one block, looked up in two passes: the first computes all keys and prefetches
+ * their places, the second, a block later, reads them. The table is larger than the processor's
+ * caches, so that without this most of the time would be memory latency. */
 struct batch {
     int n;
     struct lookup {
@@ -421,7 +422,7 @@ size_t bpe_decode(const struct vocab *v, const uint16_t *tokens, size_t n, char 
 /* --- pre-tokens of any length, in bounded memory --- */
 
 #define WINDOW (256u << 10)
-#define LIMIT (256u << 20) /* without a boundary that stays: no real text is like that */
+#define LIMIT (256u << 20) /* bytes of one pre-token held without a final boundary */
 
 static size_t window_of(const struct bpe_run *r) { return r->window ? r->window : WINDOW; }
 
@@ -453,8 +454,8 @@ static int make_room(struct bpe_run *r, size_t n)
 
 static uint32_t before(const struct bpe_run *r) { return r->begun ? r->before : TOKEN_NONE; }
 
-/* Whether every text that ends in the last TOKEN_MAX_BYTES has a boundary at `at`
- * behind the token `last`. */
+/* Whether the encoding of every prefix that ends in the last TOKEN_MAX_BYTES has a boundary at
+ * `at` behind the token `last`. */
 static bool stays(struct bpe_run *r, size_t at, uint32_t last)
 {
     uint16_t token[16 * TOKEN_MAX_BYTES];
@@ -470,7 +471,7 @@ static bool stays(struct bpe_run *r, size_t at, uint32_t last)
     return yes;
 }
 
-/* Gives out what is final of the `count` tokens of the text. */
+/* Outputs those of the text's `count` tokens that are final. */
 static size_t give_out(struct bpe_run *r, size_t count, uint16_t *tokens)
 {
     const struct vocab *v = bpe_vocab(r->b);

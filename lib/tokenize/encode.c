@@ -117,7 +117,7 @@ static int handle_invalid(struct encoder *e, const struct place *at, const char 
     return 0;
 }
 
-/* Tokens of one document's part behind what the unit has. */
+/* Appends the tokens of a part of a document to the unit's. */
 static int put_tokens(struct encoder *e, struct unit *u, struct unit_doc *d, const char *text,
                       size_t n)
 {

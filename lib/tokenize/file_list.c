@@ -73,7 +73,8 @@ static int cannot_open(const char *path)
 
 static int walk(struct list *l, const char *dir, const struct folder *f, const char *extensions);
 
-/* What stands in a folder. Only files that are wanted have to be there. */
+/* An entry of a folder. A dangling link is an error only if its name is of a file that is
+ * wanted. */
 static int walk_entry(struct list *l, const char *dir, const struct folder *f, const char *name,
                       const char *extensions)
 {
@@ -117,7 +118,7 @@ static int walk(struct list *l, const char *dir, const struct folder *f, const c
     return rc;
 }
 
-int list_files(const struct source_config *c, char ***files, int *n)
+int source_list_files(const struct source_config *c, char ***files, int *n)
 {
     struct list l = { 0 };
     int rc = 0;

@@ -137,8 +137,8 @@ static enum task next_task(const struct pipeline *p)
     return (p->flushed || p->next_cut == p->bad_unit) && !queue ? TASK_DONE : TASK_NONE;
 }
 
-/* Notes a failure: of a unit, if none before it failed, or of what is done with
- * frames (-1), which stops at once. Called with the lock. */
+/* Records a failure, with the lock held: of a unit, if no earlier unit failed, or of packing or
+ * writing a frame (-1), which stops the run at once. */
 static void fail(struct pipeline *p, int rc, int64_t unit)
 {
     if (unit >= p->bad_unit)
@@ -149,7 +149,7 @@ static void fail(struct pipeline *p, int rc, int64_t unit)
     snprintf(p->message, sizeof p->message, "%s", err_message());
 }
 
-/* Each of these is called with the lock, and gives it back while it works. */
+/* Each of these is called with the lock held, and releases it while it works. */
 
 static int do_write(struct pipeline *p)
 {

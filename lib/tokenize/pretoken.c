@@ -57,7 +57,8 @@ static void classify(const unsigned char *p, struct masks *m)
 }
 #endif
 
-/* Class and length of the character at i < n; a bad byte is other, alone. */
+/* Class and length of the character at i < n. A byte that is not UTF-8 is a character of class
+ * other. */
 static int char_at(const struct pretoken *p, size_t i, int *length)
 {
     uint32_t c;
@@ -239,7 +240,7 @@ size_t pretoken_cut(const char *text, size_t n, bool *more)
 size_t pretoken_last_start(const char *text, size_t n, bool *more)
 {
     struct pretoken p;
-    /* no contraction or character reaches back so far */
+    /* longer than any contraction or character */
     size_t last = 0, sure = n > 16 ? n - 16 : 0;
     int k;
 

@@ -20,7 +20,7 @@ static char *in_folder(const struct tokjob_config *c, const char *name)
     return path_join(c->out, name);
 }
 
-/* Everything that the bytes depend on, but for the input. */
+/* All settings that the shards' bytes depend on. */
 static char *settings_text(const struct tokjob_config *c)
 {
     static const char *const invalid[] = { "replace", "bytes", "error" };
@@ -84,7 +84,7 @@ static int differs(const char *path, const char *key, const char *expected, cons
                    path, key, (int)strcspn(a, " "), a, key, (int)strcspn(b, " "), b);
 }
 
-/* Takes over the manifest of an earlier run, if it was the same job. */
+/* Takes ownership of the manifest of an earlier run, if it was the same job. */
 static int adopt(struct shard_folder *f, const char *path, struct manifest *old)
 {
     struct manifest *m = &f->manifest;
@@ -104,7 +104,7 @@ static int adopt(struct shard_folder *f, const char *path, struct manifest *old)
     return rc;
 }
 
-/* What an interrupted job left: the shards of each split from its first on. */
+/* Checks what an interrupted job left: the shards of each split, numbered without a gap. */
 static int take_over(struct shard_folder *f, const char *path)
 {
     struct manifest old, *m = &f->manifest;
@@ -136,8 +136,8 @@ static int take_over(struct shard_folder *f, const char *path)
     return rc;
 }
 
-/* Whether a name in the folder is of a shard or its index, or with .PID.N.tmp behind
- * it of what a killed job left of one, or of a manifest. */
+/* Whether a name in the folder is that of a shard or index, or that of a temporary file
+ * (.PID.N.tmp) which a killed job left of a shard, index or manifest. */
 static void tell_name(const struct tokjob_config *c, const char *name, bool *shard, bool *temporary)
 {
     size_t n = strlen(c->prefix);
@@ -161,7 +161,7 @@ static int interrupted(const char *partial)
 
 enum old_shards { OLD_KEEP, OLD_REMOVE, OLD_REFUSE };
 
-/* Removes temporary files that a killed job left, and does with shards as told. */
+/* Removes temporary files that a killed job left, and keeps, removes or refuses shards. */
 static int clear_folder(const struct tokjob_config *c, enum old_shards what)
 {
     DIR *d = opendir(c->out);
@@ -192,8 +192,8 @@ static int clear_folder(const struct tokjob_config *c, enum old_shards what)
     return rc;
 }
 
-/* The journal as it stands is replaced at once, for it may be what an earlier
- * run left; then it is appended to. */
+/* Replaces the journal of an earlier run atomically by one of the manifest so far; later lines
+ * are appended. */
 static int start_journal(struct shard_folder *f, const char *path)
 {
     struct output o;
@@ -229,8 +229,9 @@ static bool has_index(const struct shard_folder *f, int i)
     return has;
 }
 
-/* The shards of the folder, without a MANIFEST that says what they are of. Before all are made:
- * there are some, of the kind that is made; after that, `made`: no others. */
+/* Checks the shards of a folder without a MANIFEST. Before the repair: there are some, and all
+ * are of the kind that these options make. After it (`made`): there are no others than those
+ * made. */
 static int check_unnamed(const struct shard_folder *f, bool made)
 {
     const struct tokjob_config *c = f->c;
@@ -303,7 +304,7 @@ static int count_finished(const char *partial, int *n)
     return rc;
 }
 
-/* The job was done, or killed when only its journal was left to remove. */
+/* The job is complete. If it was killed before it removed its journal, that is removed. */
 static int find_complete(struct shard_folder *f, const char *whole, const char *partial)
 {
     struct manifest old;
@@ -384,7 +385,7 @@ int shard_folder_add(struct shard_folder *f, const struct manifest_shard *s)
     return 0;
 }
 
-/* Validation first, then by number: not in the order in which they were done. */
+/* Order of the MANIFEST's lines: validation first, then by number. */
 static int compare_shards(const void *pa, const void *pb)
 {
     const struct manifest_shard *a = pa, *b = pb;

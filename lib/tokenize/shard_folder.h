@@ -20,8 +20,8 @@
 struct shard_folder {
     const struct tokjob_config *c;
     struct manifest manifest; /* of what is whole; for a repair, of all */
-    bool *damaged; /* repair: [manifest.n] to be made again; else NULL */
-    bool remaking; /* repair without a MANIFEST: all shards, to compare, and it */
+    bool *damaged; /* repair: [manifest.n] whether to make it again; else NULL */
+    bool remaking; /* repair without a MANIFEST: makes all shards, compares, writes it */
     FILE *journal; /* MANIFEST.partial; NULL if none is kept */
     int kept;
     bool complete; /* resume: it was, nothing is left to do */
@@ -36,7 +36,7 @@ int shard_folder_add(struct shard_folder *f, const struct manifest_shard *s) MUS
 /* The MANIFEST. */
 int shard_folder_finish(struct shard_folder *f) MUST_CHECK;
 void shard_folder_release(struct shard_folder *f);
-/* The line of a shard by its name; -1: none. */
+/* Index of the shard of that name in manifest; -1: none. */
 int shard_folder_find(const struct shard_folder *f, const char *name);
 
 #endif

@@ -24,15 +24,15 @@ struct source {
     bool jsonl, at_end; /* of the present file */
     int64_t line, document;
     uint64_t done_bytes, total_bytes;
-    char *carry; /* read, but behind the cut of the last unit */
+    char *carry; /* bytes read that come after the last unit */
     size_t carried, carry_room;
-    /* The document that comes as text in pieces. */
+    /* A document that is split over several units. */
     bool in_text, text_end; /* begun; all of it was read */
     int64_t offset;
     uint64_t hash;
     bool in_run; /* inside a pre-token longer than a unit */
     int run_class;
-    /* Where it is a long line: its parser, and what is read of the file. */
+    /* If it is a long line: its parser, and the part of the file that has been read. */
     bool in_line, in_string; /* in_string: its text has begun */
     bool line_whole; /* the line's end is in raw, or the file's */
     int failed; /* reading the file, with message */
@@ -46,7 +46,7 @@ uint64_t document_hash(const char *text, size_t n)
     return XXH3_64bits(text, n < HASHED_BYTES ? n : HASHED_BYTES);
 }
 
-/* That all can be read, before hours go into the first; and their bytes. */
+/* Checks that all files can be opened before the first is read, and sums their bytes. */
 static int look_at_files(struct source *s)
 {
     bool known = true;
@@ -79,7 +79,7 @@ int source_open(struct source **out, const struct source_config *c)
     s->c = *c;
     if (!s->c.field)
         s->c.field = "text";
-    if ((rc = list_files(c, &s->file, &s->files))) {
+    if ((rc = source_list_files(c, &s->file, &s->files))) {
         source_close(s);
         return rc;
     }
@@ -196,7 +196,7 @@ static int read_line_text(struct source *s, char *buf, size_t n, size_t *got)
 
 /* --- filling a unit --- */
 
-/* Bytes of lines, or of a text's document, behind what the unit has. */
+/* Appends bytes of lines, or of the document, to the unit. */
 static int read_more(struct source *s, struct unit *u, size_t n)
 {
     size_t got;
@@ -210,7 +210,8 @@ static int read_more(struct source *s, struct unit *u, size_t n)
     return rc;
 }
 
-/* Says where in the input a file could not be read on: the unit has what came before. */
+/* Adds to a read error the line or document that it occurred in; the unit has the bytes before
+ * it. */
 static int at_document(const struct source *s, const struct unit *u, int rc)
 {
     int64_t line = s->line;
@@ -222,7 +223,7 @@ static int at_document(const struct source *s, const struct unit *u, int rc)
     return err_set(rc, "%s (in document %lld)", err_message(), (long long)s->document + 1);
 }
 
-/* Fills the unit up to n bytes, or to the end; first with what was carried. */
+/* Fills the unit up to n bytes or to the end of the input, beginning with the carried bytes. */
 static int fill(struct source *s, struct unit *u, size_t n)
 {
     bool *end = s->in_text ? &s->text_end : &s->at_end;
@@ -236,7 +237,7 @@ static int fill(struct source *s, struct unit *u, size_t n)
         memcpy(u->raw + u->n, s->carry, s->carried);
     u->n += s->carried;
     s->carried = 0;
-    /* A text that comes out of a line may leave up to three bytes of room. */
+    /* read_line_text may leave up to three bytes of room. */
     while (n - u->n >= 4 && !*end)
         if ((rc = read_more(s, u, n)))
             return s->in_line && !s->failed ? rc : at_document(s, u, rc);
@@ -254,7 +255,7 @@ static int carry(struct source *s, const char *bytes, size_t n)
     return 0;
 }
 
-/* The unit ends at `at`; what it has behind that is for the next. */
+/* Ends the unit at `at` and keeps the bytes behind it for the next. */
 static int carry_from(struct source *s, struct unit *u, size_t at)
 {
     size_t n = u->n - at;
@@ -275,7 +276,7 @@ static void count_lines(struct source *s, const struct unit *u)
     }
 }
 
-/* A mark that some programs put before UTF-8; it is no JSON. */
+/* A byte-order mark, which some programs write before UTF-8, is not JSON. */
 static void drop_byte_order_mark(struct unit *u)
 {
     if (u->n < 3 || memcmp(u->raw, "\xef\xbb\xbf", 3))
@@ -312,7 +313,7 @@ static int next_lines(struct source *s, struct unit *u, bool *is_long)
     return 0;
 }
 
-/* The document ends with this unit, and with it perhaps a long line. */
+/* The document ends with this unit. */
 static int end_text(struct source *s, struct unit *u)
 {
     const char *next;
@@ -322,15 +323,15 @@ static int end_text(struct source *s, struct unit *u)
     s->in_text = false;
     if (!s->in_line)
         return 0;
-    /* What was read behind the line's end are the next lines. */
+    /* The bytes read after the line's end belong to the next lines. */
     s->in_line = false;
     s->line++;
     next = s->json.j.end + (s->json.j.end < s->raw + s->raw_n);
     return carry(s, next, (size_t)(s->raw + s->raw_n - next));
 }
 
-/* A piece of a document: up to where the pre-tokeniser cuts, or where it does not,
- * all of one pre-token. */
+/* A part of a document: up to a boundary of pre-tokens, or, if there is none, bytes of one pre-
+ * token only. */
 static int next_text(struct source *s, struct unit *u)
 {
     size_t cut = 0;
@@ -415,8 +416,9 @@ int source_next(struct source *s, struct unit *u)
             zreader_close(s->z);
             s->z = NULL;
         }
-    } while (u->jsonl && !u->n); /* an empty text file is a document, no line is none */
-    /* Looked at in wide loads, though nothing depends on it. */
+    } while (u->jsonl &&
+             !u->n); /* an empty text file is a document; an empty .jsonl file has none */
+    /* Read by wide loads; the results do not depend on it. */
     memset(u->raw + u->n, 0, PRETOKEN_PAD);
     return 0;
 }

@@ -29,7 +29,8 @@ struct source_config {
     int paths;
     /* of files taken from folders: "txt,md,jsonl"; .zst and .gz may follow */
     const char *extensions;
-    enum source_format format; /* AUTO: by the name; a pipe that begins with '{' must be told */
+    enum source_format
+        format; /* AUTO: by the name; a pipe that begins with '{' needs it explicitly */
     const char *field; /* of .jsonl; "text" if NULL */
 };
 
@@ -78,7 +79,7 @@ uint64_t source_total_bytes(const struct source *s);
 
 /* Appends a document. */
 int unit_add_document(struct unit *u, const struct unit_doc *d) MUST_CHECK;
-/* Makes room for n tokens behind those that the unit has. */
+/* Makes room for n more tokens. */
 int unit_reserve_tokens(struct unit *u, size_t n) MUST_CHECK;
 void unit_release(struct unit *u);
 
@@ -95,8 +96,8 @@ static inline bool is_blank_line(const char *p, const char *eol)
 #define HASHED_BYTES 65536
 uint64_t document_hash(const char *text, size_t n);
 
-/* file_list.c: the files that the paths mean. Caller frees each and the list. */
-int list_files(const struct source_config *c, char ***files, int *n) MUST_CHECK;
+/* file_list.c: expands the paths into files. Caller frees each and the list. */
+int source_list_files(const struct source_config *c, char ***files, int *n) MUST_CHECK;
 /* Whether the name ends in one of a list as "txt,md", perhaps with .zst or .gz. */
 bool has_extension(const char *name, const char *extensions);
 

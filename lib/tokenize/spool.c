@@ -41,8 +41,8 @@ struct spool {
     int present; /* bucket */
     struct entry *entry;
     int64_t entries, next_entry;
-    unsigned char *bytes; /* the present bucket, or NULL: it is read as needed */
-    uint64_t at; /* of the next record, if a document goes on */
+    unsigned char *bytes; /* the present bucket, or NULL: it is read from the file piece by piece */
+    uint64_t at; /* of the next record, if it continues a document */
     bool inside;
     int64_t document;
 };
@@ -185,8 +185,8 @@ static int add_entry(struct spool *s, uint64_t key, uint64_t at)
     return 0;
 }
 
-/* Lists the documents of the present bucket and sorts them; of equal keys, the
- * one that came first stands first. */
+/* Lists the documents of the present bucket and sorts them by key; equal keys keep their order
+ * of arrival. */
 static int sort_bucket(struct spool *s)
 {
     const struct bucket *b = &s->bucket[s->present];
@@ -217,7 +217,7 @@ static int enter_bucket(struct spool *s)
     s->at = 0;
     if (!s->sorted)
         return 0;
-    /* Not enough memory is no failure: then it is read as needed. */
+    /* If memory for the whole bucket is lacking, it is read piece by piece. */
     if (b->bytes && b->bytes <= s->memory && (bytes = malloc(b->bytes))) {
         if ((rc = get(s, 0, bytes, b->bytes))) {
             free(bytes);

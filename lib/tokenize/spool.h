@@ -25,11 +25,12 @@
 struct spool;
 /* Files in dir. sorted: by key, else as put. */
 int spool_new(struct spool **s, const char *dir, bool sorted, size_t memory) MUST_CHECK;
-/* A part of a document; the parts of one stand together. */
+/* A part of a document; the parts of one must be put one after the other. */
 int spool_put(struct spool *s, uint64_t key, const struct unit_doc *d,
               const uint16_t *tokens) MUST_CHECK;
 int spool_rewind(struct spool *s) MUST_CHECK;
-/* Fills doc and token of the unit; documents are numbered anew, as they come. */
+/* Fills doc and token of the unit; documents are numbered in the order in which they are
+ * returned. */
 int spool_next(struct spool *s, struct unit *u) MUST_CHECK;
 void spool_free(struct spool *s);
 

@@ -111,7 +111,7 @@ int token_stats_read(struct token_stats *s, const char *data, const struct vocab
         int64_t open = 0;
 
         if (corpus_open(&c, data, (enum split)split))
-            /* no shard of this split, or the other says what is wrong */
+            /* no shard of this split; if data is wrong, opening the other split fails, too */
             continue;
         for (int i = 0; i < c.n && !rc; i++, shards++)
             rc = read_shard(s, c.shard[i].path, v, &open);

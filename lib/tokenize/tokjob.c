@@ -23,7 +23,7 @@ struct cutter {
     int64_t shard_tokens;
     int index; /* of the next or present shard */
     int stop; /* shards from this index on are not wanted */
-    struct position skip; /* tokens before this stand in shards already */
+    struct position skip; /* tokens before this are in shards of an earlier run */
     struct out_frame *frame; /* being filled; NULL: a new one is needed */
     bool open; /* a shard has been begun */
     struct manifest_shard line; /* of that shard */
@@ -40,7 +40,7 @@ struct part {
     uint64_t input; /* of all documents up to this one: input_hash */
 };
 
-/* Drops what stands in shards of an earlier run. */
+/* Drops tokens that are in shards of an earlier run. */
 static void skip_known(const struct cutter *k, struct part *p)
 {
     int64_t known = p->at.document < k->skip.document   ? (int64_t)p->n
@@ -66,7 +66,7 @@ static void begin_shard(struct cutter *k, const struct part *p)
     k->frame->first = true;
 }
 
-/* Appends what fits the frame. *full: the frame is to be handed on (cutter_take). */
+/* Appends what fits into the frame. *full: it is complete (cutter_take). */
 static void cutter_put(struct cutter *k, struct part *p, bool *full)
 {
     struct out_frame *f = k->frame;
@@ -100,8 +100,8 @@ static void cutter_put(struct cutter *k, struct part *p, bool *full)
     *full = f->last || n == room;
 }
 
-/* Hands the frame on; the shard's line goes with its last. To end a shard early, set frame->last
- * before. */
+/* Takes the frame out; the last frame of a shard carries its line. To end a shard early, set
+ * frame->last before. */
 static struct out_frame *cutter_take(struct cutter *k)
 {
     struct out_frame *f = k->frame;
@@ -128,7 +128,7 @@ struct job {
     struct shard_folder folder;
     struct shard_writer writer[2];
     struct cutter cutter[2];
-    int64_t val_left; /* val_first: tokens that validation still wants */
+    int64_t val_left; /* val_first: tokens still to go to validation */
     int threads, units;
     struct encoder *encoder[MAX_THREADS], *run_encoder; /* the last for units that are runs */
     ZSTD_CCtx *z[MAX_THREADS];
@@ -149,10 +149,9 @@ struct job {
 
 /* --- memory --- */
 
-/* What is taken at most, in MiB, on 64-bit machines. A unit of input may hold a
- * line of 2 MiB, its text and three times as much in tokens, each grown by
- * halves; a thread has a cache of words, a frame, a repaired document and the
- * compressor. */
+/* Upper bounds of memory in MiB on 64-bit machines. A unit of input may hold a line of 2 MiB,
+ * its text and three times as much in tokens; a thread has a cache of words, a frame, a repaired
+ * document and the compressor. */
 #define FIXED_MIB 40
 #define UNIT_MIB 12
 #define THREAD_MIB 20
@@ -204,9 +203,9 @@ static int allocate(struct job *j)
 
 /* --- where shards go on --- */
 
-/* Repair: each split begins with its first damaged shard and stops behind its
- * last. Where validation comes first the two are one stream, which validation
- * must not leave before its end. */
+/* Repair: each split begins with its first damaged shard and stops after its last. With
+ * val_first the two splits are one stream, so that validation is cut to its end if training
+ * follows. */
 static void place_for_repair(struct job *j)
 {
     const struct manifest *m = &j->folder.manifest;
@@ -239,7 +238,7 @@ static void place_for_repair(struct job *j)
         j->cutter[SPLIT_VAL].stop = INT_MAX;
 }
 
-/* Else each split goes on behind its last shard that is whole. */
+/* Without a repair each split continues after its last complete shard. */
 static void place_behind(struct job *j)
 {
     const struct manifest *m = &j->folder.manifest;
@@ -253,7 +252,7 @@ static void place_behind(struct job *j)
         if (s->split == SPLIT_VAL)
             j->val_left -= s->tokens;
     }
-    if (j->c->val_first_tokens) /* one stream: both where the last shard ended */
+    if (j->c->val_first_tokens) /* one stream: both continue where the last shard ended */
         j->cutter[SPLIT_VAL].skip = j->cutter[SPLIT_TRAIN].skip = last;
 }
 
@@ -263,7 +262,7 @@ static void place_cutters(struct job *j)
 
     j->val_left = c->val_first_tokens;
     for (int s = 0; s < 2; s++) {
-        /* As the records have it: validation is shard 0, training begins with 1. */
+        /* As in the records, validation is shard 0 and training begins with 1. */
         j->cutter[s] = (struct cutter){ .split = (enum split)s,
                                         .shard_tokens = c->shard_tokens,
                                         .index = s == SPLIT_TRAIN,
@@ -298,7 +297,7 @@ static int read_source(void *ctx, struct unit *u, bool *encoded)
         return rc;
     atomic_store(&j->read_bytes, source_read_bytes(j->source));
     *encoded = !u->end && u->run;
-    /* Nobody else reads meanwhile, so runs are encoded in their order. */
+    /* One thread at a time reads, so runs are encoded in their order. */
     return *encoded ? encode_unit(j->run_encoder, u) : 0;
 }
 
@@ -365,7 +364,7 @@ static struct cutter *choose(struct job *j, const struct unit_doc *d)
     return &j->cutter[document_split(&j->encode, d->hash)];
 }
 
-/* Appends the present part; false if frames ran out. */
+/* Appends the present part to frames; false if no frame is free. */
 static bool cut_part(struct job *j, const struct unit_doc *d)
 {
     struct part *p = &j->cut_part;
@@ -404,8 +403,8 @@ static bool end_shards(struct job *j)
     return true;
 }
 
-/* A document begins: shards of an earlier run that end in it must be of this input.
- * (No shard is added before all of those have been passed.) */
+/* At the start of a document: checks that shards of an earlier run which end in it were made of
+ * this input. (No shard is added before all of those have been checked.) */
 static int follow_input(struct job *j, const struct unit_doc *d)
 {
     const struct shard_folder *f = &j->folder;
@@ -426,7 +425,7 @@ static int follow_input(struct job *j, const struct unit_doc *d)
     return 0;
 }
 
-/* Cuts what is left of a unit; *done is false if frames ran out before its end. */
+/* Cuts the rest of a unit into frames; *done is false if no frame was free before its end. */
 static int cut_unit(struct job *j, const struct unit *u, bool counts, bool *done)
 {
     struct part *p = &j->cut_part;
@@ -504,7 +503,8 @@ static int pack(void *ctx, int worker, struct out_frame *f)
     return f->n ? shard_pack(j->z[worker], j->c->level, f->plain, f->n, f->raw, &f->raw_n) : 0;
 }
 
-/* For a repair by a MANIFEST: *wanted, and the hash that is to come out. */
+/* For a repair by a MANIFEST: whether the frame's shard is to be made again, and the hash that
+ * it must have. */
 static void look_up_damaged(struct job *j, const struct out_frame *f, bool *wanted, char hash[33])
 {
     char name[256];
@@ -521,7 +521,7 @@ static void look_up_damaged(struct job *j, const struct out_frame *f, bool *want
         memcpy(hash, j->folder.manifest.shard[i].hash, 33);
 }
 
-/* For a repair without one: a shard that is there must come out as it is. */
+/* For a repair without one: a shard that exists must be equal to the one made. */
 static int finish_as_found(struct job *j, struct shard_writer *w, struct manifest_shard *line)
 {
     char *path = path_join(w->dir, w->name);
@@ -613,7 +613,8 @@ static int run_pass(struct job *j, const struct stages *s)
     return pipeline_run(j->pipeline, &stages, j);
 }
 
-/* What documents must be encoded is known only if they are written as they come. */
+/* Documents before the first shard to be written need no encoding. With two passes that is not
+ * known in time. */
 static int one_pass(struct job *j)
 {
     for (int s = 0; s < 2; s++)
@@ -659,7 +660,7 @@ static void release(struct job *j)
     free(j);
 }
 
-/* Whether the input had what the shards of an earlier run are of. */
+/* Checks that the input did not end before the shards of an earlier run do. */
 static int check_input_end(const struct job *j)
 {
     const struct manifest *m = &j->folder.manifest;

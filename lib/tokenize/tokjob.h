@@ -22,7 +22,7 @@
 struct tokjob_progress {
     uint64_t read_bytes, total_bytes;
     int64_t text_bytes, tokens;
-    int64_t put_tokens; /* back from the store, in the second pass of two; else 0 */
+    int64_t put_tokens; /* read back from the store, in the second pass of two; else 0 */
     double seconds, pass_seconds; /* since the job, and this pass, began */
 };
 
@@ -35,7 +35,7 @@ struct tokjob_config {
     int level; /* 0: .bin; 1..19: .bin.zst */
     int64_t shard_tokens;
     int64_t val_first_tokens; /* the first tokens are validation, as in the records; 0: none */
-    int64_t val_tokens; /* documents of the lowest hashes are, as many as give these */
+    int64_t val_tokens; /* validation: so many, in the documents of the lowest hashes */
     bool shuffle; /* in an order drawn from the seed */
     uint64_t seed;
     int threads;

@@ -143,7 +143,7 @@ int vocab_find(char **path)
     char *place[3], tried[3 * 4200] = "";
 
     *path = NULL;
-    if (env && *env) /* said by the user: no looking elsewhere */
+    if (env && *env) /* the user's choice: no other place is searched */
         return (*path = strdup(env)) ? 0 : err_memory();
     place[0] = beside_program("../vocab/gpt2.tiktoken");
     place[1] = beside_program("../share/gpt-tools/gpt2.tiktoken");

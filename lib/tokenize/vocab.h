@@ -27,14 +27,14 @@
 
 struct vocab {
     const char *name; /* "gpt2", "bytes" or "other" */
-    char sha256[65]; /* of the vocabulary as a rank file, whatever form it came in */
+    char sha256[65]; /* of the vocabulary written as a rank file, in whatever form it was read */
     int tokens; /* ids 0 .. tokens-1 have bytes */
     int bos; /* = tokens */
     int size; /* tokens + 1 */
     uint32_t *begin; /* [tokens+1] into bytes */
     uint8_t *bytes;
     /* What follows is NULL for the byte tokenizer. */
-    /* The tables are kept small: encoding what no cache holds walks them at random. */
+    /* The tables are kept small, because encoding reads them in random order. */
     uint16_t byte_id[256]; /* token of each byte */
     uint8_t *length; /* [tokens] bytes */
     /* [tokens] left << 16 | right it was merged from; a byte: itself */
@@ -81,7 +81,8 @@ static inline uint32_t vocab_merge(const struct vocab *v, uint32_t left, uint32_
     uint32_t key = left << 16 | right, hash = vocab_hash(key);
     uint32_t slots = 1u << (32 - v->pair_shift);
 
-    /* Most pairs that are looked up are none; a bit says so sooner than the table. */
+    /* Most pairs that are looked up do not merge; the bitmap rules them out before the table is
+     * read. */
     if (!(v->maybe[hash >> 18] >> (hash >> 12 & 63) & 1))
         return TOKEN_NONE;
     for (uint32_t i = hash >> v->pair_shift;; i = (i + 1) & (slots - 1))

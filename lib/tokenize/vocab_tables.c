@@ -129,9 +129,8 @@ static bool base_fits(const struct trie *t, uint32_t base, const uint8_t *child,
     return true;
 }
 
-/* A base for a node with these n children: the first that fits in the slots that
- * are looked at, or one of fresh slots. The look goes over a window that moves
- * on, for what is behind it is full or nearly so. */
+/* A base for a node with these n children: the first that fits within a window of slots, or one
+ * of new slots. The window moves forward, because the slots before it are nearly all taken. */
 static int find_base(struct trie *t, const uint8_t *child, int n, uint32_t *base)
 {
     int rc;
@@ -223,8 +222,8 @@ static int make_trie(struct vocab *v, const char *path)
         }
     if ((rc = trie_room(&t, 1 << 17)))
         goto out;
-    /* Base 0 is what leaves have, whose children must not be found: slots below
-     * 256 stay free but for the root. */
+    /* Leaves have base 0. Slots below 256, but for the root, stay free, so that a leaf has no
+     * children. */
     t.fresh = t.window = 256;
     v->trie[0] = TRIE_TAKEN | 0xff; /* and byte 0 does not lead there */
     t.base_used[0] = 1;
@@ -252,7 +251,7 @@ static void find_shorter(struct vocab *v)
     }
 }
 
-/* Most walks get past two bytes; this makes them one step. */
+/* Tabulates the first two steps, which most look-ups take. */
 static void find_two(struct vocab *v)
 {
     for (int i = 0; i < 65536; i++) {
