@@ -120,28 +120,29 @@ real real_dot(const real *a, const real *b, int64_t n);
 static inline real real_sqrt(real x) { return sqrt(x); }
 static inline real real_log(real x) { return log(x); }
 static inline real real_exp(real x) { return exp(x); }
+static inline real real_exp_small(real x) { return exp(x); }
 #else
 static inline real real_sqrt(real x) { return sqrtf(x); }
 static inline real real_log(real x) { return logf(x); }
-/* exp to 2 units in the last place for |x| <= 87 (clamped there; NaN stays NaN), written so
- * that loops over it become vector code, which those over expf do not. x = n ln 2 + r with
- * |r| <= ln 2 / 2; e^r by its Taylor series to r^7 / 7!. */
+/* exp to 2 units in the last place for |x| <= 87 (NaN stays NaN), written so that loops over it
+ * become vector code, which those over expf do not. x = n ln 2 + r with |r| <= ln 2 / 2; e^r by its
+ * Taylor series to r^7 / 7!. */
+SIMD_INLINE real real_exp_small(real x)
+{
+    float shifted = x * 0x1.715476p+0f + 0x1.8p23f; /* rounds to integer in the low bits */
+    float n = shifted - 0x1.8p23f;
+    float r = x - n * 0x1.62e4p-1f - n * 0x1.7f7d1cp-20f;
+    float r2 = r * r, low = (1 + r) + (0.5f + r * (1.f / 6)) * r2;
+    float high = (1.f / 24 + r * (1.f / 120)) + (1.f / 720 + r * (1.f / 5040)) * r2;
+    float p = low + high * (r2 * r2); /* in pairs: the chain of a Horner form is twice as long */
+    return p * f32_from_bits((f32_bits(shifted) + 127) << 23);
+}
+/* The same for any x, which is taken as -87 or 87 beyond. */
 SIMD_INLINE real real_exp(real x)
 {
     x = x < -87 ? -87 : x;
     x = x > 87 ? 87 : x;
-    float shifted = x * 0x1.715476p+0f + 0x1.8p23f; /* rounds to integer in the low bits */
-    float n = shifted - 0x1.8p23f;
-    float r = x - n * 0x1.62e4p-1f - n * 0x1.7f7d1cp-20f;
-    float p = 1.f / 5040;
-    p = p * r + 1.f / 720;
-    p = p * r + 1.f / 120;
-    p = p * r + 1.f / 24;
-    p = p * r + 1.f / 6;
-    p = p * r + 0.5f;
-    p = p * r + 1;
-    p = p * r + 1;
-    return p * f32_from_bits((f32_bits(shifted) + 127) << 23);
+    return real_exp_small(x);
 }
 #endif
 SIMD_INLINE real sigmoid(real u) { return 1 / (1 + real_exp(-u)); }

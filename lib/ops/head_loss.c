@@ -139,11 +139,11 @@ SIMD_VERSIONS(softcap, (real * s, int64_t n, const struct head_loss *h, real shi
         for (int j = 0; j < LANES; j++) {
             real x = sigmoid((s[i + j] + b) * c);
             s[i + j] = x;
-            lane[j] += real_exp(a * x - shift);
+            lane[j] += real_exp_small(a * x - shift); /* within a / 2 */
         }
     for (; i < n; i++) {
         s[i] = sigmoid((s[i] + b) * c);
-        lane[i % LANES] += real_exp(a * s[i] - shift);
+        lane[i % LANES] += real_exp_small(a * s[i] - shift);
     }
     for (int j = 0; j < LANES; j++)
         *sum += lane[j];
