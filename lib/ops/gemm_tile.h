@@ -11,6 +11,12 @@
  * An element of the tile is one chain of multiply-adds over k, in order: its bits depend neither on
  * the set nor on the shape of the tile.
  */
+#ifdef __clang__
+#define TILE_UNROLL _Pragma("unroll")
+#else
+#define TILE_UNROLL _Pragma("GCC unroll 16")
+#endif
+
 typedef float TILE_NAME(vec) __attribute__((vector_size(4 * TILE_LANES), aligned(4), may_alias));
 
 enum { TILE_NAME(ROWS) = TILE_ROWS, TILE_NAME(COLS) = TILE_LANES * TILE_VECTORS };
@@ -24,35 +30,37 @@ TILE_TARGET static inline __attribute__((always_inline)) void TILE_NAME(rows)(
     TILE_NAME(vec) sum[TILE_ROWS][TILE_VECTORS];
     const float *from[(TILE_ROWS + 2) / 3]; /* every third row: the others by an index of lda */
 
-#pragma GCC unroll 16
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 4
+    TILE_UNROLL
+    for (int i = 0; i < rows; i++) {
+        TILE_UNROLL
         for (int j = 0; j < TILE_VECTORS; j++)
             sum[i][j] = (TILE_NAME(vec)){ 0 };
-#pragma GCC unroll 16
+    }
+    TILE_UNROLL
     for (int i = 0; i < (rows + 2) / 3; i++)
         from[i] = a + 3 * i * lda;
     for (int64_t t = 0; t < k; t++) {
         TILE_NAME(vec) b[TILE_VECTORS];
-#pragma GCC unroll 4
+        TILE_UNROLL
         for (int j = 0; j < TILE_VECTORS; j++)
             b[j] = *(const TILE_NAME(vec) *)(panel + t * TILE_NAME(COLS) + j * TILE_LANES);
-#pragma GCC unroll 16
+        TILE_UNROLL
         for (int i = 0; i < rows; i++) {
             float x = ta ? a[t * lda + i] : from[i / 3][i % 3 * lda + t];
             TILE_NAME(vec) all = x - (TILE_NAME(vec)){ 0 };
-#pragma GCC unroll 4
+            TILE_UNROLL
             for (int j = 0; j < TILE_VECTORS; j++)
                 sum[i][j] = TILE_FMA(all, b[j], sum[i][j]);
         }
     }
-#pragma GCC unroll 16
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 4
+    TILE_UNROLL
+    for (int i = 0; i < rows; i++) {
+        TILE_UNROLL
         for (int j = 0; j < TILE_VECTORS; j++) {
             TILE_NAME(vec) *out = (TILE_NAME(vec) *)(c + i * ldc + j * TILE_LANES);
             *out = beta == 0 ? alpha * sum[i][j] : alpha * sum[i][j] + beta * *out;
         }
+    }
 }
 
 TILE_TARGET static void TILE_NAME(tile)(int rows, bool ta, int64_t k, const float *a, int64_t lda,
@@ -75,8 +83,9 @@ TILE_TARGET static void TILE_NAME(tile)(int rows, bool ta, int64_t k, const floa
         TILE_CASE(4)
         TILE_CASE(5)
         TILE_CASE(6)
-        TILE_CASE(7) TILE_CASE(8) TILE_CASE(9) TILE_CASE(10) TILE_CASE(11) TILE_CASE(12)
-            TILE_CASE(13) TILE_CASE(14)
+        TILE_CASE(7)
+        TILE_CASE(8)
+        TILE_CASE(9) TILE_CASE(10) TILE_CASE(11) TILE_CASE(12) TILE_CASE(13) TILE_CASE(14)
 #undef TILE_CASE
     }
 }
@@ -87,3 +96,4 @@ TILE_TARGET static void TILE_NAME(tile)(int rows, bool ta, int64_t k, const floa
 #undef TILE_VECTORS
 #undef TILE_ROWS
 #undef TILE_FMA
+#undef TILE_UNROLL
