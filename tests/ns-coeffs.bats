@@ -100,7 +100,7 @@ spectrum() { awk -v n="$1" -v p="$2" 'BEGIN { for (i = 1; i <= n; i++) printf "%
     # none found is null, not a word that JSON has not
     printf '0.1 0 0\n' | coeffs eval - --format json | grep -q '"overshoot": null'
     coeffs eval record-61 you cubic --plot "$BATS_TEST_TMPDIR/x.svg" > /dev/null
-    [ "$(grep -c "class='curve'" "$BATS_TEST_TMPDIR/x.svg")" -eq 9 ]      # two panels, a legend
+    [ "$(grep -c "class='curve'" "$BATS_TEST_TMPDIR/x.svg")" -eq 12 ]     # three panels, a legend
     [ "$(tail -1 "$BATS_TEST_TMPDIR/x.svg")" = '</svg>' ]
     run --separate-stderr coeffs eval record-61 --plot "$BATS_TEST_TMPDIR/x.svg"
     [ "$status" -eq 4 ]

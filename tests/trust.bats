@@ -59,6 +59,35 @@ cells() {
     [[ $output = *"not shown to be faster: -0.1000 s, but equal values have no deviation"* ]]
 }
 
+@test "18: every line of a picture has its own style, or the legend says how many have none" {
+    groups=()
+    for i in $(seq 40); do groups+=("g$i=$WORK/run1.txt"); done
+    tool gpt-logdiff -q --plot x.svg "${groups[@]:0:32}"
+    strokes() { grep -o "<path class='curve' stroke='[^']*' stroke-dasharray='[^']*'" "$1"; }
+    [ "$(strokes x.svg | wc -l)" -eq 32 ]
+    [ "$(strokes x.svg | sort -u | wc -l)" -eq 32 ]
+    run ! grep -q 'more</text>' x.svg
+    tool gpt-logdiff -q --plot y.svg "${groups[@]}"
+    [ "$(strokes y.svg | wc -l)" -eq 32 ]
+    grep -q '>+8 more</text>' y.svg
+}
+
+@test "18: a group's curve is drawn where all its runs have a loss" {
+    mkdir g
+    cp "$WORK/run1.txt" g
+    grep -v 'step:[1-4][0-9]*/60 val' "$WORK/run2.txt" >g/fewer.txt
+    points() { grep "<title>$2</title>" "$1" | head -1 | grep -o '[0-9.]*,[0-9.]*' | wc -l; }
+    tool gpt-logdiff -q --plot x.svg whole="$WORK/run1.txt" fewer=g/fewer.txt both=g
+    [ "$(points x.svg fewer)" -lt "$(points x.svg whole)" ]
+    [ "$(points x.svg both)" -eq "$(points x.svg fewer)" ]
+}
+
+@test "18: eval draws f about its upper end, where tables explode" {
+    tool ns-coeffs eval record-61 --plot x.svg
+    [ "$status" -eq 0 ]
+    for tick in 0.95 1.05; do grep -q ">$tick</text>" x.svg; done
+}
+
 # --- checkpoints ---
 
 # A run of 6 steps and its shards.

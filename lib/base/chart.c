@@ -3,7 +3,7 @@
 #include <math.h>
 #include "base/text.h"
 
-enum { COLOURS = 8 };
+enum { COLOURS = 8, CYCLES = CHART_STYLES / COLOURS };
 
 static const char *const colours[COLOURS] = {
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a8a8a", "#a08000",
@@ -11,6 +11,8 @@ static const char *const colours[COLOURS] = {
 static const char *const dashes[COLOURS] = {
     "none", "none", "none", "none", "6 3", "6 3", "2 2", "8 2 2 2",
 };
+/* Of the colours when they come again. */
+static const char *const cycle_dashes[CYCLES] = { NULL, "14 4", "1 4", "12 3 2 3 2 3" };
 
 const char *chart_colour(int which) { return colours[which % COLOURS]; }
 
@@ -128,8 +130,9 @@ void chart_axes_end(const struct chart *c) { fputs("</g>\n", c->f); }
 
 static void stroke(FILE *f, int which, double wide)
 {
+    int cycle = which / COLOURS % CYCLES;
     fprintf(f, "class='curve' stroke='%s' stroke-dasharray='%s' stroke-width='%g'",
-            chart_colour(which), dashes[which % COLOURS], wide);
+            chart_colour(which), cycle ? cycle_dashes[cycle] : dashes[which % COLOURS], wide);
 }
 
 void chart_curve(const struct chart *c, int which, double pixels_wide)
@@ -164,4 +167,9 @@ void chart_legend(FILE *f, int x, int y, int which, const char *name, const char
     text_xml(f, name);
     text_xml(f, note);
     fputs("</text>\n", f);
+}
+
+void chart_legend_more(FILE *f, int x, int y, int n)
+{
+    fprintf(f, "<text x='%d' y='%d'>+%d more</text>\n", x + 32, y, n);
 }

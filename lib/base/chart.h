@@ -41,13 +41,17 @@ void chart_axes_end(const struct chart *c);
 void chart_mark_x(const struct chart *c, double x);
 void chart_mark_y(const struct chart *c, double y);
 
-/* One of eight colours that differ for most eyes (Okabe and Ito), the last four dashed, then again.
+enum { CHART_STYLES = 32 }; /* strokes that differ */
+/* One of eight colours that differ for most eyes (Okabe and Ito), the last four dashed, then again
+ * with other dashes.
  * NaN is left out. The name is the tooltip of the curve; NULL: none. */
 void chart_curve(const struct chart *c, int which, double pixels_wide);
 void chart_to(const struct chart *c, double x, double y);
 void chart_curve_end(const struct chart *c, const char *name);
 /* A sample of the curve's stroke followed by name and note, at this position in pixels. */
 void chart_legend(FILE *f, int x, int y, int which, const char *name, const char *note);
+/* In place of the entries beyond CHART_STYLES: how many they are. */
+void chart_legend_more(FILE *f, int x, int y, int n);
 
 /* For other shapes: the position in pixels, at most one panel outside of this one. */
 double chart_x(const struct chart *c, double x);

@@ -103,20 +103,20 @@ int verdict_print(FILE *f, enum report_format format, const struct coeffs *c,
 
 /* --- the picture --- */
 
-/* Layout in pixels: two panels of the same width, a legend to the right. */
+/* Layout in pixels: panels of the same width, a legend to the right. */
 enum { LEFT = 60, WIDTH = 640, LEGEND = 170, TOP = 30, HEIGHT = 240, GAP = 50, SAMPLES = 1600 };
 
 static void panel(const struct chart *p, const struct coeffs *c, int n, double lower, double upper)
 {
     chart_axes(p);
-    chart_mark_x(p, log10(lower));
-    chart_mark_x(p, log10(upper));
+    chart_mark_x(p, p->log_x ? log10(lower) : lower);
+    chart_mark_x(p, p->log_x ? log10(upper) : upper);
     for (int i = 0; i < n; i++) {
         chart_curve(p, i, 1.6);
         for (int k = 0; k <= SAMPLES; k++) {
-            double decade = p->x0 + (p->x1 - p->x0) * k / SAMPLES;
-            double y = coeffs_value(&c[i], pow(10, decade));
-            chart_to(p, decade, p->log_y ? log10(fmax(fabs(1 - y), 1e-30)) : y);
+            double x = p->x0 + (p->x1 - p->x0) * k / SAMPLES;
+            double y = coeffs_value(&c[i], p->log_x ? pow(10, x) : x);
+            chart_to(p, x, p->log_y ? log10(fmax(fabs(1 - y), 1e-30)) : y);
         }
         chart_curve_end(p, c[i].name);
     }
@@ -136,7 +136,14 @@ void verdict_plot(FILE *f, const struct coeffs *c, int n, double lower, double u
                            .y0 = 0,
                            .y1 = 1.5,
                            .title = "f(x)" },
-                 below = above;
+                 near = above, below = above;
+    near.top += HEIGHT + GAP;
+    near.log_x = false;
+    near.x0 = 0.9 * upper;
+    near.x1 = 1.1 * upper;
+    near.y1 = 2;
+    near.title = "f(x) about the upper end";
+    below.top = near.top;
     below.top += HEIGHT + GAP;
     below.y0 = -6;
     below.y1 = 0.3;
@@ -145,6 +152,7 @@ void verdict_plot(FILE *f, const struct coeffs *c, int n, double lower, double u
     below.x_title = "singular value x of the scaled input";
     chart_begin(f, LEFT + WIDTH + LEGEND, below.top + HEIGHT + 44);
     panel(&above, c, n, lower, upper);
+    panel(&near, c, n, lower, upper);
     panel(&below, c, n, lower, upper);
     for (int i = 0; i < n; i++)
         chart_legend(f, LEFT + WIDTH + 12, TOP + 12 + 20 * i, i, c[i].name, "");

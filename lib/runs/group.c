@@ -177,6 +177,7 @@ int group_add(struct group *g, struct variants *v, const struct run *r, unsigned
             return rc;
     if (!(e->path = strdup(r->path)))
         return err_memory();
+    g->validated += r->vals > 0;
     g->n++;
     return 0;
 }

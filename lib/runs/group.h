@@ -59,7 +59,7 @@ struct curve_point {
 struct group {
     char *name;
     struct run_end *run;
-    int n;
+    int n, validated; /* runs; those with a validation loss */
     struct curve_point *curve; /* by step */
     int points;
     struct profile profile;

@@ -40,13 +40,19 @@ static bool drawn(double x) { return fabs(x) < 1e30; }
 
 /* --- loss curves --- */
 
+/* A mean over fewer runs than those beside it jumps: drawn are steps that all validated runs have. */
+static bool has_point(const struct group *g, const struct curve_point *c)
+{
+    return c->n && c->n == g->validated && drawn(c->mean);
+}
+
 static bool curve_panel(const struct gather *g, double target, struct chart *p)
 {
     double lo = target, hi = -INFINITY, last = 0;
     for (int i = 0; i < g->n; i++)
         for (int k = 0; k < g->group[i].points; k++) {
             const struct curve_point *c = &g->group[i].curve[k];
-            if (!c->n || !drawn(c->mean))
+            if (!has_point(&g->group[i], c))
                 continue;
             lo = fmin(lo, c->mean);
             last = fmax(last, c->step);
@@ -68,7 +74,7 @@ static void put_band(const struct chart *p, const struct group *g, int which)
         for (int i = 0; i < g->points; i++) {
             const struct curve_point *c = &g->curve[side > 0 ? i : g->points - 1 - i];
             double sd = curve_sd(c);
-            if (!c->n || !drawn(c->mean))
+            if (!has_point(g, c))
                 continue;
             fprintf(p->f, "%c%.1f %.1f", first ? 'M' : 'L', chart_x(p, c->step),
                     chart_y(p, c->mean + side * (drawn(sd) ? sd : 0)));
@@ -86,7 +92,7 @@ static void put_curves(const struct gather *g, const struct chart *p, double tar
         put_band(p, in, i);
         chart_curve(p, i, 1.6);
         for (int k = 0; k < in->points; k++)
-            if (in->curve[k].n && drawn(in->curve[k].mean))
+            if (has_point(in, &in->curve[k]))
                 chart_to(p, in->curve[k].step, in->curve[k].mean);
         chart_curve_end(p, in->name);
     }
@@ -211,18 +217,21 @@ int plot_svg(FILE *f, const struct gather *g, double target)
     times.top += PANEL * has_curves;
     dots.top += PANEL * (has_curves + has_times);
     int height = PANEL * (has_curves + has_times + has_dots);
-    chart_begin(f, WIDTH, height + LEGEND * (g->n + 1));
+    int listed = g->n < CHART_STYLES ? g->n : CHART_STYLES;
+    chart_begin(f, WIDTH, height + LEGEND * (listed + 1 + (g->n > listed)));
     if (has_curves)
         put_curves(g, &curves, target);
     if (has_times)
         put_times(g, &times);
     if (has_dots)
         put_scatter(g, &dots, target);
-    for (int i = 0; i < g->n; i++) {
+    for (int i = 0; i < listed; i++) {
         char note[32];
         snprintf(note, sizeof note, " (%d runs)", g->group[i].n);
         chart_legend(f, LEFT, height + LEGEND * (i + 1), i, g->group[i].name, note);
     }
+    if (g->n > listed)
+        chart_legend_more(f, LEFT, height + LEGEND * (listed + 1), g->n - listed);
     chart_end(f);
     return ferror(f) ? err_sys("cannot write the plot") : 0;
 }
