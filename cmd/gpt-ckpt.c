@@ -1,7 +1,7 @@
 /* gpt-ckpt - looks into checkpoints and other files of tensors.
  *
  *     gpt-ckpt ls run
- *     gpt-ckpt spectrum run --bank mlp | ns-coeffs fit --spectrum - --upper 1.01 > my.coeffs
+ *     gpt-ckpt spectrum run | ns-coeffs fit --spectrum - --upper 1.01 > my.coeffs
  */
 #include <inttypes.h>
 #include <math.h>

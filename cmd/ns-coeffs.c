@@ -1,7 +1,7 @@
 /* ns-coeffs - derives, fits and judges coefficient tables for orthogonalisation.
  *
  *     ns-coeffs polar > record.coeffs
- *     gpt-ckpt spectrum run --bank mlp | ns-coeffs fit --spectrum - --upper 1.01 > my.coeffs
+ *     gpt-ckpt spectrum run | ns-coeffs fit --spectrum - --upper 1.01 > my.coeffs
  *     ns-coeffs eval record-61 my.coeffs
  */
 #include <math.h>
@@ -186,6 +186,10 @@ static int verb_polar(char **argv, int n)
     if (!rc && !(rc = greedy_derive(&g, &opt))) {
         write_origin(out.f);
         greedy_write(&g, &opt, out.f);
+        if (!o.quiet && !greedy_reaches(&g))
+            fprintf(stderr,
+                    "ns-coeffs: %d rows do not reach %g: it stays at %.3g (--iters, --lower)\n",
+                    g.n, opt.lower, (double)g.row[g.n - 1].lower);
     }
     return close_table(&out, rc);
 }

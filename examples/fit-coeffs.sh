@@ -14,11 +14,11 @@ rm -rf "$dir/run"
 "$bin/gpt-train" -r share/recipes/tiny.recipe $small -d "$dir/shards" --ranks 2 \
     -s data.checkpoint_every=12 --keep 0 -o "$dir/run" > "$dir/run.log"
 
-# The MLP bank's momenta after 12 steps, without what is too small to be lifted in five rows.
-"$bin/gpt-ckpt" spectrum "$dir/run/step-000012" --bank mlp |
+# The momenta of all banks after 12 steps, without what is too small to be lifted in five rows.
+"$bin/gpt-ckpt" spectrum "$dir/run/step-000012" |
     "$bin/ns-coeffs" fit --spectrum - --lower 1e-3 --upper 1.01 -f -o "$dir/my.coeffs"
 "$bin/ns-coeffs" eval record-61 you "$dir/my.coeffs" --checkpoint "$dir/run/step-000024" \
-    --bank mlp --bf16 --format table --plot "$dir/coeffs.svg" -f
+    --bf16 --format table --plot "$dir/coeffs.svg" -f
 
 # shellcheck disable=SC2086
 "$bin/gpt-train" -r share/recipes/tiny.recipe $small -d "$dir/shards" --ranks 2 \

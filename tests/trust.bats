@@ -88,6 +88,54 @@ cells() {
     for tick in 0.95 1.05; do grep -q ">$tick</text>" x.svg; done
 }
 
+# --- all programs ---
+
+@test "17: a byte-order mark before a recipe is passed over" {
+    { printf '\xef\xbb\xbf'; cat "$GPT_SHARE/recipes/tiny.recipe"; } >marked.recipe
+    for r in "$GPT_SHARE/recipes/tiny.recipe" marked.recipe; do
+        tool gpt-train -r "$r" --plan
+        [ "$status" -eq 0 ]
+        printf '%s\n' "$output" >"${r##*/}.plan"
+    done
+    cmp tiny.recipe.plan marked.recipe.plan
+}
+
+@test "17: the last of an option that is given twice counts, as gpt-tools(7) says" {
+    grep -A1 'given twice' "$ROOT/man/gpt-tools.7" | grep -q 'the last counts'
+    tool ns-coeffs list --format json --format tsv
+    [ "${lines[0]}" = $'name\trows\tinput\tabout\tsource' ]
+}
+
+@test "17: runs on a CPU differ in their device" {
+    for ranks in 1 2; do
+        printf 'tool: gpt-train 0.1.0\ndevice: cpu\nranks: %d\n%s\n' $ranks "$(printf '=%.0s' {1..80})" >$ranks.log
+        printf 'step:2/2 val_loss:3.2%d00 train_time:10%dms step_avg:50.50ms\n' $ranks $ranks >>$ranks.log
+    done
+    tool gpt-logdiff 1.log 2.log
+    [[ $output = *"unequal device: 1 x cpu and 2 x cpu"* ]]
+    mkdir both && mv [12].log both
+    tool gpt-logdiff both
+    [[ $output = *"unequal device: 'both' mixes 2"* ]]
+}
+
+# --- coefficients ---
+
+@test "19: polar says that its rows do not reach the lower end" {
+    tool ns-coeffs polar --lower 1e-300
+    [ "$status" -eq 0 ]
+    [[ $stderr = *"5 rows do not reach 1e-300: it stays at 2.35e-297"* ]]
+    grep -q '^# 5 rows do not reach 1e-300' <<<"$output"
+    tool ns-coeffs polar
+    [ -z "$stderr" ]
+    run ! grep -q reach <<<"$output"
+}
+
+@test "19: the page's fit is to all banks, as its table serves all" {
+    run grep -rhE 'gpt-ckpt.*spectrum .*\|$' "$ROOT/man" "$ROOT/examples"
+    [ "${#lines[@]}" -ge 2 ]
+    run ! grep -q -e --bank <<<"$output"
+}
+
 # --- checkpoints ---
 
 # A run of 6 steps and its shards.

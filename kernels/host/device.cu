@@ -528,14 +528,16 @@ int ops_cuda_new(struct ops **o, int device)
 const char *ops_cuda_version(void)
 {
     static char text[160];
+    char known[32] = "no CUDA driver";
     int driver = 0, runtime = 0;
     size_t lt = cublasLtGetVersion();
 
     cudaDriverGetVersion(&driver);
     cudaRuntimeGetVersion(&runtime);
-    snprintf(text, sizeof text, "CUDA runtime %d.%d\nCUDA driver %d.%d\ncuBLASLt %zu.%zu.%zu\n",
-             runtime / 1000, runtime % 1000 / 10, driver / 1000, driver % 1000 / 10, lt / 10000,
-             lt % 10000 / 100, lt % 100);
+    if (driver)
+        snprintf(known, sizeof known, "CUDA driver %d.%d", driver / 1000, driver % 1000 / 10);
+    snprintf(text, sizeof text, "CUDA runtime %d.%d\n%s\ncuBLASLt %zu.%zu.%zu\n",
+             runtime / 1000, runtime % 1000 / 10, known, lt / 10000, lt % 10000 / 100, lt % 100);
     return text;
 }
 

@@ -298,6 +298,8 @@ int greedy_derive(struct greedy *g, const struct greedy_options *o)
     return 0;
 }
 
+bool greedy_reaches(const struct greedy *g) { return g->row[g->n - 1].lower >= (quad)0.5; }
+
 void greedy_coeffs(const struct greedy *g, struct coeffs *c)
 {
     memset(c, 0, sizeof *c);
@@ -315,6 +317,9 @@ void greedy_write(const struct greedy *g, const struct greedy_options *o, FILE *
         worst = g->row[t].digits < worst ? g->row[t].digits : worst;
     fprintf(f, "# image of [%g, %g]: [%.9g, %.9g]; %d digits of every number are right\n", o->lower,
             o->upper, (double)g->row[g->n - 1].lower, (double)g->row[g->n - 1].upper, worst);
+    if (!greedy_reaches(g))
+        fprintf(f, "# %d rows do not reach %g: it stays at %.3g\n", g->n, o->lower,
+                (double)g->row[g->n - 1].lower);
     for (int t = 0; t < g->n; t++) {
         char text[64];
         for (int i = 0; i < g->terms; i++)

@@ -116,7 +116,8 @@ static int parse_lines(struct recipe *r, const char *text)
 {
     char section[32] = "", *copy = strdup(text);
     int number = 0, rc = copy ? 0 : err_sys("%s", r->text->name);
-    for (char *line = copy, *next; line && !rc; line = next) {
+    char *line = copy && !strncmp(copy, "\xef\xbb\xbf", 3) ? copy + 3 : copy; /* a BOM */
+    for (char *next; line && !rc; line = next) {
         next = strchr(line, '\n');
         if (next)
             *next++ = 0;
