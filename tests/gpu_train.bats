@@ -57,6 +57,17 @@ worst() { paste <(losses "$1") <(losses "$2") | awk '{ d = ($1 - $2) / $1; if (d
     [ "${output#* }" -le 100 ]
 }
 
+@test "2: the embedding's gradient enters the head's by order.tied_mix: losses within 1% of the CPU's" {
+    for mix in 0 0.5 -1; do
+        train "${CALM[@]}" -s schedule.steps=34 -s order.tied_mix=$mix --ranks $CPUS > "$BATS_TEST_TMPDIR/cpu.log"
+        train "${CALM[@]}" -s schedule.steps=34 -s order.tied_mix=$mix --device cuda > "$BATS_TEST_TMPDIR/gpu.log"
+        run worst "$BATS_TEST_TMPDIR/cpu.log" "$BATS_TEST_TMPDIR/gpu.log"
+        echo "tied_mix $mix: steps, worst difference in 1e-4: $output"
+        [ "${output% *}" -eq 40 ]
+        [ "${output#* }" -le 100 ]
+    done
+}
+
 # Rounding the weight in the head or in Adam: the same operations, so the same bits.
 @test "head_weight=fp8: the bits of a head that rounds its weight, on one GPU and two" {
     cd "$BATS_TEST_TMPDIR"

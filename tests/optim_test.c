@@ -24,6 +24,8 @@ struct variant {
     bool late, unpadded; /* gathers left to the next step; padding not communicated */
     bool fp8; /* Adam leaves an fp8 copy of the head, too small for some weights */
     bool sparse; /* of one table, only the rows that have a gradient are exchanged */
+    double mix; /* order.tied_mix is 1 + mix */
+    float embed; /* while tied, the embedding's gradient is 1 + embed times what it was */
     enum dtype gradients, polar;
     enum dtype states; /* of Adam; DT_NONE: as the recipe says, f32 */
 };
@@ -64,6 +66,7 @@ static struct recipe *read_recipe(const struct variant *v)
     r->gradients = v->gradients;
     r->polar_dtype = v->polar;
     r->padding = !v->unpadded;
+    r->tied_mix = 1 + v->mix;
     r->n_late = 0;
     if (v->states != DT_NONE)
         r->adam_states = v->states;
@@ -86,8 +89,11 @@ static struct recipe *read_recipe(const struct variant *v)
 static void feed(struct optim *z, const struct variant *v, int step)
 {
     struct banks *b = z->banks;
+    struct step_schedule at;
+    schedule_at(z->recipe, step, &at);
     for (int i = 0; i < b->n; i++) {
         struct param *p = &b->p[i];
+        bool tied = at.tied && i == z->recipe->tied_embed;
         struct rng rng = rng_make(7, (uint64_t)(step * MAX_PARAMS + i));
         int64_t n = tensor_count(p->g), spare = 22 * p->spec->rows * p->spec->cols;
         float times = !v->one_holder ? 1 : b->rank == i % b->world ? (float)b->world : 0;
@@ -97,6 +103,7 @@ static void feed(struct optim *z, const struct variant *v, int step)
                 x = 0; /* the padding matrices */
             if (is_table(p->spec) && !has_gradient(k / p->g.cols))
                 x = 0;
+            x *= tied ? 1 + v->embed : 1;
             if (p->g.dtype == DT_F32) {
                 float *g = (float *)p->g.data + k;
                 *g = p->fresh ? x : *g + x;
@@ -344,6 +351,26 @@ static void check_counts(const struct outcome *x)
     recipe_free(r);
 }
 
+/* The head takes tied_mix times the embedding's gradient: the same bits as with a mix of 1 and that
+ * gradient times the mix (a power of two, or 0). */
+static void test_tied_mix(void)
+{
+    static const double mix[] = { 1, 0.5, -1, 0 };
+    struct outcome last = { 0 };
+    for (int i = 0; i < 4; i++) {
+        double d = mix[i] - 1;
+        struct outcome a = run(&(struct variant){ "", 2, .polar = DT_BF16, .mix = d });
+        struct outcome b =
+            run(&(struct variant){ "", 1, .polar = DT_BF16, .embed = (float)d });
+        if (!CHECK(!memcmp(a.bytes, b.bytes, a.size)))
+            printf("    with order.tied_mix = %g\n", mix[i]);
+        CHECK(i == 0 || memcmp(a.bytes, last.bytes, a.size));
+        free(last.bytes), free(b.bytes);
+        last = a;
+    }
+    free(last.bytes);
+}
+
 /* -- what is wrong ---------------------------------------------------------------------------- */
 
 /* Rank 1 fails before its step; rank 0's step returns and says why. */
@@ -450,6 +477,7 @@ int main(void)
     CHECK(x.size == narrow.size && !memcmp(x.bytes, narrow.bytes, x.size));
     CHECK(narrow.size < first.size);
     free(x.bytes), free(first.bytes), free(wide.bytes), free(narrow.bytes);
+    test_tied_mix();
     test_failure();
     return check_done();
 }

@@ -214,3 +214,24 @@ resign() {
     tool gpt-ckpt verify --full r/copy
     [ "$status" -eq 0 ]
 }
+
+# --- training ---
+
+# Some steps of the tiny recipe on the files of man/.
+few() {
+    [ -e shards ] || "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --val-tokens 2048 -o shards "$ROOT"/man/*.[157]
+    "$GPT_BIN/gpt-train" -r "$GPT_SHARE/recipes/tiny.recipe" -d shards -q -s model.vocab=272 \
+        -s schedule.steps=5 -s schedule.extension=1 -s data.val_every=0 -s data.val_tokens=2048 \
+        -s data.val_chunk=256 -s "stages.0=512 3 512 1 1,0.5,0.25>0" -s "stages.1=512 7 512 1.52 1,0.5>0" \
+        -s "stages.2=512 11 512 1.73 1" -s "stages.3=512 13 512 - 1" "$@"
+}
+
+@test "2: order.tied_mix = 0 ignores the embedding's gradient, as a mix near 0 almost does" {
+    last() { few -s order.tied_mix="$1" -s schedule.untie=2 | sed -n 's/^step:6.*val_loss:\([^ ]*\).*/\1/p'; }
+    for mix in 0 1e-9 0.5 1 -1; do
+        eval "m_${mix//[-.]/_}=$(last $mix)"
+    done
+    echo "$m_0 $m_1e_9 $m_0_5 $m_1 $m__1"
+    [ "$m_0" = "$m_1e_9" ] # the product is below the rounding of the sum
+    [ "$m_0" != "$m_0_5" ] && [ "$m_0_5" != "$m_1" ] && [ "$m__1" != "$m_0" ]
+}

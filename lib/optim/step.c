@@ -50,9 +50,9 @@ static void reduce(struct optim *z, const struct step_schedule *at, int i)
         q->reducing = true;
         return;
     }
-    if (is_tied_head(z, at, i))
-        z->ops->transpose(z->ops, p->g, z->banks->p[z->recipe->tied_embed].g,
-                          (real)z->recipe->tied_mix);
+    real mix = (real)z->recipe->tied_mix;
+    if (is_tied_head(z, at, i) && mix != 0) /* the op takes 0 for "overwrite" */
+        z->ops->transpose(z->ops, p->g, z->banks->p[z->recipe->tied_embed].g, mix);
     if (q->shard)
         reduce_shards(z, i, true);
     else if (!q->reducing)
