@@ -188,7 +188,7 @@ static void test_two_writers(void)
         _exit(rc || ckpt_commit(top, &info));
     }
     CHECK(read(from[0], &c, 1) == 1);
-    CHECK_ERR(ckpt_begin(top, 10), GPT_SYSTEM, "another program is writing checkpoints into");
+    CHECK_ERR(ckpt_begin(top, 10), GPT_SYSTEM, "two-writers' is being written by process");
     ckpt_abort(top, 10);
     CHECK_ERR(ckpt_begin(top, 20), GPT_SYSTEM, "two-writers'");
     CHECK(write(to[1], &c, 1) == 1);

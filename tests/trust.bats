@@ -234,4 +234,71 @@ few() {
     echo "$m_0 $m_1e_9 $m_0_5 $m_1 $m__1"
     [ "$m_0" = "$m_1e_9" ] # the product is below the rounding of the sum
     [ "$m_0" != "$m_0_5" ] && [ "$m_0_5" != "$m_1" ] && [ "$m__1" != "$m_0" ]
+
+# --- tokenizing ---
+
+shard() { "$GPT_BIN/gpt-tokshard" -q --tokenizer byte "$@"; }
+decoded() { "$GPT_BIN/gpt-tokshard" --tokenizer byte --decode "$1" 1:; }
+
+@test "4: half a pair of surrogates is one U+FFFD, wherever it stands" {
+    R=$(printf '\xef\xbf\xbd')
+    printf '{"text": "a\\ud800\\udc00b\\ud800c\\udfff\xed\xa0\x80 d"}\n' >lone.jsonl
+    tool gpt-tokshard --tokenizer byte -o l lone.jsonl
+    [ "$status" -eq 0 ]
+    [[ $stderr = *"3 sequences are not UTF-8"* ]]
+    [ "$(decoded l/text_train_000001.bin)" = "a$(printf '\xf0\x90\x80\x80')b${R}c$R$R d" ]
+    # in a line of several units without a place to cut: none is cut in two
+    { printf '{"text": "'; yes '\ud800' | head -900000 | tr -d '\n'; printf '"}\n'; } >long.jsonl
+    shard -o long long.jsonl
+    decoded long/text_train_000001.bin >got
+    [ "$(wc -c <got)" -eq 2700000 ]
+    [ "$(tr -d '\357\277\275' <got | wc -c)" -eq 0 ]
+    # three bytes that are in a text file as they are stay what browsers and Python make of them
+    printf 'a\xed\xa0\x80' >raw.txt
+    shard -o raw raw.txt
+    [ "$(decoded raw/text_train_000001.bin)" = "a$R$R$R" ]
+}
+
+@test "4: a line of .jsonl with the field twice is refused, with line and field" {
+    for second in '"b"' 1 '{}'; do
+        printf '{"text": "a"}\n{"text": "a", "x": {"text": "b"}, "te\\u0078t": %s}\n' "$second" >two.jsonl
+        tool gpt-tokshard --tokenizer byte -o out --force two.jsonl
+        [ "$status" -eq 3 ]
+        [[ $stderr = "gpt-tokshard: two.jsonl: line 2: column "*": field 'text' comes twice" ]]
+    done
+    printf '{"text": "a", "x": {"text": "b"}}\n' >one.jsonl
+    shard -o one one.jsonl
+    printf '{"model": {"vocab": {}, "merges": [],\n"merges": []}}' >tokenizer.json
+    tool gpt-tokshard --vocab tokenizer.json -o v one.jsonl
+    [ "$status" -eq 3 ]
+    [[ $stderr = *"tokenizer.json: line 2: field 'merges' comes twice" ]]
+}
+
+@test "8: of two jobs into one folder the second is refused; a lock that was left is taken over" {
+    mkfifo pipe
+    "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --format text -o out pipe &
+    pid=$!
+    exec 7>pipe
+    for i in $(seq 100); do [ -e out/.lock ] && break; sleep 0.05; done
+    tool gpt-tokshard --tokenizer byte -o out --force "$ROOT/README.md"
+    [ "$status" -eq 4 ]
+    [ "$stderr" = "gpt-tokshard: 'out' is being written by process $pid on $(uname -n) (it holds 'out/.lock')" ]
+    echo text >&7
+    exec 7>&-
+    wait $pid
+    shopt -s dotglob
+    names=(out/*)
+    [ "${names[*]}" = "out/MANIFEST out/text_train_000001.bin" ]
+    # killed without a chance to clean up
+    "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --format text -o killed pipe &
+    pid=$!
+    exec 7>pipe
+    for i in $(seq 100); do [ -s killed/.lock ] && break; sleep 0.05; done
+    kill -KILL $pid
+    wait $pid || true
+    exec 7>&-
+    [ "$(cat killed/.lock)" = "$pid $(uname -n)" ]
+    shard -o killed "$ROOT/README.md"
+    [ ! -e killed/.lock ]
+    "$GPT_BIN/gpt-tokshard" --verify -q killed
 }

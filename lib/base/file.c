@@ -19,7 +19,7 @@
 enum { TEMPORARIES_MAX = 256 };
 static _Atomic(const char *) temporaries[TEMPORARIES_MAX];
 
-static void remember(const char *tmp)
+void output_remember(const char *tmp)
 {
     for (int i = 0; i < TEMPORARIES_MAX; i++) {
         const char *none = NULL;
@@ -29,7 +29,7 @@ static void remember(const char *tmp)
     /* The table is full: a signal does not remove this one. */
 }
 
-static void forget(const char *tmp)
+void output_forget(const char *tmp)
 {
     for (int i = 0; i < TEMPORARIES_MAX; i++) {
         const char *it = tmp;
@@ -103,7 +103,7 @@ static int open_temporary(struct output *o)
             o->tmp = NULL;
             errno = saved;
         } else {
-            remember(o->tmp);
+            output_remember(o->tmp);
         }
     } while (fd < 0 && errno == EEXIST);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
@@ -204,7 +204,7 @@ int output_commit(struct output *o)
         return rc;
     }
     if (o->tmp) {
-        forget(o->tmp);
+        output_forget(o->tmp);
         free(o->tmp);
         o->tmp = NULL;
         rc = sync_entry(o->path);
@@ -219,7 +219,7 @@ void output_abort(struct output *o)
         fclose(o->f);
     if (o->tmp) {
         unlink(o->tmp);
-        forget(o->tmp);
+        output_forget(o->tmp);
         free(o->tmp);
     }
     free(o->path);
@@ -304,7 +304,7 @@ int temporary_dir_make(struct temporary_dir *t, const char *path)
     pthread_sigmask(SIG_BLOCK, &all, &old);
     int rc = mkdir(path, 0777) ? err_sys("cannot make directory '%s'", path) : GPT_OK;
     if (!rc)
-        remember(t->path);
+        output_remember(t->path);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (rc)
         temporary_dir_keep(t);
@@ -314,7 +314,7 @@ int temporary_dir_make(struct temporary_dir *t, const char *path)
 void temporary_dir_keep(struct temporary_dir *t)
 {
     if (t->path)
-        forget(t->path);
+        output_forget(t->path);
     free(t->path);
     t->path = NULL;
 }

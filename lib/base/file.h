@@ -32,6 +32,9 @@ int output_commit(struct output *o) MUST_CHECK;
 void output_abort(struct output *o); /* also after a failed commit; idempotent */
 /* From now on SIGINT, SIGTERM and SIGHUP, unless ignored, first remove temporaries. */
 void output_cleanup_on_signal(void);
+/* Of a file that is not an output: path stays as it is until it is forgotten. */
+void output_remember(const char *path);
+void output_forget(const char *path);
 
 /* A new directory. A signal removes it with its files, until temporary_dir_keep. */
 struct temporary_dir {

@@ -64,8 +64,9 @@ bool json_begin_text(struct json *j);
 bool json_text(struct json *j, char *out, size_t room, size_t *n);
 
 /* Undoes escapes; out needs s->n bytes. A surrogate without its other half
- * becomes the three bytes that its code point would have, which are not UTF-8,
- * so that the caller's rule for bad UTF-8 applies. Returns the length. */
+ * becomes the three bytes that its code point would have, which are not UTF-8
+ * (tokenize/encode.c takes them as one bad sequence, safetensors.c refuses them).
+ * Returns the length. */
 size_t json_unescape(const struct json_string *s, char *out);
 bool json_equal(const struct json_string *s, const char *text);
 

@@ -9,10 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/file.h"
+#include "base/lock.h"
 #include "base/grow.h"
 
 /* ROOT/<before>step-N<after>; NULL when out of memory, with a message. */
@@ -67,12 +67,12 @@ int64_t ckpt_named_step(const char *dir)
 
 /* --- one writer a directory --- */
 
-/* ROOT is locked from begin to commit or abort, or by ckpt_hold until the process ends: of two
+/* ROOT is locked from begin to commit or abort, or from ckpt_hold to ckpt_let_go: of two
  * programs that write into one directory, each would remove the other's temporary files. */
 struct hold {
     char *root;
-    int fd;
-    bool until_exit;
+    struct dir_lock lock;
+    bool stays; /* until ckpt_let_go */
     struct hold *next;
 };
 static struct hold *holds;
@@ -85,15 +85,8 @@ static int new_hold(const char *root, struct hold **out)
         free(h);
         return err_memory();
     }
-    int rc = 0;
-    if ((h->fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
-        rc = err_sys("cannot open '%s'", root);
-    else if (flock(h->fd, LOCK_EX | LOCK_NB) &&
-             errno == EWOULDBLOCK) /* other errors: no locks on NFS */
-        rc = err_set(GPT_SYSTEM, "another program is writing checkpoints into '%s'", root);
+    int rc = dir_lock_take(&h->lock, root);
     if (rc) {
-        if (h->fd >= 0)
-            close(h->fd);
         free(h->root);
         free(h);
         return rc;
@@ -102,7 +95,7 @@ static int new_hold(const char *root, struct hold **out)
     return 0;
 }
 
-static int take_hold(const char *root, bool until_exit)
+static int take_hold(const char *root, bool stays)
 {
     int rc = 0;
     pthread_mutex_lock(&holds_lock);
@@ -114,7 +107,7 @@ static int take_hold(const char *root, bool until_exit)
         holds = h;
     }
     if (!rc)
-        h->until_exit |= until_exit;
+        h->stays |= stays;
     pthread_mutex_unlock(&holds_lock);
     return rc;
 }
@@ -122,24 +115,26 @@ static int take_hold(const char *root, bool until_exit)
 int ckpt_hold(const char *root) { return take_hold(root, true); }
 
 /* False when this process had not locked root. */
-static bool release_hold(const char *root)
+static bool release_hold(const char *root, bool let_go)
 {
     pthread_mutex_lock(&holds_lock);
     struct hold **at = &holds;
     while (*at && strcmp((*at)->root, root))
         at = &(*at)->next;
     struct hold *h = *at;
-    bool stays = h && h->until_exit;
+    bool stays = h && h->stays && !let_go;
     if (h && !stays)
         *at = h->next;
     pthread_mutex_unlock(&holds_lock);
     if (!h || stays)
         return stays;
-    close(h->fd);
+    dir_lock_release(&h->lock);
     free(h->root);
     free(h);
     return true;
 }
+
+void ckpt_let_go(const char *root) { release_hold(root, true); }
 
 /* --- what is there --- */
 
@@ -341,7 +336,7 @@ int ckpt_begin(const char *root, int64_t step)
     if (!rc)
         rc = temporary_dir_make(&writing, tmp);
     if (rc)
-        release_hold(root);
+        release_hold(root, false);
     free(tmp);
     return rc;
 }
@@ -350,7 +345,7 @@ void ckpt_abort(const char *root, int64_t step)
 {
     int code = err_code();
     char *said = strdup(err_message()), *tmp = ckpt_temporary(root, step);
-    if (release_hold(root)) {
+    if (release_hold(root, false)) {
         if (tmp && remove_tree(tmp))
             err_clear();
         temporary_dir_keep(&writing);
@@ -400,7 +395,7 @@ int ckpt_publish(const char *root, int64_t step)
     if (!rc)
         rc = take_name(root, step, tmp);
     if (!rc) {
-        release_hold(root);
+        release_hold(root, false);
         temporary_dir_keep(&writing);
     }
     free(tmp);

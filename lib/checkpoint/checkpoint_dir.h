@@ -31,8 +31,9 @@ int ckpt_prunable(const char *root, int keep_last, int64_t keep_every, int64_t *
 /* Removes those. *removed may be NULL. */
 int ckpt_prune(const char *root, int keep_last, int64_t keep_every, int *removed) MUST_CHECK;
 
-/* From now to its end this process alone may write into root, which must be there. */
+/* From now to ckpt_let_go this process alone may write into root, which must be there. */
 int ckpt_hold(const char *root) MUST_CHECK;
+void ckpt_let_go(const char *root); /* nothing where it does not hold root */
 /* Makes the temporary directory and removes those that interrupted runs left in root. Until commit
  * or abort this process alone may write into root: GPT_SYSTEM where another one does. */
 int ckpt_begin(const char *root, int64_t step) MUST_CHECK;

@@ -65,8 +65,18 @@ static int at_place(const struct place *p)
                    : err_prefix("%s", p->u->path);
 }
 
+/* Bytes of a sequence that is not UTF-8. Out of JSON, half a pair of surrogates is one: it is one
+ * character there, mostly an escape (json_unescape). */
+static size_t bad_length(const struct place *p, const char *text, size_t n)
+{
+    const unsigned char *s = (const unsigned char *)text;
+
+    return p->line && utf8_is_surrogate(s, n) ? 3 : (size_t)utf8_bad_length(s, n);
+}
+
 /* Replaces what is not UTF-8 in *text; *text and *n become the repaired copy. */
-static int repair(struct encoder *e, const char **text, size_t *n, size_t good, int64_t *invalid)
+static int repair(struct encoder *e, const struct place *p, const char **text, size_t *n,
+                  size_t good, int64_t *invalid)
 {
     static const char replacement[] = "\xef\xbf\xbd";
     const char *s = *text;
@@ -84,7 +94,7 @@ static int repair(struct encoder *e, const char **text, size_t *n, size_t good, 
             break;
         memcpy(e->repaired + m, replacement, 3);
         m += 3;
-        at += (size_t)utf8_bad_length((const unsigned char *)s + at, *n - at);
+        at += bad_length(p, s + at, *n - at);
         ++*invalid;
         good = utf8_valid_prefix(s + at, *n - at);
     }
@@ -108,10 +118,10 @@ static int handle_invalid(struct encoder *e, const struct place *at, const char 
         return at_place(at);
     }
     if (e->c->invalid == INVALID_REPLACE)
-        return repair(e, text, n, good, invalid);
+        return repair(e, at, text, n, good, invalid);
     while (good < *n) {
         ++*invalid;
-        good += (size_t)utf8_bad_length((const unsigned char *)*text + good, *n - good);
+        good += bad_length(at, *text + good, *n - good);
         good += utf8_valid_prefix(*text + good, *n - good);
     }
     return 0;

@@ -23,8 +23,13 @@ bool json_line_end(struct json_line *l)
 {
     struct json_string key;
 
-    while (l->j.depth && json_key(&l->j, &key))
+    while (l->j.depth && json_key(&l->j, &key)) {
+        if (json_equal(&key, l->field)) {
+            l->wrong = LINE_TWICE;
+            return false;
+        }
         json_skip(&l->j);
+    }
     if (!l->j.bad && json_more(&l->j))
         l->j.bad = "the end of the line";
     return !l->j.bad;
@@ -40,6 +45,8 @@ int json_line_error(const struct json_line *l)
     if (l->wrong == LINE_NOT_TEXT)
         return err_set(GPT_INPUT, "column %lld: expected field '%s' to be a string", column,
                        l->field);
+    if (l->wrong == LINE_TWICE)
+        return err_set(GPT_INPUT, "column %lld: field '%s' comes twice", column, l->field);
     return err_set(GPT_INPUT, "column %lld: expected %s%s", column, j->bad,
                    j->at == j->end ? ", found the end of the line" : "");
 }

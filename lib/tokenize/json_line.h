@@ -4,7 +4,8 @@
  *     if (!json_line_begin(&l) || !json_copy_string(&l.j, out, &n) || !json_line_end(&l))
  *         return json_line_error(&l);
  *
- * The first field of the name counts; the others are passed over. Threads: one a struct.
+ * A line that has the field twice is refused: programs differ in which of the two they take.
+ * Threads: one a struct.
  */
 #ifndef TOKENIZE_JSON_LINE_H
 #define TOKENIZE_JSON_LINE_H
@@ -17,7 +18,7 @@ struct json_line {
     const char *begin; /* of the bytes that j has */
     int64_t before; /* bytes of the line that came before those */
     const char *field;
-    enum { LINE_GOOD, LINE_NOT_TEXT, LINE_WITHOUT } wrong; /* where it is JSON */
+    enum { LINE_GOOD, LINE_NOT_TEXT, LINE_WITHOUT, LINE_TWICE } wrong; /* where it is JSON */
 };
 
 /* Up to the field's string, whose text is next (json_copy_string, json_begin_text). */

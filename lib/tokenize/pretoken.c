@@ -273,6 +273,8 @@ size_t pretoken_run(const char *text, size_t n, bool first, bool end, int *class
         if (!end && n - i < 4) /* a character may be cut */
             break;
         c = char_at(&p, i, &k);
+        if (utf8_is_surrogate((const unsigned char *)text + i, n - i)) /* stays in one unit */
+            k = 3;
         if (c != *class) {
             *ended = true;
             break;

@@ -325,8 +325,6 @@ static int open_folder(struct shard_folder *f, const char *whole, const char *pa
     bool is_whole, is_partial;
     int rc, finished;
 
-    if ((rc = file_mkdirs(c->out)))
-        return rc;
     is_whole = !access(whole, F_OK);
     is_partial = !access(partial, F_OK);
     if (is_whole && c->resume && !c->force)
@@ -356,13 +354,14 @@ int shard_folder_open(struct shard_folder *f, const struct tokjob_config *c)
 
     memset(f, 0, sizeof *f);
     f->c = c;
+    f->lock.fd = -1;
     rc = new_manifest(&f->manifest, c);
     if (!rc && c->out && strcmp(c->out, "-")) {
         char *whole = in_folder(c, "MANIFEST"), *partial = in_folder(c, "MANIFEST.partial");
 
         if (!whole || !partial)
             rc = err_memory();
-        else
+        else if ((c->repair || !(rc = file_mkdirs(c->out))) && !(rc = dir_lock_take(&f->lock, c->out)))
             rc = c->repair ? open_for_repair(f, whole, partial) : open_folder(f, whole, partial);
         free(whole);
         free(partial);
@@ -442,5 +441,6 @@ void shard_folder_release(struct shard_folder *f)
     if (f->journal)
         fclose(f->journal);
     manifest_release(&f->manifest);
+    dir_lock_release(&f->lock);
     memset(f, 0, sizeof *f);
 }

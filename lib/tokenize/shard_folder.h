@@ -14,6 +14,7 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include "base/lock.h"
 #include "data/manifest.h"
 #include "tokenize/tokjob.h"
 
@@ -23,6 +24,7 @@ struct shard_folder {
     bool *damaged; /* repair: [manifest.n] whether to make it again; else NULL */
     bool remaking; /* repair without a MANIFEST: makes all shards, compares, writes it */
     FILE *journal; /* MANIFEST.partial; NULL if none is kept */
+    struct dir_lock lock; /* of the folder, from open to release */
     int kept;
     bool complete; /* resume: it was, nothing is left to do */
 };

@@ -33,5 +33,10 @@ size_t utf8_valid_prefix(const char *s, size_t n);
 /* Length of the longest prefix of a character at s that is not a character:
  * what one U+FFFD stands for (Unicode 16, section 3.9, "maximal subpart"). */
 int utf8_bad_length(const unsigned char *s, size_t n);
+/* Whether the three bytes are there that half a pair of surrogates would have. */
+static inline bool utf8_is_surrogate(const unsigned char *s, size_t n)
+{
+    return n >= 3 && s[0] == 0xed && s[1] >> 5 == 5 && s[2] >> 6 == 2;
+}
 
 #endif

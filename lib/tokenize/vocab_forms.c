@@ -221,13 +221,24 @@ static int parse_merges(struct vocab *v, struct text *t)
 
 /* --- tokenizer.json --- */
 
-static int json_error(const struct text *t, const struct json *j)
+static int json_line_of(const struct text *t, const struct json *j)
 {
     int line = 1;
 
     for (const char *p = t->at; p < j->at; p++)
         line += *p == '\n';
-    return err_set(GPT_INPUT, "%s: line %d: expected %s", t->path, line,
+    return line;
+}
+
+static int twice(const struct text *t, const struct json *j, const char *field)
+{
+    return err_set(GPT_INPUT, "%s: line %d: field '%s' comes twice", t->path, json_line_of(t, j),
+                   field);
+}
+
+static int json_error(const struct text *t, const struct json *j)
+{
+    return err_set(GPT_INPUT, "%s: line %d: expected %s", t->path, json_line_of(t, j),
                    j->bad ? j->bad : "model.vocab and model.merges of a byte-level BPE");
 }
 
@@ -316,9 +327,13 @@ static int parse_tokenizer_json(struct vocab *v, struct text *t)
             json_skip(&j);
             continue;
         }
+        if (have_ids || have_merges)
+            return twice(t, &j, "model");
         json_open(&j, '{');
         while (json_key(&j, &key)) {
             if (json_equal(&key, "merges") && json_peek(&j) == '[') {
+                if (have_merges)
+                    return twice(t, &j, "merges");
                 have_merges = true;
                 json_open(&j, '[');
                 while (json_element(&j))
@@ -327,6 +342,8 @@ static int parse_tokenizer_json(struct vocab *v, struct text *t)
                 continue;
             }
             if (json_equal(&key, "vocab")) {
+                if (have_ids)
+                    return twice(t, &j, "vocab");
                 ids = j;
                 have_ids = true;
             }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/version.h"
+#include "checkpoint/checkpoint_dir.h"
 #include "train/rank.h"
 
 /* -- one rank ------------------------------------------------------------------- */
@@ -248,6 +249,8 @@ int run_train(const struct run_options *o)
         else if (runlog_status(&run.log))
             rc = err_code();
     }
+    if (o->out)
+        ckpt_let_go(o->out);
     initial_free(run.initial);
     loader_free(run.loader);
     val_free(run.val);
