@@ -20,7 +20,7 @@
 static struct {
     double target, alpha;
     const char *rule, *tail, *format, *plot;
-    int64_t threads, lines, context; /* the last two -1: not given */
+    int64_t at_step, threads, lines, context; /* the last two -1: not given */
     bool systems_only, mixed, curves, steps, why, follow, force, quiet;
 } o = { .target = 3.28,
         .alpha = 0.01,
@@ -42,6 +42,8 @@ static const struct opt table[] = {
     OPT_SWITCH(0, "systems-only", &o.systems_only,
                "a change that leaves the losses as they are: only their mean must not be above "
                "the target"),
+    OPT_NUMBER("at-step", "N", &o.at_step, 1, STEP_MAX,
+               "judge by the validation of step N, of runs that were ended early by design, too"),
     OPT_SWITCH(0, "mixed", &o.mixed, "judge although something is unequal or given twice"),
     OPT_HEADING("What is shown besides the table and the verdict"),
     OPT_SWITCH('c', "curves", &o.curves,
@@ -208,6 +210,8 @@ static int run(int argc, char **argv)
                        o.context >= 0 ? "--context" : "--lines");
     if (o.systems_only && *o.rule == 'l')
         return err_set(GPT_USAGE, "--systems-only waives what --rule loss asks for: choose one");
+    if (o.at_step && o.follow)
+        return err_set(GPT_USAGE, "--at-step beside --follow: choose one");
     if (o.plot && !strcmp(o.plot, "-"))
         return err_set(GPT_USAGE, "--plot: standard output takes the report, so expected a file");
     struct criteria k = { .target = o.target,
@@ -216,10 +220,12 @@ static int run(int argc, char **argv)
                                   : *o.rule == 'l' ? RULE_LOSS
                                                    : RULE_T,
                           .tail = *o.tail == 'l' ? TAIL_LOWER : TAIL_TWO,
+                          .at_step = (int32_t)o.at_step,
                           .systems_only = o.systems_only,
                           .mixed = o.mixed };
     struct gather_options how = { .threads = (int)o.threads,
                                   .keep_texts = o.why,
+                                  .at_step = (int32_t)o.at_step,
                                   .leave_stdin = o.follow };
     if (o.steps || o.plot || o.follow)
         how.flags |= GROUP_PROFILE;

@@ -88,6 +88,54 @@ cells() {
     for tick in 0.95 1.05; do grep -q ">$tick</text>" x.svg; done
 }
 
+@test "21: --at-step judges runs that were ended early at a step that all have" {
+    step=$(sed -n 's/^step:\([1-9][0-9]*\)\/60 val.*/\1/p' "$WORK/run1.txt" | head -1)
+    [ "$step" -lt 60 ]
+    for i in 1 2 3; do sed "/^step:$step.60 val/q" "$WORK/run$i.txt" >cut$i.txt; done
+    tool gpt-logdiff x=cut1.txt x=cut2.txt x=cut3.txt
+    [[ $status -eq 1 && $output = *"no run reached its end"* ]]
+    tool gpt-logdiff -q --format tsv --at-step "$step" cut=cut1.txt cut=cut2.txt cut=cut3.txt whole="$WORK/run3.txt"
+    [ "$(cells groups runs steps)" = "3 $step"$'\n'"1 $step" ]
+    [ "$(cells runs ended loss time_s)" = "$(for i in 1 2 3 3; do
+        sed -n "s/^step:$step.60 val_loss:\([0-9.]*\) train_time:\([0-9]*\)ms.*/1 \1 \2/p" "$WORK/run$i.txt" |
+            awk '{ print $1, $2 + 0, $3 / 1000 }'
+    done)" ]
+    tool gpt-logdiff --at-step 59 "$WORK/run1.txt"
+    [ "$status" -eq 1 ]
+    [[ $stderr = *"no validation of the step of --at-step"* ]]
+    tool gpt-logdiff --at-step 10 --follow "$WORK/run1.txt" -
+    [[ $status -eq 2 && $stderr = *"--at-step beside --follow"* ]]
+}
+
+@test "21: losses and times as they are published are runs" {
+    # of the table published with record 61: mean, deviation and p are printed beside them there
+    printf '%s\n' 'import torch' 'losses = [3.2777, 3.2785, 3.2790, 3.2785,' \
+        '          3.2788, 3.2791, 3.2766, 3.2784] # eight' \
+        'times  = [105.369, 105.595, 105.414, 105.552, 105.561, 105.582, 105.609, 105.607]' >list.txt
+    tool gpt-logdiff list.txt
+    [ "$status" -eq 0 ]
+    [ -z "$stderr" ]
+    [[ $output = *" 105.5361  0.0923 "*" 3.2783  0.0008 "*" 0.0003 "* ]]
+    printf '%s\n' "$output" >report.txt # what it prints, it reads
+    tool gpt-logdiff --format tsv report.txt
+    [ "$(cells runs loss time_s | tail -1)" = '3.2784 105.607' ]
+    while IFS='|' read -r text why; do
+        printf "$text" >bad.txt
+        tool gpt-logdiff bad.txt
+        [ "$status" -eq 3 ]
+        [[ $stderr = *"$why"* ]]
+    done <<'END'
+losses = [3.1, x]\n|the list 'losses': expected a number
+losses = [3.1, 3.2\n|a list that is not closed
+losses = [3.1]\nlosses = [3.2]\n|a second list 'losses'
+losses = [3.1, 3.2]\ntimes = [1]\n|2 losses and 1 times
+losses = []\n|no step lines
+END
+    { echo 'losses = [1.0, 2.0]'; cat "$WORK/run1.txt"; } >log.txt # a log's own text is not a list
+    tool gpt-logdiff --format tsv log.txt
+    [ "$(cells runs loss)" = 3.275 ]
+}
+
 # --- all programs ---
 
 @test "17: a byte-order mark before a recipe is passed over" {

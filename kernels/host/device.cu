@@ -536,8 +536,8 @@ const char *ops_cuda_version(void)
     cudaRuntimeGetVersion(&runtime);
     if (driver)
         snprintf(known, sizeof known, "CUDA driver %d.%d", driver / 1000, driver % 1000 / 10);
-    snprintf(text, sizeof text, "CUDA runtime %d.%d\n%s\ncuBLASLt %zu.%zu.%zu\n",
-             runtime / 1000, runtime % 1000 / 10, known, lt / 10000, lt % 10000 / 100, lt % 100);
+    snprintf(text, sizeof text, "CUDA runtime %d.%d\n%s\ncuBLASLt %zu.%zu.%zu\n", runtime / 1000,
+             runtime % 1000 / 10, known, lt / 10000, lt % 10000 / 100, lt % 100);
     return text;
 }
 

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -200,11 +201,37 @@ static void take_note(void *arg, const char *path, long line, const char *text)
         w->note[w->notes++].line = line;
 }
 
+/* The run as if it had ended with the validation of a step. */
+static struct run ended_at(const struct run *r, int32_t step)
+{
+    struct run at = *r;
+    at.ended = false;
+    at.loss = at.time_ms = NAN;
+    for (int i = 0; i < r->vals; i++)
+        if (r->val[i].step == step) {
+            at.ended = true;
+            at.last = step;
+            at.loss = r->val[i].loss;
+            at.loss_digits = r->val[i].digits;
+            at.time_ms = r->resumed ? NAN : r->val[i].time_ms;
+        }
+    if (r->clock_restart > step)
+        at.clock_restart = 0;
+    return at;
+}
+
 static int take_run(void *arg, const struct run *r)
 {
     struct worker *w = arg;
     struct queue *q = w->queue;
+    struct run at;
     w->runs++;
+    if (q->o->at_step) {
+        at = ended_at(r, q->o->at_step);
+        r = &at;
+        if (!at.ended)
+            take_note(w, r->path, r->last_line, "no validation of the step of --at-step");
+    }
     if (!wait_turn(w))
         return GPT_SYSTEM; /* another item has failed, and its code is returned */
     struct group *g = &q->g->group[q->item[w->at].group];

@@ -39,6 +39,7 @@ struct gather_options {
     int threads; /* 0: one for each processor */
     unsigned flags; /* of group_add */
     bool keep_texts;
+    int32_t at_step; /* runs are judged at this step; 0: at their end */
     bool leave_stdin; /* only find the group of "-"; the caller reads it */
 };
 

@@ -188,6 +188,7 @@ int group_sum(const struct group *g, double target, struct group_sum *out)
     if (!x)
         return err_memory();
     int n = 0, timed = 0;
+    bool steps = true;
     *out = (struct group_sum){ .loss_digits = 17 };
     for (int i = 0; i < g->n; i++) {
         const struct run_end *e = &g->run[i];
@@ -196,6 +197,7 @@ int group_sum(const struct group *g, double target, struct group_sum *out)
             continue;
         out->not_finite += !isfinite(e->loss);
         out->steps += e->last;
+        steps &= e->last > 0;
         x[n++] = e->loss;
         if (!isnan(e->time_s))
             t[timed++] = e->time_s;
@@ -203,7 +205,7 @@ int group_sum(const struct group *g, double target, struct group_sum *out)
             out->loss_digits = e->loss_digits;
     }
     out->runs = n;
-    out->steps = n ? out->steps / n : NAN;
+    out->steps = n && steps ? out->steps / n : NAN;
     out->loss = sample_of(x, n);
     out->time = sample_of(t, timed);
     out->p = out->p_low = out->p_high = NAN;

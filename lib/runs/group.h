@@ -82,7 +82,7 @@ struct group_sum {
     int runs, left_out, not_finite; /* counted; without an end; loss NaN or infinite */
     struct sample loss, time;
     int loss_digits; /* the fewest of any */
-    double steps; /* mean of the last steps */
+    double steps; /* mean of the last steps; NaN where one is not known */
     double p, p_low, p_high; /* against the target; what rounding allows; NaN where sd is 0 */
 };
 int group_sum(const struct group *g, double target, struct group_sum *out) MUST_CHECK;

@@ -86,7 +86,7 @@ static void check_steps(struct reasons *r, const struct group *g)
 {
     int32_t least = 0, most = 0;
     for (int i = 0; i < g->n; i++) {
-        if (!g->run[i].ended)
+        if (!g->run[i].ended || !g->run[i].last)
             continue;
         least = least && least < g->run[i].last ? least : g->run[i].last;
         most = most > g->run[i].last ? most : g->run[i].last;
@@ -225,7 +225,9 @@ static void check_time(struct reasons *r, const struct judgement *v, const struc
 {
     double difference = v->own.time.mean - v->base.time.mean;
     if (k->rule == RULE_Z) {
-        if (!(v->own.steps < v->base.steps))
+        if (isnan(v->own.steps - v->base.steps))
+            add(r, "not fewer steps: published lists have none");
+        else if (!(v->own.steps < v->base.steps))
             add(r, "not fewer steps: %g against %g", v->own.steps, v->base.steps);
     } else if (isnan(difference)) {
         add(r, "not faster: the logs lack times");

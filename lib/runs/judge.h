@@ -23,6 +23,7 @@ enum rule { RULE_T, RULE_Z, RULE_LOSS };
 enum tail { TAIL_TWO, TAIL_LOWER };
 struct criteria {
     double target, alpha;
+    int32_t at_step; /* runs are judged there; 0: at their end */
     enum rule rule;
     enum tail tail; /* of Welch's tests */
     bool systems_only; /* the loss need not be shown, only its mean be below target */

@@ -8,6 +8,7 @@
 #include <string.h>
 #include "base/grow.h"
 #include "base/zio.h"
+#include "runs/lists.h"
 
 #define FNV 14695981039346656037u /* where FNV-1a begins */
 enum { LINE_MAX_BYTES = 16384, NOTES_MAX = 8, BUFFER = 1 << 18 };
@@ -30,6 +31,7 @@ struct logread {
     int32_t last_train, last_val;
     struct average train_avg, val_avg;
     long hidden_steps; /* step lines inside program text */
+    struct lists lists; /* of a file without step lines */
     bool overlong, overlong_step;
     size_t held;
     char buf[LINE_MAX_BYTES];
@@ -69,6 +71,7 @@ void logread_free(struct logread *r)
     if (!r)
         return;
     facts_release(&r->facts);
+    lists_release(&r->lists);
     free(r->run.val);
     free(r->run.tick);
     free(r);
@@ -290,6 +293,32 @@ static int take_line(struct logread *r, const char *line, size_t n, bool termina
             facts_drop_section(&r->facts);
         }
         facts_line(&r->facts, line, n);
+        if (!r->trials)
+            rc = lists_line(&r->lists, line, n);
+    }
+    return rc;
+}
+
+/* Published losses and times, each a run of which nothing else is known. */
+static int take_lists(struct logread *r)
+{
+    static const struct facts unknown;
+    const struct printed *loss = r->lists.of[LIST_LOSSES].v, *time = r->lists.of[LIST_TIMES].v;
+    int n = r->lists.of[LIST_LOSSES].n, times = r->lists.of[LIST_TIMES].n, rc = 0;
+    if (times && times != n) {
+        note(r, 0, "%d losses and %d times: expected as many", n, times);
+        return 0;
+    }
+    for (int i = 0; i < n && !rc; i++) {
+        struct run u = { .path = r->name,
+                         .trial = ++r->trials,
+                         .ended = true,
+                         .loss = loss[i].value,
+                         .loss_digits = loss[i].digits,
+                         .time_ms = times ? 1e3 * time[i].value : NAN,
+                         .facts = &unknown };
+        u.digest = u.loss_digest = mix(mix(mix(FNV, i), u.loss), u.time_ms);
+        rc = r->sink.run(r->sink.arg, &u);
     }
     return rc;
 }
@@ -364,7 +393,13 @@ int logread_end(struct logread *r)
     int rc = r->held || r->overlong ? take_held(r, false) : 0;
     if (!rc)
         rc = end_trial(r);
-    if (!rc && !r->trials)
+    if (!rc && !r->trials && r->lists.open)
+        note(r, r->line, "a list that is not closed by ']'");
+    else if (!rc && !r->trials && *r->lists.wrong)
+        note(r, 0, "%s", r->lists.wrong);
+    else if (!rc && !r->trials && r->lists.of[LIST_LOSSES].n)
+        rc = take_lists(r);
+    else if (!rc && !r->trials)
         note(r, 0,
              r->hidden_steps ? "step lines in program text only, which are not read"
                              : "no step lines");

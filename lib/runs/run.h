@@ -25,7 +25,7 @@ struct run {
     const char *path;
     int trial; /* 1 .. in its file */
     long first_line, last_line;
-    int32_t first, last, total; /* steps; total 0: the log does not say */
+    int32_t first, last, total; /* steps; total 0: the log does not say; last 0: a published list */
     bool ended; /* its last line is the validation after the last step */
     double loss, time_ms; /* at the end; NaN where it has none */
     int loss_digits; /* behind the point */

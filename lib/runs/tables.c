@@ -43,6 +43,8 @@ void tables_groups(struct report *r, const struct gather *g, const struct judgem
         report_line(r, "legend", "σ with n - 1. Time p%s: Welch, %s.",
                     k->rule == RULE_LOSS ? ", Loss p" : "",
                     k->tail == TAIL_LOWER ? "lower tail" : "two-sided");
+    if (k->at_step)
+        report_line(r, "legend", "Losses and times are those at step %d.", (int)k->at_step);
     if (k->rule == RULE_Z)
         report_line(r, "legend", "z: (target - mean) sqrt(n).");
     else if (k->rule == RULE_T)
