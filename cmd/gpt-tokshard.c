@@ -210,6 +210,22 @@ out:
 
 /* --- --verify --- */
 
+/* Shards that the MANIFEST does not name: a run on all .bin files of the folder would train on them. */
+static int tell_strays(const char *dir, const struct manifest *m, int *bad)
+{
+    char **name;
+    int n, rc = shard_strays(dir, m, &name, &n);
+
+    for (int i = 0; i < n; i++) {
+        if (!rc)
+            printf("%s/%s: not in the MANIFEST\n", dir, name[i]);
+        free(name[i]);
+    }
+    free(name);
+    *bad += n;
+    return rc;
+}
+
 static int verify_folder(const char *dir)
 {
     struct manifest m;
@@ -233,6 +249,8 @@ static int verify_folder(const char *dir)
             printf("%.*s%s: ok\n", (int)(strlen(path) - strlen("MANIFEST")), path, m.shard[i].name);
         rc = 0;
     }
+    if (!rc)
+        rc = tell_strays(dir, &m, &bad);
     manifest_release(&m);
     free(path);
     return rc ? rc : bad ? GPT_NO : 0;

@@ -282,6 +282,7 @@ few() {
     echo "$m_0 $m_1e_9 $m_0_5 $m_1 $m__1"
     [ "$m_0" = "$m_1e_9" ] # the product is below the rounding of the sum
     [ "$m_0" != "$m_0_5" ] && [ "$m_0_5" != "$m_1" ] && [ "$m__1" != "$m_0" ]
+}
 
 # --- tokenizing ---
 
@@ -320,6 +321,34 @@ decoded() { "$GPT_BIN/gpt-tokshard" --tokenizer byte --decode "$1" 1:; }
     tool gpt-tokshard --vocab tokenizer.json -o v one.jsonl
     [ "$status" -eq 3 ]
     [[ $stderr = *"tokenizer.json: line 2: field 'merges' comes twice" ]]
+}
+
+@test "11: --verify --full sees each byte of an index; shards that MANIFEST does not name are told" {
+    shard --index -o s --val-tokens 100 "$ROOT"/man/*.1
+    for at in 0 4 8 12 20 32 100 1023 1024; do
+        cp s/text_train_000001.idx keep
+        printf 'X' | dd of=s/text_train_000001.idx bs=1 seek=$at conv=notrunc status=none
+        tool gpt-tokshard --verify --full s
+        [ "$status" -eq 1 ]
+        [[ $output = *"s/text_train_000001.idx: "* ]]
+        mv keep s/text_train_000001.idx
+    done
+    cp s/text_train_000001.idx keep
+    dd if=/dev/zero of=s/text_train_000001.idx bs=1 seek=16 count=16 conv=notrunc status=none
+    tool gpt-tokshard --verify --full s
+    [ "$status" -eq 1 ]
+    mv keep s/text_train_000001.idx
+    tool gpt-tokshard --verify --full s
+    [ "$status" -eq 0 ]
+    for name in text_train_000007.bin other_val_000000.bin.zst text_train_000007.idx; do
+        cp s/text_train_000001.bin s/$name
+        tool gpt-tokshard -q --verify s
+        [ "$status" -eq 1 ]
+        [ "$output" = "s/$name: not in the MANIFEST" ]
+        rm s/$name
+    done
+    tool gpt-tokshard -q --verify s
+    [ "$status" -eq 0 ]
 }
 
 @test "8: of two jobs into one folder the second is refused; a lock that was left is taken over" {

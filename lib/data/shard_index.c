@@ -70,10 +70,11 @@ int shard_index_write(const struct shard_index *x, const char *path, int64_t tok
     return output_commit(&o);
 }
 
+static const unsigned char unknown[16];
+
 static int check(const unsigned char *p, size_t n, const char *path, int64_t tokens,
                  const char *hash)
 {
-    static const unsigned char unknown[16];
     unsigned char want[16];
     uint64_t documents;
 
@@ -88,6 +89,9 @@ static int check(const unsigned char *p, size_t n, const char *path, int64_t tok
     hash_bytes(hash, want);
     if (le32(p + 12) != tokens || (hash && memcmp(p + 16, unknown, 16) && memcmp(p + 16, want, 16)))
         return err_set(GPT_INPUT, "%s: is of another shard: remove it, or make it again", path);
+    for (size_t at = 32; at < SHARD_HEADER_BYTES; at++)
+        if (p[at])
+            return err_set(GPT_INPUT, "%s: offset %zu: expected a zero, found %u", path, at, p[at]);
     for (uint64_t i = 0, at = SHARD_HEADER_BYTES; i < documents; i++, at += 4)
         if (le32(p + at) >= tokens || (i && le32(p + at) <= le32(p + at - 4)))
             return err_set(GPT_INPUT,
@@ -107,6 +111,7 @@ int shard_index_read(struct shard_index *x, const char *path, int64_t tokens, co
     if ((rc = file_read(path, 0, &file, &n)))
         return rc;
     if (!(rc = check((unsigned char *)file, n, path, tokens, hash))) {
+        x->hashed = memcmp(file + 16, unknown, 16);
         x->documents = x->room = (int64_t)le32(file + 8);
         if (!(x->start = malloc(4 * (size_t)x->documents + 4)))
             rc = err_memory();

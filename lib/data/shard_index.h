@@ -9,6 +9,7 @@
 #ifndef DATA_SHARD_INDEX_H
 #define DATA_SHARD_INDEX_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "base/err.h"
@@ -17,6 +18,7 @@ struct shard_index {
     uint32_t *start;
     int64_t documents;
     size_t room;
+    bool hashed; /* read: it says of which shard it is */
 };
 
 int shard_index_add(struct shard_index *x, int64_t start) MUST_CHECK;

@@ -1,11 +1,14 @@
 /* shard_verify.c - see shard_verify.h. */
 #include "tokenize/shard_verify.h"
 
+#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "base/file.h"
+#include "base/grow.h"
 #include "base/hash.h"
+#include "base/text.h"
 #include "data/corpus.h"
 #include "data/shard_read.h"
 
@@ -24,6 +27,8 @@ static int verify_index(struct shard *f, const struct manifest_shard *s)
     if (!(rc = shard_index_read(&x, path, s->tokens, s->hash)) && x.documents != s->documents)
         rc = err_set(GPT_INPUT, "%s: expected %lld documents, found %lld", path,
                      (long long)s->documents, (long long)x.documents);
+    if (!rc && !x.hashed)
+        rc = err_set(GPT_INPUT, "%s: offset 16: expected the hash %s, found zeros", path, s->hash);
     for (int64_t i = 0; i < x.documents && !rc; i++)
         if (!(rc = shard_document(f, i, 1, &begin, &end)) && begin != x.start[i])
             rc = err_set(GPT_INPUT, "%s: document %lld: expected its start at token %lld, found %u",
@@ -73,4 +78,53 @@ int shard_verify(const char *dir, const struct manifest *m, int i, bool full)
         rc = verify_content(path, m, s);
     free(path);
     return rc == GPT_INPUT ? err_set(GPT_NO, "%s", err_message()) : rc;
+}
+
+static bool is_shard_or_index(const char *name)
+{
+    return text_ends(name, ".bin") || text_ends(name, ".bin.zst") || text_ends(name, ".idx");
+}
+
+/* Whether name is a shard of m or the index of one; GPT_NO, 0 or an error. */
+static int in_manifest(const struct manifest *m, const char *name)
+{
+    for (int i = 0; i < m->n; i++) {
+        char *index = shard_index_path(m->shard[i].name);
+        bool same;
+
+        if (!index)
+            return err_memory();
+        same = !strcmp(name, m->shard[i].name) || !strcmp(name, index);
+        free(index);
+        if (same)
+            return 0;
+    }
+    return GPT_NO;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+int shard_strays(const char *dir, const struct manifest *m, char ***names, int *n)
+{
+    DIR *d = opendir(dir);
+    struct dirent *e;
+    int rc = 0;
+
+    *names = NULL;
+    *n = 0;
+    if (!d)
+        return err_sys("cannot open '%s'", dir);
+    while (!rc && (e = readdir(d))) {
+        if (!is_shard_or_index(e->d_name) || (rc = in_manifest(m, e->d_name)) != GPT_NO)
+            continue;
+        if (!(rc = grow_one(names, *n, sizeof **names)) && !((*names)[(*n)++] = strdup(e->d_name)))
+            rc = err_memory();
+    }
+    closedir(d);
+    if (*n && !rc)
+        qsort(*names, (size_t)*n, sizeof **names, by_bytes);
+    return rc;
 }
