@@ -1,6 +1,6 @@
 /* gpt-train - trains a GPT from shards as a recipe says.
  *
- *     gpt-train -r share/recipes/tiny.recipe -d shards -o run --ranks 2 > run.log
+ *     gpt-train -r tiny -d shards -o run --ranks 2 > run.log
  */
 #include <errno.h>
 #include <signal.h>
@@ -12,6 +12,7 @@
 #include "base/opt.h"
 #include "base/progress.h"
 #include "base/version.h"
+#include "model/recipe_named.h"
 #include "ops/gemm.h"
 #include "train/run.h"
 #ifdef HAVE_CUDA
@@ -27,7 +28,7 @@ struct options {
     double ranks_timeout;
     char *gpu_path;
     struct opt_list set;
-    bool plan, profile, no_graph, quiet, progress;
+    bool plan, recipes, profile, no_graph, quiet, progress;
     bool any_device; /* neither --device nor --gpus was given */
 };
 
@@ -380,7 +381,9 @@ int main(int argc, char **argv)
     struct options o = { .keep = -1 };
     const struct opt table[] = {
         { 0, NULL, NULL, OPT_GROUP, NULL, "Experiment", 0, 0, NULL },
-        { 'r', "recipe", "FILE", OPT_STR, &o.recipe, "the experiment: gpt-recipe(5)", 0, 0, NULL },
+        { 'r', "recipe", "FILE", OPT_STR, &o.recipe,
+          "the experiment, gpt-recipe(5): a file, or a name of --recipes", 0, 0, NULL },
+        OPT_SWITCH(0, "recipes", &o.recipes, "list the recipes that have names, and exit"),
         { 's', "set", "KEY=VALUE", OPT_LIST, &o.set,
           "override section.key of the recipe; may be repeated", 0, 0, NULL },
         { 'd', "data", "SHARDS", OPT_STR, &o.data,
@@ -426,6 +429,10 @@ int main(int argc, char **argv)
     int first, rc = opt_parse(&cmd, argc, argv, &first);
     if (!rc && first < argc)
         rc = err_set(GPT_USAGE, "unexpected operand '%s'", argv[first]);
+    if (!rc && o.recipes) {
+        recipe_named_list(stdout);
+        rc = OPT_DONE;
+    }
     if (!rc)
         rc = check_options(&o);
     if (!rc)

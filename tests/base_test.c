@@ -16,6 +16,7 @@
 #include "base/progress.h"
 #include "base/rng.h"
 #include "base/version.h"
+#include "base/suggest.h"
 #include "check.h"
 #include "scratch.h"
 
@@ -542,8 +543,29 @@ static void test_progress(void)
     CHECK(strstr(version_text(), "zstd: 1."));
 }
 
+static void test_suggest(void)
+{
+    CHECK_EQ(suggest_edits("", "abc"), 3);
+    CHECK_EQ(suggest_edits("hedas", "heads"), 1);
+    CHECK_EQ(suggest_edits("kitten", "sitting"), 3);
+    CHECK_EQ(suggest_edits("heads", "heads"), 0);
+    static const char *const words[] = { "head_dim", "heads", "lanes" };
+    static const char *const pairs[][2] = {
+        { "head", "heads" }, { "haeds", "heads" }, { "headdim", "head_dim" }, { "lane", "lanes" },
+        { "x", NULL },       { "", NULL },         { "widths", NULL },
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        struct suggest s = suggest_for(pairs[i][0]);
+        for (int k = 0; k < 3; k++)
+            suggest_try(&s, words[k]);
+        CHECK_STR(s.best ? s.best : "", pairs[i][1] ? pairs[i][1] : "");
+        CHECK_EQ(!*suggest_text(&s), !pairs[i][1]);
+    }
+}
+
 int main(void)
 {
+    test_suggest();
     test_err();
     test_sha256();
     test_xxh();

@@ -360,8 +360,7 @@ static void test_tied_mix(void)
     for (int i = 0; i < 4; i++) {
         double d = mix[i] - 1;
         struct outcome a = run(&(struct variant){ "", 2, .polar = DT_BF16, .mix = d });
-        struct outcome b =
-            run(&(struct variant){ "", 1, .polar = DT_BF16, .embed = (float)d });
+        struct outcome b = run(&(struct variant){ "", 1, .polar = DT_BF16, .embed = (float)d });
         if (!CHECK(!memcmp(a.bytes, b.bytes, a.size)))
             printf("    with order.tied_mix = %g\n", mix[i]);
         CHECK(i == 0 || memcmp(a.bytes, last.bytes, a.size));

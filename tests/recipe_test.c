@@ -43,6 +43,12 @@ static void refuse(const char *set, int code, const char *part)
 static void test_refused(void)
 {
     refuse("model.depth=3", GPT_USAGE, "model.depth");
+    refuse("model.hedas=3", GPT_USAGE, "unknown key, did you mean 'heads'?");
+    refuse("heads=3", GPT_USAGE, "unknown key, did you mean 'model.heads'?");
+    refuse("modle.heads=3", GPT_USAGE, "unknown section 'modle', did you mean 'model'?");
+    refuse("scalars.skpi=scalars 0 1", GPT_USAGE, "did you mean 'skip'?");
+    refuse("parameters.lm_haed=40,d,d", GPT_USAGE, "did you mean 'lm_head'?");
+    refuse("layers.x=3", GPT_USAGE, "the number of a row, found 'x'");
     refuse("model.head_dim=7", GPT_USAGE, "multiple of 4");
     refuse("schedule.steps=0", GPT_USAGE, "[1, 10000000]");
     refuse("schedule.steps=-1450", GPT_USAGE, "'-1450'");
@@ -50,7 +56,7 @@ static void test_refused(void)
     refuse("model.heads", GPT_USAGE, "section.key=value");
     refuse("model.heads=0", GPT_USAGE, "[1, 1024]");
     refuse("model.heads=six", GPT_USAGE, "'six'");
-    refuse("model.heads=5", GPT_INPUT, "layers.0: paired heads need an even number, found 5");
+    refuse("model.heads=5", GPT_USAGE, "layers.0: paired heads need an even number, found 5");
     refuse("model.softcap=1 2", GPT_USAGE, "expected 3 numbers");
     refuse("model.softcap=100 5 7.5", GPT_USAGE, "a <= 70");
     refuse("model.bigram_rows=1", GPT_USAGE, "two rows");
@@ -61,7 +67,7 @@ static void test_refused(void)
     refuse("order.work=attn", GPT_USAGE, "missing");
     refuse("order.scatter=attn mlp foo", GPT_USAGE, "'foo' is no parameter");
     refuse("order.tied=attn embed", GPT_USAGE, "transposes");
-    refuse("parameters.embed=v,d bf16 zero adam replicated 0.5 0.95 1 150 no", GPT_INPUT,
+    refuse("parameters.embed=v,d bf16 zero adam replicated 0.5 0.95 1 150 no", GPT_USAGE,
            "order.tied: expected both of one type, under adam and under the same comms");
     refuse("order.late=smear_gate", GPT_USAGE, "does not wait for 'smear_gate'");
     refuse("optimizer.coeffs=1 2", GPT_USAGE, "rows of three");
@@ -76,13 +82,13 @@ static void test_refused(void)
     refuse("layers.3=plain 10 long yes - - 3 3", GPT_USAGE, "attention bank 10 is outside 'attn'");
     refuse("layers.3=plain 2 long yes - - 3 3", GPT_USAGE, "layer 2 has the same attention bank");
     refuse("layers.3=plain 3 long yes - - 3 2", GPT_USAGE, "layer 2 has the same MLP");
-    refuse("layers.3=plain 3 long yes ve1 1 3 3", GPT_INPUT, "more than two layers read table 0");
+    refuse("layers.3=plain 3 long yes ve1 1 3 3", GPT_USAGE, "more than two layers read table 0");
     refuse("layers.3=plain 3 long yes embed 1 3 3", GPT_USAGE, "'embed' has another role");
-    refuse("layers.6=none - - no ve1 1 - 6", GPT_INPUT, "more than two layers");
-    refuse("layers.8=plain 7 short no - - 7 8", GPT_INPUT, "does not wait for 've0'");
+    refuse("layers.6=none - - no ve1 1 - 6", GPT_USAGE, "more than two layers");
+    refuse("layers.8=plain 7 short no - - 7 8", GPT_USAGE, "does not wait for 've0'");
     refuse("layers.8=none 7 short no ve0 2 7 8", GPT_USAGE, "a value embedding needs attention");
     refuse("model.skip=-1 6", GPT_USAGE, "layer 6 cannot receive layer -1");
-    refuse("model.skip=3 11", GPT_INPUT, "layers below 11");
+    refuse("model.skip=3 11", GPT_USAGE, "layers below 11");
     refuse("scalars.qkv=scalars - 2", GPT_USAGE, "found '-'");
     refuse("scalars.qkv=scalars 16 2", GPT_USAGE, "elements up to 36, 'scalars' has 36");
     refuse("scalars.qkv=smear_gate 0 1", GPT_USAGE, "must be f32");
@@ -99,8 +105,15 @@ static void test_refused(void)
     CHECK_ERR(recipe_parse(&r, "x", "name = a\nname = b\n", NULL, 0), GPT_INPUT, "x:2");
     CHECK_ERR(recipe_parse(&r, "x", "[model\n", NULL, 0), GPT_INPUT, "x:1");
     CHECK_ERR(recipe_parse(&r, "x", "name = a\n", NULL, 0), GPT_INPUT, "missing");
+    CHECK_ERR(recipe_parse(&r, "x", "nmae = a\n", NULL, 0), GPT_INPUT,
+              "x:1: nmae: unknown key, did you mean 'name'?");
+    CHECK_ERR(recipe_parse(&r, "x", "name = a\n[data]\nzzz = 1\n", NULL, 0), GPT_INPUT,
+              "x:3: data.zzz: unknown key");
+    CHECK_ERR(recipe_parse(&r, "x", "\n[paramters]\n", NULL, 0), GPT_INPUT,
+              "x:2: unknown section 'paramters', did you mean 'parameters'?");
+    CHECK_ERR(recipe_read(&r, "recrod-61", NULL, 0), GPT_USAGE, "did you mean 'record-61'?");
     const char *unread[] = { "layers.8=plain 7 short no - - 7 8", "order.late=-" };
-    CHECK_ERR(recipe_read(&r, recipe_path("record-61"), unread, 2), GPT_INPUT,
+    CHECK_ERR(recipe_read(&r, recipe_path("record-61"), unread, 2), GPT_USAGE,
               "ve0: nothing in the model reads it");
     CHECK_ERR(recipe_parse(&r, "x", "name\n", NULL, 0), GPT_INPUT, "key = value");
 }
@@ -127,7 +140,7 @@ static void test_refused_parameters(void)
     refuse("parameters.ve0=v,d bf16 zero adam sharded - 0.95 75 5 no", GPT_USAGE, "[0, 1)");
     refuse("parameters.ve0=v,d bf16 transpose:ve1 adam sharded 0.75 0.95 75 5 no", GPT_USAGE,
            "transposed shape");
-    refuse("parameters.ve0=v,f bf16 zero adam sharded 0.75 0.95 75 5 no", GPT_INPUT,
+    refuse("parameters.ve0=v,f bf16 zero adam sharded 0.75 0.95 75 5 no", GPT_USAGE,
            "table 0 of 've0' needs 50304 rows of 768");
     refuse("parameters.ve0=2v,d bf16 zero adam sharded 0.75 0.95 75 5 no", GPT_USAGE,
            "no layer reads table 1 of it");
@@ -135,7 +148,7 @@ static void test_refused_parameters(void)
            "replicated");
     refuse("parameters.x0_lambdas=1,11 f32 values:1*12 adam replicated 0.65 0.95 5 0 no", GPT_USAGE,
            "12 initial values for 11 elements");
-    refuse("parameters.x0_lambdas=1,11 f32 zero adam sharded 0.65 0.95 5 0 no", GPT_INPUT,
+    refuse("parameters.x0_lambdas=1,11 f32 zero adam sharded 0.65 0.95 5 0 no", GPT_USAGE,
            "'x0_lambdas' must be f32 and replicated");
 }
 

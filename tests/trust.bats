@@ -378,4 +378,40 @@ decoded() { "$GPT_BIN/gpt-tokshard" --tokenizer byte --decode "$1" 1:; }
     shard -o killed "$ROOT/README.md"
     [ ! -e killed/.lock ]
     "$GPT_BIN/gpt-tokshard" --verify -q killed
+
+# Words that a command refuses with a message on stderr.
+refused() { # STATUS MESSAGE PROGRAM ARGUMENT...
+    tool "${@:3}"
+    echo "$status $stderr"
+    [ "$status" -eq "$1" ]
+    [[ $stderr = *"$2"* ]]
+    [ -z "$output" ]
+}
+
+@test "13: a mistyped key, section, option, verb or name is named, with the nearest one" {
+    sed 's/^heads = /hedas = /' "$GPT_SHARE/recipes/tiny.recipe" >key.recipe
+    sed 's/^\[schedule\]/[shedule]/' "$GPT_SHARE/recipes/tiny.recipe" >section.recipe
+    sed 's/^lm_head /lm_haed /' "$GPT_SHARE/recipes/tiny.recipe" >label.recipe
+    refused 3 "key.recipe:8: model.hedas: unknown key, did you mean 'heads'?" gpt-train --plan -r key.recipe
+    refused 3 ": unknown section 'shedule', did you mean 'schedule'?" gpt-train --plan -r section.recipe
+    refused 3 ".lm_haed: the model has no such parameter, did you mean 'lm_head'?" gpt-train --plan -r label.recipe
+    refused 2 "--set model.hedas=4: unknown key, did you mean 'heads'?" gpt-train --plan -r tiny -s model.hedas=4
+    refused 2 "unknown option --plna, did you mean '--plan'?" gpt-train --plna -r tiny
+    refused 2 "found 'verfy', did you mean 'verify'?" gpt-ckpt verfy x
+    refused 2 "did you mean 'record-61'?" ns-coeffs eval recrod-61
+    refused 2 "did you mean 'record-61'?" gpt-train --plan -r recrod-61
+}
+
+@test "13: a fault that --set made names it, with status 2" {
+    refused 2 "--set model.heads=5: tiny:" gpt-train --plan -r tiny -s schedule.steps=9 -s model.heads=5
+}
+
+@test "14: recipes have names, which --recipes lists" {
+    tool gpt-train --recipes
+    [ "$status" -eq 0 ]
+    [ "$(cut -f1 <<<"$output" | sort)" = "$(basename -s .recipe "$GPT_SHARE"/recipes/*.recipe | sort)" ]
+    for name in $(cut -f1 <<<"$output"); do
+        "$GPT_BIN/gpt-train" --plan -r "$name" >by_name
+        "$GPT_BIN/gpt-train" --plan -r "$GPT_SHARE/recipes/$name.recipe" | diff - by_name
+    done
 }

@@ -13,6 +13,7 @@
 #include "base/num.h"
 #include "base/version.h"
 #include "base/grow.h"
+#include "base/suggest.h"
 
 const char *(*opt_version_extra)(void);
 
@@ -233,7 +234,13 @@ static int unknown_option(const struct tables *t, const char *shown, int n)
                                               strlen(o->name) == (size_t)n - 2
                                         : o->letter == shown[1]))
             return err_set(GPT_USAGE, "--%s does not go with %s", o->name, t->verb);
-    return err_set(GPT_USAGE, "unknown option %.*s", n, shown);
+    char word[64];
+    snprintf(word, sizeof word, "%.*s", n, shown);
+    struct suggest s = suggest_for(word + 2 * (shown[1] == '-'));
+    for (const struct option *l = t->longs; shown[1] == '-' && l->name; l++)
+        suggest_try(&s, l->name);
+    return err_set(GPT_USAGE, "unknown option %.*s%s%s%s", n, shown,
+                   s.best ? ", did you mean '--" : "", s.best ? s.best : "", s.best ? "'?" : "");
 }
 
 /* What was wrong, from what getopt_long leaves behind. */

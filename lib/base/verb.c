@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/file.h"
+#include "base/suggest.h"
 
 /* Is the word in a list with blanks between? */
 static bool listed(const char *list, const char *word)
@@ -76,7 +77,11 @@ static int no_verb(const struct program *p, const char *found)
                                : i + 1 < p->n ? ", "
                                               : " or ",
                                p->verbs[i].name);
-    return found ? err_set(GPT_USAGE, "expected %s first, found '%s'", names, found)
+    struct suggest s = suggest_for(found ? found : "");
+    for (int i = 0; i < p->n; i++)
+        suggest_try(&s, p->verbs[i].name);
+    return found ? err_set(GPT_USAGE, "expected %s first, found '%s'%s", names, found,
+                           suggest_text(&s))
                  : err_set(GPT_USAGE, "expected %s", names);
 }
 

@@ -2,6 +2,7 @@
 
 #include <string.h>
 #include <unistd.h>
+#include "base/suggest.h"
 
 #define JORDAN \
     { \
@@ -122,11 +123,21 @@ const struct coeffs_set *coeffs_set_find(const char *name)
     return NULL;
 }
 
+static struct suggest nearest(const char *name)
+{
+    struct suggest s = suggest_for(name);
+    for (int i = 0; i < coeffs_set_count(); i++)
+        suggest_try(&s, sets[i].name);
+    return s;
+}
+
 int coeffs_set_get(struct coeffs *c, const char *name)
 {
     const struct coeffs_set *s = coeffs_set_find(name);
+    struct suggest near = nearest(name);
     if (!s)
-        return err_set(GPT_USAGE, "no set '%s' (ns-coeffs list shows them)", name);
+        return err_set(GPT_USAGE, "no set '%s' (ns-coeffs list shows them)%s", name,
+                       suggest_text(&near));
     memset(c, 0, sizeof *c);
     snprintf(c->name, sizeof c->name, "%s", name);
     c->n = s->n;
@@ -140,8 +151,10 @@ int coeffs_set_or_file(struct coeffs *c, const char *name)
 {
     if (coeffs_set_find(name))
         return coeffs_set_get(c, name);
+    struct suggest near = nearest(name);
     if (strcmp(name, "-") && !strpbrk(name, "./") && access(name, F_OK))
-        return err_set(GPT_USAGE, "'%s': no such set (ns-coeffs list shows them) and no such file",
-                       name);
+        return err_set(GPT_USAGE,
+                       "'%s': no such set (ns-coeffs list shows them) and no such file%s", name,
+                       suggest_text(&near));
     return coeffs_read(c, name);
 }

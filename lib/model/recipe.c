@@ -5,9 +5,12 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/file.h"
 #include "base/grow.h"
 #include "base/hash.h"
+#include "base/suggest.h"
+#include "model/recipe_named.h"
 
 static bool is_table(const char *section)
 {
@@ -97,7 +100,7 @@ static int parse_line(struct recipe *r, char *section, char *line, int number)
                            line);
         memcpy(section, line + 1, n - 2);
         section[n - 2] = 0;
-        return 0;
+        return recipe_check_section(r, section, number);
     }
     char *value = line + strcspn(line, is_table(section) ? " \t" : "=");
     if (!*value)
@@ -162,8 +165,9 @@ int recipe_override(struct recipe *r, const char *assignment)
     return rc;
 }
 
-int recipe_parse(struct recipe **out, const char *name, const char *text,
-                 const char *const *overrides, int n)
+/* Of the n overrides all but number `without` (-1: all). */
+static int parse(struct recipe **out, const char *name, const char *text,
+                 const char *const *overrides, int n, int without)
 {
     struct recipe *r = calloc(1, sizeof *r);
     int rc = 0;
@@ -173,7 +177,7 @@ int recipe_parse(struct recipe **out, const char *name, const char *text,
     if (!rc)
         rc = parse_lines(r, text);
     for (int i = 0; i < n && !rc; i++)
-        rc = recipe_override(r, overrides[i]);
+        rc = i == without ? 0 : recipe_override(r, overrides[i]);
     if (!rc)
         rc = recipe_bind(r);
     if (!rc)
@@ -187,10 +191,55 @@ int recipe_parse(struct recipe **out, const char *name, const char *text,
     return 0;
 }
 
+/* Is the recipe sound with these overrides? Leaves no message. */
+static bool is_sound(const char *name, const char *text, const char *const *overrides, int n,
+                     int without)
+{
+    struct recipe *r;
+    int rc = parse(&r, name, text, overrides, n, without);
+    recipe_free(r);
+    return !rc;
+}
+
+/* A fault in a recipe that is sound without --set is the fault of one of them, or of all. */
+static int name_override(const char *name, const char *text, const char *const *overrides, int n)
+{
+    char said[1024];
+    snprintf(said, sizeof said, "%s", err_message());
+    if (!is_sound(name, text, NULL, 0, -1))
+        return err_set(GPT_INPUT, "%s", said);
+    for (int i = n - 1; i >= 0; i--)
+        if (is_sound(name, text, overrides, n, i))
+            return err_set(GPT_USAGE, "--set %s: %s", overrides[i], said);
+    return err_set(GPT_USAGE, "with what --set changes: %s", said);
+}
+
+int recipe_parse(struct recipe **out, const char *name, const char *text,
+                 const char *const *overrides, int n)
+{
+    int rc = parse(out, name, text, overrides, n, -1);
+    return rc == GPT_INPUT && n ? name_override(name, text, overrides, n) : rc;
+}
+
+static int unknown_name(const char *name)
+{
+    struct suggest s = suggest_for(name);
+    for (int i = 0; i < recipe_named_count(); i++)
+        suggest_try(&s, recipe_named_at(i)->name);
+    return err_set(GPT_USAGE,
+                   "'%s': no such recipe (gpt-train --recipes lists them) and no such file%s", name,
+                   suggest_text(&s));
+}
+
 int recipe_read(struct recipe **r, const char *path, const char *const *overrides, int n)
 {
     char *text;
     size_t size;
+    const struct recipe_named *named = recipe_named_find(path);
+    if (named)
+        return recipe_parse(r, path, named->text, overrides, n);
+    if (!strpbrk(path, "./") && strcmp(path, "-") && access(path, F_OK))
+        return unknown_name(path);
     int rc = file_read(path, 1 << 20, &text, &size);
     if (rc)
         return rc;

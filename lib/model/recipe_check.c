@@ -4,6 +4,7 @@
 #include "model/recipe_text.h"
 
 #include <string.h>
+#include "base/suggest.h"
 #include "model/initial.h"
 
 static const struct param_role {
@@ -31,6 +32,27 @@ static const struct scalar_role {
 #include "model/role_list.h"
 };
 enum { N_SCALAR_ROLES = sizeof scalar_roles / sizeof *scalar_roles };
+
+/* -- labels -------------------------------------------------------------------------- */
+
+/* A parameter may have any label, which [layers] can name: it is wrong if it is near to the label of
+ * a role that has no row, or in --set, which is meant to change one, to that of any role. */
+int recipe_check_label(const struct recipe *r, const struct recipe_line *l)
+{
+    bool scalar = !strcmp(l->section, "scalars");
+    int n = scalar ? N_SCALAR_ROLES : N_PARAM_ROLES;
+    struct suggest s = suggest_for(l->key);
+    for (int i = 0; i < n; i++) {
+        const char *role = scalar ? scalar_roles[i].name : param_roles[i].label;
+        if (!strcmp(role, l->key))
+            return 0;
+        if (!l->number || !recipe_find(r, l->section, role))
+            suggest_try(&s, role);
+    }
+    if (scalar)
+        return recipe_error(r, l, "the model has no scalar of this name%s", suggest_text(&s));
+    return s.best ? recipe_error(r, l, "the model has no such parameter%s", suggest_text(&s)) : 0;
+}
 
 /* -- parameters ------------------------------------------------------------------------ */
 

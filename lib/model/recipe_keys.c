@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/num.h"
+#include "base/suggest.h"
 #include "coeffs/coeffs.h"
 
 enum kind {
@@ -392,9 +393,81 @@ static int check_precision(struct recipe *r)
     return 0;
 }
 
+/* In the order of the canonical text. */
+static const char *const sections[] = { "",        "model", "layers",    "parameters",
+                                        "scalars", "order", "optimizer", "schedule",
+                                        "stages",  "data",  "precision" };
+enum { N_SECTIONS = sizeof sections / sizeof *sections };
+
+int recipe_check_section(const struct recipe *r, const char *section, int line)
+{
+    struct suggest s = suggest_for(section);
+    for (int i = 0; i < N_SECTIONS; i++) {
+        if (!strcmp(sections[i], section))
+            return 0;
+        suggest_try(&s, sections[i]);
+    }
+    return line ? err_set(GPT_INPUT, "%s:%d: unknown section '%s'%s", r->text->name, line, section,
+                          suggest_text(&s))
+                : err_set(GPT_USAGE, "--set %s: unknown section '%s'%s", section, section,
+                          suggest_text(&s));
+}
+
+static bool is_numbered(const char *section)
+{
+    return !strcmp(section, "layers") || !strcmp(section, "stages");
+}
+
+static int unknown_key(const struct recipe *r, const struct recipe_line *l)
+{
+    struct suggest s = suggest_for(l->key);
+    char elsewhere[64];
+    for (int i = 0; i < N_KEYS; i++)
+        if (!strcmp(keys[i].section, l->section))
+            suggest_try(&s, keys[i].key);
+    for (int i = 0; i < N_KEYS && !s.best; i++)
+        if (!strcmp(keys[i].key, l->key)) { /* in another section */
+            snprintf(elsewhere, sizeof elsewhere, "%s%s%s", keys[i].section,
+                     *keys[i].section ? "." : "", l->key);
+            s.best = elsewhere;
+        }
+    return recipe_error(r, l, "unknown key%s", suggest_text(&s));
+}
+
+static bool is_key(const struct recipe_line *l)
+{
+    for (int i = 0; i < N_KEYS; i++)
+        if (!strcmp(keys[i].section, l->section) && !strcmp(keys[i].key, l->key))
+            return true;
+    return false;
+}
+
+/* Before anything is bound, so that a mistyped name is not reported as another that is missing. */
+static int check_names(const struct recipe *r)
+{
+    for (int i = 0; i < r->text->n; i++) {
+        const struct recipe_line *l = &r->text->line[i];
+        int rc = recipe_check_section(r, l->section, l->number);
+        if (rc)
+            return rc;
+        if (is_numbered(l->section)) {
+            if (!*l->key || l->key[strspn(l->key, "0123456789")])
+                return recipe_error(r, l, "expected the number of a row, found '%s'", l->key);
+        } else if (!strcmp(l->section, "parameters") || !strcmp(l->section, "scalars")) {
+            if ((rc = recipe_check_label(r, l)))
+                return rc;
+        } else if (!is_key(l)) {
+            return unknown_key(r, l);
+        }
+    }
+    return 0;
+}
+
 int recipe_bind(struct recipe *r)
 {
-    int rc;
+    int rc = check_names(r);
+    if (rc)
+        return rc;
     if ((rc = bind_section(r, "")) || (rc = bind_section(r, "model")))
         return rc;
     r->width = r->heads * r->head_dim;
@@ -407,22 +480,19 @@ int recipe_bind(struct recipe *r)
         return rc;
     for (int i = 0; i < r->text->n; i++)
         if (!r->text->line[i].used)
-            return recipe_error(r, &r->text->line[i], "unknown key");
+            return recipe_error(r, &r->text->line[i], "expected rows 0, 1, 2 ..., one each");
     return 0;
 }
 
 /* Sections in a fixed order; keys in the order of the table, rows in the order read. */
 int recipe_print(struct recipe *r)
 {
-    static const char *const sections[] = { "",        "model", "layers",    "parameters",
-                                            "scalars", "order", "optimizer", "schedule",
-                                            "stages",  "data",  "precision" };
     char *buf = NULL;
     size_t size;
     FILE *f = open_memstream(&buf, &size);
     if (!f)
         return err_sys("recipe");
-    for (size_t s = 0; s < sizeof sections / sizeof *sections; s++) {
+    for (size_t s = 0; s < N_SECTIONS; s++) {
         bool table = true;
         if (*sections[s])
             fprintf(f, "\n[%s]\n", sections[s]);

@@ -32,13 +32,17 @@ int recipe_error(const struct recipe *r, const struct recipe_line *l, const char
 
 /* recipe_keys.c: lines to fields, defaults added as lines; and lines to canonical text */
 int recipe_bind(struct recipe *r) MUST_CHECK;
+/* GPT_INPUT unless there is such a section; line: of its heading, 0: --set. */
+int recipe_check_section(const struct recipe *r, const char *section, int line) MUST_CHECK;
 int recipe_print(struct recipe *r) MUST_CHECK;
 /* recipe_tables.c */
 int recipe_bind_layers(struct recipe *r) MUST_CHECK;
 int recipe_bind_params(struct recipe *r) MUST_CHECK;
 int recipe_bind_scalars(struct recipe *r) MUST_CHECK;
 int recipe_bind_stages(struct recipe *r) MUST_CHECK;
-/* recipe_check.c: can the model run it? */
+/* recipe_check.c: is a row's label one that the model has, or can have? */
+int recipe_check_label(const struct recipe *r, const struct recipe_line *l) MUST_CHECK;
+/* Can the model run it? */
 int recipe_check(const struct recipe *r) MUST_CHECK;
 
 #endif

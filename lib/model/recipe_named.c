@@ -1,0 +1,40 @@
+#include "model/recipe_named.h"
+
+#include <string.h>
+
+/* The file as it is, with a zero byte behind it; the path is relative to the top of the tree, where
+ * make runs. */
+#define TEXT(symbol, name) \
+    __asm__(".pushsection .rodata\n" #symbol ":\n.incbin \"share/recipes/" name ".recipe\"\n" \
+            ".byte 0\n.popsection\n"); \
+    extern const char symbol[] __attribute__((visibility("hidden")))
+
+TEXT(recipe_text_tiny, "tiny");
+TEXT(recipe_text_record_61, "record-61");
+TEXT(recipe_text_record_74, "record-74");
+
+static const struct recipe_named named[] = {
+    { "tiny", recipe_text_tiny },
+    { "record-61", recipe_text_record_61 },
+    { "record-74", recipe_text_record_74 },
+};
+
+int recipe_named_count(void) { return (int)(sizeof named / sizeof named[0]); }
+
+const struct recipe_named *recipe_named_at(int i) { return &named[i]; }
+
+const struct recipe_named *recipe_named_find(const char *name)
+{
+    for (int i = 0; i < recipe_named_count(); i++)
+        if (!strcmp(named[i].name, name))
+            return &named[i];
+    return NULL;
+}
+
+void recipe_named_list(FILE *f)
+{
+    for (int i = 0; i < recipe_named_count(); i++) {
+        const char *about = strstr(named[i].text, ": ") + 2; /* "# tiny: the topology ..." */
+        fprintf(f, "%s\t%.*s\n", named[i].name, (int)strcspn(about, "\n"), about);
+    }
+}
