@@ -1,4 +1,4 @@
-/* le.h - little-endian 32-bit numbers at any address. Pure functions. */
+/* le.h - little-endian numbers at any address. Pure functions. */
 #ifndef BASE_LE_H
 #define BASE_LE_H
 
@@ -9,6 +9,16 @@ static inline uint32_t le32(const void *p)
     const unsigned char *b = p;
 
     return b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+}
+
+/* A number of `size` bytes, at most 8. */
+static inline uint64_t le_number(const unsigned char *b, int size)
+{
+    uint64_t v = 0;
+
+    for (int i = size; i-- > 0;)
+        v = v << 8 | b[i];
+    return v;
 }
 
 /* Returns what is behind it. */

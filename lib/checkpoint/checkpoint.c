@@ -268,11 +268,11 @@ struct task {
 };
 struct job {
     const struct ckpt *c;
-    const struct ckpt_want *want; /* NULL: all files are checked, nothing is loaded */
+    const struct ckpt_want *want;
     int nwant;
     struct task *tasks;
     int ntasks;
-    int *files, nfiles; /* those that tasks touch */
+    int *files, nfiles; /* those that tasks touch; NULL: all */
 };
 
 /* Copies bytes [from, from + n) of the whole tensor to the wants that they are part of. */
@@ -291,10 +291,13 @@ static void deliver(const struct job *j, const struct ckpt_entry *e, uint64_t fr
     }
 }
 
-static int read_task(const struct job *j, const struct task *t, unsigned char *buf)
+static int read_task(const struct job *j, const struct task *t)
 {
     struct ckpt_stream s;
     uint64_t at = t->e->unit_bytes * (uint64_t)t->e->pieces[t->piece].begin;
+    unsigned char *buf = malloc(CHUNK);
+    if (!buf)
+        return err_memory();
     int rc = ckpt_stream_open(&s, j->c, t->e, t->piece);
     while (!rc && s.left) {
         size_t n = s.left < CHUNK ? (size_t)s.left : CHUNK;
@@ -303,28 +306,27 @@ static int read_task(const struct job *j, const struct task *t, unsigned char *b
         at += n;
     }
     ckpt_stream_close(&s);
+    free(buf);
     return rc;
 }
 
 static int do_task(void *arg, int i)
 {
     const struct job *j = arg;
-    unsigned char *buf = malloc(CHUNK);
-    int rc = buf ? read_task(j, &j->tasks[i], buf) : err_memory();
-    free(buf);
-    return rc;
+    return read_task(j, &j->tasks[i]);
 }
 
-static int hash_file(const char *path, char hash[33])
+int ckpt_file_hash(const struct ckpt *c, int file, char hash[33])
 {
     struct xxh x;
     unsigned char *buf = malloc(CHUNK);
-    int fd = open(path, O_RDONLY | O_CLOEXEC), rc = 0;
+    char *path = path_join(c->dir, c->manifest.files[file].name);
+    int fd = -1, rc = 0;
     ssize_t n;
-    if (fd < 0)
-        rc = err_sys("cannot open '%s'", path);
-    else if (!buf)
+    if (!buf || !path)
         rc = err_memory();
+    else if ((fd = open(path, O_RDONLY | O_CLOEXEC)) < 0)
+        rc = err_sys("cannot open '%s'", path);
     else if (!(rc = xxh_init(&x))) {
         while ((n = read(fd, buf, CHUNK)) > 0 || (n < 0 && errno == EINTR))
             if (n > 0)
@@ -337,33 +339,30 @@ static int hash_file(const char *path, char hash[33])
     }
     if (fd >= 0)
         close(fd);
-    free(buf);
-    return rc;
-}
-
-int ckpt_file_hash(const struct ckpt *c, int file, char hash[33])
-{
-    char *path = path_join(c->dir, c->manifest.files[file].name);
-    int rc = path ? hash_file(path, hash) : err_memory();
     free(path);
+    free(buf);
     return rc;
 }
 
 /* Names the damaged tensor of a file whose hash is wrong, and the offset. */
-static int locate(const struct ckpt *c, int file, const char *path, const char *found)
+static int locate(const struct ckpt *c, int file, const char *found)
 {
     struct job j = { .c = c };
-    unsigned char *buf = malloc(CHUNK);
+    const struct ckpt_file *f = &c->manifest.files[file];
     int rc = 0;
-    for (int i = 0; buf && !rc && i < c->manifest.nentries; i++)
+    for (int i = 0; !rc && i < c->manifest.nentries; i++)
         for (int k = 0; !rc && k < c->manifest.entries[i].npieces; k++)
             if (c->manifest.entries[i].pieces[k].file == file)
-                rc = read_task(&j, &(struct task){ &c->manifest.entries[i], k }, buf);
-    free(buf);
+                rc = read_task(&j, &(struct task){ &c->manifest.entries[i], k });
     if (rc == GPT_INPUT)
         return rc;
-    return err_set(GPT_INPUT, "%s: expected XXH3 %s, found %s: it is damaged, in no tensor's data",
-                   path, c->manifest.files[file].hash, found);
+    char *path = path_join(c->dir, f->name);
+    rc = path ? err_set(GPT_INPUT,
+                        "%s: expected XXH3 %s, found %s: it is damaged, in no tensor's data", path,
+                        f->hash, found)
+              : err_memory();
+    free(path);
+    return rc;
 }
 
 /* Checks the hash of a file that has not been checked yet. */
@@ -375,11 +374,9 @@ static int check_file(struct ckpt *c, int file)
     pthread_mutex_unlock(&c->lock);
     if (done)
         return 0;
-    char *path = path_join(c->dir, c->manifest.files[file].name);
-    int rc = path ? hash_file(path, found) : err_memory();
+    int rc = ckpt_file_hash(c, file, found);
     if (!rc && strcmp(found, c->manifest.files[file].hash))
-        rc = locate(c, file, path, found);
-    free(path);
+        rc = locate(c, file, found);
     if (!rc) {
         pthread_mutex_lock(&c->lock);
         c->checked[file] = true;
@@ -391,13 +388,11 @@ static int check_file(struct ckpt *c, int file)
 static int do_file(void *arg, int i)
 {
     const struct job *j = arg;
-    return check_file((struct ckpt *)j->c, j->files[i]); /* `checked`, under its lock */
+    return check_file((struct ckpt *)j->c, j->files ? j->files[i] : i); /* sets `checked` */
 }
 
 static bool wanted(const struct job *j, const struct ckpt_entry *e, const struct ckpt_piece *p)
 {
-    if (!j->want)
-        return true;
     for (int i = 0; i < j->nwant; i++) {
         const struct ckpt_want *w = &j->want[i];
         if (!strcmp(w->name, e->name) && w->begin < p->begin + p->count &&
@@ -440,22 +435,10 @@ static int collect(struct job *j)
         }
     qsort(j->tasks, (size_t)j->ntasks, sizeof *j->tasks, by_offset);
     for (int i = 0; i < c->manifest.nfiles; i++)
-        if (used[i] || !j->want)
+        if (used[i])
             j->files[j->nfiles++] = i;
     free(used);
     return 0;
-}
-
-static int run(struct job *j, int threads)
-{
-    int rc = collect(j);
-    if (!rc)
-        rc = parallel_for(j->nfiles, threads, do_file, j);
-    if (!rc)
-        rc = parallel_for(j->ntasks, threads, do_task, j);
-    free(j->tasks);
-    free(j->files);
-    return rc;
 }
 
 static int check_want(const struct ckpt *c, const struct ckpt_want *w)
@@ -476,23 +459,21 @@ static int check_want(const struct ckpt *c, const struct ckpt_want *w)
 int ckpt_load(const struct ckpt *c, const struct ckpt_want *w, int n, int threads)
 {
     struct job j = { .c = c, .want = w, .nwant = n };
-    if (n == 0)
-        return 0;
-    for (int i = 0; i < n; i++) {
-        int rc = check_want(c, &w[i]);
-        if (rc)
-            return rc;
-    }
-    return run(&j, threads);
+    int rc = 0;
+    for (int i = 0; !rc && i < n; i++)
+        rc = check_want(c, &w[i]);
+    if (!rc)
+        rc = collect(&j);
+    if (!rc)
+        rc = parallel_for(j.nfiles, threads, do_file, &j);
+    if (!rc)
+        rc = parallel_for(j.ntasks, threads, do_task, &j);
+    free(j.tasks);
+    free(j.files);
+    return rc;
 }
 
 int ckpt_verify_files(const struct ckpt *c, int threads)
 {
-    struct job j = { .c = c };
-    int rc = collect(&j);
-    if (!rc)
-        rc = parallel_for(j.nfiles, threads, do_file, &j);
-    free(j.tasks);
-    free(j.files);
-    return rc;
+    return parallel_for(c->manifest.nfiles, threads, do_file, &(struct job){ .c = c });
 }

@@ -70,24 +70,22 @@ int64_t ckpt_named_step(const char *dir)
 /* ROOT is locked from begin to commit or abort, or from ckpt_hold to ckpt_let_go: of two
  * programs that write into one directory, each would remove the other's temporary files. */
 struct hold {
-    char *root;
     struct dir_lock lock;
     bool stays; /* until ckpt_let_go */
     struct hold *next;
+    char root[];
 };
 static struct hold *holds;
 static pthread_mutex_t holds_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static int new_hold(const char *root, struct hold **out)
 {
-    struct hold *h = calloc(1, sizeof *h);
-    if (!h || !(h->root = strdup(root))) {
-        free(h);
+    struct hold *h = calloc(1, sizeof *h + strlen(root) + 1);
+    if (!h)
         return err_memory();
-    }
+    strcpy(h->root, root);
     int rc = dir_lock_take(&h->lock, root);
     if (rc) {
-        free(h->root);
         free(h);
         return rc;
     }
@@ -129,7 +127,6 @@ static bool release_hold(const char *root, bool let_go)
     if (!h || stays)
         return stays;
     dir_lock_release(&h->lock);
-    free(h->root);
     free(h);
     return true;
 }

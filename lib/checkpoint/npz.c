@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/le.h"
 
 static const struct {
     const char *descr, *type;
@@ -36,14 +37,6 @@ bool npz_is(const unsigned char *b, size_t n)
     return n >= 22 && !memcmp(b, "PK\3\4", 4) && (b[4] || b[5] || b[6] || b[7]);
 }
 
-static uint64_t le(const unsigned char *b, int size)
-{
-    uint64_t v = 0;
-    for (int i = size; i-- > 0;)
-        v = v << 8 | b[i];
-    return v;
-}
-
 static int bad(const struct zip *z, uint64_t at, const char *expected)
 {
     return err_set(GPT_INPUT, "%s: offset %" PRIu64 ": zip: expected %s", z->path, at, expected);
@@ -58,21 +51,21 @@ static bool inside(const struct zip *z, uint64_t at, uint64_t n)
 static int find_directory(const struct zip *z, uint64_t *at, uint64_t *entries)
 {
     size_t end = z->n - 22, stop = z->n > 22 + 65535 ? z->n - 22 - 65535 : 0;
-    while (le(z->b + end, 4) != 0x06054b50 && end > stop)
+    while (le_number(z->b + end, 4) != 0x06054b50 && end > stop)
         end--;
-    if (le(z->b + end, 4) != 0x06054b50)
+    if (le_number(z->b + end, 4) != 0x06054b50)
         return bad(z, z->n, "the end of a directory: the file is cut short, or damaged");
-    *entries = le(z->b + end + 10, 2);
-    *at = le(z->b + end + 16, 4);
+    *entries = le_number(z->b + end + 10, 2);
+    *at = le_number(z->b + end + 16, 4);
     if (*entries != 0xffff && *at != 0xffffffff)
         return 0;
-    if (end < 20 || le(z->b + end - 20, 4) != 0x07064b50)
+    if (end < 20 || le_number(z->b + end - 20, 4) != 0x07064b50)
         return bad(z, end, "a zip64 locator before it");
-    uint64_t end64 = le(z->b + end - 12, 8);
-    if (!inside(z, end64, 56) || le(z->b + end64, 4) != 0x06064b50)
+    uint64_t end64 = le_number(z->b + end - 12, 8);
+    if (!inside(z, end64, 56) || le_number(z->b + end64, 4) != 0x06064b50)
         return bad(z, end64, "a zip64 end of the directory");
-    *entries = le(z->b + end64 + 32, 8);
-    *at = le(z->b + end64 + 48, 8);
+    *entries = le_number(z->b + end64 + 32, 8);
+    *at = le_number(z->b + end64 + 48, 8);
     return 0;
 }
 
@@ -86,7 +79,7 @@ struct member {
 static int take_zip64(const struct zip *z, uint64_t extra, uint64_t n, uint64_t *v[3])
 {
     for (uint64_t at = extra, end = extra + n; end - at >= 4;) {
-        uint64_t id = le(z->b + at, 2), size = le(z->b + at + 2, 2);
+        uint64_t id = le_number(z->b + at, 2), size = le_number(z->b + at + 2, 2);
         if (size > end - at - 4)
             return bad(z, at, "an extra field that ends in its entry");
         for (uint64_t p = at + 4, k = 0; id == 1 && k < 3; k++) {
@@ -94,7 +87,7 @@ static int take_zip64(const struct zip *z, uint64_t extra, uint64_t n, uint64_t 
                 continue;
             if (at + 4 + size - p < 8)
                 return bad(z, at, "a zip64 number for each size");
-            *v[k] = le(z->b + p, 8);
+            *v[k] = le_number(z->b + p, 8);
             p += 8;
         }
         at += 4 + size;
@@ -105,12 +98,13 @@ static int take_zip64(const struct zip *z, uint64_t extra, uint64_t n, uint64_t 
 /* The entry of the directory at *at, and the offset of its data; *at moves to the next. */
 static int next_member(const struct zip *z, uint64_t *at, struct member *m)
 {
-    if (!inside(z, *at, 46) || le(z->b + *at, 4) != 0x02014b50)
+    if (!inside(z, *at, 46) || le_number(z->b + *at, 4) != 0x02014b50)
         return bad(z, *at, "an entry of the directory");
     const unsigned char *b = z->b + *at;
-    uint64_t method = le(b + 10, 2), packed = le(b + 20, 4), bytes = le(b + 24, 4);
-    uint64_t name = le(b + 28, 2), extra = le(b + 30, 2), note = le(b + 32, 2);
-    uint64_t local = le(b + 42, 4);
+    uint64_t method = le_number(b + 10, 2), packed = le_number(b + 20, 4),
+             bytes = le_number(b + 24, 4);
+    uint64_t name = le_number(b + 28, 2), extra = le_number(b + 30, 2), note = le_number(b + 32, 2);
+    uint64_t local = le_number(b + 42, 4);
     if (!inside(z, *at + 46, name + extra + note))
         return bad(z, *at, "an entry of the directory that ends in the file");
     m->name = b + 46;
@@ -123,9 +117,9 @@ static int next_member(const struct zip *z, uint64_t *at, struct member *m)
                        "%s: array '%.*s' is compressed: expected np.savez, not "
                        "np.savez_compressed",
                        z->path, (int)name, (const char *)m->name);
-    if (!inside(z, local, 30) || le(z->b + local, 4) != 0x04034b50)
+    if (!inside(z, local, 30) || le_number(z->b + local, 4) != 0x04034b50)
         return bad(z, local, "a member's header");
-    m->at = local + 30 + le(z->b + local + 26, 2) + le(z->b + local + 28, 2);
+    m->at = local + 30 + le_number(z->b + local + 26, 2) + le_number(z->b + local + 28, 2);
     m->bytes = bytes;
     if (!inside(z, m->at, bytes))
         return bad(z, m->at, "a member that ends in the file");
@@ -194,7 +188,7 @@ static int take_array(const struct zip *z, const struct member *m, struct st_ten
     unsigned size = 0;
     if (m->bytes < 12 || memcmp(b, "\x93NUMPY", 6) || b[6] < 1 || b[6] > 3)
         return bad(z, m->at, "an array's header (\\x93NUMPY, version 1 to 3)");
-    uint64_t from = b[6] == 1 ? 10 : 12, n = le(b + 8, b[6] == 1 ? 2 : 4);
+    uint64_t from = b[6] == 1 ? 10 : 12, n = le_number(b + 8, b[6] == 1 ? 2 : 4);
     if (n > 65536 || n > m->bytes - from)
         return bad(z, m->at + 8, "an array's header that ends in it");
     char *dict = strndup((const char *)b + from, n);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include "base/grow.h"
 #include "base/json.h"
+#include "base/le.h"
 #include "base/text.h"
 #include "base/zio.h"
 #include "checkpoint/npz.h"
@@ -438,14 +439,6 @@ struct st_reader {
     uint64_t at; /* bytes of the data section that the stream has given */
 };
 
-static uint64_t le64(const unsigned char *b)
-{
-    uint64_t v = 0;
-    for (int i = 8; i-- > 0;)
-        v = v << 8 | b[i];
-    return v;
-}
-
 static int check_size(const char *path, uint64_t n)
 {
     if (n > ST_HEADER_MAX)
@@ -482,7 +475,7 @@ static int open_mapped(struct st_reader *r)
         return short_file(r->path, "header size", 8, r->map_bytes);
     if (npz_is(r->map, r->map_bytes))
         return npz_parse(&r->h, r->path, r->map, r->map_bytes);
-    uint64_t n = le64(r->map), have = r->map_bytes - 8;
+    uint64_t n = le_number(r->map, 8), have = r->map_bytes - 8;
     int rc = check_size(r->path, n);
     if (rc)
         return rc;
@@ -510,7 +503,7 @@ static int open_stream(struct st_reader *r)
         return rc;
     if (got < 8)
         return short_file(r->path, "header size", 8, got);
-    uint64_t n = le64(b);
+    uint64_t n = le_number(b, 8);
     if ((rc = check_size(r->path, n)))
         return rc;
     while (have < n) {

@@ -30,7 +30,6 @@ struct tensors {
     bool taken; /* st is, or was, the stream of a source */
     struct stored *v, **by_name;
     int n;
-    uint64_t *shapes; /* of a checkpoint's entries */
     struct byte_source *idle[IDLE];
     pthread_mutex_t lock; /* idle */
 };
@@ -119,20 +118,18 @@ static int take_entries(struct tensors *s)
     const struct ckpt_entry *e;
     s->n = ckpt_entries(s->ckpt, &e);
     s->v = calloc((size_t)s->n + 1, sizeof *s->v);
-    s->shapes = calloc((size_t)s->n * CKPT_MAX_RANK + 1, sizeof *s->shapes);
-    if (!s->v || !s->shapes)
+    if (!s->v)
         return err_memory();
     for (int i = 0; i < s->n; i++) {
         struct stored *t = &s->v[i];
-        uint64_t *shape = s->shapes + i * CKPT_MAX_RANK;
         t->name = e[i].name;
         t->dtype = e[i].dtype;
         t->type = st_type_name(t->dtype);
         t->rank = e[i].rank;
-        t->shape = shape;
+        t->shape = (const uint64_t *)e[i].shape; /* none is negative */
         t->elements = 1;
         for (int k = 0; k < t->rank; k++)
-            t->elements *= shape[k] = (uint64_t)e[i].shape[k];
+            t->elements *= t->shape[k];
         t->bytes = t->elements * dtype_size(t->dtype);
     }
     return 0;
@@ -232,7 +229,6 @@ void tensors_close(struct tensors *s)
     ckpt_close(s->ckpt);
     free(s->v);
     free(s->by_name);
-    free(s->shapes);
     free(s->path);
     pthread_mutex_destroy(&s->lock);
     free(s);

@@ -52,23 +52,12 @@ struct rendezvous {
 
 /* -- frames ------------------------------------------------------------------------ */
 
-static bool write_all(int fd, const void *from, size_t bytes)
-{
-    for (const char *p = from; bytes > 0;) {
-        ssize_t n = send(fd, p, bytes, MSG_NOSIGNAL);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        p += n, bytes -= (size_t)n;
-    }
-    return true;
-}
+enum direction { SEND, RECEIVE };
 
-static bool read_all(int fd, void *to, size_t bytes)
+static bool transfer(int fd, enum direction way, void *data, size_t bytes)
 {
-    for (char *p = to; bytes > 0;) {
-        ssize_t n = recv(fd, p, bytes, 0);
+    for (char *p = data; bytes > 0;) {
+        ssize_t n = way == SEND ? send(fd, p, bytes, MSG_NOSIGNAL) : recv(fd, p, bytes, 0);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
@@ -82,29 +71,24 @@ static bool send_frame(const struct rendezvous *r, int fd, enum frame_type type,
                        size_t bytes)
 {
     struct frame f = { MAGIC, type, (uint32_t)r->env.process, (uint32_t)bytes };
-    return write_all(fd, &f, sizeof f) && write_all(fd, data, bytes);
+    return transfer(fd, SEND, &f, sizeof f) && transfer(fd, SEND, (void *)data, bytes);
 }
 
 static bool receive_frame(int fd, struct frame *f, char **data, size_t most)
 {
     *data = NULL;
-    if (!read_all(fd, f, sizeof *f) || f->magic != MAGIC || f->bytes > most)
+    if (!transfer(fd, RECEIVE, f, sizeof *f) || f->magic != MAGIC || f->bytes > most)
         return false;
     if (!f->bytes)
         return true;
     *data = malloc(f->bytes + 1);
-    if (*data && read_all(fd, *data, f->bytes)) {
+    if (*data && transfer(fd, RECEIVE, *data, f->bytes)) {
         (*data)[f->bytes] = '\0';
         return true;
     }
     free(*data);
     *data = NULL;
     return false;
-}
-
-static size_t most_bytes(const struct rendezvous *r)
-{
-    return (size_t)MAX_BYTES * (size_t)r->env.processes;
 }
 
 /* -- connecting ------------------------------------------------------------------------- */
@@ -123,21 +107,18 @@ static int open_port(int port, int *fd)
 {
     struct sockaddr_in6 six = { .sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port) };
     struct sockaddr_in four = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
-    int on = 1, off = 0, bound = -1;
+    int on = 1, off = 0;
 
     *fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (*fd >= 0) {
+    bool has_six = *fd >= 0;
+    if (!has_six && (*fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) < 0)
+        return err_sys("process 0: socket");
+    setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (has_six)
         setsockopt(*fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-        setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-        bound = bind(*fd, (struct sockaddr *)&six, sizeof six);
-    } else {
-        *fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (*fd < 0)
-            return err_sys("process 0: socket");
-        setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-        bound = bind(*fd, (struct sockaddr *)&four, sizeof four);
-    }
-    if (bound || listen(*fd, 128)) {
+    if ((has_six ? bind(*fd, (struct sockaddr *)&six, sizeof six)
+                 : bind(*fd, (struct sockaddr *)&four, sizeof four)) ||
+        listen(*fd, 128)) {
         int rc = err_sys("process 0: cannot listen at port %d", port);
         close(*fd);
         return rc;
@@ -247,11 +228,6 @@ static int connect_to_0(struct rendezvous *r)
     return GPT_OK;
 }
 
-static int connect_all(struct rendezvous *r)
-{
-    return r->env.process == 0 ? accept_all(r) : connect_to_0(r);
-}
-
 /* -- frames and failures; r->lock is held -------------------------------------------------- */
 
 static void PRINTF_LIKE(3, 4) fail(struct rendezvous *r, int except, const char *fmt, ...)
@@ -357,6 +333,7 @@ static void *reader_main(void *arg)
     struct rendezvous *r = arg;
     struct pollfd *watch = calloc((size_t)r->peers, sizeof *watch);
     double last_beat = now_seconds(), every = fmin(ALIVE_SECONDS, r->timeout / 4);
+    size_t most = (size_t)MAX_BYTES * (size_t)r->env.processes;
 
     pthread_mutex_lock(&r->lock);
     while (watch && !r->stop) {
@@ -371,7 +348,7 @@ static void *reader_main(void *arg)
             struct frame f;
             char *data;
             bool ready = watch[i].fd >= 0 && watch[i].revents;
-            bool heard = ready && receive_frame(watch[i].fd, &f, &data, most_bytes(r));
+            bool heard = ready && receive_frame(watch[i].fd, &f, &data, most);
             pthread_mutex_lock(&r->lock);
             if (heard)
                 handle_frame(r, i, &f, data);
@@ -415,7 +392,7 @@ int rendezvous_new(struct rendezvous **out, const struct rendezvous_env *env, do
     for (int i = 0; !rc && i < r->peers; i++)
         r->peer[i].fd = -1;
     if (!rc && r->peers)
-        rc = connect_all(r);
+        rc = env->process == 0 ? accept_all(r) : connect_to_0(r);
     for (int i = 0; i < r->peers; i++) /* those connected first have sent nothing since */
         r->peer[i].heard = now_seconds();
     if (!rc && r->peers && pthread_create(&r->thread, NULL, reader_main, r))
@@ -431,20 +408,18 @@ int rendezvous_new(struct rendezvous **out, const struct rendezvous_env *env, do
 
 /* -- the interface ----------------------------------------------------------------------------- */
 
-/* r->lock is held. A process that has left sends no part. */
-static bool any_left(const struct rendezvous *r, int *who)
+/* A process that has left and so sends no part; -1: none. r->lock is held. */
+static int find_left(const struct rendezvous *r)
 {
     for (int i = 0; i < r->peers; i++)
-        if (r->peer[i].left) {
-            *who = i;
-            return true;
-        }
-    return false;
+        if (r->peer[i].left)
+            return i;
+    return -1;
 }
 
 int rendezvous_gather(struct rendezvous *r, const void *mine, size_t bytes, void *all)
 {
-    int rc = GPT_OK, who = 0;
+    int rc = GPT_OK;
 
     if (!r->peers) {
         memcpy(all, mine, bytes);
@@ -465,14 +440,14 @@ int rendezvous_gather(struct rendezvous *r, const void *mine, size_t bytes, void
     } else if (r->peer[0].fd >= 0 && !send_frame(r, r->peer[0].fd, DATA, mine, bytes)) {
         peer_lost(r, 0, "cannot be reached");
     }
-    while (!r->result && !r->failed && !any_left(r, &who))
+    while (!r->result && !r->failed && find_left(r) < 0)
         pthread_cond_wait(&r->change, &r->lock);
     if (r->result)
         memcpy(all, r->result, bytes * (size_t)r->env.processes);
     else if (r->failed)
         rc = err_set(GPT_DEVICE, "%s", r->message);
     else
-        rc = err_set(GPT_DEVICE, "process %d of %d has left", who, r->env.processes);
+        rc = err_set(GPT_DEVICE, "process %d of %d has left", find_left(r), r->env.processes);
     free(r->result);
     r->result = NULL;
     pthread_mutex_unlock(&r->lock);

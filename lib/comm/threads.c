@@ -442,14 +442,18 @@ static void threads_free(struct comm *c)
 static struct group *group_new(int world)
 {
     struct group *g = calloc(1, sizeof *g);
+    pthread_condattr_t attr;
     if (!g)
         return NULL;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&g->change, &attr);
+    pthread_condattr_destroy(&attr);
+    pthread_mutex_init(&g->lock, NULL);
     g->entries = calloc((size_t)SLOTS * world, sizeof *g->entries);
     g->rows = calloc((size_t)SLOTS * world * world * 2, sizeof *g->rows);
     if (!g->entries || !g->rows) {
-        free(g->entries);
-        free(g->rows);
-        free(g);
+        group_free(g);
         return NULL;
     }
     g->world = world;
@@ -463,12 +467,6 @@ static struct group *group_new(int world)
             g->slot[i].e[r].send_rows = rows + world;
         }
     }
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&g->change, &attr);
-    pthread_condattr_destroy(&attr);
-    pthread_mutex_init(&g->lock, NULL);
     return g;
 }
 
