@@ -88,7 +88,7 @@ static int choose_input(const char *a, const char *b)
 static void remark(const char *text)
 {
     if (!o.quiet && *text)
-        fprintf(stderr, "gpt-ckpt: %s\n", text);
+        text_line(stderr, "gpt-ckpt: %s", text);
 }
 
 /* Close after a failure, too. */
@@ -173,7 +173,7 @@ static int verb_cat(char **argv, int n)
 static void print_fault(void *arg, const char *fault)
 {
     (void)arg;
-    puts(fault);
+    text_line(stdout, "%s", fault);
 }
 
 static int verb_verify(char **argv, int n)
@@ -182,8 +182,8 @@ static int verb_verify(char **argv, int n)
     (void)n;
     int rc = verify_path(argv[0], o.full, print_fault, NULL, &checked);
     if (!rc && !o.quiet)
-        printf("%s: sound%s\n", checked,
-               o.full ? "" : " by headers and sizes (--full reads all data)");
+        text_line(stdout, "%s: sound%s", checked,
+                  o.full ? "" : " by headers and sizes (--full reads all data)");
     free(checked);
     return rc;
 }
@@ -194,8 +194,8 @@ static void print_difference(void *arg, const char *key, const char *a, const ch
 {
     (void)arg;
     if (!o.quiet)
-        fprintf(stderr, "gpt-ckpt: %s: %s in A, %s in B\n", key, a ? a : "absent",
-                b ? b : "absent");
+        text_line(stderr, "gpt-ckpt: %s: %s in A, %s in B", key, a ? a : "absent",
+                  b ? b : "absent");
 }
 
 static int compare(struct inspect *a, struct inspect *b, const char *pattern)

@@ -75,12 +75,10 @@ static void say_note(const char *path, long line, const char *text)
 {
     if (o.quiet)
         return;
-    fputs("gpt-logdiff: ", stderr);
-    text_plain(stderr, path, strlen(path));
     if (line)
-        fprintf(stderr, ":%ld: %s\n", line, text);
+        text_line(stderr, "gpt-logdiff: %s:%ld: %s", path, line, text);
     else
-        fprintf(stderr, ": %s\n", text);
+        text_line(stderr, "gpt-logdiff: %s: %s", path, text);
 }
 
 static void say_notes(const struct gather *g, int from)
@@ -88,7 +86,7 @@ static void say_notes(const struct gather *g, int from)
     for (int i = from; i < g->notes; i++)
         say_note(g->note[i].path, g->note[i].line, g->note[i].text);
     if (g->more_notes && !o.quiet)
-        fprintf(stderr, "gpt-logdiff: %ld more like these\n", g->more_notes);
+        text_line(stderr, "gpt-logdiff: %ld more like these", g->more_notes);
 }
 
 /* --- a run that is still going --- */
@@ -112,7 +110,7 @@ static int live_step(void *arg, const struct run *r, const struct stepline *s)
     char text[2048];
     FILE *to = report_format_of(o.format) == REPORT_TEXT ? stdout : stderr;
     if (follow_step(&l->f, r, s, text, sizeof text)) {
-        fprintf(to, "%s\n", text);
+        text_line(to, "%s", text);
         if (fflush(to))
             return err_sys("cannot write");
     }

@@ -218,7 +218,7 @@ static int tell_strays(const char *dir, const struct manifest *m, int *bad)
 
     for (int i = 0; i < n; i++) {
         if (!rc)
-            printf("%s/%s: not in the MANIFEST\n", dir, name[i]);
+            text_line(stdout, "%s/%s: not in the MANIFEST", dir, name[i]);
         free(name[i]);
     }
     free(name);
@@ -244,9 +244,10 @@ static int verify_folder(const char *dir)
             break;
         bad += rc == GPT_NO;
         if (rc)
-            printf("%s\n", err_message());
+            text_line(stdout, "%s", err_message());
         else if (!o.quiet)
-            printf("%.*s%s: ok\n", (int)(strlen(path) - strlen("MANIFEST")), path, m.shard[i].name);
+            text_line(stdout, "%.*s%s: ok", (int)(strlen(path) - strlen("MANIFEST")), path,
+                      m.shard[i].name);
         rc = 0;
     }
     if (!rc)
@@ -480,19 +481,19 @@ static int make_shards(int inputs, char **input, const char *arguments)
     if (o.stats && (rc = print_stats(&stats, vocab)))
         goto out;
     if (!o.quiet && r.invalid)
-        fprintf(stderr, "gpt-tokshard: %" PRId64 " sequence%s not UTF-8: %s\n", r.invalid,
-                r.invalid == 1 ? " is" : "s are",
-                c.encode.invalid == INVALID_BYTES ? "kept as bytes" : "replaced by U+FFFD");
+        text_line(stderr, "gpt-tokshard: %" PRId64 " sequence%s not UTF-8: %s", r.invalid,
+                  r.invalid == 1 ? " is" : "s are",
+                  c.encode.invalid == INVALID_BYTES ? "kept as bytes" : "replaced by U+FFFD");
     if (!o.quiet && o.repair)
-        fprintf(stderr, "gpt-tokshard: %d of %d shards made again%s\n", r.repaired, r.shards,
-                r.remade ? ", and the MANIFEST" : "");
+        text_line(stderr, "gpt-tokshard: %d of %d shards made again%s", r.repaired, r.shards,
+                  r.remade ? ", and the MANIFEST" : "");
     else if (!o.quiet && o.output)
-        fprintf(stderr,
-                "gpt-tokshard: %" PRId64 " document%s, %" PRId64 " token%s in %d shard%s; %.1f "
-                "MB of text in %.1f s, %.1f MB/s\n",
-                r.documents, r.documents == 1 ? "" : "s", r.tokens, r.tokens == 1 ? "" : "s",
-                r.shards, r.shards == 1 ? "" : "s", (double)r.text_bytes / 1e6, r.seconds,
-                (double)r.text_bytes / 1e6 / r.seconds);
+        text_line(stderr,
+                  "gpt-tokshard: %" PRId64 " document%s, %" PRId64 " token%s in %d shard%s; %.1f "
+                  "MB of text in %.1f s, %.1f MB/s",
+                  r.documents, r.documents == 1 ? "" : "s", r.tokens, r.tokens == 1 ? "" : "s",
+                  r.shards, r.shards == 1 ? "" : "s", (double)r.text_bytes / 1e6, r.seconds,
+                  (double)r.text_bytes / 1e6 / r.seconds);
 out:
     token_stats_release(&stats);
     vocab_free(vocab);

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/opt.h"
 #include "base/progress.h"
+#include "base/text.h"
 #include "base/version.h"
 #include "model/recipe_named.h"
 #include "ops/gemm.h"
@@ -72,10 +73,11 @@ static int cpu_backend(struct backend *b, int ranks, int64_t wanted, bool quiet)
     cpu_threads = cpu_threads < 1 ? 1 : cpu_threads;
     snprintf(about, sizeof about, "%s, threads a rank: %d", kernels, cpu_threads);
     if (slow && !quiet)
-        fprintf(stderr,
-                "gpt-train: this processor has no fused multiply-add that we use: products run on "
-                "%s, at a fraction of what AVX2 or NEON give\n",
-                kernels);
+        text_line(
+            stderr,
+            "gpt-train: this processor has no fused multiply-add that we use: products run on "
+            "%s, at a fraction of what AVX2 or NEON give",
+            kernels);
     *b = (struct backend){ .name = "cpu",
                            .about = about,
                            .world = ranks,
@@ -103,7 +105,7 @@ static int gpu_comm_new(struct comm **c, struct ops *o, int rank, int world, voi
 static void gpu_stuck(void *ctx, int code, const char *message)
 {
     (void)ctx;
-    fprintf(stderr, "gpt-train: %s\n", message);
+    text_line(stderr, "gpt-train: %s", message);
     _exit(code);
 }
 
@@ -198,10 +200,10 @@ static int pick_backend(struct backend *b, const struct options *o, const struct
 #ifdef HAVE_CUDA
         int gpus = o->any_device && !o->quiet ? ops_cuda_count() : 0;
         if (gpus)
-            fprintf(stderr,
-                    "gpt-train: training on the CPU; %d GPU%s visible: --gpus N uses them, "
-                    "--device cpu silences this message\n",
-                    gpus, gpus > 1 ? "s are" : " is");
+            text_line(stderr,
+                      "gpt-train: training on the CPU; %d GPU%s visible: --gpus N uses them, "
+                      "--device cpu silences this message",
+                      gpus, gpus > 1 ? "s are" : " is");
 #endif
         return cpu_backend(b, (int)o->ranks, o->threads, o->quiet);
     }
@@ -335,9 +337,9 @@ static int train(const struct options *o, const struct recipe *r, const char *ar
     if (rc != RUN_STOPPED)
         return rc;
     if (!o->quiet)
-        fprintf(stderr, "gpt-train: stopped by a signal; %s%s\n",
-                o->out ? "resume with --resume " : "without -o nothing of it is kept",
-                o->out ? o->out : "");
+        text_line(stderr, "gpt-train: stopped by a signal; %s%s",
+                  o->out ? "resume with --resume " : "without -o nothing of it is kept",
+                  o->out ? o->out : "");
     return 0;
 }
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/file.h"
+#include "base/text.h"
 #include "base/verb.h"
 #include "base/version.h"
 #include "inspect/momenta.h"
@@ -187,9 +188,9 @@ static int verb_polar(char **argv, int n)
         write_origin(out.f);
         greedy_write(&g, &opt, out.f);
         if (!o.quiet && !greedy_reaches(&g))
-            fprintf(stderr,
-                    "ns-coeffs: %d rows do not reach %g: it stays at %.3g (--iters, --lower)\n",
-                    g.n, opt.lower, (double)g.row[g.n - 1].lower);
+            text_line(stderr,
+                      "ns-coeffs: %d rows do not reach %g: it stays at %.3g (--iters, --lower)",
+                      g.n, opt.lower, (double)g.row[g.n - 1].lower);
     }
     return close_table(&out, rc);
 }
@@ -253,7 +254,7 @@ static int fit_and_write(const struct coeffs *start, const struct trials *t,
         return rc;
     fit_describe(&f, start, opt, verdict, sizeof verdict);
     if (!o.quiet)
-        fprintf(stderr, "ns-coeffs: %s\n", verdict);
+        text_line(stderr, "ns-coeffs: %s", verdict);
     return 0;
 }
 

@@ -323,6 +323,48 @@ decoded() { "$GPT_BIN/gpt-tokshard" --tokenizer byte --decode "$1" 1:; }
     [[ $stderr = *"tokenizer.json: line 2: field 'merges' comes twice" ]]
 }
 
+@test "12: no control character and no bad UTF-8 reaches a terminal in a message" {
+    evil=$'a\e[31mb\x9b\xc2\x9bc\xffd\ne'
+    head -c 3000 /dev/urandom >"$evil"
+    printf '%s\n' "$evil" $'\e]0;title\a = 1' >words
+    cp words words.recipe
+    bytes=$(head -c 300 "$GPT_BIN/gpt-train" | tr '\0' ' '; printf '\x1b\x9b\n')
+    printf '%s' "$bytes" >binary
+    clean() {
+        echo "$*"
+        "$GPT_BIN/$1" "${@:2}" >out.txt 2>err.txt </dev/null || true
+        [ -s err.txt ] || [ -s out.txt ]
+        run ! grep -qaP '[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]' out.txt err.txt
+        iconv -f UTF-8 -t UTF-8 out.txt err.txt >/dev/null
+    }
+    # shellcheck disable=SC2043
+    for file in "$evil" "no$evil" words words.recipe binary; do
+        clean gpt-tokshard --tokenizer byte --verify "$file"
+        clean gpt-tokshard --tokenizer byte --decode "$file"
+        clean gpt-tokshard -o o --vocab "$file" "$ROOT/README.md"
+        clean gpt-tokshard --tokenizer byte -o o --format jsonl "$file"
+        clean gpt-train --plan -r "$file"
+        clean gpt-train -r "$GPT_SHARE/recipes/tiny.recipe" -d "$file"
+        clean gpt-train -d . --resume "$file"
+        clean gpt-logdiff "$file"
+        clean gpt-logdiff "x$file=$file" "$file"
+        clean gpt-ckpt ls "$file"
+        clean gpt-ckpt verify "$file"
+        clean gpt-ckpt import "$file" -o made --recipe "$file"
+        clean ns-coeffs eval "$file"
+        clean ns-coeffs "$file"
+    done
+    for word in "$evil" "$evil=1" "model.heads=$evil" "stages.0=$evil" "model.$evil=1"; do
+        clean gpt-train --plan -r "$GPT_SHARE/recipes/tiny.recipe" -s "$word"
+        clean gpt-tokshard "--$word"
+        clean gpt-logdiff --format "$word"
+    done
+    shard -o "$evil.d" "$ROOT/README.md"
+    clean gpt-tokshard --verify "$evil.d"
+    truncate -s 100 "$evil.d/text_train_000001.bin"
+    clean gpt-tokshard --verify "$evil.d"
+}
+
 @test "11: --verify --full sees each byte of an index; shards that MANIFEST does not name are told" {
     shard --index -o s --val-tokens 100 "$ROOT"/man/*.1
     for at in 0 4 8 12 20 32 100 1023 1024; do

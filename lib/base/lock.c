@@ -56,9 +56,8 @@ static int try_lock(int fd)
         return FREE;
     if (errno == EWOULDBLOCK)
         return HELD;
-    return errno == ENOSYS || errno == ENOTSUP || errno == EINVAL || errno == ENOLCK
-               ? may_live(fd)
-               : GPT_SYSTEM;
+    return errno == ENOSYS || errno == ENOTSUP || errno == EINVAL || errno == ENOLCK ? may_live(fd)
+                                                                                     : GPT_SYSTEM;
 }
 
 /* Whether path is still the file that was opened: its holder removes it before letting go. */

@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/num.h"
+#include "base/text.h"
 #include "base/version.h"
 #include "base/grow.h"
 #include "base/suggest.h"
@@ -340,7 +341,7 @@ int opt_exit(const struct command *c, int rc)
         snprintf(said, sizeof said, "%s", err_message());
     }
     if (failed)
-        fprintf(stderr, "%s: %s\n", c->name, said);
+        text_line(stderr, "%s: %s", c->name, said);
     if (rc == GPT_USAGE)
         fprintf(stderr, "Try '%s --help'.\n", c->name);
     return rc;
@@ -354,15 +355,20 @@ void opt_list_release(struct opt_list *l)
 
 char *opt_arguments(int argc, char **argv)
 {
-    size_t n = 1, at = 0;
-    for (int i = 1; i < argc; i++)
-        n += strlen(argv[i]) + 1;
-    char *s = calloc(n, 1);
-    for (int i = 1; s && i < argc; i++)
-        at += (size_t)sprintf(s + at, "%s%s", i > 1 ? " " : "", argv[i]);
-    for (size_t i = 0; s && i < at; i++)
-        if ((unsigned char)s[i] < ' ')
-            s[i] = '?'; /* a line break would end the comment or header */
+    char *s = NULL;
+    size_t n;
+    FILE *f = open_memstream(&s, &n);
+    if (!f)
+        return NULL;
+    for (int i = 1; i < argc; i++) {
+        if (i > 1)
+            fputc(' ', f);
+        text_plain(f, argv[i], strlen(argv[i])); /* a line break would end the comment or header */
+    }
+    if (ferror(f) | fclose(f)) {
+        free(s);
+        return NULL;
+    }
     return s;
 }
 

@@ -1,5 +1,7 @@
 #include "base/text.h"
 
+#include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 bool text_ends(const char *s, const char *end)
@@ -41,6 +43,20 @@ void text_plain(FILE *f, const char *s, size_t n)
             fwrite(s, 1, k, f);
         }
     }
+}
+
+void text_line(FILE *f, const char *fmt, ...)
+{
+    char *line;
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vasprintf(&line, fmt, ap);
+    va_end(ap);
+    if (n < 0)
+        return;
+    text_plain(f, line, (size_t)n);
+    fputc('\n', f);
+    free(line);
 }
 
 void text_xml(FILE *f, const char *s)

@@ -3,6 +3,7 @@
  *
  *     text_json(f, name);                  // "a \"b\"\u000a", quotes included
  *     text_plain(f, name, strlen(name));   // a terminal sees no control character
+ *     text_line(stderr, "gpt-x: cannot open '%s'", name);   // a message of a program: all are so
  *
  * The caller checks the stream. Thread-safe.
  */
@@ -51,7 +52,9 @@ size_t text_utf8(const char *s, size_t n);
 void text_json(FILE *f, const char *s);
 /* With '?' in place of control characters and of what is not UTF-8. */
 void text_plain(FILE *f, const char *s, size_t n);
-/* The same as text of an XML element. */
+/* A formatted line, written as text_plain does, and its end. */
+void text_line(FILE *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* As text_plain, as text of an XML element. */
 void text_xml(FILE *f, const char *s);
 
 #endif

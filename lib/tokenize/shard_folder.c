@@ -361,7 +361,8 @@ int shard_folder_open(struct shard_folder *f, const struct tokjob_config *c)
 
         if (!whole || !partial)
             rc = err_memory();
-        else if ((c->repair || !(rc = file_mkdirs(c->out))) && !(rc = dir_lock_take(&f->lock, c->out)))
+        else if ((c->repair || !(rc = file_mkdirs(c->out))) &&
+                 !(rc = dir_lock_take(&f->lock, c->out)))
             rc = c->repair ? open_for_repair(f, whole, partial) : open_folder(f, whole, partial);
         free(whole);
         free(partial);
