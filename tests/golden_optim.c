@@ -156,8 +156,8 @@ static void compare(struct run *u, int call)
         compare_weight(u, call, i);
         compare_state(u, call, "momentum_buffer", i, q->momentum, FP32);
         compare_state(u, call, "second_momentum_buffer", i, q->second, SECOND);
-        compare_state(u, call, "exp_avg", i, q->exp_avg, FP32);
-        compare_state(u, call, "exp_avg_sq", i, q->exp_avg_sq, FP32);
+        compare_state(u, call, "exp_avg", i, q->exp_avg.t, FP32);
+        compare_state(u, call, "exp_avg_sq", i, q->exp_avg_sq.t, FP32);
     }
 }
 

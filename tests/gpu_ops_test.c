@@ -200,6 +200,26 @@ static void test_finite(void)
             }
 }
 
+/* Codes of f16 and e4m3: the largest number, then what is none. */
+static void test_finite_codes(enum dtype t, uint32_t largest, uint32_t none)
+{
+    int32_t *bad = gpu->alloc(gpu, 4, "test"), got, clean = 0;
+    size_t size = dtype_size(t);
+
+    for (int64_t n = 1; n < 40; n++)
+        for (int64_t at = 0; at <= n; at++) { /* n: nowhere */
+            uint8_t code[80];
+            struct tensor x = tensor_of(gpu->alloc(gpu, sizeof code, "test"), t, 1, n);
+            for (int64_t i = 0; i < n; i++)
+                memcpy(code + (size_t)i * size, i == at ? &none : &largest, size);
+            gpu->upload(gpu, x.data, code, (size_t)n * size);
+            gpu->upload(gpu, bad, &clean, 4);
+            gpu->finite(gpu, bad, x);
+            gpu->download(gpu, &got, bad, 4);
+            CHECK_EQ(got, at < n);
+        }
+}
+
 static void test_copy(void)
 {
     struct both a = drawn(3, 333, 1), b = blank_as(DT_F32, DT_F32, 3, 333), z = drawn(5, 5, 1);
@@ -317,6 +337,8 @@ static void test_small(void)
     test_head(31, 64, 512, 4, true, false);
     test_head(263, 256, 4096, 2, true, true);
     test_finite();
+    test_finite_codes(DT_F16, 0x7bff, 0xfc00);
+    test_finite_codes(DT_E4M3, 0xfe, 0xff);
     test_copy();
     test_upload();
     test_graph();

@@ -51,6 +51,16 @@ static void test_memory(void)
         o->finite(o, bad, t); /* sticks */
         CHECK_EQ(*bad, 1);
     }
+    uint16_t half[] = { 0x7bff, 0xfc00 };
+    uint8_t code[] = { 0xfe, 0x7f };
+    for (int n = 1; n <= 2; n++) {
+        *bad = 0;
+        o->finite(o, bad, tensor_of(half, DT_F16, 1, n));
+        CHECK_EQ(*bad, n == 2);
+        *bad = 0;
+        o->finite(o, bad, tensor_of(code, DT_E4M3, 1, n));
+        CHECK_EQ(*bad, n == 2);
+    }
     CHECK_OK(o->sync(o));
     o->free(o);
 }

@@ -68,9 +68,9 @@ static struct recipe *read_recipe(const struct variant *v)
     r->padding = !v->unpadded;
     r->tied_mix = 1 + v->mix;
     r->n_late = 0;
-    if (v->states != DT_NONE)
-        r->adam_states = v->states;
     for (int i = 0; i < r->n_params; i++) {
+        if (v->states != DT_NONE)
+            r->params[i].exp_avg = r->params[i].exp_avg_sq = v->states;
         r->params[i].early = v->early;
         if (v->sparse && is_table(&r->params[i]))
             r->params[i].comms = COMMS_SPARSE;

@@ -475,6 +475,44 @@ same_states() { diff -r -x MANIFEST -x recipe.txt "$1" "$2"; }
     [[ "$stderr" == *"exp_avg': expected f32, found bf16"* ]]
 }
 
+@test "Adam's f32 master and rounded low halves: the same losses, weights and moments" {
+    cd "$BATS_TEST_TMPDIR"
+    untied=(-s order.tied=- --ranks 2)
+    for master in none f32 nearest; do
+        train "${untied[@]}" -s precision.adam_master=$master -o $master > $master.log
+    done
+    diff <(losses f32.log) <(losses nearest.log)
+    run diff <(losses f32.log) <(losses none.log)
+    [ "$status" -eq 1 ]
+    for name in lm_head embed ve1 attn_gate_bank; do       # cat's weight of the one is the other's master
+        cmp <("$GPT_BIN/gpt-ckpt" cat f32/step-000011 $name.master) \
+            <("$GPT_BIN/gpt-ckpt" cat nearest/step-000011 $name.weight)
+        cmp <("$GPT_BIN/gpt-ckpt" cat f32/step-000011 $name.exp_avg) \
+            <("$GPT_BIN/gpt-ckpt" cat nearest/step-000011 $name.exp_avg)
+    done
+}
+
+@test "each form of Adam's states: resumed and resharded 1, 4, 2 to the same bits" {
+    cd "$BATS_TEST_TMPDIR"
+    base=(-s order.tied=- -s precision.gradients=f32 --keep 0)
+    forms=("nearest f16 e4m3 stochastic" "truncate e4m3 f16 nearest" "f16 bf16 e4m3 stochastic"
+           "f32 e4m3 e4m3 nearest")
+    for i in 0 1 2 3; do
+        set -- ${forms[i]}
+        train "${base[@]}" -s precision.adam_master=$1 -s precision.adam_rounding=$4 \
+            -s "states.lm_head=$1 $2 $3 $4" -s "states.ve0=$1 $3 $2 $4" \
+            -s "states.attn_gate_bank=$1 $2 $3 $4" -o run$i > run$i.log
+        "$GPT_BIN/gpt-ckpt" verify --full run$i/step-000004
+        resume --resume run$i/step-000004 -o again$i > /dev/null
+        same_checkpoint run$i/step-000011 again$i/step-000011
+        "$GPT_BIN/gpt-ckpt" reshard -q --ranks 4 run$i/step-000011 -o four$i
+        "$GPT_BIN/gpt-ckpt" reshard -q --ranks 2 four$i -o two$i
+        "$GPT_BIN/gpt-ckpt" reshard -q --ranks 1 two$i -o one$i
+        diff -r -x MANIFEST run$i/step-000011 one$i/step-000011
+        rm -rf run$i again$i four$i two$i one$i
+    done
+}
+
 @test "valgrind finds nothing on a run with checkpoint and validation" {
     command -v valgrind > /dev/null || skip "no valgrind"
     ! grep -q __asan_init "$GPT_BIN/gpt-train" || skip "the program has sanitizers of its own"
@@ -512,6 +550,16 @@ plan_sums() {
     echo "$output"
     awk '{ d[NR] = $2 - $1 } END { exit !(NR == 4 && d[1] > 36.7 && d[1] < 36.9 && d[2] == 0 &&
         d[3] > 33.7 && d[3] < 33.9 && d[4] > 33.7 && d[4] < 34) }' <<< "$output"
+}
+
+@test "--plan counts masters and moments" {
+    plan() { "$GPT_BIN/gpt-train" --plan -r "$GPT_SHARE/recipes/record-61.recipe" -s order.tied=- --ranks 1 "$@" |
+        awk '$1 == "ve0" { print $(NF - 1), $NF }'; }
+    # 50304 x 768: 147.38 MiB in f32; a scale a row is 0.19.
+    [ "$(plan)" = "294.75 0.00" ]
+    [ "$(plan -s precision.adam_master=f32)" = "442.12 147.38" ]
+    [ "$(plan -s precision.adam_master=nearest -s precision.adam_states=bf16)" = "221.06 73.69" ]
+    [ "$(plan -s "states.ve0=f16 e4m3 f16 -")" = "184.79 73.88" ]
 }
 
 @test "--plan counts gradients in the type that they have" {

@@ -36,19 +36,27 @@ struct tensors {
 
 /* --- names --- */
 
-static const char *const kinds[TENSOR_KINDS - 1] = { "weight",     "mantissa",        "remainder",
-                                                     "momentum",   "second_momentum", "exp_avg",
-                                                     "exp_avg_sq", "scale",           "scale_inv" };
+/* A kind that ends in another one stands before it. */
+static const char *const kinds[TENSOR_KINDS - 1] = {
+    "weight",  "mantissa",   "remainder",     "momentum",         "second_momentum",
+    "exp_avg", "exp_avg_sq", "exp_avg.scale", "exp_avg_sq.scale", "master.scale",
+    "master",  "scale",      "scale_inv"
+};
 
 /* "attn.momentum" is param attn, kind momentum; "attn_bank" is param attn_bank, no kind. */
 static int split_name(struct stored *t)
 {
-    const char *dot = strrchr(t->name, '.');
-    bool known = false;
-    for (size_t i = 0; dot && i < TENSOR_KINDS - 1; i++)
-        known |= !strcmp(dot + 1, kinds[i]);
-    t->param = strndup(t->name, known ? (size_t)(dot - t->name) : strlen(t->name));
-    t->kind = strdup(known ? dot + 1 : "");
+    size_t n = strlen(t->name), at = n;
+    const char *kind = "";
+    for (size_t i = 0; at == n && i < TENSOR_KINDS - 1; i++) {
+        size_t k = strlen(kinds[i]);
+        if (n > k && t->name[n - k - 1] == '.' && !strcmp(t->name + n - k, kinds[i])) {
+            at = n - k - 1;
+            kind = kinds[i];
+        }
+    }
+    t->param = strndup(t->name, at);
+    t->kind = strdup(kind);
     return t->param && t->kind ? 0 : err_memory();
 }
 

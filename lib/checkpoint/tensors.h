@@ -28,7 +28,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
 
-enum { TENSOR_KINDS = 10 }; /* and none, "" */
+enum { TENSOR_KINDS = 14 }; /* and none, "" */
 struct stored {
     const char *name; /* "attn.momentum" */
     char *param, *kind; /* "attn", "momentum"; "" when the name ends in no known kind */

@@ -56,7 +56,9 @@ static bool scales_fit(const struct stored *t, const struct stored *scale)
 {
     uint64_t rows = t->rank ? t->shape[0] : 1;
     uint64_t cols = rows ? t->elements / rows : 0;
+    uint64_t last = t->rank ? t->shape[t->rank - 1] : 1;
     return scale->elements == 1 || scale->elements == rows ||
+           (last && scale->elements == t->elements / last) ||
            (t->rank == 2 && scale->rank == 2 && scale->shape[0] == (rows + 127) / 128 &&
             scale->shape[1] == (cols + 127) / 128);
 }
@@ -115,6 +117,8 @@ static double scale_at(const struct values *v, const struct stored *t, uint64_t 
     uint64_t cols = t->elements / t->shape[0], row = i / cols;
     if (v->nscales == t->shape[0])
         return v->scales[row];
+    if (v->nscales == t->elements / t->shape[t->rank - 1]) /* of each matrix of a bank */
+        return v->scales[i / t->shape[t->rank - 1]];
     return v->scales[row / 128 * t->scale->shape[1] + i % cols / 128];
 }
 

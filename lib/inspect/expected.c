@@ -4,44 +4,65 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const *kinds_of(const struct param_spec *s)
+enum { MOST = 7 }; /* tensors of a parameter */
+
+static bool scaled(enum dtype t) { return t == DT_F16 || t == DT_E4M3; }
+
+static int kinds_of(const struct param_spec *s, const char *kind[MOST], enum dtype type[MOST])
 {
-    static const char *const adam[] = { "weight", "exp_avg", "exp_avg_sq", NULL };
-    static const char *const muon[] = { "weight", "momentum", "second_momentum", "mantissa", NULL };
-    static const char *const muon_f32[] = { "weight", "momentum", "second_momentum", NULL };
-    return s->rule == RULE_ADAM ? adam : s->dtype == DT_BF16 ? muon : muon_f32;
+    int n = 0;
+    kind[n] = "weight", type[n++] = s->dtype;
+    if (s->rule == RULE_NORMUON) {
+        kind[n] = "momentum", type[n++] = DT_F32;
+        kind[n] = "second_momentum", type[n++] = DT_F32;
+        if (s->dtype == DT_BF16)
+            kind[n] = "mantissa", type[n++] = DT_U16;
+        return n;
+    }
+    kind[n] = "exp_avg", type[n++] = s->exp_avg;
+    if (scaled(s->exp_avg))
+        kind[n] = "exp_avg.scale", type[n++] = DT_F32;
+    kind[n] = "exp_avg_sq", type[n++] = s->exp_avg_sq;
+    if (scaled(s->exp_avg_sq))
+        kind[n] = "exp_avg_sq.scale", type[n++] = DT_F32;
+    if (s->master != DT_NONE)
+        kind[n] = recipe_master_kind(s), type[n++] = s->master;
+    if (scaled(s->master))
+        kind[n] = "master.scale", type[n++] = DT_F32;
+    return n;
 }
 
-static enum dtype dtype_of(const struct recipe *r, const struct param_spec *s, const char *kind)
+static bool one_a_row(const char *kind)
 {
-    return !strcmp(kind, "weight")     ? s->dtype
-           : !strcmp(kind, "mantissa") ? DT_U16
-           : s->rule == RULE_ADAM      ? recipe_adam_dtype(r, s)
-                                       : DT_F32;
+    const char *dot = strchr(kind, '.');
+    return !strcmp(kind, "second_momentum") || (dot && !strcmp(dot, ".scale"));
 }
 
-static struct expected expect(const struct recipe *r, const struct param_spec *s, const char *kind)
+static struct expected expect(const struct param_spec *s, const char *kind, enum dtype type)
 {
-    struct expected e = { .param = s->label,
-                          .kind = kind,
-                          .sharded = s->comms != COMMS_REPLICATED };
+    struct expected e = {
+        .param = s->label, .kind = kind, .dtype = type, .sharded = s->comms != COMMS_REPLICATED
+    };
     if (s->matrices > 1)
         e.shape[e.rank++] = s->matrices;
     e.shape[e.rank++] = s->rows;
-    e.shape[e.rank++] = strcmp(kind, "second_momentum") ? s->cols : 1;
-    e.dtype = dtype_of(r, s, kind);
+    e.shape[e.rank++] = one_a_row(kind) ? 1 : s->cols;
     return e;
 }
 
 int expected_tensors(const struct recipe *r, struct expected **e, int *n)
 {
     *n = 0;
-    *e = calloc((size_t)r->n_params * 4 + 1, sizeof **e);
+    *e = calloc((size_t)r->n_params * MOST + 1, sizeof **e);
     if (!*e)
         return err_memory();
-    for (int i = 0; i < r->n_params; i++)
-        for (const char *const *k = kinds_of(&r->params[i]); *k; k++)
-            (*e)[(*n)++] = expect(r, &r->params[i], *k);
+    for (int i = 0; i < r->n_params; i++) {
+        const char *kind[MOST];
+        enum dtype type[MOST];
+        int have = kinds_of(&r->params[i], kind, type);
+        for (int k = 0; k < have; k++)
+            (*e)[(*n)++] = expect(&r->params[i], kind[k], type[k]);
+    }
     return 0;
 }
 

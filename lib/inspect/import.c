@@ -26,6 +26,8 @@ struct whole {
     struct part *parts; /* by first, without overlap; what is between them is zero */
     int n;
     bool cut; /* a weight whose low half is a tensor of its own */
+    bool away; /* a weight beside an f32 master: halves are rounded away from zero */
+    bool master; /* of the weight where the file has none */
     bool low; /* that low half */
 };
 
@@ -83,7 +85,8 @@ static int by_first(const void *a, const void *b)
 static int collect(const struct tensors *s, const struct name_map *map, struct whole *w,
                    int *states)
 {
-    const char *kind = w->low ? "weight" : w->e->kind, *missing = NULL;
+    bool derived = w->low || (w->master && !find(s, w->e->param, "master"));
+    const char *kind = derived ? "weight" : w->e->kind, *missing = NULL;
     const struct stored *t = find(s, w->e->param, kind);
     bool weight = !strcmp(kind, "weight");
     int rc = 0;
@@ -156,6 +159,7 @@ static void encode(const struct whole *w, const double *x, size_t n, unsigned ch
         uint32_t bits = f32_bits(f);
         uint16_t half = w->low                  ? (uint16_t)bits
                         : w->cut                ? (uint16_t)(bits >> 16)
+                        : w->away && f == f     ? (uint16_t)((bits + 0x8000) >> 16)
                         : w->e->dtype == DT_F16 ? f16_from_f32(f)
                                                 : bf16_from_f32(f);
         if (dtype_size(w->e->dtype) == 4)
@@ -325,11 +329,19 @@ static int write_tensors(struct tensors *s, const struct name_map *map, const st
     *states = 0;
     for (int i = 0; !rc && i < n; i++) {
         w[i].e = &e[i];
-        w[i].low = !strcmp(e[i].kind, "mantissa");
+        w[i].low = !strcmp(e[i].kind, "mantissa") || !strcmp(e[i].kind, "remainder");
+        w[i].master = !strcmp(e[i].kind, "master");
         for (int k = 0; k < n; k++)
-            w[i].cut |= !strcmp(e[i].kind, "weight") && !strcmp(e[k].kind, "mantissa") &&
-                        !strcmp(e[i].param, e[k].param);
-        if (e[i].sharded && e[i].shape[0] % info->ranks)
+            if (!strcmp(e[i].kind, "weight") && !strcmp(e[i].param, e[k].param)) {
+                w[i].cut |= !strcmp(e[k].kind, "mantissa");
+                w[i].away |= !strcmp(e[k].kind, "remainder") || !strcmp(e[k].kind, "master");
+            }
+        if (strchr(e[i].kind, '.'))
+            rc = err_set(GPT_INPUT,
+                         "'%s.%s': import makes states in f32 and bf16, and this recipe keeps "
+                         "some in f16 or e4m3",
+                         e[i].param, e[i].kind);
+        else if (e[i].sharded && e[i].shape[0] % info->ranks)
             rc = err_set(GPT_INPUT, "%d ranks do not divide the %" PRId64 " units of '%s.%s'",
                          info->ranks, e[i].shape[0], e[i].param, e[i].kind);
         else

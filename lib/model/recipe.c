@@ -15,7 +15,7 @@
 static bool is_table(const char *section)
 {
     return !strcmp(section, "layers") || !strcmp(section, "parameters") ||
-           !strcmp(section, "scalars") || !strcmp(section, "stages");
+           !strcmp(section, "scalars") || !strcmp(section, "stages") || !strcmp(section, "states");
 }
 
 static char *trim(char *s)
@@ -278,9 +278,9 @@ int recipe_param(const struct recipe *r, const char *label)
     return -1;
 }
 
-enum dtype recipe_adam_dtype(const struct recipe *r, const struct param_spec *s)
+const char *recipe_master_kind(const struct param_spec *s)
 {
-    return r->adam_states == DT_NONE ? s->dtype : r->adam_states;
+    return s->master != DT_U16 ? "master" : s->truncate ? "mantissa" : "remainder";
 }
 
 const struct scalar_spec *recipe_scalar(const struct recipe *r, const char *name)

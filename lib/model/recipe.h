@@ -1,7 +1,7 @@
 /* recipe.h - the whole experiment as one text file.
  *
- * A recipe has `key = value` lines under [section] headings and four tables
- * ([layers], [parameters], [scalars], [stages]); `#` begins a comment. Overrides are
+ * A recipe has `key = value` lines under [section] headings and five tables
+ * ([layers], [parameters], [scalars], [stages], [states]); `#` begins a comment. Overrides are
  * "section.key=value". An unknown or missing key, a bad number, a layer map or
  * parameters that the model cannot run with: GPT_INPUT (GPT_USAGE for an
  * override) with file and line, so that a recipe that was read can be run.
@@ -66,7 +66,14 @@ struct param_spec {
     int n_lr;
     float wd_mul;
     bool early; /* reduced inside backward as soon as its gradient is final */
+    /* Adam, of [precision] and [states]: */
+    enum dtype master; /* DT_NONE; DT_F32, DT_F16; DT_U16: the low halves beside a bf16 weight */
+    bool truncate; /* DT_U16: the weight is cut, not rounded */
+    enum dtype exp_avg, exp_avg_sq; /* f16 and e4m3 with a scale a row */
+    bool stochastic; /* rounding of the moments */
 };
+
+enum master { MASTER_NONE, MASTER_F32, MASTER_NEAREST, MASTER_TRUNCATE, MASTER_F16 };
 
 /* One row of [layers]. -1: none. */
 struct layer_spec {
@@ -132,6 +139,10 @@ struct recipe {
     /* [optimizer] */
     double adam_lr, adam_eps, adam_wd;
     int adam_every; /* 2: on odd steps */
+    int adam_decay; /* enum adam_decay (ops.h): cautious, AdamW, L2 */
+    bool adam_decay_lr; /* the decay's rate is lr wd, not lr^2 wd */
+    enum eps_at { EPS_ROOT, EPS_CORRECTED, EPS_INSIDE } adam_eps_at;
+    bool adam_correction; /* of the moments' bias */
     double muon_lr, muon_wd;
     double polar[MAX_POLAR][3];
     int n_polar;
@@ -162,6 +173,8 @@ struct recipe {
     /* [precision] */
     enum dtype gradients; /* DT_NONE: the parameter's */
     enum dtype adam_states; /* of both moments; DT_NONE: the parameter's */
+    enum master adam_master; /* where the weight is bf16 */
+    bool adam_stochastic;
     enum head_fp8 head_fp8; /* yes: bf16 on a GPU without fp8; require: no such GPU */
     double x_scale, w_scale, g_scale;
     enum head_weight head_weight; /* an fp8 head reads the bf16 parameter and rounds it, or the
@@ -186,8 +199,8 @@ const char *recipe_canonical(const struct recipe *r);
 void recipe_free(struct recipe *r);
 /* Index of a parameter, or -1. */
 int recipe_param(const struct recipe *r, const char *label);
-/* dtype of an Adam parameter's moments. */
-enum dtype recipe_adam_dtype(const struct recipe *r, const struct param_spec *s);
+/* How checkpoints name Adam's master: "master", "mantissa", "remainder". */
+const char *recipe_master_kind(const struct param_spec *s);
 /* A row of [scalars], or NULL. */
 const struct scalar_spec *recipe_scalar(const struct recipe *r, const char *name);
 

@@ -18,6 +18,7 @@ enum kind {
     K_INT2,
     K_BOOL,
     K_WORD,
+    K_TRUTH, /* one of two words: a bool */
     K_DTYPE,
     K_COEFFS,
     K_TIED,
@@ -39,6 +40,7 @@ struct key {
 
 #define F(f) offsetof(struct recipe, f)
 static const char DTYPE_CHOICES[] = "weight|f32|bf16";
+static const char STATE_CHOICES[] = "weight|f32|bf16|f16|e4m3";
 static const struct key keys[] = {
     { "", "name", K_NAME, F(name), 0, 0, NULL, NULL },
     { "", "seed", K_I64, F(seed), 0, 9e15, "1", NULL },
@@ -71,6 +73,10 @@ static const struct key keys[] = {
     { "optimizer", "adam_eps", K_REAL, F(adam_eps), 0, 1, NULL, NULL },
     { "optimizer", "adam_wd", K_REAL, F(adam_wd), 0, 1e3, NULL, NULL },
     { "optimizer", "adam_every", K_INT, F(adam_every), 1, 1024, NULL, NULL },
+    { "optimizer", "adam_decay", K_WORD, F(adam_decay), 0, 0, "cautious", "cautious|adamw|l2" },
+    { "optimizer", "adam_decay_rate", K_TRUTH, F(adam_decay_lr), 0, 0, "lr2", "lr2|lr" },
+    { "optimizer", "adam_eps_at", K_WORD, F(adam_eps_at), 0, 0, "root", "root|corrected|inside" },
+    { "optimizer", "adam_correction", K_BOOL, F(adam_correction), 0, 0, "yes", NULL },
     { "optimizer", "muon_lr", K_REAL, F(muon_lr), 0, 1e3, NULL, NULL },
     { "optimizer", "muon_wd", K_REAL, F(muon_wd), 0, 1e3, NULL, NULL },
     { "optimizer", "coeffs", K_COEFFS, F(polar), 0, 0, NULL, NULL },
@@ -96,7 +102,11 @@ static const struct key keys[] = {
     { "data", "val_every", K_INT, F(val_every), 0, 1e9, NULL, NULL },
     { "data", "checkpoint_every", K_I64, F(checkpoint_every), 0, 1e9, "0", NULL },
     { "precision", "gradients", K_DTYPE, F(gradients), 0, 0, "weight", DTYPE_CHOICES },
-    { "precision", "adam_states", K_DTYPE, F(adam_states), 0, 0, "f32", DTYPE_CHOICES },
+    { "precision", "adam_states", K_DTYPE, F(adam_states), 0, 0, "f32", STATE_CHOICES },
+    { "precision", "adam_master", K_WORD, F(adam_master), 0, 0, "none",
+      "none|f32|nearest|truncate|f16" },
+    { "precision", "adam_rounding", K_TRUTH, F(adam_stochastic), 0, 0, "nearest",
+      "nearest|stochastic" },
     { "precision", "head_fp8", K_WORD, F(head_fp8), 0, 0, NULL, "no|yes|require" },
     { "precision", "head_scales", K_REAL3, F(x_scale), 1e-12, 1e12, NULL, NULL },
     { "precision", "head_weight", K_WORD, F(head_weight), 0, 0, "bf16", "bf16|fp8" },
@@ -149,7 +159,7 @@ static int whole(struct recipe *r, const struct recipe_line *l, const struct key
 /* The index of the word, or the type that it stands for. */
 static int choice(struct recipe *r, const struct recipe_line *l, const struct key *k)
 {
-    static const enum dtype types[] = { DT_NONE, DT_F32, DT_BF16 };
+    static const enum dtype types[] = { DT_NONE, DT_F32, DT_BF16, DT_F16, DT_E4M3 };
     void *field = (char *)r + k->field;
     const char *c = k->choices;
     for (int i = 0; c; i++, c = strchr(c, '|') ? strchr(c, '|') + 1 : NULL) {
@@ -157,6 +167,8 @@ static int choice(struct recipe *r, const struct recipe_line *l, const struct ke
         if (strlen(l->value) == n && !strncmp(c, l->value, n)) {
             if (k->kind == K_DTYPE)
                 *(enum dtype *)field = types[i];
+            else if (k->kind == K_TRUTH)
+                *(bool *)field = i;
             else
                 *(int *)field = i;
             return 0;
@@ -301,6 +313,7 @@ static int bind_key(struct recipe *r, const struct key *k, struct recipe_line *l
         *(bool *)field = !strcmp(l->value, "yes");
         return 0;
     case K_WORD:
+    case K_TRUTH:
     case K_DTYPE: return choice(r, l, k);
     case K_COEFFS: return coeffs(r, l);
     case K_TIED: return tied(r, l);
@@ -396,7 +409,7 @@ static int check_precision(struct recipe *r)
 /* In the order of the canonical text. */
 static const char *const sections[] = { "",        "model", "layers",    "parameters",
                                         "scalars", "order", "optimizer", "schedule",
-                                        "stages",  "data",  "precision" };
+                                        "stages",  "data",  "precision", "states" };
 enum { N_SECTIONS = sizeof sections / sizeof *sections };
 
 int recipe_check_section(const struct recipe *r, const char *section, int line)
@@ -456,11 +469,26 @@ static int check_names(const struct recipe *r)
         } else if (!strcmp(l->section, "parameters") || !strcmp(l->section, "scalars")) {
             if ((rc = recipe_check_label(r, l)))
                 return rc;
-        } else if (!is_key(l)) {
+        } else if (strcmp(l->section, "states") && !is_key(l)) { /* states: recipe_bind_states */
             return unknown_key(r, l);
         }
     }
     return 0;
+}
+
+/* States of tied parameters change hands as they are (optimizers.md 5). */
+static int check_tied_states(struct recipe *r)
+{
+    if (r->tied_head < 0)
+        return 0;
+    const struct param_spec *h = &r->params[r->tied_head], *t = &r->params[r->tied_embed];
+    bool plain = h->exp_avg == t->exp_avg && h->exp_avg_sq == t->exp_avg_sq &&
+                 h->exp_avg != DT_F16 && h->exp_avg != DT_E4M3 && h->exp_avg_sq != DT_F16 &&
+                 h->exp_avg_sq != DT_E4M3 && h->master == DT_NONE && t->master == DT_NONE;
+    return plain ? 0
+                 : recipe_error(r, recipe_find(r, "order", "tied"),
+                                "tied parameters take no master, and moments in the same f32 or "
+                                "bf16: say so in [states]");
 }
 
 int recipe_bind(struct recipe *r)
@@ -475,13 +503,22 @@ int recipe_bind(struct recipe *r)
         (rc = recipe_bind_scalars(r)) || (rc = bind_section(r, "order")) ||
         (rc = bind_section(r, "optimizer")) || (rc = bind_section(r, "schedule")) ||
         (rc = recipe_bind_stages(r)) || (rc = bind_section(r, "data")) ||
-        (rc = bind_section(r, "precision")) || (rc = check_model(r)) || (rc = check_stages(r)) ||
+        (rc = bind_section(r, "precision")) || (rc = recipe_bind_states(r)) ||
+        (rc = check_tied_states(r)) || (rc = check_model(r)) || (rc = check_stages(r)) ||
         (rc = check_data(r)) || (rc = check_precision(r)) || (rc = recipe_check(r)))
         return rc;
     for (int i = 0; i < r->text->n; i++)
         if (!r->text->line[i].used)
             return recipe_error(r, &r->text->line[i], "expected rows 0, 1, 2 ..., one each");
     return 0;
+}
+
+static bool has_section(const struct recipe *r, const char *section)
+{
+    for (int i = 0; i < r->text->n; i++)
+        if (!strcmp(r->text->line[i].section, section))
+            return true;
+    return false;
 }
 
 /* Sections in a fixed order; keys in the order of the table, rows in the order read. */
@@ -494,6 +531,8 @@ int recipe_print(struct recipe *r)
         return err_sys("recipe");
     for (size_t s = 0; s < N_SECTIONS; s++) {
         bool table = true;
+        if (!strcmp(sections[s], "states") && !has_section(r, "states"))
+            continue;
         if (*sections[s])
             fprintf(f, "\n[%s]\n", sections[s]);
         for (int i = 0; i < N_KEYS; i++)

@@ -398,3 +398,58 @@ int recipe_bind_stages(struct recipe *r)
         return recipe_error(r, NULL, "[stages] needs one row at least and the extension");
     return rc;
 }
+
+/* -- Adam's states ------------------------------------------------------------------------- */
+
+static void state_master(struct param_spec *p, enum master m)
+{
+    static const enum dtype types[] = { DT_NONE, DT_F32, DT_U16, DT_U16, DT_F16 };
+    p->master = p->dtype == DT_BF16 ? types[m] : DT_NONE;
+    p->truncate = m == MASTER_TRUNCATE;
+}
+
+static enum dtype state_dtype(const struct param_spec *p, enum dtype t)
+{
+    return t == DT_NONE ? p->dtype : t;
+}
+
+/* master exp_avg exp_avg_sq rounding; "-": as [precision] says */
+static int bind_state(struct row *w, int i)
+{
+    static const char *const masters[] = { "none", "f32", "nearest", "truncate", "f16", "-", NULL };
+    static const char *const types[] = { "weight", "f32", "bf16", "f16", "e4m3", "-", NULL };
+    static const char *const roundings[] = { "nearest", "stochastic", "-", NULL };
+    static const enum dtype of[] = { DT_NONE, DT_F32, DT_BF16, DT_F16, DT_E4M3 };
+    int param, master, m, v, rounding, rc;
+    (void)i;
+    if ((rc = param_of(w, w->line->key, &param)) || (rc = one_of(w, w->col[0], masters, &master)) ||
+        (rc = one_of(w, w->col[1], types, &m)) || (rc = one_of(w, w->col[2], types, &v)) ||
+        (rc = one_of(w, w->col[3], roundings, &rounding)))
+        return rc;
+    struct param_spec *p = &w->r->params[param];
+    if (p->rule != RULE_ADAM)
+        return recipe_error(w->r, w->line, "'%s' is not under adam", p->label);
+    if (master <= MASTER_F16 && master != MASTER_NONE && p->dtype != DT_BF16)
+        return recipe_error(w->r, w->line, "a master is for a bf16 weight, and '%s' is in %s",
+                            p->label, dtype_name(p->dtype));
+    if (master <= MASTER_F16)
+        state_master(p, (enum master)master);
+    p->exp_avg = m < 5 ? state_dtype(p, of[m]) : p->exp_avg;
+    p->exp_avg_sq = v < 5 ? state_dtype(p, of[v]) : p->exp_avg_sq;
+    p->stochastic = rounding < 2 ? rounding : p->stochastic;
+    return 0;
+}
+
+int recipe_bind_states(struct recipe *r)
+{
+    int n = 0;
+    for (int i = 0; i < r->n_params; i++) {
+        struct param_spec *p = &r->params[i];
+        if (p->rule != RULE_ADAM)
+            continue;
+        state_master(p, r->adam_master);
+        p->exp_avg = p->exp_avg_sq = state_dtype(p, r->adam_states);
+        p->stochastic = r->adam_stochastic;
+    }
+    return bind_labelled(r, "states", 4, bind_state, &n);
+}

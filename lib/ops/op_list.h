@@ -144,7 +144,7 @@ OP(normuon, struct tensor w, struct tensor mant, struct tensor q, struct tensor 
 OP(adam, const struct adam_param *p, int n);
 /* The copy of w (any float dtype) by itself: the same codes and amax. */
 OP(quantize, const struct fp8_copy *copy, struct tensor w);
-/* bad[0] |= 1 when t has a NaN or an infinity (device int32). */
+/* bad[0] |= 1 when t (any float type) has a NaN or an infinity (device int32). */
 OP(finite, int32_t *bad, struct tensor t);
 
 #undef OP

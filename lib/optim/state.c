@@ -16,9 +16,25 @@ enum dtype optim_update_dtype(const struct recipe *r, const struct param_spec *s
 
 /* -- memory ------------------------------------------------------------------------ */
 
+static bool has_scale(enum dtype t) { return t == DT_F16 || t == DT_E4M3; }
+
+static int64_t kept_bytes(enum dtype t, int64_t n, int64_t cols)
+{
+    return n * (int64_t)dtype_size(t) + (has_scale(t) ? n / cols * (int64_t)sizeof(float) : 0);
+}
+
 static int64_t own_elements(const struct param_spec *s, int world)
 {
     return s->matrices * s->rows * s->cols / (sharded(s, world) ? world : 1);
+}
+
+int64_t optim_master_bytes(const struct recipe *r, int i, int world)
+{
+    const struct param_spec *s = &r->params[i];
+    int64_t n = own_elements(s, world);
+    if (s->rule == RULE_NORMUON)
+        return s->dtype == DT_BF16 ? n * 2 : 0;
+    return kept_bytes(s->master, n, s->cols);
 }
 
 int64_t optim_param_bytes(const struct recipe *r, int i, int world)
@@ -26,8 +42,9 @@ int64_t optim_param_bytes(const struct recipe *r, int i, int world)
     const struct param_spec *s = &r->params[i];
     int64_t n = own_elements(s, world);
     if (s->rule == RULE_ADAM)
-        return n * 2 * (int64_t)dtype_size(recipe_adam_dtype(r, s));
-    return n * 4 + n / s->cols * 4 + (s->dtype == DT_BF16 ? n * 2 : 0);
+        return optim_master_bytes(r, i, world) + kept_bytes(s->exp_avg, n, s->cols) +
+               kept_bytes(s->exp_avg_sq, n, s->cols);
+    return n * 4 + n / s->cols * 4 + optim_master_bytes(r, i, world);
 }
 
 static int64_t x_bytes(const struct recipe *r, int world)
@@ -82,6 +99,15 @@ static struct tensor take(struct optim *z, enum dtype t, int64_t rows, int64_t c
     return x;
 }
 
+static struct row_scaled take_kept(struct optim *z, enum dtype t, int64_t rows, int64_t cols,
+                                   const char *what)
+{
+    struct row_scaled s = { take(z, t, rows, cols, what), NULL };
+    if (has_scale(t))
+        s.scale = take(z, DT_REAL, rows, 1, what).data;
+    return s;
+}
+
 /* The learning rate of a matrix is scaled by sqrt(max(1, rows / cols)) and by its multiplier. */
 static int learning_rates(struct optim_param *q, const struct param *p)
 {
@@ -128,9 +154,10 @@ static int take_states(struct optim *z, int i)
     if (rc)
         return rc;
     if (p->spec->rule == RULE_ADAM) {
-        enum dtype t = recipe_adam_dtype(z->recipe, p->spec);
-        q->exp_avg = take(z, t, rows, cols, "exp_avg");
-        q->exp_avg_sq = take(z, t, rows, cols, "exp_avg_sq");
+        q->exp_avg = take_kept(z, p->spec->exp_avg, rows, cols, "exp_avg");
+        q->exp_avg_sq = take_kept(z, p->spec->exp_avg_sq, rows, cols, "exp_avg_sq");
+        if (p->spec->master != DT_NONE)
+            q->master = take_kept(z, p->spec->master, rows, cols, "master");
         return 0;
     }
     q->momentum = take(z, DT_F32, rows, cols, "momentum");
@@ -194,17 +221,75 @@ void optim_reset(struct optim *z)
         sparse_forget(z->sparse);
 }
 
+/* A row of f16 and its scale from bf16 weights: as Adam rounds them (optimizers.md 3.3). */
+static float f16_row(uint16_t *to, const uint16_t *from, int64_t cols)
+{
+    float most = 0;
+    int e = 0;
+    for (int64_t i = 0; i < cols; i++)
+        most = fmaxf(most, fabsf(bf16_to_f32(from[i])));
+    frexpf(most / 65504, &e);
+    float scale = ldexpf(1, e - (ldexpf(65504, e - 1) >= most));
+    scale = scale < 0x1p-126f ? 0x1p-126f : scale;
+    for (int64_t i = 0; i < cols; i++)
+        to[i] = f16_from_f32(bf16_to_f32(from[i]) / scale);
+    return scale;
+}
+
+static int f16_master(struct optim *z, int i)
+{
+    struct tensor w = z->banks->p[i].w_own, to = z->p[i].master.t;
+    size_t bytes = tensor_bytes(w);
+    uint16_t *x = malloc(bytes + 1);
+    real *scale = malloc((size_t)w.rows * sizeof *scale + 1);
+    int rc = x && scale ? 0 : err_sys("master of %s", z->recipe->params[i].label);
+    if (!rc) {
+        z->ops->download(z->ops, x, w.data, bytes);
+        rc = z->ops->status(z->ops);
+    }
+    for (int64_t r = 0; r < w.rows && !rc; r++)
+        scale[r] = f16_row(x + r * w.cols, x + r * w.cols, w.cols);
+    if (!rc) {
+        z->ops->upload(z->ops, to.data, x, bytes);
+        z->ops->upload(z->ops, z->p[i].master.scale, scale, (size_t)w.rows * sizeof *scale);
+    }
+    free(x), free(scale);
+    return rc;
+}
+
+int optim_masters(struct optim *z)
+{
+    int rc = 0;
+    for (int i = 0; i < z->recipe->n_params && !rc; i++) {
+        struct tensor t = z->p[i].master.t;
+        if (t.dtype == DT_F32)
+            z->ops->copy(z->ops, t, z->banks->p[i].w_own);
+        else if (t.dtype == DT_F16)
+            rc = f16_master(z, i);
+        else if (t.dtype == DT_U16)
+            z->ops->zero(z->ops, t);
+    }
+    return rc ? rc : z->ops->status(z->ops);
+}
+
 /* -- hyperparameters of a step ------------------------------------------------------------ */
+
+static double adam_eps(const struct recipe *r, double root_of_correction)
+{
+    return r->adam_eps_at == EPS_CORRECTED ? r->adam_eps * root_of_correction : r->adam_eps;
+}
 
 static struct adam_step adam_hyper(const struct recipe *r, const struct param_spec *s, double lr,
                                    int64_t n)
 {
     double eta = r->adam_lr * lr * s->lr_mul[0];
+    double c1 = r->adam_correction ? 1 - pow(s->beta1, (double)n) : 1;
+    double c2 = r->adam_correction ? sqrt(1 - pow(s->beta2, (double)n)) : 1;
+    double rate = r->adam_decay == DECAY_L2 ? 1 : r->adam_decay_lr ? eta : eta * eta;
     return (struct adam_step){
-        .step_size =
-            (real)(eta * sqrt(1 - pow(s->beta2, (double)n)) / (1 - pow(s->beta1, (double)n))),
-        .decay = (real)(eta * eta * r->adam_wd * s->wd_mul),
-        .eps = (real)r->adam_eps,
+        .step_size = (real)(eta * c2 / c1),
+        .decay = (real)(rate * r->adam_wd * s->wd_mul),
+        .eps = (real)adam_eps(r, c2),
         .update = (uint32_t)n,
     };
 }
@@ -237,6 +322,11 @@ void optim_prepare(struct optim *z, const struct step_schedule *at)
 
 /* -- checkpoints ----------------------------------------------------------------------- */
 
+static struct tensor scales_of(struct row_scaled s)
+{
+    return s.scale ? tensor_of(s.scale, DT_REAL, s.t.rows, 1) : NO_TENSOR;
+}
+
 int optim_tensors(const struct optim *z, struct optim_tensor *out)
 {
     int n = 0;
@@ -247,9 +337,16 @@ int optim_tensors(const struct optim *z, struct optim_tensor *out)
             const char *kind;
             struct tensor t;
         } held[] = {
-            { "weight", p->w_own },      { "mantissa", q->mantissa },
-            { "momentum", q->momentum }, { "second_momentum", q->second },
-            { "exp_avg", q->exp_avg },   { "exp_avg_sq", q->exp_avg_sq },
+            { "weight", p->w_own },
+            { "mantissa", q->mantissa },
+            { "momentum", q->momentum },
+            { "second_momentum", q->second },
+            { "exp_avg", q->exp_avg.t },
+            { "exp_avg.scale", scales_of(q->exp_avg) },
+            { "exp_avg_sq", q->exp_avg_sq.t },
+            { "exp_avg_sq.scale", scales_of(q->exp_avg_sq) },
+            { recipe_master_kind(p->spec), q->master.t },
+            { "master.scale", scales_of(q->master) },
         };
         for (size_t k = 0; k < sizeof held / sizeof *held; k++)
             if (held[k].t.data)

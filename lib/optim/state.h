@@ -37,7 +37,7 @@ struct optim_param {
     struct tensor momentum; /* NorMuon: f32, as w_own */
     struct tensor second; /* NorMuon: f32, one number a row */
     struct tensor mantissa; /* NorMuon, w bf16: u16, the low halves of f32 weights */
-    struct tensor exp_avg, exp_avg_sq; /* Adam: f32 or bf16, as w_own */
+    struct row_scaled exp_avg, exp_avg_sq, master; /* Adam: as w_own, scales (rows,1) */
     int64_t count; /* Adam: updates done */
     float *lr_mul; /* NorMuon: of the own matrices; the factor of their shape included */
 
@@ -77,8 +77,11 @@ int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct 
 void optim_release(struct optim *z);
 /* Sets states and counters to zero, as after optim_init. */
 void optim_reset(struct optim *z);
+/* Makes masters the weights that banks_fill left. Waits. */
+int optim_masters(struct optim *z) MUST_CHECK;
 /* Bytes that optim_init allocates on a rank: a parameter's states, and the work space. */
 int64_t optim_param_bytes(const struct recipe *r, int param, int world);
+int64_t optim_master_bytes(const struct recipe *r, int param, int world); /* of those, the master */
 int64_t optim_work_bytes(const struct recipe *r, int world);
 /* dtype of a NorMuon parameter's update while it is orthogonalised. */
 enum dtype optim_update_dtype(const struct recipe *r, const struct param_spec *s);
@@ -92,13 +95,13 @@ void optim_prepare(struct optim *z, const struct step_schedule *at);
  * replicated one is whole on every rank. The counters p[i].count belong to it. */
 struct optim_tensor {
     int param;
-    const char *kind; /* "weight", "mantissa", "momentum", "second_momentum",
-                                           "exp_avg", "exp_avg_sq" */
+    const char *kind; /* "weight", "mantissa", "momentum", "second_momentum", "exp_avg",
+                         "exp_avg_sq", "master", "remainder"; and of some "KIND.scale" */
     struct tensor t; /* count units */
     int64_t first, count, total;
     bool replicated;
 };
-enum { OPTIM_MAX_TENSORS = 4 * MAX_PARAMS };
+enum { OPTIM_MAX_TENSORS = 7 * MAX_PARAMS };
 /* Fills out (OPTIM_MAX_TENSORS) and returns how many. A resumed run loads into the same tensors. */
 int optim_tensors(const struct optim *z, struct optim_tensor *out);
 /* Argument of a collective: rows of each shard that are communicated; NULL: all. */

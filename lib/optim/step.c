@@ -76,9 +76,33 @@ static void update_normuon(struct optim *z, int i)
     o->normuon(o, p->w_own, q->mantissa, q->second, x, n, q->lr_mul, p->spec->beta2, m);
 }
 
+static struct adam_param adam_param(const struct optim *z, int i, const struct fp8_copy *copy)
+{
+    const struct recipe *r = z->recipe;
+    const struct optim_param *q = &z->p[i];
+    const struct param *p = &z->banks->p[i];
+    return (struct adam_param){
+        .w = p->w_own,
+        .g = p->g_own,
+        .master = q->master,
+        .truncate = p->spec->truncate,
+        .m = q->exp_avg,
+        .v = q->exp_avg_sq,
+        .copy = copy->codes.data ? copy : NULL,
+        .beta1 = p->spec->beta1,
+        .beta2 = p->spec->beta2,
+        .decay = (enum adam_decay)r->adam_decay,
+        .eps_inside = r->adam_eps_at == EPS_INSIDE,
+        .rounding = p->spec->stochastic ? ROUND_STOCHASTIC : ROUND_NEAREST,
+        .seed = (uint64_t)r->seed,
+        .stream = (uint64_t)i,
+        .first = p->own_first * param_unit_rows(p) * p->w_own.cols,
+        .step = &z->hyper->adam[i],
+    };
+}
+
 static void update(struct optim *z, int i)
 {
-    struct optim_param *q = &z->p[i];
     struct param *p = &z->banks->p[i];
     struct fp8_copy copy = param_own_fp8(p);
 
@@ -86,16 +110,7 @@ static void update(struct optim *z, int i)
         update_normuon(z, i);
         return;
     }
-    struct adam_param a = {
-        .w = p->w_own,
-        .g = p->g_own,
-        .m = { q->exp_avg },
-        .v = { q->exp_avg_sq },
-        .copy = copy.codes.data ? &copy : NULL,
-        .beta1 = p->spec->beta1,
-        .beta2 = p->spec->beta2,
-        .step = &z->hyper->adam[i],
-    };
+    struct adam_param a = adam_param(z, i, &copy);
     z->ops->adam(z->ops, &a, 1);
 }
 
@@ -298,7 +313,7 @@ void optim_finish(struct optim *z, const struct step_schedule *at)
         return;
     assert(at->adam); /* else the gradients, used as scratch, would still be needed */
     struct optim_param *head = &z->p[r->tied_head], *embed = &z->p[r->tied_embed];
-    transpose_shards(z, embed->exp_avg, head->exp_avg);
-    transpose_shards(z, embed->exp_avg_sq, head->exp_avg_sq);
+    transpose_shards(z, embed->exp_avg.t, head->exp_avg.t);
+    transpose_shards(z, embed->exp_avg_sq.t, head->exp_avg_sq.t);
     embed->count = head->count;
 }

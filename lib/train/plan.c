@@ -31,7 +31,8 @@ static int plan_params(const struct recipe *r, int ranks, struct report *out)
     static const char *const comms[] = { "replicated", "sharded", "sparse" };
     report_table(out, "parameters", NULL,
                  "parameter:s shape:s:matrices_x_rows_x_cols dtype:s rule:s comms:s "
-                 "units:i:units/rank weight_gradient:f2:weight+gradient,_MiB state:f2:state,_MiB");
+                 "units:i:units/rank weight_gradient:f2:weight+gradient,_MiB state:f2:state,_MiB "
+                 "master:f2:of_it_master,_MiB");
     for (int i = 0; i < r->n_params; i++) {
         const struct param_spec *s = &r->params[i];
         int64_t units = s->matrices > 1 ? s->matrices : s->rows;
@@ -45,7 +46,8 @@ static int plan_params(const struct recipe *r, int ranks, struct report *out)
         report_row(out, s->label, shape, dtype_name(s->dtype), rules[s->rule], comms[s->comms],
                    whole ? units : units / ranks,
                    mib((double)param_bytes(s) + gradient_bytes(r, s)),
-                   mib((double)optim_param_bytes(r, i, ranks)));
+                   mib((double)optim_param_bytes(r, i, ranks)),
+                   mib((double)optim_master_bytes(r, i, ranks)));
     }
     return 0;
 }

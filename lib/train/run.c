@@ -42,6 +42,8 @@ static int rank_init(struct rank *k)
         return rc;
     k->memory = now_seconds();
     rc = run->resume_dir ? resume_rank(k) : banks_fill(&k->banks, run->initial);
+    if (!rc && !run->resume_dir)
+        rc = optim_masters(&k->optim);
     k->values = now_seconds();
     return rc;
 }
