@@ -101,17 +101,31 @@ static struct adam_param adam_param(const struct optim *z, int i, const struct f
     };
 }
 
+static void update_adam(struct optim *z, const int *list, int n)
+{
+    struct adam_param a[ADAM_MAX];
+    struct fp8_copy copy[ADAM_MAX];
+    assert(n <= ADAM_MAX);
+    for (int k = 0; k < n; k++) {
+        copy[k] = param_own_fp8(&z->banks->p[list[k]]);
+        a[k] = adam_param(z, list[k], &copy[k]);
+    }
+    if (n)
+        z->ops->adam(z->ops, a, n);
+}
+
 static void update(struct optim *z, int i)
 {
-    struct param *p = &z->banks->p[i];
-    struct fp8_copy copy = param_own_fp8(p);
-
-    if (p->spec->rule == RULE_NORMUON) {
+    if (z->banks->p[i].spec->rule == RULE_NORMUON)
         update_normuon(z, i);
-        return;
-    }
-    struct adam_param a = adam_param(z, i, &copy);
-    z->ops->adam(z->ops, &a, 1);
+    else
+        update_adam(z, &i, 1);
+}
+
+/* Replicated ones, which nothing waits for, are updated in one launch with those that follow. */
+static bool is_joined(const struct optim *z, int i)
+{
+    return z->recipe->params[i].rule == RULE_ADAM && z->recipe->params[i].comms == COMMS_REPLICATED;
 }
 
 static void gather_weight(struct optim *z, int i)
@@ -241,7 +255,7 @@ int optim_exchange(struct optim *z)
 void optim_step(struct optim *z, const struct step_schedule *at)
 {
     const struct recipe *r = z->recipe;
-    int head = r->tied_head;
+    int head = r->tied_head, joined[MAX_PARAMS], n_joined = 0;
 
     for (int k = 0; k < r->n_late; k++) /* those that the forward has not waited for */
         optim_need(z, r->late[k]);
@@ -252,11 +266,20 @@ void optim_step(struct optim *z, const struct step_schedule *at)
         int i = r->work[k];
         if (!z->p[i].reducing)
             continue;
+        if (!is_joined(z, i)) {
+            update_adam(z, joined, n_joined);
+            n_joined = 0;
+        }
         wait_reduced(z, i);
+        if (is_joined(z, i)) {
+            joined[n_joined++] = i;
+            continue;
+        }
         update(z, i);
         if (!gathered_late(z, at, i))
             gather_weight(z, i);
     }
+    update_adam(z, joined, n_joined);
 
     /* The embedding is copied from the whole head. */
     if (at->tied && at->adam && head >= 0) {
