@@ -312,6 +312,8 @@ static int take_lists(struct logread *r)
     for (int i = 0; i < n && !rc; i++) {
         struct run u = { .path = r->name,
                          .trial = ++r->trials,
+                         .first_line = r->line,
+                         .last_line = r->line,
                          .ended = true,
                          .loss = loss[i].value,
                          .loss_digits = loss[i].digits,

@@ -24,7 +24,7 @@ struct run_tick {
 struct run {
     const char *path;
     int trial; /* 1 .. in its file */
-    long first_line, last_line;
+    long first_line, last_line; /* of a published list both are the file's last */
     int32_t first, last, total; /* steps; total 0: the log does not say; last 0: a published list */
     bool ended; /* its last line is the validation after the last step */
     double loss, time_ms; /* at the end; NaN where it has none */
