@@ -420,6 +420,7 @@ decoded() { "$GPT_BIN/gpt-tokshard" --tokenizer byte --decode "$1" 1:; }
     shard -o killed "$ROOT/README.md"
     [ ! -e killed/.lock ]
     "$GPT_BIN/gpt-tokshard" --verify -q killed
+}
 
 # Words that a command refuses with a message on stderr.
 refused() { # STATUS MESSAGE PROGRAM ARGUMENT...
