@@ -129,10 +129,12 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+void stats_sort(double *x, int n) { qsort(x, (size_t)n, sizeof *x, by_value); }
+
 double stats_median(double *x, int n)
 {
     if (n < 1)
         return NAN;
-    qsort(x, (size_t)n, sizeof *x, by_value);
+    stats_sort(x, n);
     return n % 2 ? x[n / 2] : 0.5 * (x[n / 2 - 1] + x[n / 2]);
 }

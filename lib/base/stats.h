@@ -1,4 +1,4 @@
-/* stats.h - Student's t, central and noncentral: probabilities and quantiles; the median.
+/* stats.h - Student's t, central and noncentral: probabilities and quantiles; sorting, the median.
  *
  *     p = t_cdf(-2.5, 7);                  // P(T <= -2.5), 7 degrees of freedom
  *     t = t_quantile(0.01, 7);             // the t with t_cdf(t, 7) = 0.01
@@ -22,6 +22,7 @@ double t_quantile(double p, double df);
  * probability, by the trapezoidal rule in the logarithm of sqrt(V / df). */
 double t_noncentral_cdf(double t, double df, double delta);
 
+void stats_sort(double *x, int n); /* ascending */
 /* Of x (n), which it sorts; NaN of none. */
 double stats_median(double *x, int n);
 

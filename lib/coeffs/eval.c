@@ -208,7 +208,7 @@ static void count(struct tally *y, double e)
 {
     y->n++;
     y->squares += e * e;
-    if (!(e <= y->max)) /* a NaN stays */
+    if (e > y->max || isnan(e)) /* a NaN stays */
         y->max = e;
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 #include "base/hash.h"
 #include "base/rng.h"
+#include "base/stats.h"
 #include "coeffs/linprog.h"
 #include "coeffs/minimax.h"
 #include "coeffs/sets.h"
@@ -23,6 +24,7 @@
 enum { PARAMS_MAX = COEFFS_ROWS * COEFFS_TERMS, GUARD_POINTS = 400, GUARD_MAX = 640 };
 
 struct objective {
+    enum fit_objective what;
     int n; /* points, */
     double *x, *w; /* their weights sum to 1 */
     double power, scale; /* p above */
@@ -30,8 +32,10 @@ struct objective {
     double grid[GUARD_MAX];
     double floor_from; /* guard: over 1 - swing from here on */
     double swing, safety, weight;
-    const struct trials *trials; /* not NULL: residuals in bf16, of all points in order */
-    double lower; /* with trials: points below have weight 0 */
+    double bound; /* the swing that a result may have; the search keeps to less, `swing` */
+    const struct trials
+        *trials; /* not NULL: residuals in bf16, of their n values from `lower` on */
+    double lower;
 };
 
 enum { LOG_FROM = 3 }; /* where |f| is larger, its logarithm takes its place */
@@ -73,8 +77,6 @@ struct sum {
 static void add(struct sum *s, double v, double v1, double v2, const double *d)
 {
     s->phi += v;
-    if (!s->grad)
-        return;
     for (int i = 0; i < s->n; i++) {
         double f = v2 * d[i], *row = s->hess + (size_t)i * s->n;
         s->grad[i] += v1 * d[i];
@@ -128,19 +130,18 @@ static void add_guard(const struct objective *o, const struct coeffs *c, struct 
  * 1. */
 static bool add_bf16(const struct objective *o, const struct coeffs *c, struct sum *s, double *d)
 {
-    long point = 0;
     for (int i = 0; i < o->trials->n; i++) {
         const struct trial *t = &o->trials->v[i];
         double *y = malloc(2 * (size_t)t->n * sizeof *y), *e = y + t->n;
         bool bad = !y || trial_bf16(t, c, y, e);
-        for (int k = 0; k < t->n && !bad; k++, point++) {
+        for (int k = 0; k < t->n && !bad; k++) {
             double length = sqrt(fmax(e[k] * e[k] - 1 + 2 * y[k], 1e-12));
             double turned = fmin(length / fmax(fabs(y[k]), 1e-6), 100);
-            if (!(o->w[point] > 0))
+            if (!(t->x[k] >= o->lower))
                 continue;
             objective_point(c, fmin(t->x[k] * turned, 1), 1, d);
             if (isfinite(e[k]) && e[k] > 0)
-                add_error(o, s, o->w[point], e[k], (length - y[k] / length) / e[k], d);
+                add_error(o, s, 1.0 / o->n, e[k], (length - y[k] / length) / e[k], d);
             else if (!(e[k] == 0))
                 bad = true;
         }
@@ -151,17 +152,15 @@ static bool add_bf16(const struct objective *o, const struct coeffs *c, struct s
     return true;
 }
 
-/* phi; with grad and hess (row-major, params x params) also its derivatives, the second ones
- * without curvature of f. Infinite when a value is not finite or memory ran out. */
+/* phi and its derivatives grad and hess (row-major, params x params), the second ones without
+ * curvature of f. Infinite when a value is not finite or memory ran out. */
 static double objective_value(const struct objective *o, const struct coeffs *c, double *grad,
                               double *hess)
 {
     double d[PARAMS_MAX];
     struct sum s = { .n = c->n * c->terms, .grad = grad, .hess = hess };
-    if (grad) {
-        memset(grad, 0, (size_t)s.n * sizeof *grad);
-        memset(hess, 0, (size_t)s.n * (size_t)s.n * sizeof *hess);
-    }
+    memset(grad, 0, (size_t)s.n * sizeof *grad);
+    memset(hess, 0, (size_t)s.n * (size_t)s.n * sizeof *hess);
     if (o->trials) {
         if (!add_bf16(o, c, &s, d))
             return INFINITY;
@@ -175,38 +174,14 @@ static double objective_value(const struct objective *o, const struct coeffs *c,
     return isfinite(s.phi) ? s.phi : INFINITY;
 }
 
-/* Largest |1 - f| over the points, in the arithmetic of the objective. */
-static double objective_largest(const struct objective *o, const struct coeffs *c)
-{
-    double worst = 0;
-    long point = 0;
-    if (!o->trials) {
-        for (int i = 0; i < o->n; i++)
-            worst = fmax(worst, fabs(1 - coeffs_value(c, o->x[i])));
-        return worst;
-    }
-    for (int i = 0; i < o->trials->n; i++) {
-        const struct trial *t = &o->trials->v[i];
-        double *e = malloc((size_t)t->n * sizeof *e);
-        bool bad = !e || trial_bf16(t, c, NULL, e);
-        for (int k = 0; k < t->n && !bad; k++, point++)
-            if (o->w[point] > 0)
-                worst = e[k] <= worst ? worst : e[k]; /* a NaN stays */
-        free(e);
-        if (bad)
-            return INFINITY;
-    }
-    return worst;
-}
-
-/* Largest excess over the guard for this swing, on the grid. */
-static double guard_excess(const struct objective *o, const struct coeffs *c, double swing)
+/* Largest excess over the guard with the swing `bound`, on the grid. */
+static double guard_excess(const struct objective *o, const struct coeffs *c)
 {
     double worst = 0, sign;
     for (int k = 0; k < 2; k++)
         for (int g = 0; g < o->n_grid; g++) {
             double f = objective_point(c, o->grid[g], k ? 1 + o->safety : 1, NULL);
-            worst = fmax(worst, excess(o, o->grid[g], f, swing, &sign));
+            worst = fmax(worst, excess(o, o->grid[g], f, o->bound, &sign));
         }
     return worst;
 }
@@ -513,12 +488,6 @@ enum { POINTS_MAX = 2048, SCOUT_POINTS = 384 };
 enum { STARTS_MAX = 80, SCOUTS = 48, FINALISTS = 6, HOPS = 60, GUARD_ROUNDS = 5 };
 static const double guard_weight = 300, guard_margin = 0.95;
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* All singular values from o->lower on, ascending; caller frees. */
 static int all_values(const struct trials *t, double lower, double **x, int *n)
 {
@@ -536,7 +505,7 @@ static int all_values(const struct trials *t, double lower, double **x, int *n)
         free(*x);
         return err_set(GPT_INPUT, "no singular value of %g or more to fit to", lower);
     }
-    qsort(*x, (size_t)*n, sizeof **x, ascending);
+    stats_sort(*x, *n);
     return 0;
 }
 
@@ -567,7 +536,8 @@ static int set_points(struct objective *o, const double *x, int n, int max)
 }
 
 /* The grid of the guard: geometric, and denser towards the end, where f has most extrema. */
-static void set_guard(struct objective *o, const struct fit_options *f, const double *x, int n)
+static void set_guard(struct objective *o, const struct fit_options *f, const double *x, int n,
+                      double bound)
 {
     double low = fmax(fmin(x[0], f->upper / 30) / 4, 1e-30), knee = f->upper / 30;
     o->floor_from = x[n / 2];
@@ -581,8 +551,11 @@ static void set_guard(struct objective *o, const struct fit_options *f, const do
             o->grid[g] = o->floor_from;
             break;
         }
+    o->what = f->objective;
     o->safety = f->safety;
     o->weight = guard_weight;
+    o->bound = bound;
+    o->swing = bound * guard_margin;
     o->power = 2;
     o->scale = 1;
 }
@@ -603,20 +576,18 @@ static double exact_objective(const struct coeffs *c, const double *x, int n,
 
 /* In bf16, where linear programs would follow rounding errors, the largest error is approached by
  * p-norms, p doubled each time, relative to the largest so far. */
-static void minimize(struct objective *o, struct coeffs *c, enum fit_objective what, int rounds)
+static void minimize(struct objective *o, struct coeffs *c, int rounds)
 {
-    o->power = 2;
-    o->scale = 1;
-    if (what == FIT_MAX && !o->trials)
+    struct spread all, in;
+    if (o->what == FIT_MAX && !o->trials)
         objective_minimax(o, c, rounds);
     else
         objective_minimize(o, c, rounds);
-    for (double p = 4; what == FIT_MAX && o->trials && p <= 64; p *= 2) {
-        double largest = objective_largest(o, c);
-        if (!(largest > 0 && isfinite(largest)))
+    for (double p = 4; o->what == FIT_MAX && o->trials && p <= 64; p *= 2) {
+        if (eval_bf16(c, o->trials, o->lower, &all, &in) || !(in.max > 0 && isfinite(in.max)))
             break;
         o->power = p;
-        o->scale = largest;
+        o->scale = in.max;
         objective_minimize(o, c, rounds / 4 + 1);
     }
     o->power = 2;
@@ -624,13 +595,12 @@ static void minimize(struct objective *o, struct coeffs *c, enum fit_objective w
 }
 
 /* The same until the guard holds between the points of its grid, too. */
-static void minimize_guarded(struct objective *o, struct coeffs *c, enum fit_objective what,
-                             int rounds, double swing)
+static void minimize_guarded(struct objective *o, struct coeffs *c, int rounds)
 {
-    minimize(o, c, what, rounds);
-    for (int k = 0; k < GUARD_ROUNDS && guard_excess_all(o, c, swing) > 0; k++) {
+    minimize(o, c, rounds);
+    for (int k = 0; k < GUARD_ROUNDS && guard_excess_all(o, c, o->bound) > 0; k++) {
         guard_refine(o, c);
-        minimize(o, c, what, rounds / 3 + 1);
+        minimize(o, c, rounds / 3 + 1);
     }
 }
 
@@ -641,7 +611,8 @@ struct candidate {
 
 static int by_score(const void *a, const void *b)
 {
-    return ascending(&((const struct candidate *)a)->score, &((const struct candidate *)b)->score);
+    double x = ((const struct candidate *)a)->score, y = ((const struct candidate *)b)->score;
+    return (x > y) - (x < y);
 }
 
 /* A greedy table of the same size for [lower, upper]; false when there is none. */
@@ -676,21 +647,19 @@ static int make_starts(struct candidate *v, const struct coeffs *start, const do
     return count;
 }
 
-static void score(struct candidate *v, int n, const struct objective *o, enum fit_objective what,
-                  double swing)
+static void score(struct candidate *v, int n, const struct objective *o)
 {
     for (int i = 0; i < n; i++)
-        v[i].score = exact_objective(&v[i].c, o->x, o->n, what) + guard_excess(o, &v[i].c, swing);
+        v[i].score = exact_objective(&v[i].c, o->x, o->n, o->what) + guard_excess(o, &v[i].c);
     qsort(v + 1, (size_t)n - 1, sizeof *v, by_score); /* the given one stays first */
 }
 
 /* Keeps c in *best if it is better for all x, and stays within the guard. */
 static void consider(struct coeffs *best, double *least, const struct coeffs *c,
-                     const struct objective *o, const double *x, int n, enum fit_objective what,
-                     double swing)
+                     const struct objective *o, const double *x, int n)
 {
-    double got = exact_objective(c, x, n, what);
-    if (got < *least && guard_excess_all(o, c, swing) <= 0) {
+    double got = exact_objective(c, x, n, o->what);
+    if (got < *least && guard_excess_all(o, c, o->bound) <= 0) {
         *least = got;
         *best = *c;
     }
@@ -698,12 +667,12 @@ static void consider(struct coeffs *best, double *least, const struct coeffs *c,
 
 /* Basin hopping: random perturbations of the best table, each minimised again; local minima of the
  * mean square lie close together. */
-static void hop(struct fit *f, const struct objective *scout, const struct objective *full,
-                const double *x, int n, const struct fit_options *opt, double swing)
+static void hop(struct fit *f, const struct objective *scout, struct objective *full,
+                const double *x, int n)
 {
     struct rng r = rng_make(0, 0);
     struct coeffs here = f->table;
-    double least = exact_objective(&here, scout->x, scout->n, opt->objective);
+    double least = exact_objective(&here, scout->x, scout->n, scout->what);
     uint64_t draw = 0;
     for (int k = 0; k < HOPS; k++) {
         struct objective o = *scout;
@@ -711,12 +680,11 @@ static void hop(struct fit *f, const struct objective *scout, const struct objec
         for (int t = 0; t < c.n; t++)
             for (int i = 0; i < c.terms; i++)
                 c.row[t][i] *= 1 + 0.04 * (k % 4 + 1) * rng_normal(&r, draw++);
-        minimize_guarded(&o, &c, opt->objective, 40, swing);
-        consider(&here, &least, &c, &o, o.x, o.n, opt->objective, swing);
+        minimize_guarded(&o, &c, 40);
+        consider(&here, &least, &c, &o, o.x, o.n);
     }
-    struct objective o = *full;
-    minimize_guarded(&o, &here, opt->objective, 150, swing);
-    consider(&f->table, &f->exact_after, &here, &o, x, n, opt->objective, swing);
+    minimize_guarded(full, &here, 150);
+    consider(&f->table, &f->exact_after, &here, full, x, n);
 }
 
 /* Rows may be scaled against each other without a change of f. As in greedy tables, 1 is made the
@@ -739,7 +707,7 @@ static void settle_scales(struct coeffs *c, double low, double upper)
 }
 
 static int search(struct fit *f, const double *x, int n, const struct fit_options *opt,
-                  double swing)
+                  double bound)
 {
     struct objective scout = { .n = 0 }, full = { .n = 0 };
     struct candidate *v = calloc(STARTS_MAX, sizeof *v);
@@ -747,22 +715,21 @@ static int search(struct fit *f, const double *x, int n, const struct fit_option
     if (!rc)
         rc = set_points(&full, x, n, POINTS_MAX);
     if (!rc) {
-        set_guard(&scout, opt, x, n);
-        set_guard(&full, opt, x, n);
-        scout.swing = full.swing = swing * guard_margin;
+        set_guard(&scout, opt, x, n, bound);
+        set_guard(&full, opt, x, n, bound);
         int scouts = f->starts = make_starts(v, &f->table, x, n, opt);
         bool largest = opt->objective == FIT_MAX;
-        score(v, scouts, &scout, opt->objective, swing);
+        score(v, scouts, &scout);
         scouts = scouts < SCOUTS ? scouts : SCOUTS;
         for (int i = 0; i < scouts; i++)
-            minimize(&scout, &v[i].c, opt->objective, largest ? 8 : 25);
-        score(v, scouts, &scout, opt->objective, swing);
+            minimize(&scout, &v[i].c, largest ? 8 : 25);
+        score(v, scouts, &scout);
         for (int i = 0; i < scouts && i < FINALISTS; i++) {
-            minimize_guarded(&full, &v[i].c, opt->objective, largest ? 60 : 150, swing);
-            consider(&f->table, &f->exact_after, &v[i].c, &full, x, n, opt->objective, swing);
+            minimize_guarded(&full, &v[i].c, largest ? 60 : 150);
+            consider(&f->table, &f->exact_after, &v[i].c, &full, x, n);
         }
         if (!largest)
-            hop(f, &scout, &full, x, n, opt, swing);
+            hop(f, &scout, &full, x, n);
         if (f->exact_after < f->exact_before) {
             settle_scales(&f->table, x[0], opt->upper);
             f->exact_after = exact_objective(&f->table, x, n, opt->objective);
@@ -776,12 +743,13 @@ static int search(struct fit *f, const double *x, int n, const struct fit_option
 
 /* --- bf16 --- */
 
-static int bf16_objective(const struct objective *o, const struct coeffs *c,
-                          enum fit_objective what, double *out)
+static int bf16_objective(const struct objective *o, const struct coeffs *c, double *out)
 {
-    struct objective rms = *o;
-    rms.weight = 0;
-    *out = what == FIT_MAX ? objective_largest(o, c) : sqrt(objective_value(&rms, c, NULL, NULL));
+    struct spread all, in;
+    int rc = eval_bf16(c, o->trials, o->lower, &all, &in);
+    if (rc)
+        return rc;
+    *out = o->what == FIT_MAX ? in.max : in.rms;
     return isfinite(*out)
                ? 0
                : err_set(GPT_INPUT, "%s: the bf16 iteration does not stay finite", c->name);
@@ -789,38 +757,26 @@ static int bf16_objective(const struct objective *o, const struct coeffs *c,
 
 /* From the exact fit on; f->before and after become bf16's. */
 static int refine_bf16(struct fit *f, const struct coeffs *start, const struct trials *t,
-                       const double *x, int n, const struct fit_options *opt, double swing)
+                       const double *x, int n, const struct fit_options *opt, double bound)
 {
-    struct objective o = { .trials = t, .lower = opt->lower };
-    int all = 0, point = 0, rc;
-    for (int i = 0; i < t->n; i++)
-        all += t->v[i].n;
-    if (!(o.w = malloc((size_t)all * sizeof *o.w)))
-        return err_memory();
-    for (int i = 0; i < t->n; i++)
-        for (int k = 0; k < t->v[i].n; k++)
-            o.w[point++] = t->v[i].x[k] >= opt->lower ? 1.0 / n : 0;
-    set_guard(&o, opt, x, n);
-    o.swing = swing * guard_margin;
-
+    struct objective o = { .trials = t, .lower = opt->lower, .n = n };
     struct coeffs tries[2] = { f->table, f->table };
     double got;
-    rc = bf16_objective(&o, start, opt->objective, &f->before);
+    set_guard(&o, opt, x, n, bound);
+    int rc = bf16_objective(&o, start, &f->before);
     f->after = f->before;
     f->table = *start;
     for (int i = 0; i < 2 && !rc; i++) { /* the exact fit, then what comes from it */
         if (i == 1)
-            minimize_guarded(&o, &tries[i], opt->objective, opt->objective == FIT_MAX ? 8 : 12,
-                             swing);
-        if (bf16_objective(&o, &tries[i], opt->objective, &got))
+            minimize_guarded(&o, &tries[i], opt->objective == FIT_MAX ? 8 : 12);
+        if (bf16_objective(&o, &tries[i], &got))
             continue;
-        if (got < f->after && guard_excess_all(&o, &tries[i], swing) <= 0) {
+        if (got < f->after && guard_excess_all(&o, &tries[i], bound) <= 0) {
             f->after = got;
             f->table = tries[i];
         }
     }
     f->exact_after = exact_objective(&f->table, x, n, opt->objective);
-    free(o.w);
     return rc;
 }
 
@@ -860,7 +816,7 @@ int fit_table(struct fit *f, const struct coeffs *start, const struct trials *t,
     f->count = n;
     f->low = x[0];
     f->high = x[n - 1];
-    set_guard(&guard, o, x, n);
+    set_guard(&guard, o, x, n, o->swing);
     f->guard_before = guard_excess_all(&guard, start, o->swing);
     /* A fit may exceed the guard as far as its start does, unless the start diverges. */
     double swing = f->guard_before < 1 ? o->swing + f->guard_before : o->swing;

@@ -73,8 +73,6 @@ void matrix_release(struct matrix *m)
     m->x = NULL;
 }
 
-double matrix_frobenius(const struct matrix *m) { return cblas_dnrm2(m->rows * m->cols, m->x, 1); }
-
 /* n orthonormal rows of length `len`, Haar-distributed: Q of a Gaussian matrix with the signs of
  * R's diagonal (Stewart, 1980). Seen by columns, q is len x n. */
 static int haar(double *q, int len, int n, const struct rng *r)

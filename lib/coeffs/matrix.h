@@ -39,7 +39,6 @@ int matrix_with_svals(struct matrix *m, int rows, int cols, const double *sigma,
 /* Takes x over, of rows x cols, and makes it wide. */
 int matrix_take(struct matrix *m, int rows, int cols, double *x) MUST_CHECK;
 void matrix_release(struct matrix *m);
-double matrix_frobenius(const struct matrix *m);
 
 /* SVD of m: sigma (rows, descending), u (rows x rows, column i is u_i), vt (rows x cols); u and vt
  * both NULL for the values alone, which then come from m m^T and have an absolute error of 1e-8

@@ -8,13 +8,14 @@
 #include "base/dtype.h"
 #include "base/grow.h"
 
-/* AOL's row scales, from A = m m^T. */
-static int aol_scales(const struct matrix *m, double *s)
+/* m with its rows scaled by AOL, from A = m m^T. */
+static int scale_rows(struct matrix *m)
 {
     int n = m->rows;
-    double *a = malloc((size_t)n * n * sizeof *a);
+    double *a = malloc((size_t)n * (n + 1) * sizeof *a);
     if (!a)
         return err_memory();
+    double *s = a + (size_t)n * n;
     cblas_dsyrk(CblasRowMajor, CblasLower, CblasNoTrans, n, m->cols, 1, m->x, m->cols, 0, a, n);
     memset(s, 0, (size_t)n * sizeof *s);
     for (int i = 0; i < n; i++)
@@ -25,83 +26,59 @@ static int aol_scales(const struct matrix *m, double *s)
                 s[j] += v;
         }
     for (int i = 0; i < n; i++)
-        s[i] = 1 / sqrt(s[i] > 1e-7 ? s[i] : 1e-7);
+        cblas_dscal(m->cols, 1 / sqrt(s[i] > 1e-7 ? s[i] : 1e-7), m->x + (size_t)i * m->cols, 1);
     free(a);
     return 0;
 }
 
-static int scale_rows(struct matrix *m)
+/* The nearest matrix with orthonormal rows, u vt, less `factor` times what is in out. */
+static void polar_factor(double *out, double factor, const double *u, const double *vt, int n,
+                         int cols)
 {
-    double *s = malloc((size_t)m->rows * sizeof *s);
-    int rc = s ? aol_scales(m, s) : err_memory();
-    for (int i = 0; !rc && i < m->rows; i++)
-        cblas_dscal(m->cols, s[i], m->x + (size_t)i * m->cols, 1);
-    free(s);
-    return rc;
-}
-
-/* The nearest matrix with orthonormal rows, u vt. */
-static void polar_factor(double *out, const double *u, const double *vt, int n, int cols)
-{
-    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, n, cols, n, 1, u, n, vt, cols, 0, out,
-                cols);
-}
-
-struct factors {
-    double *u, *vt, *polar, *before;
-};
-
-static void factors_free(struct factors *f)
-{
-    free(f->u);
-    free(f->vt);
-    free(f->polar);
-    free(f->before);
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, n, cols, n, 1, u, n, vt, cols, -factor,
+                out, cols);
 }
 
 /* SVD of the scaled matrix m, into t; polar factors before and after AOL for the shift. */
 static int decompose(struct trial *t, struct matrix *m, bool vectors)
 {
     size_t squares = (size_t)m->rows * m->rows, count = (size_t)m->rows * m->cols;
-    struct factors f = { 0 };
+    double *u = NULL, *vt = NULL, *polar = NULL;
+    bool shifts = t->aol && vectors;
     int rc = 0;
     if (vectors) {
-        f.u = malloc(squares * sizeof *f.u);
-        f.vt = malloc(count * sizeof *f.vt);
+        u = malloc(squares * sizeof *u);
+        vt = malloc(count * sizeof *vt);
+        polar = malloc(count * sizeof *polar);
         t->u = malloc(squares * sizeof *t->u);
         t->vt = malloc(count * sizeof *t->vt);
-        if (!f.u || !f.vt || !t->u || !t->vt)
+        if (!u || !vt || !polar || !t->u || !t->vt)
             rc = err_memory();
     }
-    if (!rc && t->aol && vectors) {
-        f.polar = malloc(count * sizeof *f.polar);
-        f.before = malloc(count * sizeof *f.before);
-        if (!f.polar || !f.before)
-            rc = err_memory();
-        if (!rc && !(rc = matrix_svd(m, t->x, f.u, f.vt)))
-            polar_factor(f.before, f.u, f.vt, m->rows, m->cols);
-    }
+    if (!rc && shifts && !(rc = matrix_svd(m, t->x, u, vt)))
+        polar_factor(polar, 0, u, vt, m->rows, m->cols);
     if (!rc && t->aol)
         rc = scale_rows(m);
     if (!rc)
-        rc = matrix_svd(m, t->x, f.u, f.vt);
-    if (!rc && f.polar) {
-        polar_factor(f.polar, f.u, f.vt, m->rows, m->cols);
-        cblas_daxpy((int)count, -1, f.before, 1, f.polar, 1);
-        t->shift = cblas_dnrm2((int)count, f.polar, 1) / sqrt(m->rows);
+        rc = matrix_svd(m, t->x, u, vt);
+    if (!rc && shifts) {
+        polar_factor(polar, 1, u, vt, m->rows, m->cols);
+        t->shift = cblas_dnrm2((int)count, polar, 1) / sqrt(m->rows);
     }
     for (size_t i = 0; !rc && vectors && i < squares; i++)
-        t->u[i] = (float)f.u[i];
+        t->u[i] = (float)u[i];
     for (size_t i = 0; !rc && vectors && i < count; i++)
-        t->vt[i] = (float)f.vt[i];
-    factors_free(&f);
+        t->vt[i] = (float)vt[i];
+    free(u);
+    free(vt);
+    free(polar);
     return rc;
 }
 
 int trial_of_matrix(struct trial *t, const struct matrix *m, const char *name, int flags)
 {
     size_t count = (size_t)m->rows * m->cols;
-    double norm = matrix_frobenius(m), scale = 1 / (1.02 * norm + 1e-6);
+    double norm = cblas_dnrm2((int)count, m->x, 1), scale = 1 / (1.02 * norm + 1e-6);
     struct matrix copy = { m->rows, m->cols, NULL };
     memset(t, 0, sizeof *t);
     snprintf(t->name, sizeof t->name, "%s", name);

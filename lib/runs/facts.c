@@ -100,6 +100,13 @@ static void set_env(struct facts *f, int key, const char *s, size_t n)
             f->env[key][i] = '?';
 }
 
+/* What follows `word` in a line that begins with it. */
+static void set_env_of(struct facts *f, int key, const char *line, size_t n, const char *word)
+{
+    if (starts(line, n, word))
+        set_env(f, key, line + strlen(word), n - strlen(word));
+}
+
 /* From `word` in the line on, as far as a double blank or '|'. */
 static void set_env_after(struct facts *f, int key, const char *line, size_t n, const char *word)
 {
@@ -132,26 +139,18 @@ static void device_line(struct facts *f, const char *line, size_t n)
         return;
     char text[ENV_VALUE];
     const char *name = line + strlen("Running on device_name="), *count = with + 17;
-    int k = snprintf(text, sizeof text, "%.*s x %.*s", (int)(line + n - count), count,
-                     (int)(with - name), name);
-    set_env(f, E_GPU, text, k < (int)sizeof text ? (size_t)k : sizeof text - 1);
+    snprintf(text, sizeof text, "%.*s x %.*s", (int)(line + n - count), count, (int)(with - name),
+             name);
+    set_env(f, E_GPU, text, strlen(text));
 }
 
 static void running_line(struct facts *f, const char *line, size_t n)
 {
-    static const struct {
-        const char *word;
-        int key;
-    } known[] = {
-        { "Running Python ", E_PYTHON },
-        { "Running PyTorch ", E_PYTORCH },
-        { "Running pytorch ", E_PYTORCH },
-        { "Running Triton version ", E_TRITON },
-    };
     fresh_env(f);
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (starts(line, n, known[i].word))
-            set_env(f, known[i].key, line + strlen(known[i].word), n - strlen(known[i].word));
+    set_env_of(f, E_PYTHON, line, n, "Running Python ");
+    set_env_of(f, E_PYTORCH, line, n, "Running PyTorch ");
+    set_env_of(f, E_PYTORCH, line, n, "Running pytorch ");
+    set_env_of(f, E_TRITON, line, n, "Running Triton version ");
     if (starts(line, n, "Running on device_name="))
         device_line(f, line, n);
 }
@@ -198,18 +197,10 @@ static void smi_line(struct facts *f, const char *line, size_t n)
 /* Our own header: `key: value` from `tool:` to the first rule. */
 static void header_line(struct facts *f, const char *line, size_t n)
 {
-    static const struct {
-        const char *word;
-        int key;
-    } known[] = {
-        { "tool: ", E_TOOL },
-        { "device: ", E_DEVICE },
-        { "ranks: ", E_RANKS },
-        { "data: ", E_DATA },
-    };
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (starts(line, n, known[i].word))
-            set_env(f, known[i].key, line + strlen(known[i].word), n - strlen(known[i].word));
+    set_env_of(f, E_TOOL, line, n, "tool: ");
+    set_env_of(f, E_DEVICE, line, n, "device: ");
+    set_env_of(f, E_RANKS, line, n, "ranks: ");
+    set_env_of(f, E_DATA, line, n, "data: ");
     if (starts(line, n, "resumed: step ")) {
         int64_t step = 0;
         for (size_t k = 14; k < n && line[k] >= '0' && line[k] <= '9' && step <= STEP_MAX; k++)
@@ -261,10 +252,10 @@ void facts_line(struct facts *f, const char *line, size_t n)
         running_line(f, line, n);
     else if (n && *line == '|')
         smi_line(f, line, n);
-    else if (starts(line, n, "Training DataLoader: "))
-        set_env(f, E_TRAIN_DATA, line + 21, n - 21);
-    else if (starts(line, n, "Validation DataLoader: "))
-        set_env(f, E_VAL_DATA, line + 23, n - 23);
+    else {
+        set_env_of(f, E_TRAIN_DATA, line, n, "Training DataLoader: ");
+        set_env_of(f, E_VAL_DATA, line, n, "Validation DataLoader: ");
+    }
     f->lines++;
     f->code_lines += is_code(line, n);
     if (f->own && f->sections == 1 && starts(line, n, "seed = "))
@@ -337,9 +328,17 @@ static void set_text(struct facts *f, enum fact kind, const char *s)
     f->keep = keep;
 }
 
+static void list_env(const struct facts *f, int from, int to, char *text)
+{
+    *text = '\0';
+    for (int i = from; i < to; i++)
+        if (*f->env[i])
+            text += sprintf(text, "%s: %s\n", env_name[i], f->env[i]);
+}
+
 int facts_finish(struct facts *f)
 {
-    char text[ENV_KEYS * (ENV_VALUE + 32)], *p = text;
+    char text[ENV_KEYS * (ENV_VALUE + 32)];
     if (!*f->env[E_GPU] && *f->env[E_DEVICE]) {
         snprintf(text, sizeof text, "%s x %s", f->env[E_RANKS], f->env[E_DEVICE]);
         set_text(f, FACT_GPU, text);
@@ -347,16 +346,9 @@ int facts_finish(struct facts *f)
         set_text(f, FACT_GPU, f->env[E_GPU]);
     }
     set_text(f, FACT_DRIVER, f->env[E_DRIVER]);
-    *text = '\0';
-    for (int i = E_DATA; i <= E_VAL_DATA; i++)
-        if (*f->env[i])
-            p += sprintf(p, "%s: %s\n", env_name[i], f->env[i]);
+    list_env(f, E_DATA, ENV_KEYS, text);
     set_text(f, FACT_DATA, text);
-    p = text;
-    *text = '\0';
-    for (int i = 0; i < E_DATA; i++)
-        if (*f->env[i])
-            p += sprintf(p, "%s: %s\n", env_name[i], f->env[i]);
+    list_env(f, 0, E_DATA, text);
     set_text(f, FACT_ENVIRONMENT, text);
     return f->failed ? err_memory() : 0;
 }

@@ -112,43 +112,47 @@ static bool advance(struct front *f, int k, int cost, int *start)
     return x >= 0;
 }
 
+/* All paths of `cost` edits from one corner, where a and b point, with step 1 or -1 along them. True
+ * where one meets a path of others_cost edits from the other corner; *x and *y count from this one.
+ */
+static bool grow_paths(struct front *f, const struct front *other, const int *a, const int *b,
+                       int step, int cost, int others_cost, int *x, int *y)
+{
+    int delta = f->n - f->m;
+    for (int k = -cost; k <= cost; k += 2) {
+        if (k < -f->m || k > f->n || !advance(f, k, cost, x))
+            continue;
+        while (*x < f->n && *x - k < f->m && a[step * *x] == b[step * (*x - k)])
+            ++*x;
+        f->reach[k] = *x;
+        *y = *x - k;
+        int r = delta - k;
+        if (!((delta - cost - others_cost) & 1) && r >= -others_cost && r <= others_cost &&
+            r >= -f->m && r <= f->n && other->reach[r] >= 0 && *x + other->reach[r] >= f->n)
+            return true;
+    }
+    return false;
+}
+
 /* A point on a shortest path, by growing paths from both corners till they meet. False when
  * that costs more than COST_MAX. */
 static bool find_middle(struct work *w, const struct box *c, int *mx, int *my)
 {
-    const int *a = w->a.id + c->a0, *b = w->b.id + c->b0;
-    int n = c->a1 - c->a0, m = c->b1 - c->b0, delta = n - m, width = n + m + 3, x;
+    const int *a = w->a.id, *b = w->b.id;
+    int n = c->a1 - c->a0, m = c->b1 - c->b0, width = n + m + 3, x, y;
     struct front ahead = { w->room + m + 1, n, m }, back = { w->room + width + m + 1, n, m };
     for (int i = 0; i < 2 * width; i++)
         w->room[i] = -1;
     for (int cost = 0; cost <= COST_MAX; cost++) {
-        for (int k = -cost; k <= cost; k += 2) {
-            if (k < -m || k > n || !advance(&ahead, k, cost, &x))
-                continue;
-            while (x < n && x - k < m && a[x] == b[x - k])
-                x++;
-            ahead.reach[k] = x;
-            int r = delta - k;
-            if ((delta & 1) && r > -cost && r < cost && r >= -m && r <= n && back.reach[r] >= 0 &&
-                x + back.reach[r] >= n) {
-                *mx = c->a0 + x;
-                *my = c->b0 + x - k;
-                return true;
-            }
+        if (grow_paths(&ahead, &back, a + c->a0, b + c->b0, 1, cost, cost - 1, &x, &y)) {
+            *mx = c->a0 + x;
+            *my = c->b0 + y;
+            return true;
         }
-        for (int k = -cost; k <= cost; k += 2) {
-            if (k < -m || k > n || !advance(&back, k, cost, &x))
-                continue;
-            while (x < n && x - k < m && a[n - 1 - x] == b[m - 1 - (x - k)])
-                x++;
-            back.reach[k] = x;
-            int r = delta - k;
-            if (!(delta & 1) && r >= -cost && r <= cost && r >= -m && r <= n &&
-                ahead.reach[r] >= 0 && x + ahead.reach[r] >= n) {
-                *mx = c->a1 - x;
-                *my = c->b1 - (x - k);
-                return true;
-            }
+        if (grow_paths(&back, &ahead, a + c->a1 - 1, b + c->b1 - 1, -1, cost, cost, &x, &y)) {
+            *mx = c->a1 - x;
+            *my = c->b1 - y;
+            return true;
         }
     }
     return false;

@@ -183,6 +183,12 @@ static void skip_blanks(struct cursor *c)
         c->at++;
 }
 
+static enum stepline_kind bad(const char **why, const char *what)
+{
+    *why = what;
+    return STEP_BAD;
+}
+
 enum stepline_kind stepline_parse(const char *text, size_t n, struct stepline *s, const char **why)
 {
     struct cursor c = { text, text + n };
@@ -193,36 +199,26 @@ enum stepline_kind stepline_parse(const char *text, size_t n, struct stepline *s
     if ((llmc && !take_text(&c, "s:")) || c.at == c.end || !is_digit(*c.at))
         return STEP_NONE;
     *s = (struct stepline){ .llmc = llmc };
-    if (!take_count(&c, &s->step)) {
-        *why = "a step number that is too large";
-        return STEP_BAD;
-    }
+    if (!take_count(&c, &s->step))
+        return bad(why, "a step number that is too large");
     if (c.at < c.end && *c.at == '/') {
         c.at++;
-        if (!take_count(&c, &s->total) || !s->total) {
-            *why = "no number of steps behind '/'";
-            return STEP_BAD;
-        }
+        if (!take_count(&c, &s->total) || !s->total)
+            return bad(why, "no number of steps behind '/'");
     }
-    if (s->total && s->step > s->total) {
-        *why = "a step beyond the last";
-        return STEP_BAD;
-    }
+    if (s->total && s->step > s->total)
+        return bad(why, "a step beyond the last");
     int pairs = 0;
     for (; c.at < c.end; pairs++) {
-        if (!at_pair_end(&c)) {
-            *why = "no blank behind the step number";
-            return STEP_BAD;
-        }
+        if (!at_pair_end(&c))
+            return bad(why, "no blank behind the step number");
         skip_blanks(&c);
         if (c.at == c.end)
             break;
         if ((*why = take_pair(&c, s)))
             return STEP_BAD;
     }
-    if (!pairs) {
-        *why = "a step number and nothing else";
-        return STEP_BAD;
-    }
+    if (!pairs)
+        return bad(why, "a step number and nothing else");
     return STEP_OK;
 }

@@ -126,12 +126,6 @@ static double least_between(const struct box *b, double lo, double hi)
     return least;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* knots: room for 2 n. */
 static double least_clamped(const struct box *b, double *knots)
 {
@@ -140,7 +134,7 @@ static double least_clamped(const struct box *b, double *knots)
         knots[2 * i] = b->x[i] - b->half;
         knots[2 * i + 1] = b->x[i] + b->half;
     }
-    qsort(knots, (size_t)n, sizeof *knots, by_value);
+    stats_sort(knots, n);
     double before, slope, least = t_clamped(b, knots[0], &before);
     for (int i = 1; i < n && least > -INFINITY; i++, before = slope) {
         least = fmin(least, t_clamped(b, knots[i], &slope));
@@ -187,11 +181,11 @@ void mean_below_p_range(const double *x, int n, double half, double target, doub
     if (!sorted)
         return;
     memcpy(sorted, x, (size_t)n * sizeof *x);
-    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+    stats_sort(sorted, n);
     *lo = t_cdf(least_t(sorted, n, half, target, sorted + n), n - 1);
     for (int i = 0; i < n; i++)
         sorted[i] = -sorted[i];
-    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+    stats_sort(sorted, n);
     *hi = t_cdf(-least_t(sorted, n, half, -target, sorted + n), n - 1);
     free(sorted);
 }
