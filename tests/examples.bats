@@ -95,3 +95,13 @@ less() {
     grep -qx -- '-muon_lr = 0.023' <<<"$output"
     grep -qx '+muon_lr = 0.030' <<<"$output"
 }
+
+@test "adam-states.sh: runs of each form of the moments, compared with f32" {
+    run --separate-stderr env STEPS=2 SEEDS="1 2" examples/adam-states.sh
+    echo "$output $stderr"
+    [ "$status" -eq 0 ]
+    for form in bf16-nearest bf16-stochastic f16-nearest e4m3-nearest e4m3-stochastic; do
+        grep -qE "^$form +2 +8 +[0-9.]+ .* [0-9]+[.][0-9]+" <<<"$output"
+    done
+    grep -qx '+adam_states = e4m3' <<<"$output"
+}
