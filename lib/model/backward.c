@@ -22,8 +22,8 @@ static void mlp_backward(struct model *m, struct acts *a, struct layer_acts *l, 
     int at = m->recipe->layers[i].mlp;
     bool add = !m->p.mlp->fresh, folds = mlp_folds(m->recipe, i);
     const struct scalar *lambda = &m->p.mlp_lane0[i];
-    struct tensor w = bank_rows(m->p.mlp->w, 2 * f, at, 1);
-    struct tensor g = bank_rows(m->p.mlp->g, 2 * f, at, 1);
+    struct tensor w = bank_rows(m->p.mlp->w, 2 * f, at);
+    struct tensor g = bank_rows(m->p.mlp->g, 2 * f, at);
     struct tensor w1 = tensor_rows(w, 0, f), w2 = tensor_rows(w, f, f);
     struct tensor dm = mlp_branch_grad(m, a);
     const real *scale = folds ? lambda->value : NULL;
@@ -45,11 +45,11 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
     const struct layer_spec *spec = &m->recipe->layers[i];
     int64_t d = m->recipe->width, heads = m->recipe->heads;
     bool add = !p->attn->fresh;
-    struct tensor w = bank_rows(p->attn->w, 4 * d, spec->bank, 1);
-    struct tensor g = bank_rows(p->attn->g, 4 * d, spec->bank, 1);
+    struct tensor w = bank_rows(p->attn->w, 4 * d, spec->bank);
+    struct tensor g = bank_rows(p->attn->g, 4 * d, spec->bank);
     struct tensor wqkv = tensor_rows(w, 0, 3 * d), wo = tensor_rows(w, 3 * d, d);
-    struct tensor gate = bank_rows(p->attn_gate_bank->w, heads, spec->out_gate, 1);
-    struct tensor dgate = bank_rows(p->attn_gate_bank->g, heads, spec->out_gate, 1);
+    struct tensor gate = bank_rows(p->attn_gate_bank->w, heads, spec->out_gate);
+    struct tensor dgate = bank_rows(p->attn_gate_bank->g, heads, spec->out_gate);
     struct tensor value_gate = NO_TENSOR, dvalue_gate = NO_TENSOR, delta;
     struct tensor dproduct = attention_branch_grad(m, a, i);
     struct qkv_shape qs;
@@ -57,8 +57,8 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
 
     layer_shapes(m, i, b, &qs, &as);
     if (spec->value >= 0) {
-        value_gate = bank_rows(p->ve_gate_bank->w, heads, spec->value_gate, 1);
-        dvalue_gate = bank_rows(p->ve_gate_bank->g, heads, spec->value_gate, 1);
+        value_gate = bank_rows(p->ve_gate_bank->w, heads, spec->value_gate);
+        dvalue_gate = bank_rows(p->ve_gate_bank->g, heads, spec->value_gate);
     }
     o->linear_bwd_w(o, tensor_rows(g, 3 * d, d), p->out[i].grad, dproduct, l->gated, wo,
                     p->out[i].value, add);
@@ -129,7 +129,7 @@ static void clear_padding(struct model *m, struct param *bank, int64_t rows)
         if (has_layer(m, bank, at))
             continue;
         if (bank->fresh)
-            m->ops->zero(m->ops, bank_rows(bank->g, rows, (int)at, 1));
+            m->ops->zero(m->ops, bank_rows(bank->g, rows, at));
         rows_done(m, bank, rows * at, rows);
     }
 }

@@ -9,7 +9,7 @@ static void attention_forward(struct model *m, struct layer_acts *l, int i, cons
     const struct layer_spec *spec = &m->recipe->layers[i];
     int64_t d = m->recipe->width, heads = m->recipe->heads;
     bool mixes = attention_mixes(m->recipe, i);
-    struct tensor bank = bank_rows(p->attn->w, 4 * d, spec->bank, 1);
+    struct tensor bank = bank_rows(p->attn->w, 4 * d, spec->bank);
     struct tensor value_gate = NO_TENSOR;
     struct qkv_shape qs;
     struct attn_shape as;
@@ -18,13 +18,13 @@ static void attention_forward(struct model *m, struct layer_acts *l, int i, cons
     model_need(m, p->attn);
     if (spec->value >= 0) {
         model_need(m, &m->banks->p[spec->value]);
-        value_gate = bank_rows(p->ve_gate_bank->w, heads, spec->value_gate, 1);
+        value_gate = bank_rows(p->ve_gate_bank->w, heads, spec->value_gate);
     }
     o->linear(o, l->qkv, l->y, tensor_rows(bank, 0, 3 * d), p->qkv[i].value, NO_TENSOR);
     o->qkv(o, l->q, l->k, l->v, l->qkv, &qs, m->rope, l->y, value_gate, value_rows(m, i, false), b);
     o->attention(o, l->out, l->lse, l->q, l->k, l->v, &as);
-    o->out_gate(o, l->gated, l->out, l->y,
-                bank_rows(p->attn_gate_bank->w, heads, spec->out_gate, 1), (int)heads);
+    o->out_gate(o, l->gated, l->out, l->y, bank_rows(p->attn_gate_bank->w, heads, spec->out_gate),
+                (int)heads);
     o->linear(o, mixes ? l->o : l->attended, l->gated, tensor_rows(bank, 3 * d, d), p->out[i].value,
               mixes ? NO_TENSOR : l->mixed);
 }
@@ -35,7 +35,7 @@ static void mlp_forward(struct model *m, struct layer_acts *l, int i)
     struct ops *o = m->ops;
     int64_t f = m->recipe->mlp_width;
     bool mixes = mlp_mixes(m->recipe);
-    struct tensor w = bank_rows(m->p.mlp->w, 2 * f, m->recipe->layers[i].mlp, 1);
+    struct tensor w = bank_rows(m->p.mlp->w, 2 * f, m->recipe->layers[i].mlp);
 
     model_need(m, m->p.mlp);
     o->linear_relu2(o, l->post, l->y2, tensor_rows(w, 0, f));

@@ -277,10 +277,9 @@ void model_set(struct model *m, const struct step_schedule *p)
     m->rope_updates = updates;
 }
 
-/* Rows of n matrices of a bank, from matrix `first` on. */
-struct tensor bank_rows(struct tensor bank, int64_t rows_each, int first, int n)
+struct tensor bank_rows(struct tensor bank, int64_t rows, int64_t matrix)
 {
-    return tensor_rows(bank, rows_each * first, rows_each * n);
+    return tensor_rows(bank, rows * matrix, rows);
 }
 
 struct tensor value_rows(const struct model *m, int i, bool grad)
@@ -290,7 +289,7 @@ struct tensor value_rows(const struct model *m, int i, bool grad)
     if (l->value < 0)
         return NO_TENSOR;
     const struct param *p = &m->banks->p[l->value];
-    return bank_rows(grad ? p->g : p->w, r->vocab, l->value_slot, 1);
+    return bank_rows(grad ? p->g : p->w, r->vocab, l->value_slot);
 }
 
 struct head_loss model_head(const struct model *m, const struct batch *b)

@@ -113,7 +113,8 @@ static inline void model_need(struct model *m, struct param *p)
         m->need(m->ctx, p);
 }
 void model_acts(const struct model *m, struct acts *a, int tokens, bool train);
-struct tensor bank_rows(struct tensor bank, int64_t rows_each, int first, int n);
+/* One matrix of a bank of matrices of `rows` rows. */
+struct tensor bank_rows(struct tensor bank, int64_t rows, int64_t matrix);
 void model_forward(struct model *m, struct acts *a, const struct batch *b);
 void model_backward(struct model *m, struct acts *a, const struct batch *b);
 struct head_loss model_head(const struct model *m, const struct batch *b);

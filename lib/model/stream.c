@@ -71,19 +71,18 @@ static struct mix_term *term(struct mix *x, struct tensor t, const struct scalar
     return &x->term[x->n++];
 }
 
-static void run(struct model *m, const struct mix *x)
+static void run(struct model *m, struct mix x)
 {
-    if (x->n)
-        m->ops->mix_norm(m->ops, x->out, x->y, x->n, x->term);
+    if (x.n)
+        m->ops->mix_norm(m->ops, x.out, x.y, x.n, x.term);
 }
 
-/* dout: the gradient of x->out from elsewhere, or none. dy12: whether gates read the norm. */
-static void run_bwd(struct model *m, struct acts *a, const struct mix *x, struct tensor dout,
-                    bool dy12)
+/* dout: the gradient of x.out from elsewhere, or none. dy12: whether gates read the norm. */
+static void run_bwd(struct model *m, struct acts *a, struct mix x, struct tensor dout, bool dy12)
 {
-    if (x->n)
-        m->ops->mix_norm_bwd(m->ops, x->grad, dout, x->y.data ? a->dy : NO_TENSOR,
-                             x->y.data && dy12 ? a->dy12 : NO_TENSOR, x->out, x->n, x->term);
+    if (x.n)
+        m->ops->mix_norm_bwd(m->ops, x.grad, dout, x.y.data ? a->dy : NO_TENSOR,
+                             x.y.data && dy12 ? a->dy12 : NO_TENSOR, x.out, x.n, x.term);
 }
 
 /* Are bigrams added in layer i? In layer 0 with inject = after, begin_mix adds them. */
@@ -220,17 +219,17 @@ static void join(struct lanes *x, struct tensor t, unsigned lanes, const struct 
     x->grad[x->n++] = (struct lanes_grad){ dx, { s0 ? s0->grad : NULL, s1 ? s1->grad : NULL } };
 }
 
-static void run_lanes(struct model *m, const struct lanes *x)
+static void run_lanes(struct model *m, struct lanes x)
 {
-    m->ops->lanes_mix(m->ops, x->out, x->y, x->normed, x->n, x->term);
+    m->ops->lanes_mix(m->ops, x.out, x.y, x.normed, x.n, x.term);
 }
 
-static void run_lanes_bwd(struct model *m, struct acts *a, const struct lanes *x,
-                          struct tensor dlane0, bool dy12)
+static void run_lanes_bwd(struct model *m, struct acts *a, struct lanes x, struct tensor dlane0,
+                          bool dy12)
 {
-    m->ops->lanes_mix_bwd(m->ops, x->grad, (struct tensor[]){ dlane0, a->dx1 },
-                          x->y.data ? a->dy : NO_TENSOR, x->y.data && dy12 ? a->dy12 : NO_TENSOR,
-                          x->out[x->normed], x->normed, x->n, x->term);
+    m->ops->lanes_mix_bwd(m->ops, x.grad, (struct tensor[]){ dlane0, a->dx1 },
+                          x.y.data ? a->dy : NO_TENSOR, x.y.data && dy12 ? a->dy12 : NO_TENSOR,
+                          x.out[x.normed], x.normed, x.n, x.term);
 }
 
 /* The gradient of lane 0 between attention and MLP. */
@@ -283,50 +282,35 @@ static struct tensor skip_source(const struct recipe *r, const struct acts *a)
                                      : a->layer[r->skip_from].attended;
 }
 
-void stream_begin(struct model *m, struct acts *a)
-{
-    struct mix x = begin_mix(m, a);
-    run(m, &x);
-}
+void stream_begin(struct model *m, struct acts *a) { run(m, begin_mix(m, a)); }
 
 void stream_enter(struct model *m, struct acts *a, int i)
 {
     struct tensor in = a->layer[i].in;
-    struct mix x = enter_mix(m, a, i);
 
     if (i == m->recipe->skip_to)
         m->ops->skip_gate(m->ops, in, in, skip_source(m->recipe, a), a->x0, m->p.skip_gate->w,
                           m->p.skip->value);
-    run(m, &x);
+    run(m, enter_mix(m, a, i));
 }
 
 void stream_attended(struct model *m, struct acts *a, int i)
 {
-    if (layer_two_lanes(m->recipe, i)) {
-        struct lanes x = attended_lanes(m, a, i);
-        run_lanes(m, &x);
-    } else {
-        struct mix x = attended_mix(m, a, i);
-        run(m, &x);
-    }
+    if (layer_two_lanes(m->recipe, i))
+        run_lanes(m, attended_lanes(m, a, i));
+    else
+        run(m, attended_mix(m, a, i));
 }
 
 void stream_leave(struct model *m, struct acts *a, int i)
 {
-    if (layer_two_lanes(m->recipe, i)) {
-        struct lanes x = leave_lanes(m, a, i);
-        run_lanes(m, &x);
-    } else {
-        struct mix x = leave_mix(m, a, i);
-        run(m, &x);
-    }
+    if (layer_two_lanes(m->recipe, i))
+        run_lanes(m, leave_lanes(m, a, i));
+    else
+        run(m, leave_mix(m, a, i));
 }
 
-void stream_end(struct model *m, struct acts *a)
-{
-    struct mix x = end_mix(m, a);
-    run(m, &x);
-}
+void stream_end(struct model *m, struct acts *a) { run(m, end_mix(m, a)); }
 
 /* -- backward -------------------------------------------------------------------- */
 
@@ -387,10 +371,8 @@ static int inject_bwd(struct model *m, struct acts *a, int first)
 
 void stream_end_bwd(struct model *m, struct acts *a)
 {
-    struct mix x = end_mix(m, a);
-
     a->have_dx0 = a->have_dbigram = false;
-    run_bwd(m, a, &x, NO_TENSOR, false);
+    run_bwd(m, a, end_mix(m, a), NO_TENSOR, false);
 }
 
 void stream_leave_bwd(struct model *m, struct acts *a, int i)
@@ -401,13 +383,10 @@ void stream_leave_bwd(struct model *m, struct acts *a, int i)
         add(m, a->dx, a->dbackout);
     if (i == r->skip_from && r->skip_tap == SKIP_LAYER)
         add(m, a->dx, a->dskip);
-    if (layer_two_lanes(r, i)) {
-        struct lanes x = leave_lanes(m, a, i);
-        run_lanes_bwd(m, a, &x, a->dx, true);
-    } else {
-        struct mix x = leave_mix(m, a, i);
-        run_bwd(m, a, &x, a->dx, true);
-    }
+    if (layer_two_lanes(r, i))
+        run_lanes_bwd(m, a, leave_lanes(m, a, i), a->dx, true);
+    else
+        run_bwd(m, a, leave_mix(m, a, i), a->dx, true);
 }
 
 void stream_attended_bwd(struct model *m, struct acts *a, int i)
@@ -420,12 +399,12 @@ void stream_attended_bwd(struct model *m, struct acts *a, int i)
         struct lanes x = attended_lanes(m, a, i);
         if (joins_after(r, i))
             x.n -= injected_terms(m, i);
-        run_lanes_bwd(m, a, &x, between_grad(r, a, i), false);
+        run_lanes_bwd(m, a, x, between_grad(r, a, i), false);
     } else {
         struct mix x = attended_mix(m, a, i);
         if (joins_after(r, i))
             keep_injected(&x, m, a, i);
-        run_bwd(m, a, &x, a->dx, false);
+        run_bwd(m, a, x, a->dx, false);
     }
 }
 
@@ -434,7 +413,7 @@ void stream_enter_bwd(struct model *m, struct acts *a, int i)
     const struct recipe *r = m->recipe;
     struct mix x = enter_mix(m, a, i);
 
-    run_bwd(m, a, &x, a->dx, layer_attends(r, i));
+    run_bwd(m, a, x, a->dx, layer_attends(r, i));
     injected(&x, a);
     if (i == r->lanes && r->inject == INJECT_BEFORE)
         add(m, a->dx, a->dx1);
@@ -447,14 +426,11 @@ void stream_enter_bwd(struct model *m, struct acts *a, int i)
 
 void stream_begin_bwd(struct model *m, struct acts *a)
 {
-    struct mix x;
-
     for (int i = 0; i < m->recipe->n_layers;)
         i = inject_bwd(m, a, i);
     need(m, a->dx0, &a->have_dx0);
     need(m, a->dbigram, &a->have_dbigram);
-    x = begin_mix(m, a);
     if (m->recipe->inject == INJECT_BEFORE) /* layer 0's stream is x0 itself */
         add(m, a->dx0, a->dx);
-    run_bwd(m, a, &x, a->dx, true);
+    run_bwd(m, a, begin_mix(m, a), a->dx, true);
 }

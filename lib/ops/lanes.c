@@ -34,21 +34,6 @@ void cpu_lanes_mix(struct ops *o, const struct tensor out[2], struct tensor y, i
     }
 }
 
-/* g (2,D) = dout, and in the normed lane Norm'(dy + dy12), of row t. */
-static void row_gradients(real *g, const struct tensor dout[2], struct tensor dy,
-                          struct tensor dy12, struct tensor out, int normed, int64_t t)
-{
-    int64_t width = out.cols;
-
-    memset(g, 0, 2 * (size_t)width * sizeof *g);
-    norm_gradient(g + normed * width, dy, dy12, out, t);
-    for (int lane = 0; lane < 2; lane++) {
-        const real *d = real_ptr(dout[lane]) + t * width;
-        for (int64_t i = 0; i < width; i++)
-            g[lane * width + i] += d[i];
-    }
-}
-
 void cpu_lanes_mix_bwd(struct ops *o, const struct lanes_grad *d, const struct tensor dout[2],
                        struct tensor dy, struct tensor dy12, struct tensor out, int normed, int n,
                        const struct lanes_term *in)
@@ -60,7 +45,8 @@ void cpu_lanes_mix_bwd(struct ops *o, const struct lanes_grad *d, const struct t
         return;
     assert(n >= 1 && n <= LANES_MAX && (normed == 0 || normed == 1));
     for (int64_t t = 0; t < out.rows; t++) {
-        row_gradients(g, dout, dy, dy12, out, normed, t);
+        norm_gradient(g + normed * width, dout[normed], dy, dy12, out, t);
+        norm_gradient(g + !normed * width, dout[!normed], NO_TENSOR, NO_TENSOR, out, t);
         for (int k = 0; k < n; k++)
             for (int lane = 0; lane < 2; lane++)
                 if (d[k].dcoef[lane])

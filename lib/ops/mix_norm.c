@@ -29,20 +29,6 @@ void cpu_mix_norm(struct ops *o, struct tensor out, struct tensor y, int n,
     }
 }
 
-/* g = dout + Norm'(dy + dy12) of row t. */
-static void row_gradient(real *g, struct tensor dout, struct tensor dy, struct tensor dy12,
-                         struct tensor out, int64_t t)
-{
-    int64_t width = out.cols;
-
-    norm_gradient(g, dy, dy12, out, t);
-    if (has(dout)) {
-        const real *d = real_ptr(dout) + t * width;
-        for (int64_t i = 0; i < width; i++)
-            g[i] += d[i];
-    }
-}
-
 void cpu_mix_norm_bwd(struct ops *o, const struct mix_grad *d, struct tensor dout, struct tensor dy,
                       struct tensor dy12, struct tensor out, int n, const struct mix_term *in)
 {
@@ -53,7 +39,7 @@ void cpu_mix_norm_bwd(struct ops *o, const struct mix_grad *d, struct tensor dou
         return;
     assert(n >= 1 && n <= MIX_MAX);
     for (int64_t t = 0; t < out.rows; t++) {
-        row_gradient(g, dout, dy, dy12, out, t);
+        norm_gradient(g, dout, dy, dy12, out, t);
         for (int k = 0; k < n; k++)
             if (d[k].dcoef)
                 dcoef[k] += real_dot(g, real_ptr(in[k].x) + t * width, width);

@@ -31,9 +31,9 @@ static inline void norm_row_bwd(real *dx, const real *dy, const real *x, int64_t
         dx[i] = r * (dy[i] - c * x[i]);
 }
 
-/* g (D) = Norm'(dy + [dy12 on the first channels]; out) of row t; zero where both are none. */
-static inline void norm_gradient(real *g, struct tensor dy, struct tensor dy12, struct tensor out,
-                                 int64_t t)
+/* g (D) = dout + Norm'(dy + [dy12 on the first channels]; out) of row t, less what is none. */
+static inline void norm_gradient(real *g, struct tensor dout, struct tensor dy, struct tensor dy12,
+                                 struct tensor out, int64_t t)
 {
     int64_t width = out.cols;
 
@@ -45,6 +45,9 @@ static inline void norm_gradient(real *g, struct tensor dy, struct tensor dy12, 
             g[j] += real_ptr(dy12)[t * GATE_WIDTH + j];
     if (has(dy) || has(dy12))
         norm_row_bwd(g, g, real_ptr(out) + t * width, width);
+    const real *d = has(dout) ? real_ptr(dout) + t * width : NULL;
+    for (int64_t i = 0; i < width && d; i++)
+        g[i] += d[i];
 }
 
 #endif

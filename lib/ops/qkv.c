@@ -54,23 +54,14 @@ static bool is_offset(const struct layout *l, int c)
     return part == 3 || part == (l->key_offset == KEY_OFFSET_HALF ? 2 : 1);
 }
 
-/* x turned by -theta on channel pairs (2m, 2m+1), m < E/4; in place. */
-static void rotate(real *x, const real *rope, int size)
+/* x turned by -theta (turn = 1) on channel pairs (2m, 2m+1), m < E/4; in place. turn = -1: by +theta,
+ * the transpose. */
+static void rotate(real *x, const real *rope, int size, real turn)
 {
     for (int m = 0; m < size / 4; m++) {
-        real c = rope[m], s = rope[size / 4 + m], even = x[2 * m], odd = x[2 * m + 1];
+        real c = rope[m], s = turn * rope[size / 4 + m], even = x[2 * m], odd = x[2 * m + 1];
         x[2 * m] = c * even + s * odd;
         x[2 * m + 1] = c * odd - s * even;
-    }
-}
-
-/* The transpose of rotate: a turn by +theta. */
-static void rotate_bwd(real *x, const real *rope, int size)
-{
-    for (int m = 0; m < size / 4; m++) {
-        real c = rope[m], s = rope[size / 4 + m], even = x[2 * m], odd = x[2 * m + 1];
-        x[2 * m] = c * even - s * odd;
-        x[2 * m + 1] = s * even + c * odd;
     }
 }
 
@@ -127,9 +118,9 @@ void cpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, s
             int64_t at = t * l.width + h * l.size;
             real *qh = real_ptr(q) + at, *vh = real_ptr(v) + at;
             norm_row(qh, in, l.size);
-            rotate(qh, rope_row(&l, t, h), l.size);
+            rotate(qh, rope_row(&l, t, h), l.size, 1);
             norm_row(key, in + l.width, l.size);
-            rotate(key, rope_row(&l, t, h), l.size);
+            rotate(key, rope_row(&l, t, h), l.size, 1);
             put_key(&l, real_ptr(k) + at, key, t);
             memcpy(vh, in + 2 * l.width, (size_t)l.size * sizeof *vh);
             if (has(table)) {
@@ -217,10 +208,10 @@ void cpu_qkv_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows, s
             const real *in = real_ptr(qkv) + at3, *dvh = real_ptr(dv) + at;
             real *dqh = real_ptr(dqkv) + at3, *dkh = dqh + l.width;
             memcpy(dqh, real_ptr(dq) + at, (size_t)l.size * sizeof *dqh);
-            rotate_bwd(dqh, rope_row(&l, t, h), l.size);
+            rotate(dqh, rope_row(&l, t, h), l.size, -1);
             norm_row_bwd(dqh, dqh, in, l.size);
             get_key_grad(&l, dkh, real_ptr(dk) + at, t);
-            rotate_bwd(dkh, rope_row(&l, t, h), l.size);
+            rotate(dkh, rope_row(&l, t, h), l.size, -1);
             norm_row_bwd(dkh, dkh, in + l.width, l.size);
             memcpy(dqh + 2 * l.width, dvh, (size_t)l.size * sizeof *dqh);
             if (has(table))
