@@ -70,7 +70,8 @@ static int measure(struct tensors *s, const struct view *v, struct tensor_stats 
 struct update_rule {
     bool known, orthogonal; /* NorMuon: the update is rate times a near-orthogonal matrix */
     double rate; /* learning rate with every multiplier */
-    double correction, eps; /* Adam: sqrt(1-b2^n)/(1-b1^n) of the last update; eps */
+    double correction, eps; /* Adam: of the last update, as optimizers.md 2.2 forms them */
+    bool eps_inside;
 };
 
 static void adam_rule(const struct ckpt *c, const struct recipe *r, const struct param_spec *s,
@@ -85,8 +86,11 @@ static void adam_rule(const struct ckpt *c, const struct recipe *r, const struct
     }
     u->known = true;
     u->rate = r->adam_lr * lr * s->lr_mul[0];
-    u->eps = r->adam_eps;
-    u->correction = sqrt(1 - pow(s->beta2, (double)n)) / (1 - pow(s->beta1, (double)n));
+    double c1 = r->adam_correction ? 1 - pow(s->beta1, (double)n) : 1;
+    double c2 = r->adam_correction ? sqrt(1 - pow(s->beta2, (double)n)) : 1;
+    u->correction = c2 / c1;
+    u->eps = r->adam_eps_at == EPS_CORRECTED ? r->adam_eps * c2 : r->adam_eps;
+    u->eps_inside = r->adam_eps_at == EPS_INSIDE;
 }
 
 static struct update_rule update_rule(const struct ckpt *c, const struct recipe *r,
@@ -143,7 +147,7 @@ static int orthogonal_rms(struct tensors *s, const struct view *v, double *rms)
     return rc;
 }
 
-/* The last update's direction: correction * m / (sqrt(v) + eps). */
+/* The last update's direction: correction * m / (sqrt(v) + eps), or with eps under the root. */
 static int adam_rms(struct tensors *s, const struct view *v, const struct update_rule *u,
                     double *rms)
 {
@@ -160,7 +164,8 @@ static int adam_rms(struct tensors *s, const struct view *v, const struct update
         if ((rc = values_read(&m, bm, n)) || (rc = values_read(&q, bq, n)))
             break;
         for (size_t i = 0; i < n; i++) {
-            double d = u->correction * bm[i] / (sqrt(bq[i]) + u->eps);
+            double below = u->eps_inside ? sqrt(bq[i] + u->eps) : sqrt(bq[i]) + u->eps;
+            double d = u->correction * bm[i] / below;
             sum += d * d;
         }
     }
