@@ -390,7 +390,7 @@ static int check_options(void)
         (rc = opt_choose(o.quiet, "--quiet", o.progress, "--progress")) ||
         (rc = opt_choose(o.vocab, "--vocab", !strcmp(o.tokenizer, "byte"), "--tokenizer byte")))
         return rc;
-    return o.full && !o.verify ? err_set(GPT_USAGE, "--full is of --verify") : 0;
+    return o.full && !o.verify ? err_set(GPT_USAGE, "--full needs --verify") : 0;
 }
 
 static int check_usage(int inputs, char **input)
@@ -398,11 +398,11 @@ static int check_usage(int inputs, char **input)
     if (!inputs)
         return err_set(GPT_USAGE, "expected input files, folders, or -");
     if (!o.output && (o.resume || o.repair || o.index))
-        return err_set(GPT_USAGE, "--resume, --repair and --index take -o DIR");
+        return err_set(GPT_USAGE, "--resume, --repair and --index need -o DIR");
     if (!o.output && !o.stats)
         return err_set(GPT_USAGE, "expected -o DIR (or --stats, --verify or --decode)");
     if (o.split > 0 && (o.val_first || o.val_tokens))
-        return err_set(GPT_USAGE, "--split stands against --val-first and --val-tokens");
+        return err_set(GPT_USAGE, "--split beside --val-first or --val-tokens: choose one");
     if (o.output && !strcmp(o.output, "-") &&
         (o.split > 0 || o.val_first || o.val_tokens || o.resume || o.repair || o.index))
         return err_set(GPT_USAGE, "-o -: one shard has no split, no index and is not resumed");

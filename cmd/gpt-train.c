@@ -361,14 +361,14 @@ static int check_options(struct options *o)
         o->ranks = o->gpus ? o->gpus : 1;
     bool cuda = !strcmp(o->device, "cuda");
     if (o->profile && !(o->bench && cuda))
-        return err_set(GPT_USAGE, "--profile goes with --bench and --device cuda");
+        return err_set(GPT_USAGE, "--profile needs --bench and --device cuda");
     if ((o->no_graph || o->ranks_timeout > 0 || o->gpu_path) && !cuda)
-        return err_set(GPT_USAGE, "%s goes with --device cuda",
+        return err_set(GPT_USAGE, "%s needs --device cuda",
                        o->no_graph   ? "--no-graph"
                        : o->gpu_path ? "--gpu-path"
                                      : "--ranks-timeout");
     if (o->threads && cuda)
-        return err_set(GPT_USAGE, "--threads goes with --device cpu");
+        return err_set(GPT_USAGE, "--threads is for --device cpu alone");
     if (o->keep >= 0 && !o->out)
         return err_set(GPT_USAGE, "--keep needs -o DIR");
     if (o->keep < 0)

@@ -337,8 +337,9 @@ static int judge_all(const struct judge *j, const struct coeffs *c, struct verdi
 static int check_eval(const struct trial_sources *g, const struct judge *j, char **tables, int n)
 {
     if (!(j->lower > 0 && j->upper > j->lower && j->upper <= 1e6))
-        return err_set(GPT_USAGE, "expected 0 < lower < upper <= 1e6, found %g and %g", j->lower,
-                       j->upper);
+        return err_set(GPT_USAGE,
+                       "--lower, --upper: expected 0 < lower < upper <= 1e6, found %g and %g",
+                       j->lower, j->upper);
     if ((o.bf16 || o.aol) && !g->n_spectrum && !o.checkpoint.n && !g->n_kind)
         return err_set(GPT_USAGE, "--bf16 and --aol need matrices: --spectrum, --checkpoint or "
                                   "--distribution");

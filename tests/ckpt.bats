@@ -343,10 +343,10 @@ END
     [ "$status" -eq 2 ]
     ckpt ls "$one" --ranks 2             # another verb's option
     [ "$status" -eq 2 ]
-    [[ $stderr = *"--ranks does not go with ls"* ]]
+    [[ $stderr = *"--ranks is not an option of ls"* ]]
     ckpt ls "$one" -n                    # the same by its letter
     [ "$status" -eq 2 ]
-    [[ $stderr = *"--dry-run does not go with ls"* ]]
+    [[ $stderr = *"--dry-run is not an option of ls"* ]]
     for option in --help --version --completion-words; do
         ckpt look $option                # no help of a verb that there is not
         [ "$status" -eq 2 ]

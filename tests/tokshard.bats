@@ -235,13 +235,13 @@ load tokshard_setup
 --verify --stats made|--verify beside --stats
 --verify -o out made|--verify beside -o
 --decode -o out made/text_train_000001.bin|--decode beside -o
---full -o out a.txt|--full is of --verify
+--full -o out a.txt|--full needs --verify
 --resume --repair -o made a.txt|--resume beside --repair
 --resume --force -o made a.txt|--resume beside --force
 --repair --force -o made a.txt|--repair beside --force
 --tokenizer byte --vocab none -o out a.txt|--vocab beside --tokenizer byte
 --quiet --progress -o out a.txt|--quiet beside --progress
---stats --resume a.txt|take -o DIR
+--stats --resume a.txt|need -o DIR
 --stats -o - a.txt|-o - beside --stats
 --index -o - a.txt|no index
 -o out - -|'-' is given twice

@@ -365,6 +365,34 @@ decoded() { "$GPT_BIN/gpt-tokshard" --tokenizer byte --decode "$1" 1:; }
     clean gpt-tokshard --verify "$evil.d"
 }
 
+@test "15: what is likely to go wrong first says what to do" {
+    cp "$ROOT/README.md" one.txt
+    on=(-r "$GPT_SHARE/recipes/tiny.recipe" -s model.vocab=272)
+    shard -o none "$ROOT"/man/*.[157]
+    tool gpt-train "${on[@]}" -d none
+    [ "$status" -eq 3 ]
+    [[ $stderr = *"none: expected a validation shard, found none: make the shards with gpt-tokshard --val-tokens N, or train without validation: -s data.val_tokens=0" ]]
+    shard -o few --val-tokens 5000 "$ROOT"/man/*.[157]
+    tool gpt-train "${on[@]}" -d few
+    [ "$status" -eq 3 ]
+    [[ $stderr = *"found 0 groups in "*": make the shards with gpt-tokshard --val-tokens 32768, or train without validation: -s data.val_tokens=0" ]]
+    tool gpt-train "${on[@]}" -d few -s data.val_chunk=64 -s data.val_tokens=81920
+    [[ $stderr = *"--val-tokens 81920, or take what is there: -s data.val_tokens="* ]]
+    taken=${stderr##*=}
+    [ "$taken" -ge 5000 ]
+    for fix in "none -s data.val_tokens=0" "few -s data.val_chunk=64 -s data.val_tokens=$taken"; do
+        # shellcheck disable=SC2086
+        tool gpt-train "${on[@]}" -q -s schedule.steps=1 -s schedule.extension=0 -s "stages.0=512 3 512 1 1" -d $fix
+        echo "$stderr"
+        [ "$status" -eq 0 ]
+    done
+    tool gpt-tokshard --tokenizer byte -o one --val-tokens 100 one.txt
+    [ "$status" -eq 3 ]
+    [[ $stderr = *" tokens in 1 document, and a document is not divided: --val-first takes tokens from its start, more files are more documents" ]]
+    shard -o one --val-first --val-tokens 100 --force one.txt
+    [ -e one/text_val_000000.bin ] && [ -e one/text_train_000001.bin ]
+}
+
 @test "11: --verify --full sees each byte of an index; shards that MANIFEST does not name are told" {
     shard --index -o s --val-tokens 100 "$ROOT"/man/*.1
     for at in 0 4 8 12 20 32 100 1023 1024; do

@@ -234,7 +234,7 @@ static int unknown_option(const struct tables *t, const char *shown, int n)
         if (o->name && (shown[1] == '-' ? !strncmp(o->name, shown + 2, (size_t)n - 2) &&
                                               strlen(o->name) == (size_t)n - 2
                                         : o->letter == shown[1]))
-            return err_set(GPT_USAGE, "--%s does not go with %s", o->name, t->verb);
+            return err_set(GPT_USAGE, "--%s is not an option of %s", o->name, t->verb);
     char word[64];
     snprintf(word, sizeof word, "%.*s", n, shown);
     struct suggest s = suggest_for(word + 2 * (shown[1] == '-'));

@@ -92,7 +92,7 @@ struct command {
 
 int opt_parse(const struct command *c, int argc, char **argv, int *first) MUST_CHECK;
 /* As opt_parse for a verb of a program: an option in `all`, the program's table, that is not in c's
- * is refused as one that does not go with the verb. */
+ * is refused as none of the verb. */
 int opt_parse_verb(const struct command *c, const char *verb, const struct opt *all, int argc,
                    char **argv, int *first) MUST_CHECK;
 /* For the last line of main(), whatever rc: closes stdout, prints "name: message"

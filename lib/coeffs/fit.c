@@ -792,8 +792,9 @@ static int terms_of(const struct coeffs *c)
 int fit_check(const struct fit_options *o)
 {
     if (!(o->lower >= 0 && o->upper > o->lower && o->upper <= 2))
-        return err_set(GPT_USAGE, "expected 0 <= lower < upper <= 2, found %g and %g", o->lower,
-                       o->upper);
+        return err_set(GPT_USAGE,
+                       "--lower, --upper: expected 0 <= lower < upper <= 2, found %g and %g",
+                       o->lower, o->upper);
     if (!(o->swing > 0 && o->swing < 1))
         return err_set(GPT_USAGE, "swing: expected more than 0 and less than 1, found %g",
                        o->swing);

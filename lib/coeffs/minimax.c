@@ -197,18 +197,19 @@ int minimax_odd(struct minimax *m, int degree, quad lower, quad upper)
 static int check(const struct greedy_options *o)
 {
     if (o->iters < 1 || o->iters > GREEDY_ROWS)
-        return err_set(GPT_USAGE, "iters: expected 1 to %d, found %d", GREEDY_ROWS, o->iters);
+        return err_set(GPT_USAGE, "--iters: expected 1 to %d, found %d", GREEDY_ROWS, o->iters);
     if (o->degree != 3 && o->degree != 5 && o->degree != 7)
-        return err_set(GPT_USAGE, "degree: expected 3, 5 or 7, found %d", o->degree);
+        return err_set(GPT_USAGE, "--degree: expected 3, 5 or 7, found %d", o->degree);
     if (!(o->lower > 0 && isfinite(o->lower)))
-        return err_set(GPT_USAGE, "lower: expected a positive number, found %g", o->lower);
+        return err_set(GPT_USAGE, "--lower: expected a positive number, found %g", o->lower);
     if (!(o->upper > o->lower && o->upper <= 1e6))
-        return err_set(GPT_USAGE, "upper: expected more than lower (%g) and at most 1e6, found %g",
-                       o->lower, o->upper);
+        return err_set(GPT_USAGE,
+                       "--upper: expected more than lower (%g) and at most 1e6, found %g", o->lower,
+                       o->upper);
     if (!(o->safety >= 0 && o->safety <= 1))
-        return err_set(GPT_USAGE, "safety: expected 0 to 1, found %g", o->safety);
+        return err_set(GPT_USAGE, "--safety: expected 0 to 1, found %g", o->safety);
     if (!(o->cushion >= 0 && o->cushion < 1))
-        return err_set(GPT_USAGE, "cushion: expected at least 0 and less than 1, found %g",
+        return err_set(GPT_USAGE, "--cushion: expected at least 0 and less than 1, found %g",
                        o->cushion);
     return 0;
 }

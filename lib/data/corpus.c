@@ -218,8 +218,16 @@ int corpus_open(struct corpus *c, const char *data, enum split split)
             rc = look_beside(c);
     }
     if (!rc && !c->n)
-        rc = err_set(GPT_INPUT, "%s: expected a %s shard, found none", data,
-                     split == SPLIT_VAL ? "validation" : "training");
+        rc = split == SPLIT_VAL
+                 ? err_set(GPT_INPUT,
+                           "%s: expected a validation shard, found none: make the shards with "
+                           "gpt-tokshard --val-tokens N, or train without validation: "
+                           "-s data.val_tokens=0",
+                           data)
+                 : err_set(GPT_INPUT,
+                           "%s: expected a training shard, found none: make the shards of more "
+                           "text, or with less of it for validation",
+                           data);
     xxh_hex(&x, c->id);
     xxh_release(&x);
     if (rc)

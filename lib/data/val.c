@@ -61,9 +61,12 @@ static int open_files(struct val *v)
     if (have < want)
         return err_set(GPT_INPUT,
                        "%s: expected %lld validation tokens in groups of %lld and a target "
-                       "each, found %lld group%s in %lld tokens",
+                       "each, found %lld group%s in %lld tokens: make the shards with gpt-tokshard "
+                       "--val-tokens %lld, or %s: -s data.val_tokens=%lld",
                        v->c.data, (long long)(want * q), (long long)q, (long long)have,
-                       have == 1 ? "" : "s", (long long)tokens);
+                       have == 1 ? "" : "s", (long long)tokens, (long long)(want * q),
+                       have ? "take what is there" : "train without validation",
+                       (long long)(have * q));
     return 0;
 }
 
