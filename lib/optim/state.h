@@ -27,7 +27,7 @@
 #include "optim/sparse.h"
 
 /* One rank's shard of a parameter, as collectives of a step see it. */
-struct shard {
+struct shard_rows {
     int64_t rows; /* that are communicated: the shard's, less padding where the recipe says so */
     int64_t final; /* rows of its gradient that are final in this step */
     bool sent; /* its reduction has started */
@@ -42,7 +42,7 @@ struct optim_param {
     float *lr_mul; /* NorMuon: of the own matrices; the factor of their shape included */
 
     bool late; /* its weight is gathered at the start of the next step */
-    struct shard *shard; /* (world); NULL: replicated */
+    struct shard_rows *shard; /* (world); NULL: replicated */
     int64_t *rows; /* (world): argument of a collective */
     bool padded; /* some shards are not communicated whole */
 

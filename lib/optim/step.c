@@ -25,7 +25,7 @@ static void reduce_shards(struct optim *z, int i, bool all)
     int world = z->comm->world, going = 0;
 
     for (int r = 0; r < world; r++) {
-        struct shard *s = &q->shard[r];
+        struct shard_rows *s = &q->shard[r];
         bool go = !s->sent && (all || s->final >= s->rows);
         q->rows[r] = go ? s->rows : 0;
         s->sent |= go;
@@ -204,7 +204,7 @@ void optim_reduce_early(struct optim *z, const struct step_schedule *at, int i, 
         return;
     }
     for (int r = 0; r < z->comm->world; r++) {
-        struct shard *p = &q->shard[r];
+        struct shard_rows *p = &q->shard[r];
         int64_t begin = first > r * part ? first : r * part;
         int64_t last = r * part + p->rows, end = first + n < last ? first + n : last;
         p->final += end > begin ? end - begin : 0;
