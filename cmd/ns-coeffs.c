@@ -91,12 +91,9 @@ static double or_else(double given, double usual) { return isnan(given) ? usual 
 static struct trial_sources matrices(void)
 {
     return (struct trial_sources){
-        .spectrum = o.spectrum.v,
-        .n_spectrum = o.spectrum.n,
-        .shape = o.shape.v,
-        .n_shape = o.shape.n,
-        .kind = o.distribution.v,
-        .n_kind = o.distribution.n,
+        .spectrum = o.spectrum,
+        .shape = o.shape,
+        .kind = o.distribution,
         .matrices = o.matrices == UNSET ? 2 : (int)o.matrices,
         .seed = (uint64_t)o.seed,
     };
@@ -120,10 +117,10 @@ static int check_matrices(const struct trial_sources *g, const char *const *tabl
         return rc;
     if (o.bank && !o.checkpoint.n)
         return err_set(GPT_USAGE, "--bank is of a --checkpoint, and there is none");
-    if (o.matrices != UNSET && !g->n_kind)
+    if (o.matrices != UNSET && !g->kind.n)
         return err_set(GPT_USAGE, "--matrices is of random ones: expected --distribution, too");
-    for (int i = 0; i < g->n_spectrum; i++)
-        used += !strcmp(g->spectrum[i], "-");
+    for (int i = 0; i < g->spectrum.n; i++)
+        used += !strcmp(g->spectrum.v[i], "-");
     for (int i = 0; i < n; i++)
         used += tables[i] && !strcmp(tables[i], "-");
     return used < 2 ? 0 : err_set(GPT_USAGE, "standard input can be read once only");
@@ -283,7 +280,7 @@ static int verb_fit(char **argv, int n)
     struct trial_sources g = matrices();
     (void)argv;
     (void)n;
-    if (!g.n_spectrum && !o.checkpoint.n && !g.n_kind)
+    if (!g.spectrum.n && !o.checkpoint.n && !g.kind.n)
         return err_set(GPT_USAGE, "expected --spectrum, --checkpoint or --distribution: what to "
                                   "fit to");
     return fit(&g, false);
@@ -291,30 +288,26 @@ static int verb_fit(char **argv, int n)
 
 static int verb_aol(char **argv, int n)
 {
-    static const char *const usual_shape[] = { "768x768", "768x3072" };
-    static const char *const usual_kind[] = { "gaussian", "levy" };
+    static const char *usual_shape[] = { "768x768", "768x3072" };
+    static const char *usual_kind[] = { "gaussian", "levy" };
     struct trial_sources g = matrices();
     (void)argv;
     (void)n;
     if (o.drop) {
         struct coeffs c;
         char head[128];
-        if (g.n_spectrum || o.checkpoint.n || g.n_kind || g.n_shape)
+        if (g.spectrum.n || o.checkpoint.n || g.kind.n || g.shape.n)
             return err_set(GPT_USAGE, "--drop fits nothing: it takes no matrices");
         int rc = fit_start(&c, o.from, rows_wanted(), true);
         snprintf(head, sizeof head, "# %s\n", c.name);
         return rc ? rc : write_table(&c, head);
     }
     /* Without matrices: the shapes of GPT-2's banks, well and ill behaved. */
-    if (!g.n_spectrum && !o.checkpoint.n) {
-        if (!g.n_shape) {
-            g.shape = usual_shape;
-            g.n_shape = 2;
-        }
-        if (!g.n_kind) {
-            g.kind = usual_kind;
-            g.n_kind = 2;
-        }
+    if (!g.spectrum.n && !o.checkpoint.n) {
+        if (!g.shape.n)
+            g.shape = (struct opt_list){ usual_shape, 2 };
+        if (!g.kind.n)
+            g.kind = (struct opt_list){ usual_kind, 2 };
     }
     return fit(&g, true);
 }
@@ -340,7 +333,7 @@ static int check_eval(const struct trial_sources *g, const struct judge *j, char
         return err_set(GPT_USAGE,
                        "--lower, --upper: expected 0 < lower < upper <= 1e6, found %g and %g",
                        j->lower, j->upper);
-    if ((o.bf16 || o.aol) && !g->n_spectrum && !o.checkpoint.n && !g->n_kind)
+    if ((o.bf16 || o.aol) && !g->spectrum.n && !o.checkpoint.n && !g->kind.n)
         return err_set(GPT_USAGE, "--bf16 and --aol need matrices: --spectrum, --checkpoint or "
                                   "--distribution");
     if (o.plot && !strcmp(o.plot, "-"))
@@ -361,8 +354,8 @@ static int verb_eval(char **argv, int n)
     int rc = check_eval(&g, &j, argv, n);
     if (rc || (o.plot && (rc = output_open(&plot, o.plot, o.force))))
         return rc;
-    if (g.n_shape)
-        shape_parse(g.shape[0], &j.rows, &j.cols);
+    if (g.shape.n)
+        shape_parse(g.shape.v[0], &j.rows, &j.cols);
     struct coeffs *c = calloc((size_t)n, sizeof *c);
     struct verdict *v = calloc((size_t)n, sizeof *v);
     rc = c && v ? 0 : err_memory();

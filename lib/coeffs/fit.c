@@ -717,7 +717,7 @@ static int search(struct fit *f, const double *x, int n, const struct fit_option
     if (!rc) {
         set_guard(&scout, opt, x, n, bound);
         set_guard(&full, opt, x, n, bound);
-        int scouts = f->starts = make_starts(v, &f->table, x, n, opt);
+        int scouts = make_starts(v, &f->table, x, n, opt);
         bool largest = opt->objective == FIT_MAX;
         score(v, scouts, &scout);
         scouts = scouts < SCOUTS ? scouts : SCOUTS;

@@ -46,7 +46,6 @@ struct fit {
     double guard_before, guard_after; /* how far outside the guard, 0: inside */
     long count; /* singular values that count */
     double low, high; /* their range */
-    int starts; /* tables from which a search began */
 };
 /* GPT_USAGE: an option out of range. */
 int fit_check(const struct fit_options *o) MUST_CHECK;

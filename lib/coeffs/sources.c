@@ -3,19 +3,15 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const usual_shape[] = { "768x768" };
+static const char *usual_shape[] = { "768x768" };
 
 int trial_sources_check(const struct trial_sources *g)
 {
     int rows, cols;
-    for (int i = 0; i < g->n_shape; i++)
-        if (!shape_parse(g->shape[i], &rows, &cols))
+    for (int i = 0; i < g->shape.n; i++)
+        if (!shape_parse(g->shape.v[i], &rows, &cols))
             return err_set(GPT_USAGE, "--shape: expected a shape such as 768x3072, found '%s'",
-                           g->shape[i]);
-    for (int i = 0; i < g->n_kind; i++)
-        if (matrix_kind_parse(g->kind[i]) == MATRIX_KINDS)
-            return err_set(GPT_USAGE, "--distribution: expected one of %s, found '%s'",
-                           MATRIX_CHOICES, g->kind[i]);
+                           g->shape.v[i]);
     return 0;
 }
 
@@ -26,8 +22,8 @@ static int add_file(const struct trial_sources *g, const char *path, int flags, 
     int rows = 1, cols = 1, rc = svals_read(&v, path);
     if (rc)
         return rc;
-    if (g->n_shape)
-        shape_parse(g->shape[0], &rows, &cols);
+    if (g->shape.n)
+        shape_parse(g->shape.v[0], &rows, &cols);
     int take = few && v.n > few ? few : v.n;
     for (int i = 0; i < take && !rc; i++) {
         struct trial one;
@@ -63,12 +59,12 @@ static int add_random(const struct trial_sources *g, const char *kind, const cha
 
 int trial_sources_read(const struct trial_sources *g, int flags, int few, struct trials *t)
 {
-    const char *const *shape = g->n_shape ? g->shape : usual_shape;
-    int n_shape = g->n_shape ? g->n_shape : 1, rc = 0;
-    for (int i = 0; i < g->n_spectrum && !rc; i++)
-        rc = add_file(g, g->spectrum[i], flags, few, t);
-    for (int k = 0; k < g->n_kind && !rc; k++)
-        for (int i = 0; i < n_shape && !rc; i++)
-            rc = add_random(g, g->kind[k], shape[i], flags, t);
+    struct opt_list shape = g->shape.n ? g->shape : (struct opt_list){ usual_shape, 1 };
+    int rc = 0;
+    for (int i = 0; i < g->spectrum.n && !rc; i++)
+        rc = add_file(g, g->spectrum.v[i], flags, few, t);
+    for (int k = 0; k < g->kind.n && !rc; k++)
+        for (int i = 0; i < shape.n && !rc; i++)
+            rc = add_random(g, g->kind.v[k], shape.v[i], flags, t);
     return rc;
 }

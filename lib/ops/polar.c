@@ -11,9 +11,10 @@ struct work {
     bool bf16, twice; /* round to bf16; B x rounds before a x is added */
 };
 
-static void round_bf16(real *x, int64_t n)
+/* Numbers of w as its dtype holds them. */
+static void round_as(const struct work *w, real *x, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; w->bf16 && i < n; i++)
         x[i] = bf16_round((float)x[i]);
 }
 
@@ -51,10 +52,8 @@ static void aol_scale(struct work *w)
     for (int64_t i = 0; i < w->rows; i++)
         for (int64_t j = 0; j < w->cols; j++)
             w->x[i * w->cols + j] *= s[w->rows > w->cols ? j : i];
-    if (w->bf16) {
-        round_bf16(w->a, (int64_t)w->k * w->k);
-        round_bf16(w->x, (int64_t)w->rows * w->cols);
-    }
+    round_as(w, w->a, (int64_t)w->k * w->k);
+    round_as(w, w->x, (int64_t)w->rows * w->cols);
 }
 
 static void iterate(struct work *w, const double coef[3], bool aol)
@@ -64,27 +63,20 @@ static void iterate(struct work *w, const double coef[3], bool aol)
     bool tall = w->rows > w->cols;
 
     gram(w->a, w->k, w->x, tall ? w->rows : w->cols, tall);
-    if (w->bf16)
-        round_bf16(w->a, squares);
+    round_as(w, w->a, squares);
     if (aol)
         aol_scale(w);
     gram(w->b, w->k, w->a, w->k, false);
     for (int64_t i = 0; i < squares; i++)
         w->b[i] = b * w->a[i] + c * w->b[i];
-    if (w->bf16)
-        round_bf16(w->b, squares);
-    if (tall)
-        real_gemm(NULL, false, false, w->rows, w->cols, w->k, 1, w->x, w->cols, w->b, w->k, 0, w->y,
-                  w->cols);
-    else
-        real_gemm(NULL, false, false, w->rows, w->cols, w->k, 1, w->b, w->k, w->x, w->cols, 0, w->y,
-                  w->cols);
-    if (w->bf16 && w->twice)
-        round_bf16(w->y, count);
+    round_as(w, w->b, squares);
+    real_gemm(NULL, false, false, w->rows, w->cols, w->k, 1, tall ? w->x : w->b, w->k,
+              tall ? w->b : w->x, w->cols, 0, w->y, w->cols); /* tall: cols is k */
+    if (w->twice)
+        round_as(w, w->y, count);
     for (int64_t i = 0; i < count; i++)
         w->x[i] = a * w->x[i] + w->y[i];
-    if (w->bf16)
-        round_bf16(w->x, count);
+    round_as(w, w->x, count);
 }
 
 struct job {

@@ -53,7 +53,7 @@ void facts_release(struct facts *f)
 
 static void text_add(struct facts *f, struct fact_text *t, const char *s, size_t n)
 {
-    if (!f->keep || t->cut || !n)
+    if (t->cut || !n)
         return;
     if (t->n + n > FACT_TEXT_MAX) {
         n = FACT_TEXT_MAX - t->n;
@@ -232,7 +232,8 @@ static void forget_texts(struct facts *f)
 void facts_piece(struct facts *f, const char *text, size_t n)
 {
     xxh_add(&f->xxh, text, n);
-    text_add(f, &f->section, text, n);
+    if (f->keep)
+        text_add(f, &f->section, text, n);
 }
 
 void facts_line(struct facts *f, const char *line, size_t n)
@@ -318,14 +319,11 @@ void facts_next_log(struct facts *f)
 static void set_text(struct facts *f, enum fact kind, const char *s)
 {
     struct fact_text *t = &f->of[kind];
-    bool keep = f->keep;
     text_free(t);
     if (!*s)
         return;
     xxh_hex_of(s, strlen(s), t->hash);
-    f->keep = true; /* short: always kept */
-    text_add(f, t, s, strlen(s));
-    f->keep = keep;
+    text_add(f, t, s, strlen(s)); /* short: always kept */
 }
 
 static void list_env(const struct facts *f, int from, int to, char *text)

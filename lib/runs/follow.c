@@ -38,7 +38,6 @@ void follow_end(struct follow *f)
 struct words {
     char *at;
     size_t left;
-    bool any;
 };
 
 PRINTF_LIKE(2, 3) static void say(struct words *w, const char *fmt, ...)
@@ -51,7 +50,6 @@ PRINTF_LIKE(2, 3) static void say(struct words *w, const char *fmt, ...)
         w->at += n;
         w->left -= (size_t)n;
     }
-    w->any = true;
 }
 
 static bool first_time(struct follow *f, unsigned what)
@@ -155,7 +153,7 @@ bool follow_step(struct follow *f, const struct run *r, const struct stepline *s
                  size_t size)
 {
     char remarks[1024] = "";
-    struct words w = { text, size, false }, end = { remarks, sizeof remarks, false };
+    struct words w = { text, size }, end = { remarks, sizeof remarks };
     if (r->trial != f->trial) {
         f->trial = r->trial;
         f->reported = 0;
@@ -166,7 +164,7 @@ bool follow_step(struct follow *f, const struct run *r, const struct stepline *s
         forecast_clock(f, r, s, &end);
         forecast_loss(f, r, s, &end);
     }
-    if (!s->val.given && !end.any)
+    if (!s->val.given && !*remarks)
         return false;
     stand(f, r, s, &w);
     say(&w, "%s", remarks);

@@ -325,18 +325,6 @@ static int take_lists(struct logread *r)
     return rc;
 }
 
-/* The end of a line that did not fit into the buffer. */
-static void end_overlong(struct logread *r)
-{
-    r->line++;
-    if (r->overlong_step)
-        note(r, r->line, "not read: a step line of over %d bytes", LINE_MAX_BYTES);
-    else
-        facts_piece(&r->facts, "\n", 1);
-    r->overlong = false;
-    r->held = 0;
-}
-
 /* A piece of a line, its end not seen yet. */
 static void hold(struct logread *r, const char *data, size_t n)
 {
@@ -361,15 +349,19 @@ static void hold(struct logread *r, const char *data, size_t n)
 
 static int take_held(struct logread *r, bool terminated)
 {
-    if (r->overlong) {
-        if (!r->overlong_step)
-            facts_piece(&r->facts, r->buf, r->held);
-        end_overlong(r);
-        return 0;
-    }
     size_t n = r->held;
     r->held = 0;
-    return take_line(r, r->buf, n, terminated);
+    if (!r->overlong)
+        return take_line(r, r->buf, n, terminated);
+    r->overlong = false;
+    r->line++;
+    if (r->overlong_step) {
+        note(r, r->line, "not read: a step line of over %d bytes", LINE_MAX_BYTES);
+    } else {
+        facts_piece(&r->facts, r->buf, n);
+        facts_piece(&r->facts, "\n", 1);
+    }
+    return 0;
 }
 
 int logread_feed(struct logread *r, const char *data, size_t n)
