@@ -240,12 +240,22 @@ cudaError_t launch_plan(cudaStream_t stream, const struct attention_call *c, con
     return cudaGetLastError();
 }
 
-struct attention_call call_of(const struct attn_shape *s, void *workspace)
+/* The call of a shape, and its plan; lse and delta are backward's. No rows: cudaSuccess. */
+cudaError_t begin(cudaStream_t stream, struct attention_call *c, const struct attn_shape *s,
+                  const float *lse, const float *delta, void *workspace)
 {
-    struct attention_call c = { *s };
-    plan_cut(&c.p, s, workspace);
-    c.unit = s->scale * 1.4426950408889634f;
-    return c;
+    cudaError_t e;
+
+    if (!valid(s))
+        return cudaErrorInvalidValue;
+    if (s->rows == 0)
+        return cudaSuccess;
+    *c = { *s };
+    plan_cut(&c->p, s, workspace);
+    c->unit = s->scale * 1.4426950408889634f;
+    if ((e = multiprocessors(&c->sms)) != cudaSuccess)
+        return e;
+    return launch_plan(stream, c, lse, delta);
 }
 
 } /* namespace */
@@ -260,19 +270,12 @@ cudaError_t attention_forward(cudaStream_t stream, const struct attn_shape *s, b
                               void *out, float *lse, const void *q, const void *k, const void *v,
                               void *workspace)
 {
-    cudaError_t e;
+    struct attention_call c;
+    cudaError_t e = begin(stream, &c, s, NULL, NULL, workspace);
 
-    if (!valid(s))
-        return cudaErrorInvalidValue;
-    if (s->rows == 0)
-        return cudaSuccess;
-    struct attention_call c = call_of(s, workspace);
-    if ((e = multiprocessors(&c.sms)) != cudaSuccess)
+    if (e != cudaSuccess || s->rows == 0)
         return e;
     c.lse = lse;
-    e = launch_plan(stream, &c, NULL, NULL);
-    if (e != cudaSuccess)
-        return e;
     return (portable ? attention_mma_forward : attention_sm90_forward)(stream, &c, out, q, k, v);
 }
 
@@ -281,17 +284,10 @@ cudaError_t attention_backward(cudaStream_t stream, const struct attn_shape *s, 
                                const void *k, const void *v, const float *lse, const float *delta,
                                void *workspace)
 {
-    cudaError_t e;
+    struct attention_call c;
+    cudaError_t e = begin(stream, &c, s, lse, delta, workspace);
 
-    if (!valid(s))
-        return cudaErrorInvalidValue;
-    if (s->rows == 0)
-        return cudaSuccess;
-    struct attention_call c = call_of(s, workspace);
-    if ((e = multiprocessors(&c.sms)) != cudaSuccess)
-        return e;
-    e = launch_plan(stream, &c, lse, delta);
-    if (e != cudaSuccess)
+    if (e != cudaSuccess || s->rows == 0)
         return e;
     return (portable ? attention_mma_backward : attention_sm90_backward)(stream, &c, dq, dk, dv,
                                                                          dout, q, k, v);

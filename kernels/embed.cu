@@ -23,7 +23,8 @@ struct smear {
     int tokens, d;
 };
 
-template <int V> __device__ __forceinline__ static void load_token(row<V> &e, const smear &m, int t)
+/* R: row<V> or packed_row<V>. */
+template <typename R> __device__ __forceinline__ static void load_token(R &e, const smear &m, int t)
 {
     e.load(m.table + (int64_t)m.tok[t] * m.d, m.d);
 }
@@ -102,12 +103,6 @@ void gpu_embed(struct ops *o, struct tensor x0, struct tensor table, struct tens
             <<<blocks, ROW_THREADS, 0, c->stream>>>((bf16 *)x0.data, m);
     });
     CUDA_LAUNCHED(c);
-}
-
-template <int V>
-__device__ __forceinline__ static void load_token(packed_row<V> &e, const smear &m, int t)
-{
-    e.load(m.table + (int64_t)m.tok[t] * m.d, m.d);
 }
 
 /* partial: (blocks, 12) of the gate weights, then (blocks) of lambda. */

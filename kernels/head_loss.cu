@@ -168,25 +168,18 @@ template <bool FP8> __global__ static void __launch_bounds__(THREADS, 2) head_ro
         weights += a.mtp[j];
     __syncthreads();
     float scale = a.seed * weights * a.a / (a.c * sum);
-    if (FP8) {
+    if (FP8)
         scale /= a.g_scale;
-        for (int i = threadIdx.x; i < n8; i += THREADS) {
-            float x[8];
-            unpack8(x, shared[i]);
+    for (int i = threadIdx.x; i < n8; i += THREADS) {
+        float x[8];
+        unpack8(x, shared[i]);
 #pragma unroll
-            for (int j = 0; j < 8; j++)
-                x[j] *= scale;
+        for (int j = 0; j < 8; j++)
+            x[j] *= scale;
+        if (FP8)
             ((uint2 *)row)[i] = pack_e5m2(x);
-        }
-    } else {
-        for (int i = threadIdx.x; i < n8; i += THREADS) {
-            float x[8];
-            unpack8(x, shared[i]);
-#pragma unroll
-            for (int j = 0; j < 8; j++)
-                x[j] *= scale;
+        else
             row[i] = pack8(x);
-        }
     }
 }
 

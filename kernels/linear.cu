@@ -21,36 +21,29 @@ static bool need_bf16(struct cuda_ops *c, struct tensor w)
     return !c->failed && CUDA_NEED(c, w.dtype == DT_BF16, "weights of products are bf16");
 }
 
+/* g.b: the weights. */
+static void product(struct cuda_ops *c, const struct gemm &g)
+{
+    if (need_bf16(c, g.b))
+        cuda_gemm(c, &g);
+}
+
 void gpu_linear(struct ops *o, struct tensor y, struct tensor x, struct tensor w, const real *scale,
                 struct tensor residual)
 {
-    struct cuda_ops *c = cuda_of(o);
-    struct gemm g = { .out = y, .a = x, .b = w, .tb = true, .add = residual, .scale = scale };
-
-    if (need_bf16(c, w))
-        cuda_gemm(c, &g);
+    product(cuda_of(o), { .out = y, .a = x, .b = w, .tb = true, .add = residual, .scale = scale });
 }
 
 void gpu_linear_bwd_x(struct ops *o, struct tensor dx, struct tensor dy, struct tensor w,
                       const real *scale, bool add)
 {
-    struct cuda_ops *c = cuda_of(o);
-    struct gemm g = { .out = dx, .a = dy, .b = w, .scale = scale };
-
-    if (add)
-        g.add = dx;
-    if (need_bf16(c, w))
-        cuda_gemm(c, &g);
+    product(cuda_of(o), { .out = dx, .a = dy, .b = w, .add = add ? dx : tensor{}, .scale = scale });
 }
 
 void gpu_linear_t(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
                   const real *scale, struct tensor residual)
 {
-    struct cuda_ops *c = cuda_of(o);
-    struct gemm g = { .out = y, .a = x, .b = w, .add = residual, .scale = scale };
-
-    if (need_bf16(c, w))
-        cuda_gemm(c, &g);
+    product(cuda_of(o), { .out = y, .a = x, .b = w, .add = residual, .scale = scale });
 }
 
 /* -- the product whose scale has a gradient ------------------------------------------ */

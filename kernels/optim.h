@@ -21,17 +21,6 @@ __device__ __forceinline__ float mul(float a, float b) { return __fmul_rn(a, b);
 __device__ __forceinline__ float quot(float a, float b) { return __fdiv_rn(a, b); }
 __device__ __forceinline__ float root(float a) { return __fsqrt_rn(a); }
 
-__device__ __forceinline__ void load8(float (&x)[8], const float *p)
-{
-    float4 a = ((const float4 *)p)[0], b = ((const float4 *)p)[1];
-    x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w, x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
-}
-__device__ __forceinline__ void store8(float *p, const float (&x)[8])
-{
-    ((float4 *)p)[0] = make_float4(x[0], x[1], x[2], x[3]);
-    ((float4 *)p)[1] = make_float4(x[4], x[5], x[6], x[7]);
-}
-
 __device__ __forceinline__ float widen(float x) { return x; }
 __device__ __forceinline__ float widen(bf16 x) { return __bfloat162float(x); }
 __device__ __forceinline__ void narrow(float *p, float x) { *p = x; }
@@ -59,21 +48,6 @@ __device__ __forceinline__ void store(T *p, const float (&x)[WIDTH])
         store8(p, x);
     else
         narrow(p, x[0]);
-}
-
-/* Sum over a block of whole warps in double, every thread gets it; `warps`: 32 doubles of shared
- * memory, two calls in a row need two arrays or a barrier between. */
-__device__ __forceinline__ double block_sum(double x, double *warps)
-{
-    for (int m = 16; m > 0; m /= 2)
-        x += __shfl_xor_sync(0xffffffffu, x, m);
-    if (threadIdx.x % 32 == 0)
-        warps[threadIdx.x / 32] = x;
-    __syncthreads();
-    x = threadIdx.x % 32 < blockDim.x / 32 ? warps[threadIdx.x % 32] : 0;
-    for (int m = 16; m > 0; m /= 2)
-        x += __shfl_xor_sync(0xffffffffu, x, m);
-    return x;
 }
 
 /* Launches a kernel so that it may start while the one before it ends (behind.h), where it can. */

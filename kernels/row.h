@@ -51,22 +51,17 @@ template <int V> struct row {
 
     __device__ __forceinline__ void load(const bf16 *p, int d)
     {
-#pragma unroll
-        for (int i = 0; i < V; i++) {
-            uint4 u = at(i) < d ? *(const uint4 *)(p + at(i)) : make_uint4(0, 0, 0, 0);
-            unpack8(x[i], u);
-        }
+        packed_row<V> u;
+        u.load(p, d);
+        unpack(u);
     }
     __device__ __forceinline__ void load(const float *p, int d)
     {
         zero();
 #pragma unroll
         for (int i = 0; i < V; i++)
-            if (at(i) < d) {
-                float4 a = *(const float4 *)(p + at(i)), b = *(const float4 *)(p + at(i) + 4);
-                x[i][0] = a.x, x[i][1] = a.y, x[i][2] = a.z, x[i][3] = a.w;
-                x[i][4] = b.x, x[i][5] = b.y, x[i][6] = b.z, x[i][7] = b.w;
-            }
+            if (at(i) < d)
+                load8(x[i], p + at(i));
     }
     __device__ __forceinline__ void unpack(const packed_row<V> &p)
     {
@@ -74,22 +69,12 @@ template <int V> struct row {
         for (int i = 0; i < V; i++)
             unpack8(x[i], p.u[i]);
     }
-    __device__ __forceinline__ void store(bf16 *p, int d) const
+    template <typename T> __device__ __forceinline__ void store(T *p, int d) const
     {
 #pragma unroll
         for (int i = 0; i < V; i++)
             if (at(i) < d)
                 store8(p + at(i), x[i]);
-    }
-    __device__ __forceinline__ void store(float *p, int d) const
-    {
-#pragma unroll
-        for (int i = 0; i < V; i++)
-            if (at(i) < d) {
-                float4 *q = (float4 *)(p + at(i));
-                q[0] = make_float4(x[i][0], x[i][1], x[i][2], x[i][3]);
-                q[1] = make_float4(x[i][4], x[i][5], x[i][6], x[i][7]);
-            }
     }
     __device__ __forceinline__ void zero()
     {

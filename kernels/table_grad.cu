@@ -103,16 +103,14 @@ __device__ __forceinline__ static void add_rows(row<V> &sum, const source &s, in
     }
 }
 
-template <int V> __device__ __forceinline__ static void add_f32(row<V> &x, const float *p, int d)
+/* T: float or bf16. */
+template <int V, typename T>
+__device__ __forceinline__ static void add_stored(row<V> &sum, const T *p, int d)
 {
-#pragma unroll
-    for (int i = 0; i < V; i++)
-        if (row<V>::at(i) < d) {
-            const float4 *q = (const float4 *)(p + row<V>::at(i));
-            float4 a = q[0], b = q[1];
-            x.x[i][0] += a.x, x.x[i][1] += a.y, x.x[i][2] += a.z, x.x[i][3] += a.w;
-            x.x[i][4] += b.x, x.x[i][5] += b.y, x.x[i][6] += b.z, x.x[i][7] += b.w;
-        }
+    row<V> x;
+
+    x.load(p, d);
+    sum.add(1, x);
 }
 
 struct target {
@@ -139,14 +137,11 @@ __device__ __forceinline__ static void add_old(const target &g, row<V> &sum, int
                                                int first, int width)
 {
     int64_t at = (int64_t)v * d + first;
-    row<V> old;
 
-    if (g.is_f32) {
-        add_f32(sum, (const float *)g.dtable + at, width);
-    } else {
-        old.load((const bf16 *)g.dtable + at, width);
-        sum.add(1, old);
-    }
+    if (g.is_f32)
+        add_stored(sum, (const float *)g.dtable + at, width);
+    else
+        add_stored(sum, (const bf16 *)g.dtable + at, width);
 }
 
 /* partial (chunks, 2, D). One warp a chunk and slot. */
@@ -181,10 +176,10 @@ __device__ __forceinline__ static void long_row(const target &g, const float *pa
         return;
     partial += from;
     sum.zero();
-    add_f32(sum, partial + (2 * (int64_t)chunk + (first < start)) * s.d, width);
+    add_stored(sum, partial + (2 * (int64_t)chunk + (first < start)) * s.d, width);
 #pragma unroll 8
     for (int c = chunk + 1; c <= (end - 1) / CHUNK; c++)
-        add_f32(sum, partial + 2 * (int64_t)c * s.d, width);
+        add_stored(sum, partial + 2 * (int64_t)c * s.d, width);
     if (ADD)
         add_old(g, sum, v, s.d, from, width);
     store_row(g, sum, v, s.d, from, width);

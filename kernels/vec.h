@@ -40,6 +40,16 @@ __device__ __forceinline__ void load8(float (&x)[8], const bf16 *p)
     unpack8(x, *(const uint4 *)p);
 }
 __device__ __forceinline__ void store8(bf16 *p, const float (&x)[8]) { *(uint4 *)p = pack8(x); }
+__device__ __forceinline__ void load8(float (&x)[8], const float *p)
+{
+    float4 a = ((const float4 *)p)[0], b = ((const float4 *)p)[1];
+    x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w, x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
+}
+__device__ __forceinline__ void store8(float *p, const float (&x)[8])
+{
+    ((float4 *)p)[0] = make_float4(x[0], x[1], x[2], x[3]);
+    ((float4 *)p)[1] = make_float4(x[4], x[5], x[6], x[7]);
+}
 
 /* One number of a small array (gate weights) whose dtype is known at run time only. */
 __device__ __forceinline__ float load_any(const void *p, bool is_f32, int i)
@@ -56,8 +66,8 @@ __device__ __forceinline__ float dot8(const float (&a)[8], const float (&b)[8])
     return s;
 }
 
-/* Sum over the warp, or over aligned groups of `width` lanes; every lane gets it. */
-__device__ __forceinline__ float warp_sum(float x, int width = 32)
+/* Sum over the warp, or over aligned groups of `width` lanes; every lane gets it. T: float, double. */
+template <typename T> __device__ __forceinline__ T warp_sum(T x, int width = 32)
 {
     for (int m = width / 2; m > 0; m /= 2)
         x += __shfl_xor_sync(0xffffffffu, x, m);
@@ -71,8 +81,8 @@ __device__ __forceinline__ float warp_max(float x, int width = 32)
 }
 
 /* Sum over a block of whole warps; every thread gets it. `warps` is shared memory of
- * 32 floats; two calls in a row need two arrays or a barrier between. */
-__device__ __forceinline__ float block_sum(float x, float *warps)
+ * 32 numbers; two calls in a row need two arrays or a barrier between. */
+template <typename T> __device__ __forceinline__ T block_sum(T x, T *warps)
 {
     x = warp_sum(x);
     if (threadIdx.x % 32 == 0)

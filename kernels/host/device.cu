@@ -67,20 +67,6 @@ static int sync(struct ops *o)
 
 /* -- memory ---------------------------------------------------------------------- */
 
-static bool remember(struct cuda_ops *c, void *block)
-{
-    if (c->n_blocks == c->cap_blocks) {
-        int cap = c->cap_blocks ? 2 * c->cap_blocks : 64;
-        void **more = (void **)realloc(c->blocks, (size_t)cap * sizeof *more);
-        if (!more)
-            return false;
-        c->blocks = more;
-        c->cap_blocks = cap;
-    }
-    c->blocks[c->n_blocks++] = block;
-    return true;
-}
-
 void *cuda_take(struct cuda_ops *c, size_t bytes, const char *what)
 {
     size_t left = 0, total = 0;
@@ -100,11 +86,12 @@ void *cuda_take(struct cuda_ops *c, size_t bytes, const char *what)
     }
     if (!CUDA_TRY(c, e))
         return NULL;
-    if (!remember(c, p)) {
+    if (grow_one(&c->blocks, (size_t)c->n_blocks, sizeof *c->blocks)) {
         cudaFree(p);
         cuda_fail(c, GPT_SYSTEM, "cannot allocate memory for the list of blocks");
         return NULL;
     }
+    c->blocks[c->n_blocks++] = p;
     c->allocated += bytes;
     return p;
 }

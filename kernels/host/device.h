@@ -34,6 +34,7 @@
 #include <cuda_bf16.h>
 extern "C" {
 #include "base/err.h"
+#include "base/grow.h"
 #include "ops/ops.h"
 }
 
@@ -71,7 +72,7 @@ struct cuda_ops {
     struct gemm_cache *gemm;
 
     void **blocks; /* everything allocated, for free() */
-    int n_blocks, cap_blocks;
+    int n_blocks;
     size_t allocated;
     struct staging staging, ahead; /* of upload() on stream, of upload_ahead() on its own */
     cudaEvent_t ahead_done;

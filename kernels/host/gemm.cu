@@ -37,7 +37,7 @@ struct gemm_cache {
     cublasLtHandle_t lt;
     void *workspace;
     struct plan *plans;
-    int n, cap;
+    int n;
 };
 
 static bool lt_ok(struct cuda_ops *c, cublasStatus_t s, const char *expr, int line)
@@ -278,15 +278,9 @@ static struct plan *plan_for(struct cuda_ops *c, const struct key *k)
     for (int i = 0; i < g->n; i++)
         if (!memcmp(&g->plans[i].key, k, sizeof *k))
             return &g->plans[i];
-    if (g->n == g->cap) {
-        int cap = g->cap ? 2 * g->cap : 64;
-        struct plan *more = (struct plan *)realloc(g->plans, (size_t)cap * sizeof *more);
-        if (!more) {
-            cuda_fail(c, GPT_SYSTEM, "cannot allocate memory for %d matrix products", cap);
-            return NULL;
-        }
-        g->plans = more;
-        g->cap = cap;
+    if (grow_one(&g->plans, (size_t)g->n, sizeof *g->plans)) {
+        cuda_fail(c, GPT_SYSTEM, "cannot allocate memory for %d matrix products", g->n + 1);
+        return NULL;
     }
     p.key = *k;
     if (!describe(c, &p) || !choose(c, &p)) {

@@ -41,13 +41,11 @@ static bool number(const char *s, char **end, uint64_t size, uint64_t *out)
     return x >= 0 && *out <= size;
 }
 
-/* "a:b" or "i" at *p into lo, hi of axis k. */
+/* "a:b" or "i" at *p into lo, hi of axis k, which are the whole axis before. */
 static bool axis(const char **p, struct slice *c, int k)
 {
     char *end = (char *)*p;
     uint64_t size = c->shape[k];
-    c->lo[k] = 0;
-    c->hi[k] = size;
     if (*end != ':' && !number(*p, &end, size, &c->lo[k]))
         return false;
     if (*end != ':') {

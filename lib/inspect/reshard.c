@@ -59,7 +59,7 @@ static int write_rank(void *arg, int rank)
 {
     struct job *j = arg;
     const struct ckpt_entry *e;
-    int n = ckpt_entries(tensors_ckpt(j->from), &e), k = 0;
+    int n = ckpt_entries(tensors_ckpt(j->from), &e);
     struct ckpt_tensor *t = calloc((size_t)n + 1, sizeof *t);
     struct feed *f = calloc((size_t)n + 1, sizeof *f);
     int rc = t && f ? 0 : err_memory();
@@ -68,21 +68,20 @@ static int write_rank(void *arg, int rank)
         bool cut = sharded(j, s);
         int64_t count = cut ? e[i].shape[0] / j->ranks : rank ? 0 : e[i].shape[0];
         int64_t begin = cut ? count * rank : 0;
-        f[k] = (struct feed){ .s = j->from, .t = s, .from = e[i].unit_bytes * (uint64_t)begin };
-        t[k] = (struct ckpt_tensor){ .param = s->param,
+        f[i] = (struct feed){ .s = j->from, .t = s, .from = e[i].unit_bytes * (uint64_t)begin };
+        t[i] = (struct ckpt_tensor){ .param = s->param,
                                      .kind = s->kind,
                                      .dtype = s->dtype,
                                      .rank = e[i].rank,
                                      .begin = begin,
                                      .count = count,
                                      .fill = feed,
-                                     .arg = &f[k] };
-        memcpy(t[k].shape, e[i].shape, sizeof t[k].shape);
-        k++;
+                                     .arg = &f[i] };
+        memcpy(t[i].shape, e[i].shape, sizeof t[i].shape);
     }
     if (!rc)
-        rc = ckpt_write_rank(j->root, j->step, rank, t, k, j->level);
-    for (int i = 0; f && i < k; i++)
+        rc = ckpt_write_rank(j->root, j->step, rank, t, n, j->level);
+    for (int i = 0; f && i < n; i++)
         if (f[i].open)
             bytes_close(&f[i].b);
     free(t);

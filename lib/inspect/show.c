@@ -23,26 +23,24 @@ int show_list(FILE *f, enum report_format format, const struct tensors *s, const
 
 /* --- info --- */
 
-static void put(struct report *r, const char *key, const char *text) { report_row(r, key, text); }
-
 static void put_number(struct report *r, const char *key, int64_t v)
 {
     char text[24];
     snprintf(text, sizeof text, "%" PRId64, v);
-    put(r, key, text);
+    report_row(r, key, text);
 }
 
 static void put_manifest(struct report *r, const struct ckpt *c, const char *recipe)
 {
     const struct ckpt_info *info = ckpt_info(c);
-    put(r, "tool", info->tool);
+    report_row(r, "tool", info->tool);
     put_number(r, "step", info->step);
     put_number(r, "tokens", info->tokens);
     put_number(r, "ranks", info->ranks);
-    put(r, "recipe", recipe);
-    put(r, "recipe_hash", ckpt_recipe_hash(c));
+    report_row(r, "recipe", recipe);
+    report_row(r, "recipe_hash", ckpt_recipe_hash(c));
     for (int i = 0; i < info->nstate; i++)
-        put(r, info->state[i].key, info->state[i].value);
+        report_row(r, info->state[i].key, info->state[i].value);
 }
 
 /* Numbers and bytes of all tensors of a kind, in order of appearance. */
@@ -65,7 +63,7 @@ static void put_kinds(struct report *r, const struct tensors *s)
     for (int k = 0; k < TENSOR_KINDS && sum[k].kind; k++) {
         snprintf(text, sizeof text, "%" PRIu64 " numbers, %" PRIu64 " bytes", sum[k].elements,
                  sum[k].bytes);
-        put(r, *sum[k].kind ? sum[k].kind : "tensors", text);
+        report_row(r, *sum[k].kind ? sum[k].kind : "tensors", text);
     }
 }
 
@@ -74,13 +72,14 @@ int show_info(FILE *f, enum report_format format, const struct tensors *s, const
     struct report r;
     report_begin(&r, f, format);
     report_table(&r, NULL, NULL, "key:s value:s");
-    put(&r, "path", tensors_path(s));
+    report_row(&r, "path", tensors_path(s));
     if (tensors_ckpt(s)) {
         put_manifest(&r, tensors_ckpt(s), recipe);
     } else {
         const struct st_header *h = tensors_header(s);
         for (size_t i = 0; i < h->nmeta; i++)
-            put(&r, h->meta[i].key, strchr(h->meta[i].value, '\n') ? "(text)" : h->meta[i].value);
+            report_row(&r, h->meta[i].key,
+                       strchr(h->meta[i].value, '\n') ? "(text)" : h->meta[i].value);
     }
     put_kinds(&r, s);
     return report_end(&r);
