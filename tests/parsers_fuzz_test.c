@@ -1,0 +1,322 @@
+/* parsers_fuzz_test.c - damaged files of every kind that is read: each parser takes them or refuses
+ * them with one message of a line, and reads no byte that is not there (make asan=1).
+ *
+ * A file of each kind, with one to four changes, FUZZ_ROUNDS (1000) times for each; FUZZ_SEED (1).
+ * A hash at the end is made anew, so that the lines before it are reached. Recipes and run logs have
+ * tests of their own (recipe_fuzz_test.c, runs_fuzz_test.c).
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "base/hash.h"
+#include "base/rng.h"
+#include "base/zio.h"
+#include "check.h"
+#include "checkpoint/checkpoint_manifest.h"
+#include "checkpoint/npz.h"
+#include "checkpoint/safetensors.h"
+#include "coeffs/coeffs.h"
+#include "data/corpus.h"
+#include "data/manifest.h"
+#include "data/shard_index.h"
+#include "inspect/npz_writer.h"
+#include "scratch.h"
+#include "tokenize/json_line.h"
+
+static struct rng rng;
+static uint64_t drawn;
+static size_t below(size_t n) { return n ? (size_t)rng_below(&rng, drawn++, n) : 0; }
+
+/* --- changes --- */
+
+static void change(unsigned char *s, size_t *n)
+{
+    static const char *const words[] = {
+        "\"",   "\\ud800", "{",   "[",    "}",  "-1", "\n",
+        " ",    "1e999",   "nan", "\xff", "\0", ":",  "18446744073709551616",
+        "0x7f", "text"
+    };
+    size_t at = below(*n), k = 1 + below(16);
+
+    k = k < *n - at ? k : *n - at;
+    switch (below(5)) {
+    case 0: s[at] ^= (unsigned char)(1 << below(8)); return;
+    case 1: s[at] = (unsigned char)below(256); return;
+    case 2: /* bytes lost */
+        memmove(s + at, s + at + k, *n - at - k);
+        *n -= k;
+        return;
+    case 3: *n = at; return;
+    }
+    const char *w = words[below(sizeof words / sizeof *words)];
+    k = strlen(w) ? strlen(w) : 1;
+    memmove(s + at + k, s + at, *n - at);
+    memcpy(s + at, w, k);
+    *n += k;
+}
+
+/* --- parsers: each gets n bytes, in a block of just that size where it reads memory --- */
+
+static const char *spilt(const unsigned char *s, size_t n)
+{
+    char *path = scratch("damaged");
+    spill(path, s, n);
+    return path;
+}
+
+static int parse_json(unsigned char *s, size_t n)
+{
+    char *out = malloc(n + JSON_PAD), *in = calloc(1, n + JSON_PAD);
+    size_t got;
+    memcpy(in, s, n);
+    struct json_line l = { .j = { .at = in, .end = in + n }, .begin = in, .field = "text" };
+    int rc = json_line_begin(&l) && json_copy_string(&l.j, out, &got) && json_line_end(&l)
+                 ? 0
+                 : json_line_error(&l);
+    free(out);
+    free(in);
+    return rc;
+}
+
+static int parse_header(unsigned char *s, size_t n)
+{
+    struct st_header h;
+    int rc = st_header_parse(&h, "damaged", (char *)s, n);
+    st_header_release(&h);
+    return rc;
+}
+
+static int parse_npz(unsigned char *s, size_t n)
+{
+    struct st_header h;
+    if (!npz_is(s, n)) /* what st_open asks first */
+        return err_set(GPT_INPUT, "no zip");
+    int rc = npz_parse(&h, "damaged", s, n);
+    st_header_release(&h);
+    return rc;
+}
+
+/* The last line "end HASH" of the text before it. */
+static size_t sign(char *text, size_t n)
+{
+    char hash[33];
+    size_t end = n;
+    while (end && text[end - 1] != '\n') /* a line that was cut */
+        end--;
+    xxh_hex_of(text, end, hash);
+    return end + (size_t)sprintf(text + end, "end %s\n", hash);
+}
+
+static int parse_checkpoint(unsigned char *s, size_t n)
+{
+    struct ckpt_manifest m;
+    char *text = calloc(1, n + 64);
+    memcpy(text, s, n);
+    int rc = ckpt_manifest_parse(&m, "damaged", text, sign(text, n));
+    ckpt_manifest_release(&m);
+    free(text);
+    return rc;
+}
+
+static int parse_shards(unsigned char *s, size_t n)
+{
+    struct manifest m;
+    int rc = manifest_read_partial(&m, spilt(s, n));
+    if (!rc)
+        manifest_release(&m);
+    return rc;
+}
+
+static int parse_shard(unsigned char *s, size_t n)
+{
+    int64_t tokens;
+    return shard_check_header(spilt(s, n), &tokens);
+}
+
+static int parse_index(unsigned char *s, size_t n)
+{
+    struct shard_index x;
+    int rc = shard_index_read(&x, spilt(s, n), 1000, NULL);
+    shard_index_release(&x);
+    return rc;
+}
+
+static int parse_table(unsigned char *s, size_t n)
+{
+    struct coeffs c;
+    return coeffs_read(&c, spilt(s, n));
+}
+
+static int parse_stream(unsigned char *s, size_t n)
+{
+    struct zreader *z;
+    char buf[1000];
+    size_t got = 1;
+    int rc = zreader_open(&z, spilt(s, n));
+    if (rc)
+        return rc;
+    for (int i = 0; !rc && got && i < 10000; i++)
+        rc = zreader_read(z, buf, sizeof buf, &got);
+    zreader_close(z);
+    return rc;
+}
+
+/* --- rounds --- */
+
+static void fuzz(const char *what, int (*parse)(unsigned char *, size_t), const void *good,
+                 size_t n)
+{
+    const char *rounds = getenv("FUZZ_ROUNDS");
+    long refused = 0, most = rounds ? atol(rounds) : 1000;
+
+    for (long i = 0; i <= most; i++) {
+        unsigned char *room = malloc(n + 256), *s;
+        size_t m = n;
+        memcpy(room, good, n);
+        for (size_t k = i ? 1 + below(4) : 0; k && m; k--)
+            change(room, &m);
+        s = malloc(m ? m : 1);
+        memcpy(s, room, m);
+        err_clear();
+        int rc = parse(s, m);
+        refused += rc != 0;
+        if (!check_that(rc == 0 || (rc == GPT_INPUT && *err_message()), __FILE__, __LINE__,
+                        "%s: round %ld: code %d, '%s'", what, i, rc, err_message()) ||
+            !check_that(i || !rc, __FILE__, __LINE__, "%s: sound, but: %s", what, err_message()))
+            i = most;
+        free(s);
+        free(room);
+    }
+    check_that(refused > most / 10, __FILE__, __LINE__, "%s: only %ld refused", what, refused);
+}
+
+static void fuzz_text(const char *what, int (*parse)(unsigned char *, size_t), const char *good)
+{
+    fuzz(what, parse, good, strlen(good));
+}
+
+static void fuzz_file(const char *what, int (*parse)(unsigned char *, size_t), const char *path)
+{
+    size_t n;
+    unsigned char *s = slurp(path, &n);
+    if (CHECK(s != NULL))
+        fuzz(what, parse, s, n);
+    free(s);
+}
+
+static void fuzz_stream(int level, const char *gzip)
+{
+    /* "abc" */
+    static const unsigned char gz[] = { 0x1f, 0x8b, 8,    0,    0,    0, 0, 0,
+                                        2,    0xff, 0x4b, 0x4c, 0x4a, 6, 0, 0xc2,
+                                        0x41, 0x24, 0x35, 3,    0,    0, 0 };
+    if (gzip) {
+        fuzz(gzip, parse_stream, gz, sizeof gz);
+        return;
+    }
+    char *path = strdup(scratch("stream"));
+    FILE *f = fopen(path, "wb");
+    struct zwriter *z;
+    if (CHECK(f != NULL) && CHECK_OK(zwriter_new(&z, f, path, level))) {
+        for (int i = 0; i < 300; i++)
+            CHECK_OK(zwriter_write(z, &i, sizeof i));
+        CHECK_OK(zwriter_finish(z));
+        zwriter_free(z);
+    }
+    fclose(f);
+    fuzz_file("zstd", parse_stream, path);
+    free(path);
+}
+
+static void fuzz_npz(void)
+{
+    char *path = strdup(scratch("x.npz"));
+    FILE *f = fopen(path, "wb");
+    struct npz_writer *w;
+    float data[6] = { 1, 2, 3 };
+    if (CHECK(f != NULL) && CHECK_OK(npz_new(&w, f, path))) {
+        CHECK_OK(npz_note(w, "step", "12"));
+        CHECK_OK(npz_begin(w, "a", DT_F32, 2, (uint64_t[]){ 2, 3 }));
+        CHECK_OK(npz_write(w, data, sizeof data));
+        CHECK_OK(npz_finish(w));
+        npz_free(w);
+    }
+    fclose(f);
+    fuzz_file("npz", parse_npz, path);
+    free(path);
+}
+
+static void fuzz_manifests(void)
+{
+    static const char hash[] = "0123456789abcdef0123456789abcdef";
+    struct manifest m = { .tool = "gpt-tokshard 0.1.0",
+                          .arguments = "-o x",
+                          .tokenizer = "bytes",
+                          .vocabulary = "none",
+                          .unicode = "16.0.0",
+                          .settings = "format=auto",
+                          .vocab_size = 257,
+                          .bos = 256 };
+    struct manifest_shard line = { .name = "text_train_000001.bin",
+                                   .split = SPLIT_TRAIN,
+                                   .tokens = 100,
+                                   .documents = 3,
+                                   .bytes = 1224 };
+    struct ckpt_info info = { .step = 7,
+                              .tokens = 70,
+                              .ranks = 2,
+                              .tool = "gpt-train 0.1.0",
+                              .recipe = "[model]\n",
+                              .state = (struct ckpt_kv[]){ { "loader.shard", "3" } },
+                              .nstate = 1 };
+    char *text, both[4096], *end;
+    size_t n;
+
+    strcpy(line.hash, hash);
+    if (CHECK_OK(manifest_text(&m, true, &text))) {
+        int k = snprintf(both, sizeof both, "%s", text);
+        end = both + k;
+        manifest_shard_line(&line, end, (int)(sizeof both - (size_t)k));
+        strcat(both, "\n");
+        fuzz_text("shard MANIFEST", parse_shards, both);
+        free(text);
+    }
+    char notes[] = "";
+    if (CHECK_OK(ckpt_manifest_format(&info, hash, notes, "MANIFEST", &text, &n))) {
+        end = memrchr(text, '\n', n - 1); /* before the line of the hash */
+        fuzz("checkpoint MANIFEST", parse_checkpoint, text, (size_t)(end + 1 - text));
+    }
+    free(text);
+}
+
+int main(void)
+{
+    const char *seed = getenv("FUZZ_SEED"), *share = getenv("GPT_SHARE");
+    static unsigned char shard[1024 + 100] = { 0 };
+    static const uint32_t shard_head[] = { 20240520, 1, 50 },
+                          index_head[] = { 20240520, 2, 3, 1000 };
+    static const uint32_t starts[] = { 0, 10, 500 };
+    char path[512];
+
+    rng = rng_make(seed ? strtoull(seed, NULL, 10) : 1, 0);
+    fuzz_text(
+        "json", parse_json,
+        "{\"id\": [1, -2.5e3, {\"x\": null, \"y\": true}], \"text\": \"a\\u00e9\\ud83d\\ude00\\n b\","
+        " \"more\": false}");
+    fuzz_text(
+        "safetensors", parse_header,
+        "{\"__metadata__\": {\"step\": \"12\"}, \"a\": {\"dtype\": \"F32\", \"shape\": [2, 3],"
+        " \"data_offsets\": [0, 24]}}");
+    fuzz_npz();
+    fuzz_manifests();
+    memcpy(shard, shard_head, sizeof shard_head);
+    fuzz("shard", parse_shard, shard, sizeof shard);
+    memset(shard, 0, sizeof shard);
+    memcpy(shard, index_head, sizeof index_head);
+    memcpy(shard + 1024, starts, sizeof starts);
+    fuzz("index", parse_index, shard, 1024 + sizeof starts);
+    snprintf(path, sizeof path, "%s/coeffs/spectrum-5.coeffs", share ? share : "share");
+    fuzz_file("table", parse_table, path);
+    fuzz_stream(3, NULL);
+    fuzz_stream(0, "gzip");
+    return check_done();
+}
