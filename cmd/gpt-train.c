@@ -160,6 +160,7 @@ static int cuda_backend(struct backend *b, const struct options *o, const struct
     if (ranks > n && n > 0)
         return err_set(GPT_DEVICE, "%d ranks need as many GPUs; %d visible", ranks, n);
     *b = (struct backend){ .name = "cuda",
+                           .queues = true,
                            .world = ranks,
                            .ops_new = gpu_ops_new,
                            .comm_new = gpu_comm_new,
@@ -230,9 +231,16 @@ static const char *kernel_versions(void)
 
 /* -- options -------------------------------------------------------------------------- */
 
+static bool silent; /* --quiet */
+
 static void on_signal(int sig)
 {
+    static const char text[] =
+        "\ngpt-train: stopping after this step; a second signal ends the run at once\n";
     signal(sig, SIG_DFL); /* a second signal ends the process */
+    if (!silent && write(STDERR_FILENO, text, sizeof text - 1) < 0) {
+        /* nobody reads it: the run stops all the same */
+    }
     run_stop();
 }
 
@@ -314,6 +322,7 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
                     : isatty(STDOUT_FILENO) ? PROGRESS_OFF
                                             : PROGRESS_AUTO,
     };
+    silent = o->quiet;
     stop_on_signals();
     return run_train(&run);
 }

@@ -266,12 +266,14 @@ resign() {
 # --- training ---
 
 # Some steps of the tiny recipe on the files of man/.
+FEW=(-r tiny -d shards -s model.vocab=272 -s schedule.steps=5 -s schedule.extension=1 -s data.cycle=yes
+     -s data.val_every=0 -s data.val_tokens=2048 -s data.val_chunk=256
+     -s "stages.0=512 3 512 1 1,0.5,0.25>0" -s "stages.1=512 7 512 1.52 1,0.5>0"
+     -s "stages.2=512 11 512 1.73 1" -s "stages.3=512 13 512 - 1")
+few_shards() { "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --val-tokens 2048 -o shards "$ROOT"/man/*.[157]; }
 few() {
-    [ -e shards ] || "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --val-tokens 2048 -o shards "$ROOT"/man/*.[157]
-    "$GPT_BIN/gpt-train" -r "$GPT_SHARE/recipes/tiny.recipe" -d shards -q -s model.vocab=272 \
-        -s schedule.steps=5 -s schedule.extension=1 -s data.val_every=0 -s data.val_tokens=2048 \
-        -s data.val_chunk=256 -s "stages.0=512 3 512 1 1,0.5,0.25>0" -s "stages.1=512 7 512 1.52 1,0.5>0" \
-        -s "stages.2=512 11 512 1.73 1" -s "stages.3=512 13 512 - 1" "$@"
+    [ -e shards ] || few_shards
+    "$GPT_BIN/gpt-train" "${FEW[@]}" -q "$@"
 }
 
 @test "2: order.tied_mix = 0 ignores the embedding's gradient, as a mix near 0 almost does" {
@@ -448,6 +450,45 @@ decoded() { "$GPT_BIN/gpt-tokshard" --tokenizer byte --decode "$1" 1:; }
     shard -o killed "$ROOT/README.md"
     [ ! -e killed/.lock ]
     "$GPT_BIN/gpt-tokshard" --verify -q killed
+}
+
+@test "6: on a CPU a step's line is written when that step has ended" {
+    few -s "stages.0=4096 3 4096 1 1,0.5,0.25>0" -s schedule.steps=30 --threads 1 >log
+    sed -n 's/^step:[123]\/.*train_time:\([0-9]*\)ms.*/\1/p' log >times
+    echo $(<times)
+    # those of 1, 2 and 3 steps; with each line a step late they are those of 2, 3 and 4
+    awk '{ t[NR] = $1 } END { exit !(NR == 3 && t[1] > 0 && t[1] < 1.6 * (t[3] - t[1]) / 2) }' times
+}
+
+# gpt-train on a terminal of so many columns, a line of the screen a line.
+on_terminal() { # COLUMNS ARGUMENT...
+    script -qec "stty cols $1; $(printf '%q ' "$GPT_BIN/gpt-train" "${FEW[@]}" "${@:2}") $to" /dev/null </dev/null |
+        tr '\r' '\n' | sed 's/ *$//'
+}
+
+@test "16: progress fits a narrow terminal; the log there has no recipe" {
+    few_shards
+    export TERM=xterm
+    to='>log' on_terminal 38 -s schedule.steps=60 >seen
+    cat seen
+    grep -q '^step [0-9]*/61  loss' seen
+    [ "$(awk 'length > 37' seen)" = '' ]
+    to='>log' on_terminal 100 -s schedule.steps=60 | grep -q '^step .* left$'
+    to='' on_terminal 100 -q >seen
+    grep -q '^step:6/6 train_loss' seen
+    run ! grep -q '^\[model\]' seen
+    grep -q '^\[model\]' log
+}
+
+@test "16: a signal is answered at once" {
+    few_shards
+    "$GPT_BIN/gpt-train" "${FEW[@]}" -s schedule.steps=3000 >log 2>err &
+    pid=$!
+    for i in $(seq 200); do grep -q '^step:1/' log && break; sleep 0.05; done
+    kill -TERM $pid
+    for i in $(seq 20); do [ -s err ] && break; sleep 0.01; done
+    [[ $(<err) = *"gpt-train: stopping after this step"* ]]
+    wait $pid
 }
 
 # Words that a command refuses with a message on stderr.

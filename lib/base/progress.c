@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -38,6 +39,13 @@ void progress_init(struct progress *p, enum progress_mode mode)
     p->width = 0;
 }
 
+/* Columns that a line may take without being broken; 0: no terminal. */
+static int columns(void)
+{
+    struct winsize w;
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) || w.ws_col < 2 ? 0 : w.ws_col - 1;
+}
+
 void progress_line(struct progress *p, const char *fmt, ...)
 {
     if (!p->on)
@@ -51,6 +59,11 @@ void progress_line(struct progress *p, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    int most = columns();
+    if (most && most < (int)sizeof text)
+        text[most] = 0;
+    if (most && p->width > most) /* the terminal has become narrower */
+        p->width = most;
     /* Blanks overwrite the rest of a longer line; no escape code is needed. The cursor returns
      * to column 1, so that output of another program does not follow the line. */
     p->width = fprintf(stderr, "\r%-*s\r", p->width, text) - 2;

@@ -2,8 +2,8 @@
  *
  * A chunk of the loader is uploaded (batch_upload) while the previous step computes; forward and
  * backward of each micro-batch and the optimizer are queued, eagerly or as graphs (step_launch);
- * the loss is read one step later and logged (report_step), so that the device never waits for the
- * host. Validation and checkpoints are done between steps (between_steps).
+ * the loss is read and logged (report_step) one step later where work is queued, so that the device
+ * never waits for the host, and at once elsewhere. Validation and checkpoints are done between steps (between_steps).
  */
 #include <math.h>
 #include <signal.h>
@@ -204,7 +204,7 @@ static double elapsed_ms(const struct rank *k)
     return 1e3 * (now_seconds() - k->started - k->paused);
 }
 
-/* Logs step `done`, the one before that just queued. *stop: some rank has been asked to stop. */
+/* Logs step `done`. *stop: some rank has been asked to stop. */
 static int report_step(struct rank *k, int done, bool *stop)
 {
     struct run *run = k->run;
@@ -399,5 +399,10 @@ int rank_loop(struct rank *k)
         if (pending && (rc = report_step(k, k->step, &stop)))
             return rc;
         pending = 1;
+        if (!run->opt->backend->queues) { /* the step has ended */
+            if ((rc = report_step(k, k->step + 1, &stop)))
+                return rc;
+            pending = 0;
+        }
     }
 }

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/version.h"
 #include "checkpoint/checkpoint_dir.h"
 #include "train/rank.h"
@@ -107,7 +108,8 @@ static int log_header(struct run *run)
     runlog_key(l, "ranks", "%d", o->backend->world);
     if (run->resume_dir)
         runlog_key(l, "resumed", "step %d of %s", run->first, run->resume_dir);
-    runlog_recipe(l, recipe_canonical(run->recipe));
+    if (!l->f || !isatty(fileno(l->f))) /* on a terminal it would push the header out of sight */
+        runlog_recipe(l, recipe_canonical(run->recipe));
     return runlog_status(l);
 }
 

@@ -27,6 +27,7 @@
 struct backend {
     const char *name;
     const char *about; /* the device in a line, for the log; NULL: nothing */
+    bool queues; /* work is queued: a step's loss is read while the next one computes */
     int world, first; /* ranks of all processes; the first one of this process */
     /* The device of this process's i-th rank. */
     int (*ops_new)(struct ops **o, int i, void *group);
