@@ -32,18 +32,11 @@ static real smear_row(const struct smear *m, real *s, const real *e, const real 
     return sig;
 }
 
-static void swap(real **a, real **b)
-{
-    real *t = *a;
-    *a = *b;
-    *b = t;
-}
-
 void cpu_embed(struct ops *o, struct tensor x0, struct tensor table, struct tensor gate,
                const real *lambda, const struct batch *b)
 {
     int64_t width = table.cols;
-    real *e = cpu_scratch(o, 0, width), *before = cpu_scratch(o, 1, width);
+    real *const row[] = { cpu_scratch(o, 0, width), cpu_scratch(o, 1, width) };
     struct smear m;
 
     if (cpu_failed(o))
@@ -51,14 +44,13 @@ void cpu_embed(struct ops *o, struct tensor x0, struct tensor table, struct tens
     assert(x0.rows == b->tokens && x0.cols == width);
     m = smear_of(table, gate, lambda);
     for (int64_t t = 0; t < b->tokens; t++) {
-        real *y = real_ptr(x0) + t * width;
+        real *e = row[t % 2], *before = row[(t + 1) % 2], *y = real_ptr(x0) + t * width;
         read_row(e, table, b->token.row[t]);
         if (t == 0)
             memcpy(y, e, (size_t)width * sizeof *y);
         else
             smear_row(&m, y, e, before);
         norm_row(y, y, width);
-        swap(&e, &before);
     }
 }
 
@@ -67,7 +59,7 @@ void cpu_embed_bwd(struct ops *o, struct tensor de, struct tensor dgate, real *d
                    const struct batch *b)
 {
     int64_t width = table.cols;
-    real *e = cpu_scratch(o, 0, width), *before = cpu_scratch(o, 1, width);
+    real *const row[] = { cpu_scratch(o, 0, width), cpu_scratch(o, 1, width) };
     real *s = cpu_scratch(o, 2, width);
     real sum_gate[GATE_WIDTH] = { 0 }, sum_lambda = 0;
     struct smear m;
@@ -78,6 +70,7 @@ void cpu_embed_bwd(struct ops *o, struct tensor de, struct tensor dgate, real *d
     m = smear_of(table, gate, lambda);
     for (int64_t t = 0; t < b->tokens; t++) {
         const real *dy = real_ptr(dx0) + t * width;
+        real *e = row[t % 2], *before = row[(t + 1) % 2];
         real *ds = real_ptr(de) + t * width; /* the gradient of s_t, then of e_t */
         read_row(e, table, b->token.row[t]);
         if (t == 0) {
@@ -96,7 +89,6 @@ void cpu_embed_bwd(struct ops *o, struct tensor de, struct tensor dgate, real *d
                 ds[j] += du * m.gate[j];
             }
         }
-        swap(&e, &before);
     }
     real_write(dgate, 0, sum_gate, GATE_WIDTH, true);
     *dlambda += sum_lambda;

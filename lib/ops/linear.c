@@ -38,13 +38,7 @@ void cpu_linear_t(struct ops *o, struct tensor y, struct tensor x, struct tensor
 void cpu_linear_bwd_x(struct ops *o, struct tensor dx, struct tensor dy, struct tensor w,
                       const real *scale, bool add)
 {
-    const real *wr = real_view(o, 0, w);
-
-    if (cpu_failed(o))
-        return;
-    assert(dx.cols == w.cols && dy.cols == w.rows && dx.rows == dy.rows);
-    real_gemm(o, false, false, dx.rows, dx.cols, dy.cols, scale ? *scale : 1, real_ptr(dy), dy.cols,
-              wr, w.cols, add, real_ptr(dx), dx.cols);
+    product(o, dx, dy, w, true, scale, add ? dx : NO_TENSOR);
 }
 
 /* dw (+)= scale a^T b, dscale += sum a^T b w. */
