@@ -491,6 +491,14 @@ on_terminal() { # COLUMNS ARGUMENT...
     wait $pid
 }
 
+@test "7: --bench on a CPU has no floor of a GPU" {
+    tool gpt-train "${FEW[@]}" --bench 1
+    [ "$status" -eq 0 ]
+    [ "$(awk -F'\t' '$1 == "#" || NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
+        { print $(at["floor_ms"]) $(at["ratio"]) }' <<<"$output" | sort -u)" = '' ]
+    [ "$(cut -f1 <<<"$output" | grep -c '^[0-9]')" -eq 3 ]
+}
+
 # Words that a command refuses with a message on stderr.
 refused() { # STATUS MESSAGE PROGRAM ARGUMENT...
     tool "${@:3}"

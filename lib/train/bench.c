@@ -352,6 +352,8 @@ static void print_row(const struct stage_bench *s, int stage, int n, double *con
 {
     const struct rank *k = s->k;
     struct floor fl = floor_of(k->run->recipe, &s->even, k->world, s->attn_flops);
+    if (!k->run->opt->backend->queues)
+        fl.ms = NAN; /* no GPU: its ceilings are no floor here */
     struct estimate optim = difference(ms[MUTED], ms[MODEL], n, scratch);
     struct estimate exposed = difference(ms[STEP], ms[MUTED], n, scratch);
     double model = stats_median(ms[MODEL], n), step = stats_median(ms[STEP], n);
