@@ -136,6 +136,7 @@ int main(int argc, char **argv)
     bad_rank = atoi(argv[2]);
     bad_step = atoi(argv[3]);
     struct backend b = { .name = "cuda",
+                         .queues = true,
                          .ops_new = new_ops,
                          .comm_new = comm_nccl_new,
                          .abort = nccl_group_abort,
