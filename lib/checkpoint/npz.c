@@ -3,6 +3,7 @@
 #include "checkpoint/npz.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/le.h"

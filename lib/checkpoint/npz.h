@@ -8,7 +8,8 @@
 #ifndef CHECKPOINT_NPZ_H
 #define CHECKPOINT_NPZ_H
 
-#include "checkpoint/safetensors.h"
+#include <stdbool.h>
+#include "checkpoint/st_header.h"
 
 /* The type as NumPy writes it, "<f4"; NULL where it has none. */
 const char *npz_descr(enum dtype t);
