@@ -3,7 +3,8 @@
  * A chunk of the loader is uploaded (batch_upload) while the previous step computes; forward and
  * backward of each micro-batch and the optimizer are queued, eagerly or as graphs (step_launch);
  * the loss is read and logged (report_step) one step later where work is queued, so that the device
- * never waits for the host, and at once elsewhere. Validation and checkpoints are done between steps (between_steps).
+ * never waits for the host, and at once elsewhere. Validation and checkpoints are done between steps
+ * (between_steps).
  */
 #include <math.h>
 #include <signal.h>
