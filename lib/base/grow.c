@@ -9,12 +9,12 @@ enum { LEAST = 16 };
 /* `array` points to a pointer of any type, which a void ** must not alias. */
 static int resize(void *array, size_t n, size_t size)
 {
-    void *p;
+    void *p, *grown;
     size_t bytes;
     memcpy(&p, array, sizeof p);
-    if (__builtin_mul_overflow(n, size, &bytes) || !(p = realloc(p, bytes)))
+    if (__builtin_mul_overflow(n, size, &bytes) || !(grown = realloc(p, bytes)))
         return err_memory();
-    memcpy(array, &p, sizeof p);
+    memcpy(array, &grown, sizeof grown);
     return 0;
 }
 

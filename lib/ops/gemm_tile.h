@@ -28,7 +28,7 @@ TILE_TARGET static inline __attribute__((always_inline)) void TILE_NAME(rows)(
     float alpha, float beta, float *c, int64_t ldc)
 {
     TILE_NAME(vec) sum[TILE_ROWS][TILE_VECTORS];
-    const float *from[(TILE_ROWS + 2) / 3]; /* every third row: the others by an index of lda */
+    const float *from[(TILE_ROWS + 2) / 3] = { a }; /* every third row: others by an index of lda */
 
     TILE_UNROLL
     for (int i = 0; i < rows; i++) {

@@ -198,8 +198,8 @@ static double forward_rows(struct ops *o, struct rows *r)
 
     cpu_split(o, f->vocab, f->part, forward_part, r);
     for (int64_t i = 0; i < r->rows; i++) {
-        double sum = 0;
-        for (int p = 0; p < f->parts; p++)
+        double sum = f->sum[i];
+        for (int p = 1; p < f->parts; p++)
             sum += f->sum[p * ROWS + i];
         f->lse[i] = (real)(log(sum) + shift_of(f));
         for (int k = 0; k < predictions(f, r->row + i); k++)
