@@ -15,7 +15,8 @@
 const char *npz_descr(enum dtype t);
 /* Do the n bytes at b begin as a zip does? */
 bool npz_is(const unsigned char *b, size_t n);
-/* The arrays as h->tensors; their begin is an offset in the file. path is for messages. */
+/* The arrays as h->tensors; their begin is an offset in the file. path is for messages. b begins as
+ * npz_is asks: fewer bytes are not checked for again. */
 int npz_parse(struct st_header *h, const char *path, const unsigned char *b, size_t n) MUST_CHECK;
 
 #endif
