@@ -85,7 +85,7 @@ static int cpu_backend(struct backend *b, int ranks, int64_t wanted, bool quiet)
                            .comm_new = cpu_comm,
                            .abort = cpu_abort,
                            .group = threads };
-    return ranks == 1 ? comm_solo_new(&threads[0]) : comm_threads_new(threads, ranks);
+    return comm_threads_new(threads, ranks);
 }
 
 /* -- NVIDIA GPUs: one thread a GPU in one process ------------------------------------ */
@@ -98,7 +98,7 @@ static int gpu_ops_new(struct ops **o, int i, void *group)
 
 static int gpu_comm_new(struct comm **c, struct ops *o, int rank, int world, void *group)
 {
-    return group ? comm_nccl_new(c, o, rank, world, group) : comm_solo_new(c);
+    return group ? comm_nccl_new(c, o, rank, world, group) : comm_threads_new(c, 1);
 }
 
 /* A rank is still inside CUDA after all communicators were aborted: its thread cannot be ended. */

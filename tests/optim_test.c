@@ -329,7 +329,7 @@ static struct outcome run(const struct variant *v)
 
     out.bytes = malloc(out.size);
     memset(out.bytes, 0xff, out.size);
-    CHECK_OK(v->world == 1 ? comm_solo_new(c) : comm_threads_new(c, v->world));
+    CHECK_OK(comm_threads_new(c, v->world));
     for (int i = 0; i < v->world; i++) {
         a[i] = (struct rank_arg){ v, r, c[i], &out };
         pthread_create(&thread[i], NULL, run_rank, &a[i]);

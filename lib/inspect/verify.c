@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "base/file.h"
-#include "base/parallel.h"
+#include "base/pool.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_dir.h"

@@ -25,7 +25,6 @@ enum simd {
 /* The greatest of this processor, or a smaller one that GPT_SIMD or simd_limit() names. */
 enum simd simd_get(void);
 void simd_limit(enum simd most);
-const char *simd_name(enum simd s);
 
 #define SIMD_INLINE static inline __attribute__((always_inline))
 #ifdef __x86_64__
