@@ -18,7 +18,6 @@
 #include "data/corpus.h"
 #include "data/manifest.h"
 #include "data/shard_index.h"
-#include "inspect/npz_writer.h"
 #include "scratch.h"
 #include "tokenize/json_line.h"
 
@@ -231,14 +230,14 @@ static void fuzz_npz(void)
 {
     char *path = strdup(scratch("x.npz"));
     FILE *f = fopen(path, "wb");
-    struct npz_writer *w;
+    struct st_writer *w;
     float data[6] = { 1, 2, 3 };
-    if (CHECK(f != NULL) && CHECK_OK(npz_new(&w, f, path))) {
-        CHECK_OK(npz_note(w, "step", "12"));
-        CHECK_OK(npz_begin(w, "a", DT_F32, 2, (uint64_t[]){ 2, 3 }));
-        CHECK_OK(npz_write(w, data, sizeof data));
-        CHECK_OK(npz_finish(w));
-        npz_free(w);
+    if (CHECK(f != NULL) && CHECK_OK(st_writer_new(&w, f, path, ST_NPZ))) {
+        CHECK_OK(st_note(w, "step", "12"));
+        CHECK_OK(st_declare(w, "a", DT_F32, 2, (uint64_t[]){ 2, 3 }));
+        CHECK_OK(st_write(w, data, sizeof data));
+        CHECK_OK(st_writer_finish(w));
+        st_writer_free(w);
     }
     fclose(f);
     fuzz_file("npz", parse_npz, path);
