@@ -192,6 +192,8 @@ static int train_step(struct rank *k, const struct step_schedule *p)
     if ((rc = step_launch(k, p, b)))
         return rc;
     k->ops->fetch(k->ops, k->loss, sizeof *k->loss);
+    if (k->optim.gate)
+        k->ops->fetch(k->ops, &k->optim.gate->gate, sizeof k->optim.gate->gate);
     optim_finish(&k->optim, p);
     k->after = s->after;
     k->tokens_seen += p->tokens;
@@ -205,17 +207,42 @@ static double elapsed_ms(const struct rank *k)
     return 1e3 * (now_seconds() - k->started - k->paused);
 }
 
+/* What the gate decided on step `done`, the same on all ranks. */
+static int read_gate(struct rank *k, int done, const struct step_schedule *p, struct step_gate *g)
+{
+    int most = k->run->recipe->max_skips;
+    *g = (struct step_gate){ 0 };
+    if (!k->optim.gate)
+        return 0;
+    k->ops->fetched(k->ops, g, sizeof *g);
+    int rc = rank_status(k);
+    if (rc)
+        return rc;
+    optim_outcome(&k->optim, p, g->skip);
+    k->skips += g->skip != 0;
+    k->skips_in_a_row = g->skip ? k->skips_in_a_row + 1 : 0;
+    if (k->skips_in_a_row <= most)
+        return 0;
+    return err_set(GPT_DEVICE,
+                   "step %d: the gradients are not finite; steps skipped in a row: %d, at most "
+                   "optimizer.max_skips = %d",
+                   done, k->skips_in_a_row, most);
+}
+
 /* Logs step `done`. *stop: some rank has been asked to stop. */
 static int report_step(struct rank *k, int done, bool *stop)
 {
     struct run *run = k->run;
     double mine[2], all[2 * MAX_RANKS], loss = 0;
     struct step_schedule p;
+    struct step_gate gate;
     real sum;
     int rc;
 
     schedule_at(run->recipe, done - 1, &p);
     k->ops->fetched(k->ops, &sum, sizeof sum);
+    if ((rc = read_gate(k, done, &p, &gate)))
+        return rc;
     mine[0] = (double)sum / (double)p.tokens;
     mine[1] = stop_asked;
     if ((rc = rank_status(k)) || (rc = k->comm->gather_host(k->comm, mine, 2, all)))
@@ -224,13 +251,16 @@ static int report_step(struct rank *k, int done, bool *stop)
         loss += all[2 * i];
         *stop |= all[2 * i + 1] != 0;
     }
-    if (!isfinite(loss))
+    if (!isfinite(loss) && !gate.skip)
         return check_loss(k, done, loss);
     if (k->rank)
         return 0;
     double ms = elapsed_ms(k), rest = ms / (done - run->first) * (run->total - done) / 1e3;
     char left[16];
-    runlog_step(&run->log, done, loss, ms, ms / (done - run->first));
+    if (gate.skip)
+        runlog_skip(&run->log, done, k->skips, ms, ms / (done - run->first));
+    else
+        runlog_step(&run->log, done, loss, ms, ms / (done - run->first));
     progress_line(&run->progress, "step %d/%d  loss %.4f  %.0f tokens/s  %s left", done, run->total,
                   loss, (double)p.tokens * (done - run->first) / ms * 1e3,
                   format_duration(left, rest));
