@@ -29,7 +29,7 @@ struct options {
     double ranks_timeout;
     char *gpu_path;
     struct opt_list set;
-    bool plan, recipes, profile, no_graph, quiet, progress;
+    bool plan, recipes, profile, no_graph, no_verify, quiet, progress;
     bool any_device; /* neither --device nor --gpus was given */
 };
 
@@ -309,6 +309,7 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
         .resume = o->bench ? NULL : o->resume,
         .ranks = (int)o->ranks,
         .no_graph = o->no_graph,
+        .no_verify = o->no_verify,
         .bench = (int)o->bench,
         .profile = o->profile,
         .keep = (int)o->keep,
@@ -399,6 +400,8 @@ int main(int argc, char **argv)
           "override section.key of the recipe; may be repeated", 0, 0, NULL },
         { 'd', "data", "SHARDS", OPT_STR, &o.data,
           "folder of shards, or a file or pattern of public .bin shards", 0, 0, NULL },
+        OPT_SWITCH(0, "no-verify", &o.no_verify,
+                   "do not check what is read of SHARDS against the hashes of its MANIFEST"),
         { 'p', "plan", NULL, OPT_FLAG, &o.plan,
           "print parameters, memory, communication and schedule; train nothing", 0, 0, NULL },
         { 0, NULL, NULL, OPT_GROUP, NULL, "Run", 0, 0, NULL },

@@ -55,6 +55,7 @@ struct run_options {
     const char *resume; /* directory of checkpoints, or one of them; NULL: from the start */
     int ranks; /* of this process */
     bool no_graph;
+    bool no_verify; /* read shards without holding them against their MANIFEST */
     bool profile; /* with bench: also the time of each kernel in the first stage */
     int bench; /* measure this many pairs of steps a stage; 0: train */
     int keep; /* checkpoints to keep, newest first; 0: all */
