@@ -304,13 +304,16 @@ int st_note(struct st_writer *w, const char *key, const char *value)
     return m->key && m->value ? 0 : err_memory();
 }
 
+/* Of a string that is not UTF-8 the check in begin_data tells. */
+static void put_json(FILE *f, const char *s) { text_json(f, s, strlen(s), true); }
+
 static void put_meta(FILE *f, const struct st_header *h)
 {
     for (size_t i = 0; i < h->nmeta; i++) {
         fputc(i ? ',' : '{', f);
-        text_json(f, h->meta[i].key);
+        put_json(f, h->meta[i].key);
         fputc(':', f);
-        text_json(f, h->meta[i].value);
+        put_json(f, h->meta[i].value);
     }
     fputc('}', f);
 }
@@ -327,7 +330,7 @@ static void put_header(FILE *f, const struct st_header *h)
         const struct st_tensor *t = &h->tensors[i];
         fputs(comma, f);
         comma = ",";
-        text_json(f, t->name);
+        put_json(f, t->name);
         fprintf(f, ":{\"dtype\":\"%s\",\"shape\":[", t->type);
         for (int k = 0; k < t->rank; k++)
             fprintf(f, "%s%" PRIu64, k ? "," : "", t->shape[k]);

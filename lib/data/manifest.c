@@ -229,26 +229,7 @@ static int read_text(const char *path, char **text, size_t *n)
                    older ? ", found version 1: make these shards again" : "");
 }
 
-int manifest_read(struct manifest *m, const char *path)
-{
-    char *text;
-    size_t n;
-    int rc;
-
-    memset(m, 0, sizeof *m);
-    if ((rc = read_text(path, &text, &n)))
-        return rc;
-    if ((rc = check_hash(text, n)))
-        rc = err_prefix("%s", path);
-    else if (!(rc = parse_text(m, text, path)) && (rc = check(m)))
-        rc = err_prefix("%s", path);
-    free(text);
-    if (rc)
-        manifest_release(m);
-    return rc;
-}
-
-int manifest_read_partial(struct manifest *m, const char *path)
+static int read_manifest(struct manifest *m, const char *path, bool partial)
 {
     char *text, *eol;
     size_t n;
@@ -257,14 +238,22 @@ int manifest_read_partial(struct manifest *m, const char *path)
     memset(m, 0, sizeof *m);
     if ((rc = read_text(path, &text, &n)))
         return rc;
-    if ((eol = strrchr(text, '\n')))
+    if (partial && (eol = strrchr(text, '\n')))
         eol[1] = 0;
-    if (!(rc = parse_text(m, text, path)) && (rc = check_keys(m)))
+    if (!partial && (rc = check_hash(text, n)))
+        rc = err_prefix("%s", path);
+    else if (!(rc = parse_text(m, text, path)) && (rc = partial ? check_keys(m) : check(m)))
         rc = err_prefix("%s", path);
     free(text);
     if (rc)
         manifest_release(m);
     return rc;
+}
+
+int manifest_read(struct manifest *m, const char *path) { return read_manifest(m, path, false); }
+int manifest_read_partial(struct manifest *m, const char *path)
+{
+    return read_manifest(m, path, true);
 }
 
 static void put_text(const struct manifest *m, bool partial, FILE *f)

@@ -145,15 +145,7 @@ int save_checkpoint(struct rank *k)
 
 int run_checkpoint(const char *path, char **dir)
 {
-    char *manifest = path_join(path, "MANIFEST");
-    FILE *f = manifest ? fopen(manifest, "r") : NULL;
-    free(manifest);
-    if (f) {
-        fclose(f);
-        *dir = strdup(path);
-        return *dir ? 0 : err_sys("%s", path);
-    }
-    int rc = ckpt_latest(path, dir);
+    int rc = ckpt_at(path, dir);
     if (rc == GPT_NO)
         return err_set(GPT_INPUT, "%s: no complete checkpoint to resume", path);
     return rc;
