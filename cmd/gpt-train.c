@@ -353,7 +353,7 @@ static int train(const struct options *o, const struct recipe *r, const char *ar
     return 0;
 }
 
-/* Rejects options that contradict each other or have no effect. --gpus N is --device cuda --ranks N. */
+/* Rejects options that contradict each other or have no effect. --gpus N: N ranks on GPUs. */
 static int check_options(struct options *o)
 {
     int rc = opt_choose(o->plan, "--plan", o->bench, "--bench");

@@ -10,7 +10,7 @@
 
 /* -- polar --------------------------------------------------------------------------------- */
 
-/* orthogonalisation.md 4.2, then further rows near the fixed point, so that tables have up to ten. */
+/* orthogonalisation.md 4.2, then rows near the fixed point, so that tables have up to ten. */
 static const double table[10][3] = {
     { 8.156554524902461, -22.48329292557795, 15.878769915207462 },
     { 4.042929935166739, -2.808917465908714, 0.5000178451051316 },

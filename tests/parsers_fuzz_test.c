@@ -2,8 +2,8 @@
  * them with one message of a line, and reads no byte that is not there (make asan=1).
  *
  * A file of each kind, with one to four changes, FUZZ_ROUNDS (1000) times for each; FUZZ_SEED (1).
- * A hash at the end is made anew, so that the lines before it are reached. Recipes and run logs have
- * tests of their own (recipe_fuzz_test.c, runs_fuzz_test.c).
+ * A hash at the end is made anew, so that the lines before it are reached. Recipes and run logs
+ * have tests of their own (recipe_fuzz_test.c, runs_fuzz_test.c).
  */
 #include <stdlib.h>
 #include <string.h>

@@ -11,8 +11,9 @@
  *     if ((rc = c->status(c))) return rc;
  *
  * Two kinds: of threads that share memory (sums in rank order in f32, one rounding, so results
- * do not depend on timing; one rank alone copies at most), and of NCCL (kernels/). The first error sticks, as in ops.h: status() returns it. A rank that
- * fails calls abort(); the others' waits return and their status names it.
+ * do not depend on timing; one rank alone copies at most), and of NCCL (kernels/). The first error
+ * sticks, as in ops.h: status() returns it. A rank that fails calls abort(); the others' waits
+ * return and their status names it.
  *
  * Threads: one struct comm belongs to one rank's thread; abort() may be
  * called from any.

@@ -55,8 +55,8 @@ struct group {
 enum { GROUP_PROFILE = 1 };
 /* A run that the group has already, by group_same, is added to it and does not count again. */
 int group_add(struct group *g, struct variants *v, const struct run *r, unsigned flags) MUST_CHECK;
-/* The run of the group whose last step, loss and time are those of r, which may be an excerpt of its
- * log, or NULL. */
+/* The run of the group whose last step, loss and time are those of r, which may be an excerpt of
+ * its log, or NULL. */
 struct run *group_same(const struct group *g, const struct run *r);
 void group_release(struct group *g);
 

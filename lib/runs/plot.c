@@ -40,7 +40,7 @@ static bool drawn(double x) { return fabs(x) < 1e30; }
 
 /* --- loss curves --- */
 
-/* A mean over fewer runs than those beside it jumps: drawn are steps that all validated runs have. */
+/* A mean over fewer runs than the next one's jumps: drawn are steps of all validated runs. */
 static bool has_point(const struct group *g, const struct curve_point *c)
 {
     return c->n && c->n == g->validated && drawn(c->mean);

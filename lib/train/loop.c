@@ -3,8 +3,8 @@
  * A chunk of the loader is uploaded (batch_upload) while the previous step computes; forward and
  * backward of each micro-batch and the optimizer are queued, eagerly or as graphs (step_launch);
  * the loss is read and logged (report_step) one step later where work is queued, so that the device
- * never waits for the host, and at once elsewhere. Validation and checkpoints are done between steps
- * (between_steps).
+ * never waits for the host, and at once elsewhere. Validation and checkpoints are done between
+ * steps (between_steps).
  */
 #include <math.h>
 #include <signal.h>
@@ -130,12 +130,12 @@ static void launch_step(struct rank *k, const struct step_schedule *p, const str
     launch_update(k, p, b);
 }
 
-/* No launch of a step depends on values in device memory, so a step is captured whole, in one graph.
- * A sparse gradient is exchanged by counts that the host must know: such a step is two graphs, with
- * the exchange between them. */
+/* No launch of a step depends on values in device memory, so a step is captured whole, in one
+ * graph. A sparse gradient is exchanged by counts that the host must know: such a step is two
+ * graphs, with the exchange between them. */
 typedef void launches(struct rank *k, const struct step_schedule *p, const struct batch *b);
 
-/* Queues `part` of a step: launches its graph, captured at first use, where the backend has graphs. */
+/* Queues `part` of a step: with graphs, launches its own, which is captured at first use. */
 static int launch_part(struct rank *k, int part, launches *f, const struct step_schedule *p,
                        const struct batch *b)
 {

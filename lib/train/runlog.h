@@ -40,8 +40,8 @@ void runlog_val(struct runlog *l, int step, double loss, double time_ms, double 
 /* Exchanges of a sparse gradient, how many of them were dense, the MB that a rank sent (mean over
  * ranks), and those that dense exchanges would have sent. */
 void runlog_sparse(struct runlog *l, int exchanges, int dense, double sent_mb, double dense_mb);
-/* The head's fp8 copy at the end: the largest magnitude of its weight, and the largest one that e4m3
- * represents. */
+/* The head's fp8 copy at the end: the largest magnitude of its weight, and the largest one that
+ * e4m3 represents. */
 void runlog_head(struct runlog *l, double amax, double limit);
 void runlog_memory(struct runlog *l, double allocated_mib);
 int runlog_status(struct runlog *l) MUST_CHECK;

@@ -201,8 +201,9 @@ int resume_open(struct run *run)
     return rc;
 }
 
-/* Two runs that write to one directory would prune each other's checkpoints. A checkpoint of a later
- * step than this run's first would count as its newest, and its own would be pruned as older. */
+/* Two runs that write to one directory would prune each other's checkpoints. A checkpoint of a
+ * later step than this run's first would count as its newest, and its own would be pruned as
+ * older. */
 int save_check(const struct run *run)
 {
     const char *out = run->opt->out;
