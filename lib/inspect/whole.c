@@ -1,0 +1,170 @@
+/* whole.c - see whole.h. */
+#include "inspect/whole.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK = 1 << 13 };
+
+struct whole whole_of(const struct expected *e, int n, int i)
+{
+    struct whole w = { .e = &e[i],
+                       .low = !strcmp(e[i].kind, "mantissa") || !strcmp(e[i].kind, "remainder"),
+                       .master = !strcmp(e[i].kind, "master") };
+    for (int k = 0; k < n; k++)
+        if (!strcmp(e[i].kind, "weight") && !strcmp(e[i].param, e[k].param)) {
+            w.cut |= !strcmp(e[k].kind, "mantissa");
+            w.away |= !strcmp(e[k].kind, "remainder") || !strcmp(e[k].kind, "master");
+        }
+    return w;
+}
+
+uint64_t whole_elements(const struct expected *e)
+{
+    uint64_t n = 1;
+    for (int i = 0; i < e->rank; i++)
+        n *= (uint64_t)e->shape[i];
+    return n;
+}
+
+static const struct stored *find(const struct tensors *s, const char *part, const char *kind)
+{
+    char name[256];
+    snprintf(name, sizeof name, "%s.%s", part, kind);
+    return tensors_find(s, name);
+}
+
+static int wrong_size(const struct tensors *s, const struct stored *t, uint64_t n)
+{
+    return err_set(GPT_INPUT, "%s: tensor '%s': expected %" PRIu64 " elements, found %" PRIu64,
+                   tensors_path(s), t->name, n, t->elements);
+}
+
+/* Looks for the pieces of w under the names of the map. */
+static int find_parts(const struct tensors *s, const struct name_map *map, const char *kind,
+                      struct whole *w, const char **missing)
+{
+    uint64_t each = whole_elements(w->e) / (uint64_t)w->e->shape[0];
+    if (!(w->parts = calloc((size_t)map->n + 1, sizeof *w->parts)))
+        return err_memory();
+    for (int i = 0; i < map->n; i++) {
+        const struct part_name *p = &map->v[i];
+        if (strcmp(p->param, w->e->param))
+            continue;
+        const struct stored *t = find(s, p->name, kind);
+        uint64_t n = p->elements ? p->elements : p->units * each;
+        if (!t && !p->padding && !*missing)
+            *missing = p->name;
+        if (!t)
+            continue;
+        if (t->elements != n)
+            return wrong_size(s, t, n);
+        w->parts[w->n++] = (struct part){ p->unit * each + p->inner, n, t };
+    }
+    return 0;
+}
+
+static int by_first(const void *a, const void *b)
+{
+    const struct part *x = a, *y = b;
+    return x->first < y->first ? -1 : x->first > y->first;
+}
+
+int whole_find(struct whole *w, const struct tensors *s, const struct name_map *map, int *states)
+{
+    bool derived = w->low || (w->master && !find(s, w->e->param, "master"));
+    const char *kind = derived ? "weight" : w->e->kind, *missing = NULL;
+    const struct stored *t = find(s, w->e->param, kind);
+    bool weight = !strcmp(kind, "weight");
+    int rc = 0;
+    if (t) {
+        if (t->elements != whole_elements(w->e))
+            return wrong_size(s, t, whole_elements(w->e));
+        if (!(w->parts = calloc(1, sizeof *w->parts)))
+            return err_memory();
+        w->parts[w->n++] = (struct part){ 0, t->elements, t };
+    } else if (map) {
+        if ((rc = find_parts(s, map, kind, w, &missing)))
+            return rc;
+        qsort(w->parts, (size_t)w->n, sizeof *w->parts, by_first);
+    }
+    if (weight && (missing || !w->n))
+        return err_set(GPT_INPUT, "%s: expected a tensor '%s.weight', found none", tensors_path(s),
+                       missing ? missing : w->e->param);
+    *states += !weight && w->n > 0;
+    return 0;
+}
+
+/* --- a piece as a stream --- */
+
+void feed_close(struct feed *f)
+{
+    if (f->open)
+        values_close(&f->v);
+    f->open = 0;
+}
+
+/* Up to n elements from f->at on: of one part, or of a gap. */
+static int next_values(struct feed *f, double *x, size_t *n)
+{
+    const struct whole *w = f->w;
+    int i = 0, rc = 0;
+    while (i < w->n && w->parts[i].first + w->parts[i].n <= f->at)
+        i++;
+    if (i == w->n || w->parts[i].first > f->at) {
+        uint64_t gap = i < w->n ? w->parts[i].first - f->at : UINT64_MAX;
+        *n = *n < gap ? *n : (size_t)gap;
+        memset(x, 0, *n * sizeof *x);
+    } else {
+        const struct part *p = &w->parts[i];
+        uint64_t left = p->first + p->n - f->at;
+        *n = *n < left ? *n : (size_t)left;
+        if (f->open != i + 1) {
+            feed_close(f);
+            f->open = i + 1;
+            rc = values_open(&f->v, f->s, p->t, f->at - p->first);
+        }
+        if (!rc)
+            rc = values_read(&f->v, x, *n);
+    }
+    f->at += *n;
+    return rc;
+}
+
+static void encode(const struct whole *w, const double *x, size_t n, unsigned char *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        float f = (float)x[i];
+        uint32_t bits = f32_bits(f);
+        uint16_t half = w->low                  ? (uint16_t)bits
+                        : w->cut                ? (uint16_t)(bits >> 16)
+                        : w->away && f == f     ? (uint16_t)((bits + 0x8000) >> 16)
+                        : w->e->dtype == DT_F16 ? f16_from_f32(f)
+                                                : bf16_from_f32(f);
+        if (dtype_size(w->e->dtype) == 4)
+            memcpy(out + 4 * i, &f, 4);
+        else
+            memcpy(out + 2 * i, &half, 2);
+    }
+}
+
+int feed_read(void *arg, void *dst, size_t n)
+{
+    struct feed *f = arg;
+    double x[CHUNK];
+    unsigned char *out = dst;
+    size_t size = dtype_size(f->w->e->dtype);
+    for (size_t left = n / size, k; left > 0; left -= k) {
+        k = left < CHUNK ? left : CHUNK;
+        int rc = next_values(f, x, &k);
+        if (rc)
+            return rc;
+        encode(f->w, x, k, out);
+        out += k * size;
+    }
+    return 0;
+}
+
+void whole_release(struct whole *w) { free(w->parts); }

@@ -1,0 +1,55 @@
+/* whole.h - a tensor of a checkpoint, put together from the tensors of a file: whole as PARAM.KIND, or
+ * the parts that a recipe names (name_map.h), as gpt-ckpt export writes them.
+ *
+ *     struct whole w = whole_of(expected, n, i);
+ *     if ((rc = whole_find(&w, tensors, &map, &states))) return rc;
+ *     struct feed f = { .s = tensors, .w = &w };
+ *     rc = feed_read(&f, dst, n);                    // bytes of e->dtype, in order
+ *     feed_close(&f), whole_release(&w);
+ *
+ * Elements that the file does not have are zero; a weight that is missing or of another size is
+ * GPT_INPUT. A struct belongs to one thread.
+ */
+#ifndef INSPECT_WHOLE_H
+#define INSPECT_WHOLE_H
+
+#include <stdbool.h>
+#include "checkpoint/tensors.h"
+#include "inspect/expected.h"
+#include "inspect/name_map.h"
+
+/* Elements first .. first + n - 1 of an expected tensor are those of t. */
+struct part {
+    uint64_t first, n;
+    const struct stored *t;
+};
+
+struct whole {
+    const struct expected *e;
+    struct part *parts; /* by first, without overlap; what is between them is zero */
+    int n;
+    bool cut; /* a weight whose low half is a tensor of its own */
+    bool away; /* a weight beside an f32 master: halves are rounded away from zero */
+    bool master; /* of the weight where the file has none */
+    bool low; /* that low half */
+};
+/* Number i of n expected tensors, without parts yet. */
+struct whole whole_of(const struct expected *e, int n, int i);
+uint64_t whole_elements(const struct expected *e);
+/* Finds its parts; adds 1 to *states where it is a state that the file has. */
+int whole_find(struct whole *w, const struct tensors *s, const struct name_map *map,
+               int *states) MUST_CHECK;
+void whole_release(struct whole *w);
+
+/* A piece as a stream. */
+struct feed {
+    struct tensors *s;
+    const struct whole *w;
+    uint64_t at; /* next element of the whole */
+    struct values v;
+    int open; /* index of the part that v reads, + 1 */
+};
+int feed_read(void *feed, void *dst, size_t n) MUST_CHECK;
+void feed_close(struct feed *f);
+
+#endif
