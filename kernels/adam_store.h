@@ -10,6 +10,7 @@
 #define KERNELS_ADAM_STORE_H
 
 #include "optim.h"
+#include "philox.h"
 
 struct kept {
     void *data;
@@ -94,23 +95,6 @@ __device__ __forceinline__ float scale_for(int type, uint32_t most)
 }
 
 /* -- drawn words -------------------------------------------------------------------------------- */
-
-/* Philox 4x32-10 as lib/base/rng.c: four words for two elements, two a moment. */
-__device__ __forceinline__ void philox(uint64_t seed, uint64_t stream, uint64_t index,
-                                       uint32_t (&c)[4])
-{
-    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-    c[0] = (uint32_t)index, c[1] = (uint32_t)(index >> 32);
-    c[2] = (uint32_t)stream, c[3] = (uint32_t)(stream >> 32);
-#pragma unroll
-    for (int i = 0; i < 10; i++, k0 += 0x9e3779b9, k1 += 0xbb67ae85) {
-        uint64_t a = (uint64_t)0xd2511f53 * c[0], b = (uint64_t)0xcd9e8d57 * c[2];
-        c[0] = (uint32_t)(b >> 32) ^ c[1] ^ k0;
-        c[1] = (uint32_t)b;
-        c[2] = (uint32_t)(a >> 32) ^ c[3] ^ k1;
-        c[3] = (uint32_t)a;
-    }
-}
 
 template <int WIDTH> struct draws {
     uint32_t m[WIDTH], v[WIDTH];

@@ -17,6 +17,7 @@ enum { RUN = 12 }; /* rows a warp */
 struct smear {
     const bf16 *table;
     const int32_t *tok;
+    const int32_t *before; /* the token before each, -1: none; NULL: the row before's */
     const void *gate;
     bool gate_f32;
     const float *lambda;
@@ -63,9 +64,12 @@ __global__ static void __launch_bounds__(ROW_THREADS) embed_forward(bf16 *x0, sm
         before.zero();
 #pragma unroll 2
     for (int t = first; t < end; t++) {
+        bool follows = m.before ? m.before[t] >= 0 : t > 0;
         load_token(e, m, t);
+        if (m.before && follows)
+            before.load(m.table + (int64_t)m.before[t] * m.d, m.d);
         s = e;
-        if (t > 0)
+        if (follows)
             s.add(lambda * gate_of(e, w), before);
         s.scale(norm_factor(warp_sum(s.dot(s)), m.d));
         s.store(x0 + (int64_t)t * m.d, m.d);
@@ -77,9 +81,8 @@ static smear smear_of(struct tensor table, struct tensor gate, const real *lambd
                       const struct batch *b)
 {
     assert(tensor_count(gate) == GATE_WIDTH && table.cols >= GATE_WIDTH);
-    return smear{ (const bf16 *)table.data, b->token.row, gate.data,
-                  gate.dtype == DT_F32,     lambda,       b->tokens,
-                  (int)table.cols };
+    return smear{ (const bf16 *)table.data, b->token.row, b->before, gate.data,
+                  gate.dtype == DT_F32,     lambda,       b->tokens, (int)table.cols };
 }
 
 static bool can_do(struct cuda_ops *c, struct tensor table)

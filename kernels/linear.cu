@@ -13,6 +13,7 @@
  * A product whose scale has a gradient is written to f32 scratch first; one pass (O I elements,
  * all in L2) adds up g w, scales and writes dw.
  */
+#include "few_rows.h"
 #include "gpu.h"
 #include "vec.h"
 
@@ -31,7 +32,11 @@ static void product(struct cuda_ops *c, const struct gemm &g)
 void gpu_linear(struct ops *o, struct tensor y, struct tensor x, struct tensor w, const real *scale,
                 struct tensor residual)
 {
-    product(cuda_of(o), { .out = y, .a = x, .b = w, .tb = true, .add = residual, .scale = scale });
+    if (o->rows_apart)
+        few_rows(cuda_of(o), { .out = y, .x = x, .w = w, .scale = scale, .add = residual });
+    else
+        product(cuda_of(o),
+                { .out = y, .a = x, .b = w, .tb = true, .add = residual, .scale = scale });
 }
 
 void gpu_linear_bwd_x(struct ops *o, struct tensor dx, struct tensor dy, struct tensor w,
@@ -43,7 +48,11 @@ void gpu_linear_bwd_x(struct ops *o, struct tensor dx, struct tensor dy, struct 
 void gpu_linear_t(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
                   const real *scale, struct tensor residual)
 {
-    product(cuda_of(o), { .out = y, .a = x, .b = w, .add = residual, .scale = scale });
+    if (o->rows_apart)
+        few_rows(cuda_of(o),
+                 { .out = y, .x = x, .w = w, .in_out = true, .scale = scale, .add = residual });
+    else
+        product(cuda_of(o), { .out = y, .a = x, .b = w, .add = residual, .scale = scale });
 }
 
 /* -- the product whose scale has a gradient ------------------------------------------ */

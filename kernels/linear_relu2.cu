@@ -7,13 +7,14 @@
  * scratch is small: BLOCK F numbers of 2 bytes, 25 MB at F = 3072. The product is rounded to bf16
  * between the two, also backward, where Hopper's kernel rounds once.
  */
+#include "few_rows.h"
 #include "gpu.h"
 #include "sm90/relu2_gemm.h"
 #include "vec.h"
 
 enum { BLOCK = 4096, THREADS = 256 };
 
-/* -- any GPU ----------------------------------------------------------------------------------- */
+/* -- any GPU ------------------------------------------------------------------------------------ */
 
 /* x = max(x,0)^2, n vectors of eight. */
 static __global__ void __launch_bounds__(THREADS) square_relu(uint4 *x, int64_t n)
@@ -90,7 +91,7 @@ static void portable_backward(struct cuda_ops *c, struct tensor dpre, struct ten
     }
 }
 
-/* -- the ops ----------------------------------------------------------------------------------- */
+/* -- the ops -------------------------------------------------------------------------------------- */
 
 static bool can_do(struct cuda_ops *c, struct tensor x, struct tensor w)
 {
@@ -105,7 +106,9 @@ void gpu_linear_relu2(struct ops *o, struct tensor post, struct tensor x, struct
 
     assert(post.dtype == DT_BF16 && x.dtype == DT_BF16);
     assert(post.rows == x.rows && post.cols == w.rows && x.cols == w.cols);
-    if (can_do(c, x, w))
+    if (o->rows_apart)
+        few_rows(c, { .out = post, .x = x, .w = w, .end = FEW_RELU2 });
+    else if (can_do(c, x, w))
         (c->portable ? portable_forward : relu2_gemm_forward)(c, post, x, w);
 }
 

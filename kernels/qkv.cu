@@ -21,6 +21,7 @@ struct shape {
     int tokens, heads, rope_width; /* rope_width = E/2 */
     bool paired, split_gate;
     enum key_offset key_offset;
+    const int32_t *pos; /* NULL: row t is at position t */
     const bf16 *rope;
     const bf16 *y; /* with a table only: y, gate, table, tok */
     int y_width;
@@ -50,7 +51,8 @@ struct turn {
 
 template <int W> __device__ __forceinline__ static turn turn_of(const shape &s, int t)
 {
-    int64_t p = s.paired ? 2 * (int64_t)t + (head_lane<W>::head(0) & 1) : t;
+    int64_t at_row = s.pos ? s.pos[t] : t;
+    int64_t p = s.paired ? 2 * at_row + (head_lane<W>::head(0) & 1) : at_row;
     const bf16 *at = s.rope + p * (4 * W) + head_lane<W>::channel() / 2;
     uint2 c = make_uint2(0x3f803f80, 0x3f803f80), n = make_uint2(0, 0);
 
@@ -186,6 +188,7 @@ static shape shape_of(const struct qkv_shape *s, struct rope r, struct tensor y,
                 s->paired,
                 s->split_gate,
                 s->key_offset,
+                b->pos,
                 (const bf16 *)r.table.data,
                 (const bf16 *)y.data,
                 (int)y.cols,
@@ -194,7 +197,8 @@ static shape shape_of(const struct qkv_shape *s, struct rope r, struct tensor y,
                 b->token.row };
 
     assert(r.table.dtype == DT_BF16 && r.table.cols == s->head_dim / 2);
-    assert(r.table.rows >= (int64_t)b->tokens * (s->paired ? 2 : 1));
+    assert(b->pos || r.table.rows >= (int64_t)b->tokens * (s->paired ? 2 : 1));
+    assert(!b->pos || s->key_offset == KEY_OFFSET_NONE);
     assert(!table.data || (table.dtype == DT_BF16 && y.dtype == DT_BF16 && gate.rows == s->heads &&
                            gate.cols == GATE_WIDTH));
     return k;

@@ -16,19 +16,17 @@ size_t text_utf8(const char *s, size_t n)
     return (size_t)utf8_decode((const unsigned char *)s, n, &c);
 }
 
-void text_json(FILE *f, const char *s, size_t n, bool as_is)
+void text_json(FILE *f, const char *s)
 {
     fputc('"', f);
-    for (size_t k; n; s += k, n -= k) {
+    for (; *s; s++) {
         unsigned char b = (unsigned char)*s;
-        k = text_utf8(s, n);
-        if (b < 0x20)
-            fprintf(f, "\\u%04x", b);
-        else if (b == '"' || b == '\\')
+        if (b == '"' || b == '\\')
             fprintf(f, "\\%c", b);
+        else if (b < 0x20)
+            fprintf(f, "\\u%04x", b);
         else
-            fwrite(k || as_is ? s : "?", 1, k ? k : 1, f);
-        k = k ? k : 1;
+            fputc(b, f);
     }
     fputc('"', f);
 }

@@ -35,23 +35,41 @@ enum dtype gradient_dtype(const struct recipe *r, const struct param_spec *s)
     return r->gradients == DT_NONE || s->dtype == DT_F32 ? s->dtype : r->gradients;
 }
 
+static struct tensor allocated(struct ops *o, const struct param_spec *s, enum dtype t)
+{
+    struct tensor x = tensor_of(NULL, t, s->matrices * s->rows, s->cols);
+    x.data = o->alloc(o, tensor_bytes(x), s->label);
+    return x;
+}
+
 int banks_init(struct banks *b, const struct recipe *r, struct ops *o, int rank, int world)
 {
     *b = (struct banks){ .recipe = r, .ops = o, .rank = rank, .world = world, .n = r->n_params };
     for (int i = 0; i < b->n; i++) {
         const struct param_spec *s = &r->params[i];
         struct param *p = &b->p[i];
-        int64_t rows = s->matrices * s->rows;
         p->spec = s;
-        p->w = tensor_of(NULL, s->dtype, rows, s->cols);
-        p->g = tensor_of(NULL, gradient_dtype(r, s), rows, s->cols);
-        p->w.data = o->alloc(o, tensor_bytes(p->w), s->label);
-        p->g.data = o->alloc(o, tensor_bytes(p->g), s->label);
+        p->w = allocated(o, s, s->dtype);
+        p->g = allocated(o, s, gradient_dtype(r, s));
         int rc = shard(p, rank, world);
         if (rc)
             return rc;
     }
     banks_clear(b, true);
+    return o->status(o);
+}
+
+int banks_init_weights(struct banks *b, const struct recipe *r, struct ops *o)
+{
+    *b = (struct banks){ .recipe = r, .ops = o, .world = 1, .n = r->n_params };
+    for (int i = 0; i < b->n; i++) {
+        const struct param_spec *s = &r->params[i];
+        b->p[i].spec = s;
+        b->p[i].w = allocated(o, s, o->act == DT_F32 ? DT_F32 : s->dtype);
+        int rc = shard(&b->p[i], 0, 1);
+        if (rc)
+            return rc;
+    }
     return o->status(o);
 }
 

@@ -41,6 +41,9 @@ enum dtype gradient_dtype(const struct recipe *r, const struct param_spec *s);
 /* GPT_INPUT naming parameter, units and ranks when a shard would not be whole. */
 int banks_init(struct banks *b, const struct recipe *r, struct ops *o, int rank,
                int world) MUST_CHECK;
+/* Of one rank and without gradients, for evaluation. On a CPU bf16 weights are kept as f32, so that
+ * products need not convert them each time. */
+int banks_init_weights(struct banks *b, const struct recipe *r, struct ops *o) MUST_CHECK;
 /* Uploads the initial values; waits for those that are not drawn yet. */
 int banks_fill(struct banks *b, struct initial *v) MUST_CHECK;
 /* Allocates an fp8 copy of p, which Adam updates with the weight; before the weights are set.

@@ -22,7 +22,10 @@ static void attention_forward(struct model *m, struct layer_acts *l, int i, cons
     }
     o->linear(o, l->qkv, l->y, tensor_rows(bank, 0, 3 * d), p->qkv[i].value, NO_TENSOR);
     o->qkv(o, l->q, l->k, l->v, l->qkv, &qs, m->rope, l->y, value_gate, value_rows(m, i, false), b);
-    o->attention(o, l->out, l->lse, l->q, l->k, l->v, &as);
+    if (m->cache)
+        o->attention_cached(o, l->out, l->q, l->k, l->v, &m->cache[i], &as);
+    else
+        o->attention(o, l->out, l->lse, l->q, l->k, l->v, &as);
     o->out_gate(o, l->gated, l->out, l->y, bank_rows(p->attn_gate_bank->w, heads, spec->out_gate),
                 (int)heads);
     o->linear(o, mixes ? l->o : l->attended, l->gated, tensor_rows(bank, 3 * d, d), p->out[i].value,
@@ -69,9 +72,15 @@ void model_forward(struct model *m, struct acts *a, const struct batch *b)
 
 void model_eval(struct model *m, const struct batch *b, real *loss)
 {
+    model_eval_part(m, b, 0, b->tokens, loss);
+}
+
+void model_eval_part(struct model *m, const struct batch *b, int first, int n, real *loss)
+{
     struct acts a;
     struct head_loss h = model_head(m, b);
+    h.tgt += first;
     model_acts(m, &a, b->tokens, false);
     model_forward(m, &a, b);
-    m->ops->head_eval(m->ops, loss, a.y, m->p.lm_head->w, &h);
+    m->ops->head_eval(m->ops, loss, tensor_rows(a.y, first, n), m->p.lm_head->w, &h);
 }

@@ -204,7 +204,7 @@ static void find_scalar(const struct model *m, const char *name, struct scalar *
     const struct param *p = &m->banks->p[s->param];
     for (int k = 0; k < (count > 1 ? m->recipe->n_layers : 1); k++) {
         out[k].value = (const real *)p->w.data + s->first + k * s->stride;
-        out[k].grad = (real *)p->g.data + s->first + k * s->stride;
+        out[k].grad = p->g.data ? (real *)p->g.data + s->first + k * s->stride : NULL;
     }
 }
 
@@ -240,6 +240,11 @@ static void find_padding(struct model *m)
 
 int model_init(struct model *m, struct banks *b, int tokens, int val_tokens)
 {
+    return model_init_to(m, b, tokens, val_tokens, tokens > val_tokens ? tokens : val_tokens);
+}
+
+int model_init_to(struct model *m, struct banks *b, int tokens, int val_tokens, int64_t positions)
+{
     const struct recipe *r = b->recipe;
     struct ops *o = b->ops;
     *m = (struct model){ .recipe = r, .banks = b, .ops = o, .rope_updates = -1 };
@@ -247,10 +252,9 @@ int model_init(struct model *m, struct banks *b, int tokens, int val_tokens)
     find_padding(m);
     if (r->head_weight == HEAD_WEIGHT_FP8)
         banks_keep_fp8(b, m->p.lm_head, (real)r->w_scale);
-    int64_t positions = 2LL * (tokens > val_tokens ? tokens : val_tokens);
     m->arena_bytes = model_arena_bytes(r, o->act, tokens, val_tokens);
     m->arena = o->alloc(o, m->arena_bytes, "activations");
-    m->rope.table = tensor_of(NULL, o->act, positions, r->head_dim / 2);
+    m->rope.table = tensor_of(NULL, o->act, 2 * positions, r->head_dim / 2);
     m->rope.table.data = o->alloc(o, tensor_bytes(m->rope.table), "rotary table");
     m->mtp = o->alloc(o, MAX_MTP * sizeof(real), "MTP weights");
     real *half = o->alloc(o, sizeof *half, "a constant");
@@ -295,21 +299,28 @@ struct tensor value_rows(const struct model *m, int i, bool grad)
 struct head_loss model_head(const struct model *m, const struct batch *b)
 {
     const struct recipe *r = m->recipe;
-    double share = (double)m->banks->world / r->chunks; /* 1 / micro-batches */
+    double seed = (double)m->banks->world / r->chunks; /* 1 / micro-batches */
     return (struct head_loss){
         .tgt = b->tgt,
         .mtp = m->mtp,
         .n_mtp = m->schedule.n_mtp,
-        .seed = (real)(share * r->loss_scale),
+        .seed = (real)seed,
         .fp8 = r->head_fp8 != HEAD_FP8_NO,
         .x_scale = (real)r->x_scale,
         .w_scale = (real)r->w_scale,
-        .g_scale = (real)(r->g_scale * (r->head_scale_micro ? share : 1) * r->loss_scale),
+        .g_scale = (real)(r->g_scale * (r->head_scale_micro ? seed : 1)),
         .w8 = m->p.lm_head->fp8.codes,
         .cap_a = (real)r->cap_a,
         .cap_b = (real)r->cap_b,
         .cap_c = (real)r->cap_c,
     };
+}
+
+enum key_offset layer_key_offset(const struct recipe *r, int i)
+{
+    return !r->layers[i].key_offset       ? KEY_OFFSET_NONE
+           : r->key_channels == KEYS_HALF ? KEY_OFFSET_HALF
+                                          : KEY_OFFSET_QUARTERS;
 }
 
 void layer_shapes(const struct model *m, int i, const struct batch *b, struct qkv_shape *q,
@@ -322,9 +333,7 @@ void layer_shapes(const struct model *m, int i, const struct batch *b, struct qk
         .heads = r->heads,
         .head_dim = r->head_dim,
         .paired = pair == 2,
-        .key_offset = !l->key_offset                 ? KEY_OFFSET_NONE
-                      : r->key_channels == KEYS_HALF ? KEY_OFFSET_HALF
-                                                     : KEY_OFFSET_QUARTERS,
+        .key_offset = m->cache ? KEY_OFFSET_NONE : layer_key_offset(r, i),
         .split_gate = pair == 1 && r->value_input == VALUE_SPLIT,
     };
     *s = (struct attn_shape){

@@ -87,6 +87,8 @@ struct model {
     real *mtp; /* device: MTP weights of the step */
     struct step_schedule schedule;
     double attn_scale;
+    const struct kv_cache *cache; /* of each layer, while rows are tokens of sequences that grow
+                                     (decode.h); else NULL */
     int rope_updates; /* YaRN updates in the table; -1: the table is not filled */
     /* Called in backward when n rows of a parameter's gradient are final for this micro-batch: in a
      * bank layer by layer, others whole. Both callbacks may be NULL. */
@@ -98,10 +100,15 @@ struct model {
 };
 
 int model_init(struct model *m, struct banks *b, int tokens, int val_tokens) MUST_CHECK;
+/* With a rotary table for so many positions. */
+int model_init_to(struct model *m, struct banks *b, int tokens, int val_tokens,
+                  int64_t positions) MUST_CHECK;
 /* Uploads what depends on the step; before its first micro-batch, and before a validation. */
 void model_set(struct model *m, const struct step_schedule *p);
 void model_train(struct model *m, const struct batch *b, real *loss);
 void model_eval(struct model *m, const struct batch *b, real *loss);
+/* Of n tokens alone, those at first .. first + n - 1. */
+void model_eval_part(struct model *m, const struct batch *b, int first, int n, real *loss);
 
 /* Bytes of the arena for --plan; the same code that model_init uses. */
 size_t model_arena_bytes(const struct recipe *r, enum dtype act, int tokens, int val_tokens);
@@ -118,6 +125,8 @@ struct tensor bank_rows(struct tensor bank, int64_t rows, int64_t matrix);
 void model_forward(struct model *m, struct acts *a, const struct batch *b);
 void model_backward(struct model *m, struct acts *a, const struct batch *b);
 struct head_loss model_head(const struct model *m, const struct batch *b);
+enum key_offset layer_key_offset(const struct recipe *r, int i);
+/* With a cache the key offset is left to the cache. */
 void layer_shapes(const struct model *m, int i, const struct batch *b, struct qkv_shape *q,
                   struct attn_shape *s);
 /* Layer i's rows of its value-embedding table, as weight (grad: as gradient); none without one. */
@@ -131,7 +140,7 @@ bool attention_mixes(const struct recipe *r, int i);
 bool mlp_mixes(const struct recipe *r);
 /* Does the MLP's lambda scale its second product? */
 bool mlp_folds(const struct recipe *r, int i);
-/* The stream before layer 0, before attention, after it, after the MLP; before the head. */
+/* The stream before layer 0; before layer i's attention; after it; after the MLP; before the head. */
 void stream_begin(struct model *m, struct acts *a);
 void stream_enter(struct model *m, struct acts *a, int i);
 void stream_attended(struct model *m, struct acts *a, int i);

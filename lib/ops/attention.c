@@ -183,6 +183,136 @@ void cpu_attention(struct ops *o, struct tensor out, struct tensor lse, struct t
     for_blocks(o, s, forward_block, &f);
 }
 
+/* -- over a cache ------------------------------------------------------------------- */
+
+/* Up to BLOCK rows of one sequence at consecutive positions. They end where BLOCK divides the
+ * position, so that a row's sums do not depend on how rows come in calls. */
+struct run {
+    int64_t row, n;
+};
+
+struct cached {
+    const struct kv_cache *c;
+    const struct attn_shape *s;
+    const struct run *run;
+    int64_t width; /* D */
+    real *scores, *keys,
+        *values; /* of each thread: scores_max, and the keys of a block, (keys,E) */
+    int64_t keys_max;
+    const real *q;
+    real *out;
+};
+
+static int64_t cached_keys_max(const struct attn_shape *s)
+{
+    return (int64_t)s->window + (int64_t)BLOCK * s->cu_mul;
+}
+
+static int cached_runs(struct run *run, const struct kv_cache *c, int64_t tokens)
+{
+    int n = 0;
+    for (int64_t t = 0; t < tokens; t++) {
+        bool follows = t && c->slot[t] == c->slot[t - 1] && c->pos[t] == c->pos[t - 1] + 1;
+        if (!follows || c->pos[t] % BLOCK == 0)
+            run[n++] = (struct run){ t, 0 };
+        run[n - 1].n++;
+    }
+    return n;
+}
+
+/* Channels whose key is that of the token before. */
+static bool cached_offset(const struct kv_cache *c, int64_t channel, int64_t size)
+{
+    int64_t quarter = channel / (size / 4);
+    return c->key_offset == KEY_OFFSET_HALF       ? quarter >= 2
+           : c->key_offset == KEY_OFFSET_QUARTERS ? quarter % 2
+                                                  : false;
+}
+
+/* Copies the head's keys and values that the block sees out of the ring. */
+static void gather_keys(const struct cached *f, const struct block *b, int64_t slot, real *keys,
+                        real *values)
+{
+    const struct kv_cache *c = f->c;
+    int64_t pair = f->s->cu_mul, size = f->s->head_dim, part = size / 4;
+
+    for (int64_t j = 0; j < b->keys; j++) {
+        int64_t row = b->key + j, p = row / pair, before = p > 0 ? p - 1 : 0;
+        int64_t head = row % pair * b->stride + b->head * size;
+        int64_t base = slot * c->capacity;
+        int64_t own = (base + p % c->capacity) * f->width + head;
+        int64_t last = (base + before % c->capacity) * f->width + head;
+        memcpy(values + j * size, real_ptr(c->v) + own, (size_t)size * sizeof *values);
+        for (int64_t i = 0; i < size; i += part)
+            memcpy(keys + j * size + i,
+                   real_ptr(c->k) + (cached_offset(c, i, size) ? last : own) + i,
+                   (size_t)part * sizeof *keys);
+    }
+}
+
+/* A head of a run. */
+static void cached_block(void *arg, int64_t at, int64_t count, int thread)
+{
+    const struct cached *f = arg;
+    const struct attn_shape *s = f->s;
+    const struct run *r = &f->run[at / s->heads];
+    int64_t size = s->head_dim, back, row = r->row * s->cu_mul;
+    struct block b = { .s = s, .stride = (int64_t)s->heads * size, .head = (int)(at % s->heads) };
+    real *p = f->scores + thread * BLOCK * s->cu_mul * f->keys_max, lse;
+    real *keys = f->keys + thread * f->keys_max * size;
+    real *values = f->values + thread * f->keys_max * size;
+
+    (void)count;
+    b.first = (int64_t)f->c->pos[r->row] * s->cu_mul;
+    b.n = r->n * s->cu_mul;
+    back = b.first / (BLOCK * s->cu_mul) * (BLOCK * s->cu_mul) - s->window;
+    b.key = back > 0 ? back : 0;
+    b.keys = b.first + b.n - b.key;
+    gather_keys(f, &b, f->c->slot[r->row], keys, values);
+    real_gemm(NULL, false, true, b.n, b.keys, size, s->scale, f->q + row * b.stride + b.head * size,
+              b.stride, keys, size, 0, p, b.keys);
+    for (int64_t i = 0; i < b.n; i++) {
+        int64_t from, to;
+        visible(&b, i, &from, &to);
+        softmax(p + i * b.keys, from, to, b.keys, &lse);
+    }
+    real_gemm(NULL, false, false, b.n, size, b.keys, 1, p, b.keys, values, size, 0,
+              f->out + row * b.stride + b.head * size, b.stride);
+}
+
+static void cache_put(struct tensor cache, struct tensor rows, const struct kv_cache *c)
+{
+    for (int64_t t = 0; t < rows.rows; t++)
+        memcpy(real_ptr(cache) +
+                   ((int64_t)c->slot[t] * c->capacity + c->pos[t] % c->capacity) * rows.cols,
+               real_ptr(rows) + t * rows.cols, (size_t)rows.cols * sizeof(real));
+}
+
+void cpu_attention_cached(struct ops *o, struct tensor out, struct tensor q, struct tensor k,
+                          struct tensor v, const struct kv_cache *c, const struct attn_shape *s)
+{
+    int64_t most = cached_keys_max(s), n = cpu_threads(o) * most;
+    struct run *run = cpu_scratch_bytes(o, 3, (size_t)q.rows * sizeof *run);
+    struct cached f = { .c = c,
+                        .s = s,
+                        .run = run,
+                        .width = q.cols,
+                        .scores = cpu_scratch(o, 0, n * BLOCK * s->cu_mul),
+                        .keys = cpu_scratch(o, 1, n * s->head_dim),
+                        .values = cpu_scratch(o, 2, n * s->head_dim),
+                        .keys_max = most,
+                        .q = real_ptr(q),
+                        .out = real_ptr(out) };
+
+    if (cpu_failed(o))
+        return;
+    assert(q.cols == (int64_t)s->heads * s->head_dim * s->cu_mul && s->head_dim % 4 == 0);
+    assert(out.rows == q.rows && k.rows == q.rows && v.rows == q.rows && c->k.cols == q.cols);
+    cache_put(c->k, k, c);
+    cache_put(c->v, v, c);
+    cpu_split(o, (int64_t)cached_runs(run, c, q.rows) * s->heads, 1, cached_block, &f);
+}
+
 /* -- backward ----------------------------------------------------------------------- */
 
 struct backward {

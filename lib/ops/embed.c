@@ -45,8 +45,11 @@ void cpu_embed(struct ops *o, struct tensor x0, struct tensor table, struct tens
     m = smear_of(table, gate, lambda);
     for (int64_t t = 0; t < b->tokens; t++) {
         real *e = row[t % 2], *before = row[(t + 1) % 2], *y = real_ptr(x0) + t * width;
+        bool first = b->before ? b->before[t] < 0 : t == 0;
         read_row(e, table, b->token.row[t]);
-        if (t == 0)
+        if (b->before && !first)
+            read_row(before, table, b->before[t]);
+        if (first)
             memcpy(y, e, (size_t)width * sizeof *y);
         else
             smear_row(&m, y, e, before);

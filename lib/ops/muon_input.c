@@ -13,16 +13,9 @@ static void nesterov(real *restrict u, const real *restrict mom, const real *res
         u[i] = mom[i] - blend * (mom[i] - g[i]);
 }
 
-static void read_gradient(real *x, struct tensor g, int64_t first, int n, real factor)
-{
-    real_read(x, g, first, n);
-    for (int i = 0; i < n; i++)
-        x[i] *= factor;
-}
-
 /* Updates momentum elements first .. first + count - 1 with the gradient; returns |u|_F. */
 static real update_momentum(struct tensor mom, struct tensor g, int64_t first, int64_t count,
-                            real blend, real factor)
+                            real blend)
 {
     real bm[BLOCK], bg[BLOCK], u[BLOCK];
     double squares = 0;
@@ -30,7 +23,7 @@ static real update_momentum(struct tensor mom, struct tensor g, int64_t first, i
     for (int64_t at = 0; at < count; at += BLOCK) {
         int n = count - at < BLOCK ? (int)(count - at) : BLOCK;
         real_read(bm, mom, first + at, n);
-        read_gradient(bg, g, first + at, n, factor);
+        real_read(bg, g, first + at, n);
         for (int i = 0; i < n; i++)
             bm[i] += blend * (bg[i] - bm[i]);
         real_write(mom, first + at, bm, n, false);
@@ -41,7 +34,7 @@ static real update_momentum(struct tensor mom, struct tensor g, int64_t first, i
 }
 
 static void scale(struct tensor x, struct tensor mom, struct tensor g, int64_t first, int64_t count,
-                  real blend, real factor, real norm)
+                  real blend, real norm)
 {
     real bm[BLOCK], bg[BLOCK], u[BLOCK];
     real divisor = (real)1.02 * norm + (real)1e-6;
@@ -50,7 +43,7 @@ static void scale(struct tensor x, struct tensor mom, struct tensor g, int64_t f
         int n = count - at < BLOCK ? (int)(count - at) : BLOCK;
         if (isfinite(norm)) {
             real_read(bm, mom, first + at, n);
-            read_gradient(bg, g, first + at, n, factor);
+            real_read(bg, g, first + at, n);
             nesterov(u, bm, bg, n, blend);
             for (int i = 0; i < n; i++)
                 u[i] /= divisor;
@@ -64,27 +57,27 @@ static void scale(struct tensor x, struct tensor mom, struct tensor g, int64_t f
 struct job {
     struct tensor x, mom, g;
     int64_t count; /* of a matrix */
-    real blend, factor;
+    real blend;
 };
 
 static void one_matrix(void *arg, int64_t i, int64_t n, int thread)
 {
     const struct job *j = arg;
-    real norm = update_momentum(j->mom, j->g, i * j->count, j->count, j->blend, j->factor);
+    real norm = update_momentum(j->mom, j->g, i * j->count, j->count, j->blend);
 
     (void)n, (void)thread;
-    scale(j->x, j->mom, j->g, i * j->count, j->count, j->blend, j->factor, norm);
+    scale(j->x, j->mom, j->g, i * j->count, j->count, j->blend, norm);
 }
 
 void cpu_muon_input(struct ops *o, struct tensor x, struct tensor mom, struct tensor g, int n,
-                    const struct muon_step *m, const struct step_gate *gate)
+                    const struct muon_step *m)
 {
     int64_t count = tensor_count(x) / n;
 
     assert(count * n == tensor_count(x) && tensor_count(mom) == count * n);
     assert(tensor_count(g) == count * n);
-    if (cpu_failed(o) || (gate && gate->skip))
+    if (cpu_failed(o))
         return;
-    struct job job = { x, mom, g, count, m->blend, gate ? gate->factor : 1 };
+    struct job job = { x, mom, g, count, m->blend };
     cpu_split(o, n, 1, one_matrix, &job);
 }

@@ -13,7 +13,8 @@
 OP(rope_table, struct rope r, const float *freq);
 
 /* e_t = table[tok_t]; u_t = sum_{j<12} gate_j e_tj; s_t = e_t + lambda s(u_t) e_{t-1}
- * (t >= 1; e, not s, of t-1); x0 = Norm(s). table (V,D), gate (1,12), x0 (T,D). */
+ * (t >= 1; e, not s, of t-1); x0 = Norm(s). table (V,D), gate (1,12), x0 (T,D). With b->before
+ * e_{t-1} is that token's row, and 0 for none. */
 OP(embed, struct tensor x0, struct tensor table, struct tensor gate, const real *lambda,
    const struct batch *b);
 /* de (T,D) written: gradient of the rows e_t, the dx of table_grad. */
@@ -78,7 +79,8 @@ OP(linear_relu2_bwd, struct tensor dpre, struct tensor dout, struct tensor w2, c
 /* -- attention ------------------------------------------------------------ */
 /* From qkv (T,3D): q, k = Norm over each head's E channels, rotated by -theta, k offset;
  * v = v + 2 s(sum_{j<12} u_tj gate_hj) e_t, e_t = table[token_t], when a table is given.
- * u_t = y_t, or with split_gate y_t0 .. y_t5, e_t0 .. e_t5.
+ * u_t = y_t, or with split_gate y_t0 .. y_t5, e_t0 .. e_t5. With b->pos row t is rotated by that
+ * position, and the key offset must be none.
  * gate (H,12); y (T,D) normed layer input; table (V,D); q, k, v (T,D). */
 OP(qkv, struct tensor q, struct tensor k, struct tensor v, struct tensor qkv,
    const struct qkv_shape *s, struct rope r, struct tensor y, struct tensor gate,
@@ -94,6 +96,11 @@ OP(qkv_bwd, struct tensor dqkv, struct tensor dtable_rows, struct tensor dgate, 
  * lse (h,R) f32. P = softmax(scale q k^T) over what the query sees; out = P v. */
 OP(attention, struct tensor out, struct tensor lse, struct tensor q, struct tensor k,
    struct tensor v, const struct attn_shape *s);
+/* The same for rows at positions of sequences that grow: stores k, v (T,D) in the cache, then row t
+ * attends to what its sequence has there. A row of scores is that of s, position times pair + 0 or
+ * 1; of s the rows and cu are not read, cu_mul is the pair. */
+OP(attention_cached, struct tensor out, struct tensor q, struct tensor k, struct tensor v,
+   const struct kv_cache *c, const struct attn_shape *s);
 /* delta (h,R) f32: sum over a head's channels of dout out, from out_gate_bwd. */
 OP(attention_bwd, struct tensor dq, struct tensor dk, struct tensor dv, struct tensor dout,
    struct tensor q, struct tensor k, struct tensor v, struct tensor lse, struct tensor delta,
@@ -114,6 +121,15 @@ OP(head_loss, real *loss, struct tensor dx, struct tensor dw, bool add, struct t
 /* loss[0] += sum_t (lse_t - z_{t, tgt[t]}); never fp8. */
 OP(head_eval, real *loss, struct tensor x, struct tensor w, const struct head_loss *h);
 
+/* out (T,V) f32 = cap_a s((x w + cap_b) / cap_c); never fp8. */
+OP(logits, struct tensor out, struct tensor x, struct tensor w, const struct head_loss *h);
+/* Row t's next token from its logits z (T,V): with a temperature it is drawn from p_v ~ exp(z_v /
+ * temperature) over the top_k greatest, of these the fewest greatest whose sum reaches top_p; all
+ * that equal the least one kept stay, too. The draw is u in [0,1) of (seed, stream_t, position):
+ * the first v with p_0 + .. + p_v > u of the sum. Then before = token, token = the chosen one,
+ * bigram = their hash, pos += 1. */
+OP(choose, const struct next_rows *n, struct tensor logits, const struct choice *c);
+
 /* -- optimizer --------------------------------------------------------------- */
 /* dst (C,R) = src^T (R,C) when mix is 0, else dst += mix src^T: the product in f32, then one
  * rounding of the sum. */
@@ -124,9 +140,9 @@ OP(transpose, struct tensor dst, struct tensor src, real mix);
 OP(merge_rows, struct tensor g, struct tensor rows, const struct row_merge *m);
 /* n matrices (R,C) each. mom (n R,C) f32 <- mom + blend (g - mom); u = mom - blend (mom - g);
  * x (n R,C) = u / (1.02 |u|_F + 1e-6), bf16 (or what x is). |u|_F not finite: x = 0.
- * g: gradient (any float dtype), times the gate's factor. */
+ * g: gradient (any float dtype). */
 OP(muon_input, struct tensor x, struct tensor mom, struct tensor g, int n,
-   const struct muon_step *m, const struct step_gate *gate);
+   const struct muon_step *m);
 /* n matrices (R,C) each, in place: rows of coef are a, b, c (host).
  * k = min(R,C) side Gram matrix A; B = b A + c A A; x <- a x + B x (or x B). Every product's
  * result rounds once to x's dtype, except (r61) R > 1024: B x rounds before a x is added.
@@ -138,15 +154,10 @@ OP(polar, struct tensor x, int n, const double (*coef)[3], int iters, bool aol);
  * decay; master = w bits : mantissa bits (optimizers.md 4.3, 4.4). lr of matrix i is
  * m->lr * lr_mul[i] (host array of n). w bf16 with mant u16, or w f32 with no mant. */
 OP(normuon, struct tensor w, struct tensor mant, struct tensor q, struct tensor x, int n,
-   const float *lr_mul, double beta2, const struct muon_step *m, const struct step_gate *gate);
+   const float *lr_mul, double beta2, const struct muon_step *m);
 /* Optimizers.md 3, of n parameters (ADAM_MAX at most) that do not overlap, elementwise; one
  * rounding an operation, none contracted; 1 - beta is formed in double. Any may be empty. */
 OP(adam, const struct adam_param *p, int n);
-/* out[0] = the sum of squares of all elements of n tensors (f32, bf16; ADAM_MAX at most); not finite
- * where an element is not. Sums in f64, one rounding. */
-OP(squares, real *out, const struct tensor *t, int n);
-/* What becomes of a step whose gradients' sum of squares is *squares times (optimizers.md 2.5). */
-OP(step_gate, struct step_gate *gate, const real *squares, real times, real limit, real unscale);
 /* The copy of w (any float dtype) by itself: the same codes and amax. */
 OP(quantize, const struct fp8_copy *copy, struct tensor w);
 /* bad[0] |= 1 when t (any float type) has a NaN or an infinity (device int32). */

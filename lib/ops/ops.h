@@ -48,7 +48,7 @@ typedef float real;
 enum { MIX_MAX = 4 };
 enum { LANES_MAX = 5 };
 enum { INJECT_MAX = 12, INJECT_STREAMS = 2 };
-enum { FETCH_MAX = 4, FETCH_BYTES = 64 };
+enum { FETCH_MAX = 4, FETCH_BYTES = 1024 };
 enum { ADAM_MAX = 40 }; /* parameters of one call */
 
 /* Which row of a table each position reads, and which positions read each row. */
@@ -76,6 +76,26 @@ struct batch {
     int ncu;
     struct lookup token; /* the tokens themselves: rows of V */
     struct lookup bigram; /* their hashes (record-74.md 3), where there is a table */
+    /* NULL: the rows are one sequence, row t its position t. Else (T) each: */
+    const int32_t *pos; /* the row's position in its sequence */
+    const int32_t *before; /* the token before it there; -1: none */
+};
+
+/* How the token after each row is chosen from its logits. */
+struct choice {
+    int classes; /* of the logits, the first so many are tokens */
+    real temperature; /* 0: the greatest logit, of equal ones the first */
+    int top_k; /* 0: all */
+    real top_p; /* 1: all */
+    uint64_t seed;
+    const uint64_t *stream; /* device (T): of draws; one a text */
+};
+
+/* Rows of a decoding step in device memory (T), which `choose` advances to the next step's. */
+struct next_rows {
+    int32_t *token, *before, *pos;
+    int32_t *bigram; /* NULL: no bigram table */
+    int bigram_rows;
 };
 
 /* Cosines and sines by position: rows of E/2 numbers, E/4 cosines then E/4
@@ -107,6 +127,15 @@ struct attn_shape {
     int ncu, cu_mul;
     int window; /* keys back, in rows */
     float scale;
+};
+
+/* Keys and values of sequences that grow: position p of sequence n is row n capacity + p % capacity,
+ * so that the newest stay. A key offset is applied where keys are read. */
+struct kv_cache {
+    struct tensor k, v; /* (sequences capacity, D) */
+    int capacity; /* more than what a query sees, its key offset and a call's rows of a sequence */
+    enum key_offset key_offset;
+    const int32_t *slot, *pos; /* (T): sequence and position of each row */
 };
 
 struct mix_term {
@@ -185,7 +214,7 @@ struct adam_param {
     enum adam_rounding rounding; /* of m and v */
     uint64_t seed, stream; /* ROUND_STOCHASTIC: of this parameter */
     int64_t first; /* index in the whole parameter of the part's first element */
-    const struct adam_step *step; /* device; with a gate two: of gate->late 0 and 1 */
+    const struct adam_step *step; /* device */
     const struct step_gate *gate; /* device, or NULL: apply, factor 1 */
 };
 
@@ -196,12 +225,10 @@ struct adam_step {
 };
 
 /* What becomes of a step, decided on the device: its gradients are multiplied by factor, or the
- * step changes nothing. Ops take NULL for a step that is applied, factor 1. */
+ * step changes nothing. */
 struct step_gate {
     real factor;
     int32_t skip;
-    int32_t late; /* the step before was skipped, which the host may not know yet */
-    real norm; /* of all gradients, unscaled */
 };
 /* blend = 1 - momentum, formed as the recipe says; decay = base lr * weight decay, without
  * multipliers. */
@@ -212,6 +239,9 @@ struct muon_step {
 struct ops {
     const char *device; /* "cpu", "cuda" */
     enum dtype act;
+    /* The caller's to set: products are made for few rows, and the bits of a row do not depend on
+     * the others of its call (on a CPU they never do). */
+    bool rows_apart;
 
     /* -- memory and order ------------------------------------------------- */
     void (*free)(struct ops *o);

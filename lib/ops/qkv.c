@@ -9,6 +9,7 @@ struct layout {
     bool paired, split_gate;
     enum key_offset key_offset;
     const real *rope; /* rows of size/2: cosines, then sines */
+    const int32_t *pos; /* NULL: row t is at position t */
     const real *y, *gate; /* with a table only */
     int64_t y_width;
     struct tensor table;
@@ -30,9 +31,11 @@ static struct layout layout_of(struct ops *o, const struct qkv_shape *s, struct 
         .y_width = y.cols,
         .table = table,
     };
-    int64_t positions = s->paired ? 2 * l.tokens : l.tokens;
+    int64_t positions = b->pos ? r.table.rows : s->paired ? 2 * l.tokens : l.tokens;
 
     assert(s->head_dim % 4 == 0 && r.table.rows >= positions && r.table.cols == s->head_dim / 2);
+    assert(!b->pos || s->key_offset == KEY_OFFSET_NONE);
+    l.pos = b->pos;
     assert(!has(table) || (table.cols == l.width && has(y) && y.cols >= GATE_WIDTH &&
                            gate.rows == s->heads && gate.cols == GATE_WIDTH));
     l.rope = real_view(o, 0, tensor_rows(r.table, 0, positions));
@@ -42,7 +45,8 @@ static struct layout layout_of(struct ops *o, const struct qkv_shape *s, struct 
 
 static const real *rope_row(const struct layout *l, int64_t t, int h)
 {
-    return l->rope + (l->paired ? 2 * t + (h & 1) : t) * (l->size / 2);
+    int64_t p = l->pos ? l->pos[t] : t;
+    return l->rope + (l->paired ? 2 * p + (h & 1) : p) * (l->size / 2);
 }
 
 /* Channels whose key comes from the token before. */
@@ -54,8 +58,8 @@ static bool is_offset(const struct layout *l, int c)
     return part == 3 || part == (l->key_offset == KEY_OFFSET_HALF ? 2 : 1);
 }
 
-/* x turned by -theta (turn = 1) on channel pairs (2m, 2m+1), m < E/4; in place. turn = -1: by
- * +theta, the transpose. */
+/* x turned by -theta (turn = 1) on channel pairs (2m, 2m+1), m < E/4; in place. turn = -1: by +theta,
+ * the transpose. */
 static void rotate(real *x, const real *rope, int size, real turn)
 {
     for (int m = 0; m < size / 4; m++) {

@@ -1,0 +1,22 @@
+/* few_rows.h - products of few rows with a weight matrix: what a decoding step is made of.
+ *
+ *     few_rows(c, { .out = y, .x = x, .w = w, .scale = scale, .add = residual });
+ */
+#ifndef KERNELS_FEW_ROWS_H
+#define KERNELS_FEW_ROWS_H
+
+#include "host/device.h"
+
+enum few_rows_end { FEW_PLAIN, FEW_RELU2, FEW_SOFTCAP };
+
+struct few_rows {
+    struct tensor out, x, w; /* x (T,I) bf16; w (O,I) bf16, or (I,O) when in_out */
+    bool in_out;
+    const float *scale; /* device, or NULL */
+    struct tensor add; /* bf16 (T,O) added to the f32 sum, or none; may be out */
+    enum few_rows_end end; /* of the sum: bf16; max(., 0)^2 in bf16; or a s((. + b) / c) in f32 */
+    float cap_a, cap_b, cap_c;
+};
+void few_rows(struct cuda_ops *c, const struct few_rows &p);
+
+#endif

@@ -1,0 +1,321 @@
+/* decode_test.c - incremental decoding against the full forward, and the choice of tokens.
+ *
+ * Logits lie in (0, 23). Both ways compute them in f32 from the same numbers; sums over keys are
+ * taken in another order, errors of some 1e-6 that eleven layers and their norms make larger: 1e-4
+ * is what is left to them. Which rows a call has must not change a bit.
+ */
+#include <stdlib.h>
+#include "base/rng.h"
+#include "check.h"
+#include "data/bigram.h"
+#include "drawn_recipe.h"
+#include "hand_tensors.h"
+#include "model/decode.h"
+#include "small_model.h"
+
+/* Windows of 20 and 60 tokens in 300, so that the ring of keys is written over. */
+enum { PROMPTS = 3, TOKENS = 300, MOST = 64 };
+static const struct small_size size = { .tokens = TOKENS,
+                                        .heads = 2,
+                                        .head_dim = 8,
+                                        .mlp_width = 40,
+                                        .vocab = 61,
+                                        .rows = 97,
+                                        .document = 80 };
+static const double tolerance = 1e-4;
+
+static void draw_prompt(int32_t *tok, int vocab, uint64_t seed)
+{
+    struct rng r = rng_make(seed, 19);
+    for (int t = 0; t < TOKENS; t++)
+        tok[t] = (int32_t)rng_below(&r, (uint64_t)t, (uint64_t)vocab);
+}
+
+/* (TOKENS, vocab) by the full forward of one document. */
+static float *full_logits(struct small *s, const int32_t *tok)
+{
+    struct ops *o = s->o;
+    int vocab = s->r->vocab, bigrams = s->r->bigram_rows;
+    struct tensor z = floats(o, TOKENS, vocab, NULL);
+    struct head_loss h = model_head(&s->m, &s->batch);
+    int32_t cu[] = { 0, TOKENS }, row[TOKENS];
+    struct batch b = { .tokens = TOKENS, .cu = cu, .ncu = 2, .token = { TOKENS, tok, NULL, NULL } };
+    struct acts a;
+    float *out = malloc(tensor_bytes(z));
+
+    bigram_rows(tok, TOKENS, bigrams ? bigrams : 2, row);
+    b.bigram = (struct lookup){ bigrams ? TOKENS : 0, row, NULL, NULL };
+    model_acts(&s->m, &a, TOKENS, false);
+    model_forward(&s->m, &a, &b);
+    o->logits(o, z, a.y, s->m.p.lm_head->w, &h);
+    o->download(o, out, z.data, tensor_bytes(z));
+    return out;
+}
+
+static struct decode_row row_of(const int32_t *tok, int slot, int pos)
+{
+    return (struct decode_row){
+        .slot = slot, .pos = pos, .token = tok[pos], .before = pos ? tok[pos - 1] : -7
+    };
+}
+
+/* Tokens from .. to - 1 of a prompt into the cache, at most `most` a call. */
+static void fill(struct decoder *d, const int32_t *tok, int slot, int from, int to, int most)
+{
+    struct decode_row row[MOST];
+    for (int n; from < to; from += n) {
+        n = to - from < most ? to - from : most;
+        for (int i = 0; i < n; i++)
+            row[i] = row_of(tok, slot, from + i);
+        decoder_rows(d, row, n);
+        decoder_fill(d);
+    }
+}
+
+static double most_off(const float *a, const float *b, int n)
+{
+    double most = 0;
+    for (int i = 0; i < n; i++)
+        if (!(fabs((double)a[i] - b[i]) <= most))
+            most = fabs((double)a[i] - b[i]);
+    return most;
+}
+
+/* All prompts at once, a token a call, each behind the one before by some tokens. */
+static void check_steps(struct small *s, struct decoder *d, int32_t (*tok)[TOKENS],
+                        float *const *want)
+{
+    enum { BEHIND = 37 };
+    int vocab = s->r->vocab;
+    double most = 0;
+
+    for (int t = 0; t < TOKENS + BEHIND * (PROMPTS - 1); t++) {
+        struct decode_row row[PROMPTS];
+        int n = 0;
+        for (int p = 0; p < PROMPTS; p++)
+            if (t - BEHIND * p >= 0 && t - BEHIND * p < TOKENS)
+                row[n++] = row_of(tok[p], p, t - BEHIND * p);
+        decoder_rows(d, row, n);
+        decoder_logits(d);
+        for (int i = 0; i < n; i++) {
+            double off = most_off((float *)d->logits.data + i * vocab,
+                                  want[row[i].slot] + row[i].pos * vocab, vocab);
+            most = off > most ? off : most;
+            check_that(off <= tolerance, __FILE__, __LINE__, "%s: prompt %d, token %d: off by %g",
+                       s->label, row[i].slot, row[i].pos, off);
+        }
+    }
+    printf("%-60s most %.1e\n", s->label, most);
+}
+
+/* A prompt in one way and in another, then its next token alone and beside others: the same bits. */
+static void check_bits(struct small *s, struct decoder *d, int32_t (*tok)[TOKENS])
+{
+    static const int ends[] = { 1, 2, 3, 63, 64, 65, 130, TOKENS - 1 };
+    int vocab = s->r->vocab;
+    size_t bytes = (size_t)vocab * sizeof(float);
+    float *alone = malloc(bytes);
+
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        struct decode_row beside[] = { row_of(tok[1], 1, 0), row_of(tok[0], 0, ends[i]),
+                                       row_of(tok[2], 2, 1) };
+        fill(d, tok[0], 0, 0, ends[i], MOST);
+        decoder_rows(d, beside + 1, 1);
+        decoder_logits(d);
+        memcpy(alone, d->logits.data, bytes);
+        fill(d, tok[0], 0, 0, ends[i], 1);
+        fill(d, tok[2], 2, 0, 1, 1);
+        decoder_rows(d, beside, 3);
+        decoder_logits(d);
+        CHECK(!memcmp(alone, (float *)d->logits.data + vocab, bytes));
+    }
+    free(alone);
+}
+
+static int greatest(const float *z, int n)
+{
+    int best = 0;
+    for (int v = 1; v < n; v++)
+        best = z[v] > z[best] ? v : best;
+    return best;
+}
+
+/* A text by steps whose rows the device makes itself, against the likeliest tokens by the full
+ * forward of what was written so far. */
+static void check_greedy(struct small *s, struct decoder *d, const int32_t *prompt)
+{
+    enum { GIVEN = 7, WRITTEN = 40 };
+    int32_t tok[TOKENS] = { 0 };
+    struct decode_row last;
+
+    memcpy(tok, prompt, GIVEN * sizeof *tok);
+    fill(d, tok, 1, 0, GIVEN - 1, MOST);
+    last = row_of(tok, 1, GIVEN - 1);
+    decoder_rows(d, &last, 1);
+    for (int t = GIVEN; t < GIVEN + WRITTEN; t++) {
+        float *z = full_logits(s, tok);
+        decoder_next(d, &(struct choice){ .classes = s->r->vocab });
+        tok[t] = d->next.token[0];
+        CHECK_EQ(tok[t], greatest(z + (t - 1) * s->r->vocab, s->r->vocab));
+        free(z);
+    }
+}
+
+static void check_model(struct small *s)
+{
+    int32_t tok[PROMPTS][TOKENS];
+    float *want[PROMPTS];
+    struct decoder d;
+    struct model m;
+
+    for (int p = 0; p < PROMPTS; p++) {
+        draw_prompt(tok[p], s->r->vocab, (uint64_t)p);
+        want[p] = full_logits(s, tok[p]);
+    }
+    if (!CHECK_OK(model_init_to(&m, &s->b, 0, MOST, TOKENS)))
+        return;
+    model_set(&m, &s->m.schedule);
+    if (!CHECK_OK(decoder_init(&d, &m, PROMPTS, MOST, TOKENS)))
+        return;
+    check_steps(s, &d, tok, want);
+    check_bits(s, &d, tok);
+    check_greedy(s, &d, tok[0]);
+    decoder_release(&d);
+    for (int p = 0; p < PROMPTS; p++)
+        free(want[p]);
+}
+
+static void test_forms(void)
+{
+    for (int i = 0; i < n_small_forms; i++) {
+        struct small s;
+        struct ops *o;
+        if (!CHECK_OK(ops_cpu_new(&o)) ||
+            !CHECK_OK(small_open(&s, o, &small_forms[i], DT_F32, &size, 5)))
+            return;
+        check_model(&s);
+        CHECK_OK(small_close(&s));
+    }
+}
+
+static void test_drawn(void)
+{
+    for (uint64_t seed = 0; seed < 12; seed++) {
+        struct small_size z;
+        struct small s = { 0 };
+        struct ops *o;
+        char *text = drawn_recipe(seed, &z);
+        z.tokens = TOKENS;
+        if (!CHECK_OK(recipe_parse(&s.r, "drawn", text, NULL, 0)) || !CHECK_OK(ops_cpu_new(&o)) ||
+            !CHECK_OK(small_model(&s, o, &z, seed)))
+            return;
+        snprintf(s.label, sizeof s.label, "drawn %d", (int)seed);
+        check_model(&s);
+        CHECK_OK(small_close(&s));
+        free(text);
+    }
+}
+
+/* -- the choice of tokens ------------------------------------------------------------- */
+
+/* How often each class is drawn in ROWS x CALLS draws. */
+enum { CLASSES = 20, ROWS = 1000, CALLS = 100 };
+static void draw_many(const float *z, struct choice c, int *drawn)
+{
+    struct ops *o = cpu();
+    struct tensor logits = floats(o, ROWS, CLASSES + 1, NULL);
+    int32_t token[ROWS] = { 0 }, before[ROWS], pos[ROWS];
+    uint64_t stream[ROWS];
+    struct next_rows n = { .token = token, .before = before, .pos = pos };
+
+    for (int t = 0; t < ROWS; t++) {
+        stream[t] = (uint64_t)t, pos[t] = 5;
+        memcpy((float *)logits.data + t * (CLASSES + 1), z, (CLASSES + 1) * sizeof *z);
+    }
+    memset(drawn, 0, CLASSES * sizeof *drawn);
+    c.stream = stream;
+    c.classes = CLASSES; /* the last number, the greatest, is of no token */
+    for (int k = 0; k < CALLS; k++) {
+        o->choose(o, &n, logits, &c);
+        for (int t = 0; t < ROWS; t++)
+            if (CHECK(token[t] >= 0 && token[t] < CLASSES))
+                drawn[token[t]]++;
+    }
+    CHECK_EQ(pos[0], 5 + CALLS);
+    o->free(o);
+}
+
+/* Pearson's statistic of what was drawn against p, and its degrees of freedom. */
+static double chi_squared(const int *drawn, const double *p, int *freedom)
+{
+    double sum = 0, all = 0;
+    *freedom = -1;
+    for (int v = 0; v < CLASSES; v++)
+        all += p[v];
+    for (int v = 0; v < CLASSES; v++) {
+        double want = p[v] / all * ROWS * CALLS;
+        if (p[v] == 0) {
+            CHECK_EQ(drawn[v], 0);
+            continue;
+        }
+        sum += (drawn[v] - want) * (drawn[v] - want) / want;
+        ++*freedom;
+    }
+    return sum;
+}
+
+/* Beyond mean + 5 standard deviations (n + 5 sqrt(2n)) chi-squared lies in less than one of a
+ * thousand seeds; this one is fixed. */
+static void check_draws(const float *z, const double *p, struct choice c)
+{
+    int drawn[CLASSES], n;
+    draw_many(z, c, drawn);
+    double chi = chi_squared(drawn, p, &n);
+    printf("temperature %g top_k %d top_p %g: chi-squared %.1f of %d\n", (double)c.temperature,
+           c.top_k, (double)c.top_p, chi, n);
+    CHECK(chi <= n + 5 * sqrt(2.0 * n) + 1e-9);
+}
+
+/* Classes from the likeliest on: 0, 7, 14, 1, 8, ...; p_v falls by a fifth from one to the next. */
+static void test_draws(void)
+{
+    float z[CLASSES + 1], again[CLASSES + 1];
+    double p[CLASSES], cut[CLASSES] = { 0 };
+    int rank[CLASSES], order[CLASSES];
+
+    for (int k = 0; k < CLASSES; k++)
+        order[k] = 7 * k % CLASSES, rank[order[k]] = k;
+    for (int v = 0; v < CLASSES; v++)
+        p[v] = pow(0.8, rank[v]), z[v] = again[v] = (float)(3 + log(p[v]));
+    z[CLASSES] = 23;
+    check_draws(z, p, (struct choice){ .temperature = 1, .top_p = 1, .seed = 1 });
+    for (int v = 0; v < CLASSES; v++)
+        again[v] = 2 * z[v];
+    again[CLASSES] = 23;
+    check_draws(again, p, (struct choice){ .temperature = 2, .top_p = 1, .seed = 2 });
+    for (int k = 0; k < 3; k++)
+        cut[order[k]] = p[order[k]];
+    check_draws(z, cut, (struct choice){ .temperature = 1, .top_k = 3, .top_p = 1, .seed = 3 });
+    /* 1, 1.8, 2.44, 2.952 of 4.94: the fourth reaches 0.55 */
+    cut[order[3]] = p[order[3]];
+    check_draws(z, cut, (struct choice){ .temperature = 1, .top_p = 0.55f, .seed = 4 });
+    /* of the first three, 2.44 together, the second reaches 0.7 */
+    cut[order[2]] = cut[order[3]] = 0;
+    check_draws(z, cut, (struct choice){ .temperature = 1, .top_k = 3, .top_p = 0.7f, .seed = 5 });
+    /* equal ones of the last that is kept stay */
+    z[order[2]] = z[order[1]];
+    cut[order[2]] = p[order[1]];
+    check_draws(z, cut, (struct choice){ .temperature = 1, .top_k = 2, .top_p = 1, .seed = 6 });
+    memset(cut, 0, sizeof cut);
+    z[order[1]] = z[order[0]]; /* the first of equal ones: 0 */
+    cut[0] = 1;
+    check_draws(z, cut, (struct choice){ .temperature = 0, .top_p = 1 });
+}
+
+int main(void)
+{
+    test_draws();
+    test_forms();
+    test_drawn();
+    return check_done();
+}

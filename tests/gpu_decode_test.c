@@ -1,0 +1,310 @@
+/* gpu_decode_test.c - decoding on a GPU: each of its kernels against the plain C op, and the model's
+ * logits by cache against those of the CPU, of which they may be off by twice what the GPU's full
+ * forward is (bf16 activations), and that the rows of a call do not change a bit of each other.
+ *
+ * Tolerances: gpu_both.h. Exit 77 without a GPU.
+ */
+#include "floats.h"
+#include "gpu_both.h"
+#include "model/decode.h"
+#include "small_model.h"
+
+/* -- ops ---------------------------------------------------------------------------- */
+
+/* x w' and x w, of few rows, with everything that may be added to them. */
+static void test_products(int rows, int in, int cols, bool scaled, bool added)
+{
+    struct both x = drawn(rows, in, 1), w = weight(cols, in, 0.3), t = weight(in, cols, 0.3);
+    struct both scale = number(0.7), y = blank(rows, cols), z = blank(rows, cols);
+    struct both add = added ? drawn(rows, cols, 1) : none, post = blank(rows, cols);
+    struct both soft = blank_as(DT_F32, DT_F32, rows, cols);
+    struct head_loss h = { .cap_a = 23, .cap_b = 5, .cap_c = 7.5 };
+
+    snprintf(label, sizeof label, "few rows T=%d I=%d O=%d scale=%d add=%d", rows, in, cols, scaled,
+             added);
+    gpu->rows_apart = true;
+    ON_BOTH
+    {
+        const real *by = scaled ? REAL(scale, o) : NULL;
+        o->linear(o, ON(y, o), ON(x, o), ON(w, o), by, ON(add, o));
+        o->linear_t(o, ON(z, o), ON(x, o), ON(t, o), by, ON(add, o));
+        o->linear_relu2(o, ON(post, o), ON(x, o), ON(w, o));
+        o->logits(o, ON(soft, o), ON(x, o), ON(t, o), &h);
+    }
+    gpu->rows_apart = false;
+    same_bf16("linear", y);
+    same_bf16("linear_t", z);
+    same_bf16("relu2", post);
+    same("logits", soft, f32_tolerance, 0);
+}
+
+static void test_embed_before(int rows, int width)
+{
+    int32_t tok[64], before[64];
+    struct both table = weight(17, width, 0.5), gate = weight(1, GATE_WIDTH, 0.5);
+    struct both lambda = number(0.7), x0 = blank(rows, width);
+    for (int t = 0; t < rows; t++) {
+        tok[t] = (int32_t)rng_below(&rng, draws++, 17);
+        before[t] = t % 3 ? (int32_t)rng_below(&rng, draws++, 17) : -1;
+    }
+    struct ints a = ints(tok, rows), b = ints(before, rows);
+    snprintf(label, sizeof label, "embed with the tokens before T=%d", rows);
+    ON_BOTH
+    {
+        struct batch batch = { .tokens = rows,
+                               .token = { .tokens = rows, .row = o == cpu ? a.c : a.g },
+                               .before = o == cpu ? b.c : b.g };
+        o->embed(o, ON(x0, o), ON(table, o), ON(gate, o), REAL(lambda, o), &batch);
+    }
+    same_bf16("x0", x0);
+}
+
+/* Two sequences grow: 70 rows of one and 3 of the other, then a row of each, some times. */
+static void test_cache(int heads, int e, bool paired, enum key_offset offset, int window)
+{
+    enum { FIRST = 70, OTHER = 3, STEPS = 40, ROWS = FIRST + OTHER };
+    int d = heads * e, capacity = window + ROWS + 66, pair = paired ? 2 : 1;
+    struct both q = drawn(ROWS, d, 1), k = drawn(ROWS, d, 1), v = drawn(ROWS, d, 1);
+    struct both ck = blank(2 * capacity, d), cv = blank(2 * capacity, d), out = blank(ROWS, d);
+    struct attn_shape s = {
+        .heads = heads / pair, .head_dim = e, .cu_mul = pair, .window = window, .scale = 0.3f
+    };
+
+    snprintf(label, sizeof label, "cache H=%d E=%d paired=%d offset=%d window=%d", heads, e, paired,
+             (int)offset, window);
+    for (int step = 0; step < STEPS; step++) {
+        int32_t slot[ROWS], pos[ROWS], n = step ? 2 : ROWS;
+        for (int t = 0; t < n; t++) {
+            slot[t] = step ? t : t >= FIRST;
+            pos[t] = step ? (t ? OTHER : FIRST) + step - 1 : t >= FIRST ? t - FIRST : t;
+        }
+        struct ints si = ints(slot, n), pi = ints(pos, n);
+        ON_BOTH
+        {
+            struct kv_cache c = { ON(ck, o),
+                                  ON(cv, o),
+                                  capacity,
+                                  offset,
+                                  o == cpu ? si.c : si.g,
+                                  o == cpu ? pi.c : pi.g };
+            o->attention_cached(o, tensor_rows(ON(out, o), 0, n), tensor_rows(ON(q, o), step, n),
+                                tensor_rows(ON(k, o), step, n), tensor_rows(ON(v, o), step, n), &c,
+                                &s);
+        }
+        struct both now = { tensor_rows(out.c, 0, n), tensor_rows(out.g, 0, n) };
+        if (step % 13 == 0 || step == STEPS - 1)
+            same_bf16("out", now);
+    }
+}
+
+/* How many of the tokens differ: where a draw falls between two of them, the devices' exponentials
+ * may part; a thousandth of the draws is far more than these errors of 1e-6 do. */
+static void test_choose(int rows, int cols, struct choice c)
+{
+    struct both z = draw(blank_as(DT_F32, DT_F32, rows, cols), 3);
+    int32_t *from = calloc((size_t)rows * 4, sizeof *from), *got = malloc((size_t)rows * 16);
+    uint64_t *stream = malloc((size_t)rows * sizeof *stream);
+    int differ = 0;
+    for (int t = 0; t < rows; t++) {
+        from[t] = t % cols, from[rows + t] = -1, from[2 * rows + t] = t % 5,
+        stream[t] = (uint64_t)t;
+    }
+    struct ints state = ints(from, 4 * rows), streams = ints((int32_t *)stream, 2 * rows);
+    snprintf(label, sizeof label, "choose T=%d V=%d temperature %g top_k %d top_p %g", rows, cols,
+             c.temperature, c.top_k, c.top_p);
+    ON_BOTH
+    {
+        int32_t *at = o == cpu ? state.c : state.g;
+        struct next_rows n = { at, at + rows, at + 2 * rows, at + 3 * rows, 97 };
+        c.classes = cols - 1;
+        c.stream = (uint64_t *)(o == cpu ? streams.c : streams.g);
+        o->choose(o, &n, ON(z, o), &c);
+    }
+    gpu->download(gpu, got, state.g, (size_t)rows * 16);
+    for (int t = 0; t < rows; t++) {
+        differ += got[t] != state.c[t];
+        for (int i = 1; i < 4 && got[t] == state.c[t]; i++)
+            CHECK_EQ(got[i * rows + t], state.c[i * rows + t]);
+    }
+    check_that(c.temperature > 0 ? differ <= 1 + rows / 1000 : !differ, __FILE__, __LINE__,
+               "%s: %d tokens differ", label, differ);
+    free(from), free(got), free(stream);
+}
+
+/* -- the model -------------------------------------------------------------------------- */
+
+enum { TOKENS = 75, FILLED = 70, MOST = 128, SLOTS = 2 };
+static const struct small_size sizes[] = { { .tokens = TOKENS,
+                                             .heads = 2,
+                                             .head_dim = 32,
+                                             .mlp_width = 128,
+                                             .vocab = 120,
+                                             .rows = 257,
+                                             .document = 80 },
+                                           { .tokens = TOKENS,
+                                             .heads = 4,
+                                             .head_dim = 128,
+                                             .mlp_width = 1024,
+                                             .vocab = 1000,
+                                             .rows = 5000,
+                                             .document = 80 } };
+
+struct side {
+    struct small s;
+    struct model m;
+    struct decoder d;
+    float *full, *steps; /* logits of the last TOKENS - FILLED tokens */
+    int32_t *tok;
+};
+
+static void decode(struct side *x, int slot, int from, int n, bool logits)
+{
+    struct decode_row row[MOST];
+    for (int i = 0; i < n; i++)
+        row[i] = (struct decode_row){ .slot = slot,
+                                      .pos = from + i,
+                                      .token = x->tok[from + i],
+                                      .before = from + i ? x->tok[from + i - 1] : 0 };
+    decoder_rows(&x->d, row, n);
+    (logits ? decoder_logits : decoder_fill)(&x->d);
+}
+
+static void full_logits(struct side *x)
+{
+    struct ops *o = x->s.o;
+    struct batch b = x->s.batch;
+    struct head_loss h = model_head(&x->s.m, &b);
+    struct tensor z = tensor_of(NULL, DT_F32, TOKENS - FILLED, x->s.r->vocab);
+    int32_t *cu = o->alloc(o, 8, "cu");
+    struct acts a;
+
+    z.data = o->alloc(o, tensor_bytes(z), "logits");
+    o->upload(o, cu, (int32_t[]){ 0, TOKENS }, 8);
+    b.cu = cu, b.ncu = 2;
+    model_acts(&x->s.m, &a, TOKENS, false);
+    model_forward(&x->s.m, &a, &b);
+    o->logits(o, z, tensor_rows(a.y, FILLED, TOKENS - FILLED), x->s.m.p.lm_head->w, &h);
+    x->full = floats_of(o, z);
+    x->tok = malloc(TOKENS * sizeof *x->tok);
+    o->download(o, x->tok, b.token.row, TOKENS * sizeof *x->tok);
+}
+
+static void step_logits(struct side *x)
+{
+    size_t row = (size_t)x->s.r->vocab * sizeof(float);
+    x->steps = malloc((TOKENS - FILLED) * row);
+    decode(x, 0, 0, FILLED, false);
+    for (int t = FILLED; t < TOKENS; t++) {
+        decode(x, 0, t, 1, true);
+        x->s.o->download(x->s.o, (char *)x->steps + (size_t)(t - FILLED) * row, x->d.logits.data,
+                         row);
+    }
+}
+
+/* The last token beside another sequence's, filled in other pieces: the same bits. */
+static void check_apart(struct side *x)
+{
+    int vocab = x->s.r->vocab, last = TOKENS - 1;
+    float *z;
+    for (int at = 0; at < last; at += 64)
+        decode(x, 1, at, last - at < 64 ? last - at : 64, false);
+    struct decode_row two[] = {
+        { .slot = 0, .pos = 0, .token = 3 },
+        { .slot = 1, .pos = last, .token = x->tok[last], .before = x->tok[last - 1] }
+    };
+    decoder_rows(&x->d, two, 2);
+    decoder_logits(&x->d);
+    z = floats_of(x->s.o, tensor_rows(x->d.logits, 0, 2));
+    CHECK(!memcmp(z + vocab, x->steps + (last - FILLED) * vocab, (size_t)vocab * sizeof *z));
+    free(z);
+}
+
+static bool open_side(struct side *x, struct ops *o, const struct small_form *f,
+                      const struct small_size *size)
+{
+    enum dtype weights = o->act == DT_F32 ? DT_F32 : DT_BF16;
+    if (!CHECK_OK(small_open(&x->s, o, f, weights, size, 11)))
+        return false;
+    full_logits(x);
+    o->rows_apart = true;
+    if (!CHECK_OK(model_init_to(&x->m, &x->s.b, 0, MOST, TOKENS)))
+        return false;
+    model_set(&x->m, &x->s.m.schedule);
+    if (!CHECK_OK(decoder_init(&x->d, &x->m, SLOTS, MOST, TOKENS)))
+        return false;
+    step_logits(x);
+    return true;
+}
+
+/* Of the differences from the rows' means: the softcap makes these large. */
+static double error_of(const float *a, const float *b, int rows, int cols)
+{
+    double off = 0, size = 0;
+    for (int t = 0; t < rows; t++) {
+        double mean = 0;
+        for (int v = 0; v < cols; v++)
+            mean += (double)b[t * cols + v] / cols;
+        for (int v = 0; v < cols; v++) {
+            double d = (double)a[t * cols + v] - b[t * cols + v], s = b[t * cols + v] - mean;
+            off += d * d, size += s * s;
+        }
+    }
+    return sqrt(off / size);
+}
+
+static void check_form(const struct small_form *f, const struct small_size *size)
+{
+    enum { ROWS = TOKENS - FILLED };
+    struct side side[2] = { 0 };
+    struct ops *o[2];
+    if (!CHECK_OK(ops_cpu_new(&o[0])) || !CHECK_OK(ops_cuda_new(&o[1], 0)))
+        return;
+    for (int i = 0; i < 2; i++)
+        if (!open_side(&side[i], o[i], f, size))
+            return;
+    check_apart(&side[1]);
+    double full = error_of(side[1].full, side[0].full, ROWS, size->vocab);
+    double steps = error_of(side[1].steps, side[0].full, ROWS, size->vocab);
+    printf("%-50s heads of %3d: full %.1e, by cache %.1e\n", side[0].s.label, size->head_dim, full,
+           steps);
+    CHECK(full < 0.1);
+    CHECK(steps <= 2 * full);
+    for (int i = 0; i < 2; i++) {
+        decoder_release(&side[i].d);
+        CHECK_OK(small_close(&side[i].s));
+        free(side[i].full), free(side[i].steps), free(side[i].tok);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (!both_begin(argc, argv))
+        return check_skip("no GPU");
+    fresh();
+    for (int rows = 1; rows <= 70; rows = rows * 3 + (rows > 1))
+        test_products(rows, 40 * rows % 96 + 64, 24 + 8 * (rows % 5), rows % 2, rows > 1);
+    test_products(17, 72, check_small() ? 16400 : 50304, false, false);
+    if (!check_small()) {
+        test_products(1, 768, 3072, true, true);
+        test_products(64, 3072, 768, true, true);
+        test_products(300, 768, 2304, true, false);
+    }
+    test_embed_before(7, 64);
+    test_embed_before(64, 768);
+    test_cache(2, 32, false, KEY_OFFSET_NONE, 20);
+    test_cache(2, 64, true, KEY_OFFSET_NONE, 63);
+    test_cache(2, 128, false, KEY_OFFSET_QUARTERS, 64);
+    test_cache(4, 32, true, KEY_OFFSET_HALF, 100);
+    fresh();
+    test_choose(9, 1000, (struct choice){ .top_p = 1 });
+    test_choose(9, 5000, (struct choice){ .temperature = 0.8f, .top_p = 1, .seed = 3 });
+    test_choose(6, 777, (struct choice){ .temperature = 1, .top_k = 5, .top_p = 1, .seed = 4 });
+    test_choose(6, 777, (struct choice){ .temperature = 2, .top_k = 40, .top_p = 0.7f });
+    if (!check_small())
+        test_choose(1000, 50304, (struct choice){ .temperature = 1, .top_p = 0.9f, .seed = 5 });
+    for (int i = 0; i < n_small_forms; i += check_small() ? 4 : 1)
+        check_form(&small_forms[i], &sizes[0]);
+    for (int i = 0; i < n_small_forms && !check_small(); i += 2)
+        check_form(&small_forms[i], &sizes[1]);
+    return both_end();
+}
