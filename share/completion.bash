@@ -39,4 +39,4 @@ _gpt_tools()
     fi
 }
 
-complete -o filenames -F _gpt_tools gpt-tokshard gpt-train gpt-logdiff gpt-ckpt ns-coeffs
+complete -o filenames -F _gpt_tools gpt-tokshard gpt-train gpt-sample gpt-logdiff gpt-ckpt ns-coeffs

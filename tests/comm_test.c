@@ -292,8 +292,9 @@ static void miscounting(struct comm *c)
 static void solo(void)
 {
     struct comm *c;
-    if (!CHECK_OK(comm_threads_new(&c, 1)))
+    if (!CHECK_OK(comm_solo_new(&c)))
         return;
+    CHECK_STR(c->kind, "solo");
     sums(c);
     some_rows(c);
     broadcasts(c);

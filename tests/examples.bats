@@ -105,3 +105,19 @@ less() {
     done
     grep -qx '+adam_states = e4m3' <<<"$output"
 }
+
+@test "sample.sh: texts of the run's model" {
+    run --separate-stderr examples/sample.sh
+    echo "$output $stderr"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c '^static int ' <<<"$output")" -eq 3 ]
+    [[ ${lines[-1]} = '{"id": "man", '*'"tokens": 20, "ended": false}' ]]
+}
+
+@test "multiple-choice.sh: an answer to every question" {
+    run --separate-stderr examples/multiple-choice.sh
+    echo "$output $stderr"
+    [ "$status" -eq 0 ]
+    [ "$(grep -cE '^(right|wrong)' <<<"$output")" -eq 12 ]
+    [[ ${lines[-1]} = *" of 12 right; by chance 3.0" ]]
+}

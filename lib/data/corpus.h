@@ -28,13 +28,13 @@ struct corpus_shard {
     const char *name; /* in path */
     int64_t tokens;
     char hash[33]; /* of the MANIFEST; "" without one */
-    char *frames; /* of the MANIFEST, also one beside the files; or NULL */
 };
 struct corpus {
     struct corpus_shard *shard;
     int n;
     int bos; /* of the MANIFEST, also one beside the files; 50256 without one */
     int vocab_size; /* of the MANIFEST; 0 without one */
+    char tokenizer[80]; /* of the MANIFEST: its name, a blank and the vocabulary's SHA-256; "" */
     char id[33]; /* XXH3-128 over name, tokens and (MANIFEST's) hash of each shard */
 };
 

@@ -70,7 +70,6 @@ struct loader_config {
     int bigram_rows; /* rows of the bigram table; 0: there is none */
     bool csr; /* make start and order, and bigram's */
     int threads; /* to decode .zst shards; 0: 2 */
-    bool no_verify; /* do not hold what is read against the MANIFEST */
     /* Shape of a step, a pure function of it, called from the loader's thread.
      * NULL: every step is `max`. */
     struct batch_shape (*shape)(void *ctx, int64_t step);
@@ -96,6 +95,8 @@ void loader_free(struct loader *l);
 /* Which data this is: XXH3-128 over name, tokens and hash of the training
  * shards. A position holds only for data with the same id. */
 const char *loader_id(const struct loader *l);
+/* Which tokenizer made it (corpus.h); "" where no MANIFEST says. */
+const char *loader_tokenizer(const struct loader *l);
 
 /* Validation: chunk k holds tokens [k*T, (k+1)*T) of the validation shards and
  * the targets one later; micro-step m of rank r is chunk m*N + r, so that any N
@@ -120,7 +121,6 @@ struct val_config {
     struct batch_shape shape; /* chunks a group (8), tokens, bound; cap is ignored */
     int64_t total; /* chunks wanted; fewer in the data is GPT_INPUT */
     int threads;
-    bool no_verify;
 };
 struct val;
 int val_new(struct val **v, const struct val_config *c) MUST_CHECK;

@@ -37,6 +37,18 @@ void variants_release(struct variants *v);
 
 /* --- groups --- */
 
+struct run_end {
+    char *path;
+    int trial;
+    int32_t first, last, total, clock_restart, resumed, ticks;
+    char *copy; /* path of a log with all the same numbers, which was given, too; NULL: none */
+    bool ended;
+    double loss, time_s; /* NaN where there is none */
+    int loss_digits;
+    uint64_t digest, loss_digest;
+    int32_t losses;
+    int fact[FACTS]; /* index of a variant; -1 when the log does not say */
+};
 /* n, mean and m2 (squares about the mean) of finite losses; timed and time_s of their clock. */
 struct curve_point {
     int32_t step;
@@ -46,7 +58,7 @@ struct curve_point {
 
 struct group {
     char *name;
-    struct run *run; /* without their arrays and facts */
+    struct run_end *run;
     int n, validated; /* runs; those with a validation loss */
     struct curve_point *curve; /* by step */
     int points;
@@ -55,9 +67,9 @@ struct group {
 enum { GROUP_PROFILE = 1 };
 /* A run that the group has already, by group_same, is added to it and does not count again. */
 int group_add(struct group *g, struct variants *v, const struct run *r, unsigned flags) MUST_CHECK;
-/* The run of the group whose last step, loss and time are those of r, which may be an excerpt of
- * its log, or NULL. */
-struct run *group_same(const struct group *g, const struct run *r);
+/* The run of the group whose last step, loss and time are those of r, which may be an excerpt of its
+ * log, or NULL. */
+struct run_end *group_same(const struct group *g, const struct run *r);
 void group_release(struct group *g);
 
 /* The point of a step, or NULL. */

@@ -99,13 +99,13 @@ static void check_steps(struct reasons *r, const struct group *g)
 static void check_twice(struct reasons *r, const struct group *g, bool losses)
 {
     for (int i = 0; i < g->n; i++) {
-        const struct run *b = &g->run[i];
+        const struct run_end *b = &g->run[i];
         if (b->copy) {
             add(r, "the same run twice: %.300s and %.300s", b->path, b->copy);
             return;
         }
         for (int k = 0; losses && k < i; k++) {
-            const struct run *a = &g->run[k];
+            const struct run_end *a = &g->run[k];
             if (!a->ended || !b->ended || a->losses < FEW_LOSSES ||
                 a->loss_digest != b->loss_digest)
                 continue;

@@ -75,12 +75,12 @@ static void list_values(struct report *r, const struct group *g, bool times)
     int n = snprintf(text, sizeof text, "  %s = [", times ? "times " : "losses");
     bool first = true;
     for (int i = 0; i < g->n; i++) {
-        const struct run *e = &g->run[i];
+        const struct run_end *e = &g->run[i];
         int digits = times ? 4 : e->loss_digits < 10 ? e->loss_digits : 10;
         if (!e->ended || n > (int)sizeof text - 32)
             continue;
         n += snprintf(text + n, sizeof text - (size_t)n, "%s%.*f", first ? "" : ", ", digits,
-                      times ? e->time_ms / 1e3 : e->loss);
+                      times ? e->time_s : e->loss);
         if (n >= (int)sizeof text)
             n = (int)sizeof text - 1;
         first = false;
@@ -120,7 +120,7 @@ void tables_runs(struct report *r, const struct gather *g)
                  "driver:s");
     for (int i = 0; i < g->n; i++)
         for (int k = 0; k < g->group[i].n; k++) {
-            const struct run *e = &g->group[i].run[k];
+            const struct run_end *e = &g->group[i].run[k];
             const char *said[FACTS];
             for (int f = 0; f < FACTS; f++) {
                 const struct variant *v = e->fact[f] >= 0 ? &g->variants.v[e->fact[f]] : NULL;
@@ -129,7 +129,7 @@ void tables_runs(struct report *r, const struct gather *g)
                                                                            : v->hash;
             }
             report_row(r, g->group[i].name, e->path, (int64_t)e->trial, e->ended, (int64_t)e->last,
-                       (int64_t)e->total, e->loss, (int64_t)e->loss_digits, e->time_ms / 1e3,
+                       (int64_t)e->total, e->loss, (int64_t)e->loss_digits, e->time_s,
                        (int64_t)e->clock_restart, (int64_t)e->resumed, said[FACT_SOURCE],
                        said[FACT_RECIPE], said[FACT_DATA], said[FACT_GPU], said[FACT_DRIVER]);
         }

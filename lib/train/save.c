@@ -50,7 +50,7 @@ static int gather_state(struct rank *k, struct ckpt_tensor *out, int *n, char **
 
 /* -- key-value state ----------------------------------------------------------------- */
 
-enum { MAX_STATE = MAX_PARAMS + 8, STATE_TEXT = 64 };
+enum { MAX_STATE = MAX_PARAMS + 8, STATE_TEXT = 80 };
 struct kv_state {
     struct ckpt_kv kv[MAX_STATE];
     char text[MAX_STATE][2][STATE_TEXT];
@@ -65,6 +65,14 @@ static void put(struct kv_state *s, const char *key, const char *label, int64_t 
     s->kv[s->n++] = (struct ckpt_kv){ text[0], text[1] };
 }
 
+static void put_text(struct kv_state *s, const char *key, const char *v)
+{
+    char(*text)[STATE_TEXT] = s->text[s->n];
+    snprintf(text[0], STATE_TEXT, "%s", key);
+    snprintf(text[1], STATE_TEXT, "%s", v);
+    s->kv[s->n++] = (struct ckpt_kv){ text[0], text[1] };
+}
+
 static void gather_kv(const struct rank *k, struct kv_state *s)
 {
     const struct loader_pos *p = &k->after;
@@ -76,10 +84,9 @@ static void gather_kv(const struct rank *k, struct kv_state *s)
     for (int i = 0; i < k->banks.n; i++)
         if (k->banks.p[i].spec->rule == RULE_ADAM)
             put(s, "adam.%s.updates", k->banks.p[i].spec->label, k->optim.p[i].count);
-    snprintf(s->text[s->n][0], STATE_TEXT, "loader.id");
-    snprintf(s->text[s->n][1], STATE_TEXT, "%s", loader_id(k->run->loader));
-    s->kv[s->n] = (struct ckpt_kv){ s->text[s->n][0], s->text[s->n][1] };
-    s->n++;
+    put_text(s, "loader.id", loader_id(k->run->loader));
+    if (*loader_tokenizer(k->run->loader))
+        put_text(s, "tokenizer", loader_tokenizer(k->run->loader));
 }
 
 /* -- writing --------------------------------------------------------------------------- */
@@ -145,7 +152,15 @@ int save_checkpoint(struct rank *k)
 
 int run_checkpoint(const char *path, char **dir)
 {
-    int rc = ckpt_at(path, dir);
+    char *manifest = path_join(path, "MANIFEST");
+    FILE *f = manifest ? fopen(manifest, "r") : NULL;
+    free(manifest);
+    if (f) {
+        fclose(f);
+        *dir = strdup(path);
+        return *dir ? 0 : err_sys("%s", path);
+    }
+    int rc = ckpt_latest(path, dir);
     if (rc == GPT_NO)
         return err_set(GPT_INPUT, "%s: no complete checkpoint to resume", path);
     return rc;
@@ -201,9 +216,8 @@ int resume_open(struct run *run)
     return rc;
 }
 
-/* Two runs that write to one directory would prune each other's checkpoints. A checkpoint of a
- * later step than this run's first would count as its newest, and its own would be pruned as
- * older. */
+/* Two runs that write to one directory would prune each other's checkpoints. A checkpoint of a later
+ * step than this run's first would count as its newest, and its own would be pruned as older. */
 int save_check(const struct run *run)
 {
     const char *out = run->opt->out;
