@@ -212,8 +212,8 @@ static void test_facts_differ(void)
     CHECK_STR(s[2].gpu, "2 x NVIDIA H200");
     CHECK_STR(s[3].hash[0][FACT_RECIPE], s[4].hash[0][FACT_RECIPE]);
     CHECK(strcmp(s[3].hash[0][FACT_RECIPE], s[5].hash[0][FACT_RECIPE]) != 0);
-    CHECK(s[0].run[0].digest != s[2].run[0].digest);
-    CHECK(s[0].run[0].digest == s[1].run[0].digest);
+    CHECK(s[0].run[0].loss_digest != s[2].run[0].loss_digest);
+    CHECK(s[0].run[0].loss_digest == s[1].run[0].loss_digest);
     for (int i = 0; i < 6; i++)
         seen_release(&s[i]);
 }

@@ -56,7 +56,7 @@ static void check_same(const struct seen *a, const struct seen *b)
     CHECK_EQ(a->vals, b->vals);
     CHECK_EQ(a->notes, b->notes);
     for (int i = 0; i < a->runs && i < b->runs; i++) {
-        CHECK(a->run[i].digest == b->run[i].digest);
+        CHECK(a->run[i].loss_digest == b->run[i].loss_digest);
         CHECK(same_double(a->run[i].loss, b->run[i].loss));
         CHECK_STR(a->hash[i][FACT_SOURCE], b->hash[i][FACT_SOURCE]);
         CHECK_STR(a->hash[i][FACT_ENVIRONMENT], b->hash[i][FACT_ENVIRONMENT]);

@@ -154,6 +154,52 @@ END
     [ "${lines[0]}" = $'name\trows\tinput\tabout\tsource' ]
 }
 
+@test "17: a missing value is empty in TSV, null in JSON, a dash in tables, whatever prints it" {
+    C=$WORK/ckpt/step-000036
+    "$GPT_BIN/gpt-ckpt" export "$C" -o weights.safetensors
+    printf 'losses = [3.1, 3.2]\n' >list.txt
+    sed 's/ train_time:.*//; /^step:60/d' "$WORK/run1.txt" >untimed.txt
+    few_shards
+    # Neither a word for nothing nor a number in its place: each cell of TSV is also looked at in JSON.
+    while read -r -a command; do
+        echo "${command[*]}"
+        "$GPT_BIN/${command[0]}" "${command[@]:1}" --format tsv >out.tsv || [ $? -eq 1 ]
+        "$GPT_BIN/${command[0]}" "${command[@]:1}" --format json >out.json || [ $? -eq 1 ]
+        [ -s out.tsv ]
+        sed -i '/loader.id.*none/d' out.tsv out.json # the fixture's word
+        run ! grep -qiP '(\t|^)(-?nan|-|–|none|null|\(null\)|\?|-9223372036854775808)(\t|$)' out.tsv
+        run ! grep -qiP ': *("(-|–|none|null|nan)"|-?nan|-?inf|-9223372036854775808)' out.json
+        [ "${command[0]}" = gpt-logdiff ] && table=text || table=table
+        "$GPT_BIN/${command[0]}" "${command[@]:1}" --format $table >out.txt || [ $? -eq 1 ]
+        run ! grep -qiP '(^|[ \[])(-?nan|\(null\)|-9223372036854775808)([ ,\]]|$)' out.txt
+    done <<END
+gpt-logdiff -q -c -s -w list.txt $WORK/run1.txt untimed.txt
+gpt-logdiff -q -c -s -w $WORK/run1.txt list.txt
+gpt-ckpt ls weights.safetensors
+gpt-ckpt ls $C
+gpt-ckpt info $C
+gpt-ckpt info weights.safetensors
+gpt-ckpt stat $C
+gpt-ckpt stat weights.safetensors
+gpt-ckpt diff $C weights.safetensors
+ns-coeffs list
+ns-coeffs eval record-61 paper
+END
+    tool gpt-logdiff -q --format tsv list.txt
+    [ "$(cells runs last_step steps time_s clock_from_step resumed_from gpu | sort -u)" = '     ' ]
+    tool gpt-logdiff -q --format tsv "$WORK/run1.txt"
+    [ "$(cells runs last_step steps clock_from_step resumed_from)" = '60 60 0 ' ]
+    tool gpt-ckpt ls weights.safetensors --format tsv
+    [ "$(tail -n +2 <<<"$output" | cut -f6 | sort -u)" = '' ]
+    tool gpt-ckpt diff "$C" weights.safetensors --format tsv
+    [ "$(awk -F'\t' '$2 == "only in A" { print $4 }' <<<"$output" | sort -u)" = '' ]
+    for part in stats bench; do
+        if [ $part = stats ]; then tool gpt-tokshard --tokenizer byte --stats shards/text_train_000001.bin
+        else tool gpt-train "${FEW[@]}" --bench 1; fi
+        run ! grep -qiP '(\t|^)(-?nan|-|–|-?inf)(\t|$)' <<<"$output"
+    done
+}
+
 @test "17: runs on a CPU differ in their device" {
     for ranks in 1 2; do
         printf 'tool: gpt-train 0.1.0\ndevice: cpu\nranks: %d\n%s\n' $ranks "$(printf '=%.0s' {1..80})" >$ranks.log
@@ -482,6 +528,24 @@ on_terminal() { # COLUMNS ARGUMENT...
     grep -q '^step:6/6 train_loss' seen
     run ! grep -q '^\[model\]' seen
     grep -q '^\[model\]' log
+}
+
+@test "16: of the warnings about a file the first three of a kind are said, and how many more" {
+    "$GPT_TESTS/make_runlog" today loss=3.27 time_ms=7200 seed=1 >good.txt
+    "$GPT_TESTS/make_runlog" today loss=3.26 time_ms=7300 seed=2 >>good.txt
+    awk '{ print } /^step:[1-9][0-9]*.* train_time/ && !/val/ { print "step:9/60 val_loss:x"; print }' good.txt >bad.txt
+    bad=$(grep -c 'loss:x' bad.txt)
+    [ "$bad" -ge 100 ]
+    tool gpt-logdiff bad.txt
+    [ "$(grep -c 'not read: ' <<<"$stderr")" -eq 3 ]
+    [ "$(grep -c 'a second line of step' <<<"$stderr")" -eq 3 ]
+    first=$(grep -n -m1 'loss:x' bad.txt | cut -d: -f1)
+    [[ $stderr = *"gpt-logdiff: bad.txt: and $((bad - 3)) more like line $first"* ]]
+    [[ $stderr = *"gpt-logdiff: bad.txt: and $((bad - 3)) more like line $((first + 1))"* ]]
+    for i in 1 2 3 4 5; do cat good.txt; done >many.txt
+    tool gpt-logdiff many.txt
+    [ "$(grep -c 'the same run as in' <<<"$stderr")" -eq 3 ]
+    [[ $stderr = *"many.txt: and 5 more like line "* ]]
 }
 
 @test "16: a signal is answered at once" {

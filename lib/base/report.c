@@ -327,6 +327,7 @@ static const char *truth(const struct report *r, bool yes)
 void report_row(struct report *r, ...)
 {
     char whole[32];
+    int64_t n;
     va_list ap;
     va_start(ap, r);
     for (int i = 0; i < r->columns; i++)
@@ -334,8 +335,9 @@ void report_row(struct report *r, ...)
         case 's': report_cell_text(r, va_arg(ap, const char *)); break;
         case 'b': add_cell(r, truth(r, va_arg(ap, int)), false); break;
         case 'i':
-            snprintf(whole, sizeof whole, "%" PRId64, va_arg(ap, int64_t));
-            add_cell(r, whole, false);
+            n = va_arg(ap, int64_t);
+            snprintf(whole, sizeof whole, "%" PRId64, n);
+            add_cell(r, n == REPORT_NONE ? NULL : whole, false);
             break;
         case 'u':
             snprintf(whole, sizeof whole, "%" PRIu64, va_arg(ap, uint64_t));

@@ -12,7 +12,7 @@
  * double: f4 with four decimals, g5 with five significant digits, p a probability, four decimals and
  * "<0.0001" below. So text and Markdown round; TSV and JSON have ten significant digits.
  *
- * A missing value, a NaN or a text that is NULL, is "–" in text and Markdown, empty in TSV and null
+ * A missing value, a NaN, a text that is NULL or an int64_t REPORT_NONE, is "–" in text and Markdown, empty in TSV and null
  * in JSON. Infinity is null in JSON, too, which has no number for it. A byte that is not UTF-8
  * becomes '?', and so does a control character, which JSON escapes.
  *
@@ -25,11 +25,13 @@
 #define BASE_REPORT_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include "base/err.h"
 
 enum report_format { REPORT_TEXT, REPORT_TSV, REPORT_JSON, REPORT_MARKDOWN };
 enum { REPORT_COLUMNS = 72 };
+#define REPORT_NONE INT64_MIN
 struct column {
     char key[24], head[32], type;
     int digits;

@@ -237,9 +237,8 @@ const char *view_ranks(const struct tensors *s, const struct view *v, char *buf)
     const struct ckpt_entry *e = c ? ckpt_find(c, v->t->name) : NULL;
     const struct ckpt_file *f;
     int lo = -1, hi = -1, rank;
-    snprintf(buf, 32, "-");
     if (!e)
-        return buf;
+        return NULL;
     ckpt_files(c, &f);
     uint64_t each = v->t->elements / v->t->shape[0];
     uint64_t from = v->first / each, to = (v->first + v->elements - 1) / each;
@@ -256,5 +255,5 @@ const char *view_ranks(const struct tensors *s, const struct view *v, char *buf)
         snprintf(buf, 32, "%d", lo);
     else if (lo >= 0)
         snprintf(buf, 32, "%d-%d", lo, hi);
-    return buf;
+    return lo >= 0 ? buf : NULL;
 }

@@ -54,7 +54,7 @@ const struct view *views_find(const struct views *v, const char *name);
 const char *view_shape(const struct view *v, char *buf);
 /* As stored; a low half or a scale is a tensor of its own. */
 uint64_t view_bytes(const struct view *v);
-/* The ranks that keep it: "3", "0-7", "-" in a safetensors file. buf of 32. */
+/* The ranks that keep it: "3", "0-7"; NULL in a safetensors file. buf of 32. */
 const char *view_ranks(const struct tensors *s, const struct view *v, char *buf);
 
 #endif

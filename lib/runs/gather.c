@@ -12,8 +12,9 @@
 #include <unistd.h>
 #include "base/file.h"
 #include "base/grow.h"
+#include "runs/notecap.h"
 
-enum { THREADS_MAX = 64, FILE_NOTES = 16 };
+enum { THREADS_MAX = 64 };
 
 struct item {
     char *path;
@@ -174,11 +175,12 @@ struct queue {
 struct worker {
     struct queue *queue;
     int at, runs;
-    struct {
+    struct file_note {
         long line;
         char *text;
-    } note[FILE_NOTES];
+    } * note;
     int notes;
+    struct notecap cap; /* of those that gather makes; logread has its own */
 };
 
 /* False when another has failed before this one's turn. */
@@ -197,8 +199,15 @@ static void take_note(void *arg, const char *path, long line, const char *text)
 {
     struct worker *w = arg;
     (void)path;
-    if (w->notes < FILE_NOTES && (w->note[w->notes].text = strdup(text)))
+    /* Out of memory: a note less. */
+    if (!grow_one(&w->note, w->notes, sizeof *w->note) && (w->note[w->notes].text = strdup(text)))
         w->note[w->notes++].line = line;
+}
+
+static void cap_note(struct worker *w, const char *kind, long line, const char *text)
+{
+    if (notecap_take(&w->cap, kind, line))
+        take_note(w, NULL, line, text);
 }
 
 /* The run as if it had ended with the validation of a step. */
@@ -229,17 +238,19 @@ static int take_run(void *arg, const struct run *r)
     if (q->o->at_step) {
         at = ended_at(r, q->o->at_step);
         r = &at;
+        static const char none[] = "no validation of the step of --at-step";
         if (!at.ended)
-            take_note(w, r->path, r->last_line, "no validation of the step of --at-step");
+            cap_note(w, none, r->last_line, none);
     }
     if (!wait_turn(w))
         return GPT_SYSTEM; /* another item has failed, and its code is returned */
     struct group *g = &q->g->group[q->item[w->at].group];
     const struct run_end *same = group_same(g, r);
     if (same) {
+        static const char kind[] = "the same run as in %.400s: it counts once";
         char text[512];
-        snprintf(text, sizeof text, "the same run as in %.400s: it counts once", same->path);
-        take_note(w, r->path, r->first_line, text);
+        snprintf(text, sizeof text, kind, same->path);
+        cap_note(w, kind, r->first_line, text);
     }
     return group_add(g, &q->g->variants, r, q->o->flags);
 }
@@ -251,11 +262,15 @@ static void read_item(struct worker *w)
     struct queue *q = w->queue;
     const struct item *t = &q->item[w->at];
     struct logsink sink = { .run = take_run, .note = take_note, .arg = w };
+    char rest[64];
     w->runs = w->notes = 0;
+    w->cap = (struct notecap){ 0 };
     int rc = logread_file(t->path, q->o->keep_texts, &sink);
     if (!rc && !w->runs && !t->from_folder)
         rc = err_set(GPT_INPUT, "%s: %s", shown(t->path),
                      w->notes ? w->note[0].text : "no step lines");
+    for (int i = 0; notecap_rest(&w->cap, i, rest, sizeof rest); i++)
+        take_note(w, NULL, 0, rest);
     bool mine = wait_turn(w);
     for (int i = 0; i < w->notes; i++) {
         if (mine && !rc)
@@ -280,9 +295,11 @@ static void *work(void *arg)
         w.at = w.queue->rc ? w.queue->n : w.queue->next++;
         pthread_mutex_unlock(&w.queue->lock);
         if (w.at >= w.queue->n)
-            return NULL;
+            break;
         read_item(&w);
     }
+    free(w.note);
+    return NULL;
 }
 
 static int read_items(struct gather *g, const struct items *t, const struct gather_options *o)

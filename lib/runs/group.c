@@ -45,7 +45,7 @@ static int intern(struct variants *v, enum fact kind, const struct fact_text *t,
 void group_release(struct group *g)
 {
     for (int i = 0; i < g->n; i++)
-        free(g->run[i].path), free(g->run[i].copy);
+        free(g->run[i].path);
     free(g->run);
     free(g->curve);
     free(g->name);
@@ -133,11 +133,8 @@ static int add_to(struct group *g, struct variants *v, struct run_end *e, const 
     for (int i = 0; !rc && i < FACTS; i++)
         if (e->fact[i] < 0)
             rc = intern(v, i, &r->facts->of[i], &e->fact[i]);
-    if (!rc && e->digest == r->digest && !e->copy && !(e->copy = strdup(r->path)))
-        rc = err_memory();
     if (r->losses > e->losses) {
         e->losses = r->losses;
-        e->digest = r->digest;
         e->loss_digest = r->loss_digest;
     }
     e->first = r->first < e->first ? r->first : e->first;
@@ -168,7 +165,6 @@ int group_add(struct group *g, struct variants *v, const struct run *r, unsigned
                            .loss = r->loss,
                            .time_s = r->time_ms / 1e3,
                            .loss_digits = r->loss_digits,
-                           .digest = r->digest,
                            .loss_digest = r->loss_digest,
                            .losses = r->losses,
                            .ticks = r->ticks };

@@ -41,11 +41,10 @@ struct run_end {
     char *path;
     int trial;
     int32_t first, last, total, clock_restart, resumed, ticks;
-    char *copy; /* path of a log with all the same numbers, which was given, too; NULL: none */
     bool ended;
     double loss, time_s; /* NaN where there is none */
     int loss_digits;
-    uint64_t digest, loss_digest;
+    uint64_t loss_digest;
     int32_t losses;
     int fact[FACTS]; /* index of a variant; -1 when the log does not say */
 };

@@ -9,9 +9,10 @@
 #include "base/grow.h"
 #include "base/zio.h"
 #include "runs/lists.h"
+#include "runs/notecap.h"
 
 #define FNV 14695981039346656037u /* where FNV-1a begins */
-enum { LINE_MAX_BYTES = 16384, NOTES_MAX = 8, BUFFER = 1 << 18 };
+enum { LINE_MAX_BYTES = 16384, BUFFER = 1 << 18 };
 
 /* step_avg is time / (step - c), c being 0, 10 or the step resumed from: what lines allow. */
 struct average {
@@ -25,7 +26,8 @@ struct logread {
     struct run run;
     bool running; /* step lines of a trial have been seen */
     int trials;
-    long line, notes;
+    long line;
+    struct notecap notes;
     double last_time;
     bool last_is_val;
     int32_t last_train, last_val;
@@ -41,8 +43,7 @@ PRINTF_LIKE(3, 4) static void note(struct logread *r, long line, const char *fmt
 {
     char text[256];
     va_list ap;
-    r->notes++;
-    if (!r->sink.note || r->notes > NOTES_MAX)
+    if (!r->sink.note || !notecap_take(&r->notes, fmt, line))
         return;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
@@ -92,7 +93,6 @@ static void begin_trial(struct logread *r, const struct stepline *s)
                        .loss = NAN,
                        .time_ms = NAN,
                        .resumed = r->facts.resumed,
-                       .digest = FNV,
                        .loss_digest = FNV,
                        .val = val,
                        .tick = tick,
@@ -218,8 +218,6 @@ static uint64_t mix(uint64_t h, double x)
 static void digest(struct run *u, const struct stepline *s)
 {
     const struct printed *loss = s->val.given ? &s->val : &s->train;
-    u->digest = mix(mix(mix(u->digest, s->step), loss->value), s->time_ms.value);
-    u->digest = mix(u->digest, s->avg_ms.value);
     if (!loss->given)
         return;
     u->loss_digest = mix(mix(u->loss_digest, s->step), loss->value);
@@ -319,7 +317,7 @@ static int take_lists(struct logread *r)
                          .loss_digits = loss[i].digits,
                          .time_ms = times ? 1e3 * time[i].value : NAN,
                          .facts = &unknown };
-        u.digest = u.loss_digest = mix(mix(mix(FNV, i), u.loss), u.time_ms);
+        u.loss_digest = mix(mix(mix(FNV, i), u.loss), u.time_ms);
         rc = r->sink.run(r->sink.arg, &u);
     }
     return rc;
@@ -397,11 +395,9 @@ int logread_end(struct logread *r)
         note(r, 0,
              r->hidden_steps ? "step lines in program text only, which are not read"
                              : "no step lines");
-    if (r->notes > NOTES_MAX && r->sink.note) {
-        char text[64];
-        snprintf(text, sizeof text, "%ld more like these", r->notes - NOTES_MAX);
+    char text[64];
+    for (int i = 0; r->sink.note && notecap_rest(&r->notes, i, text, sizeof text); i++)
         r->sink.note(r->sink.arg, r->name, 0, text);
-    }
     return rc;
 }
 

@@ -9,10 +9,10 @@
  *     while (...) if ((rc = logread_feed(r, data, n))) break;
  *     rc = logread_end(r);                                           // then logread_free
  *
- * Layouts: gpt-runlog(5), and lists.h of a file without step lines. Nothing that cannot be read is guessed at: it is left out and
- * named through sink.note with its line (0: the file as a whole). A last line without its end
- * is taken only if it ends in a unit, for a digit may be missing otherwise. What a sink
- * returns other than 0 ends the reading and comes back.
+ * Layouts: gpt-runlog(5), and lists.h of a file without step lines. Nothing that cannot be read is
+ * guessed at: it is left out and named through sink.note with its line (0: the file as a whole),
+ * three times a kind at most. A last line without its end is taken only if it ends in a unit, for a
+ * digit may be missing otherwise. What a sink returns other than 0 ends the reading and comes back.
  * Threads: a reader belongs to one; any number of readers at a time.
  */
 #ifndef RUNS_LOGREAD_H

@@ -32,7 +32,7 @@ struct run {
     int32_t clock_restart; /* where the clock that counts begins; 0: with the run */
     int32_t resumed; /* continues another run from here; its clock is its own */
     int32_t missing; /* steps without a train line between others that have one */
-    uint64_t digest, loss_digest; /* of all its numbers, of its losses: to find equals */
+    uint64_t loss_digest; /* of its losses, to find equal ones */
     int32_t losses; /* how many losses it has, in training and validation */
     struct run_val *val;
     struct run_tick *tick;

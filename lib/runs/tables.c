@@ -79,8 +79,10 @@ static void list_values(struct report *r, const struct group *g, bool times)
         int digits = times ? 4 : e->loss_digits < 10 ? e->loss_digits : 10;
         if (!e->ended || n > (int)sizeof text - 32)
             continue;
-        n += snprintf(text + n, sizeof text - (size_t)n, "%s%.*f", first ? "" : ", ", digits,
-                      times ? e->time_s : e->loss);
+        n += times && isnan(e->time_s)
+                 ? snprintf(text + n, sizeof text - (size_t)n, "%s–", first ? "" : ", ")
+                 : snprintf(text + n, sizeof text - (size_t)n, "%s%.*f", first ? "" : ", ", digits,
+                            times ? e->time_s : e->loss);
         if (n >= (int)sizeof text)
             n = (int)sizeof text - 1;
         first = false;
@@ -92,13 +94,16 @@ static void list_values(struct report *r, const struct group *g, bool times)
 static void list_group(struct report *r, const struct group *g)
 {
     char text[128];
-    int ended = 0, n;
-    for (int i = 0; i < g->n; i++)
+    int ended = 0, timed = 0, n;
+    for (int i = 0; i < g->n; i++) {
         ended += g->run[i].ended;
+        timed += g->run[i].ended && !isnan(g->run[i].time_s);
+    }
     report_block(r, "runs", g->name);
     if (ended <= LISTED_RUNS) {
         list_values(r, g, false);
-        list_values(r, g, true);
+        if (timed)
+            list_values(r, g, true);
     }
     n = ended == g->n ? snprintf(text, sizeof text, "  (n = %d)", ended)
                       : snprintf(text, sizeof text, "  (n = %d; %d more did not reach their end)",
@@ -106,6 +111,9 @@ static void list_group(struct report *r, const struct group *g)
     report_block_line(r, text, (size_t)n);
     report_block_end(r);
 }
+
+/* A number that is 0 where the log does not say it. */
+static int64_t if_known(int64_t n) { return n ? n : REPORT_NONE; }
 
 void tables_runs(struct report *r, const struct gather *g)
 {
@@ -128,10 +136,12 @@ void tables_runs(struct report *r, const struct gather *g)
                           : (f == FACT_GPU || f == FACT_DRIVER) && v->text ? v->text
                                                                            : v->hash;
             }
-            report_row(r, g->group[i].name, e->path, (int64_t)e->trial, e->ended, (int64_t)e->last,
-                       (int64_t)e->total, e->loss, (int64_t)e->loss_digits, e->time_s,
-                       (int64_t)e->clock_restart, (int64_t)e->resumed, said[FACT_SOURCE],
-                       said[FACT_RECIPE], said[FACT_DATA], said[FACT_GPU], said[FACT_DRIVER]);
+            report_row(r, g->group[i].name, e->path, (int64_t)e->trial, e->ended, if_known(e->last),
+                       if_known(e->total), e->loss,
+                       e->ended ? (int64_t)e->loss_digits : REPORT_NONE, e->time_s,
+                       e->last ? (int64_t)e->clock_restart : REPORT_NONE, if_known(e->resumed),
+                       said[FACT_SOURCE], said[FACT_RECIPE], said[FACT_DATA], said[FACT_GPU],
+                       said[FACT_DRIVER]);
         }
 }
 
@@ -215,7 +225,9 @@ static void say_warmup(struct report *r, const struct gather *g, const struct st
                  "group:s: last_step:i:Warm-up_to_step seconds:f3:Seconds "
                  "excess_s:f3:over_the_pace");
     for (int i = 0; i < g->n; i++)
-        report_row(r, g->group[i].name, (int64_t)s[i].warmup, s[i].warmup_s, s[i].warmup_excess_s);
+        if (s[i].n)
+            report_row(r, g->group[i].name, (int64_t)s[i].warmup, s[i].warmup_s,
+                       s[i].warmup_excess_s);
 }
 
 static void say_stalls(struct report *r, const struct gather *g, const struct stages *s)
@@ -272,5 +284,5 @@ void tables_notes(struct report *r, const struct gather *g)
         return;
     report_table(r, "notes", NULL, "path:s line:i text:s");
     for (int i = 0; i < g->notes; i++)
-        report_row(r, g->note[i].path, (int64_t)g->note[i].line, g->note[i].text);
+        report_row(r, g->note[i].path, if_known(g->note[i].line), g->note[i].text);
 }
