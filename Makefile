@@ -5,7 +5,7 @@
 #   V=1         show the commands
 #   asan=1      address and undefined-behaviour sanitizers, into $(BUILD)-asan
 #   tsan=1      the thread sanitizer, into $(BUILD)-tsan
-#   STATIC=1    zstd, zlib, xxhash and BLAS from archives, to carry programs elsewhere
+#   STATIC=1    zstd, zlib and BLAS from archives, to carry programs elsewhere
 #   ARCH=       portable code; or ARCH=-march=x86-64-v3 and so on (this machine)
 #   CUDA=0      leave kernels/ out even where nvcc is found; NVCC=, CUDA_HOME= say where it is
 #   ARCH_GPU=   compute capabilities to build for: 80, 86, 90a, ...; 80ptx: what GPUs newer than that
@@ -103,7 +103,7 @@ EMU_CXX   = $(CXX) -std=c++17 -O1 -g1 $(ARCH) $(FP) -w -Wno-psabi -D_GNU_SOURCE 
             -isystem $(CUDA_HOME)/include -I$(BUILD)/emu/src/kernels -Ilib -include cuda_runtime.h
 HAVE_EMU  = $(and $(HAVE_CUDA),$(filter x86_64,$(shell uname -m)))
 
-LIBS = -lzstd -lz -lxxhash -llapacke -lopenblas
+LIBS = -lzstd -lz -llapacke -lopenblas
 ifdef STATIC
 # Each library from its archive where there is one. BLAS brings Fortran's runtime with it.
 have_archive = $(filter /%,$(shell $(CC) -print-file-name=lib$(1:-l%=%).a))

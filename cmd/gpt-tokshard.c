@@ -210,7 +210,7 @@ out:
 
 /* --- --verify --- */
 
-/* Shards that the MANIFEST does not name: a run on all .bin files of the folder would train on them. */
+/* Shards that MANIFEST does not name: a run on all .bin files of the folder would read them. */
 static int tell_strays(const char *dir, const struct manifest *m, int *bad)
 {
     char **name;

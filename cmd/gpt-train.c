@@ -29,7 +29,7 @@ struct options {
     double ranks_timeout;
     char *gpu_path;
     struct opt_list set;
-    bool plan, recipes, profile, no_graph, quiet, progress;
+    bool plan, recipes, profile, no_graph, no_verify, quiet, progress;
     bool any_device; /* neither --device nor --gpus was given */
 };
 
@@ -85,7 +85,7 @@ static int cpu_backend(struct backend *b, int ranks, int64_t wanted, bool quiet)
                            .comm_new = cpu_comm,
                            .abort = cpu_abort,
                            .group = threads };
-    return ranks == 1 ? comm_solo_new(&threads[0]) : comm_threads_new(threads, ranks);
+    return comm_threads_new(threads, ranks);
 }
 
 /* -- NVIDIA GPUs: one thread a GPU in one process ------------------------------------ */
@@ -98,7 +98,7 @@ static int gpu_ops_new(struct ops **o, int i, void *group)
 
 static int gpu_comm_new(struct comm **c, struct ops *o, int rank, int world, void *group)
 {
-    return group ? comm_nccl_new(c, o, rank, world, group) : comm_solo_new(c);
+    return group ? comm_nccl_new(c, o, rank, world, group) : comm_threads_new(c, 1);
 }
 
 /* A rank is still inside CUDA after all communicators were aborted: its thread cannot be ended. */
@@ -309,6 +309,7 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
         .resume = o->bench ? NULL : o->resume,
         .ranks = (int)o->ranks,
         .no_graph = o->no_graph,
+        .no_verify = o->no_verify,
         .bench = (int)o->bench,
         .profile = o->profile,
         .keep = (int)o->keep,
@@ -352,7 +353,7 @@ static int train(const struct options *o, const struct recipe *r, const char *ar
     return 0;
 }
 
-/* Rejects options that contradict each other or have no effect. --gpus N is --device cuda --ranks N. */
+/* Rejects options that contradict each other or have no effect. --gpus N: N ranks on GPUs. */
 static int check_options(struct options *o)
 {
     int rc = opt_choose(o->plan, "--plan", o->bench, "--bench");
@@ -399,6 +400,8 @@ int main(int argc, char **argv)
           "override section.key of the recipe; may be repeated", 0, 0, NULL },
         { 'd', "data", "SHARDS", OPT_STR, &o.data,
           "folder of shards, or a file or pattern of public .bin shards", 0, 0, NULL },
+        OPT_SWITCH(0, "no-verify", &o.no_verify,
+                   "do not check what is read of SHARDS against the hashes of its MANIFEST"),
         { 'p', "plan", NULL, OPT_FLAG, &o.plan,
           "print parameters, memory, communication and schedule; train nothing", 0, 0, NULL },
         { 0, NULL, NULL, OPT_GROUP, NULL, "Run", 0, 0, NULL },

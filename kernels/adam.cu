@@ -245,7 +245,8 @@ __global__ static void __launch_bounds__(THREADS) adam(const __grid_constant__ j
     const job &q = all.of[i];
     form<MOMENTS> f = { q };
     int64_t from = i ? all.end[i - 1] : 0, block = blockIdx.x - from, blocks = all.end[i] - from;
-    constants k = { q.step->step_size, q.step->decay, q.step->eps, 1, q.step->update };
+    const adam_step &step = q.step[q.gate ? q.gate->late : 0];
+    constants k = { step.step_size, step.decay, step.eps, 1, step.update };
     uint32_t most = 0;
 
     if (q.gate) {

@@ -342,7 +342,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     }
 }
 
-/* -- host --------------------------------------------------------------------------------------- */
+/* -- host -------------------------------------------------------------------------------------- */
 
 template <typename A>
 cudaError_t launch(void (*kernel)(struct attention_call, A), int bytes, cudaStream_t stream,

@@ -1,7 +1,7 @@
-/* behind.h - a kernel whose blocks may start while the last ones of the kernel before it in the stream
- * run: the first permits it, the second waits before it touches memory that anything before it
- * writes. From compute capability 9.0 on; below, both are nothing, and launches must not ask for it
- * (cudaLaunchAttributeProgrammaticStreamSerialization). Source: PTX ISA 9.0, griddepcontrol.
+/* behind.h - a kernel whose blocks may start while the last ones of the kernel before it in the
+ * stream run: the first permits it, the second waits before it touches memory that anything before
+ * it writes. From compute capability 9.0 on; below, both are nothing, and launches must not ask for
+ * it (cudaLaunchAttributeProgrammaticStreamSerialization). Source: PTX ISA 9.0, griddepcontrol.
  */
 #ifndef KERNELS_BEHIND_H
 #define KERNELS_BEHIND_H

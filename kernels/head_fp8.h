@@ -18,8 +18,8 @@ void head_quantize(struct cuda_ops *c, struct tensor dst, struct tensor dst_t, s
 void head_transpose(struct cuda_ops *c, struct tensor dst_t, int64_t first, struct tensor src,
                     int64_t ld, int64_t rows);
 
-/* Two numbers as codes, the first in the low byte. Below compute capability 8.9 (where a weight's fp8
- * copy is still written, though no product reads it) by arithmetic. */
+/* Two numbers as codes, the first in the low byte. Below compute capability 8.9 (where a weight's
+ * fp8 copy is still written, though no product reads it) by arithmetic. */
 __device__ __forceinline__ uint16_t pack_e4m3x2(float lo, float hi)
 {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890

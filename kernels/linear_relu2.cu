@@ -14,7 +14,7 @@
 
 enum { BLOCK = 4096, THREADS = 256 };
 
-/* -- any GPU ------------------------------------------------------------------------------------ */
+/* -- any GPU ----------------------------------------------------------------------------------- */
 
 /* x = max(x,0)^2, n vectors of eight. */
 static __global__ void __launch_bounds__(THREADS) square_relu(uint4 *x, int64_t n)
@@ -91,7 +91,7 @@ static void portable_backward(struct cuda_ops *c, struct tensor dpre, struct ten
     }
 }
 
-/* -- the ops -------------------------------------------------------------------------------------- */
+/* -- the ops ----------------------------------------------------------------------------------- */
 
 static bool can_do(struct cuda_ops *c, struct tensor x, struct tensor w)
 {

@@ -23,15 +23,17 @@ __device__ __forceinline__ float nesterov(float mom, float g, float blend)
 template <int WIDTH, typename G>
 static __global__ void __launch_bounds__(THREADS, BLOCKS_A_SM)
     take_in(double *partial, float *mom, const G *g, int64_t count, int steps,
-            const struct muon_step *m)
+            const struct muon_step *m, const struct step_gate *gate)
 {
     __shared__ double warps[32];
     int64_t base = (int64_t)blockIdx.y * count, at = (int64_t)blockIdx.x * steps * STEP;
     int64_t end = at + (int64_t)steps * STEP < count ? at + (int64_t)steps * STEP : count;
-    float blend = m->blend;
+    float blend = m->blend, factor = gate ? gate->factor : 1;
     double squares = 0;
 
     start_kernel_behind();
+    if (gate && gate->skip)
+        return;
 #pragma unroll 2
     for (at += threadIdx.x * WIDTH; at < end; at += THREADS * WIDTH) {
         float a[WIDTH], b[WIDTH], sum = 0;
@@ -39,6 +41,7 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS_A_SM)
         load<WIDTH>(b, g + base + at);
 #pragma unroll
         for (int e = 0; e < WIDTH; e++) {
+            b[e] = mul(b[e], factor);
             a[e] = add(a[e], mul(blend, sub(b[e], a[e])));
             float u = nesterov(a[e], b[e], blend);
             sum = fmaf(u, u, sum);
@@ -54,15 +57,17 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS_A_SM)
 template <int WIDTH, typename G, typename X>
 static __global__ void __launch_bounds__(THREADS, BLOCKS_A_SM)
     scale(X *x, const float *mom, const G *g, int64_t count, int steps, const double *partial,
-          const struct muon_step *m)
+          const struct muon_step *m, const struct step_gate *gate)
 {
     __shared__ double warps[32];
     int64_t base = (int64_t)blockIdx.y * count, at = (int64_t)blockIdx.x * steps * STEP;
     int64_t end = at + (int64_t)steps * STEP < count ? at + (int64_t)steps * STEP : count;
-    float blend = m->blend;
+    float blend = m->blend, factor = gate ? gate->factor : 1;
     double squares = 0;
 
     wait_for_kernel_before();
+    if (gate && gate->skip)
+        return;
     for (int i = threadIdx.x; i < gridDim.x; i += THREADS)
         squares += partial[(int64_t)blockIdx.y * gridDim.x + i];
     float norm = (float)sqrt(block_sum(squares, warps)), divisor = add(mul(1.02f, norm), 1e-6f);
@@ -74,27 +79,27 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS_A_SM)
         load<WIDTH>(b, g + base + at);
 #pragma unroll
         for (int e = 0; e < WIDTH; e++)
-            a[e] = finite ? quot(nesterov(a[e], b[e], blend), divisor) : 0;
+            a[e] = finite ? quot(nesterov(a[e], mul(b[e], factor), blend), divisor) : 0;
         store<WIDTH>(x + base + at, a);
     }
 }
 
 template <int WIDTH, typename G, typename X>
 static void both(struct cuda_ops *c, X *x, float *mom, const G *g, int64_t count, int n,
-                 const struct muon_step *m)
+                 const struct muon_step *m, const struct step_gate *gate)
 {
     int steps = div_up(count * n, (int64_t)STEP * BLOCKS_A_SM * c->sms);
     dim3 grid(div_up(count, (int64_t)steps * STEP), n);
     double *partial = (double *)cuda_workspace(c, sizeof *partial * grid.x * grid.y);
     if (!partial)
         return;
-    take_in<WIDTH><<<grid, THREADS, 0, c->stream>>>(partial, mom, g, count, steps, m);
+    take_in<WIDTH><<<grid, THREADS, 0, c->stream>>>(partial, mom, g, count, steps, m, gate);
     CUDA_LAUNCHED(c);
-    launch_behind(c, scale<WIDTH, G, X>, grid, THREADS, x, mom, g, count, steps, partial, m);
+    launch_behind(c, scale<WIDTH, G, X>, grid, THREADS, x, mom, g, count, steps, partial, m, gate);
 }
 
 void gpu_muon_input(struct ops *o, struct tensor x, struct tensor mom, struct tensor g, int n,
-                    const struct muon_step *m)
+                    const struct muon_step *m, const struct step_gate *gate)
 {
     struct cuda_ops *c = cuda_of(o);
     int64_t count = tensor_count(x) / n;
@@ -107,9 +112,9 @@ void gpu_muon_input(struct ops *o, struct tensor x, struct tensor mom, struct te
     with_type(x, [&](auto *px) {
         with_type(g, [&](auto *pg) {
             if (by_8)
-                both<8>(c, px, (float *)mom.data, pg, count, n, m);
+                both<8>(c, px, (float *)mom.data, pg, count, n, m, gate);
             else
-                both<1>(c, px, (float *)mom.data, pg, count, n, m);
+                both<1>(c, px, (float *)mom.data, pg, count, n, m, gate);
         });
     });
 }

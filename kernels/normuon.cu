@@ -26,7 +26,8 @@ __device__ __forceinline__ float inverse_root(float second)
 /* Rows [8 b, 8 b + 8) of matrix blockIdx.y; sums[2 (y gridDim.x + b)] = their two sums. */
 template <int WIDTH, typename X>
 static __global__ void __launch_bounds__(WARPS * 32)
-    row_stats(double *sums, float *q, const X *x, int rows, int cols, float blend)
+    row_stats(double *sums, float *q, const X *x, int rows, int cols, float blend,
+              const struct step_gate *gate)
 {
     __shared__ float pair[2][WARPS];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = blockIdx.x * WARPS + warp;
@@ -34,6 +35,8 @@ static __global__ void __launch_bounds__(WARPS * 32)
     float dot = 0, mean = 0, scaled = 0;
 
     start_kernel_behind();
+    if (gate && gate->skip)
+        return;
     if (row < rows) {
         float second = q[at];
 #pragma unroll 3
@@ -153,7 +156,7 @@ __device__ __forceinline__ float norm_kept(const double *sums, int blocks, int c
 template <int WIDTH, bool HALVES, typename X>
 static __global__ void __launch_bounds__(WARPS * 32)
     update(void *w, uint16_t *mant, const float *q, const X *x, int rows, int cols,
-           const double *sums, const struct muon_step *m,
+           const double *sums, const struct muon_step *m, const struct step_gate *gate,
            const __grid_constant__ struct multipliers mul_of)
 {
     constexpr int AHEAD = WIDTH == 8 ? 3 : 1; /* 768 columns: a row's all */
@@ -162,6 +165,10 @@ static __global__ void __launch_bounds__(WARPS * 32)
     float lr = mul(m->lr, mul_of.lr[blockIdx.y]), decay = m->decay, scale = 0;
     bool mine = row < rows;
 
+    if (gate && gate->skip) {
+        wait_for_kernel_before(); /* what follows this kernel follows that one, too */
+        return;
+    }
     for (int j0 = 0; j0 < cols; j0 += 32 * WIDTH * AHEAD) {
         weight<WIDTH, HALVES> p[AHEAD];
         float d[AHEAD][WIDTH];
@@ -198,7 +205,8 @@ static __global__ void __launch_bounds__(WARPS * 32)
 
 template <int WIDTH, bool HALVES, typename X>
 static void both(struct cuda_ops *c, void *w, uint16_t *mant, float *q, const X *x, int n, int rows,
-                 int cols, const float *lr_mul, float blend, const struct muon_step *m)
+                 int cols, const float *lr_mul, float blend, const struct muon_step *m,
+                 const struct step_gate *gate)
 {
     dim3 grid(div_up(rows, WARPS), n);
     double *sums = (double *)cuda_workspace(c, 2 * sizeof *sums * grid.x * grid.y);
@@ -206,15 +214,15 @@ static void both(struct cuda_ops *c, void *w, uint16_t *mant, float *q, const X 
     if (!sums)
         return;
     memcpy(lr.lr, lr_mul, (size_t)n * sizeof *lr_mul);
-    row_stats<WIDTH><<<grid, WARPS * 32, 0, c->stream>>>(sums, q, x, rows, cols, blend);
+    row_stats<WIDTH><<<grid, WARPS * 32, 0, c->stream>>>(sums, q, x, rows, cols, blend, gate);
     CUDA_LAUNCHED(c);
     launch_behind(c, update<WIDTH, HALVES, X>, grid, WARPS * 32, w, mant, q, x, rows, cols, sums, m,
-                  lr);
+                  gate, lr);
 }
 
 void gpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tensor q,
                  struct tensor x, int n, const float *lr_mul, double beta2,
-                 const struct muon_step *m)
+                 const struct muon_step *m, const struct step_gate *gate)
 {
     struct cuda_ops *c = cuda_of(o);
     int rows = (int)(x.rows / n), cols = (int)x.cols;
@@ -233,12 +241,12 @@ void gpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tens
     float blend = (float)(1 - beta2), *pq = (float *)q.data;
     with_type(x, [&](auto *px) {
         if (by_8 && halves)
-            both<8, true>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, m);
+            both<8, true>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, m, gate);
         else if (by_8)
-            both<8, false>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, m);
+            both<8, false>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, m, gate);
         else if (halves)
-            both<1, true>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, m);
+            both<1, true>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, m, gate);
         else
-            both<1, false>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, m);
+            both<1, false>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, m, gate);
     });
 }

@@ -100,7 +100,7 @@ template <bool TB> static void launch_update(const product &p, int columns)
 
 /* -- one product on any GPU ---------------------------------------------------------------- */
 
-/* out = op(a) op(b); with `add`: factors[0] op(a) op(b) + factors[1] add, which lies as out does. */
+/* out = op(a) op(b); with `add`: factors[0] op(a) op(b) + factors[1] add, laid out as out is. */
 static void batched(struct cuda_ops *c, const matrices &out, const matrices &a, bool ta,
                     const matrices &b, bool tb, const matrices *add = NULL,
                     const float *factors = NULL)

@@ -66,7 +66,7 @@ __device__ __forceinline__ float dot8(const float (&a)[8], const float (&b)[8])
     return s;
 }
 
-/* Sum over the warp, or over aligned groups of `width` lanes; every lane gets it. T: float, double. */
+/* Sum over the warp, or aligned groups of `width` lanes, in every lane. T: float, double. */
 template <typename T> __device__ __forceinline__ T warp_sum(T x, int width = 32)
 {
     for (int m = width / 2; m > 0; m /= 2)

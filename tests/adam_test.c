@@ -104,7 +104,7 @@ static bool scales_fit(const struct adam_case *c, const struct adam_held *h, int
 static void test_case(const struct adam_case *c)
 {
     struct adam_step a = { 0.013f, 0.0007f, 1e-6f, 5 };
-    struct step_gate gate = { c->factor, 0 };
+    struct step_gate gate = { .factor = c->factor };
     struct adam_held h = adam_held_new(c, &seed);
     struct adam_param p = adam_param_of(c, &h, &a);
     int64_t n = c->rows * c->cols;
@@ -198,7 +198,7 @@ static void test_skip(void)
     for (int k = 0; k < 40; k++) {
         struct adam_case c = adam_case_drawn(&seed);
         struct adam_step a = { 0.013f, 0.0007f, 1e-10f, 1 };
-        struct step_gate gate = { NAN, 1 };
+        struct step_gate gate = { .factor = NAN, .skip = 1 };
         uint64_t from = seed;
         struct adam_held h = adam_held_new(&c, &seed), same = adam_held_new(&c, &from);
         struct adam_param p = adam_param_of(&c, &h, &a);

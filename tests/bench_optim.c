@@ -121,7 +121,7 @@ int main(int argc, char **argv)
         return GPT_USAGE;
     }
     check(recipe_read(&r, path, NULL, 0));
-    check(world == 1 ? comm_solo_new(c) : comm_threads_new(c, world));
+    check(comm_threads_new(c, world));
     printf("%s, %d ranks\n", path, world);
     for (int i = 0; i < world; i++) {
         k[i] = (struct rank){ r, c[i], steps };

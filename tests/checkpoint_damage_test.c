@@ -121,8 +121,8 @@ static void with_manifest(const char *dir, const char *from, const char *to, con
     free(text);
 }
 
-/* A tensor of 10^18 - 11 units, a prime: not every number up to it is tried as ranks. It alone is in
- * two pieces, and so cut by rank. */
+/* A tensor of 10^18 - 11 units, a prime: not every number up to it is tried as ranks. It alone is
+ * in two pieces, and so cut by rank. */
 static void test_huge_count(const char *root, const struct model_state *a)
 {
     struct tensors *s;

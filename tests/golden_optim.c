@@ -195,7 +195,7 @@ static int start(struct run *u)
     }
     bool later = st_meta(u->g.h, "bigram_vocab");
     int rc = golden_recipe(&u->recipe, &u->g, later ? "record-74" : "record-61", false);
-    if (rc || (rc = comm_solo_new(&u->comm)) ||
+    if (rc || (rc = comm_threads_new(&u->comm, 1)) ||
         (rc = banks_init(&u->banks, u->recipe, u->o, 0, 1)) ||
         (rc = optim_init(&u->z, u->recipe, &u->banks, u->o, u->comm)))
         return rc;

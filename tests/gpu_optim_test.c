@@ -217,11 +217,11 @@ static void test_forms(int n, bool skip)
     struct adam_case c[ADAM_MAX];
     struct adam_held h[ADAM_MAX], d[ADAM_MAX];
     struct adam_param p[ADAM_MAX], q[ADAM_MAX];
-    struct adam_step a = { 0.013f, 0.0007f, 1e-6f, 1 };
 
     for (int step = 1; step <= 2; step++)
         for (int i = 0; i < n; i++) {
-            struct step_gate gate;
+            struct adam_step a[2] = { { NAN, NAN, NAN, 0 }, { NAN, NAN, NAN, 0 } };
+            struct step_gate gate = { NAN, skip && step == 2, i % 2, NAN };
             void *ca, *ga, *cg, *gg;
             if (step == 1) {
                 c[i] = adam_case_drawn(&seed);
@@ -231,9 +231,9 @@ static void test_forms(int n, bool skip)
                         to_device(&d[i].t[k], k == H_AMAX ? 0 : adam_lead(&c[i], h[i].t[k].dtype));
                 d[i].copy.codes = d[i].t[H_CODES], d[i].copy.amax = (real *)d[i].t[H_AMAX].data;
             }
-            a.update = (uint32_t)step;
-            gate.factor = c[i].factor, gate.skip = skip && step == 2;
-            numbers(&a, sizeof a, &ca, &ga), numbers(&gate, sizeof gate, &cg, &gg);
+            gate.factor = c[i].factor;
+            a[gate.late] = (struct adam_step){ 0.013f, 0.0007f, 1e-6f, (uint32_t)step };
+            numbers(a, sizeof a, &ca, &ga), numbers(&gate, sizeof gate, &cg, &gg);
             p[i] = adam_param_of(&c[i], &h[i], (struct adam_step *)ca);
             q[i] = adam_param_of(&c[i], &d[i], (struct adam_step *)ga);
             p[i].gate = (struct step_gate *)cg, q[i].gate = (struct step_gate *)gg;
@@ -270,8 +270,8 @@ static void test_muon_input(int n, int64_t rows, int64_t cols, enum dtype tg, en
     void *cm, *gm;
     numbers(&m, sizeof m, &cm, &gm);
     for (int step = 0; step < 2; step++) {
-        cpu->muon_input(cpu, x.c, mom.c, g.c, n, cm);
-        gpu->muon_input(gpu, x.g, mom.g, g.g, n, gm);
+        cpu->muon_input(cpu, x.c, mom.c, g.c, n, cm, NULL);
+        gpu->muon_input(gpu, x.g, mom.g, g.g, n, gm, NULL);
     }
     CHECK_EQ(different_bytes(mom), 0);
     /* the norms may differ in their last bit, which turns few bf16 roundings */
@@ -294,8 +294,8 @@ static void test_muon_input_odd(void)
     }
     set(g.c, 2 * COUNT + 5, NAN);
     to_gpu(mom), to_gpu(g);
-    cpu->muon_input(cpu, x.c, mom.c, g.c, N, cm);
-    gpu->muon_input(gpu, x.g, mom.g, g.g, N, gm);
+    cpu->muon_input(cpu, x.c, mom.c, g.c, N, cm, NULL);
+    gpu->muon_input(gpu, x.g, mom.g, g.g, N, gm, NULL);
     struct tensor got = fetched(x.g);
     long bad = 0;
     for (int64_t i = 0; i < 3 * COUNT; i++)
@@ -314,6 +314,142 @@ static void test_muon_inputs(void)
             test_muon_input((int)shape[s][0], shape[s][1], shape[s][2], k & 1 ? DT_F32 : DT_BF16,
                             k & 2 ? DT_F32 : DT_BF16);
     test_muon_input_odd();
+    clear();
+}
+
+/* -- skipped steps ------------------------------------------------------------------------ */
+
+/* A matrix of NorMuon and a parameter of Adam, moved as the gate decides. */
+struct gated {
+    struct tensor g, x, mom, q, w, mant, ag, am, av, aw, gate, sum;
+    struct adam_step *adam;
+    struct muon_step *muon;
+};
+
+static void gated_step(struct ops *o, const struct gated *s, float limit)
+{
+    static const float one = 1;
+    struct tensor all[3] = { s->g, tensor_rows(s->g, 0, 0), s->ag };
+    struct step_gate *gate = (struct step_gate *)s->gate.data;
+    struct adam_param p = { 0 };
+
+    p.w = s->aw, p.g = s->ag, p.m.t = s->am, p.v.t = s->av;
+    p.beta1 = 0.9, p.beta2 = 0.99, p.step = s->adam, p.gate = gate;
+    o->squares(o, (real *)s->sum.data, all, 3);
+    o->step_gate(o, gate, (real *)s->sum.data, 2, limit, 0.25f);
+    o->muon_input(o, s->x, s->mom, s->g, 1, s->muon, gate);
+    o->normuon(o, s->w, s->mant, s->q, s->x, 1, &one, 0.95, s->muon, gate);
+    o->adam(o, &p, 1);
+}
+
+/* Bytes of GPU memory, to see that a skipped step leaves them. */
+static uint64_t gpu_bytes(const struct both *b, int n)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < n; i++) {
+        struct tensor t = fetched(b[i].g);
+        for (size_t k = 0; k < tensor_bytes(t.data ? t : NO_TENSOR); k++)
+            sum = sum * 0x9e3779b97f4a7c15 + ((uint8_t *)t.data)[k] + 1;
+        free(t.data);
+    }
+    return sum;
+}
+
+/* Four steps, with an infinity in the second and a NaN in the third; captured, replays decide on
+ * what memory holds then. limit 0: the factor is exact, and so is what hangs on no norm. */
+static void test_gate(int64_t rows, int64_t cols, int64_t n, float limit, bool graph)
+{
+    struct both w = drawn(DT_BF16, rows, cols, 1), mant = drawn_u16(rows, cols);
+    struct both mom = drawn(DT_F32, rows, cols, 1), q = drawn(DT_F32, rows, 1, 0);
+    struct both am = drawn(DT_F32, 1, n, 0.1), av = drawn(DT_F32, 1, n, 0);
+    struct both aw = drawn(DT_BF16, 1, n, 1), x = blank(DT_BF16, rows, cols);
+    struct both g = drawn(DT_BF16, rows, cols, 1), ag = drawn(DT_F32, 1, n, 0.1);
+    struct both gate = blank(DT_F32, 1, 4), sum = blank(DT_F32, 1, 1);
+    struct both states[] = { w, mant, mom, q, am, av, aw };
+    struct adam_step a[2] = { { 0.013f, 0.0007f, 1e-6f, 2 }, { 0.02f, 0.0007f, 1e-6f, 1 } };
+    struct muon_step m = { .blend = 0.07f, .lr = 0.02f, .decay = 0.01f };
+    void *ca, *ga, *cm, *gm, *replay = NULL;
+
+    cpu->zero(cpu, gate.c), gpu->zero(gpu, gate.g);
+
+    numbers(a, sizeof a, &ca, &ga), numbers(&m, sizeof m, &cm, &gm);
+    struct gated on_cpu = { g.c,
+                            x.c,
+                            mom.c,
+                            q.c,
+                            w.c,
+                            mant.c,
+                            ag.c,
+                            am.c,
+                            av.c,
+                            aw.c,
+                            gate.c,
+                            sum.c,
+                            (struct adam_step *)ca,
+                            (struct muon_step *)cm };
+    struct gated on_gpu = { g.g,
+                            x.g,
+                            mom.g,
+                            q.g,
+                            w.g,
+                            mant.g,
+                            ag.g,
+                            am.g,
+                            av.g,
+                            aw.g,
+                            gate.g,
+                            sum.g,
+                            (struct adam_step *)ga,
+                            (struct muon_step *)gm };
+    for (int step = 0; step < 4; step++) {
+        bool bad = step == 1 || step == 2;
+        for (int64_t i = 0; i < rows * cols; i++)
+            set(g.c, i, normal());
+        for (int64_t i = 0; i < n; i++)
+            set(ag.c, i, 0.1 * normal());
+        if (step == 1)
+            set(g.c, rows * cols - 1, INFINITY);
+        if (step == 2)
+            set(ag.c, n - 1, NAN);
+        to_gpu(g), to_gpu(ag);
+        uint64_t before = gpu_bytes(states, 7);
+        if (graph && step == 0) {
+            CHECK_OK(ops_cuda_capture(gpu));
+            gated_step(gpu, &on_gpu, limit);
+            CHECK_OK(ops_cuda_capture_end(gpu, &replay));
+        }
+        if (graph)
+            ops_cuda_launch(gpu, replay);
+        else
+            gated_step(gpu, &on_gpu, limit);
+        gated_step(cpu, &on_cpu, limit);
+        struct tensor got = fetched(gate.g);
+        struct step_gate *y = (struct step_gate *)got.data, *z = (struct step_gate *)gate.c.data;
+        CHECK(y->skip == bad && z->skip == bad);
+        CHECK(y->late == (step > 1) && z->late == (step > 1));
+        if (!bad) { /* sums in f64 and one rounding: the last bit of squares, root and quotient */
+            CHECK(fabsf(y->norm - z->norm) <= 0x1p-22f * z->norm);
+            CHECK(fabsf(y->factor - z->factor) <= 0x1p-21f * z->factor);
+        }
+        CHECK((gpu_bytes(states, 7) == before) == bad);
+        if (limit == 0)
+            CHECK_EQ(different_bytes(mom) + different_bytes(am) + different_bytes(av) +
+                         different_bytes(aw),
+                     0);
+        free(got.data);
+    }
+    CHECK_OK(gpu->sync(gpu));
+    if (replay)
+        ops_cuda_graph_free(replay);
+}
+
+static void test_gates(void)
+{
+    for (int k = 0; k < 4; k++) {
+        test_gate(1, 1, 1, k & 1 ? 0.5f : 0, k & 2);
+        test_gate(24, 40, 1000, k & 1 ? 0.5f : 0, k & 2);
+        test_gate(67, 61, 50001, k & 1 ? 0.5f : 0, k & 2);
+    }
     clear();
 }
 
@@ -341,8 +477,8 @@ static void test_normuon(int n, int64_t rows, int64_t cols, enum dtype tw, bool 
     to_gpu(x), to_gpu(q);
     old.c.data = malloc(tensor_bytes(w.c));
     memcpy(old.c.data, w.c.data, tensor_bytes(w.c));
-    cpu->normuon(cpu, w.c, mant.c, q.c, x.c, n, lr_mul, 0.95, cm);
-    gpu->normuon(gpu, w.g, mant.g, q.g, x.g, n, lr_mul, 0.95, gm);
+    cpu->normuon(cpu, w.c, mant.c, q.c, x.c, n, lr_mul, 0.95, cm, NULL);
+    gpu->normuon(gpu, w.g, mant.g, q.g, x.g, n, lr_mul, 0.95, gm, NULL);
     if (exact) {
         CHECK_EQ(different_bytes(w) + different_bytes(q), 0);
         if (tw == DT_BF16)
@@ -453,6 +589,7 @@ int main(void)
     test_all_forms();
     test_fp8_copies();
     test_muon_inputs();
+    test_gates();
     test_normuons();
     test_exchanged_rows();
     return pair_end();

@@ -10,7 +10,7 @@
 
 /* -- polar --------------------------------------------------------------------------------- */
 
-/* orthogonalisation.md 4.2, then further rows near the fixed point, so that tables have up to ten. */
+/* orthogonalisation.md 4.2, then rows near the fixed point, so that tables have up to ten. */
 static const double table[10][3] = {
     { 8.156554524902461, -22.48329292557795, 15.878769915207462 },
     { 4.042929935166739, -2.808917465908714, 0.5000178451051316 },
@@ -208,9 +208,9 @@ static void test_graph(int n, int64_t rows, int64_t cols)
             CHECK_OK(ops_cuda_capture(gpu));
         }
         for (int twice = 0; twice < 2 - k; twice++) {
-            gpu->muon_input(gpu, x, mom[k].g, g.g, n, gm);
+            gpu->muon_input(gpu, x, mom[k].g, g.g, n, gm, NULL);
             gpu->polar(gpu, x, n, table, 5, false);
-            gpu->normuon(gpu, w[k].g, mant[k].g, q[k].g, x, n, lr_mul, 0.95, gm);
+            gpu->normuon(gpu, w[k].g, mant[k].g, q[k].g, x, n, lr_mul, 0.95, gm, NULL);
         }
     }
     CHECK_OK(ops_cuda_capture_end(gpu, &graph));

@@ -1,5 +1,6 @@
 /* json_test.c - what RFC 8259 calls JSON is read, what it does not is refused at its place, and
- * brackets nest only so deep, also of text in pieces. What strings may hold is tried in safetensors_test and source_test. */
+ * brackets nest only so deep, also of text in pieces. What strings may hold is tried in
+ * safetensors_test and source_test. */
 #include "base/json.h"
 #include "check.h"
 

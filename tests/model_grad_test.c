@@ -5,9 +5,9 @@
  * Each parameter moves by +-h and +-h/2 along a direction in which every element takes part; the
  * two slopes together are right to h^4. The loss (some 500, in f32: errors of 1e-4) changes by
  * about 1, so that the slope is known to 1e-3; 1e-2 leaves room and shows any wrong or missing
- * term. Where a gradient is zero (dead lambdas have one) the slope must be as small. In drawn recipes
- * the loss may be far from straight (a scalar that all layers share): there the two slopes differ,
- * and their difference bounds what is left of the error.
+ * term. Where a gradient is zero (dead lambdas have one) the slope must be as small. In drawn
+ * recipes the loss may be far from straight (a scalar that all layers share): there the two slopes
+ * differ, and their difference bounds what is left of the error.
  */
 #include <stdlib.h>
 #include "base/rng.h"

@@ -9,28 +9,27 @@
 #include "check.h"
 #include "scratch.h"
 #include "checkpoint/tensors.h"
-#include "inspect/npz_writer.h"
 
 static const float numbers[6] = { 1, -2, 3.5f, 0, 1e-20f, 6 };
 
 static void write_npz(const char *path)
 {
     struct output o;
-    struct npz_writer *w;
+    struct st_writer *w;
     CHECK_OK(output_open(&o, path, true));
-    CHECK_OK(npz_new(&w, o.f, path));
-    CHECK_OK(npz_note(w, "step", "12"));
-    CHECK_OK(npz_note(w, "text", "two\nlines \"q\""));
-    CHECK_OK(npz_begin(w, "a.weight", DT_F32, 2, (uint64_t[]){ 2, 3 }));
-    CHECK_OK(npz_write(w, numbers, 8));
-    CHECK_OK(npz_write(w, numbers + 2, 16));
-    CHECK_OK(npz_begin(w, "scalar", DT_F32, 0, NULL));
-    CHECK_OK(npz_write(w, numbers + 2, 4));
-    CHECK_OK(npz_begin(w, "row", DT_I16, 1, (uint64_t[]){ 2 }));
-    CHECK_OK(npz_write(w, "\1\0\2", 4));
-    CHECK_OK(npz_begin(w, "none", DT_U8, 2, (uint64_t[]){ 0, 7 }));
-    CHECK_OK(npz_finish(w));
-    npz_free(w);
+    CHECK_OK(st_writer_new(&w, o.f, path, ST_NPZ));
+    CHECK_OK(st_note(w, "step", "12"));
+    CHECK_OK(st_note(w, "text", "two\nlines \"q\""));
+    CHECK_OK(st_declare(w, "a.weight", DT_F32, 2, (uint64_t[]){ 2, 3 }));
+    CHECK_OK(st_declare(w, "scalar", DT_F32, 0, NULL));
+    CHECK_OK(st_declare(w, "row", DT_I16, 1, (uint64_t[]){ 2 }));
+    CHECK_OK(st_declare(w, "none", DT_U8, 2, (uint64_t[]){ 0, 7 }));
+    CHECK_OK(st_write(w, numbers, 8));
+    CHECK_OK(st_write(w, numbers + 2, 16));
+    CHECK_OK(st_write(w, numbers + 2, 4));
+    CHECK_OK(st_write(w, "\1\0\2", 4));
+    CHECK_OK(st_writer_finish(w));
+    st_writer_free(w);
     CHECK_OK(output_commit(&o));
 }
 

@@ -123,7 +123,7 @@ static void test_muon_input(enum dtype tx, enum dtype tg, int64_t rows, int64_t 
     }
     for (int64_t i = 0; i < count; i++)
         u[i] /= 1.02 * sqrt(squares) + 1e-6;
-    o->muon_input(o, x, mom, g, 3, &m);
+    o->muon_input(o, x, mom, g, 3, &m, NULL);
     /* A few f32 roundings of numbers around 1, whose sum may cancel; bf16 adds one of 2^-8
      * relative at most. */
     double wrong = 0;
@@ -307,7 +307,7 @@ static void test_normuon(enum dtype tw, enum dtype tx, int64_t rows, int64_t col
             want[i] = p - (u * p >= 0 ? p * m.decay * lr : 0) - u * lr;
         }
     }
-    o->normuon(o, w, mant, q, x, N, mul, 0.95, &m);
+    o->normuon(o, w, mant, q, x, N, mul, 0.95, &m, NULL);
     double d = 0, norm = 0;
     for (int64_t i = 0; i < count; i++) {
         d += (master(w, mant, i) - want[i]) * (master(w, mant, i) - want[i]);
@@ -336,7 +336,7 @@ static void test_low_halves(void)
         set(x, 1, 1);
         set(q, 0, 1);
         set(q, 1, 1);
-        o->normuon(o, w, mant, q, x, 1, &one, 0.95, &m);
+        o->normuon(o, w, mant, q, x, 1, &one, 0.95, &m, NULL);
         CHECK(master(w, mant, 0) == 1 - step * 0x1p-20);
         CHECK(master(w, mant, 1) == -step * 0x1p-20);
     }
@@ -397,6 +397,32 @@ static void test_gather(enum dtype dtype, int64_t rows, int64_t cols)
     free(row);
 }
 
+/* The sum in double, whose result is rounded once. limit is of the norm times unscale. */
+static void test_gate(enum dtype t, int64_t rows, int64_t cols, double limit)
+{
+    struct tensor g[3] = { drawn(t, rows, cols, 1), drawn(DT_F32, 0, cols, 1),
+                           drawn(DT_F32, 7, 3, 0.1) };
+    struct step_gate gate = { NAN, 0, 7, NAN };
+    double want = 0;
+    real sum = NAN;
+
+    for (int k = 0; k < 3; k++)
+        for (int64_t i = 0; i < tensor_count(g[k]); i++)
+            want += get(g[k], i) * get(g[k], i);
+    o->squares(o, &sum, g, 3);
+    CHECK(fabs(sum - want) <= 0x1p-21 * want); /* f32 sums of 512 in real_dot */
+    double norm = sqrt(4 * want) * 0.5, factor = 0.5 * (limit > 0 ? fmin(1, limit / norm) : 1);
+    o->step_gate(o, &gate, &sum, 4, (real)limit, 0.5f);
+    CHECK(!gate.skip && !gate.late && fabs(gate.norm - norm) <= 0x1p-20 * norm);
+    CHECK(fabs(gate.factor - factor) <= 0x1p-20 * factor);
+    for (int k = 0; k < 3; k++) { /* and a step whose last one is not finite */
+        set(g[2], 20, k == 0 ? NAN : k == 1 ? INFINITY : 1e30);
+        o->squares(o, &sum, g, 3);
+        o->step_gate(o, &gate, &sum, 4, (real)limit, 0.5f);
+        CHECK(gate.skip == 1 && gate.late == (k > 0));
+    }
+}
+
 int main(void)
 {
     static const int64_t shape[][2] = { { 1, 1 },   { 1, 13 },  { 17, 1 }, { 31, 31 },
@@ -420,6 +446,8 @@ int main(void)
             }
             test_polar(types[t], rows, cols, false);
             test_polar(types[t], rows, cols, true);
+            test_gate(types[t], rows, cols, 0);
+            test_gate(types[t], rows, cols, 3);
             test_gather(types[t], rows, cols);
             test_merge_rows(types[t], 1, 0, rows, cols);
             test_merge_rows(types[t], 3, 2, rows, cols);

@@ -28,6 +28,11 @@ struct variant {
     float embed; /* while tied, the embedding's gradient is 1 + embed times what it was */
     enum dtype gradients, polar;
     enum dtype states; /* of Adam; DT_NONE: as the recipe says, f32 */
+    bool gated; /* a decision on each step, which the host learns one step later */
+    bool every; /* Adam moves in each step */
+    int plant; /* a NaN in this step in the first element of `where` on the last rank; 0: none */
+    const char *where;
+    int omit; /* this step's gradients are fed and nothing is made of them; 0: none */
 };
 
 /* All states and weights after the last step, the ranks' parts put together. */
@@ -68,6 +73,8 @@ static struct recipe *read_recipe(const struct variant *v)
     r->padding = !v->unpadded;
     r->tied_mix = 1 + v->mix;
     r->n_late = 0;
+    r->max_skips = v->gated ? 1 : 0;
+    r->adam_every = v->every ? 1 : r->adam_every;
     for (int i = 0; i < r->n_params; i++) {
         if (v->states != DT_NONE)
             r->params[i].exp_avg = r->params[i].exp_avg_sq = v->states;
@@ -217,6 +224,44 @@ static void check_weights(struct rank_arg *a, struct optim *z)
     }
 }
 
+static double norm_of(const struct optim *z, const struct step_schedule *at)
+{
+    double sum = 0;
+    for (int i = 0; i < z->banks->n; i++) {
+        const struct param *p = &z->banks->p[i];
+        for (int64_t k = 0; k < tensor_count(p->g) && (p->spec->rule == RULE_NORMUON || at->adam);
+             k++) {
+            double x = p->g.dtype == DT_F32 ? ((float *)p->g.data)[k]
+                                            : bf16_to_f32(((uint16_t *)p->g.data)[k]);
+            sum += x * x;
+        }
+    }
+    return sqrt(sum);
+}
+
+/* All ranks decide alike; a norm has an f32 rounding for each of the ranks and two more. */
+static void check_gate(const struct optim *z, const struct variant *v,
+                       const struct step_schedule *at, double norm)
+{
+    struct step_gate g = z->gate->gate;
+    CHECK_EQ(g.skip != 0, v->plant && at->step == v->plant);
+    CHECK(g.factor == 1);
+    if (!g.skip && !at->tied && !v->one_holder)
+        CHECK(fabs(g.norm - norm) <= (v->world + 2) * 0x1p-24 * norm);
+}
+
+/* What backward leaves on this rank, and what of it is meant to be found. */
+static void plant(struct optim *z, const struct variant *v, int step)
+{
+    if (!v->plant || step != v->plant || z->comm->rank != v->world - 1)
+        return;
+    struct tensor g = z->banks->p[recipe_param(z->recipe, v->where)].g;
+    if (g.dtype == DT_F32)
+        *(float *)g.data = NAN;
+    else
+        *(uint16_t *)g.data = 0x7fc0;
+}
+
 static void one_step(struct optim *z, const struct variant *v, int step)
 {
     struct step_schedule at;
@@ -229,6 +274,12 @@ static void one_step(struct optim *z, const struct variant *v, int step)
     check_equal(z, v);
     check_copy(z);
     feed(z, v, step);
+    plant(z, v, step);
+    if (v->omit && step == v->omit) {
+        banks_clear(z->banks, at.adam);
+        return;
+    }
+    double norm = z->gate ? norm_of(z, &at) : 0;
     for (int i = z->recipe->n_params - 1; i >= 0; i--)
         report_final(z, &at, i);
     CHECK_EQ(optim_exchanges(z, &at), v->sparse && v->world > 1 && at.adam);
@@ -238,6 +289,8 @@ static void one_step(struct optim *z, const struct variant *v, int step)
     }
     optim_step(z, &at);
     optim_finish(z, &at);
+    if (z->gate)
+        check_gate(z, v, &at, norm);
     for (int i = 0; i < z->recipe->n_params; i++)
         CHECK(z->banks->p[i].fresh == (at.adam || z->recipe->params[i].rule == RULE_NORMUON));
 }
@@ -291,8 +344,16 @@ static void *run_rank(void *arg)
     if (!CHECK_OK(optim_init(&z, a->recipe, &b, o, a->comm)))
         return NULL;
     check_memory(a->recipe, a->comm->world, o->allocated(o) - before);
-    for (int s = 0; s < N_STEPS; s++)
-        one_step(&z, a->v, steps[s]);
+    for (int s = 0; s <= N_STEPS; s++) {
+        struct step_schedule last;
+        if (s < N_STEPS)
+            one_step(&z, a->v, steps[s]);
+        if (s > 0 && z.gate) {
+            schedule_at(a->recipe, steps[s - 1], &last);
+            optim_outcome(&z, &last, last.step == a->v->plant);
+        }
+    }
+    CHECK_EQ(z.open, 0);
     CHECK_OK(o->status(o));
     CHECK_OK(a->comm->status(a->comm));
     CHECK_EQ(z.sparse != NULL, a->v->sparse && a->v->world > 1);
@@ -329,7 +390,7 @@ static struct outcome run(const struct variant *v)
 
     out.bytes = malloc(out.size);
     memset(out.bytes, 0xff, out.size);
-    CHECK_OK(v->world == 1 ? comm_solo_new(c) : comm_threads_new(c, v->world));
+    CHECK_OK(comm_threads_new(c, v->world));
     for (int i = 0; i < v->world; i++) {
         a[i] = (struct rank_arg){ v, r, c[i], &out };
         pthread_create(&thread[i], NULL, run_rank, &a[i]);
@@ -398,6 +459,32 @@ static void *failing_rank(void *arg)
     return NULL;
 }
 
+/* Ranks that skip a step end with the bits of one that never did it. */
+static void test_skips(void)
+{
+    static const struct variant pair[][2] = {
+        { { "3 left out", 1, .polar = DT_BF16, .omit = 3 },
+          { "a NaN in a replicated gradient", 4, .polar = DT_BF16, .gated = true, .plant = 3,
+            .where = "attn_gate_bank" } },
+        { { "1150 left out", 1, .polar = DT_BF16, .omit = 1150 },
+          { "a NaN in a bank, in a step without Adam", 4, .polar = DT_BF16, .gated = true,
+            .early = true, .late = true, .plant = 1150, .where = "mlp" } },
+        { { "1152 left out", 1, .every = true, .polar = DT_BF16, .omit = 1152 },
+          { "a NaN in the head, Adam in each step", 4, .every = true, .polar = DT_BF16,
+            .gated = true, .reversed = true, .plant = 1152, .where = "lm_head" } },
+        { { "3 left out, sparse", 1, .polar = DT_BF16, .omit = 3 },
+          { "a NaN in sparse rows", 2, .polar = DT_BF16, .gated = true, .sparse = true, .plant = 3,
+            .where = "ve0" } },
+    };
+    for (size_t i = 0; i < sizeof pair / sizeof *pair; i++) {
+        struct outcome x = run(&pair[i][0]), y = run(&pair[i][1]);
+        if (!CHECK(x.size == y.size && !memcmp(x.bytes, y.bytes, x.size)) ||
+            !CHECK(!memcmp(x.count, y.count, sizeof x.count)))
+            printf("    %s\n", pair[i][1].name);
+        free(x.bytes), free(y.bytes);
+    }
+}
+
 static void test_failure(void)
 {
     struct variant v = { .polar = DT_BF16 };
@@ -448,6 +535,9 @@ int main(void)
         { "2 ranks, fp8 copy", 2, .fp8 = true, .reversed = true, .polar = DT_BF16 },
         { "8 ranks, fp8 copy, late, no padding", 8, .fp8 = true, .late = true, .unpadded = true,
           .polar = DT_BF16 },
+        { "1 rank, gated", 1, .gated = true, .polar = DT_BF16 },
+        { "4 ranks, gated, early, late", 4, .gated = true, .early = true, .late = true,
+          .polar = DT_BF16 },
     };
     static const struct variant f32[] = {
         { "1 rank, f32 gradients and polar", 1, .gradients = DT_F32, .polar = DT_F32 },
@@ -477,6 +567,7 @@ int main(void)
     CHECK(narrow.size < first.size);
     free(x.bytes), free(first.bytes), free(wide.bytes), free(narrow.bytes);
     test_tied_mix();
+    test_skips();
     test_failure();
     return check_done();
 }

@@ -2,8 +2,8 @@
  * them with one message of a line, and reads no byte that is not there (make asan=1).
  *
  * A file of each kind, with one to four changes, FUZZ_ROUNDS (1000) times for each; FUZZ_SEED (1).
- * A hash at the end is made anew, so that the lines before it are reached. Recipes and run logs have
- * tests of their own (recipe_fuzz_test.c, runs_fuzz_test.c).
+ * A hash at the end is made anew, so that the lines before it are reached. Recipes and run logs
+ * have tests of their own (recipe_fuzz_test.c, runs_fuzz_test.c).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,6 @@
 #include "data/corpus.h"
 #include "data/manifest.h"
 #include "data/shard_index.h"
-#include "inspect/npz_writer.h"
 #include "scratch.h"
 #include "tokenize/json_line.h"
 
@@ -231,14 +230,14 @@ static void fuzz_npz(void)
 {
     char *path = strdup(scratch("x.npz"));
     FILE *f = fopen(path, "wb");
-    struct npz_writer *w;
+    struct st_writer *w;
     float data[6] = { 1, 2, 3 };
-    if (CHECK(f != NULL) && CHECK_OK(npz_new(&w, f, path))) {
-        CHECK_OK(npz_note(w, "step", "12"));
-        CHECK_OK(npz_begin(w, "a", DT_F32, 2, (uint64_t[]){ 2, 3 }));
-        CHECK_OK(npz_write(w, data, sizeof data));
-        CHECK_OK(npz_finish(w));
-        npz_free(w);
+    if (CHECK(f != NULL) && CHECK_OK(st_writer_new(&w, f, path, ST_NPZ))) {
+        CHECK_OK(st_note(w, "step", "12"));
+        CHECK_OK(st_declare(w, "a", DT_F32, 2, (uint64_t[]){ 2, 3 }));
+        CHECK_OK(st_write(w, data, sizeof data));
+        CHECK_OK(st_writer_finish(w));
+        st_writer_free(w);
     }
     fclose(f);
     fuzz_file("npz", parse_npz, path);
@@ -260,7 +259,8 @@ static void fuzz_manifests(void)
                                    .split = SPLIT_TRAIN,
                                    .tokens = 100,
                                    .documents = 3,
-                                   .bytes = 1224 };
+                                   .bytes = 1224,
+                                   .frames = (char *)"00112233445566778899aabbccddeeff" };
     struct ckpt_info info = { .step = 7,
                               .tokens = 70,
                               .ranks = 2,
@@ -273,10 +273,10 @@ static void fuzz_manifests(void)
 
     strcpy(line.hash, hash);
     if (CHECK_OK(manifest_text(&m, true, &text))) {
-        int k = snprintf(both, sizeof both, "%s", text);
-        end = both + k;
-        manifest_shard_line(&line, end, (int)(sizeof both - (size_t)k));
-        strcat(both, "\n");
+        FILE *f = fmemopen(both, sizeof both, "w");
+        fputs(text, f);
+        manifest_put_shard(&line, f);
+        fclose(f);
         fuzz_text("shard MANIFEST", parse_shards, both);
         free(text);
     }

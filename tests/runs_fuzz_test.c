@@ -5,7 +5,7 @@
  *
  *     clang -g -O1 -fsanitize=fuzzer,address,undefined -DLIBFUZZER -D_GNU_SOURCE -Ilib -Itests \
  *         tests/runs_fuzz_test.c tests/runlog_made.c tests/runlog_seen.c lib/runs/[a-z]*.c \
- *         lib/base/[a-z]*.c -lzstd -lz -lxxhash -lm -lpthread -o runs_fuzz && ./runs_fuzz
+ *         lib/base/[a-z]*.c -lzstd -lz -lm -lpthread -o runs_fuzz && ./runs_fuzz
  *
  * Environment: FUZZ_SECONDS (2) and FUZZ_SEED (1) of the driver. */
 #include <stdlib.h>

@@ -34,6 +34,8 @@ static uint16_t *write_shard(int level, int64_t full, int64_t n, struct manifest
     }
     CHECK_OK(shard_writer_finish(&w, n, line));
     line->name = strdup(line->name);
+    line->frames = strdup(line->frames);
+    shard_writer_abort(&w);
     ZSTD_freeCCtx(z);
     free(raw);
     return tok;
@@ -67,7 +69,9 @@ static void round_trip(int level, int64_t full, int64_t n)
     struct manifest_shard line = { 0 };
     uint16_t *tok = write_shard(level, full, n, &line);
     const char *name = level ? "x_train_000007.bin.zst" : "x_train_000007.bin";
-    struct shard_want want = { .vocab = 1000, .bos = 5, .threads = 3, .expect = n };
+    struct shard_want want = {
+        .vocab = 1000, .bos = 5, .threads = 3, .expect = n, .frames = line.frames
+    };
     struct shard *s;
     int64_t documents = 0, begin, end, at = -1, tokens;
     size_t bytes;
@@ -84,6 +88,11 @@ static void round_trip(int level, int64_t full, int64_t n)
     CHECK_EQ(((int32_t *)(void *)plain)[2], n);
     xxh_hex_of(plain, bytes, hash);
     CHECK_STR(line.hash, hash);
+    CHECK_EQ(strlen(line.frames), (2 * n + FRAME_BYTES - 1) / FRAME_BYTES * 33 - 1);
+    for (size_t at = 1024, k = 0; at < bytes; at += FRAME_BYTES, k += 33) {
+        xxh_hex_of(plain + at, bytes - at < FRAME_BYTES ? bytes - at : FRAME_BYTES, hash);
+        CHECK(!memcmp(line.frames + k, hash, 32));
+    }
     free(plain);
 
     /* Documents as they stand, and cut at a limit. */
@@ -121,7 +130,62 @@ static void round_trip(int level, int64_t full, int64_t n)
     CHECK(!memcmp(shard_tokens(s), tok, 2 * (size_t)shard_size(s)));
     shard_close(s);
     free(line.name);
+    free(line.frames);
     free(tok);
+}
+
+/* Whatever bit of a .bin changes: it is noticed before a token of its frame is given out, by who
+ * reads to there, from the front or from a document on; 20 places and the ends of frames. */
+static void test_changed_bit(void)
+{
+    enum { TOKENS = 3 * FRAME_TOKENS / 2 };
+    struct manifest_shard line = { 0 };
+    uint16_t *tok = write_shard(0, TOKENS, TOKENS, &line);
+    const char *name = scratch("x_train_000007.bin"), *bad = scratch("changed.bin");
+    struct rng r = rng_make(20, 4);
+    char *file;
+    size_t n;
+
+    CHECK_OK(file_read(name, 0, &file, &n));
+    for (uint64_t i = 0; i < 24; i++) {
+        size_t ends[] = { 1024, 1023 + FRAME_BYTES, 1024 + FRAME_BYTES, n - 1 };
+        size_t at = i < 4 ? ends[i] : 12 + rng_below(&r, i, n - 12);
+        bool first = at < 1024 + FRAME_BYTES;
+
+        file[at] ^= (char)(1 << i % 8);
+        spill(bad, file, n);
+        file[at] ^= (char)(1 << i % 8);
+        for (int limit = 0; limit < 2; limit++) {
+            struct shard_want want = { .vocab = 65536,
+                                       .bos = 5,
+                                       .expect = TOKENS,
+                                       .limit = limit ? FRAME_TOKENS / 3 : 0,
+                                       .frames = line.frames };
+            struct shard *s;
+            int rc;
+
+            CHECK_OK(shard_open(&s, bad, &want));
+            rc = shard_wait(s, TOKENS);
+            if (first || !limit)
+                CHECK_ERR(rc, GPT_INPUT,
+                          at < 1024 ? "expected a zero"
+                          : first   ? "frame 1"
+                                    : "frame 2");
+            else
+                CHECK_OK(rc); /* its frame is not read */
+            shard_close(s);
+        }
+        struct shard_want unchecked = { .vocab = 65536, .bos = 5, .expect = TOKENS };
+        struct shard *s;
+
+        CHECK_OK(shard_open(&s, bad, &unchecked));
+        CHECK_OK(shard_wait(s, TOKENS));
+        shard_close(s);
+    }
+    free(file);
+    free(tok);
+    free(line.name);
+    free(line.frames);
 }
 
 /* Whatever byte of a compressed shard changes, it is noticed: by the table, a
@@ -159,6 +223,7 @@ static void test_damage(void)
     free(file);
     free(tok);
     free(line.name);
+    free(line.frames);
 }
 
 /* --- the manifest --- */
@@ -190,6 +255,7 @@ static void fill_manifest(struct manifest *m)
     s.to.token = 77;
     for (int i = 0; i < 5; i++)
         CHECK_OK(manifest_add(m, &s));
+    m->shard[3].frames = strdup("00112233445566778899aabbccddeeff");
     m->tokens = 30;
     m->documents = 6;
     m->invalid = 15;
@@ -213,6 +279,8 @@ static void test_manifest(void)
     CHECK_EQ(r.shard[0].split, SPLIT_VAL);
     CHECK_OK(manifest_text(&r, false, &again));
     CHECK_STR(again, text);
+    CHECK_STR(r.shard[3].frames, m.shard[3].frames);
+    CHECK(!r.shard[2].frames && !r.shard[4].frames);
     manifest_release(&r);
     free(again);
     for (size_t i = 0; i < n; i++) { /* any bit, any length */
@@ -228,11 +296,12 @@ static void test_manifest(void)
 
     /* A journal: the last line may be cut short. */
     CHECK_OK(manifest_text(&m, true, &text));
-    n = (size_t)snprintf(NULL, 0, "%s", text);
-    text = realloc(text, n + 1024);
-    n += (size_t)manifest_shard_line(&m.shard[0], text + n, 500);
-    text[n++] = '\n';
-    spill(p, text, n);
+    FILE *f = fopen(p, "w");
+    fputs(text, f);
+    manifest_put_shard(&m.shard[3], f);
+    fclose(f);
+    free(text);
+    CHECK_OK(file_read(p, 0, &text, &n));
     CHECK_OK(manifest_read_partial(&r, p));
     CHECK_EQ(r.n, 1);
     manifest_release(&r);
@@ -254,6 +323,7 @@ int main(void)
         round_trip(level, 3000000, 1);
         round_trip(level, 3000000, 123457);
     }
+    test_changed_bit();
     test_damage();
     test_manifest();
     return check_done();

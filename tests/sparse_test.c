@@ -212,7 +212,7 @@ static void with_ranks(int world, enum pattern pattern, enum dtype dtype, void *
     struct job j[MAX_WORLD];
     pthread_t thread[MAX_WORLD];
 
-    CHECK_OK(world == 1 ? comm_solo_new(c) : comm_threads_new(c, world));
+    CHECK_OK(comm_threads_new(c, world));
     for (int i = 0; i < world; i++) {
         j[i] = (struct job){ pattern, dtype, c[i] };
         pthread_create(&thread[i], NULL, run, &j[i]);

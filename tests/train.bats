@@ -461,6 +461,32 @@ same_states() { diff -r -x MANIFEST -x recipe.txt "$1" "$2"; }
         awk -F '\t' 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "nonfinite") c = i; next } $c != 0 { bad = 1 } END { exit bad || NR < 2 }'
 }
 
+@test "a loss scale of a power of two and a clip that is not reached change no bit on 1 and 4 ranks" {
+    cd "$BATS_TEST_TMPDIR"
+    for n in 1 4; do
+        train --ranks $n -o off$n > off$n.log
+        train --ranks $n -s optimizer.loss_scale=4096 -s optimizer.clip=1e6 -s optimizer.max_skips=2 -o on$n > on$n.log
+        diff <(losses off$n.log) <(losses on$n.log)
+        diff -r -x MANIFEST -x recipe.txt off$n/step-000011 on$n/step-000011
+    done
+    train -s optimizer.clip=0.01 > clipped.log
+    run diff <(losses off1.log) <(losses clipped.log)
+    [ "$status" -eq 1 ]
+}
+
+# With this scale the squares of the gradients overflow in every step.
+@test "a step whose gradients are not finite is skipped and counted, and too many in a row end the run" {
+    cd "$BATS_TEST_TMPDIR"
+    train --ranks 2 -s optimizer.loss_scale=1e28 -s optimizer.max_skips=11 > all.log
+    [ "$(grep -o '^step:[0-9]*/11 skipped:[0-9]*' all.log)" = "$(for i in $(seq 11); do echo "step:$i/11 skipped:$i"; done)" ]
+    run ! grep -q train_loss all.log
+    [ "$(grep -o '^step:0/11 val_loss:[0-9.]*' all.log | cut -d: -f3)" != "" ]
+    run --separate-stderr train --ranks 2 -s optimizer.loss_scale=1e28 -s optimizer.max_skips=3
+    [ "$status" -eq 5 ]
+    [ "$(grep -c skipped: <<<"$output")" -eq 3 ]
+    [[ "$stderr" == *"step 4: the gradients are not finite; steps skipped in a row: 4, at most optimizer.max_skips = 3" ]]
+}
+
 @test "Adam's moments in bf16: nearly the same losses, resumed to the same bits" {
     train -o "$BATS_TEST_TMPDIR/f32" > "$BATS_TEST_TMPDIR/f32.log"
     train -s precision.adam_states=bf16 --keep 0 -o "$BATS_TEST_TMPDIR/bf16" > "$BATS_TEST_TMPDIR/bf16.log"

@@ -498,6 +498,43 @@ decoded() { "$GPT_BIN/gpt-tokshard" --tokenizer byte --decode "$1" 1:; }
     "$GPT_BIN/gpt-tokshard" --verify -q killed
 }
 
+@test "10: a bit that changed in a shard ends the run, with shard and frame" {
+    few_shards
+    shard --level 3 --val-tokens 2048 -o packed "$ROOT"/man/*.[157]
+    RANDOM=10
+    hit() { # FILE: flips a bit of it
+        at=$((12 + (RANDOM << 15 | RANDOM) % ($(stat -c %s "$1") - 12)))
+        [ "$2" ] && at=$2
+        printf "$(printf '\\x%02x' $((0x$(xxd -s $at -l 1 -p "$1") ^ 1 << RANDOM % 8)))" |
+            dd of="$1" bs=1 seek=$at conv=notrunc status=none
+    }
+    for i in {1..20}; do
+        name=text_train_000001.bin
+        ((i % 4)) || name=text_val_000000.bin
+        cp shards/$name keep
+        hit shards/$name
+        echo "byte $at of $name"
+        tool gpt-train "${FEW[@]}" -q
+        [ "$status" -eq 3 ]
+        [[ $stderr = "gpt-train: shards/$name: "@(frame 1, tokens 0 to|offset $at: expected a zero)* ]]
+        mv keep shards/$name
+        cp packed/$name.zst keep
+        hit packed/$name.zst
+        echo "byte $at of $name.zst"
+        tool gpt-train "${FEW[@]}" -q -d packed
+        [ "$status" -eq 3 ]
+        [[ $stderr = "gpt-train: packed/$name.zst: "* ]]
+        mv keep packed/$name.zst
+    done
+    few -d packed >log
+    hit shards/text_train_000001.bin 5000
+    tool gpt-train "${FEW[@]}" -q -d 'shards/*.bin' # the MANIFEST beside them
+    [ "$status" -eq 3 ]
+    [[ $stderr = *"shards/text_train_000001.bin: frame 1, tokens 0 to "*": expected the hash "*" of the MANIFEST, found "*": changed since it was written" ]]
+    few --no-verify >log
+    grep -q '^step:6/6' log
+}
+
 @test "6: on a CPU a step's line is written when that step has ended" {
     # Times of 1, 2 and 3 steps; with each line a step late they are those of 2, 3 and 4 in every try.
     # Other work on the machine can make one step longer, so there are three tries.

@@ -290,7 +290,6 @@ int comm_nccl_new(struct comm **out, struct ops *o, int rank, int world, void *g
     if (!m)
         return err_sys("communicator of rank %d", rank);
     assert(world == nccl_group_world(g));
-    m->c.kind = "nccl";
     m->c.rank = rank;
     m->c.world = world;
     m->c.local_rank = rank - nccl_group_first(g);

@@ -18,7 +18,7 @@
 #include "behind.h"
 #include "mma.h"
 
-/* In code for other GPUs the kernels that use what is here are empty; they are not launched there. */
+/* In code for other GPUs the kernels that use this header are empty; they are not launched. */
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define SM90_CODE
 #define SM90_CLUSTER(blocks) __cluster_dims__(blocks)

@@ -91,25 +91,20 @@ float e4m3_to_f32(uint8_t b)
     return f32_from_bits(sign | f32_bits(decode(code, 3, -6)));
 }
 
-uint8_t e4m3_from_f32(float x)
+/* most: the code of the largest finite number. */
+static uint8_t fp8_from_f32(float x, int mbits, int emin, uint32_t most)
 {
     uint32_t u = f32_bits(x), magnitude = u & 0x7fffffff, sign = u >> 24 & 0x80;
     if (magnitude > 0x7f800000)
         return 0x7f;
-    uint32_t code = magnitude < 0x7f800000 ? encode(magnitude, 3, -6) : 0x7e;
-    return (uint8_t)(sign | (code < 0x7e ? code : 0x7e));
+    uint32_t code = magnitude < 0x7f800000 ? encode(magnitude, mbits, emin) : most;
+    return (uint8_t)(sign | (code < most ? code : most));
 }
+
+uint8_t e4m3_from_f32(float x) { return fp8_from_f32(x, 3, -6, 0x7e); }
+uint8_t e5m2_from_f32(float x) { return fp8_from_f32(x, 2, -14, 0x7b); }
 
 float e5m2_to_f32(uint8_t b)
 {
     return f16_to_f32((uint16_t)(b << 8)); /* e5m2 is the upper half of f16 */
-}
-
-uint8_t e5m2_from_f32(float x)
-{
-    uint32_t u = f32_bits(x), magnitude = u & 0x7fffffff, sign = u >> 24 & 0x80;
-    if (magnitude > 0x7f800000)
-        return 0x7f;
-    uint32_t code = magnitude < 0x7f800000 ? encode(magnitude, 2, -14) : 0x7b;
-    return (uint8_t)(sign | (code < 0x7b ? code : 0x7b));
 }

@@ -1,9 +1,9 @@
 /* lock.h - one writer a directory.
  *
  * The writer holds DIR/.lock, which names its process and host, with flock(2): the kernel lets go
- * when the process ends, however it does, and the file that is left is taken over by the next. Where
- * the file system has no flock, what the file says decides: a writer of this host whose process is
- * gone has no claim; one of another host has, until somebody removes the file.
+ * when the process ends, however it does, and the file that is left is taken over by the next.
+ * Where the file system has no flock, what the file says decides: a writer of this host whose
+ * process is gone has no claim; one of another host has, until somebody removes the file.
  *
  *     struct dir_lock l;
  *     if ((rc = dir_lock_take(&l, "shards"))) return rc;   // "'shards' is being written by ..."

@@ -1,9 +1,12 @@
 #include "base/pool.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 struct helper {
     struct pool *p;
@@ -112,4 +115,48 @@ void pool_for(struct pool *p, int n, void (*work)(void *arg, int i, int thread),
     while (p->busy)
         pthread_cond_wait(&p->done, &p->lock);
     pthread_mutex_unlock(&p->lock);
+}
+
+/* --- work that may fail --- */
+
+struct fallible {
+    int (*work)(void *arg, int i);
+    void *arg;
+    atomic_int failed; /* the lowest i that failed; INT_MAX: none */
+    int code;
+    char *message;
+    pthread_mutex_t lock; /* of the three above */
+};
+
+static void try_one(void *arg, int i, int thread)
+{
+    struct fallible *f = arg;
+    int rc = atomic_load(&f->failed) < INT_MAX ? 0 : f->work(f->arg, i);
+
+    (void)thread;
+    if (!rc)
+        return;
+    pthread_mutex_lock(&f->lock);
+    if (i < f->failed) {
+        free(f->message);
+        f->message = strdup(err_message());
+        f->failed = i;
+        f->code = rc;
+    }
+    pthread_mutex_unlock(&f->lock);
+}
+
+int parallel_for(int n, int threads, int (*work)(void *arg, int i), void *arg)
+{
+    struct fallible f = { work, arg, INT_MAX, 0, NULL, PTHREAD_MUTEX_INITIALIZER };
+    int most = threads > 0 ? threads : (int)sysconf(_SC_NPROCESSORS_ONLN);
+
+    most = most < n ? most : n;
+    struct pool *p = pool_new(most < 64 ? most : 64);
+    pool_for(p, n, try_one, &f);
+    pool_free(p);
+    if (f.code)
+        err_set(f.code, "%s", f.message ? f.message : "out of memory");
+    free(f.message);
+    return f.code;
 }

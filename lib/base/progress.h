@@ -1,7 +1,8 @@
 /* progress.h - one line on a terminal, never in a log.
  *
  * Drawn on stderr only when it is a terminal, and TERM is set and not "dumb", or
- * when it is forced; six times a second at most. What the terminal is too narrow for is cut. --quiet is the caller's mode.
+ * when it is forced; six times a second at most. What the terminal is too narrow for is cut.
+ * --quiet is the caller's mode.
  *
  *     struct progress p;
  *     progress_init(&p, PROGRESS_AUTO);

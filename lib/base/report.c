@@ -32,22 +32,7 @@ void report_begin(struct report *r, FILE *f, enum report_format format)
 
 /* --- text that is safe to show --- */
 
-static void put_quoted(struct report *r, const char *s, size_t n)
-{
-    fputc('"', r->f);
-    for (size_t k; n; s += k, n -= k) {
-        unsigned char b = (unsigned char)*s;
-        k = text_utf8(s, n);
-        if (b < 0x20)
-            fprintf(r->f, "\\u%04x", b);
-        else if (b == '"' || b == '\\')
-            fprintf(r->f, "\\%c", b);
-        else
-            fwrite(k ? s : "?", 1, k ? k : 1, r->f);
-        k = k ? k : 1;
-    }
-    fputc('"', r->f);
-}
+static void put_quoted(struct report *r, const char *s, size_t n) { text_json(r->f, s, n, false); }
 
 /* A tab, which indents lines of program text, would end a field of TSV. */
 static void put_line(struct report *r, const char *s, size_t n, const char *end)

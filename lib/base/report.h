@@ -7,10 +7,10 @@
  *     report_line(&r, "verdict", "%s: a record", name);
  *     rc = report_end(&r);                       // GPT_SYSTEM: could not be written
  *
- * A column is KEY:LETTER, and where text and Markdown have another heading than the key :HEADING, in
- * which '_' is a blank. Letters: s text, i int64_t, u uint64_t, b int (yes or no), and three of
- * double: f4 with four decimals, g5 with five significant digits, p a probability, four decimals and
- * "<0.0001" below. So text and Markdown round; TSV and JSON have ten significant digits.
+ * A column is KEY:LETTER, and where text and Markdown have another heading than the key :HEADING,
+ * in which '_' is a blank. Letters: s text, i int64_t, u uint64_t, b int (yes or no), and three of
+ * double: f4 with four decimals, g5 with five significant digits, p a probability, four decimals
+ * and "<0.0001" below. So text and Markdown round; TSV and JSON have ten significant digits.
  *
  * A missing value, a NaN, a text that is NULL or an int64_t REPORT_NONE, is "–" in text and Markdown, empty in TSV and null
  * in JSON. Infinity is null in JSON, too, which has no number for it. A byte that is not UTF-8
@@ -52,8 +52,8 @@ struct report {
 /* Of an option "table|text|tsv|json|md"; NULL: text on a terminal, TSV where stdout is none. */
 enum report_format report_format_of(const char *word);
 void report_begin(struct report *r, FILE *f, enum report_format format);
-/* At most REPORT_COLUMNS columns. title: a line above the table in text and Markdown; NULL: none. The
- * next part or report_end ends the table. */
+/* At most REPORT_COLUMNS columns. title: a line above the table in text and Markdown; NULL: none.
+ * The next part or report_end ends the table. */
 void report_table(struct report *r, const char *part, const char *title, const char *columns);
 void report_row(struct report *r, ...);
 /* A row cell by cell, in place of report_row. */

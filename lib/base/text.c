@@ -16,17 +16,19 @@ size_t text_utf8(const char *s, size_t n)
     return (size_t)utf8_decode((const unsigned char *)s, n, &c);
 }
 
-void text_json(FILE *f, const char *s)
+void text_json(FILE *f, const char *s, size_t n, bool as_is)
 {
     fputc('"', f);
-    for (; *s; s++) {
+    for (size_t k; n; s += k, n -= k) {
         unsigned char b = (unsigned char)*s;
-        if (b == '"' || b == '\\')
-            fprintf(f, "\\%c", b);
-        else if (b < 0x20)
+        k = text_utf8(s, n);
+        if (b < 0x20)
             fprintf(f, "\\u%04x", b);
+        else if (b == '"' || b == '\\')
+            fprintf(f, "\\%c", b);
         else
-            fputc(b, f);
+            fwrite(k || as_is ? s : "?", 1, k ? k : 1, f);
+        k = k ? k : 1;
     }
     fputc('"', f);
 }

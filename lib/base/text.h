@@ -1,7 +1,7 @@
 /* text.h - strings of any bytes: how they end, and how they are written so that nothing that reads
  * them is misled.
  *
- *     text_json(f, name);                  // "a \"b\"\u000a", quotes included
+ *     text_json(f, name, strlen(name), false);   // "a \"b\"\u000a", quotes included
  *     text_plain(f, name, strlen(name));   // a terminal sees no control character
  *     text_line(stderr, "gpt-x: cannot open '%s'", name);   // a message of a program: all are so
  *
@@ -48,8 +48,8 @@ static inline int utf8_decode(const unsigned char *s, size_t n, uint32_t *c)
 /* The length alone. */
 size_t text_utf8(const char *s, size_t n);
 
-/* As a string of JSON. Bytes that are not UTF-8 are written as they are. */
-void text_json(FILE *f, const char *s);
+/* As a string of JSON, with '?' in place of what is not UTF-8, or with it as it is. */
+void text_json(FILE *f, const char *s, size_t n, bool as_is);
 /* With '?' in place of control characters and of what is not UTF-8. */
 void text_plain(FILE *f, const char *s, size_t n);
 /* A formatted line, written as text_plain does, and its end. */

@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include "base/file.h"
 #include "base/num.h"
-#include "base/parallel.h"
+#include "base/pool.h"
 #include "base/text.h"
 #include "base/zio.h"
 #include "checkpoint/checkpoint_dir.h"

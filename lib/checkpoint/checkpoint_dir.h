@@ -22,6 +22,8 @@ int ckpt_check_free(const char *root, int64_t step) MUST_CHECK;
 /* The complete checkpoint of the highest step in root; caller frees *dir.
  * Incomplete and temporary ones are passed over. GPT_NO when there is none. */
 int ckpt_latest(const char *root, char **dir) MUST_CHECK;
+/* path itself where it has a MANIFEST, else ckpt_latest of it; caller frees *dir. */
+int ckpt_at(const char *path, char **dir) MUST_CHECK;
 /* Complete checkpoints in root by ascending step; caller frees *steps. */
 int ckpt_list(const char *root, int64_t **steps, int *n) MUST_CHECK;
 /* Complete checkpoints but the last `keep_last` and those whose step is a multiple of keep_every

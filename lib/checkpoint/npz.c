@@ -2,10 +2,12 @@
  * is used as an offset. */
 #include "checkpoint/npz.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
 #include "base/le.h"
 
 static const struct {
@@ -256,4 +258,102 @@ int npz_parse(struct st_header *h, const char *path, const unsigned char *b, siz
     qsort(h->tensors, h->n, sizeof *h->tensors, by_begin);
     h->data_bytes = n;
     return 0;
+}
+
+/* --- writing --- */
+
+/* Little-endian numbers of 2, 4 and 8 bytes: "244" and so on, then the values. */
+static int put_numbers(struct zwriter *z, const char *sizes, const uint64_t *v)
+{
+    unsigned char b[128];
+    size_t n = 0;
+    for (; *sizes; sizes++, v++)
+        for (int i = 0; i < *sizes - '0'; i++)
+            b[n++] = (unsigned char)(*v >> 8 * i);
+    return zwriter_write(z, b, n);
+}
+
+static int put_name(struct zwriter *z, const char *name)
+{
+    int rc = zwriter_write(z, name, strlen(name));
+    return rc ? rc : zwriter_write(z, ".npy", 4);
+}
+
+/* Sizes behind the data, names in UTF-8; 1980-01-01. */
+enum { FLAGS = 1 << 3 | 1 << 11, DATE = 1 << 5 | 1 };
+
+static int local_header(struct zwriter *z, const char *name)
+{
+    uint64_t v[] = { 0x04034b50,       45, FLAGS, 0, 0, DATE, 0, 0xffffffff, 0xffffffff,
+                     strlen(name) + 4, 20 };
+    uint64_t extra[] = { 1, 16, 0, 0 }; /* zip64: sizes come behind */
+    int rc = put_numbers(z, "42222244422", v);
+    if (!rc)
+        rc = put_name(z, name);
+    return rc ? rc : put_numbers(z, "2288", extra);
+}
+
+int npz_begin(struct zwriter *z, const struct st_tensor *t, struct npz_array *a)
+{
+    char text[512] = "\x93NUMPY\1";
+    int n = 10;
+    assert(npz_descr(t->dtype) && t->rank <= 16);
+    *a = (struct npz_array){ .at = zwriter_offset(z) };
+    n += snprintf(text + n, sizeof text - (size_t)n,
+                  "{'descr': '%s', 'fortran_order': False, 'shape': (", npz_descr(t->dtype));
+    for (int i = 0; i < t->rank; i++)
+        n += snprintf(text + n, sizeof text - (size_t)n, "%s%" PRIu64 "%s", i ? ", " : "",
+                      t->shape[i], t->rank == 1 ? "," : "");
+    n += snprintf(text + n, sizeof text - (size_t)n, "), }");
+    while ((n + 1) % 64)
+        text[n++] = ' ';
+    text[n++] = '\n';
+    text[8] = (char)((n - 10) & 255);
+    text[9] = (char)((n - 10) >> 8);
+    int rc = local_header(z, t->name);
+    return rc ? rc : npz_write(z, a, text, (size_t)n);
+}
+
+int npz_write(struct zwriter *z, struct npz_array *a, const void *p, size_t n)
+{
+    a->bytes += n;
+    a->crc = (uint32_t)crc32_z(a->crc, p, n);
+    return zwriter_write(z, p, n);
+}
+
+int npz_end(struct zwriter *z, const struct npz_array *a)
+{
+    return put_numbers(z, "4488", (uint64_t[]){ 0x08074b50, a->crc, a->bytes, a->bytes });
+}
+
+static int central_header(struct zwriter *z, const char *name, const struct npz_array *a)
+{
+    uint64_t v[] = {
+        0x02014b50,       45, 45, FLAGS, 0, 0, DATE,      a->crc, 0xffffffff, 0xffffffff,
+        strlen(name) + 4, 28, 0,  0,     0, 0, 0xffffffff
+    };
+    uint64_t extra[] = { 1, 24, a->bytes, a->bytes, a->at };
+    int rc = put_numbers(z, "42222224442222244", v);
+    if (!rc)
+        rc = put_name(z, name);
+    return rc ? rc : put_numbers(z, "22888", extra);
+}
+
+int npz_directory(struct zwriter *z, const struct st_header *h, const struct npz_array *a)
+{
+    uint64_t from = zwriter_offset(z);
+    int rc = 0;
+    for (size_t i = 0; !rc && i < h->n; i++)
+        rc = central_header(z, h->tensors[i].name, &a[i]);
+    uint64_t end64 = zwriter_offset(z), size = end64 - from;
+    uint64_t v[] = { 0x06064b50, 44,     45,     45,     0,      0,          h->n,       h->n,
+                     size,       from, /* zip64 end */
+                     0x07064b50, 0,      end64,  1, /* its locator */
+                     0x06054b50, 0xffff, 0xffff, 0xffff, 0xffff, 0xffffffff, 0xffffffff, 0 };
+    return rc ? rc
+              : put_numbers(z,
+                            "4822448888"
+                            "4484"
+                            "42222442",
+                            v);
 }

@@ -1,12 +1,12 @@
 /* st_header.h - what a safetensors file says of its tensors: names, types, shapes, offsets.
  *
  *     struct st_header h = { 0 };
- *     if ((rc = st_header_parse(&h, path, text, n))) return rc;     // GPT_INPUT: offset, expected, found
+ *     if ((rc = st_header_parse(&h, path, text, n))) return rc; // GPT_INPUT: offset, what is wrong
  *     const struct st_tensor *t = st_find(&h, "embed.weight");
  *     st_header_release(&h);
  *
- * The header of an .npz (npz.h) is made into the same. Rules and source: safetensors.h. A header may
- * be read by all threads.
+ * The header of an .npz (npz.h) is made into the same. Rules and source: safetensors.h. A header
+ * may be read by all threads.
  */
 #ifndef CHECKPOINT_ST_HEADER_H
 #define CHECKPOINT_ST_HEADER_H

@@ -167,21 +167,11 @@ static int take_header(struct tensors *s)
 /* A directory is a checkpoint, or holds some. */
 static int open_directory(struct tensors *s, const char *path)
 {
-    char *manifest = NULL, *dir = NULL;
-    struct stat st;
-    if (asprintf(&manifest, "%s/MANIFEST", path) < 0)
-        return err_memory();
-    int rc = 0;
-    if (stat(manifest, &st))
-        rc = ckpt_latest(path, &dir);
+    int rc = ckpt_at(path, &s->path);
     if (rc == GPT_NO)
         rc = err_set(GPT_INPUT, "%s: has no MANIFEST and holds no complete checkpoint", path);
     if (!rc)
-        rc = ckpt_open(&s->ckpt, dir ? dir : path);
-    if (!rc && !(s->path = strdup(dir ? dir : path)))
-        rc = err_memory();
-    free(manifest);
-    free(dir);
+        rc = ckpt_open(&s->ckpt, s->path);
     return rc ? rc : take_entries(s);
 }
 

@@ -10,10 +10,10 @@
  *     c->wait(c, ticket);                             // later ops on this rank see the result
  *     if ((rc = c->status(c))) return rc;
  *
- * Kinds: solo (one rank: copies at most), threads (ranks share memory; sums in
- * rank order in f32, one rounding, so results do not depend on timing), nccl
- * (kernels/). The first error sticks, as in ops.h: status() returns it. A rank that
- * fails calls abort(); the others' waits return and their status names it.
+ * Two kinds: of threads that share memory (sums in rank order in f32, one rounding, so results
+ * do not depend on timing; one rank alone copies at most), and of NCCL (kernels/). The first error
+ * sticks, as in ops.h: status() returns it. A rank that fails calls abort(); the others' waits
+ * return and their status names it.
  *
  * Threads: one struct comm belongs to one rank's thread; abort() may be
  * called from any.
@@ -29,7 +29,6 @@ enum { MAX_RANKS = 1024 }; /* of all processes */
 typedef int comm_ticket; /* >= 0; 0 is a ticket that is always done */
 
 struct comm {
-    const char *kind; /* "solo", "threads", "nccl" */
     int rank, world;
     int local_rank; /* this node's rank: which device */
 
@@ -55,8 +54,8 @@ struct comm {
     void (*free)(struct comm *c);
 };
 
-int comm_solo_new(struct comm **c) MUST_CHECK;
-/* Makes the communicators of one group of `world` ranks; out has world entries. */
+/* Makes the communicators of one group of `world` ranks; out has world entries. In a world of one
+ * rank only all_to_all touches memory: the others may have tensors of any device. */
 int comm_threads_new(struct comm **out, int world) MUST_CHECK;
 /* Sets the collective timeout of the group (600 s by default): a wait that is longer fails, and the
  * error names a rank that has not called the collective. */

@@ -371,7 +371,6 @@ int rendezvous_new(struct rendezvous **out, const struct rendezvous_env *env, do
                    double timeout_s)
 {
     struct rendezvous *r = calloc(1, sizeof *r);
-    pthread_condattr_t monotonic;
     int rc = GPT_OK;
 
     *out = NULL;
@@ -383,10 +382,7 @@ int rendezvous_new(struct rendezvous **out, const struct rendezvous_env *env, do
     r->peers = env->processes == 1 ? 0 : env->process == 0 ? env->processes : 1;
     r->peer = calloc((size_t)r->peers + 1, sizeof *r->peer);
     pthread_mutex_init(&r->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&r->change, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    pthread_cond_init(&r->change, NULL);
     if (!r->peer)
         rc = err_sys("rendezvous");
     for (int i = 0; !rc && i < r->peers; i++)

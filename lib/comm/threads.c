@@ -384,7 +384,8 @@ static int threads_status(struct comm *c)
     while (g->failed && g->running > 0)
         pthread_cond_wait(&g->change, &g->lock);
     if (g->failed)
-        rc = err_set(g->failed, "rank %d: %s", g->failed_rank, g->message);
+        rc = g->world == 1 ? err_set(g->failed, "%s", g->message)
+                           : err_set(g->failed, "rank %d: %s", g->failed_rank, g->message);
     pthread_mutex_unlock(&g->lock);
     return rc;
 }
@@ -488,7 +489,6 @@ int comm_threads_new(struct comm **out, int world)
         m->g = g;
         g->users++;
         m->c = (struct comm){
-            .kind = "threads",
             .rank = r,
             .world = world,
             .local_rank = r,

@@ -50,6 +50,12 @@ int shard_check_header(const char *path, int64_t *tokens)
     return 0;
 }
 
+/* What the MANIFEST says of the shard's frames; at most once for a shard. */
+static int take_frames(struct corpus_shard *p, const struct manifest_shard *s)
+{
+    return !s->frames || (p->frames = strdup(s->frames)) ? 0 : err_memory();
+}
+
 static int add_shard(struct corpus *c, const char *path, int64_t tokens, const char *hash)
 {
     struct corpus_shard *p;
@@ -61,6 +67,7 @@ static int add_shard(struct corpus *c, const char *path, int64_t tokens, const c
         return err_memory();
     p->name = strrchr(p->path, '/') ? strrchr(p->path, '/') + 1 : p->path;
     p->tokens = tokens;
+    p->frames = NULL;
     snprintf(p->hash, sizeof p->hash, "%s", hash);
     c->n++;
     return 0;
@@ -133,7 +140,8 @@ static int open_folder(struct corpus *c, const char *dir, enum split split, stru
         if (!(path = path_join(dir, s->name)))
             rc = err_memory();
         else if (!(rc = corpus_check_shard(path, s)) &&
-                 !(rc = add_shard(c, path, s->tokens, s->hash)))
+                 !(rc = add_shard(c, path, s->tokens, s->hash)) &&
+                 !(rc = take_frames(&c->shard[c->n - 1], s)))
             id_add(x, s->name, s->tokens, s->hash);
         free(path);
     }
@@ -168,8 +176,21 @@ static int add_files(struct corpus *c, char **path, size_t n, enum split split, 
     return rc;
 }
 
+/* The shard of c that a line of the MANIFEST in the folder of its first shard means, or NULL. */
+static struct corpus_shard *named_in(struct corpus *c, const struct manifest_shard *s)
+{
+    size_t folder = (size_t)(c->shard[0].name - c->shard[0].path);
+
+    for (int i = 0; i < c->n; i++)
+        if ((size_t)(c->shard[i].name - c->shard[i].path) == folder &&
+            !memcmp(c->shard[i].path, c->shard[0].path, folder) &&
+            !strcmp(c->shard[i].name, s->name))
+            return &c->shard[i];
+    return NULL;
+}
+
 /* Files that are named may still stand beside the MANIFEST that names them too:
- * then it says which tokens they hold. */
+ * then it says which tokens they hold, and their hashes. */
 static int look_beside(struct corpus *c)
 {
     const struct corpus_shard *first = &c->shard[0];
@@ -180,9 +201,14 @@ static int look_beside(struct corpus *c)
     if (asprintf(&path, "%.*sMANIFEST", (int)(first->name - first->path), first->path) < 0)
         return err_memory();
     if (!access(path, R_OK) && !(rc = manifest_read(&m, path))) {
-        for (int i = 0; i < m.n; i++)
-            if (!strcmp(m.shard[i].name, first->name))
+        for (int i = 0; i < m.n && !rc; i++) {
+            struct corpus_shard *p = named_in(c, &m.shard[i]);
+
+            if (p == first)
                 take_tokenizer(c, &m);
+            if (p && p->tokens == m.shard[i].tokens && !p->frames)
+                rc = take_frames(p, &m.shard[i]);
+        }
         manifest_release(&m);
     }
     free(path);
@@ -241,8 +267,10 @@ int corpus_open(struct corpus *c, const char *data, enum split split)
 
 void corpus_release(struct corpus *c)
 {
-    for (int i = 0; i < c->n; i++)
+    for (int i = 0; i < c->n; i++) {
         free(c->shard[i].path);
+        free(c->shard[i].frames);
+    }
     free(c->shard);
     memset(c, 0, sizeof *c);
 }

@@ -28,6 +28,7 @@ struct corpus_shard {
     const char *name; /* in path */
     int64_t tokens;
     char hash[33]; /* of the MANIFEST; "" without one */
+    char *frames; /* of the MANIFEST, also one beside the files; or NULL */
 };
 struct corpus {
     struct corpus_shard *shard;

@@ -55,6 +55,7 @@ static int open_shard(struct loader *l, int64_t i, int64_t document, struct shar
                                .bos = l->bos,
                                .threads = l->c.threads,
                                .expect = f->tokens,
+                               .frames = l->c.no_verify ? NULL : f->frames,
                                .document = document };
     char *path = shard_index_path(f->path);
     int rc = path ? 0 : err_memory();

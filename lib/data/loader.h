@@ -70,6 +70,7 @@ struct loader_config {
     int bigram_rows; /* rows of the bigram table; 0: there is none */
     bool csr; /* make start and order, and bigram's */
     int threads; /* to decode .zst shards; 0: 2 */
+    bool no_verify; /* do not hold what is read against the MANIFEST */
     /* Shape of a step, a pure function of it, called from the loader's thread.
      * NULL: every step is `max`. */
     struct batch_shape (*shape)(void *ctx, int64_t step);
@@ -121,6 +122,7 @@ struct val_config {
     struct batch_shape shape; /* chunks a group (8), tokens, bound; cap is ignored */
     int64_t total; /* chunks wanted; fewer in the data is GPT_INPUT */
     int threads;
+    bool no_verify;
 };
 struct val;
 int val_new(struct val **v, const struct val_config *c) MUST_CHECK;

@@ -62,20 +62,36 @@ int manifest_add(struct manifest *m, const struct manifest_shard *s)
     if (grow_one(&m->shard, m->n, sizeof *m->shard))
         return GPT_SYSTEM;
     m->shard[m->n] = *s;
-    if (!(m->shard[m->n].name = strdup(s->name)))
-        return err_memory();
-    m->n++;
-    return 0;
+    m->shard[m->n].name = strdup(s->name);
+    m->shard[m->n].frames = s->frames ? strdup(s->frames) : NULL;
+    m->n++; /* what is there is released, whether or not all is */
+    return m->shard[m->n - 1].name && !s->frames == !m->shard[m->n - 1].frames ? 0 : err_memory();
 }
 
-int manifest_shard_line(const struct manifest_shard *s, char *buf, size_t room)
+void manifest_put_shard(const struct manifest_shard *s, FILE *f)
 {
-    return snprintf(buf, room,
-                    "shard: %s %s %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64
-                    ":%" PRId64 " %" PRId64 ":%" PRId64 " %016" PRIx64 " %s",
-                    split_name(s->split), s->name, s->bytes, s->tokens, s->documents, s->invalid,
-                    s->from.document, s->from.token, s->to.document, s->to.token, s->input,
-                    s->hash);
+    if (s->frames)
+        fprintf(f, "frames: %s\n", s->frames);
+    fprintf(f,
+            "shard: %s %s %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 ":%" PRId64
+            " %" PRId64 ":%" PRId64 " %016" PRIx64 " %s\n",
+            split_name(s->split), s->name, s->bytes, s->tokens, s->documents, s->invalid,
+            s->from.document, s->from.token, s->to.document, s->to.token, s->input, s->hash);
+}
+
+/* As many hashes as the shard has frames, in their places. */
+static int check_frames(const char *frames, int64_t tokens)
+{
+    int64_t n = (2 * tokens + SHARD_FRAME_BYTES - 1) / SHARD_FRAME_BYTES;
+    bool good = (int64_t)strlen(frames) == n * FRAME_HASH_CHARS - 1;
+
+    for (int64_t i = 0; good && i < n; i++)
+        good = strspn(frames + i * FRAME_HASH_CHARS, "0123456789abcdef") == 32;
+    return good ? 0
+                : err_set(GPT_INPUT,
+                          "expected a line 'frames: ...' of %lld hashes before that of a shard of "
+                          "%lld tokens, found another",
+                          (long long)n, (long long)tokens);
 }
 
 static int parse_shard(struct manifest *m, const char *line)
@@ -97,7 +113,19 @@ static int parse_shard(struct manifest *m, const char *line)
                        line);
     s.split = strcmp(split, "val") ? SPLIT_TRAIN : SPLIT_VAL;
     memcpy(s.hash, hash, 33);
-    return manifest_add(m, &s);
+    s.frames = m->frames;
+    int rc = s.frames ? check_frames(s.frames, s.tokens) : 0;
+    if (!rc)
+        rc = manifest_add(m, &s);
+    free(m->frames);
+    m->frames = NULL;
+    return rc;
+}
+
+static int set_text(char **to, const char *value)
+{
+    free(*to);
+    return (*to = strdup(value)) ? 0 : err_memory();
 }
 
 static int parse_line(struct manifest *m, const char *line)
@@ -110,13 +138,11 @@ static int parse_line(struct manifest *m, const char *line)
     value += 2;
     if (n == 5 && !memcmp(line, "shard", 5))
         return parse_shard(m, line);
+    if (n == 6 && !memcmp(line, "frames", 6))
+        return set_text(&m->frames, value);
     for (size_t i = 0; i < COUNT(text_keys); i++)
-        if (n == strlen(text_keys[i].name) && !memcmp(line, text_keys[i].name, n)) {
-            char **p = text_of(m, &text_keys[i]);
-
-            free(*p);
-            return (*p = strdup(value)) ? 0 : err_memory();
-        }
+        if (n == strlen(text_keys[i].name) && !memcmp(line, text_keys[i].name, n))
+            return set_text(text_of(m, &text_keys[i]), value);
     for (size_t i = 0; i < COUNT(number_keys); i++)
         if (n == strlen(number_keys[i].name) && !memcmp(line, number_keys[i].name, n)) {
             char *end;
@@ -203,26 +229,7 @@ static int read_text(const char *path, char **text, size_t *n)
                    older ? ", found version 1: make these shards again" : "");
 }
 
-int manifest_read(struct manifest *m, const char *path)
-{
-    char *text;
-    size_t n;
-    int rc;
-
-    memset(m, 0, sizeof *m);
-    if ((rc = read_text(path, &text, &n)))
-        return rc;
-    if ((rc = check_hash(text, n)))
-        rc = err_prefix("%s", path);
-    else if (!(rc = parse_text(m, text, path)) && (rc = check(m)))
-        rc = err_prefix("%s", path);
-    free(text);
-    if (rc)
-        manifest_release(m);
-    return rc;
-}
-
-int manifest_read_partial(struct manifest *m, const char *path)
+static int read_manifest(struct manifest *m, const char *path, bool partial)
 {
     char *text, *eol;
     size_t n;
@@ -231,9 +238,11 @@ int manifest_read_partial(struct manifest *m, const char *path)
     memset(m, 0, sizeof *m);
     if ((rc = read_text(path, &text, &n)))
         return rc;
-    if ((eol = strrchr(text, '\n')))
+    if (partial && (eol = strrchr(text, '\n')))
         eol[1] = 0;
-    if (!(rc = parse_text(m, text, path)) && (rc = check_keys(m)))
+    if (!partial && (rc = check_hash(text, n)))
+        rc = err_prefix("%s", path);
+    else if (!(rc = parse_text(m, text, path)) && (rc = partial ? check_keys(m) : check(m)))
         rc = err_prefix("%s", path);
     free(text);
     if (rc)
@@ -241,20 +250,22 @@ int manifest_read_partial(struct manifest *m, const char *path)
     return rc;
 }
 
+int manifest_read(struct manifest *m, const char *path) { return read_manifest(m, path, false); }
+int manifest_read_partial(struct manifest *m, const char *path)
+{
+    return read_manifest(m, path, true);
+}
+
 static void put_text(const struct manifest *m, bool partial, FILE *f)
 {
-    char line[1024];
-
     fprintf(f, "format: " FORMAT "\n");
     for (size_t i = 0; i < COUNT(text_keys); i++)
         fprintf(f, "%s: %s\n", text_keys[i].name, *text_of(m, &text_keys[i]));
     for (size_t i = 0; i < (partial ? 2 : COUNT(number_keys)); i++)
         fprintf(f, "%s: %" PRId64 "\n", number_keys[i].name, *number_of(m, &number_keys[i]));
     fprintf(f, "# shard: split file bytes tokens documents invalid from to input xxh3-128\n");
-    for (int i = 0; i < m->n && !partial; i++) {
-        manifest_shard_line(&m->shard[i], line, sizeof line);
-        fprintf(f, "%s\n", line);
-    }
+    for (int i = 0; i < m->n && !partial; i++)
+        manifest_put_shard(&m->shard[i], f);
 }
 
 int manifest_text(const struct manifest *m, bool partial, char **text)
@@ -281,8 +292,11 @@ void manifest_release(struct manifest *m)
 {
     for (size_t i = 0; i < COUNT(text_keys); i++)
         free(*text_of(m, &text_keys[i]));
-    for (int i = 0; i < m->n; i++)
+    for (int i = 0; i < m->n; i++) {
         free(m->shard[i].name);
+        free(m->shard[i].frames);
+    }
     free(m->shard);
+    free(m->frames);
     memset(m, 0, sizeof *m);
 }

@@ -36,7 +36,12 @@ struct manifest_shard {
     } from, to;
     uint64_t input; /* of all documents up to its last: input_hash */
     char hash[33];
+    /* XXH3-128 of each SHARD_FRAME_BYTES of tokens, the last one shorter, joined by blanks; NULL:
+     * not known, as of shards that were made before there was such a line. */
+    char *frames;
 };
+#define SHARD_FRAME_BYTES (1 << 20)
+#define FRAME_HASH_CHARS 33 /* from one hash in `frames` to the next */
 
 struct manifest {
     char *tool, *arguments; /* what made it */
@@ -48,6 +53,7 @@ struct manifest {
     int64_t documents, tokens, invalid; /* sums over the shards */
     struct manifest_shard *shard;
     int n;
+    char *frames; /* while it is read: of the next shard */
 };
 
 /* GPT_INPUT with file and line; GPT_SYSTEM if it cannot be read. */
@@ -63,7 +69,7 @@ const char *split_name(enum split s); /* "train", "val" */
 /* XXH64 of the 8 bytes of a document's hash, the value before as the seed; 0 at first. */
 uint64_t input_hash(uint64_t before, uint64_t document_hash);
 
-/* One line as it stands in the manifest ("shard: ..."), without newline. */
-int manifest_shard_line(const struct manifest_shard *s, char *buf, size_t room);
+/* A shard's lines as they stand in the manifest ("frames: ...", "shard: ..."). */
+void manifest_put_shard(const struct manifest_shard *s, FILE *f);
 
 #endif

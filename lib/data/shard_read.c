@@ -1,8 +1,9 @@
 /* shard_read.c - see shard_read.h.
  *
- * The file is a list of pieces: frames of a .bin.zst, a mebibyte of a .bin, or what a stream
- * without a table of frames yields. Threads claim pieces and load them in any order. A thread that
- * finds the next piece in order loaded checks it, indexes it and publishes its tokens (ready).
+ * The file is a list of pieces: frames of a .bin.zst, or the same stretches of a .bin or of a
+ * stream without a table of frames. Threads claim pieces, load them in any order and hold each
+ * against the MANIFEST's hash while the processor's cache still has it. A thread that finds the
+ * next piece in order loaded checks its tokens, indexes and publishes them (ready).
  */
 #include "data/shard_read.h"
 
@@ -15,11 +16,12 @@
 #include <unistd.h>
 #include <zstd.h>
 #include "base/grow.h"
+#include "base/hash.h"
 #include "base/zio.h"
 #include "data/corpus.h"
 #include "data/frames.h"
+#include "data/manifest.h"
 
-#define PIECE_BYTES (1u << 20) /* of a .bin, as a frame of a .bin.zst */
 #define STARTS_BITS 16 /* document starts a block of the index */
 #define MAX_READERS 16
 
@@ -32,7 +34,7 @@ struct shard {
     char *path;
     struct shard_want want;
     int fd; /* -1: a stream without a table, through zreader */
-    int64_t n; /* tokens to have */
+    int64_t n, total; /* tokens to have, and of the file */
     unsigned char *bytes; /* the plain file, as far as wanted */
     size_t room;
     struct frames frames;
@@ -104,10 +106,54 @@ static int load_frame(struct shard *s, const struct frame *f, ZSTD_DCtx *z, void
     return 0;
 }
 
+/* A header has zeros after its three numbers, which are checked when the file is opened. */
+static int check_zeros(const struct shard *s)
+{
+    for (int at = 12; at < SHARD_HEADER_BYTES; at++)
+        if (s->bytes[at])
+            return err_set(GPT_INPUT, "%s: offset %d: expected a zero, found %d", s->path, at,
+                           s->bytes[at]);
+    return 0;
+}
+
+/* What was loaded, against the MANIFEST. */
+static int check_hash(const struct shard *s, const struct piece_range *p)
+{
+    uint64_t begin = p->begin ? p->begin - SHARD_HEADER_BYTES : 0,
+             end = p->end - SHARD_HEADER_BYTES;
+    uint64_t frame = begin / SHARD_FRAME_BYTES, all = 2 * (uint64_t)s->total;
+    uint64_t next = (frame + 1) * SHARD_FRAME_BYTES;
+    char hash[33];
+    int rc;
+
+    if (!s->want.frames)
+        return 0;
+    if (!p->begin && (rc = check_zeros(s)))
+        return rc;
+    if (begin == end) /* the header's frame */
+        return 0;
+    if (begin % SHARD_FRAME_BYTES || end != (next < all ? next : all))
+        return err_set(GPT_INPUT,
+                       "%s: offset %llu: expected frames of %d bytes, as the MANIFEST has them, "
+                       "found another",
+                       s->path, (unsigned long long)p->begin, SHARD_FRAME_BYTES);
+    xxh_hex_of(s->bytes + SHARD_HEADER_BYTES + begin, end - begin, hash);
+    if (!memcmp(hash, s->want.frames + frame * FRAME_HASH_CHARS, 32))
+        return 0;
+    return err_set(GPT_INPUT,
+                   "%s: frame %llu, tokens %llu to %llu: expected the hash %.32s of the MANIFEST, "
+                   "found %s: changed since it was written",
+                   s->path, (unsigned long long)frame + 1, (unsigned long long)begin / 2,
+                   (unsigned long long)end / 2 - 1, s->want.frames + frame * FRAME_HASH_CHARS,
+                   hash);
+}
+
 static int load_piece(struct shard *s, int i, ZSTD_DCtx *z, void **raw, size_t *room)
 {
-    return s->frames.n ? load_frame(s, &s->frames.frame[i], z, raw, room)
-                       : load_plain(s, &s->piece[i]);
+    int rc = s->frames.n ? load_frame(s, &s->frames.frame[i], z, raw, room)
+                         : load_plain(s, &s->piece[i]);
+
+    return rc ? rc : check_hash(s, &s->piece[i]);
 }
 
 /* --- checking and indexing --- */
@@ -244,7 +290,7 @@ static void *stream_thread(void *arg)
                 err_set(GPT_INPUT, "%s: truncated: expected %lld bytes for %lld tokens, found %llu",
                         s->path, (long long)(SHARD_HEADER_BYTES + 2 * s->n), (long long)s->n,
                         (unsigned long long)(p->begin + got));
-        if (!rc)
+        if (!rc && !(rc = check_hash(s, p)))
             rc = scan(s, begin, end);
         pthread_mutex_lock(&s->lock);
         s->scanned = i + 1;
@@ -285,12 +331,23 @@ static int start_threads(struct shard *s, bool stream)
 
 /* --- opening --- */
 
+/* Of a .bin: the header and the first frame's bytes, then a frame's. What is wanted ends within
+ * the last, which is read to its own end if it has a hash. */
+static uint64_t piece_end(const struct shard *s, int i, uint64_t bytes)
+{
+    uint64_t end = SHARD_HEADER_BYTES + (uint64_t)(i + 1) * SHARD_FRAME_BYTES;
+    uint64_t most = s->want.frames ? SHARD_HEADER_BYTES + 2 * (uint64_t)s->total : bytes;
+
+    return end < most ? end : most;
+}
+
 static int cut_into_pieces(struct shard *s)
 {
     uint64_t bytes = SHARD_HEADER_BYTES + 2 * (uint64_t)s->n;
 
-    s->room = bytes;
-    s->pieces = (int)((bytes + PIECE_BYTES - 1) / PIECE_BYTES);
+    s->pieces = (int)((bytes - SHARD_HEADER_BYTES + SHARD_FRAME_BYTES - 1) / SHARD_FRAME_BYTES);
+    s->pieces += !s->pieces;
+    s->room = piece_end(s, s->pieces - 1, bytes);
     if (s->frames.n) {
         if (s->frames.plain_bytes < bytes)
             return err_set(GPT_INPUT,
@@ -309,10 +366,8 @@ static int cut_into_pieces(struct shard *s)
         struct piece_range *p = &s->piece[i];
         const struct frame *f = s->frames.n ? &s->frames.frame[i] : NULL;
 
-        p->begin = f ? f->plain : (uint64_t)i * PIECE_BYTES;
-        p->end = f                                ? f->plain + f->plain_bytes
-                 : p->begin + PIECE_BYTES < bytes ? p->begin + PIECE_BYTES
-                                                  : bytes;
+        p->begin = f ? f->plain : i ? s->piece[i - 1].end : 0;
+        p->end = f ? f->plain + f->plain_bytes : piece_end(s, i, bytes);
     }
     return 0;
 }
@@ -376,6 +431,7 @@ int shard_open(struct shard **out, const char *path, const struct shard_want *wa
                      path, (long long)want->expect, (long long)tokens);
     if (rc)
         goto fail;
+    s->total = tokens;
     s->n = want->limit && want->limit < tokens ? want->limit : tokens;
     if ((rc = open_file(s, &plain)) || (rc = cut_into_pieces(s)))
         goto fail;

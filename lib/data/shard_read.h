@@ -28,6 +28,9 @@ struct shard_want {
     int threads; /* to decode; 0: 2 */
     int64_t limit; /* tokens wanted from the front; 0: all */
     int64_t expect; /* tokens that the header must say; 0: any */
+    /* The MANIFEST's hashes of frames (manifest.h), for as many tokens as expected: each frame is
+     * held against its own when it is read, before its tokens are given out. NULL: unchecked. */
+    const char *frames;
     /* Where documents begin (shard_index.h), which shard_open takes over, or NULL.
      * Then reading may start with a document, and those before are not there. */
     struct shard_index *index;
@@ -38,7 +41,7 @@ struct shard;
 /* Checks the header and starts reading. GPT_INPUT, GPT_SYSTEM. */
 int shard_open(struct shard **s, const char *path, const struct shard_want *want) MUST_CHECK;
 /* Waits until the first n tokens are there and checked. Errors are those of
- * reading: truncated, damaged, token out of range. */
+ * reading: truncated, damaged, another hash, token out of range. */
 int shard_wait(struct shard *s, int64_t n) MUST_CHECK;
 /* The first document that is there. */
 int64_t shard_first_document(const struct shard *s);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
+#include "base/grow.h"
 #include "base/zio.h"
 #include "data/corpus.h"
 #include "base/le.h"
@@ -114,6 +115,7 @@ int shard_writer_open(struct shard_writer *w, enum split split, int index)
     w->split = split;
     w->bytes = 0;
     w->tokens = 0;
+    w->hashes = 0;
     if (!strcmp(w->dir, "-")) {
         rc = open_unnamed(w);
     } else {
@@ -158,13 +160,26 @@ static int write_index(struct shard_writer *w, const char *hash)
     return rc;
 }
 
+static int hash_frame(struct shard_writer *w, const void *plain, size_t n)
+{
+    size_t at = (size_t)w->hashes * FRAME_HASH_CHARS;
+
+    if (grow_to(&w->frame_hashes, &w->hashes_room, at + FRAME_HASH_CHARS, 1))
+        return GPT_SYSTEM;
+    if (at)
+        w->frame_hashes[at - 1] = ' ';
+    xxh_hex_of(plain, n, w->frame_hashes + at);
+    w->hashes++;
+    return 0;
+}
+
 int shard_writer_put(struct shard_writer *w, const void *plain, size_t n, const void *raw,
                      size_t raw_n)
 {
     int rc;
 
     xxh_add(&w->hash, plain, n);
-    if ((rc = index_tokens(w, plain, n / 2)))
+    if ((rc = hash_frame(w, plain, n)) || (rc = index_tokens(w, plain, n / 2)))
         return rc;
     if (!w->level)
         return write_all(w, plain, n);
@@ -249,6 +264,18 @@ static int copy_to_stdout(struct shard_writer *w)
     return rc;
 }
 
+static void end_file(struct shard_writer *w)
+{
+    if (w->is_open && !strcmp(w->dir, "-"))
+        fclose(w->out.f);
+    else if (w->is_open)
+        output_abort(&w->out);
+    w->is_open = false;
+    xxh_release(&w->hash);
+    frames_release(&w->frames);
+    shard_index_release(&w->index);
+}
+
 int shard_writer_finish(struct shard_writer *w, int64_t tokens, struct manifest_shard *s)
 {
     char expected[33];
@@ -276,18 +303,15 @@ int shard_writer_finish(struct shard_writer *w, int64_t tokens, struct manifest_
     s->name = w->name;
     s->bytes = (int64_t)w->bytes;
     s->tokens = tokens;
-    shard_writer_abort(w); /* releases what the commit left */
+    s->frames = w->hashes ? w->frame_hashes : NULL;
+    end_file(w); /* releases what the commit left */
     return rc;
 }
 
 void shard_writer_abort(struct shard_writer *w)
 {
-    if (w->is_open && !strcmp(w->dir, "-"))
-        fclose(w->out.f);
-    else if (w->is_open)
-        output_abort(&w->out);
-    w->is_open = false;
-    xxh_release(&w->hash);
-    frames_release(&w->frames);
-    shard_index_release(&w->index);
+    end_file(w);
+    free(w->frame_hashes);
+    w->frame_hashes = NULL;
+    w->hashes_room = 0;
 }

@@ -27,8 +27,8 @@
 #include "data/manifest.h"
 #include "data/shard_index.h"
 
-#define FRAME_TOKENS (1 << 19) /* a mebibyte, and what a reader decodes at once */
-#define FRAME_BYTES (2 * FRAME_TOKENS)
+#define FRAME_BYTES SHARD_FRAME_BYTES /* what a reader decodes at once */
+#define FRAME_TOKENS (FRAME_BYTES / 2)
 
 struct shard_writer {
     /* Set by the caller. */
@@ -41,6 +41,9 @@ struct shard_writer {
     bool is_open;
     struct output out;
     struct xxh hash; /* as if the shard will be full */
+    char *frame_hashes; /* manifest_shard's frames */
+    size_t hashes_room;
+    int hashes;
     struct frames frames;
     struct shard_index index;
     int64_t tokens; /* so far */
@@ -52,11 +55,12 @@ struct shard_writer {
 int shard_writer_open(struct shard_writer *w, enum split split, int index) MUST_CHECK;
 int shard_writer_put(struct shard_writer *w, const void *plain, size_t n, const void *raw,
                      size_t raw_n) MUST_CHECK;
-/* Fills name (of the writer), bytes, tokens and hash of *s. With s->hash set, the
+/* Fills bytes, tokens and hash of *s, and name and frames, which stay the writer's. With s->hash set, the
  * shard must come out with this hash, or it is GPT_INPUT and what stands under
  * the name stays. */
 int shard_writer_finish(struct shard_writer *w, int64_t tokens,
                         struct manifest_shard *s) MUST_CHECK;
+/* Removes a shard that is not finished, and releases the writer. */
 void shard_writer_abort(struct shard_writer *w);
 /* Of the plain bytes of a shard's file. */
 int shard_hash(const char *path, char hash[33]) MUST_CHECK;

@@ -43,9 +43,11 @@ static int open_files(struct val *v)
         const struct corpus_shard *f = &v->corpus.shard[i];
         struct val_file *file = &v->file[v->files];
         int64_t n = groups_in(f->tokens, q, i + 1 == v->corpus.n);
-        struct shard_want w = {
-            .vocab = v->c.vocab, .bos = v->bos, .threads = v->c.threads, .expect = f->tokens
-        };
+        struct shard_want w = { .vocab = v->c.vocab,
+                                .bos = v->bos,
+                                .threads = v->c.threads,
+                                .expect = f->tokens,
+                                .frames = v->c.no_verify ? NULL : f->frames };
 
         tokens += f->tokens;
         if (!n)

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/parallel.h"
+#include "base/pool.h"
 #include "checkpoint/checkpoint_write.h"
 
 /* Where a piece's bytes come from; opened when they are first asked for. */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/blas.h"
-#include "base/parallel.h"
+#include "base/pool.h"
 
 /* --- one matrix --- */
 

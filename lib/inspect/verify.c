@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "base/file.h"
-#include "base/parallel.h"
+#include "base/pool.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_dir.h"
@@ -351,24 +351,21 @@ int verify_path(const char *path, bool full, verify_report_fn *report, void *arg
 {
     struct audit a = { .full = full, .report = report, .arg = arg };
     struct stat st;
-    char *manifest = path_join(path, "MANIFEST"), *dir = NULL;
-    int rc = manifest ? 0 : err_memory();
+    char *dir = NULL;
+    int rc = 0;
     pthread_mutex_init(&a.lock, NULL);
-    if (!rc && strcmp(path, "-") && stat(path, &st)) {
+    if (strcmp(path, "-") && stat(path, &st))
         rc = err_sys("cannot open '%s'", path);
-    } else if (!rc && strcmp(path, "-") && S_ISDIR(st.st_mode)) {
-        bool holds = stat(manifest, &st) != 0 && ckpt_latest(path, &dir) == 0;
-        rc = audit_ckpt(&a, holds ? dir : path);
-    } else if (!rc) {
+    else if (strcmp(path, "-") && S_ISDIR(st.st_mode))
+        rc = audit_ckpt(&a, ckpt_at(path, &dir) ? path : dir);
+    else
         rc = audit_plain(&a, path);
-    }
     if (!rc && a.faults)
         rc = err_set(GPT_NO, "%s: %d fault%s", path, a.faults, a.faults > 1 ? "s" : "");
     *checked = rc ? NULL : strdup(dir ? dir : path);
     if (!rc && !*checked)
         rc = err_memory();
     free(dir);
-    free(manifest);
     pthread_mutex_destroy(&a.lock);
     return rc;
 }

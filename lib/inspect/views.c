@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/grow.h"
-#include "base/parallel.h"
+#include "base/pool.h"
 
 /* Adds x, whose name it takes over, if its name, or its tensor's or parameter's, matches. */
 static int add(struct views *v, struct view x, const char *pattern)

@@ -9,7 +9,7 @@
 #include <string.h>
 #include "base/num.h"
 #include "base/rng.h"
-#include "base/parallel.h"
+#include "base/pool.h"
 
 struct initial {
     const struct recipe *r;

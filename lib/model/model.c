@@ -299,16 +299,16 @@ struct tensor value_rows(const struct model *m, int i, bool grad)
 struct head_loss model_head(const struct model *m, const struct batch *b)
 {
     const struct recipe *r = m->recipe;
-    double seed = (double)m->banks->world / r->chunks; /* 1 / micro-batches */
+    double share = (double)m->banks->world / r->chunks; /* 1 / micro-batches */
     return (struct head_loss){
         .tgt = b->tgt,
         .mtp = m->mtp,
         .n_mtp = m->schedule.n_mtp,
-        .seed = (real)seed,
+        .seed = (real)(share * r->loss_scale),
         .fp8 = r->head_fp8 != HEAD_FP8_NO,
         .x_scale = (real)r->x_scale,
         .w_scale = (real)r->w_scale,
-        .g_scale = (real)(r->g_scale * (r->head_scale_micro ? seed : 1)),
+        .g_scale = (real)(r->g_scale * (r->head_scale_micro ? share : 1) * r->loss_scale),
         .w8 = m->p.lm_head->fp8.codes,
         .cap_a = (real)r->cap_a,
         .cap_b = (real)r->cap_b,

@@ -140,7 +140,7 @@ bool attention_mixes(const struct recipe *r, int i);
 bool mlp_mixes(const struct recipe *r);
 /* Does the MLP's lambda scale its second product? */
 bool mlp_folds(const struct recipe *r, int i);
-/* The stream before layer 0; before layer i's attention; after it; after the MLP; before the head. */
+/* The stream before layer 0, before attention, after it, after the MLP; before the head. */
 void stream_begin(struct model *m, struct acts *a);
 void stream_enter(struct model *m, struct acts *a, int i);
 void stream_attended(struct model *m, struct acts *a, int i);

@@ -278,6 +278,11 @@ int recipe_param(const struct recipe *r, const char *label)
     return -1;
 }
 
+bool recipe_has_gate(const struct recipe *r)
+{
+    return r->clip > 0 || r->loss_scale != 1 || r->max_skips > 0;
+}
+
 const char *recipe_master_kind(const struct param_spec *s)
 {
     return s->master != DT_U16 ? "master" : s->truncate ? "mantissa" : "remainder";

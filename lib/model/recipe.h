@@ -143,6 +143,9 @@ struct recipe {
     bool adam_decay_lr; /* the decay's rate is lr wd, not lr^2 wd */
     enum eps_at { EPS_ROOT, EPS_CORRECTED, EPS_INSIDE } adam_eps_at;
     bool adam_correction; /* of the moments' bias */
+    double clip; /* of the norm of all gradients; 0: none */
+    double loss_scale; /* of the loss whose gradients are computed */
+    int max_skips; /* steps in a row that may be skipped: their gradients are not finite */
     double muon_lr, muon_wd;
     double polar[MAX_POLAR][3];
     int n_polar;
@@ -201,6 +204,8 @@ void recipe_free(struct recipe *r);
 int recipe_param(const struct recipe *r, const char *label);
 /* How checkpoints name Adam's master: "master", "mantissa", "remainder". */
 const char *recipe_master_kind(const struct param_spec *s);
+/* May a step be skipped, or its gradients scaled (optimizers.md 2.5)? */
+bool recipe_has_gate(const struct recipe *r);
 /* A row of [scalars], or NULL. */
 const struct scalar_spec *recipe_scalar(const struct recipe *r, const char *name);
 

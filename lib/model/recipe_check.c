@@ -35,8 +35,8 @@ enum { N_SCALAR_ROLES = sizeof scalar_roles / sizeof *scalar_roles };
 
 /* -- labels -------------------------------------------------------------------------- */
 
-/* A parameter may have any label, which [layers] can name: it is wrong if it is near to the label of
- * a role that has no row, or in --set, which is meant to change one, to that of any role. */
+/* A parameter may have any label, which [layers] can name: it is wrong if it is near to the label
+ * of a role that has no row, or in --set, which is meant to change one, to that of any role. */
 int recipe_check_label(const struct recipe *r, const struct recipe_line *l)
 {
     bool scalar = !strcmp(l->section, "scalars");

@@ -327,8 +327,8 @@ static void need(struct model *m, struct tensor d, bool *have)
     *have = true;
 }
 
-/* The terms of x0 and bigrams, which are the last of a mix, are left out of the backward of layer i:
- * stream_begin_bwd computes their gradients for all layers at once, from the gradients g of the
+/* The terms of x0 and bigrams, which are the last of a mix, are left out of the backward of layer
+ * i: stream_begin_bwd computes their gradients for all layers at once, from the gradients g of the
  * streams. */
 static int injected_terms(const struct model *m, int i) { return 1 + bigram_joins(m, i); }
 

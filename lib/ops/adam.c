@@ -188,6 +188,11 @@ static void write_value(const struct adam_param *q, int64_t at, const real *x, i
 
 /* -- one parameter -------------------------------------------------------------------------------- */
 
+static const struct adam_step *step_of(const struct adam_param *q)
+{
+    return q->step + (q->gate ? q->gate->late : 0);
+}
+
 static void compute(struct block *b, const struct adam_param *q, int64_t at, int n,
                     const struct scales *s, const struct constants *k)
 {
@@ -206,7 +211,7 @@ static void store(const struct block *b, const struct adam_param *q, int64_t at,
     int odd = (int)(first % 2);
 
     if (q->rounding == ROUND_STOCHASTIC) {
-        struct rng r = rng_make(q->seed, q->stream << 32 | q->step->update);
+        struct rng r = rng_make(q->seed, q->stream << 32 | step_of(q)->update);
         for (int i = 0; i < (n + odd + 1) / 2; i++)
             rng_block(&r, first / 2 + (uint64_t)i, words[i]);
         draw = words;
@@ -300,14 +305,15 @@ static void check_kept(const struct adam_param *q, struct row_scaled s)
 
 static struct constants constants_of(const struct adam_param *q)
 {
+    const struct adam_step *step = step_of(q);
     return (struct constants){
         .beta1 = (real)q->beta1,
         .rest1 = (real)(1 - q->beta1),
         .beta2 = (real)q->beta2,
         .rest2 = (real)(1 - q->beta2),
-        .eps = q->step->eps,
-        .step_size = q->step->step_size,
-        .decay = q->step->decay,
+        .eps = step->eps,
+        .step_size = step->step_size,
+        .decay = step->decay,
         .factor = q->gate ? q->gate->factor : 1,
         .eps_inside = q->eps_inside,
     };

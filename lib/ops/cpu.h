@@ -61,8 +61,8 @@ bool cpu_failed(const struct ops *o);
 /* Keeps the first failure. */
 void cpu_fail(struct ops *o, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
-/* Calls work for each `block` of 0 .. n-1 on the device's threads, `thread` of cpu_threads(). Blocks
- * do not depend on the number of threads, and work sums nothing across them: so neither do
+/* Calls work for each `block` of 0 .. n-1 on the device's threads, `thread` of cpu_threads().
+ * Blocks do not depend on the number of threads, and work sums nothing across them: so neither do
  * results. */
 void cpu_split(struct ops *o, int64_t n, int64_t block,
                void (*work)(void *arg, int64_t first, int64_t count, int thread), void *arg);

@@ -13,9 +13,16 @@ static void nesterov(real *restrict u, const real *restrict mom, const real *res
         u[i] = mom[i] - blend * (mom[i] - g[i]);
 }
 
+static void read_gradient(real *x, struct tensor g, int64_t first, int n, real factor)
+{
+    real_read(x, g, first, n);
+    for (int i = 0; i < n; i++)
+        x[i] *= factor;
+}
+
 /* Updates momentum elements first .. first + count - 1 with the gradient; returns |u|_F. */
 static real update_momentum(struct tensor mom, struct tensor g, int64_t first, int64_t count,
-                            real blend)
+                            real blend, real factor)
 {
     real bm[BLOCK], bg[BLOCK], u[BLOCK];
     double squares = 0;
@@ -23,7 +30,7 @@ static real update_momentum(struct tensor mom, struct tensor g, int64_t first, i
     for (int64_t at = 0; at < count; at += BLOCK) {
         int n = count - at < BLOCK ? (int)(count - at) : BLOCK;
         real_read(bm, mom, first + at, n);
-        real_read(bg, g, first + at, n);
+        read_gradient(bg, g, first + at, n, factor);
         for (int i = 0; i < n; i++)
             bm[i] += blend * (bg[i] - bm[i]);
         real_write(mom, first + at, bm, n, false);
@@ -34,7 +41,7 @@ static real update_momentum(struct tensor mom, struct tensor g, int64_t first, i
 }
 
 static void scale(struct tensor x, struct tensor mom, struct tensor g, int64_t first, int64_t count,
-                  real blend, real norm)
+                  real blend, real factor, real norm)
 {
     real bm[BLOCK], bg[BLOCK], u[BLOCK];
     real divisor = (real)1.02 * norm + (real)1e-6;
@@ -43,7 +50,7 @@ static void scale(struct tensor x, struct tensor mom, struct tensor g, int64_t f
         int n = count - at < BLOCK ? (int)(count - at) : BLOCK;
         if (isfinite(norm)) {
             real_read(bm, mom, first + at, n);
-            real_read(bg, g, first + at, n);
+            read_gradient(bg, g, first + at, n, factor);
             nesterov(u, bm, bg, n, blend);
             for (int i = 0; i < n; i++)
                 u[i] /= divisor;
@@ -57,27 +64,27 @@ static void scale(struct tensor x, struct tensor mom, struct tensor g, int64_t f
 struct job {
     struct tensor x, mom, g;
     int64_t count; /* of a matrix */
-    real blend;
+    real blend, factor;
 };
 
 static void one_matrix(void *arg, int64_t i, int64_t n, int thread)
 {
     const struct job *j = arg;
-    real norm = update_momentum(j->mom, j->g, i * j->count, j->count, j->blend);
+    real norm = update_momentum(j->mom, j->g, i * j->count, j->count, j->blend, j->factor);
 
     (void)n, (void)thread;
-    scale(j->x, j->mom, j->g, i * j->count, j->count, j->blend, norm);
+    scale(j->x, j->mom, j->g, i * j->count, j->count, j->blend, j->factor, norm);
 }
 
 void cpu_muon_input(struct ops *o, struct tensor x, struct tensor mom, struct tensor g, int n,
-                    const struct muon_step *m)
+                    const struct muon_step *m, const struct step_gate *gate)
 {
     int64_t count = tensor_count(x) / n;
 
     assert(count * n == tensor_count(x) && tensor_count(mom) == count * n);
     assert(tensor_count(g) == count * n);
-    if (cpu_failed(o))
+    if (cpu_failed(o) || (gate && gate->skip))
         return;
-    struct job job = { x, mom, g, count, m->blend };
+    struct job job = { x, mom, g, count, m->blend, gate ? gate->factor : 1 };
     cpu_split(o, n, 1, one_matrix, &job);
 }

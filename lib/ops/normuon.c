@@ -84,7 +84,7 @@ static void one_matrix(void *arg, int64_t i, int64_t n, int thread)
 
 void cpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tensor q,
                  struct tensor x, int n, const float *lr_mul, double beta2,
-                 const struct muon_step *m)
+                 const struct muon_step *m, const struct step_gate *gate)
 {
     int64_t rows = x.rows / n, cols = x.cols;
     struct job job = {
@@ -103,7 +103,7 @@ void cpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tens
 
     assert(rows * n == x.rows && tensor_count(w) == tensor_count(x) && tensor_count(q) == x.rows);
     assert(w.dtype == DT_BF16 ? mant.dtype == DT_U16 : is_real(w));
-    if (cpu_failed(o))
+    if (cpu_failed(o) || (gate && gate->skip))
         return;
     cpu_split(o, n, 1, one_matrix, &job);
 }

@@ -140,9 +140,9 @@ OP(transpose, struct tensor dst, struct tensor src, real mix);
 OP(merge_rows, struct tensor g, struct tensor rows, const struct row_merge *m);
 /* n matrices (R,C) each. mom (n R,C) f32 <- mom + blend (g - mom); u = mom - blend (mom - g);
  * x (n R,C) = u / (1.02 |u|_F + 1e-6), bf16 (or what x is). |u|_F not finite: x = 0.
- * g: gradient (any float dtype). */
+ * g: gradient (any float dtype), times the gate's factor. */
 OP(muon_input, struct tensor x, struct tensor mom, struct tensor g, int n,
-   const struct muon_step *m);
+   const struct muon_step *m, const struct step_gate *gate);
 /* n matrices (R,C) each, in place: rows of coef are a, b, c (host).
  * k = min(R,C) side Gram matrix A; B = b A + c A A; x <- a x + B x (or x B). Every product's
  * result rounds once to x's dtype, except (r61) R > 1024: B x rounds before a x is added.
@@ -154,10 +154,15 @@ OP(polar, struct tensor x, int n, const double (*coef)[3], int iters, bool aol);
  * decay; master = w bits : mantissa bits (optimizers.md 4.3, 4.4). lr of matrix i is
  * m->lr * lr_mul[i] (host array of n). w bf16 with mant u16, or w f32 with no mant. */
 OP(normuon, struct tensor w, struct tensor mant, struct tensor q, struct tensor x, int n,
-   const float *lr_mul, double beta2, const struct muon_step *m);
+   const float *lr_mul, double beta2, const struct muon_step *m, const struct step_gate *gate);
 /* Optimizers.md 3, of n parameters (ADAM_MAX at most) that do not overlap, elementwise; one
  * rounding an operation, none contracted; 1 - beta is formed in double. Any may be empty. */
 OP(adam, const struct adam_param *p, int n);
+/* out[0] = the sum of squares of all elements of n tensors (f32, bf16; ADAM_MAX at most); not finite
+ * where an element is not. Sums in f64, one rounding. */
+OP(squares, real *out, const struct tensor *t, int n);
+/* What becomes of a step whose gradients' sum of squares is *squares times (optimizers.md 2.5). */
+OP(step_gate, struct step_gate *gate, const real *squares, real times, real limit, real unscale);
 /* The copy of w (any float dtype) by itself: the same codes and amax. */
 OP(quantize, const struct fp8_copy *copy, struct tensor w);
 /* bad[0] |= 1 when t (any float type) has a NaN or an infinity (device int32). */

@@ -214,7 +214,7 @@ struct adam_param {
     enum adam_rounding rounding; /* of m and v */
     uint64_t seed, stream; /* ROUND_STOCHASTIC: of this parameter */
     int64_t first; /* index in the whole parameter of the part's first element */
-    const struct adam_step *step; /* device */
+    const struct adam_step *step; /* device; with a gate two: of gate->late 0 and 1 */
     const struct step_gate *gate; /* device, or NULL: apply, factor 1 */
 };
 
@@ -225,10 +225,12 @@ struct adam_step {
 };
 
 /* What becomes of a step, decided on the device: its gradients are multiplied by factor, or the
- * step changes nothing. */
+ * step changes nothing. Ops take NULL for a step that is applied, factor 1. */
 struct step_gate {
     real factor;
     int32_t skip;
+    int32_t late; /* the step before was skipped, which the host may not know yet */
+    real norm; /* of all gradients, unscaled */
 };
 /* blend = 1 - momentum, formed as the recipe says; decay = base lr * weight decay, without
  * multipliers. */

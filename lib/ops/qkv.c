@@ -58,8 +58,8 @@ static bool is_offset(const struct layout *l, int c)
     return part == 3 || part == (l->key_offset == KEY_OFFSET_HALF ? 2 : 1);
 }
 
-/* x turned by -theta (turn = 1) on channel pairs (2m, 2m+1), m < E/4; in place. turn = -1: by +theta,
- * the transpose. */
+/* x turned by -theta (turn = 1) on channel pairs (2m, 2m+1), m < E/4; in place. turn = -1: by
+ * +theta, the transpose. */
 static void rotate(real *x, const real *rope, int size, real turn)
 {
     for (int m = 0; m < size / 4; m++) {

@@ -44,5 +44,3 @@ void simd_limit(enum simd limit)
     pthread_once(&once, look);
     most = limit < have ? limit : have;
 }
-
-const char *simd_name(enum simd s) { return names[s]; }

@@ -16,7 +16,7 @@
 #define OPS_SIMD_H
 
 enum simd {
-    SIMD_NONE, /* what the compiler was told of; products round twice a step where that has no FMA */
+    SIMD_NONE, /* what the compiler targets; products round twice a step if that has no FMA */
     SIMD_FMA, /* x86-64: AVX2 and FMA; aarch64 always */
     SIMD_AVX512, /* x86-64: AVX-512 F, BW, DQ, VL */
     SIMD_SETS
@@ -25,7 +25,6 @@ enum simd {
 /* The greatest of this processor, or a smaller one that GPT_SIMD or simd_limit() names. */
 enum simd simd_get(void);
 void simd_limit(enum simd most);
-const char *simd_name(enum simd s);
 
 #define SIMD_INLINE static inline __attribute__((always_inline))
 #ifdef __x86_64__

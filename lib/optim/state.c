@@ -1,6 +1,7 @@
 /* state.c - the optimizer's memory, the hyperparameters of a step, and the tensors of a checkpoint. */
 #include "optim/state.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -88,7 +89,8 @@ int64_t optim_work_bytes(const struct recipe *r, int world)
     int i = sparse_param(r, world);
     int64_t exchange =
         i < 0 ? 0 : sparse_bytes(sparse_gradient(r, i), world, most_touched(r, world));
-    return x_bytes(r, world) + (int64_t)sizeof(struct step_hyper) + exchange;
+    int64_t gate = recipe_has_gate(r) ? (int64_t)sizeof(struct optim_gate) : 0;
+    return x_bytes(r, world) + (int64_t)sizeof(struct step_hyper) + gate + exchange;
 }
 
 static struct tensor take(struct optim *z, enum dtype t, int64_t rows, int64_t cols,
@@ -180,6 +182,8 @@ int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct 
     if (rc)
         return rc;
     z->hyper = o->alloc(o, sizeof *z->hyper, "hyperparameters of a step");
+    if (recipe_has_gate(r))
+        z->gate = o->alloc(o, sizeof *z->gate, "gate of a step");
     z->x = take(z, DT_U8, 1, x_bytes(r, c->world), "NorMuon update");
     if ((rc = o->status(o)))
         return rc;
@@ -217,6 +221,9 @@ void optim_reset(struct optim *z)
         z->p[i].count = 0;
         z->p[i].reducing = false;
     }
+    if (z->gate)
+        z->ops->zero(z->ops, tensor_of(z->gate, DT_U8, 1, sizeof *z->gate));
+    z->open = 0;
     if (z->sparse)
         sparse_forget(z->sparse);
 }
@@ -310,12 +317,18 @@ void optim_prepare(struct optim *z, const struct step_schedule *at)
     const struct recipe *r = z->recipe;
     struct step_hyper host = { 0 };
 
+    assert(z->open <= 1);
+
     for (int i = 0; i < r->n_params; i++) {
         const struct param_spec *s = &r->params[i];
-        if (s->rule == RULE_ADAM)
-            host.adam[i] = adam_hyper(r, s, at->lr, z->p[i].count + 1);
-        else
+        if (s->rule == RULE_NORMUON) {
             host.muon[i] = muon_hyper(r, s, at);
+            continue;
+        }
+        const struct optim_param *q = &z->p[i];
+        int64_t n = q->count + 1;
+        host.adam[i][0] = adam_hyper(r, s, at->lr, n);
+        host.adam[i][1] = adam_hyper(r, s, at->lr, n - (z->open && q->counted));
     }
     z->ops->upload(z->ops, z->hyper, &host, sizeof host);
 }

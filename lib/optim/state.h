@@ -13,6 +13,7 @@
  *         ...                              // backward: banks' gradients
  *         optim_step(&z, &at);             // step.h; may be captured in a graph
  *         optim_finish(&z, &at);
+ *         optim_outcome(&z, &at, skipped); // with a gate, later: when it is known
  *     }
  *     optim_release(&z);
  *
@@ -41,6 +42,7 @@ struct optim_param {
     int64_t count; /* Adam: updates done */
     float *lr_mul; /* NorMuon: of the own matrices; the factor of their shape included */
 
+    bool counted; /* Adam: updated in the last finished step */
     bool late; /* its weight is gathered at the start of the next step */
     struct shard_rows *shard; /* (world); NULL: replicated */
     int64_t *rows; /* (world): argument of a collective */
@@ -52,10 +54,17 @@ struct optim_param {
     comm_ticket gathered, gathered_fp8; /* of its weight and of the fp8 copy */
 };
 
+/* Device memory: the decision on a step, and the sum of squares that it is made from. */
+struct optim_gate {
+    struct step_gate gate;
+    real squares;
+};
+
 /* Hyperparameters of one step, by parameter: in device memory, so that a captured graph reads the
  * values of its step. */
 struct step_hyper {
-    struct adam_step adam[MAX_PARAMS];
+    struct adam_step adam[MAX_PARAMS][2]; /* step_gate.late 0 and 1: as if the step before was
+                                             applied, or skipped */
     struct muon_step muon[MAX_PARAMS];
 };
 
@@ -66,6 +75,8 @@ struct optim {
     struct comm *comm;
     struct optim_param p[MAX_PARAMS];
     struct step_hyper *hyper; /* device memory */
+    struct optim_gate *gate; /* device memory; NULL: every step is applied as it is */
+    int open; /* finished steps whose outcome is not known on the host: optim_outcome */
     struct tensor x; /* the NorMuon update of the parameter at hand */
     struct sparse *sparse; /* NULL without a sparse parameter or with one rank */
     int sparse_param;

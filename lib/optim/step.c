@@ -70,10 +70,11 @@ static void update_normuon(struct optim *z, int i)
     enum dtype t = optim_update_dtype(r, p->spec);
     struct tensor x = tensor_of(z->x.data, t, p->w_own.rows, p->w_own.cols);
     int n = (int)p->own_count;
+    const struct step_gate *gate = z->gate ? &z->gate->gate : NULL;
 
-    o->muon_input(o, x, q->momentum, p->g_own, n, m);
+    o->muon_input(o, x, q->momentum, p->g_own, n, m, gate);
     o->polar(o, x, n, r->polar, r->n_polar, r->aol);
-    o->normuon(o, p->w_own, q->mantissa, q->second, x, n, q->lr_mul, p->spec->beta2, m);
+    o->normuon(o, p->w_own, q->mantissa, q->second, x, n, q->lr_mul, p->spec->beta2, m, gate);
 }
 
 static struct adam_param adam_param(const struct optim *z, int i, const struct fp8_copy *copy)
@@ -97,7 +98,8 @@ static struct adam_param adam_param(const struct optim *z, int i, const struct f
         .seed = (uint64_t)r->seed,
         .stream = (uint64_t)i,
         .first = p->own_first * param_unit_rows(p) * p->w_own.cols,
-        .step = &z->hyper->adam[i],
+        .step = z->hyper->adam[i],
+        .gate = z->gate ? &z->gate->gate : NULL,
     };
 }
 
@@ -252,6 +254,27 @@ int optim_exchange(struct optim *z)
     return sparse_exchange(z->sparse, z->comm, z->banks->p[z->sparse_param].g);
 }
 
+/* The decision on this step (optimizers.md 2.5), from all gradients that it applies: each rank's own
+ * parts, replicated ones from rank 0 alone. */
+static void decide(struct optim *z)
+{
+    const struct recipe *r = z->recipe;
+    struct tensor own[MAX_PARAMS], sum = tensor_of(&z->gate->squares, DT_REAL, 1, 1);
+    int n = 0;
+
+    for (int i = 0; i < r->n_params; i++) {
+        if (!z->p[i].reducing)
+            continue;
+        wait_reduced(z, i);
+        if (z->p[i].shard || z->comm->rank == 0)
+            own[n++] = z->banks->p[i].g_own;
+    }
+    z->ops->squares(z->ops, &z->gate->squares, own, n);
+    z->comm->wait(z->comm, z->comm->all_reduce(z->comm, sum)); /* a mean */
+    z->ops->step_gate(z->ops, &z->gate->gate, &z->gate->squares, (real)z->comm->world,
+                      (real)r->clip, (real)(1 / r->loss_scale));
+}
+
 void optim_step(struct optim *z, const struct step_schedule *at)
 {
     const struct recipe *r = z->recipe;
@@ -261,6 +284,8 @@ void optim_step(struct optim *z, const struct step_schedule *at)
         optim_need(z, r->late[k]);
     for (int k = 0; k < r->n_params; k++)
         reduce(z, at, r->scatter[k]);
+    if (z->gate)
+        decide(z);
 
     for (int k = 0; k < r->n_params; k++) {
         int i = r->work[k];
@@ -329,9 +354,11 @@ void optim_finish(struct optim *z, const struct step_schedule *at)
 {
     const struct recipe *r = z->recipe;
 
-    for (int i = 0; i < r->n_params; i++)
-        if (r->params[i].rule == RULE_ADAM && takes_part(z, at, i))
-            z->p[i].count++;
+    for (int i = 0; i < r->n_params; i++) {
+        z->p[i].counted = r->params[i].rule == RULE_ADAM && takes_part(z, at, i);
+        z->p[i].count += z->p[i].counted;
+    }
+    z->open += z->gate != NULL;
     if (!at->untie || r->tied_head < 0)
         return;
     assert(at->adam); /* else the gradients, used as scratch, would still be needed */
@@ -339,4 +366,15 @@ void optim_finish(struct optim *z, const struct step_schedule *at)
     transpose_shards(z, embed->exp_avg.t, head->exp_avg.t);
     transpose_shards(z, embed->exp_avg_sq.t, head->exp_avg_sq.t);
     embed->count = head->count;
+    embed->counted = true;
+}
+
+void optim_outcome(struct optim *z, const struct step_schedule *at, bool skipped)
+{
+    const struct recipe *r = z->recipe;
+
+    z->open--;
+    for (int i = 0; i < r->n_params && skipped; i++)
+        z->p[i].count -= r->params[i].rule == RULE_ADAM &&
+                         (takes_part(z, at, i) || (at->untie && i == r->tied_embed));
 }

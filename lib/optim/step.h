@@ -44,5 +44,8 @@ void optim_reduce_early(struct optim *z, const struct step_schedule *at, int i, 
 /* After optim_step, on the host: counts the updates; at the untie step queues the copy of the
  * head's Adam state to the embedding. */
 void optim_finish(struct optim *z, const struct step_schedule *at);
+/* With z->gate, once a finished step, in their order, when its decision (z->gate->gate) has been read:
+ * a skipped step's updates do not count. At most one finished step may be open at optim_prepare. */
+void optim_outcome(struct optim *z, const struct step_schedule *at, bool skipped);
 
 #endif

@@ -245,7 +245,7 @@ static int take_run(void *arg, const struct run *r)
     if (!wait_turn(w))
         return GPT_SYSTEM; /* another item has failed, and its code is returned */
     struct group *g = &q->g->group[q->item[w->at].group];
-    const struct run_end *same = group_same(g, r);
+    const struct run *same = group_same(g, r);
     if (same) {
         static const char kind[] = "the same run as in %.400s: it counts once";
         char text[512];

@@ -45,7 +45,7 @@ static int intern(struct variants *v, enum fact kind, const struct fact_text *t,
 void group_release(struct group *g)
 {
     for (int i = 0; i < g->n; i++)
-        free(g->run[i].path);
+        free((char *)g->run[i].path);
     free(g->run);
     free(g->curve);
     free(g->name);
@@ -111,18 +111,18 @@ double curve_sd(const struct curve_point *p)
 
 /* --- runs --- */
 
-struct run_end *group_same(const struct group *g, const struct run *r)
+struct run *group_same(const struct group *g, const struct run *r)
 {
     for (int i = 0; r->ended && i < g->n; i++) {
-        struct run_end *e = &g->run[i];
-        if (e->ended && e->last == r->last && e->loss == r->loss && e->time_s == r->time_ms / 1e3)
+        struct run *e = &g->run[i];
+        if (e->ended && e->last == r->last && e->loss == r->loss && e->time_ms == r->time_ms)
             return e; /* not where the time is NaN: losses alone may be equal by chance */
     }
     return NULL;
 }
 
 /* Of a second log of a run, the whole one or an excerpt: what the first did not tell. */
-static int add_to(struct group *g, struct variants *v, struct run_end *e, const struct run *r,
+static int add_to(struct group *g, struct variants *v, struct run *e, const struct run *r,
                   unsigned flags)
 {
     int rc = 0;
@@ -144,7 +144,7 @@ static int add_to(struct group *g, struct variants *v, struct run_end *e, const 
 
 int group_add(struct group *g, struct variants *v, const struct run *r, unsigned flags)
 {
-    struct run_end *same = group_same(g, r);
+    struct run *same = group_same(g, r);
     if (same)
         return add_to(g, v, same, r, flags);
     int rc = grow_one(&g->run, g->n, sizeof *g->run);
@@ -154,20 +154,11 @@ int group_add(struct group *g, struct variants *v, const struct run *r, unsigned
         rc = profile_add(&g->profile, r, g->n);
     if (rc)
         return rc;
-    struct run_end *e = &g->run[g->n];
-    *e = (struct run_end){ .trial = r->trial,
-                           .first = r->first,
-                           .last = r->last,
-                           .total = r->total,
-                           .clock_restart = r->clock_restart,
-                           .resumed = r->resumed,
-                           .ended = r->ended,
-                           .loss = r->loss,
-                           .time_s = r->time_ms / 1e3,
-                           .loss_digits = r->loss_digits,
-                           .loss_digest = r->loss_digest,
-                           .losses = r->losses,
-                           .ticks = r->ticks };
+    struct run *e = &g->run[g->n];
+    *e = *r;
+    e->val = NULL;
+    e->tick = NULL;
+    e->facts = NULL;
     for (int i = 0; i < FACTS; i++)
         if ((rc = intern(v, i, &r->facts->of[i], &e->fact[i])))
             return rc;
@@ -187,7 +178,7 @@ int group_sum(const struct group *g, double target, struct group_sum *out)
     bool steps = true;
     *out = (struct group_sum){ .loss_digits = 17 };
     for (int i = 0; i < g->n; i++) {
-        const struct run_end *e = &g->run[i];
+        const struct run *e = &g->run[i];
         out->left_out += !e->ended;
         if (!e->ended)
             continue;
@@ -195,8 +186,8 @@ int group_sum(const struct group *g, double target, struct group_sum *out)
         out->steps += e->last;
         steps &= e->last > 0;
         x[n++] = e->loss;
-        if (!isnan(e->time_s))
-            t[timed++] = e->time_s;
+        if (!isnan(e->time_ms))
+            t[timed++] = e->time_ms / 1e3;
         if (e->loss_digits < out->loss_digits)
             out->loss_digits = e->loss_digits;
     }

@@ -37,17 +37,6 @@ void variants_release(struct variants *v);
 
 /* --- groups --- */
 
-struct run_end {
-    char *path;
-    int trial;
-    int32_t first, last, total, clock_restart, resumed, ticks;
-    bool ended;
-    double loss, time_s; /* NaN where there is none */
-    int loss_digits;
-    uint64_t loss_digest;
-    int32_t losses;
-    int fact[FACTS]; /* index of a variant; -1 when the log does not say */
-};
 /* n, mean and m2 (squares about the mean) of finite losses; timed and time_s of their clock. */
 struct curve_point {
     int32_t step;
@@ -57,7 +46,7 @@ struct curve_point {
 
 struct group {
     char *name;
-    struct run_end *run;
+    struct run *run; /* without their arrays and facts */
     int n, validated; /* runs; those with a validation loss */
     struct curve_point *curve; /* by step */
     int points;
@@ -66,9 +55,9 @@ struct group {
 enum { GROUP_PROFILE = 1 };
 /* A run that the group has already, by group_same, is added to it and does not count again. */
 int group_add(struct group *g, struct variants *v, const struct run *r, unsigned flags) MUST_CHECK;
-/* The run of the group whose last step, loss and time are those of r, which may be an excerpt of its
- * log, or NULL. */
-struct run_end *group_same(const struct group *g, const struct run *r);
+/* The run of the group whose last step, loss and time are those of r, which may be an excerpt of
+ * its log, or NULL. */
+struct run *group_same(const struct group *g, const struct run *r);
 void group_release(struct group *g);
 
 /* The point of a step, or NULL. */

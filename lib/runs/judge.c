@@ -99,9 +99,9 @@ static void check_steps(struct reasons *r, const struct group *g)
 static void check_twice(struct reasons *r, const struct group *g)
 {
     for (int i = 0; i < g->n; i++) {
-        const struct run_end *b = &g->run[i];
+        const struct run *b = &g->run[i];
         for (int k = 0; k < i; k++) {
-            const struct run_end *a = &g->run[k];
+            const struct run *a = &g->run[k];
             if (!a->ended || !b->ended || a->losses < FEW_LOSSES ||
                 a->loss_digest != b->loss_digest)
                 continue;

@@ -112,8 +112,9 @@ static bool advance(struct front *f, int k, int cost, int *start)
     return x >= 0;
 }
 
-/* All paths of `cost` edits from one corner, where a and b point, with step 1 or -1 along them. True
- * where one meets a path of others_cost edits from the other corner; *x and *y count from this one.
+/* All paths of `cost` edits from one corner, where a and b point, with step 1 or -1 along them.
+ * True where one meets a path of others_cost edits from the other corner; *x and *y count from this
+ * one.
  */
 static bool grow_paths(struct front *f, const struct front *other, const int *a, const int *b,
                        int step, int cost, int others_cost, int *x, int *y)

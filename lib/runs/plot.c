@@ -40,7 +40,7 @@ static bool drawn(double x) { return fabs(x) < 1e30; }
 
 /* --- loss curves --- */
 
-/* A mean over fewer runs than those beside it jumps: drawn are steps that all validated runs have. */
+/* A mean over fewer runs than the next one's jumps: drawn are steps of all validated runs. */
 static bool has_point(const struct group *g, const struct curve_point *c)
 {
     return c->n && c->n == g->validated && drawn(c->mean);
@@ -167,11 +167,11 @@ static bool scatter_panel(const struct gather *g, double target, struct chart *p
     double x0 = INFINITY, x1 = -INFINITY, y0 = target, y1 = target;
     for (int i = 0; i < g->n; i++)
         for (int k = 0; k < g->group[i].n; k++) {
-            const struct run_end *e = &g->group[i].run[k];
-            if (!drawn(e->loss) || !drawn(e->time_s))
+            const struct run *e = &g->group[i].run[k];
+            if (!drawn(e->loss) || !drawn(e->time_ms / 1e3))
                 continue;
-            x0 = fmin(x0, e->time_s);
-            x1 = fmax(x1, e->time_s);
+            x0 = fmin(x0, e->time_ms / 1e3);
+            x1 = fmax(x1, e->time_ms / 1e3);
             y0 = fmin(y0, e->loss);
             y1 = fmax(y1, e->loss);
         }
@@ -189,10 +189,10 @@ static void put_scatter(const struct gather *g, const struct chart *p, double ta
     chart_mark_y(p, target);
     for (int i = 0; i < g->n; i++)
         for (int k = 0; k < g->group[i].n; k++) {
-            const struct run_end *e = &g->group[i].run[k];
-            if (drawn(e->loss) && drawn(e->time_s))
+            const struct run *e = &g->group[i].run[k];
+            if (drawn(e->loss) && drawn(e->time_ms / 1e3))
                 fprintf(p->f, "<circle cx='%.1f' cy='%.1f' r='4' fill='%s' fill-opacity='0.7'/>\n",
-                        chart_x(p, e->time_s), chart_y(p, e->loss), chart_colour(i));
+                        chart_x(p, e->time_ms / 1e3), chart_y(p, e->loss), chart_colour(i));
         }
     chart_axes_end(p);
 }

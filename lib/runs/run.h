@@ -1,7 +1,7 @@
 /* run.h - one training run, as its log tells it.
  *
- * A log may hold several (trials). Arrays belong to whoever gives the run and hold until
- * the callback that received it returns. Losses are those printed, and so is the time: in
+ * A log may hold several (trials). Path, arrays and facts belong to whoever gives the run and hold
+ * until the callback that received it returns. Losses are those printed, and so is the time: in
  * the logs of 2024 the clock starts anew after step 10 and leaves out what came before.
  */
 #ifndef RUNS_RUN_H
@@ -38,6 +38,8 @@ struct run {
     struct run_tick *tick;
     int vals, ticks;
     const struct facts *facts;
+    /* set by group_add, in the group's copy */
+    int fact[FACTS]; /* index of a variant; -1 when the log does not say */
 };
 
 #endif

@@ -75,14 +75,14 @@ static void list_values(struct report *r, const struct group *g, bool times)
     int n = snprintf(text, sizeof text, "  %s = [", times ? "times " : "losses");
     bool first = true;
     for (int i = 0; i < g->n; i++) {
-        const struct run_end *e = &g->run[i];
+        const struct run *e = &g->run[i];
         int digits = times ? 4 : e->loss_digits < 10 ? e->loss_digits : 10;
         if (!e->ended || n > (int)sizeof text - 32)
             continue;
-        n += times && isnan(e->time_s)
+        n += times && isnan(e->time_ms)
                  ? snprintf(text + n, sizeof text - (size_t)n, "%s–", first ? "" : ", ")
                  : snprintf(text + n, sizeof text - (size_t)n, "%s%.*f", first ? "" : ", ", digits,
-                            times ? e->time_s : e->loss);
+                            times ? e->time_ms / 1e3 : e->loss);
         if (n >= (int)sizeof text)
             n = (int)sizeof text - 1;
         first = false;
@@ -97,7 +97,7 @@ static void list_group(struct report *r, const struct group *g)
     int ended = 0, timed = 0, n;
     for (int i = 0; i < g->n; i++) {
         ended += g->run[i].ended;
-        timed += g->run[i].ended && !isnan(g->run[i].time_s);
+        timed += g->run[i].ended && !isnan(g->run[i].time_ms);
     }
     report_block(r, "runs", g->name);
     if (ended <= LISTED_RUNS) {
@@ -128,7 +128,7 @@ void tables_runs(struct report *r, const struct gather *g)
                  "driver:s");
     for (int i = 0; i < g->n; i++)
         for (int k = 0; k < g->group[i].n; k++) {
-            const struct run_end *e = &g->group[i].run[k];
+            const struct run *e = &g->group[i].run[k];
             const char *said[FACTS];
             for (int f = 0; f < FACTS; f++) {
                 const struct variant *v = e->fact[f] >= 0 ? &g->variants.v[e->fact[f]] : NULL;
@@ -138,7 +138,7 @@ void tables_runs(struct report *r, const struct gather *g)
             }
             report_row(r, g->group[i].name, e->path, (int64_t)e->trial, e->ended, if_known(e->last),
                        if_known(e->total), e->loss,
-                       e->ended ? (int64_t)e->loss_digits : REPORT_NONE, e->time_s,
+                       e->ended ? (int64_t)e->loss_digits : REPORT_NONE, e->time_ms / 1e3,
                        e->last ? (int64_t)e->clock_restart : REPORT_NONE, if_known(e->resumed),
                        said[FACT_SOURCE], said[FACT_RECIPE], said[FACT_DATA], said[FACT_GPU],
                        said[FACT_DRIVER]);

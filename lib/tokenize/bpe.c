@@ -77,8 +77,6 @@ void bpe_free(struct bpe *b)
     free(b);
 }
 
-const struct vocab *bpe_vocab(const struct bpe *b) { return b->v; }
-
 /* Undoes the merges on both sides of the boundary, latest first. `limit` is the
  * rank of the merge undone last: a pair that stood across the boundary before
  * it and has a lower rank would have been merged instead. Of two equal ranks
@@ -474,7 +472,7 @@ static bool stays(struct bpe_run *r, size_t at, uint32_t last)
 /* Outputs those of the text's `count` tokens that are final. */
 static size_t give_out(struct bpe_run *r, size_t count, uint16_t *tokens)
 {
-    const struct vocab *v = bpe_vocab(r->b);
+    const struct vocab *v = r->b->v;
 
     for (size_t back = 4 * TOKEN_MAX_BYTES; back < r->n; back *= 4) {
         size_t at = 0, k = 0;

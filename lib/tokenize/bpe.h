@@ -37,7 +37,6 @@ int bpe_reserve(struct bpe *b, size_t len) MUST_CHECK;
  * Returns the number of tokens, at most len. */
 size_t bpe_encode(struct bpe *b, const char *text, size_t len, bool more, uint16_t *tokens);
 void bpe_free(struct bpe *b);
-const struct vocab *bpe_vocab(const struct bpe *b);
 
 /* A pre-token that comes in pieces, for one that is too long to be held: what is
  * final is given out. That is what stands before a boundary through which the

@@ -204,12 +204,8 @@ static int start_journal(struct shard_folder *f, const char *path)
         return rc;
     if (!(rc = output_open(&o, path, true))) {
         fputs(text, o.f);
-        for (int i = 0; i < f->manifest.n; i++) {
-            char line[1024];
-
-            manifest_shard_line(&f->manifest.shard[i], line, sizeof line);
-            fprintf(o.f, "%s\n", line);
-        }
+        for (int i = 0; i < f->manifest.n; i++)
+            manifest_put_shard(&f->manifest.shard[i], o.f);
         rc = output_commit(&o);
     }
     free(text);
@@ -374,13 +370,12 @@ int shard_folder_open(struct shard_folder *f, const struct tokjob_config *c)
 
 int shard_folder_add(struct shard_folder *f, const struct manifest_shard *s)
 {
-    char line[1024];
     int rc;
 
     if ((rc = manifest_add(&f->manifest, s)) || !f->journal)
         return rc;
-    manifest_shard_line(s, line, sizeof line);
-    if (fprintf(f->journal, "%s\n", line) < 0 || fflush(f->journal) || fsync(fileno(f->journal)))
+    manifest_put_shard(s, f->journal);
+    if (ferror(f->journal) || fflush(f->journal) || fsync(fileno(f->journal)))
         return err_sys("cannot write '%s/MANIFEST.partial'", f->c->out);
     return 0;
 }

@@ -41,9 +41,9 @@ static int verify_index(struct shard *f, const struct manifest_shard *s)
 static int verify_content(const char *path, const struct manifest *m,
                           const struct manifest_shard *s)
 {
-    struct shard_want want = { .vocab = (int)m->vocab_size,
-                               .bos = (int)m->bos,
-                               .expect = s->tokens };
+    struct shard_want want = {
+        .vocab = (int)m->vocab_size, .bos = (int)m->bos, .expect = s->tokens, .frames = s->frames
+    };
     struct shard *f;
     char hash[33];
     int64_t documents;

@@ -35,6 +35,14 @@ static int too_long(const struct text *t, int id, size_t n)
                    TOKEN_MAX_BYTES, n);
 }
 
+static int too_many(const struct text *t)
+{
+    return err_set(GPT_INPUT,
+                   "%s: line %d: expected at most 65,535 tokens, which is what "
+                   "uint16 shards can hold, found more",
+                   t->path, t->line);
+}
+
 /* --- GPT-2's printable alphabet --- */
 
 static bool printable(int b)
@@ -91,10 +99,7 @@ static int put_merge(struct vocab *v, const struct text *t, const char *a, size_
     int m = 0, k = 0;
 
     if (v->tokens == TOKEN_NONE)
-        return err_set(GPT_INPUT,
-                       "%s: line %d: expected at most 65,535 tokens, which is what "
-                       "uint16 shards can hold, found more",
-                       t->path, t->line);
+        return too_many(t);
     if ((m = unmap(a, na, out)) < 0 || (k = unmap(b, nb, out + m)) < 0)
         return err_set(GPT_INPUT,
                        "%s: line %d: expected characters of GPT-2's byte alphabet, "
@@ -166,10 +171,7 @@ static int parse_ranks(struct vocab *v, struct text *t)
             return err_set(GPT_INPUT, "%s: line %d: expected 'base64 rank', found '%.*s'", t->path,
                            t->line, (int)(eol - t->at < 80 ? eol - t->at : 80), t->at);
         if (v->tokens == TOKEN_NONE)
-            return err_set(GPT_INPUT,
-                           "%s: line %d: expected at most 65,535 tokens, which is what "
-                           "uint16 shards can hold, found more",
-                           t->path, t->line);
+            return too_many(t);
         if (rank != v->tokens)
             return err_set(GPT_INPUT, "%s: line %d: expected rank %d, found %ld", t->path, t->line,
                            v->tokens, rank);

@@ -374,7 +374,7 @@ static int bench_stage(struct rank *k, int stage, int n, struct report *out)
         ms[i] = scratch + (size_t)n * (size_t)(i + 1);
     if (!rc && !scratch)
         rc = err_sys("bench");
-    if (!rc && !(rc = comm_solo_new(&s.mute))) {
+    if (!rc && !(rc = comm_threads_new(&s.mute, 1))) {
         s.mute->rank = k->rank;
         s.mute->world = k->world;
         rc = capture_model(&s);

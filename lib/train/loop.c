@@ -3,8 +3,8 @@
  * A chunk of the loader is uploaded (batch_upload) while the previous step computes; forward and
  * backward of each micro-batch and the optimizer are queued, eagerly or as graphs (step_launch);
  * the loss is read and logged (report_step) one step later where work is queued, so that the device
- * never waits for the host, and at once elsewhere. Validation and checkpoints are done between steps
- * (between_steps).
+ * never waits for the host, and at once elsewhere. Validation and checkpoints are done between
+ * steps (between_steps).
  */
 #include <math.h>
 #include <signal.h>
@@ -130,12 +130,12 @@ static void launch_step(struct rank *k, const struct step_schedule *p, const str
     launch_update(k, p, b);
 }
 
-/* No launch of a step depends on values in device memory, so a step is captured whole, in one graph.
- * A sparse gradient is exchanged by counts that the host must know: such a step is two graphs, with
- * the exchange between them. */
+/* No launch of a step depends on values in device memory, so a step is captured whole, in one
+ * graph. A sparse gradient is exchanged by counts that the host must know: such a step is two
+ * graphs, with the exchange between them. */
 typedef void launches(struct rank *k, const struct step_schedule *p, const struct batch *b);
 
-/* Queues `part` of a step: launches its graph, captured at first use, where the backend has graphs. */
+/* Queues `part` of a step: with graphs, launches its own, which is captured at first use. */
 static int launch_part(struct rank *k, int part, launches *f, const struct step_schedule *p,
                        const struct batch *b)
 {
@@ -192,6 +192,8 @@ static int train_step(struct rank *k, const struct step_schedule *p)
     if ((rc = step_launch(k, p, b)))
         return rc;
     k->ops->fetch(k->ops, k->loss, sizeof *k->loss);
+    if (k->optim.gate)
+        k->ops->fetch(k->ops, &k->optim.gate->gate, sizeof k->optim.gate->gate);
     optim_finish(&k->optim, p);
     k->after = s->after;
     k->tokens_seen += p->tokens;
@@ -205,17 +207,42 @@ static double elapsed_ms(const struct rank *k)
     return 1e3 * (now_seconds() - k->started - k->paused);
 }
 
+/* What the gate decided on step `done`, the same on all ranks. */
+static int read_gate(struct rank *k, int done, const struct step_schedule *p, struct step_gate *g)
+{
+    int most = k->run->recipe->max_skips;
+    *g = (struct step_gate){ 0 };
+    if (!k->optim.gate)
+        return 0;
+    k->ops->fetched(k->ops, g, sizeof *g);
+    int rc = rank_status(k);
+    if (rc)
+        return rc;
+    optim_outcome(&k->optim, p, g->skip);
+    k->skips += g->skip != 0;
+    k->skips_in_a_row = g->skip ? k->skips_in_a_row + 1 : 0;
+    if (k->skips_in_a_row <= most)
+        return 0;
+    return err_set(GPT_DEVICE,
+                   "step %d: the gradients are not finite; steps skipped in a row: %d, at most "
+                   "optimizer.max_skips = %d",
+                   done, k->skips_in_a_row, most);
+}
+
 /* Logs step `done`. *stop: some rank has been asked to stop. */
 static int report_step(struct rank *k, int done, bool *stop)
 {
     struct run *run = k->run;
     double mine[2], all[2 * MAX_RANKS], loss = 0;
     struct step_schedule p;
+    struct step_gate gate;
     real sum;
     int rc;
 
     schedule_at(run->recipe, done - 1, &p);
     k->ops->fetched(k->ops, &sum, sizeof sum);
+    if ((rc = read_gate(k, done, &p, &gate)))
+        return rc;
     mine[0] = (double)sum / (double)p.tokens;
     mine[1] = stop_asked;
     if ((rc = rank_status(k)) || (rc = k->comm->gather_host(k->comm, mine, 2, all)))
@@ -224,13 +251,16 @@ static int report_step(struct rank *k, int done, bool *stop)
         loss += all[2 * i];
         *stop |= all[2 * i + 1] != 0;
     }
-    if (!isfinite(loss))
+    if (!isfinite(loss) && !gate.skip)
         return check_loss(k, done, loss);
     if (k->rank)
         return 0;
     double ms = elapsed_ms(k), rest = ms / (done - run->first) * (run->total - done) / 1e3;
     char left[16];
-    runlog_step(&run->log, done, loss, ms, ms / (done - run->first));
+    if (gate.skip)
+        runlog_skip(&run->log, done, k->skips, ms, ms / (done - run->first));
+    else
+        runlog_step(&run->log, done, loss, ms, ms / (done - run->first));
     progress_line(&run->progress, "step %d/%d  loss %.4f  %.0f tokens/s  %s left", done, run->total,
                   loss, (double)p.tokens * (done - run->first) / ms * 1e3,
                   format_duration(left, rest));

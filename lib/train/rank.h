@@ -52,6 +52,7 @@ struct rank {
     real *loss; /* device: sum of token losses of the step */
     int32_t *bad; /* device: flag of the op `finite` */
     void *graph[GRAPHS];
+    int skips, skips_in_a_row; /* steps whose gradients were not finite */
     int step;
     const struct step_schedule *at; /* of the step that is being queued */
     struct loader_pos after; /* data position after the last step */

@@ -163,6 +163,7 @@ static int open_data(struct run *run)
         .shape = batch_of_step,
         .ctx = (void *)r,
         .max = batch_largest(r),
+        .no_verify = run->opt->no_verify,
     };
     if ((rc = loader_new(&run->loader, &c)))
         return rc;
@@ -176,6 +177,7 @@ static int open_data(struct run *run)
         .bigram_rows = r->bigram_rows,
         .shape = { .chunks = r->chunks, .tokens = (int)r->val_chunk },
         .total = r->val_tokens / r->val_chunk,
+        .no_verify = run->opt->no_verify,
     };
     return val_new(&run->val, &v);
 }

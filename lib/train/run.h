@@ -36,7 +36,7 @@ struct backend {
     void *group;
     /* A rank failed before it had a communicator: ends the wait of the others. */
     void (*abort)(void *group, int rank, int code, const char *message);
-    /* The phase that a rank enters; what NULL: one of unlimited duration. The pointer may be NULL. */
+    /* The phase that a rank enters; what NULL: one of unlimited duration. May be NULL. */
     void (*phase)(struct comm *c, const char *what);
     /* Capture of a step as a graph, and its launch; NULL: the backend has no graphs. */
     int (*capture)(struct ops *o);
@@ -55,6 +55,7 @@ struct run_options {
     const char *resume; /* directory of checkpoints, or one of them; NULL: from the start */
     int ranks; /* of this process */
     bool no_graph;
+    bool no_verify; /* read shards without holding them against their MANIFEST */
     bool profile; /* with bench: also the time of each kernel in the first stage */
     int bench; /* measure this many pairs of steps a stage; 0: train */
     int keep; /* checkpoints to keep, newest first; 0: all */
@@ -65,7 +66,7 @@ struct run_options {
     double began; /* time at which the program started (now_seconds) */
 };
 
-/* Are steps captured, where the backend has graphs? There are graphs for even and odd steps only. */
+/* Are steps captured, where the backend has graphs? One graph is of even steps, one of odd. */
 static inline bool run_captures(const struct recipe *r, bool no_graph)
 {
     return !no_graph && r->adam_every <= 2;

@@ -40,6 +40,13 @@ void runlog_step(struct runlog *l, int done, double loss, double time_ms, double
                 l->total, loss, time_ms, avg_ms);
 }
 
+void runlog_skip(struct runlog *l, int done, int skips, double time_ms, double avg_ms)
+{
+    if (l->f)
+        fprintf(l->f, "step:%d/%d skipped:%d train_time:%.0fms step_avg:%.2fms\n", done, l->total,
+                skips, time_ms, avg_ms);
+}
+
 void runlog_val(struct runlog *l, int step, double loss, double time_ms, double avg_ms)
 {
     if (l->f)

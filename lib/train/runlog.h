@@ -34,12 +34,14 @@ void runlog_start(struct runlog *l, double total, const struct runlog_start *s);
 /* After step `done` (1 ..): mean training loss a token, time since the start without
  * validations, and that time divided by the steps, in ms. */
 void runlog_step(struct runlog *l, int done, double loss, double time_ms, double avg_ms);
+/* A step that was skipped, in place of its loss how many were so far. */
+void runlog_skip(struct runlog *l, int done, int skips, double time_ms, double avg_ms);
 void runlog_val(struct runlog *l, int step, double loss, double time_ms, double avg_ms);
 /* Exchanges of a sparse gradient, how many of them were dense, the MB that a rank sent (mean over
  * ranks), and those that dense exchanges would have sent. */
 void runlog_sparse(struct runlog *l, int exchanges, int dense, double sent_mb, double dense_mb);
-/* The head's fp8 copy at the end: the largest magnitude of its weight, and the largest one that e4m3
- * represents. */
+/* The head's fp8 copy at the end: the largest magnitude of its weight, and the largest one that
+ * e4m3 represents. */
 void runlog_head(struct runlog *l, double amax, double limit);
 void runlog_memory(struct runlog *l, double allocated_mib);
 int runlog_status(struct runlog *l) MUST_CHECK;

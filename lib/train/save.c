@@ -152,15 +152,7 @@ int save_checkpoint(struct rank *k)
 
 int run_checkpoint(const char *path, char **dir)
 {
-    char *manifest = path_join(path, "MANIFEST");
-    FILE *f = manifest ? fopen(manifest, "r") : NULL;
-    free(manifest);
-    if (f) {
-        fclose(f);
-        *dir = strdup(path);
-        return *dir ? 0 : err_sys("%s", path);
-    }
-    int rc = ckpt_latest(path, dir);
+    int rc = ckpt_at(path, dir);
     if (rc == GPT_NO)
         return err_set(GPT_INPUT, "%s: no complete checkpoint to resume", path);
     return rc;
@@ -216,8 +208,9 @@ int resume_open(struct run *run)
     return rc;
 }
 
-/* Two runs that write to one directory would prune each other's checkpoints. A checkpoint of a later
- * step than this run's first would count as its newest, and its own would be pruned as older. */
+/* Two runs that write to one directory would prune each other's checkpoints. A checkpoint of a
+ * later step than this run's first would count as its newest, and its own would be pruned as
+ * older. */
 int save_check(const struct run *run)
 {
     const char *out = run->opt->out;

@@ -1,5 +1,5 @@
-/* hopper.cc - instructions of tensor cores and copies: Hopper's (barriers in shared memory, the copy
- * engine, wgmma) and those of every GPU (ldmatrix, mma.sync, cp.async).
+/* hopper.cc - instructions of tensor cores and copies: Hopper's (barriers in shared memory, the
+ * copy engine, wgmma) and those of every GPU (ldmatrix, mma.sync, cp.async).
  * Source of the layouts: PTX ISA 9.0, tensor maps, swizzling modes, wgmma matrix descriptors.
  */
 #include "emu.h"

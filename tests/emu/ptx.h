@@ -193,7 +193,7 @@ inline void wgmma_fence_sync_aligned() {}
 inline void wgmma_commit_group_sync_aligned() { emu::products_commit(); }
 inline void wgmma_wait_group_sync_aligned(int left) { emu::products_wait(left); }
 
-/* The sums, then a and b in shared memory, or four registers of a and b; add, turned a, turned b. */
+/* Sums; a and b in shared memory, or four registers of a and b; add, turned a, turned b. */
 template <class... A>
 void setp_ne_b32__wgmma_mma_async_sync_aligned_m64nk16_f32_bf16_bf16(float &first, A &&...more)
 {
