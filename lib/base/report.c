@@ -32,8 +32,6 @@ void report_begin(struct report *r, FILE *f, enum report_format format)
 
 /* --- text that is safe to show --- */
 
-static void put_quoted(struct report *r, const char *s, size_t n) { text_json(r->f, s, n, false); }
-
 /* A tab, which indents lines of program text, would end a field of TSV. */
 static void put_line(struct report *r, const char *s, size_t n, const char *end)
 {
@@ -155,7 +153,7 @@ void report_line(struct report *r, const char *part, const char *fmt, ...)
     open_part(r, part);
     next_item(r);
     if (r->format == REPORT_JSON) {
-        put_quoted(r, text, (size_t)n);
+        text_json(r->f, text, (size_t)n, false);
     } else {
         if (r->format == REPORT_TSV)
             fprintf(r->f, "%s\t", part);
@@ -178,7 +176,7 @@ void report_block(struct report *r, const char *part, const char *title)
     put_title(r, title);
     if (r->format == REPORT_JSON) {
         fputs("{\"title\": ", r->f);
-        put_quoted(r, title, strlen(title));
+        text_json(r->f, title, strlen(title), false);
         fputs(", \"lines\": [", r->f);
     } else if (r->format == REPORT_TSV) {
         report_block_line(r, title, strlen(title));
@@ -192,7 +190,7 @@ void report_block_line(struct report *r, const char *text, size_t n)
 {
     if (r->format == REPORT_JSON) {
         fputs(r->rows++ ? ", " : "", r->f);
-        put_quoted(r, text, n);
+        text_json(r->f, text, n, false);
         return;
     }
     if (r->format == REPORT_TSV)
@@ -265,7 +263,7 @@ static void add_cell(struct report *r, const char *text, bool quoted)
     if (r->format == REPORT_JSON) {
         fprintf(r->f, "%s\"%s\": ", first ? "{" : ", ", c->key);
         if (quoted && text)
-            put_quoted(r, text, strlen(text));
+            text_json(r->f, text, strlen(text), false);
         else
             fputs(text ? text : "null", r->f);
         fputs(last ? "}" : "", r->f);

@@ -29,7 +29,7 @@ static void step(const struct linprog *p, struct state *w, double target, bool c
         w->dy[i] = (target - (correct ? w->corr[i] : 0) - w->y[i] * w->ds[i]) / w->s[i] - w->y[i];
 }
 
-/* How far along d one may go from v > 0. */
+/* The largest share of the step d, at most 1, that leaves no element of v + share d negative. */
 static double reach(const double *v, const double *d, int m)
 {
     double most = 1;
@@ -74,7 +74,7 @@ static bool iterate(const struct linprog *p, struct state *w, double *z, double 
             return true;
         if (!factor(p, w))
             return false;
-        step(p, w, 0, false); /* predictor: how far mu could fall */
+        step(p, w, 0, false); /* predictor: the least mu within reach */
         double fp = reach(w->s, w->ds, m), fd = reach(w->y, w->dy, m), after = 0;
         for (int i = 0; i < m; i++)
             after += (w->s[i] + fp * w->ds[i]) * (w->y[i] + fd * w->dy[i]) / m;
@@ -108,7 +108,7 @@ bool linprog_solve(const struct linprog *p, double *z, double tol)
     for (size_t i = 0; i < m; i++)
         solved &= w.s[i] > 0;
     double scale = fabs(worth) > 0 ? fabs(worth) : 1;
-    for (size_t i = 0; solved && i < m; i++) /* all s y the same: the middle of the path */
+    for (size_t i = 0; solved && i < m; i++) /* all products s y equal: on the central path */
         w.y[i] = scale / (double)m / w.s[i];
     solved = solved && iterate(p, &w, z, tol);
     if (!(cblas_ddot(p->n, p->cost, 1, z, 1) <= worth))

@@ -145,7 +145,7 @@ static int values_alone(const struct matrix *m, double *sigma)
     if (!a)
         return err_memory();
     cblas_dsyrk(CblasRowMajor, CblasLower, CblasNoTrans, n, m->cols, 1, m->x, m->cols, 0, a, n);
-    /* Lower by rows is upper by columns. */
+    /* The lower triangle by rows is the upper one by columns. */
     lapack_int bad = LAPACKE_dsyevd(LAPACK_COL_MAJOR, 'N', 'U', n, a, n, sigma);
     free(a);
     if (bad)

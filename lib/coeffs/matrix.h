@@ -5,8 +5,8 @@
  *     m.x[r * m.cols + c]                      // m.rows <= m.cols
  *     matrix_release(&m);
  *
- * A tall shape is made wide: orthogonalisation does not know the difference. The
- * same kind, shape, seed and index give the same matrix. GPT_SYSTEM: no memory.
+ * A tall shape is transposed, which only transposes its polar factor. The same
+ * kind, shape, seed and index give the same matrix. GPT_SYSTEM: no memory.
  */
 #ifndef COEFFS_MATRIX_H
 #define COEFFS_MATRIX_H
@@ -36,7 +36,7 @@ int matrix_random(struct matrix *m, enum matrix_kind kind, int rows, int cols, u
 /* U diag(sigma) V^T with Haar's U and V, n <= min(rows, cols) values, the others zero. */
 int matrix_with_svals(struct matrix *m, int rows, int cols, const double *sigma, int n,
                       uint64_t seed, uint64_t index) MUST_CHECK;
-/* Takes x over, of rows x cols, and makes it wide. */
+/* Owns x (rows x cols) from here on; transposes it where rows > cols. */
 int matrix_take(struct matrix *m, int rows, int cols, double *x) MUST_CHECK;
 void matrix_release(struct matrix *m);
 

@@ -25,7 +25,7 @@ bool shape_parse(const char *text, int *rows, int *cols)
     return true;
 }
 
-/* The whole, decompressed, with a NUL. */
+/* The whole file, decompressed, with a NUL behind it. */
 static int read_text(const char *path, char **text)
 {
     struct zreader *z;
@@ -53,7 +53,7 @@ static int read_text(const char *path, char **text)
     return 0;
 }
 
-/* Another matrix; "#" takes the comment's words. */
+/* Adds a matrix, with the name and shape that its comment gives. */
 static int begin(struct svals_list *l, const char *comment)
 {
     if (grow_one(&l->v, l->n, sizeof *l->v))
@@ -147,7 +147,7 @@ int svals_read(struct svals_list *l, const char *path)
         svals_release(l);
         return rc;
     }
-    int kept = 0; /* matrices of zeros have nothing to say */
+    int kept = 0; /* matrices of zeros are left out */
     for (int i = 0; i < l->n; i++) {
         if (l->v[i].n)
             l->v[kept++] = l->v[i];

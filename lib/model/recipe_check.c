@@ -56,19 +56,24 @@ int recipe_check_label(const struct recipe *r, const struct recipe_line *l)
 
 /* -- parameters ------------------------------------------------------------------------ */
 
+int64_t recipe_size(const struct recipe *r, char letter)
+{
+    switch (letter) {
+    case 'd': return r->width;
+    case 'f': return r->mlp_width;
+    case 'v': return r->vocab;
+    case 'h': return r->heads;
+    case 'b': return r->bigram_rows;
+    case 'g': return GATE_WIDTH;
+    default: return 1;
+    }
+}
+
 /* "4d", "v", "1"; 0: of a table that the recipe has not. */
 static int64_t size_of(const struct recipe *r, const char *size)
 {
     int64_t times = *size >= '1' && *size <= '9' ? *size++ - '0' : 1;
-    switch (*size) {
-    case 'd': return times * r->width;
-    case 'f': return times * r->mlp_width;
-    case 'v': return times * r->vocab;
-    case 'h': return times * r->heads;
-    case 'b': return times * r->bigram_rows;
-    case 'g': return times * GATE_WIDTH;
-    default: return times;
-    }
+    return times * recipe_size(r, *size);
 }
 
 /* How often a role's parameter has the rows of the role. */

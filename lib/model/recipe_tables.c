@@ -161,18 +161,10 @@ static int size_of(const struct row *w, const char *text, int64_t *out)
 {
     const struct recipe *r = w->r;
     size_t n = strlen(text);
-    int64_t unit = 0, times = 1;
+    int64_t unit = n && strchr("dfvhb", text[n - 1]) ? recipe_size(r, text[n - 1]) : 0, times = 1;
     char head[32];
-    switch (n ? text[n - 1] : 0) {
-    case 'd': unit = r->width; break;
-    case 'f': unit = r->mlp_width; break;
-    case 'v': unit = r->vocab; break;
-    case 'h': unit = r->heads; break;
-    case 'b':
-        if (!(unit = r->bigram_rows))
-            return recipe_error(r, w->line, "'%s': there is no model.bigram_rows", text);
-        break;
-    }
+    if (n && text[n - 1] == 'b' && !unit)
+        return recipe_error(r, w->line, "'%s': there is no model.bigram_rows", text);
     snprintf(head, sizeof head, "%.*s", (int)(unit ? n - 1 : n), text);
     if ((*head || !unit) && num_i64(head, "size", 1, 1 << 30, &times))
         return recipe_error(r, w->line, "expected a size such as 40, d, 4d, f, v, h, b; found '%s'",

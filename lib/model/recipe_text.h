@@ -42,7 +42,9 @@ int recipe_bind_scalars(struct recipe *r) MUST_CHECK;
 int recipe_bind_stages(struct recipe *r) MUST_CHECK;
 /* After [precision], whose words hold where [states] has no row. */
 int recipe_bind_states(struct recipe *r) MUST_CHECK;
-/* recipe_check.c: is a row's label one that the model has, or can have? */
+/* recipe_check.c: the size that a letter stands for in a shape (d, f, v, h, b, g); 1 for another. */
+int64_t recipe_size(const struct recipe *r, char letter);
+/* Is a row's label one that the model has, or can have? */
 int recipe_check_label(const struct recipe *r, const struct recipe_line *l) MUST_CHECK;
 /* Can the model run it? */
 int recipe_check(const struct recipe *r) MUST_CHECK;

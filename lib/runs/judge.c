@@ -14,7 +14,7 @@ static const char *tail_name(const struct criteria *k)
     return k->tail == TAIL_LOWER ? "lower tail" : "two-sided";
 }
 
-/* The first reason heads the verdict, the others follow. */
+/* The text of a verdict: reasons in the order of the checks, "; " between them. */
 struct reasons {
     char *at, *end;
     int n;
@@ -59,9 +59,9 @@ static struct p_text p_below(double p, double alpha)
     return t;
 }
 
-/* --- what must be equal: of runs that reached their end, which alone are judged --- */
+/* --- what must be equal among runs that reached their end; others are not judged --- */
 
-/* What a fact is called; of runs without a GPU it is the device. */
+/* The name of a fact; that of the GPU is "device" for runs without one. */
 static const char *name_of(const struct gather *g, const struct group *own, enum fact kind)
 {
     for (int i = 0; kind == FACT_GPU && i < own->n; i++) {

@@ -10,7 +10,7 @@
  * steps; their mean loss lies below the target with p < alpha (one sample, lower tail); they
  * are faster with p < alpha (Welch). RULE_Z is track 3's: (target - mean) sqrt(n) >= 0.004,
  * and fewer steps instead of less time. RULE_LOSS asks only whether the mean loss is below the
- * baseline's, p < alpha (Welch). Group 0 itself is held against the target alone.
+ * baseline's, p < alpha (Welch). Group 0 itself is compared with the target alone.
  */
 #ifndef RUNS_JUDGE_H
 #define RUNS_JUDGE_H

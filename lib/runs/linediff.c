@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COST_MAX = 3000 }; /* edits beyond which two stretches have nothing in common */
+enum { COST_MAX = 3000 }; /* edits; stretches that need more are all removed and all added */
 
 struct line {
     const char *s;

@@ -4,8 +4,8 @@
  *     if ((rc = linediff(a, na, b, nb, 1, emit, arg))) return rc;
  *
  * Emits `@@ -a,n +b,m @@` and lines with ' ', '-' or '+' in front, without their ends; nothing
- * where the texts agree. Texts that have next to nothing in common are shown as all removed
- * and all added. Fails only when out of memory. Threads: any.
+ * where the texts agree. Stretches that differ by thousands of edits are shown as all removed and
+ * all added. Fails only when out of memory. Threads: any.
  */
 #ifndef RUNS_LINEDIFF_H
 #define RUNS_LINEDIFF_H

@@ -9,7 +9,7 @@
  *     }
  *
  * Read are `step:N/M name:value ...` (modded-nanogpt) and `s:N name:value ...` (llm.c), also
- * behind `[rank0]:`. Names that mean something: val_loss and tel, train_loss and trl, train_time,
+ * behind `[rank0]:`. The names that are read: val_loss and tel, train_loss and trl, train_time,
  * step_avg. Other pairs must be pairs and are passed over. Times carry their unit (ms or s). A
  * line is taken whole or not at all. Pure, safe in any thread.
  */

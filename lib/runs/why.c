@@ -5,7 +5,7 @@
 #include <string.h>
 #include "runs/linediff.h"
 
-/* GPU model and driver are lines of the environment. */
+/* Without GPU model and driver, which are lines of the environment. */
 static const enum fact kinds[] = { FACT_ENVIRONMENT, FACT_DATA, FACT_RECIPE, FACT_SOURCE };
 enum { KINDS = sizeof kinds / sizeof *kinds, OTHERS_MAX = 4, SHORT_HASH = 8 };
 
