@@ -291,7 +291,9 @@ install: $(CMDS)
 	install -d $(datadir)/doc/gpt
 	install -m 644 $(wildcard share/doc/*.md) $(datadir)/doc/gpt
 	set -e; for c in $(notdir $(CMDS)); do \
-	    install -m 644 share/completion.bash $(datadir)/bash-completion/completions/$$c; done
+	    install -m 644 share/completion.bash $(datadir)/bash-completion/completions/$$c; \
+	    install -D -m 644 share/completion.fish $(datadir)/fish/vendor_completions.d/$$c.fish; done
+	install -D -m 644 share/completion.zsh $(datadir)/zsh/site-functions/_gpt_tools
 
 clean:
 	rm -rf $(BUILD)

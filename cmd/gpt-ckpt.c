@@ -21,6 +21,7 @@
 #include "inspect/reshard.h"
 #include "inspect/show.h"
 #include "inspect/verify.h"
+#include "model/recipe_named.h"
 
 static struct {
     const char *format, *of, *bank, *plot, *to, *dtype, *output, *recipe, *like, *since;
@@ -58,7 +59,7 @@ static const struct opt table[] = {
              "export: fp32 masters (default), or bf16 weights as the forward pass sees them"),
     OPT_SWITCH(0, "states", &o.states, "export: momenta and moments, too"),
     OPT_SWITCH(0, "padding", &o.padding, "export, spectrum: also matrices that no layer uses"),
-    OPT_TEXT(0, "recipe", "FILE", &o.recipe,
+    OPT_TEXT(0, "recipe", "RECIPE", &o.recipe,
              "import: the recipe, in place of that in the file or in --like"),
     OPT_TEXT(0, "like", "PATH", &o.like,
              "import: step, data position, counters and recipe of the checkpoint PATH"),
@@ -475,4 +476,8 @@ static const struct program program = {
     verbs, sizeof verbs / sizeof verbs[0]
 };
 
-int main(int argc, char **argv) { return verb_main(&program, argc, argv); }
+int main(int argc, char **argv)
+{
+    opt_words = recipe_words;
+    return verb_main(&program, argc, argv);
+}

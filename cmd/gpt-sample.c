@@ -11,6 +11,7 @@
 #include "base/opt.h"
 #include "base/progress.h"
 #include "base/text.h"
+#include "model/recipe_named.h"
 #include "ops/gemm.h"
 #include "sample/generate.h"
 #include "sample/score.h"
@@ -30,7 +31,7 @@ static const struct opt table[] = {
     OPT_HEADING("The model"),
     OPT_TEXT('m', "model", "RUN", &o.model,
              "a run's folder (its newest checkpoint), a checkpoint, or an exported .safetensors"),
-    OPT_TEXT('r', "recipe", "FILE", &o.recipe, "recipe of an exported file that has none"),
+    OPT_TEXT('r', "recipe", "RECIPE", &o.recipe, "recipe of an exported file that has none"),
     OPT_WORD("tokenizer", &o.tokenizer, "gpt2|byte", "as the checkpoint says, else by its ids"),
     OPT_TEXT(0, "vocab", "FILE", &o.vocab, "vocabulary: rank file, vocab.bpe or tokenizer.json"),
     OPT_HEADING("Input"),
@@ -396,6 +397,7 @@ int main(int argc, char **argv)
 {
     int first, rc;
     opt_version_extra = kernel_versions;
+    opt_words = recipe_words;
     if (!(rc = opt_parse(&command, argc, argv, &first)) && !(rc = check_options(argc - first)))
         rc = sample(argc - first, argv + first);
     return opt_exit(&command, rc);

@@ -393,7 +393,7 @@ int main(int argc, char **argv)
     struct options o = { .keep = -1 };
     const struct opt table[] = {
         { 0, NULL, NULL, OPT_GROUP, NULL, "Experiment", 0, 0, NULL },
-        { 'r', "recipe", "FILE", OPT_STR, &o.recipe,
+        { 'r', "recipe", "RECIPE", OPT_STR, &o.recipe,
           "the experiment, gpt-recipe(5): a file, or a name of --recipes", 0, 0, NULL },
         OPT_SWITCH(0, "recipes", &o.recipes, "list the recipes that have names, and exit"),
         { 's', "set", "KEY=VALUE", OPT_LIST, &o.set,
@@ -438,6 +438,7 @@ int main(int argc, char **argv)
                                  table };
     struct recipe *r = NULL;
     double began = now_seconds();
+    opt_words = recipe_words;
     opt_version_extra = kernel_versions;
     char *arguments = opt_arguments(argc, argv);
     int first, rc = opt_parse(&cmd, argc, argv, &first);

@@ -393,8 +393,16 @@ static const struct program program = {
     sizeof verbs / sizeof verbs[0]
 };
 
+static void set_names(FILE *f)
+{
+    for (int i = 0; i < coeffs_set_count(); i++)
+        fprintf(f, " %s", coeffs_set_at(i)->name);
+}
+
 int main(int argc, char **argv)
 {
+    static const struct opt_words words[] = { { "TABLE", set_names }, { NULL, NULL } };
+    opt_words = words;
     if (!(arguments = opt_arguments(argc, argv))) {
         fputs("ns-coeffs: out of memory\n", stderr);
         return GPT_SYSTEM;

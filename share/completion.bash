@@ -1,42 +1,45 @@
 # Bash completion for the gpt tools: one file for all, from each command's own tables: a line for
-# each option, and a word for each verb, whose options are those after it.
+# each option, words of an argument after '=', and a word for each verb, whose options are those
+# after it.
 # Installed under the name of each command; in a source tree, `. share/completion.bash`.
 
 _gpt_tools()
 {
-    local cur=${COMP_WORDS[COMP_CWORD]} cmd=$1 option='' name arg words='' verbs='' verb=''
+    local cur=${COMP_WORDS[COMP_CWORD]} cmd=$1 option='' name arg words='' verbs='' verb='' of=''
     COMPREPLY=()
     # Readline breaks words at '=': "--name=va" comes as "--name" "=" "va".
     if [[ $cur = '=' ]]; then
         option=${COMP_WORDS[COMP_CWORD-1]} cur=
     elif ((COMP_CWORD >= 2)) && [[ ${COMP_WORDS[COMP_CWORD-1]} = '=' ]]; then
         option=${COMP_WORDS[COMP_CWORD-2]}
-    elif ((COMP_CWORD >= 1)) && [[ ${COMP_WORDS[COMP_CWORD-1]} = --* ]]; then
+    elif ((COMP_CWORD >= 1)) && [[ ${COMP_WORDS[COMP_CWORD-1]} = -* ]]; then
         option=${COMP_WORDS[COMP_CWORD-1]}
     fi
     while IFS=$'\t' read -r name _; do
-        [[ $name = --* ]] || verbs+="$name "
+        [[ $name = [-=]* ]] || verbs+="$name "
     done < <("$cmd" --completion-words 2>/dev/null)
     if [[ -n $verbs ]] && ((COMP_CWORD == 1)) && [[ $cur != -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$verbs" -- "$cur")
         return
     fi
     ((COMP_CWORD > 1)) && [[ " $verbs" = *" ${COMP_WORDS[1]} "* ]] && verb=${COMP_WORDS[1]}
+    # Options are known before the words of their arguments; `of` is what is completed, '' an operand.
+    [[ $cur = -* ]] && of=-
     while IFS=$'\t' read -r name arg; do
-        [[ $name = --* ]] && words+="$name "
-        [[ -n $option && $name = "$option" && -n $arg ]] || continue
-        case $arg in
-        *'|'*) mapfile -t COMPREPLY < <(compgen -W "${arg//|/ }" -- "$cur") ;;
-        DIR) mapfile -t COMPREPLY < <(compgen -d -- "$cur") ;;
-        FILE|PATH|SHARDS|TABLE) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
+        case $name in
+        --*) words+="$name " ;;
+        "=$of") mapfile -t COMPREPLY < <(compgen -W "$arg" -- "$cur") ;;
         esac
-        return
+        [[ -n $option && $name = "$option" && -n $arg ]] && of=$arg
     done < <("$cmd" ${verb:+"$verb"} --completion-words 2>/dev/null)
-    if [[ $cur = -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
-    else
-        mapfile -t COMPREPLY < <(compgen -f -- "$cur")
-    fi
+    case $of in
+    -) mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur") ;;
+    *'|'*) mapfile -t COMPREPLY < <(compgen -W "${of//|/ }" -- "$cur") ;;
+    DIR) mapfile -t COMPREPLY < <(compgen -d -- "$cur") ;;
+    KEY=VALUE) compopt -o nospace 2>/dev/null ;;
+    ''|FILE|PATH|SHARDS|TABLE|RECIPE)
+        mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(compgen -f -- "$cur") ;;
+    esac
 }
 
 complete -o filenames -F _gpt_tools gpt-tokshard gpt-train gpt-sample gpt-logdiff gpt-ckpt ns-coeffs

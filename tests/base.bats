@@ -46,7 +46,8 @@ left() { ls -A | grep -v '^in$' | tr '\n' ' '; }
     run --separate-stderr "$tool" --completion-words
     [ "$status" -eq 0 ]
     [ "${lines[0]}" = $'--output\tFILE' ]
-    [ "${lines[1]}" = $'--force\t' ]
+    [ "${lines[1]}" = $'-o\tFILE' ]
+    [ "${lines[2]}" = $'--force\t' ]
     [[ $output == *$'--help\t'* && $output != *hidden* ]]
 }
 

@@ -72,7 +72,7 @@ options_in_page() {
 
 @test "--help of programs and verbs has 80 columns at most" {
     for c in $(commands); do
-        for verb in '' $("$GPT_BIN/$c" --completion-words | cut -f 1 | grep -v '^--'); do
+        for verb in '' $("$GPT_BIN/$c" --completion-words | cut -f 1 | grep -v '^[-=]'); do
             echo "$c $verb"
             "$GPT_BIN/$c" $verb --help > "$BATS_TEST_TMPDIR/help"
             [ -z "$(awk 'length > 80' "$BATS_TEST_TMPDIR/help")" ]

@@ -585,6 +585,48 @@ on_terminal() { # COLUMNS ARGUMENT...
     [[ $stderr = *"many.txt: and 5 more like line "* ]]
 }
 
+# What a shell offers behind the words that are given, the last of which is begun.
+completed() { # SHELL WORD...
+    PATH=$GPT_BIN:$PATH
+    case $1 in
+    bash) bash -c '. "$GPT_SHARE/completion.bash"; shift
+        COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); _gpt_tools "$1"; printf "%s\n" "${COMPREPLY[@]}"' - "$@" ;;
+    zsh) zsh -fc 'shift; words=("$@") CURRENT=$# PREFIX=$words[-1]
+        compset() { return 1; }
+        _files() { local -a f=($PREFIX*(N)); [[ -z $f ]] || print -l -- $f; }
+        compadd() {
+            local -a w; if [[ $1 = -a ]]; then w=(${(P)2}); else while [[ $1 != -- ]]; do shift; done; shift; w=("$@"); fi
+            w=(${(M)w:#$PREFIX*}); [[ -z $w ]] || print -l -- $w
+        }
+        f() { . $GPT_SHARE/completion.zsh; }; f' - "$@" ;;
+    fish) fish --no-config -c '. $GPT_SHARE/completion.fish; complete -C "'"${*:2}"'"' | cut -f1 ;;
+    esac
+}
+
+@test "20: shells offer table names, recipe names and keys of --set, from the tables of options" {
+    recipes=$("$GPT_BIN/gpt-train" --recipes | cut -f1 | sort)
+    tables=$("$GPT_BIN/ns-coeffs" list --format tsv | tail -n +2 | cut -f1 | sort)
+    for shell in bash zsh fish; do
+        command -v $shell >/dev/null || continue
+        echo "$shell"
+        [ "$(completed $shell gpt-train -r '' | sort)" = "$recipes" ]
+        [ "$(completed $shell gpt-train --recipe rec | sort)" = "$(grep ^rec <<<"$recipes")" ]
+        [ "$(completed $shell gpt-ckpt import x --recipe ti)" = tiny ]
+        [ "$(completed $shell ns-coeffs eval '' | sort)" = "$tables" ]
+        [ "$(completed $shell ns-coeffs fit --from record)" = record-61 ]
+        [ "$(completed $shell gpt-train --set model.heads)" = 'model.heads=' ]
+        [ "$(completed $shell gpt-train -s order.tied_)" = 'order.tied_mix=' ]
+        [ "$(completed $shell gpt-ckpt sp)" = spectrum ]
+        [ "$(completed $shell gpt-train --pla)" = --plan ]
+        [ "$(completed $shell gpt-train --device c | sort)" = $'cpu\ncuda' ]
+        touch some.bin
+        [ "$(completed $shell gpt-train -d som)" = some.bin ]
+        rm some.bin
+    done
+    ! command -v zsh >/dev/null || zsh -n "$GPT_SHARE/completion.zsh"
+    ! command -v fish >/dev/null || fish -n "$GPT_SHARE/completion.fish"
+}
+
 @test "16: a signal is answered at once" {
     few_shards
     "$GPT_BIN/gpt-train" "${FEW[@]}" -s schedule.steps=3000 >log 2>err &

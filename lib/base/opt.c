@@ -17,6 +17,7 @@
 #include "base/suggest.h"
 
 const char *(*opt_version_extra)(void);
+const struct opt_words *opt_words;
 
 /* Options of every command. --help lists those that have a help text. */
 enum { HELP = -2, VERSION = -3, WORDS = -4 }; /* -1 is getopt's end */
@@ -115,13 +116,30 @@ static void print_version(const struct command *c)
     }
 }
 
+/* Does the usage line have it, not behind a letter: "-r RECIPE"? */
+static bool is_operand(const struct command *c, const char *arg)
+{
+    const char *s = strstr(c->usage, arg);
+    return s && !(s - c->usage >= 3 && s[-3] == '-');
+}
+
 static void print_words(const struct command *c)
 {
     const struct opt *tables[] = { c->options, common };
     for (int t = 0; t < 2; t++)
         for (const struct opt *o = tables[t]; !is_end(o); o++)
-            if (o->name && o->help)
+            if (o->name && o->help) {
+                char letter = t ? common_letter(c, o) : o->letter;
                 printf("--%s\t%s\n", o->name, argument(o));
+                if (letter)
+                    printf("-%c\t%s\n", letter, argument(o));
+            }
+    for (const struct opt_words *w = opt_words; w && w->arg; w++)
+        for (int operand = 0; operand <= is_operand(c, w->arg); operand++) {
+            printf("=%s\t", operand ? "" : w->arg);
+            w->print(stdout);
+            putchar('\n');
+        }
 }
 
 /* --- parsing --- */

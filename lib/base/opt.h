@@ -4,8 +4,10 @@
  * "--name=v", "--name v", "-xv", "-x v", bundled flags, "--" ends options,
  * unambiguous prefixes are accepted. --help (-h) and --version (-V) are handled
  * here and printed on stdout; --completion-words prints, for the shell
- * completions, a line for each option: the long name, a tab, then its argument:
- * nothing, a metavariable, or choices "a|b|c".
+ * completions, a line for each option and for each letter: the name, a tab, then
+ * its argument: nothing, a metavariable, or choices "a|b|c". After these, for a
+ * metavariable of opt_words, "=" and its name, a tab and its words; once more
+ * with "=" alone where operands have it.
  *
  *     static const struct opt table[] = {
  *         OPT_TEXT('o', "output", "DIR", &o.out, "write shards to DIR"),
@@ -26,6 +28,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include "base/err.h"
 
 enum opt_kind {
@@ -103,6 +106,13 @@ void opt_list_release(struct opt_list *l);
 /* The arguments joined by blanks in one line, for the provenance in an output; to be called
  * before opt_parse, which permutes argv. Caller frees; NULL when out of memory. */
 char *opt_arguments(int argc, char **argv);
+
+/* Words that a metavariable can be, each printed with a blank before; ends with arg NULL. */
+struct opt_words {
+    const char *arg;
+    void (*print)(FILE *f);
+};
+extern const struct opt_words *opt_words; /* set by programs that have some */
 
 /* Set by programs that link CUDA and NCCL, for --version; NULL otherwise. */
 extern const char *(*opt_version_extra)(void);

@@ -8,6 +8,7 @@
 #include "base/num.h"
 #include "base/suggest.h"
 #include "coeffs/coeffs.h"
+#include "model/recipe_named.h"
 
 enum kind {
     K_NAME,
@@ -552,4 +553,10 @@ int recipe_print(struct recipe *r)
         return err_sys("recipe");
     r->text->canonical = buf;
     return 0;
+}
+
+void recipe_key_words(FILE *f)
+{
+    for (int i = 0; i < N_KEYS; i++)
+        fprintf(f, " %s%s%s=", keys[i].section, *keys[i].section ? "." : "", keys[i].key);
 }

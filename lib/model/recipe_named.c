@@ -38,3 +38,13 @@ void recipe_named_list(FILE *f)
         fprintf(f, "%s\t%.*s\n", named[i].name, (int)strcspn(about, "\n"), about);
     }
 }
+
+static void named_words(FILE *f)
+{
+    for (int i = 0; i < recipe_named_count(); i++)
+        fprintf(f, " %s", recipe_named_at(i)->name);
+}
+
+const struct opt_words recipe_words[] = { { "RECIPE", named_words },
+                                          { "KEY=VALUE", recipe_key_words },
+                                          { NULL, NULL } };

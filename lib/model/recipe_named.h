@@ -9,6 +9,7 @@
 #define MODEL_RECIPE_NAMED_H
 
 #include <stdio.h>
+#include "base/opt.h"
 
 struct recipe_named {
     const char *name, *text;
@@ -18,5 +19,8 @@ const struct recipe_named *recipe_named_at(int i);
 const struct recipe_named *recipe_named_find(const char *name);
 /* A line each: the name, a tab, and what the first line of its text says about it. */
 void recipe_named_list(FILE *f);
+/* RECIPE, the names, and KEY=VALUE, what --set takes: model.heads= and so on. */
+extern const struct opt_words recipe_words[];
+void recipe_key_words(FILE *f);
 
 #endif
