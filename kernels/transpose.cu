@@ -111,8 +111,8 @@ static void launch(struct cuda_ops *c, D *dst, const S *src, int rows, int cols,
     int64_t tiles = (int64_t)div_up(rows, SIDE) * div_up(cols, SIDE);
     int64_t blocks = (tiles + TEAMS - 1) / TEAMS, most = sms > 0 ? sms : c->sms;
     int bytes = TEAMS * sizeof(tile<S>);
-    if (CUDA_TRY(
-            c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes))) {
+    if (tiles && CUDA_TRY(c, cudaFuncSetAttribute(
+                                 kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes))) {
         kernel<<<(unsigned)(blocks < most ? blocks : most), THREADS, bytes, c->stream>>>(
             dst, src, rows, cols, mix);
         CUDA_LAUNCHED(c);

@@ -4,7 +4,6 @@
 #include "base/hash.h"
 #include "check.h"
 #include "ckpt_fixture.h"
-#include "inspect/reshard.h"
 
 /* Every file of dir with every byte changed, and cut at every byte: refused,
  * and the message names the file. */
@@ -121,26 +120,6 @@ static void with_manifest(const char *dir, const char *from, const char *to, con
     free(text);
 }
 
-/* A tensor of 10^18 - 11 units, a prime: not every number up to it is tried as ranks. It alone is
- * in two pieces, and so cut by rank. */
-static void test_huge_count(const char *root, const struct model_state *a)
-{
-    struct tensors *s;
-    CHECK_OK(save_state(root, a, 6, 1, 0));
-    char *dir = ckpt_path(root, 6);
-    free(change_manifest(dir, "tensor attn.mantissa",
-                         "tensor aa.weight u8 999999999999999989 0 1 rank0.safetensors 8 "
-                         "0123456789abcdef0123456789abcdef\n"
-                         "tensor aa.weight u8 999999999999999989 1 999999999999999988 "
-                         "rank0.safetensors 9 0123456789abcdef0123456789abcdef\n"
-                         "tensor attn.mantissa"));
-    CHECK_OK(tensors_open(&s, dir));
-    CHECK_ERR(reshard(s, scratch("huge"), 2, 0, NULL), GPT_INPUT,
-              "do not divide the 999999999999999989 units of 'aa.weight'; expected one of 1");
-    tensors_close(s);
-    free(dir);
-}
-
 static void test_manifest(void)
 {
     struct model_state a = new_state(3);
@@ -164,7 +143,6 @@ static void test_manifest(void)
                   "expected a shape");
     with_manifest(dir, "\nfile rank0.safetensors", "\nrecipe rank0.safetensors",
                   "expected one line 'recipe'");
-    test_huge_count(top, &a);
     with_manifest(dir, "mantissa u16 8x6x6", "mantissa u16 8x6x7", "same dtype and shape");
     with_manifest(dir, "8x6x6 4 4", "8x6x6 3 4", "a piece from unit 4 on, found one from 3");
     with_manifest(dir, "8x6x6 4 4", "8x6x6 4 5", "its pieces go to unit 9 of 8");

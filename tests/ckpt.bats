@@ -219,7 +219,7 @@ END
     [[ $stderr = *"MANIFEST lists it, but it is missing"* ]]
 }
 
-@test "reshard: 2 to 4 to 8 to 1 to 2 ranks, the same bytes again" {
+@test "reshard: 2 to 4 to 8 to 1 to 2, to 3 to 50 to 2 ranks, the same bytes again" {
     from=$one
     for n in 4 8 1 2; do
         ckpt reshard "$from" --ranks $n -o "to$n"
@@ -231,10 +231,16 @@ END
         [ "$status" -eq 0 ]
     done
     diff -r "$one" to2/step-000010
-    ckpt reshard "$one" --ranks 3 -o to3
-    [ "$status" -eq 3 ]
-    [[ $stderr = *"3 ranks do not divide the 40 units"*"expected one of 1, 2, 4, 8"* ]]
-    [ ! -e to3 ]
+    for n in 3 50 2; do # shares differ, and some of 50 ranks own no matrix
+        ckpt reshard "$from" --ranks $n -o "uneven$n"
+        [ "$status" -eq 0 ]
+        from=uneven$n
+        ckpt verify --full "uneven$n"
+        [ "$status" -eq 0 ]
+        ckpt diff "$one" "uneven$n"
+        [ "$status" -eq 0 ]
+    done
+    diff -r "$one" uneven2/step-000010
     ckpt reshard "$one" --ranks 4 -o to4
     [ "$status" -eq 4 ]
     [[ $stderr = *--force* ]]

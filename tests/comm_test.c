@@ -126,29 +126,42 @@ static void sums(struct comm *c)
     }
 }
 
-/* Of each place some rows, none or all; what is left out keeps its bits. */
+/* Who owns a row in a turn; -1: nobody. Chunks of 0 to 5 rows lie in an order that turns, with gaps
+ * of up to two rows between them. Returns the number of rows. */
+static int chunks_of_turn(int world, int turn, struct span *own, int *owner)
+{
+    int row = 0;
+    for (int i = 0; i < world; i++) {
+        int r = (i + turn) % world, n = (turn + 2 * r) % 6;
+        own[r] = (struct span){ row, n };
+        for (int gap = (turn + r) % 3; n || gap; row++)
+            owner[row] = n ? (n--, r) : (gap--, -1);
+    }
+    return row;
+}
+
+/* Chunks of any sizes and places; what is left out keeps its bits. */
 static void some_rows(struct comm *c)
 {
-    enum { PART = 5, COLS = 301 };
-    int64_t rows[MAX_WORLD], own = PART * COLS;
+    enum { COLS = 301 };
+    struct span own[MAX_WORLD];
+    int owner[MAX_WORLD * 7];
     long bad = 0;
 
-    for (int turn = 0; turn < 2 * PART; turn++) {
-        struct tensor sum = filled(DT_BF16, PART * c->world, COLS, c->rank);
-        struct tensor all = filled(DT_F32, PART * c->world, COLS, c->rank);
-        for (int r = 0; r < c->world; r++)
-            rows[r] = (turn + 2 * r) % (PART + 1);
-        int64_t mine = rows[c->rank] * COLS;
-        comm_ticket a = c->reduce_scatter(c, sum, rows), b = c->all_gather(c, all, rows);
-        memset(rows, -1, sizeof rows); /* the counts are the caller's again */
+    for (int turn = 0; turn < 12; turn++) {
+        int rows = chunks_of_turn(c->world, turn, own, owner);
+        struct tensor sum = filled(DT_BF16, rows, COLS, c->rank);
+        struct tensor all = filled(DT_F32, rows, COLS, c->rank);
+        struct span mine = own[c->rank];
+        comm_ticket a = c->reduce_scatter(c, sum, own), b = c->all_gather(c, all, own);
+        memset(own, -1, sizeof own); /* the array is the caller's again */
         c->wait(c, b);
         c->wait(c, a);
-        bad += differing(sum, c->rank * own, c->rank * own + mine, c->world);
-        for (int64_t i = 0; i < own * c->world; i++) {
-            int64_t owner = i / own, n = (turn + 2 * owner) % (PART + 1) * COLS;
-            bool moved = i % own < n;
-            bad += !(get(all, i) == value_of(moved ? (int)owner : c->rank, i));
-            if (owner != c->rank || !moved)
+        bad += differing(sum, mine.first * COLS, (mine.first + mine.count) * COLS, c->world);
+        for (int64_t i = 0; i < (int64_t)rows * COLS; i++) {
+            int by = owner[i / COLS];
+            bad += !(get(all, i) == value_of(by < 0 ? c->rank : by, i));
+            if (by < 0)
                 bad += !(get(sum, i) == value_of(c->rank, i));
         }
         free(sum.data), free(all.data);
@@ -159,10 +172,10 @@ static void some_rows(struct comm *c)
 /* Ranks that do not agree on the rows would wait for each other, or read what is not there. */
 static void other_rows(struct comm *c)
 {
-    int64_t rows[2] = { 1, c->rank };
+    struct span own[2] = { { 0, 1 }, { 4, c->rank } };
     struct tensor t = filled(DT_F32, 8, 2, c->rank);
-    c->wait(c, c->all_gather(c, t, rows));
-    CHECK_ERR(c->status(c), GPT_DEVICE, "rank 1: all-gather 0: other numbers of rows than rank 0");
+    c->wait(c, c->all_gather(c, t, own));
+    CHECK_ERR(c->status(c), GPT_DEVICE, "rank 1: all-gather 0: other chunks than rank 0");
     free(t.data);
 }
 

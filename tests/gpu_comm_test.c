@@ -13,6 +13,7 @@
 #include "../kernels/host/comm_nccl.h"
 #include "../kernels/ops_cuda.h"
 #include "check.h"
+#include "model/recipe_share.h"
 #include "optim/sparse.h"
 
 enum { MAX_GPUS = 16 };
@@ -151,6 +152,7 @@ static void sums_of(struct comm *c, struct ops *o, enum dtype type, int64_t rows
 static void some_rows(struct comm *c, struct ops *o, enum dtype type, int64_t part, int64_t cols)
 {
     int64_t rows[MAX_GPUS], own = part * cols;
+    struct span chunk[MAX_GPUS];
     int w = c->world;
     long bad = 0;
 
@@ -158,9 +160,10 @@ static void some_rows(struct comm *c, struct ops *o, enum dtype type, int64_t pa
         struct tensor sum = filled(o, type, part * w, cols, c->rank, -1, w);
         struct tensor all = filled(o, type, part * w, cols, c->rank, -1, w);
         for (int r = 0; r < w; r++)
-            rows[r] = turn ? (part * turn + r) % (part + 1) : 0;
-        comm_ticket t = c->reduce_scatter(c, sum, rows);
-        c->wait(c, c->all_gather(c, all, rows));
+            chunk[r] =
+                (struct span){ r * part, rows[r] = turn ? (part * turn + r) % (part + 1) : 0 };
+        comm_ticket t = c->reduce_scatter(c, sum, chunk);
+        c->wait(c, c->all_gather(c, all, chunk));
         c->wait(c, t);
         bad += not_mean(o, sum, c->rank * part, c->rank * part + rows[c->rank], w);
         char *s = fetched(o, sum), *a = fetched(o, all);
@@ -291,10 +294,13 @@ static void sparse_between_graphs(struct comm *c, struct ops *o)
     struct tensor out = filled(o, DT_BF16, PART, WIDTH, 3, -1, 1);
     struct tensor small = filled(o, DT_F32, 1, 8, c->rank, -1, 1);
     struct sparse *s;
+    struct span own[MAX_GPUS];
     uint16_t *host = malloc(tensor_bytes(g));
     void *before, *after;
 
-    if (!CHECK_OK(sparse_new(&s, o, c, g, g.rows)))
+    for (int r = 0; r < c->world; r++)
+        own[r] = share_even(g.rows, r, c->world);
+    if (!CHECK_OK(sparse_new(&s, o, c, g, own, g.rows)))
         return;
     CHECK_OK(ops_cuda_capture(o));
     c->wait(c, c->all_reduce(c, small)); /* collectives of a graph before and after */
@@ -388,21 +394,21 @@ static void one_hangs(struct comm *c, struct ops *o)
 
 enum { SCATTER, GATHER, SUM, SCATTER_ROWS, GATHER_ROWS, KINDS };
 
-static void collective(struct comm *c, int kind, struct tensor t, const int64_t *rows)
+static void collective(struct comm *c, int kind, struct tensor t, const struct span *own)
 {
     switch (kind) {
     case SCATTER: c->wait(c, c->reduce_scatter(c, t, NULL)); break;
     case GATHER: c->wait(c, c->all_gather(c, t, NULL)); break;
     case SUM: c->wait(c, c->all_reduce(c, t)); break;
-    case SCATTER_ROWS: c->wait(c, c->reduce_scatter(c, t, rows)); break;
-    case GATHER_ROWS: c->wait(c, c->all_gather(c, t, rows)); break;
+    case SCATTER_ROWS: c->wait(c, c->reduce_scatter(c, t, own)); break;
+    case GATHER_ROWS: c->wait(c, c->all_gather(c, t, own)); break;
     }
 }
 
 /* Of the last place a third is used, as of the MLP bank's on 8 ranks. */
 static void bench(struct comm *c, struct ops *o)
 {
-    int64_t used[MAX_GPUS];
+    struct span used[MAX_GPUS];
     static const struct {
         const char *what;
         double mb;
@@ -418,7 +424,8 @@ static void bench(struct comm *c, struct ops *o)
             tensor_of(o->alloc(o, (size_t)(rows * cols) * 2, "bench"), DT_BF16, rows, cols);
         double us[KINDS];
         for (int r = 0; r < c->world; r++)
-            used[r] = rows / c->world / (r + 1 < c->world ? 1 : 3);
+            used[r] = (struct span){ r * (rows / c->world),
+                                     rows / c->world / (r + 1 < c->world ? 1 : 3) };
         o->zero(o, t);
         for (int kind = 0; kind < KINDS; kind++)
             for (int warm = 1; warm >= 0; warm--) {

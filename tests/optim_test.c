@@ -1,4 +1,4 @@
-/* optim_test.c - the optimizer step on 1, 2, 4 and 8 ranks, in other orders, and its state.
+/* optim_test.c - the optimizer step on 1 to 8 ranks, in other orders, and its state.
  *
  * Record 61 at a small size and the steps where something changes: even and odd ones, the
  * untie step, the first after it. Every variant must end in the bits of one rank: the
@@ -92,7 +92,8 @@ static struct recipe *read_recipe(const struct variant *v)
     return r;
 }
 
-/* What backward leaves: written after a clear, else added with one rounding. */
+/* What backward leaves: written after a clear, else added with one rounding. Multiples of 2^-12 of
+ * about 0.01: in f32 the sum of two, times any number of ranks, is exact. */
 static void feed(struct optim *z, const struct variant *v, int step)
 {
     struct banks *b = z->banks;
@@ -105,7 +106,7 @@ static void feed(struct optim *z, const struct variant *v, int step)
         int64_t n = tensor_count(p->g), spare = 22 * p->spec->rows * p->spec->cols;
         float times = !v->one_holder ? 1 : b->rank == i % b->world ? (float)b->world : 0;
         for (int64_t k = 0; k < n; k++) {
-            float x = bf16_round(rng_normal(&rng, (uint64_t)k) * 0.01f) * times;
+            float x = bf16_round(rintf(rng_normal(&rng, (uint64_t)k) * 41) / 4096) * times;
             if (!strcmp(p->spec->label, "mlp") && k >= spare)
                 x = 0; /* the padding matrices */
             if (is_table(p->spec) && !has_gradient(k / p->g.cols))
@@ -295,13 +296,17 @@ static void one_step(struct optim *z, const struct variant *v, int step)
         CHECK(z->banks->p[i].fresh == (at.adam || z->recipe->params[i].rule == RULE_NORMUON));
 }
 
-/* The bytes that --plan promises are those that are taken, to the byte. */
+/* The bytes that --plan promises are those that are taken, to the byte; where shares differ, by the
+ * rank that owns most. */
 static void check_memory(const struct recipe *r, int world, size_t bytes)
 {
     int64_t plan = optim_work_bytes(r, world);
     for (int i = 0; i < r->n_params; i++)
         plan += optim_param_bytes(r, i, world);
-    CHECK_EQ(bytes, plan);
+    if (8 % world)
+        CHECK((int64_t)bytes <= plan);
+    else
+        CHECK_EQ(bytes, plan);
 }
 
 static size_t state_bytes(const struct recipe *r)
@@ -543,6 +548,14 @@ int main(void)
         { "1 rank, f32 gradients and polar", 1, .gradients = DT_F32, .polar = DT_F32 },
         { "2 ranks, f32 gradients and polar", 2, .one_holder = true, .gradients = DT_F32,
           .polar = DT_F32 },
+        /* Not all shares are equal. */
+        { "3 ranks", 3, .gradients = DT_F32, .polar = DT_F32 },
+        { "5 ranks, early, late, no padding", 5, .early = true, .late = true, .unpadded = true,
+          .gradients = DT_F32, .polar = DT_F32 },
+        { "6 ranks, sparse, reversed", 6, .sparse = true, .reversed = true, .gradients = DT_F32,
+          .polar = DT_F32 },
+        { "7 ranks, fp8 copy, sparse, early", 7, .fp8 = true, .sparse = true, .early = true,
+          .gradients = DT_F32, .polar = DT_F32 },
     };
     static const struct variant bf16[] = {
         { "1 rank, bf16 states", 1, .polar = DT_BF16, .states = DT_BF16 },
@@ -558,10 +571,13 @@ int main(void)
         CHECK(!memcmp(x.count, first.count, sizeof x.count));
         free(x.bytes);
     }
-    x = run(&f32[1]);
-    CHECK(!memcmp(x.bytes, wide.bytes, x.size));
-    CHECK(memcmp(first.bytes, wide.bytes, x.size)); /* the keys do something */
-    free(x.bytes);
+    for (size_t i = 1; i < sizeof f32 / sizeof *f32; i++) {
+        x = run(&f32[i]);
+        if (!CHECK(!memcmp(x.bytes, wide.bytes, x.size)))
+            printf("    %s differs from %s\n", f32[i].name, f32[0].name);
+        free(x.bytes);
+    }
+    CHECK(memcmp(first.bytes, wide.bytes, first.size)); /* the keys do something */
     x = run(&bf16[1]);
     CHECK(x.size == narrow.size && !memcmp(x.bytes, narrow.bytes, x.size));
     CHECK(narrow.size < first.size);

@@ -84,32 +84,31 @@ static char *rows_at(struct tensor t, int64_t row) { return (char *)tensor_rows(
 
 /* Uneven chunks: one reduction to each owner. NCCL's rings then move all of `full` through every
  * rank, where a reduce-scatter moves one chunk less. */
-static void reduce_chunks(struct member *m, struct tensor full, const int64_t *rows,
+static void reduce_chunks(struct member *m, struct tensor full, const struct span *own,
                           ncclDataType_t type)
 {
-    int64_t chunk = full.rows / m->c.world;
     bool ok = MEMBER_NCCL(m, ncclGroupStart());
     for (int r = 0; ok && r < m->c.world; r++) {
-        char *own = rows_at(full, r * chunk);
-        if (rows[r])
-            ok = MEMBER_NCCL(m, ncclReduce(own, own, (size_t)(rows[r] * full.cols), type, ncclAvg,
-                                           r, m->nccl, m->stream));
+        char *at = rows_at(full, own[r].first);
+        if (own[r].count)
+            ok = MEMBER_NCCL(m, ncclReduce(at, at, (size_t)(own[r].count * full.cols), type,
+                                           ncclAvg, r, m->nccl, m->stream));
     }
     if (ok)
         MEMBER_NCCL(m, ncclGroupEnd());
 }
 
-static comm_ticket nccl_reduce_scatter(struct comm *c, struct tensor full, const int64_t *rows)
+static comm_ticket nccl_reduce_scatter(struct comm *c, struct tensor full, const struct span *own)
 {
     struct member *m = member_of(c);
     int64_t chunk = full.rows / c->world;
     ncclDataType_t type;
 
-    assert(full.rows % c->world == 0);
+    assert(own || full.rows % c->world == 0);
     if (!type_of(m, full.dtype, &type) || !begin(m, "reduce-scatter"))
         return 0;
-    if (rows)
-        reduce_chunks(m, full, rows, type);
+    if (own)
+        reduce_chunks(m, full, own, type);
     else
         MEMBER_NCCL(m, ncclReduceScatter(full.data, rows_at(full, c->rank * chunk),
                                          (size_t)(chunk * full.cols), type, ncclAvg, m->nccl,
@@ -118,35 +117,34 @@ static comm_ticket nccl_reduce_scatter(struct comm *c, struct tensor full, const
 }
 
 /* Uneven chunks: each rank sends its own to every other rank directly. */
-static void send_chunks(struct member *m, struct tensor full, const int64_t *rows)
+static void send_chunks(struct member *m, struct tensor full, const struct span *own)
 {
     int me = m->c.rank;
-    int64_t chunk = full.rows / m->c.world;
+    struct tensor mine = tensor_rows(full, own[me].first, own[me].count);
     bool ok = MEMBER_NCCL(m, ncclGroupStart());
     for (int r = 0; ok && r < m->c.world; r++) {
-        if (r != me && rows[me])
-            ok = MEMBER_NCCL(m, ncclSend(rows_at(full, me * chunk),
-                                         tensor_bytes(tensor_rows(full, me * chunk, rows[me])),
-                                         ncclUint8, r, m->nccl, m->stream));
-        if (ok && r != me && rows[r])
-            ok = MEMBER_NCCL(m, ncclRecv(rows_at(full, r * chunk),
-                                         tensor_bytes(tensor_rows(full, r * chunk, rows[r])),
-                                         ncclUint8, r, m->nccl, m->stream));
+        struct tensor other = tensor_rows(full, own[r].first, own[r].count);
+        if (r != me && mine.rows)
+            ok = MEMBER_NCCL(
+                m, ncclSend(mine.data, tensor_bytes(mine), ncclUint8, r, m->nccl, m->stream));
+        if (ok && r != me && other.rows)
+            ok = MEMBER_NCCL(
+                m, ncclRecv(other.data, tensor_bytes(other), ncclUint8, r, m->nccl, m->stream));
     }
     if (ok)
         MEMBER_NCCL(m, ncclGroupEnd());
 }
 
-static comm_ticket nccl_all_gather(struct comm *c, struct tensor full, const int64_t *rows)
+static comm_ticket nccl_all_gather(struct comm *c, struct tensor full, const struct span *own)
 {
     struct member *m = member_of(c);
     int64_t chunk = full.rows / c->world;
 
-    assert(full.rows % c->world == 0);
+    assert(own || full.rows % c->world == 0);
     if (!begin(m, "all-gather"))
         return 0;
-    if (rows)
-        send_chunks(m, full, rows);
+    if (own)
+        send_chunks(m, full, own);
     else
         MEMBER_NCCL(m, ncclAllGather(rows_at(full, c->rank * chunk), full.data,
                                      tensor_bytes(tensor_rows(full, 0, chunk)), ncclUint8, m->nccl,

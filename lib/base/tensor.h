@@ -19,6 +19,11 @@ struct tensor {
     int64_t rows, cols;
 };
 
+/* Rows (or other units) first .. first + count - 1. */
+struct span {
+    int64_t first, count;
+};
+
 #define NO_TENSOR ((struct tensor){ 0 })
 
 static inline struct tensor tensor_of(void *data, enum dtype t, int64_t rows, int64_t cols)

@@ -32,13 +32,14 @@ struct comm {
     int rank, world;
     int local_rank; /* this node's rank: which device */
 
-    /* full has n rows, n % world == 0; rank r's chunk of it is rows r n/world .. (r+1) n/world - 1.
-     * Writes the mean over ranks of this rank's chunk into that chunk; other rows become undefined.
-     * rows, or NULL for all: only the first rows[r] rows of rank r's chunk take part, and a rank's
-     * own chunk keeps the others (host array of world entries, equal on all ranks). */
-    comm_ticket (*reduce_scatter)(struct comm *c, struct tensor full, const int64_t *rows);
-    /* Each rank's chunk of full -> the same chunk on every rank. In place. rows: as above. */
-    comm_ticket (*all_gather)(struct comm *c, struct tensor full, const int64_t *rows);
+    /* Rank r's chunk of full is its rows own[r] (host array of world entries, equal on all ranks):
+     * chunks do not overlap, may differ in size and may be empty. NULL: equal chunks in the order of
+     * ranks, of rows that the world size divides, which is faster on GPUs.
+     * Writes the mean over ranks of this rank's chunk into that chunk. Rows of other chunks become
+     * undefined; those of none are not touched. */
+    comm_ticket (*reduce_scatter)(struct comm *c, struct tensor full, const struct span *own);
+    /* Each rank's chunk of full -> the same chunk on every rank. In place. own: as above. */
+    comm_ticket (*all_gather)(struct comm *c, struct tensor full, const struct span *own);
     comm_ticket (*all_reduce)(struct comm *c, struct tensor t); /* mean, in place */
     comm_ticket (*broadcast)(struct comm *c, struct tensor t, int root);
     /* counts in rows of recv/send (host arrays of world entries); rows packed by rank. */

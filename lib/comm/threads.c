@@ -33,7 +33,8 @@ static const char *const kind_name[] = {
 struct entry {
     bool here;
     struct tensor t, send;
-    int64_t *recv_rows, *send_rows; /* world each, owned by the slot; recv: also of each chunk */
+    int64_t *recv_rows, *send_rows; /* world each, owned by the slot */
+    struct span *own; /* world, in the memory of the two above: chunks of the ranks */
     const double *mine;
     double *all;
 };
@@ -147,15 +148,16 @@ static void receive(const struct slot *s, int world, int r)
 static void run_task(const struct slot *s, int world, int task)
 {
     struct tensor t = s->e[task].t;
-    int64_t count = tensor_count(t), rows = t.rows / world;
+    const struct span *own = s->e[task].own;
+    int64_t count = tensor_count(t);
     switch (s->kind) {
     case REDUCE_SCATTER:
-        mean(s, world, task * rows * t.cols, (task * rows + s->e[task].recv_rows[task]) * t.cols,
+        mean(s, world, own[task].first * t.cols, (own[task].first + own[task].count) * t.cols,
              task);
         break;
     case ALL_GATHER:
         for (int r = 0; r < world; r++)
-            copy_rows(t, r * rows, s->e[r].t, r * rows, s->e[r].recv_rows[r]);
+            copy_rows(t, own[r].first, s->e[r].t, own[r].first, own[r].count);
         break;
     case ALL_REDUCE:
         mean(s, world, count * task / s->tasks, count * (task + 1) / s->tasks, -1);
@@ -265,12 +267,12 @@ static void check_counts(struct group *g, const struct slot *s)
             }
 }
 
-static void check_rows(struct group *g, const struct slot *s)
+static void check_chunks(struct group *g, const struct slot *s)
 {
     for (int r = 1; r < g->world; r++)
-        if (memcmp(s->e[r].recv_rows, s->e[0].recv_rows, (size_t)g->world * sizeof(int64_t))) {
-            fail(g, r, GPT_DEVICE, "%s %lld: other numbers of rows than rank 0 has",
-                 kind_name[s->kind], (long long)s->seq);
+        if (memcmp(s->e[r].own, s->e[0].own, (size_t)g->world * sizeof(struct span))) {
+            fail(g, r, GPT_DEVICE, "%s %lld: other chunks than rank 0 has", kind_name[s->kind],
+                 (long long)s->seq);
             return;
         }
 }
@@ -305,15 +307,18 @@ static comm_ticket arrive(struct comm *c, enum kind kind, int root, int n, struc
         memcpy(e->recv_rows, mine.recv_rows, row_bytes);
     if (mine.send_rows)
         memcpy(e->send_rows, mine.send_rows, row_bytes);
+    if (mine.own)
+        memcpy(e->own, mine.own, (size_t)g->world * sizeof *mine.own);
     mine.recv_rows = e->recv_rows;
     mine.send_rows = e->send_rows;
+    mine.own = e->own;
     mine.here = true;
     *e = mine;
     if (++s->arrived == g->world) {
         if (kind == ALL_TO_ALL)
             check_counts(g, s);
         else if (kind == REDUCE_SCATTER || kind == ALL_GATHER)
-            check_rows(g, s);
+            check_chunks(g, s);
         pthread_cond_broadcast(&g->change);
     }
     pthread_mutex_unlock(&g->lock);
@@ -332,26 +337,28 @@ static void threads_wait(struct comm *c, comm_ticket ticket)
 
 /* -- the interface ----------------------------------------------------------------- */
 
-static comm_ticket arrive_rows(struct comm *c, enum kind kind, struct tensor full,
-                               const int64_t *rows)
+static comm_ticket arrive_chunks(struct comm *c, enum kind kind, struct tensor full,
+                                 const struct span *own)
 {
-    int64_t part = full.rows / c->world, n[c->world];
-    assert(full.rows % c->world == 0);
+    int64_t part = full.rows / c->world;
+    struct span s[c->world];
+    assert(own || full.rows % c->world == 0);
     for (int r = 0; r < c->world; r++) {
-        n[r] = rows ? rows[r] : part;
-        assert(n[r] >= 0 && n[r] <= part);
+        s[r] = own ? own[r] : (struct span){ r * part, part };
+        assert(s[r].first >= 0 && s[r].count >= 0 && s[r].first + s[r].count <= full.rows);
     }
-    return arrive(c, kind, 0, 0, (struct entry){ .t = full, .recv_rows = n });
+    return arrive(c, kind, 0, 0, (struct entry){ .t = full, .own = s });
 }
 
-static comm_ticket threads_reduce_scatter(struct comm *c, struct tensor full, const int64_t *rows)
+static comm_ticket threads_reduce_scatter(struct comm *c, struct tensor full,
+                                          const struct span *own)
 {
-    return arrive_rows(c, REDUCE_SCATTER, full, rows);
+    return arrive_chunks(c, REDUCE_SCATTER, full, own);
 }
 
-static comm_ticket threads_all_gather(struct comm *c, struct tensor full, const int64_t *rows)
+static comm_ticket threads_all_gather(struct comm *c, struct tensor full, const struct span *own)
 {
-    return arrive_rows(c, ALL_GATHER, full, rows);
+    return arrive_chunks(c, ALL_GATHER, full, own);
 }
 
 static comm_ticket threads_all_reduce(struct comm *c, struct tensor t)
@@ -466,6 +473,7 @@ static struct group *group_new(int world)
             int64_t *rows = g->rows + ((size_t)i * world + r) * world * 2;
             g->slot[i].e[r].recv_rows = rows;
             g->slot[i].e[r].send_rows = rows + world;
+            g->slot[i].e[r].own = (struct span *)rows;
         }
     }
     return g;

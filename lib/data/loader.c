@@ -238,11 +238,11 @@ static bool is_local(const struct loader_config *c, int chunk)
 
 static int check_shape(const struct loader *l, const struct batch_shape *w, int bound)
 {
-    if (w->chunks < 1 || w->chunks % l->c.world || w->chunks > l->c.max.chunks || w->tokens < 1 ||
+    if (w->chunks < l->c.world || w->chunks > l->c.max.chunks || w->tokens < 1 ||
         w->tokens > l->c.max.tokens || bound < 2 || bound > l->bound || w->cap < 0)
         return err_set(GPT_USAGE,
-                       "step %lld: expected at most %d chunks, a multiple of %d ranks, of "
-                       "at most %d tokens and %d documents; found %d, %d, %d",
+                       "step %lld: expected at most %d chunks, one for each of %d ranks at least, "
+                       "of at most %d tokens and %d documents; found %d, %d, %d",
                        (long long)l->next.step, l->c.max.chunks, l->c.world, l->c.max.tokens,
                        l->bound - 1, w->chunks, w->tokens, bound - 1);
     return 0;
@@ -323,7 +323,10 @@ static void *loader_thread(void *arg)
 
 static int local_chunks(const struct loader_config *c)
 {
-    return c->max.chunks / (c->world ? c->world : 1) * c->local_ranks;
+    int n = 0;
+    for (int k = 0; k < c->max.chunks; k++)
+        n += is_local(c, k);
+    return n;
 }
 
 static int max_bound(const struct loader_config *c)
@@ -364,8 +367,8 @@ static int check_config(const struct loader_config *c)
         c->first_rank + c->local_ranks > c->world)
         return err_set(GPT_USAGE, "loader: expected ranks within 0 to %d, found %d to %d",
                        c->world - 1, c->first_rank, c->first_rank + c->local_ranks - 1);
-    if (c->max.chunks < 1 || c->max.chunks % c->world)
-        return err_set(GPT_USAGE, "loader: expected chunks a step divisible by %d ranks, found %d",
+    if (c->max.chunks < c->world)
+        return err_set(GPT_USAGE, "loader: expected a chunk a step for each of %d ranks, found %d",
                        c->world, c->max.chunks);
     if (c->bigram_rows < 0 || c->bigram_rows == 1)
         return err_set(GPT_USAGE, "loader: expected no bigram table or two rows at least, found %d",

@@ -19,8 +19,8 @@
  *     for (s = ...) {                                    // in each rank's thread
  *         const struct step_batch *b;
  *         if ((rc = loader_next(l, rank, &b))) return rc;
- *         for (m = 0; m < b->chunks / world; m++)
- *             train(b->chunk[m * world + rank], ...);    // b->after goes to the checkpoint
+ *         for (k = rank; k < b->chunks; k += world)
+ *             train(b->chunk[k], ...);    // b->after goes to the checkpoint
  *     }
  *     loader_free(l);
  *
@@ -38,7 +38,7 @@
 
 /* Shape of a step's batch. tokens = 0: there is no such step. */
 struct batch_shape {
-    int chunks; /* chunks a step, a multiple of world */
+    int chunks; /* chunks a step, one a rank at least: chunk k is rank k % world's */
     int tokens; /* T: tokens a chunk */
     int cap; /* longest piece of a document; 0: no limit */
     int bound; /* M: entries of cu; 0: cu_bound(tokens) */
@@ -83,7 +83,7 @@ struct loader;
 /* Finds the shards and checks their headers and sizes; reads no tokens yet
  * (the record's clock includes the first shard, and so does the first
  * loader_next). GPT_INPUT: no MANIFEST, wrong magic, truncated shard, no
- * training shard. GPT_USAGE: chunks not divisible by world. */
+ * training shard. GPT_USAGE: fewer chunks than ranks. */
 int loader_new(struct loader **l, const struct loader_config *c) MUST_CHECK;
 /* Continues at a position from batch.after, before the first loader_next. */
 int loader_seek(struct loader *l, const struct loader_pos *at) MUST_CHECK;

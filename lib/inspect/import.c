@@ -12,25 +12,26 @@
 #include "inspect/inspect.h"
 #include "inspect/whole.h"
 #include "model/schedule.h"
+#include "model/recipe_share.h"
 
 static int write_rank(struct tensors *s, const struct whole *w, int n, const struct ckpt_info *info,
-                      const char *root, int level, int rank)
+                      const struct recipe *r, const char *root, int level, int rank)
 {
     struct ckpt_tensor *t = calloc((size_t)n + 1, sizeof *t);
     struct feed *f = calloc((size_t)n + 1, sizeof *f);
     int rc = t && f ? 0 : err_memory();
     for (int i = 0; !rc && i < n; i++) {
         const struct expected *e = w[i].e;
-        int64_t count = e->sharded ? e->shape[0] / info->ranks : rank ? 0 : e->shape[0];
-        int64_t begin = e->sharded ? count * rank : 0;
+        struct span own = e->sharded ? share_of(r, recipe_param(r, e->param), rank, info->ranks)
+                                     : (struct span){ 0, rank ? 0 : e->shape[0] };
         f[i] = (struct feed){ .s = s, .w = &w[i] };
-        f[i].at = whole_elements(e) / (uint64_t)e->shape[0] * (uint64_t)begin;
+        f[i].at = whole_elements(e) / (uint64_t)e->shape[0] * (uint64_t)own.first;
         t[i] = (struct ckpt_tensor){ .param = e->param,
                                      .kind = e->kind,
                                      .dtype = e->dtype,
                                      .rank = e->rank,
-                                     .begin = begin,
-                                     .count = count,
+                                     .begin = own.first,
+                                     .count = own.count,
                                      .fill = feed_read,
                                      .arg = &f[i] };
         memcpy(t[i].shape, e->shape, sizeof t[i].shape);
@@ -45,11 +46,11 @@ static int write_rank(struct tensors *s, const struct whole *w, int n, const str
 }
 
 static int write_all(struct tensors *s, const struct whole *w, int n, const struct ckpt_info *info,
-                     const char *root, int level)
+                     const struct recipe *r, const char *root, int level)
 {
     int rc = ckpt_begin(root, info->step);
-    for (int r = 0; !rc && r < info->ranks; r++)
-        rc = write_rank(s, w, n, info, root, level, r);
+    for (int k = 0; !rc && k < info->ranks; k++)
+        rc = write_rank(s, w, n, info, r, root, level, k);
     if (!rc)
         return ckpt_commit(root, info);
     ckpt_abort(root, info->step);
@@ -141,7 +142,7 @@ static int write_with_state(struct tensors *s, const struct whole *w, int n,
     with.state = state.kv;
     with.nstate = state.nkv;
     if (!rc)
-        rc = write_all(s, w, n, &with, job->root, job->level);
+        rc = write_all(s, w, n, &with, r, job->root, job->level);
     free(state.kv);
     free(state.expected);
     return rc;
@@ -161,9 +162,6 @@ static int write_tensors(struct tensors *s, const struct name_map *map, const st
                          "'%s.%s': import makes states in f32 and bf16, and this recipe keeps "
                          "some in f16 or e4m3",
                          e[i].param, e[i].kind);
-        else if (e[i].sharded && e[i].shape[0] % info->ranks)
-            rc = err_set(GPT_INPUT, "%d ranks do not divide the %" PRId64 " units of '%s.%s'",
-                         info->ranks, e[i].shape[0], e[i].param, e[i].kind);
         else
             rc = whole_find(&w[i], s, map, states);
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/pool.h"
 #include "checkpoint/checkpoint_write.h"
+#include "model/recipe_share.h"
 
 /* Where a piece's bytes come from; opened when they are first asked for. */
 struct feed {
@@ -55,6 +56,15 @@ static bool sharded(const struct job *j, const struct stored *t)
     return false;
 }
 
+/* A rank's units of a tensor that is cut: as gpt-train cuts it, where the recipe tells. */
+static struct span share(const struct job *j, const struct stored *t, int64_t units, int rank)
+{
+    int i = j->recipe ? recipe_param(j->recipe, t->param) : -1;
+    if (i < 0 || param_units(&j->recipe->params[i]) != units)
+        return share_even(units, rank, j->ranks);
+    return share_of(j->recipe, i, rank, j->ranks);
+}
+
 static int write_rank(void *arg, int rank)
 {
     struct job *j = arg;
@@ -66,15 +76,15 @@ static int write_rank(void *arg, int rank)
     for (int i = 0; !rc && i < n; i++) {
         const struct stored *s = tensors_at(j->from, i);
         bool cut = sharded(j, s);
-        int64_t count = cut ? e[i].shape[0] / j->ranks : rank ? 0 : e[i].shape[0];
-        int64_t begin = cut ? count * rank : 0;
-        f[i] = (struct feed){ .s = j->from, .t = s, .from = e[i].unit_bytes * (uint64_t)begin };
+        struct span own =
+            cut ? share(j, s, e[i].shape[0], rank) : (struct span){ 0, rank ? 0 : e[i].shape[0] };
+        f[i] = (struct feed){ .s = j->from, .t = s, .from = e[i].unit_bytes * (uint64_t)own.first };
         t[i] = (struct ckpt_tensor){ .param = s->param,
                                      .kind = s->kind,
                                      .dtype = s->dtype,
                                      .rank = e[i].rank,
-                                     .begin = begin,
-                                     .count = count,
+                                     .begin = own.first,
+                                     .count = own.count,
                                      .fill = feed,
                                      .arg = &f[i] };
         memcpy(t[i].shape, e[i].shape, sizeof t[i].shape);
@@ -89,42 +99,6 @@ static int write_rank(void *arg, int rank)
     return rc;
 }
 
-static int64_t gcd(int64_t a, int64_t b)
-{
-    while (b) {
-        int64_t r = a % b;
-        a = b;
-        b = r;
-    }
-    return a;
-}
-
-/* Every tensor that is cut must have a multiple of `ranks` units. */
-static int check_ranks(const struct job *j)
-{
-    const struct ckpt_entry *e, *bad = NULL;
-    int n = ckpt_entries(tensors_ckpt(j->from), &e);
-    int64_t common = 0;
-    char may[256] = "";
-    size_t at = 0;
-    for (int i = 0; i < n; i++) {
-        if (!sharded(j, tensors_at(j->from, i)))
-            continue;
-        common = gcd(common, e[i].shape[0]);
-        if (!bad && e[i].shape[0] % j->ranks)
-            bad = &e[i];
-    }
-    if (!bad)
-        return 0;
-    for (int64_t k = 1; k <= common && k <= CKPT_MAX_RANKS && at < sizeof may - 32; k++)
-        if (common % k == 0)
-            at += (size_t)snprintf(may + at, sizeof may - at, "%s%" PRId64, at ? ", " : "", k);
-    return err_set(GPT_INPUT,
-                   "%s: %d ranks do not divide the %" PRId64 " units of '%s'; expected "
-                   "one of %s",
-                   tensors_path(j->from), j->ranks, bad->shape[0], bad->name, may);
-}
-
 int reshard(struct tensors *from, const char *root, int ranks, int level, const struct recipe *r)
 {
     const struct ckpt *c = tensors_ckpt(from);
@@ -132,8 +106,8 @@ int reshard(struct tensors *from, const char *root, int ranks, int level, const 
         return err_set(GPT_INPUT, "%s: is no checkpoint", tensors_path(from));
     struct ckpt_info info = *ckpt_info(c);
     struct job j = { from, root, info.step, ranks, level, r };
-    int rc = check_ranks(&j);
-    if (rc || (rc = ckpt_verify_files(c, 0)) || (rc = ckpt_begin(root, info.step)))
+    int rc = ckpt_verify_files(c, 0);
+    if (rc || (rc = ckpt_begin(root, info.step)))
         return rc;
     info.ranks = ranks;
     if ((rc = parallel_for(ranks, 0, write_rank, &j)))

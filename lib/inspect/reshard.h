@@ -11,9 +11,8 @@
 #include "model/recipe.h"
 
 /* r says which parameters are cut by rank (else rank 0 keeps them whole); NULL, or one that r does
- * not know: those of which a tensor is in several pieces. GPT_INPUT: `ranks` does not divide the
- * units of a tensor that is cut; the message has the numbers that do. level as for ckpt_write_rank.
- */
+ * not know: those of which a tensor is in several pieces, and their units are cut so that ranks'
+ * counts differ by one at most. level as for ckpt_write_rank. */
 int reshard(struct tensors *from, const char *root, int ranks, int level,
             const struct recipe *r) MUST_CHECK;
 

@@ -1,6 +1,8 @@
 /* bank.c - see bank.h. */
 #include "model/bank.h"
 
+#include "model/recipe_share.h"
+
 int64_t param_bytes(const struct param_spec *s)
 {
     return s->matrices * s->rows * s->cols * (int64_t)dtype_size(s->dtype);
@@ -11,23 +13,16 @@ int64_t head_fp8_bytes(const struct recipe *r)
     return r->head_weight == HEAD_WEIGHT_FP8 ? (int64_t)r->width * r->vocab : 0;
 }
 
-static int shard(struct param *p, int rank, int world)
+static void shard(struct banks *b, int i)
 {
-    const struct param_spec *s = p->spec;
-    int64_t unit_rows = s->matrices > 1 ? s->rows : 1;
-    p->units = p->used = s->matrices > 1 ? s->matrices : s->rows;
-    p->own_first = 0;
-    p->own_count = p->units;
-    if (s->comms != COMMS_REPLICATED) {
-        if (p->units % world)
-            return err_set(GPT_USAGE, "%s: %lld %s do not divide among %d ranks", s->label,
-                           (long long)p->units, s->matrices > 1 ? "matrices" : "rows", world);
-        p->own_count = p->units / world;
-        p->own_first = rank * p->own_count;
-    }
-    p->w_own = tensor_rows(p->w, p->own_first * unit_rows, p->own_count * unit_rows);
-    p->g_own = tensor_rows(p->g, p->own_first * unit_rows, p->own_count * unit_rows);
-    return 0;
+    struct param *p = &b->p[i];
+    struct span own = share_of(b->recipe, i, b->rank, b->world);
+    p->units = p->used = param_units(p->spec);
+    p->own_first = own.first;
+    p->own_count = own.count;
+    int64_t rows = param_unit_rows(p);
+    p->w_own = tensor_rows(p->w, p->own_first * rows, p->own_count * rows);
+    p->g_own = tensor_rows(p->g, p->own_first * rows, p->own_count * rows);
 }
 
 enum dtype gradient_dtype(const struct recipe *r, const struct param_spec *s)
@@ -51,9 +46,7 @@ int banks_init(struct banks *b, const struct recipe *r, struct ops *o, int rank,
         p->spec = s;
         p->w = allocated(o, s, s->dtype);
         p->g = allocated(o, s, gradient_dtype(r, s));
-        int rc = shard(p, rank, world);
-        if (rc)
-            return rc;
+        shard(b, i);
     }
     banks_clear(b, true);
     return o->status(o);
@@ -66,9 +59,7 @@ int banks_init_weights(struct banks *b, const struct recipe *r, struct ops *o)
         const struct param_spec *s = &r->params[i];
         b->p[i].spec = s;
         b->p[i].w = allocated(o, s, o->act == DT_F32 ? DT_F32 : s->dtype);
-        int rc = shard(&b->p[i], 0, 1);
-        if (rc)
-            return rc;
+        shard(b, i);
     }
     return o->status(o);
 }

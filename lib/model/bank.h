@@ -3,7 +3,7 @@
  * A parameter is one contiguous array of `matrices` equal matrices (rows x
  * cols). Weight, gradient, momenta and mantissa share the layout. A sharded
  * parameter is divided along its leading axis - whole matrices of a bank, rows
- * of a table - into equal shards, one a rank; a shard is a pointer and a count.
+ * of a table - into shards, one a rank (recipe_share.h); a shard is a pointer and a count.
  *
  *     struct banks b;
  *     if ((rc = banks_init(&b, recipe, ops, rank, world))) return rc;
@@ -38,7 +38,6 @@ struct banks {
 };
 
 enum dtype gradient_dtype(const struct recipe *r, const struct param_spec *s);
-/* GPT_INPUT naming parameter, units and ranks when a shard would not be whole. */
 int banks_init(struct banks *b, const struct recipe *r, struct ops *o, int rank,
                int world) MUST_CHECK;
 /* Of one rank and without gradients, for evaluation. On a CPU bf16 weights are kept as f32, so that

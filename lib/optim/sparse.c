@@ -8,7 +8,9 @@
 struct sparse {
     struct ops *ops;
     int rank, world;
-    int64_t rows, part; /* of the table, of one shard */
+    int64_t rows, others; /* of the table; the most that are not one rank's */
+    struct span *own; /* (world): the rows of each rank */
+    bool even;
     uint64_t *touched; /* one bit a row */
     int64_t *send_rows, *recv_rows; /* (world): rows sent to, received from each rank */
     double *mine, *all; /* (world), (world,world): rows that a rank sends to each rank */
@@ -83,7 +85,8 @@ static void warm_up(struct sparse *s)
     s->ops->merge_rows(s->ops, tensor_rows(s->send, 0, 1), s->recv, &m);
 }
 
-int sparse_new(struct sparse **out, struct ops *o, struct comm *c, struct tensor g, int64_t most)
+int sparse_new(struct sparse **out, struct ops *o, struct comm *c, struct tensor g,
+               const struct span *own, int64_t most)
 {
     struct sparse *s = calloc(1, sizeof *s);
     size_t world = (size_t)c->world;
@@ -92,12 +95,12 @@ int sparse_new(struct sparse **out, struct ops *o, struct comm *c, struct tensor
     *out = NULL;
     if (!s)
         return err_sys("sparse exchange");
-    assert(g.rows % c->world == 0);
     s->ops = o;
     s->rank = c->rank;
     s->world = c->world;
     s->rows = g.rows;
-    s->part = g.rows / c->world;
+    s->others = g.rows - g.rows / c->world;
+    s->even = g.rows % c->world == 0;
     s->list_room = send_room(g.rows, c->world, most);
     s->touched = calloc((size_t)(g.rows + 63) / 64, sizeof *s->touched);
     s->send_rows = calloc(world, sizeof *s->send_rows);
@@ -105,10 +108,11 @@ int sparse_new(struct sparse **out, struct ops *o, struct comm *c, struct tensor
     s->mine = calloc(world, sizeof *s->mine);
     s->all = calloc(world * world, sizeof *s->all);
     s->list = calloc((size_t)s->list_room + world + 1, sizeof *s->list);
-    if (!s->touched || !s->send_rows || !s->recv_rows || !s->mine || !s->all || !s->list)
+    s->own = malloc(world * sizeof *s->own);
+    if (!s->own || !s->touched || !s->send_rows || !s->recv_rows || !s->mine || !s->all || !s->list)
         rc = err_sys("sparse exchange of %lld rows", (long long)g.rows);
     else
-        rc = take_device(s, g, most);
+        memcpy(s->own, own, world * sizeof *s->own), rc = take_device(s, g, most);
     if (!rc)
         warm_up(s);
     if (rc)
@@ -122,6 +126,7 @@ void sparse_free(struct sparse *s)
 {
     if (!s)
         return;
+    free(s->own);
     free(s->touched);
     free(s->send_rows);
     free(s->recv_rows);
@@ -158,17 +163,20 @@ bool sparse_settled(const struct sparse *s)
  * record of touched rows. Returns their number. */
 static int64_t list_touched(struct sparse *s)
 {
-    int64_t own = s->rank * s->part, n = 0;
+    int64_t n = 0;
+    int owner = 0;
 
     memset(s->send_rows, 0, (size_t)s->world * sizeof *s->send_rows);
     for (int64_t w = 0; w < (s->rows + 63) / 64; w++) {
         for (uint64_t left = s->touched[w]; left; left &= left - 1) {
             int64_t row = 64 * w + __builtin_ctzll(left);
-            if (row >= own && row < own + s->part)
+            while (row >= s->own[owner].first + s->own[owner].count)
+                owner++;
+            if (owner == s->rank)
                 continue;
             assert(n < s->list_room);
             s->list[n++] = (int32_t)row;
-            s->send_rows[row / s->part]++;
+            s->send_rows[owner]++;
         }
         s->touched[w] = 0;
     }
@@ -214,7 +222,7 @@ static void exchange_rows(struct sparse *s, struct comm *c, struct tensor g, int
     struct lookup from = { .tokens = (int)n, .row = s->send_index };
     struct row_merge m = { .rank = c->rank,
                            .world = c->world,
-                           .first = c->rank * s->part,
+                           .first = s->own[c->rank].first,
                            .index = s->recv_index,
                            .start = s->start };
     int32_t *start = s->list + s->list_room, at = 0;
@@ -230,13 +238,13 @@ static void exchange_rows(struct sparse *s, struct comm *c, struct tensor g, int
     comm_ticket rows = c->all_to_all(c, s->recv, s->recv_rows, s->send, s->send_rows);
     c->wait(c, indices);
     c->wait(c, rows);
-    o->merge_rows(o, tensor_rows(g, m.first, s->part), s->recv, &m);
+    o->merge_rows(o, tensor_rows(g, m.first, s->own[c->rank].count), s->recv, &m);
 }
 
 int sparse_exchange(struct sparse *s, struct comm *c, struct tensor g)
 {
     double row = (double)tensor_bytes(tensor_rows(g, 0, 1)), indexed = row + sizeof(int32_t);
-    double dense = (double)(s->rows - s->part) * row;
+    double dense = (double)s->others * row;
     int64_t n = list_touched(s);
     struct volume v;
     int rc;
@@ -252,7 +260,7 @@ int sparse_exchange(struct sparse *s, struct comm *c, struct tensor g)
     } else {
         s->stats.dense++;
         s->stats.sent_bytes += dense;
-        c->wait(c, c->reduce_scatter(c, g, NULL));
+        c->wait(c, c->reduce_scatter(c, g, s->even ? NULL : s->own));
     }
     return 0;
 }

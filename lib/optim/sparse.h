@@ -35,10 +35,10 @@ struct sparse_stats {
     double dense_bytes; /* what ring reduce-scatters would have sent */
 };
 
-/* g: the gradient that sparse_exchange will get, its rows a multiple of the world size. most: an
- * upper bound on the rows that a rank touches between two exchanges (asserted). */
+/* g: the gradient that sparse_exchange will get. own (world): the rows of each rank, in its order.
+ * most: an upper bound on the rows that a rank touches between two exchanges (asserted). */
 int sparse_new(struct sparse **s, struct ops *o, struct comm *c, struct tensor g,
-               int64_t most) MUST_CHECK;
+               const struct span *own, int64_t most) MUST_CHECK;
 void sparse_free(struct sparse *s);
 /* Device memory, in bytes. */
 int64_t sparse_bytes(struct tensor g, int world, int64_t most);

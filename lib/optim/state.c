@@ -4,11 +4,7 @@
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
-
-static bool sharded(const struct param_spec *s, int world)
-{
-    return s->comms != COMMS_REPLICATED && world > 1;
-}
+#include "model/recipe_share.h"
 
 enum dtype optim_update_dtype(const struct recipe *r, const struct param_spec *s)
 {
@@ -24,15 +20,17 @@ static int64_t kept_bytes(enum dtype t, int64_t n, int64_t cols)
     return n * (int64_t)dtype_size(t) + (has_scale(t) ? n / cols * (int64_t)sizeof(float) : 0);
 }
 
-static int64_t own_elements(const struct param_spec *s, int world)
+/* Of the rank that owns most. */
+static int64_t own_elements(const struct recipe *r, int i, int world)
 {
-    return s->matrices * s->rows * s->cols / (sharded(s, world) ? world : 1);
+    const struct param_spec *s = &r->params[i];
+    return s->matrices * s->rows * s->cols / param_units(s) * share_most(r, i, world);
 }
 
 int64_t optim_master_bytes(const struct recipe *r, int i, int world)
 {
     const struct param_spec *s = &r->params[i];
-    int64_t n = own_elements(s, world);
+    int64_t n = own_elements(r, i, world);
     if (s->rule == RULE_NORMUON)
         return s->dtype == DT_BF16 ? n * 2 : 0;
     return kept_bytes(s->master, n, s->cols);
@@ -41,7 +39,7 @@ int64_t optim_master_bytes(const struct recipe *r, int i, int world)
 int64_t optim_param_bytes(const struct recipe *r, int i, int world)
 {
     const struct param_spec *s = &r->params[i];
-    int64_t n = own_elements(s, world);
+    int64_t n = own_elements(r, i, world);
     if (s->rule == RULE_ADAM)
         return optim_master_bytes(r, i, world) + kept_bytes(s->exp_avg, n, s->cols) +
                kept_bytes(s->exp_avg_sq, n, s->cols);
@@ -53,7 +51,7 @@ static int64_t x_bytes(const struct recipe *r, int world)
     int64_t most = 0;
     for (int i = 0; i < r->n_params; i++) {
         const struct param_spec *s = &r->params[i];
-        int64_t bytes = own_elements(s, world) * (int64_t)dtype_size(optim_update_dtype(r, s));
+        int64_t bytes = own_elements(r, i, world) * (int64_t)dtype_size(optim_update_dtype(r, s));
         if (s->rule == RULE_NORMUON && bytes > most)
             most = bytes;
     }
@@ -81,7 +79,7 @@ static int64_t most_touched(const struct recipe *r, int world)
     int64_t most = 0;
     for (int i = 0; i < r->n_stages; i++)
         most = r->stages[i].tokens > most ? r->stages[i].tokens : most;
-    return most / world * r->adam_every;
+    return (r->chunks + world - 1) / world * (most / r->chunks) * r->adam_every;
 }
 
 int64_t optim_work_bytes(const struct recipe *r, int world)
@@ -115,7 +113,7 @@ static int learning_rates(struct optim_param *q, const struct param *p)
 {
     const struct param_spec *s = p->spec;
     double shape = sqrt(fmax(1, (double)s->rows / (double)s->cols));
-    q->lr_mul = malloc((size_t)p->own_count * sizeof *q->lr_mul);
+    q->lr_mul = malloc((size_t)p->own_count * sizeof *q->lr_mul + 1);
     if (!q->lr_mul)
         return err_sys("learning rates of %s", s->label);
     for (int64_t i = 0; i < p->own_count; i++)
@@ -129,19 +127,23 @@ static int take_shards(struct optim *z, int i)
     struct param *p = &z->banks->p[i];
     struct optim_param *q = &z->p[i];
     int world = z->comm->world;
-    int64_t part = p->w_own.rows, used = p->used * param_unit_rows(p);
+    int64_t each = param_unit_rows(p), used = p->used * each;
+    struct span own[world];
 
     q->reduced = calloc((size_t)world, sizeof *q->reduced);
     if (q->reduced && p->spec->comms == COMMS_REPLICATED)
         return 0;
     q->shard = calloc((size_t)world, sizeof *q->shard);
-    q->rows = calloc((size_t)world, sizeof *q->rows);
-    if (!q->reduced || !q->shard || !q->rows)
+    q->chunk = calloc((size_t)world, sizeof *q->chunk);
+    if (!q->reduced || !q->shard || !q->chunk)
         return err_sys("shards of %s", p->spec->label);
+    shares_of(z->recipe, i, world, own);
     for (int r = 0; r < world; r++) {
-        int64_t left = z->recipe->padding ? part : used - r * part;
-        q->shard[r].rows = left < 0 ? 0 : left < part ? left : part;
-        q->padded |= q->shard[r].rows < part;
+        int64_t first = own[r].first * each, rows = own[r].count * each, left = used - first;
+        if (!z->recipe->padding && rows > left)
+            rows = left < 0 ? 0 : left;
+        q->shard[r] = (struct shard_rows){ .first = first, .rows = rows };
+        q->uneven |= rows != p->w.rows / world || rows * world != p->w.rows;
     }
     return 0;
 }
@@ -169,6 +171,18 @@ static int take_states(struct optim *z, int i)
     return learning_rates(q, p);
 }
 
+/* The shards with their padding. */
+static const struct span *whole_shards(const struct optim *z, int i)
+{
+    const struct param *p = &z->banks->p[i];
+    int64_t each = param_unit_rows(p);
+    struct span *own = z->p[i].chunk;
+    shares_of(z->recipe, i, z->comm->world, own);
+    for (int r = 0; r < z->comm->world; r++)
+        own[r] = (struct span){ own[r].first * each, own[r].count * each };
+    return own;
+}
+
 int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct ops *o,
                struct comm *c)
 {
@@ -189,7 +203,8 @@ int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct 
         return rc;
     z->sparse_param = sparse_param(r, c->world);
     if (z->sparse_param >= 0 &&
-        (rc = sparse_new(&z->sparse, o, c, b->p[z->sparse_param].g, most_touched(r, c->world))))
+        (rc = sparse_new(&z->sparse, o, c, b->p[z->sparse_param].g,
+                         whole_shards(z, z->sparse_param), most_touched(r, c->world))))
         return rc;
     optim_reset(z);
     return o->status(o);
@@ -203,9 +218,9 @@ void optim_release(struct optim *z)
         struct optim_param *q = &z->p[i];
         free(q->lr_mul);
         free(q->shard);
-        free(q->rows);
+        free(q->chunk);
         free(q->reduced);
-        q->lr_mul = NULL, q->shard = NULL, q->rows = NULL, q->reduced = NULL;
+        q->lr_mul = NULL, q->shard = NULL, q->chunk = NULL, q->reduced = NULL;
     }
 }
 
@@ -379,7 +394,8 @@ int optim_tensors(const struct optim *z, struct optim_tensor *out)
 void optim_gather_weights(struct optim *z)
 {
     for (int i = 0; i < z->recipe->n_params; i++)
-        if (z->recipe->params[i].comms != COMMS_REPLICATED)
-            z->comm->wait(z->comm, z->comm->all_gather(z->comm, z->banks->p[i].w, NULL));
+        if (z->p[i].shard)
+            z->comm->wait(z->comm,
+                          z->comm->all_gather(z->comm, z->banks->p[i].w, whole_shards(z, i)));
     banks_quantize(z->banks);
 }

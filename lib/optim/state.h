@@ -29,7 +29,8 @@
 
 /* One rank's shard of a parameter, as collectives of a step see it. */
 struct shard_rows {
-    int64_t rows; /* that are communicated: the shard's, less padding where the recipe says so */
+    int64_t first, rows; /* that are communicated: the shard's, less padding where the recipe says
+                            so */
     int64_t final; /* rows of its gradient that are final in this step */
     bool sent; /* its reduction has started */
 };
@@ -45,8 +46,8 @@ struct optim_param {
     bool counted; /* Adam: updated in the last finished step */
     bool late; /* its weight is gathered at the start of the next step */
     struct shard_rows *shard; /* (world); NULL: replicated */
-    int64_t *rows; /* (world): argument of a collective */
-    bool padded; /* some shards are not communicated whole */
+    struct span *chunk; /* (world): argument of a collective */
+    bool uneven; /* not all ranks communicate the same number of rows */
 
     bool reducing; /* the reduction of its gradient has started in this step */
     comm_ticket *reduced; /* of each collective of the reduction, world at most */
@@ -115,12 +116,12 @@ struct optim_tensor {
 enum { OPTIM_MAX_TENSORS = 7 * MAX_PARAMS };
 /* Fills out (OPTIM_MAX_TENSORS) and returns how many. A resumed run loads into the same tensors. */
 int optim_tensors(const struct optim *z, struct optim_tensor *out);
-/* Argument of a collective: rows of each shard that are communicated; NULL: all. */
-static inline const int64_t *optim_rows(struct optim_param *q, const struct comm *c)
+/* Argument of a collective: the rows of each shard that are communicated; NULL: equal shards. */
+static inline const struct span *optim_chunks(struct optim_param *q, const struct comm *c)
 {
     for (int r = 0; r < c->world; r++)
-        q->rows[r] = q->shard[r].rows;
-    return q->padded ? q->rows : NULL;
+        q->chunk[r] = (struct span){ q->shard[r].first, q->shard[r].rows };
+    return q->uneven ? q->chunk : NULL;
 }
 /* After each rank has written its own shards of the weights: gathers them on all ranks and makes
  * the fp8 copies. */

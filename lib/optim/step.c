@@ -27,13 +27,13 @@ static void reduce_shards(struct optim *z, int i, bool all)
     for (int r = 0; r < world; r++) {
         struct shard_rows *s = &q->shard[r];
         bool go = !s->sent && (all || s->final >= s->rows);
-        q->rows[r] = go ? s->rows : 0;
+        q->chunk[r] = (struct span){ s->first, go ? s->rows : 0 };
         s->sent |= go;
         going += go;
     }
     if (going)
         q->reduced[q->n_reduced++] = z->comm->reduce_scatter(
-            z->comm, z->banks->p[i].g, going < world || q->padded ? q->rows : NULL);
+            z->comm, z->banks->p[i].g, going < world || q->uneven ? q->chunk : NULL);
 }
 
 /* Is its gradient reduced by optim_exchange, between backward and optim_step? */
@@ -72,6 +72,8 @@ static void update_normuon(struct optim *z, int i)
     int n = (int)p->own_count;
     const struct step_gate *gate = z->gate ? &z->gate->gate : NULL;
 
+    if (!n) /* more ranks than matrices */
+        return;
     o->muon_input(o, x, q->momentum, p->g_own, n, m, gate);
     o->polar(o, x, n, r->polar, r->n_polar, r->aol);
     o->normuon(o, p->w_own, q->mantissa, q->second, x, n, q->lr_mul, p->spec->beta2, m, gate);
@@ -137,9 +139,9 @@ static void gather_weight(struct optim *z, int i)
 
     if (!q->shard)
         return;
-    q->gathered = z->comm->all_gather(z->comm, p->w, optim_rows(q, z->comm));
+    q->gathered = z->comm->all_gather(z->comm, p->w, optim_chunks(q, z->comm));
     if (p->fp8.codes.data)
-        q->gathered_fp8 = z->comm->all_gather(z->comm, p->fp8.codes, optim_rows(q, z->comm));
+        q->gathered_fp8 = z->comm->all_gather(z->comm, p->fp8.codes, optim_chunks(q, z->comm));
 }
 
 /* A tied head is gathered within the step, which copies it to the embedding. */
@@ -194,7 +196,6 @@ void optim_reduce_early(struct optim *z, const struct step_schedule *at, int i, 
                         int64_t n)
 {
     struct optim_param *q = &z->p[i];
-    int64_t part = z->banks->p[i].g_own.rows;
 
     if (!z->recipe->params[i].early || !takes_part(z, at, i) || is_tied_head(z, at, i) ||
         is_sparse(z, i))
@@ -207,8 +208,8 @@ void optim_reduce_early(struct optim *z, const struct step_schedule *at, int i, 
     }
     for (int r = 0; r < z->comm->world; r++) {
         struct shard_rows *p = &q->shard[r];
-        int64_t begin = first > r * part ? first : r * part;
-        int64_t last = r * part + p->rows, end = first + n < last ? first + n : last;
+        int64_t begin = first > p->first ? first : p->first;
+        int64_t last = p->first + p->rows, end = first + n < last ? first + n : last;
         p->final += end > begin ? end - begin : 0;
     }
     reduce_shards(z, i, false);
@@ -320,7 +321,7 @@ void optim_step(struct optim *z, const struct step_schedule *at)
 
 /* -- the untie step ---------------------------------------------------------------------- */
 
-/* A rank's shard (n,V) of a (D,V) matrix becomes its shard (V/world,D) of the transpose. Equal to
+/* A rank's shard (n,V) of a (D,V) matrix becomes its shard (v,D) of the transpose. Equal to
  * all-gather, transpose and reshard, but each rank receives only what it keeps. Scratch memory:
  * the gradients of head and embedding, which are cleared by now. */
 static void transpose_shards(struct optim *z, struct tensor dst, struct tensor src)
@@ -329,24 +330,36 @@ static void transpose_shards(struct optim *z, struct tensor dst, struct tensor s
     struct comm *c = z->comm;
     struct param *head = &z->banks->p[z->recipe->tied_head];
     struct param *embed = &z->banks->p[z->recipe->tied_embed];
+    const struct shard_rows *of_head = z->p[z->recipe->tied_head].shard;
+    const struct shard_rows *of_embed = z->p[z->recipe->tied_embed].shard;
 
     if (dst.rows == src.cols) {
         o->transpose(o, dst, src, 0);
         return;
     }
-    int64_t n = src.rows, v = src.cols, part = dst.rows, rows[c->world];
-    struct tensor send = tensor_of(head->g.data, src.dtype, v, n);
-    struct tensor recv = tensor_of(embed->g.data, src.dtype, v, n);
-    struct tensor turned = tensor_of(head->g.data, src.dtype, n * c->world, part);
+    int64_t sent[c->world], received[c->world];
+    struct tensor send = tensor_of(head->g.data, src.dtype, src.cols, src.rows);
+    struct tensor recv = tensor_of(embed->g.data, src.dtype, dst.rows, dst.cols);
+    struct tensor turned = tensor_of(head->g.data, src.dtype, dst.cols, dst.rows);
     assert(tensor_bytes(send) <= tensor_bytes(head->g));
     assert(tensor_bytes(recv) <= tensor_bytes(embed->g));
+    assert(tensor_bytes(turned) <= tensor_bytes(head->g));
 
-    for (int r = 0; r < c->world; r++)
-        rows[r] = part;
+    for (int r = 0; r < c->world; r++) { /* in elements: ranks have blocks of their own widths */
+        sent[r] = of_embed[r].rows * src.rows;
+        received[r] = dst.rows * of_head[r].rows;
+    }
     o->transpose(o, send, src, 0);
-    c->wait(c, c->all_to_all(c, recv, rows, send, rows));
-    for (int r = 0; r < c->world; r++)
-        o->transpose(o, tensor_rows(turned, r * n, n), tensor_rows(recv, r * part, part), 0);
+    c->wait(c, c->all_to_all(c, tensor_shape(recv, tensor_count(recv), 1), received,
+                             tensor_shape(send, tensor_count(send), 1), sent));
+    for (int r = 0; r < c->world; r++) {
+        struct tensor block = tensor_rows(turned, of_head[r].first, of_head[r].rows);
+        struct tensor from = tensor_shape(recv, dst.rows, block.rows);
+        from.data =
+            tensor_rows(tensor_shape(recv, tensor_count(recv), 1), of_head[r].first * dst.rows, 0)
+                .data;
+        o->transpose(o, block, from, 0);
+    }
     o->transpose(o, dst, turned, 0);
 }
 

@@ -251,7 +251,7 @@ static int time_forms(struct stage_bench *s, int n, double *const ms[FORMS])
 static void note_touched(struct stage_bench *s, char *block)
 {
     struct rank *k = s->k;
-    int T = s->even.chunk_tokens, n = k->micros * k->world;
+    int T = s->even.chunk_tokens, n = k->run->recipe->chunks;
     for (int odd = 0; odd < 2; odd++) {
         s->touched[odd] = malloc((size_t)(k->micros * T) * 4);
         for (int m = 0; m < k->micros && s->touched[odd]; m++) {

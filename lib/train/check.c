@@ -2,19 +2,37 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/hash.h"
+#include "model/recipe_share.h"
 #include "train/rank.h"
+
+/* At the untie step the moments of tied tables pass through memory of their gradients. */
+static int check_tied(const struct recipe *r, int i, int ranks)
+{
+    const struct param_spec *s = &r->params[i];
+    size_t moments = (size_t)share_most(r, i, ranks) * dtype_size(s->exp_avg);
+    if (ranks == 1 || s->comms == COMMS_REPLICATED ||
+        moments <= (size_t)s->rows * dtype_size(gradient_dtype(r, s)))
+        return 0;
+    return err_set(GPT_USAGE,
+                   "tied tables on %d ranks: expected an even number of rows of '%s', "
+                   "found %lld",
+                   ranks, s->label, (long long)s->rows);
+}
 
 int check_ranks(const struct recipe *r, int ranks)
 {
     if (ranks > MAX_RANKS)
         return err_set(GPT_USAGE, "%d ranks: at most %d", ranks, MAX_RANKS);
-    if (r->chunks % ranks)
-        return err_set(GPT_USAGE, "%d ranks do not divide the recipe's %d chunks a step", ranks,
-                       r->chunks);
-    if (r->chunks / ranks > MAX_MICRO)
+    if (r->chunks < ranks)
+        return err_set(GPT_USAGE,
+                       "%d ranks, and a step has %d chunks: expected one a rank at least "
+                       "(data.chunks)",
+                       ranks, r->chunks);
+    if (rank_micros(r->chunks, 0, ranks) > MAX_MICRO)
         return err_set(GPT_USAGE, "%d chunks a step on %d ranks: at most %d micro-batches",
                        r->chunks, ranks, MAX_MICRO);
-    return 0;
+    int rc = r->tied_head < 0 ? 0 : check_tied(r, r->tied_head, ranks);
+    return rc || r->tied_head < 0 ? rc : check_tied(r, r->tied_embed, ranks);
 }
 
 /* Label and kind of the first of this rank's weights and states that is not finite; NULL: none. */

@@ -1,6 +1,9 @@
 /* plan.c - memory, communication and schedule of a run, computed from the recipe (--plan). */
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include "base/report.h"
+#include "model/recipe_share.h"
 #include "train/rank.h"
 
 static double mib(double bytes) { return bytes / (1 << 20); }
@@ -25,7 +28,7 @@ static double ring_bytes(const struct recipe *r, const struct param_spec *s, int
     return ring_reduce(r, s, ranks) + after * (ranks - 1) / ranks;
 }
 
-static int plan_params(const struct recipe *r, int ranks, struct report *out)
+static void plan_params(const struct recipe *r, int ranks, struct report *out)
 {
     static const char *const rules[] = { "normuon", "adam" };
     static const char *const comms[] = { "replicated", "sharded", "sparse" };
@@ -35,21 +38,14 @@ static int plan_params(const struct recipe *r, int ranks, struct report *out)
                  "master:f2:of_it_master,_MiB");
     for (int i = 0; i < r->n_params; i++) {
         const struct param_spec *s = &r->params[i];
-        int64_t units = s->matrices > 1 ? s->matrices : s->rows;
-        bool whole = s->comms == COMMS_REPLICATED;
         char shape[64];
-        if (!whole && units % ranks)
-            return err_set(GPT_USAGE, "%s: %lld %s do not divide among %d ranks", s->label,
-                           (long long)units, s->matrices > 1 ? "matrices" : "rows", ranks);
         snprintf(shape, sizeof shape, "%lld x %lld x %lld", (long long)s->matrices,
                  (long long)s->rows, (long long)s->cols);
         report_row(out, s->label, shape, dtype_name(s->dtype), rules[s->rule], comms[s->comms],
-                   whole ? units : units / ranks,
-                   mib((double)param_bytes(s) + gradient_bytes(r, s)),
+                   share_most(r, i, ranks), mib((double)param_bytes(s) + gradient_bytes(r, s)),
                    mib((double)optim_param_bytes(r, i, ranks)),
                    mib((double)optim_master_bytes(r, i, ranks)));
     }
-    return 0;
 }
 
 static void plan_memory(const struct recipe *r, int ranks, enum dtype act, struct report *out)
@@ -59,8 +55,9 @@ static void plan_memory(const struct recipe *r, int ranks, enum dtype act, struc
     double acts =
         (double)model_arena_bytes(r, act, big.tokens, r->val_tokens ? (int)r->val_chunk : 0);
     double work = (double)optim_work_bytes(r, ranks);
-    double batches = 2.0 * r->chunks / ranks * (double)batch_slot_bytes(r, big.tokens, true) +
-                     (double)batch_slot_bytes(r, r->val_chunk, false);
+    double batches =
+        2.0 * rank_micros(r->chunks, 0, ranks) * (double)batch_slot_bytes(r, big.tokens, true) +
+        (double)batch_slot_bytes(r, r->val_chunk, false);
     for (int i = 0; i < r->n_params; i++) {
         weights += (double)param_bytes(&r->params[i]) + gradient_bytes(r, &r->params[i]);
         state += (double)optim_param_bytes(r, i, ranks);
@@ -73,6 +70,105 @@ static void plan_memory(const struct recipe *r, int ranks, enum dtype act, struc
     report_row(out, "batches", mib(batches));
     report_row(out, "sum, without what single ops take",
                mib(weights + state + work + acts + batches));
+}
+
+/* What a rank does of a step: its matrices of NorMuon's banks, their FLOPs, and the bytes that it
+ * sends in a step in which all parameters move. A rank sends each other one's part of a gradient,
+ * and its own part of a weight to each (optimizers.md 2.6). */
+struct share {
+    char matrices[160];
+    double flops, sent;
+    int micros;
+};
+
+static struct share share_of_rank(const struct recipe *r, int rank, int ranks)
+{
+    struct share s = { .micros = rank_micros(r->chunks, rank, ranks) };
+    size_t at = 0;
+    for (int i = 0; i < r->n_params; i++) {
+        const struct param_spec *p = &r->params[i];
+        struct span own = share_of(r, i, rank, ranks);
+        double part = (double)own.count / (double)param_units(p);
+        if (p->comms == COMMS_REPLICATED) {
+            s.sent += ring_bytes(r, p, ranks);
+            continue;
+        }
+        s.sent += gradient_bytes(r, p) * (1 - part) + (double)param_bytes(p) * part * (ranks - 1);
+        s.flops += share_cost(r, i) * (double)own.count;
+        if (p->rule == RULE_NORMUON && at < sizeof s.matrices - 48)
+            at += (size_t)snprintf(s.matrices + at, sizeof s.matrices - at, "%s%s %lld",
+                                   at ? ", " : "", p->label, (long long)own.count);
+    }
+    return s;
+}
+
+/* Bytes of all ranks for matrices in bf16 that the cuts of one flat buffer split: each of k ranks
+ * that hold a piece receives the others'. */
+static double flat_gathers(const struct recipe *r, int ranks)
+{
+    double whole = 0, at = 0, bytes = 0;
+    for (int i = 0; i < r->n_params; i++)
+        if (r->params[i].rule == RULE_NORMUON)
+            whole += (double)(r->params[i].matrices * r->params[i].rows * r->params[i].cols);
+    for (int i = 0; i < r->n_params; i++)
+        for (int64_t m = 0; r->params[i].rule == RULE_NORMUON && m < r->params[i].matrices; m++) {
+            double n = (double)(r->params[i].rows * r->params[i].cols);
+            double pieces = ceil((at + n) * ranks / whole) - floor(at * ranks / whole);
+            bytes += 2 * n * (pieces - 1);
+            at += n;
+        }
+    return bytes;
+}
+
+/* Bytes of NorMuon's parameters beside those of AdamW under ZeRO-1 on one flat buffer. */
+static void plan_ratios(const struct recipe *r, int ranks, struct report *out)
+{
+    double here = 0, flat = 0;
+    for (int i = 0; i < r->n_params; i++) {
+        const struct param_spec *p = &r->params[i];
+        if (p->rule != RULE_NORMUON)
+            continue;
+        flat += ring_bytes(r, p, ranks) * ranks;
+        for (int k = 0; k < ranks && p->comms != COMMS_REPLICATED; k++) {
+            double part = (double)share_of(r, i, k, ranks).count / (double)param_units(p);
+            here += gradient_bytes(r, p) * (1 - part) + (double)param_bytes(p) * part * (ranks - 1);
+        }
+        if (p->comms == COMMS_REPLICATED)
+            here += ring_bytes(r, p, ranks) * ranks;
+    }
+    report_table(out, "ratio", NULL, "optimizer:s:bytes_of_NorMuon's ratio:f3");
+    report_row(out, "AdamW, ZeRO-1 on one flat buffer", 1.0);
+    report_row(out, "Muon, ZeRO-1 on one flat buffer, split matrices gathered",
+               (flat + flat_gathers(r, ranks)) / flat);
+    report_row(out, "here: whole matrices", here / flat);
+}
+
+static void plan_shares(const struct recipe *r, int ranks, struct report *out)
+{
+    double mean = 0, most = 0;
+    for (int i = 0; i < r->n_params; i++)
+        if (r->params[i].comms != COMMS_REPLICATED)
+            mean += share_cost(r, i) * (double)r->params[i].matrices / ranks;
+    if (ranks == 1 || mean == 0)
+        return;
+    report_table(out, "shares", NULL,
+                 "ranks:s micro_batches:i:micro-batches matrices:s flops:f1:GFLOP_to_orthogonalise "
+                 "sent:f1:MB_sent_with_all_parameters");
+    for (int k = 0, next; k < ranks; k = next) {
+        struct share s = share_of_rank(r, k, ranks), other = s;
+        char range[32];
+        for (next = k + 1; next < ranks; next++) {
+            other = share_of_rank(r, next, ranks);
+            if (other.micros != s.micros || strcmp(other.matrices, s.matrices))
+                break;
+        }
+        snprintf(range, sizeof range, next - k > 1 ? "%d-%d" : "%d", k, next - 1);
+        report_row(out, range, (int64_t)s.micros, s.matrices, s.flops / 1e9, s.sent / 1e6);
+        most = s.flops > most ? s.flops : most;
+    }
+    report_line(out, "imbalance", "imbalance of orthogonalisation: %.3f (largest by mean)",
+                most / mean);
+    plan_ratios(r, ranks, out);
 }
 
 static void plan_comm(const struct recipe *r, int ranks, struct report *out)
@@ -136,14 +232,14 @@ int run_plan(const struct recipe *r, int ranks, enum dtype act, FILE *f)
     if (rc)
         return rc;
     report_begin(&out, f, REPORT_TEXT);
-    report_line(&out, "recipe", "recipe %s %s on %d rank%s, %d micro-batch%s a step", r->name,
-                r->hash, ranks, ranks > 1 ? "s" : "", r->chunks / ranks,
-                r->chunks / ranks > 1 ? "es" : "");
-    if (!(rc = plan_params(r, ranks, &out))) {
-        plan_memory(r, ranks, act, &out);
-        plan_comm(r, ranks, &out);
-        plan_schedule(r, &out);
-    }
-    int end = report_end(&out);
-    return rc ? rc : end;
+    int most = rank_micros(r->chunks, 0, ranks), least = rank_micros(r->chunks, ranks - 1, ranks);
+    report_line(&out, "recipe", "recipe %s %s on %d rank%s, %s%d micro-batch%s a step", r->name,
+                r->hash, ranks, ranks > 1 ? "s" : "", least < most ? "at most " : "", most,
+                most > 1 ? "es" : "");
+    plan_params(r, ranks, &out);
+    plan_memory(r, ranks, act, &out);
+    plan_shares(r, ranks, &out);
+    plan_comm(r, ranks, &out);
+    plan_schedule(r, &out);
+    return report_end(&out);
 }

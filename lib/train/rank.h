@@ -72,6 +72,11 @@ int log_end(struct rank *k) MUST_CHECK;
 /* Queues forward, backward and optimizer of one step on its micro-batches. */
 int step_launch(struct rank *k, const struct step_schedule *p, const struct batch *b) MUST_CHECK;
 
+/* Micro-batches of a rank: chunk k of a step is rank k % ranks's. */
+static inline int rank_micros(int chunks, int rank, int ranks)
+{
+    return chunks / ranks + (rank < chunks % ranks);
+}
 struct chunk_shape batch_chunk(const struct recipe *r, int tokens, bool csr);
 size_t batch_slot_bytes(const struct recipe *r, int64_t tokens, bool csr);
 /* The shape of a step's batch, for the loader; the largest of all steps. */

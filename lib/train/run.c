@@ -208,7 +208,8 @@ static int run_ranks(struct run *run)
                                     .local = started,
                                     .rank = be->first + started,
                                     .world = be->world,
-                                    .micros = run->recipe->chunks / be->world,
+                                    .micros = rank_micros(run->recipe->chunks, be->first + started,
+                                                          be->world),
                                     .after = run->start,
                                     .tokens_seen = run->tokens_seen };
         error = pthread_create(&t[started], NULL, rank_main, &k[started]);
