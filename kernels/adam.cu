@@ -6,11 +6,12 @@
  * once, in the order of lib/ops/adam.c, division and root included: the bits are the reference's.
  *
  * A parameter without scales is cut among its blocks by 8 elements a thread (1 where 16-byte
- * accesses do not fit). One with scales has a block a row, which computes twice: first the row's
- * largest numbers, then what is stored with the scales that follow; the second reading comes from
- * the caches. Types are known at run time, the same in a whole block; those of the records' large
- * parameters have a kernel of their own.
+ * accesses do not fit). One with scales needs its row's largest new numbers before it can store: a
+ * warp takes a row of up to 1024 columns and keeps its new moments in registers; of longer rows a
+ * block computes twice, and the second reading comes from the caches as far as they hold it.
+ * Types are known at run time, the same in a whole block; frequent ones have kernels of their own.
  */
+#include <limits.h>
 #include "adam_store.h"
 #include "fp8_copy.h"
 #include "gpu.h"
@@ -33,15 +34,41 @@ struct job {
     bool eps_inside, truncate, drawn, wide, rows;
 };
 
-struct jobs {
-    job of[ADAM_MAX];
-    unsigned end[ADAM_MAX]; /* blocks up to and with this one's */
-    int n;
+/* A job without master, scales, copy and drawn numbers: 40 of them are few arguments, which a short
+ * launch waits for. */
+struct plain_job {
+    void *w, *m, *v;
+    const void *g;
+    const struct adam_step *step;
+    const struct step_gate *gate;
+    float beta1, rest1, beta2, rest2;
+    uint32_t count;
+    uint8_t w_type : 4, g_type : 4, m_type : 4, v_type : 4, decay;
+    bool eps_inside : 1, wide : 1;
 };
+
+enum { SEARCHED = 64 }; /* a power of two, above ADAM_MAX */
+
+template <typename JOB> struct jobs {
+    JOB of[ADAM_MAX];
+    unsigned end[SEARCHED]; /* blocks up to and with this one's; behind the last one: UINT_MAX */
+};
+
+__device__ __forceinline__ static const job &as_job(const job &q) { return q; }
+__device__ __forceinline__ static job as_job(const plain_job &p)
+{
+    job q = {};
+    q.w = p.w, q.g = p.g, q.m.data = p.m, q.v.data = p.v, q.step = p.step, q.gate = p.gate;
+    q.w_type = p.w_type, q.g_type = p.g_type, q.m.type = p.m_type, q.v.type = p.v_type;
+    q.beta1 = p.beta1, q.rest1 = p.rest1, q.beta2 = p.beta2, q.rest2 = p.rest2;
+    q.master.type = DT_NONE, q.count = p.count, q.cols = p.count;
+    q.decay = p.decay, q.eps_inside = p.eps_inside, q.wide = p.wide;
+    return q;
+}
 
 /* What all elements of a parameter share in this update. */
 struct constants {
-    float step_size, decay, eps, factor;
+    float step_size, decay, inside, beside, factor; /* eps: in the root, or beside it, and 0 */
     uint32_t update;
 };
 
@@ -49,18 +76,19 @@ template <int WIDTH> struct numbers {
     float p[WIDTH], m[WIDTH], v[WIDTH];
 };
 
-/* A job of which only the types of its moments and gradient are open, which are MOMENTS and bf16, as
- * the records have them; DT_NONE: any. */
-template <int MOMENTS> struct form {
+/* What a kernel knows of its job when it is compiled: MOMENTS: the type of both, DT_NONE: any;
+ * RECORD: the rest, too, as the records have it; DRAWN: 0, 1, or ANY. */
+enum { ANY = -1 };
+template <int MOMENTS, bool RECORD, int DRAWN> struct form {
+    enum { record = RECORD };
     const job &q;
-    __device__ int w() const { return MOMENTS ? DT_BF16 : q.w_type; }
-    __device__ int g() const { return MOMENTS ? DT_BF16 : q.g_type; }
+    __device__ int w() const { return RECORD ? DT_BF16 : q.w_type; }
+    __device__ int g() const { return RECORD ? DT_BF16 : q.g_type; }
     __device__ int m() const { return MOMENTS ? MOMENTS : q.m.type; }
     __device__ int v() const { return MOMENTS ? MOMENTS : q.v.type; }
-    __device__ int master() const { return MOMENTS ? DT_NONE : q.master.type; }
-    __device__ int decay() const { return MOMENTS ? DECAY_CAUTIOUS : q.decay; }
-    __device__ bool eps_inside() const { return MOMENTS ? false : q.eps_inside; }
-    __device__ bool drawn() const { return MOMENTS ? false : q.drawn; }
+    __device__ int master() const { return RECORD ? DT_NONE : q.master.type; }
+    __device__ int decay() const { return RECORD ? DECAY_CAUTIOUS : q.decay; }
+    __device__ bool drawn() const { return DRAWN == ANY ? q.drawn : DRAWN; }
 };
 
 /* -- arithmetic -------------------------------------------------------------------------------- */
@@ -92,31 +120,42 @@ __device__ __forceinline__ void compute(numbers<WIDTH> &x, const F &f, int64_t a
                                         float v_scale)
 {
     const job &q = f.q;
-    float g[WIDTH];
+    float g[WIDTH], delta[WIDTH];
     read_value<WIDTH>(x.p, f, at, p_scale);
     load_kept<WIDTH>(g, q.g, f.g(), at, 1);
     load_kept<WIDTH>(x.m, q.m.data, f.m(), at, m_scale);
     load_kept<WIDTH>(x.v, q.v.data, f.v(), at, v_scale);
 #pragma unroll
+    for (int e = 0; e < WIDTH; e++)
+        g[e] = mul(g[e], k.factor);
+    if (f.decay() == DECAY_L2)
+#pragma unroll
+        for (int e = 0; e < WIDTH; e++)
+            g[e] = add(g[e], mul(k.decay, x.p[e]));
+#pragma unroll
     for (int e = 0; e < WIDTH; e++) {
-        float w = x.p[e], gi = mul(g[e], k.factor);
-        if (f.decay() == DECAY_L2)
-            gi = add(gi, mul(k.decay, w));
-        x.m[e] = add(mul(q.beta1, x.m[e]), mul(q.rest1, gi));
-        x.v[e] = add(mul(q.beta2, x.v[e]), mul(q.rest2, mul(gi, gi)));
-        float below = f.eps_inside() ? root(add(x.v[e], k.eps)) : add(root(x.v[e]), k.eps);
-        float delta = mul(quot(x.m[e], below), k.step_size);
-        if (f.decay() == DECAY_ADAMW)
-            delta = add(delta, mul(k.decay, w));
-        else if (f.decay() == DECAY_CAUTIOUS)
-            delta = add(delta, mul(delta, w) > 0 ? mul(k.decay, w) : 0);
-        x.p[e] = sub(w, delta);
+        x.m[e] = add(mul(q.beta1, x.m[e]), mul(q.rest1, g[e]));
+        x.v[e] = add(mul(q.beta2, x.v[e]), mul(q.rest2, mul(g[e], g[e])));
+        /* eps is in one place, and adding 0 in the other changes nothing */
+        float below = add(root(F::record ? x.v[e] : add(x.v[e], k.inside)), k.beside);
+        delta[e] = mul(quot(x.m[e], below), k.step_size);
     }
+    if (f.decay() != DECAY_L2) {
+        bool everywhere = f.decay() == DECAY_ADAMW;
+#pragma unroll
+        for (int e = 0; e < WIDTH; e++) {
+            bool shrinks = everywhere || mul(delta[e], x.p[e]) > 0;
+            delta[e] = add(delta[e], shrinks ? mul(k.decay, x.p[e]) : 0);
+        }
+    }
+#pragma unroll
+    for (int e = 0; e < WIDTH; e++)
+        x.p[e] = sub(x.p[e], delta[e]);
 }
 
 template <int WIDTH, typename F>
 __device__ __forceinline__ void write_value(const F &f, int64_t at, const float (&p)[WIDTH],
-                                            float scale)
+                                            float scale, bool finite)
 {
     const job &q = f.q;
     bool away = f.w() == DT_BF16 && (f.master() == DT_U16 || f.master() == DT_F32);
@@ -128,7 +167,7 @@ __device__ __forceinline__ void write_value(const F &f, int64_t at, const float 
             code[e] = __float_as_uint(p[e]) & 0xffff;
         store_words<WIDTH>((uint16_t *)q.master.data + at, code);
     } else if (f.master() != DT_NONE) {
-        store_kept<WIDTH>(q.master.data, f.master(), at, p, scale, NULL, false);
+        store_nearest<WIDTH>(q.master.data, f.master(), at, p, scale, finite);
     }
     if (away) {
 #pragma unroll
@@ -137,7 +176,7 @@ __device__ __forceinline__ void write_value(const F &f, int64_t at, const float 
                                                          : rounded_away(p[e]);
         store_words<WIDTH>((uint16_t *)q.w + at, code);
     } else if (f.w() != DT_NONE) {
-        store_kept<WIDTH>(q.w, f.w(), at, p, 1, NULL, false);
+        store_nearest<WIDTH>(q.w, f.w(), at, p, 1, finite);
     }
 }
 
@@ -149,7 +188,7 @@ __device__ __forceinline__ void as_weight(float (&p)[WIDTH], const F &f)
 #pragma unroll
     for (int e = 0; e < WIDTH; e++) {
         if (f.w() == DT_F16)
-            p[e] = f16_value(encode_nearest(DT_F16, p[e]));
+            p[e] = __half2float(__half(__half_raw{ (uint16_t)encode_nearest(DT_F16, p[e]) }));
         else if (f.w() == DT_BF16 && f.master() == DT_U16 && f.q.truncate)
             p[e] = __uint_as_float(__float_as_uint(p[e]) & 0xffff0000u);
         else if (f.w() == DT_BF16)
@@ -157,22 +196,29 @@ __device__ __forceinline__ void as_weight(float (&p)[WIDTH], const F &f)
     }
 }
 
+/* The weight in all its forms; x.p is not needed after it. */
 template <int WIDTH, typename F>
-__device__ __forceinline__ void write(numbers<WIDTH> &x, const F &f, int64_t at, const constants &k,
-                                      float p_scale, float m_scale, float v_scale, uint32_t *most)
+__device__ __forceinline__ void write_weight(float (&p)[WIDTH], const F &f, int64_t at, float scale,
+                                             uint32_t *most, bool finite)
+{
+    write_value<WIDTH>(f, at, p, scale, finite);
+    if (f.q.out.codes) {
+        as_weight<WIDTH>(p, f);
+        write_codes<WIDTH>(f.q.out, at, p, most);
+    }
+}
+
+template <int WIDTH, typename F>
+__device__ __forceinline__ void write_moments(const float (&m)[WIDTH], const float (&v)[WIDTH],
+                                              const F &f, int64_t at, const constants &k,
+                                              float m_scale, float v_scale, bool finite)
 {
     const job &q = f.q;
     draws<WIDTH> d;
-
     if (f.drawn())
         d.draw(q.seed, q.stream << 32 | k.update, q.first + (uint64_t)at);
-    write_value<WIDTH>(f, at, x.p, p_scale);
-    store_kept<WIDTH>(q.m.data, f.m(), at, x.m, m_scale, f.drawn() ? d.m : NULL, false);
-    store_kept<WIDTH>(q.v.data, f.v(), at, x.v, v_scale, f.drawn() ? d.v : NULL, true);
-    if (q.out.codes) {
-        as_weight<WIDTH>(x.p, f);
-        write_codes<WIDTH>(q.out, at, x.p, most);
-    }
+    store_kept<WIDTH>(q.m.data, f.m(), at, m, m_scale, f.drawn(), d.m, false, finite);
+    store_kept<WIDTH>(q.v.data, f.v(), at, v, v_scale, f.drawn(), d.v, true, finite);
 }
 
 /* -- blocks -------------------------------------------------------------------------------------- */
@@ -185,7 +231,8 @@ __device__ __forceinline__ void flat(const F &f, const constants &k, int64_t blo
          at += blocks * THREADS * WIDTH) {
         numbers<WIDTH> x;
         compute<WIDTH>(x, f, at, k, 1, 1, 1);
-        write<WIDTH>(x, f, at, k, 1, 1, 1, most);
+        write_weight<WIDTH>(x.p, f, at, 1, most, false);
+        write_moments<WIDTH>(x.m, x.v, f, at, k, 1, 1, false);
     }
 }
 
@@ -201,70 +248,188 @@ __device__ __forceinline__ uint32_t block_max(uint32_t x, uint32_t *warps)
     return x;
 }
 
+template <int WIDTH>
+__device__ __forceinline__ void largest(uint32_t &most, const float (&x)[WIDTH])
+{
+#pragma unroll
+    for (int e = 0; e < WIDTH; e++)
+        most = max(most, __float_as_uint(x[e]) & 0x7fffffff);
+}
+
+/* Scales of a row, or 1. */
+struct scales {
+    float p, m, v;
+};
+__device__ __forceinline__ static scales old_scales(const job &q, int64_t r)
+{
+    return { q.master.scale ? q.master.scale[r] : 1, q.m.scale ? q.m.scale[r] : 1,
+             q.v.scale ? q.v.scale[r] : 1 };
+}
+template <typename F>
+__device__ __forceinline__ static scales new_scales(const F &f, uint32_t p, uint32_t m, uint32_t v)
+{
+    return { scale_for(f.master(), p), scale_for(f.m(), m), scale_for(f.v(), v) };
+}
+__device__ __forceinline__ static void store_scales(const job &q, int64_t r, const scales &s)
+{
+    if (q.master.scale)
+        q.master.scale[r] = s.p;
+    if (q.m.scale)
+        q.m.scale[r] = s.m;
+    if (q.v.scale)
+        q.v.scale[r] = s.v;
+}
+
+/* A block's row, computed twice. */
 template <int WIDTH, typename F>
 __device__ __forceinline__ void row(const F &f, const constants &k, int64_t r, uint32_t *most)
 {
     __shared__ uint32_t warps[3][THREADS / 32];
     const job &q = f.q;
-    float p_old = q.master.scale ? q.master.scale[r] : 1, m_old = q.m.scale ? q.m.scale[r] : 1;
-    float v_old = q.v.scale ? q.v.scale[r] : 1;
+    scales old = old_scales(q, r);
     uint32_t p_most = 0, m_most = 0, v_most = 0;
     numbers<WIDTH> x;
 
     for (int64_t c = threadIdx.x * WIDTH; c < q.cols; c += THREADS * WIDTH) {
-        compute<WIDTH>(x, f, r * q.cols + c, k, p_old, m_old, v_old);
-#pragma unroll
-        for (int e = 0; e < WIDTH; e++) {
-            p_most = max(p_most, __float_as_uint(x.p[e]) & 0x7fffffff);
-            m_most = max(m_most, __float_as_uint(x.m[e]) & 0x7fffffff);
-            v_most = max(v_most, __float_as_uint(x.v[e]) & 0x7fffffff);
-        }
+        compute<WIDTH>(x, f, r * q.cols + c, k, old.p, old.m, old.v);
+        largest(p_most, x.p), largest(m_most, x.m), largest(v_most, x.v);
     }
-    float p_now = scale_for(f.master(), block_max(p_most, warps[0]));
-    float m_now = scale_for(f.m(), block_max(m_most, warps[1]));
-    float v_now = scale_for(f.v(), block_max(v_most, warps[2]));
+    p_most = block_max(p_most, warps[0]);
+    m_most = block_max(m_most, warps[1]);
+    v_most = block_max(v_most, warps[2]);
+    scales now = new_scales(f, p_most, m_most, v_most);
+    bool finite = max(p_most, max(m_most, v_most)) < 0x7f800000;
     for (int64_t c = threadIdx.x * WIDTH; c < q.cols; c += THREADS * WIDTH) {
-        compute<WIDTH>(x, f, r * q.cols + c, k, p_old, m_old, v_old);
-        write<WIDTH>(x, f, r * q.cols + c, k, p_now, m_now, v_now, most);
+        int64_t at = r * q.cols + c;
+        compute<WIDTH>(x, f, at, k, old.p, old.m, old.v);
+        write_weight<WIDTH>(x.p, f, at, now.p, most, finite);
+        write_moments<WIDTH>(x.m, x.v, f, at, k, now.m, now.v, finite);
     }
-    if (threadIdx.x == 0 && q.master.scale)
-        q.master.scale[r] = p_now;
-    if (threadIdx.x == 0 && q.m.scale)
-        q.m.scale[r] = m_now;
-    if (threadIdx.x == 0 && q.v.scale)
-        q.v.scale[r] = v_now;
+    if (threadIdx.x == 0)
+        store_scales(q, r, now);
     __syncthreads(); /* warps is used again for the next row */
 }
 
-template <int MOMENTS>
-__global__ static void __launch_bounds__(THREADS) adam(const __grid_constant__ jobs all)
+/* A warp's row of at most 256 PARTS columns. KEEP_P: the master has a scale, too. */
+template <int PARTS, bool KEEP_P, typename F>
+__device__ __forceinline__ void warp_row(const F &f, const constants &k, int64_t r, uint32_t *most)
+{
+    const job &q = f.q;
+    int cols = (int)q.cols, lane = threadIdx.x % 32;
+    scales old = old_scales(q, r);
+    uint32_t p_most = 0, m_most = 0, v_most = 0;
+    float p[KEEP_P ? PARTS : 1][8], m[PARTS][8], v[PARTS][8];
+
+#pragma unroll
+    for (int i = 0; i < PARTS; i++) {
+        int c = (32 * i + lane) * 8;
+        if (c >= cols)
+            continue;
+        int64_t at = r * q.cols + c;
+        numbers<8> x;
+        compute<8>(x, f, at, k, old.p, old.m, old.v);
+        largest(p_most, x.p), largest(m_most, x.m), largest(v_most, x.v);
+#pragma unroll
+        for (int e = 0; e < 8; e++) {
+            m[i][e] = x.m[e], v[i][e] = x.v[e];
+            if (KEEP_P)
+                p[i][e] = x.p[e];
+        }
+        if (!KEEP_P)
+            write_weight<8>(x.p, f, at, 1, most, false);
+    }
+    if (KEEP_P)
+        p_most = __reduce_max_sync(0xffffffffu, p_most);
+    m_most = __reduce_max_sync(0xffffffffu, m_most);
+    v_most = __reduce_max_sync(0xffffffffu, v_most);
+    scales now = new_scales(f, p_most, m_most, v_most);
+    bool finite = max(KEEP_P ? p_most : 0, max(m_most, v_most)) < 0x7f800000;
+#pragma unroll
+    for (int i = 0; i < PARTS; i++) {
+        int c = (32 * i + lane) * 8;
+        if (c >= cols)
+            continue;
+        int64_t at = r * q.cols + c;
+        if (KEEP_P)
+            write_weight<8>(p[i], f, at, now.p, most, finite);
+        write_moments<8>(m[i], v[i], f, at, k, now.m, now.v, finite);
+    }
+    if (lane == 0)
+        store_scales(q, r, now);
+}
+
+/* -- kernels ------------------------------------------------------------------------------------- */
+
+/* False: the step is skipped. */
+__device__ __forceinline__ static bool begin(const job &q, constants &k)
+{
+    const adam_step &step = q.step[q.gate ? q.gate->late : 0];
+    k = { step.step_size, step.decay, q.eps_inside ? step.eps : 0, q.eps_inside ? 0 : step.eps, 1,
+          step.update };
+    if (q.gate)
+        k.factor = q.gate->factor;
+    return !q.gate || !q.gate->skip;
+}
+
+/* Parameters of any forms; blocks are dealt by `end`. */
+template <typename JOB>
+__global__ static void __launch_bounds__(THREADS) adam_list(const __grid_constant__ jobs<JOB> all)
 {
     int i = 0;
-    while (blockIdx.x >= all.end[i])
-        i++;
-    const job &q = all.of[i];
-    form<MOMENTS> f = { q };
+#pragma unroll
+    for (int half = SEARCHED / 2; half; half /= 2)
+        i += blockIdx.x >= all.end[i + half - 1] ? half : 0;
+    const job &q = as_job(all.of[i]);
+    form<DT_NONE, false, ANY> f = { q };
     int64_t from = i ? all.end[i - 1] : 0, block = blockIdx.x - from, blocks = all.end[i] - from;
-    const adam_step &step = q.step[q.gate ? q.gate->late : 0];
-    constants k = { step.step_size, step.decay, step.eps, 1, step.update };
     uint32_t most = 0;
+    constants k;
 
-    if (q.gate) {
-        if (q.gate->skip)
-            return;
-        k.factor = q.gate->factor;
-    }
-    if (MOMENTS == DT_NONE && q.rows) {
+    if (!begin(q, k))
+        return;
+    if (q.rows) {
         for (int64_t r = block; r * q.cols < q.count; r += blocks)
             if (q.wide)
                 row<8>(f, k, r, &most);
             else
                 row<1>(f, k, r, &most);
-    } else if (MOMENTS || q.wide) {
+    } else if (q.wide) {
         flat<8>(f, k, block, blocks, &most);
     } else {
         flat<1>(f, k, block, blocks, &most);
     }
+    if (q.out.codes)
+        fold_amax(q.out, most);
+}
+
+/* One parameter without scales, 8 elements a thread. */
+template <int MOMENTS, bool RECORD, int DRAWN>
+__global__ static void __launch_bounds__(THREADS) adam_flat(const __grid_constant__ job q)
+{
+    form<MOMENTS, RECORD, DRAWN> f = { q };
+    uint32_t most = 0;
+    constants k;
+
+    if (!begin(q, k))
+        return;
+    flat<8>(f, k, blockIdx.x, gridDim.x, &most);
+    if (q.out.codes)
+        fold_amax(q.out, most);
+}
+
+/* One parameter with scales, a row a warp. */
+template <int MOMENTS, int DRAWN, int PARTS, bool KEEP_P>
+__global__ static void __launch_bounds__(THREADS, 2) adam_rows(const __grid_constant__ job q)
+{
+    form<MOMENTS, false, DRAWN> f = { q };
+    int64_t rows = q.count / q.cols, warps = (int64_t)gridDim.x * (THREADS / 32);
+    uint32_t most = 0;
+    constants k;
+
+    if (!begin(q, k))
+        return;
+    for (int64_t r = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32; r < rows; r += warps)
+        warp_row<PARTS, KEEP_P>(f, k, r, &most);
     if (q.out.codes)
         fold_amax(q.out, most);
 }
@@ -285,10 +450,10 @@ static bool aligned_for_8(const void *p, int type)
 
 static bool takes_8(const job &q)
 {
-    return q.count % 8 == 0 && (!q.rows || q.cols % 8 == 0) && aligned_for_8(q.w, q.w_type) &&
-           aligned_for_8(q.g, q.g_type) && aligned_for_8(q.master.data, q.master.type) &&
-           aligned_for_8(q.m.data, q.m.type) && aligned_for_8(q.v.data, q.v.type) &&
-           aligned_for_8(q.out.codes, DT_E4M3);
+    return q.count % 8 == 0 && (!q.rows || q.cols % 8 == 0) && (!q.drawn || q.first % 4 == 0) &&
+           aligned_for_8(q.w, q.w_type) && aligned_for_8(q.g, q.g_type) &&
+           aligned_for_8(q.master.data, q.master.type) && aligned_for_8(q.m.data, q.m.type) &&
+           aligned_for_8(q.v.data, q.v.type) && aligned_for_8(q.out.codes, DT_E4M3);
 }
 
 static bool is_kept(struct row_scaled s, int64_t count)
@@ -323,13 +488,54 @@ static job job_of(const struct adam_param *p)
     return q;
 }
 
-/* The type of moments of the records' large parameters; else DT_NONE. */
-static int record_form(const job &q)
+static bool is_record(const job &q)
 {
-    bool record = q.w_type == DT_BF16 && q.g_type == DT_BF16 && q.master.type == DT_NONE &&
-                  q.m.type == q.v.type && !q.rows && !q.drawn && q.wide && !q.eps_inside &&
-                  q.decay == DECAY_CAUTIOUS;
-    return record ? q.m.type : DT_NONE;
+    return q.w_type == DT_BF16 && q.g_type == DT_BF16 && q.master.type == DT_NONE && !q.drawn &&
+           !q.eps_inside && q.decay == DECAY_CAUTIOUS;
+}
+
+typedef void one_kernel(job);
+
+template <int PARTS> static one_kernel *rows_kernel(const job &q)
+{
+    bool same = q.m.type == q.v.type && q.master.type != DT_F16;
+    if (same && q.m.type == DT_F16)
+        return q.drawn ? adam_rows<DT_F16, 1, PARTS, false> : adam_rows<DT_F16, 0, PARTS, false>;
+    if (same && q.m.type == DT_E4M3)
+        return q.drawn ? adam_rows<DT_E4M3, 1, PARTS, false> : adam_rows<DT_E4M3, 0, PARTS, false>;
+    return adam_rows<DT_NONE, ANY, PARTS, true>;
+}
+
+/* The kernel of one parameter by itself, or NULL: it goes into a list. */
+static one_kernel *kernel_for(const job &q)
+{
+    bool same = q.m.type == q.v.type;
+    if (!q.wide)
+        return NULL;
+    if (q.rows)
+        return q.cols <= 768 ? rows_kernel<3>(q) : q.cols <= 1024 ? rows_kernel<4>(q) : NULL;
+    if (same && q.m.type == DT_F32)
+        return is_record(q) ? adam_flat<DT_F32, true, 0> : adam_flat<DT_F32, false, 0>;
+    if (same && q.m.type == DT_BF16)
+        return is_record(q) ? adam_flat<DT_BF16, true, 0>
+               : q.drawn    ? adam_flat<DT_BF16, false, 1>
+                            : adam_flat<DT_BF16, false, 0>;
+    return adam_flat<DT_NONE, false, ANY>;
+}
+
+static bool is_plain(const job &q)
+{
+    return q.master.type == DT_NONE && !q.rows && !q.drawn && !q.out.codes && q.count <= UINT32_MAX;
+}
+
+static plain_job plain_of(const job &q)
+{
+    plain_job p = {};
+    p.w = q.w, p.g = q.g, p.m = q.m.data, p.v = q.v.data, p.step = q.step, p.gate = q.gate;
+    p.beta1 = q.beta1, p.rest1 = q.rest1, p.beta2 = q.beta2, p.rest2 = q.rest2;
+    p.w_type = q.w_type, p.g_type = q.g_type, p.m_type = q.m.type, p.v_type = q.v.type;
+    p.count = (uint32_t)q.count, p.decay = q.decay, p.eps_inside = q.eps_inside, p.wide = q.wide;
+    return p;
 }
 
 static unsigned blocks_of(const job &q)
@@ -356,30 +562,54 @@ static bool fits(struct cuda_ops *c, const struct adam_param *p)
                      "a master is f32, f16 with scales, or u16 beside a bf16 weight");
 }
 
+static void launch_one(struct cuda_ops *c, const job &q, one_kernel *kernel)
+{
+    int64_t rows = q.count / q.cols, blocks = (rows - 1) / (THREADS / 32) + 1;
+    unsigned n = q.rows ? (unsigned)(blocks < 1 << 26 ? blocks : 1 << 26) : blocks_of(q);
+    kernel<<<n, THREADS, 0, c->stream>>>(q);
+    CUDA_LAUNCHED(c);
+}
+
+template <typename JOB> static void launch_list(struct cuda_ops *c, jobs<JOB> &all, int n)
+{
+    unsigned blocks = all.end[n - 1];
+    for (int i = n; i < SEARCHED; i++)
+        all.end[i] = UINT_MAX;
+    adam_list<<<blocks, THREADS, 0, c->stream>>>(all);
+    CUDA_LAUNCHED(c);
+}
+
 void gpu_adam(struct ops *o, const struct adam_param *p, int n)
 {
     struct cuda_ops *c = cuda_of(o);
-    struct jobs all = {};
+    struct jobs<job> all = {
+    };
+    struct jobs<plain_job> plain = {
+    };
+    bool all_plain = true;
     unsigned end = 0;
+    int count = 0;
 
     assert(n <= ADAM_MAX);
     for (int i = 0; i < n && !c->failed; i++) {
         if (tensor_count(p[i].g) == 0 || !fits(c, &p[i]))
             continue;
-        all.of[all.n] = job_of(&p[i]);
+        job &q = all.of[count] = job_of(&p[i]);
         if (p[i].copy)
-            clear_amax<<<1, 1, 0, c->stream>>>(all.of[all.n].out.amax, p[i].gate);
-        end += blocks_of(all.of[all.n]);
-        all.end[all.n++] = end;
+            clear_amax<<<1, 1, 0, c->stream>>>(q.out.amax, p[i].gate);
+        plain.of[count] = plain_of(q);
+        all_plain &= is_plain(q);
+        end += blocks_of(q);
+        all.end[count] = plain.end[count] = end;
+        count++;
     }
-    if (c->failed || !all.n)
+    if (c->failed || !count)
         return;
-    int moments = all.n == 1 ? record_form(all.of[0]) : DT_NONE;
-    if (moments == DT_F32)
-        adam<DT_F32><<<end, THREADS, 0, c->stream>>>(all);
-    else if (moments == DT_BF16)
-        adam<DT_BF16><<<end, THREADS, 0, c->stream>>>(all);
+    one_kernel *kernel = count == 1 ? kernel_for(all.of[0]) : NULL;
+    if (kernel)
+        launch_one(c, all.of[0], kernel);
+    else if (all_plain)
+        launch_list(c, plain, count);
     else
-        adam<DT_NONE><<<end, THREADS, 0, c->stream>>>(all);
-    CUDA_LAUNCHED(c);
+        launch_list(c, all, count);
 }

@@ -2,13 +2,15 @@
  * scale of their row; rounded to nearest, or as drawn words decide (optimizers.md 3.3).
  *
  *     load_kept<8>(m, q.m.data, q.m.type, at, scale);
- *     store_kept<8>(q.m.data, q.m.type, at, m, scale, drawn ? d.m : NULL, false);
+ *     store_kept<8>(q.m.data, q.m.type, at, m, scale, drawn, d.m, false, finite);
  *
  * A type is a number of enum dtype; where it is a constant only its own code is compiled.
  */
 #ifndef KERNELS_ADAM_STORE_H
 #define KERNELS_ADAM_STORE_H
 
+#include <cuda_fp16.h>
+#include "head_fp8.h"
 #include "optim.h"
 #include "philox.h"
 
@@ -19,20 +21,6 @@ struct kept {
 };
 
 /* -- codes and numbers -------------------------------------------------------------------------- */
-
-/* A format's fields moved to f32's, whose exponent is biased by more: exact, subnormals too. */
-__device__ __forceinline__ float f16_value(uint32_t h)
-{
-    float x = mul(__uint_as_float((h & 0x7fff) << 13), 0x1p112f);
-    uint32_t u = (h & 0x7c00) == 0x7c00 ? 0x7f800000 | (h & 0x3ff) << 13 : __float_as_uint(x);
-    return __uint_as_float(u | (h & 0x8000) << 16);
-}
-__device__ __forceinline__ float e4m3_value(uint32_t c)
-{
-    float x = mul(__uint_as_float((c & 0x7f) << 20), 0x1p120f);
-    uint32_t u = (c & 0x7f) == 0x7f ? 0x7fc00000 : __float_as_uint(x);
-    return __uint_as_float(u | (c & 0x80) << 24);
-}
 
 struct format {
     int mantissa, emin, sign;
@@ -50,6 +38,10 @@ __device__ __forceinline__ format format_of(int type)
 __device__ __forceinline__ uint32_t encode(int type, float x, bool drawn, uint32_t draw)
 {
     format f = format_of(type);
+    if (type == DT_BF16 && drawn && isfinite(x)) { /* its exponents are those of f32 */
+        uint32_t u = __float_as_uint(x), code = ((u & 0x7fffffff) + (draw >> 16)) >> 16;
+        return (u >> 31) << 15 | min(code, 0x7f7fu);
+    }
     uint32_t u = __float_as_uint(x), size = u & 0x7fffffff, field = size >> 23;
     uint32_t mantissa = (size & 0x7fffff) | (field ? 0x800000 : 0), code = 0;
     int e = field ? (int)field - 127 : -126, shift = 23 - f.mantissa;
@@ -62,7 +54,7 @@ __device__ __forceinline__ uint32_t encode(int type, float x, bool drawn, uint32
     }
     if (shift <= (drawn ? 31 : 24)) {
         uint32_t half = (1u << (shift - 1)) - 1, odd = mantissa >> shift & 1;
-        mantissa += drawn ? draw & ((1u << shift) - 1) : half + odd;
+        mantissa += drawn ? draw >> (32 - shift) : half + odd;
         code = ((uint32_t)(e - f.emin) << f.mantissa) + (mantissa >> shift);
     }
     if (code > f.largest)
@@ -96,6 +88,8 @@ __device__ __forceinline__ float scale_for(int type, uint32_t most)
 
 /* -- drawn words -------------------------------------------------------------------------------- */
 
+/* Of WIDTH elements from `first` on, a multiple of 4 where WIDTH is: a word an element, half of it a
+ * moment. */
 template <int WIDTH> struct draws {
     uint32_t m[WIDTH], v[WIDTH];
 
@@ -104,11 +98,12 @@ template <int WIDTH> struct draws {
         uint32_t words[4];
 #pragma unroll
         for (int e = 0; e < WIDTH; e++) {
-            bool odd = (first + e) & 1;
-            if (e == 0 || !odd)
-                philox(seed, stream, (first + e) / 2, words);
-            m[e] = odd ? words[2] : words[0];
-            v[e] = odd ? words[3] : words[1];
+            if (e % 4 == 0)
+                philox(seed, stream, (first + e) / 4, words);
+            uint32_t at = WIDTH == 1 ? first % 4 : e % 4;
+            uint32_t word = at == 0 ? words[0] : at == 1 ? words[1] : at == 2 ? words[2] : words[3];
+            m[e] = word << 16 | 0x8000;
+            v[e] = (word & 0xffff0000u) | 0x8000;
         }
     }
 };
@@ -136,18 +131,6 @@ __device__ __forceinline__ void store_words(uint16_t *p, const uint32_t (&x)[WID
         *p = (uint16_t)x[0];
 }
 template <int WIDTH>
-__device__ __forceinline__ void load_bytes(uint32_t (&x)[WIDTH], const uint8_t *p)
-{
-    if constexpr (WIDTH == 8) {
-        uint2 u = *(const uint2 *)p;
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            x[e] = u.x >> 8 * e & 0xff, x[4 + e] = u.y >> 8 * e & 0xff;
-    } else {
-        x[0] = *p;
-    }
-}
-template <int WIDTH>
 __device__ __forceinline__ void store_bytes(uint8_t *p, const uint32_t (&x)[WIDTH])
 {
     if constexpr (WIDTH == 8)
@@ -157,48 +140,114 @@ __device__ __forceinline__ void store_bytes(uint8_t *p, const uint32_t (&x)[WIDT
         *p = (uint8_t)x[0];
 }
 
+/* Codes as the numbers that they are, exactly; e4m3 by way of f16. */
+__device__ __forceinline__ void widen_pair(float &lo, float &hi, __half2_raw h)
+{
+    float2 f = __half22float2(__half2(h));
+    lo = f.x, hi = f.y;
+}
+template <int WIDTH> __device__ __forceinline__ void load_f16(float (&x)[WIDTH], const uint16_t *p)
+{
+    if constexpr (WIDTH == 8) {
+        uint4 u = *(const uint4 *)p;
+        uint32_t word[4] = { u.x, u.y, u.z, u.w };
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            widen_pair(x[2 * i], x[2 * i + 1],
+                       __half2_raw{ (uint16_t)word[i], (uint16_t)(word[i] >> 16) });
+    } else {
+        x[0] = __half2float(__half(__half_raw{ *p }));
+    }
+}
+template <int WIDTH> __device__ __forceinline__ void load_e4m3(float (&x)[WIDTH], const uint8_t *p)
+{
+    if constexpr (WIDTH == 8) {
+        uint2 u = *(const uint2 *)p;
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            widen_pair(x[2 * i], x[2 * i + 1],
+                       __nv_cvt_fp8x2_to_halfraw2((uint16_t)((i < 2 ? u.x : u.y) >> 16 * (i % 2)),
+                                                  __NV_E4M3));
+    } else {
+        x[0] = __half2float(__half(__nv_cvt_fp8_to_halfraw(*p, __NV_E4M3)));
+    }
+}
+
 template <int WIDTH>
 __device__ __forceinline__ void load_kept(float (&x)[WIDTH], const void *p, int type, int64_t at,
                                           float scale)
 {
-    uint32_t code[WIDTH];
     if (type == DT_F32) {
         load<WIDTH>(x, (const float *)p + at);
-    } else if (type == DT_BF16) {
-        load<WIDTH>(x, (const bf16 *)p + at);
-    } else if (type == DT_F16) {
-        load_words<WIDTH>(code, (const uint16_t *)p + at);
-#pragma unroll
-        for (int e = 0; e < WIDTH; e++)
-            x[e] = mul(f16_value(code[e]), scale);
-    } else {
-        load_bytes<WIDTH>(code, (const uint8_t *)p + at);
-#pragma unroll
-        for (int e = 0; e < WIDTH; e++)
-            x[e] = mul(e4m3_value(code[e]), scale);
+        return;
     }
+    if (type == DT_BF16) {
+        load<WIDTH>(x, (const bf16 *)p + at);
+        return;
+    }
+    if (type == DT_F16)
+        load_f16<WIDTH>(x, (const uint16_t *)p + at);
+    else
+        load_e4m3<WIDTH>(x, (const uint8_t *)p + at);
+#pragma unroll
+    for (int e = 0; e < WIDTH; e++)
+        x[e] = mul(x[e], scale);
 }
 
-/* draw: a word an element; NULL: to nearest. second: in f16 and e4m3 what is not 0 does not become
- * 0. Dividing by a power of two and multiplying by its reciprocal round alike. */
+/* Of numbers without NaN, eight at once, to nearest by the GPU's own conversions: the bits of
+ * encode(). */
+__device__ __forceinline__ void store_f16(uint16_t *p, const float (&y)[8])
+{
+    __half2_raw h[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        h[i] = __floats2half2_rn(y[2 * i], y[2 * i + 1]);
+    *(uint4 *)p = make_uint4(h[0].x | h[0].y << 16, h[1].x | h[1].y << 16, h[2].x | h[2].y << 16,
+                             h[3].x | h[3].y << 16);
+}
+__device__ __forceinline__ void store_e4m3(uint8_t *p, const float (&y)[8])
+{
+    *(uint2 *)p =
+        make_uint2(pack_e4m3x4(y[0], y[1], y[2], y[3]), pack_e4m3x4(y[4], y[5], y[6], y[7]));
+}
+
+/* drawn: a word an element; else to nearest. second: in f16 and e4m3 what is not 0 does not become
+ * 0. finite: no x is a NaN. Dividing by a power of two and multiplying by its reciprocal round
+ * alike. */
 template <int WIDTH>
 __device__ __forceinline__ void store_kept(void *p, int type, int64_t at, const float (&x)[WIDTH],
-                                           float scale, const uint32_t *draw, bool second)
+                                           float scale, bool drawn, const uint32_t (&draw)[WIDTH],
+                                           bool second, bool finite)
 {
-    uint32_t code[WIDTH];
     if (type == DT_F32) {
         store<WIDTH>((float *)p + at, x);
         return;
     }
-    if (type == DT_BF16 && !draw) {
+    if (type == DT_BF16 && !drawn) {
         store<WIDTH>((bf16 *)p + at, x);
         return;
     }
     bool scaled = type != DT_BF16;
-    float by = __uint_as_float((254u << 23) - __float_as_uint(scale));
+    float by = __uint_as_float((254u << 23) - __float_as_uint(scale)), y[WIDTH];
+    float least = type == DT_E4M3 ? 0x1p-9f : 0x1p-24f; /* to nearest, what is below is 0 or 1 */
+    uint32_t code[WIDTH];
 #pragma unroll
     for (int e = 0; e < WIDTH; e++) {
-        code[e] = encode(type, scaled ? mul(x[e], by) : x[e], draw != NULL, draw ? draw[e] : 0);
+        y[e] = scaled ? mul(x[e], by) : x[e];
+        if (second && scaled && !drawn && x[e] > 0)
+            y[e] = fmaxf(y[e], least);
+    }
+    if constexpr (WIDTH == 8)
+        if (scaled && !drawn && finite) {
+            if (type == DT_E4M3)
+                store_e4m3((uint8_t *)p + at, y);
+            else
+                store_f16((uint16_t *)p + at, y);
+            return;
+        }
+#pragma unroll
+    for (int e = 0; e < WIDTH; e++) {
+        code[e] = encode(type, y[e], drawn, draw[e]);
         if (second && scaled && code[e] == 0 && x[e] > 0)
             code[e] = 1;
     }
@@ -206,6 +255,15 @@ __device__ __forceinline__ void store_kept(void *p, int type, int64_t at, const 
         store_bytes<WIDTH>((uint8_t *)p + at, code);
     else
         store_words<WIDTH>((uint16_t *)p + at, code);
+}
+
+/* To nearest. */
+template <int WIDTH>
+__device__ __forceinline__ void store_nearest(void *p, int type, int64_t at,
+                                              const float (&x)[WIDTH], float scale, bool finite)
+{
+    const uint32_t none[WIDTH] = {};
+    store_kept<WIDTH>(p, type, at, x, scale, false, none, false, finite);
 }
 
 #endif

@@ -53,7 +53,8 @@ static inline struct adam_case adam_case_drawn(uint64_t *seed)
     static const enum dtype kept[] = { DT_F32, DT_BF16, DT_F16, DT_E4M3 };
     static const enum dtype weight[] = { DT_F32, DT_BF16, DT_BF16, DT_F16, DT_NONE };
     static const enum dtype master[] = { DT_NONE, DT_F32, DT_U16, DT_F16 };
-    static const int64_t rows[] = { 0, 1, 3, 7, 17 }, cols[] = { 1, 7, 8, 64, 520, 1003, 4104 };
+    static const int64_t rows[] = { 0, 1, 3, 7, 17 },
+                         cols[] = { 1, 7, 8, 64, 520, 936, 1003, 4104 };
     struct adam_case c;
     memset(&c, 0, sizeof c);
     c.w = weight[adam_below(seed, 5)], c.g = kept[adam_below(seed, 2)];
@@ -66,7 +67,7 @@ static inline struct adam_case adam_case_drawn(uint64_t *seed)
     c.eps_inside = adam_below(seed, 3) == 0;
     c.decay = (enum adam_decay)adam_below(seed, 3);
     c.rounding = (enum adam_rounding)adam_below(seed, 2);
-    c.rows = rows[adam_below(seed, 5)], c.cols = cols[adam_below(seed, 7)];
+    c.rows = rows[adam_below(seed, 5)], c.cols = cols[adam_below(seed, 8)];
     c.lead = adam_below(seed, 3) == 0 ? 3 : 0;
     c.first = adam_below(seed, 2) ? ((int64_t)1 << 33) + adam_below(seed, 9) : adam_below(seed, 9);
     c.factor = adam_below(seed, 3) ? 1 : 0.37f;

@@ -80,7 +80,7 @@ static real scale_for(enum dtype t, float most)
 }
 
 /* The code of finite x, without sign, in a format of mbits mantissa bits from 2^emin on: bits that
- * do not fit are compared with drawn ones. */
+ * do not fit are compared with as many of draw, from its top. */
 static uint32_t encode_drawn(float x, int mbits, int emin, uint32_t draw)
 {
     uint32_t u = f32_bits(x) & 0x7fffffff, mantissa = u & 0x7fffff;
@@ -93,7 +93,7 @@ static uint32_t encode_drawn(float x, int mbits, int emin, uint32_t draw)
     }
     if (shift > 31)
         return 0;
-    mantissa += draw & ((1u << shift) - 1);
+    mantissa += draw >> (32 - shift);
     return ((uint32_t)(e - emin) << mbits) + (mantissa >> shift);
 }
 
@@ -112,10 +112,15 @@ static uint32_t code_of(enum dtype t, float x, const uint32_t *draw)
     return sign << 15 | at_most(encode_drawn(x, 7, -126, *draw), 0x7f7f);
 }
 
-/* draw: four words for two elements, of which the moment `second` takes every second one; NULL:
- * to nearest. A second moment that is not 0 does not become 0. */
+/* 16 drawn bits and a half of the last: the first moment's are a word's low ones. */
+static uint32_t drawn_part(uint32_t word, bool second)
+{
+    return (second ? word & 0xffff0000u : word << 16) | 0x8000;
+}
+
+/* draw: a word an element; NULL: to nearest. A second moment that is not 0 does not become 0. */
 static void write_scaled(struct tensor t, int64_t at, const real *x, int n, real scale,
-                         uint32_t (*draw)[4], int odd, bool second)
+                         const uint32_t *draw, bool second)
 {
     bool scaled = t.dtype == DT_E4M3 || t.dtype == DT_F16;
 
@@ -125,8 +130,8 @@ static void write_scaled(struct tensor t, int64_t at, const real *x, int n, real
     }
     for (int i = 0; i < n; i++) {
         float y = (float)(scaled ? x[i] / scale : x[i]);
-        int j = i + odd;
-        uint32_t c = code_of(t.dtype, y, draw ? &draw[j / 2][j % 2 * 2 + second] : NULL);
+        uint32_t part = draw ? drawn_part(draw[i], second) : 0;
+        uint32_t c = code_of(t.dtype, y, draw ? &part : NULL);
         if (second && scaled && c == 0 && x[i] > 0)
             c = 1;
         if (t.dtype == DT_E4M3)
@@ -178,7 +183,7 @@ static void write_value(const struct adam_param *q, int64_t at, const real *x, i
         return;
     }
     if (has(q->master.t))
-        write_scaled(q->master.t, at, x, n, scale, NULL, 0, false);
+        write_scaled(q->master.t, at, x, n, scale, NULL, false);
     if (q->w.dtype == DT_BF16 && q->master.t.dtype == DT_F32)
         for (int i = 0; i < n; i++)
             hi[at + i] = rounded_away((float)x[i]);
@@ -206,19 +211,18 @@ static void compute(struct block *b, const struct adam_param *q, int64_t at, int
 static void store(const struct block *b, const struct adam_param *q, int64_t at, int n,
                   const struct scales *s)
 {
-    uint32_t words[BLOCK / 2 + 1][4], (*draw)[4] = NULL;
+    uint32_t words[BLOCK / 4 + 2][4], *draw = NULL;
     uint64_t first = (uint64_t)(q->first + at);
-    int odd = (int)(first % 2);
 
-    if (q->rounding == ROUND_STOCHASTIC) {
+    if (q->rounding == ROUND_STOCHASTIC) { /* four words are of four elements */
         struct rng r = rng_make(q->seed, q->stream << 32 | step_of(q)->update);
-        for (int i = 0; i < (n + odd + 1) / 2; i++)
-            rng_block(&r, first / 2 + (uint64_t)i, words[i]);
-        draw = words;
+        for (uint64_t i = first / 4; i <= (first + (uint64_t)n - 1) / 4; i++)
+            rng_block(&r, i, words[i - first / 4]);
+        draw = &words[0][first % 4];
     }
     write_value(q, at, b->p, n, s->p);
-    write_scaled(q->m.t, at, b->m, n, s->m, draw, odd, false);
-    write_scaled(q->v.t, at, b->v, n, s->v, draw, odd, true);
+    write_scaled(q->m.t, at, b->m, n, s->m, draw, false);
+    write_scaled(q->v.t, at, b->v, n, s->v, draw, true);
     if (q->copy && has(q->w)) {
         cpu_fp8_write(q->copy, q->w, at, n);
     } else if (q->copy) {
