@@ -16,9 +16,10 @@
 #include "base/progress.h"
 #include "base/report.h"
 #include "base/text.h"
+#include "base/zio.h"
 #include "tokenize/bpe.h"
 #include "data/corpus.h"
-#include "data/shard_read.h"
+#include "data/shard_stream.h"
 #include "tokenize/shard_verify.h"
 #include "tokenize/tokjob.h"
 
@@ -33,7 +34,6 @@ static struct {
         .field = "text",
         .extensions = "txt,md,jsonl",
         .invalid = "replace",
-        .shard_tokens = 100000000,
         .shuffle = -1 };
 
 static const struct opt table[] = {
@@ -53,8 +53,8 @@ static const struct opt table[] = {
     { 0, "vocab", "FILE", OPT_STR, &o.vocab, "vocabulary: rank file, vocab.bpe or tokenizer.json",
       0, 0, NULL },
     { 0, NULL, NULL, OPT_GROUP, NULL, "Output", 0, 0, NULL },
-    { 'o', "output", "DIR", OPT_STR, &o.output, "write shards to DIR; -: one shard to stdout", 0, 0,
-      NULL },
+    { 'o', "output", "DIR", OPT_STR, &o.output,
+      "write shards to DIR; -: one shard to stdout, or several of --shard-tokens", 0, 0, NULL },
     { 0, "name", "PREFIX", OPT_STR, &o.prefix,
       "names begin with it (text): PREFIX_train_000001.bin", 0, 0, NULL },
     { 0, "shard-tokens", "N", OPT_I64, &o.shard_tokens, "tokens a shard (100M)", .lo = 2,
@@ -79,10 +79,10 @@ static const struct opt table[] = {
     { 0, "stats", NULL, OPT_FLAG, &o.stats, "print what the tokens are like; -o is not needed then",
       0, 0, NULL },
     { 0, "verify", NULL, OPT_FLAG, &o.verify,
-      "tell which shards of folders DIR... are damaged or missing", 0, 0, NULL },
+      "tell which shards are damaged or missing: folders, shards, or -", 0, 0, NULL },
     { 0, "full", NULL, OPT_FLAG, &o.full, "verify: every byte and every token, too", 0, 0, NULL },
     { 0, "decode", NULL, OPT_FLAG, &o.decode,
-      "print the text of a shard: FILE [FROM:TO], in tokens", 0, 0, NULL },
+      "print the text of a shard: FILE [FROM:TO], in tokens; -: of all in a pipe", 0, 0, NULL },
     { 0, NULL, NULL, OPT_GROUP, NULL, "Besides", 0, 0, NULL },
     { 'j', "threads", "N", OPT_I64, &o.threads, "threads (default: processors)", .lo = 1,
       .hi = 256 },
@@ -147,6 +147,8 @@ static int shard_tokenizer(const char *shard, bool *bytes)
     int rc = 0;
 
     *bytes = !strcmp(o.tokenizer, "byte");
+    if (!strcmp(shard, "-"))
+        return 0;
     if (asprintf(&path, "%.*sMANIFEST", slash ? (int)(slash + 1 - shard) : 0, shard) < 0)
         return err_memory();
     if (!access(path, F_OK) && !(rc = manifest_read(&m, path))) {
@@ -178,32 +180,64 @@ static int print_tokens(struct shard *s, const struct vocab *v, int64_t from, in
             else
                 n += bpe_decode(v, &id, 1, text + n, sizeof text - n);
         }
+        shard_forget(s, at);
         if (fwrite(text, 1, n, stdout) != n)
             return err_sys("cannot write standard output");
     }
     return 0;
 }
 
-static int decode(int argc, char **argv)
+static int decode_file(const char *path, const char *range, const struct vocab *v)
 {
-    struct shard_want want = { .vocab = 65536, .bos = 50256 };
-    struct vocab *v = NULL;
+    struct shard_want want = { .vocab = 65536, .bos = v->bos };
     struct shard *s = NULL;
     int64_t from, to, tokens;
+    int rc;
+
+    if ((rc = shard_check_header(path, &tokens)) || (rc = parse_range(range, tokens, &from, &to)))
+        return rc;
+    want.limit = to ? to : 1;
+    if (!(rc = shard_open(&s, path, &want)))
+        rc = print_tokens(s, v, from, to);
+    shard_close(s);
+    return rc;
+}
+
+/* The shards of a pipe, whose tokens are counted through all of them. */
+static int decode_stream(const char *range, const struct vocab *v)
+{
+    struct shard_want want = { .vocab = 65536, .bos = v->bos, .window = 1 << 20 };
+    struct shard_stream *t = NULL;
+    struct shard *s;
+    int64_t from, to, at = 0;
+    int rc = parse_range(range, INT64_MAX, &from, &to);
+
+    if (!rc)
+        rc = shard_stream_open(&t, "-", -1);
+    for (; !rc && at < to; at += want.limit) {
+        want.limit = to - at;
+        if ((rc = shard_stream_next(t, &s, &want)))
+            break;
+        want.limit = shard_size(s);
+        if (!(rc = shard_skip(s, from > at ? from - at : 0)))
+            rc = print_tokens(s, v, from > at ? from - at : 0, want.limit);
+        shard_close(s);
+    }
+    shard_stream_close(t);
+    return rc == GPT_NO ? 0 : rc;
+}
+
+static int decode(int argc, char **argv)
+{
+    const char *range = argc > 1 ? argv[1] : ":";
+    struct vocab *v = NULL;
     bool bytes;
     int rc;
 
     if (argc < 1 || argc > 2)
         return err_set(GPT_USAGE, "--decode: expected FILE [FROM:TO], found %d operands", argc);
-    if ((rc = shard_tokenizer(argv[0], &bytes)) || (rc = load_vocab(&v, bytes)) ||
-        (rc = shard_check_header(argv[0], &tokens)) ||
-        (rc = parse_range(argc > 1 ? argv[1] : ":", tokens, &from, &to)))
-        goto out;
-    want.limit = to ? to : 1;
-    if (!(rc = shard_open(&s, argv[0], &want)))
-        rc = print_tokens(s, v, from, to);
-out:
-    shard_close(s);
+    if (!(rc = shard_tokenizer(argv[0], &bytes)) && !(rc = load_vocab(&v, bytes)))
+        rc = strcmp(argv[0], "-") ? decode_file(argv[0], range, v) : decode_stream(range, v);
     vocab_free(v);
     return rc;
 }
@@ -257,12 +291,52 @@ static int verify_folder(const char *dir)
     return rc ? rc : bad ? GPT_NO : 0;
 }
 
+/* GPT_NO with a message where a shard is damaged, or a file holds more than one. */
+static int verify_shards(struct shard_stream *t, const char *path)
+{
+    struct shard_want want = { .vocab = 65536, .window = 1 << 20 };
+    struct shard *s;
+    int rc, shards = 0;
+
+    while (!(rc = shard_stream_next(t, &s, &want))) {
+        if (shards++ && strcmp(path, "-"))
+            rc = err_set(GPT_NO,
+                         "%s: expected the end after one shard, found another (of several, "
+                         "-d - reads all, -d FILE the first)",
+                         path);
+        else if (!(rc = shard_skip(s, shard_size(s))) && !o.quiet)
+            text_line(stdout, "%s: ok", strcmp(path, "-") ? path : shard_path(s));
+        shard_close(s);
+        if (rc)
+            return rc == GPT_INPUT ? err_set(GPT_NO, "%s", err_message()) : rc;
+    }
+    return rc == GPT_NO ? 0 : rc == GPT_INPUT ? err_set(GPT_NO, "%s", err_message()) : rc;
+}
+
+static int verify_file(const char *path)
+{
+    struct shard_stream *t;
+    int rc = shard_stream_open(&t, path, -1);
+
+    if (rc)
+        return rc;
+    rc = verify_shards(t, path);
+    shard_stream_close(t);
+    if (rc == GPT_NO)
+        text_line(stdout, "%s", err_message());
+    return rc;
+}
+
 static int verify(int argc, char **argv)
 {
-    int rc = argc ? 0 : err_set(GPT_USAGE, "--verify: expected folders of shards"), bad = 0;
+    int rc = argc ? 0 : err_set(GPT_USAGE, "--verify: expected folders, shards or -"), bad = 0;
 
     for (int i = 0; i < argc && !rc; i++) {
-        rc = verify_folder(argv[i]);
+        struct stat st;
+
+        rc = strcmp(argv[i], "-") && (stat(argv[i], &st) || S_ISDIR(st.st_mode))
+                 ? verify_folder(argv[i])
+                 : verify_file(argv[i]);
         bad |= rc == GPT_NO;
         rc = rc == GPT_NO ? 0 : rc;
     }
@@ -321,15 +395,19 @@ static int print_stats(const struct token_stats *s, const struct vocab *v)
     return report_end(&r);
 }
 
-/* --stats of existing shards: a folder with a MANIFEST, or .bin files. */
+/* Existing shards: a folder with a MANIFEST, or what begins as a shard does. */
 static bool is_shards(const char *path)
 {
-    size_t n = strlen(path);
     char *manifest = path_join(path, "MANIFEST");
-    bool yes = (manifest && !access(manifest, F_OK)) || (n > 4 && !strcmp(path + n - 4, ".bin")) ||
-               (n > 8 && !strcmp(path + n - 8, ".bin.zst"));
+    bool yes = manifest && !access(manifest, F_OK);
+    struct zreader *z = NULL;
+    const void *begin;
+    size_t n;
 
     free(manifest);
+    if (!yes && !zreader_open(&z, path))
+        yes = !zreader_peek(z, 8, &begin, &n) && shard_begins(begin, n);
+    zreader_close(z);
     return yes;
 }
 
@@ -405,7 +483,8 @@ static int check_usage(int inputs, char **input)
         return err_set(GPT_USAGE, "--split beside --val-first or --val-tokens: choose one");
     if (o.output && !strcmp(o.output, "-") &&
         (o.split > 0 || o.val_first || o.val_tokens || o.resume || o.repair || o.index))
-        return err_set(GPT_USAGE, "-o -: one shard has no split, no index and is not resumed");
+        return err_set(GPT_USAGE,
+                       "-o -: shards in a pipe have no split, no index and are not resumed");
     if (o.output && !strcmp(o.output, "-") && o.stats)
         return err_set(GPT_USAGE, "-o - beside --stats: standard output takes one of them");
     for (int i = 0, standard = 0; i < inputs; i++)
@@ -424,6 +503,8 @@ static int check_usage(int inputs, char **input)
 
 static int make_shards(int inputs, char **input, const char *arguments)
 {
+    if (!o.shard_tokens)
+        o.shard_tokens = o.output && !strcmp(o.output, "-") ? INT32_MAX : 100000000;
     struct progress bar;
     struct token_stats stats = { 0 };
     struct vocab *vocab = NULL;
@@ -467,8 +548,6 @@ static int make_shards(int inputs, char **input, const char *arguments)
 
     if (c.threads > 256)
         c.threads = 256;
-    if (o.output && !strcmp(o.output, "-"))
-        c.shard_tokens = INT32_MAX;
     if ((rc = load_vocab(&vocab, !strcmp(o.tokenizer, "byte"))) ||
         (o.stats && (rc = token_stats_init(&stats))))
         goto out;

@@ -24,7 +24,7 @@
 #endif
 
 struct options {
-    const char *recipe, *data, *out, *resume, *device;
+    const char *recipe, *data, *val, *out, *resume, *device;
     int64_t ranks, threads, gpus, keep, bench;
     double ranks_timeout;
     char *gpu_path;
@@ -229,6 +229,8 @@ static const char *kernel_versions(void)
     return text;
 }
 
+static bool is_standard(const char *path) { return path && !strcmp(path, "-"); }
+
 /* -- options -------------------------------------------------------------------------- */
 
 static bool silent; /* --quiet */
@@ -300,11 +302,13 @@ static int get_recipe(const struct options *o, struct recipe **r)
 }
 
 static int train_on(struct backend *b, const struct options *o, const struct recipe *r,
-                    const char *arguments, double began)
+                    const char *arguments, double began, int64_t *used)
 {
     struct run_options run = {
         .recipe = r,
         .data = o->data,
+        .val = o->val,
+        .used = used,
         .out = o->out,
         .resume = o->bench ? NULL : o->resume,
         .ranks = (int)o->ranks,
@@ -328,10 +332,31 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
     return run_train(&run);
 }
 
+static void say_stopped(const struct options *o, int64_t used)
+{
+    char *dir;
+    if (o->out && run_checkpoint(o->out, &dir)) {
+        text_line(stderr, "gpt-train: stopped by a signal before the first checkpoint");
+        return;
+    }
+    text_line(stderr, "gpt-train: stopped by a signal; %s%s",
+              o->out ? "resume with --resume " : "without -o nothing of it is kept",
+              o->out ? o->out : "");
+    if (!o->out)
+        return;
+    free(dir);
+    if (is_standard(o->data))
+        text_line(stderr,
+                  "gpt-train: -d - takes the stream from its beginning: the resumed run skips the "
+                  "%lld tokens used so far",
+                  (long long)used);
+}
+
 static int train(const struct options *o, const struct recipe *r, const char *arguments,
                  double began)
 {
     struct backend backend;
+    int64_t used = 0;
     bool made = false;
     int rc = 0;
     if (!o->data && !o->bench)
@@ -339,7 +364,7 @@ static int train(const struct options *o, const struct recipe *r, const char *ar
     if (o->out && !o->bench)
         rc = try_output(o->out, &made);
     if (!rc && !(rc = pick_backend(&backend, o, r))) {
-        rc = train_on(&backend, o, r, arguments, began);
+        rc = train_on(&backend, o, r, arguments, began, &used);
         release_backend(&backend);
     }
     if (made && rc)
@@ -347,9 +372,7 @@ static int train(const struct options *o, const struct recipe *r, const char *ar
     if (rc != RUN_STOPPED)
         return rc;
     if (!o->quiet)
-        text_line(stderr, "gpt-train: stopped by a signal; %s%s",
-                  o->out ? "resume with --resume " : "without -o nothing of it is kept",
-                  o->out ? o->out : "");
+        say_stopped(o, used);
     return 0;
 }
 
@@ -361,6 +384,11 @@ static int check_options(struct options *o)
         rc = opt_choose(o->quiet, "--quiet", o->progress, "--progress");
     if (rc)
         return rc;
+    if (is_standard(o->recipe) + is_standard(o->data) + is_standard(o->resume) > 1)
+        return err_set(GPT_USAGE,
+                       "'-' twice among -r, -d and --resume: standard input is read once");
+    if (is_standard(o->val))
+        return err_set(GPT_USAGE, "--val -: expected files or a folder of shards");
     if (o->gpus && (o->ranks || (o->device && strcmp(o->device, "cuda"))))
         return err_set(GPT_USAGE, "--gpus %lld beside %s: choose one", (long long)o->gpus,
                        o->ranks ? "--ranks" : "--device cpu");
@@ -399,7 +427,9 @@ int main(int argc, char **argv)
         { 's', "set", "KEY=VALUE", OPT_LIST, &o.set,
           "override section.key of the recipe; may be repeated", 0, 0, NULL },
         { 'd', "data", "SHARDS", OPT_STR, &o.data,
-          "folder of shards, or a file or pattern of public .bin shards", 0, 0, NULL },
+          "folder of shards, a file or pattern of public .bin shards, or - (a pipe)", 0, 0, NULL },
+        { 0, "val", "SHARDS", OPT_STR, &o.val, "validation shards (of -d; of a pipe its beginning)",
+          0, 0, NULL },
         OPT_SWITCH(0, "no-verify", &o.no_verify,
                    "do not check what is read of SHARDS against the hashes of its MANIFEST"),
         { 'p', "plan", NULL, OPT_FLAG, &o.plan,

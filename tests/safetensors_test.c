@@ -49,7 +49,7 @@ static void compress(const char *from, const char *to)
     char *data;
     size_t n;
     struct zwriter *z;
-    CHECK_OK(file_read(from, 0, &data, &n));
+    CHECK((data = (char *)slurp(from, &n)));
     FILE *f = fopen(to, "w");
     CHECK_OK(zwriter_new(&z, f, to, 1));
     CHECK_OK(zwriter_write(z, data, n));
@@ -307,8 +307,8 @@ static void test_round_trip(void)
         check_file(b);
     }
     CHECK_OK(write_file(scratch("c"), 3, 9841));
-    CHECK_OK(file_read(b, 0, &x, &n));
-    CHECK_OK(file_read(scratch("c"), 0, &y, &m));
+    CHECK((x = (char *)slurp(b, &n)));
+    CHECK((y = (char *)slurp(scratch("c"), &m)));
     CHECK(n == m && !memcmp(x, y, n));
     free(x);
     free(y);
@@ -349,7 +349,7 @@ static void test_cut(void)
     long taken = 0;
     for (int level = 0; level <= 1; level++) {
         CHECK_OK(write_file(scratch("whole"), level, 1000));
-        CHECK_OK(file_read(scratch("whole"), 0, &whole, &n));
+        CHECK((whole = (char *)slurp(scratch("whole"), &n)));
         data_at = level ? n / 4 : 8 + (unsigned char)whole[0] + 256u * (unsigned char)whole[1];
         for (size_t i = 0; i < data_at + 1000; i++) {
             size_t cut = i < data_at ? i : data_at + rng_below(&r, i, n - data_at);

@@ -40,11 +40,20 @@ char *scratch(const char *name)
 
 unsigned char *slurp(const char *path, size_t *n)
 {
-    char *data;
-    return file_read(path, 0, &data, n) ? NULL : (unsigned char *)data;
+    FILE *f = fopen(path, "rb"), *to;
+    char *data = NULL, buf[65536];
+    *n = 0;
+    if (!f)
+        return NULL;
+    if (!(to = open_memstream(&data, n)))
+        abort();
+    for (size_t k; (k = fread(buf, 1, sizeof buf, f)) > 0;)
+        fwrite(buf, 1, k, to);
+    fclose(f);
+    fclose(to);
+    return (unsigned char *)data;
 }
 
-/* Over what is there: a file cut to nothing and written anew makes some file systems sync. */
 void spill(const char *path, const void *data, size_t n)
 {
     int fd = open(path, O_WRONLY | O_CREAT, 0666);

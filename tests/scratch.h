@@ -13,7 +13,8 @@
 
 char *in(const char *dir, const char *name); /* dir/name */
 char *scratch(const char *name); /* in the folder, which the first call makes */
-unsigned char *slurp(const char *path, size_t *n); /* NULL: it cannot be read */
+unsigned char *slurp(const char *path,
+                     size_t *n); /* as it is, with a NUL behind it; NULL: it cannot be read */
 void spill(const char *path, const void *data, size_t n); /* aborts where it cannot */
 
 #endif

@@ -46,7 +46,7 @@ static char *plain_file(const char *path, bool packed, size_t *n)
 {
     char *file, *plain;
 
-    CHECK_OK(file_read(path, 0, &file, n));
+    CHECK((file = (char *)slurp(path, n)));
     if (!packed)
         return file;
     ZSTD_inBuffer in = { file, *n, 0 };
@@ -200,7 +200,7 @@ static void test_damage(void)
     size_t n;
     int missed = 0, tried = 0;
 
-    CHECK_OK(file_read(name, 0, &file, &n));
+    CHECK((file = (char *)slurp(name, &n)));
     for (size_t i = 0; i < n; i += i < 20 || i + 60 > n ? 1 : 97) {
         struct shard *s = NULL;
         int rc;

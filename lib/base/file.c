@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/grow.h"
+#include "base/zio.h"
 
 /* --- temporaries that a signal must remove --- */
 
@@ -230,30 +231,21 @@ void output_abort(struct output *o)
 
 int file_read(const char *path, size_t max, char **data, size_t *n)
 {
-    bool is_stdin = !strcmp(path, "-");
-    FILE *f = is_stdin ? stdin : fopen(path, "re");
-    if (!f)
-        return err_sys("cannot open '%s'", path);
+    struct zreader *z;
     char *buf = NULL;
-    size_t used = 0, room = 0;
-    int rc = GPT_OK;
-    for (;;) {
+    size_t used = 0, room = 0, got = 1;
+    int rc = zreader_open(&z, path);
+    if (rc)
+        return rc;
+    while (!rc && got) {
         if (used + 1 >= room && (rc = grow_to(&buf, &room, used + 4096, 1)))
             break;
-        size_t got = fread(buf + used, 1, room - 1 - used, f);
+        rc = zreader_read(z, buf + used, room - 1 - used, &got);
         used += got;
-        if (max && used > max) {
+        if (!rc && max && used > max)
             rc = err_set(GPT_INPUT, "'%s': expected at most %zu bytes, found more", path, max);
-            break;
-        }
-        if (!got) {
-            if (ferror(f))
-                rc = err_sys("cannot read '%s'", path);
-            break;
-        }
     }
-    if (!is_stdin)
-        fclose(f);
+    zreader_close(z);
     if (rc) {
         free(buf);
         return rc;

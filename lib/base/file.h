@@ -43,8 +43,8 @@ struct temporary_dir {
 int temporary_dir_make(struct temporary_dir *t, const char *path) MUST_CHECK;
 void temporary_dir_keep(struct temporary_dir *t); /* also when it has been renamed or removed */
 
-/* Reads a file ("-": stdin) of at most max bytes (0: any size) and adds a NUL;
- * caller frees. A longer one is GPT_INPUT. */
+/* Reads a file ("-": stdin), decompressed where it is compressed (zio.h), of at most max bytes (0: any
+ * size) and adds a NUL; caller frees. A longer one is GPT_INPUT. */
 int file_read(const char *path, size_t max, char **data, size_t *n) MUST_CHECK;
 int file_mkdirs(const char *path) MUST_CHECK; /* mkdir -p, durable; "-" is GPT_USAGE */
 int file_sync_dir(const char *path) MUST_CHECK; /* makes a rename in it durable */

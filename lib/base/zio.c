@@ -1,8 +1,12 @@
 #include "base/zio.h"
 
-#include <stdbool.h>
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
 #include "base/text.h"
@@ -14,19 +18,26 @@ enum { IN_BYTES = 1 << 17, OUT_BYTES = 1 << 17 }; /* zstd's block, the unit it w
 enum format { PLAIN, ZSTD, GZIP };
 
 struct zreader {
-    FILE *f;
+    int fd;
+    int wake; /* readable: reading ends; -1: none */
     char *path;
     enum format format;
-    bool eof; /* f has ended: what is in in[] is the last */
+    bool eof; /* the file has ended: what is in in[] is the last */
     bool in_frame; /* a frame has begun and not ended */
+    bool more; /* the decoder holds output that it had no room for */
     int failed; /* code of the first failure; its message in why */
     char why[512];
     uint64_t raw, out; /* bytes taken from in[], bytes handed out */
     size_t pos, end; /* unread part of in[] */
+    char *peeked; /* decompressed bytes before those that the decoder gives next */
+    size_t peek_at, peek_end;
     ZSTD_DStream *zstd;
     z_stream gzip;
     unsigned char in[IN_BYTES];
 };
+
+/* Standard input that was opened, peeked into and closed: the next one to open it begins there. */
+static struct zreader *standard;
 
 static int fail(struct zreader *r, int code)
 {
@@ -35,50 +46,64 @@ static int fail(struct zreader *r, int code)
     return code;
 }
 
+/* Waits for the file, or for the end of waiting. */
+static int wait_for_input(struct zreader *r)
+{
+    struct pollfd p[2] = { { .fd = r->fd, .events = POLLIN }, { .fd = r->wake, .events = POLLIN } };
+    while (r->wake >= 0 && poll(p, 2, -1) < 0)
+        if (errno != EINTR)
+            return fail(r, err_sys("cannot wait for '%s'", r->path));
+    if (p[1].revents)
+        return fail(r, err_set(GPT_SYSTEM, "%s: reading was interrupted", r->path));
+    return GPT_OK;
+}
+
+/* Adds what is there to in[], or sets eof. */
+static int add_input(struct zreader *r)
+{
+    ssize_t n;
+    int rc = wait_for_input(r);
+    if (rc)
+        return rc;
+    while ((n = read(r->fd, r->in + r->end, sizeof r->in - r->end)) < 0)
+        if (errno != EINTR)
+            return fail(r, err_sys("cannot read '%s'", r->path));
+    r->end += (size_t)n;
+    r->eof = !n;
+    return GPT_OK;
+}
+
 /* Makes at least one byte available, or sets eof. */
 static int fill(struct zreader *r)
 {
     if (r->pos < r->end || r->eof)
         return GPT_OK;
-    r->pos = 0;
-    r->end = fread(r->in, 1, sizeof r->in, r->f);
-    if (r->end < sizeof r->in) {
-        if (ferror(r->f)) {
-            r->end = 0;
-            return fail(r, err_sys("cannot read '%s'", r->path));
-        }
-        r->eof = true;
-    }
-    return GPT_OK;
+    r->pos = r->end = 0;
+    return add_input(r);
 }
 
-static bool starts(const struct zreader *r, const char *magic, size_t n)
+static enum format format_of(const unsigned char *b, size_t n)
 {
-    size_t have = r->end < n ? r->end : n;
-    return have >= 2 && !memcmp(r->in, magic, have);
+    static const unsigned char magic[] = { 0x28, 0xb5, 0x2f, 0xfd };
+    bool skippable = n >= 4 && (b[0] & 0xf0) == 0x50 && !memcmp(b + 1, "\x2a\x4d\x18", 3);
+    if (skippable || (n >= 2 && !memcmp(b, magic, n < 4 ? n : 4)))
+        return ZSTD;
+    return n >= 2 && b[0] == 0x1f && b[1] == 0x8b ? GZIP : PLAIN;
 }
 
-static bool is_zstd(const struct zreader *r)
-{
-    bool skippable =
-        r->end >= 4 && (r->in[0] & 0xf0) == 0x50 && !memcmp(r->in + 1, "\x2a\x4d\x18", 3);
-    return starts(r, "\x28\xb5\x2f\xfd", 4) || skippable;
-}
+bool zio_compressed(const unsigned char *b, size_t n) { return format_of(b, n) != PLAIN; }
 
 static int detect(struct zreader *r)
 {
-    int rc = fill(r);
-    if (rc)
-        return rc;
+    int rc = GPT_OK;
+    while (r->end < 4 && !r->eof)
+        if ((rc = add_input(r)))
+            return rc;
     bool named_zstd = text_ends(r->path, ".zst"), named_gzip = text_ends(r->path, ".gz");
-    if (is_zstd(r))
-        r->format = ZSTD;
-    else if (starts(r, "\x1f\x8b", 2))
-        r->format = GZIP;
-    else if (named_zstd || named_gzip)
-        return err_set(GPT_INPUT, "%s: offset %llu: expected a %s frame, found %s", r->path,
-                       (unsigned long long)r->raw, named_zstd ? "zstd" : "gzip",
-                       r->end < 4 ? "the end of the file" : "other data");
+    r->format = format_of(r->in, r->end);
+    if (r->end < 2 && (named_zstd || named_gzip))
+        return err_set(GPT_INPUT, "%s: offset %llu: expected a %s frame, found the end of the file",
+                       r->path, (unsigned long long)r->raw, named_zstd ? "zstd" : "gzip");
     if (r->format == ZSTD && !(r->zstd = ZSTD_createDStream()))
         return err_memory();
     if (r->format == GZIP && inflateInit2(&r->gzip, 16 + MAX_WBITS) != Z_OK)
@@ -89,31 +114,53 @@ static int detect(struct zreader *r)
 static int seek(struct zreader *r, uint64_t raw)
 {
     r->raw = raw;
-    if (raw && fseeko(r->f, (off_t)raw, SEEK_SET))
+    if (raw && lseek(r->fd, (off_t)raw, SEEK_SET) < 0)
         return err_sys("cannot go to offset %llu of '%s'", (unsigned long long)raw, r->path);
     return GPT_OK;
 }
 
-int zreader_open(struct zreader **out, const char *path) { return zreader_open_at(out, path, 0); }
-
-int zreader_open_at(struct zreader **out, const char *path, uint64_t raw)
+static int open_at(struct zreader **out, const char *path, uint64_t raw, int wake)
 {
-    struct zreader *r = calloc(1, sizeof *r);
-    if (!r || !(r->path = strdup(strcmp(path, "-") ? path : "standard input"))) {
+    bool is_stdin = !strcmp(path, "-");
+    struct zreader *r = is_stdin ? standard : NULL;
+    if (r) {
+        standard = NULL;
+        r->wake = wake;
+        *out = r;
+        return GPT_OK;
+    }
+    r = calloc(1, sizeof *r);
+    if (!r || !(r->path = strdup(is_stdin ? "standard input" : path))) {
         free(r);
         return err_memory();
     }
-    r->f = strcmp(path, "-") ? fopen(path, "re") : stdin;
-    int rc = r->f ? seek(r, raw) : err_sys("cannot open '%s'", path);
+    r->wake = wake;
+    r->fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    int rc = r->fd >= 0 ? seek(r, raw) : err_sys("cannot open '%s'", path);
     if (!rc)
         rc = detect(r);
     if (rc) {
+        r->failed = rc;
         zreader_close(r);
         return rc;
     }
     *out = r;
     return GPT_OK;
 }
+
+int zreader_open(struct zreader **r, const char *path) { return open_at(r, path, 0, -1); }
+
+int zreader_open_at(struct zreader **r, const char *path, uint64_t raw)
+{
+    return open_at(r, path, raw, -1);
+}
+
+int zreader_open_until(struct zreader **r, const char *path, int wake)
+{
+    return open_at(r, path, 0, wake);
+}
+
+bool zreader_plain(const struct zreader *r) { return r->format == PLAIN; }
 
 static const char *format_name(const struct zreader *r)
 {
@@ -178,35 +225,86 @@ static int copy_plain(struct zreader *r, void *buf, size_t n, size_t *got)
     return GPT_OK;
 }
 
-int zreader_read(struct zreader *r, void *buf, size_t n, size_t *got)
+static size_t take_peeked(struct zreader *r, void *buf, size_t n)
 {
-    char *p = buf;
+    size_t have = r->peek_end - r->peek_at;
+    n = n < have ? n : have;
+    memcpy(buf, r->peeked + r->peek_at, n);
+    r->peek_at += n;
+    if (r->peek_at == r->peek_end) {
+        free(r->peeked);
+        r->peeked = NULL;
+    }
+    return n;
+}
+
+/* At least one byte, unless the stream has ended. */
+static int decode_some(struct zreader *r, void *buf, size_t n, size_t *got)
+{
     *got = 0;
-    if (r->failed)
-        return err_set(r->failed, "%s", r->why);
-    while (n > 0) {
-        size_t k = 0;
-        int rc = fill(r);
+    while (n && !*got) {
+        int rc = r->more ? GPT_OK : fill(r);
         if (rc)
             return rc;
         bool last = r->pos == r->end && r->eof;
         if (last && !r->in_frame)
             break;
-        rc = r->format == PLAIN  ? copy_plain(r, p, n, &k)
-             : r->format == ZSTD ? decode_zstd(r, p, n, &k)
-                                 : decode_gzip(r, p, n, &k);
+        rc = r->format == PLAIN  ? copy_plain(r, buf, n, got)
+             : r->format == ZSTD ? decode_zstd(r, buf, n, got)
+                                 : decode_gzip(r, buf, n, got);
         if (rc)
             return rc;
+        r->more = r->in_frame && *got == n;
         /* The decoder may still hold output after the last input. The file is too short only
          * when a call neither consumes nor produces anything. */
-        if (last && !k && r->in_frame)
+        if (last && !*got && r->in_frame)
             return cut_frame(r);
-        p += k;
-        n -= k;
-        *got += k;
-        r->out += k;
     }
     return GPT_OK;
+}
+
+int zreader_some(struct zreader *r, void *buf, size_t n, size_t *got)
+{
+    int rc = GPT_OK;
+    *got = 0;
+    if (r->peeked)
+        *got = take_peeked(r, buf, n);
+    else if (r->failed)
+        rc = err_set(r->failed, "%s", r->why);
+    else
+        rc = decode_some(r, buf, n, got);
+    r->out += *got;
+    return rc;
+}
+
+int zreader_read(struct zreader *r, void *buf, size_t n, size_t *got)
+{
+    size_t k = 1;
+    int rc = GPT_OK;
+    for (*got = 0; !rc && *got < n && k; *got += k)
+        rc = zreader_some(r, (char *)buf + *got, n - *got, &k);
+    return rc;
+}
+
+int zreader_peek(struct zreader *r, size_t n, const void **p, size_t *got)
+{
+    assert(!r->out);
+    char *all = realloc(r->peeked, n);
+    int rc = all ? GPT_OK : err_memory();
+    if (!all)
+        return rc;
+    r->peeked = all;
+    for (size_t k = 1; !rc && r->peek_end < n && k; r->peek_end += k)
+        rc = r->failed ? err_set(r->failed, "%s", r->why)
+                       : decode_some(r, all + r->peek_end, n - r->peek_end, &k);
+    *p = all;
+    *got = r->peek_end < n ? r->peek_end : n;
+    if (!r->peek_end) {
+        free(r->peeked);
+        r->peeked = NULL;
+        *p = "";
+    }
+    return rc;
 }
 
 int zreader_skip(struct zreader *r, uint64_t n)
@@ -234,11 +332,16 @@ void zreader_close(struct zreader *r)
 {
     if (!r)
         return;
-    if (r->f && r->f != stdin)
-        fclose(r->f);
+    if (r->fd == STDIN_FILENO && !r->out && !r->failed && !standard) {
+        standard = r;
+        return;
+    }
+    if (r->fd > STDIN_FILENO)
+        close(r->fd);
     ZSTD_freeDStream(r->zstd);
     if (r->format == GZIP)
         inflateEnd(&r->gzip);
+    free(r->peeked);
     free(r->path);
     free(r);
 }

@@ -1,9 +1,10 @@
 /* zio.h - reading and writing streams that may be zstd- or gzip-compressed.
  *
- * Readers detect the format by its first bytes; a name in .zst or .gz must keep
- * what it says, so that a file cut to nothing is noticed. Any number of
+ * Readers detect the format by its first bytes, whatever the name; only an empty
+ * file whose name ends in .zst or .gz is GPT_INPUT, for it was cut. Any number of
  * concatenated frames is one stream; a stream that ends inside a frame or fails
- * its checksum is GPT_INPUT with path and offset. "-" is stdin.
+ * its checksum is GPT_INPUT with path and offset. "-" is stdin; who closes it
+ * without having read from it leaves it whole to the next to open it.
  *
  *     struct zreader *r;
  *     if ((rc = zreader_open(&r, path))) return rc;
@@ -17,6 +18,7 @@
 #ifndef BASE_ZIO_H
 #define BASE_ZIO_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -26,6 +28,15 @@ struct zreader;
 int zreader_open(struct zreader **r, const char *path) MUST_CHECK;
 /* From byte `raw` of the file on, where a frame must begin (zwriter_frame). */
 int zreader_open_at(struct zreader **r, const char *path, uint64_t raw) MUST_CHECK;
+/* Reading fails (GPT_SYSTEM) as soon as the descriptor `wake` is readable: for a pipe that may stand
+ * still. Another thread can end the waiting thus. */
+int zreader_open_until(struct zreader **r, const char *path, int wake) MUST_CHECK;
+bool zreader_plain(const struct zreader *r); /* not compressed */
+/* The first n bytes, or all there are, without taking them; before the first read only. *p is valid
+ * until that. */
+int zreader_peek(struct zreader *r, size_t n, const void **p, size_t *got) MUST_CHECK;
+/* As many of the n bytes as are there, waiting for one; *got = 0 at the end. */
+int zreader_some(struct zreader *r, void *buf, size_t n, size_t *got) MUST_CHECK;
 /* Up to n bytes into buf; *got = 0 at the end. Short reads only at the end.
  * A stream that failed once fails again. */
 int zreader_read(struct zreader *r, void *buf, size_t n, size_t *got) MUST_CHECK;
@@ -34,6 +45,8 @@ int zreader_skip(struct zreader *r, uint64_t n) MUST_CHECK;
 uint64_t zreader_offset(const struct zreader *r); /* decompressed bytes so far */
 uint64_t zreader_raw_offset(const struct zreader *r); /* bytes of the file, for progress */
 void zreader_close(struct zreader *r);
+/* Do the first n bytes of a file (4 decide) say that it is compressed? */
+bool zio_compressed(const unsigned char *b, size_t n);
 
 struct zwriter;
 /* f stays the caller's, and so does its flush; name is for messages. Level 0 is

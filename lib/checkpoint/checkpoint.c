@@ -14,9 +14,9 @@
 #include "base/file.h"
 #include "base/num.h"
 #include "base/pool.h"
-#include "base/text.h"
 #include "base/zio.h"
 #include "checkpoint/checkpoint_dir.h"
+#include "checkpoint/safetensors.h"
 
 #define MANIFEST_MAX (256u << 20)
 #define CHUNK (1u << 20)
@@ -199,15 +199,19 @@ int ckpt_stream_open(struct ckpt_stream *s, const struct ckpt *c, const struct c
     s->left = e->unit_bytes * (uint64_t)s->piece->count;
     s->at = s->piece->at;
     const char *name = c->manifest.files[s->piece->file].name;
+    unsigned char b[9];
+    ssize_t n = 0;
     int rc = 0;
     if (!(s->path = path_join(c->dir, name)))
         return err_memory();
     if ((rc = xxh_init(&s->hash)))
         return rc;
-    if (text_ends(name, ".zst"))
-        rc = zreader_open_at(&s->z, s->path, s->at);
-    else if ((s->fd = open(s->path, O_RDONLY | O_CLOEXEC)) < 0)
+    if ((s->fd = open(s->path, O_RDONLY | O_CLOEXEC)) < 0)
         rc = err_sys("cannot open '%s'", s->path);
+    else if ((n = pread(s->fd, b, sizeof b, 0)) < 0)
+        rc = err_sys("cannot read '%s'", s->path);
+    else if (st_compressed(b, (size_t)n))
+        rc = zreader_open_at(&s->z, s->path, s->at);
     return rc ? stream_error(s) : 0;
 }
 

@@ -48,17 +48,11 @@ static int short_file(const char *path, const char *where, uint64_t want, uint64
                    where, want, have);
 }
 
-/* Are these the first bytes of gzip, of a zstd frame or of a skippable one? Bytes 4 to 8 of a plain
- * file are 0 0 0 0 '{', because its header is shorter than 2^32; no gzip or zstd file has these. */
-static bool looks_compressed(const unsigned char *b, size_t n)
+/* Bytes 4 to 8 of a plain file are 0 0 0 0 '{', because its header is shorter than 2^32; no gzip or
+ * zstd file has these. */
+bool st_compressed(const unsigned char *b, size_t n)
 {
-    if (n >= 9 && !b[4] && !b[5] && !b[6] && !b[7] && b[8] == '{')
-        return false;
-    if (n >= 4 && b[0] == 0x28 && b[1] == 0xb5 && b[2] == 0x2f && b[3] == 0xfd)
-        return true;
-    if (n >= 4 && (b[0] & 0xf0) == 0x50 && b[1] == 0x2a && b[2] == 0x4d && b[3] == 0x18)
-        return true;
-    return n >= 2 && b[0] == 0x1f && b[1] == 0x8b;
+    return !(n >= 9 && !b[4] && !b[5] && !b[6] && !b[7] && b[8] == '{') && zio_compressed(b, n);
 }
 
 static int open_mapped(struct st_reader *r)
@@ -132,7 +126,7 @@ static int map_plain(struct st_reader *r)
             rc = err_sys("cannot read '%s'", r->path);
         } else if (n < 8) {
             rc = short_file(r->path, "header size", 8, (uint64_t)n);
-        } else if (!looks_compressed(b, (size_t)n)) {
+        } else if (!st_compressed(b, (size_t)n)) {
             r->map_bytes = (size_t)st.st_size;
             r->map = mmap(NULL, r->map_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
             if (r->map == MAP_FAILED) {

@@ -30,6 +30,9 @@
 #include <stdio.h>
 #include "checkpoint/st_header.h"
 
+/* Do the first n bytes (9 decide) say that a file of tensors is compressed? */
+bool st_compressed(const unsigned char *b, size_t n);
+
 struct st_reader;
 int st_open(struct st_reader **r, const char *path) MUST_CHECK;
 const struct st_header *st_header(const struct st_reader *r);

@@ -10,37 +10,50 @@
 #include "base/file.h"
 #include "base/grow.h"
 #include "base/hash.h"
-#include "base/text.h"
+#include "base/le.h"
 #include "base/zio.h"
+
+bool shard_begins(const void *bytes, size_t n)
+{
+    const unsigned char *b = bytes;
+
+    return n >= 8 && le32(b) == SHARD_MAGIC && le32(b + 4) == SHARD_VERSION;
+}
+
+int shard_header_tokens(const void *header, size_t n, const char *path, int64_t *tokens)
+{
+    const unsigned char *h = header;
+
+    if (n < SHARD_HEADER_BYTES)
+        return err_set(GPT_INPUT, "%s: expected a header of 1024 bytes, found %zu", path, n);
+    if (!shard_begins(h, n))
+        return err_set(GPT_INPUT,
+                       "%s: offset 0: expected a token shard (numbers %d, %d), found "
+                       "%d, %d",
+                       path, SHARD_MAGIC, SHARD_VERSION, (int32_t)le32(h), (int32_t)le32(h + 4));
+    *tokens = (int32_t)le32(h + 8);
+    if (*tokens < 0)
+        return err_set(GPT_INPUT, "%s: offset 8: expected a number of tokens, found %d", path,
+                       (int)*tokens);
+    return 0;
+}
 
 int shard_check_header(const char *path, int64_t *tokens)
 {
-    int32_t h[SHARD_HEADER_BYTES / 4];
+    const void *h;
     struct zreader *z;
     struct stat st;
-    size_t got = 0;
+    size_t got;
     int rc;
 
     if ((rc = zreader_open(&z, path)))
         return rc;
-    rc = zreader_read(z, h, sizeof h, &got);
+    if (!(rc = zreader_peek(z, SHARD_HEADER_BYTES, &h, &got)))
+        rc = shard_header_tokens(h, got, path, tokens);
+    bool plain = zreader_plain(z);
     zreader_close(z);
-    if (rc)
+    if (rc || !plain || !strcmp(path, "-")) /* the others' length is known at their end */
         return rc;
-    if (got < sizeof h)
-        return err_set(GPT_INPUT, "%s: expected a header of 1024 bytes, found %zu", path, got);
-    if (h[0] != SHARD_MAGIC || h[1] != SHARD_VERSION)
-        return err_set(GPT_INPUT,
-                       "%s: offset 0: expected a token shard (numbers %d, %d), found "
-                       "%d, %d",
-                       path, SHARD_MAGIC, SHARD_VERSION, h[0], h[1]);
-    if (h[2] < 0)
-        return err_set(GPT_INPUT, "%s: offset 8: expected a number of tokens, found %d", path,
-                       h[2]);
-    *tokens = h[2];
-    /* The length of a compressed stream is known only when it is decoded. */
-    if (text_ends(path, ".zst"))
-        return 0;
     if (stat(path, &st))
         return err_sys("cannot open '%s'", path);
     if (S_ISREG(st.st_mode) && st.st_size < SHARD_HEADER_BYTES + 2 * *tokens)
@@ -135,7 +148,7 @@ static int open_folder(struct corpus *c, const char *dir, enum split split, stru
     for (int i = 0; i < m.n && !rc; i++) {
         const struct manifest_shard *s = &m.shard[i];
 
-        if (s->split != split)
+        if ((s->split == SPLIT_TRAIN) != (split == SPLIT_TRAIN))
             continue;
         if (!(path = path_join(dir, s->name)))
             rc = err_memory();
@@ -167,7 +180,7 @@ static int add_files(struct corpus *c, char **path, size_t n, enum split split, 
         bool train = named ? strstr(name, "_train_") != NULL : !val;
         int64_t tokens;
 
-        if (split == SPLIT_VAL ? !val : !train)
+        if (split == SPLIT_VAL ? !val : split == SPLIT_TRAIN && !train)
             continue;
         if (!(rc = shard_check_header(path[i], &tokens)) &&
             !(rc = add_shard(c, path[i], tokens, "")))
@@ -236,7 +249,7 @@ int corpus_open(struct corpus *c, const char *data, enum split split)
     int rc;
 
     memset(c, 0, sizeof *c);
-    c->bos = 50256;
+    c->bos = CORPUS_BOS;
     if ((rc = xxh_init(&x)))
         return rc;
     if (!stat(data, &st) && S_ISDIR(st.st_mode)) {
@@ -248,7 +261,7 @@ int corpus_open(struct corpus *c, const char *data, enum split split)
             rc = look_beside(c);
     }
     if (!rc && !c->n)
-        rc = split == SPLIT_VAL
+        rc = split != SPLIT_TRAIN
                  ? err_set(GPT_INPUT,
                            "%s: expected a validation shard, found none: make the shards with "
                            "gpt-tokshard --val-tokens N, or train without validation: "

@@ -5,6 +5,7 @@
  * taken in lexicographic order. Of files, those named *_val_* are
  * validation and *_train_* training; of several files named neither way the
  * first is validation (the records' shard 0), and a single one is training.
+ * SPLIT_ONLY_VAL takes files as validation whatever their names.
  * Headers and sizes are checked, tokens are not read.
  *
  *     struct corpus c;
@@ -15,6 +16,8 @@
 #ifndef DATA_CORPUS_H
 #define DATA_CORPUS_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include "base/err.h"
 #include "data/manifest.h"
@@ -22,6 +25,7 @@
 #define SHARD_MAGIC 20240520
 #define SHARD_VERSION 1
 #define SHARD_HEADER_BYTES 1024
+#define CORPUS_BOS 50256 /* of shards without a MANIFEST: GPT-2's */
 
 struct corpus_shard {
     char *path;
@@ -33,7 +37,7 @@ struct corpus_shard {
 struct corpus {
     struct corpus_shard *shard;
     int n;
-    int bos; /* of the MANIFEST, also one beside the files; 50256 without one */
+    int bos; /* of the MANIFEST, also one beside the files; else CORPUS_BOS */
     int vocab_size; /* of the MANIFEST; 0 without one */
     char tokenizer[80]; /* of the MANIFEST: its name, a blank and the vocabulary's SHA-256; "" */
     char id[33]; /* XXH3-128 over name, tokens and (MANIFEST's) hash of each shard */
@@ -49,7 +53,11 @@ void corpus_release(struct corpus *c);
 /* Checks that a file exists and has the size and number of tokens of its MANIFEST line; else
  * GPT_INPUT. */
 int corpus_check_shard(const char *path, const struct manifest_shard *s) MUST_CHECK;
-/* Header and size of one file; *tokens from the header. */
+/* Do the first n bytes begin a shard? */
+bool shard_begins(const void *bytes, size_t n);
+/* *tokens of a header; path is for messages. GPT_INPUT: it is none. */
+int shard_header_tokens(const void *header, size_t n, const char *path, int64_t *tokens) MUST_CHECK;
+/* Header and size of one file; *tokens from the header. "-" can still be read afterwards. */
 int shard_check_header(const char *path, int64_t *tokens) MUST_CHECK;
 
 #endif

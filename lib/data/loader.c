@@ -2,21 +2,29 @@
  *
  * Two slots: one that the ranks use and one that the thread fills. The thread
  * may fill the slot of step s+1 when every local rank has asked for step s.
+ * Tokens are copied out of the shard as they are found, so a shard that is a
+ * stream need not be kept.
  */
 #include "data/loader.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
+#include "base/hash.h"
 #include "data/corpus.h"
-#include "data/shard_read.h"
+#include "data/shard_stream.h"
+
+#define STREAM_WINDOW (8 << 20) /* tokens read ahead of a stream: 16 MiB */
 
 struct slot {
     struct step_batch batch;
     struct chunk *chunk; /* [max.chunks] */
     struct piece *piece; /* [max.chunks][bound] */
     int *pieces; /* [max.chunks] */
+    uint16_t *token; /* [max.chunks][max.tokens + 1]: the pieces, one behind the other */
     char *memory; /* blocks of the local chunks */
     int64_t step; /* that it holds, -1: none */
     int code; /* in place of a batch, with its message */
@@ -31,6 +39,7 @@ struct loader {
     char *memory;
     struct slot slot[2];
     struct loader_pos next; /* of the step to be prepared; the thread's */
+    int64_t entered; /* index of the stream's shard that is `now`; -1: none yet */
     struct shard *now, *ahead; /* shard next.shard, and the one after if it is another */
     int64_t ahead_index;
     char now_name[256];
@@ -86,12 +95,45 @@ static int look_ahead(struct loader *l)
     return 0;
 }
 
+/* Reads the stream's present shard to its end, keeping nothing. */
+static int leave_streamed(struct loader *l)
+{
+    int rc = 0;
+
+    if (l->now)
+        rc = shard_skip(l->now, shard_size(l->now));
+    shard_close(l->now);
+    l->now = NULL;
+    return rc;
+}
+
+/* As enter_shard, of a stream, in which that shard lies ahead. */
+static int enter_streamed(struct loader *l)
+{
+    struct shard_want want = { .vocab = l->c.vocab, .bos = l->bos, .window = STREAM_WINDOW };
+    int rc = 0;
+
+    while (!rc && l->entered < l->next.shard) {
+        if ((rc = leave_streamed(l)) || (rc = shard_stream_next(l->c.stream, &l->now, &want)))
+            break;
+        l->entered++;
+    }
+    return rc != GPT_NO ? rc
+                        : err_set(GPT_INPUT,
+                                  "%s: expected tokens for step %lld, found the end after %lld "
+                                  "tokens",
+                                  l->c.data, (long long)l->next.step,
+                                  (long long)shard_stream_tokens(l->c.stream));
+}
+
 /* Makes `now` the shard at next.shard. */
 static int enter_shard(struct loader *l)
 {
     int64_t i = l->next.shard;
     int rc;
 
+    if (l->c.stream)
+        return enter_streamed(l);
     if (l->now && !strcmp(shard_path(l->now), l->corpus.shard[i].path) &&
         l->next.document >= shard_first_document(l->now)) {
         ; /* the same shard, at this document or from its first */
@@ -119,6 +161,12 @@ static int too_many_pieces(const struct loader *l, int chunk, int tokens, int bo
                    shard_path(l->now), (long long)l->next.step, chunk, bound - 1, tokens);
 }
 
+/* Of chunk k: T + 1 of them. */
+static uint16_t *tokens_of(const struct loader *l, const struct slot *s, int k)
+{
+    return s->token + (size_t)k * ((size_t)l->c.max.tokens + 1);
+}
+
 /* Takes the pieces of all chunks of a step from the present shard and advances *document. *full
  * is false if the shard ends first. */
 static int take_pieces(struct loader *l, struct slot *s, const struct batch_shape *w, int bound,
@@ -129,6 +177,7 @@ static int take_pieces(struct loader *l, struct slot *s, const struct batch_shap
     *full = false;
     for (int k = 0; k < w->chunks; k++) {
         struct piece *piece = s->piece + (size_t)k * (size_t)l->bound;
+        uint16_t *token = tokens_of(l, s, k);
         int64_t length = 0;
 
         s->pieces[k] = 0;
@@ -143,6 +192,9 @@ static int take_pieces(struct loader *l, struct slot *s, const struct batch_shap
             if (s->pieces[k] == bound - 1)
                 return too_many_pieces(l, k, w->tokens, bound);
             piece[s->pieces[k]++] = (struct piece){ (uint32_t)begin, (uint32_t)end };
+            memcpy(token + length, shard_tokens(l->now) + begin,
+                   (size_t)(end - begin) * sizeof *token);
+            shard_forget(l->now, end);
             length += end - begin;
             ++*document;
         }
@@ -177,10 +229,10 @@ static int find_pieces(struct loader *l, struct slot *s, const struct batch_shap
             return 0;
         /* The first shard was perhaps entered in its middle, so it is tried once more from its
          * start. */
-        if (tried >= l->corpus.n)
+        if (!l->c.stream && tried >= l->corpus.n)
             return no_batch(l, w);
         l->next.document = 0;
-        if (++l->next.shard < l->corpus.n)
+        if (++l->next.shard < l->corpus.n || l->c.stream)
             continue;
         if (!l->c.cycle && l->next.step == 0)
             return no_batch(l, w);
@@ -204,23 +256,19 @@ static struct chunk_shape chunk_shape(const struct loader_config *c, int tokens,
                                  .csr = c->csr };
 }
 
-static void fill_chunk(struct loader *l, struct chunk *c, const struct piece *piece, int n)
+/* token: the T + 1 tokens of the pieces. */
+static void fill_chunk(struct chunk *c, const uint16_t *token, const struct piece *piece, int n)
 {
-    const uint16_t *from = shard_tokens(l->now);
     int32_t *tok = (int32_t *)c->tok, *tgt = (int32_t *)c->tgt, *cu = (int32_t *)c->cu;
     int at = 0;
 
-    /* tok gets the pieces but for the last token, tgt all but for the first. */
+    for (int t = 0; t < c->tokens; t++) {
+        tok[t] = token[t];
+        tgt[t] = token[t + 1];
+    }
     cu[0] = 0;
     for (int i = 0; i < n; i++) {
-        const uint16_t *p = from + piece[i].begin;
-        int k = (int)(piece[i].end - piece[i].begin), in = k < c->tokens - at ? k : c->tokens - at;
-
-        for (int j = 0; j < in; j++)
-            tok[at + j] = p[j];
-        for (int j = at ? 0 : 1; j < k; j++)
-            tgt[at + j - 1] = p[j];
-        at += k;
+        at += (int)(piece[i].end - piece[i].begin);
         cu[i + 1] = at < c->tokens ? at : c->tokens;
     }
     for (int i = n + 1; i < c->bound; i++)
@@ -248,6 +296,18 @@ static int check_shape(const struct loader *l, const struct batch_shape *w, int 
     return 0;
 }
 
+/* Tokens of the stream before the step's first piece, and up to the end of its last one. */
+static void tell_passed(const struct loader *l, struct slot *s)
+{
+    int64_t before = shard_stream_tokens(l->c.stream) - shard_size(l->now);
+    int last = s->batch.chunks - 1;
+
+    s->batch.shard = l->c.data;
+    s->batch.from = before + s->piece[0].begin;
+    s->batch.upto =
+        before + s->piece[(size_t)last * (size_t)l->bound + (size_t)s->pieces[last] - 1].end;
+}
+
 /* Fills a slot with step next.step and advances next. */
 static int prepare(struct loader *l, struct slot *s)
 {
@@ -267,14 +327,16 @@ static int prepare(struct loader *l, struct slot *s)
         if (!is_local(&l->c, k))
             continue;
         chunk_place(c, s->memory + (size_t)local++ * l->block_bytes, &shape);
-        fill_chunk(l, c, s->piece + (size_t)k * (size_t)l->bound, s->pieces[k]);
+        fill_chunk(c, tokens_of(l, s, k), s->piece + (size_t)k * (size_t)l->bound, s->pieces[k]);
         chunk_index(c, &shape);
     }
-    s->batch = (struct step_batch){ .step = l->next.step,
-                                    .chunks = w.chunks,
-                                    .chunk = s->chunk,
-                                    .at = l->next,
-                                    .shard = l->corpus.shard[l->next.shard].name };
+    s->batch = (struct step_batch){
+        .step = l->next.step, .chunks = w.chunks, .chunk = s->chunk, .at = l->next
+    };
+    if (l->c.stream)
+        tell_passed(l, s);
+    else
+        s->batch.shard = l->corpus.shard[l->next.shard].name;
     l->next.document = document;
     l->next.step++;
     s->batch.after = l->next;
@@ -289,6 +351,13 @@ static bool all_asked(const struct loader *l, int64_t step)
         if (l->asked[r] < step)
             return false;
     return true;
+}
+
+static bool interrupted(const struct loader *l)
+{
+    struct pollfd p = { .fd = l->c.wake, .events = POLLIN };
+
+    return l->c.stream && l->c.wake >= 0 && poll(&p, 1, 0) > 0;
 }
 
 static void *loader_thread(void *arg)
@@ -308,6 +377,8 @@ static void *loader_thread(void *arg)
         }
         pthread_mutex_unlock(&l->lock);
         rc = prepare(l, s);
+        if (rc && interrupted(l))
+            rc = LOADER_STOPPED;
         pthread_mutex_lock(&l->lock);
         s->step = step;
         s->code = rc;
@@ -353,7 +424,8 @@ static int allocate(struct loader *l)
         s->chunk = calloc(n, sizeof *s->chunk);
         s->piece = calloc(n * (size_t)l->bound, sizeof *s->piece);
         s->pieces = calloc(n, sizeof *s->pieces);
-        if (!s->chunk || !s->piece || !s->pieces || !l->memory || !l->asked)
+        s->token = calloc(n * ((size_t)l->c.max.tokens + 1), sizeof *s->token);
+        if (!s->chunk || !s->piece || !s->pieces || !s->token || !l->memory || !l->asked)
             return err_memory();
         s->memory = l->memory + (size_t)i * half;
         s->step = -1;
@@ -373,11 +445,26 @@ static int check_config(const struct loader_config *c)
     if (c->bigram_rows < 0 || c->bigram_rows == 1)
         return err_set(GPT_USAGE, "loader: expected no bigram table or two rows at least, found %d",
                        c->bigram_rows);
+    if (c->stream && c->cycle)
+        return err_set(GPT_USAGE,
+                       "%s: a stream passes once, so data.cycle must be no (-s data.cycle=no)",
+                       c->data);
     if (c->vocab < 1 || c->max.tokens < 1)
         return err_set(GPT_USAGE,
                        "loader: expected a vocabulary and a number of tokens, found %d, %d",
                        c->vocab, c->max.tokens);
     return 0;
+}
+
+/* A stream has no MANIFEST. Its id is also that of what was taken from it before. */
+static void stream_facts(struct corpus *c, const struct shard_stream *t)
+{
+    char text[64];
+    int n = snprintf(text, sizeof text, "%s %lld", shard_stream_id(t),
+                     (long long)shard_stream_tokens(t));
+
+    c->bos = CORPUS_BOS;
+    xxh_hex_of(text, (size_t)n, c->id);
 }
 
 int loader_new(struct loader **out, const struct loader_config *c)
@@ -395,7 +482,10 @@ int loader_new(struct loader **out, const struct loader_config *c)
     l->block_bytes = max_block_bytes(c);
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->moved, NULL);
-    if ((rc = corpus_open(&l->corpus, c->data, SPLIT_TRAIN)))
+    l->entered = -1;
+    if (c->stream)
+        stream_facts(&l->corpus, c->stream);
+    else if ((rc = corpus_open(&l->corpus, c->data, SPLIT_TRAIN)))
         goto fail;
     l->bos = c->bos >= 0 ? c->bos : l->corpus.bos;
     if ((rc = corpus_check_vocab(&l->corpus, c->data, c->vocab, l->bos)) || (rc = allocate(l)))
@@ -412,7 +502,7 @@ int loader_seek(struct loader *l, const struct loader_pos *at)
     if (l->started)
         return err_set(GPT_USAGE, "loader: expected to be moved before the first step");
     if (at->step < 0 || at->epoch < 0 || at->document < 0 || at->shard < 0 ||
-        at->shard >= l->corpus.n)
+        (at->shard >= l->corpus.n && !l->c.stream))
         return err_set(GPT_INPUT,
                        "%s: expected a position within %d shards, found shard %lld, "
                        "document %lld",
@@ -438,6 +528,17 @@ static int start(struct loader *l)
     return 0;
 }
 
+/* With the lock: a stream's step is given out only when those that end its update are there, too, so
+ * that no run is stopped between two updates, where it could not be saved. */
+static int wait_for_rest(struct loader *l, int64_t step)
+{
+    if (!l->c.stream || l->c.update != 2 || step % 2)
+        return 0;
+    while (!l->stop && l->filled <= step)
+        pthread_cond_wait(&l->moved, &l->lock);
+    return l->slot[(step + 1) & 1].code == LOADER_STOPPED ? LOADER_STOPPED : 0;
+}
+
 int loader_next(struct loader *l, int rank, const struct step_batch **b)
 {
     int r = rank - l->c.first_rank, rc;
@@ -458,12 +559,15 @@ int loader_next(struct loader *l, int rank, const struct step_batch **b)
         pthread_cond_wait(&l->moved, &l->lock);
     if (l->stop)
         rc = err_set(GPT_SYSTEM, "loader: stopped");
+    else if (s->code < 0)
+        rc = s->code;
     else if (s->code)
         rc = err_set(s->code, "%s", s->message);
     else {
         l->asked[r] = step;
         *b = &s->batch;
         pthread_cond_broadcast(&l->moved);
+        rc = wait_for_rest(l, step);
     }
 out:
     pthread_mutex_unlock(&l->lock);
@@ -476,6 +580,8 @@ void loader_stop(struct loader *l)
     l->stop = true;
     pthread_cond_broadcast(&l->moved);
     pthread_mutex_unlock(&l->lock);
+    if (l->c.stream && l->c.wake >= 0)
+        eventfd_write(l->c.wake, 1);
 }
 
 void loader_free(struct loader *l)
@@ -491,6 +597,7 @@ void loader_free(struct loader *l)
         free(l->slot[i].chunk);
         free(l->slot[i].piece);
         free(l->slot[i].pieces);
+        free(l->slot[i].token);
     }
     free(l->memory);
     free(l->asked);

@@ -58,10 +58,18 @@ struct step_batch {
     const struct chunk *chunk; /* [chunks] */
     struct loader_pos at, after; /* of this step, and of the one after */
     const char *shard; /* name of the shard that it came from */
+    /* Of a stream: its tokens before the step's first piece, and up to the end of its last. */
+    int64_t from, upto;
 };
 
+struct shard_stream;
 struct loader_config {
     const char *data; /* see corpus.h: folder with MANIFEST, or file, or glob of files */
+    /* In place of files: what is left of this stream, which data names for messages. Positions count
+     * its shards. It cannot cycle: GPT_USAGE. */
+    struct shard_stream *stream;
+    int update; /* of the stream: 2 if every second step, the odd ones, ends an update; else 0 */
+    int wake; /* of the stream (shard_stream_open): an eventfd, set also by loader_stop; -1: none */
     int world; /* N: ranks of the whole job */
     int first_rank, local_ranks; /* those that this process serves */
     int vocab; /* V: a token >= vocab is an error; size of the csr */
@@ -78,6 +86,8 @@ struct loader_config {
     struct batch_shape max; /* largest of each; what is allocated (cap is ignored) */
 };
 
+enum { LOADER_STOPPED = -3 }; /* waiting for a stream was ended by `wake` */
+
 struct loader;
 
 /* Finds the shards and checks their headers and sizes; reads no tokens yet
@@ -85,10 +95,11 @@ struct loader;
  * loader_next). GPT_INPUT: no MANIFEST, wrong magic, truncated shard, no
  * training shard. GPT_USAGE: fewer chunks than ranks. */
 int loader_new(struct loader **l, const struct loader_config *c) MUST_CHECK;
-/* Continues at a position from batch.after, before the first loader_next. */
+/* Continues at a position from batch.after, before the first loader_next. A stream is read up to there
+ * by the first loader_next. */
 int loader_seek(struct loader *l, const struct loader_pos *at) MUST_CHECK;
 /* GPT_INPUT: token >= vocab, no shard that holds a batch, more than M-1 pieces in a chunk, data
- * used up. The same error is given to every rank that asks. */
+ * used up. LOADER_STOPPED, without a message. The same error is given to every rank that asks. */
 int loader_next(struct loader *l, int rank, const struct step_batch **b) MUST_CHECK;
 /* Wakes all who wait in loader_next with GPT_SYSTEM "stopped"; any thread. */
 void loader_stop(struct loader *l);
@@ -115,7 +126,9 @@ const char *loader_tokenizer(const struct loader *l);
  * valid until the same rank asks again. No csr, no pieces.
  */
 struct val_config {
-    const char *data;
+    const char *data; /* a file is validation whatever its name, if only_val */
+    bool only_val;
+    struct shard_stream *stream; /* in place of files: its first tokens, which are read here */
     int ranks; /* local ones: 0 .. ranks-1 may call */
     int vocab, bos;
     int bigram_rows; /* 0: none */

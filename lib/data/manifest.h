@@ -20,7 +20,8 @@
 #include <stdio.h>
 #include "base/err.h"
 
-enum split { SPLIT_TRAIN, SPLIT_VAL };
+/* The last is of corpus_open alone. */
+enum split { SPLIT_TRAIN, SPLIT_VAL, SPLIT_ONLY_VAL };
 
 /* from: which document the shard's first token belongs to, counted over both
  * splits in the order written, and how many of its tokens stand in shards

@@ -3,7 +3,8 @@
  * The file is a list of pieces: frames of a .bin.zst, or the same stretches of a .bin or of a
  * stream without a table of frames. Threads claim pieces, load them in any order and hold each
  * against the MANIFEST's hash while the processor's cache still has it. A thread that finds the
- * next piece in order loaded checks its tokens, indexes and publishes them (ready).
+ * next piece in order loaded checks its tokens, indexes and publishes them (ready). A stream has
+ * one thread.
  */
 #include "data/shard_read.h"
 
@@ -34,6 +35,8 @@ struct shard {
     char *path;
     struct shard_want want;
     int fd; /* -1: a stream without a table, through zreader */
+    struct zreader *stream; /* that the caller reads on from; NULL: the file's own */
+    bool whole; /* the stream of a file is read to its end */
     int64_t n, total; /* tokens to have, and of the file */
     unsigned char *bytes; /* the plain file, as far as wanted */
     size_t room;
@@ -45,6 +48,9 @@ struct shard {
     struct shard_index index; /* or blocks of this, if start is set */
     int64_t indexed; /* documents in starts; of the thread that scans */
     int64_t documents, ready; /* what of it, and of the tokens, is published */
+    int64_t wanted; /* tokens that somebody has waited for */
+    int64_t forgotten; /* tokens that are not needed any more */
+    size_t returned; /* bytes given back to the system */
     int code; /* of the first failure, and its message */
     char message[1024];
     pthread_mutex_t lock;
@@ -271,38 +277,77 @@ static void *reader_thread(void *arg)
     return NULL;
 }
 
+/* With the lock: gives back the memory of tokens that are forgotten. */
+static void give_back(struct shard *s)
+{
+    int64_t upto = s->forgotten < s->ready ? s->forgotten : s->ready;
+    size_t bytes = (SHARD_HEADER_BYTES + 2 * (size_t)upto) & ~(size_t)(SHARD_FRAME_BYTES - 1);
+
+    if (!s->want.window || bytes <= s->returned)
+        return;
+    madvise(s->bytes + s->returned, bytes - s->returned, MADV_DONTNEED);
+    s->returned = bytes;
+}
+
+/* Waits until there is room for what follows the first `byte` bytes, or somebody waits for it; false:
+ * stop. */
+static bool may_read(struct shard *s, uint64_t byte)
+{
+    bool go;
+
+    pthread_mutex_lock(&s->lock);
+    while (!s->stop && s->want.window && s->ready >= s->wanted &&
+           tokens_before(s, byte) - s->forgotten >= s->want.window)
+        pthread_cond_wait(&s->moved, &s->lock);
+    go = !s->stop;
+    pthread_mutex_unlock(&s->lock);
+    return go;
+}
+
+/* Reads a file's next piece, or of another stream what is there; *at advances by it. */
+static int read_next(struct shard *s, struct zreader *z, uint64_t *at, uint64_t end)
+{
+    const struct piece_range *p = s->piece ? &s->piece[s->scanned++] : NULL;
+    uint64_t left = end - *at;
+    size_t n = p ? p->end - p->begin : left < SHARD_FRAME_BYTES ? left : SHARD_FRAME_BYTES, got;
+    size_t more = 0;
+    char beyond;
+    int rc = (p ? zreader_read : zreader_some)(z, s->bytes + *at, n, &got);
+
+    if (!rc && (p ? got < n : !got))
+        rc = err_set(GPT_INPUT, "%s: truncated: expected %llu bytes for %lld tokens, found %llu",
+                     s->path, (unsigned long long)end, (long long)s->n,
+                     (unsigned long long)(*at + got));
+    if (!rc && *at + got == end && s->whole)
+        rc = zreader_some(z, &beyond, 1, &more); /* checks the last frame's checksum */
+    if (!rc && p)
+        rc = check_hash(s, p);
+    if (!rc)
+        rc = scan(s, tokens_before(s, *at), tokens_before(s, *at + got));
+    *at += got;
+    return rc;
+}
+
 /* A stream without a table: one thread reads, checks and indexes. */
 static void *stream_thread(void *arg)
 {
     struct shard *s = arg;
-    struct zreader *z = NULL;
-    int rc = zreader_open(&z, s->path);
-    bool stop = false;
+    struct zreader *own = NULL;
+    uint64_t at = s->stream ? SHARD_HEADER_BYTES : 0, end = s->room;
+    int rc = s->stream ? 0 : zreader_open(&own, s->path);
 
-    for (int i = 0; i < s->pieces && !rc && !stop; i++) {
-        const struct piece_range *p = &s->piece[i];
-        int64_t end = tokens_before(s, p->end), begin = tokens_before(s, p->begin);
-        size_t got;
-
-        rc = zreader_read(z, s->bytes + p->begin, p->end - p->begin, &got);
-        if (!rc && got < p->end - p->begin)
-            rc =
-                err_set(GPT_INPUT, "%s: truncated: expected %lld bytes for %lld tokens, found %llu",
-                        s->path, (long long)(SHARD_HEADER_BYTES + 2 * s->n), (long long)s->n,
-                        (unsigned long long)(p->begin + got));
-        if (!rc && !(rc = check_hash(s, p)))
-            rc = scan(s, begin, end);
+    while (!rc && at < end && may_read(s, at)) {
+        rc = read_next(s, own ? own : s->stream, &at, end);
         pthread_mutex_lock(&s->lock);
-        s->scanned = i + 1;
         if (!rc) {
             s->documents = s->indexed;
-            s->ready = end;
+            s->ready = tokens_before(s, at);
+            give_back(s);
+            pthread_cond_broadcast(&s->moved);
         }
-        stop = s->stop;
-        pthread_cond_broadcast(&s->moved);
         pthread_mutex_unlock(&s->lock);
     }
-    zreader_close(z);
+    zreader_close(own);
     pthread_mutex_lock(&s->lock);
     if (rc)
         fail(s, rc);
@@ -376,13 +421,17 @@ static int cut_into_pieces(struct shard *s)
 static int open_file(struct shard *s, bool *plain)
 {
     unsigned char magic[4];
+    int fd;
 
-    if ((s->fd = open(s->path, O_RDONLY | O_CLOEXEC)) < 0)
+    if (!strcmp(s->path, "-"))
+        return 0;
+    if ((fd = s->fd = open(s->path, O_RDONLY | O_CLOEXEC)) < 0)
         return err_sys("cannot open '%s'", s->path);
-    if (pread(s->fd, magic, 4, 0) != 4) /* a pipe: the header came through zreader */
-        return err_set(GPT_INPUT, "%s: expected a file that can be read from the middle", s->path);
-    *plain = magic[0] == (SHARD_MAGIC & 255) && magic[1] == (SHARD_MAGIC >> 8 & 255);
-    return *plain ? 0 : frames_read(&s->frames, s->fd, s->path);
+    if (pread(fd, magic, 4, 0) != 4) /* a pipe: the header came through zreader */
+        return err_set(GPT_INPUT, "%s: expected a file that can be read from the middle, or -",
+                       s->path);
+    *plain = !zio_compressed(magic, 4);
+    return *plain ? 0 : frames_read(&s->frames, fd, s->path);
 }
 
 /* Takes ownership of the index and starts at the piece that holds the document. */
@@ -409,9 +458,42 @@ static int use_index(struct shard *s)
     return 0;
 }
 
-int shard_open(struct shard **out, const char *path, const struct shard_want *want)
+static struct shard *new_shard(const char *path, const struct shard_want *want)
 {
     struct shard *s = calloc(1, sizeof *s);
+
+    if (!s)
+        return NULL;
+    s->fd = -1;
+    s->want = *want;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->moved, NULL);
+    if ((s->path = strdup(path)))
+        return s;
+    shard_close(s);
+    return NULL;
+}
+
+/* Room for the tokens. Of a window, memory is taken page by page, as it is written. */
+static int allocate(struct shard *s)
+{
+    size_t bytes = (s->room + 4095) & ~(size_t)4095;
+
+    if (s->want.window) {
+        void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+        s->bytes = p == MAP_FAILED ? NULL : p;
+    } else if ((s->bytes = aligned_alloc(4096, bytes))) {
+        madvise(s->bytes, bytes, MADV_HUGEPAGE);
+    }
+    s->starts = calloc((size_t)(s->n >> STARTS_BITS) + 1, sizeof *s->starts);
+    return s->bytes && s->starts ? 0 : err_memory();
+}
+
+int shard_open(struct shard **out, const char *path, const struct shard_want *want)
+{
+    struct shard *s = new_shard(path, want);
     int64_t tokens;
     bool plain = false;
     int rc;
@@ -419,11 +501,7 @@ int shard_open(struct shard **out, const char *path, const struct shard_want *wa
     *out = NULL;
     if (!s)
         return err_memory();
-    s->fd = -1;
-    s->want = *want;
-    pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->moved, NULL);
-    rc = (s->path = strdup(path)) ? shard_check_header(path, &tokens) : err_memory();
+    rc = shard_check_header(path, &tokens);
     if (!rc && want->expect && tokens != want->expect)
         rc = err_set(GPT_INPUT,
                      "%s: offset 8: expected %lld tokens, found %lld: changed since it "
@@ -433,24 +511,41 @@ int shard_open(struct shard **out, const char *path, const struct shard_want *wa
         goto fail;
     s->total = tokens;
     s->n = want->limit && want->limit < tokens ? want->limit : tokens;
+    s->whole = s->n == tokens;
     if ((rc = open_file(s, &plain)) || (rc = cut_into_pieces(s)))
         goto fail;
-    rc = err_memory();
     if (!plain && !s->frames.n)
         s->want.document = 0; /* a stream is read from the front */
-    if (!(s->starts = calloc((size_t)(s->n >> STARTS_BITS) + 1, sizeof *s->starts)) ||
-        !(s->bytes = aligned_alloc(4096, (s->room + 4095) & ~(size_t)4095)))
-        goto fail;
-    madvise(s->bytes, (s->room + 4095) & ~(size_t)4095, MADV_HUGEPAGE);
-    if (want->index && (rc = use_index(s)))
-        goto fail;
-    if ((rc = start_threads(s, !plain && !s->frames.n)))
+    else
+        s->want.window = 0;
+    if ((rc = allocate(s)) || (want->index && (rc = use_index(s))) ||
+        (rc = start_threads(s, !plain && !s->frames.n)))
         goto fail;
     *out = s;
     return 0;
 fail:
     shard_close(s);
     return rc;
+}
+
+int shard_open_next(struct shard **out, struct zreader *z, const char *name, int64_t tokens,
+                    const struct shard_want *want)
+{
+    struct shard *s = new_shard(name, want);
+    int rc;
+
+    *out = NULL;
+    if (!s)
+        return err_memory();
+    s->stream = z;
+    s->n = tokens;
+    s->room = SHARD_HEADER_BYTES + 2 * (size_t)tokens;
+    if ((rc = allocate(s)) || (rc = start_threads(s, true))) {
+        shard_close(s);
+        return rc;
+    }
+    *out = s;
+    return 0;
 }
 
 void shard_close(struct shard *s)
@@ -473,7 +568,10 @@ void shard_close(struct shard *s)
     pthread_cond_destroy(&s->moved);
     free(s->starts);
     free(s->piece);
-    free(s->bytes);
+    if (s->bytes && s->want.window)
+        munmap(s->bytes, (s->room + 4095) & ~(size_t)4095);
+    else
+        free(s->bytes);
     free(s->path);
     free(s);
 }
@@ -483,6 +581,10 @@ void shard_close(struct shard *s)
 /* With the lock: whether n tokens are ready; waits for it. */
 static int wait_locked(struct shard *s, int64_t n)
 {
+    if (n > s->wanted) {
+        s->wanted = n;
+        pthread_cond_broadcast(&s->moved);
+    }
     while (s->ready < n && !s->code)
         pthread_cond_wait(&s->moved, &s->lock);
     return s->ready >= n ? 0 : err_set(s->code, "%s", s->message);
@@ -498,6 +600,28 @@ int shard_wait(struct shard *s, int64_t n)
     return rc;
 }
 
+static void forget_locked(struct shard *s, int64_t n)
+{
+    if (n <= s->forgotten)
+        return;
+    s->forgotten = n;
+    give_back(s);
+    pthread_cond_broadcast(&s->moved);
+}
+
+void shard_forget(struct shard *s, int64_t n)
+{
+    pthread_mutex_lock(&s->lock);
+    forget_locked(s, n);
+    pthread_mutex_unlock(&s->lock);
+}
+
+int shard_skip(struct shard *s, int64_t n)
+{
+    shard_forget(s, n);
+    return shard_wait(s, n);
+}
+
 static int64_t start_of(const struct shard *s, int64_t i)
 {
     return s->starts[i >> STARTS_BITS][i & ((1 << STARTS_BITS) - 1)];
@@ -509,8 +633,10 @@ int shard_document(struct shard *s, int64_t i, int64_t limit, int64_t *begin, in
 
     *begin = *end = -1;
     pthread_mutex_lock(&s->lock);
-    while (s->documents <= i && s->ready < s->n && !rc)
+    while (s->documents <= i && s->ready < s->n && !rc) {
+        forget_locked(s, s->ready); /* document i begins later */
         rc = wait_locked(s, s->ready + 1);
+    }
     if (!rc && s->documents > i) {
         *begin = start_of(s, i);
         while (s->documents <= i + 1 && s->ready < s->n && s->ready - *begin < limit && !rc)

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -90,13 +91,14 @@ static int write_header(struct shard_writer *w, int64_t tokens)
 
 /* --- the file --- */
 
-/* Stdout gets a shard through a temporary file that has no name. */
+/* Stdout gets a shard through a temporary file that has no name, a small one through memory. */
 static int open_unnamed(struct shard_writer *w)
 {
-    int fd, rc;
+    bool small = w->shard_tokens <= SHARD_MEMORY_TOKENS;
+    int fd = small ? memfd_create("shard", MFD_CLOEXEC) : -1, rc;
 
     memset(&w->out, 0, sizeof w->out);
-    if ((rc = file_unnamed(temporary_dir(), &fd)))
+    if (fd < 0 && (rc = file_unnamed(temporary_dir(), &fd)))
         return rc;
     if ((w->out.f = fdopen(fd, "w+")))
         return 0;
@@ -260,6 +262,8 @@ static int copy_to_stdout(struct shard_writer *w)
             rc = err_sys("cannot write standard output");
     if (!rc && ferror(w->out.f))
         rc = err_sys("cannot read a temporary file");
+    if (!rc && fflush(stdout))
+        rc = err_sys("cannot write standard output");
     free(buf);
     return rc;
 }

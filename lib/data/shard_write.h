@@ -10,7 +10,8 @@
  * With level 0 the file is the public .bin and raw is not looked at. Else it is
  * .bin.zst: the header's frame, the frames that shard_pack made, and a table of
  * frames. The file appears under its name when it is finished. dir "-" writes to
- * stdout at the end, from a temporary file (the header needs the count).
+ * stdout at the end, from a temporary file (the header needs the count), or from memory where a full
+ * shard has at most SHARD_MEMORY_TOKENS.
  *
  * Threads: shard_pack any; a writer belongs to one.
  */
@@ -29,6 +30,7 @@
 
 #define FRAME_BYTES SHARD_FRAME_BYTES /* what a reader decodes at once */
 #define FRAME_TOKENS (FRAME_BYTES / 2)
+#define SHARD_MEMORY_TOKENS (16 << 20)
 
 struct shard_writer {
     /* Set by the caller. */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "data/corpus.h"
-#include "data/shard_read.h"
+#include "data/shard_stream.h"
 
 struct val_file {
     struct shard *shard;
@@ -28,6 +28,29 @@ struct val {
 static int64_t groups_in(int64_t tokens, int64_t group_tokens, bool last)
 {
     return tokens < 2 ? 0 : (tokens - (last ? 1 : 2)) / group_tokens;
+}
+
+/* The beginning of the stream. It is read here, since what follows is for training. */
+static int open_stream(struct val *v)
+{
+    int64_t q = (int64_t)v->c.shape.chunks * v->c.shape.tokens;
+    int64_t groups = (v->c.total + v->c.shape.chunks - 1) / v->c.shape.chunks;
+    struct shard_want w = { .vocab = v->c.vocab, .bos = v->bos, .limit = groups * q + 1 };
+    int rc;
+
+    if (!(v->file = calloc(1, sizeof *v->file)))
+        return err_memory();
+    v->file->groups = groups;
+    if ((rc = shard_stream_next(v->c.stream, &v->file->shard, &w)))
+        return rc;
+    v->files = 1;
+    if (shard_size(v->file->shard) < w.limit)
+        return err_set(GPT_INPUT,
+                       "%s: expected %lld validation tokens and a target in the first shard of the "
+                       "stream, found %lld: name a file, --val FILE, or train without validation: "
+                       "-s data.val_tokens=0",
+                       v->c.data, (long long)(w.limit - 1), (long long)shard_size(v->file->shard));
+    return shard_wait(v->file->shard, w.limit);
 }
 
 /* Opens as much of the files as `total` chunks take. */
@@ -96,10 +119,13 @@ int val_new(struct val **out, const struct val_config *c)
         rc = err_memory();
         goto fail;
     }
-    if ((rc = corpus_open(&v->corpus, c->data, SPLIT_VAL)))
+    if (c->stream)
+        v->corpus.bos = CORPUS_BOS;
+    else if ((rc = corpus_open(&v->corpus, c->data, c->only_val ? SPLIT_ONLY_VAL : SPLIT_VAL)))
         goto fail;
     v->bos = c->bos >= 0 ? c->bos : v->corpus.bos;
-    if ((rc = corpus_check_vocab(&v->corpus, c->data, c->vocab, v->bos)) || (rc = open_files(v)))
+    if ((rc = corpus_check_vocab(&v->corpus, c->data, c->vocab, v->bos)) ||
+        (rc = c->stream ? open_stream(v) : open_files(v)))
         goto fail;
     *out = v;
     return 0;

@@ -6,11 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/file.h"
 #include "base/grow.h"
 #include "base/hash.h"
 #include "base/suggest.h"
+#include "base/zio.h"
 #include "model/recipe_named.h"
+
+enum { RECIPE_MAX = 1 << 20 }; /* bytes of text */
 
 static bool is_table(const char *section)
 {
@@ -231,19 +233,62 @@ static int unknown_name(const char *name)
                    suggest_text(&s));
 }
 
+/* The first RECIPE_MAX + 1 bytes of a file as a string; *n: how many. */
+static int read_begin(const char *path, char **text, size_t *n)
+{
+    struct zreader *z;
+    const void *p;
+    int rc = zreader_open(&z, path);
+    if (rc)
+        return rc;
+    if (!(rc = zreader_peek(z, RECIPE_MAX + 1, &p, n)) && !(*text = strndup(p, *n)))
+        rc = err_memory();
+    zreader_close(z);
+    return rc;
+}
+
+/* The recipe in a run log stands between its first two rules of '='; the header has its hash
+ * (gpt-runlog(5)). */
+static int read_log(struct recipe **r, const char *path, char *text, const char *const *overrides,
+                    int n)
+{
+    char *begin = strstr(text, "\n====="), *line = strstr(text, "\nrecipe: "), hash[33] = "";
+    begin = begin ? strchr(begin + 1, '\n') : NULL;
+    char *end = begin ? strstr(begin, "\n=====") : NULL;
+    if (!end || !line || sscanf(line, "\nrecipe: %*s %32[0-9a-f]", hash) != 1)
+        return err_set(GPT_INPUT,
+                       "%s: expected a recipe in this run log, found none (a log on a terminal "
+                       "leaves it out)",
+                       path);
+    end[1] = '\0';
+    int rc = recipe_parse(r, path, begin + 1, NULL, 0);
+    if (rc)
+        return rc;
+    if (strcmp((*r)->hash, hash))
+        rc = err_set(GPT_INPUT, "%s: expected a recipe of hash %s as the log says, found %s", path,
+                     hash, (*r)->hash);
+    recipe_free(*r);
+    *r = NULL;
+    return rc ? rc : recipe_parse(r, path, begin + 1, overrides, n);
+}
+
 int recipe_read(struct recipe **r, const char *path, const char *const *overrides, int n)
 {
-    char *text;
+    char *text = NULL;
     size_t size;
     const struct recipe_named *named = recipe_named_find(path);
     if (named)
         return recipe_parse(r, path, named->text, overrides, n);
     if (!strpbrk(path, "./") && strcmp(path, "-") && access(path, F_OK))
         return unknown_name(path);
-    int rc = file_read(path, 1 << 20, &text, &size);
+    int rc = read_begin(path, &text, &size);
     if (rc)
         return rc;
-    if (strlen(text) != size)
+    if (!strncmp(text, "tool: ", 6))
+        rc = read_log(r, path, text, overrides, n);
+    else if (size > RECIPE_MAX)
+        rc = err_set(GPT_INPUT, "'%s': expected at most %d bytes, found more", path, RECIPE_MAX);
+    else if (strlen(text) != size)
         rc = err_set(GPT_INPUT, "%s: offset %zu: a NUL byte; a recipe is text", path, strlen(text));
     else
         rc = recipe_parse(r, path, text, overrides, n);

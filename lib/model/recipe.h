@@ -191,7 +191,7 @@ struct recipe {
     struct recipe_text *text;
 };
 
-/* path: a file ("-": stdin), or a name of recipe_named.h. */
+/* path: a file ("-": stdin), or a name of recipe_named.h. A run log is read for the recipe in it. */
 int recipe_read(struct recipe **r, const char *path, const char *const *overrides,
                 int n) MUST_CHECK;
 /* The same from memory: a checkpoint or a run log carries its recipe. name: for messages. */

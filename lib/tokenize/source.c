@@ -9,6 +9,7 @@
 #include <xxhash.h>
 #include "base/grow.h"
 #include "base/zio.h"
+#include "data/corpus.h"
 #include "tokenize/json_line.h"
 #include "tokenize/pretoken.h"
 
@@ -113,11 +114,18 @@ uint64_t source_total_bytes(const struct source *s) { return s->total_bytes; }
 
 static int open_next(struct source *s)
 {
+    const void *begin;
+    size_t n;
     int rc;
 
     s->path = s->file[s->next_file++];
-    if ((rc = zreader_open(&s->z, s->path)))
+    if ((rc = zreader_open(&s->z, s->path)) || (rc = zreader_peek(s->z, 8, &begin, &n)))
         return rc;
+    if (shard_begins(begin, n))
+        return err_set(GPT_INPUT,
+                       "%s: expected text, found a shard of tokens (--stats, --decode and --verify "
+                       "take one; gpt-train -d trains on it)",
+                       s->path);
     s->jsonl = s->c.format == FORMAT_JSONL ||
                (s->c.format == FORMAT_AUTO && has_extension(s->path, "jsonl,ndjson"));
     s->at_end = false;

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "data/corpus.h"
-#include "data/shard_read.h"
+#include "data/shard_stream.h"
+#include "data/shard_write.h"
 #include "tokenize/vocab.h"
 
 int token_stats_init(struct token_stats *s)
@@ -71,41 +72,66 @@ int token_stats_top(const struct token_stats *s, int k, uint16_t *top)
     return n;
 }
 
-/* *open: tokens so far of the document that the shard before ended in. */
-static int read_shard(struct token_stats *s, const char *path, const struct vocab *v, int64_t *open)
+static void count(struct token_stats *s, const uint16_t *tok, int64_t n, const struct vocab *v,
+                  int64_t *open)
 {
-    struct shard_want want = { .vocab = v->size, .bos = v->bos };
-    struct shard *shard;
-    int rc;
+    token_stats_add(s, tok, (size_t)n);
+    for (int64_t i = 0; i < n; i++) {
+        if (tok[i] == v->bos) {
+            token_stats_document(s, *open);
+            *open = 0;
+        } else {
+            size_t bytes;
 
-    if ((rc = shard_open(&shard, path, &want)))
-        return rc;
-    if (!(rc = shard_wait(shard, shard_size(shard)))) {
-        const uint16_t *tok = shard_tokens(shard);
-        int64_t n = shard_size(shard);
-
-        token_stats_add(s, tok, (size_t)n);
-        for (int64_t i = 0; i < n; i++) {
-            if (tok[i] == v->bos) {
-                token_stats_document(s, *open);
-                *open = 0;
-            } else {
-                size_t bytes;
-
-                vocab_token(v, tok[i], &bytes);
-                s->text_bytes += (int64_t)bytes;
-            }
-            ++*open;
+            vocab_token(v, tok[i], &bytes);
+            s->text_bytes += (int64_t)bytes;
         }
+        ++*open;
+    }
+}
+
+/* *open: tokens so far of the document that the shard before ended in. Closes the shard. */
+static int read_shard(struct token_stats *s, struct shard *shard, const struct vocab *v,
+                      int64_t *open)
+{
+    int64_t n = shard_size(shard);
+    int rc = 0;
+
+    for (int64_t at = 0, k; at < n && !rc; at += k) {
+        k = n - at < FRAME_TOKENS ? n - at : FRAME_TOKENS;
+        if (!(rc = shard_wait(shard, at + k)))
+            count(s, shard_tokens(shard) + at, k, v, open);
+        shard_forget(shard, at + k);
     }
     shard_close(shard);
     return rc;
 }
 
+static int read_stream(struct token_stats *s, const char *data, const struct vocab *v)
+{
+    struct shard_want want = { .vocab = v->size, .bos = v->bos, .window = 2 * FRAME_TOKENS };
+    struct shard_stream *t;
+    struct shard *shard;
+    int64_t open = 0;
+    int rc;
+
+    if ((rc = shard_stream_open(&t, data, -1)))
+        return rc;
+    while (!(rc = shard_stream_next(t, &shard, &want)) && !(rc = read_shard(s, shard, v, &open)))
+        ;
+    shard_stream_close(t);
+    token_stats_document(s, open);
+    return rc == GPT_NO ? 0 : rc;
+}
+
 int token_stats_read(struct token_stats *s, const char *data, const struct vocab *v)
 {
+    struct shard_want want = { .vocab = v->size, .bos = v->bos };
+    struct shard *shard;
     int rc = 0, shards = 0;
 
+    if (!strcmp(data, "-"))
+        return read_stream(s, data, v);
     for (int split = 0; split < 2 && !rc; split++) {
         struct corpus c;
         int64_t open = 0;
@@ -114,7 +140,8 @@ int token_stats_read(struct token_stats *s, const char *data, const struct vocab
             /* no shard of this split; if data is wrong, opening the other split fails, too */
             continue;
         for (int i = 0; i < c.n && !rc; i++, shards++)
-            rc = read_shard(s, c.shard[i].path, v, &open);
+            if (!(rc = shard_open(&shard, c.shard[i].path, &want)))
+                rc = read_shard(s, shard, v, &open);
         token_stats_document(s, open);
         corpus_release(&c);
     }

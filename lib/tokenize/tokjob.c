@@ -555,10 +555,11 @@ static int write_frame(void *ctx, struct out_frame *f)
     look_up_damaged(j, f, &wanted, f->line.hash);
     if (!wanted)
         return 0;
-    if (f->first && !strcmp(j->c->out, "-") && j->folder.manifest.n)
+    if (f->first && !strcmp(j->c->out, "-") && j->c->shard_tokens == INT32_MAX &&
+        j->folder.manifest.n)
         return err_set(GPT_INPUT,
                        "expected at most %lld tokens for one shard on standard output, "
-                       "found more",
+                       "found more: --shard-tokens N writes several",
                        (long long)j->c->shard_tokens);
     if (f->first && (rc = shard_writer_open(w, f->split, f->index)))
         return rc;

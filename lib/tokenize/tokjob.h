@@ -29,7 +29,7 @@ struct tokjob_progress {
 struct tokjob_config {
     struct source_config source;
     struct encode_config encode;
-    const char *out; /* folder, "-": one shard to stdout, NULL: only counts */
+    const char *out; /* folder, "-": shards to stdout, one after the other, NULL: only counts */
     const char *prefix; /* of shard names */
     const char *arguments; /* for the MANIFEST */
     int level; /* 0: .bin; 1..19: .bin.zst */

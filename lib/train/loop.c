@@ -8,11 +8,23 @@
  */
 #include <math.h>
 #include <signal.h>
+#include <unistd.h>
 #include "train/rank.h"
 
 static volatile sig_atomic_t stop_asked;
 
-void run_stop(void) { stop_asked = 1; }
+static volatile sig_atomic_t wake = -1;
+
+void run_stop_wakes(int fd) { wake = fd; }
+
+void run_stop(void)
+{
+    static const uint64_t one = 1;
+    stop_asked = 1;
+    if (wake >= 0 && write(wake, &one, sizeof one) < 0) {
+        /* it is set already */
+    }
+}
 
 int rank_status(struct rank *k)
 {
@@ -168,6 +180,13 @@ int step_launch(struct rank *k, const struct step_schedule *p, const struct batc
 
 /* -- one step -------------------------------------------------------------------------- */
 
+/* After a resumed run has passed over what it had used. */
+static void report_skipped(struct run *run, int64_t tokens)
+{
+    if (run->resume_dir)
+        runlog_key(&run->log, "skipped", "%lld tokens of the stream", (long long)tokens);
+}
+
 /* Queues one step: the batch, forward and backward of each micro-batch, the optimizer. The slots
  * are two sets that steps use in turn: the batch is uploaded while the previous step computes, and
  * the step before that, which read this set, has been reported. */
@@ -197,6 +216,10 @@ static int train_step(struct rank *k, const struct step_schedule *p)
     optim_finish(&k->optim, p);
     k->after = s->after;
     k->tokens_seen += p->tokens;
+    if (k->run->stream && !k->local && k->step == k->run->first)
+        report_skipped(k->run, s->from);
+    if (!k->local && k->run->opt->used)
+        *k->run->opt->used = s->upto;
     return rank_status(k);
 }
 
@@ -397,6 +420,19 @@ static int between_steps(struct rank *k, const struct step_schedule *p, bool sto
 
 /* -- all steps ------------------------------------------------------------------------------- */
 
+/* A signal came while step k->step waited for a stream: saves the state where that is possible. */
+static int stop_here(struct rank *k, bool pending)
+{
+    const struct recipe *r = k->run->recipe;
+    bool saved = k->step == k->run->first || due(k->step, r->checkpoint_every), stop = true;
+    int rc = pending ? report_step(k, k->step, &stop) : 0;
+    if (!rc && k->run->opt->out && !saved && k->step % r->adam_every == 0) {
+        rank_enter(k, "checkpoint", false);
+        rc = save_checkpoint(k);
+    }
+    return rc ? rc : RUN_STOPPED;
+}
+
 int rank_loop(struct rank *k)
 {
     struct run *run = k->run;
@@ -421,7 +457,9 @@ int rank_loop(struct rank *k)
             return rc;
         if (last || halt)
             return last ? 0 : RUN_STOPPED;
-        if ((rc = train_step(k, &p)))
+        if ((rc = train_step(k, &p)) == LOADER_STOPPED)
+            return stop_here(k, pending);
+        if (rc)
             return rc;
         if (k->step == run->first && (rc = report_start(k)))
             return rc;

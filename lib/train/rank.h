@@ -21,6 +21,8 @@ struct run {
     const struct recipe *recipe;
     struct loader *loader;
     struct val *val;
+    struct shard_stream *stream; /* that both read; NULL: files */
+    int wake; /* eventfd that ends waiting for it; -1: none */
     struct runlog log;
     struct progress progress;
     int total; /* steps */
@@ -66,6 +68,8 @@ struct rank {
 int rank_status(struct rank *k) MUST_CHECK;
 /* Names the phase that this rank is in, for messages; watched: it is limited by --ranks-timeout. */
 void rank_enter(struct rank *k, const char *phase, bool watched);
+/* run_stop also sets this eventfd; -1: none. */
+void run_stop_wakes(int fd);
 /* From run->first to run->total; RUN_STOPPED after a signal. log_end: the last lines of the log. */
 int rank_loop(struct rank *k) MUST_CHECK;
 int log_end(struct rank *k) MUST_CHECK;

@@ -5,9 +5,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 #include "base/version.h"
 #include "checkpoint/checkpoint_dir.h"
+#include "data/shard_stream.h"
 #include "train/rank.h"
 
 /* -- one rank ------------------------------------------------------------------- */
@@ -145,16 +147,39 @@ static void *rank_main(void *arg)
 
 /* -- the whole run ------------------------------------------------------------------ */
 
-static int open_data(struct run *run)
+static int open_val(struct run *run)
+{
+    const struct recipe *r = run->recipe;
+    const struct run_options *o = run->opt;
+    struct val_config v = {
+        .data = o->val        ? o->val
+                : run->stream ? "standard input"
+                              : o->data,
+        .only_val = o->val,
+        .stream = o->val ? NULL : run->stream,
+        .ranks = o->ranks,
+        .vocab = r->vocab,
+        .bos = r->bos,
+        .bigram_rows = r->bigram_rows,
+        .shape = { .chunks = r->chunks, .tokens = (int)r->val_chunk },
+        .total = r->val_tokens / r->val_chunk,
+        .no_verify = run->opt->no_verify,
+    };
+    return r->val_tokens ? val_new(&run->val, &v) : 0;
+}
+
+static int open_loader(struct run *run)
 {
     const struct recipe *r = run->recipe;
     const struct backend *be = run->opt->backend;
-    int n = run->opt->ranks, rc;
     struct loader_config c = {
-        .data = run->opt->data,
+        .data = run->stream ? "standard input" : run->opt->data,
+        .stream = run->stream,
+        .wake = run->wake,
+        .update = r->adam_every,
         .world = be->world,
         .first_rank = be->first,
-        .local_ranks = n,
+        .local_ranks = run->opt->ranks,
         .vocab = r->vocab,
         .bos = r->bos,
         .cycle = r->cycle,
@@ -165,21 +190,41 @@ static int open_data(struct run *run)
         .max = batch_largest(r),
         .no_verify = run->opt->no_verify,
     };
-    if ((rc = loader_new(&run->loader, &c)))
-        return rc;
-    if (!r->val_tokens)
-        return 0;
-    struct val_config v = {
-        .data = run->opt->data,
-        .ranks = n,
-        .vocab = r->vocab,
-        .bos = r->bos,
-        .bigram_rows = r->bigram_rows,
-        .shape = { .chunks = r->chunks, .tokens = (int)r->val_chunk },
-        .total = r->val_tokens / r->val_chunk,
-        .no_verify = run->opt->no_verify,
-    };
-    return val_new(&run->val, &v);
+    return loader_new(&run->loader, &c);
+}
+
+static int open_stream(struct run *run)
+{
+    if (run->opt->backend->world > run->opt->ranks)
+        return err_set(GPT_USAGE, "-d -: the ranks of several processes cannot share a pipe");
+    if (run->recipe->cycle) /* before anything is waited for */
+        return err_set(GPT_USAGE, "-d -: a stream of shards passes once, so data.cycle must be no "
+                                  "(-s data.cycle=no)");
+    if ((run->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
+        return err_sys("cannot make an eventfd");
+    run_stop_wakes(run->wake);
+    return shard_stream_open(&run->stream, "-", run->wake);
+}
+
+/* The beginning of a stream is for validation, so that comes first there. */
+static int open_data(struct run *run)
+{
+    int rc = strcmp(run->opt->data, "-") ? 0 : open_stream(run);
+    if (!rc && run->stream)
+        rc = open_val(run);
+    if (!rc)
+        rc = open_loader(run);
+    return rc || run->stream ? rc : open_val(run);
+}
+
+static void close_data(struct run *run)
+{
+    loader_free(run->loader);
+    val_free(run->val);
+    shard_stream_close(run->stream);
+    run_stop_wakes(-1);
+    if (run->wake >= 0)
+        close(run->wake);
 }
 
 /* The thread of this process's i-th rank could not be started: ends the ranks that wait for it. */
@@ -230,6 +275,7 @@ int run_train(const struct run_options *o)
     struct run run = { .opt = o,
                        .recipe = o->recipe,
                        .total = schedule_total(o->recipe),
+                       .wake = -1,
                        .lock = PTHREAD_MUTEX_INITIALIZER };
     int rc;
     run.log = (struct runlog){ o->log, run.total };
@@ -259,8 +305,7 @@ int run_train(const struct run_options *o)
     if (o->out)
         ckpt_let_go(o->out);
     initial_free(run.initial);
-    loader_free(run.loader);
-    val_free(run.val);
+    close_data(&run);
     free(run.resume_dir);
     return rc;
 }

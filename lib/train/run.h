@@ -50,7 +50,9 @@ struct backend {
 
 struct run_options {
     const struct recipe *recipe;
-    const char *data; /* shards: see data/corpus.h */
+    const char *data; /* shards: see data/corpus.h; "-": a stream of shards, data/shard_stream.h */
+    int64_t *used; /* set: tokens of a stream that the steps have passed over; NULL: not wanted */
+    const char *val; /* validation shards; NULL: those of data */
     const char *out; /* directory of checkpoints; NULL: none are written */
     const char *resume; /* directory of checkpoints, or one of them; NULL: from the start */
     int ranks; /* of this process */
