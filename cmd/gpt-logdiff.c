@@ -37,14 +37,15 @@ static const struct opt table[] = {
     OPT_REAL("alpha", "P", &o.alpha, 1e-12, 0.5, "what a p value must be below (0.01)"),
     OPT_WORD("rule", &o.rule, "t|z|loss",
              "t: Student's test and time (default); z: track 3, (target - mean) sqrt(n) >= 0.004 "
-             "and steps; loss: below the baseline's"),
+             "and steps; loss: mean loss below the baseline's"),
     OPT_WORD("tail", &o.tail, "two|lower", "tail of Welch's tests: two (default) or lower"),
     OPT_SWITCH(0, "systems-only", &o.systems_only,
                "a change that leaves the losses as they are: only their mean must not be above "
                "the target"),
     OPT_NUMBER("at-step", "N", &o.at_step, 1, STEP_MAX,
                "judge by the validation of step N, of runs that were ended early by design, too"),
-    OPT_SWITCH(0, "mixed", &o.mixed, "judge although something is unequal or given twice"),
+    OPT_SWITCH(0, "mixed", &o.mixed,
+               "judge although something is unequal or two runs have one seed"),
     OPT_HEADING("What is shown besides the table and the verdict"),
     OPT_SWITCH('c', "curves", &o.curves,
                "validation losses at common steps, and where the groups part"),

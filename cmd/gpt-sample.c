@@ -60,7 +60,7 @@ static const struct opt table[] = {
     OPT_SWITCH(0, "stats", &o.stats, "at the end, tokens a second on stderr"),
     OPT_SWITCH('q', "quiet", &o.quiet, "errors only"),
     OPT_HEADING("Run"),
-    { 0, "device", "NAME", OPT_CHOICE, &o.device, "cpu or cuda (cpu)", 0, 0, "cpu|cuda" },
+    { 0, "device", "NAME", OPT_CHOICE, &o.device, "where to compute (cpu)", 0, 0, "cpu|cuda" },
     OPT_NUMBER("batch", "N", &o.batch, 1, GENERATE_MAX,
                "texts at a time; changes no text (16, on a GPU 64)"),
     OPT_NUMBER("threads", "N", &o.threads, 1, 1024, "threads on a CPU (processors)"),

@@ -40,9 +40,9 @@ static struct {
 
 static const struct opt table[] = {
     OPT_HEADING("Table"),
-    OPT_NUMBER("iters", "N", &o.iters, 1, GREEDY_ROWS, "rows (5; aol 4)"),
+    OPT_NUMBER("iters", "N", &o.iters, 1, GREEDY_ROWS, "rows of the table (5; aol: 4)"),
     OPT_REAL("lower", "X", &o.lower, 0, 0,
-             "smallest singular value that matters (1e-3; fit, aol: all)"),
+             "smallest singular value that matters (1e-3; fit, aol: the smallest given)"),
     OPT_REAL("upper", "X", &o.upper, 0, 0, "largest one (1; aol 1.02)"),
     OPT_REAL("safety", "X", &o.safety, 0, 0,
              "rows take inputs too large by this share (0.02; fit, aol 0.01)"),
@@ -54,7 +54,7 @@ static const struct opt table[] = {
     OPT_TEXT(0, "from", "TABLE", &o.from,
              "fit, aol: start here (fit: as polar; aol: as polar with a row more, its "
              "first dropped)"),
-    OPT_SWITCH(0, "drop", &o.drop, "aol: print that start, fit nothing"),
+    OPT_SWITCH(0, "drop", &o.drop, "aol: print the table that --from says, fit nothing"),
     OPT_WORD("objective", &o.objective, "max|rms", "fit, aol: what is made small (rms)"),
     OPT_REAL("swing", "X", &o.swing, 0, 0,
              "fit, aol: how far from 1 the table may be where no singular value was (0.3)"),
@@ -70,7 +70,7 @@ static const struct opt table[] = {
       "their shape (768x768); eval: also that of the work counted; may be repeated", 0, 0, NULL },
     OPT_NUMBER("matrices", "N", &o.matrices, 1, 1000, "of each shape and distribution (2)"),
     OPT_NUMBER("seed", "N", &o.seed, 0, 0x1p62, "of the random matrices (1)"),
-    OPT_SWITCH(0, "bf16", &o.bf16, "also in the arithmetic of a GPU"),
+    OPT_SWITCH(0, "bf16", &o.bf16, "also in bf16, as the optimizer's kernels compute"),
     OPT_SWITCH(0, "aol", &o.aol, "eval: scale by AOL, not by the Frobenius norm"),
     OPT_HEADING("Output"),
     OPT_WORD("format", &o.format, "table|tsv|json",
@@ -380,7 +380,7 @@ static const struct verb verbs[] = {
     { "polar", "", "Polar Express's table, with all its digits",
       "iters lower upper safety cushion degree no-rescale-last" WRITES, 0, 0, verb_polar },
     { "list", "", "the published tables", "format quiet", 0, 0, verb_list },
-    { "show", "NAME", "one of them", WRITES, 1, 1, verb_show },
+    { "show", "TABLE", "a published table", WRITES, 1, 1, verb_show },
     { "aol", "", "rows for input that AOL has scaled",
       "iters lower upper safety swing objective from drop" MATRICES WRITES, 0, 0, verb_aol },
     { "fit", "", "rows for given singular values",

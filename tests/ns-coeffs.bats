@@ -197,14 +197,14 @@ refused() {
     run --separate-stderr coeffs;                                   refused 2 'expected polar, list, show'
     run --separate-stderr coeffs nothing;                           refused 2 "found 'nothing'"
     run --separate-stderr coeffs polar --iters 0;                   refused 2 '--iters'
-    run --separate-stderr coeffs polar --lower 1 --upper 1;         refused 2 'upper: expected more than lower'
+    run --separate-stderr coeffs polar --lower 1 --upper 1;         refused 2 '--lower, --upper: expected 0 < lower < upper <= 1e6, found 1 and 1'
     run --separate-stderr coeffs polar --lower 0;                   refused 2 '--lower: expected a positive'
     run --separate-stderr coeffs polar --lower=-1;                  refused 2 '--lower: expected a positive'
     run --separate-stderr coeffs polar --degree 4;                  refused 2 'degree: expected 3, 5 or 7'
     run --separate-stderr coeffs polar --lower nan;                 refused 2 '--lower'
     run --separate-stderr coeffs polar --bf16;                      refused 2 '--bf16 is not an option of polar'
     run --separate-stderr coeffs polar file;                        refused 2 "'file' is one operand too many"
-    run --separate-stderr coeffs show;                              refused 2 'expected NAME, found 0 operands'
+    run --separate-stderr coeffs show;                              refused 2 'expected TABLE, found 0 operands'
     run --separate-stderr coeffs show none;                         refused 2 "no set 'none'"
     run --separate-stderr coeffs eval;                              refused 2 'expected TABLE..., found 0 operands'
     run --separate-stderr coeffs eval none;                         refused 2 "'none': no such set"

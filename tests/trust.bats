@@ -613,6 +613,7 @@ completed() { # SHELL WORD...
         [ "$(completed $shell gpt-train --recipe rec | sort)" = "$(grep ^rec <<<"$recipes")" ]
         [ "$(completed $shell gpt-ckpt import x --recipe ti)" = tiny ]
         [ "$(completed $shell ns-coeffs eval '' | sort)" = "$tables" ]
+        [ "$(completed $shell ns-coeffs show '' | sort)" = "$tables" ]
         [ "$(completed $shell ns-coeffs fit --from record)" = record-61 ]
         [ "$(completed $shell gpt-train --set model.heads)" = 'model.heads=' ]
         [ "$(completed $shell gpt-train -s order.tied_)" = 'order.tied_mix=' ]

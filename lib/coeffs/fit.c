@@ -796,7 +796,7 @@ int fit_check(const struct fit_options *o)
                        "--lower, --upper: expected 0 <= lower < upper <= 2, found %g and %g",
                        o->lower, o->upper);
     if (!(o->swing > 0 && o->swing < 1))
-        return err_set(GPT_USAGE, "swing: expected more than 0 and less than 1, found %g",
+        return err_set(GPT_USAGE, "--swing: expected more than 0 and less than 1, found %g",
                        o->swing);
     if (!(o->safety >= 0 && o->safety <= 1))
         return err_set(GPT_USAGE, "safety: expected 0 to 1, found %g", o->safety);

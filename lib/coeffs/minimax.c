@@ -204,8 +204,8 @@ static int check(const struct greedy_options *o)
         return err_set(GPT_USAGE, "--lower: expected a positive number, found %g", o->lower);
     if (!(o->upper > o->lower && o->upper <= 1e6))
         return err_set(GPT_USAGE,
-                       "--upper: expected more than lower (%g) and at most 1e6, found %g", o->lower,
-                       o->upper);
+                       "--lower, --upper: expected 0 < lower < upper <= 1e6, found %g and %g",
+                       o->lower, o->upper);
     if (!(o->safety >= 0 && o->safety <= 1))
         return err_set(GPT_USAGE, "--safety: expected 0 to 1, found %g", o->safety);
     if (!(o->cushion >= 0 && o->cushion < 1))
