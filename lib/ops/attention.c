@@ -128,7 +128,7 @@ SIMD_VERSIONS(softmax, (real * p, int64_t from, int64_t to, int64_t keys, real *
     for (j = 0; j < from; j++)
         p[j] = 0;
     for (j = from; j < to; j++)
-        p[j] = real_exp(p[j] - max);
+        p[j] = real_exp(fused, p[j] - max);
     for (int i = 0; i < LANES; i++)
         lane[i] = 0;
     for (j = from; j + LANES <= to; j += LANES)
@@ -330,7 +330,7 @@ SIMD_VERSIONS(softmax_bwd,
     for (int64_t j = 0; j < from; j++)
         p[j] = ds[j] = 0;
     for (int64_t j = from; j < to; j++) {
-        p[j] = real_exp(p[j] - lse);
+        p[j] = real_exp(fused, p[j] - lse);
         ds[j] = scale * p[j] * (ds[j] - delta);
     }
     for (int64_t j = to; j < keys; j++)

@@ -76,7 +76,7 @@ static int drawn(struct row *r, const struct choice *c, uint64_t stream, int64_t
 
     for (int v = 0; v < r->n; v++) {
         r->order[v] = order_of((float)r->z[v]);
-        r->weight[v] = (double)real_exp((r->z[v] - max) / c->temperature);
+        r->weight[v] = (double)real_exp(false, (r->z[v] - max) / c->temperature);
     }
     least = least_kept(r, c);
     rng_block(&rng, (uint64_t)at, word);

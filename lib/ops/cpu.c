@@ -8,6 +8,7 @@
 #include "ops/gemm.h"
 
 enum { ALIGN = 64 };
+enum { PIECE = 1 << 16 }; /* elements a thread takes at a time */
 enum { NAN_BYTE = 0xff }; /* all ones is a NaN in f64, f32 and bf16 */
 
 static struct cpu *cpu_of(struct ops *o) { return (struct cpu *)o; }
@@ -146,10 +147,16 @@ static void cpu_fetched(struct ops *o, void *host, size_t bytes)
     memcpy(host, c->fetch[c->fetch_out++ % FETCH_MAX], bytes);
 }
 
+static void zero_piece(void *arg, int64_t first, int64_t count, int thread)
+{
+    (void)thread;
+    memset((char *)arg + first, 0, (size_t)count);
+}
+
 void cpu_zero(struct ops *o, struct tensor t)
 {
-    if (!cpu_failed(o) && tensor_count(t))
-        memset(t.data, 0, tensor_bytes(t));
+    if (!cpu_failed(o))
+        cpu_split(o, (int64_t)tensor_bytes(t), 4 * PIECE, zero_piece, t.data);
 }
 
 static void cpu_copy(struct ops *o, struct tensor dst, struct tensor src)
@@ -204,18 +211,30 @@ void real_write(struct tensor t, int64_t first, const real *src, int64_t n, bool
     }
 }
 
+struct view {
+    struct tensor t;
+    real *copy;
+};
+
+static void view_piece(void *arg, int64_t first, int64_t count, int thread)
+{
+    const struct view *v = arg;
+    (void)thread;
+    real_read(v->copy + first, v->t, first, count);
+}
+
 const real *real_view(struct ops *o, int slot, struct tensor t)
 {
-    real *copy;
+    struct view v = { t, NULL };
 
     if (!has(t))
         return NULL;
     if (is_real(t))
         return t.data;
-    copy = cpu_scratch(o, slot, tensor_count(t));
-    if (copy)
-        real_read(copy, t, 0, tensor_count(t));
-    return copy;
+    v.copy = cpu_scratch(o, slot, tensor_count(t));
+    if (v.copy)
+        cpu_split(o, tensor_count(t), PIECE, view_piece, &v);
+    return v.copy;
 }
 
 struct product {

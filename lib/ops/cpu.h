@@ -119,33 +119,48 @@ real real_dot(const real *a, const real *b, int64_t n);
 #ifdef GPT_OPS_DOUBLE
 static inline real real_sqrt(real x) { return sqrt(x); }
 static inline real real_log(real x) { return log(x); }
-static inline real real_exp(real x) { return exp(x); }
-static inline real real_exp_small(real x) { return exp(x); }
+static inline real real_mad(bool fused, real a, real b, real c) { return (void)fused, a * b + c; }
+static inline real real_exp(bool fused, real x) { return (void)fused, exp(x); }
+static inline real real_exp_small(bool fused, real x) { return (void)fused, exp(x); }
+static inline real real_inverse(bool fused, real x) { return (void)fused, 1 / x; }
 #else
 static inline real real_sqrt(real x) { return sqrtf(x); }
 static inline real real_log(real x) { return logf(x); }
-/* exp to 2 units in the last place for |x| <= 87 (NaN stays NaN), written so that loops over it
- * become vector code, which those over expf do not. x = n ln 2 + r with |r| <= ln 2 / 2; e^r by its
- * Taylor series to r^7 / 7!. */
-SIMD_INLINE real real_exp_small(real x)
+SIMD_INLINE real real_mad(bool fused, real a, real b, real c) { return simd_mad(fused, a, b, c); }
+/* exp to 1.5 units in the last place (2 where products round: simd.h) for |x| <= 87, and NaN of NaN,
+ * written so that loops over it become vector code, which those over expf do not. x = n ln 2 + r with
+ * |r| <= ln 2 / 2; of e^r = 1 + r + r^2 q(r), q is the polynomial that meets it at Chebyshev's five
+ * points: that and its rounded coefficients cost 1e-8. */
+SIMD_INLINE real real_exp_small(bool fused, real x)
 {
-    float shifted = x * 0x1.715476p+0f + 0x1.8p23f; /* rounds to integer in the low bits */
+    float shifted = simd_mad(fused, x, 0x1.715476p+0f, 0x1.8p23f); /* integer in the low bits */
     float n = shifted - 0x1.8p23f;
-    float r = x - n * 0x1.62e4p-1f - n * 0x1.7f7d1cp-20f;
-    float r2 = r * r, low = (1 + r) + (0.5f + r * (1.f / 6)) * r2;
-    float high = (1.f / 24 + r * (1.f / 120)) + (1.f / 720 + r * (1.f / 5040)) * r2;
-    float p = low + high * (r2 * r2); /* in pairs: the chain of a Horner form is twice as long */
+    float r = simd_mad(fused, n, -0x1.7f7d1cp-20f, simd_mad(fused, n, -0x1.62e4p-1f, x));
+    float r2 = r * r, low = simd_mad(fused, r, 0x1.5554dep-3f, 0.5f);
+    float high = simd_mad(fused, r, 0x1.120b62p-7f, 0x1.55551ap-5f);
+    float q = simd_mad(fused, simd_mad(fused, r2, 0x1.6d10fcp-10f, high), r2, low);
+    float p = 1 + simd_mad(fused, q, r2, r);
     return p * f32_from_bits((f32_bits(shifted) + 127) << 23);
 }
 /* The same for any x, which is taken as -87 or 87 beyond. */
-SIMD_INLINE real real_exp(real x)
+SIMD_INLINE real real_exp(bool fused, real x)
 {
     x = x < -87 ? -87 : x;
     x = x > 87 ? 87 : x;
-    return real_exp_small(x);
+    return real_exp_small(fused, x);
+}
+/* 1 / x to 1.5 units in the last place (2 where products round) for 1 <= x < 2^126, and NaN of NaN, without a division, which
+ * takes longer than all of this: a first value to 1/8 by the exponent's bits, then r + r (t + t^2)
+ * with t = 1 - x r twice, which leaves the third power of the error. */
+SIMD_INLINE real real_inverse(bool fused, real x)
+{
+    float r = f32_from_bits(0x7ef311c7u - f32_bits(x)), t = simd_mad(fused, -x, r, 1);
+    r = simd_mad(fused, r, simd_mad(fused, t, t, t), r);
+    t = simd_mad(fused, -x, r, 1);
+    return simd_mad(fused, r, simd_mad(fused, t, t, t), r);
 }
 #endif
-SIMD_INLINE real sigmoid(real u) { return 1 / (1 + real_exp(-u)); }
+SIMD_INLINE real sigmoid(real u) { return 1 / (1 + real_exp(false, -u)); }
 
 /* -- ops --------------------------------------------------------------------------- */
 

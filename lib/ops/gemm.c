@@ -1,7 +1,8 @@
 /* gemm.c - a panel of b is packed, rows of a run past it (gemm_tile.h).
  *
- * The panel (BLOCK_K x 16 to 48 columns) stays in L1, a block of a (BLOCK_M x BLOCK_K) in L2. a is
- * read where it stands if b has few columns, else copied so that its rows do not share cache sets.
+ * The panel (BLOCK_K x 8 to 32 columns) stays in L1, a block of a (BLOCK_M x BLOCK_K) in L2. a is
+ * read where it stands if its rows are near each other or b has few columns, else copied so that its
+ * rows do not share cache sets.
  */
 #include "ops/gemm.h"
 
@@ -14,7 +15,7 @@
 #include <arm_neon.h>
 #endif
 
-enum { BLOCK_K = 256, BLOCK_M = 224, MAX_ROWS = 14, MAX_COLS = 32 };
+enum { BLOCK_K = 256, BLOCK_M = 224, MAX_ROWS = 14, MAX_COLS = 32, NEAR = 320 /* floats */ };
 enum { PAD = 16, BLOCK_FLOATS = BLOCK_K * (BLOCK_K + PAD) }; /* BLOCK_M <= BLOCK_K */
 
 typedef void tile_fn(int rows, bool ta, int64_t k, const float *a, int64_t lda, const float *panel,
@@ -103,6 +104,17 @@ static inline void transpose_four(float *d, int64_t ldd, const float *s, int64_t
     }
 }
 
+/* Too short for memcpy(). */
+static inline void copy_row(float *d, const float *s, int64_t n)
+{
+    for (; n >= 8; n -= 8, d += 8, s += 8) {
+        *(four *)d = *(const four *)s;
+        *(four *)(d + 4) = *(const four *)(s + 4);
+    }
+    for (; n > 0; n--)
+        *d++ = *s++;
+}
+
 /* panel (k,cols) from n <= cols columns of op(b), the others zero. */
 static void pack(float *panel, int64_t cols, bool tb, int64_t k, int64_t n, const float *b,
                  int64_t ldb)
@@ -114,12 +126,11 @@ static void pack(float *panel, int64_t cols, bool tb, int64_t k, int64_t n, cons
     for (int64_t j = 0; j < whole_n; j += 4)
         for (int64_t t = 0; t < whole_k; t += 4)
             transpose_four(panel + t * cols + j, cols, b + j * ldb + t, ldb);
-    for (int64_t t = 0; t < k; t++)
-        if (!tb)
-            memcpy(panel + t * cols, b + t * ldb, (size_t)n * sizeof *panel);
-        else
-            for (int64_t j = t < whole_k ? whole_n : 0; j < n; j++)
-                panel[t * cols + j] = b[j * ldb + t];
+    for (int64_t t = 0; t < k && !tb; t++)
+        copy_row(panel + t * cols, b + t * ldb, n);
+    for (int64_t t = 0; t < k && tb; t++)
+        for (int64_t j = t < whole_k ? whole_n : 0; j < n; j++)
+            panel[t * cols + j] = b[j * ldb + t];
 }
 
 /* The columns of c that a last panel does not fill: by way of a tile of its own. */
@@ -181,7 +192,7 @@ void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const 
         for (int64_t i = 0; i < m; i += BLOCK_M) {
             int64_t rows = least(m - i, BLOCK_M), depth = least(k - t, BLOCK_K), ld = lda;
             const float *from = ta ? a + t * lda + i : a + i * lda + t;
-            if (n > 3 * g->cols && rows > g->rows)
+            if (lda > NEAR && n > 3 * g->cols && rows > g->rows)
                 from = copy_block(copy, &ld, ta, rows, depth, from, lda);
             block(g, ta, tb, rows, n, depth, alpha, from, ld, tb ? b + t : b + t * ldb, ldb,
                   t ? 1 : beta, c + i * ldc, ldc);

@@ -39,6 +39,12 @@ TILE_TARGET static inline __attribute__((always_inline)) void TILE_NAME(rows)(
     TILE_UNROLL
     for (int i = 0; i < (rows + 2) / 3; i++)
         from[i] = a + 3 * i * lda;
+    TILE_UNROLL
+    for (int i = 0; i < rows; i++) {
+        TILE_UNROLL
+        for (int j = 0; j < TILE_NAME(COLS); j += 16)
+            __builtin_prefetch(c + i * ldc + j, 1);
+    }
     for (int64_t t = 0; t < k; t++) {
         TILE_NAME(vec) b[TILE_VECTORS];
         TILE_UNROLL

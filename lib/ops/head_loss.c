@@ -1,16 +1,19 @@
 /* head_loss.c - logits, softcap, multi-token cross entropy, and back (record-61.md 2.9, 2.10, 3.2).
  *
- * Logits (T,V) never exist whole. Rows are taken in blocks, and a block's
- * columns in chunks that stay in cache:
+ * Logits (T,V) never exist whole. Rows are taken in blocks of 256, and a block's columns in chunks
+ * that stay in a core's cache:
  *
- *     pass 1   chunk of logits -> s = sigmoid((l + b)/c), kept; row sums of exp(a s)
- *     pass 2   s -> dl in place; dx += dl w^T; dw += x^T dl
+ *     pass 1   chunk of logits l -> s = sigmoid((l + b)/c), z = a s -> e^z s (1 - s), kept; row sums
+ *              of e^z
+ *     pass 2   dl from what is kept and the sums; dx += dl w^T; dw += x^T dl
  *
- * Evaluation needs pass 1 only, and keeps one chunk.
+ * Nothing is exponentiated twice, because a row's sum is but a factor of its dl; and a chunk is kept
+ * in one piece, which is read as fast as memory goes. Evaluation needs pass 1 only, and keeps one
+ * chunk a thread.
  */
 #include "ops/cpu.h"
 
-enum { ROWS = 256, COLS = 512, LANES = 16 };
+enum { ROWS = 256, COLS = 256, LANES = 16 };
 
 /* The vocabulary in parts, for threads: sums over columns are formed in each part, then over parts
  * in order, whatever the number of threads. */
@@ -28,13 +31,13 @@ struct head {
     real scale; /* of the logits: 1, or x_scale w_scale */
     int n_mtp;
     real mtp[MAX_MTP];
-    real *s; /* (ROWS, stride) */
-    int64_t stride; /* V, or COLS a part where s is not kept */
+    real *kept; /* (V / COLS) chunks of (ROWS,COLS), with a gradient */
+    real *chunk; /* (ROWS,COLS) of each thread */
     int64_t part; /* columns, a multiple of COLS */
     int parts;
     double *sum; /* (parts,ROWS): sums of exp(z - shift) */
     real *dx_part; /* (parts,ROWS,D), with a gradient */
-    real *lse, *target; /* (ROWS), (ROWS, MAX_MTP): z of the targets */
+    real *rest, *target; /* (ROWS): 1 / sum; (ROWS, MAX_MTP): z of the targets */
 };
 
 static real shift_of(const struct head *f) { return f->h->cap_a / 2; }
@@ -103,11 +106,11 @@ static void head_init(struct head *f, struct ops *o, struct tensor x, struct ten
     f->scale = fp8 ? h->x_scale * h->w_scale : 1;
     f->part = (f->vocab + PARTS * COLS - 1) / (PARTS * COLS) * COLS;
     f->parts = (int)((f->vocab + f->part - 1) / f->part);
-    f->stride = training ? f->vocab : COLS * f->parts;
-    f->s = cpu_scratch(o, 2, ROWS * f->stride);
+    f->kept = training ? cpu_scratch(o, 2, ROWS * (f->vocab + COLS)) : NULL;
+    f->chunk = cpu_scratch(o, 8, (int64_t)cpu_threads(o) * ROWS * COLS);
     f->sum = cpu_scratch_bytes(o, 3, (size_t)f->parts * ROWS * sizeof *f->sum);
     f->dx_part = training ? cpu_scratch(o, 7, f->parts * ROWS * f->width) : NULL;
-    f->lse = cpu_scratch(o, 4, ROWS);
+    f->rest = cpu_scratch(o, 4, ROWS);
     f->target = cpu_scratch(o, 5, ROWS * MAX_MTP);
     f->n_mtp = training ? h->n_mtp : 1;
     for (int k = 0; k < f->n_mtp; k++)
@@ -128,44 +131,61 @@ static void round_logits(real *l, int64_t n)
         l[i] = bf16_round((float)l[i]);
 }
 
-/* A row of logits becomes s; adds the sum of exp(a s - shift) to *sum. */
-SIMD_VERSIONS(softcap, (real * s, int64_t n, const struct head_loss *h, real shift, double *sum),
-              (s, n, h, shift, sum))
+static real softcapped(const struct head_loss *h, real l)
 {
-    real a = h->cap_a, b = h->cap_b, c = 1 / h->cap_c, lane[LANES] = { 0 };
+    return h->cap_a * sigmoid((l + h->cap_b) / h->cap_c);
+}
+
+/* Makes e^(z - shift) s (1 - s) of a logit l, and returns e^(z - shift). */
+SIMD_INLINE real softcap_one(const bool fused, real *l, const struct head_loss *h, real shift)
+{
+    real c = -1 / h->cap_c, u = real_mad(fused, *l, c, h->cap_b * c);
+    real s = real_inverse(fused, 1 + real_exp(fused, u));
+    real e = real_exp_small(fused, real_mad(fused, h->cap_a, s, -shift)); /* within a / 2 */
+    *l = e * s * (1 - s);
+    return e;
+}
+
+/* That of a row; adds to *sum. */
+SIMD_VERSIONS(softcap, (real * l, int64_t n, const struct head_loss *h, real shift, double *sum),
+              (l, n, h, shift, sum))
+{
+    const struct head_loss local = *h; /* which l cannot alias */
+    real lane[LANES] = { 0 };
     int64_t i = 0;
 
     for (; i + LANES <= n; i += LANES)
-        for (int j = 0; j < LANES; j++) {
-            real x = sigmoid((s[i + j] + b) * c);
-            s[i + j] = x;
-            lane[j] += real_exp_small(a * x - shift); /* within a / 2 */
-        }
-    for (; i < n; i++) {
-        s[i] = sigmoid((s[i] + b) * c);
-        lane[i % LANES] += real_exp_small(a * s[i] - shift);
-    }
+        for (int j = 0; j < LANES; j++)
+            lane[j] += softcap_one(fused, &l[i + j], &local, shift);
+    for (; i < n; i++)
+        lane[i % LANES] += softcap_one(fused, &l[i], &local, shift);
     for (int j = 0; j < LANES; j++)
         *sum += lane[j];
 }
 
-/* Columns first .. first+n-1 of rows `row` .. row+rows-1: s, sums and targets. */
-static void forward_chunk(struct head *f, int64_t row, int64_t rows, int64_t first, int64_t n)
+static real *chunk_of(const struct head *f, int64_t first, int thread)
 {
-    int64_t part = first / f->part, column = f->stride == f->vocab ? first : part * COLS;
+    return f->kept ? f->kept + first * ROWS : f->chunk + (int64_t)thread * ROWS * COLS;
+}
+
+/* Columns first .. first+n-1 of rows `row` .. row+rows-1: what is kept, sums and targets. */
+static void forward_chunk(const struct head *f, int64_t row, int64_t rows, int64_t first, int64_t n,
+                          int thread)
+{
+    real *chunk = chunk_of(f, first, thread);
 
     real_gemm(NULL, false, false, rows, n, f->width, f->scale, f->x + row * f->width, f->width,
-              f->w + first, f->vocab, 0, f->s + column, f->stride);
+              f->w + first, f->vocab, 0, chunk, COLS);
     for (int64_t i = 0; i < rows; i++) {
-        real *s = f->s + i * f->stride + column;
+        real *l = chunk + i * COLS;
         if (f->fp8)
-            round_logits(s, n);
-        softcap(s, n, f->h, shift_of(f), &f->sum[part * ROWS + i]);
+            round_logits(l, n);
         for (int k = 0; k < predictions(f, row + i); k++) {
             int64_t v = f->h->tgt[row + i + k] - first;
             if (v >= 0 && v < n)
-                f->target[i * MAX_MTP + k] = f->h->cap_a * s[v];
+                f->target[i * MAX_MTP + k] = softcapped(f->h, l[v]);
         }
+        softcap(l, n, f->h, shift_of(f), &f->sum[first / f->part * ROWS + i]);
     }
 }
 
@@ -184,10 +204,9 @@ static void forward_part(void *arg, int64_t first, int64_t n, int thread)
     const struct rows *r = arg;
     double *sum = r->f->sum + first / r->f->part * ROWS;
 
-    (void)thread;
     memset(sum, 0, (size_t)r->rows * sizeof *sum);
     for (int64_t c = first; c < first + n; c += COLS)
-        forward_chunk(r->f, r->row, r->rows, c, least(first + n - c, COLS));
+        forward_chunk(r->f, r->row, r->rows, c, least(first + n - c, COLS), thread);
 }
 
 /* Returns the sum of the rows' losses, without the seed. */
@@ -201,9 +220,9 @@ static double forward_rows(struct ops *o, struct rows *r)
         double sum = f->sum[i];
         for (int p = 1; p < f->parts; p++)
             sum += f->sum[p * ROWS + i];
-        f->lse[i] = (real)(log(sum) + shift_of(f));
+        f->rest[i] = (real)(1 / sum);
         for (int k = 0; k < predictions(f, r->row + i); k++)
-            loss += f->mtp[k] * (f->lse[i] - f->target[i * MAX_MTP + k]);
+            loss += f->mtp[k] * (real)(log(sum) + shift_of(f) - f->target[i * MAX_MTP + k]);
     }
     return loss;
 }
@@ -226,29 +245,25 @@ void cpu_head_eval(struct ops *o, real *loss, struct tensor x, struct tensor w,
 
 /* -- pass 2 ------------------------------------------------------------------------- */
 
-/* dl of n columns from their s: `all` weighs every class, seed and softcap's a/c included. */
-SIMD_VERSIONS(logit_grad, (real * s, int64_t n, real all, real a, real lse), (s, n, all, a, lse))
+/* dl of n columns of row i of the block: seed a/c (weights e^z / sum - weight where a class is a
+ * target) s (1 - s). A class may be the target of several predictions. */
+static void row_grad(const struct rows *r, real *dl, const real *kept, int64_t i, int64_t first,
+                     int64_t n)
 {
-    for (int64_t i = 0; i < n; i++)
-        s[i] = all * real_exp(a * s[i] - lse) * s[i] * (1 - s[i]);
-}
+    const struct head *f = r->f;
+    const struct head_loss *h = f->h;
+    real seed = h->seed * h->cap_a / h->cap_c, all = 0;
 
-/* Classes that are targets lose their weights; a class may be the target of several. */
-static void target_grad(const struct head *f, real *dl, int64_t t, real seed, real lse,
-                        int64_t first, int64_t n)
-{
-    const int32_t *tgt = f->h->tgt + t;
-
-    for (int k = 0; k < predictions(f, t); k++) {
-        int64_t v = tgt[k] - first;
-        real z = f->target[(t % ROWS) * MAX_MTP + k], s = z / f->h->cap_a, all = 0, hit = 0;
-        if (v < 0 || v >= n)
-            continue;
-        for (int j = 0; j < predictions(f, t); j++) {
-            all += f->mtp[j];
-            hit += tgt[j] == tgt[k] ? f->mtp[j] : 0;
-        }
-        dl[v] = seed * (all * real_exp(z - lse) - hit) * s * (1 - s);
+    for (int k = 0; k < predictions(f, r->row + i); k++)
+        all += f->mtp[k];
+    all *= seed * f->rest[i];
+    for (int64_t j = 0; j < n; j++)
+        dl[j] = all * kept[j];
+    for (int k = 0; k < predictions(f, r->row + i); k++) {
+        int64_t v = h->tgt[r->row + i + k] - first;
+        real s = f->target[i * MAX_MTP + k] / h->cap_a;
+        if (v >= 0 && v < n)
+            dl[v] -= seed * f->mtp[k] * s * (1 - s);
     }
 }
 
@@ -261,27 +276,24 @@ static void round_grad(real *dl, int64_t n, real scale)
         dl[i] = e5m2_round(bf16_round((float)dl[i]) / (float)scale);
 }
 
-static void backward_chunk(const struct rows *r, real *dx, bool begin, int64_t first, int64_t n)
+static void backward_chunk(const struct rows *r, real *dx, bool begin, int64_t first, int64_t n,
+                           int thread)
 {
     const struct head *f = r->f;
     const struct head_loss *h = f->h;
-    real seed = h->seed * h->cap_a / h->cap_c, *dl = f->s + first;
+    real *dl = f->chunk + (int64_t)thread * ROWS * COLS;
     real dx_scale = f->fp8 ? h->g_scale * h->w_scale : 1;
     real dw_scale = f->fp8 ? h->g_scale * h->x_scale : 1;
 
     for (int64_t i = 0; i < r->rows; i++) {
-        real *d = dl + i * f->stride, all = 0;
-        for (int k = 0; k < predictions(f, r->row + i); k++)
-            all += f->mtp[k];
-        logit_grad(d, n, seed * all, h->cap_a, f->lse[i]);
-        target_grad(f, d, r->row + i, seed, f->lse[i], first, n);
+        row_grad(r, dl + i * COLS, chunk_of(f, first, thread) + i * COLS, i, first, n);
         if (f->fp8)
-            round_grad(d, n, h->g_scale);
+            round_grad(dl + i * COLS, n, h->g_scale);
     }
-    real_gemm(NULL, false, true, r->rows, f->width, n, dx_scale, dl, f->stride, f->w + first,
-              f->vocab, !begin, dx, f->width);
+    real_gemm(NULL, false, true, r->rows, f->width, n, dx_scale, dl, COLS, f->w + first, f->vocab,
+              !begin, dx, f->width);
     real_gemm(NULL, true, false, f->width, n, r->rows, dw_scale, f->x + r->row * f->width, f->width,
-              dl, f->stride, r->add, r->dw + first, f->vocab);
+              dl, COLS, r->add, r->dw + first, f->vocab);
 }
 
 static void backward_part(void *arg, int64_t first, int64_t n, int thread)
@@ -289,9 +301,8 @@ static void backward_part(void *arg, int64_t first, int64_t n, int thread)
     const struct rows *r = arg;
     real *dx = r->f->dx_part + first / r->f->part * ROWS * r->f->width;
 
-    (void)thread;
     for (int64_t c = first; c < first + n; c += COLS)
-        backward_chunk(r, dx, c == first, c, least(first + n - c, COLS));
+        backward_chunk(r, dx, c == first, c, least(first + n - c, COLS), thread);
 }
 
 static void backward_rows(struct ops *o, struct rows *r, real *dx)

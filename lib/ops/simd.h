@@ -7,13 +7,17 @@
  *     }
  *
  * defines scale() with the body that follows, compiled for each set; it calls the version for the
- * processor. All of them give the same bits: the compiler contracts nothing (Makefile, FP). The
- * environment variable GPT_SIMD names a smaller set, for tests: none, fma or avx512.
+ * processor. The compiler contracts nothing (Makefile, FP), and the body's constant `fused` says
+ * whether simd_mad() rounds once. So all sets that have a fused multiply-add give the same bits, and
+ * a body without simd_mad() gives them everywhere. The environment variable GPT_SIMD names a smaller
+ * set, for tests: none, fma or avx512.
  *
  * Threads: any.
  */
 #ifndef OPS_SIMD_H
 #define OPS_SIMD_H
+
+#include <stdbool.h>
 
 enum simd {
     SIMD_NONE, /* what the compiler targets; products round twice a step if that has no FMA */
@@ -27,6 +31,10 @@ enum simd simd_get(void);
 void simd_limit(enum simd most);
 
 #define SIMD_INLINE static inline __attribute__((always_inline))
+#define SIMD_LIST(...) __VA_ARGS__
+#define SIMD_BODY(name, parameters) \
+    SIMD_INLINE void name##_body(__attribute__((unused)) const bool fused, SIMD_LIST parameters)
+#define SIMD_CALL(name, fused, arguments) name##_body(fused, SIMD_LIST arguments)
 #ifdef __x86_64__
 #define SIMD_TARGET_FMA __attribute__((target("avx2,fma")))
 #ifdef __clang__
@@ -37,20 +45,34 @@ void simd_limit(enum simd most);
     __attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))
 #endif
 #define SIMD_VERSIONS(name, parameters, arguments) \
-    SIMD_INLINE void name##_body parameters; \
-    SIMD_TARGET_AVX512 static void name##_avx512 parameters { name##_body arguments; } \
-    SIMD_TARGET_FMA static void name##_fma parameters { name##_body arguments; } \
+    SIMD_BODY(name, parameters); \
+    SIMD_TARGET_AVX512 static void name##_avx512 parameters { SIMD_CALL(name, true, arguments); } \
+    SIMD_TARGET_FMA static void name##_fma parameters { SIMD_CALL(name, true, arguments); } \
     static void name parameters \
     { \
         switch (simd_get()) { \
         case SIMD_AVX512: name##_avx512 arguments; break; \
         case SIMD_FMA: name##_fma arguments; break; \
-        default: name##_body arguments; \
+        default: SIMD_CALL(name, false, arguments); \
         } \
     } \
-    SIMD_INLINE void name##_body parameters
+    SIMD_BODY(name, parameters)
 #else
-#define SIMD_VERSIONS(name, parameters, arguments) static void name parameters
+#define SIMD_VERSIONS(name, parameters, arguments) \
+    SIMD_BODY(name, parameters); \
+    static void name parameters { SIMD_CALL(name, SIMD_PLAIN_FUSES, arguments); } \
+    SIMD_BODY(name, parameters)
 #endif
+#ifdef __aarch64__
+#define SIMD_PLAIN_FUSES true
+#else
+#define SIMD_PLAIN_FUSES false
+#endif
+
+/* a b + c with one rounding where the set can, else with two. */
+SIMD_INLINE float simd_mad(const bool fused, float a, float b, float c)
+{
+    return fused ? __builtin_fmaf(a, b, c) : a * b + c;
+}
 
 #endif
