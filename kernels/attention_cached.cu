@@ -1,42 +1,31 @@
 /* attention_cached.cu - rows of growing sequences against their cached keys (op_list.h).
  *
- * put: rows of k and v into the ring, a block a row. attend: a block has one head of a row of scores
+ * attend: a block has one head of a row of scores
  * and KEYS keys, those from a multiple of KEYS on; a head of W = E/8 lanes takes a key, so a warp
  * 32 / W of them. It writes greatest score, sum and weighted values of its keys; merge adds those of
- * a row's blocks in order. Which keys a block has depends on the position alone, so a row's bits do
+ * a row's blocks in order, and multiplies them by the head's gate. Which keys a block has depends on the position alone, so a row's bits do
  * not depend on the other rows.
  *
  * Bytes of a decoding step: 2 (window + 1) D of 2 bytes a row of T (paired: half): record 61 at the
  * end, 4 plain short layers of 768 keys, 4 paired of 384, 2 long of 2560: 30 MB a sequence, 6 us at
  * 4.8 TB/s.
  */
+#include "behind.h"
 #include "gpu.h"
 #include "heads.h"
-#include "optim.h"
 
 enum { KEYS = 64, THREADS = 128 };
 
 struct shape {
-    const bf16 *q, *k, *v;
-    bf16 *cache_k, *cache_v, *out;
+    const bf16 *q, *cache_k, *cache_v, *y;
+    bf16 *out;
+    gates gate;
     float *partial; /* (T H, splits, E + 2) */
     const int32_t *slot, *pos;
-    int heads, pair, d, window, capacity, splits; /* heads of a row of scores */
+    int heads, pair, d, y_width, window, capacity, splits; /* heads of a row of scores */
     float scale;
     enum key_offset key_offset;
 };
-
-__global__ static void __launch_bounds__(THREADS) put(shape s)
-{
-    int t = blockIdx.x;
-    start_kernel_behind();
-    wait_for_kernel_before();
-    int64_t to = ((int64_t)s.slot[t] * s.capacity + s.pos[t] % s.capacity) * s.d;
-    for (int i = 8 * threadIdx.x; i < s.d; i += 8 * THREADS) {
-        *(uint4 *)(s.cache_k + to + i) = *(const uint4 *)(s.k + (int64_t)t * s.d + i);
-        *(uint4 *)(s.cache_v + to + i) = *(const uint4 *)(s.v + (int64_t)t * s.d + i);
-    }
-}
 
 /* A head of a row of scores: head `a` of row 2 t + g or t. */
 struct query {
@@ -131,27 +120,32 @@ __global__ static void merge(shape s, int e)
         sum = fmaf(factor, in[i * (e + 2) + e + 1], sum);
         total = fmaf(factor, in[i * (e + 2) + threadIdx.x], total);
     }
-    s.out[r.at + threadIdx.x] = __float2bfloat16(total / sum);
+    float y12[GATE];
+    load_y12(y12, s.y + (int64_t)r.t * s.y_width);
+    float gate = sigmoid(gate_dot(s.gate, blockIdx.x % (s.heads * s.pair), y12));
+    s.out[r.at + threadIdx.x] = __float2bfloat16(gate * (total / sum));
 }
 
-void gpu_attention_cached(struct ops *o, struct tensor out, struct tensor q, struct tensor k,
-                          struct tensor v, const struct kv_cache *cache, const struct attn_shape *a)
+void gpu_attention_cached(struct ops *o, struct tensor out, struct tensor q, struct tensor y,
+                          struct tensor gate, const struct kv_cache *cache,
+                          const struct attn_shape *a)
 {
     struct cuda_ops *c = cuda_of(o);
     int e = a->head_dim, splits = a->window / KEYS + 2, heads = a->heads * a->cu_mul;
     int rows = (int)q.rows;
     shape s = { (const bf16 *)q.data,
-                (const bf16 *)k.data,
-                (const bf16 *)v.data,
-                (bf16 *)cache->k.data,
-                (bf16 *)cache->v.data,
+                (const bf16 *)cache->k.data,
+                (const bf16 *)cache->v.data,
+                (const bf16 *)y.data,
                 (bf16 *)out.data,
+                { gate.data, gate.dtype == DT_F32 },
                 NULL,
                 cache->slot,
                 cache->pos,
                 a->heads,
                 a->cu_mul,
                 (int)q.cols,
+                (int)y.cols,
                 a->window,
                 cache->capacity,
                 splits,
@@ -164,7 +158,6 @@ void gpu_attention_cached(struct ops *o, struct tensor out, struct tensor q, str
     s.partial = (float *)cuda_workspace(c, (size_t)rows * heads * splits * (e + 2) * sizeof(float));
     if (!s.partial)
         return;
-    launch_behind(c, put, dim3(rows), THREADS, s);
     with_head_size(e, [&](auto w) {
         launch_behind(c, attend<decltype(w)::value>, dim3(rows * heads, splits), THREADS, s);
     });

@@ -6,6 +6,8 @@
 #ifndef KERNELS_BEHIND_H
 #define KERNELS_BEHIND_H
 
+#include "host/device.h"
+
 /* Absent: the host's pass, and the emulation of a GPU. */
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 #define KERNELS_OVERLAP 1
@@ -24,6 +26,44 @@ __device__ __forceinline__ void wait_for_kernel_before()
 #ifdef KERNELS_OVERLAP
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+}
+
+/* What a kernel of a decoding step begins with, whose launch is launch_step: a step is some hundred
+ * kernels of a microsecond each, one behind the other. Elsewhere, where grids are large, nothing. */
+__device__ __forceinline__ void begin_step()
+{
+    enum { SMALL = 64 };
+    if (gridDim.x <= SMALL)
+        start_kernel_behind();
+    wait_for_kernel_before();
+}
+
+/* Launches a kernel so that it may start while the one before it ends, where it can. */
+template <typename... P, typename... A>
+static inline void launch_behind(struct cuda_ops *c, void (*kernel)(P...), dim3 grid, int threads,
+                                 A... args)
+{
+    cudaLaunchAttribute attr;
+    cudaLaunchConfig_t config = {};
+    attr.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attr.val.programmaticStreamSerializationAllowed = 1;
+    config.gridDim = grid;
+    config.blockDim = dim3(threads);
+    config.stream = c->stream;
+    config.attrs = &attr;
+    config.numAttrs = c->portable ? 0 : 1;
+    CUDA_TRY(c, cudaLaunchKernelEx(&config, kernel, P(args)...));
+}
+template <typename... P, typename... A>
+static inline void launch_step(struct cuda_ops *c, void (*kernel)(P...), dim3 grid, int threads,
+                               A... args)
+{
+    if (c->ops.rows_apart) {
+        launch_behind(c, kernel, grid, threads, args...);
+        return;
+    }
+    kernel<<<grid, threads, 0, c->stream>>>(P(args)...);
+    CUDA_LAUNCHED(c);
 }
 
 #endif

@@ -7,7 +7,6 @@
  */
 #include "gpu.h"
 #include "behind.h"
-#include "optim.h"
 #include "philox.h"
 #include "row.h"
 extern "C" {

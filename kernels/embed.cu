@@ -9,6 +9,7 @@
  * its rows downwards, keeping ds_{t+1}; the row above the run is done twice. Reads dx0 and
  * the table's rows again, writes de: 226 MB (1 + 1/RUN).
  */
+#include "behind.h"
 #include "gpu.h"
 #include "row.h"
 
@@ -55,6 +56,7 @@ __global__ static void __launch_bounds__(ROW_THREADS) embed_forward(bf16 *x0, sm
     row<V> before, e, s;
     float w[8], lambda = *m.lambda;
 
+    begin_step();
     if (first >= m.tokens)
         return;
     load_gate(w, m);
@@ -102,10 +104,9 @@ void gpu_embed(struct ops *o, struct tensor x0, struct tensor table, struct tens
     if (!can_do(c, table) || !blocks)
         return;
     with_vectors(m.d, [&](auto v) {
-        embed_forward<decltype(v)::value>
-            <<<blocks, ROW_THREADS, 0, c->stream>>>((bf16 *)x0.data, m);
+        launch_step(c, embed_forward<decltype(v)::value>, dim3(blocks), ROW_THREADS,
+                    (bf16 *)x0.data, m);
     });
-    CUDA_LAUNCHED(c);
 }
 
 /* partial: (blocks, 12) of the gate weights, then (blocks) of lambda. */

@@ -13,9 +13,9 @@
  * Sums of a row do not depend on the other rows: for each row the same instructions in the same
  * order, whatever T. Bytes: O I weights; 2 O I T FLOP. O I = 2304 x 768: 3.5 MB, 0.74 us at 4.8 TB/s.
  */
+#include "behind.h"
 #include "few_rows.h"
 #include "mma.h"
-#include "optim.h"
 #include "vec.h"
 
 struct args {

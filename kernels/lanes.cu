@@ -13,6 +13,7 @@
  *   after the MLP     forward l0, l1, m -> l0, l1, y: 6A                  (7A)
  *                     backward the same count as after attention: 10A     (13A)
  */
+#include "behind.h"
 #include "dcoef.h"
 #include "gpu.h"
 #include "row.h"
@@ -49,6 +50,7 @@ __global__ static void __launch_bounds__(ROW_THREADS) lanes_forward(lanes_args a
     packed_row<V> in[N];
     row<V> sum[2], x;
 
+    begin_step();
     if (t >= a.rows)
         return;
 #pragma unroll
@@ -181,9 +183,8 @@ void gpu_lanes_mix(struct ops *o, const struct tensor out[2], struct tensor y, i
     with_vectors(a.d, [&](auto v) {
         constexpr int V = decltype(v)::value;
         auto *kernel = n <= 3 ? lanes_forward<V, 3> : lanes_forward<V, LANES_MAX>;
-        kernel<<<div_up(a.rows, ROW_WARPS), ROW_THREADS, 0, c->stream>>>(a);
+        launch_step(c, kernel, dim3(div_up(a.rows, ROW_WARPS)), ROW_THREADS, a);
     });
-    CUDA_LAUNCHED(c);
 }
 
 void gpu_lanes_mix_bwd(struct ops *o, const struct lanes_grad *d, const struct tensor dout[2],

@@ -13,6 +13,7 @@
  *
  * Backward sums dcoef over rows in a fixed grid (dcoef.h).
  */
+#include "behind.h"
 #include "dcoef.h"
 #include "gpu.h"
 #include "row.h"
@@ -39,6 +40,7 @@ __global__ static void __launch_bounds__(ROW_THREADS) mix_forward(forward_args a
     row<V> sum, x;
     int64_t at = (int64_t)t * a.d;
 
+    begin_step();
     if (t >= a.rows)
         return;
 #pragma unroll
@@ -88,9 +90,8 @@ void gpu_mix_norm(struct ops *o, struct tensor out, struct tensor y, int n,
                        : n == 2 ? mix_forward<V, 2>
                        : n == 3 ? mix_forward<V, 3>
                                 : mix_forward<V, 4>;
-        kernel<<<blocks, ROW_THREADS, 0, c->stream>>>(a);
+        launch_step(c, kernel, dim3(blocks), ROW_THREADS, a);
     });
-    CUDA_LAUNCHED(c);
 }
 
 /* -- backward --------------------------------------------------------------------- */

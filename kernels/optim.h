@@ -50,23 +50,6 @@ __device__ __forceinline__ void store(T *p, const float (&x)[WIDTH])
         narrow(p, x[0]);
 }
 
-/* Launches a kernel so that it may start while the one before it ends (behind.h), where it can. */
-template <typename... P, typename... A>
-static inline void launch_behind(struct cuda_ops *c, void (*kernel)(P...), dim3 grid, int threads,
-                                 A... args)
-{
-    cudaLaunchAttribute attr;
-    cudaLaunchConfig_t config = {};
-    attr.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attr.val.programmaticStreamSerializationAllowed = 1;
-    config.gridDim = grid;
-    config.blockDim = dim3(threads);
-    config.stream = c->stream;
-    config.attrs = &attr;
-    config.numAttrs = c->portable ? 0 : 1;
-    CUDA_TRY(c, cudaLaunchKernelEx(&config, kernel, P(args)...));
-}
-
 /* May threads take 8 elements at a time, when units of `count` elements follow each other? */
 static inline bool wide(struct tensor t, int64_t count)
 {

@@ -7,6 +7,7 @@
  *
  * dgate: lanes, warps and blocks are added in a fixed order.
  */
+#include "behind.h"
 #include "gpu.h"
 #include "heads.h"
 
@@ -19,6 +20,7 @@ __global__ static void __launch_bounds__(ROW_THREADS)
     packed_row<V> in;
     float y12[GATE], a[8];
 
+    begin_step();
     if (t >= rows)
         return;
     in.load(x + (int64_t)t * d, d);
@@ -57,13 +59,11 @@ void gpu_out_gate(struct ops *o, struct tensor out, struct tensor x, struct tens
         return;
     with_vectors(d, [&](auto v) {
         with_head_size(d / heads, [&](auto w) {
-            out_gate_forward<decltype(v)::value, decltype(w)::value>
-                <<<blocks, ROW_THREADS, 0, c->stream>>>(
-                    (bf16 *)out.data, (const bf16 *)x.data, (const bf16 *)y.data, (int)y.cols,
-                    gates{ gate.data, gate.dtype == DT_F32 }, (int)x.rows, heads);
+            launch_step(c, out_gate_forward<decltype(v)::value, decltype(w)::value>, dim3(blocks),
+                        ROW_THREADS, (bf16 *)out.data, (const bf16 *)x.data, (const bf16 *)y.data,
+                        (int)y.cols, gates{ gate.data, gate.dtype == DT_F32 }, (int)x.rows, heads);
         });
     });
-    CUDA_LAUNCHED(c);
 }
 
 /* Index of delta of head h of token t: attention's shape has `rows` rows a token, of `heads`

@@ -14,6 +14,7 @@
  * with a table (125 us). Backward reads dq, dk, dv and the raw q, k, and writes 3 T D: 8 T D
  * (604 MB, 142 us); with a table 2 T D more (178 us).
  */
+#include "behind.h"
 #include "gpu.h"
 #include "heads.h"
 
@@ -22,6 +23,8 @@ struct shape {
     bool paired, split_gate;
     enum key_offset key_offset;
     const int32_t *pos; /* NULL: row t is at position t */
+    const int32_t *slot; /* of a cache of this capacity, where k and v go; NULL: to their rows */
+    int capacity;
     const bf16 *rope;
     const bf16 *y; /* with a table only: y, gate, table, tok */
     int y_width;
@@ -133,12 +136,16 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1)
     packed_row<V> rq, rk, rv, re;
     float u[GATE];
 
+    begin_step();
     if (t >= s.tokens)
         return;
     rq.load(qkv + 3 * at, d);
     rk.load(qkv + 3 * at + d, d);
     rv.load(qkv + 3 * at + 2 * d, d);
     turn r = turn_of<W>(s, t);
+    int64_t to = at;
+    if (s.slot)
+        to = ((int64_t)s.slot[t] * s.capacity + s.pos[t] % s.capacity) * d;
     if (s.table) {
         re.load(s.table + (int64_t)s.tok[t] * d, d);
         gate_input(u, s, t, re);
@@ -157,7 +164,7 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1)
         norm_head<W>(x);
         rotate(x, r, 1);
         if (here)
-            put_key<W>(k + at + row<V>::at(i), x, t, s, d);
+            put_key<W>(k + to + row<V>::at(i), x, t, s, d);
         if (here && s.table) {
             float g = 2 * sigmoid(gate_dot(s.gate, h, u)), e[8];
             unpack8(x, rv.u[i]);
@@ -168,7 +175,7 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1)
             rv.u[i] = pack8(x);
         }
         if (here)
-            *(uint4 *)(v + at + row<V>::at(i)) = rv.u[i];
+            *(uint4 *)(v + to + row<V>::at(i)) = rv.u[i];
     }
 }
 
@@ -189,6 +196,8 @@ static shape shape_of(const struct qkv_shape *s, struct rope r, struct tensor y,
                 s->split_gate,
                 s->key_offset,
                 b->pos,
+                s->cache ? s->cache->slot : NULL,
+                s->cache ? s->cache->capacity : 0,
                 (const bf16 *)r.table.data,
                 (const bf16 *)y.data,
                 (int)y.cols,
@@ -215,15 +224,15 @@ void gpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, s
     assert(qkv.rows == b->tokens && qkv.cols == 3 * s->heads * s->head_dim);
     if (!can_do(c, qkv, s) || !blocks)
         return;
+    if (s->cache)
+        k = s->cache->k, v = s->cache->v;
     with_vectors(qkv.cols / 3, [&](auto vec) {
         with_head_size(s->head_dim, [&](auto w) {
-            qkv_forward<decltype(vec)::value, decltype(w)::value>
-                <<<blocks, ROW_THREADS, 0, c->stream>>>((bf16 *)q.data, (bf16 *)k.data,
-                                                        (bf16 *)v.data, (const bf16 *)qkv.data,
-                                                        kernel_shape);
+            launch_step(c, qkv_forward<decltype(vec)::value, decltype(w)::value>, dim3(blocks),
+                        ROW_THREADS, (bf16 *)q.data, (bf16 *)k.data, (bf16 *)v.data,
+                        (const bf16 *)qkv.data, kernel_shape);
         });
     });
-    CUDA_LAUNCHED(c);
 }
 
 /* -- backward ---------------------------------------------------------------------- */

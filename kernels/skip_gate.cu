@@ -5,6 +5,7 @@
  * Forward moves 3 T D elements (+ 32 bytes a row of x0): 226 MB at T = 49152, D = 768.
  * Backward reads dout and skip, writes dskip: the same. FLOPs: 2 and 4 a channel.
  */
+#include "behind.h"
 #include "gpu.h"
 #include "row.h"
 
@@ -36,6 +37,7 @@ __global__ static void __launch_bounds__(ROW_THREADS)
     int64_t at = (int64_t)t * d;
     row<V> a, s;
 
+    begin_step();
     if (t >= rows)
         return;
     a.load(x + at, d);
@@ -55,11 +57,10 @@ void gpu_skip_gate(struct ops *o, struct tensor out, struct tensor x, struct ten
     if (c->failed || !CUDA_NEED(c, d % 8 == 0 && d <= 2048, ROW_NEED) || !blocks)
         return;
     with_vectors(d, [&](auto v) {
-        skip_forward<decltype(v)::value><<<blocks, ROW_THREADS, 0, c->stream>>>(
-            (bf16 *)out.data, (const bf16 *)x.data, (const bf16 *)skip.data, (const bf16 *)x0.data,
-            g, (int)out.rows, d);
+        launch_step(c, skip_forward<decltype(v)::value>, dim3(blocks), ROW_THREADS,
+                    (bf16 *)out.data, (const bf16 *)x.data, (const bf16 *)skip.data,
+                    (const bf16 *)x0.data, g, (int)out.rows, d);
     });
-    CUDA_LAUNCHED(c);
 }
 
 /* partial: (blocks, 12) of the gate weights, then (blocks) of lambda. */

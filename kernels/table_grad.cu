@@ -23,6 +23,7 @@
  * 50304, 386 MB for 251520; with add, only rows that are read by a position, once each way. Partial
  * sums: at most 2 T D / CHUNK f32.
  */
+#include "behind.h"
 #include "gpu.h"
 #include "row.h"
 
@@ -42,6 +43,7 @@ __global__ static void __launch_bounds__(ROW_THREADS)
     int t = blockIdx.x * ROW_WARPS + warp_id();
     packed_row<V> x;
 
+    begin_step();
     if (t >= tokens)
         return;
     x.load(table + (int64_t)row[t] * d, d);
@@ -58,11 +60,10 @@ void gpu_gather(struct ops *o, struct tensor out, struct tensor table, const str
         !CUDA_NEED(c, table.dtype == DT_BF16, "tables are bf16"))
         return;
     with_vectors(table.cols, [&](auto v) {
-        gather_rows<decltype(v)::value>
-            <<<div_up(l->tokens, ROW_WARPS), ROW_THREADS, 0, c->stream>>>(
-                (bf16 *)out.data, (const bf16 *)table.data, l->row, l->tokens, (int)table.cols);
+        launch_step(c, gather_rows<decltype(v)::value>, dim3(div_up(l->tokens, ROW_WARPS)),
+                    ROW_THREADS, (bf16 *)out.data, (const bf16 *)table.data, l->row, l->tokens,
+                    (int)table.cols);
     });
-    CUDA_LAUNCHED(c);
 }
 
 struct source {

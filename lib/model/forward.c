@@ -10,6 +10,7 @@ static void attention_forward(struct model *m, struct layer_acts *l, int i, cons
     int64_t d = m->recipe->width, heads = m->recipe->heads;
     bool mixes = attention_mixes(m->recipe, i);
     struct tensor bank = bank_rows(p->attn->w, 4 * d, spec->bank);
+    struct tensor gate = bank_rows(p->attn_gate_bank->w, heads, spec->out_gate);
     struct tensor value_gate = NO_TENSOR;
     struct qkv_shape qs;
     struct attn_shape as;
@@ -22,12 +23,12 @@ static void attention_forward(struct model *m, struct layer_acts *l, int i, cons
     }
     o->linear(o, l->qkv, l->y, tensor_rows(bank, 0, 3 * d), p->qkv[i].value, NO_TENSOR);
     o->qkv(o, l->q, l->k, l->v, l->qkv, &qs, m->rope, l->y, value_gate, value_rows(m, i, false), b);
-    if (m->cache)
-        o->attention_cached(o, l->out, l->q, l->k, l->v, &m->cache[i], &as);
-    else
+    if (m->cache) {
+        o->attention_cached(o, l->gated, l->q, l->y, gate, &m->cache[i], &as);
+    } else {
         o->attention(o, l->out, l->lse, l->q, l->k, l->v, &as);
-    o->out_gate(o, l->gated, l->out, l->y, bank_rows(p->attn_gate_bank->w, heads, spec->out_gate),
-                (int)heads);
+        o->out_gate(o, l->gated, l->out, l->y, gate, (int)heads);
+    }
     o->linear(o, mixes ? l->o : l->attended, l->gated, tensor_rows(bank, 3 * d, d), p->out[i].value,
               mixes ? NO_TENSOR : l->mixed);
 }

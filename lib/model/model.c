@@ -335,6 +335,7 @@ void layer_shapes(const struct model *m, int i, const struct batch *b, struct qk
         .paired = pair == 2,
         .key_offset = m->cache ? KEY_OFFSET_NONE : layer_key_offset(r, i),
         .split_gate = pair == 1 && r->value_input == VALUE_SPLIT,
+        .cache = m->cache ? &m->cache[i] : NULL,
     };
     *s = (struct attn_shape){
         .rows = pair * b->tokens,

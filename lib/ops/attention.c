@@ -280,16 +280,8 @@ static void cached_block(void *arg, int64_t at, int64_t count, int thread)
               f->out + row * b.stride + b.head * size, b.stride);
 }
 
-static void cache_put(struct tensor cache, struct tensor rows, const struct kv_cache *c)
-{
-    for (int64_t t = 0; t < rows.rows; t++)
-        memcpy(real_ptr(cache) +
-                   ((int64_t)c->slot[t] * c->capacity + c->pos[t] % c->capacity) * rows.cols,
-               real_ptr(rows) + t * rows.cols, (size_t)rows.cols * sizeof(real));
-}
-
-void cpu_attention_cached(struct ops *o, struct tensor out, struct tensor q, struct tensor k,
-                          struct tensor v, const struct kv_cache *c, const struct attn_shape *s)
+void cpu_attention_cached(struct ops *o, struct tensor out, struct tensor q, struct tensor y,
+                          struct tensor gate, const struct kv_cache *c, const struct attn_shape *s)
 {
     int64_t most = cached_keys_max(s), n = cpu_threads(o) * most;
     struct run *run = cpu_scratch_bytes(o, 3, (size_t)q.rows * sizeof *run);
@@ -307,10 +299,9 @@ void cpu_attention_cached(struct ops *o, struct tensor out, struct tensor q, str
     if (cpu_failed(o))
         return;
     assert(q.cols == (int64_t)s->heads * s->head_dim * s->cu_mul && s->head_dim % 4 == 0);
-    assert(out.rows == q.rows && k.rows == q.rows && v.rows == q.rows && c->k.cols == q.cols);
-    cache_put(c->k, k, c);
-    cache_put(c->v, v, c);
+    assert(out.rows == q.rows && c->k.cols == q.cols);
     cpu_split(o, (int64_t)cached_runs(run, c, q.rows) * s->heads, 1, cached_block, &f);
+    cpu_out_gate(o, out, out, y, gate, s->heads * s->cu_mul);
 }
 
 /* -- backward ----------------------------------------------------------------------- */

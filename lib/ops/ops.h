@@ -111,12 +111,22 @@ enum key_offset {
     KEY_OFFSET_HALF, /* [E/2,E), those that rotary leaves alone: record 74 */
 };
 
+/* Keys and values of sequences that grow: position p of sequence n is row n capacity + p % capacity,
+ * so that the newest stay. A key offset is applied where keys are read. */
+struct kv_cache {
+    struct tensor k, v; /* (sequences capacity, D) */
+    int capacity; /* more than what a query sees, its key offset and a call's rows of a sequence */
+    enum key_offset key_offset;
+    const int32_t *slot, *pos; /* (T): sequence and position of each row */
+};
+
 /* What an attention layer does to q, k, v before the scores. */
 struct qkv_shape {
     int heads, head_dim;
     bool paired; /* head h of token t sits at rotary position 2t + (h & 1) */
     enum key_offset key_offset;
     bool split_gate; /* value gates see 6 channels of y and 6 of the value row */
+    const struct kv_cache *cache; /* NULL, or where k and v go */
 };
 
 /* Scores: rows R (T, or 2T when heads are paired), h attention heads a row. A
@@ -127,15 +137,6 @@ struct attn_shape {
     int ncu, cu_mul;
     int window; /* keys back, in rows */
     float scale;
-};
-
-/* Keys and values of sequences that grow: position p of sequence n is row n capacity + p % capacity,
- * so that the newest stay. A key offset is applied where keys are read. */
-struct kv_cache {
-    struct tensor k, v; /* (sequences capacity, D) */
-    int capacity; /* more than what a query sees, its key offset and a call's rows of a sequence */
-    enum key_offset key_offset;
-    const int32_t *slot, *pos; /* (T): sequence and position of each row */
 };
 
 struct mix_term {
