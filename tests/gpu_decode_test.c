@@ -78,8 +78,9 @@ static void test_cache(int heads, int e, bool paired, enum key_offset offset, in
              (int)offset, window);
     ON_BOTH
     {
-        struct kv_cache c = { ON(ck, o), ON(cv, o), capacity, offset, o == cpu ? si.c : si.g,
-                              o == cpu ? pi.c : pi.g };
+        struct kv_cache c = {
+            ON(ck, o), ON(cv, o), capacity, offset, o == cpu ? si.c : si.g, o == cpu ? pi.c : pi.g
+        };
         o->attention_cached(o, ON(out, o), ON(q, o), ON(y, o), ON(gate, o), &c, &s);
     }
     same_bf16("out", out);
