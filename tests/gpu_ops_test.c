@@ -100,7 +100,7 @@ static void test_qkv(int tokens, int heads, int size, bool paired, enum key_offs
                      bool table, bool split)
 {
     int width = heads * size, positions = paired ? 2 * tokens : tokens;
-    struct qkv_shape s = { heads, size, paired, key_offset, split };
+    struct qkv_shape s = { heads, size, paired, key_offset, split, NULL };
     struct tokens tk = tokens_make(tokens, 50);
     struct both qkv = drawn(tokens, 3 * width, 1), y = drawn(tokens, width, 1);
     struct both rope = blank_as(DT_BF16, DT_BF16, positions, size / 2);

@@ -275,18 +275,18 @@ struct qkv_case {
     bool add;
 }; /* vocab 0: no table */
 static const struct qkv_case qkv_cases[] = {
-    { 1, { 1, 16, false, KEY_OFFSET_QUARTERS, false }, 0, false },
-    { 1, { 2, 8, true, KEY_OFFSET_NONE, false }, 3, false },
-    { 2, { 3, 8, false, KEY_OFFSET_QUARTERS, false }, 5, true },
-    { 13, { 2, 8, false, KEY_OFFSET_NONE, false }, 0, false },
-    { 13, { 4, 16, true, KEY_OFFSET_NONE, false }, 7, true },
-    { 17, { 3, 12, false, KEY_OFFSET_QUARTERS, false }, 29, false },
-    { 7, { 2, 16, true, KEY_OFFSET_QUARTERS, false }, 4, false },
-    { 31, { 6, 4, false, KEY_OFFSET_NONE, false }, 11, false },
-    { 1, { 1, 16, false, KEY_OFFSET_HALF, true }, 2, false },
-    { 13, { 3, 8, false, KEY_OFFSET_HALF, true }, 7, true },
-    { 7, { 2, 16, true, KEY_OFFSET_HALF, true }, 4, false },
-    { 17, { 2, 8, false, KEY_OFFSET_HALF, false }, 0, false },
+    { 1, { 1, 16, false, KEY_OFFSET_QUARTERS, false, NULL }, 0, false },
+    { 1, { 2, 8, true, KEY_OFFSET_NONE, false, NULL }, 3, false },
+    { 2, { 3, 8, false, KEY_OFFSET_QUARTERS, false, NULL }, 5, true },
+    { 13, { 2, 8, false, KEY_OFFSET_NONE, false, NULL }, 0, false },
+    { 13, { 4, 16, true, KEY_OFFSET_NONE, false, NULL }, 7, true },
+    { 17, { 3, 12, false, KEY_OFFSET_QUARTERS, false, NULL }, 29, false },
+    { 7, { 2, 16, true, KEY_OFFSET_QUARTERS, false, NULL }, 4, false },
+    { 31, { 6, 4, false, KEY_OFFSET_NONE, false, NULL }, 11, false },
+    { 1, { 1, 16, false, KEY_OFFSET_HALF, true, NULL }, 2, false },
+    { 13, { 3, 8, false, KEY_OFFSET_HALF, true, NULL }, 7, true },
+    { 7, { 2, 16, true, KEY_OFFSET_HALF, true, NULL }, 4, false },
+    { 17, { 2, 8, false, KEY_OFFSET_HALF, false, NULL }, 0, false },
 };
 
 static void qkv_forward(struct ops_case *c)

@@ -131,7 +131,7 @@ static void test_positions(bool paired)
 {
     enum { T = 3, H = 4, E = 4, D = H * E };
     struct ops *o = cpu();
-    struct qkv_shape s = { H, E, paired, KEY_OFFSET_NONE, false };
+    struct qkv_shape s = { H, E, paired, KEY_OFFSET_NONE, false, NULL };
     struct rope r = { floats(o, 2 * T, 2, NULL) };
     struct tensor in = floats(o, T, 3 * D, NULL), q = floats(o, T, D, NULL);
     struct tensor k = floats(o, T, D, NULL), v = floats(o, T, D, NULL);
@@ -160,7 +160,7 @@ static void test_turn(void)
 {
     enum { E = 4 };
     struct ops *o = cpu();
-    struct qkv_shape s = { 1, E, false, KEY_OFFSET_NONE, false };
+    struct qkv_shape s = { 1, E, false, KEY_OFFSET_NONE, false, NULL };
     struct rope r = { floats(o, 1, 2, (float[]){ 0, 1 }) };
     struct tensor in = floats(o, 1, 3 * E, (float[]){ 1, 2, 3, 4, 4, 3, 2, 1, 0, 0, 0, 0 });
     struct tensor q = floats(o, 1, E, NULL), k = floats(o, 1, E, NULL), v = floats(o, 1, E, NULL);
@@ -190,7 +190,7 @@ static void test_key_offset(enum key_offset offset)
                                       { 1, -1, 1, -1, -1, -1, -1, -1 } };
     const float(*want)[E] = offset == KEY_OFFSET_HALF ? half : quarters;
     struct ops *o = cpu();
-    struct qkv_shape s = { 1, E, false, offset, false };
+    struct qkv_shape s = { 1, E, false, offset, false, NULL };
     struct rope r = { floats(o, T, 4, (float[]){ 1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0 }) };
     struct tensor in = floats(o, T, 3 * E, NULL), q = floats(o, T, E, NULL);
     struct tensor k = floats(o, T, E, NULL), v = floats(o, T, E, NULL);
