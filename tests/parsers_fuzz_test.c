@@ -18,6 +18,7 @@
 #include "data/corpus.h"
 #include "data/manifest.h"
 #include "data/shard_index.h"
+#include "sample/prompts.h"
 #include "scratch.h"
 #include "tokenize/json_line.h"
 
@@ -73,6 +74,16 @@ static int parse_json(unsigned char *s, size_t n)
                  : json_line_error(&l);
     free(out);
     free(in);
+    return rc;
+}
+
+static struct vocab *bytes;
+
+static int parse_prompts(unsigned char *s, size_t n)
+{
+    struct prompts p = { .vocab = bytes };
+    int rc = prompts_read(&p, spilt(s, n), true, false);
+    prompts_release(&p);
     return rc;
 }
 
@@ -307,6 +318,11 @@ int main(void)
         "{\"__metadata__\": {\"step\": \"12\"}, \"a\": {\"dtype\": \"F32\", \"shape\": [2, 3],"
         " \"data_offsets\": [0, 24]}}");
     fuzz_npz();
+    if (CHECK_OK(vocab_bytes(&bytes)))
+        fuzz_text("prompts", parse_prompts,
+                  "{\"id\": 7, \"text\": \"a\\u00e9 \\ud800\", \"x\": [1]}\n\n"
+                  "{\"continuation\": \"\\n b\", \"text\": \"\", \"id\": \"b\"}\n");
+    vocab_free(bytes);
     fuzz_manifests();
     memcpy(shard, shard_head, sizeof shard_head);
     fuzz("shard", parse_shard, shard, sizeof shard);
