@@ -25,13 +25,17 @@
  * The sigmoid is one hardware tanh in the fp8 pass (off by 2^-11 of it, far below a code of e5m2
  * and below the bf16 of the logit), an exponential and a reciprocal elsewhere.
  *
+ * With h->block, all of that is done for so many rows after another (a span), and dw is summed over
+ * the spans: in f32, D V 4 bytes, where it is bf16. What is taken is then 3 V bytes a row of the
+ * block (bf16: 2 V), and some copies of w.
+ *
  * Without fp8, as where the GPU has none (below 8.9), the gradient is bf16, in place, and cuBLASLt transposes by itself.
  */
 #include "gpu.h"
 #include "head_fp8.h"
 #include "vec.h"
 
-enum { CHUNK = 16384 }; /* rows of logits in memory */
+enum { CHUNK = 16384 }; /* rows of logits in memory, at most, with fp8 and in evaluation */
 enum { THREADS = 512 };
 enum { STATIC_SHARED = 256 }; /* bytes, at most */
 
@@ -249,83 +253,155 @@ static void row_pass(struct cuda_ops *c, row_args a, const struct head_loss *h, 
     CUDA_LAUNCHED(c);
 }
 
+/* Rows of the batch that one product of the weights' gradient sums over: all, or h->block. */
+static int64_t span_of(const struct head_loss *h, int64_t tokens)
+{
+    int64_t all = (tokens + 15) / 16 * 16, block = ((int64_t)h->block + 15) / 16 * 16;
+
+    return block && block < all ? block : all;
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* dw (+)= the products over the spans: the one product itself, or their sum in f32, rounded once. */
+struct weight_sum {
+    struct tensor to; /* of the products */
+    bool add; /* to it: the first product */
+};
+
+static size_t sum_bytes(struct tensor dw, bool several)
+{
+    return several && dw.dtype != DT_F32 ? cuda_round(tensor_count(dw) * sizeof(float)) : 0;
+}
+
+static weight_sum sum_of(char **at, struct tensor dw, bool add, bool several)
+{
+    size_t bytes = sum_bytes(dw, several);
+
+    if (!bytes)
+        return { dw, add };
+    return { tensor_of(cuda_cut(at, bytes), DT_F32, dw.rows, dw.cols), false };
+}
+
+static void sum_product(struct cuda_ops *c, weight_sum *sum, struct gemm product)
+{
+    product.out = sum->to;
+    if (sum->add)
+        product.add = sum->to;
+    cuda_gemm(c, &product);
+    sum->add = true;
+}
+
+static void sum_end(struct cuda_ops *c, const weight_sum &sum, struct tensor dw, bool add)
+{
+    if (sum.to.data != dw.data)
+        cuda_write_sum(c, dw, (const float *)sum.to.data, add);
+}
+
+struct fp8_work {
+    float *row_loss;
+    struct tensor x8, x8t, w8, w8t, g8t; /* x8, x8t, g8t: of a span */
+    bf16 *logits; /* (rows, V) */
+    int64_t rows;
+};
+
+/* Loss, dx and g8t of rows first .. first + n - 1, `real_n` of them of the batch. */
+static void chunk_fp8(struct cuda_ops *c, const fp8_work &k, struct tensor dx, struct tensor w,
+                      const struct head_loss *h, int64_t tokens, int64_t first, int64_t at,
+                      int64_t n)
+{
+    int64_t v = w.cols, real_n = least(tokens - first, n);
+    struct tensor g8 = tensor_of(k.logits, DT_E5M2, n, v);
+    struct gemm forward = { .out = tensor_of(k.logits, DT_BF16, n, v),
+                            .a = tensor_rows(k.x8, at, n),
+                            .b = k.w8t,
+                            .tb = true,
+                            .alpha = h->x_scale * h->w_scale,
+                            .fast = true };
+    struct gemm back = { .out = tensor_rows(dx, first, real_n),
+                         .a = tensor_rows(g8, 0, real_n),
+                         .b = k.w8,
+                         .tb = true,
+                         .alpha = h->g_scale * h->w_scale,
+                         .lda = 2 * v };
+
+    cuda_gemm(c, &forward);
+    row_pass(c, row_args_of(h, w, k.logits), h, k.row_loss, tokens, first, real_n);
+    head_transpose(c, k.g8t, at, g8, 2 * v, real_n);
+    cuda_gemm(c, &back);
+}
+/* x8, x8t and g8t of rows first .. first + n - 1, which are tokens of x up to its end. */
+static void span_fp8(struct cuda_ops *c, fp8_work *k, struct tensor dx, struct tensor x,
+                     struct tensor w, const struct head_loss *h, int64_t first, int64_t n)
+{
+    k->x8 = tensor_of(k->x8.data, DT_E4M3, n, x.cols);
+    k->x8t = tensor_of(k->x8t.data, DT_E4M3, x.cols, n);
+    k->g8t = tensor_of(k->g8t.data, DT_E5M2, w.cols, n);
+    head_quantize(c, k->x8, k->x8t, tensor_rows(x, first, least(x.rows - first, n)), h->x_scale);
+    for (int64_t at = 0; at < n; at += k->rows)
+        chunk_fp8(c, *k, dx, w, h, x.rows, first + at, at, least(n - at, k->rows));
+}
+
 static void loss_fp8(struct cuda_ops *c, float *loss, struct tensor dx, struct tensor dw, bool add,
                      struct tensor x, struct tensor w, const struct head_loss *h)
 {
-    int64_t t = x.rows, tp = (t + 15) / 16 * 16, d = x.cols, v = w.cols;
-    int64_t rows = tp < CHUNK ? tp : CHUNK;
+    int64_t t = x.rows, tp = (t + 15) / 16 * 16, d = x.cols, v = w.cols, span = span_of(h, t);
+    fp8_work k = { .rows = least(span, CHUNK) };
     bool given = h->w8.data != NULL;
-    size_t need = cuda_round(tp * sizeof(float)) + 2 * cuda_round(tp * d) +
-                  (given ? 1 : 2) * cuda_round(d * v) + cuda_round(rows * v * 2) +
-                  cuda_round(v * tp);
+    size_t need = cuda_round(tp * sizeof(float)) + 2 * cuda_round(span * d) +
+                  (given ? 1 : 2) * cuda_round(d * v) + cuda_round(k.rows * v * 2) +
+                  cuda_round(v * span) + sum_bytes(dw, span < tp);
     char *at = (char *)cuda_workspace(c, need);
 
     if (!at || !CUDA_NEED(c, d % 16 == 0 && v % 16 == 0,
                           "the fp8 head's width and vocabulary are multiples of 16"))
         return;
-    float *row_loss = (float *)cuda_cut(&at, tp * sizeof(float));
-    struct tensor x8 = tensor_of(cuda_cut(&at, tp * d), DT_E4M3, tp, d);
-    struct tensor x8t = tensor_of(cuda_cut(&at, tp * d), DT_E4M3, d, tp);
-    struct tensor w8 = given ? h->w8 : tensor_of(cuda_cut(&at, d * v), DT_E4M3, d, v);
-    struct tensor w8t = tensor_of(cuda_cut(&at, d * v), DT_E4M3, v, d);
-    bf16 *logits = (bf16 *)cuda_cut(&at, rows * v * 2);
-    struct tensor g8t = tensor_of(cuda_cut(&at, v * tp), DT_E5M2, v, tp);
+    k.row_loss = (float *)cuda_cut(&at, tp * sizeof(float));
+    k.x8.data = cuda_cut(&at, span * d);
+    k.x8t.data = cuda_cut(&at, span * d);
+    k.w8 = given ? h->w8 : tensor_of(cuda_cut(&at, d * v), DT_E4M3, d, v);
+    k.w8t = tensor_of(cuda_cut(&at, d * v), DT_E4M3, v, d);
+    k.logits = (bf16 *)cuda_cut(&at, k.rows * v * 2);
+    k.g8t.data = cuda_cut(&at, v * span);
+    weight_sum sum = sum_of(&at, dw, add, span < tp);
 
-    head_quantize(c, x8, x8t, x, h->x_scale);
     if (given)
-        head_transpose(c, w8t, 0, w8, v, d);
+        head_transpose(c, k.w8t, 0, k.w8, v, d);
     else
-        head_quantize(c, w8, w8t, w, h->w_scale);
-    for (int64_t first = 0; first < tp; first += rows) {
-        int64_t n = tp - first < rows ? tp - first : rows; /* with the rows that pad T */
-        int64_t real_n = t - first < n ? t - first : n;
-        struct tensor g8 = tensor_of(logits, DT_E5M2, n, v);
-        struct gemm forward = { .out = tensor_of(logits, DT_BF16, n, v),
-                                .a = tensor_rows(x8, first, n),
-                                .b = w8t,
-                                .tb = true,
-                                .alpha = h->x_scale * h->w_scale,
-                                .fast = true };
-        struct gemm back = { .out = tensor_rows(dx, first, real_n),
-                             .b = w8,
-                             .tb = true,
-                             .alpha = h->g_scale * h->w_scale,
-                             .lda = 2 * v };
-        back.a = tensor_rows(g8, 0, real_n);
-        cuda_gemm(c, &forward);
-        row_pass(c, row_args_of(h, w, logits), h, row_loss, t, first, real_n);
-        head_transpose(c, g8t, first, g8, 2 * v, real_n);
-        cuda_gemm(c, &back);
+        head_quantize(c, k.w8, k.w8t, w, h->w_scale);
+    for (int64_t first = 0; first < tp; first += span) {
+        span_fp8(c, &k, dx, x, w, h, first, least(tp - first, span));
+        sum_product(c, &sum,
+                    { .a = k.x8t, .b = k.g8t, .tb = true, .alpha = h->x_scale * h->g_scale });
     }
-    struct gemm weights = {
-        .out = dw, .a = x8t, .b = g8t, .tb = true, .alpha = h->x_scale * h->g_scale
-    };
-    if (add)
-        weights.add = dw;
-    cuda_gemm(c, &weights);
-    cuda_add_partials(c, loss, DT_F32, row_loss, (int)t, 1);
+    sum_end(c, sum, dw, add);
+    cuda_add_partials(c, loss, DT_F32, k.row_loss, (int)t, 1);
 }
 
 static void loss_bf16(struct cuda_ops *c, float *loss, struct tensor dx, struct tensor dw, bool add,
                       struct tensor x, struct tensor w, const struct head_loss *h)
 {
-    int64_t t = x.rows, v = w.cols;
-    char *at = (char *)cuda_workspace(c, cuda_round(t * sizeof(float)) + t * v * 2);
+    int64_t t = x.rows, v = w.cols, span = least(span_of(h, t), t);
+    char *at = (char *)cuda_workspace(c, cuda_round(t * sizeof(float)) + cuda_round(span * v * 2) +
+                                             sum_bytes(dw, span < t));
 
     if (!at)
         return;
     float *row_loss = (float *)cuda_cut(&at, t * sizeof(float));
-    struct tensor logits = tensor_of(at, DT_BF16, t, v);
-    struct gemm forward = { .out = logits, .a = x, .b = w };
-    struct gemm back = { .out = dx, .a = logits, .b = w, .tb = true };
-    struct gemm weights = { .out = dw, .a = x, .b = logits, .ta = true };
+    bf16 *memory = (bf16 *)cuda_cut(&at, span * v * 2);
+    weight_sum sum = sum_of(&at, dw, add, span < t);
 
-    if (add)
-        weights.add = dw;
-    cuda_gemm(c, &forward);
-    row_pass(c, row_args_of(h, w, (bf16 *)at), h, row_loss, t, 0, t);
-    cuda_gemm(c, &back);
-    cuda_gemm(c, &weights);
+    for (int64_t first = 0; first < t; first += span) {
+        int64_t n = least(t - first, span);
+        struct tensor logits = tensor_of(memory, DT_BF16, n, v), rows = tensor_rows(x, first, n);
+        struct gemm forward = { .out = logits, .a = rows, .b = w };
+        struct gemm back = { .out = tensor_rows(dx, first, n), .a = logits, .b = w, .tb = true };
+        cuda_gemm(c, &forward);
+        row_pass(c, row_args_of(h, w, memory), h, row_loss, t, first, n);
+        cuda_gemm(c, &back);
+        sum_product(c, &sum, { .a = rows, .b = logits, .ta = true });
+    }
+    sum_end(c, sum, dw, add);
     cuda_add_partials(c, loss, DT_F32, row_loss, (int)t, 1);
 }
 
@@ -345,7 +421,7 @@ void gpu_head_eval(struct ops *o, real *loss, struct tensor x, struct tensor w,
                    const struct head_loss *h)
 {
     struct cuda_ops *c = cuda_of(o);
-    int64_t t = x.rows, v = w.cols, rows = t < CHUNK ? t : CHUNK;
+    int64_t t = x.rows, v = w.cols, rows = least(least(span_of(h, t), CHUNK), t);
     char *at;
 
     if (!can_do(c, x, w))

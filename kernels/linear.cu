@@ -112,6 +112,23 @@ __global__ static void __launch_bounds__(THREADS) scale_grad(scaled_args a)
         *a.dscale += sum;
 }
 
+static void launch_scaled(struct cuda_ops *c, const scaled_args &s)
+{
+    int64_t blocks = (s.n - 1) / (4 * THREADS) + 1;
+
+    scale_grad<<<(int)(blocks < 4 * c->sms ? blocks : 4 * c->sms), THREADS, 0, c->stream>>>(s);
+    CUDA_LAUNCHED(c);
+}
+
+void cuda_write_sum(struct cuda_ops *c, struct tensor dw, const float *sum, bool add)
+{
+    scaled_args s = { .dw = dw.data, .dw_f32 = dw.dtype == DT_F32, .add = add, .g = sum };
+
+    s.n = tensor_count(dw);
+    if (!c->failed && s.n && CUDA_NEED(c, s.n % 4 == 0, "weights come in multiples of 4 elements"))
+        launch_scaled(c, s);
+}
+
 /* dw (+)= scale a^T b, dscale += sum a^T b w. */
 static void weight_grad(struct cuda_ops *c, struct tensor dw, float *dscale, struct tensor a,
                         struct tensor b, struct tensor w, const float *scale, bool add)
@@ -147,8 +164,7 @@ static void weight_grad(struct cuda_ops *c, struct tensor dw, float *dscale, str
                       (float *)at,
                       c->ticket,
                       n };
-    scale_grad<<<blocks, THREADS, 0, c->stream>>>(s);
-    CUDA_LAUNCHED(c);
+    launch_scaled(c, s);
 }
 
 void gpu_linear_bwd_w(struct ops *o, struct tensor dw, real *dscale, struct tensor dy,

@@ -33,6 +33,14 @@ extern "C" {
  * no such GPU, compute capability below 8.0, no code for it, no memory. */
 int ops_cuda_new(struct ops **o, int device) MUST_CHECK;
 
+/* A device that only counts memory, as ops_cpu_counting: no kernel is launched. Like GPU `device`, or
+ * where there is none like one of Hopper. */
+int ops_cuda_counting(struct ops **o, int device) MUST_CHECK;
+
+/* Bytes of its memory that a run on GPU `device` may take: what is free, less what CUDA takes for
+ * kernels and graphs. */
+int ops_cuda_available(double *bytes, int device) MUST_CHECK;
+
 /* Facts about the device, kept apart so that the check runs without a GPU. */
 struct gpu_facts {
     int driver, runtime; /* CUDA versions, 1000 major + 10 minor; driver 0: none */

@@ -142,7 +142,7 @@ static void test_qkv(int tokens, int heads, int size, bool paired, enum key_offs
 
 static const double fp8_tolerance = 5e-2;
 
-static void test_head(int tokens, int width, int vocab, int n_mtp, bool fp8, bool add)
+static void test_head(int tokens, int width, int vocab, int n_mtp, bool fp8, bool add, int block)
 {
     static const float mtp_weights[] = { 1, 0.5f, 0.25f, 0.125f };
     struct tokens tk = tokens_make(tokens, vocab);
@@ -152,8 +152,8 @@ static void test_head(int tokens, int width, int vocab, int n_mtp, bool fp8, boo
     /* Among few numbers one may be most of the norm, and fall to the next e5m2 code. */
     double fp8_allowed = tokens * vocab < 1000 ? 0.25 : fp8_tolerance;
 
-    snprintf(label, sizeof label, "head T=%d D=%d V=%d n_mtp=%d fp8=%d add=%d", tokens, width,
-             vocab, n_mtp, fp8, add);
+    snprintf(label, sizeof label, "head T=%d D=%d V=%d n_mtp=%d fp8=%d add=%d block=%d", tokens,
+             width, vocab, n_mtp, fp8, add, block);
     memcpy(mtp.c.data, mtp_weights, (size_t)n_mtp * sizeof(float));
     send(mtp);
     ON_BOTH
@@ -161,6 +161,7 @@ static void test_head(int tokens, int width, int vocab, int n_mtp, bool fp8, boo
         struct head_loss h = { .mtp = REAL(mtp, o),
                                .n_mtp = n_mtp,
                                .seed = 0.5f,
+                               .block = block,
                                .fp8 = fp8,
                                .x_scale = 100 / 448.f,
                                .w_scale = 1.6f / 448,
@@ -329,13 +330,18 @@ static void test_small(void)
     test_qkv(61, 16, 128, false, KEY_OFFSET_HALF, true, true);
     test_qkv(31, 3, 32, true, KEY_OFFSET_HALF, true, true);
     test_qkv(40, 7, 128, false, KEY_OFFSET_HALF, false, false);
-    test_head(1, 16, 32, 3, false, false);
-    test_head(13, 24, 40, 1, false, true);
-    test_head(31, 64, 512, 2, false, false);
-    test_head(1, 16, 32, 3, true, false);
-    test_head(2, 64, 48, 3, true, true);
-    test_head(31, 64, 512, 4, true, false);
-    test_head(263, 256, 4096, 2, true, true);
+    test_head(1, 16, 32, 3, false, false, 0);
+    test_head(13, 24, 40, 1, false, true, 0);
+    test_head(31, 64, 512, 2, false, false, 0);
+    test_head(1, 16, 32, 3, true, false, 0);
+    test_head(2, 64, 48, 3, true, true, 0);
+    test_head(31, 64, 512, 4, true, false, 0);
+    test_head(263, 256, 4096, 2, true, true, 0);
+    /* spans of 16 rows, the last of them short; predictions that look into the next one */
+    test_head(31, 64, 512, 2, false, false, 1);
+    test_head(33, 64, 512, 3, false, true, 16);
+    test_head(33, 64, 512, 3, true, false, 16);
+    test_head(263, 256, 4096, 2, true, true, 100);
     test_finite();
     test_finite_codes(DT_F16, 0x7bff, 0xfc00);
     test_finite_codes(DT_E4M3, 0xfe, 0xff);
@@ -361,8 +367,8 @@ static void test_real(void)
     test_qkv(2048, 6, 128, false, KEY_OFFSET_NONE, false, false);
     test_qkv(2048, 6, 128, false, KEY_OFFSET_HALF, true, true);
     fresh();
-    test_head(528, 768, 50304, 3, true, false);
-    test_head(528, 768, 50304, 1, false, true);
+    test_head(528, 768, 50304, 3, true, false, 0);
+    test_head(528, 768, 50304, 1, false, true, 0);
 }
 
 /* gpu_ops_test [SEED [small]]: that seed again; the small shapes only, for compute-sanitizer. */

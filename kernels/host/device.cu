@@ -75,6 +75,10 @@ void *cuda_take(struct cuda_ops *c, size_t bytes, const char *what)
 
     if (c->failed)
         return NULL;
+    if (c->counting) { /* an address of no memory */
+        c->allocated += bytes;
+        return (void *)(cuda_round(c->allocated) + 256);
+    }
     e = cudaMalloc(&p, bytes ? bytes : 1);
     if (e == cudaErrorMemoryAllocation) {
         cudaMemGetInfo(&left, &total);
@@ -104,7 +108,7 @@ static void *alloc(struct ops *o, size_t bytes, const char *what)
     if (c->capturing)
         cuda_fail(c, GPT_DEVICE, "memory for %s asked for while a graph is captured", what);
     p = cuda_take(c, bytes, what);
-    if (p && bytes)
+    if (p && bytes && !c->counting)
         CUDA_TRY(c, cudaMemsetAsync(p, NAN_BYTE, bytes, c->stream));
     return p;
 }
@@ -118,6 +122,11 @@ void *cuda_workspace(struct cuda_ops *c, size_t bytes)
 
     if (c->failed)
         return NULL;
+    if (c->counting) { /* what ops_cuda_new's device has reserved by then */
+        c->allocated += bytes > c->workspace_bytes ? bytes - c->workspace_bytes : 0;
+        c->workspace_bytes = bytes > c->workspace_bytes ? bytes : c->workspace_bytes;
+        return NULL;
+    }
     if (bytes <= c->workspace_bytes)
         return c->workspace;
     p = cuda_take(c, bytes, "workspace");
@@ -126,6 +135,15 @@ void *cuda_workspace(struct cuda_ops *c, size_t bytes)
     c->workspace = p;
     c->workspace_bytes = bytes;
     return p;
+}
+
+/* A workspace that grows leaves the smaller one behind: so the largest is the first. */
+static void reserve(struct ops *o, size_t bytes)
+{
+    struct cuda_ops *c = cuda_of(o);
+
+    if (bytes > c->own)
+        cuda_workspace(c, bytes - c->own);
 }
 
 static void staging_free(struct staging *s)
@@ -420,11 +438,25 @@ static bool staging_take(struct cuda_ops *c, struct staging *s)
            CUDA_TRY(c, cudaEventCreateWithFlags(&s->done[1], cudaEventDisableTiming));
 }
 
-static bool start(struct cuda_ops *c)
+/* What the device takes for itself, whatever it runs. */
+static bool take_own(struct cuda_ops *c)
 {
     static const float constants[3] = { 1, 0, 0 }; /* one, zero, and the ticket's bits */
-    float *device_constants;
+    float *device_constants = (float *)cuda_take(c, sizeof constants, "constants");
 
+    if (!device_constants)
+        return false;
+    c->ops.upload(&c->ops, device_constants, constants, sizeof constants);
+    c->one = device_constants;
+    c->zero = device_constants + 1;
+    c->ticket = (unsigned *)(device_constants + 2);
+    bool ok = gemm_cache_new(c);
+    c->own = c->allocated;
+    return ok;
+}
+
+static bool start(struct cuda_ops *c)
+{
     cudaGetLastError(); /* what failed in this thread before would turn up at a launch */
     if (!CUDA_TRY(c, cudaSetDevice(c->device)) ||
         !CUDA_TRY(c, cudaDeviceGetAttribute(&c->sms, cudaDevAttrMultiProcessorCount, c->device)) ||
@@ -439,16 +471,7 @@ static bool start(struct cuda_ops *c)
         if (!CUDA_TRY(c, cudaEventCreateWithFlags(&c->fetch_done[i], cudaEventDisableTiming)))
             return false;
     c->staging.stream = c->stream;
-    if (!staging_take(c, &c->staging) || !staging_take(c, &c->ahead))
-        return false;
-    device_constants = (float *)cuda_take(c, sizeof constants, "constants");
-    if (!device_constants)
-        return false;
-    upload(&c->ops, device_constants, constants, sizeof constants);
-    c->one = device_constants;
-    c->zero = device_constants + 1;
-    c->ticket = (unsigned *)(device_constants + 2);
-    return gemm_cache_new(c);
+    return staging_take(c, &c->staging) && staging_take(c, &c->ahead) && take_own(c);
 }
 
 static int facts_and_path(int device, struct gpu_facts *f, bool *portable)
@@ -490,6 +513,7 @@ int ops_cuda_new(struct ops **o, int device)
     c->ops.sync = sync;
     c->ops.alloc = alloc;
     c->ops.allocated = allocated;
+    c->ops.reserve = reserve;
     c->ops.upload = upload;
     c->ops.upload_ahead = upload_ahead;
     c->ops.download = download;
@@ -509,6 +533,102 @@ int ops_cuda_new(struct ops **o, int device)
         return rc;
     }
     *o = &c->ops;
+    return GPT_OK;
+}
+
+/* -- a device that counts ------------------------------------------------------------ */
+
+template <typename... A> static void idle(struct ops *, A...) {}
+static void counting_free(struct ops *o) { free(o); }
+
+/* The ops that take a workspace, and return where they get none; the others would only launch. */
+static void count_ops(struct cuda_ops *c)
+{
+    struct ops *o = &c->ops;
+#define OP(name, ...) o->name = idle
+#include "ops/op_list.h"
+    o->embed_bwd = gpu_embed_bwd;
+    o->table_grad = gpu_table_grad;
+    o->mix_norm_bwd = gpu_mix_norm_bwd;
+    o->lanes_mix_bwd = gpu_lanes_mix_bwd;
+    o->inject_bwd = gpu_inject_bwd;
+    o->skip_gate_bwd = gpu_skip_gate_bwd;
+    o->linear_bwd_w = gpu_linear_bwd_w;
+    o->linear_t_bwd_w = gpu_linear_t_bwd_w;
+    if (c->portable)
+        o->linear_relu2_bwd = gpu_linear_relu2_bwd;
+    o->qkv_bwd = gpu_qkv_bwd;
+    o->attention = gpu_attention;
+    o->attention_bwd = gpu_attention_bwd;
+    o->out_gate_bwd = gpu_out_gate_bwd;
+    o->head_loss = gpu_head_loss;
+    o->head_eval = gpu_head_eval;
+    o->muon_input = gpu_muon_input;
+    o->polar = gpu_polar;
+    o->normuon = gpu_normuon;
+}
+
+/* What launch sizes depend on. */
+static void count_like(struct cuda_ops *c, const struct gpu_facts *facts)
+{
+    bool seen = facts->visible > c->device;
+    c->sms = 132, c->shared_max = 227 << 10, c->capability = 90, c->fp8 = true;
+    if (seen) {
+        cudaDeviceGetAttribute(&c->sms, cudaDevAttrMultiProcessorCount, c->device);
+        cudaDeviceGetAttribute(&c->shared_max, cudaDevAttrMaxSharedMemoryPerBlockOptin, c->device);
+        c->capability = 10 * facts->major + facts->minor;
+        c->fp8 = gpu_has_fp8(facts);
+    }
+    if (!seen || ops_cuda_portable(c->device, &c->portable))
+        c->portable = chosen_path && !strcmp(chosen_path, "portable");
+}
+
+int ops_cuda_counting(struct ops **o, int device)
+{
+    struct cuda_ops *c = (struct cuda_ops *)calloc(1, sizeof *c);
+    struct gpu_facts facts;
+
+    if (!c)
+        return err_memory();
+    c->device = device;
+    c->counting = true;
+    ops_cuda_facts(device, &facts);
+    count_like(c, &facts);
+    count_ops(c);
+    c->ops.device = "cuda";
+    c->ops.act = DT_BF16;
+    c->ops.free = counting_free;
+    c->ops.status = c->ops.sync = status;
+    c->ops.alloc = alloc;
+    c->ops.allocated = allocated;
+    c->ops.reserve = idle;
+    c->ops.upload = c->ops.upload_ahead = idle;
+    c->ops.download = idle;
+    c->ops.fetch = idle;
+    c->ops.fetched = idle;
+    c->ops.zero = idle;
+    c->ops.copy = idle;
+    take_own(c);
+    *o = &c->ops;
+    return GPT_OK;
+}
+
+int ops_cuda_available(double *bytes, int device)
+{
+    static const double CUDA_TAKES = 512 << 20;
+    struct gpu_facts facts;
+    size_t left, total;
+    bool portable;
+    int rc = facts_and_path(device, &facts, &portable);
+
+    if (rc)
+        return rc;
+    cudaError_t e = cudaSetDevice(device);
+    if (e == cudaSuccess)
+        e = cudaMemGetInfo(&left, &total);
+    if (e != cudaSuccess)
+        return err_set(GPT_DEVICE, "GPU %d: free memory: %s", device, cudaGetErrorString(e));
+    *bytes = fmax(0, (double)left - CUDA_TAKES);
     return GPT_OK;
 }
 

@@ -63,6 +63,7 @@ struct cuda_ops {
     char message[512];
 
     bool capturing;
+    bool counting; /* memory alone: allocated grows, nothing is taken or launched */
 
     void *workspace; /* of the running op: undefined after its last launch */
     size_t workspace_bytes;
@@ -73,7 +74,7 @@ struct cuda_ops {
 
     void **blocks; /* everything allocated, for free() */
     int n_blocks;
-    size_t allocated;
+    size_t allocated, own; /* own: of it, what the device took at its start */
     struct staging staging, ahead; /* of upload() on stream, of upload_ahead() on its own */
     cudaEvent_t ahead_done;
     char *fetch_host; /* pinned ring of FETCH_MAX slots for fetch() */
@@ -112,6 +113,9 @@ static inline size_t cuda_round(size_t bytes) { return (bytes + 255) / 256 * 256
  * dst is f32 or bf16 (one rounding of the sum). */
 void cuda_add_partials(struct cuda_ops *c, void *dst, enum dtype dtype, const float *partial,
                        int rows, int n);
+
+/* dw (+)= sum (f32, as many), one rounding; in linear.cu. */
+void cuda_write_sum(struct cuda_ops *c, struct tensor dw, const float *sum, bool add);
 
 /* Row-major product out(M,N) = alpha op(a) op(b) + beta c through cuBLASLt (gemm.cu). */
 struct gemm {

@@ -51,13 +51,16 @@ static bool lt_ok(struct cuda_ops *c, cublasStatus_t s, const char *expr, int li
 
 bool gemm_cache_new(struct cuda_ops *c)
 {
+    void *workspace = cuda_take(c, LT_WORKSPACE, "matrix products");
+    if (!workspace || c->counting)
+        return workspace != NULL;
     c->gemm = (struct gemm_cache *)calloc(1, sizeof *c->gemm);
     if (!c->gemm) {
         cuda_fail(c, GPT_SYSTEM, "cannot allocate memory for matrix products");
         return false;
     }
-    c->gemm->workspace = cuda_take(c, LT_WORKSPACE, "matrix products");
-    return c->gemm->workspace && LT_TRY(c, cublasLtCreate(&c->gemm->lt));
+    c->gemm->workspace = workspace;
+    return LT_TRY(c, cublasLtCreate(&c->gemm->lt));
 }
 
 static void plan_release(struct plan *p)
@@ -301,7 +304,7 @@ void cuda_gemm(struct cuda_ops *c, const struct gemm *g)
     const float *beta_at = !g->scale ? &beta : g->add.data ? c->one : c->zero;
 
     assert(!g->scale || !g->factors);
-    if (c->failed || k.m == 0 || k.n == 0)
+    if (c->failed || c->counting || k.m == 0 || k.n == 0)
         return;
     p = plan_for(c, &k);
     if (!p)

@@ -1,6 +1,7 @@
 /* bank.c - see bank.h. */
 #include "model/bank.h"
 
+#include <string.h>
 #include "model/recipe_share.h"
 
 int64_t param_bytes(const struct param_spec *s)
@@ -13,11 +14,24 @@ int64_t head_fp8_bytes(const struct recipe *r)
     return r->head_weight == HEAD_WEIGHT_FP8 ? (int64_t)r->width * r->vocab : 0;
 }
 
+int64_t param_used(const struct recipe *r, const struct param_spec *s)
+{
+    bool attn = !strcmp(s->label, "attn"), mlp = !strcmp(s->label, "mlp");
+    int64_t last = 0, unit = s->matrices > 1 ? s->rows : 1;
+    for (int i = 0; i < r->n_layers && (attn || mlp); i++) {
+        int64_t at = attn ? r->layers[i].bank : r->layers[i].mlp;
+        last = at >= last ? at + 1 : last;
+    }
+    int64_t rows = last * (attn ? 4LL * r->width : 2LL * r->mlp_width);
+    return attn || mlp ? (rows + unit - 1) / unit : param_units(s);
+}
+
 static void shard(struct banks *b, int i)
 {
     struct param *p = &b->p[i];
     struct span own = share_of(b->recipe, i, b->rank, b->world);
-    p->units = p->used = param_units(p->spec);
+    p->units = param_units(p->spec);
+    p->used = param_used(b->recipe, p->spec);
     p->own_first = own.first;
     p->own_count = own.count;
     int64_t rows = param_unit_rows(p);

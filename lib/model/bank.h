@@ -25,7 +25,7 @@ struct param {
     struct fp8_copy fp8; /* of w; without codes where there is none (banks_keep_fp8) */
     struct tensor w_own, g_own; /* this rank's shard; the whole when replicated */
     int64_t units, own_first, own_count; /* of the leading axis: matrices, or rows of one */
-    int64_t used; /* units before the padding, which no layer reads; set by model_init */
+    int64_t used; /* units before the padding, which no layer reads */
     bool fresh; /* the backward writes the gradient; else it adds to it */
 };
 
@@ -65,6 +65,8 @@ static inline struct fp8_copy param_own_fp8(const struct param *p)
     own.codes = tensor_rows(own.codes, p->own_first * param_unit_rows(p), p->w_own.rows);
     return own;
 }
+/* Units of the leading axis that layers read: those after are padding. */
+int64_t param_used(const struct recipe *r, const struct param_spec *s);
 /* For --plan: bytes of a weight; of the head's fp8 copy, 0 if the recipe has none. */
 int64_t param_bytes(const struct param_spec *s);
 int64_t head_fp8_bytes(const struct recipe *r);

@@ -30,17 +30,21 @@ static void reuse(struct planner *p, struct tensor old, struct tensor *const *ou
         *out[i] = tensor_rows(tensor_shape(old, n * T, d), i * T, T);
 }
 
+/* In evaluation, what is computed from qkv, once it is read, takes its memory. */
+enum { SHARED = 6 }; /* times (T,D) in evaluation: qkv, and q, k and v behind it */
+
 static void plan_attention(const struct recipe *r, struct planner *p, struct layer_acts *l,
-                           int64_t T)
+                           int64_t T, bool train)
 {
     int64_t d = r->width;
-    l->qkv = take(p, p->act, T, 3 * d);
-    struct tensor all = take(p, p->act, 3 * T, d);
+    struct tensor both = train ? NO_TENSOR : take(p, p->act, SHARED * T, d), all;
+    l->qkv = train ? take(p, p->act, T, 3 * d) : tensor_of(both.data, p->act, T, 3 * d);
+    all = train ? take(p, p->act, 3 * T, d) : tensor_rows(both, 3 * T, 3 * T);
     reuse(p, all, (struct tensor *[]){ &l->q, &l->k, &l->v }, 3, T, d);
     l->dqkv = tensor_shape(all, T, 3 * d); /* q, k, v are read last by attention_bwd */
-    l->out = take(p, p->act, T, d);
+    l->out = train ? take(p, p->act, T, d) : tensor_rows(both, 0, T);
     l->lse = take(p, DT_REAL, r->heads, T);
-    l->gated = take(p, p->act, T, d);
+    l->gated = train ? take(p, p->act, T, d) : tensor_rows(both, T, T);
     l->attended = take(p, p->act, T, d);
     l->y2 = take(p, p->act, T, d);
 }
@@ -87,10 +91,11 @@ static void plan_layer(const struct recipe *r, struct planner *p, struct acts *a
                   : r->inject_bare && !attends ? take(p, p->act, T, d)
                                                : l->in;
     if (attends)
-        plan_attention(r, p, l, T);
+        plan_attention(r, p, l, T, train);
     if (two)
         l->attended1 = take(p, p->act, T, d);
-    l->post = take(p, p->act, T, f);
+    l->post =
+        train || f > SHARED * d ? take(p, p->act, T, f) : tensor_of(l->qkv.data, p->act, T, f);
     /* The backward reads a product that a learnable coefficient multiplies. */
     l->o = l->m = a->product;
     if (train && attends && (two || r->post_single))
@@ -165,8 +170,9 @@ static size_t plan_acts(const struct recipe *r, struct planner *p, struct acts *
     }
     if (!train && r->skip_from >= 0 && r->skip_tap == SKIP_ATTENTION)
         a->layer[r->skip_from].attended = take(p, p->act, T, d);
-    a->z = take(p, p->act, T, d);
-    a->y = take(p, p->act, T, d);
+    struct tensor both = train ? NO_TENSOR : tensor_of(shared.qkv.data, p->act, 2 * T, d);
+    a->z = train ? take(p, p->act, T, d) : tensor_rows(both, 0, T);
+    a->y = train ? take(p, p->act, T, d) : tensor_rows(both, T, T);
     if (train)
         plan_backward(r, p, a, T);
     return p->used;
@@ -217,27 +223,6 @@ static void find_roles(struct model *m)
 
 /* -- memory ----------------------------------------------------------------------- */
 
-static int64_t units_of(const struct param *p, int64_t rows)
-{
-    int64_t unit = param_unit_rows(p);
-    return (rows + unit - 1) / unit;
-}
-
-/* The matrices of a bank after the last one that a layer uses are padding. */
-static void find_padding(struct model *m)
-{
-    const struct recipe *r = m->recipe;
-    int64_t attn = 0, mlp = 0;
-    for (int i = 0; i < r->n_layers; i++) {
-        if (r->layers[i].bank >= attn)
-            attn = r->layers[i].bank + 1;
-        if (r->layers[i].mlp >= mlp)
-            mlp = r->layers[i].mlp + 1;
-    }
-    m->p.attn->used = units_of(m->p.attn, 4LL * r->width * attn);
-    m->p.mlp->used = units_of(m->p.mlp, 2LL * r->mlp_width * mlp);
-}
-
 int model_init(struct model *m, struct banks *b, int tokens, int val_tokens)
 {
     return model_init_to(m, b, tokens, val_tokens, tokens > val_tokens ? tokens : val_tokens);
@@ -249,7 +234,6 @@ int model_init_to(struct model *m, struct banks *b, int tokens, int val_tokens, 
     struct ops *o = b->ops;
     *m = (struct model){ .recipe = r, .banks = b, .ops = o, .rope_updates = -1 };
     find_roles(m);
-    find_padding(m);
     if (r->head_weight == HEAD_WEIGHT_FP8)
         banks_keep_fp8(b, m->p.lm_head, (real)r->w_scale);
     m->arena_bytes = model_arena_bytes(r, o->act, tokens, val_tokens);
@@ -304,7 +288,12 @@ struct head_loss model_head(const struct model *m, const struct batch *b)
         .tgt = b->tgt,
         .mtp = m->mtp,
         .n_mtp = m->schedule.n_mtp,
+<<<<<<< HEAD
         .seed = (real)(share * r->loss_scale),
+=======
+        .seed = (real)seed,
+        .block = r->head_block,
+>>>>>>> 701162c (precision.head_block bounds the head's logits on a GPU; evaluation takes less; devices that count)
         .fp8 = r->head_fp8 != HEAD_FP8_NO,
         .x_scale = (real)r->x_scale,
         .w_scale = (real)r->w_scale,

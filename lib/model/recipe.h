@@ -182,6 +182,7 @@ struct recipe {
     double x_scale, w_scale, g_scale;
     enum head_weight head_weight; /* an fp8 head reads the bf16 parameter and rounds it, or the
                                            fp8 copy that Adam writes */
+    int head_block; /* rows of logits that a GPU keeps at a time; 0: all of a micro-batch */
     bool head_scale_micro; /* g_scale is multiplied by 1 / micro-batches, like the loss */
     bool deterministic;
     bool check_weights; /* after each step: do all ranks hold the same weights? */

@@ -114,6 +114,7 @@ static const struct key keys[] = {
     { "precision", "head_fp8", K_WORD, F(head_fp8), 0, 0, NULL, "no|yes|require" },
     { "precision", "head_scales", K_REAL3, F(x_scale), 1e-12, 1e12, NULL, NULL },
     { "precision", "head_weight", K_WORD, F(head_weight), 0, 0, "bf16", "bf16|fp8" },
+    { "precision", "head_block", K_INT, F(head_block), 0, MAX_CHUNK_TOKENS, "0", NULL },
     { "precision", "head_scale_micro", K_BOOL, F(head_scale_micro), 0, 0, "no", NULL },
     { "precision", "deterministic", K_BOOL, F(deterministic), 0, 0, "no", NULL },
     { "precision", "check_weights", K_BOOL, F(check_weights), 0, 0, "no", NULL },
@@ -391,10 +392,10 @@ static int check_stages(struct recipe *r)
 
 static int check_data(struct recipe *r)
 {
-    if (r->val_tokens % (r->val_chunk * r->chunks))
+    if (r->val_tokens % r->val_chunk)
         return recipe_error(r, recipe_find(r, "data", "val_tokens"),
-                            "expected a multiple of %d chunks of %lld tokens, found %lld",
-                            r->chunks, (long long)r->val_chunk, (long long)r->val_tokens);
+                            "expected a multiple of val_chunk, %lld tokens, found %lld",
+                            (long long)r->val_chunk, (long long)r->val_tokens);
     return 0;
 }
 

@@ -15,7 +15,11 @@ static struct cpu *cpu_of(struct ops *o) { return (struct cpu *)o; }
 
 /* -- failure ------------------------------------------------------------------- */
 
-bool cpu_failed(const struct ops *o) { return ((const struct cpu *)o)->failure != GPT_OK; }
+bool cpu_failed(const struct ops *o)
+{
+    const struct cpu *c = (const struct cpu *)o;
+    return c->failure || c->counting;
+}
 
 void cpu_fail(struct ops *o, int code, const char *fmt, ...)
 {
@@ -57,8 +61,12 @@ static void *cpu_alloc(struct ops *o, size_t bytes, const char *what)
     struct cpu *c = cpu_of(o);
     void *p;
 
-    if (cpu_failed(o))
+    if (c->failure)
         return NULL;
+    if (c->counting) { /* an address of no memory */
+        c->bytes += bytes;
+        return (void *)(((uintptr_t)c->bytes + ALIGN) / ALIGN * ALIGN);
+    }
     p = aligned(bytes);
     if (!p || !remember(c, p)) {
         free(p);
@@ -77,9 +85,12 @@ void *cpu_scratch_bytes(struct ops *o, int slot, size_t bytes)
     assert(slot >= 0 && slot < CPU_SLOTS);
     struct cpu_scratch *s = &c->scratch[slot];
 
-    if (cpu_failed(o))
+    if (c->failure)
         return NULL;
-    if (s->bytes < bytes || !s->data) {
+    if (c->counting) {
+        c->bytes += s->bytes < bytes ? bytes - s->bytes : 0;
+        s->bytes = s->bytes < bytes ? bytes : s->bytes;
+    } else if (s->bytes < bytes || !s->data) {
         free(s->data);
         c->bytes -= s->bytes;
         s->data = aligned(bytes);
@@ -98,6 +109,9 @@ real *cpu_scratch(struct ops *o, int slot, int64_t count)
 }
 
 static size_t cpu_allocated(const struct ops *o) { return ((const struct cpu *)o)->bytes; }
+
+/* Nothing is wasted when a slot grows. */
+static void cpu_reserve(struct ops *o, size_t bytes) { (void)o, (void)bytes; }
 
 static void cpu_free(struct ops *o)
 {
@@ -332,7 +346,11 @@ void cpu_split(struct ops *o, int64_t n, int64_t block,
     pool_for(cpu_of(o)->pool, (int)((n + block - 1) / block), split_part, &s);
 }
 
-int cpu_threads(const struct ops *o) { return pool_threads(((const struct cpu *)o)->pool); }
+int cpu_threads(const struct ops *o)
+{
+    const struct cpu *c = (const struct cpu *)o;
+    return c->counting ? c->counting : pool_threads(c->pool);
+}
 
 void ops_cpu_threads(struct ops *o, int threads)
 {
@@ -350,6 +368,7 @@ static const struct ops memory_and_order = {
     .sync = cpu_status,
     .alloc = cpu_alloc,
     .allocated = cpu_allocated,
+    .reserve = cpu_reserve,
     .upload = cpu_upload,
     .upload_ahead = cpu_upload,
     .download = cpu_download,
@@ -371,4 +390,13 @@ int ops_cpu_new(struct ops **o)
 #include "ops/op_list.h"
     *o = &c->o;
     return GPT_OK;
+}
+
+int ops_cpu_counting(struct ops **o, int threads)
+{
+    int rc = ops_cpu_new(o);
+
+    if (!rc)
+        cpu_of(*o)->counting = threads;
+    return rc;
 }

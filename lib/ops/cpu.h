@@ -48,6 +48,7 @@ struct cpu {
     int n_blocks;
     size_t bytes;
     struct pool *pool;
+    int counting; /* the threads of a device that only counts memory; 0: it computes */
     struct cpu_scratch scratch[CPU_SLOTS];
     char fetch[FETCH_MAX][FETCH_BYTES];
     unsigned fetch_in, fetch_out;

@@ -95,8 +95,8 @@ void cpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tens
         rows,
         lr_mul,
         (real)(1 - beta2),
-        m->lr,
-        m->decay,
+        0,
+        0,
         cpu_scratch(o, 0, cpu_threads(o) * cols),
         cpu_scratch(o, 1, cpu_threads(o) * rows),
     };
@@ -105,5 +105,6 @@ void cpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tens
     assert(w.dtype == DT_BF16 ? mant.dtype == DT_U16 : is_real(w));
     if (cpu_failed(o) || (gate && gate->skip))
         return;
+    job.lr = m->lr, job.decay = m->decay;
     cpu_split(o, n, 1, one_matrix, &job);
 }

@@ -184,6 +184,7 @@ struct head_loss {
     const real *mtp; /* (n_mtp) weights in device memory */
     int n_mtp;
     real seed; /* dLoss/dloss_t: 1 / micro-steps */
+    int block; /* rows of logits at a time, where they are kept in memory; 0: the fastest */
     bool fp8; /* e4m3 x, w and e5m2 gradient with the scales below */
     real x_scale, w_scale, g_scale;
     real cap_a, cap_b, cap_c; /* z = a s((l + b) / c) */
@@ -252,7 +253,10 @@ struct ops {
     int (*sync)(struct ops *o) MUST_CHECK; /* waits for all queued work, then status */
     /* Memory is allocated before step 0, filled with a NaN pattern, and freed by free(). */
     void *(*alloc)(struct ops *o, size_t bytes, const char *what);
+    /* Bytes taken: by alloc, and by ops for themselves. */
     size_t (*allocated)(const struct ops *o);
+    /* Takes so much for the ops themselves at once, where taking it piece by piece would waste. */
+    void (*reserve)(struct ops *o, size_t bytes);
     /* host may be used again at once. */
     void (*upload)(struct ops *o, void *dst, const void *host, size_t bytes);
     /* As upload, but concurrent with the work queued so far, which must not touch dst: the next
@@ -275,5 +279,8 @@ struct ops {
 int ops_cpu_new(struct ops **o) MUST_CHECK;
 /* Its ops work on so many threads (1 at first): results have the same bits with any number. */
 void ops_cpu_threads(struct ops *o, int threads);
+/* A device that only counts: alloc() gives addresses of no memory, ops compute nothing, and
+ * allocated() is what a device of so many threads would have taken for the same calls. */
+int ops_cpu_counting(struct ops **o, int threads) MUST_CHECK;
 
 #endif
