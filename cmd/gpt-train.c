@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/file.h"
+#include "base/memory.h"
 #include "base/opt.h"
 #include "base/progress.h"
 #include "base/text.h"
@@ -29,7 +30,7 @@ struct options {
     double ranks_timeout;
     char *gpu_path;
     struct opt_list set;
-    bool plan, recipes, profile, no_graph, no_verify, quiet, progress;
+    bool plan, recipes, profile, no_graph, no_verify, quiet, progress, fit;
     bool any_device; /* neither --device nor --gpus was given */
 };
 
@@ -49,6 +50,21 @@ static int cpu_ops(struct ops **o, int i, void *group)
     return rc;
 }
 
+static int cpu_counting(struct ops **o, int i, void *group)
+{
+    (void)i;
+    (void)group;
+    return ops_cpu_counting(o, cpu_threads);
+}
+
+static int cpu_available(double *bytes, int i, void *group)
+{
+    (void)i;
+    (void)group;
+    *bytes = memory_available("");
+    return 0;
+}
+
 static int cpu_comm(struct comm **c, struct ops *o, int rank, int world, void *group)
 {
     (void)o;
@@ -63,16 +79,22 @@ static void cpu_abort(void *group, int rank, int code, const char *message)
     c->abort(c, code, message);
 }
 
-static int cpu_backend(struct backend *b, int ranks, int64_t wanted, bool quiet)
+static void choose_threads(const struct options *o)
+{
+    int64_t n = o->threads ? o->threads : sysconf(_SC_NPROCESSORS_ONLN) / o->ranks;
+    cpu_threads = n < 1 ? 1 : (int)n;
+}
+
+static int cpu_backend(struct backend *b, const struct options *o)
 {
     bool slow;
     const char *kernels = gemm_kernels(&slow);
     static char about[80];
+    int ranks = (int)o->ranks;
 
-    cpu_threads = (int)(wanted ? wanted : sysconf(_SC_NPROCESSORS_ONLN) / ranks);
-    cpu_threads = cpu_threads < 1 ? 1 : cpu_threads;
+    choose_threads(o);
     snprintf(about, sizeof about, "%s, threads a rank: %d", kernels, cpu_threads);
-    if (slow && !quiet)
+    if (slow && !o->quiet)
         text_line(
             stderr,
             "gpt-train: this processor has no fused multiply-add that we use: products run on "
@@ -82,6 +104,9 @@ static int cpu_backend(struct backend *b, int ranks, int64_t wanted, bool quiet)
                            .about = about,
                            .world = ranks,
                            .ops_new = cpu_ops,
+                           .ops_counting = cpu_counting,
+                           .available = cpu_available,
+                           .one_memory = true,
                            .comm_new = cpu_comm,
                            .abort = cpu_abort,
                            .group = threads };
@@ -94,6 +119,16 @@ static int cpu_backend(struct backend *b, int ranks, int64_t wanted, bool quiet)
 static int gpu_ops_new(struct ops **o, int i, void *group)
 {
     return ops_cuda_new(o, group ? nccl_group_device(group, i) : i);
+}
+
+static int gpu_counting(struct ops **o, int i, void *group)
+{
+    return ops_cuda_counting(o, group ? nccl_group_device(group, i) : i);
+}
+
+static int gpu_available(double *bytes, int i, void *group)
+{
+    return ops_cuda_available(bytes, group ? nccl_group_device(group, i) : i);
 }
 
 static int gpu_comm_new(struct comm **c, struct ops *o, int rank, int world, void *group)
@@ -163,6 +198,8 @@ static int cuda_backend(struct backend *b, const struct options *o, const struct
                            .queues = true,
                            .world = ranks,
                            .ops_new = gpu_ops_new,
+                           .available = gpu_available,
+                           .ops_counting = gpu_counting,
                            .comm_new = gpu_comm_new,
                            .capture = ops_cuda_capture,
                            .capture_end = ops_cuda_capture_end,
@@ -195,6 +232,14 @@ static void release_backend(struct backend *b)
 static void release_backend(struct backend *b) { (void)b; }
 #endif
 
+#ifndef HAVE_CUDA
+static int no_cuda(void)
+{
+    return err_set(GPT_DEVICE, "this gpt-train was built without CUDA: --device cpu is "
+                               "all it has (with nvcc on the path, make builds the other)");
+}
+#endif
+
 static int pick_backend(struct backend *b, const struct options *o, const struct recipe *r)
 {
     if (!strcmp(o->device, "cpu")) {
@@ -206,15 +251,30 @@ static int pick_backend(struct backend *b, const struct options *o, const struct
                       "--device cpu silences this message",
                       gpus, gpus > 1 ? "s are" : " is");
 #endif
-        return cpu_backend(b, (int)o->ranks, o->threads, o->quiet);
+        return cpu_backend(b, o);
     }
 #ifdef HAVE_CUDA
     return cuda_backend(b, o, r);
 #else
     (void)r;
-    return err_set(GPT_DEVICE, "this gpt-train was built without CUDA: --device cpu is "
-                               "all it has (with nvcc on the path, make builds the other)");
+    return no_cuda();
 #endif
+}
+
+/* Needs no GPU: where there is none, one of Hopper is planned for. */
+static int plan(const struct options *o, const struct recipe *r)
+{
+    struct backend b = { .name = o->device, .world = (int)o->ranks, .ops_counting = cpu_counting };
+    choose_threads(o);
+    if (strcmp(o->device, "cpu")) {
+#ifdef HAVE_CUDA
+        ops_cuda_choose_path(o->gpu_path);
+        b.ops_counting = gpu_counting;
+#else
+        return no_cuda();
+#endif
+    }
+    return run_plan(r, &b, stdout);
 }
 
 static const char *kernel_versions(void)
@@ -301,6 +361,30 @@ static int get_recipe(const struct options *o, struct recipe **r)
     return rc;
 }
 
+/* Before anything is begun: does the run fit into memory? With --fit it is made to, by keys that are
+ * set as --set would. */
+static int fit_memory(struct options *o, const struct backend *b, struct recipe **r)
+{
+    struct run_fit fit;
+    int ranks = (int)o->ranks, rc = run_fits(*r, b, ranks, &fit);
+    if (!rc || !o->fit || !fit.n)
+        return rc;
+    if (b->world > ranks)
+        return err_set(GPT_USAGE, "--fit is for one process: others may have other memory");
+    if (!o->quiet)
+        text_line(stderr, "gpt-train: %s", err_message());
+    struct recipe *fitted;
+    const char *set[FIT_KEYS];
+    for (int i = 0; i < fit.n; i++)
+        set[i] = fit.set[i];
+    rc = recipe_parse(&fitted, (*r)->name, recipe_canonical(*r), set, fit.n);
+    if (rc)
+        return rc;
+    recipe_free(*r);
+    *r = fitted;
+    return 0;
+}
+
 static int train_on(struct backend *b, const struct options *o, const struct recipe *r,
                     const char *arguments, double began, int64_t *used)
 {
@@ -352,8 +436,7 @@ static void say_stopped(const struct options *o, int64_t used)
                   (long long)used);
 }
 
-static int train(const struct options *o, const struct recipe *r, const char *arguments,
-                 double began)
+static int train(struct options *o, struct recipe **r, const char *arguments, double began)
 {
     struct backend backend;
     int64_t used = 0;
@@ -363,8 +446,9 @@ static int train(const struct options *o, const struct recipe *r, const char *ar
         return err_set(GPT_USAGE, "expected -d SHARDS");
     if (o->out && !o->bench)
         rc = try_output(o->out, &made);
-    if (!rc && !(rc = pick_backend(&backend, o, r))) {
-        rc = train_on(&backend, o, r, arguments, began, &used);
+    if (!rc && !(rc = pick_backend(&backend, o, *r))) {
+        if (!(rc = fit_memory(o, &backend, r)))
+            rc = train_on(&backend, o, *r, arguments, began, &used);
         release_backend(&backend);
     }
     if (made && rc)
@@ -435,6 +519,8 @@ int main(int argc, char **argv)
         { 'p', "plan", NULL, OPT_FLAG, &o.plan,
           "print parameters, memory, communication and schedule; train nothing", 0, 0, NULL },
         { 0, NULL, NULL, OPT_GROUP, NULL, "Run", 0, 0, NULL },
+        OPT_SWITCH(0, "fit", &o.fit,
+                   "where memory is short, take the keys that gpt-train proposes for it"),
         { 'o', "output", "DIR", OPT_STR, &o.out, "write checkpoints into DIR", 0, 0, NULL },
         { 0, "resume", "DIR", OPT_STR, &o.resume,
           "continue from the newest checkpoint in DIR, or from DIR itself", 0, 0, NULL },
@@ -484,8 +570,7 @@ int main(int argc, char **argv)
     if (!rc)
         rc = get_recipe(&o, &r);
     if (!rc)
-        rc = o.plan ? run_plan(r, (int)o.ranks, strcmp(o.device, "cpu") ? DT_BF16 : DT_F32, stdout)
-                    : train(&o, r, arguments, began);
+        rc = o.plan ? plan(&o, r) : train(&o, &r, arguments, began);
     recipe_free(r);
     free(arguments);
     opt_list_release(&o.set);

@@ -6,12 +6,14 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/file.h"
 #include "base/grow.h"
 #include "base/hash.h"
+#include "base/memory.h"
 #include "base/num.h"
 #include "base/progress.h"
 #include "base/rng.h"
@@ -563,6 +565,46 @@ static void test_suggest(void)
     }
 }
 
+/* -- memory ---- */
+
+/* The folder has proc/ and sys/, as a machine's root; only what is written there counts. */
+static void put(const char *root, const char *name, const char *text)
+{
+    char path[500];
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    *strrchr(path, '/') = '\0';
+    CHECK_OK(file_mkdirs(path));
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    spill(path, text, strlen(text));
+}
+
+static void test_memory(void)
+{
+    const char *root = strdup(scratch("machine"));
+    CHECK(isinf(memory_available(root)));
+    put(root, "proc/meminfo", "MemTotal: 9000 kB\nMemFree:  10 kB\nMemAvailable:    8000 kB\n");
+    CHECK(memory_available(root) == 8000 * 1024);
+    /* version 2, the limit in the group above; of its use some is cache that can be dropped */
+    put(root, "proc/self/cgroup", "0::/a/b\n");
+    put(root, "sys/fs/cgroup/a/b/memory.max", "max\n");
+    put(root, "sys/fs/cgroup/a/b/memory.current", "1000\n");
+    CHECK(memory_available(root) == 8000 * 1024);
+    put(root, "sys/fs/cgroup/a/memory.max", "5000000\n");
+    put(root, "sys/fs/cgroup/a/memory.current", "2000000\n");
+    CHECK(memory_available(root) == 3000000);
+    put(root, "sys/fs/cgroup/a/memory.stat", "anon 5\ninactive_file 500000\nactive_file 7\n");
+    CHECK(memory_available(root) == 3500000);
+    /* version 1, in a container: the group's own folder is not mounted */
+    put(root, "proc/self/cgroup", "9:cpuset,cpu:/c\n4:memory:/c/d\n0::/\n");
+    put(root, "sys/fs/cgroup/memory/memory.limit_in_bytes", "4000000\n");
+    put(root, "sys/fs/cgroup/memory/memory.usage_in_bytes", "4500000\n");
+    CHECK(memory_available(root) == 0);
+    put(root, "sys/fs/cgroup/memory/memory.stat", "inactive_file 3\ntotal_inactive_file 600000\n");
+    CHECK(memory_available(root) == 100000);
+    CHECK(memory_available("") > 0);
+    free((char *)root);
+}
+
 int main(void)
 {
     test_suggest();
@@ -581,5 +623,6 @@ int main(void)
     test_temporary_dir(SIGHUP);
     test_grow();
     test_progress();
+    test_memory();
     return check_done();
 }

@@ -96,8 +96,25 @@ worst() { paste <(losses "$1") <(losses "$2") | awk '{ d = ($1 - $2) / $1; if (d
 @test "what does not fit into the GPU's memory is named, with what is free" {
     run --separate-stderr "$GPT_BIN/gpt-train" --device cuda -r "$GPT_SHARE/recipes/record-61.recipe" \
         --bench 1 -s "stages.0=16777216 3 2048 1 1"
-    [ "$status" -eq 5 ]
-    [[ "$stderr" =~ ^gpt-train:\ GPU\ 0:\ too\ little\ memory:\ [0-9]+\ MiB\ for\ activations\ after\ [0-9]+\ MiB,\ with\ [0-9]+\ of\ [0-9]+\ MiB\ free$ ]]
+    [ "$status" -eq 4 ]
+    [[ "$stderr" =~ ^gpt-train:\ too\ little\ memory:\ the\ run\ needs\ [0-9.]+\ GiB,\ [0-9.]+\ available\;\ data\.chunks=[0-9]+(\ and\ precision\.head_block=[0-9]+)?\ would\ need\ [0-9.]+\ \(--fit\ takes\ it\)$ ]]
+}
+
+@test "--plan's sum is what a run takes: within 3%, and 768 MiB of CUDA's own in what the GPU says" {
+    for set in precision.head_fp8=yes precision.head_fp8=no precision.head_block=64 precision.head_weight=fp8; do
+        few=(-s precision.head_fp8=yes -s "$set" -s schedule.steps=3 -s schedule.extension=1)
+        for path in native portable; do
+            train --device cuda --gpu-path $path "${few[@]}" > "$BATS_TEST_TMPDIR/log" 2>&1 || {
+                grep 'no native path' "$BATS_TEST_TMPDIR/log"
+                continue
+            }
+            train --plan --device cuda --gpu-path $path "${few[@]}" > "$BATS_TEST_TMPDIR/plan"
+            taken=$(sed -n 's/^peak memory allocated: \([0-9]*\) .*/\1/p' "$BATS_TEST_TMPDIR/log")
+            sum=$(awk '$1 == "sum" { print $2 }' "$BATS_TEST_TMPDIR/plan")
+            echo "$set $path: taken $taken, plan $sum"
+            awk -v a="$taken" -v b="$sum" 'BEGIN { exit !(a > 0 && b / a < 1.03 && b / a > 0.97) }'
+        done
+    done
 }
 
 @test "a run that does not say where goes on the CPU, and is told of the GPUs" {

@@ -296,17 +296,22 @@ static void one_step(struct optim *z, const struct variant *v, int step)
         CHECK(z->banks->p[i].fresh == (at.adam || z->recipe->params[i].rule == RULE_NORMUON));
 }
 
-/* The bytes that --plan promises are those that are taken, to the byte; where shares differ, by the
- * rank that owns most. */
-static void check_memory(const struct recipe *r, int world, size_t bytes)
+/* The bytes that --plan promises of each parameter are those that its states take; where shares differ,
+ * by the rank that owns most. */
+static void check_memory(const struct optim *z)
 {
-    int64_t plan = optim_work_bytes(r, world);
-    for (int i = 0; i < r->n_params; i++)
-        plan += optim_param_bytes(r, i, world);
-    if (8 % world)
-        CHECK((int64_t)bytes <= plan);
-    else
-        CHECK_EQ(bytes, plan);
+    struct optim_tensor t[OPTIM_MAX_TENSORS];
+    int64_t bytes[MAX_PARAMS] = { 0 };
+    int n = optim_tensors(z, t);
+    for (int i = 0; i < n; i++)
+        bytes[t[i].param] += strcmp(t[i].kind, "weight") ? (int64_t)tensor_bytes(t[i].t) : 0;
+    for (int i = 0; i < z->recipe->n_params; i++) {
+        int64_t plan = optim_param_bytes(z->recipe, i, z->comm->world);
+        if (8 % z->comm->world)
+            CHECK(bytes[i] <= plan);
+        else
+            CHECK_EQ(bytes[i], plan);
+    }
 }
 
 static size_t state_bytes(const struct recipe *r)
@@ -342,13 +347,9 @@ static void *run_rank(void *arg)
         banks_keep_fp8(&b, &b.p[a->recipe->tied_head], 0.01f / 448);
     if (!CHECK_OK(fill(&b)))
         return NULL;
-    for (int i = 0; i < b.n; i++)
-        if (!strcmp(b.p[i].spec->label, "mlp"))
-            b.p[i].used = 22;
-    size_t before = o->allocated(o);
     if (!CHECK_OK(optim_init(&z, a->recipe, &b, o, a->comm)))
         return NULL;
-    check_memory(a->recipe, a->comm->world, o->allocated(o) - before);
+    check_memory(&z);
     for (int s = 0; s <= N_STEPS; s++) {
         struct step_schedule last;
         if (s < N_STEPS)

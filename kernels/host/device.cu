@@ -566,6 +566,7 @@ static void count_ops(struct cuda_ops *c)
     o->muon_input = gpu_muon_input;
     o->polar = gpu_polar;
     o->normuon = gpu_normuon;
+    o->squares = gpu_squares;
 }
 
 /* What launch sizes depend on. */

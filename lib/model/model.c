@@ -288,12 +288,8 @@ struct head_loss model_head(const struct model *m, const struct batch *b)
         .tgt = b->tgt,
         .mtp = m->mtp,
         .n_mtp = m->schedule.n_mtp,
-<<<<<<< HEAD
         .seed = (real)(share * r->loss_scale),
-=======
-        .seed = (real)seed,
         .block = r->head_block,
->>>>>>> 701162c (precision.head_block bounds the head's logits on a GPU; evaluation takes less; devices that count)
         .fp8 = r->head_fp8 != HEAD_FP8_NO,
         .x_scale = (real)r->x_scale,
         .w_scale = (real)r->w_scale,

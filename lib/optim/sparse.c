@@ -35,13 +35,6 @@ static int64_t send_room(int64_t rows, int world, int64_t most)
 
 static int64_t recv_room(int64_t rows, int world) { return rows - rows / world; }
 
-int64_t sparse_bytes(struct tensor g, int world, int64_t most)
-{
-    int64_t n = send_room(g.rows, world, most) + recv_room(g.rows, world);
-    return n * (int64_t)(tensor_bytes(tensor_rows(g, 0, 1)) + sizeof(int32_t)) +
-           (world + 1) * (int64_t)sizeof(int32_t);
-}
-
 static void *take(struct sparse *s, struct tensor t, const char *what)
 {
     return s->ops->alloc(s->ops, tensor_bytes(t), what);

@@ -40,8 +40,6 @@ struct sparse_stats {
 int sparse_new(struct sparse **s, struct ops *o, struct comm *c, struct tensor g,
                const struct span *own, int64_t most) MUST_CHECK;
 void sparse_free(struct sparse *s);
-/* Device memory, in bytes. */
-int64_t sparse_bytes(struct tensor g, int world, int64_t most);
 
 /* Records rows of the table as touched, in any order; repeats are allowed. */
 void sparse_touch(struct sparse *s, const int32_t *row, int n);

@@ -67,12 +67,6 @@ static int sparse_param(const struct recipe *r, int world)
     return -1;
 }
 
-static struct tensor sparse_gradient(const struct recipe *r, int i)
-{
-    const struct param_spec *s = &r->params[i];
-    return tensor_of(NULL, gradient_dtype(r, s), s->rows, s->cols);
-}
-
 /* Each token touches one row, and an exchange follows adam_every steps. */
 static int64_t most_touched(const struct recipe *r, int world)
 {
@@ -80,15 +74,6 @@ static int64_t most_touched(const struct recipe *r, int world)
     for (int i = 0; i < r->n_stages; i++)
         most = r->stages[i].tokens > most ? r->stages[i].tokens : most;
     return (r->chunks + world - 1) / world * (most / r->chunks) * r->adam_every;
-}
-
-int64_t optim_work_bytes(const struct recipe *r, int world)
-{
-    int i = sparse_param(r, world);
-    int64_t exchange =
-        i < 0 ? 0 : sparse_bytes(sparse_gradient(r, i), world, most_touched(r, world));
-    int64_t gate = recipe_has_gate(r) ? (int64_t)sizeof(struct optim_gate) : 0;
-    return x_bytes(r, world) + (int64_t)sizeof(struct step_hyper) + gate + exchange;
 }
 
 static struct tensor take(struct optim *z, enum dtype t, int64_t rows, int64_t cols,

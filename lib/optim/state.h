@@ -91,10 +91,9 @@ void optim_release(struct optim *z);
 void optim_reset(struct optim *z);
 /* Makes masters the weights that banks_fill left. Waits. */
 int optim_masters(struct optim *z) MUST_CHECK;
-/* Bytes that optim_init allocates on a rank: a parameter's states, and the work space. */
+/* Bytes of a parameter's states on a rank. */
 int64_t optim_param_bytes(const struct recipe *r, int param, int world);
 int64_t optim_master_bytes(const struct recipe *r, int param, int world); /* of those, the master */
-int64_t optim_work_bytes(const struct recipe *r, int world);
 /* dtype of a NorMuon parameter's update while it is orthogonalised. */
 enum dtype optim_update_dtype(const struct recipe *r, const struct param_spec *s);
 

@@ -85,10 +85,71 @@ static double pairs(const struct chunk *c, int mul, int window)
 
 /* -- the floor of a step ------------------------------------------------------------- */
 
-/* Measured on an H200: FLOP/s of large products, bytes/s of a copy (read and written). */
-static const double BF16_FLOPS = 772e12, FP8_FLOPS = 1198e12, ATTENTION_FLOPS = 600e12;
-static const double COPY_BYTES = 4.25e12;
-/* Passes over a (T,D) bf16 stream that fused element-wise kernels need a layer, both ways, in
+/* FLOP/s of large products and of attention's, bytes/s of a copy (read and written), of a rank's
+ * device; bytes of an activation, and those moved for each logit. */
+struct rates {
+    double products, fp8, attention, copy;
+    double element, logit, logit_fp8;
+};
+
+/* Measured on an H200. A logit: bf16, written and read once, its gradient written once and read
+ * twice, in fp8 or bf16. */
+static const struct rates H200 = { 772e12, 1198e12, 600e12, 4.25e12, 2, 10, 7 };
+
+/* The shorter of some runs of f, which does `work`, as a rate. */
+static double rate_of(void (*f)(struct ops *o, const struct tensor t[3]), struct ops *o,
+                      const struct tensor t[3], double work)
+{
+    enum { TIMES = 5 };
+    double least = INFINITY;
+    for (int i = 0; i <= TIMES; i++) { /* the first warms up */
+        double begin = now_seconds();
+        f(o, t);
+        double s = now_seconds() - begin;
+        least = i && s < least ? s : least;
+    }
+    return work / least;
+}
+
+static void one_product(struct ops *o, const struct tensor t[3])
+{
+    o->linear(o, t[0], t[1], t[2], NULL, NO_TENSOR);
+}
+
+static void one_copy(struct ops *o, const struct tensor t[3]) { o->copy(o, t[0], t[1]); }
+
+/* Of the CPU at hand, by this rank's threads while the other ranks measure too: f32 products, which
+ * all of its products are, and copies. Logits are written and read once, 4 bytes. */
+static int measure_rates(struct rank *k, struct rates *out)
+{
+    enum {
+        N = 768,
+        ROWS = 4 * N,
+        COPIED = 64 << 20
+    }; /* of products; bytes, more than caches hold */
+    struct ops *o = k->ops;
+    size_t bytes = 3 * (size_t)ROWS * N * sizeof(real) + 2 * COPIED;
+    char *memory = malloc(bytes), *at = memory;
+    struct tensor t[3], c[2];
+    int rc;
+    if (!memory)
+        return err_memory();
+    memset(memory, 0, bytes);
+    for (int i = 0; i < 3; i++, at += (size_t)ROWS * N * sizeof(real))
+        t[i] = tensor_of(at, DT_REAL, i == 2 ? N : ROWS, N);
+    for (int i = 0; i < 2; i++, at += COPIED)
+        c[i] = tensor_of(at, DT_REAL, COPIED / 4 / N, N);
+    if (!(rc = k->comm->barrier(k->comm))) {
+        double products = rate_of(one_product, o, t, 2.0 * ROWS * N * N);
+        double copy = rate_of(one_copy, o, (struct tensor[3]){ c[0], c[1] },
+                              2.0 * (double)tensor_bytes(c[0]));
+        *out = (struct rates){ products, products, products, copy, sizeof(real), 8, 8 };
+    }
+    free(memory);
+    return rc;
+}
+
+/* Passes over a (T,D) stream that fused element-wise kernels need a layer, both ways, in
  * record 61's form; and what record 74's adds, where a mix of its own takes attention's and the
  * MLP's product (1 forward, 7 backward), on two lanes (5 and 20). */
 static const double PASSES_PER_LAYER = 25, PASSES_OF_MIXES = 8, PASSES_OF_LANES = 25;
@@ -98,10 +159,10 @@ struct floor {
     double ms;
 };
 
-/* The least time of a step on one GPU, from FLOPs and bytes counted from the recipe's shapes.
+/* The least time of a step, from FLOPs and bytes counted from the recipe's shapes, at these rates.
  * attn_flops: of the scores and values of the documents at hand, forward and backward. */
 static struct floor floor_of(const struct recipe *r, const struct step_schedule *p, int ranks,
-                             double attn_flops)
+                             double attn_flops, const struct rates *at)
 {
     double T = (double)p->tokens / ranks, d = r->width, layers = r->n_layers, attn = 0, passes = 0;
     for (int i = 0; i < r->n_layers; i++) {
@@ -112,14 +173,11 @@ static struct floor floor_of(const struct recipe *r, const struct step_schedule 
     }
     double products = 6 * T * (attn * 4 * d * d + layers * 2 * d * r->mlp_width);
     double head = 6 * T * d * r->vocab;
-    /* bf16 logits written and read once, fp8 gradient written once and read twice. */
-    double logits_ms = 1e3 * T * r->vocab * (r->head_fp8 ? 7 : 10) / COPY_BYTES;
-    return (struct floor){
-        .flops = products + head + attn_flops,
-        .ms = 1e3 * products / BF16_FLOPS + 1e3 * head / (r->head_fp8 ? FP8_FLOPS : BF16_FLOPS) +
-              1e3 * attn_flops / ATTENTION_FLOPS + 1e3 * passes * T * d * 2 / COPY_BYTES +
-              logits_ms,
-    };
+    double moved =
+        passes * T * d * at->element + T * r->vocab * (r->head_fp8 ? at->logit_fp8 : at->logit);
+    double s = products / at->products + head / (r->head_fp8 ? at->fp8 : at->products) +
+               attn_flops / at->attention + moved / at->copy;
+    return (struct floor){ .flops = products + head + attn_flops, .ms = 1e3 * s };
 }
 
 /* -- forms of a step ------------------------------------------------------------------ */
@@ -348,12 +406,10 @@ static int profile_stage(struct rank *k, int stage, int n, FILE *f)
 }
 
 static void print_row(const struct stage_bench *s, int stage, int n, double *const ms[FORMS],
-                      double *scratch, struct report *out)
+                      double *scratch, const struct rates *rates, struct report *out)
 {
     const struct rank *k = s->k;
-    struct floor fl = floor_of(k->run->recipe, &s->even, k->world, s->attn_flops);
-    if (!k->run->opt->backend->queues)
-        fl.ms = NAN; /* no GPU: its ceilings are no floor here */
+    struct floor fl = floor_of(k->run->recipe, &s->even, k->world, s->attn_flops, rates);
     struct estimate optim = difference(ms[MUTED], ms[MODEL], n, scratch);
     struct estimate exposed = difference(ms[STEP], ms[MUTED], n, scratch);
     double model = stats_median(ms[MODEL], n), step = stats_median(ms[STEP], n);
@@ -361,11 +417,13 @@ static void print_row(const struct stage_bench *s, int stage, int n, double *con
     report_row(out, (int64_t)stage, (int64_t)s->even.chunk_tokens, (int64_t)k->micros, step, least,
                model, optim.value, optim.error, exposed.value, exposed.error,
                (double)s->even.tokens / step * 1e3, fl.flops / step * 1e-9, fl.ms, step / fl.ms,
-               (double)k->ops->allocated(k->ops) / (1 << 20), saved_mb(s));
+               (double)k->ops->allocated(k->ops) / (1 << 20), saved_mb(s), rates->products / 1e12,
+               rates->copy / 1e9);
     fflush(out->f); /* report_end reports a failure */
 }
 
-static int bench_stage(struct rank *k, int stage, int n, struct report *out)
+static int bench_stage(struct rank *k, int stage, int n, const struct rates *rates,
+                       struct report *out)
 {
     struct stage_bench s;
     double *ms[FORMS], *scratch = calloc((size_t)n * (FORMS + 1), sizeof *scratch);
@@ -380,7 +438,7 @@ static int bench_stage(struct rank *k, int stage, int n, struct report *out)
         rc = capture_model(&s);
     }
     if (!rc && !(rc = time_forms(&s, n, ms)) && k->rank == 0)
-        print_row(&s, stage, n, ms, scratch, out);
+        print_row(&s, stage, n, ms, scratch, rates, out);
     stage_release(&s);
     free(scratch);
     return rc;
@@ -389,17 +447,26 @@ static int bench_stage(struct rank *k, int stage, int n, struct report *out)
 int bench_rank(struct rank *k, int n, FILE *f)
 {
     const struct recipe *r = k->run->recipe;
+    struct rates rates = H200;
     struct report out;
-    int rc = 0;
+    char title[160];
+    bool cpu = !strcmp(k->ops->device, "cpu");
+    int rc = cpu ? measure_rates(k, &rates) : 0;
+    if (rc)
+        return rc;
     if (k->rank == 0) {
+        snprintf(title, sizeof title,
+                 "floor: products at %.3f TFLOP/s and copies at %.1f GB/s a rank, %s",
+                 rates.products / 1e12, rates.copy / 1e9,
+                 cpu ? "measured just now" : "as measured on an H200");
         report_begin(&out, f, report_format_of(NULL));
-        report_table(&out, NULL, NULL,
+        report_table(&out, NULL, title,
                      "stage:i T:i micros:i step_ms:f3 min_ms:f3 fwd_bwd_ms:f3 optim_ms:f3 "
                      "optim_se:f3 exposed_ms:f3 exposed_se:f3 tokens_s:f0 TFLOP_s:f1 floor_ms:f2 "
-                     "ratio:f2 MiB:f0 saved_MB:f1");
+                     "ratio:f2 MiB:f0 saved_MB:f1 product_TFLOP_s:f3 copy_GB_s:f1");
     }
     for (int i = 0; i + 1 < r->n_stages && !rc; i++)
-        rc = bench_stage(k, i, n, &out);
+        rc = bench_stage(k, i, n, &rates, &out);
     if (k->rank == 0) {
         int end = report_end(&out);
         rc = rc ? rc : end;

@@ -15,17 +15,25 @@ static double gradient_bytes(const struct recipe *r, const struct param_spec *s)
     return n * (double)dtype_size(gradient_dtype(r, s));
 }
 
-/* Bytes that a rank sends in a ring reduction of the gradient. */
+/* The share of a parameter that is communicated: all, or what layers read of it. */
+static double sent_share(const struct recipe *r, const struct param_spec *s)
+{
+    double units = (double)(s->matrices > 1 ? s->matrices : s->rows);
+    bool whole = r->padding || s->comms == COMMS_REPLICATED;
+    return whole ? 1 : (double)param_used(r, s) / units;
+}
+
+/* Bytes that a rank sends in a ring reduction of the gradient, the mean over ranks. */
 static double ring_reduce(const struct recipe *r, const struct param_spec *s, int ranks)
 {
-    return gradient_bytes(r, s) * (ranks - 1) / ranks;
+    return gradient_bytes(r, s) * sent_share(r, s) * (ranks - 1) / ranks;
 }
 
 /* The same with the gather after it: of weights, or, in an all-reduce, of gradients. */
 static double ring_bytes(const struct recipe *r, const struct param_spec *s, int ranks)
 {
     double after = s->comms == COMMS_REPLICATED ? gradient_bytes(r, s) : (double)param_bytes(s);
-    return ring_reduce(r, s, ranks) + after * (ranks - 1) / ranks;
+    return ring_reduce(r, s, ranks) + after * sent_share(r, s) * (ranks - 1) / ranks;
 }
 
 static void plan_params(const struct recipe *r, int ranks, struct report *out)
@@ -48,28 +56,15 @@ static void plan_params(const struct recipe *r, int ranks, struct report *out)
     }
 }
 
-static void plan_memory(const struct recipe *r, int ranks, enum dtype act, struct report *out)
+static void plan_memory(const struct run_memory *m, struct report *out)
 {
-    struct batch_shape big = batch_largest(r);
-    double weights = (double)head_fp8_bytes(r), state = 0;
-    double acts =
-        (double)model_arena_bytes(r, act, big.tokens, r->val_tokens ? (int)r->val_chunk : 0);
-    double work = (double)optim_work_bytes(r, ranks);
-    double batches =
-        2.0 * rank_micros(r->chunks, 0, ranks) * (double)batch_slot_bytes(r, big.tokens, true) +
-        (double)batch_slot_bytes(r, r->val_chunk, false);
-    for (int i = 0; i < r->n_params; i++) {
-        weights += (double)param_bytes(&r->params[i]) + gradient_bytes(r, &r->params[i]);
-        state += (double)optim_param_bytes(r, i, ranks);
-    }
     report_table(out, "memory", NULL, "part:s:memory_a_rank bytes:f1:MiB");
-    report_row(out, "weights and gradients", mib(weights));
-    report_row(out, "optimizer state", mib(state));
-    report_row(out, "optimizer work", mib(work));
-    report_row(out, "activations", mib(acts));
-    report_row(out, "batches", mib(batches));
-    report_row(out, "sum, without what single ops take",
-               mib(weights + state + work + acts + batches));
+    report_row(out, "weights and gradients", mib((double)m->weights));
+    report_row(out, "optimizer", mib((double)m->optimizer));
+    report_row(out, "activations", mib((double)m->activations));
+    report_row(out, "batches", mib((double)m->batches));
+    report_row(out, "single ops", mib((double)m->ops));
+    report_row(out, "sum", mib(run_memory_sum(m)));
 }
 
 /* What a rank does of a step: its matrices of NorMuon's banks, their FLOPs, and the bytes that it
@@ -225,11 +220,12 @@ static void plan_schedule(const struct recipe *r, struct report *out)
     }
 }
 
-int run_plan(const struct recipe *r, int ranks, enum dtype act, FILE *f)
+int run_plan(const struct recipe *r, const struct backend *be, FILE *f)
 {
+    struct run_memory memory;
     struct report out;
-    int rc = check_ranks(r, ranks);
-    if (rc)
+    int ranks = be->world, rc;
+    if ((rc = check_ranks(r, ranks)) || (rc = run_memory(&memory, r, be)))
         return rc;
     report_begin(&out, f, REPORT_TEXT);
     int most = rank_micros(r->chunks, 0, ranks), least = rank_micros(r->chunks, ranks - 1, ranks);
@@ -237,7 +233,7 @@ int run_plan(const struct recipe *r, int ranks, enum dtype act, FILE *f)
                 r->hash, ranks, ranks > 1 ? "s" : "", least < most ? "at most " : "", most,
                 most > 1 ? "es" : "");
     plan_params(r, ranks, &out);
-    plan_memory(r, ranks, act, &out);
+    plan_memory(&memory, &out);
     plan_shares(r, ranks, &out);
     plan_comm(r, ranks, &out);
     plan_schedule(r, &out);

@@ -19,6 +19,7 @@ enum { GRAPHS = 2 * 2 * 2 * MAX_STAGES }; /* by stage, parity of the step, tied,
 struct run {
     const struct run_options *opt;
     const struct recipe *recipe;
+    struct run_memory memory; /* of a rank */
     struct loader *loader;
     struct val *val;
     struct shard_stream *stream; /* that both read; NULL: files */
@@ -89,6 +90,9 @@ struct batch_shape batch_largest(const struct recipe *r);
 /* Uploads a chunk's block into slot and describes it. ahead: concurrently with the work queued so
  * far, none of which reads the slot. */
 struct batch batch_upload(struct rank *k, char *slot, const struct chunk *c, bool ahead);
+
+/* -- memory.c: takes all memory of a rank on k->ops; m: the bytes of its parts, but for m->ops */
+int rank_memory(struct rank *k, struct run_memory *m) MUST_CHECK;
 
 /* -- bench.c: times n pairs of steps a stage; a table on f */
 int bench_rank(struct rank *k, int n, FILE *f) MUST_CHECK;

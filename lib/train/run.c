@@ -17,9 +17,8 @@
 static int rank_init(struct rank *k)
 {
     struct run *run = k->run;
-    const struct recipe *r = run->recipe;
     struct backend *be = run->opt->backend;
-    struct batch_shape big = batch_largest(r);
+    struct run_memory taken;
     int rc;
 
     rank_enter(k, "start", false);
@@ -30,17 +29,9 @@ static int rank_init(struct rank *k)
         return rc;
     }
     k->device = now_seconds();
-    if ((rc = banks_init(&k->banks, r, k->ops, k->rank, k->world)) ||
-        (rc =
-             model_init(&k->model, &k->banks, big.tokens, r->val_tokens ? (int)r->val_chunk : 0)) ||
-        (rc = optim_init(&k->optim, r, &k->banks, k->ops, k->comm)))
+    if ((rc = rank_memory(k, &taken)))
         return rc;
-    k->slot_bytes = batch_slot_bytes(r, big.tokens, true);
-    k->slots = k->ops->alloc(k->ops, 2 * (size_t)k->micros * k->slot_bytes, "batches");
-    k->val_slot =
-        k->ops->alloc(k->ops, batch_slot_bytes(r, r->val_chunk, false), "validation batch");
-    k->loss = k->ops->alloc(k->ops, sizeof *k->loss, "loss");
-    k->bad = k->ops->alloc(k->ops, sizeof *k->bad, "flag");
+    k->ops->reserve(k->ops, run->memory.ops);
     if ((rc = k->ops->status(k->ops)))
         return rc;
     k->memory = now_seconds();
@@ -147,6 +138,13 @@ static void *rank_main(void *arg)
 
 /* -- the whole run ------------------------------------------------------------------ */
 
+/* Chunks of validation that no two shards share: the records' number, whatever data.chunks is. */
+static int val_group(const struct recipe *r)
+{
+    enum { GROUP = 8 };
+    return r->val_tokens / r->val_chunk % GROUP ? 1 : GROUP;
+}
+
 static int open_val(struct run *run)
 {
     const struct recipe *r = run->recipe;
@@ -161,7 +159,7 @@ static int open_val(struct run *run)
         .vocab = r->vocab,
         .bos = r->bos,
         .bigram_rows = r->bigram_rows,
-        .shape = { .chunks = r->chunks, .tokens = (int)r->val_chunk },
+        .shape = { .chunks = val_group(r), .tokens = (int)r->val_chunk },
         .total = r->val_tokens / r->val_chunk,
         .no_verify = run->opt->no_verify,
     };
@@ -279,7 +277,8 @@ int run_train(const struct run_options *o)
                        .lock = PTHREAD_MUTEX_INITIALIZER };
     int rc;
     run.log = (struct runlog){ o->log, run.total };
-    if ((rc = check_ranks(o->recipe, o->backend->world)))
+    if ((rc = check_ranks(o->recipe, o->backend->world)) ||
+        (rc = run_memory(&run.memory, o->recipe, o->backend)))
         return rc;
     if (!o->resume && (rc = initial_new(&run.initial, o->recipe, (uint64_t)o->recipe->seed)))
         return rc;

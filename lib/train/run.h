@@ -2,8 +2,8 @@
  *
  * One thread a rank, each with its own device, model and optimizer; they share
  * the communicator and the loader. run.c starts and ends the ranks, loop.c is a
- * rank's steps, save.c writes and reads checkpoints, check.c verifies, plan.c
- * prints what a run would take, bench.c times steps without data.
+ * rank's steps, save.c writes and reads checkpoints, check.c verifies, memory.c takes
+ * and counts memory, plan.c prints what a run would take, bench.c times steps without data.
  *
  *     struct run_options o = { .recipe = r, .data = "shards", .ranks = 2,
  *                              .backend = &cpu, .log = stdout };
@@ -31,6 +31,11 @@ struct backend {
     int world, first; /* ranks of all processes; the first one of this process */
     /* The device of this process's i-th rank. */
     int (*ops_new)(struct ops **o, int i, void *group);
+    /* A device like that one which only counts memory (ops_cpu_counting). */
+    int (*ops_counting)(struct ops **o, int i, void *group);
+    /* Bytes that the i-th rank's device has left for the run; one_memory: all ranks' together. */
+    int (*available)(double *bytes, int i, void *group);
+    bool one_memory;
     /* Creates the communicator of one rank, in that rank's thread. */
     int (*comm_new)(struct comm **c, struct ops *o, int rank, int world, void *group);
     void *group;
@@ -84,7 +89,32 @@ int run_checkpoint(const char *path, char **dir) MUST_CHECK;
 /* The recipe in that checkpoint, with overrides. */
 int run_recipe(struct recipe **r, const char *path, const char *const *set, int n) MUST_CHECK;
 
-/* Prints parameters, memory, communication and schedule of a run. */
-int run_plan(const struct recipe *r, int ranks, enum dtype act, FILE *f) MUST_CHECK;
+/* Bytes of device memory that a rank takes, the most of any rank, by what they are for: all are
+ * taken before its first step. Counted by the code that takes them, on a device that computes nothing. */
+struct run_memory {
+    size_t weights; /* and gradients */
+    size_t activations; /* and rotary tables */
+    size_t optimizer; /* states, and the update at hand */
+    size_t batches;
+    size_t ops; /* what single ops take for themselves: the most of any */
+};
+int run_memory(struct run_memory *m, const struct recipe *r, const struct backend *be) MUST_CHECK;
+static inline double run_memory_sum(const struct run_memory *m)
+{
+    return (double)m->weights + (double)m->activations + (double)m->optimizer + (double)m->batches +
+           (double)m->ops;
+}
+/* GPT_SYSTEM where the ranks of this process need more than there is. The message proposes what
+ * would fit: keys with values, which `set` holds then (*n of them; 0: nothing does). */
+enum { FIT_KEYS = 2, FIT_KEY_SIZE = 48 };
+struct run_fit {
+    char set[FIT_KEYS][FIT_KEY_SIZE]; /* "data.chunks=32" */
+    int n;
+};
+int run_fits(const struct recipe *r, const struct backend *be, int ranks,
+             struct run_fit *fit) MUST_CHECK;
+
+/* Prints parameters, memory, communication and schedule of a run on be->world ranks. */
+int run_plan(const struct recipe *r, const struct backend *be, FILE *f) MUST_CHECK;
 
 #endif

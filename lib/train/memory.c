@@ -1,0 +1,226 @@
+/* memory.c - the memory of a run: taken, counted, and compared with what there is. */
+#include <math.h>
+#include <stdlib.h>
+#include "train/rank.h"
+
+/* What has been allocated since the last call. */
+static size_t since(const struct rank *k, size_t *before)
+{
+    size_t now = k->ops->allocated(k->ops), n = now - *before;
+    *before = now;
+    return n;
+}
+
+int rank_memory(struct rank *k, struct run_memory *m)
+{
+    const struct recipe *r = k->run->recipe;
+    struct ops *o = k->ops;
+    struct batch_shape big = batch_largest(r);
+    size_t before = o->allocated(o);
+    int rc;
+
+    if ((rc = banks_init(&k->banks, r, o, k->rank, k->world)))
+        return rc;
+    m->weights = since(k, &before) + (size_t)head_fp8_bytes(r);
+    if ((rc = model_init(&k->model, &k->banks, big.tokens, r->val_tokens ? (int)r->val_chunk : 0)))
+        return rc;
+    m->activations = since(k, &before) - (size_t)head_fp8_bytes(r);
+    if ((rc = optim_init(&k->optim, r, &k->banks, o, k->comm)))
+        return rc;
+    m->optimizer = since(k, &before);
+    k->slot_bytes = batch_slot_bytes(r, big.tokens, true);
+    k->slots = o->alloc(o, 2 * (size_t)k->micros * k->slot_bytes, "batches");
+    if (r->val_tokens)
+        k->val_slot = o->alloc(o, batch_slot_bytes(r, r->val_chunk, false), "validation batch");
+    k->loss = o->alloc(o, sizeof *k->loss, "loss");
+    k->bad = o->alloc(o, sizeof *k->bad, "flag");
+    m->batches = since(k, &before);
+    return o->status(o);
+}
+
+/* -- counting -------------------------------------------------------------------------- */
+
+/* A batch in the slot, of a device that does not read it. */
+static struct batch blank_batch(struct rank *k, char *slot, int64_t tokens, bool csr)
+{
+    struct chunk_shape shape = batch_chunk(k->run->recipe, (int)tokens, csr);
+    struct chunk c;
+    chunk_place(&c, slot, &shape);
+    return batch_upload(k, slot, &c, false);
+}
+
+static int count_step(struct rank *k, struct step_schedule *p)
+{
+    struct batch b[MAX_MICRO];
+    for (int m = 0; m < k->micros; m++)
+        b[m] = blank_batch(k, k->slots, p->chunk_tokens, true);
+    p->untie = false; /* would move states between ranks, without memory of its own */
+    model_set(&k->model, p);
+    optim_prepare(&k->optim, p);
+    int rc = step_launch(k, p, b);
+    optim_finish(&k->optim, p);
+    return rc;
+}
+
+/* Steps of each stage, with and without Adam and the tie, and a validation. */
+static int count_ops(struct rank *k)
+{
+    const struct recipe *r = k->run->recipe;
+    bool seen[MAX_STAGES][2][2] = { 0 };
+    struct step_schedule p;
+    int total = schedule_total(r), rc = 0;
+
+    for (int s = 0; s < total && !rc; s++) {
+        schedule_at(r, s, &p);
+        if (!seen[p.stage][p.adam][p.tied])
+            rc = count_step(k, &p);
+        seen[p.stage][p.adam][p.tied] = true;
+    }
+    if (rc || !r->val_tokens)
+        return rc;
+    schedule_at(r, total, &p);
+    p.sequence = (int)r->val_chunk;
+    model_set(&k->model, &p);
+    struct batch b = blank_batch(k, k->val_slot, r->val_chunk, false);
+    model_eval(&k->model, &b, k->loss);
+    return k->ops->status(k->ops);
+}
+
+/* A rank of the run, alone on a counting device. */
+static int count_rank(struct rank *k, struct run_memory *m)
+{
+    int rc = comm_threads_new(&k->comm, 1);
+    if (rc)
+        return rc;
+    k->comm->rank = k->rank;
+    k->comm->world = k->world;
+    size_t before = k->ops->allocated(k->ops);
+    if (!(rc = rank_memory(k, m))) {
+        struct sparse *sparse = k->optim.sparse; /* an exchange would wait for other ranks */
+        size_t parts = k->ops->allocated(k->ops) - before;
+        k->optim.sparse = NULL;
+        rc = count_ops(k);
+        k->optim.sparse = sparse;
+        m->ops = k->ops->allocated(k->ops) - parts;
+    }
+    optim_release(&k->optim);
+    k->comm->free(k->comm);
+    return rc;
+}
+
+static void most_of(struct run_memory *m, const struct run_memory *n)
+{
+    m->weights = m->weights > n->weights ? m->weights : n->weights;
+    m->activations = m->activations > n->activations ? m->activations : n->activations;
+    m->optimizer = m->optimizer > n->optimizer ? m->optimizer : n->optimizer;
+    m->batches = m->batches > n->batches ? m->batches : n->batches;
+    m->ops = m->ops > n->ops ? m->ops : n->ops;
+}
+
+/* Ranks may own different numbers of matrices. */
+int run_memory(struct run_memory *m, const struct recipe *r, const struct backend *be)
+{
+    struct backend counting = { .name = be->name };
+    struct run_options opt = { .backend = &counting, .no_graph = true };
+    struct run run = { .opt = &opt, .recipe = r };
+    struct rank *k = calloc(1, sizeof *k);
+    if (!k)
+        return err_memory();
+    int rc = 0;
+    *m = (struct run_memory){ 0 };
+    for (int rank = 0; rank < be->world && !rc; rank++) {
+        struct run_memory one;
+        int micros = rank_micros(r->chunks, rank, be->world);
+        *k = (struct rank){ .run = &run, .rank = rank, .world = be->world, .micros = micros };
+        if ((rc = be->ops_counting(&k->ops, 0, be->group)))
+            break;
+        if (!(rc = count_rank(k, &one)))
+            most_of(m, &one);
+        k->ops->free(k->ops);
+    }
+    free(k);
+    return rc;
+}
+
+/* -- what there is --------------------------------------------------------------------- */
+
+/* What the ranks need and have where a rank's device has least. */
+struct balance {
+    double needed, available;
+};
+
+static int balance_of(struct balance *b, const struct recipe *r, const struct backend *be,
+                      int ranks)
+{
+    struct run_memory m;
+    double left;
+    int rc = run_memory(&m, r, be);
+
+    b->needed = run_memory_sum(&m) * (be->one_memory ? ranks : 1);
+    b->available = INFINITY;
+    for (int i = 0; i < (be->one_memory ? 1 : ranks) && !rc; i++)
+        if (!(rc = be->available(&left, i, be->group)))
+            b->available = fmin(b->available, left);
+    return rc;
+}
+
+/* Whether the recipe runs with these keys, and then what it needs. */
+static bool try_keys(const struct recipe *r, const struct backend *be, int ranks,
+                     const struct run_fit *fit, struct balance *b)
+{
+    const char *set[FIT_KEYS];
+    struct recipe *changed;
+
+    for (int i = 0; i < fit->n; i++)
+        set[i] = fit->set[i];
+    if (recipe_parse(&changed, r->name, recipe_canonical(r), set, fit->n))
+        return false;
+    bool ok = !check_ranks(changed, be->world) && !balance_of(b, changed, be, ranks);
+    recipe_free(changed);
+    return ok && b->needed <= b->available;
+}
+
+/* Fewer rows of logits at a time, which changes nothing but rounding (and nothing on a CPU); else as
+ * few more micro-batches as fit. */
+static void propose(const struct recipe *r, const struct backend *be, int ranks,
+                    struct run_fit *fit, struct balance *b)
+{
+    enum { MOST_ROWS = 16384, LEAST_ROWS = 2048 };
+    int64_t tokens = (int64_t)batch_largest(r).tokens * r->chunks;
+    for (int chunks = r->chunks; chunks <= MAX_MICRO * be->world; chunks *= 2)
+        for (int rows = 2 * MOST_ROWS; rows >= LEAST_ROWS; rows /= 2) { /* first: as it is */
+            bool block = rows <= MOST_ROWS;
+            if (block && (be->one_memory || rows >= tokens / chunks ||
+                          (r->head_block && rows >= r->head_block)))
+                continue;
+            fit->n = 0;
+            if (chunks > r->chunks)
+                snprintf(fit->set[fit->n++], FIT_KEY_SIZE, "data.chunks=%d", chunks);
+            if (block)
+                snprintf(fit->set[fit->n++], FIT_KEY_SIZE, "precision.head_block=%d", rows);
+            if (fit->n && try_keys(r, be, ranks, fit, b))
+                return;
+        }
+    fit->n = 0;
+}
+
+int run_fits(const struct recipe *r, const struct backend *be, int ranks, struct run_fit *fit)
+{
+    enum { GIB = 1 << 30 };
+    struct balance b, then;
+    char proposal[160] = "; no number of micro-batches would fit";
+    int rc;
+
+    fit->n = 0;
+    if ((rc = check_ranks(r, be->world)) || (rc = balance_of(&b, r, be, ranks)))
+        return rc;
+    if (b.needed <= b.available)
+        return 0;
+    propose(r, be, ranks, fit, &then);
+    if (fit->n)
+        snprintf(proposal, sizeof proposal, "; %s%s%s would need %.1f (--fit takes it)",
+                 fit->set[0], fit->n > 1 ? " and " : "", fit->n > 1 ? fit->set[1] : "",
+                 then.needed / GIB);
+    return err_set(GPT_SYSTEM, "too little memory: the run needs %.1f GiB, %.1f available%s",
+                   b.needed / GIB, b.available / GIB, proposal);
+}
