@@ -669,7 +669,7 @@ completed() { # SHELL WORD...
     held -s precision.head_fp8=yes -s precision.head_weight=fp8 -s precision.adam_states=bf16
     held -r record-74 --ranks 2 -s model.vocab=8192 -s model.bigram_rows=496 -s model.heads=2 -s model.head_dim=32 \
         -s model.mlp_width=64 -s model.block=32 -s data.bos=-1
-    held --ranks 2 -s data.val_tokens=0
+    held --ranks 2 -s model.vocab=4096 -s data.val_tokens=0
 }
 
 # Attention's and the MLP's banks of tiny end in matrices that no layer reads.
