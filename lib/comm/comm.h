@@ -56,7 +56,8 @@ struct comm {
 };
 
 /* Makes the communicators of one group of `world` ranks; out has world entries. In a world of one
- * rank only all_to_all touches memory: the others may have tensors of any device. */
+ * rank only all_to_all touches memory: the others may have tensors of any device. Its user may set
+ * rank and world to those of a larger group, of which it then takes one rank's part alone. */
 int comm_threads_new(struct comm **out, int world) MUST_CHECK;
 /* Sets the collective timeout of the group (600 s by default): a wait that is longer fails, and the
  * error names a rank that has not called the collective. */

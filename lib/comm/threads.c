@@ -301,8 +301,9 @@ static comm_ticket arrive(struct comm *c, enum kind kind, int root, int n, struc
         for (int r = 0; r < g->world; r++)
             s->e[r].here = false;
     }
-    check_agreement(g, s, kind, root, n, &mine, c->rank);
-    struct entry *e = &s->e[c->rank];
+    int rank = g->world == 1 ? 0 : c->rank; /* one alone may stand for a rank of many */
+    check_agreement(g, s, kind, root, n, &mine, rank);
+    struct entry *e = &s->e[rank];
     if (mine.recv_rows) /* the caller's counts need not live until the wait */
         memcpy(e->recv_rows, mine.recv_rows, row_bytes);
     if (mine.send_rows)
