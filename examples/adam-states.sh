@@ -1,6 +1,6 @@
 #!/bin/sh
 # Adam's moments in f32, bf16, f16 and e4m3, to nearest and drawn, four seeds each: is the loss of f32 kept?
-#   run examples/train-on-text.sh first, for its shards
+#   run examples/train-on-text.sh first, for its shards; options of gpt-train may follow, as a smaller recipe
 set -eu
 bin=${GPT_BIN:-build/bin}
 dir=${OUT:-build/example}
@@ -19,7 +19,7 @@ for form in f32-nearest bf16-nearest bf16-stochastic f16-nearest e4m3-nearest e4
         "$bin/gpt-train" -q -r share/recipes/tiny.recipe -d "$dir/shards" --ranks 2 \
             -s model.vocab=272 -s data.val_tokens=8192 -s data.val_chunk=1024 -s data.val_every=10 \
             -s schedule.steps="$steps" -s order.tied=- -s precision.adam_states="${form%-*}" \
-            -s precision.adam_rounding="${form#*-}" -s seed="$seed" > "$log.part"
+            -s precision.adam_rounding="${form#*-}" -s seed="$seed" "$@" > "$log.part"
         mv "$log.part" "$log"
     done
 done

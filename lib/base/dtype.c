@@ -108,3 +108,12 @@ float e5m2_to_f32(uint8_t b)
 {
     return f16_to_f32((uint16_t)(b << 8)); /* e5m2 is the upper half of f16 */
 }
+
+float dtype_scale(enum dtype t, float most)
+{
+    uint32_t u = f32_bits(most), top = t == DT_E4M3 ? 0x600000 : 0x7fe000; /* of 448, of 65504 */
+    int k = (int)(u >> 23) - 127 - (t == DT_E4M3 ? 8 : 15) + ((u & 0x7fffff) > top);
+    if (u >= 0x7f800000)
+        return 1;
+    return f32_from_bits((uint32_t)(k < -126 ? 1 : k + 127) << 23);
+}

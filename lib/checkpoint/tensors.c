@@ -37,11 +37,22 @@ struct tensors {
 /* --- names --- */
 
 /* A kind that ends in another one stands before it. */
-static const char *const kinds[TENSOR_KINDS - 1] = {
-    "weight",  "mantissa",   "remainder",     "momentum",         "second_momentum",
-    "exp_avg", "exp_avg_sq", "exp_avg.scale", "exp_avg_sq.scale", "master.scale",
-    "master",  "scale",      "scale_inv"
-};
+static const char *const kinds[TENSOR_KINDS - 1] = { "weight",
+                                                     "mantissa",
+                                                     "remainder",
+                                                     "momentum",
+                                                     "second_momentum",
+                                                     "exp_avg",
+                                                     "exp_avg_sq",
+                                                     "exp_avg.scale",
+                                                     "exp_avg_sq.scale",
+                                                     "master.scale",
+                                                     "exp_avg.row_scale",
+                                                     "exp_avg_sq.row_scale",
+                                                     "master.row_scale",
+                                                     "master",
+                                                     "scale",
+                                                     "scale_inv" };
 
 /* "attn.momentum" is param attn, kind momentum; "attn_bank" is param attn_bank, no kind. */
 static int split_name(struct stored *t)
@@ -85,6 +96,7 @@ static void find_parts(struct tensors *s, struct stored *t)
 {
     static const char *const scales[] = { ".scale_inv", "_scale_inv", ".scale", "_scale" };
     struct stored *x = NULL;
+    t->is_part |= strstr(t->kind, ".row_scale") != NULL;
     if (t->dtype == DT_BF16 && !strcmp(t->kind, "weight")) {
         if (!(x = find_joined(s, t->param, ".mantissa"))) {
             x = find_joined(s, t->param, ".remainder");

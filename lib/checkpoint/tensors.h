@@ -15,7 +15,8 @@
  * Values are what the stored bits stand for: a weight with a mantissa beside it
  * is the fp32 master of both; a tensor with NAME.scale or NAME.scale_inv (also
  * NAME_scale, NAME_scale_inv; one number, one a row, or one a 128x128 block) is
- * multiplied by it, as fused Adam's fp16 and fp8 states and fp8 weights are kept.
+ * multiplied by it, as fused Adam's fp16 and fp8 states and fp8 weights are kept. A NAME.row_scale
+ * is only what such a state had where it was exported in f32.
  *
  * Threads: a struct tensors may be shared; a reader belongs to one thread. A
  * compressed safetensors file is one stream: many readers of it mean many passes.
@@ -28,7 +29,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
 
-enum { TENSOR_KINDS = 14 }; /* and none, "" */
+enum { TENSOR_KINDS = 17 }; /* and none, "" */
 struct stored {
     const char *name; /* "attn.momentum" */
     char *param, *kind; /* "attn", "momentum"; "" when the name ends in no known kind */

@@ -110,9 +110,25 @@ static int write_view(struct tensors *s, const struct view *v, const struct expo
     return convert(s, v, type, o->bf16 && v->t->low, w, x, out);
 }
 
+/* States are written as what they stand for, and their scales beside them under a name by which no
+ * reader multiplies again, so that import finds the same bits. */
+static bool is_scale_of_state(const struct view *v) { return strchr(v->t->kind, '.'); }
+
 static bool exported(const struct view *v, const struct export_options *o)
 {
+    if (v->t->is_part && !is_scale_of_state(v))
+        return false;
     return is_weight(v) || o->states;
+}
+
+static int declare(struct st_writer *w, const struct view *v, enum dtype type)
+{
+    size_t n = strlen(v->name);
+    char name[256];
+    if (!is_scale_of_state(v) || strstr(v->t->kind, ".row_scale") || n + 5 > sizeof name)
+        return st_declare(w, v->name, type, v->rank, v->shape);
+    snprintf(name, sizeof name, "%.*srow_scale", (int)(n - strlen("scale")), v->name);
+    return st_declare(w, name, type, v->rank, v->shape);
 }
 
 static int write_views(struct tensors *s, const struct views *v, const struct export_options *o,
@@ -128,7 +144,7 @@ static int write_views(struct tensors *s, const struct views *v, const struct ex
             rc = err_set(GPT_INPUT, "%s: tensor '%s': type %s cannot be exported", tensors_path(s),
                          v->v[i].name, v->v[i].t->type);
         else
-            rc = st_declare(w, v->v[i].name, out_type(&v->v[i], o), v->v[i].rank, v->v[i].shape);
+            rc = declare(w, &v->v[i], out_type(&v->v[i], o));
     }
     for (int i = 0; !rc && i < v->n; i++)
         if (exported(&v->v[i], o))
@@ -145,7 +161,8 @@ int export_tensors(struct tensors *s, const struct name_map *map, const struct e
     struct st_writer *w = NULL;
     struct views v;
     int rc = c ? ckpt_verify_files(c, 0) : 0;
-    if (rc || (rc = views_make(&v, s, map, NULL, VIEWS_SCALARS | (o->padding ? VIEWS_PADDING : 0))))
+    if (rc || (rc = views_make(&v, s, map, NULL,
+                               VIEWS_SCALARS | VIEWS_STORED | (o->padding ? VIEWS_PADDING : 0))))
         return rc;
     rc = st_writer_new(&w, f, name, o->npz ? ST_NPZ : o->level);
     if (!rc)

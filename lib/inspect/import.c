@@ -157,13 +157,9 @@ static int write_tensors(struct tensors *s, const struct name_map *map, const st
     *states = 0;
     for (int i = 0; !rc && i < n; i++) {
         w[i] = whole_of(e, n, i);
-        if (strchr(e[i].kind, '.'))
-            rc = err_set(GPT_INPUT,
-                         "'%s.%s': import makes states in f32 and bf16, and this recipe keeps "
-                         "some in f16 or e4m3",
-                         e[i].param, e[i].kind);
-        else
-            rc = whole_find(&w[i], s, map, states);
+        rc = whole_find(&w[i], s, map, states);
+        if (!rc && strchr(e[i].kind, '.')) /* it follows what it scales */
+            rc = whole_scales(&w[i], &w[i - 1], s);
     }
     if (!rc)
         rc = write_with_state(s, w, n, info, r, job);

@@ -72,29 +72,45 @@ static int by_first(const void *a, const void *b)
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
+static int search(struct whole *w, const struct tensors *s, const struct name_map *map,
+                  const char *kind, const char **missing)
+{
+    const struct stored *t = find(s, w->e->param, kind);
+    *missing = NULL;
+    if (!t && !map)
+        return 0;
+    if (!t) {
+        int rc = find_parts(s, map, kind, w, missing);
+        if (!rc)
+            qsort(w->parts, (size_t)w->n, sizeof *w->parts, by_first);
+        return rc;
+    }
+    if (t->elements != whole_elements(w->e))
+        return wrong_size(s, t, whole_elements(w->e));
+    if (!(w->parts = calloc(1, sizeof *w->parts)))
+        return err_memory();
+    w->parts[w->n++] = (struct part){ 0, t->elements, t };
+    return 0;
+}
+
 int whole_find(struct whole *w, const struct tensors *s, const struct name_map *map, int *states)
 {
-    bool derived = w->low || (w->master && !find(s, w->e->param, "master"));
-    const char *kind = derived ? "weight" : w->e->kind, *missing = NULL;
-    const struct stored *t = find(s, w->e->param, kind);
-    bool weight = !strcmp(kind, "weight");
-    int rc = 0;
-    if (t) {
-        if (t->elements != whole_elements(w->e))
-            return wrong_size(s, t, whole_elements(w->e));
-        if (!(w->parts = calloc(1, sizeof *w->parts)))
-            return err_memory();
-        w->parts[w->n++] = (struct part){ 0, t->elements, t };
-    } else if (map) {
-        if ((rc = find_parts(s, map, kind, w, &missing)))
-            return rc;
-        qsort(w->parts, (size_t)w->n, sizeof *w->parts, by_first);
+    const char *kind = w->low ? "weight" : w->e->kind, *missing, *dot = strchr(kind, '.');
+    char row[64];
+    int rc = search(w, s, map, kind, &missing);
+    if (!rc && !w->n && (dot || w->master)) {
+        if (dot) /* as export names the scales of a state */
+            snprintf(row, sizeof row, "%.*s.row_scale", (int)(dot - kind), kind);
+        kind = dot ? row : "weight";
+        whole_release(w);
+        rc = search(w, s, map, kind, &missing);
     }
-    if (weight && (missing || !w->n))
+    bool weight = !strcmp(kind, "weight");
+    if (!rc && weight && (missing || !w->n))
         return err_set(GPT_INPUT, "%s: expected a tensor '%s.weight', found none", tensors_path(s),
                        missing ? missing : w->e->param);
-    *states += !weight && w->n > 0;
-    return 0;
+    *states += !rc && !weight && w->n > 0;
+    return rc;
 }
 
 /* --- a piece as a stream --- */
@@ -133,17 +149,24 @@ static int next_values(struct feed *f, double *x, size_t *n)
     return rc;
 }
 
-static void encode(const struct whole *w, const double *x, size_t n, unsigned char *out)
+/* x is of elements from `first` on. */
+static void encode(const struct whole *w, uint64_t first, const double *x, size_t n,
+                   unsigned char *out)
 {
+    const struct expected *e = w->e;
+    uint64_t cols = (uint64_t)e->shape[e->rank - 1];
     for (size_t i = 0; i < n; i++) {
-        float f = (float)x[i];
+        float scale = w->holds ? 1 : w->scale ? w->scale[(first + i) / cols] : 1;
+        float f = w->holds ? w->scale[first + i] : scale > 0 ? (float)(x[i] / (double)scale) : 0;
         uint32_t bits = f32_bits(f);
         uint16_t half = w->low                  ? (uint16_t)bits
                         : w->cut                ? (uint16_t)(bits >> 16)
                         : w->away && f == f     ? (uint16_t)((bits + 0x8000) >> 16)
                         : w->e->dtype == DT_F16 ? f16_from_f32(f)
                                                 : bf16_from_f32(f);
-        if (dtype_size(w->e->dtype) == 4)
+        if (dtype_size(w->e->dtype) == 1)
+            out[i] = e4m3_from_f32(f);
+        else if (dtype_size(w->e->dtype) == 4)
             memcpy(out + 4 * i, &f, 4);
         else
             memcpy(out + 2 * i, &half, 2);
@@ -158,13 +181,65 @@ int feed_read(void *arg, void *dst, size_t n)
     size_t size = dtype_size(f->w->e->dtype);
     for (size_t left = n / size, k; left > 0; left -= k) {
         k = left < CHUNK ? left : CHUNK;
+        uint64_t first = f->at;
         int rc = next_values(f, x, &k);
         if (rc)
             return rc;
-        encode(f->w, x, k, out);
+        encode(f->w, first, x, k, out);
         out += k * size;
     }
     return 0;
 }
 
-void whole_release(struct whole *w) { free(w->parts); }
+/* The largest magnitudes of w's rows. */
+static int row_sizes(const struct whole *w, struct tensors *s, uint64_t cols, float *most)
+{
+    struct feed f = { .s = s, .w = w };
+    double x[CHUNK];
+    int rc = 0;
+    for (uint64_t n = whole_elements(w->e); !rc && f.at < n;) {
+        uint64_t first = f.at;
+        size_t k = n - first < CHUNK ? (size_t)(n - first) : CHUNK;
+        rc = next_values(&f, x, &k);
+        for (size_t i = 0; !rc && i < k; i++) {
+            float size = (float)(x[i] < 0 ? -x[i] : x[i]), *row = &most[(first + i) / cols];
+            *row = size > *row ? size : *row;
+        }
+    }
+    feed_close(&f);
+    return rc;
+}
+
+int whole_scales(struct whole *w, struct whole *of, struct tensors *s)
+{
+    uint64_t rows = whole_elements(w->e);
+    struct feed f = { .s = s, .w = w };
+    double x[CHUNK];
+    int rc = 0;
+    if (!(w->scale = calloc(rows + 1, sizeof *w->scale)))
+        return err_memory();
+    if (!w->n && of->n) {
+        rc = row_sizes(of, s, (uint64_t)of->e->shape[of->e->rank - 1], w->scale);
+        for (uint64_t i = 0; i < rows; i++)
+            w->scale[i] = dtype_scale(of->e->dtype, w->scale[i]);
+    }
+    while (!rc && w->n && f.at < rows) {
+        uint64_t first = f.at;
+        size_t k = rows - first < CHUNK ? (size_t)(rows - first) : CHUNK;
+        rc = next_values(&f, x, &k);
+        for (size_t i = 0; !rc && i < k; i++)
+            w->scale[first + i] = (float)x[i];
+    }
+    feed_close(&f);
+    w->holds = true;
+    of->scale = w->scale;
+    return rc;
+}
+
+void whole_release(struct whole *w)
+{
+    free(w->parts);
+    if (w->holds)
+        free(w->scale);
+    w->parts = NULL, w->n = 0, w->holds = false, w->scale = NULL;
+}

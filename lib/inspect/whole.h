@@ -32,6 +32,8 @@ struct whole {
     bool away; /* a weight beside an f32 master: halves are rounded away from zero */
     bool master; /* of the weight where the file has none */
     bool low; /* that low half */
+    float *scale; /* (rows) of numbers with scales: of the whole that holds them */
+    bool holds; /* the scales; freed with it */
 };
 /* Number i of n expected tensors, without parts yet. */
 struct whole whole_of(const struct expected *e, int n, int i);
@@ -39,6 +41,8 @@ uint64_t whole_elements(const struct expected *e);
 /* Finds its parts; adds 1 to *states where it is a state that the file has. */
 int whole_find(struct whole *w, const struct tensors *s, const struct name_map *map,
                int *states) MUST_CHECK;
+/* w, found, holds the scales of `of`: those of the file, else as Adam would choose them. */
+int whole_scales(struct whole *w, struct whole *of, struct tensors *s) MUST_CHECK;
 void whole_release(struct whole *w);
 
 /* A piece as a stream. */

@@ -69,16 +69,6 @@ static void read_scaled(real *x, struct tensor t, int64_t at, int n, real scale)
             x[i] *= scale;
 }
 
-/* The least power of two, 2^-126 at least, times which the type's largest number reaches most. */
-static real scale_for(enum dtype t, float most)
-{
-    uint32_t u = f32_bits(most), top = t == DT_E4M3 ? 0x600000 : 0x7fe000; /* of 448, of 65504 */
-    int k = (int)(u >> 23) - 127 - (t == DT_E4M3 ? 8 : 15) + ((u & 0x7fffff) > top);
-    if (u >= 0x7f800000)
-        return 1;
-    return f32_from_bits((uint32_t)(k < -126 ? 1 : k + 127) << 23);
-}
-
 /* The code of finite x, without sign, in a format of mbits mantissa bits from 2^emin on: bits that
  * do not fit are compared with as many of draw, from its top. */
 static uint32_t encode_drawn(float x, int mbits, int emin, uint32_t draw)
@@ -257,9 +247,9 @@ static void row(const struct adam_param *q, int64_t r, const struct constants *k
         most.m = largest(most.m, b.m, n);
         most.v = largest(most.v, b.v, n);
     }
-    now.p = scale_for(q->master.t.dtype, (float)most.p);
-    now.m = scale_for(q->m.t.dtype, (float)most.m);
-    now.v = scale_for(q->v.t.dtype, (float)most.v);
+    now.p = dtype_scale(q->master.t.dtype, (float)most.p);
+    now.m = dtype_scale(q->m.t.dtype, (float)most.m);
+    now.v = dtype_scale(q->v.t.dtype, (float)most.v);
     for (int64_t at = 0; at < cols; at += BLOCK) {
         int n = cols - at < BLOCK ? (int)(cols - at) : BLOCK;
         compute(&b, q, r * cols + at, n, &old, k);

@@ -232,12 +232,9 @@ void optim_reset(struct optim *z)
 static float f16_row(uint16_t *to, const uint16_t *from, int64_t cols)
 {
     float most = 0;
-    int e = 0;
     for (int64_t i = 0; i < cols; i++)
         most = fmaxf(most, fabsf(bf16_to_f32(from[i])));
-    frexpf(most / 65504, &e);
-    float scale = ldexpf(1, e - (ldexpf(65504, e - 1) >= most));
-    scale = scale < 0x1p-126f ? 0x1p-126f : scale;
+    float scale = dtype_scale(DT_F16, most);
     for (int64_t i = 0; i < cols; i++)
         to[i] = f16_from_f32(bf16_to_f32(from[i]) / scale);
     return scale;
