@@ -113,13 +113,15 @@ __global__ static void merge(shape s, int e)
     int n = r.p / KEYS - r.low / KEYS + 1;
     const float *in = s.partial + (int64_t)blockIdx.x * s.splits * (e + 2);
     float most = -INFINITY, sum = 0, total = 0;
-    for (int i = 0; i < n; i++)
+    for (int i = lane_id(); i < n; i += 32)
         most = fmaxf(most, in[i * (e + 2) + e]);
-    for (int i = 0; i < n; i++) {
-        float factor = __expf(in[i * (e + 2) + e] - most);
-        sum = fmaf(factor, in[i * (e + 2) + e + 1], sum);
-        total = fmaf(factor, in[i * (e + 2) + threadIdx.x], total);
-    }
+    most = warp_max(most);
+    for (int i = lane_id(); i < n; i += 32)
+        sum = fmaf(__expf(in[i * (e + 2) + e] - most), in[i * (e + 2) + e + 1], sum);
+    sum = warp_sum(sum);
+#pragma unroll 8
+    for (int i = 0; i < n; i++)
+        total = fmaf(__expf(in[i * (e + 2) + e] - most), in[i * (e + 2) + threadIdx.x], total);
     float y12[GATE];
     load_y12(y12, s.y + (int64_t)r.t * s.y_width);
     float gate = sigmoid(gate_dot(s.gate, blockIdx.x % (s.heads * s.pair), y12));

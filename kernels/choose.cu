@@ -58,7 +58,7 @@ struct row_of_logits {
     }
 };
 
-/* The greatest number, of equal ones the first. */
+/* The greatest number, of equal ones the first; z is aligned to 16 bytes. */
 __device__ static int greatest(const float *z, int n)
 {
     __shared__ float value[WARPS];
@@ -66,9 +66,17 @@ __device__ static int greatest(const float *z, int n)
     float best = -INFINITY;
     int at = n;
 
-    for (int v = threadIdx.x; v < n; v += THREADS)
-        if (z[v] > best)
-            best = z[v], at = v;
+#pragma unroll 4
+    for (int v = 4 * threadIdx.x; v < n / 4 * 4; v += 4 * THREADS) {
+        float4 four = *(const float4 *)(z + v);
+        const float each[4] = { four.x, four.y, four.z, four.w };
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (each[i] > best)
+                best = each[i], at = v + i;
+    }
+    if (threadIdx.x < n % 4 && z[n / 4 * 4 + threadIdx.x] > best)
+        at = n / 4 * 4 + threadIdx.x, best = z[at];
     for (int round = 0; round < 2; round++) {
         for (int m = 16; m > 0; m /= 2) {
             float other = __shfl_xor_sync(~0u, best, m);
@@ -172,7 +180,8 @@ void gpu_choose(struct ops *o, const struct next_rows *n, struct tensor logits,
     args a = { *n, *c, (const float *)logits.data, logits.cols };
 
     assert(logits.dtype == DT_F32 && c->classes > 0 && c->classes <= logits.cols);
-    if (u->failed || !logits.rows)
+    if (u->failed || !logits.rows ||
+        !CUDA_NEED(u, logits.cols % 4 == 0, "a vocabulary is a multiple of 4"))
         return;
     launch_behind(u, choose, dim3((int)logits.rows), THREADS, a);
 }
