@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "base/verb.h"
 #include "checkpoint/checkpoint_dir.h"
+#include "checkpoint/pack.h"
 #include "inspect/cat.h"
 #include "inspect/export.h"
 #include "inspect/import.h"
@@ -371,7 +372,8 @@ static int verb_reshard(char **argv, int n)
 /* The format and level of --output, by options and by its name, which must agree. */
 static int export_form(struct export_options *e)
 {
-    bool zst = text_ends(o.output, ".zst"), npz = text_ends(o.output, ".npz");
+    bool zst = text_ends(o.output, ".zst") || (is_standard(o.output) && o.level > 0),
+         npz = text_ends(o.output, ".npz");
     e->npz = o.to ? !strcmp(o.to, "npz") : npz;
     e->level = zst ? level(1) : 0;
     if (npz && !e->npz)
@@ -427,6 +429,33 @@ static int verb_import(char **argv, int n)
     return rc;
 }
 
+static int verb_pack(char **argv, int n)
+{
+    const char *path = o.output ? o.output : "-";
+    struct inspect x = { 0 };
+    struct output out;
+    int rc = is_standard(path) && isatty(STDOUT_FILENO)
+                 ? err_set(GPT_USAGE, "standard output is a terminal: expected a pipe, or -o FILE")
+                 : open_path(&x, argv[0]);
+    const struct ckpt *c = rc ? NULL : tensors_ckpt(x.tensors);
+    (void)n;
+    if (!rc && !c)
+        rc = err_set(GPT_INPUT, "%s: expected a checkpoint, found a file", argv[0]);
+    if (!rc && !(rc = output_open(&out, path, o.force))) {
+        if (!(rc = ckpt_pack(c, out.f, is_standard(path) ? "standard output" : path, level(1))))
+            rc = output_commit(&out);
+        output_abort(&out);
+    }
+    inspect_close(&x);
+    return rc;
+}
+
+static int verb_unpack(char **argv, int n)
+{
+    int rc = need(o.output, "-o DIR");
+    return rc ? rc : ckpt_unpack(n ? argv[0] : "-", o.output, o.force);
+}
+
 static int verb_rm(char **argv, int n)
 {
     int64_t *steps;
@@ -468,6 +497,10 @@ static const struct verb verbs[] = {
       "output to dtype states padding level force quiet", 1, 1, verb_export },
     { "import", "FILE -o DIR", "a checkpoint from named tensors",
       "output ranks recipe like level force quiet", 1, 1, verb_import },
+    { "pack", "PATH", "a checkpoint as one stream, a tar, to standard output",
+      "output level force quiet", 1, 1, verb_pack },
+    { "unpack", "[FILE] -o DIR", "the checkpoint of such a stream", "output force quiet", 0, 1,
+      verb_unpack },
     { "rm", "DIR --keep-last N", "remove old checkpoints", "keep-last keep-every dry-run quiet", 1,
       1, verb_rm },
 };

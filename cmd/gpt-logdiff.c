@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/opt.h"
 #include "base/text.h"
+#include "base/zio.h"
 #include "runs/follow.h"
 #include "runs/gather.h"
 #include "runs/plot.h"
@@ -130,17 +131,17 @@ static int follow_stdin(struct gather *g, const struct criteria *k)
     struct live l = { .g = g };
     struct logsink sink = { .run = live_run, .step = live_step, .note = live_note, .arg = &l };
     struct logread *r = NULL;
+    struct zreader *z = NULL;
     char buf[65536];
     int rc = follow_begin(&l.f, g, g->stdin_group, k);
     if (!rc)
         rc = logread_new(&r, "stdin", o.why, &sink);
-    for (ssize_t n = 1; !rc && n;) {
-        n = read(STDIN_FILENO, buf, sizeof buf); /* what is there, not a full buffer */
-        if (n < 0)
-            rc = err_sys("cannot read stdin");
-        else if (n)
-            rc = logread_feed(r, buf, (size_t)n);
-    }
+    if (!rc)
+        rc = zreader_open(&z, "-");
+    for (size_t n = 1; !rc && n;)
+        if (!(rc = zreader_some(z, buf, sizeof buf, &n)))
+            rc = logread_feed(r, buf, n);
+    zreader_close(z);
     if (!rc)
         rc = logread_end(r);
     if (!rc && !l.runs)

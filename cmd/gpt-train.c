@@ -14,6 +14,7 @@
 #include "base/progress.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "checkpoint/pack.h"
 #include "model/recipe_named.h"
 #include "ops/gemm.h"
 #include "train/run.h"
@@ -299,7 +300,8 @@ static void on_signal(int sig)
 {
     static const char text[] =
         "\ngpt-train: stopping after this step; a second signal ends the run at once\n";
-    signal(sig, SIG_DFL); /* a second signal ends the process */
+    (void)sig;
+    output_cleanup_on_signal(); /* a second signal ends the process */
     if (!silent && write(STDERR_FILENO, text, sizeof text - 1) < 0) {
         /* nobody reads it: the run stops all the same */
     }
@@ -330,6 +332,19 @@ static int try_output(const char *dir, bool *made)
     else if (!rc)
         rmdir(probe);
     free(probe);
+    return rc;
+}
+
+/* Of --resume -: the checkpoint that gpt-ckpt pack wrote, in a folder that goes with this process. */
+static int unpack_resumed(struct options *o, struct temporary_dir *t)
+{
+    if (!is_standard(o->resume))
+        return 0;
+    output_cleanup_on_signal();
+    int rc = temporary_dir_new(t);
+    if (!rc)
+        rc = ckpt_unpack_into("-", t->path);
+    o->resume = t->path;
     return rc;
 }
 
@@ -523,7 +538,8 @@ int main(int argc, char **argv)
                    "where memory is short, take the keys that gpt-train proposes for it"),
         { 'o', "output", "DIR", OPT_STR, &o.out, "write checkpoints into DIR", 0, 0, NULL },
         { 0, "resume", "DIR", OPT_STR, &o.resume,
-          "continue from the newest checkpoint in DIR, or from DIR itself", 0, 0, NULL },
+          "continue from the newest checkpoint in DIR, from DIR itself, or from a packed one (-)",
+          0, 0, NULL },
         { 0, "keep", "N", OPT_I64, &o.keep, "how many checkpoints to keep, the newest; 0: all (2)",
           0, 1e6, NULL },
         { 0, "device", "NAME", OPT_CHOICE, &o.device, "where to compute (cpu)", 0, 0, "cpu|cuda" },
@@ -554,6 +570,7 @@ int main(int argc, char **argv)
                                  "stdout.",
                                  table };
     struct recipe *r = NULL;
+    struct temporary_dir unpacked = { 0 };
     double began = now_seconds();
     opt_words = recipe_words;
     opt_version_extra = kernel_versions;
@@ -568,9 +585,12 @@ int main(int argc, char **argv)
     if (!rc)
         rc = check_options(&o);
     if (!rc)
+        rc = unpack_resumed(&o, &unpacked);
+    if (!rc)
         rc = get_recipe(&o, &r);
     if (!rc)
         rc = o.plan ? plan(&o, r) : train(&o, &r, arguments, began);
+    temporary_dir_remove(&unpacked);
     recipe_free(r);
     free(arguments);
     opt_list_release(&o.set);

@@ -121,3 +121,17 @@ less() {
     [ "$(grep -cE '^(right|wrong)' <<<"$output")" -eq 12 ]
     [[ ${lines[-1]} = *" of 12 right; by chance 3.0" ]]
 }
+
+@test "one-pipe.sh: text in, a judged run out, and the checkpoint alone on the disk" {
+    cat lib/*/*.c | tr -cd 'a-zA-Z0-9 .,;()\n' |
+        awk '{ printf "%s%s", NR % 100 == 1 ? "{\"text\": \"" : "", $0 } NR % 100 == 0 { print "\"}" } END { if (NR % 100) print "\"}" }' |
+        zstd -q > "$BATS_TEST_TMPDIR/text.jsonl.zst"
+    export OUT=$BATS_TEST_TMPDIR/disk STEPS=4
+    SEED=1 examples/one-pipe.sh < "$BATS_TEST_TMPDIR/text.jsonl.zst" > "$BATS_TEST_TMPDIR/base.log"
+    run --separate-stderr examples/one-pipe.sh "$BATS_TEST_TMPDIR/base.log" < "$BATS_TEST_TMPDIR/text.jsonl.zst"
+    [ "$status" -eq 0 ]
+    [ -z "$stderr" ]
+    [[ $output == *$'\nnew: '* ]]
+    [ "$(ls "$OUT")" = one-pipe ]
+    [[ $(ls "$OUT/one-pipe") == step-* ]]
+}

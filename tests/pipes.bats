@@ -162,3 +162,157 @@ same() { diff <(losses "$BATS_FILE_TMPDIR/files.log") <(losses "$1"); }
     [ "$status" -eq 3 ]
     [[ $stderr == *"named.txt: expected text, found a shard of tokens"* ]]
 }
+
+@test "gpt-ckpt pack | unpack: the same files, a tar, and nothing of a damaged one" {
+    train -d "$SH" -o run > log
+    "$GPT_BIN/gpt-ckpt" pack run > p
+    "$GPT_BIN/gpt-ckpt" unpack -o out < p
+    diff -r run/step-000008 out/step-000008
+    mkdir tar
+    zstd -dc p | tar -xf - -C tar
+    diff -r run/step-000008 tar/step-000008
+    "$GPT_BIN/gpt-ckpt" pack run --level 0 | gzip -1 | "$GPT_BIN/gpt-ckpt" unpack - -o gz
+    diff -r run/step-000008 gz/step-000008
+    # there already; --force
+    run --separate-stderr "$GPT_BIN/gpt-ckpt" unpack p -o out
+    [ "$status" -eq 4 ]
+    "$GPT_BIN/gpt-ckpt" unpack p -o out --force
+    # cut: the first kilobytes, the last ones, and some between (every one of them was tried once by hand)
+    bytes=$(stat -c %s p)
+    for at in 0 1 1024 2048 3072 $(seq 4096 500000 "$bytes") $((bytes - 1024)) $((bytes - 1)); do
+        run --separate-stderr "$GPT_BIN/gpt-ckpt" unpack -o cut < <(head -c "$at" p)
+        [ "$status" -eq 3 ]
+        [ ! -e cut ]
+    done
+    # changed: a byte of a file in a plain tar; a file left out; one that MANIFEST has not
+    zstd -dc p > t
+    printf x | dd of=t bs=1 seek=$(($(stat -c %s t) / 2)) conv=notrunc status=none
+    run --separate-stderr "$GPT_BIN/gpt-ckpt" unpack -o cut < t
+    [ "$status" -eq 3 ]
+    [[ $stderr == *"file 'rank0.safetensors.zst': expected XXH3 "* ]]
+    [ ! -e cut ]
+    tar --format=ustar -cf less -C tar step-000008/MANIFEST step-000008/recipe.txt
+    run --separate-stderr "$GPT_BIN/gpt-ckpt" unpack -o cut < less
+    [ "$status" -eq 3 ]
+    [[ $stderr == *"expected the file 'rank0.safetensors.zst' of its MANIFEST, found none"* ]]
+    echo more > tar/step-000008/more
+    tar --format=ustar -cf more -C tar step-000008/MANIFEST step-000008/more
+    run --separate-stderr "$GPT_BIN/gpt-ckpt" unpack -o cut < more
+    [ "$status" -eq 3 ]
+    [[ $stderr == *"file 'more' is not one of its MANIFEST"* ]]
+    [ ! -e cut ]
+    # --resume -: the end of the run again, and no folder stays
+    TMPDIR=$PWD train -d "$SH" --resume - < p > res.log
+    grep -q '^resumed: step 8 ' res.log
+    [ -z "$(ls -d gpt.* 2> /dev/null)" ]
+    status=0
+    head -c 100000 p | TMPDIR=$PWD train -d "$SH" --resume - > res.log 2> err || status=$?
+    [ "$status" -eq 3 ]
+    [ -z "$(ls -d gpt.* 2> /dev/null)" ]
+}
+
+@test "gpt-ckpt export -o - | import -: compressed when asked, the same checkpoint" {
+    train -d "$SH" -o run > log
+    "$GPT_BIN/gpt-ckpt" export run -o - --states --padding --level 3 > e
+    [ "$(head -c 4 e | od -An -tx1 | tr -d ' ')" = 28b52ffd ]
+    "$GPT_BIN/gpt-ckpt" export run -o - --states --padding | cmp - <(zstd -dc e)
+    "$GPT_BIN/gpt-ckpt" import -q - -o back < e
+    "$GPT_BIN/gpt-ckpt" diff -q run back > diff
+}
+
+@test "gpt-logdiff --follow: a zstd log as it grows, frame by frame" {
+    log=$BATS_FILE_TMPDIR/files.log
+    mkfifo p out
+    "$GPT_BIN/gpt-logdiff" --follow --rule loss --mixed base="$log" new=- < p > out 2> err &
+    pid=$!
+    exec 7> p
+    exec 8< out
+    sed '/^step:4\/.*val_loss/q' "$log" | zstd -qc >&7
+    read -r -t 60 first <&8 # before the rest is written
+    read -r -t 60 second <&8
+    [[ $first == "step 0/"* ]]
+    [[ $second == "step 4/"* ]]
+    sed '1,/^step:4\/.*val_loss/d' "$log" | zstd -qc >&7
+    exec 7>&-
+    cat <&8 > rest
+    wait $pid || :
+    grep -q '^step 8/' rest
+}
+
+# What the rows of gpt-tools(7) need besides what they show. A row that is not here fails.
+declare -gA MORE=(
+    ['gpt-tokshard -o - -']='-q --tokenizer byte'
+    ['gpt-tokshard --stats -']='--tokenizer byte'
+    ['gpt-tokshard --decode -']='--tokenizer byte'
+    ['gpt-tokshard --verify -']=''
+    ['gpt-train -d -']='-q -r recipe'
+    ['gpt-train -r -']='-q -d $SH'
+    ['gpt-train --resume -']='-q -d $SH'
+    ['gpt-ckpt pack']='run'
+    ['gpt-ckpt unpack -']='-q -o unpacked --force'
+    ['gpt-ckpt export -o -']='run'
+    ['gpt-ckpt import -']='-q -o imported --force'
+    ['gpt-ckpt ls -']=''
+    ['gpt-ckpt info -']=''
+    ['gpt-ckpt stat -']=''
+    ['gpt-ckpt spectrum -']='"layers.0.*" --summary --format tsv'
+    ['gpt-ckpt diff - B']='--all'
+    ['gpt-ckpt verify -']=''
+    ['gpt-ckpt cat -']='layers.0.attn.q.weight[0]'
+    ['gpt-logdiff -']=''
+    ['gpt-logdiff --follow BASE -']=''
+    ['gpt-sample --input -']='-q -n 1 -m run'
+    ['ns-coeffs polar']='-q'
+    ['ns-coeffs eval -']=''
+    ['ns-coeffs fit --spectrum=-']='-q --iters 2'
+)
+
+# the beginning of a file of that kind
+is_kind() {
+    case $1 in
+    nothing) [ ! -s "$2" ] ;;
+    shards) [ "$(od -An -t d4 -N 8 "$2" | tr -s ' ')" = ' 20240520 1' ] ;;
+    'run log') head -1 "$2" | grep -q '^tool: gpt-train' ;;
+    tensors) [ "$(head -c 9 "$2" | tail -c 1)" = '{' ] ;;
+    'packed checkpoint') zstd -dqc "$2" | tar -tf - | grep -q /MANIFEST ;;
+    'coefficient table') grep -qE '^[-0-9.e]+ +[-0-9.e]+ +[-0-9.e]+( |$)' "$2" ;;
+    text | table) [ -s "$2" ] ;;
+    *) return 1 ;;
+    esac
+}
+
+@test "gpt-tools(7): each row of the table of '-' is so, with plain, zstd and gzip input" {
+    train -d "$SH" -o run > log
+    sed -n '/^====/,/^====/p' log | grep -v ^==== > recipe
+    mkdir in
+    cp "$PAGE" in/text
+    shards > in/shards
+    cp recipe in/recipe
+    cp log 'in/run log'
+    "$GPT_BIN/gpt-ckpt" pack run --level 0 > 'in/packed checkpoint'
+    "$GPT_BIN/gpt-ckpt" export run -o in/tensors --to safetensors
+    cp in/tensors B
+    cp log BASE
+    cp "$GPT_SHARE/coeffs/spectrum-5.coeffs" 'in/coefficient table'
+    "$GPT_BIN/gpt-ckpt" spectrum run 'layers.0.*' --values > 'in/singular values'
+    n=0
+    while IFS='|' read -r row reads writes; do
+        echo "row: $row ($reads)" # in a failure's output
+        [ "${MORE[$row]+there}" ]
+        packs=(cat 'zstd -qc' 'gzip -c')
+        [ "$reads" != nothing ] || packs=(cat)
+        for k in "${!packs[@]}"; do
+            [ "$reads" = nothing ] && input=/dev/null || input=in/$reads
+            status=0
+            ${packs[k]} < "$input" | eval "\"\$GPT_BIN\"/$row ${MORE[$row]}" > "out.$k" 2> err || status=$?
+            cat err
+            [ "$status" -eq 0 ] || [[ $row-$status = gpt-logdiff*-1 ]] # no record
+            is_kind "$writes" "out.$k"
+            [ "$writes" != 'run log' ] || { losses "out.$k" > l; mv l "out.$k"; }
+            cmp out.0 "out.$k"
+        done
+        n=$((n + 1))
+    done < <(awk -F '  +' '/^\.Bd/ { on = 1 } /^\.Ed/ { on = 0 }
+        on && NF == 3 && /^(gpt|ns)-/ { print $1 "|" $2 "|" $3 }' "${PAGE%/*}/gpt-tools.7")
+    [ "$n" -ge "${#MORE[@]}" ]
+}

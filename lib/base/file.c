@@ -311,6 +311,24 @@ void temporary_dir_keep(struct temporary_dir *t)
     t->path = NULL;
 }
 
+void temporary_dir_remove(struct temporary_dir *t)
+{
+    if (t->path)
+        remove_directory(t->path);
+    temporary_dir_keep(t);
+}
+
+int temporary_dir_new(struct temporary_dir *t)
+{
+    char *path;
+    int rc;
+    if (asprintf(&path, "%s/gpt.%ld.tmp", temporary_dir(), (long)getpid()) < 0)
+        return err_memory();
+    rc = temporary_dir_make(t, path);
+    free(path);
+    return rc;
+}
+
 int file_sync_dir(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -342,6 +360,38 @@ int file_unnamed(const char *dir, int *fd)
     else
         unlink(path);
     free(path);
+    return rc;
+}
+
+/* Writes what z holds to fd. */
+static int copy_to(struct zreader *z, int fd)
+{
+    char buf[1 << 16];
+    size_t got = 1;
+    int rc = 0;
+    while (!rc && !(rc = zreader_read(z, buf, sizeof buf, &got)) && got)
+        for (size_t done = 0; !rc && done < got;) {
+            ssize_t k = write(fd, buf + done, got - done);
+            if (k < 0 && errno != EINTR)
+                rc = err_sys("cannot write a temporary file in '%s'", temporary_dir());
+            done += k < 0 ? 0 : (size_t)k;
+        }
+    return rc;
+}
+
+int file_spool_stdin(const char **path)
+{
+    struct zreader *z = NULL;
+    int fd, rc = file_unnamed(temporary_dir(), &fd);
+    if (rc)
+        return rc;
+    if (!(rc = zreader_open(&z, "-")))
+        rc = copy_to(z, fd);
+    zreader_close(z);
+    if (!rc && dup2(fd, STDIN_FILENO) < 0)
+        rc = err_sys("cannot replace standard input");
+    close(fd);
+    *path = "/dev/stdin";
     return rc;
 }
 

@@ -43,6 +43,10 @@ struct temporary_dir {
 int temporary_dir_make(struct temporary_dir *t, const char *path) MUST_CHECK;
 void temporary_dir_keep(struct temporary_dir *t); /* also when it has been renamed or removed */
 
+void temporary_dir_remove(struct temporary_dir *t); /* with its files; nothing where it was kept */
+/* A new directory of any name in temporary_dir(). */
+int temporary_dir_new(struct temporary_dir *t) MUST_CHECK;
+
 /* Reads a file ("-": stdin), decompressed where it is compressed (zio.h), of at most max bytes (0: any
  * size) and adds a NUL; caller frees. A longer one is GPT_INPUT. */
 int file_read(const char *path, size_t max, char **data, size_t *n) MUST_CHECK;
@@ -51,6 +55,9 @@ int file_sync_dir(const char *path) MUST_CHECK; /* makes a rename in it durable 
 const char *temporary_dir(void); /* $TMPDIR, else /tmp */
 /* A file without a name in dir, to write and read. */
 int file_unnamed(const char *dir, int *fd) MUST_CHECK;
+/* Copies standard input, decompressed, into one, which is standard input from then on and can be
+ * opened as *path any number of times. */
+int file_spool_stdin(const char **path) MUST_CHECK;
 char *path_join(const char *dir, const char *name); /* malloc'd; NULL when out of memory */
 
 /* Flushes and closes stdout, for the last line of main() (opt_exit calls it): a

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/file.h"
 #include "base/num.h"
 #include "base/version.h"
 #include "checkpoint/checkpoint_write.h"
@@ -252,7 +253,11 @@ int import_checkpoint(const struct import_job *job, bool *only_weights)
     struct inspect x = { 0 }, like = { 0 };
     struct recipe *r = NULL;
     struct ckpt_info info;
-    int rc = inspect_open(&x, job->file);
+    const char *file = job->file;
+    /* It is read more than once, in the order of the recipe. */
+    int rc = strcmp(file, "-") ? 0 : file_spool_stdin(&file);
+    if (!rc)
+        rc = inspect_open(&x, file);
     if (!rc && job->like)
         rc = inspect_open(&like, job->like);
     if (!rc && !(rc = find_recipe(job, &x, &like, &r)) &&

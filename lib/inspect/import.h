@@ -14,7 +14,7 @@
 #include "base/err.h"
 
 struct import_job {
-    const char *file;
+    const char *file; /* "-": standard input, by way of a temporary file */
     const char *recipe; /* a file of a recipe, or NULL */
     const char *like; /* a checkpoint to take step, data position, counters and, without `recipe`,
                          the recipe from; NULL: all that is the file's */
