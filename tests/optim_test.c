@@ -28,6 +28,7 @@ struct variant {
     float embed; /* while tied, the embedding's gradient is 1 + embed times what it was */
     enum dtype gradients, polar;
     enum dtype states; /* of Adam; DT_NONE: as the recipe says, f32 */
+    bool master; /* f32 masters of Adam's bf16 weights */
     bool gated; /* a decision on each step, which the host learns one step later */
     bool every; /* Adam moves in each step */
     int plant; /* a NaN in this step in the first element of `where` on the last rank; 0: none */
@@ -78,6 +79,8 @@ static struct recipe *read_recipe(const struct variant *v)
     for (int i = 0; i < r->n_params; i++) {
         if (v->states != DT_NONE)
             r->params[i].exp_avg = r->params[i].exp_avg_sq = v->states;
+        if (v->master && r->params[i].rule == RULE_ADAM && r->params[i].dtype == DT_BF16)
+            r->params[i].master = DT_F32;
         r->params[i].early = v->early;
         if (v->sparse && is_table(&r->params[i]))
             r->params[i].comms = COMMS_SPARSE;
@@ -350,6 +353,7 @@ static void *run_rank(void *arg)
     if (!CHECK_OK(optim_init(&z, a->recipe, &b, o, a->comm)))
         return NULL;
     check_memory(&z);
+    CHECK_OK(optim_masters(&z));
     for (int s = 0; s <= N_STEPS; s++) {
         struct step_schedule last;
         if (s < N_STEPS)
@@ -562,7 +566,12 @@ int main(void)
         { "1 rank, bf16 states", 1, .polar = DT_BF16, .states = DT_BF16 },
         { "4 ranks, bf16 states", 4, .late = true, .polar = DT_BF16, .states = DT_BF16 },
     };
+    static const struct variant masters[] = {
+        { "1 rank, f32 masters", 1, .polar = DT_BF16, .master = true },
+        { "4 ranks, f32 masters", 4, .late = true, .polar = DT_BF16, .master = true },
+    };
     struct outcome first = run(&table[0]), wide = run(&f32[0]), narrow = run(&bf16[0]), x;
+    struct outcome kept = run(&masters[0]);
 
     check_counts(&first);
     for (size_t i = 1; i < sizeof table / sizeof *table; i++) {
@@ -582,7 +591,11 @@ int main(void)
     x = run(&bf16[1]);
     CHECK(x.size == narrow.size && !memcmp(x.bytes, narrow.bytes, x.size));
     CHECK(narrow.size < first.size);
-    free(x.bytes), free(first.bytes), free(wide.bytes), free(narrow.bytes);
+    free(x.bytes);
+    x = run(&masters[1]);
+    CHECK(x.size == kept.size && !memcmp(x.bytes, kept.bytes, x.size));
+    CHECK(kept.size > first.size);
+    free(x.bytes), free(kept.bytes), free(first.bytes), free(wide.bytes), free(narrow.bytes);
     test_tied_mix();
     test_skips();
     test_failure();

@@ -378,6 +378,8 @@ void optim_finish(struct optim *z, const struct step_schedule *at)
     struct optim_param *head = &z->p[r->tied_head], *embed = &z->p[r->tied_embed];
     transpose_shards(z, embed->exp_avg.t, head->exp_avg.t);
     transpose_shards(z, embed->exp_avg_sq.t, head->exp_avg_sq.t);
+    if (head->master.t.data)
+        transpose_shards(z, embed->master.t, head->master.t);
     embed->count = head->count;
     embed->counted = true;
 }
