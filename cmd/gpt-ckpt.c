@@ -497,7 +497,7 @@ static const struct verb verbs[] = {
       "output to dtype states padding level force quiet", 1, 1, verb_export },
     { "import", "FILE -o DIR", "a checkpoint from named tensors",
       "output ranks recipe like level force quiet", 1, 1, verb_import },
-    { "pack", "PATH", "a checkpoint as one stream, a tar, to standard output",
+    { "pack", "PATH", "a checkpoint as a stream: tar, on stdout",
       "output level force quiet", 1, 1, verb_pack },
     { "unpack", "[FILE] -o DIR", "the checkpoint of such a stream", "output force quiet", 0, 1,
       verb_unpack },
