@@ -265,12 +265,12 @@ END
     [ "$status" -eq 0 ]
     ckpt export "$one" -o bf16.safetensors --dtype bf16
     ckpt ls f32.safetensors
-    grep -qxF $'layers.0.attn.q.weight\tlayers.0.attn.q.weight\tf32\t64x64\t16384\t-' <<<"$output"
+    grep -qxF $'layers.0.attn.q.weight\tlayers.0.attn.q.weight\tf32\t64x64\t16384\t' <<<"$output"
     grep -qF $'layers.3.residual.weight\t' <<<"$output"
     run ! grep -q padding <<<"$output"
     run ! grep -q momentum <<<"$output"
     ckpt ls bf16.safetensors
-    grep -qxF $'layers.0.attn.q.weight\tlayers.0.attn.q.weight\tbf16\t64x64\t8192\t-' <<<"$output"
+    grep -qxF $'layers.0.attn.q.weight\tlayers.0.attn.q.weight\tbf16\t64x64\t8192\t' <<<"$output"
     # bf16 are the stored weights: the masters cut, not rounded
     "$GPT_BIN/gpt-ckpt" cat --raw bf16.safetensors layers.0.attn.q.weight >a
     "$GPT_BIN/gpt-ckpt" cat --raw "$one" 'attn.weight[0]' >b
