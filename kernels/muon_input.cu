@@ -57,7 +57,7 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS_A_SM)
 template <int WIDTH, typename G, typename X>
 static __global__ void __launch_bounds__(THREADS, BLOCKS_A_SM)
     scale(X *x, const float *mom, const G *g, int64_t count, int steps, const double *partial,
-          const struct muon_step *m, const struct step_gate *gate)
+          bool raw, const struct muon_step *m, const struct step_gate *gate)
 {
     __shared__ double warps[32];
     int64_t base = (int64_t)blockIdx.y * count, at = (int64_t)blockIdx.x * steps * STEP;
@@ -70,8 +70,9 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS_A_SM)
         return;
     for (int i = threadIdx.x; i < gridDim.x; i += THREADS)
         squares += partial[(int64_t)blockIdx.y * gridDim.x + i];
-    float norm = (float)sqrt(block_sum(squares, warps)), divisor = add(mul(1.02f, norm), 1e-6f);
-    bool finite = isfinite(norm);
+    float norm = (float)sqrt(block_sum(squares, warps)),
+          divisor = raw ? 1 : add(mul(1.02f, norm), 1e-6f);
+    bool finite = raw || isfinite(norm);
 #pragma unroll 2
     for (at += threadIdx.x * WIDTH; at < end; at += THREADS * WIDTH) {
         float a[WIDTH], b[WIDTH];
@@ -85,7 +86,7 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS_A_SM)
 }
 
 template <int WIDTH, typename G, typename X>
-static void both(struct cuda_ops *c, X *x, float *mom, const G *g, int64_t count, int n,
+static void both(struct cuda_ops *c, X *x, float *mom, const G *g, int64_t count, int n, bool raw,
                  const struct muon_step *m, const struct step_gate *gate)
 {
     int steps = div_up(count * n, (int64_t)STEP * BLOCKS_A_SM * c->sms);
@@ -95,11 +96,12 @@ static void both(struct cuda_ops *c, X *x, float *mom, const G *g, int64_t count
         return;
     take_in<WIDTH><<<grid, THREADS, 0, c->stream>>>(partial, mom, g, count, steps, m, gate);
     CUDA_LAUNCHED(c);
-    launch_behind(c, scale<WIDTH, G, X>, grid, THREADS, x, mom, g, count, steps, partial, m, gate);
+    launch_behind(c, scale<WIDTH, G, X>, grid, THREADS, x, mom, g, count, steps, partial, raw, m,
+                  gate);
 }
 
 void gpu_muon_input(struct ops *o, struct tensor x, struct tensor mom, struct tensor g, int n,
-                    const struct muon_step *m, const struct step_gate *gate)
+                    bool raw, const struct muon_step *m, const struct step_gate *gate)
 {
     struct cuda_ops *c = cuda_of(o);
     int64_t count = tensor_count(x) / n;
@@ -112,9 +114,9 @@ void gpu_muon_input(struct ops *o, struct tensor x, struct tensor mom, struct te
     with_type(x, [&](auto *px) {
         with_type(g, [&](auto *pg) {
             if (by_8)
-                both<8>(c, px, (float *)mom.data, pg, count, n, m, gate);
+                both<8>(c, px, (float *)mom.data, pg, count, n, raw, m, gate);
             else
-                both<1>(c, px, (float *)mom.data, pg, count, n, m, gate);
+                both<1>(c, px, (float *)mom.data, pg, count, n, raw, m, gate);
         });
     });
 }

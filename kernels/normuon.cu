@@ -1,4 +1,4 @@
-/* normuon.cu - the NorMuon update from an orthogonalised x: row variance, cautious decay, master.
+/* normuon.cu - the NorMuon update from an orthogonalised x: row variance, decay, master.
  *
  * Contract: op_list.h, optimizers.md 4.3, 4.4. n matrices (R,C), in two launches because the norms
  * of a whole matrix are needed between them:
@@ -6,6 +6,7 @@
  *                 one pair a block of WARPS rows                                    x -> q
  *     update      a warp a row: pairs added in their order, x scaled and rounded to its type,
  *                 w : mant updated                                        x, q, w, mant -> w, mant
+ * Without q the second alone runs, and x is taken as it is.
  * Bytes an element: 2 + 10 (bf16 x and w, u16 mant); 10 if x were read once.
  * Bits equal the C reference's given the same row scales; these differ by the order of sums.
  */
@@ -67,9 +68,9 @@ static __global__ void __launch_bounds__(WARPS * 32)
 }
 
 /* p - shrink - d lr, in the reference's order. */
-__device__ __forceinline__ float moved(float p, float d, float lr, float decay)
+__device__ __forceinline__ float moved(float p, float d, float lr, float decay, bool plain)
 {
-    float shrink = mul(d, p) >= 0 ? mul(mul(p, decay), lr) : 0;
+    float shrink = plain || mul(d, p) >= 0 ? mul(mul(p, decay), lr) : 0;
     return sub(sub(p, shrink), mul(d, lr));
 }
 
@@ -83,14 +84,14 @@ template <> struct weight<8, true> {
         high = *(const uint4 *)((const uint16_t *)w + at);
         low = *(const uint4 *)(mant + at);
     }
-    __device__ void move(const float (&d)[8], float lr, float decay)
+    __device__ void move(const float (&d)[8], float lr, float decay, bool plain)
     {
         uint32_t h[4] = { high.x, high.y, high.z, high.w }, l[4] = { low.x, low.y, low.z, low.w };
 #pragma unroll
         for (int i = 0; i < 4; i++) { /* halves of elements 2i and 2i + 1 */
             uint32_t even = __byte_perm(l[i], h[i], 0x5410), odd = __byte_perm(l[i], h[i], 0x7632);
-            even = __float_as_uint(moved(__uint_as_float(even), d[2 * i], lr, decay));
-            odd = __float_as_uint(moved(__uint_as_float(odd), d[2 * i + 1], lr, decay));
+            even = __float_as_uint(moved(__uint_as_float(even), d[2 * i], lr, decay, plain));
+            odd = __float_as_uint(moved(__uint_as_float(odd), d[2 * i + 1], lr, decay, plain));
             h[i] = __byte_perm(even, odd, 0x7632); /* cut, not rounded */
             l[i] = __byte_perm(even, odd, 0x5410);
         }
@@ -110,9 +111,9 @@ template <> struct weight<1, true> {
     {
         bits = (uint32_t)((const uint16_t *)w)[at] << 16 | mant[at];
     }
-    __device__ void move(const float (&d)[1], float lr, float decay)
+    __device__ void move(const float (&d)[1], float lr, float decay, bool plain)
     {
-        bits = __float_as_uint(moved(__uint_as_float(bits), d[0], lr, decay));
+        bits = __float_as_uint(moved(__uint_as_float(bits), d[0], lr, decay, plain));
     }
     __device__ void store(void *w, uint16_t *mant, int64_t at)
     {
@@ -127,11 +128,11 @@ template <int WIDTH> struct weight<WIDTH, false> {
     {
         ::load<WIDTH>(p, (const float *)w + at);
     }
-    __device__ void move(const float (&d)[WIDTH], float lr, float decay)
+    __device__ void move(const float (&d)[WIDTH], float lr, float decay, bool plain)
     {
 #pragma unroll
         for (int e = 0; e < WIDTH; e++)
-            p[e] = moved(p[e], d[e], lr, decay);
+            p[e] = moved(p[e], d[e], lr, decay, plain);
     }
     __device__ void store(void *w, uint16_t *, int64_t at) { ::store<WIDTH>((float *)w + at, p); }
 };
@@ -156,13 +157,13 @@ __device__ __forceinline__ float norm_kept(const double *sums, int blocks, int c
 template <int WIDTH, bool HALVES, typename X>
 static __global__ void __launch_bounds__(WARPS * 32)
     update(void *w, uint16_t *mant, const float *q, const X *x, int rows, int cols,
-           const double *sums, const struct muon_step *m, const struct step_gate *gate,
+           const double *sums, bool plain, const struct muon_step *m, const struct step_gate *gate,
            const __grid_constant__ struct multipliers mul_of)
 {
     constexpr int AHEAD = WIDTH == 8 ? 3 : 1; /* 768 columns: a row's all */
     int row = blockIdx.x * WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
     int64_t at = ((int64_t)blockIdx.y * rows + row) * cols;
-    float lr = mul(m->lr, mul_of.lr[blockIdx.y]), decay = m->decay, scale = 0;
+    float lr = mul(m->lr, mul_of.lr[blockIdx.y]), decay = m->decay, scale = 1;
     bool mine = row < rows;
 
     if (gate && gate->skip) {
@@ -182,8 +183,8 @@ static __global__ void __launch_bounds__(WARPS * 32)
         }
         if (j0 == 0) {
             wait_for_kernel_before();
-            float kept = norm_kept(sums, gridDim.x, cols);
-            if (mine)
+            float kept = q ? norm_kept(sums, gridDim.x, cols) : 1;
+            if (mine && q)
                 scale = mul(inverse_root(q[(int64_t)blockIdx.y * rows + row]), kept);
         }
 #pragma unroll
@@ -197,7 +198,7 @@ static __global__ void __launch_bounds__(WARPS * 32)
                 narrow(&rounded, mul(d[i][e], scale));
                 d[i][e] = widen(rounded);
             }
-            p[i].move(d[i], lr, decay);
+            p[i].move(d[i], lr, decay, plain);
             p[i].store(w, mant, at + j);
         }
     }
@@ -205,7 +206,7 @@ static __global__ void __launch_bounds__(WARPS * 32)
 
 template <int WIDTH, bool HALVES, typename X>
 static void both(struct cuda_ops *c, void *w, uint16_t *mant, float *q, const X *x, int n, int rows,
-                 int cols, const float *lr_mul, float blend, const struct muon_step *m,
+                 int cols, const float *lr_mul, float blend, bool plain, const struct muon_step *m,
                  const struct step_gate *gate)
 {
     dim3 grid(div_up(rows, WARPS), n);
@@ -214,24 +215,31 @@ static void both(struct cuda_ops *c, void *w, uint16_t *mant, float *q, const X 
     if (!sums)
         return;
     memcpy(lr.lr, lr_mul, (size_t)n * sizeof *lr_mul);
+    if (!q) { /* what is before it wrote x, so it does not start early */
+        update<WIDTH, HALVES, X><<<grid, WARPS * 32, 0, c->stream>>>(w, mant, q, x, rows, cols,
+                                                                     sums, plain, m, gate, lr);
+        CUDA_LAUNCHED(c);
+        return;
+    }
     row_stats<WIDTH><<<grid, WARPS * 32, 0, c->stream>>>(sums, q, x, rows, cols, blend, gate);
     CUDA_LAUNCHED(c);
-    launch_behind(c, update<WIDTH, HALVES, X>, grid, WARPS * 32, w, mant, q, x, rows, cols, sums, m,
-                  gate, lr);
+    launch_behind(c, update<WIDTH, HALVES, X>, grid, WARPS * 32, w, mant, q, x, rows, cols, sums,
+                  plain, m, gate, lr);
 }
 
 void gpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tensor q,
-                 struct tensor x, int n, const float *lr_mul, double beta2,
+                 struct tensor x, int n, const float *lr_mul, double beta2, bool plain,
                  const struct muon_step *m, const struct step_gate *gate)
 {
     struct cuda_ops *c = cuda_of(o);
     int rows = (int)(x.rows / n), cols = (int)x.cols;
     assert((int64_t)rows * n == x.rows && tensor_count(w) == tensor_count(x));
-    assert(tensor_count(q) == x.rows);
+    assert(!q.data || tensor_count(q) == x.rows);
     if (c->failed || x.rows == 0 ||
         !CUDA_NEED(c, w.dtype == DT_BF16 ? mant.dtype == DT_U16 : w.dtype == DT_F32,
                    "w must be bf16 with its u16 mantissa, or f32") ||
-        !CUDA_NEED(c, is_float(x) && q.dtype == DT_F32, "x must be f32 or bf16, q f32") ||
+        !CUDA_NEED(c, is_float(x) && (!q.data || q.dtype == DT_F32),
+                   "x must be f32 or bf16, q f32") ||
         !CUDA_NEED(c, n <= MAX_MATRICES, "a rank may hold 256 matrices of a bank at most"))
         return;
 
@@ -241,12 +249,12 @@ void gpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tens
     float blend = (float)(1 - beta2), *pq = (float *)q.data;
     with_type(x, [&](auto *px) {
         if (by_8 && halves)
-            both<8, true>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, m, gate);
+            both<8, true>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, plain, m, gate);
         else if (by_8)
-            both<8, false>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, m, gate);
+            both<8, false>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, plain, m, gate);
         else if (halves)
-            both<1, true>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, m, gate);
+            both<1, true>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, plain, m, gate);
         else
-            both<1, false>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, m, gate);
+            both<1, false>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, plain, m, gate);
     });
 }

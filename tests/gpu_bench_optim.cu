@@ -287,14 +287,16 @@ static void bench_bank(int n, int64_t rows, int64_t cols)
     snprintf(name, sizeof name, "muon_input %d x %dx%d", n, (int)rows, (int)cols);
     row(name,
         time_of((int)sets.size(),
-                [&](int i) { o->muon_input(o, sets[i].x, sets[i].mom, sets[i].g, n, step, NULL); }),
+                [&](int i) {
+                    o->muon_input(o, sets[i].x, sets[i].mom, sets[i].g, n, false, step, NULL);
+                }),
         12 * count, 0);
     snprintf(name, sizeof name, "normuon %d x %dx%d", n, (int)rows, (int)cols);
     row(name,
         time_of((int)sets.size(),
                 [&](int i) {
                     o->normuon(o, sets[i].w, sets[i].mant, sets[i].q, sets[i].x, n, lr.data(), 0.95,
-                               step, NULL);
+                               false, step, NULL);
                 }),
         10 * count, 0);
 }

@@ -262,7 +262,8 @@ static void test_all_forms(void)
 
 /* -- momentum ---------------------------------------------------------------------------- */
 
-static void test_muon_input(int n, int64_t rows, int64_t cols, enum dtype tg, enum dtype tx)
+static void test_muon_input(int n, int64_t rows, int64_t cols, enum dtype tg, enum dtype tx,
+                            bool raw)
 {
     struct both g = drawn(tg, n * rows, cols, 0.01), mom = drawn(DT_F32, n * rows, cols, 0.02);
     struct both x = blank(tx, n * rows, cols);
@@ -270,11 +271,12 @@ static void test_muon_input(int n, int64_t rows, int64_t cols, enum dtype tg, en
     void *cm, *gm;
     numbers(&m, sizeof m, &cm, &gm);
     for (int step = 0; step < 2; step++) {
-        cpu->muon_input(cpu, x.c, mom.c, g.c, n, cm, NULL);
-        gpu->muon_input(gpu, x.g, mom.g, g.g, n, gm, NULL);
+        cpu->muon_input(cpu, x.c, mom.c, g.c, n, raw, cm, NULL);
+        gpu->muon_input(gpu, x.g, mom.g, g.g, n, raw, gm, NULL);
     }
     CHECK_EQ(different_bytes(mom), 0);
     /* the norms may differ in their last bit, which turns few bf16 roundings */
+    CHECK(!raw || different_bytes(x) == 0);
     CHECK(distance(x) <= (tx == DT_BF16 ? 1e-3 : 1e-6));
 }
 
@@ -294,8 +296,8 @@ static void test_muon_input_odd(void)
     }
     set(g.c, 2 * COUNT + 5, NAN);
     to_gpu(mom), to_gpu(g);
-    cpu->muon_input(cpu, x.c, mom.c, g.c, N, cm, NULL);
-    gpu->muon_input(gpu, x.g, mom.g, g.g, N, gm, NULL);
+    cpu->muon_input(cpu, x.c, mom.c, g.c, N, false, cm, NULL);
+    gpu->muon_input(gpu, x.g, mom.g, g.g, N, false, gm, NULL);
     struct tensor got = fetched(x.g);
     long bad = 0;
     for (int64_t i = 0; i < 3 * COUNT; i++)
@@ -310,9 +312,9 @@ static void test_muon_inputs(void)
     static const int64_t shape[][3] = { { 1, 1, 1 },    { 2, 33, 17 },   { 3, 40, 24 },
                                         { 2, 90, 500 }, { 5, 768, 768 }, { 3, 3072, 768 } };
     for (int s = 0; s < (check_small() ? 4 : 6); s++)
-        for (int k = 0; k < 4; k++)
+        for (int k = 0; k < 8; k++)
             test_muon_input((int)shape[s][0], shape[s][1], shape[s][2], k & 1 ? DT_F32 : DT_BF16,
-                            k & 2 ? DT_F32 : DT_BF16);
+                            k & 2 ? DT_F32 : DT_BF16, k & 4);
     test_muon_input_odd();
     clear();
 }
@@ -337,8 +339,8 @@ static void gated_step(struct ops *o, const struct gated *s, float limit)
     p.beta1 = 0.9, p.beta2 = 0.99, p.step = s->adam, p.gate = gate;
     o->squares(o, (real *)s->sum.data, all, 3);
     o->step_gate(o, gate, (real *)s->sum.data, 2, limit, 0.25f);
-    o->muon_input(o, s->x, s->mom, s->g, 1, s->muon, gate);
-    o->normuon(o, s->w, s->mant, s->q, s->x, 1, &one, 0.95, s->muon, gate);
+    o->muon_input(o, s->x, s->mom, s->g, 1, false, s->muon, gate);
+    o->normuon(o, s->w, s->mant, s->q, s->x, 1, &one, 0.95, false, s->muon, gate);
     o->adam(o, &p, 1);
 }
 
@@ -456,8 +458,8 @@ static void test_gates(void)
 /* -- the update ------------------------------------------------------------------------------ */
 
 /* exact: |x| is one power of two in each row and q near its square, so that all sums are exact
- * and no bit may differ; else x is random. */
-static void test_normuon(int n, int64_t rows, int64_t cols, enum dtype tw, bool exact)
+ * and no bit may differ; else x is random. bare: without q, so exact with any x, and a plain decay. */
+static void test_normuon(int n, int64_t rows, int64_t cols, enum dtype tw, bool exact, bool bare)
 {
     struct both x = drawn(DT_BF16, n * rows, cols, 0.03), w = drawn(tw, n * rows, cols, 0.05);
     struct both q = drawn(DT_F32, n * rows, 1, 1), mant = { NO_TENSOR, NO_TENSOR };
@@ -477,9 +479,9 @@ static void test_normuon(int n, int64_t rows, int64_t cols, enum dtype tw, bool 
     to_gpu(x), to_gpu(q);
     old.c.data = malloc(tensor_bytes(w.c));
     memcpy(old.c.data, w.c.data, tensor_bytes(w.c));
-    cpu->normuon(cpu, w.c, mant.c, q.c, x.c, n, lr_mul, 0.95, cm, NULL);
-    gpu->normuon(gpu, w.g, mant.g, q.g, x.g, n, lr_mul, 0.95, gm, NULL);
-    if (exact) {
+    cpu->normuon(cpu, w.c, mant.c, bare ? NO_TENSOR : q.c, x.c, n, lr_mul, 0.95, bare, cm, NULL);
+    gpu->normuon(gpu, w.g, mant.g, bare ? NO_TENSOR : q.g, x.g, n, lr_mul, 0.95, bare, gm, NULL);
+    if (exact || bare) {
         CHECK_EQ(different_bytes(w) + different_bytes(q), 0);
         if (tw == DT_BF16)
             CHECK_EQ(different_bytes(mant), 0);
@@ -509,9 +511,9 @@ static void test_normuons(void)
     static const int64_t shape[][3] = { { 1, 1, 1 },    { 2, 33, 17 },   { 3, 40, 24 },
                                         { 2, 90, 520 }, { 5, 768, 768 }, { 3, 3072, 768 } };
     for (int s = 0; s < (check_small() ? 4 : 6); s++)
-        for (int k = 0; k < 4; k++)
+        for (int k = 0; k < 6; k++)
             test_normuon((int)shape[s][0], shape[s][1], shape[s][2], k & 1 ? DT_F32 : DT_BF16,
-                         k & 2);
+                         k & 2, k & 4);
     clear();
 }
 

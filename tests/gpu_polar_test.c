@@ -208,9 +208,9 @@ static void test_graph(int n, int64_t rows, int64_t cols)
             CHECK_OK(ops_cuda_capture(gpu));
         }
         for (int twice = 0; twice < 2 - k; twice++) {
-            gpu->muon_input(gpu, x, mom[k].g, g.g, n, gm, NULL);
+            gpu->muon_input(gpu, x, mom[k].g, g.g, n, false, gm, NULL);
             gpu->polar(gpu, x, n, table, 5, false);
-            gpu->normuon(gpu, w[k].g, mant[k].g, q[k].g, x, n, lr_mul, 0.95, gm, NULL);
+            gpu->normuon(gpu, w[k].g, mant[k].g, q[k].g, x, n, lr_mul, 0.95, false, gm, NULL);
         }
     }
     CHECK_OK(ops_cuda_capture_end(gpu, &graph));

@@ -27,6 +27,8 @@ struct variant {
     double mix; /* order.tied_mix is 1 + mix */
     float embed; /* while tied, the embedding's gradient is 1 + embed times what it was */
     enum dtype gradients, polar;
+    enum rule rule; /* of the banks */
+    double match_rms;
     enum dtype states; /* of Adam; DT_NONE: as the recipe says, f32 */
     bool master; /* f32 masters of Adam's bf16 weights */
     bool gated; /* a decision on each step, which the host learns one step later */
@@ -71,12 +73,15 @@ static struct recipe *read_recipe(const struct variant *v)
         exit(check_done());
     r->gradients = v->gradients;
     r->polar_dtype = v->polar;
+    r->match_rms = v->match_rms;
     r->padding = !v->unpadded;
     r->tied_mix = 1 + v->mix;
     r->n_late = 0;
     r->max_skips = v->gated ? 1 : 0;
     r->adam_every = v->every ? 1 : r->adam_every;
     for (int i = 0; i < r->n_params; i++) {
+        if (r->params[i].rule != RULE_ADAM)
+            r->params[i].rule = v->rule;
         if (v->states != DT_NONE)
             r->params[i].exp_avg = r->params[i].exp_avg_sq = v->states;
         if (v->master && r->params[i].rule == RULE_ADAM && r->params[i].dtype == DT_BF16)
@@ -233,7 +238,7 @@ static double norm_of(const struct optim *z, const struct step_schedule *at)
     double sum = 0;
     for (int i = 0; i < z->banks->n; i++) {
         const struct param *p = &z->banks->p[i];
-        for (int64_t k = 0; k < tensor_count(p->g) && (p->spec->rule == RULE_NORMUON || at->adam);
+        for (int64_t k = 0; k < tensor_count(p->g) && (p->spec->rule != RULE_ADAM || at->adam);
              k++) {
             double x = p->g.dtype == DT_F32 ? ((float *)p->g.data)[k]
                                             : bf16_to_f32(((uint16_t *)p->g.data)[k]);
@@ -296,7 +301,7 @@ static void one_step(struct optim *z, const struct variant *v, int step)
     if (z->gate)
         check_gate(z, v, &at, norm);
     for (int i = 0; i < z->recipe->n_params; i++)
-        CHECK(z->banks->p[i].fresh == (at.adam || z->recipe->params[i].rule == RULE_NORMUON));
+        CHECK(z->banks->p[i].fresh == (at.adam || z->recipe->params[i].rule != RULE_ADAM));
 }
 
 /* The bytes that --plan promises of each parameter are those that its states take; where shares differ,
@@ -570,6 +575,16 @@ int main(void)
         { "1 rank, f32 masters", 1, .polar = DT_BF16, .master = true },
         { "4 ranks, f32 masters", 4, .late = true, .polar = DT_BF16, .master = true },
     };
+    static const struct variant rules[][2] = {
+        { { "1 rank, Muon", 1, .gradients = DT_F32, .polar = DT_F32, .rule = RULE_MUON },
+          { "5 ranks, Muon", 5, .late = true, .gradients = DT_F32, .polar = DT_F32,
+            .rule = RULE_MUON } },
+        { { "1 rank, SGD", 1, .gradients = DT_F32, .polar = DT_F32, .rule = RULE_SGD },
+          { "3 ranks, SGD", 3, .early = true, .gradients = DT_F32, .polar = DT_F32,
+            .rule = RULE_SGD } },
+        { { "1 rank, matched", 1, .gradients = DT_F32, .polar = DT_F32, .match_rms = 0.2 },
+          { "3 ranks, matched", 3, .gradients = DT_F32, .polar = DT_F32, .match_rms = 0.2 } },
+    };
     struct outcome first = run(&table[0]), wide = run(&f32[0]), narrow = run(&bf16[0]), x;
     struct outcome kept = run(&masters[0]);
 
@@ -588,6 +603,14 @@ int main(void)
         free(x.bytes);
     }
     CHECK(memcmp(first.bytes, wide.bytes, first.size)); /* the keys do something */
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        struct outcome one = run(&rules[i][0]);
+        x = run(&rules[i][1]);
+        if (!CHECK(x.size == one.size && !memcmp(x.bytes, one.bytes, x.size)))
+            printf("    %s differs from %s\n", rules[i][1].name, rules[i][0].name);
+        CHECK(x.size != wide.size || memcmp(x.bytes, wide.bytes, x.size));
+        free(x.bytes), free(one.bytes);
+    }
     x = run(&bf16[1]);
     CHECK(x.size == narrow.size && !memcmp(x.bytes, narrow.bytes, x.size));
     CHECK(narrow.size < first.size);

@@ -12,9 +12,10 @@ static int kinds_of(const struct param_spec *s, const char *kind[MOST], enum dty
 {
     int n = 0;
     kind[n] = "weight", type[n++] = s->dtype;
-    if (s->rule == RULE_NORMUON) {
+    if (s->rule != RULE_ADAM) {
         kind[n] = "momentum", type[n++] = DT_F32;
-        kind[n] = "second_momentum", type[n++] = DT_F32;
+        if (s->rule == RULE_NORMUON)
+            kind[n] = "second_momentum", type[n++] = DT_F32;
         if (s->dtype == DT_BF16)
             kind[n] = "mantissa", type[n++] = DT_U16;
         return n;

@@ -108,9 +108,9 @@ static struct update_rule update_rule(const struct ckpt *c, const struct recipe 
         adam_rule(c, r, s, at.lr, &u);
         return u;
     }
-    double shape = sqrt(fmax(1, (double)s->rows / (double)s->cols));
-    u.known = u.orthogonal = true;
-    u.rate = r->muon_lr * at.lr * shape * s->lr_mul[v->unit % (uint64_t)s->n_lr];
+    u.known = u.orthogonal = recipe_orthogonal(s);
+    u.rate =
+        r->muon_lr * at.lr * recipe_shape_factor(r, s) * s->lr_mul[v->unit % (uint64_t)s->n_lr];
     return u;
 }
 

@@ -109,7 +109,7 @@ void banks_clear(struct banks *b, bool adam)
 void banks_begin(struct banks *b, bool adam_fresh)
 {
     for (int i = 0; i < b->n; i++)
-        b->p[i].fresh = b->p[i].spec->rule == RULE_NORMUON || adam_fresh;
+        b->p[i].fresh = b->p[i].spec->rule != RULE_ADAM || adam_fresh;
 }
 
 static int fill_param(struct banks *b, int index, struct initial *v)

@@ -2,6 +2,7 @@
 #include "model/recipe_text.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -313,6 +314,20 @@ void recipe_free(struct recipe *r)
     }
     free(t);
     free(r);
+}
+
+double recipe_shape_factor(const struct recipe *r, const struct param_spec *s)
+{
+    double rows = (double)s->rows, cols = (double)s->cols;
+    if (s->rule == RULE_SGD)
+        return 1;
+    return r->match_rms > 0 ? r->match_rms * sqrt(fmax(rows, cols)) : sqrt(fmax(1, rows / cols));
+}
+
+bool recipe_plain_decay(const struct recipe *r, const struct param_spec *s)
+{
+    return r->muon_decay == MUON_DECAY_RULE ? s->rule != RULE_NORMUON
+                                            : r->muon_decay == MUON_DECAY_PLAIN;
 }
 
 int recipe_param(const struct recipe *r, const char *label)

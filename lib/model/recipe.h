@@ -34,7 +34,7 @@ enum {
     LABEL_SIZE = 32
 };
 
-enum rule { RULE_NORMUON, RULE_ADAM };
+enum rule { RULE_NORMUON, RULE_ADAM, RULE_MUON, RULE_SGD };
 enum comms { COMMS_REPLICATED, COMMS_SHARDED, COMMS_SPARSE };
 enum attention_kind { ATTN_NONE, ATTN_PLAIN, ATTN_PAIRED };
 /* Where x0 and bigrams are added, the skip taken from, and what value gates read. */
@@ -147,6 +147,9 @@ struct recipe {
     double loss_scale; /* of the loss whose gradients are computed */
     int max_skips; /* steps in a row that may be skipped: their gradients are not finite */
     double muon_lr, muon_wd;
+    double match_rms; /* of NorMuon's and Muon's updates (Moonlight); 0: the record's factor */
+    enum muon_decay { MUON_DECAY_RULE, MUON_DECAY_CAUTIOUS, MUON_DECAY_PLAIN } muon_decay;
+    bool muon_decay_lr; /* the decay's rate is lr wd, not lr^2 wd */
     double polar[MAX_POLAR][3];
     int n_polar;
     enum dtype polar_dtype; /* bf16; f32 on request */
@@ -201,6 +204,15 @@ int recipe_parse(struct recipe **r, const char *name, const char *text,
 /* Canonical text, overrides applied; the recipe's own. */
 const char *recipe_canonical(const struct recipe *r);
 void recipe_free(struct recipe *r);
+/* Is the parameter's update orthogonalised? */
+static inline bool recipe_orthogonal(const struct param_spec *s)
+{
+    return s->rule == RULE_NORMUON || s->rule == RULE_MUON;
+}
+/* What an orthogonal update of a matrix is multiplied by for its shape (optimizers.md 4.5). */
+double recipe_shape_factor(const struct recipe *r, const struct param_spec *s);
+/* Is the decay of a parameter that Adam does not move without a mask? */
+bool recipe_plain_decay(const struct recipe *r, const struct param_spec *s);
 /* Index of a parameter, or -1. */
 int recipe_param(const struct recipe *r, const char *label);
 /* How checkpoints name Adam's master: "master", "mantissa", "remainder". */

@@ -109,7 +109,7 @@ static int check_param_role(const struct recipe *r, const struct param_role *rol
 static int check_param(const struct recipe *r, const struct param_spec *p)
 {
     const struct recipe_line *e = recipe_find(r, "parameters", p->label);
-    if (p->rule == RULE_NORMUON && p->matrices == 1)
+    if (p->rule != RULE_ADAM && p->matrices == 1)
         return recipe_error(r, e, "normuon is for banks: expected a shape matrices,rows,cols");
     if (p->init[0].kind == INIT_VALUES && initial_values(p, NULL))
         return recipe_error(r, e, "%s", err_message());

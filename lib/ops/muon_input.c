@@ -41,14 +41,14 @@ static real update_momentum(struct tensor mom, struct tensor g, int64_t first, i
 }
 
 static void scale(struct tensor x, struct tensor mom, struct tensor g, int64_t first, int64_t count,
-                  real blend, real factor, real norm)
+                  real blend, real factor, real norm, bool raw)
 {
     real bm[BLOCK], bg[BLOCK], u[BLOCK];
-    real divisor = (real)1.02 * norm + (real)1e-6;
+    real divisor = raw ? 1 : (real)1.02 * norm + (real)1e-6;
 
     for (int64_t at = 0; at < count; at += BLOCK) {
         int n = count - at < BLOCK ? (int)(count - at) : BLOCK;
-        if (isfinite(norm)) {
+        if (raw || isfinite(norm)) {
             real_read(bm, mom, first + at, n);
             read_gradient(bg, g, first + at, n, factor);
             nesterov(u, bm, bg, n, blend);
@@ -65,6 +65,7 @@ struct job {
     struct tensor x, mom, g;
     int64_t count; /* of a matrix */
     real blend, factor;
+    bool raw;
 };
 
 static void one_matrix(void *arg, int64_t i, int64_t n, int thread)
@@ -73,11 +74,11 @@ static void one_matrix(void *arg, int64_t i, int64_t n, int thread)
     real norm = update_momentum(j->mom, j->g, i * j->count, j->count, j->blend, j->factor);
 
     (void)n, (void)thread;
-    scale(j->x, j->mom, j->g, i * j->count, j->count, j->blend, j->factor, norm);
+    scale(j->x, j->mom, j->g, i * j->count, j->count, j->blend, j->factor, norm, j->raw);
 }
 
 void cpu_muon_input(struct ops *o, struct tensor x, struct tensor mom, struct tensor g, int n,
-                    const struct muon_step *m, const struct step_gate *gate)
+                    bool raw, const struct muon_step *m, const struct step_gate *gate)
 {
     int64_t count = tensor_count(x) / n;
 
@@ -85,6 +86,6 @@ void cpu_muon_input(struct ops *o, struct tensor x, struct tensor mom, struct te
     assert(tensor_count(g) == count * n);
     if (cpu_failed(o) || (gate && gate->skip))
         return;
-    struct job job = { x, mom, g, count, m->blend, gate ? gate->factor : 1 };
+    struct job job = { x, mom, g, count, m->blend, gate ? gate->factor : 1, raw };
     cpu_split(o, n, 1, one_matrix, &job);
 }

@@ -29,21 +29,22 @@ static void row_scales(real *scale, struct tensor q, struct tensor x, real *row,
 
 /* w is the high and mant the low half of an f32; cut, not rounded. */
 static void update_halves(uint16_t *restrict w, uint16_t *restrict mant, const real *restrict u,
-                          int64_t n, float lr, float decay)
+                          int64_t n, float lr, float decay, bool plain)
 {
     for (int64_t i = 0; i < n; i++) {
         float p = f32_from_bits((uint32_t)w[i] << 16 | mant[i]), d = (float)u[i];
-        float shrink = d * p >= 0 ? p * decay * lr : 0;
+        float shrink = plain || d * p >= 0 ? p * decay * lr : 0;
         uint32_t bits = f32_bits(p - shrink - d * lr);
         w[i] = (uint16_t)(bits >> 16);
         mant[i] = (uint16_t)bits;
     }
 }
 
-static void update_whole(real *restrict w, const real *restrict u, int64_t n, real lr, real decay)
+static void update_whole(real *restrict w, const real *restrict u, int64_t n, real lr, real decay,
+                         bool plain)
 {
     for (int64_t i = 0; i < n; i++) {
-        real shrink = u[i] * w[i] >= 0 ? w[i] * decay * lr : 0;
+        real shrink = plain || u[i] * w[i] >= 0 ? w[i] * decay * lr : 0;
         w[i] = w[i] - shrink - u[i] * lr;
     }
 }
@@ -53,6 +54,7 @@ struct job {
     int64_t rows; /* of a matrix */
     const float *lr_mul;
     real blend, lr, decay;
+    bool plain;
     real *row, *scale; /* (cols), (rows) of each thread */
 };
 
@@ -64,26 +66,27 @@ static void one_matrix(void *arg, int64_t i, int64_t n, int thread)
     real lr = j->lr * j->lr_mul[i];
 
     (void)n;
-    row_scales(scale, tensor_rows(j->q, i * rows, rows), tensor_rows(j->x, i * rows, rows), row,
-               j->blend);
+    if (j->q.data)
+        row_scales(scale, tensor_rows(j->q, i * rows, rows), tensor_rows(j->x, i * rows, rows), row,
+                   j->blend);
     for (int64_t r = 0; r < rows; r++) {
         int64_t at = (i * rows + r) * cols;
         real_read(row, j->x, at, cols);
-        for (int64_t c = 0; c < cols; c++)
+        for (int64_t c = 0; j->q.data && c < cols; c++)
             row[c] *= scale[r];
-        if (j->x.dtype == DT_BF16)
+        if (j->q.data && j->x.dtype == DT_BF16)
             for (int64_t c = 0; c < cols; c++)
                 row[c] = bf16_round((float)row[c]);
         if (j->w.dtype == DT_BF16)
             update_halves((uint16_t *)j->w.data + at, (uint16_t *)j->mant.data + at, row, cols,
-                          (float)lr, (float)j->decay);
+                          (float)lr, (float)j->decay, j->plain);
         else
-            update_whole((real *)j->w.data + at, row, cols, lr, j->decay);
+            update_whole((real *)j->w.data + at, row, cols, lr, j->decay, j->plain);
     }
 }
 
 void cpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tensor q,
-                 struct tensor x, int n, const float *lr_mul, double beta2,
+                 struct tensor x, int n, const float *lr_mul, double beta2, bool plain,
                  const struct muon_step *m, const struct step_gate *gate)
 {
     int64_t rows = x.rows / n, cols = x.cols;
@@ -97,11 +100,13 @@ void cpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tens
         (real)(1 - beta2),
         0,
         0,
+        plain,
         cpu_scratch(o, 0, cpu_threads(o) * cols),
         cpu_scratch(o, 1, cpu_threads(o) * rows),
     };
 
-    assert(rows * n == x.rows && tensor_count(w) == tensor_count(x) && tensor_count(q) == x.rows);
+    assert(rows * n == x.rows && tensor_count(w) == tensor_count(x));
+    assert(!q.data || tensor_count(q) == x.rows);
     assert(w.dtype == DT_BF16 ? mant.dtype == DT_U16 : is_real(w));
     if (cpu_failed(o) || (gate && gate->skip))
         return;

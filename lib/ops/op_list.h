@@ -141,8 +141,8 @@ OP(transpose, struct tensor dst, struct tensor src, real mix);
 OP(merge_rows, struct tensor g, struct tensor rows, const struct row_merge *m);
 /* n matrices (R,C) each. mom (n R,C) f32 <- mom + blend (g - mom); u = mom - blend (mom - g);
  * x (n R,C) = u / (1.02 |u|_F + 1e-6), bf16 (or what x is). |u|_F not finite: x = 0.
- * g: gradient (any float dtype), times the gate's factor. */
-OP(muon_input, struct tensor x, struct tensor mom, struct tensor g, int n,
+ * g: gradient (any float dtype), times the gate's factor. raw: x = u, not scaled. */
+OP(muon_input, struct tensor x, struct tensor mom, struct tensor g, int n, bool raw,
    const struct muon_step *m, const struct step_gate *gate);
 /* n matrices (R,C) each, in place: rows of coef are a, b, c (host).
  * k = min(R,C) side Gram matrix A; B = b A + c A A; x <- a x + B x (or x B). Every product's
@@ -153,9 +153,11 @@ OP(muon_input, struct tensor x, struct tensor mom, struct tensor g, int n,
 OP(polar, struct tensor x, int n, const double (*coef)[3], int iters, bool aol);
 /* The update from x (n R,C): row variance q (n R,1) f32 with beta2, norm-preserving; cautious
  * decay; master = w bits : mantissa bits (optimizers.md 4.3, 4.4). lr of matrix i is
- * m->lr * lr_mul[i] (host array of n). w bf16 with mant u16, or w f32 with no mant. */
+ * m->lr * lr_mul[i] (host array of n). w bf16 with mant u16, or w f32 with no mant. q none: x as it
+ * is. plain: the decay has no mask. */
 OP(normuon, struct tensor w, struct tensor mant, struct tensor q, struct tensor x, int n,
-   const float *lr_mul, double beta2, const struct muon_step *m, const struct step_gate *gate);
+   const float *lr_mul, double beta2, bool plain, const struct muon_step *m,
+   const struct step_gate *gate);
 /* Optimizers.md 3, of n parameters (ADAM_MAX at most) that do not overlap, elementwise; one
  * rounding an operation, none contracted; 1 - beta is formed in double. Any may be empty. */
 OP(adam, const struct adam_param *p, int n);

@@ -8,6 +8,8 @@
 
 enum dtype optim_update_dtype(const struct recipe *r, const struct param_spec *s)
 {
+    if (s->rule == RULE_SGD)
+        return DT_F32;
     return r->polar_dtype == DT_NONE ? s->dtype : r->polar_dtype;
 }
 
@@ -31,7 +33,7 @@ int64_t optim_master_bytes(const struct recipe *r, int i, int world)
 {
     const struct param_spec *s = &r->params[i];
     int64_t n = own_elements(r, i, world);
-    if (s->rule == RULE_NORMUON)
+    if (s->rule != RULE_ADAM)
         return s->dtype == DT_BF16 ? n * 2 : 0;
     return kept_bytes(s->master, n, s->cols);
 }
@@ -43,7 +45,8 @@ int64_t optim_param_bytes(const struct recipe *r, int i, int world)
     if (s->rule == RULE_ADAM)
         return optim_master_bytes(r, i, world) + kept_bytes(s->exp_avg, n, s->cols) +
                kept_bytes(s->exp_avg_sq, n, s->cols);
-    return n * 4 + n / s->cols * 4 + optim_master_bytes(r, i, world);
+    return n * 4 + (s->rule == RULE_NORMUON ? n / s->cols * 4 : 0) +
+           optim_master_bytes(r, i, world);
 }
 
 static int64_t x_bytes(const struct recipe *r, int world)
@@ -52,7 +55,7 @@ static int64_t x_bytes(const struct recipe *r, int world)
     for (int i = 0; i < r->n_params; i++) {
         const struct param_spec *s = &r->params[i];
         int64_t bytes = own_elements(r, i, world) * (int64_t)dtype_size(optim_update_dtype(r, s));
-        if (s->rule == RULE_NORMUON && bytes > most)
+        if (s->rule != RULE_ADAM && bytes > most)
             most = bytes;
     }
     return most;
@@ -93,11 +96,11 @@ static struct row_scaled take_kept(struct optim *z, enum dtype t, int64_t rows, 
     return s;
 }
 
-/* The learning rate of a matrix is scaled by sqrt(max(1, rows / cols)) and by its multiplier. */
-static int learning_rates(struct optim_param *q, const struct param *p)
+/* The learning rate of a matrix is scaled by the factor of its shape and by its multiplier. */
+static int learning_rates(struct optim_param *q, const struct recipe *r, const struct param *p)
 {
     const struct param_spec *s = p->spec;
-    double shape = sqrt(fmax(1, (double)s->rows / (double)s->cols));
+    double shape = recipe_shape_factor(r, s);
     q->lr_mul = malloc((size_t)p->own_count * sizeof *q->lr_mul + 1);
     if (!q->lr_mul)
         return err_sys("learning rates of %s", s->label);
@@ -150,10 +153,11 @@ static int take_states(struct optim *z, int i)
         return 0;
     }
     q->momentum = take(z, DT_F32, rows, cols, "momentum");
-    q->second = take(z, DT_F32, rows, 1, "second momentum");
+    if (p->spec->rule == RULE_NORMUON)
+        q->second = take(z, DT_F32, rows, 1, "second momentum");
     if (p->w.dtype == DT_BF16)
         q->mantissa = take(z, DT_U16, rows, cols, "mantissa");
-    return learning_rates(q, p);
+    return learning_rates(q, z->recipe, p);
 }
 
 /* The shards with their padding. */
@@ -305,7 +309,7 @@ static struct muon_step muon_hyper(const struct recipe *r, const struct param_sp
     return (struct muon_step){
         .blend = r->blend_f32 ? (real)(1 - (float)at->momentum) : (real)(1 - at->momentum),
         .lr = (real)lr,
-        .decay = (real)(lr * r->muon_wd * s->wd_mul),
+        .decay = (real)((r->muon_decay_lr ? 1 : lr) * r->muon_wd * s->wd_mul),
     };
 }
 
@@ -318,7 +322,7 @@ void optim_prepare(struct optim *z, const struct step_schedule *at)
 
     for (int i = 0; i < r->n_params; i++) {
         const struct param_spec *s = &r->params[i];
-        if (s->rule == RULE_NORMUON) {
+        if (s->rule != RULE_ADAM) {
             host.muon[i] = muon_hyper(r, s, at);
             continue;
         }

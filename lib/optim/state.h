@@ -36,12 +36,12 @@ struct shard_rows {
 };
 
 struct optim_param {
-    struct tensor momentum; /* NorMuon: f32, as w_own */
+    struct tensor momentum; /* all but Adam: f32, as w_own */
     struct tensor second; /* NorMuon: f32, one number a row */
-    struct tensor mantissa; /* NorMuon, w bf16: u16, the low halves of f32 weights */
+    struct tensor mantissa; /* all but Adam, w bf16: u16, the low halves of f32 weights */
     struct row_scaled exp_avg, exp_avg_sq, master; /* Adam: as w_own, scales (rows,1) */
     int64_t count; /* Adam: updates done */
-    float *lr_mul; /* NorMuon: of the own matrices; the factor of their shape included */
+    float *lr_mul; /* all but Adam: of the own matrices; the factor of their shape included */
 
     bool counted; /* Adam: updated in the last finished step */
     bool late; /* its weight is gathered at the start of the next step */
@@ -78,7 +78,7 @@ struct optim {
     struct step_hyper *hyper; /* device memory */
     struct optim_gate *gate; /* device memory; NULL: every step is applied as it is */
     int open; /* finished steps whose outcome is not known on the host: optim_outcome */
-    struct tensor x; /* the NorMuon update of the parameter at hand */
+    struct tensor x; /* the update of the parameter at hand */
     struct sparse *sparse; /* NULL without a sparse parameter or with one rank */
     int sparse_param;
 };

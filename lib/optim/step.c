@@ -60,7 +60,8 @@ static void reduce(struct optim *z, const struct step_schedule *at, int i)
     q->reducing = true;
 }
 
-static void update_normuon(struct optim *z, int i)
+/* NorMuon, Muon, SGD: SGD takes the momentum as it is, and NorMuon alone keeps second moments. */
+static void update_matrices(struct optim *z, int i)
 {
     const struct recipe *r = z->recipe;
     struct ops *o = z->ops;
@@ -74,9 +75,11 @@ static void update_normuon(struct optim *z, int i)
 
     if (!n) /* more ranks than matrices */
         return;
-    o->muon_input(o, x, q->momentum, p->g_own, n, m, gate);
-    o->polar(o, x, n, r->polar, r->n_polar, r->aol);
-    o->normuon(o, p->w_own, q->mantissa, q->second, x, n, q->lr_mul, p->spec->beta2, m, gate);
+    o->muon_input(o, x, q->momentum, p->g_own, n, p->spec->rule == RULE_SGD, m, gate);
+    if (recipe_orthogonal(p->spec))
+        o->polar(o, x, n, r->polar, r->n_polar, r->aol);
+    o->normuon(o, p->w_own, q->mantissa, q->second, x, n, q->lr_mul, p->spec->beta2,
+               recipe_plain_decay(r, p->spec), m, gate);
 }
 
 static struct adam_param adam_param(const struct optim *z, int i, const struct fp8_copy *copy)
@@ -120,10 +123,10 @@ static void update_adam(struct optim *z, const int *list, int n)
 
 static void update(struct optim *z, int i)
 {
-    if (z->banks->p[i].spec->rule == RULE_NORMUON)
-        update_normuon(z, i);
-    else
+    if (z->banks->p[i].spec->rule == RULE_ADAM)
         update_adam(z, &i, 1);
+    else
+        update_matrices(z, i);
 }
 
 /* Replicated ones, which nothing waits for, are updated in one launch with those that follow. */
@@ -170,7 +173,7 @@ void optim_begin(struct optim *z, const struct step_schedule *at)
 
     for (int k = 0; k < r->n_late; k++) {
         int i = r->late[k];
-        bool updated = r->params[i].rule == RULE_NORMUON || adam_updated;
+        bool updated = r->params[i].rule != RULE_ADAM || adam_updated;
         if (updated && gathered_late(z, at, i) && !(at->tied && i == r->tied_embed))
             gather_weight(z, i);
     }

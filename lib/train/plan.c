@@ -38,7 +38,7 @@ static double ring_bytes(const struct recipe *r, const struct param_spec *s, int
 
 static void plan_params(const struct recipe *r, int ranks, struct report *out)
 {
-    static const char *const rules[] = { "normuon", "adam" };
+    static const char *const rules[] = { "normuon", "adam", "muon", "sgd" };
     static const char *const comms[] = { "replicated", "sharded", "sparse" };
     report_table(out, "parameters", NULL,
                  "parameter:s shape:s:matrices_x_rows_x_cols dtype:s rule:s comms:s "
@@ -90,7 +90,7 @@ static struct share share_of_rank(const struct recipe *r, int rank, int ranks)
         }
         s.sent += gradient_bytes(r, p) * (1 - part) + (double)param_bytes(p) * part * (ranks - 1);
         s.flops += share_cost(r, i) * (double)own.count;
-        if (p->rule == RULE_NORMUON && at < sizeof s.matrices - 48)
+        if (p->rule != RULE_ADAM && at < sizeof s.matrices - 48)
             at += (size_t)snprintf(s.matrices + at, sizeof s.matrices - at, "%s%s %lld",
                                    at ? ", " : "", p->label, (long long)own.count);
     }
@@ -103,10 +103,10 @@ static double flat_gathers(const struct recipe *r, int ranks)
 {
     double whole = 0, at = 0, bytes = 0;
     for (int i = 0; i < r->n_params; i++)
-        if (r->params[i].rule == RULE_NORMUON)
+        if (r->params[i].rule != RULE_ADAM)
             whole += (double)(r->params[i].matrices * r->params[i].rows * r->params[i].cols);
     for (int i = 0; i < r->n_params; i++)
-        for (int64_t m = 0; r->params[i].rule == RULE_NORMUON && m < r->params[i].matrices; m++) {
+        for (int64_t m = 0; r->params[i].rule != RULE_ADAM && m < r->params[i].matrices; m++) {
             double n = (double)(r->params[i].rows * r->params[i].cols);
             double pieces = ceil((at + n) * ranks / whole) - floor(at * ranks / whole);
             bytes += 2 * n * (pieces - 1);
@@ -121,7 +121,7 @@ static void plan_ratios(const struct recipe *r, int ranks, struct report *out)
     double here = 0, flat = 0;
     for (int i = 0; i < r->n_params; i++) {
         const struct param_spec *p = &r->params[i];
-        if (p->rule != RULE_NORMUON)
+        if (p->rule == RULE_ADAM)
             continue;
         flat += ring_bytes(r, p, ranks) * ranks;
         for (int k = 0; k < ranks && p->comms != COMMS_REPLICATED; k++) {
@@ -172,7 +172,7 @@ static void plan_comm(const struct recipe *r, int ranks, struct report *out)
     double even = 0, odd = copy, untied = copy, sparse = 0;
     for (int i = 0; i < r->n_params; i++) {
         double b = ring_bytes(r, &r->params[i], ranks);
-        if (r->params[i].rule == RULE_NORMUON)
+        if (r->params[i].rule != RULE_ADAM)
             even += b;
         if (i != r->tied_embed)
             odd += b;
