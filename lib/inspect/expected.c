@@ -14,8 +14,12 @@ static int kinds_of(const struct param_spec *s, const char *kind[MOST], enum dty
     kind[n] = "weight", type[n++] = s->dtype;
     if (s->rule != RULE_ADAM) {
         kind[n] = "momentum", type[n++] = DT_F32;
-        if (s->rule == RULE_NORMUON)
+        if (recipe_has_second(s))
             kind[n] = "second_momentum", type[n++] = DT_F32;
+        if (recipe_mixed(s)) {
+            kind[n] = "exp_avg", type[n++] = DT_F32;
+            kind[n] = "exp_avg_sq", type[n++] = DT_F32;
+        }
         if (s->dtype == DT_BF16)
             kind[n] = "mantissa", type[n++] = DT_U16;
         return n;
@@ -79,7 +83,7 @@ int expected_state(const struct recipe *r, struct expected_state **s, int *n)
         snprintf((*s)[(*n)++].key, sizeof(*s)->key, "%s", position[i]);
     for (int i = 0; i < r->n_params; i++) {
         const struct param_spec *p = &r->params[i];
-        if (p->rule != RULE_ADAM)
+        if (!recipe_has_adam(p))
             continue;
         snprintf((*s)[*n].key, sizeof(*s)->key, "adam.%s.updates", p->label);
         (*s)[(*n)++].param = p->label;

@@ -108,7 +108,7 @@ static struct update_rule update_rule(const struct ckpt *c, const struct recipe 
         adam_rule(c, r, s, at.lr, &u);
         return u;
     }
-    u.known = u.orthogonal = recipe_orthogonal(s);
+    u.known = u.orthogonal = recipe_orthogonal(s) && !recipe_mixed(s);
     u.rate =
         r->muon_lr * at.lr * recipe_shape_factor(r, s) * s->lr_mul[v->unit % (uint64_t)s->n_lr];
     return u;

@@ -326,7 +326,7 @@ double recipe_shape_factor(const struct recipe *r, const struct param_spec *s)
 
 bool recipe_plain_decay(const struct recipe *r, const struct param_spec *s)
 {
-    return r->muon_decay == MUON_DECAY_RULE ? s->rule != RULE_NORMUON
+    return r->muon_decay == MUON_DECAY_RULE ? !recipe_has_second(s)
                                             : r->muon_decay == MUON_DECAY_PLAIN;
 }
 

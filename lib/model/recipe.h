@@ -34,7 +34,7 @@ enum {
     LABEL_SIZE = 32
 };
 
-enum rule { RULE_NORMUON, RULE_ADAM, RULE_MUON, RULE_SGD };
+enum rule { RULE_NORMUON, RULE_ADAM, RULE_MUON, RULE_SGD, RULE_CHANGE, RULE_BLEND };
 enum comms { COMMS_REPLICATED, COMMS_SHARDED, COMMS_SPARSE };
 enum attention_kind { ATTN_NONE, ATTN_PLAIN, ATTN_PAIRED };
 /* Where x0 and bigrams are added, the skip taken from, and what value gates read. */
@@ -147,6 +147,9 @@ struct recipe {
     double loss_scale; /* of the loss whose gradients are computed */
     int max_skips; /* steps in a row that may be skipped: their gradients are not finite */
     double muon_lr, muon_wd;
+    double change, change_moments; /* normuon>adam: points of the schedule */
+    double blend[2], blend_span[2]; /* normuon+adam: Adam's weight, first and last; points */
+    double mixed_lr; /* of both: multiplier of adam_lr */
     double match_rms; /* of NorMuon's and Muon's updates (Moonlight); 0: the record's factor */
     enum muon_decay { MUON_DECAY_RULE, MUON_DECAY_CAUTIOUS, MUON_DECAY_PLAIN } muon_decay;
     bool muon_decay_lr; /* the decay's rate is lr wd, not lr^2 wd */
@@ -166,7 +169,8 @@ struct recipe {
     double cooldown, lr_floor;
     double momentum_low, momentum_high;
     int momentum_warmup, momentum_cooldown;
-    double untie; /* fraction of steps */
+    double untie; /* a point: up to 2 a fraction of steps, above a step */
+    enum untie_state { UNTIE_CARRY, UNTIE_ZERO } untie_state;
 
     /* [data] */
     int chunks; /* micro-batches a step over all ranks (8) */
@@ -204,10 +208,23 @@ int recipe_parse(struct recipe **r, const char *name, const char *text,
 /* Canonical text, overrides applied; the recipe's own. */
 const char *recipe_canonical(const struct recipe *r);
 void recipe_free(struct recipe *r);
-/* Is the parameter's update orthogonalised? */
+/* Is the parameter under NorMuon and Adam, both? */
+static inline bool recipe_mixed(const struct param_spec *s)
+{
+    return s->rule == RULE_CHANGE || s->rule == RULE_BLEND;
+}
+/* Does it have Adam's moments? NorMuon's second ones? Is its update, or a part, orthogonalised? */
+static inline bool recipe_has_adam(const struct param_spec *s)
+{
+    return s->rule == RULE_ADAM || recipe_mixed(s);
+}
+static inline bool recipe_has_second(const struct param_spec *s)
+{
+    return s->rule == RULE_NORMUON || recipe_mixed(s);
+}
 static inline bool recipe_orthogonal(const struct param_spec *s)
 {
-    return s->rule == RULE_NORMUON || s->rule == RULE_MUON;
+    return s->rule == RULE_MUON || recipe_has_second(s);
 }
 /* What an orthogonal update of a matrix is multiplied by for its shape (optimizers.md 4.5). */
 double recipe_shape_factor(const struct recipe *r, const struct param_spec *s);

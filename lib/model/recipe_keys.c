@@ -16,6 +16,7 @@ enum kind {
     K_I64,
     K_REAL,
     K_REAL3,
+    K_RANGE, /* "A" or "A>B": two numbers */
     K_INT2,
     K_BOOL,
     K_WORD,
@@ -85,6 +86,11 @@ static const struct key keys[] = {
     { "optimizer", "muon_wd", K_REAL, F(muon_wd), 0, 1e3, NULL, NULL },
     { "optimizer", "muon_decay", K_WORD, F(muon_decay), 0, 0, "rule", "rule|cautious|plain" },
     { "optimizer", "muon_decay_rate", K_TRUTH, F(muon_decay_lr), 0, 0, "lr2", "lr2|lr" },
+    { "optimizer", "change", K_REAL, F(change), 0, 1e9, "0.9", NULL },
+    { "optimizer", "change_moments", K_REAL, F(change_moments), 0, 1e9, "1e9", NULL },
+    { "optimizer", "blend", K_RANGE, F(blend), 0, 1, "0.5", NULL },
+    { "optimizer", "blend_span", K_RANGE, F(blend_span), 0, 1e9, "0>1", NULL },
+    { "optimizer", "mixed_adam_lr", K_REAL, F(mixed_lr), 0, 1e6, "1", NULL },
     { "optimizer", "match_rms", K_REAL, F(match_rms), 0, 1e3, "0", NULL },
     { "optimizer", "coeffs", K_COEFFS, F(polar), 0, 0, NULL, NULL },
     { "optimizer", "polar", K_DTYPE, F(polar_dtype), 0, 0, "bf16", DTYPE_CHOICES },
@@ -100,7 +106,8 @@ static const struct key keys[] = {
     { "schedule", "momentum_high", K_REAL, F(momentum_high), 0, 1, NULL, NULL },
     { "schedule", "momentum_warmup", K_INT, F(momentum_warmup), 0, 1e9, NULL, NULL },
     { "schedule", "momentum_cooldown", K_INT, F(momentum_cooldown), 0, 1e9, NULL, NULL },
-    { "schedule", "untie", K_REAL, F(untie), 0, 2, NULL, NULL },
+    { "schedule", "untie", K_REAL, F(untie), 0, 1e9, NULL, NULL },
+    { "schedule", "untie_state", K_WORD, F(untie_state), 0, 0, "carry", "carry|zero" },
     { "data", "chunks", K_INT, F(chunks), 1, 1 << 16, NULL, NULL },
     { "data", "bos", K_INT, F(bos), -1, 1 << 24, "-1", NULL },
     { "data", "cycle", K_BOOL, F(cycle), 0, 0, "no", NULL },
@@ -153,6 +160,20 @@ static int reals(struct recipe *r, const struct recipe_line *l, const struct key
     free(copy);
     if (!rc && n != want)
         rc = recipe_error(r, l, "expected %d numbers, found %d", want, n);
+    return rc;
+}
+
+static int range(struct recipe *r, const struct recipe_line *l, const struct key *k, double out[2])
+{
+    char *copy = strdup(l->value), *last = copy ? strchr(copy, '>') : NULL;
+    int rc = copy ? 0 : err_sys("recipe");
+    if (last)
+        *last++ = 0;
+    if (!rc && (real_value(copy, k->key, k->lo, k->hi, &out[0]) ||
+                real_value(last ? last : copy, k->key, k->lo, k->hi, &out[1])))
+        rc = recipe_error(r, l, "expected 'A' or 'A>B' of numbers in [%g, %g], found '%s'", k->lo,
+                          k->hi, l->value);
+    free(copy);
     return rc;
 }
 
@@ -304,6 +325,7 @@ static int bind_key(struct recipe *r, const struct key *k, struct recipe_line *l
         return rc;
     case K_I64: return whole(r, l, k, field);
     case K_REAL: return reals(r, l, k, field, 1);
+    case K_RANGE: return range(r, l, k, field);
     case K_REAL3: return reals(r, l, k, field, 3);
     case K_INT2:
         if (!strcmp(l->value, "-"))

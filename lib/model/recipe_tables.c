@@ -246,7 +246,8 @@ static int lr_of(const struct row *w, char *text, struct param_spec *p)
 static int bind_param(struct row *w, int i)
 {
     struct param_spec *p = &w->r->params[i];
-    static const char *const rules[] = { "normuon", "adam", "muon", "sgd", NULL };
+    static const char *const rules[] = { "normuon",      "adam",         "muon", "sgd",
+                                         "normuon>adam", "normuon+adam", NULL };
     static const char *const comms[] = { "replicated", "sharded", "sparse", NULL };
     static const char *const bools[] = { "no", "yes", NULL };
     static const char *const dtypes[] = { "bf16", "f32", NULL };
@@ -260,8 +261,8 @@ static int bind_param(struct row *w, int i)
     p->dtype = dtype ? DT_F32 : DT_BF16;
     p->rule = (enum rule)rule;
     p->comms = (enum comms)com;
-    bool kept = p->rule == RULE_ADAM || p->rule == RULE_NORMUON; /* a second moment */
-    if (p->rule != RULE_ADAM && strcmp(w->col[5], "-"))
+    bool kept = p->rule == RULE_ADAM || recipe_has_second(p), adam = recipe_has_adam(p);
+    if (!adam && strcmp(w->col[5], "-"))
         return recipe_error(w->r, w->line,
                             "beta1 of %s is the scheduled momentum: expected "
                             "'-', found '%s'",
@@ -269,7 +270,7 @@ static int bind_param(struct row *w, int i)
     if (!kept && strcmp(w->col[6], "-"))
         return recipe_error(w->r, w->line, "%s has no beta2: expected '-', found '%s'", w->col[3],
                             w->col[6]);
-    if ((rc = p->rule == RULE_ADAM ? beta_of(w, w->col[5], &p->beta1) : 0) ||
+    if ((rc = adam ? beta_of(w, w->col[5], &p->beta1) : 0) ||
         (rc = kept ? beta_of(w, w->col[6], &p->beta2) : 0) || (rc = lr_of(w, w->col[7], p)) ||
         (rc = factor_of(w, w->col[8], &wd)) || (rc = one_of(w, w->col[9], bools, &early)))
         return rc;
@@ -441,6 +442,8 @@ int recipe_bind_states(struct recipe *r)
     int n = 0;
     for (int i = 0; i < r->n_params; i++) {
         struct param_spec *p = &r->params[i];
+        if (recipe_mixed(p))
+            p->exp_avg = p->exp_avg_sq = DT_F32;
         if (p->rule != RULE_ADAM)
             continue;
         state_master(p, r->adam_master);

@@ -69,12 +69,26 @@ static double momentum_at(const struct recipe *r, int step)
     return high;
 }
 
+int schedule_point(const struct recipe *r, double point)
+{
+    return (int)ceil(point <= 2 ? point * r->steps - 1e-9 : point);
+}
+
+double schedule_adam_part(const struct recipe *r, enum rule rule, int step)
+{
+    if (rule == RULE_CHANGE)
+        return step >= schedule_point(r, r->change);
+    double first = schedule_point(r, r->blend_span[0]), last = schedule_point(r, r->blend_span[1]);
+    double t = step <= first ? 0 : step >= last ? 1 : (step - first) / (last - first);
+    return r->blend[0] + (r->blend[1] - r->blend[0]) * t;
+}
+
 int schedule_untie_step(const struct recipe *r)
 {
     if (r->tied_head < 0)
         return -1;
     int every = r->adam_every > 2 ? r->adam_every : 2;
-    int step = (int)ceil(r->untie * r->steps - 1e-9);
+    int step = schedule_point(r, r->untie);
     return step + every - 1 - step % every;
 }
 
@@ -100,6 +114,9 @@ void schedule_at(const struct recipe *r, int step, struct step_schedule *p)
     for (int k = 0; k < s->n_mtp; k++)
         p->mtp[k] = s->mtp_first[k] + (s->mtp_last[k] - s->mtp_first[k]) * t;
     p->adam = step % r->adam_every == r->adam_every - 1;
+    p->change = step >= schedule_point(r, r->change)           ? CHANGE_DONE
+                : step >= schedule_point(r, r->change_moments) ? CHANGE_MOMENTS
+                                                               : CHANGE_BEFORE;
     int untie = schedule_untie_step(r);
     p->tied = untie >= 0 && step <= untie;
     p->untie = step == untie;

@@ -12,6 +12,9 @@
 
 #include "model/recipe.h"
 
+/* What moves a parameter under normuon>adam: NorMuon; NorMuon, while Adam's moments are kept; Adam. */
+enum change { CHANGE_BEFORE, CHANGE_MOMENTS, CHANGE_DONE, CHANGES };
+
 struct step_schedule {
     int step, stage;
     int64_t tokens; /* global batch */
@@ -25,9 +28,14 @@ struct step_schedule {
     double mtp[MAX_MTP];
     bool adam; /* Adam parameters are updated */
     bool tied; /* head and embedding are still one */
+    int change; /* of parameters under normuon>adam: enum change */
     bool untie; /* they are separate after this step's update */
 };
 
+/* The first step at or after a point: up to 2 a fraction of the steps, above a step. */
+int schedule_point(const struct recipe *r, double point);
+/* Adam's weight in the update of a parameter under both rules (optimizers.md 4.6). */
+double schedule_adam_part(const struct recipe *r, enum rule rule, int step);
 int schedule_total(const struct recipe *r); /* steps + extension */
 void schedule_at(const struct recipe *r, int step, struct step_schedule *p);
 /* Rotary frequencies freq (head_dim/4) and softmax scale of a step, with all YaRN updates up to it.

@@ -45,7 +45,7 @@ int64_t optim_param_bytes(const struct recipe *r, int i, int world)
     if (s->rule == RULE_ADAM)
         return optim_master_bytes(r, i, world) + kept_bytes(s->exp_avg, n, s->cols) +
                kept_bytes(s->exp_avg_sq, n, s->cols);
-    return n * 4 + (s->rule == RULE_NORMUON ? n / s->cols * 4 : 0) +
+    return n * 4 + (recipe_has_second(s) ? n / s->cols * 4 : 0) + (recipe_mixed(s) ? 8 * n : 0) +
            optim_master_bytes(r, i, world);
 }
 
@@ -145,15 +145,17 @@ static int take_states(struct optim *z, int i)
 
     if (rc)
         return rc;
-    if (p->spec->rule == RULE_ADAM) {
+    if (recipe_has_adam(p->spec)) {
         q->exp_avg = take_kept(z, p->spec->exp_avg, rows, cols, "exp_avg");
         q->exp_avg_sq = take_kept(z, p->spec->exp_avg_sq, rows, cols, "exp_avg_sq");
+    }
+    if (p->spec->rule == RULE_ADAM) {
         if (p->spec->master != DT_NONE)
             q->master = take_kept(z, p->spec->master, rows, cols, "master");
         return 0;
     }
     q->momentum = take(z, DT_F32, rows, cols, "momentum");
-    if (p->spec->rule == RULE_NORMUON)
+    if (recipe_has_second(p->spec))
         q->second = take(z, DT_F32, rows, 1, "second momentum");
     if (p->w.dtype == DT_BF16)
         q->mantissa = take(z, DT_U16, rows, cols, "mantissa");
@@ -290,7 +292,7 @@ static double adam_eps(const struct recipe *r, double root_of_correction)
 static struct adam_step adam_hyper(const struct recipe *r, const struct param_spec *s, double lr,
                                    int64_t n)
 {
-    double eta = r->adam_lr * lr * s->lr_mul[0];
+    double eta = r->adam_lr * lr * (recipe_mixed(s) ? r->mixed_lr : s->lr_mul[0]);
     double c1 = r->adam_correction ? 1 - pow(s->beta1, (double)n) : 1;
     double c2 = r->adam_correction ? sqrt(1 - pow(s->beta2, (double)n)) : 1;
     double rate = r->adam_decay == DECAY_L2 ? 1 : r->adam_decay_lr ? eta : eta * eta;
@@ -313,6 +315,16 @@ static struct muon_step muon_hyper(const struct recipe *r, const struct param_sp
     };
 }
 
+/* Both updates of a parameter in proportion; each decay follows its own. */
+static void mix_hyper(struct step_hyper *h, int i, double adam)
+{
+    h->muon[i].lr *= (real)(1 - adam);
+    for (int k = 0; k < 2; k++) {
+        h->adam[i][k].step_size *= (real)adam;
+        h->adam[i][k].decay *= (real)adam;
+    }
+}
+
 void optim_prepare(struct optim *z, const struct step_schedule *at)
 {
     const struct recipe *r = z->recipe;
@@ -322,14 +334,16 @@ void optim_prepare(struct optim *z, const struct step_schedule *at)
 
     for (int i = 0; i < r->n_params; i++) {
         const struct param_spec *s = &r->params[i];
-        if (s->rule != RULE_ADAM) {
-            host.muon[i] = muon_hyper(r, s, at);
-            continue;
-        }
         const struct optim_param *q = &z->p[i];
         int64_t n = q->count + 1;
+        if (s->rule != RULE_ADAM)
+            host.muon[i] = muon_hyper(r, s, at);
+        if (!recipe_has_adam(s))
+            continue;
         host.adam[i][0] = adam_hyper(r, s, at->lr, n);
         host.adam[i][1] = adam_hyper(r, s, at->lr, n - (z->open && q->counted));
+        if (recipe_mixed(s))
+            mix_hyper(&host, i, schedule_adam_part(r, s->rule, at->step));
     }
     z->ops->upload(z->ops, z->hyper, &host, sizeof host);
 }

@@ -13,6 +13,14 @@ static bool takes_part(const struct optim *z, const struct step_schedule *at, in
     return !(at->tied && i == z->recipe->tied_embed);
 }
 
+/* Does Adam's op run for it: to move it, or for its moments alone? */
+static bool adam_runs(const struct optim *z, const struct step_schedule *at, int i)
+{
+    const struct param_spec *s = &z->recipe->params[i];
+    return takes_part(z, at, i) && recipe_has_adam(s) &&
+           (s->rule != RULE_CHANGE || at->change > CHANGE_BEFORE);
+}
+
 static bool is_tied_head(const struct optim *z, const struct step_schedule *at, int i)
 {
     return at->tied && i == z->recipe->tied_head;
@@ -90,8 +98,9 @@ static struct adam_param adam_param(const struct optim *z, int i, const struct f
     return (struct adam_param){
         .w = p->w_own,
         .g = p->g_own,
-        .master = q->master,
-        .truncate = p->spec->truncate,
+        /* NorMuon's mantissa is a master of cut weights. */
+        .master = recipe_mixed(p->spec) ? (struct row_scaled){ q->mantissa, NULL } : q->master,
+        .truncate = p->spec->truncate || recipe_mixed(p->spec),
         .m = q->exp_avg,
         .v = q->exp_avg_sq,
         .copy = copy->codes.data ? copy : NULL,
@@ -121,12 +130,13 @@ static void update_adam(struct optim *z, const int *list, int n)
         z->ops->adam(z->ops, a, n);
 }
 
-static void update(struct optim *z, int i)
+static void update(struct optim *z, const struct step_schedule *at, int i)
 {
-    if (z->banks->p[i].spec->rule == RULE_ADAM)
-        update_adam(z, &i, 1);
-    else
+    enum rule rule = z->recipe->params[i].rule;
+    if (rule != RULE_ADAM && !(rule == RULE_CHANGE && at->change == CHANGE_DONE))
         update_matrices(z, i);
+    if (adam_runs(z, at, i))
+        update_adam(z, &i, 1);
 }
 
 /* Replicated ones, which nothing waits for, are updated in one launch with those that follow. */
@@ -304,7 +314,7 @@ void optim_step(struct optim *z, const struct step_schedule *at)
             joined[n_joined++] = i;
             continue;
         }
-        update(z, i);
+        update(z, at, i);
         if (!gathered_late(z, at, i))
             gather_weight(z, i);
     }
@@ -371,7 +381,7 @@ void optim_finish(struct optim *z, const struct step_schedule *at)
     const struct recipe *r = z->recipe;
 
     for (int i = 0; i < r->n_params; i++) {
-        z->p[i].counted = r->params[i].rule == RULE_ADAM && takes_part(z, at, i);
+        z->p[i].counted = adam_runs(z, at, i);
         z->p[i].count += z->p[i].counted;
     }
     z->open += z->gate != NULL;
@@ -379,10 +389,12 @@ void optim_finish(struct optim *z, const struct step_schedule *at)
         return;
     assert(at->adam); /* else the gradients, used as scratch, would still be needed */
     struct optim_param *head = &z->p[r->tied_head], *embed = &z->p[r->tied_embed];
-    transpose_shards(z, embed->exp_avg.t, head->exp_avg.t);
-    transpose_shards(z, embed->exp_avg_sq.t, head->exp_avg_sq.t);
     if (head->master.t.data)
         transpose_shards(z, embed->master.t, head->master.t);
+    if (r->untie_state == UNTIE_ZERO)
+        return; /* the embedding has had no update: its moments and counter are zero */
+    transpose_shards(z, embed->exp_avg.t, head->exp_avg.t);
+    transpose_shards(z, embed->exp_avg_sq.t, head->exp_avg_sq.t);
     embed->count = head->count;
     embed->counted = true;
 }
@@ -393,6 +405,6 @@ void optim_outcome(struct optim *z, const struct step_schedule *at, bool skipped
 
     z->open--;
     for (int i = 0; i < r->n_params && skipped; i++)
-        z->p[i].count -= r->params[i].rule == RULE_ADAM &&
-                         (takes_part(z, at, i) || (at->untie && i == r->tied_embed));
+        z->p[i].count -= adam_runs(z, at, i) ||
+                         (at->untie && i == r->tied_embed && r->untie_state == UNTIE_CARRY);
 }

@@ -152,7 +152,7 @@ static int launch_part(struct rank *k, int part, launches *f, const struct step_
                        const struct batch *b)
 {
     struct backend *be = k->run->opt->backend;
-    int rc, key = ((p->stage * 2 + p->step % 2) * 2 + p->tied) * 2 + part;
+    int rc, key = (((p->stage * CHANGES + p->change) * 2 + p->step % 2) * 2 + p->tied) * 2 + part;
     if (!be->capture || !run_captures(k->run->recipe, k->run->opt->no_graph)) {
         f(k, p, b);
         return 0;

@@ -38,7 +38,8 @@ static double ring_bytes(const struct recipe *r, const struct param_spec *s, int
 
 static void plan_params(const struct recipe *r, int ranks, struct report *out)
 {
-    static const char *const rules[] = { "normuon", "adam", "muon", "sgd" };
+    static const char *const rules[] = { "normuon", "adam",         "muon",
+                                         "sgd",     "normuon>adam", "normuon+adam" };
     static const char *const comms[] = { "replicated", "sharded", "sparse" };
     report_table(out, "parameters", NULL,
                  "parameter:s shape:s:matrices_x_rows_x_cols dtype:s rule:s comms:s "

@@ -13,7 +13,10 @@
 #include "train/run.h"
 
 enum { MAX_MICRO = 64 };
-enum { GRAPHS = 2 * 2 * 2 * MAX_STAGES }; /* by stage, parity of the step, tied, part of the step */
+enum {
+    GRAPHS = 2 * 2 * 2 * CHANGES * MAX_STAGES
+}; /* by stage, change of rules, parity of the
+                                                       step, tied, part of the step */
 
 /* Shared by the ranks of this process. */
 struct run {

@@ -82,7 +82,7 @@ static void gather_kv(const struct rank *k, struct kv_state *s)
     put(s, "loader.shard", NULL, p->shard);
     put(s, "loader.document", NULL, p->document);
     for (int i = 0; i < k->banks.n; i++)
-        if (k->banks.p[i].spec->rule == RULE_ADAM)
+        if (recipe_has_adam(k->banks.p[i].spec))
             put(s, "adam.%s.updates", k->banks.p[i].spec->label, k->optim.p[i].count);
     put_text(s, "loader.id", loader_id(k->run->loader));
     if (*loader_tokenizer(k->run->loader))
@@ -277,7 +277,7 @@ int resume_rank(struct rank *k)
         return rc;
     rc = load_tensors(k, c);
     for (int i = 0; i < k->banks.n && !rc; i++)
-        if (k->banks.p[i].spec->rule == RULE_ADAM) {
+        if (recipe_has_adam(k->banks.p[i].spec)) {
             char key[STATE_TEXT];
             snprintf(key, sizeof key, "adam.%s.updates", k->banks.p[i].spec->label);
             rc = ckpt_state_i64(c, key, &k->optim.p[i].count);
