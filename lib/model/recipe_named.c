@@ -10,11 +10,13 @@
     extern const char symbol[] __attribute__((visibility("hidden")))
 
 TEXT(recipe_text_tiny, "tiny");
+TEXT(recipe_text_small, "small");
 TEXT(recipe_text_record_61, "record-61");
 TEXT(recipe_text_record_74, "record-74");
 
 static const struct recipe_named named[] = {
     { "tiny", recipe_text_tiny },
+    { "small", recipe_text_small },
     { "record-61", recipe_text_record_61 },
     { "record-74", recipe_text_record_74 },
 };
