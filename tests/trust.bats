@@ -41,6 +41,9 @@ cells() {
             [[ $stderr = *"the same run as in x/"*": it counts once"* ]]
         done
     done
+    tool gpt-logdiff -q x # without the remark, too, the report says why n is 1
+    [ -z "$stderr" ]
+    [[ $output = *"(n = 1; 1 further log of a counted run)"* ]]
     tool gpt-logdiff --format tsv x y="$WORK/run2.txt" y="$WORK/run3.txt" -c -s
     [ "$(cells curves base_sd | sort -u)" = '' ] # one run at each step
 }
@@ -193,10 +196,29 @@ END
     [ "$(tail -n +2 <<<"$output" | cut -f6 | sort -u)" = '' ]
     tool gpt-ckpt diff "$C" weights.safetensors --format tsv
     [ "$(awk -F'\t' '$2 == "only in A" { print $4 }' <<<"$output" | sort -u)" = '' ]
-    for part in stats bench; do
-        if [ $part = stats ]; then tool gpt-tokshard --tokenizer byte --stats shards/text_train_000001.bin
-        else tool gpt-train "${FEW[@]}" --bench 1; fi
+    few -o run >few.log
+    for part in stats bench score; do
+        case $part in
+        stats) tool gpt-tokshard --tokenizer byte --stats shards/text_train_000001.bin ;;
+        bench) tool gpt-train "${FEW[@]}" --bench 1 ;;
+        score) tool gpt-sample -m run --score "" "a text" ;; # no token has no mean
+        esac
+        [ "$status" -eq 0 ]
         run ! grep -qiP '(\t|^)(-?nan|-|–|-?inf)(\t|$)' <<<"$output"
+    done
+    tool gpt-sample -m run --score "" "a text"
+    [ "${lines[1]}" = $'1\t0\t0\t0\t\t' ]
+    tool gpt-sample -m run --score --json ""
+    [ "$output" = '{"id": 1, "tokens": 0, "bytes": 0, "nats": 0, "nats_a_token": null, "bits_a_byte": null}' ]
+    # --plan, also of a recipe without a matrix to orthogonalise, whose ratios are 0 / 0
+    adam=(-s "parameters.attn=40,d,d bf16 normal:0.02 adam sharded 0.9 0.95 1 1 no"
+          -s "parameters.mlp=24,f,d bf16 normal:0.02 adam sharded 0.9 0.95 1 1 no")
+    for ranks in 1 2; do
+        for count in 0 ${#adam[@]}; do
+            tool gpt-train "${FEW[@]}" "${adam[@]:0:count}" --plan --ranks $ranks
+            [ "$status" -eq 0 ]
+            run ! grep -qiP '(^|[ \[])(-?nan|-?inf|\(null\)|-9223372036854775808)([ ,\]]|$)' <<<"$output"
+        done
     done
 }
 

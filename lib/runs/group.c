@@ -145,8 +145,10 @@ static int add_to(struct group *g, struct variants *v, struct run *e, const stru
 int group_add(struct group *g, struct variants *v, const struct run *r, unsigned flags)
 {
     struct run *same = group_same(g, r);
-    if (same)
+    if (same) {
+        g->again++;
         return add_to(g, v, same, r, flags);
+    }
     int rc = grow_one(&g->run, g->n, sizeof *g->run);
     for (int i = 0; !rc && i < r->vals; i++)
         rc = add_point(g, &r->val[i]);

@@ -48,6 +48,7 @@ struct group {
     char *name;
     struct run *run; /* without their arrays and facts */
     int n, validated; /* runs; those with a validation loss */
+    int again; /* further logs of these runs: see group_same */
     struct curve_point *curve; /* by step */
     int points;
     struct profile profile;
