@@ -27,7 +27,7 @@
 
 struct options {
     const char *recipe, *data, *val, *out, *resume, *device;
-    int64_t ranks, threads, gpus, keep, bench;
+    int64_t ranks, threads, gpus, memory, keep, bench;
     double ranks_timeout;
     char *gpu_path;
     struct opt_list set;
@@ -462,6 +462,7 @@ static int train(struct options *o, struct recipe **r, const char *arguments, do
     if (o->out && !o->bench)
         rc = try_output(o->out, &made);
     if (!rc && !(rc = pick_backend(&backend, o, *r))) {
+        backend.memory = (double)o->memory;
         if (!(rc = fit_memory(o, &backend, r)))
             rc = train_on(&backend, o, *r, arguments, began, &used);
         release_backend(&backend);
@@ -534,6 +535,9 @@ int main(int argc, char **argv)
         { 'p', "plan", NULL, OPT_FLAG, &o.plan,
           "print parameters, memory, communication and schedule; train nothing", 0, 0, NULL },
         { 0, NULL, NULL, OPT_GROUP, NULL, "Run", 0, 0, NULL },
+        { 0, "memory", "BYTES", OPT_I64, &o.memory,
+          "memory that the run may take, of the CPU's or of each GPU's (all that is left)", 1, 1e18,
+          NULL },
         OPT_SWITCH(0, "fit", &o.fit,
                    "where memory is short, take the keys that gpt-train proposes for it"),
         { 'o', "output", "DIR", OPT_STR, &o.out, "write checkpoints into DIR", 0, 0, NULL },

@@ -100,7 +100,32 @@ worst() { paste <(losses "$1") <(losses "$2") | awk '{ d = ($1 - $2) / $1; if (d
     [[ "$stderr" =~ ^gpt-train:\ too\ little\ memory:\ the\ run\ needs\ [0-9.]+\ GiB,\ [0-9.]+\ available\;\ data\.chunks=[0-9]+(\ and\ precision\.head_block=[0-9]+)?\ would\ need\ [0-9.]+\ \(--fit\ takes\ it\)$ ]]
 }
 
-@test "--plan's sum is what a run takes: within 3%, and 768 MiB of CUDA's own in what the GPU says" {
+# Blocks of the head's rows change rounding alone: 2^-8 of a bf16 gradient, over a few steps.
+@test "the head in blocks of rows: losses as those of the whole, to rounding" {
+    for fp8 in yes no; do
+        few=("${CALM[@]}" -s precision.head_fp8=$fp8 -s schedule.steps=9 -s schedule.extension=1 --device cuda)
+        train "${few[@]}" > "$BATS_TEST_TMPDIR/whole.log"
+        train "${few[@]}" -s precision.head_block=48 > "$BATS_TEST_TMPDIR/block.log"
+        run worst "$BATS_TEST_TMPDIR/whole.log" "$BATS_TEST_TMPDIR/block.log"
+        echo "fp8 $fp8: steps, worst difference in 1e-4: $output"
+        [ "${output% *}" -eq 10 ]
+        [ "${output#* }" -le 5 ]
+    done
+}
+
+@test "records at their sizes fit into GPUs of 24, 16 and 12 GB, and take no more" {
+    for case in "61 24G" "61 20G" "61 16G" "61 12G" "61 10G" "74 24G" "74 16G"; do
+        read -r record most <<< "$case"
+        "$GPT_BIN/gpt-train" --device cuda -r record-$record --memory "$most" --fit --bench 1 \
+            > "$BATS_TEST_TMPDIR/tsv" 2> "$BATS_TEST_TMPDIR/said" || { cat "$BATS_TEST_TMPDIR/said"; false; }
+        taken=$(awk -F'\t' 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i } { x = $(at["MiB"]) } END { print x }' \
+            "$BATS_TEST_TMPDIR/tsv")
+        echo "record $record, $most: $taken MiB; $(sed 's/.*available//' "$BATS_TEST_TMPDIR/said")"
+        awk -v a="$taken" -v most="${most%G}" 'BEGIN { exit !(a > 1000 && a * 1048576 <= most * 1e9) }'
+    done
+}
+
+@test "--plan's sum is what a run takes: within 3%" {
     for set in precision.head_fp8=yes precision.head_fp8=no precision.head_block=64 precision.head_weight=fp8; do
         few=(-s precision.head_fp8=yes -s "$set" -s schedule.steps=3 -s schedule.extension=1)
         for path in native portable; do

@@ -715,6 +715,8 @@ completed() { # SHELL WORD...
     [ "$status" -eq 4 ]
     [[ $stderr =~ needs\ ([0-9.]+)\ GiB,\ ([0-9.]+)\ available\;\ data\.chunks=(16|32)\ would\ need\ ([0-9.]+)\ \(--fit ]]
     awk -v a="${BASH_REMATCH[1]}" -v b="${BASH_REMATCH[2]}" -v c="${BASH_REMATCH[4]}" 'BEGIN { exit !(a > b && b >= c) }'
+    refused 4 "needs 0.8 GiB, 0.5 available; data.chunks=16 would need 0.4 (--fit takes it)" \
+        gpt-train --threads 1 "${wide[@]}" --memory 500Mi
     run --separate-stderr bash -c "ulimit -v 760000; '$GPT_BIN/gpt-train' --fit --threads 1 --bench 1 $(printf '%q ' "${wide[@]}")"
     echo "$status $stderr $output"
     [ "$status" -eq 0 ]

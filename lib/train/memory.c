@@ -161,6 +161,8 @@ static int balance_of(struct balance *b, const struct recipe *r, const struct ba
     for (int i = 0; i < (be->one_memory ? 1 : ranks) && !rc; i++)
         if (!(rc = be->available(&left, i, be->group)))
             b->available = fmin(b->available, left);
+    if (be->memory > 0)
+        b->available = fmin(b->available, be->memory);
     return rc;
 }
 

@@ -36,6 +36,7 @@ struct backend {
     /* Bytes that the i-th rank's device has left for the run; one_memory: all ranks' together. */
     int (*available)(double *bytes, int i, void *group);
     bool one_memory;
+    double memory; /* bytes: the run may take no more of it; 0: all that is left */
     /* Creates the communicator of one rank, in that rank's thread. */
     int (*comm_new)(struct comm **c, struct ops *o, int rank, int world, void *group);
     void *group;
