@@ -5,11 +5,12 @@
 #include "model/recipe_share.h"
 #include "train/rank.h"
 
-/* At the untie step the moments of tied tables pass through memory of their gradients. */
+/* At the untie step moments and masters of tied tables pass through memory of their gradients. */
 static int check_tied(const struct recipe *r, int i, int ranks)
 {
     const struct param_spec *s = &r->params[i];
-    size_t moments = (size_t)share_most(r, i, ranks) * dtype_size(s->exp_avg);
+    enum dtype widest = s->master == DT_F32 ? DT_F32 : s->exp_avg;
+    size_t moments = (size_t)share_most(r, i, ranks) * dtype_size(widest);
     if (ranks == 1 || s->comms == COMMS_REPLICATED ||
         moments <= (size_t)s->rows * dtype_size(gradient_dtype(r, s)))
         return 0;
