@@ -34,6 +34,11 @@ static int bad_rank, bad_step, first; /* first: rank of this process */
 static struct ops *rank_ops[MAX_GPUS]; /* each written and read by its rank's thread */
 static int launched[MAX_GPUS];
 
+static int count_ops(struct ops **o, int i, void *group)
+{
+    return ops_cuda_counting(o, nccl_group_device(group, i));
+}
+
 static int new_ops(struct ops **o, int i, void *group)
 {
     int rc = ops_cuda_new(o, nccl_group_device(group, i));
@@ -138,6 +143,7 @@ int main(int argc, char **argv)
     struct backend b = { .name = "cuda",
                          .queues = true,
                          .ops_new = new_ops,
+                         .ops_counting = count_ops,
                          .comm_new = comm_nccl_new,
                          .abort = nccl_group_abort,
                          .phase = comm_nccl_phase,
