@@ -69,7 +69,7 @@ static const struct opt table[] = {
     OPT_NUMBER("keep-last", "N", &o.keep_last, 1, 1e9, "rm: keep the last N"),
     OPT_NUMBER("keep-every", "M", &o.keep_every, 1, 1e15, "rm: keep steps that are multiples of M"),
     OPT_SWITCH('n', "dry-run", &o.dry_run, "rm: only say what would go"),
-    OPT_HEADING("Besides"),
+    OPT_HEADING("Other"),
     OPT_SWITCH('q', "quiet", &o.quiet, "no progress, no remarks"),
     OPT_SWITCH(0, "progress", &o.progress, "progress even where stderr is no terminal"),
     OPT_END

@@ -83,7 +83,7 @@ static const struct opt table[] = {
     { 0, "full", NULL, OPT_FLAG, &o.full, "verify: every byte and every token, too", 0, 0, NULL },
     { 0, "decode", NULL, OPT_FLAG, &o.decode,
       "print the text of a shard: FILE [FROM:TO], in tokens; -: of all in a pipe", 0, 0, NULL },
-    { 0, NULL, NULL, OPT_GROUP, NULL, "Besides", 0, 0, NULL },
+    { 0, NULL, NULL, OPT_GROUP, NULL, "Other", 0, 0, NULL },
     { 'j', "threads", "N", OPT_I64, &o.threads, "threads (default: processors)", .lo = 1,
       .hi = 256 },
     { 0, "memory", "BYTES", OPT_I64, &o.memory,
