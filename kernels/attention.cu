@@ -165,6 +165,8 @@ __device__ void plan_row(const struct attention_call &c, int p, const float *lse
     c.p.end[p] = b.y;
     for (int h = 0; lse && h < c.s.heads; h++) {
         const int64_t from = (int64_t)h * c.s.rows + p, to = (int64_t)h * c.p.padded + p;
+        if (c.p.added && p % 32 == 0)
+            c.p.added[to / 32] = 0;
         c.p.lse2[to] = p < c.s.rows ? lse[from] * 1.4426950408889634f : 0;
         c.p.delta[to] = p < c.s.rows ? delta[from] : 0;
     }
@@ -202,7 +204,7 @@ bool valid(const struct attn_shape *s)
 }
 
 /* Cuts the workspace; with base 0, counts it. */
-size_t plan_cut(struct attention_plan *p, const struct attn_shape *s, void *base)
+size_t plan_cut(struct attention_plan *p, const struct attn_shape *s, bool sums_dq, void *base)
 {
     size_t at = 0;
     auto cut = [&](size_t bytes) {
@@ -222,14 +224,24 @@ size_t plan_cut(struct attention_plan *p, const struct attn_shape *s, void *base
     p->found[1] = (struct reach *)cut(p->tiles * sizeof(struct reach));
     p->lse2 = (float *)cut((size_t)s->heads * p->padded * sizeof(float));
     p->delta = (float *)cut((size_t)s->heads * p->padded * sizeof(float));
+    p->dq_sums = NULL;
+    p->added = NULL;
+    if (sums_dq) {
+        p->dq_sums = (float *)cut((size_t)s->heads * p->padded * s->head_dim * sizeof(float));
+        p->added = (int *)cut((size_t)s->heads * p->padded / 32 * sizeof(int));
+    }
     return at;
 }
 
-cudaError_t multiprocessors(int *n)
+cudaError_t limits_of_gpu(int *multiprocessors, int *shared_bytes)
 {
     int device;
     cudaError_t e = cudaGetDevice(&device);
-    return e ? e : cudaDeviceGetAttribute(n, cudaDevAttrMultiProcessorCount, device);
+    if (!e)
+        e = cudaDeviceGetAttribute(multiprocessors, cudaDevAttrMultiProcessorCount, device);
+    if (!e)
+        e = cudaDeviceGetAttribute(shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    return e;
 }
 
 cudaError_t launch_plan(cudaStream_t stream, const struct attention_call *c, const float *lse,
@@ -242,7 +254,7 @@ cudaError_t launch_plan(cudaStream_t stream, const struct attention_call *c, con
 
 /* The call of a shape, and its plan; lse and delta are backward's. No rows: cudaSuccess. */
 cudaError_t begin(cudaStream_t stream, struct attention_call *c, const struct attn_shape *s,
-                  const float *lse, const float *delta, void *workspace)
+                  bool sums_dq, const float *lse, const float *delta, void *workspace)
 {
     cudaError_t e;
 
@@ -251,19 +263,19 @@ cudaError_t begin(cudaStream_t stream, struct attention_call *c, const struct at
     if (s->rows == 0)
         return cudaSuccess;
     *c = { *s };
-    plan_cut(&c->p, s, workspace);
+    plan_cut(&c->p, s, sums_dq, workspace);
     c->unit = s->scale * 1.4426950408889634f;
-    if ((e = multiprocessors(&c->sms)) != cudaSuccess)
+    if ((e = limits_of_gpu(&c->sms, &c->shared_bytes)) != cudaSuccess)
         return e;
     return launch_plan(stream, c, lse, delta);
 }
 
 } /* namespace */
 
-size_t attention_workspace_bytes(const struct attn_shape *s)
+size_t attention_workspace_bytes(const struct attn_shape *s, bool portable, bool backward)
 {
     struct attention_plan p;
-    return plan_cut(&p, s, NULL);
+    return plan_cut(&p, s, portable && backward, NULL);
 }
 
 cudaError_t attention_forward(cudaStream_t stream, const struct attn_shape *s, bool portable,
@@ -271,7 +283,7 @@ cudaError_t attention_forward(cudaStream_t stream, const struct attn_shape *s, b
                               void *workspace)
 {
     struct attention_call c;
-    cudaError_t e = begin(stream, &c, s, NULL, NULL, workspace);
+    cudaError_t e = begin(stream, &c, s, false, NULL, NULL, workspace);
 
     if (e != cudaSuccess || s->rows == 0)
         return e;
@@ -285,7 +297,7 @@ cudaError_t attention_backward(cudaStream_t stream, const struct attn_shape *s, 
                                void *workspace)
 {
     struct attention_call c;
-    cudaError_t e = begin(stream, &c, s, lse, delta, workspace);
+    cudaError_t e = begin(stream, &c, s, portable, lse, delta, workspace);
 
     if (e != cudaSuccess || s->rows == 0)
         return e;
@@ -297,7 +309,7 @@ void gpu_attention(struct ops *o, struct tensor out, struct tensor lse, struct t
                    struct tensor k, struct tensor v, const struct attn_shape *s)
 {
     struct cuda_ops *c = cuda_of(o);
-    void *workspace = cuda_workspace(c, attention_workspace_bytes(s));
+    void *workspace = cuda_workspace(c, attention_workspace_bytes(s, c->portable, false));
 
     assert(q.dtype == DT_BF16 && lse.dtype == DT_F32);
     if (workspace)
@@ -310,7 +322,7 @@ void gpu_attention_bwd(struct ops *o, struct tensor dq, struct tensor dk, struct
                        struct tensor lse, struct tensor delta, const struct attn_shape *s)
 {
     struct cuda_ops *c = cuda_of(o);
-    void *workspace = cuda_workspace(c, attention_workspace_bytes(s));
+    void *workspace = cuda_workspace(c, attention_workspace_bytes(s, c->portable, true));
 
     assert(lse.dtype == DT_F32 && delta.dtype == DT_F32);
     if (workspace)

@@ -3,7 +3,7 @@
  * The kernels behind the ops attention and attention_bwd, without struct ops:
  *
  *     struct attn_shape s = { rows, heads, 128, cu, ncu, cu_mul, window, 0.1f };
- *     void *ws = ... attention_workspace_bytes(&s) bytes of device memory, 256-byte aligned ...
+ *     void *ws = ... attention_workspace_bytes(&s, portable, true) bytes, 256-byte aligned ...
  *     e = attention_forward(stream, &s, portable, out, lse, q, k, v, ws);
  *     e = attention_backward(stream, &s, portable, dq, dk, dv, dout, q, k, v, lse, delta, ws);
  *
@@ -30,7 +30,7 @@
 /* Bytes that a forward or a backward call needs. The shape's head_dim is 32, 64 or 128; cu is in
  * device memory, not descending from 0, entries past the last document >= all tokens; window >= 0,
  * scale > 0. */
-size_t attention_workspace_bytes(const struct attn_shape *s);
+size_t attention_workspace_bytes(const struct attn_shape *s, bool portable, bool backward);
 
 /* cudaErrorInvalidValue for a shape outside the above; else the launches' own errors.
  * portable: the kernels for any GPU (attention_mma.cu), else Hopper's, as cuda_ops.portable. */

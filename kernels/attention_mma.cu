@@ -8,13 +8,16 @@
  * tile does not meet are skipped by its warps, whole ones are not masked.
  *
  *   forward    q in registers; for each 64 keys S = q k^T, online softmax, out += P v
- *   backward   by key dk and dv, by query dq, as sm90/attention_bwd.cu has it: the same sums in the
- *              same form, S and dP computed in both, nothing accumulated in memory, no atomics:
- *              the same bits in every run. 32 rows at a time, so that tile and stages fit in 97 KB
- *              at 128 channels (the least that a GPU has is 99 KB).
+ *   backward   a tile of keys and values, 64 queries and dout at a time: S^T = k q^T and
+ *              dP^T = v dout^T, dv += P^T dout, dk += dS^T q in registers; dS through shared memory
+ *              for dq = dS k. The tiles that a query sees add to its dq one after the other, the
+ *              nearest first: each takes the f32 sum of the one before from memory when that has
+ *              counted itself in, the last one rounds it. The order is fixed: the same bits in
+ *              every run. 32 queries at a time where 64 do not fit (128 channels: 129 KB; a GPU
+ *              has at least 99 KB): the same sums in the same order.
  *
- * FLOP a pair of query and key: 4 E forward, 14 E backward. Bytes: each tensor once, and what
- * streams again from the L2 for each tile that meets it.
+ * FLOP a pair of query and key: 4 E forward, 10 E backward. Bytes: each tensor once, what streams
+ * again from the L2 for each tile that meets it, and 8 E for dq of a query and a tile of keys.
  * Source: FlashAttention-2, arXiv 2307.08691; PTX ISA 9.0, fragments of mma.m16n8k16.
  */
 #include "attention_plan.cuh"
@@ -24,7 +27,7 @@
 namespace
 {
 
-enum { THREADS = 256, KEYS = 64, STREAMED = 32 }; /* rows of a streamed block: forward, backward */
+enum { THREADS = 256, KEYS = 64 /* of a block that streams past in forward */ };
 
 /* -- rows in shared memory ------------------------------------------------------------------ */
 
@@ -114,6 +117,18 @@ __device__ __forceinline__ void add_rows(float (&d)[E / 2], const uint32_t (&p)[
         }
 }
 
+/* A warp's 16 rows of N packed numbers into shared memory. */
+template <int N> __device__ __forceinline__ void put_rows(uint32_t to, const uint32_t (&p)[N / 4])
+{
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < N / 4; i++) /* register i: columns 8 (i / 2) .., rows + 8 (i % 2) */
+        asm volatile("st.shared.b32 [%0], %1;" ::"r"(to + chunk_at<N>(lane / 4 + i % 2 * 8, i / 2) +
+                                                     lane % 4 * 4),
+                     "r"(p[i])
+                     : "memory");
+}
+
 /* A warp's 16 rows of results, packed, to rows `row` .. of out, through shared memory that no other
  * warp touches: 16 E numbers at `staging`. */
 template <int E>
@@ -122,12 +137,7 @@ __device__ __forceinline__ void leave(bf16 *out, uint32_t staging, const uint32_
 {
     const int lane = threadIdx.x % 32;
     __syncwarp();
-#pragma unroll
-    for (int i = 0; i < E / 4; i++) /* register i: columns 8 (i / 2) .., rows + 8 (i % 2) */
-        asm volatile("st.shared.b32 [%0], %1;" ::"r"(
-                         staging + chunk_at<E>(lane / 4 + i % 2 * 8, i / 2) + lane % 4 * 4),
-                     "r"(p[i])
-                     : "memory");
+    put_rows<E>(staging, p);
     __syncwarp();
 #pragma unroll
     for (int i = lane; i < 16 * (E / 8); i += 32) {
@@ -221,125 +231,208 @@ __global__ void __launch_bounds__(THREADS, 1)
 
 /* -- backward --------------------------------------------------------------------------------- */
 
-/* By key x = k, v, y = q, dout, d = dk, dv; by query x = q, dout, y = k, v, d1 = dq. */
 struct backward_args {
-    bf16 *d1, *d2;
-    const bf16 *x1, *x2, *y1, *y2;
+    bf16 *dq, *dk, *dv;
+    const bf16 *dout, *q, *k, *v;
 };
 
-/* The tile's x1, x2, and two stages of y1, y2 and of lse / ln 2 and delta of their rows. */
-template <int E> struct backward_smem {
-    char x[2][TILE * E * 2];
-    char y[2][2][STREAMED * E * 2];
-    float stat[2][2][STREAMED];
+/* The tile's keys and values, queries of two steps, dout and dS^T of one, and lse / ln 2 and delta
+ * of two. */
+template <int E, int N> struct backward_smem {
+    char k[TILE * E * 2], v[TILE * E * 2];
+    char q[2][N * E * 2], dout[N * E * 2];
+    char ds[TILE * N * 2];
+    float stat[2][2][N];
 };
 
-template <int E, bool BY_KEY>
-__device__ __forceinline__ void copy_streamed(const struct attention_call &c,
-                                              const struct backward_args &t, backward_smem<E> *sm,
-                                              int to, int head, int row)
+/* dq of N queries, dealt to the warps: each has M times 16 rows and C times 16 channels. */
+template <int E, int N> struct dq_part {
+    enum { ACROSS = E < 64 ? 2 : 4, M = N * ACROSS / 128, C = E / ACROSS / 16, SUMS = 8 * M * C };
+    int row, chunk; /* first row, first 8 channels */
+    __device__ __forceinline__ dq_part()
+        : row(threadIdx.x / 32 / ACROSS * 16 * M), chunk(threadIdx.x / 32 % ACROSS * 2 * C)
+    {
+    }
+};
+
+/* d += dS k over keys `from` .. to - 1 of the tile. */
+template <int E, int N>
+__device__ __forceinline__ void add_dq(float (&d)[dq_part<E, N>::SUMS], const dq_part<E, N> &part,
+                                       uint32_t ds, uint32_t k, int from, int to)
 {
-    copy_rows<E, STREAMED>(address(sm->y[to][0]), t.y1, c.s, head, row);
-    copy_rows<E, STREAMED>(address(sm->y[to][1]), t.y2, c.s, head, row);
-    if (BY_KEY && threadIdx.x < 2 * STREAMED / 4) {
-        const int which = threadIdx.x / (STREAMED / 4), at = threadIdx.x % (STREAMED / 4) * 4;
+    typedef dq_part<E, N> own;
+    const int lane = threadIdx.x % 32;
+    for (int key = from; key < to; key += 16) {
+        uint32_t a[own::M][4], b[4];
+#pragma unroll
+        for (int m = 0; m < own::M; m++)
+            load_turned(a[m], ds + chunk_at<N>(key + lane % 8 + lane / 16 * 8,
+                                               part.row / 8 + 2 * m + lane / 8 % 2));
+#pragma unroll
+        for (int n = 0; n < own::C; n++) {
+            load_turned(b, k + chunk_at<E>(key + lane % 16, part.chunk + 2 * n + lane / 16));
+#pragma unroll
+            for (int m = 0; m < own::M; m++) {
+                mma(d + 8 * (m * own::C + n), a[m], b[0], b[1]);
+                mma(d + 8 * (m * own::C + n) + 4, a[m], b[2], b[3]);
+            }
+        }
+    }
+}
+
+/* This thread's sums of N queries as the tiles of keys hand them on, and back. */
+template <int SUMS> __device__ __forceinline__ void load_sums(float (&d)[SUMS], const float4 *from)
+{
+#pragma unroll
+    for (int i = 0; i < SUMS / 4; i++) {
+        const float4 x = __ldcg(from + i * THREADS + threadIdx.x);
+        d[4 * i] = x.x, d[4 * i + 1] = x.y, d[4 * i + 2] = x.z, d[4 * i + 3] = x.w;
+    }
+}
+template <int SUMS> __device__ __forceinline__ void save_sums(float4 *to, const float (&d)[SUMS])
+{
+#pragma unroll
+    for (int i = 0; i < SUMS / 4; i++)
+        to[i * THREADS + threadIdx.x] =
+            make_float4(d[4 * i], d[4 * i + 1], d[4 * i + 2], d[4 * i + 3]);
+}
+
+/* Finished sums times scale to rows `row` .. of dq. */
+template <int E, int N>
+__device__ __forceinline__ void leave_dq(bf16 *dq, const dq_part<E, N> &part,
+                                         const float (&d)[dq_part<E, N>::SUMS],
+                                         const struct attn_shape &s, int head, int row)
+{
+    typedef dq_part<E, N> own;
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < own::SUMS; i += 2) {
+        const int r = row + part.row + i / (8 * own::C) * 16 + lane / 4 + i / 2 % 2 * 8;
+        const int channel = 8 * part.chunk + i / 4 % (2 * own::C) * 8 + lane % 4 * 2;
+        if (r < s.rows)
+            *(uint32_t *)(dq + ((int64_t)r * s.heads + head) * E + channel) =
+                bf16_pack(d[i] * s.scale, d[i + 1] * s.scale);
+    }
+}
+
+template <int E, int N>
+__device__ __forceinline__ void copy_queries(const struct attention_call &c, const bf16 *q,
+                                             backward_smem<E, N> *sm, int to, int head, int row)
+{
+    copy_rows<E, N>(address(sm->q[to]), q, c.s, head, row);
+    if (threadIdx.x < 2 * N / 4) {
+        const int which = threadIdx.x / (N / 4), at = threadIdx.x % (N / 4) * 4;
         const float *from = (which ? c.p.delta : c.p.lse2) + (int64_t)head * c.p.padded + row + at;
         copy_16(address(&sm->stat[to][which][at]), from, true);
     }
-    copies_commit();
 }
 
-/* lse / ln 2 and delta that belong to sum j of s: by key of its column, by query of its row. */
-template <bool BY_KEY>
-__device__ __forceinline__ float stat_of(const float *columns, const float (&rows)[2], int j)
-{
-    return BY_KEY ? columns[j / 4 * 8 + threadIdx.x % 4 * 2 + j % 2] : rows[j / 2 % 2];
-}
-
-template <int E, bool BY_KEY>
+/* One block a tile of keys and head. Tiles are taken from the last one down: the dq of N queries
+ * goes from their own tile of keys to the one before it, down to the first that they see, and a
+ * tile that is waited for has been taken earlier. N queries a step. */
+template <int E, int N>
 __global__ void __launch_bounds__(THREADS, 1)
     backward_kernel(const struct attention_call c, const struct backward_args t)
 {
     extern __shared__ __align__(128) char raw[];
-    backward_smem<E> *const sm = (backward_smem<E> *)raw;
-    const struct reach reach = (BY_KEY ? c.p.by_key : c.p.by_query)[blockIdx.x];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int far = BY_KEY ? warp / 4 : 1 - warp / 4;
-    const int tile_row = reach.tile * TILE, first = tile_row + 16 * warp, row = first + lane / 4;
+    __shared__ int taken;
+    backward_smem<E, N> *const sm = (backward_smem<E, N> *)raw;
+    if (threadIdx.x == 0)
+        taken = atomicAdd(&c.p.next[1], 1);
+    __syncthreads();
+    const int tile = c.p.tiles - 1 - taken / c.s.heads, head = taken % c.s.heads;
+    const struct reach reach = c.p.found[1][tile];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, far = warp / 4;
+    const int tile_row = tile * TILE, first = tile_row + 16 * warp, row = first + lane / 4;
     const int blocks = reach_part(reach.blocks, far), whole = reach_part(reach.whole, far);
-    const int steps = reach_blocks(reach.blocks) * (BLOCK / STREAMED);
-    const uint32_t x1 = address(sm->x[0]), x2 = address(sm->x[1]);
-    /* By query there are registers for x; by key they hold dv. */
-    uint32_t x1_rows[BY_KEY ? 1 : E / 16][4], x2_rows[BY_KEY ? 1 : E / 16][4];
-    uint32_t packed[STREAMED / 4], result[E / 4];
-    float s[STREAMED / 2], dp[STREAMED / 2], d1[E / 2], d2[BY_KEY ? E / 2 : 1];
-    float lse2[2] = {}, delta[2] = {};
-    int lo[2], len[2];
+    const int steps = reach_blocks(reach.blocks) * (BLOCK / N);
+    const uint32_t k = address(sm->k), v = address(sm->v), dout = address(sm->dout);
+    const uint32_t ds = address(sm->ds);
+    const int lo[2] = { row, row + 8 };
+    const int len[2] = { c.p.end[row] - row, c.p.end[row + 8] - row - 8 };
+    const dq_part<E, N> part;
+    /* Of each N queries of this head: tiles of keys that have added to dq, and their sum. */
+    const int64_t parts = (int64_t)head * (c.p.padded / N);
+    int *const added = c.p.added + parts;
+    float4 *const sums = (float4 *)c.p.dq_sums + parts * (N * E / 4);
+    float dk[E / 2], dv[E / 2];
 
-    /* First row of what streams past in step j. */
-    auto row_of = [&](int j) {
-        const int i = j / (BLOCK / STREAMED) * BLOCK;
-        return (BY_KEY ? tile_row + i : tile_row + BLOCK - i) + j % (BLOCK / STREAMED) * STREAMED;
-    };
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const int r = row + 8 * h;
-        const int64_t at = (int64_t)reach.head * c.p.padded + r;
-        lo[h] = BY_KEY ? r : c.p.start[r];
-        len[h] = BY_KEY ? c.p.end[r] - r : r - lo[h];
-        if (!BY_KEY)
-            lse2[h] = c.p.lse2[at], delta[h] = c.p.delta[at];
-    }
-    copy_rows<E, TILE>(x1, t.x1, c.s, reach.head, tile_row);
-    copy_rows<E, TILE>(x2, t.x2, c.s, reach.head, tile_row);
-    copy_streamed<E, BY_KEY>(c, t, sm, 0, reach.head, row_of(0));
-    set_zero(d1);
-    set_zero(d2);
+    copy_rows<E, TILE>(k, t.k, c.s, head, tile_row);
+    copy_rows<E, TILE>(v, t.v, c.s, head, tile_row);
+    copy_queries<E, N>(c, t.q, sm, 0, head, tile_row);
+    copy_rows<E, N>(dout, t.dout, c.s, head, tile_row);
+    copies_commit();
+    set_zero(dk);
+    set_zero(dv);
     for (int j = 0; j < steps; j++) {
-        const int mine = j / (BLOCK / STREAMED) - far, at = row_of(j);
+        const int block = j / (BLOCK / N), mine = block - far, at = tile_row + j * N;
+        const int before = j / (TILE / N); /* tiles of keys between these queries' own and this */
+        const bool last = c.p.start[at / BLOCK * BLOCK] / TILE == tile;
+        const uint32_t q = address(sm->q[j % 2]);
+        const float *const stat = sm->stat[j % 2][0];
+        float s[N / 2], dp[N / 2];
+        uint32_t packed[N / 4];
+
         copies_wait<0>();
-        __syncthreads(); /* step j is there, and nobody reads the one before */
+        if (threadIdx.x == 0 && before > 0) {
+            while (*(volatile int *)&added[at / N] < before)
+                ;
+            __threadfence();
+        }
+        __syncthreads(); /* step j and the sum so far are there, nobody is in step j - 1 */
+        if (threadIdx.x == 0 && j > 0) {
+            __threadfence();
+            *(volatile int *)&added[at / N - 1] = (j - 1) / (TILE / N) + 1;
+        }
         if (j + 1 < steps)
-            copy_streamed<E, BY_KEY>(c, t, sm, (j + 1) % 2, reach.head, row_of(j + 1));
-        if constexpr (!BY_KEY)
-            if (j == 0) {
-                load_steps<E>(x1_rows, x1, 16 * warp);
-                load_steps<E>(x2_rows, x2, 16 * warp);
-            }
-        if (mine < 0 || mine >= blocks)
-            continue;
-        if (mine == 0 && (BY_KEY ? at + STREAMED - 1 < first : at > first + 15))
-            continue; /* beside the diagonal */
-        const uint32_t y1 = address(sm->y[j % 2][0]), y2 = address(sm->y[j % 2][1]);
-        if constexpr (BY_KEY) {
-            dot_rows<E, STREAMED>(s, x1, 16 * warp, y1);
-            dot_rows<E, STREAMED>(dp, x2, 16 * warp, y2);
-        } else {
-            dot_rows<E, STREAMED>(s, x1_rows, y1);
-            dot_rows<E, STREAMED>(dp, x2_rows, y2);
-        }
-        if (mine == 0 || mine >= whole)
-            mask_block(s, at + lane % 4 * 2, lo, len);
+            copy_queries<E, N>(c, t.q, sm, (j + 1) % 2, head, at + N);
+        const bool works = mine >= 0 && mine < blocks;
+        if (works) {
+            dot_rows<E, N>(s, k, 16 * warp, q);
+            dot_rows<E, N>(dp, v, 16 * warp, dout);
+            if (mine == 0 || mine >= whole)
+                mask_block(s, at + lane % 4 * 2, lo, len);
 #pragma unroll
-        for (int i = 0; i < STREAMED / 2; i++) {
-            const float shift = stat_of<BY_KEY>(sm->stat[j % 2][0], lse2, i);
-            s[i] = exp2_approx(fmaf(s[i], c.unit, -shift));
-            dp[i] = s[i] * (dp[i] - stat_of<BY_KEY>(sm->stat[j % 2][1], delta, i));
-        }
-        if constexpr (BY_KEY) {
+            for (int i = 0; i < N / 2; i++) {
+                const int column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+                s[i] = exp2_approx(fmaf(s[i], c.unit, -stat[column]));
+                dp[i] = s[i] * (dp[i] - stat[N + column]);
+            }
             pack_rows(packed, s);
-            add_rows<E, STREAMED>(d2, packed, y2);
+            add_rows<E, N>(dv, packed, dout);
+            pack_rows(packed, dp);
+            put_rows<N>(ds + 16 * warp * N * 2, packed);
         }
-        pack_rows(packed, dp);
-        add_rows<E, STREAMED>(d1, packed, y1);
+        float dq[dq_part<E, N>::SUMS];
+        if (before > 0)
+            load_sums(dq, sums + (int64_t)(at / N) * (N * E / 4));
+        else
+            set_zero(dq);
+        if (works)
+            add_rows<E, N>(dk, packed, q);
+        __syncthreads(); /* dS of all warps is there, and nobody reads dout */
+        if (j + 1 < steps)
+            copy_rows<E, N>(dout, t.dout, c.s, head, at + N);
+        copies_commit();
+        /* The halves of the tile that meet these queries. */
+        const int from = block < reach_part(reach.blocks, 0) ? 0 : BLOCK;
+        const int to = block > 0 && block <= reach_part(reach.blocks, 1) ? TILE : BLOCK;
+        add_dq<E, N>(dq, part, ds, k, from, to);
+        if (last)
+            leave_dq<E, N>(t.dq, part, dq, c.s, head, at);
+        else
+            save_sums(sums + (int64_t)(at / N) * (N * E / 4), dq);
     }
-    /* Only this warp reads its rows of x. */
-    round_rows<E>(result, d1, c.s.scale, c.s.scale);
-    leave<E>(t.d1, x1 + 16 * warp * E * 2, result, c.s, reach.head, first);
-    if constexpr (BY_KEY) {
-        round_rows<E>(result, d2, 1, 1);
-        leave<E>(t.d2, x2 + 16 * warp * E * 2, result, c.s, reach.head, first);
+    __syncthreads(); /* nobody reads k */
+    if (threadIdx.x == 0) {
+        __threadfence();
+        *(volatile int *)&added[(tile_row + (steps - 1) * N) / N] = (steps - 1) / (TILE / N) + 1;
     }
+    uint32_t result[E / 4];
+    round_rows<E>(result, dk, c.s.scale, c.s.scale);
+    leave<E>(t.dk, k + 16 * warp * E * 2, result, c.s, head, first);
+    round_rows<E>(result, dv, 1, 1);
+    leave<E>(t.dv, v + 16 * warp * E * 2, result, c.s, head, first);
 }
 
 /* -- host -------------------------------------------------------------------------------------- */
@@ -356,15 +449,11 @@ cudaError_t launch(void (*kernel)(struct attention_call, A), int bytes, cudaStre
     return cudaGetLastError();
 }
 
-template <int E>
-cudaError_t backward(cudaStream_t stream, const struct attention_call *c, void *dq, void *dk,
-                     void *dv, const bf16 *dout, const bf16 *q, const bf16 *k, const bf16 *v)
+template <int E, int N>
+cudaError_t backward(cudaStream_t stream, const struct attention_call *c,
+                     const struct backward_args &t)
 {
-    const int bytes = (int)sizeof(backward_smem<E>);
-    const struct backward_args by_key = { (bf16 *)dk, (bf16 *)dv, k, v, q, dout };
-    const struct backward_args by_query = { (bf16 *)dq, NULL, q, dout, k, v };
-    cudaError_t e = launch(backward_kernel<E, true>, bytes, stream, c, by_key);
-    return e ? e : launch(backward_kernel<E, false>, bytes, stream, c, by_query);
+    return launch(backward_kernel<E, N>, (int)sizeof(backward_smem<E, N>), stream, c, t);
 }
 
 } /* namespace */
@@ -385,13 +474,15 @@ cudaError_t attention_mma_backward(cudaStream_t stream, const struct attention_c
                                    void *dk, void *dv, const void *dout, const void *q,
                                    const void *k, const void *v)
 {
-    auto run = [&](auto by_head_size) {
-        return by_head_size(stream, c, dq, dk, dv, (const bf16 *)dout, (const bf16 *)q,
-                            (const bf16 *)k, (const bf16 *)v);
-    };
+    const struct backward_args t = { (bf16 *)dq,         (bf16 *)dk,      (bf16 *)dv,
+                                     (const bf16 *)dout, (const bf16 *)q, (const bf16 *)k,
+                                     (const bf16 *)v };
     switch (c->s.head_dim) {
-    case 32: return run(backward<32>);
-    case 64: return run(backward<64>);
-    default: return run(backward<128>);
+    case 32: return backward<32, 64>(stream, c, t);
+    case 64: return backward<64, 64>(stream, c, t);
+    default:
+        return c->shared_bytes < (int)sizeof(backward_smem<128, 64>)
+                   ? backward<128, 32>(stream, c, t)
+                   : backward<128, 64>(stream, c, t);
     }
 }

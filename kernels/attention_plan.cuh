@@ -41,12 +41,16 @@ struct attention_plan { /* in the workspace */
     struct reach *by_query, *by_key; /* (items + 1): in the order of work, and the end */
     struct reach *found[2]; /* (tiles) scratch */
     float *lse2, *delta; /* (heads, padded): backward only; lse / ln 2 */
+    /* Portable backward: of 32 or 64 queries, sums of dq and how many tiles have added to them. */
+    float *dq_sums; /* (heads, padded, head_dim) */
+    int *added; /* (heads, padded / 32): 0 at the beginning */
 };
 
 struct attention_call {
     struct attn_shape s;
     struct attention_plan p;
     int sms; /* multiprocessors */
+    int shared_bytes; /* that a block may have */
     float unit; /* scale / ln 2 */
     float *lse; /* forward: written */
 };

@@ -157,7 +157,7 @@ static inline void poison(struct buffers *b)
     for (bf16 *p : outs)
         TRY(cudaMemset(p, 0xff, bytes));
     TRY(cudaMemset(b->lse, 0xff, ((size_t)b->s.rows * b->s.heads + 64) * sizeof(float)));
-    TRY(cudaMemset(b->workspace, 0xff, attention_workspace_bytes(&b->s)));
+    TRY(cudaMemset(b->workspace, 0xff, attention_workspace_bytes(&b->s, portable, true)));
 }
 
 static inline void buffers_new(struct buffers *b, const struct shape_case *c, uint64_t seed)
@@ -187,7 +187,7 @@ static inline void buffers_new(struct buffers *b, const struct shape_case *c, ui
     b->lse = (float *)device(((size_t)rows * c->heads + 64) * sizeof(float));
     b->delta = (float *)device((size_t)rows * c->heads * sizeof(float));
     TRY(cudaMemset(b->delta, 0, (size_t)rows * c->heads * sizeof(float)));
-    b->workspace = device(attention_workspace_bytes(&b->s));
+    b->workspace = device(attention_workspace_bytes(&b->s, portable, true));
     poison(b);
     TRY(cudaDeviceSynchronize());
 }

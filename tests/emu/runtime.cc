@@ -324,7 +324,9 @@ cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr what, int)
     case cudaDevAttrMultiProcessorCount: /* few: blocks that take more than one tile */
         *v = random_below(2) ? 132 : 2 + random_below(6);
         break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *v = shared_max(); break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: /* or what the smallest of GPUs has */
+        *v = random_below(2) ? shared_max() : 99 << 10;
+        break;
     case cudaDevAttrL2CacheSize: *v = 60 << 20; break;
     case cudaDevAttrComputeCapabilityMajor: *v = 9; break;
     case cudaDevAttrComputeCapabilityMinor: *v = 0; break;
