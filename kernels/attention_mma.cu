@@ -159,9 +159,10 @@ struct forward_args {
     const bf16 *q, *k, *v;
 };
 
-template <int E> constexpr int forward_bytes() { return 2 * 2 * KEYS * E * 2; }
+/* Bytes of keys and values of a block; a stage has N blocks. */
+template <int E> constexpr int block_bytes() { return 2 * KEYS * E * 2; }
 
-template <int E>
+template <int E, int N>
 __global__ void __launch_bounds__(THREADS, 1)
     forward_kernel(const struct attention_call c, const struct forward_args t)
 {
@@ -170,7 +171,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, far = 1 - warp / 4;
     const int tile_row = reach.tile * TILE, first = tile_row + 16 * warp, row = first + lane / 4;
     const int blocks = reach_part(reach.blocks, far), whole = reach_part(reach.whole, far);
-    const int all = reach_blocks(reach.blocks), stage = 2 * KEYS * E * 2;
+    const int all = reach_blocks(reach.blocks), bytes = block_bytes<E>();
     const uint32_t memory = address(raw);
     const int lo[2] = { c.p.start[row], c.p.start[row + 8] };
     const int len[2] = { row - lo[0], row + 8 - lo[1] };
@@ -178,27 +179,31 @@ __global__ void __launch_bounds__(THREADS, 1)
     float s[32], p[32], out[E / 2];
     struct online o;
 
-    auto copy_keys = [&](int i) {
-        const uint32_t to = memory + i % 2 * stage;
-        const int key = tile_row + BLOCK - i * BLOCK;
-        copy_rows<E, KEYS>(to, t.k, c.s, reach.head, key);
-        copy_rows<E, KEYS>(to + stage / 2, t.v, c.s, reach.head, key);
-        copies_commit();
+    auto copy_stage = [&](int i) { /* blocks i .. i + N - 1 */
+                                   for (int end = min(i + N, all); i < end; i++) {
+                                       const uint32_t to = memory + i % (2 * N) * bytes;
+                                       const int key = tile_row + BLOCK - i * BLOCK;
+                                       copy_rows<E, KEYS>(to, t.k, c.s, reach.head, key);
+                                       copy_rows<E, KEYS>(to + bytes / 2, t.v, c.s, reach.head,
+                                                          key);
+                                   }
+                                   copies_commit();
     };
-    copy_rows<E, TILE>(memory + stage, t.q, c.s, reach.head, tile_row); /* where block 1 goes */
+    copy_rows<E, TILE>(memory + N * bytes, t.q, c.s, reach.head, tile_row); /* where block N goes */
     copies_commit();
-    copy_keys(0);
+    copy_stage(0);
     copies_wait<1>();
     __syncthreads();
-    load_steps<E>(q, memory + stage, 16 * warp);
+    load_steps<E>(q, memory + N * bytes, 16 * warp);
     set_zero(out);
     for (int i = 0; i < all; i++) {
-        const uint32_t k = memory + i % 2 * stage, v = k + stage / 2;
+        const uint32_t k = memory + i % (2 * N) * bytes, v = k + bytes / 2;
         const int mine = i - far;
-        copies_wait<0>();
-        __syncthreads(); /* block i is there, and nobody reads the one before */
-        if (i + 1 < all)
-            copy_keys(i + 1);
+        if (i % N == 0) {
+            copies_wait<0>();
+            __syncthreads(); /* the stage is there, and nobody reads the one before */
+            copy_stage(i + N);
+        }
         if (mine < 0 || mine >= blocks)
             continue;
         dot_rows<E, KEYS>(s, q, k);
@@ -450,6 +455,13 @@ cudaError_t launch(void (*kernel)(struct attention_call, A), int bytes, cudaStre
 }
 
 template <int E, int N>
+cudaError_t forward(cudaStream_t stream, const struct attention_call *c,
+                    const struct forward_args &t)
+{
+    return launch(forward_kernel<E, N>, 2 * N * block_bytes<E>(), stream, c, t);
+}
+
+template <int E, int N>
 cudaError_t backward(cudaStream_t stream, const struct attention_call *c,
                      const struct backward_args &t)
 {
@@ -464,9 +476,11 @@ cudaError_t attention_mma_forward(cudaStream_t stream, const struct attention_ca
     const struct forward_args t = { (bf16 *)out, (const bf16 *)q, (const bf16 *)k,
                                     (const bf16 *)v };
     switch (c->s.head_dim) {
-    case 32: return launch(forward_kernel<32>, forward_bytes<32>(), stream, c, t);
-    case 64: return launch(forward_kernel<64>, forward_bytes<64>(), stream, c, t);
-    default: return launch(forward_kernel<128>, forward_bytes<128>(), stream, c, t);
+    case 32: return forward<32, 2>(stream, c, t);
+    case 64: return forward<64, 2>(stream, c, t);
+    default:
+        return c->shared_bytes < 4 * block_bytes<128>() ? forward<128, 1>(stream, c, t)
+                                                        : forward<128, 2>(stream, c, t);
     }
 }
 

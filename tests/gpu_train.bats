@@ -147,7 +147,7 @@ worst() { paste <(losses "$1") <(losses "$2") | awk '{ d = ($1 - $2) / $1; if (d
            -d "$SHARDS")
     run --separate-stderr "$GPT_BIN/gpt-train" "${small[@]}"
     [ "$status" -eq 0 ]
-    [[ "$stderr" == *"gpt-train: on the CPU, though $(visible) GPU"*" visible"* ]]
+    [[ "$stderr" == *"gpt-train: training on the CPU; $(visible) GPU"*" visible: --gpus N uses "* ]]
     run --separate-stderr "$GPT_BIN/gpt-train" "${small[@]}" --device cpu
     [ "$status" -eq 0 ]
     [[ "$stderr" != *visible* ]]
