@@ -427,7 +427,7 @@ static void heads(int T, const struct batch *b)
 static void the_head(int T, const struct batch *b)
 {
     double L = (double)T * V, G = 2.0 * T * D * V;
-    struct head_loss h = { b->tgt,     num,         3,  1, true, 100 / 448.f,
+    struct head_loss h = { b->tgt,     num,         3,  1, 0,    true, 100 / 448.f,
                            1.6f / 448, 0.75f / 448, 23, 5, 7.5f, {} };
     static const float mtp[3] = { 1, 0.5f, 0.25f };
 
