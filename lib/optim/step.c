@@ -403,6 +403,8 @@ void optim_outcome(struct optim *z, const struct step_schedule *at, bool skipped
 {
     const struct recipe *r = z->recipe;
 
+    if (!z->gate)
+        return;
     z->open--;
     for (int i = 0; i < r->n_params && skipped; i++)
         z->p[i].count -= adam_runs(z, at, i) ||

@@ -204,6 +204,7 @@ static void run_step(struct stage_bench *s, int i)
     if (step_launch(k, p, s->b))
         return;
     optim_finish(&k->optim, p);
+    optim_outcome(&k->optim, p, false);
 }
 
 static void swap_graphs(struct stage_bench *s)

@@ -59,6 +59,7 @@ static int count_step(struct rank *k, struct step_schedule *p)
     optim_prepare(&k->optim, p);
     int rc = step_launch(k, p, b);
     optim_finish(&k->optim, p);
+    optim_outcome(&k->optim, p, false);
     return rc;
 }
 
