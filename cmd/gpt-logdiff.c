@@ -61,7 +61,7 @@ static const struct opt table[] = {
     OPT_TEXT(0, "plot", "FILE", &o.plot, "loss curves, step times and loss against time as SVG"),
     OPT_SWITCH('f', "force", &o.force, "replace the file of --plot"),
     OPT_HEADING("Other"),
-    OPT_SWITCH(0, "follow", &o.follow, "read '-' as it grows and tell how it stands"),
+    OPT_SWITCH(0, "follow", &o.follow, "read '-' as it grows and say how that run stands"),
     OPT_NUMBER("threads", "N", &o.threads, 1, 64, "logs read at a time (one a processor)"),
     OPT_SWITCH('q', "quiet", &o.quiet, "do not name what could not be read"),
     OPT_END

@@ -46,7 +46,7 @@ static const struct opt table[] = {
     OPT_NUMBER("top-k", "K", &o.top_k, 0, 1e6, "draw from the K likeliest tokens; 0: all (0)"),
     OPT_REAL("top-p", "P", &o.top_p, 1e-9, 1,
              "draw from the likeliest tokens that have a probability of P together (1)"),
-    OPT_NUMBER("seed", "S", &o.seed, 0, 1e18, "of the draws (0)"),
+    OPT_NUMBER("seed", "S", &o.seed, 0, 1e18, "seed of the draws (0)"),
     OPT_NUMBER("count", "N", &o.count, 1, 1e6, "texts for each prompt (1)"),
     OPT_SWITCH(0, "ignore-end", &o.ignore_end, "never end a text before --tokens"),
     OPT_HEADING("Instead"),

@@ -539,7 +539,7 @@ int main(int argc, char **argv)
           "memory that the run may take, of the CPU's or of each GPU's (all that is left)", 1, 1e18,
           NULL },
         OPT_SWITCH(0, "fit", &o.fit,
-                   "where memory is short, take the keys that gpt-train proposes for it"),
+                   "where memory is short, set the keys that the message would propose"),
         { 'o', "output", "DIR", OPT_STR, &o.out, "write checkpoints into DIR", 0, 0, NULL },
         { 0, "resume", "DIR", OPT_STR, &o.resume,
           "continue from the newest checkpoint in DIR, from DIR itself, or from a packed one (-)",

@@ -47,7 +47,7 @@ static const struct opt table[] = {
     OPT_REAL("safety", "X", &o.safety, 0, 0,
              "rows take inputs too large by this share (0.02; fit, aol 0.01)"),
     OPT_REAL("cushion", "X", &o.cushion, 0, 0,
-             "polar: a row's interval is at least this part of its upper end (0.02)"),
+             "polar: a row's interval begins at X times its end, or above (0.02)"),
     OPT_NUMBER("degree", "N", &o.degree, 0, 0, "polar: 3, 5 or 7 (5)"),
     OPT_SWITCH(0, "no-rescale-last", &o.no_rescale_last,
                "polar: leave the last row as it is where the cushion acted"),

@@ -461,6 +461,17 @@ decoded() { "$GPT_BIN/gpt-tokshard" --tokenizer byte --decode "$1" 1:; }
     [[ $stderr = *" tokens in 1 document, and a document is not divided: --val-first takes tokens from its start, more files are more documents" ]]
     shard -o one --val-first --val-tokens 100 --force one.txt
     [ -e one/text_val_000000.bin ] && [ -e one/text_train_000001.bin ]
+    seq -f '{"text": "%.0f"}' 10000 29999 >short.jsonl # more documents than a micro-batch has room for
+    shard -o short --val-tokens 32768 short.jsonl
+    short=("${on[@]}" -q -d short -s schedule.steps=1 -s schedule.extension=0)
+    tool gpt-train "${short[@]}"
+    [ "$status" -eq 3 ]
+    [[ $stderr = *"found more: join short documents, or set a smaller data.val_chunk" ]]
+    tool gpt-train "${short[@]}" -s data.val_chunk=512 -s "stages.0=4096 3 512 1 1" -s data.chunks=2
+    [ "$status" -eq 3 ]
+    [[ $stderr = *"found more: join short documents, or set more data.chunks" ]]
+    tool gpt-train "${short[@]}" -s data.val_chunk=512 -s "stages.0=4096 3 512 1 1" -s data.chunks=8
+    [ "$status" -eq 0 ]
 }
 
 @test "11: --verify --full sees each byte of an index; shards that MANIFEST does not name are told" {

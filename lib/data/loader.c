@@ -157,7 +157,7 @@ static int too_many_pieces(const struct loader *l, int chunk, int tokens, int bo
 {
     return err_set(GPT_INPUT,
                    "%s: step %lld, chunk %d: expected at most %d documents in %d tokens, "
-                   "found more",
+                   "found more: join short documents, or set more data.chunks",
                    shard_path(l->now), (long long)l->next.step, chunk, bound - 1, tokens);
 }
 

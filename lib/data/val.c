@@ -152,7 +152,8 @@ static int fill_chunk(const struct val *v, const struct shard *s, int64_t pos, s
         if (++n > c->bound - 2)
             return err_set(GPT_INPUT,
                            "%s: token %lld: expected at most %d document starts in %d "
-                           "tokens, found more",
+                           "tokens, found more: join short documents, or set a smaller "
+                           "data.val_chunk",
                            shard_path(s), (long long)(pos + t), c->bound - 2, c->tokens);
         cu[n] = t;
     }

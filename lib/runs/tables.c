@@ -110,8 +110,8 @@ static void list_group(struct report *r, const struct group *g)
         n += snprintf(text + n, sizeof text - (size_t)n, "; %d more did not reach their end",
                       g->n - ended);
     if (g->again)
-        n += snprintf(text + n, sizeof text - (size_t)n, "; %d further %s",
-                      g->again, g->again == 1 ? "log of a counted run" : "logs of counted runs");
+        n += snprintf(text + n, sizeof text - (size_t)n, "; %d further %s", g->again,
+                      g->again == 1 ? "log of a counted run" : "logs of counted runs");
     n += snprintf(text + n, sizeof text - (size_t)n, ")");
     report_block_line(r, text, (size_t)n);
     report_block_end(r);
