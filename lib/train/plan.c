@@ -132,7 +132,7 @@ static void plan_ratios(const struct recipe *r, int ranks, struct report *out)
         if (p->comms == COMMS_REPLICATED)
             here += ring_bytes(r, p, ranks) * ranks;
     }
-    report_table(out, "ratio", NULL, "optimizer:s:bytes_of_NorMuon's ratio:f3");
+    report_table(out, "ratio", NULL, "optimizer:s:bytes_sent_for_NorMuon ratio:f3");
     report_row(out, "AdamW, ZeRO-1 on one flat buffer", 1.0);
     report_row(out, "Muon, ZeRO-1 on one flat buffer, split matrices gathered",
                (flat + flat_gathers(r, ranks)) / flat);
@@ -195,13 +195,15 @@ static void plan_schedule(const struct recipe *r, struct report *out)
 {
     struct step_schedule p, before = { .stage = -1 };
     int total = schedule_total(r);
-    report_line(out, "steps",
-                "schedule: %d steps; one line where the stage, the multiplier's stage or the tie "
-                "changes",
-                total);
-    report_table(out, "schedule", NULL,
-                 "step:i tokens:i chunk_tokens:i:T/chunk window_long:i:long window_short:i:short "
-                 "sequence:i lr:f4 momentum:f4 mtp:s note:s:");
+    report_line(
+        out, "steps",
+        "schedule: %d steps; a line where the stage or a window changes, the learning rate's "
+        "multiplier (lr) jumps, or head and embedding part",
+        total);
+    report_table(
+        out, "schedule", NULL,
+        "step:i tokens:i chunk_tokens:i:micro-batch window_long:i:long_window window_short:i:short_window "
+        "sequence:i:longest_piece lr:f4 momentum:f4 mtp:s:weights_of_losses note:s:");
     for (int s = 0; s <= total; s++) {
         schedule_at(r, s, &p);
         bool jump = p.lr > before.lr + 1e-12;
