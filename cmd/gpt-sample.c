@@ -30,7 +30,7 @@ static struct {
 static const struct opt table[] = {
     OPT_HEADING("The model"),
     OPT_TEXT('m', "model", "RUN", &o.model,
-             "a run's folder (its newest checkpoint), a checkpoint, or an exported .safetensors"),
+             "a run's folder, a checkpoint, an exported .safetensors; -: gpt-ckpt pack's on stdin"),
     OPT_TEXT('r', "recipe", "RECIPE", &o.recipe, "recipe of an exported file that has none"),
     OPT_WORD("tokenizer", &o.tokenizer, "gpt2|byte", "as the checkpoint says, else by its ids"),
     OPT_TEXT(0, "vocab", "FILE", &o.vocab, "vocabulary: rank file, vocab.bpe or tokenizer.json"),
@@ -344,6 +344,10 @@ static int check_options(int operands)
     o.json |= o.jsonl;
     if (!o.model)
         return err_set(GPT_USAGE, "expected -m RUN");
+    if (!rc && !strcmp(o.model, "-") && !o.data &&
+        (o.input ? !strcmp(o.input, "-") : !operands))
+        return err_set(GPT_USAGE,
+                       "-m - reads the model from stdin: prompts from PROMPT or --input FILE");
     if (!rc && operands && o.jsonl)
         return err_set(GPT_USAGE, "--jsonl is for --input and stdin, not for PROMPT");
     if (!rc && o.data && !o.score)

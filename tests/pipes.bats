@@ -262,6 +262,7 @@ declare -gA MORE=(
     ['gpt-logdiff -']=''
     ['gpt-logdiff --follow BASE -']=''
     ['gpt-sample --input -']='-q -n 1 -m run'
+    ['gpt-sample -m -']='-q -n 1 x'
     ['ns-coeffs polar']='-q'
     ['ns-coeffs eval -']=''
     ['ns-coeffs fit --spectrum=-']='-q --iters 2'

@@ -56,6 +56,28 @@ near() { awk -v a="$1" -v b="$2" -v e="$3" 'BEGIN { d = a - b; exit !(a ~ /[0-9]
     done
 }
 
+@test "a packed checkpoint on standard input gives the text of its folder, and leaves nothing behind" {
+    mkdir tmp
+    export TMPDIR=$PWD/tmp
+    sample -n 40 --temperature 0 "int " > a
+    "$GPT_BIN/gpt-ckpt" pack "$RUN" > packed
+    "$GPT_BIN/gpt-sample" -q -m - -n 40 --temperature 0 "int " < packed | cmp a -
+    echo "int " > prompts
+    "$GPT_BIN/gpt-sample" -q -m - -n 40 --temperature 0 --input prompts < packed | cmp a -
+    "$GPT_BIN/gpt-sample" -q -m - --score -d "$SHARDS" < packed | cmp - <(sample --score -d "$SHARDS")
+    head -c 100000 packed > cut
+    run --separate-stderr "$GPT_BIN/gpt-sample" -q -m - x < cut
+    [ "$status" -eq 3 ]
+    [[ $stderr = "gpt-sample: standard input: "* ]]
+    [ -z "$output" ]
+    [ -z "$(ls tmp)" ]
+    for wrong in "" "--input -" "--score --input -"; do
+        run --separate-stderr "$GPT_BIN/gpt-sample" -q -m - $wrong < packed
+        [ "$status" -eq 2 ]
+        [[ $stderr = "gpt-sample: -m - reads the model from stdin: prompts from PROMPT or --input FILE"* ]]
+    done
+}
+
 @test "the score of the validation tokens is the run's last val_loss" {
     run --separate-stderr sample --score -d "$SHARDS"
     [ "$status" -eq 0 ]

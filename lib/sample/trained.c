@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/num.h"
+#include "checkpoint/pack.h"
 #include "inspect/whole.h"
 
 /* -- what it says of itself ------------------------------------------------------- */
@@ -31,10 +32,19 @@ static int find_step(struct trained *t)
     return rc;
 }
 
+static int open_packed(struct trained *t)
+{
+    output_cleanup_on_signal();
+    int rc = temporary_dir_new(&t->unpacked);
+    if (!rc && !(rc = ckpt_unpack_into("-", t->unpacked.path)))
+        rc = inspect_open(&t->x, t->unpacked.path);
+    return rc;
+}
+
 int trained_open(struct trained *t, const char *path, const char *recipe)
 {
     *t = (struct trained){ 0 };
-    int rc = inspect_open(&t->x, path);
+    int rc = strcmp(path, "-") ? inspect_open(&t->x, path) : open_packed(t);
     if (!rc && recipe) {
         recipe_free(t->x.recipe);
         t->x.recipe = NULL;
@@ -59,6 +69,7 @@ int trained_open(struct trained *t, const char *path, const char *recipe)
 void trained_close(struct trained *t)
 {
     inspect_close(&t->x);
+    temporary_dir_remove(&t->unpacked);
     t->recipe = NULL;
 }
 

@@ -1,5 +1,5 @@
 /* trained.h - a trained model: recipe, step, tokenizer and weights of a run's newest checkpoint, of
- * one checkpoint, or of a file that gpt-ckpt exported.
+ * one checkpoint, of a packed one, or of a file that gpt-ckpt exported.
  *
  *     struct trained t;
  *     if ((rc = trained_open(&t, "run", NULL))) return rc;
@@ -12,6 +12,7 @@
 #ifndef SAMPLE_TRAINED_H
 #define SAMPLE_TRAINED_H
 
+#include "base/file.h"
 #include "inspect/inspect.h"
 #include "model/bank.h"
 #include "model/schedule.h"
@@ -19,12 +20,14 @@
 
 struct trained {
     struct inspect x;
+    struct temporary_dir unpacked; /* what was packed, until trained_close or a signal */
     struct recipe *recipe;
     int64_t step;
     char tokenizer[80]; /* as corpus.h has it; "" where the checkpoint does not say */
 };
 
-/* recipe: a file or name, for a file of tensors without one of its own; else NULL. */
+/* path "-": what gpt-ckpt pack wrote, on standard input.
+ * recipe: a file or name, for a file of tensors without one of its own; else NULL. */
 int trained_open(struct trained *t, const char *path, const char *recipe) MUST_CHECK;
 void trained_close(struct trained *t);
 /* Windows and rotation of its step: those with which the run would be validated now. */
