@@ -56,7 +56,10 @@ text_train_000001.bin" ]
     run --separate-stderr T --verify out
     [ "$status" -eq 3 ]
     [[ $stderr == *"found version 1: make these shards again" ]]
-    run --separate-stderr T --verify a.txt
+    run --separate-stderr T --verify a.txt # no shard
+    [ "$status" -eq 3 ]
+    [[ $stderr == *": a.txt: "*"expected a "* ]]
+    run --separate-stderr T --verify none
     [ "$status" -eq 4 ]
 }
 
