@@ -138,11 +138,18 @@ near() { awk -v a="$1" -v b="$2" -v e="$3" 'BEGIN { d = a - b; exit !(a ~ /[0-9]
     run --separate-stderr "$GPT_BIN/gpt-sample" -m "$BATS_TEST_TMPDIR/nothing" x
     [ "$status" -eq 4 ]
     cp -r "$RUN/step-000011" "$BATS_TEST_TMPDIR/step-000011"
-    # with the hash of its own, a MANIFEST of another version is told by its version: checkpoint_damage_test
     sed -i '1s/1$/2/' "$BATS_TEST_TMPDIR/step-000011/MANIFEST"
     run --separate-stderr "$GPT_BIN/gpt-sample" -m "$BATS_TEST_TMPDIR/step-000011" x
     [ "$status" -eq 3 ]
     [[ $stderr = *"step-000011/MANIFEST: expected XXH3 "*": it is damaged" ]]
+    # with the hash that it should have, which the message says, it is whole, and of another version
+    found=${stderr##*found } found=${found%%:*}
+    sed -i "\$s/.*/end $found/" "$BATS_TEST_TMPDIR/step-000011/MANIFEST"
+    run --separate-stderr "$GPT_BIN/gpt-sample" -m "$BATS_TEST_TMPDIR/step-000011" x
+    echo "$stderr"
+    [ "$status" -eq 3 ]
+    [[ $stderr = *"step-000011/MANIFEST: line 1: expected gpt checkpoint 1, found 'gpt checkpoint 2'"* ]]
+    [ -z "$output" ]
     run --separate-stderr sample --vocab "$BATS_TEST_TMPDIR/none" x
     [ "$status" -eq 4 ]
     run --separate-stderr sample --tokenizer gpt2 x
