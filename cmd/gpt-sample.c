@@ -344,8 +344,7 @@ static int check_options(int operands)
     o.json |= o.jsonl;
     if (!o.model)
         return err_set(GPT_USAGE, "expected -m RUN");
-    if (!rc && !strcmp(o.model, "-") && !o.data &&
-        (o.input ? !strcmp(o.input, "-") : !operands))
+    if (!rc && !strcmp(o.model, "-") && !o.data && (o.input ? !strcmp(o.input, "-") : !operands))
         return err_set(GPT_USAGE,
                        "-m - reads the model from stdin: prompts from PROMPT or --input FILE");
     if (!rc && operands && o.jsonl)

@@ -302,7 +302,7 @@ static int verify_shards(struct shard_stream *t, const char *path)
         if (shards++ && strcmp(path, "-"))
             rc = err_set(GPT_NO,
                          "%s: expected the end after one shard, found another (of several, "
-                         "-d - reads all, -d FILE the first)",
+                         "-d - reads all, -d FILE none)",
                          path);
         else if (!(rc = shard_skip(s, shard_size(s))) && !o.quiet)
             text_line(stdout, "%s: ok", strcmp(path, "-") ? path : shard_path(s));

@@ -51,6 +51,39 @@ same() { diff <(losses "$BATS_FILE_TMPDIR/files.log") <(losses "$1"); }
     [ -s one.zst.losses ]
 }
 
+@test "a file of several shards is refused, and - named, plain, zstd and gzip" {
+    shards > several.bin
+    zstd -qc several.bin > several.zst
+    gzip -c several.bin > several.gz
+    cp "$SH"/text_train_000001.bin padded.bin
+    printf 'more' >> padded.bin # what is no shard is ignored: gpt-shard(5)
+    train -d padded.bin --val "$SH" -s data.cycle=yes > padded.log
+    "$GPT_BIN/gpt-tokshard" -o frames --level 1 -q --tokenizer byte --shard-tokens 200k "$BATS_FILE_TMPDIR"/text.*
+    cat frames/*.bin.zst > several.bin.zst
+    for f in several.bin several.zst several.gz several.bin.zst; do
+        for command in "gpt-tokshard --tokenizer byte --stats" "gpt-tokshard --tokenizer byte --decode"; do
+            run --separate-stderr "$GPT_BIN"/$command $f
+            echo "$command $f: $stderr"
+            [ "$status" -eq 3 ]
+            [[ $stderr = *" $f: expected one shard, found another behind it: "*" - in its place (-d -) "* ]] ||
+                [[ $f = *.bin.zst && $stderr = *"damaged, or several shards (these with - and on standard input)"* ]]
+        done
+        "$GPT_BIN/gpt-tokshard" --tokenizer byte --stats - < $f | cmp - <(shards | "$GPT_BIN/gpt-tokshard" --tokenizer byte --stats -) ||
+            [[ $f = *.bin.zst ]] # of other shards
+    done
+    truncate -s -2 frames/text_train_000002.bin.zst
+    run --separate-stderr "$GPT_BIN/gpt-tokshard" --stats frames # not those of its other shards
+    [ "$status" -eq 3 ]
+    [[ $stderr = *"/text_train_000002.bin.zst: truncated: "* ]]
+    [ -z "$output" ]
+    for f in several.bin several.zst several.bin.zst; do
+        run --separate-stderr train -d $f --val "$SH" -s data.cycle=yes -s schedule.steps=400
+        echo "$f: $stderr"
+        [ "$status" -eq 3 ]
+        [[ $stderr = *" - "*"standard input"* ]]
+    done
+}
+
 @test "gpt-tokshard -o - | zstd | cat | gpt-train -d -" {
     bytes -o - --shard-tokens 200k "$BATS_FILE_TMPDIR"/text.* | zstd -1 | cat | train -d - --val "$SH" > p.log
     bytes -o x --shard-tokens 200k "$BATS_FILE_TMPDIR"/text.*

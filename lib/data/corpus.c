@@ -2,6 +2,7 @@
 #include "data/corpus.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <glob.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +39,35 @@ int shard_header_tokens(const void *header, size_t n, const char *path, int64_t 
     return 0;
 }
 
+int shard_check_end(const void *beyond, size_t n, const char *path)
+{
+    return !shard_begins(beyond, n)
+               ? 0
+               : err_set(GPT_INPUT,
+                         "%s: expected one shard, found another behind it: of several in a file "
+                         "all are read with - in its place (-d -) and the file on standard input",
+                         path);
+}
+
+/* Of a plain file of `bytes` bytes. */
+static int check_size(const char *path, int64_t bytes, int64_t tokens)
+{
+    int64_t end = SHARD_HEADER_BYTES + 2 * tokens;
+    char beyond[8];
+    int fd;
+
+    if (bytes < end)
+        return err_set(GPT_INPUT, "%s: truncated: expected %lld bytes for %lld tokens, found %lld",
+                       path, (long long)end, (long long)tokens, (long long)bytes);
+    if (bytes == end)
+        return 0;
+    if ((fd = open(path, O_RDONLY | O_CLOEXEC)) < 0)
+        return err_sys("cannot open '%s'", path);
+    ssize_t n = pread(fd, beyond, sizeof beyond, (off_t)end);
+    close(fd);
+    return n < 0 ? err_sys("cannot read '%s'", path) : shard_check_end(beyond, (size_t)n, path);
+}
+
 int shard_check_header(const char *path, int64_t *tokens)
 {
     const void *h;
@@ -56,11 +86,7 @@ int shard_check_header(const char *path, int64_t *tokens)
         return rc;
     if (stat(path, &st))
         return err_sys("cannot open '%s'", path);
-    if (S_ISREG(st.st_mode) && st.st_size < SHARD_HEADER_BYTES + 2 * *tokens)
-        return err_set(GPT_INPUT, "%s: truncated: expected %lld bytes for %lld tokens, found %lld",
-                       path, (long long)(SHARD_HEADER_BYTES + 2 * *tokens), (long long)*tokens,
-                       (long long)st.st_size);
-    return 0;
+    return S_ISREG(st.st_mode) ? check_size(path, st.st_size, *tokens) : 0;
 }
 
 /* What the MANIFEST says of the shard's frames; at most once for a shard. */
@@ -260,7 +286,8 @@ int corpus_open(struct corpus *c, const char *data, enum split split)
         if (!rc && c->n)
             rc = look_beside(c);
     }
-    if (!rc && !c->n)
+    bool none = !rc && !c->n;
+    if (none)
         rc = split != SPLIT_TRAIN
                  ? err_set(GPT_INPUT,
                            "%s: expected a validation shard, found none: make the shards with "
@@ -275,6 +302,7 @@ int corpus_open(struct corpus *c, const char *data, enum split split)
     xxh_release(&x);
     if (rc)
         corpus_release(c);
+    c->none = none;
     return rc;
 }
 

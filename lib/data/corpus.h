@@ -40,6 +40,7 @@ struct corpus {
     int bos; /* of the MANIFEST, also one beside the files; else CORPUS_BOS */
     int vocab_size; /* of the MANIFEST; 0 without one */
     char tokenizer[80]; /* of the MANIFEST: its name, a blank and the vocabulary's SHA-256; "" */
+    bool none; /* corpus_open failed for want of a shard of this split, and nothing else */
     char id[33]; /* XXH3-128 over name, tokens and (MANIFEST's) hash of each shard */
 };
 
@@ -57,7 +58,9 @@ int corpus_check_shard(const char *path, const struct manifest_shard *s) MUST_CH
 bool shard_begins(const void *bytes, size_t n);
 /* *tokens of a header; path is for messages. GPT_INPUT: it is none. */
 int shard_header_tokens(const void *header, size_t n, const char *path, int64_t *tokens) MUST_CHECK;
-/* Header and size of one file; *tokens from the header. "-" can still be read afterwards. */
+/* GPT_INPUT: what follows a shard's last token in its file, n bytes of it, begins another shard. */
+int shard_check_end(const void *beyond, size_t n, const char *path) MUST_CHECK;
+/* Header and size of one file, which holds no second shard as far as can be told without decoding; *tokens from the header. "-" can still be read afterwards. */
 int shard_check_header(const char *path, int64_t *tokens) MUST_CHECK;
 
 #endif

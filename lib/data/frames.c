@@ -59,7 +59,7 @@ static int read_entries(struct frames *t, const unsigned char *p, uint32_t n, si
     if (n && t->frame[n - 1].raw + t->frame[n - 1].raw_bytes != frames_end)
         return err_set(GPT_INPUT,
                        "%s: expected frames of %llu bytes as their table says, found "
-                       "%llu: damaged",
+                       "%llu: damaged, or several shards (these with - and on standard input)",
                        path, (unsigned long long)(t->frame[n - 1].raw + t->frame[n - 1].raw_bytes),
                        (unsigned long long)frames_end);
     return 0;

@@ -310,8 +310,8 @@ static int read_next(struct shard *s, struct zreader *z, uint64_t *at, uint64_t 
     const struct piece_range *p = s->piece ? &s->piece[s->scanned++] : NULL;
     uint64_t left = end - *at;
     size_t n = p ? p->end - p->begin : left < SHARD_FRAME_BYTES ? left : SHARD_FRAME_BYTES, got;
+    char beyond[8];
     size_t more = 0;
-    char beyond;
     int rc = (p ? zreader_read : zreader_some)(z, s->bytes + *at, n, &got);
 
     if (!rc && (p ? got < n : !got))
@@ -319,7 +319,9 @@ static int read_next(struct shard *s, struct zreader *z, uint64_t *at, uint64_t 
                      s->path, (unsigned long long)end, (long long)s->n,
                      (unsigned long long)(*at + got));
     if (!rc && *at + got == end && s->whole)
-        rc = zreader_some(z, &beyond, 1, &more); /* checks the last frame's checksum */
+        rc = zreader_read(z, beyond, sizeof beyond, &more); /* checks the last frame's checksum */
+    if (!rc && more)
+        rc = shard_check_end(beyond, more, s->path);
     if (!rc && p)
         rc = check_hash(s, p);
     if (!rc)

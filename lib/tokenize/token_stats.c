@@ -136,9 +136,10 @@ int token_stats_read(struct token_stats *s, const char *data, const struct vocab
         struct corpus c;
         int64_t open = 0;
 
-        if (corpus_open(&c, data, (enum split)split))
-            /* no shard of this split; if data is wrong, opening the other split fails, too */
+        if ((rc = corpus_open(&c, data, (enum split)split))) {
+            rc = c.none ? 0 : rc;
             continue;
+        }
         for (int i = 0; i < c.n && !rc; i++, shards++)
             if (!(rc = shard_open(&shard, c.shard[i].path, &want)))
                 rc = read_shard(s, shard, v, &open);
