@@ -105,7 +105,7 @@ worst() { paste <(losses "$1") <(losses "$2") | awk '{ d = ($1 - $2) / $1; if (d
 # Blocks of the head's rows change rounding alone: 2^-8 of a bf16 gradient, over a few steps.
 @test "the head in blocks of rows: losses as those of the whole, to rounding" {
     for fp8 in yes no; do
-        few=("${CALM[@]}" -s precision.head_fp8=$fp8 -s schedule.steps=9 -s schedule.extension=1 --device cuda)
+        few=("${CALM[@]}" -s precision.head_fp8="$fp8" -s schedule.steps=9 -s schedule.extension=1 --device cuda)
         train "${few[@]}" > "$BATS_TEST_TMPDIR/whole.log"
         train "${few[@]}" -s precision.head_block=48 > "$BATS_TEST_TMPDIR/block.log"
         run worst "$BATS_TEST_TMPDIR/whole.log" "$BATS_TEST_TMPDIR/block.log"

@@ -224,13 +224,13 @@ same() { diff <(losses "$BATS_FILE_TMPDIR/files.log") <(losses "$1"); }
     [ "$status" -eq 3 ]
     [[ $stderr == *"file 'rank0.safetensors.zst': expected XXH3 "* ]]
     [ ! -e cut ]
-    tar --format=ustar -cf less -C tar step-000008/MANIFEST step-000008/recipe.txt
-    run --separate-stderr "$GPT_BIN/gpt-ckpt" unpack -o cut < less
+    tar --format=ustar -cf less.tar -C tar step-000008/MANIFEST step-000008/recipe.txt
+    run --separate-stderr "$GPT_BIN/gpt-ckpt" unpack -o cut < less.tar
     [ "$status" -eq 3 ]
     [[ $stderr == *"expected the file 'rank0.safetensors.zst' of its MANIFEST, found none"* ]]
     echo more > tar/step-000008/more
-    tar --format=ustar -cf more -C tar step-000008/MANIFEST step-000008/more
-    run --separate-stderr "$GPT_BIN/gpt-ckpt" unpack -o cut < more
+    tar --format=ustar -cf more.tar -C tar step-000008/MANIFEST step-000008/more
+    run --separate-stderr "$GPT_BIN/gpt-ckpt" unpack -o cut < more.tar
     [ "$status" -eq 3 ]
     [[ $stderr == *"file 'more' is not one of its MANIFEST"* ]]
     [ ! -e cut ]
@@ -250,7 +250,7 @@ same() { diff <(losses "$BATS_FILE_TMPDIR/files.log") <(losses "$1"); }
     [ "$(head -c 4 e | od -An -tx1 | tr -d ' ')" = 28b52ffd ]
     "$GPT_BIN/gpt-ckpt" export run -o - --states --padding | cmp - <(zstd -dc e)
     "$GPT_BIN/gpt-ckpt" import -q - -o back < e
-    "$GPT_BIN/gpt-ckpt" diff -q run back > diff
+    "$GPT_BIN/gpt-ckpt" diff -q run back > diff.txt
 }
 
 @test "gpt-logdiff --follow: a zstd log as it grows, frame by frame" {

@@ -65,8 +65,8 @@ near() { awk -v a="$1" -v b="$2" -v e="$3" 'BEGIN { d = a - b; exit !(a ~ /[0-9]
     echo "int " > prompts
     "$GPT_BIN/gpt-sample" -q -m - -n 40 --temperature 0 --input prompts < packed | cmp a -
     "$GPT_BIN/gpt-sample" -q -m - --score -d "$SHARDS" < packed | cmp - <(sample --score -d "$SHARDS")
-    head -c 100000 packed > cut
-    run --separate-stderr "$GPT_BIN/gpt-sample" -q -m - x < cut
+    head -c 100000 packed > cut.tar
+    run --separate-stderr "$GPT_BIN/gpt-sample" -q -m - x < cut.tar
     [ "$status" -eq 3 ]
     [[ $stderr = "gpt-sample: standard input: "* ]]
     [ -z "$output" ]

@@ -135,7 +135,7 @@ static void print_words(const struct command *c)
                     printf("-%c\t%s\n", letter, argument(o));
             }
     for (const struct opt_words *w = opt_words; w && w->arg; w++)
-        for (int operand = 0; operand <= is_operand(c, w->arg); operand++) {
+        for (int operand = 0; operand < (is_operand(c, w->arg) ? 2 : 1); operand++) {
             printf("=%s\t", operand ? "" : w->arg);
             w->print(stdout);
             putchar('\n');

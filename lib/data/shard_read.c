@@ -309,9 +309,9 @@ static int read_next(struct shard *s, struct zreader *z, uint64_t *at, uint64_t 
 {
     const struct piece_range *p = s->piece ? &s->piece[s->scanned++] : NULL;
     uint64_t left = end - *at;
-    size_t n = p ? p->end - p->begin : left < SHARD_FRAME_BYTES ? left : SHARD_FRAME_BYTES, got;
+    size_t n = p ? p->end - p->begin : left < SHARD_FRAME_BYTES ? left : SHARD_FRAME_BYTES;
     char beyond[8];
-    size_t more = 0;
+    size_t got = 0, more = 0;
     int rc = (p ? zreader_read : zreader_some)(z, s->bytes + *at, n, &got);
 
     if (!rc && (p ? got < n : !got))

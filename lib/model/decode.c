@@ -39,10 +39,10 @@ static void init_rows(struct decoder *d)
 {
     struct ops *o = d->m->ops;
     char *at = o->alloc(o, row_bytes(d->most), "rows");
-    int32_t *ints = (int32_t *)(at + (size_t)d->most * sizeof(uint64_t));
-    d->stream = (uint64_t *)at;
     if (!at)
         return;
+    int32_t *ints = (int32_t *)(at + (size_t)d->most * sizeof(uint64_t));
+    d->stream = (uint64_t *)at;
     d->slot = ints;
     d->next = (struct next_rows){ .token = ints + d->most,
                                   .before = ints + 2 * d->most,

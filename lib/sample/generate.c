@@ -100,7 +100,8 @@ static int add_token(struct job *j, struct writing *w, int32_t token)
     w->before = w->last;
     w->last = token;
     w->ended = token == v->bos && !j->g->ignore_end;
-    w->n += bpe_decode(v, &(uint16_t){ (uint16_t)token }, 1, w->s + w->n, w->room - w->n);
+    const uint16_t id = (uint16_t)token;
+    w->n += bpe_decode(v, &id, 1, w->s + w->n, w->room - w->n);
     w->tokens += !w->ended;
     w->done = w->ended || w->tokens == j->g->tokens;
     return 0;

@@ -38,7 +38,8 @@ static int encode(struct prompt *p, struct bpe *b, const char *s, size_t m)
     uint16_t *token = malloc((m + BPE_SLACK) * sizeof *token);
     int32_t *all = realloc(p->token, ((size_t)p->n + m + 1) * sizeof *all);
     int rc = token && all ? bpe_reserve(b, m) : err_memory();
-    p->token = all ? all : p->token;
+    if (all)
+        p->token = all;
     if (!rc) {
         size_t n = bpe_encode(b, s, m, false, token);
         for (size_t i = 0; i < n; i++)
