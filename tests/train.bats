@@ -549,7 +549,9 @@ agree() { # LOG LOG LINES
 
 @test "Adam's f32 master and rounded low halves: the same losses, weights and moments over 200 steps" {
     cd "$BATS_TEST_TMPDIR"
-    untied=(-s order.tied=- -s data.cycle=yes -s schedule.steps=198 -s data.checkpoint_every=0 -s data.val_every=50)
+    untied=(-s order.tied=- -s data.cycle=yes -s schedule.steps=198 -s data.checkpoint_every=0 -s data.val_every=50
+            -s "stages.0=256 3 128 1 1,0.5,0.25>0" -s "stages.1=256 7 128 1.52 1,0.5>0" -s "stages.2=256 11 128 1.73 1"
+            -s "stages.3=256 13 128 - 1")
     for master in f32 nearest; do
         train "${untied[@]}" -s precision.adam_master=$master -o $master > $master.log
     done

@@ -689,20 +689,21 @@ completed() { # SHELL WORD...
 # without, rows that are exchanged sparsely, fp8 head, states of other types, threads.
 @test "5: --plan's sum is what a run takes, within 3%" {
     held() {
+        set -- -s model.vocab=8192 "$@" # enough that a MiB is no 3%
         few "$@" >log
         tool gpt-train "${FEW[@]}" --plan "$@"
         [ "$status" -eq 0 ]
         taken=$(sed -n 's/^peak memory allocated: \([0-9]*\) .*/\1/p' log)
         sum=$(awk '$1 == "sum" { print $2 }' <<<"$output")
         echo "$*: taken $taken, plan $sum"
-        awk -v a="$taken" -v b="$sum" 'BEGIN { exit !(a > 5 && b / a < 1.03 && b / a > 0.97) }'
+        awk -v a="$taken" -v b="$sum" 'BEGIN { exit !(a > 34 && b / a < 1.03 && b / a > 0.97) }'
     }
     held --threads 1
     held --ranks 2 --threads 3 -s order.padding=no
     held -s precision.head_fp8=yes -s precision.head_weight=fp8 -s precision.adam_states=bf16
-    held -r record-74 --ranks 2 -s model.vocab=8192 -s model.bigram_rows=496 -s model.heads=2 -s model.head_dim=32 \
+    held -r record-74 --ranks 2 -s model.bigram_rows=496 -s model.heads=2 -s model.head_dim=32 \
         -s model.mlp_width=64 -s model.block=32 -s data.bos=-1
-    held --ranks 2 -s model.vocab=4096 -s data.val_tokens=0
+    held --ranks 2 -s data.val_tokens=0
 }
 
 # Attention's and the MLP's banks of tiny end in matrices that no layer reads.
@@ -721,14 +722,17 @@ completed() { # SHELL WORD...
     [[ $stderr =~ needs\ [0-9.]+\ GiB,\ [0-9.]+\ available\;\ no\ number\ of\ micro-batches\ would\ fit$ ]]
     # More micro-batches do; --fit takes them, and the log's recipe has them.
     wide=("${FEW[@]}" -s schedule.steps=1 -s "stages.0=131072 3 512 1 1" -s data.val_tokens=0)
-    run --separate-stderr bash -c "ulimit -v 760000; '$GPT_BIN/gpt-train' --threads 1 $(printf '%q ' "${wide[@]}")"
+    base=50000 # KiB that the program takes by itself: 100 MB, or 2 GB of GPU libraries
+    until (ulimit -v $base; "$GPT_BIN/gpt-train" -V >/dev/null 2>&1); do base=$((base + 50000)); done
+    most=$((base + 650000))
+    run --separate-stderr bash -c "ulimit -v $most; '$GPT_BIN/gpt-train' --threads 1 $(printf '%q ' "${wide[@]}")"
     echo "$status $stderr"
     [ "$status" -eq 4 ]
     [[ $stderr =~ needs\ ([0-9.]+)\ GiB,\ ([0-9.]+)\ available\;\ data\.chunks=(16|32)\ would\ need\ ([0-9.]+)\ \(--fit ]]
     awk -v a="${BASH_REMATCH[1]}" -v b="${BASH_REMATCH[2]}" -v c="${BASH_REMATCH[4]}" 'BEGIN { exit !(a > b && b >= c) }'
     refused 4 "needs 0.8 GiB, 0.5 available; data.chunks=16 would need 0.4 (--fit takes it)" \
         gpt-train --threads 1 "${wide[@]}" --memory 500Mi
-    run --separate-stderr bash -c "ulimit -v 760000; '$GPT_BIN/gpt-train' --fit --threads 1 --bench 1 $(printf '%q ' "${wide[@]}")"
+    run --separate-stderr "$GPT_BIN/gpt-train" --fit --memory 500Mi --threads 1 --bench 1 "${wide[@]}"
     echo "$status $stderr $output"
     [ "$status" -eq 0 ]
     [[ $stderr = *"(--fit takes it)"* ]]
