@@ -112,6 +112,10 @@ near() { awk -v a="$1" -v b="$2" -v e="$3" 'BEGIN { d = a - b; exit !(a ~ /[0-9]
     [ "$status" -eq 0 ]
     [ "$stderr" = "gpt-sample: 2 bad UTF-8 sequences replaced by U+FFFD" ]
     [[ $output = $'a\xef\xbf\xbd\xef\xbf\xbdb'* ]]
+    # Half a pair of surrogates in JSON is one character, as it is to gpt-tokshard.
+    run --separate-stderr sample -n 1 --jsonl --input <(echo '{"text": "a\ud800b"}')
+    [ "$status" -eq 0 ]
+    [[ $output = *$'"prompt": "a\xef\xbf\xbdb"'* ]]
     run --separate-stderr sample < /dev/null
     [ "$status" -eq 0 ]
     [ -z "$output" ]

@@ -3,9 +3,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/file.h"
 #include "base/grow.h"
 #include "base/json.h"
-#include "base/zio.h"
 #include "tokenize/bpe.h"
 #include "tokenize/source.h"
 #include "tokenize/unicode.h"
@@ -13,22 +13,10 @@
 /* -- text to tokens --------------------------------------------------------------- */
 
 /* n bytes with U+FFFD in place of what is not UTF-8, a NUL and BPE_PAD behind them. */
-static char *repaired(const char *s, size_t n, size_t *m, int64_t *invalid)
+static char *repaired(const char *s, size_t n, bool json, size_t *m, int64_t *invalid)
 {
     char *out = calloc(3 * n + BPE_PAD + 1, 1);
-    *m = 0;
-    for (size_t at = 0, good; out && at < n;) {
-        good = utf8_valid_prefix(s + at, n - at);
-        memcpy(out + *m, s + at, good);
-        *m += good;
-        at += good;
-        if (at == n)
-            break;
-        memcpy(out + *m, "\xef\xbf\xbd", 3);
-        *m += 3;
-        at += (size_t)utf8_bad_length((const unsigned char *)s + at, n - at);
-        ++*invalid;
-    }
+    *m = out ? utf8_repair(out, s, n, json, invalid) : 0;
     return out;
 }
 
@@ -52,7 +40,8 @@ static int encode(struct prompt *p, struct bpe *b, const char *s, size_t m)
 
 enum { MAX_TEXT = 1 << 28 };
 
-static int add(struct prompts *p, const char *text, size_t n, const char *more, size_t m, char *id)
+static int add(struct prompts *p, const char *text, size_t n, const char *more, size_t m, bool json,
+               char *id)
 {
     int rc = n + m > MAX_TEXT ? err_set(GPT_INPUT, "a text of more than %d bytes", MAX_TEXT)
                               : grow_one(&p->v, (size_t)p->n, sizeof *p->v);
@@ -64,8 +53,8 @@ static int add(struct prompts *p, const char *text, size_t n, const char *more, 
     }
     struct prompt *q = &p->v[p->n++];
     *q = (struct prompt){ .id = id, .token = malloc(sizeof *q->token) };
-    char *tail = more ? repaired(more, m, &m, &p->invalid) : NULL;
-    q->text = repaired(text, n, &n, &p->invalid);
+    char *tail = more ? repaired(more, m, json, &m, &p->invalid) : NULL;
+    q->text = repaired(text, n, json, &n, &p->invalid);
     if (!q->token || !q->text || (more && !tail))
         rc = err_memory();
     if (!rc) {
@@ -84,7 +73,8 @@ static int add(struct prompts *p, const char *text, size_t n, const char *more, 
 
 int prompts_add(struct prompts *p, const char *text, const char *continuation)
 {
-    return add(p, text, strlen(text), continuation, continuation ? strlen(continuation) : 0, NULL);
+    return add(p, text, strlen(text), continuation, continuation ? strlen(continuation) : 0, false,
+               NULL);
 }
 
 void prompts_release(struct prompts *p)
@@ -105,7 +95,7 @@ static int add_line(struct prompts *p, const char *s, size_t n, bool tabs)
 {
     const char *tab = tabs ? memchr(s, '\t', n) : NULL;
     size_t first = tab ? (size_t)(tab - s) : n;
-    return add(p, s, first, tab ? tab + 1 : NULL, tab ? n - first - 1 : 0, NULL);
+    return add(p, s, first, tab ? tab + 1 : NULL, tab ? n - first - 1 : 0, false, NULL);
 }
 
 struct object {
@@ -153,7 +143,7 @@ static int add_object(struct prompts *p, const char *s, size_t n)
     else if (!o.text)
         rc = err_set(GPT_INPUT, "expected a field 'text', found none");
     else {
-        rc = add(p, o.text, o.n, o.more, o.m, o.id);
+        rc = add(p, o.text, o.n, o.more, o.m, true, o.id);
         o.id = NULL;
     }
     free(o.text), free(o.more), free(o.id);
@@ -178,19 +168,12 @@ static int take_lines(struct prompts *p, const char *path, const char *s, size_t
 
 int prompts_read(struct prompts *p, const char *path, bool jsonl, bool tabs)
 {
-    struct zreader *z;
-    char *s = NULL;
-    size_t n = 0, room = 0, got = 1;
-    int rc = zreader_open(&z, path);
-    while (!rc && got)
-        if (!(rc = grow_to(&s, &room, n + (1 << 16) + 1, 1)) &&
-            !(rc = zreader_read(z, s + n, 1 << 16, &got)))
-            n += got;
-    if (!rc) {
-        s[n] = '\0';
-        rc = take_lines(p, path, s, n, jsonl, tabs);
-    }
-    zreader_close(z);
+    char *s;
+    size_t n;
+    int rc = file_read(path, 0, &s, &n);
+    if (rc)
+        return rc;
+    rc = take_lines(p, path, s, n, jsonl, tabs);
     free(s);
     return rc;
 }

@@ -65,42 +65,17 @@ static int at_place(const struct place *p)
                    : err_prefix("%s", p->u->path);
 }
 
-/* Bytes of a sequence that is not UTF-8. Out of JSON, half a pair of surrogates is one: it is one
- * character there, mostly an escape (json_unescape). */
-static size_t bad_length(const struct place *p, const char *text, size_t n)
-{
-    const unsigned char *s = (const unsigned char *)text;
-
-    return p->line && utf8_is_surrogate(s, n) ? 3 : (size_t)utf8_bad_length(s, n);
-}
-
 /* Replaces what is not UTF-8 in *text; *text and *n become the repaired copy. */
 static int repair(struct encoder *e, const struct place *p, const char **text, size_t *n,
-                  size_t good, int64_t *invalid)
+                  int64_t *invalid)
 {
-    static const char replacement[] = "\xef\xbf\xbd";
-    const char *s = *text;
-    size_t m = 0, at = 0;
-    int rc;
-
     /* One bad byte becomes three. */
-    if ((rc = grow_to(&e->repaired, &e->repaired_room, 3 * *n + PRETOKEN_PAD, 1)))
+    int rc = grow_to(&e->repaired, &e->repaired_room, 3 * *n + PRETOKEN_PAD, 1);
+    if (rc)
         return rc;
-    for (;;) {
-        memcpy(e->repaired + m, s + at, good);
-        m += good;
-        at += good;
-        if (at == *n)
-            break;
-        memcpy(e->repaired + m, replacement, 3);
-        m += 3;
-        at += bad_length(p, s + at, *n - at);
-        ++*invalid;
-        good = utf8_valid_prefix(s + at, *n - at);
-    }
-    memset(e->repaired + m, 0, PRETOKEN_PAD);
+    *n = utf8_repair(e->repaired, *text, *n, p->line != 0, invalid);
+    memset(e->repaired + *n, 0, PRETOKEN_PAD);
     *text = e->repaired;
-    *n = m;
     return 0;
 }
 
@@ -118,12 +93,8 @@ static int handle_invalid(struct encoder *e, const struct place *at, const char 
         return at_place(at);
     }
     if (e->c->invalid == INVALID_REPLACE)
-        return repair(e, at, text, n, good, invalid);
-    while (good < *n) {
-        ++*invalid;
-        good += bad_length(at, *text + good, *n - good);
-        good += utf8_valid_prefix(*text + good, *n - good);
-    }
+        return repair(e, at, text, n, invalid);
+    utf8_repair(NULL, *text, *n, at->line != 0, invalid);
     return 0;
 }
 

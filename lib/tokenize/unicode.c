@@ -110,3 +110,26 @@ int utf8_bad_length(const unsigned char *s, size_t n)
             break;
     return k;
 }
+
+static size_t append(char *to, size_t at, const char *s, size_t n)
+{
+    if (to)
+        memcpy(to + at, s, n);
+    return at + n;
+}
+
+size_t utf8_repair(char *to, const char *s, size_t n, bool json, int64_t *invalid)
+{
+    size_t m = 0;
+    for (size_t at = 0;;) {
+        size_t good = utf8_valid_prefix(s + at, n - at);
+        m = append(to, m, s + at, good);
+        at += good;
+        if (at == n)
+            return m;
+        const unsigned char *bad = (const unsigned char *)s + at;
+        m = append(to, m, "\xef\xbf\xbd", 3);
+        at += json && utf8_is_surrogate(bad, n - at) ? 3 : (size_t)utf8_bad_length(bad, n - at);
+        ++*invalid;
+    }
+}

@@ -38,5 +38,9 @@ static inline bool utf8_is_surrogate(const unsigned char *s, size_t n)
 {
     return n >= 3 && s[0] == 0xed && s[1] >> 5 == 5 && s[2] >> 6 == 2;
 }
+/* Copies n bytes with one U+FFFD in place of each sequence that is no character, which *invalid
+ * counts; returns the bytes written, 3 n at most. json: half a pair of surrogates is one sequence,
+ * mostly an escape (json_unescape). to NULL: only counts. */
+size_t utf8_repair(char *to, const char *s, size_t n, bool json, int64_t *invalid);
 
 #endif
