@@ -12,10 +12,10 @@
 #include "base/progress.h"
 #include "base/text.h"
 #include "model/recipe_named.h"
-#include "ops/gemm.h"
 #include "sample/generate.h"
 #include "sample/score.h"
 #include "sample/trained.h"
+#include "kernel_versions.h"
 #ifdef HAVE_CUDA
 #include "../kernels/ops_cuda.h"
 #endif
@@ -107,18 +107,6 @@ static const struct graphs *device_graphs(void)
 #endif
 }
 
-static const char *kernel_versions(void)
-{
-    static char text[256];
-    bool slow;
-    const char *cpu = gemm_kernels(&slow), *cuda = "";
-#ifdef HAVE_CUDA
-    cuda = ops_cuda_version();
-#endif
-    snprintf(text, sizeof text, "CPU products: own kernels, %s\n%s", cpu, cuda);
-    return text;
-}
-
 /* -- the model on it ---------------------------------------------------------------- */
 
 struct run {
@@ -146,26 +134,14 @@ static int load_model(struct run *x, int tokens, int64_t positions)
 
 /* -- output --------------------------------------------------------------------------- */
 
-/* Inside a string of JSON: n bytes of UTF-8, NUL among them. */
-static void put_json(const char *s, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (s[i] == '"' || s[i] == '\\')
-            putchar('\\');
-        if ((unsigned char)s[i] < 0x20 || s[i] == 0x7f)
-            printf("\\u%04x", (unsigned char)s[i]);
-        else
-            putchar(s[i]);
-    }
-}
-
 static void put_id(const struct run *x, int p)
 {
     const char *id = x->prompts.v[p].id;
-    printf(id ? "{\"id\": \"" : "{\"id\": ");
+    printf("{\"id\": ");
     if (id)
-        put_json(id, strlen(id));
-    printf(id ? "\"" : "%d", p + 1);
+        text_json(stdout, id, strlen(id), true);
+    else
+        printf("%d", p + 1);
 }
 
 static int written(void) { return ferror(stdout) ? err_sys("cannot write standard output") : 0; }
@@ -180,9 +156,9 @@ static int on_text(void *arg, int p, int k, const char *s, size_t n)
         put_id(x, p);
         printf(", \"sample\": %d, ", k);
         if (!o.no_prompt) {
-            printf("\"prompt\": \"");
-            put_json(q->text, q->bytes);
-            printf("\", ");
+            printf("\"prompt\": ");
+            text_json(stdout, q->text, q->bytes, true);
+            printf(", ");
         }
         printf("\"text\": \"");
     } else if (!in_text) {
@@ -193,7 +169,7 @@ static int on_text(void *arg, int p, int k, const char *s, size_t n)
     }
     in_text = true;
     if (o.json)
-        put_json(s, n);
+        text_json_part(stdout, s, n, true);
     else
         fwrite(s, 1, n, stdout);
     fflush(stdout);

@@ -18,6 +18,7 @@
 #include "model/recipe_named.h"
 #include "ops/gemm.h"
 #include "train/run.h"
+#include "kernel_versions.h"
 #ifdef HAVE_CUDA
 #include "comm/rendezvous.h"
 #include "../kernels/host/comm_nccl.h"
@@ -276,18 +277,6 @@ static int plan(const struct options *o, const struct recipe *r)
 #endif
     }
     return run_plan(r, &b, stdout);
-}
-
-static const char *kernel_versions(void)
-{
-    static char text[256];
-    bool slow;
-    const char *cpu = gemm_kernels(&slow), *cuda = "";
-#ifdef HAVE_CUDA
-    cuda = ops_cuda_version();
-#endif
-    snprintf(text, sizeof text, "CPU products: own kernels, %s\n%s", cpu, cuda);
-    return text;
 }
 
 static bool is_standard(const char *path) { return path && !strcmp(path, "-"); }

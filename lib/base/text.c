@@ -16,13 +16,12 @@ size_t text_utf8(const char *s, size_t n)
     return (size_t)utf8_decode((const unsigned char *)s, n, &c);
 }
 
-void text_json(FILE *f, const char *s, size_t n, bool as_is)
+void text_json_part(FILE *f, const char *s, size_t n, bool as_is)
 {
-    fputc('"', f);
     for (size_t k; n; s += k, n -= k) {
         unsigned char b = (unsigned char)*s;
         k = text_utf8(s, n);
-        if (b < 0x20)
+        if (b < 0x20 || b == 0x7f)
             fprintf(f, "\\u%04x", b);
         else if (b == '"' || b == '\\')
             fprintf(f, "\\%c", b);
@@ -30,6 +29,12 @@ void text_json(FILE *f, const char *s, size_t n, bool as_is)
             fwrite(k || as_is ? s : "?", 1, k ? k : 1, f);
         k = k ? k : 1;
     }
+}
+
+void text_json(FILE *f, const char *s, size_t n, bool as_is)
+{
+    fputc('"', f);
+    text_json_part(f, s, n, as_is);
     fputc('"', f);
 }
 

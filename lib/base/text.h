@@ -50,6 +50,8 @@ size_t text_utf8(const char *s, size_t n);
 
 /* As a string of JSON, with '?' in place of what is not UTF-8, or with it as it is. */
 void text_json(FILE *f, const char *s, size_t n, bool as_is);
+/* The same without quotes: a part of such a string. */
+void text_json_part(FILE *f, const char *s, size_t n, bool as_is);
 /* With '?' in place of control characters and of what is not UTF-8. */
 void text_plain(FILE *f, const char *s, size_t n);
 /* A formatted line, written as text_plain does, and its end. */
