@@ -57,20 +57,20 @@ struct kv_state {
     int n;
 };
 
-static void put(struct kv_state *s, const char *key, const char *label, int64_t v)
-{
-    char(*text)[STATE_TEXT] = s->text[s->n];
-    snprintf(text[0], STATE_TEXT, key, label);
-    snprintf(text[1], STATE_TEXT, "%lld", (long long)v);
-    s->kv[s->n++] = (struct ckpt_kv){ text[0], text[1] };
-}
-
 static void put_text(struct kv_state *s, const char *key, const char *v)
 {
     char(*text)[STATE_TEXT] = s->text[s->n];
     snprintf(text[0], STATE_TEXT, "%s", key);
     snprintf(text[1], STATE_TEXT, "%s", v);
     s->kv[s->n++] = (struct ckpt_kv){ text[0], text[1] };
+}
+
+static void put(struct kv_state *s, const char *key, const char *label, int64_t v)
+{
+    char name[STATE_TEXT], number[24];
+    snprintf(name, sizeof name, key, label);
+    snprintf(number, sizeof number, "%lld", (long long)v);
+    put_text(s, name, number);
 }
 
 static void gather_kv(const struct rank *k, struct kv_state *s)
