@@ -5,8 +5,9 @@
  * A line a number of sequences, each at POSITION with the windows of the last validation: the time of
  * a step launched as a graph (median, fastest and slowest of RUNS rounds of STEPS steps), tokens a
  * second, and beside it the time in which this GPU reads the weights that a token needs and the keys
- * and values that its queries see, at the rate at which it reads a bank (the op finite). Exit 77
- * without a GPU.
+ * and values that its queries see, at the rate at which it reads a bank (the op finite). Then, for
+ * one sequence and for MOST, a line an op: how much shorter the step is where the op is left out of
+ * the graph, of all its calls and of one. Exit 77 without a GPU.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,12 +80,63 @@ static double step_bytes(int sequences, int position)
     return n;
 }
 
+/* -- ops that are left out ----------------------------------------------------------- */
+
+static int left_out; /* calls */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#define OP(name, ...) \
+    static void no_##name(struct ops *on, __VA_ARGS__) { left_out++; }
+#include "ops/op_list.h"
+#pragma GCC diagnostic pop
+
+/* Seconds of a step from `position` on, ascending. */
+static void time_step(double *seconds, struct decoder *d, int sequences, int position)
+{
+    const struct choice greedy = { .classes = r->vocab, .top_p = 1 };
+    struct decode_row row[MOST];
+    void *graph;
+    for (int t = 0; t < sequences; t++)
+        row[t] = (struct decode_row){ .slot = t, .pos = position, .token = 17 * t, .before = 5 };
+    decoder_rows(d, row, sequences);
+    decoder_next(d, &greedy);
+    check(ops_cuda_capture(o));
+    decoder_next(d, &greedy);
+    check(ops_cuda_capture_end(o, &graph));
+    time_of(seconds, launch, graph, STEPS);
+    ops_cuda_graph_free(graph);
+}
+
+static void print_without(const char *name, struct decoder *d, int sequences, int position,
+                          double whole)
+{
+    double s[RUNS];
+    left_out = 0;
+    decoder_next(d, &(struct choice){ .classes = r->vocab, .top_p = 1 });
+    int calls = left_out;
+    if (!calls)
+        return;
+    time_step(s, d, sequences, position);
+    double us = 1e6 * (whole - s[RUNS / 2]);
+    printf("%9d %-16s %5d %9.1f %9.2f\n", sequences, name, calls, us, us / calls);
+}
+
+static void bench_ops(struct decoder *d, int sequences, int position, double whole)
+{
+    puts("sequences op               calls        us  us/call");
+#define OP(name, ...) \
+    { \
+        void (*op)(struct ops *, __VA_ARGS__) = o->name; \
+        o->name = no_##name; \
+        print_without(#name, d, sequences, position, whole); \
+        o->name = op; \
+    }
+#include "ops/op_list.h"
+}
+
 static void bench(int sequences, int position, double rate)
 {
-    struct decode_row row[MOST];
-    struct choice greedy = { .classes = r->vocab, .top_p = 1 };
     struct decoder d;
-    void *graph;
     double s[RUNS];
     int context = position + (RUNS + 2) * STEPS;
 
@@ -92,18 +144,12 @@ static void bench(int sequences, int position, double rate)
     for (int i = 0; i < r->n_layers; i++)
         if (d.cache[i].k.data)
             o->zero(o, d.cache[i].k), o->zero(o, d.cache[i].v);
-    for (int t = 0; t < sequences; t++)
-        row[t] = (struct decode_row){ .slot = t, .pos = position, .token = 17 * t, .before = 5 };
-    decoder_rows(&d, row, sequences);
-    decoder_next(&d, &greedy);
-    check(ops_cuda_capture(o));
-    decoder_next(&d, &greedy);
-    check(ops_cuda_capture_end(o, &graph));
-    time_of(s, launch, graph, STEPS);
+    time_step(s, &d, sequences, position);
     double floor = step_bytes(sequences, position) / rate;
     printf("%9d %9.1f %9.1f %9.1f %10.0f %9.1f %6.2f\n", sequences, 1e6 * s[RUNS / 2], 1e6 * s[0],
            1e6 * s[RUNS - 1], sequences / s[RUNS / 2], 1e6 * floor, floor / s[RUNS / 2]);
-    ops_cuda_graph_free(graph);
+    if (sequences == 1 || sequences == MOST)
+        bench_ops(&d, sequences, position, s[RUNS / 2]);
     decoder_release(&d);
 }
 
