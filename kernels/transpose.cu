@@ -3,13 +3,12 @@
  * Contract: op_list.h. Tiles of 64 x 64 pass through shared memory; a team of 256 threads works on
  * one, a block on four at a time. Global accesses are 16 bytes wide in both directions; in shared
  * memory a row of bf16 takes 33 words, so that a column is spread over the banks. A block fills a
- * multiprocessor, and there is one for each that may be used: gpu_transpose_sms.
+ * multiprocessor, and there is one for each that may be used: ops.transpose_sms.
  * Bytes an element, bf16: 4; 6 when adding.
  */
 #include "gpu.h"
 #include "optim.h"
 #include <type_traits>
-#include "transpose.h"
 
 enum { SIDE = 64, TEAM = 256, TEAMS = 4, THREADS = TEAM * TEAMS };
 
@@ -76,10 +75,11 @@ __device__ __forceinline__ void write(D *dst, const tile<S> &tl, int rows, int c
 /* VEC: rows of src and dst are whole 16 bytes, at 16-byte addresses. */
 template <bool VEC, bool ADD, typename S, typename D>
 static __global__ void __launch_bounds__(THREADS)
-    transpose(D *dst, const S *src, int rows, int cols, float mix)
+    transpose(D *dst, const S *src, int rows, int cols, const float *factor)
 {
     extern __shared__ __align__(16) char raw[];
     constexpr int VS = VEC ? 16 / sizeof(S) : 1, VD = VEC ? 16 / sizeof(D) : 1;
+    float mix = ADD ? *factor : 1;
     int t = threadIdx.x % TEAM, across = (cols + SIDE - 1) / SIDE;
     tile<S> &tl = ((tile<S> *)raw)[threadIdx.x / TEAM];
     int64_t tiles = (int64_t)across * ((rows + SIDE - 1) / SIDE);
@@ -103,13 +103,15 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 template <bool ADD, typename S, typename D>
-static void launch(struct cuda_ops *c, D *dst, const S *src, int rows, int cols, float mix, int sms)
+static void launch(struct cuda_ops *c, D *dst, const S *src, int rows, int cols, const float *mix)
 {
     bool vec = cols * sizeof(S) % 16 == 0 && rows * sizeof(D) % 16 == 0 &&
                (uintptr_t)dst % 16 == 0 && (uintptr_t)src % 16 == 0;
     auto kernel = vec ? transpose<true, ADD, S, D> : transpose<false, ADD, S, D>;
     int64_t tiles = (int64_t)div_up(rows, SIDE) * div_up(cols, SIDE);
-    int64_t blocks = (tiles + TEAMS - 1) / TEAMS, most = sms > 0 ? sms : c->sms;
+    int64_t blocks = (tiles + TEAMS - 1) / TEAMS, most = c->sms;
+    if (c->ops.transpose_sms > 0 && c->ops.transpose_sms < most)
+        most = c->ops.transpose_sms;
     int bytes = TEAMS * sizeof(tile<S>);
     if (tiles && CUDA_TRY(c, cudaFuncSetAttribute(
                                  kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes))) {
@@ -119,7 +121,7 @@ static void launch(struct cuda_ops *c, D *dst, const S *src, int rows, int cols,
     }
 }
 
-void gpu_transpose_sms(struct ops *o, struct tensor dst, struct tensor src, real mix, int sms)
+void gpu_transpose(struct ops *o, struct tensor dst, struct tensor src, const real *mix)
 {
     struct cuda_ops *c = cuda_of(o);
     assert(dst.rows == src.cols && dst.cols == src.rows);
@@ -128,15 +130,10 @@ void gpu_transpose_sms(struct ops *o, struct tensor dst, struct tensor src, real
         return;
     with_type(dst, [&](auto *d) {
         with_type(src, [&](auto *s) {
-            if (mix != 0)
-                launch<true>(c, d, s, (int)src.rows, (int)src.cols, mix, sms);
+            if (mix)
+                launch<true>(c, d, s, (int)src.rows, (int)src.cols, mix);
             else
-                launch<false>(c, d, s, (int)src.rows, (int)src.cols, 0, sms);
+                launch<false>(c, d, s, (int)src.rows, (int)src.cols, NULL);
         });
     });
-}
-
-void gpu_transpose(struct ops *o, struct tensor dst, struct tensor src, real mix)
-{
-    gpu_transpose_sms(o, dst, src, mix, 0);
 }

@@ -16,7 +16,6 @@
 #include "../kernels/host/device.h"
 #include "../kernels/ops_cuda.h"
 #include "../kernels/polar.h"
-#include "../kernels/transpose.h"
 #include "adam_call.h"
 
 enum { RUNS = 15 };
@@ -400,13 +399,17 @@ static void bench_transpose(int64_t rows, int64_t cols)
 
     for (int i = 0; i < 2; i++)
         src[i] = filled(DT_BF16, rows, cols, 1), dst[i] = filled(DT_BF16, cols, rows, 1);
+    real factor = 1;
+    const real *one = (const real *)number(&factor, sizeof factor);
     for (int sms : { 0, 112, 96, 64, 32 })
         for (int add = 0; add < 2; add++) {
             snprintf(name, sizeof name, "transpose %dx%d %s%s%.0d", (int)rows, (int)cols,
                      add ? "add" : "copy", sms ? ", SMs: " : "", sms);
-            row(name, time_of(2, [&](int i) { gpu_transpose_sms(o, dst[i], src[i], add, sms); }),
+            o->transpose_sms = sms;
+            row(name, time_of(2, [&](int i) { o->transpose(o, dst[i], src[i], add ? one : NULL); }),
                 (add ? 6 : 4) * count, 0);
         }
+    o->transpose_sms = 0;
 }
 
 /* Parameters of 40 numbers, one and then 40 of them in a launch. */

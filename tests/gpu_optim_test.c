@@ -9,7 +9,6 @@
  *   such is 2^-8 of its element).
  * Exit 77 without a GPU.
  */
-#include "../kernels/transpose.h"
 #include "adam_call.h"
 #include "adam_case.h"
 #include "gpu_pair.h"
@@ -22,11 +21,12 @@ static void test_transpose(enum dtype td, enum dtype ts, int64_t rows, int64_t c
     struct both src = drawn(ts, rows, cols, 1), dst = blank(td, cols, rows);
     if (mix != 0)
         dst = drawn(td, cols, rows, 1);
-    cpu->transpose(cpu, dst.c, src.c, mix);
-    if (sms)
-        gpu_transpose_sms(gpu, dst.g, src.g, mix, sms);
-    else
-        gpu->transpose(gpu, dst.g, src.g, mix);
+    void *c, *g;
+    numbers(&mix, sizeof mix, &c, &g);
+    gpu->transpose_sms = sms;
+    cpu->transpose(cpu, dst.c, src.c, mix != 0 ? c : NULL);
+    gpu->transpose(gpu, dst.g, src.g, mix != 0 ? g : NULL);
+    gpu->transpose_sms = 0;
     CHECK_EQ(different_bytes(dst), 0);
 }
 
@@ -41,7 +41,7 @@ static void test_transposes(void)
                            k & 8   ? -0.3f
                            : k & 4 ? 1
                                    : 0,
-                           0);
+                           s == 5 ? 1 + k % 3 : 0);
     if (!check_small()) {
         test_transpose(DT_BF16, DT_BF16, 768, 50304, 1, 0);
         test_transpose(DT_BF16, DT_BF16, 50304, 768, 0, 48);

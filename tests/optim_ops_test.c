@@ -33,14 +33,14 @@ static void test_transpose(enum dtype t, int64_t rows, int64_t cols, float mix)
     double *before;
     long bad = 0;
 
-    o->transpose(o, dst, src, 0);
+    o->transpose(o, dst, src, NULL);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < cols; j++)
             bad += !(get(dst, j * rows + i) == get(src, i * cols + j));
     CHECK_EQ(bad, 0);
     before = as_double(dst);
     struct tensor more = drawn(t, rows, cols, 3);
-    o->transpose(o, dst, more, mix);
+    o->transpose(o, dst, more, &(real){ (real)mix });
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < cols; j++) {
             float term = (float)((double)mix * get(more, i * cols + j));

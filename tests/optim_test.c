@@ -25,6 +25,9 @@ struct variant {
     bool fp8; /* Adam leaves an fp8 copy of the head, too small for some weights */
     bool sparse; /* of one table, only the rows that have a gradient are exchanged */
     double mix; /* order.tied_mix is 1 + mix */
+    bool line; /* order.tied_mix is step / 1151, from 0 to the untie step's 1151 */
+    bool
+        embed_line; /* while tied, the embedding's gradient is that of its update times what it was */
     float embed; /* while tied, the embedding's gradient is 1 + embed times what it was */
     enum dtype gradients, polar;
     enum rule rule; /* of the banks */
@@ -76,7 +79,8 @@ static struct recipe *read_recipe(const struct variant *v)
     r->match_rms = v->match_rms;
     r->change = 1152, r->change_moments = 3;
     r->padding = !v->unpadded;
-    r->tied_mix = 1 + v->mix;
+    r->tied_mix[0] = v->line ? 0 : 1 + v->mix;
+    r->tied_mix[1] = v->line ? 1151 : 1 + v->mix;
     r->n_late = 0;
     r->max_skips = v->gated ? 1 : 0;
     r->adam_every = v->every ? 1 : r->adam_every;
@@ -125,6 +129,7 @@ static void feed(struct optim *z, const struct variant *v, int step)
             if (is_table(p->spec) && !has_gradient(k / p->g.cols))
                 x = 0;
             x *= tied ? 1 + v->embed : 1;
+            x *= tied && v->embed_line ? (float)(step | 1) : 1;
             if (p->g.dtype == DT_F32) {
                 float *g = (float *)p->g.data + k;
                 *g = p->fresh ? x : *g + x;
@@ -449,6 +454,13 @@ static void test_tied_mix(void)
         last = a;
     }
     free(last.bytes);
+    /* The line has the value s in step s, and all of it is exact in f32. */
+    struct outcome a =
+        run(&(struct variant){ "", 2, .gradients = DT_F32, .polar = DT_F32, .line = true });
+    struct outcome b =
+        run(&(struct variant){ "", 1, .gradients = DT_F32, .polar = DT_F32, .embed_line = true });
+    CHECK(!memcmp(a.bytes, b.bytes, a.size));
+    free(a.bytes), free(b.bytes);
 }
 
 /* -- NorMuon and Adam in one parameter ----------------------------------------------------------- */
@@ -529,6 +541,71 @@ static void test_change(void)
     CHECK_EQ(b.z.p[b.bank].count, 4);
     free(before), free(other), free(after);
     single_free(&a), single_free(&b);
+}
+
+/* With lr 0 in a bank's list every second matrix keeps its bits, and with lr 0 a table does. */
+static void test_frozen(enum rule rule)
+{
+    struct single s;
+    single_new(&s, rule);
+    struct param *mlp = &s.b.p[s.bank], *table = &s.b.p[recipe_param(s.r, "ve0")];
+    struct tensor *w[] = { &mlp->w, &table->w };
+    char *before[2];
+    for (int k = 0; k < 2; k++)
+        before[k] = malloc(tensor_bytes(*w[k])), memcpy(before[k], w[k]->data, tensor_bytes(*w[k]));
+    for (int i = 0; i < mlp->own_count; i += 2)
+        s.z.p[s.bank].lr_mul[i] = 0;
+    ((struct param_spec *)table->spec)->lr_mul[0] = 0;
+    one_step(&s.z, &s.v, 0);
+    one_step(&s.z, &s.v, 1);
+    size_t one = tensor_bytes(*w[0]) / (size_t)mlp->own_count;
+    for (size_t i = 0; i < 22; i++)
+        CHECK(!memcmp(before[0] + i * one, (char *)w[0]->data + i * one, one) == (i % 2 == 0));
+    CHECK(!memcmp(before[1], w[1]->data, tensor_bytes(*w[1])));
+    free(before[0]), free(before[1]);
+    single_free(&s);
+}
+
+/* The embedding's first update of its own, after the untie step: with untie_state = zero from moments
+ * of zero, m = (1 - beta1) g and v = (1 - beta2) g^2, so that it is lr g / |g|; else the fourth, from
+ * the head's moments. */
+static void test_untie_state(bool zero)
+{
+    struct single s;
+    single_new(&s, RULE_NORMUON);
+    s.r->untie_state = zero ? UNTIE_ZERO : UNTIE_CARRY;
+    s.r->adam_wd = 0;
+    int head = s.r->tied_head, embed = s.r->tied_embed;
+    const struct param_spec *spec = &s.r->params[embed];
+    for (int k = 0; k < 6; k++) /* to 1151, the untie step */
+        one_step(&s.z, &s.v, steps[k]);
+    const float *m = s.z.p[embed].exp_avg.t.data, *v = s.z.p[embed].exp_avg_sq.t.data;
+    const float *of_head = s.z.p[head].exp_avg.t.data;
+    int64_t n = tensor_count(s.b.p[embed].w), cols = spec->cols, bad = 0, moved = 0;
+    for (int64_t i = 0; i < n; i++)
+        bad +=
+            m[i] != (zero ? 0 : of_head[i % cols * spec->rows + i / cols]) || (zero && v[i] != 0);
+    CHECK_EQ(bad, 0);
+    CHECK_EQ(s.z.p[embed].count, zero ? 0 : 3);
+    uint16_t *before = malloc((size_t)n * 2), *w = s.b.p[embed].w.data;
+    memcpy(before, w, (size_t)n * 2);
+    one_step(&s.z, &s.v, 1152);
+    one_step(&s.z, &s.v, 1153);
+    CHECK_EQ(s.z.p[embed].count, zero ? 1 : 4);
+    struct step_schedule at;
+    schedule_at(s.r, 1153, &at);
+    double eta = s.r->adam_lr * at.lr * (double)spec->lr_mul[0];
+    for (int64_t i = 0; i < n && zero; i++) {
+        double g = m[i] / (1 - spec->beta1), old = bf16_to_f32(before[i]);
+        double want = old - (g > 0 ? eta : g < 0 ? -eta : 0);
+        bad += !(fabs(v[i] - (1 - spec->beta2) * g * g) <= 1e-6 * v[i]);
+        bad += !(fabs(bf16_to_f32(w[i]) - want) <= 0x1p-8 * fabs(want) + 1e-6 * eta);
+        moved += w[i] != before[i];
+    }
+    CHECK_EQ(bad, 0);
+    CHECK(!zero || moved > n / 2);
+    free(before);
+    single_free(&s);
 }
 
 /* With a weight w of Adam and nothing that masks or decays, the step of the blend is (1 - w) of
@@ -745,6 +822,10 @@ int main(void)
     test_tied_mix();
     test_skips();
     test_change();
+    test_frozen(RULE_NORMUON);
+    test_frozen(RULE_SGD);
+    test_untie_state(true);
+    test_untie_state(false);
     test_blend();
     test_failure();
     return check_done();

@@ -398,6 +398,32 @@ static void test_untie_step(void)
     }
 }
 
+/* A point above 2 is a step; while tied, tied_mix is linear between its ends. */
+static void test_untie_at(void)
+{
+    static const struct {
+        const char *untie;
+        int step;
+    } at[] = { { "7", 7 }, { "8", 9 }, { "3", 3 }, { "2", 3451 }, { "0", 1 }, { "0.004", 7 } };
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+        char set[40];
+        struct step_schedule p;
+        snprintf(set, sizeof set, "schedule.untie=%s", at[i].untie);
+        struct recipe *r = read_recipe("record-61", set);
+        if (!r)
+            return;
+        CHECK_EQ(schedule_untie_step(r), at[i].step);
+        r->tied_mix[0] = 0.25, r->tied_mix[1] = -3;
+        schedule_at(r, at[i].step, &p);
+        CHECK(p.tied_mix == -3);
+        schedule_at(r, 0, &p);
+        CHECK(p.tied_mix == 0.25);
+        schedule_at(r, 1, &p);
+        CHECK_NEAR(p.tied_mix, 0.25 - 3.25 / at[i].step, 1e-15);
+        recipe_free(r);
+    }
+}
+
 /* One frequency, of the smallest heads: where a ramp of more begins. */
 static void test_one_frequency(void)
 {
@@ -424,6 +450,7 @@ int main(void)
     test_short_schedule();
     test_no_cooldown();
     test_untie_step();
+    test_untie_at();
     test_one_frequency();
     return check_done();
 }

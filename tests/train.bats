@@ -369,6 +369,37 @@ agree() { # LOG LOG LINES
     done
 }
 
+@test "tied_mix over the steps, untie at a step with and without state, data.repeat: 1, 3 and 4 ranks; a resume across them" {
+    cd "$BATS_TEST_TMPDIR"
+    set=(-s data.chunks=6 -s order.tied_mix="0.5>-1" -s schedule.untie=12 -s data.repeat=4)
+    for state in zero carry; do
+        f32 "normuon sharded - 0.95" --ranks 1 "${set[@]}" -s schedule.untie_state=$state > 1.log
+        for n in 3 4; do
+            f32 "normuon sharded - 0.95" --ranks $n "${set[@]}" -s schedule.untie_state=$state -o $state-$n > $n.log
+            agree 1.log $n.log 20
+        done
+        "$GPT_BIN/gpt-train" --resume $state-3/step-000010 -d "$SHARDS" -q --threads 1 --ranks 3 -o $state-again > resumed.log
+        diff <(losses 3.log | tail -n 10) <(losses resumed.log)
+        diff -r $state-3/step-000020 $state-again/step-000020
+        cp 1.log $state.log
+    done
+    # Until Adam's first step after the untie step, 13, they are the same run.
+    diff <(losses zero.log | head -n 16) <(losses carry.log | head -n 16)
+    run diff <(losses zero.log) <(losses carry.log)
+    [ "$status" -eq 1 ]
+    f32 "normuon sharded - 0.95" "${set[@]}" -s order.tied_mix=0.5 -s schedule.untie_state=carry > constant.log
+    run diff <(losses constant.log | head -n 12) <(losses carry.log | head -n 12)
+    [ "$status" -eq 1 ]
+}
+
+@test "data.repeat: all steps on one batch bring its loss down as no new batches do" {
+    cd "$BATS_TEST_TMPDIR"
+    last() { f32 "normuon sharded - 0.95" -s data.checkpoint_every=0 -s schedule.steps=60 -s data.repeat=$1 | losses /dev/stdin | tail -1 | sed 's/.*://'; }
+    one=$(last 62) new=$(last 1)
+    echo "last loss on one batch $one, on new ones $new"
+    awk -v a="$one" -v b="$new" 'BEGIN { exit !(a < b - 0.5) }'
+}
+
 @test "unknown keys, missing options and operands are usage errors" {
     run --separate-stderr train -s model.depth=3
     [ "$status" -eq 2 ]

@@ -167,6 +167,12 @@ static uint16_t *tokens_of(const struct loader *l, const struct slot *s, int k)
     return s->token + (size_t)k * ((size_t)l->c.max.tokens + 1);
 }
 
+/* Does the step after next.step begin where this one ends? */
+static bool moves_on(const struct loader *l)
+{
+    return l->c.repeat < 2 || (l->next.step + 1) % l->c.repeat == 0;
+}
+
 /* Takes the pieces of all chunks of a step from the present shard and advances *document. *full
  * is false if the shard ends first. */
 static int take_pieces(struct loader *l, struct slot *s, const struct batch_shape *w, int bound,
@@ -194,7 +200,8 @@ static int take_pieces(struct loader *l, struct slot *s, const struct batch_shap
             piece[s->pieces[k]++] = (struct piece){ (uint32_t)begin, (uint32_t)end };
             memcpy(token + length, shard_tokens(l->now) + begin,
                    (size_t)(end - begin) * sizeof *token);
-            shard_forget(l->now, end);
+            if (moves_on(l))
+                shard_forget(l->now, end);
             length += end - begin;
             ++*document;
         }
@@ -337,7 +344,8 @@ static int prepare(struct loader *l, struct slot *s)
         tell_passed(l, s);
     else
         s->batch.shard = l->corpus.shard[l->next.shard].name;
-    l->next.document = document;
+    if (moves_on(l))
+        l->next.document = document;
     l->next.step++;
     s->batch.after = l->next;
     return 0;

@@ -75,6 +75,7 @@ struct loader_config {
     int vocab; /* V: a token >= vocab is an error; size of the csr */
     int bos; /* document start; -1: as the MANIFEST says, else 50256 */
     bool cycle; /* start again when the shards are used up; else that is an error */
+    int repeat; /* steps N k .. N k + N - 1 get the same documents; 0: as 1 */
     int bigram_rows; /* rows of the bigram table; 0: there is none */
     bool csr; /* make start and order, and bigram's */
     int threads; /* to decode .zst shards; 0: 2 */

@@ -139,7 +139,7 @@ int banks_fill(struct banks *b, struct initial *v)
         const struct param_spec *s = b->p[i].spec;
         if (s->init[0].kind != INIT_TRANSPOSE)
             continue;
-        o->transpose(o, b->p[i].w, b->p[recipe_param(b->recipe, s->init_text)].w, 0);
+        o->transpose(o, b->p[i].w, b->p[recipe_param(b->recipe, s->init_text)].w, NULL);
     }
     if (!rc)
         banks_quantize(b);

@@ -132,9 +132,11 @@ struct recipe {
     int n_scalars;
     int scatter[MAX_PARAMS], work[MAX_PARAMS]; /* indices into params */
     int tied_head, tied_embed; /* params tied until the untie step; -1 */
-    double tied_mix; /* of the embedding's gradient in the head's */
+    double tied_mix[2]; /* of the embedding's gradient in the head's: at step 0 and the untie
+                           step */
     int late[MAX_PARAMS], n_late; /* gathered at the start of the next step, in this order */
     bool padding; /* is a bank's padding communicated? */
+    int transpose_sms; /* multiprocessors that transposes take at most; 0: all */
 
     /* [optimizer] */
     double adam_lr, adam_eps, adam_wd;
@@ -176,6 +178,7 @@ struct recipe {
     int chunks; /* micro-batches a step over all ranks (8) */
     int bos; /* -1: as the shards' MANIFEST says */
     bool cycle; /* start over when the shards are used up */
+    int repeat; /* steps on one batch */
     int64_t val_tokens, val_chunk;
     int val_every;
     int64_t checkpoint_every; /* steps; 0: only at the end and on a signal */

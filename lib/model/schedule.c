@@ -120,6 +120,9 @@ void schedule_at(const struct recipe *r, int step, struct step_schedule *p)
     int untie = schedule_untie_step(r);
     p->tied = untie >= 0 && step <= untie;
     p->untie = step == untie;
+    p->tied_mix = r->tied_mix[0];
+    if (p->tied)
+        p->tied_mix += (r->tied_mix[1] - r->tied_mix[0]) * step / untie;
 }
 
 /* The ramp is computed from both ends, in fp32, as in the record: another order of operations

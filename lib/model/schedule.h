@@ -28,6 +28,7 @@ struct step_schedule {
     double mtp[MAX_MTP];
     bool adam; /* Adam parameters are updated */
     bool tied; /* head and embedding are still one */
+    double tied_mix; /* of the embedding's gradient in the head's */
     int change; /* of parameters under normuon>adam: enum change */
     bool untie; /* they are separate after this step's update */
 };

@@ -132,9 +132,9 @@ OP(logits, struct tensor out, struct tensor x, struct tensor w, const struct hea
 OP(choose, const struct next_rows *n, struct tensor logits, const struct choice *c);
 
 /* -- optimizer --------------------------------------------------------------- */
-/* dst (C,R) = src^T (R,C) when mix is 0, else dst += mix src^T: the product in f32, then one
- * rounding of the sum. */
-OP(transpose, struct tensor dst, struct tensor src, real mix);
+/* dst (C,R) = src^T (R,C) when mix is NULL, else dst += mix[0] src^T: the product in f32, then one
+ * rounding of the sum. On a GPU by at most ops.transpose_sms multiprocessors. */
+OP(transpose, struct tensor dst, struct tensor src, const real *mix);
 /* g (R,D), this rank's rows of a table's gradient <- the mean over ranks, where those of others
  * are `rows` (n,D) as m says, and zero where they sent none. Sums in f32 in the order of
  * ranks, one rounding: what a reduce-scatter between threads gives. */

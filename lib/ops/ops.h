@@ -247,6 +247,8 @@ struct ops {
     /* The caller's to set: products are made for few rows, and the bits of a row do not depend on
      * the others of its call (on a CPU they never do). */
     bool rows_apart;
+    int transpose_sms; /* of a GPU, which transpose takes at most, so that a collective at the same
+                          time finds some free; 0: all */
 
     /* -- memory and order ------------------------------------------------- */
     void (*free)(struct ops *o);

@@ -5,7 +5,7 @@ enum { TILE = 32, PART = 32 * TILE };
 
 struct job {
     struct tensor dst, src;
-    real mix;
+    const real *mix;
 };
 
 /* Columns `first` .. of src, which are rows of dst. */
@@ -13,7 +13,7 @@ static void some_columns(void *arg, int64_t first, int64_t n, int thread)
 {
     const struct job *j = arg;
     struct tensor dst = j->dst, src = j->src;
-    real in[TILE][TILE], out[TILE][TILE], mix = j->mix;
+    real in[TILE][TILE], out[TILE][TILE], mix = j->mix ? *j->mix : 1;
 
     (void)thread;
     for (int64_t r = 0; r < src.rows; r += TILE) {
@@ -24,14 +24,14 @@ static void some_columns(void *arg, int64_t first, int64_t n, int thread)
                 real_read(in[i], src, (r + i) * src.cols + c, nc);
             for (int64_t k = 0; k < nc; k++)
                 for (int64_t i = 0; i < nr; i++)
-                    out[k][i] = mix == 0 ? in[i][k] : mix * in[i][k];
+                    out[k][i] = mix * in[i][k];
             for (int64_t k = 0; k < nc; k++)
-                real_write(dst, (c + k) * dst.cols + r, out[k], nr, mix != 0);
+                real_write(dst, (c + k) * dst.cols + r, out[k], nr, j->mix);
         }
     }
 }
 
-void cpu_transpose(struct ops *o, struct tensor dst, struct tensor src, real mix)
+void cpu_transpose(struct ops *o, struct tensor dst, struct tensor src, const real *mix)
 {
     struct job job = { dst, src, mix };
 

@@ -186,6 +186,7 @@ int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct 
         z->p[r->late[k]].late = true;
     if (rc)
         return rc;
+    o->transpose_sms = r->transpose_sms;
     z->hyper = o->alloc(o, sizeof *z->hyper, "hyperparameters of a step");
     if (recipe_has_gate(r))
         z->gate = o->alloc(o, sizeof *z->gate, "gate of a step");
@@ -328,7 +329,7 @@ static void mix_hyper(struct step_hyper *h, int i, double adam)
 void optim_prepare(struct optim *z, const struct step_schedule *at)
 {
     const struct recipe *r = z->recipe;
-    struct step_hyper host = { 0 };
+    struct step_hyper host = { .tied_mix = (real)at->tied_mix };
 
     assert(z->open <= 1);
 

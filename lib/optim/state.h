@@ -67,6 +67,7 @@ struct step_hyper {
     struct adam_step adam[MAX_PARAMS][2]; /* step_gate.late 0 and 1: as if the step before was
                                              applied, or skipped */
     struct muon_step muon[MAX_PARAMS];
+    real tied_mix;
 };
 
 struct optim {

@@ -58,9 +58,9 @@ static void reduce(struct optim *z, const struct step_schedule *at, int i)
         q->reducing = true;
         return;
     }
-    real mix = (real)z->recipe->tied_mix;
-    if (is_tied_head(z, at, i) && mix != 0) /* the op takes 0 for "overwrite" */
-        z->ops->transpose(z->ops, p->g, z->banks->p[z->recipe->tied_embed].g, mix);
+    const double *mix = z->recipe->tied_mix;
+    if (is_tied_head(z, at, i) && (mix[0] != 0 || mix[1] != 0))
+        z->ops->transpose(z->ops, p->g, z->banks->p[z->recipe->tied_embed].g, &z->hyper->tied_mix);
     if (q->shard)
         reduce_shards(z, i, true);
     else if (!q->reducing)
@@ -169,7 +169,7 @@ static void copy_tied(struct optim *z)
     struct param *head = &z->banks->p[z->recipe->tied_head];
     struct param *embed = &z->banks->p[z->recipe->tied_embed];
 
-    z->ops->transpose(z->ops, embed->w, head->w, 0);
+    z->ops->transpose(z->ops, embed->w, head->w, NULL);
     if (embed->fp8.codes.data)
         z->ops->quantize(z->ops, &embed->fp8, embed->w);
 }
@@ -347,7 +347,7 @@ static void transpose_shards(struct optim *z, struct tensor dst, struct tensor s
     const struct shard_rows *of_embed = z->p[z->recipe->tied_embed].shard;
 
     if (dst.rows == src.cols) {
-        o->transpose(o, dst, src, 0);
+        o->transpose(o, dst, src, NULL);
         return;
     }
     int64_t sent[c->world], received[c->world];
@@ -362,7 +362,7 @@ static void transpose_shards(struct optim *z, struct tensor dst, struct tensor s
         sent[r] = of_embed[r].rows * src.rows;
         received[r] = dst.rows * of_head[r].rows;
     }
-    o->transpose(o, send, src, 0);
+    o->transpose(o, send, src, NULL);
     c->wait(c, c->all_to_all(c, tensor_shape(recv, tensor_count(recv), 1), received,
                              tensor_shape(send, tensor_count(send), 1), sent));
     for (int r = 0; r < c->world; r++) {
@@ -371,9 +371,9 @@ static void transpose_shards(struct optim *z, struct tensor dst, struct tensor s
         from.data =
             tensor_rows(tensor_shape(recv, tensor_count(recv), 1), of_head[r].first * dst.rows, 0)
                 .data;
-        o->transpose(o, block, from, 0);
+        o->transpose(o, block, from, NULL);
     }
-    o->transpose(o, dst, turned, 0);
+    o->transpose(o, dst, turned, NULL);
 }
 
 void optim_finish(struct optim *z, const struct step_schedule *at)

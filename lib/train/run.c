@@ -181,6 +181,7 @@ static int open_loader(struct run *run)
         .vocab = r->vocab,
         .bos = r->bos,
         .cycle = r->cycle,
+        .repeat = r->repeat,
         .csr = true,
         .bigram_rows = r->bigram_rows,
         .shape = batch_of_step,
