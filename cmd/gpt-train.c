@@ -146,8 +146,21 @@ static void gpu_stuck(void *ctx, int code, const char *message)
     _exit(code);
 }
 
-/* What the log says of this process's GPUs; refuses those that differ, and to compute an fp8 head
- * in bf16 where the recipe does. */
+/* Refuses to compute in bf16 on this GPU, which has no fp8, what the recipe requires in fp8. */
+static int refuse_bf16(const struct recipe *r, const struct gpu_facts *f, int device)
+{
+    const char *key = r->head_fp8 == HEAD_FP8_REQUIRE ? "head_fp8"
+                      : r->mlp_fp8 == MLP_FP8_REQUIRE ? "mlp"
+                                                      : NULL;
+    return !key ? 0
+                : err_set(GPT_DEVICE,
+                          "precision.%s = require: GPU %d has compute capability %d.%d, fp8 needs "
+                          "8.9 or newer",
+                          key, device, f->major, f->minor);
+}
+
+/* What the log says of this process's GPUs; refuses those that differ, and to compute in bf16 what
+ * the recipe requires in fp8. */
 static int about_gpus(struct backend *b, int ranks, const struct recipe *r)
 {
     static char text[512];
@@ -167,15 +180,14 @@ static int about_gpus(struct backend *b, int ranks, const struct recipe *r)
                            "CUDA_VISIBLE_DEVICES can choose equal ones",
                            device, other, first.major, first.minor, next.major, next.minor);
     }
-    if (!gpu_has_fp8(&first) && r->head_fp8 == HEAD_FP8_REQUIRE)
-        return err_set(
-            GPT_DEVICE,
-            "precision.head_fp8 = require: GPU %d has compute capability %d.%d, fp8 needs "
-            "8.9 or newer",
-            device, first.major, first.minor);
+    if (!gpu_has_fp8(&first) && (rc = refuse_bf16(r, &first, device)))
+        return rc;
+    const char *in_bf16 = gpu_has_fp8(&first) || (!r->head_fp8 && !r->mlp_fp8) ? ""
+                          : !r->mlp_fp8  ? ", the head in bf16: no fp8 below 8.9"
+                          : !r->head_fp8 ? ", the MLPs in bf16: no fp8 below 8.9"
+                                         : ", head and MLPs in bf16: no fp8 below 8.9";
     snprintf(text, sizeof text, "%s, compute capability %d.%d, %s path%s", first.name, first.major,
-             first.minor, portable ? "portable" : "native",
-             gpu_has_fp8(&first) || !r->head_fp8 ? "" : ", the head in bf16: no fp8 below 8.9");
+             first.minor, portable ? "portable" : "native", in_bf16);
     b->about = text;
     return 0;
 }

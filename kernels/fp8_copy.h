@@ -1,5 +1,5 @@
-/* fp8_copy.h - device code that writes a weight's fp8 copy (ops.h, struct fp8_copy), for adam.cu
- * and quantize.cu.
+/* fp8_copy.h - device code that writes fp8 copies: a weight's (ops.h, struct fp8_copy), for adam.cu
+ * and quantize.cu; matrices scaled by their greatest magnitude, for quantize.cu and fp8_input.cu.
  *
  *     uint32_t most = 0;
  *     for (...)
@@ -21,6 +21,11 @@ struct fp8_out {
     uint32_t *amax;
 };
 
+__device__ __forceinline__ uint2 pack_e4m3(const float (&x)[8])
+{
+    return make_uint2(pack_e4m3x4(x[0], x[1], x[2], x[3]), pack_e4m3x4(x[4], x[5], x[6], x[7]));
+}
+
 template <int WIDTH>
 __device__ __forceinline__ void write_codes(const fp8_out &out, int64_t at, const float (&x)[WIDTH],
                                             uint32_t *most)
@@ -33,25 +38,45 @@ __device__ __forceinline__ void write_codes(const fp8_out &out, int64_t at, cons
         q[e] = quot(x[e], out.scale_inv);
     }
     if constexpr (WIDTH == 8)
-        *(uint2 *)(out.codes + at) =
-            make_uint2(pack_e4m3x4(q[0], q[1], q[2], q[3]), pack_e4m3x4(q[4], q[5], q[6], q[7]));
+        *(uint2 *)(out.codes + at) = pack_e4m3(q);
     else
         out.codes[at] = (uint8_t)pack_e4m3x4(q[0], 0, 0, 0);
 }
 
-__device__ __forceinline__ void fold_amax(const fp8_out &out, uint32_t most)
+/* The greatest of a block's; in every thread. */
+__device__ __forceinline__ uint32_t block_max(uint32_t x)
 {
     __shared__ uint32_t warps[32];
 
-    most = __reduce_max_sync(0xffffffffu, most);
+    x = __reduce_max_sync(0xffffffffu, x);
     if (threadIdx.x % 32 == 0)
-        warps[threadIdx.x / 32] = most;
+        warps[threadIdx.x / 32] = x;
     __syncthreads();
-    if (threadIdx.x == 0) {
-        for (int i = 1; i < blockDim.x / 32; i++)
-            most = max(most, warps[i]);
+    x = threadIdx.x % 32 < blockDim.x / 32 ? warps[threadIdx.x % 32] : 0;
+    return __reduce_max_sync(0xffffffffu, x);
+}
+
+/* Bits of the greatest magnitude of two bf16, of eight, as those of the same number in f32. */
+__device__ __forceinline__ uint32_t amax2(uint32_t u)
+{
+    return max(u & 0x7fff0000, u << 16 & 0x7fff0000);
+}
+__device__ __forceinline__ uint32_t amax8(uint4 u)
+{
+    return max(max(amax2(u.x), amax2(u.y)), max(amax2(u.z), amax2(u.w)));
+}
+
+/* The number that scales are formed of, from those bits. */
+__device__ __forceinline__ float fp8_amax(uint32_t bits)
+{
+    return __uint_as_float(max(bits, __float_as_uint(1e-12f)));
+}
+
+__device__ __forceinline__ void fold_amax(const fp8_out &out, uint32_t most)
+{
+    most = block_max(most);
+    if (threadIdx.x == 0)
         atomicMax(out.amax, most);
-    }
 }
 
 /* Clears amax; false after a failure. */

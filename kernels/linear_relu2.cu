@@ -5,9 +5,11 @@
  * sm90/relu2_gemm.cu: the product there, the ReLU on its way out. Elsewhere cuBLASLt's product and
  * a pass over it, BLOCK rows at a time, so that the pass finds them in the L2 and backward's
  * scratch is small: BLOCK F numbers of 2 bytes, 25 MB at F = 3072. The product is rounded to bf16
- * between the two, also backward, where Hopper's kernel rounds once.
+ * between the two, also backward, where Hopper's kernel rounds once. In fp8 (fp8.md 2) x is made
+ * x8 first (fp8_input.cu), and both are the same with codes.
  */
 #include "few_rows.h"
+#include "fp8_input.h"
 #include "gpu.h"
 #include "sm90/relu2_gemm.h"
 #include "vec.h"
@@ -55,15 +57,18 @@ static int blocks_for(const struct cuda_ops *c, int64_t n)
     return (int)(blocks < 8 * c->sms ? blocks : 8 * c->sms);
 }
 
+/* f: in fp8, device; else NULL. */
 static void portable_forward(struct cuda_ops *c, struct tensor post, struct tensor x,
-                             struct tensor w)
+                             struct tensor w, const float *f)
 {
     for (int64_t first = 0; first < x.rows; first += BLOCK) {
         int64_t rows = x.rows - first < BLOCK ? x.rows - first : BLOCK, n = rows * post.cols / 8;
         struct gemm g = { .out = tensor_rows(post, first, rows),
                           .a = tensor_rows(x, first, rows),
                           .b = w,
-                          .tb = true };
+                          .tb = true,
+                          .scale = f,
+                          .fast = f != NULL };
         cuda_gemm(c, &g);
         square_relu<<<blocks_for(c, n), THREADS, 0, c->stream>>>((uint4 *)g.out.data, n);
         CUDA_LAUNCHED(c);
@@ -108,8 +113,37 @@ void gpu_linear_relu2(struct ops *o, struct tensor post, struct tensor x, struct
     assert(post.rows == x.rows && post.cols == w.rows && x.cols == w.cols);
     if (o->rows_apart)
         few_rows(c, { .out = post, .x = x, .w = w, .end = FEW_RELU2 });
-    else if (can_do(c, x, w))
-        (c->portable ? portable_forward : relu2_gemm_forward)(c, post, x, w);
+    else if (!can_do(c, x, w))
+        return;
+    else if (c->portable)
+        portable_forward(c, post, x, w, NULL);
+    else
+        relu2_gemm_forward(c, post, x, w);
+}
+
+void gpu_linear_relu2_fp8(struct ops *o, struct tensor post, struct tensor x, struct tensor w,
+                          struct fp8_weight w8)
+{
+    struct cuda_ops *c = cuda_of(o);
+    char *at;
+
+    assert(post.dtype == DT_BF16 && post.rows == x.rows && post.cols == w.rows);
+    assert(w8.codes.rows == w.rows && w8.codes.cols == x.cols);
+    if (!c->fp8) {
+        gpu_linear_relu2(o, post, x, w);
+        return;
+    }
+    if (!can_do(c, x, w) || !CUDA_NEED(c, x.cols % 16 == 0 && w.rows % 16 == 0,
+                                       "fp8 products have widths of multiples of 16"))
+        return;
+    at = (char *)cuda_workspace(c, fp8_input_bytes(x));
+    if (!at)
+        return;
+    struct fp8_input in = fp8_input_make(c, &at, x, w8.scale);
+    if (c->portable)
+        portable_forward(c, post, in.codes, w8.codes, in.factor);
+    else
+        relu2_gemm_fp8(c, post, in.codes, w8.codes, in.factor);
 }
 
 void gpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor dout, struct tensor w2,

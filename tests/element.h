@@ -1,5 +1,5 @@
-/* element.h - one number of a tensor in host memory, whatever its type: bf16, f32; u16 is read by
- * value.
+/* element.h - one number of a tensor in host memory, whatever its type: bf16, f32; u16 and e4m3 are
+ * read by value.
  *
  *     set(x, i, 0.5);
  *     double v = get(x, i);
@@ -11,9 +11,10 @@
 
 static inline double get(struct tensor t, int64_t i)
 {
-    return t.dtype == DT_BF16  ? bf16_to_f32(((uint16_t *)t.data)[i])
-           : t.dtype == DT_U16 ? ((uint16_t *)t.data)[i]
-                               : ((float *)t.data)[i];
+    return t.dtype == DT_BF16   ? bf16_to_f32(((uint16_t *)t.data)[i])
+           : t.dtype == DT_U16  ? ((uint16_t *)t.data)[i]
+           : t.dtype == DT_E4M3 ? e4m3_to_f32(((uint8_t *)t.data)[i])
+                                : ((float *)t.data)[i];
 }
 
 static inline void set(struct tensor t, int64_t i, double x)

@@ -332,6 +332,13 @@ static void streams(int T, const struct batch *b)
 static void products(int T)
 {
     double A = 2.0 * T * D * D;
+    static struct fp8_matrices one = { { o->alloc(o, (size_t)F * D, "bench"), DT_E4M3, F, D },
+                                       (real *)o->alloc(o, sizeof(real), "bench"),
+                                       F,
+                                       F };
+    struct fp8_weight w8 = { one.codes, one.scale };
+
+    o->quantize_matrices(o, &one, w1);
 
     row("linear qkv", 10, 0, 3 * A, 0,
         [&](int i) { o->linear(o, sets[i].x3, sets[i].x, wqkv, num, none); });
@@ -347,6 +354,10 @@ static void products(int T)
         [&](int i) { o->linear_bwd_w(o, dwo, sum, sets[i].y, sets[i].x, wo, num, false); });
     row("linear_relu2", 11, 0, 4 * A, 0,
         [&](int i) { o->linear_relu2(o, sets[i].f2, sets[i].x, w1); });
+    row("linear_relu2_fp8", 0, 2.5 * T * D, 0, 4 * A,
+        [&](int i) { o->linear_relu2_fp8(o, sets[i].f2, sets[i].x, w1, w8); });
+    row("quantize_matrices, one", 0, 5.0 * F * D, 0, 0,
+        [&](int) { o->quantize_matrices(o, &one, w1); });
     row("linear_t + residual", 11, 0, 4 * A, 0,
         [&](int i) { o->linear_t(o, sets[i].y, sets[i].f2, w1, NULL, sets[i].y); });
     row("linear_relu2_bwd", 11, 0, 4 * A, 0,

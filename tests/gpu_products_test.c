@@ -62,6 +62,31 @@ static void test_mlp(int tokens, int width, int hidden, bool add, bool scaled)
     same_bf16("in place", kept);
 }
 
+/* The first product in fp8. Both devices make the same codes, as x and w are bf16 on both, so that what
+ * is left is bf16's rounding of pre and post, and the tensor cores' of sums: within the tolerance of a
+ * product in bf16. Copies of the first and the third quarter of w are made, the latter is used. */
+static void test_relu2_fp8(int tokens, int width, int hidden)
+{
+    struct both x = drawn(tokens, width, 1), w = weight(4 * hidden, width, 0.1);
+    struct both post = blank(tokens, hidden), scale = blank_as(DT_F32, DT_F32, 2, 1);
+    struct both codes = blank_as(DT_E4M3, DT_E4M3, 2 * hidden, width);
+
+    snprintf(label, sizeof label, "relu2_fp8 T=%d D=%d F=%d", tokens, width, hidden);
+    set(x.c, 5, -40), set(w.c, 2 * (int64_t)hidden * width + 3, 2);
+    send(x), send(w);
+    ON_BOTH
+    {
+        struct fp8_matrices q = { ON(codes, o), REAL(scale, o), hidden, 2 * hidden };
+        struct fp8_weight w8 = { tensor_rows(q.codes, hidden, hidden), q.scale + 1 };
+        o->quantize_matrices(o, &q, ON(w, o));
+        o->linear_relu2_fp8(o, ON(post, o), ON(x, o), tensor_rows(ON(w, o), 2 * hidden, hidden),
+                            w8);
+    }
+    same("codes", codes, 0, 0);
+    same("scale", scale, 0, 0);
+    same_bf16("post", post);
+}
+
 /* -- products at full length, against sums in f64 -------------------------------------------- */
 
 /* |got - want| over some elements: sampled (i,j), row i of a (or column, ta) times b. A scale of 0
@@ -147,6 +172,9 @@ static void test_small(void)
     test_mlp(161, 72, 264, false, true);
     test_mlp(500, 72, 904, false, false);
     test_mlp(1000, 200, 392, true, false);
+    test_relu2_fp8(1, 16, 16);
+    test_relu2_fp8(33, 48, 144);
+    test_relu2_fp8(500, 144, 400);
     for (int scaled = 0; scaled < 2; scaled++)
         test_mlp(check_small() ? 700 : 5000, 136, 1160, false, scaled);
 }
@@ -158,6 +186,7 @@ static void test_real(void)
     test_linear(2048, 768, 768, true, true, true);
     test_mlp(2048, 768, 3072, false, false);
     test_mlp(2048, 768, 3072, true, true);
+    test_relu2_fp8(2048, 768, 3072);
     for (int tokens = 16384; tokens <= 49152; tokens += 32768) {
         fresh();
         test_long_products(tokens);

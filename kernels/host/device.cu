@@ -555,6 +555,7 @@ static void count_ops(struct cuda_ops *c)
     o->skip_gate_bwd = gpu_skip_gate_bwd;
     o->linear_bwd_w = gpu_linear_bwd_w;
     o->linear_t_bwd_w = gpu_linear_t_bwd_w;
+    o->linear_relu2_fp8 = gpu_linear_relu2_fp8;
     if (c->portable)
         o->linear_relu2_bwd = gpu_linear_relu2_bwd;
     o->qkv_bwd = gpu_qkv_bwd;
@@ -567,6 +568,7 @@ static void count_ops(struct cuda_ops *c)
     o->polar = gpu_polar;
     o->normuon = gpu_normuon;
     o->squares = gpu_squares;
+    o->quantize_matrices = gpu_quantize_matrices;
 }
 
 /* What launch sizes depend on. */

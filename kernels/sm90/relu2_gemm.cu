@@ -1,18 +1,20 @@
 /* relu2_gemm.cu - x w^T with the MLP's squared ReLU, or its derivative, on the way out.
  *
  *   forward    pre = bf16(x w^T), post = max(pre,0)^2       reads x, w; writes post
+ *   fp8        pre = bf16(f x8 w8^T), post as forward's     x8, w8 e4m3
  *   backward   dpre = 2 scale (x w^T) max(pre,0)            reads x, w, post; writes dpre
  *              max(pre,0) = sqrt(post), off by 2^-10 of it
  *
  * x (T,K), w (F,K), the rest (T,F), bf16, f32 sums. 2 T F K FLOP: 232 GFLOP at T = 49152, K =
- * 768, F = 3072, 0.30 ms at 770 TFLOP/s. Bytes: 0.38 GB forward, 0.68 backward: 0.09 and 0.16 ms,
- * behind the products.
+ * 768, F = 3072, 0.30 ms at 770 TFLOP/s, 0.19 at the 1198 of fp8. Bytes: 0.38 GB forward, 0.34 in
+ * fp8, 0.68 backward: 0.09, 0.08 and 0.16 ms, behind the products.
  *
  * A tile is 128 features x 160 tokens: the product's rows are features, so that its 160
  * columns (tokens) divide T with little waste, and it is turned when it is stored. Blocks are
  * persistent, with three warpgroups:
  *
- *   feeder     one thread loads 64 of K a stage (16 KB of w, 20 KB of x) through a ring of 5;
+ *   feeder     one thread loads 128 bytes of each row a stage, 64 of K or in fp8 128 (16 KB of w,
+ *              20 KB of x), through a ring of 5;
  *              another loads the tile of post, while the products run
  *   2 workers  alternate: one uses the tensor cores (160 sums a thread), the other converts its
  *              finished tile into bf16 in shared memory, for the copy engine to store
@@ -32,10 +34,11 @@ using namespace sm90;
 namespace
 {
 
-enum { FEATURES = 128, TOKENS = 160, DEPTH = 64, CLUSTER = 2 };
+enum form { FORWARD, BACKWARD, FP8 };
+enum { FEATURES = 128, TOKENS = 160, DEPTH_BYTES = 128, CLUSTER = 2 };
 enum {
-    W_BYTES = FEATURES * DEPTH * 2,
-    X_BYTES = TOKENS * DEPTH * 2,
+    W_BYTES = FEATURES * DEPTH_BYTES,
+    X_BYTES = TOKENS * DEPTH_BYTES,
     HALF_X = X_BYTES / 2,
     STAGE_BYTES = W_BYTES + X_BYTES
 };
@@ -51,9 +54,10 @@ struct maps {
     CUtensorMap w, x, in, out;
 };
 
-/* Pairs of feature tiles, all pairs; scale of backward, NULL: 1. */
+/* Pairs of feature tiles, all pairs; numbers of K in a stage; scale of backward, NULL: 1, or f of
+ * fp8. */
 struct work {
-    int pairs, tiles, kblocks;
+    int pairs, tiles, kblocks, depth;
     const float *scale;
 };
 
@@ -97,8 +101,8 @@ __device__ void feed(const layout &l, const maps &m, const work &k)
             int s = it % STAGES;
             barrier_wait(l.empty + 8 * s, (it / STAGES & 1) ^ 1);
             barrier_expect(l.full + 8 * s, STAGE_BYTES);
-            load_box(l.w(s), &m.w, kb * DEPTH, p.feature, l.full + 8 * s);
-            load_box_to(3, l.x(s) + rank * HALF_X, &m.x, kb * DEPTH, p.token + rank * TOKENS / 2,
+            load_box(l.w(s), &m.w, kb * k.depth, p.feature, l.full + 8 * s);
+            load_box_to(3, l.x(s) + rank * HALF_X, &m.x, kb * k.depth, p.token + rank * TOKENS / 2,
                         l.full + 8 * s);
         }
     }
@@ -122,6 +126,17 @@ __device__ __forceinline__ void let_go(uint32_t empty)
         barrier_arrive_at(empty, threadIdx.x % 32);
 }
 
+/* 32 bytes of K. */
+template <enum form FORM>
+__device__ __forceinline__ void product(float (&d)[80], uint64_t w, uint64_t x, int add)
+{
+    if (FORM == FP8)
+        wgmma_e4m3(d, w, x, add);
+    else
+        wgmma<false, false>(d, w, x, add);
+}
+
+template <enum form FORM>
 __device__ __forceinline__ void products(float (&d)[2][80], const layout &l, uint32_t it,
                                          int kblocks)
 {
@@ -132,9 +147,9 @@ __device__ __forceinline__ void products(float (&d)[2][80], const layout &l, uin
         barrier_wait(l.full + 8 * s, it / STAGES & 1);
         wgmma_begin();
 #pragma unroll
-        for (int i = 0; i < DEPTH / 16; i++) {
-            wgmma<false, false>(d[0], w + 2 * i, x + 2 * i, kb || i);
-            wgmma<false, false>(d[1], w + (64 * 128 >> 4) + 2 * i, x + 2 * i, kb || i);
+        for (int i = 0; i < DEPTH_BYTES / 32; i++) {
+            product<FORM>(d[0], w + 2 * i, x + 2 * i, kb || i);
+            product<FORM>(d[1], w + (64 * 128 >> 4) + 2 * i, x + 2 * i, kb || i);
         }
         wgmma_commit();
         wgmma_wait<1>();
@@ -144,22 +159,22 @@ __device__ __forceinline__ void products(float (&d)[2][80], const layout &l, uin
 }
 
 /* A register of an 8x8 matrix: what it holds of post, and the pair of sums d, become what is
- * stored. factor: 2 scale of backward. */
-template <bool BACKWARD>
+ * stored. factor: 2 scale of backward, f of fp8. */
+template <enum form FORM>
 __device__ __forceinline__ uint32_t finish_pair(uint32_t post, const float *d, float factor)
 {
-    if (BACKWARD) {
+    if (FORM == BACKWARD) {
         float lo = sqrt_approx(bf16_lo(post)), hi = sqrt_approx(bf16_hi(post));
         return bf16_pack(factor * d[0] * lo, factor * d[1] * hi);
     }
-    uint32_t pre = bf16_pack(d[0], d[1]);
+    uint32_t pre = FORM == FP8 ? bf16_pack(factor * d[0], factor * d[1]) : bf16_pack(d[0], d[1]);
     float lo = relu(bf16_lo(pre)), hi = relu(bf16_hi(pre));
     return bf16_pack(lo * lo, hi * hi);
 }
 
 /* The sums of 64 features into the tile: 16 features and 16 tokens a warp and step, five steps'
  * loads in flight. */
-template <bool BACKWARD>
+template <enum form FORM>
 __device__ __forceinline__ void finish_panel(uint32_t tile, const float (&d)[80], float factor)
 {
     enum { FLIGHT = 5, STEP = 16 * 128 };
@@ -167,7 +182,7 @@ __device__ __forceinline__ void finish_panel(uint32_t tile, const float (&d)[80]
 #pragma unroll
     for (int j = 0; j < TOKENS / 16; j += FLIGHT) {
         uint32_t x[FLIGHT][4];
-        if (BACKWARD)
+        if (FORM == BACKWARD)
 #pragma unroll
             for (int i = 0; i < FLIGHT; i++)
                 load_turned(x[i], tile + (j + i) * STEP);
@@ -175,21 +190,21 @@ __device__ __forceinline__ void finish_panel(uint32_t tile, const float (&d)[80]
         for (int i = 0; i < FLIGHT; i++) {
 #pragma unroll
             for (int m = 0; m < 4; m++)
-                x[i][m] = finish_pair<BACKWARD>(x[i][m], d + 8 * (j + i) + 2 * m, factor);
+                x[i][m] = finish_pair<FORM>(x[i][m], d + 8 * (j + i) + 2 * m, factor);
             store_turned(tile + (j + i) * STEP, x[i]);
         }
     }
 }
 
-template <bool BACKWARD>
+template <enum form FORM>
 __device__ __forceinline__ void finish(const layout &l, const float (&d)[2][80], float factor)
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, matrix = lane / 8;
     uint32_t chunk = 2 * warp + matrix % 2, token = 8 * (matrix / 2) + lane % 8;
     uint32_t at = token * 128 + ((chunk ^ token % 8) << 4);
 
-    finish_panel<BACKWARD>(l.tile + at, d[0], factor);
-    finish_panel<BACKWARD>(l.tile + PANEL_BYTES + at, d[1], factor);
+    finish_panel<FORM>(l.tile + at, d[0], factor);
+    finish_panel<FORM>(l.tile + PANEL_BYTES + at, d[1], factor);
 }
 
 __device__ __forceinline__ void store(const layout &l, const maps &m, const out_tile &p)
@@ -200,10 +215,11 @@ __device__ __forceinline__ void store(const layout &l, const maps &m, const out_
     stores_read();
 }
 
-template <bool BACKWARD>
+template <enum form FORM>
 __device__ void do_work(const layout &l, const maps &m, const work &k, int worker)
 {
-    float d[2][80], factor = BACKWARD && k.scale ? 2 * *k.scale : 2;
+    float d[2][80];
+    float factor = FORM == FP8 ? *k.scale : FORM == BACKWARD && k.scale ? 2 * *k.scale : 2;
     int other = 1 - worker;
 
     if (worker == 1) { /* the first turns are worker 0's */
@@ -213,20 +229,20 @@ __device__ void do_work(const layout &l, const maps &m, const work &k, int worke
     for (int n = worker; out_tile(k, n).exists; n += 2) {
         uint32_t it = n * k.kblocks;
         named_wait(TURN + worker, 2 * WORKER);
-        products(d, l, it, k.kblocks);
+        products<FORM>(d, l, it, k.kblocks);
         named_arrive(TURN + other, 2 * WORKER);
         wgmma_wait<0>();
         let_go(l.empty + 8 * ((it + k.kblocks - 1) % STAGES));
 
         named_wait(STAGING + worker, 2 * WORKER);
-        if (BACKWARD)
+        if (FORM == BACKWARD)
             barrier_wait(l.in_full, n & 1);
-        finish<BACKWARD>(l, d, factor);
+        finish<FORM>(l, d, factor);
         shared_written();
         named_wait(WRITTEN + worker, WORKER);
         if (threadIdx.x % WORKER == 0) {
             store(l, m, out_tile(k, n));
-            if (BACKWARD)
+            if (FORM == BACKWARD)
                 barrier_arrive(l.in_free);
         }
         __syncwarp();
@@ -234,7 +250,7 @@ __device__ void do_work(const layout &l, const maps &m, const work &k, int worke
     }
 }
 
-template <bool BACKWARD>
+template <enum form FORM>
 __global__ void SM90_CLUSTER(CLUSTER) __launch_bounds__(THREADS, 1)
     relu2_gemm(const __grid_constant__ maps m, work k)
 {
@@ -257,12 +273,12 @@ __global__ void SM90_CLUSTER(CLUSTER) __launch_bounds__(THREADS, 1)
         fewer_registers<40>();
         if (threadIdx.x == 0)
             feed(l, m, k);
-        if (BACKWARD && threadIdx.x == 32)
+        if (FORM == BACKWARD && threadIdx.x == 32)
             feed_in(l, m, k);
         __syncwarp();
     } else {
         more_registers<232>();
-        do_work<BACKWARD>(l, m, k, group - 1);
+        do_work<FORM>(l, m, k, group - 1);
     }
     cluster_sync(); /* a block must not exit while the other may write into its shared memory */
 #endif
@@ -270,47 +286,53 @@ __global__ void SM90_CLUSTER(CLUSTER) __launch_bounds__(THREADS, 1)
 
 /* -- host -------------------------------------------------------------------------------- */
 
-/* Boxes of 64 columns (128 bytes, swizzled) and `rows` rows. */
+/* Numbers of t in 128 bytes. */
+int depth_of(struct tensor t) { return t.dtype == DT_E4M3 ? 128 : 64; }
+
+/* Boxes of 128 bytes of columns, swizzled, and `rows` rows. */
 bool map_of(CUtensorMap *map, struct tensor t, int rows)
 {
     const cuuint64_t size[2] = { (cuuint64_t)t.cols, (cuuint64_t)t.rows };
-    const cuuint64_t stride[1] = { size[0] * 2 };
-    const cuuint32_t box[2] = { 64, (cuuint32_t)rows }, step[2] = { 1, 1 };
+    const cuuint64_t stride[1] = { (cuuint64_t)tensor_bytes(tensor_rows(t, 0, 1)) };
+    const cuuint32_t box[2] = { (cuuint32_t)depth_of(t), (cuuint32_t)rows }, step[2] = { 1, 1 };
     encode_fn encode = tensor_map_encoder();
 
-    return encode && encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, t.data, size, stride, box,
-                            step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                            CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+    return encode && encode(map,
+                            t.dtype == DT_E4M3 ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+                                               : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                            2, t.data, size, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                            CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-template <bool BACKWARD> void launch(struct cuda_ops *c, const maps &m, const work &k)
+template <enum form FORM> void launch(struct cuda_ops *c, const maps &m, const work &k)
 {
     int blocks = min(CLUSTER * k.tiles, c->sms / CLUSTER * CLUSTER);
 
     if (!CUDA_TRY(c,
-                  cudaFuncSetAttribute(relu2_gemm<BACKWARD>,
+                  cudaFuncSetAttribute(relu2_gemm<FORM>,
                                        cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES)))
         return;
-    relu2_gemm<BACKWARD><<<blocks, THREADS, SHARED_BYTES, c->stream>>>(m, k);
+    relu2_gemm<FORM><<<blocks, THREADS, SHARED_BYTES, c->stream>>>(m, k);
     CUDA_LAUNCHED(c);
 }
 
 /* Describes the tensors and runs the kernel; forward has no `in`. */
-template <bool BACKWARD>
+template <enum form FORM>
 void run(struct cuda_ops *c, struct tensor x, struct tensor w, const float *scale, struct tensor in,
          struct tensor out)
 {
     int pairs = div_up(w.rows, CLUSTER * FEATURES);
-    work k = { pairs, pairs * div_up(x.rows, TOKENS), div_up(x.cols, DEPTH), scale };
+    work k = { pairs, pairs * div_up(x.rows, TOKENS), div_up(x.cols, depth_of(x)), depth_of(x),
+               scale };
     maps m = {};
 
-    assert(x.cols == w.cols && x.cols % 8 == 0 && w.rows % 8 == 0);
+    assert(x.cols == w.cols && x.cols % 8 == 0 && w.rows % 8 == 0 && x.dtype == w.dtype);
     if (c->failed)
         return;
     if (map_of(&m.w, w, FEATURES) && map_of(&m.x, x, TOKENS / 2) &&
-        (!BACKWARD || map_of(&m.in, in, TOKENS)) && map_of(&m.out, out, TOKENS))
-        launch<BACKWARD>(c, m, k);
+        (FORM != BACKWARD || map_of(&m.in, in, TOKENS)) && map_of(&m.out, out, TOKENS))
+        launch<FORM>(c, m, k);
     else
         cuda_fail(c, GPT_DEVICE, "the MLP's tensors cannot be described to the copy engine");
 }
@@ -319,11 +341,17 @@ void run(struct cuda_ops *c, struct tensor x, struct tensor w, const float *scal
 
 void relu2_gemm_forward(struct cuda_ops *c, struct tensor post, struct tensor x, struct tensor w)
 {
-    run<false>(c, x, w, NULL, {}, post);
+    run<FORWARD>(c, x, w, NULL, {}, post);
+}
+
+void relu2_gemm_fp8(struct cuda_ops *c, struct tensor post, struct tensor x8, struct tensor w8,
+                    const float *f)
+{
+    run<FP8>(c, x8, w8, f, {}, post);
 }
 
 void relu2_gemm_backward(struct cuda_ops *c, struct tensor dpre, struct tensor x, struct tensor w,
                          const float *scale, struct tensor post)
 {
-    run<true>(c, x, w, scale, post, dpre);
+    run<BACKWARD>(c, x, w, scale, post, dpre);
 }

@@ -1,7 +1,8 @@
 /* relu2_gemm.h - x w^T with the MLP's squared ReLU, or its derivative, on the way out
  * (relu2_gemm.cu).
  *
- * x (T,K), w (F,K), all else (T,F), all bf16; K and F are multiples of 8.
+ * x (T,K), w (F,K), all else (T,F), all bf16; K and F are multiples of 8. x8 and w8 e4m3, of x's and
+ * w's shape; K is a multiple of 16.
  */
 #ifndef KERNELS_SM90_RELU2_GEMM_H
 #define KERNELS_SM90_RELU2_GEMM_H
@@ -10,6 +11,9 @@
 
 /* post = max(x w^T,0)^2. */
 void relu2_gemm_forward(struct cuda_ops *c, struct tensor post, struct tensor x, struct tensor w);
+/* post = max(bf16(f x8 w8^T),0)^2, f in device memory. */
+void relu2_gemm_fp8(struct cuda_ops *c, struct tensor post, struct tensor x8, struct tensor w8,
+                    const float *f);
 /* dpre = 2 scale (x w^T) sqrt(post); dpre may be post. scale in device memory; NULL: 1. */
 void relu2_gemm_backward(struct cuda_ops *c, struct tensor dpre, struct tensor x, struct tensor w,
                          const float *scale, struct tensor post);

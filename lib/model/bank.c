@@ -14,6 +14,12 @@ int64_t head_fp8_bytes(const struct recipe *r)
     return r->head_weight == HEAD_WEIGHT_FP8 ? (int64_t)r->width * r->vocab : 0;
 }
 
+int64_t mlp_fp8_bytes(const struct recipe *r)
+{
+    int i = r->mlp_fp8 ? recipe_param(r, "mlp") : -1;
+    return i < 0 ? 0 : r->params[i].matrices * r->params[i].rows * r->params[i].cols / 2;
+}
+
 int64_t param_used(const struct recipe *r, const struct param_spec *s)
 {
     bool attn = !strcmp(s->label, "attn"), mlp = !strcmp(s->label, "mlp");
@@ -87,11 +93,27 @@ void banks_keep_fp8(struct banks *b, struct param *p, real scale_inv)
     p->fp8.scale_inv = scale_inv;
 }
 
+void banks_keep_fp8_each(struct banks *b, struct param *p, int64_t rows, int64_t stride)
+{
+    struct ops *o = b->ops;
+    struct fp8_matrices *q = &p->fp8_each;
+    int64_t n = p->w.rows / stride;
+    q->codes = tensor_of(NULL, DT_E4M3, n * rows, p->w.cols);
+    q->codes.data = o->alloc(o, tensor_bytes(q->codes), p->spec->label);
+    q->scale = o->alloc(o, (size_t)n * sizeof *q->scale, p->spec->label);
+    q->rows = rows;
+    q->stride = stride;
+}
+
 void banks_quantize(struct banks *b)
 {
-    for (int i = 0; i < b->n; i++)
-        if (b->p[i].fp8.codes.data)
-            b->ops->quantize(b->ops, &b->p[i].fp8, b->p[i].w);
+    for (int i = 0; i < b->n; i++) {
+        const struct param *p = &b->p[i];
+        if (p->fp8.codes.data)
+            b->ops->quantize(b->ops, &p->fp8, p->w);
+        if (p->fp8_each.codes.data)
+            b->ops->quantize_matrices(b->ops, &p->fp8_each, p->w);
+    }
 }
 
 void banks_clear(struct banks *b, bool adam)

@@ -23,6 +23,7 @@ struct param {
     const struct param_spec *spec;
     struct tensor w, g; /* (matrices*rows, cols) */
     struct fp8_copy fp8; /* of w; without codes where there is none (banks_keep_fp8) */
+    struct fp8_matrices fp8_each; /* of matrices of w; the same (banks_keep_fp8_each) */
     struct tensor w_own, g_own; /* this rank's shard; the whole when replicated */
     int64_t units, own_first, own_count; /* of the leading axis: matrices, or rows of one */
     int64_t used; /* units before the padding, which no layer reads */
@@ -49,6 +50,9 @@ int banks_fill(struct banks *b, struct initial *v) MUST_CHECK;
  * banks_fill makes the copies; after weights were loaded otherwise, banks_quantize does: from the
  * whole weight, whole on every rank. */
 void banks_keep_fp8(struct banks *b, struct param *p, real scale_inv);
+/* Copies of the first `rows` of every `stride` rows of p, which the model makes again in the first
+ * forward of a step. */
+void banks_keep_fp8_each(struct banks *b, struct param *p, int64_t rows, int64_t stride);
 void banks_quantize(struct banks *b);
 /* Clears gradients for the next step: NorMuon's always, Adam's when adam. Small (replicated)
  * ones are zeroed, large ones marked fresh. */
@@ -70,5 +74,6 @@ int64_t param_used(const struct recipe *r, const struct param_spec *s);
 /* For --plan: bytes of a weight; of the head's fp8 copy, 0 if the recipe has none. */
 int64_t param_bytes(const struct param_spec *s);
 int64_t head_fp8_bytes(const struct recipe *r);
+int64_t mlp_fp8_bytes(const struct recipe *r); /* of the MLPs' copies */
 
 #endif

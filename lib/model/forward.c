@@ -33,8 +33,21 @@ static void attention_forward(struct model *m, struct layer_acts *l, int i, cons
               mixes ? NO_TENSOR : l->mixed);
 }
 
+/* The MLP's first product in fp8 (fp8.md 2). The copies of the weights are made at the step's first
+ * use of the bank, when its gradient is still to be written. */
+static void up_fp8(struct model *m, struct layer_acts *l, int i, struct tensor w1)
+{
+    const struct fp8_matrices *q = &m->p.mlp->fp8_each;
+    int at = m->recipe->layers[i].mlp;
+    struct fp8_weight w8 = { bank_rows(q->codes, w1.rows, at), q->scale + at };
+
+    if (i == 0 && m->p.mlp->fresh)
+        m->ops->quantize_matrices(m->ops, q, m->p.mlp->w);
+    m->ops->linear_relu2_fp8(m->ops, l->post, l->y2, w1, w8);
+}
+
 /* MLP(y2), record-61.md 2.8; plus the stream, where no mix adds it. */
-static void mlp_forward(struct model *m, struct layer_acts *l, int i)
+static void mlp_forward(struct model *m, struct layer_acts *l, int i, bool train)
 {
     struct ops *o = m->ops;
     int64_t f = m->recipe->mlp_width;
@@ -42,7 +55,10 @@ static void mlp_forward(struct model *m, struct layer_acts *l, int i)
     struct tensor w = bank_rows(m->p.mlp->w, 2 * f, m->recipe->layers[i].mlp);
 
     model_need(m, m->p.mlp);
-    o->linear_relu2(o, l->post, l->y2, tensor_rows(w, 0, f));
+    if (train && m->recipe->mlp_fp8)
+        up_fp8(m, l, i, tensor_rows(w, 0, f));
+    else
+        o->linear_relu2(o, l->post, l->y2, tensor_rows(w, 0, f));
     o->linear_t(o, mixes ? l->m : l[1].in, l->post, tensor_rows(w, f, f),
                 mlp_folds(m->recipe, i) ? m->p.mlp_lane0[i].value : NULL,
                 mixes ? NO_TENSOR : l->attended);
@@ -65,7 +81,7 @@ void model_forward(struct model *m, struct acts *a, const struct batch *b)
         if (layer_attends(m->recipe, i))
             attention_forward(m, &a->layer[i], i, b);
         stream_attended(m, a, i);
-        mlp_forward(m, &a->layer[i], i);
+        mlp_forward(m, &a->layer[i], i, a->train);
         stream_leave(m, a, i);
     }
     stream_end(m, a);

@@ -154,6 +154,7 @@ static size_t plan_acts(const struct recipe *r, struct planner *p, struct acts *
     struct layer_acts shared = { 0 };
     memset(a, 0, sizeof *a);
     a->tokens = T;
+    a->train = train;
     a->x0 = take(p, p->act, T, d);
     if (r->bigram_rows)
         a->bigram = take(p, p->act, T, d);
@@ -236,6 +237,8 @@ int model_init_to(struct model *m, struct banks *b, int tokens, int val_tokens, 
     find_roles(m);
     if (r->head_weight == HEAD_WEIGHT_FP8)
         banks_keep_fp8(b, m->p.lm_head, (real)r->w_scale);
+    if (r->mlp_fp8 && m->p.mlp->g.data)
+        banks_keep_fp8_each(b, m->p.mlp, r->mlp_width, 2 * (int64_t)r->mlp_width);
     m->arena_bytes = model_arena_bytes(r, o->act, tokens, val_tokens);
     m->arena = o->alloc(o, m->arena_bytes, "activations");
     m->rope.table = tensor_of(NULL, o->act, 2 * positions, r->head_dim / 2);

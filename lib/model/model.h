@@ -54,6 +54,7 @@ struct layer_acts {
 /* Buffers of one forward and backward. */
 struct acts {
     int tokens;
+    bool train; /* else an evaluation, whose MLPs are never in fp8 */
     struct layer_acts layer[MAX_LAYERS + 1]; /* the last holds only `in`: the output */
     struct tensor x0, z, y; /* (T,D): input, head's input before and after its norm */
     struct tensor bigram; /* (T,D): rows of the bigram table */

@@ -42,6 +42,7 @@ enum inject { INJECT_BEFORE, INJECT_AFTER };
 enum skip_tap { SKIP_LAYER, SKIP_ATTENTION };
 enum key_channels { KEYS_QUARTERS, KEYS_HALF };
 enum head_fp8 { HEAD_FP8_NO, HEAD_FP8_YES, HEAD_FP8_REQUIRE };
+enum mlp_fp8 { MLP_BF16, MLP_FP8, MLP_FP8_REQUIRE };
 enum head_weight { HEAD_WEIGHT_BF16, HEAD_WEIGHT_FP8 };
 enum value_input { VALUE_INPUT, VALUE_SPLIT };
 enum init_kind { INIT_ZERO, INIT_UNIFORM, INIT_NORMAL, INIT_VALUES, INIT_TRANSPOSE };
@@ -190,6 +191,7 @@ struct recipe {
     bool adam_stochastic;
     enum head_fp8 head_fp8; /* yes: bf16 on a GPU without fp8; require: no such GPU */
     double x_scale, w_scale, g_scale;
+    enum mlp_fp8 mlp_fp8; /* the MLPs' first product in training: the same */
     enum head_weight head_weight; /* an fp8 head reads the bf16 parameter and rounds it, or the
                                            fp8 copy that Adam writes */
     int head_block; /* rows of logits that a GPU keeps at a time; 0: all of a micro-batch */

@@ -126,6 +126,7 @@ static const struct key keys[] = {
     { "precision", "head_fp8", K_WORD, F(head_fp8), 0, 0, NULL, "no|yes|require" },
     { "precision", "head_scales", K_REAL3, F(x_scale), 1e-12, 1e12, NULL, NULL },
     { "precision", "head_weight", K_WORD, F(head_weight), 0, 0, "bf16", "bf16|fp8" },
+    { "precision", "mlp", K_WORD, F(mlp_fp8), 0, 0, "bf16", "bf16|fp8|require" },
     { "precision", "head_block", K_INT, F(head_block), 0, MAX_CHUNK_TOKENS, "0", NULL },
     { "precision", "head_scale_micro", K_BOOL, F(head_scale_micro), 0, 0, "no", NULL },
     { "precision", "deterministic", K_BOOL, F(deterministic), 0, 0, "no", NULL },

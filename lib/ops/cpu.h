@@ -170,7 +170,27 @@ void cpu_zero(struct ops *o, struct tensor t);
 #define OP(name, ...) void cpu_##name(struct ops *o, __VA_ARGS__)
 #include "ops/op_list.h"
 
-/* quantize.c: codes of w as it is stored, elements first .. first + n - 1; amax grows. */
+/* quantize.c: x in an fp8 format: `bits` after the point, smallest normal exponent, greatest number.
+ * Adding and taking away 1.5 * 2^23 quanta rounds to whole quanta, to even, and unlike the conversions
+ * of dtype.h becomes vector code. NaN stays NaN. */
+static inline float fp8_round(float x, int bits, int min_exponent, float max)
+{
+    uint32_t least = (uint32_t)(min_exponent + 127) << 23, e;
+    float shift;
+
+    x = x > max ? max : x;
+    x = x < -max ? -max : x;
+    e = f32_bits(x) & 0x7f800000u;
+    shift = 0x1.8p23f * f32_from_bits((e > least ? e : least) - ((uint32_t)bits << 23));
+    return x + shift - shift;
+}
+static inline float e4m3_round(float x) { return fp8_round(x, 3, -6, 448); }
+static inline float e5m2_round(float x) { return fp8_round(x, 2, -14, 57344); }
+/* Codes as numbers, in that scratch slot; as in e4m3_round one that vanishes is +0, whatever its sign. */
+const real *cpu_code_view(struct ops *o, int slot, struct tensor codes);
+/* The greatest of `most` and |x|, NaN if one is. */
+real cpu_amax(const real *x, int64_t n, real most);
+/* Codes of w as it is stored, elements first .. first + n - 1; amax grows. */
 void cpu_fp8_write(const struct fp8_copy *copy, struct tensor w, int64_t first, int n);
 enum { FP8_BLOCK = 512 }; /* n at most */
 

@@ -42,23 +42,6 @@ struct head {
 
 static real shift_of(const struct head *f) { return f->h->cap_a / 2; }
 
-/* x in an fp8 format: `bits` after the point, smallest normal exponent, greatest number. Adding and
- * taking away 1.5 * 2^23 quanta rounds to whole quanta, to even, and unlike the conversions of
- * dtype.h becomes vector code. NaN stays NaN. */
-static inline float fp8_round(float x, int bits, int min_exponent, float max)
-{
-    uint32_t least = (uint32_t)(min_exponent + 127) << 23, e;
-    float shift;
-
-    x = x > max ? max : x;
-    x = x < -max ? -max : x;
-    e = f32_bits(x) & 0x7f800000u;
-    shift = 0x1.8p23f * f32_from_bits((e > least ? e : least) - ((uint32_t)bits << 23));
-    return x + shift - shift;
-}
-static inline float e4m3_round(float x) { return fp8_round(x, 3, -6, 448); }
-static inline float e5m2_round(float x) { return fp8_round(x, 2, -14, 57344); }
-
 /* t / scale in e4m3, as numbers. */
 static const real *e4m3_view(struct ops *o, int slot, struct tensor t, real scale)
 {
@@ -73,22 +56,6 @@ static const real *e4m3_view(struct ops *o, int slot, struct tensor t, real scal
     return q;
 }
 
-/* Codes as numbers. As in e4m3_round a number that vanishes is +0, whatever its sign. */
-static const real *code_view(struct ops *o, int slot, struct tensor codes)
-{
-    int64_t n = tensor_count(codes);
-    const uint8_t *code = codes.data;
-    real *q = cpu_scratch(o, slot, n), number[256];
-
-    if (!q)
-        return NULL;
-    for (int i = 0; i < 256; i++)
-        number[i] = e4m3_to_f32((uint8_t)i) + 0.0f;
-    for (int64_t i = 0; i < n; i++)
-        q[i] = number[code[i]];
-    return q;
-}
-
 static void head_init(struct head *f, struct ops *o, struct tensor x, struct tensor w,
                       const struct head_loss *h, bool training)
 {
@@ -100,7 +67,7 @@ static void head_init(struct head *f, struct ops *o, struct tensor x, struct ten
     *f = (struct head){ .h = h, .tokens = x.rows, .width = x.cols, .vocab = w.cols };
     f->x = fp8 ? e4m3_view(o, 0, x, h->x_scale) : real_ptr(x);
     f->w = !fp8         ? real_view(o, 1, w)
-           : has(h->w8) ? code_view(o, 1, h->w8)
+           : has(h->w8) ? cpu_code_view(o, 1, h->w8)
                         : e4m3_view(o, 1, w, h->w_scale);
     f->fp8 = fp8;
     f->scale = fp8 ? h->x_scale * h->w_scale : 1;

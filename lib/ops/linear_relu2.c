@@ -1,17 +1,46 @@
-/* linear_relu2.c - first product of the MLP and its squared ReLU (record-61.md 2.8, 3.1). */
+/* linear_relu2.c - first product of the MLP and its squared ReLU (record-61.md 2.8, 3.1; in fp8 fp8.md 2).
+ */
 #include "ops/cpu.h"
 
 static real relu(real x) { return x < 0 ? 0 : x; } /* of NaN: NaN */
 
-void cpu_linear_relu2(struct ops *o, struct tensor post, struct tensor x, struct tensor w)
+static void square_relu(struct tensor post)
 {
     real *p = real_ptr(post);
 
-    cpu_linear(o, post, x, w, NULL, NO_TENSOR);
-    if (cpu_failed(o))
-        return;
     for (int64_t i = 0; i < tensor_count(post); i++)
         p[i] = relu(p[i]) * relu(p[i]);
+}
+
+void cpu_linear_relu2(struct ops *o, struct tensor post, struct tensor x, struct tensor w)
+{
+    cpu_linear(o, post, x, w, NULL, NO_TENSOR);
+    if (!cpu_failed(o))
+        square_relu(post);
+}
+
+void cpu_linear_relu2_fp8(struct ops *o, struct tensor post, struct tensor x, struct tensor w,
+                          struct fp8_weight w8)
+{
+    int64_t n = tensor_count(x);
+    const real *from = real_ptr(x), *codes;
+    real *q;
+
+    if (DT_REAL != DT_F32) {
+        cpu_linear_relu2(o, post, x, w);
+        return;
+    }
+    assert(w8.codes.rows == w.rows && w8.codes.cols == w.cols && x.cols == w.cols);
+    q = cpu_scratch(o, 1, n);
+    codes = cpu_code_view(o, 0, w8.codes);
+    if (cpu_failed(o))
+        return;
+    real most = cpu_amax(from, n, (real)1e-12), inv = bf16_round((float)(448 / most));
+    for (int64_t i = 0; i < n; i++)
+        q[i] = e4m3_round(bf16_round((float)(from[i] * inv)));
+    real_gemm(o, false, true, x.rows, w.rows, x.cols, *w8.scale * most / 448, q, x.cols, codes,
+              w.cols, 0, real_ptr(post), w.rows);
+    square_relu(post);
 }
 
 void cpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor dout, struct tensor w2,

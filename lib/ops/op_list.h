@@ -71,6 +71,9 @@ OP(linear_t_bwd_w, struct tensor dw, real *dscale, struct tensor dy, struct tens
    struct tensor w, const real *scale, bool add);
 /* post = max(x w^T,0)^2. x (T,D), w (F,D). */
 OP(linear_relu2, struct tensor post, struct tensor x, struct tensor w);
+/* The same with pre = f x8 w8^T: x8 = e4m3(bf16(x inv)), inv = bf16(448 / ax), ax = max(|x|, 1e-12) over
+ * all of x, f = (*w8.scale ax) / 448 (fp8.md 2). On a GPU without fp8, and in f64: linear_relu2. */
+OP(linear_relu2_fp8, struct tensor post, struct tensor x, struct tensor w, struct fp8_weight w8);
 /* dpre = 2 scale (dout w2^T) max(pre,0), whose last factor is the root of post: dout (T,D), w2
  * (F,D), dpre and post (T,F), which may be the same (once dw2 is done). */
 OP(linear_relu2_bwd, struct tensor dpre, struct tensor dout, struct tensor w2, const real *scale,
@@ -168,6 +171,9 @@ OP(squares, real *out, const struct tensor *t, int n);
 OP(step_gate, struct step_gate *gate, const real *squares, real times, real limit, real unscale);
 /* The copy of w (any float dtype) by itself: the same codes and amax. */
 OP(quantize, const struct fp8_copy *copy, struct tensor w);
+/* Of each matrix of w that q copies: scale = bf16(max(|w|, 1e-12) / 448), codes = e4m3(bf16(w / scale)).
+ * A NaN makes the scale NaN. */
+OP(quantize_matrices, const struct fp8_matrices *q, struct tensor w);
 /* bad[0] |= 1 when t (any float type) has a NaN or an infinity (device int32). */
 OP(finite, int32_t *bad, struct tensor t);
 

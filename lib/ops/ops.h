@@ -178,6 +178,19 @@ struct fp8_copy {
     real *amax; /* device: max |w| of what was last written; NaN if one is */
 };
 
+/* Copies in e4m3 of some rows of a bank, for products: of rows i stride .. i stride + rows - 1 for
+ * each i, with a scale of their own (fp8.md 1). */
+struct fp8_matrices {
+    struct tensor codes; /* (n rows, cols); none: no copies */
+    real *scale; /* device (n) */
+    int64_t rows, stride;
+};
+/* One of them. */
+struct fp8_weight {
+    struct tensor codes;
+    const real *scale;
+};
+
 /* Training head: logits, softcap, multi-token cross entropy, and back. */
 struct head_loss {
     const int32_t *tgt; /* (T) */

@@ -172,11 +172,13 @@ static struct floor floor_of(const struct recipe *r, const struct step_schedule 
                                                               : 0);
     }
     double products = 6 * T * (attn * 4 * d * d + layers * 2 * d * r->mlp_width);
+    double fp8 = r->mlp_fp8 ? 2 * T * layers * d * r->mlp_width : 0; /* of products */
     double head = 6 * T * d * r->vocab;
     double moved =
         passes * T * d * at->element + T * r->vocab * (r->head_fp8 ? at->logit_fp8 : at->logit);
-    double s = products / at->products + head / (r->head_fp8 ? at->fp8 : at->products) +
-               attn_flops / at->attention + moved / at->copy;
+    double s = (products - fp8) / at->products + fp8 / at->fp8 +
+               head / (r->head_fp8 ? at->fp8 : at->products) + attn_flops / at->attention +
+               moved / at->copy;
     return (struct floor){ .flops = products + head + attn_flops, .ms = 1e3 * s };
 }
 

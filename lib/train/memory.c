@@ -21,10 +21,11 @@ int rank_memory(struct rank *k, struct run_memory *m)
 
     if ((rc = banks_init(&k->banks, r, o, k->rank, k->world)))
         return rc;
-    m->weights = since(k, &before) + (size_t)head_fp8_bytes(r);
+    size_t copies = (size_t)(head_fp8_bytes(r) + mlp_fp8_bytes(r));
+    m->weights = since(k, &before) + copies;
     if ((rc = model_init(&k->model, &k->banks, big.tokens, r->val_tokens ? (int)r->val_chunk : 0)))
         return rc;
-    m->activations = since(k, &before) - (size_t)head_fp8_bytes(r);
+    m->activations = since(k, &before) - copies;
     if ((rc = optim_init(&k->optim, r, &k->banks, o, k->comm)))
         return rc;
     m->optimizer = since(k, &before);

@@ -21,7 +21,7 @@ enum { WINDOW = 256 << 10, WARP = 32 };
 struct product_job {
     float *d;
     int n;
-    bool add, ta, tb, rows;
+    bool add, ta, tb, rows, e4m3;
     uint64_t a, b;
     float row[2][16];
 };

@@ -4,6 +4,7 @@
  */
 #include "emu.h"
 #include <cuda.h>
+#include <cuda_fp8.h>
 
 namespace emu
 {
@@ -114,7 +115,9 @@ extern "C" CUresult CUDAAPI encode_tensor_map(CUtensorMap *out, CUtensorMapDataT
                             { size[0], size[1], rank == 3 ? size[2] : 1 },
                             { stride[0], rank == 3 ? stride[1] : 0 },
                             { box[0], box[1] },
-                            type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 ? 2u : 4u,
+                            type == CU_TENSOR_MAP_DATA_TYPE_UINT8      ? 1u
+                            : type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 ? 2u
+                                                                       : 4u,
                             rank,
                             0 };
     uint32_t inner = box[0] * m.element;
@@ -233,51 +236,54 @@ static float from_bf16(uint16_t x)
     return f;
 }
 
-/* An operand that a descriptor names: rows r, numbers k of each. */
+/* An operand that a descriptor names: rows r, numbers k of each, 32 bytes of them. */
 struct operand {
     uint32_t start, leading, stride, width;
-    bool turned;
+    bool turned, e4m3;
     const char *window;
-    operand(block *b, uint64_t d, bool t, int rows)
+    operand(block *b, uint64_t d, bool t, int rows, bool is_e4m3)
         : start((uint32_t)(d & 0x3fff) << 4), leading((uint32_t)(d >> 16 & 0x3fff) << 4),
           stride((uint32_t)(d >> 32 & 0x3fff) << 4), width(d >> 62 == 1 ? 128 : 64), turned(t),
-          window(b->window)
+          e4m3(is_e4m3), window(b->window)
     {
         pointer_in(b, start, 2);
-        pointer_in(b, at(rows - 1, 15), 2);
+        pointer_in(b, at(rows - 1, e4m3 ? 31 : 15), e4m3 ? 1 : 2);
     }
     uint32_t at(int r, int k) const
     {
         int each = (int)width / 2;
         return turned ? start + r / each * leading + k / 8 * stride + k % 8 * width + r % each * 2
-                      : start + r / 8 * stride + r % 8 * width + k * 2;
+                      : start + r / 8 * stride + r % 8 * width + k * (e4m3 ? 1 : 2);
     }
     float operator()(int r, int k) const
     {
-        return from_bf16(*(const uint16_t *)(window + swizzled(at(r, k), width)));
+        const char *p = window + swizzled(at(r, k), width);
+        return e4m3 ? (float)*(const __nv_fp8_e4m3 *)p : from_bf16(*(const uint16_t *)p);
     }
 };
 
 /* Columns 8 q + 2 (lane % 4) + e of the warp's rows 8 h + lane / 4. */
 static void run_product(const product_job &j)
 {
-    int lane = now->lane, warp = now->number % 128 / WARP, columns = j.n / 2;
-    float a[2][16], b[16][128], sum[2][128] = {};
-    operand ob(now->block, j.b, j.tb, 2 * j.n);
+    int lane = now->lane, warp = now->number % 128 / WARP, columns = j.n / 2,
+        depth = j.e4m3 ? 32 : 16;
+    float a[2][32], b[32][128], sum[2][128] = {};
+    operand ob(now->block, j.b, j.tb, 2 * j.n, j.e4m3);
 
-    for (int k = 0; k < 16; k++)
+    for (int k = 0; k < depth; k++)
         for (int c = 0; c < columns; c++)
             b[k][c] = ob(c / 2 * 8 + lane % 4 * 2 + c % 2, k);
     if (j.rows) {
-        memcpy(a, j.row, sizeof a);
-    } else {
-        operand oa(now->block, j.a, j.ta, 64);
         for (int h = 0; h < 2; h++)
-            for (int k = 0; k < 16; k++)
+            memcpy(a[h], j.row[h], sizeof j.row[h]);
+    } else {
+        operand oa(now->block, j.a, j.ta, 64, j.e4m3);
+        for (int h = 0; h < 2; h++)
+            for (int k = 0; k < depth; k++)
                 a[h][k] = oa(16 * warp + 8 * h + lane / 4, k);
     }
     for (int h = 0; h < 2; h++)
-        for (int k = 0; k < 16; k++)
+        for (int k = 0; k < depth; k++)
             for (int c = 0; c < columns; c++)
                 sum[h][c] += a[h][k] * b[k][c];
     for (int h = 0; h < 2; h++)
@@ -288,9 +294,9 @@ static void run_product(const product_job &j)
 }
 
 void product(float *d, int n, const uint32_t *rows, uint64_t a, uint64_t b, bool add, bool ta,
-             bool tb)
+             bool tb, bool e4m3)
 {
-    product_job j = { d, n, add, ta, tb, rows != NULL, a, b, {} };
+    product_job j = { d, n, add, ta, tb, rows != NULL, e4m3, a, b, {} };
     for (uint64_t descriptor : { a, b })
         if (descriptor && descriptor >> 62 != 1 && descriptor >> 62 != 2)
             fail("an operand without swizzle");

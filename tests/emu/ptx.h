@@ -28,7 +28,7 @@ void load_matrices(uint32_t *const r[4], uint32_t from, bool turned);
 void store_matrices(uint32_t to, const uint32_t r[4], bool turned);
 /* d (64, 2 n) [+]= a b; rows: four registers of a, NULL: a is in shared memory. */
 void product(float *d, int n, const uint32_t *rows, uint64_t a, uint64_t b, bool add, bool ta,
-             bool tb);
+             bool tb, bool e4m3 = false);
 void products_commit();
 void products_wait(int left);
 /* Into shared memory, when this thread waits for the copy's group at the latest; NULL: zeros. */
@@ -208,6 +208,16 @@ void setp_ne_b32__wgmma_mma_async_sync_aligned_m64nk16_f32_bf16_bf16(float &firs
         emu::product(&first, N, a, 0, std::get<N + 4>(all), std::get<N + 5>(all), false,
                      std::get<N + 6>(all));
     }
+}
+
+/* Sums of e4m3; a, b in shared memory; add. */
+template <class... A>
+void setp_ne_b32__wgmma_mma_async_sync_aligned_m64nk32_f32_e4m3_e4m3(float &first, A &&...more)
+{
+    constexpr int N = 1 + emu::count_of<float, std::decay_t<A>...>();
+    auto all = std::forward_as_tuple(first, more...);
+    emu::product(&first, N, NULL, std::get<N>(all), std::get<N + 1>(all), std::get<N + 2>(all),
+                 false, false, true);
 }
 
 inline void mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32(float &d0, float &d1, float &d2,

@@ -1,0 +1,83 @@
+/* fp8_input.cu - an activation in e4m3, scaled by its greatest magnitude.
+ *
+ *   ax = max(|x|, 1e-12), inv = bf16(448 / ax)
+ *   x8 = e4m3(bf16(x inv)), factor = (w_scale ax) / 448           fp8.md 2
+ *
+ * One launch writes the greatest magnitude that each block sees, a second takes the greatest of
+ * those and writes the codes. x (49152,768): 2 + 2 + 1 bytes an element, 189 MB, 44 us at
+ * 4.25 TB/s; at 16384 rows the second read is from the L2.
+ */
+#include "fp8_input.h"
+#include "fp8_copy.h"
+
+enum { THREADS = 256, BLOCKS = 132 * 8 };
+
+struct input_args {
+    const bf16 *x;
+    uint8_t *codes;
+    uint32_t *part; /* (BLOCKS) bits of numbers >= 0, in their order */
+    int parts;
+    const float *w_scale;
+    float *factor;
+    int64_t count;
+};
+
+static __global__ void __launch_bounds__(THREADS) amax_parts(const input_args a)
+{
+    uint32_t most = 0;
+
+    for (int64_t at = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * 16; at < a.count;
+         at += (int64_t)gridDim.x * THREADS * 16) {
+        const uint4 *p = (const uint4 *)(a.x + at);
+        most = max(most, max(amax8(p[0]), amax8(p[1])));
+    }
+    most = block_max(most);
+    if (threadIdx.x == 0)
+        a.part[blockIdx.x] = most;
+}
+
+static __global__ void __launch_bounds__(THREADS) quantize_input(const input_args a)
+{
+    uint32_t most = 0;
+
+    for (int i = threadIdx.x; i < a.parts; i += THREADS)
+        most = max(most, a.part[i]);
+    float ax = fp8_amax(block_max(most)), inv = as_stored<bf16>(quot(448, ax));
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        *a.factor = quot(mul(*a.w_scale, ax), 448);
+    for (int64_t at = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * 16; at < a.count;
+         at += (int64_t)gridDim.x * THREADS * 16) {
+        float x[2][8];
+        load8(x[0], a.x + at);
+        load8(x[1], a.x + at + 8);
+#pragma unroll
+        for (int e = 0; e < 16; e++)
+            x[e / 8][e % 8] = as_stored<bf16>(mul(x[e / 8][e % 8], inv));
+        uint2 lo = pack_e4m3(x[0]), hi = pack_e4m3(x[1]);
+        *(uint4 *)(a.codes + at) = make_uint4(lo.x, lo.y, hi.x, hi.y);
+    }
+}
+
+size_t fp8_input_bytes(struct tensor x)
+{
+    return cuda_round((size_t)tensor_count(x)) + cuda_round(BLOCKS * 4) + cuda_round(4);
+}
+
+struct fp8_input fp8_input_make(struct cuda_ops *c, char **at, struct tensor x,
+                                const float *w_scale)
+{
+    struct tensor codes = tensor_of(NULL, DT_E4M3, x.rows, x.cols);
+    int64_t n = tensor_count(x), blocks = (n - 1) / (16 * THREADS) + 1;
+    int grid = (int)(blocks < BLOCKS ? blocks : BLOCKS);
+
+    assert(x.dtype == DT_BF16 && x.cols % 16 == 0 && n > 0);
+    codes.data = cuda_cut(at, (size_t)n);
+    input_args a = { (const bf16 *)x.data, (uint8_t *)codes.data, NULL, grid, w_scale, NULL, n };
+    a.part = (uint32_t *)cuda_cut(at, BLOCKS * 4);
+    a.factor = (float *)cuda_cut(at, 4);
+    amax_parts<<<grid, THREADS, 0, c->stream>>>(a);
+    CUDA_LAUNCHED(c);
+    quantize_input<<<grid, THREADS, 0, c->stream>>>(a);
+    CUDA_LAUNCHED(c);
+    return fp8_input{ codes, a.factor };
+}
