@@ -1,0 +1,64 @@
+#!/bin/sh
+# Rules and forms of Muon, four seeds each: does another end with a lower loss than the record's NorMuon?
+#   run examples/train-on-text.sh first, for its shards, or name some: SHARDS=dir; options of gpt-train may follow,
+#   as --device cuda; STEPS, SEEDS, SIDES, and JOBS runs at a time
+set -eu
+bin=${GPT_BIN:-build/bin}
+dir=${OUT:-build/example}
+shards=${SHARDS:-$dir/shards}
+[ -d "$shards" ] || { echo "no $shards: run examples/train-on-text.sh first" >&2; exit 1; }
+steps=${STEPS:-120}
+runs=$dir/optimizers-$steps
+sides=${SIDES:-normuon muon adam-last aol-4 f32}
+
+# Rows of both banks with another rule and its betas.
+banks() {
+    printf '%s\n' "parameters.attn=40,d,d bf16 uniform:1,uniform:1,uniform:1,zero $1 1 1 no" \
+        "parameters.mlp=24,f,d bf16 uniform:0.5,zero $1 1,2 1 no"
+}
+
+# What a side sets beside the recipe, a key a line.
+side() {
+    case $1 in
+    normuon) ;;                                     # the record's
+    muon) banks "muon sharded - -" ;;               # no row variance, plain decay
+    adam-last)                                      # Adam over the last 10%, of moments kept from 80% on
+        banks "normuon>adam sharded 0.9 0.95"
+        printf '%s\n' optimizer.change=0.9 optimizer.change_moments=0.8 optimizer.mixed_adam_lr=0.1
+        ;;
+    aol-4) printf '%s\n' optimizer.aol=yes optimizer.coeffs=share/coeffs/aol-4.coeffs ;;
+    f32) echo optimizer.polar=f32 ;;
+    *) echo "no side '$1'" >&2 && exit 1 ;;
+    esac
+}
+
+train() { # SIDE SEED OPTION...
+    log=$runs/$1/seed-$2.log
+    [ ! -e "$log" ] || return 0                     # of a run of this script that was stopped
+    echo "$log" >&2
+    keys=$(side "$1") seed=$2
+    shift 2
+    IFS='
+'
+    for key in $keys; do set -- -s "$key" "$@"; done
+    "$bin/gpt-train" -q -r share/recipes/tiny.recipe -d "$shards" -s model.vocab=272 -s data.val_every="$steps" \
+        -s schedule.steps="$steps" -s seed="$seed" "$@" > "$log.part"
+    mv "$log.part" "$log"
+}
+
+started=0
+for seed in ${SEEDS:-1 2 3 4}; do
+    for s in $sides; do
+        mkdir -p "$runs/$s"
+        train "$s" "$seed" "$@" &
+        started=$((started + 1))
+        [ $((started % ${JOBS:-1})) != 0 ] || wait
+    done
+done
+wait
+set --
+for s in $sides; do
+    set -- "$@" "$runs/$s"
+done
+# 1 is an answer, too: none is shown to be better
+"$bin/gpt-logdiff" --rule loss "$@" || [ $? = 1 ]
