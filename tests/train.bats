@@ -670,6 +670,41 @@ agree() { # LOG LOG LINES
     grep -q '^ *1152 .*head and embedding part' <<< "$output"
 }
 
+# Of 40 matrices of 768^2 at 9.06 GFLOP and 24 of 3072 x 768 at 29.45 (orthogonalisation.md 6, T = 5): each is some rank's,
+# and the longest-processing-time rule leaves no rank more than the mean and a matrix. The middle ratio: cuts of one flat
+# buffer of 64 matrices, each of which sends 2 bytes an element once more (optimizers.md 2.6).
+@test "--plan at 3, 8, 24 and 64 ranks: matrices, imbalance, bytes and ratios" {
+    for n in 3 8 24 64; do
+        run --separate-stderr "$GPT_BIN/gpt-train" --plan -r "$GPT_SHARE/recipes/record-61.recipe" --ranks $n \
+            -s data.chunks=$((n < 8 ? 8 : n)) -s "stages.0=196608 3 2048 1 1,0.5,0.25>0" -s "stages.1=196608 7 2048 1.52 1,0.5>0"
+        [ "$status" -eq 0 ]
+        awk -v n=$n '
+            function near(a, b, by) { d = a - b; return (d < 0 ? -d : d) <= by }
+            BEGIN { small = 768 * 768; large = 3072 * 768; one = 5 * 4 * 768 ^ 3 / 1e9; four = 5 * 13 * 768 ^ 3 / 1e9 }
+            /^[0-9]+(-[0-9]+)? / && /attn/ {
+                split($1, r, "-"); k = (r[2] == "" ? r[1] : r[2]) - r[1] + 1
+                ranks += k; micro += k * $2; attn += k * $4; mlp += k * $6
+                if (!near($7, $4 * one + $6 * four, 0.06)) { print "GFLOP", $0; bad = 1 }
+                if ($7 > most) most = $7
+                sent += k * $8
+            }
+            /^imbalance/ { imbalance = $4 }
+            /^AdamW, ZeRO-1/ { adamw = $NF } /^Muon, ZeRO-1/ { flat = $NF } /^here: whole/ { here = $NF }
+            END {
+                mean = (40 * one + 24 * four) / n; whole = 40 * small + 24 * large
+                for (c = 1; c < n; c++) { # a cut at `at` splits a matrix unless it lies between two
+                    at = whole * c / n; rest = at <= 40 * small ? at % small : (at - 40 * small) % large
+                    if (rest > 0) extra += 2 * (at < 40 * small ? small : large)
+                }
+                # and five tables of 50304 x 768, all in bf16; replicated ones are a few kB
+                bytes = (whole + 5 * 50304 * 768) * 4 * (n - 1) / 1e6
+                print n, ranks, micro, attn, mlp, imbalance, most / mean, adamw, flat, here, sent, bytes
+                exit bad || ranks != n || micro != (n < 8 ? 8 : n) || attn != 40 || mlp != 24 || !near(imbalance, most / mean, 0.005) ||
+                    most > mean + four + 0.1 || adamw != "1.000" || here != "1.000" || !near(sent, bytes, 0.001 * bytes) ||
+                    !near(flat, 1 + extra / (whole * 4 * (n - 1)), 0.0006) }' <<< "$output"
+    done
+}
+
 # MB and MiB of the lines that tell sums, one a line.
 plan_sums() {
     "$GPT_BIN/gpt-train" --plan -r "$GPT_SHARE/recipes/record-61.recipe" --ranks 8 "$@" |
