@@ -38,7 +38,7 @@ static const struct opt table[] = {
              "a table (default on a terminal), tsv (elsewhere) or json"),
     OPT_TEXT(0, "bank", "LABEL", &o.bank, "only the parameter of this label"),
     OPT_SWITCH(0, "histogram", &o.histogram, "stat: draw how many numbers have which size"),
-    OPT_WORD("of", &o.of, "momentum|weight|update",
+    OPT_WORD("of", &o.of, "momentum|weight|aol|update",
              "spectrum: of which matrices of a parameter (momentum, where there is one)"),
     OPT_TEXT(0, "since", "PATH", &o.since, "spectrum: of the change of the weights since PATH"),
     OPT_SWITCH(0, "values", &o.values,
@@ -275,6 +275,7 @@ static int update_rule(const struct inspect *x, struct spectrum_job *j)
                        "%s: has no recipe that says how updates are made; --since "
                        "measures them",
                        tensors_path(x->tensors));
+    j->aol = x->recipe->aol;
     j->coef = (const double(*)[3])x->recipe->polar;
     j->ncoef = x->recipe->n_polar;
     return 0;
@@ -298,6 +299,7 @@ static int spectra(struct inspect *x, struct views *v, const char *of)
     } else if (!rc && !strcmp(of, "update")) {
         rc = update_rule(x, &j);
     }
+    j.aol |= !strcmp(of, "aol");
     progress_init(&shown.p, o.quiet ? PROGRESS_OFF : o.progress ? PROGRESS_ON : PROGRESS_AUTO);
     if (!rc)
         rc = spectrum_views(&j, sp);

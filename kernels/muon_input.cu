@@ -5,8 +5,9 @@
  *     take_in   momentum updated; the block's sum of u^2                         g, mom -> mom
  *     scale     blocks' sums added in their order, x = u / (1.02 |u| + 1e-6)     g, mom -> x
  * u is not stored: it is formed again from the new momentum. Squares are added in double.
+ * raw: take_in alone, which writes x = u.
  * Bytes an element, bf16 g and x: 10 + 8 = 18; 12 would be enough if a matrix fitted into a
- * multiprocessor. The second reading of g and mom hits L2 as far as they fit. Blocks are
+ * multiprocessor, and are with raw. The second reading of g and mom hits L2 as far as they fit. Blocks are
  * large enough that all of them are resident at once.
  * The momentum has the bits of the C reference; x has them where the norm has.
  */
@@ -20,9 +21,10 @@ __device__ __forceinline__ float nesterov(float mom, float g, float blend)
     return sub(mom, mul(blend, sub(mom, g)));
 }
 
-template <int WIDTH, typename G>
+/* x: NULL, or where u goes. */
+template <int WIDTH, typename G, typename X>
 static __global__ void __launch_bounds__(THREADS, BLOCKS_A_SM)
-    take_in(double *partial, float *mom, const G *g, int64_t count, int steps,
+    take_in(double *partial, X *x, float *mom, const G *g, int64_t count, int steps,
             const struct muon_step *m, const struct step_gate *gate)
 {
     __shared__ double warps[32];
@@ -43,12 +45,16 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS_A_SM)
         for (int e = 0; e < WIDTH; e++) {
             b[e] = mul(b[e], factor);
             a[e] = add(a[e], mul(blend, sub(b[e], a[e])));
-            float u = nesterov(a[e], b[e], blend);
-            sum = fmaf(u, u, sum);
+            b[e] = nesterov(a[e], b[e], blend);
+            sum = fmaf(b[e], b[e], sum);
         }
         store<WIDTH>(mom + base + at, a);
+        if (x)
+            store<WIDTH>(x + base + at, b);
         squares += sum;
     }
+    if (x)
+        return;
     squares = block_sum(squares, warps);
     if (threadIdx.x == 0)
         partial[(int64_t)blockIdx.y * gridDim.x + blockIdx.x] = squares;
@@ -57,7 +63,7 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS_A_SM)
 template <int WIDTH, typename G, typename X>
 static __global__ void __launch_bounds__(THREADS, BLOCKS_A_SM)
     scale(X *x, const float *mom, const G *g, int64_t count, int steps, const double *partial,
-          bool raw, const struct muon_step *m, const struct step_gate *gate)
+          const struct muon_step *m, const struct step_gate *gate)
 {
     __shared__ double warps[32];
     int64_t base = (int64_t)blockIdx.y * count, at = (int64_t)blockIdx.x * steps * STEP;
@@ -70,9 +76,8 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS_A_SM)
         return;
     for (int i = threadIdx.x; i < gridDim.x; i += THREADS)
         squares += partial[(int64_t)blockIdx.y * gridDim.x + i];
-    float norm = (float)sqrt(block_sum(squares, warps)),
-          divisor = raw ? 1 : add(mul(1.02f, norm), 1e-6f);
-    bool finite = raw || isfinite(norm);
+    float norm = (float)sqrt(block_sum(squares, warps)), divisor = add(mul(1.02f, norm), 1e-6f);
+    bool finite = isfinite(norm);
 #pragma unroll 2
     for (at += threadIdx.x * WIDTH; at < end; at += THREADS * WIDTH) {
         float a[WIDTH], b[WIDTH];
@@ -94,10 +99,12 @@ static void both(struct cuda_ops *c, X *x, float *mom, const G *g, int64_t count
     double *partial = (double *)cuda_workspace(c, sizeof *partial * grid.x * grid.y);
     if (!partial)
         return;
-    take_in<WIDTH><<<grid, THREADS, 0, c->stream>>>(partial, mom, g, count, steps, m, gate);
+    take_in<WIDTH>
+        <<<grid, THREADS, 0, c->stream>>>(partial, raw ? x : NULL, mom, g, count, steps, m, gate);
     CUDA_LAUNCHED(c);
-    launch_behind(c, scale<WIDTH, G, X>, grid, THREADS, x, mom, g, count, steps, partial, raw, m,
-                  gate);
+    if (!raw)
+        launch_behind(c, scale<WIDTH, G, X>, grid, THREADS, x, mom, g, count, steps, partial, m,
+                      gate);
 }
 
 void gpu_muon_input(struct ops *o, struct tensor x, struct tensor mom, struct tensor g, int n,

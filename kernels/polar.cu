@@ -136,7 +136,8 @@ static __global__ void add_scaled(uint4 *to, const uint4 *from, float a, int64_t
 
 /* -- almost orthogonal layers -------------------------------------------------------------- */
 
-/* s_i = max(sum_j |A_ij|, 1e-7)^(-1/2); one warp a row of the n k rows. */
+/* s_i = max(sum_j |A_ij|, 1e-7)^(-1/2), 0 of a sum that is not finite; one warp a row of the n k
+ * rows. */
 static __global__ void aol_sums(float *s, const bf16 *a, int rows, int k, int ld)
 {
     int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
@@ -147,7 +148,7 @@ static __global__ void aol_sums(float *s, const bf16 *a, int rows, int k, int ld
         sum += fabsf(__bfloat162float(a[(int64_t)row * ld + j]));
     sum = warp_sum(sum);
     if (threadIdx.x % 32 == 0)
-        s[row] = 1 / sqrtf(fmaxf(sum, 1e-7f));
+        s[row] = isfinite(sum) ? 1 / sqrtf(fmaxf(sum, 1e-7f)) : 0;
 }
 
 /* m_ij *= by_row_i by_col_j, either may be NULL: one block a row. */
@@ -159,7 +160,7 @@ static __global__ void aol_scale(bf16 *m, int rows, int cols, int ld, const floa
     float r = by_row ? by_row[row] : 1;
     for (int j = threadIdx.x; j < cols; j += blockDim.x) {
         float f = by_col ? r * by_col[z * k + j] : r;
-        p[j] = __float2bfloat16_rn(__bfloat162float(p[j]) * f);
+        p[j] = __float2bfloat16_rn(f == 0 ? 0 : __bfloat162float(p[j]) * f);
     }
 }
 

@@ -113,6 +113,11 @@ END
     [ "${#lines[@]}" -eq 41 ]
     ckpt spectrum "$one" --summary --of update --bank attn
     awk -F'\t' 'NR > 1 && !($4 < 1.15 && $11 < 0.2) { exit 1 }' <<<"$output"
+    # AOL leaves nothing above 1, rounding of what it was computed in aside, and less of a spread
+    ckpt spectrum "$one" --summary --of aol --bank mlp
+    [ "$status" -eq 0 ]
+    [ "${#lines[@]}" -eq 23 ]
+    awk -F'\t' 'NR > 1 && !($4 <= 1.000001 && $4 > 0.3) { exit 1 }' <<<"$output"
 }
 
 @test "spectrum: the change since another checkpoint" {

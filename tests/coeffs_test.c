@@ -295,17 +295,27 @@ static void test_tables(void)
 {
     double row[4][3];
     int n;
+    bool aol;
     struct coeffs c;
-    CHECK_OK(coeffs_load(written("# a\n\n 1 2 3 # b\n\t-4.5e-1 5 6\r\n"), row, 4, &n));
+    CHECK_OK(coeffs_load(written("# a\n\n 1 2 3 # b\n\t-4.5e-1 5 6\r\n"), row, 4, &n, &aol));
     CHECK_EQ(n, 2);
+    CHECK(!aol);
+    CHECK_OK(coeffs_load(written("# for\n# input: aol \n1 2 3\n"), row, 4, &n, &aol));
+    CHECK(n == 1 && aol);
+    CHECK_OK(coeffs_load(written("# input: aolx\n1 2 3 # input: aol\n"), row, 4, &n, &aol));
+    CHECK(!aol);
     CHECK_NEAR(row[1][0], -0.45, 0);
-    CHECK_ERR(coeffs_load(written("1 2 3\n1 2\n"), row, 4, &n), GPT_INPUT, ":2: expected three");
-    CHECK_ERR(coeffs_load(written("1 2 3 4\n"), row, 4, &n), GPT_INPUT, ":1: expected three");
-    CHECK_ERR(coeffs_load(written("1 nan 3\n"), row, 4, &n), GPT_INPUT, ":1: expected a number");
-    CHECK_ERR(coeffs_load(written("\n1 2 inf\n"), row, 4, &n), GPT_INPUT, ":2: expected a number");
-    CHECK_ERR(coeffs_load(written("1 2 3x\n"), row, 4, &n), GPT_INPUT, "found '3x'");
-    CHECK_ERR(coeffs_load(written("# none\n"), row, 4, &n), GPT_INPUT, "no row");
-    CHECK_ERR(coeffs_load(written("1 2 3\n1 2 3\n"), row, 1, &n), GPT_INPUT, ":2: more than 1 row");
+    CHECK_ERR(coeffs_load(written("1 2 3\n1 2\n"), row, 4, &n, &aol), GPT_INPUT,
+              ":2: expected three");
+    CHECK_ERR(coeffs_load(written("1 2 3 4\n"), row, 4, &n, &aol), GPT_INPUT, ":1: expected three");
+    CHECK_ERR(coeffs_load(written("1 nan 3\n"), row, 4, &n, &aol), GPT_INPUT,
+              ":1: expected a number");
+    CHECK_ERR(coeffs_load(written("\n1 2 inf\n"), row, 4, &n, &aol), GPT_INPUT,
+              ":2: expected a number");
+    CHECK_ERR(coeffs_load(written("1 2 3x\n"), row, 4, &n, &aol), GPT_INPUT, "found '3x'");
+    CHECK_ERR(coeffs_load(written("# none\n"), row, 4, &n, &aol), GPT_INPUT, "no row");
+    CHECK_ERR(coeffs_load(written("1 2 3\n1 2 3\n"), row, 1, &n, &aol), GPT_INPUT,
+              ":2: more than 1 row");
     CHECK_OK(coeffs_read(&c, written("1 2 3\n1 2 3 4\n")));
     CHECK_EQ(c.terms, 4);
     CHECK_NEAR(c.row[0][3], 0, 0);
@@ -321,7 +331,8 @@ static void test_tables(void)
             fclose(f);
         }
         CHECK_OK(coeffs_read(&again, path));
-        CHECK(again.n == c.n && !memcmp(again.row, c.row, (size_t)c.n * sizeof c.row[0]));
+        CHECK(again.n == c.n && again.aol == c.aol && c.aol == coeffs_set_at(i)->aol);
+        CHECK(!memcmp(again.row, c.row, (size_t)c.n * sizeof c.row[0]));
     }
     CHECK_ERR(coeffs_set_get(&c, "none"), GPT_USAGE, "no set 'none'");
 }

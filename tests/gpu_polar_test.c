@@ -180,6 +180,14 @@ static void test_polars(void)
         gpu->polar(gpu, zero.g, 2, table, 5, aol);
         CHECK_EQ(different_bytes(zero), 0);
     }
+    /* AOL makes zero of a matrix that holds a number which is not finite. */
+    struct both bad = unit_matrices(2, 256, 128);
+    for (int m = 0; m < 2; m++)
+        set(bad.c, m * 256 * 128 + 77, m ? INFINITY : NAN);
+    to_gpu(bad);
+    gpu->polar(gpu, bad.g, 2, table, 5, true);
+    struct both result = { zero.c, bad.g };
+    CHECK_EQ(different_bytes(result), 0);
 }
 
 /* -- in a graph ------------------------------------------------------------------------------ */

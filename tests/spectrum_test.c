@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include "base/rng.h"
 #include "check.h"
+#include <cblas.h>
+#include "coeffs/matrix.h"
 #include "ops/cpu.h"
 #include "ops/ops.h"
 #include "inspect/spectrum.h"
@@ -182,7 +184,7 @@ static void test_polar(void)
         copy[i] = data[i];
     CHECK_OK(spectrum_of(copy, R, C, &after));
     CHECK_OK(spectrum_of(a, R, C, &before));
-    spectrum_polar(&before, record, 5);
+    spectrum_polar(&before, 1 / (1.02 * before.frobenius + 1e-6), record, 5);
     for (int i = 0; i < C; i++)
         CHECK_NEAR(before.sigma[i], after.sigma[i], 2e-5);
     spectrum_release(&before);
@@ -191,13 +193,38 @@ static void test_polar(void)
     free(a);
 }
 
+/* What AOL leaves has no singular value above 1, whatever the matrix's size, and orthogonal rows
+ * scaled by anything become orthonormal. */
+static void test_aol(void)
+{
+    for (int k = 0; k < 2; k++) {
+        int rows = k ? 40 : 24, cols = k ? 24 : 40;
+        struct matrix m;
+        CHECK_OK(matrix_take(&m, rows, cols, random_matrix(rows, cols, k, 9)));
+        cblas_dscal(rows * cols, 1e4, m.x, 1);
+        CHECK_OK(matrix_aol(&m));
+        struct spectrum sp;
+        CHECK_OK(spectrum_of(m.x, 24, 40, &sp));
+        CHECK(sp.sigma[0] <= 1 + 1e-12 && sp.sigma[0] > 0.3);
+        spectrum_release(&sp);
+        matrix_release(&m);
+    }
+    double d[9] = { 0, 3, 0, 1e-2, 0, 0, 0, 0, -1e3 }, *copy = malloc(sizeof d);
+    struct matrix m = { 3, 3, copy };
+    memcpy(copy, d, sizeof d);
+    CHECK_OK(matrix_aol(&m));
+    for (int i = 0; i < 9; i++)
+        CHECK_NEAR(copy[i], (d[i] > 0) - (d[i] < 0), 1e-12);
+    matrix_release(&m);
+}
+
 /* Known of these coefficients: [1e-3, 1] goes to [0.8588726, 1.1411274]. What goes in is
  * sigma / (1.02 |A|_F + 1e-6). */
 static void test_polar_range(void)
 {
     double one = 7; /* alone it goes in as 0.98 */
     struct spectrum sp = measured(&one, 1);
-    spectrum_polar(&sp, record, 5);
+    spectrum_polar(&sp, 1 / (1.02 * sp.frobenius + 1e-6), record, 5);
     CHECK(sp.sigma[0] > 0.8588 && sp.sigma[0] < 1.1412);
     spectrum_release(&sp);
     double many[200];
@@ -205,7 +232,7 @@ static void test_polar_range(void)
         many[i] = pow(10, -2.5 * i / 199.0); /* the smallest goes in as 1e-3 */
     sp = measured(many, 200);
     CHECK(many[199] / (1.02 * sp.frobenius) < 1.1e-3 && many[199] / (1.02 * sp.frobenius) > 5e-4);
-    spectrum_polar(&sp, record, 5);
+    spectrum_polar(&sp, 1 / (1.02 * sp.frobenius + 1e-6), record, 5);
     CHECK(sp.sigma[0] <= 1.1411275 && sp.sigma[0] > 1.13);
     CHECK(sp.sigma[0] >= sp.sigma[199]);
     CHECK(sp.orthogonality > 0 && sp.orthogonality < 0.15);
@@ -229,6 +256,7 @@ int main(void)
     test_measures();
     test_alpha();
     test_polar();
+    test_aol();
     test_polar_range();
     test_bad();
     return check_done();

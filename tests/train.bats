@@ -419,6 +419,27 @@ agree() { # LOG LOG LINES
     awk -v a="$one" -v b="$new" 'BEGIN { exit !(a < b - 0.5) }'
 }
 
+@test "AOL in place of the norm: 1, 2 and 3 ranks, and only with rows that are made for it" {
+    cd "$BATS_TEST_TMPDIR"
+    aol=(-s data.chunks=6 -s optimizer.aol=yes -s optimizer.coeffs="$GPT_SHARE/coeffs/aol-4.coeffs")
+    f32 "normuon sharded - 0.95" --ranks 1 "${aol[@]}" > 1.log
+    for n in 2 3; do
+        f32 "normuon sharded - 0.95" --ranks $n "${aol[@]}" > $n.log
+        agree 1.log $n.log 20
+    done
+    rounded() { awk '/^coeffs = / { for (i = 4; i <= NF; i++) if ($i != "/") printf "%.9g\n", $i }' "$1"; }
+    diff <(rounded 1.log) <(rounded "$GPT_SHARE/recipes/turbo-muon.recipe") # whose table is the file
+    [ "$(rounded 1.log | wc -l)" -eq 12 ]
+    run --separate-stderr train -s optimizer.aol=yes
+    [ "$status" -eq 2 ] || [ "$status" -eq 3 ]
+    [[ $stderr = *'optimizer.coeffs'*'scaled by its norm, and aol = yes'* ]]
+    run --separate-stderr train -s optimizer.coeffs="$GPT_SHARE/coeffs/aol-4.coeffs"
+    [[ $stderr = *'optimizer.coeffs'*'AOL scales, and aol = no'* ]]
+    # The recipe is record 61's but for these lines.
+    run diff <(grep -v '^#' "$GPT_SHARE/recipes/record-61.recipe") <(grep -v '^#' "$GPT_SHARE/recipes/turbo-muon.recipe")
+    [ "$(grep -c '^[<>]' <<<"$output")" -eq 5 ]
+}
+
 @test "unknown keys, missing options and operands are usage errors" {
     run --separate-stderr train -s model.depth=3
     [ "$status" -eq 2 ]

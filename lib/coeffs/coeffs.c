@@ -1,7 +1,6 @@
 /* coeffs.c - reading, writing and evaluating a coefficient table. */
 #include "coeffs/coeffs.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/file.h"
@@ -26,17 +25,28 @@ static int parse_row(const char *path, int line, char *text, int min, int max, d
     return 0;
 }
 
+static const char aol_mark[] = "# input: aol";
+
+/* The whole of the line, but for blanks at its end. */
+static bool is_aol_mark(const char *line)
+{
+    const char *rest = line + sizeof aol_mark - 1;
+    return !strncmp(line, aol_mark, sizeof aol_mark - 1) && !rest[strspn(rest, " \t\r")];
+}
+
 /* Rows of `max_terms` numbers at most, into c. */
 static int parse(const char *path, char *text, int max, int max_terms, struct coeffs *c)
 {
     int line = 0, rc = 0, found;
     c->n = 0;
     c->terms = 3;
+    c->aol = false;
     for (char *s = text, *next; s && !rc; s = next) {
         next = strchr(s, '\n');
         if (next)
             *next++ = 0;
         line++;
+        c->aol |= is_aol_mark(s);
         s[strcspn(s, "#")] = 0;
         if (!s[strspn(s, " \t\r")])
             continue;
@@ -68,11 +78,12 @@ static int read_table(const char *path, int max, int max_terms, struct coeffs *c
     return rc;
 }
 
-int coeffs_load(const char *path, double (*row)[3], int max, int *n)
+int coeffs_load(const char *path, double (*row)[3], int max, int *n, bool *aol)
 {
     struct coeffs c;
     int rc = read_table(path, max < COEFFS_ROWS ? max : COEFFS_ROWS, 3, &c);
     *n = rc ? 0 : c.n;
+    *aol = !rc && c.aol;
     for (int i = 0; i < *n; i++)
         memcpy(row[i], c.row[i], sizeof row[i]);
     return rc;
@@ -103,6 +114,8 @@ static void write_number(FILE *f, double x)
 
 void coeffs_write(const struct coeffs *c, FILE *f)
 {
+    if (c->aol)
+        fprintf(f, "%s\n", aol_mark);
     for (int t = 0; t < c->n; t++)
         for (int i = 0; i < c->terms; i++) {
             write_number(f, c->row[t][i]);

@@ -11,6 +11,7 @@
 #ifndef COEFFS_COEFFS_H
 #define COEFFS_COEFFS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include "base/err.h"
@@ -20,14 +21,16 @@ enum { COEFFS_ROWS = 64, COEFFS_TERMS = 4 };
 struct coeffs {
     char name[64]; /* of the file or set */
     int n, terms; /* rows; numbers in the longest, 3 or 4 */
+    bool aol; /* for input scaled by AOL, not by its norm: a comment "input: aol" says so */
     double row[COEFFS_ROWS][COEFFS_TERMS]; /* of x, x^3, x^5, x^7 */
 };
 
 /* Reads 1..max rows. A missing number, a fourth one, a non-finite one: GPT_INPUT with line. */
-int coeffs_load(const char *path, double (*row)[3], int max, int *n) MUST_CHECK;
+int coeffs_load(const char *path, double (*row)[3], int max, int *n, bool *aol) MUST_CHECK;
 /* Reads a table of three or four numbers a row; "-" is stdin. Errors as coeffs_load's. */
 int coeffs_read(struct coeffs *c, const char *path) MUST_CHECK;
-/* Rows, with as many digits as give the same numbers again; the caller checks the stream. */
+/* The comment of AOL's tables, and rows, with as many digits as give the same numbers again; the
+ * caller checks the stream. */
 void coeffs_write(const struct coeffs *c, FILE *f);
 
 /* One row: p(x) = x (a + b x^2 + c x^4 + d x^6), and p'(x). */

@@ -867,6 +867,7 @@ int fit_start(struct coeffs *c, const char *from, int rows, bool aol)
     if ((rows || aol) && c->n != want)
         return err_set(GPT_USAGE, "%s has %d rows, expected %d%s", c->name, c->n, want,
                        aol ? " or one more" : "");
+    c->aol = aol;
     return 0;
 }
 

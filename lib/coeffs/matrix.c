@@ -160,6 +160,28 @@ static int values_alone(const struct matrix *m, double *sigma)
     return 0;
 }
 
+int matrix_aol(struct matrix *m)
+{
+    int n = m->rows;
+    double *a = malloc((size_t)n * (n + 1) * sizeof *a);
+    if (!a)
+        return err_memory();
+    double *s = a + (size_t)n * n;
+    cblas_dsyrk(CblasRowMajor, CblasLower, CblasNoTrans, n, m->cols, 1, m->x, m->cols, 0, a, n);
+    memset(s, 0, (size_t)n * sizeof *s);
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j <= i; j++) {
+            double v = fabs(a[(size_t)i * n + j]);
+            s[i] += v;
+            if (i != j)
+                s[j] += v;
+        }
+    for (int i = 0; i < n; i++)
+        cblas_dscal(m->cols, 1 / sqrt(s[i] > 1e-7 ? s[i] : 1e-7), m->x + (size_t)i * m->cols, 1);
+    free(a);
+    return 0;
+}
+
 int matrix_svd(const struct matrix *m, double *sigma, double *u, double *vt)
 {
     int n = m->rows, cols = m->cols;

@@ -40,6 +40,10 @@ int matrix_with_svals(struct matrix *m, int rows, int cols, const double *sigma,
 int matrix_take(struct matrix *m, int rows, int cols, double *x) MUST_CHECK;
 void matrix_release(struct matrix *m);
 
+/* m with its rows scaled by AOL: s_i = max(sum_j |m m^T|_ij, 1e-7)^(-1/2) (orthogonalisation.md
+ * 2.2). */
+int matrix_aol(struct matrix *m) MUST_CHECK;
+
 /* SVD of m: sigma (rows, descending), u (rows x rows, column i is u_i), vt (rows x cols); u and vt
  * both NULL for the values alone, which then come from m m^T and have an absolute error of 1e-8
  * of the largest. Row-major. */

@@ -142,6 +142,7 @@ int coeffs_set_get(struct coeffs *c, const char *name)
     snprintf(c->name, sizeof c->name, "%s", name);
     c->n = s->n;
     c->terms = 3;
+    c->aol = s->aol;
     for (int i = 0; i < s->n; i++)
         memcpy(c->row[i], s->row[i], sizeof s->row[i]);
     return 0;

@@ -8,29 +8,6 @@
 #include "base/dtype.h"
 #include "base/grow.h"
 
-/* m with its rows scaled by AOL, from A = m m^T. */
-static int scale_rows(struct matrix *m)
-{
-    int n = m->rows;
-    double *a = malloc((size_t)n * (n + 1) * sizeof *a);
-    if (!a)
-        return err_memory();
-    double *s = a + (size_t)n * n;
-    cblas_dsyrk(CblasRowMajor, CblasLower, CblasNoTrans, n, m->cols, 1, m->x, m->cols, 0, a, n);
-    memset(s, 0, (size_t)n * sizeof *s);
-    for (int i = 0; i < n; i++)
-        for (int j = 0; j <= i; j++) {
-            double v = fabs(a[(size_t)i * n + j]);
-            s[i] += v;
-            if (i != j)
-                s[j] += v;
-        }
-    for (int i = 0; i < n; i++)
-        cblas_dscal(m->cols, 1 / sqrt(s[i] > 1e-7 ? s[i] : 1e-7), m->x + (size_t)i * m->cols, 1);
-    free(a);
-    return 0;
-}
-
 /* The nearest matrix with orthonormal rows, u vt, less `factor` times what is in out. */
 static void polar_factor(double *out, double factor, const double *u, const double *vt, int n,
                          int cols)
@@ -58,7 +35,7 @@ static int decompose(struct trial *t, struct matrix *m, bool vectors)
     if (!rc && shifts && !(rc = matrix_svd(m, t->x, u, vt)))
         polar_factor(polar, 0, u, vt, m->rows, m->cols);
     if (!rc && t->aol)
-        rc = scale_rows(m);
+        rc = matrix_aol(m);
     if (!rc)
         rc = matrix_svd(m, t->x, u, vt);
     if (!rc && shifts) {

@@ -8,8 +8,20 @@
 #include <string.h>
 #include "base/blas.h"
 #include "base/pool.h"
+#include "coeffs/matrix.h"
 
 /* --- one matrix --- */
+
+static int check_finite(const double *a, uint64_t rows, uint64_t cols)
+{
+    if (rows > INT32_MAX / 2 || cols > INT32_MAX / 2)
+        return err_set(GPT_INPUT, "a matrix of %" PRIu64 "x%" PRIu64 " is too large", rows, cols);
+    for (uint64_t i = 0; i < rows * cols; i++)
+        if (!isfinite(a[i]))
+            return err_set(GPT_INPUT, "element (%" PRIu64 ",%" PRIu64 ") is not finite", i / cols,
+                           i % cols);
+    return 0;
+}
 
 int spectrum_of(double *a, uint64_t rows, uint64_t cols, struct spectrum *sp)
 {
@@ -17,12 +29,9 @@ int spectrum_of(double *a, uint64_t rows, uint64_t cols, struct spectrum *sp)
     sp->rows = rows;
     sp->cols = cols;
     sp->n = (int)(rows < cols ? rows : cols);
-    if (rows > INT32_MAX / 2 || cols > INT32_MAX / 2)
-        return err_set(GPT_INPUT, "a matrix of %" PRIu64 "x%" PRIu64 " is too large", rows, cols);
-    for (uint64_t i = 0; i < rows * cols; i++)
-        if (!isfinite(a[i]))
-            return err_set(GPT_INPUT, "element (%" PRIu64 ",%" PRIu64 ") is not finite", i / cols,
-                           i % cols);
+    int rc = check_finite(a, rows, cols);
+    if (rc)
+        return rc;
     if (!(sp->sigma = malloc(((size_t)sp->n + 1) * sizeof *sp->sigma)))
         return err_memory();
     /* Row-major rows x cols is column-major cols x rows: the transpose, of the same spectrum. */
@@ -112,9 +121,8 @@ static int descending(const void *a, const void *b)
     return x > y ? -1 : x < y;
 }
 
-void spectrum_polar(struct spectrum *sp, const double (*coef)[3], int n)
+void spectrum_polar(struct spectrum *sp, double scale, const double (*coef)[3], int n)
 {
-    double scale = 1 / (1.02 * sp->frobenius + 1e-6);
     for (int i = 0; i < sp->n; i++) {
         double x = sp->sigma[i] * scale;
         for (int t = 0; t < n; t++) {
@@ -179,6 +187,36 @@ static int read_matrix(const struct spectrum_job *j, int i, double **out)
     return rc;
 }
 
+/* spectrum_of what AOL makes of the matrix; a is freed. */
+static int spectrum_of_aol(double *a, const struct view *v, struct spectrum *sp)
+{
+    struct matrix m;
+    int rc = check_finite(a, v->shape[0], v->shape[1]);
+    if (rc) {
+        free(a);
+        return rc;
+    }
+    if ((rc = matrix_take(&m, (int)v->shape[0], (int)v->shape[1], a)))
+        return rc;
+    if (!(rc = matrix_aol(&m)) &&
+        !(rc = spectrum_of(m.x, (uint64_t)m.rows, (uint64_t)m.cols, sp))) {
+        sp->rows = v->shape[0];
+        sp->cols = v->shape[1];
+    }
+    matrix_release(&m);
+    return rc;
+}
+
+static int spectrum_of_view(const struct spectrum_job *j, double *a, const struct view *v,
+                            struct spectrum *sp)
+{
+    if (j->aol)
+        return spectrum_of_aol(a, v, sp);
+    int rc = spectrum_of(a, v->shape[0], v->shape[1], sp);
+    free(a);
+    return rc;
+}
+
 static int one(void *arg, int i)
 {
     struct spectra *c = arg;
@@ -188,11 +226,11 @@ static int one(void *arg, int i)
     wait_turn(c, i);
     int rc = read_matrix(j, i, &a);
     end_turn(c, i);
-    if (!rc && a && (rc = spectrum_of(a, v->shape[0], v->shape[1], &c->sp[i])))
+    if (!rc && a && (rc = spectrum_of_view(j, a, v, &c->sp[i])))
         rc = err_prefix("%s: tensor '%s'", tensors_path(j->s), v->name);
-    free(a);
     if (!rc && j->coef && c->sp[i].n)
-        spectrum_polar(&c->sp[i], j->coef, j->ncoef);
+        spectrum_polar(&c->sp[i], j->aol ? 1 : 1 / (1.02 * c->sp[i].frobenius + 1e-6), j->coef,
+                       j->ncoef);
     if (j->done) {
         pthread_mutex_lock(&c->lock);
         j->done(j->arg, i);

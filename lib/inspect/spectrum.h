@@ -34,8 +34,8 @@ void spectrum_release(struct spectrum *sp);
 void spectrum_measure(struct spectrum *sp);
 
 /* What the odd polynomials c of an orthogonalisation make of sigma, in exact arithmetic:
- * sigma / (1.02 |A|_F + 1e-6) goes through a x + b x^3 + c x^5 for each row. In place. */
-void spectrum_polar(struct spectrum *sp, const double (*coef)[3], int n);
+ * scale sigma goes through a x + b x^3 + c x^5 for each row. In place. */
+void spectrum_polar(struct spectrum *sp, double scale, const double (*coef)[3], int n);
 
 /* Spectra of all views that are matrices (rank 2); of A - B for views of `since` with the same
  * names when it is not NULL. sp: views->n; n = 0 where a view is no matrix. */
@@ -44,7 +44,9 @@ struct spectrum_job {
     const struct views *v;
     struct tensors *since;
     const struct views *since_v;
-    const double (*coef)[3]; /* not NULL: spectrum_polar with these */
+    bool aol; /* of what AOL makes of the matrix */
+    const double (*coef)[3]; /* not NULL: spectrum_polar with these, on what AOL or the record's
+                                scale 1 / (1.02 |A|_F + 1e-6) leaves */
     int ncoef;
     void (*done)(void *arg, int i); /* after each, for progress; may be NULL */
     void *arg;

@@ -160,7 +160,7 @@ struct recipe {
     int n_polar;
     enum dtype polar_dtype; /* bf16; f32 on request */
     bool blend_f32; /* 1 - momentum is formed in f32 (record 74), not f64 */
-    bool aol; /* AOL preconditioning in place of the Frobenius norm */
+    bool aol, polar_aol; /* AOL in place of the Frobenius norm; is `polar` for that? */
 
     /* [schedule] */
     int steps, extension;

@@ -213,27 +213,33 @@ static int choice(struct recipe *r, const struct recipe_line *l, const struct ke
 static int inline_coeffs(struct recipe_line *l)
 {
     double row[MAX_POLAR][3];
-    char text[MAX_POLAR * 80];
-    int n, used = 0, rc = coeffs_load(l->value, row, MAX_POLAR, &n);
+    char text[MAX_POLAR * 80 + 8];
+    bool aol;
+    int n, used = 0, rc = coeffs_load(l->value, row, MAX_POLAR, &n, &aol);
     if (rc)
         return err_prefix("optimizer.coeffs");
     for (int i = 0; i < n; i++)
         used += snprintf(text + used, sizeof text - (size_t)used, "%s%.17g %.17g %.17g",
-                         i ? " / " : "", row[i][0], row[i][1], row[i][2]);
+                         i     ? " / "
+                         : aol ? "aol "
+                               : "",
+                         row[i][0], row[i][1], row[i][2]);
     free(l->value);
     l->value = strdup(text);
     return l->value ? 0 : err_sys("optimizer.coeffs");
 }
 
-/* Rows "a b c / a b c ...", or the name of a file of such rows. */
+/* Rows "a b c / a b c ...", behind "aol" those for AOL, or the name of a file of such rows. */
 static int coeffs(struct recipe *r, struct recipe_line *l)
 {
     int n = 0, rc = 0;
     char *after;
-    strtod(l->value, &after); /* "./x.coeffs" begins like a number and is none */
-    if (after == l->value && (rc = inline_coeffs(l)))
+    bool marked = !strncmp(l->value, "aol ", 4);
+    strtod(l->value + (marked ? 4 : 0), &after); /* "./x.coeffs" begins like a number and is none */
+    if (after == l->value + (marked ? 4 : 0) && (rc = inline_coeffs(l)))
         return rc;
-    char *copy = strdup(l->value), *save = NULL;
+    r->polar_aol = !strncmp(l->value, "aol ", 4);
+    char *copy = strdup(l->value + (r->polar_aol ? 4 : 0)), *save = NULL;
     if (!copy)
         return err_sys("recipe");
     for (char *w = strtok_r(copy, " /", &save); w && !rc; w = strtok_r(NULL, " /", &save)) {
@@ -381,6 +387,19 @@ static int bind_section(struct recipe *r, const char *section)
             return rc;
     }
     return 0;
+}
+
+/* A table for the one scaling is of no use after the other. */
+static int check_optimizer(struct recipe *r)
+{
+    if (r->aol == r->polar_aol)
+        return 0;
+    return recipe_error(r, recipe_find(r, "optimizer", "coeffs"),
+                        r->aol
+                            ? "the rows are for input scaled by its norm, and aol = yes: expected "
+                              "'aol' and rows made for it (ns-coeffs aol)"
+                            : "the rows are for input that AOL scales, and aol = no: expected aol "
+                              "= yes, or rows made for the norm");
 }
 
 static int check_model(struct recipe *r)
@@ -538,8 +557,9 @@ int recipe_bind(struct recipe *r)
         (rc = bind_section(r, "optimizer")) || (rc = bind_section(r, "schedule")) ||
         (rc = recipe_bind_stages(r)) || (rc = bind_section(r, "data")) ||
         (rc = bind_section(r, "precision")) || (rc = recipe_bind_states(r)) ||
-        (rc = check_tied_states(r)) || (rc = check_model(r)) || (rc = check_stages(r)) ||
-        (rc = check_data(r)) || (rc = check_precision(r)) || (rc = recipe_check(r)))
+        (rc = check_tied_states(r)) || (rc = check_model(r)) || (rc = check_optimizer(r)) ||
+        (rc = check_stages(r)) || (rc = check_data(r)) || (rc = check_precision(r)) ||
+        (rc = recipe_check(r)))
         return rc;
     for (int i = 0; i < r->text->n; i++)
         if (!r->text->line[i].used)

@@ -151,8 +151,8 @@ OP(muon_input, struct tensor x, struct tensor mom, struct tensor g, int n, bool 
  * k = min(R,C) side Gram matrix A; B = b A + c A A; x <- a x + B x (or x B). Every product's
  * result rounds once to x's dtype, except (r61) R > 1024: B x rounds before a x is added.
  * aol: before the first iteration s_i = max(sum_j |A_ij|, 1e-7)^(-1/2) scales x (its rows, or
- * columns when R > C) and A_ij <- s_i s_j A_ij, one rounding each (orthogonalisation.md 2,
- * 3). */
+ * columns when R > C) and A_ij <- s_i s_j A_ij, one rounding each; s = 0, and x with it, where a sum
+ * is not finite (orthogonalisation.md 2, 3). */
 OP(polar, struct tensor x, int n, const double (*coef)[3], int iters, bool aol);
 /* The update from x (n R,C): row variance q (n R,1) f32 with beta2, norm-preserving; cautious
  * decay; master = w bits : mantissa bits (optimizers.md 4.3, 4.4). lr of matrix i is

@@ -35,7 +35,8 @@ static void gram(real *c, int k, const real *x, int m, bool of_columns)
             c[j * k + i] = c[i * k + j];
 }
 
-/* Almost orthogonal layers (arXiv 2208.03160): x and A such that no singular value is above 1. */
+/* Almost orthogonal layers (arXiv 2208.03160): x and A such that no singular value is above 1. An
+ * element that is not finite makes all sums so, and then s is zero, and with it all of x. */
 static void aol_scale(struct work *w)
 {
     real *s = w->y; /* k numbers; y is free until the first product */
@@ -44,14 +45,16 @@ static void aol_scale(struct work *w)
         real sum = 0;
         for (int64_t j = 0; j < w->k; j++)
             sum += (real)fabs(w->a[i * w->k + j]);
-        s[i] = 1 / real_sqrt(sum > (real)1e-7 ? sum : (real)1e-7);
+        s[i] = isfinite(sum) ? 1 / real_sqrt(sum > (real)1e-7 ? sum : (real)1e-7) : 0;
     }
     for (int64_t i = 0; i < w->k; i++)
         for (int64_t j = 0; j < w->k; j++)
-            w->a[i * w->k + j] *= s[i] * s[j];
+            w->a[i * w->k + j] = s[i] == 0 ? 0 : w->a[i * w->k + j] * (s[i] * s[j]);
     for (int64_t i = 0; i < w->rows; i++)
-        for (int64_t j = 0; j < w->cols; j++)
-            w->x[i * w->cols + j] *= s[w->rows > w->cols ? j : i];
+        for (int64_t j = 0; j < w->cols; j++) {
+            real by = s[w->rows > w->cols ? j : i], *x = &w->x[i * w->cols + j];
+            *x = by == 0 ? 0 : *x * by;
+        }
     round_as(w, w->a, (int64_t)w->k * w->k);
     round_as(w, w->x, (int64_t)w->rows * w->cols);
 }

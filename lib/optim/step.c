@@ -83,7 +83,8 @@ static void update_matrices(struct optim *z, int i)
 
     if (!n) /* more ranks than matrices */
         return;
-    o->muon_input(o, x, q->momentum, p->g_own, n, p->spec->rule == RULE_SGD, m, gate);
+    /* AOL scales by what its Gram matrix says, without a norm. */
+    o->muon_input(o, x, q->momentum, p->g_own, n, r->aol || p->spec->rule == RULE_SGD, m, gate);
     if (recipe_orthogonal(p->spec))
         o->polar(o, x, n, r->polar, r->n_polar, r->aol);
     o->normuon(o, p->w_own, q->mantissa, q->second, x, n, q->lr_mul, p->spec->beta2,
