@@ -4,12 +4,15 @@ bats_require_minimum_version 1.5.0
 
 setup_file() {
     export SHARDS=$BATS_FILE_TMPDIR/shards
-    "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --val-tokens 16384 -o "$SHARDS" man/*.[157] lib/*/*.h
+    mkdir "$BATS_FILE_TMPDIR/text"
+    tests/text "$BATS_FILE_TMPDIR/text"
+    "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --val-tokens 16384 -o "$SHARDS" "$BATS_FILE_TMPDIR"/text/*
 }
 
-# A few steps of the tiny recipe on bytes: all stages, the untie step, the extension.
-SMALL=(-s model.vocab=272 -s schedule.steps=9 -s schedule.extension=2 -s data.val_tokens=8192
-       -s data.val_chunk=1024 -s data.val_every=5 -s data.checkpoint_every=4
+# A few steps of the tiny recipe on bytes, at half its width: all stages, the untie step, the extension.
+SMALL=(-s model.vocab=272 -s model.head_dim=16 -s model.mlp_width=64 -s schedule.steps=9
+       -s schedule.extension=2 -s data.val_tokens=2048 -s data.val_chunk=256 -s data.val_every=5
+       -s data.checkpoint_every=4
        -s "stages.0=1024 3 512 1 1,0.5,0.25>0" -s "stages.1=1024 7 512 1.52 1,0.5>0"
        -s "stages.2=2048 11 512 1.73 1" -s "stages.3=2048 13 512 - 1")
 
@@ -60,7 +63,10 @@ worst_difference() {
 @test "any number of threads, and AVX2 in place of AVX-512, give the same bits" {
     cd "$BATS_TEST_TMPDIR"
     # more columns than a part of the head has, and products that are worth being split
-    wide() { train -s model.vocab=2064 -s schedule.steps=4 -s data.chunks=2 --keep 1 "$@"; }
+    wide() {
+        train -s model.vocab=2064 -s model.head_dim=32 -s model.mlp_width=256 -s schedule.steps=4 \
+            -s schedule.extension=1 -s data.chunks=2 --keep 1 "$@"
+    }
     wide --ranks 2 --threads 1 -o 1 > 1.log
     for n in 2 3 8; do
         wide --ranks 2 --threads $n -o $n > $n.log
@@ -249,7 +255,8 @@ same_states() { diff -r -x MANIFEST -x recipe.txt "$1" "$2"; }
 
 @test "resume refuses other data and another recipe, and takes --set" {
     train -o "$BATS_TEST_TMPDIR/run" > /dev/null
-    "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --val-tokens 16384 -o "$BATS_TEST_TMPDIR/other" lib/*/*.c lib/*/*.h
+    "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --val-tokens 16384 -o "$BATS_TEST_TMPDIR/other" \
+        "$BATS_FILE_TMPDIR"/text/0*
     run --separate-stderr "$GPT_BIN/gpt-train" -q -d "$BATS_TEST_TMPDIR/other" --resume "$BATS_TEST_TMPDIR/run/step-000008"
     [ "$status" -eq 3 ]
     [[ "$stderr" == *"made with data "* ]]
@@ -330,7 +337,7 @@ same_states() { diff -r -x MANIFEST -x recipe.txt "$1" "$2"; }
 }
 
 @test "a batch larger than the data is refused" {
-    "$GPT_BIN/gpt-tokshard" -q --tokenizer byte -o "$BATS_TEST_TMPDIR/small" man/gpt-train.1
+    "$GPT_BIN/gpt-tokshard" -q --tokenizer byte -o "$BATS_TEST_TMPDIR/small" "$BATS_FILE_TMPDIR/text/001.txt"
     run --separate-stderr train -d "$BATS_TEST_TMPDIR/small" -s data.val_tokens=0 -s "stages.0=16384 3 512 1 1,0.5,0.25>0"
     echo "$stderr"
     [ "$status" -eq 3 ]
@@ -346,7 +353,8 @@ same_states() { diff -r -x MANIFEST -x recipe.txt "$1" "$2"; }
 # 20 steps of the tiny recipe with all in f32: ranks differ by the order of f32 sums, 2^-24 each, grown over the steps.
 f32() { # RULE OPTION...
     sed "s/ bf16 / f32 /; s/normuon *sharded    - *0.95 /$1 /" "$GPT_SHARE/recipes/tiny.recipe" > "$BATS_TEST_TMPDIR/f32.recipe"
-    "$GPT_BIN/gpt-train" -r "$BATS_TEST_TMPDIR/f32.recipe" -d "$SHARDS" -q --threads 1 -s model.vocab=272 -s optimizer.polar=f32 \
+    "$GPT_BIN/gpt-train" -r "$BATS_TEST_TMPDIR/f32.recipe" -d "$SHARDS" -q --threads 1 -s model.vocab=272 \
+        -s model.head_dim=16 -s model.mlp_width=64 -s optimizer.polar=f32 \
         -s precision.check_weights=yes -s schedule.steps=18 -s schedule.extension=2 -s data.val_tokens=0 \
         -s data.checkpoint_every=10 -s "stages.0=1344 3 512 1 1,0.5,0.25>0" -s "stages.1=1344 7 512 1.52 1,0.5>0" \
         -s "stages.2=2688 11 512 1.73 1" -s "stages.3=2688 13 512 - 1" "${@:2}"
@@ -367,9 +375,13 @@ agree() { # LOG LOG LINES
     agree <(tail -n 11 1.log) resumed.log 10
 }
 
+# 6 micro-batches, uneven shares of 4 ranks
+SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 512 1.52 1,0.5>0"
+     -s "stages.2=768 11 512 1.73 1" -s "stages.3=768 13 512 - 1")
+
 @test "muon, sgd, normuon>adam and normuon+adam: 1, 3 and 4 ranks; a resume across the change" {
     cd "$BATS_TEST_TMPDIR"
-    set=(-s data.chunks=6 -s optimizer.mixed_adam_lr=0.1 -s optimizer.change=12 -s optimizer.change_moments=8 -s "optimizer.blend=0>0.5"
+    set=("${SIX[@]}" -s optimizer.mixed_adam_lr=0.1 -s optimizer.change=12 -s optimizer.change_moments=8 -s "optimizer.blend=0>0.5"
          -s "optimizer.blend_span=4>14")
     for rule in "muon sharded - -" "sgd sharded - -" "normuon>adam sharded 0.9 0.95" "normuon+adam sharded 0.9 0.95"; do
         f32 "$rule" --ranks 1 "${set[@]}" -o one > 1.log
@@ -390,7 +402,7 @@ agree() { # LOG LOG LINES
 
 @test "tied_mix over the steps, untie at a step with and without state, data.repeat: 1, 3 and 4 ranks; a resume across them" {
     cd "$BATS_TEST_TMPDIR"
-    set=(-s data.chunks=6 -s order.tied_mix="0.5>-1" -s schedule.untie=12 -s data.repeat=4)
+    set=("${SIX[@]}" -s order.tied_mix="0.5>-1" -s schedule.untie=12 -s data.repeat=4)
     for state in zero carry; do
         f32 "normuon sharded - 0.95" --ranks 1 "${set[@]}" -s schedule.untie_state=$state > 1.log
         for n in 3 4; do
@@ -413,7 +425,12 @@ agree() { # LOG LOG LINES
 
 @test "data.repeat: all steps on one batch bring its loss down as no new batches do" {
     cd "$BATS_TEST_TMPDIR"
-    last() { f32 "normuon sharded - 0.95" -s data.checkpoint_every=0 -s schedule.steps=60 -s data.repeat=$1 | losses /dev/stdin | tail -1 | sed 's/.*://'; }
+    # a model large enough to learn 256 tokens by heart
+    last() {
+        f32 "normuon sharded - 0.95" -s model.head_dim=32 -s model.mlp_width=256 -s "stages.0=256 3 256 1 1" \
+            -s "stages.1=256 7 256 1.52 1" -s "stages.2=256 7 256 1.73 1" -s "stages.3=256 7 256 - 1" \
+            -s data.checkpoint_every=0 -s schedule.steps=60 -s data.repeat=$1 | losses /dev/stdin | tail -1 | sed 's/.*://'
+    }
     one=$(last 62) new=$(last 1)
     echo "last loss on one batch $one, on new ones $new"
     awk -v a="$one" -v b="$new" 'BEGIN { exit !(a < b - 0.5) }'
@@ -673,8 +690,9 @@ agree() { # LOG LOG LINES
     run --separate-stderr env OPENBLAS_NUM_THREADS=1 OPENBLAS_CORETYPE=Nehalem valgrind -q \
         --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite \
         "$GPT_BIN/gpt-train" -r "$GPT_SHARE/recipes/tiny.recipe" "${SMALL[@]}" -d "$SHARDS" -q \
-        --ranks 2 -s model.head_dim=16 -s model.mlp_width=64 -s schedule.steps=3 -s schedule.extension=1 \
-        -s data.checkpoint_every=2 -s "stages.2=1024 11 512 1.73 1" -s "stages.3=1024 13 512 - 1" \
+        --ranks 2 -s schedule.steps=3 -s schedule.extension=1 -s data.checkpoint_every=2 -s data.chunks=2 \
+        -s data.val_tokens=512 -s "stages.0=256 3 128 1 1,0.5,0.25>0" -s "stages.1=256 7 128 1.52 1,0.5>0" \
+        -s "stages.2=256 11 128 1.73 1" -s "stages.3=512 13 256 - 1" \
         -o "$BATS_TEST_TMPDIR/run"
     echo "$stderr"
     [ "$status" -eq 0 ]
