@@ -1,10 +1,12 @@
 /* attention_cached.cu - rows of growing sequences against their cached keys (op_list.h).
  *
- * attend: a block has one head of a row of scores
- * and KEYS keys, those from a multiple of KEYS on; a head of W = E/8 lanes takes a key, so a warp
- * 32 / W of them. It writes greatest score, sum and weighted values of its keys; merge adds those of
- * a row's blocks in order, and multiplies them by the head's gate. Which keys a block has depends on the position alone, so a row's bits do
- * not depend on the other rows.
+ * attend: a block has one head of a row of scores and KEYS keys, those from a multiple of KEYS on; a
+ * head of W = E/8 lanes takes a key, so a warp 32 / W of them. It writes greatest score, sum and
+ * weighted values of its keys; merge adds those of a row's blocks in order, and multiplies them by
+ * the head's gate. Which keys a block has depends on the position alone, so a row's bits do not
+ * depend on the other rows. Keys and values that were in the cache before this call are asked for
+ * before the wait for the kernel before (behind.h): embed and gather, a step's first kernels, let
+ * later ones start only when all of the step before is done.
  *
  * Bytes of a decoding step: 2 (window + 1) D of 2 bytes a row of T (paired: half): record 61 at the
  * end, 4 plain short layers of 768 keys, 4 paired of 384, 2 long of 2560: 30 MB a sequence, 6 us at
@@ -36,9 +38,17 @@ struct query {
 __device__ __forceinline__ static query query_of(const shape &s, int index, int e)
 {
     int all = s.heads * s.pair, t = index / all, h = index % all;
-    query r = { t, s.pos[t] * s.pair + h / s.heads, (int64_t)t * s.d + h * e, h % s.heads, 0 };
+    query r = { t, __ldcg(s.pos + t) * s.pair + h / s.heads, (int64_t)t * s.d + h * e, h % s.heads,
+                0 };
     r.low = max(0, r.p - s.window);
     return r;
+}
+
+/* The first token of the query's sequence that this call has put into the cache, or 0: some. */
+__device__ __forceinline__ static int own_from(const shape &s, const query &r)
+{
+    bool follows = r.t > 0 && __ldcg(s.slot + r.t - 1) == __ldcg(s.slot + r.t);
+    return follows ? 0 : r.p / s.pair;
 }
 
 template <int W> __global__ static void __launch_bounds__(THREADS) attend(shape s)
@@ -51,31 +61,40 @@ template <int W> __global__ static void __launch_bounds__(THREADS) attend(shape 
                       : s.key_offset == KEY_OFFSET_QUARTERS && quarter % 2;
 
     start_kernel_behind();
-    wait_for_kernel_before();
     query r = query_of(s, blockIdx.x, E);
     int first = (r.low / KEYS + blockIdx.y) * KEYS;
-    if (first > r.p)
+    if (first > r.p) /* others of the grid wait */
         return;
-    int64_t slot = (int64_t)s.slot[r.t] * s.capacity;
-    float q[8], x[EACH][8], sum = 0;
-    uint4 v[EACH];
+    int64_t slot = (int64_t)__ldcg(s.slot + r.t) * s.capacity;
+    int own = own_from(s, r);
+    uint4 k[EACH], v[EACH];
+    auto load = [&](bool wanted_own) {
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            int j = first + group + GROUPS * i, token = j / s.pair;
+            int64_t head = (int64_t)(j % s.pair * s.heads + r.head) * E + channel;
+            int from = offset && token > 0 ? token - 1 : token;
+            if (j >= r.low && j <= r.p && wanted_own == (token >= own)) {
+                k[i] = __ldcg((const uint4 *)(s.cache_k + (slot + from % s.capacity) * s.d + head));
+                v[i] =
+                    __ldcg((const uint4 *)(s.cache_v + (slot + token % s.capacity) * s.d + head));
+            } else if (!wanted_own) {
+                k[i] = v[i] = make_uint4(0, 0, 0, 0);
+            }
+        }
+    };
+    load(false);
+    wait_for_kernel_before();
+    float q[8], x[8], sum = 0;
     load8(q, s.q + r.at + channel);
+    load(true);
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-        int j = first + group + GROUPS * i, token = j / s.pair;
-        bool seen = j >= r.low && j <= r.p;
-        int64_t head = (int64_t)(j % s.pair * s.heads + r.head) * E + channel;
-        int from = offset && token > 0 ? token - 1 : token;
-        uint4 k = make_uint4(0, 0, 0, 0);
-        v[i] = k;
-        if (seen) {
-            k = *(const uint4 *)(s.cache_k + (slot + from % s.capacity) * s.d + head);
-            v[i] = *(const uint4 *)(s.cache_v + (slot + token % s.capacity) * s.d + head);
-        }
-        unpack8(x[i], k);
-        float dot = warp_sum(dot8(q, x[i]), W);
+        int j = first + group + GROUPS * i;
+        unpack8(x, k[i]);
+        float dot = warp_sum(dot8(q, x), W);
         if (channel == 0)
-            score[group + GROUPS * i] = seen ? s.scale * dot : -INFINITY;
+            score[group + GROUPS * i] = j >= r.low && j <= r.p ? s.scale * dot : -INFINITY;
     }
     __syncthreads();
     float one = score[threadIdx.x % 32], two = score[threadIdx.x % 32 + 32];
@@ -85,10 +104,10 @@ template <int W> __global__ static void __launch_bounds__(THREADS) attend(shape 
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         float p = __expf(score[group + GROUPS * i] - most);
-        unpack8(x[i], v[i]);
+        unpack8(x, v[i]);
 #pragma unroll
         for (int j = 0; j < 8; j++)
-            acc[j] = fmaf(p, x[i][j], acc[j]);
+            acc[j] = fmaf(p, x[j], acc[j]);
     }
     store8(&part[group][channel], acc);
     __syncthreads();
@@ -104,28 +123,35 @@ template <int W> __global__ static void __launch_bounds__(THREADS) attend(shape 
         out[E] = most, out[E + 1] = sum;
 }
 
-/* A block a head of a row of scores, a thread a channel. */
+/* A block a head of a row of scores, a thread a channel. The first parts are all asked for at once. */
 __global__ static void merge(shape s, int e)
 {
+    enum { AT_ONCE = 16 };
     start_kernel_behind();
-    wait_for_kernel_before();
     query r = query_of(s, blockIdx.x, e);
-    int n = r.p / KEYS - r.low / KEYS + 1;
+    int n = r.p / KEYS - r.low / KEYS + 1, h = blockIdx.x % (s.heads * s.pair);
     const float *in = s.partial + (int64_t)blockIdx.x * s.splits * (e + 2);
-    float most = -INFINITY, sum = 0, total = 0;
+    float w[GATE], y12[GATE], most = -INFINITY, sum = 0, total = 0, value[AT_ONCE];
+    load_gate(w, s.gate, h);
+    wait_for_kernel_before();
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++)
+        value[i] = i < n ? in[i * (e + 2) + threadIdx.x] : 0;
+    load_y12(y12, s.y + (int64_t)r.t * s.y_width);
     for (int i = lane_id(); i < n; i += 32)
         most = fmaxf(most, in[i * (e + 2) + e]);
     most = warp_max(most);
     for (int i = lane_id(); i < n; i += 32)
         sum = fmaf(__expf(in[i * (e + 2) + e] - most), in[i * (e + 2) + e + 1], sum);
     sum = warp_sum(sum);
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++)
+        if (i < n)
+            total = fmaf(__expf(in[i * (e + 2) + e] - most), value[i], total);
 #pragma unroll 8
-    for (int i = 0; i < n; i++)
+    for (int i = AT_ONCE; i < n; i++)
         total = fmaf(__expf(in[i * (e + 2) + e] - most), in[i * (e + 2) + threadIdx.x], total);
-    float y12[GATE];
-    load_y12(y12, s.y + (int64_t)r.t * s.y_width);
-    float gate = sigmoid(gate_dot(s.gate, blockIdx.x % (s.heads * s.pair), y12));
-    s.out[r.at + threadIdx.x] = __float2bfloat16(gate * (total / sum));
+    s.out[r.at + threadIdx.x] = __float2bfloat16(sigmoid(gate_dot(w, y12)) * (total / sum));
 }
 
 void gpu_attention_cached(struct ops *o, struct tensor out, struct tensor q, struct tensor y,

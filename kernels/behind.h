@@ -28,20 +28,34 @@ __device__ __forceinline__ void wait_for_kernel_before()
 #endif
 }
 
-/* What a kernel of a decoding step begins with, whose launch is launch_step: a step is some hundred
- * kernels of a microsecond each, one behind the other. Elsewhere, where grids are large, nothing. */
-__device__ __forceinline__ void begin_step()
+/* A kernel of a decoding step, whose launch is launch_step: a step is some hundred kernels of a
+ * microsecond each, one behind the other. Elsewhere, where grids are large, the kernel behind is not
+ * permitted to start. */
+__device__ __forceinline__ void start_step_behind()
 {
     enum { SMALL = 64 };
     if (gridDim.x <= SMALL)
         start_kernel_behind();
+}
+__device__ __forceinline__ void begin_step()
+{
+    start_step_behind();
     wait_for_kernel_before();
 }
+/* The first kernel of a step: those behind it start when all before it is done, so that before their
+ * wait they may read what the step before wrote (past the L1, with __ldcg). */
+__device__ __forceinline__ void begin_first_of_step()
+{
+    wait_for_kernel_before();
+    start_step_behind();
+}
 
-/* Launches a kernel so that it may start while the one before it ends, where it can. */
+/* Launches a kernel with so much shared memory so that it may start while the one before it ends,
+ * where it can. All have the same partition of shared memory and L1: a multiprocessor changes it
+ * only when it is empty. */
 template <typename... P, typename... A>
-static inline void launch_behind(struct cuda_ops *c, void (*kernel)(P...), dim3 grid, int threads,
-                                 A... args)
+static inline void launch_behind_with(struct cuda_ops *c, int shared, void (*kernel)(P...),
+                                      dim3 grid, int threads, A... args)
 {
     cudaLaunchAttribute attr;
     cudaLaunchConfig_t config = {};
@@ -49,10 +63,21 @@ static inline void launch_behind(struct cuda_ops *c, void (*kernel)(P...), dim3 
     attr.val.programmaticStreamSerializationAllowed = 1;
     config.gridDim = grid;
     config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = shared;
     config.stream = c->stream;
     config.attrs = &attr;
     config.numAttrs = c->portable ? 0 : 1;
-    CUDA_TRY(c, cudaLaunchKernelEx(&config, kernel, P(args)...));
+    if (CUDA_TRY(
+            c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared)) &&
+        CUDA_TRY(c, cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                         cudaSharedmemCarveoutMaxShared)))
+        CUDA_TRY(c, cudaLaunchKernelEx(&config, kernel, P(args)...));
+}
+template <typename... P, typename... A>
+static inline void launch_behind(struct cuda_ops *c, void (*kernel)(P...), dim3 grid, int threads,
+                                 A... args)
+{
+    launch_behind_with(c, 0, kernel, grid, threads, args...);
 }
 template <typename... P, typename... A>
 static inline void launch_step(struct cuda_ops *c, void (*kernel)(P...), dim3 grid, int threads,

@@ -56,7 +56,7 @@ __global__ static void __launch_bounds__(ROW_THREADS) embed_forward(bf16 *x0, sm
     row<V> before, e, s;
     float w[8], lambda = *m.lambda;
 
-    begin_step();
+    begin_first_of_step();
     if (first >= m.tokens)
         return;
     load_gate(w, m);

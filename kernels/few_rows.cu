@@ -1,13 +1,14 @@
 /* few_rows.cu - y (T,O) = scale x w' (+ add) for T of 1 to some hundred rows, w (O,I) or (I,O).
  *
- * A decoding step reads every weight once and does little else, so the weights go from memory into
- * registers, many loads at a time, and from there into the tensor cores; x is read where it lies, in
- * the L2. A block has 16 columns of y (in_out: 16 or 64) and all of I, cut among its warps, whose
- * sums are added in order. The loads of a block's first weights are under way before the kernel
- * before it ends (behind.h): nothing that runs in a decoding step writes weights.
+ * A decoding step reads every weight once and does little else. A block has some columns of y and
+ * all of I, cut among its warps, whose sums are added in order. Its weights do not depend on the
+ * kernels before (nothing that runs in a decoding step writes weights): their loads are under way
+ * before it waits for those (behind.h), into registers where w is (O,I), into shared memory where it
+ * is (I,O). After that wait a step's time is latency, so what is read then is asked for at once: x,
+ * and what is added.
  *
  * In a fragment of m16n8k16 a lane has four pairs of neighbours in k, eight apart. Which k a pair
- * stands for does not matter as long as both operands agree, so a lane takes the eight (in_out:
+ * stands for does not matter as long as both operands agree, so a lane takes the eight (w (I,O):
  * four) neighbours that it can load at once.
  *
  * Sums of a row do not depend on the other rows: for each row the same instructions in the same
@@ -32,15 +33,17 @@ __device__ __forceinline__ static uint4 load(const bf16 *p, bool exists)
     return exists ? *(const uint4 *)p : make_uint4(0, 0, 0, 0);
 }
 
+__device__ __forceinline__ static float scale_of(const args &a) { return a.scale ? *a.scale : 1; }
+__device__ __forceinline__ static float added(const args &a, int t, int o)
+{
+    return a.add && t < a.rows && o < a.cols ? __bfloat162float(a.add[(int64_t)t * a.cols + o]) : 0;
+}
+
 __device__ __forceinline__ static void finish(const args &a, int t, int o, float sum)
 {
     if (t >= a.rows || o >= a.cols)
         return;
     int64_t at = (int64_t)t * a.cols + o;
-    if (a.scale)
-        sum *= *a.scale;
-    if (a.add)
-        sum += __bfloat162float(a.add[at]);
     if (a.end == FEW_SOFTCAP) {
         ((float *)a.out)[at] = a.cap_a * sigmoid((sum + a.cap_b) / a.cap_c);
         return;
@@ -65,33 +68,36 @@ __global__ static void __launch_bounds__(32 * WARPS) by_column(args a)
     int o = 16 * blockIdx.x, t = 8 * N * blockIdx.y, chunks = (a.in + 31) / 32;
     const bf16 *w0 = a.w + (int64_t)(o + g) * a.in, *w1 = w0 + 8 * (int64_t)a.in;
     bool in0 = o + g < a.cols, in1 = o + g + 8 < a.cols;
-    uint4 first[AHEAD][2];
     float d[N][4] = {};
 
     start_kernel_behind();
-#pragma unroll
-    for (int p = 0; p < AHEAD; p++) {
-        int k = 32 * (warp + WARPS * p) + 8 * c;
-        first[p][0] = load(w0 + k, in0 && k < a.in);
-        first[p][1] = load(w1 + k, in1 && k < a.in);
-    }
-    wait_for_kernel_before();
-    for (int q = 0; warp + WARPS * q < chunks; q += AHEAD) {
+    float scale = scale_of(a), add = 0;
+    for (int q = 0; !q || warp + WARPS * q < chunks; q += AHEAD) {
+        uint4 w[AHEAD][2], x[AHEAD];
 #pragma unroll
         for (int p = 0; p < AHEAD; p++) {
             int k = 32 * (warp + WARPS * (q + p)) + 8 * c;
-            uint4 u = first[p][0], v = first[p][1];
-            if (q) {
-                u = load(w0 + k, in0 && k < a.in);
-                v = load(w1 + k, in1 && k < a.in);
-            }
-            uint32_t low[4] = { u.x, v.x, u.y, v.y }, high[4] = { u.z, v.z, u.w, v.w };
+            w[p][0] = load(w0 + k, in0 && k < a.in);
+            w[p][1] = load(w1 + k, in1 && k < a.in);
+        }
+        if (!q) {
+            wait_for_kernel_before();
+            add = added(a, t + threadIdx.x / 16, o + threadIdx.x % 16);
+        }
 #pragma unroll
-            for (int n = 0; n < N; n++) {
-                int row = t + 8 * n + g;
-                uint4 x = load(a.x + (int64_t)row * a.in + k, row < a.rows && k < a.in);
-                mma(d[n], low, x.x, x.y);
-                mma(d[n], high, x.z, x.w);
+        for (int n = 0; n < N; n++) {
+            int row = t + 8 * n + g;
+#pragma unroll
+            for (int p = 0; p < AHEAD; p++) {
+                int k = 32 * (warp + WARPS * (q + p)) + 8 * c;
+                x[p] = load(a.x + (int64_t)row * a.in + k, row < a.rows && k < a.in);
+            }
+#pragma unroll
+            for (int p = 0; p < AHEAD; p++) {
+                uint4 u = w[p][0], v = w[p][1];
+                uint32_t low[4] = { u.x, v.x, u.y, v.y }, high[4] = { u.z, v.z, u.w, v.w };
+                mma(d[n], low, x[p].x, x[p].y);
+                mma(d[n], high, x[p].z, x[p].w);
             }
         }
     }
@@ -107,82 +113,100 @@ __global__ static void __launch_bounds__(32 * WARPS) by_column(args a)
 #pragma unroll
         for (int k = 0; k < WARPS; k++)
             sum += part[k][n][l][f / 8 * 2 + row % 2];
-        finish(a, t + row, o + f, sum);
+        finish(a, t + row, o + f, sum * scale + add);
+        add = added(a, t + row + 2 * WARPS, o + f);
     }
 }
 
 /* -- w (I,O): rows of y are the tiles' rows ------------------------------------------- */
 
-/* C neighbours of a row of w. */
-template <int C> struct piece {
-    uint32_t u[C / 2];
-
-    __device__ __forceinline__ void load(const bf16 *p, bool exists)
-    {
-        if (C == 8) {
-            uint4 v = exists ? *(const uint4 *)p : make_uint4(0, 0, 0, 0);
-            u[0] = v.x, u[1 % (C / 2)] = v.y, u[2 % (C / 2)] = v.z, u[3 % (C / 2)] = v.w;
-        } else {
-            u[0] = exists ? *(const uint32_t *)p : 0;
-        }
-    }
+/* A block's part of w lies in shared memory as rows of C pieces of eight columns; the pieces are
+ * exchanged so that those of one column that a warp reads at once are in different banks. x lies
+ * behind them where it has room, else it is read where it is. */
+struct held {
+    int rows; /* of w, a multiple of 16: the next ones take their place */
+    int x_stride; /* 0: x is not held */
+    int w_bytes;
 };
+enum { PAD = 16 }; /* numbers between rows of x, for the same reason */
 
-/* Number j of two rows side by side. */
-__device__ __forceinline__ static uint32_t beside(uint32_t a, uint32_t b, int j)
+template <int C> __device__ __forceinline__ static uint32_t piece_at(int row, int piece)
 {
-    return j % 2 ? a >> 16 | (b & 0xffff0000u) : (a & 0xffff) | b << 16;
+    return 16 * (row * C + (piece ^ (row >> 2) % C));
 }
 
-/* M tiles of 16 rows of x; 8 C columns a block, W warps, S steps of 16 in I loaded ahead. */
-template <int M, int C, int W, int S>
-__global__ static void __launch_bounds__(32 * W) by_row(args a)
+template <int C>
+__device__ __forceinline__ static void load_rows(const args &a, const held &h, uint32_t to,
+                                                 int first, int o)
 {
-    __shared__ float part[W][C][32][4];
+    for (int i = threadIdx.x; i < h.rows * C; i += blockDim.x) {
+        int row = i / C, piece = i % C, k = first + row, column = o + 8 * piece;
+        copy_16_line(to + piece_at<C>(row, piece), a.w + (int64_t)k * a.cols + column,
+                     k < a.in && column < a.cols);
+    }
+    copies_commit();
+}
+
+/* M tiles of 16 rows of x; 8 C columns a block, W warps. */
+template <int M, int C, int W>
+__global__ static void __launch_bounds__(32 * W) by_row(args a, held h)
+{
+    extern __shared__ __align__(128) char memory[];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
-    int o = 8 * C * blockIdx.x, t = 16 * M * blockIdx.y, steps = (a.in + 15) / 16;
-    const bf16 *w = a.w + o + C * g;
-    bool in = o + C * g < a.cols;
-    piece<C> first[S][4];
+    int o = 8 * C * blockIdx.x, t = 16 * M * blockIdx.y, end = min(a.rows - t, 16 * M);
+    /* Rows of w and the piece that this lane gives load_turned the address of, of k 4 c + i: the
+     * order of k in the fragments. */
+    int row = lane % 8 / 2 * 4 + lane % 2 + lane / 8 % 2 * 2, piece = lane / 16;
+    const bf16 *x = a.x + (int64_t)t * a.in;
+    int64_t stride = a.in;
     float d[M][C][4] = {};
 
     start_kernel_behind();
-#pragma unroll
-    for (int s = 0; s < S; s++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            int k = 16 * (warp + W * s) + 4 * c + i;
-            first[s][i].load(w + (int64_t)k * a.cols, in && k < a.in);
-        }
+    load_rows<C>(a, h, address(memory), 0, o);
+    float scale = scale_of(a), add = 0;
     wait_for_kernel_before();
-    for (int q = 0; warp + W * q < steps; q += S) {
+    add = added(a, t + threadIdx.x / (8 * C), o + threadIdx.x % (8 * C));
+    if (h.x_stride) {
+        bf16 *own = (bf16 *)(memory + h.w_bytes);
+        for (int i = threadIdx.x; i < end * (a.in / 8); i += blockDim.x) {
+            int k = i % (a.in / 8) * 8, r = i / (a.in / 8);
+            *(uint4 *)(own + r * h.x_stride + k) = *(const uint4 *)(x + (int64_t)r * a.in + k);
+        }
+        x = own, stride = h.x_stride;
+    }
+    for (int first = 0; first < a.in; first += h.rows) {
+        if (first) {
+            __syncthreads();
+            load_rows<C>(a, h, address(memory), first, o);
+        }
+        copies_wait<0>();
+        __syncthreads();
+        for (int s = 16 * warp; s < h.rows && first + s < a.in; s += 16 * W) {
+            uint32_t w[C / 2][4];
 #pragma unroll
-        for (int s = 0; s < S; s++) {
-            int k = 16 * (warp + W * (q + s)) + 4 * c;
-            if (q)
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    first[s][i].load(w + (int64_t)(k + i) * a.cols, in && k + i < a.in);
+            for (int j = 0; j < C / 2; j++)
+                load_turned(w[j], address(memory) + piece_at<C>(s + row, 2 * j + piece));
 #pragma unroll
             for (int m = 0; m < M; m++) {
-                uint32_t x[4];
+                int k = first + s + 4 * c;
+                uint32_t v[4];
 #pragma unroll
-                for (int h = 0; h < 2; h++) {
-                    int row = t + 16 * m + 8 * h + g;
-                    uint2 u = row < a.rows && k < a.in
-                                  ? *(const uint2 *)(a.x + (int64_t)row * a.in + k)
-                                  : make_uint2(0, 0);
-                    x[h] = u.x, x[2 + h] = u.y;
+                for (int i = 0; i < 2; i++) {
+                    int r = 16 * m + 8 * i + g;
+                    uint2 u = r < end && k < a.in ? *(const uint2 *)(x + r * stride + k)
+                                                  : make_uint2(0, 0);
+                    v[i] = u.x, v[2 + i] = u.y;
                 }
 #pragma unroll
                 for (int j = 0; j < C; j++)
-                    mma(d[m][j], x, beside(first[s][0].u[j / 2], first[s][1].u[j / 2], j),
-                        beside(first[s][2].u[j / 2], first[s][3].u[j / 2], j));
+                    mma(d[m][j], v, w[j / 2][j % 2 * 2], w[j / 2][j % 2 * 2 + 1]);
             }
         }
     }
+    float(*part)[C][32][4] = (float(*)[C][32][4])memory;
 #pragma unroll
     for (int m = 0; m < M; m++) {
+        __syncthreads();
 #pragma unroll
         for (int j = 0; j < C; j++)
 #pragma unroll
@@ -190,14 +214,15 @@ __global__ static void __launch_bounds__(32 * W) by_row(args a)
                 part[warp][j][lane][i] = d[m][j][i];
         __syncthreads();
         for (int i = threadIdx.x; i < 128 * C; i += 32 * W) {
-            int f = i % (8 * C), row = i / (8 * C), n = f / C, l = row % 8 * 4 + n / 2;
+            int f = i % (8 * C), r = i / (8 * C), l = r % 8 * 4 + f % 8 / 2;
             float sum = 0;
 #pragma unroll
             for (int k = 0; k < W; k++)
-                sum += part[k][f % C][l][row / 8 * 2 + n % 2];
-            finish(a, t + 16 * m + row, o + f, sum);
+                sum += part[k][f / 8][l][r / 8 * 2 + f % 2];
+            if (m || i != threadIdx.x)
+                add = added(a, t + 16 * m + r, o + f);
+            finish(a, t + 16 * m + r, o + f, sum * scale + add);
         }
-        __syncthreads();
     }
 }
 
@@ -217,15 +242,32 @@ template <int MOST, int N = 1, typename F> static void with_tiles(int n, F f)
         with_tiles<MOST, 2 * N>(n, f);
 }
 
+/* How many rows of w are held does not depend on T, for a row's sums do not: it is that of the
+ * most columns, MOST_C. */
+template <int M, int C, int MOST_C, int W>
+static void launch_rows(struct cuda_ops *c, const args &a)
+{
+    enum { X_BYTES = 48 << 10, SUMS = W * C * 512 };
+    int room = c->shared_max - SUMS, x_rows = a.rows < 16 * M ? a.rows : 16 * M;
+    held h = { min(room / (16 * MOST_C), a.in + 15) / 16 * 16 };
+    h.w_bytes = max(h.rows * 16 * C, (int)SUMS);
+    int x_bytes = x_rows * (a.in + PAD) * 2;
+    if (x_bytes <= X_BYTES && h.w_bytes + x_bytes <= c->shared_max)
+        h.x_stride = a.in + PAD;
+    launch_behind_with(c, h.w_bytes + (h.x_stride ? x_bytes : 0), by_row<M, C, W>,
+                       dim3(div_up(a.cols, 8 * C), div_up(a.rows, 16 * M)), 32 * W, a, h);
+}
+
 static void launch_by_row(struct cuda_ops *c, const args &a)
 {
     with_tiles<4>(div_up(a.rows, 16), [&](auto m) {
         constexpr int M = decltype(m)::value;
-        int down = div_up(a.rows, 16 * M);
-        if (a.cols > 16 * 1024) /* enough blocks, and whole lines of w for each */
-            launch_behind(c, by_row<M, 8, 8, 3>, dim3(div_up(a.cols, 64), down), 256, a);
-        else
-            launch_behind(c, by_row<M, 2, 16, 12>, dim3(div_up(a.cols, 16), down), 512, a);
+        if (a.cols <= 16 * 1024)
+            launch_rows<M, 2, 2, 16>(c, a);
+        else if constexpr (M == 1) /* enough blocks: several on a multiprocessor */
+            launch_rows<M, 4, 8, 8>(c, a);
+        else /* each reads all of x */
+            launch_rows<M, 8, 8, 8>(c, a);
     });
 }
 

@@ -49,10 +49,8 @@ __device__ __forceinline__ float gate_dot(const float *w, const float (&y)[GATE]
         u = fmaf(w[j], y[j], u);
     return u;
 }
-__device__ __forceinline__ float gate_dot(const gates &g, int head, const float (&y)[GATE])
+__device__ __forceinline__ void load_gate(float (&w)[GATE], const gates &g, int head)
 {
-    float w[GATE];
-
     if (g.is_f32) {
         const float4 *p = (const float4 *)g.w + 3 * head;
 #pragma unroll
@@ -69,6 +67,11 @@ __device__ __forceinline__ float gate_dot(const gates &g, int head, const float 
             w[4 * j + 2] = bf16_lo(v.y), w[4 * j + 3] = bf16_hi(v.y);
         }
     }
+}
+__device__ __forceinline__ float gate_dot(const gates &g, int head, const float (&y)[GATE])
+{
+    float w[GATE];
+    load_gate(w, g, head);
     return gate_dot(w, y);
 }
 

@@ -38,9 +38,14 @@ __global__ static void __launch_bounds__(ROW_THREADS) mix_forward(forward_args a
     int t = blockIdx.x * ROW_WARPS + warp_id();
     packed_row<V> in[N];
     row<V> sum, x;
+    float coef[N];
     int64_t at = (int64_t)t * a.d;
 
-    begin_step();
+    start_step_behind();
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        coef[k] = coefficient(a.coef[k], a.sign[k]);
+    wait_for_kernel_before();
     if (t >= a.rows)
         return;
 #pragma unroll
@@ -50,7 +55,7 @@ __global__ static void __launch_bounds__(ROW_THREADS) mix_forward(forward_args a
 #pragma unroll
     for (int k = 0; k < N; k++) {
         x.unpack(in[k]);
-        sum.add(coefficient(a.coef[k], a.sign[k]), x);
+        sum.add(coef[k], x);
     }
     if (a.write_out)
         sum.store(a.out + at, a.d);

@@ -54,7 +54,7 @@ struct turn {
 
 template <int W> __device__ __forceinline__ static turn turn_of(const shape &s, int t)
 {
-    int64_t at_row = s.pos ? s.pos[t] : t;
+    int64_t at_row = s.pos ? __ldcg(s.pos + t) : t;
     int64_t p = s.paired ? 2 * at_row + (head_lane<W>::head(0) & 1) : at_row;
     const bf16 *at = s.rope + p * (4 * W) + head_lane<W>::channel() / 2;
     uint2 c = make_uint2(0x3f803f80, 0x3f803f80), n = make_uint2(0, 0);
@@ -136,20 +136,21 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1)
     packed_row<V> rq, rk, rv, re;
     float u[GATE];
 
-    begin_step();
-    if (t >= s.tokens)
+    start_step_behind();
+    if (t >= s.tokens) /* warps of the last block; its others wait */
         return;
-    rq.load(qkv + 3 * at, d);
-    rk.load(qkv + 3 * at + d, d);
-    rv.load(qkv + 3 * at + 2 * d, d);
     turn r = turn_of<W>(s, t);
     int64_t to = at;
     if (s.slot)
-        to = ((int64_t)s.slot[t] * s.capacity + s.pos[t] % s.capacity) * d;
-    if (s.table) {
-        re.load(s.table + (int64_t)s.tok[t] * d, d);
+        to = ((int64_t)__ldcg(s.slot + t) * s.capacity + __ldcg(s.pos + t) % s.capacity) * d;
+    if (s.table)
+        re.load(s.table + (int64_t)__ldcg(s.tok + t) * d, d);
+    wait_for_kernel_before();
+    rq.load(qkv + 3 * at, d);
+    rk.load(qkv + 3 * at + d, d);
+    rv.load(qkv + 3 * at + 2 * d, d);
+    if (s.table)
         gate_input(u, s, t, re);
-    }
 #pragma unroll
     for (int i = 0; i < V; i++) {
         int h = head_lane<W>::head(i);

@@ -273,6 +273,7 @@ int main(int argc, char **argv)
     for (int rows = 1; rows <= 70; rows = rows * 3 + (rows > 1))
         test_products(rows, 40 * rows % 96 + 64, 24 + 8 * (rows % 5), rows % 2, rows > 1);
     test_products(17, 72, check_small() ? 16400 : 50304, false, false);
+    test_products(3, 8192, 16, true, true); /* more rows of w than shared memory holds */
     if (!check_small()) {
         test_products(1, 768, 3072, true, true);
         test_products(64, 3072, 768, true, true);

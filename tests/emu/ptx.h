@@ -236,6 +236,10 @@ inline void cp_async_cg_shared_global(uint32_t to, const void *from, int bytes)
 {
     emu::copy_16(to, bytes ? from : NULL);
 }
+inline void cp_async_cg_shared_global_L2_128B(uint32_t to, const void *from, int bytes)
+{
+    cp_async_cg_shared_global(to, from, bytes);
+}
 inline void cp_async_commit_group() { emu::copies_commit(); }
 inline void cp_async_wait_group(int left) { emu::copies_wait(left); }
 

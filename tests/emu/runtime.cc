@@ -336,9 +336,11 @@ cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr what, int)
 }
 cudaError_t cudaFuncSetAttribute(const void *, cudaFuncAttribute what, int bytes)
 {
-    return result(what == cudaFuncAttributeMaxDynamicSharedMemorySize && bytes <= shared_max()
-                      ? cudaSuccess
-                      : cudaErrorInvalidValue);
+    return result(
+        what == cudaFuncAttributePreferredSharedMemoryCarveout ||
+                (what == cudaFuncAttributeMaxDynamicSharedMemorySize && bytes <= shared_max())
+            ? cudaSuccess
+            : cudaErrorInvalidValue);
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int)
 {
