@@ -16,6 +16,7 @@ struct draw {
     bool bigrams, post, fold;
     int attention[MOST_LAYERS], table[MOST_LAYERS]; /* -1: none */
     int bank[MOST_LAYERS + 2], mlp[MOST_LAYERS + 2]; /* two of each are padding, or gaps */
+    bool spare[MOST_LAYERS]; /* attention is a matrix of those two MLPs' */
 };
 
 static int below(struct draw *d, int n) { return (int)rng_below(&d->rng, d->n++, (uint64_t)n); }
@@ -50,6 +51,21 @@ static void draw_size(struct draw *d)
                               .document = 5 + below(d, 20) };
     while (z->heads * z->head_dim < GATE_WIDTH)
         z->head_dim *= 2;
+    if (z->heads * z->head_dim <= 32 && below(d, 2))
+        z->mlp_width = 4 * z->heads * z->head_dim;
+}
+
+/* Up to four layers, with what the two MLPs have that no layer uses. */
+static void draw_spare(struct draw *d)
+{
+    int at[4] = { 0, 1, 2, 3 }, n = 0;
+
+    shuffled(d, at, 4);
+    if (d->size->mlp_width != 4 * d->size->heads * d->size->head_dim)
+        return;
+    for (int i = 0; i < d->layers && n < 4; i++)
+        if (d->attention[i] != NONE && (d->spare[i] = below(d, 2)))
+            d->bank[i] = 2 * d->mlp[d->layers + at[n] / 2] + at[n] % 2, n++;
 }
 
 /* Tables nobody reads would be refused: those that are read come first. */
@@ -81,6 +97,7 @@ static void draw_layers(struct draw *d)
         bool some = two || below(d, 4);
         d->attention[i] = !some ? NONE : d->size->heads % 2 == 0 && below(d, 2) ? PAIRED : PLAIN;
     }
+    draw_spare(d);
     draw_tables(d);
 }
 
@@ -126,7 +143,8 @@ static void put_layers(struct draw *d)
             fprintf(d->f, "%d none - - no - - - %d\n", i, d->mlp[i]);
             continue;
         }
-        fprintf(d->f, "%d %s %d ", i, d->attention[i] == PLAIN ? "plain" : "paired", d->bank[i]);
+        fprintf(d->f, "%d %s %s%d ", i, d->attention[i] == PLAIN ? "plain" : "paired",
+                d->spare[i] ? "mlp:" : "", d->bank[i]);
         fprintf(d->f, "%s ", either(d, "long", "short"));
         fprintf(d->f, "%s ", either(d, "yes", "no"));
         if (d->table[i] >= 0)

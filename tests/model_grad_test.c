@@ -144,6 +144,44 @@ static void check_fold(void)
     CHECK_OK(small_close(&s[1]));
 }
 
+/* The same attention in a spare matrix of the MLP bank and in the attention bank: the same bits. */
+static void check_spare(void)
+{
+    static const struct small_form forms[] = {
+        { "record-61", { "layers.6=plain mlp:22 short no - - 9 6", NULL } },
+        { "record-61",
+          { "layers.6=plain 10 short no - - 9 6",
+            "parameters.attn=44,d,d f32 zero normuon sharded - 0.95 1 1 no" } }
+    };
+    struct small_size z = size;
+    struct small s[2];
+    struct ops *o[2];
+
+    z.mlp_width = 4 * z.heads * z.head_dim;
+    for (int i = 0; i < 2; i++)
+        if (!CHECK_OK(ops_cpu_new(&o[i])) ||
+            !CHECK_OK(small_open(&s[i], o[i], &forms[i], DT_F32, &z, 6)))
+            return;
+    for (int i = 0; i < s[0].b.n; i++) {
+        struct tensor from = s[0].b.p[i].w, to = s[1].b.p[i].w;
+        memcpy(to.data, from.data, tensor_bytes(from));
+    }
+    struct tensor there = bank_rows(s[0].m.p.mlp->w, 64, 22),
+                  here = bank_rows(s[1].m.p.attn->w, 64, 10);
+    memcpy(here.data, there.data, tensor_bytes(there));
+    double loss = small_loss(&s[0]);
+    CHECK(small_loss(&s[1]) == loss);
+    there = bank_rows(s[0].m.p.mlp->g, 64, 22), here = bank_rows(s[1].m.p.attn->g, 64, 10);
+    CHECK(!memcmp(here.data, there.data, tensor_bytes(there)));
+    CHECK(!memcmp(s[0].m.p.attn->g.data, s[1].m.p.attn->g.data, tensor_bytes(s[0].m.p.attn->g)));
+    memset(there.data, 0, tensor_bytes(there)); /* of the other there is none */
+    CHECK(!memcmp(s[0].m.p.mlp->g.data, s[1].m.p.mlp->g.data, tensor_bytes(s[0].m.p.mlp->g)));
+    CHECK_EQ(s[0].m.p.mlp->used, 23);
+    CHECK_EQ(s[1].m.p.mlp->used, 22);
+    CHECK_OK(small_close(&s[0]));
+    CHECK_OK(small_close(&s[1]));
+}
+
 int main(int argc, char **argv)
 {
     uint64_t drawn = argc > 1 ? strtoull(argv[1], NULL, 0) : 400;
@@ -151,6 +189,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < n_small_forms; i++)
         check_form(&small_forms[i]);
     check_fold();
+    check_spare();
     for (uint64_t seed = 0; seed < drawn; seed++)
         check_drawn(seed);
     return check_done();

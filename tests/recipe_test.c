@@ -92,6 +92,12 @@ static void test_refused(void)
     refuse("layers.3=plain 3 long", GPT_USAGE, "8 columns");
     refuse("layers.3=plain 10 long yes - - 3 3", GPT_USAGE, "attention bank 10 is outside 'attn'");
     refuse("layers.3=plain 2 long yes - - 3 3", GPT_USAGE, "layer 2 has the same attention bank");
+    refuse("layers.3=plain mlp:24 long yes - - 3 3", GPT_USAGE, "matrix 24 is outside 'mlp'");
+    refuse("layers.3=plain mlp:21 long yes - - 3 3", GPT_USAGE,
+           "layer 10 has the same matrix of 'mlp'");
+    refuse("layers.3=plain mlp:-1 long yes - - 3 3", GPT_USAGE, "index in [0, 65535], found '-1'");
+    refuse("layers.3=plain mlp:- long yes - - 3 3", GPT_USAGE, "attention needs a bank");
+    refuse("layers.3=plain mlp:22 long yes - - 3 2", GPT_USAGE, "layer 2 has the same MLP");
     refuse("layers.3=plain 3 long yes - - 3 2", GPT_USAGE, "layer 2 has the same MLP");
     refuse("layers.3=plain 3 long yes ve1 1 3 3", GPT_USAGE, "more than two layers read table 0");
     refuse("layers.3=plain 3 long yes embed 1 3 3", GPT_USAGE, "'embed' has another role");

@@ -23,6 +23,7 @@ const struct small_form small_forms[] = {
     { "record-74", { "model.inject=before", "model.inject_bare=yes" } },
     { "record-74", { "model.lanes=8", "model.backout=9" } },
     { "record-74", { "model.skip=0 6", NULL } },
+    { "record-61", { "layers.6=plain mlp:22 short no - - 9 6", NULL } },
 };
 const int n_small_forms = sizeof small_forms / sizeof *small_forms;
 
@@ -49,7 +50,9 @@ static int read_recipe(struct small *s, const struct small_form *f, enum dtype w
         return rc;
     snprintf(text[n++], 64, "model.heads=%d", z->heads);
     snprintf(text[n++], 64, "model.head_dim=%d", z->head_dim);
-    snprintf(text[n++], 64, "model.mlp_width=%d", z->mlp_width);
+    bool spare = f->set[0] && strstr(f->set[0], " mlp:"); /* an MLP's matrix is attention's four */
+    snprintf(text[n++], 64, "model.mlp_width=%d",
+             spare ? 4 * z->heads * z->head_dim : z->mlp_width);
     snprintf(text[n++], 64, "model.vocab=%d", z->vocab);
     snprintf(text[n++], 64, "model.block=%d", z->document / 4);
     snprintf(text[n++], 64, "precision.head_fp8=no");

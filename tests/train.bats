@@ -423,6 +423,30 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
     [ "$status" -eq 1 ]
 }
 
+@test "a layer attends with a spare matrix of the MLP bank: 1, 3 and 4 ranks, early and late, resume, export" {
+    cd "$BATS_TEST_TMPDIR"
+    set=(-s data.chunks=6 -s "layers.6=plain mlp:22 short no - - 9 6")
+    early=(-s "parameters.mlp=24,f,d f32 uniform:0.5,zero normuon sharded - 0.95 1,2 1 yes" -s order.late="mlp attn" -s order.padding=no)
+    f32 "normuon sharded - 0.95" --ranks 1 "${set[@]}" > 1.log
+    f32 "normuon sharded - 0.95" --ranks 3 "${set[@]}" -o three > 3.log
+    f32 "normuon sharded - 0.95" --ranks 4 "${set[@]}" "${early[@]}" > 4.log
+    agree 1.log 3.log 20
+    agree 1.log 4.log 20
+    f32 "normuon sharded - 0.95" --ranks 1 -s data.chunks=6 > none.log
+    run diff <(losses 1.log) <(losses none.log)
+    [ "$status" -eq 1 ]
+    "$GPT_BIN/gpt-train" --resume three/step-000010 -d "$SHARDS" -q --threads 1 --ranks 3 -o again > resumed.log
+    diff <(losses 3.log | tail -n 10) <(losses resumed.log)
+    diff -r three/step-000020 again/step-000020
+    "$GPT_BIN/gpt-ckpt" verify --full three/step-000020 > /dev/null
+    "$GPT_BIN/gpt-ckpt" ls three/step-000020 > ls.txt
+    grep -q "layers.6.attn.qkvo" ls.txt
+    grep -q "mlp.padding.23" ls.txt
+    run ! grep "mlp.padding.22" ls.txt
+    # As many parameters as without.
+    diff <(f32 "normuon sharded - 0.95" --plan "${set[@]}" | awk '/^(attn|mlp) /') <(f32 "normuon sharded - 0.95" --plan -s data.chunks=6 | awk '/^(attn|mlp) /')
+}
+
 @test "data.repeat: all steps on one batch bring its loss down as no new batches do" {
     cd "$BATS_TEST_TMPDIR"
     # a model large enough to learn 256 tokens by heart

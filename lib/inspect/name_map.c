@@ -38,6 +38,15 @@ static int layer_at(const struct recipe *r, const struct bank_names *b, int row)
     return -1;
 }
 
+/* The layer whose attention has this matrix of the MLP bank, or -1. */
+static int spare_at(const struct recipe *r, int matrix)
+{
+    for (int i = 0; i < r->n_layers; i++)
+        if (r->layers[i].spare == matrix)
+            return i;
+    return -1;
+}
+
 static int name_bank(const struct recipe *r, const struct param_spec *s, const struct bank_names *b,
                      struct name_map *m)
 {
@@ -45,9 +54,12 @@ static int name_bank(const struct recipe *r, const struct param_spec *s, const s
         return 0;
     for (int64_t u = 0; u < s->matrices; u++) {
         int layer = layer_at(r, b, (int)(u / b->parts));
+        const char *part = b->part[u % b->parts];
         struct part_name *p = add(m);
         if (!p)
             return GPT_SYSTEM;
+        if (layer < 0 && !strcmp(s->label, "mlp") && (layer = spare_at(r, (int)u)) >= 0)
+            part = "attn.qkvo";
         snprintf(p->param, sizeof p->param, "%s", s->label);
         p->unit = (uint64_t)u;
         p->units = 1;
@@ -55,7 +67,7 @@ static int name_bank(const struct recipe *r, const struct param_spec *s, const s
         if (layer < 0)
             snprintf(p->name, sizeof p->name, "%s.padding.%d", s->label, (int)u);
         else
-            snprintf(p->name, sizeof p->name, "layers.%d.%s", layer, b->part[u % b->parts]);
+            snprintf(p->name, sizeof p->name, "layers.%d.%s", layer, part);
     }
     return 0;
 }

@@ -44,9 +44,9 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
     const struct model_params *p = &m->p;
     const struct layer_spec *spec = &m->recipe->layers[i];
     int64_t d = m->recipe->width, heads = m->recipe->heads;
-    bool add = !p->attn->fresh;
-    struct tensor w = bank_rows(p->attn->w, 4 * d, spec->bank);
-    struct tensor g = bank_rows(p->attn->g, 4 * d, spec->bank);
+    struct param *home = attention_bank(m, i);
+    bool add = !home->fresh;
+    struct tensor w = attention_weight(m, i, false), g = attention_weight(m, i, true);
     struct tensor wqkv = tensor_rows(w, 0, 3 * d), wo = tensor_rows(w, 3 * d, d);
     struct tensor gate = bank_rows(p->attn_gate_bank->w, heads, spec->out_gate);
     struct tensor dgate = bank_rows(p->attn_gate_bank->g, heads, spec->out_gate);
@@ -70,7 +70,7 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
                m->rope, l->y, value_gate, value_rows(m, i, false), b);
     o->linear_bwd_w(o, tensor_rows(g, 0, 3 * d), p->qkv[i].grad, l->dqkv, l->y, wqkv,
                     p->qkv[i].value, add);
-    rows_done(m, p->attn, 4 * d * spec->bank, 4 * d);
+    rows_done(m, home, attention_row(m, i), 4 * d);
     o->linear_bwd_x(o, a->dy, l->dqkv, wqkv, p->qkv[i].value, false);
 }
 
@@ -111,12 +111,15 @@ static void layer_backward(struct model *m, struct acts *a, int i, const struct 
     value_backward(m, a, i, b);
 }
 
+/* Does a layer read the four matrices of attention, or the matrix of the MLP's, at `at`? */
 static bool has_layer(const struct model *m, const struct param *bank, int64_t at)
 {
     const struct recipe *r = m->recipe;
     for (int i = 0; i < r->n_layers; i++) {
         const struct layer_spec *l = &r->layers[i];
-        if (bank == m->p.mlp ? l->mlp == at : layer_attends(r, i) && l->bank == at)
+        bool attends = layer_attends(r, i);
+        if (bank == m->p.mlp ? l->mlp == at / 2 || (attends && l->spare == at)
+                             : attends && l->bank == at)
             return true;
     }
     return false;
@@ -141,7 +144,7 @@ void model_backward(struct model *m, struct acts *a, const struct batch *b)
 
     stream_end_bwd(m, a);
     clear_padding(m, p->attn, 4LL * m->recipe->width);
-    clear_padding(m, p->mlp, 2LL * m->recipe->mlp_width);
+    clear_padding(m, p->mlp, m->recipe->mlp_width);
     for (int i = m->recipe->n_layers - 1; i >= 0; i--)
         layer_backward(m, a, i, b);
     p->mlp->fresh = p->attn->fresh = false;

@@ -29,6 +29,10 @@ int64_t param_used(const struct recipe *r, const struct param_spec *s)
         last = at >= last ? at + 1 : last;
     }
     int64_t rows = last * (attn ? 4LL * r->width : 2LL * r->mlp_width);
+    for (int i = 0; i < r->n_layers && mlp; i++) {
+        int64_t upto = (r->layers[i].spare + 1LL) * r->mlp_width;
+        rows = upto > rows ? upto : rows;
+    }
     return attn || mlp ? (rows + unit - 1) / unit : param_units(s);
 }
 

@@ -9,14 +9,14 @@ static void attention_forward(struct model *m, struct layer_acts *l, int i, cons
     const struct layer_spec *spec = &m->recipe->layers[i];
     int64_t d = m->recipe->width, heads = m->recipe->heads;
     bool mixes = attention_mixes(m->recipe, i);
-    struct tensor bank = bank_rows(p->attn->w, 4 * d, spec->bank);
+    struct tensor bank = attention_weight(m, i, false);
     struct tensor gate = bank_rows(p->attn_gate_bank->w, heads, spec->out_gate);
     struct tensor value_gate = NO_TENSOR;
     struct qkv_shape qs;
     struct attn_shape as;
 
     layer_shapes(m, i, b, &qs, &as);
-    model_need(m, p->attn);
+    model_need(m, attention_bank(m, i));
     if (spec->value >= 0) {
         model_need(m, &m->banks->p[spec->value]);
         value_gate = bank_rows(p->ve_gate_bank->w, heads, spec->value_gate);

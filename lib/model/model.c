@@ -273,6 +273,24 @@ struct tensor bank_rows(struct tensor bank, int64_t rows, int64_t matrix)
     return tensor_rows(bank, rows * matrix, rows);
 }
 
+struct param *attention_bank(const struct model *m, int i)
+{
+    return m->recipe->layers[i].spare >= 0 ? m->p.mlp : m->p.attn;
+}
+
+int64_t attention_row(const struct model *m, int i)
+{
+    const struct layer_spec *l = &m->recipe->layers[i];
+    return l->spare >= 0 ? (int64_t)m->recipe->mlp_width * l->spare
+                         : 4LL * m->recipe->width * l->bank;
+}
+
+struct tensor attention_weight(const struct model *m, int i, bool grad)
+{
+    const struct param *p = attention_bank(m, i);
+    return tensor_rows(grad ? p->g : p->w, attention_row(m, i), 4LL * m->recipe->width);
+}
+
 struct tensor value_rows(const struct model *m, int i, bool grad)
 {
     const struct recipe *r = m->recipe;

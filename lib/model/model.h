@@ -121,6 +121,11 @@ static inline void model_need(struct model *m, struct param *p)
         m->need(m->ctx, p);
 }
 void model_acts(const struct model *m, struct acts *a, int tokens, bool train);
+/* The bank that has layer i's four matrices of attention, the first of their rows, and they, as
+ * weight (grad: as gradient). */
+struct param *attention_bank(const struct model *m, int i);
+int64_t attention_row(const struct model *m, int i);
+struct tensor attention_weight(const struct model *m, int i, bool grad);
 /* One matrix of a bank of matrices of `rows` rows. */
 struct tensor bank_rows(struct tensor bank, int64_t rows, int64_t matrix);
 void model_forward(struct model *m, struct acts *a, const struct batch *b);

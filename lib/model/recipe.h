@@ -80,6 +80,7 @@ enum master { MASTER_NONE, MASTER_F32, MASTER_NEAREST, MASTER_TRUNCATE, MASTER_F
 struct layer_spec {
     enum attention_kind attention;
     int bank; /* index of the attention bank's four matrices */
+    int spare; /* in place of them: of the MLP bank's matrix whose rows they are */
     bool long_window;
     bool key_offset; /* keys are taken from one token back, in the model's channels */
     int value, value_slot; /* parameter of the value embeddings, and index of a table of

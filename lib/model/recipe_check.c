@@ -198,9 +198,32 @@ static int check_own(const struct recipe *r, int i)
     for (int k = 0; k < i; k++) {
         const struct layer_spec *other = &r->layers[k];
         bool both = l->attention != ATTN_NONE && other->attention != ATTN_NONE;
-        if (l->mlp == other->mlp || (both && l->bank == other->bank))
+        if (l->mlp == other->mlp || (both && l->bank >= 0 && l->bank == other->bank))
             return recipe_error(r, recipe_find_row(r, "layers", i), "layer %d has the same %s", k,
                                 l->mlp == other->mlp ? "MLP" : "attention bank");
+    }
+    return 0;
+}
+
+/* Attention in a spare matrix of the MLP bank, which no layer else may have. */
+static int check_spare(const struct recipe *r, int i)
+{
+    const struct layer_spec *l = &r->layers[i];
+    const struct recipe_line *e = recipe_find_row(r, "layers", i);
+    if (l->attention == ATTN_NONE || l->spare < 0)
+        return 0;
+    if (r->mlp_width != 4 * r->width)
+        return recipe_error(r, e,
+                            "a matrix of 'mlp' is four of attention where mlp_width is %d, 4 d; "
+                            "found %d",
+                            4 * r->width, r->mlp_width);
+    if (l->spare >= 2 * multiple(r, &param_roles[ROLE_mlp]))
+        return recipe_error(r, e, "matrix %d is outside 'mlp'", l->spare);
+    for (int k = 0; k < r->n_layers; k++) {
+        const struct layer_spec *other = &r->layers[k];
+        if (other->mlp == l->spare / 2 ||
+            (k != i && other->attention != ATTN_NONE && other->spare == l->spare))
+            return recipe_error(r, e, "layer %d has the same matrix of 'mlp'", k);
     }
     return 0;
 }
@@ -255,6 +278,8 @@ static int check_layer(const struct recipe *r, int i, bool *read)
         return recipe_error(r, recipe_find_row(r, "layers", i), "%s needs attention",
                             l->value >= 0 ? "a value embedding" : "a layer of two lanes");
     int rc = check_own(r, i);
+    if (!rc)
+        rc = check_spare(r, i);
     return rc || l->value < 0 ? rc : check_value(r, i, read);
 }
 

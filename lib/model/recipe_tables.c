@@ -292,6 +292,14 @@ int recipe_bind_params(struct recipe *r)
     return rc || r->n_params ? rc : recipe_error(r, NULL, "[parameters] is missing");
 }
 
+/* An index of the attention bank, or mlp:N. */
+static int bank_of(const struct row *w, const char *text, struct layer_spec *l)
+{
+    bool spare = !strncmp(text, "mlp:", 4);
+    l->bank = l->spare = -1;
+    return index_of(w, spare ? text + 4 : text, 1 << 16, spare ? &l->spare : &l->bank);
+}
+
 /* attention bank window key_offset value value_gate out_gate mlp */
 static int bind_layer(struct row *w, int i)
 {
@@ -300,8 +308,7 @@ static int bind_layer(struct row *w, int i)
     static const char *const bools[] = { "no", "yes", NULL };
     struct layer_spec *l = &w->r->layers[i];
     int kind, window, offset, rc;
-    if ((rc = one_of(w, w->col[0], kinds, &kind)) ||
-        (rc = index_of(w, w->col[1], 1 << 16, &l->bank)) ||
+    if ((rc = one_of(w, w->col[0], kinds, &kind)) || (rc = bank_of(w, w->col[1], l)) ||
         (rc = one_of(w, w->col[2], windows, &window)) ||
         (rc = one_of(w, w->col[3], bools, &offset)) ||
         (rc = table_of(w, w->col[4], &l->value, &l->value_slot)) ||
@@ -310,9 +317,11 @@ static int bind_layer(struct row *w, int i)
         (rc = index_of(w, w->col[7], 1 << 16, &l->mlp)))
         return rc;
     l->attention = (enum attention_kind)kind;
+    if (kind == ATTN_NONE)
+        l->spare = -1;
     l->long_window = window == 1;
     l->key_offset = offset;
-    if (kind != ATTN_NONE && (l->bank < 0 || l->out_gate < 0))
+    if (kind != ATTN_NONE && ((l->bank < 0 && l->spare < 0) || l->out_gate < 0))
         return recipe_error(w->r, w->line, "attention needs a bank and an output gate");
     if (l->value >= 0 && l->value_gate < 0)
         return recipe_error(w->r, w->line, "a value embedding needs a gate");
