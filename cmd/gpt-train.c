@@ -27,8 +27,8 @@
 #endif
 
 struct options {
-    const char *recipe, *data, *val, *out, *resume, *device;
-    int64_t ranks, threads, gpus, memory, keep, bench;
+    const char *recipe, *data, *val, *out, *resume, *device, *trace;
+    int64_t ranks, threads, gpus, memory, keep, bench, stage;
     double ranks_timeout;
     char *gpu_path;
     struct opt_list set;
@@ -220,7 +220,8 @@ static int cuda_backend(struct backend *b, const struct options *o, const struct
                            .launch = ops_cuda_launch,
                            .graph_free = ops_cuda_graph_free,
                            .profile = profile_begin,
-                           .profile_end = profile_end };
+                           .profile_end = profile_end,
+                           .mark = ops_cuda_mark };
     ops_cuda_choose_path(o->gpu_path);
     if (alone)
         return about_gpus(b, 1, r);
@@ -416,6 +417,8 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
         .no_verify = o->no_verify,
         .bench = (int)o->bench,
         .profile = o->profile,
+        .trace = o->trace,
+        .stage = o->stage > 0 ? (int)o->stage : 0,
         .keep = (int)o->keep,
         .backend = b,
         .log = b->first ? NULL : stdout,
@@ -499,8 +502,11 @@ static int check_options(struct options *o)
     if (!o->ranks)
         o->ranks = o->gpus ? o->gpus : 1;
     bool cuda = !strcmp(o->device, "cuda");
-    if (o->profile && !(o->bench && cuda))
-        return err_set(GPT_USAGE, "--profile needs --bench and --device cuda");
+    if ((o->profile || o->trace) && !(o->bench && cuda))
+        return err_set(GPT_USAGE, "%s needs --bench and --device cuda",
+                       o->profile ? "--profile" : "--trace");
+    if (o->stage >= 0 && !o->profile && !o->trace)
+        return err_set(GPT_USAGE, "--stage needs --profile or --trace");
     if ((o->no_graph || o->ranks_timeout > 0 || o->gpu_path) && !cuda)
         return err_set(GPT_USAGE, "%s needs --device cuda",
                        o->no_graph   ? "--no-graph"
@@ -519,7 +525,7 @@ static int check_options(struct options *o)
 
 int main(int argc, char **argv)
 {
-    struct options o = { .keep = -1 };
+    struct options o = { .keep = -1, .stage = -1 };
     const struct opt table[] = {
         { 0, NULL, NULL, OPT_GROUP, NULL, "Experiment", 0, 0, NULL },
         { 'r', "recipe", "RECIPE", OPT_STR, &o.recipe,
@@ -564,6 +570,10 @@ int main(int argc, char **argv)
           "time N pairs of steps of each stage without data; print a table", 1, 1e6, NULL },
         { 0, "profile", NULL, OPT_FLAG, &o.profile, "with --bench on a GPU: a row for each kernel",
           0, 0, NULL },
+        { 0, "trace", "FILE", OPT_STR, &o.trace,
+          "with --bench on GPUs: a timeline for Perfetto; .gz and .zst compress", 0, 0, NULL },
+        { 0, "stage", "K", OPT_I64, &o.stage, "of which stage --profile and --trace are (0)", 0,
+          MAX_STAGES, NULL },
         { 0, NULL, NULL, OPT_GROUP, NULL, "Messages", 0, 0, NULL },
         { 0, "progress", NULL, OPT_FLAG, &o.progress,
           "show progress even when stderr is no terminal", 0, 0, NULL },
@@ -593,6 +603,9 @@ int main(int argc, char **argv)
         rc = unpack_resumed(&o, &unpacked);
     if (!rc)
         rc = get_recipe(&o, &r);
+    if (!rc && o.stage > r->n_stages - 2)
+        rc = err_set(GPT_USAGE, "--stage %lld: the recipe has stages 0 to %d", (long long)o.stage,
+                     r->n_stages - 2);
     if (!rc)
         rc = o.plan ? plan(&o, r) : train(&o, &r, arguments, began);
     temporary_dir_remove(&unpacked);

@@ -81,6 +81,9 @@ int ops_cuda_capture_end(struct ops *o, void **graph) MUST_CHECK;
 void ops_cuda_launch(struct ops *o, void *graph);
 void ops_cuda_graph_free(void *graph);
 
+/* Queues a mark for a timeline (base/trace.h): a kernel that does nothing. 0 <= part <= 1023. */
+void ops_cuda_mark(struct ops *o, int mark, int part);
+
 #ifdef __cplusplus
 }
 #endif

@@ -87,6 +87,28 @@ worst() { paste <(losses "$1") <(losses "$2") | awk '{ d = ($1 - $2) / $1; if (d
     diff -r fp8.1/step-000126 again/step-000126
 }
 
+# The file has an event a line. A row of the table has microseconds a step, with one digit.
+@test "22.7: --trace: spans add up to --profile's rows, on all GPUs at hand; marks of gradients and gathers" {
+    cd "$BATS_TEST_TMPDIR"
+    gpus=$(($(visible) > 1 ? 2 : 1))
+    "$GPT_BIN/gpt-train" --gpus $gpus -r "$GPT_SHARE/recipes/tiny.recipe" --bench 2 --stage 1 --profile \
+        --trace step.json.gz > table.tsv
+    gzip -dc step.json.gz > step.json
+    awk -F'\t' 'NR == FNR { if (table) us[$1] = $3; if ($1 == "kernel") table = 1; next }
+        /^{"ph":"X".*"cat":"(kernel|memory|collective)"/ {
+            name = $0; sub(/.*"name":"/, "", name); sub(/","cat":.*/, "", name)
+            time = $0; sub(/.*"dur":/, "", time); sub(/}.*/, "", time); sum[name] += time / 4
+        }
+        END { for (i in us) if (i != "sum") { n++; d = us[i] - sum[i]; if (d < 0) d = -d; if (!(d <= 0.06)) { print i, us[i], sum[i]; exit 1 } }
+              exit n < 10 }' table.tsv step.json
+    [ "$(grep -c '"ph":"B"' step.json)" -eq $((4 * gpus)) ]
+    [ "$(grep -c '"ph":"E"' step.json)" -eq $((4 * gpus)) ]
+    [ "$(grep -c 'gradient of mlp [0-9]* final' step.json)" -ge $((4 * gpus)) ]
+    [ $gpus -eq 1 ] || [ "$(grep -c ' gathered"' step.json)" -ge 8 ]
+    run --separate-stderr "$GPT_BIN/gpt-train" --device cuda -r "$GPT_SHARE/recipes/tiny.recipe" --bench 1 --trace step.json
+    [ "$status" -eq 4 ]         # it is there already
+}
+
 @test "a loss that is not finite stops the run, names step and tensor, keeps the checkpoint" {
     run --separate-stderr train --device cuda -s optimizer.adam_lr=900 -s optimizer.muon_lr=900 \
         -s data.checkpoint_every=2 -o "$BATS_TEST_TMPDIR/run"

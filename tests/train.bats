@@ -496,7 +496,7 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
     run --separate-stderr train --plan --bench 1
     [ "$status" -eq 2 ]
     [[ "$stderr" == *"--plan beside --bench"* ]]
-    for words in --no-graph "--gpu-path portable" "--ranks-timeout 9" --profile "--profile --plan" "--keep 3" --progress; do
+    for words in --no-graph "--gpu-path portable" "--ranks-timeout 9" --profile "--profile --plan" "--trace t.json" "--stage 1" "--keep 3" --progress; do
         run --separate-stderr train $words
         echo "$words: $status $stderr"
         [ "$status" -eq 2 ]

@@ -1,26 +1,25 @@
-/* profile.h - a GPU's time by kernel (gpt-train --profile).
+/* profile.h - what a GPU did and when (gpt-train --profile, --trace).
  *
  * Uses CUPTI's activity records, loaded at run time: a machine without
  * libcupti reports one error; everything else works.
  *
- *     if ((rc = profile_begin())) return rc;          // GPT_DEVICE: no libcupti
+ *     struct trace t = { 0 };
+ *     if ((rc = profile_begin(&t))) return rc;         // GPT_DEVICE: no libcupti
  *     ... steps, ending with a sync ...
- *     rc = profile_end(stdout, steps);                 // TSV: kernel calls us_step share
+ *     profile_end();                                   // then t has the events of all devices
  *
- * One profile at a time in a process; all devices are counted together.
+ * One at a time in a process. Kernels of that name (trace_mark.cu) are marks.
  */
 #ifndef KERNELS_HOST_PROFILE_H
 #define KERNELS_HOST_PROFILE_H
 
-#include <stdio.h>
-
 #ifdef __cplusplus
 extern "C" {
 #endif
-#include "base/err.h"
+#include "base/trace.h"
 
-int profile_begin(void) MUST_CHECK;
-int profile_end(FILE *f, int steps) MUST_CHECK;
+int profile_begin(struct trace *t) MUST_CHECK;
+void profile_end(void);
 #ifdef __cplusplus
 }
 #endif

@@ -82,6 +82,10 @@ struct optim {
     struct tensor x; /* the update of the parameter at hand */
     struct sparse *sparse; /* NULL without a sparse parameter or with one rank */
     int sparse_param;
+    /* Called when what is queued from here on has waited for the gathered weight of parameter i; NULL:
+     * nothing is. */
+    void (*on_gathered)(void *ctx, int i);
+    void *ctx;
 };
 
 /* GPT_SYSTEM: host memory; else the status of ops. */

@@ -195,6 +195,8 @@ void optim_need(struct optim *z, int i)
     struct optim_param *q = &z->p[i];
     z->comm->wait(z->comm, q->gathered);
     z->comm->wait(z->comm, q->gathered_fp8);
+    if (z->on_gathered && q->gathered)
+        z->on_gathered(z->ctx, i);
     q->gathered = q->gathered_fp8 = 0;
 }
 

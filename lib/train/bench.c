@@ -13,6 +13,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/file.h"
 #include "base/report.h"
 #include "base/rng.h"
 #include "base/stats.h"
@@ -387,25 +388,58 @@ static double saved_mb(const struct stage_bench *s)
     return saved / (double)(x.exchanges - b.exchanges) / 1e6;
 }
 
-/* Time of each kernel over n pairs of steps. */
-static int profile_stage(struct rank *k, int stage, int n, FILE *f)
+/* What the devices did: the table of kernels, and the timeline. */
+static int put_trace(const struct rank *k, struct trace *t, int steps, FILE *f, FILE *file)
+{
+    const struct run_options *o = k->run->opt;
+    const struct trace_about about = { .made_by = o->arguments,
+                                       .first_rank = o->backend->first,
+                                       .label = rank_mark_label,
+                                       .ctx = (void *)(uintptr_t)k->run->recipe };
+    int rc = o->profile ? trace_table(t, f, steps) : 0;
+    return rc || !file ? rc : trace_write(t, &about, file, o->trace);
+}
+
+/* n pairs of steps of a stage, as the devices see them. */
+static int profile_stage(struct rank *k, int stage, int n, FILE *f, FILE *file)
 {
     struct backend *be = k->run->opt->backend;
+    struct trace t = { 0 };
     struct stage_bench s;
     double ms;
+    bool begun = false;
     int rc = stage_init(&s, k, stage);
     for (int i = -WARM; i < n && !rc; i++) {
         if (i == 0 && !(rc = k->ops->sync(k->ops)) && !(rc = k->comm->barrier(k->comm)) && !k->rank)
-            rc = be->profile();
+            begun = !(rc = be->profile(&t));
         if (!rc)
             rc = time_pair(&s, STEP, &ms);
     }
     if (!rc)
         rc = k->comm->barrier(k->comm);
     stage_release(&s);
+    if (begun)
+        be->profile_end();
+    if (!rc && !k->rank)
+        rc = put_trace(k, &t, 2 * n, f, file);
+    trace_release(&t);
+    return rc;
+}
+
+/* The file is opened before the work for it is done. */
+static int profile_or_trace(struct rank *k, int n, FILE *f)
+{
+    const struct run_options *o = k->run->opt;
+    struct output file = { 0 };
+    bool writes = o->trace && !k->rank;
+    int rc = writes ? output_open(&file, o->trace, false) : 0;
     if (rc)
         return rc;
-    return k->rank ? 0 : be->profile_end(f, 2 * n);
+    if (!(rc = profile_stage(k, o->stage, n, f, file.f)) && writes)
+        rc = output_commit(&file);
+    if (writes)
+        output_abort(&file);
+    return rc;
 }
 
 static void print_row(const struct stage_bench *s, int stage, int n, double *const ms[FORMS],
@@ -474,8 +508,8 @@ int bench_rank(struct rank *k, int n, FILE *f)
         int end = report_end(&out);
         rc = rc ? rc : end;
     }
-    /* The first stage only: in a second one CUPTI (13.0) attributes times to the wrong kernels. */
-    if (k->run->opt->profile && !rc)
-        rc = profile_stage(k, 0, n, f);
+    /* One stage only: in a second one CUPTI (13.0) attributes times to the wrong kernels. */
+    if ((k->run->opt->profile || k->run->opt->trace) && !rc)
+        rc = profile_or_trace(k, n, f);
     return rc;
 }

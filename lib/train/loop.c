@@ -100,10 +100,33 @@ struct batch_shape batch_largest(const struct recipe *r)
 
 /* -- forward, backward, optimizer -------------------------------------------------------- */
 
+/* In a timeline: that what is queued so far is done. */
+static void mark(struct rank *k, int mark, int64_t part)
+{
+    if (k->run->opt->trace)
+        k->run->opt->backend->mark(k->ops, mark, (int)part);
+}
+
+void rank_mark_label(void *ctx, int mark, int part, char *text, size_t size)
+{
+    const struct recipe *r = ctx;
+    const struct param_spec *s = &r->params[(mark - 1) / 2];
+
+    if (mark % 2 == 0)
+        snprintf(text, size, "%s gathered", s->label);
+    else if (s->matrices > 1)
+        snprintf(text, size, "gradient of %s %d final", s->label, part);
+    else
+        snprintf(text, size, "gradient of %s final", s->label);
+}
+
+static void on_gathered(void *ctx, int i) { mark(ctx, 2 + 2 * i, 0); }
+
 /* Callbacks of the model: a gradient becomes final, a weight is needed. */
 static void on_final(void *ctx, struct param *p, int64_t first, int64_t n)
 {
     struct rank *k = ctx;
+    mark(k, 1 + 2 * (int)(p - k->banks.p), first / param_unit_rows(p));
     optim_reduce_early(&k->optim, k->at, (int)(p - k->banks.p), first, n);
 }
 
@@ -115,6 +138,9 @@ static void on_need(void *ctx, struct param *p)
 
 static void launch_gradients(struct rank *k, const struct step_schedule *p, const struct batch *b)
 {
+    mark(k, TRACE_STEP, 0);
+    k->optim.on_gathered = k->run->opt->trace ? on_gathered : NULL;
+    k->optim.ctx = k;
     k->ops->zero(k->ops, tensor_of(k->loss, DT_REAL, 1, 1));
     banks_begin(&k->banks, p->step % k->run->recipe->adam_every == 0);
     optim_begin(&k->optim, p);

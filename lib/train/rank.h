@@ -80,6 +80,9 @@ int log_end(struct rank *k) MUST_CHECK;
 /* Queues forward, backward and optimizer of one step on its micro-batches. */
 int step_launch(struct rank *k, const struct step_schedule *p, const struct batch *b) MUST_CHECK;
 
+/* The name of a mark that step_launch queues for a timeline; recipe: a struct recipe. */
+void rank_mark_label(void *recipe, int mark, int part, char *text, size_t size);
+
 /* Micro-batches of a rank: chunk k of a step is rank k % ranks's. */
 static inline int rank_micros(int chunks, int rank, int ranks)
 {

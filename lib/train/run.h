@@ -19,6 +19,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include "base/progress.h"
+#include "base/trace.h"
 #include "comm/comm.h"
 #include "model/recipe.h"
 #include "ops/ops.h"
@@ -49,9 +50,11 @@ struct backend {
     int (*capture_end)(struct ops *o, void **graph);
     void (*launch)(struct ops *o, void *graph);
     void (*graph_free)(void *graph);
-    /* Time of each kernel between the two calls, as TSV; NULL: not available. */
-    int (*profile)(void);
-    int (*profile_end)(FILE *f, int steps);
+    /* What the devices do between the two calls goes to t; NULL: not available. mark: queues one, which
+     * is in t too, where it is done. */
+    int (*profile)(struct trace *t);
+    void (*profile_end)(void);
+    void (*mark)(struct ops *o, int mark, int part);
 };
 
 struct run_options {
@@ -64,7 +67,9 @@ struct run_options {
     int ranks; /* of this process */
     bool no_graph;
     bool no_verify; /* read shards without holding them against their MANIFEST */
-    bool profile; /* with bench: also the time of each kernel in the first stage */
+    bool profile; /* with bench: also the time of each kernel in one stage */
+    const char *trace; /* with bench: a file for the timeline of one stage; NULL: none */
+    int stage; /* which */
     int bench; /* measure this many pairs of steps a stage; 0: train */
     int keep; /* checkpoints to keep, newest first; 0: all */
     struct backend *backend;
