@@ -1,6 +1,7 @@
 /* gemm.c - a panel of b is packed, rows of a run past it (gemm_tile.h).
  *
- * The panel (BLOCK_K x 8 to 32 columns) stays in L1, a block of a (BLOCK_M x BLOCK_K) in L2. a is
+ * The panel (BLOCK_K x 8 to 32 columns) stays in L1, a block of a (BLOCK_M x BLOCK_K) in L2. b is
+ * not packed where its rows lie so that a panel's do not share cache sets. a is
  * read where it stands if its rows are near each other or b has few columns, else copied so that its
  * rows do not share cache sets.
  */
@@ -19,7 +20,7 @@ enum { BLOCK_K = 256, BLOCK_M = 224, MAX_ROWS = 14, MAX_COLS = 32, NEAR = 320 /*
 enum { PAD = 16, BLOCK_FLOATS = BLOCK_K * (BLOCK_K + PAD) }; /* BLOCK_M <= BLOCK_K */
 
 typedef void tile_fn(int rows, bool ta, int64_t k, const float *a, int64_t lda, const float *panel,
-                     float alpha, float beta, float *c, int64_t ldc);
+                     int64_t ldp, float alpha, float beta, float *c, int64_t ldc);
 
 struct kernel {
     const char *name;
@@ -140,13 +141,16 @@ static void narrow_tile(const struct kernel *g, int rows, bool ta, int64_t k, co
 {
     float tile[MAX_ROWS * MAX_COLS];
 
-    g->tile(rows, ta, k, a, lda, panel, alpha, 0, tile, g->cols);
+    g->tile(rows, ta, k, a, lda, panel, g->cols, alpha, 0, tile, g->cols);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < n; j++) {
             float x = tile[i * g->cols + j], *out = c + i * ldc + j;
             *out = beta == 0 ? x : x + beta * *out;
         }
 }
+
+/* Rows of this length go through all sets of an L1 cache of lines of 16 floats, on few pages. */
+static bool spread(int64_t ld) { return ld <= NEAR && ld % 32 == 16; }
 
 /* c (m,n) from one block: m <= BLOCK_M, k <= BLOCK_K. */
 static void block(const struct kernel *g, bool ta, bool tb, int64_t m, int64_t n, int64_t k,
@@ -157,13 +161,17 @@ static void block(const struct kernel *g, bool ta, bool tb, int64_t m, int64_t n
     int64_t tiles = (m + g->rows - 1) / g->rows;
 
     for (int64_t j = 0; j < n; j += g->cols) {
-        int64_t cols = least(n - j, g->cols);
-        pack(panel, g->cols, tb, k, cols, tb ? b + j * ldb : b + j, ldb);
+        int64_t cols = least(n - j, g->cols), ldp = g->cols;
+        const float *from = tb ? b + j * ldb : b + j, *p = panel;
+        if (cols == g->cols && !tb && spread(ldb))
+            p = from, ldp = ldb;
+        else
+            pack(panel, g->cols, tb, k, cols, from, ldb);
         for (int64_t t = 0; t < tiles; t++) {
             int64_t i = m * t / tiles, rows = m * (t + 1) / tiles - i;
             const float *at = ta ? a + i : a + i * lda;
             if (cols == g->cols)
-                g->tile((int)rows, ta, k, at, lda, panel, alpha, beta, c + i * ldc + j, ldc);
+                g->tile((int)rows, ta, k, at, lda, p, ldp, alpha, beta, c + i * ldc + j, ldc);
             else
                 narrow_tile(g, (int)rows, ta, k, at, lda, panel, alpha, beta, c + i * ldc + j, ldc,
                             cols);

@@ -22,10 +22,10 @@ typedef float TILE_NAME(vec) __attribute__((vector_size(4 * TILE_LANES), aligned
 enum { TILE_NAME(ROWS) = TILE_ROWS, TILE_NAME(COLS) = TILE_LANES * TILE_VECTORS };
 
 /* rows (a constant where this is expanded) of c = alpha a panel + beta c; a is (rows,k) with lda
- * from row to row, or with ta (k,rows) with lda from k to k. panel is (k, COLS). */
+ * from row to row, or with ta (k,rows) with lda from k to k. panel is (k, COLS) with ldp from k to k. */
 TILE_TARGET static inline __attribute__((always_inline)) void TILE_NAME(rows)(
     const int rows, const bool ta, int64_t k, const float *a, int64_t lda, const float *panel,
-    float alpha, float beta, float *c, int64_t ldc)
+    int64_t ldp, float alpha, float beta, float *c, int64_t ldc)
 {
     TILE_NAME(vec) sum[TILE_ROWS][TILE_VECTORS];
     const float *from[(TILE_ROWS + 2) / 3] = { a }; /* every third row: others by an index of lda */
@@ -49,7 +49,7 @@ TILE_TARGET static inline __attribute__((always_inline)) void TILE_NAME(rows)(
         TILE_NAME(vec) b[TILE_VECTORS];
         TILE_UNROLL
         for (int j = 0; j < TILE_VECTORS; j++)
-            b[j] = *(const TILE_NAME(vec) *)(panel + t * TILE_NAME(COLS) + j * TILE_LANES);
+            b[j] = *(const TILE_NAME(vec) *)(panel + t * ldp + j * TILE_LANES);
         TILE_UNROLL
         for (int i = 0; i < rows; i++) {
             float x = ta ? a[t * lda + i] : from[i / 3][i % 3 * lda + t];
@@ -70,18 +70,20 @@ TILE_TARGET static inline __attribute__((always_inline)) void TILE_NAME(rows)(
 }
 
 TILE_TARGET static void TILE_NAME(tile)(int rows, bool ta, int64_t k, const float *a, int64_t lda,
-                                        const float *panel, float alpha, float beta, float *c,
-                                        int64_t ldc)
+                                        const float *panel, int64_t ldp, float alpha, float beta,
+                                        float *c, int64_t ldc)
 {
     switch (rows + (ta ? 16 : 0)) {
 #define TILE_CASE(n) \
     case n: \
         if (n <= TILE_ROWS) \
-            TILE_NAME(rows)(n <= TILE_ROWS ? n : 1, false, k, a, lda, panel, alpha, beta, c, ldc); \
+            TILE_NAME(rows) \
+        (n <= TILE_ROWS ? n : 1, false, k, a, lda, panel, ldp, alpha, beta, c, ldc); \
         break; \
     case n + 16: \
         if (n <= TILE_ROWS) \
-            TILE_NAME(rows)(n <= TILE_ROWS ? n : 1, true, k, a, lda, panel, alpha, beta, c, ldc); \
+            TILE_NAME(rows) \
+        (n <= TILE_ROWS ? n : 1, true, k, a, lda, panel, ldp, alpha, beta, c, ldc); \
         break;
         TILE_CASE(1)
         TILE_CASE(2)

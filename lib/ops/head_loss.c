@@ -3,17 +3,18 @@
  * Logits (T,V) never exist whole. Rows are taken in blocks of 256, and a block's columns in chunks
  * that stay in a core's cache:
  *
- *     pass 1   chunk of logits l -> s = sigmoid((l + b)/c), z = a s -> e^z s (1 - s), kept; row sums
- *              of e^z
+ *     pass 1   chunk of w as numbers; of logits l -> s = sigmoid((l + b)/c), z = a s ->
+ *              e^z s (1 - s), kept; row sums of e^z
  *     pass 2   dl from what is kept and the sums; dx += dl w^T; dw += x^T dl
  *
  * Nothing is exponentiated twice, because a row's sum is but a factor of its dl; and a chunk is kept
- * in one piece, which is read as fast as memory goes. Evaluation needs pass 1 only, and keeps one
- * chunk a thread.
+ * in one piece, which is written and read as fast as memory goes. Evaluation needs pass 1 only, and
+ * keeps nothing.
  */
 #include "ops/cpu.h"
 
 enum { ROWS = 256, COLS = 256, LANES = 16 };
+enum { LD = COLS + 16 }; /* of a chunk in the cache: its rows do not share cache sets (gemm.c) */
 
 /* The vocabulary in parts, for threads: sums over columns are formed in each part, then over parts
  * in order, whatever the number of threads. */
@@ -26,13 +27,15 @@ enum { CAP_MAX = 150 };
 struct head {
     const struct head_loss *h;
     int64_t tokens, width, vocab;
-    const real *x, *w; /* as they enter the products: in fp8, codes as numbers */
+    const real *x; /* as it enters the products: in fp8, codes as numbers */
+    struct tensor w;
     bool fp8;
+    real number[256]; /* of the codes h->w8 */
     real scale; /* of the logits: 1, or x_scale w_scale */
     int n_mtp;
     real mtp[MAX_MTP];
     real *kept; /* (V / COLS) chunks of (ROWS,COLS), with a gradient */
-    real *chunk; /* (ROWS,COLS) of each thread */
+    real *chunk, *weights; /* (ROWS,LD), (D,LD) of each thread */
     int64_t part; /* columns, a multiple of COLS */
     int parts;
     double *sum; /* (parts,ROWS): sums of exp(z - shift) */
@@ -64,17 +67,17 @@ static void head_init(struct head *f, struct ops *o, struct tensor x, struct ten
 
     assert(!has(h->w8) || (h->w8.dtype == DT_E4M3 && h->w8.rows == w.rows && h->w8.cols == w.cols));
     assert(x.cols == w.rows && h->cap_a <= CAP_MAX && h->n_mtp <= MAX_MTP);
-    *f = (struct head){ .h = h, .tokens = x.rows, .width = x.cols, .vocab = w.cols };
+    *f = (struct head){ .h = h, .tokens = x.rows, .width = x.cols, .vocab = w.cols, .w = w };
     f->x = fp8 ? e4m3_view(o, 0, x, h->x_scale) : real_ptr(x);
-    f->w = !fp8         ? real_view(o, 1, w)
-           : has(h->w8) ? cpu_code_view(o, 1, h->w8)
-                        : e4m3_view(o, 1, w, h->w_scale);
     f->fp8 = fp8;
+    for (int i = 0; i < 256; i++) /* as in e4m3_round, -0 is +0 */
+        f->number[i] = e4m3_to_f32((uint8_t)i) + 0.0f;
     f->scale = fp8 ? h->x_scale * h->w_scale : 1;
     f->part = (f->vocab + PARTS * COLS - 1) / (PARTS * COLS) * COLS;
     f->parts = (int)((f->vocab + f->part - 1) / f->part);
     f->kept = training ? cpu_scratch(o, 2, ROWS * (f->vocab + COLS)) : NULL;
-    f->chunk = cpu_scratch(o, 8, (int64_t)cpu_threads(o) * ROWS * COLS);
+    f->chunk = cpu_scratch(o, 8, (int64_t)cpu_threads(o) * ROWS * LD);
+    f->weights = cpu_scratch(o, 1, cpu_threads(o) * f->width * LD);
     f->sum = cpu_scratch_bytes(o, 3, (size_t)f->parts * ROWS * sizeof *f->sum);
     f->dx_part = training ? cpu_scratch(o, 7, f->parts * ROWS * f->width) : NULL;
     f->rest = cpu_scratch(o, 4, ROWS);
@@ -88,6 +91,27 @@ static void head_init(struct head *f, struct ops *o, struct tensor x, struct ten
 static int predictions(const struct head *f, int64_t t)
 {
     return (int)(t + f->n_mtp <= f->tokens ? f->n_mtp : f->tokens - t);
+}
+
+/* Columns first .. first+n-1 of w as they enter the products; *ld from row to row. */
+static const real *weights(const struct head *f, int64_t first, int64_t n, int thread, int64_t *ld)
+{
+    real *out = f->weights + thread * f->width * LD;
+    const uint8_t *code = f->h->w8.data;
+
+    *ld = f->vocab;
+    if (is_real(f->w) && !f->fp8)
+        return real_ptr(f->w) + first;
+    *ld = LD;
+    for (int64_t d = 0; d < f->width; d++) {
+        int64_t at = d * f->vocab + first;
+        real *row = out + d * LD;
+        if (!f->fp8 || !code)
+            real_read(row, f->w, at, n);
+        for (int64_t i = 0; f->fp8 && i < n; i++)
+            row[i] = code ? f->number[code[at + i]] : e4m3_round((float)(row[i] / f->h->w_scale));
+    }
+    return out;
 }
 
 /* -- pass 1 ------------------------------------------------------------------------ */
@@ -104,47 +128,47 @@ static real softcapped(const struct head_loss *h, real l)
 }
 
 /* Makes e^(z - shift) s (1 - s) of a logit l, and returns e^(z - shift). */
-SIMD_INLINE real softcap_one(const bool fused, real *l, const struct head_loss *h, real shift)
+SIMD_INLINE real softcap_one(const bool fused, real *out, real l, const struct head_loss *h,
+                             real shift)
 {
-    real c = -1 / h->cap_c, u = real_mad(fused, *l, c, h->cap_b * c);
+    real c = -1 / h->cap_c, u = real_mad(fused, l, c, h->cap_b * c);
     real s = real_inverse(fused, 1 + real_exp(fused, u));
     real e = real_exp_small(fused, real_mad(fused, h->cap_a, s, -shift)); /* within a / 2 */
-    *l = e * s * (1 - s);
+    *out = e * s * (1 - s);
     return e;
 }
 
 /* That of a row; adds to *sum. */
-SIMD_VERSIONS(softcap, (real * l, int64_t n, const struct head_loss *h, real shift, double *sum),
-              (l, n, h, shift, sum))
+SIMD_VERSIONS(softcap,
+              (real *restrict out, const real *restrict l, int64_t n, const struct head_loss *h,
+               real shift, double *sum),
+              (out, l, n, h, shift, sum))
 {
-    const struct head_loss local = *h; /* which l cannot alias */
+    const struct head_loss local = *h; /* which out cannot alias */
     real lane[LANES] = { 0 };
     int64_t i = 0;
 
     for (; i + LANES <= n; i += LANES)
         for (int j = 0; j < LANES; j++)
-            lane[j] += softcap_one(fused, &l[i + j], &local, shift);
+            lane[j] += softcap_one(fused, &out[i + j], l[i + j], &local, shift);
     for (; i < n; i++)
-        lane[i % LANES] += softcap_one(fused, &l[i], &local, shift);
+        lane[i % LANES] += softcap_one(fused, &out[i], l[i], &local, shift);
     for (int j = 0; j < LANES; j++)
         *sum += lane[j];
-}
-
-static real *chunk_of(const struct head *f, int64_t first, int thread)
-{
-    return f->kept ? f->kept + first * ROWS : f->chunk + (int64_t)thread * ROWS * COLS;
 }
 
 /* Columns first .. first+n-1 of rows `row` .. row+rows-1: what is kept, sums and targets. */
 static void forward_chunk(const struct head *f, int64_t row, int64_t rows, int64_t first, int64_t n,
                           int thread)
 {
-    real *chunk = chunk_of(f, first, thread);
+    real *chunk = f->chunk + (int64_t)thread * ROWS * LD, out[COLS];
+    int64_t ld;
+    const real *w = weights(f, first, n, thread, &ld);
 
-    real_gemm(NULL, false, false, rows, n, f->width, f->scale, f->x + row * f->width, f->width,
-              f->w + first, f->vocab, 0, chunk, COLS);
+    real_gemm(NULL, false, false, rows, n, f->width, f->scale, f->x + row * f->width, f->width, w,
+              ld, 0, chunk, LD);
     for (int64_t i = 0; i < rows; i++) {
-        real *l = chunk + i * COLS;
+        real *l = chunk + i * LD;
         if (f->fp8)
             round_logits(l, n);
         for (int k = 0; k < predictions(f, row + i); k++) {
@@ -152,7 +176,9 @@ static void forward_chunk(const struct head *f, int64_t row, int64_t rows, int64
             if (v >= 0 && v < n)
                 f->target[i * MAX_MTP + k] = softcapped(f->h, l[v]);
         }
-        softcap(l, n, f->h, shift_of(f), &f->sum[first / f->part * ROWS + i]);
+        softcap(out, l, n, f->h, shift_of(f), &f->sum[first / f->part * ROWS + i]);
+        if (f->kept)
+            memcpy(f->kept + first * ROWS + i * COLS, out, (size_t)n * sizeof *out);
     }
 }
 
@@ -248,19 +274,21 @@ static void backward_chunk(const struct rows *r, real *dx, bool begin, int64_t f
 {
     const struct head *f = r->f;
     const struct head_loss *h = f->h;
-    real *dl = f->chunk + (int64_t)thread * ROWS * COLS;
+    real *dl = f->chunk + (int64_t)thread * ROWS * LD;
     real dx_scale = f->fp8 ? h->g_scale * h->w_scale : 1;
     real dw_scale = f->fp8 ? h->g_scale * h->x_scale : 1;
+    int64_t ld;
+    const real *w = weights(f, first, n, thread, &ld);
 
     for (int64_t i = 0; i < r->rows; i++) {
-        row_grad(r, dl + i * COLS, chunk_of(f, first, thread) + i * COLS, i, first, n);
+        row_grad(r, dl + i * LD, f->kept + first * ROWS + i * COLS, i, first, n);
         if (f->fp8)
-            round_grad(dl + i * COLS, n, h->g_scale);
+            round_grad(dl + i * LD, n, h->g_scale);
     }
-    real_gemm(NULL, false, true, r->rows, f->width, n, dx_scale, dl, COLS, f->w + first, f->vocab,
-              !begin, dx, f->width);
+    real_gemm(NULL, false, true, r->rows, f->width, n, dx_scale, dl, LD, w, ld, !begin, dx,
+              f->width);
     real_gemm(NULL, true, false, f->width, n, r->rows, dw_scale, f->x + r->row * f->width, f->width,
-              dl, COLS, r->add, r->dw + first, f->vocab);
+              dl, LD, r->add, r->dw + first, f->vocab);
 }
 
 static void backward_part(void *arg, int64_t first, int64_t n, int thread)
