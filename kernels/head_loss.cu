@@ -48,6 +48,7 @@ struct row_args {
     int vocab;
     float seed, g_scale; /* g_scale: of the gradient's e5m2 */
     float a, b, c;
+    bool whole, round; /* all weights in every row's gradient; s is rounded to bf16 */
 };
 
 /* z = a s, and what the loss and gradient need of it. */
@@ -71,13 +72,21 @@ __device__ __forceinline__ static float tanh_fast(float x)
 
 struct cap {
     float mul, add, mul_t, add_t, mul_e, add_e;
+    bool round;
 };
 
 constexpr float LOG2E = 1.4426950408889634f;
 
-__device__ __forceinline__ static cap cap_of(float a, float b, float c)
+__device__ __forceinline__ static cap cap_of(float a, float b, float c, bool round)
 {
-    return cap{ -LOG2E / c, -LOG2E * b / c, 0.5f / c, 0.5f * b / c, LOG2E * a, -LOG2E * a / 2 };
+    return cap{
+        -LOG2E / c, -LOG2E * b / c, 0.5f / c, 0.5f * b / c, LOG2E * a, -LOG2E * a / 2, round
+    };
+}
+
+__device__ __forceinline__ static float as_bf16(float x)
+{
+    return __bfloat162float(__float2bfloat16(x));
 }
 
 /* s = sigmoid((l + b)/c), e = exp(a s - a/2). */
@@ -85,6 +94,8 @@ __device__ __forceinline__ static capped capped_of(float l, const cap &k)
 {
     capped r;
     r.s = reciprocal(1 + exp2_approx(fmaf(l, k.mul, k.add)));
+    if (k.round)
+        r.s = as_bf16(r.s);
     r.e = exp2_approx(fmaf(r.s, k.mul_e, k.add_e));
     return r;
 }
@@ -95,16 +106,26 @@ __device__ __forceinline__ static int predictions(const row_args &a, int t)
     return min(a.n_mtp, a.left - t);
 }
 
+/* Those whose weights its gradient has. */
+__device__ __forceinline__ static int weighed(const row_args &a, int t)
+{
+    return a.whole ? a.n_mtp : predictions(a, t);
+}
+
 /* The same with s = (1 + t)/2, e = exp(a t/2); f = e s (1 - s) = e (1 - t^2)/4. */
+template <bool ROUND>
 __device__ __forceinline__ static float fast_f(float l, const cap &k, float *sum)
 {
-    float t = tanh_fast(fmaf(l, k.mul_t, k.add_t)), e = exp2_approx(-k.add_e * t);
+    float t = tanh_fast(fmaf(l, k.mul_t, k.add_t));
+    if (ROUND)
+        t = fmaf(2, as_bf16(fmaf(0.5f, t, 0.5f)), -1); /* exact */
+    float e = exp2_approx(-k.add_e * t);
     *sum += e;
     return e * fmaf(-0.25f * t, t, 0.25f);
 }
 
 /* f in place of the logits, in shared memory; returns the sum of e over the block. */
-template <bool FAST>
+template <bool FAST, bool ROUND>
 __device__ static float softcap_row(uint4 *shared, float *warps, const uint4 *row, int n8,
                                     const cap &k)
 {
@@ -117,7 +138,7 @@ __device__ static float softcap_row(uint4 *shared, float *warps, const uint4 *ro
 #pragma unroll
         for (int j = 0; j < 8; j++) {
             if (FAST) {
-                x[j] = fast_f(x[j], k, &sum);
+                x[j] = fast_f<ROUND>(x[j], k, &sum);
             } else {
                 capped r = capped_of(x[j], k);
                 sum += r.e;
@@ -140,10 +161,10 @@ __device__ static void targets(const row_args &a, int t, bf16 *f, float logit, f
     if (lane < n) {
         capped r = capped_of(logit, k);
         int v = a.tgt[t + lane];
-        for (int j = 0; j < n; j++) {
-            weights += a.mtp[j];
+        for (int j = 0; j < n; j++)
             hit += a.tgt[t + j] == v ? a.mtp[j] : 0;
-        }
+        for (int j = 0; j < weighed(a, t); j++)
+            weights += a.mtp[j];
         loss = a.mtp[lane] * (lse - a.a * r.s);
         f[v] = __float2bfloat16((r.e - (weights > 0 ? hit / weights * sum : 0)) *
                                 fmaf(-r.s, r.s, r.s));
@@ -153,22 +174,23 @@ __device__ static void targets(const row_args &a, int t, bf16 *f, float logit, f
         a.loss[t] = loss;
 }
 
-template <bool FP8> __global__ static void __launch_bounds__(THREADS, 2) head_row(row_args a)
+template <bool FP8, bool ROUND>
+__global__ static void __launch_bounds__(THREADS, 2) head_row(row_args a)
 {
     extern __shared__ uint4 shared[];
     __shared__ float warps[32];
     int t = blockIdx.x, n8 = a.vocab / 8, n = predictions(a, t);
     uint4 *row = (uint4 *)(a.logits + (int64_t)t * a.vocab);
-    cap k = cap_of(a.a, a.b, a.c);
+    cap k = cap_of(a.a, a.b, a.c, ROUND);
     float logit = 0, weights = 0, sum;
 
     if (threadIdx.x < n)
         logit = __bfloat162float(((const bf16 *)row)[a.tgt[t + threadIdx.x]]);
-    sum = softcap_row<FP8>(shared, warps, row, n8, k); /* every read of the row is over */
+    sum = softcap_row<FP8, ROUND>(shared, warps, row, n8, k); /* every read of the row is over */
     __syncthreads();
     if (threadIdx.x < 32)
         targets(a, t, (bf16 *)shared, logit, sum, k);
-    for (int j = 0; j < n; j++)
+    for (int j = 0; j < weighed(a, t); j++)
         weights += a.mtp[j];
     __syncthreads();
     float scale = a.seed * weights * a.a / (a.c * sum);
@@ -193,7 +215,7 @@ __global__ static void __launch_bounds__(THREADS) head_eval_row(row_args a)
     __shared__ float warps[32];
     int t = blockIdx.x, n8 = a.vocab / 8;
     const bf16 *row = a.logits + (int64_t)t * a.vocab;
-    cap k = cap_of(a.a, a.b, a.c);
+    cap k = cap_of(a.a, a.b, a.c, false);
     float sum = 0;
 
 #pragma unroll 4
@@ -222,6 +244,7 @@ static row_args row_args_of(const struct head_loss *h, struct tensor w, bf16 *lo
     a.seed = h->seed;
     a.g_scale = h->g_scale;
     a.a = h->cap_a, a.b = h->cap_b, a.c = h->cap_c;
+    a.whole = h->whole, a.round = h->bf16_sigmoid;
     return a;
 }
 
@@ -241,7 +264,9 @@ static void row_pass(struct cuda_ops *c, row_args a, const struct head_loss *h, 
                      int64_t tokens, int64_t first, int64_t rows)
 {
     int bytes = a.vocab * 2;
-    auto *kernel = h->fp8 && c->fp8 ? head_row<true> : head_row<false>;
+    bool fp8 = h->fp8 && c->fp8;
+    auto *kernel = h->bf16_sigmoid ? (fp8 ? head_row<true, true> : head_row<false, true>)
+                                   : (fp8 ? head_row<true, false> : head_row<false, false>);
 
     a.loss = loss + first;
     a.tgt = h->tgt + first;

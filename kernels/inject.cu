@@ -87,6 +87,8 @@ void gpu_inject_bwd(struct ops *o, int n, const struct tensor *g, int m, const s
     }
     for (int k = 0; k < m; k++) {
         assert(in[k].x.dtype == DT_BF16 && in[k].dx.dtype == DT_BF16);
+        if (!CUDA_NEED(c, in[k].x.cols == g[0].cols, "streams are of one width"))
+            return;
         assert(tensor_count(in[k].x) == count && tensor_count(in[k].dx) == count);
         a.x[k] = (const uint4 *)in[k].x.data;
         a.dx[k] = (uint4 *)in[k].dx.data;

@@ -65,6 +65,19 @@ __global__ static void __launch_bounds__(ROW_THREADS) mix_forward(forward_args a
     }
 }
 
+/* What the kernels have not: coefficients of tokens, terms of some channels, more terms than four. */
+static bool can_do(struct cuda_ops *c, struct tensor out, int n, const struct mix_term *in)
+{
+    bool plain = n <= 4;
+
+    for (int k = 0; k < n; k++)
+        plain &= !in[k].stride && !in[k].plus_one && (!in[k].n || in[k].n == out.cols);
+    return !c->failed && CUDA_NEED(c, out.cols % 8 == 0 && out.cols <= 2048, ROW_NEED) &&
+           CUDA_NEED(c, plain,
+                     "a mix has four terms at most, each of all channels, and one "
+                     "coefficient for all tokens");
+}
+
 void gpu_mix_norm(struct ops *o, struct tensor out, struct tensor y, int n,
                   const struct mix_term *in)
 {
@@ -77,7 +90,7 @@ void gpu_mix_norm(struct ops *o, struct tensor out, struct tensor y, int n,
     int blocks = div_up(out.rows, ROW_WARPS);
 
     assert(n >= 1 && n <= MIX_MAX && out.dtype == DT_BF16 && (!y.data || y.dtype == DT_BF16));
-    if (c->failed || !CUDA_NEED(c, out.cols % 8 == 0 && out.cols <= 2048, ROW_NEED))
+    if (!can_do(c, out, n, in))
         return;
     for (int k = 0; k < n; k++) {
         assert(in[k].x.dtype == DT_BF16 && tensor_count(in[k].x) == tensor_count(out));
@@ -220,7 +233,7 @@ void gpu_mix_norm_bwd(struct ops *o, const struct mix_grad *d, struct tensor dou
     assert(!dout.data || dout.dtype == DT_BF16);
     assert(!dy.data || dy.dtype == DT_BF16);
     assert(!dy12.data || (dy12.dtype == DT_BF16 && dy12.cols == GATE_WIDTH));
-    if (c->failed || !CUDA_NEED(c, out.cols % 8 == 0 && out.cols <= 2048, ROW_NEED) || !blocks)
+    if (!can_do(c, out, n, in) || !blocks)
         return;
     for (int k = 0; k < n; k++) {
         a.x[k] = (const bf16 *)in[k].x.data;

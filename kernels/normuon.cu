@@ -6,6 +6,7 @@
  *                 one pair a block of WARPS rows                                    x -> q
  *     update      a warp a row: pairs added in their order, x scaled and rounded to its type,
  *                 w : mant updated                                        x, q, w, mant -> w, mant
+ * Where R < C, q is of columns: column_stats takes the place of row_stats, COLUMNS of them a block.
  * Without q the second alone runs, and x is taken as it is.
  * Bytes an element: 2 + 10 (bf16 x and w, u16 mant); 10 if x were read once.
  * Bits equal the C reference's given the same row scales; these differ by the order of sums.
@@ -13,7 +14,7 @@
 #include "gpu.h"
 #include "optim.h"
 
-enum { WARPS = 8, MAX_MATRICES = 256 };
+enum { WARPS = 8, COLUMNS = 32, MAX_MATRICES = 256 };
 
 struct multipliers {
     float lr[MAX_MATRICES];
@@ -62,6 +63,53 @@ static __global__ void __launch_bounds__(WARPS * 32)
     if (threadIdx.x < 2) {
         double sum = 0;
         for (int i = 0; i < WARPS; i++)
+            sum += pair[threadIdx.x][i];
+        sums[2 * ((int64_t)blockIdx.y * gridDim.x + blockIdx.x) + threadIdx.x] = sum;
+    }
+}
+
+/* Columns [32 b, 32 b + 32) of matrix blockIdx.y, a thread one of them in every eighth row; sums as
+ * row_stats. */
+template <typename X>
+static __global__ void __launch_bounds__(WARPS *COLUMNS)
+    column_stats(double *sums, float *q, const X *x, int rows, int cols, float blend,
+                 const struct step_gate *gate)
+{
+    __shared__ float part[WARPS][COLUMNS], pair[2][COLUMNS];
+    int lane = threadIdx.x % COLUMNS, warp = threadIdx.x / COLUMNS;
+    int col = blockIdx.x * COLUMNS + lane;
+    int64_t first = (int64_t)blockIdx.y * rows * cols, at = (int64_t)blockIdx.y * cols + col;
+    float dot = 0, mean = 0, scaled = 0;
+
+    start_kernel_behind();
+    if (gate && gate->skip)
+        return;
+#pragma unroll 8
+    for (int r = warp; r < rows; r += WARPS)
+        if (col < cols) {
+            float v[1];
+            load<1>(v, x + first + (int64_t)r * cols + col);
+            dot = fmaf(v[0], v[0], dot);
+        }
+    part[warp][lane] = dot;
+    __syncthreads();
+    if (warp == 0 && col < cols) {
+        float second = q[at];
+        dot = 0;
+        for (int i = 0; i < WARPS; i++)
+            dot += part[i][lane];
+        mean = quot(dot, (float)rows);
+        second = add(second, mul(blend, sub(mean, second)));
+        float t = inverse_root(second);
+        scaled = mul(mul(mean, t), t);
+        q[at] = second;
+    }
+    if (warp == 0)
+        pair[0][lane] = mean, pair[1][lane] = scaled;
+    __syncthreads();
+    if (threadIdx.x < 2) {
+        double sum = 0;
+        for (int i = 0; i < COLUMNS; i++)
             sum += pair[threadIdx.x][i];
         sums[2 * ((int64_t)blockIdx.y * gridDim.x + blockIdx.x) + threadIdx.x] = sum;
     }
@@ -137,8 +185,9 @@ template <int WIDTH> struct weight<WIDTH, false> {
     __device__ void store(void *w, uint16_t *, int64_t at) { ::store<WIDTH>((float *)w + at, p); }
 };
 
-/* What the matrix's rows are multiplied by besides their own t: norm before / norm after. */
-__device__ __forceinline__ float norm_kept(const double *sums, int blocks, int cols)
+/* What the matrix's rows (columns) are multiplied by besides their own t: norm before / norm after. n:
+ * of which each mean was taken. */
+__device__ __forceinline__ float norm_kept(const double *sums, int blocks, int n)
 {
     __shared__ double warps[2][32];
     double before = 0, after = 0;
@@ -149,7 +198,7 @@ __device__ __forceinline__ float norm_kept(const double *sums, int blocks, int c
     }
     before = block_sum(before, warps[0]);
     after = block_sum(after, warps[1]);
-    float old = (float)sqrt(cols * before), now = (float)sqrt(cols * after);
+    float old = (float)sqrt(n * before), now = (float)sqrt(n * after);
     return quot(old, now > 1e-10f ? now : 1e-10f);
 }
 
@@ -157,14 +206,14 @@ __device__ __forceinline__ float norm_kept(const double *sums, int blocks, int c
 template <int WIDTH, bool HALVES, typename X>
 static __global__ void __launch_bounds__(WARPS * 32)
     update(void *w, uint16_t *mant, const float *q, const X *x, int rows, int cols,
-           const double *sums, bool plain, const struct muon_step *m, const struct step_gate *gate,
-           const __grid_constant__ struct multipliers mul_of)
+           const double *sums, int blocks, bool plain, const struct muon_step *m,
+           const struct step_gate *gate, const __grid_constant__ struct multipliers mul_of)
 {
     constexpr int AHEAD = WIDTH == 8 ? 3 : 1; /* 768 columns: a row's all */
     int row = blockIdx.x * WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
     int64_t at = ((int64_t)blockIdx.y * rows + row) * cols;
-    float lr = mul(m->lr, mul_of.lr[blockIdx.y]), decay = m->decay, scale = 1;
-    bool mine = row < rows;
+    float lr = mul(m->lr, mul_of.lr[blockIdx.y]), decay = m->decay, scale = 1, kept = 1;
+    bool mine = row < rows, columns = q && rows < cols;
 
     if (gate && gate->skip) {
         wait_for_kernel_before(); /* what follows this kernel follows that one, too */
@@ -183,8 +232,8 @@ static __global__ void __launch_bounds__(WARPS * 32)
         }
         if (j0 == 0) {
             wait_for_kernel_before();
-            float kept = q ? norm_kept(sums, gridDim.x, cols) : 1;
-            if (mine && q)
+            kept = q ? norm_kept(sums, blocks, columns ? rows : cols) : 1;
+            if (mine && q && !columns)
                 scale = mul(inverse_root(q[(int64_t)blockIdx.y * rows + row]), kept);
         }
 #pragma unroll
@@ -195,6 +244,8 @@ static __global__ void __launch_bounds__(WARPS * 32)
 #pragma unroll
             for (int e = 0; e < WIDTH; e++) {
                 X rounded;
+                if (columns)
+                    scale = mul(inverse_root(q[(int64_t)blockIdx.y * cols + j + e]), kept);
                 narrow(&rounded, mul(d[i][e], scale));
                 d[i][e] = widen(rounded);
             }
@@ -209,22 +260,27 @@ static void both(struct cuda_ops *c, void *w, uint16_t *mant, float *q, const X 
                  int cols, const float *lr_mul, float blend, bool plain, const struct muon_step *m,
                  const struct step_gate *gate)
 {
-    dim3 grid(div_up(rows, WARPS), n);
-    double *sums = (double *)cuda_workspace(c, 2 * sizeof *sums * grid.x * grid.y);
+    dim3 grid(div_up(rows, WARPS), n), of_columns(div_up(cols, COLUMNS), n);
+    int blocks = rows < cols ? of_columns.x : grid.x;
+    double *sums = (double *)cuda_workspace(c, 2 * sizeof *sums * blocks * n);
     struct multipliers lr = {};
     if (!sums)
         return;
     memcpy(lr.lr, lr_mul, (size_t)n * sizeof *lr_mul);
     if (!q) { /* what is before it wrote x, so it does not start early */
-        update<WIDTH, HALVES, X><<<grid, WARPS * 32, 0, c->stream>>>(w, mant, q, x, rows, cols,
-                                                                     sums, plain, m, gate, lr);
+        update<WIDTH, HALVES, X><<<grid, WARPS * 32, 0, c->stream>>>(
+            w, mant, q, x, rows, cols, sums, blocks, plain, m, gate, lr);
         CUDA_LAUNCHED(c);
         return;
     }
-    row_stats<WIDTH><<<grid, WARPS * 32, 0, c->stream>>>(sums, q, x, rows, cols, blend, gate);
+    if (rows < cols)
+        column_stats<<<of_columns, WARPS * COLUMNS, 0, c->stream>>>(sums, q, x, rows, cols, blend,
+                                                                    gate);
+    else
+        row_stats<WIDTH><<<grid, WARPS * 32, 0, c->stream>>>(sums, q, x, rows, cols, blend, gate);
     CUDA_LAUNCHED(c);
     launch_behind(c, update<WIDTH, HALVES, X>, grid, WARPS * 32, w, mant, q, x, rows, cols, sums,
-                  plain, m, gate, lr);
+                  blocks, plain, m, gate, lr);
 }
 
 void gpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tensor q,
@@ -234,7 +290,7 @@ void gpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tens
     struct cuda_ops *c = cuda_of(o);
     int rows = (int)(x.rows / n), cols = (int)x.cols;
     assert((int64_t)rows * n == x.rows && tensor_count(w) == tensor_count(x));
-    assert(!q.data || tensor_count(q) == x.rows);
+    assert(!q.data || tensor_count(q) == (rows < cols ? (int64_t)n * cols : x.rows));
     if (c->failed || x.rows == 0 ||
         !CUDA_NEED(c, w.dtype == DT_BF16 ? mant.dtype == DT_U16 : w.dtype == DT_F32,
                    "w must be bf16 with its u16 mantissa, or f32") ||

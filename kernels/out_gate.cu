@@ -49,13 +49,14 @@ static bool can_do(struct cuda_ops *c, struct tensor x, int heads)
 }
 
 void gpu_out_gate(struct ops *o, struct tensor out, struct tensor x, struct tensor y,
-                  struct tensor gate, int heads)
+                  struct tensor gate, int heads, const struct xsa *a)
 {
     struct cuda_ops *c = cuda_of(o);
     int d = (int)x.cols, blocks = div_up(x.rows, ROW_WARPS);
 
     assert(gate.rows == heads && gate.cols == GATE_WIDTH && y.dtype == DT_BF16);
-    if (!can_do(c, x, heads) || !blocks)
+    if (!can_do(c, x, heads) || !CUDA_NEED(c, !a, "exclusive attention has no kernel yet") ||
+        !blocks)
         return;
     with_vectors(d, [&](auto v) {
         with_head_size(d / heads, [&](auto w) {
@@ -135,7 +136,7 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1)
 
 void gpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor delta, struct tensor dgate,
                       struct tensor dy12, struct tensor dout, struct tensor x, struct tensor y,
-                      struct tensor gate, int heads)
+                      struct tensor gate, int heads, const struct xsa *a)
 {
     struct cuda_ops *c = cuda_of(o);
     int d = (int)x.cols, blocks = div_up(x.rows, ROW_WARPS);
@@ -144,7 +145,8 @@ void gpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor delta, stru
 
     assert(dy12.cols == GATE_WIDTH && dy12.dtype == DT_BF16);
     assert(delta.dtype == DT_F32 && tensor_count(delta) == x.rows * heads);
-    if (!can_do(c, x, heads) || !blocks)
+    if (!can_do(c, x, heads) || !CUDA_NEED(c, !a, "exclusive attention has no kernel yet") ||
+        !blocks)
         return;
     blocks = blocks < 3 * c->sms ? blocks : 3 * c->sms; /* as many as are resident */
     delta_out delta_to = { (float *)delta.data, (int)delta.rows, heads / (int)delta.rows,

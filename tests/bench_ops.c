@@ -70,8 +70,11 @@ static void run_qkv_bwd(void)
 }
 static void run_attention(void) { o->attention(o, a, lse, x, y, z, &as); }
 static void run_attention_bwd(void) { o->attention_bwd(o, b, d, e, x, x, y, z, lse, delta, &as); }
-static void run_out_gate(void) { o->out_gate(o, z, x, y, gate, H); }
-static void run_out_gate_bwd(void) { o->out_gate_bwd(o, z, delta, dgate, d12, x, y, y, gate, H); }
+static void run_out_gate(void) { o->out_gate(o, z, x, y, gate, H, NULL); }
+static void run_out_gate_bwd(void)
+{
+    o->out_gate_bwd(o, z, delta, dgate, d12, x, y, y, gate, H, NULL);
+}
 static void run_head(void) { o->head_loss(o, one + 1, z, dhead, false, x, head, &hl); }
 static void run_head_eval(void) { o->head_eval(o, one + 1, x, head, &hl); }
 static void run_head_fp8(void)

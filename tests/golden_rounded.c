@@ -154,19 +154,21 @@ static void attention_bwd(struct ops *o, struct tensor dq, struct tensor dk, str
 }
 
 static void out_gate(struct ops *o, struct tensor out, struct tensor x, struct tensor y,
-                     struct tensor gate, int heads)
+                     struct tensor gate, int heads, const struct xsa *a)
 {
-    cpu.out_gate(o, out, x, y, gate, heads);
+    cpu.out_gate(o, out, x, y, gate, heads, a);
     rounded(out);
 }
 
 static void out_gate_bwd(struct ops *o, struct tensor dx, struct tensor delta, struct tensor dgate,
                          struct tensor dy12, struct tensor dout, struct tensor x, struct tensor y,
-                         struct tensor gate, int heads)
+                         struct tensor gate, int heads, const struct xsa *a)
 {
-    cpu.out_gate_bwd(o, dx, delta, dgate, dy12, dout, x, y, gate, heads);
+    cpu.out_gate_bwd(o, dx, delta, dgate, dy12, dout, x, y, gate, heads, a);
     rounded(dx);
     rounded(dy12);
+    if (a)
+        rounded(a->dv);
 }
 
 static void head_loss(struct ops *o, real *loss, struct tensor dx, struct tensor dw, bool add,

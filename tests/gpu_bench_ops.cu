@@ -415,10 +415,10 @@ static void heads(int T, const struct batch *b)
                    b);
     });
     row("out_gate", 10, 2 * A, 0, 0,
-        [&](int i) { o->out_gate(o, sets[i].y, sets[i].x, sets[i].g, gate, H); });
+        [&](int i) { o->out_gate(o, sets[i].y, sets[i].x, sets[i].g, gate, H, NULL); });
     row("out_gate_bwd", 10, 3 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
-        o->out_gate_bwd(o, s.y, s.delta, dgate, s.d12, s.y, s.x, s.g, gate, H);
+        o->out_gate_bwd(o, s.y, s.delta, dgate, s.d12, s.y, s.x, s.g, gate, H, NULL);
     });
     for (struct set &s : sets) /* q, k, v that make sense together */
         o->qkv(o, s.x, s.y, s.z, s.x3, &plain, rope, s.g, gate, none, b);

@@ -85,9 +85,9 @@ static void test_out_gate(int tokens, int heads, int size, bool in_place, bool p
              size, in_place, paired);
     ON_BOTH
     {
-        o->out_gate(o, ON(out, o), ON(x, o), ON(y, o), ON(gate, o), heads);
+        o->out_gate(o, ON(out, o), ON(x, o), ON(y, o), ON(gate, o), heads, NULL);
         o->out_gate_bwd(o, ON(dx, o), ON(delta, o), ON(dgate, o), ON(dy12, o), ON(dout, o),
-                        ON(x, o), ON(y, o), ON(gate, o), heads);
+                        ON(x, o), ON(y, o), ON(gate, o), heads, NULL);
     }
     same_bf16("out", out);
     same_bf16("dx", dx);

@@ -462,7 +462,9 @@ static void test_gates(void)
 static void test_normuon(int n, int64_t rows, int64_t cols, enum dtype tw, bool exact, bool bare)
 {
     struct both x = drawn(DT_BF16, n * rows, cols, 0.03), w = drawn(tw, n * rows, cols, 0.05);
-    struct both q = drawn(DT_F32, n * rows, 1, 1), mant = { NO_TENSOR, NO_TENSOR };
+    bool wide = rows < cols; /* then q is of columns */
+    int64_t each = wide ? cols : rows;
+    struct both q = drawn(DT_F32, n * each, 1, 1), mant = { NO_TENSOR, NO_TENSOR };
     struct both old = { w.c, w.c };
     struct muon_step m = { .lr = 0.023f, .decay = 0.0276f };
     float lr_mul[8] = { 1, 2, 4, 1, 2, 4, 1, 2 };
@@ -470,11 +472,13 @@ static void test_normuon(int n, int64_t rows, int64_t cols, enum dtype tw, bool 
     numbers(&m, sizeof m, &cm, &gm);
     if (tw == DT_BF16)
         mant = drawn_u16(n * rows, cols);
-    for (int64_t r = 0; r < n * rows; r++) {
-        double size = exact ? ldexp(1, -4 - (int)(r % 3)) : 0.03;
-        set(q.c, r, size * size * (1 + 0.5 * sin(normal())));
-        for (int64_t j = 0; exact && j < cols; j++)
-            set(x.c, r * cols + j, copysign(size, normal()));
+    for (int64_t i = 0; i < n * each; i++) {
+        double size = exact ? ldexp(1, -4 - (int)(i % 3)) : 0.03;
+        set(q.c, i, size * size * (1 + 0.5 * sin(normal())));
+    }
+    for (int64_t i = 0; exact && i < n * rows * cols; i++) {
+        int64_t at = wide ? i / (rows * cols) * cols + i % cols : i / cols;
+        set(x.c, i, copysign(ldexp(1, -4 - (int)(at % 3)), normal()));
     }
     to_gpu(x), to_gpu(q);
     old.c.data = malloc(tensor_bytes(w.c));
@@ -508,9 +512,10 @@ static void test_normuon(int n, int64_t rows, int64_t cols, enum dtype tw, bool 
 
 static void test_normuons(void)
 {
-    static const int64_t shape[][3] = { { 1, 1, 1 },    { 2, 33, 17 },   { 3, 40, 24 },
-                                        { 2, 90, 520 }, { 5, 768, 768 }, { 3, 3072, 768 } };
-    for (int s = 0; s < (check_small() ? 4 : 6); s++)
+    static const int64_t shape[][3] = { { 1, 1, 1 },      { 2, 33, 17 },  { 3, 40, 24 },
+                                        { 2, 90, 520 },   { 3, 16, 32 },  { 5, 768, 768 },
+                                        { 3, 3072, 768 }, { 7, 256, 768 } };
+    for (int s = 0; s < (check_small() ? 5 : 8); s++)
         for (int k = 0; k < 6; k++)
             test_normuon((int)shape[s][0], shape[s][1], shape[s][2], k & 1 ? DT_F32 : DT_BF16,
                          k & 2, k & 4);

@@ -87,12 +87,11 @@ static void gather_make(struct ops_case *c, int variant)
 
 struct gate_shape {
     int tokens, heads, size;
-    bool in_place;
+    bool in_place, xsa;
 };
 static const struct gate_shape gate_shapes[] = {
-    { 1, 1, 12, false },
-    { 13, 2, 8, true },
-    { 5, 3, 20, false },
+    { 1, 1, 12, false, false }, { 13, 2, 8, true, false }, { 5, 3, 20, false, false },
+    { 11, 3, 8, true, true },   { 1, 2, 12, false, true },
 };
 
 static void skip_forward(struct ops_case *c)
@@ -130,21 +129,25 @@ static void skip_make(struct ops_case *c, int variant)
 static void out_gate_forward(struct ops_case *c)
 {
     const struct gate_shape *s = c->shape;
-    c->o->out_gate(c->o, at(c, "out"), at(c, "x"), at(c, "y"), at(c, "gate"), s->heads);
+    struct xsa a = { at(c, "v"), at(c, "alpha"), at(c, "dv"), at(c, "dalpha") };
+    c->o->out_gate(c->o, at(c, "out"), at(c, "x"), at(c, "y"), at(c, "gate"), s->heads,
+                   s->xsa ? &a : NULL);
 }
 static void out_gate_backward(struct ops_case *c)
 {
     const struct gate_shape *s = c->shape;
+    struct xsa a = { at(c, "v"), at(c, "alpha"), at(c, "dv"), at(c, "dalpha") };
     c->o->out_gate_bwd(c->o, at(c, "dx"), at(c, "delta"), at(c, "dgate"), at(c, "dy12"),
-                       at(c, "dout"), at(c, "x"), at(c, "y"), at(c, "gate"), s->heads);
+                       at(c, "dout"), at(c, "x"), at(c, "y"), at(c, "gate"), s->heads,
+                       s->xsa ? &a : NULL);
 }
 static void out_gate_make(struct ops_case *c, int variant)
 {
     const struct gate_shape *s = c->shape = &gate_shapes[variant];
     int width = s->heads * s->size;
 
-    snprintf(c->label, sizeof c->label, "out_gate T=%d H=%d E=%d in_place=%d", s->tokens, s->heads,
-             s->size, s->in_place);
+    snprintf(c->label, sizeof c->label, "out_gate T=%d H=%d E=%d in_place=%d xsa=%d", s->tokens,
+             s->heads, s->size, s->in_place, s->xsa);
     case_input(c, "x", s->tokens, width);
     case_input(c, "y", s->tokens, width);
     case_weight(c, "gate", s->heads, GATE_WIDTH);
@@ -156,8 +159,72 @@ static void out_gate_make(struct ops_case *c, int variant)
     case_grad(c, "dgate", "gate", true);
     case_grad_cols(c, "dy12", "y", GATE_WIDTH, false);
     case_var(c, VAR_OUTPUT, "delta", DT_REAL, s->heads, s->tokens);
+    if (s->xsa) {
+        case_input(c, "v", s->tokens, width);
+        case_weight(c, "alpha", 1, s->heads);
+        case_grad(c, "dv", "v", false);
+        case_grad(c, "dalpha", "alpha", true);
+    }
     c->forward = out_gate_forward;
     c->backward = out_gate_backward;
+}
+
+/* -- token_coefs, pair_signs --------------------------------------------------------------- */
+
+static const int coefs_shapes[][3] = { { 1, 3, 1 }, { 7, 16, 5 }, { 13, 64, 14 } };
+
+static void coefs_forward(struct ops_case *c)
+{
+    c->o->token_coefs(c->o, at(c, "out"), at(c, "pre"), at(c, "w"), at(c, "b"));
+}
+static void coefs_backward(struct ops_case *c)
+{
+    c->o->token_coefs_bwd(c->o, at(c, "dpre"), at(c, "dw"), at(c, "db"), at(c, "dout"),
+                          at(c, "pre"), at(c, "w"));
+}
+static void coefs_make(struct ops_case *c, int variant)
+{
+    const int *s = coefs_shapes[variant];
+
+    snprintf(c->label, sizeof c->label, "token_coefs T=%d K=%d m=%d", s[0], s[1], s[2]);
+    case_values(c, case_var(c, VAR_INPUT, "dout", DT_REAL, s[0], s[2]), 1);
+    case_input(c, "pre", s[0], s[1]);
+    case_weight(c, "w", s[2], s[1]);
+    case_weight(c, "b", 1, s[2]);
+    case_var(c, VAR_OUTPUT, "out", DT_REAL, s[0], s[2])->weight = "dout";
+    case_grad(c, "dpre", "pre", false);
+    case_grad(c, "dw", "w", true);
+    case_grad(c, "db", "b", true);
+    c->forward = coefs_forward;
+    c->backward = coefs_backward;
+}
+
+/* The signs are those of what was drawn. */
+static void signs_forward(struct ops_case *c)
+{
+    c->o->copy(c->o, at(c, "out"), at(c, "x"));
+    c->o->pair_signs(c->o, at(c, "out"), at(c, "signs"), &c->batch);
+}
+static void signs_backward(struct ops_case *c)
+{
+    c->o->copy(c->o, at(c, "dx"), at(c, "dout"));
+    c->o->pair_signs(c->o, at(c, "dx"), at(c, "signs"), &c->batch);
+}
+static void signs_make(struct ops_case *c, int variant)
+{
+    const struct embed_shape *s = &embed_shapes[variant];
+
+    snprintf(c->label, sizeof c->label, "pair_signs T=%d P=%d R=%d", s->tokens, s->width, s->vocab);
+    case_batch(c, s->tokens, s->vocab, DOCS_RAGGED);
+    case_input(c, "x", s->tokens, s->width);
+    case_weight(c, "signs", s->vocab, s->width);
+    struct var *v = case_find(c, "signs");
+    for (int64_t i = 0; i < tensor_count(v->t); i++)
+        v->value[i] = v->value[i] < 0 ? -1 : 1;
+    case_output(c, "out", s->tokens, s->width, "dout");
+    case_grad(c, "dx", "x", false);
+    c->forward = signs_forward;
+    c->backward = signs_backward;
 }
 
 /* -- linear, linear_t, linear_relu2 ------------------------------------------------------- */
@@ -475,6 +542,7 @@ static const struct family families[] = {
     { out_gate_make, COUNT(gate_shapes) }, { linear_make, COUNT(linear_shapes) },
     { mlp_make, COUNT(mlp_shapes) },       { qkv_make, COUNT(qkv_cases) },
     { attn_make, COUNT(attn_cases) },      { head_make, COUNT(head_cases) },
+    { coefs_make, COUNT(coefs_shapes) },   { signs_make, COUNT(embed_shapes) },
 };
 enum { n_families = COUNT(families) };
 

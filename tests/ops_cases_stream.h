@@ -6,7 +6,9 @@
 
 /* -- mix_norm ----------------------------------------------------------------------------- */
 
-/* A letter a term: c with a coefficient, m minus it, 1 without; then what of the gradient comes. */
+/* A letter a term: c with a coefficient, m minus it, p one more than it, 1 without; t with one a
+ * token; n narrow, in channels from the second on; h of some channels alone, with a coefficient a
+ * token. Then what of the gradient comes. */
 struct mix_shape {
     int tokens, width;
     const char *terms;
@@ -20,19 +22,48 @@ static const struct mix_shape mix_shapes[] = {
     { 3, 13, "cmc1", true, true, false, false, true },
     { 11, 24, "c1", false, false, true, true, false },
     { 2, 16, "1", true, true, true, true, false },
+    { 1, 12, "t", false, false, true, false, false },
+    { 5, 24, "1n", true, true, true, true, false },
+    { 7, 40, "tcnh", true, true, false, false, true },
+    { 3, 16, "ptt", false, false, true, true, false },
+    { 9, 32, "1tthht", true, false, true, false, true },
 };
-static const char *const mix_x[] = { "x_0", "x_1", "x_2", "x_3" };
-static const char *const mix_c[] = { "c_0", "c_1", "c_2", "c_3" };
-static const char *const mix_dx[] = { "dx_0", "dx_1", "dx_2", "dx_3" };
-static const char *const mix_dc[] = { "dc_0", "dc_1", "dc_2", "dc_3" };
+static const char *const mix_x[] = { "x_0", "x_1", "x_2", "x_3", "x_4", "x_5" };
+static const char *const mix_c[] = { "c_0", "c_1", "c_2", "c_3", "c_4", "c_5" };
+static const char *const mix_dx[] = { "dx_0", "dx_1", "dx_2", "dx_3", "dx_4", "dx_5" };
+static const char *const mix_dc[] = { "dc_0", "dc_1", "dc_2", "dc_3", "dc_4", "dc_5" };
+
+static bool per_token(char term) { return term == 't' || term == 'h'; }
+/* Terms before k, or of all, that have a coefficient a token. */
+static int tokens_before(const char *terms, int k)
+{
+    int n = 0;
+    for (int i = 0; i < k && terms[i]; i++)
+        n += per_token(terms[i]);
+    return n;
+}
+static int mix_channels(const struct mix_shape *s, int k)
+{
+    return s->terms[k] == 'n' ? s->width / 2 : s->terms[k] == 'h' ? s->width / 4 : s->width;
+}
 
 static int mix_terms(struct ops_case *c, struct mix_term *in)
 {
     const struct mix_shape *s = c->shape;
     int n = (int)strlen(s->terms);
 
-    for (int k = 0; k < n; k++)
-        in[k] = (struct mix_term){ at(c, mix_x[k]), scalar(c, mix_c[k]), s->terms[k] == 'm' };
+    for (int k = 0; k < n; k++) {
+        in[k] = (struct mix_term){ .x = at(c, mix_x[k]),
+                                   .coef = scalar(c, mix_c[k]),
+                                   .minus = s->terms[k] == 'm',
+                                   .plus_one = s->terms[k] == 'p' };
+        if (mix_channels(s, k) < s->width)
+            in[k].first = s->terms[k] == 'n' ? 1 : k, in[k].n = mix_channels(s, k);
+        if (per_token(s->terms[k])) {
+            in[k].coef = scalar(c, "token_c") + tokens_before(s->terms, k);
+            in[k].stride = tokens_before(s->terms, n);
+        }
+    }
     return n;
 }
 static void mix_forward(struct ops_case *c)
@@ -49,8 +80,11 @@ static void mix_backward(struct ops_case *c)
     struct mix_grad d[MIX_MAX];
     int n = mix_terms(c, in);
 
-    for (int k = 0; k < n; k++)
+    for (int k = 0; k < n; k++) {
         d[k] = (struct mix_grad){ at(c, mix_dx[k]), s->add, scalar(c, mix_dc[k]) };
+        if (in[k].stride)
+            d[k].dcoef = scalar(c, "token_dc") + tokens_before(s->terms, k);
+    }
     c->o->mix_norm_bwd(c->o, d, at(c, "dout"), at(c, "dy"), at(c, "dy12"), at(c, "out"), n, in);
 }
 static void mix_make(struct ops_case *c, int variant)
@@ -61,9 +95,14 @@ static void mix_make(struct ops_case *c, int variant)
              "mix_norm T=%d D=%d terms=%s norm=%d dy12=%d dout=%d "
              "in_place=%d add=%d",
              s->tokens, s->width, s->terms, s->norm, s->dy12, s->dout, s->in_place, s->add);
+    int by_token = tokens_before(s->terms, MIX_MAX);
+    if (by_token) {
+        case_values(c, case_var(c, VAR_INPUT, "token_c", DT_REAL, s->tokens, by_token), 1);
+        case_grad(c, "token_dc", "token_c", false);
+    }
     for (int k = 0; s->terms[k]; k++) {
-        case_input(c, mix_x[k], s->tokens, s->width);
-        if (s->terms[k] != '1')
+        case_input(c, mix_x[k], s->tokens, s->terms[k] == 'h' ? s->width : mix_channels(s, k));
+        if (strchr("cmpn", s->terms[k]))
             case_scalar(c, mix_c[k]);
     }
     if (s->dout)
@@ -81,7 +120,7 @@ static void mix_make(struct ops_case *c, int variant)
             case_grad_in(c, mix_dx[k], mix_x[k], "dout");
         else
             case_grad(c, mix_dx[k], mix_x[k], s->add);
-        if (s->terms[k] != '1')
+        if (strchr("cmpn", s->terms[k]))
             case_grad(c, mix_dc[k], mix_c[k], true);
     }
     c->forward = mix_forward;
@@ -186,13 +225,12 @@ static void lanes_make(struct ops_case *c, int variant)
 struct inject_shape {
     int tokens, width;
     const char *places;
-    bool two, add;
+    bool two, add, narrow; /* narrow: the second stream has half of the channels */
 };
 static const struct inject_shape inject_shapes[] = {
-    { 1, 12, "0", false, false },
-    { 3, 13, "2", true, true },
-    { 7, 16, "0212", true, false },
-    { 5, 40, "000", false, true },
+    { 1, 12, "0", false, false, false },   { 3, 13, "2", true, true, false },
+    { 7, 16, "0212", true, false, false }, { 5, 40, "000", false, true, false },
+    { 7, 24, "2012", true, false, true },
 };
 static const char *const inject_out[] = { "out_0", "out_1", "out_2", "out_3" };
 static const char *const inject_g[] = { "g_0", "g_1", "g_2", "g_3" };
@@ -207,7 +245,9 @@ static void inject_forward(struct ops_case *c)
         int n = 0;
         for (int k = 0; k < 2; k++)
             if (joins(s->places[i], k))
-                in[n++] = (struct mix_term){ at(c, mix_x[k]), scalar(c, inject_c[k][i]), false };
+                in[n++] = (struct mix_term){ .x = at(c, mix_x[k]),
+                                             .coef = scalar(c, inject_c[k][i]),
+                                             .n = at(c, mix_x[k]).cols };
         c->o->mix_norm(c->o, at(c, inject_out[i]), NO_TENSOR, n, in);
     }
 }
@@ -238,7 +278,7 @@ static void inject_make(struct ops_case *c, int variant)
     snprintf(c->label, sizeof c->label, "inject T=%d D=%d places=%s add=%d", s->tokens, s->width,
              s->places, s->add);
     for (int k = 0; k <= s->two; k++) {
-        case_input(c, mix_x[k], s->tokens, s->width);
+        case_input(c, mix_x[k], s->tokens, k && s->narrow ? s->width / 2 : s->width);
         case_grad(c, mix_dx[k], mix_x[k], s->add);
     }
     for (int i = 0; s->places[i]; i++) {

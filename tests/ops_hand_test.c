@@ -320,7 +320,7 @@ static void test_paired_sums(void)
         ((float *)x.data)[i] = (float)i;
         ((float *)dout.data)[i] = 2;
     }
-    o->out_gate_bwd(o, dout, delta, dgate, dy12, dout, x, y, gate, H);
+    o->out_gate_bwd(o, dout, delta, dgate, dy12, dout, x, y, gate, H, NULL);
     for (int i = 0; i < T * H; i++) {
         CHECK_NEAR(f32_at(dout, i), 1, 1e-6);
         CHECK_NEAR(f32_at(delta, i % 2 * R + i / 2), i, 1e-5);
@@ -384,8 +384,9 @@ static void test_mix_in_place(void)
     struct tensor x = floats(o, 1, 3, (float[]){ 2, 4, 6 });
     struct tensor z = floats(o, 1, 3, (float[]){ 1, 1, 3 });
 
-    o->mix_norm(o, x, NO_TENSOR, 3,
-                (struct mix_term[]){ { x, &half, false }, { z, NULL, true }, { x, NULL, false } });
+    o->mix_norm(
+        o, x, NO_TENSOR, 3,
+        (struct mix_term[]){ { .x = x, .coef = &half }, { .x = z, .minus = true }, { .x = x } });
     CHECK(f32_at(x, 0) == 2 && f32_at(x, 1) == 5 && f32_at(x, 2) == 6);
     o->linear(o, x, z, floats(o, 3, 3, (float[]){ 1, 0, 0, 0, 1, 0, 0, 0, 1 }), &half, x);
     CHECK(f32_at(x, 0) == 2.5f && f32_at(x, 1) == 5.5f && f32_at(x, 2) == 7.5f);

@@ -7,8 +7,9 @@
 enum { SEED = 7 };
 
 /* Weights of zero: every class, used or padding, has probability 1/V, and a position loses log V
- * times the weights of the targets that it has. dl is known too, so dw is for x = 1. */
-static void test_mtp_end(void)
+ * times the weights of the targets that it has. dl is known too, so dw is for x = 1. whole: its part
+ * of the log sum has all weights in every position. */
+static void test_mtp_end(bool whole, bool bf16_sigmoid)
 {
     enum { T = 4, V = 6 };
     struct ops *o = cpu();
@@ -22,16 +23,20 @@ static void test_mtp_end(void)
                            .seed = 0.5f,
                            .cap_a = 23,
                            .cap_b = 5,
-                           .cap_c = 7.5f };
+                           .cap_c = 7.5f,
+                           .whole = whole,
+                           .bf16_sigmoid = bf16_sigmoid };
     /* Weights that a class has as a target: 0 one ahead of position 0; 1 one ahead of 1 and 2, two
      * ahead of 0 and 1, three ahead of 0; 2 one ahead of 3, two of 2, three of 1. */
     const double hits[V] = { 1, 2 + 2 * 0.5 + 0.25, 1 + 0.5 + 0.25 };
     double weight = 1.75 + 1.75 + 1.5 + 1, s = 1 / (1 + exp(-5 / 7.5));
+    s = bf16_sigmoid ? bf16_round((float)s) : s;
 
     o->head_loss(o, &loss, dx, dw, false, x, w, &h);
     CHECK_NEAR(loss, 100 + weight * log(V), 1e-4); /* f32 around 110 */
     for (int v = 0; v < V; v++)
-        CHECK_NEAR(f32_at(dw, v), 0.5 * (weight / V - hits[v]) * 23 / 7.5 * s * (1 - s), 1e-6);
+        CHECK_NEAR(f32_at(dw, v),
+                   0.5 * ((whole ? 7 : weight) / V - hits[v]) * 23 / 7.5 * s * (1 - s), 1e-6);
     for (int t = 0; t < T; t++)
         CHECK(f32_at(dx, t) == 0);
     loss = 100;
@@ -151,7 +156,8 @@ static void test_fp8(void)
 
 int main(void)
 {
-    test_mtp_end();
+    for (int k = 0; k < 4; k++)
+        test_mtp_end(k & 1, k & 2);
     test_eval();
     test_fp8();
     return check_done();

@@ -287,7 +287,8 @@ static void test_normuon(enum dtype tw, enum dtype tx, int64_t rows, int64_t col
     struct muon_step m = { .lr = 0.023f, .decay = 0.0276f };
     int64_t count = N * rows * cols;
     struct tensor w = drawn(tw, N * rows, cols, 0.05), x = drawn(tx, N * rows, cols, 0.1);
-    struct tensor q = drawn(DT_F32, N * rows, 1, 0.01), mant = NO_TENSOR;
+    int64_t each = rows < cols ? cols : rows; /* statistics of a matrix: of its longer side */
+    struct tensor q = drawn(DT_F32, N * each, 1, 0.01), mant = NO_TENSOR;
     double *want = malloc((size_t)count * sizeof *want), *second = as_double(q);
 
     if (tw == DT_BF16) {
@@ -295,23 +296,27 @@ static void test_normuon(enum dtype tw, enum dtype tx, int64_t rows, int64_t col
         for (int64_t i = 0; i < count; i++)
             ((uint16_t *)mant.data)[i] = (uint16_t)(normal() * 20000);
     }
-    for (int64_t i = 0; i < N * rows; i++) {
+    for (int64_t i = 0; i < N * each; i++) {
         second[i] = fabs(second[i]);
         set(q, i, second[i]);
     }
     for (int k = 0; k < N; k++) {
-        double old = 0, new = 0, mean;
-        for (int64_t r = k * rows; r < (k + 1) * rows; r++) {
-            mean = 0;
-            for (int64_t c = 0; c < cols; c++)
-                mean += get(x, r * cols + c) * get(x, r * cols + c) / (double)cols;
-            second[r] += 0.05 * (mean - second[r]);
-            old += mean;
-            new += mean / fmax(second[r], 1e-10);
+        double old = 0, new = 0;
+        double *mean = calloc((size_t)each, sizeof *mean);
+        for (int64_t i = 0; i < rows * cols; i++)
+            mean[rows < cols ? i % cols : i / cols] += pow(get(x, k * rows * cols + i), 2);
+        for (int64_t i = 0; i < each; i++) {
+            double *s = &second[k * each + i];
+            mean[i] /= (double)(rows < cols ? rows : cols);
+            *s += 0.05 * (mean[i] - *s);
+            old += mean[i];
+            new += mean[i] / fmax(*s, 1e-10);
         }
+        free(mean);
         for (int64_t i = k * rows * cols; i < (k + 1) * rows * cols; i++) {
             double p = master(w, mant, i), lr = (double)m.lr * mul[k];
-            double u = get(x, i) / sqrt(fmax(second[i / cols], 1e-10)) * sqrt(old / new);
+            int64_t in = i - k * rows * cols, at = k * each + (rows < cols ? in % cols : in / cols);
+            double u = get(x, i) / sqrt(fmax(second[at], 1e-10)) * sqrt(old / new);
             u = bare ? get(x, i) : u;
             if (tx == DT_BF16)
                 u = bf16_round((float)u);

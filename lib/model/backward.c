@@ -64,7 +64,7 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
                     p->out[i].value, add);
     o->linear_bwd_x(o, a->dy, dproduct, wo, p->out[i].value, false);
     delta = tensor_shape(a->delta, as.heads, as.rows);
-    o->out_gate_bwd(o, a->dy, delta, dgate, a->dy12, a->dy, l->out, l->y, gate, (int)heads);
+    o->out_gate_bwd(o, a->dy, delta, dgate, a->dy12, a->dy, l->out, l->y, gate, (int)heads, NULL);
     o->attention_bwd(o, l->dq, l->dk, l->dv, a->dy, l->q, l->k, l->v, l->lse, delta, &as);
     o->qkv_bwd(o, l->dqkv, l->drows, dvalue_gate, a->dy12, l->dq, l->dk, l->dv, l->qkv, &qs,
                m->rope, l->y, value_gate, value_rows(m, i, false), b);

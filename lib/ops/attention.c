@@ -301,7 +301,7 @@ void cpu_attention_cached(struct ops *o, struct tensor out, struct tensor q, str
     assert(q.cols == (int64_t)s->heads * s->head_dim * s->cu_mul && s->head_dim % 4 == 0);
     assert(out.rows == q.rows && c->k.cols == q.cols);
     cpu_split(o, (int64_t)cached_runs(run, c, q.rows) * s->heads, 1, cached_block, &f);
-    cpu_out_gate(o, out, out, y, gate, s->heads * s->cu_mul);
+    cpu_out_gate(o, out, out, y, gate, s->heads * s->cu_mul, NULL);
 }
 
 /* -- backward ----------------------------------------------------------------------- */

@@ -29,7 +29,7 @@ struct head {
     int64_t tokens, width, vocab;
     const real *x; /* as it enters the products: in fp8, codes as numbers */
     struct tensor w;
-    bool fp8;
+    bool fp8, round; /* round: the sigmoid, to bf16 */
     real number[256]; /* of the codes h->w8 */
     real scale; /* of the logits: 1, or x_scale w_scale */
     int n_mtp;
@@ -70,6 +70,7 @@ static void head_init(struct head *f, struct ops *o, struct tensor x, struct ten
     *f = (struct head){ .h = h, .tokens = x.rows, .width = x.cols, .vocab = w.cols, .w = w };
     f->x = fp8 ? e4m3_view(o, 0, x, h->x_scale) : real_ptr(x);
     f->fp8 = fp8;
+    f->round = training && h->bf16_sigmoid;
     for (int i = 0; i < 256; i++) /* as in e4m3_round, -0 is +0 */
         f->number[i] = e4m3_to_f32((uint8_t)i) + 0.0f;
     f->scale = fp8 ? h->x_scale * h->w_scale : 1;
@@ -122,27 +123,41 @@ static void round_logits(real *l, int64_t n)
         l[i] = bf16_round((float)l[i]);
 }
 
-static real softcapped(const struct head_loss *h, real l)
+/* To bf16; not in the double build, which has no roundings. The branch-free form of bf16_round, for
+ * numbers in (0, 1]. */
+SIMD_INLINE real rounded_sigmoid(real s)
 {
-    return h->cap_a * sigmoid((l + h->cap_b) / h->cap_c);
+#ifdef GPT_OPS_DOUBLE
+    return s;
+#else
+    uint32_t bits = f32_bits(s);
+    return f32_from_bits((bits + 0x7fffu + (bits >> 16 & 1)) & 0xffff0000u);
+#endif
+}
+
+static real softcapped(const struct head *f, real l)
+{
+    real s = sigmoid((l + f->h->cap_b) / f->h->cap_c);
+    return f->h->cap_a * (f->round ? rounded_sigmoid(s) : s);
 }
 
 /* Makes e^(z - shift) s (1 - s) of a logit l, and returns e^(z - shift). */
-SIMD_INLINE real softcap_one(const bool fused, real *out, real l, const struct head_loss *h,
+SIMD_INLINE real softcap_one(const bool fused, const bool round, real *out, real l,
+                             const struct head_loss *h,
                              real shift)
 {
     real c = -1 / h->cap_c, u = real_mad(fused, l, c, h->cap_b * c);
     real s = real_inverse(fused, 1 + real_exp(fused, u));
+    s = round ? rounded_sigmoid(s) : s;
     real e = real_exp_small(fused, real_mad(fused, h->cap_a, s, -shift)); /* within a / 2 */
     *out = e * s * (1 - s);
     return e;
 }
 
 /* That of a row; adds to *sum. */
-SIMD_VERSIONS(softcap,
-              (real *restrict out, const real *restrict l, int64_t n, const struct head_loss *h,
-               real shift, double *sum),
-              (out, l, n, h, shift, sum))
+SIMD_INLINE void softcap_row(const bool fused, const bool round, real *restrict out,
+                             const real *restrict l, int64_t n, const struct head_loss *h,
+                             real shift, double *sum)
 {
     const struct head_loss local = *h; /* which out cannot alias */
     real lane[LANES] = { 0 };
@@ -150,11 +165,21 @@ SIMD_VERSIONS(softcap,
 
     for (; i + LANES <= n; i += LANES)
         for (int j = 0; j < LANES; j++)
-            lane[j] += softcap_one(fused, &out[i + j], l[i + j], &local, shift);
+            lane[j] += softcap_one(fused, round, &out[i + j], l[i + j], &local, shift);
     for (; i < n; i++)
-        lane[i % LANES] += softcap_one(fused, &out[i], l[i], &local, shift);
+        lane[i % LANES] += softcap_one(fused, round, &out[i], l[i], &local, shift);
     for (int j = 0; j < LANES; j++)
         *sum += lane[j];
+}
+SIMD_VERSIONS(softcap,
+              (real *restrict out, const real *restrict l, int64_t n, bool round,
+               const struct head_loss *h, real shift, double *sum),
+              (out, l, n, round, h, shift, sum))
+{
+    if (round)
+        softcap_row(fused, true, out, l, n, h, shift, sum);
+    else
+        softcap_row(fused, false, out, l, n, h, shift, sum);
 }
 
 /* Columns first .. first+n-1 of rows `row` .. row+rows-1: what is kept, sums and targets. */
@@ -174,9 +199,9 @@ static void forward_chunk(const struct head *f, int64_t row, int64_t rows, int64
         for (int k = 0; k < predictions(f, row + i); k++) {
             int64_t v = f->h->tgt[row + i + k] - first;
             if (v >= 0 && v < n)
-                f->target[i * MAX_MTP + k] = softcapped(f->h, l[v]);
+                f->target[i * MAX_MTP + k] = softcapped(f, l[v]);
         }
-        softcap(out, l, n, f->h, shift_of(f), &f->sum[first / f->part * ROWS + i]);
+        softcap(out, l, n, f->round, f->h, shift_of(f), &f->sum[first / f->part * ROWS + i]);
         if (f->kept)
             memcpy(f->kept + first * ROWS + i * COLS, out, (size_t)n * sizeof *out);
     }
@@ -247,7 +272,7 @@ static void row_grad(const struct rows *r, real *dl, const real *kept, int64_t i
     const struct head_loss *h = f->h;
     real seed = h->seed * h->cap_a / h->cap_c, all = 0;
 
-    for (int k = 0; k < predictions(f, r->row + i); k++)
+    for (int k = 0; k < (h->whole ? f->n_mtp : predictions(f, r->row + i)); k++)
         all += f->mtp[k];
     all *= seed * f->rest[i];
     for (int64_t j = 0; j < n; j++)

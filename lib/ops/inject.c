@@ -6,13 +6,13 @@
 static void inject_row(const struct injection *in, real *dcoef, int n, const struct tensor *g,
                        real *sum, int64_t t)
 {
-    int64_t width = in->x.cols;
+    int64_t width = in->x.cols; /* those of g, or less */
     const real *x = real_ptr(in->x) + t * width;
     real *dx = real_ptr(in->dx) + t * width;
 
     memset(sum, 0, (size_t)width * sizeof *sum);
     for (int i = 0; i < n; i++) {
-        const real *gi = real_ptr(g[i]) + t * width;
+        const real *gi = real_ptr(g[i]) + t * g[i].cols;
         if (!in->coef[i])
             continue;
         for (int64_t j = 0; j < width; j++)
@@ -25,7 +25,7 @@ static void inject_row(const struct injection *in, real *dcoef, int n, const str
 
 void cpu_inject_bwd(struct ops *o, int n, const struct tensor *g, int m, const struct injection *in)
 {
-    real *sum = cpu_scratch(o, 0, in[0].x.cols);
+    real *sum = cpu_scratch(o, 0, g[0].cols);
 
     if (cpu_failed(o))
         return;

@@ -1,10 +1,28 @@
 /* mix_norm.c - weighted sum of streams and its norm (record-61.md 2.3, 3.3). */
 #include "ops/norm.h"
 
-static real coefficient(const struct mix_term *m)
+static real coefficient(const struct mix_term *m, int64_t t)
 {
-    real c = m->coef ? *m->coef : 1;
-    return m->minus ? -c : c;
+    real c = m->coef ? m->coef[t * m->stride] : 1;
+    return m->minus ? -c : m->plus_one ? 1 + c : c;
+}
+
+/* How many channels of out a term has; x's first of them in row t. */
+static int64_t channels(const struct mix_term *m, int64_t width) { return m->n ? m->n : width; }
+
+static int64_t place(const struct mix_term *m, int64_t width, int64_t t)
+{
+    return t * m->x.cols + (m->x.cols == width ? m->first : 0);
+}
+
+static void check(int64_t width, int n, const struct mix_term *in)
+{
+    assert(n >= 1 && n <= MIX_MAX);
+    for (int k = 0; k < n; k++) {
+        assert(in[k].x.cols == width || in[k].x.cols == in[k].n);
+        assert(in[k].first + channels(&in[k], width) <= width);
+    }
+    (void)width, (void)n, (void)in;
 }
 
 void cpu_mix_norm(struct ops *o, struct tensor out, struct tensor y, int n,
@@ -15,13 +33,14 @@ void cpu_mix_norm(struct ops *o, struct tensor out, struct tensor y, int n,
 
     if (cpu_failed(o))
         return;
-    assert(n >= 1 && n <= MIX_MAX);
+    check(width, n, in);
     for (int64_t t = 0; t < out.rows; t++) {
         memset(sum, 0, (size_t)width * sizeof *sum);
         for (int k = 0; k < n; k++) {
-            const real *x = real_ptr(in[k].x) + t * width, c = coefficient(&in[k]);
-            for (int64_t i = 0; i < width; i++)
-                sum[i] += c * x[i];
+            const real *x = real_ptr(in[k].x) + place(&in[k], width, t);
+            real c = coefficient(&in[k], t), *to = sum + in[k].first;
+            for (int64_t i = 0; i < channels(&in[k], width); i++)
+                to[i] += c * x[i];
         }
         memcpy(real_ptr(out) + t * width, sum, (size_t)width * sizeof *sum);
         if (has(y))
@@ -37,21 +56,25 @@ void cpu_mix_norm_bwd(struct ops *o, const struct mix_grad *d, struct tensor dou
 
     if (cpu_failed(o))
         return;
-    assert(n >= 1 && n <= MIX_MAX);
+    check(width, n, in);
     for (int64_t t = 0; t < out.rows; t++) {
         norm_gradient(g, dout, dy, dy12, out, t);
-        for (int k = 0; k < n; k++)
-            if (d[k].dcoef)
-                dcoef[k] += real_dot(g, real_ptr(in[k].x) + t * width, width);
         for (int k = 0; k < n; k++) {
-            real *dx = has(d[k].dx) ? real_ptr(d[k].dx) + t * width : NULL;
-            real c = coefficient(&in[k]);
-            if (dx)
-                for (int64_t i = 0; i < width; i++)
-                    dx[i] = d[k].add ? dx[i] + c * g[i] : c * g[i];
+            const real *x = real_ptr(in[k].x) + place(&in[k], width, t);
+            real dot = d[k].dcoef ? real_dot(g + in[k].first, x, channels(&in[k], width)) : 0;
+            if (d[k].dcoef && in[k].stride)
+                d[k].dcoef[t * in[k].stride] = in[k].minus ? -dot : dot;
+            else
+                dcoef[k] += dot;
+        }
+        for (int k = 0; k < n; k++) {
+            real *dx = has(d[k].dx) ? real_ptr(d[k].dx) + place(&in[k], width, t) : NULL;
+            real c = coefficient(&in[k], t), *from = g + in[k].first;
+            for (int64_t i = 0; dx && i < channels(&in[k], width); i++)
+                dx[i] = d[k].add ? dx[i] + c * from[i] : c * from[i];
         }
     }
     for (int k = 0; k < n; k++)
-        if (d[k].dcoef)
+        if (d[k].dcoef && !in[k].stride)
             *d[k].dcoef += in[k].minus ? -dcoef[k] : dcoef[k];
 }

@@ -1,8 +1,9 @@
 /* normuon.c - row-wise variance, cautious decay, and the weight with its low bits
  * (optimizers.md 4.3, 4.4).
  *
- * One statistic a row, also for matrices wider than tall.
+ * One statistic a row, or of matrices wider than tall one a column.
  */
+#include <string.h>
 #include "ops/cpu.h"
 
 /* q <- its average with the row's mean square; scale <- what the rows are multiplied by. The
@@ -25,6 +26,31 @@ static void row_scales(real *scale, struct tensor q, struct tensor x, real *row,
     real keep = before / (after > (real)1e-10 ? after : (real)1e-10);
     for (int64_t i = 0; i < x.rows; i++)
         scale[i] *= keep;
+}
+
+/* The same with rows and columns exchanged; scale: what the columns are multiplied by. */
+static void column_scales(real *scale, struct tensor q, struct tensor x, real *row, real blend)
+{
+    double old = 0, new = 0;
+
+    memset(scale, 0, (size_t)x.cols * sizeof *scale);
+    for (int64_t i = 0; i < x.rows; i++) {
+        real_read(row, x, i * x.cols, x.cols);
+        for (int64_t j = 0; j < x.cols; j++)
+            scale[j] += row[j] * row[j];
+    }
+    for (int64_t j = 0; j < x.cols; j++) {
+        real mean = scale[j] / (real)x.rows, second = real_get(q, j);
+        second += blend * (mean - second);
+        real_set(q, j, second);
+        scale[j] = 1 / real_sqrt(second > (real)1e-10 ? second : (real)1e-10);
+        old += mean;
+        new += mean *scale[j] * scale[j];
+    }
+    real before = (real)sqrt((double)x.rows * old), after = (real)sqrt((double)x.rows * new);
+    real keep = before / (after > (real)1e-10 ? after : (real)1e-10);
+    for (int64_t j = 0; j < x.cols; j++)
+        scale[j] *= keep;
 }
 
 /* w is the high and mant the low half of an f32; cut, not rounded. */
@@ -55,25 +81,29 @@ struct job {
     const float *lr_mul;
     real blend, lr, decay;
     bool plain;
-    real *row, *scale; /* (cols), (rows) of each thread */
+    real *row, *scale; /* (cols), (rows or cols) of each thread */
 };
 
 static void one_matrix(void *arg, int64_t i, int64_t n, int thread)
 {
     const struct job *j = arg;
     int64_t rows = j->rows, cols = j->x.cols;
-    real *row = j->row + thread * cols, *scale = j->scale + thread * rows;
+    bool wide = rows < cols;
+    int64_t scales = wide ? cols : rows;
+    real *row = j->row + thread * cols, *scale = j->scale + thread * scales;
     real lr = j->lr * j->lr_mul[i];
+    struct tensor x = tensor_rows(j->x, i * rows, rows);
 
     (void)n;
     if (j->q.data)
-        row_scales(scale, tensor_rows(j->q, i * rows, rows), tensor_rows(j->x, i * rows, rows), row,
-                   j->blend);
+        (wide ? column_scales : row_scales)(
+            scale, tensor_rows(tensor_shape(j->q, tensor_count(j->q), 1), i * scales, scales), x,
+            row, j->blend);
     for (int64_t r = 0; r < rows; r++) {
         int64_t at = (i * rows + r) * cols;
         real_read(row, j->x, at, cols);
         for (int64_t c = 0; j->q.data && c < cols; c++)
-            row[c] *= scale[r];
+            row[c] *= scale[wide ? c : r];
         if (j->q.data && j->x.dtype == DT_BF16)
             for (int64_t c = 0; c < cols; c++)
                 row[c] = bf16_round((float)row[c]);
@@ -102,11 +132,11 @@ void cpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tens
         0,
         plain,
         cpu_scratch(o, 0, cpu_threads(o) * cols),
-        cpu_scratch(o, 1, cpu_threads(o) * rows),
+        cpu_scratch(o, 1, cpu_threads(o) * (rows < cols ? cols : rows)),
     };
 
     assert(rows * n == x.rows && tensor_count(w) == tensor_count(x));
-    assert(!q.data || tensor_count(q) == x.rows);
+    assert(!q.data || tensor_count(q) == (rows < cols ? n * cols : x.rows));
     assert(w.dtype == DT_BF16 ? mant.dtype == DT_U16 : is_real(w));
     if (cpu_failed(o) || (gate && gate->skip))
         return;

@@ -27,11 +27,15 @@ OP(table_grad, struct tensor dtable, struct tensor dx, struct tensor dx2, const 
    bool add);
 /* out (T,D): out_t = table[row_t], both of one dtype or out of act; l's rows alone matter. */
 OP(gather, struct tensor out, struct tensor table, const struct lookup *l);
+/* x_t (P) <- x_t times row (token_{t-1} XOR token_t) mod R of signs (R,P), elementwise; row 0 where
+ * there is no token before. x (T,P), in place. With signs of +-1 its own backward. */
+OP(pair_signs, struct tensor x, struct tensor signs, const struct batch *b);
 
 /* -- residual stream ---------------------------------------------------- */
-/* out = sum_k coef_k x_k; y = Norm(out). out may be one of the x_k; y may be none. */
+/* out = sum_k coef_k x_k, with a term of some channels alone in those; y = Norm(out). out may be one
+ * of the x_k; y may be none. */
 OP(mix_norm, struct tensor out, struct tensor y, int n, const struct mix_term *in);
-/* g = dout + Norm'(dy + [dy12 on the first 12 channels]; out). Then for each term:
+/* g = dout + Norm'(dy + [dy12 on the first 12 channels]; out). Then for each term, in its channels:
  * dx_k (+)= coef_k g and dcoef_k += sum g x_k. dy, dy12 may be none. */
 OP(mix_norm_bwd, const struct mix_grad *d, struct tensor dout, struct tensor dy, struct tensor dy12,
    struct tensor out, int n, const struct mix_term *in);
@@ -47,6 +51,12 @@ OP(lanes_mix_bwd, const struct lanes_grad *d, const struct tensor dout[2], struc
 /* From the gradients g_i (T,D) of n places (at most INJECT_MAX) to those of the m streams that
  * joined there: dx (+)= sum_i coef_i g_i, dcoef_i += sum g_i x. */
 OP(inject_bwd, int n, const struct tensor *g, int m, const struct injection *in);
+/* Coefficients of each token: out (T,m) f32 = (gelu(pre) w^T + b) / 10, gelu(x) = x Phi(x). pre
+ * (T,K), w (m,K), b (m) of w's type. */
+OP(token_coefs, struct tensor out, struct tensor pre, struct tensor w, struct tensor b);
+/* With q = dout / 10: db += sum_t q, dw += q^T gelu(pre), dpre = (q w) gelu'(pre); dpre may be pre. */
+OP(token_coefs_bwd, struct tensor dpre, struct tensor dw, struct tensor db, struct tensor dout,
+   struct tensor pre, struct tensor w);
 /* out = x + kappa_t skip_t, kappa = 2 s(lambda) s(psi), psi_t = sum_{j<12} gate_j x0_tj. */
 OP(skip_gate, struct tensor out, struct tensor x, struct tensor skip, struct tensor x0,
    struct tensor gate, const real *lambda);
@@ -109,17 +119,21 @@ OP(attention_cached, struct tensor out, struct tensor q, struct tensor y, struct
 OP(attention_bwd, struct tensor dq, struct tensor dk, struct tensor dv, struct tensor dout,
    struct tensor q, struct tensor k, struct tensor v, struct tensor lse, struct tensor delta,
    const struct attn_shape *s);
-/* out_th = s(sum_{j<12} y_tj gate_hj) x_th. x, out (T,H E); gate (H,12). */
-OP(out_gate, struct tensor out, struct tensor x, struct tensor y, struct tensor gate, int heads);
+/* out_th = s(sum_{j<12} y_tj gate_hj) x_th. x, out (T,H E); gate (H,12). a not NULL: of what struct
+ * xsa makes of x. */
+OP(out_gate, struct tensor out, struct tensor x, struct tensor y, struct tensor gate, int heads,
+   const struct xsa *a);
 /* dx written (may be dout); dgate added; dy12 (T,12) written (so it must run before qkv_bwd).
  * delta (h,R) f32 written, R a multiple of T, h R = H T: sums over E channels of dx x, where
  * attention (which x is the result of) counts its R rows of h heads in the same memory. */
 OP(out_gate_bwd, struct tensor dx, struct tensor delta, struct tensor dgate, struct tensor dy12,
-   struct tensor dout, struct tensor x, struct tensor y, struct tensor gate, int heads);
+   struct tensor dout, struct tensor x, struct tensor y, struct tensor gate, int heads,
+   const struct xsa *a);
 
 /* -- head ------------------------------------------------------------------ */
 /* x (T,D), w (D,V). loss[0] += sum_t loss_t (unseeded); dx (T,D) written; dw (D,V) (+)=.
- * loss_t = sum_{k<n_mtp, t+k<T} mtp_k (lse_t - z_{t, tgt[t+k]}). */
+ * loss_t = sum_{k<n_mtp, t+k<T} mtp_k (lse_t - z_{t, tgt[t+k]}). With h->whole the gradient of lse_t
+ * has all mtp_k in the last rows, too. */
 OP(head_loss, real *loss, struct tensor dx, struct tensor dw, bool add, struct tensor x,
    struct tensor w, const struct head_loss *h);
 /* loss[0] += sum_t (lse_t - z_{t, tgt[t]}); never fp8. */
@@ -154,8 +168,8 @@ OP(muon_input, struct tensor x, struct tensor mom, struct tensor g, int n, bool 
  * columns when R > C) and A_ij <- s_i s_j A_ij, one rounding each; s = 0, and x with it, where a sum
  * is not finite (orthogonalisation.md 2, 3). */
 OP(polar, struct tensor x, int n, const double (*coef)[3], int iters, bool aol);
-/* The update from x (n R,C): row variance q (n R,1) f32 with beta2, norm-preserving; cautious
- * decay; master = w bits : mantissa bits (optimizers.md 4.3, 4.4). lr of matrix i is
+/* The update from x (n R,C): variance q f32 with beta2, one a row (n R,1) or, where R < C, one a
+ * column (n,C), norm-preserving; cautious decay; master = w bits : mantissa bits (optimizers.md 4.3, 4.4). lr of matrix i is
  * m->lr * lr_mul[i] (host array of n). w bf16 with mant u16, or w f32 with no mant. q none: x as it
  * is. plain: the decay has no mask. */
 OP(normuon, struct tensor w, struct tensor mant, struct tensor q, struct tensor x, int n,

@@ -45,7 +45,7 @@ typedef float real;
 #define DT_REAL DT_F32
 #endif
 
-enum { MIX_MAX = 4 };
+enum { MIX_MAX = 8 };
 enum { LANES_MAX = 5 };
 enum { INJECT_MAX = 12, INJECT_STREAMS = 2 };
 enum { FETCH_MAX = 4, FETCH_BYTES = 1024 };
@@ -139,15 +139,27 @@ struct attn_shape {
     float scale;
 };
 
+/* Exclusive attention (arXiv 2603.09078): of a head's result x the part along its own token's value
+ * is taken away: x - tanh(alpha) (x u) u, u = v / max(|v|, 1e-4). */
+struct xsa {
+    struct tensor v; /* (T,D): the values that attention read */
+    struct tensor alpha; /* (1,H) f32 */
+    struct tensor dv, dalpha; /* backward: (T,D) written; (1,H) added to */
+};
+
 struct mix_term {
-    struct tensor x; /* (T,D) */
+    struct tensor x; /* (T,D); (T,n) */
     const real *coef; /* NULL: 1 */
-    bool minus; /* the coefficient is -*coef; dcoef is that of *coef */
+    bool minus, plus_one; /* the coefficient is -*coef, or 1 + *coef; dcoef is that of *coef */
+    int stride; /* 0: one coefficient for all tokens; else token t's is coef[t stride] */
+    int64_t first, n; /* a term of so many channels of out alone, the same ones of an x of D; n = 0:
+                         of all */
 };
 struct mix_grad {
-    struct tensor dx; /* (T,D) or none; may be the same memory as dout */
+    struct tensor dx; /* of x's shape or none; may be the same memory as dout */
     bool add;
-    real *dcoef; /* NULL, or added to; several may be one number */
+    real *dcoef; /* NULL, or added to; several may be one number. With a stride: a number a token,
+                    written */
 };
 
 /* One term of a mix into two lanes. */
@@ -161,9 +173,10 @@ struct lanes_grad {
     real *dcoef[2]; /* NULL, or added to; several may be one number */
 };
 
-/* A stream that joins the residual stream, scaled, in n places. */
+/* A stream that joins the residual stream, scaled, in n places: its first channels, where it has
+ * fewer. */
 struct injection {
-    struct tensor x, dx; /* (T,D) */
+    struct tensor x, dx; /* (T,P), P <= D */
     bool add; /* to dx */
     const real *coef[INJECT_MAX]; /* NULL: not in this place */
     real *dcoef[INJECT_MAX]; /* NULL, or added to; several may be one number */
@@ -197,6 +210,8 @@ struct head_loss {
     const real *mtp; /* (n_mtp) weights in device memory */
     int n_mtp;
     real seed; /* dLoss/dloss_t: 1 / micro-steps */
+    bool whole; /* the gradient of each row has the sum of all mtp_k, also where t + k >= T */
+    bool bf16_sigmoid; /* s is rounded to bf16 */
     int block; /* rows of logits at a time, where they are kept in memory; 0: the fastest */
     bool fp8; /* e4m3 x, w and e5m2 gradient with the scales below */
     real x_scale, w_scale, g_scale;
