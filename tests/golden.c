@@ -80,11 +80,18 @@ static char *all_f32(const char *text)
     return copy;
 }
 
-int golden_recipe(struct recipe **r, const struct golden *g, const char *name, bool f32)
+/* The record whose parameters the file has. */
+static const char *record_of(const struct golden *g)
 {
-    const char *share = getenv("GPT_SHARE");
-    char path[512], set[8][64];
-    const char *overrides[8];
+    bool r84 = st_find(g->h, "param.qk_bank") || st_find(g->h, "init.qk_bank");
+    return r84 ? "record-84" : st_meta(g->h, "bigram_vocab") ? "record-74" : "record-61";
+}
+
+int golden_recipe(struct recipe **r, const struct golden *g, bool f32)
+{
+    const char *share = getenv("GPT_SHARE"), *name = record_of(g);
+    char path[512], set[12][64];
+    const char *overrides[12];
     int n = 0, heads = golden_int(g, "heads", 2), size = golden_int(g, "head_dim", 8);
     char *text;
     size_t bytes;
@@ -98,6 +105,12 @@ int golden_recipe(struct recipe **r, const struct golden *g, const char *name, b
     snprintf(set[n++], 64, "model.vocab=%d", golden_int(g, "vocab", 128));
     if (st_meta(g->h, "bigram_vocab"))
         snprintf(set[n++], 64, "model.bigram_rows=%d", golden_int(g, "bigram_vocab", 0));
+    if (!strcmp(name, "record-84")) {
+        snprintf(set[n++], 64, "model.bigram_width=%d", heads * size / 4);
+        snprintf(set[n++], 64, "model.bigram_signs=%d", golden_int(g, "sign_rows", 64));
+        snprintf(set[n++], 64, "precision.head_sigmoid=f32");
+        snprintf(set[n++], 64, "precision.mlp=bf16");
+    }
     snprintf(set[n++], 64, "model.block=%d", golden_int(g, "block_size", 128));
     snprintf(set[n++], 64, "precision.head_fp8=no");
     for (int i = 0; i < n; i++)

@@ -29,8 +29,10 @@ float *golden_floats(struct golden *g, const char *name, int64_t *n);
 int golden_int(const struct golden *g, const char *key, int dflt);
 /* Their name for a parameter of ours ("attn" -> "attn_bank"). */
 const char *golden_name(const char *label);
-/* share/recipes/NAME at the sizes of the file. f32: all parameters in f32. */
-int golden_recipe(struct recipe **r, const struct golden *g, const char *name, bool f32);
+/* Does the optimizer leave it alone? Such a parameter has no gradient in a file. */
+static inline bool golden_fixed(const struct param_spec *s) { return s->lr_mul[0] == 0; }
+/* The recipe of the file's record at its sizes. f32: all parameters in f32. */
+int golden_recipe(struct recipe **r, const struct golden *g, bool f32);
 
 /* Prints "  name  error  (tolerance)"; true when error <= tolerance. */
 bool golden_report(const char *name, double error, double tolerance);

@@ -50,8 +50,9 @@ static struct expected expect(const struct param_spec *s, const char *kind, enum
     };
     if (s->matrices > 1)
         e.shape[e.rank++] = s->matrices;
-    e.shape[e.rank++] = s->rows;
-    e.shape[e.rank++] = one_a_row(kind) ? 1 : s->cols;
+    bool column = s->rows < s->cols && !strcmp(kind, "second_momentum");
+    e.shape[e.rank++] = column ? 1 : s->rows;
+    e.shape[e.rank++] = one_a_row(kind) && !column ? 1 : s->cols;
     return e;
 }
 

@@ -13,6 +13,8 @@ static const struct bank_names {
     const char *part[4];
 } banks[] = {
     { "attn", offsetof(struct layer_spec, bank), 4, { "attn.q", "attn.k", "attn.v", "attn.o" } },
+    { "qk_bank", offsetof(struct layer_spec, bank), 2, { "attn.q", "attn.k" } },
+    { "vo_bank", offsetof(struct layer_spec, bank), 2, { "attn.v", "attn.o" } },
     { "mlp", offsetof(struct layer_spec, mlp), 2, { "mlp.fc", "mlp.proj" } },
     { "attn_gate_bank", offsetof(struct layer_spec, out_gate), 1, { "attn_gate" } },
     { "ve_gate_bank", offsetof(struct layer_spec, value_gate), 1, { "ve_gate" } },
@@ -47,14 +49,24 @@ static int spare_at(const struct recipe *r, int matrix)
     return -1;
 }
 
+static void name_part(struct part_name *p, int layer, const char *part, int piece)
+{
+    int n = snprintf(p->name, sizeof p->name, "layers.%d.%s", layer, part);
+    if (piece >= 0 && n < (int)sizeof p->name)
+        snprintf(p->name + n, sizeof p->name - (size_t)n, ".%d", piece);
+}
+
 static int name_bank(const struct recipe *r, const struct param_spec *s, const struct bank_names *b,
                      struct name_map *m)
 {
-    if (s->matrices % b->parts)
+    /* Q and K may be several matrices each, of some heads. */
+    bool cut = b->index == offsetof(struct layer_spec, bank) && s->rows < r->width;
+    int64_t group = cut && r->width % s->rows == 0 ? r->width / s->rows : 1;
+    if (s->matrices % (b->parts * group))
         return 0;
     for (int64_t u = 0; u < s->matrices; u++) {
-        int layer = layer_at(r, b, (int)(u / b->parts));
-        const char *part = b->part[u % b->parts];
+        int layer = layer_at(r, b, (int)(u / (b->parts * group)));
+        const char *part = b->part[u / group % b->parts];
         struct part_name *p = add(m);
         if (!p)
             return GPT_SYSTEM;
@@ -67,7 +79,7 @@ static int name_bank(const struct recipe *r, const struct param_spec *s, const s
         if (layer < 0)
             snprintf(p->name, sizeof p->name, "%s.padding.%d", s->label, (int)u);
         else
-            snprintf(p->name, sizeof p->name, "layers.%d.%s", layer, part);
+            name_part(p, layer, part, group > 1 ? (int)(u % group) : -1);
     }
     return 0;
 }

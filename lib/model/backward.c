@@ -36,6 +36,19 @@ static void mlp_backward(struct model *m, struct acts *a, struct layer_acts *l, 
     o->linear_bwd_x(o, a->dy, l->post, w1, NULL, false);
 }
 
+static void attention_done(struct model *m, int i)
+{
+    int64_t d = m->recipe->width, at = m->recipe->layers[i].bank;
+
+    if (attention_apart(m, i)) {
+        take_attention_grad(m, i);
+        rows_done(m, m->p.qk_bank, 2 * d * at, 2 * d);
+        rows_done(m, m->p.vo_bank, 2 * d * at, 2 * d);
+    } else {
+        rows_done(m, attention_bank(m, i), attention_row(m, i), 4 * d);
+    }
+}
+
 /* From the gradient of attention's product to dy and dy12, the gradients of its input. */
 static void attention_backward(struct model *m, struct acts *a, struct layer_acts *l, int i,
                                const struct batch *b)
@@ -54,6 +67,7 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
     struct tensor dproduct = attention_branch_grad(m, a, i);
     struct qkv_shape qs;
     struct attn_shape as;
+    struct xsa xsa = layer_xsa_of(m, l, i);
 
     layer_shapes(m, i, b, &qs, &as);
     if (spec->value >= 0) {
@@ -64,35 +78,39 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
                     p->out[i].value, add);
     o->linear_bwd_x(o, a->dy, dproduct, wo, p->out[i].value, false);
     delta = tensor_shape(a->delta, as.heads, as.rows);
-    o->out_gate_bwd(o, a->dy, delta, dgate, a->dy12, a->dy, l->out, l->y, gate, (int)heads, NULL);
+    o->out_gate_bwd(o, a->dy, delta, dgate, a->dy12, a->dy, l->out, l->y, gate, (int)heads,
+                    xsa.v.data ? &xsa : NULL);
     o->attention_bwd(o, l->dq, l->dk, l->dv, a->dy, l->q, l->k, l->v, l->lse, delta, &as);
+    stream_values_bwd(m, a, i);
     o->qkv_bwd(o, l->dqkv, l->drows, dvalue_gate, a->dy12, l->dq, l->dk, l->dv, l->qkv, &qs,
                m->rope, l->y, value_gate, value_rows(m, i, false), b);
     o->linear_bwd_w(o, tensor_rows(g, 0, 3 * d), p->qkv[i].grad, l->dqkv, l->y, wqkv,
                     p->qkv[i].value, add);
-    rows_done(m, home, attention_row(m, i), 4 * d);
+    attention_done(m, i);
     o->linear_bwd_x(o, a->dy, l->dqkv, wqkv, p->qkv[i].value, false);
 }
 
-/* The gradient of a table is computed at the first of its layers (at most two read it); that of the
- * parameter is final at the first layer that reads any of its tables. */
+/* The gradient of a table is computed at the first of its readers (two at most); that of the
+ * parameter is final at the first that reads any of its tables. */
 static void value_backward(struct model *m, struct acts *a, int i, const struct batch *b)
 {
-    const struct layer_spec *l = m->recipe->layers;
-    int other = -1;
+    const struct recipe *r = m->recipe;
+    int param, slot, param_k, slot_k, other = -1;
     bool last = true;
 
-    if (l[i].value < 0)
+    if (!layer_table(r, i, &param, &slot))
         return;
-    for (int k = 0; k < m->recipe->n_layers; k++) {
-        if (k != i && l[k].value == l[i].value && l[k].value_slot == l[i].value_slot)
+    for (int k = 0; k <= r->n_layers; k++) {
+        if (!layer_table(r, k, &param_k, &slot_k) || param_k != param)
+            continue;
+        if (k != i && slot_k == slot)
             other = k;
-        last &= k >= i || l[k].value != l[i].value;
+        last &= k >= i;
     }
     if (other >= 0 && other < i)
         return;
-    struct param *p = &m->banks->p[l[i].value];
-    m->ops->table_grad(m->ops, value_rows(m, i, true), a->layer[i].drows,
+    struct param *p = &m->banks->p[param];
+    m->ops->table_grad(m->ops, table_rows(m, param, slot, true), a->layer[i].drows,
                        other >= 0 ? a->layer[other].drows : NO_TENSOR, &b->token, !p->fresh);
     if (last)
         done(m, p);
@@ -141,18 +159,27 @@ void model_backward(struct model *m, struct acts *a, const struct batch *b)
 {
     struct ops *o = m->ops;
     const struct model_params *p = &m->p;
+    struct param *const attention[] = { p->attn, p->qk_bank, p->vo_bank };
 
     stream_end_bwd(m, a);
-    clear_padding(m, p->attn, 4LL * m->recipe->width);
+    value_backward(m, a, m->recipe->n_layers, b);
+    for (int k = 0; k < 3; k++)
+        if (attention[k])
+            clear_padding(m, attention[k], (k ? 2LL : 4LL) * m->recipe->width);
     clear_padding(m, p->mlp, m->recipe->mlp_width);
     for (int i = m->recipe->n_layers - 1; i >= 0; i--)
         layer_backward(m, a, i, b);
-    p->mlp->fresh = p->attn->fresh = false;
+    p->mlp->fresh = false;
+    for (int k = 0; k < 3; k++)
+        if (attention[k])
+            attention[k]->fresh = false;
     stream_begin_bwd(m, a);
     o->embed_bwd(o, a->dy, p->smear_gate->g, p->smear->grad, a->dx0, p->embed->w, p->smear_gate->w,
                  p->smear->value, b);
     o->table_grad(o, p->embed->g, a->dy, NO_TENSOR, &b->token, !p->embed->fresh);
     done(m, p->embed);
+    if (p->bigram_sign_table)
+        o->pair_signs(o, a->dbigram, p->bigram_sign_table->w, b);
     if (p->bigram_embed) {
         o->table_grad(o, p->bigram_embed->g, a->dbigram, NO_TENSOR, &b->bigram,
                       !p->bigram_embed->fresh);

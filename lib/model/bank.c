@@ -22,13 +22,14 @@ int64_t mlp_fp8_bytes(const struct recipe *r)
 
 int64_t param_used(const struct recipe *r, const struct param_spec *s)
 {
-    bool attn = !strcmp(s->label, "attn"), mlp = !strcmp(s->label, "mlp");
+    bool mlp = !strcmp(s->label, "mlp"), whole = !strcmp(s->label, "attn");
+    bool attn = whole || !strcmp(s->label, "qk_bank") || !strcmp(s->label, "vo_bank");
     int64_t last = 0, unit = s->matrices > 1 ? s->rows : 1;
     for (int i = 0; i < r->n_layers && (attn || mlp); i++) {
         int64_t at = attn ? r->layers[i].bank : r->layers[i].mlp;
         last = at >= last ? at + 1 : last;
     }
-    int64_t rows = last * (attn ? 4LL * r->width : 2LL * r->mlp_width);
+    int64_t rows = last * (mlp ? 2LL * r->mlp_width : (whole ? 4LL : 2LL) * r->width);
     for (int i = 0; i < r->n_layers && mlp; i++) {
         int64_t upto = (r->layers[i].spare + 1LL) * r->mlp_width;
         rows = upto > rows ? upto : rows;

@@ -2,32 +2,39 @@
 #include "model/model.h"
 
 /* Attn(y), record-61.md 2.4; plus the stream, where no mix adds it. */
-static void attention_forward(struct model *m, struct layer_acts *l, int i, const struct batch *b)
+static void attention_forward(struct model *m, struct acts *a, int i, const struct batch *b)
 {
     struct ops *o = m->ops;
+    struct layer_acts *l = &a->layer[i];
     const struct model_params *p = &m->p;
     const struct layer_spec *spec = &m->recipe->layers[i];
     int64_t d = m->recipe->width, heads = m->recipe->heads;
     bool mixes = attention_mixes(m->recipe, i);
-    struct tensor bank = attention_weight(m, i, false);
+    struct tensor bank;
     struct tensor gate = bank_rows(p->attn_gate_bank->w, heads, spec->out_gate);
     struct tensor value_gate = NO_TENSOR;
     struct qkv_shape qs;
     struct attn_shape as;
+    struct xsa xsa = layer_xsa_of(m, l, i);
 
     layer_shapes(m, i, b, &qs, &as);
     model_need(m, attention_bank(m, i));
+    if (p->vo_bank)
+        model_need(m, p->vo_bank);
+    bank = attention_weight(m, i, false);
     if (spec->value >= 0) {
         model_need(m, &m->banks->p[spec->value]);
         value_gate = bank_rows(p->ve_gate_bank->w, heads, spec->value_gate);
     }
     o->linear(o, l->qkv, l->y, tensor_rows(bank, 0, 3 * d), p->qkv[i].value, NO_TENSOR);
     o->qkv(o, l->q, l->k, l->v, l->qkv, &qs, m->rope, l->y, value_gate, value_rows(m, i, false), b);
+    stream_values(m, a, i);
     if (m->cache) {
         o->attention_cached(o, l->gated, l->q, l->y, gate, &m->cache[i], &as);
     } else {
         o->attention(o, l->out, l->lse, l->q, l->k, l->v, &as);
-        o->out_gate(o, l->gated, l->out, l->y, gate, (int)heads, NULL);
+        o->out_gate(o, l->gated, l->out, l->y, gate, (int)heads,
+                    xsa.v.data ? &xsa : NULL);
     }
     o->linear(o, mixes ? l->o : l->attended, l->gated, tensor_rows(bank, 3 * d, d), p->out[i].value,
               mixes ? NO_TENSOR : l->mixed);
@@ -74,17 +81,19 @@ void model_forward(struct model *m, struct acts *a, const struct batch *b)
     if (p->bigram_embed) {
         model_need(m, p->bigram_embed);
         o->gather(o, a->bigram, p->bigram_embed->w, &b->bigram);
+        if (p->bigram_sign_table)
+            o->pair_signs(o, a->bigram, p->bigram_sign_table->w, b);
     }
     stream_begin(m, a);
     for (int i = 0; i < m->recipe->n_layers; i++) {
-        stream_enter(m, a, i);
+        stream_enter(m, a, i, b);
         if (layer_attends(m->recipe, i))
-            attention_forward(m, &a->layer[i], i, b);
+            attention_forward(m, a, i, b);
         stream_attended(m, a, i);
         mlp_forward(m, &a->layer[i], i, a->train);
         stream_leave(m, a, i);
     }
-    stream_end(m, a);
+    stream_end(m, a, b);
 }
 
 void model_eval(struct model *m, const struct batch *b, real *loss)

@@ -141,6 +141,10 @@ static int draw_piece(void *arg, int at)
             rng_normals(&rng, index, m, x);
             for (int64_t j = 0; j < m; j++)
                 put(s, out, i + j, init->value * x[j]);
+        } else if (init->kind == INIT_SIGN) {
+            rng_normals(&rng, index, m, x);
+            for (int64_t j = 0; j < m; j++)
+                put(s, out, i + j, x[j] < 0 ? -1 : 1);
         }
     }
     return 0;

@@ -52,7 +52,8 @@ static void plan_attention(const struct recipe *r, struct planner *p, struct lay
 /* Is the stream that enters layer i read again later on? */
 static bool stream_kept(const struct recipe *r, int i)
 {
-    return i == 0 || i == r->backout + 1 || (r->skip_tap == SKIP_LAYER && i == r->skip_from + 1);
+    return i == 0 || stream_read_again(r, i) ||
+           (r->skip_tap == SKIP_LAYER && i == r->skip_from + 1);
 }
 
 /* The streams that enter layer i. In evaluation the layers share one buffer, but for the streams
@@ -61,7 +62,7 @@ static void plan_streams(const struct recipe *r, struct planner *p, struct acts 
                          bool train, int i)
 {
     struct layer_acts *l = &a->layer[i];
-    bool own = i > 0 || (r->inject == INJECT_AFTER && r->bigram_rows);
+    bool own = i > 0 || (r->inject == INJECT_AFTER && r->bigram_rows && !r->bigram_in_x0);
     int first = 1; /* the first layer whose input need not be kept */
 
     while (stream_kept(r, first))
@@ -83,9 +84,10 @@ static void plan_layer(const struct recipe *r, struct planner *p, struct acts *a
     struct layer_acts *l = &a->layer[i];
     bool attends = !train || layer_attends(r, i), two = layer_two_lanes(r, i);
 
-    if (r->inject == INJECT_BEFORE)
+    if (r->inject == INJECT_BEFORE || layer_adds(r, i, TOKEN_STREAM))
         l->mixed = take(p, p->act, T, d);
-    l->y = take(p, p->act, T, d);
+    l->y = r->attend_as >= 0 && i > r->attend_as ? a->layer[r->attend_as].y
+                                                 : take(p, p->act, T, d);
     l->y2 = l->y;
     l->attended = r->inject == INJECT_BEFORE   ? l->mixed
                   : r->inject_bare && !attends ? take(p, p->act, T, d)
@@ -98,7 +100,7 @@ static void plan_layer(const struct recipe *r, struct planner *p, struct acts *a
         train || f > SHARED * d ? take(p, p->act, T, f) : tensor_of(l->qkv.data, p->act, T, f);
     /* The backward reads a product that a learnable coefficient multiplies. */
     l->o = l->m = a->product;
-    if (train && attends && (two || r->post_single))
+    if (train && attends && (two || r->post_single || recipe_token_role(r, i, TOKEN_ATTN)))
         l->o = take(p, p->act, T, d);
     bool keeps_m = train && mlp_mixes(r) && !mlp_folds(r, i);
     if (keeps_m)
@@ -118,6 +120,8 @@ static void share_layer(const struct recipe *r, struct planner *p, struct acts *
     *l = *shared;
     l->in = own.in;
     l->in1 = own.in1;
+    l->mixed = layer_adds(r, i, TOKEN_STREAM) ? own.mixed : l->mixed;
+    l->rows = own.rows;
     if (!layer_attends(r, i)) {
         l->attended = r->inject == INJECT_BEFORE ? l->mixed : r->inject_bare ? l->attended : l->in;
         l->y2 = l->y;
@@ -133,17 +137,48 @@ static void plan_backward(const struct recipe *r, struct planner *p, struct acts
 
     for (int i = 0; i < r->n_layers; i++)
         branch |= attention_mixes(r, i);
-    struct tensor *const wide[] = { &a->dx, &a->dy, &a->dx0, &a->dskip, &a->dbackout };
+    struct tensor *const wide[] = { &a->dx, &a->dy, &a->dx0, &a->dskip };
     for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
         *wide[i] = take(p, p->act, T, d);
+    for (int i = 1; i <= r->n_layers; i++)
+        if (stream_read_again(r, i))
+            a->din[i] = take(p, p->act, T, d);
     if (branch)
         a->dbranch = take(p, p->act, T, d);
     if (r->lanes >= 0)
         a->dx1 = take(p, p->act, T, d);
     if (r->bigram_rows)
-        a->dbigram = take(p, p->act, T, d);
+        a->dbigram = take(p, p->act, T, r->bigram_width);
     a->dy12 = take(p, p->act, T, GATE_WIDTH);
     a->delta = take(p, DT_REAL, r->heads, T);
+}
+
+/* What [token_coefs] needs: the MLPs' outputs, and rows of tables. */
+static void plan_tokens(const struct recipe *r, struct planner *p, struct acts *a, int64_t T,
+                        bool train)
+{
+    int n[MAX_TOKEN_TERMS] = { 0 }; /* coefficients of each block */
+
+    for (int k = 0; k < r->n_token_terms; k++) {
+        const struct token_term *t = &r->token_terms[k];
+        n[t->block] += t->parts;
+        if (t->source != SOURCE_TABLE || a->layer[t->layer].rows.rows)
+            continue;
+        a->layer[t->layer].rows = take(p, p->act, T, r->width);
+        if (train && t->layer == r->n_layers)
+            a->layer[t->layer].drows = take(p, p->act, T, r->width);
+    }
+    for (int b = 0; b < r->n_token_blocks; b++) {
+        a->hidden[b] = take(p, p->act, T, r->token_hidden);
+        a->coefs[b] = take(p, DT_REAL, T, n[b]);
+        a->dcoefs[b] = train ? take(p, DT_REAL, T, n[b]) : NO_TENSOR;
+    }
+    for (int k = 0; k < r->n_token_terms; k++) {
+        const struct token_term *t = &r->token_terms[k];
+        real *value = a->coefs[t->block].data, *grad = a->dcoefs[t->block].data;
+        a->token[k] = (struct scalar){ value ? value + t->first : NULL,
+                                       grad ? grad + t->first : NULL, n[t->block] };
+    }
 }
 
 /* The same function computes the size of the arena (base NULL) and its layout. */
@@ -157,7 +192,8 @@ static size_t plan_acts(const struct recipe *r, struct planner *p, struct acts *
     a->train = train;
     a->x0 = take(p, p->act, T, d);
     if (r->bigram_rows)
-        a->bigram = take(p, p->act, T, d);
+        a->bigram = take(p, p->act, T, r->bigram_width);
+    plan_tokens(r, p, a, T, train);
     if (mlp_mixes(r) || attention_mixes(r, 0))
         a->product = take(p, p->act, T, d);
     for (int i = 0; i <= r->n_layers; i++) {
@@ -166,8 +202,11 @@ static size_t plan_acts(const struct recipe *r, struct planner *p, struct acts *
             plan_layer(r, p, a, T, train, i);
         if (i == 0)
             shared = a->layer[0];
-        if (i < r->n_layers && !train)
+        if (i < r->n_layers && !train) {
+            if (i && layer_adds(r, i, TOKEN_STREAM))
+                a->layer[i].mixed = take(p, p->act, T, d);
             share_layer(r, p, a, &shared, T, i);
+        }
     }
     if (!train && r->skip_from >= 0 && r->skip_tap == SKIP_ATTENTION)
         a->layer[r->skip_from].attended = take(p, p->act, T, d);
@@ -210,6 +249,7 @@ static void find_scalar(const struct model *m, const char *name, struct scalar *
         return;
     const struct param *p = &m->banks->p[s->param];
     for (int k = 0; k < (count > 1 ? m->recipe->n_layers : 1); k++) {
+        out[k].stride = 0;
         out[k].value = (const real *)p->w.data + s->first + k * s->stride;
         out[k].grad = p->g.data ? (real *)p->g.data + s->first + k * s->stride : NULL;
     }
@@ -244,6 +284,14 @@ int model_init_to(struct model *m, struct banks *b, int tokens, int val_tokens, 
     m->rope.table = tensor_of(NULL, o->act, 2 * positions, r->head_dim / 2);
     m->rope.table.data = o->alloc(o, tensor_bytes(m->rope.table), "rotary table");
     m->mtp = o->alloc(o, MAX_MTP * sizeof(real), "MTP weights");
+    if (m->p.qk_bank) {
+        const struct param *p = m->p.qk_bank;
+        m->attn_w = tensor_of(NULL, p->w.dtype, 4LL * r->width, r->width);
+        m->attn_w.data = o->alloc(o, tensor_bytes(m->attn_w), "attention's matrices");
+        m->attn_g = tensor_of(NULL, p->g.dtype, 4LL * r->width, r->width);
+        if (p->g.data)
+            m->attn_g.data = o->alloc(o, tensor_bytes(m->attn_g), "their gradient");
+    }
     real *half = o->alloc(o, sizeof *half, "a constant");
     o->upload(o, half, &(real){ 0.5 }, sizeof *half);
     m->p.half.value = half;
@@ -273,9 +321,14 @@ struct tensor bank_rows(struct tensor bank, int64_t rows, int64_t matrix)
     return tensor_rows(bank, rows * matrix, rows);
 }
 
+bool attention_apart(const struct model *m, int i)
+{
+    return m->p.qk_bank && m->recipe->layers[i].spare < 0;
+}
+
 struct param *attention_bank(const struct model *m, int i)
 {
-    return m->recipe->layers[i].spare >= 0 ? m->p.mlp : m->p.attn;
+    return m->recipe->layers[i].spare >= 0 ? m->p.mlp : m->p.attn ? m->p.attn : m->p.qk_bank;
 }
 
 int64_t attention_row(const struct model *m, int i)
@@ -285,20 +338,63 @@ int64_t attention_row(const struct model *m, int i)
                          : 4LL * m->recipe->width * l->bank;
 }
 
-struct tensor attention_weight(const struct model *m, int i, bool grad)
+struct tensor table_rows(const struct model *m, int param, int slot, bool grad)
 {
-    const struct param *p = attention_bank(m, i);
-    return tensor_rows(grad ? p->g : p->w, attention_row(m, i), 4LL * m->recipe->width);
+    const struct param *p = &m->banks->p[param];
+    return bank_rows(grad ? p->g : p->w, m->recipe->vocab, slot);
 }
 
 struct tensor value_rows(const struct model *m, int i, bool grad)
 {
-    const struct recipe *r = m->recipe;
-    const struct layer_spec *l = &r->layers[i];
-    if (l->value < 0)
-        return NO_TENSOR;
-    const struct param *p = &m->banks->p[l->value];
-    return bank_rows(grad ? p->g : p->w, r->vocab, l->value_slot);
+    const struct layer_spec *l = &m->recipe->layers[i];
+    return l->value < 0 ? NO_TENSOR : table_rows(m, l->value, l->value_slot, grad);
+}
+
+bool layer_table(const struct recipe *r, int i, int *param, int *slot)
+{
+    *param = i < r->n_layers ? r->layers[i].value : -1;
+    *slot = i < r->n_layers ? r->layers[i].value_slot : 0;
+    for (int k = 0; k < r->n_token_terms; k++)
+        if (r->token_terms[k].layer == i && r->token_terms[k].source == SOURCE_TABLE)
+            *param = r->token_terms[k].table, *slot = r->token_terms[k].slot;
+    return *param >= 0;
+}
+
+/* The halves of a layer's matrices in two banks, and where they are put together. */
+static void attention_halves(struct model *m, int i, bool grad, struct tensor bank[2],
+                             struct tensor whole[2])
+{
+    int64_t half = 2LL * m->recipe->width;
+    const struct param *const p[] = { m->p.qk_bank, m->p.vo_bank };
+
+    for (int k = 0; k < 2; k++) {
+        bank[k] = bank_rows(grad ? p[k]->g : p[k]->w, half, m->recipe->layers[i].bank);
+        whole[k] = bank_rows(grad ? m->attn_g : m->attn_w, half, k);
+    }
+}
+
+struct tensor attention_weight(struct model *m, int i, bool grad)
+{
+    struct tensor bank[2], whole[2];
+
+    if (!attention_apart(m, i)) {
+        const struct param *p = attention_bank(m, i);
+        return tensor_rows(grad ? p->g : p->w, attention_row(m, i), 4LL * m->recipe->width);
+    }
+    attention_halves(m, i, grad, bank, whole);
+    for (int k = 0; k < 2; k++)
+        if (!grad || !m->p.qk_bank->fresh)
+            m->ops->copy(m->ops, whole[k], bank[k]);
+    return grad ? m->attn_g : m->attn_w;
+}
+
+void take_attention_grad(struct model *m, int i)
+{
+    struct tensor bank[2], whole[2];
+
+    attention_halves(m, i, true, bank, whole);
+    for (int k = 0; k < 2; k++)
+        m->ops->copy(m->ops, bank[k], whole[k]);
 }
 
 struct head_loss model_head(const struct model *m, const struct batch *b)
@@ -316,6 +412,8 @@ struct head_loss model_head(const struct model *m, const struct batch *b)
         .w_scale = (real)r->w_scale,
         .g_scale = (real)(r->g_scale * (r->head_scale_micro ? share : 1) * r->loss_scale),
         .w8 = m->p.lm_head->fp8.codes,
+        .whole = r->mtp_whole,
+        .bf16_sigmoid = r->head_sigmoid_bf16,
         .cap_a = (real)r->cap_a,
         .cap_b = (real)r->cap_b,
         .cap_c = (real)r->cap_c,
@@ -340,7 +438,8 @@ void layer_shapes(const struct model *m, int i, const struct batch *b, struct qk
         .head_dim = r->head_dim,
         .paired = pair == 2,
         .key_offset = m->cache ? KEY_OFFSET_NONE : layer_key_offset(r, i),
-        .split_gate = pair == 1 && r->value_input == VALUE_SPLIT,
+        .split_gate = r->value_input == VALUE_SPLIT_ALL ||
+                      (pair == 1 && r->value_input == VALUE_SPLIT),
         .cache = m->cache ? &m->cache[i] : NULL,
     };
     *s = (struct attn_shape){

@@ -27,13 +27,15 @@
 struct scalar {
     const real *value;
     real *grad;
+    int stride; /* of a coefficient of each token; 0: one for all */
 };
 
 /* Activations of a layer that the backward reads. */
 struct layer_acts {
     struct tensor in; /* (T,D) residual stream; layer i's output is in of i+1 */
     struct tensor in1; /* (T,D) its second lane, where there are two */
-    struct tensor mixed; /* (T,D) `in` with x0 and bigrams, where they are added before attention */
+    struct tensor rows; /* (T,D) of the table that [token_coefs] names for it */
+    struct tensor mixed; /* (T,D) `in` with x0 and bigrams, or other streams, added before attention */
     struct tensor y; /* (T,D) norm of mixed, or of in: input of attention and gates */
     struct tensor qkv; /* (T,3D) raw */
     struct tensor q, k, v; /* (T,D) input of attention */
@@ -47,7 +49,7 @@ struct layer_acts {
     /* Gradients; they reuse the memory of m, post, and q, k, v, which are read before. */
     struct tensor g; /* (T,D) of the stream, where x0 and bigrams are added after attention */
     struct tensor dq, dk, dv; /* (T,D) */
-    struct tensor drows; /* (T,D) of the value-embedding rows */
+    struct tensor drows; /* (T,D) of the value-embedding rows; before, what XSA gives of dv */
     struct tensor dqkv; /* (T,3D) */
 };
 
@@ -57,13 +59,18 @@ struct acts {
     bool train; /* else an evaluation, whose MLPs are never in fp8 */
     struct layer_acts layer[MAX_LAYERS + 1]; /* the last holds only `in`: the output */
     struct tensor x0, z, y; /* (T,D): input, head's input before and after its norm */
-    struct tensor bigram; /* (T,D): rows of the bigram table */
+    struct tensor bigram; /* (T,P): rows of the bigram table */
     struct tensor product; /* (T,D): an o or m that the backward does not read */
     struct tensor dx, dx1; /* (T,D) gradients of the lanes */
     struct tensor dy; /* (T,D) of the input of attention, MLP or head */
     struct tensor dbranch; /* (T,D) of o or m */
-    struct tensor dx0, dbigram, dskip, dbackout; /* (T,D) */
-    bool have_dx0, have_dbigram; /* have been written: further gradients are added */
+    struct tensor dx0, dbigram, dskip; /* (T,D) */
+    struct tensor din[MAX_LAYERS + 1]; /* (T,D) of `in` where it is read again later, by those who do */
+    bool have_dx0, have_dbigram, have_din[MAX_LAYERS + 1]; /* written: further gradients are added */
+    /* The MLPs of [token_coefs], by block: hidden layer before its activation, outputs, their
+     * gradients; and of each row the coefficient. */
+    struct tensor hidden[MAX_TOKEN_TERMS], coefs[MAX_TOKEN_TERMS], dcoefs[MAX_TOKEN_TERMS];
+    struct scalar token[MAX_TOKEN_TERMS];
     struct tensor dy12; /* (T,12) */
     struct tensor delta; /* (H,T) of attention's result and its gradient */
 };
@@ -86,6 +93,7 @@ struct model {
     size_t arena_bytes;
     struct rope rope;
     real *mtp; /* device: MTP weights of the step */
+    struct tensor attn_w, attn_g; /* (4D,D) of a layer, put together where Q, K and V, O are apart */
     struct step_schedule schedule;
     double attn_scale;
     const struct kv_cache *cache; /* of each layer, while rows are tokens of sequences that grow
@@ -125,12 +133,20 @@ void model_acts(const struct model *m, struct acts *a, int tokens, bool train);
  * weight (grad: as gradient). */
 struct param *attention_bank(const struct model *m, int i);
 int64_t attention_row(const struct model *m, int i);
-struct tensor attention_weight(const struct model *m, int i, bool grad);
 /* One matrix of a bank of matrices of `rows` rows. */
 struct tensor bank_rows(struct tensor bank, int64_t rows, int64_t matrix);
 void model_forward(struct model *m, struct acts *a, const struct batch *b);
 void model_backward(struct model *m, struct acts *a, const struct batch *b);
 struct head_loss model_head(const struct model *m, const struct batch *b);
+/* Are they in two banks? Then attention_weight puts them together. */
+bool attention_apart(const struct model *m, int i);
+/* Q, K, V, O of layer i (4D,D). With grad the gradient, which take_attention_grad takes back to the two
+ * banks. */
+struct tensor attention_weight(struct model *m, int i, bool grad);
+void take_attention_grad(struct model *m, int i);
+/* Which table of value rows layer i reads, in [layers] or [token_coefs]; n_layers: before the head. */
+bool layer_table(const struct recipe *r, int i, int *param, int *slot);
+struct tensor table_rows(const struct model *m, int param, int slot, bool grad);
 enum key_offset layer_key_offset(const struct recipe *r, int i);
 /* With a cache the key offset is left to the cache. */
 void layer_shapes(const struct model *m, int i, const struct batch *b, struct qkv_shape *q,
@@ -144,14 +160,23 @@ bool layer_two_lanes(const struct recipe *r, int i);
 /* Is the product of attention (the MLP) added to the stream by a mix, or by the product itself? */
 bool attention_mixes(const struct recipe *r, int i);
 bool mlp_mixes(const struct recipe *r);
+/* Of the layer's attention; none where it is not exclusive. */
+struct xsa layer_xsa_of(const struct model *m, const struct layer_acts *l, int i);
+/* Is the stream that enters layer i read again by a later one, so that its gradient has two parts? */
+bool stream_read_again(const struct recipe *r, int i);
+/* Are other streams added to the one that enters layer i, with coefficients of tokens? To its values? */
+bool layer_adds(const struct recipe *r, int i, enum token_role role);
+/* Those of attention's values, in place; l->drows holds what dv lacks of XSA. */
+void stream_values(struct model *m, struct acts *a, int i);
+void stream_values_bwd(struct model *m, struct acts *a, int i);
 /* Does the MLP's lambda scale its second product? */
 bool mlp_folds(const struct recipe *r, int i);
 /* The stream before layer 0, before attention, after it, after the MLP; before the head. */
 void stream_begin(struct model *m, struct acts *a);
-void stream_enter(struct model *m, struct acts *a, int i);
+void stream_enter(struct model *m, struct acts *a, int i, const struct batch *b);
 void stream_attended(struct model *m, struct acts *a, int i);
 void stream_leave(struct model *m, struct acts *a, int i);
-void stream_end(struct model *m, struct acts *a);
+void stream_end(struct model *m, struct acts *a, const struct batch *b);
 /* The backward of each, in reverse order. They take and leave the gradients of the lanes in dx and
  * dx1, read in dy (and dy12) the gradient of the norm that the forward made, and write the gradient
  * of the product to attention_branch_grad or mlp_branch_grad. */

@@ -18,7 +18,7 @@ enum { RECIPE_MAX = 1 << 20 }; /* bytes of text */
 static bool is_table(const char *section)
 {
     return !strcmp(section, "layers") || !strcmp(section, "parameters") ||
-           !strcmp(section, "scalars") || !strcmp(section, "stages") || !strcmp(section, "states");
+           !strcmp(section, "scalars") || !strcmp(section, "stages") || !strcmp(section, "states") || !strcmp(section, "token_coefs");
 }
 
 static char *trim(char *s)
@@ -355,3 +355,35 @@ const struct scalar_spec *recipe_scalar(const struct recipe *r, const char *name
             return &r->scalars[i];
     return NULL;
 }
+
+const struct token_term *recipe_token_role(const struct recipe *r, int i, enum token_role role)
+{
+    for (int k = 0; k < r->n_token_terms; k++)
+        if (r->token_terms[k].layer == i && r->token_terms[k].role == role)
+            return &r->token_terms[k];
+    return NULL;
+}
+
+bool recipe_reads_table(const struct recipe *r, int i, int param, int slot)
+{
+    if (i < r->n_layers && r->layers[i].value == param && r->layers[i].value_slot == slot)
+        return true;
+    for (int k = 0; k < r->n_token_terms; k++) {
+        const struct token_term *t = &r->token_terms[k];
+        if (t->layer == i && t->source == SOURCE_TABLE && t->table == param && t->slot == slot)
+            return true;
+    }
+    return false;
+}
+
+bool recipe_reads(const struct recipe *r, int param)
+{
+    bool reads = false;
+    for (int i = 0; i < r->n_layers; i++)
+        reads |= r->layers[i].value == param;
+    for (int k = 0; k < r->n_token_terms; k++)
+        reads |= r->token_terms[k].source == SOURCE_TABLE && r->token_terms[k].table == param;
+    return reads;
+}
+
+bool recipe_split_attn(const struct recipe *r) { return recipe_param(r, "qk_bank") >= 0; }

@@ -31,6 +31,7 @@ enum {
     MAX_STAGES = 8,
     MAX_POLAR = 10,
     MAX_CYCLE = 8,
+    MAX_TOKEN_TERMS = 32, /* rows of [token_coefs] */
     LABEL_SIZE = 32
 };
 
@@ -44,12 +45,12 @@ enum key_channels { KEYS_QUARTERS, KEYS_HALF };
 enum head_fp8 { HEAD_FP8_NO, HEAD_FP8_YES, HEAD_FP8_REQUIRE };
 enum mlp_fp8 { MLP_BF16, MLP_FP8, MLP_FP8_REQUIRE };
 enum head_weight { HEAD_WEIGHT_BF16, HEAD_WEIGHT_FP8 };
-enum value_input { VALUE_INPUT, VALUE_SPLIT };
-enum init_kind { INIT_ZERO, INIT_UNIFORM, INIT_NORMAL, INIT_VALUES, INIT_TRANSPOSE };
+enum value_input { VALUE_INPUT, VALUE_SPLIT, VALUE_SPLIT_ALL };
+enum init_kind { INIT_ZERO, INIT_UNIFORM, INIT_NORMAL, INIT_SIGN, INIT_VALUES, INIT_TRANSPOSE };
 
 struct init {
     enum init_kind kind;
-    float value; /* uniform: std times sqrt(cols); normal: std */
+    float value; /* uniform: std times sqrt(cols); normal: std; sign: 1 */
 };
 
 /* One row of [parameters]. */
@@ -95,6 +96,32 @@ struct scalar_spec {
     int param, first, stride;
 };
 
+/* What a coefficient of each token multiplies: a source, added to a layer's stream or values; or what
+ * the layer's scalar of that name does (role_list.h), in its place. */
+enum token_role {
+    TOKEN_STREAM,
+    TOKEN_VALUE,
+    TOKEN_RESIDUAL,
+    TOKEN_ATTN,
+    TOKEN_X0,
+    TOKEN_BIGRAM,
+    TOKEN_RESIDUAL_MLP,
+    TOKEN_MLP,
+    N_TOKEN_ROLES
+};
+enum token_source { SOURCE_NONE, SOURCE_X0, SOURCE_LAYER, SOURCE_TABLE };
+
+/* One row of [token_coefs]. Those of one layer are the outputs of one small MLP, of its stream. */
+struct token_term {
+    int layer; /* n_layers: the stream before the head */
+    enum token_role role;
+    enum token_source source;
+    int from; /* SOURCE_LAYER: whose output */
+    int table, slot; /* SOURCE_TABLE: as value, value_slot of a layer */
+    int parts; /* so many coefficients, each for as many channels */
+    int block, first; /* which MLP; the first of its outputs */
+};
+
 struct stage {
     int64_t tokens; /* global batch */
     int window; /* long window in blocks; short is half, rounded down */
@@ -110,6 +137,9 @@ struct recipe {
     /* [model] */
     int vocab, heads, head_dim, width, mlp_width, n_layers;
     int bigram_rows; /* of the table that hashed pairs of tokens index; 0: none */
+    int bigram_width; /* its channels, those of the stream from the first on; 0 in the file: all */
+    int bigram_signs; /* rows of the table of signs that its rows are multiplied by; 0: none */
+    bool bigram_in_x0; /* x0 contains layer 0's bigrams */
     int block; /* attention block unit, tokens */
     double attn_scale, rope_base;
     double cap_a, cap_b, cap_c; /* softcap a s((l + b) / c) */
@@ -117,6 +147,9 @@ struct recipe {
     enum skip_tap skip_tap; /* the skip takes skip_from's output, or the stream after its
                                    attention */
     int backout; /* layer; -1: none */
+    int attend_as; /* attention of later layers reads the input of this one's; -1: none */
+    bool xsa; /* plain attention is exclusive (ops.h, struct xsa) */
+    bool mtp_whole; /* the last rows' gradients have all MTP weights */
     enum inject inject; /* x0 and bigrams join the stream before a layer's attention, or
                                    with its result */
     bool inject_bare; /* also in layers without attention */
@@ -126,6 +159,9 @@ struct recipe {
     enum key_channels key_channels; /* those that a key offset moves */
     enum value_input value_input; /* of plain layers; paired ones see the layer's input */
     struct layer_spec layers[MAX_LAYERS];
+    struct token_term token_terms[MAX_TOKEN_TERMS];
+    int n_token_terms, n_token_blocks;
+    int token_hidden, token_width; /* of the MLPs: hidden channels, outputs kept for each */
 
     /* [parameters], [scalars], [order] */
     struct param_spec params[MAX_PARAMS];
@@ -195,6 +231,7 @@ struct recipe {
     enum mlp_fp8 mlp_fp8; /* the MLPs' first product in training: the same */
     enum head_weight head_weight; /* an fp8 head reads the bf16 parameter and rounds it, or the
                                            fp8 copy that Adam writes */
+    bool head_sigmoid_bf16; /* of the softcap, in training */
     int head_block; /* rows of logits that a GPU keeps at a time; 0: all of a micro-batch */
     bool head_scale_micro; /* g_scale is multiplied by 1 / micro-batches, like the loss */
     bool deterministic;
@@ -242,6 +279,14 @@ int recipe_param(const struct recipe *r, const char *label);
 const char *recipe_master_kind(const struct param_spec *s);
 /* May a step be skipped, or its gradients scaled (optimizers.md 2.5)? */
 bool recipe_has_gate(const struct recipe *r);
+/* The coefficient of each token in that role of layer i, or NULL. */
+const struct token_term *recipe_token_role(const struct recipe *r, int i, enum token_role role);
+/* Does layer i (n_layers: what is before the head) read that table of value rows? */
+bool recipe_reads_table(const struct recipe *r, int i, int param, int slot);
+/* Does any layer read one of that parameter's? */
+bool recipe_reads(const struct recipe *r, int param);
+/* Are Q and K in one bank, V and O in another? */
+bool recipe_split_attn(const struct recipe *r);
 /* A row of [scalars], or NULL. */
 const struct scalar_spec *recipe_scalar(const struct recipe *r, const char *name);
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/suggest.h"
 #include "model/initial.h"
+#include "ops/ops.h"
 
 static const struct param_role {
     const char *label;
@@ -22,7 +23,7 @@ enum param_role_index {
     N_PARAM_ROLES
 };
 
-enum when { ALWAYS, WITH_BIGRAMS, WITH_LANES, WITH_POST, WITH_FOLD };
+enum when { ALWAYS, WITH_BACKOUT, WITH_SKIP, WITH_BIGRAMS, WITH_LANES, WITH_POST, WITH_FOLD };
 static const struct scalar_role {
     const char *name;
     int count;
@@ -65,6 +66,14 @@ int64_t recipe_size(const struct recipe *r, char letter)
     case 'h': return r->heads;
     case 'b': return r->bigram_rows;
     case 'g': return GATE_WIDTH;
+    case 'e': return r->head_dim;
+    case 'p': return r->bigram_width;
+    case 's': return r->bigram_signs;
+    case 'x': return r->xsa ? r->n_layers : 0;
+    case 'a': return recipe_split_attn(r) ? 0 : r->width;
+    case 'q': return recipe_split_attn(r) ? r->width : 0;
+    case 't': return r->token_hidden;
+    case 'c': return r->token_width;
     default: return 1;
     }
 }
@@ -87,7 +96,7 @@ static int check_param_role(const struct recipe *r, const struct param_role *rol
 {
     int64_t unit = size_of(r, role->rows), cols = size_of(r, role->cols);
     int i = recipe_param(r, role->label);
-    if (!unit)
+    if (!unit || !cols)
         return 0;
     if (i < 0)
         return recipe_error(r, NULL, "parameters: the model needs '%s'", role->label);
@@ -100,7 +109,7 @@ static int check_param_role(const struct recipe *r, const struct param_role *rol
                             (long long)rows, (long long)p->cols);
     if (role->added && p->comms != COMMS_REPLICATED)
         return recipe_error(r, recipe_find(r, "parameters", role->label),
-                            "a gate must be replicated");
+                            "it must be replicated");
     read[i] = true;
     return 0;
 }
@@ -145,6 +154,8 @@ static bool needed(const struct recipe *r, enum when when)
     bool lanes = r->lanes >= 0;
     switch (when) {
     case ALWAYS: return true;
+    case WITH_BACKOUT: return r->backout >= 0;
+    case WITH_SKIP: return r->skip_to >= 0;
     case WITH_BIGRAMS: return r->bigram_rows > 0;
     case WITH_LANES: return lanes;
     case WITH_POST: return lanes || r->post_single;
@@ -228,28 +239,25 @@ static int check_spare(const struct recipe *r, int i)
     return 0;
 }
 
-static int check_value(const struct recipe *r, int i, bool *read)
+/* Table `slot` of a parameter, which the line e names. */
+static int check_value(const struct recipe *r, const struct recipe_line *e, int param, int slot,
+                       bool *read)
 {
-    const struct layer_spec *l = &r->layers[i];
-    const struct param_spec *p = &r->params[l->value];
+    const struct param_spec *p = &r->params[param];
     int64_t rows = p->matrices * p->rows;
     int readers = 0;
-    if (p->cols != r->width || rows % r->vocab || l->value_slot >= rows / r->vocab)
-        return recipe_error(r, recipe_find_row(r, "layers", i),
-                            "table %d of '%s' needs %lld rows of %d, "
-                            "found %lld of %lld",
-                            l->value_slot, p->label, (l->value_slot + 1LL) * r->vocab, r->width,
-                            (long long)rows, (long long)p->cols);
+    if (p->cols != r->width || rows % r->vocab || slot >= rows / r->vocab)
+        return recipe_error(r, e, "table %d of '%s' needs %lld rows of %d, found %lld of %lld", slot,
+                            p->label, (slot + 1LL) * r->vocab, r->width, (long long)rows,
+                            (long long)p->cols);
     for (int k = 0; k < N_PARAM_ROLES; k++)
         if (!strcmp(p->label, param_roles[k].label))
-            return recipe_error(r, recipe_find_row(r, "layers", i), "'%s' has another role",
-                                p->label);
-    for (int k = 0; k < r->n_layers; k++)
-        readers += r->layers[k].value == l->value && r->layers[k].value_slot == l->value_slot;
+            return recipe_error(r, e, "'%s' has another role", p->label);
+    for (int k = 0; k <= r->n_layers; k++)
+        readers += recipe_reads_table(r, k, param, slot);
     if (readers > 2)
-        return recipe_error(r, recipe_find_row(r, "layers", i),
-                            "more than two layers read table %d of '%s'", l->value_slot, p->label);
-    read[l->value] = true;
+        return recipe_error(r, e, "more than two layers read table %d of '%s'", slot, p->label);
+    read[param] = true;
     return 0;
 }
 
@@ -261,7 +269,8 @@ static int check_layer(const struct recipe *r, int i, bool *read)
         int64_t index;
         int role;
     } use[] = {
-        { "attention bank", l->bank, ROLE_attn },
+        { "attention bank", l->bank, recipe_split_attn(r) ? ROLE_qk_bank : ROLE_attn },
+        { "attention bank", l->bank, recipe_split_attn(r) ? ROLE_vo_bank : ROLE_attn },
         { "MLP", l->mlp, ROLE_mlp },
         { "output gate", l->out_gate, ROLE_attn_gate_bank },
         { "value gate", l->value_gate, ROLE_ve_gate_bank },
@@ -280,22 +289,24 @@ static int check_layer(const struct recipe *r, int i, bool *read)
     int rc = check_own(r, i);
     if (!rc)
         rc = check_spare(r, i);
-    return rc || l->value < 0 ? rc : check_value(r, i, read);
+    return rc || l->value < 0 ? rc
+                              : check_value(r, recipe_find_row(r, "layers", i), l->value,
+                                            l->value_slot, read);
 }
 
 /* Gradients of tables are written by those that read them. */
 static int check_slots(const struct recipe *r)
 {
-    for (int i = 0; i < r->n_layers; i++) {
-        int param = r->layers[i].value;
-        const struct param_spec *p = &r->params[param < 0 ? 0 : param];
-        for (int64_t s = 0; param >= 0 && s < p->matrices * p->rows / r->vocab; s++) {
+    for (int param = 0; param < r->n_params; param++) {
+        const struct param_spec *p = &r->params[param];
+        int64_t tables = recipe_reads(r, param) ? p->matrices * p->rows / r->vocab : 0;
+        for (int s = 0; s < tables; s++) {
             bool read = false;
-            for (int k = 0; k < r->n_layers; k++)
-                read |= r->layers[k].value == param && r->layers[k].value_slot == s;
+            for (int k = 0; k <= r->n_layers; k++)
+                read |= recipe_reads_table(r, k, param, s);
             if (!read)
                 return recipe_error(r, recipe_find(r, "parameters", p->label),
-                                    "no layer reads table %lld of it", (long long)s);
+                                    "no layer reads table %d of it", s);
         }
     }
     return 0;
@@ -316,30 +327,109 @@ static int check_taps(const struct recipe *r)
     return 0;
 }
 
+/* -- coefficients of tokens ------------------------------------------------------------- */
+
+/* Where the stream and its terms are what [token_coefs] takes them for. */
+static bool token_layer(const struct recipe *r, const struct token_term *t)
+{
+    if (r->inject != INJECT_AFTER || r->lanes >= 0 || r->fold_mlp)
+        return false;
+    if (t->layer == r->n_layers)
+        return true;
+    return r->layers[t->layer].attention == ATTN_PLAIN && t->layer > 0 &&
+           (t->source != SOURCE_TABLE || r->layers[t->layer].value < 0) &&
+           (t->role != TOKEN_BIGRAM || r->bigram_rows);
+}
+
+static int check_token_term(const struct recipe *r, int i, bool *read)
+{
+    const struct token_term *t = &r->token_terms[i];
+    const struct recipe_line *e = recipe_find_row(r, "token_coefs", i);
+    int same = 0, sources = 0;
+
+    if (!token_layer(r, t))
+        return recipe_error(r, e,
+                            "expected a layer of plain attention after layer 0, without a table of "
+                            "its own, in a model of one lane with inject = after, fold_mlp = no");
+    if (t->source == SOURCE_LAYER && (t->from >= t->layer || r->skip_to == t->from + 1))
+        return recipe_error(r, e, "layer %d's output is not there", t->from);
+    for (int k = 0; k < r->n_token_terms; k++) {
+        const struct token_term *o = &r->token_terms[k];
+        bool both = o->layer == t->layer && o->role == t->role;
+        same += both && o->source == t->source &&
+                (t->source != SOURCE_LAYER || o->from == t->from);
+        sources += both && t->role <= TOKEN_VALUE ? o->parts : 0;
+        same += k != i && o->layer == t->layer && o->source == SOURCE_TABLE &&
+                t->source == SOURCE_TABLE;
+    }
+    if (same > 1 || sources > MIX_MAX - 2)
+        return recipe_error(r, e, "a layer has each term once, one table, and %d sources in a place",
+                            MIX_MAX - 2);
+    if (t->first + t->parts > r->token_width)
+        return recipe_error(r, e, "more coefficients than the %d of 'mudd_b2'", r->token_width);
+    return t->source == SOURCE_TABLE ? check_value(r, e, t->table, t->slot, read) : 0;
+}
+
+static int check_token_terms(const struct recipe *r, bool *read)
+{
+    int blocks = r->n_token_blocks, rc = 0;
+
+    for (int i = 0; i < r->n_token_terms && !rc; i++)
+        rc = check_token_term(r, i, read);
+    if (!rc && blocks &&
+        (multiple(r, &param_roles[ROLE_mudd_w1]) < blocks ||
+         multiple(r, &param_roles[ROLE_mudd_w2]) < blocks ||
+         multiple(r, &param_roles[ROLE_mudd_b2]) < blocks))
+        rc = recipe_error(r, NULL, "[token_coefs] has terms of %d layers: 'mudd_w1', 'mudd_w2' and "
+                                   "'mudd_b2' need as many matrices", blocks);
+    return rc;
+}
+
+/* Attention that reads what an earlier layer's does. */
+static int check_attend_as(const struct recipe *r)
+{
+    bool ok = r->attend_as < r->n_layers && r->attend_as != 0 &&
+              (r->attend_as < 0 || (r->inject == INJECT_AFTER && r->skip_to != r->attend_as));
+
+    for (int i = r->attend_as; ok && i >= 0 && i < r->n_layers; i++)
+        ok = r->layers[i].attention != ATTN_NONE &&
+             (i > r->attend_as || !recipe_token_role(r, i, TOKEN_STREAM));
+    return ok ? 0
+              : recipe_error(r, recipe_find(r, "model", "attend_as"),
+                             "expected -1, or with inject = after a layer in [1, %d], which receives "
+                             "no skip or term before its attention and has attention as all after it",
+                             r->n_layers - 1);
+}
+
 static int check_layers(const struct recipe *r, bool *read)
 {
     int rc = check_taps(r);
     for (int i = 0; i < r->n_layers && !rc; i++)
         rc = check_layer(r, i, read);
-    return rc ? rc : check_slots(r);
+    if (!rc && r->lanes >= 0 && r->bigram_rows && r->bigram_width < r->width)
+        rc = recipe_error(r, recipe_find(r, "model", "bigram_width"), "two lanes take rows of %d",
+                          r->width);
+    if (rc || (rc = check_attend_as(r)) || (rc = check_token_terms(r, read)))
+        return rc;
+    return check_slots(r);
 }
 
 /* Only what the forward waits for may be gathered late. */
 static int check_late(const struct recipe *r)
 {
-    static const char *const waits[] = { "attn", "mlp", "lm_head", "embed", "bigram_embed" };
+    static const char *const waits[] = { "attn",    "qk_bank", "vo_bank",     "mlp",
+                                        "lm_head", "embed",   "bigram_embed" };
     for (int k = 0; k < r->n_late; k++) {
         const char *label = r->params[r->late[k]].label;
         bool ok = false;
         for (size_t i = 0; i < sizeof waits / sizeof *waits; i++)
             ok |= !strcmp(waits[i], label);
-        for (int i = 0; i < r->n_layers; i++)
-            ok |= r->layers[i].value == r->late[k];
+        ok |= recipe_reads(r, r->late[k]);
         if (!ok)
             return recipe_error(r, recipe_find(r, "order", "late"),
                                 "the forward does not wait for "
-                                "'%s': expected attn, mlp, lm_head, embed, bigram_embed or value "
-                                "embeddings",
+                                "'%s': expected a bank of matrices, lm_head, embed, bigram_embed "
+                                "or value embeddings",
                                 label);
     }
     return 0;

@@ -48,6 +48,9 @@ static const struct key keys[] = {
     { "", "seed", K_I64, F(seed), 0, 9e15, "1", NULL },
     { "model", "vocab", K_INT, F(vocab), 2, 1 << 24, NULL, NULL },
     { "model", "bigram_rows", K_INT, F(bigram_rows), 0, 1 << 24, "0", NULL },
+    { "model", "bigram_width", K_INT, F(bigram_width), 0, 1 << 20, "0", NULL },
+    { "model", "bigram_signs", K_INT, F(bigram_signs), 0, 1 << 24, "0", NULL },
+    { "model", "bigram_in_x0", K_BOOL, F(bigram_in_x0), 0, 0, "no", NULL },
     { "model", "heads", K_INT, F(heads), 1, 1024, NULL, NULL },
     { "model", "head_dim", K_INT, F(head_dim), 4, 1024, NULL, NULL },
     { "model", "mlp_width", K_INT, F(mlp_width), 1, 1 << 20, NULL, NULL },
@@ -58,13 +61,17 @@ static const struct key keys[] = {
     { "model", "skip", K_INT2, F(skip_from), -1, MAX_LAYERS, NULL, NULL },
     { "model", "skip_tap", K_WORD, F(skip_tap), 0, 0, "layer", "layer|attention" },
     { "model", "backout", K_INT, F(backout), -1, MAX_LAYERS, NULL, NULL },
+    { "model", "attend_as", K_INT, F(attend_as), -1, MAX_LAYERS, "-1", NULL },
+    { "model", "xsa", K_BOOL, F(xsa), 0, 0, "no", NULL },
+    { "model", "mtp_end", K_TRUTH, F(mtp_whole), 0, 0, "cut", "cut|whole" },
     { "model", "inject", K_WORD, F(inject), 0, 0, "before", "before|after" },
     { "model", "inject_bare", K_BOOL, F(inject_bare), 0, 0, "yes", NULL },
     { "model", "lanes", K_INT, F(lanes), -1, MAX_LAYERS, "-1", NULL },
     { "model", "post_single", K_BOOL, F(post_single), 0, 0, "no", NULL },
     { "model", "fold_mlp", K_BOOL, F(fold_mlp), 0, 0, "no", NULL },
     { "model", "key_channels", K_WORD, F(key_channels), 0, 0, "quarters", "quarters|half" },
-    { "model", "value_input", K_WORD, F(value_input), 0, 0, "input", "input|split" },
+    { "model", "value_input", K_WORD, F(value_input), 0, 0, "input",
+      "input|split|split_all" },
     { "order", "tied", K_TIED, F(tied_head), 0, 0, NULL, NULL },
     { "order", "scatter", K_ORDER, F(scatter), 0, 0, NULL, NULL },
     { "order", "work", K_ORDER, F(work), 0, 0, NULL, NULL },
@@ -127,6 +134,7 @@ static const struct key keys[] = {
     { "precision", "head_scales", K_REAL3, F(x_scale), 1e-12, 1e12, NULL, NULL },
     { "precision", "head_weight", K_WORD, F(head_weight), 0, 0, "bf16", "bf16|fp8" },
     { "precision", "mlp", K_WORD, F(mlp_fp8), 0, 0, "bf16", "bf16|fp8|require" },
+    { "precision", "head_sigmoid", K_TRUTH, F(head_sigmoid_bf16), 0, 0, "f32", "f32|bf16" },
     { "precision", "head_block", K_INT, F(head_block), 0, MAX_CHUNK_TOKENS, "0", NULL },
     { "precision", "head_scale_micro", K_BOOL, F(head_scale_micro), 0, 0, "no", NULL },
     { "precision", "deterministic", K_BOOL, F(deterministic), 0, 0, "no", NULL },
@@ -412,6 +420,9 @@ static int check_model(struct recipe *r)
     if (r->head_dim % 4)
         return recipe_error(r, recipe_find(r, "model", "head_dim"),
                             "expected a multiple of 4, found %d", r->head_dim);
+    if (r->bigram_width > r->width || (r->bigram_signs && !r->bigram_rows))
+        return recipe_error(r, recipe_find(r, "model", "bigram_width"),
+                            "expected at most %d, and signs of a table that is there", r->width);
     if (r->bigram_rows == 1)
         return recipe_error(r, recipe_find(r, "model", "bigram_rows"),
                             "expected 0 or two rows at least, found 1");
@@ -460,7 +471,7 @@ static int check_precision(struct recipe *r)
 
 /* In the order of the canonical text. */
 static const char *const sections[] = { "",        "model", "layers",    "parameters",
-                                        "scalars", "order", "optimizer", "schedule",
+                                        "scalars", "token_coefs", "order", "optimizer", "schedule",
                                         "stages",  "data",  "precision", "states" };
 enum { N_SECTIONS = sizeof sections / sizeof *sections };
 
@@ -480,7 +491,8 @@ int recipe_check_section(const struct recipe *r, const char *section, int line)
 
 static bool is_numbered(const char *section)
 {
-    return !strcmp(section, "layers") || !strcmp(section, "stages");
+    return !strcmp(section, "layers") || !strcmp(section, "stages") ||
+           !strcmp(section, "token_coefs");
 }
 
 static int unknown_key(const struct recipe *r, const struct recipe_line *l)
@@ -552,8 +564,11 @@ int recipe_bind(struct recipe *r)
     if ((rc = bind_section(r, "")) || (rc = bind_section(r, "model")))
         return rc;
     r->width = r->heads * r->head_dim;
+    if (!r->bigram_width)
+        r->bigram_width = r->width;
     if ((rc = recipe_bind_params(r)) || (rc = recipe_bind_layers(r)) ||
-        (rc = recipe_bind_scalars(r)) || (rc = bind_section(r, "order")) ||
+        (rc = recipe_bind_scalars(r)) || (rc = recipe_bind_token_terms(r)) ||
+        (rc = bind_section(r, "order")) ||
         (rc = bind_section(r, "optimizer")) || (rc = bind_section(r, "schedule")) ||
         (rc = recipe_bind_stages(r)) || (rc = bind_section(r, "data")) ||
         (rc = bind_section(r, "precision")) || (rc = recipe_bind_states(r)) ||
@@ -585,7 +600,8 @@ int recipe_print(struct recipe *r)
         return err_sys("recipe");
     for (size_t s = 0; s < N_SECTIONS; s++) {
         bool table = true;
-        if (!strcmp(sections[s], "states") && !has_section(r, "states"))
+        if ((!strcmp(sections[s], "states") || !strcmp(sections[s], "token_coefs")) &&
+            !has_section(r, sections[s]))
             continue;
         if (*sections[s])
             fprintf(f, "\n[%s]\n", sections[s]);

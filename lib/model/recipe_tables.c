@@ -161,13 +161,14 @@ static int size_of(const struct row *w, const char *text, int64_t *out)
 {
     const struct recipe *r = w->r;
     size_t n = strlen(text);
-    int64_t unit = n && strchr("dfvhb", text[n - 1]) ? recipe_size(r, text[n - 1]) : 0, times = 1;
+    int64_t unit = n && strchr("dfvhebps", text[n - 1]) ? recipe_size(r, text[n - 1]) : 0, times = 1;
     char head[32];
-    if (n && text[n - 1] == 'b' && !unit)
-        return recipe_error(r, w->line, "'%s': there is no model.bigram_rows", text);
+    if (n && (text[n - 1] == 'b' || text[n - 1] == 's') && !unit)
+        return recipe_error(r, w->line, "'%s': there is no model.bigram_%s", text,
+                            text[n - 1] == 'b' ? "rows" : "signs");
     snprintf(head, sizeof head, "%.*s", (int)(unit ? n - 1 : n), text);
     if ((*head || !unit) && num_i64(head, "size", 1, 1 << 30, &times))
-        return recipe_error(r, w->line, "expected a size such as 40, d, 4d, f, v, h, b; found '%s'",
+        return recipe_error(r, w->line, "expected a size such as 40, d, 4d, e, f, v, h, b, p, s; found '%s'",
                             text);
     *out = unit ? unit * times : times;
     return 0;
@@ -192,7 +193,7 @@ static int shape_of(const struct row *w, char *text, struct param_spec *p)
     return 0;
 }
 
-/* zero | uniform:S | normal:S | values:LIST | transpose:LABEL, separated by commas. */
+/* zero | uniform:S | normal:S | sign | values:LIST | transpose:LABEL, separated by commas. */
 static int init_of(const struct row *w, char *text, struct param_spec *p)
 {
     if (!strncmp(text, "values:", 7) || !strncmp(text, "transpose:", 10)) {
@@ -212,12 +213,15 @@ static int init_of(const struct row *w, char *text, struct param_spec *p)
         double v = 0;
         if (!strcmp(c, "zero")) {
             p->init[i].kind = INIT_ZERO;
+        } else if (!strcmp(c, "sign")) {
+            p->init[i].kind = INIT_SIGN;
+            v = 1;
         } else if (!strncmp(c, "uniform:", 8) || !strncmp(c, "normal:", 7)) {
             p->init[i].kind = *c == 'u' ? INIT_UNIFORM : INIT_NORMAL;
             rc = factor_of(w, strchr(c, ':') + 1, &v);
         } else {
             rc = recipe_error(w->r, w->line,
-                              "expected zero, uniform:S, normal:S, values:LIST or "
+                              "expected zero, uniform:S, normal:S, sign, values:LIST or "
                               "transpose:LABEL, found '%s'",
                               c);
         }
@@ -352,6 +356,69 @@ static int bind_scalar(struct row *w, int i)
 int recipe_bind_scalars(struct recipe *r)
 {
     return bind_labelled(r, "scalars", 3, bind_scalar, &r->n_scalars);
+}
+
+/* "-", "x0", "layer:7", "table", "table:2" */
+static int source_of(const struct row *w, char *text, struct token_term *t)
+{
+    if (!strcmp(text, "x0")) {
+        t->source = SOURCE_X0;
+        return 0;
+    }
+    if (!strncmp(text, "layer:", 6)) {
+        t->source = SOURCE_LAYER;
+        return index_of(w, text + 6, w->r->n_layers, &t->from);
+    }
+    int rc = table_of(w, text, &t->table, &t->slot);
+    t->source = t->table < 0 ? SOURCE_NONE : SOURCE_TABLE;
+    return rc;
+}
+
+/* layer role source parts: outputs of a layer's MLP are counted in the order of the rows. */
+static int bind_token_term(struct row *w, int i)
+{
+    static const char *const roles[] = { "stream", "value",        "residual",  "attn_lane0", "x0",
+                                         "bigram", "residual_mlp", "mlp_lane0", NULL };
+    struct recipe *r = w->r;
+    struct token_term *t = &r->token_terms[i];
+    int role, parts = 0, rc;
+    t->layer = r->n_layers;
+    if ((strcmp(w->col[0], "end") && (rc = index_of(w, w->col[0], r->n_layers, &t->layer))) ||
+        (rc = one_of(w, w->col[1], roles, &role)) || (rc = source_of(w, w->col[2], t)) ||
+        (rc = index_of(w, w->col[3], 1 << 10, &parts)))
+        return rc;
+    t->role = (enum token_role)role;
+    t->parts = parts;
+    t->block = r->n_token_blocks;
+    for (int k = 0; k < i; k++)
+        if (r->token_terms[k].layer == t->layer) {
+            t->block = r->token_terms[k].block;
+            t->first = r->token_terms[k].first + r->token_terms[k].parts;
+        }
+    r->n_token_blocks += t->block == r->n_token_blocks;
+    if (t->layer < 0 || parts < 1 || r->width % parts || r->heads % parts)
+        return recipe_error(r, w->line, "expected a layer or 'end', and parts that divide %d heads",
+                            r->heads);
+    if ((t->source == SOURCE_NONE) != (t->role > TOKEN_VALUE) ||
+        (t->role > TOKEN_VALUE && parts > 1) ||
+        (t->layer == r->n_layers && t->role != TOKEN_STREAM))
+        return recipe_error(r, w->line,
+                            "'stream' and 'value' take a source, the other roles '-' and one "
+                            "part; 'end' has the role 'stream' alone");
+    return 0;
+}
+
+int recipe_bind_token_terms(struct recipe *r)
+{
+    int w1 = recipe_param(r, "mudd_w1"), b2 = recipe_param(r, "mudd_b2");
+    int rc = bind_numbered(r, "token_coefs", 4, bind_token_term, MAX_TOKEN_TERMS, &r->n_token_terms);
+    if (rc || !r->n_token_terms)
+        return rc;
+    if (w1 < 0 || b2 < 0)
+        return recipe_error(r, NULL, "parameters: [token_coefs] needs 'mudd_w1' and 'mudd_b2'");
+    r->token_hidden = (int)r->params[w1].rows;
+    r->token_width = (int)r->params[b2].cols;
+    return 0;
 }
 
 /* "1,0.5,0.25>0": weights, each fixed or running from first to last over the stage. */

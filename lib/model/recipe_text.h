@@ -39,10 +39,11 @@ int recipe_print(struct recipe *r) MUST_CHECK;
 int recipe_bind_layers(struct recipe *r) MUST_CHECK;
 int recipe_bind_params(struct recipe *r) MUST_CHECK;
 int recipe_bind_scalars(struct recipe *r) MUST_CHECK;
+int recipe_bind_token_terms(struct recipe *r) MUST_CHECK;
 int recipe_bind_stages(struct recipe *r) MUST_CHECK;
 /* After [precision], whose words hold where [states] has no row. */
 int recipe_bind_states(struct recipe *r) MUST_CHECK;
-/* recipe_check.c: the size that a letter stands for in a shape (d, f, v, h, b, g); 1 for another. */
+/* recipe_check.c: the size that a letter stands for in a shape; 1 for another. */
 int64_t recipe_size(const struct recipe *r, char letter);
 /* Is a row's label one that the model has, or can have? */
 int recipe_check_label(const struct recipe *r, const struct recipe_line *l) MUST_CHECK;

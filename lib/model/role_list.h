@@ -17,19 +17,28 @@
 #define SCALAR_ROLE(...)
 #endif
 
-PARAM_ROLE(attn, 0, "4d", "d", false)
+/* Q, K, V and O of each layer; or Q and K, V and O, in two banks. */
+PARAM_ROLE(attn, 0, "4a", "d", false)
+PARAM_ROLE(qk_bank, 0, "2q", "d", false)
+PARAM_ROLE(vo_bank, 0, "2q", "d", false)
 PARAM_ROLE(mlp, 0, "2f", "d", false)
 PARAM_ROLE(lm_head, 1, "d", "v", false)
 PARAM_ROLE(embed, 1, "v", "d", false)
-PARAM_ROLE(bigram_embed, 1, "b", "d", false)
+PARAM_ROLE(bigram_embed, 1, "b", "p", false)
+PARAM_ROLE(bigram_sign_table, 1, "s", "p", true)
 PARAM_ROLE(smear_gate, 1, "1", "g", true)
 PARAM_ROLE(skip_gate, 1, "1", "g", true)
 PARAM_ROLE(attn_gate_bank, 0, "h", "g", true)
 PARAM_ROLE(ve_gate_bank, 0, "h", "g", true)
+PARAM_ROLE(xsa_alphas, 1, "x", "h", true)
+/* The MLPs of [token_coefs]: products (token_hidden, D), (token_width, token_hidden), biases. */
+PARAM_ROLE(mudd_w1, 0, "t", "d", true)
+PARAM_ROLE(mudd_w2, 0, "c", "t", true)
+PARAM_ROLE(mudd_b2, 0, "1", "c", true)
 
 SCALAR_ROLE(smear, 1, ALWAYS)
-SCALAR_ROLE(backout, 1, ALWAYS)
-SCALAR_ROLE(skip, 1, ALWAYS)
+SCALAR_ROLE(backout, 1, WITH_BACKOUT)
+SCALAR_ROLE(skip, 1, WITH_SKIP)
 /* Coefficients of the stream: in the mix before attention, or in the one after it (inject). */
 SCALAR_ROLE(residual, MAX_LAYERS, ALWAYS)
 /* Of x0 and of the bigram rows where they join the stream; of attention's two products. */

@@ -15,6 +15,7 @@
 #include "model/model.h"
 
 #include <assert.h>
+#include <string.h>
 
 bool layer_attends(const struct recipe *r, int i) { return r->layers[i].attention != ATTN_NONE; }
 
@@ -27,10 +28,50 @@ bool attention_mixes(const struct recipe *r, int i)
 
 bool mlp_mixes(const struct recipe *r)
 {
-    return r->lanes >= 0 || recipe_scalar(r, "residual_mlp") || recipe_scalar(r, "mlp_lane0");
+    if (r->lanes >= 0 || recipe_scalar(r, "residual_mlp") || recipe_scalar(r, "mlp_lane0"))
+        return true;
+    for (int k = 0; k < r->n_token_terms; k++)
+        if (r->token_terms[k].role >= TOKEN_RESIDUAL_MLP)
+            return true;
+    return false;
 }
 
 bool mlp_folds(const struct recipe *r, int i) { return r->fold_mlp && !layer_two_lanes(r, i); }
+
+bool layer_adds(const struct recipe *r, int i, enum token_role role)
+{
+    return recipe_token_role(r, i, role) != NULL;
+}
+
+/* Does attention of layer i read what an earlier layer's reads? */
+static bool attends_as_earlier(const struct recipe *r, int i)
+{
+    return r->attend_as >= 0 && i > r->attend_as && layer_attends(r, i);
+}
+
+bool stream_read_again(const struct recipe *r, int i)
+{
+    bool again = i == r->backout + 1 || (i == r->attend_as && i + 1 < r->n_layers);
+
+    for (int k = 0; k < r->n_token_terms; k++) {
+        const struct token_term *t = &r->token_terms[k];
+        bool own = t->role == TOKEN_STREAM && t->from == t->layer - 1;
+        again |= t->source == SOURCE_LAYER && !own && i == t->from + 1;
+    }
+    return again && i > 0;
+}
+
+struct xsa layer_xsa_of(const struct model *m, const struct layer_acts *l, int i)
+{
+    struct xsa a = { NO_TENSOR, NO_TENSOR, NO_TENSOR, NO_TENSOR };
+
+    if (!m->recipe->xsa || m->recipe->layers[i].attention != ATTN_PLAIN)
+        return a;
+    return (struct xsa){ .v = l->v,
+                         .alpha = tensor_rows(m->p.xsa_alphas->w, i, 1),
+                         .dv = l->drows,
+                         .dalpha = tensor_rows(m->p.xsa_alphas->g, i, 1) };
+}
 
 /* Are x0 and bigrams added with attention's result? */
 static bool joins_after(const struct recipe *r, int i)
@@ -38,11 +79,18 @@ static bool joins_after(const struct recipe *r, int i)
     return r->inject == INJECT_AFTER && (layer_attends(r, i) || r->inject_bare);
 }
 
+/* And their gradients computed at the end, for all layers at once? */
+static bool joins_later(const struct recipe *r, int i)
+{
+    return joins_after(r, i) && !layer_adds(r, i, TOKEN_X0) && !layer_adds(r, i, TOKEN_BIGRAM);
+}
+
 struct tensor attention_branch_grad(const struct model *m, const struct acts *a, int i)
 {
     const struct recipe *r = m->recipe;
 
-    if (joins_after(r, i) && !layer_two_lanes(r, i) && !r->post_single)
+    if (joins_later(r, i) && !layer_two_lanes(r, i) && !r->post_single &&
+        !layer_adds(r, i, TOKEN_ATTN))
         return a->layer[i].g; /* the product is added without a coefficient */
     return attention_mixes(r, i) ? a->dbranch : a->dx;
 }
@@ -66,7 +114,10 @@ static struct mix_term *term(struct mix *x, struct tensor t, const struct scalar
                              struct tensor dx, bool add)
 {
     assert(x->n < MIX_MAX);
-    x->term[x->n] = (struct mix_term){ .x = t, .coef = s ? s->value : NULL };
+    x->term[x->n] = (struct mix_term){ .x = t,
+                                       .coef = s ? s->value : NULL,
+                                       .stride = s ? s->stride : 0,
+                                       .n = t.cols < x->out.cols ? t.cols : 0 };
     x->grad[x->n] = (struct mix_grad){ dx, add, s ? s->grad : NULL };
     return &x->term[x->n++];
 }
@@ -85,26 +136,86 @@ static void run_bwd(struct model *m, struct acts *a, struct mix x, struct tensor
                              x.y.data && dy12 ? a->dy12 : NO_TENSOR, x.out, x.n, x.term);
 }
 
-/* Are bigrams added in layer i? In layer 0 with inject = after, begin_mix adds them. */
+/* What a scalar of layer i is: that of the recipe, or a number a token. */
+static const struct scalar *role_of(const struct model *m, const struct acts *a, int i,
+                                    enum token_role role)
+{
+    const struct model_params *p = &m->p;
+    const struct token_term *t = recipe_token_role(m->recipe, i, role);
+
+    if (t)
+        return &a->token[t - m->recipe->token_terms];
+    switch (role) {
+    case TOKEN_RESIDUAL: return &p->residual[i];
+    case TOKEN_ATTN: return m->recipe->post_single ? &p->attn_lane0[i] : NULL;
+    case TOKEN_X0: return &p->x0[i];
+    case TOKEN_BIGRAM: return &p->bigram[i];
+    case TOKEN_RESIDUAL_MLP: return &p->residual_mlp[i];
+    case TOKEN_MLP: return mlp_folds(m->recipe, i) ? NULL : &p->mlp_lane0[i];
+    default: return NULL;
+    }
+}
+
+/* Are bigrams added in layer i? In layer 0 begin_mix adds them, with inject = after or to x0. */
 static bool bigram_joins(const struct model *m, int i)
 {
-    return m->p.bigram_embed && (i > 0 || m->recipe->inject == INJECT_BEFORE);
+    const struct recipe *r = m->recipe;
+    return m->p.bigram_embed && (i > 0 || (r->inject == INJECT_BEFORE && !r->bigram_in_x0));
 }
 
 /* x0 and the bigram rows of layer i. */
 static void inject(struct mix *x, const struct model *m, const struct acts *a, int i)
 {
-    term(x, a->x0, &m->p.x0[i], a->dx0, a->have_dx0);
+    term(x, a->x0, role_of(m, a, i, TOKEN_X0), a->dx0, a->have_dx0);
     if (bigram_joins(m, i))
-        term(x, a->bigram, &m->p.bigram[i], a->dbigram, a->have_dbigram);
+        term(x, a->bigram, role_of(m, a, i, TOKEN_BIGRAM), a->dbigram, a->have_dbigram);
 }
 
-/* Notes which gradients of inject have been written: later ones are added. */
-static void injected(struct mix *x, struct acts *a)
+/* Notes which gradients that have several parts a mix has written: later parts are added. */
+static void injected(struct mix *x, struct acts *a, int layers)
 {
     for (int k = 0; k < x->n; k++) {
-        a->have_dx0 |= x->grad[k].dx.data == a->dx0.data;
-        a->have_dbigram |= a->dbigram.data && x->grad[k].dx.data == a->dbigram.data;
+        const void *dx = x->grad[k].dx.data;
+        a->have_dx0 |= dx == a->dx0.data;
+        a->have_dbigram |= a->dbigram.data && dx == a->dbigram.data;
+        for (int i = 1; i <= layers; i++)
+            a->have_din[i] |= a->din[i].data && dx == a->din[i].data;
+    }
+}
+
+/* The sources of [token_coefs] for layer i in that role: terms of x. own: the layer's own stream is
+ * a term, whose coefficient the source `layer before` is added to. */
+static void add_sources(struct mix *x, const struct model *m, const struct acts *a, int i,
+                        enum token_role role)
+{
+    const struct recipe *r = m->recipe;
+    int64_t d = r->width;
+
+    for (int k = 0; k < r->n_token_terms; k++) {
+        const struct token_term *t = &r->token_terms[k];
+        const struct scalar *s = &a->token[k];
+        if (t->layer != i || t->role != role)
+            continue;
+        if (role == TOKEN_STREAM && t->source == SOURCE_LAYER && t->from == i - 1) {
+            x->term[0].coef = s->value, x->term[0].stride = s->stride, x->term[0].plus_one = true;
+            x->grad[0].dcoef = s->grad;
+            continue;
+        }
+        struct tensor from = t->source == SOURCE_X0      ? a->x0
+                             : t->source == SOURCE_LAYER ? a->layer[t->from + 1].in
+                                                         : a->layer[i].rows;
+        struct tensor dx = t->source == SOURCE_X0      ? a->dx0
+                           : t->source == SOURCE_LAYER ? a->din[t->from + 1]
+                                                       : a->layer[i].drows;
+        bool add = t->source == SOURCE_X0      ? a->have_dx0
+                   : t->source == SOURCE_LAYER ? a->have_din[t->from + 1]
+                                               : false;
+        for (int part = 0; part < t->parts; part++) {
+            struct scalar of_part = { s->value + part, s->grad ? s->grad + part : NULL, s->stride };
+            struct mix_term *e = term(x, from, &of_part, dx, add);
+            e->first = t->parts > 1 ? part * d / t->parts : 0;
+            e->n = t->parts > 1 ? d / t->parts : e->n;
+        }
     }
 }
 
@@ -112,7 +223,7 @@ static void injected(struct mix *x, struct acts *a)
 static bool enters_normed(const struct recipe *r, int i)
 {
     return i < r->n_layers && r->inject == INJECT_AFTER && layer_attends(r, i) && i != r->skip_to &&
-           (i == 0 || mlp_mixes(r));
+           (i == 0 || mlp_mixes(r)) && !attends_as_earlier(r, i) && !layer_adds(r, i, TOKEN_STREAM);
 }
 
 static struct mix begin_mix(const struct model *m, const struct acts *a)
@@ -120,9 +231,11 @@ static struct mix begin_mix(const struct model *m, const struct acts *a)
     const struct layer_acts *l = &a->layer[0];
     struct mix x = { .out = l->in, .y = enters_normed(m->recipe, 0) ? l->y : NO_TENSOR };
 
-    if (m->recipe->inject == INJECT_BEFORE)
+    bool in_x0 = m->recipe->bigram_in_x0; /* out is x0 itself */
+
+    if (m->recipe->inject == INJECT_BEFORE && !in_x0)
         return x;
-    term(&x, a->x0, NULL, a->dx0, a->have_dx0);
+    term(&x, a->x0, NULL, a->dx0, a->have_dx0 && !in_x0);
     if (m->p.bigram_embed)
         term(&x, a->bigram, &m->p.bigram[0], a->dbigram, a->have_dbigram);
     return x;
@@ -139,9 +252,24 @@ static struct mix enter_mix(const struct model *m, const struct acts *a, int i)
         term(&x, l->in, &m->p.residual[i], a->dx, false);
         if (layer_attends(r, i) || r->inject_bare)
             inject(&x, m, a, i);
-    } else if (layer_attends(r, i) && !enters_normed(r, i)) {
+    } else if (layer_adds(r, i, TOKEN_STREAM)) {
+        x.out = l->mixed;
+        x.y = attends_as_earlier(r, i) ? NO_TENSOR : l->y;
+        term(&x, l->in, NULL, a->dx, false);
+        add_sources(&x, m, a, i, TOKEN_STREAM);
+    } else if (layer_attends(r, i) && !enters_normed(r, i) && !attends_as_earlier(r, i)) {
         term(&x, l->in, NULL, a->dx, false);
     }
+    return x;
+}
+
+/* The norm that attention reads once more: it was made where layer attend_as entered. */
+static struct mix earlier_mix(const struct model *m, const struct acts *a)
+{
+    int as = m->recipe->attend_as;
+    struct mix x = { .out = a->layer[as].in, .y = a->layer[as].y };
+
+    term(&x, a->layer[as].in, NULL, a->din[as], a->have_din[as]);
     return x;
 }
 
@@ -160,10 +288,10 @@ static struct mix attended_mix(const struct model *m, const struct acts *a, int 
              false); /* the sum is complete; only its norm is missing */
         return x;
     }
-    term(&x, after ? l->in : l->mixed, after ? &m->p.residual[i] : NULL, a->dx, false);
+    term(&x, after && !layer_adds(r, i, TOKEN_STREAM) ? l->in : l->mixed,
+         after ? role_of(m, a, i, TOKEN_RESIDUAL) : NULL, a->dx, false);
     if (attends)
-        term(&x, l->o, r->post_single ? &m->p.attn_lane0[i] : NULL, attention_branch_grad(m, a, i),
-             false);
+        term(&x, l->o, role_of(m, a, i, TOKEN_ATTN), attention_branch_grad(m, a, i), false);
     if (after)
         inject(&x, m, a, i);
     return x;
@@ -178,8 +306,8 @@ static struct mix leave_mix(const struct model *m, const struct acts *a, int i)
 
     if (!mlp_mixes(r))
         return x;
-    term(&x, l->attended, &m->p.residual_mlp[i], a->dx, false);
-    term(&x, l->m, mlp_folds(r, i) ? NULL : &m->p.mlp_lane0[i], a->dbranch, false);
+    term(&x, l->attended, role_of(m, a, i, TOKEN_RESIDUAL_MLP), a->dx, false);
+    term(&x, l->m, role_of(m, a, i, TOKEN_MLP), a->dbranch, false);
     return x;
 }
 
@@ -195,7 +323,9 @@ static struct mix end_mix(const struct model *m, const struct acts *a)
     if (two)
         term(&x, l->in1, &m->p.half, a->dx1, false);
     if (r->backout >= 0)
-        term(&x, a->layer[r->backout + 1].in, m->p.backout, a->dbackout, false)->minus = true;
+        term(&x, a->layer[r->backout + 1].in, m->p.backout, a->din[r->backout + 1], false)->minus =
+            true;
+    add_sources(&x, m, a, r->n_layers, TOKEN_STREAM);
     return x;
 }
 
@@ -284,15 +414,53 @@ static struct tensor skip_source(const struct recipe *r, const struct acts *a)
 
 void stream_begin(struct model *m, struct acts *a) { run(m, begin_mix(m, a)); }
 
-void stream_enter(struct model *m, struct acts *a, int i)
+/* The MLP of [token_coefs] for layer i, on the stream that enters it; and rows of its table. */
+static void make_coefs(struct model *m, struct acts *a, int i, const struct batch *b)
+{
+    const struct recipe *r = m->recipe;
+    struct ops *o = m->ops;
+    int param = -1, slot, block = -1;
+
+    for (int k = 0; k < r->n_token_terms; k++)
+        block = r->token_terms[k].layer == i ? r->token_terms[k].block : block;
+    if (block < 0)
+        return;
+    int64_t n = a->coefs[block].cols;
+    o->linear(o, a->hidden[block], a->layer[i].in,
+              bank_rows(m->p.mudd_w1->w, r->token_hidden, block), NULL, NO_TENSOR);
+    o->token_coefs(o, a->coefs[block], a->hidden[block],
+                   tensor_rows(m->p.mudd_w2->w, (int64_t)block * r->token_width, n),
+                   tensor_shape(tensor_rows(m->p.mudd_b2->w, block, 1), 1, n));
+    if (a->layer[i].rows.data && layer_table(r, i, &param, &slot)) {
+        model_need(m, &m->banks->p[param]);
+        o->gather(o, a->layer[i].rows, table_rows(m, param, slot, false), &b->token);
+    }
+}
+
+void stream_enter(struct model *m, struct acts *a, int i, const struct batch *b)
 {
     struct tensor in = a->layer[i].in;
 
     if (i == m->recipe->skip_to)
         m->ops->skip_gate(m->ops, in, in, skip_source(m->recipe, a), a->x0, m->p.skip_gate->w,
                           m->p.skip->value);
+    make_coefs(m, a, i, b);
     run(m, enter_mix(m, a, i));
 }
+
+static struct mix value_mix(const struct model *m, const struct acts *a, int i)
+{
+    const struct layer_acts *l = &a->layer[i];
+    struct mix x = { .out = l->v };
+
+    if (!layer_adds(m->recipe, i, TOKEN_VALUE))
+        return x;
+    term(&x, l->v, NULL, NO_TENSOR, false);
+    add_sources(&x, m, a, i, TOKEN_VALUE);
+    return x;
+}
+
+void stream_values(struct model *m, struct acts *a, int i) { run(m, value_mix(m, a, i)); }
 
 void stream_attended(struct model *m, struct acts *a, int i)
 {
@@ -310,7 +478,11 @@ void stream_leave(struct model *m, struct acts *a, int i)
         run(m, leave_mix(m, a, i));
 }
 
-void stream_end(struct model *m, struct acts *a) { run(m, end_mix(m, a)); }
+void stream_end(struct model *m, struct acts *a, const struct batch *b)
+{
+    make_coefs(m, a, m->recipe->n_layers, b);
+    run(m, end_mix(m, a));
+}
 
 /* -- backward -------------------------------------------------------------------- */
 
@@ -353,7 +525,7 @@ static int inject_bwd(struct model *m, struct acts *a, int first)
     int n = 0, i = first;
 
     for (; i < m->recipe->n_layers && n < INJECT_MAX; i++) {
-        if (!joins_after(m->recipe, i))
+        if (!joins_later(m->recipe, i))
             continue;
         g[n] = a->layer[i].g;
         in[0].coef[n] = m->p.x0[i].value, in[0].dcoef[n] = m->p.x0[i].grad;
@@ -369,24 +541,63 @@ static int inject_bwd(struct model *m, struct acts *a, int first)
     return i;
 }
 
+/* The gradients of layer i's coefficients are complete: on to the MLP that made them and to the
+ * stream. */
+static void coefs_bwd(struct model *m, struct acts *a, int i)
+{
+    const struct recipe *r = m->recipe;
+    const struct model_params *p = &m->p;
+    struct ops *o = m->ops;
+    int block = -1;
+
+    for (int k = 0; k < r->n_token_terms; k++)
+        block = r->token_terms[k].layer == i ? r->token_terms[k].block : block;
+    if (block < 0)
+        return;
+    int64_t n = a->coefs[block].cols, at = (int64_t)block * r->token_width;
+    struct tensor hidden = a->hidden[block], w1 = bank_rows(p->mudd_w1->w, r->token_hidden, block);
+    o->token_coefs_bwd(o, hidden, tensor_rows(p->mudd_w2->g, at, n),
+                       tensor_shape(tensor_rows(p->mudd_b2->g, block, 1), 1, n), a->dcoefs[block],
+                       hidden, tensor_rows(p->mudd_w2->w, at, n));
+    o->linear_bwd_w(o, bank_rows(p->mudd_w1->g, r->token_hidden, block), NULL, hidden,
+                    a->layer[i].in, w1, NULL, true);
+    o->linear_bwd_x(o, a->dx, hidden, w1, NULL, true);
+}
+
 void stream_end_bwd(struct model *m, struct acts *a)
 {
+    struct mix x;
+
     a->have_dx0 = a->have_dbigram = false;
-    run_bwd(m, a, end_mix(m, a), NO_TENSOR, false);
+    memset(a->have_din, 0, sizeof a->have_din);
+    x = end_mix(m, a);
+    run_bwd(m, a, x, NO_TENSOR, false);
+    injected(&x, a, m->recipe->n_layers);
+    coefs_bwd(m, a, m->recipe->n_layers);
 }
 
 void stream_leave_bwd(struct model *m, struct acts *a, int i)
 {
     const struct recipe *r = m->recipe;
 
-    if (i == r->backout)
-        add(m, a->dx, a->dbackout);
+    if (stream_read_again(r, i + 1))
+        add(m, a->dx, a->din[i + 1]);
     if (i == r->skip_from && r->skip_tap == SKIP_LAYER)
         add(m, a->dx, a->dskip);
     if (layer_two_lanes(r, i))
         run_lanes_bwd(m, a, leave_lanes(m, a, i), a->dx, true);
     else
         run_bwd(m, a, leave_mix(m, a, i), a->dx, true);
+}
+
+void stream_values_bwd(struct model *m, struct acts *a, int i)
+{
+    struct mix x = value_mix(m, a, i);
+
+    if (layer_xsa_of(m, &a->layer[i], i).v.data)
+        add(m, a->layer[i].dv, a->layer[i].drows);
+    run_bwd(m, a, x, a->layer[i].dv, false);
+    injected(&x, a, m->recipe->n_layers);
 }
 
 void stream_attended_bwd(struct model *m, struct acts *a, int i)
@@ -402,9 +613,10 @@ void stream_attended_bwd(struct model *m, struct acts *a, int i)
         run_lanes_bwd(m, a, x, between_grad(r, a, i), false);
     } else {
         struct mix x = attended_mix(m, a, i);
-        if (joins_after(r, i))
+        if (joins_later(r, i))
             keep_injected(&x, m, a, i);
         run_bwd(m, a, x, a->dx, false);
+        injected(&x, a, r->n_layers);
     }
 }
 
@@ -413,8 +625,15 @@ void stream_enter_bwd(struct model *m, struct acts *a, int i)
     const struct recipe *r = m->recipe;
     struct mix x = enter_mix(m, a, i);
 
+    if (attends_as_earlier(r, i)) {
+        struct mix y = earlier_mix(m, a);
+        run_bwd(m, a, y, NO_TENSOR, true);
+        injected(&y, a, r->n_layers);
+        x = enter_mix(m, a, i);
+    }
     run_bwd(m, a, x, a->dx, layer_attends(r, i));
-    injected(&x, a);
+    injected(&x, a, r->n_layers);
+    coefs_bwd(m, a, i);
     if (i == r->lanes && r->inject == INJECT_BEFORE)
         add(m, a->dx, a->dx1);
     if (i != r->skip_to)
@@ -430,7 +649,8 @@ void stream_begin_bwd(struct model *m, struct acts *a)
         i = inject_bwd(m, a, i);
     need(m, a->dx0, &a->have_dx0);
     need(m, a->dbigram, &a->have_dbigram);
-    if (m->recipe->inject == INJECT_BEFORE) /* layer 0's stream is x0 itself */
+    bool in_x0 = m->recipe->bigram_in_x0;
+    if (m->recipe->inject == INJECT_BEFORE || in_x0) /* layer 0's stream is x0 itself */
         add(m, a->dx0, a->dx);
-    run_bwd(m, a, begin_mix(m, a), a->dx, true);
+    run_bwd(m, a, begin_mix(m, a), in_x0 ? a->dx0 : a->dx, true);
 }

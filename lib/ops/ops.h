@@ -210,13 +210,13 @@ struct head_loss {
     const real *mtp; /* (n_mtp) weights in device memory */
     int n_mtp;
     real seed; /* dLoss/dloss_t: 1 / micro-steps */
-    bool whole; /* the gradient of each row has the sum of all mtp_k, also where t + k >= T */
-    bool bf16_sigmoid; /* s is rounded to bf16 */
     int block; /* rows of logits at a time, where they are kept in memory; 0: the fastest */
     bool fp8; /* e4m3 x, w and e5m2 gradient with the scales below */
     real x_scale, w_scale, g_scale;
     real cap_a, cap_b, cap_c; /* z = a s((l + b) / c) */
     struct tensor w8; /* with fp8: (D,V) codes of w / w_scale, or none: made from w */
+    bool whole; /* the gradient of each row has the sum of all mtp_k, also where t + k >= T */
+    bool bf16_sigmoid; /* s is rounded to bf16 */
 };
 
 /* Numbers as Adam keeps them, of the weight's shape: f32, bf16; or f16, e4m3 times the scale of

@@ -22,6 +22,12 @@ static int64_t kept_bytes(enum dtype t, int64_t n, int64_t cols)
     return n * (int64_t)dtype_size(t) + (has_scale(t) ? n / cols * (int64_t)sizeof(float) : 0);
 }
 
+/* Second moments of NorMuon: one a row of a matrix, or where it is wider than tall one a column. */
+static int64_t second_count(const struct param_spec *s, int64_t elements)
+{
+    return elements / (s->rows < s->cols ? s->rows : s->cols);
+}
+
 /* Of the rank that owns most. */
 static int64_t own_elements(const struct recipe *r, int i, int world)
 {
@@ -45,7 +51,7 @@ int64_t optim_param_bytes(const struct recipe *r, int i, int world)
     if (s->rule == RULE_ADAM)
         return optim_master_bytes(r, i, world) + kept_bytes(s->exp_avg, n, s->cols) +
                kept_bytes(s->exp_avg_sq, n, s->cols);
-    return n * 4 + (recipe_has_second(s) ? n / s->cols * 4 : 0) + (recipe_mixed(s) ? 8 * n : 0) +
+    return n * 4 + (recipe_has_second(s) ? second_count(s, n) * 4 : 0) + (recipe_mixed(s) ? 8 * n : 0) +
            optim_master_bytes(r, i, world);
 }
 
@@ -156,7 +162,9 @@ static int take_states(struct optim *z, int i)
     }
     q->momentum = take(z, DT_F32, rows, cols, "momentum");
     if (recipe_has_second(p->spec))
-        q->second = take(z, DT_F32, rows, 1, "second momentum");
+        q->second = p->spec->rows < p->spec->cols
+                        ? take(z, DT_F32, p->own_count, cols, "second momentum")
+                        : take(z, DT_F32, rows, 1, "second momentum");
     if (p->w.dtype == DT_BF16)
         q->mantissa = take(z, DT_U16, rows, cols, "mantissa");
     return learning_rates(q, z->recipe, p);
