@@ -85,7 +85,8 @@ static void check_param(struct small *s, struct param *p, bool drawn)
 static void check_model(struct small *s, bool drawn)
 {
     for (int i = 0; i < s->b.n; i++)
-        check_param(s, &s->b.p[i], drawn);
+        if (s->b.p[i].spec->lr_mul[0] > 0) /* signs have no gradient */
+            check_param(s, &s->b.p[i], drawn);
     /* Evaluation shares buffers between layers; its loss is that of training with one weight. */
     small_predict(s, 1);
     double train = small_loss(s), eval = small_eval(s);

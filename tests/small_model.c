@@ -24,10 +24,15 @@ const struct small_form small_forms[] = {
     { "record-74", { "model.lanes=8", "model.backout=9" } },
     { "record-74", { "model.skip=0 6", NULL } },
     { "record-61", { "layers.6=plain mlp:22 short no - - 9 6", NULL } },
+    { "record-84", { NULL, NULL } },
+    { "record-84", { "model.attend_as=-1", "model.skip_tap=attention" } },
+    { "record-84", { "model.bigram_in_x0=no", "model.value_input=input" } },
+    { "record-84", { "model.post_single=no", NULL } },
+    { "record-84", { "model.skip=0 6", "model.attend_as=9" } },
 };
 const int n_small_forms = sizeof small_forms / sizeof *small_forms;
 
-enum { SETS = 12, STARTS = 128 };
+enum { SETS = 16, STARTS = 128 };
 struct draws {
     struct rng rng;
     uint64_t n;
@@ -56,8 +61,15 @@ static int read_recipe(struct small *s, const struct small_form *f, enum dtype w
     snprintf(text[n++], 64, "model.vocab=%d", z->vocab);
     snprintf(text[n++], 64, "model.block=%d", z->document / 4);
     snprintf(text[n++], 64, "precision.head_fp8=no");
-    if (!strcmp(f->recipe, "record-74"))
+    if (strcmp(f->recipe, "record-61"))
         snprintf(text[n++], 64, "model.bigram_rows=%d", z->rows);
+    if (!strcmp(f->recipe, "record-84")) {
+        snprintf(text[n++], 64, "model.bigram_width=%d", z->heads * z->head_dim / 4 + 1);
+        snprintf(text[n++], 64, "model.bigram_signs=%d", z->rows / 2);
+        snprintf(text[n++], 64, "model.mtp_end=cut"); /* else no gradient of the loss */
+        snprintf(text[n++], 64, "precision.head_sigmoid=f32");
+        snprintf(text[n++], 64, "precision.mlp=bf16");
+    }
     for (int i = 0; i < n; i++)
         set[i] = text[i];
     for (int i = 0; i < 2; i++)
@@ -123,11 +135,14 @@ static void fill(struct small *s, struct draws *d)
         struct param *p = &s->b.p[i];
         int64_t n = tensor_count(p->w);
         float *x = malloc((size_t)n * sizeof *x);
-        bool scalars = p->spec->comms == COMMS_REPLICATED;
-        double size = p->spec->rule == RULE_NORMUON ? 1.2 / sqrt((double)p->w.cols) : 0.3;
+        const char *label = p->spec->label;
+        bool fixed = p->spec->lr_mul[0] == 0; /* signs */
+        bool hidden = !strncmp(label, "mudd_w", 6), bias = !strcmp(label, "mudd_b2");
+        bool numbers = p->spec->comms == COMMS_REPLICATED && !hidden;
+        double size = p->spec->rule == RULE_NORMUON || hidden ? 1.2 / sqrt((double)p->w.cols) : 0.3;
         for (int64_t k = 0; k < n; k++) {
-            double z = rng_normal(&d->rng, d->n++);
-            x[k] = bf16_round((float)(scalars ? 0.6 + 0.2 * z : size * z));
+            double z = rng_normal(&d->rng, d->n++), about = (bias ? 10 : 1) * (0.6 + 0.2 * z);
+            x[k] = bf16_round((float)(fixed ? (z < 0 ? -1 : 1) : numbers ? about : size * z));
         }
         floats_to(s->o, p->w, x);
         free(x);

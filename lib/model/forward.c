@@ -33,8 +33,7 @@ static void attention_forward(struct model *m, struct acts *a, int i, const stru
         o->attention_cached(o, l->gated, l->q, l->y, gate, &m->cache[i], &as);
     } else {
         o->attention(o, l->out, l->lse, l->q, l->k, l->v, &as);
-        o->out_gate(o, l->gated, l->out, l->y, gate, (int)heads,
-                    xsa.v.data ? &xsa : NULL);
+        o->out_gate(o, l->gated, l->out, l->y, gate, (int)heads, xsa.v.data ? &xsa : NULL);
     }
     o->linear(o, mixes ? l->o : l->attended, l->gated, tensor_rows(bank, 3 * d, d), p->out[i].value,
               mixes ? NO_TENSOR : l->mixed);

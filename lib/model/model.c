@@ -86,8 +86,7 @@ static void plan_layer(const struct recipe *r, struct planner *p, struct acts *a
 
     if (r->inject == INJECT_BEFORE || layer_adds(r, i, TOKEN_STREAM))
         l->mixed = take(p, p->act, T, d);
-    l->y = r->attend_as >= 0 && i > r->attend_as ? a->layer[r->attend_as].y
-                                                 : take(p, p->act, T, d);
+    l->y = r->attend_as >= 0 && i > r->attend_as ? a->layer[r->attend_as].y : take(p, p->act, T, d);
     l->y2 = l->y;
     l->attended = r->inject == INJECT_BEFORE   ? l->mixed
                   : r->inject_bare && !attends ? take(p, p->act, T, d)
@@ -438,8 +437,8 @@ void layer_shapes(const struct model *m, int i, const struct batch *b, struct qk
         .head_dim = r->head_dim,
         .paired = pair == 2,
         .key_offset = m->cache ? KEY_OFFSET_NONE : layer_key_offset(r, i),
-        .split_gate = r->value_input == VALUE_SPLIT_ALL ||
-                      (pair == 1 && r->value_input == VALUE_SPLIT),
+        .split_gate =
+            r->value_input == VALUE_SPLIT_ALL || (pair == 1 && r->value_input == VALUE_SPLIT),
         .cache = m->cache ? &m->cache[i] : NULL,
     };
     *s = (struct attn_shape){

@@ -35,7 +35,8 @@ struct layer_acts {
     struct tensor in; /* (T,D) residual stream; layer i's output is in of i+1 */
     struct tensor in1; /* (T,D) its second lane, where there are two */
     struct tensor rows; /* (T,D) of the table that [token_coefs] names for it */
-    struct tensor mixed; /* (T,D) `in` with x0 and bigrams, or other streams, added before attention */
+    struct tensor
+        mixed; /* (T,D) `in` with x0 and bigrams, or other streams, added before attention */
     struct tensor y; /* (T,D) norm of mixed, or of in: input of attention and gates */
     struct tensor qkv; /* (T,3D) raw */
     struct tensor q, k, v; /* (T,D) input of attention */
@@ -65,8 +66,10 @@ struct acts {
     struct tensor dy; /* (T,D) of the input of attention, MLP or head */
     struct tensor dbranch; /* (T,D) of o or m */
     struct tensor dx0, dbigram, dskip; /* (T,D) */
-    struct tensor din[MAX_LAYERS + 1]; /* (T,D) of `in` where it is read again later, by those who do */
-    bool have_dx0, have_dbigram, have_din[MAX_LAYERS + 1]; /* written: further gradients are added */
+    struct tensor
+        din[MAX_LAYERS + 1]; /* (T,D) of `in` where it is read again later, by those who do */
+    bool have_dx0, have_dbigram,
+        have_din[MAX_LAYERS + 1]; /* written: further gradients are added */
     /* The MLPs of [token_coefs], by block: hidden layer before its activation, outputs, their
      * gradients; and of each row the coefficient. */
     struct tensor hidden[MAX_TOKEN_TERMS], coefs[MAX_TOKEN_TERMS], dcoefs[MAX_TOKEN_TERMS];
@@ -93,7 +96,8 @@ struct model {
     size_t arena_bytes;
     struct rope rope;
     real *mtp; /* device: MTP weights of the step */
-    struct tensor attn_w, attn_g; /* (4D,D) of a layer, put together where Q, K and V, O are apart */
+    struct tensor attn_w,
+        attn_g; /* (4D,D) of a layer, put together where Q, K and V, O are apart */
     struct step_schedule schedule;
     double attn_scale;
     const struct kv_cache *cache; /* of each layer, while rows are tokens of sequences that grow

@@ -18,7 +18,8 @@ enum { RECIPE_MAX = 1 << 20 }; /* bytes of text */
 static bool is_table(const char *section)
 {
     return !strcmp(section, "layers") || !strcmp(section, "parameters") ||
-           !strcmp(section, "scalars") || !strcmp(section, "stages") || !strcmp(section, "states") || !strcmp(section, "token_coefs");
+           !strcmp(section, "scalars") || !strcmp(section, "stages") ||
+           !strcmp(section, "states") || !strcmp(section, "token_coefs");
 }
 
 static char *trim(char *s)

@@ -108,8 +108,7 @@ static int check_param_role(const struct recipe *r, const struct param_role *rol
                             role->times ? "" : "a multiple of ", (long long)unit, (long long)cols,
                             (long long)rows, (long long)p->cols);
     if (role->added && p->comms != COMMS_REPLICATED)
-        return recipe_error(r, recipe_find(r, "parameters", role->label),
-                            "it must be replicated");
+        return recipe_error(r, recipe_find(r, "parameters", role->label), "it must be replicated");
     read[i] = true;
     return 0;
 }
@@ -247,8 +246,8 @@ static int check_value(const struct recipe *r, const struct recipe_line *e, int 
     int64_t rows = p->matrices * p->rows;
     int readers = 0;
     if (p->cols != r->width || rows % r->vocab || slot >= rows / r->vocab)
-        return recipe_error(r, e, "table %d of '%s' needs %lld rows of %d, found %lld of %lld", slot,
-                            p->label, (slot + 1LL) * r->vocab, r->width, (long long)rows,
+        return recipe_error(r, e, "table %d of '%s' needs %lld rows of %d, found %lld of %lld",
+                            slot, p->label, (slot + 1LL) * r->vocab, r->width, (long long)rows,
                             (long long)p->cols);
     for (int k = 0; k < N_PARAM_ROLES; k++)
         if (!strcmp(p->label, param_roles[k].label))
@@ -289,9 +288,9 @@ static int check_layer(const struct recipe *r, int i, bool *read)
     int rc = check_own(r, i);
     if (!rc)
         rc = check_spare(r, i);
-    return rc || l->value < 0 ? rc
-                              : check_value(r, recipe_find_row(r, "layers", i), l->value,
-                                            l->value_slot, read);
+    return rc || l->value < 0
+               ? rc
+               : check_value(r, recipe_find_row(r, "layers", i), l->value, l->value_slot, read);
 }
 
 /* Gradients of tables are written by those that read them. */
@@ -356,15 +355,14 @@ static int check_token_term(const struct recipe *r, int i, bool *read)
     for (int k = 0; k < r->n_token_terms; k++) {
         const struct token_term *o = &r->token_terms[k];
         bool both = o->layer == t->layer && o->role == t->role;
-        same += both && o->source == t->source &&
-                (t->source != SOURCE_LAYER || o->from == t->from);
+        same += both && o->source == t->source && (t->source != SOURCE_LAYER || o->from == t->from);
         sources += both && t->role <= TOKEN_VALUE ? o->parts : 0;
         same += k != i && o->layer == t->layer && o->source == SOURCE_TABLE &&
                 t->source == SOURCE_TABLE;
     }
     if (same > 1 || sources > MIX_MAX - 2)
-        return recipe_error(r, e, "a layer has each term once, one table, and %d sources in a place",
-                            MIX_MAX - 2);
+        return recipe_error(
+            r, e, "a layer has each term once, one table, and %d sources in a place", MIX_MAX - 2);
     if (t->first + t->parts > r->token_width)
         return recipe_error(r, e, "more coefficients than the %d of 'mudd_b2'", r->token_width);
     return t->source == SOURCE_TABLE ? check_value(r, e, t->table, t->slot, read) : 0;
@@ -380,8 +378,10 @@ static int check_token_terms(const struct recipe *r, bool *read)
         (multiple(r, &param_roles[ROLE_mudd_w1]) < blocks ||
          multiple(r, &param_roles[ROLE_mudd_w2]) < blocks ||
          multiple(r, &param_roles[ROLE_mudd_b2]) < blocks))
-        rc = recipe_error(r, NULL, "[token_coefs] has terms of %d layers: 'mudd_w1', 'mudd_w2' and "
-                                   "'mudd_b2' need as many matrices", blocks);
+        rc = recipe_error(r, NULL,
+                          "[token_coefs] has terms of %d layers: 'mudd_w1', 'mudd_w2' and "
+                          "'mudd_b2' need as many matrices",
+                          blocks);
     return rc;
 }
 
@@ -395,10 +395,11 @@ static int check_attend_as(const struct recipe *r)
         ok = r->layers[i].attention != ATTN_NONE &&
              (i > r->attend_as || !recipe_token_role(r, i, TOKEN_STREAM));
     return ok ? 0
-              : recipe_error(r, recipe_find(r, "model", "attend_as"),
-                             "expected -1, or with inject = after a layer in [1, %d], which receives "
-                             "no skip or term before its attention and has attention as all after it",
-                             r->n_layers - 1);
+              : recipe_error(
+                    r, recipe_find(r, "model", "attend_as"),
+                    "expected -1, or with inject = after a layer in [1, %d], which receives "
+                    "no skip or term before its attention and has attention as all after it",
+                    r->n_layers - 1);
 }
 
 static int check_layers(const struct recipe *r, bool *read)
@@ -418,7 +419,7 @@ static int check_layers(const struct recipe *r, bool *read)
 static int check_late(const struct recipe *r)
 {
     static const char *const waits[] = { "attn",    "qk_bank", "vo_bank",     "mlp",
-                                        "lm_head", "embed",   "bigram_embed" };
+                                         "lm_head", "embed",   "bigram_embed" };
     for (int k = 0; k < r->n_late; k++) {
         const char *label = r->params[r->late[k]].label;
         bool ok = false;

@@ -70,8 +70,7 @@ static const struct key keys[] = {
     { "model", "post_single", K_BOOL, F(post_single), 0, 0, "no", NULL },
     { "model", "fold_mlp", K_BOOL, F(fold_mlp), 0, 0, "no", NULL },
     { "model", "key_channels", K_WORD, F(key_channels), 0, 0, "quarters", "quarters|half" },
-    { "model", "value_input", K_WORD, F(value_input), 0, 0, "input",
-      "input|split|split_all" },
+    { "model", "value_input", K_WORD, F(value_input), 0, 0, "input", "input|split|split_all" },
     { "order", "tied", K_TIED, F(tied_head), 0, 0, NULL, NULL },
     { "order", "scatter", K_ORDER, F(scatter), 0, 0, NULL, NULL },
     { "order", "work", K_ORDER, F(work), 0, 0, NULL, NULL },
@@ -470,9 +469,10 @@ static int check_precision(struct recipe *r)
 }
 
 /* In the order of the canonical text. */
-static const char *const sections[] = { "",        "model", "layers",    "parameters",
-                                        "scalars", "token_coefs", "order", "optimizer", "schedule",
-                                        "stages",  "data",  "precision", "states" };
+static const char *const sections[] = { "",         "model",       "layers", "parameters",
+                                        "scalars",  "token_coefs", "order",  "optimizer",
+                                        "schedule", "stages",      "data",   "precision",
+                                        "states" };
 enum { N_SECTIONS = sizeof sections / sizeof *sections };
 
 int recipe_check_section(const struct recipe *r, const char *section, int line)
@@ -568,13 +568,12 @@ int recipe_bind(struct recipe *r)
         r->bigram_width = r->width;
     if ((rc = recipe_bind_params(r)) || (rc = recipe_bind_layers(r)) ||
         (rc = recipe_bind_scalars(r)) || (rc = recipe_bind_token_terms(r)) ||
-        (rc = bind_section(r, "order")) ||
-        (rc = bind_section(r, "optimizer")) || (rc = bind_section(r, "schedule")) ||
-        (rc = recipe_bind_stages(r)) || (rc = bind_section(r, "data")) ||
-        (rc = bind_section(r, "precision")) || (rc = recipe_bind_states(r)) ||
-        (rc = check_tied_states(r)) || (rc = check_model(r)) || (rc = check_optimizer(r)) ||
-        (rc = check_stages(r)) || (rc = check_data(r)) || (rc = check_precision(r)) ||
-        (rc = recipe_check(r)))
+        (rc = bind_section(r, "order")) || (rc = bind_section(r, "optimizer")) ||
+        (rc = bind_section(r, "schedule")) || (rc = recipe_bind_stages(r)) ||
+        (rc = bind_section(r, "data")) || (rc = bind_section(r, "precision")) ||
+        (rc = recipe_bind_states(r)) || (rc = check_tied_states(r)) || (rc = check_model(r)) ||
+        (rc = check_optimizer(r)) || (rc = check_stages(r)) || (rc = check_data(r)) ||
+        (rc = check_precision(r)) || (rc = recipe_check(r)))
         return rc;
     for (int i = 0; i < r->text->n; i++)
         if (!r->text->line[i].used)

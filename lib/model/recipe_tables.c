@@ -161,15 +161,16 @@ static int size_of(const struct row *w, const char *text, int64_t *out)
 {
     const struct recipe *r = w->r;
     size_t n = strlen(text);
-    int64_t unit = n && strchr("dfvhebps", text[n - 1]) ? recipe_size(r, text[n - 1]) : 0, times = 1;
+    int64_t unit = n && strchr("dfvhebps", text[n - 1]) ? recipe_size(r, text[n - 1]) : 0,
+            times = 1;
     char head[32];
     if (n && (text[n - 1] == 'b' || text[n - 1] == 's') && !unit)
         return recipe_error(r, w->line, "'%s': there is no model.bigram_%s", text,
                             text[n - 1] == 'b' ? "rows" : "signs");
     snprintf(head, sizeof head, "%.*s", (int)(unit ? n - 1 : n), text);
     if ((*head || !unit) && num_i64(head, "size", 1, 1 << 30, &times))
-        return recipe_error(r, w->line, "expected a size such as 40, d, 4d, e, f, v, h, b, p, s; found '%s'",
-                            text);
+        return recipe_error(
+            r, w->line, "expected a size such as 40, d, 4d, e, f, v, h, b, p, s; found '%s'", text);
     *out = unit ? unit * times : times;
     return 0;
 }
@@ -411,7 +412,8 @@ static int bind_token_term(struct row *w, int i)
 int recipe_bind_token_terms(struct recipe *r)
 {
     int w1 = recipe_param(r, "mudd_w1"), b2 = recipe_param(r, "mudd_b2");
-    int rc = bind_numbered(r, "token_coefs", 4, bind_token_term, MAX_TOKEN_TERMS, &r->n_token_terms);
+    int rc =
+        bind_numbered(r, "token_coefs", 4, bind_token_term, MAX_TOKEN_TERMS, &r->n_token_terms);
     if (rc || !r->n_token_terms)
         return rc;
     if (w1 < 0 || b2 < 0)

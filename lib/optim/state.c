@@ -51,8 +51,8 @@ int64_t optim_param_bytes(const struct recipe *r, int i, int world)
     if (s->rule == RULE_ADAM)
         return optim_master_bytes(r, i, world) + kept_bytes(s->exp_avg, n, s->cols) +
                kept_bytes(s->exp_avg_sq, n, s->cols);
-    return n * 4 + (recipe_has_second(s) ? second_count(s, n) * 4 : 0) + (recipe_mixed(s) ? 8 * n : 0) +
-           optim_master_bytes(r, i, world);
+    return n * 4 + (recipe_has_second(s) ? second_count(s, n) * 4 : 0) +
+           (recipe_mixed(s) ? 8 * n : 0) + optim_master_bytes(r, i, world);
 }
 
 static int64_t x_bytes(const struct recipe *r, int world)
