@@ -452,6 +452,7 @@ int main(void)
     test_fields();
     test_golden_schedule("record-61", "tests/golden/r61-schedule.tsv", 1766);
     test_golden_schedule("record-74", "tests/golden/r74-schedule.tsv", 1491);
+    test_golden_schedule("record-84", "tests/golden/r84-schedule.tsv", 1391);
     test_published_values();
     test_short_schedule();
     test_no_cooldown();
