@@ -49,12 +49,14 @@ static void run_embed_bwd(void)
 static void run_table_grad(void) { o->table_grad(o, dtable, x, none, &batch.token, true); }
 static void run_mix_norm(void)
 {
-    o->mix_norm(o, z, y, 2, (struct mix_term[]){ { x, one, false }, { y, one, false } });
+    o->mix_norm(o, z, y, 2,
+                (struct mix_term[]){ { .x = x, .coef = one }, { .x = y, .coef = one } });
 }
 static void run_mix_norm_bwd(void)
 {
     o->mix_norm_bwd(o, (struct mix_grad[]){ { z, false, one + 1 }, { a, true, one + 2 } }, z, y,
-                    d12, x, 2, (struct mix_term[]){ { x, one, false }, { y, one, false } });
+                    d12, x, 2,
+                    (struct mix_term[]){ { .x = x, .coef = one }, { .x = y, .coef = one } });
 }
 static void run_qkv_linear(void) { o->linear(o, x3, x, wqkv, one, none); }
 static void run_qkv_bwd_x(void) { o->linear_bwd_x(o, z, x3, wqkv, one, false); }

@@ -249,7 +249,9 @@ static bool holds_scalars(const struct recipe *r, int param)
 /* f32 on both sides: 1e-5 and 1e-4. bf16: 1e-2 and 5e-2, eight bits that average out over the
  * sums. The gradient of a scalar is a sum over all elements of the stream that nearly cancels, so
  * that roundings far before it show: there three times what roundings to nearest alone do, which is
- * 3 / sqrt(2) of the random ones here, if that is more. */
+ * 3 / sqrt(2) of the random ones here, if that is more. The same for all gradients where streams are
+ * recombined with coefficients of tokens: what is left of the streams' difference is small beside
+ * them, and so are its gradients beside the roundings of both (2 to 10 times those of record 74). */
 static bool report(const struct recipe *r, const struct errors *e, bool bf16,
                    const struct errors *noise)
 {
@@ -264,7 +266,7 @@ static bool report(const struct recipe *r, const struct errors *e, bool bf16,
         ok &= golden_report(name, e->loss[k], bf16 ? 1e-2 : 1e-5);
         for (int i = 0; i < r->n_params; i++) {
             double tol = bf16 ? 5e-2 : 1e-4;
-            if (bf16 && holds_scalars(r, i))
+            if (bf16 && (holds_scalars(r, i) || r->n_token_terms))
                 tol = fmax(tol, 3 / sqrt(2) * noise->grad[k][i]);
             snprintf(name, sizeof name, "%c.grad.%s", letter, golden_name(r->params[i].label));
             ok &= golden_report(name, e->grad[k][i], tol);

@@ -171,6 +171,13 @@ static void out_gate_bwd(struct ops *o, struct tensor dx, struct tensor delta, s
         rounded(a->dv);
 }
 
+static void token_coefs_bwd(struct ops *o, struct tensor dpre, struct tensor dw, struct tensor db,
+                            struct tensor dout, struct tensor pre, struct tensor w)
+{
+    cpu.token_coefs_bwd(o, dpre, dw, db, dout, pre, w);
+    rounded(dpre);
+}
+
 static void head_loss(struct ops *o, real *loss, struct tensor dx, struct tensor dw, bool add,
                       struct tensor x, struct tensor w, const struct head_loss *h)
 {
@@ -206,6 +213,7 @@ int golden_rounded_ops(struct ops **o, uint64_t seed)
     t->attention_bwd = attention_bwd;
     t->out_gate = out_gate;
     t->out_gate_bwd = out_gate_bwd;
+    t->token_coefs_bwd = token_coefs_bwd;
     t->head_loss = head_loss;
     return 0;
 }

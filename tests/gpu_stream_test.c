@@ -32,7 +32,9 @@ static void test_mix(int tokens, int width, const char *terms, bool norm, bool d
         struct mix_term in[MIX_MAX];
         struct mix_grad d[MIX_MAX];
         for (int k = 0; k < n; k++) {
-            in[k] = (struct mix_term){ ON(x[k], o), REAL(coef[k], o), terms[k] == 'm' };
+            in[k] = (struct mix_term){ .x = ON(x[k], o),
+                                       .coef = REAL(coef[k], o),
+                                       .minus = terms[k] == 'm' };
             d[k] =
                 (struct mix_grad){ ON(dx[k], o), add && !(k == 0 && in_place), REAL(dcoef[k], o) };
         }
