@@ -143,8 +143,7 @@ static real softcapped(const struct head *f, real l)
 
 /* Makes e^(z - shift) s (1 - s) of a logit l, and returns e^(z - shift). */
 SIMD_INLINE real softcap_one(const bool fused, const bool round, real *out, real l,
-                             const struct head_loss *h,
-                             real shift)
+                             const struct head_loss *h, real shift)
 {
     real c = -1 / h->cap_c, u = real_mad(fused, l, c, h->cap_b * c);
     real s = real_inverse(fused, 1 + real_exp(fused, u));
