@@ -32,6 +32,7 @@ enum {
     MAX_POLAR = 10,
     MAX_CYCLE = 8,
     MAX_TOKEN_TERMS = 32, /* rows of [token_coefs] */
+    MAX_SOURCES = 6, /* of them in one sum */
     LABEL_SIZE = 32
 };
 

@@ -6,7 +6,6 @@
 #include <string.h>
 #include "base/suggest.h"
 #include "model/initial.h"
-#include "ops/ops.h"
 
 static const struct param_role {
     const char *label;
@@ -360,9 +359,9 @@ static int check_token_term(const struct recipe *r, int i, bool *read)
         same += k != i && o->layer == t->layer && o->source == SOURCE_TABLE &&
                 t->source == SOURCE_TABLE;
     }
-    if (same > 1 || sources > MIX_MAX - 2)
+    if (same > 1 || sources > MAX_SOURCES)
         return recipe_error(
-            r, e, "a layer has each term once, one table, and %d sources in a place", MIX_MAX - 2);
+            r, e, "a layer has each term once, one table, and %d sources in a place", MAX_SOURCES);
     if (t->first + t->parts > r->token_width)
         return recipe_error(r, e, "more coefficients than the %d of 'mudd_b2'", r->token_width);
     return t->source == SOURCE_TABLE ? check_value(r, e, t->table, t->slot, read) : 0;

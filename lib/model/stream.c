@@ -100,6 +100,9 @@ struct tensor mlp_branch_grad(const struct model *m, const struct acts *a)
     return mlp_mixes(m->recipe) ? a->dbranch : a->dx;
 }
 
+/* The stream, what is taken from it, and sources. */
+_Static_assert(MAX_SOURCES + 2 <= MIX_MAX, "a mix holds them");
+
 /* -- mixes -------------------------------------------------------------------- */
 
 struct mix {
