@@ -12,6 +12,10 @@
  * channel, far below the memory time.
  *
  * Backward sums dcoef over rows in a fixed grid (dcoef.h).
+ *
+ * Terms of some channels, coefficients of tokens, and more than four terms (record-84.md 2, 5) have kernels of
+ * their own, mix_any and mix_any_backward, which read and write the terms' channels alone and 4 bytes for
+ * each coefficient of a token. A coefficient's gradient of a token is written where its row is.
  */
 #include "behind.h"
 #include "dcoef.h"
@@ -65,18 +69,132 @@ __global__ static void __launch_bounds__(ROW_THREADS) mix_forward(forward_args a
     }
 }
 
-/* What the kernels have not: coefficients of tokens, terms of some channels, more terms than four. */
 static bool can_do(struct cuda_ops *c, struct tensor out, int n, const struct mix_term *in)
+{
+    bool whole = true;
+
+    for (int k = 0; k < n; k++)
+        whole &= in[k].x.cols % 8 == 0 && in[k].first % 8 == 0 && in[k].n % 8 == 0;
+    return !c->failed && CUDA_NEED(c, out.cols % 8 == 0 && out.cols <= 2048, ROW_NEED) &&
+           CUDA_NEED(c, whole, "channels of a term are a multiple of 8, from one on");
+}
+
+/* Is it one of the first kernels'? */
+static bool is_plain(struct tensor out, int n, const struct mix_term *in)
 {
     bool plain = n <= 4;
 
     for (int k = 0; k < n; k++)
         plain &= !in[k].stride && !in[k].plus_one && (!in[k].n || in[k].n == out.cols);
-    return !c->failed && CUDA_NEED(c, out.cols % 8 == 0 && out.cols <= 2048, ROW_NEED) &&
-           CUDA_NEED(c, plain,
-                     "a mix has four terms at most, each of all channels, and one "
-                     "coefficient for all tokens");
+    return plain;
 }
+
+/* -- any terms ------------------------------------------------------------------------ */
+
+/* Channel c of out, first <= c < end, is element at + c of row t of x, which has `cols`. */
+struct any_term {
+    const bf16 *x;
+    const float *coef;
+    float sign, one;
+    int stride, first, end, at, cols;
+
+    __device__ __forceinline__ float coefficient(int t) const
+    {
+        return (coef ? sign * coef[(int64_t)t * stride] : sign) + one;
+    }
+    template <int V> __device__ __forceinline__ packed_row<V> load(const bf16 *p, int t) const
+    {
+        packed_row<V> r;
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            int c = row<V>::at(i);
+            r.u[i] = c >= first && c < end ? *(const uint4 *)(p + (int64_t)t * cols + at + c)
+                                           : make_uint4(0, 0, 0, 0);
+        }
+        return r;
+    }
+    template <int V> __device__ __forceinline__ void store(bf16 *p, int t, const row<V> &r) const
+    {
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            int c = row<V>::at(i);
+            if (c >= first && c < end)
+                store8(p + (int64_t)t * cols + at + c, r.x[i]);
+        }
+    }
+};
+
+static any_term any_term_of(const struct mix_term *m, struct tensor out)
+{
+    int64_t end = m->n ? m->first + m->n : out.cols;
+
+    assert(m->x.dtype == DT_BF16 && m->x.rows == out.rows && end <= out.cols);
+    assert(m->x.cols == out.cols || m->x.cols == m->n);
+    return any_term{ (const bf16 *)m->x.data,
+                     m->coef,
+                     m->minus ? -1.0f : 1.0f,
+                     m->plus_one ? 1.0f : 0.0f,
+                     m->stride,
+                     (int)m->first,
+                     (int)end,
+                     m->x.cols == out.cols ? 0 : (int)-m->first,
+                     (int)m->x.cols };
+}
+
+struct any_args {
+    any_term term[MIX_MAX];
+    bf16 *out, *y;
+    int n, rows, d;
+};
+
+template <int V, int N>
+__global__ static void __launch_bounds__(ROW_THREADS) mix_any(const __grid_constant__ any_args a)
+{
+    int t = blockIdx.x * ROW_WARPS + warp_id();
+    packed_row<V> in[N];
+    row<V> sum, x;
+    int64_t at = (int64_t)t * a.d;
+
+    begin_step();
+    if (t >= a.rows)
+        return;
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        if (k < a.n)
+            in[k] = a.term[k].load<V>(a.term[k].x, t);
+    sum.zero();
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        if (k < a.n) {
+            x.unpack(in[k]);
+            sum.add(a.term[k].coefficient(t), x);
+        }
+    sum.store(a.out + at, a.d);
+    if (a.y) {
+        sum.scale(norm_factor(warp_sum(sum.dot(sum)), a.d));
+        sum.store(a.y + at, a.d);
+    }
+}
+
+static void forward_any(struct cuda_ops *c, struct tensor out, struct tensor y, int n,
+                        const struct mix_term *in)
+{
+    any_args a = { .out = (bf16 *)out.data,
+                   .y = (bf16 *)y.data,
+                   .n = n,
+                   .rows = (int)out.rows,
+                   .d = (int)out.cols };
+
+    for (int k = 0; k < n; k++)
+        a.term[k] = any_term_of(&in[k], out);
+    with_vectors(a.d, [&](auto v) {
+        constexpr int V = decltype(v)::value;
+        launch_step(c, n <= 4 ? mix_any<V, 4> : mix_any<V, MIX_MAX>,
+                    dim3(div_up(out.rows, ROW_WARPS)), ROW_THREADS, a);
+    });
+}
+
+/* -- forward ---------------------------------------------------------------------------- */
 
 void gpu_mix_norm(struct ops *o, struct tensor out, struct tensor y, int n,
                   const struct mix_term *in)
@@ -92,6 +210,11 @@ void gpu_mix_norm(struct ops *o, struct tensor out, struct tensor y, int n,
     assert(n >= 1 && n <= MIX_MAX && out.dtype == DT_BF16 && (!y.data || y.dtype == DT_BF16));
     if (!can_do(c, out, n, in))
         return;
+    if (!is_plain(out, n, in)) {
+        if (blocks)
+            forward_any(c, out, y, n, in);
+        return;
+    }
     for (int k = 0; k < n; k++) {
         assert(in[k].x.dtype == DT_BF16 && tensor_count(in[k].x) == tensor_count(out));
         a.x[k] = (const bf16 *)in[k].x.data;
@@ -130,9 +253,9 @@ struct backward_args {
     int rows, d;
 };
 
-/* All that a row reads, loaded before any of it is used. */
-template <int V, int N> struct inputs {
-    packed_row<V> dout, dy, out, x[N], old[N];
+/* What the gradient of a row is made from. */
+template <int V> struct gradients {
+    packed_row<V> dout, dy, out;
     float dy12[8];
 
     __device__ __forceinline__ void load(const backward_args &a, int64_t t)
@@ -144,13 +267,9 @@ template <int V, int N> struct inputs {
             out.load(a.out + at, a.d);
         if (a.dout)
             dout.load(a.dout + at, a.d);
-#pragma unroll
-        for (int k = 0; k < N; k++) {
-            if (a.dcoef[k])
-                x[k].load(a.x[k] + at, a.d);
-            if (a.dx[k] && a.add[k])
-                old[k].load(a.dx[k] + at, a.d);
-        }
+    }
+    __device__ __forceinline__ void load12(const backward_args &a, int64_t t)
+    {
 #pragma unroll
         for (int j = 0; j < 8; j++) { /* channels 8 lane + j of the first two lanes */
             int c = 8 * lane_id() + j;
@@ -159,10 +278,29 @@ template <int V, int N> struct inputs {
     }
 };
 
+/* All that a row reads, loaded before any of it is used. */
+template <int V, int N> struct inputs : gradients<V> {
+    packed_row<V> x[N], old[N];
+
+    __device__ __forceinline__ void load(const backward_args &a, int64_t t)
+    {
+        int64_t at = t * a.d;
+        gradients<V>::load(a, t);
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            if (a.dcoef[k])
+                x[k].load(a.x[k] + at, a.d);
+            if (a.dx[k] && a.add[k])
+                old[k].load(a.dx[k] + at, a.d);
+        }
+        this->load12(a, t);
+    }
+};
+
 /* g = dout + Norm'(dy + dy12; out). */
-template <int V, int N>
+template <int V>
 __device__ __forceinline__ static void row_gradient(row<V> &g, const backward_args &a,
-                                                    const inputs<V, N> &in)
+                                                    const gradients<V> &in)
 {
     row<V> other;
 
@@ -216,6 +354,90 @@ __global__ static void __launch_bounds__(32 * BWD_WARPS, V <= 3 && N <= 2 ? 3 : 
         add_up<BWD_WARPS>(sum, a.dcoef, a.partial, a.ticket);
 }
 
+/* -- backward of any terms ------------------------------------------------------------- */
+
+struct any_grad {
+    bf16 *dx;
+    float *dcoef; /* of a token: + t stride, written */
+    bool add;
+};
+struct any_back {
+    backward_args row; /* all but the terms; dcoef: of terms with one coefficient for all tokens */
+    any_term term[MIX_MAX];
+    any_grad grad[MIX_MAX];
+    int n;
+};
+
+template <int V, int N>
+__global__ static void __launch_bounds__(32 * BWD_WARPS)
+    mix_any_backward(const __grid_constant__ any_back a)
+{
+    float sum[N] = {};
+
+    for (int t = blockIdx.x * BWD_WARPS + warp_id(); t < a.row.rows; t += gridDim.x * BWD_WARPS) {
+        gradients<V> in;
+        packed_row<V> from[N];
+        row<V> g, x;
+        in.load(a.row, t);
+        in.load12(a.row, t);
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            if (k < a.n && a.grad[k].dcoef)
+                from[k] = a.term[k].template load<V>(a.term[k].x, t);
+        row_gradient(g, a.row, in);
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            if (k < a.n && a.grad[k].dcoef) {
+                const any_term &m = a.term[k];
+                x.unpack(from[k]);
+                float dot = g.dot(x);
+                if (!m.stride)
+                    sum[k] += dot;
+                else if ((dot = warp_sum(dot)), lane_id() == 0)
+                    a.grad[k].dcoef[(int64_t)t * m.stride] = m.sign * dot;
+            }
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            if (k < a.n && a.grad[k].dx) {
+                const any_term &m = a.term[k];
+                x.zero();
+                if (a.grad[k].add)
+                    x.unpack(m.template load<V>(a.grad[k].dx, t));
+                x.add(m.coefficient(t), g);
+                m.store(a.grad[k].dx, t, x);
+            }
+    }
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        sum[k] *= k < a.n ? a.term[k].sign : 0;
+    if (a.row.any_dcoef)
+        add_up<BWD_WARPS>(sum, a.row.dcoef, a.row.partial, a.row.ticket);
+}
+
+static void backward_any(struct cuda_ops *c, const backward_args &row, const struct mix_grad *d,
+                         struct tensor out, int n, const struct mix_term *in)
+{
+    any_back a = { .row = row, .n = n };
+    int blocks = div_up(out.rows, BWD_WARPS), most = 4 * c->sms;
+
+    for (int k = 0; k < n; k++) {
+        a.term[k] = any_term_of(&in[k], out);
+        a.grad[k] = any_grad{ (bf16 *)d[k].dx.data, d[k].dcoef, d[k].add };
+        a.row.dcoef[k] = in[k].stride ? NULL : d[k].dcoef;
+        a.row.any_dcoef |= a.row.dcoef[k] != NULL;
+    }
+    blocks = blocks < most ? blocks : most;
+    a.row.partial = (float *)cuda_workspace(c, (size_t)blocks * MIX_MAX * sizeof(float));
+    if (!a.row.partial)
+        return;
+    with_vectors(a.row.d, [&](auto v) {
+        constexpr int V = decltype(v)::value;
+        auto *kernel = n <= 4 ? mix_any_backward<V, 4> : mix_any_backward<V, MIX_MAX>;
+        kernel<<<blocks, 32 * BWD_WARPS, 0, c->stream>>>(a);
+    });
+    CUDA_LAUNCHED(c);
+}
+
 void gpu_mix_norm_bwd(struct ops *o, const struct mix_grad *d, struct tensor dout, struct tensor dy,
                       struct tensor dy12, struct tensor out, int n, const struct mix_term *in)
 {
@@ -235,6 +457,10 @@ void gpu_mix_norm_bwd(struct ops *o, const struct mix_grad *d, struct tensor dou
     assert(!dy12.data || (dy12.dtype == DT_BF16 && dy12.cols == GATE_WIDTH));
     if (!can_do(c, out, n, in) || !blocks)
         return;
+    if (!is_plain(out, n, in)) {
+        backward_any(c, a, d, out, n, in);
+        return;
+    }
     for (int k = 0; k < n; k++) {
         a.x[k] = (const bf16 *)in[k].x.data;
         a.coef[k] = in[k].coef;

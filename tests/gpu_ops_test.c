@@ -72,7 +72,7 @@ static void test_table(int tokens, int width, int rows, int shared, enum dtype d
 }
 
 /* paired: attention counted two rows a token, of half the heads. */
-static void test_out_gate(int tokens, int heads, int size, bool in_place, bool paired)
+static void test_out_gate(int tokens, int heads, int size, bool in_place, bool paired, bool xsa)
 {
     int width = heads * size, rows = paired ? 2 * tokens : tokens;
     struct both delta = blank_as(DT_F32, DT_F32, paired ? heads / 2 : heads, rows);
@@ -81,19 +81,55 @@ static void test_out_gate(int tokens, int heads, int size, bool in_place, bool p
     struct both dout = drawn(tokens, width, 1), dx = in_place ? dout : blank(tokens, width);
     struct both dgate = weight(heads, GATE_WIDTH, 1), dy12 = blank(tokens, GATE_WIDTH);
 
-    snprintf(label, sizeof label, "out_gate T=%d H=%d E=%d in_place=%d paired=%d", tokens, heads,
-             size, in_place, paired);
+    struct both v = xsa ? drawn(tokens, width, 1) : none, dv = xsa ? blank(tokens, width) : none;
+    struct both alpha = none, dalpha = none;
+
+    snprintf(label, sizeof label, "out_gate T=%d H=%d E=%d in_place=%d paired=%d xsa=%d", tokens,
+             heads, size, in_place, paired, xsa);
+    if (xsa) {
+        alpha = draw(blank_as(DT_F32, DT_F32, 1, heads), 0.8);
+        dalpha = draw(blank_as(DT_F32, DT_F32, 1, heads), 1);
+        for (int i = 0; i < size && in_place; i++) /* a value shorter than the least length */
+            set(v.c, i, bf16_round(i ? 0 : 1e-5f));
+        send(v);
+    }
     ON_BOTH
     {
-        o->out_gate(o, ON(out, o), ON(x, o), ON(y, o), ON(gate, o), heads, NULL);
+        struct xsa a = { ON(v, o), ON(alpha, o), ON(dv, o), ON(dalpha, o) };
+        o->out_gate(o, ON(out, o), ON(x, o), ON(y, o), ON(gate, o), heads, xsa ? &a : NULL);
         o->out_gate_bwd(o, ON(dx, o), ON(delta, o), ON(dgate, o), ON(dy12, o), ON(dout, o),
-                        ON(x, o), ON(y, o), ON(gate, o), heads, NULL);
+                        ON(x, o), ON(y, o), ON(gate, o), heads, xsa ? &a : NULL);
+    }
+    if (xsa) {
+        same_bf16("dv", dv);
+        same("dalpha", dalpha, f32_tolerance, sqrt((double)tokens * width));
     }
     same_bf16("out", out);
     same_bf16("dx", dx);
     same("delta", delta, f32_tolerance, 0);
     same_bf16("dgate", dgate);
     same_bf16("dy12", dy12);
+}
+
+static void test_token_coefs(int tokens, int width, int m, bool in_place)
+{
+    struct both pre = drawn(tokens, width, 1.5), w = weight(m, width, 0.3), b = weight(1, m, 1);
+    struct both dw = weight(m, width, 1), db = weight(1, m, 1);
+    struct both out = blank_as(DT_F32, DT_F32, tokens, m),
+                dpre = in_place ? pre : blank(tokens, width);
+    struct both dout = draw(blank_as(DT_F32, DT_F32, tokens, m), 1);
+
+    snprintf(label, sizeof label, "token_coefs T=%d K=%d m=%d in_place=%d", tokens, width, m,
+             in_place);
+    ON_BOTH
+    {
+        o->token_coefs(o, ON(out, o), ON(pre, o), ON(w, o), ON(b, o));
+        o->token_coefs_bwd(o, ON(dpre, o), ON(dw, o), ON(db, o), ON(dout, o), ON(pre, o), ON(w, o));
+    }
+    same("out", out, f32_tolerance, 0);
+    same_bf16("dpre", dpre);
+    same_bf16("dw", dw);
+    same_bf16("db", db);
 }
 
 static void test_qkv(int tokens, int heads, int size, bool paired, enum key_offset key_offset,
@@ -314,11 +350,18 @@ static void test_small(void)
     test_table(200, 264, 33, 7, DT_F32, false, false);
     test_table(1001, 136, 5000, 5000, DT_BF16, true, true);
     test_table(1500, 1032, 90, 60, DT_BF16, true, false);
-    test_out_gate(1, 1, 32, false, false);
-    test_out_gate(13, 3, 64, true, false);
-    test_out_gate(13, 4, 64, true, true);
-    test_out_gate(29, 5, 32, false, false);
-    test_out_gate(300, 7, 128, true, false);
+    test_out_gate(1, 1, 32, false, false, false);
+    test_out_gate(13, 3, 64, true, false, false);
+    test_out_gate(13, 4, 64, true, true, false);
+    test_out_gate(29, 5, 32, false, false, false);
+    test_out_gate(300, 7, 128, true, false, false);
+    test_out_gate(1, 1, 32, false, false, true);
+    test_out_gate(13, 3, 64, true, false, true);
+    test_out_gate(300, 6, 128, false, false, true);
+    test_token_coefs(1, 8, 1, false);
+    test_token_coefs(5, 16, 3, true);
+    test_token_coefs(200, 32, 16, false);
+    test_token_coefs(check_small() ? 300 : 30000, 64, 14, true);
     test_qkv(1, 1, 32, false, KEY_OFFSET_QUARTERS, false, false);
     test_qkv(1, 2, 64, true, KEY_OFFSET_NONE, true, false);
     test_qkv(2, 3, 32, false, KEY_OFFSET_QUARTERS, true, false);
@@ -360,7 +403,7 @@ static void test_real(void)
     test_table(4096, 64, 251520, 251520, DT_BF16, true, false);
     test_table(4096, 768, 2000, 2000, DT_BF16, true, true);
     fresh();
-    test_out_gate(2048, 6, 128, true, true);
+    test_out_gate(2048, 6, 128, true, true, false);
     fresh();
     test_qkv(2048, 6, 128, false, KEY_OFFSET_QUARTERS, true, false);
     test_qkv(2048, 6, 128, true, KEY_OFFSET_NONE, true, false);

@@ -52,6 +52,60 @@ static void test_mix(int tokens, int width, const char *terms, bool norm, bool d
     }
 }
 
+/* A letter a term: c with a coefficient, p with 1 more, t with one a token, m with minus one a token; and
+ * its channels: a all, l and r the lower and the upper half of an x of D, n the lower half of an x of
+ * D / 2. Of equal x ("tl", then "tr") the gradients are in one memory. */
+static void test_mix_any(int tokens, int width, const char *terms, bool norm, bool dy12, bool add)
+{
+    int n = (int)strlen(terms) / 2, half = width / 2;
+    struct both x[MIX_MAX], coef[MIX_MAX], dx[MIX_MAX], dcoef[MIX_MAX];
+    struct both all = draw(blank_as(DT_F32, DT_F32, tokens, MIX_MAX), 1);
+    struct both of_all = blank_as(DT_F32, DT_F32, tokens, MIX_MAX);
+    struct both out = blank(tokens, width), y = norm ? blank(tokens, width) : none;
+    struct both saved = drawn(tokens, width, 2), g = drawn(tokens, width, 1);
+    struct both dy = norm ? drawn(tokens, width, 1) : none;
+    struct both d12 = dy12 ? drawn(tokens, GATE_WIDTH, 1) : none;
+
+    snprintf(label, sizeof label, "mix_any T=%d D=%d %s norm=%d dy12=%d add=%d", tokens, width,
+             terms, norm, dy12, add);
+    draw(of_all, 1); /* what no term writes stays */
+    for (int k = 0; k < n; k++) {
+        char part = terms[2 * k + 1];
+        bool again = part == 'r' && terms[2 * k - 1] == 'l';
+        x[k] = again ? x[k - 1] : drawn(tokens, part == 'n' ? half : width, 1);
+        dx[k] = again ? dx[k - 1] : drawn(tokens, part == 'n' ? half : width, 1);
+        coef[k] = number(0.5 + k), dcoef[k] = number(0.25);
+    }
+    ON_BOTH
+    {
+        struct mix_term in[MIX_MAX] = { 0 };
+        struct mix_grad d[MIX_MAX];
+        for (int k = 0; k < n; k++) {
+            char kind = terms[2 * k], part = terms[2 * k + 1];
+            bool token = kind == 't' || kind == 'm';
+            in[k] = (struct mix_term){ .x = ON(x[k], o),
+                                       .coef = token ? REAL(all, o) + k : REAL(coef[k], o),
+                                       .stride = token ? MIX_MAX : 0,
+                                       .minus = kind == 'm',
+                                       .plus_one = kind == 'p',
+                                       .first = part == 'r' ? half : 0,
+                                       .n = part == 'a' ? 0 : half };
+            d[k] = (struct mix_grad){ ON(dx[k], o), add,
+                                      token ? REAL(of_all, o) + k : REAL(dcoef[k], o) };
+        }
+        o->mix_norm(o, ON(out, o), ON(y, o), n, in);
+        o->mix_norm_bwd(o, d, ON(g, o), ON(dy, o), ON(d12, o), ON(saved, o), n, in);
+    }
+    same_bf16("out", out);
+    if (norm)
+        same_bf16("y", y);
+    same("of tokens", of_all, f32_tolerance, sqrt((double)tokens * MIX_MAX * width));
+    for (int k = 0; k < n; k++) {
+        same_bf16("dx", dx[k]);
+        same("dcoef", dcoef[k], f32_tolerance, sqrt((double)tokens * width));
+    }
+}
+
 /* Terms: a, b are in lane 0, 1 alone, c in both; capitals without a coefficient. The first dx is in
  * the memory of lane 0's dout; `shared`: all dcoef are one number. */
 static void test_lanes(int tokens, int width, const char *terms, int normed, bool norm, bool dy12,
@@ -103,19 +157,21 @@ static void test_lanes(int tokens, int width, const char *terms, int normed, boo
     }
 }
 
-/* The last place of the second stream is not one of its own; `shared`: all dcoef are one number. */
-static void test_inject(int tokens, int width, int n, int m, bool add, bool shared)
+/* The last place of the second stream is not one of its own; `shared`: all dcoef are one number; the first
+ * stream has `less` channels less. */
+static void test_inject(int tokens, int width, int n, int m, bool add, bool shared, int less)
 {
     struct both one = number(0.5);
     struct both g[INJECT_MAX], x[INJECT_STREAMS], dx[INJECT_STREAMS];
     struct both coef[INJECT_STREAMS][INJECT_MAX], dcoef[INJECT_STREAMS][INJECT_MAX];
 
-    snprintf(label, sizeof label, "inject T=%d D=%d n=%d m=%d add=%d shared=%d", tokens, width, n,
-             m, add, shared);
+    snprintf(label, sizeof label, "inject T=%d D=%d n=%d m=%d add=%d shared=%d less=%d", tokens,
+             width, n, m, add, shared, less);
     for (int i = 0; i < n; i++)
         g[i] = drawn(tokens, width, 1);
     for (int k = 0; k < m; k++) {
-        x[k] = drawn(tokens, width, 1), dx[k] = drawn(tokens, width, 1);
+        int own = width - (k == 0 ? less : 0);
+        x[k] = drawn(tokens, own, 1), dx[k] = drawn(tokens, own, 1);
         for (int i = 0; i < n; i++)
             coef[k][i] = number(0.5 - 0.3 * i + k), dcoef[k][i] = shared ? one : number(0.25 * i);
     }
@@ -197,11 +253,18 @@ static void test_small(void)
     test_lanes(33, 264, "abc", 1, false, false, true);
     test_lanes(7, 520, "ccaa", 1, true, false, true);
     test_lanes(300, 1032, "Abcaa", 1, true, true, false);
-    test_inject(1, 8, 1, 1, false, false);
-    test_inject(13, 24, 2, 2, true, false);
-    test_inject(301, 264, 12, 2, false, false);
-    test_inject(50, 1032, 7, 1, true, false);
-    test_inject(60, 264, 11, 2, true, true);
+    test_inject(1, 8, 1, 1, false, false, 0);
+    test_inject(13, 24, 2, 2, true, false, 0);
+    test_inject(301, 264, 12, 2, false, false, 0);
+    test_inject(50, 1032, 7, 1, true, false, 0);
+    test_inject(60, 264, 11, 2, true, true, 0);
+    test_inject(37, 264, 5, 1, true, false, 72);
+    test_inject(9, 40, 12, 2, false, false, 24);
+    test_mix_any(1, 16, "ta", true, false, false);
+    test_mix_any(13, 48, "cacn", false, false, true);
+    test_mix_any(33, 272, "patamaca", false, true, false);
+    test_mix_any(40, 528, "tatatatatacn", true, true, true);
+    test_mix_any(70, 1040, "catatatatltrpncl", true, false, true);
     test_skip(1, 16);
     test_skip(13, 264);
 }
@@ -217,7 +280,10 @@ static void test_real(void)
     test_mix(2048, 768, "1m", true, false, false, false, false);
     test_lanes(2048, 768, "abcaa", 1, true, false, false);
     test_lanes(2048, 768, "abc", 0, true, true, true);
-    test_inject(2048, 768, 10, 2, true, true);
+    test_inject(2048, 768, 10, 2, true, true, 0);
+    test_inject(2048, 768, 11, 1, true, false, 576);
+    test_mix_any(2048, 768, "tatatatatata", true, false, false);
+    test_mix_any(2048, 768, "catatatatltr", false, false, true);
     test_skip(2048, 768);
 }
 
