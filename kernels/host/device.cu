@@ -552,6 +552,7 @@ static void count_ops(struct cuda_ops *c)
     o->mix_norm_bwd = gpu_mix_norm_bwd;
     o->lanes_mix_bwd = gpu_lanes_mix_bwd;
     o->inject_bwd = gpu_inject_bwd;
+    o->token_coefs_bwd = gpu_token_coefs_bwd;
     o->skip_gate_bwd = gpu_skip_gate_bwd;
     o->linear_bwd_w = gpu_linear_bwd_w;
     o->linear_t_bwd_w = gpu_linear_t_bwd_w;
