@@ -5,18 +5,21 @@
  * more, an f32 master 8 less the 2 of reading the weight, a remainder 4. Every operation rounds
  * once, in the order of lib/ops/adam.c, division and root included: the bits are the reference's.
  *
- * A parameter without scales is cut among its blocks by 8 elements a thread (1 where 16-byte
- * accesses do not fit). One with scales needs its row's largest new numbers before it can store: a
- * warp takes a row of up to 1024 columns and keeps its new moments in registers; of longer rows a
- * block computes twice, and the second reading comes from the caches as far as they hold it.
- * Types are known at run time, the same in a whole block; frequent ones have kernels of their own.
+ * A thread takes 8 elements (1 where 16-byte accesses do not fit). A parameter with scales needs its row's
+ * largest new numbers before it can store: a block of as many threads as a row has eighths, up to 8192
+ * columns, keeps them in registers; longer rows, and those of parameters that share a launch, are computed
+ * twice, and the second reading comes from the caches as far as they hold it.
+ *
+ * Beside narrow types time is instructions, not bytes: 4 TB/s leave about 7 issue slots a byte. So roots and
+ * quotients look once for what over- or underflows, in eight elements; roundings are the GPU's conversions,
+ * drawn ones two additions that round towards zero; and types are the compiler's where they are frequent.
  */
 #include <limits.h>
 #include "adam_store.h"
 #include "fp8_copy.h"
 #include "gpu.h"
 
-enum { THREADS = 256 };
+enum { THREADS = 256, ROW_THREADS = 1024 };
 
 /* One parameter, for the device. */
 struct job {
@@ -70,25 +73,29 @@ __device__ __forceinline__ static job as_job(const plain_job &p)
 struct constants {
     float step_size, decay, inside, beside, factor; /* eps: in the root, or beside it, and 0 */
     uint32_t update;
+    bool ordinary; /* eps is at most 2^20: root_within and quot_within */
 };
 
 template <int WIDTH> struct numbers {
     float p[WIDTH], m[WIDTH], v[WIDTH];
 };
 
-/* What a kernel knows of its job when it is compiled: MOMENTS: the type of both, DT_NONE: any;
- * RECORD: the rest, too, as the records have it; DRAWN: 0, 1, or ANY. */
-enum { ANY = -1 };
-template <int MOMENTS, bool RECORD, int DRAWN> struct form {
-    enum { record = RECORD };
+/* What a kernel knows of its job when it is compiled: FORM: weight and gradient are bf16; RECORD: and Adam
+ * is as the records have it; MASTER and MOMENTS: types, those of ANY form of run time. */
+enum form_kind { ANY, FORM, RECORD };
+template <form_kind KIND, int MASTER, int MOMENTS> struct form {
+    enum { record = KIND == RECORD };
     const job &q;
-    __device__ int w() const { return RECORD ? DT_BF16 : q.w_type; }
-    __device__ int g() const { return RECORD ? DT_BF16 : q.g_type; }
-    __device__ int m() const { return MOMENTS ? MOMENTS : q.m.type; }
-    __device__ int v() const { return MOMENTS ? MOMENTS : q.v.type; }
-    __device__ int master() const { return RECORD ? DT_NONE : q.master.type; }
-    __device__ int decay() const { return RECORD ? DECAY_CAUTIOUS : q.decay; }
-    __device__ bool drawn() const { return DRAWN == ANY ? q.drawn : DRAWN; }
+    __device__ int w() const { return KIND == ANY ? q.w_type : DT_BF16; }
+    __device__ int g() const { return KIND == ANY ? q.g_type : DT_BF16; }
+    __device__ int m() const { return KIND == ANY ? q.m.type : MOMENTS; }
+    __device__ int v() const { return KIND == ANY ? q.v.type : MOMENTS; }
+    __device__ int master() const { return KIND == ANY ? q.master.type : MASTER; }
+    __device__ int decay() const { return record ? DECAY_CAUTIOUS : q.decay; }
+    __device__ bool drawn() const
+    {
+        return !record && (KIND == ANY || MOMENTS != DT_F32) && q.drawn;
+    }
 };
 
 /* -- arithmetic -------------------------------------------------------------------------------- */
@@ -114,8 +121,34 @@ __device__ __forceinline__ void read_value(float (&p)[WIDTH], const F &f, int64_
     }
 }
 
+/* q = m / (root of v + eps), false where a number is 0 or out of the range of root_within and
+ * quot_within: v in [2^-101, 2^40], |m| in [2^-80, 2^60]. */
 template <int WIDTH, typename F>
-__device__ __forceinline__ void compute(numbers<WIDTH> &x, const F &f, int64_t at,
+__device__ __forceinline__ bool quotients(float (&q)[WIDTH], const numbers<WIDTH> &x,
+                                          const constants &k)
+{
+    bool ordinary = WIDTH > 1 && k.ordinary;
+#pragma unroll
+    for (int e = 0; e < WIDTH; e++) {
+        ordinary &= __float_as_uint(x.v[e]) - 0x0d000000u <= 0x46800000u;
+        ordinary &= 2 * __float_as_uint(x.m[e]) - 0x2f000000u <= 0x8c000000u;
+    }
+    /* eps is in one place, and adding 0 in the other changes nothing */
+    if (ordinary)
+#pragma unroll
+        for (int e = 0; e < WIDTH; e++)
+            q[e] = quot_within(
+                x.m[e], add(root_within(F::record ? x.v[e] : add(x.v[e], k.inside)), k.beside));
+    else
+#pragma unroll
+        for (int e = 0; e < WIDTH; e++)
+            q[e] = quot(x.m[e], add(root(F::record ? x.v[e] : add(x.v[e], k.inside)), k.beside));
+    return ordinary;
+}
+
+/* As quotients(). */
+template <int WIDTH, typename F>
+__device__ __forceinline__ bool compute(numbers<WIDTH> &x, const F &f, int64_t at,
                                         const constants &k, float p_scale, float m_scale,
                                         float v_scale)
 {
@@ -136,26 +169,23 @@ __device__ __forceinline__ void compute(numbers<WIDTH> &x, const F &f, int64_t a
     for (int e = 0; e < WIDTH; e++) {
         x.m[e] = add(mul(q.beta1, x.m[e]), mul(q.rest1, g[e]));
         x.v[e] = add(mul(q.beta2, x.v[e]), mul(q.rest2, mul(g[e], g[e])));
-        /* eps is in one place, and adding 0 in the other changes nothing */
-        float below = add(root(F::record ? x.v[e] : add(x.v[e], k.inside)), k.beside);
-        delta[e] = mul(quot(x.m[e], below), k.step_size);
     }
-    if (f.decay() != DECAY_L2) {
-        bool everywhere = f.decay() == DECAY_ADAMW;
+    bool ordinary = quotients<WIDTH, F>(delta, x, k);
+    bool everywhere = f.decay() == DECAY_ADAMW, nowhere = f.decay() == DECAY_L2;
 #pragma unroll
-        for (int e = 0; e < WIDTH; e++) {
-            bool shrinks = everywhere || mul(delta[e], x.p[e]) > 0;
-            delta[e] = add(delta[e], shrinks ? mul(k.decay, x.p[e]) : 0);
-        }
-    }
-#pragma unroll
-    for (int e = 0; e < WIDTH; e++)
+    for (int e = 0; e < WIDTH; e++) {
+        delta[e] = mul(delta[e], k.step_size);
+        if (!nowhere)
+            delta[e] =
+                add(delta[e], everywhere || mul(delta[e], x.p[e]) > 0 ? mul(k.decay, x.p[e]) : 0);
         x.p[e] = sub(x.p[e], delta[e]);
+    }
+    return ordinary;
 }
 
 template <int WIDTH, typename F>
 __device__ __forceinline__ void write_value(const F &f, int64_t at, const float (&p)[WIDTH],
-                                            float scale, bool finite)
+                                            float scale)
 {
     const job &q = f.q;
     bool away = f.w() == DT_BF16 && (f.master() == DT_U16 || f.master() == DT_F32);
@@ -167,7 +197,7 @@ __device__ __forceinline__ void write_value(const F &f, int64_t at, const float 
             code[e] = __float_as_uint(p[e]) & 0xffff;
         store_words<WIDTH>((uint16_t *)q.master.data + at, code);
     } else if (f.master() != DT_NONE) {
-        store_nearest<WIDTH>(q.master.data, f.master(), at, p, scale, finite);
+        store_nearest<WIDTH>(q.master.data, f.master(), at, p, scale);
     }
     if (away) {
 #pragma unroll
@@ -176,7 +206,7 @@ __device__ __forceinline__ void write_value(const F &f, int64_t at, const float 
                                                          : rounded_away(p[e]);
         store_words<WIDTH>((uint16_t *)q.w + at, code);
     } else if (f.w() != DT_NONE) {
-        store_nearest<WIDTH>(q.w, f.w(), at, p, 1, finite);
+        store_nearest<WIDTH>(q.w, f.w(), at, p, 1);
     }
 }
 
@@ -199,9 +229,9 @@ __device__ __forceinline__ void as_weight(float (&p)[WIDTH], const F &f)
 /* The weight in all its forms; x.p is not needed after it. */
 template <int WIDTH, typename F>
 __device__ __forceinline__ void write_weight(float (&p)[WIDTH], const F &f, int64_t at, float scale,
-                                             uint32_t *most, bool finite)
+                                             uint32_t *most)
 {
-    write_value<WIDTH>(f, at, p, scale, finite);
+    write_value<WIDTH>(f, at, p, scale);
     if (f.q.out.codes) {
         as_weight<WIDTH>(p, f);
         write_codes<WIDTH>(f.q.out, at, p, most);
@@ -211,14 +241,14 @@ __device__ __forceinline__ void write_weight(float (&p)[WIDTH], const F &f, int6
 template <int WIDTH, typename F>
 __device__ __forceinline__ void write_moments(const float (&m)[WIDTH], const float (&v)[WIDTH],
                                               const F &f, int64_t at, const constants &k,
-                                              float m_scale, float v_scale, bool finite)
+                                              float m_scale, float v_scale, bool ordinary)
 {
     const job &q = f.q;
     draws<WIDTH> d;
     if (f.drawn())
         d.draw(q.seed, q.stream << 32 | k.update, q.first + (uint64_t)at);
-    store_kept<WIDTH>(q.m.data, f.m(), at, m, m_scale, f.drawn(), d.m, false, finite);
-    store_kept<WIDTH>(q.v.data, f.v(), at, v, v_scale, f.drawn(), d.v, true, finite);
+    store_kept<WIDTH>(q.m.data, f.m(), at, m, m_scale, f.drawn(), d.m, false, ordinary);
+    store_kept<WIDTH>(q.v.data, f.v(), at, v, v_scale, f.drawn(), d.v, true, ordinary);
 }
 
 /* -- blocks -------------------------------------------------------------------------------------- */
@@ -230,9 +260,9 @@ __device__ __forceinline__ void flat(const F &f, const constants &k, int64_t blo
     for (int64_t at = (block * THREADS + threadIdx.x) * WIDTH; at < f.q.count;
          at += blocks * THREADS * WIDTH) {
         numbers<WIDTH> x;
-        compute<WIDTH>(x, f, at, k, 1, 1, 1);
-        write_weight<WIDTH>(x.p, f, at, 1, most, false);
-        write_moments<WIDTH>(x.m, x.v, f, at, k, 1, 1, false);
+        bool ordinary = compute<WIDTH>(x, f, at, k, 1, 1, 1);
+        write_weight<WIDTH>(x.p, f, at, 1, most);
+        write_moments<WIDTH>(x.m, x.v, f, at, k, 1, 1, ordinary);
     }
 }
 
@@ -298,63 +328,61 @@ __device__ __forceinline__ void row(const F &f, const constants &k, int64_t r, u
     m_most = block_max(m_most, warps[1]);
     v_most = block_max(v_most, warps[2]);
     scales now = new_scales(f, p_most, m_most, v_most);
-    bool finite = max(p_most, max(m_most, v_most)) < 0x7f800000;
+    bool finite = max(m_most, v_most) < 0x7f800000;
     for (int64_t c = threadIdx.x * WIDTH; c < q.cols; c += THREADS * WIDTH) {
         int64_t at = r * q.cols + c;
-        compute<WIDTH>(x, f, at, k, old.p, old.m, old.v);
-        write_weight<WIDTH>(x.p, f, at, now.p, most, finite);
-        write_moments<WIDTH>(x.m, x.v, f, at, k, now.m, now.v, finite);
+        bool ordinary = compute<WIDTH>(x, f, at, k, old.p, old.m, old.v);
+        write_weight<WIDTH>(x.p, f, at, now.p, most);
+        write_moments<WIDTH>(x.m, x.v, f, at, k, now.m, now.v, ordinary && finite);
     }
     if (threadIdx.x == 0)
         store_scales(q, r, now);
     __syncthreads(); /* warps is used again for the next row */
 }
 
-/* A warp's row of at most 256 PARTS columns. KEEP_P: the master has a scale, too. */
-template <int PARTS, bool KEEP_P, typename F>
-__device__ __forceinline__ void warp_row(const F &f, const constants &k, int64_t r, uint32_t *most)
+/* The largest of a block's three numbers; `warps` is free again after the next barrier but one. */
+__device__ __forceinline__ uint3 block_most(uint3 x, uint4 *warps)
+{
+    uint32_t lane = threadIdx.x % 32, all = 0xffffffffu;
+    x = make_uint3(__reduce_max_sync(all, x.x), __reduce_max_sync(all, x.y),
+                   __reduce_max_sync(all, x.z));
+    if (lane == 0)
+        warps[threadIdx.x / 32] = make_uint4(x.x, x.y, x.z, 0);
+    __syncthreads();
+    uint4 y = lane < blockDim.x / 32 ? warps[lane] : make_uint4(0, 0, 0, 0);
+    return make_uint3(__reduce_max_sync(all, y.x), __reduce_max_sync(all, y.y),
+                      __reduce_max_sync(all, y.z));
+}
+
+/* A block's row, eight columns a thread. */
+template <typename F>
+__device__ __forceinline__ void row_once(const F &f, const constants &k, int64_t r, uint4 *warps,
+                                         uint32_t *most)
 {
     const job &q = f.q;
-    int cols = (int)q.cols, lane = threadIdx.x % 32;
+    int64_t at = r * q.cols + 8 * threadIdx.x;
+    bool mine = 8 * threadIdx.x < q.cols, ordinary = false, late = f.master() == DT_F16;
     scales old = old_scales(q, r);
-    uint32_t p_most = 0, m_most = 0, v_most = 0;
-    float p[KEEP_P ? PARTS : 1][8], m[PARTS][8], v[PARTS][8];
+    uint3 top = make_uint3(0, 0, 0);
+    numbers<8> x;
 
-#pragma unroll
-    for (int i = 0; i < PARTS; i++) {
-        int c = (32 * i + lane) * 8;
-        if (c >= cols)
-            continue;
-        int64_t at = r * q.cols + c;
-        numbers<8> x;
-        compute<8>(x, f, at, k, old.p, old.m, old.v);
-        largest(p_most, x.p), largest(m_most, x.m), largest(v_most, x.v);
-#pragma unroll
-        for (int e = 0; e < 8; e++) {
-            m[i][e] = x.m[e], v[i][e] = x.v[e];
-            if (KEEP_P)
-                p[i][e] = x.p[e];
-        }
-        if (!KEEP_P)
-            write_weight<8>(x.p, f, at, 1, most, false);
+    if (mine) {
+        ordinary = compute<8>(x, f, at, k, old.p, old.m, old.v);
+        largest(top.y, x.m), largest(top.z, x.v);
+        if (late)
+            largest(top.x, x.p);
+        else
+            write_weight<8>(x.p, f, at, 1, most);
     }
-    if (KEEP_P)
-        p_most = __reduce_max_sync(0xffffffffu, p_most);
-    m_most = __reduce_max_sync(0xffffffffu, m_most);
-    v_most = __reduce_max_sync(0xffffffffu, v_most);
-    scales now = new_scales(f, p_most, m_most, v_most);
-    bool finite = max(KEEP_P ? p_most : 0, max(m_most, v_most)) < 0x7f800000;
-#pragma unroll
-    for (int i = 0; i < PARTS; i++) {
-        int c = (32 * i + lane) * 8;
-        if (c >= cols)
-            continue;
-        int64_t at = r * q.cols + c;
-        if (KEEP_P)
-            write_weight<8>(p[i], f, at, now.p, most, finite);
-        write_moments<8>(m[i], v[i], f, at, k, now.m, now.v, finite);
+    top = block_most(top, warps);
+    scales now = new_scales(f, top.x, top.y, top.z);
+    if (mine) {
+        if (late)
+            write_weight<8>(x.p, f, at, now.p, most);
+        write_moments<8>(x.m, x.v, f, at, k, now.m, now.v,
+                         ordinary && max(top.y, top.z) < 0x7f800000);
     }
-    if (lane == 0)
+    if (threadIdx.x == 0)
         store_scales(q, r, now);
 }
 
@@ -364,8 +392,13 @@ __device__ __forceinline__ void warp_row(const F &f, const constants &k, int64_t
 __device__ __forceinline__ static bool begin(const job &q, constants &k)
 {
     const adam_step &step = q.step[q.gate ? q.gate->late : 0];
-    k = { step.step_size, step.decay, q.eps_inside ? step.eps : 0, q.eps_inside ? 0 : step.eps, 1,
-          step.update };
+    k = { step.step_size,
+          step.decay,
+          q.eps_inside ? step.eps : 0,
+          q.eps_inside ? 0 : step.eps,
+          1,
+          step.update,
+          step.eps <= 0x1p20f };
     if (q.gate)
         k.factor = q.gate->factor;
     return !q.gate || !q.gate->skip;
@@ -380,7 +413,7 @@ __global__ static void __launch_bounds__(THREADS) adam_list(const __grid_constan
     for (int half = SEARCHED / 2; half; half /= 2)
         i += blockIdx.x >= all.end[i + half - 1] ? half : 0;
     const job &q = as_job(all.of[i]);
-    form<DT_NONE, false, ANY> f = { q };
+    form<ANY, 0, 0> f = { q };
     int64_t from = i ? all.end[i - 1] : 0, block = blockIdx.x - from, blocks = all.end[i] - from;
     uint32_t most = 0;
     constants k;
@@ -403,10 +436,10 @@ __global__ static void __launch_bounds__(THREADS) adam_list(const __grid_constan
 }
 
 /* One parameter without scales, 8 elements a thread. */
-template <int MOMENTS, bool RECORD, int DRAWN>
+template <form_kind KIND, int MASTER, int MOMENTS>
 __global__ static void __launch_bounds__(THREADS) adam_flat(const __grid_constant__ job q)
 {
-    form<MOMENTS, RECORD, DRAWN> f = { q };
+    form<KIND, MASTER, MOMENTS> f = { q };
     uint32_t most = 0;
     constants k;
 
@@ -417,19 +450,21 @@ __global__ static void __launch_bounds__(THREADS) adam_flat(const __grid_constan
         fold_amax(q.out, most);
 }
 
-/* One parameter with scales, a row a warp. */
-template <int MOMENTS, int DRAWN, int PARTS, bool KEEP_P>
-__global__ static void __launch_bounds__(THREADS, 2) adam_rows(const __grid_constant__ job q)
+/* One parameter with scales, a row a block. */
+template <form_kind KIND, int MASTER, int MOMENTS>
+__global__ static void __launch_bounds__(ROW_THREADS) adam_rows(const __grid_constant__ job q)
 {
-    form<MOMENTS, false, DRAWN> f = { q };
-    int64_t rows = q.count / q.cols, warps = (int64_t)gridDim.x * (THREADS / 32);
+    __shared__ uint4 warps[2][ROW_THREADS / 32];
+    form<KIND, MASTER, MOMENTS> f = { q };
+    int64_t rows = q.count / q.cols;
     uint32_t most = 0;
+    int turn = 0;
     constants k;
 
     if (!begin(q, k))
         return;
-    for (int64_t r = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32; r < rows; r += warps)
-        warp_row<PARTS, KEEP_P>(f, k, r, &most);
+    for (int64_t r = blockIdx.x; r < rows; r += gridDim.x, turn ^= 1)
+        row_once(f, k, r, warps[turn], &most);
     if (q.out.codes)
         fold_amax(q.out, most);
 }
@@ -450,7 +485,7 @@ static bool aligned_for_8(const void *p, int type)
 
 static bool takes_8(const job &q)
 {
-    return q.count % 8 == 0 && (!q.rows || q.cols % 8 == 0) && (!q.drawn || q.first % 4 == 0) &&
+    return q.count % 8 == 0 && (!q.rows || q.cols % 8 == 0) && (!q.drawn || q.first % 8 == 0) &&
            aligned_for_8(q.w, q.w_type) && aligned_for_8(q.g, q.g_type) &&
            aligned_for_8(q.master.data, q.master.type) && aligned_for_8(q.m.data, q.m.type) &&
            aligned_for_8(q.v.data, q.v.type) && aligned_for_8(q.out.codes, DT_E4M3);
@@ -496,31 +531,39 @@ static bool is_record(const job &q)
 
 typedef void one_kernel(job);
 
-template <int PARTS> static one_kernel *rows_kernel(const job &q)
+template <int MASTER> static one_kernel *rows_kernel(int moments)
 {
-    bool same = q.m.type == q.v.type && q.master.type != DT_F16;
-    if (same && q.m.type == DT_F16)
-        return q.drawn ? adam_rows<DT_F16, 1, PARTS, false> : adam_rows<DT_F16, 0, PARTS, false>;
-    if (same && q.m.type == DT_E4M3)
-        return q.drawn ? adam_rows<DT_E4M3, 1, PARTS, false> : adam_rows<DT_E4M3, 0, PARTS, false>;
-    return adam_rows<DT_NONE, ANY, PARTS, true>;
+    switch (moments) {
+    case DT_F16: return adam_rows<FORM, MASTER, DT_F16>;
+    case DT_E4M3: return adam_rows<FORM, MASTER, DT_E4M3>;
+    case DT_BF16: return MASTER == DT_F16 ? adam_rows<FORM, DT_F16, DT_BF16> : NULL;
+    default: return MASTER == DT_F16 ? adam_rows<FORM, DT_F16, DT_F32> : NULL;
+    }
+}
+
+template <int MASTER> static one_kernel *flat_kernel(int moments)
+{
+    return moments == DT_F32 ? adam_flat<FORM, MASTER, DT_F32> : adam_flat<FORM, MASTER, DT_BF16>;
 }
 
 /* The kernel of one parameter by itself, or NULL: it goes into a list. */
 static one_kernel *kernel_for(const job &q)
 {
-    bool same = q.m.type == q.v.type;
-    if (!q.wide)
+    bool known = q.w_type == DT_BF16 && q.g_type == DT_BF16 && q.m.type == q.v.type;
+    if (!q.wide || (q.rows && q.cols > 8 * ROW_THREADS))
         return NULL;
-    if (q.rows)
-        return q.cols <= 768 ? rows_kernel<3>(q) : q.cols <= 1024 ? rows_kernel<4>(q) : NULL;
-    if (same && q.m.type == DT_F32)
-        return is_record(q) ? adam_flat<DT_F32, true, 0> : adam_flat<DT_F32, false, 0>;
-    if (same && q.m.type == DT_BF16)
-        return is_record(q) ? adam_flat<DT_BF16, true, 0>
-               : q.drawn    ? adam_flat<DT_BF16, false, 1>
-                            : adam_flat<DT_BF16, false, 0>;
-    return adam_flat<DT_NONE, false, ANY>;
+    if (!known)
+        return q.rows ? adam_rows<ANY, 0, 0> : adam_flat<ANY, 0, 0>;
+    if (is_record(q) && q.m.type == DT_F32)
+        return adam_flat<RECORD, DT_NONE, DT_F32>;
+    if (is_record(q) && q.m.type == DT_BF16)
+        return adam_flat<RECORD, DT_NONE, DT_BF16>;
+    switch (q.master.type) {
+    case DT_F32: return q.rows ? rows_kernel<DT_F32>(q.m.type) : flat_kernel<DT_F32>(q.m.type);
+    case DT_U16: return q.rows ? rows_kernel<DT_U16>(q.m.type) : flat_kernel<DT_U16>(q.m.type);
+    case DT_F16: return rows_kernel<DT_F16>(q.m.type);
+    default: return q.rows ? rows_kernel<DT_NONE>(q.m.type) : flat_kernel<DT_NONE>(q.m.type);
+    }
 }
 
 static bool is_plain(const job &q)
@@ -564,9 +607,8 @@ static bool fits(struct cuda_ops *c, const struct adam_param *p)
 
 static void launch_one(struct cuda_ops *c, const job &q, one_kernel *kernel)
 {
-    int64_t rows = q.count / q.cols, blocks = (rows - 1) / (THREADS / 32) + 1;
-    unsigned n = q.rows ? (unsigned)(blocks < 1 << 26 ? blocks : 1 << 26) : blocks_of(q);
-    kernel<<<n, THREADS, 0, c->stream>>>(q);
+    unsigned threads = q.rows ? (unsigned)((q.cols / 8 + 31) / 32 * 32) : THREADS;
+    kernel<<<blocks_of(q), threads, 0, c->stream>>>(q);
     CUDA_LAUNCHED(c);
 }
 

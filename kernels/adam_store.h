@@ -1,8 +1,8 @@
 /* adam_store.h - device code for numbers as Adam keeps them: f32, bf16, and f16 and e4m3 times the
- * scale of their row; rounded to nearest, or as drawn words decide (optimizers.md 3.3).
+ * scale of their row; rounded to nearest, or as drawn bits decide (optimizers.md 3.3).
  *
  *     load_kept<8>(m, q.m.data, q.m.type, at, scale);
- *     store_kept<8>(q.m.data, q.m.type, at, m, scale, drawn, d.m, false, finite);
+ *     store_kept<8>(q.m.data, q.m.type, at, m, scale, drawn, d.m, false, ordinary);
  *
  * A type is a number of enum dtype; where it is a constant only its own code is compiled.
  */
@@ -34,14 +34,10 @@ __device__ __forceinline__ format format_of(int type)
 }
 
 /* lib/ops/adam.c and lib/base/dtype.c round the same way: codes count upwards through subnormals
- * and normals, so a carry out of the mantissa is right. */
+ * and normals, so a carry out of the mantissa is right. draw: 16 bits. */
 __device__ __forceinline__ uint32_t encode(int type, float x, bool drawn, uint32_t draw)
 {
     format f = format_of(type);
-    if (type == DT_BF16 && drawn && isfinite(x)) { /* its exponents are those of f32 */
-        uint32_t u = __float_as_uint(x), code = ((u & 0x7fffffff) + (draw >> 16)) >> 16;
-        return (u >> 31) << 15 | min(code, 0x7f7fu);
-    }
     uint32_t u = __float_as_uint(x), size = u & 0x7fffffff, field = size >> 23;
     uint32_t mantissa = (size & 0x7fffff) | (field ? 0x800000 : 0), code = 0;
     int e = field ? (int)field - 127 : -126, shift = 23 - f.mantissa;
@@ -52,10 +48,10 @@ __device__ __forceinline__ uint32_t encode(int type, float x, bool drawn, uint32
         shift += f.emin - e;
         e = f.emin;
     }
-    if (shift <= (drawn ? 31 : 24)) {
-        uint32_t half = (1u << (shift - 1)) - 1, odd = mantissa >> shift & 1;
-        mantissa += drawn ? draw >> (32 - shift) : half + odd;
-        code = ((uint32_t)(e - f.emin) << f.mantissa) + (mantissa >> shift);
+    if (shift <= (drawn ? 41 : 24)) {
+        uint64_t half = (1ull << (shift - 1)) - 1, odd = (uint64_t)mantissa >> shift & 1;
+        uint64_t more = drawn ? (uint64_t)(2 * draw + 1) << shift >> 17 : half + odd;
+        code = ((uint32_t)(e - f.emin) << f.mantissa) + (uint32_t)((mantissa + more) >> shift);
     }
     if (code > f.largest)
         code = drawn ? f.largest : f.overflow;
@@ -75,38 +71,59 @@ __device__ __forceinline__ uint32_t rounded_away(float x)
     return (u & 0x7fffffff) > 0x7f800000 ? u >> 16 | 0x40 : (u + 0x8000) >> 16;
 }
 
+/* encode() with a draw, without the sign, of |y| that does not exceed the type's largest number: y + draw of
+ * its unit, cut to whole units, which two roundings towards zero leave as an integer. */
+template <int MANTISSA, int EMIN>
+__device__ __forceinline__ uint32_t encode_drawn(float y, uint32_t draw)
+{
+    constexpr int up = 23 - MANTISSA;
+    uint32_t power = max(__float_as_uint(y) & 0x7f800000, (uint32_t)(EMIN + 127) << 23);
+    float one_and_draw =
+        __uint_as_float((127 - MANTISSA) << 23 | draw << 7 | 0x40); /* units / power */
+    float sum = __fmaf_rz(one_and_draw, __uint_as_float(power), fabsf(y));
+    float units = __fmaf_rz(__uint_as_float(power), (float)(1 << up), sum);
+    return __float_as_uint(units) - power + (power >> up) -
+           ((uint32_t)(up << 23) + 1 + ((EMIN + 127) << MANTISSA));
+}
+
 /* The least power of two, 2^-126 at least, times which the type's largest number reaches most,
  * given as bits. */
 __device__ __forceinline__ float scale_for(int type, uint32_t most)
 {
     uint32_t top = type == DT_E4M3 ? 0x600000 : 0x7fe000;
-    int k = (int)(most >> 23) - 127 - (type == DT_E4M3 ? 8 : 15) + ((most & 0x7fffff) > top);
-    if (most >= 0x7f800000)
-        return 1;
-    return __uint_as_float((uint32_t)(k < -126 ? 1 : k + 127) << 23);
+    int k = (int)((most + (0x7fffff - top)) >> 23) - (type == DT_E4M3 ? 8 : 15);
+    return most >= 0x7f800000 ? 1 : __uint_as_float((uint32_t)max(k, 1) << 23);
 }
 
-/* -- drawn words -------------------------------------------------------------------------------- */
+/* -- drawn bits --------------------------------------------------------------------------------- */
 
-/* Of WIDTH elements from `first` on, a multiple of 4 where WIDTH is: a word an element, half of it a
- * moment. */
+/* 16 of each of WIDTH elements from `first` on, a multiple of 8 where WIDTH is, two in a word; the second
+ * moment's are those of the first with their bytes exchanged. */
 template <int WIDTH> struct draws {
-    uint32_t m[WIDTH], v[WIDTH];
+    uint32_t m[(WIDTH + 1) / 2], v[(WIDTH + 1) / 2];
 
     __device__ __forceinline__ void draw(uint64_t seed, uint64_t stream, uint64_t first)
     {
         uint32_t words[4];
+        philox(seed, stream, first / 8, words);
+        if constexpr (WIDTH == 8) {
 #pragma unroll
-        for (int e = 0; e < WIDTH; e++) {
-            if (e % 4 == 0)
-                philox(seed, stream, (first + e) / 4, words);
-            uint32_t at = WIDTH == 1 ? first % 4 : e % 4;
+            for (int i = 0; i < 4; i++)
+                m[i] = words[i];
+        } else {
+            uint32_t at = first % 8 / 2;
             uint32_t word = at == 0 ? words[0] : at == 1 ? words[1] : at == 2 ? words[2] : words[3];
-            m[e] = word << 16 | 0x8000;
-            v[e] = (word & 0xffff0000u) | 0x8000;
+            m[0] = word >> 16 * (first % 2);
         }
+#pragma unroll
+        for (int i = 0; i < (WIDTH + 1) / 2; i++)
+            v[i] = __byte_perm(m[i], 0, 0x2301);
     }
 };
+__device__ __forceinline__ uint32_t drawn_bits(const uint32_t *pairs, int e)
+{
+    return e % 2 ? pairs[e / 2] >> 16 : pairs[e / 2] & 0xffff;
+}
 
 /* -- memory --------------------------------------------------------------------------------------- */
 
@@ -125,8 +142,8 @@ template <int WIDTH>
 __device__ __forceinline__ void store_words(uint16_t *p, const uint32_t (&x)[WIDTH])
 {
     if constexpr (WIDTH == 8)
-        *(uint4 *)p =
-            make_uint4(x[0] | x[1] << 16, x[2] | x[3] << 16, x[4] | x[5] << 16, x[6] | x[7] << 16);
+        *(uint4 *)p = make_uint4(__byte_perm(x[0], x[1], 0x5410), __byte_perm(x[2], x[3], 0x5410),
+                                 __byte_perm(x[4], x[5], 0x5410), __byte_perm(x[6], x[7], 0x5410));
     else
         *p = (uint16_t)x[0];
 }
@@ -134,8 +151,8 @@ template <int WIDTH>
 __device__ __forceinline__ void store_bytes(uint8_t *p, const uint32_t (&x)[WIDTH])
 {
     if constexpr (WIDTH == 8)
-        *(uint2 *)p = make_uint2(x[0] | x[1] << 8 | x[2] << 16 | x[3] << 24,
-                                 x[4] | x[5] << 8 | x[6] << 16 | x[7] << 24);
+        *(uint2 *)p = make_uint2(x[0] + (x[1] << 8) + (x[2] << 16) + (x[3] << 24),
+                                 x[4] + (x[5] << 8) + (x[6] << 16) + (x[7] << 24));
     else
         *p = (uint8_t)x[0];
 }
@@ -194,8 +211,7 @@ __device__ __forceinline__ void load_kept(float (&x)[WIDTH], const void *p, int 
         x[e] = mul(x[e], scale);
 }
 
-/* Of numbers without NaN, eight at once, to nearest by the GPU's own conversions: the bits of
- * encode(). */
+/* Eight to nearest by the GPU's own conversions: the bits of encode(), but those of a NaN in f16. */
 __device__ __forceinline__ void store_f16(uint16_t *p, const float (&y)[8])
 {
     __half2_raw h[4];
@@ -211,13 +227,38 @@ __device__ __forceinline__ void store_e4m3(uint8_t *p, const float (&y)[8])
         make_uint2(pack_e4m3x4(y[0], y[1], y[2], y[3]), pack_e4m3x4(y[4], y[5], y[6], y[7]));
 }
 
-/* drawn: a word an element; else to nearest. second: in f16 and e4m3 what is not 0 does not become
- * 0. finite: no x is a NaN. Dividing by a power of two and multiplying by its reciprocal round
- * alike. */
+/* Eight moments that are neither zero nor near the ends of f32's range, in a row of finite numbers. */
+__device__ __forceinline__ void store_drawn(void *p, int type, int64_t at, const float (&y)[8],
+                                            const uint32_t (&draw)[4], bool second)
+{
+    uint32_t code[8];
+#pragma unroll
+    for (int e = 0; e < 8; e++) {
+        uint32_t u = __float_as_uint(y[e]), bits = drawn_bits(draw, e);
+        if (type == DT_BF16) { /* its exponents are those of f32 */
+            code[e] = (u + bits) >> 16;
+            continue;
+        }
+        code[e] =
+            type == DT_E4M3 ? encode_drawn<3, -6>(y[e], bits) : encode_drawn<10, -14>(y[e], bits);
+        if (second)
+            code[e] = max(code[e], 1u);
+        else
+            code[e] |= type == DT_E4M3 ? u >> 24 & 0x80 : u >> 16 & 0x8000;
+    }
+    if (type == DT_E4M3)
+        store_bytes<8>((uint8_t *)p + at, code);
+    else
+        store_words<8>((uint16_t *)p + at, code);
+}
+
+/* drawn: as those bits say; else to nearest. second: in f16 and e4m3 what is not 0 does not become 0.
+ * ordinary: as for store_drawn. Dividing by a power of two and multiplying by its reciprocal round alike. */
 template <int WIDTH>
 __device__ __forceinline__ void store_kept(void *p, int type, int64_t at, const float (&x)[WIDTH],
-                                           float scale, bool drawn, const uint32_t (&draw)[WIDTH],
-                                           bool second, bool finite)
+                                           float scale, bool drawn,
+                                           const uint32_t (&draw)[(WIDTH + 1) / 2], bool second,
+                                           bool ordinary)
 {
     if (type == DT_F32) {
         store<WIDTH>((float *)p + at, x);
@@ -232,13 +273,17 @@ __device__ __forceinline__ void store_kept(void *p, int type, int64_t at, const 
     float least = type == DT_E4M3 ? 0x1p-9f : 0x1p-24f; /* to nearest, what is below is 0 or 1 */
     uint32_t code[WIDTH];
 #pragma unroll
-    for (int e = 0; e < WIDTH; e++) {
+    for (int e = 0; e < WIDTH; e++)
         y[e] = scaled ? mul(x[e], by) : x[e];
-        if (second && scaled && !drawn && x[e] > 0)
-            y[e] = fmaxf(y[e], least);
-    }
     if constexpr (WIDTH == 8)
-        if (scaled && !drawn && finite) {
+        if (ordinary) {
+            if (drawn) {
+                store_drawn(p, type, at, y, draw, second);
+                return;
+            }
+#pragma unroll
+            for (int e = 0; e < 8; e++)
+                y[e] = second ? fmaxf(y[e], least) : y[e];
             if (type == DT_E4M3)
                 store_e4m3((uint8_t *)p + at, y);
             else
@@ -247,7 +292,7 @@ __device__ __forceinline__ void store_kept(void *p, int type, int64_t at, const 
         }
 #pragma unroll
     for (int e = 0; e < WIDTH; e++) {
-        code[e] = encode(type, y[e], drawn, draw[e]);
+        code[e] = encode(type, y[e], drawn, drawn_bits(draw, e));
         if (second && scaled && code[e] == 0 && x[e] > 0)
             code[e] = 1;
     }
@@ -257,13 +302,18 @@ __device__ __forceinline__ void store_kept(void *p, int type, int64_t at, const 
         store_words<WIDTH>((uint16_t *)p + at, code);
 }
 
-/* To nearest. */
+/* To nearest; of a weight or a master, which may be any number. */
 template <int WIDTH>
 __device__ __forceinline__ void store_nearest(void *p, int type, int64_t at,
-                                              const float (&x)[WIDTH], float scale, bool finite)
+                                              const float (&x)[WIDTH], float scale)
 {
-    const uint32_t none[WIDTH] = {};
-    store_kept<WIDTH>(p, type, at, x, scale, false, none, false, finite);
+    const uint32_t none[(WIDTH + 1) / 2] = {};
+    bool ordinary = true;
+    if (type == DT_F16)
+#pragma unroll
+        for (int e = 0; e < WIDTH; e++)
+            ordinary &= x[e] == x[e];
+    store_kept<WIDTH>(p, type, at, x, scale, false, none, false, ordinary);
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* gpu_bench_optim.cu - times of the optimizer's kernels at record 61's shapes, beside their floors.
  *
- *     gpu_bench_optim [polar|plans]      polar alone; plans: and the ways to cut its products
+ *     gpu_bench_optim [polar|plans|adam] one op alone; plans: polar, and the ways to cut its products
  *
  * Each row: microseconds (median and least of RUNS replays of a captured graph that does the op
  * once on each of several sets of buffers, together beyond L2), the floor, time / floor, and the
@@ -455,6 +455,7 @@ static void bench_copy(void)
 int main(int argc, char **argv)
 {
     bool plans = argc > 1 && !strcmp(argv[1], "plans"), all = argc == 1;
+    bool adam = argc > 1 && !strcmp(argv[1], "adam");
     if (ops_cuda_count() == 0) {
         printf("skipped: no GPU\n");
         return 77;
@@ -467,13 +468,15 @@ int main(int argc, char **argv)
     };
     for (auto &s : shape) {
         anew();
-        bench_polar((int)s[0], s[1], s[2], plans);
+        if (!adam)
+            bench_polar((int)s[0], s[1], s[2], plans);
     }
-    if (!all)
+    if (!all && !adam)
         return 0;
     for (auto &s : shape) {
         anew();
-        bench_bank((int)s[0], s[1], s[2]);
+        if (all)
+            bench_bank((int)s[0], s[1], s[2]);
     }
     anew();
     bench_adam(6288, 768, DT_F32);
@@ -484,7 +487,8 @@ int main(int argc, char **argv)
     bench_small();
     bench_adam_forms();
     anew();
-    bench_transpose(768, 50304);
+    if (all)
+        bench_transpose(768, 50304);
     must(o->sync(o));
     o->free(o);
     return 0;

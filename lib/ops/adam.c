@@ -69,8 +69,8 @@ static void read_scaled(real *x, struct tensor t, int64_t at, int n, real scale)
             x[i] *= scale;
 }
 
-/* The code of finite x, without sign, in a format of mbits mantissa bits from 2^emin on: bits that
- * do not fit are compared with as many of draw, from its top. */
+/* The code of finite x, without sign, in a format of mbits mantissa bits from 2^emin on: what is cut off
+ * carries with (draw + 1/2) 2^-16 of a unit. */
 static uint32_t encode_drawn(float x, int mbits, int emin, uint32_t draw)
 {
     uint32_t u = f32_bits(x) & 0x7fffffff, mantissa = u & 0x7fffff;
@@ -81,10 +81,10 @@ static uint32_t encode_drawn(float x, int mbits, int emin, uint32_t draw)
         shift += emin - e;
         e = emin;
     }
-    if (shift > 31)
+    if (shift > 41) /* below any carry */
         return 0;
-    mantissa += draw >> (32 - shift);
-    return ((uint32_t)(e - emin) << mbits) + (mantissa >> shift);
+    uint64_t sum = mantissa + ((uint64_t)(2 * draw + 1) << shift >> 17);
+    return ((uint32_t)(e - emin) << mbits) + (uint32_t)(sum >> shift);
 }
 
 static uint32_t at_most(uint32_t code, uint32_t most) { return code < most ? code : most; }
@@ -102,15 +102,17 @@ static uint32_t code_of(enum dtype t, float x, const uint32_t *draw)
     return sign << 15 | at_most(encode_drawn(x, 7, -126, *draw), 0x7f7f);
 }
 
-/* 16 drawn bits and a half of the last: the first moment's are a word's low ones. */
-static uint32_t drawn_part(uint32_t word, bool second)
+/* Of element i from the words' first on, 16 bits; the second moment's have their bytes exchanged. */
+static uint32_t drawn_bits(const uint32_t *words, uint64_t i, bool second)
 {
-    return (second ? word & 0xffff0000u : word << 16) | 0x8000;
+    uint32_t bits = words[i / 2] >> 16 * (i % 2) & 0xffff;
+    return second ? (bits >> 8 | bits << 8) & 0xffff : bits;
 }
 
-/* draw: a word an element; NULL: to nearest. A second moment that is not 0 does not become 0. */
+/* draw: words, the first number's bits at from; NULL: to nearest. A second moment that is not 0 does not
+ * become 0. */
 static void write_scaled(struct tensor t, int64_t at, const real *x, int n, real scale,
-                         const uint32_t *draw, bool second)
+                         const uint32_t *draw, uint64_t from, bool second)
 {
     bool scaled = t.dtype == DT_E4M3 || t.dtype == DT_F16;
 
@@ -120,8 +122,8 @@ static void write_scaled(struct tensor t, int64_t at, const real *x, int n, real
     }
     for (int i = 0; i < n; i++) {
         float y = (float)(scaled ? x[i] / scale : x[i]);
-        uint32_t part = draw ? drawn_part(draw[i], second) : 0;
-        uint32_t c = code_of(t.dtype, y, draw ? &part : NULL);
+        uint32_t bits = draw ? drawn_bits(draw, from + (uint64_t)i, second) : 0;
+        uint32_t c = code_of(t.dtype, y, draw ? &bits : NULL);
         if (second && scaled && c == 0 && x[i] > 0)
             c = 1;
         if (t.dtype == DT_E4M3)
@@ -173,7 +175,7 @@ static void write_value(const struct adam_param *q, int64_t at, const real *x, i
         return;
     }
     if (has(q->master.t))
-        write_scaled(q->master.t, at, x, n, scale, NULL, false);
+        write_scaled(q->master.t, at, x, n, scale, NULL, 0, false);
     if (q->w.dtype == DT_BF16 && q->master.t.dtype == DT_F32)
         for (int i = 0; i < n; i++)
             hi[at + i] = rounded_away((float)x[i]);
@@ -201,18 +203,18 @@ static void compute(struct block *b, const struct adam_param *q, int64_t at, int
 static void store(const struct block *b, const struct adam_param *q, int64_t at, int n,
                   const struct scales *s)
 {
-    uint32_t words[BLOCK / 4 + 2][4], *draw = NULL;
+    uint32_t words[BLOCK / 8 + 2][4], *draw = NULL;
     uint64_t first = (uint64_t)(q->first + at);
 
-    if (q->rounding == ROUND_STOCHASTIC) { /* four words are of four elements */
+    if (q->rounding == ROUND_STOCHASTIC) { /* four words are of eight elements */
         struct rng r = rng_make(q->seed, q->stream << 32 | step_of(q)->update);
-        for (uint64_t i = first / 4; i <= (first + (uint64_t)n - 1) / 4; i++)
-            rng_block(&r, i, words[i - first / 4]);
-        draw = &words[0][first % 4];
+        for (uint64_t i = first / 8; i <= (first + (uint64_t)n - 1) / 8; i++)
+            rng_block(&r, i, words[i - first / 8]);
+        draw = words[0];
     }
     write_value(q, at, b->p, n, s->p);
-    write_scaled(q->m.t, at, b->m, n, s->m, draw, false);
-    write_scaled(q->v.t, at, b->v, n, s->v, draw, true);
+    write_scaled(q->m.t, at, b->m, n, s->m, draw, first % 8, false);
+    write_scaled(q->v.t, at, b->v, n, s->v, draw, first % 8, true);
     if (q->copy && has(q->w)) {
         cpu_fp8_write(q->copy, q->w, at, n);
     } else if (q->copy) {

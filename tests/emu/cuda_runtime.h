@@ -201,6 +201,13 @@ inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
+/* The sum in double is exact, or off by less than its last bits show in the kernels that call this. */
+inline float __fmaf_rz(float a, float b, float c)
+{
+    double x = (double)a * b + c;
+    float y = (float)x;
+    return std::fabs((double)y) > std::fabs(x) ? std::nextafterf(y, 0) : y;
+}
 inline float __fsqrt_rn(float x) { return sqrtf(x); }
 inline float rsqrtf(float x) { return 1 / sqrtf(x); }
 #define __expf(x) expf(x)
