@@ -332,10 +332,10 @@ static void streams(int T, const struct batch *b)
 static void products(int T)
 {
     double A = 2.0 * T * D * D;
-    static struct fp8_matrices one = { { o->alloc(o, (size_t)F * D, "bench"), DT_E4M3, F, D },
-                                       (real *)o->alloc(o, sizeof(real), "bench"),
-                                       F,
-                                       F };
+    struct fp8_matrices one = { { o->alloc(o, (size_t)F * D, "bench"), DT_E4M3, F, D },
+                                (real *)o->alloc(o, sizeof(real), "bench"),
+                                F,
+                                F };
     struct fp8_weight w8 = { one.codes, one.scale };
 
     o->quantize_matrices(o, &one, w1);
