@@ -95,8 +95,10 @@ CUDA_USERS = cmd/gpt-train cmd/gpt-sample tests/golden $(patsubst %.c,%,$(wildca
 HAVE_CUDA  = $(and $(NVCC),$(KERNEL_SRC))
 
 # The kernels on an emulated GPU (tests/emu), which needs CUDA's headers and the host's C++ compiler.
-EMU_SRC   = $(filter-out kernels/host/comm_% kernels/host/profile.cu,$(KERNEL_SRC))
+EMU_TRAIN_SRC = $(filter kernels/host/comm_% kernels/host/profile.cu,$(KERNEL_SRC))
+EMU_SRC   = $(filter-out $(EMU_TRAIN_SRC),$(KERNEL_SRC))
 EMU_TESTS = $(patsubst %,$(BUILD)/emu/gpu_%_test,ops stream optim products polar attention model decode)
+EMU_TRAIN = $(BUILD)/emu/gpt-train
 # Each once more with the kernels for any GPU in place of Hopper's.
 EMU_PORTABLE = $(EMU_TESTS:$(BUILD)/emu/gpu_%=$(BUILD)/emu/portable_%)
 EMU_CXX   = $(CXX) -std=c++17 -O1 -g1 $(ARCH) $(FP) -w -Wno-psabi -D_GNU_SOURCE -Itests/emu \
@@ -216,8 +218,12 @@ $(filter-out %_attention_test,$(EMU_TESTS)): $(BUILD)/emu/%: $(BUILD)/obj/tests/
 $(BUILD)/emu/gpu_attention_test: $(BUILD)/emu/obj/tests/gpu_attention_test.cu.o
 $(EMU_TESTS): $(BUILD)/emu/libemu.a $(BUILD)/libtest.a $(BUILD)/libgpt.a $(BUILD)/link-flags
 	$(call link,-Wl$(comma)--wrap=_Z14cuda_workspaceP8cuda_opsm,-lstdc++)
+# The program itself, for one emulated GPU: NCCL is linked, and not called.
+$(EMU_TRAIN): $(BUILD)/obj/cmd/gpt-train.o $(patsubst %,$(BUILD)/emu/obj/%.o,$(EMU_TRAIN_SRC)) \
+        $(BUILD)/emu/libemu.a $(BUILD)/libgpt.a $(BUILD)/link-flags
+	$(call link,,-L$(CUDA_HOME)/lib64 -Wl$(comma)-rpath$(comma)$(CUDA_HOME)/lib64 -lnccl -lstdc++ -ldl)
 else
-$(EMU_TESTS):
+$(EMU_TESTS) $(EMU_TRAIN):
 	@mkdir -p $(@D)
 	@printf '#!/bin/sh\necho "skipped: emulating a GPU takes x86-64 and the CUDA toolkit"\nexit 77\n' > $@
 	@chmod +x $@
@@ -241,7 +247,7 @@ ASAN_TESTS = $(if $(SANITIZE),,$(patsubst %,$(BUILD)-asan/tests/%_test,json opt 
               recipe_fuzz parsers_fuzz runlog_read runs_fuzz runs_extreme safetensors npz checkpoint_damage shard \
               loader_bad))
 # The longest first, so that at the end no processor waits for one of them.
-LONG_TESTS = train.bats examples.bats train74.bats ns-coeffs.bats gpu_attention_test portable_attention_test tiktoken.bats ckpt.bats
+LONG_TESTS = examples.bats train.bats train74.bats ns-coeffs.bats emu_train.bats gpu_attention_test portable_attention_test tiktoken.bats ckpt.bats
 TO_CHECK  := $(if $(T),$(filter $(addprefix %/,$(T)),$(CPU_TESTS)) $(if $(filter asan,$(T)),$(ASAN_TESTS)), \
               $(foreach t,$(LONG_TESTS),$(filter %/$t,$(CPU_TESTS))) \
               $(filter-out $(addprefix %/,$(LONG_TESTS)),$(CPU_TESTS)) $(ASAN_TESTS))
@@ -250,7 +256,8 @@ deps:
 	@share/install-deps
 check:
 	@share/install-deps
-	@$(MAKE) all $(filter $(EMU_TESTS) $(EMU_PORTABLE),$(TO_CHECK))
+	@$(MAKE) all $(filter $(EMU_TESTS) $(EMU_PORTABLE),$(TO_CHECK)) \
+	    $(if $(filter %/emu_train.bats,$(TO_CHECK)),$(EMU_TRAIN))
 	@$(if $(filter $(ASAN_TESTS),$(TO_CHECK)),$(MAKE) asan=1 CUDA=0 $(ASAN_TESTS))
 	@share/get-vocab -o $(BUILD)/vocab/gpt2.tiktoken || echo 'check: tests of GPT-2'"'"'s tokens are skipped' >&2
 	@$(RUN_TESTS) $(TO_CHECK)

@@ -1,4 +1,7 @@
-/* runtime.cc - CUDA's runtime in memory of the host, in place of libcudart: an H200.
+/* runtime.cc - CUDA's runtime in memory of the host, in place of libcudart: an H200, or what the
+ * environment says: GPT_EMU_GPU="8.0 8.9" two GPUs of these compute capabilities, "" none;
+ * GPT_EMU_DRIVER=12080 a driver for CUDA 12.8, 0 none. With GPT_EMU_GPU memory is given before the first
+ * step alone.
  *
  * A stream is a queue that runs when someone waits for it, so that host memory is read as late as
  * may be; a capture keeps the queue instead. Each allocation ends (or, by chance, begins) where
@@ -44,6 +47,7 @@ struct allocation {
 }; /* all: with the pages that are not there */
 static std::map<char *, allocation> allocations;
 static size_t taken;
+static bool stepping;
 static cudaError_t sticky, last;
 static CUstream_st default_stream;
 
@@ -99,6 +103,8 @@ cudaError_t launch_threads(const char *name, const shape &s, int cluster,
                 name, s.grid.x, s.grid.y, s.grid.z, s.block.x, s.block.y, s.block.z, s.shared);
         return result(cudaErrorInvalidConfiguration);
     }
+    stepping |=
+        getenv("GPT_EMU_GPU") && !strncmp(name, "embed", 5); /* the first kernel of a step */
     return enqueue(s.stream, [=] {
         if (!run_grid(name, s, cluster, thread))
             sticky = cudaErrorIllegalAddress;
@@ -121,6 +127,8 @@ static cudaError_t take(void **p, size_t bytes)
 {
     size_t body = (bytes + PAGE - 1) / PAGE * PAGE;
     *p = NULL;
+    if (stepping)
+        fail("%zu bytes of memory are taken in a step", bytes);
     if (!bytes || bytes > TOTAL - taken)
         return result(bytes ? cudaErrorMemoryAllocation : cudaSuccess);
     char *pages = (char *)mmap(NULL, body + 2 * PAGE, PROT_NONE,
@@ -222,6 +230,18 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
     return result(cudaSuccess);
 }
 cudaError_t cudaStreamCreate(cudaStream_t *s) { return cudaStreamCreateWithFlags(s, 0); }
+/* Of the communicator, which one GPU does without. */
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *, unsigned, int)
+{
+    return result(cudaErrorNotSupported);
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int *, int *) { return result(cudaErrorNotSupported); }
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t, cudaStreamCaptureStatus *, unsigned long long *,
+                                     cudaGraph_t *, const cudaGraphNode_t **,
+                                     const cudaGraphEdgeData **, size_t *)
+{
+    return result(cudaErrorNotSupported);
+}
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
     s = stream_of(s);
@@ -313,23 +333,55 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 
 /* -- the device ------------------------------------------------------------------------------ */
 
-cudaError_t cudaGetDeviceCount(int *n) { return *n = 1, result(cudaSuccess); }
+} /* extern "C" */
+
+/* Compute capability of GPU d of GPT_EMU_GPU, 10 major + minor; 0: there is none. */
+static int capability(int d)
+{
+    static const char *const gpus = getenv("GPT_EMU_GPU");
+    const char *at = gpus ? gpus : "9.0";
+    int major, minor, length;
+    for (; sscanf(at, "%d.%d%n", &major, &minor, &length) == 2; at += length)
+        if (d-- == 0)
+            return 10 * major + minor;
+    return 0;
+}
+
+/* Shared memory that a block may have (CUDA C++ Programming Guide, compute capabilities). */
+static int shared_of(int capability)
+{
+    return capability == 80 ? 163 << 10 : capability == 90 ? shared_max() : 99 << 10;
+}
+
+extern "C" {
+
+cudaError_t cudaGetDeviceCount(int *n)
+{
+    for (*n = 0; capability(*n);)
+        ++*n;
+    return result(*n ? cudaSuccess : cudaErrorNoDevice);
+}
 cudaError_t cudaGetDevice(int *d) { return *d = 0, result(cudaSuccess); }
 cudaError_t cudaSetDevice(int) { return result(cudaSuccess); }
-cudaError_t cudaDriverGetVersion(int *v) { return *v = CUDART_VERSION, cudaSuccess; }
-cudaError_t cudaRuntimeGetVersion(int *v) { return *v = CUDART_VERSION, cudaSuccess; }
-cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr what, int)
+cudaError_t cudaDriverGetVersion(int *v)
 {
+    const char *driver = getenv("GPT_EMU_DRIVER");
+    return *v = driver ? atoi(driver) : CUDART_VERSION, cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int *v) { return *v = CUDART_VERSION, cudaSuccess; }
+cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr what, int d)
+{
+    static const bool given = getenv("GPT_EMU_GPU"); /* then they do not change by chance */
     switch (what) {
     case cudaDevAttrMultiProcessorCount: /* few: blocks that take more than one tile */
-        *v = random_below(2) ? 132 : 2 + random_below(6);
+        *v = given ? 8 : random_below(2) ? 132 : 2 + random_below(6);
         break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin: /* or what the smallest of GPUs has */
-        *v = random_below(2) ? shared_max() : 99 << 10;
+        *v = given ? shared_of(capability(d)) : random_below(2) ? shared_max() : 99 << 10;
         break;
     case cudaDevAttrL2CacheSize: *v = 60 << 20; break;
-    case cudaDevAttrComputeCapabilityMajor: *v = 9; break;
-    case cudaDevAttrComputeCapabilityMinor: *v = 0; break;
+    case cudaDevAttrComputeCapabilityMajor: *v = capability(d) / 10; break;
+    case cudaDevAttrComputeCapabilityMinor: *v = capability(d) % 10; break;
     default: return result(cudaErrorInvalidValue);
     }
     return result(cudaSuccess);
@@ -351,7 +403,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int)
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, const void *)
 {
     memset(a, 0, sizeof *a);
-    a->ptxVersion = 90;
+    a->ptxVersion = capability(0);
     return result(cudaSuccess);
 }
 cudaError_t cudaGetLastError(void)

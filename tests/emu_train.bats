@@ -1,0 +1,74 @@
+# gpt-train on an emulated GPU (tests/emu): what it says of GPUs that are not at hand, and that it takes the
+# memory that --plan says.
+
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    export SHARDS=$BATS_FILE_TMPDIR/shards
+    mkdir "$BATS_FILE_TMPDIR/text"
+    tests/text "$BATS_FILE_TMPDIR/text"
+    "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --val-tokens 1024 -o "$SHARDS" "$BATS_FILE_TMPDIR"/text/00*
+}
+
+setup() {
+    emulated=$GPT_TESTS/../emu/gpt-train
+    run "$emulated" --version
+    [ "$status" -ne 77 ] || skip "$output"
+    export GPT_EMU_SEED=1
+}
+
+# Three steps and a validation, of 64 tokens each.
+SMALL=(-s model.vocab=272 -s model.mlp_width=64 -s schedule.steps=2 -s schedule.extension=1
+       -s data.chunks=1 -s data.val_tokens=64 -s data.val_chunk=64 -s data.val_every=0 -s "stages.0=64 1 64 1 1,0.5"
+       -s "stages.1=64 1 64 1 1" -s "stages.2=64 1 64 1 1" -s "stages.3=64 2 64 - 1")
+train() { "$emulated" -r "$GPT_SHARE/recipes/tiny.recipe" "${SMALL[@]}" -d "$SHARDS" -q --gpus 1 "$@"; }
+
+refused() { # CODE MESSAGE OPTION...
+    run --separate-stderr train "${@:3}"
+    echo "$status: $stderr"
+    [ "$status" -eq "$1" ]
+    [ -z "$output" ]
+    [ "$(grep -v '^emulated GPU' <<< "$stderr")" = "gpt-train: $2" ]
+}
+
+@test "no driver, too old a driver, no GPU, too old a GPU, GPUs that differ: one sentence each" {
+    GPT_EMU_DRIVER=0 refused 5 "no GPU: no NVIDIA driver is installed"
+    GPT_EMU_DRIVER=12080 refused 5 "the GPU driver is too old: it supports CUDA 12.8, this program needs 13.0"
+    GPT_EMU_GPU="" refused 5 "no GPU is visible"
+    GPT_EMU_GPU=7.5 refused 5 \
+        "GPU 0 has compute capability 7.5, this program needs 8.0 or newer (Ampere: A100, RTX 30)"
+    GPT_EMU_GPU="9.0 8.9" refused 5 \
+        "GPUs 0 and 1 differ: compute capability 9.0 and 8.9; CUDA_VISIBLE_DEVICES can choose equal ones" --gpus 2
+    GPT_EMU_GPU=8.9 refused 5 \
+        "no native path on GPU 0: it has compute capability 8.9, the native path is Hopper's (9.0)" --gpu-path native
+}
+
+@test "an fp8 head below 8.9: in bf16, as one line of the log says; required, it is refused" {
+    GPT_EMU_GPU=8.0 refused 5 \
+        "precision.head_fp8 = require: GPU 0 has compute capability 8.0, fp8 needs 8.9 or newer" -s precision.head_fp8=require
+    for gpu in 8.0 8.9; do
+        GPT_EMU_GPU=$gpu train -s precision.head_fp8=yes > "$BATS_TEST_TMPDIR/$gpu.log"
+        GPT_EMU_GPU=$gpu train -s precision.head_fp8=no > "$BATS_TEST_TMPDIR/$gpu.no.log"
+        grep "compute capability $gpu, portable path" "$BATS_TEST_TMPDIR/$gpu.log"
+    done
+    losses() { grep -o '^step:[0-9]*/[0-9]* [a-z_]*loss:[^ ]*' "$BATS_TEST_TMPDIR/$1.log"; }
+    [ "$(losses 8.0 | wc -l)" -eq 4 ]
+    [ "$(grep -c 'the head in bf16: no fp8 below 8.9$' "$BATS_TEST_TMPDIR/8.0.log")" -eq 1 ]
+    [ "$(grep -c 'the head in bf16' "$BATS_TEST_TMPDIR/8.9.log")" -eq 0 ]
+    diff <(losses 8.0) <(losses 8.0.no)
+    run diff <(losses 8.9) <(losses 8.9.no)
+    [ "$status" -eq 1 ]
+}
+
+# Memory that an op takes in a step, because the plan left it out, the emulated GPU refuses.
+@test "--plan's sum is what the emulated GPU gives, all of it before the first step" {
+    for case in "9.0 native yes 0" "9.0 native no 32" "9.0 portable yes 32" "8.0 portable no 0"; do
+        read -r gpu path fp8 block <<< "$case"
+        set=(--gpu-path "$path" -s "precision.head_fp8=$fp8" -s "precision.head_block=$block")
+        GPT_EMU_GPU=$gpu train "${set[@]}" > "$BATS_TEST_TMPDIR/log"
+        taken=$(sed -n 's/^peak memory allocated: \([0-9]*\) .*/\1/p' "$BATS_TEST_TMPDIR/log")
+        sum=$(GPT_EMU_GPU=$gpu train --plan "${set[@]}" | awk '$1 == "sum" { print $2 }')
+        echo "$case: taken $taken MiB, plan $sum"
+        awk -v a="$taken" -v b="$sum" 'BEGIN { exit !(a > 0 && a - b <= 0.55 && b - a <= 0.55) }' # rounded
+    done
+}
