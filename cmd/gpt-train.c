@@ -380,10 +380,12 @@ static int get_recipe(const struct options *o, struct recipe **r)
 
 /* Before anything is begun: does the run fit into memory? With --fit it is made to, by keys that are
  * set as --set would. */
-static int fit_memory(struct options *o, const struct backend *b, struct recipe **r)
+static int fit_memory(struct options *o, const struct backend *b, struct recipe **r,
+                      size_t *ops_bytes)
 {
     struct run_fit fit;
     int ranks = (int)o->ranks, rc = run_fits(*r, b, ranks, &fit);
+    *ops_bytes = fit.memory.ops;
     if (!rc || !o->fit || !fit.n)
         return rc;
     if (b->world > ranks)
@@ -403,7 +405,7 @@ static int fit_memory(struct options *o, const struct backend *b, struct recipe 
 }
 
 static int train_on(struct backend *b, const struct options *o, const struct recipe *r,
-                    const char *arguments, double began, int64_t *used)
+                    size_t ops_bytes, const char *arguments, double began, int64_t *used)
 {
     struct run_options run = {
         .recipe = r,
@@ -413,6 +415,7 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
         .out = o->out,
         .resume = o->bench ? NULL : o->resume,
         .ranks = (int)o->ranks,
+        .ops_bytes = ops_bytes,
         .no_graph = o->no_graph,
         .no_verify = o->no_verify,
         .bench = (int)o->bench,
@@ -459,6 +462,7 @@ static int train(struct options *o, struct recipe **r, const char *arguments, do
 {
     struct backend backend;
     int64_t used = 0;
+    size_t ops_bytes;
     bool made = false;
     int rc = 0;
     if (!o->data && !o->bench)
@@ -467,8 +471,8 @@ static int train(struct options *o, struct recipe **r, const char *arguments, do
         rc = try_output(o->out, &made);
     if (!rc && !(rc = pick_backend(&backend, o, *r))) {
         backend.memory = (double)o->memory;
-        if (!(rc = fit_memory(o, &backend, r)))
-            rc = train_on(&backend, o, *r, arguments, began, &used);
+        if (!(rc = fit_memory(o, &backend, r, &ops_bytes)))
+            rc = train_on(&backend, o, *r, ops_bytes, arguments, began, &used);
         release_backend(&backend);
     }
     if (made && rc)

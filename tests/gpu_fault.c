@@ -162,7 +162,11 @@ int main(int argc, char **argv)
         b.first = first = nccl_group_first(g);
         o.recipe = r;
         o.log = first ? NULL : stdout;
-        rc = run_train(&o);
+        struct run_memory m;
+        if (!(rc = run_memory(&m, r, &b))) {
+            o.ops_bytes = m.ops;
+            rc = run_train(&o);
+        }
         nccl_group_free(g);
         recipe_free(r);
     }

@@ -148,17 +148,17 @@ int run_memory(struct run_memory *m, const struct recipe *r, const struct backen
 
 /* What the ranks need and have where a rank's device has least. */
 struct balance {
+    struct run_memory memory;
     double needed, available;
 };
 
 static int balance_of(struct balance *b, const struct recipe *r, const struct backend *be,
                       int ranks)
 {
-    struct run_memory m;
     double left;
-    int rc = run_memory(&m, r, be);
+    int rc = run_memory(&b->memory, r, be);
 
-    b->needed = run_memory_sum(&m) * (be->one_memory ? ranks : 1);
+    b->needed = run_memory_sum(&b->memory) * (be->one_memory ? ranks : 1);
     b->available = INFINITY;
     for (int i = 0; i < (be->one_memory ? 1 : ranks) && !rc; i++)
         if (!(rc = be->available(&left, i, be->group)))
@@ -215,16 +215,19 @@ int run_fits(const struct recipe *r, const struct backend *be, int ranks, struct
     char proposal[160] = "; no number of micro-batches would fit";
     int rc;
 
-    fit->n = 0;
+    *fit = (struct run_fit){ 0 };
     if ((rc = check_ranks(r, be->world)) || (rc = balance_of(&b, r, be, ranks)))
         return rc;
+    fit->memory = b.memory;
     if (b.needed <= b.available)
         return 0;
     propose(r, be, ranks, fit, &then);
-    if (fit->n)
+    if (fit->n) {
+        fit->memory = then.memory;
         snprintf(proposal, sizeof proposal, "; %s%s%s would need %.1f (--fit takes it)",
                  fit->set[0], fit->n > 1 ? " and " : "", fit->n > 1 ? fit->set[1] : "",
                  then.needed / GIB);
+    }
     return err_set(GPT_SYSTEM, "too little memory: the run needs %.1f GiB, %.1f available%s",
                    b.needed / GIB, b.available / GIB, proposal);
 }

@@ -22,7 +22,6 @@ enum {
 struct run {
     const struct run_options *opt;
     const struct recipe *recipe;
-    struct run_memory memory; /* of a rank */
     struct loader *loader;
     struct val *val;
     struct shard_stream *stream; /* that both read; NULL: files */

@@ -31,7 +31,7 @@ static int rank_init(struct rank *k)
     k->device = now_seconds();
     if ((rc = rank_memory(k, &taken)))
         return rc;
-    k->ops->reserve(k->ops, run->memory.ops);
+    k->ops->reserve(k->ops, run->opt->ops_bytes);
     if ((rc = k->ops->status(k->ops)))
         return rc;
     k->memory = now_seconds();
@@ -278,8 +278,7 @@ int run_train(const struct run_options *o)
                        .lock = PTHREAD_MUTEX_INITIALIZER };
     int rc;
     run.log = (struct runlog){ o->log, run.total };
-    if ((rc = check_ranks(o->recipe, o->backend->world)) ||
-        (rc = run_memory(&run.memory, o->recipe, o->backend)))
+    if ((rc = check_ranks(o->recipe, o->backend->world)))
         return rc;
     if (!o->resume && (rc = initial_new(&run.initial, o->recipe, (uint64_t)o->recipe->seed)))
         return rc;

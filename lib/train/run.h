@@ -65,6 +65,7 @@ struct run_options {
     const char *out; /* directory of checkpoints; NULL: none are written */
     const char *resume; /* directory of checkpoints, or one of them; NULL: from the start */
     int ranks; /* of this process */
+    size_t ops_bytes; /* that single ops take: of run_fits or run_memory */
     bool no_graph;
     bool no_verify; /* read shards without holding them against their MANIFEST */
     bool profile; /* with bench: also the time of each kernel in one stage */
@@ -116,6 +117,7 @@ enum { FIT_KEYS = 2, FIT_KEY_SIZE = 48 };
 struct run_fit {
     char set[FIT_KEYS][FIT_KEY_SIZE]; /* "data.chunks=32" */
     int n;
+    struct run_memory memory; /* with them */
 };
 int run_fits(const struct recipe *r, const struct backend *be, int ranks,
              struct run_fit *fit) MUST_CHECK;
