@@ -255,8 +255,8 @@ static void test_own_writer(void)
     runlog_key(&l, "ranks", "1");
     runlog_recipe(&l, "name = x\nseed = 3\n");
     runlog_val(&l, 0, 10.8284, 0, 0);
-    runlog_step(&l, 1, 18.64, 42.4, 42.4);
-    runlog_step(&l, 2, 17.25, 81, 40.5);
+    runlog_step(&l, 1, 18.64, -1, 42.4, 42.4);
+    runlog_step(&l, 2, 17.25, 3.5, 81, 40.5);
     runlog_val(&l, 2, 9.5, 81, 40.5);
     runlog_memory(&l, 512);
     CHECK_OK(runlog_status(&l));

@@ -628,6 +628,13 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
         diff -r -x MANIFEST -x recipe.txt off$n/step-000011 on$n/step-000011
     done
     train -s optimizer.clip=0.01 > clipped.log
+    # the norm of step 1 before clipping: the same as without, and as that of gradients 2^10 times as large
+    for key in clip=1e30 loss_scale=1024; do
+        train -s optimizer.$key > norm.log
+        [ "$(grep -oE 'grad_norm:[0-9.e+-]+' norm.log | wc -l)" -eq 11 ]
+        [ "$(grep -oE -m1 'grad_norm:[^ ]+' norm.log)" = "$(grep -oE -m1 'grad_norm:[^ ]+' clipped.log)" ]
+    done
+    run ! grep -q grad_norm off1.log
     run diff <(losses off1.log) <(losses clipped.log)
     [ "$status" -eq 1 ]
 }

@@ -309,7 +309,8 @@ static int report_step(struct rank *k, int done, bool *stop)
     if (gate.skip)
         runlog_skip(&run->log, done, k->skips, ms, ms / (done - run->first));
     else
-        runlog_step(&run->log, done, loss, ms, ms / (done - run->first));
+        runlog_step(&run->log, done, loss, k->optim.gate ? (double)gate.norm : -1, ms,
+                    ms / (done - run->first));
     progress_line(&run->progress, "step %d/%d  loss %.4f  %.0f tokens/s  %s left", done, run->total,
                   loss, (double)p.tokens * (done - run->first) / ms * 1e3,
                   format_duration(left, rest));

@@ -33,11 +33,15 @@ void runlog_start(struct runlog *l, double total, const struct runlog_start *s)
                 total, s->data, s->device, s->memory, s->values, s->first_step);
 }
 
-void runlog_step(struct runlog *l, int done, double loss, double time_ms, double avg_ms)
+void runlog_step(struct runlog *l, int done, double loss, double norm, double time_ms,
+                 double avg_ms)
 {
-    if (l->f)
-        fprintf(l->f, "step:%d/%d train_loss:%.6f train_time:%.0fms step_avg:%.2fms\n", done,
-                l->total, loss, time_ms, avg_ms);
+    if (!l->f)
+        return;
+    fprintf(l->f, "step:%d/%d train_loss:%.6f", done, l->total, loss);
+    if (norm >= 0)
+        fprintf(l->f, " grad_norm:%.6g", norm);
+    fprintf(l->f, " train_time:%.0fms step_avg:%.2fms\n", time_ms, avg_ms);
 }
 
 void runlog_skip(struct runlog *l, int done, int skips, double time_ms, double avg_ms)
