@@ -13,7 +13,7 @@ struct draw {
     FILE *f;
     struct small_size *size;
     int layers, lanes, tables, gates; /* tables: of value embeddings; gates: rows of each bank */
-    bool bigrams, post, fold;
+    bool bigrams, post, fold, narrow;
     int attention[MOST_LAYERS], table[MOST_LAYERS]; /* -1: none */
     int bank[MOST_LAYERS + 2], mlp[MOST_LAYERS + 2]; /* two of each are padding, or gaps */
     bool spare[MOST_LAYERS]; /* attention is a matrix of those two MLPs' */
@@ -129,7 +129,8 @@ static void put_model(struct draw *d)
     fprintf(d->f, "inject = %s\n", either(d, "before", "after"));
     fprintf(d->f, "inject_bare = %s\n", either(d, "yes", "no"));
     fprintf(d->f, "key_channels = %s\n", either(d, "quarters", "half"));
-    fprintf(d->f, "value_input = %s\n", either(d, "input", "split"));
+    fprintf(d->f, "value_input = %s\n", d->narrow ? "input" : either(d, "input", "split"));
+    fprintf(d->f, "gate_table = %d\n", d->narrow ? 8 : 0);
     fprintf(d->f, "lanes = %d\npost_single = %s\nfold_mlp = %s\n", d->lanes, d->post ? "yes" : "no",
             d->fold ? "yes" : "no");
     put_taps(d);
@@ -174,12 +175,14 @@ static void put_params(struct draw *d, char *labels)
     put_param(d, labels, "scalars", numbers, 1, ",120");
     put_param(d, labels, "smear_gate", numbers, 1, ",12");
     put_param(d, labels, "skip_gate", numbers, 1, ",12");
-    put_param(d, labels, "attn_gate_bank", numbers, d->gates, ",h,12");
-    put_param(d, labels, "ve_gate_bank", numbers, d->gates, ",h,12");
+    put_param(d, labels, "attn_gate_bank", numbers, d->gates, d->narrow ? ",h,20" : ",h,12");
+    put_param(d, labels, "ve_gate_bank", numbers, d->gates, d->narrow ? ",h,20" : ",h,12");
     put_param(d, labels, "lm_head", rows, 1, "d,v");
     put_param(d, labels, "embed", rows, 1, "v,d");
     if (d->bigrams)
         put_param(d, labels, "bigram_embed", rows, 1, "b,d");
+    if (d->narrow)
+        put_param(d, labels, "gate_table", rows, 1, "v,8");
     if (d->tables)
         put_param(d, labels, "tables", rows, d->tables, "v,d");
 }
@@ -226,6 +229,7 @@ char *drawn_recipe(uint64_t seed, struct small_size *size)
     d.bigrams = below(&d, 2);
     d.post = below(&d, 2);
     d.fold = below(&d, 2);
+    d.narrow = below(&d, 2);
     draw_layers(&d);
     put_model(&d);
     put_layers(&d);

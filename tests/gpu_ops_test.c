@@ -132,6 +132,28 @@ static void test_token_coefs(int tokens, int width, int m, bool in_place)
     same_bf16("db", db);
 }
 
+static void test_logits(int tokens, int heads, int width, int more, bool add)
+{
+    struct both y = drawn(tokens, width, 1), e = drawn(tokens, more, 1);
+    struct both gate = weight(heads, GATE_WIDTH + more, 0.5), z = blank(tokens, GATE_LOGITS);
+    struct both dz = drawn(tokens, GATE_WIDTH, 1), de = drawn(tokens, more, 1);
+    struct both dgate = weight(heads, GATE_WIDTH + more, 1);
+    struct both dy12 = add ? drawn(tokens, GATE_WIDTH, 1) : blank(tokens, GATE_WIDTH);
+
+    snprintf(label, sizeof label, "gate_logits T=%d H=%d D=%d n=%d add=%d", tokens, heads, width,
+             more, add);
+    ON_BOTH
+    {
+        o->gate_logits(o, ON(z, o), ON(y, o), ON(e, o), ON(gate, o));
+        o->gate_logits_bwd(o, ON(dy12, o), add, ON(de, o), ON(dgate, o), ON(dz, o), ON(y, o),
+                           ON(e, o), ON(gate, o));
+    }
+    same_bf16("z", z);
+    same_bf16("dy12", dy12);
+    same_bf16("de", de);
+    same_bf16("dgate", dgate);
+}
+
 static void test_qkv(int tokens, int heads, int size, bool paired, enum key_offset key_offset,
                      bool table, bool split)
 {
@@ -362,6 +384,9 @@ static void test_small(void)
     test_token_coefs(5, 16, 3, true);
     test_token_coefs(200, 32, 16, false);
     test_token_coefs(check_small() ? 300 : 30000, 64, 14, true);
+    test_logits(1, 1, 64, 8, false);
+    test_logits(300, 7, 384, 8, true);
+    test_logits(17, 12, 384, 32, true);
     test_qkv(1, 1, 32, false, KEY_OFFSET_QUARTERS, false, false);
     test_qkv(1, 2, 64, true, KEY_OFFSET_NONE, true, false);
     test_qkv(2, 3, 32, false, KEY_OFFSET_QUARTERS, true, false);

@@ -92,6 +92,8 @@ static void test_refused(void)
     refuse("layers.3=plain 3 long", GPT_USAGE, "8 columns");
     refuse("layers.3=plain 10 long yes - - 3 3", GPT_USAGE, "attention bank 10 is outside 'attn'");
     refuse("layers.3=plain 2 long yes - - 3 3", GPT_USAGE, "layer 2 has the same attention bank");
+    refuse("model.gate_table=8", GPT_USAGE, "expected a multiple of 6 rows of 20, found 60 of 12");
+    refuse("model.gate_table=4", GPT_USAGE, "expected a multiple of 8, 12 heads at most");
     refuse("layers.3=plain mlp:24 long yes - - 3 3", GPT_USAGE, "matrix 24 is outside 'mlp'");
     refuse("layers.3=plain mlp:21 long yes - - 3 3", GPT_USAGE,
            "layer 10 has the same matrix of 'mlp'");

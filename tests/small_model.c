@@ -10,6 +10,9 @@
 #include "data/chunk.h"
 #include "floats.h"
 
+#define ALL61 \
+    "attn mlp scalars ve0 ve1 ve2 smear_gate skip_gate attn_gate_bank ve_gate_bank x0_lambdas " \
+    "lm_head embed gate_table"
 const struct small_form small_forms[] = {
     { "record-61", { NULL, NULL } },
     { "record-61", { "model.inject_bare=no", NULL } },
@@ -29,6 +32,11 @@ const struct small_form small_forms[] = {
     { "record-84", { "model.bigram_in_x0=no", "model.value_input=input" } },
     { "record-84", { "model.post_single=no", NULL } },
     { "record-84", { "model.skip=0 6", "model.attend_as=9" } },
+    { "record-61",
+      { "model.gate_table=8", "parameters.gate_table=v,8 bf16 zero adam sharded 0.9 0.95 1 0 no",
+        "parameters.attn_gate_bank=10,h,20 bf16 zero adam replicated 0.9 0.99 1 1 no",
+        "parameters.ve_gate_bank=5,h,20 bf16 zero adam replicated 0.9 0.99 1 1 no",
+        "order.scatter=" ALL61, "order.work=" ALL61 } },
 };
 const int n_small_forms = sizeof small_forms / sizeof *small_forms;
 
@@ -46,37 +54,38 @@ static int read_recipe(struct small *s, const struct small_form *f, enum dtype w
                        const struct small_size *z)
 {
     const char *share = getenv("GPT_SHARE"), *set[SETS];
-    char path[512], text[SETS][64], *recipe;
+    char path[512], text[SETS][192], *recipe;
     size_t bytes;
     int n = 0, rc;
 
     snprintf(path, sizeof path, "%s/recipes/%s.recipe", share ? share : "share", f->recipe);
     if ((rc = file_read(path, 1 << 20, &recipe, &bytes)))
         return rc;
-    snprintf(text[n++], 64, "model.heads=%d", z->heads);
-    snprintf(text[n++], 64, "model.head_dim=%d", z->head_dim);
+    snprintf(text[n++], sizeof text[0], "model.heads=%d", z->heads);
+    snprintf(text[n++], sizeof text[0], "model.head_dim=%d", z->head_dim);
     bool spare = f->set[0] && strstr(f->set[0], " mlp:"); /* an MLP's matrix is attention's four */
-    snprintf(text[n++], 64, "model.mlp_width=%d",
+    snprintf(text[n++], sizeof text[0], "model.mlp_width=%d",
              spare ? 4 * z->heads * z->head_dim : z->mlp_width);
-    snprintf(text[n++], 64, "model.vocab=%d", z->vocab);
-    snprintf(text[n++], 64, "model.block=%d", z->document / 4);
-    snprintf(text[n++], 64, "precision.head_fp8=no");
+    snprintf(text[n++], sizeof text[0], "model.vocab=%d", z->vocab);
+    snprintf(text[n++], sizeof text[0], "model.block=%d", z->document / 4);
+    snprintf(text[n++], sizeof text[0], "precision.head_fp8=no");
     if (strcmp(f->recipe, "record-61"))
-        snprintf(text[n++], 64, "model.bigram_rows=%d", z->rows);
+        snprintf(text[n++], sizeof text[0], "model.bigram_rows=%d", z->rows);
     if (!strcmp(f->recipe, "record-84")) {
-        snprintf(text[n++], 64, "model.bigram_width=%d", z->heads * z->head_dim / 4 + 1);
-        snprintf(text[n++], 64, "model.bigram_signs=%d", z->rows / 2);
-        snprintf(text[n++], 64, "model.mtp_end=cut"); /* else no gradient of the loss */
-        snprintf(text[n++], 64, "precision.head_sigmoid=f32");
-        snprintf(text[n++], 64, "precision.mlp=bf16");
+        snprintf(text[n++], sizeof text[0], "model.bigram_width=%d",
+                 z->heads * z->head_dim / 4 + 1);
+        snprintf(text[n++], sizeof text[0], "model.bigram_signs=%d", z->rows / 2);
+        snprintf(text[n++], sizeof text[0], "model.mtp_end=cut"); /* else no gradient of the loss */
+        snprintf(text[n++], sizeof text[0], "precision.head_sigmoid=f32");
+        snprintf(text[n++], sizeof text[0], "precision.mlp=bf16");
     }
+    for (int i = 0; i < 6; i++)
+        if (f->set[i])
+            snprintf(text[n++], sizeof text[0], "%s", f->set[i]);
     for (int i = 0; i < n; i++)
         set[i] = text[i];
-    for (int i = 0; i < 2; i++)
-        if (f->set[i])
-            set[n++] = f->set[i];
-    if (weights == DT_F32)
-        for (char *p = recipe; (p = strstr(p, " bf16 ")); p += 6)
+    for (int i = 0; i <= n && weights == DT_F32; i++)
+        for (char *p = i < n ? text[i] : recipe; (p = strstr(p, " bf16 ")); p += 6)
             memcpy(p, " f32  ", 6);
     rc = recipe_parse(&s->r, path, recipe, set, n);
     free(recipe);

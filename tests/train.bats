@@ -447,6 +447,28 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
     diff <(f32 "normuon sharded - 0.95" --plan "${set[@]}" | awk '/^(attn|mlp) /') <(f32 "normuon sharded - 0.95" --plan -s data.chunks=6 | awk '/^(attn|mlp) /')
 }
 
+@test "a narrow embedding as further inputs of the gates: 1, 3 and 4 ranks, a resume" {
+    cd "$BATS_TEST_TMPDIR"
+    all=$(sed -n 's/^scatter = //p' "$GPT_SHARE/recipes/tiny.recipe")
+    set=(-s data.chunks=6 -s model.gate_table=8 -s "parameters.gate_table=v,8 f32 normal:0.1 adam sharded 0.9 0.95 1 0 no"
+         -s "parameters.attn_gate_bank=10,h,20 f32 zero adam replicated 0.9 0.99 1 1 no"
+         -s "parameters.ve_gate_bank=5,h,20 f32 zero adam replicated 0.9 0.99 1 1 no" -s "order.scatter=$all gate_table"
+         -s "order.work=$all gate_table" -s order.late=gate_table)
+    f32 "normuon sharded - 0.95" --ranks 1 "${set[@]}" > 1.log
+    for n in 3 4; do
+        f32 "normuon sharded - 0.95" --ranks $n "${set[@]}" -o out$n > $n.log
+        agree 1.log $n.log 20
+    done
+    f32 "normuon sharded - 0.95" --ranks 1 -s data.chunks=6 > none.log
+    run diff <(losses 1.log) <(losses none.log)
+    [ "$status" -eq 1 ]
+    "$GPT_BIN/gpt-train" --resume out3/step-000010 -d "$SHARDS" -q --threads 1 --ranks 3 -o again > resumed.log
+    diff <(losses 3.log | tail -n 10) <(losses resumed.log)
+    diff -r out3/step-000020 again/step-000020
+    "$GPT_BIN/gpt-ckpt" verify --full out3/step-000020 > /dev/null
+    "$GPT_BIN/gpt-ckpt" ls out3/step-000020 | grep -q "gate_table"
+}
+
 @test "data.repeat: all steps on one batch bring its loss down as no new batches do" {
     cd "$BATS_TEST_TMPDIR"
     # a model large enough to learn 256 tokens by heart

@@ -3,6 +3,7 @@
 #define BASE_SIZES_H
 
 enum { GATE_WIDTH = 12 }; /* channels that a gate reads */
+enum { GATE_LOGITS = 16 }; /* numbers in a row of gates' logits: GATE_WIDTH heads and zeros */
 enum { MAX_MTP = 4 }; /* predicted tokens a position, at most */
 
 #endif

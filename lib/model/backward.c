@@ -61,29 +61,32 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
     bool add = !home->fresh;
     struct tensor w = attention_weight(m, i, false), g = attention_weight(m, i, true);
     struct tensor wqkv = tensor_rows(w, 0, 3 * d), wo = tensor_rows(w, 3 * d, d);
-    struct tensor gate = bank_rows(p->attn_gate_bank->w, heads, spec->out_gate);
-    struct tensor dgate = bank_rows(p->attn_gate_bank->g, heads, spec->out_gate);
-    struct tensor value_gate = NO_TENSOR, dvalue_gate = NO_TENSOR, delta;
+    struct gate_input gate = gate_input(m, a, l, p->attn_gate_bank, spec->out_gate);
+    struct tensor delta;
     struct tensor dproduct = attention_branch_grad(m, a, i);
     struct qkv_shape qs;
     struct attn_shape as;
     struct xsa xsa = layer_xsa_of(m, l, i);
 
     layer_shapes(m, i, b, &qs, &as);
-    if (spec->value >= 0) {
-        value_gate = bank_rows(p->ve_gate_bank->w, heads, spec->value_gate);
-        dvalue_gate = bank_rows(p->ve_gate_bank->g, heads, spec->value_gate);
-    }
     o->linear_bwd_w(o, tensor_rows(g, 3 * d, d), p->out[i].grad, dproduct, l->gated, wo,
                     p->out[i].value, add);
     o->linear_bwd_x(o, a->dy, dproduct, wo, p->out[i].value, false);
     delta = tensor_shape(a->delta, as.heads, as.rows);
-    o->out_gate_bwd(o, a->dy, delta, dgate, a->dy12, a->dy, l->out, l->y, gate, (int)heads,
+    o->out_gate_bwd(o, a->dy, delta, gate.dw, gate.dy12, a->dy, l->out, gate.y, gate.w, (int)heads,
                     xsa.v.data ? &xsa : NULL);
+    gate_input_bwd(m, a, l, p->attn_gate_bank, spec->out_gate, false);
     o->attention_bwd(o, l->dq, l->dk, l->dv, a->dy, l->q, l->k, l->v, l->lse, delta, &as);
     stream_values_bwd(m, a, i);
-    o->qkv_bwd(o, l->dqkv, l->drows, dvalue_gate, a->dy12, l->dq, l->dk, l->dv, l->qkv, &qs,
-               m->rope, l->y, value_gate, value_rows(m, i, false), b);
+    gate = (struct gate_input){ NO_TENSOR, NO_TENSOR, NO_TENSOR, a->dy12 };
+    if (spec->value >= 0)
+        gate = gate_input(m, a, l, p->ve_gate_bank, spec->value_gate);
+    if (spec->value >= 0 && p->gate_table) /* which the op adds to */
+        o->zero(o, gate.dy12);
+    o->qkv_bwd(o, l->dqkv, l->drows, gate.dw, gate.dy12, l->dq, l->dk, l->dv, l->qkv, &qs, m->rope,
+               gate.y, gate.w, value_rows(m, i, false), b);
+    if (spec->value >= 0)
+        gate_input_bwd(m, a, l, p->ve_gate_bank, spec->value_gate, true);
     o->linear_bwd_w(o, tensor_rows(g, 0, 3 * d), p->qkv[i].grad, l->dqkv, l->y, wqkv,
                     p->qkv[i].value, add);
     attention_done(m, i);
@@ -163,6 +166,8 @@ void model_backward(struct model *m, struct acts *a, const struct batch *b)
 
     stream_end_bwd(m, a);
     value_backward(m, a, m->recipe->n_layers, b);
+    if (p->gate_table)
+        o->zero(o, a->dnarrow);
     for (int k = 0; k < 3; k++)
         if (attention[k])
             clear_padding(m, attention[k], (k ? 2LL : 4LL) * m->recipe->width);
@@ -178,6 +183,10 @@ void model_backward(struct model *m, struct acts *a, const struct batch *b)
                  p->smear->value, b);
     o->table_grad(o, p->embed->g, a->dy, NO_TENSOR, &b->token, !p->embed->fresh);
     done(m, p->embed);
+    if (p->gate_table) {
+        o->table_grad(o, p->gate_table->g, a->dnarrow, NO_TENSOR, &b->token, !p->gate_table->fresh);
+        done(m, p->gate_table);
+    }
     if (p->bigram_sign_table)
         o->pair_signs(o, a->dbigram, p->bigram_sign_table->w, b);
     if (p->bigram_embed) {

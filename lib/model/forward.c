@@ -11,8 +11,7 @@ static void attention_forward(struct model *m, struct acts *a, int i, const stru
     int64_t d = m->recipe->width, heads = m->recipe->heads;
     bool mixes = attention_mixes(m->recipe, i);
     struct tensor bank;
-    struct tensor gate = bank_rows(p->attn_gate_bank->w, heads, spec->out_gate);
-    struct tensor value_gate = NO_TENSOR;
+    struct gate_input gate = { NO_TENSOR, NO_TENSOR, NO_TENSOR, NO_TENSOR };
     struct qkv_shape qs;
     struct attn_shape as;
     struct xsa xsa = layer_xsa_of(m, l, i);
@@ -24,16 +23,17 @@ static void attention_forward(struct model *m, struct acts *a, int i, const stru
     bank = attention_weight(m, i, false);
     if (spec->value >= 0) {
         model_need(m, &m->banks->p[spec->value]);
-        value_gate = bank_rows(p->ve_gate_bank->w, heads, spec->value_gate);
+        gate = gate_input(m, a, l, p->ve_gate_bank, spec->value_gate);
     }
     o->linear(o, l->qkv, l->y, tensor_rows(bank, 0, 3 * d), p->qkv[i].value, NO_TENSOR);
-    o->qkv(o, l->q, l->k, l->v, l->qkv, &qs, m->rope, l->y, value_gate, value_rows(m, i, false), b);
+    o->qkv(o, l->q, l->k, l->v, l->qkv, &qs, m->rope, gate.y, gate.w, value_rows(m, i, false), b);
     stream_values(m, a, i);
+    gate = gate_input(m, a, l, p->attn_gate_bank, spec->out_gate);
     if (m->cache) {
-        o->attention_cached(o, l->gated, l->q, l->y, gate, &m->cache[i], &as);
+        o->attention_cached(o, l->gated, l->q, gate.y, gate.w, &m->cache[i], &as);
     } else {
         o->attention(o, l->out, l->lse, l->q, l->k, l->v, &as);
-        o->out_gate(o, l->gated, l->out, l->y, gate, (int)heads, xsa.v.data ? &xsa : NULL);
+        o->out_gate(o, l->gated, l->out, gate.y, gate.w, (int)heads, xsa.v.data ? &xsa : NULL);
     }
     o->linear(o, mixes ? l->o : l->attended, l->gated, tensor_rows(bank, 3 * d, d), p->out[i].value,
               mixes ? NO_TENSOR : l->mixed);
@@ -82,6 +82,10 @@ void model_forward(struct model *m, struct acts *a, const struct batch *b)
         o->gather(o, a->bigram, p->bigram_embed->w, &b->bigram);
         if (p->bigram_sign_table)
             o->pair_signs(o, a->bigram, p->bigram_sign_table->w, b);
+    }
+    if (p->gate_table) {
+        model_need(m, p->gate_table);
+        o->gather(o, a->narrow, p->gate_table->w, &b->token);
     }
     stream_begin(m, a);
     for (int i = 0; i < m->recipe->n_layers; i++) {

@@ -149,6 +149,10 @@ static void plan_backward(const struct recipe *r, struct planner *p, struct acts
     if (r->bigram_rows)
         a->dbigram = take(p, p->act, T, r->bigram_width);
     a->dy12 = take(p, p->act, T, GATE_WIDTH);
+    if (r->gate_table) {
+        a->dlogits = take(p, p->act, T, GATE_WIDTH);
+        a->dnarrow = take(p, p->act, T, r->gate_table);
+    }
     a->delta = take(p, DT_REAL, r->heads, T);
 }
 
@@ -193,6 +197,10 @@ static size_t plan_acts(const struct recipe *r, struct planner *p, struct acts *
     if (r->bigram_rows)
         a->bigram = take(p, p->act, T, r->bigram_width);
     plan_tokens(r, p, a, T, train);
+    if (r->gate_table) {
+        a->narrow = take(p, p->act, T, r->gate_table);
+        a->logits = take(p, p->act, T, GATE_LOGITS);
+    }
     if (mlp_mixes(r) || attention_mixes(r, 0))
         a->product = take(p, p->act, T, d);
     for (int i = 0; i <= r->n_layers; i++) {
@@ -268,6 +276,20 @@ int model_init(struct model *m, struct banks *b, int tokens, int val_tokens)
     return model_init_to(m, b, tokens, val_tokens, tokens > val_tokens ? tokens : val_tokens);
 }
 
+/* The gates of logits: the unit matrix's first rows. */
+static void take_unit(struct model *m)
+{
+    int heads = m->recipe->heads;
+    real one[GATE_WIDTH * GATE_WIDTH] = { 0 };
+    for (int h = 0; h < heads; h++)
+        one[h * GATE_WIDTH + h] = 1;
+    m->unit = m->dunit = tensor_of(NULL, DT_REAL, heads, GATE_WIDTH);
+    m->unit.data = m->ops->alloc(m->ops, tensor_bytes(m->unit), "gates of logits");
+    m->dunit.data = m->ops->alloc(m->ops, tensor_bytes(m->unit), "gates of logits");
+    m->ops->upload(m->ops, m->unit.data, one, tensor_bytes(m->unit));
+    m->ops->zero(m->ops, m->dunit);
+}
+
 int model_init_to(struct model *m, struct banks *b, int tokens, int val_tokens, int64_t positions)
 {
     const struct recipe *r = b->recipe;
@@ -294,6 +316,8 @@ int model_init_to(struct model *m, struct banks *b, int tokens, int val_tokens, 
     real *half = o->alloc(o, sizeof *half, "a constant");
     o->upload(o, half, &(real){ 0.5 }, sizeof *half);
     m->p.half.value = half;
+    if (r->gate_table)
+        take_unit(m);
     return o->status(o);
 }
 
@@ -341,6 +365,27 @@ struct tensor table_rows(const struct model *m, int param, int slot, bool grad)
 {
     const struct param *p = &m->banks->p[param];
     return bank_rows(grad ? p->g : p->w, m->recipe->vocab, slot);
+}
+
+struct gate_input gate_input(struct model *m, struct acts *a, const struct layer_acts *l,
+                             const struct param *bank, int row)
+{
+    struct tensor w = bank_rows(bank->w, m->recipe->heads, row), dw = NO_TENSOR;
+    if (bank->g.data)
+        dw = bank_rows(bank->g, m->recipe->heads, row);
+    if (!m->p.gate_table)
+        return (struct gate_input){ l->y, w, dw, a->dy12 };
+    m->ops->gate_logits(m->ops, a->logits, l->y, a->narrow, w);
+    return (struct gate_input){ a->logits, m->unit, m->dunit, a->dlogits };
+}
+
+void gate_input_bwd(struct model *m, struct acts *a, const struct layer_acts *l,
+                    const struct param *bank, int row, bool add)
+{
+    int heads = m->recipe->heads;
+    if (m->p.gate_table)
+        m->ops->gate_logits_bwd(m->ops, a->dy12, add, a->dnarrow, bank_rows(bank->g, heads, row),
+                                a->dlogits, l->y, a->narrow, bank_rows(bank->w, heads, row));
 }
 
 struct tensor value_rows(const struct model *m, int i, bool grad)

@@ -61,6 +61,8 @@ struct acts {
     struct layer_acts layer[MAX_LAYERS + 1]; /* the last holds only `in`: the output */
     struct tensor x0, z, y; /* (T,D): input, head's input before and after its norm */
     struct tensor bigram; /* (T,P): rows of the bigram table */
+    struct tensor narrow, dnarrow; /* (T,gate_table): rows of the narrow embedding */
+    struct tensor logits, dlogits; /* (T,16), (T,12): of the gates at hand, with gate_table */
     struct tensor product; /* (T,D): an o or m that the backward does not read */
     struct tensor dx, dx1; /* (T,D) gradients of the lanes */
     struct tensor dy; /* (T,D) of the input of attention, MLP or head */
@@ -98,6 +100,7 @@ struct model {
     real *mtp; /* device: MTP weights of the step */
     struct tensor attn_w,
         attn_g; /* (4D,D) of a layer, put together where Q, K and V, O are apart */
+    struct tensor unit, dunit; /* (H,12): the gates of logits, and a gradient that nothing reads */
     struct step_schedule schedule;
     double attn_scale;
     const struct kv_cache *cache; /* of each layer, while rows are tokens of sequences that grow
@@ -139,6 +142,16 @@ struct param *attention_bank(const struct model *m, int i);
 int64_t attention_row(const struct model *m, int i);
 /* One matrix of a bank of matrices of `rows` rows. */
 struct tensor bank_rows(struct tensor bank, int64_t rows, int64_t matrix);
+/* What a gate's op takes for a row of a bank of gates: the norm and that row; with gate_table their
+ * logits and the unit matrix. */
+struct gate_input {
+    struct tensor y, w, dw, dy12;
+};
+struct gate_input gate_input(struct model *m, struct acts *a, const struct layer_acts *l,
+                             const struct param *bank, int row);
+/* With gate_table, after the op's backward: dw and dy12 become the bank's gradient and a->dy12's. */
+void gate_input_bwd(struct model *m, struct acts *a, const struct layer_acts *l,
+                    const struct param *bank, int row, bool add);
 void model_forward(struct model *m, struct acts *a, const struct batch *b);
 void model_backward(struct model *m, struct acts *a, const struct batch *b);
 struct head_loss model_head(const struct model *m, const struct batch *b);

@@ -158,6 +158,7 @@ struct recipe {
     bool post_single; /* lambdas on attention's result in layers of one lane too */
     bool fold_mlp; /* layers of one lane: the MLP's lambda scales its second product */
     enum key_channels key_channels; /* those that a key offset moves */
+    int gate_table; /* columns of the narrow embedding that gates read beside the norm; 0: none */
     enum value_input value_input; /* of plain layers; paired ones see the layer's input */
     struct layer_spec layers[MAX_LAYERS];
     struct token_term token_terms[MAX_TOKEN_TERMS];

@@ -73,6 +73,8 @@ int64_t recipe_size(const struct recipe *r, char letter)
     case 'q': return recipe_split_attn(r) ? r->width : 0;
     case 't': return r->token_hidden;
     case 'c': return r->token_width;
+    case 'w': return r->gate_table;
+    case 'u': return GATE_WIDTH + r->gate_table;
     default: return 1;
     }
 }
@@ -417,8 +419,8 @@ static int check_layers(const struct recipe *r, bool *read)
 /* Only what the forward waits for may be gathered late. */
 static int check_late(const struct recipe *r)
 {
-    static const char *const waits[] = { "attn",    "qk_bank", "vo_bank",     "mlp",
-                                         "lm_head", "embed",   "bigram_embed" };
+    static const char *const waits[] = { "attn",    "qk_bank", "vo_bank",      "mlp",
+                                         "lm_head", "embed",   "bigram_embed", "gate_table" };
     for (int k = 0; k < r->n_late; k++) {
         const char *label = r->params[r->late[k]].label;
         bool ok = false;
@@ -428,8 +430,8 @@ static int check_late(const struct recipe *r)
         if (!ok)
             return recipe_error(r, recipe_find(r, "order", "late"),
                                 "the forward does not wait for "
-                                "'%s': expected a bank of matrices, lm_head, embed, bigram_embed "
-                                "or value embeddings",
+                                "'%s': expected a bank of matrices, lm_head, embed, bigram_embed, "
+                                "gate_table or value embeddings",
                                 label);
     }
     return 0;
@@ -444,6 +446,12 @@ int recipe_check(const struct recipe *r)
                             "model: heads times head_dim is %d; gates look at %d "
                             "channels",
                             r->width, GATE_WIDTH);
+    if (r->gate_table &&
+        (r->gate_table % 8 || r->heads > GATE_WIDTH || r->value_input != VALUE_INPUT))
+        return recipe_error(r, recipe_find(r, "model", "gate_table"),
+                            "expected a multiple of 8, %d heads at most and value_input = input, "
+                            "found %d and %d heads",
+                            GATE_WIDTH, r->gate_table, r->heads);
     if ((rc = check_params(r, read)) || (rc = check_scalars(r, read)) ||
         (rc = check_layers(r, read)) || (rc = check_late(r)))
         return rc;

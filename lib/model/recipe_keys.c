@@ -70,6 +70,7 @@ static const struct key keys[] = {
     { "model", "post_single", K_BOOL, F(post_single), 0, 0, "no", NULL },
     { "model", "fold_mlp", K_BOOL, F(fold_mlp), 0, 0, "no", NULL },
     { "model", "key_channels", K_WORD, F(key_channels), 0, 0, "quarters", "quarters|half" },
+    { "model", "gate_table", K_INT, F(gate_table), 0, 32, "0", NULL },
     { "model", "value_input", K_WORD, F(value_input), 0, 0, "input", "input|split|split_all" },
     { "order", "tied", K_TIED, F(tied_head), 0, 0, NULL, NULL },
     { "order", "scatter", K_ORDER, F(scatter), 0, 0, NULL, NULL },

@@ -5,8 +5,8 @@
  * model_init the loop that finds them in the banks (model.c).
  *
  * PARAM_ROLE(label, times, rows, cols, added): a parameter of `times` times `rows` rows of `cols`;
- * times 0: of any multiple. Sizes are letters as in a recipe's shapes, and 'g', the channels that a
- * gate reads. added: ops only add to its gradient, which starts from zero on every rank.
+ * times 0: of any multiple. Sizes are letters as in a recipe's shapes, 'g', the channels that a
+ * gate reads, 'w', the columns of gate_table, and 'u', both. added: ops only add to its gradient, which starts from zero on every rank.
  * SCALAR_ROLE(name, count, needed): learnable numbers, one or one a layer; `needed` says when the
  * recipe must have them. Else residual_mlp and mlp_lane0 may be there, and are used then.
  */
@@ -28,8 +28,9 @@ PARAM_ROLE(bigram_embed, 1, "b", "p", false)
 PARAM_ROLE(bigram_sign_table, 1, "s", "p", true)
 PARAM_ROLE(smear_gate, 1, "1", "g", true)
 PARAM_ROLE(skip_gate, 1, "1", "g", true)
-PARAM_ROLE(attn_gate_bank, 0, "h", "g", true)
-PARAM_ROLE(ve_gate_bank, 0, "h", "g", true)
+PARAM_ROLE(attn_gate_bank, 0, "h", "u", true)
+PARAM_ROLE(ve_gate_bank, 0, "h", "u", true)
+PARAM_ROLE(gate_table, 1, "v", "w", false)
 PARAM_ROLE(xsa_alphas, 1, "x", "h", true)
 /* The MLPs of [token_coefs]: products (token_hidden, D), (token_width, token_hidden), biases. */
 PARAM_ROLE(mudd_w1, 0, "t", "d", true)

@@ -130,6 +130,13 @@ OP(out_gate_bwd, struct tensor dx, struct tensor delta, struct tensor dgate, str
    struct tensor dout, struct tensor x, struct tensor y, struct tensor gate, int heads,
    const struct xsa *a);
 
+/* z (T,N), N >= H: z_th = sum_{j<12} y_tj gate_hj + sum_j e_tj gate_h,12+j, and 0 from H on. y (T,D),
+ * e (T,n), gate (H,12+n). Gates of y = z and the unit matrix's first H rows are those of these logits. */
+OP(gate_logits, struct tensor z, struct tensor y, struct tensor e, struct tensor gate);
+/* dz (T,12 or more); dy12 (T,12) written, or added to; de (T,n) and dgate added. */
+OP(gate_logits_bwd, struct tensor dy12, bool add, struct tensor de, struct tensor dgate,
+   struct tensor dz, struct tensor y, struct tensor e, struct tensor gate);
+
 /* -- head ------------------------------------------------------------------ */
 /* x (T,D), w (D,V). loss[0] += sum_t loss_t (unseeded); dx (T,D) written; dw (D,V) (+)=.
  * loss_t = sum_{k<n_mtp, t+k<T} mtp_k (lse_t - z_{t, tgt[t+k]}). With h->whole the gradient of lse_t
