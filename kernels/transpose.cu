@@ -4,11 +4,14 @@
  * one, a block on four at a time. Global accesses are 16 bytes wide in both directions; in shared
  * memory a row of bf16 takes 33 words, so that a column is spread over the banks. A block fills a
  * multiprocessor, and there is one for each that may be used: ops.transpose_sms.
- * Bytes an element, bf16: 4; 6 when adding.
+ * Bytes an element, bf16: 4; 6 when adding. The low halves of weights are copied as what they are, u16.
  */
 #include "gpu.h"
 #include "optim.h"
 #include <type_traits>
+
+__device__ __forceinline__ float widen(uint16_t x) { return (float)x; }
+__device__ __forceinline__ void narrow(uint16_t *p, float x) { *p = (uint16_t)x; }
 
 enum { SIDE = 64, TEAM = 256, TEAMS = 4, THREADS = TEAM * TEAMS };
 
@@ -124,10 +127,17 @@ static void launch(struct cuda_ops *c, D *dst, const S *src, int rows, int cols,
 void gpu_transpose(struct ops *o, struct tensor dst, struct tensor src, const real *mix)
 {
     struct cuda_ops *c = cuda_of(o);
+    bool halves = dst.dtype == DT_U16 && src.dtype == DT_U16 && !mix;
     assert(dst.rows == src.cols && dst.cols == src.rows);
     if (c->failed || tensor_count(src) == 0 ||
-        !CUDA_NEED(c, is_float(dst) && is_float(src), "tensors must be f32 or bf16"))
+        !CUDA_NEED(c, halves || (is_float(dst) && is_float(src)),
+                   "tensors must be f32 or bf16, or both u16 and nothing added"))
         return;
+    if (halves) {
+        launch<false>(c, (uint16_t *)dst.data, (const uint16_t *)src.data, (int)src.rows,
+                      (int)src.cols, NULL);
+        return;
+    }
     with_type(dst, [&](auto *d) {
         with_type(src, [&](auto *s) {
             if (mix)

@@ -63,16 +63,18 @@ static void test_refused(void)
     refuse("parameters.ve0=b,d bf16 zero adam sharded 0.75 0.95 75 5 no", GPT_USAGE, "bigram_rows");
     refuse("parameters.ve0=v,d bf16 zero adam sparse 0.75 0.95 75 5 no", GPT_USAGE, "bigram_embed");
     refuse("precision.adam_states=e5m2", GPT_USAGE, "weight|f32|bf16|f16|e4m3");
-    refuse("precision.adam_master=nearest", GPT_USAGE,
-           "order.tied: tied parameters take the same master, none or f32");
+    refuse("precision.adam_master=f16", GPT_USAGE,
+           "order.tied: tied parameters take the same master, not f16");
     refuse("states.embed=f32 - - -", GPT_USAGE,
-           "order.tied: tied parameters take the same master, none or f32");
+           "order.tied: tied parameters take the same master, not f16");
+    refuse("states.embed=truncate - - -", GPT_USAGE,
+           "order.tied: tied parameters take the same master, not f16");
     refuse("states.ve0=f32 f32 f32", GPT_USAGE, "4");
     refuse("states.ve9=f32 f32 f32 nearest", GPT_USAGE, "'ve9' is no parameter");
     refuse("states.attn=f32 f32 f32 nearest", GPT_USAGE, "'attn' is not under adam");
     refuse("states.scalars=f32 - - -", GPT_USAGE, "for a bf16 weight, and 'scalars' is in f32");
     refuse("states.embed=- e4m3 - -", GPT_USAGE,
-           "order.tied: tied parameters take the same master, none or f32");
+           "order.tied: tied parameters take the same master, not f16");
     refuse("model.attn_scale=nan", GPT_USAGE, "nan");
     refuse("order.work=attn attn", GPT_USAGE, "twice");
     refuse("order.work=attn", GPT_USAGE, "missing");

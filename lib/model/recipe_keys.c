@@ -549,12 +549,12 @@ static int check_tied_states(struct recipe *r)
     const struct param_spec *h = &r->params[r->tied_head], *t = &r->params[r->tied_embed];
     bool plain = h->exp_avg == t->exp_avg && h->exp_avg_sq == t->exp_avg_sq &&
                  h->exp_avg != DT_F16 && h->exp_avg != DT_E4M3 && h->exp_avg_sq != DT_F16 &&
-                 h->exp_avg_sq != DT_E4M3 && h->master == t->master &&
-                 (h->master == DT_NONE || h->master == DT_F32);
+                 h->exp_avg_sq != DT_E4M3 && h->master == t->master && h->truncate == t->truncate &&
+                 h->master != DT_F16;
     return plain ? 0
                  : recipe_error(r, recipe_find(r, "order", "tied"),
-                                "tied parameters take the same master, none or f32, and moments in "
-                                "the same f32 or bf16: say so in [states]");
+                                "tied parameters take the same master, not f16, and moments in the "
+                                "same f32 or bf16: say so in [states]");
 }
 
 int recipe_bind(struct recipe *r)

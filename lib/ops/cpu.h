@@ -80,13 +80,14 @@ static inline real *real_ptr(struct tensor t)
     return t.data;
 }
 
-/* Element i, of f64, f32, bf16 or f16. For loops over many, use real_read. */
+/* Element i, of f64, f32, bf16, f16 or u16. For loops over many, use real_read. */
 static inline real real_get(struct tensor t, int64_t i)
 {
     switch (t.dtype) {
     case DT_F32: return (real)((const float *)t.data)[i];
     case DT_BF16: return bf16_to_f32(((const uint16_t *)t.data)[i]);
     case DT_F16: return f16_to_f32(((const uint16_t *)t.data)[i]);
+    case DT_U16: return ((const uint16_t *)t.data)[i];
     default: assert(t.dtype == DT_F64); return (real)((const double *)t.data)[i];
     }
 }
@@ -96,6 +97,7 @@ static inline void real_set(struct tensor t, int64_t i, real x)
     case DT_F32: ((float *)t.data)[i] = (float)x; break;
     case DT_BF16: ((uint16_t *)t.data)[i] = bf16_from_f32((float)x); break;
     case DT_F16: ((uint16_t *)t.data)[i] = f16_from_f32((float)x); break;
+    case DT_U16: ((uint16_t *)t.data)[i] = (uint16_t)x; break;
     default: assert(t.dtype == DT_F64); ((double *)t.data)[i] = x;
     }
 }
