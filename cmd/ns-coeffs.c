@@ -27,7 +27,7 @@ static struct {
     double lower, upper, safety, cushion, swing;
     const char *objective, *from, *bank, *format, *plot, *output;
     struct opt_list spectrum, checkpoint, shape, distribution;
-    bool no_rescale_last, bf16, aol, drop, force, quiet;
+    bool no_rescale_last, bf16, gram, aol, drop, force, quiet;
 } o = { .iters = UNSET,
         .degree = UNSET,
         .matrices = UNSET,
@@ -71,6 +71,8 @@ static const struct opt table[] = {
     OPT_NUMBER("matrices", "N", &o.matrices, 1, 1000, "of each shape and distribution (2)"),
     OPT_NUMBER("seed", "N", &o.seed, 0, 0x1p62, "of the random matrices (1)"),
     OPT_SWITCH(0, "bf16", &o.bf16, "also in bf16, as the optimizer's kernels compute"),
+    OPT_SWITCH(0, "gram", &o.gram,
+               "eval: with --bf16, the Gram form, too, and its restarts; fit, aol: for that form"),
     OPT_SWITCH(0, "aol", &o.aol, "eval: scale by AOL, not by the Frobenius norm"),
     OPT_HEADING("Output"),
     OPT_WORD("format", &o.format, "table|tsv|json",
@@ -115,6 +117,8 @@ static int check_matrices(const struct trial_sources *g, const char *const *tabl
     int used = 0, rc = trial_sources_check(g);
     if (rc)
         return rc;
+    if (o.gram && !o.bf16)
+        return err_set(GPT_USAGE, "--gram is a matter of rounding: expected --bf16, too");
     if (o.bank && !o.checkpoint.n)
         return err_set(GPT_USAGE, "--bank is of a --checkpoint, and there is none");
     if (o.matrices != UNSET && !g->kind.n)
@@ -229,7 +233,9 @@ static struct fit_options fit_options(bool aol)
 {
     struct fit_options opt = FIT_DEFAULT;
     opt.objective = o.objective && !strcmp(o.objective, "max") ? FIT_MAX : FIT_RMS;
-    opt.bf16 = o.bf16;
+    opt.rounded = o.bf16;
+    if (o.gram)
+        opt.form = (struct trial_form){ DT_BF16, DT_BF16, true, 1 << 2 | 1 << 3 };
     opt.lower = or_else(o.lower, opt.lower);
     /* AOL reaches 1, the norm stays 2% below; rounding may come in on top. */
     opt.upper = or_else(o.upper, aol ? 1.02 : opt.upper);
@@ -348,9 +354,11 @@ static int verb_eval(char **argv, int n)
     struct trial_sources g = matrices();
     struct trials t = { 0, NULL };
     struct output plot = { 0 };
-    struct judge j = {
-        .lower = or_else(o.lower, 1e-3), .upper = or_else(o.upper, 1), .trials = &t, .bf16 = o.bf16
-    };
+    struct judge j = { .lower = or_else(o.lower, 1e-3),
+                       .upper = or_else(o.upper, 1),
+                       .trials = &t,
+                       .bf16 = o.bf16,
+                       .gram = o.gram };
     int rc = check_eval(&g, &j, argv, n);
     if (rc || (o.plot && (rc = output_open(&plot, o.plot, o.force))))
         return rc;
@@ -374,7 +382,7 @@ static int verb_eval(char **argv, int n)
 
 /* --- the verbs --- */
 
-#define MATRICES " spectrum checkpoint bank distribution shape matrices seed bf16 "
+#define MATRICES " spectrum checkpoint bank distribution shape matrices seed bf16 gram "
 #define WRITES " output force quiet"
 static const struct verb verbs[] = {
     { "polar", "", "Polar Express's table, with all its digits",

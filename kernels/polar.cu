@@ -10,6 +10,11 @@
  * it knows no triangle, so gram and square are computed in full (f = 1 below), and where the
  * product is rounded before a x is added, the sum is a pass of its own.
  *
+ * The Gram form (POLAR_GRAM) has gram only where it begins; square adds a I; and a row is products of
+ * small matrices, two in a launch where they share W:
+ *     small     Q W and A W, then W (A W)              one triangle each
+ *     times_q   x' = Q x, or x Q                       R x C, where it ends
+ *
  * FLOPs a matrix and iteration, k = min, m = max of (R,C), T = k / 128 tiles a side, triangle
  * f = (T + 1) / 2T: 2 k^2 m f + 2 k^3 f + 2 k^2 m. Bytes, each operand once: 2 (3 k m + 4 k^2).
  * Source: orthogonalisation.md 2, 3.
@@ -88,14 +93,14 @@ template <bool T, bool HAS_C> static void launch_symmetric(const product &p, boo
 }
 
 /* B x, or x B when the matrices are tall: then B, which is symmetric, is read along its rows. */
-template <bool TB> static void launch_update(const product &p, int columns)
+template <bool TB, bool HAS_C> static void launch_update(const product &p, int columns)
 {
     if (columns == 256)
-        launch<false, TB, false, true, false, 256>(p);
+        launch<false, TB, false, HAS_C, false, 256>(p);
     else if (columns == 192)
-        launch<false, TB, false, true, false, 192>(p);
+        launch<false, TB, false, HAS_C, false, 192>(p);
     else
-        launch<false, TB, false, true, false, 128>(p);
+        launch<false, TB, false, HAS_C, false, 128>(p);
 }
 
 /* -- one product on any GPU ---------------------------------------------------------------- */
@@ -132,6 +137,16 @@ static __global__ void add_scaled(uint4 *to, const uint4 *from, float a, int64_t
             y[j] = fmaf(a, x[j], y[j]);
         to[i] = pack8(y);
     }
+}
+
+/* m_ii += a, each of the n k rows; a second rounding of theirs, which the native path has not. */
+static __global__ void add_diagonal(bf16 *m, int k, int ld, int rows, float a)
+{
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= rows)
+        return;
+    bf16 *p = m + (int64_t)row * ld + row % k;
+    *p = __float2bfloat16_rn(__bfloat162float(*p) + a);
 }
 
 /* -- almost orthogonal layers -------------------------------------------------------------- */
@@ -175,7 +190,7 @@ static void aol(struct cuda_ops *c, const matrices &x, const matrices &a, float 
     CUDA_LAUNCHED(c);
 }
 
-/* -- the op -------------------------------------------------------------------------------- */
+/* -- the products -------------------------------------------------------------------------- */
 
 enum { ROUND_ABOVE = 1024 }; /* rows; of more, B x is rounded before a x is added */
 
@@ -191,7 +206,8 @@ struct work {
 static gemm_shape shape_of(const matrices &out, int64_t k, int tile_cols)
 {
     return {
-        div_up(k, BOX), div_up(out.rows, TILE), div_up(out.cols, tile_cols), out.n, 0, 1, false
+        div_up(k, BOX), div_up(out.rows, TILE), div_up(out.cols, tile_cols), out.n, 0, 1, false, 0,
+        out.n
     };
 }
 
@@ -212,19 +228,28 @@ static void gram_of(const work &w, int from, bool overlap)
         launch_symmetric<false, false>(p, w.plan->split_gram);
 }
 
-static void square_of(const work &w, const double coef[3], bool overlap)
+/* to = diagonal I + b A + c A A. */
+static void square_of(const work &w, const matrices &to, const double coef[3], float diagonal,
+                      bool overlap)
 {
     const float factors[2] = { (float)coef[2], (float)coef[1] };
     const CUtensorMap &map = w.gram_map;
 
     if (w.c->portable) {
-        batched(w.c, w.sym, w.gram, false, w.gram, false, &w.gram, factors);
+        batched(w.c, to, w.gram, false, w.gram, false, &w.gram, factors);
+        if (diagonal != 0) {
+            add_diagonal<<<div_up(to.rows * to.n, 256), 256, 0, w.c->stream>>>(
+                (bf16 *)to.data, (int)to.rows, (int)to.ld, (int)to.rows * to.n, diagonal);
+            CUDA_LAUNCHED(w.c);
+        }
         return;
     }
-    product p = { w.c, map, map, map, w.sym_map, shape_of(w.sym, w.gram.rows, TILE), overlap };
+    product p = { w.c, map, map, map, map, shape_of(to, to.rows, TILE), overlap };
     p.shape.alpha = factors[1];
     p.shape.beta = factors[0];
-    launch_symmetric<false, true>(p, w.plan->split_square);
+    p.shape.diagonal = diagonal;
+    if (map_of(w.c, &p.out, to))
+        launch_symmetric<false, true>(p, w.plan->split_square);
 }
 
 static void update_portably(const work &w, int from, int to, float a)
@@ -242,6 +267,18 @@ static void update_portably(const work &w, int from, int to, float a)
     CUDA_LAUNCHED(w.c);
 }
 
+static product update_product(const work &w, const CUtensorMap &left, int from, int to)
+{
+    const CUtensorMap &x = w.x_map[from];
+    return { w.c,
+             w.tall() ? x : left,
+             w.tall() ? left : x,
+             x,
+             w.x_map[to],
+             shape_of(w.x[from], w.gram.rows, w.plan->update_columns),
+             w.plan->overlap };
+}
+
 static void update_of(const work &w, int from, int to, const double coef[3])
 {
     int columns = w.plan->update_columns;
@@ -250,19 +287,13 @@ static void update_of(const work &w, int from, int to, const double coef[3])
         update_portably(w, from, to, (float)coef[0]);
         return;
     }
-    product p = { w.c,
-                  w.tall() ? w.x_map[from] : w.sym_map,
-                  w.tall() ? w.sym_map : w.x_map[from],
-                  w.x_map[from],
-                  w.x_map[to],
-                  shape_of(w.x[from], w.gram.rows, columns),
-                  w.plan->overlap };
+    product p = update_product(w, w.sym_map, from, to);
     p.shape.alpha = (float)coef[0];
     p.shape.round_product = w.x[0].rows > ROUND_ABOVE;
     if (w.tall())
-        launch_update<false>(p, columns);
+        launch_update<false, true>(p, columns);
     else
-        launch_update<true>(p, columns);
+        launch_update<true, true>(p, columns);
 }
 
 static bool make_maps(work *w)
@@ -299,8 +330,140 @@ struct polar_plan polar_plan_for(int sms, int n, int64_t rows, int64_t cols)
     return plan;
 }
 
+/* -- the Gram form ------------------------------------------------------------------------- */
+
+/* Five places for n small matrices each, side by side, so that Q and A, wherever they lie, are one
+ * operand of 2 n matrices. A is always in place 2. Q is in 1, or beside it in 3: a row reads the
+ * pair 1, 2 (2, 3) and leaves Q W and the product A W in 3, 4 (1, 0). */
+enum { PLACES = 5, PLACE_OF_GRAM = 2 };
+
+struct gram_form {
+    work *w;
+    char *place;
+    size_t bytes; /* of a place */
+    int q; /* where Q is: 1, 3 */
+
+    matrices at(int i, int count = 1) const
+    {
+        matrices m = w->gram;
+        m.data = place + i * bytes;
+        m.n *= count;
+        return m;
+    }
+};
+
+/* out = a b, symmetric; b may have half as many matrices as a. */
+static void small_product(const work &w, const matrices &out, const matrices &a, const matrices &b)
+{
+    product p = { w.c, {}, {}, {}, {}, shape_of(out, out.rows, TILE), w.plan->overlap };
+
+    if (w.c->portable) {
+        matrices o = out, l = a;
+        o.n = l.n = b.n;
+        for (int i = 0; i < out.n; i += b.n) {
+            batched(w.c, o, l, false, b, false);
+            o.data = (char *)o.data + b.n * o.rows * o.ld * 2;
+            l.data = (char *)l.data + b.n * l.rows * l.ld * 2;
+        }
+        return;
+    }
+    p.shape.n_b = b.n;
+    if (map_of(w.c, &p.a, a) && map_of(w.c, &p.b, b) && map_of(w.c, &p.out, out)) {
+        p.add = p.a;
+        launch_symmetric<false, false>(p, w.plan->split_square && out.n == b.n);
+    }
+}
+
+/* x[to] = Q x[from], or x Q. */
+static void times_q(const work &w, const matrices &q, int from, int to)
+{
+    CUtensorMap map;
+
+    if (w.c->portable) {
+        const matrices &x = w.x[from];
+        batched(w.c, w.x[to], w.tall() ? x : q, false, w.tall() ? q : x, false);
+        return;
+    }
+    if (!map_of(w.c, &map, q))
+        return;
+    product p = update_product(w, map, from, to);
+    if (w.tall())
+        launch_update<false, false>(p, w.plan->update_columns);
+    else
+        launch_update<true, false>(p, w.plan->update_columns);
+}
+
+/* W = a I + b A + c A A; Q <- Q W; and while A is needed further, A <- W (A W). */
+static void gram_row(gram_form *g, const double coef[3], bool first, bool last, bool overlap)
+{
+    const work &w = *g->w;
+    matrices a = w.gram, spare = w.sym, place_w = first ? g->at(1) : spare;
+
+    square_of(w, place_w, coef, (float)coef[0], overlap);
+    if (first) { /* Q = W */
+        g->q = 1;
+        if (!last) {
+            small_product(w, spare, a, place_w);
+            small_product(w, a, place_w, spare);
+        }
+        return;
+    }
+    int to = g->q == 1 ? 3 : 1, product = g->q == 1 ? 4 : 0;
+    if (last) {
+        small_product(w, g->at(to), g->at(g->q), place_w);
+    } else {
+        small_product(w, g->at(to < product ? to : product, 2), g->at(g->q == 1 ? 1 : 2, 2),
+                      place_w);
+        small_product(w, a, place_w, g->at(product));
+    }
+    g->q = to;
+}
+
+/* Returns where the result lies; x of 0 is the op's own. */
+static int run_gram(work *w, gram_form *g, const double (*coef)[3], int iters, unsigned how,
+                    float *s)
+{
+    int from = 0;
+
+    for (int t = 0; t < iters && !w->c->failed; t++) {
+        bool first = polar_begins(how, t), last = t + 1 == iters || polar_begins(how, t + 1);
+        bool scaled = how & POLAR_AOL && t == 0;
+        if (first)
+            gram_of(*w, from, w->plan->overlap && t > 0);
+        if (scaled)
+            aol(w->c, w->x[0], w->gram, s);
+        gram_row(g, coef[t], first, last, w->plan->overlap && !scaled);
+        if (last) {
+            int to = t == iters - 1 && from ? 0 : from == 1 ? 2 : 1;
+            times_q(*w, g->at(g->q), from, to);
+            from = to;
+        }
+    }
+    return from;
+}
+
+/* -- the op -------------------------------------------------------------------------------- */
+
+static int run_direct(work *w, const double (*coef)[3], int iters, unsigned how, float *s)
+{
+    int from = 0;
+
+    /* x' cannot replace x: other tiles still read it. The last one lands in x again. */
+    for (int t = 0; t < iters && !w->c->failed; t++) {
+        int to = t == iters - 1 && iters > 1 ? 0 : from == 1 ? 2 : 1;
+        bool overlap = w->plan->overlap && t > 0, scaled = how & POLAR_AOL && t == 0;
+        gram_of(*w, from, overlap);
+        if (scaled)
+            aol(w->c, w->x[0], w->gram, s);
+        square_of(*w, w->sym, coef[t], 0, w->plan->overlap && !scaled);
+        update_of(*w, from, to, coef[t]);
+        from = to;
+    }
+    return from;
+}
+
 void gpu_polar_planned(struct ops *o, struct tensor x, int n, const double (*coef)[3], int iters,
-                       bool with_aol, const struct polar_plan *plan)
+                       unsigned how, const struct polar_plan *plan)
 {
     struct cuda_ops *c = cuda_of(o);
     assert(n > 0 && x.rows % n == 0 && x.rows > 0 && x.cols > 0);
@@ -313,7 +476,9 @@ void gpu_polar_planned(struct ops *o, struct tensor x, int n, const double (*coe
     bool pad = ld != x.cols || (uintptr_t)x.data % 16;
     size_t x_bytes = cuda_round((size_t)(x.rows * ld) * 2);
     size_t k_bytes = cuda_round((size_t)(n * k * ldk) * 2);
-    char *at = (char *)cuda_workspace(c, (2 + pad) * x_bytes + 2 * k_bytes +
+    size_t small_bytes = (size_t)(n * k * ldk) * 2; /* not rounded: places lie side by side */
+    size_t places = how & POLAR_GRAM ? cuda_round(PLACES * small_bytes) : k_bytes;
+    char *at = (char *)cuda_workspace(c, (2 + pad) * x_bytes + k_bytes + places +
                                              cuda_round((size_t)(n * k) * 4));
     if (!at)
         return;
@@ -322,7 +487,8 @@ void gpu_polar_planned(struct ops *o, struct tensor x, int n, const double (*coe
     work w = { c, plan, { first, first, first }, square, square, {}, {}, {} };
     w.x[1].data = cuda_cut(&at, x_bytes);
     w.x[2].data = cuda_cut(&at, x_bytes);
-    w.gram.data = cuda_cut(&at, k_bytes);
+    gram_form g = { &w, (char *)cuda_cut(&at, places), small_bytes, 1 };
+    w.gram.data = how & POLAR_GRAM ? g.at(PLACE_OF_GRAM).data : g.place;
     w.sym.data = cuda_cut(&at, k_bytes);
     if (!c->portable && !make_maps(&w))
         return;
@@ -330,18 +496,8 @@ void gpu_polar_planned(struct ops *o, struct tensor x, int n, const double (*coe
     if (pad && !CUDA_TRY(c, cudaMemcpy2DAsync(first.data, ld_bytes, x.data, row_bytes, row_bytes,
                                               (size_t)x.rows, cudaMemcpyDeviceToDevice, c->stream)))
         return;
-    /* x' cannot replace x: other tiles still read it. The last one lands in x again. */
-    int from = 0;
-    for (int t = 0; t < iters && !c->failed; t++) {
-        int to = t == iters - 1 && iters > 1 ? 0 : from == 1 ? 2 : 1;
-        bool overlap = plan->overlap && t > 0, scaled = with_aol && t == 0;
-        gram_of(w, from, overlap);
-        if (scaled)
-            aol(c, first, w.gram, (float *)at);
-        square_of(w, coef[t], plan->overlap && !scaled);
-        update_of(w, from, to, coef[t]);
-        from = to;
-    }
+    int from = how & POLAR_GRAM ? run_gram(&w, &g, coef, iters, how, (float *)at)
+                                : run_direct(&w, coef, iters, how, (float *)at);
     void *result = w.x[from].data;
     if (result != x.data)
         CUDA_TRY(c, cudaMemcpy2DAsync(x.data, row_bytes, result, ld_bytes, row_bytes,
@@ -349,8 +505,8 @@ void gpu_polar_planned(struct ops *o, struct tensor x, int n, const double (*coe
 }
 
 void gpu_polar(struct ops *o, struct tensor x, int n, const double (*coef)[3], int iters,
-               bool with_aol)
+               unsigned how)
 {
     struct polar_plan plan = polar_plan_for(cuda_of(o)->sms, n, x.rows / n, x.cols);
-    gpu_polar_planned(o, x, n, coef, iters, with_aol, &plan);
+    gpu_polar_planned(o, x, n, coef, iters, how, &plan);
 }

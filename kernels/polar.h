@@ -20,7 +20,7 @@ struct polar_plan {
 
 struct polar_plan polar_plan_for(int sms, int n, int64_t rows, int64_t cols);
 void gpu_polar_planned(struct ops *o, struct tensor x, int n, const double (*coef)[3], int iters,
-                       bool aol, const struct polar_plan *plan);
+                       unsigned how, const struct polar_plan *plan);
 
 #ifdef __cplusplus
 }

@@ -173,10 +173,12 @@ static void test_aol(void)
     CHECK_ERR(trial_of_matrix(&t, &m, "t", 0), GPT_INPUT, "finite");
 }
 
-/* trial_bf16 against the optimizer's op on the same input, through |X v_i - u_i|. Both round at the
+/* trial_rounded against the optimizer's op on the same input, through |X v_i - u_i|. Both round at the
  * same places; a tie that falls differently is 2^-8 in one element, so the norms agree to 2%. */
-static void test_bf16(int rows, int cols, bool aol)
+static void test_bf16(int rows, int cols, bool aol, bool gram)
 {
+    struct trial_form form = { DT_BF16, DT_BF16, gram, gram ? 1 << 2 | 1 << 3 : 0 };
+    unsigned how = (aol ? POLAR_AOL : 0) | (gram ? POLAR_GRAM + POLAR_RESTART * form.restart : 0);
     struct coeffs c = set(aol ? "turbo-muon" : "record-61");
     struct trial t = one_trial(MATRIX_GAUSSIAN, rows, cols, TRIAL_VECTORS | (aol ? TRIAL_AOL : 0));
     struct ops *o;
@@ -191,8 +193,8 @@ static void test_bf16(int rows, int cols, bool aol)
         for (int k = 0; k < m; k++)
             x[tall ? (size_t)k * n + r : (size_t)r * m + k] =
                 bf16_from_f32(t.input[(size_t)r * m + k]);
-    o->polar(o, tensor_of(x, DT_BF16, rows, cols), 1, (const double(*)[3])coef, c.n, aol);
-    CHECK_OK(trial_bf16(&t, &c, NULL, e));
+    o->polar(o, tensor_of(x, DT_BF16, rows, cols), 1, (const double(*)[3])coef, c.n, how);
+    CHECK_OK(trial_rounded(&t, &c, &form, NULL, e));
     for (int i = 0; i < t.n; i++) {
         double off = 0;
         for (int r = 0; r < n; r++) {
@@ -237,10 +239,11 @@ static void test_spread(void)
     CHECK(isnan(eval_trials(&c, &first, 1).rms));
     CHECK_NEAR(exact.max, worst, 1e-14);
     /* bf16 adds some 0.2% of the mean singular value, so errors move by a few hundredths. */
-    CHECK_OK(eval_bf16(&c, &l, 0, &rounded, NULL));
+    struct trial_form form = TRIAL_BF16;
+    CHECK_OK(eval_rounded(&c, &l, &form, 0, &rounded, NULL));
     CHECK_NEAR(rounded.rms, exact.rms, 0.03);
     CHECK(rounded.rms != exact.rms);
-    CHECK_ERR(eval_bf16(&seven, &l, 0, &rounded, NULL), GPT_INPUT, "four numbers");
+    CHECK_ERR(eval_rounded(&seven, &l, &form, 0, &rounded, NULL), GPT_INPUT, "four numbers");
     trial_release(&t[0]);
     trial_release(&t[1]);
 }
@@ -302,11 +305,14 @@ int main(void)
     test_costs();
     test_matrices();
     test_aol();
-    test_bf16(40, 24, false);
-    test_bf16(24, 40, false);
-    test_bf16(1100, 20, false); /* B X is rounded before a X is added */
-    test_bf16(20, 20, true);
-    test_bf16(64, 24, true);
+    test_bf16(40, 24, false, false);
+    test_bf16(24, 40, false, false);
+    test_bf16(1100, 20, false, false); /* B X is rounded before a X is added */
+    test_bf16(20, 20, true, false);
+    test_bf16(64, 24, true, false);
+    test_bf16(24, 40, false, true);
+    test_bf16(64, 24, false, true);
+    test_bf16(1100, 20, true, true);
     test_spread();
     test_too_wide();
     test_linprog();

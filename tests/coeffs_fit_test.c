@@ -83,7 +83,7 @@ static void test_unseen(enum matrix_kind kind, int rows, int cols, bool aol, boo
         add_random(&seen, kind, rows, cols, 10 + i, flags);
         add_random(&unseen, kind, rows, cols, 20 + i, flags);
     }
-    o.bf16 = bf16;
+    o.rounded = bf16;
     CHECK_OK(fit_table(&f, &start, &seen, &o));
     CHECK(f.after < f.before);
     for (int i = 0; i < coeffs_set_count(); i++) {
@@ -94,8 +94,8 @@ static void test_unseen(enum matrix_kind kind, int rows, int cols, bool aol, boo
         CHECK_OK(coeffs_set_get(&c, coeffs_set_at(i)->name));
         theirs = eval_trials(&c, &unseen, 0);
         if (bf16) {
-            CHECK_OK(eval_bf16(&f.table, &unseen, 0, &ours, NULL));
-            CHECK_OK(eval_bf16(&c, &unseen, 0, &theirs, NULL));
+            CHECK_OK(eval_rounded(&f.table, &unseen, &o.form, 0, &ours, NULL));
+            CHECK_OK(eval_rounded(&c, &unseen, &o.form, 0, &theirs, NULL));
         }
         CHECK(ours.rms < theirs.rms);
     }
@@ -114,15 +114,15 @@ static void test_honest(const char *from, enum fit_objective what, bool bf16)
     add_random(&l, MATRIX_POWER, 24, 36, 3, bf16 ? TRIAL_VECTORS : 0);
     add_random(&l, MATRIX_LEVY, 30, 30, 4, bf16 ? TRIAL_VECTORS : 0);
     o.objective = what;
-    o.bf16 = bf16;
+    o.rounded = bf16;
     CHECK_OK(fit_table(&f, &start, &l, &o));
     struct spread before = eval_trials(&start, &l, 0);
     struct spread after = eval_trials(&f.table, &l, 0);
     CHECK_NEAR(f.exact_before, what == FIT_MAX ? before.max : before.rms, 1e-12);
     CHECK_NEAR(f.exact_after, what == FIT_MAX ? after.max : after.rms, 1e-12);
     if (bf16) {
-        CHECK_OK(eval_bf16(&start, &l, 0, &before, NULL));
-        CHECK_OK(eval_bf16(&f.table, &l, 0, &after, NULL));
+        CHECK_OK(eval_rounded(&start, &l, &o.form, 0, &before, NULL));
+        CHECK_OK(eval_rounded(&f.table, &l, &o.form, 0, &after, NULL));
     }
     CHECK_NEAR(f.before, what == FIT_MAX ? before.max : before.rms, 1e-12);
     CHECK_NEAR(f.after, what == FIT_MAX ? after.max : after.rms, 1e-12);

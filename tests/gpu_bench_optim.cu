@@ -246,6 +246,21 @@ static void plan_rows(std::vector<struct tensor> &x, int n, double flops)
             }
 }
 
+/* The Gram form of five rows in so many parts: each has X X^T and Q X; a row its square; but for the
+ * last of a part two products more for A, and but for the first one for Q. */
+static void bench_gram(std::vector<struct tensor> &x, int n, double k, double m, int parts,
+                       unsigned restarts)
+{
+    double flops = n * (3.0 * parts * k * k * m + (5 + 3 * (5 - parts)) * k * k * k);
+    char name[80];
+
+    snprintf(name, sizeof name, "  Gram form in %d parts", parts);
+    row(name,
+        time_of((int)x.size(),
+                [&](int i) { o->polar(o, x[i], n, table, 5, POLAR_GRAM | restarts); }),
+        0, flops);
+}
+
 static void bench_polar(int n, int64_t rows, int64_t cols, bool plans)
 {
     double k = (double)std::min(rows, cols), m = (double)std::max(rows, cols);
@@ -260,6 +275,11 @@ static void bench_polar(int n, int64_t rows, int64_t cols, bool plans)
         flops);
     snprintf(name, sizeof name, "  the same by cuBLASLt");
     bench_baseline(name, x, n, rows, cols, flops);
+    row("  four rows, AOL",
+        time_of((int)x.size(), [&](int i) { o->polar(o, x[i], n, table, 4, POLAR_AOL); }), 0,
+        flops * 4 / 5);
+    bench_gram(x, n, k, m, 2, POLAR_RESTART << 2);
+    bench_gram(x, n, k, m, 3, POLAR_RESTART << 2 | POLAR_RESTART << 3);
     if (plans)
         plan_rows(x, n, flops);
 }

@@ -10,6 +10,8 @@
 
 /* -- polar --------------------------------------------------------------------------------- */
 
+static const unsigned gram = POLAR_GRAM | POLAR_RESTART << 2 | POLAR_RESTART << 3;
+
 /* orthogonalisation.md 4.2, then rows near the fixed point, so that tables have up to ten. */
 static const double table[10][3] = {
     { 8.156554524902461, -22.48329292557795, 15.878769915207462 },
@@ -41,12 +43,12 @@ static struct both unit_matrices(int n, int64_t rows, int64_t cols)
 
 /* From the same x: what each device makes of it in the given rows. */
 static void polar_both(struct both x, struct tensor start, int n, const double (*rows)[3],
-                       int iters, bool aol)
+                       int iters, unsigned how)
 {
     memcpy(x.c.data, start.data, tensor_bytes(start));
     to_gpu(x);
-    cpu->polar(cpu, x.c, n, rows, iters, aol);
-    gpu->polar(gpu, x.g, n, rows, iters, aol);
+    cpu->polar(cpu, x.c, n, rows, iters, how);
+    gpu->polar(gpu, x.g, n, rows, iters, how);
 }
 
 /* |x - exact| / |exact| on either device; exact: f32 throughout. */
@@ -77,24 +79,26 @@ static double step_distance(struct both x, struct tensor start, const double row
 /* One iteration is compared number by number. Over several, roundings that fall differently grow
  * (two references that add in another order are 2% apart after four rows on 3072 x 768), so what
  * is compared is the error: the GPU's must be no worse than the reference's. */
-static void test_polar(int n, int64_t rows, int64_t cols, int iters, bool aol)
+static void test_polar(int n, int64_t rows, int64_t cols, int iters, unsigned how)
 {
+    bool aol = how & POLAR_AOL;
     struct both start = unit_matrices(n, rows, cols), x = blank(DT_BF16, n * rows, cols);
     struct both exact = blank(DT_F32, n * rows, cols);
     double c, g, one;
     char label[200];
 
-    polar_both(x, start.c, n, table, 1, aol);
+    polar_both(x, start.c, n, table, 1, how);
     one = aol ? distance(x) : step_distance(x, start.c, table[0]);
-    polar_both(x, start.c, n, table, iters, aol);
+    polar_both(x, start.c, n, table, iters, how);
     for (int64_t i = 0; i < tensor_count(exact.c); i++)
         set(exact.c, i, get(start.c, i));
-    cpu->polar(cpu, exact.c, n, table, iters, aol);
+    cpu->polar(cpu, exact.c, n, table, iters, how);
     polar_errors(x, exact.c, &c, &g);
     snprintf(label, sizeof label,
-             "polar %d x %d x %d, %d rows%s: first row %.2g apart; error of "
+             "polar %d x %d x %d, %d rows%s%s: first row %.2g apart; error of "
              "the reference %.3g, of the GPU %.3g",
-             n, (int)rows, (int)cols, iters, aol ? ", aol" : "", one, c, g);
+             n, (int)rows, (int)cols, iters, aol ? ", aol" : "", how & POLAR_GRAM ? ", gram" : "",
+             one, c, g);
     if (rows >= 768 || cols >= 768)
         printf("%s\n", label);
     named(label, CHECK(one <= (aol ? 1e-2 : 1e-3)));
@@ -115,6 +119,19 @@ static void test_polar_steps(int n, int64_t rows, int64_t cols)
         named(label, CHECK(d <= 1e-3));
         memcpy(state.c.data, x.c.data, tensor_bytes(x.c));
     }
+}
+
+/* One part of five rows that are near their fixed point, where rounding does not grow: a few
+ * roundings of 2^-8 each. */
+static void test_gram_part(int n, int64_t rows, int64_t cols)
+{
+    struct both start = unit_matrices(n, rows, cols), x = blank(DT_BF16, n * rows, cols);
+    char label[80];
+
+    polar_both(x, start.c, n, table + 5, 5, POLAR_GRAM);
+    snprintf(label, sizeof label, "Gram form in one part, %d x %d x %d: %.3g", n, (int)rows,
+             (int)cols, distance(x));
+    named(label, CHECK(distance(x) <= 0.05));
 }
 
 /* Every way to cut the products, on the same input. */
@@ -142,6 +159,10 @@ static void test_polars_real(void)
     test_polar(3, 3072, 768, 5, false);
     test_polar(3, 3072, 768, 4, true);
     test_polar(2, 768, 3072, 5, false);
+    test_polar(3, 3072, 768, 5, gram);
+    test_polar(2, 768, 3072, 5, gram);
+    test_polar(5, 768, 768, 5, gram);
+    test_polar(3, 3072, 768, 4, gram | POLAR_AOL);
     clear();
     test_polar_steps(2, 768, 768);
     test_polar_steps(1, 3072, 768);
@@ -166,6 +187,10 @@ static void test_polars(void)
         for (int iters = 1; iters <= (small ? 2 : 10); iters += iters < 5 ? 1 : 5)
             test_polar(n, shape[s][1], shape[s][2], iters, iters % 2);
         test_polar(n, shape[s][1], shape[s][2], small ? 3 : 5, false);
+        test_polar(n, shape[s][1], shape[s][2], small ? 4 : 5, gram);
+        if (s % 2)
+            test_polar(n, shape[s][1], shape[s][2], 4, gram | POLAR_AOL);
+        test_gram_part(n, shape[s][1], shape[s][2]);
     }
     clear();
     test_polar_plans(1, 264, 200);

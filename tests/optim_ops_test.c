@@ -235,6 +235,46 @@ static void polar_by_hand(enum dtype type, double *x, int64_t k, int64_t cols, b
     free(y), free(a), free(b);
 }
 
+/* The Gram form of the same, anew after rows 2 and 3: R = x x^T, Q = I; W = a I + b R + c R R, Q <-
+ * Q W, R <- W (R W); at last x <- Q x. Rounded where the contract rounds. */
+static void gram_by_hand(enum dtype type, double *x, int64_t k, int64_t cols)
+{
+    double *r = malloc((size_t)(k * k) * sizeof *r), *w = malloc((size_t)(k * k) * sizeof *w);
+    double *q = malloc((size_t)(k * k) * sizeof *q), *p = malloc((size_t)(k * k) * sizeof *p);
+    double *y = malloc((size_t)(k * cols) * sizeof *y);
+
+    for (int it = 0; it < 5; it++) {
+        bool first = it == 0 || it == 2 || it == 3, last = it == 1 || it == 2 || it == 4;
+        if (first) {
+            double *t = turned(x, k, cols);
+            times(r, x, t, k, cols, k);
+            rounded(type, r, k * k);
+            free(t);
+        }
+        times(w, r, r, k, k, k);
+        for (int64_t i = 0; i < k * k; i++)
+            w[i] = (i % (k + 1) ? 0 : coef[it][0]) + coef[it][1] * r[i] + coef[it][2] * w[i];
+        rounded(type, w, k * k);
+        if (first) {
+            memcpy(q, w, (size_t)(k * k) * sizeof *q);
+        } else {
+            times(p, q, w, k, k, k);
+            rounded(type, p, k * k);
+            memcpy(q, p, (size_t)(k * k) * sizeof *q);
+        }
+        times(p, r, w, k, k, k);
+        rounded(type, p, k * k);
+        times(r, w, p, k, k, k);
+        rounded(type, r, k * k);
+        if (last) {
+            times(y, q, x, k, k, cols);
+            memcpy(x, y, (size_t)(k * cols) * sizeof *x);
+            rounded(type, x, k * cols);
+        }
+    }
+    free(r), free(w), free(q), free(p), free(y);
+}
+
 /* f32: some 10^2 roundings of 2^-24, magnified at most by the slope at zero, 989. bf16: both
  * sides round at the same places, but a sum in f32 may fall to the other side of a tie: one
  * rounding in some 10^4 differs by 2^-8, and what follows magnifies it, to 2e-2 in the worst of
@@ -247,9 +287,10 @@ static double polar_tolerance(enum dtype t, bool rank_one)
 
 /* The middle one of three comes out as zero: it is, or with AOL, which takes input of any size, one
  * number of it is not finite. */
-static void test_polar(enum dtype t, int64_t rows, int64_t cols, bool aol)
+static void test_polar(enum dtype t, int64_t rows, int64_t cols, unsigned how)
 {
     enum { N = 3 };
+    bool aol = how & POLAR_AOL;
     int64_t count = rows * cols;
     struct tensor x = drawn(t, N * rows, cols, 1);
     double norm[N] = { 0 };
@@ -265,11 +306,14 @@ static void test_polar(enum dtype t, int64_t rows, int64_t cols, bool aol)
     if (aol)
         set(x, count + count / 2, rows % 2 ? INFINITY : NAN);
     double *before = as_double(x);
-    o->polar(o, x, N, coef, 5, aol);
+    o->polar(o, x, N, coef, 5, how);
     for (int m = 0; m < N; m += 2) {
         bool tall = rows > cols;
         double *wide = tall ? turned(before + m * count, rows, cols) : before + m * count;
-        polar_by_hand(t, wide, tall ? cols : rows, tall ? rows : cols, rows > 1024, aol);
+        if (how & POLAR_GRAM)
+            gram_by_hand(t, wide, tall ? cols : rows, tall ? rows : cols);
+        else
+            polar_by_hand(t, wide, tall ? cols : rows, tall ? rows : cols, rows > 1024, aol);
         double *want = tall ? turned(wide, cols, rows) : wide;
         double apart = distance(tensor_rows(x, m * rows, rows), want);
         CHECK_NEAR(apart, 0, polar_tolerance(t, rows == 1 || cols == 1));
@@ -478,6 +522,7 @@ int main(void)
             }
             test_polar(types[t], rows, cols, false);
             test_polar(types[t], rows, cols, true);
+            test_polar(types[t], rows, cols, POLAR_GRAM | POLAR_RESTART << 2 | POLAR_RESTART << 3);
             test_gate(types[t], rows, cols, 0);
             test_gate(types[t], rows, cols, 3);
             test_gather(types[t], rows, cols);

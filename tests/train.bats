@@ -482,7 +482,7 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
     awk -v a="$one" -v b="$new" 'BEGIN { exit !(a < b - 0.5) }'
 }
 
-@test "AOL in place of the norm: 1, 2 and 3 ranks, and only with rows that are made for it" {
+@test "AOL in place of the norm, the Gram form: 1, 2 and 3 ranks; AOL only with rows that are made for it" {
     cd "$BATS_TEST_TMPDIR"
     aol=(-s data.chunks=6 -s optimizer.aol=yes -s optimizer.coeffs="$GPT_SHARE/coeffs/aol-4.coeffs")
     f32 "normuon sharded - 0.95" --ranks 1 "${aol[@]}" > 1.log
@@ -498,6 +498,13 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
     [[ $stderr = *'optimizer.coeffs'*'scaled by its norm, and aol = yes'* ]]
     run --separate-stderr train -s optimizer.coeffs="$GPT_SHARE/coeffs/aol-4.coeffs"
     [[ $stderr = *'optimizer.coeffs'*'AOL scales, and aol = no'* ]]
+    # The Gram form is the same but for rounding, in f32 and with AOL, too.
+    f32 "normuon sharded - 0.95" --ranks 1 "${aol[@]}" -s optimizer.polar_form=gram > gram.log
+    agree 1.log gram.log 20
+    f32 "normuon sharded - 0.95" --ranks 3 "${aol[@]}" -s optimizer.polar_form=gram > gram3.log
+    agree gram.log gram3.log 20
+    run --separate-stderr train -s optimizer.polar_form=gram -s optimizer.restart=2,5
+    [[ $stderr = *'optimizer.restart'*'the table has 5 rows'* ]]
     # The recipe is record 61's but for these lines.
     run diff <(grep -v '^#' "$GPT_SHARE/recipes/record-61.recipe") <(grep -v '^#' "$GPT_SHARE/recipes/turbo-muon.recipe")
     [ "$(grep -c '^[<>]' <<<"$output")" -eq 5 ]

@@ -1,6 +1,6 @@
 /* polar_gemm.h - batched bf16 products for polar.cu: wgmma on tiles that the copy engine loads.
  *
- *     D = alpha C + beta A B        for each of n matrices; bf16 in and out, f32 sums
+ *     D = alpha C + beta A B + diagonal I      for each of n matrices; bf16 in and out, f32 sums
  *
  * A block takes tiles of 128 x BN, one after the other. Two warpgroups hold 64 rows of a tile each
  * in registers (BN / 2 numbers a thread); a ninth warp feeds them through a ring of stages in
@@ -11,6 +11,9 @@
  *
  * After the k of a tile come EXTRA stages of the ring without operands: there C arrives, is
  * replaced by the result in place, and the copy engine stores it.
+ *
+ * B may have fewer matrices than A: it begins again with the first. The diagonal is added where SYM
+ * has a C.
  *
  * SYM: A B is symmetric (then BN is 128): only tiles on and below the diagonal are computed; each
  * is also written transposed.
@@ -47,6 +50,8 @@ struct gemm_shape {
     int tiles_m, tiles_n, n; /* n matrices */
     float alpha, beta;
     bool round_product; /* A B rounds to bf16 before alpha C is added */
+    float diagonal;
+    int n_b; /* matrices of B: n, or half as many */
 };
 
 __host__ __device__ constexpr int stages_of(int bn) { return bn == 128 ? 6 : bn == 192 ? 5 : 4; }
@@ -88,9 +93,9 @@ template <int BN> struct ring {
     }
 };
 
-/* Where a block works: tile (i,j) of matrix z, k blocks [k0, k1). */
+/* Where a block works: tile (i,j) of matrix z, k blocks [k0, k1); B's matrix is zb. */
 struct tile_part {
-    int i, j, z, k0, k1;
+    int i, j, z, k0, k1, zb;
 };
 
 /* Largest r with r (r + 1) <= x. */
@@ -105,7 +110,9 @@ template <bool SYM, bool SPLIT>
 __device__ __forceinline__ tile_part locate_tile(const gemm_shape &s, int tile, int rank)
 {
     int each = tiles_of(SYM, s), t = tile % each;
-    tile_part p = { t / s.tiles_n, t % s.tiles_n, tile / each, 0, s.kblocks };
+    tile_part p = { t / s.tiles_n, t % s.tiles_n, tile / each, 0, s.kblocks, tile / each };
+    if (p.zb >= s.n_b)
+        p.zb -= s.n_b;
     if (SYM) {
         p.i = pronic_root(2 * t); /* i (i + 1) / 2 <= t */
         p.j = t - p.i * (p.i + 1) / 2;
@@ -133,7 +140,7 @@ __device__ __forceinline__ void load_operands(uint32_t to, uint32_t bar, const C
 #pragma unroll
     for (int h = 0; h < BN / BOX; h++) {
         int n = p.j * BN + h * BOX;
-        load_box(to + (2 + h) * BOX_BYTES, mb, TB ? n : k, TB ? k : n, p.z, bar);
+        load_box(to + (2 + h) * BOX_BYTES, mb, TB ? n : k, TB ? k : n, p.zb, bar);
     }
 }
 
@@ -190,9 +197,10 @@ __device__ __forceinline__ void exchange_halves(float (&acc)[64], uint32_t mine,
     }
 }
 
-/* Two numbers of the tile: alpha C + beta acc, packed, in place of C at `at`. */
+/* Two numbers of the tile: alpha C + beta acc + (plus_lo, plus_hi), packed, in place of C at `at`. */
 template <bool HAS_C>
-__device__ __forceinline__ uint32_t finish_two(float lo, float hi, uint32_t at, const gemm_shape &s)
+__device__ __forceinline__ uint32_t finish_two(float lo, float hi, uint32_t at, const gemm_shape &s,
+                                               float plus_lo, float plus_hi)
 {
     uint32_t c, packed;
     if (HAS_C) {
@@ -201,8 +209,8 @@ __device__ __forceinline__ uint32_t finish_two(float lo, float hi, uint32_t at, 
             uint32_t r = bf16_pack(lo, hi);
             lo = bf16_lo(r), hi = bf16_hi(r);
         }
-        lo = fmaf(s.alpha, bf16_lo(c), s.beta * lo);
-        hi = fmaf(s.alpha, bf16_hi(c), s.beta * hi);
+        lo = fmaf(s.alpha, bf16_lo(c), s.beta * lo) + plus_lo;
+        hi = fmaf(s.alpha, bf16_hi(c), s.beta * hi) + plus_hi;
     }
     packed = bf16_pack(lo, hi);
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(packed) : "memory");
@@ -210,10 +218,10 @@ __device__ __forceinline__ uint32_t finish_two(float lo, float hi, uint32_t at, 
 }
 
 /* 64 columns of this warpgroup's 64 rows: acc is 8 groups of 8 columns. tile and mirror are boxes;
- * mirror (0: none) gets the transpose. */
+ * mirror (0: none) gets the transpose. on_diagonal: s.diagonal is added along the box's. */
 template <bool HAS_C, bool SYM>
 __device__ __forceinline__ void finish_box(const float *acc, uint32_t tile, uint32_t mirror,
-                                           const gemm_shape &s)
+                                           const gemm_shape &s, bool on_diagonal)
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     uint32_t packed[2][8];
@@ -221,10 +229,11 @@ __device__ __forceinline__ void finish_box(const float *acc, uint32_t tile, uint
     for (int q = 0; q < 8; q++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            int row = warp * 16 + lane / 4 + 8 * h;
-            packed[h][q] =
-                finish_two<HAS_C>(acc[4 * q + 2 * h], acc[4 * q + 2 * h + 1],
-                                  tile + row * 128 + ((q ^ row % 8) << 4) + lane % 4 * 4, s);
+            int row = warp * 16 + lane / 4 + 8 * h, ahead = row - 8 * q - lane % 4 * 2;
+            packed[h][q] = finish_two<HAS_C>(acc[4 * q + 2 * h], acc[4 * q + 2 * h + 1],
+                                             tile + row * 128 + ((q ^ row % 8) << 4) + lane % 4 * 4,
+                                             s, SYM && on_diagonal && ahead == 0 ? s.diagonal : 0,
+                                             SYM && on_diagonal && ahead == 1 ? s.diagonal : 0);
         }
     if (!SYM || !mirror)
         return;
@@ -334,7 +343,8 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
 #pragma unroll
             for (int c = 0; c < COLS / BOX; c++)
                 finish_box<HAS_C, SYM>(acc + 32 * c, r.box(extra, 2 * c + w),
-                                       mirrored ? r.box(extra, RESULT + 2 * c + w) : 0, s);
+                                       mirrored ? r.box(extra, RESULT + 2 * c + w) : 0, s,
+                                       col0 + c * BOX == p.i * TILE + w * BOX);
             shared_written();
             named_wait(1 + w, 128);
             if (threadIdx.x % 128 == 0) {

@@ -229,8 +229,8 @@ struct spread eval_trials(const struct coeffs *c, const struct trials *t, double
     return spread_of(&y);
 }
 
-int eval_bf16(const struct coeffs *c, const struct trials *t, double lower, struct spread *all,
-              struct spread *in)
+int eval_rounded(const struct coeffs *c, const struct trials *t, const struct trial_form *form,
+                 double lower, struct spread *all, struct spread *in)
 {
     struct tally y[2] = { { 0, 0, 0 }, { 0, 0, 0 } };
     int rc = 0;
@@ -238,7 +238,7 @@ int eval_bf16(const struct coeffs *c, const struct trials *t, double lower, stru
         double *e = malloc((size_t)t->v[i].n * sizeof *e);
         if (!e)
             return err_memory();
-        rc = trial_bf16(&t->v[i], c, NULL, e);
+        rc = trial_rounded(&t->v[i], c, form, NULL, e);
         for (int k = 0; k < t->v[i].n && !rc; k++) {
             count(&y[0], e[k]);
             if (t->v[i].x[k] >= lower)
@@ -250,6 +250,40 @@ int eval_bf16(const struct coeffs *c, const struct trials *t, double lower, stru
     if (in)
         *in = spread_of(&y[1]);
     return rc;
+}
+
+static int bits_of(unsigned x)
+{
+    int n = 0;
+    for (; x; x &= x - 1)
+        n++;
+    return n;
+}
+
+int eval_restarts(const struct coeffs *c, const struct trials *t, double lower, enum dtype inner,
+                  struct spread direct, unsigned *restart, struct spread *in)
+{
+    *restart = 0;
+    *in = (struct spread){ NAN, NAN };
+    if (c->n > EVAL_GRAM_ROWS)
+        return err_set(GPT_INPUT, "%s: the Gram form is tried on %d rows at most, found %d",
+                       c->name, EVAL_GRAM_ROWS, c->n);
+    for (int count = 0; count < c->n && isnan(in->rms); count++)
+        for (unsigned r = 0; r < 1u << c->n; r += 2) { /* bit 0: row 0 begins anyway */
+            struct trial_form form = { DT_BF16, inner, true, r };
+            struct spread all, got;
+            if (bits_of(r) != count)
+                continue;
+            int rc = eval_rounded(c, t, &form, lower, &all, &got);
+            if (rc)
+                return rc;
+            if (got.rms <= 1.02 * direct.rms && got.max <= 1.05 * direct.max &&
+                !(got.rms >= in->rms)) {
+                *restart = r;
+                *in = got;
+            }
+        }
+    return 0;
 }
 
 /* --- work --- */

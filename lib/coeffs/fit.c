@@ -34,7 +34,8 @@ struct objective {
     double swing, safety, weight;
     double bound; /* the swing that a result may have; the search keeps to less, `swing` */
     const struct trials
-        *trials; /* not NULL: residuals in bf16, of their n values from `lower` on */
+        *trials; /* not NULL: residuals as rounded, of their n values from `lower` on */
+    struct trial_form form;
     double lower;
 };
 
@@ -128,12 +129,12 @@ static void add_guard(const struct objective *o, const struct coeffs *c, struct 
  * of an input of length x F / y, so that e^2 = 1 - 2 y + F^2 has the slope 2 (F - y / F) by F. The
  * error of a singular value below the rounding noise is therefore least where it is not raised to
  * 1. */
-static bool add_bf16(const struct objective *o, const struct coeffs *c, struct sum *s, double *d)
+static bool add_rounded(const struct objective *o, const struct coeffs *c, struct sum *s, double *d)
 {
     for (int i = 0; i < o->trials->n; i++) {
         const struct trial *t = &o->trials->v[i];
         double *y = malloc(2 * (size_t)t->n * sizeof *y), *e = y + t->n;
-        bool bad = !y || trial_bf16(t, c, y, e);
+        bool bad = !y || trial_rounded(t, c, &o->form, y, e);
         for (int k = 0; k < t->n && !bad; k++) {
             double length = sqrt(fmax(e[k] * e[k] - 1 + 2 * y[k], 1e-12));
             double turned = fmin(length / fmax(fabs(y[k]), 1e-6), 100);
@@ -162,7 +163,7 @@ static double objective_value(const struct objective *o, const struct coeffs *c,
     memset(grad, 0, (size_t)s.n * sizeof *grad);
     memset(hess, 0, (size_t)s.n * (size_t)s.n * sizeof *hess);
     if (o->trials) {
-        if (!add_bf16(o, c, &s, d))
+        if (!add_rounded(o, c, &s, d))
             return INFINITY;
     } else {
         for (int i = 0; i < o->n; i++) {
@@ -574,7 +575,7 @@ static double exact_objective(const struct coeffs *c, const double *x, int n,
 
 /* --- the search --- */
 
-/* In bf16, where linear programs would follow rounding errors, the largest error is approached by
+/* Rounded, where linear programs would follow rounding errors, the largest error is approached by
  * p-norms, p doubled each time, relative to the largest so far. */
 static void minimize(struct objective *o, struct coeffs *c, int rounds)
 {
@@ -584,7 +585,8 @@ static void minimize(struct objective *o, struct coeffs *c, int rounds)
     else
         objective_minimize(o, c, rounds);
     for (double p = 4; o->what == FIT_MAX && o->trials && p <= 64; p *= 2) {
-        if (eval_bf16(c, o->trials, o->lower, &all, &in) || !(in.max > 0 && isfinite(in.max)))
+        if (eval_rounded(c, o->trials, &o->form, o->lower, &all, &in) ||
+            !(in.max > 0 && isfinite(in.max)))
             break;
         o->power = p;
         o->scale = in.max;
@@ -741,35 +743,35 @@ static int search(struct fit *f, const double *x, int n, const struct fit_option
     return rc;
 }
 
-/* --- bf16 --- */
+/* --- rounded --- */
 
-static int bf16_objective(const struct objective *o, const struct coeffs *c, double *out)
+static int rounded_objective(const struct objective *o, const struct coeffs *c, double *out)
 {
     struct spread all, in;
-    int rc = eval_bf16(c, o->trials, o->lower, &all, &in);
+    int rc = eval_rounded(c, o->trials, &o->form, o->lower, &all, &in);
     if (rc)
         return rc;
     *out = o->what == FIT_MAX ? in.max : in.rms;
     return isfinite(*out)
                ? 0
-               : err_set(GPT_INPUT, "%s: the bf16 iteration does not stay finite", c->name);
+               : err_set(GPT_INPUT, "%s: the rounded iteration does not stay finite", c->name);
 }
 
-/* From the exact fit on; f->before and after become bf16's. */
-static int refine_bf16(struct fit *f, const struct coeffs *start, const struct trials *t,
-                       const double *x, int n, const struct fit_options *opt, double bound)
+/* From the exact fit on; f->before and after become the rounded iteration's. */
+static int refine_rounded(struct fit *f, const struct coeffs *start, const struct trials *t,
+                          const double *x, int n, const struct fit_options *opt, double bound)
 {
-    struct objective o = { .trials = t, .lower = opt->lower, .n = n };
+    struct objective o = { .trials = t, .form = opt->form, .lower = opt->lower, .n = n };
     struct coeffs tries[2] = { f->table, f->table };
     double got;
     set_guard(&o, opt, x, n, bound);
-    int rc = bf16_objective(&o, start, &f->before);
+    int rc = rounded_objective(&o, start, &f->before);
     f->after = f->before;
     f->table = *start;
     for (int i = 0; i < 2 && !rc; i++) { /* the exact fit, then what comes from it */
         if (i == 1)
             minimize_guarded(&o, &tries[i], opt->objective == FIT_MAX ? 8 : 12);
-        if (bf16_objective(&o, &tries[i], &got))
+        if (rounded_objective(&o, &tries[i], &got))
             continue;
         if (got < f->after && guard_excess_all(&o, &tries[i], bound) <= 0) {
             f->after = got;
@@ -825,8 +827,8 @@ int fit_table(struct fit *f, const struct coeffs *start, const struct trials *t,
         exact_objective(start, x, n, o->objective);
     rc = search(f, x, n, o, swing);
     f->after = f->exact_after;
-    if (!rc && o->bf16)
-        rc = refine_bf16(f, start, t, x, n, o, swing);
+    if (!rc && o->rounded)
+        rc = refine_rounded(f, start, t, x, n, o, swing);
     f->guard_after = guard_excess_all(&guard, &f->table, o->swing);
     f->table.terms = start->terms;
     free(x);
@@ -873,12 +875,19 @@ int fit_start(struct coeffs *c, const char *from, int rows, bool aol)
 
 /* --- report of a fit --- */
 
+static const char *form_text(const struct trial_form *f)
+{
+    return !f->gram              ? " in bf16"
+           : f->inner == DT_BF16 ? " in bf16, Gram form"
+                                 : " in bf16, Gram form in f16";
+}
+
 void fit_describe(const struct fit *f, const struct coeffs *start, const struct fit_options *o,
                   char *text, size_t size)
 {
     int at = snprintf(text, size, "%s |1 - f|%s: %.6g, of the start (%s) %.6g: ",
-                      o->objective == FIT_MAX ? "largest" : "rms", o->bf16 ? " in bf16" : "",
-                      f->after, start->name, f->before);
+                      o->objective == FIT_MAX ? "largest" : "rms",
+                      o->rounded ? form_text(&o->form) : "", f->after, start->name, f->before);
     if (f->after < f->before && f->after == 0)
         snprintf(text + at, size - (size_t)at, "exact");
     else if (f->after < f->before)
@@ -914,7 +923,7 @@ int fit_write(const struct fit *f, const struct coeffs *start, const struct tria
             "# fitted to %ld singular values of %d matrices%s, %.4g to %.4g; xxh3 of values "
             "and start: %s\n# %s\n",
             f->count, t->n, t->v[0].aol ? " after AOL" : "", f->low, f->high, hex, verdict);
-    if (o->bf16)
+    if (o->rounded)
         fprintf(to, "# in exact arithmetic %.6g, of the start %.6g\n", f->exact_after,
                 f->exact_before);
     if (f->guard_after > 0)

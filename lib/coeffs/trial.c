@@ -158,34 +158,59 @@ void trials_release(struct trials *l)
     *l = (struct trials){ 0 };
 }
 
-/* --- the iteration in bf16, rounded where the optimizer's kernels round (orthogonalisation.md 3).
- * Products are f32 sums of bf16 factors, as tensor cores make them. --- */
+/* --- the iteration as it rounds (orthogonalisation.md 3). Products are f32 sums of rounded factors,
+ * as tensor cores make them. --- */
 
 struct work {
-    float *x, *y, *a, *b; /* rows x cols twice, rows x rows twice */
+    float *x, *y; /* rows x cols */
+    float *a, *b, *q, *p; /* rows x rows */
     int n, m;
+    const struct trial_form *form;
+    float scale; /* the Gram form's R holds scale X X^T */
 };
 
-static void round_all(float *x, size_t count)
+static void round_as(enum dtype type, float *x, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        x[i] = bf16_round(x[i]);
+        x[i] = type == DT_BF16 ? bf16_round(x[i]) : f16_to_f32(f16_from_f32(x[i]));
 }
 
-/* c (n,n) = x x^T, x (n,m): one triangle and its mirror. */
-static void gram(float *c, const float *x, int n, int m)
+static void round_x(const struct work *w, float *x)
 {
-    cblas_ssyrk(CblasRowMajor, CblasLower, CblasNoTrans, n, m, 1, x, m, 0, c, n);
+    round_as(w->form->x, x, (size_t)w->n * w->m);
+}
+
+static void round_small(const struct work *w, float *x)
+{
+    round_as(w->form->gram ? w->form->inner : w->form->x, x, (size_t)w->n * w->n);
+}
+
+static void mirror(float *c, int n)
+{
     for (int i = 0; i < n; i++)
         for (int j = 0; j < i; j++)
             c[(size_t)j * n + i] = c[(size_t)i * n + j];
+}
+
+/* c (n,n) = alpha x x^T, x (n,m): one triangle and its mirror. */
+static void gram(float *c, const float *x, int n, int m, float alpha)
+{
+    cblas_ssyrk(CblasRowMajor, CblasLower, CblasNoTrans, n, m, alpha, x, m, 0, c, n);
+    mirror(c, n);
+}
+
+/* to = B x of the Gram or direct form. */
+static void times_x(const struct work *w, float *to, const float *left)
+{
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, w->n, w->m, w->n, 1, left, w->n, w->x,
+                w->m, 0, to, w->m);
 }
 
 static void aol(struct work *w)
 {
     float *s = w->y; /* free until the first product */
     for (int i = 0; i < w->n; i++) {
-        float sum = cblas_sasum(w->n, w->a + (size_t)i * w->n, 1);
+        float sum = cblas_sasum(w->n, w->a + (size_t)i * w->n, 1) / w->scale;
         s[i] = 1 / sqrtf(sum > 1e-7f ? sum : 1e-7f);
     }
     for (int i = 0; i < w->n; i++)
@@ -193,27 +218,91 @@ static void aol(struct work *w)
             w->a[(size_t)i * w->n + j] *= s[i] * s[j];
     for (int i = 0; i < w->n; i++)
         cblas_sscal(w->m, s[i], w->x + (size_t)i * w->m, 1);
-    round_all(w->a, (size_t)w->n * w->n);
-    round_all(w->x, (size_t)w->n * w->m);
+    round_small(w, w->a);
+    round_x(w, w->x);
+}
+
+static void first_gram(struct work *w, bool with_aol)
+{
+    gram(w->a, w->x, w->n, w->m, w->scale);
+    round_small(w, w->a);
+    if (with_aol)
+        aol(w);
 }
 
 static void iterate(struct work *w, const double *row, bool first_aol)
 {
     size_t squares = (size_t)w->n * w->n, count = (size_t)w->n * w->m;
     float a = (float)row[0], b = (float)row[1], c = (float)row[2];
-    gram(w->a, w->x, w->n, w->m);
-    round_all(w->a, squares);
-    if (first_aol)
-        aol(w);
-    gram(w->b, w->a, w->n, w->n);
+    first_gram(w, first_aol);
+    gram(w->b, w->a, w->n, w->n, 1);
     for (size_t i = 0; i < squares; i++)
-        w->b[i] = bf16_round(b * w->a[i] + c * w->b[i]);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, w->n, w->m, w->n, 1, w->b, w->n, w->x,
-                w->m, 0, w->y, w->m);
+        w->b[i] = b * w->a[i] + c * w->b[i];
+    round_small(w, w->b);
+    times_x(w, w->y, w->b);
     if (w->m > 1024)
-        round_all(w->y, count);
+        round_x(w, w->y);
     for (size_t i = 0; i < count; i++)
-        w->x[i] = bf16_round(a * w->x[i] + w->y[i]);
+        w->x[i] = a * w->x[i] + w->y[i];
+    round_x(w, w->x);
+}
+
+/* c = a b of symmetric matrices that commute, rounded. c is another buffer. */
+static void small_product(const struct work *w, float *c, const float *a, const float *b)
+{
+    cblas_ssymm(CblasRowMajor, CblasLeft, CblasLower, w->n, w->n, 1, a, w->n, b, w->n, 0, c, w->n);
+    mirror(c, w->n);
+    round_small(w, c);
+}
+
+static void swap(float **a, float **b)
+{
+    float *t = *a;
+    *a = *b;
+    *b = t;
+}
+
+/* One row of the Gram form: W = a I + b R + c R R; Q <- Q W; R <- W (R W) unless it is the last. */
+static void iterate_gram(struct work *w, const double *row, bool first, bool last)
+{
+    size_t squares = (size_t)w->n * w->n;
+    float b = (float)row[1] / w->scale, c = (float)row[2] / (w->scale * w->scale);
+    gram(w->b, w->a, w->n, w->n, 1);
+    for (size_t i = 0; i < squares; i++)
+        w->b[i] = b * w->a[i] + c * w->b[i] + (i % ((size_t)w->n + 1) ? 0 : (float)row[0]);
+    round_small(w, w->b);
+    if (!last) {
+        small_product(w, w->p, w->a, w->b);
+        small_product(w, w->a, w->b, w->p);
+    }
+    if (first) {
+        swap(&w->q, &w->b);
+    } else {
+        small_product(w, w->p, w->q, w->b);
+        swap(&w->q, &w->p);
+    }
+}
+
+static void all_rows(struct work *w, const struct coeffs *c, bool with_aol)
+{
+    bool is_gram = w->form->gram;
+    for (int t = 0; t < c->n; t++) {
+        bool first = !t || w->form->restart >> t & 1;
+        bool last = t + 1 == c->n || w->form->restart >> (t + 1) & 1;
+        if (!is_gram) {
+            iterate(w, c->row[t], with_aol && !t);
+            continue;
+        }
+        if (first)
+            first_gram(w, with_aol && !t);
+        iterate_gram(w, c->row[t], first, last);
+        if (last) {
+            round_as(w->form->x, w->q, (size_t)w->n * w->n);
+            times_x(w, w->y, w->q);
+            round_x(w, w->y);
+            swap(&w->x, &w->y);
+        }
+    }
 }
 
 /* X v_i, by columns, against u_i. */
@@ -236,21 +325,28 @@ static void measure(const struct trial *t, struct work *w, double *y, double *er
     }
 }
 
-int trial_bf16(const struct trial *t, const struct coeffs *c, double *y, double *error)
+int trial_rounded(const struct trial *t, const struct coeffs *c, const struct trial_form *form,
+                  double *y, double *error)
 {
     size_t squares = (size_t)t->rows * t->rows, count = (size_t)t->rows * t->cols;
     if (c->terms > 3)
-        return err_set(GPT_INPUT, "%s: rows of four numbers have no bf16 iteration", c->name);
-    float *all = malloc((2 * squares + 2 * count) * sizeof *all);
+        return err_set(GPT_INPUT, "%s: rows of four numbers have no rounded iteration", c->name);
+    float *all = malloc((4 * squares + 2 * count) * sizeof *all), *small = all + 2 * count;
     if (!all)
         return err_memory();
-    struct work w = {
-        all, all + count, all + 2 * count, all + 2 * count + squares, t->rows, t->cols
-    };
+    struct work w = { all,
+                      all + count,
+                      small,
+                      small + squares,
+                      small + 2 * squares,
+                      small + 3 * squares,
+                      t->rows,
+                      t->cols,
+                      form,
+                      form->gram ? GRAM_SCALE : 1 };
     memcpy(w.x, t->input, count * sizeof *w.x);
-    round_all(w.x, count);
-    for (int i = 0; i < c->n; i++)
-        iterate(&w, c->row[i], t->aol && i == 0);
+    round_x(&w, w.x);
+    all_rows(&w, c, t->aol);
     measure(t, &w, y, error);
     free(all);
     return 0;

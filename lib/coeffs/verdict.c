@@ -35,17 +35,49 @@ static void say_spread(struct verdict *v, const char *rms, const char *max, stru
     say(v, max, s.max);
 }
 
+/* Restarts as a number of one digit each, 23 for after rows 2 and 3; 0: none. */
+static double restart_digits(unsigned restart)
+{
+    double digits = 0;
+    for (int k = 1; k < EVAL_GRAM_ROWS; k++)
+        if (restart >> k & 1)
+            digits = 10 * digits + k;
+    return digits;
+}
+
+static int say_gram(struct verdict *v, const struct coeffs *c, const struct judge *j,
+                    struct spread direct)
+{
+    static const char *const names[2][3] = {
+        { "gram_restart", "rms_in_gram", "max_in_gram" },
+        { "gram_restart_f16", "rms_in_gram_f16", "max_in_gram_f16" },
+    };
+    for (int i = 0; i < 2; i++) {
+        unsigned restart = 0;
+        struct spread in = { NAN, NAN };
+        int rc = c->terms > 3 ? 0
+                              : eval_restarts(c, j->trials, j->lower, i ? DT_F16 : DT_BF16, direct,
+                                              &restart, &in);
+        if (rc)
+            return rc;
+        say(v, names[i][0], isnan(in.rms) ? NAN : restart_digits(restart));
+        say_spread(v, names[i][1], names[i][2], in);
+    }
+    return 0;
+}
+
 static int say_bf16(struct verdict *v, const struct coeffs *c, const struct judge *j)
 {
+    static const struct trial_form bf16 = TRIAL_BF16;
     struct spread all = { NAN, NAN }, in = all;
     if (c->terms < 4) { /* no kernel takes longer rows */
-        int rc = eval_bf16(c, j->trials, j->lower, &all, &in);
+        int rc = eval_rounded(c, j->trials, &bf16, j->lower, &all, &in);
         if (rc)
             return rc;
     }
     say_spread(v, "rms_bf16", "max_bf16", all);
     say_spread(v, "rms_in_bf16", "max_in_bf16", in);
-    return 0;
+    return j->gram ? say_gram(v, c, j, in) : 0;
 }
 
 static int say_trials(struct verdict *v, const struct coeffs *c, const struct judge *j)

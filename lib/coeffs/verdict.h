@@ -14,11 +14,11 @@
 #include "base/report.h"
 #include "coeffs/eval.h"
 
-enum { VERDICT_MAX = 24 };
+enum { VERDICT_MAX = 32 };
 struct judge {
     double lower, upper; /* the interval */
     const struct trials *trials; /* may be empty */
-    bool bf16; /* on the trials, too */
+    bool bf16, gram; /* on the trials, too; gram: the Gram form beside bf16 */
     int rows, cols; /* of which the work is counted; 0: not counted */
 };
 struct verdict {

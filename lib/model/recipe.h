@@ -198,6 +198,8 @@ struct recipe {
     double polar[MAX_POLAR][3];
     int n_polar;
     enum dtype polar_dtype; /* bf16; f32 on request */
+    enum polar_form { POLAR_FORM_DIRECT, POLAR_FORM_GRAM } polar_form;
+    unsigned restart; /* bit k: the Gram form begins anew after k rows */
     bool blend_f32; /* 1 - momentum is formed in f32 (record 74), not f64 */
     bool aol, polar_aol; /* AOL in place of the Frobenius norm; is `polar` for that? */
 

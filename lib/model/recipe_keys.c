@@ -23,6 +23,7 @@ enum kind {
     K_TRUTH, /* one of two words: a bool */
     K_DTYPE,
     K_COEFFS,
+    K_COUNTS,
     K_TIED,
     K_ORDER,
     K_LABELS
@@ -102,6 +103,8 @@ static const struct key keys[] = {
     { "optimizer", "match_rms", K_REAL, F(match_rms), 0, 1e3, "0", NULL },
     { "optimizer", "coeffs", K_COEFFS, F(polar), 0, 0, NULL, NULL },
     { "optimizer", "polar", K_DTYPE, F(polar_dtype), 0, 0, "bf16", DTYPE_CHOICES },
+    { "optimizer", "polar_form", K_WORD, F(polar_form), 0, 0, "direct", "direct|gram" },
+    { "optimizer", "restart", K_COUNTS, F(restart), 1, MAX_POLAR - 1, "2,3", NULL },
     { "optimizer", "blend_f32", K_BOOL, F(blend_f32), 0, 0, "no", NULL },
     { "optimizer", "aol", K_BOOL, F(aol), 0, 0, "no", NULL },
     { "schedule", "steps", K_INT, F(steps), 1, 1e7, NULL, NULL },
@@ -264,6 +267,26 @@ static int coeffs(struct recipe *r, struct recipe_line *l)
     return rc;
 }
 
+/* Whole numbers between commas as bits; "-": none. */
+static int counts(struct recipe *r, const struct recipe_line *l, const struct key *k, unsigned *out)
+{
+    char *copy = strdup(strcmp(l->value, "-") ? l->value : ""), *save = NULL;
+    int64_t n;
+    int rc = copy ? 0 : err_sys("recipe");
+    *out = 0;
+    for (char *w = copy ? strtok_r(copy, ",", &save) : NULL; w && !rc;
+         w = strtok_r(NULL, ",", &save))
+        if (num_i64(w, k->key, (int64_t)k->lo, (int64_t)k->hi, &n))
+            rc = recipe_error(r, l,
+                              "expected '-' or numbers from %.0f to %.0f between commas, found "
+                              "'%s'",
+                              k->lo, k->hi, l->value);
+        else
+            *out |= 1u << n;
+    free(copy);
+    return rc;
+}
+
 static int tied(struct recipe *r, const struct recipe_line *l)
 {
     char a[LABEL_SIZE], b[LABEL_SIZE], rest;
@@ -363,6 +386,7 @@ static int bind_key(struct recipe *r, const struct key *k, struct recipe_line *l
     case K_TRUTH:
     case K_DTYPE: return choice(r, l, k);
     case K_COEFFS: return coeffs(r, l);
+    case K_COUNTS: return counts(r, l, k, field);
     case K_TIED: return tied(r, l);
     case K_ORDER: return order(r, l, field);
     case K_LABELS: return labels(r, l, field, &r->n_late);
@@ -397,9 +421,12 @@ static int bind_section(struct recipe *r, const char *section)
     return 0;
 }
 
-/* A table for the one scaling is of no use after the other. */
+/* A table for the one scaling is of no use after the other; a restart is between two rows. */
 static int check_optimizer(struct recipe *r)
 {
+    if (r->polar_form == POLAR_FORM_GRAM && r->restart >> r->n_polar)
+        return recipe_error(r, recipe_find(r, "optimizer", "restart"),
+                            "the table has %d rows: expected '-' or counts below that", r->n_polar);
     if (r->aol == r->polar_aol)
         return 0;
     return recipe_error(r, recipe_find(r, "optimizer", "coeffs"),

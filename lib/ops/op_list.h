@@ -171,10 +171,14 @@ OP(muon_input, struct tensor x, struct tensor mom, struct tensor g, int n, bool 
 /* n matrices (R,C) each, in place: rows of coef are a, b, c (host).
  * k = min(R,C) side Gram matrix A; B = b A + c A A; x <- a x + B x (or x B). Every product's
  * result rounds once to x's dtype, except (r61) R > 1024: B x rounds before a x is added.
- * aol: before the first iteration s_i = max(sum_j |A_ij|, 1e-7)^(-1/2) scales x (its rows, or
+ * how: POLAR_ flags (ops.h).
+ * POLAR_AOL: before the first iteration s_i = max(sum_j |A_ij|, 1e-7)^(-1/2) scales x (its rows, or
  * columns when R > C) and A_ij <- s_i s_j A_ij, one rounding each; s = 0, and x with it, where a sum
- * is not finite (orthogonalisation.md 2, 3). */
-OP(polar, struct tensor x, int n, const double (*coef)[3], int iters, bool aol);
+ * is not finite.
+ * POLAR_GRAM: the same polynomials on the Gram matrix: from row 0 and each that POLAR_RESTART names
+ * to the next, A = x x^T, Q = I; each row W = a I + b A + c A A, Q <- Q W, A <- W (A W); x <- Q x
+ * (or x Q). Every product rounds once, Q of the first row is W (orthogonalisation.md 2, 3). */
+OP(polar, struct tensor x, int n, const double (*coef)[3], int iters, unsigned how);
 /* The update from x (n R,C): variance q f32 with beta2, one a row (n R,1) or, where R < C, one a
  * column (n,C), norm-preserving; cautious decay; master = w bits : mantissa bits (optimizers.md 4.3, 4.4). lr of matrix i is
  * m->lr * lr_mul[i] (host array of n). w bf16 with mant u16, or w f32 with no mant. q none: x as it

@@ -51,6 +51,13 @@ enum { INJECT_MAX = 12, INJECT_STREAMS = 2 };
 enum { FETCH_MAX = 4, FETCH_BYTES = 1024 };
 enum { ADAM_MAX = 40 }; /* parameters of one call */
 
+/* What polar does; POLAR_RESTART << k: its Gram form begins anew after k rows. */
+enum { POLAR_AOL = 1, POLAR_GRAM = 2, POLAR_RESTART = 4 };
+static inline bool polar_begins(unsigned how, int row)
+{
+    return row == 0 || (how / POLAR_RESTART) >> row & 1;
+}
+
 /* Which row of a table each position reads, and which positions read each row. */
 struct lookup {
     int tokens; /* T */

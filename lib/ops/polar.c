@@ -1,5 +1,6 @@
-/* polar.c - the polar factor of each matrix by composed odd quintics (orthogonalisation.md 2, 3).
- * Tall matrices work on X^T X, which is the same without a transposition.
+/* polar.c - the polar factor of each matrix by composed odd quintics (orthogonalisation.md 2, 3),
+ * directly or in the Gram form. Tall matrices work on X^T X, which is the same without a
+ * transposition.
  */
 #include "ops/cpu.h"
 
@@ -7,6 +8,7 @@
 struct work {
     real *x, *y; /* (R,C): the matrix, B x */
     real *a, *b; /* (k,k): Gram matrix, b A + c A A */
+    real *q, *p; /* (k,k): of the Gram form, what x is to be multiplied by, and a product */
     int rows, cols, k;
     bool bf16, twice; /* round to bf16; B x rounds before a x is added */
 };
@@ -18,21 +20,28 @@ static void round_as(const struct work *w, real *x, int64_t n)
         x[i] = bf16_round((float)x[i]);
 }
 
-/* c (k,k) = x x^T, x (k,m); or x^T x, x (m,k), when of_columns. Bands of its lower triangle,
- * mirrored: both halves would have the same bits. */
-static void gram(real *c, int k, const real *x, int m, bool of_columns)
+/* c (k,k) = op(x) op(y), a symmetric product of m terms: bands of its lower triangle, mirrored, as
+ * both halves would have the same bits, or nearly. x is (k,m), or (m,k) when turned; y (m,k), or
+ * (k,m) when y_turned. */
+static void symmetric(real *c, int k, const real *x, bool turned, const real *y, bool y_turned,
+                      int m)
 {
     enum { BAND = 112 };
 
     for (int64_t i = 0; i < k; i += BAND) {
         int64_t rows = k - i < BAND ? k - i : BAND;
-        real_gemm(NULL, of_columns, !of_columns, rows, i + rows, m, 1,
-                  of_columns ? x + i : x + i * m, of_columns ? k : m, x, of_columns ? k : m, 0,
-                  c + i * k, k);
+        real_gemm(NULL, turned, y_turned, rows, i + rows, m, 1, turned ? x + i : x + i * m,
+                  turned ? k : m, y, y_turned ? m : k, 0, c + i * k, k);
     }
     for (int64_t i = 0; i < k; i++)
         for (int64_t j = 0; j < i; j++)
             c[j * k + i] = c[i * k + j];
+}
+
+/* x x^T, x (k,m); or x^T x, x (m,k), when of_columns. */
+static void gram(real *c, int k, const real *x, int m, bool of_columns)
+{
+    symmetric(c, k, x, of_columns, x, !of_columns, m);
 }
 
 /* Almost orthogonal layers (arXiv 2208.03160): x and A such that no singular value is above 1. An
@@ -59,22 +68,47 @@ static void aol_scale(struct work *w)
     round_as(w, w->x, (int64_t)w->rows * w->cols);
 }
 
-static void iterate(struct work *w, const double coef[3], bool aol)
+static void gram_of_x(struct work *w, bool aol)
 {
-    int64_t squares = (int64_t)w->k * w->k, count = (int64_t)w->rows * w->cols;
-    real a = (real)coef[0], b = (real)coef[1], c = (real)coef[2];
     bool tall = w->rows > w->cols;
 
     gram(w->a, w->k, w->x, tall ? w->rows : w->cols, tall);
-    round_as(w, w->a, squares);
+    round_as(w, w->a, (int64_t)w->k * w->k);
     if (aol)
         aol_scale(w);
+}
+
+/* b = (diagonal) I + b A + c A A. */
+static void quadratic(struct work *w, const double coef[3], real diagonal)
+{
+    int64_t squares = (int64_t)w->k * w->k;
+    real b = (real)coef[1], c = (real)coef[2];
+
     gram(w->b, w->k, w->a, w->k, false);
     for (int64_t i = 0; i < squares; i++)
         w->b[i] = b * w->a[i] + c * w->b[i];
+    for (int64_t i = 0; i < w->k && diagonal != 0; i++)
+        w->b[i * (w->k + 1)] += diagonal;
     round_as(w, w->b, squares);
-    real_gemm(NULL, false, false, w->rows, w->cols, w->k, 1, tall ? w->x : w->b, w->k,
-              tall ? w->b : w->x, w->cols, 0, w->y, w->cols); /* tall: cols is k */
+}
+
+/* y = left x, or x left of a tall x. */
+static void times_x(struct work *w, const real *left)
+{
+    bool tall = w->rows > w->cols;
+
+    real_gemm(NULL, false, false, w->rows, w->cols, w->k, 1, tall ? w->x : left, w->k,
+              tall ? left : w->x, w->cols, 0, w->y, w->cols); /* tall: cols is k */
+}
+
+static void iterate(struct work *w, const double coef[3], bool aol)
+{
+    int64_t count = (int64_t)w->rows * w->cols;
+    real a = (real)coef[0];
+
+    gram_of_x(w, aol);
+    quadratic(w, coef, 0);
+    times_x(w, w->b);
     if (w->twice)
         round_as(w, w->y, count);
     for (int64_t i = 0; i < count; i++)
@@ -82,12 +116,65 @@ static void iterate(struct work *w, const double coef[3], bool aol)
     round_as(w, w->x, count);
 }
 
+/* -- the Gram form ------------------------------------------------------------------------- */
+
+static void swap(real **a, real **b)
+{
+    real *t = *a;
+    *a = *b;
+    *b = t;
+}
+
+/* to = left right of polynomials of A: symmetric. */
+static void small_product(struct work *w, real *to, const real *left, const real *right)
+{
+    symmetric(to, w->k, left, false, right, false, w->k);
+    round_as(w, to, (int64_t)w->k * w->k);
+}
+
+/* W = a I + b A + c A A; Q <- Q W; and while A is needed further, A <- W (A W). */
+static void iterate_gram(struct work *w, const double coef[3], bool first, bool last)
+{
+    quadratic(w, coef, (real)coef[0]);
+    if (!last) {
+        small_product(w, w->p, w->a, w->b);
+        small_product(w, w->a, w->b, w->p);
+    }
+    if (first) {
+        swap(&w->q, &w->b);
+    } else {
+        small_product(w, w->p, w->q, w->b);
+        swap(&w->q, &w->p);
+    }
+}
+
+static void all_rows(struct work *w, const double (*coef)[3], int iters, unsigned how)
+{
+    for (int t = 0; t < iters; t++) {
+        bool aol = how & POLAR_AOL && t == 0;
+        bool first = polar_begins(how, t), last = t + 1 == iters || polar_begins(how, t + 1);
+
+        if (!(how & POLAR_GRAM)) {
+            iterate(w, coef[t], aol);
+            continue;
+        }
+        if (first)
+            gram_of_x(w, aol);
+        iterate_gram(w, coef[t], first, last);
+        if (last) {
+            times_x(w, w->q);
+            round_as(w, w->y, (int64_t)w->rows * w->cols);
+            swap(&w->x, &w->y);
+        }
+    }
+}
+
 struct job {
     struct tensor x;
     struct work w; /* of thread 0; scratch of the others behind it */
     const double (*coef)[3];
     int iters;
-    bool aol;
+    unsigned how;
 };
 
 static void one_matrix(void *arg, int64_t i, int64_t n, int thread)
@@ -101,21 +188,28 @@ static void one_matrix(void *arg, int64_t i, int64_t n, int thread)
     w.y += thread * count;
     w.a += thread * squares;
     w.b += thread * squares;
+    if (j->how & POLAR_GRAM) {
+        w.q += thread * squares;
+        w.p += thread * squares;
+    }
     real_read(w.x, j->x, i * count, count);
-    for (int t = 0; t < j->iters; t++)
-        iterate(&w, j->coef[t], j->aol && t == 0);
+    all_rows(&w, j->coef, j->iters, j->how);
     real_write(j->x, i * count, w.x, count, false);
 }
 
-void cpu_polar(struct ops *o, struct tensor x, int n, const double (*coef)[3], int iters, bool aol)
+void cpu_polar(struct ops *o, struct tensor x, int n, const double (*coef)[3], int iters,
+               unsigned how)
 {
     int64_t rows = x.rows / n, count = rows * x.cols, k = rows < x.cols ? rows : x.cols;
     int64_t threads = cpu_threads(o);
+    bool with_q = how & POLAR_GRAM;
     struct work w = {
         .x = cpu_scratch(o, 0, threads * count),
         .y = cpu_scratch(o, 1, threads * count),
         .a = cpu_scratch(o, 2, threads * k * k),
         .b = cpu_scratch(o, 3, threads * k * k),
+        .q = with_q ? cpu_scratch(o, 4, threads * k * k) : NULL,
+        .p = with_q ? cpu_scratch(o, 5, threads * k * k) : NULL,
         .rows = (int)rows,
         .cols = (int)x.cols,
         .k = (int)k,
@@ -126,6 +220,6 @@ void cpu_polar(struct ops *o, struct tensor x, int n, const double (*coef)[3], i
     assert(rows * n == x.rows && rows <= INT32_MAX && x.cols <= INT32_MAX);
     if (cpu_failed(o))
         return;
-    struct job job = { x, w, coef, iters, aol };
+    struct job job = { x, w, coef, iters, how };
     cpu_split(o, n, 1, one_matrix, &job);
 }

@@ -68,6 +68,12 @@ static void reduce(struct optim *z, const struct step_schedule *at, int i)
     q->reducing = true;
 }
 
+static unsigned polar_how(const struct recipe *r)
+{
+    unsigned gram = r->polar_form == POLAR_FORM_GRAM ? POLAR_GRAM + POLAR_RESTART * r->restart : 0;
+    return gram | (r->aol ? POLAR_AOL : 0);
+}
+
 /* NorMuon, Muon, SGD: SGD takes the momentum as it is, and NorMuon alone keeps second moments. */
 static void update_matrices(struct optim *z, int i)
 {
@@ -86,7 +92,7 @@ static void update_matrices(struct optim *z, int i)
     /* AOL scales by what its Gram matrix says, without a norm. */
     o->muon_input(o, x, q->momentum, p->g_own, n, r->aol || p->spec->rule == RULE_SGD, m, gate);
     if (recipe_orthogonal(p->spec))
-        o->polar(o, x, n, r->polar, r->n_polar, r->aol);
+        o->polar(o, x, n, r->polar, r->n_polar, polar_how(r));
     o->normuon(o, p->w_own, q->mantissa, q->second, x, n, q->lr_mul, p->spec->beta2,
                recipe_plain_decay(r, p->spec), m, gate);
 }
