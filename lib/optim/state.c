@@ -247,8 +247,10 @@ void optim_reset(struct optim *z)
 static float f16_row(uint16_t *to, const uint16_t *from, int64_t cols)
 {
     float most = 0;
-    for (int64_t i = 0; i < cols; i++)
-        most = fmaxf(most, fabsf(bf16_to_f32(from[i])));
+    for (int64_t i = 0; i < cols; i++) {
+        float size = fabsf(bf16_to_f32(from[i]));
+        most = size > most ? size : most; /* with fmaxf GCC 12 for aarch64 ends in an internal error */
+    }
     float scale = dtype_scale(DT_F16, most);
     for (int64_t i = 0; i < cols; i++)
         to[i] = f16_from_f32(bf16_to_f32(from[i]) / scale);

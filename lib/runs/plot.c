@@ -136,8 +136,8 @@ static bool time_panel(const struct gather *g, struct chart *p)
     for (int i = 0; i < g->n && last > 0; i++) {
         fill_bins(&g->group[i].profile, last, &b);
         for (int k = BINS / 50; k < BINS; k++) /* the warm-up may leave the frame */
-            if (b.n[k])
-                most = fmax(most, b.ms[k]);
+            if (b.n[k] && b.ms[k] > most) /* fmax under a condition: as in optim/state.c */
+                most = b.ms[k];
     }
     if (!(most > 0))
         return false;
