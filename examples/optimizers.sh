@@ -9,7 +9,7 @@ shards=${SHARDS:-$dir/shards}
 [ -d "$shards" ] || { echo "no $shards: run examples/train-on-text.sh first" >&2; exit 1; }
 steps=${STEPS:-120}
 runs=$dir/optimizers-$steps
-sides=${SIDES:-normuon muon adam-last aol-4 f32}
+sides=${SIDES:-normuon muon adam-last aol-4}   # and f32, which a CPU alone computes
 
 # Rows of both banks with another rule and its betas.
 banks() {
