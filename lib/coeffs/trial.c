@@ -331,9 +331,10 @@ int trial_rounded(const struct trial *t, const struct coeffs *c, const struct tr
     size_t squares = (size_t)t->rows * t->rows, count = (size_t)t->rows * t->cols;
     if (c->terms > 3)
         return err_set(GPT_INPUT, "%s: rows of four numbers have no rounded iteration", c->name);
-    float *all = malloc((4 * squares + 2 * count) * sizeof *all), *small = all + 2 * count;
+    float *all = malloc((4 * squares + 2 * count) * sizeof *all);
     if (!all)
         return err_memory();
+    float *small = all + 2 * count;
     struct work w = { all,
                       all + count,
                       small,
