@@ -8,7 +8,7 @@
  * A thread takes 8 elements (1 where 16-byte accesses do not fit). A parameter with scales needs its row's
  * largest new numbers before it can store: a block of as many threads as a row has eighths, up to 8192
  * columns, keeps them in registers; longer rows, and those of parameters that share a launch, are computed
- * twice, and the second reading comes from the caches as far as they hold it.
+ * twice, and the second reading, from the row's end, comes from the caches as far as they hold it.
  *
  * Beside narrow types time is instructions, not bytes: 4 TB/s leave about 7 issue slots a byte. So roots and
  * quotients look once for what over- or underflows, in eight elements; roundings are the GPU's conversions,
@@ -266,18 +266,6 @@ __device__ __forceinline__ void flat(const F &f, const constants &k, int64_t blo
     }
 }
 
-/* The largest of the block's; every thread gets it. */
-__device__ __forceinline__ uint32_t block_max(uint32_t x, uint32_t *warps)
-{
-    x = __reduce_max_sync(0xffffffffu, x);
-    if (threadIdx.x % 32 == 0)
-        warps[threadIdx.x / 32] = x;
-    __syncthreads();
-    for (int i = 0; i < THREADS / 32; i++)
-        x = max(x, warps[i]);
-    return x;
-}
-
 template <int WIDTH>
 __device__ __forceinline__ void largest(uint32_t &most, const float (&x)[WIDTH])
 {
@@ -310,36 +298,6 @@ __device__ __forceinline__ static void store_scales(const job &q, int64_t r, con
         q.v.scale[r] = s.v;
 }
 
-/* A block's row, computed twice. */
-template <int WIDTH, typename F>
-__device__ __forceinline__ void row(const F &f, const constants &k, int64_t r, uint32_t *most)
-{
-    __shared__ uint32_t warps[3][THREADS / 32];
-    const job &q = f.q;
-    scales old = old_scales(q, r);
-    uint32_t p_most = 0, m_most = 0, v_most = 0;
-    numbers<WIDTH> x;
-
-    for (int64_t c = threadIdx.x * WIDTH; c < q.cols; c += THREADS * WIDTH) {
-        compute<WIDTH>(x, f, r * q.cols + c, k, old.p, old.m, old.v);
-        largest(p_most, x.p), largest(m_most, x.m), largest(v_most, x.v);
-    }
-    p_most = block_max(p_most, warps[0]);
-    m_most = block_max(m_most, warps[1]);
-    v_most = block_max(v_most, warps[2]);
-    scales now = new_scales(f, p_most, m_most, v_most);
-    bool finite = max(m_most, v_most) < 0x7f800000;
-    for (int64_t c = threadIdx.x * WIDTH; c < q.cols; c += THREADS * WIDTH) {
-        int64_t at = r * q.cols + c;
-        bool ordinary = compute<WIDTH>(x, f, at, k, old.p, old.m, old.v);
-        write_weight<WIDTH>(x.p, f, at, now.p, most);
-        write_moments<WIDTH>(x.m, x.v, f, at, k, now.m, now.v, ordinary && finite);
-    }
-    if (threadIdx.x == 0)
-        store_scales(q, r, now);
-    __syncthreads(); /* warps is used again for the next row */
-}
-
 /* The largest of a block's three numbers; `warps` is free again after the next barrier but one. */
 __device__ __forceinline__ uint3 block_most(uint3 x, uint4 *warps)
 {
@@ -352,6 +310,36 @@ __device__ __forceinline__ uint3 block_most(uint3 x, uint4 *warps)
     uint4 y = lane < blockDim.x / 32 ? warps[lane] : make_uint4(0, 0, 0, 0);
     return make_uint3(__reduce_max_sync(all, y.x), __reduce_max_sync(all, y.y),
                       __reduce_max_sync(all, y.z));
+}
+
+/* A block's row, computed twice: the second time from its end, which the caches still hold. */
+template <int WIDTH, typename F>
+__device__ __forceinline__ void row_twice(const F &f, const constants &k, int64_t r, uint4 *warps,
+                                          uint32_t *most)
+{
+    const job &q = f.q;
+    int64_t each = blockDim.x * WIDTH, last = (q.cols - 1) / each * each;
+    scales old = old_scales(q, r);
+    uint3 top = make_uint3(0, 0, 0);
+    numbers<WIDTH> x;
+
+    for (int64_t c = threadIdx.x * WIDTH; c < q.cols; c += each) {
+        compute<WIDTH>(x, f, r * q.cols + c, k, old.p, old.m, old.v);
+        largest(top.x, x.p), largest(top.y, x.m), largest(top.z, x.v);
+    }
+    top = block_most(top, warps);
+    scales now = new_scales(f, top.x, top.y, top.z);
+    for (int64_t c = last + threadIdx.x * WIDTH; c >= 0; c -= each) {
+        int64_t at = r * q.cols + c;
+        if (c >= q.cols)
+            continue;
+        bool ordinary = compute<WIDTH>(x, f, at, k, old.p, old.m, old.v);
+        write_weight<WIDTH>(x.p, f, at, now.p, most);
+        write_moments<WIDTH>(x.m, x.v, f, at, k, now.m, now.v,
+                             ordinary && max(top.y, top.z) < 0x7f800000);
+    }
+    if (threadIdx.x == 0)
+        store_scales(q, r, now);
 }
 
 /* A block's row, eight columns a thread. */
@@ -408,6 +396,7 @@ __device__ __forceinline__ static bool begin(const job &q, constants &k)
 template <typename JOB>
 __global__ static void __launch_bounds__(THREADS) adam_list(const __grid_constant__ jobs<JOB> all)
 {
+    __shared__ uint4 warps[2][THREADS / 32];
     int i = 0;
 #pragma unroll
     for (int half = SEARCHED / 2; half; half /= 2)
@@ -416,16 +405,17 @@ __global__ static void __launch_bounds__(THREADS) adam_list(const __grid_constan
     form<ANY, 0, 0> f = { q };
     int64_t from = i ? all.end[i - 1] : 0, block = blockIdx.x - from, blocks = all.end[i] - from;
     uint32_t most = 0;
+    int turn = 0;
     constants k;
 
     if (!begin(q, k))
         return;
     if (q.rows) {
-        for (int64_t r = block; r * q.cols < q.count; r += blocks)
+        for (int64_t r = block; r * q.cols < q.count; r += blocks, turn ^= 1)
             if (q.wide)
-                row<8>(f, k, r, &most);
+                row_twice<8>(f, k, r, warps[turn], &most);
             else
-                row<1>(f, k, r, &most);
+                row_twice<1>(f, k, r, warps[turn], &most);
     } else if (q.wide) {
         flat<8>(f, k, block, blocks, &most);
     } else {

@@ -54,7 +54,7 @@ static inline struct adam_case adam_case_drawn(uint64_t *seed)
     static const enum dtype weight[] = { DT_F32, DT_BF16, DT_BF16, DT_F16, DT_NONE };
     static const enum dtype master[] = { DT_NONE, DT_F32, DT_U16, DT_F16 };
     static const int64_t rows[] = { 0, 1, 3, 7, 17 },
-                         cols[] = { 1, 7, 8, 64, 520, 936, 1003, 4104 };
+                         cols[] = { 1, 7, 8, 64, 520, 936, 1003, 8200 };
     struct adam_case c;
     memset(&c, 0, sizeof c);
     c.w = weight[adam_below(seed, 5)], c.g = kept[adam_below(seed, 2)];
