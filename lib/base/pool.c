@@ -16,17 +16,37 @@ struct helper {
 
 struct pool {
     int helpers;
+    long processors;
     pthread_mutex_t lock;
     pthread_cond_t start, done;
-    unsigned round; /* calls of pool_for so far */
-    bool end;
-    int busy; /* helpers that have not finished this round */
+    atomic_uint round; /* calls of pool_for so far */
+    atomic_bool end;
+    atomic_int busy; /* helpers that have not finished this round */
     int n;
     void (*work)(void *arg, int i, int thread);
     void *arg;
     atomic_int next;
     struct helper helper[];
 };
+
+/* Between short pieces of work a thread looks for the next for some 10 microseconds before it sleeps,
+ * unless there are more threads than processors: a step of tiny on two threads sleeps half as often. */
+enum { LOOKS = 256 };
+static atomic_int all_threads; /* of all pools */
+
+static int looks(const struct pool *p)
+{
+    return atomic_load(&all_threads) <= p->processors ? LOOKS : 0;
+}
+
+static void pause_briefly(void)
+{
+#ifdef __x86_64__
+    __builtin_ia32_pause();
+#elif defined __aarch64__
+    __asm__ volatile("isb");
+#endif
+}
 
 static void work_off(struct pool *p, int thread)
 {
@@ -40,21 +60,24 @@ static void *help(void *arg)
     struct pool *p = h->p;
     unsigned seen = 0;
 
-    pthread_mutex_lock(&p->lock);
     for (;;) {
+        for (int i = looks(p); i > 0 && atomic_load(&p->round) == seen && !atomic_load(&p->end);
+             i--)
+            pause_briefly();
+        pthread_mutex_lock(&p->lock);
         while (p->round == seen && !p->end)
             pthread_cond_wait(&p->start, &p->lock);
-        if (p->end)
-            break;
         seen = p->round;
         pthread_mutex_unlock(&p->lock);
+        if (p->end)
+            return NULL;
         work_off(p, h->thread);
+        if (atomic_fetch_sub(&p->busy, 1) > 1)
+            continue;
         pthread_mutex_lock(&p->lock);
-        if (--p->busy == 0)
-            pthread_cond_signal(&p->done);
+        pthread_cond_signal(&p->done);
+        pthread_mutex_unlock(&p->lock);
     }
-    pthread_mutex_unlock(&p->lock);
-    return NULL;
 }
 
 struct pool *pool_new(int threads)
@@ -63,6 +86,7 @@ struct pool *pool_new(int threads)
 
     if (threads < 2 || !(p = calloc(1, sizeof *p + (size_t)threads * sizeof *p->helper)))
         return NULL;
+    p->processors = sysconf(_SC_NPROCESSORS_ONLN);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->start, NULL);
     pthread_cond_init(&p->done, NULL);
@@ -73,6 +97,7 @@ struct pool *pool_new(int threads)
             break;
         p->helpers++; /* read by this thread alone */
     }
+    atomic_fetch_add(&all_threads, p->helpers + 1);
     return p;
 }
 
@@ -80,6 +105,7 @@ void pool_free(struct pool *p)
 {
     if (!p)
         return;
+    atomic_fetch_sub(&all_threads, p->helpers + 1);
     pthread_mutex_lock(&p->lock);
     p->end = true;
     pthread_cond_broadcast(&p->start);
@@ -111,6 +137,8 @@ void pool_for(struct pool *p, int n, void (*work)(void *arg, int i, int thread),
     pthread_cond_broadcast(&p->start);
     pthread_mutex_unlock(&p->lock);
     work_off(p, 0);
+    for (int i = looks(p); i > 0 && atomic_load(&p->busy); i--)
+        pause_briefly();
     pthread_mutex_lock(&p->lock);
     while (p->busy)
         pthread_cond_wait(&p->done, &p->lock);
