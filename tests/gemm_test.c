@@ -1,10 +1,13 @@
-/* gemm_test.c - products: against f64, and the same bits on every instruction set and in parts. */
+/* gemm_test.c - products: against f64, also of rounded operands, and the same bits on every instruction
+ * set, in parts, and with rows of b that are read where they stand. */
+#include "base/dtype.h"
 #include "base/rng.h"
 #include "check.h"
 #include "ops/gemm.h"
 #include "ops/simd.h"
 
 enum { LARGEST = 300, LD = LARGEST + 5, FLOATS = LARGEST * LD };
+enum { SPREAD = 272 }; /* from row to row: b is not packed */
 
 static float a[FLOATS], b[FLOATS], before[FLOATS], c[FLOATS], other[FLOATS];
 
@@ -15,11 +18,15 @@ static void draw(float *x, uint64_t stream)
         x[i] = rng_uniform(&r, (uint64_t)i) - 0.5f;
 }
 
+static float (*as_read)(float) = NULL; /* rounds what is multiplied */
+
 static double element(bool ta, bool tb, int i, int j, int k)
 {
     double sum = 0;
-    for (int t = 0; t < k; t++)
-        sum += (double)a[ta ? t * LD + i : i * LD + t] * (double)b[tb ? j * LD + t : t * LD + j];
+    for (int t = 0; t < k; t++) {
+        float x = a[ta ? t * LD + i : i * LD + t], y = b[tb ? j * LD + t : t * LD + j];
+        sum += as_read ? (double)as_read(x) * (double)as_read(y) : (double)x * (double)y;
+    }
     return sum;
 }
 
@@ -43,6 +50,31 @@ static void against_f64(bool ta, bool tb, int m, int n, int k, float alpha, floa
         if (i / LD >= m || i % LD >= n)
             beyond |= memcmp(&c[i], &before[i], sizeof *c) != 0;
     CHECK(!beyond);
+}
+
+/* bf16: in tiles where the processor has them, and without. Its sums of f32 have gemm()'s bound. */
+static void rounded(bool ta, bool tb, int m, int n, int k, float alpha, float beta)
+{
+    as_read = bf16_round;
+    for (int s = SIMD_NONE; s < SIMD_SETS; s++) {
+        simd_limit((enum simd)s);
+        memcpy(c, before, sizeof c);
+        gemm_bf16(ta, tb, m, n, k, alpha, a, LD, b, LD, beta, c, LD);
+        against_f64(ta, tb, m, n, k, alpha, beta);
+    }
+    simd_limit(SIMD_SETS);
+    as_read = NULL;
+}
+
+static void where_it_stands(bool ta, int m, int n, int k, float alpha, float beta)
+{
+    static float spread[LARGEST * SPREAD];
+
+    for (int t = 0; t < k; t++)
+        memcpy(spread + (size_t)t * SPREAD, b + (size_t)t * LD, (size_t)n * sizeof *b);
+    memcpy(other, before, sizeof other);
+    gemm(ta, false, m, n, k, alpha, a, LD, spread, SPREAD, beta, other, LD);
+    CHECK(!memcmp(other, c, sizeof c));
 }
 
 static void one(bool ta, bool tb, int m, int n, int k, float alpha, float beta)
@@ -71,6 +103,9 @@ static void one(bool ta, bool tb, int m, int n, int k, float alpha, float beta)
              LD);
     }
     CHECK(!memcmp(other, c, sizeof c));
+    if (!tb && n <= SPREAD)
+        where_it_stands(ta, m, n, k, alpha, beta);
+    rounded(ta, tb, m, n, k, alpha, beta);
     draw(before, 3);
     simd_limit(SIMD_NONE); /* its roundings may be others */
     memcpy(c, before, sizeof c);

@@ -81,6 +81,25 @@ worst_difference() {
     fi
 }
 
+# Operands are rounded to 8 bits, by 2^-9 at most, which a loss that changed by as much would show as 0.2%. AMX
+# and plain sums differ by f32's rounding, and by bf16's where that decides an operand: a tenth is allowed.
+@test "precision.cpu_products = bf16: losses near those of f32, the same bits with any number of threads" {
+    cd "$BATS_TEST_TMPDIR"
+    few() { train -s model.mlp_width=256 -s schedule.steps=3 -s schedule.extension=1 "$@"; }
+    few > f32.log
+    few -s precision.cpu_products=bf16 --threads 1 > 1.log
+    few -s precision.cpu_products=bf16 --threads 3 > 3.log
+    GPT_SIMD=fma few -s precision.cpu_products=bf16 --threads 1 > fma.log
+    diff <(losses 1.log) <(losses 3.log)
+    run ! diff <(losses 1.log) <(losses f32.log)
+    read -r n worst <<< "$(worst_difference 1.log f32.log)"
+    [ "$n" -eq 4 ] && [ "$worst" -le 20000 ]
+    read -r n worst <<< "$(worst_difference 1.log fma.log)"
+    [ "$n" -eq 4 ] && [ "$worst" -le 2000 ]
+    run -2 --separate-stderr few -s precision.cpu_products=f16
+    [[ "$stderr" == *"precision.cpu_products=f16: expected f32|bf16"* ]]
+}
+
 @test "after every step all ranks hold the same weights" {
     run --separate-stderr train --ranks 4 -s precision.check_weights=yes -s schedule.steps=6
     [ "$status" -eq 0 ]

@@ -238,6 +238,7 @@ struct recipe {
     bool head_sigmoid_bf16; /* of the softcap, in training */
     int head_block; /* rows of logits that a GPU keeps at a time; 0: all of a micro-batch */
     bool head_scale_micro; /* g_scale is multiplied by 1 / micro-batches, like the loss */
+    bool bf16_products; /* of a CPU, whose other products are of f32 */
     bool deterministic;
     bool check_weights; /* after each step: do all ranks hold the same weights? */
 

@@ -140,6 +140,7 @@ static const struct key keys[] = {
     { "precision", "head_sigmoid", K_TRUTH, F(head_sigmoid_bf16), 0, 0, "f32", "f32|bf16" },
     { "precision", "head_block", K_INT, F(head_block), 0, MAX_CHUNK_TOKENS, "0", NULL },
     { "precision", "head_scale_micro", K_BOOL, F(head_scale_micro), 0, 0, "no", NULL },
+    { "precision", "cpu_products", K_TRUTH, F(bf16_products), 0, 0, "f32", "f32|bf16" },
     { "precision", "deterministic", K_BOOL, F(deterministic), 0, 0, "no", NULL },
     { "precision", "check_weights", K_BOOL, F(check_weights), 0, 0, "no", NULL },
 };

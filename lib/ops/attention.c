@@ -81,22 +81,23 @@ static int64_t at(const struct block *b, int64_t row)
 static void by_key(const struct block *b, real *out, real alpha, const real *queries,
                    const real *keys)
 {
-    real_gemm(NULL, false, true, b->n, b->keys, b->s->head_dim, alpha, queries + at(b, b->first),
-              b->stride, keys + at(b, b->key), b->stride, 0, out, b->keys);
+    real_gemm_here(false, false, true, b->n, b->keys, b->s->head_dim, alpha,
+                   queries + at(b, b->first), b->stride, keys + at(b, b->key), b->stride, 0, out,
+                   b->keys);
 }
 
 /* Rows of queries = m (n,keys) times rows of keys. */
 static void to_queries(const struct block *b, real *queries, const real *m, const real *keys)
 {
-    real_gemm(NULL, false, false, b->n, b->s->head_dim, b->keys, 1, m, b->keys,
-              keys + at(b, b->key), b->stride, 0, queries + at(b, b->first), b->stride);
+    real_gemm_here(false, false, false, b->n, b->s->head_dim, b->keys, 1, m, b->keys,
+                   keys + at(b, b->key), b->stride, 0, queries + at(b, b->first), b->stride);
 }
 
 /* Rows of keys += m^T (keys,n) times rows of queries. */
 static void to_keys(const struct block *b, real *keys, const real *m, const real *queries)
 {
-    real_gemm(NULL, true, false, b->keys, b->s->head_dim, b->n, 1, m, b->keys,
-              queries + at(b, b->first), b->stride, 1, keys + at(b, b->key), b->stride);
+    real_gemm_here(false, true, false, b->keys, b->s->head_dim, b->n, 1, m, b->keys,
+                   queries + at(b, b->first), b->stride, 1, keys + at(b, b->key), b->stride);
 }
 
 /* -- forward ------------------------------------------------------------------------ */
@@ -269,15 +270,15 @@ static void cached_block(void *arg, int64_t at, int64_t count, int thread)
     b.key = back > 0 ? back : 0;
     b.keys = b.first + b.n - b.key;
     gather_keys(f, &b, f->c->slot[r->row], keys, values);
-    real_gemm(NULL, false, true, b.n, b.keys, size, s->scale, f->q + row * b.stride + b.head * size,
-              b.stride, keys, size, 0, p, b.keys);
+    real_gemm_here(false, false, true, b.n, b.keys, size, s->scale,
+                   f->q + row * b.stride + b.head * size, b.stride, keys, size, 0, p, b.keys);
     for (int64_t i = 0; i < b.n; i++) {
         int64_t from, to;
         visible(&b, i, &from, &to);
         softmax(p + i * b.keys, from, to, b.keys, &lse);
     }
-    real_gemm(NULL, false, false, b.n, size, b.keys, 1, p, b.keys, values, size, 0,
-              f->out + row * b.stride + b.head * size, b.stride);
+    real_gemm_here(false, false, false, b.n, size, b.keys, 1, p, b.keys, values, size, 0,
+                   f->out + row * b.stride + b.head * size, b.stride);
 }
 
 void cpu_attention_cached(struct ops *o, struct tensor out, struct tensor q, struct tensor y,

@@ -251,8 +251,26 @@ const real *real_view(struct ops *o, int slot, struct tensor t)
     return v.copy;
 }
 
+void real_gemm_here(bool bf16, bool ta, bool tb, int64_t m, int64_t n, int64_t k, real alpha,
+                    const real *a, int64_t lda, const real *b, int64_t ldb, real beta, real *c,
+                    int64_t ldc)
+{
+#ifdef GPT_OPS_DOUBLE
+    (void)bf16;
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            real sum = 0, *out = c + i * ldc + j;
+            for (int64_t t = 0; t < k; t++)
+                sum += a[ta ? t * lda + i : i * lda + t] * b[tb ? j * ldb + t : t * ldb + j];
+            *out = beta == 0 ? alpha * sum : alpha * sum + beta * *out;
+        }
+#else
+    (bf16 ? gemm_bf16 : gemm)(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+#endif
+}
+
 struct product {
-    bool ta, tb;
+    bool bf16, ta, tb;
     int64_t m, n, k, lda, ldb, ldc;
     real alpha, beta;
     const real *a, *b;
@@ -265,24 +283,12 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static void product_part(void *arg, int64_t part, int64_t count, int thread)
 {
     const struct product *p = arg;
-    int64_t i0 = part / p->across * p->rows, j0 = part % p->across * p->cols;
-    int64_t m = least(p->m - i0, p->rows), n = least(p->n - j0, p->cols);
-    const real *a = p->a + (p->ta ? i0 : i0 * p->lda), *b = p->b + (p->tb ? j0 * p->ldb : j0);
-    real *c = p->c + i0 * p->ldc + j0;
+    int64_t i = part / p->across * p->rows, j = part % p->across * p->cols;
 
     (void)count, (void)thread;
-#ifdef GPT_OPS_DOUBLE
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < n; j++) {
-            real sum = 0, *out = c + i * p->ldc + j;
-            for (int64_t t = 0; t < p->k; t++)
-                sum += a[p->ta ? t * p->lda + i : i * p->lda + t] *
-                       b[p->tb ? j * p->ldb + t : t * p->ldb + j];
-            *out = p->beta == 0 ? p->alpha * sum : p->alpha * sum + p->beta * *out;
-        }
-#else
-    gemm(p->ta, p->tb, m, n, p->k, p->alpha, a, p->lda, b, p->ldb, p->beta, c, p->ldc);
-#endif
+    real_gemm_here(p->bf16, p->ta, p->tb, least(p->m - i, p->rows), least(p->n - j, p->cols), p->k,
+                   p->alpha, p->a + (p->ta ? i : i * p->lda), p->lda,
+                   p->b + (p->tb ? j * p->ldb : j), p->ldb, p->beta, p->c + i * p->ldc + j, p->ldc);
 }
 
 /* Columns are cut first, because a part of the rows alone packs all of b again. */
@@ -291,8 +297,10 @@ void real_gemm(struct ops *o, bool ta, bool tb, int64_t m, int64_t n, int64_t k,
                int64_t ldc)
 {
     enum { WORTH = 1 << 19 /* multiply-adds */, COLS = 32, ROWS = 14 };
-    struct product p = { ta, tb, m, n, k, lda, ldb, ldc, alpha, beta, a, b, c, m, n, 1 };
-    int64_t parts = o ? least(cpu_threads(o), m * n * k / WORTH) : 1, down;
+    struct product p = {
+        o->bf16_products, ta, tb, m, n, k, lda, ldb, ldc, alpha, beta, a, b, c, m, n, 1
+    };
+    int64_t parts = least(cpu_threads(o), m * n * k / WORTH), down;
 
     if (parts > 1) {
         int64_t panels = (n + COLS - 1) / COLS, across = least(parts, panels);

@@ -110,11 +110,16 @@ void real_write(struct tensor t, int64_t first, const real *src, int64_t n, bool
  * slot. NULL when t is none or the device has failed. */
 const real *real_view(struct ops *o, int slot, struct tensor t);
 
-/* gemm() of gemm.h on the threads of o, or on the calling one if o is NULL; in the double build of
+/* gemm() of gemm.h, or with o->bf16_products gemm_bf16(), on the threads of o; in the double build of
  * doubles. */
 void real_gemm(struct ops *o, bool ta, bool tb, int64_t m, int64_t n, int64_t k, real alpha,
                const real *a, int64_t lda, const real *b, int64_t ldb, real beta, real *c,
                int64_t ldc);
+
+/* The same on the calling thread. */
+void real_gemm_here(bool bf16, bool ta, bool tb, int64_t m, int64_t n, int64_t k, real alpha,
+                    const real *a, int64_t lda, const real *b, int64_t ldb, real beta, real *c,
+                    int64_t ldc);
 
 /* sum a_i b_i: sixteen running sums, which the compiler keeps in vector registers. */
 real real_dot(const real *a, const real *b, int64_t n);

@@ -8,6 +8,7 @@
 #include "ops/gemm.h"
 
 #include <string.h>
+#include "base/dtype.h"
 #include "ops/simd.h"
 
 #ifdef __x86_64__
@@ -152,10 +153,16 @@ static void narrow_tile(const struct kernel *g, int rows, bool ta, int64_t k, co
 /* Rows of this length go through all sets of an L1 cache of lines of 16 floats, on few pages. */
 static bool spread(int64_t ld) { return ld <= NEAR && ld % 32 == 16; }
 
+static void round_all(float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = bf16_round(x[i]);
+}
+
 /* c (m,n) from one block: m <= BLOCK_M, k <= BLOCK_K. */
-static void block(const struct kernel *g, bool ta, bool tb, int64_t m, int64_t n, int64_t k,
-                  float alpha, const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
-                  float *c, int64_t ldc)
+static void block(const struct kernel *g, bool bf16, bool ta, bool tb, int64_t m, int64_t n,
+                  int64_t k, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
+                  float beta, float *c, int64_t ldc)
 {
     float panel[BLOCK_K * MAX_COLS] __attribute__((aligned(64)));
     int64_t tiles = (m + g->rows - 1) / g->rows;
@@ -163,10 +170,12 @@ static void block(const struct kernel *g, bool ta, bool tb, int64_t m, int64_t n
     for (int64_t j = 0; j < n; j += g->cols) {
         int64_t cols = least(n - j, g->cols), ldp = g->cols;
         const float *from = tb ? b + j * ldb : b + j, *p = panel;
-        if (cols == g->cols && !tb && spread(ldb))
+        if (cols == g->cols && !tb && spread(ldb) && !bf16)
             p = from, ldp = ldb;
         else
             pack(panel, g->cols, tb, k, cols, from, ldb);
+        if (bf16)
+            round_all(panel, k * g->cols);
         for (int64_t t = 0; t < tiles; t++) {
             int64_t i = m * t / tiles, rows = m * (t + 1) / tiles - i;
             const float *at = ta ? a + i : a + i * lda;
@@ -179,7 +188,7 @@ static void block(const struct kernel *g, bool ta, bool tb, int64_t m, int64_t n
     }
 }
 
-static const float *copy_block(float *copy, int64_t *ld, bool ta, int64_t m, int64_t k,
+static const float *copy_block(float *copy, int64_t *ld, bool bf16, bool ta, int64_t m, int64_t k,
                                const float *a, int64_t lda)
 {
     int64_t rows = ta ? k : m, cols = ta ? m : k;
@@ -187,11 +196,14 @@ static const float *copy_block(float *copy, int64_t *ld, bool ta, int64_t m, int
     *ld = (ta ? BLOCK_M : BLOCK_K) + PAD;
     for (int64_t i = 0; i < rows; i++)
         memcpy(copy + i * *ld, a + i * lda, (size_t)cols * sizeof *copy);
+    for (int64_t i = 0; bf16 && i < rows; i++)
+        round_all(copy + i * *ld, cols);
     return copy;
 }
 
-void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
-          int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
+static void product(bool bf16, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha,
+                    const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
+                    int64_t ldc)
 {
     const struct kernel *g = &kernels[simd_get()];
     float copy[BLOCK_FLOATS] __attribute__((aligned(64)));
@@ -200,9 +212,24 @@ void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const 
         for (int64_t i = 0; i < m; i += BLOCK_M) {
             int64_t rows = least(m - i, BLOCK_M), depth = least(k - t, BLOCK_K), ld = lda;
             const float *from = ta ? a + t * lda + i : a + i * lda + t;
-            if (lda > NEAR && n > 3 * g->cols && rows > g->rows)
-                from = copy_block(copy, &ld, ta, rows, depth, from, lda);
-            block(g, ta, tb, rows, n, depth, alpha, from, ld, tb ? b + t : b + t * ldb, ldb,
+            if (bf16 || (lda > NEAR && n > 3 * g->cols && rows > g->rows))
+                from = copy_block(copy, &ld, bf16, ta, rows, depth, from, lda);
+            block(g, bf16, ta, tb, rows, n, depth, alpha, from, ld, tb ? b + t : b + t * ldb, ldb,
                   t ? 1 : beta, c + i * ldc, ldc);
         }
+}
+
+void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
+          int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
+{
+    product(false, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+
+void gemm_bf16(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
+               int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
+{
+    if (gemm_has_amx())
+        gemm_amx(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+    else
+        product(true, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }

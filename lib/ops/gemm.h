@@ -20,6 +20,15 @@
 void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
           int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
 
+/* The same of operands rounded to bf16, with sums in f32: in AMX tiles where the processor and Linux
+ * have them and GPT_SIMD does not limit it, in an order of theirs; else in gemm()'s. */
+void gemm_bf16(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
+               int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
+bool gemm_has_amx(void);
+/* gemm_bf16() in tiles; only where they are. */
+void gemm_amx(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
+              int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
+
 /* "AVX-512", "AVX2", "NEON", or "SSE2" and "plain C", which are slow. */
 const char *gemm_kernels(bool *slow);
 

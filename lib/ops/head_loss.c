@@ -29,7 +29,7 @@ struct head {
     int64_t tokens, width, vocab;
     const real *x; /* as it enters the products: in fp8, codes as numbers */
     struct tensor w;
-    bool fp8, round; /* round: the sigmoid, to bf16 */
+    bool fp8, bf16, round; /* bf16: products round operands; round: the sigmoid, to bf16 */
     real number[256]; /* of the codes h->w8 */
     real scale; /* of the logits: 1, or x_scale w_scale */
     int n_mtp;
@@ -71,6 +71,7 @@ static void head_init(struct head *f, struct ops *o, struct tensor x, struct ten
     f->x = fp8 ? e4m3_view(o, 0, x, h->x_scale) : real_ptr(x);
     f->fp8 = fp8;
     f->round = training && h->bf16_sigmoid;
+    f->bf16 = o->bf16_products;
     for (int i = 0; i < 256; i++) /* as in e4m3_round, -0 is +0 */
         f->number[i] = e4m3_to_f32((uint8_t)i) + 0.0f;
     f->scale = fp8 ? h->x_scale * h->w_scale : 1;
@@ -189,8 +190,8 @@ static void forward_chunk(const struct head *f, int64_t row, int64_t rows, int64
     int64_t ld;
     const real *w = weights(f, first, n, thread, &ld);
 
-    real_gemm(NULL, false, false, rows, n, f->width, f->scale, f->x + row * f->width, f->width, w,
-              ld, 0, chunk, LD);
+    real_gemm_here(f->bf16, false, false, rows, n, f->width, f->scale, f->x + row * f->width,
+                   f->width, w, ld, 0, chunk, LD);
     for (int64_t i = 0; i < rows; i++) {
         real *l = chunk + i * LD;
         if (f->fp8)
@@ -309,10 +310,10 @@ static void backward_chunk(const struct rows *r, real *dx, bool begin, int64_t f
         if (f->fp8)
             round_grad(dl + i * LD, n, h->g_scale);
     }
-    real_gemm(NULL, false, true, r->rows, f->width, n, dx_scale, dl, LD, w, ld, !begin, dx,
-              f->width);
-    real_gemm(NULL, true, false, f->width, n, r->rows, dw_scale, f->x + r->row * f->width, f->width,
-              dl, LD, r->add, r->dw + first, f->vocab);
+    real_gemm_here(f->bf16, false, true, r->rows, f->width, n, dx_scale, dl, LD, w, ld, !begin, dx,
+                   f->width);
+    real_gemm_here(f->bf16, true, false, f->width, n, r->rows, dw_scale, f->x + r->row * f->width,
+                   f->width, dl, LD, r->add, r->dw + first, f->vocab);
 }
 
 static void backward_part(void *arg, int64_t first, int64_t n, int thread)

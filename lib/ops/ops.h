@@ -284,6 +284,7 @@ struct ops {
     bool rows_apart;
     int transpose_sms; /* of a GPU, which transpose takes at most, so that a collective at the same
                           time finds some free; 0: all */
+    bool bf16_products; /* of a CPU: linear layers and the head round operands to bf16 */
 
     /* -- memory and order ------------------------------------------------- */
     void (*free)(struct ops *o);

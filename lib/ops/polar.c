@@ -30,8 +30,8 @@ static void symmetric(real *c, int k, const real *x, bool turned, const real *y,
 
     for (int64_t i = 0; i < k; i += BAND) {
         int64_t rows = k - i < BAND ? k - i : BAND;
-        real_gemm(NULL, turned, y_turned, rows, i + rows, m, 1, turned ? x + i : x + i * m,
-                  turned ? k : m, y, y_turned ? m : k, 0, c + i * k, k);
+        real_gemm_here(false, turned, y_turned, rows, i + rows, m, 1, turned ? x + i : x + i * m,
+                       turned ? k : m, y, y_turned ? m : k, 0, c + i * k, k);
     }
     for (int64_t i = 0; i < k; i++)
         for (int64_t j = 0; j < i; j++)
@@ -97,8 +97,8 @@ static void times_x(struct work *w, const real *left)
 {
     bool tall = w->rows > w->cols;
 
-    real_gemm(NULL, false, false, w->rows, w->cols, w->k, 1, tall ? w->x : left, w->k,
-              tall ? left : w->x, w->cols, 0, w->y, w->cols); /* tall: cols is k */
+    real_gemm_here(false, false, false, w->rows, w->cols, w->k, 1, tall ? w->x : left, w->k,
+                   tall ? left : w->x, w->cols, 0, w->y, w->cols); /* tall: cols is k */
 }
 
 static void iterate(struct work *w, const double coef[3], bool aol)

@@ -195,6 +195,7 @@ int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct 
     if (rc)
         return rc;
     o->transpose_sms = r->transpose_sms;
+    o->bf16_products = r->bf16_products;
     z->hyper = o->alloc(o, sizeof *z->hyper, "hyperparameters of a step");
     if (recipe_has_gate(r))
         z->gate = o->alloc(o, sizeof *z->gate, "gate of a step");
@@ -249,7 +250,8 @@ static float f16_row(uint16_t *to, const uint16_t *from, int64_t cols)
     float most = 0;
     for (int64_t i = 0; i < cols; i++) {
         float size = fabsf(bf16_to_f32(from[i]));
-        most = size > most ? size : most; /* with fmaxf GCC 12 for aarch64 ends in an internal error */
+        most =
+            size > most ? size : most; /* with fmaxf GCC 12 for aarch64 ends in an internal error */
     }
     float scale = dtype_scale(DT_F16, most);
     for (int64_t i = 0; i < cols; i++)
