@@ -5,7 +5,7 @@
 #include "host/device.h"
 #include "ops_cuda.h"
 
-static __global__ void trace_mark() {}
+static __global__ void trace_mark(int) {}
 
 void ops_cuda_mark(struct ops *o, int mark, int part)
 {
@@ -14,6 +14,6 @@ void ops_cuda_mark(struct ops *o, int mark, int part)
 
     if (c->failed)
         return;
-    trace_mark<<<mark + 1, (part < most ? part : most) + 1, 0, c->stream>>>();
+    trace_mark<<<mark + 1, (part < most ? part : most) + 1, 0, c->stream>>>(mark);
     CUDA_LAUNCHED(c);
 }
