@@ -192,3 +192,14 @@ wait_for() {
     [ "${lines[2]}" = 'in' ]
     [ "${lines[3]}" = '<>' ]            # a number is no file
 }
+
+# One count: each source's kernels are there for every one of them.
+@test "gpt-train holds code for each GPU that it was built for" {
+    flags=$GPT_BIN/../nvcc-flags
+    [ -e "$flags" ] || skip "built without CUDA"
+    run --separate-stderr "$BATS_TEST_DIRNAME/fatbin" "$GPT_BIN/gpt-train"
+    [ "$status" -eq 0 ]
+    [ -n "$output" ] || skip "built without CUDA"
+    [ "$(cut -d' ' -f1 <<< "$output")" = "$(grep -o 'code=[a-z]*_[0-9]*' "$flags" | sed 's/code=compute/ptx/; s/code=//' | sort -u)" ]
+    [ "$(cut -d' ' -f2 <<< "$output" | sort -u | wc -l)" -eq 1 ]
+}

@@ -62,7 +62,8 @@ static float largest(struct tensor w)
 {
     float most = 0;
     for (int64_t i = 0; i < tensor_count(w); i++)
-        most = fmaxf(most, fabsf((float)get(w, i)));
+        if (fabsf((float)get(w, i)) > most)
+            most = fabsf((float)get(w, i));
     return most;
 }
 

@@ -250,8 +250,7 @@ static float f16_row(uint16_t *to, const uint16_t *from, int64_t cols)
     float most = 0;
     for (int64_t i = 0; i < cols; i++) {
         float size = fabsf(bf16_to_f32(from[i]));
-        most =
-            size > most ? size : most; /* with fmaxf GCC 12 for aarch64 ends in an internal error */
+        most = size > most ? size : most; /* fmaxf: an internal error of GCC 12 for aarch64 */
     }
     float scale = dtype_scale(DT_F16, most);
     for (int64_t i = 0; i < cols; i++)

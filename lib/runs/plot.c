@@ -123,10 +123,11 @@ static void fill_bins(const struct profile *p, double last, struct bins *b)
 
 static double last_step(const struct gather *g)
 {
-    double last = 0;
+    int steps = 1;
     for (int i = 0; i < g->n; i++)
-        last = fmax(last, g->group[i].profile.steps - 1);
-    return last;
+        if (g->group[i].profile.steps > steps)
+            steps = g->group[i].profile.steps;
+    return steps - 1;
 }
 
 static bool time_panel(const struct gather *g, struct chart *p)
@@ -136,8 +137,8 @@ static bool time_panel(const struct gather *g, struct chart *p)
     for (int i = 0; i < g->n && last > 0; i++) {
         fill_bins(&g->group[i].profile, last, &b);
         for (int k = BINS / 50; k < BINS; k++) /* the warm-up may leave the frame */
-            if (b.n[k] && b.ms[k] > most) /* fmax under a condition: as in optim/state.c */
-                most = b.ms[k];
+            if (b.n[k])
+                most = fmax(most, b.ms[k]);
     }
     if (!(most > 0))
         return false;
