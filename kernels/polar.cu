@@ -139,14 +139,22 @@ static __global__ void add_scaled(uint4 *to, const uint4 *from, float a, int64_t
     }
 }
 
-/* m_ii += a, each of the n k rows; a second rounding of theirs, which the native path has not. */
-static __global__ void add_diagonal(bf16 *m, int k, int ld, int rows, float a)
+/* w_ii = a + b r_ii + c sum_j r_ij^2, of symmetric r, with one rounding; one warp a row of the n k
+ * rows. */
+static __global__ void square_diagonal(bf16 *w, const bf16 *r, int rows, int k, int ld, float a,
+                                       float b, float c)
 {
-    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     if (row >= rows)
         return;
-    bf16 *p = m + (int64_t)row * ld + row % k;
-    *p = __float2bfloat16_rn(__bfloat162float(*p) + a);
+    const bf16 *from = r + (int64_t)row * ld;
+    float sum = 0;
+    for (int j = threadIdx.x % 32; j < k; j += 32)
+        sum = fmaf(__bfloat162float(from[j]), __bfloat162float(from[j]), sum);
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0)
+        w[(int64_t)row * ld + row % k] =
+            __float2bfloat16_rn(fmaf(b, __bfloat162float(from[row % k]), c * sum) + a);
 }
 
 /* -- almost orthogonal layers -------------------------------------------------------------- */
@@ -238,8 +246,10 @@ static void square_of(const work &w, const matrices &to, const double coef[3], f
     if (w.c->portable) {
         batched(w.c, to, w.gram, false, w.gram, false, &w.gram, factors);
         if (diagonal != 0) {
-            add_diagonal<<<div_up(to.rows * to.n, 256), 256, 0, w.c->stream>>>(
-                (bf16 *)to.data, (int)to.rows, (int)to.ld, (int)to.rows * to.n, diagonal);
+            int k = (int)to.rows, rows = k * to.n;
+            square_diagonal<<<div_up(rows, 8), 256, 0, w.c->stream>>>(
+                (bf16 *)to.data, (const bf16 *)w.gram.data, rows, k, (int)to.ld, diagonal,
+                factors[1], factors[0]);
             CUDA_LAUNCHED(w.c);
         }
         return;
