@@ -372,7 +372,8 @@ static uint64_t gpu_bytes(const struct both *b, int n)
 static void test_gate(int64_t rows, int64_t cols, int64_t n, float limit, bool graph)
 {
     struct both w = drawn(DT_BF16, rows, cols, 1), mant = drawn_u16(rows, cols);
-    struct both mom = drawn(DT_F32, rows, cols, 1), q = drawn(DT_F32, rows, 1, 0);
+    struct both mom = drawn(DT_F32, rows, cols, 1);
+    struct both q = drawn(DT_F32, rows < cols ? cols : rows, 1, 0); /* normuon's variances */
     struct both am = drawn(DT_F32, 1, n, 0.1), av = drawn(DT_F32, 1, n, 0);
     struct both aw = drawn(DT_BF16, 1, n, 1), x = blank(DT_BF16, rows, cols);
     struct both g = drawn(DT_BF16, rows, cols, 1), ag = drawn(DT_F32, 1, n, 0.1);
