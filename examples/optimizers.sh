@@ -9,7 +9,7 @@ shards=${SHARDS:-$dir/shards}
 [ -d "$shards" ] || { echo "no $shards: run examples/train-on-text.sh first" >&2; exit 1; }
 steps=${STEPS:-120}
 runs=$dir/optimizers-$steps
-sides=${SIDES:-normuon muon adam-last aol-4}   # and f32, which a CPU alone computes
+sides=${SIDES:-normuon muon adam-last aol-4 gram}  # and f32, which a CPU alone computes
 
 # Rows of both banks with another rule and its betas.
 banks() {
@@ -27,6 +27,7 @@ side() {
         printf '%s\n' optimizer.change=0.9 optimizer.change_moments=0.8 optimizer.mixed_adam_lr=0.1
         ;;
     aol-4) printf '%s\n' optimizer.aol=yes optimizer.coeffs=share/coeffs/aol-4.coeffs ;;
+    gram) echo optimizer.polar_form=gram ;;
     f32) echo optimizer.polar=f32 ;;
     *) echo "no side '$1'" >&2 && exit 1 ;;
     esac

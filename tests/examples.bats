@@ -107,11 +107,11 @@ less() {
 }
 
 @test "optimizers.sh: runs of each rule, two at a time, compared with the record's" {
-    run --separate-stderr env STEPS=2 SEEDS="1 2" JOBS=2 SIDES="normuon muon adam-last aol-4 f32" \
+    run --separate-stderr env STEPS=2 SEEDS="1 2" JOBS=2 SIDES="normuon muon adam-last aol-4 gram f32" \
         examples/optimizers.sh -s data.val_tokens=8192 -s data.val_chunk=1024
     echo "$output $stderr"
     [ "$status" -eq 0 ]
-    for side in muon adam-last aol-4 f32; do
+    for side in muon adam-last aol-4 gram f32; do
         grep -qE "^$side +2 +8 +[0-9.]+ .* [0-9]+[.][0-9]+" <<<"$output"
         ! cmp -s "$OUT/optimizers-2/normuon/seed-1.log" "$OUT/optimizers-2/$side/seed-1.log"
     done
