@@ -6,7 +6,9 @@ bats_require_minimum_version 1.5.0
 # A short run on bytes, long enough that its texts are not all alike.
 setup_file() {
     export SHARDS=$BATS_FILE_TMPDIR/shards RUN=$BATS_FILE_TMPDIR/run
-    "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --val-tokens 8192 -o "$SHARDS" man/*.[157] lib/*/*.h
+    mkdir "$BATS_FILE_TMPDIR/text"
+    tests/text "$BATS_FILE_TMPDIR/text"
+    "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --val-tokens 8192 -o "$SHARDS" "$BATS_FILE_TMPDIR"/text/*
     "$GPT_BIN/gpt-train" -q -r "$GPT_SHARE/recipes/tiny.recipe" -d "$SHARDS" -o "$RUN" -s model.vocab=272 \
         -s schedule.steps=9 -s schedule.extension=2 -s data.val_tokens=8192 -s data.val_chunk=1024 \
         -s "stages.0=1024 3 512 1 1,0.5,0.25>0" -s "stages.1=1024 7 512 1.52 1,0.5>0" \
