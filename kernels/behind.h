@@ -50,40 +50,34 @@ __device__ __forceinline__ void begin_first_of_step()
     start_step_behind();
 }
 
-/* Of a block, and of what a multiprocessor has of both what is shared memory: the rest is its L1. It
- * changes that part only when it is empty, so a step's kernels have the same. */
-struct shared_memory {
-    int bytes, percent;
-};
-
-/* Launches a kernel so that it may start while the one before it ends, where it can. */
+/* Launches a kernel with so much shared memory so that it may start while the one before it ends,
+ * where it can. All have the same partition of shared memory and L1: a multiprocessor changes it
+ * only when it is empty. */
 template <typename... P, typename... A>
-static inline void launch_behind_with(struct cuda_ops *c, struct shared_memory shared,
-                                      void (*kernel)(P...), dim3 grid, int threads, A... args)
+static inline void launch_behind_with(struct cuda_ops *c, int shared, void (*kernel)(P...),
+                                      dim3 grid, int threads, A... args)
 {
     cudaLaunchAttribute attr;
     cudaLaunchConfig_t config = {};
-    if (c->mix.n)
-        cuda_launch_mix(c);
     attr.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attr.val.programmaticStreamSerializationAllowed = 1;
     config.gridDim = grid;
     config.blockDim = dim3(threads);
-    config.dynamicSmemBytes = shared.bytes;
+    config.dynamicSmemBytes = shared;
     config.stream = c->stream;
     config.attrs = &attr;
     config.numAttrs = c->portable ? 0 : 1;
-    if (CUDA_TRY(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                         shared.bytes)) &&
+    if (CUDA_TRY(
+            c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared)) &&
         CUDA_TRY(c, cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                         shared.percent)))
+                                         cudaSharedmemCarveoutMaxShared)))
         CUDA_TRY(c, cudaLaunchKernelEx(&config, kernel, P(args)...));
 }
 template <typename... P, typename... A>
 static inline void launch_behind(struct cuda_ops *c, void (*kernel)(P...), dim3 grid, int threads,
                                  A... args)
 {
-    launch_behind_with(c, { 0, 100 }, kernel, grid, threads, args...);
+    launch_behind_with(c, 0, kernel, grid, threads, args...);
 }
 template <typename... P, typename... A>
 static inline void launch_step(struct cuda_ops *c, void (*kernel)(P...), dim3 grid, int threads,
