@@ -351,6 +351,8 @@ static int check_token_term(const struct recipe *r, int i, bool *read)
         return recipe_error(r, e,
                             "expected a layer of plain attention after layer 0, without a table of "
                             "its own, in a model of one lane with inject = after, fold_mlp = no");
+    if (t->source == SOURCE_LAYER && t->layer == r->n_layers && t->from == r->backout)
+        return recipe_error(r, e, "layer %d is the backout, a term of the same sum", t->from);
     if (t->source == SOURCE_LAYER && (t->from >= t->layer || r->skip_to == t->from + 1))
         return recipe_error(r, e, "layer %d's output is not there", t->from);
     for (int k = 0; k < r->n_token_terms; k++) {
