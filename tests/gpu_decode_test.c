@@ -218,6 +218,10 @@ static bool open_side(struct side *x, struct ops *o, const struct small_form *f,
     o->rows_apart = true;
     if (!CHECK_OK(model_init_to(&x->m, &x->s.b, 0, MOST, TOKENS)))
         return false;
+    if (x->s.r->xsa) { /* its values beside the cache are not there yet */
+        CHECK_EQ(decoder_init(&x->d, &x->m, SLOTS, MOST, TOKENS), GPT_INPUT);
+        return false;
+    }
     model_set(&x->m, &x->s.m.schedule);
     if (!CHECK_OK(decoder_init(&x->d, &x->m, SLOTS, MOST, TOKENS)))
         return false;

@@ -72,8 +72,7 @@ static int read_recipe(struct small *s, const struct small_form *f, enum dtype w
     if (strcmp(f->recipe, "record-61"))
         snprintf(text[n++], sizeof text[0], "model.bigram_rows=%d", z->rows);
     if (!strcmp(f->recipe, "record-84")) {
-        snprintf(text[n++], sizeof text[0], "model.bigram_width=%d",
-                 z->heads * z->head_dim / 4 + 1);
+        snprintf(text[n++], sizeof text[0], "model.bigram_width=%d", z->heads * z->head_dim / 4);
         snprintf(text[n++], sizeof text[0], "model.bigram_signs=%d", z->rows / 2);
         snprintf(text[n++], sizeof text[0], "model.mtp_end=cut"); /* else no gradient of the loss */
         snprintf(text[n++], sizeof text[0], "precision.head_sigmoid=f32");

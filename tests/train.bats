@@ -444,14 +444,14 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
 
 @test "a layer attends with a spare matrix of the MLP bank: 1, 3 and 4 ranks, early and late, resume, export" {
     cd "$BATS_TEST_TMPDIR"
-    set=(-s data.chunks=6 -s "layers.6=plain mlp:22 short no - - 9 6")
+    set=(-s data.chunks=6 -s model.mlp_width=128 -s "layers.6=plain mlp:22 short no - - 9 6")
     early=(-s "parameters.mlp=24,f,d f32 uniform:0.5,zero normuon sharded - 0.95 1,2 1 yes" -s order.late="mlp attn" -s order.padding=no)
     f32 "normuon sharded - 0.95" --ranks 1 "${set[@]}" > 1.log
     f32 "normuon sharded - 0.95" --ranks 3 "${set[@]}" -o three > 3.log
     f32 "normuon sharded - 0.95" --ranks 4 "${set[@]}" "${early[@]}" > 4.log
     agree 1.log 3.log 20
     agree 1.log 4.log 20
-    f32 "normuon sharded - 0.95" --ranks 1 -s data.chunks=6 > none.log
+    f32 "normuon sharded - 0.95" --ranks 1 -s data.chunks=6 -s model.mlp_width=128 > none.log
     run diff <(losses 1.log) <(losses none.log)
     [ "$status" -eq 1 ]
     "$GPT_BIN/gpt-train" --resume three/step-000010 -d "$SHARDS" -q --threads 1 --ranks 3 -o again > resumed.log
@@ -463,7 +463,7 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
     grep -q "mlp.padding.23" ls.txt
     run ! grep "mlp.padding.22" ls.txt
     # As many parameters as without.
-    diff <(f32 "normuon sharded - 0.95" --plan "${set[@]}" | awk '/^(attn|mlp) /') <(f32 "normuon sharded - 0.95" --plan -s data.chunks=6 | awk '/^(attn|mlp) /')
+    diff <(f32 "normuon sharded - 0.95" --plan "${set[@]}" | awk '/^(attn|mlp) /') <(f32 "normuon sharded - 0.95" --plan -s data.chunks=6 -s model.mlp_width=128 | awk '/^(attn|mlp) /')
 }
 
 @test "a narrow embedding as further inputs of the gates: 1, 3 and 4 ranks, a resume" {
