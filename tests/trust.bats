@@ -269,7 +269,7 @@ short_run() {
     "$GPT_BIN/gpt-ckpt" export run/step-000004 --states --padding -o all.safetensors
     "$GPT_BIN/gpt-ckpt" export run/step-000004 -o weights.safetensors
     recipe=run/step-000004/recipe.txt
-    sed 's/^mlp .*/mlp 24,f,d bf16 uniform:0.5,zero adam sharded 0.9 0.95 1 1 no/' $recipe >adam.recipe
+    sed 's/^mlp [0-9].*/mlp 24,f,d bf16 uniform:0.5,zero adam sharded 0.9 0.95 1 1 no/' $recipe >adam.recipe
     sed 's/^adam_states.*/adam_states = bf16/' $recipe >bf16.recipe
     run ! cmp -s $recipe adam.recipe
     run ! cmp -s $recipe bf16.recipe
