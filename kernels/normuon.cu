@@ -25,6 +25,18 @@ __device__ __forceinline__ float inverse_root(float second)
     return quot(1, root(second > 1e-10f ? second : 1e-10f));
 }
 
+/* A block's two sums over its N rows or columns. */
+template <int N> __device__ __forceinline__ void put_sums(double *sums, const float (&pair)[2][N])
+{
+    __syncthreads();
+    if (threadIdx.x < 2) {
+        double sum = 0;
+        for (int i = 0; i < N; i++)
+            sum += pair[threadIdx.x][i];
+        sums[2 * ((int64_t)blockIdx.y * gridDim.x + blockIdx.x) + threadIdx.x] = sum;
+    }
+}
+
 /* Rows [8 b, 8 b + 8) of matrix blockIdx.y; sums[2 (y gridDim.x + b)] = their two sums. */
 template <int WIDTH, typename X>
 static __global__ void __launch_bounds__(WARPS * 32)
@@ -59,13 +71,7 @@ static __global__ void __launch_bounds__(WARPS * 32)
     }
     if (lane == 0)
         pair[0][warp] = mean, pair[1][warp] = scaled;
-    __syncthreads();
-    if (threadIdx.x < 2) {
-        double sum = 0;
-        for (int i = 0; i < WARPS; i++)
-            sum += pair[threadIdx.x][i];
-        sums[2 * ((int64_t)blockIdx.y * gridDim.x + blockIdx.x) + threadIdx.x] = sum;
-    }
+    put_sums(sums, pair);
 }
 
 /* Columns [32 b, 32 b + 32) of matrix blockIdx.y, a thread one of them in every eighth row; sums as
@@ -106,13 +112,7 @@ static __global__ void __launch_bounds__(WARPS *COLUMNS)
     }
     if (warp == 0)
         pair[0][lane] = mean, pair[1][lane] = scaled;
-    __syncthreads();
-    if (threadIdx.x < 2) {
-        double sum = 0;
-        for (int i = 0; i < COLUMNS; i++)
-            sum += pair[threadIdx.x][i];
-        sums[2 * ((int64_t)blockIdx.y * gridDim.x + blockIdx.x) + threadIdx.x] = sum;
-    }
+    put_sums(sums, pair);
 }
 
 /* p - shrink - d lr, in the reference's order. */

@@ -11,6 +11,7 @@
  *     ops_fd_test --dump SEED         outputs and gradients of all cases, as doubles, for ops_test
  */
 #include "check.h"
+#include "coeffs/sets.h"
 #include "ops_cases.h"
 
 static const double step = 1e-5, tolerance = 1e-6;
@@ -132,13 +133,7 @@ static void dump_case(struct ops_case *c)
  * of 1e-4 here. */
 static void test_polar_forms(struct ops *o, int64_t rows, int64_t cols, unsigned restart)
 {
-    static const double coef[5][3] = {
-        { 8.156554524902461, -22.48329292557795, 15.878769915207462 },
-        { 4.042929935166739, -2.808917465908714, 0.5000178451051316 },
-        { 3.8916678022926607, -2.772484153217685, 0.5060648178503393 },
-        { 3.285753657755655, -2.3681294933425376, 0.46449024233003106 },
-        { 2.3465413258596377, -1.7097828382687081, 0.42323551169305323 },
-    };
+    const struct coeffs_set *set = coeffs_set_find("record-61");
     struct rng r = rng_make(7, (uint64_t)restart);
     int64_t count = 2 * rows * cols;
     double *x[2], squares = 0, off = 0, size = 0;
@@ -150,7 +145,7 @@ static void test_polar_forms(struct ops *o, int64_t rows, int64_t cols, unsigned
     for (int64_t i = 0; i < count; i++)
         x[1][i] = x[0][i] /= 1.02 * sqrt(squares);
     for (int i = 0; i < 2; i++)
-        o->polar(o, tensor_of(x[i], DT_F64, 2 * rows, cols), 2, coef, 5,
+        o->polar(o, tensor_of(x[i], DT_F64, 2 * rows, cols), 2, set->row, set->n,
                  i ? POLAR_GRAM + POLAR_RESTART * restart : 0);
     for (int64_t i = 0; i < count; i++) {
         off += pow(x[0][i] - x[1][i], 2);

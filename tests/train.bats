@@ -378,6 +378,12 @@ f32() { # RULE OPTION...
         -s data.checkpoint_every=10 -s "stages.0=1344 3 512 1 1,0.5,0.25>0" -s "stages.1=1344 7 512 1.52 1,0.5>0" \
         -s "stages.2=2688 11 512 1.73 1" -s "stages.3=2688 13 512 - 1" "${@:2}"
 }
+resumes() { # FOLDER of 3 ranks, LOG: again from step 10 on, to the bit
+    rm -rf again
+    "$GPT_BIN/gpt-train" --resume "$1/step-000010" -d "$SHARDS" -q --threads 1 --ranks 3 -o again > resumed.log
+    diff <(losses "$2" | tail -n 10) <(losses resumed.log)
+    diff -r "$1/step-000020" again/step-000020
+}
 agree() { # LOG LOG LINES
     read -r lines worst < <(worst_difference "$1" "$2")
     [ "$lines" -eq "$3" ] && [ "$worst" -le 100 ]
@@ -411,10 +417,8 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
         run diff <(losses 1.log) <(losses "${last:-/dev/null}")
         [ "$status" -eq 1 ] # another rule, another curve
         cp 1.log last.log && last=last.log
-        "$GPT_BIN/gpt-train" --resume three/step-000010 -d "$SHARDS" -q --threads 1 --ranks 3 -o again > resumed.log
-        diff <(losses 3.log | tail -n 10) <(losses resumed.log)
+        resumes three 3.log
         "$GPT_BIN/gpt-ckpt" verify --full again/step-000020 > /dev/null
-        diff -r three/step-000020 again/step-000020
         rm -r one three again
     done
 }
@@ -428,9 +432,7 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
             f32 "normuon sharded - 0.95" --ranks $n "${set[@]}" -s schedule.untie_state=$state -o $state-$n > $n.log
             agree 1.log $n.log 20
         done
-        "$GPT_BIN/gpt-train" --resume $state-3/step-000010 -d "$SHARDS" -q --threads 1 --ranks 3 -o $state-again > resumed.log
-        diff <(losses 3.log | tail -n 10) <(losses resumed.log)
-        diff -r $state-3/step-000020 $state-again/step-000020
+        resumes $state-3 3.log
         cp 1.log $state.log
     done
     # Until Adam's first step after the untie step, 13, they are the same run.
@@ -454,9 +456,7 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
     f32 "normuon sharded - 0.95" --ranks 1 -s data.chunks=6 -s model.mlp_width=128 > none.log
     run diff <(losses 1.log) <(losses none.log)
     [ "$status" -eq 1 ]
-    "$GPT_BIN/gpt-train" --resume three/step-000010 -d "$SHARDS" -q --threads 1 --ranks 3 -o again > resumed.log
-    diff <(losses 3.log | tail -n 10) <(losses resumed.log)
-    diff -r three/step-000020 again/step-000020
+    resumes three 3.log
     "$GPT_BIN/gpt-ckpt" verify --full three/step-000020 > /dev/null
     "$GPT_BIN/gpt-ckpt" ls three/step-000020 > ls.txt
     grep -q "layers.6.attn.qkvo" ls.txt
@@ -481,9 +481,7 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
     f32 "normuon sharded - 0.95" --ranks 1 -s data.chunks=6 > none.log
     run diff <(losses 1.log) <(losses none.log)
     [ "$status" -eq 1 ]
-    "$GPT_BIN/gpt-train" --resume out3/step-000010 -d "$SHARDS" -q --threads 1 --ranks 3 -o again > resumed.log
-    diff <(losses 3.log | tail -n 10) <(losses resumed.log)
-    diff -r out3/step-000020 again/step-000020
+    resumes out3 3.log
     "$GPT_BIN/gpt-ckpt" verify --full out3/step-000020 > /dev/null
     "$GPT_BIN/gpt-ckpt" ls out3/step-000020 | grep -q "gate_table"
 }

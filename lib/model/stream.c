@@ -186,6 +186,22 @@ static void injected(struct mix *x, struct acts *a, int layers)
     }
 }
 
+/* What a term of [token_coefs] reads, and where its gradient goes; add: to what is there. */
+struct source {
+    struct tensor x, dx;
+    bool add;
+};
+static struct source source_of(const struct acts *a, const struct token_term *t)
+{
+    switch (t->source) {
+    case SOURCE_X0: return (struct source){ a->x0, a->dx0, a->have_dx0 };
+    case SOURCE_LAYER:
+        return (struct source){ a->layer[t->from + 1].in, a->din[t->from + 1],
+                                a->have_din[t->from + 1] };
+    default: return (struct source){ a->layer[t->layer].rows, a->layer[t->layer].drows, false };
+    }
+}
+
 /* The sources of [token_coefs] for layer i in that role: terms of x. own: the layer's own stream is
  * a term, whose coefficient the source `layer before` is added to. */
 static void add_sources(struct mix *x, const struct model *m, const struct acts *a, int i,
@@ -204,18 +220,10 @@ static void add_sources(struct mix *x, const struct model *m, const struct acts 
             x->grad[0].dcoef = s->grad;
             continue;
         }
-        struct tensor from = t->source == SOURCE_X0      ? a->x0
-                             : t->source == SOURCE_LAYER ? a->layer[t->from + 1].in
-                                                         : a->layer[i].rows;
-        struct tensor dx = t->source == SOURCE_X0      ? a->dx0
-                           : t->source == SOURCE_LAYER ? a->din[t->from + 1]
-                                                       : a->layer[i].drows;
-        bool add = t->source == SOURCE_X0      ? a->have_dx0
-                   : t->source == SOURCE_LAYER ? a->have_din[t->from + 1]
-                                               : false;
+        struct source from = source_of(a, t);
         for (int part = 0; part < t->parts; part++) {
             struct scalar of_part = { s->value + part, s->grad ? s->grad + part : NULL, s->stride };
-            struct mix_term *e = term(x, from, &of_part, dx, add);
+            struct mix_term *e = term(x, from.x, &of_part, from.dx, from.add);
             e->first = t->parts > 1 ? part * d / t->parts : 0;
             e->n = t->parts > 1 ? d / t->parts : e->n;
         }

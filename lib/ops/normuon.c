@@ -6,32 +6,49 @@
 #include <string.h>
 #include "ops/cpu.h"
 
-/* q <- its average with the row's mean square; scale <- what the rows are multiplied by. The
- * Frobenius norm of the matrix stays. */
-static void row_scales(real *scale, struct tensor q, struct tensor x, real *row, real blend)
-{
-    double old = 0, new = 0;
+/* Sums of the mean squares of rows, or of columns, before and after they are scaled. */
+struct norms {
+    double before, after;
+};
 
-    for (int64_t i = 0; i < x.rows; i++) {
-        real_read(row, x, i * x.cols, x.cols);
-        real mean = real_dot(row, row, x.cols) / (real)x.cols;
-        real second = real_get(q, i);
-        second += blend * (mean - second);
-        real_set(q, i, second);
-        scale[i] = 1 / real_sqrt(second > (real)1e-10 ? second : (real)1e-10);
-        old += mean;
-        new += mean *scale[i] * scale[i];
-    }
-    real before = (real)sqrt((double)x.cols * old), after = (real)sqrt((double)x.cols * new);
+/* q[i] <- its average with a mean square; returns the factor that goes with it. */
+static real scale_of(struct norms *n, struct tensor q, int64_t i, real mean, real blend)
+{
+    real second = real_get(q, i);
+    second += blend * (mean - second);
+    real_set(q, i, second);
+    real scale = 1 / real_sqrt(second > (real)1e-10 ? second : (real)1e-10);
+    n->before += mean;
+    n->after += mean * scale * scale;
+    return scale;
+}
+
+/* The Frobenius norm of the matrix stays: of count rows, or columns, of `each` numbers. */
+static void keep_norm(real *scale, const struct norms *n, int64_t count, int64_t each)
+{
+    real before = (real)sqrt((double)each * n->before);
+    real after = (real)sqrt((double)each * n->after);
     real keep = before / (after > (real)1e-10 ? after : (real)1e-10);
-    for (int64_t i = 0; i < x.rows; i++)
+    for (int64_t i = 0; i < count; i++)
         scale[i] *= keep;
 }
 
-/* The same with rows and columns exchanged; scale: what the columns are multiplied by. */
+/* scale <- what the rows are multiplied by. */
+static void row_scales(real *scale, struct tensor q, struct tensor x, real *row, real blend)
+{
+    struct norms n = { 0, 0 };
+
+    for (int64_t i = 0; i < x.rows; i++) {
+        real_read(row, x, i * x.cols, x.cols);
+        scale[i] = scale_of(&n, q, i, real_dot(row, row, x.cols) / (real)x.cols, blend);
+    }
+    keep_norm(scale, &n, x.rows, x.cols);
+}
+
+/* scale <- what the columns are multiplied by. */
 static void column_scales(real *scale, struct tensor q, struct tensor x, real *row, real blend)
 {
-    double old = 0, new = 0;
+    struct norms n = { 0, 0 };
 
     memset(scale, 0, (size_t)x.cols * sizeof *scale);
     for (int64_t i = 0; i < x.rows; i++) {
@@ -39,18 +56,9 @@ static void column_scales(real *scale, struct tensor q, struct tensor x, real *r
         for (int64_t j = 0; j < x.cols; j++)
             scale[j] += row[j] * row[j];
     }
-    for (int64_t j = 0; j < x.cols; j++) {
-        real mean = scale[j] / (real)x.rows, second = real_get(q, j);
-        second += blend * (mean - second);
-        real_set(q, j, second);
-        scale[j] = 1 / real_sqrt(second > (real)1e-10 ? second : (real)1e-10);
-        old += mean;
-        new += mean *scale[j] * scale[j];
-    }
-    real before = (real)sqrt((double)x.rows * old), after = (real)sqrt((double)x.rows * new);
-    real keep = before / (after > (real)1e-10 ? after : (real)1e-10);
     for (int64_t j = 0; j < x.cols; j++)
-        scale[j] *= keep;
+        scale[j] = scale_of(&n, q, j, scale[j] / (real)x.rows, blend);
+    keep_norm(scale, &n, x.cols, x.rows);
 }
 
 /* w is the high and mant the low half of an f32; cut, not rounded. */
