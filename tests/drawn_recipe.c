@@ -2,6 +2,7 @@
 #include "drawn_recipe.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include "base/rng.h"
 
 enum { MOST_LAYERS = 5, MOST_TABLES = 2, SCALARS = 120 };
@@ -13,7 +14,13 @@ struct draw {
     FILE *f;
     struct small_size *size;
     int layers, lanes, tables, gates; /* tables: of value embeddings; gates: rows of each bank */
-    bool bigrams, post, fold, narrow;
+    bool bigrams, post, fold, narrow, after, split, xsa;
+    bool takes_coefs; /* one lane, inject = after, fold_mlp = no */
+    int readers[MOST_TABLES]; /* of each table */
+    int backout, from, to; /* taps; to -1: no skip */
+    int attend_as;
+    char *coefs; /* rows of [token_coefs]; for so many places, of at most so many outputs each */
+    int blocks, outputs;
     int attention[MOST_LAYERS], table[MOST_LAYERS]; /* -1: none */
     int bank[MOST_LAYERS + 2], mlp[MOST_LAYERS + 2]; /* two of each are padding, or gaps */
     bool spare[MOST_LAYERS]; /* attention is a matrix of those two MLPs' */
@@ -78,8 +85,11 @@ static void draw_tables(struct draw *d)
         d->table[i] = t < n && readers[t] < 2 ? t : -1;
         readers[t < n ? t : 0] += d->table[i] >= 0;
     }
-    for (int t = 0; t < n; t++)
+    for (int t = 0; t < n; t++) {
         place[t] = readers[t] ? d->tables++ : -1;
+        if (readers[t])
+            d->readers[place[t]] = readers[t];
+    }
     for (int i = 0; i < d->layers; i++)
         if (d->table[i] >= 0)
             d->table[i] = place[d->table[i]];
@@ -88,7 +98,7 @@ static void draw_tables(struct draw *d)
 static void draw_layers(struct draw *d)
 {
     d->layers = 1 + below(d, MOST_LAYERS);
-    d->lanes = below(d, 3) ? -1 : below(d, d->layers);
+    d->lanes = d->takes_coefs || below(d, 3) ? -1 : below(d, d->layers);
     d->gates = 1 + below(d, 3);
     shuffled(d, d->bank, d->layers + 2);
     shuffled(d, d->mlp, d->layers + 2);
@@ -101,17 +111,97 @@ static void draw_layers(struct draw *d)
     draw_tables(d);
 }
 
+static void draw_taps(struct draw *d)
+{
+    d->backout = below(d, 2) ? below(d, d->layers) : -1;
+    d->from = below(d, d->layers);
+    d->to = below(d, d->layers);
+    if (d->to <= d->from + 1 || d->to == d->backout + 1)
+        d->to = -1;
+    d->after = d->takes_coefs || below(d, 2);
+    /* A layer before which the stream is its own, with attention from there on. */
+    int least = d->layers;
+    while (least > 1 && d->attention[least - 1] != NONE)
+        least--;
+    d->attend_as =
+        d->after && least < d->layers && below(d, 2) ? least + below(d, d->layers - least) : -1;
+    if (d->attend_as == d->to)
+        d->attend_as = -1;
+}
+
+/* Sources of one sum; returns how many outputs they take. */
+static int put_sources(struct draw *d, FILE *f, int *row, const char *layer, const char *role,
+                       int i, bool *table)
+{
+    static const int parts_of[] = { 1, 1, 1, 2, 3, 4 };
+    int n = 0;
+
+    if (below(d, 2)) {
+        fprintf(f, "%d %s %s x0 1\n", (*row)++, layer, role);
+        n++;
+    }
+    for (int k = 0; k < i; k++)
+        if (below(d, 3) == 0 && d->to != k + 1 && n < 4 && (i < d->layers || k != d->backout)) {
+            fprintf(f, "%d %s %s layer:%d 1\n", (*row)++, layer, role, k);
+            n++;
+        }
+    int t = below(d, MOST_TABLES), parts = parts_of[below(d, 6)];
+    bool fresh = t == d->tables;
+    if (*table || t > d->tables || (t < d->tables && d->readers[t] > 1))
+        return n;
+    if (i < d->layers && d->table[i] >= 0)
+        return n;
+    d->tables += fresh;
+    d->readers[t]++;
+    *table = true;
+    parts = d->size->heads % parts || n + parts > 5 ? 1 : parts;
+    fprintf(f, "%d %s %s tables:%d %d\n", (*row)++, layer, role, t, parts);
+    return n + parts;
+}
+
+/* Coefficients of tokens in a layer, or before the head. */
+static void put_coefs(struct draw *d, FILE *f, int *row, int i)
+{
+    static const char *const roles[] = { "residual", "attn_lane0",   "x0",
+                                         "bigram",   "residual_mlp", "mlp_lane0" };
+    char layer[16];
+    int n = 0;
+    bool table = false, end = i == d->layers;
+
+    snprintf(layer, sizeof layer, end ? "end" : "%d", i);
+    if (end || (i != d->attend_as && below(d, 2)))
+        n += put_sources(d, f, row, layer, "stream", i, &table);
+    if (!end && below(d, 2))
+        n += put_sources(d, f, row, layer, "value", i, &table);
+    for (int k = 0; k < 6 && !end; k++)
+        if (below(d, 2) && (k != 3 || d->bigrams)) {
+            fprintf(f, "%d %s %s - 1\n", (*row)++, layer, roles[k]);
+            n++;
+        }
+    d->blocks += n > 0;
+    d->outputs = n > d->outputs ? n : d->outputs;
+}
+
+static void draw_coefs(struct draw *d)
+{
+    size_t bytes;
+    int row = 0;
+    FILE *f = open_memstream(&d->coefs, &bytes);
+
+    for (int i = 1; i <= d->layers && d->takes_coefs; i++)
+        if ((i == d->layers || d->attention[i] == PLAIN) && below(d, 3))
+            put_coefs(d, f, &row, i);
+    fclose(f);
+}
+
 /* -- the text -------------------------------------------------------------------------------- */
 
 static void put_taps(struct draw *d)
 {
-    int backout = below(d, 2) ? below(d, d->layers) : -1;
-    int from = below(d, d->layers), to = below(d, d->layers);
-
-    fprintf(d->f, "backout = %d\n", backout);
-    if (to > from + 1 && to != backout + 1)
-        fprintf(d->f, "skip = %d %d\nskip_tap = %s\n", from, to,
-                d->attention[from] == NONE ? "layer" : either(d, "layer", "attention"));
+    fprintf(d->f, "backout = %d\nattend_as = %d\n", d->backout, d->attend_as);
+    if (d->to >= 0)
+        fprintf(d->f, "skip = %d %d\nskip_tap = %s\n", d->from, d->to,
+                d->attention[d->from] == NONE ? "layer" : either(d, "layer", "attention"));
     else
         fprintf(d->f, "skip = -\n");
 }
@@ -126,10 +216,19 @@ static void put_model(struct draw *d)
             "softcap = 23 5 7.5\n",
             z->vocab, d->bigrams ? z->rows : 0, z->heads, z->head_dim, z->mlp_width,
             1 + below(d, 6));
-    fprintf(d->f, "inject = %s\n", either(d, "before", "after"));
+    if (d->bigrams) {
+        if (d->lanes < 0)
+            fprintf(d->f, "bigram_width = %d\n", below(d, 1 + z->heads * z->head_dim));
+        fprintf(d->f, "bigram_signs = 31\nbigram_in_x0 = %s\n", either(d, "yes", "no"));
+    }
+    fprintf(d->f, "xsa = %s\n", d->xsa ? "yes" : "no");
+    fprintf(d->f, "inject = %s\n", d->after ? "after" : "before");
     fprintf(d->f, "inject_bare = %s\n", either(d, "yes", "no"));
     fprintf(d->f, "key_channels = %s\n", either(d, "quarters", "half"));
-    fprintf(d->f, "value_input = %s\n", d->narrow ? "input" : either(d, "input", "split"));
+    fprintf(d->f, "value_input = %s\n",
+            d->narrow     ? "input"
+            : below(d, 3) ? either(d, "input", "split")
+                          : "split_all");
     fprintf(d->f, "gate_table = %d\n", d->narrow ? 8 : 0);
     fprintf(d->f, "lanes = %d\npost_single = %s\nfold_mlp = %s\n", d->lanes, d->post ? "yes" : "no",
             d->fold ? "yes" : "no");
@@ -167,10 +266,16 @@ static void put_params(struct draw *d, char *labels)
 {
     static const char matrices[] = "normuon sharded - 0.95 1 1 no";
     static const char rows[] = "adam sharded 0.9 0.99 1 0 no";
+    static const char fixed[] = "adam replicated 0.9 0.99 0 0 no"; /* a rate of 0 */
     static const char numbers[] = "adam replicated 0.9 0.99 1 0 no";
 
     fprintf(d->f, "[parameters]\n");
-    put_param(d, labels, "attn", matrices, 4 * (d->layers + 2), ",d,d");
+    if (d->split) {
+        put_param(d, labels, "qk_bank", matrices, 2 * d->size->heads * (d->layers + 2), ",e,d");
+        put_param(d, labels, "vo_bank", matrices, 2 * (d->layers + 2), ",d,d");
+    } else {
+        put_param(d, labels, "attn", matrices, 4 * (d->layers + 2), ",d,d");
+    }
     put_param(d, labels, "mlp", matrices, 2 * (d->layers + 2), ",f,d");
     put_param(d, labels, "scalars", numbers, 1, ",120");
     put_param(d, labels, "smear_gate", numbers, 1, ",12");
@@ -180,9 +285,21 @@ static void put_params(struct draw *d, char *labels)
     put_param(d, labels, "lm_head", rows, 1, "d,v");
     put_param(d, labels, "embed", rows, 1, "v,d");
     if (d->bigrams)
-        put_param(d, labels, "bigram_embed", rows, 1, "b,d");
+        put_param(d, labels, "bigram_embed", rows, 1, "b,p");
     if (d->narrow)
         put_param(d, labels, "gate_table", rows, 1, "v,8");
+    if (d->bigrams)
+        put_param(d, labels, "bigram_sign_table", fixed, 1, "s,p");
+    if (d->xsa)
+        put_param(d, labels, "xsa_alphas", numbers, d->layers, ",h");
+    if (d->blocks) {
+        char shape[32];
+        put_param(d, labels, "mudd_w1", numbers, d->blocks, ",7,d");
+        snprintf(shape, sizeof shape, ",%d,7", d->outputs);
+        put_param(d, labels, "mudd_w2", numbers, d->blocks, shape);
+        snprintf(shape, sizeof shape, ",%d", d->outputs);
+        put_param(d, labels, "mudd_b2", numbers, d->blocks, shape);
+    }
     if (d->tables)
         put_param(d, labels, "tables", rows, d->tables, "v,d");
 }
@@ -220,7 +337,7 @@ static void put_scalars(struct draw *d)
 char *drawn_recipe(uint64_t seed, struct small_size *size)
 {
     struct draw d = { .rng = rng_make(seed, 61), .size = size };
-    char *text = NULL, labels[256] = "";
+    char *text = NULL, labels[512] = "";
     size_t bytes;
 
     if (!(d.f = open_memstream(&text, &bytes)))
@@ -228,13 +345,20 @@ char *drawn_recipe(uint64_t seed, struct small_size *size)
     draw_size(&d);
     d.bigrams = below(&d, 2);
     d.post = below(&d, 2);
-    d.fold = below(&d, 2);
+    d.takes_coefs = below(&d, 3) == 0;
+    d.fold = !d.takes_coefs && below(&d, 2);
     d.narrow = below(&d, 2);
+    d.split = below(&d, 2);
+    d.xsa = below(&d, 2);
     draw_layers(&d);
+    draw_taps(&d);
+    draw_coefs(&d);
     put_model(&d);
     put_layers(&d);
     put_params(&d, labels);
     put_scalars(&d);
+    fprintf(d.f, "[token_coefs]\n%s", d.coefs);
+    free(d.coefs);
     fprintf(d.f, "[order]\ntied = -\nscatter =%s\nwork =%s\n", labels, labels);
     fputs("[optimizer]\nadam_lr = 0.01\nadam_eps = 1e-10\nadam_wd = 0\nadam_every = 2\n"
           "muon_lr = 0.02\nmuon_wd = 1\ncoeffs = 3 -3 1\n"
