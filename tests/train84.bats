@@ -1,0 +1,58 @@
+# Record 84's recipe at a small size: the same trainer, without special cases.
+
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    export SHARDS=$BATS_FILE_TMPDIR/shards
+    mkdir "$BATS_FILE_TMPDIR/text"
+    tests/text "$BATS_FILE_TMPDIR/text"
+    "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --val-tokens 16384 -o "$SHARDS" "$BATS_FILE_TMPDIR"/text/*
+}
+
+# A few steps on bytes: all stages, the untie step, the extension.
+SMALL=(-s model.vocab=272 -s model.bigram_rows=496 -s model.bigram_width=16 -s model.bigram_signs=64
+       -s model.heads=2 -s model.head_dim=32 -s model.mlp_width=64 -s model.block=32 -s schedule.steps=9
+       -s schedule.extension=2 -s data.bos=-1 -s data.cycle=yes -s data.val_tokens=2048
+       -s data.val_chunk=256 -s data.checkpoint_every=4 -s "stages.0=512 3 56 1 1,0.5,0.25>0"
+       -s "stages.1=512 7 256 1.52 1,0.5>0" -s "stages.2=1024 11 256 1.73 1" -s "stages.3=1024 13 256 - 1")
+RECIPE=${GPT_SHARE:-share}/recipes/record-84.recipe
+train() { "$GPT_BIN/gpt-train" "${SMALL[@]}" -d "$SHARDS" -q "$@"; }
+losses() { sed -n 's/^step:.* train_loss:\([^ ]*\).*/\1/p' "$1"; }
+
+@test "resumed on 2 ranks: the same bits; gpt-ckpt knows its tensors" {
+    cd "$BATS_TEST_TMPDIR"
+    train -r "$RECIPE" --ranks 2 -o a > a.log
+    cp -r a/step-000008 b
+    "$GPT_BIN/gpt-train" -q -d "$SHARDS" --resume b --ranks 2 -o c > c.log
+    diff -r a/step-000011 c/step-000011
+    "$GPT_BIN/gpt-ckpt" verify --full a/step-000011
+    "$GPT_BIN/gpt-ckpt" ls a/step-000011 > tensors.tsv
+    grep -q 'layers.9.attn.k' tensors.tsv
+    "$GPT_BIN/gpt-ckpt" reshard a/step-000011 -o three --ranks 3
+    "$GPT_BIN/gpt-ckpt" verify --full three
+}
+
+# Signs are drawn once and stay; what Adam moves beside them moves.
+@test "the signs are the first ones at the end" {
+    cd "$BATS_TEST_TMPDIR"
+    train -r "$RECIPE" -o a > a.log
+    "$GPT_BIN/gpt-ckpt" diff a/step-000008 a/step-000011 > moved.txt 2> /dev/null || [ $? -eq 1 ]
+    grep -q '^mudd_w1.weight' moved.txt
+    run ! grep -q '^bigram_sign_table.weight' moved.txt
+    "$GPT_BIN/gpt-ckpt" stat --format=tsv --bank=bigram_sign_table a/step-000011 |
+        awk -F'\t' '$1 ~ /weight$/ { n++; if ($7 != 1) exit 1 } END { exit !n }'
+}
+
+# Weights in f32: in bf16 a last bit of a sum moves roundings.
+@test "1, 3 and 8 ranks agree to 1e-5" {
+    cd "$BATS_TEST_TMPDIR"
+    sed 's/ bf16 / f32  /' "$RECIPE" > f32.recipe
+    for n in 1 3 8; do
+        train -r f32.recipe -s optimizer.polar=f32 -s data.val_tokens=0 -s precision.mlp=bf16 \
+            -s precision.check_weights=yes -s precision.head_fp8=no --ranks $n > $n.log
+    done
+    for n in 3 8; do
+        paste <(losses 1.log) <(losses $n.log) |
+            awk '{ d = $1 / $2 - 1; if (d < 0) d = -d; if (!(d <= 1e-5)) exit 1; n++ } END { exit n != 11 }'
+    done
+}
