@@ -72,3 +72,13 @@ refused() { # CODE MESSAGE OPTION...
         awk -v a="$taken" -v b="$sum" 'BEGIN { exit !(a > 0 && a - b <= 0.55 && b - a <= 0.55) }' # rounded
     done
 }
+
+# Steps in which other parameters move are other graphs: those of 4 steps, two of them launched again.
+@test "[states]: steps of its own for a parameter, with graphs and without" {
+    set -- -s "states.ve0=- - - - 4" -s "states.scalars=- - - - 1" -s schedule.steps=5 -s data.val_tokens=0 \
+        -s "stages.0=32 1 32 1 1" -s "stages.1=32 1 32 1 1" -s "stages.2=32 1 32 1 1" -s "stages.3=32 2 32 - 1"
+    GPT_EMU_GPU=9.0 train "$@" | grep -o '^step:[0-9/]* train_loss:[^ ]*' > "$BATS_TEST_TMPDIR/graphs"
+    GPT_EMU_GPU=9.0 train "$@" --no-graph | grep -o '^step:[0-9/]* train_loss:[^ ]*' > "$BATS_TEST_TMPDIR/none"
+    [ "$(wc -l < "$BATS_TEST_TMPDIR/graphs")" -eq 6 ]
+    diff "$BATS_TEST_TMPDIR/graphs" "$BATS_TEST_TMPDIR/none"
+}

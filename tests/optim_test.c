@@ -35,7 +35,8 @@ struct variant {
     enum dtype states; /* of Adam; DT_NONE: as the recipe says, f32 */
     bool master; /* f32 masters of Adam's bf16 weights */
     bool gated; /* a decision on each step, which the host learns one step later */
-    bool every; /* Adam moves in each step */
+    int every; /* steps after which Adam moves; 0: as the recipe says, 2 */
+    bool parted; /* but those of own_every */
     int plant; /* a NaN in this step in the first element of `where` on the last rank; 0: none */
     const char *where;
     int omit; /* this step's gradients are fed and nothing is made of them; 0: none */
@@ -46,6 +47,7 @@ struct outcome {
     char *bytes;
     size_t size;
     int64_t count[MAX_PARAMS];
+    size_t from[MAX_PARAMS + 1]; /* of each parameter's */
 };
 
 struct rank_arg {
@@ -58,6 +60,15 @@ struct rank_arg {
 /* The table of whose rows only some have a gradient. */
 static bool is_table(const struct param_spec *s) { return !strcmp(s->label, "ve0"); }
 static bool has_gradient(int64_t row) { return row % 3 == 0 && row != 6; }
+
+/* A sharded or sparse one, replicated ones, and 2 for the rest. */
+static int own_every(const char *label)
+{
+    return !strcmp(label, "ve0")                                ? 1
+           : !strcmp(label, "attn_gate_bank")                   ? 3
+           : !strcmp(label, "ve2") || !strcmp(label, "scalars") ? 4
+                                                                : 2;
+}
 
 static struct recipe *read_recipe(const struct variant *v)
 {
@@ -83,10 +94,13 @@ static struct recipe *read_recipe(const struct variant *v)
     r->tied_mix[1] = v->line ? 1151 : 1 + v->mix;
     r->n_late = 0;
     r->max_skips = v->gated ? 1 : 0;
-    r->adam_every = v->every ? 1 : r->adam_every;
     for (int i = 0; i < r->n_params; i++) {
         if (r->params[i].rule != RULE_ADAM)
             r->params[i].rule = v->rule;
+        else
+            r->params[i].every = v->parted  ? own_every(r->params[i].label)
+                                 : v->every ? v->every
+                                            : 2;
         if (recipe_mixed(&r->params[i])) {
             r->params[i].beta1 = 0.9;
             r->params[i].exp_avg = r->params[i].exp_avg_sq = DT_F32;
@@ -159,6 +173,8 @@ static void collect(struct rank_arg *a, struct optim *z)
             memcpy(a->out->bytes + at + unit * (size_t)t[i].first, t[i].t.data,
                    tensor_bytes(t[i].t));
         at += unit * (size_t)t[i].total;
+        if (a->comm->rank == 0)
+            a->out->from[t[i].param + 1] = at;
     }
     CHECK_EQ(at, a->out->size);
     for (int i = 0; i < z->recipe->n_params && a->comm->rank == 0; i++)
@@ -248,8 +264,7 @@ static double norm_of(const struct optim *z, const struct step_schedule *at)
     double sum = 0;
     for (int i = 0; i < z->banks->n; i++) {
         const struct param *p = &z->banks->p[i];
-        for (int64_t k = 0; k < tensor_count(p->g) && (p->spec->rule != RULE_ADAM || at->adam);
-             k++) {
+        for (int64_t k = 0; k < tensor_count(p->g) && recipe_moves(p->spec, at->step); k++) {
             double x = p->g.dtype == DT_F32 ? ((float *)p->g.data)[k]
                                             : bf16_to_f32(((uint16_t *)p->g.data)[k]);
             sum += x * x;
@@ -284,6 +299,7 @@ static void plant(struct optim *z, const struct variant *v, int step)
 static void one_step(struct optim *z, const struct variant *v, int step)
 {
     struct step_schedule at;
+    int table = recipe_param(z->recipe, "ve0");
 
     schedule_at(z->recipe, step, &at);
     optim_prepare(z, &at);
@@ -295,13 +311,14 @@ static void one_step(struct optim *z, const struct variant *v, int step)
     feed(z, v, step);
     plant(z, v, step);
     if (v->omit && step == v->omit) {
-        banks_clear(z->banks, at.adam);
+        banks_clear(z->banks, step);
         return;
     }
     double norm = z->gate ? norm_of(z, &at) : 0;
     for (int i = z->recipe->n_params - 1; i >= 0; i--)
         report_final(z, &at, i);
-    CHECK_EQ(optim_exchanges(z, &at), v->sparse && v->world > 1 && at.adam);
+    CHECK_EQ(optim_exchanges(z, &at),
+             v->sparse && v->world > 1 && recipe_moves(&z->recipe->params[table], step));
     if (optim_exchanges(z, &at)) {
         optim_pause(z);
         CHECK_OK(optim_exchange(z));
@@ -311,7 +328,7 @@ static void one_step(struct optim *z, const struct variant *v, int step)
     if (z->gate)
         check_gate(z, v, &at, norm);
     for (int i = 0; i < z->recipe->n_params; i++)
-        CHECK(z->banks->p[i].fresh == (at.adam || z->recipe->params[i].rule != RULE_ADAM));
+        CHECK(z->banks->p[i].fresh == recipe_moves(&z->recipe->params[i], step));
 }
 
 /* The bytes that --plan promises of each parameter are those that its states take; where shares differ,
@@ -384,7 +401,7 @@ static void *run_rank(void *arg)
     CHECK_EQ(z.sparse != NULL, a->v->sparse && a->v->world > 1);
     if (z.sparse) { /* four odd steps, never the dense way */
         struct sparse_stats s = sparse_stats(z.sparse);
-        CHECK(s.exchanges == 4 && s.dense == 0 && sparse_settled(z.sparse));
+        CHECK(s.exchanges == (a->v->parted ? 8 : 4) && s.dense == 0 && sparse_settled(z.sparse));
         CHECK(s.sent_bytes > 0 && s.sent_bytes < s.dense_bytes / 2);
     }
     optim_settle(&z);
@@ -679,9 +696,9 @@ static void test_skips(void)
         { { "1150 left out", 1, .polar = DT_BF16, .omit = 1150 },
           { "a NaN in a bank, in a step without Adam", 4, .polar = DT_BF16, .gated = true,
             .early = true, .late = true, .plant = 1150, .where = "mlp" } },
-        { { "1152 left out", 1, .every = true, .polar = DT_BF16, .omit = 1152 },
-          { "a NaN in the head, Adam in each step", 4, .every = true, .polar = DT_BF16,
-            .gated = true, .reversed = true, .plant = 1152, .where = "lm_head" } },
+        { { "1152 left out", 1, .every = 1, .polar = DT_BF16, .omit = 1152 },
+          { "a NaN in the head, Adam in each step", 4, .every = 1, .polar = DT_BF16, .gated = true,
+            .reversed = true, .plant = 1152, .where = "lm_head" } },
         { { "3 left out, sparse", 1, .polar = DT_BF16, .omit = 3 },
           { "a NaN in sparse rows", 2, .polar = DT_BF16, .gated = true, .sparse = true, .plant = 3,
             .where = "ve0" } },
@@ -693,6 +710,43 @@ static void test_skips(void)
             printf("    %s\n", pair[i][1].name);
         free(x.bytes), free(y.bytes);
     }
+}
+
+/* Gradients here depend on no weight, so that a parameter ends as where all move as often as it does;
+ * the tied ones move every second step. */
+static void test_parted(void)
+{
+    static const struct variant parted[] = {
+        { "1 rank, parted", 1, .parted = true, .gradients = DT_F32, .polar = DT_F32 },
+        { "3 ranks, parted, early", 3, .parted = true, .early = true, .gradients = DT_F32,
+          .polar = DT_F32 },
+        { "4 ranks, parted, sparse, reversed", 4, .parted = true, .sparse = true, .reversed = true,
+          .gradients = DT_F32, .polar = DT_F32 },
+    };
+    struct variant even = { "all alike", 1, .gradients = DT_F32, .polar = DT_F32 };
+    struct recipe *r = read_recipe(&parted[0]);
+    struct outcome want[5];
+
+    CHECK_EQ(recipe_param(r, "scalars") >= 0 && recipe_param(r, "attn_gate_bank") >= 0, 1);
+    for (even.every = 1; even.every <= 4; even.every++)
+        want[even.every] = run(&even);
+    CHECK(memcmp(want[1].bytes, want[3].bytes, want[1].size));
+    for (size_t v = 0; v < sizeof parted / sizeof *parted; v++) {
+        struct outcome x = run(&parted[v]);
+        for (int i = 0; i < r->n_params; i++) {
+            const struct outcome *w =
+                &want[r->params[i].rule == RULE_ADAM ? own_every(r->params[i].label) : 1];
+            if (!CHECK(
+                    x.from[i + 1] > x.from[i] && x.from[i + 1] == w->from[i + 1] &&
+                    !memcmp(x.bytes + x.from[i], w->bytes + x.from[i], x.from[i + 1] - x.from[i]) &&
+                    x.count[i] == w->count[i]))
+                printf("    %s: %s\n", parted[v].name, r->params[i].label);
+        }
+        free(x.bytes);
+    }
+    for (int k = 1; k <= 4; k++)
+        free(want[k].bytes);
+    recipe_free(r);
 }
 
 static void test_failure(void)
@@ -827,6 +881,7 @@ int main(void)
     test_untie_state(true);
     test_untie_state(false);
     test_blend();
+    test_parted();
     test_failure();
     return check_done();
 }

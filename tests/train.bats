@@ -157,6 +157,31 @@ f32_recipe() { sed 's/ bf16 / f32  /' "$GPT_SHARE/recipes/tiny.recipe"; }
     [ "${lines[0]#* }" -le 100 ]
 }
 
+# Checkpoints wait for steps 4 and 8, where each gradient has been applied.
+@test "[states]: steps of its own for a parameter: ranks agree, a resumed run and a resharded one, too" {
+    cd "$BATS_TEST_TMPDIR"
+    set -- -s "states.ve0=- - - - 4" -s "states.embed=- - - - 1" -s "states.lm_head=- - - - 1" \
+        -s "states.scalars=- - - - 4" -s precision.check_weights=yes
+    train "$@" --keep 0 -s data.checkpoint_every=2 -o run > log
+    [ "$(ls run | tr '\n' ' ')" = "step-000004 step-000008 step-000011 " ]
+    resume --resume run/step-000004 --keep 0 -o again > /dev/null
+    same_checkpoint run/step-000011 again/step-000011
+    "$GPT_BIN/gpt-ckpt" reshard -q --ranks 4 run/step-000008 -o four
+    "$GPT_BIN/gpt-ckpt" reshard -q --ranks 2 four -o two
+    "$GPT_BIN/gpt-ckpt" reshard -q --ranks 1 two -o one
+    diff -r -x MANIFEST run/step-000008 one/step-000008
+    [ "$("$GPT_BIN/gpt-ckpt" cat run/step-000008 ve0.weight | cksum)" != \
+        "$("$GPT_BIN/gpt-ckpt" cat run/step-000004 ve0.weight | cksum)" ]
+    grep -qx 'state adam.ve0.updates 2' run/step-000008/MANIFEST
+    f32_recipe > f32.recipe
+    for n in 1 3; do
+        train -r f32.recipe -s optimizer.polar=f32 "$@" --ranks $n > $n.log
+    done
+    run worst_difference 1.log 3.log
+    [ "${lines[0]% *}" -eq 11 ]
+    [ "${lines[0]#* }" -le 100 ]
+}
+
 # Without it, more micro-batches a rank push small gradients below what e5m2 can hold.
 @test "head_scale_micro: the fp8 head rounds the same on any number of ranks" {
     f32_recipe > "$BATS_TEST_TMPDIR/f32.recipe"

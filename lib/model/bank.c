@@ -73,7 +73,7 @@ int banks_init(struct banks *b, const struct recipe *r, struct ops *o, int rank,
         p->g = allocated(o, s, gradient_dtype(r, s));
         shard(b, i);
     }
-    banks_clear(b, true);
+    banks_clear(b, -1);
     return o->status(o);
 }
 
@@ -121,11 +121,11 @@ void banks_quantize(struct banks *b)
     }
 }
 
-void banks_clear(struct banks *b, bool adam)
+void banks_clear(struct banks *b, int step)
 {
     for (int i = 0; i < b->n; i++) {
         struct param *p = &b->p[i];
-        if (p->spec->rule == RULE_ADAM && !adam)
+        if (!recipe_moves(p->spec, step))
             continue;
         if (p->spec->comms == COMMS_REPLICATED)
             b->ops->zero(b->ops, p->g);
@@ -133,10 +133,10 @@ void banks_clear(struct banks *b, bool adam)
     }
 }
 
-void banks_begin(struct banks *b, bool adam_fresh)
+void banks_begin(struct banks *b, int step)
 {
     for (int i = 0; i < b->n; i++)
-        b->p[i].fresh = b->p[i].spec->rule != RULE_ADAM || adam_fresh;
+        b->p[i].fresh = recipe_moves(b->p[i].spec, step - 1);
 }
 
 static int fill_param(struct banks *b, int index, struct initial *v)

@@ -54,12 +54,11 @@ void banks_keep_fp8(struct banks *b, struct param *p, real scale_inv);
  * forward of a step. */
 void banks_keep_fp8_each(struct banks *b, struct param *p, int64_t rows, int64_t stride);
 void banks_quantize(struct banks *b);
-/* Clears gradients for the next step: NorMuon's always, Adam's when adam. Small (replicated)
- * ones are zeroed, large ones marked fresh. */
-void banks_clear(struct banks *b, bool adam);
-/* At the start of a step: recomputes the `fresh` flags, so that capture and eager execution agree.
- * adam_fresh: the gradients of Adam's parameters were cleared after the previous step. */
-void banks_begin(struct banks *b, bool adam_fresh);
+/* Clears the gradients that `step` has applied; -1: all. Small (replicated) ones are zeroed, large
+ * ones marked fresh. */
+void banks_clear(struct banks *b, int step);
+/* At the start of a step: recomputes the `fresh` flags, so that capture and eager execution agree. */
+void banks_begin(struct banks *b, int step);
 /* Rows of a unit. */
 static inline int64_t param_unit_rows(const struct param *p) { return p->w.rows / p->units; }
 /* This rank's shard of the fp8 copy. */

@@ -31,6 +31,7 @@ enum {
     MAX_STAGES = 8,
     MAX_POLAR = 10,
     MAX_CYCLE = 8,
+    MAX_PERIOD = 1024,
     MAX_TOKEN_TERMS = 32, /* rows of [token_coefs] */
     MAX_SOURCES = 6, /* of them in one sum */
     LABEL_SIZE = 32
@@ -74,6 +75,7 @@ struct param_spec {
     bool truncate; /* DT_U16: the weight is cut, not rounded */
     enum dtype exp_avg, exp_avg_sq; /* f16 and e4m3 with a scale a row */
     bool stochastic; /* rounding of the moments */
+    int every; /* gathers gradients over so many steps and moves in the last; others than Adam's: 1 */
 };
 
 enum master { MASTER_NONE, MASTER_F32, MASTER_NEAREST, MASTER_TRUNCATE, MASTER_F16 };
@@ -180,7 +182,8 @@ struct recipe {
 
     /* [optimizer] */
     double adam_lr, adam_eps, adam_wd;
-    int adam_every; /* 2: on odd steps */
+    int adam_every; /* 2: on odd steps; of parameters of which [states] says no other */
+    int period; /* after so many steps each gradient has been applied: all begin anew */
     int adam_decay; /* enum adam_decay (ops.h): cautious, AdamW, L2 */
     bool adam_decay_lr; /* the decay's rate is lr wd, not lr^2 wd */
     enum eps_at { EPS_ROOT, EPS_CORRECTED, EPS_INSIDE } adam_eps_at;
@@ -278,6 +281,11 @@ static inline bool recipe_orthogonal(const struct param_spec *s)
 double recipe_shape_factor(const struct recipe *r, const struct param_spec *s);
 /* Is the decay of a parameter that Adam does not move without a mask? */
 bool recipe_plain_decay(const struct recipe *r, const struct param_spec *s);
+/* Is the parameter's gradient applied in this step? In step -1, before the first, all begin anew. */
+static inline bool recipe_moves(const struct param_spec *s, int step)
+{
+    return (step + 1) % s->every == 0;
+}
 /* Index of a parameter, or -1. */
 int recipe_param(const struct recipe *r, const char *label);
 /* How checkpoints name Adam's master: "master", "mantissa", "remainder". */

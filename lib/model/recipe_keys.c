@@ -83,7 +83,7 @@ static const struct key keys[] = {
     { "optimizer", "adam_lr", K_REAL, F(adam_lr), 0, 1e3, NULL, NULL },
     { "optimizer", "adam_eps", K_REAL, F(adam_eps), 0, 1, NULL, NULL },
     { "optimizer", "adam_wd", K_REAL, F(adam_wd), 0, 1e3, NULL, NULL },
-    { "optimizer", "adam_every", K_INT, F(adam_every), 1, 1024, NULL, NULL },
+    { "optimizer", "adam_every", K_INT, F(adam_every), 1, MAX_PERIOD, NULL, NULL },
     { "optimizer", "adam_decay", K_WORD, F(adam_decay), 0, 0, "cautious", "cautious|adamw|l2" },
     { "optimizer", "adam_decay_rate", K_TRUTH, F(adam_decay_lr), 0, 0, "lr2", "lr2|lr" },
     { "optimizer", "adam_eps_at", K_WORD, F(adam_eps_at), 0, 0, "root", "root|corrected|inside" },
@@ -578,11 +578,11 @@ static int check_tied_states(struct recipe *r)
     bool plain = h->exp_avg == t->exp_avg && h->exp_avg_sq == t->exp_avg_sq &&
                  h->exp_avg != DT_F16 && h->exp_avg != DT_E4M3 && h->exp_avg_sq != DT_F16 &&
                  h->exp_avg_sq != DT_E4M3 && h->master == t->master && h->truncate == t->truncate &&
-                 h->master != DT_F16;
+                 h->master != DT_F16 && h->every == t->every;
     return plain ? 0
                  : recipe_error(r, recipe_find(r, "order", "tied"),
-                                "tied parameters take the same master, not f16, and moments in the "
-                                "same f32 or bf16: say so in [states]");
+                                "tied parameters take the same master, not f16, moments in the "
+                                "same f32 or bf16, and move in the same steps: say so in [states]");
 }
 
 int recipe_bind(struct recipe *r)

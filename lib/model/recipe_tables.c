@@ -16,7 +16,8 @@ struct row {
 };
 typedef int bind_row(struct row *w, int i); /* columns to the fields of row i */
 
-static int row_split(struct row *w, int want)
+/* The last `optional` of its columns may be absent: they are "-". */
+static int row_split(struct row *w, int want, int optional)
 {
     char *save = NULL;
     if (!(w->copy = strdup(w->line->value)))
@@ -24,15 +25,19 @@ static int row_split(struct row *w, int want)
     for (char *s = strtok_r(w->copy, " ", &save); s && w->n < MAX_COLUMNS;
          s = strtok_r(NULL, " ", &save))
         w->col[w->n++] = s;
-    if (w->n == want)
-        return 0;
-    return recipe_error(w->r, w->line, "expected %d columns after the key, found %d", want, w->n);
+    if (w->n < want - optional || w->n > want)
+        return recipe_error(w->r, w->line, "expected %d columns after the key, found %d",
+                            w->n > want ? want : want - optional, w->n);
+    while (w->n < want)
+        w->col[w->n++] = "-";
+    return 0;
 }
 
-static int bind_line(struct recipe *r, struct recipe_line *line, int columns, bind_row *bind, int i)
+static int bind_line(struct recipe *r, struct recipe_line *line, int columns, int optional,
+                     bind_row *bind, int i)
 {
     struct row w = { .r = r, .line = line };
-    int rc = row_split(&w, columns);
+    int rc = row_split(&w, columns, optional);
     line->used = true;
     if (!rc)
         rc = bind(&w, i);
@@ -41,7 +46,8 @@ static int bind_line(struct recipe *r, struct recipe_line *line, int columns, bi
 }
 
 /* All rows of a table, *n of them, in the order of the file. */
-static int bind_labelled(struct recipe *r, const char *section, int columns, bind_row *bind, int *n)
+static int bind_labelled(struct recipe *r, const char *section, int columns, int optional,
+                         bind_row *bind, int *n)
 {
     for (int i = 0; i < r->text->n; i++) {
         struct recipe_line *l = &r->text->line[i];
@@ -51,7 +57,7 @@ static int bind_labelled(struct recipe *r, const char *section, int columns, bin
             return recipe_error(r, l, "more than %d rows", MAX_PARAMS);
         if (strlen(l->key) >= LABEL_SIZE)
             return recipe_error(r, l, "label longer than %d characters", LABEL_SIZE - 1);
-        int rc = bind_line(r, l, columns, bind, *n);
+        int rc = bind_line(r, l, columns, optional, bind, *n);
         if (rc)
             return rc;
         ++*n;
@@ -65,7 +71,7 @@ static int bind_numbered(struct recipe *r, const char *section, int columns, bin
 {
     struct recipe_line *l;
     for (; *n < most && (l = recipe_find_row(r, section, *n)); ++*n) {
-        int rc = bind_line(r, l, columns, bind, *n);
+        int rc = bind_line(r, l, columns, 0, bind, *n);
         if (rc)
             return rc;
     }
@@ -293,7 +299,7 @@ static int bind_param(struct row *w, int i)
 
 int recipe_bind_params(struct recipe *r)
 {
-    int rc = bind_labelled(r, "parameters", 10, bind_param, &r->n_params);
+    int rc = bind_labelled(r, "parameters", 10, 0, bind_param, &r->n_params);
     return rc || r->n_params ? rc : recipe_error(r, NULL, "[parameters] is missing");
 }
 
@@ -356,7 +362,7 @@ static int bind_scalar(struct row *w, int i)
 
 int recipe_bind_scalars(struct recipe *r)
 {
-    return bind_labelled(r, "scalars", 3, bind_scalar, &r->n_scalars);
+    return bind_labelled(r, "scalars", 3, 0, bind_scalar, &r->n_scalars);
 }
 
 /* "-", "x0", "layer:7", "table", "table:2" */
@@ -488,7 +494,35 @@ static enum dtype state_dtype(const struct param_spec *p, enum dtype t)
     return t == DT_NONE ? p->dtype : t;
 }
 
-/* master exp_avg exp_avg_sq rounding; "-": as [precision] says */
+static int steps_of(const struct row *w, const char *text, int *out)
+{
+    int64_t n;
+    if (num_i64(text, "steps", 1, MAX_PERIOD, &n))
+        return recipe_error(w->r, w->line,
+                            "expected '-' or a number of steps in [1, %d], found '%s'", MAX_PERIOD,
+                            text);
+    *out = (int)n;
+    return 0;
+}
+
+/* The least common multiple of all numbers of steps. */
+static int bind_period(struct recipe *r)
+{
+    r->period = 1;
+    for (int i = 0; i < r->n_params; i++) {
+        int n = r->period, every = r->params[i].every;
+        while (n % every)
+            n += r->period;
+        if (n > MAX_PERIOD)
+            return recipe_error(r, recipe_find(r, "states", r->params[i].label),
+                                "all parameters begin anew together after %d steps, more than %d",
+                                n, MAX_PERIOD);
+        r->period = n;
+    }
+    return 0;
+}
+
+/* master exp_avg exp_avg_sq rounding every; "-": as [precision] and adam_every say */
 static int bind_state(struct row *w, int i)
 {
     static const char *const masters[] = { "none", "f32", "nearest", "truncate", "f16", "-", NULL };
@@ -512,7 +546,7 @@ static int bind_state(struct row *w, int i)
     p->exp_avg = m < 5 ? state_dtype(p, of[m]) : p->exp_avg;
     p->exp_avg_sq = v < 5 ? state_dtype(p, of[v]) : p->exp_avg_sq;
     p->stochastic = rounding < 2 ? rounding : p->stochastic;
-    return 0;
+    return strcmp(w->col[4], "-") ? steps_of(w, w->col[4], &p->every) : 0;
 }
 
 int recipe_bind_states(struct recipe *r)
@@ -520,6 +554,7 @@ int recipe_bind_states(struct recipe *r)
     int n = 0;
     for (int i = 0; i < r->n_params; i++) {
         struct param_spec *p = &r->params[i];
+        p->every = p->rule == RULE_ADAM ? r->adam_every : 1;
         if (recipe_mixed(p))
             p->exp_avg = p->exp_avg_sq = DT_F32;
         if (p->rule != RULE_ADAM)
@@ -528,5 +563,6 @@ int recipe_bind_states(struct recipe *r)
         p->exp_avg = p->exp_avg_sq = state_dtype(p, r->adam_states);
         p->stochastic = r->adam_stochastic;
     }
-    return bind_labelled(r, "states", 4, bind_state, &n);
+    int rc = bind_labelled(r, "states", 5, 1, bind_state, &n);
+    return rc ? rc : bind_period(r);
 }

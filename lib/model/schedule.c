@@ -87,7 +87,7 @@ int schedule_untie_step(const struct recipe *r)
 {
     if (r->tied_head < 0)
         return -1;
-    int every = r->adam_every > 2 ? r->adam_every : 2;
+    int every = r->params[r->tied_head].every > 2 ? r->params[r->tied_head].every : 2;
     int step = schedule_point(r, r->untie);
     return step + every - 1 - step % every;
 }
@@ -113,7 +113,6 @@ void schedule_at(const struct recipe *r, int step, struct step_schedule *p)
     p->n_mtp = s->n_mtp;
     for (int k = 0; k < s->n_mtp; k++)
         p->mtp[k] = s->mtp_first[k] + (s->mtp_last[k] - s->mtp_first[k]) * t;
-    p->adam = step % r->adam_every == r->adam_every - 1;
     p->change = step >= schedule_point(r, r->change)           ? CHANGE_DONE
                 : step >= schedule_point(r, r->change_moments) ? CHANGE_MOMENTS
                                                                : CHANGE_BEFORE;

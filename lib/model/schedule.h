@@ -26,7 +26,6 @@ struct step_schedule {
     double momentum;
     int n_mtp;
     double mtp[MAX_MTP];
-    bool adam; /* Adam parameters are updated */
     bool tied; /* head and embedding are still one */
     double tied_mix; /* of the embedding's gradient in the head's */
     int change; /* of parameters under normuon>adam: enum change */
@@ -44,8 +43,8 @@ void schedule_at(const struct recipe *r, int step, struct step_schedule *p);
 int schedule_rope(const struct recipe *r, int step, float *freq, double *scale);
 void schedule_rope_initial(const struct recipe *r, float *freq);
 void schedule_rope_yarn(float *freq, int n, int block, int w_old, int w_new, double *scale);
-/* The step after whose update head and embedding part: the first from `untie` on in which Adam
- * updates (an odd one if adam_every is 1 or 2); -1: nothing is tied. */
+/* The step after whose update head and embedding part: the first from `untie` on in which they are
+ * updated (an odd one if they move every step or every second); -1: nothing is tied. */
 int schedule_untie_step(const struct recipe *r);
 
 #endif

@@ -76,13 +76,13 @@ static int sparse_param(const struct recipe *r, int world)
     return -1;
 }
 
-/* Each token touches one row, and an exchange follows adam_every steps. */
-static int64_t most_touched(const struct recipe *r, int world)
+/* Each token touches one row, and an exchange follows so many steps. */
+static int64_t most_touched(const struct recipe *r, int world, int every)
 {
     int64_t most = 0;
     for (int i = 0; i < r->n_stages; i++)
         most = r->stages[i].tokens > most ? r->stages[i].tokens : most;
-    return (r->chunks + world - 1) / world * (most / r->chunks) * r->adam_every;
+    return (r->chunks + world - 1) / world * (most / r->chunks) * every;
 }
 
 static struct tensor take(struct optim *z, enum dtype t, int64_t rows, int64_t cols,
@@ -204,8 +204,9 @@ int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct 
         return rc;
     z->sparse_param = sparse_param(r, c->world);
     if (z->sparse_param >= 0 &&
-        (rc = sparse_new(&z->sparse, o, c, b->p[z->sparse_param].g,
-                         whole_shards(z, z->sparse_param), most_touched(r, c->world))))
+        (rc =
+             sparse_new(&z->sparse, o, c, b->p[z->sparse_param].g, whole_shards(z, z->sparse_param),
+                        most_touched(r, c->world, r->params[z->sparse_param].every))))
         return rc;
     optim_reset(z);
     return o->status(o);

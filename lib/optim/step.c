@@ -8,9 +8,8 @@
 /* Is parameter i updated in this step? A tied embedding follows the head. */
 static bool takes_part(const struct optim *z, const struct step_schedule *at, int i)
 {
-    if (z->recipe->params[i].rule == RULE_ADAM && !at->adam)
-        return false;
-    return !(at->tied && i == z->recipe->tied_embed);
+    return recipe_moves(&z->recipe->params[i], at->step) &&
+           !(at->tied && i == z->recipe->tied_embed);
 }
 
 /* Does Adam's op run for it: to move it, or for its moments alone? */
@@ -186,11 +185,10 @@ static void copy_tied(struct optim *z)
 void optim_begin(struct optim *z, const struct step_schedule *at)
 {
     const struct recipe *r = z->recipe;
-    bool adam_updated = at->step % r->adam_every == 0; /* in the previous step */
 
     for (int k = 0; k < r->n_late; k++) {
         int i = r->late[k];
-        bool updated = r->params[i].rule != RULE_ADAM || adam_updated;
+        bool updated = recipe_moves(&r->params[i], at->step - 1);
         if (updated && gathered_late(z, at, i) && !(at->tied && i == r->tied_embed))
             gather_weight(z, i);
     }
@@ -330,7 +328,7 @@ void optim_step(struct optim *z, const struct step_schedule *at)
     update_adam(z, joined, n_joined);
 
     /* The embedding is copied from the whole head. */
-    if (at->tied && at->adam && head >= 0) {
+    if (at->tied && head >= 0 && recipe_moves(&r->params[head], at->step)) {
         optim_need(z, head);
         copy_tied(z);
     }
@@ -338,7 +336,7 @@ void optim_step(struct optim *z, const struct step_schedule *at)
         optim_need(z, r->work[k]);
         z->p[r->work[k]].reducing = false;
     }
-    banks_clear(z->banks, at->adam);
+    banks_clear(z->banks, at->step);
 }
 
 /* -- the untie step ---------------------------------------------------------------------- */
@@ -396,7 +394,8 @@ void optim_finish(struct optim *z, const struct step_schedule *at)
     z->open += z->gate != NULL;
     if (!at->untie || r->tied_head < 0)
         return;
-    assert(at->adam); /* else the gradients, used as scratch, would still be needed */
+    assert(recipe_moves(&r->params[r->tied_head],
+                        at->step)); /* else the gradients, used as scratch, would still be needed */
     struct optim_param *head = &z->p[r->tied_head], *embed = &z->p[r->tied_embed];
     if (head->master.t.data)
         transpose_shards(z, embed->master.t, head->master.t);

@@ -30,8 +30,8 @@ int optim_exchange(struct optim *z) MUST_CHECK;
 
 /* Reduces the gradients, updates the weights, gathers them, and clears the gradients of the updated
  * parameters (optimizers.md 2.3). Only queues work: no upload, no download, no allocation, no host
- * decision on device data, so it can be captured in a graph. Between steps of equal at->adam and
- * at->tied only the hyperparameters of optim_prepare change. */
+ * decision on device data, so it can be captured in a graph. Between steps that move the
+ * same parameters, of equal at->tied, only the hyperparameters of optim_prepare change. */
 void optim_step(struct optim *z, const struct step_schedule *at);
 
 /* Called by the backward of the last micro-batch when n rows of parameter i's gradient from `first`

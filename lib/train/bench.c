@@ -237,7 +237,7 @@ static void run_muted(struct stage_bench *s, int i)
 static void launch_model(struct stage_bench *s)
 {
     struct rank *k = s->k;
-    banks_begin(&k->banks, true);
+    banks_begin(&k->banks, 0);
     k->model.final = NULL;
     for (int m = 0; m < k->micros; m++)
         model_train(&k->model, &s->b[m], k->loss);

@@ -142,7 +142,7 @@ static void launch_gradients(struct rank *k, const struct step_schedule *p, cons
     k->optim.on_gathered = k->run->opt->trace ? on_gathered : NULL;
     k->optim.ctx = k;
     k->ops->zero(k->ops, tensor_of(k->loss, DT_REAL, 1, 1));
-    banks_begin(&k->banks, p->step % k->run->recipe->adam_every == 0);
+    banks_begin(&k->banks, p->step);
     optim_begin(&k->optim, p);
     k->at = p;
     k->model.ctx = k;
@@ -178,11 +178,12 @@ static int launch_part(struct rank *k, int part, launches *f, const struct step_
                        const struct batch *b)
 {
     struct backend *be = k->run->opt->backend;
-    int rc, key = (((p->stage * CHANGES + p->change) * 2 + p->step % 2) * 2 + p->tied) * 2 + part;
+    int rc, phase = p->step % run_phases(k->run->recipe), key;
     if (!be->capture || !run_captures(k->run->recipe, k->run->opt->no_graph)) {
         f(k, p, b);
         return 0;
     }
+    key = (((p->stage * CHANGES + p->change) * MAX_PHASES + phase) * 2 + p->tied) * 2 + part;
     if (!k->graph[key]) {
         if ((rc = be->capture(k->ops)))
             return rc;
@@ -426,7 +427,7 @@ static int between_steps(struct rank *k, const struct step_schedule *p, bool sto
     struct run *run = k->run;
     const struct recipe *r = run->recipe;
     double begin = now_seconds(), ms = elapsed_ms(k), loss;
-    bool whole = k->step % r->adam_every == 0 || k->step == run->total;
+    bool whole = k->step % r->period == 0 || k->step == run->total;
     bool save =
         k->step == run->total || (stop && whole) || (due(k->step, r->checkpoint_every) && whole);
     int rc = 0;
@@ -453,7 +454,7 @@ static int stop_here(struct rank *k, bool pending)
     const struct recipe *r = k->run->recipe;
     bool saved = k->step == k->run->first || due(k->step, r->checkpoint_every), stop = true;
     int rc = pending ? report_step(k, k->step, &stop) : 0;
-    if (!rc && k->run->opt->out && !saved && k->step % r->adam_every == 0) {
+    if (!rc && k->run->opt->out && !saved && k->step % r->period == 0) {
         rank_enter(k, "checkpoint", false);
         rc = save_checkpoint(k);
     }
@@ -471,14 +472,14 @@ int rank_loop(struct rank *k)
         struct step_schedule p;
         bool last = k->step == run->total;
         schedule_at(run->recipe, k->step, &p);
-        bool halt = stop && k->step % run->recipe->adam_every == 0;
+        bool halt = stop && k->step % run->recipe->period == 0;
         bool pause = last || halt || due(k->step, run->recipe->val_every) ||
                      due(k->step, run->recipe->checkpoint_every);
         if (pause && pending) {
             if ((rc = report_step(k, k->step, &stop)))
                 return rc;
             pending = 0;
-            halt = stop && k->step % run->recipe->adam_every == 0;
+            halt = stop && k->step % run->recipe->period == 0;
         }
         if (pause && (rc = between_steps(k, &p, halt)))
             return rc;

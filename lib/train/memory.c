@@ -64,19 +64,20 @@ static int count_step(struct rank *k, struct step_schedule *p)
     return rc;
 }
 
-/* Steps of each stage, with and without Adam and the tie, and a validation. */
+/* Steps of each stage, in which other parameters move, with and without the tie, and a validation. */
 static int count_ops(struct rank *k)
 {
     const struct recipe *r = k->run->recipe;
-    bool seen[MAX_STAGES][2][2] = { 0 };
+    bool seen[MAX_STAGES][MAX_PERIOD][2] = { 0 };
     struct step_schedule p;
     int total = schedule_total(r), rc = 0;
 
     for (int s = 0; s < total && !rc; s++) {
         schedule_at(r, s, &p);
-        if (!seen[p.stage][p.adam][p.tied])
+        bool *known = &seen[p.stage][s % r->period][p.tied];
+        if (!*known)
             rc = count_step(k, &p);
-        seen[p.stage][p.adam][p.tied] = true;
+        *known = true;
     }
     if (rc || !r->val_tokens)
         return rc;

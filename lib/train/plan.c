@@ -170,7 +170,8 @@ static void plan_shares(const struct recipe *r, int ranks, struct report *out)
 static void plan_comm(const struct recipe *r, int ranks, struct report *out)
 {
     double copy = (double)head_fp8_bytes(r) * (ranks - 1) / ranks; /* gathered only */
-    double even = 0, odd = copy, untied = copy, sparse = 0;
+    double even = 0, odd = copy, untied = copy, sparse = 0, mean = 0;
+    bool parted = false;
     for (int i = 0; i < r->n_params; i++) {
         double b = ring_bytes(r, &r->params[i], ranks);
         if (r->params[i].rule != RULE_ADAM)
@@ -178,14 +179,18 @@ static void plan_comm(const struct recipe *r, int ranks, struct report *out)
         if (i != r->tied_embed)
             odd += b;
         untied += b;
+        mean += (b + (i == recipe_param(r, "lm_head") ? copy : 0)) / r->params[i].every;
+        parted |= r->params[i].rule == RULE_ADAM && r->params[i].every != r->adam_every;
         sparse += r->params[i].comms == COMMS_SPARSE ? ring_reduce(r, &r->params[i], ranks) : 0;
     }
     report_table(out, "sent", NULL, "step:s:sent_by_each_rank_(rings) bytes:f1:MB_a_step");
     report_row(out, "step without Adam", even / 1e6);
     report_row(out, "step with Adam, tied", odd / 1e6);
     report_row(out, "step with Adam", untied / 1e6);
+    if (parted)
+        report_row(out, "mean, untied: not all of Adam's move in the same steps", mean / 1e6);
     if (sparse > 0)
-        report_row(out, "of the latter two, at most, sparse exchange of touched rows",
+        report_row(out, "of those with Adam, at most, sparse exchange of touched rows",
                    sparse / 1e6);
 }
 

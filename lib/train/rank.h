@@ -14,7 +14,7 @@
 
 enum { MAX_MICRO = 64 };
 enum {
-    GRAPHS = 2 * 2 * 2 * CHANGES * MAX_STAGES
+    GRAPHS = 2 * 2 * MAX_PHASES * CHANGES * MAX_STAGES
 }; /* by stage, change of rules, parity of the
                                                        step, tied, part of the step */
 

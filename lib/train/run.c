@@ -174,7 +174,7 @@ static int open_loader(struct run *run)
         .data = run->stream ? "standard input" : run->opt->data,
         .stream = run->stream,
         .wake = run->wake,
-        .update = r->adam_every,
+        .update = r->period,
         .world = be->world,
         .first_rank = be->first,
         .local_ranks = run->opt->ranks,

@@ -80,10 +80,17 @@ struct run_options {
     double began; /* time at which the program started (now_seconds) */
 };
 
-/* Are steps captured, where the backend has graphs? One graph is of even steps, one of odd. */
+/* Steps differ by which parameters move and by which of two sets of batches they read: graphs of so
+ * many steps are launched in turn. */
+enum { MAX_PHASES = 8 };
+static inline int run_phases(const struct recipe *r)
+{
+    return r->period % 2 ? 2 * r->period : r->period;
+}
+/* Are steps captured, where the backend has graphs? */
 static inline bool run_captures(const struct recipe *r, bool no_graph)
 {
-    return !no_graph && r->adam_every <= 2;
+    return !no_graph && run_phases(r) <= MAX_PHASES;
 }
 
 enum { RUN_STOPPED = -2 }; /* a signal ended the run; its state is saved */
