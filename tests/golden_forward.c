@@ -9,6 +9,14 @@
 #include "data/bigram.h"
 #include "model/model.h"
 
+/* Relative errors of the three cases. */
+enum { CASES = 3, NOISE_DRAWS = 8 };
+struct errors {
+    double hash; /* bigram rows that differ */
+    double signs; /* and rows of signs */
+    double scale[CASES], loss[CASES], eval_loss[CASES], grad[CASES][MAX_PARAMS];
+};
+
 /* One case of the metadata: "{"ws_short": 1, "ws_long": 3, "mtp": [1.0, 0.5, 0.2],
  * "yarn_applied_before": [3, 7], "attn_scale": 0.1}". */
 struct test_case {
@@ -110,8 +118,36 @@ static double golden_bigram(struct ops *o, struct golden *g, const int32_t *tok,
     return n == T ? differ : NAN;
 }
 
+/* How many of the rows of signs that pair_signs takes differ from those of the record's program: with
+ * a table that has its row's number in place of signs, of one column. Numbers up to 64 are exact. */
+static double golden_signs(struct ops *o, struct golden *g, const struct batch *b, int rows)
+{
+    int64_t n, T = b->tokens, most = rows > T ? rows : T;
+    int differ = 0;
+    struct tensor x = tensor_of(NULL, o->act, T, 1), table = tensor_of(NULL, DT_F32, rows, 1);
+    int32_t *want = golden_ints(g, "sign_rows", &n);
+    float *number = malloc((size_t)most * sizeof *number), *got;
+
+    x.data = o->alloc(o, tensor_bytes(x), "rows of signs");
+    table.data = o->alloc(o, tensor_bytes(table), "rows of signs");
+    for (int64_t i = 0; i < most; i++)
+        number[i] = 1;
+    floats_to(o, x, number);
+    for (int i = 0; i < rows; i++)
+        number[i] = (float)i;
+    floats_to(o, table, number);
+    o->pair_signs(o, x, table, b);
+    got = floats_of(o, x);
+    for (int64_t t = 0; t < T && n == T; t++)
+        differ += (float)want[t] != got[t]; /* NaN differs */
+    free(want);
+    free(number);
+    free(got);
+    return n == T ? differ : NAN;
+}
+
 static struct batch make_batch(struct ops *o, struct golden *g, const struct recipe *r,
-                               double *hash)
+                               struct errors *e)
 {
     int64_t T, n, ncu;
     int32_t *tok = golden_ints(g, "inputs", &T), *tgt = golden_ints(g, "targets", &n);
@@ -121,19 +157,15 @@ static struct batch make_batch(struct ops *o, struct golden *g, const struct rec
                        .cu = to_device(o, cu, ncu),
                        .ncu = (int)ncu,
                        .token = make_lookup(o, tok, T, r->vocab) };
-    *hash = r->bigram_rows ? golden_bigram(o, g, tok, T, r->bigram_rows, &b.bigram) : 0;
+    if (r->bigram_rows)
+        e->hash = golden_bigram(o, g, tok, T, r->bigram_rows, &b.bigram);
+    if (r->bigram_signs)
+        e->signs = golden_signs(o, g, &b, r->bigram_signs);
     free(tok);
     free(tgt);
     free(cu);
     return b;
 }
-
-/* Relative errors of the three cases. */
-enum { CASES = 3, NOISE_DRAWS = 8 };
-struct errors {
-    double hash; /* bigram rows that differ */
-    double scale[CASES], loss[CASES], eval_loss[CASES], grad[CASES][MAX_PARAMS];
-};
 
 static double loss_error(struct golden *g, struct ops *o, real *loss, char letter, const char *kind,
                          double factor)
@@ -205,7 +237,7 @@ static int measure(struct ops *o, struct golden *g, struct recipe *r, struct err
     if ((rc = banks_init(&banks, r, o, 0, 1)) || (rc = fill_params(&banks, g)) ||
         (rc = model_init(&m, &banks, T, T)))
         return rc;
-    struct batch b = make_batch(o, g, r, &e->hash);
+    struct batch b = make_batch(o, g, r, e);
     real *loss = o->alloc(o, sizeof *loss, "loss");
     schedule_rope_initial(r, freq);
     struct step_schedule zero = { .n_mtp = 1 };
@@ -259,6 +291,8 @@ static bool report(const struct recipe *r, const struct errors *e, bool bf16,
     char name[64];
     if (r->bigram_rows)
         ok &= golden_report("bigram hash: rows that differ", e->hash, 0);
+    if (r->bigram_signs)
+        ok &= golden_report("signs: rows that differ", e->signs, 0);
     for (int k = 0; k < CASES; k++) {
         char letter = (char)('a' + k);
         ok &= golden_report("softmax scale", e->scale[k], 1e-12);

@@ -154,6 +154,24 @@ static void test_logits(int tokens, int heads, int width, int more, bool add)
     same_bf16("dgate", dgate);
 }
 
+static void test_pair_signs(int tokens, int width, int rows, bool f32)
+{
+    struct tokens tk = tokens_make(tokens, 50);
+    struct both x = drawn(tokens, width, 1);
+    struct both signs = blank_as(f32 ? DT_F32 : DT_BF16, f32 ? DT_F32 : DT_BF16, rows, width);
+
+    snprintf(label, sizeof label, "pair_signs T=%d P=%d R=%d", tokens, width, rows);
+    for (int64_t i = 0; i < tensor_count(signs.c); i++)
+        set(signs.c, i, normal() > 0 ? 1 : -1);
+    send(signs);
+    ON_BOTH
+    {
+        struct batch b = tokens_on(o, &tk);
+        o->pair_signs(o, ON(x, o), ON(signs, o), &b);
+    }
+    same("x", x, 0, 0);
+}
+
 static void test_qkv(int tokens, int heads, int size, bool paired, enum key_offset key_offset,
                      bool table, bool split)
 {
@@ -200,7 +218,10 @@ static void test_qkv(int tokens, int heads, int size, bool paired, enum key_offs
 
 static const double fp8_tolerance = 5e-2;
 
-static void test_head(int tokens, int width, int vocab, int n_mtp, bool fp8, bool add, int block)
+/* later: as record 84 has it. A sigmoid near the middle of two bf16 is rounded up on one device and down on
+ * the other, as logits and tanh differ by up to 2^-9: then its number is off by exp(23 2^-9), 5%. */
+static void test_head(int tokens, int width, int vocab, int n_mtp, bool fp8, bool add, int block,
+                      bool later)
 {
     static const float mtp_weights[] = { 1, 0.5f, 0.25f, 0.125f };
     struct tokens tk = tokens_make(tokens, vocab);
@@ -210,8 +231,8 @@ static void test_head(int tokens, int width, int vocab, int n_mtp, bool fp8, boo
     /* Among few numbers one may be most of the norm, and fall to the next e5m2 code. */
     double fp8_allowed = tokens * vocab < 1000 ? 0.25 : fp8_tolerance;
 
-    snprintf(label, sizeof label, "head T=%d D=%d V=%d n_mtp=%d fp8=%d add=%d block=%d", tokens,
-             width, vocab, n_mtp, fp8, add, block);
+    snprintf(label, sizeof label, "head T=%d D=%d V=%d n_mtp=%d fp8=%d add=%d block=%d later=%d",
+             tokens, width, vocab, n_mtp, fp8, add, block, later);
     memcpy(mtp.c.data, mtp_weights, (size_t)n_mtp * sizeof(float));
     send(mtp);
     ON_BOTH
@@ -226,7 +247,9 @@ static void test_head(int tokens, int width, int vocab, int n_mtp, bool fp8, boo
                                .g_scale = (add ? 0.5f : 1) * 0.75f / 448,
                                .cap_a = 23,
                                .cap_b = 5,
-                               .cap_c = 7.5f };
+                               .cap_c = 7.5f,
+                               .whole = later,
+                               .bf16_sigmoid = later };
         h.tgt = o == cpu ? tk.tok.c : tk.tok.g;
         o->head_loss(o, REAL(loss, o), ON(dx, o), ON(dw, o), add, ON(x, o), ON(w, o), &h);
         o->head_eval(o, REAL(eval, o), ON(x, o), ON(w, o), &h);
@@ -234,8 +257,8 @@ static void test_head(int tokens, int width, int vocab, int n_mtp, bool fp8, boo
     /* Each row's loss moves with the bf16 of its logits: 2^-9 of some 20, averaged over rows. */
     same("loss", loss, 1e-3, 0);
     same("eval", eval, 1e-3, 0);
-    same("dx", dx, fp8 ? fp8_allowed : bf16_tolerance, 0);
-    same("dw", dw, fp8 ? fp8_allowed : bf16_tolerance, 0);
+    same("dx", dx, fp8 || later ? fp8_allowed : bf16_tolerance, 0);
+    same("dw", dw, fp8 || later ? fp8_allowed : bf16_tolerance, 0);
 }
 
 static void test_finite(void)
@@ -398,18 +421,24 @@ static void test_small(void)
     test_qkv(61, 16, 128, false, KEY_OFFSET_HALF, true, true);
     test_qkv(31, 3, 32, true, KEY_OFFSET_HALF, true, true);
     test_qkv(40, 7, 128, false, KEY_OFFSET_HALF, false, false);
-    test_head(1, 16, 32, 3, false, false, 0);
-    test_head(13, 24, 40, 1, false, true, 0);
-    test_head(31, 64, 512, 2, false, false, 0);
-    test_head(1, 16, 32, 3, true, false, 0);
-    test_head(2, 64, 48, 3, true, true, 0);
-    test_head(31, 64, 512, 4, true, false, 0);
-    test_head(263, 256, 4096, 2, true, true, 0);
+    test_head(1, 16, 32, 3, false, false, 0, false);
+    test_head(13, 24, 40, 1, false, true, 0, false);
+    test_head(31, 64, 512, 2, false, false, 0, false);
+    test_head(1, 16, 32, 3, true, false, 0, false);
+    test_head(2, 64, 48, 3, true, true, 0, false);
+    test_head(31, 64, 512, 4, true, false, 0, false);
+    test_head(1, 16, 32, 3, false, false, 0, true);
+    test_head(31, 64, 512, 3, false, true, 0, true);
+    test_head(31, 64, 512, 4, true, false, 0, true);
+    test_pair_signs(1, 8, 3, false);
+    test_pair_signs(37, 24, 11, true);
+    test_pair_signs(300, 192, 97, false);
+    test_head(263, 256, 4096, 2, true, true, 0, false);
     /* spans of 16 rows, the last of them short; predictions that look into the next one */
-    test_head(31, 64, 512, 2, false, false, 1);
-    test_head(33, 64, 512, 3, false, true, 16);
-    test_head(33, 64, 512, 3, true, false, 16);
-    test_head(263, 256, 4096, 2, true, true, 100);
+    test_head(31, 64, 512, 2, false, false, 1, false);
+    test_head(33, 64, 512, 3, false, true, 16, false);
+    test_head(33, 64, 512, 3, true, false, 16, false);
+    test_head(263, 256, 4096, 2, true, true, 100, false);
     test_finite();
     test_finite_codes(DT_F16, 0x7bff, 0xfc00);
     test_finite_codes(DT_E4M3, 0xfe, 0xff);
@@ -435,8 +464,8 @@ static void test_real(void)
     test_qkv(2048, 6, 128, false, KEY_OFFSET_NONE, false, false);
     test_qkv(2048, 6, 128, false, KEY_OFFSET_HALF, true, true);
     fresh();
-    test_head(528, 768, 50304, 3, true, false, 0);
-    test_head(528, 768, 50304, 1, false, true, 0);
+    test_head(528, 768, 50304, 3, true, false, 0, false);
+    test_head(528, 768, 50304, 1, false, true, 0, false);
 }
 
 /* gpu_ops_test [SEED [small]]: that seed again; the small shapes only, for compute-sanitizer. */
