@@ -6,10 +6,10 @@
  * Each row: microseconds (median and least of RUNS replays of a captured graph that does the op
  * once on each of SETS sets of buffers, together beyond L2), the floor, time / floor, the rate,
  * how often record 61's forward and backward of a micro-batch call it, and what that makes in ms.
- * The last row adds these up; calls of 0 are other forms, or what record 74 adds. Floors: each
- * input read once, each output written once at 4.25 TB/s; products at 770 (bf16) and 1198 (fp8)
- * TFLOP/s, the ceilings measured on an H200; where an op is both, their sum, for its passes depend
- * on each other.
+ * The last row adds these up; calls of 0 are other forms, or what records 74 and 84 add. Floors:
+ * each input read once, each output written once at 4.25 TB/s; products at 770 (bf16) and 1198
+ * (fp8) TFLOP/s, the ceilings measured on an H200; where an op is both, their sum, for its passes
+ * depend on each other.
  */
 #include <algorithm>
 #include <functional>
@@ -329,6 +329,113 @@ static void streams(int T, const struct batch *b)
     });
 }
 
+/* What record 84 adds: coefficients of tokens, streams of fewer channels, exclusive attention. */
+static void recombined(int T, const struct batch *b)
+{
+    enum { P = D / 4, K = 64, M = 14, SIGNS = 8192 };
+    double A = 2.0 * T * D;
+    struct tensor w = filled(M, K, 0.1f), dw = filled(M, K, 1), bias = filled(1, M, 1),
+                  dbias = filled(1, M, 1), signs = filled(SIGNS, P, 1), alpha, dalpha;
+    struct tensor coef = filled(T, M, 0.3f, DT_F32), dcoef = filled(T, M, 1, DT_F32);
+    const real *c0 = (const real *)coef.data;
+    real *d0 = (real *)dcoef.data;
+    struct xsa xsa[SETS];
+
+    alpha = filled(1, H, 1, DT_F32), dalpha = filled(1, H, 1, DT_F32);
+    for (int i = 0; i < SETS; i++)
+        xsa[i] = { sets[i].h, alpha, sets[i].i, dalpha };
+    auto narrow = [&](struct tensor t) { return tensor_of(t.data, t.dtype, T, P); };
+    auto hidden = [&](struct tensor t) { return tensor_of(t.data, t.dtype, T, K); };
+    auto token = [&](struct tensor x, int k, bool plus_one = false) {
+        return mix_term{ .x = x, .coef = c0 + k, .plus_one = plus_one, .stride = M };
+    };
+    auto half = [&](struct tensor x, int k, int first) {
+        return mix_term{ .x = x, .coef = c0 + k, .stride = M, .first = first, .n = D / 2 };
+    };
+    row("pair_signs", 0, 4.0 * T * P, 0, 0,
+        [&](int i) { o->pair_signs(o, narrow(sets[i].x), signs, b); });
+    row("token_coefs", 0, T * (2.0 * K + 4 * M), 0, 0,
+        [&](int i) { o->token_coefs(o, coef, hidden(sets[i].x), w, bias); });
+    row("token_coefs_bwd", 0, T * (4.0 * K + 4 * M), 0, 0, [&](int i) {
+        o->token_coefs_bwd(o, hidden(sets[i].x), dw, dbias, dcoef, hidden(sets[i].x), w);
+    });
+    row("mix_norm four, one narrow", 0, 5.25 * A, 0, 0, [&](int i) {
+        struct set &s = sets[i];
+        struct mix_term in[4] = { { s.x, num },
+                                  { s.y, num + 1 },
+                                  { s.h, num + 2 },
+                                  { .x = narrow(s.i), .coef = num + 3, .n = P } };
+        o->mix_norm(o, s.z, s.g, 4, in);
+    });
+    row("mix_norm values", 0, 6 * A, 0, 0, [&](int i) {
+        struct set &s = sets[i];
+        struct mix_term in[6] = { { s.z },       token(s.x, 0),   token(s.y, 1),
+                                  token(s.h, 2), half(s.i, 6, 0), half(s.i, 7, D / 2) };
+        o->mix_norm(o, s.z, none, 6, in);
+    });
+    row("mix_norm_bwd values", 0, 11 * A, 0, 0, [&](int i) {
+        struct set &s = sets[i];
+        struct mix_term in[6] = { { s.z },       token(s.x, 0),   token(s.y, 1),
+                                  token(s.h, 2), half(s.i, 6, 0), half(s.i, 7, D / 2) };
+        struct mix_grad d[6] = { { none },
+                                 { s.h2, true, d0 },
+                                 { s.h3, true, d0 + 1 },
+                                 { s.h4, false, d0 + 2 },
+                                 { start_of(s.x3, T), false, d0 + 6 },
+                                 { start_of(s.x3, T), false, d0 + 7 } };
+        o->mix_norm_bwd(o, d, s.z, none, none, s.z, 6, in);
+    });
+    row("mix_norm recombined", 0, 4 * A, 0, 0, [&](int i) {
+        struct set &s = sets[i];
+        struct mix_term in[3] = { token(s.x, 5, true), token(s.y, 3), token(s.h, 4) };
+        o->mix_norm(o, s.z, none, 3, in);
+    });
+    row("mix_norm_bwd recombined", 0, 9 * A, 0, 0, [&](int i) {
+        struct set &s = sets[i];
+        struct mix_term in[3] = { token(s.x, 5, true), token(s.y, 3), token(s.h, 4) };
+        struct mix_grad d[3] = { { s.g, false, d0 + 5 },
+                                 { s.h2, true, d0 + 3 },
+                                 { s.h3, true, d0 + 4 } };
+        o->mix_norm_bwd(o, d, s.g, none, none, s.z, 3, in);
+    });
+    row("mix_norm before the head", 0, 8 * A, 0, 0, [&](int i) {
+        struct set &s = sets[i];
+        struct mix_term in[6] = { { s.x },       token(s.y, 0),  token(s.h, 1),
+                                  token(s.i, 2), token(s.h2, 3), token(s.h3, 4) };
+        o->mix_norm(o, s.z, s.g, 6, in);
+    });
+    row("mix_norm_bwd before the head", 0, 13 * A, 0, 0, [&](int i) {
+        struct set &s = sets[i];
+        struct mix_term in[6] = { { s.x },       token(s.y, 0),  token(s.h, 1),
+                                  token(s.i, 2), token(s.h2, 3), token(s.h3, 4) };
+        struct mix_grad d[6] = { { s.h4 },
+                                 { start_of(s.x3, T), false, d0 },
+                                 { start_of(s.dx3, T), false, d0 + 1 },
+                                 { start_of(s.f1, T), false, d0 + 2 },
+                                 { start_of(s.f2, T), false, d0 + 3 },
+                                 { start_of(s.f3, T), false, d0 + 4 } };
+        o->mix_norm_bwd(o, d, none, s.g, none, s.z, 6, in);
+    });
+    row("inject_bwd six places, narrow", 0, 8.5 * A, 0, 0, [&](int i) {
+        struct set &s = sets[i];
+        const struct tensor g[6] = { s.x, s.y, s.z, s.g, s.h, s.i };
+        struct injection in[2] = {};
+        for (int k = 0; k < 2; k++) {
+            in[k].x = k ? narrow(s.f3) : start_of(s.dx3, T);
+            in[k].dx = k ? narrow(s.h2) : s.h3;
+            for (int p = 0; p < 6; p++)
+                in[k].coef[p] = num + k, in[k].dcoef[p] = sum + k;
+        }
+        o->inject_bwd(o, 6, g, 2, in);
+    });
+    row("out_gate, exclusive", 0, 3 * A, 0, 0,
+        [&](int i) { o->out_gate(o, sets[i].y, sets[i].x, sets[i].g, gate, H, &xsa[i]); });
+    row("out_gate_bwd, exclusive", 0, 5 * A, 0, 0, [&](int i) {
+        struct set &s = sets[i];
+        o->out_gate_bwd(o, s.y, s.delta, dgate, s.d12, s.y, s.x, s.g, gate, H, &xsa[i]);
+    });
+}
+
 static void products(int T)
 {
     double A = 2.0 * T * D * D;
@@ -470,6 +577,7 @@ static void bench(int T)
     printf("%-34s %9s %9s %9s %6s %11s %13s %4s %8s\n", "op", "median_us", "least_us", "floor_us",
            "ratio", "bytes", "flops", "call", "ms");
     streams(T, &b);
+    recombined(T, &b);
     products(T);
     heads(T, &b);
     the_head(T, &b);
