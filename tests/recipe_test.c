@@ -33,11 +33,16 @@ static void test_canonical(const char *name)
     recipe_free(b);
 }
 
-static void refuse(const char *set, int code, const char *part)
+static void refuse_in(const char *recipe, const char *set, int code, const char *part)
 {
     struct recipe *r = NULL;
-    CHECK_ERR(recipe_read(&r, recipe_path("record-61"), &set, 1), code, part);
+    CHECK_ERR(recipe_read(&r, recipe_path(recipe), &set, 1), code, part);
     CHECK(r == NULL);
+}
+
+static void refuse(const char *set, int code, const char *part)
+{
+    refuse_in("record-61", set, code, part);
 }
 
 static void test_refused(void)
@@ -175,6 +180,31 @@ static void test_refused_parameters(void)
            "12 initial values for 11 elements");
     refuse("parameters.x0_lambdas=1,11 f32 zero adam sharded 0.65 0.95 5 0 no", GPT_USAGE,
            "'x0_lambdas' must be f32 and replicated");
+}
+
+/* What must hold between the forms of record 84. */
+static void test_refused_forms(void)
+{
+    static const char *const cases[][2] = {
+        { "parameters.vo_bank=20,d,d bf16 zero adam sharded 0.9 0.95 1 1 no",
+          "expected the type, rule and steps of 'qk_bank'" },
+        { "parameters.vo_bank=20,d,d f32 zero normuon sharded - 0.9 1 1 no",
+          "expected the type, rule and steps of 'qk_bank'" },
+        { "parameters.vo_bank=18,d,d bf16 zero normuon sharded - 0.9 1 1 no",
+          "attention bank 9 is outside 'vo_bank'" },
+        { "model.attend_as=6", "has attention as all after it" },
+        { "model.attend_as=10", "receives no skip or term before its attention" },
+        { "model.xsa=no", "nothing in the model reads it" },
+        { "model.bigram_signs=0", "there is no model.bigram_signs" },
+        { "token_coefs.1=10 value layer:10 1", "layer 10's output is not there" },
+        { "token_coefs.1=10 value layer:5 1", "layer 5's output is not there" },
+        { "token_coefs.1=10 value x0 1", "a layer has each term once" },
+        { "token_coefs.6=10 value value_embeds:1 2", "no layer reads table 4 of it" },
+        { "token_coefs.17=9 stream layer:3 1", "a layer of plain attention" },
+        { "model.backout=3", "the model needs" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        refuse_in("record-84", cases[i][0], GPT_USAGE, cases[i][1]);
 }
 
 /* A table of bigram rows, its size by letter. */
@@ -456,6 +486,7 @@ int main(void)
     test_canonical("tiny");
     test_refused();
     test_refused_parameters();
+    test_refused_forms();
     test_bigram_rows();
     test_fields();
     test_golden_schedule("record-61", "tests/golden/r61-schedule.tsv", 1766);

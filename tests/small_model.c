@@ -217,6 +217,7 @@ double small_loss(struct small *s)
 {
     s->o->zero(s->o, tensor_of(s->loss, DT_REAL, 1, 1));
     banks_clear(&s->b, -1);
+    s->m.stale = true; /* the caller may have changed weights */
     model_train(&s->m, &s->batch, s->loss);
     return take_loss(s);
 }
@@ -224,6 +225,7 @@ double small_loss(struct small *s)
 double small_eval(struct small *s)
 {
     s->o->zero(s->o, tensor_of(s->loss, DT_REAL, 1, 1));
+    s->m.stale = true;
     model_eval(&s->m, &s->batch, s->loss);
     return take_loss(s);
 }

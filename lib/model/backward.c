@@ -1,10 +1,10 @@
 /* backward.c - the flattened backward (record-61.md 3, record-74.md 7): forward.c in reverse. */
 #include "model/model.h"
 
-/* Rows of p's gradient are complete for this micro-batch. */
+/* Rows of p's gradient have their part of this micro-batch. */
 static void rows_done(struct model *m, struct param *p, int64_t first, int64_t n)
 {
-    if (m->final)
+    if (m->final && !m->more)
         m->final(m->ctx, p, first, n);
 }
 
@@ -41,7 +41,8 @@ static void attention_done(struct model *m, int i)
     int64_t d = m->recipe->width, at = m->recipe->layers[i].bank;
 
     if (attention_apart(m, i)) {
-        take_attention_grad(m, i);
+        if (!m->more)
+            attention_copy(m, i, true);
         rows_done(m, m->p.qk_bank, 2 * d * at, 2 * d);
         rows_done(m, m->p.vo_bank, 2 * d * at, 2 * d);
     } else {
@@ -56,11 +57,9 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
     struct ops *o = m->ops;
     const struct model_params *p = &m->p;
     const struct layer_spec *spec = &m->recipe->layers[i];
-    int64_t d = m->recipe->width, heads = m->recipe->heads;
-    struct param *home = attention_bank(m, i);
-    bool add = !home->fresh;
-    struct tensor w = attention_weight(m, i, false), g = attention_weight(m, i, true);
-    struct tensor wqkv = tensor_rows(w, 0, 3 * d), wo = tensor_rows(w, 3 * d, d);
+    int heads = m->recipe->heads;
+    bool add = !attention_bank(m, i)->fresh;
+    struct attention_part w = attention_weight(m, i, false), g = attention_weight(m, i, true);
     struct gate_input gate = gate_input(m, a, l, p->attn_gate_bank, spec->out_gate);
     struct tensor delta;
     struct tensor dproduct = attention_branch_grad(m, a, i);
@@ -69,11 +68,10 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
     struct xsa xsa = layer_xsa_of(m, l, i);
 
     layer_shapes(m, i, b, &qs, &as);
-    o->linear_bwd_w(o, tensor_rows(g, 3 * d, d), p->out[i].grad, dproduct, l->gated, wo,
-                    p->out[i].value, add);
-    o->linear_bwd_x(o, a->dy, dproduct, wo, p->out[i].value, false);
+    o->linear_bwd_w(o, g.o, p->out[i].grad, dproduct, l->gated, w.o, p->out[i].value, add);
+    o->linear_bwd_x(o, a->dy, dproduct, w.o, p->out[i].value, false);
     delta = tensor_shape(a->delta, as.heads, as.rows);
-    o->out_gate_bwd(o, a->dy, delta, gate.dw, gate.dy12, a->dy, l->out, gate.y, gate.w, (int)heads,
+    o->out_gate_bwd(o, a->dy, delta, gate.dw, gate.dy12, a->dy, l->out, gate.y, gate.w, heads,
                     xsa.v.data ? &xsa : NULL);
     gate_input_bwd(m, a, l, p->attn_gate_bank, spec->out_gate, false);
     o->attention_bwd(o, l->dq, l->dk, l->dv, a->dy, l->q, l->k, l->v, l->lse, delta, &as);
@@ -87,10 +85,9 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
                gate.y, gate.w, value_rows(m, i, false), b);
     if (spec->value >= 0)
         gate_input_bwd(m, a, l, p->ve_gate_bank, spec->value_gate, true);
-    o->linear_bwd_w(o, tensor_rows(g, 0, 3 * d), p->qkv[i].grad, l->dqkv, l->y, wqkv,
-                    p->qkv[i].value, add);
+    o->linear_bwd_w(o, g.qkv, p->qkv[i].grad, l->dqkv, l->y, w.qkv, p->qkv[i].value, add);
     attention_done(m, i);
-    o->linear_bwd_x(o, a->dy, l->dqkv, wqkv, p->qkv[i].value, false);
+    o->linear_bwd_x(o, a->dy, l->dqkv, w.qkv, p->qkv[i].value, false);
 }
 
 /* The gradient of a table is computed at the first of its readers (two at most); that of the
@@ -162,22 +159,28 @@ void model_backward(struct model *m, struct acts *a, const struct batch *b)
 {
     struct ops *o = m->ops;
     const struct model_params *p = &m->p;
-    struct param *const attention[] = { p->attn, p->qk_bank, p->vo_bank };
+    int64_t d = m->recipe->width;
+    const struct {
+        struct param *p;
+        int64_t rows; /* of what a layer reads of it; an MLP's matrices may be of two layers */
+    } banks[] = { { p->attn, 4 * d },
+                  { p->qk_bank, 2 * d },
+                  { p->vo_bank, 2 * d },
+                  { p->mlp, m->recipe->mlp_width } };
+    const int n = sizeof banks / sizeof *banks;
 
     stream_end_bwd(m, a);
     value_backward(m, a, m->recipe->n_layers, b);
     if (p->gate_table)
         o->zero(o, a->dnarrow);
-    for (int k = 0; k < 3; k++)
-        if (attention[k])
-            clear_padding(m, attention[k], (k ? 2LL : 4LL) * m->recipe->width);
-    clear_padding(m, p->mlp, m->recipe->mlp_width);
+    for (int k = 0; k < n; k++)
+        if (banks[k].p)
+            clear_padding(m, banks[k].p, banks[k].rows);
     for (int i = m->recipe->n_layers - 1; i >= 0; i--)
         layer_backward(m, a, i, b);
-    p->mlp->fresh = false;
-    for (int k = 0; k < 3; k++)
-        if (attention[k])
-            attention[k]->fresh = false;
+    for (int k = 0; k < n; k++)
+        if (banks[k].p)
+            banks[k].p->fresh = false;
     stream_begin_bwd(m, a);
     o->embed_bwd(o, a->dy, p->smear_gate->g, p->smear->grad, a->dx0, p->embed->w, p->smear_gate->w,
                  p->smear->value, b);

@@ -8,9 +8,9 @@ static void attention_forward(struct model *m, struct acts *a, int i, const stru
     struct layer_acts *l = &a->layer[i];
     const struct model_params *p = &m->p;
     const struct layer_spec *spec = &m->recipe->layers[i];
-    int64_t d = m->recipe->width, heads = m->recipe->heads;
+    int heads = m->recipe->heads;
     bool mixes = attention_mixes(m->recipe, i);
-    struct tensor bank;
+    struct attention_part w = attention_weight(m, i, false);
     struct gate_input gate = { NO_TENSOR, NO_TENSOR, NO_TENSOR, NO_TENSOR };
     struct qkv_shape qs;
     struct attn_shape as;
@@ -20,12 +20,13 @@ static void attention_forward(struct model *m, struct acts *a, int i, const stru
     model_need(m, attention_bank(m, i));
     if (p->vo_bank)
         model_need(m, p->vo_bank);
-    bank = attention_weight(m, i, false);
+    if (m->stale && attention_apart(m, i))
+        attention_copy(m, i, false);
     if (spec->value >= 0) {
         model_need(m, &m->banks->p[spec->value]);
         gate = gate_input(m, a, l, p->ve_gate_bank, spec->value_gate);
     }
-    o->linear(o, l->qkv, l->y, tensor_rows(bank, 0, 3 * d), p->qkv[i].value, NO_TENSOR);
+    o->linear(o, l->qkv, l->y, w.qkv, p->qkv[i].value, NO_TENSOR);
     o->qkv(o, l->q, l->k, l->v, l->qkv, &qs, m->rope, gate.y, gate.w, value_rows(m, i, false), b);
     stream_values(m, a, i);
     gate = gate_input(m, a, l, p->attn_gate_bank, spec->out_gate);
@@ -33,21 +34,20 @@ static void attention_forward(struct model *m, struct acts *a, int i, const stru
         o->attention_cached(o, l->gated, l->q, gate.y, gate.w, &m->cache[i], &as);
     } else {
         o->attention(o, l->out, l->lse, l->q, l->k, l->v, &as);
-        o->out_gate(o, l->gated, l->out, gate.y, gate.w, (int)heads, xsa.v.data ? &xsa : NULL);
+        o->out_gate(o, l->gated, l->out, gate.y, gate.w, heads, xsa.v.data ? &xsa : NULL);
     }
-    o->linear(o, mixes ? l->o : l->attended, l->gated, tensor_rows(bank, 3 * d, d), p->out[i].value,
+    o->linear(o, mixes ? l->o : l->attended, l->gated, w.o, p->out[i].value,
               mixes ? NO_TENSOR : l->mixed);
 }
 
-/* The MLP's first product in fp8 (fp8.md 2). The copies of the weights are made at the step's first
- * use of the bank, when its gradient is still to be written. */
+/* The MLP's first product in fp8 (fp8.md 2). The copies of all its weights are made in layer 0. */
 static void up_fp8(struct model *m, struct layer_acts *l, int i, struct tensor w1)
 {
     const struct fp8_matrices *q = &m->p.mlp->fp8_each;
     int at = m->recipe->layers[i].mlp;
     struct fp8_weight w8 = { bank_rows(q->codes, w1.rows, at), q->scale + at };
 
-    if (i == 0 && m->p.mlp->fresh)
+    if (i == 0 && m->stale)
         m->ops->quantize_matrices(m->ops, q, m->p.mlp->w);
     m->ops->linear_relu2_fp8(m->ops, l->post, l->y2, w1, w8);
 }
@@ -97,6 +97,7 @@ void model_forward(struct model *m, struct acts *a, const struct batch *b)
         stream_leave(m, a, i);
     }
     stream_end(m, a, b);
+    m->stale = false;
 }
 
 void model_eval(struct model *m, const struct batch *b, real *loss)

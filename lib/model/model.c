@@ -290,6 +290,19 @@ static void take_unit(struct model *m)
     m->ops->zero(m->ops, m->dunit);
 }
 
+/* Where Q, K, V of all layers lie together. */
+static void take_qkv(struct model *m)
+{
+    const struct param *p = m->p.qk_bank;
+    int64_t d = m->recipe->width, rows = 3 * d * (p->w.rows / (2 * d));
+
+    m->qkv_w = tensor_of(NULL, p->w.dtype, rows, d);
+    m->qkv_w.data = m->ops->alloc(m->ops, tensor_bytes(m->qkv_w), "attention's matrices");
+    m->qkv_g = tensor_of(NULL, p->g.dtype, rows, d);
+    if (p->g.data)
+        m->qkv_g.data = m->ops->alloc(m->ops, tensor_bytes(m->qkv_g), "their gradient");
+}
+
 int model_init_to(struct model *m, struct banks *b, int tokens, int val_tokens, int64_t positions)
 {
     const struct recipe *r = b->recipe;
@@ -305,14 +318,8 @@ int model_init_to(struct model *m, struct banks *b, int tokens, int val_tokens, 
     m->rope.table = tensor_of(NULL, o->act, 2 * positions, r->head_dim / 2);
     m->rope.table.data = o->alloc(o, tensor_bytes(m->rope.table), "rotary table");
     m->mtp = o->alloc(o, MAX_MTP * sizeof(real), "MTP weights");
-    if (m->p.qk_bank) {
-        const struct param *p = m->p.qk_bank;
-        m->attn_w = tensor_of(NULL, p->w.dtype, 4LL * r->width, r->width);
-        m->attn_w.data = o->alloc(o, tensor_bytes(m->attn_w), "attention's matrices");
-        m->attn_g = tensor_of(NULL, p->g.dtype, 4LL * r->width, r->width);
-        if (p->g.data)
-            m->attn_g.data = o->alloc(o, tensor_bytes(m->attn_g), "their gradient");
-    }
+    if (m->p.qk_bank)
+        take_qkv(m);
     real *half = o->alloc(o, sizeof *half, "a constant");
     o->upload(o, half, &(real){ 0.5 }, sizeof *half);
     m->p.half.value = half;
@@ -329,6 +336,7 @@ void model_set(struct model *m, const struct step_schedule *p)
     float freq[256];
     real mtp[MAX_MTP] = { 0 };
     m->schedule = *p;
+    m->stale = true;
     for (int k = 0; k < p->n_mtp; k++)
         mtp[k] = (real)(float)p->mtp[k];
     m->ops->upload(m->ops, m->mtp, mtp, sizeof mtp);
@@ -404,41 +412,32 @@ bool layer_table(const struct recipe *r, int i, int *param, int *slot)
     return *param >= 0;
 }
 
-/* The halves of a layer's matrices in two banks, and where they are put together. */
-static void attention_halves(struct model *m, int i, bool grad, struct tensor bank[2],
-                             struct tensor whole[2])
+struct attention_part attention_weight(const struct model *m, int i, bool grad)
 {
-    int64_t half = 2LL * m->recipe->width;
-    const struct param *const p[] = { m->p.qk_bank, m->p.vo_bank };
+    int64_t d = m->recipe->width, at = m->recipe->layers[i].bank;
+    const struct param *p = attention_apart(m, i) ? m->p.vo_bank : attention_bank(m, i);
+    struct tensor bank = grad ? p->g : p->w;
 
-    for (int k = 0; k < 2; k++) {
-        bank[k] = bank_rows(grad ? p[k]->g : p[k]->w, half, m->recipe->layers[i].bank);
-        whole[k] = bank_rows(grad ? m->attn_g : m->attn_w, half, k);
-    }
+    if (attention_apart(m, i))
+        return (struct attention_part){ bank_rows(grad ? m->qkv_g : m->qkv_w, 3 * d, at),
+                                        bank_rows(bank, d, 2 * at + 1) };
+    bank = tensor_rows(bank, attention_row(m, i), 4 * d);
+    return (struct attention_part){ tensor_rows(bank, 0, 3 * d), tensor_rows(bank, 3 * d, d) };
 }
 
-struct tensor attention_weight(struct model *m, int i, bool grad)
+void attention_copy(struct model *m, int i, bool grad)
 {
-    struct tensor bank[2], whole[2];
+    int64_t d = m->recipe->width, at = m->recipe->layers[i].bank;
+    const struct param *qk = m->p.qk_bank, *vo = m->p.vo_bank;
+    struct tensor all = attention_weight(m, i, grad).qkv;
 
-    if (!attention_apart(m, i)) {
-        const struct param *p = attention_bank(m, i);
-        return tensor_rows(grad ? p->g : p->w, attention_row(m, i), 4LL * m->recipe->width);
+    if (grad) {
+        m->ops->copy(m->ops, bank_rows(qk->g, 2 * d, at), tensor_rows(all, 0, 2 * d));
+        m->ops->copy(m->ops, bank_rows(vo->g, d, 2 * at), tensor_rows(all, 2 * d, d));
+    } else {
+        m->ops->copy(m->ops, tensor_rows(all, 0, 2 * d), bank_rows(qk->w, 2 * d, at));
+        m->ops->copy(m->ops, tensor_rows(all, 2 * d, d), bank_rows(vo->w, d, 2 * at));
     }
-    attention_halves(m, i, grad, bank, whole);
-    for (int k = 0; k < 2; k++)
-        if (!grad || !m->p.qk_bank->fresh)
-            m->ops->copy(m->ops, whole[k], bank[k]);
-    return grad ? m->attn_g : m->attn_w;
-}
-
-void take_attention_grad(struct model *m, int i)
-{
-    struct tensor bank[2], whole[2];
-
-    attention_halves(m, i, true, bank, whole);
-    for (int k = 0; k < 2; k++)
-        m->ops->copy(m->ops, bank[k], whole[k]);
 }
 
 struct head_loss model_head(const struct model *m, const struct batch *b)

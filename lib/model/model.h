@@ -98,16 +98,17 @@ struct model {
     size_t arena_bytes;
     struct rope rope;
     real *mtp; /* device: MTP weights of the step */
-    struct tensor attn_w,
-        attn_g; /* (4D,D) of a layer, put together where Q, K and V, O are apart */
+    struct tensor qkv_w, qkv_g; /* (3D,D) of each layer, where Q, K and V, O are two banks */
     struct tensor unit, dunit; /* (H,12): the gates of logits, and a gradient that nothing reads */
     struct step_schedule schedule;
     double attn_scale;
     const struct kv_cache *cache; /* of each layer, while rows are tokens of sequences that grow
                                      (decode.h); else NULL */
     int rope_updates; /* YaRN updates in the table; -1: the table is not filled */
-    /* Called in backward when n rows of a parameter's gradient are final for this micro-batch: in a
-     * bank layer by layer, others whole. Both callbacks may be NULL. */
+    bool stale; /* weights may have moved: the next forward makes its copies of them (model_set) */
+    bool more; /* another micro-batch of the step follows: no gradient is final */
+    /* Called in backward when n rows of a parameter's gradient are final: in a bank layer by layer,
+     * others whole. Both callbacks may be NULL. */
     void (*final)(void *ctx, struct param *p, int64_t first, int64_t n);
     /* Called in forward before the weight of p is read, where the recipe may gather p late: banks,
      * head and tables. */
@@ -119,7 +120,8 @@ int model_init(struct model *m, struct banks *b, int tokens, int val_tokens) MUS
 /* With a rotary table for so many positions. */
 int model_init_to(struct model *m, struct banks *b, int tokens, int val_tokens,
                   int64_t positions) MUST_CHECK;
-/* Uploads what depends on the step; before its first micro-batch, and before a validation. */
+/* Uploads what depends on the step; before its first micro-batch, before a validation, and where
+ * weights have changed otherwise. */
 void model_set(struct model *m, const struct step_schedule *p);
 void model_train(struct model *m, const struct batch *b, real *loss);
 void model_eval(struct model *m, const struct batch *b, real *loss);
@@ -136,8 +138,7 @@ static inline void model_need(struct model *m, struct param *p)
         m->need(m->ctx, p);
 }
 void model_acts(const struct model *m, struct acts *a, int tokens, bool train);
-/* The bank that has layer i's four matrices of attention, the first of their rows, and they, as
- * weight (grad: as gradient). */
+/* The bank that has layer i's four matrices of attention, or Q and K, and the first of their rows. */
 struct param *attention_bank(const struct model *m, int i);
 int64_t attention_row(const struct model *m, int i);
 /* One matrix of a bank of matrices of `rows` rows. */
@@ -155,12 +156,15 @@ void gate_input_bwd(struct model *m, struct acts *a, const struct layer_acts *l,
 void model_forward(struct model *m, struct acts *a, const struct batch *b);
 void model_backward(struct model *m, struct acts *a, const struct batch *b);
 struct head_loss model_head(const struct model *m, const struct batch *b);
-/* Are they in two banks? Then attention_weight puts them together. */
+/* Layer i's matrices of attention, or their gradients. */
+struct attention_part {
+    struct tensor qkv, o; /* (3D,D), (D,D) */
+};
+struct attention_part attention_weight(const struct model *m, int i, bool grad);
+/* Are they in two banks? Then Q, K, V of the weight are copied to where the products take them once a
+ * step, and of its gradient, when it is complete, to the banks. */
 bool attention_apart(const struct model *m, int i);
-/* Q, K, V, O of layer i (4D,D). With grad the gradient, which take_attention_grad takes back to the two
- * banks. */
-struct tensor attention_weight(struct model *m, int i, bool grad);
-void take_attention_grad(struct model *m, int i);
+void attention_copy(struct model *m, int i, bool grad);
 /* Which table of value rows layer i reads, in [layers] or [token_coefs]; n_layers: before the head. */
 bool layer_table(const struct recipe *r, int i, int *param, int *slot);
 struct tensor table_rows(const struct model *m, int param, int slot, bool grad);

@@ -137,9 +137,20 @@ static int check_param(const struct recipe *r, const struct param_spec *p)
                         s->label);
 }
 
+/* Q, K and V of a layer are put together, and their gradients cleared together. */
+static int check_split_attn(const struct recipe *r)
+{
+    int qk = recipe_param(r, "qk_bank"), vo = recipe_param(r, "vo_bank");
+    const struct param_spec *p = &r->params[qk < 0 ? 0 : qk], *q = &r->params[vo < 0 ? 0 : vo];
+    if (qk < 0 || vo < 0 || (p->dtype == q->dtype && p->rule == q->rule && p->every == q->every))
+        return 0;
+    return recipe_error(r, recipe_find(r, "parameters", "vo_bank"),
+                        "expected the type, rule and steps of 'qk_bank'");
+}
+
 static int check_params(const struct recipe *r, bool *read)
 {
-    int rc = 0;
+    int rc = check_split_attn(r);
     for (int i = 0; i < N_PARAM_ROLES && !rc; i++)
         rc = check_param_role(r, &param_roles[i], read);
     for (int i = 0; i < r->n_params && !rc; i++)

@@ -239,8 +239,11 @@ static void launch_model(struct stage_bench *s)
     struct rank *k = s->k;
     banks_begin(&k->banks, 0);
     k->model.final = NULL;
-    for (int m = 0; m < k->micros; m++)
+    k->model.stale = true;
+    for (int m = 0; m < k->micros; m++) {
+        k->model.more = m + 1 < k->micros;
         model_train(&k->model, &s->b[m], k->loss);
+    }
 }
 
 static void run_model(struct stage_bench *s, int i)

@@ -146,9 +146,10 @@ static void launch_gradients(struct rank *k, const struct step_schedule *p, cons
     optim_begin(&k->optim, p);
     k->at = p;
     k->model.ctx = k;
+    k->model.final = on_final;
     for (int m = 0; m < k->micros; m++) {
         k->model.need = m == 0 ? on_need : NULL;
-        k->model.final = m + 1 == k->micros ? on_final : NULL;
+        k->model.more = m + 1 < k->micros;
         model_train(&k->model, &b[m], k->loss);
     }
     k->model.need = NULL;
