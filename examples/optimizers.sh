@@ -7,9 +7,9 @@ bin=${GPT_BIN:-build/bin}
 dir=${OUT:-build/example}
 shards=${SHARDS:-$dir/shards}
 [ -d "$shards" ] || { echo "no $shards: run examples/train-on-text.sh first" >&2; exit 1; }
-steps=${STEPS:-120}
+steps=${STEPS:-600}
 runs=$dir/optimizers-$steps
-sides=${SIDES:-normuon muon adam-last aol-4 gram}  # and f32, which a CPU alone computes
+sides=${SIDES:-normuon muon adam-last aol-4 gram}  # and f32, gram-f32, which a CPU alone computes
 
 # Rows of both banks with another rule and its betas.
 banks() {
@@ -29,21 +29,28 @@ side() {
     aol-4) printf '%s\n' optimizer.aol=yes optimizer.coeffs=share/coeffs/aol-4.coeffs ;;
     gram) echo optimizer.polar_form=gram ;;
     f32) echo optimizer.polar=f32 ;;
+    gram-f32) printf '%s\n' optimizer.polar=f32 optimizer.polar_form=gram ;;
     *) echo "no side '$1'" >&2 && exit 1 ;;
     esac
+}
+
+# Documents of up to 2,048 bytes, where tiny cuts them at 256 tokens: a text of some MB is not read twice.
+stages() {
+    printf 'stages.%s\n' "0=2048 3 2048 1 1,0.5,0.25>0" "1=2048 7 2048 1.52 1,0.5>0" \
+        "2=2048 11 2048 1.73 1" "3=2048 13 2048 - 1"
 }
 
 train() { # SIDE SEED OPTION...
     log=$runs/$1/seed-$2.log
     [ ! -e "$log" ] || return 0                     # of a run of this script that was stopped
     echo "$log" >&2
-    keys=$(side "$1") seed=$2
+    keys=$(stages && side "$1") seed=$2
     shift 2
     IFS='
 '
     for key in $keys; do set -- -s "$key" "$@"; done
-    "$bin/gpt-train" -q -r share/recipes/tiny.recipe -d "$shards" -s model.vocab=272 -s data.val_every="$steps" \
-        -s schedule.steps="$steps" -s seed="$seed" "$@" > "$log.part"
+    "$bin/gpt-train" -q -r share/recipes/tiny.recipe -d "$shards" -s model.vocab=272 -s data.chunks=1 \
+        -s data.val_every="$steps" -s schedule.steps="$steps" -s seed="$seed" "$@" > "$log.part"
     mv "$log.part" "$log"
 }
 

@@ -11,9 +11,9 @@
  * product is rounded before a x is added, the sum is a pass of its own.
  *
  * The Gram form (POLAR_GRAM) has gram only where it begins; square adds a I; and a row is products of
- * small matrices, two in a launch where they share W:
+ * small matrices in f16, two in a launch where they share W:
  *     small     Q W and A W, then W (A W)              one triangle each
- *     times_q   x' = Q x, or x Q                       R x C, where it ends
+ *     times_q   x' = Q x, or x Q                       R x C, where it ends, Q in bf16
  *
  * FLOPs a matrix and iteration, k = min, m = max of (R,C), T = k / 128 tiles a side, triangle
  * f = (T + 1) / 2T: 2 k^2 m f + 2 k^3 f + 2 k^2 m. Bytes, each operand once: 2 (3 k m + 4 k^2).
@@ -29,6 +29,7 @@ struct matrices {
     void *data;
     int64_t rows, cols, ld;
     int n;
+    enum dtype type; /* bf16, f16 */
 };
 
 static bool map_of(struct cuda_ops *c, CUtensorMap *map, const struct matrices &m)
@@ -58,10 +59,10 @@ struct product {
     bool overlap; /* the launch before this one was a product */
 };
 
-template <bool TA, bool TB, bool SYM, bool HAS_C, bool SPLIT, int BN>
+template <bool TA, bool TB, bool SYM, bool HAS_C, bool SPLIT, int BN, numbers N = IN_BF16>
 static void launch(const product &p)
 {
-    auto kernel = polar_gemm<TA, TB, SYM, HAS_C, SPLIT, BN>;
+    auto kernel = polar_gemm<TA, TB, SYM, HAS_C, SPLIT, BN, N>;
     int tiles = p.shape.n * tiles_of(SYM, p.shape);
     cudaLaunchConfig_t config = {};
     cudaLaunchAttribute attr[2];
@@ -84,12 +85,21 @@ static void launch(const product &p)
         CUDA_TRY(p.c, cudaLaunchKernelEx(&config, kernel, p.a, p.b, p.add, p.out, p.shape));
 }
 
-template <bool T, bool HAS_C> static void launch_symmetric(const product &p, bool split)
+template <bool T, bool HAS_C, numbers N> static void launch_symmetric(const product &p, bool split)
 {
     if (split && p.shape.kblocks % 2 == 0)
-        launch<T, T, true, HAS_C, true, TILE>(p);
+        launch<T, T, true, HAS_C, true, TILE, N>(p);
     else
-        launch<T, T, true, HAS_C, false, TILE>(p);
+        launch<T, T, true, HAS_C, false, TILE, N>(p);
+}
+
+/* Of small matrices of the Gram form; to_bf16: what x is multiplied by. */
+template <bool HAS_C> static void launch_small(const product &p, bool split, bool to_bf16)
+{
+    if (to_bf16)
+        launch_symmetric<false, HAS_C, F16_TO_BF16>(p, split);
+    else
+        launch_symmetric<false, HAS_C, IN_F16>(p, split);
 }
 
 /* B x, or x B when the matrices are tall: then B, which is symmetric, is read along its rows. */
@@ -105,18 +115,18 @@ template <bool TB, bool HAS_C> static void launch_update(const product &p, int c
 
 /* -- one product on any GPU ---------------------------------------------------------------- */
 
-/* out = op(a) op(b); with `add`: factors[0] op(a) op(b) + factors[1] add, laid out as out is. */
+/* out = op(a) op(b), times factors[0] if given; with `add`, + factors[1] add, laid out as out is. */
 static void batched(struct cuda_ops *c, const matrices &out, const matrices &a, bool ta,
                     const matrices &b, bool tb, const matrices *add = NULL,
                     const float *factors = NULL)
 {
-    struct gemm g = { .out = tensor_of(out.data, DT_BF16, out.rows, out.cols),
-                      .a = tensor_of(a.data, DT_BF16, a.rows, a.cols),
-                      .b = tensor_of(b.data, DT_BF16, b.rows, b.cols),
+    struct gemm g = { .out = tensor_of(out.data, out.type, out.rows, out.cols),
+                      .a = tensor_of(a.data, a.type, a.rows, a.cols),
+                      .b = tensor_of(b.data, b.type, b.rows, b.cols),
                       .ta = ta,
                       .tb = tb };
     if (add)
-        g.add = tensor_of(add->data, DT_BF16, out.rows, out.cols);
+        g.add = tensor_of(add->data, add->type, out.rows, out.cols);
     g.factors = factors;
     g.lda = a.ld, g.ldb = b.ld, g.ldo = out.ld;
     g.batch = out.n;
@@ -139,62 +149,94 @@ static __global__ void add_scaled(uint4 *to, const uint4 *from, float a, int64_t
     }
 }
 
+/* y = f16(scale x), y's rows as far apart as x's; or y = bf16(x) of f16. */
+static __global__ void to_f16(__half *y, const bf16 *x, float scale, int64_t n)
+{
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n;
+         i += (int64_t)gridDim.x * blockDim.x)
+        y[i] = __float2half_rn(scale * __bfloat162float(x[i]));
+}
+static __global__ void to_bf16(bf16 *y, const __half *x, int64_t n)
+{
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n;
+         i += (int64_t)gridDim.x * blockDim.x)
+        y[i] = __float2bfloat16_rn(__half2float(x[i]));
+}
+
 /* w_ii = a + b r_ii + c sum_j r_ij^2, of symmetric r, with one rounding; one warp a row of the n k
  * rows. */
-static __global__ void square_diagonal(bf16 *w, const bf16 *r, int rows, int k, int ld, float a,
+static __global__ void square_diagonal(__half *w, const __half *r, int rows, int k, int ld, float a,
                                        float b, float c)
 {
     int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     if (row >= rows)
         return;
-    const bf16 *from = r + (int64_t)row * ld;
+    const __half *from = r + (int64_t)row * ld;
     float sum = 0;
     for (int j = threadIdx.x % 32; j < k; j += 32)
-        sum = fmaf(__bfloat162float(from[j]), __bfloat162float(from[j]), sum);
+        sum = fmaf(__half2float(from[j]), __half2float(from[j]), sum);
     sum = warp_sum(sum);
     if (threadIdx.x % 32 == 0)
         w[(int64_t)row * ld + row % k] =
-            __float2bfloat16_rn(fmaf(b, __bfloat162float(from[row % k]), c * sum) + a);
+            __float2half_rn(fmaf(b, __half2float(from[row % k]), c * sum) + a);
 }
 
 /* -- almost orthogonal layers -------------------------------------------------------------- */
 
-/* s_i = max(sum_j |A_ij|, 1e-7)^(-1/2), 0 of a sum that is not finite; one warp a row of the n k
- * rows. */
-static __global__ void aol_sums(float *s, const bf16 *a, int rows, int k, int ld)
+__device__ __forceinline__ float as_f32(bf16 x) { return __bfloat162float(x); }
+__device__ __forceinline__ float as_f32(__half x) { return __half2float(x); }
+__device__ __forceinline__ void round_to(bf16 *x, float y) { *x = __float2bfloat16_rn(y); }
+__device__ __forceinline__ void round_to(__half *x, float y) { *x = __float2half_rn(y); }
+
+/* s_i = max(sum_j |A_ij|, 1e-7)^(-1/2), 0 of a sum that is not finite, of the A that a holds times
+ * `scale`; one warp a row of the n k rows. */
+template <typename T>
+static __global__ void aol_sums(float *s, const T *a, int rows, int k, int ld, float scale)
 {
     int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     if (row >= rows)
         return;
     float sum = 0;
     for (int j = threadIdx.x % 32; j < k; j += 32)
-        sum += fabsf(__bfloat162float(a[(int64_t)row * ld + j]));
-    sum = warp_sum(sum);
+        sum += fabsf(as_f32(a[(int64_t)row * ld + j]));
+    sum = warp_sum(sum) / scale;
     if (threadIdx.x % 32 == 0)
         s[row] = isfinite(sum) ? 1 / sqrtf(fmaxf(sum, 1e-7f)) : 0;
 }
 
 /* m_ij *= by_row_i by_col_j, either may be NULL: one block a row. */
-static __global__ void aol_scale(bf16 *m, int rows, int cols, int ld, const float *by_row,
+template <typename T>
+static __global__ void aol_scale(T *m, int rows, int cols, int ld, const float *by_row,
                                  const float *by_col, int k)
 {
     int row = blockIdx.x, z = row / rows;
-    bf16 *p = m + (int64_t)row * ld;
+    T *p = m + (int64_t)row * ld;
     float r = by_row ? by_row[row] : 1;
     for (int j = threadIdx.x; j < cols; j += blockDim.x) {
         float f = by_col ? r * by_col[z * k + j] : r;
-        p[j] = __float2bfloat16_rn(f == 0 ? 0 : __bfloat162float(p[j]) * f);
+        round_to(&p[j], f == 0 ? 0 : as_f32(p[j]) * f);
     }
+}
+
+template <typename T>
+static void aol_small(struct cuda_ops *c, const matrices &a, float *s, float scale)
+{
+    int k = (int)a.rows, rows = k * a.n;
+    aol_sums<<<div_up(rows, 8), 256, 0, c->stream>>>(s, (const T *)a.data, rows, k, (int)a.ld,
+                                                     scale);
+    aol_scale<<<rows, 256, 0, c->stream>>>((T *)a.data, k, k, (int)a.ld, s, s, k);
 }
 
 static void aol(struct cuda_ops *c, const matrices &x, const matrices &a, float *s)
 {
-    int k = (int)a.rows, rows = k * a.n;
     bool tall = x.rows > x.cols;
-    aol_sums<<<div_up(rows, 8), 256, 0, c->stream>>>(s, (const bf16 *)a.data, rows, k, (int)a.ld);
-    aol_scale<<<rows, 256, 0, c->stream>>>((bf16 *)a.data, k, k, (int)a.ld, s, s, k);
+    if (a.type == DT_F16)
+        aol_small<__half>(c, a, s, POLAR_GRAM_SCALE);
+    else
+        aol_small<bf16>(c, a, s, 1);
     aol_scale<<<(unsigned)(x.rows * x.n), 256, 0, c->stream>>>(
-        (bf16 *)x.data, (int)x.rows, (int)x.cols, (int)x.ld, tall ? NULL : s, tall ? s : NULL, k);
+        (bf16 *)x.data, (int)x.rows, (int)x.cols, (int)x.ld, tall ? NULL : s, tall ? s : NULL,
+        (int)a.rows);
     CUDA_LAUNCHED(c);
 }
 
@@ -231,35 +273,25 @@ static void gram_of(const work &w, int from, bool overlap)
     }
     product p = { w.c, map, map, map, w.gram_map, shape_of(w.gram, k, TILE), overlap };
     if (w.tall())
-        launch_symmetric<true, false>(p, w.plan->split_gram);
+        launch_symmetric<true, false, IN_BF16>(p, w.plan->split_gram);
     else
-        launch_symmetric<false, false>(p, w.plan->split_gram);
+        launch_symmetric<false, false, IN_BF16>(p, w.plan->split_gram);
 }
 
-/* to = diagonal I + b A + c A A. */
-static void square_of(const work &w, const matrices &to, const double coef[3], float diagonal,
-                      bool overlap)
+/* to = B = b A + c A A. */
+static void square_of(const work &w, const matrices &to, const double coef[3], bool overlap)
 {
     const float factors[2] = { (float)coef[2], (float)coef[1] };
     const CUtensorMap &map = w.gram_map;
 
     if (w.c->portable) {
         batched(w.c, to, w.gram, false, w.gram, false, &w.gram, factors);
-        if (diagonal != 0) {
-            int k = (int)to.rows, rows = k * to.n;
-            square_diagonal<<<div_up(rows, 8), 256, 0, w.c->stream>>>(
-                (bf16 *)to.data, (const bf16 *)w.gram.data, rows, k, (int)to.ld, diagonal,
-                factors[1], factors[0]);
-            CUDA_LAUNCHED(w.c);
-        }
         return;
     }
-    product p = { w.c, map, map, map, map, shape_of(to, to.rows, TILE), overlap };
+    product p = { w.c, map, map, map, w.sym_map, shape_of(to, to.rows, TILE), overlap };
     p.shape.alpha = factors[1];
     p.shape.beta = factors[0];
-    p.shape.diagonal = diagonal;
-    if (map_of(w.c, &p.out, to))
-        launch_symmetric<false, true>(p, w.plan->split_square);
+    launch_symmetric<false, true, IN_BF16>(p, w.plan->split_square);
 }
 
 static void update_portably(const work &w, int from, int to, float a)
@@ -362,8 +394,61 @@ struct gram_form {
     }
 };
 
-/* out = a b, symmetric; b may have half as many matrices as a. */
-static void small_product(const work &w, const matrices &out, const matrices &a, const matrices &b)
+/* A = x x^T times POLAR_GRAM_SCALE. cuBLASLt multiplies no bf16 into f16: there `spare` gets x in f16,
+ * times the scale as well, so that all but numbers below 2^-24 are exact. */
+static void gram_in_f16(const work &w, int from, int spare, bool overlap)
+{
+    const matrices &x = w.x[from];
+    const int64_t k = w.tall() ? x.rows : x.cols;
+
+    if (w.c->portable) {
+        const float factors[2] = { 1.0f / POLAR_GRAM_SCALE, 0 };
+        matrices x16 = w.x[spare];
+        x16.type = DT_F16;
+        to_f16<<<8 * w.c->sms, 256, 0, w.c->stream>>>((__half *)x16.data, (const bf16 *)x.data,
+                                                      POLAR_GRAM_SCALE, x.rows * x.ld * x.n);
+        CUDA_LAUNCHED(w.c);
+        batched(w.c, w.gram, x16, w.tall(), x16, !w.tall(), NULL, factors);
+        return;
+    }
+    product p = { w.c,           w.x_map[from], w.x_map[from],
+                  w.x_map[from], w.gram_map,    shape_of(w.gram, k, TILE),
+                  overlap };
+    p.shape.beta = POLAR_GRAM_SCALE;
+    if (w.tall())
+        launch_symmetric<true, false, BF16_TO_F16>(p, w.plan->split_gram);
+    else
+        launch_symmetric<false, false, BF16_TO_F16>(p, w.plan->split_gram);
+}
+
+/* to = W = a I + b A + c A A; to_bf16: it is Q, and x is multiplied by it next. */
+static void w_of(const work &w, const matrices &to, const double coef[3], bool to_bf16,
+                 bool overlap)
+{
+    const float scale = POLAR_GRAM_SCALE, a = (float)coef[0];
+    const float factors[2] = { (float)coef[2] / (scale * scale), (float)coef[1] / scale };
+    const CUtensorMap &map = w.gram_map;
+
+    if (w.c->portable) {
+        int k = (int)to.rows, rows = k * to.n;
+        batched(w.c, to, w.gram, false, w.gram, false, &w.gram, factors);
+        square_diagonal<<<div_up(rows, 8), 256, 0, w.c->stream>>>(
+            (__half *)to.data, (const __half *)w.gram.data, rows, k, (int)to.ld, a, factors[1],
+            factors[0]);
+        CUDA_LAUNCHED(w.c);
+        return;
+    }
+    product p = { w.c, map, map, map, map, shape_of(to, to.rows, TILE), overlap };
+    p.shape.alpha = factors[1];
+    p.shape.beta = factors[0];
+    p.shape.diagonal = a;
+    if (map_of(w.c, &p.out, to))
+        launch_small<true>(p, w.plan->split_square, to_bf16);
+}
+
+/* out = a b, symmetric; b may have half as many matrices as a. to_bf16: as of w_of. */
+static void small_product(const work &w, const matrices &out, const matrices &a, const matrices &b,
+                          bool to_bf16 = false)
 {
     product p = { w.c, {}, {}, {}, {}, shape_of(out, out.rows, TILE), w.plan->overlap };
 
@@ -380,17 +465,21 @@ static void small_product(const work &w, const matrices &out, const matrices &a,
     p.shape.n_b = b.n;
     if (map_of(w.c, &p.a, a) && map_of(w.c, &p.b, b) && map_of(w.c, &p.out, out)) {
         p.add = p.a;
-        launch_symmetric<false, false>(p, w.plan->split_square && out.n == b.n);
+        launch_small<false>(p, w.plan->split_square && out.n == b.n, to_bf16);
     }
 }
 
-/* x[to] = Q x[from], or x Q. */
-static void times_q(const work &w, const matrices &q, int from, int to)
+/* x[to] = Q x[from], or x Q, Q in bf16: cuBLASLt left f16. */
+static void times_q(const work &w, matrices q, int from, int to)
 {
     CUtensorMap map;
 
     if (w.c->portable) {
         const matrices &x = w.x[from];
+        to_bf16<<<8 * w.c->sms, 256, 0, w.c->stream>>>((bf16 *)q.data, (const __half *)q.data,
+                                                       q.rows * q.ld * q.n);
+        CUDA_LAUNCHED(w.c);
+        q.type = DT_BF16;
         batched(w.c, w.x[to], w.tall() ? x : q, false, w.tall() ? q : x, false);
         return;
     }
@@ -409,7 +498,7 @@ static void gram_row(gram_form *g, const double coef[3], bool first, bool last, 
     const work &w = *g->w;
     matrices a = w.gram, spare = w.sym, place_w = first ? g->at(1) : spare;
 
-    square_of(w, place_w, coef, (float)coef[0], overlap);
+    w_of(w, place_w, coef, first && last, overlap);
     if (first) { /* Q = W */
         g->q = 1;
         if (!last) {
@@ -420,7 +509,7 @@ static void gram_row(gram_form *g, const double coef[3], bool first, bool last, 
     }
     int to = g->q == 1 ? 3 : 1, product = g->q == 1 ? 4 : 0;
     if (last) {
-        small_product(w, g->at(to), g->at(g->q), place_w);
+        small_product(w, g->at(to), g->at(g->q), place_w, true);
     } else {
         small_product(w, g->at(to < product ? to : product, 2), g->at(g->q == 1 ? 1 : 2, 2),
                       place_w);
@@ -438,8 +527,8 @@ static int run_gram(work *w, gram_form *g, const double (*coef)[3], int iters, u
     for (int t = 0; t < iters && !w->c->failed; t++) {
         bool first = polar_begins(how, t), last = t + 1 == iters || polar_begins(how, t + 1);
         bool scaled = how & POLAR_AOL && t == 0;
-        if (first)
-            gram_of(*w, from, w->plan->overlap && t > 0);
+        if (first) /* the third x is free: of the part before it was read */
+            gram_in_f16(*w, from, from == 1 ? 2 : 1, w->plan->overlap && t > 0);
         if (scaled)
             aol(w->c, w->x[0], w->gram, s);
         gram_row(g, coef[t], first, last, w->plan->overlap && !scaled);
@@ -465,7 +554,7 @@ static int run_direct(work *w, const double (*coef)[3], int iters, unsigned how,
         gram_of(*w, from, overlap);
         if (scaled)
             aol(w->c, w->x[0], w->gram, s);
-        square_of(*w, w->sym, coef[t], 0, w->plan->overlap && !scaled);
+        square_of(*w, w->sym, coef[t], w->plan->overlap && !scaled);
         update_of(*w, from, to, coef[t]);
         from = to;
     }
@@ -492,8 +581,8 @@ void gpu_polar_planned(struct ops *o, struct tensor x, int n, const double (*coe
                                              cuda_round((size_t)(n * k) * 4));
     if (!at)
         return;
-    matrices first = { pad ? cuda_cut(&at, x_bytes) : x.data, rows, x.cols, ld, n };
-    matrices square = { NULL, k, k, ldk, n };
+    matrices first = { pad ? cuda_cut(&at, x_bytes) : x.data, rows, x.cols, ld, n, DT_BF16 };
+    matrices square = { NULL, k, k, ldk, n, how & POLAR_GRAM ? DT_F16 : DT_BF16 };
     work w = { c, plan, { first, first, first }, square, square, {}, {}, {} };
     w.x[1].data = cuda_cut(&at, x_bytes);
     w.x[2].data = cuda_cut(&at, x_bytes);

@@ -13,6 +13,7 @@
 #define KERNELS_VEC_H
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <stdint.h>
 
 typedef __nv_bfloat16 bf16;
@@ -24,6 +25,15 @@ __device__ __forceinline__ uint32_t bf16_pack(float lo, float hi)
     uint32_t u;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(u) : "f"(hi), "f"(lo));
     return u;
+}
+__device__ __forceinline__ uint32_t f16_pack(float lo, float hi)
+{
+    __half2_raw h = __floats2half2_rn(lo, hi);
+    return h.x | (uint32_t)h.y << 16;
+}
+__device__ __forceinline__ float2 f16_pair(uint32_t u)
+{
+    return __half22float2(__half2(__half2_raw{ (uint16_t)u, (uint16_t)(u >> 16) }));
 }
 __device__ __forceinline__ void unpack8(float (&x)[8], uint4 u)
 {

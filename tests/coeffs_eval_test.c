@@ -177,8 +177,8 @@ static void test_aol(void)
  * same places; a tie that falls differently is 2^-8 in one element, so the norms agree to 2%. */
 static void test_bf16(int rows, int cols, bool aol, bool gram)
 {
-    struct trial_form form = { DT_BF16, DT_BF16, gram, gram ? 1 << 2 | 1 << 3 : 0 };
-    unsigned how = (aol ? POLAR_AOL : 0) | (gram ? POLAR_GRAM + POLAR_RESTART * form.restart : 0);
+    unsigned form = gram ? POLAR_GRAM | POLAR_RESTART << 2 | POLAR_RESTART << 3 : 0;
+    unsigned how = (aol ? POLAR_AOL : 0) | form;
     struct coeffs c = set(aol ? "turbo-muon" : "record-61");
     struct trial t = one_trial(MATRIX_GAUSSIAN, rows, cols, TRIAL_VECTORS | (aol ? TRIAL_AOL : 0));
     struct ops *o;
@@ -194,7 +194,7 @@ static void test_bf16(int rows, int cols, bool aol, bool gram)
             x[tall ? (size_t)k * n + r : (size_t)r * m + k] =
                 bf16_from_f32(t.input[(size_t)r * m + k]);
     o->polar(o, tensor_of(x, DT_BF16, rows, cols), 1, (const double(*)[3])coef, c.n, how);
-    CHECK_OK(trial_rounded(&t, &c, &form, NULL, e));
+    CHECK_OK(trial_rounded(&t, &c, form, NULL, e));
     for (int i = 0; i < t.n; i++) {
         double off = 0;
         for (int r = 0; r < n; r++) {
@@ -239,11 +239,10 @@ static void test_spread(void)
     CHECK(isnan(eval_trials(&c, &first, 1).rms));
     CHECK_NEAR(exact.max, worst, 1e-14);
     /* bf16 adds some 0.2% of the mean singular value, so errors move by a few hundredths. */
-    struct trial_form form = TRIAL_BF16;
-    CHECK_OK(eval_rounded(&c, &l, &form, 0, &rounded, NULL));
+    CHECK_OK(eval_rounded(&c, &l, 0, 0, &rounded, NULL));
     CHECK_NEAR(rounded.rms, exact.rms, 0.03);
     CHECK(rounded.rms != exact.rms);
-    CHECK_ERR(eval_rounded(&seven, &l, &form, 0, &rounded, NULL), GPT_INPUT, "four numbers");
+    CHECK_ERR(eval_rounded(&seven, &l, 0, 0, &rounded, NULL), GPT_INPUT, "four numbers");
     trial_release(&t[0]);
     trial_release(&t[1]);
 }

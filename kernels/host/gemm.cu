@@ -87,6 +87,7 @@ static cudaDataType_t lt_type(enum dtype t)
 {
     switch (t) {
     case DT_BF16: return CUDA_R_16BF;
+    case DT_F16: return CUDA_R_16F;
     case DT_E4M3: return CUDA_R_8F_E4M3;
     case DT_E5M2: return CUDA_R_8F_E5M2;
     default: assert(t == DT_F32); return CUDA_R_32F;
@@ -191,10 +192,15 @@ static const struct tile tiles[] = {
     { CUBLASLT_MATMUL_TILE_192x192, 192, 192, 0.80f, true },
 };
 
+static bool of_fp8(const struct key *k)
+{
+    return k->type_a == CUDA_R_8F_E4M3 || k->type_a == CUDA_R_8F_E5M2;
+}
+
 /* Rate of the tile times the share of the last wave of tiles that is useful; 0: not known. */
 static double score(const struct key *k, int id, int sms)
 {
-    bool fp8_fast = k->fast && k->type_a != CUDA_R_16BF;
+    bool fp8_fast = k->fast && of_fp8(k);
 
     for (size_t i = 0; i < sizeof tiles / sizeof tiles[0]; i++) {
         const struct tile *t = &tiles[i];
@@ -215,11 +221,10 @@ static double score(const struct key *k, int id, int sms)
  * first proposal was the best, or within 2% of it. */
 static int prefer(const struct key *k, const cublasLtMatmulHeuristicResult_t *found, int n, int sms)
 {
-    bool fp8 = k->type_a != CUDA_R_16BF;
     double best_score = 0;
     int best = 0;
 
-    if (k->ta || (fp8 && !k->fast) || k->batch > 1)
+    if (k->ta || (of_fp8(k) && !k->fast) || k->batch > 1)
         return 0;
     for (int i = 0; i < n; i++) {
         int32_t tile = 0, split = 1;

@@ -1,6 +1,8 @@
-/* polar_gemm.h - batched bf16 products for polar.cu: wgmma on tiles that the copy engine loads.
+/* polar_gemm.h - batched products for polar.cu: wgmma on tiles that the copy engine loads.
  *
- *     D = alpha C + beta A B + diagonal I      for each of n matrices; bf16 in and out, f32 sums
+ *     D = alpha C + beta A B + diagonal I      for each of n matrices; f32 sums
+ *
+ * Numbers are bf16, or f16 in the small matrices of the Gram form, as `numbers` says.
  *
  * A block takes tiles of 128 x BN, one after the other. Two warpgroups hold 64 rows of a tile each
  * in registers (BN / 2 numbers a thread); a ninth warp feeds them through a ring of stages in
@@ -43,6 +45,8 @@
 using namespace sm90;
 
 enum { TILE = 128, BOX = 64, BOX_BYTES = BOX * BOX * 2 };
+/* Of A, B and C, and of D. F16_TO_BF16: D rounds to f16, then to bf16, where it is used next. */
+enum numbers { IN_BF16, BF16_TO_F16, IN_F16, F16_TO_BF16 };
 enum { CONSUMERS = 256, CONSUMER_WARPS = CONSUMERS / 32, GEMM_THREADS = CONSUMERS + 32 };
 
 struct gemm_shape {
@@ -197,8 +201,20 @@ __device__ __forceinline__ void exchange_halves(float (&acc)[64], uint32_t mine,
     }
 }
 
-/* Two numbers of the tile: alpha C + beta acc + (plus_lo, plus_hi), packed, in place of C at `at`. */
-template <bool HAS_C>
+template <numbers N> __device__ __forceinline__ uint32_t packed_as(float lo, float hi)
+{
+    if (N == IN_BF16)
+        return bf16_pack(lo, hi);
+    uint32_t u = f16_pack(lo, hi);
+    if (N != F16_TO_BF16)
+        return u;
+    float2 f = f16_pair(u);
+    return bf16_pack(f.x, f.y);
+}
+
+/* Two numbers of the tile: alpha C + beta acc + (plus_lo, plus_hi), packed, in place of C at `at`.
+ * Without a C beta counts from bf16 to f16 alone. */
+template <bool HAS_C, numbers N>
 __device__ __forceinline__ uint32_t finish_two(float lo, float hi, uint32_t at, const gemm_shape &s,
                                                float plus_lo, float plus_hi)
 {
@@ -209,17 +225,20 @@ __device__ __forceinline__ uint32_t finish_two(float lo, float hi, uint32_t at, 
             uint32_t r = bf16_pack(lo, hi);
             lo = bf16_lo(r), hi = bf16_hi(r);
         }
-        lo = fmaf(s.alpha, bf16_lo(c), s.beta * lo) + plus_lo;
-        hi = fmaf(s.alpha, bf16_hi(c), s.beta * hi) + plus_hi;
+        float2 f = N == IN_BF16 ? make_float2(bf16_lo(c), bf16_hi(c)) : f16_pair(c);
+        lo = fmaf(s.alpha, f.x, s.beta * lo) + plus_lo;
+        hi = fmaf(s.alpha, f.y, s.beta * hi) + plus_hi;
+    } else if (N == BF16_TO_F16) {
+        lo *= s.beta, hi *= s.beta;
     }
-    packed = bf16_pack(lo, hi);
+    packed = packed_as<N>(lo, hi);
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(packed) : "memory");
     return packed;
 }
 
 /* 64 columns of this warpgroup's 64 rows: acc is 8 groups of 8 columns. tile and mirror are boxes;
  * mirror (0: none) gets the transpose. on_diagonal: s.diagonal is added along the box's. */
-template <bool HAS_C, bool SYM>
+template <bool HAS_C, bool SYM, numbers N>
 __device__ __forceinline__ void finish_box(const float *acc, uint32_t tile, uint32_t mirror,
                                            const gemm_shape &s, bool on_diagonal)
 {
@@ -230,10 +249,11 @@ __device__ __forceinline__ void finish_box(const float *acc, uint32_t tile, uint
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             int row = warp * 16 + lane / 4 + 8 * h, ahead = row - 8 * q - lane % 4 * 2;
-            packed[h][q] = finish_two<HAS_C>(acc[4 * q + 2 * h], acc[4 * q + 2 * h + 1],
-                                             tile + row * 128 + ((q ^ row % 8) << 4) + lane % 4 * 4,
-                                             s, SYM && on_diagonal && ahead == 0 ? s.diagonal : 0,
-                                             SYM && on_diagonal && ahead == 1 ? s.diagonal : 0);
+            packed[h][q] =
+                finish_two<HAS_C, N>(acc[4 * q + 2 * h], acc[4 * q + 2 * h + 1],
+                                     tile + row * 128 + ((q ^ row % 8) << 4) + lane % 4 * 4, s,
+                                     SYM && on_diagonal && ahead == 0 ? s.diagonal : 0,
+                                     SYM && on_diagonal && ahead == 1 ? s.diagonal : 0);
         }
     if (!SYM || !mirror)
         return;
@@ -249,7 +269,7 @@ __device__ __forceinline__ void finish_box(const float *acc, uint32_t tile, uint
 }
 
 /* The k of one tile, stages [first, first + count). */
-template <bool TA, bool TB, int BN>
+template <bool TA, bool TB, int BN, numbers N>
 __device__ __forceinline__ void sum_products(float (&acc)[BN / 2], const ring<BN> &r, int first,
                                              int count, int w)
 {
@@ -259,9 +279,14 @@ __device__ __forceinline__ void sum_products(float (&acc)[BN / 2], const ring<BN
         r.wait_full(first + b);
         wgmma_begin();
 #pragma unroll
-        for (int k = 0; k < 4; k++)
-            wgmma<TA, TB>(acc, operand<TA>(a + k * (TA ? 2048 : 32)),
-                          operand<TB>(bb + k * (TB ? 2048 : 32)), b + k);
+        for (int k = 0; k < 4; k++) {
+            uint64_t left = operand<TA>(a + k * (TA ? 2048 : 32));
+            uint64_t right = operand<TB>(bb + k * (TB ? 2048 : 32));
+            if constexpr (N == IN_F16 || N == F16_TO_BF16)
+                wgmma_f16<TA, TB>(acc, left, right, b + k);
+            else
+                wgmma<TA, TB>(acc, left, right, b + k);
+        }
         wgmma_commit();
         wgmma_wait<1>();
         if (b > 0)
@@ -273,7 +298,7 @@ __device__ __forceinline__ void sum_products(float (&acc)[BN / 2], const ring<BN
 }
 
 /* TA, TB: k runs along the rows of that operand. C is read through mc, D written through md. */
-template <bool TA, bool TB, bool SYM, bool HAS_C, bool SPLIT, int BN>
+template <bool TA, bool TB, bool SYM, bool HAS_C, bool SPLIT, int BN, numbers N>
 __global__ void __launch_bounds__(GEMM_THREADS, 1)
     polar_gemm(const __grid_constant__ CUtensorMap ma, const __grid_constant__ CUtensorMap mb,
                const __grid_constant__ CUtensorMap mc, const __grid_constant__ CUtensorMap md,
@@ -331,7 +356,7 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
             }
         } else {
             float acc[BN / 2];
-            sum_products<TA, TB, BN>(acc, r, stage, count, w);
+            sum_products<TA, TB, BN, N>(acc, r, stage, count, w);
             for (int e = 0; e < EXTRA; e++)
                 r.wait_full(extra + e);
             __syncwarp();
@@ -342,9 +367,9 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
             bool mirrored = SYM && p.j < p.i;
 #pragma unroll
             for (int c = 0; c < COLS / BOX; c++)
-                finish_box<HAS_C, SYM>(acc + 32 * c, r.box(extra, 2 * c + w),
-                                       mirrored ? r.box(extra, RESULT + 2 * c + w) : 0, s,
-                                       col0 + c * BOX == p.i * TILE + w * BOX);
+                finish_box<HAS_C, SYM, N>(acc + 32 * c, r.box(extra, 2 * c + w),
+                                          mirrored ? r.box(extra, RESULT + 2 * c + w) : 0, s,
+                                          col0 + c * BOX == p.i * TILE + w * BOX);
             shared_written();
             named_wait(1 + w, 128);
             if (threadIdx.x % 128 == 0) {

@@ -1,6 +1,6 @@
 /* wgmma.h - the tensor cores' product of a warpgroup, one function for each number of columns N.
  *
- *     d (64,N) = [d +] a (64,16) b (16,N)       bf16 operands, f32 sums
+ *     d (64,N) = [d +] a (64,16) b (16,N)       bf16 operands (wgmma_f16: f16), f32 sums
  *
  * d: N / 2 numbers a thread: d[4 q + 2 h + e] is row 16 warp + 8 h + lane / 4, column
  * 8 q + 2 (lane % 4) + e. b is in shared memory, a too (wgmma) or in registers (wgmma_rows): four
@@ -93,6 +93,18 @@ PRODUCT(160, 80, ALL(SUMS_64(0), SUMS_16(64)), 80, 81, 82, 83, 84)
 PRODUCT(192, 96, ALL(SUMS_64(0), SUMS_32(64)), 96, 97, 98, 99, 100)
 PRODUCT(256, 128, ALL(SUMS_64(0), SUMS_64(64)), 128, 129, 130, 131, 132)
 
+#define PRODUCT_F16(columns, n, sums, at_a, at_b, at_add, at_ta, at_tb) \
+    template <bool TA, bool TB> \
+    __device__ __forceinline__ void wgmma_f16(float(&d)[n], uint64_t a, uint64_t b, int add) \
+    { \
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #at_add ", 0;\n" \
+                     "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32.f16.f16 {" NAMES_##n \
+                     "}, %" #at_a ", %" #at_b ", p, 1, 1, %" #at_ta ", %" #at_tb ";\n}\n" \
+                     : sums \
+                     : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB)); \
+    }
+PRODUCT_F16(128, 64, ALL(SUMS_64(0)), 64, 65, 66, 67, 68)
+
 /* Of e4m3, (64,32) by (32,N); descriptors as for bf16, k along a row: 32 further along it, + 2. */
 #define PRODUCT_E4M3(columns, n, sums, at_a, at_b, at_add) \
     __device__ __forceinline__ void wgmma_e4m3(float(&d)[n], uint64_t a, uint64_t b, int add) \
@@ -134,6 +146,7 @@ PRODUCT_OF_ROWS(128, 64, ALL(SUMS_64(0)), 64, 65, 66, 67, 68, 69, 70)
 #undef SUMS_32
 #undef SUMS_64
 #undef PRODUCT
+#undef PRODUCT_F16
 #undef PRODUCT_E4M3
 #undef PRODUCT_OF_ROWS
 #undef ALL

@@ -229,8 +229,8 @@ struct spread eval_trials(const struct coeffs *c, const struct trials *t, double
     return spread_of(&y);
 }
 
-int eval_rounded(const struct coeffs *c, const struct trials *t, const struct trial_form *form,
-                 double lower, struct spread *all, struct spread *in)
+int eval_rounded(const struct coeffs *c, const struct trials *t, unsigned how, double lower,
+                 struct spread *all, struct spread *in)
 {
     struct tally y[2] = { { 0, 0, 0 }, { 0, 0, 0 } };
     int rc = 0;
@@ -238,7 +238,7 @@ int eval_rounded(const struct coeffs *c, const struct trials *t, const struct tr
         double *e = malloc((size_t)t->v[i].n * sizeof *e);
         if (!e)
             return err_memory();
-        rc = trial_rounded(&t->v[i], c, form, NULL, e);
+        rc = trial_rounded(&t->v[i], c, how, NULL, e);
         for (int k = 0; k < t->v[i].n && !rc; k++) {
             count(&y[0], e[k]);
             if (t->v[i].x[k] >= lower)
@@ -260,7 +260,7 @@ static int bits_of(unsigned x)
     return n;
 }
 
-int eval_restarts(const struct coeffs *c, const struct trials *t, double lower, enum dtype inner,
+int eval_restarts(const struct coeffs *c, const struct trials *t, double lower,
                   struct spread direct, unsigned *restart, struct spread *in)
 {
     *restart = 0;
@@ -270,11 +270,10 @@ int eval_restarts(const struct coeffs *c, const struct trials *t, double lower, 
                        c->name, EVAL_GRAM_ROWS, c->n);
     for (int count = 0; count < c->n && isnan(in->rms); count++)
         for (unsigned r = 0; r < 1u << c->n; r += 2) { /* bit 0: row 0 begins anyway */
-            struct trial_form form = { DT_BF16, inner, true, r };
             struct spread all, got;
             if (bits_of(r) != count)
                 continue;
-            int rc = eval_rounded(c, t, &form, lower, &all, &got);
+            int rc = eval_rounded(c, t, POLAR_GRAM | POLAR_RESTART * r, lower, &all, &got);
             if (rc)
                 return rc;
             if (got.rms <= 1.02 * direct.rms && got.max <= 1.05 * direct.max &&

@@ -40,17 +40,17 @@ struct spread {
     double rms, max;
 };
 struct spread eval_trials(const struct coeffs *c, const struct trials *t, double lower);
-/* The same of |X v_i - u_i| in the arithmetic of `form`, in *all over all and in *in (or NULL) over those of
+/* The same of |X v_i - u_i| in bf16 (how: as of trial_rounded), in *all over all and in *in (or NULL) over those of
  * at least `lower`. */
-int eval_rounded(const struct coeffs *c, const struct trials *t, const struct trial_form *form,
-                 double lower, struct spread *all, struct spread *in) MUST_CHECK;
+int eval_rounded(const struct coeffs *c, const struct trials *t, unsigned how, double lower,
+                 struct spread *all, struct spread *in) MUST_CHECK;
 
-/* The fewest restarts with which the Gram form, its small matrices in `inner`, is no less accurate
+/* The fewest restarts with which the Gram form is no less accurate
  * than `direct`, by 2% in rms and 5% in the largest error over singular values of at least `lower`,
- * and of those the most accurate ones. restart: as in struct trial_form, 0 also where none will do:
+ * and of those the most accurate ones. restart: bit t, before row t; 0 also where none will do:
  * then *in is NaN. GPT_INPUT: more than EVAL_GRAM_ROWS rows. */
 enum { EVAL_GRAM_ROWS = 10 };
-int eval_restarts(const struct coeffs *c, const struct trials *t, double lower, enum dtype inner,
+int eval_restarts(const struct coeffs *c, const struct trials *t, double lower,
                   struct spread direct, unsigned *restart, struct spread *in) MUST_CHECK;
 
 /* Work of one orthogonalisation of a rows x cols matrix. Multiplications and additions count as

@@ -35,7 +35,7 @@ struct objective {
     double bound; /* the swing that a result may have; the search keeps to less, `swing` */
     const struct trials
         *trials; /* not NULL: residuals as rounded, of their n values from `lower` on */
-    struct trial_form form;
+    unsigned how; /* of the rounded iteration */
     double lower;
 };
 
@@ -134,7 +134,7 @@ static bool add_rounded(const struct objective *o, const struct coeffs *c, struc
     for (int i = 0; i < o->trials->n; i++) {
         const struct trial *t = &o->trials->v[i];
         double *y = malloc(2 * (size_t)t->n * sizeof *y), *e = y + t->n;
-        bool bad = !y || trial_rounded(t, c, &o->form, y, e);
+        bool bad = !y || trial_rounded(t, c, o->how, y, e);
         for (int k = 0; k < t->n && !bad; k++) {
             double length = sqrt(fmax(e[k] * e[k] - 1 + 2 * y[k], 1e-12));
             double turned = fmin(length / fmax(fabs(y[k]), 1e-6), 100);
@@ -585,7 +585,7 @@ static void minimize(struct objective *o, struct coeffs *c, int rounds)
     else
         objective_minimize(o, c, rounds);
     for (double p = 4; o->what == FIT_MAX && o->trials && p <= 64; p *= 2) {
-        if (eval_rounded(c, o->trials, &o->form, o->lower, &all, &in) ||
+        if (eval_rounded(c, o->trials, o->how, o->lower, &all, &in) ||
             !(in.max > 0 && isfinite(in.max)))
             break;
         o->power = p;
@@ -748,7 +748,7 @@ static int search(struct fit *f, const double *x, int n, const struct fit_option
 static int rounded_objective(const struct objective *o, const struct coeffs *c, double *out)
 {
     struct spread all, in;
-    int rc = eval_rounded(c, o->trials, &o->form, o->lower, &all, &in);
+    int rc = eval_rounded(c, o->trials, o->how, o->lower, &all, &in);
     if (rc)
         return rc;
     *out = o->what == FIT_MAX ? in.max : in.rms;
@@ -761,7 +761,7 @@ static int rounded_objective(const struct objective *o, const struct coeffs *c, 
 static int refine_rounded(struct fit *f, const struct coeffs *start, const struct trials *t,
                           const double *x, int n, const struct fit_options *opt, double bound)
 {
-    struct objective o = { .trials = t, .form = opt->form, .lower = opt->lower, .n = n };
+    struct objective o = { .trials = t, .how = opt->how, .lower = opt->lower, .n = n };
     struct coeffs tries[2] = { f->table, f->table };
     double got;
     set_guard(&o, opt, x, n, bound);
@@ -875,19 +875,15 @@ int fit_start(struct coeffs *c, const char *from, int rows, bool aol)
 
 /* --- report of a fit --- */
 
-static const char *form_text(const struct trial_form *f)
-{
-    return !f->gram              ? " in bf16"
-           : f->inner == DT_BF16 ? " in bf16, Gram form"
-                                 : " in bf16, Gram form in f16";
-}
-
 void fit_describe(const struct fit *f, const struct coeffs *start, const struct fit_options *o,
                   char *text, size_t size)
 {
     int at = snprintf(text, size, "%s |1 - f|%s: %.6g, of the start (%s) %.6g: ",
                       o->objective == FIT_MAX ? "largest" : "rms",
-                      o->rounded ? form_text(&o->form) : "", f->after, start->name, f->before);
+                      !o->rounded           ? ""
+                      : o->how & POLAR_GRAM ? " in bf16, Gram form"
+                                            : " in bf16",
+                      f->after, start->name, f->before);
     if (f->after < f->before && f->after == 0)
         snprintf(text + at, size - (size_t)at, "exact");
     else if (f->after < f->before)

@@ -17,7 +17,7 @@
  * intervals, so a good local minimum is found, not certainly the global one. Where
  * nothing better than the start is found, the result is the start.
  *
- * With `rounded` set, the objective is that of trial_rounded in `form` (needs TRIAL_VECTORS): the
+ * With `rounded` set, the objective is that of trial_rounded, `how` (needs TRIAL_VECTORS): the
  * exact fit is improved further, with residuals of the rounded iteration and
  * derivatives of the exact one. One thread.
  */
@@ -30,14 +30,14 @@ enum fit_objective { FIT_RMS, FIT_MAX };
 struct fit_options {
     enum fit_objective objective;
     bool rounded;
-    struct trial_form form;
+    unsigned how; /* of trial_rounded */
     double lower; /* singular values below are left out */
     double upper; /* the guard ends here */
     double swing, safety;
 };
 #define FIT_DEFAULT \
     { \
-        FIT_RMS, false, TRIAL_BF16, 0, 1, 0.3, 0.01 \
+        FIT_RMS, false, 0, 0, 1, 0.3, 0.01 \
     }
 
 struct fit {

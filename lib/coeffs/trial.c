@@ -158,160 +158,26 @@ void trials_release(struct trials *l)
     *l = (struct trials){ 0 };
 }
 
-/* --- the iteration as it rounds (orthogonalisation.md 3). Products are f32 sums of rounded factors,
- * as tensor cores make them. --- */
+/* --- the iteration as the optimizer computes it --- */
 
-struct work {
-    float *x, *y; /* rows x cols */
-    float *a, *b, *q, *p; /* rows x rows */
-    int n, m;
-    const struct trial_form *form;
-    float scale; /* the Gram form's R holds scale X X^T */
-};
+/* The op takes a matrix of more rows than 1024 for one of a weight that has them (orthogonalisation.md
+ * 3), so a long one lies down: to (cols,rows) = the transpose. */
+static bool lies_down(const struct trial *t) { return t->cols > 1024; }
 
-static void round_as(enum dtype type, float *x, size_t count)
+static size_t place(const struct trial *t, int r, int k)
 {
-    for (size_t i = 0; i < count; i++)
-        x[i] = type == DT_BF16 ? bf16_round(x[i]) : f16_to_f32(f16_from_f32(x[i]));
+    return lies_down(t) ? (size_t)k * t->rows + r : (size_t)r * t->cols + k;
 }
 
-static void round_x(const struct work *w, float *x)
+/* X v_i, by columns, against u_i. x: as the op left it. */
+static void measure(const struct trial *t, const uint16_t *bits, float *x, float *xv, double *y,
+                    double *error)
 {
-    round_as(w->form->x, x, (size_t)w->n * w->m);
-}
-
-static void round_small(const struct work *w, float *x)
-{
-    round_as(w->form->gram ? w->form->inner : w->form->x, x, (size_t)w->n * w->n);
-}
-
-static void mirror(float *c, int n)
-{
-    for (int i = 0; i < n; i++)
-        for (int j = 0; j < i; j++)
-            c[(size_t)j * n + i] = c[(size_t)i * n + j];
-}
-
-/* c (n,n) = alpha x x^T, x (n,m): one triangle and its mirror. */
-static void gram(float *c, const float *x, int n, int m, float alpha)
-{
-    cblas_ssyrk(CblasRowMajor, CblasLower, CblasNoTrans, n, m, alpha, x, m, 0, c, n);
-    mirror(c, n);
-}
-
-/* to = B x of the Gram or direct form. */
-static void times_x(const struct work *w, float *to, const float *left)
-{
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, w->n, w->m, w->n, 1, left, w->n, w->x,
-                w->m, 0, to, w->m);
-}
-
-static void aol(struct work *w)
-{
-    float *s = w->y; /* free until the first product */
-    for (int i = 0; i < w->n; i++) {
-        float sum = cblas_sasum(w->n, w->a + (size_t)i * w->n, 1) / w->scale;
-        s[i] = 1 / sqrtf(sum > 1e-7f ? sum : 1e-7f);
-    }
-    for (int i = 0; i < w->n; i++)
-        for (int j = 0; j < w->n; j++)
-            w->a[(size_t)i * w->n + j] *= s[i] * s[j];
-    for (int i = 0; i < w->n; i++)
-        cblas_sscal(w->m, s[i], w->x + (size_t)i * w->m, 1);
-    round_small(w, w->a);
-    round_x(w, w->x);
-}
-
-static void first_gram(struct work *w, bool with_aol)
-{
-    gram(w->a, w->x, w->n, w->m, w->scale);
-    round_small(w, w->a);
-    if (with_aol)
-        aol(w);
-}
-
-static void iterate(struct work *w, const double *row, bool first_aol)
-{
-    size_t squares = (size_t)w->n * w->n, count = (size_t)w->n * w->m;
-    float a = (float)row[0], b = (float)row[1], c = (float)row[2];
-    first_gram(w, first_aol);
-    gram(w->b, w->a, w->n, w->n, 1);
-    for (size_t i = 0; i < squares; i++)
-        w->b[i] = b * w->a[i] + c * w->b[i];
-    round_small(w, w->b);
-    times_x(w, w->y, w->b);
-    if (w->m > 1024)
-        round_x(w, w->y);
-    for (size_t i = 0; i < count; i++)
-        w->x[i] = a * w->x[i] + w->y[i];
-    round_x(w, w->x);
-}
-
-/* c = a b of symmetric matrices that commute, rounded. c is another buffer. */
-static void small_product(const struct work *w, float *c, const float *a, const float *b)
-{
-    cblas_ssymm(CblasRowMajor, CblasLeft, CblasLower, w->n, w->n, 1, a, w->n, b, w->n, 0, c, w->n);
-    mirror(c, w->n);
-    round_small(w, c);
-}
-
-static void swap(float **a, float **b)
-{
-    float *t = *a;
-    *a = *b;
-    *b = t;
-}
-
-/* One row of the Gram form: W = a I + b R + c R R; Q <- Q W; R <- W (R W) unless it is the last. */
-static void iterate_gram(struct work *w, const double *row, bool first, bool last)
-{
-    size_t squares = (size_t)w->n * w->n;
-    float b = (float)row[1] / w->scale, c = (float)row[2] / (w->scale * w->scale);
-    gram(w->b, w->a, w->n, w->n, 1);
-    for (size_t i = 0; i < squares; i++)
-        w->b[i] = b * w->a[i] + c * w->b[i] + (i % ((size_t)w->n + 1) ? 0 : (float)row[0]);
-    round_small(w, w->b);
-    if (!last) {
-        small_product(w, w->p, w->a, w->b);
-        small_product(w, w->a, w->b, w->p);
-    }
-    if (first) {
-        swap(&w->q, &w->b);
-    } else {
-        small_product(w, w->p, w->q, w->b);
-        swap(&w->q, &w->p);
-    }
-}
-
-static void all_rows(struct work *w, const struct coeffs *c, bool with_aol)
-{
-    bool is_gram = w->form->gram;
-    for (int t = 0; t < c->n; t++) {
-        bool first = !t || w->form->restart >> t & 1;
-        bool last = t + 1 == c->n || w->form->restart >> (t + 1) & 1;
-        if (!is_gram) {
-            iterate(w, c->row[t], with_aol && !t);
-            continue;
-        }
-        if (first)
-            first_gram(w, with_aol && !t);
-        iterate_gram(w, c->row[t], first, last);
-        if (last) {
-            round_as(w->form->x, w->q, (size_t)w->n * w->n);
-            times_x(w, w->y, w->q);
-            round_x(w, w->y);
-            swap(&w->x, &w->y);
-        }
-    }
-}
-
-/* X v_i, by columns, against u_i. */
-static void measure(const struct trial *t, struct work *w, double *y, double *error)
-{
-    int n = w->n;
-    float *xv = w->b;
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, n, n, w->m, 1, w->x, w->m, t->vt, w->m, 0,
-                xv, n);
+    int n = t->rows;
+    for (size_t i = 0; i < (size_t)n * t->cols; i++)
+        x[i] = bf16_to_f32(bits[i]);
+    cblas_sgemm(CblasRowMajor, lies_down(t) ? CblasTrans : CblasNoTrans, CblasTrans, n, n, t->cols,
+                1, x, lies_down(t) ? n : t->cols, t->vt, t->cols, 0, xv, n);
     for (int i = 0; i < t->n; i++) {
         double along = 0, off = 0;
         for (int r = 0; r < n; r++) {
@@ -325,30 +191,37 @@ static void measure(const struct trial *t, struct work *w, double *y, double *er
     }
 }
 
-int trial_rounded(const struct trial *t, const struct coeffs *c, const struct trial_form *form,
-                  double *y, double *error)
+int trial_rounded(const struct trial *t, const struct coeffs *c, unsigned how, double *y,
+                  double *error)
 {
-    size_t squares = (size_t)t->rows * t->rows, count = (size_t)t->rows * t->cols;
+    size_t count = (size_t)t->rows * t->cols, squares = (size_t)t->rows * t->rows;
+    double row[COEFFS_ROWS][3];
+    struct ops *o;
     if (c->terms > 3)
         return err_set(GPT_INPUT, "%s: rows of four numbers have no rounded iteration", c->name);
-    float *all = malloc((4 * squares + 2 * count) * sizeof *all);
-    if (!all)
-        return err_memory();
-    float *small = all + 2 * count;
-    struct work w = { all,
-                      all + count,
-                      small,
-                      small + squares,
-                      small + 2 * squares,
-                      small + 3 * squares,
-                      t->rows,
-                      t->cols,
-                      form,
-                      form->gram ? GRAM_SCALE : 1 };
-    memcpy(w.x, t->input, count * sizeof *w.x);
-    round_x(&w, w.x);
-    all_rows(&w, c, t->aol);
-    measure(t, &w, y, error);
-    free(all);
-    return 0;
+    int rc = ops_cpu_new(&o);
+    if (rc)
+        return rc;
+    float *x = malloc((count + squares) * sizeof *x);
+    uint16_t *bits = malloc(count * sizeof *bits);
+    if (!x || !bits)
+        rc = err_memory();
+    for (int r = 0; !rc && r < t->rows; r++)
+        for (int k = 0; k < t->cols; k++)
+            bits[place(t, r, k)] = bf16_from_f32(t->input[(size_t)r * t->cols + k]);
+    for (int i = 0; i < c->n; i++)
+        memcpy(row[i], c->row[i], sizeof row[i]);
+    if (!rc) {
+        bool down = lies_down(t);
+        struct tensor at =
+            tensor_of(bits, DT_BF16, down ? t->cols : t->rows, down ? t->rows : t->cols);
+        o->polar(o, at, 1, (const double(*)[3])row, c->n, how | (t->aol ? POLAR_AOL : 0));
+        rc = o->sync(o);
+    }
+    if (!rc)
+        measure(t, bits, x, x + count, y, error);
+    free(bits);
+    free(x);
+    o->free(o);
+    return rc;
 }

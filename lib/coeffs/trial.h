@@ -3,8 +3,7 @@
  *     struct trial t;
  *     if ((rc = trial_of_matrix(&t, &m, "gaussian", TRIAL_AOL | TRIAL_VECTORS))) return rc;
  *     t.x[0 .. t.n-1]                          // what the first row of a table sees
- *     struct trial_form form = TRIAL_BF16;
- *     rc = trial_rounded(&t, &table, &form, NULL, error);
+ *     rc = trial_rounded(&t, &table, 0, NULL, error);
  *     trial_release(&t);
  *
  * The input is scaled as in the optimizer, X / (1.02 |X|_F + 1e-6) (record 61),
@@ -18,10 +17,10 @@
 #define COEFFS_TRIAL_H
 
 #include <stdbool.h>
-#include "base/dtype.h"
 #include "coeffs/matrix.h"
 #include "coeffs/svals.h"
 #include "coeffs/coeffs.h"
+#include "ops/ops.h"
 
 enum {
     TRIAL_AOL = 1,
@@ -55,24 +54,12 @@ struct trials {
 int trials_add(struct trials *l, const struct trial *t) MUST_CHECK; /* takes t over */
 void trials_release(struct trials *l);
 
-/* The arithmetic of an iteration (orthogonalisation.md 3): X and, of the direct form, its Gram
- * matrix in `x`; the Gram form's small matrices in `inner`. Either is DT_BF16 or DT_F16. */
-struct trial_form {
-    enum dtype x, inner;
-    bool gram;
-    unsigned restart; /* Gram form: bit t says that it begins anew from X before row t */
-};
-enum { GRAM_SCALE = 1024 }; /* the Gram form holds 2^10 X X^T, so that f16 has its small numbers */
-#define TRIAL_BF16 \
-    { \
-        DT_BF16, DT_BF16, false, 0 \
-    }
-
-/* X by `c` in that arithmetic, f32 sums (record-61: one rounding of a X + B X for matrices of at
- * most 1024 rows and columns, else B X is rounded before). For each singular direction i of t: y[i]
+/* X by `c` in bf16, as the optimizer's op computes it; how: POLAR_GRAM and restarts (ops.h), or 0.
+ * record-61: one rounding of a X + B X for matrices of at most 1024 rows and columns, else B X is
+ * rounded before. For each singular direction i of t: y[i]
  * = u_i^T X v_i, the singular value that came out, and error[i] = |X v_i - u_i|; rms of error is |X
  * - U V^T|_F / sqrt(rows). y may be NULL. Needs TRIAL_VECTORS. Rows of four numbers are GPT_INPUT. */
-int trial_rounded(const struct trial *t, const struct coeffs *c, const struct trial_form *form,
-                  double *y, double *error) MUST_CHECK;
+int trial_rounded(const struct trial *t, const struct coeffs *c, unsigned how, double *y,
+                  double *error) MUST_CHECK;
 
 #endif

@@ -48,30 +48,21 @@ static double restart_digits(unsigned restart)
 static int say_gram(struct verdict *v, const struct coeffs *c, const struct judge *j,
                     struct spread direct)
 {
-    static const char *const names[2][3] = {
-        { "gram_restart", "rms_in_gram", "max_in_gram" },
-        { "gram_restart_f16", "rms_in_gram_f16", "max_in_gram_f16" },
-    };
-    for (int i = 0; i < 2; i++) {
-        unsigned restart = 0;
-        struct spread in = { NAN, NAN };
-        int rc = c->terms > 3 ? 0
-                              : eval_restarts(c, j->trials, j->lower, i ? DT_F16 : DT_BF16, direct,
-                                              &restart, &in);
-        if (rc)
-            return rc;
-        say(v, names[i][0], isnan(in.rms) ? NAN : restart_digits(restart));
-        say_spread(v, names[i][1], names[i][2], in);
-    }
+    unsigned restart = 0;
+    struct spread in = { NAN, NAN };
+    int rc = c->terms > 3 ? 0 : eval_restarts(c, j->trials, j->lower, direct, &restart, &in);
+    if (rc)
+        return rc;
+    say(v, "gram_restart", isnan(in.rms) ? NAN : restart_digits(restart));
+    say_spread(v, "rms_in_gram", "max_in_gram", in);
     return 0;
 }
 
 static int say_bf16(struct verdict *v, const struct coeffs *c, const struct judge *j)
 {
-    static const struct trial_form bf16 = TRIAL_BF16;
     struct spread all = { NAN, NAN }, in = all;
     if (c->terms < 4) { /* no kernel takes longer rows */
-        int rc = eval_rounded(c, j->trials, &bf16, j->lower, &all, &in);
+        int rc = eval_rounded(c, j->trials, 0, j->lower, &all, &in);
         if (rc)
             return rc;
     }

@@ -177,7 +177,8 @@ OP(muon_input, struct tensor x, struct tensor mom, struct tensor g, int n, bool 
  * is not finite.
  * POLAR_GRAM: the same polynomials on the Gram matrix: from row 0 and each that POLAR_RESTART names
  * to the next, A = x x^T, Q = I; each row W = a I + b A + c A A, Q <- Q W, A <- W (A W); x <- Q x
- * (or x Q). Every product rounds once, Q of the first row is W (orthogonalisation.md 2, 3). */
+ * (or x Q). Q of the first row is W. Of x in bf16 every A, W and product of them rounds once to f16,
+ * which holds POLAR_GRAM_SCALE A, and Q once more to bf16 before Q x (orthogonalisation.md 2, 3). */
 OP(polar, struct tensor x, int n, const double (*coef)[3], int iters, unsigned how);
 /* The update from x (n R,C): variance q f32 with beta2, one a row (n R,1) or, where R < C, one a
  * column (n,C), norm-preserving; cautious decay; master = w bits : mantissa bits (optimizers.md 4.3, 4.4). lr of matrix i is

@@ -53,6 +53,9 @@ enum { ADAM_MAX = 40 }; /* parameters of one call */
 
 /* What polar does; POLAR_RESTART << k: its Gram form begins anew after k rows. */
 enum { POLAR_AOL = 1, POLAR_GRAM = 2, POLAR_RESTART = 4 };
+enum {
+    POLAR_GRAM_SCALE = 1024
+}; /* the Gram form holds 2^10 A, so that f16 has its small numbers */
 static inline bool polar_begins(unsigned how, int row)
 {
     return row == 0 || (how / POLAR_RESTART) >> row & 1;

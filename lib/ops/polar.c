@@ -11,13 +11,27 @@ struct work {
     real *q, *p; /* (k,k): of the Gram form, what x is to be multiplied by, and a product */
     int rows, cols, k;
     bool bf16, twice; /* round to bf16; B x rounds before a x is added */
+    bool f16; /* the Gram form: its small matrices round to f16 */
+    real scale; /* a holds scale X X^T */
 };
 
-/* Numbers of w as its dtype holds them. */
-static void round_as(const struct work *w, real *x, int64_t n)
+static void round_bf16(const struct work *w, real *x, int64_t n)
 {
     for (int64_t i = 0; w->bf16 && i < n; i++)
         x[i] = bf16_round((float)x[i]);
+}
+
+static void round_x(const struct work *w, real *x) { round_bf16(w, x, (int64_t)w->rows * w->cols); }
+
+/* A small matrix. */
+static void round_small(const struct work *w, real *x)
+{
+    int64_t squares = (int64_t)w->k * w->k;
+
+    if (!w->f16)
+        round_bf16(w, x, squares);
+    for (int64_t i = 0; w->f16 && i < squares; i++)
+        x[i] = f16_to_f32(f16_from_f32((float)x[i]));
 }
 
 /* c (k,k) = op(x) op(y), a symmetric product of m terms: bands of its lower triangle, mirrored, as
@@ -54,6 +68,7 @@ static void aol_scale(struct work *w)
         real sum = 0;
         for (int64_t j = 0; j < w->k; j++)
             sum += (real)fabs(w->a[i * w->k + j]);
+        sum /= w->scale;
         s[i] = isfinite(sum) ? 1 / real_sqrt(sum > (real)1e-7 ? sum : (real)1e-7) : 0;
     }
     for (int64_t i = 0; i < w->k; i++)
@@ -64,32 +79,35 @@ static void aol_scale(struct work *w)
             real by = s[w->rows > w->cols ? j : i], *x = &w->x[i * w->cols + j];
             *x = by == 0 ? 0 : *x * by;
         }
-    round_as(w, w->a, (int64_t)w->k * w->k);
-    round_as(w, w->x, (int64_t)w->rows * w->cols);
+    round_small(w, w->a);
+    round_x(w, w->x);
 }
 
 static void gram_of_x(struct work *w, bool aol)
 {
     bool tall = w->rows > w->cols;
+    int64_t squares = (int64_t)w->k * w->k;
 
     gram(w->a, w->k, w->x, tall ? w->rows : w->cols, tall);
-    round_as(w, w->a, (int64_t)w->k * w->k);
+    for (int64_t i = 0; w->scale != 1 && i < squares; i++)
+        w->a[i] *= w->scale;
+    round_small(w, w->a);
     if (aol)
         aol_scale(w);
 }
 
-/* b = (diagonal) I + b A + c A A. */
+/* b = (diagonal) I + b A + c A A, of the A that a holds times scale. */
 static void quadratic(struct work *w, const double coef[3], real diagonal)
 {
     int64_t squares = (int64_t)w->k * w->k;
-    real b = (real)coef[1], c = (real)coef[2];
+    real b = (real)coef[1] / w->scale, c = (real)coef[2] / (w->scale * w->scale);
 
     gram(w->b, w->k, w->a, w->k, false);
     for (int64_t i = 0; i < squares; i++)
         w->b[i] = b * w->a[i] + c * w->b[i];
     for (int64_t i = 0; i < w->k && diagonal != 0; i++)
         w->b[i * (w->k + 1)] += diagonal;
-    round_as(w, w->b, squares);
+    round_small(w, w->b);
 }
 
 /* y = left x, or x left of a tall x. */
@@ -110,10 +128,10 @@ static void iterate(struct work *w, const double coef[3], bool aol)
     quadratic(w, coef, 0);
     times_x(w, w->b);
     if (w->twice)
-        round_as(w, w->y, count);
+        round_x(w, w->y);
     for (int64_t i = 0; i < count; i++)
         w->x[i] = a * w->x[i] + w->y[i];
-    round_as(w, w->x, count);
+    round_x(w, w->x);
 }
 
 /* -- the Gram form ------------------------------------------------------------------------- */
@@ -129,7 +147,7 @@ static void swap(real **a, real **b)
 static void small_product(struct work *w, real *to, const real *left, const real *right)
 {
     symmetric(to, w->k, left, false, right, false, w->k);
-    round_as(w, to, (int64_t)w->k * w->k);
+    round_small(w, to);
 }
 
 /* W = a I + b A + c A A; Q <- Q W; and while A is needed further, A <- W (A W). */
@@ -162,8 +180,9 @@ static void all_rows(struct work *w, const double (*coef)[3], int iters, unsigne
             gram_of_x(w, aol);
         iterate_gram(w, coef[t], first, last);
         if (last) {
+            round_bf16(w, w->q, (int64_t)w->k * w->k);
             times_x(w, w->q);
-            round_as(w, w->y, (int64_t)w->rows * w->cols);
+            round_x(w, w->y);
             swap(&w->x, &w->y);
         }
     }
@@ -215,6 +234,8 @@ void cpu_polar(struct ops *o, struct tensor x, int n, const double (*coef)[3], i
         .k = (int)k,
         .bf16 = x.dtype == DT_BF16,
         .twice = rows > 1024,
+        .f16 = with_q && x.dtype == DT_BF16,
+        .scale = with_q && x.dtype == DT_BF16 ? POLAR_GRAM_SCALE : 1,
     };
 
     assert(rows * n == x.rows && rows <= INT32_MAX && x.cols <= INT32_MAX);

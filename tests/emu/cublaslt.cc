@@ -3,6 +3,7 @@
 
 #include <cublasLt.h>
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
 struct description {
@@ -15,13 +16,17 @@ struct matrix {
     int64_t stride;
 };
 
-static size_t size_of(cudaDataType_t t) { return t == CUDA_R_32F ? 4 : t == CUDA_R_16BF ? 2 : 1; }
+static size_t size_of(cudaDataType_t t)
+{
+    return t == CUDA_R_32F ? 4 : t == CUDA_R_16BF || t == CUDA_R_16F ? 2 : 1;
+}
 
 static float read(const matrix &m, const void *p, int64_t i)
 {
     switch (m.type) {
     case CUDA_R_32F: return ((const float *)p)[i];
     case CUDA_R_16BF: return __bfloat162float(((const __nv_bfloat16 *)p)[i]);
+    case CUDA_R_16F: return __half2float(((const __half *)p)[i]);
     case CUDA_R_8F_E4M3: return (float)((const __nv_fp8_e4m3 *)p)[i];
     default: return (float)((const __nv_fp8_e5m2 *)p)[i];
     }
@@ -59,6 +64,8 @@ static void multiply(const description &f, float alpha, const matrix &ma, const 
             float r = alpha * sum[i] + (beta ? beta * read(md, c, at) : 0);
             if (md.type == CUDA_R_32F)
                 ((float *)d)[at] = r;
+            else if (md.type == CUDA_R_16F)
+                ((__half *)d)[at] = __float2half_rn(r);
             else
                 ((__nv_bfloat16 *)d)[at] = __float2bfloat16(r);
         }
@@ -162,7 +169,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
              d->rows % 16 == 0 && d->ld * size_of(d->type) % 16 == 0 &&
              !(a->type == CUDA_R_8F_E5M2 && b->type == CUDA_R_8F_E5M2);
     else
-        ok = ok && a->type == CUDA_R_16BF && b->type == CUDA_R_16BF;
+        ok = ok && (a->type == CUDA_R_16BF || (a->type == CUDA_R_16F && d->type == CUDA_R_16F)) &&
+             b->type == a->type && (d->type != CUDA_R_16F || a->type == CUDA_R_16F);
     memset(found, 0, sizeof *found);
     *n = ok;
     return ok ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;

@@ -21,7 +21,8 @@ enum { WINDOW = 256 << 10, WARP = 32 };
 struct product_job {
     float *d;
     int n;
-    bool add, ta, tb, rows, e4m3;
+    bool add, ta, tb, rows;
+    product_type type;
     uint64_t a, b;
     float row[2][16];
 };

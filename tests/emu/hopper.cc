@@ -4,6 +4,7 @@
  */
 #include "emu.h"
 #include <cuda.h>
+#include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
 namespace emu
@@ -240,11 +241,12 @@ static float from_bf16(uint16_t x)
 struct operand {
     uint32_t start, leading, stride, width;
     bool turned, e4m3;
+    product_type type;
     const char *window;
-    operand(block *b, uint64_t d, bool t, int rows, bool is_e4m3)
+    operand(block *b, uint64_t d, bool t, int rows, product_type of)
         : start((uint32_t)(d & 0x3fff) << 4), leading((uint32_t)(d >> 16 & 0x3fff) << 4),
           stride((uint32_t)(d >> 32 & 0x3fff) << 4), width(d >> 62 == 1 ? 128 : 64), turned(t),
-          e4m3(is_e4m3), window(b->window)
+          e4m3(of == PRODUCT_E4M3), type(of), window(b->window)
     {
         pointer_in(b, start, 2);
         pointer_in(b, at(rows - 1, e4m3 ? 31 : 15), e4m3 ? 1 : 2);
@@ -258,7 +260,9 @@ struct operand {
     float operator()(int r, int k) const
     {
         const char *p = window + swizzled(at(r, k), width);
-        return e4m3 ? (float)*(const __nv_fp8_e4m3 *)p : from_bf16(*(const uint16_t *)p);
+        return e4m3                  ? (float)*(const __nv_fp8_e4m3 *)p
+               : type == PRODUCT_F16 ? __half2float(*(const __half *)p)
+                                     : from_bf16(*(const uint16_t *)p);
     }
 };
 
@@ -266,9 +270,9 @@ struct operand {
 static void run_product(const product_job &j)
 {
     int lane = now->lane, warp = now->number % 128 / WARP, columns = j.n / 2,
-        depth = j.e4m3 ? 32 : 16;
+        depth = j.type == PRODUCT_E4M3 ? 32 : 16;
     float a[2][32], b[32][128], sum[2][128] = {};
-    operand ob(now->block, j.b, j.tb, 2 * j.n, j.e4m3);
+    operand ob(now->block, j.b, j.tb, 2 * j.n, j.type);
 
     for (int k = 0; k < depth; k++)
         for (int c = 0; c < columns; c++)
@@ -277,7 +281,7 @@ static void run_product(const product_job &j)
         for (int h = 0; h < 2; h++)
             memcpy(a[h], j.row[h], sizeof j.row[h]);
     } else {
-        operand oa(now->block, j.a, j.ta, 64, j.e4m3);
+        operand oa(now->block, j.a, j.ta, 64, j.type);
         for (int h = 0; h < 2; h++)
             for (int k = 0; k < depth; k++)
                 a[h][k] = oa(16 * warp + 8 * h + lane / 4, k);
@@ -294,9 +298,9 @@ static void run_product(const product_job &j)
 }
 
 void product(float *d, int n, const uint32_t *rows, uint64_t a, uint64_t b, bool add, bool ta,
-             bool tb, bool e4m3)
+             bool tb, product_type type)
 {
-    product_job j = { d, n, add, ta, tb, rows != NULL, e4m3, a, b, {} };
+    product_job j = { d, n, add, ta, tb, rows != NULL, type, a, b, {} };
     for (uint64_t descriptor : { a, b })
         if (descriptor && descriptor >> 62 != 1 && descriptor >> 62 != 2)
             fail("an operand without swizzle");

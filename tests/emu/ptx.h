@@ -27,8 +27,9 @@ void stores_wait();
 void load_matrices(uint32_t *const r[4], uint32_t from, bool turned);
 void store_matrices(uint32_t to, const uint32_t r[4], bool turned);
 /* d (64, 2 n) [+]= a b; rows: four registers of a, NULL: a is in shared memory. */
+enum product_type { PRODUCT_BF16, PRODUCT_F16, PRODUCT_E4M3 };
 void product(float *d, int n, const uint32_t *rows, uint64_t a, uint64_t b, bool add, bool ta,
-             bool tb, bool e4m3 = false);
+             bool tb, product_type type = PRODUCT_BF16);
 void products_commit();
 void products_wait(int left);
 /* Into shared memory, when this thread waits for the copy's group at the latest; NULL: zeros. */
@@ -217,7 +218,17 @@ void setp_ne_b32__wgmma_mma_async_sync_aligned_m64nk32_f32_e4m3_e4m3(float &firs
     constexpr int N = 1 + emu::count_of<float, std::decay_t<A>...>();
     auto all = std::forward_as_tuple(first, more...);
     emu::product(&first, N, NULL, std::get<N>(all), std::get<N + 1>(all), std::get<N + 2>(all),
-                 false, false, true);
+                 false, false, emu::PRODUCT_E4M3);
+}
+
+/* Sums of f16; a, b in shared memory; add, turned a, turned b. */
+template <class... A>
+void setp_ne_b32__wgmma_mma_async_sync_aligned_m64nk16_f32_f16_f16(float &first, A &&...more)
+{
+    constexpr int N = 1 + emu::count_of<float, std::decay_t<A>...>();
+    auto all = std::forward_as_tuple(first, more...);
+    emu::product(&first, N, NULL, std::get<N>(all), std::get<N + 1>(all), std::get<N + 2>(all),
+                 std::get<N + 3>(all), std::get<N + 4>(all), emu::PRODUCT_F16);
 }
 
 inline void mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32(float &d0, float &d1, float &d2,
