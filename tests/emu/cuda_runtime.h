@@ -52,9 +52,10 @@ void launch(const char *name, const shape &s, int cluster, F kernel, A... args)
 {
     launch_threads(name, s, cluster, [=] { kernel(args...); });
 }
+/* static: files have types of the same name among their kernels' parameters. */
 template <class... P, class... A>
-cudaError_t launch_ex(const char *name, const cudaLaunchConfig_t *c, void (*kernel)(P...),
-                      A... args)
+static cudaError_t launch_ex(const char *name, const cudaLaunchConfig_t *c, void (*kernel)(P...),
+                             A... args)
 {
     int cluster = 1;
     for (unsigned i = 0; i < c->numAttrs; i++)
