@@ -65,29 +65,38 @@ template <int W> __global__ static void __launch_bounds__(THREADS) attend(shape 
     int first = (r.low / KEYS + blockIdx.y) * KEYS;
     if (first > r.p) /* others of the grid wait */
         return;
+    /* Rows of the ring from that of the first token seen here: they are less than once around. */
     int64_t slot = (int64_t)__ldcg(s.slot + r.t) * s.capacity;
-    int own = own_from(s, r);
-    uint4 k[EACH], v[EACH];
-    auto load = [&](bool wanted_own) {
-#pragma unroll
-        for (int i = 0; i < EACH; i++) {
-            int j = first + group + GROUPS * i, token = j / s.pair;
-            int64_t head = (int64_t)(j % s.pair * s.heads + r.head) * E + channel;
-            int from = offset && token > 0 ? token - 1 : token;
-            if (j >= r.low && j <= r.p && wanted_own == (token >= own)) {
-                k[i] = __ldcg((const uint4 *)(s.cache_k + (slot + from % s.capacity) * s.d + head));
-                v[i] =
-                    __ldcg((const uint4 *)(s.cache_v + (slot + token % s.capacity) * s.d + head));
-            } else if (!wanted_own) {
-                k[i] = v[i] = make_uint4(0, 0, 0, 0);
-            }
-        }
+    int own = own_from(s, r), begin = max(first, r.low) >> s.pair / 2, ring = begin % s.capacity;
+    auto row = [&](int token) {
+        int i = ring + token - begin;
+        return (slot + (i < 0 ? i + s.capacity : i < s.capacity ? i : i - s.capacity)) * s.d;
     };
-    load(false);
+    uint4 k[EACH], v[EACH];
+    unsigned late = 0; /* keys of this call, a bit each */
+    auto load = [&](int i) {
+        int j = first + group + GROUPS * i, token = j >> s.pair / 2;
+        int64_t head = (int64_t)((s.pair == 2 ? j & 1 : 0) * s.heads + r.head) * E + channel;
+        k[i] = __ldcg((const uint4 *)(s.cache_k + row(token - (offset && token > 0)) + head));
+        v[i] = __ldcg((const uint4 *)(s.cache_v + row(token) + head));
+    };
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        int j = first + group + GROUPS * i;
+        bool seen = j >= r.low && j <= r.p, ours = j >> s.pair / 2 >= own;
+        late |= (unsigned)(seen && ours) << i;
+        k[i] = v[i] = make_uint4(0, 0, 0, 0);
+        if (seen && !ours)
+            load(i);
+    }
     wait_for_kernel_before();
     float q[8], x[8], sum = 0;
     load8(q, s.q + r.at + channel);
-    load(true);
+    if (late)
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+            if (late >> i & 1)
+                load(i);
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         int j = first + group + GROUPS * i;

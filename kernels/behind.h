@@ -59,6 +59,8 @@ static inline void launch_behind_with(struct cuda_ops *c, int shared, void (*ker
 {
     cudaLaunchAttribute attr;
     cudaLaunchConfig_t config = {};
+    if (c->mix.n)
+        cuda_launch_mix(c);
     attr.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attr.val.programmaticStreamSerializationAllowed = 1;
     config.gridDim = grid;

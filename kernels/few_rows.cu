@@ -7,6 +7,9 @@
  * is (I,O). After that wait a step's time is latency, so what is read then is asked for at once: x,
  * and what is added.
  *
+ * A mix whose norm is x, and that has not been launched (few_rows.h), is made by each block in shared
+ * memory; the first one stores it.
+ *
  * In a fragment of m16n8k16 a lane has four pairs of neighbours in k, eight apart. Which k a pair
  * stands for does not matter as long as both operands agree, so a lane takes the eight (w (I,O):
  * four) neighbours that it can load at once.
@@ -16,6 +19,7 @@
  */
 #include "behind.h"
 #include "few_rows.h"
+#include "mix.h"
 #include "mma.h"
 #include "vec.h"
 
@@ -26,6 +30,7 @@ struct args {
     int rows, in, cols; /* T, I, O */
     enum few_rows_end end;
     float cap_a, cap_b, cap_c;
+    mix_args mix; /* that x is the norm of, made here, when n is not 0 */
 };
 
 __device__ __forceinline__ static uint4 load(const bf16 *p, bool exists)
@@ -56,22 +61,30 @@ __device__ __forceinline__ static void finish(const args &a, int t, int o, float
     ((bf16 *)a.out)[at] = y;
 }
 
+enum { PAD = 16 }; /* numbers between rows of x in shared memory: other banks */
+
 /* -- w (O,I): columns of y are the tiles' rows --------------------------------------- */
 
 enum { WARPS = 8, AHEAD = 4 }; /* chunks of 32 in I that a warp loads before it waits */
 
-template <int N> /* tiles of 8 rows of x */
-__global__ static void __launch_bounds__(32 * WARPS) by_column(args a)
+/* N tiles of 8 rows of x. MIX: it is made here. */
+template <int N, bool MIX> __global__ static void __launch_bounds__(32 * WARPS, 2) by_column(args a)
 {
+    extern __shared__ __align__(128) char memory[];
     __shared__ float part[WARPS][N][32][4];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
     int o = 16 * blockIdx.x, t = 8 * N * blockIdx.y, chunks = (a.in + 31) / 32;
     const bf16 *w0 = a.w + (int64_t)(o + g) * a.in, *w1 = w0 + 8 * (int64_t)a.in;
     bool in0 = o + g < a.cols, in1 = o + g + 8 < a.cols;
+    const bf16 *x_at = a.x;
+    int64_t stride = a.in;
+    mix_coefs<FEW_MIX_TERMS> coef;
     float d[N][4] = {};
 
     start_kernel_behind();
     float scale = scale_of(a), add = 0;
+    if (MIX)
+        coef.load(a.mix);
     for (int q = 0; !q || warp + WARPS * q < chunks; q += AHEAD) {
         uint4 w[AHEAD][2], x[AHEAD];
 #pragma unroll
@@ -83,6 +96,12 @@ __global__ static void __launch_bounds__(32 * WARPS) by_column(args a)
         if (!q) {
             wait_for_kernel_before();
             add = added(a, t + threadIdx.x / 16, o + threadIdx.x % 16);
+            if (MIX) {
+                bf16 *own = (bf16 *)memory;
+                x_at = own, stride = a.in + PAD;
+                mix_rows(own, a.in + PAD, (float *)(own + a.rows * (a.in + PAD)), a.mix, coef,
+                         blockIdx.x == 0);
+            }
         }
 #pragma unroll
         for (int n = 0; n < N; n++) {
@@ -90,7 +109,7 @@ __global__ static void __launch_bounds__(32 * WARPS) by_column(args a)
 #pragma unroll
             for (int p = 0; p < AHEAD; p++) {
                 int k = 32 * (warp + WARPS * (q + p)) + 8 * c;
-                x[p] = load(a.x + (int64_t)row * a.in + k, row < a.rows && k < a.in);
+                x[p] = load(x_at + row * stride + k, row < a.rows && k < a.in);
             }
 #pragma unroll
             for (int p = 0; p < AHEAD; p++) {
@@ -128,7 +147,6 @@ struct held {
     int x_stride; /* 0: x is not held */
     int w_bytes;
 };
-enum { PAD = 16 }; /* numbers between rows of x, for the same reason */
 
 template <int C> __device__ __forceinline__ static uint32_t piece_at(int row, int piece)
 {
@@ -147,8 +165,8 @@ __device__ __forceinline__ static void load_rows(const args &a, const held &h, u
     copies_commit();
 }
 
-/* M tiles of 16 rows of x; 8 C columns a block, W warps. */
-template <int M, int C, int W>
+/* M tiles of 16 rows of x; 8 C columns a block, W warps. MIX: x is made here. */
+template <int M, int C, int W, bool MIX>
 __global__ static void __launch_bounds__(32 * W) by_row(args a, held h)
 {
     extern __shared__ __align__(128) char memory[];
@@ -159,15 +177,22 @@ __global__ static void __launch_bounds__(32 * W) by_row(args a, held h)
     int row = lane % 8 / 2 * 4 + lane % 2 + lane / 8 % 2 * 2, piece = lane / 16;
     const bf16 *x = a.x + (int64_t)t * a.in;
     int64_t stride = a.in;
+    mix_coefs<FEW_MIX_TERMS> coef;
     float d[M][C][4] = {};
 
     start_kernel_behind();
     load_rows<C>(a, h, address(memory), 0, o);
     float scale = scale_of(a), add = 0;
+    if (MIX)
+        coef.load(a.mix);
     wait_for_kernel_before();
     add = added(a, t + threadIdx.x / (8 * C), o + threadIdx.x % (8 * C));
-    if (h.x_stride) {
-        bf16 *own = (bf16 *)(memory + h.w_bytes);
+    bf16 *own = (bf16 *)(memory + h.w_bytes);
+    if (MIX) {
+        mix_rows(own, h.x_stride, (float *)(own + a.rows * h.x_stride), a.mix, coef,
+                 blockIdx.x == 0);
+        x = own, stride = h.x_stride;
+    } else if (h.x_stride) {
         for (int i = threadIdx.x; i < end * (a.in / 8); i += blockDim.x) {
             int k = i % (a.in / 8) * 8, r = i / (a.in / 8);
             *(uint4 *)(own + r * h.x_stride + k) = *(const uint4 *)(x + (int64_t)r * a.in + k);
@@ -181,25 +206,31 @@ __global__ static void __launch_bounds__(32 * W) by_row(args a, held h)
         }
         copies_wait<0>();
         __syncthreads();
+        auto x_at = [&](int m, int i, int k) {
+            int r = 16 * m + 8 * i + g;
+            return r < end && k < a.in ? *(const uint2 *)(x + r * stride + k) : make_uint2(0, 0);
+        };
+        uint2 u[M][2], next[M][2];
+#pragma unroll
+        for (int m = 0; m < M; m++)
+            u[m][0] = x_at(m, 0, first + 16 * warp + 4 * c),
+            u[m][1] = x_at(m, 1, first + 16 * warp + 4 * c);
         for (int s = 16 * warp; s < h.rows && first + s < a.in; s += 16 * W) {
             uint32_t w[C / 2][4];
+#pragma unroll
+            for (int m = 0; m < M; m++)
+                next[m][0] = x_at(m, 0, first + s + 16 * W + 4 * c),
+                next[m][1] = x_at(m, 1, first + s + 16 * W + 4 * c);
 #pragma unroll
             for (int j = 0; j < C / 2; j++)
                 load_turned(w[j], address(memory) + piece_at<C>(s + row, 2 * j + piece));
 #pragma unroll
             for (int m = 0; m < M; m++) {
-                int k = first + s + 4 * c;
-                uint32_t v[4];
-#pragma unroll
-                for (int i = 0; i < 2; i++) {
-                    int r = 16 * m + 8 * i + g;
-                    uint2 u = r < end && k < a.in ? *(const uint2 *)(x + r * stride + k)
-                                                  : make_uint2(0, 0);
-                    v[i] = u.x, v[2 + i] = u.y;
-                }
+                uint32_t v[4] = { u[m][0].x, u[m][1].x, u[m][0].y, u[m][1].y };
 #pragma unroll
                 for (int j = 0; j < C; j++)
                     mma(d[m][j], v, w[j / 2][j % 2 * 2], w[j / 2][j % 2 * 2 + 1]);
+                u[m][0] = next[m][0], u[m][1] = next[m][1];
             }
         }
     }
@@ -228,6 +259,11 @@ __global__ static void __launch_bounds__(32 * W) by_row(args a, held h)
 
 /* -- launch ---------------------------------------------------------------------------- */
 
+enum {
+    X_BYTES = 48 << 10, /* of shared memory for x at most */
+    SOME_COLUMNS = 16 * 1024 /* up to so many, all blocks of w (I,O) are resident at once */
+};
+
 /* f(tiles<n>()) with the least n of 1, 2, 4, .. most that holds `tiles`. */
 template <int N> struct tiles {
     static constexpr int value = N;
@@ -242,19 +278,26 @@ template <int MOST, int N = 1, typename F> static void with_tiles(int n, F f)
         with_tiles<MOST, 2 * N>(n, f);
 }
 
+/* Of x in shared memory, with the sums of the mix that it is made from. */
+static int bytes_of_x(int rows, int in, const mix_args &m)
+{
+    return rows * (in + PAD) * 2 + (m.n ? mix_sums_bytes(m) : 0);
+}
+
 /* How many rows of w are held does not depend on T, for a row's sums do not: it is that of the
  * most columns, MOST_C. */
-template <int M, int C, int MOST_C, int W>
+template <int M, int C, int MOST_C, int W, bool MIX>
 static void launch_rows(struct cuda_ops *c, const args &a)
 {
-    enum { X_BYTES = 48 << 10, SUMS = W * C * 512 };
+    enum { SUMS = W * MOST_C * 512 };
     int room = c->shared_max - SUMS, x_rows = a.rows < 16 * M ? a.rows : 16 * M;
     held h = { min(room / (16 * MOST_C), a.in + 15) / 16 * 16 };
-    h.w_bytes = max(h.rows * 16 * C, (int)SUMS);
-    int x_bytes = x_rows * (a.in + PAD) * 2;
+    h.w_bytes = max(h.rows * 16 * C, W * C * 512);
+    int x_bytes = bytes_of_x(x_rows, a.in, a.mix);
     if (x_bytes <= X_BYTES && h.w_bytes + x_bytes <= c->shared_max)
         h.x_stride = a.in + PAD;
-    launch_behind_with(c, h.w_bytes + (h.x_stride ? x_bytes : 0), by_row<M, C, W>,
+    assert(!MIX || h.x_stride);
+    launch_behind_with(c, h.w_bytes + (h.x_stride ? x_bytes : 0), by_row<M, C, W, MIX>,
                        dim3(div_up(a.cols, 8 * C), div_up(a.rows, 16 * M)), 32 * W, a, h);
 }
 
@@ -262,13 +305,42 @@ static void launch_by_row(struct cuda_ops *c, const args &a)
 {
     with_tiles<4>(div_up(a.rows, 16), [&](auto m) {
         constexpr int M = decltype(m)::value;
-        if (a.cols <= 16 * 1024)
-            launch_rows<M, 2, 2, 16>(c, a);
+        if (a.cols <= SOME_COLUMNS)
+            launch_rows<M, 2, 2, 16, false>(c, a);
+        else if (a.mix.n)
+            launch_rows<1, 4, 8, 8, true>(c, a);
         else if constexpr (M == 1) /* enough blocks: several on a multiprocessor */
-            launch_rows<M, 4, 8, 8>(c, a);
+            launch_rows<1, 4, 8, 8, false>(c, a);
         else /* each reads all of x */
-            launch_rows<M, 8, 8, 8>(c, a);
+            launch_rows<M, 8, 8, 8, false>(c, a);
     });
+}
+
+static void launch_by_column(struct cuda_ops *c, const args &a)
+{
+    dim3 grid(div_up(a.cols, 16), 1);
+
+    if (a.mix.n) {
+        launch_behind_with(c, bytes_of_x(a.rows, a.in, a.mix), by_column<1, true>, grid, 32 * WARPS,
+                           a);
+        return;
+    }
+    with_tiles<8>(div_up(a.rows, 8), [&](auto n) {
+        constexpr int N = decltype(n)::value;
+        launch_behind(c, by_column<N, false>, dim3(grid.x, div_up(a.rows, 8 * N)), 32 * WARPS, a);
+    });
+}
+
+/* Does the mix that waits make x, where this product can? Each block reads the mix's terms, and one
+ * of them writes its sum. */
+static bool takes_mix(const struct cuda_ops *c, const struct few_rows &p)
+{
+    const mix_args &m = c->mix;
+    for (int k = 0; k < m.n; k++)
+        if (m.x[k] == p.out.data)
+            return false;
+    return m.n && m.y == p.x.data && m.rows == p.x.rows && m.d == p.x.cols && m.out != p.add.data &&
+           bytes_of_x(m.rows, m.d, m) <= X_BYTES && (!p.in_out || p.out.cols > SOME_COLUMNS);
 }
 
 void few_rows(struct cuda_ops *c, const struct few_rows &p)
@@ -292,12 +364,12 @@ void few_rows(struct cuda_ops *c, const struct few_rows &p)
         !CUDA_NEED(c, p.w.dtype == DT_BF16, "weights of products are bf16") ||
         !CUDA_NEED(c, a.in % 8 == 0 && a.cols % 8 == 0, "widths are multiples of 8"))
         return;
+    if (takes_mix(c, p)) {
+        a.mix = c->mix;
+        c->mix.n = 0;
+    }
     if (p.in_out)
         launch_by_row(c, a);
     else
-        with_tiles<8>(div_up(a.rows, 8), [&](auto n) {
-            constexpr int N = decltype(n)::value;
-            launch_behind(c, by_column<N>, dim3(div_up(a.cols, 16), div_up(a.rows, 8 * N)),
-                          32 * WARPS, a);
-        });
+        launch_by_column(c, a);
 }

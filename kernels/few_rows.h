@@ -7,6 +7,10 @@
 
 #include "host/device.h"
 
+/* A mix (device.h) that has not been launched is made by the product that reads it: of so many
+ * terms and rows at most. */
+enum { FEW_MIX_TERMS = 2, FEW_MIX_ROWS = 8 };
+
 enum few_rows_end { FEW_PLAIN, FEW_RELU2, FEW_SOFTCAP };
 
 struct few_rows {

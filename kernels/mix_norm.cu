@@ -19,54 +19,52 @@
  */
 #include "behind.h"
 #include "dcoef.h"
+#include "few_rows.h"
 #include "gpu.h"
-#include "row.h"
-
-struct forward_args {
-    const bf16 *x[MIX_MAX];
-    const float *coef[MIX_MAX];
-    float sign[MIX_MAX];
-    bf16 *out, *y;
-    int rows, d;
-    bool write_out;
-};
-
-__device__ __forceinline__ static float coefficient(const float *coef, float sign)
-{
-    return coef ? sign * *coef : sign;
-}
+#include "mix.h"
 
 template <int V, int N>
-__global__ static void __launch_bounds__(ROW_THREADS) mix_forward(forward_args a)
+__global__ static void __launch_bounds__(ROW_THREADS) mix_forward(mix_args a)
 {
     int t = blockIdx.x * ROW_WARPS + warp_id();
-    packed_row<V> in[N];
-    row<V> sum, x;
-    float coef[N];
-    int64_t at = (int64_t)t * a.d;
+    mix_coefs<N> coef;
 
     start_step_behind();
-#pragma unroll
-    for (int k = 0; k < N; k++)
-        coef[k] = coefficient(a.coef[k], a.sign[k]);
+    coef.load(a);
     wait_for_kernel_before();
-    if (t >= a.rows)
-        return;
-#pragma unroll
-    for (int k = 0; k < N; k++)
-        in[k].load(a.x[k] + at, a.d);
-    sum.zero();
-#pragma unroll
-    for (int k = 0; k < N; k++) {
-        x.unpack(in[k]);
-        sum.add(coef[k], x);
-    }
-    if (a.write_out)
-        sum.store(a.out + at, a.d);
-    if (a.y) {
-        sum.scale(norm_factor(warp_sum(sum.dot(sum)), a.d));
-        sum.store(a.y + at, a.d);
-    }
+    if (t < a.rows)
+        mix_row<V>(a, coef, t);
+}
+
+static void launch(struct cuda_ops *c, const mix_args &a)
+{
+    with_vectors(a.d, [&](auto v) {
+        constexpr int V = decltype(v)::value;
+        auto *kernel = a.n == 1   ? mix_forward<V, 1>
+                       : a.n == 2 ? mix_forward<V, 2>
+                       : a.n == 3 ? mix_forward<V, 3>
+                                  : mix_forward<V, 4>;
+        launch_step(c, kernel, dim3(div_up(a.rows, ROW_WARPS)), ROW_THREADS, a);
+    });
+}
+
+void cuda_launch_mix(struct cuda_ops *c)
+{
+    mix_args a = c->mix;
+    c->mix.n = 0;
+    if (a.n && !c->failed)
+        launch(c, a);
+}
+
+/* May a product make it? Its blocks read what one of them would overwrite. */
+static bool can_wait(const mix_args &a)
+{
+    if (a.n > FEW_MIX_TERMS || a.rows > FEW_MIX_ROWS || !a.y)
+        return false;
+    for (int k = 0; k < a.n; k++)
+        if (a.x[k] == a.y || (a.write_out && a.x[k] == a.out))
+            return false;
+    return true;
 }
 
 static bool can_do(struct cuda_ops *c, struct tensor out, int n, const struct mix_term *in)
@@ -200,18 +198,18 @@ void gpu_mix_norm(struct ops *o, struct tensor out, struct tensor y, int n,
                   const struct mix_term *in)
 {
     struct cuda_ops *c = cuda_of(o);
-    forward_args a = { .out = (bf16 *)out.data,
-                       .y = (bf16 *)y.data,
-                       .rows = (int)out.rows,
-                       .d = (int)out.cols,
-                       .write_out = true };
-    int blocks = div_up(out.rows, ROW_WARPS);
+    mix_args a = { .out = (bf16 *)out.data,
+                   .y = (bf16 *)y.data,
+                   .n = n,
+                   .rows = (int)out.rows,
+                   .d = (int)out.cols,
+                   .write_out = true };
 
     assert(n >= 1 && n <= MIX_MAX && out.dtype == DT_BF16 && (!y.data || y.dtype == DT_BF16));
     if (!can_do(c, out, n, in))
         return;
     if (!is_plain(out, n, in)) {
-        if (blocks)
+        if (a.rows)
             forward_any(c, out, y, n, in);
         return;
     }
@@ -223,21 +221,23 @@ void gpu_mix_norm(struct ops *o, struct tensor out, struct tensor y, int n,
     }
     if (n == 1 && !in[0].coef && !in[0].minus && in[0].x.data == out.data)
         a.write_out = false;
-    if (!blocks || (!a.write_out && !a.y))
+    if (!a.rows || (!a.write_out && !a.y))
         return;
-    with_vectors(a.d, [&](auto v) {
-        constexpr int V = decltype(v)::value;
-        auto *kernel = n == 1   ? mix_forward<V, 1>
-                       : n == 2 ? mix_forward<V, 2>
-                       : n == 3 ? mix_forward<V, 3>
-                                : mix_forward<V, 4>;
-        launch_step(c, kernel, dim3(blocks), ROW_THREADS, a);
-    });
+    cuda_launch_mix(c);
+    if (o->rows_apart && can_wait(a))
+        c->mix = a;
+    else
+        launch(c, a);
 }
 
 /* -- backward --------------------------------------------------------------------- */
 
 enum { BWD_WARPS = 4 }; /* a row's inputs take many registers */
+
+__device__ __forceinline__ static float coefficient(const float *coef, float sign)
+{
+    return coef ? sign * *coef : sign;
+}
 
 struct backward_args {
     const bf16 *dout, *dy, *dy12, *out;

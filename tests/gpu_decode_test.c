@@ -38,6 +38,67 @@ static void test_products(int rows, int in, int cols, bool scaled, bool added)
     same("logits", soft, f32_tolerance, 0);
 }
 
+/* On the GPU alone: do the first rows of both have the same bits? */
+static bool same_bits(struct both a, struct both b)
+{
+    struct tensor x = fetched(a.g), y = fetched(b.g);
+    size_t bytes = tensor_bytes(x) < tensor_bytes(y) ? tensor_bytes(x) : tensor_bytes(y);
+    bool is = !memcmp(x.data, y.data, bytes);
+    free(x.data), free(y.data);
+    return is;
+}
+
+/* A mix and the products that read its norm, which make it themselves for few rows: all rows, and
+ * the first `fewer` of them by themselves. */
+static void test_mixed(int rows, int fewer, int width, int cols, int terms)
+{
+    struct both x[] = { drawn(rows, width, 1), drawn(rows, width, 1) }, scale = number(-0.7);
+    struct both w = weight(cols, width, 0.3), t = weight(width, cols, 0.3);
+    struct both out[2], y[2], z[2], soft[2];
+    struct head_loss h = { .cap_a = 23, .cap_b = 5, .cap_c = 7.5 };
+
+    snprintf(label, sizeof label, "mix of %d, few rows T=%d, %d I=%d O=%d", terms, rows, fewer,
+             width, cols);
+    gpu->rows_apart = true;
+    for (int k = 0; k < 2; k++) {
+        int n = k ? fewer : rows;
+        out[k] = blank(n, width), y[k] = blank(n, width), z[k] = blank(n, cols);
+        soft[k] = blank_as(DT_F32, DT_F32, n, cols);
+        ON_BOTH
+        {
+            struct mix_term in[] = { { .x = tensor_rows(ON(x[0], o), 0, n),
+                                       .coef = terms > 1 ? REAL(scale, o) : NULL },
+                                     { .x = tensor_rows(ON(x[1], o), 0, n), .minus = true } };
+            struct tensor sum = terms > 1 ? ON(out[k], o) : in[0].x;
+            o->mix_norm(o, sum, ON(y[k], o), terms, in);
+            o->linear(o, ON(z[k], o), ON(y[k], o), ON(w, o), NULL, NO_TENSOR);
+            o->mix_norm(o, sum, ON(y[k], o), terms, in);
+            o->logits(o, ON(soft[k], o), ON(y[k], o), ON(t, o), &h);
+        }
+        if (terms > 1)
+            same_bf16("sum", out[k]);
+        same_bf16("norm", y[k]);
+        same_bf16("linear", z[k]);
+        same("logits", soft[k], bf16_tolerance, 0); /* of norms that are rounded to bf16 */
+    }
+    gpu->rows_apart = false;
+    CHECK(same_bits(y[0], y[1]) && same_bits(z[0], z[1]) && same_bits(soft[0], soft[1]));
+    CHECK(terms == 1 || same_bits(out[0], out[1]));
+}
+
+/* Logits of rows together and of the first alone, where a block holds a part of w's rows. */
+static void test_alone(int rows, int in, int cols)
+{
+    struct both x = drawn(rows, in, 1), t = weight(in, cols, 0.3);
+    struct both all = blank_as(DT_F32, DT_F32, rows, cols);
+    struct both one = blank_as(DT_F32, DT_F32, 1, cols);
+    struct head_loss h = { .cap_a = 23, .cap_b = 5, .cap_c = 7.5 };
+
+    gpu->logits(gpu, all.g, x.g, t.g, &h);
+    gpu->logits(gpu, one.g, tensor_rows(x.g, 0, 1), t.g, &h);
+    CHECK(same_bits(all, one));
+}
+
 static void test_embed_before(int rows, int width)
 {
     int32_t tok[64], before[64];
@@ -278,7 +339,12 @@ int main(int argc, char **argv)
         test_products(rows, 40 * rows % 96 + 64, 24 + 8 * (rows % 5), rows % 2, rows > 1);
     test_products(17, 72, check_small() ? 16400 : 50304, false, false);
     test_products(3, 8192, 16, true, true); /* more rows of w than shared memory holds */
+    for (int rows = 1; rows <= 8; rows += 7)
+        for (int terms = 1; terms <= 2; terms++)
+            test_mixed(rows + 1, rows, 64 + 8 * rows, terms > 1 ? 16400 : 56, terms);
+    test_alone(17, 576, 16392);
     if (!check_small()) {
+        test_alone(17, 1600, 50304);
         test_products(1, 768, 3072, true, true);
         test_products(64, 3072, 768, true, true);
         test_products(300, 768, 2304, true, false);

@@ -49,6 +49,16 @@ struct staging {
     cudaStream_t stream;
 };
 
+/* out = sum_k sign_k coef_k x_k, y = Norm(out): rows of d numbers (op_list.h, mix_norm). */
+struct mix_args {
+    const __nv_bfloat16 *x[MIX_MAX];
+    const float *coef[MIX_MAX];
+    float sign[MIX_MAX];
+    __nv_bfloat16 *out, *y;
+    int n, rows, d; /* n 0: no mix */
+    bool write_out;
+};
+
 struct cuda_ops {
     struct ops ops; /* first: struct ops * is struct cuda_ops * */
     int device; /* ordinal; also names the rank in messages */
@@ -71,6 +81,9 @@ struct cuda_ops {
     const float *one, *zero; /* constants in device memory */
     unsigned *ticket; /* for last_block (vec.h); 0 between kernels */
     struct gemm_cache *gemm;
+    /* Of a decoding step: not launched yet. The product that reads it makes it, if that is next
+     * (few_rows.cu); whatever else is queued launches it first. */
+    struct mix_args mix;
 
     void **blocks; /* everything allocated, for free() */
     int n_blocks;
@@ -90,7 +103,8 @@ void cuda_fail(struct cuda_ops *c, int code, const char *fmt, ...) PRINTF_LIKE(3
 bool cuda_ok(struct cuda_ops *c, cudaError_t e, const char *expr, const char *file, int line);
 
 #define CUDA_TRY(c, expr) cuda_ok((c), (expr), #expr, __FILE__, __LINE__)
-#define CUDA_LAUNCHED(c) cuda_ok((c), cudaGetLastError(), __func__, __FILE__, __LINE__)
+#define CUDA_LAUNCHED(c) \
+    (assert(!(c)->mix.n), cuda_ok((c), cudaGetLastError(), __func__, __FILE__, __LINE__))
 /* A dtype or a size that this device cannot do: a recipe can ask for it, so no assert. */
 #define CUDA_NEED(c, cond, what) \
     ((cond) ? true : (cuda_fail((c), GPT_DEVICE, "%s: on a GPU, %s", __func__, (what)), false))
@@ -113,6 +127,9 @@ static inline size_t cuda_round(size_t bytes) { return (bytes + 255) / 256 * 256
  * dst is f32 or bf16 (one rounding of the sum). */
 void cuda_add_partials(struct cuda_ops *c, void *dst, enum dtype dtype, const float *partial,
                        int rows, int n);
+
+/* Launches the mix that has not been; in mix_norm.cu. */
+void cuda_launch_mix(struct cuda_ops *c);
 
 /* dw (+)= sum (f32, as many), one rounding; in linear.cu. */
 void cuda_write_sum(struct cuda_ops *c, struct tensor dw, const float *sum, bool add);
