@@ -2,8 +2,8 @@
  *
  * attend: a block has one head of a row of scores and KEYS keys, those from a multiple of KEYS on; a
  * head of W = E/8 lanes takes a key, so a warp 32 / W of them. It writes greatest score, sum and
- * weighted values of its keys; merge adds those of a row's blocks in order, and multiplies them by
- * the head's gate. Which keys a block has depends on the position alone, so a row's bits do not
+ * weighted values of its keys; merge adds those of a row's blocks in order, takes away what exclusive
+ * attention does, and multiplies them by the head's gate. Which keys a block has depends on the position alone, so a row's bits do not
  * depend on the other rows. Keys and values that were in the cache before this call are asked for
  * before the wait for the kernel before (behind.h): embed and gather, a step's first kernels, let
  * later ones start only when all of the step before is done.
@@ -22,6 +22,7 @@ struct shape {
     const bf16 *q, *cache_k, *cache_v, *y;
     bf16 *out;
     gates gate;
+    const float *alpha; /* NULL: attention is not exclusive */
     float *partial; /* (T H, splits, E + 2) */
     const int32_t *slot, *pos;
     int heads, pair, d, y_width, window, capacity, splits; /* heads of a row of scores */
@@ -132,6 +133,14 @@ template <int W> __global__ static void __launch_bounds__(THREADS) attend(shape 
         out[E] = most, out[E + 1] = sum;
 }
 
+/* x less its part along v (struct xsa), a thread a channel. */
+__device__ static float exclusive(float x, float v, float alpha)
+{
+    __shared__ float sums[2][32];
+    float xv = block_sum(x * v, sums[0]), inverse = inverse_length(block_sum(v * v, sums[1]));
+    return fmaf(-tanhf(alpha) * xv * inverse * inverse, v, x);
+}
+
 /* A block a head of a row of scores, a thread a channel. The first parts are all asked for at once. */
 __global__ static void merge(shape s, int e)
 {
@@ -142,7 +151,11 @@ __global__ static void merge(shape s, int e)
     const float *in = s.partial + (int64_t)blockIdx.x * s.splits * (e + 2);
     float w[GATE], y12[GATE], most = -INFINITY, sum = 0, total = 0, value[AT_ONCE];
     load_gate(w, s.gate, h);
+    int64_t own = (int64_t)__ldcg(s.slot + r.t) * s.capacity + __ldcg(s.pos + r.t) % s.capacity;
+    float alpha = s.alpha ? s.alpha[h] : 0, v = 0;
     wait_for_kernel_before();
+    if (s.alpha)
+        v = __bfloat162float(s.cache_v[own * s.d + h * e + threadIdx.x]);
 #pragma unroll
     for (int i = 0; i < AT_ONCE; i++)
         value[i] = i < n ? in[i * (e + 2) + threadIdx.x] : 0;
@@ -160,11 +173,14 @@ __global__ static void merge(shape s, int e)
 #pragma unroll 8
     for (int i = AT_ONCE; i < n; i++)
         total = fmaf(__expf(in[i * (e + 2) + e] - most), in[i * (e + 2) + threadIdx.x], total);
-    s.out[r.at + threadIdx.x] = __float2bfloat16(sigmoid(gate_dot(w, y12)) * (total / sum));
+    float x = total / sum;
+    if (s.alpha)
+        x = exclusive(x, v, alpha);
+    s.out[r.at + threadIdx.x] = __float2bfloat16(sigmoid(gate_dot(w, y12)) * x);
 }
 
 void gpu_attention_cached(struct ops *o, struct tensor out, struct tensor q, struct tensor y,
-                          struct tensor gate, const struct kv_cache *cache,
+                          struct tensor gate, struct tensor alpha, const struct kv_cache *cache,
                           const struct attn_shape *a)
 {
     struct cuda_ops *c = cuda_of(o);
@@ -176,6 +192,7 @@ void gpu_attention_cached(struct ops *o, struct tensor out, struct tensor q, str
                 (const bf16 *)y.data,
                 (bf16 *)out.data,
                 { gate.data, gate.dtype == DT_F32 },
+                (const float *)alpha.data,
                 NULL,
                 cache->slot,
                 cache->pos,
@@ -190,6 +207,7 @@ void gpu_attention_cached(struct ops *o, struct tensor out, struct tensor q, str
                 cache->key_offset };
 
     assert(q.cols == (int64_t)heads * e && out.rows == q.rows && cache->k.cols == q.cols);
+    assert(!alpha.data || (alpha.dtype == DT_F32 && alpha.cols == heads));
     if (c->failed || !rows || !CUDA_NEED(c, e == 32 || e == 64 || e == 128, HEAD_NEED))
         return;
     s.partial = (float *)cuda_workspace(c, (size_t)rows * heads * splits * (e + 2) * sizeof(float));

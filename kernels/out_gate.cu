@@ -25,12 +25,6 @@ struct exclusive {
     float *partial;
 };
 
-/* 1 / max(|v|, 1e-4) */
-__device__ __forceinline__ static float inverse_length(float vv)
-{
-    return vv > 1e-8f ? rsqrtf(vv) : 1e4f;
-}
-
 template <int V, int W, bool XSA>
 __global__ static void __launch_bounds__(ROW_THREADS)
     out_gate_forward(bf16 *out, const bf16 *x, const bf16 *y, int y_width, gates gate,

@@ -3,6 +3,7 @@
  * x bf16, in place; signs bf16 or f32, +-1: the product is exact. A thread takes one element; 4 T P
  * bytes (38 MB at T = 49152, P = 192, 9 us at 4.25 TB/s), the signs' 3 MB are in the L2.
  */
+#include "behind.h"
 #include "gpu.h"
 #include "vec.h"
 
@@ -14,6 +15,7 @@ static __global__ void __launch_bounds__(THREADS)
 {
     int64_t i = blockIdx.x * (int64_t)THREADS + threadIdx.x, t = i / width;
 
+    begin_step();
     if (i >= count)
         return;
     int32_t last = before ? before[t] : t ? token[t - 1] : -1;
@@ -29,8 +31,7 @@ void gpu_pair_signs(struct ops *o, struct tensor x, struct tensor signs, const s
     assert(x.rows == b->tokens && x.cols == signs.cols && x.dtype == DT_BF16);
     if (c->failed || !count)
         return;
-    signed_rows<<<div_up(count, THREADS), THREADS, 0, c->stream>>>(
-        (bf16 *)x.data, signs.data, signs.dtype == DT_F32, (int)signs.rows, (int)x.cols, count,
-        b->token.row, b->before);
-    CUDA_LAUNCHED(c);
+    launch_step(c, signed_rows, dim3(div_up(count, THREADS)), THREADS, (bf16 *)x.data, signs.data,
+                signs.dtype == DT_F32, (int)signs.rows, (int)x.cols, count, b->token.row,
+                b->before);
 }

@@ -25,6 +25,7 @@ struct shape {
     const int32_t *pos; /* NULL: row t is at position t */
     const int32_t *slot; /* of a cache of this capacity, where k and v go; NULL: to their rows */
     int capacity;
+    bool values_apart; /* v goes to its rows also with a cache */
     const bf16 *rope;
     const bf16 *y; /* with a table only: y, gate, table, tok */
     int y_width;
@@ -143,6 +144,7 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1)
     int64_t to = at;
     if (s.slot)
         to = ((int64_t)__ldcg(s.slot + t) * s.capacity + __ldcg(s.pos + t) % s.capacity) * d;
+    v += s.values_apart ? at : to;
     if (s.table)
         re.load(s.table + (int64_t)__ldcg(s.tok + t) * d, d);
     wait_for_kernel_before();
@@ -176,7 +178,7 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1)
             rv.u[i] = pack8(x);
         }
         if (here)
-            *(uint4 *)(v + to + row<V>::at(i)) = rv.u[i];
+            *(uint4 *)(v + row<V>::at(i)) = rv.u[i];
     }
 }
 
@@ -199,6 +201,7 @@ static shape shape_of(const struct qkv_shape *s, struct rope r, struct tensor y,
                 b->pos,
                 s->cache ? s->cache->slot : NULL,
                 s->cache ? s->cache->capacity : 0,
+                s->cache && s->cache->values_apart,
                 (const bf16 *)r.table.data,
                 (const bf16 *)y.data,
                 (int)y.cols,
@@ -226,7 +229,7 @@ void gpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, s
     if (!can_do(c, qkv, s) || !blocks)
         return;
     if (s->cache)
-        k = s->cache->k, v = s->cache->v;
+        k = s->cache->k, v = s->cache->values_apart ? v : s->cache->v;
     with_vectors(qkv.cols / 3, [&](auto vec) {
         with_head_size(s->head_dim, [&](auto w) {
             launch_step(c, qkv_forward<decltype(vec)::value, decltype(w)::value>, dim3(blocks),

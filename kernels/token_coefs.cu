@@ -9,6 +9,7 @@
  * Backward's sums over tokens: a block puts q = dout / 10 and gelu(pre) of its TOKENS into shared memory, and a
  * thread adds up to four sums of dw; blocks are added in a fixed order.
  */
+#include "behind.h"
 #include "gpu.h"
 #include "vec.h"
 
@@ -49,7 +50,9 @@ static __global__ void __launch_bounds__(THREADS)
     int t = blockIdx.x * TOKENS + threadIdx.x / 4, p = threadIdx.x % 4;
     float sum[MOST] = {};
 
+    start_step_behind();
     load_weights(w, a);
+    wait_for_kernel_before();
     __syncthreads();
     for (int c = 8 * p; c < a.width && t < rows; c += 32) {
         float x[8];
@@ -151,9 +154,8 @@ void gpu_token_coefs(struct ops *o, struct tensor out, struct tensor pre, struct
     assert(out.dtype == DT_F32 && out.cols == w.rows && b.dtype == w.dtype);
     if (!can_do(c, pre, w))
         return;
-    coefs_forward<<<div_up(pre.rows, TOKENS), THREADS, 0, c->stream>>>(
-        (float *)out.data, (const bf16 *)pre.data, (int)pre.rows, a);
-    CUDA_LAUNCHED(c);
+    launch_step(c, coefs_forward, dim3(div_up(pre.rows, TOKENS)), THREADS, (float *)out.data,
+                (const bf16 *)pre.data, (int)pre.rows, a);
 }
 
 void gpu_token_coefs_bwd(struct ops *o, struct tensor dpre, struct tensor dw, struct tensor db,

@@ -32,6 +32,20 @@ losses() { sed -n 's/^step:.* train_loss:\([^ ]*\).*/\1/p' "$1"; }
     "$GPT_BIN/gpt-ckpt" verify --full three
 }
 
+@test "gpt-sample: the run's last val_loss, greedy texts with any batch" {
+    cd "$BATS_TEST_TMPDIR"
+    train -r "$RECIPE" -o a > a.log
+    loss=$(sed -n 's/^step:11.*val_loss:\([0-9.]*\).*/\1/p' a.log)
+    "$GPT_BIN/gpt-sample" -q -m a --score -d "$SHARDS" > score
+    awk -F'\t' -v a="$loss" 'NR == 2 { d = $5 + a; exit !(a && d <= 1e-4 && d >= -1e-4) }' score
+    printf '%s\n' "a" "static int main" "The quick brown fox" > p
+    for n in 1 3; do
+        "$GPT_BIN/gpt-sample" -q -m a -n 40 --ignore-end --json --temperature 0 --input p --batch $n > text.$n
+    done
+    cmp text.1 text.3
+    [ "$(wc -l < text.1)" -eq 3 ]
+}
+
 # Signs are drawn once and stay; what Adam moves beside them moves.
 @test "the signs are the first ones at the end" {
     cd "$BATS_TEST_TMPDIR"

@@ -65,20 +65,13 @@ static void init_cache(struct decoder *d, int i)
                                      .capacity = (int)(rows / d->sequences),
                                      .key_offset = layer_key_offset(d->m->recipe, i),
                                      .slot = d->slot,
-                                     .pos = d->next.pos };
+                                     .pos = d->next.pos,
+                                     .values_apart = layer_adds(d->m->recipe, i, TOKEN_VALUE) };
 }
 
 int decoder_init(struct decoder *d, struct model *m, int sequences, int most, int64_t context)
 {
     struct ops *o = m->ops;
-    bool apart = m->recipe->xsa; /* values are changed, or read, beside the cache */
-    for (int i = 0; i < m->recipe->n_layers; i++)
-        apart |= layer_adds(m->recipe, i, TOKEN_VALUE);
-    if (apart)
-        return err_set(GPT_INPUT,
-                       "recipe %s: exclusive attention and terms of values are not "
-                       "decoded token by token yet",
-                       m->recipe->name);
     assert(most >= sequences && most % DECODE_BLOCK == 0 && context > 0);
     *d = (struct decoder){ .m = m, .sequences = sequences, .most = most, .context = (int)context };
     init_rows(d);

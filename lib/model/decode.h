@@ -2,9 +2,10 @@
  *
  * It is the flattened forward of forward.c over rows that are tokens of sequences, each at its
  * position, in any mixture: a prompt's many rows, or one row of each of many sequences. What the
- * records carry from token to token is in the row (the token before, for smear and bigram hash; the
- * position, for rotation) or in the cache: raw keys, to which attention_cached applies the key
- * offset, so that paired heads, windows and offsets need no other state. The logits are those of
+ * records carry from token to token is in the row (the token before, for smear, bigram hash and
+ * signs; the position, for rotation) or in the cache: raw keys, to which attention_cached applies the
+ * key offset, and values, terms of them included, so that paired heads, windows, offsets and exclusive
+ * attention need no other state. The logits are those of
  * the full forward.
  *
  *     struct decoder d;

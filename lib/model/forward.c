@@ -31,7 +31,9 @@ static void attention_forward(struct model *m, struct acts *a, int i, const stru
     stream_values(m, a, i);
     gate = gate_input(m, a, l, p->attn_gate_bank, spec->out_gate);
     if (m->cache) {
-        o->attention_cached(o, l->gated, l->q, gate.y, gate.w, &m->cache[i], &as);
+        if (m->cache[i].values_apart)
+            o->cache_values(o, &m->cache[i], l->v);
+        o->attention_cached(o, l->gated, l->q, gate.y, gate.w, xsa.alpha, &m->cache[i], &as);
     } else {
         o->attention(o, l->out, l->lse, l->q, l->k, l->v, &as);
         o->out_gate(o, l->gated, l->out, gate.y, gate.w, heads, xsa.v.data ? &xsa : NULL);

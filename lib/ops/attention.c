@@ -282,10 +282,13 @@ static void cached_block(void *arg, int64_t at, int64_t count, int thread)
 }
 
 void cpu_attention_cached(struct ops *o, struct tensor out, struct tensor q, struct tensor y,
-                          struct tensor gate, const struct kv_cache *c, const struct attn_shape *s)
+                          struct tensor gate, struct tensor alpha, const struct kv_cache *c,
+                          const struct attn_shape *s)
 {
     int64_t most = cached_keys_max(s), n = cpu_threads(o) * most;
     struct run *run = cpu_scratch_bytes(o, 3, (size_t)q.rows * sizeof *run);
+    real *own = alpha.data ? cpu_scratch(o, 4, tensor_count(q)) : NULL;
+    struct xsa xsa = { .v = tensor_of(own, DT_REAL, q.rows, q.cols), .alpha = alpha };
     struct cached f = { .c = c,
                         .s = s,
                         .run = run,
@@ -302,7 +305,10 @@ void cpu_attention_cached(struct ops *o, struct tensor out, struct tensor q, str
     assert(q.cols == (int64_t)s->heads * s->head_dim * s->cu_mul && s->head_dim % 4 == 0);
     assert(out.rows == q.rows && c->k.cols == q.cols);
     cpu_split(o, (int64_t)cached_runs(run, c, q.rows) * s->heads, 1, cached_block, &f);
-    cpu_out_gate(o, out, out, y, gate, s->heads * s->cu_mul, NULL);
+    for (int64_t t = 0; own && t < q.rows; t++)
+        memcpy(own + t * q.cols, real_ptr(c->v) + cached_row(c, t) * q.cols,
+               (size_t)q.cols * sizeof *own);
+    cpu_out_gate(o, out, out, y, gate, s->heads * s->cu_mul, own ? &xsa : NULL);
 }
 
 /* -- backward ----------------------------------------------------------------------- */

@@ -79,6 +79,11 @@ static inline real *real_ptr(struct tensor t)
     assert(!has(t) || is_real(t));
     return t.data;
 }
+/* The cache's row of a call's row t. */
+static inline int64_t cached_row(const struct kv_cache *c, int64_t t)
+{
+    return (int64_t)c->slot[t] * c->capacity + c->pos[t] % c->capacity;
+}
 
 /* Element i, of f64, f32, bf16, f16 or u16. For loops over many, use real_read. */
 static inline real real_get(struct tensor t, int64_t i)

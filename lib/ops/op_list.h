@@ -93,7 +93,8 @@ OP(linear_relu2_bwd, struct tensor dpre, struct tensor dout, struct tensor w2, c
 /* From qkv (T,3D): q, k = Norm over each head's E channels, rotated by -theta, k offset;
  * v = v + 2 s(sum_{j<12} u_tj gate_hj) e_t, e_t = table[token_t], when a table is given.
  * u_t = y_t, or with split_gate y_t0 .. y_t5, e_t0 .. e_t5. With b->pos row t is rotated by that
- * position, the key offset must be none, and k, v go into s->cache, where there is one.
+ * position, the key offset must be none, and k, v go into s->cache, where there is one; with
+ * its values_apart v goes to v.
  * gate (H,12); y (T,D) normed layer input; table (V,D); q, k, v (T,D). */
 OP(qkv, struct tensor q, struct tensor k, struct tensor v, struct tensor qkv,
    const struct qkv_shape *s, struct rope r, struct tensor y, struct tensor gate,
@@ -109,12 +110,15 @@ OP(qkv_bwd, struct tensor dqkv, struct tensor dtable_rows, struct tensor dgate, 
  * lse (h,R) f32. P = softmax(scale q k^T) over what the query sees; out = P v. */
 OP(attention, struct tensor out, struct tensor lse, struct tensor q, struct tensor k,
    struct tensor v, const struct attn_shape *s);
+/* v (T,D) into the cache. */
+OP(cache_values, const struct kv_cache *c, struct tensor v);
 /* Attention and out_gate of rows at positions of sequences that grow: row t attends to what its
  * sequence has in the cache, itself included; out_th = s(sum_{j<12} y_tj gate_hj) x_th of that
- * result x. A row of scores is that of s, position times pair + 0 or 1; of s the rows and cu are not
- * read, cu_mul is the pair. q, out (T,D). */
+ * result x, or with alpha (1,H) f32 of what struct xsa makes of x and the row's value in the cache. A
+ * row of scores is that of s, position times pair + 0 or 1; of s the rows and cu are not read, cu_mul
+ * is the pair. q, out (T,D). */
 OP(attention_cached, struct tensor out, struct tensor q, struct tensor y, struct tensor gate,
-   const struct kv_cache *c, const struct attn_shape *s);
+   struct tensor alpha, const struct kv_cache *c, const struct attn_shape *s);
 /* delta (h,R) f32: sum over a head's channels of dout out, from out_gate_bwd. */
 OP(attention_bwd, struct tensor dq, struct tensor dk, struct tensor dv, struct tensor dout,
    struct tensor q, struct tensor k, struct tensor v, struct tensor lse, struct tensor delta,

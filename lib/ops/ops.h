@@ -128,6 +128,7 @@ struct kv_cache {
     int capacity; /* more than what a query sees, its key offset and a call's rows of a sequence */
     enum key_offset key_offset;
     const int32_t *slot, *pos; /* (T): sequence and position of each row */
+    bool values_apart; /* qkv leaves them to cache_values */
 };
 
 /* What an attention layer does to q, k, v before the scores. */

@@ -102,13 +102,6 @@ static void put_key(const struct layout *l, real *k, const real *key, int64_t t)
     }
 }
 
-/* The row of k and v that row t's go to. */
-static int64_t kv_row(const struct qkv_shape *s, int64_t t)
-{
-    const struct kv_cache *c = s->cache;
-    return c ? (int64_t)c->slot[t] * c->capacity + c->pos[t] % c->capacity : t;
-}
-
 void cpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, struct tensor qkv,
              const struct qkv_shape *s, struct rope r, struct tensor y, struct tensor gate,
              struct tensor table, const struct batch *b)
@@ -119,8 +112,11 @@ void cpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, s
     if (cpu_failed(o))
         return;
     assert(qkv.rows == l.tokens && qkv.cols == 3 * l.width);
+    bool apart = !s->cache || s->cache->values_apart;
     if (s->cache)
-        k = s->cache->k, v = s->cache->v;
+        k = s->cache->k;
+    if (!apart)
+        v = s->cache->v;
     for (int64_t t = 0; t < l.tokens; t++) {
         if (has(table)) {
             value_row(&l, row, b->token.row[t]);
@@ -128,8 +124,9 @@ void cpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, s
         }
         for (int h = 0; h < l.heads; h++) {
             const real *in = real_ptr(qkv) + t * 3 * l.width + h * l.size;
-            int64_t at = t * l.width + h * l.size, to = kv_row(s, t) * l.width + h * l.size;
-            real *qh = real_ptr(q) + at, *vh = real_ptr(v) + to;
+            int64_t at = t * l.width + h * l.size;
+            int64_t to = s->cache ? cached_row(s->cache, t) * l.width + h * l.size : at;
+            real *qh = real_ptr(q) + at, *vh = real_ptr(v) + (apart ? at : to);
             norm_row(qh, in, l.size);
             rotate(qh, rope_row(&l, t, h), l.size, 1);
             norm_row(key, in + l.width, l.size);
