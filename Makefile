@@ -15,15 +15,17 @@
 
 BUILD  ?= build
 PREFIX ?= /usr/local
+# What CC compiles for: x86_64, aarch64. ARCH is portable code where that is not this machine's.
+CPU    := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
 # A bundle runs on other machines.
 ifneq (,$(filter bundle,$(MAKECMDGOALS)))
 STATIC ?= 1
-ARCH   ?= $(if $(filter x86_64,$(shell uname -m)),-march=x86-64-v3)
+ARCH   ?= $(if $(filter x86_64,$(CPU)),-march=x86-64-v3)
 ARCH_GPU ?= all
 endif
 # Without AVX-512, which valgrind does not know: loops that gain from it choose it when they run
 # (ops/simd.h).
-ARCH   ?= -march=native $(if $(filter x86_64,$(shell uname -m)),-mno-avx512f)
+ARCH   ?= $(if $(filter $(shell uname -m),$(CPU)),-march=native $(if $(filter x86_64,$(CPU)),-mno-avx512f))
 all:
 comma := ,
 
@@ -103,7 +105,7 @@ EMU_TRAIN = $(BUILD)/emu/gpt-train
 EMU_PORTABLE = $(EMU_TESTS:$(BUILD)/emu/gpu_%=$(BUILD)/emu/portable_%)
 EMU_CXX   = $(CXX) -std=c++17 -O1 -g1 $(ARCH) $(FP) -w -Wno-psabi -D_GNU_SOURCE -Itests/emu \
             -isystem $(CUDA_HOME)/include -I$(BUILD)/emu/src/kernels -Ilib -include cuda_runtime.h
-HAVE_EMU  = $(and $(HAVE_CUDA),$(filter x86_64,$(shell uname -m)))
+HAVE_EMU  = $(and $(HAVE_CUDA),$(filter x86_64,$(CPU)))
 
 LIBS = -lzstd -lz -llapacke -lopenblas
 ifdef STATIC

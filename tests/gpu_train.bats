@@ -31,13 +31,14 @@ worst() { paste <(losses "$1") <(losses "$2") | awk '{ d = ($1 - $2) / $1; if (d
 
 # Rounding grows: on the CPU, 1, 2 and 8 ranks, which differ in the order of f32 sums alone, differ by
 # 0.006% at most in the first 60 of these steps, and by 0.8% after 150, the mean of 20 steps by 0.3%. So each
-# loss of the first 60 steps is compared, and then means of 50.
-@test "200 steps of tiny on CPU and GPU: the first 60 losses within 0.5%, means of 50 steps within 1%" {
+# loss of the first 60 steps is compared, and then means of 50. An H200 was 0.026% from the CPU in those 60: 0.1% is
+# four times that, for GPUs whose products add in another order.
+@test "200 steps of tiny on CPU and GPU: the first 60 losses within 0.1%, means of 50 steps within 1%" {
     train "${CALM[@]}" -s schedule.steps=194 --ranks $CPUS > "$BATS_TEST_TMPDIR/cpu.log"
     train "${CALM[@]}" -s schedule.steps=194 --device cuda > "$BATS_TEST_TMPDIR/gpu.log"
     paste <(losses "$BATS_TEST_TMPDIR/cpu.log") <(losses "$BATS_TEST_TMPDIR/gpu.log") | awk '
         { d = ($1 - $2) / $1; size = d < 0 ? -d : d; worst = size > worst ? size : worst; sum += d }
-        NR == 60 { printf "steps 1 to 60: worst %.3f%%\n", 100 * worst; bad += !(worst <= 0.005) }
+        NR == 60 { printf "steps 1 to 60: worst %.3f%%\n", 100 * worst; bad += !(worst <= 0.001) }
         NR % 50 == 0 {
             printf "steps %d to %d: mean %+.3f%%, worst so far %.3f%%\n", NR - 49, NR, 2 * sum, 100 * worst
             bad += !(sum <= 0.5 && sum >= -0.5)
