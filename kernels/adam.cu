@@ -2,7 +2,7 @@
  *
  * Contract: op_list.h, optimizers.md 3. Bytes an element of bf16 weight and gradient: weight 2 + 2,
  * gradient 2, moments 8 + 8 = 22, or 14 with bf16 moments, 10 with e4m3 moments; an fp8 copy is one
- * more, an f32 master 8 less the 2 of reading the weight, a remainder 4. Every operation rounds
+ * more, an f32 master 8 less the 2 of reading the weight, a remainder 4, a bf16 copy of an f16 or e4m3 weight 2. Every operation rounds
  * once, in the order of lib/ops/adam.c, division and root included: the bits are the reference's.
  *
  * A thread takes 8 elements (1 where 16-byte accesses do not fit). A parameter with scales needs its row's
@@ -27,6 +27,7 @@ struct job {
     const void *g;
     kept master, m, v;
     fp8_out out; /* no codes: none */
+    bf16 *compute; /* of a weight in f16 or e4m3; or NULL */
     const struct adam_step *step;
     const struct step_gate *gate;
     int64_t count, cols;
@@ -231,11 +232,17 @@ template <int WIDTH, typename F>
 __device__ __forceinline__ void write_weight(float (&p)[WIDTH], const F &f, int64_t at, float scale,
                                              uint32_t *most)
 {
+    bool computed = f.w() != DT_BF16 && f.q.compute;
     write_value<WIDTH>(f, at, p, scale);
-    if (f.q.out.codes) {
+    if (f.q.out.codes || computed)
         as_weight<WIDTH>(p, f);
+    if (f.q.out.codes)
         write_codes<WIDTH>(f.q.out, at, p, most);
-    }
+    if (!computed)
+        return;
+    if (f.w() == DT_NONE) /* this thread has just written them */
+        load_kept<WIDTH>(p, f.q.out.codes, DT_E4M3, at, f.q.out.scale_inv);
+    store<WIDTH>(f.q.compute + at, p);
 }
 
 template <int WIDTH, typename F>
@@ -478,7 +485,8 @@ static bool takes_8(const job &q)
     return q.count % 8 == 0 && (!q.rows || q.cols % 8 == 0) && (!q.drawn || q.first % 8 == 0) &&
            aligned_for_8(q.w, q.w_type) && aligned_for_8(q.g, q.g_type) &&
            aligned_for_8(q.master.data, q.master.type) && aligned_for_8(q.m.data, q.m.type) &&
-           aligned_for_8(q.v.data, q.v.type) && aligned_for_8(q.out.codes, DT_E4M3);
+           aligned_for_8(q.v.data, q.v.type) && aligned_for_8(q.out.codes, DT_E4M3) &&
+           aligned_for_8(q.compute, DT_BF16);
 }
 
 static bool is_kept(struct row_scaled s, int64_t count)
@@ -501,6 +509,7 @@ static job job_of(const struct adam_param *p)
     if (p->copy)
         q.out = fp8_out{ (uint8_t *)p->copy->codes.data, p->copy->scale_inv,
                          (uint32_t *)p->copy->amax };
+    q.compute = (bf16 *)p->compute.data;
     q.step = p->step, q.gate = p->gate;
     q.count = tensor_count(p->g), q.cols = p->g.cols;
     q.first = (uint64_t)p->first, q.seed = p->seed, q.stream = p->stream;
@@ -558,7 +567,8 @@ static one_kernel *kernel_for(const job &q)
 
 static bool is_plain(const job &q)
 {
-    return q.master.type == DT_NONE && !q.rows && !q.drawn && !q.out.codes && q.count <= UINT32_MAX;
+    return q.master.type == DT_NONE && !q.rows && !q.drawn && !q.out.codes && !q.compute &&
+           q.count <= UINT32_MAX;
 }
 
 static plain_job plain_of(const job &q)
@@ -583,6 +593,8 @@ static bool fits(struct cuda_ops *c, const struct adam_param *p)
     assert(!p->w.data || tensor_count(p->w) == count);
     assert(!p->copy || (p->copy->codes.dtype == DT_E4M3 && tensor_count(p->copy->codes) == count));
     assert(p->w.data || p->copy);
+    assert(!p->compute.data ||
+           (p->compute.dtype == DT_BF16 && (!p->w.data || p->w.dtype == DT_F16)));
     return CUDA_NEED(c, is_float(p->g), "g must be f32 or bf16") &&
            CUDA_NEED(c, !p->w.data || is_float(p->w) || p->w.dtype == DT_F16,
                      "w must be f32, bf16 or f16") &&

@@ -20,6 +20,7 @@ struct adam_case {
     enum dtype w, g, m, v; /* w: DT_NONE where the weight is its codes alone */
     enum dtype master; /* DT_NONE, DT_F32, DT_U16, DT_F16 */
     bool truncate, copy, eps_inside;
+    bool compute; /* a bf16 copy of a weight in f16 or e4m3 */
     enum adam_decay decay;
     enum adam_rounding rounding;
     int64_t rows, cols, lead, first;
@@ -27,7 +28,20 @@ struct adam_case {
     char name[160];
 };
 
-enum { H_W, H_G, H_MASTER, H_M, H_V, H_CODES, H_MASTER_SCALE, H_M_SCALE, H_V_SCALE, H_AMAX, H_N };
+enum {
+    H_W,
+    H_G,
+    H_MASTER,
+    H_M,
+    H_V,
+    H_CODES,
+    H_MASTER_SCALE,
+    H_M_SCALE,
+    H_V_SCALE,
+    H_AMAX,
+    H_COMPUTE,
+    H_N
+};
 
 struct adam_held {
     struct tensor t[H_N]; /* no data: not in this case */
@@ -64,6 +78,7 @@ static inline struct adam_case adam_case_drawn(uint64_t *seed)
         c.w = DT_BF16;
     c.truncate = adam_below(seed, 2);
     c.copy = c.w == DT_NONE || adam_below(seed, 4) == 0;
+    c.compute = (c.w == DT_NONE || c.w == DT_F16) && adam_below(seed, 3);
     c.eps_inside = adam_below(seed, 3) == 0;
     c.decay = (enum adam_decay)adam_below(seed, 3);
     c.rounding = (enum adam_rounding)adam_below(seed, 2);
@@ -72,11 +87,12 @@ static inline struct adam_case adam_case_drawn(uint64_t *seed)
     c.first = adam_below(seed, 2) ? ((int64_t)1 << 33) + adam_below(seed, 9) : adam_below(seed, 9);
     c.factor = adam_below(seed, 3) ? 1 : 0.37f;
     snprintf(c.name, sizeof c.name,
-             "w %s g %s m %s v %s master %s%s decay %d%s%s%s, %lld x %lld, lead %lld",
+             "w %s g %s m %s v %s master %s%s decay %d%s%s%s%s, %lld x %lld, lead %lld",
              dtype_name(c.w), dtype_name(c.g), dtype_name(c.m), dtype_name(c.v),
              dtype_name(c.master), c.truncate ? " cut" : "", (int)c.decay,
              c.eps_inside ? " eps inside" : "", c.rounding ? " stochastic" : "",
-             c.copy ? " copy" : "", (long long)c.rows, (long long)c.cols, (long long)c.lead);
+             c.copy ? " copy" : "", c.compute ? " compute" : "", (long long)c.rows,
+             (long long)c.cols, (long long)c.lead);
     return c;
 }
 
@@ -171,6 +187,8 @@ static inline struct adam_held adam_held_new(const struct adam_case *c, uint64_t
         h.copy.codes = h.t[H_CODES], h.copy.scale_inv = 1.6f / 448;
         h.copy.amax = (real *)h.t[H_AMAX].data;
     }
+    if (c->compute)
+        h.t[H_COMPUTE] = adam_room(c, DT_BF16, c->cols);
     return h;
 }
 
@@ -191,6 +209,7 @@ static inline struct adam_param adam_param_of(const struct adam_case *c, struct 
     p.m.t = h->t[H_M], p.m.scale = (real *)h->t[H_M_SCALE].data;
     p.v.t = h->t[H_V], p.v.scale = (real *)h->t[H_V_SCALE].data;
     p.truncate = c->truncate, p.copy = c->copy ? &h->copy : NULL;
+    p.compute = h->t[H_COMPUTE];
     p.beta1 = 0.9, p.beta2 = 0.99, p.decay = c->decay, p.eps_inside = c->eps_inside;
     p.rounding = c->rounding, p.seed = 17, p.stream = 3, p.first = c->first, p.step = step;
     return p;

@@ -110,7 +110,7 @@ static void test_case(const struct adam_case *c)
     int64_t n = c->rows * c->cols;
     struct one *want = malloc((size_t)n * sizeof *want + 1);
     double *before = malloc((size_t)n * sizeof *before + 1);
-    long bad[4] = { 0 };
+    long bad[5] = { 0 };
 
     for (int64_t i = 0; i < n; i++) {
         before[i] = value_of(c, &h, i);
@@ -138,15 +138,20 @@ static void test_case(const struct adam_case *c)
         bad[0] += !near(got, held, 0.5001 * unit(t, held, scale) + within);
         bad[1] += !moment_near(c, &h, H_M, H_M_SCALE, i, x->m, fabs(x->m) + g);
         bad[2] += !moment_near(c, &h, H_V, H_V_SCALE, i, x->v, x->v + g * g);
+        if (c->compute) /* the bf16 that is nearest to the weight as stored */
+            bad[4] += adam_get(h.t[H_COMPUTE], i) !=
+                      bf16_round(c->w == DT_F16
+                                     ? (float)adam_get(h.t[H_W], i)
+                                     : (float)adam_get(h.t[H_CODES], i) * (float)h.copy.scale_inv);
         if (c->master != DT_NONE && c->w != DT_NONE)
             bad[3] += !near(adam_get(h.t[H_W], i), x->p,
                             (c->truncate ? 1.0001 : 0.5001) * unit(c->w, x->p, 1) + within);
     }
-    if (!CHECK(bad[0] + bad[1] + bad[2] + bad[3] == 0) ||
+    if (!CHECK(bad[0] + bad[1] + bad[2] + bad[3] + bad[4] == 0) ||
         !CHECK(scales_fit(c, &h, H_M, H_M_SCALE) && scales_fit(c, &h, H_V, H_V_SCALE)) ||
         !CHECK(scales_fit(c, &h, H_MASTER, H_MASTER_SCALE)))
-        printf("  %s: %ld %ld %ld %ld of %lld off\n", c->name, bad[0], bad[1], bad[2], bad[3],
-               (long long)n);
+        printf("  %s: %ld %ld %ld %ld %ld of %lld off\n", c->name, bad[0], bad[1], bad[2], bad[3],
+               bad[4], (long long)n);
     free(want), free(before);
     adam_held_free(c, &h);
 }

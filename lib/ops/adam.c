@@ -200,6 +200,17 @@ static void compute(struct block *b, const struct adam_param *q, int64_t at, int
     update(b, n, k, q->decay);
 }
 
+/* For products that have none in the weight's type. */
+static void write_compute(const struct adam_param *q, int64_t at, int n)
+{
+    real x[BLOCK];
+    if (has(q->w))
+        real_read(x, q->w, at, n);
+    else
+        read_scaled(x, q->copy->codes, at, n, q->copy->scale_inv);
+    real_write(q->compute, at, x, n, false);
+}
+
 static void store(const struct block *b, const struct adam_param *q, int64_t at, int n,
                   const struct scales *s)
 {
@@ -222,6 +233,8 @@ static void store(const struct block *b, const struct adam_param *q, int64_t at,
         part.codes = tensor_of((uint8_t *)part.codes.data + at, DT_E4M3, 1, n);
         cpu_fp8_write(&part, tensor_of((real *)b->p, DT_REAL, 1, n), 0, n);
     }
+    if (has(q->compute))
+        write_compute(q, at, n);
 }
 
 static real largest(real most, const real *x, int n)

@@ -241,7 +241,7 @@ enum adam_decay { DECAY_CAUTIOUS, DECAY_ADAMW, DECAY_L2 };
 enum adam_rounding { ROUND_NEAREST, ROUND_STOCHASTIC };
 
 /* One parameter of Adam, or a rank's part of it. The f32 value that is updated is read from the
- * master; without one from w; without a w from the copy. All three are written that are there. */
+ * master; without one from w; without a w from the copy. All four are written that are there. */
 struct adam_param {
     struct tensor w; /* f32, bf16, f16; none where the weight is its e4m3 codes alone */
     struct tensor g; /* f32, bf16 */
@@ -249,6 +249,7 @@ struct adam_param {
     bool truncate; /* u16: w is cut, not rounded */
     struct row_scaled m, v;
     const struct fp8_copy *copy; /* of w as stored, or of the value; NULL: none */
+    struct tensor compute; /* bf16: of w in f16, or without a w of the copy, as stored; or none */
     double beta1, beta2;
     enum adam_decay decay;
     bool eps_inside; /* sqrt(v + eps), not sqrt(v) + eps */
