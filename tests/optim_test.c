@@ -37,6 +37,7 @@ struct variant {
     bool gated; /* a decision on each step, which the host learns one step later */
     int every; /* steps after which Adam moves; 0: as the recipe says, 2 */
     bool parted; /* but those of own_every */
+    bool stored; /* weights in f16 and e4m3 */
     int plant; /* a NaN in this step in the first element of `where` on the last rank; 0: none */
     const char *where;
     int omit; /* this step's gradients are fed and nothing is made of them; 0: none */
@@ -114,6 +115,12 @@ static struct recipe *read_recipe(const struct variant *v)
             r->params[i].comms = COMMS_SPARSE;
         if (v->late)
             r->late[r->n_late++] = i;
+    }
+    for (int i = 0; v->stored && i < r->n_params; i++) {
+        struct param_spec *s = &r->params[i];
+        s->stored = !strcmp(s->label, "ve0") || !strcmp(s->label, "attn_gate_bank") ? DT_F16
+                    : !strcmp(s->label, "ve1")                                      ? DT_E4M3
+                                                                                    : DT_NONE;
     }
     for (int i = 0; v->reversed && i < r->n_params / 2; i++) {
         int last = r->n_params - 1 - i, s = r->scatter[i], w = r->work[i];
@@ -244,6 +251,24 @@ static void check_amax(struct optim *z)
     CHECK(found == most && most > 448 * (double)p->fp8.scale_inv);
 }
 
+/* Every rank's bf16 is the nearest to the weight in f16 or e4m3, of which ranks hold parts. */
+static void check_compute(struct optim *z, int i, const void *stored)
+{
+    const struct param *p = &z->banks->p[i];
+    const uint16_t *w = p->w.data, *half = stored;
+    const uint8_t *code = stored;
+    long bad = 0, other = 0;
+
+    for (int64_t k = 0; k < tensor_count(p->w); k++) {
+        bool f16 = p->spec->stored == DT_F16;
+        float x = f16 ? f16_to_f32(half[k]) : e4m3_to_f32(code[k]) * (float)z->recipe->weight_scale;
+        bad += bf16_to_f32(w[k]) != bf16_round(x);
+        other += x != 0;
+    }
+    CHECK_EQ(bad, 0);
+    CHECK(other > 0);
+}
+
 /* Every rank holds all weights, whole: compared with what the ranks say their parts are. */
 static void check_weights(struct rank_arg *a, struct optim *z)
 {
@@ -254,7 +279,9 @@ static void check_weights(struct rank_arg *a, struct optim *z)
     for (int i = 0; i < n; i++) {
         struct tensor w = z->banks->p[t[i].param].w, out = sent(&z->banks->p[t[i].param], a->v);
         size_t whole = tensor_bytes(t[i].t) / (size_t)t[i].count * (size_t)t[i].total;
-        if (!strcmp(t[i].kind, "weight"))
+        if (!strcmp(t[i].kind, "weight") && z->p[t[i].param].stored.data)
+            check_compute(z, t[i].param, a->out->bytes + at);
+        else if (!strcmp(t[i].kind, "weight"))
             CHECK(whole == tensor_bytes(w) &&
                   !memcmp(a->out->bytes + at, w.data, tensor_bytes(out)));
         at += whole;
@@ -355,7 +382,9 @@ static size_t state_bytes(const struct recipe *r)
 {
     size_t n = 0;
     for (int i = 0; i < r->n_params; i++)
-        n += (size_t)(optim_param_bytes(r, i, 1) + param_bytes(&r->params[i]));
+        n += (size_t)(optim_param_bytes(r, i, 1) + (r->params[i].stored == DT_NONE
+                                                        ? param_bytes(&r->params[i])
+                                                        : optim_stored_bytes(r, i, 1)));
     return n;
 }
 
@@ -828,6 +857,13 @@ int main(void)
         { "4 ranks, f32 masters", 4, .late = true, .polar = DT_BF16, .master = true },
     };
     static const struct variant rules[][2] = {
+        { { "1 rank, stored", 1, .gradients = DT_F32, .polar = DT_F32, .stored = true },
+          { "3 ranks, stored, sparse, late", 3, .late = true, .sparse = true, .gradients = DT_F32,
+            .polar = DT_F32, .stored = true } },
+        { { "1 rank, stored, masters", 1, .gradients = DT_F32, .polar = DT_F32, .stored = true,
+            .master = true },
+          { "4 ranks, stored, masters", 4, .early = true, .gradients = DT_F32, .polar = DT_F32,
+            .stored = true, .master = true } },
         { { "1 rank, Muon", 1, .gradients = DT_F32, .polar = DT_F32, .rule = RULE_MUON },
           { "5 ranks, Muon", 5, .late = true, .gradients = DT_F32, .polar = DT_F32,
             .rule = RULE_MUON } },

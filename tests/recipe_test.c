@@ -81,7 +81,17 @@ static void test_refused(void)
     refuse("states.embed=- - - - 4", GPT_USAGE, "move in the same steps");
     refuse("states.ve9=f32 f32 f32 nearest", GPT_USAGE, "'ve9' is no parameter");
     refuse("states.attn=f32 f32 f32 nearest", GPT_USAGE, "'attn' is not under adam");
-    refuse("states.scalars=f32 - - -", GPT_USAGE, "for a bf16 weight, and 'scalars' is in f32");
+    refuse("states.scalars=f32 - - -", GPT_USAGE,
+           "a master is for a narrower weight, and 'scalars' is in f32");
+    refuse("parameters.ve0=v,d fp8 zero adam sharded 0.75 0.95 75 5 no", GPT_USAGE,
+           "expected bf16|f32|f16|e4m3|bf16/e4m3|f32/e4m3, found 'fp8'");
+    refuse("parameters.ve0=v,d bf16/e4m3 zero adam sharded 0.75 0.95 75 5 no", GPT_USAGE,
+           "a copy in e4m3 is for lm_head, with head_fp8 = yes");
+    refuse("parameters.attn=40,d,d f16 zero normuon sharded - 0.9 1 1 no", GPT_USAGE,
+           "f16 is written by adam, and this is under normuon");
+    refuse("parameters.embed=v,d e4m3 transpose:lm_head adam sharded 0.5 0.95 1 150 no", GPT_USAGE,
+           "order.tied: tied parameters have weights in f32 or bf16");
+    refuse("precision.head_weight=f8", GPT_USAGE, "expected bf16|fp8, found 'f8'");
     refuse("states.embed=- e4m3 - -", GPT_USAGE,
            "order.tied: tied parameters take the same master, not f16");
     refuse("model.attn_scale=nan", GPT_USAGE, "nan");
@@ -423,6 +433,25 @@ static void test_no_cooldown(void)
     recipe_free(r);
 }
 
+/* Checkpoints and logs from before carry precision.head_weight: it is one row's type, and no key. */
+static void test_old_head_weight(void)
+{
+    struct recipe *now = read_recipe("record-61", NULL);
+    struct recipe *plain = read_recipe("record-61", "precision.head_weight=bf16");
+    struct recipe *old = read_recipe("record-61", "precision.head_weight=fp8");
+    struct recipe *row = read_recipe(
+        "record-61",
+        "parameters.lm_head=d,v bf16/e4m3 normal:0.005 adam sharded 0.5 0.95 1 150 yes");
+    if (CHECK(now && plain && old && row)) {
+        CHECK(!strcmp(recipe_canonical(now), recipe_canonical(plain)));
+        CHECK(!strcmp(recipe_canonical(old), recipe_canonical(row)));
+        CHECK(!strstr(recipe_canonical(old), "head_weight"));
+        CHECK(old->params[recipe_param(old, "lm_head")].codes);
+        CHECK(!now->params[recipe_param(now, "lm_head")].codes);
+    }
+    recipe_free(now), recipe_free(plain), recipe_free(old), recipe_free(row);
+}
+
 /* Of 1725 steps two thirds are 1150: the next odd step, or the next that Adam moves in. */
 static void test_untie_step(void)
 {
@@ -495,6 +524,7 @@ int main(void)
     test_published_values();
     test_short_schedule();
     test_no_cooldown();
+    test_old_head_weight();
     test_untie_step();
     test_untie_at();
     test_one_frequency();

@@ -4,14 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 7 }; /* tensors of a parameter */
+enum { MOST = 8 }; /* tensors of a parameter */
 
 static bool scaled(enum dtype t) { return t == DT_F16 || t == DT_E4M3; }
 
 static int kinds_of(const struct param_spec *s, const char *kind[MOST], enum dtype type[MOST])
 {
     int n = 0;
-    kind[n] = "weight", type[n++] = s->dtype;
+    kind[n] = "weight", type[n++] = recipe_stored(s);
+    if (s->stored == DT_E4M3)
+        kind[n] = "weight.scale", type[n++] = DT_F32;
     if (s->rule != RULE_ADAM) {
         kind[n] = "momentum", type[n++] = DT_F32;
         if (recipe_has_second(s))
@@ -66,8 +68,12 @@ int expected_tensors(const struct recipe *r, struct expected **e, int *n)
         const char *kind[MOST];
         enum dtype type[MOST];
         int have = kinds_of(&r->params[i], kind, type);
-        for (int k = 0; k < have; k++)
-            (*e)[(*n)++] = expect(&r->params[i], kind[k], type[k]);
+        for (int k = 0; k < have; k++) {
+            struct expected *x = &(*e)[(*n)++];
+            *x = expect(&r->params[i], kind[k], type[k]);
+            if (!strncmp(kind[k], "weight", 6) && r->params[i].stored == DT_E4M3)
+                x->scale = (float)recipe_weight_scale(r, &r->params[i]);
+        }
     }
     return 0;
 }

@@ -156,13 +156,16 @@ static void encode(const struct whole *w, uint64_t first, const double *x, size_
     const struct expected *e = w->e;
     uint64_t cols = (uint64_t)e->shape[e->rank - 1];
     for (size_t i = 0; i < n; i++) {
-        float scale = w->holds ? 1 : w->scale ? w->scale[(first + i) / cols] : 1;
+        float scale = w->holds       ? 1
+                      : e->scale > 0 ? e->scale
+                      : w->scale     ? w->scale[(first + i) / cols]
+                                     : 1;
         float f = w->holds ? w->scale[first + i] : scale > 0 ? (float)(x[i] / (double)scale) : 0;
         uint32_t bits = f32_bits(f);
         uint16_t half = w->low                  ? (uint16_t)bits
                         : w->cut                ? (uint16_t)(bits >> 16)
-                        : w->away && f == f     ? (uint16_t)((bits + 0x8000) >> 16)
                         : w->e->dtype == DT_F16 ? f16_from_f32(f)
+                        : w->away && f == f     ? (uint16_t)((bits + 0x8000) >> 16)
                                                 : bf16_from_f32(f);
         if (dtype_size(w->e->dtype) == 1)
             out[i] = e4m3_from_f32(f);
@@ -223,7 +226,9 @@ int whole_scales(struct whole *w, struct whole *of, struct tensors *s)
         for (uint64_t i = 0; i < rows; i++)
             w->scale[i] = dtype_scale(of->e->dtype, w->scale[i]);
     }
-    while (!rc && w->n && f.at < rows) {
+    for (uint64_t i = 0; i < rows && w->e->scale > 0; i++)
+        w->scale[i] = w->e->scale;
+    while (!rc && w->n && w->e->scale == 0 && f.at < rows) {
         uint64_t first = f.at;
         size_t k = rows - first < CHUNK ? (size_t)(rows - first) : CHUNK;
         rc = next_values(&f, x, &k);

@@ -11,7 +11,8 @@ int64_t param_bytes(const struct param_spec *s)
 
 int64_t head_fp8_bytes(const struct recipe *r)
 {
-    return r->head_weight == HEAD_WEIGHT_FP8 ? (int64_t)r->width * r->vocab : 0;
+    int i = recipe_param(r, "lm_head");
+    return i >= 0 && r->params[i].codes ? (int64_t)r->width * r->vocab : 0;
 }
 
 int64_t mlp_fp8_bytes(const struct recipe *r)

@@ -309,7 +309,7 @@ int model_init_to(struct model *m, struct banks *b, int tokens, int val_tokens, 
     struct ops *o = b->ops;
     *m = (struct model){ .recipe = r, .banks = b, .ops = o, .rope_updates = -1 };
     find_roles(m);
-    if (r->head_weight == HEAD_WEIGHT_FP8)
+    if (m->p.lm_head->spec->codes)
         banks_keep_fp8(b, m->p.lm_head, (real)r->w_scale);
     if (r->mlp_fp8 && m->p.mlp->g.data)
         banks_keep_fp8_each(b, m->p.mlp, r->mlp_width, 2 * (int64_t)r->mlp_width);

@@ -60,6 +60,13 @@ struct recipe_line *recipe_find_row(const struct recipe *r, const char *section,
     return recipe_find(r, section, key);
 }
 
+void recipe_drop(struct recipe *r, struct recipe_line *l)
+{
+    struct recipe_text *t = r->text;
+    free(l->section), free(l->key), free(l->value);
+    memmove(l, l + 1, (size_t)(t->line + --t->n - l) * sizeof *l);
+}
+
 int recipe_error(const struct recipe *r, const struct recipe_line *l, const char *fmt, ...)
 {
     char msg[512];

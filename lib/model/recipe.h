@@ -46,7 +46,6 @@ enum skip_tap { SKIP_LAYER, SKIP_ATTENTION };
 enum key_channels { KEYS_QUARTERS, KEYS_HALF };
 enum head_fp8 { HEAD_FP8_NO, HEAD_FP8_YES, HEAD_FP8_REQUIRE };
 enum mlp_fp8 { MLP_BF16, MLP_FP8, MLP_FP8_REQUIRE };
-enum head_weight { HEAD_WEIGHT_BF16, HEAD_WEIGHT_FP8 };
 enum value_input { VALUE_INPUT, VALUE_SPLIT, VALUE_SPLIT_ALL };
 enum init_kind { INIT_ZERO, INIT_UNIFORM, INIT_NORMAL, INIT_SIGN, INIT_VALUES, INIT_TRANSPOSE };
 
@@ -59,7 +58,10 @@ struct init {
 struct param_spec {
     char label[LABEL_SIZE];
     int64_t matrices, rows, cols; /* a bank is matrices of rows x cols; others have one */
-    enum dtype dtype; /* bf16 or f32 */
+    enum dtype dtype; /* of the weight as the model reads it: bf16 or f32 */
+    enum dtype
+        stored; /* Adam: the weight is in f16 or e4m3, of which that is a bf16 copy; DT_NONE */
+    bool codes; /* an fp8 head reads e4m3: the stored weight, or a copy */
     struct init init[MAX_CYCLE]; /* matrix i takes init[i % n_init] */
     int n_init;
     char init_text[160]; /* INIT_VALUES: the list; INIT_TRANSPOSE: the label copied */
@@ -236,8 +238,7 @@ struct recipe {
     enum head_fp8 head_fp8; /* yes: bf16 on a GPU without fp8; require: no such GPU */
     double x_scale, w_scale, g_scale;
     enum mlp_fp8 mlp_fp8; /* the MLPs' first product in training: the same */
-    enum head_weight head_weight; /* an fp8 head reads the bf16 parameter and rounds it, or the
-                                           fp8 copy that Adam writes */
+    double weight_scale; /* of weights in e4m3; w_scale of one whose codes the head reads */
     bool head_sigmoid_bf16; /* of the softcap, in training */
     int head_block; /* rows of logits that a GPU keeps at a time; 0: all of a micro-batch */
     bool head_scale_micro; /* g_scale is multiplied by 1 / micro-batches, like the loss */
@@ -285,6 +286,16 @@ bool recipe_plain_decay(const struct recipe *r, const struct param_spec *s);
 static inline bool recipe_moves(const struct param_spec *s, int step)
 {
     return (step + 1) % s->every == 0;
+}
+/* What a code of a weight in e4m3, or of its copy, is multiplied by. */
+static inline double recipe_weight_scale(const struct recipe *r, const struct param_spec *s)
+{
+    return s->codes ? r->w_scale : r->weight_scale;
+}
+/* The type of a weight in checkpoints. */
+static inline enum dtype recipe_stored(const struct param_spec *s)
+{
+    return s->stored == DT_NONE ? s->dtype : s->stored;
 }
 /* Index of a parameter, or -1. */
 int recipe_param(const struct recipe *r, const char *label);

@@ -135,7 +135,7 @@ static const struct key keys[] = {
       "nearest|stochastic" },
     { "precision", "head_fp8", K_WORD, F(head_fp8), 0, 0, NULL, "no|yes|require" },
     { "precision", "head_scales", K_REAL3, F(x_scale), 1e-12, 1e12, NULL, NULL },
-    { "precision", "head_weight", K_WORD, F(head_weight), 0, 0, "bf16", "bf16|fp8" },
+    { "precision", "weight_scale", K_REAL, F(weight_scale), 1e-12, 1e12, "1/64", NULL },
     { "precision", "mlp", K_WORD, F(mlp_fp8), 0, 0, "bf16", "bf16|fp8|require" },
     { "precision", "head_sigmoid", K_TRUTH, F(head_sigmoid_bf16), 0, 0, "f32", "f32|bf16" },
     { "precision", "head_block", K_INT, F(head_block), 0, MAX_CHUNK_TOKENS, "0", NULL },
@@ -487,13 +487,15 @@ static int check_data(struct recipe *r)
 
 static int check_precision(struct recipe *r)
 {
-    if (r->head_weight == HEAD_WEIGHT_FP8 && !r->head_fp8)
-        return recipe_error(r, recipe_find(r, "precision", "head_weight"),
-                            "fp8 needs head_fp8 = yes: nothing else reads that copy");
-    int head = recipe_param(r, "lm_head");
-    if (r->head_weight == HEAD_WEIGHT_FP8 && head >= 0 && r->params[head].rule != RULE_ADAM)
-        return recipe_error(r, recipe_find(r, "precision", "head_weight"),
-                            "fp8 is written by Adam, and 'lm_head' is not under adam");
+    for (int i = 0; i < r->n_params; i++) {
+        struct param_spec *p = &r->params[i];
+        bool head = !strcmp(p->label, "lm_head");
+        if (p->codes && (!head || !r->head_fp8))
+            return recipe_error(r, recipe_find(r, "parameters", p->label),
+                                "a copy in e4m3 is for lm_head, with head_fp8 = yes: nothing else "
+                                "reads it");
+        p->codes |= head && r->head_fp8 && p->stored == DT_E4M3;
+    }
     return 0;
 }
 
@@ -575,6 +577,9 @@ static int check_tied_states(struct recipe *r)
     if (r->tied_head < 0)
         return 0;
     const struct param_spec *h = &r->params[r->tied_head], *t = &r->params[r->tied_embed];
+    if (h->stored != DT_NONE || t->stored != DT_NONE)
+        return recipe_error(r, recipe_find(r, "order", "tied"),
+                            "tied parameters have weights in f32 or bf16");
     bool plain = h->exp_avg == t->exp_avg && h->exp_avg_sq == t->exp_avg_sq &&
                  h->exp_avg != DT_F16 && h->exp_avg != DT_E4M3 && h->exp_avg_sq != DT_F16 &&
                  h->exp_avg_sq != DT_E4M3 && h->master == t->master && h->truncate == t->truncate &&
@@ -585,9 +590,34 @@ static int check_tied_states(struct recipe *r)
                                 "same f32 or bf16, and move in the same steps: say so in [states]");
 }
 
+/* Recipes before weights had types of their own: precision.head_weight, bf16 or fp8. The latter becomes
+ * a copy in e4m3 in the row of lm_head. */
+static int old_head_weight(struct recipe *r)
+{
+    struct recipe_line *l = recipe_find(r, "precision", "head_weight");
+    struct recipe_line *row = recipe_find(r, "parameters", "lm_head");
+    char *type, *end, *with;
+    if (!l)
+        return 0;
+    if (strcmp(l->value, "bf16") && strcmp(l->value, "fp8"))
+        return recipe_error(r, l, "expected bf16|fp8, found '%s'", l->value);
+    if (!strcmp(l->value, "fp8") && row && (type = strchr(row->value, ' '))) {
+        end = type + 1 + strcspn(type + 1, " ");
+        if (!(with = malloc(strlen(row->value) + sizeof "/e4m3")))
+            return err_memory();
+        sprintf(with, "%.*s/e4m3%s", (int)(end - row->value), row->value, end);
+        free(row->value);
+        row->value = with;
+    }
+    recipe_drop(r, l);
+    return 0;
+}
+
 int recipe_bind(struct recipe *r)
 {
-    int rc = check_names(r);
+    int rc = old_head_weight(r);
+    if (!rc)
+        rc = check_names(r);
     if (rc)
         return rc;
     if ((rc = bind_section(r, "")) || (rc = bind_section(r, "model")))

@@ -253,6 +253,21 @@ static int lr_of(const struct row *w, char *text, struct param_spec *p)
 
 /* -- rows ------------------------------------------------------------------------------ */
 
+/* The type of the weight; behind a '/' that of a copy which an fp8 head reads. */
+static int dtype_of(const struct row *w, const char *text, struct param_spec *p)
+{
+    static const char *const words[] = {
+        "bf16", "f32", "f16", "e4m3", "bf16/e4m3", "f32/e4m3", NULL
+    };
+    int i, rc = one_of(w, text, words, &i);
+    if (rc)
+        return rc;
+    p->dtype = i == 1 || i == 5 ? DT_F32 : DT_BF16;
+    p->stored = i == 2 ? DT_F16 : i == 3 ? DT_E4M3 : DT_NONE;
+    p->codes = i > 3;
+    return 0;
+}
+
 /* shape dtype init rule comms beta1 beta2 lr wd early */
 static int bind_param(struct row *w, int i)
 {
@@ -261,15 +276,13 @@ static int bind_param(struct row *w, int i)
                                          "normuon>adam", "normuon+adam", NULL };
     static const char *const comms[] = { "replicated", "sharded", "sparse", NULL };
     static const char *const bools[] = { "no", "yes", NULL };
-    static const char *const dtypes[] = { "bf16", "f32", NULL };
     double wd;
-    int rule, com, early, dtype, rc;
+    int rule, com, early, rc;
     strcpy(p->label, w->line->key);
-    if ((rc = shape_of(w, w->col[0], p)) || (rc = one_of(w, w->col[1], dtypes, &dtype)) ||
+    if ((rc = shape_of(w, w->col[0], p)) || (rc = dtype_of(w, w->col[1], p)) ||
         (rc = init_of(w, w->col[2], p)) || (rc = one_of(w, w->col[3], rules, &rule)) ||
         (rc = one_of(w, w->col[4], comms, &com)))
         return rc;
-    p->dtype = dtype ? DT_F32 : DT_BF16;
     p->rule = (enum rule)rule;
     p->comms = (enum comms)com;
     bool kept = p->rule == RULE_ADAM || recipe_has_second(p), adam = recipe_has_adam(p);
@@ -287,6 +300,9 @@ static int bind_param(struct row *w, int i)
         return rc;
     p->wd_mul = (float)wd;
     p->early = early;
+    if (p->rule != RULE_ADAM && (p->stored != DT_NONE || p->codes))
+        return recipe_error(w->r, w->line, "%s is written by adam, and this is under %s", w->col[1],
+                            w->col[3]);
     /* Which rows a rank touches is known of this table alone. */
     if (p->comms == COMMS_SPARSE &&
         (strcmp(p->label, "bigram_embed") || p->rule != RULE_ADAM || !w->r->bigram_rows))
@@ -491,7 +507,7 @@ static void state_master(struct param_spec *p, enum master m)
 
 static enum dtype state_dtype(const struct param_spec *p, enum dtype t)
 {
-    return t == DT_NONE ? p->dtype : t;
+    return t == DT_NONE ? recipe_stored(p) : t;
 }
 
 static int steps_of(const struct row *w, const char *text, int *out)
@@ -539,7 +555,7 @@ static int bind_state(struct row *w, int i)
     if (p->rule != RULE_ADAM)
         return recipe_error(w->r, w->line, "'%s' is not under adam", p->label);
     if (master <= MASTER_F16 && master != MASTER_NONE && p->dtype != DT_BF16)
-        return recipe_error(w->r, w->line, "a master is for a bf16 weight, and '%s' is in %s",
+        return recipe_error(w->r, w->line, "a master is for a narrower weight, and '%s' is in %s",
                             p->label, dtype_name(p->dtype));
     if (master <= MASTER_F16)
         state_master(p, (enum master)master);
@@ -564,5 +580,11 @@ int recipe_bind_states(struct recipe *r)
         p->stochastic = r->adam_stochastic;
     }
     int rc = bind_labelled(r, "states", 5, 1, bind_state, &n);
+    for (int i = 0; i < r->n_params && !rc; i++)
+        if (r->params[i].stored != DT_NONE && r->params[i].master == DT_U16)
+            rc = recipe_error(
+                r, recipe_find(r, "parameters", r->params[i].label),
+                "low halves are for a bf16 weight: this one takes a master in f32, f16 "
+                "or none");
     return rc ? rc : bind_period(r);
 }

@@ -26,6 +26,8 @@ struct recipe_line *recipe_find(const struct recipe *r, const char *section, con
 struct recipe_line *recipe_find_row(const struct recipe *r, const char *section, int i);
 /* "section.key=value" replaces a line or adds one. */
 int recipe_override(struct recipe *r, const char *assignment) MUST_CHECK;
+/* Takes a line out. */
+void recipe_drop(struct recipe *r, struct recipe_line *l);
 /* "file:line: section.key: " and the message; GPT_INPUT, or GPT_USAGE for an override. */
 int recipe_error(const struct recipe *r, const struct recipe_line *l, const char *fmt, ...)
     PRINTF_LIKE(3, 4);

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include "model/recipe_share.h"
 
 enum dtype optim_update_dtype(const struct recipe *r, const struct param_spec *s)
@@ -44,12 +45,20 @@ int64_t optim_master_bytes(const struct recipe *r, int i, int world)
     return kept_bytes(s->master, n, s->cols);
 }
 
+int64_t optim_stored_bytes(const struct recipe *r, int i, int world)
+{
+    const struct param_spec *s = &r->params[i];
+    bool apart = s->stored != DT_NONE && !(s->stored == DT_E4M3 && s->codes);
+    return apart ? own_elements(r, i, world) * (int64_t)dtype_size(s->stored) : 0;
+}
+
 int64_t optim_param_bytes(const struct recipe *r, int i, int world)
 {
     const struct param_spec *s = &r->params[i];
     int64_t n = own_elements(r, i, world);
     if (s->rule == RULE_ADAM)
-        return optim_master_bytes(r, i, world) + kept_bytes(s->exp_avg, n, s->cols) +
+        return (s->stored == DT_E4M3 ? n / s->cols * (int64_t)sizeof(float) : 0) +
+               optim_master_bytes(r, i, world) + kept_bytes(s->exp_avg, n, s->cols) +
                kept_bytes(s->exp_avg_sq, n, s->cols);
     return n * 4 + (recipe_has_second(s) ? second_count(s, n) * 4 : 0) +
            (recipe_mixed(s) ? 8 * n : 0) + optim_master_bytes(r, i, world);
@@ -115,6 +124,21 @@ static int learning_rates(struct optim_param *q, const struct recipe *r, const s
     return 0;
 }
 
+/* The head's codes are whole on every rank; here are those that it owns. */
+static void take_stored(struct optim *z, struct optim_param *q, const struct param *p)
+{
+    int64_t rows = p->w_own.rows, cols = p->w_own.cols;
+    if (p->spec->stored == DT_F16)
+        q->stored = take(z, DT_F16, rows, cols, "weight in f16");
+    if (p->spec->stored != DT_E4M3)
+        return;
+    assert(!p->spec->codes == !p->fp8.codes.data);
+    q->stored =
+        p->spec->codes ? param_own_fp8(p).codes : take(z, DT_E4M3, rows, cols, "weight in e4m3");
+    q->amax = p->spec->codes ? p->fp8.amax : take(z, DT_REAL, 1, 1, "largest weight").data;
+    q->stored_scale = take(z, DT_REAL, rows, 1, "scale of a weight");
+}
+
 /* Padding is at the end, so the last shards may be shorter, or empty. */
 static int take_shards(struct optim *z, int i)
 {
@@ -158,6 +182,7 @@ static int take_states(struct optim *z, int i)
     if (p->spec->rule == RULE_ADAM) {
         if (p->spec->master != DT_NONE)
             q->master = take_kept(z, p->spec->master, rows, cols, "master");
+        take_stored(z, q, p);
         return 0;
     }
     q->momentum = take(z, DT_F32, rows, cols, "momentum");
@@ -232,7 +257,7 @@ void optim_reset(struct optim *z)
     int n = optim_tensors(z, t);
 
     for (int i = 0; i < n; i++)
-        if (t[i].t.data != z->banks->p[t[i].param].w_own.data)
+        if (strncmp(t[i].kind, "weight", 6))
             z->ops->zero(z->ops, t[i].t);
     for (int i = 0; i < z->recipe->n_params; i++) {
         z->p[i].count = 0;
@@ -280,6 +305,117 @@ static int f16_master(struct optim *z, int i)
     return rc;
 }
 
+/* -- weights in f16 and e4m3 ------------------------------------------------------------------ */
+
+static float stored_value(enum dtype t, const void *x, int64_t i, float scale)
+{
+    return t == DT_F16 ? f16_to_f32(((const uint16_t *)x)[i])
+                       : e4m3_to_f32(((const uint8_t *)x)[i]) * scale;
+}
+
+static void store_code(enum dtype t, void *x, int64_t i, float value, float scale)
+{
+    if (t == DT_F16)
+        ((uint16_t *)x)[i] = f16_from_f32(value);
+    else
+        ((uint8_t *)x)[i] = e4m3_from_f32(value / scale);
+}
+
+static int store_scales(struct optim *z, int i, float scale)
+{
+    struct tensor t = z->p[i].stored_scale;
+    real *all = malloc((size_t)t.rows * sizeof *all + 1);
+    if (!all)
+        return err_memory();
+    for (int64_t r = 0; r < t.rows; r++)
+        all[r] = scale;
+    z->ops->upload(z->ops, t.data, all, tensor_bytes(t));
+    z->ops->zero(z->ops, tensor_of(z->p[i].amax, DT_REAL, 1, 1));
+    free(all);
+    return 0;
+}
+
+/* On the host, once in a run: every rank rounds the whole weight and keeps its own part of it. */
+static int store_weight(struct optim *z, int i)
+{
+    const struct param *p = &z->banks->p[i];
+    enum dtype t = p->spec->stored;
+    float scale = (float)recipe_weight_scale(z->recipe, p->spec);
+    int64_t n = tensor_count(p->w), own = p->own_first * param_unit_rows(p) * p->w.cols;
+    uint16_t *x = malloc((size_t)n * sizeof *x);
+    char *codes = malloc((size_t)n * dtype_size(t));
+    int rc = x && codes ? 0 : err_memory();
+
+    if (!rc) {
+        z->ops->download(z->ops, x, p->w.data, tensor_bytes(p->w));
+        rc = z->ops->status(z->ops);
+    }
+    for (int64_t k = 0; k < n && !rc; k++) {
+        store_code(t, codes, k, bf16_to_f32(x[k]), scale);
+        x[k] = bf16_from_f32(stored_value(t, codes, k, scale));
+    }
+    if (!rc) {
+        z->ops->upload(z->ops, p->w.data, x, tensor_bytes(p->w));
+        z->ops->upload(z->ops, z->p[i].stored.data, codes + own * (int64_t)dtype_size(t),
+                       tensor_bytes(z->p[i].stored));
+        rc = t == DT_E4M3 ? store_scales(z, i, scale) : 0;
+    }
+    free(x), free(codes);
+    return rc;
+}
+
+/* The scales of a checkpoint are those of its recipe: another recipe's would change the weights. */
+static int check_scales(struct optim *z, int i, float scale)
+{
+    struct tensor t = z->p[i].stored_scale;
+    float *held = malloc(tensor_bytes(t) + 1);
+    int rc = held ? 0 : err_memory();
+    if (!rc) {
+        z->ops->download(z->ops, held, t.data, tensor_bytes(t));
+        rc = z->ops->status(z->ops);
+    }
+    for (int64_t r = 0; r < t.rows && !rc; r++)
+        if (held[r] != scale)
+            rc = err_set(GPT_INPUT,
+                         "resume: %s.weight.scale: expected %.9g, the recipe's, found %.9g",
+                         z->recipe->params[i].label, (double)scale, (double)held[r]);
+    free(held);
+    return rc;
+}
+
+static int load_weight(struct optim *z, int i)
+{
+    const struct param *p = &z->banks->p[i];
+    struct tensor t = z->p[i].stored;
+    float scale = (float)recipe_weight_scale(z->recipe, p->spec);
+    int64_t n = tensor_count(t);
+    uint16_t *x = malloc((size_t)n * sizeof *x + 1);
+    char *codes = malloc(tensor_bytes(t) + 1);
+    int rc = x && codes ? 0 : err_memory();
+
+    if (!rc && t.dtype == DT_E4M3)
+        rc = check_scales(z, i, scale);
+    if (!rc) {
+        z->ops->download(z->ops, codes, t.data, tensor_bytes(t));
+        rc = z->ops->status(z->ops);
+    }
+    for (int64_t k = 0; k < n && !rc; k++)
+        x[k] = bf16_from_f32(stored_value(t.dtype, codes, k, scale));
+    if (!rc)
+        z->ops->upload(z->ops, p->w_own.data, x, tensor_bytes(p->w_own));
+    free(x), free(codes);
+    return rc;
+}
+
+int optim_loaded(struct optim *z)
+{
+    int rc = 0;
+    for (int i = 0; i < z->recipe->n_params && !rc; i++)
+        if (z->recipe->params[i].stored != DT_NONE)
+            rc = load_weight(z, i);
+    return rc ? rc : z->ops->status(z->ops);
+}
+
 int optim_masters(struct optim *z)
 {
     int rc = 0;
@@ -291,7 +427,11 @@ int optim_masters(struct optim *z)
             rc = f16_master(z, i);
         else if (t.dtype == DT_U16)
             z->ops->zero(z->ops, t);
+        if (!rc && z->recipe->params[i].stored != DT_NONE)
+            rc = store_weight(z, i);
     }
+    if (!rc)
+        banks_quantize(z->banks);
     return rc ? rc : z->ops->status(z->ops);
 }
 
@@ -378,7 +518,8 @@ int optim_tensors(const struct optim *z, struct optim_tensor *out)
             const char *kind;
             struct tensor t;
         } held[] = {
-            { "weight", p->w_own },
+            { "weight", q->stored.data ? q->stored : p->w_own },
+            { "weight.scale", q->stored_scale },
             { "mantissa", q->mantissa },
             { "momentum", q->momentum },
             { "second_momentum", q->second },

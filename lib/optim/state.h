@@ -40,6 +40,9 @@ struct optim_param {
     struct tensor second; /* NorMuon: f32, one number a row */
     struct tensor mantissa; /* all but Adam, w bf16: u16, the low halves of f32 weights */
     struct row_scaled exp_avg, exp_avg_sq, master; /* Adam: as w_own, scales (rows,1) */
+    struct tensor stored; /* Adam: the weight in f16 or e4m3, of which w is a bf16 copy */
+    struct tensor stored_scale; /* e4m3: (rows,1), all the recipe's, for checkpoints */
+    real *amax; /* e4m3 that no head reads: of struct fp8_copy */
     int64_t count; /* Adam: updates done */
     float *lr_mul; /* all but Adam: of the own matrices; the factor of their shape included */
 
@@ -94,11 +97,16 @@ int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct 
 void optim_release(struct optim *z);
 /* Sets states and counters to zero, as after optim_init. */
 void optim_reset(struct optim *z);
-/* Makes masters the weights that banks_fill left. Waits. */
+/* Makes masters the weights that banks_fill left, rounds those that are stored in f16 or e4m3, and makes
+ * w their copies. Waits. */
 int optim_masters(struct optim *z) MUST_CHECK;
+/* After states were loaded, before optim_gather_weights: makes this rank's w of the stored weights. */
+int optim_loaded(struct optim *z) MUST_CHECK;
 /* Bytes of a parameter's states on a rank. */
 int64_t optim_param_bytes(const struct recipe *r, int param, int world);
 int64_t optim_master_bytes(const struct recipe *r, int param, int world); /* of those, the master */
+/* Bytes of a weight in f16 or e4m3 on a rank, beside w; without codes that the head reads (bank.h). */
+int64_t optim_stored_bytes(const struct recipe *r, int param, int world);
 /* dtype of a NorMuon parameter's update while it is orthogonalised. */
 enum dtype optim_update_dtype(const struct recipe *r, const struct param_spec *s);
 
@@ -117,7 +125,7 @@ struct optim_tensor {
     int64_t first, count, total;
     bool replicated;
 };
-enum { OPTIM_MAX_TENSORS = 7 * MAX_PARAMS };
+enum { OPTIM_MAX_TENSORS = 8 * MAX_PARAMS };
 /* Fills out (OPTIM_MAX_TENSORS) and returns how many. A resumed run loads into the same tensors. */
 int optim_tensors(const struct optim *z, struct optim_tensor *out);
 /* Argument of a collective: the rows of each shard that are communicated; NULL: equal shards. */

@@ -96,13 +96,29 @@ static void update_matrices(struct optim *z, int i)
                recipe_plain_decay(r, p->spec), m, gate);
 }
 
+/* The e4m3 that Adam writes: the weight itself, or a copy of it. */
+static struct fp8_copy fp8_of(const struct optim *z, int i)
+{
+    const struct optim_param *q = &z->p[i];
+    struct fp8_copy copy = param_own_fp8(&z->banks->p[i]);
+    if (q->stored.dtype == DT_E4M3)
+        copy = (struct fp8_copy){ q->stored,
+                                  (real)recipe_weight_scale(z->recipe, &z->recipe->params[i]),
+                                  q->amax };
+    return copy;
+}
+
 static struct adam_param adam_param(const struct optim *z, int i, const struct fp8_copy *copy)
 {
     const struct recipe *r = z->recipe;
     const struct optim_param *q = &z->p[i];
     const struct param *p = &z->banks->p[i];
+    bool kept = q->stored.data != NULL;
     return (struct adam_param){
-        .w = p->w_own,
+        .w = !kept                       ? p->w_own
+             : q->stored.dtype == DT_F16 ? q->stored
+                                         : NO_TENSOR,
+        .compute = kept ? p->w_own : NO_TENSOR,
         .g = p->g_own,
         /* NorMuon's mantissa is a master of cut weights. */
         .master = recipe_mixed(p->spec) ? (struct row_scaled){ q->mantissa, NULL } : q->master,
@@ -129,7 +145,7 @@ static void update_adam(struct optim *z, const int *list, int n)
     struct fp8_copy copy[ADAM_MAX];
     assert(n <= ADAM_MAX);
     for (int k = 0; k < n; k++) {
-        copy[k] = param_own_fp8(&z->banks->p[list[k]]);
+        copy[k] = fp8_of(z, list[k]);
         a[k] = adam_param(z, list[k], &copy[k]);
     }
     if (n)

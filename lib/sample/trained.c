@@ -125,25 +125,40 @@ int trained_vocab(const struct trained *t, const char *name, const char *file, s
 
 /* -- its weights ------------------------------------------------------------------ */
 
-/* Uploads n elements of the stored type, from element `first` of w on. */
-static void put(struct ops *o, struct tensor w, enum dtype stored, int64_t first, const void *bytes,
-                float *room, size_t n)
+/* Number i as training reads it: f16 and e4m3 rounded to bf16. */
+static float as_read(enum dtype stored, const void *bytes, size_t i, float scale)
 {
+    return stored == DT_BF16  ? bf16_to_f32(((const uint16_t *)bytes)[i])
+           : stored == DT_F16 ? bf16_round(f16_to_f32(((const uint16_t *)bytes)[i]))
+                              : bf16_round(e4m3_to_f32(((const uint8_t *)bytes)[i]) * scale);
+}
+
+/* Uploads n elements of the stored type, from element `first` of w on. scale: of e4m3. */
+static void put(struct ops *o, struct tensor w, enum dtype stored, float scale, int64_t first,
+                const void *bytes, void *room, size_t n)
+{
+    float *wide = room;
+    uint16_t *narrow = room;
     char *to = (char *)w.data + (size_t)first * dtype_size(w.dtype);
-    if (w.dtype != stored) /* bf16 as f32 (bank.h) */
+    if (w.dtype == DT_F32 && stored != DT_F32) /* bf16 as f32 (bank.h) */
         for (size_t i = 0; i < n; i++)
-            room[i] = bf16_to_f32(((const uint16_t *)bytes)[i]);
+            wide[i] = as_read(stored, bytes, i, scale);
+    else if (w.dtype != stored)
+        for (size_t i = 0; i < n; i++)
+            narrow[i] = bf16_from_f32(as_read(stored, bytes, i, scale));
     o->upload(o, to, w.dtype == stored ? bytes : room, n * dtype_size(w.dtype));
 }
 
 enum { PIECE = 1 << 20 }; /* elements */
 
 /* Of a checkpoint: the stored bytes, whole. */
-static int load_stored(const struct ckpt *c, const struct param *p, struct ops *o, float *room)
+static int load_stored(const struct ckpt *c, const struct param *p, float scale, struct ops *o,
+                       float *room)
 {
-    size_t size = dtype_size(p->spec->dtype), n = (size_t)tensor_count(p->w);
+    enum dtype t = recipe_stored(p->spec);
+    size_t size = dtype_size(t), n = (size_t)tensor_count(p->w);
     char name[96], *host = malloc(n * size);
-    struct ckpt_want want = { name, p->spec->dtype, 0, p->units, host };
+    struct ckpt_want want = { name, t, 0, p->units, host };
     int rc = host ? 0 : err_memory();
 
     snprintf(name, sizeof name, "%s.weight", p->spec->label);
@@ -151,15 +166,15 @@ static int load_stored(const struct ckpt *c, const struct param *p, struct ops *
         rc = ckpt_load(c, &want, 1, 0);
     for (size_t i = 0, k; i < n && !rc; i += k) {
         k = n - i < PIECE ? n - i : PIECE;
-        put(o, p->w, p->spec->dtype, (int64_t)i, host + i * size, room, k);
+        put(o, p->w, t, scale, (int64_t)i, host + i * size, room, k);
     }
     free(host);
     return rc;
 }
 
 /* Of a file: put together from its parts. */
-static int load_parts(struct trained *t, struct whole *w, const struct param *p, struct ops *o,
-                      float *room)
+static int load_parts(struct trained *t, struct whole *w, const struct param *p, float scale,
+                      struct ops *o, float *room)
 {
     struct feed f = { .s = t->x.tensors, .w = w };
     enum dtype stored = w->e->dtype;
@@ -170,7 +185,7 @@ static int load_parts(struct trained *t, struct whole *w, const struct param *p,
     for (size_t i = 0, k; i < n && !rc; i += k) {
         k = n - i < PIECE ? n - i : PIECE;
         if (!(rc = feed_read(&f, host, k * size)))
-            put(o, p->w, stored, (int64_t)i, host, room, k);
+            put(o, p->w, stored, scale, (int64_t)i, host, room, k);
     }
     feed_close(&f);
     whole_release(w);
@@ -189,7 +204,9 @@ int trained_load(struct trained *t, struct banks *b)
         if (!strcmp(e[i].kind, "weight")) {
             const struct param *p = &b->p[recipe_param(t->recipe, e[i].param)];
             struct whole w = whole_of(e, n, i);
-            rc = c ? load_stored(c, p, b->ops, room) : load_parts(t, &w, p, b->ops, room);
+            float scale = (float)recipe_weight_scale(t->recipe, p->spec);
+            rc = c ? load_stored(c, p, scale, b->ops, room)
+                   : load_parts(t, &w, p, scale, b->ops, room);
         }
     free(e);
     free(room);

@@ -47,13 +47,16 @@ static void plan_params(const struct recipe *r, int ranks, struct report *out)
                  "master:f2:of_it_master,_MiB");
     for (int i = 0; i < r->n_params; i++) {
         const struct param_spec *s = &r->params[i];
-        char shape[64];
+        char shape[64], type[16];
+        snprintf(type, sizeof type, "%s%s", dtype_name(recipe_stored(s)),
+                 s->codes && s->stored != DT_E4M3 ? "/e4m3" : "");
         snprintf(shape, sizeof shape, "%lld x %lld x %lld", (long long)s->matrices,
                  (long long)s->rows, (long long)s->cols);
-        report_row(out, s->label, shape, dtype_name(s->dtype), rules[s->rule], comms[s->comms],
-                   share_most(r, i, ranks), mib((double)param_bytes(s) + gradient_bytes(r, s)),
-                   mib((double)optim_param_bytes(r, i, ranks)),
-                   mib((double)optim_master_bytes(r, i, ranks)));
+        report_row(
+            out, s->label, shape, type, rules[s->rule], comms[s->comms], share_most(r, i, ranks),
+            mib((double)(param_bytes(s) + optim_stored_bytes(r, i, ranks)) + gradient_bytes(r, s)),
+            mib((double)optim_param_bytes(r, i, ranks)),
+            mib((double)optim_master_bytes(r, i, ranks)));
     }
 }
 

@@ -285,7 +285,9 @@ int resume_rank(struct rank *k)
     ckpt_close(c);
     if (!rc) {
         clear_accumulated(k);
-        optim_gather_weights(&k->optim);
+        rc = optim_loaded(&k->optim);
     }
+    if (!rc)
+        optim_gather_weights(&k->optim);
     return rc ? rc : k->ops->sync(k->ops);
 }
