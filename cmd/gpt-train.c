@@ -17,6 +17,7 @@
 #include "checkpoint/pack.h"
 #include "model/recipe_named.h"
 #include "ops/gemm.h"
+#include "tokenize/vocab.h"
 #include "train/run.h"
 #include "kernel_versions.h"
 #ifdef HAVE_CUDA
@@ -27,7 +28,7 @@
 #endif
 
 struct options {
-    const char *recipe, *data, *val, *out, *resume, *device, *trace;
+    const char *recipe, *data, *val, *vocab, *out, *resume, *device, *trace;
     int64_t ranks, threads, gpus, memory, keep, bench, stage;
     double ranks_timeout;
     char *gpu_path;
@@ -404,11 +405,48 @@ static int fit_memory(struct options *o, const struct backend *b, struct recipe 
     return 0;
 }
 
+/* What the loss needs of the vocabulary; to be freed. */
+struct prefixes {
+    int32_t *of; /* each of the recipe's ids */
+    char tokenizer[80];
+};
+
+static int read_prefixes(const char *file, const struct recipe *r, struct prefixes *p)
+{
+    struct vocab *v = NULL;
+    char *found = NULL;
+    int rc = file ? 0 : vocab_find(&found);
+    if (!rc)
+        rc = vocab_load(&v, file ? file : found);
+    if (!rc && v->size > r->vocab)
+        rc = err_set(GPT_INPUT, "%s: the recipe has %d ids, the vocabulary %s has %d",
+                     file ? file : found, r->vocab, v->name, v->size);
+    if (!rc && !(p->of = malloc((size_t)r->vocab * sizeof *p->of)))
+        rc = err_memory();
+    for (int i = 0; !rc && i < r->vocab; i++)
+        p->of[i] = i < v->tokens && v->shorter[i] != TOKEN_NONE ? v->shorter[i] : -1;
+    if (!rc)
+        snprintf(p->tokenizer, sizeof p->tokenizer, "%s %s", v->name, v->sha256);
+    vocab_free(v);
+    free(found);
+    return rc;
+}
+
 static int train_on(struct backend *b, const struct options *o, const struct recipe *r,
                     size_t ops_bytes, const char *arguments, double began, int64_t *used)
 {
+    struct prefixes prefixes = { 0 };
+    int rc = 0;
+    if (recipe_prefixes(r) && !o->bench)
+        rc = read_prefixes(o->vocab, r, &prefixes);
+    else if (o->vocab)
+        rc = err_set(GPT_USAGE, "--vocab: no stage of the recipe has a weight for prefixes");
+    if (rc)
+        return rc;
     struct run_options run = {
         .recipe = r,
+        .prefixes = prefixes.of,
+        .tokenizer = prefixes.tokenizer,
         .data = o->data,
         .val = o->val,
         .used = used,
@@ -435,7 +473,9 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
     };
     silent = o->quiet;
     stop_on_signals();
-    return run_train(&run);
+    rc = run_train(&run);
+    free(prefixes.of);
+    return rc;
 }
 
 static void say_stopped(const struct options *o, int64_t used)
@@ -541,6 +581,9 @@ int main(int argc, char **argv)
           "folder of shards, a file or pattern of public .bin shards, or - (a pipe)", 0, 0, NULL },
         { 0, "val", "SHARDS", OPT_STR, &o.val, "validation shards (of -d; of a pipe its beginning)",
           0, 0, NULL },
+        { 0, "vocab", "FILE", OPT_STR, &o.vocab,
+          "vocabulary for the loss's prefixes: rank file, vocab.bpe or tokenizer.json", 0, 0,
+          NULL },
         OPT_SWITCH(0, "no-verify", &o.no_verify,
                    "do not check what is read of SHARDS against the hashes of its MANIFEST"),
         { 'p', "plan", NULL, OPT_FLAG, &o.plan,

@@ -44,6 +44,7 @@ struct row_args {
     float *loss; /* (rows) of this chunk */
     const int32_t *tgt; /* of the chunk's first row */
     const float *mtp;
+    const int32_t *prefix; /* (vocab), or NULL */
     int n_mtp, left; /* rows from the first to the last of the batch */
     int vocab;
     float seed, g_scale; /* g_scale: of the gradient's e5m2 */
@@ -100,16 +101,26 @@ __device__ __forceinline__ static capped capped_of(float l, const cap &k)
     return r;
 }
 
-/* Predictions that row t of the chunk has: the last rows of the batch look over its end. */
-__device__ __forceinline__ static int predictions(const row_args &a, int t)
+/* Terms of a row's loss: predicted tokens, with a table of prefixes one more. */
+__device__ __forceinline__ static int terms(const row_args &a)
 {
-    return min(a.n_mtp, a.left - t);
+    return a.n_mtp + (a.prefix != NULL);
 }
 
-/* Those whose weights its gradient has. */
-__device__ __forceinline__ static int weighed(const row_args &a, int t)
+/* The class of term k of row t of the chunk, -1: none. The last rows look over the batch's end. */
+__device__ __forceinline__ static int target_of(const row_args &a, int t, int k)
 {
-    return a.whole ? a.n_mtp : predictions(a, t);
+    return k == a.n_mtp ? a.prefix[a.tgt[t]] : k < a.left - t ? a.tgt[t + k] : -1;
+}
+
+/* The sum of the weights that its gradient has. */
+__device__ __forceinline__ static float weights_of(const row_args &a, int t)
+{
+    float sum = 0;
+    for (int k = 0; k < terms(a); k++)
+        if ((a.whole && k < a.n_mtp) || target_of(a, t, k) >= 0)
+            sum += a.mtp[k];
+    return sum;
 }
 
 /* The same with s = (1 + t)/2, e = exp(a t/2); f = e s (1 - s) = e (1 - t^2)/4. */
@@ -151,20 +162,18 @@ __device__ static float softcap_row(uint4 *shared, float *warps, const uint4 *ro
 }
 
 /* The row's loss, and the entries of its targets: f' with S f' / sum = (S p - hit) s (1 - s).
- * One thread a prediction; logit is that of its target. */
-__device__ static void targets(const row_args &a, int t, bf16 *f, float logit, float sum,
+ * One thread a term; v is its class, logit that of v. */
+__device__ static void targets(const row_args &a, int t, bf16 *f, int v, float logit, float sum,
                                const cap &k)
 {
-    int n = predictions(a, t), lane = threadIdx.x;
-    float lse = logf(sum) + a.a / 2, weights = 0, hit = 0, loss = 0;
+    int lane = threadIdx.x;
+    float lse = logf(sum) + a.a / 2, hit = 0, loss = 0;
 
-    if (lane < n) {
+    if (v >= 0) {
         capped r = capped_of(logit, k);
-        int v = a.tgt[t + lane];
-        for (int j = 0; j < n; j++)
-            hit += a.tgt[t + j] == v ? a.mtp[j] : 0;
-        for (int j = 0; j < weighed(a, t); j++)
-            weights += a.mtp[j];
+        float weights = weights_of(a, t);
+        for (int j = 0; j < terms(a); j++)
+            hit += target_of(a, t, j) == v ? a.mtp[j] : 0;
         loss = a.mtp[lane] * (lse - a.a * r.s);
         f[v] = __float2bfloat16((r.e - (weights > 0 ? hit / weights * sum : 0)) *
                                 fmaf(-r.s, r.s, r.s));
@@ -179,21 +188,20 @@ __global__ static void __launch_bounds__(THREADS, 2) head_row(row_args a)
 {
     extern __shared__ uint4 shared[];
     __shared__ float warps[32];
-    int t = blockIdx.x, n8 = a.vocab / 8, n = predictions(a, t);
+    int t = blockIdx.x, n8 = a.vocab / 8;
+    int v = threadIdx.x < terms(a) ? target_of(a, t, threadIdx.x) : -1;
     uint4 *row = (uint4 *)(a.logits + (int64_t)t * a.vocab);
     cap k = cap_of(a.a, a.b, a.c, ROUND);
-    float logit = 0, weights = 0, sum;
+    float logit = 0, sum;
 
-    if (threadIdx.x < n)
-        logit = __bfloat162float(((const bf16 *)row)[a.tgt[t + threadIdx.x]]);
+    if (v >= 0)
+        logit = __bfloat162float(((const bf16 *)row)[v]);
     sum = softcap_row<FP8, ROUND>(shared, warps, row, n8, k); /* every read of the row is over */
     __syncthreads();
     if (threadIdx.x < 32)
-        targets(a, t, (bf16 *)shared, logit, sum, k);
-    for (int j = 0; j < weighed(a, t); j++)
-        weights += a.mtp[j];
+        targets(a, t, (bf16 *)shared, v, logit, sum, k);
     __syncthreads();
-    float scale = a.seed * weights * a.a / (a.c * sum);
+    float scale = a.seed * weights_of(a, t) * a.a / (a.c * sum);
     if (FP8)
         scale /= a.g_scale;
     for (int i = threadIdx.x; i < n8; i += THREADS) {
@@ -240,6 +248,7 @@ static row_args row_args_of(const struct head_loss *h, struct tensor w, bf16 *lo
     a.logits = logits;
     a.mtp = h->mtp;
     a.n_mtp = h->n_mtp;
+    a.prefix = h->prefix;
     a.vocab = (int)w.cols;
     a.seed = h->seed;
     a.g_scale = h->g_scale;

@@ -218,23 +218,28 @@ static void test_qkv(int tokens, int heads, int size, bool paired, enum key_offs
 
 static const double fp8_tolerance = 5e-2;
 
-/* later: as record 84 has it. A sigmoid near the middle of two bf16 is rounded up on one device and down on
+/* later: as record 84 has it, and tokens' prefixes. A sigmoid near the middle of two bf16 is rounded up on one device and down on
  * the other, as logits and tanh differ by up to 2^-9: then its number is off by exp(23 2^-9), 5%. */
 static void test_head(int tokens, int width, int vocab, int n_mtp, bool fp8, bool add, int block,
                       bool later)
 {
-    static const float mtp_weights[] = { 1, 0.5f, 0.25f, 0.125f };
+    static const float mtp_weights[] = { 1, 0.5f, 0.25f, 0.125f, 0.0625f };
     struct tokens tk = tokens_make(tokens, vocab);
     struct both x = drawn(tokens, width, 1), w = weight(width, vocab, 1 / sqrt((double)width));
     struct both loss = number(2), eval = number(3), dx = blank(tokens, width);
-    struct both dw = weight(width, vocab, 0.01), mtp = blank_as(DT_F32, DT_F32, 1, n_mtp);
+    struct both dw = weight(width, vocab, 0.01), mtp = blank_as(DT_F32, DT_F32, 1, n_mtp + 1);
     /* Among few numbers one may be most of the norm, and fall to the next e5m2 code. */
     double fp8_allowed = tokens * vocab < 1000 ? 0.25 : fp8_tolerance;
+    int32_t *of = malloc((size_t)vocab * sizeof *of);
 
     snprintf(label, sizeof label, "head T=%d D=%d V=%d n_mtp=%d fp8=%d add=%d block=%d later=%d",
              tokens, width, vocab, n_mtp, fp8, add, block, later);
-    memcpy(mtp.c.data, mtp_weights, (size_t)n_mtp * sizeof(float));
+    memcpy(mtp.c.data, mtp_weights, (size_t)(n_mtp + 1) * sizeof(float));
     send(mtp);
+    for (int v = 0; v < vocab; v++)
+        of[v] = v % 3 ? v / 2 : -1;
+    struct ints prefix = ints(of, vocab);
+    free(of);
     ON_BOTH
     {
         struct head_loss h = { .mtp = REAL(mtp, o),
@@ -249,6 +254,9 @@ static void test_head(int tokens, int width, int vocab, int n_mtp, bool fp8, boo
                                .cap_b = 5,
                                .cap_c = 7.5f,
                                .whole = later,
+                               .prefix = !later     ? NULL
+                                         : o == cpu ? prefix.c
+                                                    : prefix.g,
                                .bf16_sigmoid = later };
         h.tgt = o == cpu ? tk.tok.c : tk.tok.g;
         o->head_loss(o, REAL(loss, o), ON(dx, o), ON(dw, o), add, ON(x, o), ON(w, o), &h);

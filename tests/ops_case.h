@@ -28,7 +28,7 @@
 #include "base/rng.h"
 #include "ops/ops.h"
 
-enum { CASE_VARS = 32, CASE_DOCS = 400 };
+enum { CASE_VARS = 32, CASE_DOCS = 400, CASE_CLASSES = 600 };
 enum var_kind { VAR_INPUT, VAR_OUTPUT, VAR_GRAD };
 
 struct var {
@@ -50,7 +50,7 @@ struct ops_case {
     struct var var[CASE_VARS];
     int n_vars;
     struct batch batch;
-    int32_t tok[CASE_DOCS], tgt[CASE_DOCS], cu[CASE_DOCS];
+    int32_t tok[CASE_DOCS], tgt[CASE_DOCS], cu[CASE_DOCS], prefix[CASE_CLASSES];
     void (*forward)(struct ops_case *c);
     void (*backward)(struct ops_case *c);
     const void *shape; /* the family's row of its table of variants */

@@ -521,11 +521,12 @@ static void attn_make(struct ops_case *c, int variant)
 
 struct head_case {
     int tokens, width, vocab, n_mtp;
-    bool add;
+    bool add, prefix;
 };
 static const struct head_case head_cases[] = {
-    { 1, 3, 5, 3, false },  { 2, 4, 2, 3, true },    { 13, 8, 31, 1, true },
-    { 31, 5, 7, 2, false }, { 17, 6, 600, 3, true }, { 263, 4, 37, 3, false },
+    { 1, 3, 5, 3, false, false },  { 2, 4, 2, 3, true, false },    { 13, 8, 31, 1, true, false },
+    { 31, 5, 7, 2, false, false }, { 17, 6, 600, 3, true, false }, { 263, 4, 37, 3, false, false },
+    { 1, 3, 5, 3, false, true },   { 13, 8, 31, 1, true, true },   { 263, 4, 600, 3, false, true },
 };
 
 static void head_forward(struct ops_case *c)
@@ -539,6 +540,7 @@ static void head_forward(struct ops_case *c)
         .cap_a = 23,
         .cap_b = 5,
         .cap_c = 7.5f,
+        .prefix = s->prefix ? c->prefix : NULL,
     };
     c->o->head_loss(c->o, scalar(c, "loss"), at(c, "dx"), at(c, "dw"), s->add, at(c, "x"),
                     at(c, "w"), &h);
@@ -549,15 +551,17 @@ static void head_make(struct ops_case *c, int variant)
     const struct head_case *s = c->shape = &head_cases[variant];
     struct var *v;
 
-    snprintf(c->label, sizeof c->label, "head_loss T=%d D=%d V=%d n_mtp=%d add=%d", s->tokens,
-             s->width, s->vocab, s->n_mtp, s->add);
+    snprintf(c->label, sizeof c->label, "head_loss T=%d D=%d V=%d n_mtp=%d add=%d prefix=%d",
+             s->tokens, s->width, s->vocab, s->n_mtp, s->add, s->prefix);
     case_batch(c, s->tokens, s->vocab < CASE_DOCS ? s->vocab : CASE_DOCS - 1, DOCS_ONE);
     case_input(c, "x", s->tokens, s->width);
     case_weight(c, "w", s->width, s->vocab);
-    v = case_var(c, VAR_INPUT, "mtp", DT_REAL, 1, s->n_mtp);
+    v = case_var(c, VAR_INPUT, "mtp", DT_REAL, 1, s->n_mtp + 1);
     case_values(c, v, 1);
-    for (int k = 0; k < s->n_mtp; k++)
+    for (int k = 0; k <= s->n_mtp; k++)
         v->value[k] = 1.0 / (1 << k);
+    for (int k = 0; k < s->vocab; k++)
+        c->prefix[k] = k % 3 ? k / 2 : -1; /* one that some classes have */
     case_scalar(c, "seed");
     v = case_var(c, VAR_OUTPUT, "loss", DT_REAL, 1, 1);
     case_values(c, v, 1); /* the op adds to it */

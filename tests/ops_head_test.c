@@ -1,5 +1,5 @@
-/* ops_head_test.c - head and loss of the plain C ops: tokens ahead at the end of a sequence, the
- * evaluation's loss, and fp8 by its definition.
+/* ops_head_test.c - head and loss of the plain C ops: tokens ahead at the end of a sequence, tokens'
+ * prefixes, the evaluation's loss, and fp8 by its definition.
  */
 #include "base/rng.h"
 #include "hand_tensors.h"
@@ -8,15 +8,15 @@ enum { SEED = 7 };
 
 /* Weights of zero: every class, used or padding, has probability 1/V, and a position loses log V
  * times the weights of the targets that it has. dl is known too, so dw is for x = 1. whole: its part
- * of the log sum has all weights in every position. */
-static void test_mtp_end(bool whole, bool bf16_sigmoid)
+ * of the log sum has all weights in every position, but of a prefix only where there is one. */
+static void test_mtp_end(bool whole, bool bf16_sigmoid, double prefix)
 {
     enum { T = 4, V = 6 };
     struct ops *o = cpu();
     struct tensor x = floats(o, T, 1, (float[]){ 1, 1, 1, 1 });
     struct tensor w = floats(o, 1, V, (float[V]){ 0 });
     struct tensor dx = floats(o, T, 1, NULL), dw = floats(o, 1, V, NULL);
-    real mtp[3] = { 1, 0.5f, 0.25f }, loss = 100;
+    real mtp[4] = { 1, 0.5f, 0.25f, (real)prefix }, loss = 100;
     struct head_loss h = { .tgt = (int32_t[]){ 0, 1, 1, 2 },
                            .mtp = mtp,
                            .n_mtp = 3,
@@ -25,18 +25,20 @@ static void test_mtp_end(bool whole, bool bf16_sigmoid)
                            .cap_b = 5,
                            .cap_c = 7.5f,
                            .whole = whole,
-                           .bf16_sigmoid = bf16_sigmoid };
+                           .bf16_sigmoid = bf16_sigmoid,
+                           .prefix = prefix > 0 ? (int32_t[V]){ -1, 0, 1, -1, -1, -1 } : NULL };
     /* Weights that a class has as a target: 0 one ahead of position 0; 1 one ahead of 1 and 2, two
      * ahead of 0 and 1, three ahead of 0; 2 one ahead of 3, two of 2, three of 1. */
-    const double hits[V] = { 1, 2 + 2 * 0.5 + 0.25, 1 + 0.5 + 0.25 };
-    double weight = 1.75 + 1.75 + 1.5 + 1, s = 1 / (1 + exp(-5 / 7.5));
+    const double hits[V] = { 1 + 2 * prefix, 2 + 2 * 0.5 + 0.25 + prefix, 1 + 0.5 + 0.25 };
+    double weight = 1.75 + 1.75 + 1.5 + 1 + 3 * prefix, s = 1 / (1 + exp(-5 / 7.5));
     s = bf16_sigmoid ? bf16_round((float)s) : s;
 
     o->head_loss(o, &loss, dx, dw, false, x, w, &h);
     CHECK_NEAR(loss, 100 + weight * log(V), 1e-4); /* f32 around 110 */
     for (int v = 0; v < V; v++)
         CHECK_NEAR(f32_at(dw, v),
-                   0.5 * ((whole ? 7 : weight) / V - hits[v]) * 23 / 7.5 * s * (1 - s), 1e-6);
+                   0.5 * ((whole ? 7 + 3 * prefix : weight) / V - hits[v]) * 23 / 7.5 * s * (1 - s),
+                   1e-6);
     for (int t = 0; t < T; t++)
         CHECK(f32_at(dx, t) == 0);
     loss = 100;
@@ -156,8 +158,8 @@ static void test_fp8(void)
 
 int main(void)
 {
-    for (int k = 0; k < 4; k++)
-        test_mtp_end(k & 1, k & 2);
+    for (int k = 0; k < 8; k++)
+        test_mtp_end(k & 1, k & 2, k & 4 ? 0.75 : 0);
     test_eval();
     test_fp8();
     return check_done();

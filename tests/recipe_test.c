@@ -217,6 +217,37 @@ static void test_refused_forms(void)
         refuse_in("record-84", cases[i][0], GPT_USAGE, cases[i][1]);
 }
 
+/* Weights of prefixes: a column of [stages] that may be absent. */
+static void test_prefixes(void)
+{
+    static const double weight[][2] = { { 0, 0.25 }, { 459, 0.25 }, { 460, 0.5 }, { 690, 0.25 } };
+    const char *set[] = { "stages.0=131072 3 896 1 1,0.5,0.25>0 0.25",
+                          "stages.1=262144 7 2048 1.52 1,0.5>0 0.5>0" };
+    struct recipe *r = read_recipe("record-84", NULL);
+    struct step_schedule p;
+
+    if (!r)
+        return;
+    CHECK(!recipe_prefixes(r));
+    recipe_free(r);
+    if (!CHECK_OK(recipe_read(&r, recipe_path("record-84"), set, 2)))
+        return;
+    CHECK(recipe_prefixes(r));
+    for (size_t i = 0; i < sizeof weight / sizeof *weight; i++) {
+        schedule_at(r, (int)weight[i][0], &p);
+        CHECK(p.prefixes);
+        CHECK_NEAR(p.prefix, weight[i][1], 1e-12);
+    }
+    schedule_at(r, 920, &p);
+    CHECK(!p.prefixes);
+    CHECK(p.prefix == 0);
+    recipe_free(r);
+    refuse("stages.0=131072 3 896 1 1 0.25 1", GPT_USAGE, "expected 6 columns after the key");
+    refuse("stages.0=131072 3 896 1", GPT_USAGE, "expected 5 columns after the key, found 4");
+    refuse("stages.0=131072 3 896 1 1 0.25>", GPT_USAGE, "stages.0");
+    refuse("stages.0=131072 3 896 1 1 -0.5", GPT_USAGE, "stages.0");
+}
+
 /* A table of bigram rows, its size by letter. */
 static void test_bigram_rows(void)
 {
@@ -516,6 +547,7 @@ int main(void)
     test_refused();
     test_refused_parameters();
     test_refused_forms();
+    test_prefixes();
     test_bigram_rows();
     test_fields();
     test_golden_schedule("record-61", "tests/golden/r61-schedule.tsv", 1766);

@@ -70,3 +70,46 @@ losses() { sed -n 's/^step:.* train_loss:\([^ ]*\).*/\1/p' "$1"; }
             awk '{ d = $1 / $2 - 1; if (d < 0) d = -d; if (!(d <= 1e-5)) exit 1; n++ } END { exit n != 11 }'
     done
 }
+
+# A vocabulary of the 256 bytes and some merges: "t" is the prefix of "th", that of "the".
+vocabulary() {
+    local i
+    for ((i = 0; i < 256; i++)); do
+        printf '%s %d\n' "$(printf "\\x$(printf %02x "$i")" | base64)" "$i"
+    done
+    i=256
+    for word in th the an and in ing ' t' ' th' ' the' er; do
+        printf '%s %d\n' "$(printf %s "$word" | base64)" "$((i++))"
+    done
+}
+first_loss() { sed -n 's/^step:1\/.* train_loss:\([^ ]*\).*/\1/p' "$1"; }
+
+@test "tokens' prefixes: a term of the loss, linear in its weight, in the stages that have it" {
+    cd "$BATS_TEST_TMPDIR"
+    vocabulary > small.tiktoken
+    "$GPT_BIN/gpt-tokshard" -q --vocab small.tiktoken --val-tokens 8192 -o shards \
+        "$BATS_FILE_TMPDIR"/text/*
+    for w in none 0 0.25 0.5; do
+        stage="512 3 56 1 1,0.5,0.25>0${w/#/ }"
+        [ $w = none ] && stage=${stage% none}
+        [[ $w = 0* ]] && [ $w != 0 ] && vocab=(--vocab small.tiktoken) || vocab=()
+        train -r "$RECIPE" -d shards -s "stages.0=$stage" "${vocab[@]}" -o $w > $w.log
+    done
+    [ "$(losses none.log)" = "$(losses 0.log)" ]
+    awk -v a="$(first_loss 0.log)" -v b="$(first_loss 0.25.log)" -v c="$(first_loss 0.5.log)" \
+        'BEGIN { d = (c - a) / (b - a) - 2; exit !(b > a && d < 1e-3 && d > -1e-3) }'
+    # the same validation before the first step; a resumed run the same bits
+    [ "$(grep -o '^step:0/.* val_loss:[^ ]*' 0.log)" = "$(grep -o '^step:0/.* val_loss:[^ ]*' 0.5.log)" ]
+    cp -r 0.25/step-000008 b
+    "$GPT_BIN/gpt-train" -q -d shards --resume b --vocab small.tiktoken -o c > c.log
+    diff -r 0.25/step-000011 c/step-000011
+
+    run --separate-stderr train -r "$RECIPE" -d shards --vocab small.tiktoken
+    [ "$status" -eq 2 ]
+    [[ $stderr == *"no stage of the recipe has a weight for prefixes"* ]]
+    vocabulary | sed '$d' > other.tiktoken
+    run --separate-stderr train -r "$RECIPE" -d shards --vocab other.tiktoken \
+        -s "stages.0=512 3 56 1 1 0.25"
+    [ "$status" -eq 3 ]
+    [[ $stderr == *"shards: the shards were made with the vocabulary other "* ]]
+}

@@ -290,6 +290,26 @@ static void take_unit(struct model *m)
     m->ops->zero(m->ops, m->dunit);
 }
 
+void model_prefixes(struct model *m, const int32_t *prefix)
+{
+    m->ops->upload(m->ops, m->prefix, prefix, (size_t)m->recipe->vocab * sizeof *prefix);
+}
+
+static int take_prefixes(struct model *m)
+{
+    size_t n = (size_t)m->recipe->vocab;
+    int32_t *none = malloc(n * sizeof *none);
+
+    if (!none)
+        return err_memory();
+    for (size_t v = 0; v < n; v++)
+        none[v] = -1;
+    m->prefix = m->ops->alloc(m->ops, n * sizeof *none, "prefixes of tokens");
+    model_prefixes(m, none);
+    free(none);
+    return 0;
+}
+
 /* Where Q, K, V of all layers lie together. */
 static void take_qkv(struct model *m)
 {
@@ -307,6 +327,7 @@ int model_init_to(struct model *m, struct banks *b, int tokens, int val_tokens, 
 {
     const struct recipe *r = b->recipe;
     struct ops *o = b->ops;
+    int rc;
     *m = (struct model){ .recipe = r, .banks = b, .ops = o, .rope_updates = -1 };
     find_roles(m);
     if (m->p.lm_head->spec->codes)
@@ -317,7 +338,9 @@ int model_init_to(struct model *m, struct banks *b, int tokens, int val_tokens, 
     m->arena = o->alloc(o, m->arena_bytes, "activations");
     m->rope.table = tensor_of(NULL, o->act, 2 * positions, r->head_dim / 2);
     m->rope.table.data = o->alloc(o, tensor_bytes(m->rope.table), "rotary table");
-    m->mtp = o->alloc(o, MAX_MTP * sizeof(real), "MTP weights");
+    m->mtp = o->alloc(o, (MAX_MTP + 1) * sizeof(real), "MTP weights");
+    if (recipe_prefixes(r) && (rc = take_prefixes(m)))
+        return rc;
     if (m->p.qk_bank)
         take_qkv(m);
     real *half = o->alloc(o, sizeof *half, "a constant");
@@ -334,11 +357,12 @@ void model_set(struct model *m, const struct step_schedule *p)
 {
     const struct recipe *r = m->recipe;
     float freq[256];
-    real mtp[MAX_MTP] = { 0 };
+    real mtp[MAX_MTP + 1] = { 0 };
     m->schedule = *p;
     m->stale = true;
     for (int k = 0; k < p->n_mtp; k++)
         mtp[k] = (real)(float)p->mtp[k];
+    mtp[p->n_mtp] = (real)(float)p->prefix;
     m->ops->upload(m->ops, m->mtp, mtp, sizeof mtp);
     assert(r->head_dim / 4 <= 256);
     int updates = schedule_rope(r, p->step, freq, &m->attn_scale);
@@ -448,6 +472,7 @@ struct head_loss model_head(const struct model *m, const struct batch *b)
         .tgt = b->tgt,
         .mtp = m->mtp,
         .n_mtp = m->schedule.n_mtp,
+        .prefix = m->schedule.prefixes ? m->prefix : NULL,
         .seed = (real)(share * r->loss_scale),
         .block = r->head_block,
         .fp8 = r->head_fp8 != HEAD_FP8_NO,

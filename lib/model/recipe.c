@@ -395,3 +395,11 @@ bool recipe_reads(const struct recipe *r, int param)
 }
 
 bool recipe_split_attn(const struct recipe *r) { return recipe_param(r, "qk_bank") >= 0; }
+
+bool recipe_prefixes(const struct recipe *r)
+{
+    bool any = false;
+    for (int i = 0; i < r->n_stages; i++)
+        any |= r->stages[i].prefix_first != 0 || r->stages[i].prefix_last != 0;
+    return any;
+}

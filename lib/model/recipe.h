@@ -134,6 +134,7 @@ struct stage {
     double lr;
     int n_mtp;
     double mtp_first[MAX_MTP], mtp_last[MAX_MTP]; /* linear over the stage */
+    double prefix_first, prefix_last; /* weight of the next token's prefix; the same */
 };
 
 struct recipe {
@@ -311,6 +312,8 @@ bool recipe_reads_table(const struct recipe *r, int i, int param, int slot);
 bool recipe_reads(const struct recipe *r, int param);
 /* Are Q and K in one bank, V and O in another? */
 bool recipe_split_attn(const struct recipe *r);
+/* Does any stage's loss have a term for the next token's prefix? */
+bool recipe_prefixes(const struct recipe *r);
 /* A row of [scalars], or NULL. */
 const struct scalar_spec *recipe_scalar(const struct recipe *r, const char *name);
 

@@ -66,12 +66,12 @@ static int bind_labelled(struct recipe *r, const char *section, int columns, int
 }
 
 /* Rows 0, 1, ... of a table, *n of them. */
-static int bind_numbered(struct recipe *r, const char *section, int columns, bind_row *bind,
-                         int most, int *n)
+static int bind_numbered(struct recipe *r, const char *section, int columns, int optional,
+                         bind_row *bind, int most, int *n)
 {
     struct recipe_line *l;
     for (; *n < most && (l = recipe_find_row(r, section, *n)); ++*n) {
-        int rc = bind_line(r, l, columns, 0, bind, *n);
+        int rc = bind_line(r, l, columns, optional, bind, *n);
         if (rc)
             return rc;
     }
@@ -357,7 +357,7 @@ static int bind_layer(struct row *w, int i)
 
 int recipe_bind_layers(struct recipe *r)
 {
-    int rc = bind_numbered(r, "layers", 8, bind_layer, MAX_LAYERS, &r->n_layers);
+    int rc = bind_numbered(r, "layers", 8, 0, bind_layer, MAX_LAYERS, &r->n_layers);
     return rc || r->n_layers ? rc : recipe_error(r, NULL, "[layers] is missing");
 }
 
@@ -435,7 +435,7 @@ int recipe_bind_token_terms(struct recipe *r)
 {
     int w1 = recipe_param(r, "mudd_w1"), b2 = recipe_param(r, "mudd_b2");
     int rc =
-        bind_numbered(r, "token_coefs", 4, bind_token_term, MAX_TOKEN_TERMS, &r->n_token_terms);
+        bind_numbered(r, "token_coefs", 4, 0, bind_token_term, MAX_TOKEN_TERMS, &r->n_token_terms);
     if (rc || !r->n_token_terms)
         return rc;
     if (w1 < 0 || b2 < 0)
@@ -445,18 +445,22 @@ int recipe_bind_token_terms(struct recipe *r)
     return 0;
 }
 
-/* "1,0.5,0.25>0": weights, each fixed or running from first to last over the stage. */
+/* "0.25" or "0.25>0": a weight, fixed or running from first to last over the stage. */
+static int running_of(const struct row *w, char *text, double *from, double *to)
+{
+    char *last = strchr(text, '>');
+    if (last)
+        *last++ = 0;
+    int rc = factor_of(w, text, from);
+    return rc ? rc : factor_of(w, last ? last : text, to);
+}
+
 static int mtp_of(const struct row *w, char *text, struct stage *s)
 {
     char *item[MAX_MTP];
     int rc = list_of(w, text, "weights of predicted tokens", MAX_MTP, item, &s->n_mtp);
-    for (int i = 0; i < s->n_mtp && !rc; i++) {
-        char *last = strchr(item[i], '>');
-        if (last)
-            *last++ = 0;
-        if (!(rc = factor_of(w, item[i], &s->mtp_first[i])))
-            rc = factor_of(w, last ? last : item[i], &s->mtp_last[i]);
-    }
+    for (int i = 0; i < s->n_mtp && !rc; i++)
+        rc = running_of(w, item[i], &s->mtp_first[i], &s->mtp_last[i]);
     return rc;
 }
 
@@ -471,7 +475,7 @@ static int stage_lr(const struct row *w, bool extension, struct stage *s)
     return none ? 0 : factor_of(w, w->col[3], &s->lr);
 }
 
-/* tokens window sequence lr mtp */
+/* tokens window sequence lr mtp prefix */
 static int bind_stage(struct row *w, int i)
 {
     bool extension = !recipe_find_row(w->r, "stages", i + 1);
@@ -485,12 +489,16 @@ static int bind_stage(struct row *w, int i)
     s->window = (int)window;
     s->sequence = (int)sequence;
     rc = stage_lr(w, extension, s);
-    return rc ? rc : mtp_of(w, w->col[4], s);
+    if (!rc)
+        rc = mtp_of(w, w->col[4], s);
+    return rc || !strcmp(w->col[5], "-")
+               ? rc
+               : running_of(w, w->col[5], &s->prefix_first, &s->prefix_last);
 }
 
 int recipe_bind_stages(struct recipe *r)
 {
-    int rc = bind_numbered(r, "stages", 5, bind_stage, MAX_STAGES, &r->n_stages);
+    int rc = bind_numbered(r, "stages", 6, 1, bind_stage, MAX_STAGES, &r->n_stages);
     if (!rc && r->n_stages < 2)
         return recipe_error(r, NULL, "[stages] needs one row at least and the extension");
     return rc;

@@ -113,6 +113,8 @@ void schedule_at(const struct recipe *r, int step, struct step_schedule *p)
     p->n_mtp = s->n_mtp;
     for (int k = 0; k < s->n_mtp; k++)
         p->mtp[k] = s->mtp_first[k] + (s->mtp_last[k] - s->mtp_first[k]) * t;
+    p->prefix = s->prefix_first + (s->prefix_last - s->prefix_first) * t;
+    p->prefixes = s->prefix_first != 0 || s->prefix_last != 0;
     p->change = step >= schedule_point(r, r->change)           ? CHANGE_DONE
                 : step >= schedule_point(r, r->change_moments) ? CHANGE_MOMENTS
                                                                : CHANGE_BEFORE;

@@ -26,6 +26,8 @@ struct step_schedule {
     double momentum;
     int n_mtp;
     double mtp[MAX_MTP];
+    double prefix; /* weight of the next token's prefix in the loss */
+    bool prefixes; /* the stage has such a term */
     bool tied; /* head and embedding are still one */
     double tied_mix; /* of the embedding's gradient in the head's */
     int change; /* of parameters under normuon>adam: enum change */

@@ -13,7 +13,7 @@
  */
 #include "ops/cpu.h"
 
-enum { ROWS = 256, COLS = 256, LANES = 16 };
+enum { ROWS = 256, COLS = 256, LANES = 16, MAX_TERMS = MAX_MTP + 1 };
 enum { LD = COLS + 16 }; /* of a chunk in the cache: its rows do not share cache sets (gemm.c) */
 
 /* The vocabulary in parts, for threads: sums over columns are formed in each part, then over parts
@@ -32,15 +32,15 @@ struct head {
     bool fp8, bf16, round; /* bf16: products round operands; round: the sigmoid, to bf16 */
     real number[256]; /* of the codes h->w8 */
     real scale; /* of the logits: 1, or x_scale w_scale */
-    int n_mtp;
-    real mtp[MAX_MTP];
+    int n_mtp, terms; /* of a row's loss: predicted tokens, with a table of prefixes one more */
+    real mtp[MAX_TERMS];
     real *kept; /* (V / COLS) chunks of (ROWS,COLS), with a gradient */
     real *chunk, *weights; /* (ROWS,LD), (D,LD) of each thread */
     int64_t part; /* columns, a multiple of COLS */
     int parts;
     double *sum; /* (parts,ROWS): sums of exp(z - shift) */
     real *dx_part; /* (parts,ROWS,D), with a gradient */
-    real *rest, *target; /* (ROWS): 1 / sum; (ROWS, MAX_MTP): z of the targets */
+    real *rest, *target; /* (ROWS): 1 / sum; (ROWS, MAX_TERMS): z of the targets */
 };
 
 static real shift_of(const struct head *f) { return f->h->cap_a / 2; }
@@ -83,16 +83,18 @@ static void head_init(struct head *f, struct ops *o, struct tensor x, struct ten
     f->sum = cpu_scratch_bytes(o, 3, (size_t)f->parts * ROWS * sizeof *f->sum);
     f->dx_part = training ? cpu_scratch(o, 7, f->parts * ROWS * f->width) : NULL;
     f->rest = cpu_scratch(o, 4, ROWS);
-    f->target = cpu_scratch(o, 5, ROWS * MAX_MTP);
+    f->target = cpu_scratch(o, 5, ROWS * MAX_TERMS);
     f->n_mtp = training ? h->n_mtp : 1;
-    for (int k = 0; k < f->n_mtp; k++)
+    f->terms = f->n_mtp + (training && h->prefix);
+    for (int k = 0; k < f->terms; k++)
         f->mtp[k] = training && !cpu_failed(o) ? h->mtp[k] : 1;
 }
 
-/* Predictions that position t has: the last ones of the batch look over its end. */
-static int predictions(const struct head *f, int64_t t)
+/* The class of term k of position t, -1: none. The last positions look over the batch's end. */
+static int64_t target_of(const struct head *f, int64_t t, int k)
 {
-    return (int)(t + f->n_mtp <= f->tokens ? f->n_mtp : f->tokens - t);
+    const struct head_loss *h = f->h;
+    return k == f->n_mtp ? h->prefix[h->tgt[t]] : t + k < f->tokens ? h->tgt[t + k] : -1;
 }
 
 /* Columns first .. first+n-1 of w as they enter the products; *ld from row to row. */
@@ -196,10 +198,10 @@ static void forward_chunk(const struct head *f, int64_t row, int64_t rows, int64
         real *l = chunk + i * LD;
         if (f->fp8)
             round_logits(l, n);
-        for (int k = 0; k < predictions(f, row + i); k++) {
-            int64_t v = f->h->tgt[row + i + k] - first;
+        for (int k = 0; k < f->terms; k++) {
+            int64_t v = target_of(f, row + i, k) - first;
             if (v >= 0 && v < n)
-                f->target[i * MAX_MTP + k] = softcapped(f, l[v]);
+                f->target[i * MAX_TERMS + k] = softcapped(f, l[v]);
         }
         softcap(out, l, n, f->round, f->h, shift_of(f), &f->sum[first / f->part * ROWS + i]);
         if (f->kept)
@@ -239,8 +241,9 @@ static double forward_rows(struct ops *o, struct rows *r)
         for (int p = 1; p < f->parts; p++)
             sum += f->sum[p * ROWS + i];
         f->rest[i] = (real)(1 / sum);
-        for (int k = 0; k < predictions(f, r->row + i); k++)
-            loss += f->mtp[k] * (real)(log(sum) + shift_of(f) - f->target[i * MAX_MTP + k]);
+        for (int k = 0; k < f->terms; k++)
+            if (target_of(f, r->row + i, k) >= 0)
+                loss += f->mtp[k] * (real)(log(sum) + shift_of(f) - f->target[i * MAX_TERMS + k]);
     }
     return loss;
 }
@@ -272,14 +275,15 @@ static void row_grad(const struct rows *r, real *dl, const real *kept, int64_t i
     const struct head_loss *h = f->h;
     real seed = h->seed * h->cap_a / h->cap_c, all = 0;
 
-    for (int k = 0; k < (h->whole ? f->n_mtp : predictions(f, r->row + i)); k++)
-        all += f->mtp[k];
+    for (int k = 0; k < f->terms; k++)
+        if (target_of(f, r->row + i, k) >= 0 || (h->whole && k < f->n_mtp))
+            all += f->mtp[k];
     all *= seed * f->rest[i];
     for (int64_t j = 0; j < n; j++)
         dl[j] = all * kept[j];
-    for (int k = 0; k < predictions(f, r->row + i); k++) {
-        int64_t v = h->tgt[r->row + i + k] - first;
-        real s = f->target[i * MAX_MTP + k] / h->cap_a;
+    for (int k = 0; k < f->terms; k++) {
+        int64_t v = target_of(f, r->row + i, k) - first;
+        real s = f->target[i * MAX_TERMS + k] / h->cap_a;
         if (v >= 0 && v < n)
             dl[v] -= seed * f->mtp[k] * s * (1 - s);
     }

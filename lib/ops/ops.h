@@ -218,7 +218,7 @@ struct fp8_weight {
 /* Training head: logits, softcap, multi-token cross entropy, and back. */
 struct head_loss {
     const int32_t *tgt; /* (T) */
-    const real *mtp; /* (n_mtp) weights in device memory */
+    const real *mtp; /* (n_mtp, with prefix one more) weights in device memory */
     int n_mtp;
     real seed; /* dLoss/dloss_t: 1 / micro-steps */
     int block; /* rows of logits at a time, where they are kept in memory; 0: the fastest */
@@ -228,6 +228,7 @@ struct head_loss {
     struct tensor w8; /* with fp8: (D,V) codes of w / w_scale, or none: made from w */
     bool whole; /* the gradient of each row has the sum of all mtp_k, also where t + k >= T */
     bool bf16_sigmoid; /* s is rounded to bf16 */
+    const int32_t *prefix; /* (V) in device memory: a class's prefix, -1: none; or NULL */
 };
 
 /* Numbers as Adam keeps them, of the weight's shape: f32, bf16; or f16, e4m3 times the scale of

@@ -218,8 +218,11 @@ static void plan_schedule(const struct recipe *r, struct report *out)
         if (p.stage != before.stage || jump || p.tied != before.tied || s == total ||
             p.blocks_long != before.blocks_long) {
             char mtp[128] = "";
-            for (int k = 0, n = 0; k < p.n_mtp; k++)
+            int n = 0;
+            for (int k = 0; k < p.n_mtp; k++)
                 n += snprintf(mtp + n, sizeof mtp - (size_t)n, "%s%.4g", k ? "," : "", p.mtp[k]);
+            if (p.prefixes)
+                snprintf(mtp + n, sizeof mtp - (size_t)n, " prefix %.4g", p.prefix);
             report_row(out, (int64_t)s, (int64_t)p.tokens, (int64_t)p.chunk_tokens,
                        (int64_t)p.window_long, (int64_t)p.window_short, (int64_t)p.sequence,
                        (double)p.lr, (double)p.momentum, mtp,

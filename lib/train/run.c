@@ -31,6 +31,8 @@ static int rank_init(struct rank *k)
     k->device = now_seconds();
     if ((rc = rank_memory(k, &taken)))
         return rc;
+    if (k->model.prefix && run->opt->prefixes)
+        model_prefixes(&k->model, run->opt->prefixes);
     k->ops->reserve(k->ops, run->opt->ops_bytes);
     if ((rc = k->ops->status(k->ops)))
         return rc;
@@ -189,7 +191,12 @@ static int open_loader(struct run *run)
         .max = batch_largest(r),
         .no_verify = run->opt->no_verify,
     };
-    return loader_new(&run->loader, &c);
+    int rc = loader_new(&run->loader, &c);
+    const char *made = rc ? "" : loader_tokenizer(run->loader);
+    if (run->opt->prefixes && *made && strcmp(made, run->opt->tokenizer))
+        return err_set(GPT_INPUT, "%s: the shards were made with the vocabulary %s, found %s",
+                       c.data, made, run->opt->tokenizer);
+    return rc;
 }
 
 static int open_stream(struct run *run)
