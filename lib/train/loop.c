@@ -143,6 +143,7 @@ static void launch_gradients(struct rank *k, const struct step_schedule *p, cons
     k->optim.ctx = k;
     k->ops->zero(k->ops, tensor_of(k->loss, DT_REAL, 1, 1));
     banks_begin(&k->banks, p->step);
+    k->model.stale = true; /* --bench calls model_set once for many steps */
     optim_begin(&k->optim, p);
     k->at = p;
     k->model.ctx = k;
