@@ -235,7 +235,8 @@ static void gather_keys(const struct cached *f, const struct block *b, int64_t s
                         real *values)
 {
     const struct kv_cache *c = f->c;
-    int64_t pair = f->s->cu_mul, size = f->s->head_dim, part = size / 4;
+    int64_t pair = f->s->cu_mul, size = f->s->head_dim;
+    int64_t part = c->key_offset == KEY_OFFSET_NONE ? size : size / 4;
 
     for (int64_t j = 0; j < b->keys; j++) {
         int64_t row = b->key + j, p = row / pair, before = p > 0 ? p - 1 : 0;
