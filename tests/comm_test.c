@@ -256,6 +256,8 @@ static void failing(struct comm *c)
     struct tensor t = filled(DT_F32, 8, 4096, c->rank);
     c->wait(c, c->all_reduce(c, t));
     CHECK_OK(c->status(c));
+    int rc = c->barrier(c); /* none fails before all have looked */
+    CHECK(!rc || rc == GPT_INPUT);
     if (c->rank == c->world - 1) {
         usleep(50000);
         c->abort(c, GPT_INPUT, "shard 7: truncated");
