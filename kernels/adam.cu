@@ -28,6 +28,7 @@ struct job {
     kept master, m, v;
     fp8_out out; /* no codes: none */
     bf16 *compute; /* of a weight in f16 or e4m3; or NULL */
+    float *w_scale; /* of codes that are the weight: (rows), in place of out.scale_inv; or NULL */
     const struct adam_step *step;
     const struct step_gate *gate;
     int64_t count, cols;
@@ -77,6 +78,11 @@ struct constants {
     bool ordinary; /* eps is at most 2^20: root_within and quot_within */
 };
 
+/* Of a row, of all elements, or 1; w: of codes. */
+struct scales {
+    float p, m, v, w;
+};
+
 template <int WIDTH> struct numbers {
     float p[WIDTH], m[WIDTH], v[WIDTH];
 };
@@ -102,7 +108,8 @@ template <form_kind KIND, int MASTER, int MOMENTS> struct form {
 /* -- arithmetic -------------------------------------------------------------------------------- */
 
 template <int WIDTH, typename F>
-__device__ __forceinline__ void read_value(float (&p)[WIDTH], const F &f, int64_t at, float scale)
+__device__ __forceinline__ void read_value(float (&p)[WIDTH], const F &f, int64_t at, float scale,
+                                           float w_scale)
 {
     const job &q = f.q;
     if (f.master() == DT_U16) {
@@ -118,7 +125,7 @@ __device__ __forceinline__ void read_value(float (&p)[WIDTH], const F &f, int64_
     } else if (f.w() != DT_NONE) {
         load_kept<WIDTH>(p, q.w, f.w(), at, 1);
     } else {
-        load_kept<WIDTH>(p, q.out.codes, DT_E4M3, at, q.out.scale_inv);
+        load_kept<WIDTH>(p, q.out.codes, DT_E4M3, at, w_scale);
     }
 }
 
@@ -150,15 +157,14 @@ __device__ __forceinline__ bool quotients(float (&q)[WIDTH], const numbers<WIDTH
 /* As quotients(). */
 template <int WIDTH, typename F>
 __device__ __forceinline__ bool compute(numbers<WIDTH> &x, const F &f, int64_t at,
-                                        const constants &k, float p_scale, float m_scale,
-                                        float v_scale)
+                                        const constants &k, const scales &s)
 {
     const job &q = f.q;
     float g[WIDTH], delta[WIDTH];
-    read_value<WIDTH>(x.p, f, at, p_scale);
+    read_value<WIDTH>(x.p, f, at, s.p, s.w);
     load_kept<WIDTH>(g, q.g, f.g(), at, 1);
-    load_kept<WIDTH>(x.m, q.m.data, f.m(), at, m_scale);
-    load_kept<WIDTH>(x.v, q.v.data, f.v(), at, v_scale);
+    load_kept<WIDTH>(x.m, q.m.data, f.m(), at, s.m);
+    load_kept<WIDTH>(x.v, q.v.data, f.v(), at, s.v);
 #pragma unroll
     for (int e = 0; e < WIDTH; e++)
         g[e] = mul(g[e], k.factor);
@@ -229,33 +235,36 @@ __device__ __forceinline__ void as_weight(float (&p)[WIDTH], const F &f)
 
 /* The weight in all its forms; x.p is not needed after it. */
 template <int WIDTH, typename F>
-__device__ __forceinline__ void write_weight(float (&p)[WIDTH], const F &f, int64_t at, float scale,
-                                             uint32_t *most)
+__device__ __forceinline__ void write_weight(float (&p)[WIDTH], const F &f, int64_t at,
+                                             const scales &s, uint32_t *most)
 {
+    fp8_out out = f.q.out;
     bool computed = f.w() != DT_BF16 && f.q.compute;
-    write_value<WIDTH>(f, at, p, scale);
+    if (f.w() == DT_NONE)
+        out.scale_inv = s.w;
+    write_value<WIDTH>(f, at, p, s.p);
     if (f.q.out.codes || computed)
         as_weight<WIDTH>(p, f);
     if (f.q.out.codes)
-        write_codes<WIDTH>(f.q.out, at, p, most);
+        write_codes<WIDTH>(out, at, p, most);
     if (!computed)
         return;
     if (f.w() == DT_NONE) /* this thread has just written them */
-        load_kept<WIDTH>(p, f.q.out.codes, DT_E4M3, at, f.q.out.scale_inv);
+        load_kept<WIDTH>(p, out.codes, DT_E4M3, at, s.w);
     store<WIDTH>(f.q.compute + at, p);
 }
 
 template <int WIDTH, typename F>
 __device__ __forceinline__ void write_moments(const float (&m)[WIDTH], const float (&v)[WIDTH],
                                               const F &f, int64_t at, const constants &k,
-                                              float m_scale, float v_scale, bool ordinary)
+                                              const scales &s, bool ordinary)
 {
     const job &q = f.q;
     draws<WIDTH> d;
     if (f.drawn())
         d.draw(q.seed, q.stream << 32 | k.update, q.first + (uint64_t)at);
-    store_kept<WIDTH>(q.m.data, f.m(), at, m, m_scale, f.drawn(), d.m, false, ordinary);
-    store_kept<WIDTH>(q.v.data, f.v(), at, v, v_scale, f.drawn(), d.v, true, ordinary);
+    store_kept<WIDTH>(q.m.data, f.m(), at, m, s.m, f.drawn(), d.m, false, ordinary);
+    store_kept<WIDTH>(q.v.data, f.v(), at, v, s.v, f.drawn(), d.v, true, ordinary);
 }
 
 /* -- blocks -------------------------------------------------------------------------------------- */
@@ -264,12 +273,13 @@ template <int WIDTH, typename F>
 __device__ __forceinline__ void flat(const F &f, const constants &k, int64_t block, int64_t blocks,
                                      uint32_t *most)
 {
+    const scales one = { 1, 1, 1, f.q.out.scale_inv };
     for (int64_t at = (block * THREADS + threadIdx.x) * WIDTH; at < f.q.count;
          at += blocks * THREADS * WIDTH) {
         numbers<WIDTH> x;
-        bool ordinary = compute<WIDTH>(x, f, at, k, 1, 1, 1);
-        write_weight<WIDTH>(x.p, f, at, 1, most);
-        write_moments<WIDTH>(x.m, x.v, f, at, k, 1, 1, ordinary);
+        bool ordinary = compute<WIDTH>(x, f, at, k, one);
+        write_weight<WIDTH>(x.p, f, at, one, most);
+        write_moments<WIDTH>(x.m, x.v, f, at, k, one, ordinary);
     }
 }
 
@@ -281,22 +291,21 @@ __device__ __forceinline__ void largest(uint32_t &most, const float (&x)[WIDTH])
         most = max(most, __float_as_uint(x[e]) & 0x7fffffff);
 }
 
-/* Scales of a row, or 1. */
-struct scales {
-    float p, m, v;
-};
 __device__ __forceinline__ static scales old_scales(const job &q, int64_t r)
 {
     return { q.master.scale ? q.master.scale[r] : 1, q.m.scale ? q.m.scale[r] : 1,
-             q.v.scale ? q.v.scale[r] : 1 };
+             q.v.scale ? q.v.scale[r] : 1, q.w_scale ? q.w_scale[r] : q.out.scale_inv };
 }
 template <typename F>
 __device__ __forceinline__ static scales new_scales(const F &f, uint32_t p, uint32_t m, uint32_t v)
 {
-    return { scale_for(f.master(), p), scale_for(f.m(), m), scale_for(f.v(), v) };
+    return { scale_for(f.master(), p), scale_for(f.m(), m), scale_for(f.v(), v),
+             f.w() == DT_NONE && f.q.w_scale ? scale_for(DT_E4M3, p) : f.q.out.scale_inv };
 }
 __device__ __forceinline__ static void store_scales(const job &q, int64_t r, const scales &s)
 {
+    if (q.w_scale)
+        q.w_scale[r] = s.w;
     if (q.master.scale)
         q.master.scale[r] = s.p;
     if (q.m.scale)
@@ -331,7 +340,7 @@ __device__ __forceinline__ void row_twice(const F &f, const constants &k, int64_
     numbers<WIDTH> x;
 
     for (int64_t c = threadIdx.x * WIDTH; c < q.cols; c += each) {
-        compute<WIDTH>(x, f, r * q.cols + c, k, old.p, old.m, old.v);
+        compute<WIDTH>(x, f, r * q.cols + c, k, old);
         largest(top.x, x.p), largest(top.y, x.m), largest(top.z, x.v);
     }
     top = block_most(top, warps);
@@ -340,10 +349,9 @@ __device__ __forceinline__ void row_twice(const F &f, const constants &k, int64_
         int64_t at = r * q.cols + c;
         if (c >= q.cols)
             continue;
-        bool ordinary = compute<WIDTH>(x, f, at, k, old.p, old.m, old.v);
-        write_weight<WIDTH>(x.p, f, at, now.p, most);
-        write_moments<WIDTH>(x.m, x.v, f, at, k, now.m, now.v,
-                             ordinary && max(top.y, top.z) < 0x7f800000);
+        bool ordinary = compute<WIDTH>(x, f, at, k, old);
+        write_weight<WIDTH>(x.p, f, at, now, most);
+        write_moments<WIDTH>(x.m, x.v, f, at, k, now, ordinary && max(top.y, top.z) < 0x7f800000);
     }
     if (threadIdx.x == 0)
         store_scales(q, r, now);
@@ -356,26 +364,26 @@ __device__ __forceinline__ void row_once(const F &f, const constants &k, int64_t
 {
     const job &q = f.q;
     int64_t at = r * q.cols + 8 * threadIdx.x;
-    bool mine = 8 * threadIdx.x < q.cols, ordinary = false, late = f.master() == DT_F16;
+    bool mine = 8 * threadIdx.x < q.cols, ordinary = false;
+    bool late = f.master() == DT_F16 || (f.w() == DT_NONE && q.w_scale);
     scales old = old_scales(q, r);
     uint3 top = make_uint3(0, 0, 0);
     numbers<8> x;
 
     if (mine) {
-        ordinary = compute<8>(x, f, at, k, old.p, old.m, old.v);
+        ordinary = compute<8>(x, f, at, k, old);
         largest(top.y, x.m), largest(top.z, x.v);
         if (late)
             largest(top.x, x.p);
         else
-            write_weight<8>(x.p, f, at, 1, most);
+            write_weight<8>(x.p, f, at, old, most);
     }
     top = block_most(top, warps);
     scales now = new_scales(f, top.x, top.y, top.z);
     if (mine) {
         if (late)
-            write_weight<8>(x.p, f, at, now.p, most);
-        write_moments<8>(x.m, x.v, f, at, k, now.m, now.v,
-                         ordinary && max(top.y, top.z) < 0x7f800000);
+            write_weight<8>(x.p, f, at, now, most);
+        write_moments<8>(x.m, x.v, f, at, k, now, ordinary && max(top.y, top.z) < 0x7f800000);
     }
     if (threadIdx.x == 0)
         store_scales(q, r, now);
@@ -517,7 +525,8 @@ static job job_of(const struct adam_param *p)
     q.beta2 = (float)p->beta2, q.rest2 = (float)(1 - p->beta2);
     q.decay = (uint8_t)p->decay, q.eps_inside = p->eps_inside, q.truncate = p->truncate;
     q.drawn = p->rounding == ROUND_STOCHASTIC;
-    q.rows = q.master.scale || q.m.scale || q.v.scale;
+    q.w_scale = p->copy ? (float *)p->copy->rows : NULL;
+    q.rows = q.master.scale || q.m.scale || q.v.scale || q.w_scale;
     q.wide = takes_8(q);
     return q;
 }
@@ -593,6 +602,7 @@ static bool fits(struct cuda_ops *c, const struct adam_param *p)
     assert(!p->w.data || tensor_count(p->w) == count);
     assert(!p->copy || (p->copy->codes.dtype == DT_E4M3 && tensor_count(p->copy->codes) == count));
     assert(p->w.data || p->copy);
+    assert(!p->w.data || !p->copy || !p->copy->rows);
     assert(!p->compute.data ||
            (p->compute.dtype == DT_BF16 && (!p->w.data || p->w.dtype == DT_F16)));
     return CUDA_NEED(c, is_float(p->g), "g must be f32 or bf16") &&

@@ -20,6 +20,7 @@ struct adam_case {
     enum dtype w, g, m, v; /* w: DT_NONE where the weight is its codes alone */
     enum dtype master; /* DT_NONE, DT_F32, DT_U16, DT_F16 */
     bool truncate, copy, eps_inside;
+    bool code_rows; /* codes that are the weight have a scale a row */
     bool compute; /* a bf16 copy of a weight in f16 or e4m3 */
     enum adam_decay decay;
     enum adam_rounding rounding;
@@ -40,6 +41,7 @@ enum {
     H_V_SCALE,
     H_AMAX,
     H_COMPUTE,
+    H_W_SCALE,
     H_N
 };
 
@@ -79,6 +81,7 @@ static inline struct adam_case adam_case_drawn(uint64_t *seed)
     c.truncate = adam_below(seed, 2);
     c.copy = c.w == DT_NONE || adam_below(seed, 4) == 0;
     c.compute = (c.w == DT_NONE || c.w == DT_F16) && adam_below(seed, 3);
+    c.code_rows = c.w == DT_NONE && adam_below(seed, 2);
     c.eps_inside = adam_below(seed, 3) == 0;
     c.decay = (enum adam_decay)adam_below(seed, 3);
     c.rounding = (enum adam_rounding)adam_below(seed, 2);
@@ -91,8 +94,10 @@ static inline struct adam_case adam_case_drawn(uint64_t *seed)
              dtype_name(c.w), dtype_name(c.g), dtype_name(c.m), dtype_name(c.v),
              dtype_name(c.master), c.truncate ? " cut" : "", (int)c.decay,
              c.eps_inside ? " eps inside" : "", c.rounding ? " stochastic" : "",
-             c.copy ? " copy" : "", c.compute ? " compute" : "", (long long)c.rows,
-             (long long)c.cols, (long long)c.lead);
+             c.code_rows ? " rows"
+             : c.copy    ? " copy"
+                         : "",
+             c.compute ? " compute" : "", (long long)c.rows, (long long)c.cols, (long long)c.lead);
     return c;
 }
 
@@ -186,6 +191,11 @@ static inline struct adam_held adam_held_new(const struct adam_case *c, uint64_t
         adam_set(h.t[H_AMAX], 0, 7);
         h.copy.codes = h.t[H_CODES], h.copy.scale_inv = 1.6f / 448;
         h.copy.amax = (real *)h.t[H_AMAX].data;
+        if (c->code_rows)
+            h.t[H_W_SCALE] = adam_room(c, DT_F32, 1);
+        for (int64_t r = 0; c->code_rows && r < c->rows; r++)
+            adam_set(h.t[H_W_SCALE], r, ldexp(1, (int)adam_below(seed, 7) - 10));
+        h.copy.rows = (real *)h.t[H_W_SCALE].data;
     }
     if (c->compute)
         h.t[H_COMPUTE] = adam_room(c, DT_BF16, c->cols);

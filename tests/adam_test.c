@@ -18,6 +18,11 @@ struct one {
     double p, m, v;
 };
 
+static double code_scale(const struct adam_case *c, const struct adam_held *h, int64_t i)
+{
+    return c->code_rows ? adam_get(h->t[H_W_SCALE], i / c->cols) : (double)h->copy.scale_inv;
+}
+
 static double value_of(const struct adam_case *c, const struct adam_held *h, int64_t i)
 {
     int64_t r = i / c->cols;
@@ -29,7 +34,7 @@ static double value_of(const struct adam_case *c, const struct adam_held *h, int
         return adam_get(h->t[H_MASTER], i) *
                (c->master == DT_F16 ? adam_get(h->t[H_MASTER_SCALE], r) : 1);
     return c->w != DT_NONE ? adam_get(h->t[H_W], i)
-                           : adam_get(h->t[H_CODES], i) * (double)h->copy.scale_inv;
+                           : adam_get(h->t[H_CODES], i) * code_scale(c, h, i);
 }
 
 static double moment_of(const struct adam_held *h, int which, int scales, int64_t r, int64_t i)
@@ -127,7 +132,7 @@ static void test_case(const struct adam_case *c)
                        : c->w != DT_NONE      ? c->w
                                               : DT_E4M3;
         if (t == DT_E4M3)
-            scale = (double)h.copy.scale_inv;
+            scale = code_scale(c, &h, i);
         double limit = t == DT_E4M3 ? 448 * scale : INFINITY;
         double held = fmax(-limit, fmin(limit, x->p));
         double below = c->eps_inside ? sqrt(x->v + (double)a.eps) : sqrt(x->v) + (double)a.eps;
@@ -140,16 +145,17 @@ static void test_case(const struct adam_case *c)
         bad[2] += !moment_near(c, &h, H_V, H_V_SCALE, i, x->v, x->v + g * g);
         if (c->compute) /* the bf16 that is nearest to the weight as stored */
             bad[4] += adam_get(h.t[H_COMPUTE], i) !=
-                      bf16_round(c->w == DT_F16
-                                     ? (float)adam_get(h.t[H_W], i)
-                                     : (float)adam_get(h.t[H_CODES], i) * (float)h.copy.scale_inv);
+                      bf16_round(c->w == DT_F16 ? (float)adam_get(h.t[H_W], i)
+                                                : (float)adam_get(h.t[H_CODES], i) *
+                                                      (float)code_scale(c, &h, i));
         if (c->master != DT_NONE && c->w != DT_NONE)
             bad[3] += !near(adam_get(h.t[H_W], i), x->p,
                             (c->truncate ? 1.0001 : 0.5001) * unit(c->w, x->p, 1) + within);
     }
     if (!CHECK(bad[0] + bad[1] + bad[2] + bad[3] + bad[4] == 0) ||
         !CHECK(scales_fit(c, &h, H_M, H_M_SCALE) && scales_fit(c, &h, H_V, H_V_SCALE)) ||
-        !CHECK(scales_fit(c, &h, H_MASTER, H_MASTER_SCALE)))
+        !CHECK(scales_fit(c, &h, H_MASTER, H_MASTER_SCALE)) ||
+        !CHECK(c->master != DT_NONE || scales_fit(c, &h, H_CODES, H_W_SCALE)))
         printf("  %s: %ld %ld %ld %ld %ld of %lld off\n", c->name, bad[0], bad[1], bad[2], bad[3],
                bad[4], (long long)n);
     free(want), free(before);

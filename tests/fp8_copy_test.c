@@ -22,7 +22,9 @@ static bool same(struct tensor a, struct tensor b)
 
 static struct fp8_copy copy_of(struct tensor w, float scale_inv)
 {
-    return (struct fp8_copy){ blank(DT_E4M3, w.rows, w.cols), scale_inv, blank(DT_F32, 1, 1).data };
+    return (struct fp8_copy){ .codes = blank(DT_E4M3, w.rows, w.cols),
+                              .scale_inv = scale_inv,
+                              .amax = blank(DT_F32, 1, 1).data };
 }
 
 /* -- by definition ------------------------------------------------------------------------- */

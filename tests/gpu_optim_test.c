@@ -109,8 +109,8 @@ static void test_fp8_copy(enum dtype tw, enum dtype tm, int64_t n, int64_t lead,
     to_gpu(v), to_gpu(w);
     codes.c.data = (char *)codes.c.data + lead, codes.c.cols = n;
     codes.g.data = (char *)codes.g.data + lead, codes.g.cols = n;
-    struct fp8_copy c = { codes.c, 1.6f / 448, amax.c.data };
-    struct fp8_copy d = { codes.g, 1.6f / 448, amax.g.data };
+    struct fp8_copy c = { codes.c, 1.6f / 448, amax.c.data, NULL };
+    struct fp8_copy d = { codes.g, 1.6f / 448, amax.g.data, NULL };
     cpu->quantize(cpu, &c, w.c);
     gpu->quantize(gpu, &d, w.g);
     compare_copies(&c, &d, nan);
@@ -139,7 +139,7 @@ static void test_head_copy(int tokens, int width, int vocab)
     numbers(tgt, (size_t)tokens * sizeof *tgt, &unused, &gtgt);
     numbers(mtp, sizeof mtp, &unused, &gmtp);
     numbers(&zero, sizeof zero, &unused, &amax);
-    struct fp8_copy copy = { codes.g, 1.6f / 448, (real *)amax };
+    struct fp8_copy copy = { codes.g, 1.6f / 448, (real *)amax, NULL };
     gpu->quantize(gpu, &copy, w.g);
     for (int given = 0; given < 2; given++) {
         struct both dx = blank(DT_BF16, tokens, width), dw = blank(DT_BF16, width, vocab);
@@ -240,6 +240,7 @@ static void test_forms(int n, bool skip)
                     if (h[i].t[k].data)
                         to_device(&d[i].t[k], k == H_AMAX ? 0 : adam_lead(&c[i], h[i].t[k].dtype));
                 d[i].copy.codes = d[i].t[H_CODES], d[i].copy.amax = (real *)d[i].t[H_AMAX].data;
+                d[i].copy.rows = (real *)d[i].t[H_W_SCALE].data;
             }
             gate.factor = c[i].factor;
             a[gate.late] = (struct adam_step){ 0.013f, 0.0007f, 1e-6f, (uint32_t)step };

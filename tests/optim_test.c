@@ -251,18 +251,27 @@ static void check_amax(struct optim *z)
     CHECK(found == most && most > 448 * (double)p->fp8.scale_inv);
 }
 
-/* Every rank's bf16 is the nearest to the weight in f16 or e4m3, of which ranks hold parts. */
-static void check_compute(struct optim *z, int i, const void *stored)
+/* Every rank's bf16 is the nearest to the weight in f16 or e4m3, of which ranks hold parts; the scales of
+ * e4m3 follow it, powers of two with which the largest of a row is just held. */
+static void check_compute(struct optim *z, int i, const char *stored)
 {
     const struct param *p = &z->banks->p[i];
-    const uint16_t *w = p->w.data, *half = stored;
-    const uint8_t *code = stored;
+    const uint16_t *w = p->w.data;
+    int64_t n = tensor_count(p->w), cols = p->w.cols;
     long bad = 0, other = 0;
+    float top = 0, scale = 1;
 
-    for (int64_t k = 0; k < tensor_count(p->w); k++) {
-        bool f16 = p->spec->stored == DT_F16;
-        float x = f16 ? f16_to_f32(half[k]) : e4m3_to_f32(code[k]) * (float)z->recipe->weight_scale;
-        bad += bf16_to_f32(w[k]) != bf16_round(x);
+    for (int64_t k = 0; k < n; k++) {
+        float x;
+        if (p->spec->stored == DT_F16) {
+            x = f16_to_f32(((const uint16_t *)stored)[k]);
+        } else {
+            memcpy(&scale, stored + n + k / cols * 4, 4);
+            x = e4m3_to_f32(((const uint8_t *)stored)[k]);
+            top = k % cols ? fmaxf(top, fabsf(x)) : fabsf(x);
+            bad += k % cols == cols - 1 && scale > 0x1p-126f && !(top >= 224 && top <= 448);
+        }
+        bad += bf16_to_f32(w[k]) != bf16_round(x * scale);
         other += x != 0;
     }
     CHECK_EQ(bad, 0);

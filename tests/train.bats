@@ -795,7 +795,8 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
         "$GPT_SHARE/recipes/tiny.recipe" > types.recipe
     [ "$(grep -c '^[a-z_0-9]* .* \(f16\|e4m3\) ' types.recipe)" -eq 5 ]
     for master in none f32 f16; do
-        train -r types.recipe -s precision.adam_master=$master -s precision.check_weights=yes --keep 0 -o run > log
+        train -r types.recipe -s precision.adam_master=$master -s precision.check_weights=yes --keep 0 -o run \
+            -s precision.weight_scale="$([ $master = f32 ] && echo 1/64 || echo row)" > log
         "$GPT_BIN/gpt-ckpt" verify --full run/step-000004
         resume --resume run/step-000004 -o again > /dev/null
         same_checkpoint run/step-000011 again/step-000011

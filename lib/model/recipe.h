@@ -239,7 +239,7 @@ struct recipe {
     enum head_fp8 head_fp8; /* yes: bf16 on a GPU without fp8; require: no such GPU */
     double x_scale, w_scale, g_scale;
     enum mlp_fp8 mlp_fp8; /* the MLPs' first product in training: the same */
-    double weight_scale; /* of weights in e4m3; w_scale of one whose codes the head reads */
+    double weight_scale; /* of weights in e4m3 whose codes no head reads; 0: each row's own */
     bool head_sigmoid_bf16; /* of the softcap, in training */
     int head_block; /* rows of logits that a GPU keeps at a time; 0: all of a micro-batch */
     bool head_scale_micro; /* g_scale is multiplied by 1 / micro-batches, like the loss */
@@ -288,7 +288,8 @@ static inline bool recipe_moves(const struct param_spec *s, int step)
 {
     return (step + 1) % s->every == 0;
 }
-/* What a code of a weight in e4m3, or of its copy, is multiplied by. */
+/* What all codes of a weight in e4m3, or of its copy, are multiplied by; 0: those of a row by its own
+ * scale, which each update chooses anew. */
 static inline double recipe_weight_scale(const struct recipe *r, const struct param_spec *s)
 {
     return s->codes ? r->w_scale : r->weight_scale;

@@ -17,7 +17,7 @@ struct block {
 
 /* Scales of a row: as stored and as the update chooses them. */
 struct scales {
-    real p, m, v;
+    real p, m, v, w; /* w: of a weight in e4m3 */
 };
 
 /* -- the update ------------------------------------------------------------------------------ */
@@ -137,7 +137,8 @@ static void write_scaled(struct tensor t, int64_t at, const real *x, int n, real
 
 static bool has_remainder(const struct adam_param *q) { return q->master.t.dtype == DT_U16; }
 
-static void read_value(real *x, const struct adam_param *q, int64_t at, int n, real scale)
+static void read_value(real *x, const struct adam_param *q, int64_t at, int n,
+                       const struct scales *s)
 {
     if (has_remainder(q)) {
         const uint16_t *hi = (const uint16_t *)q->w.data + at;
@@ -146,11 +147,11 @@ static void read_value(real *x, const struct adam_param *q, int64_t at, int n, r
             x[i] = f32_from_bits(((uint32_t)hi[i] << 16) +
                                  (q->truncate ? lo[i] : (uint32_t)(int16_t)lo[i]));
     } else if (has(q->master.t)) {
-        read_scaled(x, q->master.t, at, n, scale);
+        read_scaled(x, q->master.t, at, n, s->p);
     } else if (has(q->w)) {
         real_read(x, q->w, at, n);
     } else {
-        read_scaled(x, q->copy->codes, at, n, q->copy->scale_inv);
+        read_scaled(x, q->copy->codes, at, n, s->w);
     }
 }
 
@@ -193,7 +194,7 @@ static const struct adam_step *step_of(const struct adam_param *q)
 static void compute(struct block *b, const struct adam_param *q, int64_t at, int n,
                     const struct scales *s, const struct constants *k)
 {
-    read_value(b->p, q, at, n, s->p);
+    read_value(b->p, q, at, n, s);
     real_read(b->g, q->g, at, n);
     read_scaled(b->m, q->m.t, at, n, s->m);
     read_scaled(b->v, q->v.t, at, n, s->v);
@@ -201,13 +202,13 @@ static void compute(struct block *b, const struct adam_param *q, int64_t at, int
 }
 
 /* For products that have none in the weight's type. */
-static void write_compute(const struct adam_param *q, int64_t at, int n)
+static void write_compute(const struct adam_param *q, int64_t at, int n, real scale)
 {
     real x[BLOCK];
     if (has(q->w))
         real_read(x, q->w, at, n);
     else
-        read_scaled(x, q->copy->codes, at, n, q->copy->scale_inv);
+        read_scaled(x, q->copy->codes, at, n, scale);
     real_write(q->compute, at, x, n, false);
 }
 
@@ -230,11 +231,12 @@ static void store(const struct block *b, const struct adam_param *q, int64_t at,
         cpu_fp8_write(q->copy, q->w, at, n);
     } else if (q->copy) {
         struct fp8_copy part = *q->copy;
+        part.scale_inv = s->w;
         part.codes = tensor_of((uint8_t *)part.codes.data + at, DT_E4M3, 1, n);
         cpu_fp8_write(&part, tensor_of((real *)b->p, DT_REAL, 1, n), 0, n);
     }
     if (has(q->compute))
-        write_compute(q, at, n);
+        write_compute(q, at, n, s->w);
 }
 
 static real largest(real most, const real *x, int n)
@@ -246,12 +248,18 @@ static real largest(real most, const real *x, int n)
     return most;
 }
 
+/* Of a weight's codes, where they are all of one scale. */
+static real code_scale(const struct adam_param *q) { return q->copy ? q->copy->scale_inv : 1; }
+
+static bool has_code_rows(const struct adam_param *q) { return q->copy && q->copy->rows; }
+
 /* A row whose scales depend on all of its new numbers: they are computed twice. */
 static void row(const struct adam_param *q, int64_t r, const struct constants *k)
 {
     int64_t cols = q->g.cols;
     struct scales old = { q->master.scale ? q->master.scale[r] : 1, q->m.scale ? q->m.scale[r] : 1,
-                          q->v.scale ? q->v.scale[r] : 1 },
+                          q->v.scale ? q->v.scale[r] : 1,
+                          has_code_rows(q) ? q->copy->rows[r] : code_scale(q) },
                   most = { 0 }, now;
     struct block b;
 
@@ -265,11 +273,14 @@ static void row(const struct adam_param *q, int64_t r, const struct constants *k
     now.p = dtype_scale(q->master.t.dtype, (float)most.p);
     now.m = dtype_scale(q->m.t.dtype, (float)most.m);
     now.v = dtype_scale(q->v.t.dtype, (float)most.v);
+    now.w = has_code_rows(q) ? dtype_scale(DT_E4M3, (float)most.p) : code_scale(q);
     for (int64_t at = 0; at < cols; at += BLOCK) {
         int n = cols - at < BLOCK ? (int)(cols - at) : BLOCK;
         compute(&b, q, r * cols + at, n, &old, k);
         store(&b, q, r * cols + at, n, &now);
     }
+    if (has_code_rows(q))
+        q->copy->rows[r] = now.w;
     if (q->master.scale)
         q->master.scale[r] = now.p;
     if (q->m.scale)
@@ -293,8 +304,8 @@ static void rows(void *arg, int64_t first, int64_t count, int thread)
 
 static void elements(void *arg, int64_t first, int64_t count, int thread)
 {
-    static const struct scales one = { 1, 1, 1 };
     const struct job *j = arg;
+    struct scales one = { 1, 1, 1, code_scale(j->q) };
     struct block b;
 
     (void)thread;
@@ -337,12 +348,13 @@ static void adam(struct ops *o, const struct adam_param *q)
     check_kept(q, q->v);
     if (has(q->master.t))
         check_kept(q, q->master);
+    assert(!has_code_rows(q) || !has(q->w));
     if (count == 0 || (q->gate && q->gate->skip))
         return;
     if (q->copy)
         *q->copy->amax = 0;
     /* amax is one number: with a copy, all in one part. */
-    if (q->master.scale || q->m.scale || q->v.scale) {
+    if (q->master.scale || q->m.scale || q->v.scale || has_code_rows(q)) {
         part = q->g.cols < PART ? PART / q->g.cols : 1;
         cpu_split(o, n, q->copy ? n : part, rows, &j);
     } else {

@@ -200,6 +200,9 @@ struct fp8_copy {
     struct tensor codes; /* e4m3, of the weight's shape */
     real scale_inv;
     real *amax; /* device: max |w| of what was last written; NaN if one is */
+    real
+        *rows; /* of Adam's weight that is its codes alone, or NULL: device (rows), a scale a row in
+                   place of scale_inv, as struct row_scaled has */
 };
 
 /* Copies in e4m3 of some rows of a bank, for products: of rows i stride .. i stride + rows - 1 for

@@ -321,18 +321,22 @@ static void store_code(enum dtype t, void *x, int64_t i, float value, float scal
         ((uint8_t *)x)[i] = e4m3_from_f32(value / scale);
 }
 
-static int store_scales(struct optim *z, int i, float scale)
+/* Of a row of bf16, at the fixed scale or the least with which none saturates; x becomes what the codes are. */
+static float store_row(enum dtype t, void *codes, int64_t first, uint16_t *x, int64_t cols,
+                       float fixed)
 {
-    struct tensor t = z->p[i].stored_scale;
-    real *all = malloc((size_t)t.rows * sizeof *all + 1);
-    if (!all)
-        return err_memory();
-    for (int64_t r = 0; r < t.rows; r++)
-        all[r] = scale;
-    z->ops->upload(z->ops, t.data, all, tensor_bytes(t));
-    z->ops->zero(z->ops, tensor_of(z->p[i].amax, DT_REAL, 1, 1));
-    free(all);
-    return 0;
+    float most = 0, scale = fixed;
+    for (int64_t i = 0; i < cols; i++) {
+        float size = fabsf(bf16_to_f32(x[i]));
+        most = size > most ? size : most;
+    }
+    if (t == DT_E4M3 && fixed == 0)
+        scale = dtype_scale(DT_E4M3, most);
+    for (int64_t i = 0; i < cols; i++) {
+        store_code(t, codes, first + i, bf16_to_f32(x[i]), scale);
+        x[i] = bf16_from_f32(stored_value(t, codes, first + i, scale));
+    }
+    return scale;
 }
 
 /* On the host, once in a run: every rank rounds the whole weight and keeps its own part of it. */
@@ -341,45 +345,43 @@ static int store_weight(struct optim *z, int i)
     const struct param *p = &z->banks->p[i];
     enum dtype t = p->spec->stored;
     float scale = (float)recipe_weight_scale(z->recipe, p->spec);
-    int64_t n = tensor_count(p->w), own = p->own_first * param_unit_rows(p) * p->w.cols;
+    int64_t n = tensor_count(p->w), cols = p->w.cols, own = p->own_first * param_unit_rows(p);
     uint16_t *x = malloc((size_t)n * sizeof *x);
     char *codes = malloc((size_t)n * dtype_size(t));
-    int rc = x && codes ? 0 : err_memory();
+    real *scales = malloc((size_t)p->w.rows * sizeof *scales);
+    int rc = x && codes && scales ? 0 : err_memory();
 
     if (!rc) {
         z->ops->download(z->ops, x, p->w.data, tensor_bytes(p->w));
         rc = z->ops->status(z->ops);
     }
-    for (int64_t k = 0; k < n && !rc; k++) {
-        store_code(t, codes, k, bf16_to_f32(x[k]), scale);
-        x[k] = bf16_from_f32(stored_value(t, codes, k, scale));
-    }
+    for (int64_t r = 0; r < p->w.rows && !rc; r++)
+        scales[r] = store_row(t, codes, r * cols, x + r * cols, cols, scale);
     if (!rc) {
         z->ops->upload(z->ops, p->w.data, x, tensor_bytes(p->w));
-        z->ops->upload(z->ops, z->p[i].stored.data, codes + own * (int64_t)dtype_size(t),
+        z->ops->upload(z->ops, z->p[i].stored.data, codes + own * cols * (int64_t)dtype_size(t),
                        tensor_bytes(z->p[i].stored));
-        rc = t == DT_E4M3 ? store_scales(z, i, scale) : 0;
     }
-    free(x), free(codes);
+    if (!rc && t == DT_E4M3) {
+        z->ops->upload(z->ops, z->p[i].stored_scale.data, scales + own,
+                       tensor_bytes(z->p[i].stored_scale));
+        z->ops->zero(z->ops, tensor_of(z->p[i].amax, DT_REAL, 1, 1));
+    }
+    free(x), free(codes), free(scales);
     return rc;
 }
 
-/* The scales of a checkpoint are those of its recipe: another recipe's would change the weights. */
-static int check_scales(struct optim *z, int i, float scale)
+/* The scales of a checkpoint. Fixed ones are those of its recipe: another recipe's would change the weights. */
+static int held_scales(struct optim *z, int i, float scale, float *held)
 {
     struct tensor t = z->p[i].stored_scale;
-    float *held = malloc(tensor_bytes(t) + 1);
-    int rc = held ? 0 : err_memory();
-    if (!rc) {
-        z->ops->download(z->ops, held, t.data, tensor_bytes(t));
-        rc = z->ops->status(z->ops);
-    }
+    z->ops->download(z->ops, held, t.data, tensor_bytes(t));
+    int rc = z->ops->status(z->ops);
     for (int64_t r = 0; r < t.rows && !rc; r++)
-        if (held[r] != scale)
+        if (scale > 0 && held[r] != scale)
             rc = err_set(GPT_INPUT,
                          "resume: %s.weight.scale: expected %.9g, the recipe's, found %.9g",
                          z->recipe->params[i].label, (double)scale, (double)held[r]);
-    free(held);
     return rc;
 }
 
@@ -391,19 +393,20 @@ static int load_weight(struct optim *z, int i)
     int64_t n = tensor_count(t);
     uint16_t *x = malloc((size_t)n * sizeof *x + 1);
     char *codes = malloc(tensor_bytes(t) + 1);
-    int rc = x && codes ? 0 : err_memory();
+    float *held = calloc((size_t)t.rows + 1, sizeof *held);
+    int rc = x && codes && held ? 0 : err_memory();
 
     if (!rc && t.dtype == DT_E4M3)
-        rc = check_scales(z, i, scale);
+        rc = held_scales(z, i, scale, held);
     if (!rc) {
         z->ops->download(z->ops, codes, t.data, tensor_bytes(t));
         rc = z->ops->status(z->ops);
     }
     for (int64_t k = 0; k < n && !rc; k++)
-        x[k] = bf16_from_f32(stored_value(t.dtype, codes, k, scale));
+        x[k] = bf16_from_f32(stored_value(t.dtype, codes, k, held[k / t.cols]));
     if (!rc)
         z->ops->upload(z->ops, p->w_own.data, x, tensor_bytes(p->w_own));
-    free(x), free(codes);
+    free(x), free(codes), free(held);
     return rc;
 }
 

@@ -41,7 +41,7 @@ struct optim_param {
     struct tensor mantissa; /* all but Adam, w bf16: u16, the low halves of f32 weights */
     struct row_scaled exp_avg, exp_avg_sq, master; /* Adam: as w_own, scales (rows,1) */
     struct tensor stored; /* Adam: the weight in f16 or e4m3, of which w is a bf16 copy */
-    struct tensor stored_scale; /* e4m3: (rows,1), all the recipe's, for checkpoints */
+    struct tensor stored_scale; /* e4m3: (rows,1), a fixed one in each row for checkpoints */
     real *amax; /* e4m3 that no head reads: of struct fp8_copy */
     int64_t count; /* Adam: updates done */
     float *lr_mul; /* all but Adam: of the own matrices; the factor of their shape included */

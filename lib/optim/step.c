@@ -101,10 +101,11 @@ static struct fp8_copy fp8_of(const struct optim *z, int i)
 {
     const struct optim_param *q = &z->p[i];
     struct fp8_copy copy = param_own_fp8(&z->banks->p[i]);
-    if (q->stored.dtype == DT_E4M3)
-        copy = (struct fp8_copy){ q->stored,
-                                  (real)recipe_weight_scale(z->recipe, &z->recipe->params[i]),
-                                  q->amax };
+    if (q->stored.dtype == DT_E4M3) {
+        real scale = (real)recipe_weight_scale(z->recipe, &z->recipe->params[i]);
+        copy =
+            (struct fp8_copy){ q->stored, scale, q->amax, scale > 0 ? NULL : q->stored_scale.data };
+    }
     return copy;
 }
 

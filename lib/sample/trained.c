@@ -125,37 +125,36 @@ int trained_vocab(const struct trained *t, const char *name, const char *file, s
 
 /* -- its weights ------------------------------------------------------------------ */
 
-/* Number i as training reads it: f16 and e4m3 rounded to bf16. */
-static float as_read(enum dtype stored, const void *bytes, size_t i, float scale)
+/* Number i as training reads it: what stands for f16 and e4m3 is rounded to bf16. */
+static float as_read(enum dtype stored, const void *bytes, size_t i)
 {
-    return stored == DT_BF16  ? bf16_to_f32(((const uint16_t *)bytes)[i])
-           : stored == DT_F16 ? bf16_round(f16_to_f32(((const uint16_t *)bytes)[i]))
-                              : bf16_round(e4m3_to_f32(((const uint8_t *)bytes)[i]) * scale);
+    return stored == DT_BF16 ? bf16_to_f32(((const uint16_t *)bytes)[i])
+                             : bf16_round(((const float *)bytes)[i]);
 }
 
-/* Uploads n elements of the stored type, from element `first` of w on. scale: of e4m3. */
-static void put(struct ops *o, struct tensor w, enum dtype stored, float scale, int64_t first,
+/* Uploads n elements of the stored type, bf16 or f32, from element `first` of w on. */
+static void put(struct ops *o, const struct param *p, enum dtype stored, int64_t first,
                 const void *bytes, void *room, size_t n)
 {
+    enum dtype t = p->w.dtype;
     float *wide = room;
     uint16_t *narrow = room;
-    char *to = (char *)w.data + (size_t)first * dtype_size(w.dtype);
-    if (w.dtype == DT_F32 && stored != DT_F32) /* bf16 as f32 (bank.h) */
-        for (size_t i = 0; i < n; i++)
-            wide[i] = as_read(stored, bytes, i, scale);
-    else if (w.dtype != stored)
-        for (size_t i = 0; i < n; i++)
-            narrow[i] = bf16_from_f32(as_read(stored, bytes, i, scale));
-    o->upload(o, to, w.dtype == stored ? bytes : room, n * dtype_size(w.dtype));
+    char *to = (char *)p->w.data + (size_t)first * dtype_size(t);
+    bool as_is = t == stored && p->spec->stored == DT_NONE;
+    for (size_t i = 0; i < n && !as_is; i++)
+        if (t == DT_F32) /* bf16 as f32 (bank.h) */
+            wide[i] = as_read(stored, bytes, i);
+        else
+            narrow[i] = bf16_from_f32(as_read(stored, bytes, i));
+    o->upload(o, to, as_is ? bytes : room, n * dtype_size(t));
 }
 
 enum { PIECE = 1 << 20 }; /* elements */
 
 /* Of a checkpoint: the stored bytes, whole. */
-static int load_stored(const struct ckpt *c, const struct param *p, float scale, struct ops *o,
-                       float *room)
+static int load_stored(const struct ckpt *c, const struct param *p, struct ops *o, float *room)
 {
-    enum dtype t = recipe_stored(p->spec);
+    enum dtype t = p->spec->dtype;
     size_t size = dtype_size(t), n = (size_t)tensor_count(p->w);
     char name[96], *host = malloc(n * size);
     struct ckpt_want want = { name, t, 0, p->units, host };
@@ -166,15 +165,15 @@ static int load_stored(const struct ckpt *c, const struct param *p, float scale,
         rc = ckpt_load(c, &want, 1, 0);
     for (size_t i = 0, k; i < n && !rc; i += k) {
         k = n - i < PIECE ? n - i : PIECE;
-        put(o, p->w, t, scale, (int64_t)i, host + i * size, room, k);
+        put(o, p, t, (int64_t)i, host + i * size, room, k);
     }
     free(host);
     return rc;
 }
 
-/* Of a file: put together from its parts. */
-static int load_parts(struct trained *t, struct whole *w, const struct param *p, float scale,
-                      struct ops *o, float *room)
+/* Of a file, put together from its parts; of a checkpoint, what stands for numbers. */
+static int load_parts(struct trained *t, struct whole *w, const struct param *p, struct ops *o,
+                      float *room)
 {
     struct feed f = { .s = t->x.tensors, .w = w };
     enum dtype stored = w->e->dtype;
@@ -185,7 +184,7 @@ static int load_parts(struct trained *t, struct whole *w, const struct param *p,
     for (size_t i = 0, k; i < n && !rc; i += k) {
         k = n - i < PIECE ? n - i : PIECE;
         if (!(rc = feed_read(&f, host, k * size)))
-            put(o, p->w, stored, scale, (int64_t)i, host, room, k);
+            put(o, p, stored, (int64_t)i, host, room, k);
     }
     feed_close(&f);
     whole_release(w);
@@ -204,9 +203,10 @@ int trained_load(struct trained *t, struct banks *b)
         if (!strcmp(e[i].kind, "weight")) {
             const struct param *p = &b->p[recipe_param(t->recipe, e[i].param)];
             struct whole w = whole_of(e, n, i);
-            float scale = (float)recipe_weight_scale(t->recipe, p->spec);
-            rc = c ? load_stored(c, p, scale, b->ops, room)
-                   : load_parts(t, &w, p, scale, b->ops, room);
+            bool kept = p->spec->stored == DT_NONE;
+            if (!kept) /* the values of f16 and of e4m3 with scales */
+                e[i].dtype = DT_F32, e[i].scale = 0;
+            rc = c && kept ? load_stored(c, p, b->ops, room) : load_parts(t, &w, p, b->ops, room);
         }
     free(e);
     free(room);
