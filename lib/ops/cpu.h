@@ -134,18 +134,20 @@ static inline real real_sqrt(real x) { return sqrt(x); }
 static inline real real_log(real x) { return log(x); }
 static inline real real_mad(bool fused, real a, real b, real c) { return (void)fused, a * b + c; }
 static inline real real_exp(bool fused, real x) { return (void)fused, exp(x); }
-static inline real real_exp_small(bool fused, real x) { return (void)fused, exp(x); }
-static inline real real_inverse(bool fused, real x) { return (void)fused, 1 / x; }
+static inline real real_exp2(bool fused, real x) { return (void)fused, exp2(x); }
+static inline real real_limit(bool fused, real x) { return (void)fused, x; }
 #else
 static inline real real_sqrt(real x) { return sqrtf(x); }
 static inline real real_log(real x) { return logf(x); }
 SIMD_INLINE real real_mad(bool fused, real a, real b, real c) { return simd_mad(fused, a, b, c); }
-/* exp to 1.5 units in the last place (2 where products round: simd.h) for |x| <= 87, and NaN of NaN,
- * written so that loops over it become vector code, which those over expf do not. x = n ln 2 + r with
- * |r| <= ln 2 / 2; of e^r = 1 + r + r^2 q(r), q is the polynomial that meets it at Chebyshev's five
- * points: that and its rounded coefficients cost 1e-8. */
-SIMD_INLINE real real_exp_small(bool fused, real x)
+/* exp to 1.5 units in the last place (2 where products round: simd.h) of x, which is taken as -87 or
+ * 87 beyond, and NaN of NaN, written so that loops over it become vector code, which those over expf
+ * do not. x = n ln 2 + r with |r| <= ln 2 / 2; of e^r = 1 + r + r^2 q(r), q is the polynomial that
+ * meets it at Chebyshev's five points: that and its rounded coefficients cost 1e-8. */
+SIMD_INLINE real real_exp(bool fused, real x)
 {
+    x = x < -87 ? -87 : x;
+    x = x > 87 ? 87 : x;
     float shifted = simd_mad(fused, x, 0x1.715476p+0f, 0x1.8p23f); /* integer in the low bits */
     float n = shifted - 0x1.8p23f;
     float r = simd_mad(fused, n, -0x1.7f7d1cp-20f, simd_mad(fused, n, -0x1.62e4p-1f, x));
@@ -155,22 +157,25 @@ SIMD_INLINE real real_exp_small(bool fused, real x)
     float p = 1 + simd_mad(fused, q, r2, r);
     return p * f32_from_bits((f32_bits(shifted) + 127) << 23);
 }
-/* The same for any x, which is taken as -87 or 87 beyond. */
-SIMD_INLINE real real_exp(bool fused, real x)
+/* 2^x to 4 units in the last place for |x| <= 126, and NaN of NaN: 2^n 2^r with |r| <= 1/2, of 2^r
+ * the polynomial that meets it at Chebyshev's six points: that and its rounded coefficients cost
+ * 1.6e-7. The number that makes n an integer carries the exponent's bias too. */
+SIMD_INLINE real real_exp2(bool fused, real x)
 {
-    x = x < -87 ? -87 : x;
-    x = x > 87 ? 87 : x;
-    return real_exp_small(fused, x);
+    float shifted = x + (0x1.8p23f + 127), r = x - (shifted - (0x1.8p23f + 127));
+    float p = simd_mad(fused, 0x1.5f089p-10f, r, 0x1.3d107p-7f);
+    p = simd_mad(fused, simd_mad(fused, p, r, 0x1.c6af6cp-5f), r, 0x1.ebf906p-3f);
+    p = simd_mad(fused, simd_mad(fused, p, r, 0x1.62e43p-1f), r, 0x1.000002p+0f);
+    return p * f32_from_bits(f32_bits(shifted) << 23);
 }
-/* 1 / x to 1.5 units in the last place (2 where products round) for 1 <= x < 2^126, and NaN of NaN, without a division, which
- * takes longer than all of this: a first value to 1/8 by the exponent's bits, then r + r (t + t^2)
- * with t = 1 - x r twice, which leaves the third power of the error. */
-SIMD_INLINE real real_inverse(bool fused, real x)
+/* x within -126 .. 126; NaN of what is no finite number. As integers, because compilers make four
+ * comparisons and two selections of the conditions on floats. */
+SIMD_INLINE real real_limit(bool fused, real x)
 {
-    float r = f32_from_bits(0x7ef311c7u - f32_bits(x)), t = simd_mad(fused, -x, r, 1);
-    r = simd_mad(fused, r, simd_mad(fused, t, t, t), r);
-    t = simd_mad(fused, -x, r, 1);
-    return simd_mad(fused, r, simd_mad(fused, t, t, t), r);
+    int32_t high = (int32_t)f32_bits(126), bits = (int32_t)f32_bits(x);
+    uint32_t low = f32_bits(-126), some = (uint32_t)(bits < high ? bits : high);
+
+    return simd_mad(fused, x, 0, f32_from_bits(some < low ? some : low));
 }
 #endif
 SIMD_INLINE real sigmoid(real u) { return 1 / (1 + real_exp(false, -u)); }

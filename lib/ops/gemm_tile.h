@@ -51,6 +51,9 @@ TILE_TARGET static inline __attribute__((always_inline)) void TILE_NAME(rows)(
         for (int j = 0; j < TILE_VECTORS; j++)
             b[j] = *(const TILE_NAME(vec) *)(panel + t * ldp + j * TILE_LANES);
         TILE_UNROLL
+        for (int j = 0; j < TILE_NAME(COLS); j += 16)
+            __builtin_prefetch(panel + t * ldp + TILE_NAME(COLS) + j, 0, 2);
+        TILE_UNROLL
         for (int i = 0; i < rows; i++) {
             float x = ta ? a[t * lda + i] : from[i / 3][i % 3 * lda + t];
             TILE_NAME(vec) all = x - (TILE_NAME(vec)){ 0 };

@@ -4,12 +4,13 @@
  * that stay in a core's cache:
  *
  *     pass 1   chunk of w as numbers; of logits l -> s = sigmoid((l + b)/c), z = a s ->
- *              e^z s (1 - s), kept; row sums of e^z
- *     pass 2   dl from what is kept and the sums; dx += dl w^T; dw += x^T dl
+ *              K = e^z s (1 - s), kept; row sums of e^z; dx += K w^T
+ *     pass 2   dw += (r x)^T K
  *
- * Nothing is exponentiated twice, because a row's sum is but a factor of its dl; and a chunk is kept
- * in one piece, which is written and read as fast as memory goes. Evaluation needs pass 1 only, and
- * keeps nothing.
+ * Nothing is exponentiated twice, because a row's sum is but a factor r of its gradient, which rows of
+ * dx and x take as well; what targets subtract is subtracted from dx, and from K before pass 2. A
+ * gradient that fp8 rounds has to be whole before: then pass 2 makes dl = r K of a chunk, and dx of
+ * that. A chunk is kept in one piece. Evaluation needs pass 1 only, and keeps nothing.
  */
 #include "ops/cpu.h"
 
@@ -34,13 +35,16 @@ struct head {
     real scale; /* of the logits: 1, or x_scale w_scale */
     int n_mtp, terms; /* of a row's loss: predicted tokens, with a table of prefixes one more */
     real mtp[MAX_TERMS];
-    real *kept; /* (V / COLS) chunks of (ROWS,COLS), with a gradient */
+    int32_t class[ROWS][MAX_TERMS]; /* of the terms of the block's rows, -1: none */
+    real *kept; /* (V / COLS) chunks of (ROWS,LD), with a gradient */
     real *chunk, *weights; /* (ROWS,LD), (D,LD) of each thread */
     int64_t part; /* columns, a multiple of COLS */
     int parts;
     double *sum; /* (parts,ROWS): sums of exp(z - shift) */
-    real *dx_part; /* (parts,ROWS,D), with a gradient */
-    real *rest, *target; /* (ROWS): 1 / sum; (ROWS, MAX_TERMS): z of the targets */
+    real
+        *dx_part; /* (parts,ROWS,D), with a gradient: without the rows' factors and their targets */
+    real *factor, *target; /* (ROWS): r above; (ROWS,MAX_TERMS): z of the targets */
+    real *x_row, *w_target; /* (ROWS,D): r x; (ROWS,MAX_TERMS,D): columns of w, for dx */
 };
 
 static real shift_of(const struct head *f) { return f->h->cap_a / 2; }
@@ -77,13 +81,15 @@ static void head_init(struct head *f, struct ops *o, struct tensor x, struct ten
     f->scale = fp8 ? h->x_scale * h->w_scale : 1;
     f->part = (f->vocab + PARTS * COLS - 1) / (PARTS * COLS) * COLS;
     f->parts = (int)((f->vocab + f->part - 1) / f->part);
-    f->kept = training ? cpu_scratch(o, 2, ROWS * (f->vocab + COLS)) : NULL;
+    f->kept = training ? cpu_scratch(o, 2, ROWS * (f->vocab + COLS) / COLS * LD) : NULL;
     f->chunk = cpu_scratch(o, 8, (int64_t)cpu_threads(o) * ROWS * LD);
     f->weights = cpu_scratch(o, 1, cpu_threads(o) * f->width * LD);
     f->sum = cpu_scratch_bytes(o, 3, (size_t)f->parts * ROWS * sizeof *f->sum);
     f->dx_part = training ? cpu_scratch(o, 7, f->parts * ROWS * f->width) : NULL;
-    f->rest = cpu_scratch(o, 4, ROWS);
+    f->factor = cpu_scratch(o, 4, ROWS);
     f->target = cpu_scratch(o, 5, ROWS * MAX_TERMS);
+    f->x_row = training ? cpu_scratch(o, 9, ROWS * f->width) : NULL;
+    f->w_target = training ? cpu_scratch(o, 10, ROWS * MAX_TERMS * f->width) : NULL;
     f->n_mtp = training ? h->n_mtp : 1;
     f->terms = f->n_mtp + (training && h->prefix);
     for (int k = 0; k < f->terms; k++)
@@ -144,69 +150,40 @@ static real softcapped(const struct head *f, real l)
     return f->h->cap_a * (f->round ? rounded_sigmoid(s) : s);
 }
 
-/* Makes e^(z - shift) s (1 - s) of a logit l, and returns e^(z - shift). */
-SIMD_INLINE real softcap_one(const bool fused, const bool round, real *out, real l,
-                             const struct head_loss *h, real shift)
+/* Makes e^(z - shift) s (1 - s) of a sigmoid s with z - shift = (a s + middle) ln 2, and returns
+ * e^(z - shift). */
+SIMD_INLINE real softcap_one(const bool fused, real *out, real s, real a, real middle)
 {
-    real c = -1 / h->cap_c, u = real_mad(fused, l, c, h->cap_b * c);
-    real s = real_inverse(fused, 1 + real_exp(fused, u));
-    s = round ? rounded_sigmoid(s) : s;
-    real e = real_exp_small(fused, real_mad(fused, h->cap_a, s, -shift)); /* within a / 2 */
-    *out = e * s * (1 - s);
+    real e = real_exp2(fused, real_mad(fused, a, s, middle)), t = e * s;
+
+    *out = real_mad(fused, -t, s, t);
     return e;
 }
 
-/* That of a row; adds to *sum. */
-SIMD_INLINE void softcap_row(const bool fused, const bool round, real *restrict out,
-                             const real *restrict l, int64_t n, const struct head_loss *h,
-                             real shift, double *sum)
-{
-    const struct head_loss local = *h; /* which out cannot alias */
-    real lane[LANES] = { 0 };
-    int64_t i = 0;
-
-    for (; i + LANES <= n; i += LANES)
-        for (int j = 0; j < LANES; j++)
-            lane[j] += softcap_one(fused, round, &out[i + j], l[i + j], &local, shift);
-    for (; i < n; i++)
-        lane[i % LANES] += softcap_one(fused, round, &out[i], l[i], &local, shift);
-    for (int j = 0; j < LANES; j++)
-        *sum += lane[j];
-}
+/* That of the n <= COLS logits l of a row; adds to *sum. In three loops, because a processor looks
+ * ahead over a fixed number of operations: of one long chain that is two or three elements, of short
+ * ones enough to keep its units busy. */
 SIMD_VERSIONS(softcap,
               (real *restrict out, const real *restrict l, int64_t n, bool round,
                const struct head_loss *h, real shift, double *sum),
               (out, l, n, round, h, shift, sum))
 {
-    if (round)
-        softcap_row(fused, true, out, l, n, h, shift, sum);
-    else
-        softcap_row(fused, false, out, l, n, h, shift, sum);
-}
+    const real log2_e = (real)1.4426950408889634, c = -log2_e / h->cap_c, b = h->cap_b * c;
+    const real a = h->cap_a * log2_e, middle = -shift * log2_e;
+    real s[COLS], lane[LANES] = { 0 };
+    int64_t i = 0;
 
-/* Columns first .. first+n-1 of rows `row` .. row+rows-1: what is kept, sums and targets. */
-static void forward_chunk(const struct head *f, int64_t row, int64_t rows, int64_t first, int64_t n,
-                          int thread)
-{
-    real *chunk = f->chunk + (int64_t)thread * ROWS * LD, out[COLS];
-    int64_t ld;
-    const real *w = weights(f, first, n, thread, &ld);
-
-    real_gemm_here(f->bf16, false, false, rows, n, f->width, f->scale, f->x + row * f->width,
-                   f->width, w, ld, 0, chunk, LD);
-    for (int64_t i = 0; i < rows; i++) {
-        real *l = chunk + i * LD;
-        if (f->fp8)
-            round_logits(l, n);
-        for (int k = 0; k < f->terms; k++) {
-            int64_t v = target_of(f, row + i, k) - first;
-            if (v >= 0 && v < n)
-                f->target[i * MAX_TERMS + k] = softcapped(f, l[v]);
-        }
-        softcap(out, l, n, f->round, f->h, shift_of(f), &f->sum[first / f->part * ROWS + i]);
-        if (f->kept)
-            memcpy(f->kept + first * ROWS + i * COLS, out, (size_t)n * sizeof *out);
-    }
+    for (int64_t j = 0; j < n; j++)
+        s[j] = 1 + real_exp2(fused, real_limit(fused, real_mad(fused, l[j], c, b)));
+    for (int64_t j = 0; j < n; j++)
+        s[j] = round ? rounded_sigmoid(1 / s[j]) : 1 / s[j];
+    for (; i + LANES <= n; i += LANES)
+        for (int j = 0; j < LANES; j++)
+            lane[j] += softcap_one(fused, &out[i + j], s[i + j], a, middle);
+    for (; i < n; i++)
+        lane[i % LANES] += softcap_one(fused, &out[i], s[i], a, middle);
+    for (int j = 0; j < LANES; j++)
+        *sum += lane[j];
 }
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -219,31 +196,83 @@ struct rows {
     bool add;
 };
 
+/* The kept numbers of the chunk that column v is in. */
+static real *kept_chunk(const struct head *f, int64_t v) { return f->kept + v / COLS * ROWS * LD; }
+
+/* Of the targets among columns first .. first+n-1: z, and w's columns. */
+static void take_targets(const struct rows *r, int64_t first, int64_t n, const real *chunk,
+                         const real *w, int64_t ld)
+{
+    const struct head *f = r->f;
+
+    for (int64_t i = 0; i < r->rows; i++)
+        for (int k = 0; k < f->terms; k++) {
+            int64_t v = f->class[i][k] - first, at = i * MAX_TERMS + k;
+            if (v < 0 || v >= n)
+                continue;
+            f->target[at] = softcapped(f, chunk[i * LD + v]);
+            for (int64_t d = 0; d < f->width && f->kept && !f->fp8; d++)
+                f->w_target[at * f->width + d] = w[d * ld + v];
+        }
+}
+
+/* Columns first .. first+n-1: what is kept, sums, targets and dx. */
+static void forward_chunk(const struct rows *r, int64_t first, int64_t n, int thread)
+{
+    const struct head *f = r->f;
+    real *chunk = f->chunk + (int64_t)thread * ROWS * LD,
+         none[COLS] __attribute__((aligned(64))) = { 0 };
+    double *sum = f->sum + first / f->part * ROWS;
+    int64_t ld;
+    const real *w = weights(f, first, n, thread, &ld);
+
+    real_gemm_here(f->bf16, false, false, r->rows, n, f->width, f->scale, f->x + r->row * f->width,
+                   f->width, w, ld, 0, chunk, LD);
+    for (int64_t i = 0; f->fp8 && i < r->rows; i++)
+        round_logits(chunk + i * LD, n);
+    take_targets(r, first, n, chunk, w, ld);
+    for (int64_t i = 0; i < r->rows; i++)
+        softcap(f->kept ? kept_chunk(f, first) + i * LD : none, chunk + i * LD, n, f->round, f->h,
+                shift_of(f), &sum[i]);
+    if (f->kept && !f->fp8)
+        real_gemm_here(f->bf16, false, true, r->rows, f->width, n, 1, kept_chunk(f, first), LD, w,
+                       ld, first % f->part != 0, f->dx_part + first / f->part * ROWS * f->width,
+                       f->width);
+}
+
 static void forward_part(void *arg, int64_t first, int64_t n, int thread)
 {
     const struct rows *r = arg;
-    double *sum = r->f->sum + first / r->f->part * ROWS;
 
-    memset(sum, 0, (size_t)r->rows * sizeof *sum);
+    memset(r->f->sum + first / r->f->part * ROWS, 0, (size_t)r->rows * sizeof *r->f->sum);
     for (int64_t c = first; c < first + n; c += COLS)
-        forward_chunk(r->f, r->row, r->rows, c, least(first + n - c, COLS), thread);
+        forward_chunk(r, c, least(first + n - c, COLS), thread);
 }
 
 /* Returns the sum of the rows' losses, without the seed. */
 static double forward_rows(struct ops *o, struct rows *r)
 {
     struct head *f = r->f;
+    const struct head_loss *h = f->h;
     double loss = 0;
 
+    for (int64_t i = 0; i < r->rows; i++)
+        for (int k = 0; k < f->terms; k++)
+            f->class[i][k] = (int32_t)target_of(f, r->row + i, k);
     cpu_split(o, f->vocab, f->part, forward_part, r);
     for (int64_t i = 0; i < r->rows; i++) {
         double sum = f->sum[i];
+        real weights = 0;
         for (int p = 1; p < f->parts; p++)
             sum += f->sum[p * ROWS + i];
-        f->rest[i] = (real)(1 / sum);
-        for (int k = 0; k < f->terms; k++)
-            if (target_of(f, r->row + i, k) >= 0)
+        for (int k = 0; k < f->terms; k++) {
+            bool there = f->class[i][k] >= 0;
+            if (there)
                 loss += f->mtp[k] * (real)(log(sum) + shift_of(f) - f->target[i * MAX_TERMS + k]);
+            if (there || (h->whole && k < f->n_mtp))
+                weights += f->mtp[k];
+        }
+        f->factor[i] = h->seed * h->cap_a / h->cap_c * weights * (real)(1 / sum);
     }
     return loss;
 }
@@ -266,29 +295,6 @@ void cpu_head_eval(struct ops *o, real *loss, struct tensor x, struct tensor w,
 
 /* -- pass 2 ------------------------------------------------------------------------- */
 
-/* dl of n columns of row i of the block: seed a/c (weights e^z / sum - weight where a class is a
- * target) s (1 - s). A class may be the target of several predictions. */
-static void row_grad(const struct rows *r, real *dl, const real *kept, int64_t i, int64_t first,
-                     int64_t n)
-{
-    const struct head *f = r->f;
-    const struct head_loss *h = f->h;
-    real seed = h->seed * h->cap_a / h->cap_c, all = 0;
-
-    for (int k = 0; k < f->terms; k++)
-        if (target_of(f, r->row + i, k) >= 0 || (h->whole && k < f->n_mtp))
-            all += f->mtp[k];
-    all *= seed * f->rest[i];
-    for (int64_t j = 0; j < n; j++)
-        dl[j] = all * kept[j];
-    for (int k = 0; k < f->terms; k++) {
-        int64_t v = target_of(f, r->row + i, k) - first;
-        real s = f->target[i * MAX_TERMS + k] / h->cap_a;
-        if (v >= 0 && v < n)
-            dl[v] -= seed * f->mtp[k] * s * (1 - s);
-    }
-}
-
 /* The gradient as the fp8 products see it: rounded to bf16, then e5m2 of dl / scale, as in record
  * 61. Record 74 rounds once, from f32 (record-74.md 8); that differs, by one code, only where bf16
  * lands in the middle between two codes, and we make no difference between the records here. */
@@ -298,35 +304,80 @@ static void round_grad(real *dl, int64_t n, real scale)
         dl[i] = e5m2_round(bf16_round((float)dl[i]) / (float)scale);
 }
 
-static void backward_chunk(const struct rows *r, real *dx, bool begin, int64_t first, int64_t n,
-                           int thread)
+/* What term k of row i subtracts from dl: seed a/c weight s (1 - s) of its target. A class may be the
+ * target of several. */
+static real target_grad(const struct rows *r, int64_t i, int k)
+{
+    const struct head_loss *h = r->f->h;
+    real s = r->f->target[i * MAX_TERMS + k] / h->cap_a;
+
+    return h->seed * h->cap_a / h->cap_c * r->f->mtp[k] * s * (1 - s);
+}
+
+/* Of row i: targets out of what is kept, and r x. A row whose weights are 0 has no gradient. */
+static void begin_row(const struct rows *r, int64_t i)
+{
+    const struct head *f = r->f;
+    const real *x = f->x + (r->row + i) * f->width;
+
+    for (int k = 0; k < f->terms && f->factor[i] != 0; k++) {
+        int64_t v = f->class[i][k];
+        if (v >= 0)
+            kept_chunk(f, v)[i * LD + v % COLS] -= target_grad(r, i, k) / f->factor[i];
+    }
+    for (int64_t d = 0; d < f->width; d++)
+        f->x_row[i * f->width + d] = f->factor[i] * x[d];
+}
+
+/* dx of row i, without fp8: the sum of the parts is in dx. */
+static void end_row(const struct rows *r, int64_t i, real *dx)
+{
+    const struct head *f = r->f;
+
+    for (int64_t d = 0; d < f->width; d++)
+        dx[d] *= f->factor[i];
+    for (int k = 0; k < f->terms; k++) {
+        const real *w = f->w_target + (i * MAX_TERMS + k) * f->width;
+        real g = f->class[i][k] >= 0 ? target_grad(r, i, k) : 0;
+        for (int64_t d = 0; d < f->width && g != 0; d++)
+            dx[d] -= g * w[d];
+    }
+}
+
+/* dl of a chunk in fp8, and dx of it. */
+static const real *rounded_chunk(const struct rows *r, int64_t first, int64_t n, int thread)
 {
     const struct head *f = r->f;
     const struct head_loss *h = f->h;
+    const real *kept = kept_chunk(f, first);
     real *dl = f->chunk + (int64_t)thread * ROWS * LD;
-    real dx_scale = f->fp8 ? h->g_scale * h->w_scale : 1;
-    real dw_scale = f->fp8 ? h->g_scale * h->x_scale : 1;
     int64_t ld;
     const real *w = weights(f, first, n, thread, &ld);
 
     for (int64_t i = 0; i < r->rows; i++) {
-        row_grad(r, dl + i * LD, f->kept + first * ROWS + i * COLS, i, first, n);
-        if (f->fp8)
-            round_grad(dl + i * LD, n, h->g_scale);
+        for (int64_t j = 0; j < n; j++)
+            dl[i * LD + j] = f->factor[i] * kept[i * LD + j];
+        round_grad(dl + i * LD, n, h->g_scale);
     }
-    real_gemm_here(f->bf16, false, true, r->rows, f->width, n, dx_scale, dl, LD, w, ld, !begin, dx,
+    real_gemm_here(f->bf16, false, true, r->rows, f->width, n, h->g_scale * h->w_scale, dl, LD, w,
+                   ld, first % f->part != 0, f->dx_part + first / f->part * ROWS * f->width,
                    f->width);
-    real_gemm_here(f->bf16, true, false, f->width, n, r->rows, dw_scale, f->x + r->row * f->width,
-                   f->width, dl, LD, r->add, r->dw + first, f->vocab);
+    return dl;
 }
 
 static void backward_part(void *arg, int64_t first, int64_t n, int thread)
 {
     const struct rows *r = arg;
-    real *dx = r->f->dx_part + first / r->f->part * ROWS * r->f->width;
+    const struct head *f = r->f;
 
-    for (int64_t c = first; c < first + n; c += COLS)
-        backward_chunk(r, dx, c == first, c, least(first + n - c, COLS), thread);
+    for (int64_t c = first; c < first + n; c += COLS) {
+        int64_t cols = least(first + n - c, COLS);
+        const real *dl = f->fp8 ? rounded_chunk(r, c, cols, thread) : kept_chunk(f, c);
+        real_gemm_here(f->bf16, true, false, f->width, cols, r->rows,
+                       f->fp8 ? f->h->g_scale * f->h->x_scale : 1,
+                       f->fp8 ? f->x + r->row * f->width : f->x_row, f->width, dl, LD, r->add,
+                       r->dw + c, f->vocab);
+    }
 }
 
 static void backward_rows(struct ops *o, struct rows *r, real *dx)
@@ -334,11 +385,15 @@ static void backward_rows(struct ops *o, struct rows *r, real *dx)
     const struct head *f = r->f;
     int64_t n = r->rows * f->width;
 
+    for (int64_t i = 0; i < r->rows; i++)
+        begin_row(r, i);
     cpu_split(o, f->vocab, f->part, backward_part, r);
     memcpy(dx, f->dx_part, (size_t)n * sizeof *dx);
     for (int p = 1; p < f->parts; p++)
         for (int64_t i = 0; i < n; i++)
             dx[i] += f->dx_part[p * ROWS * f->width + i];
+    for (int64_t i = 0; i < r->rows && !f->fp8; i++)
+        end_row(r, i, dx + i * f->width);
 }
 
 void cpu_head_loss(struct ops *o, real *loss, struct tensor dx, struct tensor dw, bool add,
