@@ -238,15 +238,13 @@ template <int WIDTH, typename F>
 __device__ __forceinline__ void write_weight(float (&p)[WIDTH], const F &f, int64_t at,
                                              const scales &s, uint32_t *most)
 {
-    fp8_out out = f.q.out;
+    const fp8_out &out = f.q.out;
     bool computed = f.w() != DT_BF16 && f.q.compute;
-    if (f.w() == DT_NONE)
-        out.scale_inv = s.w;
     write_value<WIDTH>(f, at, p, s.p);
-    if (f.q.out.codes || computed)
+    if (out.codes || computed)
         as_weight<WIDTH>(p, f);
-    if (f.q.out.codes)
-        write_codes<WIDTH>(out, at, p, most);
+    if (out.codes)
+        write_codes<WIDTH>(out.codes, at, p, f.w() == DT_NONE ? s.w : out.scale_inv, most);
     if (!computed)
         return;
     if (f.w() == DT_NONE) /* this thread has just written them */
@@ -302,9 +300,11 @@ __device__ __forceinline__ static scales new_scales(const F &f, uint32_t p, uint
     return { scale_for(f.master(), p), scale_for(f.m(), m), scale_for(f.v(), v),
              f.w() == DT_NONE && f.q.w_scale ? scale_for(DT_E4M3, p) : f.q.out.scale_inv };
 }
-__device__ __forceinline__ static void store_scales(const job &q, int64_t r, const scales &s)
+template <typename F>
+__device__ __forceinline__ static void store_scales(const F &f, int64_t r, const scales &s)
 {
-    if (q.w_scale)
+    const job &q = f.q;
+    if (f.w() == DT_NONE && q.w_scale)
         q.w_scale[r] = s.w;
     if (q.master.scale)
         q.master.scale[r] = s.p;
@@ -354,7 +354,7 @@ __device__ __forceinline__ void row_twice(const F &f, const constants &k, int64_
         write_moments<WIDTH>(x.m, x.v, f, at, k, now, ordinary && max(top.y, top.z) < 0x7f800000);
     }
     if (threadIdx.x == 0)
-        store_scales(q, r, now);
+        store_scales(f, r, now);
 }
 
 /* A block's row, eight columns a thread. */
@@ -386,7 +386,7 @@ __device__ __forceinline__ void row_once(const F &f, const constants &k, int64_t
         write_moments<8>(x.m, x.v, f, at, k, now, ordinary && max(top.y, top.z) < 0x7f800000);
     }
     if (threadIdx.x == 0)
-        store_scales(q, r, now);
+        store_scales(f, r, now);
 }
 
 /* -- kernels ------------------------------------------------------------------------------------- */

@@ -3,7 +3,7 @@
  *
  *     uint32_t most = 0;
  *     for (...)
- *         write_codes<8>(out, at, stored, &most);       // stored: w as it is in memory
+ *         write_codes<8>(out.codes, at, stored, out.scale_inv, &most); // stored: w as it is in memory
  *     fold_amax(out, most);                             // all threads of the block
  *
  * amax is kept as the bits of a number >= 0, whose order is that of numbers, with NaN above all:
@@ -27,20 +27,20 @@ __device__ __forceinline__ uint2 pack_e4m3(const float (&x)[8])
 }
 
 template <int WIDTH>
-__device__ __forceinline__ void write_codes(const fp8_out &out, int64_t at, const float (&x)[WIDTH],
-                                            uint32_t *most)
+__device__ __forceinline__ void write_codes(uint8_t *codes, int64_t at, const float (&x)[WIDTH],
+                                            float scale_inv, uint32_t *most)
 {
     float q[WIDTH];
 
 #pragma unroll
     for (int e = 0; e < WIDTH; e++) {
         *most = max(*most, __float_as_uint(x[e]) & 0x7fffffff);
-        q[e] = quot(x[e], out.scale_inv);
+        q[e] = quot(x[e], scale_inv);
     }
     if constexpr (WIDTH == 8)
-        *(uint2 *)(out.codes + at) = pack_e4m3(q);
+        *(uint2 *)(codes + at) = pack_e4m3(q);
     else
-        out.codes[at] = (uint8_t)pack_e4m3x4(q[0], 0, 0, 0);
+        codes[at] = (uint8_t)pack_e4m3x4(q[0], 0, 0, 0);
 }
 
 /* The greatest of a block's; in every thread. */

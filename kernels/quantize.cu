@@ -24,7 +24,7 @@ static __global__ void __launch_bounds__(THREADS)
          at += stride) {
         float x[WIDTH];
         load<WIDTH>(x, w + at);
-        write_codes<WIDTH>(out, at, x, &most);
+        write_codes<WIDTH>(out.codes, at, x, out.scale_inv, &most);
     }
     fold_amax(out, most);
 }

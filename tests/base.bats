@@ -204,6 +204,21 @@ wait_for() {
     [ "$(cut -d' ' -f2 <<< "$output" | sort -u | wc -l)" -eq 1 ]
 }
 
+# A store in single words halves an Adam's speed on a GPU, and its bits are the same.
+@test "Adam's kernels for one parameter store eight elements with wide stores" {
+    flags=$GPT_BIN/../nvcc-flags
+    [ -e "$flags" ] || skip "built without CUDA"
+    cd "$BATS_TEST_DIRNAME/.."
+    run --separate-stderr "$(cut -d' ' -f1 "$flags")" -std=c++17 --expt-relaxed-constexpr -O3 -D_GNU_SOURCE \
+        -Ilib -Ikernels -arch=compute_80 -ptx -o "$BATS_TEST_TMPDIR/adam.ptx" kernels/adam.cu
+    [ "$status" -eq 0 ]
+    run awk '/^\.(visible \.)?entry/ { kernel = /adam_flat/ ? $NF : ""; kernels += kernel != "" }
+        kernel != "" && /st\.global\.v[24]/ { wide++ }
+        kernel != "" && /st\.global\.[^v]/ { print kernel; exit }
+        END { print (kernels >= 8 && wide > kernels) }' "$BATS_TEST_TMPDIR/adam.ptx"
+    [ "$output" = 1 ]
+}
+
 @test "make's GPUs are this machine's, without one 9.0a and PTX of 8.0, or those of ARCH_GPU" {
     codes() {
         env -u MAKEFLAGS -u MAKELEVEL -u ARCH_GPU -u NVCCFLAGS PATH="$PWD/bin:$PATH" \
