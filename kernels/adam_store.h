@@ -142,8 +142,8 @@ template <int WIDTH>
 __device__ __forceinline__ void store_words(uint16_t *p, const uint32_t (&x)[WIDTH])
 {
     if constexpr (WIDTH == 8)
-        *(uint4 *)p = make_uint4(__byte_perm(x[0], x[1], 0x5410), __byte_perm(x[2], x[3], 0x5410),
-                                 __byte_perm(x[4], x[5], 0x5410), __byte_perm(x[6], x[7], 0x5410));
+        store16(p, make_uint4(__byte_perm(x[0], x[1], 0x5410), __byte_perm(x[2], x[3], 0x5410),
+                              __byte_perm(x[4], x[5], 0x5410), __byte_perm(x[6], x[7], 0x5410)));
     else
         *p = (uint16_t)x[0];
 }
@@ -218,8 +218,8 @@ __device__ __forceinline__ void store_f16(uint16_t *p, const float (&y)[8])
 #pragma unroll
     for (int i = 0; i < 4; i++)
         h[i] = __floats2half2_rn(y[2 * i], y[2 * i + 1]);
-    *(uint4 *)p = make_uint4(h[0].x | h[0].y << 16, h[1].x | h[1].y << 16, h[2].x | h[2].y << 16,
-                             h[3].x | h[3].y << 16);
+    store16(p, make_uint4(h[0].x | h[0].y << 16, h[1].x | h[1].y << 16, h[2].x | h[2].y << 16,
+                          h[3].x | h[3].y << 16));
 }
 __device__ __forceinline__ void store_e4m3(uint8_t *p, const float (&y)[8])
 {

@@ -148,8 +148,8 @@ template <> struct weight<8, true> {
     }
     __device__ void store(void *w, uint16_t *mant, int64_t at)
     {
-        *(uint4 *)((uint16_t *)w + at) = high;
-        *(uint4 *)(mant + at) = low;
+        store16((uint16_t *)w + at, high);
+        store16(mant + at, low);
     }
 };
 

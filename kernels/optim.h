@@ -73,7 +73,7 @@ template <int WIDTH, typename T>
 __device__ __forceinline__ void store(T *p, const float (&x)[WIDTH])
 {
     if constexpr (WIDTH == 8)
-        store8(p, x);
+        store8_whole(p, x);
     else
         narrow(p, x[0]);
 }

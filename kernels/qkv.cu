@@ -178,7 +178,7 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1)
             rv.u[i] = pack8(x);
         }
         if (here)
-            *(uint4 *)(v + row<V>::at(i)) = rv.u[i];
+            store16(v + row<V>::at(i), rv.u[i]);
     }
 }
 
@@ -345,12 +345,12 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
             unpack8(dx, gq.u[i]);
             raw_grad<W>(dx, rq.u[i], r);
             if (here)
-                store8(out, dx);
+                store8_whole(out, dx);
             gk.get(dx, i, s);
             raw_grad<W>(dx, rk.u[i], r);
             if (here) {
-                store8(out + d, dx);
-                *(uint4 *)(out + 2 * d) = gv.u[i];
+                store8_whole(out + d, dx);
+                store16(out + 2 * d, gv.u[i]);
             }
             if (TABLE) {
                 float g = here ? 2 * sigmoid(gate_dot(gate + h * GATE, u)) : 0, e[8];
@@ -363,7 +363,7 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
                 for (int j = 0; j < 8; j++)
                     dx[j] *= g;
                 if (here)
-                    store8(drows + at + row<V>::at(i), dx);
+                    store8_whole(drows + at + row<V>::at(i), dx);
             }
         }
         if (TABLE) {
@@ -386,7 +386,7 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
 #pragma unroll
                     for (int j = 0; j < 8; j++)
                         dx[j] = first_gate * dx[j] + (j < GATE / 2 ? half[j] : 0);
-                    store8(drows + at, dx);
+                    store8_whole(drows + at, dx);
                 }
             }
         }
