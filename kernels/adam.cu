@@ -29,6 +29,8 @@ struct job {
     fp8_out out; /* no codes: none */
     bf16 *compute; /* of a weight in f16 or e4m3; or NULL */
     float *w_scale; /* of codes that are the weight: (rows), in place of out.scale_inv; or NULL */
+    const float *w_top; /* of w_scale, as a kept's top */
+    uint32_t *largest; /* (2): of m and v, for adam_largest; or NULL */
     const struct adam_step *step;
     const struct step_gate *gate;
     int64_t count, cols;
@@ -294,11 +296,27 @@ __device__ __forceinline__ static scales old_scales(const job &q, int64_t r)
     return { q.master.scale ? q.master.scale[r] : 1, q.m.scale ? q.m.scale[r] : 1,
              q.v.scale ? q.v.scale[r] : 1, q.w_scale ? q.w_scale[r] : q.out.scale_inv };
 }
-template <typename F>
-__device__ __forceinline__ static scales new_scales(const F &f, uint32_t p, uint32_t m, uint32_t v)
+/* What new scales hold: the row's largest numbers p, m, v, or those of the whole tensor. */
+__device__ __forceinline__ static uint3 held(const job &q, uint3 row)
 {
-    return { scale_for(f.master(), p), scale_for(f.m(), m), scale_for(f.v(), v),
-             f.w() == DT_NONE && f.q.w_scale ? scale_for(DT_E4M3, p) : f.q.out.scale_inv };
+    return make_uint3(q.master.top ? __float_as_uint(*q.master.top) : row.x,
+                      q.m.top ? __float_as_uint(*q.m.top) : row.y,
+                      q.v.top ? __float_as_uint(*q.v.top) : row.z);
+}
+__device__ __forceinline__ static float new_code_scale(const job &q, uint32_t p)
+{
+    if (!q.w_scale)
+        return q.out.scale_inv;
+    if (!q.w_top)
+        return scale_for(DT_E4M3, p);
+    uint32_t top = __float_as_uint(*q.w_top);
+    return top ? scale_for(DT_E4M3, top) : 1;
+}
+template <typename F>
+__device__ __forceinline__ static scales new_scales(const F &f, uint3 top, uint32_t p)
+{
+    return { scale_for(f.master(), top.x), scale_for(f.m(), top.y), scale_for(f.v(), top.z),
+             f.w() == DT_NONE ? new_code_scale(f.q, p) : f.q.out.scale_inv };
 }
 template <typename F>
 __device__ __forceinline__ static void store_scales(const F &f, int64_t r, const scales &s)
@@ -328,6 +346,18 @@ __device__ __forceinline__ uint3 block_most(uint3 x, uint4 *warps)
                       __reduce_max_sync(all, y.z));
 }
 
+/* The largest p, m, v of a thread's columns of a row. */
+template <int WIDTH, typename F>
+__device__ __forceinline__ void row_largest(uint3 &top, const F &f, const constants &k, int64_t r,
+                                            const scales &old)
+{
+    numbers<WIDTH> x;
+    for (int64_t c = threadIdx.x * WIDTH; c < f.q.cols; c += blockDim.x * WIDTH) {
+        compute<WIDTH>(x, f, r * f.q.cols + c, k, old);
+        largest(top.x, x.p), largest(top.y, x.m), largest(top.z, x.v);
+    }
+}
+
 /* A block's row, computed twice: the second time from its end, which the caches still hold. */
 template <int WIDTH, typename F>
 __device__ __forceinline__ void row_twice(const F &f, const constants &k, int64_t r, uint4 *warps,
@@ -336,15 +366,13 @@ __device__ __forceinline__ void row_twice(const F &f, const constants &k, int64_
     const job &q = f.q;
     int64_t each = blockDim.x * WIDTH, last = (q.cols - 1) / each * each;
     scales old = old_scales(q, r);
-    uint3 top = make_uint3(0, 0, 0);
+    uint3 own = make_uint3(0, 0, 0);
     numbers<WIDTH> x;
 
-    for (int64_t c = threadIdx.x * WIDTH; c < q.cols; c += each) {
-        compute<WIDTH>(x, f, r * q.cols + c, k, old);
-        largest(top.x, x.p), largest(top.y, x.m), largest(top.z, x.v);
-    }
-    top = block_most(top, warps);
-    scales now = new_scales(f, top.x, top.y, top.z);
+    row_largest<WIDTH>(own, f, k, r, old);
+    own = block_most(own, warps);
+    uint3 top = held(q, own);
+    scales now = new_scales(f, top, own.x);
     for (int64_t c = last + threadIdx.x * WIDTH; c >= 0; c -= each) {
         int64_t at = r * q.cols + c;
         if (c >= q.cols)
@@ -367,19 +395,20 @@ __device__ __forceinline__ void row_once(const F &f, const constants &k, int64_t
     bool mine = 8 * threadIdx.x < q.cols, ordinary = false;
     bool late = f.master() == DT_F16 || (f.w() == DT_NONE && q.w_scale);
     scales old = old_scales(q, r);
-    uint3 top = make_uint3(0, 0, 0);
+    uint3 own = make_uint3(0, 0, 0);
     numbers<8> x;
 
     if (mine) {
         ordinary = compute<8>(x, f, at, k, old);
-        largest(top.y, x.m), largest(top.z, x.v);
+        largest(own.y, x.m), largest(own.z, x.v);
         if (late)
-            largest(top.x, x.p);
+            largest(own.x, x.p);
         else
             write_weight<8>(x.p, f, at, old, most);
     }
-    top = block_most(top, warps);
-    scales now = new_scales(f, top.x, top.y, top.z);
+    own = block_most(own, warps);
+    uint3 top = held(q, own);
+    scales now = new_scales(f, top, own.x);
     if (mine) {
         if (late)
             write_weight<8>(x.p, f, at, now, most);
@@ -407,15 +436,22 @@ __device__ __forceinline__ static bool begin(const job &q, constants &k)
     return !q.gate || !q.gate->skip;
 }
 
+/* Whose block is it? */
+template <typename JOB> __device__ __forceinline__ static int job_at(const jobs<JOB> &all)
+{
+    int i = 0;
+#pragma unroll
+    for (int half = SEARCHED / 2; half; half /= 2)
+        i += blockIdx.x >= all.end[i + half - 1] ? half : 0;
+    return i;
+}
+
 /* Parameters of any forms; blocks are dealt by `end`. */
 template <typename JOB>
 __global__ static void __launch_bounds__(THREADS) adam_list(const __grid_constant__ jobs<JOB> all)
 {
     __shared__ uint4 warps[2][THREADS / 32];
-    int i = 0;
-#pragma unroll
-    for (int half = SEARCHED / 2; half; half /= 2)
-        i += blockIdx.x >= all.end[i + half - 1] ? half : 0;
+    int i = job_at(all);
     const job &q = as_job(all.of[i]);
     form<ANY, 0, 0> f = { q };
     int64_t from = i ? all.end[i - 1] : 0, block = blockIdx.x - from, blocks = all.end[i] - from;
@@ -474,11 +510,37 @@ __global__ static void __launch_bounds__(ROW_THREADS) adam_rows(const __grid_con
         fold_amax(q.out, most);
 }
 
+/* The largest m and v of each parameter, whose rows its blocks take in turn. */
+__global__ static void __launch_bounds__(THREADS) adam_tops(const __grid_constant__ jobs<job> all)
+{
+    __shared__ uint4 warps[THREADS / 32];
+    int i = job_at(all);
+    const job &q = all.of[i];
+    form<ANY, 0, 0> f = { q };
+    int64_t from = i ? all.end[i - 1] : 0, rows = q.count / q.cols;
+    uint3 top = make_uint3(0, 0, 0);
+    constants k;
+
+    if (!begin(q, k))
+        return;
+    for (int64_t r = blockIdx.x - from; r < rows; r += all.end[i] - from)
+        if (q.wide)
+            row_largest<8>(top, f, k, r, old_scales(q, r));
+        else
+            row_largest<1>(top, f, k, r, old_scales(q, r));
+    top = block_most(top, warps);
+    if (threadIdx.x == 0) {
+        atomicMax(&q.largest[0], top.y);
+        atomicMax(&q.largest[1], top.z);
+    }
+}
+
 /* Where the step is skipped amax stays, too. */
-__global__ static void clear_amax(uint32_t *amax, const struct step_gate *gate)
+__global__ static void clear_amax(uint32_t *amax, int n, const struct step_gate *gate)
 {
     if (!gate || !gate->skip)
-        *amax = 0;
+        for (int i = 0; i < n; i++)
+            amax[i] = 0;
 }
 
 /* -- launch -------------------------------------------------------------------------------------- */
@@ -505,7 +567,8 @@ static bool is_kept(struct row_scaled s, int64_t count)
 
 static kept kept_of(struct row_scaled s)
 {
-    return kept{ s.t.data, (float *)s.scale, (uint8_t)(s.t.data ? s.t.dtype : DT_NONE) };
+    return kept{ s.t.data, (float *)s.scale, (const float *)s.top,
+                 (uint8_t)(s.t.data ? s.t.dtype : DT_NONE) };
 }
 
 static job job_of(const struct adam_param *p)
@@ -526,6 +589,8 @@ static job job_of(const struct adam_param *p)
     q.decay = (uint8_t)p->decay, q.eps_inside = p->eps_inside, q.truncate = p->truncate;
     q.drawn = p->rounding == ROUND_STOCHASTIC;
     q.w_scale = p->copy ? (float *)p->copy->rows : NULL;
+    q.w_top = p->copy ? (const float *)p->copy->top : NULL;
+    q.largest = (uint32_t *)p->largest;
     q.rows = q.master.scale || q.m.scale || q.v.scale || q.w_scale;
     q.wide = takes_8(q);
     return q;
@@ -624,12 +689,46 @@ static void launch_one(struct cuda_ops *c, const job &q, one_kernel *kernel)
     CUDA_LAUNCHED(c);
 }
 
-template <typename JOB> static void launch_list(struct cuda_ops *c, jobs<JOB> &all, int n)
+/* `end` behind the last of n; all blocks. */
+template <typename JOB> static unsigned close_list(jobs<JOB> &all, int n)
 {
-    unsigned blocks = all.end[n - 1];
     for (int i = n; i < SEARCHED; i++)
         all.end[i] = UINT_MAX;
+    return all.end[n - 1];
+}
+
+template <typename JOB> static void launch_list(struct cuda_ops *c, jobs<JOB> &all, int n)
+{
+    unsigned blocks = close_list(all, n);
     adam_list<<<blocks, THREADS, 0, c->stream>>>(all);
+    CUDA_LAUNCHED(c);
+}
+
+void gpu_adam_largest(struct ops *o, const struct adam_param *p, int n)
+{
+    enum { MOST_BLOCKS = 1024 }; /* each ends with two atomic maxima at one address */
+    struct cuda_ops *c = cuda_of(o);
+    struct jobs<job> all = {
+    };
+    unsigned end = 0;
+    int count = 0;
+
+    assert(n <= ADAM_MAX);
+    for (int i = 0; i < n && !c->failed; i++) {
+        if (!p[i].largest)
+            continue;
+        clear_amax<<<1, 1, 0, c->stream>>>((uint32_t *)p[i].largest, 2, p[i].gate);
+        CUDA_LAUNCHED(c);
+        if (tensor_count(p[i].g) == 0 || !fits(c, &p[i]))
+            continue;
+        all.of[count] = job_of(&p[i]);
+        end += (unsigned)(p[i].g.rows < MOST_BLOCKS ? p[i].g.rows : MOST_BLOCKS);
+        all.end[count++] = end;
+    }
+    if (c->failed || !count)
+        return;
+    close_list(all, count);
+    adam_tops<<<end, THREADS, 0, c->stream>>>(all);
     CUDA_LAUNCHED(c);
 }
 
@@ -650,7 +749,7 @@ void gpu_adam(struct ops *o, const struct adam_param *p, int n)
             continue;
         job &q = all.of[count] = job_of(&p[i]);
         if (p[i].copy)
-            clear_amax<<<1, 1, 0, c->stream>>>(q.out.amax, p[i].gate);
+            clear_amax<<<1, 1, 0, c->stream>>>(q.out.amax, 1, p[i].gate);
         plain.of[count] = plain_of(q);
         all_plain &= is_plain(q);
         end += blocks_of(q);

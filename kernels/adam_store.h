@@ -17,6 +17,7 @@
 struct kept {
     void *data;
     float *scale; /* (rows), or NULL */
+    const float *top; /* what all new scales hold; NULL: each row's largest number */
     uint8_t type; /* enum dtype; DT_NONE: none */
 };
 

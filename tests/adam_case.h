@@ -21,6 +21,7 @@ struct adam_case {
     enum dtype master; /* DT_NONE, DT_F32, DT_U16, DT_F16 */
     bool truncate, copy, eps_inside;
     bool code_rows; /* codes that are the weight have a scale a row */
+    bool whole; /* one scale for all rows: of moments, and with code_rows a delayed one of codes */
     bool compute; /* a bf16 copy of a weight in f16 or e4m3 */
     enum adam_decay decay;
     enum adam_rounding rounding;
@@ -42,6 +43,7 @@ enum {
     H_AMAX,
     H_COMPUTE,
     H_W_SCALE,
+    H_TOP, /* (3): of m, v, codes */
     H_N
 };
 
@@ -82,6 +84,7 @@ static inline struct adam_case adam_case_drawn(uint64_t *seed)
     c.copy = c.w == DT_NONE || adam_below(seed, 4) == 0;
     c.compute = (c.w == DT_NONE || c.w == DT_F16) && adam_below(seed, 3);
     c.code_rows = c.w == DT_NONE && adam_below(seed, 2);
+    c.whole = adam_below(seed, 3) == 0;
     c.eps_inside = adam_below(seed, 3) == 0;
     c.decay = (enum adam_decay)adam_below(seed, 3);
     c.rounding = (enum adam_rounding)adam_below(seed, 2);
@@ -90,14 +93,15 @@ static inline struct adam_case adam_case_drawn(uint64_t *seed)
     c.first = adam_below(seed, 2) ? ((int64_t)1 << 33) + adam_below(seed, 9) : adam_below(seed, 9);
     c.factor = adam_below(seed, 3) ? 1 : 0.37f;
     snprintf(c.name, sizeof c.name,
-             "w %s g %s m %s v %s master %s%s decay %d%s%s%s%s, %lld x %lld, lead %lld",
+             "w %s g %s m %s v %s master %s%s decay %d%s%s%s%s%s, %lld x %lld, lead %lld",
              dtype_name(c.w), dtype_name(c.g), dtype_name(c.m), dtype_name(c.v),
              dtype_name(c.master), c.truncate ? " cut" : "", (int)c.decay,
              c.eps_inside ? " eps inside" : "", c.rounding ? " stochastic" : "",
              c.code_rows ? " rows"
              : c.copy    ? " copy"
                          : "",
-             c.compute ? " compute" : "", (long long)c.rows, (long long)c.cols, (long long)c.lead);
+             c.compute ? " compute" : "", c.whole ? " whole" : "", (long long)c.rows,
+             (long long)c.cols, (long long)c.lead);
     return c;
 }
 
@@ -199,14 +203,25 @@ static inline struct adam_held adam_held_new(const struct adam_case *c, uint64_t
     }
     if (c->compute)
         h.t[H_COMPUTE] = adam_room(c, DT_BF16, c->cols);
+    if (c->whole) {
+        h.t[H_TOP] = adam_room(&one, DT_F32, 3);
+        for (int k = 0; k < 3;
+             k++) /* codes: of updates before, 0, or less than some of the new ones */
+            adam_set(h.t[H_TOP], k, adam_below(seed, 4) ? ldexp(1 + adam_below(seed, 8), -3) : 0);
+    }
     return h;
+}
+
+static inline size_t adam_lead_of(const struct adam_case *c, const struct adam_held *h, int i)
+{
+    return i == H_AMAX || i == H_TOP ? 0 : adam_lead(c, h->t[i].dtype);
 }
 
 static inline void adam_held_free(const struct adam_case *c, struct adam_held *h)
 {
     for (int i = 0; i < H_N; i++)
         if (h->t[i].data)
-            free((char *)h->t[i].data - (i == H_AMAX ? 0 : adam_lead(c, h->t[i].dtype)));
+            free((char *)h->t[i].data - adam_lead_of(c, h, i));
 }
 
 static inline struct adam_param adam_param_of(const struct adam_case *c, struct adam_held *h,
@@ -218,6 +233,12 @@ static inline struct adam_param adam_param_of(const struct adam_case *c, struct 
     p.master.t = h->t[H_MASTER], p.master.scale = (real *)h->t[H_MASTER_SCALE].data;
     p.m.t = h->t[H_M], p.m.scale = (real *)h->t[H_M_SCALE].data;
     p.v.t = h->t[H_V], p.v.scale = (real *)h->t[H_V_SCALE].data;
+    if (c->whole) {
+        real *top = (real *)h->t[H_TOP].data;
+        p.largest = top;
+        p.m.top = p.m.scale ? top : NULL, p.v.top = p.v.scale ? top + 1 : NULL;
+        h->copy.top = c->code_rows ? top + 2 : NULL;
+    }
     p.truncate = c->truncate, p.copy = c->copy ? &h->copy : NULL;
     p.compute = h->t[H_COMPUTE];
     p.beta1 = 0.9, p.beta2 = 0.99, p.decay = c->decay, p.eps_inside = c->eps_inside;

@@ -91,19 +91,50 @@ static bool moment_near(const struct adam_case *c, const struct adam_held *h, in
     return near(got, want, (drawn ? 1 : 0.5) * 1.0001 * u + 1e-6 * terms);
 }
 
-/* Each scale is the least power of two with which nothing overflows. */
-static bool scales_fit(const struct adam_case *c, const struct adam_held *h, int which, int scales)
+/* Is it the least power of two with which numbers up to top, as they are stored, do not overflow? */
+static bool scale_fits(double s, double top, double most)
 {
-    double most = h->t[which].dtype == DT_E4M3 ? 448 : 65504;
+    int e;
+    return frexp(s, &e) == 0.5 && top <= most && (s == 0x1p-126 || top >= most / 2 * 0.99);
+}
+
+/* A scale is of its row, or of all rows. */
+static bool scales_fit(const struct adam_case *c, const struct adam_held *h, int which, int scales,
+                       bool whole)
+{
+    double most = h->t[which].dtype == DT_E4M3 ? 448 : 65504, top = 0;
     bool ok = true;
     for (int64_t r = 0; h->t[scales].data && r < c->rows; r++) {
-        double s = adam_get(h->t[scales], r), top = 0;
-        int e;
+        double s = adam_get(h->t[scales], r);
         for (int64_t i = 0; i < c->cols; i++)
             top = fmax(top, fabs(adam_get(h->t[which], r * c->cols + i)));
-        ok &= frexp(s, &e) == 0.5 && top <= most && (s == 0x1p-126 || top >= most / 2 * 0.99);
+        ok &= !whole || s == adam_get(h->t[scales], 0);
+        ok &= (whole && r < c->rows - 1) || scale_fits(s, top, most);
+        top = whole ? top : 0;
     }
     return ok;
+}
+
+/* The scale of codes that follow the updates before: the least power of two for their largest number. */
+static bool delayed_fits(const struct adam_case *c, const struct adam_held *h)
+{
+    double top = adam_get(h->t[H_TOP], 2), want = 1;
+    bool ok = true;
+    if (top > 0)
+        want = exp2(ceil(log2(top / 448)));
+    for (int64_t r = 0; r < c->rows; r++)
+        ok &= adam_get(h->t[H_W_SCALE], r) == want;
+    return ok;
+}
+
+/* adam_largest's, of numbers that are in f32. */
+static bool tops_near(const struct one *x, int64_t n, const struct adam_held *h)
+{
+    double m = 0, v = 0;
+    for (int64_t i = 0; i < n; i++)
+        m = fmax(m, fabs(x[i].m)), v = fmax(v, x[i].v);
+    return near(adam_get(h->t[H_TOP], 0), m, 1e-5 * m) &&
+           near(adam_get(h->t[H_TOP], 1), v, 1e-5 * v);
 }
 
 static void test_case(const struct adam_case *c)
@@ -122,6 +153,7 @@ static void test_case(const struct adam_case *c)
         want[i] = updated(c, &h, i, &a);
     }
     p.gate = &gate;
+    o->adam_largest(o, &p, 1);
     o->adam(o, &p, 1);
     for (int64_t i = 0; i < n; i++) {
         const struct one *x = &want[i];
@@ -153,9 +185,13 @@ static void test_case(const struct adam_case *c)
                             (c->truncate ? 1.0001 : 0.5001) * unit(c->w, x->p, 1) + within);
     }
     if (!CHECK(bad[0] + bad[1] + bad[2] + bad[3] + bad[4] == 0) ||
-        !CHECK(scales_fit(c, &h, H_M, H_M_SCALE) && scales_fit(c, &h, H_V, H_V_SCALE)) ||
-        !CHECK(scales_fit(c, &h, H_MASTER, H_MASTER_SCALE)) ||
-        !CHECK(c->master != DT_NONE || scales_fit(c, &h, H_CODES, H_W_SCALE)))
+        !CHECK(scales_fit(c, &h, H_M, H_M_SCALE, c->whole) &&
+               scales_fit(c, &h, H_V, H_V_SCALE, c->whole)) ||
+        !CHECK(scales_fit(c, &h, H_MASTER, H_MASTER_SCALE, false)) ||
+        !CHECK(c->whole && c->code_rows
+                   ? delayed_fits(c, &h)
+                   : c->master != DT_NONE || scales_fit(c, &h, H_CODES, H_W_SCALE, false)) ||
+        !CHECK(!c->whole || tops_near(want, n, &h)))
         printf("  %s: %ld %ld %ld %ld %ld of %lld off\n", c->name, bad[0], bad[1], bad[2], bad[3],
                bad[4], (long long)n);
     free(want), free(before);
@@ -214,6 +250,7 @@ static void test_skip(void)
         struct adam_held h = adam_held_new(&c, &seed), same = adam_held_new(&c, &from);
         struct adam_param p = adam_param_of(&c, &h, &a);
         p.gate = &gate;
+        o->adam_largest(o, &p, 1);
         o->adam(o, &p, 1);
         for (int i = 0; i < H_N; i++)
             CHECK(!h.t[i].data || !memcmp(h.t[i].data, same.t[i].data, tensor_bytes(h.t[i])));

@@ -109,8 +109,8 @@ static void test_fp8_copy(enum dtype tw, enum dtype tm, int64_t n, int64_t lead,
     to_gpu(v), to_gpu(w);
     codes.c.data = (char *)codes.c.data + lead, codes.c.cols = n;
     codes.g.data = (char *)codes.g.data + lead, codes.g.cols = n;
-    struct fp8_copy c = { codes.c, 1.6f / 448, amax.c.data, NULL };
-    struct fp8_copy d = { codes.g, 1.6f / 448, amax.g.data, NULL };
+    struct fp8_copy c = { codes.c, 1.6f / 448, amax.c.data, NULL, NULL };
+    struct fp8_copy d = { codes.g, 1.6f / 448, amax.g.data, NULL, NULL };
     cpu->quantize(cpu, &c, w.c);
     gpu->quantize(gpu, &d, w.g);
     compare_copies(&c, &d, nan);
@@ -139,7 +139,7 @@ static void test_head_copy(int tokens, int width, int vocab)
     numbers(tgt, (size_t)tokens * sizeof *tgt, &unused, &gtgt);
     numbers(mtp, sizeof mtp, &unused, &gmtp);
     numbers(&zero, sizeof zero, &unused, &amax);
-    struct fp8_copy copy = { codes.g, 1.6f / 448, (real *)amax, NULL };
+    struct fp8_copy copy = { codes.g, 1.6f / 448, (real *)amax, NULL, NULL };
     gpu->quantize(gpu, &copy, w.g);
     for (int given = 0; given < 2; given++) {
         struct both dx = blank(DT_BF16, tokens, width), dw = blank(DT_BF16, width, vocab);
@@ -238,7 +238,7 @@ static void test_forms(int n, bool skip)
                 h[i] = d[i] = adam_held_new(&c[i], &seed);
                 for (int k = 0; k < H_N; k++)
                     if (h[i].t[k].data)
-                        to_device(&d[i].t[k], k == H_AMAX ? 0 : adam_lead(&c[i], h[i].t[k].dtype));
+                        to_device(&d[i].t[k], adam_lead_of(&c[i], &h[i], k));
                 d[i].copy.codes = d[i].t[H_CODES], d[i].copy.amax = (real *)d[i].t[H_AMAX].data;
                 d[i].copy.rows = (real *)d[i].t[H_W_SCALE].data;
             }
@@ -250,8 +250,8 @@ static void test_forms(int n, bool skip)
             p[i].gate = (struct step_gate *)cg, q[i].gate = (struct step_gate *)gg;
             if (i < n - 1)
                 continue;
-            cpu->adam(cpu, p, n);
-            gpu->adam(gpu, q, n);
+            cpu->adam_largest(cpu, p, n), cpu->adam(cpu, p, n);
+            gpu->adam_largest(gpu, q, n), gpu->adam(gpu, q, n);
         }
     for (int i = 0; i < n; i++) {
         CHECK(named(c[i].name, equal_on_both(&h[i], &d[i])));
@@ -259,8 +259,34 @@ static void test_forms(int n, bool skip)
     }
 }
 
+/* Greatest numbers are exact; a skipped step moves nothing. */
+static void test_amax_history(int64_t n, int64_t k, int64_t ranks)
+{
+    struct both history = drawn(DT_F32, n, k, 1), each = drawn(DT_F32, ranks, k, 1),
+                top = blank(DT_F32, 1, k);
+    void *cg, *gg;
+    for (int64_t i = 0; i < tensor_count(history.c); i++)
+        ((float *)history.c.data)[i] = fabsf(((float *)history.c.data)[i]);
+    for (int64_t i = 0; i < tensor_count(each.c); i++)
+        ((float *)each.c.data)[i] = fabsf(((float *)each.c.data)[i]);
+    gpu->upload(gpu, history.g.data, history.c.data, tensor_bytes(history.c));
+    gpu->upload(gpu, each.g.data, each.c.data, tensor_bytes(each.c));
+    for (int skip = 0; skip < 2; skip++) {
+        numbers(&(struct step_gate){ .skip = skip }, sizeof(struct step_gate), &cg, &gg);
+        cpu->amax_history(cpu, (real *)top.c.data, history.c, each.c, (struct step_gate *)cg);
+        gpu->amax_history(gpu, (real *)top.g.data, history.g, each.g, (struct step_gate *)gg);
+        CHECK_EQ(different_bytes(top), 0);
+        CHECK_EQ(different_bytes(history), 0);
+    }
+}
+
 static void test_all_forms(void)
 {
+    for (int64_t n = 1; n <= 1024; n = 3 * n + 1) {
+        test_amax_history(n, 1, 5);
+        test_amax_history(n, 2, 1 + n);
+    }
+    clear();
     for (int k = 0; k < 260; k++) {
         test_forms(1, k % 8 == 7);
         if (k % 16 == 15)

@@ -38,6 +38,7 @@ struct variant {
     int every; /* steps after which Adam moves; 0: as the recipe says, 2 */
     bool parted; /* but those of own_every */
     bool stored; /* weights in f16 and e4m3 */
+    bool whole; /* one scale for all rows: of moments, and, delayed, of weights in e4m3 */
     int plant; /* a NaN in this step in the first element of `where` on the last rank; 0: none */
     const char *where;
     int omit; /* this step's gradients are fed and nothing is made of them; 0: none */
@@ -95,6 +96,9 @@ static struct recipe *read_recipe(const struct variant *v)
     r->tied_mix[1] = v->line ? 1151 : 1 + v->mix;
     r->n_late = 0;
     r->max_skips = v->gated ? 1 : 0;
+    r->adam_whole = v->whole;
+    r->weight_scale = v->whole ? SCALE_DELAYED : 0;
+    r->amax_history = 2;
     for (int i = 0; i < r->n_params; i++) {
         if (r->params[i].rule != RULE_ADAM)
             r->params[i].rule = v->rule;
@@ -106,7 +110,7 @@ static struct recipe *read_recipe(const struct variant *v)
             r->params[i].beta1 = 0.9;
             r->params[i].exp_avg = r->params[i].exp_avg_sq = DT_F32;
         }
-        if (v->states != DT_NONE)
+        if (v->states != DT_NONE && !(v->whole && (i == r->tied_head || i == r->tied_embed)))
             r->params[i].exp_avg = r->params[i].exp_avg_sq = v->states;
         if (v->master && r->params[i].rule == RULE_ADAM && r->params[i].dtype == DT_BF16)
             r->params[i].master = DT_F32;
@@ -259,17 +263,21 @@ static void check_compute(struct optim *z, int i, const char *stored)
     const uint16_t *w = p->w.data;
     int64_t n = tensor_count(p->w), cols = p->w.cols;
     long bad = 0, other = 0;
-    float top = 0, scale = 1;
+    float top = 0, scale = 1, before = 1;
+    bool delayed = recipe_delayed(z->recipe, p->spec);
 
     for (int64_t k = 0; k < n; k++) {
         float x;
         if (p->spec->stored == DT_F16) {
             x = f16_to_f32(((const uint16_t *)stored)[k]);
         } else {
+            before = k ? scale : before;
             memcpy(&scale, stored + n + k / cols * 4, 4);
+            bad += delayed && k && scale != before;
             x = e4m3_to_f32(((const uint8_t *)stored)[k]);
             top = k % cols ? fmaxf(top, fabsf(x)) : fabsf(x);
-            bad += k % cols == cols - 1 && scale > 0x1p-126f && !(top >= 224 && top <= 448);
+            bad += !delayed && k % cols == cols - 1 && scale > 0x1p-126f &&
+                   !(top >= 224 && top <= 448);
         }
         bad += bf16_to_f32(w[k]) != bf16_round(x * scale);
         other += x != 0;
@@ -873,6 +881,15 @@ int main(void)
             .master = true },
           { "4 ranks, stored, masters", 4, .early = true, .gradients = DT_F32, .polar = DT_F32,
             .stored = true, .master = true } },
+        { { "1 rank, one scale", 1, .gradients = DT_F32, .polar = DT_F32, .stored = true,
+            .states = DT_E4M3, .whole = true, .gated = true },
+          { "3 ranks, one scale, sparse, late", 3, .late = true, .sparse = true,
+            .gradients = DT_F32, .polar = DT_F32, .stored = true, .states = DT_E4M3, .whole = true,
+            .gated = true } },
+        { { "1 rank, one scale, masters", 1, .gradients = DT_F32, .polar = DT_F32, .stored = true,
+            .master = true, .states = DT_F16, .whole = true },
+          { "4 ranks, one scale, masters", 4, .early = true, .gradients = DT_F32, .polar = DT_F32,
+            .stored = true, .master = true, .states = DT_F16, .whole = true } },
         { { "1 rank, Muon", 1, .gradients = DT_F32, .polar = DT_F32, .rule = RULE_MUON },
           { "5 ranks, Muon", 5, .late = true, .gradients = DT_F32, .polar = DT_F32,
             .rule = RULE_MUON } },

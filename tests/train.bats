@@ -766,7 +766,7 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
     for i in 0 1 2 3; do
         set -- ${forms[i]}
         train "${base[@]}" -s precision.adam_master=$1 -s precision.adam_rounding=$4 \
-            -s "states.lm_head=$1 $2 $3 $4" -s "states.ve0=$1 $3 $2 $4" \
+            -s precision.adam_scale="$([ $i -lt 2 ] && echo tensor || echo row)" -s "states.lm_head=$1 $2 $3 $4" -s "states.ve0=$1 $3 $2 $4" \
             -s "states.attn_gate_bank=$1 $2 $3 $4" -o run$i > run$i.log
         "$GPT_BIN/gpt-ckpt" verify --full run$i/step-000004
         resume --resume run$i/step-000004 -o again$i > /dev/null
@@ -794,9 +794,10 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
         -e 's/^head_fp8 = .*/head_fp8 = yes/; s/^head_scales = .*/head_scales = 100\/448 1.6\/448 0.75\/448/' \
         "$GPT_SHARE/recipes/tiny.recipe" > types.recipe
     [ "$(grep -c '^[a-z_0-9]* .* \(f16\|e4m3\) ' types.recipe)" -eq 5 ]
+    declare -A scale=([none]=row [f32]=1/64 [f16]=delayed)
     for master in none f32 f16; do
         train -r types.recipe -s precision.adam_master=$master -s precision.check_weights=yes --keep 0 -o run \
-            -s precision.weight_scale="$([ $master = f32 ] && echo 1/64 || echo row)" > log
+            -s precision.weight_scale=${scale[$master]} -s precision.amax_history=3 > log
         "$GPT_BIN/gpt-ckpt" verify --full run/step-000004
         resume --resume run/step-000004 -o again > /dev/null
         same_checkpoint run/step-000011 again/step-000011
@@ -825,7 +826,8 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
     sed 's/ bf16 / f32  /' types.recipe > f32.recipe
     for n in 1 3; do
         train -r f32.recipe -s optimizer.polar=f32 -s precision.head_fp8=no -s precision.check_weights=yes \
-            -s precision.adam_master=f32 --ranks $n > $n.log
+            -s precision.adam_master=f32 -s precision.weight_scale=delayed -s precision.adam_states=f16 \
+            -s precision.adam_scale=tensor --ranks $n > $n.log
     done
     run worst_difference 1.log 3.log
     echo "$output"

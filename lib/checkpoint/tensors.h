@@ -29,7 +29,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
 
-enum { TENSOR_KINDS = 19 }; /* and none, "" */
+enum { TENSOR_KINDS = 20 }; /* and none, "" */
 struct stored {
     const char *name; /* "attn.momentum" */
     char *param, *kind; /* "attn", "momentum"; "" when the name ends in no known kind */

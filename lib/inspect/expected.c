@@ -4,16 +4,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 8 }; /* tensors of a parameter */
+enum { MOST = 9 }; /* tensors of a parameter */
 
 static bool scaled(enum dtype t) { return t == DT_F16 || t == DT_E4M3; }
 
-static int kinds_of(const struct param_spec *s, const char *kind[MOST], enum dtype type[MOST])
+static int kinds_of(const struct recipe *r, const struct param_spec *s, const char *kind[MOST],
+                    enum dtype type[MOST])
 {
     int n = 0;
     kind[n] = "weight", type[n++] = recipe_stored(s);
     if (s->stored == DT_E4M3)
         kind[n] = "weight.scale", type[n++] = DT_F32;
+    if (recipe_delayed(r, s))
+        kind[n] = "weight.amax", type[n++] = DT_F32;
     if (s->rule != RULE_ADAM) {
         kind[n] = "momentum", type[n++] = DT_F32;
         if (recipe_has_second(s))
@@ -41,15 +44,21 @@ static int kinds_of(const struct param_spec *s, const char *kind[MOST], enum dty
 
 static bool one_a_row(const char *kind)
 {
-    const char *dot = strchr(kind, '.');
-    return !strcmp(kind, "second_momentum") || (dot && !strcmp(dot, ".scale"));
+    return !strcmp(kind, "second_momentum") || strchr(kind, '.');
 }
 
-static struct expected expect(const struct param_spec *s, const char *kind, enum dtype type)
+static struct expected expect(const struct recipe *r, const struct param_spec *s, const char *kind,
+                              enum dtype type)
 {
-    struct expected e = {
-        .param = s->label, .kind = kind, .dtype = type, .sharded = s->comms != COMMS_REPLICATED
-    };
+    bool history = !strcmp(kind, "weight.amax");
+    struct expected e = { .param = s->label,
+                          .kind = kind,
+                          .dtype = type,
+                          .sharded = s->comms != COMMS_REPLICATED && !history };
+    if (history) {
+        e.shape[e.rank++] = r->amax_history, e.shape[e.rank++] = 1;
+        return e;
+    }
     if (s->matrices > 1)
         e.shape[e.rank++] = s->matrices;
     bool column = s->rows < s->cols && !strcmp(kind, "second_momentum");
@@ -67,10 +76,10 @@ int expected_tensors(const struct recipe *r, struct expected **e, int *n)
     for (int i = 0; i < r->n_params; i++) {
         const char *kind[MOST];
         enum dtype type[MOST];
-        int have = kinds_of(&r->params[i], kind, type);
+        int have = kinds_of(r, &r->params[i], kind, type);
         for (int k = 0; k < have; k++) {
             struct expected *x = &(*e)[(*n)++];
-            *x = expect(&r->params[i], kind[k], type[k]);
+            *x = expect(r, &r->params[i], kind[k], type[k]);
             if (!strncmp(kind[k], "weight", 6) && r->params[i].stored == DT_E4M3)
                 x->scale = (float)recipe_weight_scale(r, &r->params[i]);
         }

@@ -112,7 +112,10 @@ static int write_view(struct tensors *s, const struct view *v, const struct expo
 
 /* States are written as what they stand for, and their scales beside them under a name by which no
  * reader multiplies again, so that import finds the same bits. */
-static bool is_scale_of_state(const struct view *v) { return strchr(v->t->kind, '.'); }
+static bool is_scale_of_state(const struct view *v)
+{
+    return strstr(v->t->kind, ".scale") || strstr(v->t->kind, ".row_scale");
+}
 
 static bool exported(const struct view *v, const struct export_options *o)
 {

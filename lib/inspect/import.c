@@ -159,7 +159,7 @@ static int write_tensors(struct tensors *s, const struct name_map *map, const st
     for (int i = 0; !rc && i < n; i++) {
         w[i] = whole_of(e, n, i);
         rc = whole_find(&w[i], s, map, states);
-        if (!rc && strchr(e[i].kind, '.')) /* it follows what it scales */
+        if (!rc && strstr(e[i].kind, ".scale")) /* it follows what it scales */
             rc = whole_scales(&w[i], &w[i - 1], s);
     }
     if (!rc)

@@ -61,10 +61,11 @@ static struct view part_view(const struct stored *t, const struct part_name *p)
     return x;
 }
 
-/* Does the part lie within t? A state may have another shape than the weight. */
+/* Does the part lie within t? A state may have another shape than the weight, and a history has no parts. */
 static bool fits(const struct stored *t, const struct part_name *p)
 {
-    if (t->rank == 0 || t->shape[0] == 0 || p->unit + p->units > t->shape[0])
+    if (!strcmp(t->kind, "weight.amax") || t->rank == 0 || t->shape[0] == 0 ||
+        p->unit + p->units > t->shape[0])
         return false;
     return !p->elements || p->inner + p->elements <= t->elements / t->shape[0];
 }

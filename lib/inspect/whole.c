@@ -95,7 +95,7 @@ static int search(struct whole *w, const struct tensors *s, const struct name_ma
 
 int whole_find(struct whole *w, const struct tensors *s, const struct name_map *map, int *states)
 {
-    const char *kind = w->low ? "weight" : w->e->kind, *missing, *dot = strchr(kind, '.');
+    const char *kind = w->low ? "weight" : w->e->kind, *missing, *dot = strstr(kind, ".scale");
     char row[64];
     int rc = search(w, s, map, kind, &missing);
     if (!rc && !w->n && (dot || w->master)) {

@@ -103,6 +103,7 @@ struct scalar_spec {
 
 /* What a coefficient of each token multiplies: a source, added to a layer's stream or values; or what
  * the layer's scalar of that name does (role_list.h), in its place. */
+enum { SCALE_DELAYED = -1 }; /* weight_scale: of all rows, from the updates before */
 enum token_role {
     TOKEN_STREAM,
     TOKEN_VALUE,
@@ -236,10 +237,12 @@ struct recipe {
     enum dtype adam_states; /* of both moments; DT_NONE: the parameter's */
     enum master adam_master; /* where the weight is bf16 */
     bool adam_stochastic;
+    bool adam_whole; /* moments in f16 and e4m3 have one scale for all rows */
     enum head_fp8 head_fp8; /* yes: bf16 on a GPU without fp8; require: no such GPU */
     double x_scale, w_scale, g_scale;
     enum mlp_fp8 mlp_fp8; /* the MLPs' first product in training: the same */
     double weight_scale; /* of weights in e4m3 whose codes no head reads; 0: each row's own */
+    int amax_history; /* SCALE_DELAYED: of how many updates */
     bool head_sigmoid_bf16; /* of the softcap, in training */
     int head_block; /* rows of logits that a GPU keeps at a time; 0: all of a micro-batch */
     bool head_scale_micro; /* g_scale is multiplied by 1 / micro-batches, like the loss */
@@ -288,11 +291,16 @@ static inline bool recipe_moves(const struct param_spec *s, int step)
 {
     return (step + 1) % s->every == 0;
 }
-/* What all codes of a weight in e4m3, or of its copy, are multiplied by; 0: those of a row by its own
- * scale, which each update chooses anew. */
+/* What all codes of a weight in e4m3, or of its copy, are multiplied by; 0: by a scale that each update
+ * chooses anew, of each row, or */
 static inline double recipe_weight_scale(const struct recipe *r, const struct param_spec *s)
 {
-    return s->codes ? r->w_scale : r->weight_scale;
+    return s->codes ? r->w_scale : r->weight_scale > 0 ? r->weight_scale : 0;
+}
+/* of all rows, from the largest numbers of the updates before. */
+static inline bool recipe_delayed(const struct recipe *r, const struct param_spec *s)
+{
+    return s->stored == DT_E4M3 && !s->codes && r->weight_scale < 0;
 }
 /* The type of a weight in checkpoints. */
 static inline enum dtype recipe_stored(const struct param_spec *s)

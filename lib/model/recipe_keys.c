@@ -15,7 +15,7 @@ enum kind {
     K_INT,
     K_I64,
     K_REAL,
-    K_SCALE, /* a number, or "row": 0 */
+    K_SCALE, /* a number, or "row": 0, or "delayed": SCALE_DELAYED */
     K_REAL3,
     K_RANGE, /* "A" or "A>B": two numbers */
     K_INT2,
@@ -134,9 +134,11 @@ static const struct key keys[] = {
       "none|f32|nearest|truncate|f16" },
     { "precision", "adam_rounding", K_TRUTH, F(adam_stochastic), 0, 0, "nearest",
       "nearest|stochastic" },
+    { "precision", "adam_scale", K_TRUTH, F(adam_whole), 0, 0, "row", "row|tensor" },
     { "precision", "head_fp8", K_WORD, F(head_fp8), 0, 0, NULL, "no|yes|require" },
     { "precision", "head_scales", K_REAL3, F(x_scale), 1e-12, 1e12, NULL, NULL },
     { "precision", "weight_scale", K_SCALE, F(weight_scale), 1e-12, 1e12, "row", NULL },
+    { "precision", "amax_history", K_INT, F(amax_history), 1, 1024, "16", NULL },
     { "precision", "mlp", K_WORD, F(mlp_fp8), 0, 0, "bf16", "bf16|fp8|require" },
     { "precision", "head_sigmoid", K_TRUTH, F(head_sigmoid_bf16), 0, 0, "f32", "f32|bf16" },
     { "precision", "head_block", K_INT, F(head_block), 0, MAX_CHUNK_TOKENS, "0", NULL },
@@ -368,8 +370,8 @@ static int bind_key(struct recipe *r, const struct key *k, struct recipe_line *l
     case K_I64: return whole(r, l, k, field);
     case K_REAL: return reals(r, l, k, field, 1);
     case K_SCALE:
-        *(double *)field = 0;
-        return strcmp(l->value, "row") ? reals(r, l, k, field, 1) : 0;
+        *(double *)field = strcmp(l->value, "delayed") ? 0 : SCALE_DELAYED;
+        return *(double *)field == 0 && strcmp(l->value, "row") ? reals(r, l, k, field, 1) : 0;
     case K_RANGE: return range(r, l, k, field);
     case K_REAL3: return reals(r, l, k, field, 3);
     case K_INT2:

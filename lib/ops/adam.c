@@ -253,27 +253,54 @@ static real code_scale(const struct adam_param *q) { return q->copy ? q->copy->s
 
 static bool has_code_rows(const struct adam_param *q) { return q->copy && q->copy->rows; }
 
-/* A row whose scales depend on all of its new numbers: they are computed twice. */
-static void row(const struct adam_param *q, int64_t r, const struct constants *k)
+static struct scales old_scales(const struct adam_param *q, int64_t r)
+{
+    return (struct scales){ q->master.scale ? q->master.scale[r] : 1,
+                            q->m.scale ? q->m.scale[r] : 1, q->v.scale ? q->v.scale[r] : 1,
+                            has_code_rows(q) ? q->copy->rows[r] : code_scale(q) };
+}
+
+/* The largest new numbers of a row. */
+static void row_largest(struct scales *most, const struct adam_param *q, int64_t r,
+                        const struct scales *old, const struct constants *k)
 {
     int64_t cols = q->g.cols;
-    struct scales old = { q->master.scale ? q->master.scale[r] : 1, q->m.scale ? q->m.scale[r] : 1,
-                          q->v.scale ? q->v.scale[r] : 1,
-                          has_code_rows(q) ? q->copy->rows[r] : code_scale(q) },
-                  most = { 0 }, now;
     struct block b;
 
     for (int64_t at = 0; at < cols; at += BLOCK) {
         int n = cols - at < BLOCK ? (int)(cols - at) : BLOCK;
-        compute(&b, q, r * cols + at, n, &old, k);
-        most.p = largest(most.p, b.p, n);
-        most.m = largest(most.m, b.m, n);
-        most.v = largest(most.v, b.v, n);
+        compute(&b, q, r * cols + at, n, old, k);
+        most->p = largest(most->p, b.p, n);
+        most->m = largest(most->m, b.m, n);
+        most->v = largest(most->v, b.v, n);
     }
-    now.p = dtype_scale(q->master.t.dtype, (float)most.p);
-    now.m = dtype_scale(q->m.t.dtype, (float)most.m);
-    now.v = dtype_scale(q->v.t.dtype, (float)most.v);
-    now.w = has_code_rows(q) ? dtype_scale(DT_E4M3, (float)most.p) : code_scale(q);
+}
+
+static real scale_of(enum dtype t, const real *top, real most)
+{
+    return dtype_scale(t, (float)(top ? *top : most));
+}
+
+static real new_code_scale(const struct adam_param *q, real most)
+{
+    const real *top = q->copy ? q->copy->top : NULL;
+    if (!has_code_rows(q))
+        return code_scale(q);
+    return top && *top == 0 ? 1 : scale_of(DT_E4M3, top, most);
+}
+
+/* A row whose scales depend on all of its new numbers: they are computed twice. */
+static void row(const struct adam_param *q, int64_t r, const struct constants *k)
+{
+    int64_t cols = q->g.cols;
+    struct scales old = old_scales(q, r), most = { 0 }, now;
+    struct block b;
+
+    row_largest(&most, q, r, &old, k);
+    now.p = scale_of(q->master.t.dtype, q->master.top, most.p);
+    now.m = scale_of(q->m.t.dtype, q->m.top, most.m);
+    now.v = scale_of(q->v.t.dtype, q->v.top, most.v);
+    now.w = new_code_scale(q, most.p);
     for (int64_t at = 0; at < cols; at += BLOCK) {
         int n = cols - at < BLOCK ? (int)(cols - at) : BLOCK;
         compute(&b, q, r * cols + at, n, &old, k);
@@ -292,6 +319,7 @@ static void row(const struct adam_param *q, int64_t r, const struct constants *k
 struct job {
     const struct adam_param *q;
     struct constants k;
+    struct scales *most; /* adam_largest: of each thread */
 };
 
 static void rows(void *arg, int64_t first, int64_t count, int thread)
@@ -342,7 +370,7 @@ static struct constants constants_of(const struct adam_param *q)
 static void adam(struct ops *o, const struct adam_param *q)
 {
     int64_t count = tensor_count(q->g), n = q->g.rows, part = PART;
-    struct job j = { q, constants_of(q) };
+    struct job j = { q, constants_of(q), NULL };
 
     check_kept(q, q->m);
     check_kept(q, q->v);
@@ -367,4 +395,35 @@ void cpu_adam(struct ops *o, const struct adam_param *p, int n)
     assert(n <= ADAM_MAX);
     for (int i = 0; i < n && !cpu_failed(o); i++)
         adam(o, &p[i]);
+}
+
+static void rows_largest(void *arg, int64_t first, int64_t count, int thread)
+{
+    const struct job *j = arg;
+    for (int64_t r = first; r < first + count; r++) {
+        struct scales old = old_scales(j->q, r);
+        row_largest(&j->most[thread], j->q, r, &old, &j->k);
+    }
+}
+
+void cpu_adam_largest(struct ops *o, const struct adam_param *p, int n)
+{
+    int threads = cpu_threads(o);
+    struct scales *most = cpu_scratch_bytes(o, 0, (size_t)threads * sizeof *most);
+
+    for (int i = 0; i < n && !cpu_failed(o); i++) {
+        const struct adam_param *q = &p[i];
+        if (!q->largest || (q->gate && q->gate->skip))
+            continue;
+        memset(most, 0, (size_t)threads * sizeof *most);
+        if (tensor_count(q->g)) {
+            struct job j = { q, constants_of(q), most };
+            cpu_split(o, q->g.rows, q->g.cols < PART ? PART / q->g.cols : 1, rows_largest, &j);
+        }
+        for (int k = 1; k < threads; k++) {
+            most[0].m = largest(most[0].m, &most[k].m, 1);
+            most[0].v = largest(most[0].v, &most[k].v, 1);
+        }
+        q->largest[0] = most[0].m, q->largest[1] = most[0].v;
+    }
 }

@@ -203,6 +203,8 @@ struct fp8_copy {
     real
         *rows; /* of Adam's weight that is its codes alone, or NULL: device (rows), a scale a row in
                    place of scale_inv, as struct row_scaled has */
+    const real
+        *top; /* with rows: as struct row_scaled's, of the updates before; of 0 the scale is 1 */
 };
 
 /* Copies in e4m3 of some rows of a bank, for products: of rows i stride .. i stride + rows - 1 for
@@ -239,6 +241,8 @@ struct head_loss {
 struct row_scaled {
     struct tensor t;
     real *scale; /* device (rows), with f16 and e4m3; else NULL */
+    const real *top; /* device: what the new scale of every row has to hold, no less than the
+                        moments' new numbers; NULL: each row's own new numbers */
 };
 
 enum adam_decay { DECAY_CAUTIOUS, DECAY_ADAMW, DECAY_L2 };
@@ -252,6 +256,7 @@ struct adam_param {
     struct row_scaled master; /* f32; f16; u16: the low halves, beside a bf16 w; or none */
     bool truncate; /* u16: w is cut, not rounded */
     struct row_scaled m, v;
+    real *largest; /* device (2): what adam_largest writes; or NULL */
     const struct fp8_copy *copy; /* of w as stored, or of the value; NULL: none */
     struct tensor compute; /* bf16: of w in f16, or without a w of the copy, as stored; or none */
     double beta1, beta2;

@@ -58,6 +58,7 @@ int64_t optim_param_bytes(const struct recipe *r, int i, int world)
     int64_t n = own_elements(r, i, world);
     if (s->rule == RULE_ADAM)
         return (s->stored == DT_E4M3 ? n / s->cols * (int64_t)sizeof(float) : 0) +
+               (recipe_delayed(r, s) ? r->amax_history * (int64_t)sizeof(float) : 0) +
                optim_master_bytes(r, i, world) + kept_bytes(s->exp_avg, n, s->cols) +
                kept_bytes(s->exp_avg_sq, n, s->cols);
     return n * 4 + (recipe_has_second(s) ? second_count(s, n) * 4 : 0) +
@@ -105,7 +106,7 @@ static struct tensor take(struct optim *z, enum dtype t, int64_t rows, int64_t c
 static struct row_scaled take_kept(struct optim *z, enum dtype t, int64_t rows, int64_t cols,
                                    const char *what)
 {
-    struct row_scaled s = { take(z, t, rows, cols, what), NULL };
+    struct row_scaled s = { .t = take(z, t, rows, cols, what) };
     if (has_scale(t))
         s.scale = take(z, DT_REAL, rows, 1, what).data;
     return s;
@@ -135,8 +136,28 @@ static void take_stored(struct optim *z, struct optim_param *q, const struct par
     assert(!p->spec->codes == !p->fp8.codes.data);
     q->stored =
         p->spec->codes ? param_own_fp8(p).codes : take(z, DT_E4M3, rows, cols, "weight in e4m3");
-    q->amax = p->spec->codes ? p->fp8.amax : take(z, DT_REAL, 1, 1, "largest weight").data;
     q->stored_scale = take(z, DT_REAL, rows, 1, "scale of a weight");
+    q->amax = p->spec->codes ? p->fp8.amax : NULL;
+    if (q->amax)
+        return;
+    q->amaxes = take(z, DT_REAL, z->comm->world, 1, "largest weight");
+    q->amax = tensor_rows(q->amaxes, z->comm->rank, 1).data;
+    if (recipe_delayed(z->recipe, p->spec)) {
+        q->amax_history = take(z, DT_REAL, z->recipe->amax_history, 1, "largest weights");
+        q->amax_top = take(z, DT_REAL, 1, 1, "largest weight").data;
+    }
+}
+
+/* The new scale of all rows holds the largest new number of any rank. */
+static void take_tops(struct optim *z, struct optim_param *q)
+{
+    if (!z->recipe->adam_whole || (!q->exp_avg.scale && !q->exp_avg_sq.scale))
+        return;
+    q->tops = take(z, DT_REAL, z->comm->world, 2, "largest moments");
+    q->top = q->shard && z->comm->world > 1 ? take(z, DT_REAL, 1, 2, "largest moments").data
+                                            : tensor_rows(q->tops, z->comm->rank, 1).data;
+    q->exp_avg.top = q->exp_avg.scale ? q->top : NULL;
+    q->exp_avg_sq.top = q->exp_avg_sq.scale ? q->top + 1 : NULL;
 }
 
 /* Padding is at the end, so the last shards may be shorter, or empty. */
@@ -183,6 +204,7 @@ static int take_states(struct optim *z, int i)
         if (p->spec->master != DT_NONE)
             q->master = take_kept(z, p->spec->master, rows, cols, "master");
         take_stored(z, q, p);
+        take_tops(z, q);
         return 0;
     }
     q->momentum = take(z, DT_F32, rows, cols, "momentum");
@@ -270,15 +292,20 @@ void optim_reset(struct optim *z)
         sparse_forget(z->sparse);
 }
 
+static float largest_of(const uint16_t *x, int64_t n)
+{
+    float most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        float size = fabsf(bf16_to_f32(x[i]));
+        most = size > most ? size : most; /* fmaxf: an internal error of GCC 12 for aarch64 */
+    }
+    return most;
+}
+
 /* A row of f16 and its scale from bf16 weights: as Adam rounds them (optimizers.md 3.3). */
 static float f16_row(uint16_t *to, const uint16_t *from, int64_t cols)
 {
-    float most = 0;
-    for (int64_t i = 0; i < cols; i++) {
-        float size = fabsf(bf16_to_f32(from[i]));
-        most = size > most ? size : most; /* fmaxf: an internal error of GCC 12 for aarch64 */
-    }
-    float scale = dtype_scale(DT_F16, most);
+    float scale = dtype_scale(DT_F16, largest_of(from, cols));
     for (int64_t i = 0; i < cols; i++)
         to[i] = f16_from_f32(bf16_to_f32(from[i]) / scale);
     return scale;
@@ -325,18 +352,36 @@ static void store_code(enum dtype t, void *x, int64_t i, float value, float scal
 static float store_row(enum dtype t, void *codes, int64_t first, uint16_t *x, int64_t cols,
                        float fixed)
 {
-    float most = 0, scale = fixed;
-    for (int64_t i = 0; i < cols; i++) {
-        float size = fabsf(bf16_to_f32(x[i]));
-        most = size > most ? size : most;
-    }
+    float scale = fixed;
     if (t == DT_E4M3 && fixed == 0)
-        scale = dtype_scale(DT_E4M3, most);
+        scale = dtype_scale(DT_E4M3, largest_of(x, cols));
     for (int64_t i = 0; i < cols; i++) {
         store_code(t, codes, first + i, bf16_to_f32(x[i]), scale);
         x[i] = bf16_from_f32(stored_value(t, codes, first + i, scale));
     }
     return scale;
+}
+
+/* The history of delayed scales: numbers of a checkpoint, or none yet but the largest weight. */
+static int set_history(struct optim *z, int i, float most)
+{
+    struct optim_param *q = &z->p[i];
+    int64_t n = q->amax_history.rows;
+    real held[n];
+    int rc;
+
+    z->ops->download(z->ops, held, q->amax_history.data, (size_t)n * sizeof *held);
+    if ((rc = z->ops->status(z->ops)))
+        return rc;
+    real top = 0;
+    for (int64_t k = 0; k < n; k++)
+        top = top != top || top >= held[k] ? top : held[k];
+    if (top == 0)
+        held[0] = top = most;
+    z->ops->upload(z->ops, q->amax_history.data, held, (size_t)n * sizeof *held);
+    z->ops->upload(z->ops, q->amax_top, &top, sizeof top);
+    z->ops->zero(z->ops, q->amaxes);
+    return 0;
 }
 
 /* On the host, once in a run: every rank rounds the whole weight and keeps its own part of it. */
@@ -354,6 +399,12 @@ static int store_weight(struct optim *z, int i)
     if (!rc) {
         z->ops->download(z->ops, x, p->w.data, tensor_bytes(p->w));
         rc = z->ops->status(z->ops);
+    }
+    if (!rc && recipe_delayed(z->recipe, p->spec)) {
+        float most = largest_of(x, n);
+        scale = most > 0 ? dtype_scale(DT_E4M3, most) : 1;
+        z->ops->zero(z->ops, z->p[i].amax_history);
+        rc = set_history(z, i, most);
     }
     for (int64_t r = 0; r < p->w.rows && !rc; r++)
         scales[r] = store_row(t, codes, r * cols, x + r * cols, cols, scale);
@@ -385,6 +436,18 @@ static int held_scales(struct optim *z, int i, float scale, float *held)
     return rc;
 }
 
+static int loaded_history(struct optim *z, int i, float most)
+{
+    int world = z->comm->world;
+    double mine = (double)most, all[world];
+    int rc = z->comm->gather_host(z->comm, &mine, 1, all);
+    if (rc)
+        return rc;
+    for (int r = 0; r < world; r++)
+        most = (float)all[r] > most ? (float)all[r] : most;
+    return set_history(z, i, most);
+}
+
 static int load_weight(struct optim *z, int i)
 {
     const struct param *p = &z->banks->p[i];
@@ -406,6 +469,8 @@ static int load_weight(struct optim *z, int i)
         x[k] = bf16_from_f32(stored_value(t.dtype, codes, k, held[k / t.cols]));
     if (!rc)
         z->ops->upload(z->ops, p->w_own.data, x, tensor_bytes(p->w_own));
+    if (!rc && recipe_delayed(z->recipe, p->spec))
+        rc = loaded_history(z, i, largest_of(x, n));
     free(x), free(codes), free(held);
     return rc;
 }
@@ -544,6 +609,13 @@ int optim_tensors(const struct optim *z, struct optim_tensor *out)
                     .total = p->units,
                     .replicated = p->own_count == p->units,
                 };
+        if (q->amax_history.data)
+            out[n++] = (struct optim_tensor){ .param = i,
+                                              .kind = "weight.amax",
+                                              .t = q->amax_history,
+                                              .count = q->amax_history.rows,
+                                              .total = q->amax_history.rows,
+                                              .replicated = true };
     }
     return n;
 }

@@ -42,7 +42,13 @@ struct optim_param {
     struct row_scaled exp_avg, exp_avg_sq, master; /* Adam: as w_own, scales (rows,1) */
     struct tensor stored; /* Adam: the weight in f16 or e4m3, of which w is a bf16 copy */
     struct tensor stored_scale; /* e4m3: (rows,1), a fixed one in each row for checkpoints */
-    real *amax; /* e4m3 that no head reads: of struct fp8_copy */
+    real *amax; /* e4m3: of struct fp8_copy */
+    struct tensor amaxes; /* with a delayed scale: (world,1), of which amax is this rank's */
+    struct tensor amax_history; /* and (n,1), of all ranks, newest first */
+    real *amax_top; /* its greatest */
+    struct tensor
+        tops; /* Adam's moments with one scale for all rows: (world,2), each rank's largest */
+    real *top; /* (2): of all ranks */
     int64_t count; /* Adam: updates done */
     float *lr_mul; /* all but Adam: of the own matrices; the factor of their shape included */
 
@@ -120,12 +126,12 @@ void optim_prepare(struct optim *z, const struct step_schedule *at);
 struct optim_tensor {
     int param;
     const char *kind; /* "weight", "mantissa", "momentum", "second_momentum", "exp_avg",
-                         "exp_avg_sq", "master", "remainder"; and of some "KIND.scale" */
+                         "exp_avg_sq", "master", "remainder"; of some "KIND.scale"; "weight.amax" */
     struct tensor t; /* count units */
     int64_t first, count, total;
     bool replicated;
 };
-enum { OPTIM_MAX_TENSORS = 8 * MAX_PARAMS };
+enum { OPTIM_MAX_TENSORS = 9 * MAX_PARAMS };
 /* Fills out (OPTIM_MAX_TENSORS) and returns how many. A resumed run loads into the same tensors. */
 int optim_tensors(const struct optim *z, struct optim_tensor *out);
 /* Argument of a collective: the rows of each shard that are communicated; NULL: equal shards. */

@@ -103,8 +103,11 @@ static struct fp8_copy fp8_of(const struct optim *z, int i)
     struct fp8_copy copy = param_own_fp8(&z->banks->p[i]);
     if (q->stored.dtype == DT_E4M3) {
         real scale = (real)recipe_weight_scale(z->recipe, &z->recipe->params[i]);
-        copy =
-            (struct fp8_copy){ q->stored, scale, q->amax, scale > 0 ? NULL : q->stored_scale.data };
+        copy = (struct fp8_copy){ .codes = q->stored,
+                                  .scale_inv = scale,
+                                  .amax = q->amax,
+                                  .rows = scale > 0 ? NULL : q->stored_scale.data,
+                                  .top = q->amax_top };
     }
     return copy;
 }
@@ -122,10 +125,12 @@ static struct adam_param adam_param(const struct optim *z, int i, const struct f
         .compute = kept ? p->w_own : NO_TENSOR,
         .g = p->g_own,
         /* NorMuon's mantissa is a master of cut weights. */
-        .master = recipe_mixed(p->spec) ? (struct row_scaled){ q->mantissa, NULL } : q->master,
+        .master =
+            recipe_mixed(p->spec) ? (struct row_scaled){ q->mantissa, NULL, NULL } : q->master,
         .truncate = p->spec->truncate || recipe_mixed(p->spec),
         .m = q->exp_avg,
         .v = q->exp_avg_sq,
+        .largest = q->tops.data ? tensor_rows(q->tops, z->comm->rank, 1).data : NULL,
         .copy = copy->codes.data ? copy : NULL,
         .beta1 = p->spec->beta1,
         .beta2 = p->spec->beta2,
@@ -140,17 +145,50 @@ static struct adam_param adam_param(const struct optim *z, int i, const struct f
     };
 }
 
+/* A row of `each` from every rank goes into the history; of a replicated parameter all ranks have the same. */
+static void add_largest(struct optim *z, int i, real *top, struct tensor history,
+                        struct tensor each)
+{
+    if (z->p[i].shard)
+        z->comm->wait(z->comm, z->comm->all_gather(z->comm, each, NULL));
+    else
+        each = tensor_rows(each, z->comm->rank, 1);
+    z->ops->amax_history(z->ops, top, history, each, z->gate ? &z->gate->gate : NULL);
+}
+
+/* Before the update, where moments have one scale for all rows. */
+static void find_scales(struct optim *z, const int *list, const struct adam_param *a, int n)
+{
+    int whole = 0;
+    for (int k = 0; k < n; k++)
+        whole += a[k].largest != NULL;
+    if (whole)
+        z->ops->adam_largest(z->ops, a, n);
+    for (int k = 0; k < n; k++) {
+        const struct optim_param *q = &z->p[list[k]];
+        if (a[k].largest && q->top != a[k].largest)
+            add_largest(z, list[k], q->top, tensor_of(q->top, DT_REAL, 1, 2), q->tops);
+    }
+}
+
 static void update_adam(struct optim *z, const int *list, int n)
 {
-    struct adam_param a[ADAM_MAX];
+    struct adam_param a[ADAM_MAX] = { 0 };
     struct fp8_copy copy[ADAM_MAX];
     assert(n <= ADAM_MAX);
+    if (n < 1)
+        return;
     for (int k = 0; k < n; k++) {
         copy[k] = fp8_of(z, list[k]);
         a[k] = adam_param(z, list[k], &copy[k]);
     }
-    if (n)
-        z->ops->adam(z->ops, a, n);
+    find_scales(z, list, a, n);
+    z->ops->adam(z->ops, a, n);
+    for (int k = 0; k < n; k++) {
+        const struct optim_param *q = &z->p[list[k]];
+        if (q->amax_top)
+            add_largest(z, list[k], q->amax_top, q->amax_history, q->amaxes);
+    }
 }
 
 static void update(struct optim *z, const struct step_schedule *at, int i)

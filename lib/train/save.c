@@ -20,7 +20,7 @@ static struct ckpt_tensor describe(const struct rank *k, const struct optim_tens
                              .begin = t->first,
                              .count = t->count };
     c.shape[c.rank++] = t->total;
-    if (s->matrices > 1)
+    if (s->matrices > 1 && strcmp(t->kind, "weight.amax"))
         c.shape[c.rank++] = s->rows < s->cols && !strcmp(t->kind, "second_momentum") ? 1 : s->rows;
     c.shape[c.rank++] = t->t.cols;
     return c;
