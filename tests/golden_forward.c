@@ -10,7 +10,7 @@
 #include "model/model.h"
 
 /* Relative errors of the three cases. */
-enum { CASES = 3, NOISE_DRAWS = 8 };
+enum { CASES = 3, NOISE_DRAWS = 64 };
 struct errors {
     double hash; /* bigram rows that differ */
     double signs; /* and rows of signs */
@@ -248,7 +248,8 @@ static int measure(struct ops *o, struct golden *g, struct recipe *r, struct err
 }
 
 /* What activations of bf16 do to each gradient, whatever the device: root mean square over
- * draws of the roundings. */
+ * draws of the roundings. A gradient of few numbers varies widely: bigram_lambdas of record 84, 0.019
+ * by the first 8 draws, 0.028 by 32, 0.033 by 64, 0.034 by 160. */
 static int measure_noise(struct golden *g, struct recipe *r, struct errors *noise)
 {
     int rc = 0;

@@ -62,6 +62,32 @@ static void mix_norm_bwd(struct ops *o, const struct mix_grad *d, struct tensor 
         rounded(d[k].dx);
 }
 
+static void lanes_mix(struct ops *o, const struct tensor out[2], struct tensor y, int normed, int n,
+                      const struct lanes_term *in)
+{
+    cpu.lanes_mix(o, out, y, normed, n, in);
+    rounded(out[0]);
+    rounded(out[1]);
+    rounded(y);
+}
+
+static void lanes_mix_bwd(struct ops *o, const struct lanes_grad *d, const struct tensor dout[2],
+                          struct tensor dy, struct tensor dy12, struct tensor out, int normed,
+                          int n, const struct lanes_term *in)
+{
+    cpu.lanes_mix_bwd(o, d, dout, dy, dy12, out, normed, n, in);
+    for (int k = 0; k < n; k++)
+        rounded(d[k].dx);
+}
+
+static void inject_bwd(struct ops *o, int n, const struct tensor *g, int m,
+                       const struct injection *in)
+{
+    cpu.inject_bwd(o, n, g, m, in);
+    for (int k = 0; k < m; k++)
+        rounded(in[k].dx);
+}
+
 static void skip_gate(struct ops *o, struct tensor out, struct tensor x, struct tensor skip,
                       struct tensor x0, struct tensor gate, const real *lambda)
 {
@@ -103,6 +129,13 @@ static void linear_t(struct ops *o, struct tensor y, struct tensor x, struct ten
 static void linear_relu2(struct ops *o, struct tensor post, struct tensor x, struct tensor w)
 {
     cpu.linear_relu2(o, post, x, w);
+    rounded(post);
+}
+
+static void linear_relu2_fp8(struct ops *o, struct tensor post, struct tensor x, struct tensor w,
+                             struct fp8_weight w8)
+{
+    cpu.linear_relu2_fp8(o, post, x, w, w8);
     rounded(post);
 }
 
@@ -200,12 +233,16 @@ int golden_rounded_ops(struct ops **o, uint64_t seed)
     t->gather = gather;
     t->mix_norm = mix_norm;
     t->mix_norm_bwd = mix_norm_bwd;
+    t->lanes_mix = lanes_mix;
+    t->lanes_mix_bwd = lanes_mix_bwd;
+    t->inject_bwd = inject_bwd;
     t->skip_gate = skip_gate;
     t->skip_gate_bwd = skip_gate_bwd;
     t->linear = linear;
     t->linear_bwd_x = linear_bwd_x;
     t->linear_t = linear_t;
     t->linear_relu2 = linear_relu2;
+    t->linear_relu2_fp8 = linear_relu2_fp8;
     t->linear_relu2_bwd = linear_relu2_bwd;
     t->qkv = qkv;
     t->qkv_bwd = qkv_bwd;
