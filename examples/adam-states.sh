@@ -9,7 +9,7 @@ steps=${STEPS:-30}
 seeds=${SEEDS:-1 2 3 4}
 runs=$dir/adam-states-$steps
 
-# type and rounding of both moments; tied parameters would take none with scales
+# type and rounding of both moments; without a tie, whose moments are rounded once more when it ends
 for form in f32-nearest bf16-nearest bf16-stochastic f16-nearest e4m3-nearest e4m3-stochastic; do
     mkdir -p "$runs/$form"
     for seed in $seeds; do

@@ -4,7 +4,8 @@
  * one, a block on four at a time. Global accesses are 16 bytes wide in both directions; in shared
  * memory a row of bf16 takes 33 words, so that a column is spread over the banks. A block fills a
  * multiprocessor, and there is one for each that may be used: ops.transpose_sms.
- * Bytes an element, bf16: 4; 6 when adding. The low halves of weights are copied as what they are, u16.
+ * Bytes an element, bf16: 4; 6 when adding. The low halves of weights and codes of states are copied as what they
+ * are, u16 and u8.
  */
 #include "gpu.h"
 #include "optim.h"
@@ -12,6 +13,8 @@
 
 __device__ __forceinline__ float widen(uint16_t x) { return (float)x; }
 __device__ __forceinline__ void narrow(uint16_t *p, float x) { *p = (uint16_t)x; }
+__device__ __forceinline__ float widen(uint8_t x) { return (float)x; }
+__device__ __forceinline__ void narrow(uint8_t *p, float x) { *p = (uint8_t)x; }
 
 enum { SIDE = 64, TEAM = 256, TEAMS = 4, THREADS = TEAM * TEAMS };
 
@@ -128,11 +131,17 @@ void gpu_transpose(struct ops *o, struct tensor dst, struct tensor src, const re
 {
     struct cuda_ops *c = cuda_of(o);
     bool halves = dst.dtype == DT_U16 && src.dtype == DT_U16 && !mix;
+    bool codes = dst.dtype == DT_U8 && src.dtype == DT_U8 && !mix;
     assert(dst.rows == src.cols && dst.cols == src.rows);
     if (c->failed || tensor_count(src) == 0 ||
-        !CUDA_NEED(c, halves || (is_float(dst) && is_float(src)),
-                   "tensors must be f32 or bf16, or both u16 and nothing added"))
+        !CUDA_NEED(c, halves || codes || (is_float(dst) && is_float(src)),
+                   "tensors must be f32 or bf16, or both u16 or u8 and nothing added"))
         return;
+    if (codes) {
+        launch<false>(c, (uint8_t *)dst.data, (const uint8_t *)src.data, (int)src.rows,
+                      (int)src.cols, NULL);
+        return;
+    }
     if (halves) {
         launch<false>(c, (uint16_t *)dst.data, (const uint16_t *)src.data, (int)src.rows,
                       (int)src.cols, NULL);

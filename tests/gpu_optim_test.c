@@ -30,9 +30,15 @@ static void test_transpose(enum dtype td, enum dtype ts, int64_t rows, int64_t c
     CHECK_EQ(different_bytes(dst), 0);
 }
 
-static void test_transpose_u16(int64_t rows, int64_t cols)
+/* u16, and u8 of the same bits. */
+static void test_transpose_bits(int64_t rows, int64_t cols)
 {
     struct both src = drawn_u16(rows, cols), dst = blank(DT_U16, cols, rows);
+    cpu->transpose(cpu, dst.c, src.c, NULL);
+    gpu->transpose(gpu, dst.g, src.g, NULL);
+    CHECK_EQ(different_bytes(dst), 0);
+    dst = blank(DT_U8, cols, rows);
+    src.c.dtype = src.g.dtype = DT_U8;
     cpu->transpose(cpu, dst.c, src.c, NULL);
     gpu->transpose(gpu, dst.g, src.g, NULL);
     CHECK_EQ(different_bytes(dst), 0);
@@ -43,7 +49,7 @@ static void test_transposes(void)
     static const int64_t shape[][2] = { { 1, 1 },   { 8, 8 },    { 5, 300 },
                                         { 300, 7 }, { 72, 200 }, { 768, 1048 } };
     for (int s = 0; s < 6; s++)
-        test_transpose_u16(shape[s][0], shape[s][1]);
+        test_transpose_bits(shape[s][0], shape[s][1]);
     for (int s = 0; s < 6; s++)
         for (int k = 0; k < 12; k++)
             test_transpose(k & 1 ? DT_BF16 : DT_F32, k & 2 ? DT_BF16 : DT_F32, shape[s][0],

@@ -27,7 +27,7 @@ static double distance(struct tensor t, const double *want)
 
 /* -- transpose ------------------------------------------------------------------------------- */
 
-static void test_transpose_u16(int64_t rows, int64_t cols)
+static void test_transpose_bits(int64_t rows, int64_t cols)
 {
     struct tensor src = blank(DT_U16, rows, cols), dst = blank(DT_U16, cols, rows);
     long bad = 0;
@@ -36,6 +36,11 @@ static void test_transpose_u16(int64_t rows, int64_t cols)
     o->transpose(o, dst, src, NULL);
     for (int64_t i = 0; i < rows * cols; i++)
         bad += get(dst, i % cols * rows + i / cols) != get(src, i);
+    CHECK_EQ(bad, 0);
+    src.dtype = DT_U8, dst = blank(DT_U8, cols, rows);
+    o->transpose(o, dst, src, NULL);
+    for (int64_t i = 0; i < rows * cols; i++)
+        bad += ((uint8_t *)dst.data)[i % cols * rows + i / cols] != ((uint8_t *)src.data)[i];
     CHECK_EQ(bad, 0);
 }
 
@@ -602,7 +607,7 @@ int main(void)
     for (size_t s = 0; s < sizeof shape / sizeof *shape; s++)
         for (int t = 0; t < 2; t++) {
             int64_t rows = shape[s][0], cols = shape[s][1];
-            test_transpose_u16(rows, cols);
+            test_transpose_bits(rows, cols);
             test_transpose(types[t], rows, cols, 1);
             test_transpose(types[t], rows, cols, -0.3f);
             for (int k = 0; k < 2; k++) {

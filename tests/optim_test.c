@@ -34,6 +34,7 @@ struct variant {
     double match_rms;
     enum dtype states; /* of Adam; DT_NONE: as the recipe says, f32 */
     bool master; /* f32 masters of Adam's bf16 weights */
+    bool f16_master; /* in f16 */
     bool gated; /* a decision on each step, which the host learns one step later */
     int every; /* steps after which Adam moves; 0: as the recipe says, 2 */
     bool parted; /* but those of own_every */
@@ -110,10 +111,10 @@ static struct recipe *read_recipe(const struct variant *v)
             r->params[i].beta1 = 0.9;
             r->params[i].exp_avg = r->params[i].exp_avg_sq = DT_F32;
         }
-        if (v->states != DT_NONE && !(v->whole && (i == r->tied_head || i == r->tied_embed)))
+        if (v->states != DT_NONE)
             r->params[i].exp_avg = r->params[i].exp_avg_sq = v->states;
         if (v->master && r->params[i].rule == RULE_ADAM && r->params[i].dtype == DT_BF16)
-            r->params[i].master = DT_F32;
+            r->params[i].master = v->f16_master ? DT_F16 : DT_F32;
         r->params[i].early = v->early;
         if (v->sparse && is_table(&r->params[i]))
             r->params[i].comms = COMMS_SPARSE;
@@ -540,9 +541,9 @@ struct single {
     int bank; /* the MLP's */
 };
 
-static void single_new(struct single *s, enum rule rule)
+static void single_of(struct single *s, const struct variant *v)
 {
-    *s = (struct single){ .v = { .world = 1, .gradients = DT_F32, .polar = DT_F32, .rule = rule } };
+    *s = (struct single){ .v = *v };
     s->r = read_recipe(&s->v);
     s->bank = recipe_param(s->r, "mlp");
     CHECK_OK(ops_cpu_new(&s->o));
@@ -550,6 +551,12 @@ static void single_new(struct single *s, enum rule rule)
     CHECK_OK(banks_init(&s->b, s->r, s->o, 0, 1));
     CHECK_OK(fill(&s->b));
     CHECK_OK(optim_init(&s->z, s->r, &s->b, s->o, s->c));
+}
+
+static void single_new(struct single *s, enum rule rule)
+{
+    single_of(s,
+              &(struct variant){ .world = 1, .gradients = DT_F32, .polar = DT_F32, .rule = rule });
 }
 
 static void single_free(struct single *s)
@@ -675,6 +682,42 @@ static void test_untie_state(bool zero)
 
 /* With a weight w of Adam and nothing that masks or decays, the step of the blend is (1 - w) of
  * NorMuon's and w of Adam's. */
+static double kept(struct row_scaled s, int64_t r, int64_t c)
+{
+    int64_t i = r * s.t.cols + c;
+    double x = s.t.dtype == DT_F16 ? f16_to_f32(((const uint16_t *)s.t.data)[i])
+                                   : e4m3_to_f32(((const uint8_t *)s.t.data)[i]);
+    return x * (double)s.scale[r];
+}
+
+/* The embedding's moments are the head's, of other rows: within half a unit of what the scale of a row of the
+ * embedding can hold, 2^-mantissa of a number and never less than the least; with one scale the same numbers. */
+static void test_untie_scaled(enum dtype t, bool whole)
+{
+    struct single s;
+    double unit = t == DT_E4M3 ? 0x1p-3 : 0x1p-10, least = t == DT_E4M3 ? 0x1p-9 : 0x1p-24;
+    long bad = 0, other = 0;
+    single_of(&s,
+              &(struct variant){
+                  .world = 1, .gradients = DT_F32, .polar = DT_F32, .states = t, .whole = whole });
+    for (int k = 0; k < 6; k++)
+        one_step(&s.z, &s.v, steps[k]);
+    const struct optim_param *head = &s.z.p[s.r->tied_head], *embed = &s.z.p[s.r->tied_embed];
+    for (int64_t i = 0; i < tensor_count(embed->exp_avg.t); i++) {
+        int64_t r = i / embed->exp_avg.t.cols, c = i % embed->exp_avg.t.cols;
+        double m = kept(head->exp_avg, c, r), v = kept(head->exp_avg_sq, c, r);
+        double got_m = kept(embed->exp_avg, r, c), got_v = kept(embed->exp_avg_sq, r, c);
+        double of_m = (double)embed->exp_avg.scale[r], of_v = (double)embed->exp_avg_sq.scale[r];
+        bad += !(fabs(got_m - m) <= (whole ? 0 : 0.5 * fmax(unit * fabs(m), least * of_m)));
+        bad += !(fabs(got_v - v) <= (whole ? 0 : fmax(0.5 * unit * v, least * of_v)));
+        bad += v > 0 && !(got_v > 0);
+        other += m != 0;
+    }
+    CHECK_EQ(bad, 0);
+    CHECK(other > 0 && embed->count == head->count);
+    single_free(&s);
+}
+
 static void test_blend(void)
 {
     struct single s[3];
@@ -890,6 +933,10 @@ int main(void)
             .master = true, .states = DT_F16, .whole = true },
           { "4 ranks, one scale, masters", 4, .early = true, .gradients = DT_F32, .polar = DT_F32,
             .stored = true, .master = true, .states = DT_F16, .whole = true } },
+        { { "1 rank, scaled", 1, .gradients = DT_F32, .polar = DT_F32, .master = true,
+            .f16_master = true, .states = DT_E4M3 },
+          { "3 ranks, scaled", 3, .late = true, .gradients = DT_F32, .polar = DT_F32,
+            .master = true, .f16_master = true, .states = DT_E4M3 } },
         { { "1 rank, Muon", 1, .gradients = DT_F32, .polar = DT_F32, .rule = RULE_MUON },
           { "5 ranks, Muon", 5, .late = true, .gradients = DT_F32, .polar = DT_F32,
             .rule = RULE_MUON } },
@@ -945,6 +992,8 @@ int main(void)
     test_frozen(RULE_SGD);
     test_untie_state(true);
     test_untie_state(false);
+    for (int k = 0; k < 4; k++)
+        test_untie_scaled(k & 1 ? DT_E4M3 : DT_F16, k & 2);
     test_blend();
     test_parted();
     test_failure();

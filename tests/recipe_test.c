@@ -68,12 +68,10 @@ static void test_refused(void)
     refuse("parameters.ve0=b,d bf16 zero adam sharded 0.75 0.95 75 5 no", GPT_USAGE, "bigram_rows");
     refuse("parameters.ve0=v,d bf16 zero adam sparse 0.75 0.95 75 5 no", GPT_USAGE, "bigram_embed");
     refuse("precision.adam_states=e5m2", GPT_USAGE, "weight|f32|bf16|f16|e4m3");
-    refuse("precision.adam_master=f16", GPT_USAGE,
-           "order.tied: tied parameters take the same master, not f16");
     refuse("states.embed=f32 - - -", GPT_USAGE,
-           "order.tied: tied parameters take the same master, not f16");
+           "order.tied: tied parameters take the same master and moments");
     refuse("states.embed=truncate - - -", GPT_USAGE,
-           "order.tied: tied parameters take the same master, not f16");
+           "order.tied: tied parameters take the same master and moments");
     refuse("states.ve0=f32 f32 f32", GPT_USAGE, "4");
     refuse("states.ve0=f32 f32 f32 - 2 3", GPT_USAGE, "expected 5 columns");
     refuse("states.ve0=- - - - 0", GPT_USAGE, "a number of steps in [1, 1024], found '0'");
@@ -93,7 +91,7 @@ static void test_refused(void)
            "order.tied: tied parameters have weights in f32 or bf16");
     refuse("precision.head_weight=f8", GPT_USAGE, "expected bf16|fp8, found 'f8'");
     refuse("states.embed=- e4m3 - -", GPT_USAGE,
-           "order.tied: tied parameters take the same master, not f16");
+           "order.tied: tied parameters take the same master and moments");
     refuse("model.attn_scale=nan", GPT_USAGE, "nan");
     refuse("order.work=attn attn", GPT_USAGE, "twice");
     refuse("order.work=attn", GPT_USAGE, "missing");

@@ -577,7 +577,7 @@ static int check_names(const struct recipe *r)
     return 0;
 }
 
-/* States of tied parameters change hands as they are (optimizers.md 5). */
+/* States of tied parameters change hands (optimizers.md 5). */
 static int check_tied_states(struct recipe *r)
 {
     if (r->tied_head < 0)
@@ -586,14 +586,12 @@ static int check_tied_states(struct recipe *r)
     if (h->stored != DT_NONE || t->stored != DT_NONE)
         return recipe_error(r, recipe_find(r, "order", "tied"),
                             "tied parameters have weights in f32 or bf16");
-    bool plain = h->exp_avg == t->exp_avg && h->exp_avg_sq == t->exp_avg_sq &&
-                 h->exp_avg != DT_F16 && h->exp_avg != DT_E4M3 && h->exp_avg_sq != DT_F16 &&
-                 h->exp_avg_sq != DT_E4M3 && h->master == t->master && h->truncate == t->truncate &&
-                 h->master != DT_F16 && h->every == t->every;
-    return plain ? 0
+    bool alike = h->exp_avg == t->exp_avg && h->exp_avg_sq == t->exp_avg_sq &&
+                 h->master == t->master && h->truncate == t->truncate && h->every == t->every;
+    return alike ? 0
                  : recipe_error(r, recipe_find(r, "order", "tied"),
-                                "tied parameters take the same master, not f16, moments in the "
-                                "same f32 or bf16, and move in the same steps: say so in [states]");
+                                "tied parameters take the same master and moments, and move in "
+                                "the same steps: say so in [states]");
 }
 
 /* Recipes before weights had types of their own: precision.head_weight, bf16 or fp8. The latter becomes

@@ -93,6 +93,7 @@ static inline real real_get(struct tensor t, int64_t i)
     case DT_BF16: return bf16_to_f32(((const uint16_t *)t.data)[i]);
     case DT_F16: return f16_to_f32(((const uint16_t *)t.data)[i]);
     case DT_U16: return ((const uint16_t *)t.data)[i];
+    case DT_U8: return ((const uint8_t *)t.data)[i];
     default: assert(t.dtype == DT_F64); return (real)((const double *)t.data)[i];
     }
 }
@@ -103,6 +104,7 @@ static inline void real_set(struct tensor t, int64_t i, real x)
     case DT_BF16: ((uint16_t *)t.data)[i] = bf16_from_f32((float)x); break;
     case DT_F16: ((uint16_t *)t.data)[i] = f16_from_f32((float)x); break;
     case DT_U16: ((uint16_t *)t.data)[i] = (uint16_t)x; break;
+    case DT_U8: ((uint8_t *)t.data)[i] = (uint8_t)x; break;
     default: assert(t.dtype == DT_F64); ((double *)t.data)[i] = x;
     }
 }

@@ -2,6 +2,7 @@
 #include "optim/step.h"
 
 #include <assert.h>
+#include "optim/untie.h"
 
 /* -- one parameter ------------------------------------------------------------------- */
 
@@ -394,49 +395,7 @@ void optim_step(struct optim *z, const struct step_schedule *at)
     banks_clear(z->banks, at->step);
 }
 
-/* -- the untie step ---------------------------------------------------------------------- */
-
-/* A rank's shard (n,V) of a (D,V) matrix becomes its shard (v,D) of the transpose. Equal to
- * all-gather, transpose and reshard, but each rank receives only what it keeps. Scratch memory:
- * the gradients of head and embedding, which are cleared by now. */
-static void transpose_shards(struct optim *z, struct tensor dst, struct tensor src)
-{
-    struct ops *o = z->ops;
-    struct comm *c = z->comm;
-    struct param *head = &z->banks->p[z->recipe->tied_head];
-    struct param *embed = &z->banks->p[z->recipe->tied_embed];
-    const struct shard_rows *of_head = z->p[z->recipe->tied_head].shard;
-    const struct shard_rows *of_embed = z->p[z->recipe->tied_embed].shard;
-
-    if (dst.rows == src.cols) {
-        o->transpose(o, dst, src, NULL);
-        return;
-    }
-    int64_t sent[c->world], received[c->world];
-    struct tensor send = tensor_of(head->g.data, src.dtype, src.cols, src.rows);
-    struct tensor recv = tensor_of(embed->g.data, src.dtype, dst.rows, dst.cols);
-    struct tensor turned = tensor_of(head->g.data, src.dtype, dst.cols, dst.rows);
-    assert(tensor_bytes(send) <= tensor_bytes(head->g));
-    assert(tensor_bytes(recv) <= tensor_bytes(embed->g));
-    assert(tensor_bytes(turned) <= tensor_bytes(head->g));
-
-    for (int r = 0; r < c->world; r++) { /* in elements: ranks have blocks of their own widths */
-        sent[r] = of_embed[r].rows * src.rows;
-        received[r] = dst.rows * of_head[r].rows;
-    }
-    o->transpose(o, send, src, NULL);
-    c->wait(c, c->all_to_all(c, tensor_shape(recv, tensor_count(recv), 1), received,
-                             tensor_shape(send, tensor_count(send), 1), sent));
-    for (int r = 0; r < c->world; r++) {
-        struct tensor block = tensor_rows(turned, of_head[r].first, of_head[r].rows);
-        struct tensor from = tensor_shape(recv, dst.rows, block.rows);
-        from.data =
-            tensor_rows(tensor_shape(recv, tensor_count(recv), 1), of_head[r].first * dst.rows, 0)
-                .data;
-        o->transpose(o, block, from, NULL);
-    }
-    o->transpose(o, dst, turned, NULL);
-}
+/* -- after the step ---------------------------------------------------------------------- */
 
 void optim_finish(struct optim *z, const struct step_schedule *at)
 {
@@ -451,15 +410,7 @@ void optim_finish(struct optim *z, const struct step_schedule *at)
         return;
     assert(recipe_moves(&r->params[r->tied_head],
                         at->step)); /* else the gradients, used as scratch, would still be needed */
-    struct optim_param *head = &z->p[r->tied_head], *embed = &z->p[r->tied_embed];
-    if (head->master.t.data)
-        transpose_shards(z, embed->master.t, head->master.t);
-    if (r->untie_state == UNTIE_ZERO)
-        return; /* the embedding has had no update: its moments and counter are zero */
-    transpose_shards(z, embed->exp_avg.t, head->exp_avg.t);
-    transpose_shards(z, embed->exp_avg_sq.t, head->exp_avg_sq.t);
-    embed->count = head->count;
-    embed->counted = true;
+    optim_untie(z);
 }
 
 void optim_outcome(struct optim *z, const struct step_schedule *at, bool skipped)
