@@ -87,6 +87,7 @@ struct scales {
 
 template <int WIDTH> struct numbers {
     float p[WIDTH], m[WIDTH], v[WIDTH];
+    uint32_t m_most, v_most; /* bits of the largest |m| and of v, which is not negative */
 };
 
 /* What a kernel knows of its job when it is compiled: FORM: weight and gradient are bf16; RECORD: and Adam
@@ -103,7 +104,7 @@ template <form_kind KIND, int MASTER, int MOMENTS> struct form {
     __device__ int decay() const { return record ? DECAY_CAUTIOUS : q.decay; }
     __device__ bool drawn() const
     {
-        return !record && (KIND == ANY || MOMENTS != DT_F32) && q.drawn;
+        return (KIND == ANY || (MOMENTS != DT_F32 && !(record && MOMENTS == DT_BF16))) && q.drawn;
     }
 };
 
@@ -131,18 +132,31 @@ __device__ __forceinline__ void read_value(float (&p)[WIDTH], const F &f, int64_
     }
 }
 
+/* Least and largest of numbers' bits, which for numbers >= 0 count as they do. */
+struct extent {
+    uint32_t least, most;
+};
+template <int WIDTH>
+__device__ __forceinline__ extent extent_of(const float (&x)[WIDTH], uint32_t mask)
+{
+    extent t = { __float_as_uint(x[0]) & mask, __float_as_uint(x[0]) & mask };
+#pragma unroll
+    for (int e = 1; e < WIDTH; e++) {
+        t.least = min(t.least, __float_as_uint(x[e]) & mask);
+        t.most = max(t.most, __float_as_uint(x[e]) & mask);
+    }
+    return t;
+}
+
 /* q = m / (root of v + eps), false where a number is 0 or out of the range of root_within and
  * quot_within: v in [2^-101, 2^40], |m| in [2^-80, 2^60]. */
 template <int WIDTH, typename F>
-__device__ __forceinline__ bool quotients(float (&q)[WIDTH], const numbers<WIDTH> &x,
-                                          const constants &k)
+__device__ __forceinline__ bool quotients(float (&q)[WIDTH], numbers<WIDTH> &x, const constants &k)
 {
-    bool ordinary = WIDTH > 1 && k.ordinary;
-#pragma unroll
-    for (int e = 0; e < WIDTH; e++) {
-        ordinary &= __float_as_uint(x.v[e]) - 0x0d000000u <= 0x46800000u;
-        ordinary &= 2 * __float_as_uint(x.m[e]) - 0x2f000000u <= 0x8c000000u;
-    }
+    extent m = extent_of<WIDTH>(x.m, 0x7fffffff), v = extent_of<WIDTH>(x.v, 0xffffffff);
+    bool ordinary = WIDTH > 1 && k.ordinary && v.least >= 0x0d000000 && v.most <= 0x53800000 &&
+                    m.least >= 0x17800000 && m.most <= 0x5d800000;
+    x.m_most = m.most, x.v_most = v.most;
     /* eps is in one place, and adding 0 in the other changes nothing */
     if (ordinary)
 #pragma unroll
@@ -167,9 +181,10 @@ __device__ __forceinline__ bool compute(numbers<WIDTH> &x, const F &f, int64_t a
     load_kept<WIDTH>(g, q.g, f.g(), at, 1);
     load_kept<WIDTH>(x.m, q.m.data, f.m(), at, s.m);
     load_kept<WIDTH>(x.v, q.v.data, f.v(), at, s.v);
+    if (q.gate)
 #pragma unroll
-    for (int e = 0; e < WIDTH; e++)
-        g[e] = mul(g[e], k.factor);
+        for (int e = 0; e < WIDTH; e++)
+            g[e] = mul(g[e], k.factor);
     if (f.decay() == DECAY_L2)
 #pragma unroll
         for (int e = 0; e < WIDTH; e++)
@@ -354,7 +369,8 @@ __device__ __forceinline__ void row_largest(uint3 &top, const F &f, const consta
     numbers<WIDTH> x;
     for (int64_t c = threadIdx.x * WIDTH; c < f.q.cols; c += blockDim.x * WIDTH) {
         compute<WIDTH>(x, f, r * f.q.cols + c, k, old);
-        largest(top.x, x.p), largest(top.y, x.m), largest(top.z, x.v);
+        largest(top.x, x.p);
+        top.y = max(top.y, x.m_most), top.z = max(top.z, x.v_most);
     }
 }
 
@@ -400,7 +416,7 @@ __device__ __forceinline__ void row_once(const F &f, const constants &k, int64_t
 
     if (mine) {
         ordinary = compute<8>(x, f, at, k, old);
-        largest(own.y, x.m), largest(own.z, x.v);
+        own.y = x.m_most, own.z = x.v_most;
         if (late)
             largest(own.x, x.p);
         else
@@ -596,19 +612,21 @@ static job job_of(const struct adam_param *p)
     return q;
 }
 
+/* As the records have it, but for master and moments. */
 static bool is_record(const job &q)
 {
-    return q.w_type == DT_BF16 && q.g_type == DT_BF16 && q.master.type == DT_NONE && !q.drawn &&
-           !q.eps_inside && q.decay == DECAY_CAUTIOUS;
+    return q.w_type == DT_BF16 && q.g_type == DT_BF16 && !q.eps_inside && q.decay == DECAY_CAUTIOUS;
 }
 
 typedef void one_kernel(job);
 
-template <int MASTER> static one_kernel *rows_kernel(int moments)
+template <int MASTER> static one_kernel *rows_kernel(int moments, bool record)
 {
     switch (moments) {
-    case DT_F16: return adam_rows<FORM, MASTER, DT_F16>;
-    case DT_E4M3: return adam_rows<FORM, MASTER, DT_E4M3>;
+    case DT_F16:
+        return record ? adam_rows<RECORD, MASTER, DT_F16> : adam_rows<FORM, MASTER, DT_F16>;
+    case DT_E4M3:
+        return record ? adam_rows<RECORD, MASTER, DT_E4M3> : adam_rows<FORM, MASTER, DT_E4M3>;
     case DT_BF16: return MASTER == DT_F16 ? adam_rows<FORM, DT_F16, DT_BF16> : NULL;
     default: return MASTER == DT_F16 ? adam_rows<FORM, DT_F16, DT_F32> : NULL;
     }
@@ -627,15 +645,19 @@ static one_kernel *kernel_for(const job &q)
         return NULL;
     if (!known)
         return q.rows ? adam_rows<ANY, 0, 0> : adam_flat<ANY, 0, 0>;
-    if (is_record(q) && q.m.type == DT_F32)
+    bool record = is_record(q);
+    if (record && !q.drawn && q.master.type == DT_NONE && q.m.type == DT_F32)
         return adam_flat<RECORD, DT_NONE, DT_F32>;
-    if (is_record(q) && q.m.type == DT_BF16)
+    if (record && !q.drawn && q.master.type == DT_NONE && q.m.type == DT_BF16)
         return adam_flat<RECORD, DT_NONE, DT_BF16>;
     switch (q.master.type) {
-    case DT_F32: return q.rows ? rows_kernel<DT_F32>(q.m.type) : flat_kernel<DT_F32>(q.m.type);
-    case DT_U16: return q.rows ? rows_kernel<DT_U16>(q.m.type) : flat_kernel<DT_U16>(q.m.type);
-    case DT_F16: return rows_kernel<DT_F16>(q.m.type);
-    default: return q.rows ? rows_kernel<DT_NONE>(q.m.type) : flat_kernel<DT_NONE>(q.m.type);
+    case DT_F32:
+        return q.rows ? rows_kernel<DT_F32>(q.m.type, record) : flat_kernel<DT_F32>(q.m.type);
+    case DT_U16:
+        return q.rows ? rows_kernel<DT_U16>(q.m.type, record) : flat_kernel<DT_U16>(q.m.type);
+    case DT_F16: return rows_kernel<DT_F16>(q.m.type, record);
+    default:
+        return q.rows ? rows_kernel<DT_NONE>(q.m.type, record) : flat_kernel<DT_NONE>(q.m.type);
     }
 }
 

@@ -72,10 +72,11 @@ __device__ __forceinline__ uint32_t rounded_away(float x)
     return (u & 0x7fffffff) > 0x7f800000 ? u >> 16 | 0x40 : (u + 0x8000) >> 16;
 }
 
-/* encode() with a draw, without the sign, of |y| that does not exceed the type's largest number: y + draw of
- * its unit, cut to whole units, which two roundings towards zero leave as an integer. */
+/* The number of encode() with a draw, without the sign, of |y| that does not exceed the type's largest number:
+ * y + draw of its unit, cut to whole units, which two roundings towards zero leave; what was added for that,
+ * 2^up power and a unit, goes again without rounding. */
 template <int MANTISSA, int EMIN>
-__device__ __forceinline__ uint32_t encode_drawn(float y, uint32_t draw)
+__device__ __forceinline__ float round_drawn(float y, uint32_t draw)
 {
     constexpr int up = 23 - MANTISSA;
     uint32_t power = max(__float_as_uint(y) & 0x7f800000, (uint32_t)(EMIN + 127) << 23);
@@ -83,8 +84,8 @@ __device__ __forceinline__ uint32_t encode_drawn(float y, uint32_t draw)
         __uint_as_float((127 - MANTISSA) << 23 | draw << 7 | 0x40); /* units / power */
     float sum = __fmaf_rz(one_and_draw, __uint_as_float(power), fabsf(y));
     float units = __fmaf_rz(__uint_as_float(power), (float)(1 << up), sum);
-    return __float_as_uint(units) - power + (power >> up) -
-           ((uint32_t)(up << 23) + 1 + ((EMIN + 127) << MANTISSA));
+    constexpr float added = (float)(1 << up) + 1.0f / (1 << MANTISSA); /* 24 bits */
+    return fmaf(__uint_as_float(power), -added, units);
 }
 
 /* The least power of two, 2^-126 at least, times which the type's largest number reaches most,
@@ -95,6 +96,8 @@ __device__ __forceinline__ float scale_for(int type, uint32_t most)
     int k = (int)((most + (0x7fffff - top)) >> 23) - (type == DT_E4M3 ? 8 : 15);
     return most >= 0x7f800000 ? 1 : __uint_as_float((uint32_t)max(k, 1) << 23);
 }
+
+__device__ __forceinline__ float least_of(int type) { return type == DT_E4M3 ? 0x1p-9f : 0x1p-24f; }
 
 /* -- drawn bits --------------------------------------------------------------------------------- */
 
@@ -233,24 +236,23 @@ __device__ __forceinline__ void store_drawn(void *p, int type, int64_t at, const
                                             const uint32_t (&draw)[4], bool second)
 {
     uint32_t code[8];
+    float x[8];
 #pragma unroll
     for (int e = 0; e < 8; e++) {
-        uint32_t u = __float_as_uint(y[e]), bits = drawn_bits(draw, e);
+        uint32_t bits = drawn_bits(draw, e);
         if (type == DT_BF16) { /* its exponents are those of f32 */
-            code[e] = (u + bits) >> 16;
+            code[e] = (__float_as_uint(y[e]) + bits) >> 16;
             continue;
         }
-        code[e] =
-            type == DT_E4M3 ? encode_drawn<3, -6>(y[e], bits) : encode_drawn<10, -14>(y[e], bits);
-        if (second)
-            code[e] = max(code[e], 1u);
-        else
-            code[e] |= type == DT_E4M3 ? u >> 24 & 0x80 : u >> 16 & 0x8000;
+        x[e] = type == DT_E4M3 ? round_drawn<3, -6>(y[e], bits) : round_drawn<10, -14>(y[e], bits);
+        x[e] = second ? fmaxf(x[e], least_of(type)) : copysignf(x[e], y[e]);
     }
-    if (type == DT_E4M3)
-        store_bytes<8>((uint8_t *)p + at, code);
-    else
+    if (type == DT_BF16)
         store_words<8>((uint16_t *)p + at, code);
+    else if (type == DT_E4M3)
+        store_e4m3((uint8_t *)p + at, x);
+    else
+        store_f16((uint16_t *)p + at, x);
 }
 
 /* drawn: as those bits say; else to nearest. second: in f16 and e4m3 what is not 0 does not become 0.
@@ -271,7 +273,6 @@ __device__ __forceinline__ void store_kept(void *p, int type, int64_t at, const 
     }
     bool scaled = type != DT_BF16;
     float by = __uint_as_float((254u << 23) - __float_as_uint(scale)), y[WIDTH];
-    float least = type == DT_E4M3 ? 0x1p-9f : 0x1p-24f; /* to nearest, what is below is 0 or 1 */
     uint32_t code[WIDTH];
 #pragma unroll
     for (int e = 0; e < WIDTH; e++)
@@ -284,7 +285,7 @@ __device__ __forceinline__ void store_kept(void *p, int type, int64_t at, const 
             }
 #pragma unroll
             for (int e = 0; e < 8; e++)
-                y[e] = second ? fmaxf(y[e], least) : y[e];
+                y[e] = second ? fmaxf(y[e], least_of(type)) : y[e]; /* what is below is 0 or 1 */
             if (type == DT_E4M3)
                 store_e4m3((uint8_t *)p + at, y);
             else

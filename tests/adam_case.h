@@ -1,6 +1,6 @@
 /* adam_case.h - one of the forms in which Adam keeps a parameter, drawn, in host memory.
  *
- *     struct adam_case c = adam_case_drawn(&seed);
+ *     struct adam_case c = adam_case_drawn(&seed, false);
  *     struct adam_held h = adam_held_new(&c, &seed);        // drawn values; free with adam_held_free
  *     struct adam_param p = adam_param_of(&c, &h, &step);
  *
@@ -66,7 +66,8 @@ static inline double adam_normal(uint64_t *seed)
     return s * 1.4142135;
 }
 
-static inline struct adam_case adam_case_drawn(uint64_t *seed)
+/* frequent: bf16 weight and gradient, both moments of one type, 16-byte accesses: GPUs have kernels for these. */
+static inline struct adam_case adam_case_drawn(uint64_t *seed, bool frequent)
 {
     static const enum dtype kept[] = { DT_F32, DT_BF16, DT_F16, DT_E4M3 };
     static const enum dtype weight[] = { DT_F32, DT_BF16, DT_BF16, DT_F16, DT_NONE };
@@ -77,6 +78,8 @@ static inline struct adam_case adam_case_drawn(uint64_t *seed)
     memset(&c, 0, sizeof c);
     c.w = weight[adam_below(seed, 5)], c.g = kept[adam_below(seed, 2)];
     c.m = kept[adam_below(seed, 4)], c.v = kept[adam_below(seed, 4)];
+    if (frequent)
+        c.w = c.g = DT_BF16, c.m = c.v;
     c.master = master[adam_below(seed, 4)];
     if (c.master == DT_U16)
         c.w = DT_BF16;
@@ -92,6 +95,10 @@ static inline struct adam_case adam_case_drawn(uint64_t *seed)
     c.lead = adam_below(seed, 3) == 0 ? 3 : 0;
     c.first = adam_below(seed, 2) ? ((int64_t)1 << 33) + adam_below(seed, 9) : adam_below(seed, 9);
     c.factor = adam_below(seed, 3) ? 1 : 0.37f;
+    if (frequent) {
+        c.cols = 8 * ((c.cols + 7) / 8), c.first = 8 * (c.first / 8), c.lead = 0;
+        c.decay = adam_below(seed, 3) ? DECAY_CAUTIOUS : c.decay;
+    }
     snprintf(c.name, sizeof c.name,
              "w %s g %s m %s v %s master %s%s decay %d%s%s%s%s%s, %lld x %lld, lead %lld",
              dtype_name(c.w), dtype_name(c.g), dtype_name(c.m), dtype_name(c.v),

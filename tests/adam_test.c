@@ -243,7 +243,7 @@ static void test_remainder(bool truncate)
 static void test_skip(void)
 {
     for (int k = 0; k < 40; k++) {
-        struct adam_case c = adam_case_drawn(&seed);
+        struct adam_case c = adam_case_drawn(&seed, false);
         struct adam_step a = { 0.013f, 0.0007f, 1e-10f, 1 };
         struct step_gate gate = { .factor = NAN, .skip = 1 };
         uint64_t from = seed;
@@ -319,7 +319,7 @@ int main(void)
     if (!CHECK_OK(rc))
         return check_done();
     for (int k = 0; k < (check_small() ? 100 : 600); k++) {
-        struct adam_case c = adam_case_drawn(&seed);
+        struct adam_case c = adam_case_drawn(&seed, false);
         test_case(&c);
     }
     test_remainder(false);

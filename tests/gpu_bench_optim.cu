@@ -370,12 +370,13 @@ static void anew(void)
 /* Times of each form of Adam's numbers beside what a plain copy of as many bytes takes (the copy
  * rows above): weight bf16, gradient bf16. */
 static void bench_adam_form(int64_t rows, int64_t cols, enum dtype master, enum dtype moments,
-                            enum adam_rounding rounding)
+                            enum adam_rounding rounding, bool whole)
 {
     struct adam_step a = { 0.01f, 1e-6f, 1e-10f, 1 };
     bool scaled = dtype_size(moments) == 1 || moments == DT_F16;
     double count = (double)rows * cols, bytes = 2 + 2 + 4 * (double)dtype_size(moments);
     bytes += master == DT_NONE ? 2 : 2 * (double)dtype_size(master) + (master == DT_U16 ? 2 : 0);
+    bytes += whole ? 2 + 2 * (double)dtype_size(moments) : 0; /* adam_largest reads these */
     std::vector<struct adam_param> sets;
     char name[80];
 
@@ -394,11 +395,20 @@ static void bench_adam_form(int64_t rows, int64_t cols, enum dtype master, enum 
                 s->scale = (real *)filled(DT_F32, rows, 1, 0).data;
         }
         p.beta1 = 0.5, p.beta2 = 0.95, p.rounding = rounding, p.seed = 1, p.step = step;
+        if (whole) {
+            p.largest = (real *)filled(DT_F32, 1, 2, 0).data;
+            p.m.top = p.largest, p.v.top = p.largest + 1;
+        }
         sets.push_back(p);
     }
-    snprintf(name, sizeof name, "adam %dx%d master %s, %s moments%s", (int)rows, (int)cols,
-             dtype_name(master), dtype_name(moments), rounding ? ", drawn" : "");
-    row(name, time_of(2, [&](int i) { o->adam(o, &sets[i], 1); }),
+    snprintf(name, sizeof name, "adam %dx%d master %s, %s moments%s%s", (int)rows, (int)cols,
+             dtype_name(master), dtype_name(moments), rounding ? ", drawn" : "",
+             whole ? ", one scale" : "");
+    auto update = [&](int i) {
+        o->adam_largest(o, &sets[i], 1);
+        o->adam(o, &sets[i], 1);
+    };
+    row(name, time_of(2, update),
         bytes * count + (scaled ? 16.0 * rows : 0) + (master == DT_F16 ? 8.0 * rows : 0), 0);
 }
 
@@ -407,8 +417,10 @@ static void bench_adam_forms(void)
     for (enum dtype master : { DT_NONE, DT_F32, DT_U16, DT_F16 })
         for (enum dtype moments : { DT_F32, DT_BF16, DT_F16, DT_E4M3 })
             for (int drawn = 0; drawn < (moments == DT_F32 ? 1 : 2); drawn++)
-                bench_adam_form(50304, 768, master, moments, (enum adam_rounding)drawn);
-    bench_adam_form(768, 50304, DT_NONE, DT_E4M3, ROUND_NEAREST);
+                bench_adam_form(50304, 768, master, moments, (enum adam_rounding)drawn, false);
+    for (enum dtype moments : { DT_F16, DT_E4M3 })
+        bench_adam_form(50304, 768, DT_NONE, moments, ROUND_NEAREST, true);
+    bench_adam_form(768, 50304, DT_NONE, DT_E4M3, ROUND_NEAREST, false);
 }
 
 static void bench_transpose(int64_t rows, int64_t cols)
