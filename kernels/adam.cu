@@ -148,26 +148,42 @@ __device__ __forceinline__ extent extent_of(const float (&x)[WIDTH], uint32_t ma
     return t;
 }
 
-/* q = m / (root of v + eps), false where a number is 0 or out of the range of root_within and
- * quot_within: v in [2^-101, 2^40], |m| in [2^-80, 2^60]. */
+/* Is each m 0, or not too small for quot_within? */
+template <int WIDTH> __device__ __forceinline__ bool zeros_aside(const float (&m)[WIDTH])
+{
+    bool all = true;
+#pragma unroll
+    for (int e = 0; e < WIDTH; e++)
+        all &= m[e] == 0 || fabsf(m[e]) >= 0x1p-80f;
+    return all;
+}
+
+/* q = m / (root of v + eps), false where a number is out of the range of root_within and quot_within: v in
+ * [2^-101, 2^40], |m| in [2^-80, 2^60] or 0, as in rows without a gradient. */
 template <int WIDTH, typename F>
 __device__ __forceinline__ bool quotients(float (&q)[WIDTH], numbers<WIDTH> &x, const constants &k)
 {
     extent m = extent_of<WIDTH>(x.m, 0x7fffffff), v = extent_of<WIDTH>(x.v, 0xffffffff);
-    bool ordinary = WIDTH > 1 && k.ordinary && v.least >= 0x0d000000 && v.most <= 0x53800000 &&
-                    m.least >= 0x17800000 && m.most <= 0x5d800000;
+    bool below = WIDTH > 1 && k.ordinary && v.least >= 0x0d000000 && v.most <= 0x53800000 &&
+                 m.most <= 0x5d800000;
+    bool zeros = below && m.least < 0x17800000;
     x.m_most = m.most, x.v_most = v.most;
     /* eps is in one place, and adding 0 in the other changes nothing */
-    if (ordinary)
+    if (below && (!zeros || zeros_aside<WIDTH>(x.m))) {
 #pragma unroll
         for (int e = 0; e < WIDTH; e++)
             q[e] = quot_within(
                 x.m[e], add(root_within(F::record ? x.v[e] : add(x.v[e], k.inside)), k.beside));
-    else
+        if (zeros) /* with their signs */
 #pragma unroll
-        for (int e = 0; e < WIDTH; e++)
-            q[e] = quot(x.m[e], add(root(F::record ? x.v[e] : add(x.v[e], k.inside)), k.beside));
-    return ordinary;
+            for (int e = 0; e < WIDTH; e++)
+                q[e] = x.m[e] == 0 ? x.m[e] : q[e];
+        return true;
+    }
+#pragma unroll
+    for (int e = 0; e < WIDTH; e++)
+        q[e] = quot(x.m[e], add(root(F::record ? x.v[e] : add(x.v[e], k.inside)), k.beside));
+    return false;
 }
 
 /* As quotients(). */
