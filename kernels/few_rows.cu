@@ -7,6 +7,9 @@
  * is (I,O). After that wait a step's time is latency, so what is read then is asked for at once: x,
  * and what is added.
  *
+ * Where w is (I,O) and O small, a block of a Hopper GPU has more columns and a part of I: a cluster
+ * has all of it. Its blocks' sums are added in order, each row's by one of them.
+ *
  * A mix whose norm is x, and that has not been launched (few_rows.h), is made by each block in shared
  * memory; the first one stores it.
  *
@@ -21,6 +24,7 @@
 #include "few_rows.h"
 #include "mix.h"
 #include "mma.h"
+#include "sm90/sm90.h"
 #include "vec.h"
 
 struct args {
@@ -143,9 +147,10 @@ template <int N, bool MIX> __global__ static void __launch_bounds__(32 * WARPS, 
  * exchanged so that those of one column that a warp reads at once are in different banks. x lies
  * behind them where it has room, else it is read where it is. */
 struct held {
-    int rows; /* of w, a multiple of 16: the next ones take their place */
+    int part; /* rows of w that a block has, a multiple of 16 */
+    int rows; /* of these at once, a multiple of 16: the next ones take their place */
     int x_stride; /* 0: x is not held */
-    int w_bytes;
+    int w_bytes, inbox; /* where the inbox is, for clusters */
 };
 
 template <int C> __device__ __forceinline__ static uint32_t piece_at(int row, int piece)
@@ -155,67 +160,93 @@ template <int C> __device__ __forceinline__ static uint32_t piece_at(int row, in
 
 template <int C>
 __device__ __forceinline__ static void load_rows(const args &a, const held &h, uint32_t to,
-                                                 int first, int o)
+                                                 int begin, int end, int o)
 {
     for (int i = threadIdx.x; i < h.rows * C; i += blockDim.x) {
-        int row = i / C, piece = i % C, k = first + row, column = o + 8 * piece;
+        int row = i / C, piece = i % C, k = begin + row, column = o + 8 * piece;
         copy_16_line(to + piece_at<C>(row, piece), a.w + (int64_t)k * a.cols + column,
-                     k < a.in && column < a.cols);
+                     k < end && column < a.cols);
     }
     copies_commit();
 }
 
-/* M tiles of 16 rows of x; 8 C columns a block, W warps. MIX: x is made here. */
-template <int M, int C, int W, bool MIX>
+/* Block r % S of the cluster finishes row r of y: four sums of it, by block `rank`, go there, into an
+ * inbox of S times 8 C numbers for each of its rows. */
+template <int C, int S>
+__device__ __forceinline__ static void send(uint32_t inbox, int r, int f, int rank, float4 v)
+{
+#ifdef SM90_CODE
+    uint32_t to = inbox + ((r / S * S + rank) * 8 * C + f) * 4, there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(to), "r"(r % S));
+    asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(there), "f"(v.x),
+                 "f"(v.y), "f"(v.z), "f"(v.w)
+                 : "memory");
+#endif
+}
+__device__ __forceinline__ static void all_of_cluster()
+{
+#ifdef SM90_CODE
+    sm90::cluster_sync();
+#endif
+}
+
+/* M tiles of 16 rows of x; 8 C columns a cluster of S blocks, W warps each. MIX: x is made here. */
+template <int M, int C, int W, int S, bool MIX>
 __global__ static void __launch_bounds__(32 * W) by_row(args a, held h)
 {
     extern __shared__ __align__(128) char memory[];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
-    int o = 8 * C * blockIdx.x, t = 16 * M * blockIdx.y, end = min(a.rows - t, 16 * M);
+    int o = 8 * C * (blockIdx.x / S), t = 16 * M * blockIdx.y, end = min(a.rows - t, 16 * M);
+    int rank = blockIdx.x % S, begin = rank * h.part, stop = min(begin + h.part, a.in);
     /* Rows of w and the piece that this lane gives load_turned the address of, of k 4 c + i: the
      * order of k in the fragments. */
     int row = lane % 8 / 2 * 4 + lane % 2 + lane / 8 % 2 * 2, piece = lane / 16;
-    const bf16 *x = a.x + (int64_t)t * a.in;
+    int own_row = S * (threadIdx.x / (8 * C)) + rank, own_column = threadIdx.x % (8 * C);
+    const bf16 *x = a.x + (int64_t)t * a.in + begin;
     int64_t stride = a.in;
     mix_coefs<FEW_MIX_TERMS> coef;
     float d[M][C][4] = {};
 
     start_kernel_behind();
-    load_rows<C>(a, h, address(memory), 0, o);
+    load_rows<C>(a, h, address(memory), begin, stop, o);
     float scale = scale_of(a), add = 0;
     if (MIX)
         coef.load(a.mix);
+    if (S > 1) /* a block is written to when it has begun */
+        all_of_cluster();
     wait_for_kernel_before();
-    add = added(a, t + threadIdx.x / (8 * C), o + threadIdx.x % (8 * C));
+    add = added(a, t + own_row, o + own_column);
     bf16 *own = (bf16 *)(memory + h.w_bytes);
     if (MIX) {
         mix_rows(own, h.x_stride, (float *)(own + a.rows * h.x_stride), a.mix, coef,
                  blockIdx.x == 0);
         x = own, stride = h.x_stride;
     } else if (h.x_stride) {
-        for (int i = threadIdx.x; i < end * (a.in / 8); i += blockDim.x) {
-            int k = i % (a.in / 8) * 8, r = i / (a.in / 8);
+        int pieces = max(stop - begin, 0) / 8;
+        for (int i = threadIdx.x; i < end * pieces; i += blockDim.x) {
+            int k = i % pieces * 8, r = i / pieces;
             *(uint4 *)(own + r * h.x_stride + k) = *(const uint4 *)(x + (int64_t)r * a.in + k);
         }
         x = own, stride = h.x_stride;
     }
-    for (int first = 0; first < a.in; first += h.rows) {
-        if (first) {
+    for (int first = begin; first < stop; first += h.rows) {
+        if (first > begin) {
             __syncthreads();
-            load_rows<C>(a, h, address(memory), first, o);
+            load_rows<C>(a, h, address(memory), first, stop, o);
         }
         copies_wait<0>();
         __syncthreads();
         auto x_at = [&](int m, int i, int k) {
             int r = 16 * m + 8 * i + g;
-            return r < end && k < a.in ? *(const uint2 *)(x + r * stride + k) : make_uint2(0, 0);
+            return r < end && k < stop ? *(const uint2 *)(x + r * stride + k - begin)
+                                       : make_uint2(0, 0);
         };
         uint2 u[M][2], next[M][2];
 #pragma unroll
         for (int m = 0; m < M; m++)
             u[m][0] = x_at(m, 0, first + 16 * warp + 4 * c),
             u[m][1] = x_at(m, 1, first + 16 * warp + 4 * c);
-        for (int s = 16 * warp; s < h.rows && first + s < a.in; s += 16 * W) {
+        for (int s = 16 * warp; s < h.rows && first + s < stop; s += 16 * W) {
             uint32_t w[C / 2][4];
 #pragma unroll
             for (int m = 0; m < M; m++)
@@ -235,6 +266,7 @@ __global__ static void __launch_bounds__(32 * W) by_row(args a, held h)
         }
     }
     float(*part)[C][32][4] = (float(*)[C][32][4])memory;
+    float *inbox = (float *)(memory + h.inbox);
 #pragma unroll
     for (int m = 0; m < M; m++) {
         __syncthreads();
@@ -244,22 +276,47 @@ __global__ static void __launch_bounds__(32 * W) by_row(args a, held h)
             for (int i = 0; i < 4; i++)
                 part[warp][j][lane][i] = d[m][j][i];
         __syncthreads();
-        for (int i = threadIdx.x; i < 128 * C; i += 32 * W) {
-            int f = i % (8 * C), r = i / (8 * C), l = r % 8 * 4 + f % 8 / 2;
+        auto sum_of = [&](int r, int f) {
+            int l = r % 8 * 4 + f % 8 / 2;
             float sum = 0;
 #pragma unroll
             for (int k = 0; k < W; k++)
                 sum += part[k][f / 8][l][r / 8 * 2 + f % 2];
-            if (m || i != threadIdx.x)
-                add = added(a, t + 16 * m + r, o + f);
-            finish(a, t + 16 * m + r, o + f, sum * scale + add);
-        }
+            return sum;
+        };
+        if (S > 1)
+            for (int i = threadIdx.x; i < min(end - 16 * m, 16) * 2 * C; i += 32 * W) {
+                int f = i % (2 * C) * 4, r = i / (2 * C);
+                send<C, S>(address(inbox), 16 * m + r, f, rank,
+                           make_float4(sum_of(r, f), sum_of(r, f + 1), sum_of(r, f + 2),
+                                       sum_of(r, f + 3)));
+            }
+        else
+            for (int i = threadIdx.x; i < 128 * C; i += 32 * W) {
+                int f = i % (8 * C), r = i / (8 * C);
+                if (m || i != threadIdx.x)
+                    add = added(a, t + 16 * m + r, o + f);
+                finish(a, t + 16 * m + r, o + f, sum_of(r, f) * scale + add);
+            }
+    }
+    if (S == 1)
+        return;
+    all_of_cluster();
+    for (int r = own_row; r < end; r += S * (32 * W / (8 * C))) {
+        float sum = 0;
+#pragma unroll
+        for (int k = 0; k < S; k++)
+            sum += inbox[(r / S * S + k) * 8 * C + own_column];
+        if (r != own_row)
+            add = added(a, t + r, o + own_column);
+        finish(a, t + r, o + own_column, sum * scale + add);
     }
 }
 
 /* -- launch ---------------------------------------------------------------------------- */
 
 enum {
+    MOST_TILES = 4, /* of 16 rows of x that a block with w (I,O) has */
     X_BYTES = 48 << 10, /* of shared memory for x at most */
     SOME_COLUMNS = 16 * 1024 /* up to so many, all blocks of w (I,O) are resident at once */
 };
@@ -284,35 +341,72 @@ static int bytes_of_x(int rows, int in, const mix_args &m)
     return rows * (in + PAD) * 2 + (m.n ? mix_sums_bytes(m) : 0);
 }
 
+/* launch_behind_with, S blocks a cluster. */
+template <int S, typename... P>
+static void launch_cluster(struct cuda_ops *c, int shared, void (*kernel)(P...), dim3 grid,
+                           int threads, P... args)
+{
+    cudaLaunchAttribute attr[2];
+    cudaLaunchConfig_t config = {};
+    if (S == 1) {
+        launch_behind_with(c, shared, kernel, grid, threads, args...);
+        return;
+    }
+    if (c->mix.n)
+        cuda_launch_mix(c);
+    attr[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attr[0].val.programmaticStreamSerializationAllowed = 1;
+    attr[1].id = cudaLaunchAttributeClusterDimension;
+    attr[1].val.clusterDim = { S, 1, 1 };
+    config.gridDim = grid;
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = shared;
+    config.stream = c->stream;
+    config.attrs = attr;
+    config.numAttrs = 2;
+    if (CUDA_TRY(
+            c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared)) &&
+        CUDA_TRY(c, cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                         cudaSharedmemCarveoutMaxShared)))
+        CUDA_TRY(c, cudaLaunchKernelEx(&config, kernel, args...));
+}
+
 /* How many rows of w are held does not depend on T, for a row's sums do not: it is that of the
- * most columns, MOST_C. */
-template <int M, int C, int MOST_C, int W, bool MIX>
+ * most columns, MOST_C, and tiles. */
+template <int M, int C, int MOST_C, int W, int S, bool MIX>
 static void launch_rows(struct cuda_ops *c, const args &a)
 {
-    enum { SUMS = W * MOST_C * 512 };
-    int room = c->shared_max - SUMS, x_rows = a.rows < 16 * M ? a.rows : 16 * M;
-    held h = { min(room / (16 * MOST_C), a.in + 15) / 16 * 16 };
+    enum { SUMS = W * MOST_C * 512, INBOX = S > 1 ? M * 16 * 8 * C * 4 : 0 };
+    int room = c->shared_max - SUMS - MOST_TILES / M * INBOX,
+        x_rows = a.rows < 16 * M ? a.rows : 16 * M;
+    held h = { div_up(a.in, 16 * S) * 16 };
+    h.rows = min(room / (16 * MOST_C) / 16 * 16, h.part);
     h.w_bytes = max(h.rows * 16 * C, W * C * 512);
-    int x_bytes = bytes_of_x(x_rows, a.in, a.mix);
-    if (x_bytes <= X_BYTES && h.w_bytes + x_bytes <= c->shared_max)
-        h.x_stride = a.in + PAD;
+    int x_bytes = bytes_of_x(x_rows, S > 1 ? h.part : a.in, a.mix);
+    if (x_bytes <= X_BYTES && h.w_bytes + x_bytes + INBOX <= c->shared_max)
+        h.x_stride = (S > 1 ? h.part : a.in) + PAD;
+    else
+        x_bytes = 0;
     assert(!MIX || h.x_stride);
-    launch_behind_with(c, h.w_bytes + (h.x_stride ? x_bytes : 0), by_row<M, C, W, MIX>,
-                       dim3(div_up(a.cols, 8 * C), div_up(a.rows, 16 * M)), 32 * W, a, h);
+    h.inbox = h.w_bytes + x_bytes;
+    launch_cluster<S>(c, h.inbox + INBOX, by_row<M, C, W, S, MIX>,
+                      dim3(div_up(a.cols, 8 * C) * S, div_up(a.rows, 16 * M)), 32 * W, a, h);
 }
 
 static void launch_by_row(struct cuda_ops *c, const args &a)
 {
-    with_tiles<4>(div_up(a.rows, 16), [&](auto m) {
+    with_tiles<MOST_TILES>(div_up(a.rows, 16), [&](auto m) {
         constexpr int M = decltype(m)::value;
-        if (a.cols <= SOME_COLUMNS)
-            launch_rows<M, 2, 2, 16, false>(c, a);
+        if (a.cols <= SOME_COLUMNS && !c->portable)
+            launch_rows<M, 8, 8, 8, 8, false>(c, a);
+        else if (a.cols <= SOME_COLUMNS)
+            launch_rows<M, 2, 2, 16, 1, false>(c, a);
         else if (a.mix.n)
-            launch_rows<1, 4, 8, 8, true>(c, a);
+            launch_rows<1, 4, 8, 8, 1, true>(c, a);
         else if constexpr (M == 1) /* enough blocks: several on a multiprocessor */
-            launch_rows<1, 4, 8, 8, false>(c, a);
+            launch_rows<1, 4, 8, 8, 1, false>(c, a);
         else /* each reads all of x */
-            launch_rows<M, 8, 8, 8, false>(c, a);
+            launch_rows<M, 8, 8, 8, 1, false>(c, a);
     });
 }
 
