@@ -86,17 +86,23 @@ static void test_mixed(int rows, int fewer, int width, int cols, int terms)
     CHECK(terms == 1 || same_bits(out[0], out[1]));
 }
 
-/* Logits of rows together and of the first alone, where a block holds a part of w's rows. */
+/* Logits, and x w, of rows together and of the first alone, where a block holds a part of w's rows. */
 static void test_alone(int rows, int in, int cols)
 {
     struct both x = drawn(rows, in, 1), t = weight(in, cols, 0.3);
     struct both all = blank_as(DT_F32, DT_F32, rows, cols);
     struct both one = blank_as(DT_F32, DT_F32, 1, cols);
+    struct both y = blank(rows, cols), y_one = blank(1, cols);
     struct head_loss h = { .cap_a = 23, .cap_b = 5, .cap_c = 7.5 };
 
     gpu->logits(gpu, all.g, x.g, t.g, &h);
     gpu->logits(gpu, one.g, tensor_rows(x.g, 0, 1), t.g, &h);
     CHECK(same_bits(all, one));
+    gpu->rows_apart = true;
+    gpu->linear_t(gpu, y.g, x.g, t.g, NULL, NO_TENSOR);
+    gpu->linear_t(gpu, y_one.g, tensor_rows(x.g, 0, 1), t.g, NULL, NO_TENSOR);
+    gpu->rows_apart = false;
+    CHECK(same_bits(y, y_one));
 }
 
 static void test_embed_before(int rows, int width)
@@ -342,11 +348,12 @@ int main(int argc, char **argv)
     for (int rows = 1; rows <= 70; rows = rows * 3 + (rows > 1))
         test_products(rows, 40 * rows % 96 + 64, 24 + 8 * (rows % 5), rows % 2, rows > 1);
     test_products(17, 72, check_small() ? 16400 : 50304, false, false);
-    test_products(3, 8192, 16, true, true); /* more rows of w than shared memory holds */
+    test_products(3, 16384, 16, true, true); /* more rows of w than shared memory holds */
     for (int rows = 1; rows <= 8; rows += 7)
         for (int terms = 1; terms <= 2; terms++)
             test_mixed(rows + 1, rows, 64 + 8 * rows, terms > 1 ? 16400 : 56, terms);
     test_alone(17, 576, 16392);
+    test_alone(70, 576, 72);
     if (!check_small()) {
         test_alone(17, 1600, 50304);
         test_products(1, 768, 3072, true, true);
