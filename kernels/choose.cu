@@ -58,22 +58,29 @@ struct row_of_logits {
     }
 };
 
-/* The greatest number, of equal ones the first; z is aligned to 16 bytes. */
+/* The greatest number, of equal ones the first; z is aligned to 16 bytes. Two reads of AT_ONCE
+ * pieces a thread are all of 50,304. */
 __device__ static int greatest(const float *z, int n)
 {
+    enum { AT_ONCE = 7 };
+    const float4 none = make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
     __shared__ float value[WARPS];
     __shared__ int index[WARPS];
     float best = -INFINITY;
     int at = n;
 
-#pragma unroll 4
-    for (int v = 4 * threadIdx.x; v < n / 4 * 4; v += 4 * THREADS) {
-        float4 four = *(const float4 *)(z + v);
-        const float each[4] = { four.x, four.y, four.z, four.w };
+    for (int v = 4 * threadIdx.x; v < n / 4 * 4; v += AT_ONCE * 4 * THREADS) {
+        float four[AT_ONCE][4];
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (each[i] > best)
-                best = each[i], at = v + i;
+        for (int k = 0; k < AT_ONCE; k++) {
+            int from = v + k * 4 * THREADS;
+            float4 f = from < n / 4 * 4 ? *(const float4 *)(z + from) : none;
+            four[k][0] = f.x, four[k][1] = f.y, four[k][2] = f.z, four[k][3] = f.w;
+        }
+#pragma unroll
+        for (int i = 0; i < 4 * AT_ONCE; i++)
+            if (four[i / 4][i % 4] > best)
+                best = four[i / 4][i % 4], at = v + i / 4 * 4 * THREADS + i % 4;
     }
     if (threadIdx.x < n % 4 && z[n / 4 * 4 + threadIdx.x] > best)
         at = n / 4 * 4 + threadIdx.x, best = z[at];
