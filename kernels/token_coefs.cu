@@ -2,12 +2,13 @@
  * Record-84.md 5, 7.
  *
  * pre, dpre (T,K) bf16, out, dout (T,m) f32, w (m,K) and b (m) f32 or bf16; K a power of two up to 64, m at
- * most MOST. Four lanes a token: lane p takes vectors p, p + 4, .. of eight channels, w in shared memory.
+ * most MOST. Four lanes a token: lane p takes vectors p, p + 4, .. of eight channels, w in shared memory, where the
+ * four are in banks of their own.
  * Bytes: 2 T K + 4 T m, 9.0 MB at T = 49152, K = 64, m = 14, 2.1 us at 4.25 TB/s; backward 4 T K + 4 T m,
  * 15 MB, 3.6 us. 2 T m K FLOP and T K error functions forward, three times as many back: below 10 us.
  *
  * Backward's sums over tokens: a block puts q = dout / 10 and gelu(pre) of its TOKENS into shared memory, and a
- * thread adds up to four sums of dw; blocks are added in a fixed order.
+ * thread adds up to four neighbouring sums of dw; blocks are added in a fixed order.
  */
 #include "behind.h"
 #include "gpu.h"
@@ -27,12 +28,24 @@ struct weights {
     int m, width;
 };
 
-/* w by channel, MOST numbers each. */
+/* w by channel, MOST numbers each, a vector's eight channels VECTOR numbers behind the last's. */
+enum { VECTOR = 8 * MOST + 4 };
+
 __device__ static void load_weights(float *to, const weights &a)
 {
     for (int i = threadIdx.x; i < MOST * a.width; i += THREADS) {
-        int k = i % MOST;
-        to[i] = k < a.m ? load_any(a.w, a.f32, k * a.width + i / MOST) : 0;
+        int k = i / a.width, c = i % a.width;
+        to[c / 8 * VECTOR + c % 8 * MOST + k] = k < a.m ? load_any(a.w, a.f32, i) : 0;
+    }
+}
+
+/* MOST numbers from shared memory, 16 bytes at a time. */
+__device__ __forceinline__ static void load_most(float (&x)[MOST], const float *from)
+{
+#pragma unroll
+    for (int k = 0; k < MOST; k += 4) {
+        float4 u = *(const float4 *)(from + k);
+        x[k] = u.x, x[k + 1] = u.y, x[k + 2] = u.z, x[k + 3] = u.w;
     }
 }
 
@@ -46,7 +59,7 @@ __device__ __forceinline__ static float token_sum(float x)
 static __global__ void __launch_bounds__(THREADS)
     coefs_forward(float *out, const bf16 *pre, int rows, const weights a)
 {
-    __shared__ float w[MOST * WIDEST];
+    __shared__ __align__(16) float w[WIDEST / 8 * VECTOR];
     int t = blockIdx.x * TOKENS + threadIdx.x / 4, p = threadIdx.x % 4;
     float sum[MOST] = {};
 
@@ -59,10 +72,11 @@ static __global__ void __launch_bounds__(THREADS)
         load8(x, pre + (int64_t)t * a.width + c);
 #pragma unroll
         for (int j = 0; j < 8; j++) {
-            float hidden = x[j] * normal_below(x[j]);
+            float hidden = x[j] * normal_below(x[j]), of[MOST];
+            load_most(of, w + c / 8 * VECTOR + j * MOST);
 #pragma unroll
             for (int k = 0; k < MOST; k++)
-                sum[k] = fmaf(hidden, w[(c + j) * MOST + k], sum[k]);
+                sum[k] = fmaf(hidden, of[k], sum[k]);
         }
     }
 #pragma unroll
@@ -73,63 +87,70 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* q and hidden of the block's tokens into shared memory, and dpre. */
-__device__ static void backward_tokens(bf16 *dpre, float (*q)[MOST], float *hidden,
+/* q and hidden (TOKENS, WIDTH + 4) of the block's tokens into shared memory, and dpre. */
+template <int WIDTH>
+__device__ static void backward_tokens(bf16 *dpre, float (*q)[MOST], float (*hidden)[WIDTH + 4],
                                        const float *dout, const bf16 *pre, const float *w,
                                        int first, int rows, const weights &a)
 {
     int token = threadIdx.x / 4, t = first + token, p = threadIdx.x % 4;
+    float mine[MOST];
 
     for (int k = p; k < MOST; k += 4)
         q[token][k] = k < a.m && t < rows ? 0.1f * dout[(int64_t)t * a.m + k] : 0;
     __syncwarp();
-    for (int c = 8 * p; c < a.width; c += 32) {
+    load_most(mine, q[token]);
+    for (int c = 8 * p; c < WIDTH; c += 32) {
         float x[8] = {}, d[8];
         if (t < rows)
-            load8(x, pre + (int64_t)t * a.width + c);
+            load8(x, pre + (int64_t)t * WIDTH + c);
 #pragma unroll
         for (int j = 0; j < 8; j++) {
-            float below = normal_below(x[j]), sum = 0;
+            float below = normal_below(x[j]), sum = 0, of[MOST];
             float slope = below + x[j] * 0.39894228040143268f * __expf(-0.5f * x[j] * x[j]);
-            hidden[token * a.width + c + j] = x[j] * below;
+            x[j] *= below;
+            load_most(of, w + c / 8 * VECTOR + j * MOST);
 #pragma unroll
             for (int k = 0; k < MOST; k++)
-                sum = fmaf(q[token][k], w[(c + j) * MOST + k], sum);
+                sum = fmaf(mine[k], of[k], sum);
             d[j] = sum * slope;
         }
+        store8(hidden[token] + c, x);
         if (t < rows)
-            store8(dpre + (int64_t)t * a.width + c, d);
+            store8(dpre + (int64_t)t * WIDTH + c, d);
     }
 }
 
 /* partial (blocks, m K), of_bias (blocks, m). */
-static __global__ void __launch_bounds__(THREADS)
+template <int WIDTH>
+__global__ static void __launch_bounds__(THREADS)
     coefs_backward(bf16 *dpre, float *partial, float *of_bias, const float *dout, const bf16 *pre,
                    int rows, const weights a)
 {
-    __shared__ float w[MOST * WIDEST], q[TOKENS][MOST], hidden[TOKENS * WIDEST];
-    int channel = threadIdx.x % a.width, k = threadIdx.x / a.width, step = THREADS / a.width;
-    float sum[MOST] = {}, bias = 0;
+    constexpr int EACH = MOST * WIDTH > THREADS ? MOST * WIDTH / THREADS : 1;
+    __shared__ __align__(16) float w[WIDEST / 8 * VECTOR], q[TOKENS][MOST],
+        hidden[TOKENS][WIDTH + 4];
+    int channel = threadIdx.x % WIDTH, k = threadIdx.x / WIDTH * EACH;
+    float sum[EACH] = {}, bias = 0;
 
     load_weights(w, a);
     for (int first = blockIdx.x * TOKENS; first < rows; first += gridDim.x * TOKENS) {
         __syncthreads();
-        backward_tokens(dpre, q, hidden, dout, pre, w, first, rows, a);
+        backward_tokens<WIDTH>(dpre, q, hidden, dout, pre, w, first, rows, a);
         __syncthreads();
-        for (int t = 0; t < TOKENS; t++) {
-            float h = hidden[t * a.width + channel];
+        for (int t = 0; t < TOKENS && k < MOST; t++) {
+            float h = hidden[t][channel];
 #pragma unroll
-            for (int i = 0; i < MOST; i++)
-                if (k + i * step < a.m)
-                    sum[i] = fmaf(q[t][k + i * step], h, sum[i]);
+            for (int i = 0; i < EACH; i++)
+                sum[i] = fmaf(q[t][k + i], h, sum[i]);
             if (threadIdx.x < a.m)
                 bias += q[t][threadIdx.x];
         }
     }
 #pragma unroll
-    for (int i = 0; i < MOST; i++)
-        if (k + i * step < a.m)
-            partial[((int64_t)blockIdx.x * a.m + k + i * step) * a.width + channel] = sum[i];
+    for (int i = 0; i < EACH; i++)
+        if (k + i < a.m)
+            partial[((int64_t)blockIdx.x * a.m + k + i) * WIDTH + channel] = sum[i];
     if (threadIdx.x < a.m)
         of_bias[blockIdx.x * a.m + threadIdx.x] = bias;
 }
@@ -169,14 +190,18 @@ void gpu_token_coefs_bwd(struct ops *o, struct tensor dpre, struct tensor dw, st
     assert(dpre.dtype == DT_BF16 && dout.dtype == DT_F32 && tensor_count(db) == w.rows);
     if (!can_do(c, pre, w))
         return;
-    blocks = blocks < 2 * c->sms ? blocks : 2 * c->sms;
+    blocks = blocks < 6 * c->sms ? blocks : 6 * c->sms;
     at = (char *)cuda_workspace(c, cuda_round(4 * (size_t)blocks * n) + 4 * (size_t)blocks * a.m);
     if (!at)
         return;
     float *partial = (float *)cuda_cut(&at, 4 * (size_t)blocks * n), *of_bias = (float *)at;
-    coefs_backward<<<blocks, THREADS, 0, c->stream>>>((bf16 *)dpre.data, partial, of_bias,
-                                                      (const float *)dout.data,
-                                                      (const bf16 *)pre.data, (int)pre.rows, a);
+    auto *kernel = a.width == 64   ? coefs_backward<64>
+                   : a.width == 32 ? coefs_backward<32>
+                   : a.width == 16 ? coefs_backward<16>
+                                   : coefs_backward<8>;
+    kernel<<<blocks, THREADS, 0, c->stream>>>((bf16 *)dpre.data, partial, of_bias,
+                                              (const float *)dout.data, (const bf16 *)pre.data,
+                                              (int)pre.rows, a);
     CUDA_LAUNCHED(c);
     cuda_add_partials(c, dw.data, dw.dtype, partial, blocks, n);
     cuda_add_partials(c, db.data, db.dtype, of_bias, blocks, a.m);
