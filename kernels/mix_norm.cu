@@ -369,7 +369,7 @@ struct any_back {
 };
 
 template <int V, int N>
-__global__ static void __launch_bounds__(32 * BWD_WARPS)
+__global__ static void __launch_bounds__(32 * BWD_WARPS, V <= 3 ? (N <= 4 ? 3 : 2) : 1)
     mix_any_backward(const __grid_constant__ any_back a)
 {
     float sum[N] = {};
@@ -418,7 +418,7 @@ static void backward_any(struct cuda_ops *c, const backward_args &row, const str
                          struct tensor out, int n, const struct mix_term *in)
 {
     any_back a = { .row = row, .n = n };
-    int blocks = div_up(out.rows, BWD_WARPS), most = 4 * c->sms;
+    int blocks = div_up(out.rows, BWD_WARPS), resident = (n <= 4 ? 3 : 2) * c->sms;
 
     for (int k = 0; k < n; k++) {
         a.term[k] = any_term_of(&in[k], out);
@@ -426,7 +426,7 @@ static void backward_any(struct cuda_ops *c, const backward_args &row, const str
         a.row.dcoef[k] = in[k].stride ? NULL : d[k].dcoef;
         a.row.any_dcoef |= a.row.dcoef[k] != NULL;
     }
-    blocks = blocks < most ? blocks : most;
+    blocks = blocks < resident ? blocks : resident;
     a.row.partial = (float *)cuda_workspace(c, (size_t)blocks * MIX_MAX * sizeof(float));
     if (!a.row.partial)
         return;

@@ -233,7 +233,8 @@ void gpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor delta, stru
     if (!can_do(c, x, heads) || !blocks)
         return;
     exclusive xsa = exclusive_of(a);
-    blocks = blocks < 3 * c->sms ? blocks : 3 * c->sms; /* as many as are resident */
+    int resident = (a ? 2 : 3) * c->sms;
+    blocks = blocks < resident ? blocks : resident;
     delta_out delta_to = { (float *)delta.data, (int)delta.rows, heads / (int)delta.rows,
                            delta.cols };
     partial = (float *)cuda_workspace(c, (size_t)blocks * heads * (GATE + 1) * sizeof *partial);
