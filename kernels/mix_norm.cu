@@ -377,17 +377,13 @@ __global__ static void __launch_bounds__(32 * BWD_WARPS, V <= 3 ? (N <= 4 ? 3 : 
     for (int t = blockIdx.x * BWD_WARPS + warp_id(); t < a.row.rows; t += gridDim.x * BWD_WARPS) {
         gradients<V> in;
         packed_row<V> from[N];
-        float coef[N];
         row<V> g, x;
         in.load(a.row, t);
         in.load12(a.row, t);
 #pragma unroll
         for (int k = 0; k < N; k++)
-            if (k < a.n) {
-                coef[k] = a.term[k].coefficient(t);
-                if (a.grad[k].dcoef)
-                    from[k] = a.term[k].template load<V>(a.term[k].x, t);
-            }
+            if (k < a.n && a.grad[k].dcoef)
+                from[k] = a.term[k].template load<V>(a.term[k].x, t);
         row_gradient(g, a.row, in);
 #pragma unroll
         for (int k = 0; k < N; k++)
@@ -401,17 +397,13 @@ __global__ static void __launch_bounds__(32 * BWD_WARPS, V <= 3 ? (N <= 4 ? 3 : 
                     a.grad[k].dcoef[(int64_t)t * m.stride] = m.sign * dot;
             }
 #pragma unroll
-        for (int k = 0; k < N; k++) /* all old values at once: a load does not pass a store */
-            if (k < a.n && a.grad[k].dx && a.grad[k].add)
-                from[k] = a.term[k].template load<V>(a.grad[k].dx, t);
-#pragma unroll
         for (int k = 0; k < N; k++)
             if (k < a.n && a.grad[k].dx) {
                 const any_term &m = a.term[k];
                 x.zero();
                 if (a.grad[k].add)
-                    x.unpack(from[k]);
-                x.add(coef[k], g);
+                    x.unpack(m.template load<V>(a.grad[k].dx, t));
+                x.add(m.coefficient(t), g);
                 m.store(a.grad[k].dx, t, x);
             }
     }
@@ -431,9 +423,6 @@ static void backward_any(struct cuda_ops *c, const backward_args &row, const str
     for (int k = 0; k < n; k++) {
         a.term[k] = any_term_of(&in[k], out);
         a.grad[k] = any_grad{ (bf16 *)d[k].dx.data, d[k].dcoef, d[k].add };
-        for (int j = 0; j < k; j++) /* a term's old values are read before any is written */
-            assert(!a.grad[k].dx || !a.grad[k].add || a.grad[j].dx != a.grad[k].dx ||
-                   a.term[j].end <= a.term[k].first || a.term[k].end <= a.term[j].first);
         a.row.dcoef[k] = in[k].stride ? NULL : d[k].dcoef;
         a.row.any_dcoef |= a.row.dcoef[k] != NULL;
     }
