@@ -17,7 +17,7 @@
 #include "checkpoint/pack.h"
 #include "model/recipe_named.h"
 #include "ops/gemm.h"
-#include "tokenize/vocab.h"
+#include "tokenize/canonical.h"
 #include "train/run.h"
 #include "kernel_versions.h"
 #ifdef HAVE_CUDA
@@ -405,13 +405,29 @@ static int fit_memory(struct options *o, const struct backend *b, struct recipe 
     return 0;
 }
 
-/* What the loss needs of the vocabulary; to be freed. */
-struct prefixes {
-    int32_t *of; /* each of the recipe's ids */
+/* What losses need of the vocabulary; to be freed. */
+struct of_vocabulary {
+    int32_t *prefix; /* of each of the recipe's ids; NULL: not wanted */
+    struct token_mask never; /* the same */
     char tokenizer[80];
 };
 
-static int read_prefixes(const char *file, const struct recipe *r, struct prefixes *p)
+static void of_vocabulary_free(struct of_vocabulary *p)
+{
+    free(p->prefix);
+    canonical_free(&p->never);
+}
+
+static int fill_prefixes(const struct vocab *v, const struct recipe *r, struct of_vocabulary *p)
+{
+    if (!(p->prefix = malloc((size_t)r->vocab * sizeof *p->prefix)))
+        return err_memory();
+    for (int i = 0; i < r->vocab; i++)
+        p->prefix[i] = i < v->tokens && v->shorter[i] != TOKEN_NONE ? v->shorter[i] : -1;
+    return 0;
+}
+
+static int read_vocabulary(const char *file, const struct recipe *r, struct of_vocabulary *p)
 {
     struct vocab *v = NULL;
     char *found = NULL;
@@ -421,10 +437,10 @@ static int read_prefixes(const char *file, const struct recipe *r, struct prefix
     if (!rc && v->size > r->vocab)
         rc = err_set(GPT_INPUT, "%s: the recipe has %d ids, the vocabulary %s has %d",
                      file ? file : found, r->vocab, v->name, v->size);
-    if (!rc && !(p->of = malloc((size_t)r->vocab * sizeof *p->of)))
-        rc = err_memory();
-    for (int i = 0; !rc && i < r->vocab; i++)
-        p->of[i] = i < v->tokens && v->shorter[i] != TOKEN_NONE ? v->shorter[i] : -1;
+    if (!rc && recipe_prefixes(r))
+        rc = fill_prefixes(v, r, p);
+    if (!rc && r->val_canonical)
+        rc = canonical_make(&p->never, v, r->vocab);
     if (!rc)
         snprintf(p->tokenizer, sizeof p->tokenizer, "%s %s", v->name, v->sha256);
     vocab_free(v);
@@ -435,18 +451,23 @@ static int read_prefixes(const char *file, const struct recipe *r, struct prefix
 static int train_on(struct backend *b, const struct options *o, const struct recipe *r,
                     size_t ops_bytes, const char *arguments, double began, int64_t *used)
 {
-    struct prefixes prefixes = { 0 };
+    bool wanted = recipe_prefixes(r) || r->val_canonical;
+    struct of_vocabulary vocab = { 0 };
     int rc = 0;
-    if (recipe_prefixes(r) && !o->bench)
-        rc = read_prefixes(o->vocab, r, &prefixes);
+    if (wanted && !o->bench)
+        rc = read_vocabulary(o->vocab, r, &vocab);
     else if (o->vocab)
-        rc = err_set(GPT_USAGE, "--vocab: no stage of the recipe has a weight for prefixes");
-    if (rc)
+        rc = err_set(GPT_USAGE, "--vocab: no stage of the recipe has a weight for prefixes, and "
+                                "data.val_canonical is no");
+    if (rc) {
+        of_vocabulary_free(&vocab);
         return rc;
+    }
     struct run_options run = {
         .recipe = r,
-        .prefixes = prefixes.of,
-        .tokenizer = prefixes.tokenizer,
+        .prefixes = vocab.prefix,
+        .never = vocab.never.bits ? &vocab.never : NULL,
+        .tokenizer = *vocab.tokenizer ? vocab.tokenizer : NULL,
         .data = o->data,
         .val = o->val,
         .used = used,
@@ -474,7 +495,7 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
     silent = o->quiet;
     stop_on_signals();
     rc = run_train(&run);
-    free(prefixes.of);
+    of_vocabulary_free(&vocab);
     return rc;
 }
 
@@ -582,7 +603,7 @@ int main(int argc, char **argv)
         { 0, "val", "SHARDS", OPT_STR, &o.val, "validation shards (of -d; of a pipe its beginning)",
           0, 0, NULL },
         { 0, "vocab", "FILE", OPT_STR, &o.vocab,
-          "vocabulary for the loss's prefixes: rank file, vocab.bpe or tokenizer.json", 0, 0,
+          "vocabulary for prefixes, canonical tokens: rank file, vocab.bpe or tokenizer.json", 0, 0,
           NULL },
         OPT_SWITCH(0, "no-verify", &o.no_verify,
                    "do not check what is read of SHARDS against the hashes of its MANIFEST"),

@@ -45,6 +45,8 @@ struct row_args {
     const int32_t *tgt; /* of the chunk's first row */
     const float *mtp;
     const int32_t *prefix; /* (vocab), or NULL */
+    token_mask never; /* evaluation */
+    const int32_t *before; /* as tgt */
     int n_mtp, left; /* rows from the first to the last of the batch */
     int vocab;
     float seed, g_scale; /* g_scale: of the gradient's e5m2 */
@@ -223,16 +225,20 @@ __global__ static void __launch_bounds__(THREADS) head_eval_row(row_args a)
     __shared__ float warps[32];
     int t = blockIdx.x, n8 = a.vocab / 8;
     const bf16 *row = a.logits + (int64_t)t * a.vocab;
+    const uint8_t *never = NULL; /* a byte for 8 classes */
     cap k = cap_of(a.a, a.b, a.c, false);
     float sum = 0;
 
+    if (a.never.bits)
+        never = (const uint8_t *)(a.never.bits + (int64_t)a.never.row[a.before[t]] * a.never.words);
 #pragma unroll 4
     for (int i = threadIdx.x; i < n8; i += THREADS) {
         float x[8];
+        unsigned barred = never ? never[i] : 0;
         load8(x, row + 8 * i);
 #pragma unroll
         for (int j = 0; j < 8; j++)
-            sum += capped_of(x[j], k).e;
+            sum += barred >> j & 1 ? 0 : capped_of(x[j], k).e;
     }
     sum = block_sum(sum, warps);
     if (threadIdx.x == 0) {
@@ -249,6 +255,7 @@ static row_args row_args_of(const struct head_loss *h, struct tensor w, bf16 *lo
     a.mtp = h->mtp;
     a.n_mtp = h->n_mtp;
     a.prefix = h->prefix;
+    a.never = h->never;
     a.vocab = (int)w.cols;
     a.seed = h->seed;
     a.g_scale = h->g_scale;
@@ -471,6 +478,7 @@ void gpu_head_eval(struct ops *o, real *loss, struct tensor x, struct tensor w,
                           .b = w };
         row_args a = row_args_of(h, w, (bf16 *)at);
         a.tgt = h->tgt + first;
+        a.before = h->never.bits ? h->before + first : NULL;
         a.loss = row_loss + first;
         cuda_gemm(c, &g);
         head_eval_row<<<(int)n, THREADS, 0, c->stream>>>(a);

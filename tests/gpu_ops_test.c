@@ -241,7 +241,17 @@ static void test_head(int tokens, int width, int vocab, int n_mtp, bool fp8, boo
     for (int v = 0; v < vocab; v++)
         of[v] = v % 3 ? v / 2 : -1;
     struct ints prefix = ints(of, vocab);
+    for (int v = 0; v < vocab; v++)
+        of[v] = v % 2;
+    struct ints row = ints(of, vocab);
     free(of);
+    int words = (vocab + 31) / 32; /* of a mask of two rows, the second all but empty of words */
+    int32_t *bits = calloc(2 * (size_t)words, sizeof *bits);
+    for (int i = 0; i < vocab; i++)
+        bits[i / 32] |= (int32_t)((uint32_t)(i % 7 < 3) << i % 32);
+    bits[words] = 6;
+    struct ints barred = ints(bits, 2 * words);
+    free(bits);
     ON_BOTH
     {
         struct head_loss h = { .mtp = REAL(mtp, o),
@@ -260,7 +270,10 @@ static void test_head(int tokens, int width, int vocab, int n_mtp, bool fp8, boo
                                          : o == cpu ? prefix.c
                                                     : prefix.g,
                                .bf16_sigmoid = later };
-        h.tgt = o == cpu ? tk.tok.c : tk.tok.g;
+        h.tgt = h.before = o == cpu ? tk.tok.c : tk.tok.g;
+        if (later)
+            h.never = (struct token_mask){ vocab, 2, words, o == cpu ? row.c : row.g,
+                                           (uint32_t *)(o == cpu ? barred.c : barred.g) };
         o->head_loss(o, REAL(loss, o), ON(dx, o), ON(dw, o), add, ON(x, o), ON(w, o), &h);
         o->head_eval(o, REAL(eval, o), ON(x, o), ON(w, o), &h);
     }

@@ -74,6 +74,54 @@ static void test_eval(void)
     o->free(o);
 }
 
+/* Classes that a mask bars have no part in a row's sum: over more rows and columns than a block, rows of
+ * which some are barred whole but for their target. */
+static void test_never(void)
+{
+    enum { T = 300, D = 5, V = 1100, WORDS = (V + 31) / 32, ROWS = 3 };
+    struct ops *o = cpu();
+    struct tensor x = floats(o, T, D, NULL), w = floats(o, D, V, NULL);
+    struct rng r = rng_make(SEED, 3);
+    static uint32_t bits[ROWS][WORDS];
+    static int32_t row[V], tgt[T], before[T];
+    double want = 0;
+    real found = 0;
+    struct head_loss h = { .tgt = tgt,
+                           .cap_a = 23,
+                           .cap_b = 5,
+                           .cap_c = 7.5f,
+                           .never = { V, ROWS, WORDS, row, bits[0] },
+                           .before = before };
+
+    for (int i = 0; i < T * D; i++)
+        ((float *)x.data)[i] = 9 * rng_normal(&r, (uint64_t)i);
+    for (int i = 0; i < D * V; i++)
+        ((float *)w.data)[i] = rng_normal(&r, (uint64_t)(i + T * D));
+    for (int v = 0; v < V; v++) {
+        row[v] = v % ROWS; /* row 0 bars nothing, 1 a third, 2 all but a few */
+        bits[1][v / 32] |= (uint32_t)(v % 3 == 1) << v % 32;
+        bits[2][v / 32] |= (uint32_t)(v % 100 != 7) << v % 32;
+    }
+    for (int t = 0; t < T; t++) {
+        double sum = 0, z[V];
+        before[t] = (int32_t)rng_below(&r, (uint64_t)(t + 100000), V);
+        tgt[t] = 100 * (t % 11) + 7;
+        if (token_mask_never(&h.never, before[t], tgt[t]))
+            tgt[t] += 50 - 7; /* 50, 150, ...: v % 3 is another */
+        for (int v = 0; v < V; v++) {
+            double l = 0;
+            for (int d = 0; d < D; d++)
+                l += (double)f32_at(x, t * D + d) * f32_at(w, d * V + v);
+            z[v] = 23 / (1 + exp(-(l + 5) / 7.5));
+            sum += bits[row[before[t]]][v / 32] >> v % 32 & 1 ? 0 : exp(z[v]);
+        }
+        want += log(sum) - z[tgt[t]];
+    }
+    o->head_eval(o, &found, x, w, &h);
+    CHECK_NEAR(found / want, 1, 1e-6);
+    o->free(o);
+}
+
 /* fp8 by its definition, one number at a time. Values are multiples of a power of two times the
  * scale, so that sums are exact in any order and no bf16 logit can fall to another side. */
 enum { FT = 7, FD = 4, FV = 50 }; /* enough that each rounding shows somewhere */
@@ -161,6 +209,7 @@ int main(void)
     for (int k = 0; k < 8; k++)
         test_mtp_end(k & 1, k & 2, k & 4 ? 0.75 : 0);
     test_eval();
+    test_never();
     test_fp8();
     return check_done();
 }

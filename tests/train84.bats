@@ -84,6 +84,31 @@ vocabulary() {
 }
 first_loss() { sed -n 's/^step:1\/.* train_loss:\([^ ]*\).*/\1/p' "$1"; }
 
+@test "data.val_canonical: validation without tokens that never follow, training as it was" {
+    cd "$BATS_TEST_TMPDIR"
+    vocabulary > small.tiktoken
+    "$GPT_BIN/gpt-tokshard" -q --vocab small.tiktoken --val-tokens 8192 -o shards \
+        "$BATS_FILE_TMPDIR"/text/*
+    train -r "$RECIPE" -d shards -o off > off.log
+    train -r "$RECIPE" -d shards -s data.val_canonical=yes --vocab small.tiktoken --ranks 2 \
+        --threads 1 -o on > on.log
+    train -r "$RECIPE" -d shards --ranks 2 --threads 1 -o two > two.log
+    [ "$(losses on.log)" = "$(losses two.log)" ]
+    validated() { sed -n 's/^step:.* val_loss:\([^ ]*\).*/\1/p' "$1"; }
+    # What is barred has part of an untrained model's probability.
+    paste <(validated off.log) <(validated on.log) | awk '
+        { if (!($2 < $1 && $2 > $1 - 0.2)) exit 1 }
+        END { exit !(NR >= 2) }'
+
+    # Public shards do not say who made them: the first pair that the vocabulary cannot write is named.
+    mkdir public && cp shards/*.bin public
+    vocabulary | sed 's/^ZXI= /aGU= /' > other.tiktoken # "he" in place of "er"
+    run --separate-stderr train -r "$RECIPE" -d 'public/*_train_*.bin' --val 'public/*_val_*.bin' \
+        -s data.bos=266 -s data.val_canonical=yes --vocab other.tiktoken
+    [ "$status" -eq 3 ]
+    [[ $stderr == *"validation: token "*" after "*"data.val_canonical=no"* ]]
+}
+
 @test "tokens' prefixes: a term of the loss, linear in its weight, in the stages that have it" {
     cd "$BATS_TEST_TMPDIR"
     vocabulary > small.tiktoken

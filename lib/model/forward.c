@@ -111,7 +111,7 @@ void model_eval_part(struct model *m, const struct batch *b, int first, int n, r
 {
     struct acts a;
     struct head_loss h = model_head(m, b);
-    h.tgt += first;
+    h.tgt += first, h.before += first;
     model_acts(m, &a, b->tokens, false);
     model_forward(m, &a, b);
     m->ops->head_eval(m->ops, loss, tensor_rows(a.y, first, n), m->p.lm_head->w, &h);

@@ -295,6 +295,21 @@ void model_prefixes(struct model *m, const int32_t *prefix)
     m->ops->upload(m->ops, m->prefix, prefix, (size_t)m->recipe->vocab * sizeof *prefix);
 }
 
+void model_never(struct model *m, const struct token_mask *never)
+{
+    struct ops *o = m->ops;
+    size_t rows = (size_t)never->ids * sizeof *never->row;
+    size_t bits = (size_t)never->rows * (size_t)never->words * sizeof *never->bits;
+
+    m->never = *never;
+    m->never.row = o->alloc(o, rows, "rows of the tokens' mask");
+    m->never.bits = o->alloc(o, bits, "mask of tokens that never follow");
+    if (o->status(o))
+        return;
+    o->upload(o, m->never.row, never->row, rows);
+    o->upload(o, m->never.bits, never->bits, bits);
+}
+
 static int take_prefixes(struct model *m)
 {
     size_t n = (size_t)m->recipe->vocab;
@@ -473,6 +488,8 @@ struct head_loss model_head(const struct model *m, const struct batch *b)
         .mtp = m->mtp,
         .n_mtp = m->schedule.n_mtp,
         .prefix = m->schedule.prefixes ? m->prefix : NULL,
+        .never = m->never,
+        .before = b->token.row,
         .seed = (real)(share * r->loss_scale),
         .block = r->head_block,
         .fp8 = r->head_fp8 != HEAD_FP8_NO,

@@ -98,6 +98,7 @@ struct model {
     size_t arena_bytes;
     struct rope rope;
     real *mtp; /* device: MTP weights of the step, then that of prefixes */
+    struct token_mask never; /* device: of evaluation; or none */
     int32_t *prefix; /* device (V): tokens' prefixes, -1: none; NULL: no stage has the term */
     struct tensor qkv_w, qkv_g; /* (3D,D) of each layer, where Q, K and V, O are two banks */
     struct tensor unit, dunit; /* (H,12): the gates of logits, and a gradient that nothing reads */
@@ -124,6 +125,9 @@ int model_init_to(struct model *m, struct banks *b, int tokens, int val_tokens,
 /* The prefix of each of the recipe's `vocab` tokens, -1: none, where its loss has that term (recipe_prefixes);
  * until then no token has one. Host memory. */
 void model_prefixes(struct model *m, const int32_t *prefix);
+/* From now on evaluation leaves the barred tokens out of each softmax; host memory, of the recipe's
+ * `vocab` ids. */
+void model_never(struct model *m, const struct token_mask *never);
 /* Uploads what depends on the step; before its first micro-batch, before a validation, and where
  * weights have changed otherwise. */
 void model_set(struct model *m, const struct step_schedule *p);

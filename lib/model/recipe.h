@@ -230,6 +230,7 @@ struct recipe {
     int repeat; /* steps on one batch */
     int64_t val_tokens, val_chunk;
     int val_every;
+    bool val_canonical; /* probability only for tokens that text can have there */
     int64_t checkpoint_every; /* steps; 0: only at the end and on a signal */
 
     /* [precision] */

@@ -127,6 +127,7 @@ static const struct key keys[] = {
     { "data", "val_tokens", K_I64, F(val_tokens), 0, 1e15, NULL, NULL },
     { "data", "val_chunk", K_I64, F(val_chunk), 1, MAX_CHUNK_TOKENS, NULL, NULL },
     { "data", "val_every", K_INT, F(val_every), 0, 1e9, NULL, NULL },
+    { "data", "val_canonical", K_BOOL, F(val_canonical), 0, 0, "no", NULL },
     { "data", "checkpoint_every", K_I64, F(checkpoint_every), 0, 1e9, "0", NULL },
     { "precision", "gradients", K_DTYPE, F(gradients), 0, 0, "weight", DTYPE_CHOICES },
     { "precision", "adam_states", K_DTYPE, F(adam_states), 0, 0, "f32", STATE_CHOICES },

@@ -216,6 +216,24 @@ static void take_targets(const struct rows *r, int64_t first, int64_t n, const r
         }
 }
 
+/* Takes what the mask bars of columns first .. first+n-1 out of the sums: as logits so low that their
+ * sigmoid is 0, which gives the least e^(z - shift), and the sums then lose that again. */
+static void bar_classes(const struct rows *r, int64_t first, int64_t n, real *chunk, double *sum)
+{
+    const struct head_loss *h = r->f->h;
+    const double least_of = exp(-(double)shift_of(r->f));
+    const real low = -1000 * h->cap_c;
+
+    for (int64_t i = 0; i < r->rows; i++) {
+        const uint32_t *row = token_mask_row(&h->never, h->before[r->row + i]);
+        for (int64_t at = 0; at < n; at += 32)
+            for (uint32_t bits = row[(first + at) / 32]; bits; bits &= bits - 1) {
+                chunk[i * LD + at + __builtin_ctz(bits)] = low;
+                sum[i] -= least_of;
+            }
+    }
+}
+
 /* Columns first .. first+n-1: what is kept, sums, targets and dx. */
 static void forward_chunk(const struct rows *r, int64_t first, int64_t n, int thread)
 {
@@ -231,6 +249,8 @@ static void forward_chunk(const struct rows *r, int64_t first, int64_t n, int th
     for (int64_t i = 0; f->fp8 && i < r->rows; i++)
         round_logits(chunk + i * LD, n);
     take_targets(r, first, n, chunk, w, ld);
+    if (f->h->never.bits && !f->kept)
+        bar_classes(r, first, n, chunk, sum);
     for (int64_t i = 0; i < r->rows; i++)
         softcap(f->kept ? kept_chunk(f, first) + i * LD : none, chunk + i * LD, n, f->round, f->h,
                 shift_of(f), &sum[i]);

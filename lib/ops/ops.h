@@ -36,6 +36,7 @@
 #include "base/err.h"
 #include "base/sizes.h"
 #include "base/tensor.h"
+#include "base/token_mask.h"
 
 #ifdef GPT_OPS_DOUBLE
 typedef double real;
@@ -234,6 +235,8 @@ struct head_loss {
     bool whole; /* the gradient of each row has the sum of all mtp_k, also where t + k >= T */
     bool bf16_sigmoid; /* s is rounded to bf16 */
     const int32_t *prefix; /* (V) in device memory: a class's prefix, -1: none; or NULL */
+    struct token_mask never; /* evaluation: classes that no sum has, in device memory; or none */
+    const int32_t *before; /* (T): the token before each target, with a mask */
 };
 
 /* Numbers as Adam keeps them, of the weight's shape: f32, bf16; or f16, e4m3 times the scale of

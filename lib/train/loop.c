@@ -387,6 +387,19 @@ int log_end(struct rank *k)
 
 /* -- between steps ------------------------------------------------------------------------- */
 
+/* A pair that the mask bars would have no probability. Shards which do not say what made them may be
+ * another tokenizer's. */
+static int check_canonical(const struct token_mask *never, const struct chunk *c)
+{
+    for (int t = 0; never && t < c->tokens; t++)
+        if (token_mask_never(never, c->tok[t], c->tgt[t]))
+            return err_set(GPT_INPUT,
+                           "validation: token %d after %d, which no text of the vocabulary of "
+                           "--vocab has; use that of the shards, or data.val_canonical=no",
+                           c->tgt[t], c->tok[t]);
+    return 0;
+}
+
 /* Mean loss over the validation tokens; the same on all ranks. */
 static int validate(struct rank *k, const struct step_schedule *at, double *mean)
 {
@@ -404,6 +417,8 @@ static int validate(struct rank *k, const struct step_schedule *at, double *mean
     for (int64_t i = k->rank; i < n; i += k->world) {
         struct chunk c;
         int rc = val_chunk(k->run->val, k->local, i, &c);
+        if (!rc)
+            rc = check_canonical(k->run->opt->never, &c);
         if (rc)
             return rc;
         struct batch b = batch_upload(k, k->val_slot, &c, false);

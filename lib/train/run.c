@@ -33,6 +33,8 @@ static int rank_init(struct rank *k)
         return rc;
     if (k->model.prefix && run->opt->prefixes)
         model_prefixes(&k->model, run->opt->prefixes);
+    if (run->opt->never)
+        model_never(&k->model, run->opt->never);
     k->ops->reserve(k->ops, run->opt->ops_bytes);
     if ((rc = k->ops->status(k->ops)))
         return rc;
@@ -193,7 +195,7 @@ static int open_loader(struct run *run)
     };
     int rc = loader_new(&run->loader, &c);
     const char *made = rc ? "" : loader_tokenizer(run->loader);
-    if (run->opt->prefixes && *made && strcmp(made, run->opt->tokenizer))
+    if (run->opt->tokenizer && *made && strcmp(made, run->opt->tokenizer))
         return err_set(GPT_INPUT, "%s: the shards were made with the vocabulary %s, found %s",
                        c.data, made, run->opt->tokenizer);
     return rc;

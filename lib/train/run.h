@@ -62,6 +62,7 @@ struct run_options {
     const char *data; /* shards: see data/corpus.h; "-": a stream of shards, data/shard_stream.h */
     int64_t *used; /* set: tokens of a stream that the steps have passed over; NULL: not wanted */
     const int32_t *prefixes; /* the prefix of each token (model_prefixes); NULL: none */
+    const struct token_mask *never; /* tokens that never follow (model_never); NULL: none */
     const char *tokenizer; /* whose tokens those are, as MANIFESTs say it (corpus.h) */
     const char *val; /* validation shards; NULL: those of data */
     const char *out; /* directory of checkpoints; NULL: none are written */
