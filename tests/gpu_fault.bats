@@ -9,7 +9,7 @@ setup_file() {
 }
 
 setup() {
-    [ "$(nvidia-smi -L 2> /dev/null | grep -c '^GPU')" -ge 2 ] || skip "two GPUs are not visible"
+    [ "$("$BATS_TEST_DIRNAME/gpus")" -ge 2 ] || skip "two GPUs are not visible"
     OUT=$BATS_TEST_TMPDIR/out LOG=$BATS_TEST_TMPDIR/log ERR=$BATS_TEST_TMPDIR/err
 }
 
@@ -36,7 +36,7 @@ stands() {
     "$GPT_BIN/gpt-ckpt" verify "$dir"
     local step=$((10#${dir##*-}))
     for gpus in 1 2 4; do
-        [ "$(nvidia-smi -L | grep -c '^GPU')" -ge $gpus ] || break
+        [ "$("$BATS_TEST_DIRNAME/gpus")" -ge $gpus ] || break
         "$GPT_BIN/gpt-train" -q -d "$SHARDS" --gpus $gpus --resume "$dir" -s schedule.steps=$((step + 4)) \
             -s schedule.extension=2 > "$LOG.$gpus"
         [ "$(grep -c '^step:[0-9]*/.* train_loss:[0-9]' "$LOG.$gpus")" -eq 6 ]

@@ -58,7 +58,7 @@ within() {
 
 # Means of two ranks round once more where NCCL adds them: 1e-3. One rank adds in another order: 1%.
 @test "two GPUs: the sparse exchange does what the dense one does, graphs or not" {
-    [ "$(nvidia-smi -L | grep -c '^GPU')" -ge 2 ] || skip "one GPU"
+    [ "$("$BATS_TEST_DIRNAME/gpus")" -ge 2 ] || skip "one GPU"
     train --gpus 1 > one.log
     train --gpus 2 -s precision.check_weights=yes > sparse.log
     train --gpus 2 --no-graph > eager.log
