@@ -1,20 +1,30 @@
 /* attention_cached.cu - rows of growing sequences against their cached keys (op_list.h).
  *
- * attend: a block has one head of a row of scores and KEYS keys, those from a multiple of KEYS on; a
- * head of W = E/8 lanes takes a key, so a warp 32 / W of them. It writes greatest score, sum and
- * weighted values of its keys; merge adds those of a row's blocks in order, takes away what exclusive
- * attention does, and multiplies them by the head's gate. Which keys a block has depends on the position alone, so a row's bits do not
- * depend on the other rows. Keys and values that were in the cache before this call are asked for
- * before the wait for the kernel before (behind.h): embed and gather, a step's first kernels, let
- * later ones start only when all of the step before is done.
+ * Hopper: a cluster has one head of a row of scores, each of its blocks a part of the keys, side by
+ * side; a head of W = E/8 lanes takes a key, and copies what it reads of the cache into shared memory.
+ * The sums of a block's warps, then of the cluster's blocks, are merged in order. Where no two rows of
+ * the call are of one sequence, each block makes q, and k and v of the row, from their projection
+ * itself: qkv is not launched (device.h).
+ *
+ * Elsewhere, attend: a block has one head of a row of scores and KEYS keys, those from a multiple of
+ * KEYS on. It writes greatest score, sum and weighted values of its keys; merge adds those of a row's
+ * blocks in order.
+ *
+ * Then what exclusive attention does is taken away, and the head's gate multiplied. Which keys a block
+ * has depends on the position alone, so a row's bits do not depend on the other rows. Keys and values
+ * that were in the cache before this call are asked for before the wait for the kernel before
+ * (behind.h): embed and gather, a step's first kernels, let later ones start only when all of the step
+ * before is done.
  *
  * Bytes of a decoding step: 2 (window + 1) D of 2 bytes a row of T (paired: half): record 61 at the
  * end, 4 plain short layers of 768 keys, 4 paired of 384, 2 long of 2560: 30 MB a sequence, 6 us at
  * 4.8 TB/s.
  */
 #include "behind.h"
+#include "cluster.h"
 #include "gpu.h"
-#include "heads.h"
+#include "mma.h"
+#include "qkv.h"
 
 enum { KEYS = 64, THREADS = 128 };
 
@@ -26,6 +36,7 @@ struct shape {
     float *partial; /* (T H, splits, E + 2) */
     const int32_t *slot, *pos;
     int heads, pair, d, y_width, window, capacity, splits; /* heads of a row of scores */
+    int parts, blocks; /* of a row's keys; of a cluster, which divides parts */
     float scale;
     enum key_offset key_offset;
 };
@@ -179,13 +190,268 @@ __global__ static void merge(shape s, int e)
     s.out[r.at + threadIdx.x] = __float2bfloat16(sigmoid(gate_dot(w, y12)) * x);
 }
 
+/* -- Hopper: a cluster a head of a row of scores -------------------------------------- */
+
+/* The keys are cut into parts by their number alone, and the cluster's blocks have one or several
+ * parts each. Every thread copies the 16 bytes that it reads itself into its own places of shared
+ * memory, STAGE keys at a time, STAGES ahead. */
+enum { PARTS = 8, MANY = 256, WARPS = MANY / 32, STAGE = 64, STAGES = 2, RESIDENT = 3 };
+
+struct softmax_part { /* of a thread's channels: greatest score, sum, weighted values */
+    float most, sum, acc[8];
+
+    __device__ __forceinline__ void scale_to(float to)
+    {
+        float by = __expf(most - (to == -INFINITY ? 0 : to));
+        most = to, sum *= by;
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            acc[j] *= by;
+    }
+    /* With that of the lane `m` away. */
+    __device__ __forceinline__ void join(int m)
+    {
+        scale_to(fmaxf(most, __shfl_xor_sync(~0u, most, m)));
+        sum += __shfl_xor_sync(~0u, sum, m);
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            acc[j] += __shfl_xor_sync(~0u, acc[j], m);
+    }
+};
+
+/* e numbers and behind them greatest score and sum, of n parts: the sum of the thread's channel. */
+template <typename T>
+__device__ __forceinline__ static float merged(const T *part, int n, int e, int channel,
+                                               float *most, float *sum)
+{
+    float x = 0;
+    *most = -INFINITY, *sum = 0;
+    for (int i = 0; i < n; i++)
+        *most = fmaxf(*most, part[i][e]);
+    float base = *most == -INFINITY ? 0 : *most;
+    for (int i = 0; i < n; i++) {
+        float w = __expf(part[i][e] - base);
+        *sum = fmaf(w, part[i][e + 1], *sum);
+        x = fmaf(w, part[i][channel], x);
+    }
+    return x;
+}
+
+enum when { BEFORE, LATE, ALL };
+
+/* RAW: q, k and v of the row are made from the product f.qkv (qkv.h), and k, v put into the cache; the
+ * row has a sequence of its own. */
+template <int W, bool RAW>
+__global__ static void __launch_bounds__(MANY, RESIDENT) attend_in_cluster(shape s, qkv_args f)
+{
+#ifdef SM90_CODE
+    enum { E = 8 * W, GROUPS = MANY / W, EACH = STAGE / GROUPS };
+    extern __shared__ __align__(16) uint4 memory[]; /* (STAGES, K and V, EACH, MANY) */
+    __shared__ __align__(16) float part[WARPS][E + 4], inbox[PARTS][E + 4];
+    __shared__ uint4 own_kv[2][2][W];
+    int rank = blockIdx.x % s.blocks, index = blockIdx.x / s.blocks, lane = threadIdx.x % W;
+    int group = threadIdx.x / W, channel = 8 * lane, h = index % (s.heads * s.pair);
+    bool offset = head_lane<W>::offset(s.key_offset);
+
+    start_kernel_behind();
+    query r = query_of(s, index, E);
+    int step = s.parts * GROUPS, each = (r.p - r.low + step) / step * GROUPS; /* keys of a part */
+    int stages = (each + STAGE - 1) / STAGE;
+    /* Rows of the ring from that of the first token seen: they are less than once around. */
+    int64_t slot = (int64_t)__ldcg(s.slot + r.t) * s.capacity;
+    int own = RAW ? r.p / s.pair : own_from(s, r), first = r.low / s.pair,
+        ring = first % s.capacity;
+    auto row = [&](int token) {
+        int i = ring + token - first;
+        return (slot + (i < 0 ? i + s.capacity : i < s.capacity ? i : i - s.capacity)) * s.d;
+    };
+    /* The i-th key of a thread in stage n of a part, and where the part ends; its place, K or V, in
+     * the stage that is the block's m-th. */
+    auto key_of = [&](int p, int n, int i) {
+        return r.low + p * each + n * STAGE + group + GROUPS * i;
+    };
+    auto end_of = [&](int p) { return min(r.low + (p + 1) * each, r.p + 1); };
+    auto place = [&](int m, int v, int i) {
+        return &memory[((m % STAGES * 2 + v) * EACH + i) * MANY + threadIdx.x];
+    };
+    auto token_of = [&](int j) { return s.pair == 2 ? j >> 1 : j; };
+    auto k_token = [&](int j) {
+        int token = token_of(j);
+        return token - (offset && token > 0);
+    };
+    auto load = [&](int m, int p, int n, when which) {
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            int j = key_of(p, n, i);
+            bool seen = j < end_of(p);
+            int64_t head = (int64_t)((s.pair == 2 ? j & 1 : 0) * s.heads + r.head) * E + channel;
+            auto copy = [&](int v, const bf16 *from, int token) {
+                bool late = seen && token >= own;
+                if (which == ALL ? !RAW || !late : late == (which == LATE))
+                    copy_16(address(place(m, v, i)), from + row(token) + head, seen);
+            };
+            copy(0, s.cache_k, k_token(j));
+            copy(1, s.cache_v, token_of(j));
+        }
+    };
+    int ahead = rank, ahead_n = 0; /* part and stage that is loaded next */
+    auto load_next = [&](int m, when which) {
+        if (ahead < s.parts)
+            load(m, ahead, ahead_n, which);
+        copies_commit();
+        if (++ahead_n == stages)
+            ahead_n = 0, ahead += s.blocks;
+    };
+#pragma unroll
+    for (int m = 0; m < STAGES; m++)
+        load_next(m, BEFORE);
+    /* A group of lanes each: k and v of the row's heads that it sees, here its own and (paired) the
+     * other one. */
+    int g = s.pair == 2 ? group & 1 : 0, is_v = group >> 1 & 1, own_head = g * s.heads + r.head;
+    turn q_turn, k_turn;
+    uint4 e = make_uint4(0, 0, 0, 0), narrow = e;
+    float w[GATE], y12[GATE], q[8], alpha = s.alpha ? s.alpha[h] : 0;
+    load_gate(w, s.gate, h);
+    if (RAW) {
+        q_turn = turn_of<W>(f, r.t, h), k_turn = turn_of<W>(f, r.t, own_head);
+        if (f.table) {
+            const bf16 *at = f.table + (int64_t)__ldcg(f.tok + r.t) * s.d;
+            e = *(const uint4 *)(at + own_head * E + channel);
+            narrow = *(const uint4 *)at;
+        }
+    }
+    all_of_cluster(); /* a block is written to when it has begun */
+    wait_for_kernel_before();
+    if (RAW) {
+        const bf16 *raw = f.qkv + 3 * (int64_t)r.t * s.d + channel;
+        uint4 raw_q = *(const uint4 *)(raw + h * E);
+        uint4 raw_kv = *(const uint4 *)(raw + (1 + is_v) * s.d + own_head * E);
+        float x[8], k[8], u[GATE];
+        load_y12(y12, s.y + (int64_t)r.t * s.y_width);
+        if (f.table)
+            load_y12(u, f.y + (int64_t)r.t * f.y_width);
+        unpack8(q, raw_q);
+        norm_head<W>(q);
+        rotate(q, q_turn, 1);
+        unpack8(q, pack8(q));
+        unpack8(x, raw_kv);
+        unpack8(k, raw_kv);
+        norm_head<W>(k);
+        rotate(k, k_turn, 1);
+        if (is_v && f.table) {
+            float t[8];
+            if (f.split_gate) {
+                unpack8(t, narrow);
+#pragma unroll
+                for (int j = 0; j < GATE / 2; j++)
+                    u[GATE / 2 + j] = t[j];
+            }
+            unpack8(t, e);
+            float by = 2 * sigmoid(gate_dot(f.gate, own_head, u));
+#pragma unroll
+            for (int j = 0; j < 8; j++)
+                x[j] = fmaf(by, t[j], x[j]);
+        }
+        if (group < 4) {
+            uint4 mine = is_v ? pack8(x) : pack8(k);
+            own_kv[is_v][group & 1][lane] = mine;
+            if (rank == 0 && own_head == h && (s.pair == 2 || !(group & 1)))
+                *(uint4 *)((is_v ? f.v : f.k) + (slot + (r.p / s.pair) % s.capacity) * s.d + h * E +
+                           channel) = mine;
+        }
+        __syncthreads();
+    } else {
+        load8(q, s.q + r.at + channel);
+        load_y12(y12, s.y + (int64_t)r.t * s.y_width);
+        ahead = rank, ahead_n = 0;
+        for (int m = 0; m < STAGES; m++)
+            load_next(m, LATE);
+        copies_wait<0>();
+    }
+    for (int p = rank, m = 0; p < s.parts; p += s.blocks) {
+        softmax_part a = { -INFINITY, 0, {} };
+        for (int n = 0; n < stages; n++, m++) {
+            float score[EACH], x[8], most = a.most;
+            copies_wait<STAGES - 1>();
+#pragma unroll
+            for (int i = 0; i < EACH; i++) {
+                int j = key_of(p, n, i);
+                unpack8(x, RAW && k_token(j) >= own ? own_kv[0][s.pair == 2 ? j & 1 : 0][lane]
+                                                    : *place(m, 0, i));
+                float dot = head_sum<W>(dot8(q, x));
+                score[i] = j < end_of(p) ? s.scale * dot : -INFINITY;
+                most = fmaxf(most, score[i]);
+            }
+            a.scale_to(most);
+            float base = most == -INFINITY ? 0 : most;
+#pragma unroll
+            for (int i = 0; i < EACH; i++) {
+                float w = __expf(score[i] - base);
+                int j = key_of(p, n, i);
+                unpack8(x, RAW && token_of(j) >= own ? own_kv[1][s.pair == 2 ? j & 1 : 0][lane]
+                                                     : *place(m, 1, i));
+                a.sum += w;
+#pragma unroll
+                for (int c = 0; c < 8; c++)
+                    a.acc[c] = fmaf(w, x[c], a.acc[c]);
+            }
+            load_next(m, ALL);
+        }
+#pragma unroll
+        for (int w = W; w < 32; w *= 2)
+            a.join(w);
+        if (p != rank) /* the part before has been read */
+            __syncthreads();
+        if (lane_id() < W) {
+            float *to = part[warp_id()];
+            store8(to + channel, a.acc);
+            if (lane == 0)
+                to[E] = a.most, to[E + 1] = a.sum;
+        }
+        __syncthreads();
+        if (4 * threadIdx.x <= E) {
+            float x[4], most, sum;
+            bool last = 4 * threadIdx.x == E;
+#pragma unroll
+            for (int c = 0; c < 4; c++)
+                x[c] = merged(part, WARPS, E, last ? 0 : 4 * threadIdx.x + c, &most, &sum);
+            if (last)
+                x[0] = most, x[1] = sum;
+            send4(&inbox[p][4 * threadIdx.x], 0, make_float4(x[0], x[1], x[2], x[3]));
+        }
+    }
+    copies_wait<0>();
+    all_of_cluster();
+    if (rank)
+        return;
+    int c = threadIdx.x % E;
+    float most, sum, x = merged(inbox, s.parts, E, c, &most, &sum) / sum;
+    if (s.alpha) { /* all threads take part, those from E on with zeros */
+        float v = __bfloat162float(
+            RAW ? ((const bf16 *)own_kv[1][h / s.heads])[c]
+                : s.cache_v[(slot + (r.p / s.pair) % s.capacity) * s.d + h * E + c]);
+        bool here = threadIdx.x < E;
+        x = exclusive(here ? x : 0, here ? v : 0, alpha);
+    }
+    if (threadIdx.x < E)
+        s.out[r.at + c] = __float2bfloat16(sigmoid(gate_dot(w, y12)) * x);
+#endif
+}
+
+/* -- launch ---------------------------------------------------------------------------- */
+
 void gpu_attention_cached(struct ops *o, struct tensor out, struct tensor q, struct tensor y,
                           struct tensor gate, struct tensor alpha, const struct kv_cache *cache,
                           const struct attn_shape *a)
 {
     struct cuda_ops *c = cuda_of(o);
     int e = a->head_dim, splits = a->window / KEYS + 2, heads = a->heads * a->cu_mul;
-    int rows = (int)q.rows;
+    int rows = (int)q.rows, parts = 1;
+    while (parts < PARTS && parts * STAGE < a->window)
+        parts *= 2;
+    int blocks = parts;
+    while (blocks > 1 && (int64_t)rows * heads * blocks > RESIDENT * c->sms)
+        blocks /= 2;
     shape s = { (const bf16 *)q.data,
                 (const bf16 *)cache->k.data,
                 (const bf16 *)cache->v.data,
@@ -203,6 +469,8 @@ void gpu_attention_cached(struct ops *o, struct tensor out, struct tensor q, str
                 a->window,
                 cache->capacity,
                 splits,
+                parts,
+                blocks,
                 a->scale,
                 cache->key_offset };
 
@@ -210,6 +478,19 @@ void gpu_attention_cached(struct ops *o, struct tensor out, struct tensor q, str
     assert(!alpha.data || (alpha.dtype == DT_F32 && alpha.cols == heads));
     if (c->failed || !rows || !CUDA_NEED(c, e == 32 || e == 64 || e == 128, HEAD_NEED))
         return;
+    if (!c->portable) {
+        qkv_args f = c->qkv;
+        bool raw = f.tokens && f.q == s.q && f.slot == s.slot && f.k == s.cache_k;
+        if (raw)
+            c->qkv.tokens = 0;
+        with_head_size(e, [&](auto w) {
+            constexpr int W = decltype(w)::value;
+            launch_behind_clusters(c, blocks, STAGES * 2 * STAGE * W * 16,
+                                   raw ? attend_in_cluster<W, true> : attend_in_cluster<W, false>,
+                                   dim3(rows * heads * blocks), MANY, s, f);
+        });
+        return;
+    }
     s.partial = (float *)cuda_workspace(c, (size_t)rows * heads * splits * (e + 2) * sizeof(float));
     if (!s.partial)
         return;

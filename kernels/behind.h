@@ -50,30 +50,39 @@ __device__ __forceinline__ void begin_first_of_step()
     start_step_behind();
 }
 
-/* Launches a kernel with so much shared memory so that it may start while the one before it ends,
- * where it can. All have the same partition of shared memory and L1: a multiprocessor changes it
- * only when it is empty. */
+/* Launches a kernel with so much shared memory, in clusters of so many blocks, so that it may start
+ * while the one before it ends, where it can. All have the same partition of shared memory and L1: a
+ * multiprocessor changes it only when it is empty. */
 template <typename... P, typename... A>
-static inline void launch_behind_with(struct cuda_ops *c, int shared, void (*kernel)(P...),
-                                      dim3 grid, int threads, A... args)
+static inline void launch_behind_clusters(struct cuda_ops *c, int cluster, int shared,
+                                          void (*kernel)(P...), dim3 grid, int threads, A... args)
 {
-    cudaLaunchAttribute attr;
+    cudaLaunchAttribute attr[2];
     cudaLaunchConfig_t config = {};
-    if (c->mix.n)
-        cuda_launch_mix(c);
-    attr.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attr.val.programmaticStreamSerializationAllowed = 1;
+    if (cuda_waiting(c))
+        cuda_launch_waiting(c);
+    attr[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attr[0].val.programmaticStreamSerializationAllowed = 1;
+    attr[1].id = cudaLaunchAttributeClusterDimension;
+    attr[1].val.clusterDim.x = cluster;
+    attr[1].val.clusterDim.y = attr[1].val.clusterDim.z = 1;
     config.gridDim = grid;
     config.blockDim = dim3(threads);
     config.dynamicSmemBytes = shared;
     config.stream = c->stream;
-    config.attrs = &attr;
-    config.numAttrs = c->portable ? 0 : 1;
+    config.attrs = attr;
+    config.numAttrs = c->portable ? 0 : cluster > 1 ? 2 : 1;
     if (CUDA_TRY(
             c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared)) &&
         CUDA_TRY(c, cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                          cudaSharedmemCarveoutMaxShared)))
         CUDA_TRY(c, cudaLaunchKernelEx(&config, kernel, P(args)...));
+}
+template <typename... P, typename... A>
+static inline void launch_behind_with(struct cuda_ops *c, int shared, void (*kernel)(P...),
+                                      dim3 grid, int threads, A... args)
+{
+    launch_behind_clusters(c, 1, shared, kernel, grid, threads, args...);
 }
 template <typename... P, typename... A>
 static inline void launch_behind(struct cuda_ops *c, void (*kernel)(P...), dim3 grid, int threads,

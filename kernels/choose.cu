@@ -7,6 +7,7 @@
  */
 #include "gpu.h"
 #include "behind.h"
+#include "cluster.h"
 #include "philox.h"
 #include "row.h"
 extern "C" {
@@ -14,6 +15,7 @@ extern "C" {
 }
 
 enum { THREADS = 1024, WARPS = THREADS / 32 }; /* WARPS = 32: greatest() needs a value a lane */
+enum { BLOCKS = 8 }; /* of a cluster, which has a row on a Hopper GPU */
 
 struct args {
     struct next_rows next;
@@ -58,47 +60,54 @@ struct row_of_logits {
     }
 };
 
-/* The greatest number, of equal ones the first; z is aligned to 16 bytes. Two reads of AT_ONCE
- * pieces a thread are all of 50,304. */
-__device__ static int greatest(const float *z, int n)
-{
-    enum { AT_ONCE = 7 };
-    const float4 none = make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
-    __shared__ float value[WARPS];
-    __shared__ int index[WARPS];
-    float best = -INFINITY;
-    int at = n;
+/* The greatest number of a part of a row, of equal ones the first; n: none. */
+struct found {
+    float value;
+    int at;
 
-    for (int v = 4 * threadIdx.x; v < n / 4 * 4; v += AT_ONCE * 4 * THREADS) {
+    __device__ __forceinline__ void join(const found &b)
+    {
+        if (b.value > value || (b.value == value && b.at < at))
+            *this = b;
+    }
+    __device__ __forceinline__ void join_warp()
+    {
+        for (int m = 16; m > 0; m /= 2)
+            join({ __shfl_xor_sync(~0u, value, m), __shfl_xor_sync(~0u, at, m) });
+    }
+};
+
+/* Of the numbers from..end-1, both multiples of 4 or end = n; z is aligned to 16 bytes. In every
+ * thread. Up to AT_ONCE pieces a thread are asked for at once. */
+template <int AT_ONCE> __device__ static found greatest(const float *z, int from, int end, int n)
+{
+    const float4 none = make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
+    __shared__ found of_warp[WARPS];
+    found best = { -INFINITY, n };
+    int whole = end / 4 * 4;
+
+    for (int v = from + 4 * threadIdx.x; v < whole; v += AT_ONCE * 4 * THREADS) {
         float four[AT_ONCE][4];
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
-            int from = v + k * 4 * THREADS;
-            float4 f = from < n / 4 * 4 ? *(const float4 *)(z + from) : none;
+            int at = v + k * 4 * THREADS;
+            float4 f = at < whole ? *(const float4 *)(z + at) : none;
             four[k][0] = f.x, four[k][1] = f.y, four[k][2] = f.z, four[k][3] = f.w;
         }
 #pragma unroll
         for (int i = 0; i < 4 * AT_ONCE; i++)
-            if (four[i / 4][i % 4] > best)
-                best = four[i / 4][i % 4], at = v + i / 4 * 4 * THREADS + i % 4;
+            if (four[i / 4][i % 4] > best.value)
+                best = { four[i / 4][i % 4], v + i / 4 * 4 * THREADS + i % 4 };
     }
-    if (threadIdx.x < n % 4 && z[n / 4 * 4 + threadIdx.x] > best)
-        at = n / 4 * 4 + threadIdx.x, best = z[at];
-    for (int round = 0; round < 2; round++) {
-        for (int m = 16; m > 0; m /= 2) {
-            float other = __shfl_xor_sync(~0u, best, m);
-            int there = __shfl_xor_sync(~0u, at, m);
-            if (other > best || (other == best && there < at))
-                best = other, at = there;
-        }
-        if (round)
-            break;
-        if (lane_id() == 0)
-            value[warp_id()] = best, index[warp_id()] = at;
-        __syncthreads();
-        best = value[lane_id()], at = index[lane_id()];
-    }
-    return at < n ? at : 0;
+    if (threadIdx.x < end % 4 && z[whole + threadIdx.x] > best.value)
+        best = { z[whole + threadIdx.x], whole + (int)threadIdx.x };
+    best.join_warp();
+    if (lane_id() == 0)
+        of_warp[warp_id()] = best;
+    __syncthreads();
+    best = of_warp[lane_id()];
+    best.join_warp();
+    return best;
 }
 
 __device__ static int drawn(row_of_logits &r, const struct choice &c, uint64_t stream, int pos)
@@ -155,24 +164,39 @@ __device__ static int drawn(row_of_logits &r, const struct choice &c, uint64_t s
     return token;
 }
 
-__global__ static void __launch_bounds__(THREADS) choose(args a)
+/* S blocks, a cluster, have a row: each looks for the greatest number in a part of it, the first one
+ * does the rest. */
+template <int S> __global__ static void __launch_bounds__(THREADS) choose(args a)
 {
     __shared__ double sums[2][32];
-    int t = blockIdx.x, token;
+    __shared__ __align__(16) float inbox[S][4];
+    int t = blockIdx.x / S, rank = blockIdx.x % S, classes = a.c.classes, token;
+    int each = (classes + 4 * S - 1) / (4 * S) * 4, from = min(rank * each, classes);
     const float *z = a.logits + t * a.stride;
 
     start_kernel_behind();
+    if (S > 1) /* a block is written to when it has begun */
+        all_of_cluster();
     wait_for_kernel_before();
     const struct next_rows &n = a.next;
-    int pos = n.pos[t];
-    token = greatest(z, a.c.classes);
+    int pos = n.pos[t], before = n.token[t];
+    found best = greatest < S == 1 ? 7 : 2 > (z, from, min(from + each, classes), classes);
+    if (S > 1) {
+        if (threadIdx.x == 0)
+            send4(inbox[rank], 0, make_float4(best.value, __uint_as_float(best.at), 0, 0));
+        all_of_cluster();
+        if (rank)
+            return;
+        for (int r = 0; r < S; r++)
+            best.join({ inbox[r][0], (int)__float_as_uint(inbox[r][1]) });
+    }
+    token = best.at < classes ? best.at : 0;
     if (a.c.temperature > 0) {
         row_of_logits r = { z, a.c.classes, z[token], a.c.temperature, sums, 0 };
         token = drawn(r, a.c, a.c.stream[t], pos);
     }
     if (threadIdx.x)
         return;
-    int before = n.token[t];
     n.before[t] = before;
     n.token[t] = token;
     n.pos[t] = pos + 1;
@@ -190,5 +214,9 @@ void gpu_choose(struct ops *o, const struct next_rows *n, struct tensor logits,
     if (u->failed || !logits.rows ||
         !CUDA_NEED(u, logits.cols % 4 == 0, "a vocabulary is a multiple of 4"))
         return;
-    launch_behind(u, choose, dim3((int)logits.rows), THREADS, a);
+    if (u->portable)
+        launch_behind(u, choose<1>, dim3((int)logits.rows), THREADS, a);
+    else
+        launch_behind_clusters(u, BLOCKS, 0, choose<BLOCKS>, dim3((int)logits.rows * BLOCKS),
+                               THREADS, a);
 }

@@ -24,7 +24,7 @@
 #include "few_rows.h"
 #include "mix.h"
 #include "mma.h"
-#include "sm90/sm90.h"
+#include "cluster.h"
 #include "vec.h"
 
 struct args {
@@ -173,21 +173,9 @@ __device__ __forceinline__ static void load_rows(const args &a, const held &h, u
 /* Block r % S of the cluster finishes row r of y: four sums of it, by block `rank`, go there, into an
  * inbox of S times 8 C numbers for each of its rows. */
 template <int C, int S>
-__device__ __forceinline__ static void send(uint32_t inbox, int r, int f, int rank, float4 v)
+__device__ __forceinline__ static void send(const float *inbox, int r, int f, int rank, float4 v)
 {
-#ifdef SM90_CODE
-    uint32_t to = inbox + ((r / S * S + rank) * 8 * C + f) * 4, there;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(to), "r"(r % S));
-    asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(there), "f"(v.x),
-                 "f"(v.y), "f"(v.z), "f"(v.w)
-                 : "memory");
-#endif
-}
-__device__ __forceinline__ static void all_of_cluster()
-{
-#ifdef SM90_CODE
-    sm90::cluster_sync();
-#endif
+    send4(inbox + (r / S * S + rank) * 8 * C + f, r % S, v);
 }
 
 /* M tiles of 16 rows of x; 8 C columns a cluster of S blocks, W warps each. MIX: x is made here. */
@@ -288,7 +276,7 @@ __global__ static void __launch_bounds__(32 * W) by_row(args a, held h)
         if (S > 1)
             for (int i = threadIdx.x; i < min(end - 16 * m, 16) * 2 * C; i += 32 * W) {
                 int f = i % (2 * C) * 4, r = i / (2 * C);
-                send<C, S>(address(inbox), 16 * m + r, f, rank,
+                send<C, S>(inbox, 16 * m + r, f, rank,
                            make_float4(sum_of(r, f), sum_of(r, f + 1), sum_of(r, f + 2),
                                        sum_of(r, f + 3)));
             }
@@ -342,36 +330,6 @@ static int bytes_of_x(int rows, int in, const mix_args &m)
     return rows * (in + PAD) * 2 + (m.n ? mix_sums_bytes(m) : 0);
 }
 
-/* launch_behind_with, S blocks a cluster. */
-template <int S, typename... P>
-static void launch_cluster(struct cuda_ops *c, int shared, void (*kernel)(P...), dim3 grid,
-                           int threads, P... args)
-{
-    cudaLaunchAttribute attr[2];
-    cudaLaunchConfig_t config = {};
-    if (S == 1) {
-        launch_behind_with(c, shared, kernel, grid, threads, args...);
-        return;
-    }
-    if (c->mix.n)
-        cuda_launch_mix(c);
-    attr[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attr[0].val.programmaticStreamSerializationAllowed = 1;
-    attr[1].id = cudaLaunchAttributeClusterDimension;
-    attr[1].val.clusterDim = { S, 1, 1 };
-    config.gridDim = grid;
-    config.blockDim = dim3(threads);
-    config.dynamicSmemBytes = shared;
-    config.stream = c->stream;
-    config.attrs = attr;
-    config.numAttrs = 2;
-    if (CUDA_TRY(
-            c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared)) &&
-        CUDA_TRY(c, cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                         cudaSharedmemCarveoutMaxShared)))
-        CUDA_TRY(c, cudaLaunchKernelEx(&config, kernel, args...));
-}
-
 /* How many rows of w are held does not depend on T, for a row's sums do not: it is that of the
  * most columns, MOST_C, and tiles. */
 template <int M, int C, int MOST_C, int W, int S, bool MIX>
@@ -390,8 +348,8 @@ static void launch_rows(struct cuda_ops *c, const args &a)
         x_bytes = 0;
     assert(!MIX || h.x_stride);
     h.inbox = h.w_bytes + x_bytes;
-    launch_cluster<S>(c, h.inbox + INBOX, by_row<M, C, W, S, MIX>,
-                      dim3(div_up(a.cols, 8 * C) * S, div_up(a.rows, 16 * M)), 32 * W, a, h);
+    launch_behind_clusters(c, S, h.inbox + INBOX, by_row<M, C, W, S, MIX>,
+                           dim3(div_up(a.cols, 8 * C) * S, div_up(a.rows, 16 * M)), 32 * W, a, h);
 }
 
 static void launch_by_row(struct cuda_ops *c, const args &a)

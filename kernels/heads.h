@@ -11,15 +11,10 @@
 #ifndef KERNELS_HEADS_H
 #define KERNELS_HEADS_H
 
+#include "host/device.h"
 #include "row.h"
 
 enum { GATE = 12, MAX_HEADS = 64 };
-
-/* Gate weights (H,12) as they lie in memory: few enough for the L1. */
-struct gates {
-    const void *w;
-    bool is_f32;
-};
 
 __device__ __forceinline__ void heads_load_gate(float *gate, const gates &g, int heads)
 {

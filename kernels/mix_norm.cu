@@ -48,12 +48,13 @@ static void launch(struct cuda_ops *c, const mix_args &a)
     });
 }
 
-void cuda_launch_mix(struct cuda_ops *c)
+void cuda_launch_waiting(struct cuda_ops *c)
 {
     mix_args a = c->mix;
     c->mix.n = 0;
     if (a.n && !c->failed)
         launch(c, a);
+    cuda_launch_qkv(c);
 }
 
 /* May a product make it? Its blocks read what one of them would overwrite. */
@@ -223,7 +224,7 @@ void gpu_mix_norm(struct ops *o, struct tensor out, struct tensor y, int n,
         a.write_out = false;
     if (!a.rows || (!a.write_out && !a.y))
         return;
-    cuda_launch_mix(c);
+    cuda_launch_waiting(c);
     if (o->rows_apart && can_wait(a))
         c->mix = a;
     else

@@ -16,76 +16,7 @@
  */
 #include "behind.h"
 #include "gpu.h"
-#include "heads.h"
-
-struct shape {
-    int tokens, heads, rope_width; /* rope_width = E/2 */
-    bool paired, split_gate;
-    enum key_offset key_offset;
-    const int32_t *pos; /* NULL: row t is at position t */
-    const int32_t *slot; /* of a cache of this capacity, where k and v go; NULL: to their rows */
-    int capacity;
-    bool values_apart; /* v goes to its rows also with a cache */
-    const bf16 *rope;
-    const bf16 *y; /* with a table only: y, gate, table, tok */
-    int y_width;
-    gates gate;
-    const bf16 *table;
-    const int32_t *tok;
-};
-
-/* Which heads, and which channels of a head, a lane holds. */
-template <int W> struct head_lane {
-    static __device__ __forceinline__ int head(int i) { return (32 * i + lane_id()) / W; }
-    static __device__ __forceinline__ int channel() { return lane_id() % W * 8; }
-    static __device__ __forceinline__ bool rotates() { return lane_id() % W < W / 2; }
-    static __device__ __forceinline__ bool offset(enum key_offset which)
-    {
-        int quarter = lane_id() % W / (W / 4);
-        return which == KEY_OFFSET_QUARTERS ? quarter % 2
-                                            : which == KEY_OFFSET_HALF && quarter >= 2;
-    }
-};
-
-/* Four cosines and sines of the lane's pairs, the same for all its vectors: their heads are
- * 32/W apart, an even number. For lanes that do not rotate: 1 and 0. */
-struct turn {
-    float c[4], s[4];
-};
-
-template <int W> __device__ __forceinline__ static turn turn_of(const shape &s, int t)
-{
-    int64_t at_row = s.pos ? __ldcg(s.pos + t) : t;
-    int64_t p = s.paired ? 2 * at_row + (head_lane<W>::head(0) & 1) : at_row;
-    const bf16 *at = s.rope + p * (4 * W) + head_lane<W>::channel() / 2;
-    uint2 c = make_uint2(0x3f803f80, 0x3f803f80), n = make_uint2(0, 0);
-
-    if (head_lane<W>::rotates()) {
-        c = *(const uint2 *)at;
-        n = *(const uint2 *)(at + 2 * W);
-    }
-    return turn{ { bf16_lo(c.x), bf16_hi(c.x), bf16_lo(c.y), bf16_hi(c.y) },
-                 { bf16_lo(n.x), bf16_hi(n.x), bf16_lo(n.y), bf16_hi(n.y) } };
-}
-
-/* By -theta; its transpose (by +theta) with sign = -1. */
-__device__ __forceinline__ static void rotate(float (&x)[8], const turn &r, float sign)
-{
-#pragma unroll
-    for (int m = 0; m < 4; m++) {
-        float even = x[2 * m], odd = x[2 * m + 1], s = sign * r.s[m];
-        x[2 * m] = r.c[m] * even + s * odd;
-        x[2 * m + 1] = r.c[m] * odd - s * even;
-    }
-}
-
-template <int W> __device__ __forceinline__ static void norm_head(float (&x)[8])
-{
-    float r = norm_factor(head_sum<W>(dot8(x, x)), 8 * W);
-#pragma unroll
-    for (int j = 0; j < 8; j++)
-        x[j] *= r;
-}
+#include "qkv.h"
 
 /* dy becomes r (dy - r^2 mean(dy x) x). */
 template <int W>
@@ -101,8 +32,8 @@ __device__ __forceinline__ static void norm_head_bwd(float (&dy)[8], const float
 /* Writes a key to its own row, in offset channels to the next row (and for row 0 to row 0 as
  * well). */
 template <int W>
-__device__ __forceinline__ static void put_key(bf16 *k, const float (&x)[8], int t, const shape &s,
-                                               int d)
+__device__ __forceinline__ static void put_key(bf16 *k, const float (&x)[8], int t,
+                                               const qkv_args &s, int d)
 {
     bool offset = head_lane<W>::offset(s.key_offset);
 
@@ -114,7 +45,7 @@ __device__ __forceinline__ static void put_key(bf16 *k, const float (&x)[8], int
 
 /* Input of token t's value gates, in all lanes; e is its row of the table. */
 template <int V>
-__device__ __forceinline__ static void gate_input(float (&u)[GATE], const shape &s, int t,
+__device__ __forceinline__ static void gate_input(float (&u)[GATE], const qkv_args &s, int t,
                                                   const packed_row<V> &e)
 {
     const uint32_t first[GATE / 4] = { e.u[0].x, e.u[0].y, e.u[0].z };
@@ -129,9 +60,10 @@ __device__ __forceinline__ static void gate_input(float (&u)[GATE], const shape 
 }
 
 template <int V, int W>
-__global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1)
-    qkv_forward(bf16 *q, bf16 *k, bf16 *v, const bf16 *qkv, shape s)
+__global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1) qkv_forward(qkv_args s)
 {
+    const bf16 *qkv = s.qkv;
+    bf16 *q = s.q, *k = s.k, *v = s.v;
     int t = blockIdx.x * ROW_WARPS + warp_id(), d = s.heads * 8 * W;
     int64_t at = (int64_t)t * d;
     packed_row<V> rq, rk, rv, re;
@@ -140,7 +72,7 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1)
     start_step_behind();
     if (t >= s.tokens) /* warps of the last block; its others wait */
         return;
-    turn r = turn_of<W>(s, t);
+    turn r = turn_of<W>(s, t, head_lane<W>::head(0));
     int64_t to = at;
     if (s.slot)
         to = ((int64_t)__ldcg(s.slot + t) * s.capacity + __ldcg(s.pos + t) % s.capacity) * d;
@@ -189,25 +121,29 @@ static bool can_do(struct cuda_ops *c, struct tensor qkv, const struct qkv_shape
            CUDA_NEED(c, s->heads <= MAX_HEADS && (e == 32 || e == 64 || e == 128), HEAD_NEED);
 }
 
-static shape shape_of(const struct qkv_shape *s, struct rope r, struct tensor y, struct tensor gate,
-                      struct tensor table, const struct batch *b)
+static qkv_args shape_of(const struct qkv_shape *s, struct rope r, struct tensor y,
+                         struct tensor gate, struct tensor table, const struct batch *b)
 {
-    shape k = { b->tokens,
-                s->heads,
-                s->head_dim / 2,
-                s->paired,
-                s->split_gate,
-                s->key_offset,
-                b->pos,
-                s->cache ? s->cache->slot : NULL,
-                s->cache ? s->cache->capacity : 0,
-                s->cache && s->cache->values_apart,
-                (const bf16 *)r.table.data,
-                (const bf16 *)y.data,
-                (int)y.cols,
-                { gate.data, gate.dtype == DT_F32 },
-                (const bf16 *)table.data,
-                b->token.row };
+    qkv_args k = { NULL,
+                   NULL,
+                   NULL,
+                   NULL,
+                   b->tokens,
+                   s->heads,
+                   s->head_dim,
+                   s->paired,
+                   s->split_gate,
+                   s->key_offset,
+                   b->pos,
+                   s->cache ? s->cache->slot : NULL,
+                   s->cache ? s->cache->capacity : 0,
+                   s->cache && s->cache->values_apart,
+                   (const bf16 *)r.table.data,
+                   (const bf16 *)y.data,
+                   (int)y.cols,
+                   { gate.data, gate.dtype == DT_F32 },
+                   (const bf16 *)table.data,
+                   b->token.row };
 
     assert(r.table.dtype == DT_BF16 && r.table.cols == s->head_dim / 2);
     assert(b->pos || r.table.rows >= (int64_t)b->tokens * (s->paired ? 2 : 1));
@@ -222,19 +158,31 @@ void gpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, s
              struct tensor table, const struct batch *b)
 {
     struct cuda_ops *c = cuda_of(o);
-    shape kernel_shape = shape_of(s, r, y, gate, table, b);
-    int blocks = div_up(b->tokens, ROW_WARPS);
+    qkv_args a = shape_of(s, r, y, gate, table, b);
 
     assert(qkv.rows == b->tokens && qkv.cols == 3 * s->heads * s->head_dim);
-    if (!can_do(c, qkv, s) || !blocks)
+    if (!can_do(c, qkv, s) || !b->tokens)
         return;
     if (s->cache)
         k = s->cache->k, v = s->cache->values_apart ? v : s->cache->v;
-    with_vectors(qkv.cols / 3, [&](auto vec) {
-        with_head_size(s->head_dim, [&](auto w) {
-            launch_step(c, qkv_forward<decltype(vec)::value, decltype(w)::value>, dim3(blocks),
-                        ROW_THREADS, (bf16 *)q.data, (bf16 *)k.data, (bf16 *)v.data,
-                        (const bf16 *)qkv.data, kernel_shape);
+    a.qkv = (const bf16 *)qkv.data;
+    a.q = (bf16 *)q.data, a.k = (bf16 *)k.data, a.v = (bf16 *)v.data;
+    cuda_launch_waiting(c);
+    c->qkv = a;
+    if (!s->cache || s->cache->values_apart || !b->apart || c->portable)
+        cuda_launch_qkv(c);
+}
+
+void cuda_launch_qkv(struct cuda_ops *c)
+{
+    qkv_args a = c->qkv;
+    c->qkv.tokens = 0;
+    if (!a.tokens || c->failed)
+        return;
+    with_vectors(a.heads * a.head_dim, [&](auto vec) {
+        with_head_size(a.head_dim, [&](auto w) {
+            launch_step(c, qkv_forward<decltype(vec)::value, decltype(w)::value>,
+                        dim3(div_up(a.tokens, ROW_WARPS)), ROW_THREADS, a);
         });
     });
 }
@@ -246,7 +194,7 @@ void gpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, s
 template <int V, int W> struct key_grad {
     packed_row<V> own, next;
 
-    __device__ __forceinline__ void load(const bf16 *dk, int t, const shape &s, int d)
+    __device__ __forceinline__ void load(const bf16 *dk, int t, const qkv_args &s, int d)
     {
         bool offset = head_lane<W>::offset(s.key_offset);
 #pragma unroll
@@ -259,7 +207,7 @@ template <int V, int W> struct key_grad {
                 next.u[i] = *(const uint4 *)(dk + d + row<V>::at(i));
         }
     }
-    __device__ __forceinline__ void get(float (&dx)[8], int i, const shape &s) const
+    __device__ __forceinline__ void get(float (&dx)[8], int i, const qkv_args &s) const
     {
         unpack8(dx, own.u[i]);
         if (s.key_offset) {
@@ -308,7 +256,7 @@ __device__ __forceinline__ static void upper_half(float (&half)[GATE / 2],
 template <int V, int W, bool TABLE>
 __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
     qkv_backward(bf16 *dqkv, bf16 *drows, float *partial, bf16 *dy12, const bf16 *dq,
-                 const bf16 *dk, const bf16 *dv, const bf16 *qkv, shape s)
+                 const bf16 *dk, const bf16 *dv, const bf16 *qkv, qkv_args s)
 {
     extern __shared__ float shared[];
     float *gate = shared + ROW_WARPS * s.heads * GATE;
@@ -332,7 +280,7 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
         gq.load(dq + at, d);
         gk.load(dk + at, t, s, d);
         gv.load(dv + at, d);
-        turn r = turn_of<W>(s, t);
+        turn r = turn_of<W>(s, t, head_lane<W>::head(0));
         if (TABLE) {
             re.load(s.table + (int64_t)s.tok[t] * d, d);
             gate_input(u, s, t, re);
@@ -401,7 +349,7 @@ void gpu_qkv_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows, s
                  struct tensor gate, struct tensor table, const struct batch *b)
 {
     struct cuda_ops *c = cuda_of(o);
-    shape k = shape_of(s, r, y, gate, table, b);
+    qkv_args k = shape_of(s, r, y, gate, table, b);
     int blocks = div_up(b->tokens, ROW_WARPS), most = 2 * c->sms; /* as many as are resident */
     size_t shared = table.data ? (1 + ROW_WARPS) * s->heads * GATE * sizeof(float) : 0;
     float *partial;

@@ -161,6 +161,70 @@ static void test_cache(int heads, int e, bool paired, enum key_offset offset, in
     same_bf16("values", cv);
 }
 
+static struct both copy_of(struct both b)
+{
+    struct both x = blank(b.c.rows, b.c.cols);
+    memcpy(x.c.data, b.c.data, tensor_bytes(b.c));
+    send(x);
+    return x;
+}
+
+/* qkv and what reads it, of rows of two sequences: by themselves, and of a call that says so (apart),
+ * where a GPU may make one kernel of both. The same bits. */
+static void test_rows_apart(int heads, int e, bool paired, enum key_offset offset, int window,
+                            bool table, bool split)
+{
+    enum { ROWS = 2, CLASSES = 9 };
+    int d = heads * e, pair = paired ? 2 : 1, capacity = window / pair + 5;
+    int32_t slot[ROWS] = { 1, 0 }, pos[ROWS] = { window + 9, 3 }, tok[ROWS] = { 4, 8 };
+    struct both qkv = drawn(ROWS, 3 * d, 1), y = drawn(ROWS, d, 1), rows = weight(CLASSES, d, 1);
+    struct both gate = weight(heads, GATE_WIDTH, 0.5), out_gate = weight(heads, GATE_WIDTH, 0.5);
+    struct both rope = blank_as(DT_BF16, DT_BF16, pair * (window + 10), e / 2);
+    struct both k = blank(ROWS, d), v = blank(ROWS, d), q = blank(ROWS, d), out[2], ck[2], cv[2];
+    struct ints si = ints(slot, ROWS), pi = ints(pos, ROWS), ti = ints(tok, ROWS);
+    struct attn_shape s = {
+        .heads = heads / pair, .head_dim = e, .cu_mul = pair, .window = window, .scale = 0.3f
+    };
+    float freq[32];
+
+    snprintf(label, sizeof label, "rows apart H=%d E=%d paired=%d offset=%d window=%d table=%d",
+             heads, e, paired, (int)offset, window, table);
+    for (int m = 0; m < e / 4; m++)
+        freq[m] = powf(1024, -(float)m / (float)(e / 4 - 1));
+    ck[0] = drawn(2 * capacity, d, 1), cv[0] = drawn(2 * capacity, d, 1);
+    ck[1] = copy_of(ck[0]), cv[1] = copy_of(cv[0]);
+    gpu->rows_apart = true;
+    for (int n = 0; n < 2; n++) {
+        out[n] = blank(ROWS, d);
+        ON_BOTH
+        {
+            bool is_cpu = o == cpu;
+            struct rope r = { ON(rope, o) };
+            struct kv_cache c = { .k = ON(ck[n], o),
+                                  .v = ON(cv[n], o),
+                                  .capacity = capacity,
+                                  .key_offset = offset,
+                                  .slot = is_cpu ? si.c : si.g,
+                                  .pos = is_cpu ? pi.c : pi.g };
+            struct qkv_shape qs = { heads, e, paired, KEY_OFFSET_NONE, split, &c };
+            struct batch b = { .tokens = ROWS,
+                               .token = { .tokens = ROWS, .row = is_cpu ? ti.c : ti.g },
+                               .pos = c.pos,
+                               .apart = n };
+            o->rope_table(o, r, freq);
+            o->qkv(o, ON(q, o), ON(k, o), ON(v, o), ON(qkv, o), &qs, r, ON(y, o), ON(gate, o),
+                   table ? ON(rows, o) : NO_TENSOR, &b);
+            o->attention_cached(o, ON(out[n], o), ON(q, o), ON(y, o), ON(out_gate, o), NO_TENSOR,
+                                &c, &s);
+        }
+        same_bf16("out", out[n]);
+        same_bf16("keys", ck[n]);
+        same_bf16("values", cv[n]);
+    }
+    gpu->rows_apart = false;
+    CHECK(same_bits(out[0], out[1]) && same_bits(ck[0], ck[1]) && same_bits(cv[0], cv[1]));
+}
+
 /* How many of the tokens differ: where a draw falls between two of them, the devices' exponentials
  * may part; a thousandth of the draws is far more than these errors of 1e-6 do. */
 static void test_choose(int rows, int cols, struct choice c)
@@ -366,6 +430,12 @@ int main(int argc, char **argv)
     test_cache(2, 64, true, KEY_OFFSET_NONE, 63, false);
     test_cache(2, 128, false, KEY_OFFSET_QUARTERS, 64, true);
     test_cache(4, 32, true, KEY_OFFSET_HALF, 100, true);
+    test_cache(2, 64, false, KEY_OFFSET_QUARTERS, 1100,
+               false); /* more keys than are read at once */
+    test_rows_apart(2, 32, true, KEY_OFFSET_NONE, 40, true, false);
+    test_rows_apart(4, 128, true, KEY_OFFSET_NONE, 250, false, false);
+    test_rows_apart(2, 64, false, KEY_OFFSET_HALF, 150, true, true);
+    test_rows_apart(1, 128, false, KEY_OFFSET_QUARTERS, 600, true, false);
     fresh();
     test_choose(9, 1000, (struct choice){ .top_p = 1 });
     test_choose(9, 5000, (struct choice){ .temperature = 0.8f, .top_p = 1, .seed = 3 });

@@ -60,7 +60,7 @@ static int sync(struct ops *o)
 
     if (!c->failed && c->capturing)
         cuda_fail(c, GPT_DEVICE, "cannot wait while a graph is captured");
-    cuda_launch_mix(c);
+    cuda_launch_waiting(c);
     if (!c->failed)
         CUDA_TRY(c, cudaStreamSynchronize(c->stream));
     return status(o);
@@ -187,7 +187,7 @@ static void free_all(struct ops *o)
 /* Through a pinned ring, so that the caller's memory is free at once. */
 static void send(struct cuda_ops *c, struct staging *s, void *dst, const void *host, size_t bytes)
 {
-    cuda_launch_mix(c);
+    cuda_launch_waiting(c);
     if (c->capturing)
         cuda_fail(c, GPT_DEVICE, "upload while a graph is captured: replays would not see it");
     for (size_t done = 0; !c->failed && done < bytes;) {
@@ -229,7 +229,7 @@ static void download(struct ops *o, void *host, const void *src, size_t bytes)
 
     if (c->capturing)
         cuda_fail(c, GPT_DEVICE, "download while a graph is captured");
-    cuda_launch_mix(c);
+    cuda_launch_waiting(c);
     if (c->failed || !bytes)
         return;
     if (CUDA_TRY(c, cudaMemcpyAsync(host, src, bytes, cudaMemcpyDeviceToHost, c->stream)))
@@ -242,7 +242,7 @@ static void fetch(struct ops *o, const void *src, size_t bytes)
     unsigned slot = c->fetch_in++ % FETCH_MAX;
 
     assert(bytes <= FETCH_BYTES && c->fetch_in - c->fetch_out <= FETCH_MAX);
-    cuda_launch_mix(c);
+    cuda_launch_waiting(c);
     if (!c->failed && CUDA_TRY(c, cudaMemcpyAsync(c->fetch_host + slot * FETCH_BYTES, src, bytes,
                                                   cudaMemcpyDeviceToHost, c->stream)))
         CUDA_TRY(c, cudaEventRecord(c->fetch_done[slot], c->stream));
@@ -264,7 +264,7 @@ static void zero(struct ops *o, struct tensor t)
 {
     struct cuda_ops *c = cuda_of(o);
 
-    cuda_launch_mix(c);
+    cuda_launch_waiting(c);
     if (!c->failed && tensor_count(t))
         CUDA_TRY(c, cudaMemsetAsync(t.data, 0, tensor_bytes(t), c->stream));
 }
@@ -290,7 +290,7 @@ static void copy(struct ops *o, struct tensor dst, struct tensor src)
     int64_t n = tensor_count(src);
 
     assert(tensor_count(dst) == n);
-    cuda_launch_mix(c);
+    cuda_launch_waiting(c);
     if (c->failed || !n || dst.data == src.data)
         return;
     if (dst.dtype == src.dtype) {

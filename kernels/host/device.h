@@ -59,6 +59,30 @@ struct mix_args {
     bool write_out;
 };
 
+struct gates { /* (H,12) */
+    const void *w;
+    bool is_f32;
+};
+
+/* What qkv (op_list.h) does. */
+struct qkv_args {
+    const __nv_bfloat16 *qkv;
+    __nv_bfloat16 *q, *k, *v;
+    int tokens, heads, head_dim; /* tokens 0: nothing */
+    bool paired, split_gate;
+    enum key_offset key_offset;
+    const int32_t *pos; /* NULL: row t is at position t */
+    const int32_t *slot; /* of a cache of this capacity, where k and v go; NULL: to their rows */
+    int capacity;
+    bool values_apart; /* v goes to its rows also with a cache */
+    const __nv_bfloat16 *rope;
+    const __nv_bfloat16 *y; /* with a table only: y, gate, table, tok */
+    int y_width;
+    struct gates gate;
+    const __nv_bfloat16 *table;
+    const int32_t *tok;
+};
+
 struct cuda_ops {
     struct ops ops; /* first: struct ops * is struct cuda_ops * */
     int device; /* ordinal; also names the rank in messages */
@@ -84,6 +108,8 @@ struct cuda_ops {
     /* Of a decoding step: not launched yet. The product that reads it makes it, if that is next
      * (few_rows.cu); whatever else is queued launches it first. */
     struct mix_args mix;
+    /* The same, for attention_cached. */
+    struct qkv_args qkv;
 
     void **blocks; /* everything allocated, for free() */
     int n_blocks;
@@ -95,6 +121,9 @@ struct cuda_ops {
     unsigned fetch_in, fetch_out;
 };
 
+/* Is there an op that has not been launched? */
+static inline bool cuda_waiting(const struct cuda_ops *c) { return c->mix.n || c->qkv.tokens; }
+
 static inline struct cuda_ops *cuda_of(struct ops *o) { return (struct cuda_ops *)o; }
 
 /* Records the first failure; later ones are its consequence. */
@@ -104,7 +133,7 @@ bool cuda_ok(struct cuda_ops *c, cudaError_t e, const char *expr, const char *fi
 
 #define CUDA_TRY(c, expr) cuda_ok((c), (expr), #expr, __FILE__, __LINE__)
 #define CUDA_LAUNCHED(c) \
-    (assert(!(c)->mix.n), cuda_ok((c), cudaGetLastError(), __func__, __FILE__, __LINE__))
+    (assert(!cuda_waiting(c)), cuda_ok((c), cudaGetLastError(), __func__, __FILE__, __LINE__))
 /* A dtype or a size that this device cannot do: a recipe can ask for it, so no assert. */
 #define CUDA_NEED(c, cond, what) \
     ((cond) ? true : (cuda_fail((c), GPT_DEVICE, "%s: on a GPU, %s", __func__, (what)), false))
@@ -128,8 +157,9 @@ static inline size_t cuda_round(size_t bytes) { return (bytes + 255) / 256 * 256
 void cuda_add_partials(struct cuda_ops *c, void *dst, enum dtype dtype, const float *partial,
                        int rows, int n);
 
-/* Launches the mix that has not been; in mix_norm.cu. */
-void cuda_launch_mix(struct cuda_ops *c);
+/* Launches what has not been; in mix_norm.cu and qkv.cu. */
+void cuda_launch_waiting(struct cuda_ops *c);
+void cuda_launch_qkv(struct cuda_ops *c);
 
 /* dw (+)= sum (f32, as many), one rounding; in linear.cu. */
 void cuda_write_sum(struct cuda_ops *c, struct tensor dw, const float *sum, bool add);

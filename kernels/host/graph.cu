@@ -6,7 +6,7 @@ int ops_cuda_capture(struct ops *o)
 {
     struct cuda_ops *c = cuda_of(o);
 
-    cuda_launch_mix(c);
+    cuda_launch_waiting(c);
     if (!c->failed && CUDA_TRY(c, cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeRelaxed)))
         c->capturing = true;
     return o->status(o);
@@ -20,7 +20,7 @@ int ops_cuda_capture_end(struct ops *o, void **graph)
     cudaError_t e;
 
     *graph = NULL;
-    cuda_launch_mix(c);
+    cuda_launch_waiting(c);
     if (c->capturing) { /* also after a failure, so that the stream is usable */
         c->capturing = false;
         e = cudaStreamEndCapture(c->stream, &g);
@@ -39,7 +39,7 @@ void ops_cuda_launch(struct ops *o, void *graph)
 {
     struct cuda_ops *c = cuda_of(o);
 
-    cuda_launch_mix(c);
+    cuda_launch_waiting(c);
     if (!c->failed)
         CUDA_TRY(c, cudaGraphLaunch((cudaGraphExec_t)graph, c->stream));
 }

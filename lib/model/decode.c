@@ -99,9 +99,11 @@ void decoder_rows(struct decoder *d, const struct decode_row *row, int n)
 
     assert(n <= most);
     memset(d->staged, 0, row_bytes(most));
+    d->apart = true;
     for (int t = 0; t < n; t++) {
         const struct decode_row *r = &row[t];
         assert(r->slot < d->sequences && r->pos < d->context);
+        d->apart &= !t || r->slot != row[t - 1].slot;
         stream[t] = r->stream;
         ints[t] = r->slot;
         ints[most + t] = r->token;
@@ -123,7 +125,8 @@ static void forward(struct decoder *d, struct acts *a)
                        .token = { .tokens = d->rows, .row = d->next.token },
                        .bigram = { .tokens = d->next.bigram ? d->rows : 0, .row = d->next.bigram },
                        .pos = d->next.pos,
-                       .before = d->next.before };
+                       .before = d->next.before,
+                       .apart = d->apart };
     m->cache = d->cache;
     model_acts(m, a, d->rows, false);
     model_forward(m, a, &b);

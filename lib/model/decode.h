@@ -42,6 +42,7 @@ struct decoder {
     struct model *m;
     int sequences, most, context;
     int rows; /* that decoder_rows gave */
+    bool apart; /* no two of them are of one sequence */
     struct kv_cache cache[MAX_LAYERS];
     struct next_rows next; /* device: rows of the next call */
     int32_t *slot;

@@ -44,7 +44,8 @@ static void plan_attention(const struct recipe *r, struct planner *p, struct lay
     l->dqkv = tensor_shape(all, T, 3 * d); /* q, k, v are read last by attention_bwd */
     l->out = train ? take(p, p->act, T, d) : tensor_rows(both, 0, T);
     l->lse = take(p, DT_REAL, r->heads, T);
-    l->gated = train ? take(p, p->act, T, d) : tensor_rows(both, T, T);
+    l->gated =
+        train ? take(p, p->act, T, d) : l->k; /* apart from qkv, which attention_cached may read */
     l->attended = take(p, p->act, T, d);
     l->y2 = take(p, p->act, T, d);
 }

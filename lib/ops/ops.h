@@ -90,6 +90,7 @@ struct batch {
     /* NULL: the rows are one sequence, row t its position t. Else (T) each: */
     const int32_t *pos; /* the row's position in its sequence */
     const int32_t *before; /* the token before it there; -1: none */
+    bool apart; /* no two rows are of one sequence */
 };
 
 /* How the token after each row is chosen from its logits. */

@@ -1,0 +1,61 @@
+/* qkv.h - a head of q or k from its projection: norm and rotation; W = E/8 lanes hold it (heads.h).
+ */
+#ifndef KERNELS_QKV_H
+#define KERNELS_QKV_H
+
+#include "heads.h"
+
+/* Which heads, and which channels of a head, a lane holds. */
+template <int W> struct head_lane {
+    static __device__ __forceinline__ int head(int i) { return (32 * i + lane_id()) / W; }
+    static __device__ __forceinline__ int channel() { return lane_id() % W * 8; }
+    static __device__ __forceinline__ bool rotates() { return lane_id() % W < W / 2; }
+    static __device__ __forceinline__ bool offset(enum key_offset which)
+    {
+        int quarter = lane_id() % W / (W / 4);
+        return which == KEY_OFFSET_QUARTERS ? quarter % 2
+                                            : which == KEY_OFFSET_HALF && quarter >= 2;
+    }
+};
+
+/* Four cosines and sines of the lane's pairs in a head of this number: only whether it is odd
+ * matters. For lanes that do not rotate: 1 and 0. */
+struct turn {
+    float c[4], s[4];
+};
+
+template <int W> __device__ __forceinline__ turn turn_of(const qkv_args &s, int t, int head)
+{
+    int64_t at_row = s.pos ? __ldcg(s.pos + t) : t;
+    int64_t p = s.paired ? 2 * at_row + (head & 1) : at_row;
+    const bf16 *at = s.rope + p * (4 * W) + head_lane<W>::channel() / 2;
+    uint2 c = make_uint2(0x3f803f80, 0x3f803f80), n = make_uint2(0, 0);
+
+    if (head_lane<W>::rotates()) {
+        c = *(const uint2 *)at;
+        n = *(const uint2 *)(at + 2 * W);
+    }
+    return turn{ { bf16_lo(c.x), bf16_hi(c.x), bf16_lo(c.y), bf16_hi(c.y) },
+                 { bf16_lo(n.x), bf16_hi(n.x), bf16_lo(n.y), bf16_hi(n.y) } };
+}
+
+/* By -theta; its transpose (by +theta) with sign = -1. */
+__device__ __forceinline__ void rotate(float (&x)[8], const turn &r, float sign)
+{
+#pragma unroll
+    for (int m = 0; m < 4; m++) {
+        float even = x[2 * m], odd = x[2 * m + 1], s = sign * r.s[m];
+        x[2 * m] = r.c[m] * even + s * odd;
+        x[2 * m + 1] = r.c[m] * odd - s * even;
+    }
+}
+
+template <int W> __device__ __forceinline__ void norm_head(float (&x)[8])
+{
+    float r = norm_factor(head_sum<W>(dot8(x, x)), 8 * W);
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        x[j] *= r;
+}
+
+#endif
