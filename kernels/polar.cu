@@ -244,21 +244,26 @@ static void aol(struct cuda_ops *c, const matrices &x, const matrices &a, float 
 
 enum { ROUND_ABOVE = 1024 }; /* rows; of more, B x is rounded before a x is added */
 
-/* x: the op's own memory and two spares; gram and sym hold A and B. Maps are Hopper's. */
+/* x: the op's own memory and two spares; gram and sym hold A and B. Maps are Hopper's. backwards: of
+ * the last product. */
 struct work {
     struct cuda_ops *c;
     const struct polar_plan *plan;
     matrices x[3], gram, sym;
     CUtensorMap x_map[3], gram_map, sym_map;
+    mutable bool backwards;
     bool tall() const { return x[0].rows > x[0].cols; }
 };
 
-static gemm_shape shape_of(const matrices &out, int64_t k, int tile_cols)
+static gemm_shape shape_of(const work &w, const matrices &out, int64_t k, int tile_cols)
 {
-    return {
-        div_up(k, BOX), div_up(out.rows, TILE), div_up(out.cols, tile_cols), out.n, 0, 1, false, 0,
-        out.n
-    };
+    gemm_shape s = {};
+    s.kblocks = div_up(k, BOX);
+    s.tiles_m = div_up(out.rows, TILE), s.tiles_n = div_up(out.cols, tile_cols);
+    s.n = s.n_b = out.n;
+    s.beta = 1;
+    s.backwards = w.backwards = !w.backwards;
+    return s;
 }
 
 static void gram_of(const work &w, int from, bool overlap)
@@ -271,7 +276,7 @@ static void gram_of(const work &w, int from, bool overlap)
         batched(w.c, w.gram, x, w.tall(), x, !w.tall());
         return;
     }
-    product p = { w.c, map, map, map, w.gram_map, shape_of(w.gram, k, TILE), overlap };
+    product p = { w.c, map, map, map, w.gram_map, shape_of(w, w.gram, k, TILE), overlap };
     if (w.tall())
         launch_symmetric<true, false, IN_BF16>(p, w.plan->split_gram);
     else
@@ -288,7 +293,7 @@ static void square_of(const work &w, const matrices &to, const double coef[3], b
         batched(w.c, to, w.gram, false, w.gram, false, &w.gram, factors);
         return;
     }
-    product p = { w.c, map, map, map, w.sym_map, shape_of(to, to.rows, TILE), overlap };
+    product p = { w.c, map, map, map, w.sym_map, shape_of(w, to, to.rows, TILE), overlap };
     p.shape.alpha = factors[1];
     p.shape.beta = factors[0];
     launch_symmetric<false, true, IN_BF16>(p, w.plan->split_square);
@@ -317,7 +322,7 @@ static product update_product(const work &w, const CUtensorMap &left, int from, 
              w.tall() ? left : x,
              x,
              w.x_map[to],
-             shape_of(w.x[from], w.gram.rows, w.plan->update_columns),
+             shape_of(w, w.x[from], w.gram.rows, w.plan->update_columns),
              w.plan->overlap };
 }
 
@@ -412,7 +417,7 @@ static void gram_in_f16(const work &w, int from, int spare, bool overlap)
         return;
     }
     product p = { w.c,           w.x_map[from], w.x_map[from],
-                  w.x_map[from], w.gram_map,    shape_of(w.gram, k, TILE),
+                  w.x_map[from], w.gram_map,    shape_of(w, w.gram, k, TILE),
                   overlap };
     p.shape.beta = POLAR_GRAM_SCALE;
     if (w.tall())
@@ -438,7 +443,7 @@ static void w_of(const work &w, const matrices &to, const double coef[3], bool t
         CUDA_LAUNCHED(w.c);
         return;
     }
-    product p = { w.c, map, map, map, map, shape_of(to, to.rows, TILE), overlap };
+    product p = { w.c, map, map, map, map, shape_of(w, to, to.rows, TILE), overlap };
     p.shape.alpha = factors[1];
     p.shape.beta = factors[0];
     p.shape.diagonal = a;
@@ -450,7 +455,7 @@ static void w_of(const work &w, const matrices &to, const double coef[3], bool t
 static void small_product(const work &w, const matrices &out, const matrices &a, const matrices &b,
                           bool to_bf16 = false)
 {
-    product p = { w.c, {}, {}, {}, {}, shape_of(out, out.rows, TILE), w.plan->overlap };
+    product p = { w.c, {}, {}, {}, {}, shape_of(w, out, out.rows, TILE), w.plan->overlap };
 
     if (w.c->portable) {
         matrices o = out, l = a;
@@ -583,7 +588,7 @@ void gpu_polar_planned(struct ops *o, struct tensor x, int n, const double (*coe
         return;
     matrices first = { pad ? cuda_cut(&at, x_bytes) : x.data, rows, x.cols, ld, n, DT_BF16 };
     matrices square = { NULL, k, k, ldk, n, how & POLAR_GRAM ? DT_F16 : DT_BF16 };
-    work w = { c, plan, { first, first, first }, square, square, {}, {}, {} };
+    work w = { c, plan, { first, first, first }, square, square, {}, {}, {}, false };
     w.x[1].data = cuda_cut(&at, x_bytes);
     w.x[2].data = cuda_cut(&at, x_bytes);
     gram_form g = { &w, (char *)cuda_cut(&at, places), small_bytes, 1 };

@@ -5,7 +5,7 @@
  * Numbers are bf16, or f16 in the small matrices of the Gram form, as `numbers` says.
  *
  * A block takes tiles of 128 x BN, one after the other. Two warpgroups hold 64 rows of a tile each
- * in registers (BN / 2 numbers a thread); a ninth warp feeds them through a ring of stages in
+ * in registers (BN / 2 numbers a thread); a thread of a third feeds them through a ring of stages in
  * shared memory, 64 of k a stage, and runs ahead into the next tile. Every tensor is a 3-D tensor
  * map (columns, rows, matrices) of boxes 64 x 64 with 128-byte swizzle, so ragged edges are the
  * copy engine's: it reads zeros and clips writes. An operand whose k runs along rows (X^T X, B X)
@@ -47,7 +47,8 @@ using namespace sm90;
 enum { TILE = 128, BOX = 64, BOX_BYTES = BOX * BOX * 2 };
 /* Of A, B and C, and of D. F16_TO_BF16: D rounds to f16, then to bf16, where it is used next. */
 enum numbers { IN_BF16, BF16_TO_F16, IN_F16, F16_TO_BF16 };
-enum { CONSUMERS = 256, CONSUMER_WARPS = CONSUMERS / 32, GEMM_THREADS = CONSUMERS + 32 };
+/* Two warpgroups compute, a thread of the third feeds them. */
+enum { CONSUMERS = 256, CONSUMER_WARPS = CONSUMERS / 32, GEMM_THREADS = CONSUMERS + 128 };
 
 struct gemm_shape {
     int kblocks; /* k in units of 64, of the whole product */
@@ -56,6 +57,7 @@ struct gemm_shape {
     bool round_product; /* A B rounds to bf16 before alpha C is added */
     float diagonal;
     int n_b; /* matrices of B: n, or half as many */
+    bool backwards; /* last matrix first: what the product before left in the L2 is read first */
 };
 
 __host__ __device__ constexpr int stages_of(int bn) { return bn == 128 ? 6 : bn == 192 ? 5 : 4; }
@@ -68,6 +70,15 @@ __host__ __device__ constexpr int ring_bytes(int bn)
 __host__ __device__ constexpr int tiles_of(bool sym, const gemm_shape &s)
 {
     return sym ? s.tiles_m * (s.tiles_m + 1) / 2 : s.tiles_m * s.tiles_n;
+}
+/* Columns that a block writes, and boxes of a result of so many. */
+__host__ __device__ constexpr int cols_of(bool split, int bn) { return split ? BOX : bn; }
+__host__ __device__ constexpr int result_boxes(int cols) { return 2 * cols / BOX; }
+/* Stages of the ring without operands: the result, for SYM its mirror, for SPLIT another's sums. */
+__host__ __device__ constexpr int extra_of(bool sym, bool split, int bn)
+{
+    int boxes = (sym ? 2 : 1) * result_boxes(cols_of(split, bn));
+    return (boxes + boxes_of(bn) - 1) / boxes_of(bn) + split;
 }
 
 /* -- the ring ------------------------------------------------------------------------------ */
@@ -113,10 +124,9 @@ __device__ __forceinline__ int pronic_root(int x)
 template <bool SYM, bool SPLIT>
 __device__ __forceinline__ tile_part locate_tile(const gemm_shape &s, int tile, int rank)
 {
-    int each = tiles_of(SYM, s), t = tile % each;
-    tile_part p = { t / s.tiles_n, t % s.tiles_n, tile / each, 0, s.kblocks, tile / each };
-    if (p.zb >= s.n_b)
-        p.zb -= s.n_b;
+    int each = tiles_of(SYM, s), t = tile % each, z = tile / each;
+    tile_part p = { t / s.tiles_n, t % s.tiles_n, s.backwards ? s.n - 1 - z : z, 0, s.kblocks, 0 };
+    p.zb = p.z < s.n_b ? p.z : p.z - s.n_b;
     if (SYM) {
         p.i = pronic_root(2 * t); /* i (i + 1) / 2 <= t */
         p.j = t - p.i * (p.i + 1) / 2;
@@ -128,7 +138,7 @@ __device__ __forceinline__ tile_part locate_tile(const gemm_shape &s, int tile, 
     return p;
 }
 
-/* -- the warp that feeds ------------------------------------------------------------------- */
+/* -- the thread that feeds ----------------------------------------------------------------- */
 
 template <bool TA, bool TB, int BN>
 __device__ __forceinline__ void load_operands(uint32_t to, uint32_t bar, const CUtensorMap *ma,
@@ -236,10 +246,10 @@ __device__ __forceinline__ uint32_t finish_two(float lo, float hi, uint32_t at, 
     return packed;
 }
 
-/* 64 columns of this warpgroup's 64 rows: acc is 8 groups of 8 columns. tile and mirror are boxes;
- * mirror (0: none) gets the transpose. on_diagonal: s.diagonal is added along the box's. */
+/* 64 columns of this warpgroup's 64 rows, in place of C in the box: acc is 8 groups of 8 columns.
+ * mirror: a box for the transpose, 0: none. on_diagonal: s.diagonal is added along the box's. */
 template <bool HAS_C, bool SYM, numbers N>
-__device__ __forceinline__ void finish_box(const float *acc, uint32_t tile, uint32_t mirror,
+__device__ __forceinline__ void finish_box(const float *acc, uint32_t box, uint32_t mirror,
                                            const gemm_shape &s, bool on_diagonal)
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
@@ -251,7 +261,7 @@ __device__ __forceinline__ void finish_box(const float *acc, uint32_t tile, uint
             int row = warp * 16 + lane / 4 + 8 * h, ahead = row - 8 * q - lane % 4 * 2;
             packed[h][q] =
                 finish_two<HAS_C, N>(acc[4 * q + 2 * h], acc[4 * q + 2 * h + 1],
-                                     tile + row * 128 + ((q ^ row % 8) << 4) + lane % 4 * 4, s,
+                                     box + row * 128 + ((q ^ row % 8) << 4) + lane % 4 * 4, s,
                                      SYM && on_diagonal && ahead == 0 ? s.diagonal : 0,
                                      SYM && on_diagonal && ahead == 1 ? s.diagonal : 0);
         }
@@ -268,10 +278,48 @@ __device__ __forceinline__ void finish_box(const float *acc, uint32_t tile, uint
     }
 }
 
-/* The k of one tile, stages [first, first + count). */
+/* This warpgroup's rows of the tile: finished in its boxes of the stages from `extra` on, and stored
+ * 64 columns at a time. Stages may not be released before stores_read(). */
+template <bool SYM, bool HAS_C, int BN, int COLS, numbers N>
+__device__ __forceinline__ void write_tile(const float *acc, const ring<BN> &r, int extra,
+                                           const CUtensorMap *md, const tile_part &p, int col0,
+                                           const gemm_shape &s, int w)
+{
+    const int row = p.i * TILE + w * BOX;
+    const bool mirrored = SYM && p.j < p.i;
+#pragma unroll
+    for (int c = 0; c < COLS / BOX; c++) {
+        int col = col0 + c * BOX;
+        uint32_t box = r.box(extra, 2 * c + w);
+        uint32_t mirror = mirrored ? r.box(extra, result_boxes(COLS) + 2 * c + w) : 0;
+        finish_box<HAS_C, SYM, N>(acc + 32 * c, box, mirror, s, col == row);
+        shared_written();
+        named_wait(1 + w, 128);
+        if (threadIdx.x % 128 == 0) {
+            store_box(md, col, row, p.z, box);
+            if (mirrored)
+                store_box(md, row, col, p.z, mirror);
+            stores_commit();
+        }
+    }
+}
+
+/* Of the stages [first, first + count), whose boxes were stored. */
+template <int BN>
+__device__ __forceinline__ void release_stored(const ring<BN> &r, int first, int count)
+{
+    if (threadIdx.x % 128 == 0)
+        stores_read();
+    __syncwarp();
+    for (int e = 0; e < count; e++)
+        r.release(first + e);
+}
+
+/* The k of one tile, stages [first, first + count). When the first product is under way, the `stored`
+ * stages before are released. */
 template <bool TA, bool TB, int BN, numbers N>
 __device__ __forceinline__ void sum_products(float (&acc)[BN / 2], const ring<BN> &r, int first,
-                                             int count, int w)
+                                             int count, int w, int stored)
 {
 #pragma unroll 4
     for (int b = 0; b < count; b++) {
@@ -288,13 +336,71 @@ __device__ __forceinline__ void sum_products(float (&acc)[BN / 2], const ring<BN
                 wgmma<TA, TB>(acc, left, right, b + k);
         }
         wgmma_commit();
+        if (b == 0) {
+            release_stored(r, first - stored, stored);
+            continue;
+        }
         wgmma_wait<1>();
-        if (b > 0)
-            r.release(first + b - 1); /* the stage before is used up */
+        r.release(first + b - 1); /* the stage before is used up */
     }
     wgmma_wait<0>();
     keep(acc);
     r.release(first + count - 1);
+}
+
+/* -- the kernel ---------------------------------------------------------------------------- */
+
+template <bool TA, bool TB, bool SYM, bool HAS_C, bool SPLIT, int BN>
+__device__ __forceinline__ void feed(const ring<BN> &r, const CUtensorMap *ma,
+                                     const CUtensorMap *mb, const CUtensorMap *mc,
+                                     const gemm_shape &s, int first, int step, int rank)
+{
+    constexpr int EXTRA = extra_of(SYM, SPLIT, BN), RESULT = result_boxes(cols_of(SPLIT, BN));
+    int tiles = s.n * tiles_of(SYM, s), stage = 0;
+
+    for (int t = first; t < tiles; t += step) {
+        tile_part p = locate_tile<SYM, SPLIT>(s, t, rank);
+        if (threadIdx.x == CONSUMERS) {
+            for (int kb = p.k0; kb < p.k1; kb++, stage++) {
+                r.wait_empty(stage);
+                load_operands<TA, TB, BN>(r.slot(stage), r.filled(stage), ma, mb, p, kb);
+            }
+            load_extra<HAS_C, BN, EXTRA, RESULT>(r, stage, mc, p, p.j * BN + rank * BOX);
+        }
+        stage += EXTRA;
+        if (SPLIT) { /* as in compute */
+            __syncwarp();
+            cluster_sync();
+            cluster_sync();
+        }
+    }
+}
+
+template <bool TA, bool TB, bool SYM, bool HAS_C, bool SPLIT, int BN, numbers N>
+__device__ __forceinline__ void compute(const ring<BN> &r, const CUtensorMap *md,
+                                        const gemm_shape &s, int first, int step, int rank)
+{
+    constexpr int EXTRA = extra_of(SYM, SPLIT, BN);
+    int tiles = s.n * tiles_of(SYM, s), stage = 0, stored = 0, w = threadIdx.x / 128;
+
+    for (int t = first; t < tiles; t += step) {
+        tile_part p = locate_tile<SYM, SPLIT>(s, t, rank);
+        int count = p.k1 - p.k0, extra = stage + count;
+        float acc[BN / 2];
+        sum_products<TA, TB, BN, N>(acc, r, stage, count, w, stored);
+        for (int e = 0; e < EXTRA; e++)
+            r.wait_full(extra + e);
+        __syncwarp();
+        if constexpr (SPLIT) {
+            cluster_sync(); /* the other's last stage is free */
+            exchange_halves(acc, r.slot(extra + EXTRA - 1), rank);
+        }
+        write_tile<SYM, HAS_C, BN, cols_of(SPLIT, BN), N>(acc, r, extra, md, p,
+                                                          p.j * BN + rank * BOX, s, w);
+        stored = EXTRA;
+        stage = extra + EXTRA;
+    }
+    release_stored(r, stage - stored, stored);
 }
 
 /* TA, TB: k runs along the rows of that operand. C is read through mc, D written through md. */
@@ -307,14 +413,11 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
 #ifdef SM90_CODE
     static_assert(!SPLIT || SYM, "only symmetric tiles are shared");
     static_assert(!SYM || BN == TILE, "symmetric tiles are square");
-    constexpr int COLS = SPLIT ? BOX : BN; /* columns that this block writes */
-    constexpr int RESULT = 2 * COLS / BOX; /* boxes of them */
-    constexpr int EXTRA = ((SYM ? 2 : 1) * RESULT + boxes_of(BN) - 1) / boxes_of(BN) + SPLIT;
     extern __shared__ char raw[];
     __shared__ uint64_t barriers[2 * stages_of(BN)];
     ring<BN> r;
-    int warp = threadIdx.x / 32, w = warp / 4, rank = SPLIT ? blockIdx.x % 2 : 0;
-    int tiles = s.n * tiles_of(SYM, s), step = SPLIT ? gridDim.x / 2 : gridDim.x;
+    int two = SPLIT ? 2 : 1, rank = blockIdx.x % two;
+    int first = blockIdx.x / two, step = gridDim.x / two;
 
     r.memory = (address(raw) + 1023) & ~1023u;
     r.full = address(barriers);
@@ -335,59 +438,12 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
         __syncthreads();
     start_kernel_behind();
     wait_for_kernel_before();
-
-    int stage = 0; /* of all that pass through the ring */
-    for (int t = SPLIT ? blockIdx.x / 2 : blockIdx.x; t < tiles; t += step) {
-        tile_part p = locate_tile<SYM, SPLIT>(s, t, rank);
-        int count = p.k1 - p.k0, extra = stage + count, col0 = p.j * BN + rank * BOX;
-        if (warp == CONSUMER_WARPS) { /* the warp that feeds */
-            if (threadIdx.x % 32 == 0) {
-                for (int b = 0; b < count; b++) {
-                    r.wait_empty(stage + b);
-                    load_operands<TA, TB, BN>(r.slot(stage + b), r.filled(stage + b), &ma, &mb, p,
-                                              p.k0 + b);
-                }
-                load_extra<HAS_C, BN, EXTRA, RESULT>(r, extra, &mc, p, col0);
-            }
-            __syncwarp();
-            if (SPLIT) {
-                cluster_sync();
-                cluster_sync();
-            }
-        } else {
-            float acc[BN / 2];
-            sum_products<TA, TB, BN, N>(acc, r, stage, count, w);
-            for (int e = 0; e < EXTRA; e++)
-                r.wait_full(extra + e);
-            __syncwarp();
-            if constexpr (SPLIT) {
-                cluster_sync(); /* the other's last stage is free */
-                exchange_halves(acc, r.slot(extra + EXTRA - 1), rank);
-            }
-            bool mirrored = SYM && p.j < p.i;
-#pragma unroll
-            for (int c = 0; c < COLS / BOX; c++)
-                finish_box<HAS_C, SYM, N>(acc + 32 * c, r.box(extra, 2 * c + w),
-                                          mirrored ? r.box(extra, RESULT + 2 * c + w) : 0, s,
-                                          col0 + c * BOX == p.i * TILE + w * BOX);
-            shared_written();
-            named_wait(1 + w, 128);
-            if (threadIdx.x % 128 == 0) {
-#pragma unroll
-                for (int c = 0; c < COLS / BOX; c++) {
-                    int col = col0 + c * BOX, row = p.i * TILE + w * BOX;
-                    store_box(&md, col, row, p.z, r.box(extra, 2 * c + w));
-                    if (mirrored)
-                        store_box(&md, row, col, p.z, r.box(extra, RESULT + 2 * c + w));
-                }
-                stores_commit();
-                stores_read();
-            }
-            __syncwarp();
-            for (int e = 0; e < EXTRA; e++)
-                r.release(extra + e);
-        }
-        stage = extra + EXTRA;
+    if (threadIdx.x >= CONSUMERS) {
+        fewer_registers<40>();
+        feed<TA, TB, SYM, HAS_C, SPLIT, BN>(r, &ma, &mb, &mc, s, first, step, rank);
+    } else {
+        more_registers<232>();
+        compute<TA, TB, SYM, HAS_C, SPLIT, BN, N>(r, &md, s, first, step, rank);
     }
 #endif
 }

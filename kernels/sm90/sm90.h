@@ -151,10 +151,10 @@ __device__ __forceinline__ void stores_commit()
 {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
-/* Until the committed stores have read their shared memory; until they are done. */
-__device__ __forceinline__ void stores_read()
+/* Until at most N of the committed groups have not read their shared memory; until all are done. */
+template <int N = 0> __device__ __forceinline__ void stores_read()
 {
-    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
 }
 __device__ __forceinline__ void stores_done()
 {

@@ -29,7 +29,12 @@ static void *main_stack_at;
 static const char *kernel;
 static const std::function<void()> *thread_body;
 static std::vector<void *> stacks;
-static std::vector<std::pair<fiber *, std::function<void()>>> copies;
+struct box_copy {
+    fiber *whose;
+    int group;
+    std::function<void()> run;
+};
+static std::vector<box_copy> copies;
 static sigjmp_buf fault_exit;
 
 /* -- messages and chance -------------------------------------------------------------------- */
@@ -142,7 +147,7 @@ static void go_on()
         size_t n = copies.size();
         if (n && (ready.empty() || random_below(4) == 0)) {
             std::swap(copies[random_below(n)], copies.back());
-            auto copy = std::move(copies.back().second);
+            auto copy = std::move(copies.back().run);
             copies.pop_back();
             copy();
             continue;
@@ -176,12 +181,15 @@ void wake(const block *b, const char *what, uint64_t id)
             wake_one(&f);
 }
 
-void later(fiber *whose, std::function<void()> copy) { copies.emplace_back(whose, copy); }
-void finish_copies(fiber *whose)
+void later(fiber *whose, std::function<void()> copy)
+{
+    copies.push_back({ whose, whose ? whose->store_groups : 0, copy });
+}
+void finish_copies(fiber *whose, int left)
 {
     for (size_t i = 0; i < copies.size();)
-        if (copies[i].first == whose) {
-            auto copy = std::move(copies[i].second);
+        if (copies[i].whose == whose && copies[i].group < whose->store_groups - left) {
+            auto copy = std::move(copies[i].run);
             copies.erase(copies.begin() + i);
             copy();
         } else {
@@ -331,7 +339,7 @@ static void fiber_main()
     if (now->copies.size())
         fail("ends with copies into shared memory that it did not wait for");
     for (const auto &c : copies)
-        if (c.first == now)
+        if (c.whose == now)
             fail("ends with copies out of shared memory that were not waited for");
     now->ended = true;
     alive--;
@@ -362,6 +370,7 @@ static void fiber_begin(fiber *f, block *b, int number)
     f->waits = NULL;
     f->products.clear(), f->groups.clear();
     f->copies.clear(), f->copy_groups.clear();
+    f->store_groups = 0;
     /* Tops are spread over the sets of the cache. */
     void **top = (void **)((char *)f->stack + STACK - 64 - (f - fibers.data()) % 32 * 192);
     *--top = NULL; /* where fiber_main would return to */

@@ -47,6 +47,7 @@ struct fiber {
     std::vector<size_t> groups; /* products in each committed group, oldest first */
     std::vector<thread_copy> copies; /* its own, not done yet */
     std::vector<size_t> copy_groups;
+    int store_groups; /* of copies out of shared memory, that it committed */
 };
 
 struct warp {
@@ -89,9 +90,11 @@ int shared_max();
 void wait_for(const char *what, uint64_t id, const char *file, int line);
 /* All threads of b (NULL: of the cluster) that wait for this. */
 void wake(const block *b, const char *what, uint64_t id);
-/* Done at some later moment. whose: a copy out of shared memory, NULL: into it. */
+/* Done at some later moment. whose: a copy out of shared memory, of the group that it commits next;
+ * NULL: into it. */
 void later(fiber *whose, std::function<void()> copy);
-void finish_copies(fiber *whose);
+/* All but the last `left` groups that it committed. */
+void finish_copies(fiber *whose, int left);
 /* Runs a grid; false after an access to memory that is not there. */
 bool run_grid(const char *name, const shape &s, int cluster, const std::function<void()> &thread);
 /* About an address, for that message. */

@@ -191,7 +191,8 @@ void store_box(const void *map, int x, int y, int z, uint32_t from)
     later(now, [=] { move_box(m, x, y, z, b, from, true); });
 }
 
-void stores_wait() { finish_copies(now); }
+void stores_commit() { now->store_groups++; }
+void stores_wait(int left) { finish_copies(now, left); }
 
 /* -- matrices of 8 x 8 ----------------------------------------------------------------------- */
 

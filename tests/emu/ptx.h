@@ -23,7 +23,8 @@ int cluster_rank();
 /* Of the blocks in `mask`, 0: this one. */
 void load_box(unsigned mask, uint32_t to, const void *map, int x, int y, int z, uint32_t bar);
 void store_box(const void *map, int x, int y, int z, uint32_t from);
-void stores_wait();
+void stores_commit();
+void stores_wait(int left);
 void load_matrices(uint32_t *const r[4], uint32_t from, bool turned);
 void store_matrices(uint32_t to, const uint32_t r[4], bool turned);
 /* d (64, 2 n) [+]= a b; rows: four registers of a, NULL: a is in shared memory. */
@@ -182,9 +183,9 @@ inline void cp_async_bulk_tensor_3d_global_shared_cta_bulk_group(const CUtensorM
 {
     emu::store_box(map, x, y, z, from);
 }
-inline void cp_async_bulk_commit_group() {}
-inline void cp_async_bulk_wait_group_read() { emu::stores_wait(); }
-inline void cp_async_bulk_wait_group() { emu::stores_wait(); }
+inline void cp_async_bulk_commit_group() { emu::stores_commit(); }
+inline void cp_async_bulk_wait_group_read(int left) { emu::stores_wait(left); }
+inline void cp_async_bulk_wait_group() { emu::stores_wait(0); }
 inline void prefetch_tensormap(const CUtensorMap_st *) {}
 inline void fence_proxy_async_shared_cta() {}
 
