@@ -80,12 +80,13 @@ __device__ __forceinline__ void mix_rows(bf16 *y, int stride, float *sums, const
         squares[i] = dot8(sum, sum);
     }
     __syncthreads();
-    for (int t = warp_id(); t < a.rows; t += blockDim.x / 32) {
+    int warps = blockDim.x / 32, each = max(warps / a.rows, 1); /* warps a row */
+    for (int t = warp_id() / each; t < a.rows; t += warps / each) {
         float ss = 0;
         for (int i = lane_id(); i < pieces; i += 32)
             ss += squares[t * pieces + i];
         float factor = norm_factor(warp_sum(ss), a.d);
-        for (int i = lane_id(); i < pieces; i += 32) {
+        for (int i = warp_id() % each * 32 + lane_id(); i < pieces; i += 32 * each) {
             load8(sum, sums + t * a.d + 8 * i);
 #pragma unroll
             for (int j = 0; j < 8; j++)

@@ -417,6 +417,7 @@ int main(int argc, char **argv)
         for (int terms = 1; terms <= 2; terms++)
             test_mixed(rows + 1, rows, 64 + 8 * rows, terms > 1 ? 16400 : 56, terms);
     test_alone(17, 576, 16392);
+    test_alone(50, 72, 16400);
     test_alone(70, 576, 72);
     if (!check_small()) {
         test_alone(17, 1600, 50304);
