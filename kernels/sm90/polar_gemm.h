@@ -222,15 +222,13 @@ template <numbers N> __device__ __forceinline__ uint32_t packed_as(float lo, flo
     return bf16_pack(f.x, f.y);
 }
 
-/* Two numbers of the tile: alpha C + beta acc + (plus_lo, plus_hi), packed, in place of C at `at`.
- * Without a C beta counts from bf16 to f16 alone. */
+/* Two numbers of the tile: alpha C + beta acc + (plus_lo, plus_hi), packed. Without a C beta counts
+ * from bf16 to f16 alone. */
 template <bool HAS_C, numbers N>
-__device__ __forceinline__ uint32_t finish_two(float lo, float hi, uint32_t at, const gemm_shape &s,
+__device__ __forceinline__ uint32_t finish_two(float lo, float hi, uint32_t c, const gemm_shape &s,
                                                float plus_lo, float plus_hi)
 {
-    uint32_t c, packed;
     if (HAS_C) {
-        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(c) : "r"(at) : "memory");
         if (s.round_product) {
             uint32_t r = bf16_pack(lo, hi);
             lo = bf16_lo(r), hi = bf16_hi(r);
@@ -241,40 +239,42 @@ __device__ __forceinline__ uint32_t finish_two(float lo, float hi, uint32_t at, 
     } else if (N == BF16_TO_F16) {
         lo *= s.beta, hi *= s.beta;
     }
-    packed = packed_as<N>(lo, hi);
-    asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(packed) : "memory");
-    return packed;
+    return packed_as<N>(lo, hi);
 }
 
 /* 64 columns of this warpgroup's 64 rows, in place of C in the box: acc is 8 groups of 8 columns.
- * mirror: a box for the transpose, 0: none. on_diagonal: s.diagonal is added along the box's. */
+ * mirror: a box for the transpose, 0: none. on_diagonal: s.diagonal is added along the box's.
+ * Four 8x8 matrices a time: rows 0-7 and 8-15 of this warp, columns 8q and 8q + 8. A lane names 16
+ * bytes of one of them: of a row, or of a column, which is a row of the mirror. */
 template <bool HAS_C, bool SYM, numbers N>
 __device__ __forceinline__ void finish_box(const float *acc, uint32_t box, uint32_t mirror,
                                            const gemm_shape &s, bool on_diagonal)
 {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-    uint32_t packed[2][8];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, m = lane / 8;
+    int row = warp * 16 + m % 2 * 8 + lane % 8;
+    uint32_t at[4], c[4][4] = {}, packed[4][4];
 #pragma unroll
-    for (int q = 0; q < 8; q++)
+    for (int q = 0; q < 4; q++) {
+        at[q] = box + row * 128 + (((2 * q + m / 2) ^ row % 8) << 4);
+        if (HAS_C)
+            load_matrices(c[q], at[q]);
+    }
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            int row = warp * 16 + lane / 4 + 8 * h, ahead = row - 8 * q - lane % 4 * 2;
-            packed[h][q] =
-                finish_two<HAS_C, N>(acc[4 * q + 2 * h], acc[4 * q + 2 * h + 1],
-                                     box + row * 128 + ((q ^ row % 8) << 4) + lane % 4 * 4, s,
-                                     SYM && on_diagonal && ahead == 0 ? s.diagonal : 0,
-                                     SYM && on_diagonal && ahead == 1 ? s.diagonal : 0);
+    for (int q = 0; q < 4; q++) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const float *two = acc + 8 * q + 4 * (e / 2) + 2 * (e % 2);
+            int ahead = warp * 16 + lane / 4 + e % 2 * 8 - (16 * q + e / 2 * 8 + lane % 4 * 2);
+            packed[q][e] = finish_two<HAS_C, N>(two[0], two[1], c[q][e], s,
+                                                SYM && on_diagonal && ahead == 0 ? s.diagonal : 0,
+                                                SYM && on_diagonal && ahead == 1 ? s.diagonal : 0);
         }
-    if (!SYM || !mirror)
-        return;
-    /* Four 8x8 matrices a time: rows 0-7 and 8-15 of this warp, columns 8q and 8q + 8. A lane
-     * names the row (a column of the tile) where one of them puts 16 bytes. */
-    int m = lane / 8, chunk = 2 * warp + (m & 1);
+        store_matrices(at[q], packed[q]);
+    }
 #pragma unroll
-    for (int q = 0; q < 8; q += 2) {
-        int row = (q + (m >> 1)) * 8 + lane % 8;
-        store_turned(mirror + row * 128 + ((chunk ^ row % 8) << 4),
-                     { packed[0][q], packed[1][q], packed[0][q + 1], packed[1][q + 1] });
+    for (int q = 0; q < (SYM && mirror ? 4 : 0); q++) {
+        int turned = 16 * q + m / 2 * 8 + lane % 8;
+        store_turned(mirror + turned * 128 + (((2 * warp + m % 2) ^ turned % 8) << 4), packed[q]);
     }
 }
 
@@ -357,9 +357,10 @@ __device__ __forceinline__ void feed(const ring<BN> &r, const CUtensorMap *ma,
 {
     constexpr int EXTRA = extra_of(SYM, SPLIT, BN), RESULT = result_boxes(cols_of(SPLIT, BN));
     int tiles = s.n * tiles_of(SYM, s), stage = 0;
+    tile_part p = locate_tile<SYM, SPLIT>(s, first, rank);
 
-    for (int t = first; t < tiles; t += step) {
-        tile_part p = locate_tile<SYM, SPLIT>(s, t, rank);
+    wait_for_kernel_before();
+    for (int t = first; t < tiles; t += step, p = locate_tile<SYM, SPLIT>(s, t, rank)) {
         if (threadIdx.x == CONSUMERS) {
             for (int kb = p.k0; kb < p.k1; kb++, stage++) {
                 r.wait_empty(stage);
@@ -383,6 +384,7 @@ __device__ __forceinline__ void compute(const ring<BN> &r, const CUtensorMap *md
     constexpr int EXTRA = extra_of(SYM, SPLIT, BN);
     int tiles = s.n * tiles_of(SYM, s), stage = 0, stored = 0, w = threadIdx.x / 128;
 
+    wait_for_kernel_before();
     for (int t = first; t < tiles; t += step) {
         tile_part p = locate_tile<SYM, SPLIT>(s, t, rank);
         int count = p.k1 - p.k0, extra = stage + count;
@@ -437,7 +439,6 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
     else
         __syncthreads();
     start_kernel_behind();
-    wait_for_kernel_before();
     if (threadIdx.x >= CONSUMERS) {
         fewer_registers<40>();
         feed<TA, TB, SYM, HAS_C, SPLIT, BN>(r, &ma, &mb, &mc, s, first, step, rank);
