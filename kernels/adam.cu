@@ -11,8 +11,10 @@
  * twice, and the second reading, from the row's end, comes from the caches as far as they hold it.
  *
  * Beside narrow types time is instructions, not bytes: 4 TB/s leave about 7 issue slots a byte. So roots and
- * quotients look once for what over- or underflows, in eight elements; roundings are the GPU's conversions,
- * drawn ones two additions that round towards zero; and types are the compiler's where they are frequent.
+ * quotients look once for what over- or underflows, in eight elements; old moments are not multiplied by their
+ * scale, but the beta is; roundings are the GPU's conversions, drawn ones additions towards zero, of e4m3 one of
+ * integers; and types are the compiler's where they are frequent. One scale for all rows needs two passes: the
+ * first computes moments alone (adam_largest).
  */
 #include <limits.h>
 #include "adam_store.h"
@@ -186,17 +188,24 @@ __device__ __forceinline__ bool quotients(float (&q)[WIDTH], numbers<WIDTH> &x, 
     return false;
 }
 
-/* As quotients(). */
+/* The new moments; x.p is needed for DECAY_L2. A scale goes into its beta, exactly, where neither is tiny. */
 template <int WIDTH, typename F>
-__device__ __forceinline__ bool compute(numbers<WIDTH> &x, const F &f, int64_t at,
-                                        const constants &k, const scales &s)
+__device__ __forceinline__ void new_moments(numbers<WIDTH> &x, const F &f, int64_t at,
+                                            const constants &k, const scales &s)
 {
     const job &q = f.q;
-    float g[WIDTH], delta[WIDTH];
-    read_value<WIDTH>(x.p, f, at, s.p, s.w);
+    float g[WIDTH], beta1 = q.beta1, beta2 = q.beta2;
     load_kept<WIDTH>(g, q.g, f.g(), at, 1);
-    load_kept<WIDTH>(x.m, q.m.data, f.m(), at, s.m);
-    load_kept<WIDTH>(x.v, q.v.data, f.v(), at, s.v);
+    load_unscaled<WIDTH>(x.m, q.m.data, f.m(), at);
+    load_unscaled<WIDTH>(x.v, q.v.data, f.v(), at);
+    bool scaled = has_scale(f.m()) || has_scale(f.v());
+    if (scaled && s.m >= 0x1p-100f && s.v >= 0x1p-100f && beta1 >= 0x1p-20f && beta2 >= 0x1p-20f) {
+        beta1 = mul(beta1, s.m), beta2 = mul(beta2, s.v);
+    } else if (scaled) {
+#pragma unroll
+        for (int e = 0; e < WIDTH; e++)
+            x.m[e] = mul(x.m[e], s.m), x.v[e] = mul(x.v[e], s.v);
+    }
     if (q.gate)
 #pragma unroll
         for (int e = 0; e < WIDTH; e++)
@@ -207,9 +216,19 @@ __device__ __forceinline__ bool compute(numbers<WIDTH> &x, const F &f, int64_t a
             g[e] = add(g[e], mul(k.decay, x.p[e]));
 #pragma unroll
     for (int e = 0; e < WIDTH; e++) {
-        x.m[e] = add(mul(q.beta1, x.m[e]), mul(q.rest1, g[e]));
-        x.v[e] = add(mul(q.beta2, x.v[e]), mul(q.rest2, mul(g[e], g[e])));
+        x.m[e] = add(mul(beta1, x.m[e]), mul(q.rest1, g[e]));
+        x.v[e] = add(mul(beta2, x.v[e]), mul(q.rest2, mul(g[e], g[e])));
     }
+}
+
+/* As quotients(). */
+template <int WIDTH, typename F>
+__device__ __forceinline__ bool compute(numbers<WIDTH> &x, const F &f, int64_t at,
+                                        const constants &k, const scales &s)
+{
+    float delta[WIDTH];
+    read_value<WIDTH>(x.p, f, at, s.p, s.w);
+    new_moments<WIDTH>(x, f, at, k, s);
     bool ordinary = quotients<WIDTH, F>(delta, x, k);
     bool everywhere = f.decay() == DECAY_ADAMW, nowhere = f.decay() == DECAY_L2;
 #pragma unroll
@@ -363,6 +382,12 @@ __device__ __forceinline__ static void store_scales(const F &f, int64_t r, const
         q.v.scale[r] = s.v;
 }
 
+/* Are a row's numbers finite and its scales such that store_kept may take them as `ordinary`? */
+__device__ __forceinline__ static bool can_shift(const scales &now, uint3 top)
+{
+    return max(top.y, top.z) < 0x7f800000 && now.m >= 0x1p-100f && now.v >= 0x1p-100f;
+}
+
 /* The largest of a block's three numbers; `warps` is free again after the next barrier but one. */
 __device__ __forceinline__ uint3 block_most(uint3 x, uint4 *warps)
 {
@@ -411,7 +436,7 @@ __device__ __forceinline__ void row_twice(const F &f, const constants &k, int64_
             continue;
         bool ordinary = compute<WIDTH>(x, f, at, k, old);
         write_weight<WIDTH>(x.p, f, at, now, most);
-        write_moments<WIDTH>(x.m, x.v, f, at, k, now, ordinary && max(top.y, top.z) < 0x7f800000);
+        write_moments<WIDTH>(x.m, x.v, f, at, k, now, ordinary && can_shift(now, top));
     }
     if (threadIdx.x == 0)
         store_scales(f, r, now);
@@ -444,7 +469,7 @@ __device__ __forceinline__ void row_once(const F &f, const constants &k, int64_t
     if (mine) {
         if (late)
             write_weight<8>(x.p, f, at, now, most);
-        write_moments<8>(x.m, x.v, f, at, k, now, ordinary && max(top.y, top.z) < 0x7f800000);
+        write_moments<8>(x.m, x.v, f, at, k, now, ordinary && can_shift(now, top));
     }
     if (threadIdx.x == 0)
         store_scales(f, r, now);
@@ -542,29 +567,58 @@ __global__ static void __launch_bounds__(ROW_THREADS) adam_rows(const __grid_con
         fold_amax(q.out, most);
 }
 
-/* The largest m and v of each parameter, whose rows its blocks take in turn. */
+/* The largest new m and v of the rows from `block` on, that many apart: threads have WIDTH columns each, one
+ * row after the other, and no sums, so that rows need not be blocks. */
+template <int WIDTH, typename F>
+__device__ __forceinline__ void fold_tops(const F &f, const constants &k, int64_t block,
+                                          int64_t blocks)
+{
+    const job &q = f.q;
+    uint32_t m = 0, v = 0, all = 0xffffffffu;
+    for (int64_t at = (block * THREADS + threadIdx.x) * WIDTH; at < q.count;
+         at += blocks * THREADS * WIDTH) {
+        numbers<WIDTH> x;
+        scales s =
+            old_scales(q, q.count <= INT32_MAX ? (uint32_t)at / (uint32_t)q.cols : at / q.cols);
+        if (f.decay() == DECAY_L2)
+            read_value<WIDTH>(x.p, f, at, s.p, s.w);
+        new_moments<WIDTH>(x, f, at, k, s);
+        largest(m, x.m);
+        largest(v, x.v);
+    }
+    m = __reduce_max_sync(all, m), v = __reduce_max_sync(all, v);
+    if (threadIdx.x % 32 == 0) {
+        atomicMax(&q.largest[0], m);
+        atomicMax(&q.largest[1], v);
+    }
+}
+
+/* Of each parameter. */
 __global__ static void __launch_bounds__(THREADS) adam_tops(const __grid_constant__ jobs<job> all)
 {
-    __shared__ uint4 warps[THREADS / 32];
     int i = job_at(all);
     const job &q = all.of[i];
     form<ANY, 0, 0> f = { q };
-    int64_t from = i ? all.end[i - 1] : 0, rows = q.count / q.cols;
-    uint3 top = make_uint3(0, 0, 0);
+    int64_t from = i ? all.end[i - 1] : 0;
     constants k;
 
     if (!begin(q, k))
         return;
-    for (int64_t r = blockIdx.x - from; r < rows; r += all.end[i] - from)
-        if (q.wide)
-            row_largest<8>(top, f, k, r, old_scales(q, r));
-        else
-            row_largest<1>(top, f, k, r, old_scales(q, r));
-    top = block_most(top, warps);
-    if (threadIdx.x == 0) {
-        atomicMax(&q.largest[0], top.y);
-        atomicMax(&q.largest[1], top.z);
-    }
+    if (q.wide)
+        fold_tops<8>(f, k, blockIdx.x - from, all.end[i] - from);
+    else
+        fold_tops<1>(f, k, blockIdx.x - from, all.end[i] - from);
+}
+
+/* Of one, as the records have it. */
+template <int MOMENTS>
+__global__ static void __launch_bounds__(THREADS) adam_top(const __grid_constant__ job q)
+{
+    form<RECORD, DT_NONE, MOMENTS> f = { q };
+    constants k;
+
+    if (begin(q, k))
+        fold_tops<8>(f, k, blockIdx.x, gridDim.x);
 }
 
 /* Where the step is skipped amax stays, too. */
@@ -677,6 +731,16 @@ static one_kernel *kernel_for(const job &q)
     }
 }
 
+/* As kernel_for, for the largest numbers. */
+static one_kernel *top_kernel_for(const job &q)
+{
+    bool known = q.wide && is_record(q) && q.m.type == q.v.type;
+    return !known                ? NULL
+           : q.m.type == DT_F16  ? adam_top<DT_F16>
+           : q.m.type == DT_E4M3 ? adam_top<DT_E4M3>
+                                 : NULL;
+}
+
 static bool is_plain(const job &q)
 {
     return q.master.type == DT_NONE && !q.rows && !q.drawn && !q.out.codes && !q.compute &&
@@ -744,7 +808,7 @@ template <typename JOB> static void launch_list(struct cuda_ops *c, jobs<JOB> &a
 
 void gpu_adam_largest(struct ops *o, const struct adam_param *p, int n)
 {
-    enum { MOST_BLOCKS = 1024 }; /* each ends with two atomic maxima at one address */
+    enum { MOST_BLOCKS = 132 * 8 }; /* each warp ends with two atomic maxima at one address */
     struct cuda_ops *c = cuda_of(o);
     struct jobs<job> all = {
     };
@@ -760,11 +824,19 @@ void gpu_adam_largest(struct ops *o, const struct adam_param *p, int n)
         if (tensor_count(p[i].g) == 0 || !fits(c, &p[i]))
             continue;
         all.of[count] = job_of(&p[i]);
-        end += (unsigned)(p[i].g.rows < MOST_BLOCKS ? p[i].g.rows : MOST_BLOCKS);
+        const job &q = all.of[count];
+        int64_t blocks = (q.count - 1) / (THREADS * (q.wide ? 8 : 1)) + 1;
+        end += (unsigned)(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS);
         all.end[count++] = end;
     }
     if (c->failed || !count)
         return;
+    one_kernel *kernel = count == 1 ? top_kernel_for(all.of[0]) : NULL;
+    if (kernel) {
+        kernel<<<end, THREADS, 0, c->stream>>>(all.of[0]);
+        CUDA_LAUNCHED(c);
+        return;
+    }
     close_list(all, count);
     adam_tops<<<end, THREADS, 0, c->stream>>>(all);
     CUDA_LAUNCHED(c);

@@ -72,19 +72,18 @@ __device__ __forceinline__ uint32_t rounded_away(float x)
     return (u & 0x7fffffff) > 0x7f800000 ? u >> 16 | 0x40 : (u + 0x8000) >> 16;
 }
 
-/* The number of encode() with a draw, without the sign, of |y| that does not exceed the type's largest number:
+/* The number of encode() to f16 with a draw, without the sign, of |y| that does not exceed f16's largest number:
  * y + draw of its unit, cut to whole units, which two roundings towards zero leave; what was added for that,
  * 2^up power and a unit, goes again without rounding. */
-template <int MANTISSA, int EMIN>
-__device__ __forceinline__ float round_drawn(float y, uint32_t draw)
+__device__ __forceinline__ float round_drawn_f16(float y, uint32_t draw)
 {
-    constexpr int up = 23 - MANTISSA;
-    uint32_t power = max(__float_as_uint(y) & 0x7f800000, (uint32_t)(EMIN + 127) << 23);
+    constexpr int mantissa = 10, up = 23 - mantissa;
+    uint32_t power = max(__float_as_uint(y) & 0x7f800000, (127 - 14) << 23);
     float one_and_draw =
-        __uint_as_float((127 - MANTISSA) << 23 | draw << 7 | 0x40); /* units / power */
+        __uint_as_float((127 - mantissa) << 23 | draw << 7 | 0x40); /* units / power */
     float sum = __fmaf_rz(one_and_draw, __uint_as_float(power), fabsf(y));
     float units = __fmaf_rz(__uint_as_float(power), (float)(1 << up), sum);
-    constexpr float added = (float)(1 << up) + 1.0f / (1 << MANTISSA); /* 24 bits */
+    constexpr float added = (float)(1 << up) + 1.0f / (1 << mantissa); /* 24 bits */
     return fmaf(__uint_as_float(power), -added, units);
 }
 
@@ -194,25 +193,31 @@ template <int WIDTH> __device__ __forceinline__ void load_e4m3(float (&x)[WIDTH]
     }
 }
 
+__device__ __forceinline__ bool has_scale(int type) { return type == DT_F16 || type == DT_E4M3; }
+
+/* Those of f16 and e4m3 without their scale. */
+template <int WIDTH>
+__device__ __forceinline__ void load_unscaled(float (&x)[WIDTH], const void *p, int type,
+                                              int64_t at)
+{
+    if (type == DT_F32)
+        load<WIDTH>(x, (const float *)p + at);
+    else if (type == DT_BF16)
+        load<WIDTH>(x, (const bf16 *)p + at);
+    else if (type == DT_F16)
+        load_f16<WIDTH>(x, (const uint16_t *)p + at);
+    else
+        load_e4m3<WIDTH>(x, (const uint8_t *)p + at);
+}
 template <int WIDTH>
 __device__ __forceinline__ void load_kept(float (&x)[WIDTH], const void *p, int type, int64_t at,
                                           float scale)
 {
-    if (type == DT_F32) {
-        load<WIDTH>(x, (const float *)p + at);
-        return;
-    }
-    if (type == DT_BF16) {
-        load<WIDTH>(x, (const bf16 *)p + at);
-        return;
-    }
-    if (type == DT_F16)
-        load_f16<WIDTH>(x, (const uint16_t *)p + at);
-    else
-        load_e4m3<WIDTH>(x, (const uint8_t *)p + at);
+    load_unscaled<WIDTH>(x, p, type, at);
+    if (has_scale(type))
 #pragma unroll
-    for (int e = 0; e < WIDTH; e++)
-        x[e] = mul(x[e], scale);
+        for (int e = 0; e < WIDTH; e++)
+            x[e] = mul(x[e], scale);
 }
 
 /* Eight to nearest by the GPU's own conversions: the bits of encode(), but those of a NaN in f16. */
@@ -231,7 +236,42 @@ __device__ __forceinline__ void store_e4m3(uint8_t *p, const float (&y)[8])
         make_uint2(pack_e4m3x4(y[0], y[1], y[2], y[3]), pack_e4m3x4(y[4], y[5], y[6], y[7]));
 }
 
-/* Eight moments that are neither zero nor near the ends of f32's range, in a row of finite numbers. */
+/* The bits of |x|, or below `least`, the least normal e4m3 times the scale, those of |x| + least an exponent
+ * lower. Their upper 12 less those of `least`, plus 8, are the code of |x| cut off, the lower 20 what was cut.
+ * The sum's rounding towards zero loses less than any draw could carry. */
+__device__ __forceinline__ uint32_t e4m3_bits(float x, float least)
+{
+    int sum = (int)__float_as_uint(__fmaf_rz(fabsf(x), 1, least)) - 0x800000;
+    return (uint32_t)max(sum, (int)(__float_as_uint(x) & 0x7fffffff));
+}
+
+/* As store_drawn, but x is not divided by its scale, which is 2^-100 at least. draw + 1/2 is added to what was
+ * cut; a code is then the upper byte. */
+__device__ __forceinline__ void store_drawn_e4m3(uint8_t *p, const float (&x)[8], float scale,
+                                                 const uint32_t (&draw)[4], bool second)
+{
+    float least = mul(0x1p-6f, scale);
+    uint32_t beside = (8 - (__float_as_uint(least) >> 20)) << 8 | 0x80, code[2];
+    uint32_t sum[8];
+#pragma unroll
+    for (int e = 0; e < 8; e++) {
+        sum[e] = (e4m3_bits(x[e], least) << 4) +
+                 __byte_perm(draw[e / 2], beside, e % 2 ? 0x5324 : 0x5104);
+        if (!second)
+            sum[e] |= __float_as_uint(x[e]) & 0x80000000;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const uint32_t *s = sum + 4 * i;
+        code[i] = __byte_perm(__byte_perm(s[0], s[1], 0x73), __byte_perm(s[2], s[3], 0x73), 0x5410);
+        if (second) /* 1 where a byte is 0 */
+            code[i] |= (0x80808080 - code[i]) >> 7 & 0x01010101;
+    }
+    *(uint2 *)p = make_uint2(code[0], code[1]);
+}
+
+/* Eight moments in bf16 or f16 that are neither zero nor near the ends of f32's range, in a row of finite
+ * numbers. */
 __device__ __forceinline__ void store_drawn(void *p, int type, int64_t at, const float (&y)[8],
                                             const uint32_t (&draw)[4], bool second)
 {
@@ -244,13 +284,11 @@ __device__ __forceinline__ void store_drawn(void *p, int type, int64_t at, const
             code[e] = (__float_as_uint(y[e]) + bits) >> 16;
             continue;
         }
-        x[e] = type == DT_E4M3 ? round_drawn<3, -6>(y[e], bits) : round_drawn<10, -14>(y[e], bits);
+        x[e] = round_drawn_f16(y[e], bits);
         x[e] = second ? fmaxf(x[e], least_of(type)) : copysignf(x[e], y[e]);
     }
     if (type == DT_BF16)
         store_words<8>((uint16_t *)p + at, code);
-    else if (type == DT_E4M3)
-        store_e4m3((uint8_t *)p + at, x);
     else
         store_f16((uint16_t *)p + at, x);
 }
@@ -271,6 +309,11 @@ __device__ __forceinline__ void store_kept(void *p, int type, int64_t at, const 
         store<WIDTH>((bf16 *)p + at, x);
         return;
     }
+    if constexpr (WIDTH == 8)
+        if (ordinary && drawn && type == DT_E4M3) {
+            store_drawn_e4m3((uint8_t *)p + at, x, scale, draw, second);
+            return;
+        }
     bool scaled = type != DT_BF16;
     float by = __uint_as_float((254u << 23) - __float_as_uint(scale)), y[WIDTH];
     uint32_t code[WIDTH];
