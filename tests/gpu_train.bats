@@ -17,7 +17,7 @@ setup() {
 # Small steps: at tiny's own learning rates a run is chaotic, and one spike differs by 10%.
 CALM=(-s optimizer.adam_lr=0.002 -s optimizer.muon_lr=0.008)
 train() {
-    "$GPT_BIN/gpt-train" -r "$GPT_SHARE/recipes/tiny.recipe" -s model.vocab=384 -s schedule.steps=120 -s data.val_every=40 \
+    env "${environment[@]}" "$GPT_BIN/gpt-train" -r "$GPT_SHARE/recipes/tiny.recipe" -s model.vocab=384 -s schedule.steps=120 -s data.val_every=40 \
         -s data.checkpoint_every=40 -d "$SHARDS" -q "$@"
 }
 visible() { "$BATS_TEST_DIRNAME/gpus"; }
@@ -242,10 +242,11 @@ worst() { paste <(losses "$1") <(losses "$2") | awk '{ d = ($1 - $2) / $1; if (d
 
 # Two processes of GPUS each, under the environment that $1 ($2 for the second) sets; log in $3.
 two_processes() {
-    env $1 "$GPT_BIN/gpt-train" -r "$GPT_SHARE/recipes/tiny.recipe" -s model.vocab=384 -d "$SHARDS" -q \
-        --gpus "$GPUS" -o "$3.d" > "$3" & local first=$!
-    env $2 "$GPT_BIN/gpt-train" -r "$GPT_SHARE/recipes/tiny.recipe" -s model.vocab=384 -d "$SHARDS" -q \
-        --gpus "$GPUS" -o "$3.d" > "$3.second" & local second=$!
+    local environment
+    read -ra environment <<< "$1"
+    train --gpus "$GPUS" -o "$3.d" > "$3" & local first=$!
+    read -ra environment <<< "$2"
+    train --gpus "$GPUS" -o "$3.d" > "$3.second" & local second=$!
     wait $first
     wait $second
     [ ! -s "$3.second" ]                # only the first process writes the log
