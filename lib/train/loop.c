@@ -388,7 +388,7 @@ int log_end(struct rank *k)
 /* -- between steps ------------------------------------------------------------------------- */
 
 /* A pair that the mask bars would have no probability. Shards which do not say what made them may be
- * another tokenizer's. */
+ * another tokenizer's. Every validation has the same tokens, so the first one checks them. */
 static int check_canonical(const struct token_mask *never, const struct chunk *c)
 {
     for (int t = 0; never && t < c->tokens; t++)
@@ -417,13 +417,14 @@ static int validate(struct rank *k, const struct step_schedule *at, double *mean
     for (int64_t i = k->rank; i < n; i += k->world) {
         struct chunk c;
         int rc = val_chunk(k->run->val, k->local, i, &c);
-        if (!rc)
+        if (!rc && !k->val_seen)
             rc = check_canonical(k->run->opt->never, &c);
         if (rc)
             return rc;
         struct batch b = batch_upload(k, k->val_slot, &c, false);
         model_eval(&k->model, &b, k->loss);
     }
+    k->val_seen = true;
     k->ops->download(k->ops, &sum, k->loss, sizeof sum);
     mine = (double)sum;
     int rc = rank_status(k);

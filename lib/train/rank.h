@@ -54,6 +54,7 @@ struct rank {
     char *slots; /* device: blocks of chunks, two sets of `micros` */
     size_t slot_bytes;
     char *val_slot;
+    bool val_seen; /* a validation is over */
     real *loss; /* device: sum of token losses of the step */
     int32_t *bad; /* device: flag of the op `finite` */
     void *graph[GRAPHS];
