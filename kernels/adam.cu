@@ -567,8 +567,8 @@ __global__ static void __launch_bounds__(ROW_THREADS) adam_rows(const __grid_con
         fold_amax(q.out, most);
 }
 
-/* The largest new m and v of the rows from `block` on, that many apart: threads have WIDTH columns each, one
- * row after the other, and no sums, so that rows need not be blocks. */
+/* The largest new m and v of all elements, which threads take WIDTH at a time: what is looked for is one number,
+ * so a row need not be one block's. */
 template <int WIDTH, typename F>
 __device__ __forceinline__ void fold_tops(const F &f, const constants &k, int64_t block,
                                           int64_t blocks)
@@ -808,8 +808,8 @@ template <typename JOB> static void launch_list(struct cuda_ops *c, jobs<JOB> &a
 
 void gpu_adam_largest(struct ops *o, const struct adam_param *p, int n)
 {
-    enum { MOST_BLOCKS = 132 * 8 }; /* each warp ends with two atomic maxima at one address */
     struct cuda_ops *c = cuda_of(o);
+    int64_t most = 8 * c->sms; /* blocks: each warp ends with two atomic maxima at one address */
     struct jobs<job> all = {
     };
     unsigned end = 0;
@@ -826,7 +826,7 @@ void gpu_adam_largest(struct ops *o, const struct adam_param *p, int n)
         all.of[count] = job_of(&p[i]);
         const job &q = all.of[count];
         int64_t blocks = (q.count - 1) / (THREADS * (q.wide ? 8 : 1)) + 1;
-        end += (unsigned)(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS);
+        end += (unsigned)(blocks < most ? blocks : most);
         all.end[count++] = end;
     }
     if (c->failed || !count)
