@@ -14,6 +14,7 @@ namespace
 {
 
 enum { PLAN_THREADS = 512, BINS = 64 }; /* BINS: two a lane of a warp */
+enum { HEADS_AT_ONCE = 6 }; /* whose lse and delta are loaded before the first is stored */
 
 /* The shape's cu, copied into shared memory when it fits: a search is ten dependent loads. */
 enum { CU_CACHED = 4096 };
@@ -39,12 +40,19 @@ __device__ int document_of(const struct attn_shape &s, int p)
     }
     return lo;
 }
-/* Rows past the end are documents of one row, which nothing reads and no store writes. */
-__device__ int2 start_and_end(const struct attn_shape &s, int p)
+/* The same of a row behind one of document d. */
+__device__ int document_from(const struct attn_shape &s, int d, int p)
+{
+    while (d + 1 < s.ncu && (int64_t)s.cu[d + 1] * s.cu_mul <= p)
+        d++;
+    return d;
+}
+/* Of row p, of document d. Rows past the end are documents of one row, which nothing reads and no
+ * store writes. */
+__device__ int2 start_and_end(const struct attn_shape &s, int p, int d)
 {
     if (p >= s.rows)
         return make_int2(p, p);
-    const int d = document_of(s, p);
     const int64_t next = d + 1 < s.ncu ? (int64_t)s.cu[d + 1] * s.cu_mul : s.rows;
     const int64_t start = max((int64_t)s.cu[d] * s.cu_mul, (int64_t)p - s.window);
     const int64_t end = min(min(next, (int64_t)s.rows) - 1, (int64_t)p + s.window);
@@ -54,56 +62,57 @@ __device__ int2 start_and_end(const struct attn_shape &s, int p)
 __device__ struct reach reach_of_tile(const struct attn_shape &s, int tile, bool by_key)
 {
     struct reach r = { tile, 0, 0, 0 };
-    for (int i = 0; i < 2; i++) { /* near, far */
-        const int b = 2 * tile + (by_key ? i : 1 - i), row = b * BLOCK;
-        const int2 first = start_and_end(s, row), last = start_and_end(s, row + BLOCK - 1);
+    int d = document_of(s, tile * TILE);
+    for (int half = 0; half < 2; half++) {
+        const int b = 2 * tile + half, row = b * BLOCK, far = by_key ? half : 1 - half;
+        const int2 first = start_and_end(s, row, d = document_from(s, d, row));
+        const int2 last =
+            start_and_end(s, row + BLOCK - 1, d = document_from(s, d, row + BLOCK - 1));
         const int met = by_key ? last.y / BLOCK - b + 1 : b - first.x / BLOCK + 1;
         const int room = by_key ? first.y - BLOCK + 1 - row : row - last.x;
         const int whole = room < 0 ? 0 : room / BLOCK + 1;
-        r.blocks |= (uint32_t)min(met, 0x7fff) << 16 * i;
-        r.whole |= (uint32_t)min(whole, 0x7fff) << 16 * i;
+        r.blocks |= (uint32_t)min(met, 0x7fff) << 16 * far;
+        r.whole |= (uint32_t)min(whole, 0x7fff) << 16 * far;
     }
     return r;
 }
 
-/* Sum of x over the threads before this one; sums: shared, one int a warp and one for all. */
-__device__ int sum_before(int x, int *sums)
+/* Sums of x over the threads before this one; sums: shared, one a warp. */
+__device__ int2 sums_before(int2 x, int2 *sums)
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    int sum = x;
+    int2 sum = x, warps = { 0, 0 };
     for (int d = 1; d < 32; d *= 2) {
-        int left = __shfl_up_sync(~0u, sum, d);
-        sum += lane >= d ? left : 0;
+        const int2 left = { __shfl_up_sync(~0u, sum.x, d), __shfl_up_sync(~0u, sum.y, d) };
+        sum.x += lane >= d ? left.x : 0;
+        sum.y += lane >= d ? left.y : 0;
     }
     if (lane == 31)
         sums[warp] = sum;
     __syncthreads();
-    if (threadIdx.x == 0) {
-        int all = 0;
-        for (int i = 0; i < PLAN_THREADS / 32; i++) {
-            int n = sums[i];
-            sums[i] = all;
-            all += n;
-        }
-    }
-    __syncthreads();
-    return sums[warp] + sum - x;
+    if (lane < warp)
+        warps = sums[lane];
+    return make_int2((int)__reduce_add_sync(~0u, warps.x) + sum.x - x.x,
+                     (int)__reduce_add_sync(~0u, warps.y) + sum.y - x.y);
 }
 
 /* One block orders the tiles: as they lie, so that tiles worked on at one time share keys and
  * values in the L2 (sorted by work throughout, L2 hits fell to 50%), but the shortest ones,
  * LAST_ITEMS for each multiprocessor, last and longest first, so that all end together.
  * Only the order of equal tiles among the last changes from run to run: no result does. */
-enum { LAST_ITEMS = 3 };
+enum { LAST_ITEMS = 3, TILES_CACHED = 1024 };
 
 __device__ void order_tiles(const struct attention_call &c, bool by_key, struct reach *out)
 {
-    __shared__ int bins[BINS], first[BINS], sums[PLAN_THREADS / 32], bound, extra, last_tiles;
-    struct reach *const found = c.p.found[by_key]; /* as they lie */
+    __shared__ int bins[BINS], first[BINS], bound, extra, last_tiles;
+    __shared__ int2 sums[PLAN_THREADS / 32];
+    __shared__ struct reach few[TILES_CACHED];
+    struct reach *const found =
+        c.p.tiles <= TILES_CACHED ? few : c.p.found[by_key]; /* as they lie */
     const int tiles = c.p.tiles, each = (tiles + PLAN_THREADS - 1) / PLAN_THREADS;
     const int from = min(tiles, (int)threadIdx.x * each), to = min(tiles, from + each);
     auto bin_of = [](struct reach r) { return min(BINS - 1, reach_blocks(r.blocks)); };
-    int same = 0, longer = 0;
+    int2 before = { 0, 0 };
 
     for (int i = threadIdx.x; i < BINS; i += PLAN_THREADS)
         bins[i] = 0;
@@ -132,12 +141,11 @@ __device__ void order_tiles(const struct attention_call &c, bool by_key, struct 
     }
     __syncthreads();
     for (int t = from; t < to; t++) {
-        same += bin_of(found[t]) == bound;
-        longer += bin_of(found[t]) > bound;
+        before.x += bin_of(found[t]) == bound;
+        before.y += bin_of(found[t]) > bound;
     }
-    same = sum_before(same, sums);
-    __syncthreads();
-    longer = sum_before(longer, sums);
+    before = sums_before(before, sums);
+    int same = before.x, longer = before.y;
     for (int t = from; t < to; t++) {
         struct reach r = found[t];
         const int bin = bin_of(r), stay = bins[bound] - extra; /* of bin `bound` */
@@ -160,15 +168,28 @@ __device__ void order_tiles(const struct attention_call &c, bool by_key, struct 
 __device__ void plan_row(const struct attention_call &c, int p, const float *lse,
                          const float *delta)
 {
-    const int2 b = start_and_end(c.s, p);
+    const int2 b = start_and_end(c.s, p, document_of(c.s, p));
     c.p.start[p] = b.x;
     c.p.end[p] = b.y;
-    for (int h = 0; lse && h < c.s.heads; h++) {
-        const int64_t from = (int64_t)h * c.s.rows + p, to = (int64_t)h * c.p.padded + p;
-        if (c.p.added && p % 32 == 0)
-            c.p.added[to / 32] = 0;
-        c.p.lse2[to] = p < c.s.rows ? lse[from] * 1.4426950408889634f : 0;
-        c.p.delta[to] = p < c.s.rows ? delta[from] : 0;
+    for (int from = 0; lse && from < c.s.heads; from += HEADS_AT_ONCE) {
+        float l[HEADS_AT_ONCE], d[HEADS_AT_ONCE];
+        const int n = min(HEADS_AT_ONCE, c.s.heads - from);
+#pragma unroll
+        for (int i = 0; i < HEADS_AT_ONCE; i++) {
+            const int64_t at = (int64_t)(from + i) * c.s.rows + p;
+            l[i] = i < n && p < c.s.rows ? lse[at] : 0;
+            d[i] = i < n && p < c.s.rows ? delta[at] : 0;
+        }
+#pragma unroll
+        for (int i = 0; i < HEADS_AT_ONCE; i++) {
+            const int64_t at = (int64_t)(from + i) * c.p.padded + p;
+            if (i < n) {
+                if (c.p.added && p % 32 == 0)
+                    c.p.added[at / 32] = 0;
+                c.p.lse2[at] = l[i] * 1.4426950408889634f;
+                c.p.delta[at] = d[i];
+            }
+        }
     }
 }
 

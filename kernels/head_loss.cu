@@ -125,16 +125,27 @@ __device__ __forceinline__ static float weights_of(const row_args &a, int t)
     return sum;
 }
 
-/* The same with s = (1 + t)/2, e = exp(a t/2); f = e s (1 - s) = e (1 - t^2)/4. */
+/* The same of eight logits in place, with s = (1 + t)/2: e = exp(a t/2), f = e s (1 - s), or without
+ * rounding, four times that, e (1 - t^2). Adds to *sum. */
 template <bool ROUND>
-__device__ __forceinline__ static float fast_f(float l, const cap &k, float *sum)
+__device__ __forceinline__ static void fast_f(float (&x)[8], const cap &k, float *sum)
 {
-    float t = tanh_fast(fmaf(l, k.mul_t, k.add_t));
-    if (ROUND)
-        t = fmaf(2, as_bf16(fmaf(0.5f, t, 0.5f)), -1); /* exact */
-    float e = exp2_approx(-k.add_e * t);
-    *sum += e;
-    return e * fmaf(-0.25f * t, t, 0.25f);
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        x[j] = tanh_fast(fmaf(x[j], k.mul_t, k.add_t));
+    if (ROUND) {
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            x[j] = fmaf(0.5f, x[j], 0.5f);
+        unpack8(x, pack8(x)); /* two numbers an instruction */
+    }
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        float e = exp2_approx(ROUND ? fmaf(x[j], k.mul_e, k.add_e) : -k.add_e * x[j]),
+              et = e * x[j];
+        *sum += e;
+        x[j] = fmaf(-et, x[j], ROUND ? et : e);
+    }
 }
 
 /* f in place of the logits, in shared memory; returns the sum of e over the block. */
@@ -148,11 +159,11 @@ __device__ static float softcap_row(uint4 *shared, float *warps, const uint4 *ro
     for (int i = threadIdx.x; i < n8; i += THREADS) {
         float x[8];
         unpack8(x, row[i]);
+        if (FAST) {
+            fast_f<ROUND>(x, k, &sum);
+        } else {
 #pragma unroll
-        for (int j = 0; j < 8; j++) {
-            if (FAST) {
-                x[j] = fast_f<ROUND>(x[j], k, &sum);
-            } else {
+            for (int j = 0; j < 8; j++) {
                 capped r = capped_of(x[j], k);
                 sum += r.e;
                 x[j] = r.e * fmaf(-r.s, r.s, r.s);
@@ -163,10 +174,10 @@ __device__ static float softcap_row(uint4 *shared, float *warps, const uint4 *ro
     return block_sum(sum, warps);
 }
 
-/* The row's loss, and the entries of its targets: f' with S f' / sum = (S p - hit) s (1 - s).
- * One thread a term; v is its class, logit that of v. */
+/* The row's loss, and the entries of its targets: f' with S f' / sum = (S p - hit) s (1 - s), times
+ * unit. One thread a term; v is its class, logit that of v. */
 __device__ static void targets(const row_args &a, int t, bf16 *f, int v, float logit, float sum,
-                               const cap &k)
+                               const cap &k, float unit)
 {
     int lane = threadIdx.x;
     float lse = logf(sum) + a.a / 2, hit = 0, loss = 0;
@@ -178,7 +189,7 @@ __device__ static void targets(const row_args &a, int t, bf16 *f, int v, float l
             hit += target_of(a, t, j) == v ? a.mtp[j] : 0;
         loss = a.mtp[lane] * (lse - a.a * r.s);
         f[v] = __float2bfloat16((r.e - (weights > 0 ? hit / weights * sum : 0)) *
-                                fmaf(-r.s, r.s, r.s));
+                                fmaf(-r.s, r.s, r.s) * unit);
     }
     loss = warp_sum(loss);
     if (lane == 0)
@@ -194,16 +205,16 @@ __global__ static void __launch_bounds__(THREADS, 2) head_row(row_args a)
     int v = threadIdx.x < terms(a) ? target_of(a, t, threadIdx.x) : -1;
     uint4 *row = (uint4 *)(a.logits + (int64_t)t * a.vocab);
     cap k = cap_of(a.a, a.b, a.c, ROUND);
-    float logit = 0, sum;
+    float logit = 0, sum, unit = FP8 && !ROUND ? 4 : 1; /* of f */
 
     if (v >= 0)
         logit = __bfloat162float(((const bf16 *)row)[v]);
     sum = softcap_row<FP8, ROUND>(shared, warps, row, n8, k); /* every read of the row is over */
     __syncthreads();
     if (threadIdx.x < 32)
-        targets(a, t, (bf16 *)shared, v, logit, sum, k);
+        targets(a, t, (bf16 *)shared, v, logit, sum, k, unit);
     __syncthreads();
-    float scale = a.seed * weights_of(a, t) * a.a / (a.c * sum);
+    float scale = a.seed * weights_of(a, t) * a.a / (a.c * sum * unit);
     if (FP8)
         scale /= a.g_scale;
     for (int i = threadIdx.x; i < n8; i += THREADS) {
