@@ -106,7 +106,7 @@ __device__ void order_tiles(const struct attention_call &c, bool by_key, struct 
 {
     __shared__ int bins[BINS], first[BINS], bound, extra, last_tiles;
     __shared__ int2 sums[PLAN_THREADS / 32];
-    __shared__ struct reach few[TILES_CACHED];
+    __shared__ reach few[TILES_CACHED];
     struct reach *const found =
         c.p.tiles <= TILES_CACHED ? few : c.p.found[by_key]; /* as they lie */
     const int tiles = c.p.tiles, each = (tiles + PLAN_THREADS - 1) / PLAN_THREADS;

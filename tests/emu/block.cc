@@ -384,11 +384,12 @@ static void block_begin(block *b, uint3 index, int rank, size_t dynamic, int thr
     b->index = index;
     b->rank = rank;
     b->alive = threads;
-    b->dynamic_at = (uint32_t)(WINDOW - (dynamic + 15) / 16 * 16);
     if (!b->window)
-        b->window = (char *)map_pages(WINDOW), b->used = WINDOW;
-    memset(b->window, 0xff, b->used); /* NaN, and no barrier */
+        b->window = (char *)map_pages(WINDOW), b->used = b->dynamic_at = WINDOW;
+    /* NaN, and no barrier, what the block before had and what this one gets */
+    memset(b->window, 0xff, b->used);
     memset(b->window + b->dynamic_at, 0xff, WINDOW - b->dynamic_at);
+    b->dynamic_at = (uint32_t)(WINDOW - (dynamic + 15) / 16 * 16);
     b->used = 1024;
     b->variables.clear();
     b->warps.assign((threads + WARP - 1) / WARP, warp());

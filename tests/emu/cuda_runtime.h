@@ -159,6 +159,15 @@ template <class T> T __reduce_max_sync(unsigned mask, T x, int line = __builtin_
     return x;
 }
 
+template <class T> T __reduce_add_sync(unsigned mask, T x, int line = __builtin_LINE())
+{
+    const uint64_t *all = emu::warp_values("__reduce_add_sync", mask, emu::bits_of(x), line);
+    x = 0;
+    for (int i = 0; i < 32; i++)
+        x += (T)all[i];
+    return x;
+}
+
 /* -- arithmetic and memory ------------------------------------------------------------------- */
 
 /* One thread runs at a time, and none is interrupted. */
