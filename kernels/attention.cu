@@ -313,15 +313,16 @@ cudaError_t attention_forward(cudaStream_t stream, const struct attn_shape *s, b
 }
 
 cudaError_t attention_backward(cudaStream_t stream, const struct attn_shape *s, bool portable,
-                               void *dq, void *dk, void *dv, const void *dout, const void *q,
-                               const void *k, const void *v, const float *lse, const float *delta,
-                               void *workspace)
+                               void *dq, void *dk, void *dv, bool add_dv, const void *dout,
+                               const void *q, const void *k, const void *v, const float *lse,
+                               const float *delta, void *workspace)
 {
     struct attention_call c;
     cudaError_t e = begin(stream, &c, s, portable, lse, delta, workspace);
 
     if (e != cudaSuccess || s->rows == 0)
         return e;
+    c.add_dv = add_dv;
     return (portable ? attention_mma_backward : attention_sm90_backward)(stream, &c, dq, dk, dv,
                                                                          dout, q, k, v);
 }
@@ -339,15 +340,16 @@ void gpu_attention(struct ops *o, struct tensor out, struct tensor lse, struct t
 }
 
 void gpu_attention_bwd(struct ops *o, struct tensor dq, struct tensor dk, struct tensor dv,
-                       struct tensor dout, struct tensor q, struct tensor k, struct tensor v,
-                       struct tensor lse, struct tensor delta, const struct attn_shape *s)
+                       bool add, struct tensor dout, struct tensor q, struct tensor k,
+                       struct tensor v, struct tensor lse, struct tensor delta,
+                       const struct attn_shape *s)
 {
     struct cuda_ops *c = cuda_of(o);
     void *workspace = cuda_workspace(c, attention_workspace_bytes(s, c->portable, true));
 
     assert(lse.dtype == DT_F32 && delta.dtype == DT_F32);
     if (workspace)
-        CUDA_TRY(c, attention_backward(c->stream, s, c->portable, dq.data, dk.data, dv.data,
+        CUDA_TRY(c, attention_backward(c->stream, s, c->portable, dq.data, dk.data, dv.data, add,
                                        dout.data, q.data, k.data, v.data, (const float *)lse.data,
                                        (const float *)delta.data, workspace));
 }

@@ -5,7 +5,7 @@
  *     struct attn_shape s = { rows, heads, 128, cu, ncu, cu_mul, window, 0.1f };
  *     void *ws = ... attention_workspace_bytes(&s, portable, true) bytes, 256-byte aligned ...
  *     e = attention_forward(stream, &s, portable, out, lse, q, k, v, ws);
- *     e = attention_backward(stream, &s, portable, dq, dk, dv, dout, q, k, v, lse, delta, ws);
+ *     e = attention_backward(stream, &s, portable, dq, dk, dv, false, dout, q, k, v, lse, delta, ws);
  *
  * q, k, v, out and their gradients are bf16 (rows, heads * head_dim), row-major without
  * gaps, 16-byte aligned; lse is f32 (heads, rows), natural logarithm. Query row p sees keys
@@ -38,10 +38,10 @@ cudaError_t attention_forward(cudaStream_t stream, const struct attn_shape *s, b
                               void *out, float *lse, const void *q, const void *k, const void *v,
                               void *workspace);
 
-/* dq, dk, dv are written. delta (heads, rows) f32 = sum over channels of dout * out. */
+/* dq, dk, dv are written, with add_dv dv is added to. delta (heads, rows) f32 = sum over channels of dout * out. */
 cudaError_t attention_backward(cudaStream_t stream, const struct attn_shape *s, bool portable,
-                               void *dq, void *dk, void *dv, const void *dout, const void *q,
-                               const void *k, const void *v, const float *lse, const float *delta,
-                               void *workspace);
+                               void *dq, void *dk, void *dv, bool add_dv, const void *dout,
+                               const void *q, const void *k, const void *v, const float *lse,
+                               const float *delta, void *workspace);
 
 #endif

@@ -23,6 +23,7 @@
 #include "attention_plan.cuh"
 #include "attention_rows.cuh"
 #include "mma.h"
+#include "vec.h"
 
 namespace
 {
@@ -117,6 +118,16 @@ __device__ __forceinline__ void add_rows(float (&d)[E / 2], const uint32_t (&p)[
         }
 }
 
+/* Sums of eight pairs of bf16. */
+__device__ __forceinline__ uint4 add8(uint4 a, uint4 b)
+{
+    float x[8], y[8];
+    unpack8(x, a), unpack8(y, b);
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        x[i] += y[i];
+    return pack8(x);
+}
 /* A warp's 16 rows of N packed numbers into shared memory. */
 template <int N> __device__ __forceinline__ void put_rows(uint32_t to, const uint32_t (&p)[N / 4])
 {
@@ -133,7 +144,7 @@ template <int N> __device__ __forceinline__ void put_rows(uint32_t to, const uin
  * warp touches: 16 E numbers at `staging`. */
 template <int E>
 __device__ __forceinline__ void leave(bf16 *out, uint32_t staging, const uint32_t (&p)[E / 4],
-                                      const struct attn_shape &s, int head, int row)
+                                      const struct attn_shape &s, int head, int row, bool add)
 {
     const int lane = threadIdx.x % 32;
     __syncwarp();
@@ -147,8 +158,9 @@ __device__ __forceinline__ void leave(bf16 *out, uint32_t staging, const uint32_
                      : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
                      : "r"(staging + chunk_at<E>(r, c))
                      : "memory");
+        bf16 *to = out + ((int64_t)(row + r) * s.heads + head) * E + 8 * c;
         if (row + r < s.rows)
-            *(uint4 *)(out + ((int64_t)(row + r) * s.heads + head) * E + 8 * c) = x;
+            *(uint4 *)to = add ? add8(x, *(const uint4 *)to) : x;
     }
 }
 
@@ -231,7 +243,7 @@ __global__ void __launch_bounds__(THREADS, 1)
                     o.max[h] * c.s.scale + logf(o.sum[h]);
     round_rows<E>(result, out, 1.0f / o.sum[0], 1.0f / o.sum[1]);
     __syncthreads(); /* nobody reads keys and values */
-    leave<E>(t.out, memory + 16 * warp * E * 2, result, c.s, reach.head, first);
+    leave<E>(t.out, memory + 16 * warp * E * 2, result, c.s, reach.head, first, false);
 }
 
 /* -- backward --------------------------------------------------------------------------------- */
@@ -435,9 +447,9 @@ __global__ void __launch_bounds__(THREADS, 1)
     }
     uint32_t result[E / 4];
     round_rows<E>(result, dk, c.s.scale, c.s.scale);
-    leave<E>(t.dk, k + 16 * warp * E * 2, result, c.s, head, first);
+    leave<E>(t.dk, k + 16 * warp * E * 2, result, c.s, head, first, false);
     round_rows<E>(result, dv, 1, 1);
-    leave<E>(t.dv, v + 16 * warp * E * 2, result, c.s, head, first);
+    leave<E>(t.dv, v + 16 * warp * E * 2, result, c.s, head, first, c.add_dv);
 }
 
 /* -- host -------------------------------------------------------------------------------------- */

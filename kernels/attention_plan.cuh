@@ -53,6 +53,7 @@ struct attention_call {
     int shared_bytes; /* that a block may have */
     float unit; /* scale / ln 2 */
     float *lse; /* forward: written */
+    bool add_dv; /* backward: to what dv holds */
 };
 
 /* The kernels behind the plan. mma: on any GPU; sm90: Hopper's. */

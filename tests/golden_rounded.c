@@ -177,10 +177,11 @@ static void attention(struct ops *o, struct tensor out, struct tensor lse, struc
 }
 
 static void attention_bwd(struct ops *o, struct tensor dq, struct tensor dk, struct tensor dv,
-                          struct tensor dout, struct tensor q, struct tensor k, struct tensor v,
-                          struct tensor lse, struct tensor delta, const struct attn_shape *s)
+                          bool add, struct tensor dout, struct tensor q, struct tensor k,
+                          struct tensor v, struct tensor lse, struct tensor delta,
+                          const struct attn_shape *s)
 {
-    cpu.attention_bwd(o, dq, dk, dv, dout, q, k, v, lse, delta, s);
+    cpu.attention_bwd(o, dq, dk, dv, add, dout, q, k, v, lse, delta, s);
     rounded(dq);
     rounded(dk);
     rounded(dv);

@@ -248,6 +248,23 @@ static void check_past_end(const char *name, const struct buffers *b,
     check(written == 0, name, "values written past the end", (double)written, 0);
 }
 
+/* Once more, added to dv: twice dv, which is exact, and what lies past the end as it was. */
+static void check_added(const char *name, struct buffers *b, const std::vector<uint16_t> &before)
+{
+    const size_t dv = 3 * (b->count + (size_t)b->s.heads * b->s.head_dim);
+    backward(0, b, true);
+    std::vector<uint16_t> after = bits_of(b);
+    size_t wrong = 0;
+    for (size_t i = 0; i < after.size(); i++) {
+        uint16_t expected = before[i];
+        if (i >= dv && i < dv + b->count)
+            expected = __bfloat16_as_ushort(
+                __float2bfloat16(2 * __bfloat162float(__ushort_as_bfloat16(before[i]))));
+        wrong += after[i] != expected;
+    }
+    check(wrong == 0, name, "dv added to", (double)wrong, 0);
+}
+
 enum { SMALL = 150 }; /* tokens at most, on a slow device (tests/emu) */
 
 static void run_case(const struct shape_case *c, uint64_t seed)
@@ -277,6 +294,7 @@ static void run_case(const struct shape_case *c, uint64_t seed)
     forward(0, &b);
     backward(0, &b);
     check(bits_of(&b) == first, c->name, "second run has other bits", 1, 0);
+    check_added(c->name, &b, first);
     printf("%-34s %7d x %d x %-3d  out %.1e  lse %.0e  dq %.1e  dk %.1e  dv %.1e\n", c->name,
            b.s.rows, b.s.heads, b.s.head_dim, e[0], lse, e[1], e[2], e[3]);
     fflush(stdout);

@@ -537,8 +537,8 @@ static void heads(int T, const struct batch *b)
         struct set &s = sets[i];
         o->attention_bwd(o, tensor_shape(tensor_rows(s.dx3, 0, T / 3), T, D),
                          tensor_shape(tensor_rows(s.dx3, T / 3, T / 3), T, D),
-                         tensor_shape(tensor_rows(s.dx3, 2 * (T / 3), T / 3), T, D), s.g, s.x, s.y,
-                         s.z, s.lse, s.delta, &a);
+                         tensor_shape(tensor_rows(s.dx3, 2 * (T / 3), T / 3), T, D), false, s.g,
+                         s.x, s.y, s.z, s.lse, s.delta, &a);
     });
 }
 

@@ -449,13 +449,14 @@ struct attn_case {
     int tokens, heads, size, mul, window;
     float scale;
     enum docs docs;
+    bool add; /* to dv */
 };
 static const struct attn_case attn_cases[] = {
-    { 1, 1, 8, 1, 16, 0.5f, DOCS_ONE },     { 13, 2, 8, 1, 100, 0.4f, DOCS_ONE },
-    { 31, 1, 4, 1, 3, 1.0f, DOCS_RAGGED },  { 17, 3, 8, 1, 5, 0.3f, DOCS_UNITS },
-    { 150, 2, 8, 1, 20, 0.5f, DOCS_MIXED }, { 149, 1, 16, 1, 70, 0.3f, DOCS_ONE },
-    { 1, 2, 8, 2, 4, 0.5f, DOCS_ONE },      { 13, 1, 8, 2, 3, 0.4f, DOCS_RAGGED },
-    { 90, 2, 4, 2, 33, 0.7f, DOCS_MIXED },  { 19, 1, 8, 2, 0, 0.5f, DOCS_ONE },
+    { 1, 1, 8, 1, 16, 0.5f, DOCS_ONE, false },     { 13, 2, 8, 1, 100, 0.4f, DOCS_ONE, true },
+    { 31, 1, 4, 1, 3, 1.0f, DOCS_RAGGED, false },  { 17, 3, 8, 1, 5, 0.3f, DOCS_UNITS, false },
+    { 150, 2, 8, 1, 20, 0.5f, DOCS_MIXED, false }, { 149, 1, 16, 1, 70, 0.3f, DOCS_ONE, false },
+    { 1, 2, 8, 2, 4, 0.5f, DOCS_ONE, true },       { 13, 1, 8, 2, 3, 0.4f, DOCS_RAGGED, false },
+    { 90, 2, 4, 2, 33, 0.7f, DOCS_MIXED, true },   { 19, 1, 8, 2, 0, 0.5f, DOCS_ONE, false },
 };
 
 static struct attn_shape attn_shape_of(struct ops_case *c)
@@ -493,7 +494,8 @@ static void attn_backward(struct ops_case *c)
 {
     struct attn_shape s = attn_shape_of(c);
     sum_heads(&s, at(c, "delta"), at(c, "dout"), at(c, "out"));
-    c->o->attention_bwd(c->o, at(c, "dq"), at(c, "dk"), at(c, "dv"), at(c, "dout"), at(c, "q"),
+    c->o->attention_bwd(c->o, at(c, "dq"), at(c, "dk"), at(c, "dv"),
+                        ((const struct attn_case *)c->shape)->add, at(c, "dout"), at(c, "q"),
                         at(c, "k"), at(c, "v"), at(c, "lse"), at(c, "delta"), &s);
 }
 static void attn_make(struct ops_case *c, int variant)
@@ -512,7 +514,7 @@ static void attn_make(struct ops_case *c, int variant)
     case_var(c, VAR_OUTPUT, "delta", DT_REAL, s->heads, rows);
     case_grad(c, "dq", "q", false);
     case_grad(c, "dk", "k", false);
-    case_grad(c, "dv", "v", false);
+    case_grad(c, "dv", "v", s->add);
     c->forward = attn_forward;
     c->backward = attn_backward;
 }

@@ -68,6 +68,12 @@ template <int E> struct block {
         for (int p = 0; p < PANELS; p++)
             store_box(map, head * E + p * PANEL_COLS, row, src + p * PANEL_BYTES);
     }
+    static __device__ __forceinline__ void add(const CUtensorMap *map, int head, int row,
+                                               uint32_t src)
+    {
+        for (int p = 0; p < PANELS; p++)
+            add_box(map, head * E + p * PANEL_COLS, row, src + p * PANEL_BYTES);
+    }
 };
 
 /* d (64 x 64) = A B^T over E channels, both blocks of 64 rows. */

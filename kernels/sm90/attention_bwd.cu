@@ -99,7 +99,7 @@ __device__ void produce(const struct attention_call &c, const struct backward_ma
 template <int E, bool BY_KEY>
 __device__ __forceinline__ void leave(const struct backward_maps &m, backward_smem<E> *sm,
                                       int buffer, const uint32_t (&r1)[E / 4],
-                                      const uint32_t (&r2)[E / 4])
+                                      const uint32_t (&r2)[E / 4], bool add_dv)
 {
     const int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128;
     const uint32_t x1 = address(sm->x1[buffer][group]), x2 = address(sm->x2[buffer][group]);
@@ -115,7 +115,7 @@ __device__ __forceinline__ void leave(const struct backward_maps &m, backward_sm
         const int row = sm->item[buffer].reach.tile * TILE + group * BLOCK;
         block<E>::store(BY_KEY ? &m.dk : &m.dq, head, row, x1);
         if (BY_KEY)
-            block<E>::store(&m.dv, head, row, x2);
+            (add_dv ? block<E>::add : block<E>::store)(&m.dv, head, row, x2);
         stores_commit();
     }
 }
@@ -212,7 +212,7 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
                 if (threadIdx.x % 32 == 0)
                     barrier_arrive(address(&sm->y_empty[(r.at + STAGES - 1) % STAGES]));
             } else if (any) {
-                leave<E, BY_KEY>(m, sm, buffer ^ 1, r1, r2);
+                leave<E, BY_KEY>(m, sm, buffer ^ 1, r1, r2, c.add_dv);
             }
             wgmma_begin();
             if (X_IN_REGISTERS)
@@ -282,7 +282,7 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
         any = true;
     }
     if (any) {
-        leave<E, BY_KEY>(m, sm, buffer ^ 1, r1, r2);
+        leave<E, BY_KEY>(m, sm, buffer ^ 1, r1, r2, c.add_dv);
         give_back(sm, buffer ^ 1);
     }
 }

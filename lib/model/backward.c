@@ -74,7 +74,8 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
     o->out_gate_bwd(o, a->dy, delta, gate.dw, gate.dy12, a->dy, l->out, gate.y, gate.w, heads,
                     xsa.v.data ? &xsa : NULL);
     gate_input_bwd(m, a, l, p->attn_gate_bank, spec->out_gate, false);
-    o->attention_bwd(o, l->dq, l->dk, l->dv, a->dy, l->q, l->k, l->v, l->lse, delta, &as);
+    o->attention_bwd(o, l->dq, l->dk, l->dv, xsa.v.data != NULL, a->dy, l->q, l->k, l->v, l->lse,
+                     delta, &as);
     stream_values_bwd(m, a, i);
     gate = (struct gate_input){ NO_TENSOR, NO_TENSOR, NO_TENSOR, a->dy12 };
     if (spec->value >= 0)

@@ -69,7 +69,7 @@ struct xsa layer_xsa_of(const struct model *m, const struct layer_acts *l, int i
         return a;
     return (struct xsa){ .v = l->v,
                          .alpha = tensor_rows(m->p.xsa_alphas->w, i, 1),
-                         .dv = l->drows,
+                         .dv = l->dv, /* to which attention_bwd adds */
                          .dalpha = tensor_rows(m->p.xsa_alphas->g, i, 1) };
 }
 
@@ -605,8 +605,6 @@ void stream_values_bwd(struct model *m, struct acts *a, int i)
 {
     struct mix x = value_mix(m, a, i);
 
-    if (layer_xsa_of(m, &a->layer[i], i).v.data)
-        add(m, a->layer[i].dv, a->layer[i].drows);
     run_bwd(m, a, x, a->layer[i].dv, false);
     injected(&x, a, m->recipe->n_layers);
 }

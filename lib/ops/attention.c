@@ -356,8 +356,9 @@ static void backward_block(const struct block *b, void *arg, int thread)
 }
 
 void cpu_attention_bwd(struct ops *o, struct tensor dq, struct tensor dk, struct tensor dv,
-                       struct tensor dout, struct tensor q, struct tensor k, struct tensor v,
-                       struct tensor lse, struct tensor delta, const struct attn_shape *s)
+                       bool add, struct tensor dout, struct tensor q, struct tensor k,
+                       struct tensor v, struct tensor lse, struct tensor delta,
+                       const struct attn_shape *s)
 {
     int64_t scores = cpu_threads(o) * scores_max(s);
     struct backward f = { cpu_scratch(o, 0, scores),
@@ -377,6 +378,7 @@ void cpu_attention_bwd(struct ops *o, struct tensor dq, struct tensor dk, struct
     check_shape(dq, s);
     check_shape(dout, s);
     cpu_zero(o, dk);
-    cpu_zero(o, dv);
+    if (!add)
+        cpu_zero(o, dv);
     for_blocks(o, s, backward_block, &f);
 }

@@ -141,10 +141,29 @@ static uint32_t swizzled(uint32_t at, uint32_t width)
     return at ^ (width == 128 ? at >> 3 & 0x70 : width == 64 ? at >> 3 & 0x30 : 0);
 }
 
+static float from_bf16(uint16_t x)
+{
+    uint32_t u = (uint32_t)x << 16;
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+/* *to += x, rounded to nearest. */
+static void add_bf16(uint16_t *to, uint16_t x)
+{
+    uint32_t bits;
+    float sum = from_bf16(*to) + from_bf16(x);
+    memcpy(&bits, &sum, sizeof bits);
+    *to = sum == sum ? (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16) : 0x7fff;
+}
+
 /* Box (x, y, z) between memory and shared memory at `at`; what lies outside reads as zeros and is
  * not written. 16 bytes at a time, as they are swizzled. */
-static void move_box(const tensor_map &m, int x, int y, int z, block *b, uint32_t at, bool store)
+enum move { LOAD, STORE, ADD };
+static void move_box(const tensor_map &m, int x, int y, int z, block *b, uint32_t at,
+                     enum move move)
 {
+    bool store = move != LOAD;
     uint32_t inner = m.box[0] * m.element, bytes = inner * m.box[1];
     char *window = pointer_in(b, at, bytes) - (at & 0xffffff);
 
@@ -160,6 +179,8 @@ static void move_box(const tensor_map &m, int x, int y, int z, block *b, uint32_
                           z * (int64_t)m.stride[1];
             if (!store && !inside)
                 memset(here, 0, m.element);
+            else if (inside && move == ADD)
+                add_bf16((uint16_t *)there, *(uint16_t *)here);
             else if (inside)
                 memcpy(store ? there : here, store ? here : there, m.element);
         }
@@ -176,19 +197,21 @@ void load_box(unsigned mask, uint32_t to, const void *map, int x, int y, int z, 
         barrier_at(b, bar);
         later(NULL, [=] {
             barrier *p = barrier_at(b, bar);
-            move_box(m, x, y, z, b, to, false);
+            move_box(m, x, y, z, b, to, LOAD);
             p->bytes -= m.box[0] * m.box[1] * m.element;
             barrier_moved(b, bar, p);
         });
     }
 }
 
-void store_box(const void *map, int x, int y, int z, uint32_t from)
+void store_box(const void *map, int x, int y, int z, uint32_t from, bool add)
 {
     tensor_map m;
     block *b = now->block;
     memcpy(&m, map, sizeof m);
-    later(now, [=] { move_box(m, x, y, z, b, from, true); });
+    if (add && m.element != 2)
+        fail("numbers of %u bytes are added to memory", m.element);
+    later(now, [=] { move_box(m, x, y, z, b, from, add ? ADD : STORE); });
 }
 
 void stores_commit() { now->store_groups++; }
@@ -229,14 +252,6 @@ void store_matrices(uint32_t to, const uint32_t r[4], bool turned)
 }
 
 /* -- products -------------------------------------------------------------------------------- */
-
-static float from_bf16(uint16_t x)
-{
-    uint32_t u = (uint32_t)x << 16;
-    float f;
-    memcpy(&f, &u, 4);
-    return f;
-}
 
 /* An operand that a descriptor names: rows r, numbers k of each, 32 bytes of them. */
 struct operand {

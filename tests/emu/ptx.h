@@ -22,7 +22,7 @@ void cluster_sync(int line);
 int cluster_rank();
 /* Of the blocks in `mask`, 0: this one. */
 void load_box(unsigned mask, uint32_t to, const void *map, int x, int y, int z, uint32_t bar);
-void store_box(const void *map, int x, int y, int z, uint32_t from);
+void store_box(const void *map, int x, int y, int z, uint32_t from, bool add = false);
 void stores_commit();
 void stores_wait(int left);
 void load_matrices(uint32_t *const r[4], uint32_t from, bool turned);
@@ -182,6 +182,11 @@ inline void cp_async_bulk_tensor_3d_global_shared_cta_bulk_group(const CUtensorM
                                                                  int y, int z, uint32_t from)
 {
     emu::store_box(map, x, y, z, from);
+}
+inline void cp_reduce_async_bulk_tensor_2d_global_shared_cta_add_tile_bulk_group(
+    const CUtensorMap_st *map, int x, int y, uint32_t from)
+{
+    emu::store_box(map, x, y, 0, from, true);
 }
 inline void cp_async_bulk_commit_group() { emu::stores_commit(); }
 inline void cp_async_bulk_wait_group_read(int left) { emu::stores_wait(left); }
