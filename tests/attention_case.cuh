@@ -204,10 +204,15 @@ static inline void forward(cudaStream_t stream, struct buffers *b)
 {
     TRY(attention_forward(stream, &b->s, portable, b->out, b->lse, b->q, b->k, b->v, b->workspace));
 }
-static inline void backward(cudaStream_t stream, struct buffers *b, bool add_dv = false)
+static inline void backward_to(cudaStream_t stream, struct buffers *b, bool add_dv)
 {
     TRY(attention_backward(stream, &b->s, portable, b->dq, b->dk, b->dv, add_dv, b->dout, b->q,
                            b->k, b->v, b->lse, b->delta, b->workspace));
+}
+
+static inline void backward(cudaStream_t stream, struct buffers *b)
+{
+    backward_to(stream, b, false);
 }
 
 #endif

@@ -252,7 +252,7 @@ static void check_past_end(const char *name, const struct buffers *b,
 static void check_added(const char *name, struct buffers *b, const std::vector<uint16_t> &before)
 {
     const size_t dv = 3 * (b->count + (size_t)b->s.heads * b->s.head_dim);
-    backward(0, b, true);
+    backward_to(0, b, true);
     std::vector<uint16_t> after = bits_of(b);
     size_t wrong = 0;
     for (size_t i = 0; i < after.size(); i++) {
