@@ -114,8 +114,10 @@ __device__ __forceinline__ void leave(const struct backward_maps &m, backward_sm
         const int head = sm->item[buffer].reach.head;
         const int row = sm->item[buffer].reach.tile * TILE + group * BLOCK;
         block<E>::store(BY_KEY ? &m.dk : &m.dq, head, row, x1);
-        if (BY_KEY)
-            (add_dv ? block<E>::add : block<E>::store)(&m.dv, head, row, x2);
+        if (BY_KEY && add_dv)
+            block<E>::add(&m.dv, head, row, x2);
+        else if (BY_KEY)
+            block<E>::store(&m.dv, head, row, x2);
         stores_commit();
     }
 }
