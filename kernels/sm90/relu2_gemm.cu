@@ -14,8 +14,8 @@
  * persistent, with three warpgroups:
  *
  *   feeder     one thread loads 128 bytes of each row a stage, 64 of K or in fp8 128 (16 KB of w,
- *              20 KB of x), through a ring of 5, in backward 4;
- *              another loads a tile of post for each worker, while the products before run
+ *              20 KB of x), through a ring of 5;
+ *              another loads the tile of post, while the products run
  *   2 workers  alternate: one uses the tensor cores (160 sums a thread), the other converts its
  *              finished tile into bf16 in shared memory, for the copy engine to store
  *
@@ -47,11 +47,7 @@ enum { PANEL_BYTES = TOKENS * 128, TILE_BYTES = 2 * PANEL_BYTES };
 enum { WORKER = 128, THREADS = 3 * WORKER };
 enum { TURN = 1, STAGING = 3, WRITTEN = 5 }; /* numbered barriers, two of each */
 
-/* Backward has a tile for each worker, so that post is there before its products are done. */
-template <enum form FORM> struct room {
-    enum { TILES = FORM == BACKWARD ? 2 : 1, STAGES = FORM == BACKWARD ? 4 : 5 };
-    enum { BYTES = 1024 + STAGES * STAGE_BYTES + TILES * TILE_BYTES + 256 };
-};
+enum { STAGES = 5, SHARED_BYTES = 1024 + STAGES * STAGE_BYTES + TILE_BYTES + 256 };
 
 /* `in` is post, which backward reads. */
 struct maps {
@@ -65,22 +61,20 @@ struct work {
     const float *scale;
 };
 
-template <enum form FORM> struct layout {
-    enum { STAGES = room<FORM>::STAGES, TILES = room<FORM>::TILES };
-    uint32_t ring, tiles; /* stages; in, and then out */
+struct layout {
+    uint32_t ring, tile; /* stages; in, and then out */
     uint32_t full, empty, in_full, in_free; /* barriers */
     __device__ explicit layout(const void *memory)
     {
         ring = (address(memory) + 1023) & ~1023u;
-        tiles = ring + STAGES * STAGE_BYTES;
-        full = tiles + TILES * TILE_BYTES;
+        tile = ring + STAGES * STAGE_BYTES;
+        full = tile + TILE_BYTES;
         empty = full + 8 * STAGES;
         in_full = empty + 8 * STAGES;
-        in_free = in_full + 8 * TILES;
+        in_free = in_full + 8;
     }
     __device__ uint32_t w(int s) const { return ring + s * STAGE_BYTES; }
     __device__ uint32_t x(int s) const { return w(s) + W_BYTES; }
-    __device__ uint32_t tile(int n) const { return tiles + n % TILES * TILE_BYTES; }
 };
 
 /* The n-th tile of this block. */
@@ -96,9 +90,8 @@ struct out_tile {
     }
 };
 
-template <enum form FORM> __device__ void feed(const layout<FORM> &l, const maps &m, const work &k)
+__device__ void feed(const layout &l, const maps &m, const work &k)
 {
-    enum { STAGES = layout<FORM>::STAGES };
     uint32_t it = 0;
     int rank = cluster_rank();
 
@@ -115,15 +108,14 @@ template <enum form FORM> __device__ void feed(const layout<FORM> &l, const maps
     }
 }
 
-__device__ void feed_in(const layout<BACKWARD> &l, const maps &m, const work &k)
+__device__ void feed_in(const layout &l, const maps &m, const work &k)
 {
     for (int n = 0; out_tile(k, n).exists; n++) {
         out_tile p(k, n);
-        uint32_t full = l.in_full + 8 * (n & 1);
-        barrier_wait(l.in_free + 8 * (n & 1), (n / 2 & 1) ^ 1);
-        barrier_expect(full, TILE_BYTES);
+        barrier_wait(l.in_free, (n & 1) ^ 1);
+        barrier_expect(l.in_full, TILE_BYTES);
         for (int i = 0; i < 2; i++)
-            load_box(l.tile(n) + i * PANEL_BYTES, &m.in, p.feature + 64 * i, p.token, full);
+            load_box(l.tile + i * PANEL_BYTES, &m.in, p.feature + 64 * i, p.token, l.in_full);
     }
 }
 
@@ -145,10 +137,9 @@ __device__ __forceinline__ void product(float (&d)[80], uint64_t w, uint64_t x, 
 }
 
 template <enum form FORM>
-__device__ __forceinline__ void products(float (&d)[2][80], const layout<FORM> &l, uint32_t it,
+__device__ __forceinline__ void products(float (&d)[2][80], const layout &l, uint32_t it,
                                          int kblocks)
 {
-    enum { STAGES = layout<FORM>::STAGES };
 #pragma unroll 4 /* 2 to 4% over none */
     for (int kb = 0; kb < kblocks; kb++, it++) {
         int s = it % STAGES;
@@ -206,37 +197,34 @@ __device__ __forceinline__ void finish_panel(uint32_t tile, const float (&d)[80]
 }
 
 template <enum form FORM>
-__device__ __forceinline__ void finish(uint32_t tile, const float (&d)[2][80], float factor)
+__device__ __forceinline__ void finish(const layout &l, const float (&d)[2][80], float factor)
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, matrix = lane / 8;
     uint32_t chunk = 2 * warp + matrix % 2, token = 8 * (matrix / 2) + lane % 8;
     uint32_t at = token * 128 + ((chunk ^ token % 8) << 4);
 
-    finish_panel<FORM>(tile + at, d[0], factor);
-    finish_panel<FORM>(tile + PANEL_BYTES + at, d[1], factor);
+    finish_panel<FORM>(l.tile + at, d[0], factor);
+    finish_panel<FORM>(l.tile + PANEL_BYTES + at, d[1], factor);
 }
 
-__device__ __forceinline__ void store(uint32_t tile, const maps &m, const out_tile &p)
+__device__ __forceinline__ void store(const layout &l, const maps &m, const out_tile &p)
 {
     for (int i = 0; i < 2; i++)
-        store_box(&m.out, p.feature + 64 * i, p.token, tile + i * PANEL_BYTES);
+        store_box(&m.out, p.feature + 64 * i, p.token, l.tile + i * PANEL_BYTES);
     stores_commit();
     stores_read();
 }
 
 template <enum form FORM>
-__device__ void do_work(const layout<FORM> &l, const maps &m, const work &k, int worker)
+__device__ void do_work(const layout &l, const maps &m, const work &k, int worker)
 {
-    enum { STAGES = layout<FORM>::STAGES };
-    const bool shared = layout<FORM>::TILES == 1; /* the tile */
     float d[2][80];
     float factor = FORM == FP8 ? *k.scale : FORM == BACKWARD && k.scale ? 2 * *k.scale : 2;
     int other = 1 - worker;
 
     if (worker == 1) { /* the first turns are worker 0's */
         named_arrive(TURN, 2 * WORKER);
-        if (shared)
-            named_arrive(STAGING, 2 * WORKER);
+        named_arrive(STAGING, 2 * WORKER);
     }
     for (int n = worker; out_tile(k, n).exists; n += 2) {
         uint32_t it = n * k.kblocks;
@@ -246,21 +234,19 @@ __device__ void do_work(const layout<FORM> &l, const maps &m, const work &k, int
         wgmma_wait<0>();
         let_go(l.empty + 8 * ((it + k.kblocks - 1) % STAGES));
 
-        if (shared)
-            named_wait(STAGING + worker, 2 * WORKER);
-        else
-            barrier_wait(l.in_full + 8 * worker, n / 2 & 1);
-        finish<FORM>(l.tile(n), d, factor);
+        named_wait(STAGING + worker, 2 * WORKER);
+        if (FORM == BACKWARD)
+            barrier_wait(l.in_full, n & 1);
+        finish<FORM>(l, d, factor);
         shared_written();
         named_wait(WRITTEN + worker, WORKER);
         if (threadIdx.x % WORKER == 0) {
-            store(l.tile(n), m, out_tile(k, n));
-            if (!shared)
-                barrier_arrive(l.in_free + 8 * worker);
+            store(l, m, out_tile(k, n));
+            if (FORM == BACKWARD)
+                barrier_arrive(l.in_free);
         }
         __syncwarp();
-        if (shared)
-            named_arrive(STAGING + other, 2 * WORKER);
+        named_arrive(STAGING + other, 2 * WORKER);
     }
 }
 
@@ -270,18 +256,16 @@ __global__ void SM90_CLUSTER(CLUSTER) __launch_bounds__(THREADS, 1)
 {
 #ifdef SM90_CODE
     extern __shared__ uint8_t memory[];
-    layout<FORM> l(memory);
+    layout l(memory);
     int group = threadIdx.x / WORKER;
 
     if (threadIdx.x == 0) {
-        for (int s = 0; s < l.STAGES; s++) {
+        for (int s = 0; s < STAGES; s++) {
             barrier_init(l.full + 8 * s, 1);
             barrier_init(l.empty + 8 * s, 4 * CLUSTER);
         }
-        for (int i = 0; i < l.TILES; i++) {
-            barrier_init(l.in_full + 8 * i, 1);
-            barrier_init(l.in_free + 8 * i, 1);
-        }
+        barrier_init(l.in_full, 1);
+        barrier_init(l.in_free, 1);
         barrier_init_done();
     }
     cluster_sync();
@@ -289,9 +273,8 @@ __global__ void SM90_CLUSTER(CLUSTER) __launch_bounds__(THREADS, 1)
         fewer_registers<40>();
         if (threadIdx.x == 0)
             feed(l, m, k);
-        if constexpr (FORM == BACKWARD)
-            if (threadIdx.x == 32)
-                feed_in(l, m, k);
+        if (FORM == BACKWARD && threadIdx.x == 32)
+            feed_in(l, m, k);
         __syncwarp();
     } else {
         more_registers<232>();
@@ -326,11 +309,11 @@ template <enum form FORM> void launch(struct cuda_ops *c, const maps &m, const w
 {
     int blocks = min(CLUSTER * k.tiles, c->sms / CLUSTER * CLUSTER);
 
-    const int bytes = room<FORM>::BYTES;
-    if (!CUDA_TRY(c, cudaFuncSetAttribute(relu2_gemm<FORM>,
-                                          cudaFuncAttributeMaxDynamicSharedMemorySize, bytes)))
+    if (!CUDA_TRY(c,
+                  cudaFuncSetAttribute(relu2_gemm<FORM>,
+                                       cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES)))
         return;
-    relu2_gemm<FORM><<<blocks, THREADS, bytes, c->stream>>>(m, k);
+    relu2_gemm<FORM><<<blocks, THREADS, SHARED_BYTES, c->stream>>>(m, k);
     CUDA_LAUNCHED(c);
 }
 
