@@ -71,7 +71,10 @@ static void run_qkv_bwd(void)
     o->qkv_bwd(o, dx3, a, dgate, d12, x, y, z, x3, &qs, rope, y, gate, table, &batch);
 }
 static void run_attention(void) { o->attention(o, a, lse, x, y, z, &as); }
-static void run_attention_bwd(void) { o->attention_bwd(o, b, d, e, false, x, x, y, z, lse, delta, &as); }
+static void run_attention_bwd(void)
+{
+    o->attention_bwd(o, b, d, e, false, x, x, y, z, lse, delta, &as);
+}
 static void run_out_gate(void) { o->out_gate(o, z, x, y, gate, H, NULL); }
 static void run_out_gate_bwd(void)
 {

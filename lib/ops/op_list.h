@@ -121,8 +121,8 @@ OP(attention_cached, struct tensor out, struct tensor q, struct tensor y, struct
    struct tensor alpha, const struct kv_cache *c, const struct attn_shape *s);
 /* delta (h,R) f32: sum over a head's channels of dout out, from out_gate_bwd. add: dv is added to. */
 OP(attention_bwd, struct tensor dq, struct tensor dk, struct tensor dv, bool add,
-   struct tensor dout, struct tensor q, struct tensor k, struct tensor v, struct tensor lse, struct tensor delta,
-   const struct attn_shape *s);
+   struct tensor dout, struct tensor q, struct tensor k, struct tensor v, struct tensor lse,
+   struct tensor delta, const struct attn_shape *s);
 /* out_th = s(sum_{j<12} y_tj gate_hj) x_th. x, out (T,H E); gate (H,12). a not NULL: of what struct
  * xsa makes of x. */
 OP(out_gate, struct tensor out, struct tensor x, struct tensor y, struct tensor gate, int heads,
