@@ -117,8 +117,10 @@ __device__ void order_tiles(const struct attention_call &c, bool by_key, struct 
     for (int i = threadIdx.x; i < BINS; i += PLAN_THREADS)
         bins[i] = 0;
     __syncthreads();
-    for (int t = from; t < to; t++)
-        atomicAdd(&bins[bin_of(found[t] = reach_of_tile(c.s, t, by_key))], 1);
+    for (int t = from; t < to; t++) {
+        found[t] = c.p.found[by_key][t] = reach_of_tile(c.s, t, by_key);
+        atomicAdd(&bins[bin_of(found[t])], 1);
+    }
     __syncthreads();
     if (threadIdx.x < 32) { /* last: bins below `bound`, `extra` tiles of it */
         const int i = 2 * threadIdx.x, wanted = (LAST_ITEMS * c.sms + c.s.heads - 1) / c.s.heads;

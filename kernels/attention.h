@@ -38,7 +38,8 @@ cudaError_t attention_forward(cudaStream_t stream, const struct attn_shape *s, b
                               void *out, float *lse, const void *q, const void *k, const void *v,
                               void *workspace);
 
-/* dq, dk, dv are written, with add_dv dv is added to. delta (heads, rows) f32 = sum over channels of dout * out. */
+/* dq, dk, dv are written; with add_dv, dv is added to. delta (heads, rows) f32 = sum over channels
+ * of dout * out. */
 cudaError_t attention_backward(cudaStream_t stream, const struct attn_shape *s, bool portable,
                                void *dq, void *dk, void *dv, bool add_dv, const void *dout,
                                const void *q, const void *k, const void *v, const float *lse,

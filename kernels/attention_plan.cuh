@@ -39,7 +39,7 @@ struct attention_plan { /* in the workspace */
     int *next; /* (4) next item: forward, by key, by query */
     int *start, *end; /* (padded): first key of a query, last query of a key */
     struct reach *by_query, *by_key; /* (items + 1): in the order of work, and the end */
-    struct reach *found[2]; /* (tiles) scratch */
+    struct reach *found[2]; /* (tiles): as they lie, which portable backward reads */
     float *lse2, *delta; /* (heads, padded): backward only; lse / ln 2 */
     /* Portable backward: of 32 or 64 queries, sums of dq and how many tiles have added to them. */
     float *dq_sums; /* (heads, padded, head_dim) */
