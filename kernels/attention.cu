@@ -1,8 +1,8 @@
 /* attention.cu - launchers of attention: checks, workspace, and the plan kernels.
  *
- * A call is a plan (and for backward lse / ln 2 and delta, padded to whole tiles), then the kernels
- * of attention_mma.cu or of sm90/attention_fwd.cu, attention_bwd.cu. The plan depends on the
- * documents, so it is made on the device, anew in each call.
+ * A call is a plan, unless the shape has one (and for backward lse / ln 2 and delta, padded to whole
+ * tiles), then the kernels of attention_mma.cu or of sm90/attention_fwd.cu, attention_bwd.cu. The plan
+ * depends on the documents, so it is made on the device: those of a batch in one launch.
  */
 #include <math.h>
 #include <cuda_bf16.h>
@@ -165,15 +165,42 @@ __device__ void order_tiles(const struct attention_call &c, bool by_key, struct 
         out[c.p.items] = { -1, 0, 0, 0 };
 }
 
-/* Blocks 0 and 1: order by query (and queues), by key. The others: start, end, and in backward
- * lse / ln 2 and delta of each row. */
-__device__ void plan_row(const struct attention_call &c, int p, const float *lse,
-                         const float *delta)
+struct plans {
+    struct attention_call of[ATTN_PLANS];
+};
+
+/* Of shape blockIdx.y: blocks 0 and 1 order tiles by query (and empty the queues) and by key, the
+ * others write start and end of each row. */
+__global__ void __launch_bounds__(PLAN_THREADS) plan(const __grid_constant__ struct plans all)
 {
-    const int2 b = start_and_end(c.s, p, document_of(c.s, p));
-    c.p.start[p] = b.x;
-    c.p.end[p] = b.y;
-    for (int from = 0; lse && from < c.s.heads; from += HEADS_AT_ONCE) {
+    __shared__ int32_t cu[CU_CACHED];
+    struct attention_call c = all.of[blockIdx.y];
+    c.s.cu = cached_cu(c.s, cu);
+    if (blockIdx.x == 0) {
+        if (threadIdx.x < 4)
+            c.p.next[threadIdx.x] = 0;
+        order_tiles(c, false, c.p.by_query);
+    } else if (blockIdx.x == 1) {
+        order_tiles(c, true, c.p.by_key);
+    } else {
+        const int p = (blockIdx.x - 2) * PLAN_THREADS + threadIdx.x;
+        if (p >= c.p.padded)
+            return;
+        const int2 b = start_and_end(c.s, p, document_of(c.s, p));
+        c.p.start[p] = b.x;
+        c.p.end[p] = b.y;
+    }
+}
+
+/* lse / ln 2 and delta of all rows, the padding too. */
+__global__ void __launch_bounds__(PLAN_THREADS)
+    pad_rows(const __grid_constant__ struct attention_call c, const float *lse, const float *delta)
+{
+    const int p = blockIdx.x * PLAN_THREADS + threadIdx.x;
+    start_kernel_behind();
+    if (p >= c.p.padded)
+        return;
+    for (int from = 0; from < c.s.heads; from += HEADS_AT_ONCE) {
         float l[HEADS_AT_ONCE], d[HEADS_AT_ONCE];
         const int n = min(HEADS_AT_ONCE, c.s.heads - from);
 #pragma unroll
@@ -195,26 +222,6 @@ __device__ void plan_row(const struct attention_call &c, int p, const float *lse
     }
 }
 
-__global__ void __launch_bounds__(PLAN_THREADS)
-    plan(struct attention_call c, const float *lse, const float *delta)
-{
-    __shared__ int32_t cu[CU_CACHED];
-    start_kernel_behind();
-    c.s.cu = cached_cu(c.s, cu);
-    if (blockIdx.x == 0) {
-        if (threadIdx.x < 4)
-            c.p.next[threadIdx.x] = 0;
-        order_tiles(c, false, c.p.by_query);
-    } else if (blockIdx.x == 1) {
-        if (lse)
-            order_tiles(c, true, c.p.by_key);
-    } else {
-        const int p = (blockIdx.x - 2) * PLAN_THREADS + threadIdx.x;
-        if (p < c.p.padded)
-            plan_row(c, p, lse, delta);
-    }
-}
-
 /* -- host ------------------------------------------------------------------------- */
 /* struct reach counts the blocks that a block meets in 15 bits. */
 bool valid(const struct attn_shape *s)
@@ -226,34 +233,47 @@ bool valid(const struct attn_shape *s)
            s->window >= 0 && s->scale > 0;
 }
 
-/* Cuts the workspace; with base 0, counts it. */
-size_t plan_cut(struct attention_plan *p, const struct attn_shape *s, bool sums_dq, void *base)
+/* Takes parts of memory in turn; with base NULL, counts them. */
+struct cutter {
+    char *base;
+    size_t at;
+    template <typename T> void take(T **part, size_t count)
+    {
+        *part = (T *)(base + at);
+        at += (count * sizeof(T) + 255) / 256 * 256;
+    }
+};
+
+size_t cut_plan(struct attention_plan *p, const struct attn_shape *s, void *memory)
 {
-    size_t at = 0;
-    auto cut = [&](size_t bytes) {
-        char *x = (char *)base + at;
-        at += (bytes + 255) / 256 * 256;
-        return (void *)x;
-    };
+    struct cutter c = { (char *)memory, 0 };
+    *p = {};
     p->tiles = (s->rows + TILE - 1) / TILE;
     p->padded = p->tiles * TILE;
     p->items = p->tiles * s->heads;
-    p->next = (int *)cut(4 * sizeof(int));
-    p->start = (int *)cut(p->padded * sizeof(int));
-    p->end = (int *)cut(p->padded * sizeof(int));
-    p->by_query = (struct reach *)cut((p->items + 1) * sizeof(struct reach));
-    p->by_key = (struct reach *)cut((p->items + 1) * sizeof(struct reach));
-    p->found[0] = (struct reach *)cut(p->tiles * sizeof(struct reach));
-    p->found[1] = (struct reach *)cut(p->tiles * sizeof(struct reach));
-    p->lse2 = (float *)cut((size_t)s->heads * p->padded * sizeof(float));
-    p->delta = (float *)cut((size_t)s->heads * p->padded * sizeof(float));
-    p->dq_sums = NULL;
-    p->added = NULL;
-    if (sums_dq) {
-        p->dq_sums = (float *)cut((size_t)s->heads * p->padded * s->head_dim * sizeof(float));
-        p->added = (int *)cut((size_t)s->heads * p->padded / 32 * sizeof(int));
+    c.take(&p->next, 4);
+    c.take(&p->start, p->padded);
+    c.take(&p->end, p->padded);
+    c.take(&p->by_query, p->items + 1);
+    c.take(&p->by_key, p->items + 1);
+    c.take(&p->found[0], p->tiles);
+    c.take(&p->found[1], p->tiles);
+    assert(c.at <= attn_plan_bytes(s->rows, s->heads));
+    return c.at;
+}
+
+/* What backward has beside the plan. */
+size_t cut_sums(struct attention_plan *p, const struct attn_shape *s, bool portable, void *memory)
+{
+    struct cutter c = { (char *)memory, 0 };
+    const size_t rows = (size_t)s->heads * p->padded;
+    c.take(&p->lse2, rows);
+    c.take(&p->delta, rows);
+    if (portable) {
+        c.take(&p->dq_sums, rows * s->head_dim);
+        c.take(&p->added, rows / 32);
     }
-    return at;
+    return c.at;
 }
 
 cudaError_t limits_of_gpu(int *multiprocessors, int *shared_bytes)
@@ -267,38 +287,64 @@ cudaError_t limits_of_gpu(int *multiprocessors, int *shared_bytes)
     return e;
 }
 
-cudaError_t launch_plan(cudaStream_t stream, const struct attention_call *c, const float *lse,
-                        const float *delta)
+/* The call of a shape whose plan is in `memory`, without backward's sums. */
+cudaError_t begin(struct attention_call *c, const struct attn_shape *s, void *memory)
 {
-    const int blocks = 2 + (c->p.padded + PLAN_THREADS - 1) / PLAN_THREADS;
-    plan<<<blocks, PLAN_THREADS, 0, stream>>>(*c, lse, delta);
+    if (!valid(s))
+        return cudaErrorInvalidValue;
+    *c = { *s };
+    cut_plan(&c->p, s, memory);
+    c->unit = s->scale * 1.4426950408889634f;
+    return limits_of_gpu(&c->sms, &c->shared_bytes);
+}
+
+int row_blocks(const struct attention_call *c)
+{
+    return (c->p.padded + PLAN_THREADS - 1) / PLAN_THREADS;
+}
+
+cudaError_t launch_plans(cudaStream_t stream, const struct plans *all, int n)
+{
+    int blocks = 0;
+    for (int i = 0; i < n; i++)
+        blocks = row_blocks(&all->of[i]) > blocks ? row_blocks(&all->of[i]) : blocks;
+    if (blocks)
+        plan<<<dim3(2 + blocks, n), PLAN_THREADS, 0, stream>>>(*all);
     return cudaGetLastError();
 }
 
-/* The call of a shape, and its plan; lse and delta are backward's. No rows: cudaSuccess. */
-cudaError_t begin(cudaStream_t stream, struct attention_call *c, const struct attn_shape *s,
-                  bool sums_dq, const float *lse, const float *delta, void *workspace)
+/* The same with its plan: the shape's, or one made in the workspace. */
+cudaError_t begin_planned(cudaStream_t stream, struct attention_call *c, const struct attn_shape *s,
+                          void *workspace)
 {
-    cudaError_t e;
+    struct plans own = {};
+    cudaError_t e = begin(c, s, s->plan ? s->plan : workspace);
 
-    if (!valid(s))
-        return cudaErrorInvalidValue;
-    if (s->rows == 0)
-        return cudaSuccess;
-    *c = { *s };
-    plan_cut(&c->p, s, sums_dq, workspace);
-    c->unit = s->scale * 1.4426950408889634f;
-    if ((e = limits_of_gpu(&c->sms, &c->shared_bytes)) != cudaSuccess)
+    if (e != cudaSuccess || s->plan)
         return e;
-    return launch_plan(stream, c, lse, delta);
+    own.of[0] = *c;
+    return launch_plans(stream, &own, 1);
 }
 
 } /* namespace */
 
+cudaError_t attention_plans(cudaStream_t stream, const struct attn_shape *s, int n)
+{
+    struct plans all = {};
+
+    for (int i = 0; i < n; i++) {
+        cudaError_t e = begin(&all.of[i], &s[i], s[i].plan);
+        if (e != cudaSuccess)
+            return e;
+    }
+    return launch_plans(stream, &all, n);
+}
+
 size_t attention_workspace_bytes(const struct attn_shape *s, bool portable, bool backward)
 {
     struct attention_plan p;
-    return plan_cut(&p, s, portable && backward, NULL);
+    const size_t plan = cut_plan(&p, s, NULL);
+    return plan + (backward ? cut_sums(&p, s, portable, NULL) : 0);
 }
 
 cudaError_t attention_forward(cudaStream_t stream, const struct attn_shape *s, bool portable,
@@ -306,7 +352,7 @@ cudaError_t attention_forward(cudaStream_t stream, const struct attn_shape *s, b
                               void *workspace)
 {
     struct attention_call c;
-    cudaError_t e = begin(stream, &c, s, false, NULL, NULL, workspace);
+    cudaError_t e = begin_planned(stream, &c, s, workspace);
 
     if (e != cudaSuccess || s->rows == 0)
         return e;
@@ -320,13 +366,26 @@ cudaError_t attention_backward(cudaStream_t stream, const struct attn_shape *s, 
                                const float *delta, void *workspace)
 {
     struct attention_call c;
-    cudaError_t e = begin(stream, &c, s, portable, lse, delta, workspace);
+    cudaError_t e = begin_planned(stream, &c, s, workspace);
 
     if (e != cudaSuccess || s->rows == 0)
         return e;
     c.add_dv = add_dv;
+    cut_sums(&c.p, s, portable, (char *)workspace + attention_workspace_bytes(s, portable, false));
+    pad_rows<<<row_blocks(&c), PLAN_THREADS, 0, stream>>>(c, lse, delta);
+    if ((e = cudaGetLastError()) != cudaSuccess)
+        return e;
     return (portable ? attention_mma_backward : attention_sm90_backward)(stream, &c, dq, dk, dv,
                                                                          dout, q, k, v);
+}
+
+void gpu_attention_plan(struct ops *o, const struct attn_shape *s, int n)
+{
+    struct cuda_ops *c = cuda_of(o);
+
+    assert(n <= ATTN_PLANS);
+    if (!c->failed)
+        CUDA_TRY(c, attention_plans(c->stream, s, n));
 }
 
 void gpu_attention(struct ops *o, struct tensor out, struct tensor lse, struct tensor q,

@@ -27,6 +27,10 @@
 #include <stddef.h>
 #include "host/device.h"
 
+/* Writes the plans of n <= ATTN_PLANS shapes: s[i].plan, attn_plan_bytes() (ops.h) of device memory each.
+ * A shape whose plan is NULL gets one in each call, in the workspace. */
+cudaError_t attention_plans(cudaStream_t stream, const struct attn_shape *s, int n);
+
 /* Bytes that a forward or a backward call needs. The shape's head_dim is 32, 64 or 128; cu is in
  * device memory, not descending from 0, entries past the last document >= all tokens; window >= 0,
  * scale > 0. */

@@ -355,7 +355,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     __shared__ int taken;
     backward_smem<E, N> *const sm = (backward_smem<E, N> *)raw;
     if (threadIdx.x == 0)
-        taken = atomicAdd(&c.p.next[1], 1);
+        taken = take_item(&c.p.next[1], c.p.items - 1);
     __syncthreads();
     const int tile = c.p.tiles - 1 - taken / c.s.heads, head = taken % c.s.heads;
     const struct reach reach = c.p.found[1][tile];

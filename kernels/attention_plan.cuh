@@ -33,14 +33,15 @@ __device__ __forceinline__ int reach_part(uint32_t both, int far)
     return both >> 16 * far & 0xffff;
 }
 
-struct attention_plan { /* in the workspace */
+struct attention_plan {
     int tiles, padded; /* ceil(rows / TILE), and the rows of so many tiles */
     int items; /* tiles * heads */
-    int *next; /* (4) next item: forward, by key, by query */
+    int *next; /* (4) next item: forward, by key, by query; 0 between calls (take_item) */
     int *start, *end; /* (padded): first key of a query, last query of a key */
     struct reach *by_query, *by_key; /* (items + 1): in the order of work, and the end */
     struct reach *found[2]; /* (tiles): as they lie, which portable backward reads */
-    float *lse2, *delta; /* (heads, padded): backward only; lse / ln 2 */
+    /* Backward only, in the workspace. */
+    float *lse2, *delta; /* (heads, padded); lse / ln 2 */
     /* Portable backward: of 32 or 64 queries, sums of dq and how many tiles have added to them. */
     float *dq_sums; /* (heads, padded, head_dim) */
     int *added; /* (heads, padded / 32): 0 at the beginning */
@@ -55,6 +56,16 @@ struct attention_call {
     float *lse; /* forward: written */
     bool add_dv; /* backward: to what dv holds */
 };
+
+/* The next number of a queue. Who gets `last`, the last one that any block of the grid takes, leaves the
+ * queue as it was for the next call with this plan. */
+__device__ __forceinline__ int take_item(int *next, int last)
+{
+    const int item = atomicAdd(next, 1);
+    if (item == last)
+        atomicExch(next, 0);
+    return item;
+}
 
 /* The kernels behind the plan. mma: on any GPU; sm90: Hopper's. */
 cudaError_t attention_mma_forward(cudaStream_t stream, const struct attention_call *c, void *out,

@@ -192,10 +192,19 @@ static inline void buffers_new(struct buffers *b, const struct shape_case *c, ui
     TRY(cudaDeviceSynchronize());
 }
 
+/* The shape's, for all calls that follow. */
+static inline void make_plan(struct buffers *b)
+{
+    const size_t bytes = attn_plan_bytes(b->s.rows, b->s.heads);
+    b->s.plan = device(bytes);
+    TRY(cudaMemset(b->s.plan, 0xff, bytes));
+    TRY(attention_plans(0, &b->s, 1));
+}
+
 static inline void buffers_free(struct buffers *b)
 {
-    void *all[] = { b->q,  b->k,   b->v,     b->dout, b->out,   b->dq,  b->dk,
-                    b->dv, b->lse, b->delta, b->cu,   b->start, b->end, b->workspace };
+    void *all[] = { b->q,   b->k,     b->v,  b->dout,  b->out, b->dq,        b->dk,    b->dv,
+                    b->lse, b->delta, b->cu, b->start, b->end, b->workspace, b->s.plan };
     for (void *p : all)
         TRY(cudaFree(p));
 }

@@ -59,9 +59,11 @@ __device__ void produce(const struct attention_call &c, const struct backward_ma
     const CUtensorMap *const xs = BY_KEY ? &m.k : &m.q, *const ys = BY_KEY ? &m.q : &m.k;
     const struct reach *const reaches = BY_KEY ? c.p.by_key : c.p.by_query;
     const CUtensorMap *const list = BY_KEY ? &m.by_key : &m.by_query;
-    int *const next = &c.p.next[BY_KEY ? 1 : 2];
+    auto take = [&] { /* each block takes two numbers more than it works on */
+                      return take_item(&c.p.next[BY_KEY ? 1 : 2], items + 2 * gridDim.x - 1);
+    };
     struct ring r = { 0, 1 }, x = { 0, 1 };
-    int item = atomicAdd(next, 1), after = atomicAdd(next, 1);
+    int item = take(), after = take();
     struct reach reach = reaches[min(item, items)];
 
     for (;; x.at ^= 1, x.parity ^= x.at == 0) {
@@ -79,7 +81,7 @@ __device__ void produce(const struct attention_call &c, const struct backward_ma
         }
         /* The next item's numbers travel while this one's blocks are copied. */
         item = after;
-        after = atomicAdd(next, 1);
+        after = take();
         reach = reaches[min(item, items)];
         for (; blocks > 0; blocks--, at += BY_KEY ? BLOCK : -BLOCK, r.step()) {
             const uint32_t bar = address(&sm->y_full[r.at]);

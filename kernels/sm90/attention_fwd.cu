@@ -41,7 +41,10 @@ __device__ void produce(const struct attention_call &c, const struct forward_map
 {
     const int items = c.p.items, bytes = block<E>::BYTES;
     uint32_t n = 0;
-    int item = atomicAdd(&c.p.next[0], 1), after = atomicAdd(&c.p.next[0], 1);
+    auto take = [&] { /* each block takes two numbers more than it works on */
+                      return take_item(&c.p.next[0], items + 2 * gridDim.x - 1);
+    };
+    int item = take(), after = take();
     struct reach reach = c.p.by_query[min(item, items)];
 
     for (uint32_t turn = 1;; turn ^= 1) {
@@ -57,7 +60,7 @@ __device__ void produce(const struct attention_call &c, const struct forward_map
 
         /* The next item's numbers travel while this one's blocks are copied. */
         item = after;
-        after = atomicAdd(&c.p.next[0], 1);
+        after = take();
         reach = c.p.by_query[min(item, items)];
         for (int i = 0; i < blocks; i++, n++) {
             const int at = stage_of(n), key = row + BLOCK - i * BLOCK;

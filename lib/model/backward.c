@@ -67,7 +67,7 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
     struct attn_shape as;
     struct xsa xsa = layer_xsa_of(m, l, i);
 
-    layer_shapes(m, i, b, &qs, &as);
+    layer_shapes(m, a, i, b, &qs, &as);
     o->linear_bwd_w(o, g.o, p->out[i].grad, dproduct, l->gated, w.o, p->out[i].value, add);
     o->linear_bwd_x(o, a->dy, dproduct, w.o, p->out[i].value, false);
     delta = tensor_shape(a->delta, as.heads, as.rows);

@@ -16,7 +16,7 @@ static void attention_forward(struct model *m, struct acts *a, int i, const stru
     struct attn_shape as;
     struct xsa xsa = layer_xsa_of(m, l, i);
 
-    layer_shapes(m, i, b, &qs, &as);
+    layer_shapes(m, a, i, b, &qs, &as);
     model_need(m, attention_bank(m, i));
     if (p->vo_bank)
         model_need(m, p->vo_bank);
@@ -72,11 +72,29 @@ static void mlp_forward(struct model *m, struct layer_acts *l, int i, bool train
                 mixes ? NO_TENSOR : l->attended);
 }
 
+/* For all layers of the batch; attention_cached needs none. */
+static void attention_plans(struct model *m, struct acts *a, const struct batch *b)
+{
+    struct attn_shape s[ATTN_PLANS + 1];
+    struct qkv_shape qs;
+    int n = 0;
+
+    for (int i = 0; i < m->recipe->n_layers && !m->cache; i++) {
+        bool planned = !layer_attends(m->recipe, i);
+        layer_shapes(m, a, i, b, &qs, &s[n]);
+        for (int k = 0; k < n; k++)
+            planned |= s[k].plan == s[n].plan;
+        n += !planned;
+    }
+    m->ops->attention_plan(m->ops, s, n);
+}
+
 void model_forward(struct model *m, struct acts *a, const struct batch *b)
 {
     struct ops *o = m->ops;
     const struct model_params *p = &m->p;
 
+    attention_plans(m, a, b);
     model_need(m, p->embed);
     o->embed(o, a->x0, p->embed->w, p->smear_gate->w, p->smear->value, b);
     if (p->bigram_embed) {

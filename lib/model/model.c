@@ -185,6 +185,10 @@ static void plan_tokens(const struct recipe *r, struct planner *p, struct acts *
     }
 }
 
+/* Rows of attention a token; which of a->plan the layer's attention has. */
+static int pair_of(const struct layer_spec *l) { return l->attention == ATTN_PAIRED ? 2 : 1; }
+static int plan_of(const struct layer_spec *l) { return 2 * l->long_window + pair_of(l) - 1; }
+
 /* The same function computes the size of the arena (base NULL) and its layout. */
 static size_t plan_acts(const struct recipe *r, struct planner *p, struct acts *a, int T,
                         bool train)
@@ -204,6 +208,11 @@ static size_t plan_acts(const struct recipe *r, struct planner *p, struct acts *
     }
     if (mlp_mixes(r) || attention_mixes(r, 0))
         a->product = take(p, p->act, T, d);
+    for (int i = 0; i < r->n_layers; i++) {
+        int pair = pair_of(&r->layers[i]), k = plan_of(&r->layers[i]);
+        if (layer_attends(r, i) && !a->plan[k].rows)
+            a->plan[k] = take(p, DT_U8, 1, (int64_t)attn_plan_bytes(pair * T, r->heads / pair));
+    }
     for (int i = 0; i <= r->n_layers; i++) {
         plan_streams(r, p, a, T, train, i);
         if (i < r->n_layers && (train || i == 0))
@@ -513,12 +522,12 @@ enum key_offset layer_key_offset(const struct recipe *r, int i)
                                           : KEY_OFFSET_QUARTERS;
 }
 
-void layer_shapes(const struct model *m, int i, const struct batch *b, struct qkv_shape *q,
-                  struct attn_shape *s)
+void layer_shapes(const struct model *m, const struct acts *a, int i, const struct batch *b,
+                  struct qkv_shape *q, struct attn_shape *s)
 {
     const struct recipe *r = m->recipe;
     const struct layer_spec *l = &r->layers[i];
-    int pair = l->attention == ATTN_PAIRED ? 2 : 1;
+    int pair = pair_of(l);
     *q = (struct qkv_shape){
         .heads = r->heads,
         .head_dim = r->head_dim,
@@ -537,5 +546,6 @@ void layer_shapes(const struct model *m, int i, const struct batch *b, struct qk
         .cu_mul = pair,
         .window = l->long_window ? m->schedule.window_long : m->schedule.window_short,
         .scale = (float)m->attn_scale,
+        .plan = a->plan[plan_of(l)].data,
     };
 }

@@ -78,6 +78,8 @@ struct acts {
     struct scalar token[MAX_TOKEN_TERMS];
     struct tensor dy12; /* (T,12) */
     struct tensor delta; /* (H,T) of attention's result and its gradient */
+    struct tensor
+        plan[ATTN_PLANS]; /* (1,bytes) of attention with short and long windows, paired or not */
 };
 
 /* Parameters and scalars by role (role_list.h); NULL, or of value NULL, where the recipe has none:
@@ -178,8 +180,8 @@ bool layer_table(const struct recipe *r, int i, int *param, int *slot);
 struct tensor table_rows(const struct model *m, int param, int slot, bool grad);
 enum key_offset layer_key_offset(const struct recipe *r, int i);
 /* With a cache the key offset is left to the cache. */
-void layer_shapes(const struct model *m, int i, const struct batch *b, struct qkv_shape *q,
-                  struct attn_shape *s);
+void layer_shapes(const struct model *m, const struct acts *a, int i, const struct batch *b,
+                  struct qkv_shape *q, struct attn_shape *s);
 /* Layer i's rows of its value-embedding table, as weight (grad: as gradient); none without one. */
 struct tensor value_rows(const struct model *m, int i, bool grad);
 

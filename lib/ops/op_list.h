@@ -106,6 +106,9 @@ OP(qkv_bwd, struct tensor dqkv, struct tensor dtable_rows, struct tensor dgate, 
    struct tensor dq, struct tensor dk, struct tensor dv, struct tensor qkv,
    const struct qkv_shape *s, struct rope r, struct tensor y, struct tensor gate,
    struct tensor table, const struct batch *b);
+/* What attention and attention_bwd of these shapes work out from cu and window: once for all layers. A CPU
+ * has no plan. */
+OP(attention_plan, const struct attn_shape *s, int n);
 /* q, k, v, out: (R, h E) in row order (the same memory as (T, H E) when paired);
  * lse (h,R) f32. P = softmax(scale q k^T) over what the query sees; out = P v. */
 OP(attention, struct tensor out, struct tensor lse, struct tensor q, struct tensor k,

@@ -150,7 +150,16 @@ struct attn_shape {
     int ncu, cu_mul;
     int window; /* keys back, in rows */
     float scale;
+    void *
+        plan; /* device memory that op attention_plan filled for this cu; NULL: each call by itself */
 };
+
+enum { ATTN_PLANS = 4 }; /* shapes of one call of attention_plan */
+/* Bytes of such a plan: of a row two numbers, of 128 rows two records, of those of a head two more. */
+static inline size_t attn_plan_bytes(int rows, int heads)
+{
+    return 4096 + (size_t)(rows + 127) / 128 * (128 * 8 + 32 + 32 * (size_t)heads);
+}
 
 /* Exclusive attention (arXiv 2603.09078): of a head's result x the part along its own token's value
  * is taken away: x - tanh(alpha) (x u) u, u = v / max(|v|, 1e-4). */
