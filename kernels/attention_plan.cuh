@@ -63,7 +63,7 @@ __device__ __forceinline__ int take_item(int *next, int last)
 {
     const int item = atomicAdd(next, 1);
     if (item == last)
-        atomicExch(next, 0);
+        *(volatile int *)next = 0;
     return item;
 }
 
