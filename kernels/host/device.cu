@@ -566,7 +566,6 @@ static void count_ops(struct cuda_ops *c)
     if (c->portable)
         o->linear_relu2_bwd = gpu_linear_relu2_bwd;
     o->qkv_bwd = gpu_qkv_bwd;
-    o->attention_plan = gpu_attention_plan;
     o->attention = gpu_attention;
     o->attention_bwd = gpu_attention_bwd;
     o->out_gate_bwd = gpu_out_gate_bwd;
