@@ -1,7 +1,8 @@
-/* fp8_input.cu - an activation in e4m3, scaled by its greatest magnitude.
+/* fp8_input.cu - an activation in e4m3, or a gradient in e5m2, scaled by its greatest magnitude.
  *
  *   ax = max(|x|, 1e-12), inv = bf16(448 / ax)
  *   x8 = e4m3(bf16(x inv)), factor = (w_scale ax) / 448           fp8.md 2
+ *   with e5m2: 57344 for 448; follow = 64 / ax, back = ax / 64    fp8.md 4
  *
  * One launch writes the greatest magnitude that each block sees, a second takes the greatest of
  * those and writes the codes. x (49152,768): 2 + 2 + 1 bytes an element, 189 MB, 44 us at
@@ -19,7 +20,7 @@ struct input_args {
     uint32_t *part; /* (BLOCKS) bits of numbers >= 0, in their order */
     int parts;
     const float *w_scale;
-    float *factor;
+    float *factor; /* factor, follow, back */
     int64_t count;
 };
 
@@ -37,15 +38,20 @@ static __global__ void __launch_bounds__(THREADS) amax_parts(const input_args a)
         a.part[blockIdx.x] = most;
 }
 
+template <bool E5M2>
 static __global__ void __launch_bounds__(THREADS) quantize_input(const input_args a)
 {
+    constexpr float END = E5M2 ? 57344 : 448;
     uint32_t most = 0;
 
     for (int i = threadIdx.x; i < a.parts; i += THREADS)
         most = max(most, a.part[i]);
-    float ax = fp8_amax(block_max(most)), inv = as_stored<bf16>(quot(448, ax));
-    if (blockIdx.x == 0 && threadIdx.x == 0)
-        *a.factor = quot(mul(*a.w_scale, ax), 448);
+    float ax = fp8_amax(block_max(most)), inv = as_stored<bf16>(quot(END, ax));
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        a.factor[0] = quot(mul(*a.w_scale, ax), END);
+        a.factor[1] = quot(FP8_GRAD_UNIT, ax);
+        a.factor[2] = quot(ax, FP8_GRAD_UNIT);
+    }
     for (int64_t at = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * 16; at < a.count;
          at += (int64_t)gridDim.x * THREADS * 16) {
         float x[2][8];
@@ -54,20 +60,21 @@ static __global__ void __launch_bounds__(THREADS) quantize_input(const input_arg
 #pragma unroll
         for (int e = 0; e < 16; e++)
             x[e / 8][e % 8] = as_stored<bf16>(mul(x[e / 8][e % 8], inv));
-        uint2 lo = pack_e4m3(x[0]), hi = pack_e4m3(x[1]);
+        uint2 lo = E5M2 ? pack_e5m2(x[0]) : pack_e4m3(x[0]);
+        uint2 hi = E5M2 ? pack_e5m2(x[1]) : pack_e4m3(x[1]);
         *(uint4 *)(a.codes + at) = make_uint4(lo.x, lo.y, hi.x, hi.y);
     }
 }
 
 size_t fp8_input_bytes(struct tensor x)
 {
-    return cuda_round((size_t)tensor_count(x)) + cuda_round(BLOCKS * 4) + cuda_round(4);
+    return cuda_round((size_t)tensor_count(x)) + cuda_round(BLOCKS * 4) + cuda_round(12);
 }
 
-struct fp8_input fp8_input_make(struct cuda_ops *c, char **at, struct tensor x,
+struct fp8_input fp8_input_make(struct cuda_ops *c, char **at, struct tensor x, enum dtype type,
                                 const float *w_scale)
 {
-    struct tensor codes = tensor_of(NULL, DT_E4M3, x.rows, x.cols);
+    struct tensor codes = tensor_of(NULL, type, x.rows, x.cols);
     int64_t n = tensor_count(x), blocks = (n - 1) / (16 * THREADS) + 1;
     int grid = (int)(blocks < BLOCKS ? blocks : BLOCKS);
 
@@ -75,10 +82,13 @@ struct fp8_input fp8_input_make(struct cuda_ops *c, char **at, struct tensor x,
     codes.data = cuda_cut(at, (size_t)n);
     input_args a = { (const bf16 *)x.data, (uint8_t *)codes.data, NULL, grid, w_scale, NULL, n };
     a.part = (uint32_t *)cuda_cut(at, BLOCKS * 4);
-    a.factor = (float *)cuda_cut(at, 4);
+    a.factor = (float *)cuda_cut(at, 12);
     amax_parts<<<grid, THREADS, 0, c->stream>>>(a);
     CUDA_LAUNCHED(c);
-    quantize_input<<<grid, THREADS, 0, c->stream>>>(a);
+    if (type == DT_E5M2)
+        quantize_input<true><<<grid, THREADS, 0, c->stream>>>(a);
+    else
+        quantize_input<false><<<grid, THREADS, 0, c->stream>>>(a);
     CUDA_LAUNCHED(c);
-    return fp8_input{ codes, a.factor };
+    return fp8_input{ codes, a.factor, a.factor + 1, a.factor + 2 };
 }

@@ -120,6 +120,9 @@ __global__ static void __launch_bounds__(THREADS)
     int64_t row = (int64_t)blockIdx.y * TILE, column = (int64_t)blockIdx.x * TILE;
     uint4 u[4];
 
+    src += blockIdx.z * rows * ld;
+    dst += blockIdx.z * columns * dst_ld;
+
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         part p = part_of(i);
@@ -146,5 +149,19 @@ void head_transpose(struct cuda_ops *c, struct tensor dst_t, int64_t first, stru
     transpose_tile<<<grid, THREADS, 0, c->stream>>>((uint8_t *)dst_t.data + first, dst_t.cols,
                                                     (const uint8_t *)src.data, ld, rows, src.rows,
                                                     src.cols);
+    CUDA_LAUNCHED(c);
+}
+
+void fp8_transpose_each(struct cuda_ops *c, struct tensor dst_t, struct tensor src, int n)
+{
+    int64_t rows = dst_t.cols, columns = src.cols;
+    dim3 grid(div_up(columns, TILE), div_up(rows, TILE), n);
+
+    assert(src.rows == n * rows && dst_t.rows == n * columns && rows % 16 == 0 &&
+           columns % 16 == 0);
+    if (c->failed)
+        return;
+    transpose_tile<<<grid, THREADS, 0, c->stream>>>(
+        (uint8_t *)dst_t.data, rows, (const uint8_t *)src.data, columns, rows, rows, columns);
     CUDA_LAUNCHED(c);
 }

@@ -4,6 +4,8 @@
  *   linear_bwd_x  dx (T,I) (+)= scale dy (T,O) w
  *   linear_bwd_w  g = dy^T x, dw (O,I) (+)= scale g, dscale += sum g w
  *   linear_t, linear_t_bwd_w   the same with w (I,O): y = scale x w (+ residual), g = x^T dy
+ *   linear_t_fp8  y = scale f x8 w8^T (+ residual), e4m3 operands, w8 (O,I); f of two scales (fp8.md 3).
+ *                 On Hopper sm90/relu2_gemm.cu, elsewhere cuBLASLt
  *
  * bf16 operands, f32 sums, one rounding; dw bf16 or f32. The scale multiplies the f32 sum, it is
  * read on the device, and the weights are not rounded after scaling, as the record's are
@@ -15,6 +17,7 @@
  */
 #include "few_rows.h"
 #include "gpu.h"
+#include "sm90/relu2_gemm.h"
 #include "vec.h"
 
 static bool need_bf16(struct cuda_ops *c, struct tensor w)
@@ -53,6 +56,38 @@ void gpu_linear_t(struct ops *o, struct tensor y, struct tensor x, struct tensor
                  { .out = y, .x = x, .w = w, .in_out = true, .scale = scale, .add = residual });
     else
         product(cuda_of(o), { .out = y, .a = x, .b = w, .add = residual, .scale = scale });
+}
+
+void cuda_gemm_codes(struct cuda_ops *c, struct tensor y, struct tensor x8, const float *x_scale,
+                     struct fp8_weight w8, const float *scale, struct tensor residual)
+{
+    struct gemm g = { .out = y,
+                      .a = x8,
+                      .b = w8.codes,
+                      .tb = true,
+                      .add = residual,
+                      .scale = scale,
+                      .a_scale = x_scale,
+                      .b_scale = w8.scale,
+                      .fast = true };
+
+    if (c->portable)
+        cuda_gemm(c, &g);
+    else
+        gemm_fp8(c, y, x8, w8.codes, x_scale, w8.scale, scale, residual);
+}
+
+void gpu_linear_t_fp8(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
+                      struct tensor x8, struct fp8_weight w8, const real *scale,
+                      struct tensor residual)
+{
+    struct cuda_ops *c = cuda_of(o);
+
+    if (!c->fp8)
+        gpu_linear_t(o, y, x, w, scale, residual);
+    else if (!c->failed && CUDA_NEED(c, x8.cols % 16 == 0 && y.cols % 16 == 0,
+                                     "fp8 products have widths of multiples of 16"))
+        cuda_gemm_codes(c, y, x8, c->post_unit, w8, scale, residual);
 }
 
 /* -- the product whose scale has a gradient ------------------------------------------ */

@@ -6,9 +6,12 @@
  * a pass over it, BLOCK rows at a time, so that the pass finds them in the L2 and backward's
  * scratch is small: BLOCK F numbers of 2 bytes, 25 MB at F = 3072. The product is rounded to bf16
  * between the two, also backward, where Hopper's kernel rounds once. In fp8 (fp8.md 2) x is made
- * x8 first (fp8_input.cu), and both are the same with codes.
+ * x8 first (fp8_input.cu), and both are the same with codes; what writes post writes its codes
+ * too, where the second product takes them (fp8.md 3). The backward in fp8 (fp8.md 4) is the same with
+ * codes of dout and w, and writes dpre's, of which cuBLASLt makes dx.
  */
 #include "few_rows.h"
+#include "fp8_copy.h"
 #include "fp8_input.h"
 #include "gpu.h"
 #include "sm90/relu2_gemm.h"
@@ -18,8 +21,8 @@ enum { BLOCK = 4096, THREADS = 256 };
 
 /* -- any GPU ----------------------------------------------------------------------------------- */
 
-/* x = max(x,0)^2, n vectors of eight. */
-static __global__ void __launch_bounds__(THREADS) square_relu(uint4 *x, int64_t n)
+/* x = max(x,0)^2, n vectors of eight; their codes, or NULL. */
+static __global__ void __launch_bounds__(THREADS) square_relu(uint4 *x, uint2 *codes, int64_t n)
 {
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < n;
          i += (int64_t)gridDim.x * THREADS) {
@@ -28,13 +31,21 @@ static __global__ void __launch_bounds__(THREADS) square_relu(uint4 *x, int64_t 
 #pragma unroll
         for (int j = 0; j < 8; j++)
             a[j] = relu(a[j]) * relu(a[j]);
-        x[i] = pack8(a);
+        uint4 packed = x[i] = pack8(a);
+        if (!codes)
+            continue;
+        unpack8(a, packed);
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            a[j] /= FP8_POST_UNIT;
+        codes[i] = pack_e4m3(a);
     }
 }
 
-/* dpre = 2 scale g sqrt(post); scale NULL: 1; dpre may be post. */
+/* dpre = 2 scale g sqrt(post); scale NULL: 1; dpre may be post. codes: NULL, or e5m2(u dpre). */
 static __global__ void __launch_bounds__(THREADS)
-    scale_by_root(uint4 *dpre, const uint4 *g, const uint4 *post, const float *scale, int64_t n)
+    scale_by_root(uint4 *dpre, const uint4 *g, const uint4 *post, const float *scale, uint2 *codes,
+                  const float *u, int64_t n)
 {
     const float factor = scale ? 2 * *scale : 2;
 
@@ -46,7 +57,14 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int j = 0; j < 8; j++)
             a[j] *= factor * sqrt_approx(b[j]);
-        dpre[i] = pack8(a);
+        uint4 packed = dpre[i] = pack8(a);
+        if (!codes)
+            continue;
+        unpack8(a, packed);
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            a[j] *= *u;
+        codes[i] = pack_e5m2(a);
     }
 }
 
@@ -57,9 +75,9 @@ static int blocks_for(const struct cuda_ops *c, int64_t n)
     return (int)(blocks < 8 * c->sms ? blocks : 8 * c->sms);
 }
 
-/* f: in fp8, device; else NULL. */
-static void portable_forward(struct cuda_ops *c, struct tensor post, struct tensor x,
-                             struct tensor w, const float *f)
+/* f: in fp8, device; else NULL. post8: none, or codes of post. */
+static void portable_forward(struct cuda_ops *c, struct tensor post, struct tensor post8,
+                             struct tensor x, struct tensor w, const float *f)
 {
     for (int64_t first = 0; first < x.rows; first += BLOCK) {
         int64_t rows = x.rows - first < BLOCK ? x.rows - first : BLOCK, n = rows * post.cols / 8;
@@ -70,28 +88,37 @@ static void portable_forward(struct cuda_ops *c, struct tensor post, struct tens
                           .scale = f,
                           .fast = f != NULL };
         cuda_gemm(c, &g);
-        square_relu<<<blocks_for(c, n), THREADS, 0, c->stream>>>((uint4 *)g.out.data, n);
+        square_relu<<<blocks_for(c, n), THREADS, 0, c->stream>>>(
+            (uint4 *)g.out.data, (uint2 *)tensor_rows(post8, first, rows).data, n);
         CUDA_LAUNCHED(c);
     }
 }
 
-static void portable_backward(struct cuda_ops *c, struct tensor dpre, struct tensor dout,
-                              struct tensor w, const float *scale, struct tensor post)
+static size_t portable_bytes(struct tensor dpre)
 {
-    int64_t most = dout.rows < BLOCK ? dout.rows : BLOCK;
-    void *scratch = cuda_workspace(c, (size_t)(most * dpre.cols) * 2);
+    return (size_t)((dpre.rows < BLOCK ? dpre.rows : BLOCK) * dpre.cols) * 2;
+}
 
+/* In fp8 dout and w are codes and g8 is none or dpre's; f and u as relu2_gemm_backward_fp8's, else NULL. */
+static void portable_backward(struct cuda_ops *c, void *scratch, struct tensor dpre,
+                              struct tensor g8, struct tensor dout, struct tensor w,
+                              const float *scale, const float *f, const float *u,
+                              struct tensor post)
+{
     for (int64_t first = 0; scratch && first < dout.rows; first += BLOCK) {
         int64_t rows = dout.rows - first < BLOCK ? dout.rows - first : BLOCK;
         int64_t n = rows * dpre.cols / 8;
         struct gemm g = { .out = tensor_of(scratch, DT_BF16, rows, dpre.cols),
                           .a = tensor_rows(dout, first, rows),
                           .b = w,
-                          .tb = true };
+                          .tb = true,
+                          .scale = f,
+                          .fast = f != NULL };
         cuda_gemm(c, &g);
         scale_by_root<<<blocks_for(c, n), THREADS, 0, c->stream>>>(
             (uint4 *)tensor_rows(dpre, first, rows).data, (const uint4 *)scratch,
-            (const uint4 *)tensor_rows(post, first, rows).data, scale, n);
+            (const uint4 *)tensor_rows(post, first, rows).data, scale,
+            (uint2 *)tensor_rows(g8, first, rows).data, u, n);
         CUDA_LAUNCHED(c);
     }
 }
@@ -116,13 +143,13 @@ void gpu_linear_relu2(struct ops *o, struct tensor post, struct tensor x, struct
     else if (!can_do(c, x, w))
         return;
     else if (c->portable)
-        portable_forward(c, post, x, w, NULL);
+        portable_forward(c, post, {}, x, w, NULL);
     else
         relu2_gemm_forward(c, post, x, w);
 }
 
-void gpu_linear_relu2_fp8(struct ops *o, struct tensor post, struct tensor x, struct tensor w,
-                          struct fp8_weight w8)
+void gpu_linear_relu2_fp8(struct ops *o, struct tensor post, struct tensor post8, struct tensor x,
+                          struct tensor w, struct fp8_weight w8)
 {
     struct cuda_ops *c = cuda_of(o);
     char *at;
@@ -139,11 +166,11 @@ void gpu_linear_relu2_fp8(struct ops *o, struct tensor post, struct tensor x, st
     at = (char *)cuda_workspace(c, fp8_input_bytes(x));
     if (!at)
         return;
-    struct fp8_input in = fp8_input_make(c, &at, x, w8.scale);
+    struct fp8_input in = fp8_input_make(c, &at, x, DT_E4M3, w8.scale);
     if (c->portable)
-        portable_forward(c, post, in.codes, w8.codes, in.factor);
+        portable_forward(c, post, post8, in.codes, w8.codes, in.factor);
     else
-        relu2_gemm_fp8(c, post, in.codes, w8.codes, in.factor);
+        relu2_gemm_fp8(c, post, post8, in.codes, w8.codes, in.factor);
 }
 
 void gpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor dout, struct tensor w2,
@@ -153,6 +180,43 @@ void gpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor dout,
 
     assert(dpre.dtype == DT_BF16 && dout.dtype == DT_BF16 && post.dtype == DT_BF16);
     assert(dpre.rows == dout.rows && dpre.cols == w2.rows && dout.cols == w2.cols);
-    if (can_do(c, dout, w2))
-        (c->portable ? portable_backward : relu2_gemm_backward)(c, dpre, dout, w2, scale, post);
+    if (!can_do(c, dout, w2))
+        return;
+    if (c->portable)
+        portable_backward(c, cuda_workspace(c, portable_bytes(dpre)), dpre, {}, dout, w2, scale,
+                          NULL, NULL, post);
+    else
+        relu2_gemm_backward(c, dpre, dout, w2, scale, post);
+}
+
+void gpu_mlp_bwd_fp8(struct ops *o, struct tensor dpre, struct tensor dx, struct tensor dout,
+                     struct tensor w1, struct fp8_weight w1_8, struct tensor w2,
+                     struct fp8_weight w2_8, const real *scale, struct tensor post)
+{
+    struct cuda_ops *c = cuda_of(o);
+    struct tensor g8 = tensor_of(NULL, DT_E5M2, dpre.rows, dpre.cols);
+    char *at;
+
+    assert(dpre.dtype == DT_BF16 && dout.dtype == DT_BF16 && post.dtype == DT_BF16);
+    if (!c->fp8) {
+        gpu_linear_relu2_bwd(o, dpre, dout, w2, scale, post);
+        gpu_linear_bwd_x(o, dx, dpre, w1, NULL, false);
+        return;
+    }
+    if (!can_do(c, dout, w2) || !CUDA_NEED(c, dout.cols % 16 == 0 && w2.rows % 16 == 0,
+                                           "fp8 products have widths of multiples of 16"))
+        return;
+    at = (char *)cuda_workspace(c, fp8_input_bytes(dout) + cuda_round(tensor_bytes(g8)) +
+                                       (c->portable ? cuda_round(portable_bytes(dpre)) : 0));
+    if (!at)
+        return;
+    struct fp8_input in = fp8_input_make(c, &at, dout, DT_E5M2, w2_8.scale);
+    g8.data = cuda_cut(&at, tensor_bytes(g8));
+    if (c->portable)
+        portable_backward(c, cuda_cut(&at, portable_bytes(dpre)), dpre, g8, in.codes, w2_8.codes,
+                          scale, in.factor, in.follow, post);
+    else
+        relu2_gemm_backward_fp8(c, dpre, g8, in.codes, w2_8.codes, scale, in.factor, in.follow,
+                                post);
+    cuda_gemm_codes(c, dx, g8, in.back, w1_8, NULL, {});
 }

@@ -1,4 +1,4 @@
-/* element.h - one number of a tensor in host memory, whatever its type: bf16, f32; u16 and e4m3 are
+/* element.h - one number of a tensor in host memory, whatever its type: bf16, f32; u16 is
  * read by value.
  *
  *     set(x, i, 0.5);
@@ -21,6 +21,8 @@ static inline void set(struct tensor t, int64_t i, double x)
 {
     if (t.dtype == DT_BF16)
         ((uint16_t *)t.data)[i] = bf16_from_f32((float)x);
+    else if (t.dtype == DT_E4M3)
+        ((uint8_t *)t.data)[i] = e4m3_from_f32((float)x);
     else
         ((float *)t.data)[i] = (float)x;
 }

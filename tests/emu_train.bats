@@ -60,11 +60,32 @@ refused() { # CODE MESSAGE OPTION...
     [ "$status" -eq 1 ]
 }
 
+@test "MLPs in fp8: other losses on either path, the same bits after resuming; below 8.9 those of bf16" {
+    cd "$BATS_TEST_TMPDIR"
+    losses() { grep -o '^step:[0-9]*/[0-9]* [a-z_]*loss:[^ ]*' "$1.log"; }
+    fp8=(-s precision.mlp=fp8 -s precision.mlp_down=fp8 -s precision.mlp_backward=fp8)
+    for gpu in 8.0 8.9 9.0; do
+        export GPT_EMU_GPU=$gpu
+        train > bf16.log
+        train "${fp8[@]}" -s data.checkpoint_every=1 --keep 0 -o "$gpu" > fp8.log
+        losses fp8
+        [ "$(losses fp8 | wc -l)" -eq 4 ]
+        [ "$(grep -c ', the MLPs in bf16: no fp8 below 8.9$' fp8.log)" -eq "$([ "$gpu" = 8.0 ] && echo 1 || echo 0)" ]
+        run diff <(losses bf16) <(losses fp8)
+        [ "$status" -eq "$([ "$gpu" = 8.0 ] && echo 0 || echo 1)" ]
+        "$emulated" -q --gpus 1 -d "$SHARDS" --resume "$gpu/step-000002" -o again > /dev/null
+        diff -r "$gpu/step-000003" again/step-000003
+        rm -r again
+    done
+}
+
 # Memory that an op takes in a step, because the plan left it out, the emulated GPU refuses.
 @test "--plan's sum is what the emulated GPU gives, all of it before the first step" {
-    for case in "9.0 native yes 0" "9.0 native no 32" "9.0 portable yes 32" "8.0 portable no 0"; do
-        read -r gpu path fp8 block <<< "$case"
-        set=(--gpu-path "$path" -s "precision.head_fp8=$fp8" -s "precision.head_block=$block")
+    for case in "9.0 native yes 0 fp8" "9.0 native no 32 bf16" "9.0 portable yes 32 fp8" "8.0 portable no 0 fp8" \
+        "8.0 portable no 0 bf16"; do
+        read -r gpu path fp8 block mlp <<< "$case"
+        set=(--gpu-path "$path" -s "precision.head_fp8=$fp8" -s "precision.head_block=$block" -s "precision.mlp=$mlp"
+             -s "precision.mlp_down=$mlp" -s "precision.mlp_backward=$mlp")
         GPT_EMU_GPU=$gpu train "${set[@]}" > "$BATS_TEST_TMPDIR/log"
         taken=$(sed -n 's/^peak memory allocated: \([0-9]*\) .*/\1/p' "$BATS_TEST_TMPDIR/log")
         sum=$(GPT_EMU_GPU=$gpu train --plan "${set[@]}" | awk '$1 == "sum" { print $2 }')

@@ -132,11 +132,28 @@ static void linear_relu2(struct ops *o, struct tensor post, struct tensor x, str
     rounded(post);
 }
 
-static void linear_relu2_fp8(struct ops *o, struct tensor post, struct tensor x, struct tensor w,
-                             struct fp8_weight w8)
+static void linear_t_fp8(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
+                         struct tensor x8, struct fp8_weight w8, const real *scale,
+                         struct tensor residual)
 {
-    cpu.linear_relu2_fp8(o, post, x, w, w8);
+    cpu.linear_t_fp8(o, y, x, w, x8, w8, scale, residual);
+    rounded(y);
+}
+
+static void linear_relu2_fp8(struct ops *o, struct tensor post, struct tensor post8,
+                             struct tensor x, struct tensor w, struct fp8_weight w8)
+{
+    cpu.linear_relu2_fp8(o, post, post8, x, w, w8);
     rounded(post);
+}
+
+static void mlp_bwd_fp8(struct ops *o, struct tensor dpre, struct tensor dx, struct tensor dout,
+                        struct tensor w1, struct fp8_weight w1_8, struct tensor w2,
+                        struct fp8_weight w2_8, const real *scale, struct tensor post)
+{
+    cpu.mlp_bwd_fp8(o, dpre, dx, dout, w1, w1_8, w2, w2_8, scale, post);
+    rounded(dpre);
+    rounded(dx);
 }
 
 static void linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor dout,
@@ -244,6 +261,8 @@ int golden_rounded_ops(struct ops **o, uint64_t seed)
     t->linear_t = linear_t;
     t->linear_relu2 = linear_relu2;
     t->linear_relu2_fp8 = linear_relu2_fp8;
+    t->linear_t_fp8 = linear_t_fp8;
+    t->mlp_bwd_fp8 = mlp_bwd_fp8;
     t->linear_relu2_bwd = linear_relu2_bwd;
     t->qkv = qkv;
     t->qkv_bwd = qkv_bwd;

@@ -436,14 +436,23 @@ static void recombined(int T, const struct batch *b)
     });
 }
 
+/* Codes in the memory of a tensor of bf16. */
+static struct tensor codes_in(struct tensor t)
+{
+    t.dtype = DT_E4M3;
+    return t;
+}
+
 static void products(int T)
 {
     double A = 2.0 * T * D * D;
     struct fp8_matrices one = { { o->alloc(o, (size_t)F * D, "bench"), DT_E4M3, F, D },
+                                {},
                                 (real *)o->alloc(o, sizeof(real), "bench"),
+                                0,
                                 F,
                                 F };
-    struct fp8_weight w8 = { one.codes, one.scale };
+    struct fp8_weight w8 = { one.codes, one.scale }, turned = w8;
 
     o->quantize_matrices(o, &one, w1);
 
@@ -462,13 +471,25 @@ static void products(int T)
     row("linear_relu2", 11, 0, 4 * A, 0,
         [&](int i) { o->linear_relu2(o, sets[i].f2, sets[i].x, w1); });
     row("linear_relu2_fp8", 0, 2.5 * T * D, 0, 4 * A,
-        [&](int i) { o->linear_relu2_fp8(o, sets[i].f2, sets[i].x, w1, w8); });
+        [&](int i) { o->linear_relu2_fp8(o, sets[i].f2, none, sets[i].x, w1, w8); });
+    row("linear_relu2_fp8, codes", 0, 2.5 * T * D, 0, 4 * A, [&](int i) {
+        o->linear_relu2_fp8(o, sets[i].f2, codes_in(sets[i].f3), sets[i].x, w1, w8);
+    });
     row("quantize_matrices, one", 0, 5.0 * F * D, 0, 0,
+        [&](int) { o->quantize_matrices(o, &one, w1); });
+    one.turned = turned.codes = { o->alloc(o, (size_t)F * D, "bench"), DT_E4M3, D, F };
+    row("quantize_matrices, turned", 0, 7.0 * F * D, 0, 0,
         [&](int) { o->quantize_matrices(o, &one, w1); });
     row("linear_t + residual", 11, 0, 4 * A, 0,
         [&](int i) { o->linear_t(o, sets[i].y, sets[i].f2, w1, NULL, sets[i].y); });
+    row("linear_t_fp8 + residual", 0, 0, 0, 4 * A, [&](int i) {
+        o->linear_t_fp8(o, sets[i].y, none, w1, codes_in(sets[i].f3), turned, NULL, sets[i].y);
+    });
     row("linear_relu2_bwd", 11, 0, 4 * A, 0,
         [&](int i) { o->linear_relu2_bwd(o, sets[i].f3, sets[i].x, w1, NULL, sets[i].f2); });
+    row("mlp_bwd_fp8", 0, 5.0 * T * D, 0, 8 * A, [&](int i) {
+        o->mlp_bwd_fp8(o, sets[i].f3, sets[i].y, sets[i].x, w1, turned, w1, w8, NULL, sets[i].f2);
+    });
     row("linear_relu2_bwd, scale", 0, 0, 4 * A, 0,
         [&](int i) { o->linear_relu2_bwd(o, sets[i].f3, sets[i].x, w1, num, sets[i].f2); });
     row("(linear, no ReLU)", 0, 0, 4 * A, 0,

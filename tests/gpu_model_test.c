@@ -93,7 +93,18 @@ static void check_form(const struct small_form *f, const struct small_size *z)
 
 /* MLPs in fp8: the three kinds on the CPU quantise as the GPU does, each from activations that are
  * rounded in its own way; what that changes codes by is in the noise. */
-static const struct small_form in_fp8 = { "record-61", { "precision.mlp=fp8" } };
+static const struct small_form in_fp8[] = {
+    { "record-61", { "precision.mlp=fp8" } },
+    { "record-61", { "precision.mlp=fp8", "precision.mlp_down=fp8" } },
+    { "record-74",
+      { "precision.mlp=fp8", "precision.mlp_down=fp8", "model.post_single=yes",
+        "model.fold_mlp=yes" } },
+    { "record-61", { "precision.mlp=fp8", "precision.mlp_backward=fp8" } },
+    { "record-74",
+      { "precision.mlp=fp8", "precision.mlp_down=fp8", "precision.mlp_backward=fp8",
+        "model.post_single=yes", "model.fold_mlp=yes" } },
+};
+enum { IN_FP8 = sizeof in_fp8 / sizeof *in_fp8 };
 
 int main(void)
 {
@@ -102,13 +113,15 @@ int main(void)
     if (check_small()) {
         for (int i = 0; i < n_small_forms; i += 2)
             check_form(&small_forms[i], &tiny);
-        check_form(&in_fp8, &tiny);
+        for (int i = 0; i < IN_FP8; i++)
+            check_form(&in_fp8[i], &tiny);
         return check_done();
     }
     for (int i = 0; i < n_small_forms; i++)
         check_form(&small_forms[i], &sizes[0]);
-    for (int k = 0; k < 3; k++)
-        check_form(&in_fp8, &sizes[k]);
+    for (int i = 0; i < IN_FP8; i++)
+        for (int k = 0; k < 3; k++)
+            check_form(&in_fp8[i], &sizes[k]);
     for (int i = 0; i < n_small_forms; i += 2)
         for (int k = 1; k < 3; k++)
             check_form(&small_forms[i], &sizes[k]);

@@ -62,6 +62,18 @@ static void test_mlp(int tokens, int width, int hidden, bool add, bool scaled)
     same_bf16("in place", kept);
 }
 
+/* post8 is e4m3(post / 4) of the post beside it, to the bit; the first is in the saturated range. */
+static void codes_of(struct tensor post8, struct tensor post)
+{
+    int64_t off = 0;
+
+    for (int64_t i = 0; i < tensor_count(post); i++)
+        off += ((uint8_t *)post8.data)[i] != e4m3_from_f32((float)get(post, i) / 4);
+    check_that(!off && get(post, 0) > 4 * 448, __FILE__, __LINE__,
+               "%s: %lld codes are not those of post, whose first is %g", label, (long long)off,
+               get(post, 0));
+}
+
 /* The first product in fp8. Both devices make the same codes, as x and w are bf16 on both, so that what
  * is left is bf16's rounding of pre and post, and the tensor cores' of sums: within the tolerance of a
  * product in bf16. Copies of the first and the third quarter of w are made, the latter is used. */
@@ -70,21 +82,106 @@ static void test_relu2_fp8(int tokens, int width, int hidden)
     struct both x = drawn(tokens, width, 1), w = weight(4 * hidden, width, 0.1);
     struct both post = blank(tokens, hidden), scale = blank_as(DT_F32, DT_F32, 2, 1);
     struct both codes = blank_as(DT_E4M3, DT_E4M3, 2 * hidden, width);
+    struct both loud = drawn(tokens, width, 1), again = blank(tokens, hidden),
+                post8 = blank_as(DT_E4M3, DT_E4M3, tokens, hidden);
 
     snprintf(label, sizeof label, "relu2_fp8 T=%d D=%d F=%d", tokens, width, hidden);
     set(x.c, 5, -40), set(w.c, 2 * (int64_t)hidden * width + 3, 2);
-    send(x), send(w);
+    set(loud.c, 3, 30);
+    send(x), send(w), send(loud);
     ON_BOTH
     {
-        struct fp8_matrices q = { ON(codes, o), REAL(scale, o), hidden, 2 * hidden };
+        struct fp8_matrices q = {
+            .codes = ON(codes, o), .scale = REAL(scale, o), .rows = hidden, .stride = 2 * hidden
+        };
         struct fp8_weight w8 = { tensor_rows(q.codes, hidden, hidden), q.scale + 1 };
+        struct tensor w1 = tensor_rows(ON(w, o), 2 * hidden, hidden);
         o->quantize_matrices(o, &q, ON(w, o));
-        o->linear_relu2_fp8(o, ON(post, o), ON(x, o), tensor_rows(ON(w, o), 2 * hidden, hidden),
-                            w8);
+        o->linear_relu2_fp8(o, ON(post, o), NO_TENSOR, ON(x, o), w1, w8);
+        o->linear_relu2_fp8(o, ON(again, o), ON(post8, o), ON(loud, o), w1, w8);
     }
     same("codes", codes, 0, 0);
     same("scale", scale, 0, 0);
     same_bf16("post", post);
+    same_bf16("loud", again);
+    codes_of(post8.c, again.c);
+    struct tensor codes_g = fetched(post8.g), post_g = fetched(again.g);
+    codes_of(codes_g, post_g);
+    free(codes_g.data), free(post_g.data);
+}
+
+/* The second, of codes that both devices have: no more is left than in bf16. */
+static void test_down_fp8(int tokens, int hidden, int width, bool scaled, bool residual)
+{
+    struct both w = weight(4 * hidden, width, 0.1), x = blank(tokens, hidden);
+    struct both x8 = blank_as(DT_E4M3, DT_E4M3, tokens, hidden), y = blank(tokens, width);
+    struct both codes = blank_as(DT_E4M3, DT_E4M3, 2 * hidden, width);
+    struct both turned = blank_as(DT_E4M3, DT_E4M3, 2 * width, hidden);
+    struct both of = blank_as(DT_F32, DT_F32, 2, 1), r = residual ? drawn(tokens, width, 1) : none;
+    struct both scale = scaled ? number(-0.6) : none;
+    int64_t off = 0;
+
+    snprintf(label, sizeof label, "down_fp8 T=%d F=%d D=%d scale=%d residual=%d", tokens, hidden,
+             width, scaled, residual);
+    for (int64_t i = 0; i < tensor_count(x8.c); i++)
+        set(x8.c, i, normal() * normal());
+    send(x8);
+    ON_BOTH
+    {
+        struct fp8_matrices q = { ON(codes, o), ON(turned, o), REAL(of, o),
+                                  hidden,       hidden,        2 * hidden };
+        struct fp8_weight w8 = { tensor_rows(q.turned, width, width), q.scale + 1 };
+        o->quantize_matrices(o, &q, ON(w, o));
+        o->linear_t_fp8(o, ON(y, o), ON(x, o), tensor_rows(ON(w, o), 3 * hidden, hidden), ON(x8, o),
+                        w8, REAL(scale, o), ON(r, o));
+    }
+    same("codes", codes, 0, 0);
+    same("turned", turned, 0, 0);
+    same("scale", of, 0, 0);
+    for (int64_t i = 0; i < tensor_count(turned.c); i++) {
+        int64_t m = i / ((int64_t)width * hidden), at = i % ((int64_t)width * hidden);
+        off += ((uint8_t *)turned.c.data)[i] !=
+               ((uint8_t *)codes.c.data)[(m * hidden + at % hidden) * width + at / hidden];
+    }
+    check_that(!off, __FILE__, __LINE__, "%s: turned is not the transpose of codes", label);
+    same_bf16("y", y);
+}
+
+/* The backward. dout's codes are the same on both; a gradient before the ReLU is rounded to bf16 on the
+ * GPU, which turns its code where the middle of two lies between: of one in 2^7, as 2^-9 is the mean error
+ * of bf16 and 2^-2 the distance of codes in e5m2, by 0.17 of it on average: sqrt(2^-7) 0.17 = 1.5e-2. */
+static void test_bwd_fp8(int tokens, int width, int hidden, bool scaled)
+{
+    struct both w = weight(2 * hidden, width, 0.1), dout = drawn(tokens, width, 1e-4);
+    struct both dpre = blank(tokens, hidden), dx = blank(tokens, width);
+    struct both codes[2], turned[2], of[2], scale = scaled ? number(-0.6) : none;
+
+    snprintf(label, sizeof label, "bwd_fp8 T=%d D=%d F=%d scale=%d", tokens, width, hidden, scaled);
+    for (int64_t i = 0; i < tensor_count(dpre.c); i++) {
+        double r = normal();
+        set(dpre.c, i, bf16_round((float)(r > 0 ? r * r : 0)));
+    }
+    send(dpre);
+    for (int k = 0; k < 2; k++) {
+        codes[k] = blank_as(DT_E4M3, DT_E4M3, hidden, width);
+        turned[k] = blank_as(DT_E4M3, DT_E4M3, width, hidden);
+        of[k] = number(0);
+    }
+    ON_BOTH
+    {
+        for (int k = 0; k < 2; k++) {
+            struct fp8_matrices q = { ON(codes[k], o), ON(turned[k], o), REAL(of[k], o),
+                                      k * hidden,      hidden,           2 * hidden };
+            o->quantize_matrices(o, &q, ON(w, o));
+        }
+        struct fp8_weight w1_8 = { ON(turned[0], o), REAL(of[0], o) };
+        struct fp8_weight w2_8 = { ON(codes[1], o), REAL(of[1], o) };
+        o->mlp_bwd_fp8(o, ON(dpre, o), ON(dx, o), ON(dout, o), tensor_rows(ON(w, o), 0, hidden),
+                       w1_8, tensor_rows(ON(w, o), hidden, hidden), w2_8, REAL(scale, o),
+                       ON(dpre, o));
+    }
+    same_bf16("dpre", dpre);
+    same("dx", dx, 3e-2, 0);
 }
 
 /* -- products at full length, against sums in f64 -------------------------------------------- */
@@ -175,6 +272,12 @@ static void test_small(void)
     test_relu2_fp8(1, 16, 16);
     test_relu2_fp8(33, 48, 144);
     test_relu2_fp8(500, 144, 400);
+    test_bwd_fp8(1, 16, 16, false);
+    test_bwd_fp8(33, 48, 144, true);
+    test_bwd_fp8(500, 144, 400, false);
+    test_down_fp8(1, 16, 32, false, false);
+    test_down_fp8(33, 144, 48, true, true);
+    test_down_fp8(500, 400, 144, false, true);
     for (int scaled = 0; scaled < 2; scaled++)
         test_mlp(check_small() ? 700 : 5000, 136, 1160, false, scaled);
 }
@@ -187,6 +290,8 @@ static void test_real(void)
     test_mlp(2048, 768, 3072, false, false);
     test_mlp(2048, 768, 3072, true, true);
     test_relu2_fp8(2048, 768, 3072);
+    test_down_fp8(2048, 3072, 768, true, true);
+    test_bwd_fp8(2048, 768, 3072, true);
     for (int tokens = 16384; tokens <= 49152; tokens += 32768) {
         fresh();
         test_long_products(tokens);

@@ -3,6 +3,7 @@
  *
  * What finite differences cannot see, because forward and backward may be wrong in the same way.
  */
+#include <math.h>
 #include "hand_tensors.h"
 
 /* -- memory ------------------------------------------------------------------------------- */
@@ -99,6 +100,74 @@ static void test_one_rounding(void)
     o->linear_bwd_w(o, dw, NULL, dy, x, NO_TENSOR, NULL, true);
     o->copy(o, sum, dw);
     CHECK(f32_at(sum, 0) == 258);
+    o->free(o);
+}
+
+/* -- the MLP in fp8 (fp8.md) ----------------------------------------------------------------- */
+
+static void are(const char *what, struct tensor t, const float *want)
+{
+    for (int64_t i = 0; i < tensor_count(t); i++)
+        check_that(fabsf(f32_at(t, i) - want[i]) <= 1e-6f * fabsf(want[i]), __FILE__, __LINE__,
+                   "%s[%d]: %g, not %g", what, (int)i, f32_at(t, i), want[i]);
+}
+
+/* w1 = (7, 1; -7, 2.125) and w2 = (1.75, 0.5; -1, 0.3125) have the scales 2^-6 and 2^-8, of which all are
+ * codes but 2.125 = 136 2^-6: it lies between 128 and 144, and 128 is even. */
+static struct fp8_matrices mlp_copies(struct ops *o, int k)
+{
+    static const float w[8] = { 7, 1, -7, 2.125f, 1.75f, 0.5f, -1, 0.3125f };
+    struct tensor bank = tensor_shape(bf16s(o, 8, w), 4, 2);
+    struct fp8_matrices q = { tensor_of(o->alloc(o, 4, "codes"), DT_E4M3, 2, 2),
+                              tensor_of(o->alloc(o, 4, "turned"), DT_E4M3, 2, 2),
+                              o->alloc(o, sizeof(real), "scale"),
+                              2 * k,
+                              2,
+                              4 };
+
+    o->quantize_matrices(o, &q, bank);
+    CHECK(*q.scale == (k ? 0x1p-8f : 0x1p-6f));
+    return q;
+}
+
+/* x, at most 0.875, is multiplied by 512: 65 / 1024 becomes 32.5, whose code is 32, so 1 / 16. post / 4 is
+ * 9.57 and 15.5: 10 and, of 15 and 16, the even 16. */
+static void test_mlp_fp8(void)
+{
+    struct ops *o = cpu();
+    struct fp8_matrices up = mlp_copies(o, 0), down = mlp_copies(o, 1);
+    struct fp8_weight w1 = { up.codes, up.scale }, w2 = { down.turned, down.scale };
+    struct tensor x = floats(o, 2, 2, (float[]){ 0.875f, 65 / 1024.0f, -0.875f, 0.875f });
+    struct tensor post = floats(o, 2, 2, NULL), y = floats(o, 2, 2, (float[]){ 1, 2, 3, 4 });
+    struct tensor post8 = tensor_of(o->alloc(o, 4, "codes"), DT_E4M3, 2, 2);
+    struct tensor any = tensor_of(NULL, DT_BF16, 2, 2); /* read by no product here */
+    real half = 0.5f;
+
+    o->linear_relu2_fp8(o, post, post8, x, any, w1);
+    are("post", post, (float[]){ 6.1875f * 6.1875f, 0, 0, 7.875f * 7.875f });
+    o->linear_t_fp8(o, y, post, any, post8, w2, &half, y);
+    are("y", y, (float[]){ 1 + 35, 2 + 10, 3 - 32, 4 + 10 });
+    CHECK_OK(o->status(o));
+    o->free(o);
+}
+
+/* dout, at most 0.5, is multiplied by 114688: 0.3125 becomes 1.09375 2^15, whose code is 2^15, so 2 / 7.
+ * dpre = (2, -1.265625; 4/7, 0.0893) times 64 / 0.5 is 256, -162, 73.1, 11.4, with the codes 256, -160, 80
+ * and 12. */
+static void test_mlp_bwd_fp8(void)
+{
+    struct ops *o = cpu();
+    struct fp8_matrices up = mlp_copies(o, 0), down = mlp_copies(o, 1);
+    struct fp8_weight w1 = { up.turned, up.scale }, w2 = { down.codes, down.scale };
+    struct tensor dout = floats(o, 2, 2, (float[]){ 0.5f, 0.25f, 0, 0.3125f });
+    struct tensor post = floats(o, 2, 2, (float[]){ 4, 9, 16, 1 }), dx = floats(o, 2, 2, NULL);
+    struct tensor any = tensor_of(NULL, DT_BF16, 2, 2);
+    real half = 0.5f;
+
+    o->mlp_bwd_fp8(o, post, dx, dout, any, w1, any, w2, &half, post);
+    are("dpre", post, (float[]){ 2, -1.265625f, 4 / 7.0f, 0.625f / 7 });
+    are("dx", dx, (float[]){ 22.75f, -0.5f, 3.71875f, 0.8125f });
+    CHECK_OK(o->status(o));
     o->free(o);
 }
 
@@ -398,6 +467,8 @@ int main(void)
     test_memory();
     test_failure_sticks();
     test_one_rounding();
+    test_mlp_fp8();
+    test_mlp_bwd_fp8();
     test_rope_table();
     test_positions(false);
     test_positions(true);

@@ -89,6 +89,8 @@ static void test_refused(void)
            "f16 is written by adam, and this is under normuon");
     refuse("parameters.embed=v,d e4m3 transpose:lm_head adam sharded 0.5 0.95 1 150 no", GPT_USAGE,
            "order.tied: tied parameters have weights in f32 or bf16");
+    refuse("precision.mlp_down=fp8", GPT_USAGE, "mlp = fp8");
+    refuse("precision.mlp_backward=fp8", GPT_USAGE, "mlp = fp8");
     refuse("precision.head_weight=f8", GPT_USAGE, "expected bf16|fp8, found 'f8'");
     refuse("states.embed=- e4m3 - -", GPT_USAGE,
            "order.tied: tied parameters take the same master and moments");

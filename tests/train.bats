@@ -252,8 +252,27 @@ same_states() { diff -r -x MANIFEST -x recipe.txt "$1" "$2"; }
     resume --ranks 2 --resume fp8.2/step-000004 -o again > /dev/null
     same_checkpoint fp8.2/step-000011 again/step-000011
     diff <(losses bf16.log | grep -m 1 val_loss) <(losses fp8.1.log | grep -m 1 val_loss)   # of the initial weights
+    # the second product as well, and the backward
+    for more in "-s precision.mlp_down=fp8" "-s precision.mlp_backward=fp8" "-s precision.mlp_down=fp8 -s precision.mlp_backward=fp8"; do
+        for n in 1 2; do
+            # shellcheck disable=SC2086
+            train -s precision.mlp=fp8 $more -s precision.check_weights=yes -s "order.late=lm_head mlp" \
+                --ranks $n --keep 0 -o "more.$n" > more.$n.log
+            run paste <(losses fp8.$n.log | grep train_loss) <(losses more.$n.log | grep train_loss)
+            echo "$output"
+            awk '{ split($2, a, ":"); split($4, b, ":"); d = a[2] - b[2]; if (d < 0) d = -d; if (d > 0) other++;
+                   if (!(d <= 0.01 * a[2])) exit 1; n++ } END { exit !(n == 11 && other > 5) }' <<< "$output"
+        done
+        resume --ranks 2 --resume more.2/step-000004 -o more.again > /dev/null
+        same_checkpoint more.2/step-000011 more.again/step-000011
+        diff <(losses bf16.log | grep -m 1 val_loss) <(losses more.1.log | grep -m 1 val_loss)
+        rm -r more.*
+    done
     run --separate-stderr train -s precision.mlp=e4m3
     [ "$status" -eq 2 ]
+    run --separate-stderr train -s precision.mlp_down=fp8
+    [ "$status" -eq 2 ]
+    [[ "${stderr_lines[0]}" == *"the MLPs' other products are in fp8 where the first is: mlp = fp8"* ]]
 }
 
 @test "a run killed with SIGKILL and resumed ends with the same bits" {
@@ -917,11 +936,20 @@ plan_sums() {
         d[3] > 33.7 && d[3] < 33.9 && d[4] > 33.7 && d[4] < 34) }' <<< "$output"
 }
 
-# 12 x 3072 x 768 bytes: 27 MiB kept; each rank makes its own, nothing is sent.
+# 12 x 3072 x 768 bytes: 27 MiB kept; each rank makes its own, nothing is sent. The second product's are
+# kept transposed as well; the codes of its input lie in the memory of gradients that come later.
 @test "--plan counts the MLPs' fp8 copies" {
     run paste <(plan_sums) <(plan_sums -s precision.mlp=fp8)
     echo "$output"
     awk '{ d[NR] = $2 - $1 } END { exit !(NR == 4 && d[1] > 26.9 && d[1] < 27.1 && d[2] == 0 && d[3] == 0 &&
+        d[4] == 0) }' <<< "$output"
+    run paste <(plan_sums) <(plan_sums -s precision.mlp=fp8 -s precision.mlp_down=fp8)
+    echo "$output"
+    awk '{ d[NR] = $2 - $1 } END { exit !(NR == 4 && d[1] > 80.9 && d[1] < 81.1 && d[2] == 0 && d[3] == 0 &&
+        d[4] == 0) }' <<< "$output"
+    run paste <(plan_sums) <(plan_sums -s precision.mlp=fp8 -s precision.mlp_down=fp8 -s precision.mlp_backward=fp8)
+    echo "$output"
+    awk '{ d[NR] = $2 - $1 } END { exit !(NR == 4 && d[1] > 107.9 && d[1] < 108.1 && d[2] == 0 && d[3] == 0 &&
         d[4] == 0) }' <<< "$output"
 }
 

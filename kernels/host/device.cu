@@ -447,7 +447,7 @@ static bool staging_take(struct cuda_ops *c, struct staging *s)
 /* What the device takes for itself, whatever it runs. */
 static bool take_own(struct cuda_ops *c)
 {
-    static const float constants[3] = { 1, 0, 0 }; /* one, zero, and the ticket's bits */
+    static const float constants[] = { 1, 0, FP8_POST_UNIT, 0 }; /* the last: the ticket's bits */
     float *device_constants = (float *)cuda_take(c, sizeof constants, "constants");
 
     if (!device_constants)
@@ -455,7 +455,8 @@ static bool take_own(struct cuda_ops *c)
     c->ops.upload(&c->ops, device_constants, constants, sizeof constants);
     c->one = device_constants;
     c->zero = device_constants + 1;
-    c->ticket = (unsigned *)(device_constants + 2);
+    c->post_unit = device_constants + 2;
+    c->ticket = (unsigned *)(device_constants + 3);
     bool ok = gemm_cache_new(c);
     c->own = c->allocated;
     return ok;
@@ -562,7 +563,9 @@ static void count_ops(struct cuda_ops *c)
     o->skip_gate_bwd = gpu_skip_gate_bwd;
     o->linear_bwd_w = gpu_linear_bwd_w;
     o->linear_t_bwd_w = gpu_linear_t_bwd_w;
-    o->linear_relu2_fp8 = gpu_linear_relu2_fp8;
+    if (c->fp8) /* else it is linear_relu2, which takes none */
+        o->linear_relu2_fp8 = gpu_linear_relu2_fp8;
+    o->mlp_bwd_fp8 = gpu_mlp_bwd_fp8;
     if (c->portable)
         o->linear_relu2_bwd = gpu_linear_relu2_bwd;
     o->qkv_bwd = gpu_qkv_bwd;

@@ -102,7 +102,7 @@ struct cuda_ops {
     void *workspace; /* of the running op: undefined after its last launch */
     size_t workspace_bytes;
 
-    const float *one, *zero; /* constants in device memory */
+    const float *one, *zero, *post_unit; /* constants in device memory; the last: FP8_POST_UNIT */
     unsigned *ticket; /* for last_block (vec.h); 0 between kernels */
     struct gemm_cache *gemm;
     /* Of a decoding step: not launched yet. The product that reads it makes it, if that is next
@@ -164,6 +164,10 @@ void cuda_launch_qkv(struct cuda_ops *c);
 /* dw (+)= sum (f32, as many), one rounding; in linear.cu. */
 void cuda_write_sum(struct cuda_ops *c, struct tensor dw, const float *sum, bool add);
 
+/* y = scale *x_scale *w8.scale x8 w8^T (+ residual): codes in fp8, along their sums; in linear.cu. */
+void cuda_gemm_codes(struct cuda_ops *c, struct tensor y, struct tensor x8, const float *x_scale,
+                     struct fp8_weight w8, const float *scale, struct tensor residual);
+
 /* Row-major product out(M,N) = alpha op(a) op(b) + beta c through cuBLASLt (gemm.cu). */
 struct gemm {
     struct tensor out; /* (M,N): bf16 or f32 */
@@ -172,6 +176,7 @@ struct gemm {
     bool ta, tb;
     struct tensor add; /* (M,N) of out's dtype, added; may be out; or none */
     const float *scale; /* device; NULL: alpha below */
+    const float *a_scale, *b_scale; /* device: fp8 operands are multiplied by these, both or none */
     float alpha; /* 0 stands for 1 */
     const float *factors; /* in host memory: alpha, also 0, and beta, of `add`; NULL: as above, 1 */
     int64_t lda, ldb, ldo; /* elements a row; 0: the tensor's own columns */

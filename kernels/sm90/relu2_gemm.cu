@@ -2,12 +2,16 @@
  *
  *   forward    pre = bf16(x w^T), post = max(pre,0)^2       reads x, w; writes post
  *   fp8        pre = bf16(f x8 w8^T), post as forward's     x8, w8 e4m3
+ *   fp8 codes  the same, and post8 = e4m3(post / 4)         writes post, post8
  *   backward   dpre = 2 scale (x w^T) max(pre,0)            reads x, w, post; writes dpre
  *              max(pre,0) = sqrt(post), off by 2^-10 of it
+ *   backward fp8   the same with f x8 w8^T, x8 e5m2, w8 e4m3; g8 = e5m2(u dpre)    writes g8 too
+ *   product    out = f x8 w8^T (+ in), x8 e4m3 or e5m2: the MLP's other products in fp8
  *
  * x (T,K), w (F,K), the rest (T,F), bf16, f32 sums. 2 T F K FLOP: 232 GFLOP at T = 49152, K =
  * 768, F = 3072, 0.30 ms at 770 TFLOP/s, 0.19 at the 1198 of fp8. Bytes: 0.38 GB forward, 0.34 in
- * fp8, 0.68 backward: 0.09, 0.08 and 0.16 ms, behind the products.
+ * fp8, 0.49 with codes, 0.68 backward, 0.79 in fp8: 0.09, 0.08, 0.12, 0.16 and 0.19 ms, behind the
+ * products.
  *
  * A tile is 128 features x 160 tokens: the product's rows are features, so that its 160
  * columns (tokens) divide T with little waste, and it is turned when it is stored. Blocks are
@@ -17,11 +21,13 @@
  *              20 KB of x), through a ring of 5;
  *              another loads the tile of post, while the products run
  *   2 workers  alternate: one uses the tensor cores (160 sums a thread), the other converts its
- *              finished tile into bf16 in shared memory, for the copy engine to store
+ *              finished tile into bf16 in shared memory, for the copy engine to store; it reads
+ *              what has codes from there, 16 features a thread, and stores the codes itself
  *
  * Two blocks of a cluster have the same tokens and neighbouring features: each loads half of
  * the tokens' stage for both. Edges are the copy engine's: it reads zeros and clips writes.
  */
+#include "fp8_copy.h"
 #include "sm90/relu2_gemm.h"
 
 #include "sm90/sm90.h"
@@ -34,7 +40,12 @@ using namespace sm90;
 namespace
 {
 
-enum form { FORWARD, BACKWARD, FP8 };
+enum form { FORWARD, BACKWARD, FP8, FP8_CODES, BACKWARD_FP8, SUM, PRODUCT, PRODUCT_E5M2 };
+constexpr bool backward(enum form f) { return f == BACKWARD || f == BACKWARD_FP8; }
+constexpr bool reads_in(enum form f) { return backward(f) || f == SUM; }
+constexpr bool takes_codes(enum form f) { return f >= FP8; }
+constexpr bool takes_e5m2(enum form f) { return f == BACKWARD_FP8 || f == PRODUCT_E5M2; }
+constexpr bool gives_codes(enum form f) { return f == FP8_CODES || f == BACKWARD_FP8; }
 enum { FEATURES = 128, TOKENS = 160, DEPTH_BYTES = 128, CLUSTER = 2 };
 enum {
     W_BYTES = FEATURES * DEPTH_BYTES,
@@ -49,16 +60,19 @@ enum { TURN = 1, STAGING = 3, WRITTEN = 5 }; /* numbered barriers, two of each *
 
 enum { STAGES = 5, SHARED_BYTES = 1024 + STAGES * STAGE_BYTES + TILE_BYTES + 256 };
 
-/* `in` is post, which backward reads. */
+/* `in` is post, which backward reads, or what a product is added to. */
 struct maps {
     CUtensorMap w, x, in, out;
 };
 
-/* Pairs of feature tiles, all pairs; numbers of K in a stage; scale of backward, NULL: 1, or f of
- * fp8. */
+/* Pairs of feature tiles, all pairs; numbers of K in a stage; where codes go, and their rows and columns. In
+ * device memory: what the sums are multiplied by, NULL: 1, and u. */
+enum { FACTORS = 3 };
 struct work {
     int pairs, tiles, kblocks, depth;
-    const float *scale;
+    uint8_t *codes;
+    int tokens, features;
+    const float *factor[FACTORS], *u;
 };
 
 struct layout {
@@ -130,7 +144,9 @@ __device__ __forceinline__ void let_go(uint32_t empty)
 template <enum form FORM>
 __device__ __forceinline__ void product(float (&d)[80], uint64_t w, uint64_t x, int add)
 {
-    if (FORM == FP8)
+    if (takes_e5m2(FORM))
+        wgmma_e4m3_e5m2(d, w, x, add);
+    else if (takes_codes(FORM))
         wgmma_e4m3(d, w, x, add);
     else
         wgmma<false, false>(d, w, x, add);
@@ -158,16 +174,21 @@ __device__ __forceinline__ void products(float (&d)[2][80], const layout &l, uin
     }
 }
 
-/* A register of an 8x8 matrix: what it holds of post, and the pair of sums d, become what is
- * stored. factor: 2 scale of backward, f of fp8. */
+/* A register of an 8x8 matrix: what it holds of `in`, and the pair of sums d, become what is
+ * stored. */
 template <enum form FORM>
-__device__ __forceinline__ uint32_t finish_pair(uint32_t post, const float *d, float factor)
+__device__ __forceinline__ uint32_t finish_pair(uint32_t in, const float *d, float factor)
 {
-    if (FORM == BACKWARD) {
-        float lo = sqrt_approx(bf16_lo(post)), hi = sqrt_approx(bf16_hi(post));
+    if (backward(FORM)) {
+        float lo = sqrt_approx(bf16_lo(in)), hi = sqrt_approx(bf16_hi(in));
         return bf16_pack(factor * d[0] * lo, factor * d[1] * hi);
     }
-    uint32_t pre = FORM == FP8 ? bf16_pack(factor * d[0], factor * d[1]) : bf16_pack(d[0], d[1]);
+    if (FORM == SUM)
+        return bf16_pack(factor * d[0] + bf16_lo(in), factor * d[1] + bf16_hi(in));
+    if (FORM == PRODUCT || FORM == PRODUCT_E5M2)
+        return bf16_pack(factor * d[0], factor * d[1]);
+    uint32_t pre =
+        takes_codes(FORM) ? bf16_pack(factor * d[0], factor * d[1]) : bf16_pack(d[0], d[1]);
     float lo = relu(bf16_lo(pre)), hi = relu(bf16_hi(pre));
     return bf16_pack(lo * lo, hi * hi);
 }
@@ -182,7 +203,7 @@ __device__ __forceinline__ void finish_panel(uint32_t tile, const float (&d)[80]
 #pragma unroll
     for (int j = 0; j < TOKENS / 16; j += FLIGHT) {
         uint32_t x[FLIGHT][4];
-        if (FORM == BACKWARD)
+        if (reads_in(FORM))
 #pragma unroll
             for (int i = 0; i < FLIGHT; i++)
                 load_turned(x[i], tile + (j + i) * STEP);
@@ -207,19 +228,58 @@ __device__ __forceinline__ void finish(const layout &l, const float (&d)[2][80],
     finish_panel<FORM>(l.tile + PANEL_BYTES + at, d[1], factor);
 }
 
-__device__ __forceinline__ void store(const layout &l, const maps &m, const out_tile &p)
+__device__ __forceinline__ void store_begin(const layout &l, const maps &m, const out_tile &p)
 {
     for (int i = 0; i < 2; i++)
         store_box(&m.out, p.feature + 64 * i, p.token, l.tile + i * PANEL_BYTES);
     stores_commit();
-    stores_read();
+}
+
+/* Codes of eight numbers of the tile, at an address that its panel's swizzle gives. */
+template <enum form FORM> __device__ __forceinline__ uint2 codes_at(uint32_t at, float unit)
+{
+    uint4 u;
+    float x[8];
+
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(u.x), "=r"(u.y), "=r"(u.z), "=r"(u.w)
+                 : "r"(at)
+                 : "memory");
+    unpack8(x, u);
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        x[i] *= unit;
+    return FORM == BACKWARD_FP8 ? pack_e5m2(x) : pack_e4m3(x);
+}
+
+/* Eight threads take a token's 128 features, four of each panel; those of the second read their two
+ * chunks in the other order, so that the eight read all banks. */
+template <enum form FORM>
+__device__ __forceinline__ void write_codes(const layout &l, const work &k, const out_tile &p)
+{
+    float unit = FORM == BACKWARD_FP8 ? *k.u : 1.0f / FP8_POST_UNIT;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, panel = lane / 4 % 2;
+    int chunk = lane % 4 * 2, feature = p.feature + 64 * panel + 8 * chunk;
+    uint32_t row = l.tile + panel * PANEL_BYTES;
+
+#pragma unroll 5
+    for (int i = 0; i < TOKENS / 16; i++) {
+        int t = 16 * i + 4 * warp + lane / 8;
+        uint2 a = codes_at<FORM>(row + t * 128 + (((chunk + panel) ^ t % 8) << 4), unit);
+        uint2 b = codes_at<FORM>(row + t * 128 + (((chunk + 1 - panel) ^ t % 8) << 4), unit);
+        if (p.token + t < k.tokens && feature < k.features)
+            store16(k.codes + (int64_t)(p.token + t) * k.features + feature,
+                    panel ? make_uint4(b.x, b.y, a.x, a.y) : make_uint4(a.x, a.y, b.x, b.y));
+    }
 }
 
 template <enum form FORM>
 __device__ void do_work(const layout &l, const maps &m, const work &k, int worker)
 {
     float d[2][80];
-    float factor = FORM == FP8 ? *k.scale : FORM == BACKWARD && k.scale ? 2 * *k.scale : 2;
+    float factor = backward(FORM) ? 2 : 1;
+    for (int i = 0; i < FACTORS; i++)
+        factor *= k.factor[i] ? *k.factor[i] : 1;
     int other = 1 - worker;
 
     if (worker == 1) { /* the first turns are worker 0's */
@@ -235,14 +295,22 @@ __device__ void do_work(const layout &l, const maps &m, const work &k, int worke
         let_go(l.empty + 8 * ((it + k.kblocks - 1) % STAGES));
 
         named_wait(STAGING + worker, 2 * WORKER);
-        if (FORM == BACKWARD)
+        if (reads_in(FORM))
             barrier_wait(l.in_full, n & 1);
         finish<FORM>(l, d, factor);
         shared_written();
         named_wait(WRITTEN + worker, WORKER);
+        if (threadIdx.x % WORKER == 0)
+            store_begin(l, m, out_tile(k, n));
+        __syncwarp();
+        if (gives_codes(FORM)) {
+            write_codes<FORM>(l, k, out_tile(k, n));
+            if (reads_in(FORM)) /* the next tile of `in` is loaded over this one */
+                named_wait(WRITTEN + worker, WORKER);
+        }
         if (threadIdx.x % WORKER == 0) {
-            store(l, m, out_tile(k, n));
-            if (FORM == BACKWARD)
+            stores_read();
+            if (reads_in(FORM))
                 barrier_arrive(l.in_free);
         }
         __syncwarp();
@@ -273,7 +341,7 @@ __global__ void SM90_CLUSTER(CLUSTER) __launch_bounds__(THREADS, 1)
         fewer_registers<40>();
         if (threadIdx.x == 0)
             feed(l, m, k);
-        if (FORM == BACKWARD && threadIdx.x == 32)
+        if (reads_in(FORM) && threadIdx.x == 32)
             feed_in(l, m, k);
         __syncwarp();
     } else {
@@ -287,7 +355,7 @@ __global__ void SM90_CLUSTER(CLUSTER) __launch_bounds__(THREADS, 1)
 /* -- host -------------------------------------------------------------------------------- */
 
 /* Numbers of t in 128 bytes. */
-int depth_of(struct tensor t) { return t.dtype == DT_E4M3 ? 128 : 64; }
+int depth_of(struct tensor t) { return t.dtype == DT_BF16 ? 64 : 128; }
 
 /* Boxes of 128 bytes of columns, swizzled, and `rows` rows. */
 bool map_of(CUtensorMap *map, struct tensor t, int rows)
@@ -298,8 +366,8 @@ bool map_of(CUtensorMap *map, struct tensor t, int rows)
     encode_fn encode = tensor_map_encoder();
 
     return encode && encode(map,
-                            t.dtype == DT_E4M3 ? CU_TENSOR_MAP_DATA_TYPE_UINT8
-                                               : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                            t.dtype == DT_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                               : CU_TENSOR_MAP_DATA_TYPE_UINT8,
                             2, t.data, size, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
                             CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
@@ -317,21 +385,34 @@ template <enum form FORM> void launch(struct cuda_ops *c, const maps &m, const w
     CUDA_LAUNCHED(c);
 }
 
-/* Describes the tensors and runs the kernel; forward has no `in`. */
+/* What a launch works on; in, codes: where its form has them. */
+struct tensors {
+    struct tensor out, x, w, in, codes;
+};
+
+/* Describes the tensors and runs the kernel. */
 template <enum form FORM>
-void run(struct cuda_ops *c, struct tensor x, struct tensor w, const float *scale, struct tensor in,
-         struct tensor out)
+void run(struct cuda_ops *c, const tensors &t, const float *f0 = NULL, const float *f1 = NULL,
+         const float *f2 = NULL, const float *u = NULL)
 {
-    int pairs = div_up(w.rows, CLUSTER * FEATURES);
-    work k = { pairs, pairs * div_up(x.rows, TOKENS), div_up(x.cols, depth_of(x)), depth_of(x),
-               scale };
+    int pairs = div_up(t.w.rows, CLUSTER * FEATURES), depth = depth_of(t.x);
+    work k = { .pairs = pairs,
+               .tiles = pairs * div_up(t.x.rows, TOKENS),
+               .kblocks = div_up(t.x.cols, depth),
+               .depth = depth,
+               .codes = (uint8_t *)t.codes.data,
+               .tokens = (int)t.x.rows,
+               .features = (int)t.w.rows,
+               .factor = { f0, f1, f2 },
+               .u = u };
     maps m = {};
 
-    assert(x.cols == w.cols && x.cols % 8 == 0 && w.rows % 8 == 0 && x.dtype == w.dtype);
+    assert(t.x.cols == t.w.cols && t.x.cols % 8 == 0 && t.w.rows % 8 == 0);
+    assert(depth == depth_of(t.w) && t.out.rows == t.x.rows && t.out.cols == t.w.rows);
     if (c->failed)
         return;
-    if (map_of(&m.w, w, FEATURES) && map_of(&m.x, x, TOKENS / 2) &&
-        (FORM != BACKWARD || map_of(&m.in, in, TOKENS)) && map_of(&m.out, out, TOKENS))
+    if (map_of(&m.w, t.w, FEATURES) && map_of(&m.x, t.x, TOKENS / 2) &&
+        (!reads_in(FORM) || map_of(&m.in, t.in, TOKENS)) && map_of(&m.out, t.out, TOKENS))
         launch<FORM>(c, m, k);
     else
         cuda_fail(c, GPT_DEVICE, "the MLP's tensors cannot be described to the copy engine");
@@ -341,17 +422,39 @@ void run(struct cuda_ops *c, struct tensor x, struct tensor w, const float *scal
 
 void relu2_gemm_forward(struct cuda_ops *c, struct tensor post, struct tensor x, struct tensor w)
 {
-    run<FORWARD>(c, x, w, NULL, {}, post);
+    run<FORWARD>(c, { post, x, w });
 }
 
-void relu2_gemm_fp8(struct cuda_ops *c, struct tensor post, struct tensor x8, struct tensor w8,
-                    const float *f)
+void relu2_gemm_fp8(struct cuda_ops *c, struct tensor post, struct tensor post8, struct tensor x8,
+                    struct tensor w8, const float *f)
 {
-    run<FP8>(c, x8, w8, f, {}, post);
+    if (post8.data)
+        run<FP8_CODES>(c, { post, x8, w8, {}, post8 }, f);
+    else
+        run<FP8>(c, { post, x8, w8 }, f);
 }
 
 void relu2_gemm_backward(struct cuda_ops *c, struct tensor dpre, struct tensor x, struct tensor w,
                          const float *scale, struct tensor post)
 {
-    run<BACKWARD>(c, x, w, scale, post, dpre);
+    run<BACKWARD>(c, { dpre, x, w, post }, scale);
+}
+
+void relu2_gemm_backward_fp8(struct cuda_ops *c, struct tensor dpre, struct tensor g8,
+                             struct tensor x8, struct tensor w8, const float *scale, const float *f,
+                             const float *u, struct tensor post)
+{
+    run<BACKWARD_FP8>(c, { dpre, x8, w8, post, g8 }, scale, f, NULL, u);
+}
+
+void gemm_fp8(struct cuda_ops *c, struct tensor out, struct tensor x8, struct tensor w8,
+              const float *x_scale, const float *w_scale, const float *scale, struct tensor in)
+{
+    assert(x8.dtype == DT_E4M3 || !in.data);
+    if (in.data)
+        run<SUM>(c, { out, x8, w8, in }, x_scale, w_scale, scale);
+    else if (x8.dtype == DT_E4M3)
+        run<PRODUCT>(c, { out, x8, w8 }, x_scale, w_scale, scale);
+    else
+        run<PRODUCT_E5M2>(c, { out, x8, w8 }, x_scale, w_scale, scale);
 }

@@ -11,11 +11,21 @@
 
 /* post = max(x w^T,0)^2. */
 void relu2_gemm_forward(struct cuda_ops *c, struct tensor post, struct tensor x, struct tensor w);
-/* post = max(bf16(f x8 w8^T),0)^2, f in device memory. */
-void relu2_gemm_fp8(struct cuda_ops *c, struct tensor post, struct tensor x8, struct tensor w8,
-                    const float *f);
+/* post = max(bf16(f x8 w8^T),0)^2, f in device memory; post8: none, or e4m3(post / FP8_POST_UNIT). */
+void relu2_gemm_fp8(struct cuda_ops *c, struct tensor post, struct tensor post8, struct tensor x8,
+                    struct tensor w8, const float *f);
 /* dpre = 2 scale (x w^T) sqrt(post); dpre may be post. scale in device memory; NULL: 1. */
 void relu2_gemm_backward(struct cuda_ops *c, struct tensor dpre, struct tensor x, struct tensor w,
                          const float *scale, struct tensor post);
+
+/* The same of f x8 w8^T, x8 e5m2, w8 e4m3; and g8 = e5m2(u dpre). f, u in device memory. */
+void relu2_gemm_backward_fp8(struct cuda_ops *c, struct tensor dpre, struct tensor g8,
+                             struct tensor x8, struct tensor w8, const float *scale, const float *f,
+                             const float *u, struct tensor post);
+
+/* out = scale x_scale w_scale x8 w8^T (+ in, which may be out; of e4m3 alone): x8 e4m3 or e5m2, w8 e4m3. The
+ * scales in device memory; NULL: 1. */
+void gemm_fp8(struct cuda_ops *c, struct tensor out, struct tensor x8, struct tensor w8,
+              const float *x_scale, const float *w_scale, const float *scale, struct tensor in);
 
 #endif

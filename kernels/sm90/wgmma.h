@@ -105,7 +105,8 @@ PRODUCT(256, 128, ALL(SUMS_64(0), SUMS_64(64)), 128, 129, 130, 131, 132)
     }
 PRODUCT_F16(128, 64, ALL(SUMS_64(0)), 64, 65, 66, 67, 68)
 
-/* Of e4m3, (64,32) by (32,N); descriptors as for bf16, k along a row: 32 further along it, + 2. */
+/* Of e4m3, (64,32) by (32,N) of e4m3 or e5m2; descriptors as for bf16, k along a row: 32 further along
+ * it, + 2. */
 #define PRODUCT_E4M3(columns, n, sums, at_a, at_b, at_add) \
     __device__ __forceinline__ void wgmma_e4m3(float(&d)[n], uint64_t a, uint64_t b, int add) \
     { \
@@ -116,6 +117,16 @@ PRODUCT_F16(128, 64, ALL(SUMS_64(0)), 64, 65, 66, 67, 68)
                      : "l"(a), "l"(b), "r"(add)); \
     }
 PRODUCT_E4M3(160, 80, ALL(SUMS_64(0), SUMS_16(64)), 80, 81, 82)
+#define PRODUCT_E4M3_E5M2(columns, n, sums, at_a, at_b, at_add) \
+    __device__ __forceinline__ void wgmma_e4m3_e5m2(float(&d)[n], uint64_t a, uint64_t b, int add) \
+    { \
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #at_add ", 0;\n" \
+                     "wgmma.mma_async.sync.aligned.m64n" #columns "k32.f32.e4m3.e5m2 {" NAMES_##n \
+                     "}, %" #at_a ", %" #at_b ", p, 1, 1;\n}\n" \
+                     : sums \
+                     : "l"(a), "l"(b), "r"(add)); \
+    }
+PRODUCT_E4M3_E5M2(160, 80, ALL(SUMS_64(0), SUMS_16(64)), 80, 81, 82)
 
 #define PRODUCT_OF_ROWS(columns, n, sums, a0, a1, a2, a3, at_b, at_add, at_tb) \
     template <bool TB> \
@@ -148,6 +159,7 @@ PRODUCT_OF_ROWS(128, 64, ALL(SUMS_64(0)), 64, 65, 66, 67, 68, 69, 70)
 #undef PRODUCT
 #undef PRODUCT_F16
 #undef PRODUCT_E4M3
+#undef PRODUCT_E4M3_E5M2
 #undef PRODUCT_OF_ROWS
 #undef ALL
 

@@ -30,10 +30,15 @@ static void mlp_backward(struct model *m, struct acts *a, struct layer_acts *l, 
 
     o->linear_t_bwd_w(o, tensor_rows(g, f, f), folds ? lambda->grad : NULL, dm, l->post, w2, scale,
                       add);
-    o->linear_relu2_bwd(o, l->post, dm, w2, scale, l->post); /* post now holds its gradient */
+    if (m->recipe->mlp_backward_fp8) /* post now holds its gradient */
+        o->mlp_bwd_fp8(o, l->post, a->dy, dm, w1, mlp_weight8(m, i, 0, true), w2,
+                       mlp_weight8(m, i, 1, false), scale, l->post);
+    else
+        o->linear_relu2_bwd(o, l->post, dm, w2, scale, l->post);
     o->linear_bwd_w(o, tensor_rows(g, 0, f), NULL, l->post, l->y2, w1, NULL, add);
     rows_done(m, m->p.mlp, 2 * f * at, 2 * f);
-    o->linear_bwd_x(o, a->dy, l->post, w1, NULL, false);
+    if (!m->recipe->mlp_backward_fp8)
+        o->linear_bwd_x(o, a->dy, l->post, w1, NULL, false);
 }
 
 static void attention_done(struct model *m, int i)

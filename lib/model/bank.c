@@ -18,7 +18,8 @@ int64_t head_fp8_bytes(const struct recipe *r)
 int64_t mlp_fp8_bytes(const struct recipe *r)
 {
     int i = r->mlp_fp8 ? recipe_param(r, "mlp") : -1;
-    return i < 0 ? 0 : r->params[i].matrices * r->params[i].rows * r->params[i].cols / 2;
+    int64_t half = i < 0 ? 0 : r->params[i].matrices * r->params[i].rows * r->params[i].cols / 2;
+    return half * (recipe_mlp_copies(r) + r->mlp_down_fp8 + r->mlp_backward_fp8);
 }
 
 int64_t param_used(const struct recipe *r, const struct param_spec *s)
@@ -99,13 +100,19 @@ void banks_keep_fp8(struct banks *b, struct param *p, real scale_inv)
     p->fp8.scale_inv = scale_inv;
 }
 
-void banks_keep_fp8_each(struct banks *b, struct param *p, int64_t rows, int64_t stride)
+void banks_keep_fp8_each(struct banks *b, struct param *p, int k, int64_t rows, int64_t stride,
+                         bool turned)
 {
     struct ops *o = b->ops;
-    struct fp8_matrices *q = &p->fp8_each;
+    struct fp8_matrices *q = &p->fp8_each[k];
     int64_t n = p->w.rows / stride;
     q->codes = tensor_of(NULL, DT_E4M3, n * rows, p->w.cols);
     q->codes.data = o->alloc(o, tensor_bytes(q->codes), p->spec->label);
+    if (turned) {
+        q->turned = tensor_of(NULL, DT_E4M3, n * p->w.cols, rows);
+        q->turned.data = o->alloc(o, tensor_bytes(q->turned), p->spec->label);
+    }
+    q->first = k * rows;
     q->scale = o->alloc(o, (size_t)n * sizeof *q->scale, p->spec->label);
     q->rows = rows;
     q->stride = stride;
@@ -117,8 +124,9 @@ void banks_quantize(struct banks *b)
         const struct param *p = &b->p[i];
         if (p->fp8.codes.data)
             b->ops->quantize(b->ops, &p->fp8, p->w);
-        if (p->fp8_each.codes.data)
-            b->ops->quantize_matrices(b->ops, &p->fp8_each, p->w);
+        for (int k = 0; k < 2; k++)
+            if (p->fp8_each[k].codes.data)
+                b->ops->quantize_matrices(b->ops, &p->fp8_each[k], p->w);
     }
 }
 

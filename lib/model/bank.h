@@ -23,7 +23,7 @@ struct param {
     const struct param_spec *spec;
     struct tensor w, g; /* (matrices*rows, cols) */
     struct fp8_copy fp8; /* of w; without codes where there is none (banks_keep_fp8) */
-    struct fp8_matrices fp8_each; /* of matrices of w; the same (banks_keep_fp8_each) */
+    struct fp8_matrices fp8_each[2]; /* of matrices of w; the same (banks_keep_fp8_each) */
     struct tensor w_own, g_own; /* this rank's shard; the whole when replicated */
     int64_t units, own_first, own_count; /* of the leading axis: matrices, or rows of one */
     int64_t used; /* units before the padding, which no layer reads */
@@ -50,9 +50,10 @@ int banks_fill(struct banks *b, struct initial *v) MUST_CHECK;
  * banks_fill makes the copies; after weights were loaded otherwise, banks_quantize does: from the
  * whole weight, whole on every rank. */
 void banks_keep_fp8(struct banks *b, struct param *p, real scale_inv);
-/* Copies of the first `rows` of every `stride` rows of p, which the model makes again in the first
- * forward of a step. */
-void banks_keep_fp8_each(struct banks *b, struct param *p, int64_t rows, int64_t stride);
+/* Copies of `rows` of every `stride` rows of p, from the first or the second `rows` of them on (k: 0,
+ * 1), also transposed where `turned`, which the model makes again in the first forward of a step. */
+void banks_keep_fp8_each(struct banks *b, struct param *p, int k, int64_t rows, int64_t stride,
+                         bool turned);
 void banks_quantize(struct banks *b);
 /* Clears the gradients that `step` has applied; -1: all. Small (replicated) ones are zeroed, large
  * ones marked fresh. */

@@ -42,34 +42,46 @@ static void attention_forward(struct model *m, struct acts *a, int i, const stru
               mixes ? NO_TENSOR : l->mixed);
 }
 
-/* The MLP's first product in fp8 (fp8.md 2). The copies of all its weights are made in layer 0. */
-static void up_fp8(struct model *m, struct layer_acts *l, int i, struct tensor w1)
+struct fp8_weight mlp_weight8(const struct model *m, int i, int k, bool turned)
 {
-    const struct fp8_matrices *q = &m->p.mlp->fp8_each;
-    int at = m->recipe->layers[i].mlp;
-    struct fp8_weight w8 = { bank_rows(q->codes, w1.rows, at), q->scale + at };
+    const struct fp8_matrices *q = &m->p.mlp->fp8_each[k];
+    int64_t at = m->recipe->layers[i].mlp;
+    struct tensor codes = turned ? bank_rows(q->turned, m->recipe->width, at)
+                                 : bank_rows(q->codes, m->recipe->mlp_width, at);
 
-    if (i == 0 && m->stale)
-        m->ops->quantize_matrices(m->ops, q, m->p.mlp->w);
-    m->ops->linear_relu2_fp8(m->ops, l->post, l->y2, w1, w8);
+    return (struct fp8_weight){ codes, q->scale + at };
 }
 
-/* MLP(y2), record-61.md 2.8; plus the stream, where no mix adds it. */
-static void mlp_forward(struct model *m, struct layer_acts *l, int i, bool train)
+/* Copies of all MLPs' weights in fp8 (fp8.md 1), for forward and backward. */
+static void mlp_copies(struct model *m)
+{
+    for (int k = 0; k < recipe_mlp_copies(m->recipe); k++)
+        m->ops->quantize_matrices(m->ops, &m->p.mlp->fp8_each[k], m->p.mlp->w);
+}
+
+/* MLP(y2), record-61.md 2.8, in fp8: fp8.md 2 and 3; plus the stream, where no mix adds it. */
+static void mlp_forward(struct model *m, struct acts *a, int i)
 {
     struct ops *o = m->ops;
-    int64_t f = m->recipe->mlp_width;
-    bool mixes = mlp_mixes(m->recipe);
-    struct tensor w = bank_rows(m->p.mlp->w, 2 * f, m->recipe->layers[i].mlp);
+    struct layer_acts *l = &a->layer[i];
+    int64_t f = m->recipe->mlp_width, at = m->recipe->layers[i].mlp;
+    bool mixes = mlp_mixes(m->recipe), fp8 = a->train && m->recipe->mlp_fp8;
+    struct tensor w = bank_rows(m->p.mlp->w, 2 * f, at);
+    struct tensor w1 = tensor_rows(w, 0, f), w2 = tensor_rows(w, f, f);
+    const real *scale = mlp_folds(m->recipe, i) ? m->p.mlp_lane0[i].value : NULL;
+    struct tensor out = mixes ? l->m : l[1].in, residual = mixes ? NO_TENSOR : l->attended;
 
     model_need(m, m->p.mlp);
-    if (train && m->recipe->mlp_fp8)
-        up_fp8(m, l, i, tensor_rows(w, 0, f));
+    if (i == 0 && m->stale && a->train)
+        mlp_copies(m);
+    if (fp8)
+        o->linear_relu2_fp8(o, l->post, a->post8, l->y2, w1, mlp_weight8(m, i, 0, false));
     else
-        o->linear_relu2(o, l->post, l->y2, tensor_rows(w, 0, f));
-    o->linear_t(o, mixes ? l->m : l[1].in, l->post, tensor_rows(w, f, f),
-                mlp_folds(m->recipe, i) ? m->p.mlp_lane0[i].value : NULL,
-                mixes ? NO_TENSOR : l->attended);
+        o->linear_relu2(o, l->post, l->y2, w1);
+    if (fp8 && m->recipe->mlp_down_fp8)
+        o->linear_t_fp8(o, out, l->post, w2, a->post8, mlp_weight8(m, i, 1, true), scale, residual);
+    else
+        o->linear_t(o, out, l->post, w2, scale, residual);
 }
 
 /* For all layers of the batch; attention_cached needs none. */
@@ -113,7 +125,7 @@ void model_forward(struct model *m, struct acts *a, const struct batch *b)
         if (layer_attends(m->recipe, i))
             attention_forward(m, a, i, b);
         stream_attended(m, a, i);
-        mlp_forward(m, &a->layer[i], i, a->train);
+        mlp_forward(m, a, i);
         stream_leave(m, a, i);
     }
     stream_end(m, a, b);

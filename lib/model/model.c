@@ -140,6 +140,11 @@ static void plan_backward(const struct recipe *r, struct planner *p, struct acts
     struct tensor *const wide[] = { &a->dx, &a->dy, &a->dx0, &a->dskip };
     for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
         *wide[i] = take(p, p->act, T, d);
+    if (r->mlp_down_fp8) { /* read before any of these is written */
+        a->post8 = tensor_of(a->dx.data, DT_E4M3, T, r->mlp_width);
+        if (tensor_bytes(a->post8) > 4 * tensor_bytes(a->dx))
+            a->post8 = take(p, DT_E4M3, T, r->mlp_width);
+    }
     for (int i = 1; i <= r->n_layers; i++)
         if (stream_read_again(r, i))
             a->din[i] = take(p, p->act, T, d);
@@ -357,8 +362,9 @@ int model_init_to(struct model *m, struct banks *b, int tokens, int val_tokens, 
     find_roles(m);
     if (m->p.lm_head->spec->codes)
         banks_keep_fp8(b, m->p.lm_head, (real)r->w_scale);
-    if (r->mlp_fp8 && m->p.mlp->g.data)
-        banks_keep_fp8_each(b, m->p.mlp, r->mlp_width, 2 * (int64_t)r->mlp_width);
+    for (int k = 0; k < recipe_mlp_copies(r) && m->p.mlp->g.data; k++)
+        banks_keep_fp8_each(b, m->p.mlp, k, r->mlp_width, 2 * (int64_t)r->mlp_width,
+                            k ? r->mlp_down_fp8 : r->mlp_backward_fp8);
     m->arena_bytes = model_arena_bytes(r, o->act, tokens, val_tokens);
     m->arena = o->alloc(o, m->arena_bytes, "activations");
     m->rope.table = tensor_of(NULL, o->act, 2 * positions, r->head_dim / 2);

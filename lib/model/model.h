@@ -80,6 +80,7 @@ struct acts {
     struct tensor delta; /* (H,T) of attention's result and its gradient */
     struct tensor
         plan[ATTN_PLANS]; /* (1,bytes) of attention with short and long windows, paired or not */
+    struct tensor post8; /* (T,F) codes of a layer's post, in the memory of dx and so on; or none */
 };
 
 /* Parameters and scalars by role (role_list.h); NULL, or of value NULL, where the recipe has none:
@@ -163,6 +164,8 @@ struct gate_input gate_input(struct model *m, struct acts *a, const struct layer
 /* With gate_table, after the op's backward: dw and dy12 become the bank's gradient and a->dy12's. */
 void gate_input_bwd(struct model *m, struct acts *a, const struct layer_acts *l,
                     const struct param *bank, int row, bool add);
+/* The copy of the first (k: 0) or second matrix of layer i's MLP in fp8. */
+struct fp8_weight mlp_weight8(const struct model *m, int i, int k, bool turned);
 void model_forward(struct model *m, struct acts *a, const struct batch *b);
 void model_backward(struct model *m, struct acts *a, const struct batch *b);
 struct head_loss model_head(const struct model *m, const struct batch *b);

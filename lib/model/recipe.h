@@ -242,6 +242,8 @@ struct recipe {
     enum head_fp8 head_fp8; /* yes: bf16 on a GPU without fp8; require: no such GPU */
     double x_scale, w_scale, g_scale;
     enum mlp_fp8 mlp_fp8; /* the MLPs' first product in training: the same */
+    bool mlp_down_fp8,
+        mlp_backward_fp8; /* with it, the second; what the backward makes of gradients */
     double weight_scale; /* of weights in e4m3 whose codes no head reads; 0: each row's own */
     int amax_history; /* SCALE_DELAYED: of how many updates */
     bool head_sigmoid_bf16; /* of the softcap, in training */
@@ -309,6 +311,11 @@ static inline enum dtype recipe_stored(const struct param_spec *s)
     return s->stored == DT_NONE ? s->dtype : s->stored;
 }
 /* Index of a parameter, or -1. */
+/* How many of an MLP's two matrices have copies in fp8. */
+static inline int recipe_mlp_copies(const struct recipe *r)
+{
+    return r->mlp_fp8 ? 1 + (r->mlp_down_fp8 || r->mlp_backward_fp8) : 0;
+}
 int recipe_param(const struct recipe *r, const char *label);
 /* How checkpoints name Adam's master: "master", "mantissa", "remainder". */
 const char *recipe_master_kind(const struct param_spec *s);

@@ -141,6 +141,8 @@ static const struct key keys[] = {
     { "precision", "weight_scale", K_SCALE, F(weight_scale), 1e-12, 1e12, "row", NULL },
     { "precision", "amax_history", K_INT, F(amax_history), 1, 1024, "16", NULL },
     { "precision", "mlp", K_WORD, F(mlp_fp8), 0, 0, "bf16", "bf16|fp8|require" },
+    { "precision", "mlp_down", K_TRUTH, F(mlp_down_fp8), 0, 0, "bf16", "bf16|fp8" },
+    { "precision", "mlp_backward", K_TRUTH, F(mlp_backward_fp8), 0, 0, "bf16", "bf16|fp8" },
     { "precision", "head_sigmoid", K_TRUTH, F(head_sigmoid_bf16), 0, 0, "f32", "f32|bf16" },
     { "precision", "head_block", K_INT, F(head_block), 0, MAX_CHUNK_TOKENS, "0", NULL },
     { "precision", "head_scale_micro", K_BOOL, F(head_scale_micro), 0, 0, "no", NULL },
@@ -503,6 +505,10 @@ static int check_precision(struct recipe *r)
                                 "reads it");
         p->codes |= head && r->head_fp8 && p->stored == DT_E4M3;
     }
+    if ((r->mlp_down_fp8 || r->mlp_backward_fp8) && !r->mlp_fp8)
+        return recipe_error(
+            r, recipe_find(r, "precision", r->mlp_down_fp8 ? "mlp_down" : "mlp_backward"),
+            "the MLPs' other products are in fp8 where the first is: mlp = fp8");
     return 0;
 }
 

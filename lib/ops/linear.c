@@ -1,4 +1,5 @@
-/* linear.c - products with a weight matrix stored (out, in), and with one stored (in, out). */
+/* linear.c - products with a weight matrix stored (out, in), and with one stored (in, out), also of codes
+ * (fp8.md 3). */
 #include "ops/cpu.h"
 
 /* The residual is in y before the product is added to it. Returns the beta of that sum. */
@@ -33,6 +34,26 @@ void cpu_linear_t(struct ops *o, struct tensor y, struct tensor x, struct tensor
                   const real *scale, struct tensor residual)
 {
     product(o, y, x, w, true, scale, residual);
+}
+
+void cpu_linear_t_fp8(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
+                      struct tensor x8, struct fp8_weight w8, const real *scale,
+                      struct tensor residual)
+{
+    const real *xq, *wq;
+
+    if (DT_REAL != DT_F32) {
+        cpu_linear_t(o, y, x, w, scale, residual);
+        return;
+    }
+    assert(w8.codes.rows == y.cols && w8.codes.cols == x8.cols && x8.rows == y.rows);
+    xq = cpu_code_view(o, 0, x8);
+    wq = cpu_code_view(o, 1, w8.codes);
+    if (cpu_failed(o))
+        return;
+    real_gemm(o, false, true, y.rows, y.cols, x8.cols,
+              FP8_POST_UNIT * *w8.scale * (scale ? *scale : 1), xq, x8.cols, wq, x8.cols,
+              start_from(y, residual), real_ptr(y), y.cols);
 }
 
 void cpu_linear_bwd_x(struct ops *o, struct tensor dx, struct tensor dy, struct tensor w,

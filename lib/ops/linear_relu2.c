@@ -1,4 +1,4 @@
-/* linear_relu2.c - first product of the MLP and its squared ReLU (record-61.md 2.8, 3.1; in fp8 fp8.md 2).
+/* linear_relu2.c - first product of the MLP and its squared ReLU (record-61.md 2.8, 3.1; in fp8: fp8.md 2).
  */
 #include "ops/cpu.h"
 
@@ -12,6 +12,15 @@ static void square_relu(struct tensor post)
         p[i] = relu(p[i]) * relu(p[i]);
 }
 
+static void write_codes(struct tensor post8, struct tensor post)
+{
+    const real *p = real_ptr(post);
+    uint8_t *codes = post8.data;
+
+    for (int64_t i = 0; i < tensor_count(post); i++)
+        codes[i] = e4m3_from_f32((float)(p[i] / FP8_POST_UNIT));
+}
+
 void cpu_linear_relu2(struct ops *o, struct tensor post, struct tensor x, struct tensor w)
 {
     cpu_linear(o, post, x, w, NULL, NO_TENSOR);
@@ -19,8 +28,8 @@ void cpu_linear_relu2(struct ops *o, struct tensor post, struct tensor x, struct
         square_relu(post);
 }
 
-void cpu_linear_relu2_fp8(struct ops *o, struct tensor post, struct tensor x, struct tensor w,
-                          struct fp8_weight w8)
+void cpu_linear_relu2_fp8(struct ops *o, struct tensor post, struct tensor post8, struct tensor x,
+                          struct tensor w, struct fp8_weight w8)
 {
     int64_t n = tensor_count(x);
     const real *from = real_ptr(x), *codes;
@@ -41,6 +50,8 @@ void cpu_linear_relu2_fp8(struct ops *o, struct tensor post, struct tensor x, st
     real_gemm(o, false, true, x.rows, w.rows, x.cols, *w8.scale * most / 448, q, x.cols, codes,
               w.cols, 0, real_ptr(post), w.rows);
     square_relu(post);
+    if (has(post8))
+        write_codes(post8, post);
 }
 
 void cpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor dout, struct tensor w2,
@@ -55,4 +66,37 @@ void cpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor dout,
         return;
     for (int64_t i = 0; i < n; i++)
         d[i] = 2 * dpost[i] * real_sqrt(p[i]);
+}
+
+void cpu_mlp_bwd_fp8(struct ops *o, struct tensor dpre, struct tensor dx, struct tensor dout,
+                     struct tensor w1, struct fp8_weight w1_8, struct tensor w2,
+                     struct fp8_weight w2_8, const real *scale, struct tensor post)
+{
+    int64_t n = tensor_count(dout), m = tensor_count(post), d = dout.cols, f = post.cols;
+    const real *from = real_ptr(dout), *p = real_ptr(post), *codes;
+    real *q, *g, *to = real_ptr(dpre);
+
+    if (DT_REAL != DT_F32) {
+        cpu_linear_relu2_bwd(o, dpre, dout, w2, scale, post);
+        cpu_linear_bwd_x(o, dx, dpre, w1, NULL, false);
+        return;
+    }
+    q = cpu_scratch(o, 1, n);
+    g = cpu_scratch(o, 2, m);
+    codes = cpu_code_view(o, 0, w2_8.codes);
+    if (cpu_failed(o))
+        return;
+    real most = cpu_amax(from, n, (real)1e-12), inv = bf16_round((float)(57344 / most));
+    for (int64_t i = 0; i < n; i++)
+        q[i] = e5m2_round(bf16_round((float)(from[i] * inv)));
+    real_gemm(o, false, true, dout.rows, f, d, *w2_8.scale * most / 57344, q, d, codes, d, 0, g, f);
+    for (int64_t i = 0; i < m; i++) {
+        real slope = 2 * (scale ? *scale : 1) * g[i] * real_sqrt(p[i]);
+        to[i] = slope;
+        g[i] = e5m2_round((float)(slope * (FP8_GRAD_UNIT / most)));
+    }
+    codes = cpu_code_view(o, 0, w1_8.codes);
+    if (!cpu_failed(o))
+        real_gemm(o, false, true, dout.rows, d, f, most / FP8_GRAD_UNIT * *w1_8.scale, g, f, codes,
+                  f, 0, real_ptr(dx), d);
 }

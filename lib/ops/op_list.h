@@ -82,8 +82,21 @@ OP(linear_t_bwd_w, struct tensor dw, real *dscale, struct tensor dy, struct tens
 /* post = max(x w^T,0)^2. x (T,D), w (F,D). */
 OP(linear_relu2, struct tensor post, struct tensor x, struct tensor w);
 /* The same with pre = f x8 w8^T: x8 = e4m3(bf16(x inv)), inv = bf16(448 / ax), ax = max(|x|, 1e-12) over
- * all of x, f = (*w8.scale ax) / 448 (fp8.md 2). On a GPU without fp8, and in f64: linear_relu2. */
-OP(linear_relu2_fp8, struct tensor post, struct tensor x, struct tensor w, struct fp8_weight w8);
+ * all of x, f = (*w8.scale ax) / 448 (fp8.md 2); and post8 (T,F) = e4m3(post / FP8_POST_UNIT), or none.
+ * On a GPU without fp8, and in f64: linear_relu2, and post8 is left alone. */
+OP(linear_relu2_fp8, struct tensor post, struct tensor post8, struct tensor x, struct tensor w,
+   struct fp8_weight w8);
+/* linear_t of codes: y = scale f x8 w8^T (+ residual), f = FP8_POST_UNIT *w8.scale; w8 (O,I) transposed
+ * (fp8.md 3). On a GPU without fp8, and in f64: linear_t of x and w. */
+OP(linear_t_fp8, struct tensor y, struct tensor x, struct tensor w, struct tensor x8,
+   struct fp8_weight w8, const real *scale, struct tensor residual);
+/* linear_relu2_bwd and, of what it writes, dx = dpre w1, with gradients in e5m2 (fp8.md 4): d8 =
+ * e5m2(bf16(dout inv)), inv = bf16(57344 / ad), ad = max(|dout|, 1e-12) over all of dout; dpre = 2 scale f
+ * (d8 w2_8^T) max(pre,0), f = (*w2_8.scale ad) / 57344; g8 = e5m2(dpre (64 / ad)), dx = (ad / 64)
+ * *w1_8.scale g8 w1_8, with w1_8 (D,F) transposed. On a GPU without fp8, and in f64, of w1 and w2. */
+OP(mlp_bwd_fp8, struct tensor dpre, struct tensor dx, struct tensor dout, struct tensor w1,
+   struct fp8_weight w1_8, struct tensor w2, struct fp8_weight w2_8, const real *scale,
+   struct tensor post);
 /* dpre = 2 scale (dout w2^T) max(pre,0), whose last factor is the root of post: dout (T,D), w2
  * (F,D), dpre and post (T,F), which may be the same (once dw2 is done). */
 OP(linear_relu2_bwd, struct tensor dpre, struct tensor dout, struct tensor w2, const real *scale,
@@ -212,8 +225,8 @@ OP(squares, real *out, const struct tensor *t, int n);
 OP(step_gate, struct step_gate *gate, const real *squares, real times, real limit, real unscale);
 /* The copy of w (any float dtype) by itself: the same codes and amax. */
 OP(quantize, const struct fp8_copy *copy, struct tensor w);
-/* Of each matrix of w that q copies: scale = bf16(max(|w|, 1e-12) / 448), codes = e4m3(bf16(w / scale)).
- * A NaN makes the scale NaN. */
+/* Of each matrix of w that q copies: scale = bf16(max(|w|, 1e-12) / 448), codes = e4m3(bf16(w / scale)),
+ * turned = their transpose. A NaN makes the scale NaN. */
 OP(quantize_matrices, const struct fp8_matrices *q, struct tensor w);
 /* bad[0] |= 1 when t (any float type) has a NaN or an infinity (device int32). */
 OP(finite, int32_t *bad, struct tensor t);

@@ -218,18 +218,23 @@ struct fp8_copy {
         *top; /* with rows: as struct row_scaled's, of the updates before; of 0 the scale is 1 */
 };
 
-/* Copies in e4m3 of some rows of a bank, for products: of rows i stride .. i stride + rows - 1 for
- * each i, with a scale of their own (fp8.md 1). */
+/* Copies in e4m3 of some rows of a bank, for products: of rows first + i stride .. first + i stride +
+ * rows - 1 for each i, with a scale of their own (fp8.md 1). fp8 products take operands that lie along
+ * their sums. */
 struct fp8_matrices {
     struct tensor codes; /* (n rows, cols); none: no copies */
+    struct tensor turned; /* (n cols, rows): each one transposed; or none */
     real *scale; /* device (n) */
-    int64_t rows, stride;
+    int64_t first, rows, stride;
 };
-/* One of them. */
+/* One of them, as it is or transposed. */
 struct fp8_weight {
     struct tensor codes;
     const real *scale;
 };
+#define FP8_POST_UNIT 4 /* what codes of the MLP's hidden layer are multiplied by (fp8.md 3) */
+#define FP8_GRAD_UNIT \
+    64 /* the greatest gradient of its output has this code in its own's unit (fp8.md 4) */
 
 /* Training head: logits, softcap, multi-token cross entropy, and back. */
 struct head_loss {

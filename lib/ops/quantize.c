@@ -60,9 +60,14 @@ void cpu_quantize_matrices(struct ops *o, const struct fp8_matrices *q, struct t
         return;
     for (int64_t m = 0; m * q->rows < q->codes.rows; m++) {
         uint8_t *codes = (uint8_t *)q->codes.data + m * n;
-        real_read(x, w, m * q->stride * w.cols, n);
+        real_read(x, w, (q->first + m * q->stride) * w.cols, n);
         q->scale[m] = bf16_round((float)cpu_amax(x, n, (real)1e-12) / 448);
         for (int64_t i = 0; i < n; i++)
             codes[i] = e4m3_from_f32(bf16_round((float)(x[i] / q->scale[m])));
+        if (!has(q->turned))
+            continue;
+        uint8_t *turned = (uint8_t *)q->turned.data + m * n;
+        for (int64_t i = 0; i < n; i++)
+            turned[i % w.cols * q->rows + i / w.cols] = codes[i];
     }
 }

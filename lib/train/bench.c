@@ -173,7 +173,8 @@ static struct floor floor_of(const struct recipe *r, const struct step_schedule 
                                                               : 0);
     }
     double products = 6 * T * (attn * 4 * d * d + layers * 2 * d * r->mlp_width);
-    double fp8 = r->mlp_fp8 ? 2 * T * layers * d * r->mlp_width : 0; /* of products */
+    int in_fp8 = (r->mlp_fp8 != MLP_BF16) + r->mlp_down_fp8 + 2 * r->mlp_backward_fp8;
+    double fp8 = in_fp8 * 2 * T * layers * d * r->mlp_width; /* of products */
     double head = 6 * T * d * r->vocab;
     double moved =
         passes * T * d * at->element + T * r->vocab * (r->head_fp8 ? at->logit_fp8 : at->logit);

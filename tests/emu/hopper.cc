@@ -256,29 +256,30 @@ void store_matrices(uint32_t to, const uint32_t r[4], bool turned)
 /* An operand that a descriptor names: rows r, numbers k of each, 32 bytes of them. */
 struct operand {
     uint32_t start, leading, stride, width;
-    bool turned, e4m3;
+    bool turned, fp8;
     product_type type;
     const char *window;
     operand(block *b, uint64_t d, bool t, int rows, product_type of)
         : start((uint32_t)(d & 0x3fff) << 4), leading((uint32_t)(d >> 16 & 0x3fff) << 4),
           stride((uint32_t)(d >> 32 & 0x3fff) << 4), width(d >> 62 == 1 ? 128 : 64), turned(t),
-          e4m3(of == PRODUCT_E4M3), type(of), window(b->window)
+          fp8(of >= PRODUCT_E4M3), type(of), window(b->window)
     {
         pointer_in(b, start, 2);
-        pointer_in(b, at(rows - 1, e4m3 ? 31 : 15), e4m3 ? 1 : 2);
+        pointer_in(b, at(rows - 1, fp8 ? 31 : 15), fp8 ? 1 : 2);
     }
     uint32_t at(int r, int k) const
     {
         int each = (int)width / 2;
         return turned ? start + r / each * leading + k / 8 * stride + k % 8 * width + r % each * 2
-                      : start + r / 8 * stride + r % 8 * width + k * (e4m3 ? 1 : 2);
+                      : start + r / 8 * stride + r % 8 * width + k * (fp8 ? 1 : 2);
     }
     float operator()(int r, int k) const
     {
         const char *p = window + swizzled(at(r, k), width);
-        return e4m3                  ? (float)*(const __nv_fp8_e4m3 *)p
-               : type == PRODUCT_F16 ? __half2float(*(const __half *)p)
-                                     : from_bf16(*(const uint16_t *)p);
+        return type == PRODUCT_E4M3        ? (float)*(const __nv_fp8_e4m3 *)p
+               : type == PRODUCT_E4M3_E5M2 ? (float)*(const __nv_fp8_e5m2 *)p
+               : type == PRODUCT_F16       ? __half2float(*(const __half *)p)
+                                           : from_bf16(*(const uint16_t *)p);
     }
 };
 
@@ -286,7 +287,7 @@ struct operand {
 static void run_product(const product_job &j)
 {
     int lane = now->lane, warp = now->number % 128 / WARP, columns = j.n / 2,
-        depth = j.type == PRODUCT_E4M3 ? 32 : 16;
+        depth = j.type >= PRODUCT_E4M3 ? 32 : 16;
     float a[2][32], b[32][128], sum[2][128] = {};
     operand ob(now->block, j.b, j.tb, 2 * j.n, j.type);
 
@@ -297,7 +298,9 @@ static void run_product(const product_job &j)
         for (int h = 0; h < 2; h++)
             memcpy(a[h], j.row[h], sizeof j.row[h]);
     } else {
-        operand oa(now->block, j.a, j.ta, 64, j.type);
+        operand oa(now->block, j.a, j.ta, 64,
+                   j.type == PRODUCT_E4M3_E5M2 ? PRODUCT_E4M3
+                                               : j.type); /* the name of both is b's */
         for (int h = 0; h < 2; h++)
             for (int k = 0; k < depth; k++)
                 a[h][k] = oa(16 * warp + 8 * h + lane / 4, k);

@@ -28,7 +28,7 @@ void stores_wait(int left);
 void load_matrices(uint32_t *const r[4], uint32_t from, bool turned);
 void store_matrices(uint32_t to, const uint32_t r[4], bool turned);
 /* d (64, 2 n) [+]= a b; rows: four registers of a, NULL: a is in shared memory. */
-enum product_type { PRODUCT_BF16, PRODUCT_F16, PRODUCT_E4M3 };
+enum product_type { PRODUCT_BF16, PRODUCT_F16, PRODUCT_E4M3, PRODUCT_E4M3_E5M2 };
 void product(float *d, int n, const uint32_t *rows, uint64_t a, uint64_t b, bool add, bool ta,
              bool tb, product_type type = PRODUCT_BF16);
 void products_commit();
@@ -225,6 +225,16 @@ void setp_ne_b32__wgmma_mma_async_sync_aligned_m64nk32_f32_e4m3_e4m3(float &firs
     auto all = std::forward_as_tuple(first, more...);
     emu::product(&first, N, NULL, std::get<N>(all), std::get<N + 1>(all), std::get<N + 2>(all),
                  false, false, emu::PRODUCT_E4M3);
+}
+
+/* Sums of e4m3 and e5m2; the same. */
+template <class... A>
+void setp_ne_b32__wgmma_mma_async_sync_aligned_m64nk32_f32_e4m3_e5m2(float &first, A &&...more)
+{
+    constexpr int N = 1 + emu::count_of<float, std::decay_t<A>...>();
+    auto all = std::forward_as_tuple(first, more...);
+    emu::product(&first, N, NULL, std::get<N>(all), std::get<N + 1>(all), std::get<N + 2>(all),
+                 false, false, emu::PRODUCT_E4M3_E5M2);
 }
 
 /* Sums of f16; a, b in shared memory; add, turned a, turned b. */
