@@ -234,7 +234,7 @@ struct fp8_weight {
 };
 #define FP8_POST_UNIT 4 /* what codes of the MLP's hidden layer are multiplied by (fp8.md 3) */
 #define FP8_GRAD_UNIT \
-    64 /* the greatest gradient of its output has this code in its own's unit (fp8.md 4) */
+    64 /* what codes of its gradient are multiplied by is max|dout| over this (fp8.md 4) */
 
 /* Training head: logits, softcap, multi-token cross entropy, and back. */
 struct head_loss {
