@@ -6,22 +6,24 @@
  * once, in the order of lib/ops/adam.c, division and root included: the bits are the reference's.
  *
  * A thread takes 8 elements (1 where 16-byte accesses do not fit). A parameter with scales needs its row's
- * largest new numbers before it can store: a block of as many threads as a row has eighths, up to 8192
- * columns, keeps them in registers; longer rows, and those of parameters that share a launch, are computed
- * twice, and the second reading, from the row's end, comes from the caches as far as they hold it.
+ * largest new numbers before it can store: a block keeps a row of up to 8192 columns in registers; longer rows,
+ * and those of parameters that share a launch, are computed twice, and the second reading, from the row's end,
+ * comes from the caches as far as they hold it. Where Adam is as the records have it (adam_record) and moments
+ * are e4m3, a thread has 24 columns, a warp a row of 768: what is done once a thread, addresses, scales,
+ * reductions, is a third.
  *
  * Beside narrow types time is instructions, not bytes: 4 TB/s leave about 7 issue slots a byte. So roots and
- * quotients look once for what over- or underflows, in eight elements; old moments are not multiplied by their
- * scale, but the beta is; roundings are the GPU's conversions, drawn ones additions towards zero, of e4m3 one of
- * integers; and types are the compiler's where they are frequent. One scale for all rows needs two passes: the
- * first computes moments alone (adam_largest).
+ * quotients look once for what over- or underflows, and rows with such numbers are another function's; old
+ * moments are not multiplied by their scale, but the beta is; roundings are the GPU's conversions, drawn ones
+ * additions of integers; and types are the compiler's where they are frequent. One scale for all rows needs two
+ * passes: the first computes moments alone (adam_largest).
  */
 #include <limits.h>
 #include "adam_store.h"
 #include "fp8_copy.h"
 #include "gpu.h"
 
-enum { THREADS = 256, ROW_THREADS = 1024 };
+enum { THREADS = 256, ROW_THREADS = 1024, RECORD_THREADS = 384 };
 
 /* One parameter, for the device. */
 struct job {
@@ -312,9 +314,9 @@ __device__ __forceinline__ void write_moments(const float (&m)[WIDTH], const flo
     const job &q = f.q;
     draws<WIDTH> d;
     if (f.drawn())
-        d.draw(q.seed, q.stream << 32 | k.update, q.first + (uint64_t)at);
-    store_kept<WIDTH>(q.m.data, f.m(), at, m, s.m, f.drawn(), d.m, false, ordinary);
-    store_kept<WIDTH>(q.v.data, f.v(), at, v, s.v, f.drawn(), d.v, true, ordinary);
+        d.draw(round_keys(q.seed), (uint32_t)q.stream, k.update, q.first + (uint64_t)at);
+    store_kept<WIDTH>(q.m.data, f.m(), at, m, s.m, f.drawn(), d.words, false, ordinary);
+    store_kept<WIDTH>(q.v.data, f.v(), at, v, s.v, f.drawn(), d.words, true, ordinary);
 }
 
 /* -- blocks -------------------------------------------------------------------------------------- */
@@ -567,6 +569,343 @@ __global__ static void __launch_bounds__(ROW_THREADS) adam_rows(const __grid_con
         fold_amax(q.out, most);
 }
 
+/* -- rows as the records have them ---------------------------------------------------------------- */
+
+/* A row that record_row leaves: with numbers that are not finite, or out of the range of root_within and
+ * quot_within. By itself, so that its code takes no registers of the other rows. */
+__device__ __attribute__((noinline)) static void row_apart(const job &q, int64_t r, uint4 *warps)
+{
+    form<ANY, 0, 0> f = { q };
+    uint32_t most = 0;
+    constants k;
+    begin(q, k);
+    row_twice<8>(f, k, r, warps, &most);
+}
+
+/* A thread's columns in parts of eight: at `first` and each `step` more, those below cols. */
+struct span_of_row {
+    uint32_t row, first, step, cols;
+    __device__ __forceinline__ span_of_row(const job &q, unsigned r)
+        : row(r * (uint32_t)q.cols), first(8 * threadIdx.x), step(8 * blockDim.x),
+          cols((uint32_t)q.cols)
+    {
+    }
+    __device__ __forceinline__ bool has(int i) const { return first + i * step < cols; }
+    __device__ __forceinline__ uint32_t at(int i) const { return row + first + i * step; }
+};
+
+/* Eight columns as they lie in memory. */
+template <int MASTER, int MOMENTS> struct columns {
+    uint4 g, p[MASTER == DT_F32 ? 2 : 1], low;
+    uint4 m, v; /* of e4m3 x and y */
+
+    __device__ __forceinline__ void fetch_value(const job &q, uint32_t at)
+    {
+        if constexpr (MASTER == DT_F32) {
+            p[0] = ((const uint4 *)((const float *)q.master.data + at))[0];
+            p[1] = ((const uint4 *)((const float *)q.master.data + at))[1];
+        } else {
+            p[0] =
+                *(const uint4 *)((const uint16_t *)(MASTER == DT_F16 ? q.master.data : q.w) + at);
+        }
+        if constexpr (MASTER == DT_U16)
+            low = *(const uint4 *)((const uint16_t *)q.master.data + at);
+    }
+    static __device__ __forceinline__ uint4 fetch_moment(const void *t, uint32_t at)
+    {
+        if constexpr (MOMENTS != DT_E4M3)
+            return *(const uint4 *)((const uint16_t *)t + at);
+        uint2 u = *(const uint2 *)((const uint8_t *)t + at);
+        return make_uint4(u.x, u.y, 0, 0);
+    }
+    __device__ __forceinline__ void fetch_moments(const job &q, uint32_t at)
+    {
+        g = *(const uint4 *)((const bf16 *)q.g + at);
+        m = fetch_moment(q.m.data, at), v = fetch_moment(q.v.data, at);
+    }
+    static __device__ __forceinline__ void decode(float (&x)[8], const uint4 &u)
+    {
+        if (MOMENTS == DT_BF16)
+            unpack8(x, u);
+        else if (MOMENTS == DT_F16)
+            unpack_f16(x, u);
+        else
+            unpack_e4m3(x, make_uint2(u.x, u.y));
+    }
+    __device__ __forceinline__ void value(float (&x)[8], bool truncate, float scale) const
+    {
+        if constexpr (MASTER == DT_F32) {
+            const uint32_t w[8] = {
+                p[0].x, p[0].y, p[0].z, p[0].w, p[1].x, p[1].y, p[1].z, p[1].w
+            };
+#pragma unroll
+            for (int e = 0; e < 8; e++)
+                x[e] = __uint_as_float(w[e]);
+        } else if constexpr (MASTER == DT_U16) {
+            const uint32_t hi[4] = { p[0].x, p[0].y, p[0].z, p[0].w };
+            const uint32_t lo[4] = { low.x, low.y, low.z, low.w };
+#pragma unroll
+            for (int e = 0; e < 8; e++) {
+                uint32_t both = __byte_perm(lo[e / 2], hi[e / 2], e % 2 ? 0x7632 : 0x5410);
+                x[e] = __uint_as_float(both - (truncate ? 0 : (both & 0x8000) << 1));
+            }
+        } else if constexpr (MASTER == DT_F16) {
+            unpack_f16(x, p[0]);
+#pragma unroll
+            for (int e = 0; e < 8; e++)
+                x[e] = mul(x[e], scale);
+        } else {
+            unpack8(x, p[0]);
+        }
+    }
+};
+
+/* As new_moments(); betas are 0 or not tiny. */
+template <typename C>
+__device__ __forceinline__ void next_moments(float (&m)[8], float (&v)[8], const C &in,
+                                             const job &q, const constants &k, const scales &s)
+{
+    bool apart = !(fminf(s.m, s.v) >= 0x1p-100f);
+    float g[8], beta1 = apart ? q.beta1 : mul(q.beta1, s.m);
+    float beta2 = apart ? q.beta2 : mul(q.beta2, s.v);
+    unpack8(g, in.g);
+    C::decode(m, in.m);
+    C::decode(v, in.v);
+    if (apart)
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            m[e] = mul(m[e], s.m), v[e] = mul(v[e], s.v);
+    if (q.gate)
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            g[e] = mul(g[e], k.factor);
+#pragma unroll
+    for (int e = 0; e < 8; e++) {
+        m[e] = add(mul(beta1, m[e]), mul(q.rest1, g[e]));
+        v[e] = add(mul(beta2, v[e]), mul(q.rest2, mul(g[e], g[e])));
+    }
+}
+
+/* The larger and the smaller of two numbers; a NaN if one is. */
+__device__ __forceinline__ float larger(float a, float b)
+{
+#ifdef __CUDA_ARCH__
+    float y;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+    return y;
+#else
+    return a != a || a > b ? a : b;
+#endif
+}
+__device__ __forceinline__ float smaller(float a, float b)
+{
+#ifdef __CUDA_ARCH__
+    float y;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+    return y;
+#else
+    return a != a || a < b ? a : b;
+#endif
+}
+
+/* Of a thread's |m| and v. */
+struct reach {
+    float m_least, m_most, v_least, v_most;
+};
+__device__ __forceinline__ static void extend(reach &s, const float (&m)[8], const float (&v)[8])
+{
+#pragma unroll
+    for (int e = 0; e < 8; e++) {
+        s.m_most = larger(s.m_most, fabsf(m[e])), s.m_least = smaller(s.m_least, fabsf(m[e]));
+        s.v_most = larger(s.v_most, v[e]), s.v_least = smaller(s.v_least, v[e]);
+    }
+}
+
+/* May record_update take them? v in [2^-101, 2^40], |m| in [2^-80, 2^60] or 0, as in rows without a gradient;
+ * or zeros alone. */
+template <int PARTS>
+__device__ __forceinline__ static bool usual(const reach &s, const float (&m)[PARTS][8],
+                                             const span_of_row &t)
+{
+    bool all = s.m_most <= 0x1p60f && s.v_most <= 0x1p40f && s.v_least >= 0x1p-101f;
+    if (all && s.m_least >= 0x1p-80f)
+        return true;
+    all |= s.m_most == 0 && s.v_most == 0;
+#pragma unroll
+    for (int i = 0; i < PARTS; i++)
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            all &= !t.has(i) || m[i][e] == 0 || fabsf(m[i][e]) >= 0x1p-80f;
+    return all;
+}
+
+/* p = a > 0 ? p + b : p */
+__device__ __forceinline__ void add_where_positive(float &p, float a, float b)
+{
+#ifdef __CUDA_ARCH__
+    asm("{\n\t.reg .pred t;\n\tsetp.gt.f32 t, %1, 0f00000000;\n\t@t add.rn.f32 %0, %0, %2;\n\t}"
+        : "+f"(p)
+        : "f"(a), "f"(b));
+#else
+    p = a > 0 ? p + b : p;
+#endif
+}
+
+/* p of moments that are usual. eps is at least 2^-60 and the step size 2^-24, so a delta is 0 only where m is;
+ * 0 in place of -0 is the same there, since cautious decay adds 0 to it. */
+__device__ __forceinline__ static void record_update(float (&p)[8], const float (&m)[8],
+                                                     const float (&v)[8], const constants &k,
+                                                     bool zeros)
+{
+    float q[8];
+#pragma unroll
+    for (int e = 0; e < 8; e++)
+        q[e] = quot_within(m[e], add(root_within(v[e]), k.beside));
+    if (zeros)
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            q[e] = m[e] == 0 ? 0 : q[e];
+#pragma unroll
+    for (int e = 0; e < 8; e++) {
+        float delta = mul(q[e], k.step_size);
+        add_where_positive(delta, mul(delta, p[e]), mul(k.decay, p[e]));
+        p[e] = sub(p[e], delta);
+    }
+}
+
+/* The largest of a block's numbers, of one warp or several. */
+__device__ __forceinline__ uint3 row_most(uint3 x, bool has_p, uint4 *warps)
+{
+    uint32_t lane = threadIdx.x % 32, all = 0xffffffffu;
+    for (bool last = blockDim.x == 32;; last = true) {
+        x.x = has_p ? __reduce_max_sync(all, x.x) : 0;
+        x.y = __reduce_max_sync(all, x.y), x.z = __reduce_max_sync(all, x.z);
+        if (last)
+            return x;
+        if (lane == 0)
+            warps[threadIdx.x / 32] = make_uint4(x.x, x.y, x.z, 0);
+        __syncthreads();
+        uint4 y = lane < blockDim.x / 32 ? warps[lane] : make_uint4(0, 0, 0, 0);
+        x = make_uint3(y.x, y.y, y.z);
+    }
+}
+
+/* Do the steps of store_kept and store_drawn_usual hold for codes of this scale? */
+__device__ __forceinline__ static bool scale_within(float scale, uint32_t most)
+{
+    return most < 0x7f800000 && scale <= 0x1p20f && (scale >= 0x1p-100f || most == 0);
+}
+
+/* Eight moments that are usual; zeros: a thread's v all are. */
+template <int MOMENTS, bool DRAWN>
+__device__ __forceinline__ void store_moments(const job &q, uint32_t at, const constants &k,
+                                              const round_keys &keys, const float (&m)[8],
+                                              const float (&v)[8], const reach &s,
+                                              const scales &now)
+{
+    draws<8> d = {};
+    if (DRAWN) {
+        d.draw(keys, (uint32_t)q.stream, k.update, q.first + (uint64_t)at);
+        store_drawn_usual(q.m.data, MOMENTS, at, m, now.m, d.words, false, s.m_least);
+        store_drawn_usual(q.v.data, MOMENTS, at, v, now.v, d.words, true, s.v_least);
+    } else {
+        store_kept<8>(q.m.data, MOMENTS, at, m, now.m, false, d.words, false, true);
+        store_kept<8>(q.v.data, MOMENTS, at, v, now.v, false, d.words, true, true);
+    }
+    if (!has_scale(MOMENTS) || s.v_most != 0)
+        return;
+    if (MOMENTS == DT_E4M3) /* where 0 has become the least number */
+        *(uint2 *)((uint8_t *)q.v.data + at) = make_uint2(0, 0);
+    else
+        store16((uint16_t *)q.v.data + at, make_uint4(0, 0, 0, 0));
+}
+
+/* A block's row. False: nothing has been stored. */
+template <int PARTS, int MASTER, int MOMENTS, bool DRAWN>
+__device__ __forceinline__ bool record_row(const form<RECORD, MASTER, MOMENTS> &f,
+                                           const constants &k, const round_keys &keys, unsigned r,
+                                           bool good, uint4 *warps)
+{
+    const job &q = f.q;
+    constexpr bool late = MASTER == DT_F16, scaled = MOMENTS == DT_F16 || MOMENTS == DT_E4M3;
+    const span_of_row t(q, r);
+    columns<MASTER, MOMENTS> in[PARTS];
+    float p[late ? PARTS : 1][8], m[PARTS][8], v[PARTS][8];
+    reach s = { 1, 0, 1, 0 };
+    uint32_t p_most = 0;
+
+#pragma unroll
+    for (int i = 0; i < PARTS; i++)
+        if (t.has(i))
+            in[i].fetch_value(q, t.at(i)), in[i].fetch_moments(q, t.at(i));
+    scales old = { late ? q.master.scale[r] : 1, scaled ? q.m.scale[r] : 1,
+                   scaled ? q.v.scale[r] : 1, 1 };
+#pragma unroll
+    for (int i = 0; i < PARTS; i++)
+        if (t.has(i)) {
+            next_moments(m[i], v[i], in[i], q, k, old);
+            extend(s, m[i], v[i]);
+        }
+    good &= usual<PARTS>(s, m, t);
+    if constexpr (late)
+#pragma unroll
+        for (int i = 0; i < PARTS; i++)
+            if (t.has(i)) {
+                in[i].value(p[i], false, old.p);
+                record_update(p[i], m[i], v[i], k, s.m_least == 0);
+                largest(p_most, p[i]);
+            }
+    uint3 own = row_most(
+        make_uint3(p_most, __float_as_uint(s.m_most), good ? __float_as_uint(s.v_most) : UINT_MAX),
+        late, warps);
+    uint3 top = held(q, own);
+    scales now = new_scales(f, top, own.x);
+    if (own.z == UINT_MAX || (late && top.x >= 0x7f800000) ||
+        (scaled && !(scale_within(now.m, top.y) && scale_within(now.v, top.z))))
+        return false;
+#pragma unroll
+    for (int i = 0; i < PARTS; i++) {
+        if (!t.has(i))
+            continue;
+        if constexpr (late) {
+            const uint32_t none[4] = {};
+            store_kept<8>(q.master.data, DT_F16, t.at(i), p[i], now.p, false, none, false, true);
+            store<8>((bf16 *)q.w + t.at(i), p[i]);
+        } else {
+            in[i].value(p[0], q.truncate, 1);
+            record_update(p[0], m[i], v[i], k, s.m_least == 0);
+            write_value<8>(f, t.at(i), p[0], 1);
+        }
+        store_moments<MOMENTS, DRAWN>(q, t.at(i), k, keys, m[i], v[i], s, now);
+    }
+    if (threadIdx.x == 0)
+        store_scales(f, r, now);
+    return true;
+}
+
+/* Of a thread: three where instructions bound the time, one where bytes do (measured/optimizer.md). */
+constexpr int parts_of(int moments) { return moments == DT_E4M3 ? 3 : 1; }
+constexpr int most_threads(int parts) { return parts == 1 ? ROW_THREADS : RECORD_THREADS; }
+
+/* One parameter as the records have it, of less than 2^31 elements, a row a block. */
+template <int MASTER, int MOMENTS, bool DRAWN>
+__global__ static void __launch_bounds__(most_threads(parts_of(MOMENTS)))
+    adam_record(const __grid_constant__ job q, const __grid_constant__ round_keys keys)
+{
+    __shared__ uint4 warps[2][ROW_THREADS / 32];
+    constexpr int parts = parts_of(MOMENTS);
+    form<RECORD, MASTER, MOMENTS> f = { q };
+    constants k;
+
+    if (!begin(q, k))
+        return;
+    bool usual = k.ordinary && k.beside >= 0x1p-60f && k.step_size >= 0x1p-24f;
+    if (!record_row<parts, MASTER, MOMENTS, DRAWN>(f, k, keys, blockIdx.x, usual, warps[0]))
+        row_apart(q, blockIdx.x, warps[1]);
+}
+
+/* -- one scale for all rows ------------------------------------------------------------------------ */
+
 /* The largest new m and v of all elements, which threads take WIDTH at a time: what is looked for is one number,
  * so a row need not be one block's. */
 template <int WIDTH, typename F>
@@ -610,15 +949,42 @@ __global__ static void __launch_bounds__(THREADS) adam_tops(const __grid_constan
         fold_tops<1>(f, k, blockIdx.x - from, all.end[i] - from);
 }
 
-/* Of one, as the records have it. */
+/* Of one as adam_record takes it, a row a block at a time, three parts a thread. */
 template <int MOMENTS>
-__global__ static void __launch_bounds__(THREADS) adam_top(const __grid_constant__ job q)
+__global__ static void __launch_bounds__(RECORD_THREADS, 2) adam_top(const __grid_constant__ job q)
 {
-    form<RECORD, DT_NONE, MOMENTS> f = { q };
+    unsigned rows = (uint32_t)q.count / (uint32_t)q.cols;
+    float m_most = 0, v_most = 0;
     constants k;
 
-    if (begin(q, k))
-        fold_tops<8>(f, k, blockIdx.x, gridDim.x);
+    if (!begin(q, k))
+        return;
+    for (unsigned r = blockIdx.x; r < rows; r += gridDim.x) {
+        const span_of_row t(q, r);
+        constexpr int PARTS = 3;
+        columns<DT_NONE, MOMENTS> in[PARTS];
+        float m[8], v[8];
+#pragma unroll
+        for (int i = 0; i < PARTS; i++)
+            if (t.has(i))
+                in[i].fetch_moments(q, t.at(i));
+        const scales old = { 1, q.m.scale[r], q.v.scale[r], 1 };
+#pragma unroll
+        for (int i = 0; i < PARTS; i++) {
+            if (!t.has(i))
+                continue;
+            next_moments(m, v, in[i], q, k, old);
+#pragma unroll
+            for (int e = 0; e < 8; e++)
+                m_most = larger(m_most, fabsf(m[e])), v_most = larger(v_most, fabsf(v[e]));
+        }
+    }
+    uint32_t m = __reduce_max_sync(0xffffffffu, __float_as_uint(m_most));
+    uint32_t v = __reduce_max_sync(0xffffffffu, __float_as_uint(v_most));
+    if (threadIdx.x % 32 == 0) {
+        atomicMax(&q.largest[0], m);
+        atomicMax(&q.largest[1], v);
+    }
 }
 
 /* Where the step is skipped amax stays, too. */
@@ -690,13 +1056,11 @@ static bool is_record(const job &q)
 
 typedef void one_kernel(job);
 
-template <int MASTER> static one_kernel *rows_kernel(int moments, bool record)
+template <int MASTER> static one_kernel *rows_kernel(int moments)
 {
     switch (moments) {
-    case DT_F16:
-        return record ? adam_rows<RECORD, MASTER, DT_F16> : adam_rows<FORM, MASTER, DT_F16>;
-    case DT_E4M3:
-        return record ? adam_rows<RECORD, MASTER, DT_E4M3> : adam_rows<FORM, MASTER, DT_E4M3>;
+    case DT_F16: return adam_rows<FORM, MASTER, DT_F16>;
+    case DT_E4M3: return adam_rows<FORM, MASTER, DT_E4M3>;
     case DT_BF16: return MASTER == DT_F16 ? adam_rows<FORM, DT_F16, DT_BF16> : NULL;
     default: return MASTER == DT_F16 ? adam_rows<FORM, DT_F16, DT_F32> : NULL;
     }
@@ -721,21 +1085,61 @@ static one_kernel *kernel_for(const job &q)
     if (record && !q.drawn && q.master.type == DT_NONE && q.m.type == DT_BF16)
         return adam_flat<RECORD, DT_NONE, DT_BF16>;
     switch (q.master.type) {
-    case DT_F32:
-        return q.rows ? rows_kernel<DT_F32>(q.m.type, record) : flat_kernel<DT_F32>(q.m.type);
-    case DT_U16:
-        return q.rows ? rows_kernel<DT_U16>(q.m.type, record) : flat_kernel<DT_U16>(q.m.type);
-    case DT_F16: return rows_kernel<DT_F16>(q.m.type, record);
-    default:
-        return q.rows ? rows_kernel<DT_NONE>(q.m.type, record) : flat_kernel<DT_NONE>(q.m.type);
+    case DT_F32: return q.rows ? rows_kernel<DT_F32>(q.m.type) : flat_kernel<DT_F32>(q.m.type);
+    case DT_U16: return q.rows ? rows_kernel<DT_U16>(q.m.type) : flat_kernel<DT_U16>(q.m.type);
+    case DT_F16: return rows_kernel<DT_F16>(q.m.type);
+    default: return q.rows ? rows_kernel<DT_NONE>(q.m.type) : flat_kernel<DT_NONE>(q.m.type);
+    }
+}
+
+typedef void record_kernel(job, round_keys);
+
+template <int MASTER> static record_kernel *record_rows(int moments, bool drawn)
+{
+    switch (moments) {
+    case DT_F16:
+        return drawn ? adam_record<MASTER, DT_F16, true> : adam_record<MASTER, DT_F16, false>;
+    case DT_E4M3:
+        return drawn ? adam_record<MASTER, DT_E4M3, true> : adam_record<MASTER, DT_E4M3, false>;
+    case DT_BF16:
+        return MASTER != DT_F16 ? NULL
+               : drawn          ? adam_record<DT_F16, DT_BF16, true>
+                                : adam_record<DT_F16, DT_BF16, false>;
+    default: return NULL;
+    }
+}
+
+/* Is the beta 0, or not so small that the product with a scale rounds? */
+static bool multiplies(float beta) { return beta == 0 || beta >= 0x1p-20f; }
+
+/* Is it one for record_row's columns? */
+static bool has_record_rows(const job &q)
+{
+    return is_record(q) && q.wide && q.rows && q.m.type == q.v.type && q.count <= INT32_MAX &&
+           q.cols <= 8 * ROW_THREADS && multiplies(q.beta1) && multiplies(q.beta2);
+}
+static unsigned record_threads(const job &q, int parts)
+{
+    return 32 * (unsigned)((q.cols + parts * 256 - 1) / (parts * 256));
+}
+
+/* As kernel_for, where record_row is for it. */
+static record_kernel *record_kernel_for(const job &q)
+{
+    if (!has_record_rows(q) || q.out.codes || q.compute)
+        return NULL;
+    switch (q.master.type) {
+    case DT_NONE: return record_rows<DT_NONE>(q.m.type, q.drawn);
+    case DT_F32: return record_rows<DT_F32>(q.m.type, q.drawn);
+    case DT_U16: return record_rows<DT_U16>(q.m.type, q.drawn);
+    default: return record_rows<DT_F16>(q.m.type, q.drawn);
     }
 }
 
 /* As kernel_for, for the largest numbers. */
 static one_kernel *top_kernel_for(const job &q)
 {
-    bool known = q.wide && is_record(q) && q.m.type == q.v.type;
-    return !known                ? NULL
+    return !has_record_rows(q)   ? NULL
            : q.m.type == DT_F16  ? adam_top<DT_F16>
            : q.m.type == DT_E4M3 ? adam_top<DT_E4M3>
                                  : NULL;
@@ -791,6 +1195,22 @@ static void launch_one(struct cuda_ops *c, const job &q, one_kernel *kernel)
     CUDA_LAUNCHED(c);
 }
 
+static void launch_record(struct cuda_ops *c, const job &q, record_kernel *kernel)
+{
+    kernel<<<(unsigned)(q.count / q.cols), record_threads(q, parts_of(q.m.type)), 0, c->stream>>>(
+        q, round_keys(q.seed));
+    CUDA_LAUNCHED(c);
+}
+
+/* Warps a multiprocessor: as measured (measured/optimizer.md). */
+static void launch_top(struct cuda_ops *c, const job &q, one_kernel *kernel)
+{
+    unsigned threads = record_threads(q, 3), warps = q.m.type == DT_E4M3 ? 16 : 64;
+    int64_t rows = q.count / q.cols, blocks = 32 * warps * (unsigned)c->sms / threads;
+    kernel<<<(unsigned)(rows < blocks ? rows : blocks), threads, 0, c->stream>>>(q);
+    CUDA_LAUNCHED(c);
+}
+
 /* `end` behind the last of n; all blocks. */
 template <typename JOB> static unsigned close_list(jobs<JOB> &all, int n)
 {
@@ -833,8 +1253,7 @@ void gpu_adam_largest(struct ops *o, const struct adam_param *p, int n)
         return;
     one_kernel *kernel = count == 1 ? top_kernel_for(all.of[0]) : NULL;
     if (kernel) {
-        kernel<<<end, THREADS, 0, c->stream>>>(all.of[0]);
-        CUDA_LAUNCHED(c);
+        launch_top(c, all.of[0], kernel);
         return;
     }
     close_list(all, count);
@@ -868,8 +1287,11 @@ void gpu_adam(struct ops *o, const struct adam_param *p, int n)
     }
     if (c->failed || !count)
         return;
-    one_kernel *kernel = count == 1 ? kernel_for(all.of[0]) : NULL;
-    if (kernel)
+    record_kernel *rows = count == 1 ? record_kernel_for(all.of[0]) : NULL;
+    one_kernel *kernel = count == 1 && !rows ? kernel_for(all.of[0]) : NULL;
+    if (rows)
+        launch_record(c, all.of[0], rows);
+    else if (kernel)
         launch_one(c, all.of[0], kernel);
     else if (all_plain)
         launch_list(c, plain, count);

@@ -100,32 +100,38 @@ __device__ __forceinline__ float least_of(int type) { return type == DT_E4M3 ? 0
 
 /* -- drawn bits --------------------------------------------------------------------------------- */
 
-/* 16 of each of WIDTH elements from `first` on, a multiple of 8 where WIDTH is, two in a word; the second
- * moment's are those of the first with their bytes exchanged. */
+/* 16 of each of WIDTH elements from `first` on, a multiple of 8 where WIDTH is, two in a word. */
 template <int WIDTH> struct draws {
-    uint32_t m[(WIDTH + 1) / 2], v[(WIDTH + 1) / 2];
+    uint32_t words[(WIDTH + 1) / 2];
 
-    __device__ __forceinline__ void draw(uint64_t seed, uint64_t stream, uint64_t first)
+    /* stream: of the parameter; the upper half of philox's. */
+    __device__ __forceinline__ void draw(const round_keys &key, uint32_t stream, uint32_t update,
+                                         uint64_t first)
     {
-        uint32_t words[4];
-        philox(seed, stream, first / 8, words);
+        uint32_t c[4] = { (uint32_t)(first / 8), (uint32_t)(first >> 35), update, stream };
+        philox(key, c);
         if constexpr (WIDTH == 8) {
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                m[i] = words[i];
+                words[i] = c[i];
         } else {
             uint32_t at = first % 8 / 2;
-            uint32_t word = at == 0 ? words[0] : at == 1 ? words[1] : at == 2 ? words[2] : words[3];
-            m[0] = word >> 16 * (first % 2);
+            uint32_t word = at == 0 ? c[0] : at == 1 ? c[1] : at == 2 ? c[2] : c[3];
+            words[0] = word >> 16 * (first % 2);
         }
-#pragma unroll
-        for (int i = 0; i < (WIDTH + 1) / 2; i++)
-            v[i] = __byte_perm(m[i], 0, 0x2301);
     }
 };
-__device__ __forceinline__ uint32_t drawn_bits(const uint32_t *pairs, int e)
+/* R of element e; the second moment's are those of the first with their bytes exchanged. */
+__device__ __forceinline__ uint32_t drawn_bits(const uint32_t *words, int e, bool second)
 {
-    return e % 2 ? pairs[e / 2] >> 16 : pairs[e / 2] & 0xffff;
+    return __byte_perm(words[e / 2], 0,
+                       second ? (e % 2 ? 0x4423 : 0x4401) : (e % 2 ? 0x4432 : 0x4410));
+}
+/* 2^8 (R + 1/2) */
+__device__ __forceinline__ uint32_t drawn_and_half(const uint32_t *words, int e, bool second)
+{
+    return __byte_perm(words[e / 2], 0x80,
+                       second ? (e % 2 ? 0x5234 : 0x5014) : (e % 2 ? 0x5324 : 0x5104));
 }
 
 /* -- memory --------------------------------------------------------------------------------------- */
@@ -166,31 +172,35 @@ __device__ __forceinline__ void widen_pair(float &lo, float &hi, __half2_raw h)
     float2 f = __half22float2(__half2(h));
     lo = f.x, hi = f.y;
 }
+__device__ __forceinline__ void unpack_f16(float (&x)[8], uint4 u)
+{
+    uint32_t word[4] = { u.x, u.y, u.z, u.w };
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        widen_pair(x[2 * i], x[2 * i + 1],
+                   __half2_raw{ (uint16_t)word[i], (uint16_t)(word[i] >> 16) });
+}
+__device__ __forceinline__ void unpack_e4m3(float (&x)[8], uint2 u)
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        widen_pair(
+            x[2 * i], x[2 * i + 1],
+            __nv_cvt_fp8x2_to_halfraw2((uint16_t)((i < 2 ? u.x : u.y) >> 16 * (i % 2)), __NV_E4M3));
+}
 template <int WIDTH> __device__ __forceinline__ void load_f16(float (&x)[WIDTH], const uint16_t *p)
 {
-    if constexpr (WIDTH == 8) {
-        uint4 u = *(const uint4 *)p;
-        uint32_t word[4] = { u.x, u.y, u.z, u.w };
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            widen_pair(x[2 * i], x[2 * i + 1],
-                       __half2_raw{ (uint16_t)word[i], (uint16_t)(word[i] >> 16) });
-    } else {
+    if constexpr (WIDTH == 8)
+        unpack_f16(x, *(const uint4 *)p);
+    else
         x[0] = __half2float(__half(__half_raw{ *p }));
-    }
 }
 template <int WIDTH> __device__ __forceinline__ void load_e4m3(float (&x)[WIDTH], const uint8_t *p)
 {
-    if constexpr (WIDTH == 8) {
-        uint2 u = *(const uint2 *)p;
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            widen_pair(x[2 * i], x[2 * i + 1],
-                       __nv_cvt_fp8x2_to_halfraw2((uint16_t)((i < 2 ? u.x : u.y) >> 16 * (i % 2)),
-                                                  __NV_E4M3));
-    } else {
+    if constexpr (WIDTH == 8)
+        unpack_e4m3(x, *(const uint2 *)p);
+    else
         x[0] = __half2float(__half(__nv_cvt_fp8_to_halfraw(*p, __NV_E4M3)));
-    }
 }
 
 __device__ __forceinline__ bool has_scale(int type) { return type == DT_F16 || type == DT_E4M3; }
@@ -236,27 +246,46 @@ __device__ __forceinline__ void store_e4m3(uint8_t *p, const float (&y)[8])
         make_uint2(pack_e4m3x4(y[0], y[1], y[2], y[3]), pack_e4m3x4(y[4], y[5], y[6], y[7]));
 }
 
-/* The bits of |x|, or below `least`, the least normal e4m3 times the scale, those of |x| + least an exponent
- * lower. Their upper 12 less those of `least`, plus 8, are the code of |x| cut off, the lower 20 what was cut.
- * The sum's rounding towards zero loses less than any draw could carry. */
-__device__ __forceinline__ uint32_t e4m3_bits(float x, float least)
+/* Eight moments in bf16 or f16 that are neither zero nor near the ends of f32's range, in a row of finite
+ * numbers. */
+__device__ __forceinline__ void store_drawn(void *p, int type, int64_t at, const float (&y)[8],
+                                            const uint32_t (&draw)[4], bool second)
 {
-    int sum = (int)__float_as_uint(__fmaf_rz(fabsf(x), 1, least)) - 0x800000;
-    return (uint32_t)max(sum, (int)(__float_as_uint(x) & 0x7fffffff));
+    uint32_t code[8];
+    float x[8];
+#pragma unroll
+    for (int e = 0; e < 8; e++) {
+        uint32_t bits = drawn_bits(draw, e, second);
+        if (type == DT_BF16) { /* its exponents are those of f32 */
+            code[e] = (__float_as_uint(y[e]) + bits) >> 16;
+            continue;
+        }
+        x[e] = round_drawn_f16(y[e], bits);
+        x[e] = second ? fmaxf(x[e], least_of(type)) : copysignf(x[e], y[e]);
+    }
+    if (type == DT_BF16)
+        store_words<8>((uint16_t *)p + at, code);
+    else
+        store_f16((uint16_t *)p + at, x);
 }
 
-/* As store_drawn, but x is not divided by its scale, which is 2^-100 at least. draw + 1/2 is added to what was
- * cut; a code is then the upper byte. */
+/* The bits of x times a power of two, rounded towards zero. */
+__device__ __forceinline__ uint32_t scaled_bits(float x, float by)
+{
+    return __float_as_uint(__fmaf_rz(x, by, 0));
+}
+
+/* Eight moments that are finite, drawn; a v is not 0. 2^-100 <= scale <= 2^20; least: of |x|. Times
+ * 2^(emin + 126) / scale the exponents of e4m3 and f16 are those of f32, e4m3's subnormals included: what
+ * f32 then cuts off is less than any R could carry. Their codes are the bits but the lower 20 and 13. */
 __device__ __forceinline__ void store_drawn_e4m3(uint8_t *p, const float (&x)[8], float scale,
                                                  const uint32_t (&draw)[4], bool second)
 {
-    float least = mul(0x1p-6f, scale);
-    uint32_t beside = (8 - (__float_as_uint(least) >> 20)) << 8 | 0x80, code[2];
-    uint32_t sum[8];
+    float by = mul(__uint_as_float((254u << 23) - __float_as_uint(scale)), 0x1p-120f);
+    uint32_t sum[8], code[2];
 #pragma unroll
     for (int e = 0; e < 8; e++) {
-        sum[e] = (e4m3_bits(x[e], least) << 4) +
-                 __byte_perm(draw[e / 2], beside, e % 2 ? 0x5324 : 0x5104);
+        sum[e] = (scaled_bits(x[e], by) << 4) + drawn_and_half(draw, e, second);
         if (!second)
             sum[e] |= __float_as_uint(x[e]) & 0x80000000;
     }
@@ -269,28 +298,40 @@ __device__ __forceinline__ void store_drawn_e4m3(uint8_t *p, const float (&x)[8]
     }
     *(uint2 *)p = make_uint2(code[0], code[1]);
 }
-
-/* Eight moments in bf16 or f16 that are neither zero nor near the ends of f32's range, in a row of finite
- * numbers. */
-__device__ __forceinline__ void store_drawn(void *p, int type, int64_t at, const float (&y)[8],
-                                            const uint32_t (&draw)[4], bool second)
+__device__ __forceinline__ void store_drawn_usual(void *p, int type, int64_t at,
+                                                  const float (&x)[8], float scale,
+                                                  const uint32_t (&draw)[4], bool second,
+                                                  float least)
 {
-    uint32_t code[8];
-    float x[8];
+    if (type == DT_E4M3) {
+        store_drawn_e4m3((uint8_t *)p + at, x, scale, draw, second);
+        return;
+    }
+    float by = __uint_as_float((254u << 23) - __float_as_uint(scale));
+    uint32_t sum[8];
+    if (type == DT_F16 && !(mul(least, by) >= 0x1p-14f)) {
+        float y[8];
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            y[e] = mul(x[e], by);
+        store_drawn(p, type, at, y, draw, second);
+        return;
+    }
+    by = mul(by, 0x1p-112f);
 #pragma unroll
     for (int e = 0; e < 8; e++) {
-        uint32_t bits = drawn_bits(draw, e);
+        uint32_t bits = drawn_bits(draw, e, second);
         if (type == DT_BF16) { /* its exponents are those of f32 */
-            code[e] = (__float_as_uint(y[e]) + bits) >> 16;
+            sum[e] = __float_as_uint(x[e]) + bits;
             continue;
         }
-        x[e] = round_drawn_f16(y[e], bits);
-        x[e] = second ? fmaxf(x[e], least_of(type)) : copysignf(x[e], y[e]);
+        sum[e] = (scaled_bits(x[e], by) << 3) + bits;
+        if (!second)
+            sum[e] |= __float_as_uint(x[e]) & 0x80000000;
     }
-    if (type == DT_BF16)
-        store_words<8>((uint16_t *)p + at, code);
-    else
-        store_f16((uint16_t *)p + at, x);
+    store16((uint16_t *)p + at,
+            make_uint4(__byte_perm(sum[0], sum[1], 0x7632), __byte_perm(sum[2], sum[3], 0x7632),
+                       __byte_perm(sum[4], sum[5], 0x7632), __byte_perm(sum[6], sum[7], 0x7632)));
 }
 
 /* drawn: as those bits say; else to nearest. second: in f16 and e4m3 what is not 0 does not become 0.
@@ -310,7 +351,7 @@ __device__ __forceinline__ void store_kept(void *p, int type, int64_t at, const 
         return;
     }
     if constexpr (WIDTH == 8)
-        if (ordinary && drawn && type == DT_E4M3) {
+        if (ordinary && drawn && type == DT_E4M3 && scale <= 0x1p20f) {
             store_drawn_e4m3((uint8_t *)p + at, x, scale, draw, second);
             return;
         }
@@ -321,7 +362,7 @@ __device__ __forceinline__ void store_kept(void *p, int type, int64_t at, const 
     for (int e = 0; e < WIDTH; e++)
         y[e] = scaled ? mul(x[e], by) : x[e];
     if constexpr (WIDTH == 8)
-        if (ordinary) {
+        if (ordinary && !(drawn && type == DT_E4M3)) {
             if (drawn) {
                 store_drawn(p, type, at, y, draw, second);
                 return;
@@ -337,7 +378,7 @@ __device__ __forceinline__ void store_kept(void *p, int type, int64_t at, const 
         }
 #pragma unroll
     for (int e = 0; e < WIDTH; e++) {
-        code[e] = encode(type, y[e], drawn, drawn_bits(draw, e));
+        code[e] = encode(type, y[e], drawn, drawn_bits(draw, e, second));
         if (second && scaled && code[e] == 0 && x[e] > 0)
             code[e] = 1;
     }

@@ -286,6 +286,80 @@ static void test_amax_history(int64_t n, int64_t k, int64_t ranks)
     }
 }
 
+/* Rows that kernels compute at once beside those which they leave to another: of usual numbers (0, 4, 5),
+ * of zeros (1), without a gradient and with a first moment of zeros (2), of large numbers (3), with numbers near
+ * the ends of f16 and e4m3 (4, 5), a v that stays 0 (6) and whole threads of zeros (7). */
+static void odd_rows(const struct adam_case *c, struct adam_held *h)
+{
+    for (int64_t i = 0; i < c->rows * c->cols; i++) {
+        int64_t r = i / c->cols, col = i % c->cols;
+        bool one = col == 5 % c->cols;
+        for (int k = 0; k < 3; k++) {
+            struct tensor t = h->t[(int[]){ H_G, H_M, H_V }[k]];
+            bool zero =
+                r == 1 || (r == 2 && k < 2) || (r == 6 && one) || (r == 7 && col / 8 % 32 == 0);
+            if (zero || adam_get(t, i) == 0)
+                adam_set(t, i, zero ? 0 : 0.03);
+        }
+        if (one && r == 3 && !c->whole)
+            adam_set(h->t[H_G], i, 1e15);
+        if (one && (r == 4 || r == 5))
+            adam_set(h->t[H_G], i, -1e-9), adam_set(h->t[H_M], i, 0);
+        if (one && r == 5)
+            adam_set(h->t[H_V], i, 0);
+    }
+    for (int k = H_M_SCALE; k <= H_V_SCALE; k++)
+        if (h->t[k].data)
+            adam_set(h->t[k], 1, k == H_M_SCALE ? 0 : 0x1p-126);
+}
+
+static void test_rows(enum dtype master, enum dtype moments, int64_t cols, int k)
+{
+    struct adam_case c = { .w = DT_BF16,
+                           .g = DT_BF16,
+                           .m = moments,
+                           .v = moments,
+                           .master = master,
+                           .truncate = k & 1,
+                           .decay = DECAY_CAUTIOUS,
+                           .rounding = k & 2 ? ROUND_STOCHASTIC : ROUND_NEAREST,
+                           .whole = k & 4,
+                           .rows = 8,
+                           .cols = cols,
+                           .first = ((int64_t)1 << 36) + 8 };
+    struct adam_held h = adam_held_new(&c, &seed), d = h;
+    odd_rows(&c, &h);
+    for (int i = 0; i < H_N; i++)
+        if (h.t[i].data)
+            to_device(&d.t[i], 0);
+    for (uint32_t step = 1; step <= 3; step++) {
+        struct adam_step a = { step == 3 ? 0 : 0.013f, 0.0007f, 1e-10f, step };
+        struct step_gate gate = { .factor = 0.37f };
+        void *ca, *ga, *cg, *gg;
+        numbers(&a, sizeof a, &ca, &ga), numbers(&gate, sizeof gate, &cg, &gg);
+        struct adam_param p = adam_param_of(&c, &h, (struct adam_step *)ca),
+                          q = adam_param_of(&c, &d, (struct adam_step *)ga);
+        if (step == 2)
+            p.gate = (struct step_gate *)cg, q.gate = (struct step_gate *)gg;
+        cpu->adam_largest(cpu, &p, 1), cpu->adam(cpu, &p, 1);
+        gpu->adam_largest(gpu, &q, 1), gpu->adam(gpu, &q, 1);
+        CHECK(named(dtype_name(moments), equal_on_both(&h, &d)));
+    }
+    adam_held_free(&c, &h);
+}
+
+static void test_record_rows(void)
+{
+    static const enum dtype master[] = { DT_NONE, DT_F32, DT_U16, DT_F16 },
+                            moments[] = { DT_BF16, DT_F16, DT_E4M3 };
+    static const int64_t cols[] = { 8, 768, 1040, 8192 };
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 3; j++)
+            for (int k = 0; k < 8; k++)
+                test_rows(master[i], moments[j], cols[k < 4 ? 1 : adam_below(&seed, 4)], k);
+    clear();
+}
+
 static void test_all_forms(void)
 {
     for (int64_t n = 1; n <= 1024; n = 3 * n + 1) {
@@ -637,6 +711,7 @@ int main(void)
         return pair_end();
     test_transposes();
     test_adams();
+    test_record_rows();
     test_all_forms();
     test_fp8_copies();
     test_muon_inputs();
