@@ -310,12 +310,12 @@ static inline enum dtype recipe_stored(const struct param_spec *s)
 {
     return s->stored == DT_NONE ? s->dtype : s->stored;
 }
-/* Index of a parameter, or -1. */
 /* How many of an MLP's two matrices have copies in fp8. */
 static inline int recipe_mlp_copies(const struct recipe *r)
 {
     return r->mlp_fp8 ? 1 + (r->mlp_down_fp8 || r->mlp_backward_fp8) : 0;
 }
+/* Index of a parameter, or -1. */
 int recipe_param(const struct recipe *r, const char *label);
 /* How checkpoints name Adam's master: "master", "mantissa", "remainder". */
 const char *recipe_master_kind(const struct param_spec *s);
