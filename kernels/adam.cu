@@ -22,6 +22,7 @@
 #include "adam_store.h"
 #include "fp8_copy.h"
 #include "gpu.h"
+#include "sm90/sm90.h"
 
 enum { THREADS = 256, ROW_THREADS = 1024, RECORD_THREADS = 384 };
 
@@ -887,11 +888,13 @@ __device__ __forceinline__ bool record_row(const form<RECORD, MASTER, MOMENTS> &
 constexpr int parts_of(int moments) { return moments == DT_E4M3 ? 3 : 1; }
 constexpr int most_threads(int parts) { return parts == 1 ? ROW_THREADS : RECORD_THREADS; }
 
-/* One parameter as the records have it, of less than 2^31 elements, a row a block. */
+/* One parameter as the records have it, of less than 2^31 elements, a row a block. On Hopper, where it was
+ * measured; elsewhere adam_rows gives the same bits, and the program is smaller by as many kernels for each GPU. */
 template <int MASTER, int MOMENTS, bool DRAWN>
 __global__ static void __launch_bounds__(most_threads(parts_of(MOMENTS)))
     adam_record(const __grid_constant__ job q, const __grid_constant__ round_keys keys)
 {
+#ifdef SM90_CODE
     __shared__ uint4 warps[2][ROW_THREADS / 32];
     constexpr int parts = parts_of(MOMENTS);
     form<RECORD, MASTER, MOMENTS> f = { q };
@@ -902,6 +905,7 @@ __global__ static void __launch_bounds__(most_threads(parts_of(MOMENTS)))
     bool usual = k.ordinary && k.beside >= 0x1p-60f && k.step_size >= 0x1p-24f;
     if (!record_row<parts, MASTER, MOMENTS, DRAWN>(f, k, keys, blockIdx.x, usual, warps[0]))
         row_apart(q, blockIdx.x, warps[1]);
+#endif
 }
 
 /* -- one scale for all rows ------------------------------------------------------------------------ */
@@ -1287,7 +1291,7 @@ void gpu_adam(struct ops *o, const struct adam_param *p, int n)
     }
     if (c->failed || !count)
         return;
-    record_kernel *rows = count == 1 ? record_kernel_for(all.of[0]) : NULL;
+    record_kernel *rows = count == 1 && !c->portable ? record_kernel_for(all.of[0]) : NULL;
     one_kernel *kernel = count == 1 && !rows ? kernel_for(all.of[0]) : NULL;
     if (rows)
         launch_record(c, all.of[0], rows);
