@@ -219,20 +219,29 @@ struct softmax_part { /* of a thread's channels: greatest score, sum, weighted v
     }
 };
 
-/* e numbers and behind them greatest score and sum, of n parts: the sum of the thread's channel. */
-template <typename T>
+/* e numbers and behind them greatest score and sum, of n parts, at most MOST: the sum of the thread's
+ * channel. All that is read is asked for at once. */
+template <int MOST, typename T>
 __device__ __forceinline__ static float merged(const T *part, int n, int e, int channel,
                                                float *most, float *sum)
 {
-    float x = 0;
+    float score[MOST], weight[MOST], value[MOST], x = 0;
     *most = -INFINITY, *sum = 0;
-    for (int i = 0; i < n; i++)
-        *most = fmaxf(*most, part[i][e]);
+#pragma unroll
+    for (int i = 0; i < MOST; i++) {
+        score[i] = i < n ? part[i][e] : -INFINITY;
+        weight[i] = i < n ? part[i][e + 1] : 0;
+        value[i] = i < n ? part[i][channel] : 0;
+    }
+#pragma unroll
+    for (int i = 0; i < MOST; i++)
+        *most = fmaxf(*most, score[i]);
     float base = *most == -INFINITY ? 0 : *most;
-    for (int i = 0; i < n; i++) {
-        float w = __expf(part[i][e] - base);
-        *sum = fmaf(w, part[i][e + 1], *sum);
-        x = fmaf(w, part[i][channel], x);
+#pragma unroll
+    for (int i = 0; i < MOST; i++) {
+        float w = __expf(score[i] - base);
+        *sum = fmaf(w, weight[i], *sum);
+        x = fmaf(w, value[i], x);
     }
     return x;
 }
@@ -240,8 +249,8 @@ __device__ __forceinline__ static float merged(const T *part, int n, int e, int 
 enum when { BEFORE, LATE, ALL };
 
 /* RAW: q, k and v of the row are made from the product f.qkv (qkv.h), and k, v put into the cache; the
- * row has a sequence of its own. */
-template <int W, bool RAW>
+ * row has a sequence of its own. ALONE: a cluster is one block. */
+template <int W, bool RAW, bool ALONE>
 __global__ static void __launch_bounds__(MANY, RESIDENT) attend_in_cluster(shape s, qkv_args f)
 {
 #ifdef SM90_CODE
@@ -249,10 +258,10 @@ __global__ static void __launch_bounds__(MANY, RESIDENT) attend_in_cluster(shape
     extern __shared__ __align__(16) uint4 memory[]; /* (STAGES, K and V, EACH, MANY) */
     __shared__ __align__(16) float part[WARPS][E + 4], inbox[PARTS][E + 4];
     __shared__ uint4 own_kv[2][2][W];
+    __shared__ uint64_t joined; /* all parts are in the first block's inbox */
     int rank = blockIdx.x % s.blocks, index = blockIdx.x / s.blocks, lane = threadIdx.x % W;
     int group = threadIdx.x / W, channel = 8 * lane, h = index % (s.heads * s.pair);
     bool offset = head_lane<W>::offset(s.key_offset);
-
     start_kernel_behind();
     query r = query_of(s, index, E);
     int step = s.parts * GROUPS, each = (r.p - r.low + step) / step * GROUPS; /* keys of a part */
@@ -279,6 +288,7 @@ __global__ static void __launch_bounds__(MANY, RESIDENT) attend_in_cluster(shape
         int token = token_of(j);
         return token - (offset && token > 0);
     };
+    uint64_t policy = read_once();
     auto load = [&](int m, int p, int n, when which) {
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
@@ -288,7 +298,7 @@ __global__ static void __launch_bounds__(MANY, RESIDENT) attend_in_cluster(shape
             auto copy = [&](int v, const bf16 *from, int token) {
                 bool late = seen && token >= own;
                 if (which == ALL ? !RAW || !late : late == (which == LATE))
-                    copy_16(address(place(m, v, i)), from + row(token) + head, seen);
+                    copy_16(address(place(m, v, i)), from + row(token) + head, seen, policy);
             };
             copy(0, s.cache_k, k_token(j));
             copy(1, s.cache_v, token_of(j));
@@ -320,7 +330,13 @@ __global__ static void __launch_bounds__(MANY, RESIDENT) attend_in_cluster(shape
             narrow = *(const uint4 *)at;
         }
     }
-    all_of_cluster(); /* a block is written to when it has begun */
+    if (!ALONE && threadIdx.x == 0 && rank == 0) {
+        sm90::barrier_init(address(&joined), 1);
+        sm90::barrier_init_done();
+        sm90::barrier_expect(address(&joined), s.parts * (E + 2) * 4);
+    }
+    if (!ALONE) /* a block is written to when it has begun */
+        all_of_cluster();
     wait_for_kernel_before();
     if (RAW) {
         const bf16 *raw = f.qkv + 3 * (int64_t)r.t * s.d + channel;
@@ -409,23 +425,26 @@ __global__ static void __launch_bounds__(MANY, RESIDENT) attend_in_cluster(shape
                 to[E] = a.most, to[E + 1] = a.sum;
         }
         __syncthreads();
-        if (4 * threadIdx.x <= E) {
-            float x[4], most, sum;
-            bool last = 4 * threadIdx.x == E;
-#pragma unroll
-            for (int c = 0; c < 4; c++)
-                x[c] = merged(part, WARPS, E, last ? 0 : 4 * threadIdx.x + c, &most, &sum);
-            if (last)
-                x[0] = most, x[1] = sum;
-            send4(&inbox[p][4 * threadIdx.x], 0, make_float4(x[0], x[1], x[2], x[3]));
+        if (threadIdx.x < E + 2) {
+            int i = threadIdx.x;
+            float most, sum, x = merged<WARPS>(part, WARPS, E, min(i, E - 1), &most, &sum);
+            float y = i < E ? x : i == E ? most : sum;
+            if (ALONE)
+                inbox[p][i] = y;
+            else
+                send1(&inbox[p][i], 0, y, address(&joined));
         }
     }
+    float gated = sigmoid(gate_dot(w, y12));
     copies_wait<0>();
-    all_of_cluster();
     if (rank)
         return;
+    if (ALONE)
+        __syncthreads();
+    else
+        sm90::barrier_wait(address(&joined), 0);
     int c = threadIdx.x % E;
-    float most, sum, x = merged(inbox, s.parts, E, c, &most, &sum) / sum;
+    float most, sum, x = merged<PARTS>(inbox, s.parts, E, c, &most, &sum) / sum;
     if (s.alpha) { /* all threads take part, those from E on with zeros */
         float v = __bfloat162float(
             RAW ? ((const bf16 *)own_kv[1][h / s.heads])[c]
@@ -434,7 +453,7 @@ __global__ static void __launch_bounds__(MANY, RESIDENT) attend_in_cluster(shape
         x = exclusive(here ? x : 0, here ? v : 0, alpha);
     }
     if (threadIdx.x < E)
-        s.out[r.at + c] = __float2bfloat16(sigmoid(gate_dot(w, y12)) * x);
+        s.out[r.at + c] = __float2bfloat16(gated * x);
 #endif
 }
 
@@ -485,8 +504,12 @@ void gpu_attention_cached(struct ops *o, struct tensor out, struct tensor q, str
             c->qkv.tokens = 0;
         with_head_size(e, [&](auto w) {
             constexpr int W = decltype(w)::value;
-            launch_behind_clusters(c, blocks, STAGES * 2 * STAGE * W * 16,
-                                   raw ? attend_in_cluster<W, true> : attend_in_cluster<W, false>,
+            auto *kernel =
+                blocks == 1
+                    ? (raw ? attend_in_cluster<W, true, true> : attend_in_cluster<W, false, true>)
+                    : (raw ? attend_in_cluster<W, true, false>
+                           : attend_in_cluster<W, false, false>);
+            launch_behind_clusters(c, blocks, STAGES * 2 * STAGE * W * 16, kernel,
                                    dim3(rows * heads * blocks), MANY, s, f);
         });
         return;

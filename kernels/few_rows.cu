@@ -7,6 +7,8 @@
  * is (I,O). After that wait a step's time is latency, so what is read then is asked for at once: x,
  * and what is added. (Held in shared memory, weights (O,I) made a step of record 61 9% longer.)
  *
+ * One row on Hopper is sm90/one_row.cu's.
+ *
  * Where w is (I,O) and O small, a block of a Hopper GPU has more columns and a part of I: a cluster
  * has all of it. Its blocks' sums are added in order, each row's by one of them. Where O is large
  * and rows are few, as many blocks as are resident go through the columns, and load the next ones
@@ -24,57 +26,19 @@
  */
 #include "behind.h"
 #include "cluster.h"
-#include "few_rows.h"
-#include "mix.h"
+#include "few_rows.cuh"
 #include "mma.h"
-#include "vec.h"
-
-struct args {
-    void *out;
-    const bf16 *x, *w, *add;
-    const float *scale;
-    int rows, in, cols; /* T, I, O */
-    enum few_rows_end end;
-    float cap_a, cap_b, cap_c;
-    mix_args mix; /* that x is the norm of, made here, when n is not 0 */
-};
-
-__device__ __forceinline__ static uint4 load(const bf16 *p, bool exists)
-{
-    return exists ? *(const uint4 *)p : make_uint4(0, 0, 0, 0);
-}
-
-__device__ __forceinline__ static float scale_of(const args &a) { return a.scale ? *a.scale : 1; }
-__device__ __forceinline__ static float added(const args &a, int t, int o)
-{
-    return a.add && t < a.rows && o < a.cols ? __bfloat162float(a.add[(int64_t)t * a.cols + o]) : 0;
-}
-
-__device__ __forceinline__ static void finish(const args &a, int t, int o, float sum)
-{
-    if (t >= a.rows || o >= a.cols)
-        return;
-    int64_t at = (int64_t)t * a.cols + o;
-    if (a.end == FEW_SOFTCAP) {
-        ((float *)a.out)[at] = a.cap_a * sigmoid((sum + a.cap_b) / a.cap_c);
-        return;
-    }
-    bf16 y = __float2bfloat16(sum);
-    if (a.end == FEW_RELU2) {
-        float r = relu(__bfloat162float(y));
-        y = __float2bfloat16(r * r);
-    }
-    ((bf16 *)a.out)[at] = y;
-}
+#include "sm90/one_row.h"
 
 enum { PAD = 16 }; /* numbers between rows of x in shared memory: other banks */
 
 /* -- w (O,I): columns of y are the tiles' rows --------------------------------------- */
 
-enum { WARPS = 8, AHEAD = 4 }; /* chunks of 32 in I that a warp loads before it waits */
+enum { WARPS = FEW_WARPS, AHEAD = 4 }; /* chunks of 32 in I that a warp loads before it waits */
 
 /* N tiles of 8 rows of x. MIX: it is made here. */
-template <int N, bool MIX> __global__ static void __launch_bounds__(32 * WARPS, 2) by_column(args a)
+template <int N, bool MIX>
+__global__ static void __launch_bounds__(32 * WARPS, 2) by_column(product_args a)
 {
     extern __shared__ __align__(128) char memory[];
     __shared__ float part[WARPS][N][32][4];
@@ -96,8 +60,8 @@ template <int N, bool MIX> __global__ static void __launch_bounds__(32 * WARPS, 
 #pragma unroll
         for (int p = 0; p < AHEAD; p++) {
             int k = 32 * (warp + WARPS * (q + p)) + 8 * c;
-            w[p][0] = load(w0 + k, in0 && k < a.in);
-            w[p][1] = load(w1 + k, in1 && k < a.in);
+            w[p][0] = load_16(w0 + k, in0 && k < a.in);
+            w[p][1] = load_16(w1 + k, in1 && k < a.in);
         }
         if (!q) {
             wait_for_kernel_before();
@@ -115,7 +79,7 @@ template <int N, bool MIX> __global__ static void __launch_bounds__(32 * WARPS, 
 #pragma unroll
             for (int p = 0; p < AHEAD; p++) {
                 int k = 32 * (warp + WARPS * (q + p)) + 8 * c;
-                x[p] = load(x_at + row * stride + k, row < a.rows && k < a.in);
+                x[p] = load_16(x_at + row * stride + k, row < a.rows && k < a.in);
             }
 #pragma unroll
             for (int p = 0; p < AHEAD; p++) {
@@ -161,7 +125,7 @@ template <int C> __device__ __forceinline__ static uint32_t piece_at(int row, in
 }
 
 template <int C>
-__device__ __forceinline__ static void load_rows(const args &a, const held &h, uint32_t to,
+__device__ __forceinline__ static void load_rows(const product_args &a, const held &h, uint32_t to,
                                                  int begin, int end, int o)
 {
     for (int i = threadIdx.x; i < h.rows * C; i += blockDim.x) {
@@ -182,7 +146,7 @@ __device__ __forceinline__ static void send(const float *inbox, int r, int f, in
 
 /* M tiles of 16 rows of x; 8 C columns a cluster of S blocks, W warps each. MIX: x is made here. */
 template <int M, int C, int W, int S, bool MIX, int B = M == 1 && S == 8 ? 4 : 1>
-__global__ static void __launch_bounds__(32 * W, B) by_row(args a, held h)
+__global__ static void __launch_bounds__(32 * W, B) by_row(product_args a, held h)
 {
     extern __shared__ __align__(128) char memory[];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
@@ -307,7 +271,7 @@ __global__ static void __launch_bounds__(32 * W, B) by_row(args a, held h)
 /* Tiles of 8 C columns with all of I, as many blocks as are resident: while a block has one, the next
  * one comes. At most 16 rows, in shared memory. */
 template <int C, int W, bool MIX>
-__global__ static void __launch_bounds__(32 * W, 2) by_tiles(args a, held h)
+__global__ static void __launch_bounds__(32 * W, 2) by_tiles(product_args a, held h)
 {
     extern __shared__ __align__(128) char memory[];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
@@ -375,8 +339,7 @@ __global__ static void __launch_bounds__(32 * W, 2) by_tiles(args a, held h)
 
 enum {
     MOST_TILES = 4, /* of 16 rows of x that a block with w (I,O) has */
-    X_BYTES = 48 << 10, /* of shared memory for x at most */
-    SOME_COLUMNS = 16 * 1024 /* up to so many, all blocks of w (I,O) are resident at once */
+    X_BYTES = 48 << 10 /* of shared memory for x at most */
 };
 
 /* f(tiles<n>()) with the least n of 1, 2, 4, .. most that holds `tiles`. */
@@ -407,7 +370,7 @@ static int rows_at_once(struct cuda_ops *c, int most_c, int warps, int inboxes =
 }
 
 template <int M, int C, int MOST_C, int W, int S, bool MIX>
-static void launch_rows(struct cuda_ops *c, const args &a)
+static void launch_rows(struct cuda_ops *c, const product_args &a)
 {
     enum { INBOX = S > 1 ? M * 16 * 8 * C * 4 : 0 };
     int x_rows = a.rows < 16 * M ? a.rows : 16 * M;
@@ -425,7 +388,7 @@ static void launch_rows(struct cuda_ops *c, const args &a)
                            dim3(div_up(a.cols, 8 * C) * S, div_up(a.rows, 16 * M)), 32 * W, a, h);
 }
 
-template <bool MIX> static bool launch_tiles(struct cuda_ops *c, const args &a)
+template <bool MIX> static bool launch_tiles(struct cuda_ops *c, const product_args &a)
 {
     enum { C = 4, W = 8 };
     held h = { a.in, div_up(a.in, 16) * 16, a.in + PAD };
@@ -439,7 +402,7 @@ template <bool MIX> static bool launch_tiles(struct cuda_ops *c, const args &a)
     return true;
 }
 
-static void launch_by_row(struct cuda_ops *c, const args &a)
+static void launch_by_row(struct cuda_ops *c, const product_args &a)
 {
     if (a.cols > SOME_COLUMNS && a.rows <= 16 && !c->portable &&
         (a.mix.n ? launch_tiles<true>(c, a) : launch_tiles<false>(c, a)))
@@ -459,7 +422,7 @@ static void launch_by_row(struct cuda_ops *c, const args &a)
     });
 }
 
-static void launch_by_column(struct cuda_ops *c, const args &a)
+static void launch_by_column(struct cuda_ops *c, const product_args &a)
 {
     dim3 grid(div_up(a.cols, 16), 1);
 
@@ -488,18 +451,18 @@ static bool takes_mix(const struct cuda_ops *c, const struct few_rows &p)
 
 void few_rows(struct cuda_ops *c, const struct few_rows &p)
 {
-    args a = { p.out.data,
-               (const bf16 *)p.x.data,
-               (const bf16 *)p.w.data,
-               (const bf16 *)p.add.data,
-               p.scale,
-               (int)p.x.rows,
-               (int)p.x.cols,
-               (int)p.out.cols,
-               p.end,
-               p.cap_a,
-               p.cap_b,
-               p.cap_c };
+    product_args a = { p.out.data,
+                       (const bf16 *)p.x.data,
+                       (const bf16 *)p.w.data,
+                       (const bf16 *)p.add.data,
+                       p.scale,
+                       (int)p.x.rows,
+                       (int)p.x.cols,
+                       (int)p.out.cols,
+                       p.end,
+                       p.cap_a,
+                       p.cap_b,
+                       p.cap_c };
 
     assert(p.x.dtype == DT_BF16 && p.out.dtype == (p.end == FEW_SOFTCAP ? DT_F32 : DT_BF16));
     assert((p.in_out ? p.w.rows : p.w.cols) == a.in && (p.in_out ? p.w.cols : p.w.rows) == a.cols);
@@ -511,6 +474,8 @@ void few_rows(struct cuda_ops *c, const struct few_rows &p)
         a.mix = c->mix;
         c->mix.n = 0;
     }
+    if (a.rows == 1 && !c->portable && one_row(c, a, p.in_out))
+        return;
     if (p.in_out)
         launch_by_row(c, a);
     else

@@ -18,12 +18,13 @@ template <int N> struct mix_coefs {
     }
 };
 
-/* Row t, N = a.n. */
+/* Row t of the norm, N = a.n; in the memory of a.out and a.y too if wanted. */
 template <int V, int N>
-__device__ __forceinline__ void mix_row(const mix_args &a, const mix_coefs<N> &coef, int t)
+__device__ __forceinline__ void mix_row(row<V> &sum, const mix_args &a, const mix_coefs<N> &coef,
+                                        int t, bool store)
 {
     packed_row<V> in[N];
-    row<V> sum, x;
+    row<V> x;
     int64_t at = (int64_t)t * a.d;
 
 #pragma unroll
@@ -35,12 +36,13 @@ __device__ __forceinline__ void mix_row(const mix_args &a, const mix_coefs<N> &c
         x.unpack(in[k]);
         sum.add(coef.of[k], x);
     }
-    if (a.write_out)
+    if (store && a.write_out)
         sum.store(a.out + at, a.d);
     if (!a.y)
         return;
     sum.scale(norm_factor(warp_sum(sum.dot(sum)), a.d));
-    sum.store(a.y + at, a.d);
+    if (store)
+        sum.store(a.y + at, a.d);
 }
 
 /* All rows of the norm into y (shared memory, `stride` numbers a row), by a block of whole warps; in

@@ -28,12 +28,13 @@ __global__ static void __launch_bounds__(ROW_THREADS) mix_forward(mix_args a)
 {
     int t = blockIdx.x * ROW_WARPS + warp_id();
     mix_coefs<N> coef;
+    row<V> y;
 
     start_step_behind();
     coef.load(a);
     wait_for_kernel_before();
     if (t < a.rows)
-        mix_row<V>(a, coef, t);
+        mix_row(y, a, coef, t, true);
 }
 
 static void launch(struct cuda_ops *c, const mix_args &a)

@@ -36,6 +36,26 @@ __device__ __forceinline__ void copy_16_line(uint32_t to, const void *from, bool
                  "r"(exists ? 16 : 0)
                  : "memory");
 }
+/* Policies of the L2, which lets go first of what is read once. */
+__device__ __forceinline__ uint64_t read_once()
+{
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+__device__ __forceinline__ uint64_t read_again()
+{
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+/* copy_16 by a policy. */
+__device__ __forceinline__ void copy_16(uint32_t to, const void *from, bool exists, uint64_t policy)
+{
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to),
+                 "l"(from), "r"(exists ? 16 : 0), "l"(policy)
+                 : "memory");
+}
 /* This thread's copies since the last commit are one group. */
 __device__ __forceinline__ void copies_commit()
 {

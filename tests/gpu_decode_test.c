@@ -416,11 +416,17 @@ int main(int argc, char **argv)
     for (int rows = 1; rows <= 8; rows += 7)
         for (int terms = 1; terms <= 2; terms++)
             test_mixed(rows + 1, rows, 64 + 8 * rows, terms > 1 ? 16400 : 56, terms);
+    for (int v = 1; v <= 4; v++) { /* the widths and lengths that products of one row tell apart */
+        test_mixed(2, 1, 256 * v - 16, v % 2 ? 2120 : 16400, 1 + v % 2);
+        test_mixed(2, 1, 256 * v - 16, 40, 2 - v % 2);
+        test_alone(2, 1024 * v - 16, 72);
+    }
     test_alone(17, 576, 16392);
     test_alone(50, 72, 16400);
     test_alone(70, 576, 72);
     if (!check_small()) {
         test_alone(17, 1600, 50304);
+        test_alone(2, 768, 50304);
         test_products(1, 768, 3072, true, true);
         test_products(64, 3072, 768, true, true);
         test_products(300, 768, 2304, true, false);

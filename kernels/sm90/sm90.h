@@ -121,6 +121,25 @@ __device__ __forceinline__ void load_box(uint32_t to, const CUtensorMap *map, in
                  "l"(map), "r"(column), "r"(row), "r"(layer), "r"(bar)
                  : "memory");
 }
+/* Of a 5-D map, by a policy of the L2 (mma.h). */
+__device__ __forceinline__ void load_box(uint32_t to, const CUtensorMap *map, const int (&at)[5],
+                                         uint32_t bar, uint64_t policy)
+{
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".L2::cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8;" ::"r"(to),
+                 "l"(map), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "r"(at[4]), "r"(bar),
+                 "l"(policy)
+                 : "memory");
+}
+/* Bytes as they lie in memory, a multiple of 16, aligned to 16; by a policy of the L2. */
+__device__ __forceinline__ void load_bytes(uint32_t to, const void *from, int bytes, uint32_t bar,
+                                           uint64_t policy)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(bar), "l"(policy)
+                 : "memory");
+}
 /* Into every block of the cluster named in `mask`, counting on each one's barrier. */
 __device__ __forceinline__ void load_box_to(uint16_t mask, uint32_t to, const CUtensorMap *map,
                                             int column, int row, uint32_t bar)

@@ -97,13 +97,22 @@ void barrier_wait(uint32_t bar, uint32_t parity)
 
 /* -- the copy engine ------------------------------------------------------------------------- */
 
-/* What lies in a CUtensorMap; z has a box of one. */
+/* What lies in a CUtensorMap. */
+enum { DIMS = 5 };
 struct tensor_map {
     char *data;
-    uint64_t size[3], stride[2]; /* elements, bytes */
-    uint32_t box[2], element, rank, swizzle;
+    uint64_t size[DIMS], stride[DIMS - 1]; /* elements, bytes; absent: 1, 0 */
+    uint16_t box[DIMS], element, swizzle;
 };
 static_assert(sizeof(struct tensor_map) <= sizeof(CUtensorMap), "fits");
+
+static uint32_t box_bytes(const tensor_map &m)
+{
+    uint32_t bytes = m.element;
+    for (int i = 0; i < DIMS; i++)
+        bytes *= m.box[i];
+    return bytes;
+}
 
 extern "C" CUresult CUDAAPI encode_tensor_map(CUtensorMap *out, CUtensorMapDataType type,
                                               cuuint32_t rank, void *data, const cuuint64_t *size,
@@ -112,25 +121,23 @@ extern "C" CUresult CUDAAPI encode_tensor_map(CUtensorMap *out, CUtensorMapDataT
                                               CUtensorMapSwizzle swizzle, CUtensorMapL2promotion,
                                               CUtensorMapFloatOOBfill)
 {
-    struct tensor_map m = { (char *)data,
-                            { size[0], size[1], rank == 3 ? size[2] : 1 },
-                            { stride[0], rank == 3 ? stride[1] : 0 },
-                            { box[0], box[1] },
-                            type == CU_TENSOR_MAP_DATA_TYPE_UINT8      ? 1u
-                            : type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 ? 2u
-                                                                       : 4u,
-                            rank,
-                            0 };
-    uint32_t inner = box[0] * m.element;
-
+    struct tensor_map m = { (char *)data, { 1, 1, 1, 1, 1 }, {}, { 1, 1, 1, 1, 1 }, 4, 0 };
+    m.element = type == CU_TENSOR_MAP_DATA_TYPE_UINT8      ? 1
+                : type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 ? 2
+                                                           : 4;
     m.swizzle = swizzle == CU_TENSOR_MAP_SWIZZLE_128B  ? 128
                 : swizzle == CU_TENSOR_MAP_SWIZZLE_64B ? 64
                                                        : 0;
-    bool fits = (rank == 2 || (rank == 3 && box[2] == 1)) && (uintptr_t)data % 16 == 0 &&
-                inner % 16 == 0 && (!m.swizzle || inner <= m.swizzle);
-    for (unsigned i = 0; i < rank; i++)
-        fits = fits && size[i] > 0 && size[i] <= 1ull << 32 && box[i] > 0 && box[i] <= 256 &&
+    uint32_t inner = box[0] * m.element;
+    bool fits = rank >= 2 && rank <= DIMS && (uintptr_t)data % 16 == 0 && inner % 16 == 0 &&
+                (!m.swizzle || inner <= m.swizzle);
+    for (unsigned i = 0; i < rank && fits; i++) {
+        fits = size[i] > 0 && size[i] <= 1ull << 32 && box[i] > 0 && box[i] <= 256 &&
                step[i] == 1 && (i + 1 == rank || stride[i] % 16 == 0);
+        m.size[i] = size[i], m.box[i] = (uint16_t)box[i];
+        if (i + 1 < rank)
+            m.stride[i] = stride[i];
+    }
     memset(out, 0, sizeof *out);
     memcpy(out, &m, sizeof m);
     return fits ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -157,36 +164,49 @@ static void add_bf16(uint16_t *to, uint16_t x)
     *to = sum == sum ? (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16) : 0x7fff;
 }
 
-/* Box (x, y, z) between memory and shared memory at `at`; what lies outside reads as zeros and is
- * not written. 16 bytes at a time, as they are swizzled. */
+/* The box at `first` between memory and shared memory at `at`; what lies outside reads as zeros and is
+ * not written. */
 enum move { LOAD, STORE, ADD };
-static void move_box(const tensor_map &m, int x, int y, int z, block *b, uint32_t at,
-                     enum move move)
+static void move_box(const tensor_map &m, place first, block *b, uint32_t at, enum move move)
 {
     bool store = move != LOAD;
-    uint32_t inner = m.box[0] * m.element, bytes = inner * m.box[1];
-    char *window = pointer_in(b, at, bytes) - (at & 0xffffff);
+    uint32_t bytes = box_bytes(m), base = at & 0xffffff;
+    char *window = pointer_in(b, at, bytes) - base;
 
     if (at % 128 || (m.swizzle && at % (8 * m.swizzle)))
         fail("a box at %x of shared memory, swizzle %u", at, m.swizzle);
-    for (uint32_t row = 0; row < m.box[1]; row++)
-        for (uint32_t c = 0; c < inner; c += m.element) {
-            int64_t column = x + (int64_t)(c / m.element), line = y + (int64_t)row;
-            char *here = window + swizzled((at & 0xffffff) + row * inner + c, m.swizzle);
-            bool inside = column >= 0 && column < (int64_t)m.size[0] && line >= 0 &&
-                          line < (int64_t)m.size[1] && z >= 0 && z < (int64_t)m.size[2];
-            char *there = m.data + column * m.element + line * (int64_t)m.stride[0] +
-                          z * (int64_t)m.stride[1];
-            if (!store && !inside)
-                memset(here, 0, m.element);
-            else if (inside && move == ADD)
-                add_bf16((uint16_t *)there, *(uint16_t *)here);
-            else if (inside)
-                memcpy(store ? there : here, store ? here : there, m.element);
+    for (uint32_t c = 0; c < bytes; c += m.element) {
+        char *here = window + swizzled(base + c, m.swizzle), *there = m.data;
+        bool inside = true;
+        uint32_t left = c / m.element;
+        for (int i = 0; i < DIMS; i++) {
+            int64_t k = first.at[i] + (int64_t)(left % m.box[i]);
+            left /= m.box[i];
+            inside = inside && k >= 0 && k < (int64_t)m.size[i];
+            there += k * (int64_t)(i ? m.stride[i - 1] : m.element);
         }
+        if (!store && !inside)
+            memset(here, 0, m.element);
+        else if (inside && move == ADD)
+            add_bf16((uint16_t *)there, *(uint16_t *)here);
+        else if (inside)
+            memcpy(store ? there : here, store ? here : there, m.element);
+    }
 }
 
-void load_box(unsigned mask, uint32_t to, const void *map, int x, int y, int z, uint32_t bar)
+/* Bytes that come, by `move`, count on a block's barrier. */
+template <typename F> static void copy_later(block *b, uint32_t bar, uint32_t bytes, F move)
+{
+    barrier_at(b, bar);
+    later(NULL, [=] {
+        barrier *p = barrier_at(b, bar);
+        move();
+        p->bytes -= bytes;
+        barrier_moved(b, bar, p);
+    });
+}
+
+void load_box(unsigned mask, uint32_t to, const void *map, place at, uint32_t bar)
 {
     tensor_map m;
     memcpy(&m, map, sizeof m);
@@ -194,24 +214,35 @@ void load_box(unsigned mask, uint32_t to, const void *map, int x, int y, int z, 
         block *b = mask ? &blocks[r] : now->block;
         if (mask ? !(mask >> r & 1) : r > 0)
             continue;
-        barrier_at(b, bar);
-        later(NULL, [=] {
-            barrier *p = barrier_at(b, bar);
-            move_box(m, x, y, z, b, to, LOAD);
-            p->bytes -= m.box[0] * m.box[1] * m.element;
-            barrier_moved(b, bar, p);
-        });
+        copy_later(b, bar, box_bytes(m), [=] { move_box(m, at, b, to, LOAD); });
     }
 }
 
-void store_box(const void *map, int x, int y, int z, uint32_t from, bool add)
+void load_bytes(uint32_t to, const void *from, uint32_t bytes, uint32_t bar)
+{
+    block *b = now->block;
+    if (to % 16 || bytes % 16 || (uintptr_t)from % 16)
+        fail("%u bytes at %p to %x of shared memory, not aligned", bytes, from, to);
+    copy_later(b, bar, bytes, [=] { memcpy(pointer_in(b, to, bytes), from, bytes); });
+}
+
+/* To the block of the cluster that both addresses name. */
+void send(uint32_t to, float x, uint32_t bar)
+{
+    block *b = block_of(to);
+    if (to >> 24 != bar >> 24 || to % 4)
+        fail("4 bytes to %x of shared memory, the barrier at %x", to, bar);
+    copy_later(b, bar & 0xffffff, 4, [=] { *(float *)pointer_in(b, to, 4) = x; });
+}
+
+void store_box(const void *map, place at, uint32_t from, bool add)
 {
     tensor_map m;
     block *b = now->block;
     memcpy(&m, map, sizeof m);
     if (add && m.element != 2)
         fail("numbers of %u bytes are added to memory", m.element);
-    later(now, [=] { move_box(m, x, y, z, b, from, add ? ADD : STORE); });
+    later(now, [=] { move_box(m, at, b, from, add ? ADD : STORE); });
 }
 
 void stores_commit() { now->store_groups++; }

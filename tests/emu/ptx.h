@@ -21,8 +21,13 @@ void named_barrier(int id, int threads, bool wait, int line);
 void cluster_sync(int line);
 int cluster_rank();
 /* Of the blocks in `mask`, 0: this one. */
-void load_box(unsigned mask, uint32_t to, const void *map, int x, int y, int z, uint32_t bar);
-void store_box(const void *map, int x, int y, int z, uint32_t from, bool add = false);
+struct place { /* of a box, the fastest dimension first */
+    int at[5];
+};
+void load_box(unsigned mask, uint32_t to, const void *map, place at, uint32_t bar);
+void load_bytes(uint32_t to, const void *from, uint32_t bytes, uint32_t bar);
+void store_box(const void *map, place at, uint32_t from, bool add = false);
+void send(uint32_t to, float x, uint32_t bar);
 void stores_commit();
 void stores_wait(int left);
 void load_matrices(uint32_t *const r[4], uint32_t from, bool turned);
@@ -90,6 +95,11 @@ inline void ld_shared_v4_b32(uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d,
 inline void mapa_shared_cluster_u32(uint32_t &d, uint32_t at, int rank)
 {
     d = at | (uint32_t)(rank + 1) << 24;
+}
+inline void st_async_shared_cluster_mbarrier_complete_tx_bytes_f32(uint32_t at, float a,
+                                                                   uint32_t bar)
+{
+    emu::send(at, a, bar);
 }
 inline void st_shared_cluster_v4_f32(uint32_t at, float a, float b, float c, float d)
 {
@@ -160,33 +170,44 @@ inline void mov_u32_cluster_ctarank(uint32_t &d) { d = emu::cluster_rank(); }
 inline void cp_async_bulk_tensor_2d_shared_cluster_global_mbarrier_complete_tx_bytes(
     uint32_t to, const CUtensorMap_st *map, int x, int y, uint32_t bar)
 {
-    emu::load_box(0, to, map, x, y, 0, bar);
+    emu::load_box(0, to, map, { { x, y } }, bar);
 }
 inline void cp_async_bulk_tensor_3d_shared_cluster_global_mbarrier_complete_tx_bytes(
     uint32_t to, const CUtensorMap_st *map, int x, int y, int z, uint32_t bar)
 {
-    emu::load_box(0, to, map, x, y, z, bar);
+    emu::load_box(0, to, map, { { x, y, z } }, bar);
+}
+inline void cp_async_bulk_tensor_5d_shared_cluster_global_mbarrier_complete_tx_bytes_L2_cache_hint(
+    uint32_t to, const CUtensorMap_st *map, int x, int y, int z, int u, int v, uint32_t bar,
+    uint64_t)
+{
+    emu::load_box(0, to, map, { { x, y, z, u, v } }, bar);
+}
+inline void cp_async_bulk_shared_cluster_global_mbarrier_complete_tx_bytes_L2_cache_hint(
+    uint32_t to, const void *from, int bytes, uint32_t bar, uint64_t)
+{
+    emu::load_bytes(to, from, (uint32_t)bytes, bar);
 }
 inline void
 cp_async_bulk_tensor_2d_shared_cluster_global_mbarrier_complete_tx_bytes_multicast_cluster(
     uint32_t to, const CUtensorMap_st *map, int x, int y, uint32_t bar, uint16_t mask)
 {
-    emu::load_box(mask, to, map, x, y, 0, bar);
+    emu::load_box(mask, to, map, { { x, y } }, bar);
 }
 inline void cp_async_bulk_tensor_2d_global_shared_cta_bulk_group(const CUtensorMap_st *map, int x,
                                                                  int y, uint32_t from)
 {
-    emu::store_box(map, x, y, 0, from);
+    emu::store_box(map, { { x, y } }, from);
 }
 inline void cp_async_bulk_tensor_3d_global_shared_cta_bulk_group(const CUtensorMap_st *map, int x,
                                                                  int y, int z, uint32_t from)
 {
-    emu::store_box(map, x, y, z, from);
+    emu::store_box(map, { { x, y, z } }, from);
 }
 inline void cp_reduce_async_bulk_tensor_2d_global_shared_cta_add_tile_bulk_group(
     const CUtensorMap_st *map, int x, int y, uint32_t from)
 {
-    emu::store_box(map, x, y, 0, from, true);
+    emu::store_box(map, { { x, y } }, from, true);
 }
 inline void cp_async_bulk_commit_group() { emu::stores_commit(); }
 inline void cp_async_bulk_wait_group_read(int left) { emu::stores_wait(left); }
@@ -267,11 +288,18 @@ inline void cp_async_cg_shared_global_L2_128B(uint32_t to, const void *from, int
 {
     cp_async_cg_shared_global(to, from, bytes);
 }
+inline void cp_async_cg_shared_global_L2_cache_hint(uint32_t to, const void *from, int bytes,
+                                                    uint64_t)
+{
+    cp_async_cg_shared_global(to, from, bytes);
+}
 inline void cp_async_commit_group() { emu::copies_commit(); }
 inline void cp_async_wait_group(int left) { emu::copies_wait(left); }
 
 /* -- nothing here ---------------------------------------------------------------------------- */
 
+inline void createpolicy_fractional_L2_evict_first_b64(uint64_t &policy) { policy = 0; }
+inline void createpolicy_fractional_L2_evict_normal_b64(uint64_t &policy) { policy = 0; }
 inline void setmaxnreg_inc_sync_aligned_u32(int) {}
 inline void setmaxnreg_dec_sync_aligned_u32(int) {}
 inline void griddepcontrol_wait() {} /* launches run one after another */
