@@ -248,104 +248,143 @@ __device__ __forceinline__ static float merged(const T *part, int n, int e, int 
 
 enum when { BEFORE, LATE, ALL };
 
-/* RAW: q, k and v of the row are made from the product f.qkv (qkv.h), and k, v put into the cache; the
- * row has a sequence of its own. ALONE: a cluster is one block. */
-template <int W, bool RAW, bool ALONE>
-__global__ static void __launch_bounds__(MANY, RESIDENT) attend_in_cluster(shape s, qkv_args f)
-{
-#ifdef SM90_CODE
+/* The keys that a query sees, as a block reads them: parts, of which it has every s.blocks-th, in
+ * stages. RAW: what this call has put into the cache is not read from there. */
+template <int W, bool RAW> struct seen_keys {
     enum { E = 8 * W, GROUPS = MANY / W, EACH = STAGE / GROUPS };
-    extern __shared__ __align__(16) uint4 memory[]; /* (STAGES, K and V, EACH, MANY) */
-    __shared__ __align__(16) float part[WARPS][E + 4], inbox[PARTS][E + 4];
-    __shared__ uint4 own_kv[2][2][W];
-    __shared__ uint64_t joined; /* all parts are in the first block's inbox */
-    int rank = blockIdx.x % s.blocks, index = blockIdx.x / s.blocks, lane = threadIdx.x % W;
-    int group = threadIdx.x / W, channel = 8 * lane, h = index % (s.heads * s.pair);
-    bool offset = head_lane<W>::offset(s.key_offset);
-    start_kernel_behind();
-    query r = query_of(s, index, E);
-    int step = s.parts * GROUPS, each = (r.p - r.low + step) / step * GROUPS; /* keys of a part */
-    int stages = (each + STAGE - 1) / STAGE;
-    /* Rows of the ring from that of the first token seen: they are less than once around. */
-    int64_t slot = (int64_t)__ldcg(s.slot + r.t) * s.capacity;
-    int own = RAW ? r.p / s.pair : own_from(s, r), first = r.low / s.pair,
-        ring = first % s.capacity;
-    auto row = [&](int token) {
+    const shape &s;
+    const query &r;
+    uint4 *memory; /* (STAGES, K and V, EACH, MANY) */
+    int group, channel, each, stages; /* keys and stages of a part */
+    bool offset;
+    int64_t slot; /* row of the cache that the sequence's ring begins at */
+    int own, first,
+        ring; /* tokens: the call's first, the first one seen; row of that in the ring */
+    int ahead, ahead_n = 0; /* part and stage that is loaded next */
+    uint64_t policy = read_once();
+
+    __device__ __forceinline__ seen_keys(const shape &s, const query &r, uint4 *memory, int rank)
+        : s(s), r(r), memory(memory), group(threadIdx.x / W), channel(8 * (threadIdx.x % W)),
+          offset(head_lane<W>::offset(s.key_offset)), ahead(rank)
+    {
+        int step = s.parts * GROUPS;
+        each = (r.p - r.low + step) / step * GROUPS;
+        stages = (each + STAGE - 1) / STAGE;
+        slot = (int64_t)__ldcg(s.slot + r.t) * s.capacity;
+        own = RAW ? r.p / s.pair : own_from(s, r);
+        first = r.low / s.pair, ring = first % s.capacity;
+    }
+    /* Rows of the ring from `first` on: they are less than once around. */
+    __device__ __forceinline__ int64_t row(int token) const
+    {
         int i = ring + token - first;
         return (slot + (i < 0 ? i + s.capacity : i < s.capacity ? i : i - s.capacity)) * s.d;
-    };
+    }
     /* The i-th key of a thread in stage n of a part, and where the part ends; its place, K or V, in
      * the stage that is the block's m-th. */
-    auto key_of = [&](int p, int n, int i) {
+    __device__ __forceinline__ int key_of(int p, int n, int i) const
+    {
         return r.low + p * each + n * STAGE + group + GROUPS * i;
-    };
-    auto end_of = [&](int p) { return min(r.low + (p + 1) * each, r.p + 1); };
-    auto place = [&](int m, int v, int i) {
+    }
+    __device__ __forceinline__ int end_of(int p) const
+    {
+        return min(r.low + (p + 1) * each, r.p + 1);
+    }
+    __device__ __forceinline__ uint4 *place(int m, int v, int i) const
+    {
         return &memory[((m % STAGES * 2 + v) * EACH + i) * MANY + threadIdx.x];
-    };
-    auto token_of = [&](int j) { return s.pair == 2 ? j >> 1 : j; };
-    auto k_token = [&](int j) {
-        int token = token_of(j);
-        return token - (offset && token > 0);
-    };
-    uint64_t policy = read_once();
-    auto load = [&](int m, int p, int n, when which) {
+    }
+    __device__ __forceinline__ int lane_of_pair(int j) const { return s.pair == 2 ? j & 1 : 0; }
+    __device__ __forceinline__ int token_of(int j, int v) const
+    {
+        int token = s.pair == 2 ? j >> 1 : j;
+        return token - (!v && offset && token > 0);
+    }
+    __device__ __forceinline__ void load(int m, int p, int n, when which) const
+    {
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
             int j = key_of(p, n, i);
             bool seen = j < end_of(p);
-            int64_t head = (int64_t)((s.pair == 2 ? j & 1 : 0) * s.heads + r.head) * E + channel;
-            auto copy = [&](int v, const bf16 *from, int token) {
+            int64_t head = (int64_t)(lane_of_pair(j) * s.heads + r.head) * E + channel;
+#pragma unroll
+            for (int v = 0; v < 2; v++) {
+                int token = token_of(j, v);
                 bool late = seen && token >= own;
                 if (which == ALL ? !RAW || !late : late == (which == LATE))
-                    copy_16(address(place(m, v, i)), from + row(token) + head, seen, policy);
-            };
-            copy(0, s.cache_k, k_token(j));
-            copy(1, s.cache_v, token_of(j));
+                    copy_16(address(place(m, v, i)),
+                            (v ? s.cache_v : s.cache_k) + row(token) + head, seen, policy);
+            }
         }
-    };
-    int ahead = rank, ahead_n = 0; /* part and stage that is loaded next */
-    auto load_next = [&](int m, when which) {
+    }
+    __device__ __forceinline__ void load_next(int m, when which)
+    {
         if (ahead < s.parts)
             load(m, ahead, ahead_n, which);
         copies_commit();
         if (++ahead_n == stages)
             ahead_n = 0, ahead += s.blocks;
-    };
-#pragma unroll
-    for (int m = 0; m < STAGES; m++)
-        load_next(m, BEFORE);
-    /* A group of lanes each: k and v of the row's heads that it sees, here its own and (paired) the
-     * other one. */
-    int g = s.pair == 2 ? group & 1 : 0, is_v = group >> 1 & 1, own_head = g * s.heads + r.head;
+    }
+    /* The i-th key or value of stage n, the block's m-th; own_kv: the row's own, by head of a pair. */
+    __device__ __forceinline__ void read(float (&x)[8], int p, int n, int m, int i, int v,
+                                         const uint4 (&own_kv)[2][2][W]) const
+    {
+        int j = key_of(p, n, i);
+        unpack8(x, RAW && token_of(j, v) >= own ? own_kv[v][lane_of_pair(j)][threadIdx.x % W]
+                                                : *place(m, v, i));
+    }
+};
+
+/* q of a head of a row, and k or v of it and (paired) of the other one, from the row's projection: a
+ * group of W lanes each. */
+template <int W> struct projected {
+    enum { E = 8 * W };
+    int head, own_head, is_v;
     turn q_turn, k_turn;
-    uint4 e = make_uint4(0, 0, 0, 0), narrow = e;
-    float w[GATE], y12[GATE], q[8], alpha = s.alpha ? s.alpha[h] : 0;
-    load_gate(w, s.gate, h);
-    if (RAW) {
+    uint4 value, narrow; /* of the token's row of the table */
+
+    /* Before the wait for the kernel before. */
+    __device__ __forceinline__ void load(const shape &s, const qkv_args &f, const query &r, int h,
+                                         int group, int channel)
+    {
+        head = h, own_head = (s.pair == 2 ? group & 1 : 0) * s.heads + r.head;
+        is_v = group >> 1 & 1;
         q_turn = turn_of<W>(f, r.t, h), k_turn = turn_of<W>(f, r.t, own_head);
+        value = narrow = make_uint4(0, 0, 0, 0);
         if (f.table) {
             const bf16 *at = f.table + (int64_t)__ldcg(f.tok + r.t) * s.d;
-            e = *(const uint4 *)(at + own_head * E + channel);
+            value = *(const uint4 *)(at + own_head * E + channel);
             narrow = *(const uint4 *)at;
         }
     }
-    if (!ALONE && threadIdx.x == 0 && rank == 0) {
-        sm90::barrier_init(address(&joined), 1);
-        sm90::barrier_init_done();
-        sm90::barrier_expect(address(&joined), s.parts * (E + 2) * 4);
+    /* What is added to v: the table's row by its gate, of which u is the input. */
+    __device__ __forceinline__ void add_value(float (&x)[8], float (&u)[GATE],
+                                              const qkv_args &f) const
+    {
+        float t[8];
+        if (f.split_gate) {
+            unpack8(t, narrow);
+#pragma unroll
+            for (int j = 0; j < GATE / 2; j++)
+                u[GATE / 2 + j] = t[j];
+        }
+        unpack8(t, value);
+        float by = 2 * sigmoid(gate_dot(f.gate, own_head, u));
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            x[j] = fmaf(by, t[j], x[j]);
     }
-    if (!ALONE) /* a block is written to when it has begun */
-        all_of_cluster();
-    wait_for_kernel_before();
-    if (RAW) {
-        const bf16 *raw = f.qkv + 3 * (int64_t)r.t * s.d + channel;
-        uint4 raw_q = *(const uint4 *)(raw + h * E);
+    /* q, rounded as a kernel of its own would leave it; k or v is returned. */
+    __device__ __forceinline__ uint4 make(float (&q)[8], float (&y12)[GATE], const shape &s,
+                                          const qkv_args &f, int t, int channel) const
+    {
+        const bf16 *raw = f.qkv + 3 * (int64_t)t * s.d + channel;
+        uint4 raw_q = *(const uint4 *)(raw + head * E);
         uint4 raw_kv = *(const uint4 *)(raw + (1 + is_v) * s.d + own_head * E);
         float x[8], k[8], u[GATE];
-        load_y12(y12, s.y + (int64_t)r.t * s.y_width);
+        load_y12(y12, s.y + (int64_t)t * s.y_width);
         if (f.table)
-            load_y12(u, f.y + (int64_t)r.t * f.y_width);
+            load_y12(u, f.y + (int64_t)t * f.y_width);
         unpack8(q, raw_q);
         norm_head<W>(q);
         rotate(q, q_turn, 1);
@@ -354,48 +393,71 @@ __global__ static void __launch_bounds__(MANY, RESIDENT) attend_in_cluster(shape
         unpack8(k, raw_kv);
         norm_head<W>(k);
         rotate(k, k_turn, 1);
-        if (is_v && f.table) {
-            float t[8];
-            if (f.split_gate) {
-                unpack8(t, narrow);
+        if (is_v && f.table)
+            add_value(x, u, f);
+        return is_v ? pack8(x) : pack8(k);
+    }
+};
+
+/* RAW: q, k and v of the row are made from the product f.qkv (qkv.h), and k, v put into the cache; the
+ * row has a sequence of its own. ALONE: a cluster is one block. */
+template <int W, bool RAW, bool ALONE>
+__global__ static void __launch_bounds__(MANY, RESIDENT) attend_in_cluster(shape s, qkv_args f)
+{
+#ifdef SM90_CODE
+    enum { E = 8 * W, EACH = seen_keys<W, RAW>::EACH };
+    extern __shared__ __align__(16) uint4 memory[];
+    __shared__ __align__(16) float part[WARPS][E + 4], inbox[PARTS][E + 4];
+    __shared__ uint4 own_kv[2][2][W];
+    __shared__ uint64_t joined; /* all parts are in the first block's inbox */
+    int rank = blockIdx.x % s.blocks, index = blockIdx.x / s.blocks, lane = threadIdx.x % W;
+    int channel = 8 * lane, h = index % (s.heads * s.pair);
+    start_kernel_behind();
+    query r = query_of(s, index, E);
+    seen_keys<W, RAW> keys(s, r, memory, rank);
 #pragma unroll
-                for (int j = 0; j < GATE / 2; j++)
-                    u[GATE / 2 + j] = t[j];
-            }
-            unpack8(t, e);
-            float by = 2 * sigmoid(gate_dot(f.gate, own_head, u));
-#pragma unroll
-            for (int j = 0; j < 8; j++)
-                x[j] = fmaf(by, t[j], x[j]);
-        }
-        if (group < 4) {
-            uint4 mine = is_v ? pack8(x) : pack8(k);
-            own_kv[is_v][group & 1][lane] = mine;
-            if (rank == 0 && own_head == h && (s.pair == 2 || !(group & 1)))
-                *(uint4 *)((is_v ? f.v : f.k) + (slot + (r.p / s.pair) % s.capacity) * s.d + h * E +
-                           channel) = mine;
+    for (int m = 0; m < STAGES; m++)
+        keys.load_next(m, BEFORE);
+    projected<W> own;
+    float w[GATE], y12[GATE], q[8], alpha = s.alpha ? s.alpha[h] : 0;
+    load_gate(w, s.gate, h);
+    if (RAW)
+        own.load(s, f, r, h, keys.group, channel);
+    if (!ALONE && threadIdx.x == 0 && rank == 0) {
+        sm90::barrier_init(address(&joined), 1);
+        sm90::barrier_init_done();
+        sm90::barrier_expect(address(&joined), s.parts * (E + 2) * 4);
+    }
+    if (!ALONE) /* a block is written to when it has begun */
+        all_of_cluster();
+    wait_for_kernel_before();
+    auto own_row = [&] { return (keys.slot + (r.p / s.pair) % s.capacity) * s.d + h * E; };
+    if (RAW) {
+        uint4 mine = own.make(q, y12, s, f, r.t, channel);
+        if (keys.group < 4) {
+            own_kv[own.is_v][keys.group & 1][lane] = mine;
+            if (rank == 0 && own.own_head == h && (s.pair == 2 || !(keys.group & 1)))
+                *(uint4 *)((own.is_v ? f.v : f.k) + own_row() + channel) = mine;
         }
         __syncthreads();
     } else {
         load8(q, s.q + r.at + channel);
         load_y12(y12, s.y + (int64_t)r.t * s.y_width);
-        ahead = rank, ahead_n = 0;
+        keys.ahead = rank, keys.ahead_n = 0;
         for (int m = 0; m < STAGES; m++)
-            load_next(m, LATE);
+            keys.load_next(m, LATE);
         copies_wait<0>();
     }
     for (int p = rank, m = 0; p < s.parts; p += s.blocks) {
         softmax_part a = { -INFINITY, 0, {} };
-        for (int n = 0; n < stages; n++, m++) {
+        for (int n = 0; n < keys.stages; n++, m++) {
             float score[EACH], x[8], most = a.most;
             copies_wait<STAGES - 1>();
 #pragma unroll
             for (int i = 0; i < EACH; i++) {
-                int j = key_of(p, n, i);
-                unpack8(x, RAW && k_token(j) >= own ? own_kv[0][s.pair == 2 ? j & 1 : 0][lane]
-                                                    : *place(m, 0, i));
+                keys.read(x, p, n, m, i, 0, own_kv);
                 float dot = head_sum<W>(dot8(q, x));
-                score[i] = j < end_of(p) ? s.scale * dot : -INFINITY;
+                score[i] = keys.key_of(p, n, i) < keys.end_of(p) ? s.scale * dot : -INFINITY;
                 most = fmaxf(most, score[i]);
             }
             a.scale_to(most);
@@ -403,15 +465,13 @@ __global__ static void __launch_bounds__(MANY, RESIDENT) attend_in_cluster(shape
 #pragma unroll
             for (int i = 0; i < EACH; i++) {
                 float w = __expf(score[i] - base);
-                int j = key_of(p, n, i);
-                unpack8(x, RAW && token_of(j) >= own ? own_kv[1][s.pair == 2 ? j & 1 : 0][lane]
-                                                     : *place(m, 1, i));
+                keys.read(x, p, n, m, i, 1, own_kv);
                 a.sum += w;
 #pragma unroll
                 for (int c = 0; c < 8; c++)
                     a.acc[c] = fmaf(w, x[c], a.acc[c]);
             }
-            load_next(m, ALL);
+            keys.load_next(m, ALL);
         }
 #pragma unroll
         for (int w = W; w < 32; w *= 2)
@@ -446,9 +506,8 @@ __global__ static void __launch_bounds__(MANY, RESIDENT) attend_in_cluster(shape
     int c = threadIdx.x % E;
     float most, sum, x = merged<PARTS>(inbox, s.parts, E, c, &most, &sum) / sum;
     if (s.alpha) { /* all threads take part, those from E on with zeros */
-        float v = __bfloat162float(
-            RAW ? ((const bf16 *)own_kv[1][h / s.heads])[c]
-                : s.cache_v[(slot + (r.p / s.pair) % s.capacity) * s.d + h * E + c]);
+        float v = __bfloat162float(RAW ? ((const bf16 *)own_kv[1][h / s.heads])[c]
+                                       : s.cache_v[own_row() + c]);
         bool here = threadIdx.x < E;
         x = exclusive(here ? x : 0, here ? v : 0, alpha);
     }
