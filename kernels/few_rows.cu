@@ -136,6 +136,52 @@ __device__ __forceinline__ static void load_rows(const product_args &a, const he
     copies_commit();
 }
 
+/* 16 rows of w and all of its columns here, as the products' operands. Of a lane's address for
+ * load_turned: rows of k 4 c + i, the order of k in the fragments, and the piece. */
+template <int C> struct w_tile {
+    uint32_t w[C / 2][4];
+
+    __device__ __forceinline__ void load(uint32_t held, int first)
+    {
+        int lane = lane_id(), row = lane % 8 / 2 * 4 + lane % 2 + lane / 8 % 2 * 2;
+#pragma unroll
+        for (int j = 0; j < C / 2; j++)
+            load_turned(w[j], held + piece_at<C>(first + row, 2 * j + lane / 16));
+    }
+    /* Of rows g and g + 8 of x. */
+    __device__ __forceinline__ void add_to(float (&d)[C][4], uint2 x, uint2 x8) const
+    {
+        uint32_t v[4] = { x.x, x8.x, x.y, x8.y };
+#pragma unroll
+        for (int j = 0; j < C; j++)
+            mma(d[j], v, w[j / 2][j % 2 * 2], w[j / 2][j % 2 * 2 + 1]);
+    }
+};
+
+/* What each of W warps has of a tile of sums, in the memory of w, and their sums. */
+template <int C, int W> struct warp_sums {
+    float (*part)[C][32][4];
+
+    __device__ __forceinline__ warp_sums(char *memory) : part((float (*)[C][32][4])memory) {}
+    __device__ __forceinline__ void store(const float (&d)[C][4])
+    {
+#pragma unroll
+        for (int j = 0; j < C; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                part[warp_id()][j][lane_id()][i] = d[j][i];
+    }
+    __device__ __forceinline__ float operator()(int r, int f) const
+    {
+        int l = r % 8 * 4 + f % 8 / 2;
+        float sum = 0;
+#pragma unroll
+        for (int k = 0; k < W; k++)
+            sum += part[k][f / 8][l][r / 8 * 2 + f % 2];
+        return sum;
+    }
+};
+
 /* Block r % S of the cluster finishes row r of y: four sums of it, by block `rank`, go there, into an
  * inbox of S times 8 C numbers for each of its rows. */
 template <int C, int S>
@@ -149,12 +195,9 @@ template <int M, int C, int W, int S, bool MIX, int B = M == 1 && S == 8 ? 4 : 1
 __global__ static void __launch_bounds__(32 * W, B) by_row(product_args a, held h)
 {
     extern __shared__ __align__(128) char memory[];
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
+    int warp = warp_id(), g = lane_id() / 4, c = lane_id() % 4;
     int o = 8 * C * (blockIdx.x / S), t = 16 * M * blockIdx.y, end = min(a.rows - t, 16 * M);
     int rank = blockIdx.x % S, begin = rank * h.part, stop = min(begin + h.part, a.in);
-    /* Rows of w and the piece that this lane gives load_turned the address of, of k 4 c + i: the
-     * order of k in the fragments. */
-    int row = lane % 8 / 2 * 4 + lane % 2 + lane / 8 % 2 * 2, piece = lane / 16;
     int own_row = S * (threadIdx.x / (8 * C)) + rank, own_column = threadIdx.x % (8 * C);
     const bf16 *x = a.x + (int64_t)t * a.in + begin;
     int64_t stride = a.in;
@@ -201,44 +244,27 @@ __global__ static void __launch_bounds__(32 * W, B) by_row(product_args a, held 
             u[m][0] = x_at(m, 0, first + 16 * warp + 4 * c),
             u[m][1] = x_at(m, 1, first + 16 * warp + 4 * c);
         for (int s = 16 * warp; s < h.rows && first + s < stop; s += 16 * W) {
-            uint32_t w[C / 2][4];
+            w_tile<C> w;
 #pragma unroll
             for (int m = 0; m < M; m++)
                 next[m][0] = x_at(m, 0, first + s + 16 * W + 4 * c),
                 next[m][1] = x_at(m, 1, first + s + 16 * W + 4 * c);
-#pragma unroll
-            for (int j = 0; j < C / 2; j++)
-                load_turned(w[j], address(memory) + piece_at<C>(s + row, 2 * j + piece));
+            w.load(address(memory), s);
 #pragma unroll
             for (int m = 0; m < M; m++) {
-                uint32_t v[4] = { u[m][0].x, u[m][1].x, u[m][0].y, u[m][1].y };
-#pragma unroll
-                for (int j = 0; j < C; j++)
-                    mma(d[m][j], v, w[j / 2][j % 2 * 2], w[j / 2][j % 2 * 2 + 1]);
+                w.add_to(d[m], u[m][0], u[m][1]);
                 u[m][0] = next[m][0], u[m][1] = next[m][1];
             }
         }
     }
     copies_wait<0>(); /* where the loop was empty: the last blocks' part of a small I */
-    float(*part)[C][32][4] = (float(*)[C][32][4])memory;
+    warp_sums<C, W> sum_of(memory);
     float *inbox = (float *)(memory + h.inbox);
 #pragma unroll
     for (int m = 0; m < M; m++) {
         __syncthreads();
-#pragma unroll
-        for (int j = 0; j < C; j++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                part[warp][j][lane][i] = d[m][j][i];
+        sum_of.store(d[m]);
         __syncthreads();
-        auto sum_of = [&](int r, int f) {
-            int l = r % 8 * 4 + f % 8 / 2;
-            float sum = 0;
-#pragma unroll
-            for (int k = 0; k < W; k++)
-                sum += part[k][f / 8][l][r / 8 * 2 + f % 2];
-            return sum;
-        };
         if (S > 1)
             for (int i = threadIdx.x; i < min(end - 16 * m, 16) * 2 * C; i += 32 * W) {
                 int f = i % (2 * C) * 4, r = i / (2 * C);
@@ -274,8 +300,7 @@ template <int C, int W, bool MIX>
 __global__ static void __launch_bounds__(32 * W, 2) by_tiles(product_args a, held h)
 {
     extern __shared__ __align__(128) char memory[];
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
-    int row = lane % 8 / 2 * 4 + lane % 2 + lane / 8 % 2 * 2, piece = lane / 16; /* as by_row */
+    int g = lane_id() / 4, c = lane_id() % 4;
     int wide = 8 * C * gridDim.x;
     bf16 *x = (bf16 *)(memory + 2 * h.w_bytes);
     mix_coefs<FEW_MIX_TERMS> coef;
@@ -296,38 +321,25 @@ __global__ static void __launch_bounds__(32 * W, 2) by_tiles(product_args a, hel
         }
     for (int o = 8 * C * blockIdx.x, n = 0; o < a.cols; o += wide, n ^= 1) {
         char *held = memory + n * h.w_bytes;
-        float(*part)[C][32][4] = (float(*)[C][32][4])held, d[C][4] = {};
+        warp_sums<C, W> sum_of(held);
+        float d[C][4] = {};
         auto x_at = [&](int r, int k) {
             return r < a.rows && k < a.in ? *(const uint2 *)(x + r * h.x_stride + k)
                                           : make_uint2(0, 0);
         };
         copies_wait<1>();
         __syncthreads();
-        for (int s = 16 * warp; s < a.in; s += 16 * W) {
-            uint32_t w[C / 2][4];
-#pragma unroll
-            for (int j = 0; j < C / 2; j++)
-                load_turned(w[j], address(held) + piece_at<C>(s + row, 2 * j + piece));
-            uint2 u = x_at(g, s + 4 * c), v = x_at(8 + g, s + 4 * c);
-            uint32_t both[4] = { u.x, v.x, u.y, v.y };
-#pragma unroll
-            for (int j = 0; j < C; j++)
-                mma(d[j], both, w[j / 2][j % 2 * 2], w[j / 2][j % 2 * 2 + 1]);
+        for (int s = 16 * warp_id(); s < a.in; s += 16 * W) {
+            w_tile<C> w;
+            w.load(address(held), s);
+            w.add_to(d, x_at(g, s + 4 * c), x_at(8 + g, s + 4 * c));
         }
         __syncthreads();
-#pragma unroll
-        for (int j = 0; j < C; j++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                part[warp][j][lane][i] = d[j][i];
+        sum_of.store(d);
         __syncthreads();
         for (int i = threadIdx.x; i < a.rows * 8 * C; i += 32 * W) {
-            int f = i % (8 * C), r = i / (8 * C), l = r % 8 * 4 + f % 8 / 2;
-            float sum = 0;
-#pragma unroll
-            for (int k = 0; k < W; k++)
-                sum += part[k][f / 8][l][r / 8 * 2 + f % 2];
-            finish(a, r, o + f, sum * scale + added(a, r, o + f));
+            int f = i % (8 * C), r = i / (8 * C);
+            finish(a, r, o + f, sum_of(r, f) * scale + added(a, r, o + f));
         }
         __syncthreads();
         load_rows<C>(a, h, address(held), 0, a.in, o + 2 * wide);
