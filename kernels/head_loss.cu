@@ -1,26 +1,28 @@
 /* head_loss.cu - logits, softcap, multi-token cross entropy, and back. Record-61.md 2.9, 2.10, 3.2.
  *
- * x (T,D), w (D,V), dx bf16, dw bf16 or f32. With fp8, all operands of the three products are
- * contiguous along their sums, as Hopper's fp8 tensor cores require, so x8, w8 and g8 exist
- * transposed too (head_fp8.cu):
+ * x (T,D), w (D,V), dx bf16, dw bf16 or f32. With fp8, operands of the three products are
+ * contiguous along their sums, as fp8 tensor cores require, so x8 and w8 exist transposed too
+ * (head_fp8.cu). On Hopper dw's product turns g8 on the way in (sm90/turned_gemm.cu), on the portable
+ * path it is transposed:
  *
  *   x8 (T,D), x8t (D,T), w8 (D,V), w8t (V,D)                     e4m3 of x / s_x, w / s_w
  *       (where Adam left a w8, only w8t is made: 2 D V bytes instead of 4)
  *   for each CHUNK rows
  *       logits (rows,V) bf16 = s_x s_w x8 w8                     2 T D V FLOP, T V 2 bytes
  *       one pass over a row: losses, g8 (rows,V) e5m2            T V (2 + 1) bytes
- *       g8t (V,T), the chunk's columns                           T V (1 + 1)
+ *       portable: g8t (V,T), the chunk's columns                 T V (1 + 1)
  *       dx = s_g s_w g8 w8^T                                     2 T D V FLOP
  *   dw (+)= s_x s_g x8^T g8                                      2 T D V FLOP
  *
  * At T = 49152, D = 768, V = 50304: three products of 3.80 TFLOP (3.2 ms each at 1198 TFLOP/s),
  * 7.4 GB for the row pass (1.75 ms at 4.25 TB/s; 3 special-function operations an element are
- * 2.0 ms), 4.9 GB for the transpose (1.16 ms).
+ * 2.0 ms); portable: 4.9 GB for the transpose (1.16 ms).
  *
  * One block holds a row of logits in shared memory, so each is read once. No maximum is
  * needed: z = a s((l + b)/c) lies in (0, a), and exp(z - a/2) cannot overflow. The row pass keeps
  * f = exp(z - a/2) s (1 - s) in bf16 where the logit was, sums exp(z - a/2), and then scales
- * f by one number a row. g8 overwrites the logits of its row: its rows are 2 V bytes apart.
+ * f by one number a row. Where g8 is transposed it overwrites the logits of its row: its rows are 2 V
+ * bytes apart.
  *
  * The sigmoid is one hardware tanh in the fp8 pass (off by 2^-11 of it, far below a code of e5m2
  * and below the bf16 of the logit), an exponential and a reciprocal elsewhere.
@@ -33,6 +35,7 @@
  */
 #include "gpu.h"
 #include "head_fp8.h"
+#include "sm90/turned_gemm.h"
 #include "vec.h"
 
 enum { CHUNK = 16384 }; /* rows of logits in memory, at most, with fp8 and in evaluation */
@@ -40,7 +43,9 @@ enum { THREADS = 512 };
 enum { STATIC_SHARED = 256 }; /* bytes, at most */
 
 struct row_args {
-    bf16 *logits; /* (rows, V); overwritten by the gradient */
+    bf16 *logits; /* (rows, V) */
+    char *gradient; /* where it goes, bytes a row; may be over the logits */
+    int64_t gradient_row;
     float *loss; /* (rows) of this chunk */
     const int32_t *tgt; /* of the chunk's first row */
     const float *mtp;
@@ -203,7 +208,8 @@ __global__ static void __launch_bounds__(THREADS, 2) head_row(row_args a)
     __shared__ float warps[32];
     int t = blockIdx.x, n8 = a.vocab / 8;
     int v = threadIdx.x < terms(a) ? target_of(a, t, threadIdx.x) : -1;
-    uint4 *row = (uint4 *)(a.logits + (int64_t)t * a.vocab);
+    const uint4 *row = (const uint4 *)(a.logits + (int64_t)t * a.vocab);
+    uint4 *to = (uint4 *)(a.gradient + t * a.gradient_row);
     cap k = cap_of(a.a, a.b, a.c, ROUND);
     float logit = 0, sum, unit = FP8 && !ROUND ? 4 : 1; /* of f */
 
@@ -224,9 +230,9 @@ __global__ static void __launch_bounds__(THREADS, 2) head_row(row_args a)
         for (int j = 0; j < 8; j++)
             x[j] *= scale;
         if (FP8)
-            ((uint2 *)row)[i] = pack_e5m2(x);
+            ((uint2 *)to)[i] = pack_e5m2(x);
         else
-            row[i] = pack8(x);
+            to[i] = pack8(x);
     }
 }
 
@@ -263,6 +269,8 @@ static row_args row_args_of(const struct head_loss *h, struct tensor w, bf16 *lo
     row_args a = {};
 
     a.logits = logits;
+    a.gradient = (char *)logits;
+    a.gradient_row = 2 * w.cols;
     a.mtp = h->mtp;
     a.n_mtp = h->n_mtp;
     a.prefix = h->prefix;
@@ -344,6 +352,18 @@ static void sum_product(struct cuda_ops *c, weight_sum *sum, struct gemm product
     sum->add = true;
 }
 
+/* Of codes: x8t (D,rows), and the gradient's g8 as fp8_work has it. */
+static void sum_codes(struct cuda_ops *c, weight_sum *sum, struct tensor x8t, struct tensor g8,
+                      float alpha)
+{
+    if (c->portable) {
+        sum_product(c, sum, { .a = x8t, .b = g8, .tb = true, .alpha = alpha });
+        return;
+    }
+    turned_gemm(c, sum->to, x8t, g8, alpha, sum->add);
+    sum->add = true;
+}
+
 static void sum_end(struct cuda_ops *c, const weight_sum &sum, struct tensor dw, bool add)
 {
     if (sum.to.data != dw.data)
@@ -352,18 +372,20 @@ static void sum_end(struct cuda_ops *c, const weight_sum &sum, struct tensor dw,
 
 struct fp8_work {
     float *row_loss;
-    struct tensor x8, x8t, w8, w8t, g8t; /* x8, x8t, g8t: of a span */
+    struct tensor x8, x8t, w8, w8t; /* x8, x8t: of a span */
+    /* Of a span: (rows, V) where the product of the weights' gradient turns it, else (V, rows). */
+    struct tensor g8;
     bf16 *logits; /* (rows, V) */
     int64_t rows;
 };
 
-/* Loss, dx and g8t of rows first .. first + n - 1, `real_n` of them of the batch. */
+/* Loss, dx and g8 of rows first .. first + n - 1, `at` .. of the span. */
 static void chunk_fp8(struct cuda_ops *c, const fp8_work &k, struct tensor dx, struct tensor w,
                       const struct head_loss *h, int64_t tokens, int64_t first, int64_t at,
                       int64_t n)
 {
     int64_t v = w.cols, real_n = least(tokens - first, n);
-    struct tensor g8 = tensor_of(k.logits, DT_E5M2, n, v);
+    row_args a = row_args_of(h, w, k.logits);
     struct gemm forward = { .out = tensor_of(k.logits, DT_BF16, n, v),
                             .a = tensor_rows(k.x8, at, n),
                             .b = k.w8t,
@@ -371,24 +393,31 @@ static void chunk_fp8(struct cuda_ops *c, const fp8_work &k, struct tensor dx, s
                             .alpha = h->x_scale * h->w_scale,
                             .fast = true };
     struct gemm back = { .out = tensor_rows(dx, first, real_n),
-                         .a = tensor_rows(g8, 0, real_n),
                          .b = k.w8,
                          .tb = true,
-                         .alpha = h->g_scale * h->w_scale,
-                         .lda = 2 * v };
+                         .alpha = h->g_scale * h->w_scale };
 
+    if (!c->portable) {
+        a.gradient = (char *)k.g8.data + at * v;
+        a.gradient_row = v;
+    }
+    back.a = tensor_of(a.gradient, DT_E5M2, real_n, v);
+    back.lda = a.gradient_row;
     cuda_gemm(c, &forward);
-    row_pass(c, row_args_of(h, w, k.logits), h, k.row_loss, tokens, first, real_n);
-    head_transpose(c, k.g8t, at, g8, 2 * v, real_n);
+    row_pass(c, a, h, k.row_loss, tokens, first, real_n);
+    if (c->portable)
+        head_transpose(c, k.g8, at, tensor_of(a.gradient, DT_E5M2, n, v), a.gradient_row, real_n);
     cuda_gemm(c, &back);
 }
-/* x8, x8t and g8t of rows first .. first + n - 1, which are tokens of x up to its end. */
+
+/* x8, x8t and g8 of rows first .. first + n - 1, which are tokens of x up to its end. */
 static void span_fp8(struct cuda_ops *c, fp8_work *k, struct tensor dx, struct tensor x,
                      struct tensor w, const struct head_loss *h, int64_t first, int64_t n)
 {
     k->x8 = tensor_of(k->x8.data, DT_E4M3, n, x.cols);
     k->x8t = tensor_of(k->x8t.data, DT_E4M3, x.cols, n);
-    k->g8t = tensor_of(k->g8t.data, DT_E5M2, w.cols, n);
+    k->g8 = c->portable ? tensor_of(k->g8.data, DT_E5M2, w.cols, n)
+                        : tensor_of(k->g8.data, DT_E5M2, least(x.rows - first, n), w.cols);
     head_quantize(c, k->x8, k->x8t, tensor_rows(x, first, least(x.rows - first, n)), h->x_scale);
     for (int64_t at = 0; at < n; at += k->rows)
         chunk_fp8(c, *k, dx, w, h, x.rows, first + at, at, least(n - at, k->rows));
@@ -414,7 +443,7 @@ static void loss_fp8(struct cuda_ops *c, float *loss, struct tensor dx, struct t
     k.w8 = given ? h->w8 : tensor_of(cuda_cut(&at, d * v), DT_E4M3, d, v);
     k.w8t = tensor_of(cuda_cut(&at, d * v), DT_E4M3, v, d);
     k.logits = (bf16 *)cuda_cut(&at, k.rows * v * 2);
-    k.g8t.data = cuda_cut(&at, v * span);
+    k.g8.data = cuda_cut(&at, v * span);
     weight_sum sum = sum_of(&at, dw, add, span < tp);
 
     if (given)
@@ -423,8 +452,7 @@ static void loss_fp8(struct cuda_ops *c, float *loss, struct tensor dx, struct t
         head_quantize(c, k.w8, k.w8t, w, h->w_scale);
     for (int64_t first = 0; first < tp; first += span) {
         span_fp8(c, &k, dx, x, w, h, first, least(tp - first, span));
-        sum_product(c, &sum,
-                    { .a = k.x8t, .b = k.g8t, .tb = true, .alpha = h->x_scale * h->g_scale });
+        sum_codes(c, &sum, k.x8t, k.g8, h->x_scale * h->g_scale);
     }
     sum_end(c, sum, dw, add);
     cuda_add_partials(c, loss, DT_F32, k.row_loss, (int)t, 1);

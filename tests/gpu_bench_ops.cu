@@ -16,6 +16,7 @@
 #include <vector>
 #include "../kernels/host/device.h"
 #include "../kernels/ops_cuda.h"
+#include "../kernels/sm90/turned_gemm.h"
 
 enum { RUNS = 9, SETS = 3, D = 768, H = 6, E = 128, F = 3072, V = 50304, DOCUMENT = 600 };
 enum { HASHES = 251520 }; /* rows of record 74's bigram table */
@@ -563,6 +564,35 @@ static void heads(int T, const struct batch *b)
     });
 }
 
+/* Codes between 2^-3 and 2, of both signs, in e5m2 (e4m3: half to 2). */
+__global__ static void fill_codes(uint8_t *p, int64_t n)
+{
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n;
+         i += (int64_t)gridDim.x * blockDim.x) {
+        uint32_t h = (uint32_t)i * 2654435761u;
+        h ^= h >> 16, h *= 0x85ebca6bu, h ^= h >> 13;
+        p[i] = (h & 0x8f) | 0x30;
+    }
+}
+
+/* The weights' gradient of the head: x8t (D,T) by g8 (T,V) as it lies, and by its transpose. */
+static void head_dw(int T)
+{
+    double G = 2.0 * T * D * V;
+    struct tensor x8t = tensor_of(o->alloc(o, (size_t)T * D, "bench"), DT_E4M3, D, T);
+    struct tensor g8 = tensor_of(o->alloc(o, (size_t)T * V, "bench"), DT_E5M2, T, V);
+    struct gemm product = {
+        .out = dhead, .a = x8t, .b = tensor_shape(g8, V, T), .tb = true, .alpha = 1e-3f
+    };
+
+    fill_codes<<<1024, 256, 0, c->stream>>>((uint8_t *)x8t.data, (int64_t)T * D);
+    fill_codes<<<1024, 256, 0, c->stream>>>((uint8_t *)g8.data, (int64_t)T * V);
+    row("(head dw, transposed before)", 0, 0, 0, G, [&](int) { cuda_gemm(c, &product); });
+    if (!c->portable)
+        row("(head dw, turned on the way)", 0, 0, 0, G,
+            [&](int) { turned_gemm(c, dhead, x8t, g8, 1e-3f, false); });
+}
+
 static void the_head(int T, const struct batch *b)
 {
     double L = (double)T * V, G = 2.0 * T * D * V;
@@ -570,6 +600,7 @@ static void the_head(int T, const struct batch *b)
                            1.6f / 448, 0.75f / 448, 23, 5, 7.5f, {} };
     static const float mtp[3] = { 1, 0.5f, 0.25f };
 
+    head_dw(T);
     o->upload(o, num, mtp, sizeof mtp);
     row("head_loss fp8", 1, 5 * L, 0, 3 * G,
         [&](int i) { o->head_loss(o, sum, sets[i].y, dhead, false, sets[i].x, head, &h); });

@@ -3,6 +3,7 @@
  *
  * Outputs hold NaN before. Tolerances in gpu_both.h and at sampled(). Exit 77 without a GPU.
  */
+#include "../kernels/sm90/turned_gemm.h"
 #include "gpu_both.h"
 
 static void test_linear(int tokens, int in, int out, bool scaled, bool residual, bool add)
@@ -184,6 +185,121 @@ static void test_bwd_fp8(int tokens, int width, int hidden, bool scaled)
     same("dx", dx, 3e-2, 0);
 }
 
+/* -- a product that turns its operand (sm90/turned_gemm.cu) ------------------------------------ */
+
+static struct tensor codes_on_gpu(enum dtype type, int64_t rows, int64_t cols, double **values)
+{
+    struct tensor t = tensor_of(NULL, type, rows, cols);
+    int64_t n = rows * cols;
+    uint8_t *codes = malloc((size_t)n);
+
+    *values = malloc((size_t)n * sizeof **values);
+    for (int64_t i = 0; i < n; i++) {
+        float x = (float)normal();
+        codes[i] = type == DT_E5M2 ? e5m2_from_f32(x) : e4m3_from_f32(x);
+        (*values)[i] = type == DT_E5M2 ? e5m2_to_f32(codes[i]) : e4m3_to_f32(codes[i]);
+    }
+    t.data = gpu->alloc(gpu, (size_t)n, "test");
+    gpu->upload(gpu, t.data, codes, (size_t)n);
+    free(codes);
+    return t;
+}
+
+/* b (n,wide), a (k,m), as numbers. */
+struct codes_case {
+    int m, n, k, wide;
+    double *a, *b;
+};
+
+/* out (n,m) against 0.5 b a + before in f64. The tensor cores keep 13 bits of a term beside the greatest of 128:
+ * 2^-13 for each of four products, and bf16's rounding. */
+static void turned_is(const char *name, const struct codes_case *t, const double *got,
+                      const double *before, double most)
+{
+    double off = 0, norm = 0;
+
+    for (int64_t i = 0; i < t->n; i++)
+        for (int64_t j = 0; j < t->m; j++) {
+            double want = before ? before[i * t->m + j] : 0, d;
+            for (int64_t l = 0; l < t->k; l++)
+                want += 0.5 * t->b[i * t->wide + l] * t->a[l * t->m + j];
+            d = got[i * t->m + j] - want;
+            off += d * d;
+            norm += want * want;
+        }
+    check_that(off <= most * most * norm, __FILE__, __LINE__, "%s M=%d N=%d K=%d: off by %g of %g",
+               name, t->m, t->n, t->k, sqrt(off), sqrt(norm));
+}
+
+/* a of k rows, b of k columns in whole sixteens. */
+static struct codes_case codes_case(int m, int n, int k, struct tensor *a, struct tensor *b)
+{
+    struct codes_case t = { m, n, k, (k + 15) / 16 * 16, NULL, NULL };
+
+    *a = codes_on_gpu(DT_E5M2, k, m, &t.a);
+    *b = codes_on_gpu(DT_E4M3, n, t.wide, &t.b);
+    return t;
+}
+
+static void test_turned(int m, int n, int k, enum dtype out_type, bool add)
+{
+    struct tensor ta, tb;
+    struct codes_case t = codes_case(m, n, k, &ta, &tb);
+    struct both out = draw(blank_as(DT_F32, out_type, n, m), 1);
+    double *before = calloc((size_t)m * n, sizeof *before), *after = calloc((size_t)m * n, 8);
+
+    for (int64_t i = 0; i < tensor_count(out.c); i++) {
+        before[i] = get(out.c, i);
+        if (!add)
+            set(out.c, i, NAN);
+    }
+    send(out);
+    turned_gemm((struct cuda_ops *)gpu, out.g, tb, ta, 0.5f, add);
+    struct tensor got = fetched(out.g);
+    for (int64_t i = 0; i < tensor_count(got); i++)
+        after[i] = get(got, i);
+    turned_is(out_type == DT_F32 ? "turned" : "turned to bf16", &t, after, add ? before : NULL,
+              out_type == DT_F32 ? 1e-3 : 3e-3);
+    free(t.a), free(t.b), free(got.data), free(before), free(after);
+}
+
+/* One great product, then 2^-15 of it 8191 times: only those of its own 128 may be lost. */
+static void test_turned_sums(void)
+{
+    enum { K = 8192 };
+    double *a, *b;
+    struct tensor ta = codes_on_gpu(DT_E5M2, K, 16, &a), tb = codes_on_gpu(DT_E4M3, 16, K, &b);
+    struct both out = blank_as(DT_F32, DT_F32, 16, 16);
+    uint8_t *codes = malloc(16 * K);
+
+    for (int i = 0; i < 16 * K; i++)
+        codes[i] = e5m2_from_f32(i < 16 ? 1 : 0x1p-15f);
+    gpu->upload(gpu, ta.data, codes, 16 * K);
+    for (int i = 0; i < 16 * K; i++)
+        codes[i] = e4m3_from_f32(1);
+    gpu->upload(gpu, tb.data, codes, 16 * K);
+    turned_gemm((struct cuda_ops *)gpu, out.g, tb, ta, 1, false);
+    struct tensor got = fetched(out.g);
+    for (int i = 0; i < 256; i++)
+        CHECK_NEAR(get(got, i), 1.25, 128 * 0x1p-15);
+    free(a), free(b), free(codes), free(got.data);
+}
+
+static void test_turned_all(void)
+{
+    bool portable;
+
+    CHECK_OK(ops_cuda_portable(0, &portable));
+    if (portable)
+        return;
+    test_turned(16, 16, 1, DT_F32, false);
+    test_turned(16, 16, 128, DT_F32, false);
+    test_turned(144, 208, 300, DT_F32, true);
+    test_turned(272, 48, 700, DT_BF16, false);
+    test_turned(400, 400, 1000, DT_BF16, true);
+    test_turned_sums();
+}
+
 /* -- products at full length, against sums in f64 -------------------------------------------- */
 
 /* |got - want| over some elements: sampled (i,j), row i of a (or column, ta) times b. A scale of 0
@@ -278,6 +394,7 @@ static void test_small(void)
     test_down_fp8(1, 16, 32, false, false);
     test_down_fp8(33, 144, 48, true, true);
     test_down_fp8(500, 400, 144, false, true);
+    test_turned_all();
     for (int scaled = 0; scaled < 2; scaled++)
         test_mlp(check_small() ? 700 : 5000, 136, 1160, false, scaled);
 }

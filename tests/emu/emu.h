@@ -24,7 +24,7 @@ struct product_job {
     bool add, ta, tb, rows;
     product_type type;
     uint64_t a, b;
-    float row[2][16];
+    float row[2][32];
 };
 
 struct thread_copy { /* from NULL: zeros */

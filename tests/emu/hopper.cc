@@ -307,10 +307,10 @@ struct operand {
     float operator()(int r, int k) const
     {
         const char *p = window + swizzled(at(r, k), width);
-        return type == PRODUCT_E4M3        ? (float)*(const __nv_fp8_e4m3 *)p
-               : type == PRODUCT_E4M3_E5M2 ? (float)*(const __nv_fp8_e5m2 *)p
-               : type == PRODUCT_F16       ? __half2float(*(const __half *)p)
-                                           : from_bf16(*(const uint16_t *)p);
+        return type == PRODUCT_E4M3_E5M2 ? (float)*(const __nv_fp8_e5m2 *)p
+               : fp8                     ? (float)*(const __nv_fp8_e4m3 *)p
+               : type == PRODUCT_F16     ? __half2float(*(const __half *)p)
+                                         : from_bf16(*(const uint16_t *)p);
     }
 };
 
@@ -347,6 +347,19 @@ static void run_product(const product_job &j)
         }
 }
 
+/* Registers 2 i + h of the four lanes of a row: columns 8 i .. 8 i + 7, of 8 bits 16 i .. 16 i + 15. */
+static void take_rows(product_job &j, int i, const uint64_t *lanes)
+{
+    for (int c = 0; c < 8 && j.type == PRODUCT_BF16; c++)
+        j.row[i % 2][i / 2 * 8 + c] = from_bf16((uint16_t)(lanes[c / 2] >> 16 * (c % 2)));
+    for (int c = 0; c < 16 && j.type >= PRODUCT_E4M3; c++) {
+        __nv_fp8_e5m2 wide;
+        __nv_fp8_e4m3 fine;
+        wide.__x = fine.__x = (__nv_fp8_storage_t)(lanes[c / 4] >> 8 * (c % 4));
+        j.row[i % 2][i / 2 * 16 + c] = j.type == PRODUCT_E5M2_E4M3 ? (float)wide : (float)fine;
+    }
+}
+
 void product(float *d, int n, const uint32_t *rows, uint64_t a, uint64_t b, bool add, bool ta,
              bool tb, product_type type)
 {
@@ -354,14 +367,8 @@ void product(float *d, int n, const uint32_t *rows, uint64_t a, uint64_t b, bool
     for (uint64_t descriptor : { a, b })
         if (descriptor && descriptor >> 62 != 1 && descriptor >> 62 != 2)
             fail("an operand without swizzle");
-    /* Registers 2 i + h of the four lanes of a row: columns 8 i .. 8 i + 7. */
-    for (int i = 0; rows && i < 4; i++) {
-        const uint64_t *all = warp_values("wgmma", ~0u, rows[i], 0);
-        for (int c = 0; c < 8; c++) {
-            uint64_t pair = all[now->lane / 4 * 4 + c / 2];
-            j.row[i % 2][i / 2 * 8 + c] = from_bf16((uint16_t)(pair >> 16 * (c % 2)));
-        }
-    }
+    for (int i = 0; rows && i < 4; i++)
+        take_rows(j, i, warp_values("wgmma", ~0u, rows[i], 0) + now->lane / 4 * 4);
     now->products.push_back(j);
 }
 

@@ -33,7 +33,7 @@ void stores_wait(int left);
 void load_matrices(uint32_t *const r[4], uint32_t from, bool turned);
 void store_matrices(uint32_t to, const uint32_t r[4], bool turned);
 /* d (64, 2 n) [+]= a b; rows: four registers of a, NULL: a is in shared memory. */
-enum product_type { PRODUCT_BF16, PRODUCT_F16, PRODUCT_E4M3, PRODUCT_E4M3_E5M2 };
+enum product_type { PRODUCT_BF16, PRODUCT_F16, PRODUCT_E4M3, PRODUCT_E4M3_E5M2, PRODUCT_E5M2_E4M3 };
 void product(float *d, int n, const uint32_t *rows, uint64_t a, uint64_t b, bool add, bool ta,
              bool tb, product_type type = PRODUCT_BF16);
 void products_commit();
@@ -238,24 +238,35 @@ void setp_ne_b32__wgmma_mma_async_sync_aligned_m64nk16_f32_bf16_bf16(float &firs
     }
 }
 
-/* Sums of e4m3; a, b in shared memory; add. */
-template <class... A>
-void setp_ne_b32__wgmma_mma_async_sync_aligned_m64nk32_f32_e4m3_e4m3(float &first, A &&...more)
+/* Sums of codes; a and b in shared memory, or four registers of a and b; add. */
+template <emu::product_type TYPE, class... A> void product_of_codes(float &first, A &&...more)
 {
     constexpr int N = 1 + emu::count_of<float, std::decay_t<A>...>();
     auto all = std::forward_as_tuple(first, more...);
-    emu::product(&first, N, NULL, std::get<N>(all), std::get<N + 1>(all), std::get<N + 2>(all),
-                 false, false, emu::PRODUCT_E4M3);
+    if constexpr (sizeof...(A) + 1 - N == 3) {
+        emu::product(&first, N, NULL, std::get<N>(all), std::get<N + 1>(all), std::get<N + 2>(all),
+                     false, false, TYPE);
+    } else {
+        const uint32_t a[4] = { std::get<N>(all), std::get<N + 1>(all), std::get<N + 2>(all),
+                                std::get<N + 3>(all) };
+        emu::product(&first, N, a, 0, std::get<N + 4>(all), std::get<N + 5>(all), false, false,
+                     TYPE);
+    }
 }
-
-/* Sums of e4m3 and e5m2; the same. */
 template <class... A>
-void setp_ne_b32__wgmma_mma_async_sync_aligned_m64nk32_f32_e4m3_e5m2(float &first, A &&...more)
+void setp_ne_b32__wgmma_mma_async_sync_aligned_m64nk32_f32_e4m3_e4m3(A &&...all)
 {
-    constexpr int N = 1 + emu::count_of<float, std::decay_t<A>...>();
-    auto all = std::forward_as_tuple(first, more...);
-    emu::product(&first, N, NULL, std::get<N>(all), std::get<N + 1>(all), std::get<N + 2>(all),
-                 false, false, emu::PRODUCT_E4M3_E5M2);
+    product_of_codes<emu::PRODUCT_E4M3>(std::forward<A>(all)...);
+}
+template <class... A>
+void setp_ne_b32__wgmma_mma_async_sync_aligned_m64nk32_f32_e4m3_e5m2(A &&...all)
+{
+    product_of_codes<emu::PRODUCT_E4M3_E5M2>(std::forward<A>(all)...);
+}
+template <class... A>
+void setp_ne_b32__wgmma_mma_async_sync_aligned_m64nk32_f32_e5m2_e4m3(A &&...all)
+{
+    product_of_codes<emu::PRODUCT_E5M2_E4M3>(std::forward<A>(all)...);
 }
 
 /* Sums of f16; a, b in shared memory; add, turned a, turned b. */

@@ -1,0 +1,338 @@
+/* turned_gemm.cu - out (N,M) = alpha b a (+ out), b (N,K) e4m3, a (K,M) e5m2, both as they lie.
+ *
+ * Tensor cores take 8-bit operands from shared memory along k only, and k runs along the rows of a. So a
+ * comes from registers: `ldmatrix.trans` gives a lane 2 rows of 2 neighbouring columns, and two such
+ * registers are sorted by bytes into one of each column with four of k. The product's row r + 8 h of
+ * sixteen is a's column 2 r + h, which is undone where sums are stored. b is small and lies along k.
+ *
+ * The sums of the tensor cores keep about 13 bits beside their greatest term. So they end after 128 of k, and
+ * are added up in f32, as cuBLASLt does without its fast accumulation.
+ *
+ * A tile is 128 columns of a by 192 rows of b: two warpgroups with 64 columns each, 96 sums and 96
+ * numbers under way a thread; a thread of the third feeds them through a ring of 5 stages, 128 of k
+ * (16 KB of a, 24 KB of b). One warpgroup adds up while the tensor cores work for the other. Two
+ * blocks of a cluster have the same rows of b and neighbouring columns of a: each loads half of b's
+ * stage for both. Blocks are persistent.
+ *
+ * 2 M N K FLOP; a stage moves 104 KB through shared memory, 832 cycles at 128 bytes a cycle, where its
+ * products take 768. The head's gradient (M = 50304, N = 768, K = 49152): 3.80 TFLOP, 3.17 ms at 1198 TFLOP/s;
+ * a is read once from memory (2.47 GB, 0.58 ms), four times from the L2, b 197 times.
+ */
+#include "sm90/turned_gemm.h"
+
+#include "host/device.h"
+#include "sm90/sm90.h"
+#include "sm90/tensor_map.h"
+#include "sm90/wgmma.h"
+#include "vec.h"
+
+using namespace sm90;
+
+namespace
+{
+
+enum { M = 128, N = 192, K = 128, CLUSTER = 2 };
+enum { A_BYTES = K * M, B_BYTES = N * K, HALF_B = B_BYTES / 2, STAGE_BYTES = A_BYTES + B_BYTES };
+enum { WORKER = 128, WORKERS = 2, THREADS = (WORKERS + 1) * WORKER };
+enum { STEPS = K / 32, SUMS = N / 2 }; /* products a stage; numbers a thread */
+enum { STAGES = 5, SHARED_BYTES = 1024 + STAGES * STAGE_BYTES + 16 * STAGES };
+
+enum output { F32, F32_ADD, BF16, BF16_ADD };
+template <enum output OUT> struct number_of {
+    typedef bf16 type;
+};
+template <> struct number_of<F32> {
+    typedef float type;
+};
+template <> struct number_of<F32_ADD> {
+    typedef float type;
+};
+
+struct maps {
+    CUtensorMap a, b;
+};
+
+struct work {
+    int columns, tiles, kblocks; /* tiles of b's rows, pairs of tiles, stages of k */
+    int m, n;
+    void *out;
+    float alpha;
+};
+
+struct layout {
+    uint32_t ring, full, empty; /* stages, barriers */
+    __device__ explicit layout(const void *memory)
+    {
+        ring = (address(memory) + 1023) & ~1023u;
+        full = ring + STAGES * STAGE_BYTES;
+        empty = full + 8 * STAGES;
+    }
+    __device__ uint32_t a(uint32_t it) const { return ring + it % STAGES * STAGE_BYTES; }
+    __device__ uint32_t b(uint32_t it) const { return a(it) + A_BYTES; }
+    __device__ uint32_t filled(uint32_t it) const { return full + it % STAGES * 8; }
+    __device__ uint32_t freed(uint32_t it) const { return empty + it % STAGES * 8; }
+};
+
+/* The i-th tile of this block. */
+struct out_tile {
+    int m, n;
+    bool exists;
+    __device__ out_tile(const work &k, int i)
+    {
+        int t = blockIdx.x / CLUSTER + i * (gridDim.x / CLUSTER);
+        exists = t < k.tiles;
+        m = (t / k.columns * CLUSTER + cluster_rank()) * M;
+        n = t % k.columns * N;
+    }
+};
+
+__device__ void feed(const layout &l, const maps &m, const work &k)
+{
+    uint32_t it = 0;
+    int rank = cluster_rank();
+
+    for (int i = 0; out_tile(k, i).exists; i++) {
+        out_tile p(k, i);
+        for (int kb = 0; kb < k.kblocks; kb++, it++) {
+            barrier_wait(l.freed(it), (it / STAGES & 1) ^ 1);
+            barrier_expect(l.filled(it), STAGE_BYTES);
+            load_box(l.a(it), &m.a, p.m, kb * K, l.filled(it));
+            load_box_to(3, l.b(it) + rank * HALF_B, &m.b, kb * K, p.n + rank * N / 2, l.filled(it));
+        }
+    }
+}
+
+/* Where a lane's row of sixteen bytes begins in a stage of a. Of 16 rows, matrices 0 and 1 are 0 1 4 5 10 11
+ * 14 15 and 2 3 6 7 8 9 12 13: so each has every swizzle once, and a lane's rows are neighbours. */
+__device__ __forceinline__ uint32_t row_of_lane(int worker)
+{
+    int lane = threadIdx.x % 32, chunk = 4 * worker + threadIdx.x / 32 % 4;
+    int matrix = lane / 8, r = lane % 8;
+    int row = matrix / 2 * 16 + r / 2 * 4 + r % 2 + 2 * (matrix % 2 ^ r / 4);
+
+    return row * M + ((chunk ^ row % 8) << 4);
+}
+
+/* A half of a stage: steps H, H + 1. */
+template <int H> __device__ __forceinline__ void load_half(uint32_t (&a)[STEPS][4], uint32_t from)
+{
+#pragma unroll
+    for (int i = H; i < H + STEPS / 2; i++)
+        load_turned(a[i], from + i * 32 * M);
+}
+
+/* Two columns of four rows each, from two registers with two rows of both; the upper lanes' rows lie the
+ * other way around. */
+__device__ __forceinline__ void sort_bytes(uint32_t (&a)[4], bool upper)
+{
+    uint32_t even = upper ? 0x2064 : 0x6420, odd = upper ? 0x3175 : 0x7531;
+    uint32_t r[4] = { __byte_perm(a[0], a[1], even), __byte_perm(a[0], a[1], odd),
+                      __byte_perm(a[2], a[3], even), __byte_perm(a[2], a[3], odd) };
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        a[i] = r[i];
+}
+
+/* Both blocks' feeders may overwrite the stage when all sixteen warps have finished reading it. */
+__device__ __forceinline__ void let_go(uint32_t empty)
+{
+    if (threadIdx.x % 32 < CLUSTER)
+        barrier_arrive_at(empty, threadIdx.x % 32);
+}
+
+template <int H>
+__device__ __forceinline__ void multiply_half(float (&part)[SUMS], uint32_t (&a)[STEPS][4],
+                                              uint64_t b, bool upper)
+{
+#pragma unroll
+    for (int i = H; i < H + STEPS / 2; i++)
+        sort_bytes(a[i], upper);
+    wgmma_begin();
+#pragma unroll
+    for (int i = H; i < H + STEPS / 2; i++)
+        wgmma_rows_e5m2(part, a[i], b + 2 * i, i);
+    wgmma_commit();
+}
+
+/* Half of a's registers are loaded while the products of the other half run; between the last of a stage and the
+ * first of the next the tensor cores work for the other warpgroup. */
+__device__ __forceinline__ void sum_products(float (&sum)[SUMS], const layout &l, uint32_t it,
+                                             int kblocks, int worker)
+{
+    enum { LOWER = 0, UPPER = STEPS / 2 };
+    uint32_t row = row_of_lane(worker), a[STEPS][4];
+    bool upper = threadIdx.x % 4 >= 2;
+    float part[SUMS];
+
+#pragma unroll
+    for (int i = 0; i < SUMS; i++)
+        sum[i] = 0;
+    barrier_wait(l.filled(it), it / STAGES & 1);
+    load_half<LOWER>(a, l.a(it) + row);
+#pragma unroll 1
+    for (int left = kblocks; left; left--, it++) {
+        uint64_t b = operand<false>(l.b(it));
+        multiply_half<LOWER>(part, a, b, upper);
+        load_half<UPPER>(a, l.a(it) + row);
+        multiply_half<UPPER>(part, a, b, upper);
+        if (left > 1)
+            barrier_wait(l.filled(it + 1), (it + 1) / STAGES & 1);
+        wgmma_wait<1>();
+        if (left > 1)
+            load_half<LOWER>(a, l.a(it + 1) + row);
+        wgmma_wait<0>();
+        keep(part);
+        let_go(l.freed(it));
+#pragma unroll
+        for (int i = 0; i < SUMS; i++)
+            sum[i] += part[i];
+    }
+}
+
+__device__ __forceinline__ float2 read_pair(const float *p) { return *(const float2 *)p; }
+__device__ __forceinline__ float2 read_pair(const bf16 *p)
+{
+    uint32_t u = *(const uint32_t *)p;
+    return make_float2(bf16_lo(u), bf16_hi(u));
+}
+__device__ __forceinline__ void write_pair(float *p, float2 x) { *(float2 *)p = x; }
+__device__ __forceinline__ void write_pair(bf16 *p, float2 x)
+{
+    *(uint32_t *)p = bf16_pack(x.x, x.y);
+}
+
+/* Columns of out and its first row, of a lane. */
+struct place {
+    int m, n;
+    __device__ place(const out_tile &p, int worker)
+    {
+        int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+        m = p.m + 64 * worker + 16 * warp + lane / 4 * 2;
+        n = p.n + lane % 4 * 2;
+    }
+};
+
+/* Sums of 8 rows of out a step: a lane has two neighbours of two of them. */
+template <enum output OUT>
+__device__ __forceinline__ void write_tile(const float (&sum)[SUMS], const work &k, const place &p)
+{
+    enum { FLIGHT = 8 };
+    constexpr bool ADD = OUT == F32_ADD || OUT == BF16_ADD;
+    auto *to = (typename number_of<OUT>::type *)k.out + p.m;
+
+    if (p.m >= k.m)
+        return;
+#pragma unroll
+    for (int j = 0; j < N / 8; j += FLIGHT) {
+        float2 old[2 * FLIGHT];
+#pragma unroll
+        for (int i = 0; i < 2 * FLIGHT; i++) {
+            int row = p.n + 8 * (j + i / 2) + i % 2;
+            old[i] = make_float2(0, 0);
+            if (ADD && row < k.n)
+                old[i] = read_pair(to + (int64_t)row * k.m);
+        }
+#pragma unroll
+        for (int i = 0; i < 2 * FLIGHT; i++) {
+            int row = p.n + 8 * (j + i / 2) + i % 2;
+            const float *s = sum + 4 * (j + i / 2) + i % 2;
+            if (row < k.n)
+                write_pair(to + (int64_t)row * k.m, make_float2(fmaf(k.alpha, s[0], old[i].x),
+                                                                fmaf(k.alpha, s[2], old[i].y)));
+        }
+    }
+}
+
+template <enum output OUT> __device__ void do_work(const layout &l, const work &k, int worker)
+{
+    float sum[SUMS];
+
+    for (int i = 0; out_tile(k, i).exists; i++) {
+        sum_products(sum, l, i * k.kblocks, k.kblocks, worker);
+        write_tile<OUT>(sum, k, place(out_tile(k, i), worker));
+    }
+}
+
+template <enum output OUT>
+__global__ void SM90_CLUSTER(CLUSTER) __launch_bounds__(THREADS, 1)
+    turned_product(const __grid_constant__ maps m, work k)
+{
+#ifdef SM90_CODE
+    extern __shared__ uint8_t memory[];
+    layout l(memory);
+
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < STAGES; s++) {
+            barrier_init(l.full + 8 * s, 1);
+            barrier_init(l.empty + 8 * s, CLUSTER * WORKERS * WORKER / 32);
+        }
+        barrier_init_done();
+    }
+    cluster_sync();
+    if (threadIdx.x < WORKER) {
+        fewer_registers<40>();
+        if (threadIdx.x == 0)
+            feed(l, m, k);
+        __syncwarp();
+    } else {
+        more_registers<232>();
+        do_work<OUT>(l, k, threadIdx.x / WORKER - 1);
+    }
+    cluster_sync(); /* a block must not exit while the other may write into its shared memory */
+#endif
+}
+
+/* -- host -------------------------------------------------------------------------------- */
+
+/* Boxes of 128 bytes of columns, swizzled, and `rows` rows. */
+bool map_of(CUtensorMap *map, struct tensor t, int rows)
+{
+    const cuuint64_t size[2] = { (cuuint64_t)t.cols, (cuuint64_t)t.rows };
+    const cuuint64_t stride[1] = { (cuuint64_t)t.cols };
+    const cuuint32_t box[2] = { 128, (cuuint32_t)rows }, step[2] = { 1, 1 };
+    encode_fn encode = tensor_map_encoder();
+
+    return encode && encode(map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, t.data, size, stride, box, step,
+                            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                            CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+template <enum output OUT> void launch(struct cuda_ops *c, const maps &m, const work &k)
+{
+    int blocks = min(CLUSTER * k.tiles, c->sms / CLUSTER * CLUSTER);
+
+    if (!CUDA_TRY(c,
+                  cudaFuncSetAttribute(turned_product<OUT>,
+                                       cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES)))
+        return;
+    turned_product<OUT><<<blocks, THREADS, SHARED_BYTES, c->stream>>>(m, k);
+    CUDA_LAUNCHED(c);
+}
+
+} /* namespace */
+
+void turned_gemm(struct cuda_ops *c, struct tensor out, struct tensor b, struct tensor a,
+                 float alpha, bool add)
+{
+    int columns = div_up(b.rows, N);
+    work k = { .columns = columns,
+               .tiles = columns * div_up(a.cols, CLUSTER * M),
+               .kblocks = div_up(a.rows, K),
+               .m = (int)a.cols,
+               .n = (int)b.rows,
+               .out = out.data,
+               .alpha = alpha };
+    maps m = {};
+
+    assert(out.rows == b.rows && out.cols == a.cols && b.cols >= a.rows);
+    assert(a.dtype == DT_E5M2 && b.dtype == DT_E4M3 && a.cols % 16 == 0 && b.cols % 16 == 0);
+    if (c->failed)
+        return;
+    if (!map_of(&m.a, a, K) || !map_of(&m.b, b, N / 2))
+        cuda_fail(c, GPT_DEVICE, "operands in fp8 cannot be described to the copy engine");
+    else if (out.dtype == DT_F32)
+        (add ? launch<F32_ADD> : launch<F32>)(c, m, k);
+    else
+        (add ? launch<BF16_ADD> : launch<BF16>)(c, m, k);
+}
