@@ -9,6 +9,7 @@
 #include "attention_plan.cuh"
 #include "behind.h"
 #include "gpu.h"
+#include "qkv.h"
 
 namespace
 {
@@ -400,17 +401,20 @@ void gpu_attention(struct ops *o, struct tensor out, struct tensor lse, struct t
                                       q.data, k.data, v.data, workspace));
 }
 
-void gpu_attention_bwd(struct ops *o, struct tensor dq, struct tensor dk, struct tensor dv,
-                       bool add, struct tensor dout, struct tensor q, struct tensor k,
-                       struct tensor v, struct tensor lse, struct tensor delta,
-                       const struct attn_shape *s)
+void gpu_attention_bwd(struct ops *o, struct tensor dqkv, struct tensor dq, struct tensor dk,
+                       struct tensor dv, enum values_grad values, struct tensor dout,
+                       struct tensor q, struct tensor k, struct tensor v, struct tensor lse,
+                       struct tensor delta, const struct attn_shape *s, const struct qk_made *m)
 {
     struct cuda_ops *c = cuda_of(o);
     void *workspace = cuda_workspace(c, attention_workspace_bytes(s, c->portable, true));
 
     assert(lse.dtype == DT_F32 && delta.dtype == DT_F32);
-    if (workspace)
-        CUDA_TRY(c, attention_backward(c->stream, s, c->portable, dq.data, dk.data, dv.data, add,
-                                       dout.data, q.data, k.data, v.data, (const float *)lse.data,
-                                       (const float *)delta.data, workspace));
+    if (!workspace ||
+        !CUDA_TRY(c, attention_backward(c->stream, s, c->portable, dq.data, dk.data, dv.data,
+                                        values == VALUES_ADDED, dout.data, q.data, k.data, v.data,
+                                        (const float *)lse.data, (const float *)delta.data,
+                                        workspace)))
+        return;
+    cuda_raw_grads(c, dqkv, dq.data, dk.data, values == VALUES_JOINED ? dv.data : NULL, q, k, m);
 }

@@ -64,13 +64,6 @@ struct capped {
     float s, e;
 };
 
-__device__ __forceinline__ static float reciprocal(float x)
-{
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 __device__ __forceinline__ static float tanh_fast(float x)
 {
     float y;
@@ -101,7 +94,7 @@ __device__ __forceinline__ static float as_bf16(float x)
 __device__ __forceinline__ static capped capped_of(float l, const cap &k)
 {
     capped r;
-    r.s = reciprocal(1 + exp2_approx(fmaf(l, k.mul, k.add)));
+    r.s = rcp_approx(1 + exp2_approx(fmaf(l, k.mul, k.add)));
     if (k.round)
         r.s = as_bf16(r.s);
     r.e = exp2_approx(fmaf(r.s, k.mul_e, k.add_e));

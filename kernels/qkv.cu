@@ -1,33 +1,25 @@
-/* qkv.cu - from projections to what attention reads, and back. Record-61.md 2.4 to 2.6, 3.3,
+/* qkv.cu - from a layer's input to what attention reads, and back. Record-61.md 2.4 to 2.6, 3.3,
  * record-74.md 6, 7.
  *
+ *   raw    = scale x w^T, a product of cuBLASLt
  *   q, k   Norm over each head's E channels, rotated by -theta on the first E/2 channels
  *   k      channels [E/4,E/2) and [3E/4,E), or [E/2,E), move to the next token, by key_offset
  *   v      + 2 s(gate_h . u_t) table[tok_t], with a table; u_t = y_t[0:12], or with a split gate
  *          y_t[0:6], table[tok_t][0:6]
  *
- * qkv (T,3D), q, k, v (T,D), y (T,D') bf16; rope rows of E/4 cosines and E/4 sines in bf16.
- * One warp a token, all heads; a head is W = E/8 lanes (heads.h), so that a norm is a few
+ * x (T,D), w (3D,D), raw (T,3D), q, k, v (T,D), y (T,D') bf16; rope rows of E/4 cosines and E/4 sines in
+ * bf16. One warp a token, all heads; a head is W = E/8 lanes (heads.h), so that a norm is a few
  * shuffles and a rotation stays inside a lane.
  *
  * Forward moves 6 T D elements (453 MB at T = 49152, D = 768: 107 us at 4.25 TB/s) and T D more
- * with a table (125 us). Backward reads dq, dk, dv and the raw q, k, and writes 3 T D: 8 T D
- * (604 MB, 142 us); with a table 2 T D more (178 us).
+ * with a table (125 us), behind the product. Backward is attention's on Hopper (sm90/attention_bwd.cu);
+ * raw_backward, for other GPUs and for keys with an offset, reads dq, dk, dv, q, k, and writes 3 T D:
+ * 8 T D (604 MB, 142 us). value_backward, with a table, reads dv and the table and writes its rows'
+ * gradients: 3 T D (53 us), and 2 T D more where dv comes apart.
  */
 #include "behind.h"
 #include "gpu.h"
 #include "qkv.h"
-
-/* dy becomes r (dy - r^2 mean(dy x) x). */
-template <int W>
-__device__ __forceinline__ static void norm_head_bwd(float (&dy)[8], const float (&x)[8])
-{
-    float r = norm_factor(head_sum<W>(dot8(x, x)), 8 * W);
-    float c = r * r * head_sum<W>(dot8(dy, x)) / (8 * W);
-#pragma unroll
-    for (int j = 0; j < 8; j++)
-        dy[j] = r * (dy[j] - c * x[j]);
-}
 
 /* Writes a key to its own row, in offset channels to the next row (and for row 0 to row 0 as
  * well). */
@@ -39,7 +31,7 @@ __device__ __forceinline__ static void put_key(bf16 *k, const float (&x)[8], int
 
     if (!offset || t == 0)
         store8(k, x);
-    if (offset && t + 1 < s.tokens)
+    if (offset && t + 1 < s.key_rows)
         store8(k + d, x);
 }
 
@@ -89,15 +81,20 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1) qkv_forwar
     for (int i = 0; i < V; i++) {
         int h = head_lane<W>::head(i);
         bool here = h < s.heads;
-        float x[8];
+        bool keeps = here && s.factor && lane_id() % W == 0;
+        float x[8], factor;
         unpack8(x, rq.u[i]);
-        norm_head<W>(x);
+        factor = norm_head<W>(x);
         rotate(x, r, 1);
+        if (keeps)
+            s.factor[(int64_t)h * s.tokens + t] = factor;
         if (here)
             store8(q + at + row<V>::at(i), x);
         unpack8(x, rk.u[i]);
-        norm_head<W>(x);
+        factor = norm_head<W>(x);
         rotate(x, r, 1);
+        if (keeps)
+            s.factor[(int64_t)(s.heads + h) * s.tokens + t] = factor;
         if (here)
             put_key<W>(k + to + row<V>::at(i), x, t, s, d);
         if (here && s.table) {
@@ -114,59 +111,61 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1) qkv_forwar
     }
 }
 
-static bool can_do(struct cuda_ops *c, struct tensor qkv, const struct qkv_shape *s)
+static bool can_do(struct cuda_ops *c, const struct qkv_shape *s)
 {
     int e = s->head_dim;
-    return !c->failed && CUDA_NEED(c, qkv.cols / 3 <= 2048, ROW_NEED) &&
+    return !c->failed && CUDA_NEED(c, s->heads * e <= 2048, ROW_NEED) &&
            CUDA_NEED(c, s->heads <= MAX_HEADS && (e == 32 || e == 64 || e == 128), HEAD_NEED);
 }
 
-static qkv_args shape_of(const struct qkv_shape *s, struct rope r, struct tensor y,
-                         struct tensor gate, struct tensor table, const struct batch *b)
+static qkv_args shape_of(const struct qkv_shape *s, struct rope r, int tokens)
 {
-    qkv_args k = { NULL,
-                   NULL,
-                   NULL,
-                   NULL,
-                   b->tokens,
-                   s->heads,
-                   s->head_dim,
-                   s->paired,
-                   s->split_gate,
-                   s->key_offset,
-                   b->pos,
-                   s->cache ? s->cache->slot : NULL,
-                   s->cache ? s->cache->capacity : 0,
-                   s->cache && s->cache->values_apart,
-                   (const bf16 *)r.table.data,
-                   (const bf16 *)y.data,
-                   (int)y.cols,
-                   { gate.data, gate.dtype == DT_F32 },
-                   (const bf16 *)table.data,
-                   b->token.row };
+    qkv_args k = {};
 
     assert(r.table.dtype == DT_BF16 && r.table.cols == s->head_dim / 2);
-    assert(b->pos || r.table.rows >= (int64_t)b->tokens * (s->paired ? 2 : 1));
-    assert(!b->pos || s->key_offset == KEY_OFFSET_NONE);
-    assert(!table.data || (table.dtype == DT_BF16 && y.dtype == DT_BF16 && gate.rows == s->heads &&
-                           gate.cols == GATE_WIDTH));
+    k.tokens = tokens, k.heads = s->heads, k.head_dim = s->head_dim;
+    k.paired = s->paired, k.key_offset = s->key_offset;
+    k.rope = (const bf16 *)r.table.data;
     return k;
 }
 
-void gpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, struct tensor qkv,
+/* Adds the value gates and their table, which may be none. */
+static void add_values(qkv_args *k, const struct qkv_shape *s, struct tensor y, struct tensor gate,
+                       struct tensor table, const struct batch *b)
+{
+    assert(!table.data || (table.dtype == DT_BF16 && y.dtype == DT_BF16 && gate.rows == s->heads &&
+                           gate.cols == GATE_WIDTH));
+    k->split_gate = s->split_gate;
+    k->y = (const bf16 *)y.data, k->y_width = (int)y.cols;
+    k->gate = { gate.data, gate.dtype == DT_F32 };
+    k->table = (const bf16 *)table.data, k->tok = b->token.row;
+}
+
+void gpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, struct tensor factor,
+             struct tensor raw, struct tensor x, struct tensor w, const real *scale,
              const struct qkv_shape *s, struct rope r, struct tensor y, struct tensor gate,
              struct tensor table, const struct batch *b)
 {
     struct cuda_ops *c = cuda_of(o);
-    qkv_args a = shape_of(s, r, y, gate, table, b);
+    qkv_args a = shape_of(s, r, b->tokens);
 
-    assert(qkv.rows == b->tokens && qkv.cols == 3 * s->heads * s->head_dim);
-    if (!can_do(c, qkv, s) || !b->tokens)
+    assert(b->pos || r.table.rows >= (int64_t)b->tokens * (s->paired ? 2 : 1));
+    assert(!b->pos || s->key_offset == KEY_OFFSET_NONE);
+    assert(raw.rows == b->tokens && raw.cols == 3 * s->heads * s->head_dim);
+    if (!can_do(c, s) || !b->tokens)
         return;
-    if (s->cache)
+    add_values(&a, s, y, gate, table, b);
+    gpu_linear(o, raw, x, w, scale, {});
+    a.key_rows = (int)k.rows;
+    a.pos = b->pos;
+    if (s->cache) {
+        a.slot = s->cache->slot, a.capacity = s->cache->capacity;
+        a.values_apart = s->cache->values_apart;
         k = s->cache->k, v = s->cache->values_apart ? v : s->cache->v;
-    a.qkv = (const bf16 *)qkv.data;
+    }
+    a.qkv = (const bf16 *)raw.data;
     a.q = (bf16 *)q.data, a.k = (bf16 *)k.data, a.v = (bf16 *)v.data;
+    a.factor = (float *)factor.data;
     cuda_launch_waiting(c);
     c->qkv = a;
     if (!s->cache || s->cache->values_apart || !b->apart || c->portable)
@@ -189,46 +188,128 @@ void cuda_launch_qkv(struct cuda_ops *c)
 
 /* -- backward ---------------------------------------------------------------------- */
 
-/* The rows that hold the lane's vectors of a key of token t: its own row, the next, both or (offset
- * channels of the last token) none. */
+/* A key of token t and its gradient, from the rows that they went to: its own, the next, both (of token 0)
+ * or (offset channels of the last token) no gradient. */
 template <int V, int W> struct key_grad {
-    packed_row<V> own, next;
+    packed_row<V> z, own, next;
 
-    __device__ __forceinline__ void load(const bf16 *dk, int t, const qkv_args &s, int d)
+    __device__ __forceinline__ void load(const bf16 *k, const bf16 *dk, int t, const qkv_args &s,
+                                         int d)
     {
         bool offset = head_lane<W>::offset(s.key_offset);
 #pragma unroll
         for (int i = 0; i < V; i++) {
             bool here = row<V>::at(i) < d;
-            own.u[i] = next.u[i] = make_uint4(0, 0, 0, 0);
+            z.u[i] = own.u[i] = next.u[i] = make_uint4(0, 0, 0, 0);
+            if (here)
+                z.u[i] = *(const uint4 *)(k + (offset ? d : 0) + row<V>::at(i));
             if (here && (!offset || t == 0))
                 own.u[i] = *(const uint4 *)(dk + row<V>::at(i));
             if (here && offset && t + 1 < s.tokens)
                 next.u[i] = *(const uint4 *)(dk + d + row<V>::at(i));
         }
     }
-    __device__ __forceinline__ void get(float (&dx)[8], int i, const qkv_args &s) const
+    __device__ __forceinline__ void get(float (&dz)[8], int i, const qkv_args &s) const
     {
-        unpack8(dx, own.u[i]);
+        unpack8(dz, own.u[i]);
         if (s.key_offset) {
             float more[8];
             unpack8(more, next.u[i]);
 #pragma unroll
             for (int j = 0; j < 8; j++)
-                dx[j] += more[j];
+                dz[j] += more[j];
         }
     }
 };
 
-/* dx (the gradient of a normed, rotated head) becomes that of the raw head. */
+/* The gradient of a head of z = R Norm(x), of this factor, becomes that of x (lib/ops/qkv.c, raw_grad). */
 template <int W>
-__device__ __forceinline__ static void raw_grad(float (&dx)[8], uint4 raw, const turn &r)
+__device__ __forceinline__ static void raw_grad(float (&d)[8], uint4 packed, const turn &r,
+                                                float factor)
 {
-    float x[8];
+    float z[8];
 
-    rotate(dx, r, -1);
-    unpack8(x, raw);
-    norm_head_bwd<W>(dx, x);
+    unpack8(z, packed);
+    float mean = head_sum<W>(dot8(d, z)) / (8 * W);
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        d[j] -= mean * rcp_approx(fmaf(r.c[j / 2], r.c[j / 2], r.s[j / 2] * r.s[j / 2])) * z[j];
+    rotate(d, r, -1);
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        d[j] *= factor;
+}
+
+/* Of s: factor, shape, rope; q, k as attention read them. dq, dk, dv: NULL where they are not wanted. */
+template <int V, int W>
+__global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
+    raw_backward(bf16 *dqkv, const bf16 *dq, const bf16 *dk, const bf16 *dv, qkv_args s)
+{
+    int d = s.heads * 8 * W;
+
+    for (int t = blockIdx.x * ROW_WARPS + warp_id(); t < s.tokens; t += gridDim.x * ROW_WARPS) {
+        int64_t at = (int64_t)t * d;
+        bf16 *out = dqkv + 3 * at;
+        packed_row<V> z, g, gv;
+        key_grad<V, W> gk;
+
+        if (dq)
+            z.load(s.q + at, d), g.load(dq + at, d);
+        if (dk)
+            gk.load(s.k + at, dk + at, t, s, d);
+        if (dv)
+            gv.load(dv + at, d);
+        turn r = turn_of<W>(s, t, head_lane<W>::head(0));
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            int h = head_lane<W>::head(i), to = row<V>::at(i);
+            bool here = h < s.heads;
+            const float *factor = s.factor + (int64_t)(here ? h : 0) * s.tokens + t;
+            float x[8];
+            if (dq) {
+                unpack8(x, g.u[i]);
+                raw_grad<W>(x, z.u[i], r, *factor);
+                if (here)
+                    store8_whole(out + to, x);
+            }
+            if (dk) {
+                gk.get(x, i, s);
+                raw_grad<W>(x, gk.z.u[i], r, factor[(int64_t)s.heads * s.tokens]);
+                if (here)
+                    store8_whole(out + d + to, x);
+            }
+            if (dv && here)
+                store16(out + 2 * d + to, gv.u[i]);
+        }
+    }
+}
+
+static int resident_blocks(const struct cuda_ops *c, int tokens)
+{
+    int blocks = div_up(tokens, ROW_WARPS), most = 2 * c->sms;
+
+    return blocks < most ? blocks : most;
+}
+
+void cuda_raw_grads(struct cuda_ops *c, struct tensor dqkv, const void *dq, const void *dk,
+                    const void *dv, struct tensor q, struct tensor k, const struct qk_made *m)
+{
+    qkv_args a = shape_of(&m->shape, m->rope, (int)dqkv.rows);
+
+    assert(dqkv.cols == 3 * a.heads * a.head_dim && m->factor.rows == 2 * a.heads);
+    assert(m->factor.cols == a.tokens);
+    assert(!dk || k.rows == a.tokens + (a.key_offset != KEY_OFFSET_NONE));
+    if (!can_do(c, &m->shape) || !a.tokens)
+        return;
+    a.q = (bf16 *)q.data, a.k = (bf16 *)k.data, a.factor = (float *)m->factor.data;
+    with_vectors(a.heads * a.head_dim, [&](auto vec) {
+        with_head_size(a.head_dim, [&](auto w) {
+            raw_backward<decltype(vec)::value, decltype(w)::value>
+                <<<resident_blocks(c, a.tokens), ROW_THREADS, 0, c->stream>>>(
+                    (bf16 *)dqkv.data, (const bf16 *)dq, (const bf16 *)dk, (const bf16 *)dv, a);
+        });
+    });
+    CUDA_LAUNCHED(c);
 }
 
 /* Channel j of the value gates' input, in memory. */
@@ -252,11 +333,11 @@ __device__ __forceinline__ static void upper_half(float (&half)[GATE / 2],
         half[j] = __shfl_sync(~0u, du[(GATE / 2 + j) / W], (GATE / 2 + j) % W);
 }
 
-/* partial (blocks, H 12), with a table. Dynamic shared memory: (1 + ROW_WARPS) H 12 floats. */
+/* dv: NULL, or from where dqkv's last part comes. partial (blocks, H 12). With a table dynamic shared
+ * memory: (1 + ROW_WARPS) H 12 floats. */
 template <int V, int W, bool TABLE>
 __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
-    qkv_backward(bf16 *dqkv, bf16 *drows, float *partial, bf16 *dy12, const bf16 *dq,
-                 const bf16 *dk, const bf16 *dv, const bf16 *qkv, qkv_args s)
+    value_backward(bf16 *dqkv, bf16 *drows, float *partial, bf16 *dy12, const bf16 *dv, qkv_args s)
 {
     extern __shared__ float shared[];
     float *gate = shared + ROW_WARPS * s.heads * GATE;
@@ -270,17 +351,11 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
     }
     for (int t = blockIdx.x * ROW_WARPS + warp_id(); t < s.tokens; t += gridDim.x * ROW_WARPS) {
         int64_t at = (int64_t)t * d;
-        packed_row<V> rq, rk, gq, gv, re;
-        key_grad<V, W> gk;
-        const bf16 *yt = s.y + (int64_t)t * s.y_width;
+        bf16 *out = dqkv + 3 * at + 2 * d;
+        packed_row<V> gv, re;
         float u[GATE], dz[V], dx[8], first_gate;
 
-        rq.load(qkv + 3 * at, d);
-        rk.load(qkv + 3 * at + d, d);
-        gq.load(dq + at, d);
-        gk.load(dk + at, t, s, d);
-        gv.load(dv + at, d);
-        turn r = turn_of<W>(s, t, head_lane<W>::head(0));
+        gv.load(dv ? dv + at : out, d);
         if (TABLE) {
             re.load(s.table + (int64_t)s.tok[t] * d, d);
             gate_input(u, s, t, re);
@@ -288,18 +363,9 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
 #pragma unroll
         for (int i = 0; i < V; i++) {
             int h = head_lane<W>::head(i);
-            bf16 *out = dqkv + 3 * at + row<V>::at(i);
             bool here = h < s.heads;
-            unpack8(dx, gq.u[i]);
-            raw_grad<W>(dx, rq.u[i], r);
-            if (here)
-                store8_whole(out, dx);
-            gk.get(dx, i, s);
-            raw_grad<W>(dx, rk.u[i], r);
-            if (here) {
-                store8_whole(out + d, dx);
-                store16(out + 2 * d, gv.u[i]);
-            }
+            if (dv && here)
+                store16(out + row<V>::at(i), gv.u[i]);
             if (TABLE) {
                 float g = here ? 2 * sigmoid(gate_dot(gate + h * GATE, u)) : 0, e[8];
                 if (i == 0)
@@ -317,7 +383,8 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
         if (TABLE) {
             float du[gate_grad<V, W>::N];
             int of_y = s.split_gate ? GATE / 2 : GATE;
-            gate_channels in = { yt, s.table + (int64_t)s.tok[t] * d, of_y };
+            gate_channels in = { s.y + (int64_t)t * s.y_width, s.table + (int64_t)s.tok[t] * d,
+                                 of_y };
             grad.row(du, dz, gate, in, s.heads);
 #pragma unroll
             for (int n = 0; n < gate_grad<V, W>::N; n++) {
@@ -343,32 +410,33 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
         grad.store(partial + (int64_t)blockIdx.x * s.heads * GATE, shared, s.heads);
 }
 
-void gpu_qkv_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows, struct tensor dgate,
-                 struct tensor dy12, struct tensor dq, struct tensor dk, struct tensor dv,
-                 struct tensor qkv, const struct qkv_shape *s, struct rope r, struct tensor y,
-                 struct tensor gate, struct tensor table, const struct batch *b)
+void gpu_value_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
+                   struct tensor dgate, struct tensor dy12, struct tensor dv,
+                   const struct qkv_shape *s, struct tensor y, struct tensor gate,
+                   struct tensor table, const struct batch *b)
 {
     struct cuda_ops *c = cuda_of(o);
-    qkv_args k = shape_of(s, r, y, gate, table, b);
-    int blocks = div_up(b->tokens, ROW_WARPS), most = 2 * c->sms; /* as many as are resident */
+    qkv_args k = {};
+    int blocks = resident_blocks(c, b->tokens);
     size_t shared = table.data ? (1 + ROW_WARPS) * s->heads * GATE * sizeof(float) : 0;
     float *partial;
 
     assert(!table.data || (dy12.cols == GATE_WIDTH && dy12.dtype == DT_BF16));
-    if (!can_do(c, qkv, s) || !blocks)
+    assert(dqkv.rows == b->tokens && dqkv.cols == 3 * s->heads * s->head_dim);
+    if (!can_do(c, s) || !blocks || (!table.data && !dv.data))
         return;
-    blocks = blocks < most ? blocks : most;
     partial = (float *)cuda_workspace(c, (size_t)blocks * s->heads * GATE * sizeof *partial);
     if (!partial)
         return;
-    with_vectors(qkv.cols / 3, [&](auto vec) {
+    k.tokens = b->tokens, k.heads = s->heads, k.head_dim = s->head_dim;
+    add_values(&k, s, y, gate, table, b);
+    with_vectors(k.heads * k.head_dim, [&](auto vec) {
         with_head_size(s->head_dim, [&](auto w) {
             constexpr int V = decltype(vec)::value, W = decltype(w)::value;
-            auto *kernel = table.data ? qkv_backward<V, W, true> : qkv_backward<V, W, false>;
+            auto *kernel = table.data ? value_backward<V, W, true> : value_backward<V, W, false>;
             kernel<<<blocks, ROW_THREADS, shared, c->stream>>>(
                 (bf16 *)dqkv.data, (bf16 *)dtable_rows.data, partial, (bf16 *)dy12.data,
-                (const bf16 *)dq.data, (const bf16 *)dk.data, (const bf16 *)dv.data,
-                (const bf16 *)qkv.data, k);
+                (const bf16 *)dv.data, k);
         });
     });
     CUDA_LAUNCHED(c);

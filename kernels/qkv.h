@@ -50,12 +50,19 @@ __device__ __forceinline__ void rotate(float (&x)[8], const turn &r, float sign)
     }
 }
 
-template <int W> __device__ __forceinline__ void norm_head(float (&x)[8])
+/* Returns the factor. */
+template <int W> __device__ __forceinline__ float norm_head(float (&x)[8])
 {
     float r = norm_factor(head_sum<W>(dot8(x, x)), 8 * W);
 #pragma unroll
     for (int j = 0; j < 8; j++)
         x[j] *= r;
+    return r;
 }
+
+/* The gradients of raw q and k, dqkv (T,3D), from those of q and k; of v with dv, else its part is not
+ * written. Any of dq, dk, dv may be NULL. */
+void cuda_raw_grads(struct cuda_ops *c, struct tensor dqkv, const void *dq, const void *dk,
+                    const void *dv, struct tensor q, struct tensor k, const struct qk_made *m);
 
 #endif

@@ -156,6 +156,12 @@ __device__ __forceinline__ float sqrt_approx(float x)
     asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+__device__ __forceinline__ float rcp_approx(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 __device__ __forceinline__ float relu(float x) { return x < 0 ? 0 : x; } /* of NaN: NaN */
 __device__ __forceinline__ float sigmoid(float u) { return 1.0f / (1.0f + __expf(-u)); }
 

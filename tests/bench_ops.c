@@ -20,11 +20,11 @@ static struct tensor x, y, z, a, b, d, e, x3, dx3, f1, f2, f3, d12, lse, delta, 
     one_gate;
 static struct tensor wqkv, dwqkv, w1, dw1;
 static struct tensor table, dtable, head, dhead, none;
-static struct rope rope;
 static real *one;
 static struct head_loss hl;
 static struct attn_shape as;
-static struct qkv_shape qs;
+static struct qk_made made;
+static struct tensor keys; /* (T+1,D) */
 
 static struct tensor make(enum dtype t, int64_t rows, int64_t cols, uint64_t stream)
 {
@@ -58,22 +58,25 @@ static void run_mix_norm_bwd(void)
                     d12, x, 2,
                     (struct mix_term[]){ { .x = x, .coef = one }, { .x = y, .coef = one } });
 }
-static void run_qkv_linear(void) { o->linear(o, x3, x, wqkv, one, none); }
 static void run_qkv_bwd_x(void) { o->linear_bwd_x(o, z, x3, wqkv, one, false); }
 static void run_qkv_bwd_w(void) { o->linear_bwd_w(o, dwqkv, one + 1, x3, x, wqkv, one, false); }
 static void run_relu2(void) { o->linear_relu2(o, f2, x, w1); }
 static void run_relu2_bwd(void) { o->linear_relu2_bwd(o, f3, x, w1, NULL, f1); }
 static void run_linear_t(void) { o->linear_t(o, z, f2, w1, NULL, x); }
 static void run_linear_t_w(void) { o->linear_t_bwd_w(o, dw1, NULL, x, f2, w1, NULL, false); }
-static void run_qkv(void) { o->qkv(o, x, y, z, x3, &qs, rope, y, gate, table, &batch); }
-static void run_qkv_bwd(void)
+static void run_qkv(void)
 {
-    o->qkv_bwd(o, dx3, a, dgate, d12, x, y, z, x3, &qs, rope, y, gate, table, &batch);
+    o->qkv(o, x, keys, z, made.factor, x3, a, wqkv, one, &made.shape, made.rope, y, gate, table,
+           &batch);
 }
-static void run_attention(void) { o->attention(o, a, lse, x, y, z, &as); }
+static void run_value_bwd(void)
+{
+    o->value_bwd(o, dx3, a, dgate, d12, none, &made.shape, y, gate, table, &batch);
+}
+static void run_attention(void) { o->attention(o, a, lse, x, keys, z, &as); }
 static void run_attention_bwd(void)
 {
-    o->attention_bwd(o, b, d, e, false, x, x, y, z, lse, delta, &as);
+    o->attention_bwd(o, dx3, b, d, e, VALUES_JOINED, x, x, keys, z, lse, delta, &as, &made);
 }
 static void run_out_gate(void) { o->out_gate(o, z, x, y, gate, H, NULL); }
 static void run_out_gate_bwd(void)
@@ -164,11 +167,13 @@ static void setup(void)
     dw1 = make(DT_BF16, F, D, 15), table = make(DT_BF16, V, D, 16);
     dtable = make(DT_BF16, V, D, 17), head = make(DT_BF16, D, V, 18);
     dhead = make(DT_BF16, D, V, 19);
-    rope.table = make(DT_BF16, 2 * T, HEAD / 2, 20);
+    keys = make(DT_REAL, T + 1, D, 21), made.factor = make(DT_REAL, 2 * H, T, 22);
+    made.rope.table = make(DT_BF16, 2 * T, HEAD / 2, 20);
     for (int m = 0; m < HEAD / 4; m++)
         freq[m] = 1.f / (float)(1 + m);
-    o->rope_table(o, rope, freq);
-    qs = (struct qkv_shape){ .heads = H, .head_dim = HEAD, .key_offset = KEY_OFFSET_QUARTERS };
+    o->rope_table(o, made.rope, freq);
+    made.shape =
+        (struct qkv_shape){ .heads = H, .head_dim = HEAD, .key_offset = KEY_OFFSET_QUARTERS };
     as = (struct attn_shape){ .rows = T,
                               .heads = H,
                               .head_dim = HEAD,
@@ -211,15 +216,14 @@ int main(int argc, char **argv)
     bench("table_grad", run_table_grad, 0);
     bench("mix_norm", run_mix_norm, 0);
     bench("mix_norm_bwd", run_mix_norm_bwd, 0);
-    bench("linear qkv", run_qkv_linear, td * 3 * D);
     bench("linear_bwd_x", run_qkv_bwd_x, td * 3 * D);
     bench("linear_bwd_w", run_qkv_bwd_w, td * 3 * D);
     bench("linear_relu2", run_relu2, td * F);
     bench("linear_relu2_bwd", run_relu2_bwd, td * F);
     bench("linear_t", run_linear_t, td * F);
     bench("linear_t_bwd_w", run_linear_t_w, td * F);
-    bench("qkv", run_qkv, 0);
-    bench("qkv_bwd", run_qkv_bwd, 0);
+    bench("qkv", run_qkv, td * 3 * D);
+    bench("value_bwd", run_value_bwd, 0);
     bench("attention", run_attention, 0);
     bench("attention_bwd", run_attention_bwd, 0);
     bench("out_gate", run_out_gate, 0);

@@ -163,23 +163,23 @@ static void linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor do
     rounded(dpre);
 }
 
-static void qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, struct tensor qkv,
-                const struct qkv_shape *s, struct rope r, struct tensor y, struct tensor gate,
-                struct tensor table, const struct batch *b)
+static void qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v,
+                struct tensor factor, struct tensor raw, struct tensor x, struct tensor w,
+                const real *scale, const struct qkv_shape *s, struct rope r, struct tensor y,
+                struct tensor gate, struct tensor table, const struct batch *b)
 {
-    cpu.qkv(o, q, k, v, qkv, s, r, y, gate, table, b);
+    cpu.qkv(o, q, k, v, factor, raw, x, w, scale, s, r, y, gate, table, b);
     rounded(q);
     rounded(k);
     rounded(v);
 }
 
-static void qkv_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
-                    struct tensor dgate, struct tensor dy12, struct tensor dq, struct tensor dk,
-                    struct tensor dv, struct tensor qkv, const struct qkv_shape *s, struct rope r,
-                    struct tensor y, struct tensor gate, struct tensor table, const struct batch *b)
+static void value_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
+                      struct tensor dgate, struct tensor dy12, struct tensor dv,
+                      const struct qkv_shape *s, struct tensor y, struct tensor gate,
+                      struct tensor table, const struct batch *b)
 {
-    cpu.qkv_bwd(o, dqkv, dtable_rows, dgate, dy12, dq, dk, dv, qkv, s, r, y, gate, table, b);
-    rounded(dqkv);
+    cpu.value_bwd(o, dqkv, dtable_rows, dgate, dy12, dv, s, y, gate, table, b);
     if (table.data) {
         rounded(dtable_rows);
         rounded(dy12);
@@ -193,14 +193,13 @@ static void attention(struct ops *o, struct tensor out, struct tensor lse, struc
     rounded(out);
 }
 
-static void attention_bwd(struct ops *o, struct tensor dq, struct tensor dk, struct tensor dv,
-                          bool add, struct tensor dout, struct tensor q, struct tensor k,
-                          struct tensor v, struct tensor lse, struct tensor delta,
-                          const struct attn_shape *s)
+static void attention_bwd(struct ops *o, struct tensor dqkv, struct tensor dq, struct tensor dk,
+                          struct tensor dv, enum values_grad values, struct tensor dout,
+                          struct tensor q, struct tensor k, struct tensor v, struct tensor lse,
+                          struct tensor delta, const struct attn_shape *s, const struct qk_made *m)
 {
-    cpu.attention_bwd(o, dq, dk, dv, add, dout, q, k, v, lse, delta, s);
-    rounded(dq);
-    rounded(dk);
+    cpu.attention_bwd(o, dqkv, dq, dk, dv, values, dout, q, k, v, lse, delta, s, m);
+    rounded(dqkv);
     rounded(dv);
 }
 
@@ -265,7 +264,7 @@ int golden_rounded_ops(struct ops **o, uint64_t seed)
     t->mlp_bwd_fp8 = mlp_bwd_fp8;
     t->linear_relu2_bwd = linear_relu2_bwd;
     t->qkv = qkv;
-    t->qkv_bwd = qkv_bwd;
+    t->value_bwd = value_bwd;
     t->attention = attention;
     t->attention_bwd = attention_bwd;
     t->out_gate = out_gate;

@@ -150,6 +150,7 @@ static void row(const char *name, int calls, double bytes, double bf16_flops, do
 /* The tensors of one set. */
 struct set {
     struct tensor x, y, z, g, h, i, h2, h3, h4, x3, dx3, f1, f2, f3, d12, lse, delta;
+    struct tensor keys; /* (T+1,D) */
 };
 
 static struct set sets[SETS];
@@ -165,6 +166,7 @@ static void make(int T)
     for (struct set &s : sets) {
         for (struct tensor *t : { &s.x, &s.y, &s.z, &s.g, &s.h, &s.i, &s.h2, &s.h3, &s.h4 })
             *t = filled(T, D, 1);
+        s.keys = filled(T + 1, D, 1);
         s.x3 = filled(T, 3 * D, 1), s.dx3 = filled(T, 3 * D, 1);
         s.f1 = filled(T, F, 1), s.f2 = filled(T, F, 1), s.f3 = filled(T, F, 1);
         s.d12 = filled(T, GATE_WIDTH, 0.01f);
@@ -457,7 +459,7 @@ static void products(int T)
 
     o->quantize_matrices(o, &one, w1);
 
-    row("linear qkv", 10, 0, 3 * A, 0,
+    row("(linear qkv)", 0, 0, 3 * A, 0,
         [&](int i) { o->linear(o, sets[i].x3, sets[i].x, wqkv, num, none); });
     row("linear_bwd_x qkv", 10, 0, 3 * A, 0,
         [&](int i) { o->linear_bwd_x(o, sets[i].y, sets[i].x3, wqkv, num, false); });
@@ -508,40 +510,32 @@ static void products(int T)
 static void heads(int T, const struct batch *b)
 {
     double A = 2.0 * T * D;
-    struct qkv_shape plain = { H, E, false, KEY_OFFSET_NONE, false };
-    struct qkv_shape paired = { H, E, true, KEY_OFFSET_NONE, false };
-    struct qkv_shape split = { H, E, false, KEY_OFFSET_HALF, true };
+    struct tensor factor = filled(2 * H, T, 1, DT_F32);
+    struct qk_made plain = { { H, E, false, KEY_OFFSET_NONE, false }, rope, factor };
+    struct qk_made paired = { { H, E, true, KEY_OFFSET_NONE, false }, rope, factor };
+    struct qk_made split = { { H, E, false, KEY_OFFSET_HALF, true }, rope, factor };
     struct attn_shape a = { T, H, E, b->cu, b->ncu, 1, T > 20000 ? 640 : 128, 0.1f };
     double pairs = 0;
 
     for (int p = 0; p < T; p++)
         pairs += (double)H * (std::min(p % DOCUMENT, a.window) + 1);
-    row("qkv", 5, 6 * A, 0, 0, [&](int i) {
+    auto keys_of = [&](struct set &s, const struct qk_made &m) {
+        return tensor_rows(s.keys, 0, T + (m.shape.key_offset != KEY_OFFSET_NONE));
+    };
+    auto qkv = [&](struct set &s, const struct qk_made &m, struct tensor table) {
+        o->qkv(o, s.x, keys_of(s, m), s.z, factor, s.x3, s.h, wqkv, num, &m.shape, m.rope, s.g,
+               gate, table, b);
+    };
+    row("qkv", 5, 0, 3 * A, 0, [&](int i) { qkv(sets[i], plain, none); });
+    row("qkv paired, table", 5, 0, 3 * A, 0, [&](int i) { qkv(sets[i], paired, table); });
+    row("qkv half offset, split gate", 0, 0, 3 * A, 0, [&](int i) { qkv(sets[i], split, table); });
+    row("value_bwd", 5, 3 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
-        o->qkv(o, s.x, s.y, s.z, s.x3, &plain, rope, s.g, gate, none, b);
+        o->value_bwd(o, s.dx3, s.h, dgate, s.d12, none, &plain.shape, s.g, gate, table, b);
     });
-    row("qkv paired, table", 5, 7 * A, 0, 0, [&](int i) {
+    row("value_bwd split gate, dv apart", 0, 4 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
-        o->qkv(o, s.x, s.y, s.z, s.x3, &paired, rope, s.g, gate, table, b);
-    });
-    row("qkv half offset, split gate", 0, 7 * A, 0, 0, [&](int i) {
-        struct set &s = sets[i];
-        o->qkv(o, s.x, s.y, s.z, s.x3, &split, rope, s.g, gate, table, b);
-    });
-    row("qkv_bwd", 5, 8 * A, 0, 0, [&](int i) {
-        struct set &s = sets[i];
-        o->qkv_bwd(o, s.dx3, none, dgate, s.d12, s.x, s.y, s.z, s.x3, &plain, rope, s.g, gate, none,
-                   b);
-    });
-    row("qkv_bwd paired, table", 5, 10 * A, 0, 0, [&](int i) {
-        struct set &s = sets[i];
-        o->qkv_bwd(o, s.dx3, s.h, dgate, s.d12, s.x, s.y, s.z, s.x3, &paired, rope, s.g, gate,
-                   table, b);
-    });
-    row("qkv_bwd half offset, split gate", 0, 10 * A, 0, 0, [&](int i) {
-        struct set &s = sets[i];
-        o->qkv_bwd(o, s.dx3, s.h, dgate, s.d12, s.x, s.y, s.z, s.x3, &split, rope, s.g, gate, table,
-                   b);
+        o->value_bwd(o, s.dx3, s.h, dgate, s.d12, s.y, &split.shape, s.g, gate, table, b);
     });
     row("out_gate", 10, 2 * A, 0, 0,
         [&](int i) { o->out_gate(o, sets[i].y, sets[i].x, sets[i].g, gate, H, NULL); });
@@ -549,19 +543,23 @@ static void heads(int T, const struct batch *b)
         struct set &s = sets[i];
         o->out_gate_bwd(o, s.y, s.delta, dgate, s.d12, s.y, s.x, s.g, gate, H, NULL);
     });
+    auto attention_bwd = [&](struct set &s, const struct qk_made &m, struct attn_shape as) {
+        int64_t n = T / 3; /* of x3's rows, a (T,D) */
+        o->attention_bwd(o, s.dx3, tensor_shape(tensor_rows(s.x3, 0, n), T, D),
+                         tensor_shape(tensor_rows(s.x3, n, n), T, D),
+                         tensor_shape(tensor_rows(s.x3, 2 * n, n), T, D), VALUES_JOINED, s.g, s.x,
+                         keys_of(s, m), s.z, s.lse, s.delta, &as, &m);
+    };
     for (struct set &s : sets) /* q, k, v that make sense together */
-        o->qkv(o, s.x, s.y, s.z, s.x3, &plain, rope, s.g, gate, none, b);
+        qkv(s, plain, none);
     row("attention", 10, 0, 4.0 * E * pairs, 0, [&](int i) {
         struct set &s = sets[i];
-        o->attention(o, s.h, s.lse, s.x, s.y, s.z, &a);
+        o->attention(o, s.h, s.lse, s.x, s.keys, s.z, &a);
     });
-    row("attention_bwd", 10, 0, 10.0 * E * pairs, 0, [&](int i) {
-        struct set &s = sets[i];
-        o->attention_bwd(o, tensor_shape(tensor_rows(s.dx3, 0, T / 3), T, D),
-                         tensor_shape(tensor_rows(s.dx3, T / 3, T / 3), T, D),
-                         tensor_shape(tensor_rows(s.dx3, 2 * (T / 3), T / 3), T, D), false, s.g,
-                         s.x, s.y, s.z, s.lse, s.delta, &a);
-    });
+    row("attention_bwd", 8, 0, 10.0 * E * pairs, 0,
+        [&](int i) { attention_bwd(sets[i], plain, a); });
+    row("attention_bwd half offset", 2, 0, 10.0 * E * pairs, 0,
+        [&](int i) { attention_bwd(sets[i], split, a); });
 }
 
 /* Codes between 2^-3 and 2, of both signs, in e5m2 (e4m3: half to 2). */

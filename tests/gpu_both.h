@@ -134,6 +134,15 @@ static inline void same(const char *name, struct both b, double tolerance, doubl
 
 static inline void same_bf16(const char *name, struct both b) { same(name, b, bf16_tolerance, 0); }
 
+/* The CPU's tensor becomes the GPU's, so that what reads both is given the same. */
+static inline void take_over(struct both b)
+{
+    struct tensor h = fetched(b.g);
+    for (int64_t i = 0; i < tensor_count(b.c); i++)
+        set(b.c, i, get(h, i));
+    free(h.data);
+}
+
 /* Runs what follows on both devices: `o`, with its tensors ON(t, o) and numbers REAL(t, o). */
 #define ON_BOTH for (struct ops *o = cpu; o; o = o == cpu ? gpu : NULL)
 #define ON(t, o) ((o) == cpu ? (t).c : (t).g)

@@ -177,7 +177,8 @@ static void test_rows_apart(int heads, int e, bool paired, enum key_offset offse
     enum { ROWS = 2, CLASSES = 9 };
     int d = heads * e, pair = paired ? 2 : 1, capacity = window / pair + 5;
     int32_t slot[ROWS] = { 1, 0 }, pos[ROWS] = { window + 9, 3 }, tok[ROWS] = { 4, 8 };
-    struct both qkv = drawn(ROWS, 3 * d, 1), y = drawn(ROWS, d, 1), rows = weight(CLASSES, d, 1);
+    struct both x = drawn(ROWS, d, 1), w = weight(3 * d, d, 1 / sqrt((double)d));
+    struct both raw = blank(ROWS, 3 * d), y = drawn(ROWS, d, 1), rows = weight(CLASSES, d, 1);
     struct both gate = weight(heads, GATE_WIDTH, 0.5), out_gate = weight(heads, GATE_WIDTH, 0.5);
     struct both rope = blank_as(DT_BF16, DT_BF16, pair * (window + 10), e / 2);
     struct both k = blank(ROWS, d), v = blank(ROWS, d), q = blank(ROWS, d), out[2], ck[2], cv[2];
@@ -212,8 +213,8 @@ static void test_rows_apart(int heads, int e, bool paired, enum key_offset offse
                                .pos = c.pos,
                                .apart = n };
             o->rope_table(o, r, freq);
-            o->qkv(o, ON(q, o), ON(k, o), ON(v, o), ON(qkv, o), &qs, r, ON(y, o), ON(gate, o),
-                   table ? ON(rows, o) : NO_TENSOR, &b);
+            o->qkv(o, ON(q, o), ON(k, o), ON(v, o), NO_TENSOR, ON(raw, o), ON(x, o), ON(w, o), NULL,
+                   &qs, r, ON(y, o), ON(gate, o), table ? ON(rows, o) : NO_TENSOR, &b);
             o->attention_cached(o, ON(out[n], o), ON(q, o), ON(y, o), ON(out_gate, o), NO_TENSOR,
                                 &c, &s);
         }

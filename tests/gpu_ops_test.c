@@ -172,43 +172,76 @@ static void test_pair_signs(int tokens, int width, int rows, bool f32)
     same("x", x, 0, 0);
 }
 
+/* Attention's input and its gradients, from and to a layer's input. */
 static void test_qkv(int tokens, int heads, int size, bool paired, enum key_offset key_offset,
-                     bool table, bool split)
+                     bool table, bool split, enum values_grad values)
 {
-    int width = heads * size, positions = paired ? 2 * tokens : tokens;
+    int width = heads * size, pair = paired ? 2 : 1, rows = pair * tokens;
     struct qkv_shape s = { heads, size, paired, key_offset, split, NULL };
     struct tokens tk = tokens_make(tokens, 50);
-    struct both qkv = drawn(tokens, 3 * width, 1), y = drawn(tokens, width, 1);
-    struct both rope = blank_as(DT_BF16, DT_BF16, positions, size / 2);
-    struct both gate = weight(heads, GATE_WIDTH, 0.5), rows = weight(50, width, 1);
-    struct both q = blank(tokens, width), k = blank(tokens, width), v = blank(tokens, width);
-    struct both dq = drawn(tokens, width, 1), dk = drawn(tokens, width, 1);
-    struct both dv = drawn(tokens, width, 1), dqkv = blank(tokens, 3 * width);
+    struct both x = drawn(tokens, width, 1), w = weight(3 * width, width, 1 / sqrt((double)width));
+    struct both scale = number(0.7f), y = drawn(tokens, width, 1);
+    struct both raw = blank(tokens, 3 * width), rope = blank_as(DT_BF16, DT_BF16, rows, size / 2);
+    struct both gate = weight(heads, GATE_WIDTH, 0.5), e = weight(50, width, 1);
+    struct both q = blank(tokens, width), v = blank(tokens, width), out = blank(tokens, width);
+    struct both k = blank(tokens + (key_offset != KEY_OFFSET_NONE), width);
+    struct both factor = blank_as(DT_F32, DT_F32, 2 * heads, tokens);
+    struct both lse = blank_as(DT_F32, DT_F32, heads / pair, rows);
+    struct both delta = blank_as(DT_F32, DT_F32, heads / pair, rows);
+    struct both dout = drawn(tokens, width, 1), dqkv = blank(tokens, 3 * width);
+    struct both dq = blank(tokens, width), dk = blank(tokens, width), dv = drawn(tokens, width, 1);
     struct both drows = blank(tokens, width), dgate = weight(heads, GATE_WIDTH, 1);
-    struct both dy12 = drawn(tokens, GATE_WIDTH, 1);
+    struct both dy12 = drawn(tokens, GATE_WIDTH, 1), unit = weight(heads, GATE_WIDTH, 0);
+    struct both d12 = blank(tokens, GATE_WIDTH), gated = blank(tokens, width);
+    struct ints cu = ints((int32_t[]){ 0, tokens / 3, tokens, tokens }, 4);
     float freq[32];
 
     snprintf(label, sizeof label,
-             "qkv T=%d H=%d E=%d paired=%d key_offset=%d table=%d "
-             "split=%d",
-             tokens, heads, size, paired, key_offset, table, split);
+             "qkv T=%d H=%d E=%d paired=%d key_offset=%d table=%d split=%d values=%d", tokens,
+             heads, size, paired, key_offset, table, split, values);
     for (int m = 0; m < size / 4; m++)
         freq[m] = powf(1024, -(float)m / (float)(size / 4 - 1));
     ON_BOTH
     {
         struct batch b = tokens_on(o, &tk);
         struct rope r = { ON(rope, o) };
-        struct tensor t = table ? ON(rows, o) : NO_TENSOR;
         o->rope_table(o, r, freq);
-        o->qkv(o, ON(q, o), ON(k, o), ON(v, o), ON(qkv, o), &s, r, ON(y, o), ON(gate, o), t, &b);
-        o->qkv_bwd(o, ON(dqkv, o), table ? ON(drows, o) : NO_TENSOR, ON(dgate, o), ON(dy12, o),
-                   ON(dq, o), ON(dk, o), ON(dv, o), ON(qkv, o), &s, r, ON(y, o), ON(gate, o), t,
-                   &b);
+        if (key_offset) /* of whose last row only some channels are written */
+            o->zero(o, ON(k, o));
+        o->qkv(o, ON(q, o), ON(k, o), ON(v, o), ON(factor, o), ON(raw, o), ON(x, o), ON(w, o),
+               REAL(scale, o), &s, r, ON(y, o), ON(gate, o), table ? ON(e, o) : NO_TENSOR, &b);
     }
     same("rope", rope, 0, 0);
     same_bf16("q", q);
     same_bf16("k", k);
     same_bf16("v", v);
+    same_bf16("factor", factor);
+    take_over(q), take_over(k), take_over(v), take_over(factor);
+    ON_BOTH
+    {
+        struct attn_shape as = {
+            rows, heads / pair, size, o == cpu ? cu.c : cu.g, 4, pair, 24, 0.1f
+        };
+        o->attention(o, ON(out, o), ON(lse, o), ON(q, o), ON(k, o), ON(v, o), &as);
+        o->out_gate_bwd(o, ON(gated, o), ON(delta, o), ON(unit, o), ON(d12, o), ON(dout, o),
+                        ON(out, o), ON(y, o), ON(gate, o), heads, NULL);
+    }
+    same_bf16("out", out);
+    take_over(gated), take_over(delta), take_over(lse);
+    ON_BOTH
+    {
+        struct batch b = tokens_on(o, &tk);
+        struct attn_shape as = {
+            rows, heads / pair, size, o == cpu ? cu.c : cu.g, 4, pair, 24, 0.1f
+        };
+        struct qk_made m = { s, { ON(rope, o) }, ON(factor, o) };
+        o->attention_bwd(o, ON(dqkv, o), ON(dq, o), ON(dk, o), ON(dv, o), values, ON(gated, o),
+                         ON(q, o), ON(k, o), ON(v, o), ON(lse, o), ON(delta, o), &as, &m);
+        if (table || values != VALUES_JOINED)
+            o->value_bwd(o, ON(dqkv, o), table ? ON(drows, o) : NO_TENSOR, ON(dgate, o),
+                         ON(dy12, o), values == VALUES_JOINED ? NO_TENSOR : ON(dv, o), &s, ON(y, o),
+                         ON(gate, o), table ? ON(e, o) : NO_TENSOR, &b);
+    }
     same_bf16("dqkv", dqkv);
     same_bf16("dgate", dgate);
     same_bf16("dy12", dy12);
@@ -433,17 +466,17 @@ static void test_small(void)
     test_logits(1, 1, 64, 8, false);
     test_logits(300, 7, 384, 8, true);
     test_logits(17, 12, 384, 32, true);
-    test_qkv(1, 1, 32, false, KEY_OFFSET_QUARTERS, false, false);
-    test_qkv(1, 2, 64, true, KEY_OFFSET_NONE, true, false);
-    test_qkv(2, 3, 32, false, KEY_OFFSET_QUARTERS, true, false);
-    test_qkv(13, 4, 64, true, KEY_OFFSET_NONE, true, false);
-    test_qkv(50, 5, 128, false, KEY_OFFSET_QUARTERS, true, false);
-    test_qkv(31, 2, 128, true, KEY_OFFSET_QUARTERS, false, false);
-    test_qkv(1, 1, 32, false, KEY_OFFSET_HALF, true, true);
-    test_qkv(2, 5, 64, false, KEY_OFFSET_HALF, true, true);
-    test_qkv(61, 16, 128, false, KEY_OFFSET_HALF, true, true);
-    test_qkv(31, 3, 32, true, KEY_OFFSET_HALF, true, true);
-    test_qkv(40, 7, 128, false, KEY_OFFSET_HALF, false, false);
+    test_qkv(1, 1, 32, false, KEY_OFFSET_QUARTERS, false, false, VALUES_JOINED);
+    test_qkv(1, 2, 64, true, KEY_OFFSET_NONE, true, false, VALUES_APART);
+    test_qkv(2, 3, 32, false, KEY_OFFSET_QUARTERS, true, false, VALUES_ADDED);
+    test_qkv(13, 4, 64, true, KEY_OFFSET_NONE, true, false, VALUES_JOINED);
+    test_qkv(50, 5, 128, false, KEY_OFFSET_QUARTERS, true, false, VALUES_APART);
+    test_qkv(31, 2, 128, true, KEY_OFFSET_QUARTERS, false, false, VALUES_ADDED);
+    test_qkv(1, 1, 32, false, KEY_OFFSET_HALF, true, true, VALUES_JOINED);
+    test_qkv(2, 5, 64, false, KEY_OFFSET_HALF, true, true, VALUES_APART);
+    test_qkv(61, 16, 128, false, KEY_OFFSET_HALF, true, true, VALUES_ADDED);
+    test_qkv(31, 4, 32, true, KEY_OFFSET_HALF, true, true, VALUES_JOINED);
+    test_qkv(40, 7, 128, false, KEY_OFFSET_HALF, false, false, VALUES_APART);
     test_head(1, 16, 32, 3, false, false, 0, false);
     test_head(13, 24, 40, 1, false, true, 0, false);
     test_head(31, 64, 512, 2, false, false, 0, false);
@@ -482,10 +515,10 @@ static void test_real(void)
     fresh();
     test_out_gate(2048, 6, 128, true, true, false);
     fresh();
-    test_qkv(2048, 6, 128, false, KEY_OFFSET_QUARTERS, true, false);
-    test_qkv(2048, 6, 128, true, KEY_OFFSET_NONE, true, false);
-    test_qkv(2048, 6, 128, false, KEY_OFFSET_NONE, false, false);
-    test_qkv(2048, 6, 128, false, KEY_OFFSET_HALF, true, true);
+    test_qkv(2048, 6, 128, false, KEY_OFFSET_QUARTERS, true, false, VALUES_ADDED);
+    test_qkv(2048, 6, 128, true, KEY_OFFSET_NONE, true, false, VALUES_JOINED);
+    test_qkv(2048, 6, 128, false, KEY_OFFSET_NONE, false, false, VALUES_APART);
+    test_qkv(2048, 6, 128, false, KEY_OFFSET_HALF, true, true, VALUES_ADDED);
     fresh();
     test_head(528, 768, 50304, 3, true, false, 0, false);
     test_head(528, 768, 50304, 1, false, true, 0, false);

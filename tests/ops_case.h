@@ -29,7 +29,7 @@
 #include "ops/ops.h"
 
 enum { CASE_VARS = 32, CASE_DOCS = 400, CASE_CLASSES = 600 };
-enum var_kind { VAR_INPUT, VAR_OUTPUT, VAR_GRAD };
+enum var_kind { VAR_INPUT, VAR_OUTPUT, VAR_GRAD, VAR_SCRATCH };
 
 struct var {
     enum var_kind kind;
@@ -118,6 +118,15 @@ static inline void case_scalar(struct ops_case *c, const char *name)
 static inline void case_saved(struct ops_case *c, const char *name, int64_t rows, int64_t cols)
 {
     case_var(c, VAR_OUTPUT, name, c->o->act, rows, cols);
+}
+/* Memory of the op's own; what it holds is no result. */
+static inline void case_scratch(struct ops_case *c, const char *name, int64_t rows, int64_t cols)
+{
+    case_var(c, VAR_SCRATCH, name, c->o->act, rows, cols);
+}
+static inline bool case_is_result(const struct var *v)
+{
+    return v->kind == VAR_OUTPUT || v->kind == VAR_GRAD;
 }
 static inline void case_output(struct ops_case *c, const char *name, int64_t rows, int64_t cols,
                                const char *weight)

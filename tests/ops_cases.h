@@ -372,110 +372,163 @@ static void mlp_make(struct ops_case *c, int variant)
     c->backward = mlp_backward;
 }
 
-/* -- qkv ---------------------------------------------------------------------------------- */
+/* -- qkv and attention -------------------------------------------------------------------- */
 
-struct qkv_case {
-    int tokens;
+struct attend_case {
+    int tokens, vocab, window; /* vocab 0: no table */
     struct qkv_shape s;
-    int vocab;
-    bool add;
-}; /* vocab 0: no table */
-static const struct qkv_case qkv_cases[] = {
-    { 1, { 1, 16, false, KEY_OFFSET_QUARTERS, false, NULL }, 0, false },
-    { 1, { 2, 8, true, KEY_OFFSET_NONE, false, NULL }, 3, false },
-    { 2, { 3, 8, false, KEY_OFFSET_QUARTERS, false, NULL }, 5, true },
-    { 13, { 2, 8, false, KEY_OFFSET_NONE, false, NULL }, 0, false },
-    { 13, { 4, 16, true, KEY_OFFSET_NONE, false, NULL }, 7, true },
-    { 17, { 3, 12, false, KEY_OFFSET_QUARTERS, false, NULL }, 29, false },
-    { 7, { 2, 16, true, KEY_OFFSET_QUARTERS, false, NULL }, 4, false },
-    { 31, { 6, 4, false, KEY_OFFSET_NONE, false, NULL }, 11, false },
-    { 1, { 1, 16, false, KEY_OFFSET_HALF, true, NULL }, 2, false },
-    { 13, { 3, 8, false, KEY_OFFSET_HALF, true, NULL }, 7, true },
-    { 7, { 2, 16, true, KEY_OFFSET_HALF, true, NULL }, 4, false },
-    { 17, { 2, 8, false, KEY_OFFSET_HALF, false, NULL }, 0, false },
-};
-
-static void qkv_forward(struct ops_case *c)
-{
-    const struct qkv_case *s = c->shape;
-    struct rope r = { at(c, "rope") };
-
-    c->o->qkv(c->o, at(c, "q"), at(c, "k"), at(c, "v"), at(c, "qkv"), &s->s, r, at(c, "y"),
-              at(c, "gate"), at(c, "table"), &c->batch);
-}
-static void qkv_backward(struct ops_case *c)
-{
-    const struct qkv_case *s = c->shape;
-    struct rope r = { at(c, "rope") };
-    struct tensor rows = at(c, "dtable_rows");
-
-    c->o->qkv_bwd(c->o, at(c, "dqkv"), rows, at(c, "dgate"), at(c, "dy12"), at(c, "dq"),
-                  at(c, "dk"), at(c, "dv"), at(c, "qkv"), &s->s, r, at(c, "y"), at(c, "gate"),
-                  at(c, "table"), &c->batch);
-    if (s->vocab)
-        c->o->table_grad(c->o, at(c, "dtable"), rows, NO_TENSOR, &c->batch.token, s->add);
-}
-static void qkv_make(struct ops_case *c, int variant)
-{
-    const struct qkv_case *s = c->shape = &qkv_cases[variant];
-    int width = s->s.heads * s->s.head_dim, T = s->tokens;
-    int y_width = width > GATE_WIDTH ? width : GATE_WIDTH;
-
-    snprintf(c->label, sizeof c->label, "qkv T=%d H=%d E=%d paired=%d key_offset=%d split=%d V=%d",
-             T, s->s.heads, s->s.head_dim, s->s.paired, s->s.key_offset, s->s.split_gate, s->vocab);
-    case_batch(c, T, s->vocab ? s->vocab : 1, DOCS_RAGGED);
-    case_input(c, "qkv", T, 3 * width);
-    case_input(c, "y", T, y_width);
-    case_weight(c, "rope", s->s.paired ? 2 * T : T, s->s.head_dim / 2);
-    case_output(c, "q", T, width, "dq");
-    case_output(c, "k", T, width, "dk");
-    case_output(c, "v", T, width, "dv");
-    case_grad(c, "dqkv", "qkv", false);
-    if (s->vocab) {
-        case_weight(c, "gate", s->s.heads, GATE_WIDTH);
-        case_weight(c, "table", s->vocab, width);
-        case_saved(c, "dtable_rows", T, width);
-        case_grad(c, "dgate", "gate", true);
-        case_grad(c, "dtable", "table", s->add);
-        case_grad_cols(c, "dy12", "y", GATE_WIDTH, true);
-    }
-    c->forward = qkv_forward;
-    c->backward = qkv_backward;
-}
-
-/* -- attention ---------------------------------------------------------------------------- */
-
-struct attn_case {
-    int tokens, heads, size, mul, window;
-    float scale;
     enum docs docs;
-    bool add; /* to dv */
+    float scale;
+    enum values_grad values;
+    bool add; /* to dw and dtable */
 };
-static const struct attn_case attn_cases[] = {
-    { 1, 1, 8, 1, 16, 0.5f, DOCS_ONE, false },     { 13, 2, 8, 1, 100, 0.4f, DOCS_ONE, true },
-    { 31, 1, 4, 1, 3, 1.0f, DOCS_RAGGED, false },  { 17, 3, 8, 1, 5, 0.3f, DOCS_UNITS, false },
-    { 150, 2, 8, 1, 20, 0.5f, DOCS_MIXED, false }, { 149, 1, 16, 1, 70, 0.3f, DOCS_ONE, false },
-    { 1, 2, 8, 2, 4, 0.5f, DOCS_ONE, true },       { 13, 1, 8, 2, 3, 0.4f, DOCS_RAGGED, false },
-    { 90, 2, 4, 2, 33, 0.7f, DOCS_MIXED, true },   { 19, 1, 8, 2, 0, 0.5f, DOCS_ONE, false },
+static const struct attend_case attend_cases[] = {
+    { 1,
+      0,
+      16,
+      { 1, 16, false, KEY_OFFSET_QUARTERS, false, NULL },
+      DOCS_ONE,
+      0.5f,
+      VALUES_JOINED,
+      false },
+    { 1, 3, 4, { 2, 8, true, KEY_OFFSET_NONE, false, NULL }, DOCS_ONE, 0.5f, VALUES_APART, false },
+    { 2,
+      5,
+      1,
+      { 3, 8, false, KEY_OFFSET_QUARTERS, false, NULL },
+      DOCS_ONE,
+      1.0f,
+      VALUES_ADDED,
+      true },
+    { 13,
+      0,
+      100,
+      { 2, 8, false, KEY_OFFSET_NONE, false, NULL },
+      DOCS_ONE,
+      0.4f,
+      VALUES_ADDED,
+      false },
+    { 13,
+      7,
+      3,
+      { 4, 16, true, KEY_OFFSET_NONE, false, NULL },
+      DOCS_RAGGED,
+      0.3f,
+      VALUES_JOINED,
+      true },
+    { 17,
+      29,
+      5,
+      { 3, 12, false, KEY_OFFSET_QUARTERS, false, NULL },
+      DOCS_UNITS,
+      0.3f,
+      VALUES_JOINED,
+      false },
+    { 7,
+      4,
+      7,
+      { 2, 16, true, KEY_OFFSET_QUARTERS, false, NULL },
+      DOCS_ONE,
+      0.5f,
+      VALUES_ADDED,
+      false },
+    { 31,
+      11,
+      3,
+      { 6, 4, false, KEY_OFFSET_NONE, false, NULL },
+      DOCS_RAGGED,
+      1.0f,
+      VALUES_JOINED,
+      false },
+    { 1,
+      2,
+      0,
+      { 1, 16, false, KEY_OFFSET_HALF, true, NULL },
+      DOCS_ONE,
+      0.5f,
+      VALUES_JOINED,
+      false },
+    { 13, 7, 9, { 3, 8, false, KEY_OFFSET_HALF, true, NULL }, DOCS_ONE, 0.5f, VALUES_APART, true },
+    { 7,
+      4,
+      33,
+      { 2, 16, true, KEY_OFFSET_HALF, true, NULL },
+      DOCS_ONE,
+      0.7f,
+      VALUES_JOINED,
+      false },
+    { 17,
+      0,
+      20,
+      { 2, 8, false, KEY_OFFSET_HALF, false, NULL },
+      DOCS_MIXED,
+      0.4f,
+      VALUES_JOINED,
+      false },
+    { 150,
+      0,
+      20,
+      { 2, 8, false, KEY_OFFSET_QUARTERS, false, NULL },
+      DOCS_MIXED,
+      0.5f,
+      VALUES_JOINED,
+      false },
+    { 149,
+      0,
+      70,
+      { 1, 16, false, KEY_OFFSET_NONE, false, NULL },
+      DOCS_ONE,
+      0.3f,
+      VALUES_APART,
+      false },
+    { 90,
+      0,
+      33,
+      { 4, 4, true, KEY_OFFSET_NONE, false, NULL },
+      DOCS_MIXED,
+      0.7f,
+      VALUES_ADDED,
+      false },
+    { 19,
+      0,
+      0,
+      { 2, 8, true, KEY_OFFSET_NONE, false, NULL },
+      DOCS_ONE,
+      0.5f,
+      VALUES_JOINED,
+      false },
 };
 
 static struct attn_shape attn_shape_of(struct ops_case *c)
 {
-    const struct attn_case *s = c->shape;
+    const struct attend_case *s = c->shape;
+    int pair = s->s.paired ? 2 : 1;
     return (struct attn_shape){
-        .rows = s->tokens * s->mul,
-        .heads = s->heads,
-        .head_dim = s->size,
+        .rows = s->tokens * pair,
+        .heads = s->s.heads / pair,
+        .head_dim = s->s.head_dim,
         .cu = c->batch.cu,
         .ncu = c->batch.ncu,
-        .cu_mul = s->mul,
+        .cu_mul = pair,
         .window = s->window,
         .scale = s->scale,
     };
 }
-static void attn_forward(struct ops_case *c)
+static struct qk_made qk_made_of(struct ops_case *c)
+{
+    const struct attend_case *s = c->shape;
+    return (struct qk_made){ s->s, { at(c, "rope") }, at(c, "factor") };
+}
+static void attend_forward(struct ops_case *c)
 {
     struct attn_shape s = attn_shape_of(c);
+    struct qk_made m = qk_made_of(c);
+
+    c->o->zero(c->o,
+               at(c, "k")); /* of its row behind the last token only some channels are written */
+    c->o->qkv(c->o, at(c, "q"), at(c, "k"), at(c, "v"), m.factor, at(c, "dqkv"), at(c, "x"),
+              at(c, "w"), scalar(c, "scale"), &m.shape, m.rope, at(c, "y"), at(c, "gate"),
+              at(c, "table"), &c->batch);
     c->o->attention(c->o, at(c, "out"), at(c, "lse"), at(c, "q"), at(c, "k"), at(c, "v"), &s);
 }
 /* delta (h,R) = sums over a head's channels of x y. */
@@ -490,33 +543,88 @@ static void sum_heads(const struct attn_shape *s, struct tensor delta, struct te
             *sum += ((real *)x.data)[from + j] * ((real *)y.data)[from + j];
     }
 }
-static void attn_backward(struct ops_case *c)
+static void attend_backward(struct ops_case *c)
 {
+    const struct attend_case *w = c->shape;
     struct attn_shape s = attn_shape_of(c);
-    sum_heads(&s, at(c, "delta"), at(c, "dout"), at(c, "out"));
-    c->o->attention_bwd(c->o, at(c, "dq"), at(c, "dk"), at(c, "dv"),
-                        ((const struct attn_case *)c->shape)->add, at(c, "dout"), at(c, "q"),
-                        at(c, "k"), at(c, "v"), at(c, "lse"), at(c, "delta"), &s);
-}
-static void attn_make(struct ops_case *c, int variant)
-{
-    const struct attn_case *s = c->shape = &attn_cases[variant];
-    int rows = s->tokens * s->mul, width = s->heads * s->size;
+    struct qk_made m = qk_made_of(c);
+    struct tensor dqkv = at(c, "dqkv"), rows = at(c, "dtable_rows"), dv = at(c, "dv_sum");
 
-    snprintf(c->label, sizeof c->label, "attention T=%d rows=%d heads=%d E=%d window=%d docs=%d",
-             s->tokens, rows, s->heads, s->size, s->window, s->docs);
-    case_batch(c, s->tokens, 3, s->docs);
-    case_input(c, "q", rows, width);
-    case_input(c, "k", rows, width);
-    case_input(c, "v", rows, width);
-    case_output(c, "out", rows, width, "dout");
-    case_var(c, VAR_OUTPUT, "lse", DT_REAL, s->heads, rows);
-    case_var(c, VAR_OUTPUT, "delta", DT_REAL, s->heads, rows);
-    case_grad(c, "dq", "q", false);
-    case_grad(c, "dk", "k", false);
-    case_grad(c, "dv", "v", s->add);
-    c->forward = attn_forward;
-    c->backward = attn_backward;
+    sum_heads(&s, at(c, "delta"), at(c, "dout"), at(c, "out"));
+    if (w->values == VALUES_ADDED)
+        c->o->copy(c->o, dv, at(c, "dv"));
+    c->o->attention_bwd(c->o, dqkv, at(c, "dq"), at(c, "dk"), dv, w->values, at(c, "dout"),
+                        at(c, "q"), at(c, "k"), at(c, "v"), at(c, "lse"), at(c, "delta"), &s, &m);
+    c->o->value_bwd(c->o, dqkv, rows, at(c, "dgate"), at(c, "dy12"),
+                    w->values == VALUES_JOINED ? NO_TENSOR : dv, &m.shape, at(c, "y"),
+                    at(c, "gate"), at(c, "table"), &c->batch);
+    if (w->vocab)
+        c->o->table_grad(c->o, at(c, "dtable"), rows, NO_TENSOR, &c->batch.token, w->add);
+    c->o->linear_bwd_w(c->o, at(c, "dw"), scalar(c, "dscale"), dqkv, at(c, "x"), at(c, "w"),
+                       scalar(c, "scale"), w->add);
+    c->o->linear_bwd_x(c->o, at(c, "dx"), dqkv, at(c, "w"), scalar(c, "scale"), false);
+}
+/* Cosines and sines times up to 1.3: turning back undoes the length as well, in which rounding leaves
+ * 2^-9 of the real ones. */
+static void case_rope(struct ops_case *c, int64_t rows, int64_t cols)
+{
+    struct var *v = case_var(c, VAR_INPUT, "rope", c->weights, rows, cols);
+
+    case_values(c, v, 1);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols / 2; j++) {
+            double *cosine = v->value + i * cols + j, *sine = cosine + cols / 2;
+            double angle = 3 * *cosine, length = 1 + 0.3 * *sine;
+            *cosine = bf16_round((float)(length * cos(angle)));
+            *sine = bf16_round((float)(length * sin(angle)));
+        }
+}
+static void attend_make(struct ops_case *c, int variant)
+{
+    const struct attend_case *s = c->shape = &attend_cases[variant];
+    int H = s->s.heads, width = H * s->s.head_dim, T = s->tokens;
+    int y_width = width > GATE_WIDTH ? width : GATE_WIDTH;
+    struct attn_shape a;
+
+    snprintf(c->label, sizeof c->label,
+             "attend T=%d H=%d E=%d paired=%d key_offset=%d split=%d V=%d window=%d docs=%d "
+             "values=%d",
+             T, H, s->s.head_dim, s->s.paired, s->s.key_offset, s->s.split_gate, s->vocab,
+             s->window, s->docs, s->values);
+    case_batch(c, T, s->vocab ? s->vocab : 1, s->docs);
+    a = attn_shape_of(c);
+    case_input(c, "x", T, width);
+    case_weight(c, "w", 3 * width, width);
+    case_scalar(c, "scale");
+    case_input(c, "y", T, y_width);
+    case_rope(c, s->s.paired ? 2 * T : T, s->s.head_dim / 2);
+    case_saved(c, "q", T, width);
+    case_saved(c, "k", T + (s->s.key_offset != KEY_OFFSET_NONE), width);
+    if (s->values == VALUES_ADDED)
+        case_output(c, "v", T, width, "dv");
+    else
+        case_saved(c, "v", T, width);
+    case_var(c, VAR_OUTPUT, "factor", DT_REAL, 2 * H, T);
+    case_saved(c, "dqkv", T, 3 * width);
+    case_scratch(c, "dq", T, width);
+    case_scratch(c, "dk", T, width);
+    case_scratch(c, "dv_sum", T, width);
+    case_output(c, "out", T, width, "dout");
+    case_var(c, VAR_OUTPUT, "lse", DT_REAL, a.heads, a.rows);
+    case_var(c, VAR_OUTPUT, "delta", DT_REAL, a.heads, a.rows);
+    case_grad(c, "dx", "x", false);
+    case_grad(c, "dw", "w", s->add);
+    case_grad(c, "dscale", "scale", true);
+    if (s->vocab) {
+        case_weight(c, "gate", H, GATE_WIDTH);
+        case_weight(c, "table", s->vocab, width);
+        case_saved(c, "dtable_rows", T, width);
+        case_grad(c, "dgate", "gate", true);
+        case_grad(c, "dtable", "table", s->add);
+        case_grad_cols(c, "dy12", "y", GATE_WIDTH, true);
+    }
+    c->forward = attend_forward;
+    c->backward = attend_backward;
 }
 
 /* -- head --------------------------------------------------------------------------------- */
@@ -585,10 +693,9 @@ static const struct family families[] = {
     { mix_make, COUNT(mix_shapes) },       { lanes_make, COUNT(lanes_shapes) },
     { inject_make, COUNT(inject_shapes) }, { skip_make, COUNT(gate_shapes) },
     { out_gate_make, COUNT(gate_shapes) }, { linear_make, COUNT(linear_shapes) },
-    { mlp_make, COUNT(mlp_shapes) },       { qkv_make, COUNT(qkv_cases) },
-    { attn_make, COUNT(attn_cases) },      { head_make, COUNT(head_cases) },
-    { coefs_make, COUNT(coefs_shapes) },   { signs_make, COUNT(embed_shapes) },
-    { logits_make, COUNT(logits_shapes) },
+    { mlp_make, COUNT(mlp_shapes) },       { attend_make, COUNT(attend_cases) },
+    { head_make, COUNT(head_cases) },      { coefs_make, COUNT(coefs_shapes) },
+    { signs_make, COUNT(embed_shapes) },   { logits_make, COUNT(logits_shapes) },
 };
 enum { n_families = COUNT(families) };
 

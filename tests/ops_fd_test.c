@@ -99,7 +99,7 @@ static void check_case(struct ops_case *c)
     c->forward(c);
     c->backward(c);
     for (int i = 0; i < c->n_vars; i++)
-        if (c->var[i].kind != VAR_INPUT) {
+        if (case_is_result(&c->var[i])) {
             value[i] = case_download(c, c->var[i].t);
             check_finite(c, &c->var[i], value[i]);
         }
@@ -121,7 +121,7 @@ static void dump_case(struct ops_case *c)
     c->forward(c);
     c->backward(c);
     for (int i = 0; i < c->n_vars; i++)
-        if (c->var[i].kind != VAR_INPUT) {
+        if (case_is_result(&c->var[i])) {
             double *value = case_download(c, c->var[i].t);
             fwrite(value, sizeof *value, (size_t)tensor_count(c->var[i].t), stdout);
             free(value);

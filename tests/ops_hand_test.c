@@ -195,6 +195,24 @@ static void test_rope_table(void)
     o->free(o);
 }
 
+/* q, k, v of projections `in` (T,3D), which is x w^T with rows of x of the unit matrix, T <= D. */
+static void qkv_of(struct ops *o, struct tensor q, struct tensor k, struct tensor v,
+                   struct tensor in, const struct qkv_shape *s, struct rope r)
+{
+    int T = (int)in.rows, D = (int)in.cols / 3;
+    struct tensor x = floats(o, T, D, NULL), w = floats(o, 3 * D, D, NULL);
+    struct tensor raw = floats(o, T, 3 * D, NULL);
+    struct batch b = { .tokens = T };
+
+    for (int t = 0; t < T; t++)
+        for (int c = 0; c < D; c++)
+            ((float *)x.data)[t * D + c] = c == t;
+    for (int i = 0; i < 3 * D; i++)
+        for (int c = 0; c < D; c++)
+            ((float *)w.data)[i * D + c] = c < T ? f32_at(in, c * 3 * D + i) : 0;
+    o->qkv(o, q, k, v, NO_TENSOR, raw, x, w, NULL, s, r, NO_TENSOR, NO_TENSOR, NO_TENSOR, &b);
+}
+
 /* With cosine = position and sine = 0, channel 0 of a normed head tells its rotary position. */
 static void test_positions(bool paired)
 {
@@ -212,7 +230,7 @@ static void test_positions(bool paired)
     }
     for (int i = 0; i < T * 3 * D; i++)
         ((float *)in.data)[i] = 5;
-    o->qkv(o, q, k, v, in, &s, r, NO_TENSOR, NO_TENSOR, NO_TENSOR, &b);
+    qkv_of(o, q, k, v, in, &s, r);
     for (int t = 0; t < T; t++)
         for (int h = 0; h < H; h++) {
             int position = paired ? 2 * t + h % 2 : t, at = t * D + h * E;
@@ -236,7 +254,7 @@ static void test_turn(void)
     struct batch b = { .tokens = 1 };
     static const float want_q[E] = { 2, -1, 3, 4 }, want_k[E] = { 3, -4, 2, 1 };
 
-    o->qkv(o, q, k, v, in, &s, r, NO_TENSOR, NO_TENSOR, NO_TENSOR, &b);
+    qkv_of(o, q, k, v, in, &s, r);
     for (int c = 0; c < E; c++) {
         CHECK_NEAR(f32_at(q, c), want_q[c] / sqrt(7.5), 1e-6); /* 7.5: the mean square */
         CHECK_NEAR(f32_at(k, c), want_k[c] / sqrt(7.5), 1e-6);
@@ -268,7 +286,7 @@ static void test_key_offset(enum key_offset offset)
     for (int t = 0; t < T; t++)
         for (int part = 0; part < 3; part++)
             memcpy((float *)in.data + (t * 3 + part) * E, key[t], sizeof key[t]);
-    o->qkv(o, q, k, v, in, &s, r, NO_TENSOR, NO_TENSOR, NO_TENSOR, &b);
+    qkv_of(o, q, k, v, in, &s, r);
     for (int t = 0; t < T; t++)
         for (int c = 0; c < E; c++) {
             CHECK_NEAR(f32_at(k, t * E + c), want[t][c], 1e-6);

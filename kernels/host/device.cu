@@ -568,7 +568,7 @@ static void count_ops(struct cuda_ops *c)
     o->mlp_bwd_fp8 = gpu_mlp_bwd_fp8;
     if (c->portable)
         o->linear_relu2_bwd = gpu_linear_relu2_bwd;
-    o->qkv_bwd = gpu_qkv_bwd;
+    o->value_bwd = gpu_value_bwd;
     o->attention = gpu_attention;
     o->attention_bwd = gpu_attention_bwd;
     o->out_gate_bwd = gpu_out_gate_bwd;

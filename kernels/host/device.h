@@ -66,9 +66,11 @@ struct gates { /* (H,12) */
 
 /* What qkv (op_list.h) does. */
 struct qkv_args {
-    const __nv_bfloat16 *qkv;
+    const __nv_bfloat16 *qkv; /* raw */
     __nv_bfloat16 *q, *k, *v;
+    float *factor; /* NULL: none */
     int tokens, heads, head_dim; /* tokens 0: nothing */
+    int key_rows;
     bool paired, split_gate;
     enum key_offset key_offset;
     const int32_t *pos; /* NULL: row t is at position t */

@@ -68,32 +68,37 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
     struct gate_input gate = gate_input(m, a, l, p->attn_gate_bank, spec->out_gate);
     struct tensor delta;
     struct tensor dproduct = attention_branch_grad(m, a, i);
-    struct qkv_shape qs;
+    struct qk_made made = { .rope = m->rope, .factor = l->factor };
     struct attn_shape as;
     struct xsa xsa = layer_xsa_of(m, l, i);
+    enum values_grad values = xsa.v.data                              ? VALUES_ADDED
+                              : layer_adds(m->recipe, i, TOKEN_VALUE) ? VALUES_APART
+                                                                      : VALUES_JOINED;
 
-    layer_shapes(m, a, i, b, &qs, &as);
+    layer_shapes(m, a, i, b, &made.shape, &as);
     o->linear_bwd_w(o, g.o, p->out[i].grad, dproduct, l->gated, w.o, p->out[i].value, add);
     o->linear_bwd_x(o, a->dy, dproduct, w.o, p->out[i].value, false);
     delta = tensor_shape(a->delta, as.heads, as.rows);
     o->out_gate_bwd(o, a->dy, delta, gate.dw, gate.dy12, a->dy, l->out, gate.y, gate.w, heads,
                     xsa.v.data ? &xsa : NULL);
     gate_input_bwd(m, a, l, p->attn_gate_bank, spec->out_gate, false);
-    o->attention_bwd(o, l->dq, l->dk, l->dv, xsa.v.data != NULL, a->dy, l->q, l->k, l->v, l->lse,
-                     delta, &as);
+    o->attention_bwd(o, a->raw, l->dq, l->dk, l->dv, values, a->dy, l->q, l->k, l->v, l->lse, delta,
+                     &as, &made);
     stream_values_bwd(m, a, i);
     gate = (struct gate_input){ NO_TENSOR, NO_TENSOR, NO_TENSOR, a->dy12 };
     if (spec->value >= 0)
         gate = gate_input(m, a, l, p->ve_gate_bank, spec->value_gate);
     if (spec->value >= 0 && p->gate_table) /* which the op adds to */
         o->zero(o, gate.dy12);
-    o->qkv_bwd(o, l->dqkv, l->drows, gate.dw, gate.dy12, l->dq, l->dk, l->dv, l->qkv, &qs, m->rope,
-               gate.y, gate.w, value_rows(m, i, false), b);
+    if (spec->value >= 0 || values != VALUES_JOINED)
+        o->value_bwd(o, a->raw, l->drows, gate.dw, gate.dy12,
+                     values == VALUES_JOINED ? NO_TENSOR : l->dv, &made.shape, gate.y, gate.w,
+                     value_rows(m, i, false), b);
     if (spec->value >= 0)
         gate_input_bwd(m, a, l, p->ve_gate_bank, spec->value_gate, true);
-    o->linear_bwd_w(o, g.qkv, p->qkv[i].grad, l->dqkv, l->y, w.qkv, p->qkv[i].value, add);
+    o->linear_bwd_w(o, g.qkv, p->qkv[i].grad, a->raw, l->y, w.qkv, p->qkv[i].value, add);
     attention_done(m, i);
-    o->linear_bwd_x(o, a->dy, l->dqkv, w.qkv, p->qkv[i].value, false);
+    o->linear_bwd_x(o, a->dy, a->raw, w.qkv, p->qkv[i].value, false);
 }
 
 /* The gradient of a table is computed at the first of its readers (two at most); that of the

@@ -26,8 +26,8 @@ static void attention_forward(struct model *m, struct acts *a, int i, const stru
         model_need(m, &m->banks->p[spec->value]);
         gate = gate_input(m, a, l, p->ve_gate_bank, spec->value_gate);
     }
-    o->linear(o, l->qkv, l->y, w.qkv, p->qkv[i].value, NO_TENSOR);
-    o->qkv(o, l->q, l->k, l->v, l->qkv, &qs, m->rope, gate.y, gate.w, value_rows(m, i, false), b);
+    o->qkv(o, l->q, l->k, l->v, l->factor, a->raw, l->y, w.qkv, p->qkv[i].value, &qs, m->rope,
+           gate.y, gate.w, value_rows(m, i, false), b);
     stream_values(m, a, i);
     gate = gate_input(m, a, l, p->attn_gate_bank, spec->out_gate);
     if (m->cache) {

@@ -30,22 +30,30 @@ static void reuse(struct planner *p, struct tensor old, struct tensor *const *ou
         *out[i] = tensor_rows(tensor_shape(old, n * T, d), i * T, T);
 }
 
-/* In evaluation, what is computed from qkv, once it is read, takes its memory. */
-enum { SHARED = 6 }; /* times (T,D) in evaluation: qkv, and q, k and v behind it */
+/* In evaluation, what is computed from raw, once it is read, takes its memory. */
+enum { SHARED = 6 }; /* times (T,D) in evaluation: raw, and q, k and v behind it */
 
-static void plan_attention(const struct recipe *r, struct planner *p, struct layer_acts *l,
+static void plan_attention(const struct recipe *r, struct planner *p, struct acts *a, int i,
                            int64_t T, bool train)
 {
+    struct layer_acts *l = &a->layer[i];
     int64_t d = r->width;
-    struct tensor both = train ? NO_TENSOR : take(p, p->act, SHARED * T, d), all;
-    l->qkv = train ? take(p, p->act, T, 3 * d) : tensor_of(both.data, p->act, T, 3 * d);
-    all = train ? take(p, p->act, 3 * T, d) : tensor_rows(both, 3 * T, 3 * T);
-    reuse(p, all, (struct tensor *[]){ &l->q, &l->k, &l->v }, 3, T, d);
-    l->dqkv = tensor_shape(all, T, 3 * d); /* q, k, v are read last by attention_bwd */
+    struct tensor both = train ? NO_TENSOR : take(p, p->act, SHARED * T, d);
+    if (train) {
+        l->q = take(p, p->act, T, d);
+        l->k = take(p, p->act, T + (layer_key_offset(r, i) != KEY_OFFSET_NONE), d);
+        l->v = take(p, p->act, T, d);
+        l->factor = take(p, DT_REAL, 2 * r->heads, T);
+    } else {
+        a->raw = tensor_of(both.data, p->act, T, 3 * d);
+        l->q = tensor_rows(both, 3 * T, T);
+        l->k = tensor_rows(both, 4 * T, T);
+        l->v = tensor_rows(both, 5 * T, T);
+    }
     l->out = train ? take(p, p->act, T, d) : tensor_rows(both, 0, T);
     l->lse = take(p, DT_REAL, r->heads, T);
     l->gated =
-        train ? take(p, p->act, T, d) : l->k; /* apart from qkv, which attention_cached may read */
+        train ? take(p, p->act, T, d) : l->k; /* apart from raw, which attention_cached may read */
     l->attended = take(p, p->act, T, d);
     l->y2 = take(p, p->act, T, d);
 }
@@ -93,11 +101,11 @@ static void plan_layer(const struct recipe *r, struct planner *p, struct acts *a
                   : r->inject_bare && !attends ? take(p, p->act, T, d)
                                                : l->in;
     if (attends)
-        plan_attention(r, p, l, T, train);
+        plan_attention(r, p, a, i, T, train);
     if (two)
         l->attended1 = take(p, p->act, T, d);
     l->post =
-        train || f > SHARED * d ? take(p, p->act, T, f) : tensor_of(l->qkv.data, p->act, T, f);
+        train || f > SHARED * d ? take(p, p->act, T, f) : tensor_of(a->raw.data, p->act, T, f);
     /* The backward reads a product that a learnable coefficient multiplies. */
     l->o = l->m = a->product;
     if (train && attends && (two || r->post_single || recipe_token_role(r, i, TOKEN_ATTN)))
@@ -218,6 +226,8 @@ static size_t plan_acts(const struct recipe *r, struct planner *p, struct acts *
         if (layer_attends(r, i) && !a->plan[k].rows)
             a->plan[k] = take(p, DT_U8, 1, (int64_t)attn_plan_bytes(pair * T, r->heads / pair));
     }
+    if (train)
+        a->raw = take(p, p->act, T, 3 * d);
     for (int i = 0; i <= r->n_layers; i++) {
         plan_streams(r, p, a, T, train, i);
         if (i < r->n_layers && (train || i == 0))
@@ -232,7 +242,7 @@ static size_t plan_acts(const struct recipe *r, struct planner *p, struct acts *
     }
     if (!train && r->skip_from >= 0 && r->skip_tap == SKIP_ATTENTION)
         a->layer[r->skip_from].attended = take(p, p->act, T, d);
-    struct tensor both = train ? NO_TENSOR : tensor_of(shared.qkv.data, p->act, 2 * T, d);
+    struct tensor both = train ? NO_TENSOR : tensor_of(a->raw.data, p->act, 2 * T, d);
     a->z = train ? take(p, p->act, T, d) : tensor_rows(both, 0, T);
     a->y = train ? take(p, p->act, T, d) : tensor_rows(both, T, T);
     if (train)

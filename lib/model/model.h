@@ -38,8 +38,8 @@ struct layer_acts {
     struct tensor
         mixed; /* (T,D) `in` with x0 and bigrams, or other streams, added before attention */
     struct tensor y; /* (T,D) norm of mixed, or of in: input of attention and gates */
-    struct tensor qkv; /* (T,3D) raw */
-    struct tensor q, k, v; /* (T,D) input of attention */
+    struct tensor q, k, v; /* (T,D) input of attention; k with a key offset (T+1,D) */
+    struct tensor factor; /* (2H,T) of the norms that made q and k */
     struct tensor out, lse; /* (T,D), (H,T) attention's result */
     struct tensor gated; /* (T,D) after the output gate */
     struct tensor o; /* (T,D) attention's product, where a mix adds it to the stream */
@@ -47,11 +47,10 @@ struct layer_acts {
     struct tensor y2; /* (T,D) norm of the last of them: input of the MLP */
     struct tensor post; /* (T,F) after ReLU^2; in backward, the gradient before it */
     struct tensor m; /* (T,D) the MLP's product, where a mix adds it to the stream */
-    /* Gradients; they reuse the memory of m, post, and q, k, v, which are read before. */
+    /* Gradients; they reuse the memory of m and post, which are read before. */
     struct tensor g; /* (T,D) of the stream, where x0 and bigrams are added after attention */
     struct tensor dq, dk, dv; /* (T,D) */
     struct tensor drows; /* (T,D) of the value-embedding rows; before, what XSA gives of dv */
-    struct tensor dqkv; /* (T,3D) */
 };
 
 /* Buffers of one forward and backward. */
@@ -63,6 +62,7 @@ struct acts {
     struct tensor bigram; /* (T,P): rows of the bigram table */
     struct tensor narrow, dnarrow; /* (T,gate_table): rows of the narrow embedding */
     struct tensor logits, dlogits; /* (T,16), (T,12): of the gates at hand, with gate_table */
+    struct tensor raw; /* (T,3D): a layer's q, k, v as projected, and their gradient */
     struct tensor product; /* (T,D): an o or m that the backward does not read */
     struct tensor dx, dx1; /* (T,D) gradients of the lanes */
     struct tensor dy; /* (T,D) of the input of attention, MLP or head */

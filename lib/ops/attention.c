@@ -4,7 +4,7 @@
  * query of the block sees goes into one product, and the mask is a range of
  * keys for each query.
  */
-#include "ops/cpu.h"
+#include "ops/qkv.h"
 
 enum { BLOCK = 64 };
 
@@ -360,10 +360,10 @@ static void backward_block(const struct block *b, void *arg, int thread)
     to_keys(b, f->dv, p, f->dout);
 }
 
-void cpu_attention_bwd(struct ops *o, struct tensor dq, struct tensor dk, struct tensor dv,
-                       bool add, struct tensor dout, struct tensor q, struct tensor k,
-                       struct tensor v, struct tensor lse, struct tensor delta,
-                       const struct attn_shape *s)
+void cpu_attention_bwd(struct ops *o, struct tensor dqkv, struct tensor dq, struct tensor dk,
+                       struct tensor dv, enum values_grad values, struct tensor dout,
+                       struct tensor q, struct tensor k, struct tensor v, struct tensor lse,
+                       struct tensor delta, const struct attn_shape *s, const struct qk_made *m)
 {
     int64_t scores = cpu_threads(o) * scores_max(s);
     struct backward f = { cpu_scratch(o, 0, scores),
@@ -383,7 +383,10 @@ void cpu_attention_bwd(struct ops *o, struct tensor dq, struct tensor dk, struct
     check_shape(dq, s);
     check_shape(dout, s);
     cpu_zero(o, dk);
-    if (!add)
+    if (values != VALUES_ADDED)
         cpu_zero(o, dv);
     for_blocks(o, s, backward_block, &f);
+    cpu_raw_grads(o, dqkv, dq, dk, q, k, m, s->rows / s->cu_mul);
+    if (values == VALUES_JOINED)
+        cpu_join_values(dqkv, dv);
 }

@@ -103,22 +103,23 @@ OP(linear_relu2_bwd, struct tensor dpre, struct tensor dout, struct tensor w2, c
    struct tensor post);
 
 /* -- attention ------------------------------------------------------------ */
-/* From qkv (T,3D): q, k = Norm over each head's E channels, rotated by -theta, k offset;
- * v = v + 2 s(sum_{j<12} u_tj gate_hj) e_t, e_t = table[token_t], when a table is given.
- * u_t = y_t, or with split_gate y_t0 .. y_t5, e_t0 .. e_t5. With b->pos row t is rotated by that
- * position, the key offset must be none, and k, v go into s->cache, where there is one; with
- * its values_apart v goes to v.
- * gate (H,12); y (T,D) normed layer input; table (V,D); q, k, v (T,D). */
-OP(qkv, struct tensor q, struct tensor k, struct tensor v, struct tensor qkv,
-   const struct qkv_shape *s, struct rope r, struct tensor y, struct tensor gate,
-   struct tensor table, const struct batch *b);
-/* dqkv (T,3D) written; dtable_rows (T,D, only with a table) written: gradient of e_t, its
- * part through a split gate included; with a table dy12 (T,12) is added to: gradient of y's
- * first 12 (split_gate: 6) channels through this gate. */
-OP(qkv_bwd, struct tensor dqkv, struct tensor dtable_rows, struct tensor dgate, struct tensor dy12,
-   struct tensor dq, struct tensor dk, struct tensor dv, struct tensor qkv,
-   const struct qkv_shape *s, struct rope r, struct tensor y, struct tensor gate,
-   struct tensor table, const struct batch *b);
+/* q, k, v from a layer's normed input x (T,D): with raw = scale x w^T, w (3D,D), q and k are Norm of raw over
+ * each head's E channels, rotated by -theta, k offset; v is raw's, + 2 s(sum_{j<12} u_tj gate_hj) e_t, e_t =
+ * table[token_t], when a table is given. u_t = y_t, or with split_gate y_t0 .. y_t5, e_t0 .. e_t5.
+ * factor (2H,T) f32, or none: Norm's factor of each head of q, then of k, for attention_bwd. raw (T,3D):
+ * scratch. k has T rows, or one more: for the channels that the offset moves behind the last token.
+ * With b->pos row t is rotated by that position, the key offset must be none, and k, v go into
+ * s->cache, where there is one; with its values_apart v goes to v.
+ * scale NULL: 1. gate (H,12); y (T,12 or more); table (V,D); q, v (T,D). */
+OP(qkv, struct tensor q, struct tensor k, struct tensor v, struct tensor factor, struct tensor raw,
+   struct tensor x, struct tensor w, const real *scale, const struct qkv_shape *s, struct rope r,
+   struct tensor y, struct tensor gate, struct tensor table, const struct batch *b);
+/* dtable_rows (T,D) written: gradient of e_t, its part through a split gate included; dy12 (T,12)
+ * added to: gradient of y's first 12 (split_gate: 6) channels through this gate. dqkv's last D columns are the
+ * gradient of v: where dv (T,D) is given, written from it. Without a table that is all. */
+OP(value_bwd, struct tensor dqkv, struct tensor dtable_rows, struct tensor dgate,
+   struct tensor dy12, struct tensor dv, const struct qkv_shape *s, struct tensor y,
+   struct tensor gate, struct tensor table, const struct batch *b);
 /* What attention and attention_bwd of these shapes work out from cu and window: once for all layers. A CPU
  * has no plan. */
 OP(attention_plan, const struct attn_shape *s, int n);
@@ -135,15 +136,18 @@ OP(cache_values, const struct kv_cache *c, struct tensor v);
  * is the pair. q, out (T,D). */
 OP(attention_cached, struct tensor out, struct tensor q, struct tensor y, struct tensor gate,
    struct tensor alpha, const struct kv_cache *c, const struct attn_shape *s);
-/* delta (h,R) f32: sum over a head's channels of dout out, from out_gate_bwd. add: dv is added to. */
-OP(attention_bwd, struct tensor dq, struct tensor dk, struct tensor dv, bool add,
-   struct tensor dout, struct tensor q, struct tensor k, struct tensor v, struct tensor lse,
-   struct tensor delta, const struct attn_shape *s);
+/* dqkv (T,3D) written: the gradients of raw's q and k, from which qkv made q and k with m's shape, rotary
+ * table and factors, and of v as `values` says. dq, dk, dv (T,D): scratch, but dv where v's gradient goes
+ * there. k has T + 1 rows with a key offset. delta (h,R) f32: sum over a head's channels of dout out,
+ * from out_gate_bwd. */
+OP(attention_bwd, struct tensor dqkv, struct tensor dq, struct tensor dk, struct tensor dv,
+   enum values_grad values, struct tensor dout, struct tensor q, struct tensor k, struct tensor v,
+   struct tensor lse, struct tensor delta, const struct attn_shape *s, const struct qk_made *m);
 /* out_th = s(sum_{j<12} y_tj gate_hj) x_th. x, out (T,H E); gate (H,12). a not NULL: of what struct
  * xsa makes of x. */
 OP(out_gate, struct tensor out, struct tensor x, struct tensor y, struct tensor gate, int heads,
    const struct xsa *a);
-/* dx written (may be dout); dgate added; dy12 (T,12) written (so it must run before qkv_bwd).
+/* dx written (may be dout); dgate added; dy12 (T,12) written (so it must run before value_bwd).
  * delta (h,R) f32 written, R a multiple of T, h R = H T: sums over E channels of dx x, where
  * attention (which x is the result of) counts its R rows of h heads in the same memory. */
 OP(out_gate_bwd, struct tensor dx, struct tensor delta, struct tensor dgate, struct tensor dy12,

@@ -142,6 +142,19 @@ struct qkv_shape {
     const struct kv_cache *cache; /* NULL, or where k and v go */
 };
 
+/* How op qkv made q and k: what their gradients need. */
+struct qk_made {
+    struct qkv_shape shape;
+    struct rope rope;
+    struct tensor factor; /* (2H,T) */
+};
+/* Where attention_bwd leaves the gradient of v. */
+enum values_grad {
+    VALUES_JOINED, /* in dqkv */
+    VALUES_APART, /* in dv */
+    VALUES_ADDED, /* the same, added to what is there */
+};
+
 /* Scores: rows R (T, or 2T when heads are paired), h attention heads a row. A
  * query p sees keys p-window .. p of its document. */
 struct attn_shape {

@@ -1,11 +1,13 @@
-/* qkv.c - from projections to what attention reads: QK norm, rotary, key offset, value
+/* qkv.c - from a layer's input to what attention reads: projections, QK norm, rotary, key offset, value
  * embedding (record-61.md 2.4 to 2.6, 3.1, 3.3; record-74.md 6 and 7). */
 #include "ops/norm.h"
+#include "ops/qkv.h"
 
 /* Pointers and sizes that both directions use. */
 struct layout {
     int64_t tokens, width; /* T, D */
     int heads, size; /* H, E */
+    int64_t key_rows; /* of k: T, or T + 1 */
     bool paired, split_gate;
     enum key_offset key_offset;
     const real *rope; /* rows of size/2: cosines, then sines */
@@ -33,12 +35,13 @@ static struct layout layout_of(struct ops *o, const struct qkv_shape *s, struct 
     };
     int64_t positions = b->pos ? r.table.rows : s->paired ? 2 * l.tokens : l.tokens;
 
-    assert(s->head_dim % 4 == 0 && r.table.rows >= positions && r.table.cols == s->head_dim / 2);
+    assert(!has(r.table) ||
+           (s->head_dim % 4 == 0 && r.table.rows >= positions && r.table.cols == s->head_dim / 2));
     assert(!b->pos || s->key_offset == KEY_OFFSET_NONE);
     l.pos = b->pos;
     assert(!has(table) || (table.cols == l.width && has(y) && y.cols >= GATE_WIDTH &&
                            gate.rows == s->heads && gate.cols == GATE_WIDTH));
-    l.rope = real_view(o, 0, tensor_rows(r.table, 0, positions));
+    l.rope = has(r.table) ? real_view(o, 0, tensor_rows(r.table, 0, positions)) : NULL;
     l.gate = has(table) ? real_view(o, 1, gate) : NULL;
     return l;
 }
@@ -58,12 +61,11 @@ static bool is_offset(const struct layout *l, int c)
     return part == 3 || part == (l->key_offset == KEY_OFFSET_HALF ? 2 : 1);
 }
 
-/* x turned by -theta (turn = 1) on channel pairs (2m, 2m+1), m < E/4; in place. turn = -1: by
- * +theta, the transpose. */
-static void rotate(real *x, const real *rope, int size, real turn)
+/* x turned by -theta on channel pairs (2m, 2m+1), m < E/4; in place. */
+static void rotate(real *x, const real *rope, int size)
 {
     for (int m = 0; m < size / 4; m++) {
-        real c = rope[m], s = turn * rope[size / 4 + m], even = x[2 * m], odd = x[2 * m + 1];
+        real c = rope[m], s = rope[size / 4 + m], even = x[2 * m], odd = x[2 * m + 1];
         x[2 * m] = c * even + s * odd;
         x[2 * m + 1] = c * odd - s * even;
     }
@@ -97,21 +99,38 @@ static void put_key(const struct layout *l, real *k, const real *key, int64_t t)
     for (int c = 0; c < l->size; c++) {
         if (!is_offset(l, c) || t == 0)
             k[c] = key[c];
-        if (is_offset(l, c) && t + 1 < l->tokens)
+        if (is_offset(l, c) && t + 1 < l->key_rows)
             k[l->width + c] = key[c];
     }
 }
 
-void cpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, struct tensor qkv,
+/* y = Norm(x), turned; the factor of the norm goes to *factor, if that is given. */
+static void make_head(const struct layout *l, real *y, real *factor, const real *x, int64_t t,
+                      int h)
+{
+    real r = norm_factor(x, l->size);
+
+    for (int i = 0; i < l->size; i++)
+        y[i] = r * x[i];
+    rotate(y, rope_row(l, t, h), l->size);
+    if (factor)
+        *factor = r;
+}
+
+void cpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, struct tensor factor,
+             struct tensor raw, struct tensor x, struct tensor w, const real *scale,
              const struct qkv_shape *s, struct rope r, struct tensor y, struct tensor gate,
              struct tensor table, const struct batch *b)
 {
+    cpu_linear(o, raw, x, w, scale, NO_TENSOR);
     struct layout l = layout_of(o, s, r, y, gate, table, b);
     real *row = cpu_scratch(o, 2, l.width), *key = cpu_scratch(o, 3, l.size), u[GATE_WIDTH];
+    real *of_q = real_ptr(factor), *of_k = of_q ? of_q + l.heads * l.tokens : NULL;
 
     if (cpu_failed(o))
         return;
-    assert(qkv.rows == l.tokens && qkv.cols == 3 * l.width);
+    assert(raw.rows == l.tokens && raw.cols == 3 * l.width);
+    l.key_rows = s->cache ? 0 : k.rows;
     bool apart = !s->cache || s->cache->values_apart;
     if (s->cache)
         k = s->cache->k;
@@ -123,14 +142,12 @@ void cpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, s
             gate_input(&l, u, row, t);
         }
         for (int h = 0; h < l.heads; h++) {
-            const real *in = real_ptr(qkv) + t * 3 * l.width + h * l.size;
-            int64_t at = t * l.width + h * l.size;
+            const real *in = real_ptr(raw) + t * 3 * l.width + h * l.size;
+            int64_t at = t * l.width + h * l.size, n = h * l.tokens + t;
             int64_t to = s->cache ? cached_row(s->cache, t) * l.width + h * l.size : at;
-            real *qh = real_ptr(q) + at, *vh = real_ptr(v) + (apart ? at : to);
-            norm_row(qh, in, l.size);
-            rotate(qh, rope_row(&l, t, h), l.size, 1);
-            norm_row(key, in + l.width, l.size);
-            rotate(key, rope_row(&l, t, h), l.size, 1);
+            real *vh = real_ptr(v) + (apart ? at : to);
+            make_head(&l, real_ptr(q) + at, of_q ? of_q + n : NULL, in, t, h);
+            make_head(&l, key, of_k ? of_k + n : NULL, in + l.width, t, h);
             put_key(&l, real_ptr(k) + to, key, t);
             memcpy(vh, in + 2 * l.width, (size_t)l.size * sizeof *vh);
             if (has(table)) {
@@ -144,14 +161,57 @@ void cpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, s
 
 /* -- backward ---------------------------------------------------------------------- */
 
-/* The gradient of the head's key of token t, from the rows that it went to. */
-static void get_key_grad(const struct layout *l, real *dkey, const real *dk, int64_t t)
+/* dx of raw x from dz of z = R Norm(x), R being the rotation, and from z. With xn = Norm(x) the gradient of x
+ * is r (R' dz - xn mean(xn R' dz)); xn R' dz is z dz, and R' R multiplies a turned pair by c^2 + s^2, which
+ * is 1 but for the rounding of c and s to bf16. */
+static void raw_grad(real *dx, const real *dz, const real *z, real r, const real *rope, int size)
+{
+    real mean = real_dot(dz, z, size) / (real)size;
+
+    for (int m = 0; m < size / 4; m++) {
+        real c = rope[m], s = rope[size / 4 + m], part = mean / (c * c + s * s);
+        real even = dz[2 * m] - part * z[2 * m], odd = dz[2 * m + 1] - part * z[2 * m + 1];
+        dx[2 * m] = r * (c * even - s * odd);
+        dx[2 * m + 1] = r * (c * odd + s * even);
+    }
+    for (int i = size / 2; i < size; i++)
+        dx[i] = r * (dz[i] - mean * z[i]);
+}
+
+/* A head of token t's key, and its gradient, from the rows that they went to. */
+static void get_key(const struct layout *l, real *z, real *dz, const real *k, const real *dk,
+                    int64_t t)
 {
     for (int c = 0; c < l->size; c++) {
-        real own = !is_offset(l, c) || t == 0 ? dk[c] : 0;
-        real next = is_offset(l, c) && t + 1 < l->tokens ? dk[l->width + c] : 0;
-        dkey[c] = own + next;
+        bool moved = is_offset(l, c);
+        real own = !moved || t == 0 ? dk[c] : 0;
+        real next = moved && t + 1 < l->tokens ? dk[l->width + c] : 0;
+        dz[c] = own + next;
+        z[c] = k[moved ? l->width + c : c];
     }
+}
+
+void cpu_raw_grads(struct ops *o, struct tensor dqkv, struct tensor dq, struct tensor dk,
+                   struct tensor q, struct tensor k, const struct qk_made *m, int tokens)
+{
+    struct layout l = layout_of(o, &m->shape, m->rope, NO_TENSOR, NO_TENSOR, NO_TENSOR,
+                                &(struct batch){ .tokens = tokens });
+    real *z = cpu_scratch(o, 2, 2 * l.size), *dz = z + l.size;
+
+    if (cpu_failed(o))
+        return;
+    assert(dqkv.rows == l.tokens && dqkv.cols == 3 * l.width);
+    assert(k.rows == l.tokens + (l.key_offset != KEY_OFFSET_NONE));
+    assert(m->factor.rows == 2 * l.heads && m->factor.cols == l.tokens);
+    for (int64_t t = 0; t < l.tokens; t++)
+        for (int h = 0; h < l.heads; h++) {
+            int64_t at = t * l.width + h * l.size;
+            const real *r = real_ptr(m->factor) + h * l.tokens + t, *rope = rope_row(&l, t, h);
+            real *dx = real_ptr(dqkv) + t * 3 * l.width + h * l.size;
+            raw_grad(dx, real_ptr(dq) + at, real_ptr(q) + at, *r, rope, l.size);
+            get_key(&l, z, dz, real_ptr(k) + at, real_ptr(dk) + at, t);
+            raw_grad(dx + l.width, dz, z, r[l.heads * l.tokens], rope, l.size);
+        }
 }
 
 /* Value embedding of one head: drow written, dgate and du (gradient of u) added to. */
@@ -192,44 +252,41 @@ static void gate_input_grad_end(const struct layout *l, const real *du, real *dy
         drow[j - of_y] += du[j];
 }
 
-void cpu_qkv_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows, struct tensor dgate,
-                 struct tensor dy12, struct tensor dq, struct tensor dk, struct tensor dv,
-                 struct tensor qkv, const struct qkv_shape *s, struct rope r, struct tensor y,
-                 struct tensor gate, struct tensor table, const struct batch *b)
+void cpu_join_values(struct tensor dqkv, struct tensor dv)
 {
-    struct layout l = layout_of(o, s, r, y, gate, table, b);
+    int64_t d = dqkv.cols / 3;
+
+    for (int64_t t = 0; t < dqkv.rows; t++)
+        memcpy(real_ptr(dqkv) + (3 * t + 2) * d, real_ptr(dv) + t * d, (size_t)d * sizeof(real));
+}
+
+void cpu_value_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
+                   struct tensor dgate, struct tensor dy12, struct tensor dv,
+                   const struct qkv_shape *s, struct tensor y, struct tensor gate,
+                   struct tensor table, const struct batch *b)
+{
+    struct layout l = layout_of(o, s, (struct rope){ NO_TENSOR }, y, gate, table, b);
     int64_t n_gate = (int64_t)l.heads * GATE_WIDTH;
     real *row = cpu_scratch(o, 2, l.width), *dw = cpu_scratch(o, 3, n_gate);
 
     if (cpu_failed(o))
         return;
     assert(dqkv.rows == l.tokens && dqkv.cols == 3 * l.width);
+    if (has(dv))
+        cpu_join_values(dqkv, dv);
+    if (!has(table))
+        return;
     memset(dw, 0, (size_t)n_gate * sizeof *dw);
     for (int64_t t = 0; t < l.tokens; t++) {
-        real u[GATE_WIDTH], du[GATE_WIDTH];
-        real *dy = has(table) ? real_ptr(dy12) + t * GATE_WIDTH : NULL;
-        if (has(table)) {
-            value_row(&l, row, b->token.row[t]);
-            gate_input(&l, u, row, t);
-            gate_input_grad_begin(&l, du, dy);
-        }
-        for (int h = 0; h < l.heads; h++) {
-            int64_t at = t * l.width + h * l.size, at3 = t * 3 * l.width + h * l.size;
-            const real *in = real_ptr(qkv) + at3, *dvh = real_ptr(dv) + at;
-            real *dqh = real_ptr(dqkv) + at3, *dkh = dqh + l.width;
-            memcpy(dqh, real_ptr(dq) + at, (size_t)l.size * sizeof *dqh);
-            rotate(dqh, rope_row(&l, t, h), l.size, -1);
-            norm_row_bwd(dqh, dqh, in, l.size);
-            get_key_grad(&l, dkh, real_ptr(dk) + at, t);
-            rotate(dkh, rope_row(&l, t, h), l.size, -1);
-            norm_row_bwd(dkh, dkh, in + l.width, l.size);
-            memcpy(dqh + 2 * l.width, dvh, (size_t)l.size * sizeof *dqh);
-            if (has(table))
-                value_grad(&l, real_ptr(dtable_rows) + at, dw, du, dvh, row + h * l.size, u, h);
-        }
-        if (has(table))
-            gate_input_grad_end(&l, du, dy, real_ptr(dtable_rows) + t * l.width);
+        const real *dvt = real_ptr(dqkv) + (3 * t + 2) * l.width;
+        real u[GATE_WIDTH], du[GATE_WIDTH], *dy = real_ptr(dy12) + t * GATE_WIDTH;
+        real *drow = real_ptr(dtable_rows) + t * l.width;
+        value_row(&l, row, b->token.row[t]);
+        gate_input(&l, u, row, t);
+        gate_input_grad_begin(&l, du, dy);
+        for (int h = 0; h < l.heads; h++)
+            value_grad(&l, drow + h * l.size, dw, du, dvt + h * l.size, row + h * l.size, u, h);
+        gate_input_grad_end(&l, du, dy, drow);
     }
-    if (has(table))
-        real_write(dgate, 0, dw, n_gate, true);
+    real_write(dgate, 0, dw, n_gate, true);
 }
