@@ -362,22 +362,21 @@ cudaError_t attention_forward(cudaStream_t stream, const struct attn_shape *s, b
 }
 
 cudaError_t attention_backward(cudaStream_t stream, const struct attn_shape *s, bool portable,
-                               void *dq, void *dk, void *dv, bool add_dv, const void *dout,
-                               const void *q, const void *k, const void *v, const float *lse,
-                               const float *delta, void *workspace)
+                               const struct attention_grads *g, const void *dout, const void *q,
+                               const void *k, const void *v, const float *lse, const float *delta,
+                               void *workspace)
 {
     struct attention_call c;
     cudaError_t e = begin_planned(stream, &c, s, workspace);
 
     if (e != cudaSuccess || s->rows == 0)
         return e;
-    c.add_dv = add_dv;
+    c.grads = *g;
     cut_sums(&c.p, s, portable, (char *)workspace + attention_workspace_bytes(s, portable, false));
     pad_rows<<<row_blocks(&c), PLAN_THREADS, 0, stream>>>(c, lse, delta);
     if ((e = cudaGetLastError()) != cudaSuccess)
         return e;
-    return (portable ? attention_mma_backward : attention_sm90_backward)(stream, &c, dq, dk, dv,
-                                                                         dout, q, k, v);
+    return (portable ? attention_mma_backward : attention_sm90_backward)(stream, &c, dout, q, k, v);
 }
 
 void gpu_attention_plan(struct ops *o, const struct attn_shape *s, int n)
@@ -408,13 +407,27 @@ void gpu_attention_bwd(struct ops *o, struct tensor dqkv, struct tensor dq, stru
 {
     struct cuda_ops *c = cuda_of(o);
     void *workspace = cuda_workspace(c, attention_workspace_bytes(s, c->portable, true));
+    bool raw = !c->portable, raw_keys = raw && m->shape.key_offset == KEY_OFFSET_NONE;
+    int64_t d = dqkv.cols / 3;
+    __nv_bfloat16 *to = (__nv_bfloat16 *)dqkv.data;
+    struct attention_grads g = { dq.data, dk.data, dv.data, d, d, d, values == VALUES_ADDED };
 
-    assert(lse.dtype == DT_F32 && delta.dtype == DT_F32);
+    assert(lse.dtype == DT_F32 && delta.dtype == DT_F32 && m->factor.dtype == DT_F32);
+    if (raw) {
+        g.factor = (const float *)m->factor.data, g.rope = m->rope.table.data;
+        g.dq = to, g.dq_stride = 3 * d;
+        g.raw_keys = raw_keys;
+    }
+    if (raw_keys)
+        g.dk = to + d, g.dk_stride = 3 * d;
+    if (raw && values == VALUES_JOINED)
+        g.dv = to + 2 * d, g.dv_stride = 3 * d;
     if (!workspace ||
-        !CUDA_TRY(c, attention_backward(c->stream, s, c->portable, dq.data, dk.data, dv.data,
-                                        values == VALUES_ADDED, dout.data, q.data, k.data, v.data,
-                                        (const float *)lse.data, (const float *)delta.data,
+        !CUDA_TRY(c, attention_backward(c->stream, s, c->portable, &g, dout.data, q.data, k.data,
+                                        v.data, (const float *)lse.data, (const float *)delta.data,
                                         workspace)))
         return;
-    cuda_raw_grads(c, dqkv, dq.data, dk.data, values == VALUES_JOINED ? dv.data : NULL, q, k, m);
+    if (!raw_keys)
+        cuda_raw_grads(c, dqkv, raw ? NULL : dq.data, dk.data,
+                       !raw && values == VALUES_JOINED ? dv.data : NULL, q, k, m);
 }

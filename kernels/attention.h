@@ -5,7 +5,8 @@
  *     struct attn_shape s = { rows, heads, 128, cu, ncu, cu_mul, window, 0.1f };
  *     void *ws = ... attention_workspace_bytes(&s, portable, true) bytes, 256-byte aligned ...
  *     e = attention_forward(stream, &s, portable, out, lse, q, k, v, ws);
- *     e = attention_backward(stream, &s, portable, dq, dk, dv, false, dout, q, k, v, lse, delta, ws);
+ *     struct attention_grads g = { dq, dk, dv, heads * 128, heads * 128, heads * 128 };
+ *     e = attention_backward(stream, &s, portable, &g, dout, q, k, v, lse, delta, ws);
  *
  * q, k, v, out and their gradients are bf16 (rows, heads * head_dim), row-major without
  * gaps, 16-byte aligned; lse is f32 (heads, rows), natural logarithm. Query row p sees keys
@@ -42,11 +43,22 @@ cudaError_t attention_forward(cudaStream_t stream, const struct attn_shape *s, b
                               void *out, float *lse, const void *q, const void *k, const void *v,
                               void *workspace);
 
-/* dq, dk, dv are written; with add_dv, dv is added to. delta (heads, rows) f32 = sum over channels
- * of dout * out. */
+/* Where gradients go: bf16, a token's row each dq_stride numbers and so on; a token has cu_mul rows, side by
+ * side. With factor, dq is the gradient of raw q (op_list.h, attention_bwd), with raw_keys dk that of raw
+ * k: on Hopper alone, elsewhere factor is NULL and strides are those of a token's row. */
+struct attention_grads {
+    void *dq, *dk, *dv;
+    int64_t dq_stride, dk_stride, dv_stride;
+    bool add_dv; /* dv is added to */
+    bool raw_keys;
+    const float *factor; /* (2 cu_mul heads, tokens) */
+    const void *rope; /* bf16 (rows, head_dim / 2) */
+};
+
+/* delta (heads, rows) f32 = sum over channels of dout * out. */
 cudaError_t attention_backward(cudaStream_t stream, const struct attn_shape *s, bool portable,
-                               void *dq, void *dk, void *dv, bool add_dv, const void *dout,
-                               const void *q, const void *k, const void *v, const float *lse,
-                               const float *delta, void *workspace);
+                               const struct attention_grads *g, const void *dout, const void *q,
+                               const void *k, const void *v, const float *lse, const float *delta,
+                               void *workspace);
 
 #endif

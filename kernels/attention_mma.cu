@@ -449,7 +449,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     round_rows<E>(result, dk, c.s.scale, c.s.scale);
     leave<E>(t.dk, k + 16 * warp * E * 2, result, c.s, head, first, false);
     round_rows<E>(result, dv, 1, 1);
-    leave<E>(t.dv, v + 16 * warp * E * 2, result, c.s, head, first, c.add_dv);
+    leave<E>(t.dv, v + 16 * warp * E * 2, result, c.s, head, first, c.grads.add_dv);
 }
 
 /* -- host -------------------------------------------------------------------------------------- */
@@ -496,12 +496,11 @@ cudaError_t attention_mma_forward(cudaStream_t stream, const struct attention_ca
     }
 }
 
-cudaError_t attention_mma_backward(cudaStream_t stream, const struct attention_call *c, void *dq,
-                                   void *dk, void *dv, const void *dout, const void *q,
-                                   const void *k, const void *v)
+cudaError_t attention_mma_backward(cudaStream_t stream, const struct attention_call *c,
+                                   const void *dout, const void *q, const void *k, const void *v)
 {
-    const struct backward_args t = { (bf16 *)dq,         (bf16 *)dk,      (bf16 *)dv,
-                                     (const bf16 *)dout, (const bf16 *)q, (const bf16 *)k,
+    const struct backward_args t = { (bf16 *)c->grads.dq, (bf16 *)c->grads.dk, (bf16 *)c->grads.dv,
+                                     (const bf16 *)dout,  (const bf16 *)q,     (const bf16 *)k,
                                      (const bf16 *)v };
     switch (c->s.head_dim) {
     case 32: return backward<32, 64>(stream, c, t);

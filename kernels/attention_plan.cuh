@@ -54,7 +54,7 @@ struct attention_call {
     int shared_bytes; /* that a block may have */
     float unit; /* scale / ln 2 */
     float *lse; /* forward: written */
-    bool add_dv; /* backward: to what dv holds */
+    struct attention_grads grads; /* backward */
 };
 
 /* The next number of a queue. Who gets `last`, the last one that any block of the grid takes, leaves the
@@ -70,13 +70,11 @@ __device__ __forceinline__ int take_item(int *next, int last)
 /* The kernels behind the plan. mma: on any GPU; sm90: Hopper's. */
 cudaError_t attention_mma_forward(cudaStream_t stream, const struct attention_call *c, void *out,
                                   const void *q, const void *k, const void *v);
-cudaError_t attention_mma_backward(cudaStream_t stream, const struct attention_call *c, void *dq,
-                                   void *dk, void *dv, const void *dout, const void *q,
-                                   const void *k, const void *v);
+cudaError_t attention_mma_backward(cudaStream_t stream, const struct attention_call *c,
+                                   const void *dout, const void *q, const void *k, const void *v);
 cudaError_t attention_sm90_forward(cudaStream_t stream, const struct attention_call *c, void *out,
                                    const void *q, const void *k, const void *v);
-cudaError_t attention_sm90_backward(cudaStream_t stream, const struct attention_call *c, void *dq,
-                                    void *dk, void *dv, const void *dout, const void *q,
-                                    const void *k, const void *v);
+cudaError_t attention_sm90_backward(cudaStream_t stream, const struct attention_call *c,
+                                    const void *dout, const void *q, const void *k, const void *v);
 
 #endif

@@ -215,8 +215,10 @@ static inline void forward(cudaStream_t stream, struct buffers *b)
 }
 static inline void backward_to(cudaStream_t stream, struct buffers *b, bool add_dv)
 {
-    TRY(attention_backward(stream, &b->s, portable, b->dq, b->dk, b->dv, add_dv, b->dout, b->q,
-                           b->k, b->v, b->lse, b->delta, b->workspace));
+    const int64_t token = (int64_t)b->s.cu_mul * b->s.heads * b->s.head_dim;
+    const struct attention_grads g = { b->dq, b->dk, b->dv, token, token, token, add_dv };
+    TRY(attention_backward(stream, &b->s, portable, &g, b->dout, b->q, b->k, b->v, b->lse, b->delta,
+                           b->workspace));
 }
 
 static inline void backward(cudaStream_t stream, struct buffers *b)

@@ -222,7 +222,6 @@ static void test_positions(bool paired)
     struct rope r = { floats(o, 2 * T, 2, NULL) };
     struct tensor in = floats(o, T, 3 * D, NULL), q = floats(o, T, D, NULL);
     struct tensor k = floats(o, T, D, NULL), v = floats(o, T, D, NULL);
-    struct batch b = { .tokens = T };
 
     for (int p = 0; p < 2 * T; p++) {
         ((float *)r.table.data)[2 * p] = (float)p;
@@ -251,7 +250,6 @@ static void test_turn(void)
     struct rope r = { floats(o, 1, 2, (float[]){ 0, 1 }) };
     struct tensor in = floats(o, 1, 3 * E, (float[]){ 1, 2, 3, 4, 4, 3, 2, 1, 0, 0, 0, 0 });
     struct tensor q = floats(o, 1, E, NULL), k = floats(o, 1, E, NULL), v = floats(o, 1, E, NULL);
-    struct batch b = { .tokens = 1 };
     static const float want_q[E] = { 2, -1, 3, 4 }, want_k[E] = { 3, -4, 2, 1 };
 
     qkv_of(o, q, k, v, in, &s, r);
@@ -281,7 +279,6 @@ static void test_key_offset(enum key_offset offset)
     struct rope r = { floats(o, T, 4, (float[]){ 1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0 }) };
     struct tensor in = floats(o, T, 3 * E, NULL), q = floats(o, T, E, NULL);
     struct tensor k = floats(o, T, E, NULL), v = floats(o, T, E, NULL);
-    struct batch b = { .tokens = T };
 
     for (int t = 0; t < T; t++)
         for (int part = 0; part < 3; part++)

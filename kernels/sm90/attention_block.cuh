@@ -68,11 +68,17 @@ template <int E> struct block {
         for (int p = 0; p < PANELS; p++)
             store_box(map, head * E + p * PANEL_COLS, row, src + p * PANEL_BYTES);
     }
-    static __device__ __forceinline__ void add(const CUtensorMap *map, int head, int row,
-                                               uint32_t src)
+    /* To gradients of tokens of `pair` rows, or added to them. */
+    static __device__ __forceinline__ void store_grad(const CUtensorMap *map, int head, int row,
+                                                      int pair, uint32_t src, bool add)
     {
-        for (int p = 0; p < PANELS; p++)
-            add_box(map, head * E + p * PANEL_COLS, row, src + p * PANEL_BYTES);
+        for (int p = 0; p < PANELS; p++) {
+            int column = head * E + p * PANEL_COLS;
+            if (add)
+                add_box(map, column, 0, row >> (pair == 2), src + p * PANEL_BYTES);
+            else
+                store_box(map, column, 0, row >> (pair == 2), src + p * PANEL_BYTES);
+        }
     }
 };
 
@@ -103,16 +109,19 @@ __device__ __forceinline__ void add_rows(float (&d)[E / 2], const uint32_t (&p)[
 }
 
 /* -- fragments between registers and blocks -------------------------------------- */
-/* This warp's 16 rows of a block as operand A. */
+/* Step k of 16 channels of this warp's 16 rows of a block, as operand A; all of them. */
+template <int E>
+__device__ __forceinline__ void load_step(uint32_t (&a)[4], uint32_t src, int warp, int lane, int k)
+{
+    load_matrices(a, src + block<E>::at(16 * warp + lane % 16, 2 * k + lane / 16));
+}
 template <int E>
 __device__ __forceinline__ void load_rows(uint32_t (&a)[E / 16][4], uint32_t src, int warp,
                                           int lane)
 {
 #pragma unroll
-    for (int k = 0; k < E / 16; k++) {
-        uint32_t at = src + block<E>::at(16 * warp + lane % 16, 2 * k + lane / 16);
-        load_matrices(a[k], at);
-    }
+    for (int k = 0; k < E / 16; k++)
+        load_step<E>(a[k], src, warp, lane, k);
 }
 /* Packed rows of results (round_rows) into this warp's 16 rows of a block. */
 template <int E>

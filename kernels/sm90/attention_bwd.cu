@@ -15,7 +15,8 @@
  *
  * Block, warpgroups and item order are as in attention_fwd.cu, one kernel a kind.
  * Each tile buffer is double: the next x is copied while this one is worked on; finished dk,
- * dv, dq leave through the buffer of their own x.
+ * dv, dq leave through the buffer of their own x. With the norms' factors dq and dk become the gradients of
+ * raw q and k on their way (raw_rows), which a pass over 8 T D numbers did before.
  */
 #include <type_traits>
 #include "sm90/attention_maps.h"
@@ -101,7 +102,7 @@ __device__ void produce(const struct attention_call &c, const struct backward_ma
 template <int E, bool BY_KEY>
 __device__ __forceinline__ void leave(const struct backward_maps &m, backward_smem<E> *sm,
                                       int buffer, const uint32_t (&r1)[E / 4],
-                                      const uint32_t (&r2)[E / 4], bool add_dv)
+                                      const uint32_t (&r2)[E / 4], const struct attention_call &c)
 {
     const int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128;
     const uint32_t x1 = address(sm->x1[buffer][group]), x2 = address(sm->x2[buffer][group]);
@@ -115,11 +116,9 @@ __device__ __forceinline__ void leave(const struct backward_maps &m, backward_sm
     if (thread == 0) {
         const int head = sm->item[buffer].reach.head;
         const int row = sm->item[buffer].reach.tile * TILE + group * BLOCK;
-        block<E>::store(BY_KEY ? &m.dk : &m.dq, head, row, x1);
-        if (BY_KEY && add_dv)
-            block<E>::add(&m.dv, head, row, x2);
-        else if (BY_KEY)
-            block<E>::store(&m.dv, head, row, x2);
+        block<E>::store_grad(BY_KEY ? &m.dk : &m.dq, head, row, c.s.cu_mul, x1, false);
+        if (BY_KEY)
+            block<E>::store_grad(&m.dv, head, row, c.s.cu_mul, x2, c.grads.add_dv);
         stores_commit();
     }
 }
@@ -129,6 +128,57 @@ template <int E> __device__ __forceinline__ void give_back(backward_smem<E> *sm,
     if (threadIdx.x % 128 == 0) {
         stores_read();
         barrier_arrive(address(&sm->x_empty[buffer]));
+    }
+}
+
+/* Sums d, gradients of rows z = R Norm(x) of this head, times scale become those of x: lib/ops/qkv.c,
+ * raw_grad. row: the first of the thread's two. rows_of(z, k): channels 16 k .. + 15 as load_rows has them. */
+template <int E, typename F>
+__device__ __forceinline__ void raw_rows(float (&d)[E / 2], const struct attention_call &c,
+                                         bool key, int head, int row, F rows_of)
+{
+    const int pair = c.s.cu_mul, heads = c.s.heads, tokens = c.s.rows / pair;
+    const __nv_bfloat16 *cosine[2];
+    float r[2], mean[2] = { 0, 0 };
+
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const int p = min(row + 8 * h, c.s.rows - 1); /* rows past the end are not stored */
+        const int t = p / pair, of = p % pair * heads + head;
+        const int64_t position = pair * t + (pair == 2 ? of & 1 : 0);
+        r[h] = c.s.scale * c.grads.factor[(int64_t)(key * pair * heads + of) * tokens + t];
+        cosine[h] = (const __nv_bfloat16 *)c.grads.rope + position * (E / 2) + threadIdx.x % 4;
+    }
+#pragma unroll
+    for (int k = 0; k < E / 16; k++) {
+        uint32_t z[4];
+        rows_of(z, k);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            mean[i % 2] = fmaf(d[8 * k + 2 * i], bf16_lo(z[i]), mean[i % 2]);
+            mean[i % 2] = fmaf(d[8 * k + 2 * i + 1], bf16_hi(z[i]), mean[i % 2]);
+        }
+    }
+    mean[0] = quad_sum(mean[0]) / E;
+    mean[1] = quad_sum(mean[1]) / E;
+#pragma unroll
+    for (int k = 0; k < E / 16; k++) {
+        uint32_t z[4];
+        rows_of(z, k);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int h = i % 2, pair_of_lane = 4 * (2 * k + i / 2);
+            float *x = d + 8 * k + 2 * i, part = mean[h], cos = 1, sin = 0;
+            if (k < E / 32) {
+                cos = __bfloat162float(cosine[h][pair_of_lane]);
+                sin = __bfloat162float(cosine[h][pair_of_lane + E / 4]);
+                part *= rcp_approx(fmaf(cos, cos, sin * sin));
+            }
+            const float even = r[h] * fmaf(-part, bf16_lo(z[i]), x[0]);
+            const float odd = r[h] * fmaf(-part, bf16_hi(z[i]), x[1]);
+            x[0] = cos * even - sin * odd;
+            x[1] = cos * odd + sin * even;
+        }
     }
 }
 
@@ -216,7 +266,7 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
                 if (threadIdx.x % 32 == 0)
                     barrier_arrive(address(&sm->y_empty[(r.at + STAGES - 1) % STAGES]));
             } else if (any) {
-                leave<E, BY_KEY>(m, sm, buffer ^ 1, r1, r2, c.add_dv);
+                leave<E, BY_KEY>(m, sm, buffer ^ 1, r1, r2, c);
             }
             wgmma_begin();
             if (X_IN_REGISTERS)
@@ -274,11 +324,18 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
             block_of(std::false_type(), i);
         wgmma_wait<0>();
         keep(d1);
-        round_rows<E>(r1, d1, c.s.scale, c.s.scale);
         if (BY_KEY) {
             keep(d2);
             round_rows<E>(r2, d2, 1, 1);
         }
+        const bool raw = BY_KEY ? c.grads.raw_keys : c.grads.factor != NULL;
+        if (raw)
+            raw_rows<E>(d1, c, BY_KEY, sm->item[buffer].reach.head, row,
+                        [&](uint32_t(&z)[4], int k) {
+                            load_step<E>(z, address(sm->x1[buffer][group]), threadIdx.x % 128 / 32,
+                                         lane, k);
+                        });
+        round_rows<E>(r1, d1, raw ? 1 : c.s.scale, raw ? 1 : c.s.scale);
         __syncwarp();
         if (threadIdx.x % 32 == 0)
             barrier_arrive(address(&sm->y_empty[(r.at + STAGES - 1) % STAGES]));
@@ -286,7 +343,7 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
         any = true;
     }
     if (any) {
-        leave<E, BY_KEY>(m, sm, buffer ^ 1, r1, r2, c.add_dv);
+        leave<E, BY_KEY>(m, sm, buffer ^ 1, r1, r2, c);
         give_back(sm, buffer ^ 1);
     }
 }

@@ -166,11 +166,12 @@ __device__ __forceinline__ void store_box(const CUtensorMap *map, int column, in
                  : "memory");
 }
 /* Adds to what is there, numbers of the map's type. */
-__device__ __forceinline__ void add_box(const CUtensorMap *map, int column, int row, uint32_t from)
+__device__ __forceinline__ void add_box(const CUtensorMap *map, int column, int row, int layer,
+                                        uint32_t from)
 {
-    asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group"
-                 " [%0, {%1, %2}], [%3];" ::"l"(map),
-                 "r"(column), "r"(row), "r"(from)
+    asm volatile("cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group"
+                 " [%0, {%1, %2, %3}], [%4];" ::"l"(map),
+                 "r"(column), "r"(row), "r"(layer), "r"(from)
                  : "memory");
 }
 /* This thread's stores since the last commit are one group. */

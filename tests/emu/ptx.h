@@ -204,10 +204,10 @@ inline void cp_async_bulk_tensor_3d_global_shared_cta_bulk_group(const CUtensorM
 {
     emu::store_box(map, { { x, y, z } }, from);
 }
-inline void cp_reduce_async_bulk_tensor_2d_global_shared_cta_add_tile_bulk_group(
-    const CUtensorMap_st *map, int x, int y, uint32_t from)
+inline void cp_reduce_async_bulk_tensor_3d_global_shared_cta_add_tile_bulk_group(
+    const CUtensorMap_st *map, int x, int y, int z, uint32_t from)
 {
-    emu::store_box(map, { { x, y } }, from, true);
+    emu::store_box(map, { { x, y, z } }, from, true);
 }
 inline void cp_async_bulk_commit_group() { emu::stores_commit(); }
 inline void cp_async_bulk_wait_group_read(int left) { emu::stores_wait(left); }
