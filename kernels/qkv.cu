@@ -1,7 +1,7 @@
 /* qkv.cu - from a layer's input to what attention reads, and back. Record-61.md 2.4 to 2.6, 3.3,
  * record-74.md 6, 7.
  *
- *   raw    = scale x w^T, a product of cuBLASLt
+ *   raw    = scale x w^T
  *   q, k   Norm over each head's E channels, rotated by -theta on the first E/2 channels
  *   k      channels [E/4,E/2) and [3E/4,E), or [E/2,E), move to the next token, by key_offset
  *   v      + 2 s(gate_h . u_t) table[tok_t], with a table; u_t = y_t[0:12], or with a split gate
@@ -11,8 +11,9 @@
  * bf16. One warp a token, all heads; a head is W = E/8 lanes (heads.h), so that a norm is a few
  * shuffles and a rotation stays inside a lane.
  *
- * Forward moves 6 T D elements (453 MB at T = 49152, D = 768: 107 us at 4.25 TB/s) and T D more
- * with a table (125 us), behind the product. Backward is attention's on Hopper (sm90/attention_bwd.cu);
+ * On Hopper, with heads of 128 channels, the forward is sm90/qkv_gemm.cu, raw is not written. Elsewhere it
+ * is a product of cuBLASLt and a pass, which moves 6 T D elements (453 MB at T = 49152, D = 768: 107 us at 4.25 TB/s) and T D more
+ * with a table (125 us). Backward is attention's on Hopper (sm90/attention_bwd.cu);
  * raw_backward, for other GPUs and for keys with an offset, reads dq, dk, dv, q, k, and writes 3 T D:
  * 8 T D (604 MB, 142 us). value_backward, with a table, reads dv and the table and writes its rows'
  * gradients: 3 T D (53 us), and 2 T D more where dv comes apart.
@@ -20,6 +21,7 @@
 #include "behind.h"
 #include "gpu.h"
 #include "qkv.h"
+#include "sm90/qkv_gemm.h"
 
 /* Writes a key to its own row, in offset channels to the next row (and for row 0 to row 0 as
  * well). */
@@ -141,6 +143,13 @@ static void add_values(qkv_args *k, const struct qkv_shape *s, struct tensor y, 
     k->table = (const bf16 *)table.data, k->tok = b->token.row;
 }
 
+static bool in_one_kernel(const struct cuda_ops *c, const struct qkv_shape *s, struct tensor x,
+                          struct tensor w)
+{
+    return !c->portable && !s->cache && s->head_dim == QKV_GEMM_HEAD && x.cols % 8 == 0 &&
+           w.dtype == DT_BF16;
+}
+
 void gpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, struct tensor factor,
              struct tensor raw, struct tensor x, struct tensor w, const real *scale,
              const struct qkv_shape *s, struct rope r, struct tensor y, struct tensor gate,
@@ -155,7 +164,6 @@ void gpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, s
     if (!can_do(c, s) || !b->tokens)
         return;
     add_values(&a, s, y, gate, table, b);
-    gpu_linear(o, raw, x, w, scale, {});
     a.key_rows = (int)k.rows;
     a.pos = b->pos;
     if (s->cache) {
@@ -166,6 +174,12 @@ void gpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, s
     a.qkv = (const bf16 *)raw.data;
     a.q = (bf16 *)q.data, a.k = (bf16 *)k.data, a.v = (bf16 *)v.data;
     a.factor = (float *)factor.data;
+    if (in_one_kernel(c, s, x, w) && !b->pos && !o->rows_apart) {
+        cuda_launch_waiting(c);
+        qkv_gemm(c, x, w, scale, &a);
+        return;
+    }
+    gpu_linear(o, raw, x, w, scale, {});
     cuda_launch_waiting(c);
     c->qkv = a;
     if (!s->cache || s->cache->values_apart || !b->apart || c->portable)
