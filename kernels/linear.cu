@@ -35,8 +35,13 @@ static void product(struct cuda_ops *c, const struct gemm &g)
 void gpu_linear(struct ops *o, struct tensor y, struct tensor x, struct tensor w, const real *scale,
                 struct tensor residual)
 {
+    struct cuda_ops *c = cuda_of(o);
+
     if (o->rows_apart)
-        few_rows(cuda_of(o), { .out = y, .x = x, .w = w, .scale = scale, .add = residual });
+        few_rows(c, { .out = y, .x = x, .w = w, .scale = scale, .add = residual });
+    else if (residual.data && !c->portable && w.dtype == DT_BF16 && y.dtype == DT_BF16 && x.rows &&
+             x.cols % 8 == 0 && w.rows % 8 == 0)
+        gemm_sum(c, y, x, w, scale, residual);
     else
         product(cuda_of(o),
                 { .out = y, .a = x, .b = w, .tb = true, .add = residual, .scale = scale });

@@ -298,9 +298,10 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
     }
 }
 
-static int resident_blocks(const struct cuda_ops *c, int tokens)
+/* each: blocks that a multiprocessor holds. */
+static int resident_blocks(const struct cuda_ops *c, int tokens, int each)
 {
-    int blocks = div_up(tokens, ROW_WARPS), most = 2 * c->sms;
+    int blocks = div_up(tokens, ROW_WARPS), most = each * c->sms;
 
     return blocks < most ? blocks : most;
 }
@@ -319,7 +320,7 @@ void cuda_raw_grads(struct cuda_ops *c, struct tensor dqkv, const void *dq, cons
     with_vectors(a.heads * a.head_dim, [&](auto vec) {
         with_head_size(a.head_dim, [&](auto w) {
             raw_backward<decltype(vec)::value, decltype(w)::value>
-                <<<resident_blocks(c, a.tokens), ROW_THREADS, 0, c->stream>>>(
+                <<<resident_blocks(c, a.tokens, 2), ROW_THREADS, 0, c->stream>>>(
                     (bf16 *)dqkv.data, (const bf16 *)dq, (const bf16 *)dk, (const bf16 *)dv, a);
         });
     });
@@ -350,7 +351,7 @@ __device__ __forceinline__ static void upper_half(float (&half)[GATE / 2],
 /* dv: NULL, or from where dqkv's last part comes. partial (blocks, H 12). With a table dynamic shared
  * memory: (1 + ROW_WARPS) H 12 floats. */
 template <int V, int W, bool TABLE>
-__global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
+__global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1)
     value_backward(bf16 *dqkv, bf16 *drows, float *partial, bf16 *dy12, const bf16 *dv, qkv_args s)
 {
     extern __shared__ float shared[];
@@ -431,7 +432,7 @@ void gpu_value_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
 {
     struct cuda_ops *c = cuda_of(o);
     qkv_args k = {};
-    int blocks = resident_blocks(c, b->tokens);
+    int blocks = resident_blocks(c, b->tokens, 3);
     size_t shared = table.data ? (1 + ROW_WARPS) * s->heads * GATE * sizeof(float) : 0;
     float *partial;
 

@@ -28,15 +28,12 @@ template <int W> __device__ __forceinline__ turn turn_of(const qkv_args &s, int 
 {
     int64_t at_row = s.pos ? __ldcg(s.pos + t) : t;
     int64_t p = s.paired ? 2 * at_row + (head & 1) : at_row;
-    const bf16 *at = s.rope + p * (4 * W) + head_lane<W>::channel() / 2;
-    uint2 c = make_uint2(0x3f803f80, 0x3f803f80), n = make_uint2(0, 0);
+    uint4 u = make_uint4(0x3f80, 0x3f80, 0x3f80, 0x3f80);
 
-    if (head_lane<W>::rotates()) {
-        c = *(const uint2 *)at;
-        n = *(const uint2 *)(at + 2 * W);
-    }
-    return turn{ { bf16_lo(c.x), bf16_hi(c.x), bf16_lo(c.y), bf16_hi(c.y) },
-                 { bf16_lo(n.x), bf16_hi(n.x), bf16_lo(n.y), bf16_hi(n.y) } };
+    if (head_lane<W>::rotates())
+        u = *(const uint4 *)(s.rope + p * (4 * W) + head_lane<W>::channel());
+    return turn{ { bf16_lo(u.x), bf16_lo(u.y), bf16_lo(u.z), bf16_lo(u.w) },
+                 { bf16_hi(u.x), bf16_hi(u.y), bf16_hi(u.z), bf16_hi(u.w) } };
 }
 
 /* By -theta; its transpose (by +theta) with sign = -1. */

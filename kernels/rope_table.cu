@@ -22,8 +22,8 @@ __global__ static void rope_fill(bf16 *table, int64_t n, int quarter, frequencie
     if (p >= n)
         return;
     sincos((double)__fmul_rn((float)p, freq.f[m]), &sine, &cosine);
-    table[p * 2 * quarter + m] = __float2bfloat16((float)cosine);
-    table[p * 2 * quarter + quarter + m] = __float2bfloat16((float)sine);
+    table[2 * i] = __float2bfloat16((float)cosine);
+    table[2 * i + 1] = __float2bfloat16((float)sine);
 }
 
 void gpu_rope_table(struct ops *o, struct rope r, const float *freq)

@@ -572,8 +572,8 @@ static void case_rope(struct ops_case *c, int64_t rows, int64_t cols)
 
     case_values(c, v, 1);
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < cols / 2; j++) {
-            double *cosine = v->value + i * cols + j, *sine = cosine + cols / 2;
+        for (int64_t j = 0; j < cols; j += 2) {
+            double *cosine = v->value + i * cols + j, *sine = cosine + 1;
             double angle = 3 * *cosine, length = 1 + 0.3 * *sine;
             *cosine = bf16_round((float)(length * cos(angle)));
             *sine = bf16_round((float)(length * sin(angle)));

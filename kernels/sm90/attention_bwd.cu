@@ -98,15 +98,69 @@ __device__ void produce(const struct attention_call &c, const struct backward_ma
     }
 }
 
+/* Packed gradients p of a warp's 16 rows z = R Norm(x) of this head (in shared memory, at x1) become those of x:
+ * lib/ops/qkv.c, raw_grad. row: the first of the thread's two. */
+template <int E>
+__device__ __forceinline__ void raw_rows(uint32_t (&p)[E / 4], const struct attention_call &c,
+                                         bool key, int head, int row, uint32_t x1)
+{
+    enum { TURNED = E / 16 }; /* pairs of a row that a thread has in its lower half */
+    const int pair = c.s.cu_mul, heads = c.s.heads, tokens = c.s.rows / pair;
+    const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
+    uint32_t turn[2][TURNED],
+        z[4]; /* cosine and sine; 16 channels, read twice for want of registers */
+    float r[2], mean[2] = { 0, 0 };
+
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const int at = min(row + 8 * h, c.s.rows - 1); /* rows past the end are not stored */
+        const int t = at / pair, of = at % pair * heads + head;
+        const int64_t position = pair * t + (pair == 2 ? of & 1 : 0);
+        const uint32_t *rope = (const uint32_t *)c.grads.rope + position * (E / 4) + lane % 4;
+        r[h] = c.grads.factor[(int64_t)(key * pair * heads + of) * tokens + t];
+#pragma unroll
+        for (int q = 0; q < TURNED; q++)
+            turn[h][q] = rope[4 * q];
+    }
+#pragma unroll
+    for (int i = 0; i < E / 4; i++) {
+        if (i % 4 == 0)
+            load_step<E>(z, x1, warp, lane, i / 4);
+        mean[i % 2] = fmaf(bf16_lo(p[i]), bf16_lo(z[i % 4]), mean[i % 2]);
+        mean[i % 2] = fmaf(bf16_hi(p[i]), bf16_hi(z[i % 4]), mean[i % 2]);
+    }
+    mean[0] = quad_sum(mean[0]) / E;
+    mean[1] = quad_sum(mean[1]) / E;
+#pragma unroll
+    for (int i = 0; i < E / 4; i++) {
+        const int h = i % 2, q = i / 2;
+        const bool turned = q < TURNED;
+        const float cos = turned ? bf16_lo(turn[h][q % TURNED]) : 1;
+        const float sin = turned ? bf16_hi(turn[h][q % TURNED]) : 0;
+        /* 1 / (c^2 + s^2) to 2^-16: c and s are off by 2^-9 */
+        const float part = turned ? mean[h] * (2 - fmaf(cos, cos, sin * sin)) : mean[h];
+        if (i % 4 == 0)
+            load_step<E>(z, x1, warp, lane, i / 4);
+        const float even = r[h] * fmaf(-part, bf16_lo(z[i % 4]), bf16_lo(p[i]));
+        const float odd = r[h] * fmaf(-part, bf16_hi(z[i % 4]), bf16_hi(p[i]));
+        p[i] = turned ? bf16_pack(cos * even - sin * odd, cos * odd + sin * even)
+                      : bf16_pack(even, odd);
+    }
+}
+
 /* Packed results are stored through the tile's own memory, which the half no longer reads. */
 template <int E, bool BY_KEY>
 __device__ __forceinline__ void leave(const struct backward_maps &m, backward_smem<E> *sm,
-                                      int buffer, const uint32_t (&r1)[E / 4],
+                                      int buffer, uint32_t (&r1)[E / 4],
                                       const uint32_t (&r2)[E / 4], const struct attention_call &c)
 {
     const int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128;
     const uint32_t x1 = address(sm->x1[buffer][group]), x2 = address(sm->x2[buffer][group]);
+    const int head = sm->item[buffer].reach.head;
+    const int row = sm->item[buffer].reach.tile * TILE + group * BLOCK;
 
+    if (BY_KEY ? c.grads.raw_keys : c.grads.factor != NULL)
+        raw_rows<E>(r1, c, BY_KEY, head, row + thread / 32 * 16 + thread % 32 / 4, x1);
     named_wait(1 + group, 128);
     store_rows<E>(x1, r1, thread / 32, thread % 32);
     if (BY_KEY)
@@ -114,8 +168,6 @@ __device__ __forceinline__ void leave(const struct backward_maps &m, backward_sm
     shared_written();
     named_wait(1 + group, 128);
     if (thread == 0) {
-        const int head = sm->item[buffer].reach.head;
-        const int row = sm->item[buffer].reach.tile * TILE + group * BLOCK;
         block<E>::store_grad(BY_KEY ? &m.dk : &m.dq, head, row, c.s.cu_mul, x1, false);
         if (BY_KEY)
             block<E>::store_grad(&m.dv, head, row, c.s.cu_mul, x2, c.grads.add_dv);
@@ -128,57 +180,6 @@ template <int E> __device__ __forceinline__ void give_back(backward_smem<E> *sm,
     if (threadIdx.x % 128 == 0) {
         stores_read();
         barrier_arrive(address(&sm->x_empty[buffer]));
-    }
-}
-
-/* Sums d, gradients of rows z = R Norm(x) of this head, times scale become those of x: lib/ops/qkv.c,
- * raw_grad. row: the first of the thread's two. rows_of(z, k): channels 16 k .. + 15 as load_rows has them. */
-template <int E, typename F>
-__device__ __forceinline__ void raw_rows(float (&d)[E / 2], const struct attention_call &c,
-                                         bool key, int head, int row, F rows_of)
-{
-    const int pair = c.s.cu_mul, heads = c.s.heads, tokens = c.s.rows / pair;
-    const __nv_bfloat16 *cosine[2];
-    float r[2], mean[2] = { 0, 0 };
-
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const int p = min(row + 8 * h, c.s.rows - 1); /* rows past the end are not stored */
-        const int t = p / pair, of = p % pair * heads + head;
-        const int64_t position = pair * t + (pair == 2 ? of & 1 : 0);
-        r[h] = c.s.scale * c.grads.factor[(int64_t)(key * pair * heads + of) * tokens + t];
-        cosine[h] = (const __nv_bfloat16 *)c.grads.rope + position * (E / 2) + threadIdx.x % 4;
-    }
-#pragma unroll
-    for (int k = 0; k < E / 16; k++) {
-        uint32_t z[4];
-        rows_of(z, k);
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            mean[i % 2] = fmaf(d[8 * k + 2 * i], bf16_lo(z[i]), mean[i % 2]);
-            mean[i % 2] = fmaf(d[8 * k + 2 * i + 1], bf16_hi(z[i]), mean[i % 2]);
-        }
-    }
-    mean[0] = quad_sum(mean[0]) / E;
-    mean[1] = quad_sum(mean[1]) / E;
-#pragma unroll
-    for (int k = 0; k < E / 16; k++) {
-        uint32_t z[4];
-        rows_of(z, k);
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int h = i % 2, pair_of_lane = 4 * (2 * k + i / 2);
-            float *x = d + 8 * k + 2 * i, part = mean[h], cos = 1, sin = 0;
-            if (k < E / 32) {
-                cos = __bfloat162float(cosine[h][pair_of_lane]);
-                sin = __bfloat162float(cosine[h][pair_of_lane + E / 4]);
-                part *= rcp_approx(fmaf(cos, cos, sin * sin));
-            }
-            const float even = r[h] * fmaf(-part, bf16_lo(z[i]), x[0]);
-            const float odd = r[h] * fmaf(-part, bf16_hi(z[i]), x[1]);
-            x[0] = cos * even - sin * odd;
-            x[1] = cos * odd + sin * even;
-        }
     }
 }
 
@@ -324,18 +325,11 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
             block_of(std::false_type(), i);
         wgmma_wait<0>();
         keep(d1);
+        round_rows<E>(r1, d1, c.s.scale, c.s.scale);
         if (BY_KEY) {
             keep(d2);
             round_rows<E>(r2, d2, 1, 1);
         }
-        const bool raw = BY_KEY ? c.grads.raw_keys : c.grads.factor != NULL;
-        if (raw)
-            raw_rows<E>(d1, c, BY_KEY, sm->item[buffer].reach.head, row,
-                        [&](uint32_t(&z)[4], int k) {
-                            load_step<E>(z, address(sm->x1[buffer][group]), threadIdx.x % 128 / 32,
-                                         lane, k);
-                        });
-        round_rows<E>(r1, d1, raw ? 1 : c.s.scale, raw ? 1 : c.s.scale);
         __syncwarp();
         if (threadIdx.x % 32 == 0)
             barrier_arrive(address(&sm->y_empty[(r.at + STAGES - 1) % STAGES]));

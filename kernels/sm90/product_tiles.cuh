@@ -200,37 +200,16 @@ __device__ __forceinline__ void turn_panel(uint32_t panel, const float (&d)[80],
     }
 }
 
-/* The finished tile by rows: a thread has 16 features of a token in each of ROWS steps, eight
- * threads have its 128. */
-struct tile_row {
-    enum { ROWS = TOKENS / 16 };
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-
-    __device__ int first() const { return lane % 8 * 16; } /* feature */
-    __device__ int token(int step) const { return 16 * step + 4 * warp + lane / 8; }
-    /* The four threads of the second panel read their two chunks in the other order, so that the eight
-     * read all banks. */
-    __device__ __forceinline__ void load(uint4 (&x)[2], uint32_t tile, int step) const
-    {
-        int panel = lane / 4 % 2, chunk = lane % 4 * 2, t = token(step);
-        uint32_t row = tile + panel * PANEL_BYTES + t * 128;
-        uint4 a = shared_vector(row + (((chunk + panel) ^ t % 8) << 4));
-        uint4 b = shared_vector(row + (((chunk + 1 - panel) ^ t % 8) << 4));
-
-        x[0] = panel ? b : a, x[1] = panel ? a : b;
-    }
-
-  private:
-    static __device__ __forceinline__ uint4 shared_vector(uint32_t at)
-    {
-        uint4 u;
-        asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(u.x), "=r"(u.y), "=r"(u.z), "=r"(u.w)
-                     : "r"(at)
-                     : "memory");
-        return u;
-    }
-};
+/* Eight numbers of the tile, at an address that its panel's swizzle gives. */
+__device__ __forceinline__ uint4 tile_vector(uint32_t at)
+{
+    uint4 u;
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(u.x), "=r"(u.y), "=r"(u.z), "=r"(u.w)
+                 : "r"(at)
+                 : "memory");
+    return u;
+}
 
 /* -- host -------------------------------------------------------------------------------- */
 

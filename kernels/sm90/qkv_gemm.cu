@@ -2,7 +2,7 @@
  *
  * A tile (product_tiles.cuh) is one head of q, k or v, 128 features, for 160 tokens. Its sums times the scale are
  * turned into bf16 in shared memory; eight threads then take a token's row: the norm is three shuffles, a rotation
- * stays in a thread, which stores its 16 channels of q, k (offset channels a row further) or v itself. Meanwhile the
+ * stays in a thread, and rows of q, k (offset channels a row further) or v are stored from registers. Meanwhile the
  * other worker's products run, 7,700 cycles at K = 768.
  *
  * 6 T D² FLOP: 174 GFLOP at T = 49152, D = 768, 0.23 ms at 770 TFLOP/s. Reads x and w, writes q, k, v: 4 T D
@@ -28,50 +28,51 @@ struct work : tile_work {
     const float *scale;
 };
 
-enum { AHEAD = 3 }; /* steps whose loads are under way */
+enum { AHEAD = 3, STEPS = TOKENS / 16 }; /* steps whose loads are under way, of so many */
 
-__device__ __forceinline__ void store_row(bf16 *to, const uint4 (&x)[2])
-{
-    store16(to, x[0]);
-    store16(to + 8, x[1]);
-}
+/* A thread's part of a tile: of a token a step 16 channels, eight of each half of the head, so that the
+ * eight threads of a token load and store 128 bytes side by side. */
+struct part {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
 
-/* Does a thread that has these channels of a key move them to the next token? */
-__device__ __forceinline__ bool moves(enum key_offset which, int first)
-{
-    int quarter = first / (FEATURES / 4);
-    return which == KEY_OFFSET_QUARTERS ? quarter % 2 : which == KEY_OFFSET_HALF && quarter >= 2;
-}
+    __device__ int first() const { return lane % 8 * 8; } /* channel; + 64: the other eight */
+    __device__ int token(int step) const { return 16 * step + 4 * warp + lane / 8; }
+    __device__ __forceinline__ void load(uint4 (&x)[2], uint32_t tile, int step) const
+    {
+        int t = token(step);
+        uint32_t at = tile + t * 128 + ((lane % 8 ^ t % 8) << 4);
+
+        x[0] = tile_vector(at), x[1] = tile_vector(at + PANEL_BYTES);
+    }
+};
 
 /* Of a head of q or k: norm, rotation, and the rows of q or k. */
 __device__ __forceinline__ void finish_head(const layout &l, const qkv_args &a, int head, bool key,
                                             int token)
 {
-    const tile_row row;
-    const int d = a.heads * FEATURES, first = row.first();
-    const bool rotates = first < FEATURES / 2, moved = key && moves(a.key_offset, first);
+    const part mine;
+    const int d = a.heads * FEATURES, first = mine.first();
+    const bool quarter = key && a.key_offset == KEY_OFFSET_QUARTERS && first >= FEATURES / 4;
+    const bool moved[2] = { quarter, quarter || (key && a.key_offset == KEY_OFFSET_HALF) };
     bf16 *const out = (key ? a.k : a.q) + head * FEATURES + first;
     float *const factor = a.factor + (int64_t)(key * a.heads + head) * a.tokens;
-
-    uint4 cosine[row.ROWS], sine[row.ROWS]; /* of the lower half; the upper loads what is there */
+    uint4 turn[STEPS]; /* cosine and sine of four pairs of the lower half */
     auto load = [&](int i) {
-        int t = min(token + row.token(i), a.tokens - 1), p = a.paired ? 2 * t + (head & 1) : t;
-        const bf16 *turn = a.rope + (int64_t)p * (FEATURES / 2) + first % (FEATURES / 2) / 2;
-        cosine[i] = *(const uint4 *)turn;
-        sine[i] = *(const uint4 *)(turn + FEATURES / 4);
+        int t = min(token + mine.token(i), a.tokens - 1), p = a.paired ? 2 * t + (head & 1) : t;
+        turn[i] = *(const uint4 *)(a.rope + (int64_t)p * (FEATURES / 2) + first);
     };
 
 #pragma unroll
     for (int i = 0; i < AHEAD; i++)
         load(i);
 #pragma unroll
-    for (int i = 0; i < row.ROWS; i++) {
-        const int t = token + row.token(i);
+    for (int i = 0; i < STEPS; i++) {
+        const int t = token + mine.token(i);
         uint4 packed[2];
-        float x[2][8], c[8], s[8];
-        if (i + AHEAD < row.ROWS)
+        float x[2][8];
+        if (i + AHEAD < STEPS)
             load(i + AHEAD);
-        row.load(packed, l.tile, i);
+        mine.load(packed, l.tile, i);
         unpack8(x[0], packed[0]);
         unpack8(x[1], packed[1]);
         float sum = dot8(x[0], x[0]) + dot8(x[1], x[1]);
@@ -79,20 +80,25 @@ __device__ __forceinline__ void finish_head(const layout &l, const qkv_args &a, 
         for (int m = 1; m < 8; m *= 2)
             sum += __shfl_xor_sync(~0u, sum, m);
         const float r = norm_factor(sum, FEATURES);
-        unpack8(c, cosine[i]);
-        unpack8(s, sine[i]);
+        const uint32_t by[4] = { turn[i].x, turn[i].y, turn[i].z, turn[i].w };
 #pragma unroll
-        for (int m = 0; m < 8; m++) {
-            float *pair = &x[m / 4][m % 4 * 2], even = r * pair[0], odd = r * pair[1];
-            pair[0] = rotates ? c[m] * even + s[m] * odd : even;
-            pair[1] = rotates ? c[m] * odd - s[m] * even : odd;
+        for (int m = 0; m < 4; m++) {
+            float c = r * bf16_lo(by[m]), s = r * bf16_hi(by[m]), even = x[0][2 * m];
+            float odd = x[0][2 * m + 1];
+            x[0][2 * m] = c * even + s * odd;
+            x[0][2 * m + 1] = c * odd - s * even;
         }
-        packed[0] = pack8(x[0]);
-        packed[1] = pack8(x[1]);
-        if (t < a.tokens && (!moved || t == 0))
-            store_row(out + (int64_t)t * d, packed);
-        if (t < a.tokens && moved && t + 1 < a.key_rows)
-            store_row(out + (int64_t)(t + 1) * d, packed);
+#pragma unroll
+        for (int m = 0; m < 8; m++)
+            x[1][m] *= r;
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+            bf16 *to = out + (int64_t)t * d + n * (FEATURES / 2);
+            if (t < a.tokens && (!moved[n] || t == 0))
+                store8(to, x[n]);
+            if (t < a.tokens && moved[n] && t + 1 < a.key_rows)
+                store8(to + d, x[n]);
+        }
         if (t < a.tokens && a.factor && first == 0)
             factor[t] = r;
     }
@@ -102,16 +108,18 @@ __device__ __forceinline__ void finish_head(const layout &l, const qkv_args &a, 
 __device__ __forceinline__ void finish_values(const layout &l, const qkv_args &a, int head,
                                               int token)
 {
-    const tile_row row;
-    bf16 *const out = a.v + head * FEATURES + row.first();
+    const part mine;
+    bf16 *const out = a.v + head * FEATURES + mine.first();
 
 #pragma unroll
-    for (int i = 0; i < row.ROWS; i++) {
-        const int t = token + row.token(i);
+    for (int i = 0; i < STEPS; i++) {
+        const int t = token + mine.token(i);
         uint4 packed[2];
-        row.load(packed, l.tile, i);
-        if (t < a.tokens)
-            store_row(out + (int64_t)t * a.heads * FEATURES, packed);
+        mine.load(packed, l.tile, i);
+        if (t < a.tokens) {
+            store16(out + (int64_t)t * a.heads * FEATURES, packed[0]);
+            store16(out + (int64_t)t * a.heads * FEATURES + FEATURES / 2, packed[1]);
+        }
     }
 }
 
@@ -119,22 +127,22 @@ __device__ __forceinline__ void finish_values(const layout &l, const qkv_args &a
 __device__ __forceinline__ void finish_gated_values(const layout &l, const qkv_args &a, int head,
                                                     int token)
 {
-    const tile_row row;
-    const int d = a.heads * FEATURES, at = head * FEATURES + row.first();
-    int32_t tok[row.ROWS];
-    uint4 e[row.ROWS][2], first[row.ROWS]; /* the table's channels, and the gate's input */
-    uint2 last[row.ROWS];
+    const part mine;
+    const int d = a.heads * FEATURES, at = head * FEATURES + mine.first();
+    int32_t tok[STEPS];
+    uint4 e[STEPS][2], first[STEPS]; /* the table's channels, and the gate's input */
+    uint2 last[STEPS];
     float w[GATE];
 
     load_gate(w, a.gate, head);
 #pragma unroll
-    for (int i = 0; i < row.ROWS; i++)
-        tok[i] = a.tok[min(token + row.token(i), a.tokens - 1)];
+    for (int i = 0; i < STEPS; i++)
+        tok[i] = a.tok[min(token + mine.token(i), a.tokens - 1)];
     auto load = [&](int i) {
         const bf16 *of = a.table + (int64_t)tok[i] * d;
-        const bf16 *y = a.y + (int64_t)min(token + row.token(i), a.tokens - 1) * a.y_width;
+        const bf16 *y = a.y + (int64_t)min(token + mine.token(i), a.tokens - 1) * a.y_width;
         e[i][0] = *(const uint4 *)(of + at);
-        e[i][1] = *(const uint4 *)(of + at + 8);
+        e[i][1] = *(const uint4 *)(of + at + FEATURES / 2);
         first[i] = *(const uint4 *)y;
         last[i] = *(const uint2 *)(y + 8);
         if (a.split_gate) { /* channels 6 .. 11 are the table row's first six */
@@ -146,10 +154,10 @@ __device__ __forceinline__ void finish_gated_values(const layout &l, const qkv_a
     for (int i = 0; i < AHEAD; i++)
         load(i);
 #pragma unroll
-    for (int i = 0; i < row.ROWS; i++) {
-        const int t = token + row.token(i);
+    for (int i = 0; i < STEPS; i++) {
+        const int t = token + mine.token(i);
         uint4 packed[2];
-        if (i + AHEAD < row.ROWS)
+        if (i + AHEAD < STEPS)
             load(i + AHEAD);
         const uint32_t u[GATE / 2] = { first[i].x, first[i].y, first[i].z,
                                        first[i].w, last[i].x,  last[i].y };
@@ -158,7 +166,7 @@ __device__ __forceinline__ void finish_gated_values(const layout &l, const qkv_a
         for (int m = 0; m < GATE / 2; m++)
             z = fmaf(w[2 * m + 1], bf16_hi(u[m]), fmaf(w[2 * m], bf16_lo(u[m]), z));
         const float g = 2 * sigmoid(z);
-        row.load(packed, l.tile, i);
+        mine.load(packed, l.tile, i);
 #pragma unroll
         for (int n = 0; n < 2; n++) {
             float x[8], more[8];
@@ -167,11 +175,22 @@ __device__ __forceinline__ void finish_gated_values(const layout &l, const qkv_a
 #pragma unroll
             for (int m = 0; m < 8; m++)
                 x[m] = fmaf(g, more[m], x[m]);
-            packed[n] = pack8(x);
+            if (t < a.tokens)
+                store8(a.v + (int64_t)t * d + at + n * (FEATURES / 2), x);
         }
-        if (t < a.tokens)
-            store_row(a.v + (int64_t)t * d + at, packed);
     }
+}
+
+/* Asks for the table's rows of a tile of v, which lie in memory: they are in the L2 when the tile's products are
+ * done. */
+__device__ __forceinline__ void ask_for_rows(const qkv_args &a, int head, int token)
+{
+    for (int i = threadIdx.x % WORKER; i < TOKENS; i += WORKER)
+        if (token + i < a.tokens) {
+            const bf16 *row = a.table + ((int64_t)a.tok[token + i] * a.heads + head) * FEATURES;
+            prefetch_line(row);
+            prefetch_line(row + FEATURES / 2);
+        }
 }
 
 __device__ void do_work(const layout &l, const work &k, int worker)
@@ -180,21 +199,23 @@ __device__ void do_work(const layout &l, const work &k, int worker)
 
     for (int n = worker; out_tile(k, n).exists; n += 2) {
         const out_tile p(k, n);
-        const int head = p.feature / FEATURES % k.a.heads, part = p.feature / FEATURES / k.a.heads;
+        const int head = p.feature / FEATURES % k.a.heads, which = p.feature / FEATURES / k.a.heads;
         float d[2][80] = {}; /* from the tile before nothing need stay in registers */
         auto pack = [&](uint32_t, const float *two) {
             return bf16_pack(scale * two[0], scale * two[1]);
         };
+        if (which == 2 && k.a.table)
+            ask_for_rows(k.a, head, p.token);
         tile_products<BF16_BF16>(d, l, k, n, worker);
         named_wait(STAGING + worker, 2 * WORKER);
         turn_panel<false>(l.tile, d[0], pack);
         turn_panel<false>(l.tile + PANEL_BYTES, d[1], pack);
         named_wait(WRITTEN + worker, WORKER);
-        if (part < 2)
-            finish_head(l, k.a, head, part == 1, p.token);
-        else if (part == 2 && k.a.table) /* the last pair's second tile may be none */
+        if (which < 2)
+            finish_head(l, k.a, head, which == 1, p.token);
+        else if (which == 2 && k.a.table) /* the last pair's second tile may be none */
             finish_gated_values(l, k.a, head, p.token);
-        else if (part == 2)
+        else if (which == 2)
             finish_values(l, k.a, head, p.token);
         named_arrive(STAGING + 1 - worker, 2 * WORKER);
     }

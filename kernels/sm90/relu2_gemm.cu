@@ -6,6 +6,7 @@
  *   backward   dpre = 2 scale (x w^T) max(pre,0)            reads x, w, post; writes dpre
  *              max(pre,0) = sqrt(post), off by 2^-10 of it
  *   backward fp8   the same with f x8 w8^T, x8 e5m2, w8 e4m3; g8 = e5m2(u dpre)    writes g8 too
+ *   sum        out = scale x w^T + in                       reads x, w, in
  *   product    out = f x8 w8^T (+ in), x8 e4m3 or e5m2: the MLP's other products in fp8
  *
  * x (T,K), w (F,K), the rest (T,F), bf16, f32 sums. 2 T F K FLOP: 232 GFLOP at T = 49152, K =
@@ -26,9 +27,10 @@
 namespace
 {
 
-enum form { FORWARD, BACKWARD, FP8, FP8_CODES, BACKWARD_FP8, SUM, PRODUCT, PRODUCT_E5M2 };
+enum form { FORWARD, BACKWARD, BF16_SUM, FP8, FP8_CODES, BACKWARD_FP8, SUM, PRODUCT, PRODUCT_E5M2 };
 constexpr bool backward(enum form f) { return f == BACKWARD || f == BACKWARD_FP8; }
-constexpr bool reads_in(enum form f) { return backward(f) || f == SUM; }
+constexpr bool adds(enum form f) { return f == SUM || f == BF16_SUM; }
+constexpr bool reads_in(enum form f) { return backward(f) || adds(f); }
 constexpr bool takes_codes(enum form f) { return f >= FP8; }
 constexpr enum operands operands_of(enum form f)
 {
@@ -71,7 +73,7 @@ __device__ __forceinline__ uint32_t finish_pair(uint32_t in, const float *d, flo
         float lo = sqrt_approx(bf16_lo(in)), hi = sqrt_approx(bf16_hi(in));
         return bf16_pack(factor * d[0] * lo, factor * d[1] * hi);
     }
-    if (FORM == SUM)
+    if (adds(FORM))
         return bf16_pack(factor * d[0] + bf16_lo(in), factor * d[1] + bf16_hi(in));
     if (FORM == PRODUCT || FORM == PRODUCT_E5M2)
         return bf16_pack(factor * d[0], factor * d[1]);
@@ -97,32 +99,36 @@ __device__ __forceinline__ void store_begin(const layout &l, const maps &m, cons
     stores_commit();
 }
 
-template <enum form FORM> __device__ __forceinline__ uint2 codes_of(uint4 u, float unit)
+/* Codes of eight numbers of the tile. */
+template <enum form FORM> __device__ __forceinline__ uint2 codes_at(uint32_t at, float unit)
 {
     float x[8];
 
-    unpack8(x, u);
+    unpack8(x, tile_vector(at));
 #pragma unroll
     for (int i = 0; i < 8; i++)
         x[i] *= unit;
     return FORM == BACKWARD_FP8 ? pack_e5m2(x) : pack_e4m3(x);
 }
 
+/* Eight threads take a token's 128 features, four of each panel; those of the second read their two
+ * chunks in the other order, so that the eight read all banks. */
 template <enum form FORM>
 __device__ __forceinline__ void write_codes(const layout &l, const work &k, const out_tile &p)
 {
     float unit = FORM == BACKWARD_FP8 ? *k.u : 1.0f / FP8_POST_UNIT;
-    tile_row row;
-    int feature = p.feature + row.first();
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, panel = lane / 4 % 2;
+    int chunk = lane % 4 * 2, feature = p.feature + 64 * panel + 8 * chunk;
+    uint32_t row = l.tile + panel * PANEL_BYTES;
 
 #pragma unroll 5
-    for (int i = 0; i < row.ROWS; i++) {
-        uint4 x[2];
-        int t = p.token + row.token(i);
-        row.load(x, l.tile, i);
-        uint2 a = codes_of<FORM>(x[0], unit), b = codes_of<FORM>(x[1], unit);
-        if (t < k.tokens && feature < k.features)
-            store16(k.codes + (int64_t)t * k.features + feature, make_uint4(a.x, a.y, b.x, b.y));
+    for (int i = 0; i < TOKENS / 16; i++) {
+        int t = 16 * i + 4 * warp + lane / 8;
+        uint2 a = codes_at<FORM>(row + t * 128 + (((chunk + panel) ^ t % 8) << 4), unit);
+        uint2 b = codes_at<FORM>(row + t * 128 + (((chunk + 1 - panel) ^ t % 8) << 4), unit);
+        if (p.token + t < k.tokens && feature < k.features)
+            store16(k.codes + (int64_t)(p.token + t) * k.features + feature,
+                    panel ? make_uint4(b.x, b.y, a.x, a.y) : make_uint4(a.x, a.y, b.x, b.y));
     }
 }
 
@@ -249,6 +255,12 @@ void relu2_gemm_backward_fp8(struct cuda_ops *c, struct tensor dpre, struct tens
                              const float *u, struct tensor post)
 {
     run<BACKWARD_FP8>(c, { dpre, x8, w8, post, g8 }, scale, f, NULL, u);
+}
+
+void gemm_sum(struct cuda_ops *c, struct tensor out, struct tensor x, struct tensor w,
+              const float *scale, struct tensor in)
+{
+    run<BF16_SUM>(c, { out, x, w, in }, scale);
 }
 
 void gemm_fp8(struct cuda_ops *c, struct tensor out, struct tensor x8, struct tensor w8,

@@ -23,6 +23,10 @@ void relu2_gemm_backward_fp8(struct cuda_ops *c, struct tensor dpre, struct tens
                              struct tensor x8, struct tensor w8, const float *scale, const float *f,
                              const float *u, struct tensor post);
 
+/* out = scale x w^T + in, which may be out. scale in device memory; NULL: 1. */
+void gemm_sum(struct cuda_ops *c, struct tensor out, struct tensor x, struct tensor w,
+              const float *scale, struct tensor in);
+
 /* out = scale x_scale w_scale x8 w8^T (+ in, which may be out; of e4m3 alone): x8 e4m3 or e5m2, w8 e4m3. The
  * scales in device memory; NULL: 1. */
 void gemm_fp8(struct cuda_ops *c, struct tensor out, struct tensor x8, struct tensor w8,

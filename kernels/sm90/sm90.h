@@ -192,6 +192,11 @@ __device__ __forceinline__ void prefetch_map(const CUtensorMap *map)
 {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
+/* The line of 128 bytes at `at` into the L2. */
+__device__ __forceinline__ void prefetch_line(const void *at)
+{
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+}
 /* What this thread wrote to shared memory before is seen by copy engine and tensor cores. */
 __device__ __forceinline__ void shared_written()
 {

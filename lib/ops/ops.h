@@ -110,8 +110,8 @@ struct next_rows {
     int bigram_rows;
 };
 
-/* Cosines and sines by position: rows of E/2 numbers, E/4 cosines then E/4
- * sines, each rounded to bf16 (record-61.md 2.5). */
+/* Cosines and sines by position: rows of E/2 numbers, cosine and sine of each of the E/4 frequencies,
+ * rounded to bf16 (record-61.md 2.5). */
 struct rope {
     struct tensor table;
 };

@@ -10,7 +10,7 @@ struct layout {
     int64_t key_rows; /* of k: T, or T + 1 */
     bool paired, split_gate;
     enum key_offset key_offset;
-    const real *rope; /* rows of size/2: cosines, then sines */
+    const real *rope; /* rows of size/2 */
     const int32_t *pos; /* NULL: row t is at position t */
     const real *y, *gate; /* with a table only */
     int64_t y_width;
@@ -65,7 +65,7 @@ static bool is_offset(const struct layout *l, int c)
 static void rotate(real *x, const real *rope, int size)
 {
     for (int m = 0; m < size / 4; m++) {
-        real c = rope[m], s = rope[size / 4 + m], even = x[2 * m], odd = x[2 * m + 1];
+        real c = rope[2 * m], s = rope[2 * m + 1], even = x[2 * m], odd = x[2 * m + 1];
         x[2 * m] = c * even + s * odd;
         x[2 * m + 1] = c * odd - s * even;
     }
@@ -169,7 +169,7 @@ static void raw_grad(real *dx, const real *dz, const real *z, real r, const real
     real mean = real_dot(dz, z, size) / (real)size;
 
     for (int m = 0; m < size / 4; m++) {
-        real c = rope[m], s = rope[size / 4 + m], part = mean / (c * c + s * s);
+        real c = rope[2 * m], s = rope[2 * m + 1], part = mean / (c * c + s * s);
         real even = dz[2 * m] - part * z[2 * m], odd = dz[2 * m + 1] - part * z[2 * m + 1];
         dx[2 * m] = r * (c * even - s * odd);
         dx[2 * m + 1] = r * (c * odd + s * even);

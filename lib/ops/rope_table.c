@@ -12,8 +12,8 @@ void cpu_rope_table(struct ops *o, struct rope r, const float *freq)
     for (int64_t p = 0; p < r.table.rows; p++)
         for (int64_t m = 0; m < quarter; m++) {
             float theta = (float)p * freq[m];
-            int64_t i = p * r.table.cols + m;
+            int64_t i = p * r.table.cols + 2 * m;
             real_set(r.table, i, bf16_round((float)cos((double)theta)));
-            real_set(r.table, i + quarter, bf16_round((float)sin((double)theta)));
+            real_set(r.table, i + 1, bf16_round((float)sin((double)theta)));
         }
 }

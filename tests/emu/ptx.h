@@ -213,6 +213,7 @@ inline void cp_async_bulk_commit_group() { emu::stores_commit(); }
 inline void cp_async_bulk_wait_group_read(int left) { emu::stores_wait(left); }
 inline void cp_async_bulk_wait_group() { emu::stores_wait(0); }
 inline void prefetch_tensormap(const CUtensorMap_st *) {}
+inline void prefetch_global_L2(const void *at) { (void)*(const volatile char *)at; }
 inline void fence_proxy_async_shared_cta() {}
 
 /* -- products -------------------------------------------------------------------------------- */
