@@ -28,7 +28,9 @@ struct work : tile_work {
     const float *scale;
 };
 
-enum { AHEAD = 3, STEPS = TOKENS / 16 }; /* steps whose loads are under way, of so many */
+/* Steps over a tile, so many of them side by side: a worker has one warp a scheduler, and a norm alone is a chain of
+ * 300 cycles. */
+enum { STEPS = TOKENS / 16, GROUP = 5 };
 
 /* A thread's part of a tile: of a token a step 16 channels, eight of each half of the head, so that the
  * eight threads of a token load and store 128 bytes side by side. */
@@ -37,12 +39,15 @@ struct part {
 
     __device__ int first() const { return lane % 8 * 8; } /* channel; + 64: the other eight */
     __device__ int token(int step) const { return 16 * step + 4 * warp + lane / 8; }
-    __device__ __forceinline__ void load(uint4 (&x)[2], uint32_t tile, int step) const
+    /* Of steps i .. + GROUP - 1. */
+    __device__ __forceinline__ void load(uint4 (&x)[GROUP][2], uint32_t tile, int i) const
     {
-        int t = token(step);
-        uint32_t at = tile + t * 128 + ((lane % 8 ^ t % 8) << 4);
-
-        x[0] = tile_vector(at), x[1] = tile_vector(at + PANEL_BYTES);
+#pragma unroll
+        for (int j = 0; j < GROUP; j++) {
+            int t = token(i + j);
+            uint32_t at = tile + t * 128 + ((lane % 8 ^ t % 8) << 4);
+            x[j][0] = tile_vector(at), x[j][1] = tile_vector(at + PANEL_BYTES);
+        }
     }
 };
 
@@ -57,50 +62,60 @@ __device__ __forceinline__ void finish_head(const layout &l, const qkv_args &a, 
     bf16 *const out = (key ? a.k : a.q) + head * FEATURES + first;
     float *const factor = a.factor + (int64_t)(key * a.heads + head) * a.tokens;
     uint4 turn[STEPS]; /* cosine and sine of four pairs of the lower half */
-    auto load = [&](int i) {
-        int t = min(token + mine.token(i), a.tokens - 1), p = a.paired ? 2 * t + (head & 1) : t;
-        turn[i] = *(const uint4 *)(a.rope + (int64_t)p * (FEATURES / 2) + first);
-    };
 
 #pragma unroll
-    for (int i = 0; i < AHEAD; i++)
-        load(i);
-#pragma unroll
     for (int i = 0; i < STEPS; i++) {
-        const int t = token + mine.token(i);
-        uint4 packed[2];
-        float x[2][8];
-        if (i + AHEAD < STEPS)
-            load(i + AHEAD);
+        int t = min(token + mine.token(i), a.tokens - 1), p = a.paired ? 2 * t + (head & 1) : t;
+        turn[i] = *(const uint4 *)(a.rope + (int64_t)p * (FEATURES / 2) + first);
+    }
+#pragma unroll
+    for (int i = 0; i < STEPS; i += GROUP) {
+        uint4 packed[GROUP][2];
+        float r[GROUP];
         mine.load(packed, l.tile, i);
-        unpack8(x[0], packed[0]);
-        unpack8(x[1], packed[1]);
-        float sum = dot8(x[0], x[0]) + dot8(x[1], x[1]);
+#pragma unroll
+        for (int j = 0; j < GROUP; j++) {
+            float x[2][8];
+            unpack8(x[0], packed[j][0]);
+            unpack8(x[1], packed[j][1]);
+            r[j] = dot8(x[0], x[0]) + dot8(x[1], x[1]);
+        }
 #pragma unroll
         for (int m = 1; m < 8; m *= 2)
-            sum += __shfl_xor_sync(~0u, sum, m);
-        const float r = norm_factor(sum, FEATURES);
-        const uint32_t by[4] = { turn[i].x, turn[i].y, turn[i].z, turn[i].w };
 #pragma unroll
-        for (int m = 0; m < 4; m++) {
-            float c = r * bf16_lo(by[m]), s = r * bf16_hi(by[m]), even = x[0][2 * m];
-            float odd = x[0][2 * m + 1];
-            x[0][2 * m] = c * even + s * odd;
-            x[0][2 * m + 1] = c * odd - s * even;
+            for (int j = 0; j < GROUP; j++)
+                r[j] += __shfl_xor_sync(~0u, r[j], m);
+#pragma unroll
+        for (int j = 0; j < GROUP; j++)
+            r[j] = norm_factor(r[j], FEATURES);
+#pragma unroll
+        for (int j = 0; j < GROUP; j++) {
+            const int t = token + mine.token(i + j);
+            const uint32_t by[4] = { turn[i + j].x, turn[i + j].y, turn[i + j].z, turn[i + j].w };
+            float x[2][8];
+            unpack8(x[0], packed[j][0]);
+            unpack8(x[1], packed[j][1]);
+#pragma unroll
+            for (int m = 0; m < 4; m++) {
+                float c = r[j] * bf16_lo(by[m]), s = r[j] * bf16_hi(by[m]);
+                float even = x[0][2 * m], odd = x[0][2 * m + 1];
+                x[0][2 * m] = c * even + s * odd;
+                x[0][2 * m + 1] = c * odd - s * even;
+            }
+#pragma unroll
+            for (int m = 0; m < 8; m++)
+                x[1][m] *= r[j];
+#pragma unroll
+            for (int n = 0; n < 2; n++) {
+                bf16 *to = out + (int64_t)t * d + n * (FEATURES / 2);
+                if (t < a.tokens && (!moved[n] || t == 0))
+                    store8(to, x[n]);
+                if (t < a.tokens && moved[n] && t + 1 < a.key_rows)
+                    store8(to + d, x[n]);
+            }
+            if (t < a.tokens && a.factor && first == 0)
+                factor[t] = r[j];
         }
-#pragma unroll
-        for (int m = 0; m < 8; m++)
-            x[1][m] *= r;
-#pragma unroll
-        for (int n = 0; n < 2; n++) {
-            bf16 *to = out + (int64_t)t * d + n * (FEATURES / 2);
-            if (t < a.tokens && (!moved[n] || t == 0))
-                store8(to, x[n]);
-            if (t < a.tokens && moved[n] && t + 1 < a.key_rows)
-                store8(to + d, x[n]);
-        }
-        if (t < a.tokens && a.factor && first == 0)
-            factor[t] = r;
     }
 }
 
@@ -112,13 +127,15 @@ __device__ __forceinline__ void finish_values(const layout &l, const qkv_args &a
     bf16 *const out = a.v + head * FEATURES + mine.first();
 
 #pragma unroll
-    for (int i = 0; i < STEPS; i++) {
-        const int t = token + mine.token(i);
-        uint4 packed[2];
+    for (int i = 0; i < STEPS; i += GROUP) {
+        uint4 packed[GROUP][2];
         mine.load(packed, l.tile, i);
-        if (t < a.tokens) {
-            store16(out + (int64_t)t * a.heads * FEATURES, packed[0]);
-            store16(out + (int64_t)t * a.heads * FEATURES + FEATURES / 2, packed[1]);
+#pragma unroll
+        for (int j = 0; j < GROUP; j++) {
+            const int t = token + mine.token(i + j);
+            bf16 *to = out + (int64_t)t * a.heads * FEATURES;
+            if (t < a.tokens)
+                store16(to, packed[j][0]), store16(to + FEATURES / 2, packed[j][1]);
         }
     }
 }
@@ -130,53 +147,50 @@ __device__ __forceinline__ void finish_gated_values(const layout &l, const qkv_a
     const part mine;
     const int d = a.heads * FEATURES, at = head * FEATURES + mine.first();
     int32_t tok[STEPS];
-    uint4 e[STEPS][2], first[STEPS]; /* the table's channels, and the gate's input */
-    uint2 last[STEPS];
     float w[GATE];
 
     load_gate(w, a.gate, head);
 #pragma unroll
     for (int i = 0; i < STEPS; i++)
         tok[i] = a.tok[min(token + mine.token(i), a.tokens - 1)];
-    auto load = [&](int i) {
-        const bf16 *of = a.table + (int64_t)tok[i] * d;
-        const bf16 *y = a.y + (int64_t)min(token + mine.token(i), a.tokens - 1) * a.y_width;
-        e[i][0] = *(const uint4 *)(of + at);
-        e[i][1] = *(const uint4 *)(of + at + FEATURES / 2);
-        first[i] = *(const uint4 *)y;
-        last[i] = *(const uint2 *)(y + 8);
-        if (a.split_gate) { /* channels 6 .. 11 are the table row's first six */
-            uint4 z = *(const uint4 *)of;
-            first[i].w = z.x, last[i] = make_uint2(z.y, z.z);
+#pragma unroll
+    for (int i = 0; i < STEPS; i += GROUP) {
+        uint4 e[GROUP][2], packed[GROUP][2];
+        float g[GROUP];
+#pragma unroll
+        for (int j = 0; j < GROUP; j++) {
+            const bf16 *of = a.table + (int64_t)tok[i + j] * d;
+            const bf16 *y = a.y + (int64_t)min(token + mine.token(i + j), a.tokens - 1) * a.y_width;
+            uint4 first = *(const uint4 *)y;
+            uint2 last = *(const uint2 *)(y + 8);
+            e[j][0] = *(const uint4 *)(of + at);
+            e[j][1] = *(const uint4 *)(of + at + FEATURES / 2);
+            if (a.split_gate) { /* channels 6 .. 11 are the table row's first six */
+                uint4 z = *(const uint4 *)of;
+                first.w = z.x, last = make_uint2(z.y, z.z);
+            }
+            const uint32_t u[GATE / 2] = { first.x, first.y, first.z, first.w, last.x, last.y };
+            float z = 0;
+#pragma unroll
+            for (int m = 0; m < GATE / 2; m++)
+                z = fmaf(w[2 * m + 1], bf16_hi(u[m]), fmaf(w[2 * m], bf16_lo(u[m]), z));
+            g[j] = 2 * sigmoid(z);
         }
-    };
-#pragma unroll
-    for (int i = 0; i < AHEAD; i++)
-        load(i);
-#pragma unroll
-    for (int i = 0; i < STEPS; i++) {
-        const int t = token + mine.token(i);
-        uint4 packed[2];
-        if (i + AHEAD < STEPS)
-            load(i + AHEAD);
-        const uint32_t u[GATE / 2] = { first[i].x, first[i].y, first[i].z,
-                                       first[i].w, last[i].x,  last[i].y };
-        float z = 0;
-#pragma unroll
-        for (int m = 0; m < GATE / 2; m++)
-            z = fmaf(w[2 * m + 1], bf16_hi(u[m]), fmaf(w[2 * m], bf16_lo(u[m]), z));
-        const float g = 2 * sigmoid(z);
         mine.load(packed, l.tile, i);
 #pragma unroll
-        for (int n = 0; n < 2; n++) {
-            float x[8], more[8];
-            unpack8(x, packed[n]);
-            unpack8(more, e[i][n]);
+        for (int j = 0; j < GROUP; j++) {
+            const int t = token + mine.token(i + j);
 #pragma unroll
-            for (int m = 0; m < 8; m++)
-                x[m] = fmaf(g, more[m], x[m]);
-            if (t < a.tokens)
-                store8(a.v + (int64_t)t * d + at + n * (FEATURES / 2), x);
+            for (int n = 0; n < 2; n++) {
+                float x[8], more[8];
+                unpack8(x, packed[j][n]);
+                unpack8(more, e[j][n]);
+#pragma unroll
+                for (int m = 0; m < 8; m++)
+                    x[m] = fmaf(g[j], more[m], x[m]);
+                if (t < a.tokens)
+                    store8(a.v + (int64_t)t * d + at + n * (FEATURES / 2), x);
+            }
         }
     }
 }
