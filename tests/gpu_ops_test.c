@@ -308,9 +308,10 @@ static void test_head(int tokens, int width, int vocab, int n_mtp, bool fp8, boo
         o->head_loss(o, REAL(loss, o), ON(dx, o), ON(dw, o), add, ON(x, o), ON(w, o), &h);
         o->head_eval(o, REAL(eval, o), ON(x, o), ON(w, o), &h);
     }
-    /* Each row's loss moves with the bf16 of its target's logit, 23 2^-9, which adds up as roundings do. */
-    same("loss", loss, 1e-3, 1e3 * 23 / 512 * sqrt(tokens));
-    same("eval", eval, 1e-3, 1e3 * 23 / 512 * sqrt(tokens));
+    /* Each row's loss moves with the bf16 of its target's logit, which may be the next one, 23 2^-8 further, where
+     * the logit lies between two; that adds up as roundings do. */
+    same("loss", loss, 1e-3, 1e3 * 23 / 256 * sqrt(tokens));
+    same("eval", eval, 1e-3, 1e3 * 23 / 256 * sqrt(tokens));
     same("dx", dx, fp8 || later ? fp8_allowed : bf16_tolerance, 0);
     same("dw", dw, fp8 || later ? fp8_allowed : bf16_tolerance, 0);
 }
