@@ -7,16 +7,16 @@
  *   v      + 2 s(gate_h . u_t) table[tok_t], with a table; u_t = y_t[0:12], or with a split gate
  *          y_t[0:6], table[tok_t][0:6]
  *
- * x (T,D), w (3D,D), raw (T,3D), q, k, v (T,D), y (T,D') bf16; rope rows of E/4 cosines and E/4 sines in
+ * x (T,D), w (3D,D), raw (T,3D), q, k, v (T,D), y (T,D') bf16; rope rows of E/4 pairs (cosine, sine) in
  * bf16. One warp a token, all heads; a head is W = E/8 lanes (heads.h), so that a norm is a few
  * shuffles and a rotation stays inside a lane.
  *
- * On Hopper, with heads of 128 channels, the forward is sm90/qkv_gemm.cu, raw is not written. Elsewhere it
- * is a product of cuBLASLt and a pass, which moves 6 T D elements (453 MB at T = 49152, D = 768: 107 us at 4.25 TB/s) and T D more
- * with a table (125 us). Backward is attention's on Hopper (sm90/attention_bwd.cu);
- * raw_backward, for other GPUs and for keys with an offset, reads dq, dk, dv, q, k, and writes 3 T D:
- * 8 T D (604 MB, 142 us). value_backward, with a table, reads dv and the table and writes its rows'
- * gradients: 3 T D (53 us), and 2 T D more where dv comes apart.
+ * On Hopper, with heads of 128 channels, the forward is sm90/qkv_gemm.cu, and raw is not written.
+ * Elsewhere it is a product of cuBLASLt and a pass, which moves 6 T D elements (453 MB at T = 49152,
+ * D = 768: 107 us at 4.25 TB/s), with a table T D more (125 us). Backward is attention's on Hopper
+ * (sm90/attention_bwd.cu); raw_backward, for other GPUs and for keys with an offset, reads dq, dk, dv,
+ * q, k and writes 3 T D: 8 T D (604 MB, 142 us). value_backward, with a table, reads dv and the table
+ * and writes its rows' gradients: 3 T D (53 us), and 2 T D more where dv comes apart.
  */
 #include "behind.h"
 #include "gpu.h"

@@ -218,7 +218,9 @@ static void test_rows_apart(int heads, int e, bool paired, enum key_offset offse
             o->attention_cached(o, ON(out[n], o), ON(q, o), ON(y, o), ON(out_gate, o), NO_TENSOR,
                                 &c, &s);
         }
-        same_bf16("out", out[n]);
+        /* Few keys have most of the weight, and which moves with the roundings of q, by 0.3 sqrt(E) 2^-9: four times
+         * that. In 120 draws on the emulated GPU at most 1.05e-2, 3.7e-3 in the middle. */
+        same("out", out[n], fmax(bf16_tolerance, 4 * 0.3 * sqrt(e) / 512), 0);
         same_bf16("keys", ck[n]);
         same_bf16("values", cv[n]);
     }
