@@ -43,8 +43,7 @@ void gpu_linear(struct ops *o, struct tensor y, struct tensor x, struct tensor w
              x.cols % 8 == 0 && w.rows % 8 == 0)
         gemm_sum(c, y, x, w, scale, residual);
     else
-        product(cuda_of(o),
-                { .out = y, .a = x, .b = w, .tb = true, .add = residual, .scale = scale });
+        product(c, { .out = y, .a = x, .b = w, .tb = true, .add = residual, .scale = scale });
 }
 
 void gpu_linear_bwd_x(struct ops *o, struct tensor dx, struct tensor dy, struct tensor w,
