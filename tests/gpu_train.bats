@@ -71,6 +71,22 @@ worst() { paste <(losses "$1") <(losses "$2") | awk '{ d = ($1 - $2) / $1; if (d
     [ "${output#* }" -le 100 ]
 }
 
+@test "Adam's f32 master and rounded low halves: the same losses and masters over 200 steps, untied in the middle" {
+    cd "$BATS_TEST_TMPDIR"
+    for master in f32 nearest; do
+        train --device cuda -s schedule.steps=194 -s data.checkpoint_every=0 -s precision.adam_master=$master -o $master > $master.log
+    done
+    [ "$(losses f32.log | wc -l)" -eq 200 ]
+    diff <(losses f32.log) <(losses nearest.log)
+    for name in lm_head embed ve1 attn_gate_bank; do       # cat's weight of the one is the other's master
+        cmp <("$GPT_BIN/gpt-ckpt" cat f32/step-000200 $name.master) \
+            <("$GPT_BIN/gpt-ckpt" cat nearest/step-000200 $name.weight)
+        cmp <("$GPT_BIN/gpt-ckpt" cat --raw f32/step-000200 $name.weight) \
+            <("$GPT_BIN/gpt-ckpt" cat --raw nearest/step-000200 $name.weight)
+        [ "$("$GPT_BIN/gpt-ckpt" cat --raw nearest/step-000200 $name.remainder | tr -d '\0' | wc -c)" -gt 0 ]
+    done
+}
+
 # What changes from step to step is read from device memory, or has a graph of its own.
 @test "a rule that changes, tied_mix over the steps, an embedding without the head's state: graphs give the bits of single launches" {
     changing=(-s "parameters.mlp=24,f,d bf16 uniform:0.5,zero normuon>adam sharded 0.9 0.95 1,2 1 no" -s optimizer.change=40
