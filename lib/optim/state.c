@@ -52,15 +52,20 @@ int64_t optim_stored_bytes(const struct recipe *r, int i, int world)
     return apart ? own_elements(r, i, world) * (int64_t)dtype_size(s->stored) : 0;
 }
 
+int64_t optim_scale_bytes(const struct recipe *r, int i, int world)
+{
+    const struct param_spec *s = &r->params[i];
+    int64_t rows = s->stored == DT_E4M3 ? own_elements(r, i, world) / s->cols : 0;
+    return (rows + (recipe_delayed(r, s) ? r->amax_history : 0)) * (int64_t)sizeof(float);
+}
+
 int64_t optim_param_bytes(const struct recipe *r, int i, int world)
 {
     const struct param_spec *s = &r->params[i];
     int64_t n = own_elements(r, i, world);
     if (s->rule == RULE_ADAM)
-        return (s->stored == DT_E4M3 ? n / s->cols * (int64_t)sizeof(float) : 0) +
-               (recipe_delayed(r, s) ? r->amax_history * (int64_t)sizeof(float) : 0) +
-               optim_master_bytes(r, i, world) + kept_bytes(s->exp_avg, n, s->cols) +
-               kept_bytes(s->exp_avg_sq, n, s->cols);
+        return optim_scale_bytes(r, i, world) + optim_master_bytes(r, i, world) +
+               kept_bytes(s->exp_avg, n, s->cols) + kept_bytes(s->exp_avg_sq, n, s->cols);
     return n * 4 + (recipe_has_second(s) ? second_count(s, n) * 4 : 0) +
            (recipe_mixed(s) ? 8 * n : 0) + optim_master_bytes(r, i, world);
 }

@@ -111,6 +111,8 @@ int optim_loaded(struct optim *z) MUST_CHECK;
 /* Bytes of a parameter's states on a rank. */
 int64_t optim_param_bytes(const struct recipe *r, int param, int world);
 int64_t optim_master_bytes(const struct recipe *r, int param, int world); /* of those, the master */
+/* And what belongs to a weight in e4m3: its scales, and of delayed ones the history. */
+int64_t optim_scale_bytes(const struct recipe *r, int param, int world);
 /* Bytes of a weight in f16 or e4m3 on a rank, beside w; without codes that the head reads (bank.h). */
 int64_t optim_stored_bytes(const struct recipe *r, int param, int world);
 /* dtype of a NorMuon parameter's update while it is orthogonalised. */

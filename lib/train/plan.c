@@ -43,20 +43,21 @@ static void plan_params(const struct recipe *r, int ranks, struct report *out)
     static const char *const comms[] = { "replicated", "sharded", "sparse" };
     report_table(out, "parameters", NULL,
                  "parameter:s shape:s:matrices_x_rows_x_cols dtype:s rule:s comms:s "
-                 "units:i:units/rank weight_gradient:f2:weight+gradient,_MiB state:f2:state,_MiB "
-                 "master:f2:of_it_master,_MiB");
+                 "units:i:units/rank weight:f2:weight,_MiB gradient:f2:gradient,_MiB "
+                 "master:f2:master,_MiB moments:f2:moments,_MiB");
     for (int i = 0; i < r->n_params; i++) {
         const struct param_spec *s = &r->params[i];
+        int64_t master = optim_master_bytes(r, i, ranks), scales = optim_scale_bytes(r, i, ranks);
+        int64_t moments = optim_param_bytes(r, i, ranks) - master - scales;
         char shape[64], type[16];
         snprintf(type, sizeof type, "%s%s", dtype_name(recipe_stored(s)),
                  s->codes && s->stored != DT_E4M3 ? "/e4m3" : "");
         snprintf(shape, sizeof shape, "%lld x %lld x %lld", (long long)s->matrices,
                  (long long)s->rows, (long long)s->cols);
-        report_row(
-            out, s->label, shape, type, rules[s->rule], comms[s->comms], share_most(r, i, ranks),
-            mib((double)(param_bytes(s) + optim_stored_bytes(r, i, ranks)) + gradient_bytes(r, s)),
-            mib((double)optim_param_bytes(r, i, ranks)),
-            mib((double)optim_master_bytes(r, i, ranks)));
+        report_row(out, s->label, shape, type, rules[s->rule], comms[s->comms],
+                   share_most(r, i, ranks),
+                   mib((double)(param_bytes(s) + optim_stored_bytes(r, i, ranks) + scales)),
+                   mib(gradient_bytes(r, s)), mib((double)master), mib((double)moments));
     }
 }
 
