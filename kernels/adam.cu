@@ -6,11 +6,13 @@
  * once, in the order of lib/ops/adam.c, division and root included: the bits are the reference's.
  *
  * A thread takes 8 elements (1 where 16-byte accesses do not fit). A parameter with scales needs its row's
- * largest new numbers before it can store: a block keeps a row of up to 8192 columns in registers; longer rows,
- * and those of parameters that share a launch, are computed twice, and the second reading, from the row's end,
- * comes from the caches as far as they hold it. Where Adam is as the records have it (adam_record) and moments
- * are e4m3, a thread has 24 columns, a warp a row of 768: what is done once a thread, addresses, scales,
- * reductions, is a third.
+ * largest new numbers before it can store: a block keeps a row of up to 8192 columns in registers; longer rows
+ * are computed twice, and the second reading, from the row's end, comes from the caches as far as they hold it.
+ * Where Adam is as the records have it (adam_record) and moments are e4m3, a thread has 24 columns, a warp a row
+ * of 768: what is done once a thread, addresses, scales, reductions, is a third.
+ *
+ * Of types that are known at run time only (any_row, any_elements), and so in a list of parameters, a thread
+ * fetches all that it needs before it asks of what type it is: a load behind each question waits for the one before.
  *
  * Beside narrow types time is instructions, not bytes: 4 TB/s leave about 7 issue slots a byte. So roots and
  * quotients look once for what over- or underflows, and rows with such numbers are another function's; old
@@ -24,7 +26,7 @@
 #include "gpu.h"
 #include "sm90/sm90.h"
 
-enum { THREADS = 256, ROW_THREADS = 1024, RECORD_THREADS = 384 };
+enum { THREADS = 256, LIST_THREADS = 96, ROW_THREADS = 1024, RECORD_THREADS = 384 };
 
 /* One parameter, for the device. */
 struct job {
@@ -44,6 +46,7 @@ struct job {
     uint8_t w_type, g_type; /* enum dtype */
     uint8_t decay; /* enum adam_decay */
     bool eps_inside, truncate, drawn, wide, rows;
+    bool fast; /* any_row and any_flat take it */
 };
 
 /* A job without master, scales, copy and drawn numbers: 40 of them are few arguments, which a short
@@ -56,7 +59,7 @@ struct plain_job {
     float beta1, rest1, beta2, rest2;
     uint32_t count;
     uint8_t w_type : 4, g_type : 4, m_type : 4, v_type : 4, decay;
-    bool eps_inside : 1, wide : 1;
+    bool eps_inside : 1, wide : 1, fast : 1;
 };
 
 enum { SEARCHED = 64 }; /* a power of two, above ADAM_MAX */
@@ -74,7 +77,7 @@ __device__ __forceinline__ static job as_job(const plain_job &p)
     q.w_type = p.w_type, q.g_type = p.g_type, q.m.type = p.m_type, q.v.type = p.v_type;
     q.beta1 = p.beta1, q.rest1 = p.rest1, q.beta2 = p.beta2, q.rest2 = p.rest2;
     q.master.type = DT_NONE, q.count = p.count, q.cols = p.count;
-    q.decay = p.decay, q.eps_inside = p.eps_inside, q.wide = p.wide;
+    q.decay = p.decay, q.eps_inside = p.eps_inside, q.wide = p.wide, q.fast = p.fast;
     return q;
 }
 
@@ -245,9 +248,10 @@ __device__ __forceinline__ bool compute(numbers<WIDTH> &x, const F &f, int64_t a
     return ordinary;
 }
 
+/* finite: p is known to be. */
 template <int WIDTH, typename F>
 __device__ __forceinline__ void write_value(const F &f, int64_t at, const float (&p)[WIDTH],
-                                            float scale)
+                                            float scale, bool finite = false)
 {
     const job &q = f.q;
     bool away = f.w() == DT_BF16 && (f.master() == DT_U16 || f.master() == DT_F32);
@@ -259,7 +263,7 @@ __device__ __forceinline__ void write_value(const F &f, int64_t at, const float 
             code[e] = __float_as_uint(p[e]) & 0xffff;
         store_words<WIDTH>((uint16_t *)q.master.data + at, code);
     } else if (f.master() != DT_NONE) {
-        store_nearest<WIDTH>(q.master.data, f.master(), at, p, scale);
+        store_nearest<WIDTH>(q.master.data, f.master(), at, p, scale, finite);
     }
     if (away) {
 #pragma unroll
@@ -268,18 +272,20 @@ __device__ __forceinline__ void write_value(const F &f, int64_t at, const float 
                                                          : rounded_away(p[e]);
         store_words<WIDTH>((uint16_t *)q.w + at, code);
     } else if (f.w() != DT_NONE) {
-        store_nearest<WIDTH>(q.w, f.w(), at, p, 1);
+        store_nearest<WIDTH>(q.w, f.w(), at, p, 1, finite);
     }
 }
 
-/* The numbers that the e4m3 codes are of: w as it is stored. */
+/* The numbers that the e4m3 codes are of: w as it is stored. finite: p is known to be. */
 template <int WIDTH, typename F>
-__device__ __forceinline__ void as_weight(float (&p)[WIDTH], const F &f)
+__device__ __forceinline__ void as_weight(float (&p)[WIDTH], const F &f, bool finite = false)
 {
     bool beside = f.master() == DT_U16 || f.master() == DT_F32;
 #pragma unroll
     for (int e = 0; e < WIDTH; e++) {
-        if (f.w() == DT_F16)
+        if (f.w() == DT_F16 && finite)
+            p[e] = __half2float(__float2half_rn(p[e]));
+        else if (f.w() == DT_F16)
             p[e] = __half2float(__half(__half_raw{ (uint16_t)encode_nearest(DT_F16, p[e]) }));
         else if (f.w() == DT_BF16 && f.master() == DT_U16 && f.q.truncate)
             p[e] = __uint_as_float(__float_as_uint(p[e]) & 0xffff0000u);
@@ -322,18 +328,15 @@ __device__ __forceinline__ void write_moments(const float (&m)[WIDTH], const flo
 
 /* -- blocks -------------------------------------------------------------------------------------- */
 
+/* WIDTH elements without scales. */
 template <int WIDTH, typename F>
-__device__ __forceinline__ void flat(const F &f, const constants &k, int64_t block, int64_t blocks,
-                                     uint32_t *most)
+__device__ __forceinline__ void elements(const F &f, const constants &k, int64_t at, uint32_t *most)
 {
     const scales one = { 1, 1, 1, f.q.out.scale_inv };
-    for (int64_t at = (block * THREADS + threadIdx.x) * WIDTH; at < f.q.count;
-         at += blocks * THREADS * WIDTH) {
-        numbers<WIDTH> x;
-        bool ordinary = compute<WIDTH>(x, f, at, k, one);
-        write_weight<WIDTH>(x.p, f, at, one, most);
-        write_moments<WIDTH>(x.m, x.v, f, at, k, one, ordinary);
-    }
+    numbers<WIDTH> x;
+    bool ordinary = compute<WIDTH>(x, f, at, k, one);
+    write_weight<WIDTH>(x.p, f, at, one, most);
+    write_moments<WIDTH>(x.m, x.v, f, at, k, one, ordinary);
 }
 
 template <int WIDTH>
@@ -478,8 +481,6 @@ __device__ __forceinline__ void row_once(const F &f, const constants &k, int64_t
         store_scales(f, r, now);
 }
 
-/* -- kernels ------------------------------------------------------------------------------------- */
-
 /* False: the step is skipped. */
 __device__ __forceinline__ static bool begin(const job &q, constants &k)
 {
@@ -496,91 +497,18 @@ __device__ __forceinline__ static bool begin(const job &q, constants &k)
     return !q.gate || !q.gate->skip;
 }
 
-/* Whose block is it? */
-template <typename JOB> __device__ __forceinline__ static int job_at(const jobs<JOB> &all)
-{
-    int i = 0;
-#pragma unroll
-    for (int half = SEARCHED / 2; half; half /= 2)
-        i += blockIdx.x >= all.end[i + half - 1] ? half : 0;
-    return i;
-}
-
-/* Parameters of any forms; blocks are dealt by `end`. */
-template <typename JOB>
-__global__ static void __launch_bounds__(THREADS) adam_list(const __grid_constant__ jobs<JOB> all)
-{
-    __shared__ uint4 warps[2][THREADS / 32];
-    int i = job_at(all);
-    const job &q = as_job(all.of[i]);
-    form<ANY, 0, 0> f = { q };
-    int64_t from = i ? all.end[i - 1] : 0, block = blockIdx.x - from, blocks = all.end[i] - from;
-    uint32_t most = 0;
-    int turn = 0;
-    constants k;
-
-    if (!begin(q, k))
-        return;
-    if (q.rows) {
-        for (int64_t r = block; r * q.cols < q.count; r += blocks, turn ^= 1)
-            if (q.wide)
-                row_twice<8>(f, k, r, warps[turn], &most);
-            else
-                row_twice<1>(f, k, r, warps[turn], &most);
-    } else if (q.wide) {
-        flat<8>(f, k, block, blocks, &most);
-    } else {
-        flat<1>(f, k, block, blocks, &most);
-    }
-    if (q.out.codes)
-        fold_amax(q.out, most);
-}
-
-/* One parameter without scales, 8 elements a thread. */
-template <form_kind KIND, int MASTER, int MOMENTS>
-__global__ static void __launch_bounds__(THREADS) adam_flat(const __grid_constant__ job q)
-{
-    form<KIND, MASTER, MOMENTS> f = { q };
-    uint32_t most = 0;
-    constants k;
-
-    if (!begin(q, k))
-        return;
-    flat<8>(f, k, blockIdx.x, gridDim.x, &most);
-    if (q.out.codes)
-        fold_amax(q.out, most);
-}
-
-/* One parameter with scales, a row a block. */
-template <form_kind KIND, int MASTER, int MOMENTS>
-__global__ static void __launch_bounds__(ROW_THREADS) adam_rows(const __grid_constant__ job q)
-{
-    __shared__ uint4 warps[2][ROW_THREADS / 32];
-    form<KIND, MASTER, MOMENTS> f = { q };
-    int64_t rows = q.count / q.cols;
-    uint32_t most = 0;
-    int turn = 0;
-    constants k;
-
-    if (!begin(q, k))
-        return;
-    for (int64_t r = blockIdx.x; r < rows; r += gridDim.x, turn ^= 1)
-        row_once(f, k, r, warps[turn], &most);
-    if (q.out.codes)
-        fold_amax(q.out, most);
-}
-
-/* -- rows as the records have them ---------------------------------------------------------------- */
-
-/* A row that record_row leaves: with numbers that are not finite, or out of the range of root_within and
- * quot_within. By itself, so that its code takes no registers of the other rows. */
-__device__ __attribute__((noinline)) static void row_apart(const job &q, int64_t r, uint4 *warps)
+/* A row that record_row and any_row leave: with numbers that are not finite, or out of the range of root_within
+ * and quot_within. By itself, so that its code takes no registers of the other rows. The largest weight. */
+template <int WIDTH>
+__device__ __attribute__((noinline)) static uint32_t row_apart(const job &q, int64_t r,
+                                                               uint4 *warps)
 {
     form<ANY, 0, 0> f = { q };
     uint32_t most = 0;
     constants k;
     begin(q, k);
-    row_twice<8>(f, k, r, warps, &most);
+    row_twice<WIDTH>(f, k, r, warps, &most);
+    return most;
 }
 
 /* A thread's columns in parts of eight: at `first` and each `step` more, those below cols. */
@@ -709,10 +637,14 @@ __device__ __forceinline__ float smaller(float a, float b)
 #endif
 }
 
-/* Of a thread's |m| and v. */
+/* Of a thread's |m|, v and, where it is asked for, |p|. */
 struct reach {
-    float m_least, m_most, v_least, v_most;
+    float m_least, m_most, v_least, v_most, p_most;
 };
+#define NOTHING_SEEN \
+    { \
+        1, 0, 1, 0, 0 \
+    }
 __device__ __forceinline__ static void extend(reach &s, const float (&m)[8], const float (&v)[8])
 {
 #pragma unroll
@@ -722,22 +654,33 @@ __device__ __forceinline__ static void extend(reach &s, const float (&m)[8], con
     }
 }
 
-/* May record_update take them? v in [2^-101, 2^40], |m| in [2^-80, 2^60] or 0, as in rows without a gradient;
- * or zeros alone. */
+/* May root_within and quot_within take them: v in [2^-101, 2^40], |m| in [2^-80, 2^60] or 0, as in rows without a
+ * gradient; or zeros alone? */
+__device__ __forceinline__ static bool usual_but_small(const reach &s)
+{
+    return s.m_most <= 0x1p60f && s.v_most <= 0x1p40f && s.v_least >= 0x1p-101f;
+}
+__device__ __forceinline__ static bool only_zeros(const reach &s)
+{
+    return s.m_most == 0 && s.v_most == 0;
+}
 template <int PARTS>
 __device__ __forceinline__ static bool usual(const reach &s, const float (&m)[PARTS][8],
                                              const span_of_row &t)
 {
-    bool all = s.m_most <= 0x1p60f && s.v_most <= 0x1p40f && s.v_least >= 0x1p-101f;
+    bool all = usual_but_small(s);
     if (all && s.m_least >= 0x1p-80f)
         return true;
-    all |= s.m_most == 0 && s.v_most == 0;
+    all |= only_zeros(s);
 #pragma unroll
     for (int i = 0; i < PARTS; i++)
-#pragma unroll
-        for (int e = 0; e < 8; e++)
-            all &= !t.has(i) || m[i][e] == 0 || fabsf(m[i][e]) >= 0x1p-80f;
+        all &= !t.has(i) || zeros_aside<8>(m[i]);
     return all;
+}
+__device__ __forceinline__ static bool usual(const reach &s, const float (&m)[8])
+{
+    bool all = usual_but_small(s);
+    return (all && s.m_least >= 0x1p-80f) || ((all || only_zeros(s)) && zeros_aside<8>(m));
 }
 
 /* p = a > 0 ? p + b : p */
@@ -832,7 +775,7 @@ __device__ __forceinline__ bool record_row(const form<RECORD, MASTER, MOMENTS> &
     const span_of_row t(q, r);
     columns<MASTER, MOMENTS> in[PARTS];
     float p[late ? PARTS : 1][8], m[PARTS][8], v[PARTS][8];
-    reach s = { 1, 0, 1, 0 };
+    reach s = NOTHING_SEEN;
     uint32_t p_most = 0;
 
 #pragma unroll
@@ -904,8 +847,474 @@ __global__ static void __launch_bounds__(most_threads(parts_of(MOMENTS)))
         return;
     bool usual = k.ordinary && k.beside >= 0x1p-60f && k.step_size >= 0x1p-24f;
     if (!record_row<parts, MASTER, MOMENTS, DRAWN>(f, k, keys, blockIdx.x, usual, warps[0]))
-        row_apart(q, blockIdx.x, warps[1]);
+        row_apart<8>(q, blockIdx.x, warps[1]);
 #endif
+}
+
+/* -- rows and elements of any types ------------------------------------------------------------- */
+
+/* Eight numbers as they lie in memory, of a type known at run time: all loads of a thread are on their way
+ * before it looks at the first number. */
+struct raw8 {
+    uint4 lo, hi; /* f32: both; e4m3: x and y of lo */
+};
+__device__ __forceinline__ void fetch(raw8 &x, const void *p, int type, int64_t at)
+{
+    if (type == DT_F32) {
+        x.lo = ((const uint4 *)((const float *)p + at))[0];
+        x.hi = ((const uint4 *)((const float *)p + at))[1];
+    } else if (type == DT_E4M3) {
+        uint2 u = *(const uint2 *)((const uint8_t *)p + at);
+        x.lo.x = u.x, x.lo.y = u.y;
+    } else {
+        x.lo = *(const uint4 *)((const uint16_t *)p + at);
+    }
+}
+__device__ __forceinline__ void decode(float (&x)[8], const raw8 &u, int type)
+{
+    if (type == DT_F32) {
+        const uint32_t w[8] = { u.lo.x, u.lo.y, u.lo.z, u.lo.w, u.hi.x, u.hi.y, u.hi.z, u.hi.w };
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            x[e] = __uint_as_float(w[e]);
+    } else if (type == DT_BF16) {
+        unpack8(x, u.lo);
+    } else if (type == DT_F16) {
+        unpack_f16(x, u.lo);
+    } else {
+        unpack_e4m3(x, make_uint2(u.lo.x, u.lo.y));
+    }
+}
+
+/* Eight columns of a parameter. */
+struct any_columns {
+    raw8 g, p, m,
+        v; /* p: of the master, the weight or its codes; of a bf16 weight and its low halves lo and hi */
+
+    static __device__ __forceinline__ int value_type(const job &q)
+    {
+        return q.master.type != DT_NONE ? q.master.type : q.w_type != DT_NONE ? q.w_type : DT_E4M3;
+    }
+    __device__ __forceinline__ void fetch_all(const job &q, int64_t at)
+    {
+        fetch(g, q.g, q.g_type, at);
+        fetch(m, q.m.data, q.m.type, at);
+        fetch(v, q.v.data, q.v.type, at);
+        if (q.master.type == DT_U16) {
+            fetch(p, q.w, DT_BF16, at);
+            p.hi = *(const uint4 *)((const uint16_t *)q.master.data + at);
+        } else {
+            fetch(p,
+                  q.master.type != DT_NONE ? q.master.data
+                  : q.w_type != DT_NONE    ? q.w
+                                           : q.out.codes,
+                  value_type(q), at);
+        }
+    }
+    __device__ __forceinline__ void value(float (&x)[8], const job &q, const scales &s) const
+    {
+        int type = value_type(q);
+        if (type == DT_U16) {
+            const uint32_t hi[4] = { p.lo.x, p.lo.y, p.lo.z, p.lo.w };
+            const uint32_t lo[4] = { p.hi.x, p.hi.y, p.hi.z, p.hi.w };
+#pragma unroll
+            for (int e = 0; e < 8; e++) {
+                uint32_t both = __byte_perm(lo[e / 2], hi[e / 2], e % 2 ? 0x7632 : 0x5410);
+                x[e] = __uint_as_float(both - (q.truncate ? 0 : (both & 0x8000) << 1));
+            }
+            return;
+        }
+        decode(x, p, type);
+        float scale = type == DT_F16 && q.master.type != DT_NONE ? s.p : type == DT_E4M3 ? s.w : 1;
+        if (scale != 1)
+#pragma unroll
+            for (int e = 0; e < 8; e++)
+                x[e] = mul(x[e], scale);
+    }
+};
+
+/* The new numbers p, m, v of eight columns. False: some may not be those of the reference: they are not usual(), or p
+ * is above 2^60. */
+__device__ __forceinline__ bool any_update(float (&p)[8], float (&m)[8], float (&v)[8], reach &s,
+                                           const any_columns &in, const job &q, const constants &k,
+                                           const scales &old)
+{
+    bool apart = !(fminf(old.m, old.v) >= 0x1p-100f);
+    float g[8], beta1 = apart ? q.beta1 : mul(q.beta1, old.m);
+    float beta2 = apart ? q.beta2 : mul(q.beta2, old.v);
+    decode(g, in.g, q.g_type);
+    decode(m, in.m, q.m.type);
+    decode(v, in.v, q.v.type);
+    in.value(p, q, old);
+    if (apart)
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            m[e] = mul(m[e], old.m), v[e] = mul(v[e], old.v);
+    if (q.gate)
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            g[e] = mul(g[e], k.factor);
+    if (q.decay == DECAY_L2)
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            g[e] = add(g[e], mul(k.decay, p[e]));
+#pragma unroll
+    for (int e = 0; e < 8; e++) {
+        m[e] = add(mul(beta1, m[e]), mul(q.rest1, g[e]));
+        v[e] = add(mul(beta2, v[e]), mul(q.rest2, mul(g[e], g[e])));
+    }
+    extend(s, m, v);
+    float delta[8], most = 0;
+#pragma unroll
+    for (int e = 0; e < 8; e++)
+        delta[e] = quot_within(m[e], add(root_within(add(v[e], k.inside)), k.beside));
+    if (s.m_least == 0) /* with their signs */
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            delta[e] = m[e] == 0 ? m[e] : delta[e];
+#pragma unroll
+    for (int e = 0; e < 8; e++)
+        delta[e] = mul(delta[e], k.step_size);
+    if (q.decay == DECAY_CAUTIOUS)
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            delta[e] = add(delta[e], mul(delta[e], p[e]) > 0 ? mul(k.decay, p[e]) : 0);
+    else if (q.decay == DECAY_ADAMW)
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            delta[e] = add(delta[e], mul(k.decay, p[e]));
+#pragma unroll
+    for (int e = 0; e < 8; e++) {
+        p[e] = sub(p[e], delta[e]);
+        most = larger(most, fabsf(p[e]));
+    }
+    s.p_most = larger(s.p_most, most);
+    return k.ordinary && s.p_most <= 0x1p60f && usual(s, m);
+}
+
+/* A weight's codes, x at most 2^60; power: the scale is a power of two. */
+__device__ __forceinline__ uint2 codes_within(const float (&x)[8], float scale, bool power)
+{
+    float y[8];
+    if (power) {
+        float by = __uint_as_float((254u << 23) - __float_as_uint(scale));
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            y[e] = mul(x[e], by);
+    } else { /* what is below the range of quot_within has the code 0, with its sign */
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            y[e] = copysignf(quot_within(x[e], scale), x[e]);
+    }
+    return pack_e4m3(y);
+}
+
+/* As write_weight(). */
+__device__ __forceinline__ void any_weight(float (&p)[8], const job &q, int64_t at,
+                                           const scales &now, uint32_t *most)
+{
+    form<ANY, 0, 0> f = { q };
+    bool computed = q.w_type != DT_BF16 && q.compute;
+    write_value<8>(f, at, p, now.p, true);
+    if (!q.out.codes && !computed)
+        return;
+    as_weight<8>(p, f, true);
+    if (q.out.codes) {
+        largest(*most, p);
+        bool own = q.w_type == DT_NONE;
+        float scale = own ? now.w : q.out.scale_inv;
+        uint2 codes = codes_within(p, scale, own && q.w_scale);
+        *(uint2 *)(q.out.codes + at) = codes;
+        if (own && computed) {
+            unpack_e4m3(p, codes);
+#pragma unroll
+            for (int e = 0; e < 8; e++)
+                p[e] = mul(p[e], scale);
+        }
+    }
+    if (computed)
+        store<8>(q.compute + at, p);
+}
+
+__device__ __forceinline__ void any_moment(const kept &t, int64_t at, const float (&x)[8],
+                                           float scale, bool drawn, const uint32_t (&draw)[4],
+                                           bool second, float least, float most)
+{
+    const uint32_t none[4] = {};
+    if (drawn && t.type != DT_F32)
+        store_drawn_usual(t.data, t.type, at, x, scale, draw, second, least);
+    else
+        store_kept<8>(t.data, t.type, at, x, scale, false, none, second, true);
+    if (!second || !has_scale(t.type) || most != 0)
+        return;
+    if (t.type == DT_E4M3) /* where 0 has become the least number */
+        *(uint2 *)((uint8_t *)t.data + at) = make_uint2(0, 0);
+    else
+        store16((uint16_t *)t.data + at, make_uint4(0, 0, 0, 0));
+}
+__device__ __forceinline__ void any_moments(const job &q, int64_t at, const constants &k,
+                                            const float (&m)[8], const float (&v)[8],
+                                            const reach &s, const scales &now, bool drawn)
+{
+    draws<8> d = {};
+    if (drawn)
+        d.draw(round_keys(q.seed), (uint32_t)q.stream, k.update, q.first + (uint64_t)at);
+    any_moment(q.m, at, m, now.m, drawn, d.words, false, s.m_least, s.m_most);
+    any_moment(q.v, at, v, now.v, drawn, d.words, true, s.v_least, s.v_most);
+}
+
+/* The new scales of a block's row, of which a thread has seen s. False: it has numbers out of the ordinary. */
+__device__ __forceinline__ bool any_scales(scales &now, const reach &s, bool good, const job &q,
+                                           uint4 *warps)
+{
+    form<ANY, 0, 0> f = { q };
+    uint3 own = row_most(make_uint3(__float_as_uint(s.p_most), __float_as_uint(s.m_most),
+                                    good ? __float_as_uint(s.v_most) : UINT_MAX),
+                         true, warps);
+    uint3 top = held(q, own);
+    now = new_scales(f, top, own.x);
+    return own.z != UINT_MAX && (!has_scale(q.m.type) || scale_within(now.m, top.y)) &&
+           (!has_scale(q.v.type) || scale_within(now.v, top.z));
+}
+
+/* A block's row of up to 8 columns a thread. False: nothing has been stored. */
+__device__ __forceinline__ bool any_row(const job &q, const constants &k, int64_t r, bool drawn,
+                                        uint4 *warps, uint32_t *most)
+{
+    int64_t at = r * q.cols + 8 * threadIdx.x;
+    bool mine = 8 * threadIdx.x < q.cols, good = true;
+    float p[8], m[8], v[8];
+    reach s = NOTHING_SEEN;
+    any_columns in;
+    scales now;
+
+    if (mine)
+        in.fetch_all(q, at);
+    scales old = old_scales(q, r);
+    if (mine)
+        good = any_update(p, m, v, s, in, q, k, old);
+    if (!any_scales(now, s, good, q, warps))
+        return false;
+    if (mine) {
+        any_moments(q, at, k, m, v, s, now, drawn);
+        any_weight(p, q, at, now, most);
+    }
+    if (threadIdx.x == 0)
+        store_scales(form<ANY, 0, 0>{ q }, r, now);
+    return true;
+}
+
+/* The same of any length, computed twice as in row_twice(). */
+__device__ __forceinline__ bool any_long_row(const job &q, const constants &k, int64_t r,
+                                             uint4 *warps, uint32_t *most)
+{
+    int64_t each = blockDim.x * 8, last = (q.cols - 1) / each * each;
+    scales old = old_scales(q, r), now;
+    float p[8], m[8], v[8];
+    reach all = NOTHING_SEEN;
+    bool good = true;
+    any_columns in;
+
+    for (int64_t c = 8 * threadIdx.x; c < q.cols; c += each) {
+        reach s = NOTHING_SEEN;
+        in.fetch_all(q, r * q.cols + c);
+        good &= any_update(p, m, v, s, in, q, k, old);
+        all.p_most = larger(all.p_most, s.p_most), all.m_most = larger(all.m_most, s.m_most);
+        all.v_most = larger(all.v_most, s.v_most);
+    }
+    if (!any_scales(now, all, good, q, warps))
+        return false;
+    for (int64_t c = last + 8 * threadIdx.x; c >= 0; c -= each) {
+        int64_t at = r * q.cols + c;
+        reach s = NOTHING_SEEN;
+        if (c >= q.cols)
+            continue;
+        in.fetch_all(q, at);
+        any_update(p, m, v, s, in, q, k, old);
+        any_moments(q, at, k, m, v, s, now, q.drawn);
+        any_weight(p, q, at, now, most);
+    }
+    if (threadIdx.x == 0)
+        store_scales(form<ANY, 0, 0>{ q }, r, now);
+    return true;
+}
+
+/* Eight elements without scales. False: nothing has been stored. */
+__device__ __forceinline__ bool any_elements(const job &q, const constants &k, int64_t at,
+                                             bool drawn, uint32_t *most)
+{
+    const scales one = { 1, 1, 1, q.out.scale_inv };
+    float p[8], m[8], v[8];
+    reach s = NOTHING_SEEN;
+    any_columns in;
+
+    in.fetch_all(q, at);
+    if (!any_update(p, m, v, s, in, q, k, one))
+        return false;
+    any_moments(q, at, k, m, v, s, one, drawn);
+    any_weight(p, q, at, one, most);
+    return true;
+}
+
+/* By itself, as row_apart(). */
+template <typename JOB>
+__device__ __attribute__((noinline)) static uint32_t elements_apart(const JOB &own, int64_t at)
+{
+    const job &q = as_job(own);
+    form<ANY, 0, 0> f = { q };
+    uint32_t most = 0;
+    constants k;
+
+    begin(q, k);
+    for (int64_t i = at; i < at + 8; i++)
+        elements<1>(f, k, i, &most);
+    return most;
+}
+
+/* A block's part of eight elements a thread. */
+template <typename JOB>
+__device__ __forceinline__ void any_flat(const job &q, const JOB &own, const constants &k,
+                                         int64_t block, bool drawn, uint32_t *most)
+{
+    int64_t at = (block * blockDim.x + threadIdx.x) * 8;
+    if (at < q.count && !any_elements(q, k, at, drawn, most))
+        *most = elements_apart(own, at);
+}
+
+/* What those do not take: rows too long for a block, too many blocks, elements one at a time. */
+template <typename JOB>
+__device__ __attribute__((noinline)) static uint32_t any_apart(const JOB &own, int64_t block,
+                                                               int64_t blocks, uint4 (*warps)[32])
+{
+    const job &q = as_job(own);
+    form<ANY, 0, 0> f = { q };
+    uint32_t most = 0;
+    int turn = 0;
+    constants k;
+
+    begin(q, k);
+    if (q.rows) {
+        for (int64_t r = block; r * q.cols < q.count; r += blocks, turn ^= 1)
+            row_twice<1>(f, k, r, warps[turn], &most);
+    } else {
+        for (int64_t at = block * blockDim.x + threadIdx.x; at < q.count; at += blocks * blockDim.x)
+            elements<1>(f, k, at, &most);
+    }
+    return most;
+}
+
+/* -- kernels ------------------------------------------------------------------------------------- */
+
+/* Whose block is it? */
+template <typename JOB> __device__ __forceinline__ static int job_at(const jobs<JOB> &all)
+{
+    int i = 0;
+#pragma unroll
+    for (int half = SEARCHED / 2; half; half /= 2)
+        i += blockIdx.x >= all.end[i + half - 1] ? half : 0;
+    return i;
+}
+
+/* Parameters of any forms; blocks, of at least THREADS, are dealt by `end`. */
+template <typename JOB>
+__global__ static void __launch_bounds__(ROW_THREADS)
+    adam_list(const __grid_constant__ jobs<JOB> all)
+{
+    __shared__ uint4 warps[2][ROW_THREADS / 32];
+    int i = job_at(all);
+    const job &q = as_job(all.of[i]);
+    int64_t from = i ? all.end[i - 1] : 0, block = blockIdx.x - from;
+    uint32_t most = 0;
+    constants k;
+
+    if (!begin(q, k))
+        return;
+    if (!q.fast || (q.rows && q.cols > 8 * blockDim.x))
+        most = any_apart(all.of[i], block, all.end[i] - from, warps);
+    else if (!q.rows)
+        any_flat(q, all.of[i], k, block, q.drawn, &most);
+    else if (!any_row(q, k, block, q.drawn, warps[0], &most))
+        most = row_apart<1>(q, block, warps[1]);
+    if (q.out.codes)
+        fold_amax(q.out, most);
+}
+
+/* One parameter of any types, a row a block; without scales 8 elements a thread. */
+template <bool DRAWN>
+__global__ static void __launch_bounds__(ROW_THREADS) adam_any_rows(const __grid_constant__ job q)
+{
+    __shared__ uint4 warps[2][ROW_THREADS / 32];
+    uint32_t most = 0;
+    constants k;
+
+    if (!begin(q, k))
+        return;
+    if (!any_row(q, k, blockIdx.x, DRAWN, warps[0], &most))
+        most = row_apart<1>(q, blockIdx.x, warps[1]);
+    if (q.out.codes)
+        fold_amax(q.out, most);
+}
+/* One of rows too long for that. */
+__global__ static void __launch_bounds__(THREADS, 3) adam_any_long(const __grid_constant__ job q)
+{
+    __shared__ uint4 warps[2][THREADS / 32];
+    uint32_t most = 0;
+    constants k;
+
+    if (!begin(q, k))
+        return;
+    if (!any_long_row(q, k, blockIdx.x, warps[0], &most))
+        most = row_apart<1>(q, blockIdx.x, warps[1]);
+    if (q.out.codes)
+        fold_amax(q.out, most);
+}
+template <bool DRAWN>
+__global__ static void __launch_bounds__(ROW_THREADS) adam_any_flat(const __grid_constant__ job q)
+{
+    uint32_t most = 0;
+    constants k;
+
+    if (!begin(q, k))
+        return;
+    any_flat(q, q, k, blockIdx.x, DRAWN, &most);
+    if (q.out.codes)
+        fold_amax(q.out, most);
+}
+
+/* One parameter without scales, 8 elements a thread. */
+template <form_kind KIND, int MASTER, int MOMENTS>
+__global__ static void __launch_bounds__(THREADS) adam_flat(const __grid_constant__ job q)
+{
+    form<KIND, MASTER, MOMENTS> f = { q };
+    uint32_t most = 0;
+    constants k;
+
+    if (!begin(q, k))
+        return;
+    for (int64_t at = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * 8; at < q.count;
+         at += (int64_t)gridDim.x * THREADS * 8)
+        elements<8>(f, k, at, &most);
+    if (q.out.codes)
+        fold_amax(q.out, most);
+}
+
+/* One parameter with scales, a row a block. */
+template <int MASTER, int MOMENTS>
+__global__ static void __launch_bounds__(ROW_THREADS) adam_rows(const __grid_constant__ job q)
+{
+    __shared__ uint4 warps[2][ROW_THREADS / 32];
+    form<FORM, MASTER, MOMENTS> f = { q };
+    int64_t rows = q.count / q.cols;
+    uint32_t most = 0;
+    int turn = 0;
+    constants k;
+
+    if (!begin(q, k))
+        return;
+    for (int64_t r = blockIdx.x; r < rows; r += gridDim.x, turn ^= 1)
+        row_once(f, k, r, warps[turn], &most);
+    if (q.out.codes)
+        fold_amax(q.out, most);
 }
 
 /* -- one scale for all rows ------------------------------------------------------------------------ */
@@ -991,12 +1400,17 @@ __global__ static void __launch_bounds__(RECORD_THREADS, 2) adam_top(const __gri
     }
 }
 
-/* Where the step is skipped amax stays, too. */
-__global__ static void clear_amax(uint32_t *amax, int n, const struct step_gate *gate)
+/* What blocks then raise; where the step is skipped it stays. */
+struct maxima {
+    uint32_t *of[ADAM_MAX];
+    const struct step_gate *gate[ADAM_MAX];
+};
+__global__ static void clear_maxima(const __grid_constant__ maxima all, int each)
 {
-    if (!gate || !gate->skip)
-        for (int i = 0; i < n; i++)
-            amax[i] = 0;
+    int i = threadIdx.x;
+    if (!all.gate[i] || !all.gate[i]->skip)
+        for (int k = 0; k < each; k++)
+            all.of[i][k] = 0;
 }
 
 /* -- launch -------------------------------------------------------------------------------------- */
@@ -1027,6 +1441,16 @@ static kept kept_of(struct row_scaled s)
                  (uint8_t)(s.t.data ? s.t.dtype : DT_NONE) };
 }
 
+/* Is the beta 0, or not so small that the product with a scale rounds? */
+static bool multiplies(float beta) { return beta == 0 || beta >= 0x1p-20f; }
+
+enum { MOST_BLOCKS = 1 << 26 };
+static unsigned blocks_of(const job &q, unsigned threads)
+{
+    int64_t n = q.rows ? q.count / q.cols : (q.count - 1) / (threads * (q.wide ? 8 : 1)) + 1;
+    return (unsigned)(n < MOST_BLOCKS ? n : MOST_BLOCKS);
+}
+
 static job job_of(const struct adam_param *p)
 {
     job q = {};
@@ -1049,6 +1473,7 @@ static job job_of(const struct adam_param *p)
     q.largest = (uint32_t *)p->largest;
     q.rows = q.master.scale || q.m.scale || q.v.scale || q.w_scale;
     q.wide = takes_8(q);
+    q.fast = q.wide && multiplies(q.beta1) && multiplies(q.beta2) && blocks_of(q, 32) < MOST_BLOCKS;
     return q;
 }
 
@@ -1063,10 +1488,10 @@ typedef void one_kernel(job);
 template <int MASTER> static one_kernel *rows_kernel(int moments)
 {
     switch (moments) {
-    case DT_F16: return adam_rows<FORM, MASTER, DT_F16>;
-    case DT_E4M3: return adam_rows<FORM, MASTER, DT_E4M3>;
-    case DT_BF16: return MASTER == DT_F16 ? adam_rows<FORM, DT_F16, DT_BF16> : NULL;
-    default: return MASTER == DT_F16 ? adam_rows<FORM, DT_F16, DT_F32> : NULL;
+    case DT_F16: return adam_rows<MASTER, DT_F16>;
+    case DT_E4M3: return adam_rows<MASTER, DT_E4M3>;
+    case DT_BF16: return MASTER == DT_F16 ? adam_rows<DT_F16, DT_BF16> : NULL;
+    default: return MASTER == DT_F16 ? adam_rows<DT_F16, DT_F32> : NULL;
     }
 }
 
@@ -1075,14 +1500,20 @@ template <int MASTER> static one_kernel *flat_kernel(int moments)
     return moments == DT_F32 ? adam_flat<FORM, MASTER, DT_F32> : adam_flat<FORM, MASTER, DT_BF16>;
 }
 
+/* Is a row more than a block holds? */
+static bool is_long(const job &q) { return q.rows && q.cols > 8 * ROW_THREADS; }
+
 /* The kernel of one parameter by itself, or NULL: it goes into a list. */
 static one_kernel *kernel_for(const job &q)
 {
     bool known = q.w_type == DT_BF16 && q.g_type == DT_BF16 && q.m.type == q.v.type;
-    if (!q.wide || (q.rows && q.cols > 8 * ROW_THREADS))
+    if (!q.fast)
         return NULL;
+    if (is_long(q))
+        return adam_any_long;
     if (!known)
-        return q.rows ? adam_rows<ANY, 0, 0> : adam_flat<ANY, 0, 0>;
+        return q.rows ? (q.drawn ? adam_any_rows<true> : adam_any_rows<false>)
+                      : (q.drawn ? adam_any_flat<true> : adam_any_flat<false>);
     bool record = is_record(q);
     if (record && !q.drawn && q.master.type == DT_NONE && q.m.type == DT_F32)
         return adam_flat<RECORD, DT_NONE, DT_F32>;
@@ -1112,9 +1543,6 @@ template <int MASTER> static record_kernel *record_rows(int moments, bool drawn)
     default: return NULL;
     }
 }
-
-/* Is the beta 0, or not so small that the product with a scale rounds? */
-static bool multiplies(float beta) { return beta == 0 || beta >= 0x1p-20f; }
 
 /* Is it one for record_row's columns? */
 static bool has_record_rows(const job &q)
@@ -1162,13 +1590,8 @@ static plain_job plain_of(const job &q)
     p.beta1 = q.beta1, p.rest1 = q.rest1, p.beta2 = q.beta2, p.rest2 = q.rest2;
     p.w_type = q.w_type, p.g_type = q.g_type, p.m_type = q.m.type, p.v_type = q.v.type;
     p.count = (uint32_t)q.count, p.decay = q.decay, p.eps_inside = q.eps_inside, p.wide = q.wide;
+    p.fast = q.fast;
     return p;
-}
-
-static unsigned blocks_of(const job &q)
-{
-    int64_t n = q.rows ? q.count / q.cols : (q.count - 1) / (THREADS * (q.wide ? 8 : 1)) + 1;
-    return (unsigned)(n < 1 << 26 ? n : 1 << 26);
 }
 
 static bool fits(struct cuda_ops *c, const struct adam_param *p)
@@ -1192,10 +1615,13 @@ static bool fits(struct cuda_ops *c, const struct adam_param *p)
                      "a master is f32, f16 with scales, or u16 beside a bf16 weight");
 }
 
+/* Of a block that holds a row of a wide parameter. */
+static unsigned row_threads(const job &q) { return (unsigned)((q.cols / 8 + 31) / 32 * 32); }
+
 static void launch_one(struct cuda_ops *c, const job &q, one_kernel *kernel)
 {
-    unsigned threads = q.rows ? (unsigned)((q.cols / 8 + 31) / 32 * 32) : THREADS;
-    kernel<<<blocks_of(q), threads, 0, c->stream>>>(q);
+    unsigned threads = q.rows && !is_long(q) ? row_threads(q) : THREADS;
+    kernel<<<blocks_of(q, threads), threads, 0, c->stream>>>(q);
     CUDA_LAUNCHED(c);
 }
 
@@ -1204,6 +1630,27 @@ static void launch_record(struct cuda_ops *c, const job &q, record_kernel *kerne
     kernel<<<(unsigned)(q.count / q.cols), record_threads(q, parts_of(q.m.type)), 0, c->stream>>>(
         q, round_keys(q.seed));
     CUDA_LAUNCHED(c);
+}
+
+/* By a kernel for one parameter; false: there is none. */
+static bool launch_alone(struct cuda_ops *c, const job &q)
+{
+    record_kernel *rows = c->portable ? NULL : record_kernel_for(q);
+    one_kernel *kernel = rows ? NULL : kernel_for(q);
+    if (rows)
+        launch_record(c, q, rows);
+    else if (kernel)
+        launch_one(c, q, kernel);
+    return rows || kernel;
+}
+
+/* Is it so large that its form's own kernel, in place of the list's, saves more than a launch takes
+ * (measured/optimizer.md)? */
+static bool goes_alone(const job &q)
+{
+    bool own = q.rows && q.w_type == DT_BF16 && q.g_type == DT_BF16 && q.m.type == q.v.type;
+    return (own || is_long(q)) &&
+           q.count >= (is_long(q) || q.m.type == DT_E4M3 ? 1 << 22 : 1 << 24);
 }
 
 /* Warps a multiprocessor: as measured (measured/optimizer.md). */
@@ -1223,10 +1670,27 @@ template <typename JOB> static unsigned close_list(jobs<JOB> &all, int n)
     return all.end[n - 1];
 }
 
-template <typename JOB> static void launch_list(struct cuda_ops *c, jobs<JOB> &all, int n)
+/* Threads of a block that holds each row of n parameters, where it can. */
+static unsigned list_threads(const job *q, int n)
+{
+    unsigned most = 0;
+    for (int i = 0; i < n; i++)
+        if (q[i].rows && q[i].fast && !is_long(q[i]))
+            most = most > row_threads(q[i]) ? most : row_threads(q[i]);
+    return most == 0 ? THREADS : most < LIST_THREADS ? LIST_THREADS : most;
+}
+
+template <typename JOB>
+static void launch_list(struct cuda_ops *c, jobs<JOB> &all, int n, unsigned threads)
 {
     unsigned blocks = close_list(all, n);
-    adam_list<<<blocks, THREADS, 0, c->stream>>>(all);
+    adam_list<<<blocks, threads, 0, c->stream>>>(all);
+    CUDA_LAUNCHED(c);
+}
+
+static void launch_clear(struct cuda_ops *c, const maxima &all, int n, int each)
+{
+    clear_maxima<<<1, n, 0, c->stream>>>(all, each);
     CUDA_LAUNCHED(c);
 }
 
@@ -1236,31 +1700,36 @@ void gpu_adam_largest(struct ops *o, const struct adam_param *p, int n)
     int64_t most = 8 * c->sms; /* blocks: each warp ends with two atomic maxima at one address */
     struct jobs<job> all = {
     };
+    maxima tops = {};
+    job jobs_of[ADAM_MAX];
     unsigned end = 0;
-    int count = 0;
+    int count = 0, cleared = 0, listed = 0;
 
     assert(n <= ADAM_MAX);
     for (int i = 0; i < n && !c->failed; i++) {
         if (!p[i].largest)
             continue;
-        clear_amax<<<1, 1, 0, c->stream>>>((uint32_t *)p[i].largest, 2, p[i].gate);
-        CUDA_LAUNCHED(c);
+        tops.of[cleared] = (uint32_t *)p[i].largest, tops.gate[cleared++] = p[i].gate;
         if (tensor_count(p[i].g) == 0 || !fits(c, &p[i]))
             continue;
-        all.of[count] = job_of(&p[i]);
-        const job &q = all.of[count];
+        jobs_of[count++] = job_of(&p[i]);
+    }
+    if (!c->failed && cleared)
+        launch_clear(c, tops, cleared, 2);
+    for (int i = 0; i < count && !c->failed; i++) {
+        const job &q = jobs_of[i];
+        one_kernel *kernel = count == 1 || goes_alone(q) ? top_kernel_for(q) : NULL;
+        if (kernel) {
+            launch_top(c, q, kernel);
+            continue;
+        }
         int64_t blocks = (q.count - 1) / (THREADS * (q.wide ? 8 : 1)) + 1;
         end += (unsigned)(blocks < most ? blocks : most);
-        all.end[count++] = end;
+        all.of[listed] = q, all.end[listed++] = end;
     }
-    if (c->failed || !count)
+    if (c->failed || !listed)
         return;
-    one_kernel *kernel = count == 1 ? top_kernel_for(all.of[0]) : NULL;
-    if (kernel) {
-        launch_top(c, all.of[0], kernel);
-        return;
-    }
-    close_list(all, count);
+    close_list(all, listed);
     adam_tops<<<end, THREADS, 0, c->stream>>>(all);
     CUDA_LAUNCHED(c);
 }
@@ -1272,33 +1741,35 @@ void gpu_adam(struct ops *o, const struct adam_param *p, int n)
     };
     struct jobs<plain_job> plain = {
     };
+    maxima amax = {};
+    job jobs_of[ADAM_MAX];
     bool all_plain = true;
     unsigned end = 0;
-    int count = 0;
+    int count = 0, cleared = 0, listed = 0;
 
     assert(n <= ADAM_MAX);
     for (int i = 0; i < n && !c->failed; i++) {
         if (tensor_count(p[i].g) == 0 || !fits(c, &p[i]))
             continue;
-        job &q = all.of[count] = job_of(&p[i]);
+        job &q = jobs_of[count++] = job_of(&p[i]);
         if (p[i].copy)
-            clear_amax<<<1, 1, 0, c->stream>>>(q.out.amax, 1, p[i].gate);
-        plain.of[count] = plain_of(q);
-        all_plain &= is_plain(q);
-        end += blocks_of(q);
-        all.end[count] = plain.end[count] = end;
-        count++;
+            amax.of[cleared] = q.out.amax, amax.gate[cleared++] = q.gate;
     }
-    if (c->failed || !count)
+    if (!c->failed && cleared)
+        launch_clear(c, amax, cleared, 1);
+    for (int i = 0; i < count && !c->failed; i++)
+        if ((count > 1 && !goes_alone(jobs_of[i])) || !launch_alone(c, jobs_of[i]))
+            all.of[listed++] = jobs_of[i], all_plain &= is_plain(jobs_of[i]);
+    if (c->failed || !listed)
         return;
-    record_kernel *rows = count == 1 && !c->portable ? record_kernel_for(all.of[0]) : NULL;
-    one_kernel *kernel = count == 1 && !rows ? kernel_for(all.of[0]) : NULL;
-    if (rows)
-        launch_record(c, all.of[0], rows);
-    else if (kernel)
-        launch_one(c, all.of[0], kernel);
-    else if (all_plain)
-        launch_list(c, plain, count);
+    unsigned threads = list_threads(all.of, listed);
+    for (int i = 0; i < listed; i++) {
+        plain.of[i] = plain_of(all.of[i]);
+        end += blocks_of(all.of[i], threads);
+        all.end[i] = plain.end[i] = end;
+    }
+    if (all_plain)
+        launch_list(c, plain, listed, threads);
     else
-        launch_list(c, all, count);
+        launch_list(c, all, listed, threads);
 }

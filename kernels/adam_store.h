@@ -388,14 +388,14 @@ __device__ __forceinline__ void store_kept(void *p, int type, int64_t at, const 
         store_words<WIDTH>((uint16_t *)p + at, code);
 }
 
-/* To nearest; of a weight or a master, which may be any number. */
+/* To nearest; of a weight or a master, which may be any number, or finite. */
 template <int WIDTH>
 __device__ __forceinline__ void store_nearest(void *p, int type, int64_t at,
-                                              const float (&x)[WIDTH], float scale)
+                                              const float (&x)[WIDTH], float scale, bool finite)
 {
     const uint32_t none[(WIDTH + 1) / 2] = {};
     bool ordinary = true;
-    if (type == DT_F16)
+    if (type == DT_F16 && !finite)
 #pragma unroll
         for (int e = 0; e < WIDTH; e++)
             ordinary &= x[e] == x[e];

@@ -1,6 +1,7 @@
 /* gpu_bench_optim.cu - times of the optimizer's kernels at record 61's shapes, beside their floors.
  *
- *     gpu_bench_optim [polar|plans|adam] one op alone; plans: polar, and the ways to cut its products
+ *     gpu_bench_optim [polar|plans|adam] one op alone; plans: polar, and the ways to cut its products;
+ *                                        adam: with each form of its numbers beside a copy, worst first
  *
  * Each row: microseconds (median and least of RUNS replays of a captured graph that does the op
  * once on each of several sets of buffers, together beyond L2), the floor, time / floor, and the
@@ -32,20 +33,25 @@ static void must(int rc)
     }
 }
 
-/* Random normal-like bf16 or f32: sums of hashed uniforms, made on the device. */
-__global__ void fill(void *p, bool f32, int64_t n, float size, uint32_t seed)
+/* Random normal-like numbers: sums of hashed uniforms, made on the device. e4m3: codes of 2^-4 to 2^-2. */
+__global__ void fill(void *p, enum dtype t, int64_t n, float size, uint32_t seed)
 {
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n;
          i += (int64_t)gridDim.x * blockDim.x) {
         float sum = 0;
+        uint32_t h = 0;
         for (uint32_t k = 0; k < 4; k++) {
-            uint32_t h = ((uint32_t)i * 4 + k) * 2654435761u + seed * 40503u;
+            h = ((uint32_t)i * 4 + k) * 2654435761u + seed * 40503u;
             h ^= h >> 16, h *= 0x85ebca6bu, h ^= h >> 13, h *= 0xc2b2ae35u, h ^= h >> 16;
             sum += (float)h * 0x1p-32f - 0.5f;
         }
         sum *= size * 1.732f;
-        if (f32)
+        if (t == DT_F32)
             ((float *)p)[i] = sum;
+        else if (t == DT_F16)
+            ((__half *)p)[i] = __float2half(sum);
+        else if (t == DT_E4M3)
+            ((uint8_t *)p)[i] = (uint8_t)(0x18 + (h & 0x87));
         else
             ((__nv_bfloat16 *)p)[i] = __float2bfloat16(sum);
     }
@@ -56,10 +62,7 @@ static struct tensor filled(enum dtype t, int64_t rows, int64_t cols, float size
     static uint32_t seed = 1;
     struct tensor x = tensor_of(NULL, t, rows, cols);
     x.data = o->alloc(o, tensor_bytes(x), "bench");
-    if (t == DT_U16)
-        fill<<<1024, 256, 0, c->stream>>>(x.data, false, rows * cols, 1, seed++);
-    else
-        fill<<<1024, 256, 0, c->stream>>>(x.data, t == DT_F32, rows * cols, size, seed++);
+    fill<<<1024, 256, 0, c->stream>>>(x.data, t, rows * cols, t == DT_U16 ? 1 : size, seed++);
     must(o->status(o));
     return x;
 }
@@ -367,60 +370,229 @@ static void anew(void)
     c = cuda_of(o);
 }
 
-/* Times of each form of Adam's numbers beside what a plain copy of as many bytes takes (the copy
- * rows above): weight bf16, gradient bf16. */
-static void bench_adam_form(int64_t rows, int64_t cols, enum dtype master, enum dtype moments,
-                            enum adam_rounding rounding, bool whole)
-{
-    struct adam_step a = { 0.01f, 1e-6f, 1e-10f, 1 };
-    bool scaled = dtype_size(moments) == 1 || moments == DT_F16;
-    double count = (double)rows * cols, bytes = 2 + 2 + 4 * (double)dtype_size(moments);
-    bytes += master == DT_NONE ? 2 : 2 * (double)dtype_size(master) + (master == DT_U16 ? 2 : 0);
-    bytes += whole ? 2 + 2 * (double)dtype_size(moments) : 0; /* adam_largest reads these */
-    std::vector<struct adam_param> sets;
-    char name[80];
+/* -- each form of Adam's numbers ---------------------------------------------------------------- */
 
-    anew();
-    const struct adam_step *step = (const struct adam_step *)number(&a, sizeof a);
-    for (int i = 0; i < 2; i++) {
-        struct adam_param p = {};
-        p.w = filled(DT_BF16, rows, cols, 0.05f), p.g = filled(DT_BF16, rows, cols, 0.01f);
-        for (struct row_scaled *s : { &p.m, &p.v, &p.master }) {
-            enum dtype t = s == &p.master ? master : moments;
-            if (t == DT_NONE)
-                continue;
-            s->t = tensor_of(o->alloc(o, (size_t)count * dtype_size(t), "kept"), t, rows, cols);
-            o->zero(o, s->t);
-            if (t == DT_F16 || t == DT_E4M3)
-                s->scale = (real *)filled(DT_F32, rows, 1, 0).data;
-        }
-        p.beta1 = 0.5, p.beta2 = 0.95, p.rounding = rounding, p.seed = 1, p.step = step;
-        if (whole) {
-            p.largest = (real *)filled(DT_F32, 1, 2, 0).data;
-            p.m.top = p.largest, p.v.top = p.largest + 1;
-        }
-        sets.push_back(p);
-    }
-    snprintf(name, sizeof name, "adam %dx%d master %s, %s moments%s%s", (int)rows, (int)cols,
-             dtype_name(master), dtype_name(moments), rounding ? ", drawn" : "",
-             whole ? ", one scale" : "");
-    auto update = [&](int i) {
-        o->adam_largest(o, &sets[i], 1);
-        o->adam(o, &sets[i], 1);
-    };
-    row(name, time_of(2, update),
-        bytes * count + (scaled ? 16.0 * rows : 0) + (master == DT_F16 ? 8.0 * rows : 0), 0);
+/* Memory that one form after another takes. */
+static struct {
+    char *data;
+    size_t bytes, used;
+} pool;
+
+static struct tensor pooled(enum dtype t, int64_t rows, int64_t cols, float size)
+{
+    static uint32_t seed = 1;
+    struct tensor x = tensor_of(pool.data + pool.used, t, rows, cols);
+    pool.used += (tensor_bytes(x) + 255) / 256 * 256;
+    if (pool.used > pool.bytes)
+        fprintf(stderr, "no room for a form of Adam\n"), exit(4);
+    if (size == 0)
+        o->zero(o, x);
+    else
+        fill<<<1024, 256, 0, c->stream>>>(x.data, t, rows * cols, t == DT_U16 ? 1 : size, seed++);
+    return x;
 }
 
-static void bench_adam_forms(void)
+enum weight_form { W_F32, W_BF16, W_BF16_COPY, W_F16, W_E4M3, W_E4M3_FIXED };
+
+struct adam_form {
+    enum weight_form weight;
+    enum dtype master, m, v;
+    enum adam_rounding rounding;
+    bool whole; /* one scale for all rows */
+    enum adam_decay decay;
+    bool eps_inside;
+};
+
+static const char *const weight_name[] = { "f32", "bf16",      "bf16/e4m3",
+                                           "f16", "e4m3, row", "e4m3, fixed" };
+
+static bool has_row_scale(enum dtype t) { return t == DT_F16 || t == DT_E4M3; }
+
+/* What an update reads and writes, by count. */
+static double form_bytes(const struct adam_form *f, double rows, double cols)
 {
-    for (enum dtype master : { DT_NONE, DT_F32, DT_U16, DT_F16 })
-        for (enum dtype moments : { DT_F32, DT_BF16, DT_F16, DT_E4M3 })
-            for (int drawn = 0; drawn < (moments == DT_F32 ? 1 : 2); drawn++)
-                bench_adam_form(50304, 768, master, moments, (enum adam_rounding)drawn, false);
-    for (enum dtype moments : { DT_F16, DT_E4M3 })
-        bench_adam_form(50304, 768, DT_NONE, moments, ROUND_NEAREST, true);
-    bench_adam_form(768, 50304, DT_NONE, DT_E4M3, ROUND_NEAREST, false);
+    static const double weight[] = { 4, 2, 3, 4, 3, 3 }; /* written, with copies */
+    static const double own[] = { 4, 2, 2, 2, 1, 1 }; /* read, without a master */
+    double master = (double)dtype_size(f->master);
+    double bytes = weight[f->weight] + (f->weight == W_F32 ? 4 : 2) +
+                   (f->master == DT_NONE  ? own[f->weight]
+                    : f->master == DT_U16 ? 2 + 2 * master
+                                          : 2 * master);
+    double moments = (double)(dtype_size(f->m) + dtype_size(f->v));
+    bytes += 2 * moments + (f->whole ? 2 + moments : 0);
+    int scales =
+        has_row_scale(f->m) + has_row_scale(f->v) + (f->master == DT_F16) + (f->weight == W_E4M3);
+    return rows * (cols * bytes + 8 * scales);
+}
+
+static struct row_scaled kept_new(enum dtype t, int64_t rows, int64_t cols, float size)
+{
+    struct row_scaled s = {};
+    if (t == DT_NONE)
+        return s;
+    s.t = pooled(t, rows, cols, size);
+    if (has_row_scale(t))
+        s.scale = (real *)pooled(DT_F32, rows, 1, size).data;
+    return s;
+}
+
+static struct adam_param form_new(const struct adam_form *f, int64_t rows, int64_t cols,
+                                  const struct adam_step *step, struct fp8_copy *copy)
+{
+    static const enum dtype type[] = { DT_F32, DT_BF16, DT_BF16, DT_F16, DT_NONE, DT_NONE };
+    struct adam_param p = {};
+    p.g = pooled(f->weight == W_F32 ? DT_F32 : DT_BF16, rows, cols, 0.01f);
+    if (type[f->weight] != DT_NONE)
+        p.w = pooled(type[f->weight], rows, cols, 0.05f);
+    if (f->weight >= W_F16)
+        p.compute = pooled(DT_BF16, rows, cols, 0);
+    if (f->weight == W_BF16_COPY || f->weight >= W_E4M3) {
+        *copy = fp8_copy{ pooled(DT_E4M3, rows, cols, 1), 1.6f / 448,
+                          (real *)pooled(DT_F32, 1, 1, 0).data };
+        copy->rows = f->weight == W_E4M3 ? (real *)pooled(DT_F32, rows, 1, 0.05f).data : NULL;
+        p.copy = copy;
+    }
+    p.master = kept_new(f->master, rows, cols, 0.05f);
+    p.m = kept_new(f->m, rows, cols, 0), p.v = kept_new(f->v, rows, cols, 0);
+    p.beta1 = 0.5, p.beta2 = 0.95, p.rounding = f->rounding, p.seed = 1, p.step = step;
+    p.decay = f->decay, p.eps_inside = f->eps_inside;
+    if (f->whole) {
+        p.largest = (real *)pooled(DT_F32, 1, 2, 0).data;
+        p.m.top = p.m.scale ? p.largest : NULL, p.v.top = p.v.scale ? p.largest + 1 : NULL;
+    }
+    return p;
+}
+
+static times time_of_form(const struct adam_form *f, int64_t rows, int64_t cols)
+{
+    struct adam_step a = { 0.01f, 1e-6f, 1e-10f, 1 };
+    struct adam_param p[2];
+    struct fp8_copy copy[2];
+
+    pool.used = 0;
+    struct adam_step *step = (struct adam_step *)pooled(DT_F32, 1, 4, 0).data;
+    o->upload(o, step, &a, sizeof a);
+    for (int i = 0; i < 2; i++)
+        p[i] = form_new(f, rows, cols, step, &copy[i]);
+    return time_of(2, [&](int i) {
+        o->adam_largest(o, &p[i], 1);
+        o->adam(o, &p[i], 1);
+    });
+}
+
+static const enum dtype moment_types[] = { DT_F32, DT_BF16, DT_F16, DT_E4M3 };
+
+/* A line: all moments of one weight, master, rounding and update. */
+struct form_line {
+    char name[64];
+    double of_copy[16], least;
+};
+
+static form_line line_of(adam_form f, const char *note, double copy_rate)
+{
+    const int64_t rows = 50304, cols = 768;
+    form_line l = {};
+    snprintf(l.name, sizeof l.name, "%-11s %-4s %s%s", weight_name[f.weight], dtype_name(f.master),
+             f.rounding ? "drawn " : "", note);
+    l.least = 1e9;
+    for (int i = 0; i < 16; i++) {
+        f.m = moment_types[i / 4], f.v = moment_types[i % 4];
+        if ((f.rounding && i == 0) || (f.whole && !has_row_scale(f.m) && !has_row_scale(f.v)))
+            continue;
+        times t = time_of_form(&f, rows, cols);
+        l.of_copy[i] = form_bytes(&f, (double)rows, (double)cols) / t.median * 1e6 / copy_rate;
+        l.least = std::min(l.least, l.of_copy[i]);
+    }
+    return l;
+}
+
+static std::vector<form_line> all_lines(double rate)
+{
+    static const struct {
+        enum weight_form weight;
+        enum dtype master;
+    } kept[] = { { W_F32, DT_NONE },        { W_BF16, DT_NONE },      { W_BF16, DT_F32 },
+                 { W_BF16, DT_U16 },        { W_BF16, DT_F16 },       { W_BF16_COPY, DT_NONE },
+                 { W_F16, DT_NONE },        { W_F16, DT_F32 },        { W_F16, DT_F16 },
+                 { W_E4M3, DT_NONE },       { W_E4M3, DT_F32 },       { W_E4M3, DT_F16 },
+                 { W_E4M3_FIXED, DT_NONE }, { W_E4M3_FIXED, DT_F32 }, { W_E4M3_FIXED, DT_F16 } };
+    std::vector<form_line> lines;
+    adam_form f = {};
+    for (auto &k : kept)
+        for (int drawn = 0; drawn < 2; drawn++) {
+            f.weight = k.weight, f.master = k.master, f.rounding = (enum adam_rounding)drawn;
+            lines.push_back(line_of(f, "", rate));
+        }
+    f = adam_form{ W_BF16, DT_NONE };
+    f.whole = true;
+    lines.push_back(line_of(f, "one scale", rate));
+    f.whole = false, f.eps_inside = true;
+    lines.push_back(line_of(f, "eps inside", rate));
+    f.decay = DECAY_ADAMW, f.eps_inside = false;
+    lines.push_back(line_of(f, "AdamW", rate));
+    f.decay = DECAY_L2;
+    lines.push_back(line_of(f, "L2", rate));
+    std::sort(lines.begin(), lines.end(),
+              [](const form_line &a, const form_line &b) { return a.least < b.least; });
+    return lines;
+}
+
+/* Bytes a second as parts of what a plain copy kernel reaches in the same run. */
+static void bench_adam_forms(double copy_rate)
+{
+    printf("adam 50304x768, bytes a second / copy's: weight, master; m/v of 4 = f32, 2 = bf16, h = "
+           "f16, 1 = e4m3\n%-28s",
+           "");
+    for (int i = 0; i < 16; i++)
+        printf("  %c/%c", "42h1"[i / 4], "42h1"[i % 4]);
+    printf("\n");
+    for (const form_line &l : all_lines(copy_rate)) {
+        printf("%-28s", l.name);
+        for (double x : l.of_copy)
+            x > 0 ? printf(" %.2f", x) : printf("    -");
+        printf("\n");
+    }
+    fflush(stdout);
+}
+
+/* Five tables, each in a launch of its own and all in one. */
+static void bench_tables(int64_t rows, adam_form f)
+{
+    enum { TABLES = 5 };
+    struct adam_step a = { 0.01f, 1e-6f, 1e-10f, 1 };
+    struct adam_param p[TABLES];
+    struct fp8_copy copy[TABLES];
+    char name[80];
+
+    pool.used = 0;
+    struct adam_step *step = (struct adam_step *)pooled(DT_F32, 1, 4, 0).data;
+    o->upload(o, step, &a, sizeof a);
+    for (int i = 0; i < TABLES; i++)
+        p[i] = form_new(&f, rows, 768, step, &copy[i]);
+    for (int together = 0; together < 2; together++) {
+        times t = time_of(1, [&](int) {
+            for (int i = 0; i < TABLES && !together; i++)
+                o->adam(o, &p[i], 1);
+            if (together)
+                o->adam(o, p, TABLES);
+        });
+        snprintf(name, sizeof name, "adam 5 x %dx768 %s, %s %s%s, %s", (int)rows,
+                 weight_name[f.weight], dtype_name(f.m), dtype_name(f.v),
+                 f.rounding ? " drawn" : "", together ? "one call" : "five");
+        row(name, t, TABLES * form_bytes(&f, (double)rows, 768), 0);
+    }
+}
+
+static void bench_all_tables(void)
+{
+    for (int64_t rows : { 6288, 50304 }) {
+        bench_tables(rows, { W_BF16, DT_NONE, DT_F32, DT_F32 });
+        bench_tables(rows, { W_BF16, DT_U16, DT_BF16, DT_BF16 });
+        bench_tables(rows, { W_BF16, DT_NONE, DT_F16, DT_F16 });
+        bench_tables(rows, { W_BF16, DT_NONE, DT_E4M3, DT_E4M3 });
+        bench_tables(rows, { W_BF16, DT_NONE, DT_E4M3, DT_E4M3, ROUND_STOCHASTIC });
+        bench_tables(rows, { W_E4M3, DT_F16, DT_E4M3, DT_F16 });
+    }
 }
 
 static void bench_transpose(int64_t rows, int64_t cols)
@@ -470,18 +642,18 @@ __global__ void copy_kernel(float4 *to, const float4 *from, int64_t n)
         to[i + k * blockDim.x] = v[k];
 }
 
-static void bench_copy(void)
+/* Bytes a second of the copy kernel. */
+static double bench_copy(void)
 {
     struct tensor a = filled(DT_F32, 1, 256 << 20, 1), b = filled(DT_F32, 1, 256 << 20, 1);
     row("device copy of 1 GiB by the driver", time_of(2, [&](int) { o->copy(o, b, a); }),
         2.0 * tensor_bytes(a), 0);
-    row("device copy of 1 GiB by a kernel",
-        time_of(2,
-                [&](int) {
-                    copy_kernel<<<(64 << 20) / 1024, 256, 0, c->stream>>>(
-                        (float4 *)b.data, (const float4 *)a.data, 64 << 20);
-                }),
-        2.0 * tensor_bytes(a), 0);
+    times t = time_of(2, [&](int) {
+        copy_kernel<<<(64 << 20) / 1024, 256, 0, c->stream>>>((float4 *)b.data,
+                                                              (const float4 *)a.data, 64 << 20);
+    });
+    row("device copy of 1 GiB by a kernel", t, 2.0 * tensor_bytes(a), 0);
+    return 2.0 * tensor_bytes(a) / t.median * 1e6;
 }
 
 int main(int argc, char **argv)
@@ -494,7 +666,7 @@ int main(int argc, char **argv)
     }
     anew();
     head();
-    bench_copy();
+    double copy_rate = bench_copy();
     static const int64_t shape[][3] = {
         { 5, 768, 768 }, { 3, 3072, 768 }, { 40, 768, 768 }, { 24, 3072, 768 }
     };
@@ -517,7 +689,12 @@ int main(int argc, char **argv)
     bench_adam(50304, 768, DT_F32);
     bench_adam(50304, 768, DT_BF16);
     bench_small();
-    bench_adam_forms();
+    anew();
+    pool.bytes = (size_t)10 << 30;
+    pool.data = (char *)o->alloc(o, pool.bytes, "bench");
+    must(o->status(o));
+    bench_all_tables();
+    bench_adam_forms(copy_rate);
     anew();
     if (all)
         bench_transpose(768, 50304);

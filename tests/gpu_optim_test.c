@@ -215,6 +215,12 @@ static void to_device(struct tensor *t, size_t lead)
     t->data = p + lead;
 }
 
+static void held_on_device(struct adam_held *d)
+{
+    d->copy.codes = d->t[H_CODES], d->copy.amax = (real *)d->t[H_AMAX].data;
+    d->copy.rows = (real *)d->t[H_W_SCALE].data;
+}
+
 static bool equal_on_both(const struct adam_held *h, const struct adam_held *d)
 {
     bool equal = true;
@@ -228,9 +234,9 @@ static bool equal_on_both(const struct adam_held *h, const struct adam_held *d)
     return equal;
 }
 
-static void test_forms(int n, bool frequent, bool skip)
+/* Two steps of n parameters, of which the second may be skipped. */
+static void test_cases(const struct adam_case *c, int n, bool skip)
 {
-    struct adam_case c[ADAM_MAX];
     struct adam_held h[ADAM_MAX], d[ADAM_MAX];
     struct adam_param p[ADAM_MAX], q[ADAM_MAX];
 
@@ -240,13 +246,11 @@ static void test_forms(int n, bool frequent, bool skip)
             struct step_gate gate = { NAN, skip && step == 2, i % 2, NAN };
             void *ca, *ga, *cg, *gg;
             if (step == 1) {
-                c[i] = adam_case_drawn(&seed, frequent);
                 h[i] = d[i] = adam_held_new(&c[i], &seed);
                 for (int k = 0; k < H_N; k++)
                     if (h[i].t[k].data)
                         to_device(&d[i].t[k], adam_lead_of(&c[i], &h[i], k));
-                d[i].copy.codes = d[i].t[H_CODES], d[i].copy.amax = (real *)d[i].t[H_AMAX].data;
-                d[i].copy.rows = (real *)d[i].t[H_W_SCALE].data;
+                held_on_device(&d[i]);
             }
             gate.factor = c[i].factor;
             a[gate.late] = (struct adam_step){ 0.013f, 0.0007f, 1e-6f, (uint32_t)step };
@@ -263,6 +267,25 @@ static void test_forms(int n, bool frequent, bool skip)
         CHECK(named(c[i].name, equal_on_both(&h[i], &d[i])));
         adam_held_free(&c[i], &h[i]);
     }
+}
+
+static void test_forms(int n, bool frequent, bool skip)
+{
+    struct adam_case c[ADAM_MAX];
+    for (int i = 0; i < n; i++)
+        c[i] = adam_case_drawn(&seed, frequent);
+    test_cases(c, n, skip);
+}
+
+/* Between small parameters one of 2^22 elements, which has a launch of its own. */
+static void test_alone(bool whole)
+{
+    struct adam_case c[3];
+    for (int i = 0; i < 3; i++)
+        c[i] = adam_case_drawn(&seed, i == 1);
+    c[1].m = c[1].v = DT_E4M3, c[1].rows = 5462, c[1].cols = 768, c[1].whole = whole;
+    test_cases(c, 3, false);
+    clear();
 }
 
 /* Greatest numbers are exact; a skipped step moves nothing. */
@@ -288,7 +311,7 @@ static void test_amax_history(int64_t n, int64_t k, int64_t ranks)
 
 /* Rows that kernels compute at once beside those which they leave to another: of usual numbers (0, 4, 5),
  * of zeros (1), without a gradient and with a first moment of zeros (2), of large numbers (3), with numbers near
- * the ends of f16 and e4m3 (4, 5), a v that stays 0 (6) and whole threads of zeros (7). */
+ * the ends of f16 and e4m3 (4, 5), a v that stays 0 (6), whole threads of zeros (7) and a large weight (0). */
 static void odd_rows(const struct adam_case *c, struct adam_held *h)
 {
     for (int64_t i = 0; i < c->rows * c->cols; i++) {
@@ -307,57 +330,147 @@ static void odd_rows(const struct adam_case *c, struct adam_held *h)
             adam_set(h->t[H_G], i, -1e-9), adam_set(h->t[H_M], i, 0);
         if (one && r == 5)
             adam_set(h->t[H_V], i, 0);
+        for (int k = H_W; one && r == 0 && k <= H_MASTER; k++)
+            if (k != H_G && (h->t[k].dtype == DT_F32 || h->t[k].dtype == DT_BF16))
+                adam_set(h->t[k], i, 1e25);
     }
     for (int k = H_M_SCALE; k <= H_V_SCALE; k++)
         if (h->t[k].data)
             adam_set(h->t[k], 1, k == H_M_SCALE ? 0 : 0x1p-126);
 }
 
-static void test_rows(enum dtype master, enum dtype moments, int64_t cols, int k)
+/* Three steps: the first without a gate, the third with an update that is 0. */
+static void test_rows(const struct adam_case *c)
 {
-    struct adam_case c = { .w = DT_BF16,
-                           .g = DT_BF16,
-                           .m = moments,
-                           .v = moments,
-                           .master = master,
-                           .truncate = k & 1,
-                           .decay = DECAY_CAUTIOUS,
-                           .rounding = k & 2 ? ROUND_STOCHASTIC : ROUND_NEAREST,
-                           .whole = k & 4,
-                           .rows = 8,
-                           .cols = cols,
-                           .first = ((int64_t)1 << 36) + 8 };
-    struct adam_held h = adam_held_new(&c, &seed), d = h;
-    odd_rows(&c, &h);
+    struct adam_held h = adam_held_new(c, &seed), d = h;
+    odd_rows(c, &h);
     for (int i = 0; i < H_N; i++)
         if (h.t[i].data)
-            to_device(&d.t[i], 0);
+            to_device(&d.t[i], adam_lead_of(c, &h, i));
+    held_on_device(&d);
     for (uint32_t step = 1; step <= 3; step++) {
         struct adam_step a = { step == 3 ? 0 : 0.013f, 0.0007f, 1e-10f, step };
         struct step_gate gate = { .factor = 0.37f };
         void *ca, *ga, *cg, *gg;
         numbers(&a, sizeof a, &ca, &ga), numbers(&gate, sizeof gate, &cg, &gg);
-        struct adam_param p = adam_param_of(&c, &h, (struct adam_step *)ca),
-                          q = adam_param_of(&c, &d, (struct adam_step *)ga);
+        struct adam_param p = adam_param_of(c, &h, (struct adam_step *)ca),
+                          q = adam_param_of(c, &d, (struct adam_step *)ga);
         if (step == 2)
             p.gate = (struct step_gate *)cg, q.gate = (struct step_gate *)gg;
         cpu->adam_largest(cpu, &p, 1), cpu->adam(cpu, &p, 1);
         gpu->adam_largest(gpu, &q, 1), gpu->adam(gpu, &q, 1);
-        CHECK(named(dtype_name(moments), equal_on_both(&h, &d)));
+        CHECK(named(c->name, equal_on_both(&h, &d)));
     }
-    adam_held_free(&c, &h);
+    adam_held_free(c, &h);
 }
+
+static const int64_t row_cols[] = { 8, 768, 1040, 8192, 8200 };
 
 static void test_record_rows(void)
 {
     static const enum dtype master[] = { DT_NONE, DT_F32, DT_U16, DT_F16 },
                             moments[] = { DT_BF16, DT_F16, DT_E4M3 };
-    static const int64_t cols[] = { 8, 768, 1040, 8192 };
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < 3; j++)
-            for (int k = 0; k < 8; k++)
-                test_rows(master[i], moments[j], cols[k < 4 ? 1 : adam_below(&seed, 4)], k);
+            for (int k = 0; k < 8; k++) {
+                struct adam_case c = { .w = DT_BF16,
+                                       .g = DT_BF16,
+                                       .m = moments[j],
+                                       .v = moments[j],
+                                       .master = master[i],
+                                       .truncate = k & 1,
+                                       .decay = DECAY_CAUTIOUS,
+                                       .rounding = k & 2 ? ROUND_STOCHASTIC : ROUND_NEAREST,
+                                       .whole = k & 4,
+                                       .rows = 8,
+                                       .cols = row_cols[k < 4 ? 1 : adam_below(&seed, 4)],
+                                       .first = ((int64_t)1 << 36) + 8 };
+                snprintf(c.name, sizeof c.name, "master %s, %s", dtype_name(c.master),
+                         dtype_name(c.m));
+                test_rows(&c);
+            }
     clear();
+}
+
+/* The same rows in forms of any types. */
+static void test_any_rows(void)
+{
+    for (int k = 0; k < 64; k++) {
+        struct adam_case c = adam_case_drawn(&seed, false);
+        c.rows = 8, c.cols = row_cols[k % 2 ? 1 : adam_below(&seed, 5)];
+        c.lead = 0, c.first &= ~(int64_t)7;
+        test_rows(&c);
+        if (k % 16 == 15)
+            clear();
+    }
+    clear();
+}
+
+/* More than 2^31 elements: what the CPU makes of some rows at its start, around 2^31 and at its end. All others
+ * are zeros. */
+static void test_window(struct tensor *large, struct adam_held *h, int64_t row, bool load)
+{
+    for (int i = 0; i < H_N; i++) {
+        struct tensor part = h->t[i];
+        if (!part.data)
+            continue;
+        void *at = tensor_rows(large[i], row, part.rows).data;
+        if (load)
+            gpu->upload(gpu, at, part.data, tensor_bytes(part));
+        else
+            CHECK(
+                named("large", different_bytes((struct both){
+                                   part, tensor_of(at, part.dtype, part.rows, part.cols) }) == 0));
+    }
+}
+
+static void test_large(enum dtype w, enum dtype m, enum dtype v, enum adam_rounding rounding)
+{
+    enum { COLS = 768, WINDOWS = 3 };
+    const int64_t rows = ((int64_t)1 << 31) / COLS + 100;
+    const int64_t from[WINDOWS] = { 0, ((int64_t)1 << 31) / COLS - 4, rows - 8 };
+    struct adam_case c = {
+        .w = w, .g = DT_BF16, .m = m, .v = v, .rounding = rounding, .rows = 8, .cols = COLS
+    };
+    struct adam_step a = { 0.013f, 0.0007f, 1e-10f, 3 };
+    struct adam_held h[WINDOWS], all = { 0 };
+    void *ca, *ga;
+    numbers(&a, sizeof a, &ca, &ga);
+    for (int k = 0; k < WINDOWS; k++)
+        h[k] = adam_held_new(&c, &seed);
+    for (int i = 0; i < H_N; i++)
+        if (h[0].t[i].data) {
+            all.t[i] = tensor_of(NULL, h[0].t[i].dtype, rows, h[0].t[i].cols);
+            all.t[i].data = gpu->alloc(gpu, tensor_bytes(all.t[i]), "large");
+            gpu->zero(gpu, all.t[i]);
+        }
+    for (int k = 0; k < WINDOWS; k++)
+        test_window(all.t, &h[k], from[k], true);
+    c.rows = rows;
+    struct adam_param q = adam_param_of(&c, &all, (struct adam_step *)ga);
+    gpu->adam(gpu, &q, 1);
+    CHECK_OK(gpu->sync(gpu));
+    for (int k = 0; k < WINDOWS; k++) {
+        struct adam_param p = adam_param_of(&c, &h[k], (struct adam_step *)ca);
+        p.first = from[k] * COLS;
+        cpu->adam(cpu, &p, 1);
+        test_window(all.t, &h[k], from[k], false);
+    }
+    c.rows = 8;
+    for (int k = 0; k < WINDOWS; k++)
+        adam_held_free(&c, &h[k]);
+    clear();
+}
+
+/* Where the GPU has 20 GB free. */
+static void test_large_ones(void)
+{
+    double room;
+    if (check_small() || !CHECK_OK(ops_cuda_available(&room, 0)) || room < 20e9)
+        return;
+    test_large(DT_BF16, DT_E4M3, DT_E4M3, ROUND_STOCHASTIC);
+    test_large(DT_BF16, DT_BF16, DT_F16, ROUND_NEAREST);
+    test_large(DT_F16, DT_BF16, DT_BF16, ROUND_STOCHASTIC);
 }
 
 static void test_all_forms(void)
@@ -712,6 +825,10 @@ int main(void)
     test_transposes();
     test_adams();
     test_record_rows();
+    test_any_rows();
+    test_alone(false);
+    test_alone(true);
+    test_large_ones();
     test_all_forms();
     test_fp8_copies();
     test_muon_inputs();
