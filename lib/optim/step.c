@@ -201,10 +201,12 @@ static void update(struct optim *z, const struct step_schedule *at, int i)
         update_adam(z, &i, 1);
 }
 
-/* Replicated ones, which nothing waits for, are updated in one launch with those that follow. */
+/* Those that nothing waits for, replicated ones and all of a single rank, are updated in one launch with
+ * those that follow. */
 static bool is_joined(const struct optim *z, int i)
 {
-    return z->recipe->params[i].rule == RULE_ADAM && z->recipe->params[i].comms == COMMS_REPLICATED;
+    const struct param_spec *s = &z->recipe->params[i];
+    return s->rule == RULE_ADAM && (s->comms == COMMS_REPLICATED || z->comm->world == 1);
 }
 
 static void gather_weight(struct optim *z, int i)
@@ -368,7 +370,7 @@ void optim_step(struct optim *z, const struct step_schedule *at)
         int i = r->work[k];
         if (!z->p[i].reducing)
             continue;
-        if (!is_joined(z, i)) {
+        if (!is_joined(z, i) && z->comm->world > 1) {
             update_adam(z, joined, n_joined);
             n_joined = 0;
         }
