@@ -886,10 +886,10 @@ __device__ __forceinline__ void decode(float (&x)[8], const raw8 &u, int type)
     }
 }
 
-/* Eight columns of a parameter. */
+/* Eight columns of a parameter; p: of the master, the weight or its codes; a bf16 weight in lo with its low halves
+ * in hi. */
 struct any_columns {
-    raw8 g, p, m,
-        v; /* p: of the master, the weight or its codes; of a bf16 weight and its low halves lo and hi */
+    raw8 g, p, m, v;
 
     static __device__ __forceinline__ int value_type(const job &q)
     {
