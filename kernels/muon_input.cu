@@ -7,8 +7,8 @@
  * u is not stored: it is formed again from the new momentum. Squares are added in double.
  * raw: take_in alone, which writes x = u.
  * Bytes an element, bf16 g and x: 10 + 8 = 18; 12 would be enough if a matrix fitted into a
- * multiprocessor, and are with raw. The second reading of g and mom hits L2 as far as they fit. Blocks are
- * large enough that all of them are resident at once.
+ * multiprocessor, and are with raw. The second reading of g and mom begins with what was read last and
+ * hits L2 as far as they fit. Blocks are large enough that all of them are resident at once.
  * The momentum has the bits of the C reference; x has them where the norm has.
  */
 #include "gpu.h"
@@ -21,6 +21,32 @@ __device__ __forceinline__ float nesterov(float mom, float g, float blend)
     return sub(mom, mul(blend, sub(mom, g)));
 }
 
+/* WIDTH elements of one matrix. A thread reads the next ones before it computes with these: loads do not
+ * move across store16. */
+template <int WIDTH> struct elements {
+    float mom[WIDTH], g[WIDTH];
+
+    template <typename G> __device__ void read(const float *m, const G *from, int64_t at)
+    {
+        load<WIDTH>(mom, m + at);
+        load<WIDTH>(g, from + at);
+    }
+};
+
+/* Elements of a matrix that this thread takes: at first, first + stride, .. up to last. None: last < first. */
+template <int WIDTH> struct places {
+    enum { STRIDE = THREADS * WIDTH };
+    int64_t first, last;
+
+    __device__ places(int64_t count, int steps)
+    {
+        int64_t begin = (int64_t)blockIdx.x * steps * STEP, end = begin + (int64_t)steps * STEP;
+        first = begin + threadIdx.x * WIDTH;
+        end = end < count ? end : count;
+        last = first < end ? first + (end - 1 - first) / STRIDE * STRIDE : first - STRIDE;
+    }
+};
+
 /* x: NULL, or where u goes. */
 template <int WIDTH, typename G, typename X>
 static __global__ void __launch_bounds__(THREADS, BLOCKS_A_SM)
@@ -28,29 +54,31 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS_A_SM)
             const struct muon_step *m, const struct step_gate *gate)
 {
     __shared__ double warps[32];
-    int64_t base = (int64_t)blockIdx.y * count, at = (int64_t)blockIdx.x * steps * STEP;
-    int64_t end = at + (int64_t)steps * STEP < count ? at + (int64_t)steps * STEP : count;
+    const int64_t base = (int64_t)blockIdx.y * count;
+    const places<WIDTH> mine(count, steps);
+    elements<WIDTH> now, next;
     float blend = m->blend, factor = gate ? gate->factor : 1;
     double squares = 0;
 
     start_kernel_behind();
     if (gate && gate->skip)
         return;
-#pragma unroll 2
-    for (at += threadIdx.x * WIDTH; at < end; at += THREADS * WIDTH) {
-        float a[WIDTH], b[WIDTH], sum = 0;
-        load<WIDTH>(a, mom + base + at);
-        load<WIDTH>(b, g + base + at);
+    if (mine.first <= mine.last)
+        now.read(mom + base, g + base, mine.first);
+    for (int64_t at = mine.first; at <= mine.last; at += mine.STRIDE, now = next) {
+        float u[WIDTH], sum = 0;
+        if (at < mine.last)
+            next.read(mom + base, g + base, at + mine.STRIDE);
 #pragma unroll
         for (int e = 0; e < WIDTH; e++) {
-            b[e] = mul(b[e], factor);
-            a[e] = add(a[e], mul(blend, sub(b[e], a[e])));
-            b[e] = nesterov(a[e], b[e], blend);
-            sum = fmaf(b[e], b[e], sum);
+            float b = mul(now.g[e], factor), &a = now.mom[e];
+            a = add(a, mul(blend, sub(b, a)));
+            u[e] = nesterov(a, b, blend);
+            sum = fmaf(u[e], u[e], sum);
         }
-        store<WIDTH>(mom + base + at, a);
+        store<WIDTH>(mom + base + at, now.mom);
         if (x)
-            store<WIDTH>(x + base + at, b);
+            store<WIDTH>(x + base + at, u);
         squares += sum;
     }
     if (x)
@@ -60,33 +88,56 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS_A_SM)
         partial[(int64_t)blockIdx.y * gridDim.x + blockIdx.x] = squares;
 }
 
+/* u /= divisor. */
+template <int WIDTH> __device__ __forceinline__ void divide(float (&u)[WIDTH], float divisor)
+{
+    float least = INFINITY, most = 0;
+#pragma unroll
+    for (int e = 0; e < WIDTH; e++)
+        least = fminf(least, fabsf(u[e])), most = fmaxf(most, fabsf(u[e]));
+    if (least >= 0x1p-80f && most <= 0x1p60f && divisor <= 0x1p20f) {
+#pragma unroll
+        for (int e = 0; e < WIDTH; e++)
+            u[e] = quot_within(u[e], divisor);
+        return;
+    }
+#pragma unroll
+    for (int e = 0; e < WIDTH; e++)
+        u[e] = quot(u[e], divisor);
+}
+
+/* A thread's last elements first: they are in the L2. */
 template <int WIDTH, typename G, typename X>
 static __global__ void __launch_bounds__(THREADS, BLOCKS_A_SM)
     scale(X *x, const float *mom, const G *g, int64_t count, int steps, const double *partial,
           const struct muon_step *m, const struct step_gate *gate)
 {
     __shared__ double warps[32];
-    int64_t base = (int64_t)blockIdx.y * count, at = (int64_t)blockIdx.x * steps * STEP;
-    int64_t end = at + (int64_t)steps * STEP < count ? at + (int64_t)steps * STEP : count;
+    const int64_t base = (int64_t)blockIdx.y * count;
+    const places<WIDTH> mine(count, steps);
+    elements<WIDTH> now, next;
     float blend = m->blend, factor = gate ? gate->factor : 1;
     double squares = 0;
 
     wait_for_kernel_before();
     if (gate && gate->skip)
         return;
+    if (mine.first <= mine.last)
+        now.read(mom + base, g + base, mine.last);
     for (int i = threadIdx.x; i < gridDim.x; i += THREADS)
         squares += partial[(int64_t)blockIdx.y * gridDim.x + i];
     float norm = (float)sqrt(block_sum(squares, warps)), divisor = add(mul(1.02f, norm), 1e-6f);
     bool finite = isfinite(norm);
-#pragma unroll 2
-    for (at += threadIdx.x * WIDTH; at < end; at += THREADS * WIDTH) {
-        float a[WIDTH], b[WIDTH];
-        load<WIDTH>(a, mom + base + at);
-        load<WIDTH>(b, g + base + at);
+    for (int64_t at = mine.last; at >= mine.first; at -= mine.STRIDE, now = next) {
+        float u[WIDTH];
+        if (at > mine.first)
+            next.read(mom + base, g + base, at - mine.STRIDE);
 #pragma unroll
         for (int e = 0; e < WIDTH; e++)
-            a[e] = finite ? quot(nesterov(a[e], mul(b[e], factor), blend), divisor) : 0;
-        store<WIDTH>(x + base + at, a);
+            u[e] = finite ? nesterov(now.mom[e], mul(now.g[e], factor), blend) : 0;
+        if (finite)
+            divide(u, divisor);
+        store<WIDTH>(x + base + at, u);
     }
 }
 
