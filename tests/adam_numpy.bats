@@ -1,0 +1,12 @@
+# Adam against NumPy's float64.
+
+bats_require_minimum_version 1.5.0
+
+@test "Adam in 500 drawn forms: what is stored is NumPy's result within the types' errors" {
+    for python in python3 /usr/bin/python3 ''; do
+        "$python" -c 'import numpy' 2>/dev/null && break
+    done
+    [ -n "$python" ] || skip "no NumPy"
+    "$GPT_TESTS/adam_cases" "$BATS_TEST_TMPDIR/forms.npz"
+    "$python" tests/adam_numpy.py "$BATS_TEST_TMPDIR/forms.npz"
+}
