@@ -2,8 +2,9 @@
  *
  * Contract: op_list.h, optimizers.md 3. Bytes an element of bf16 weight and gradient: weight 2 + 2,
  * gradient 2, moments 8 + 8 = 22, or 14 with bf16 moments, 10 with e4m3 moments; an fp8 copy is one
- * more, an f32 master 8 less the 2 of reading the weight, a remainder 4, a bf16 copy of an f16 or e4m3 weight 2. Every operation rounds
- * once, in the order of lib/ops/adam.c, division and root included: the bits are the reference's.
+ * more, an f32 master 8 less the 2 of reading the weight, a remainder 4, a bf16 copy of an f16 or e4m3
+ * weight 2. Every operation rounds once, in the order of lib/ops/adam.c, division and root included:
+ * the bits are the reference's.
  *
  * A thread takes 8 elements (1 where 16-byte accesses do not fit). A parameter with scales needs its row's
  * largest new numbers before it can store: a block keeps a row of up to 8192 columns in registers; longer rows

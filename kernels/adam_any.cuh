@@ -1,6 +1,7 @@
 /* adam_any.cuh - rows and elements of Adam of types known at run time only: a thread fetches all that it
- * needs before it asks of what type it is, since a load behind each question waits for the one before. What is out of the
- * ordinary is computed by functions of their own, whose code takes no registers of the others.
+ * needs before it asks of what type it is, since a load behind each question waits for the one before.
+ * What is out of the ordinary is computed by functions of their own, whose code takes no registers of
+ * the others.
  */
 #ifndef KERNELS_ADAM_ANY_CUH
 #define KERNELS_ADAM_ANY_CUH
