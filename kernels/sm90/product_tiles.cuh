@@ -173,6 +173,12 @@ __device__ __forceinline__ void tile_products(float (&d)[2][80], const layout &l
     let_go(l.empty + 8 * ((it - 1) % STAGES));
 }
 
+/* Where the 16 bytes of features 8 chunk .. 8 chunk + 7 of a token lie in a panel. */
+__device__ __forceinline__ uint32_t tile_at(uint32_t panel, uint32_t token, uint32_t chunk)
+{
+    return panel + token * 128 + ((chunk ^ token % 8) << 4);
+}
+
 /* The sums of 64 features into a panel of the tile, pairs of features packed by pack(in, two sums): 16 features
  * and 16 tokens a warp and step, five steps' loads in flight. READS: in is what the tile holds there. */
 template <bool READS, typename F>
@@ -181,7 +187,7 @@ __device__ __forceinline__ void turn_panel(uint32_t panel, const float (&d)[80],
     enum { FLIGHT = 5, STEP = 16 * 128 };
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, matrix = lane / 8;
     uint32_t chunk = 2 * warp + matrix % 2, token = 8 * (matrix / 2) + lane % 8;
-    uint32_t at = panel + token * 128 + ((chunk ^ token % 8) << 4);
+    uint32_t at = tile_at(panel, token, chunk);
 
 #pragma unroll
     for (int j = 0; j < TOKENS / 16; j += FLIGHT) {
@@ -200,7 +206,7 @@ __device__ __forceinline__ void turn_panel(uint32_t panel, const float (&d)[80],
     }
 }
 
-/* Eight numbers of the tile, at an address that its panel's swizzle gives. */
+/* Eight numbers of the tile, at tile_at(). */
 __device__ __forceinline__ uint4 tile_vector(uint32_t at)
 {
     uint4 u;

@@ -44,8 +44,7 @@ struct part {
     {
 #pragma unroll
         for (int j = 0; j < GROUP; j++) {
-            int t = token(i + j);
-            uint32_t at = tile + t * 128 + ((lane % 8 ^ t % 8) << 4);
+            uint32_t at = tile_at(tile, token(i + j), lane % 8);
             x[j][0] = tile_vector(at), x[j][1] = tile_vector(at + PANEL_BYTES);
         }
     }

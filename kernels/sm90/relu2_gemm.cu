@@ -124,8 +124,8 @@ __device__ __forceinline__ void write_codes(const layout &l, const work &k, cons
 #pragma unroll 5
     for (int i = 0; i < TOKENS / 16; i++) {
         int t = 16 * i + 4 * warp + lane / 8;
-        uint2 a = codes_at<FORM>(row + t * 128 + (((chunk + panel) ^ t % 8) << 4), unit);
-        uint2 b = codes_at<FORM>(row + t * 128 + (((chunk + 1 - panel) ^ t % 8) << 4), unit);
+        uint2 a = codes_at<FORM>(tile_at(row, t, chunk + panel), unit);
+        uint2 b = codes_at<FORM>(tile_at(row, t, chunk + 1 - panel), unit);
         if (p.token + t < k.tokens && feature < k.features)
             store16(k.codes + (int64_t)(p.token + t) * k.features + feature,
                     panel ? make_uint4(b.x, b.y, a.x, a.y) : make_uint4(a.x, a.y, b.x, b.y));
