@@ -322,10 +322,16 @@ static job job_of(const struct adam_param *p)
     return q;
 }
 
+/* Of types that kernels know when they are compiled (struct form). */
+static bool is_known(const job &q)
+{
+    return q.w_type == DT_BF16 && q.g_type == DT_BF16 && q.m.type == q.v.type;
+}
+
 /* As the records have it, but for master and moments. */
 static bool is_record(const job &q)
 {
-    return q.w_type == DT_BF16 && q.g_type == DT_BF16 && !q.eps_inside && q.decay == DECAY_CAUTIOUS;
+    return is_known(q) && !q.eps_inside && q.decay == DECAY_CAUTIOUS;
 }
 
 typedef void one_kernel(job);
@@ -351,12 +357,11 @@ static bool is_long(const job &q) { return q.rows && q.cols > 8 * ROW_THREADS; }
 /* The kernel of one parameter by itself, or NULL: it goes into a list. */
 static one_kernel *kernel_for(const job &q)
 {
-    bool known = q.w_type == DT_BF16 && q.g_type == DT_BF16 && q.m.type == q.v.type;
     if (!q.fast)
         return NULL;
     if (is_long(q))
         return adam_any_long;
-    if (!known)
+    if (!is_known(q))
         return q.rows ? (q.drawn ? adam_any_rows<true> : adam_any_rows<false>)
                       : (q.drawn ? adam_any_flat<true> : adam_any_flat<false>);
     bool record = is_record(q);
@@ -392,8 +397,7 @@ template <int MASTER> static record_kernel *record_rows(int moments, bool drawn)
 /* Is it one for record_row's columns? */
 static bool has_record_rows(const job &q)
 {
-    return is_record(q) && q.wide && q.rows && q.m.type == q.v.type && q.count <= INT32_MAX &&
-           q.cols <= 8 * ROW_THREADS && multiplies(q.beta1) && multiplies(q.beta2);
+    return is_record(q) && q.fast && q.rows && !is_long(q) && q.count <= INT32_MAX;
 }
 static unsigned record_threads(const job &q, int parts)
 {
@@ -493,8 +497,7 @@ static bool launch_alone(struct cuda_ops *c, const job &q)
  * (measured/optimizer.md)? */
 static bool goes_alone(const job &q)
 {
-    bool own = q.rows && q.w_type == DT_BF16 && q.g_type == DT_BF16 && q.m.type == q.v.type;
-    return (own || is_long(q)) &&
+    return ((q.rows && is_known(q)) || is_long(q)) &&
            q.count >= (is_long(q) || q.m.type == DT_E4M3 ? 1 << 22 : 1 << 24);
 }
 
