@@ -57,12 +57,18 @@ __global__ void fill(void *p, enum dtype t, int64_t n, float size, uint32_t seed
     }
 }
 
-static struct tensor filled(enum dtype t, int64_t rows, int64_t cols, float size)
+static void draw(struct tensor x, float size)
 {
     static uint32_t seed = 1;
+    fill<<<1024, 256, 0, c->stream>>>(x.data, x.dtype, tensor_count(x),
+                                      x.dtype == DT_U16 ? 1 : size, seed++);
+}
+
+static struct tensor filled(enum dtype t, int64_t rows, int64_t cols, float size)
+{
     struct tensor x = tensor_of(NULL, t, rows, cols);
     x.data = o->alloc(o, tensor_bytes(x), "bench");
-    fill<<<1024, 256, 0, c->stream>>>(x.data, t, rows * cols, t == DT_U16 ? 1 : size, seed++);
+    draw(x, size);
     must(o->status(o));
     return x;
 }
@@ -380,7 +386,6 @@ static struct {
 
 static struct tensor pooled(enum dtype t, int64_t rows, int64_t cols, float size)
 {
-    static uint32_t seed = 1;
     struct tensor x = tensor_of(pool.data + pool.used, t, rows, cols);
     pool.used += (tensor_bytes(x) + 255) / 256 * 256;
     if (pool.used > pool.bytes)
@@ -388,7 +393,7 @@ static struct tensor pooled(enum dtype t, int64_t rows, int64_t cols, float size
     if (size == 0)
         o->zero(o, x);
     else
-        fill<<<1024, 256, 0, c->stream>>>(x.data, t, rows * cols, t == DT_U16 ? 1 : size, seed++);
+        draw(x, size);
     return x;
 }
 
