@@ -57,9 +57,6 @@ static enum dtype in_numpy(enum dtype t)
     return t == DT_BF16 ? DT_U16 : t == DT_E4M3 ? DT_U8 : t;
 }
 
-/* What a type is called in the metadata: none, f32, ... */
-static const char *type_of(enum dtype t) { return t == DT_NONE ? "none" : dtype_name(t); }
-
 static int declare(struct st_writer *w, const struct update *u, int form)
 {
     const struct adam_case *c = &u->c;
@@ -79,10 +76,11 @@ static int declare(struct st_writer *w, const struct update *u, int form)
              "w=%s g=%s m=%s v=%s master=%s truncate=%d code_rows=%d whole=%d decay=%d "
              "eps_inside=%d drawn=%d factor=%.9g scale_inv=%.9g beta1=0.9 beta2=0.99 "
              "step_size=%.9g weight_decay=%.9g eps=%.9g",
-             type_of(c->w), type_of(c->g), type_of(c->m), type_of(c->v), type_of(c->master),
-             c->truncate, c->code_rows, c->whole, (int)c->decay, c->eps_inside,
-             c->rounding == ROUND_STOCHASTIC, (double)c->factor, (double)u->before.copy.scale_inv,
-             (double)step.step_size, (double)step.decay, (double)step.eps);
+             dtype_name(c->w), dtype_name(c->g), dtype_name(c->m), dtype_name(c->v),
+             dtype_name(c->master), c->truncate, c->code_rows, c->whole, (int)c->decay,
+             c->eps_inside, c->rounding == ROUND_STOCHASTIC, (double)c->factor,
+             (double)u->before.copy.scale_inv, (double)step.step_size, (double)step.decay,
+             (double)step.eps);
     return st_note(w, name, text);
 }
 

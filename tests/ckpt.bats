@@ -3,6 +3,7 @@
 # does with damage, full disks and closed pipes.
 
 bats_require_minimum_version 1.5.0
+load common
 
 setup_file() {
     export CK=$BATS_FILE_TMPDIR
@@ -438,14 +439,6 @@ END
         try gpt-ckpt sp; try gpt-ckpt verify --f; try gpt-ckpt spectrum --of = m; try ns-coeffs fit --obj"
     [ "$status" -eq 0 ]
     [ "$output" = $'spectrum\n--full\nmomentum\n--objective' ]
-}
-
-# A Python that has NumPy, or nothing.
-numpy() {
-    for p in python3 /usr/bin/python3; do
-        "$p" -c 'import numpy' 2>/dev/null && echo "$p" && break
-    done
-    true                                # without one the test goes on as far as it can
 }
 
 @test "a run's own checkpoint: sound, and NumPy finds its validation loss in the export" {

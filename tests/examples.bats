@@ -2,6 +2,7 @@
 # The examples as they stand, in the order in which they build on each other.
 
 bats_require_minimum_version 1.5.0
+load common
 
 # The first example's run is what most others look at.
 setup_file() {
@@ -63,9 +64,7 @@ less() {
 # gpt-train prints four digits, half a unit of which is 5e-5; the rest is for sums of f32 in another
 # order.
 @test "export-to-numpy.sh: NumPy's loss is ours to 2e-4" {
-    for python in python3 /usr/bin/python3 ''; do
-        "$python" -c 'import numpy' 2>/dev/null && break
-    done
+    python=$(numpy)
     [ -n "$python" ] || skip "no NumPy"
     run --separate-stderr env PYTHON="$python" examples/export-to-numpy.sh
     echo "$output $stderr"

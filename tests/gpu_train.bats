@@ -1,6 +1,7 @@
 # gpt-train on a GPU. Run by `make check-gpu`; skipped where no GPU is visible.
 
 bats_require_minimum_version 1.5.0
+load common
 
 setup_file() {
     export SHARDS=$BATS_FILE_TMPDIR/shards
@@ -78,13 +79,7 @@ worst() { paste <(losses "$1") <(losses "$2") | awk '{ d = ($1 - $2) / $1; if (d
     done
     [ "$(losses f32.log | wc -l)" -eq 200 ]
     diff <(losses f32.log) <(losses nearest.log)
-    for name in lm_head embed ve1 attn_gate_bank; do       # cat's weight of the one is the other's master
-        cmp <("$GPT_BIN/gpt-ckpt" cat f32/step-000200 $name.master) \
-            <("$GPT_BIN/gpt-ckpt" cat nearest/step-000200 $name.weight)
-        cmp <("$GPT_BIN/gpt-ckpt" cat --raw f32/step-000200 $name.weight) \
-            <("$GPT_BIN/gpt-ckpt" cat --raw nearest/step-000200 $name.weight)
-        [ "$("$GPT_BIN/gpt-ckpt" cat --raw nearest/step-000200 $name.remainder | tr -d '\0' | wc -c)" -gt 0 ]
-    done
+    same_masters step-000200
 }
 
 # What changes from step to step is read from device memory, or has a graph of its own.
