@@ -62,6 +62,14 @@ void gpu_linear_t(struct ops *o, struct tensor y, struct tensor x, struct tensor
         product(cuda_of(o), { .out = y, .a = x, .b = w, .add = residual, .scale = scale });
 }
 
+/* Of two scales and, unless it is NULL, a third. */
+__global__ static void multiply_scales(float *factor, const float *a, const float *b,
+                                       const float *scale)
+{
+    *factor = *a * *b * (scale ? *scale : 1);
+}
+
+/* cuBLASLt gets one factor: it refuses scales of operands that are not at multiples of 16 bytes. */
 void cuda_gemm_codes(struct cuda_ops *c, struct tensor y, struct tensor x8, const float *x_scale,
                      struct fp8_weight w8, const float *scale, struct tensor residual)
 {
@@ -70,15 +78,18 @@ void cuda_gemm_codes(struct cuda_ops *c, struct tensor y, struct tensor x8, cons
                       .b = w8.codes,
                       .tb = true,
                       .add = residual,
-                      .scale = scale,
-                      .a_scale = x_scale,
-                      .b_scale = w8.scale,
+                      .scale = c->codes_factor,
                       .fast = true };
 
-    if (c->portable)
-        cuda_gemm(c, &g);
-    else
+    if (!c->portable) {
         gemm_fp8(c, y, x8, w8.codes, x_scale, w8.scale, scale, residual);
+        return;
+    }
+    if (c->failed || c->counting)
+        return;
+    multiply_scales<<<1, 1, 0, c->stream>>>(c->codes_factor, x_scale, w8.scale, scale);
+    CUDA_LAUNCHED(c);
+    cuda_gemm(c, &g);
 }
 
 void gpu_linear_t_fp8(struct ops *o, struct tensor y, struct tensor x, struct tensor w,

@@ -22,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/err.h"
 
 enum { CHECK_SHOWN_MAX = 40 }; /* a loop that fails everywhere says so, not a million times */
@@ -101,5 +102,11 @@ __attribute__((unused)) static int check_skip(const char *why)
 
 /* Small shapes alone are asked for: the device is slow (tests/emu). */
 __attribute__((unused)) static int check_small(void) { return getenv("GPT_TEST_SMALL") != NULL; }
+/* Of the CPU that a GPU is held against: all, but one where many tests share a few (tests/emu). */
+__attribute__((unused)) static int check_threads(void)
+{
+    long n = check_small() ? 1 : sysconf(_SC_NPROCESSORS_ONLN);
+    return n < 1 ? 1 : n > 16 ? 16 : (int)n;
+}
 
 #endif

@@ -201,6 +201,7 @@ static inline void fresh(void)
         printf("%s\n", err_message());
         exit(1);
     }
+    ops_cpu_threads(cpu, check_threads());
 }
 
 /* argv[1]: a seed, else the time; printed. False without a GPU. */

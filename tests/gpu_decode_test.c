@@ -390,6 +390,7 @@ static void check_form(const struct small_form *f, const struct small_size *size
     struct ops *o[2];
     if (!CHECK_OK(ops_cpu_new(&o[0])) || !CHECK_OK(ops_cuda_new(&o[1], 0)))
         return;
+    ops_cpu_threads(o[0], check_threads());
     for (int i = 0; i < 2; i++)
         if (!open_side(&side[i], o[i], f, size))
             return;

@@ -53,6 +53,8 @@ static bool open_kind(struct small *s, int kind, const struct small_form *f,
              : kind == GPU ? ops_cuda_new(&o, 0)
                            : golden_rounded_ops(&o, (uint64_t)kind);
     enum dtype weights = kind == EXACT ? DT_F32 : DT_BF16;
+    if (!rc && kind != GPU)
+        ops_cpu_threads(o, check_threads());
     return CHECK_OK(rc) && CHECK_OK(small_open(s, o, f, weights, z, 11));
 }
 

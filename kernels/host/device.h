@@ -105,6 +105,7 @@ struct cuda_ops {
     size_t workspace_bytes;
 
     const float *one, *zero, *post_unit; /* constants in device memory; the last: FP8_POST_UNIT */
+    float *codes_factor; /* of a product of codes (linear.cu), in device memory */
     unsigned *ticket; /* for last_block (vec.h); 0 between kernels */
     struct gemm_cache *gemm;
     /* Of a decoding step: not launched yet. The product that reads it makes it, if that is next
@@ -178,7 +179,6 @@ struct gemm {
     bool ta, tb;
     struct tensor add; /* (M,N) of out's dtype, added; may be out; or none */
     const float *scale; /* device; NULL: alpha below */
-    const float *a_scale, *b_scale; /* device: fp8 operands are multiplied by these, both or none */
     float alpha; /* 0 stands for 1 */
     const float *factors; /* in host memory: alpha, also 0, and beta, of `add`; NULL: as above, 1 */
     int64_t lda, ldb, ldo; /* elements a row; 0: the tensor's own columns */

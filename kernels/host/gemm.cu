@@ -23,7 +23,7 @@ enum { LT_WORKSPACE = 64 << 20 };
 struct key {
     int64_t m, n, k, lda, ldb, ldo, stride_a, stride_b, stride_out;
     int32_t ta, tb, type_a, type_b, type_out, align_a, align_b, align_out;
-    int32_t add, device_scale, fast, scaled, batch;
+    int32_t add, device_scale, fast, batch;
 };
 
 struct plan {
@@ -123,7 +123,6 @@ static struct key key_of(const struct gemm *g)
     k.add = g->add.data != NULL;
     k.device_scale = g->scale != NULL;
     k.fast = g->fast;
-    k.scaled = g->a_scale != NULL;
     k.batch = g->batch > 1 ? g->batch : 1;
     if (k.batch > 1)
         k.stride_a = g->stride_a, k.stride_b = g->stride_b, k.stride_out = g->stride_out;
@@ -149,24 +148,12 @@ static bool set(struct cuda_ops *c, struct plan *p, cublasLtMatmulDescAttributes
     return LT_TRY(c, cublasLtMatmulDescSetAttribute(p->desc, what, &value, sizeof value));
 }
 
-/* Of cuBLASLt's first and second operand. */
-static bool set_scales(struct cuda_ops *c, const struct plan *p, const float *first,
-                       const float *second)
-{
-    return LT_TRY(c, cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
-                                                    &first, sizeof first)) &&
-           LT_TRY(c, cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
-                                                    &second, sizeof second));
-}
-
 static bool describe(struct cuda_ops *c, struct plan *p)
 {
     const struct key *k = &p->key;
     int8_t fast = (int8_t)k->fast;
 
     return LT_TRY(c, cublasLtMatmulDescCreate(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F)) &&
-           /* not every algorithm takes scales: it is asked for with them */
-           (!k->scaled || set_scales(c, p, c->one, c->one)) &&
            set(c, p, CUBLASLT_MATMUL_DESC_TRANSA, k->tb ? CUBLAS_OP_T : CUBLAS_OP_N) &&
            set(c, p, CUBLASLT_MATMUL_DESC_TRANSB, k->ta ? CUBLAS_OP_T : CUBLAS_OP_N) &&
            set(c, p, CUBLASLT_MATMUL_DESC_POINTER_MODE,
@@ -321,11 +308,11 @@ void cuda_gemm(struct cuda_ops *c, const struct gemm *g)
     const float *alpha_at = g->scale ? g->scale : &alpha;
     const float *beta_at = !g->scale ? &beta : g->add.data ? c->one : c->zero;
 
-    assert((!g->scale || !g->factors) && (!k.scaled || (of_fp8(&k) && g->b_scale)));
+    assert(!g->scale || !g->factors);
     if (c->failed || c->counting || k.m == 0 || k.n == 0)
         return;
     p = plan_for(c, &k);
-    if (!p || (k.scaled && !set_scales(c, p, g->b_scale, g->a_scale)))
+    if (!p)
         return;
     LT_TRY(c, cublasLtMatmul(c->gemm->lt, p->desc, alpha_at, g->b.data, p->a, g->a.data, p->b,
                              beta_at, g->add.data ? g->add.data : g->out.data, p->out, g->out.data,

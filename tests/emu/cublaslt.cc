@@ -8,7 +8,6 @@
 
 struct description {
     int32_t ta, tb, device_scale;
-    const float *scale_a, *scale_b;
 };
 struct matrix {
     cudaDataType_t type;
@@ -106,8 +105,6 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t to,
     case CUBLASLT_MATMUL_DESC_POINTER_MODE:
         d->device_scale = *(int32_t *)p == CUBLASLT_POINTER_MODE_DEVICE;
         break;
-    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER: d->scale_a = *(const float *const *)p; break;
-    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER: d->scale_b = *(const float *const *)p; break;
     case CUBLASLT_MATMUL_DESC_FAST_ACCUM: break;
     default: return CUBLAS_STATUS_NOT_SUPPORTED;
     }
@@ -199,14 +196,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     float now_alpha = f.device_scale ? 0 : *(const float *)alpha;
     float now_beta = f.device_scale ? 0 : *(const float *)beta;
 
-    if (!fp8 && (f.scale_a || f.scale_b))
-        return CUBLAS_STATUS_NOT_SUPPORTED;
     if (fp8 && ((uintptr_t)a | (uintptr_t)b | (uintptr_t)d) % 16)
         return CUBLAS_STATUS_NOT_SUPPORTED;
     emu::launch("cuBLASLt", emu::shape(1, 1, 0, stream), 1, [=] {
-        float scale = (f.scale_a ? *f.scale_a : 1) * (f.scale_b ? *f.scale_b : 1);
         for (int64_t i = 0; i < md.batch; i++)
-            multiply(f, scale * (f.device_scale ? *(const float *)alpha : now_alpha), ma,
+            multiply(f, f.device_scale ? *(const float *)alpha : now_alpha, ma,
                      (const char *)a + i * ma.stride * size_of(ma.type), mb,
                      (const char *)b + i * mb.stride * size_of(mb.type),
                      f.device_scale ? *(const float *)beta : now_beta,
