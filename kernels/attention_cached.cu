@@ -492,7 +492,7 @@ __global__ static void __launch_bounds__(MANY, RESIDENT) attend_in_cluster(shape
             if (ALONE)
                 inbox[p][i] = y;
             else
-                send1(address(&inbox[p][i]), 0, y, address(&joined));
+                send1(&inbox[p][i], 0, y, address(&joined));
         }
     }
     float gated = sigmoid(gate_dot(w, y12));

@@ -57,6 +57,16 @@ struct attention_call {
     struct attention_grads grads; /* backward */
 };
 
+/* The next number of a queue. Who gets `last`, the last one that any block of the grid takes, leaves the
+ * queue as it was for the next call with this plan. */
+__device__ __forceinline__ int take_item(int *next, int last)
+{
+    const int item = atomicAdd(next, 1);
+    if (item == last)
+        *(volatile int *)next = 0;
+    return item;
+}
+
 /* The kernels behind the plan. mma: on any GPU; sm90: Hopper's. */
 cudaError_t attention_mma_forward(cudaStream_t stream, const struct attention_call *c, void *out,
                                   const void *q, const void *k, const void *v);

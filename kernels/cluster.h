@@ -27,13 +27,13 @@ __device__ __forceinline__ void send4(const void *to, int rank, float4 v)
                  : "memory");
 #endif
 }
-/* Four bytes, which count on that block's barrier (sm90.h: both places are this one's). What waits there at block
+/* Four bytes, which count on that block's barrier (sm90.h: the place of this one's). What waits there at block
  * scope sees them: both are in shared memory. */
-__device__ __forceinline__ void send1(uint32_t to, int rank, float x, uint32_t bar)
+__device__ __forceinline__ void send1(const void *to, int rank, float x, uint32_t bar)
 {
 #ifdef SM90_CODE
     uint32_t there, bar_there;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(to), "r"(rank));
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address(to)), "r"(rank));
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(bar_there) : "r"(bar), "r"(rank));
     asm volatile(
         "st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(there),

@@ -144,16 +144,6 @@ __device__ __forceinline__ bool last_block(unsigned *ticket)
     return last;
 }
 
-/* The next number of a queue in device memory. Who gets `last`, the last one that any block of the grid takes,
- * leaves the queue as it was, at 0. */
-__device__ __forceinline__ int take_item(int *next, int last)
-{
-    const int item = atomicAdd(next, 1);
-    if (item == last)
-        *(volatile int *)next = 0;
-    return item;
-}
-
 __device__ __forceinline__ float exp2_approx(float x)
 {
     float y;

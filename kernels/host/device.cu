@@ -447,7 +447,7 @@ static bool staging_take(struct cuda_ops *c, struct staging *s)
 /* What the device takes for itself, whatever it runs. */
 static bool take_own(struct cuda_ops *c)
 {
-    static const float constants[] = { 1, 0, FP8_POST_UNIT, 0, 0, 0 }; /* 0: also as an integer */
+    static const float constants[] = { 1, 0, FP8_POST_UNIT, 0, 0 }; /* 0: also the ticket's bits */
     float *device_constants = (float *)cuda_take(c, sizeof constants, "constants");
 
     if (!device_constants)
@@ -458,7 +458,6 @@ static bool take_own(struct cuda_ops *c)
     c->post_unit = device_constants + 2;
     c->ticket = (unsigned *)(device_constants + 3);
     c->codes_factor = device_constants + 4;
-    c->tile_queue = (int *)(device_constants + 5);
     bool ok = gemm_cache_new(c);
     c->own = c->allocated;
     return ok;

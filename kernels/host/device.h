@@ -107,7 +107,6 @@ struct cuda_ops {
     const float *one, *zero, *post_unit; /* constants in device memory; the last: FP8_POST_UNIT */
     float *codes_factor; /* of a product of codes (linear.cu), in device memory */
     unsigned *ticket; /* for last_block (vec.h); 0 between kernels */
-    int *tile_queue; /* for product_tiles.cuh; 0 between kernels */
     struct gemm_cache *gemm;
     /* Of a decoding step: not launched yet. The product that reads it makes it, if that is next
      * (few_rows.cu); whatever else is queued launches it first. */

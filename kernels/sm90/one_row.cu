@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(32 * FEW_WARPS)
     __syncthreads();
     if (f >= COLUMNS)
         return;
-    send1(address(&inbox[rank][f]), 0, sum_of(&part[0][f], COLUMNS), address(&joined));
+    send1(&inbox[rank][f], 0, sum_of(&part[0][f], COLUMNS), address(&joined));
     if (rank)
         return;
     barrier_wait(address(&joined), 0);

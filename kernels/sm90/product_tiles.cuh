@@ -13,15 +13,11 @@
  * Two blocks of a cluster have the same tokens and neighbouring features: each loads half of
  * the tokens' stage for both. Edges are the copy engine's: it reads zeros and clips writes.
  *
- * A cluster's first tile is its own, then it takes the next one of the grid that nobody has: beside a collective,
- * which holds multiprocessors, some blocks begin when others end, and shares fixed before would take twice the
- * time. The feeder of the first block takes it and tells both blocks, a tile ahead.
- *
  *     tiles_begin(l);                                         // by all threads
  *     if (group == 0)
  *         feed(l, &m.w, &m.x, k);                             // one thread
  *     else
- *         for (int n = worker; out_tile(l, k, n).exists; n += 2) {
+ *         for (int n = worker; out_tile(k, n).exists; n += 2) {
  *             tile_products<BF16_BF16>(d, l, k, n, worker);
  *             named_wait(STAGING + worker, 2 * WORKER);       // the tile's memory is this worker's
  *             ...
@@ -32,12 +28,10 @@
 #ifndef KERNELS_SM90_PRODUCT_TILES_CUH
 #define KERNELS_SM90_PRODUCT_TILES_CUH
 
-#include "cluster.h"
 #include "host/device.h"
 #include "sm90/sm90.h"
 #include "sm90/tensor_map.h"
 #include "sm90/wgmma.h"
-#include "vec.h"
 
 using namespace sm90;
 
@@ -56,26 +50,18 @@ enum { PANEL_BYTES = TOKENS * 128, TILE_BYTES = 2 * PANEL_BYTES };
 enum { WORKER = 128, THREADS = 3 * WORKER };
 enum { TURN = 1, STAGING = 3, WRITTEN = 5 }; /* numbered barriers, two of each */
 
-enum { STAGES = 5, SHARED_BYTES = 1024 + STAGES * STAGE_BYTES + TILE_BYTES + 512 };
+enum { STAGES = 5, SHARED_BYTES = 1024 + STAGES * STAGE_BYTES + TILE_BYTES + 256 };
 
 enum operands { BF16_BF16, E4M3_E4M3, E4M3_E5M2 }; /* of w and x */
 
-/* Tiles' numbers that are kept. Number m + TOLD is told while tile m + TOLD - 1 is asked for: if a tile is one
- * stage, when the products of tile m + TOLD - 2 - STAGES are done. Number m is read last for tile m + 1, which is
- * finished before its worker's next products, tile m + 3's. */
-enum { TOLD = 16 };
-static_assert(TOLD - 2 - STAGES >= 3, "numbers would be told over others that are read");
-
-/* Pairs of feature tiles, all pairs; stages of K, numbers of K in one. next: of tiles to take, in device memory. */
+/* Pairs of feature tiles, all pairs; stages of K, numbers of K in one. */
 struct tile_work {
     int pairs, tiles, kblocks, depth;
-    int *next;
 };
 
 struct layout {
     uint32_t ring, tile; /* stages; the tile being finished */
     uint32_t full, empty, in_full, in_free; /* barriers; the last two are the kernel's */
-    uint32_t told, number; /* barriers; the cluster's tiles from the second on */
     __device__ explicit layout(const void *memory)
     {
         ring = (address(memory) + 1023) & ~1023u;
@@ -84,32 +70,18 @@ struct layout {
         empty = full + 8 * STAGES;
         in_full = empty + 8 * STAGES;
         in_free = in_full + 8;
-        told = in_free + 8;
-        number = told + 8 * TOLD;
     }
     __device__ uint32_t w(int s) const { return ring + s * STAGE_BYTES; }
     __device__ uint32_t x(int s) const { return w(s) + W_BYTES; }
 };
 
-/* The number of this cluster's n-th tile; tiles or more: the one before was its last. */
-__device__ int tile_number(const layout &l, int n)
-{
-    if (n == 0)
-        return blockIdx.x / CLUSTER;
-    barrier_wait(l.told + 8 * ((n - 1) % TOLD), (n - 1) / TOLD & 1);
-    uint32_t number;
-    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(number) : "r"(l.number + 4 * ((n - 1) % TOLD)));
-    return (int)number;
-}
-
-/* The n-th tile of this block. A worker that asks for the second one behind the last gets none. */
+/* The n-th tile of this block. */
 struct out_tile {
     int feature, token;
     bool exists;
-    __device__ out_tile(const layout &l, const tile_work &k, int n)
+    __device__ out_tile(const tile_work &k, int n)
     {
-        int i = n > 0 ? tile_number(l, n - 1) : 0;
-        i = i < k.tiles ? tile_number(l, n) : i;
+        int i = blockIdx.x / CLUSTER + n * (gridDim.x / CLUSTER);
         exists = i < k.tiles;
         feature = (i % k.pairs * CLUSTER + cluster_rank()) * FEATURES;
         token = i / k.pairs * TOKENS;
@@ -125,8 +97,6 @@ __device__ void tiles_begin(const layout &l)
         }
         barrier_init(l.in_full, 1);
         barrier_init(l.in_free, 1);
-        for (int i = 0; i < TOLD; i++)
-            barrier_init(l.told + 8 * i, 1);
         barrier_init_done();
     }
     cluster_sync();
@@ -142,16 +112,10 @@ __device__ void feed(const layout &l, const CUtensorMap *w, const CUtensorMap *x
     uint32_t it = 0;
     int rank = cluster_rank();
 
-    for (int n = 0; out_tile(l, k, n).exists; n++) {
-        out_tile p(l, k, n);
-        /* each tile takes one more: so many numbers are taken in all */
-        int next = rank == 0 ? gridDim.x / CLUSTER + take_item(k.next, k.tiles - 1) : 0;
-        barrier_expect(l.told + 8 * (n % TOLD), 4);
+    for (int n = 0; out_tile(k, n).exists; n++) {
+        out_tile p(k, n);
         for (int kb = 0; kb < k.kblocks; kb++, it++) {
             int s = it % STAGES;
-            for (int r = 0; rank == 0 && kb + 1 == k.kblocks && r < CLUSTER; r++)
-                send1(l.number + 4 * (n % TOLD), r, __uint_as_float((uint32_t)next),
-                      l.told + 8 * (n % TOLD));
             barrier_wait(l.empty + 8 * s, (it / STAGES & 1) ^ 1);
             barrier_expect(l.full + 8 * s, STAGE_BYTES);
             load_box(l.w(s), w, kb * k.depth, p.feature, l.full + 8 * s);
@@ -274,12 +238,12 @@ bool map_of(CUtensorMap *map, struct tensor t, int rows)
                             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-tile_work work_of(struct cuda_ops *c, struct tensor x, struct tensor w)
+tile_work work_of(struct tensor x, struct tensor w)
 {
     int pairs = div_up(w.rows, CLUSTER * FEATURES), depth = depth_of(x);
 
     assert(x.cols == w.cols && x.cols % 8 == 0 && w.rows % 8 == 0 && depth == depth_of(w));
-    return { pairs, pairs * div_up(x.rows, TOKENS), div_up(x.cols, depth), depth, c->tile_queue };
+    return { pairs, pairs * div_up(x.rows, TOKENS), div_up(x.cols, depth), depth };
 }
 
 /* As many blocks as multiprocessors, in pairs; 0 where the kernel cannot be launched. */

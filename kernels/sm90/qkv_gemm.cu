@@ -210,8 +210,8 @@ __device__ void do_work(const layout &l, const work &k, int worker)
 {
     const float scale = k.scale ? *k.scale : 1;
 
-    for (int n = worker; out_tile(l, k, n).exists; n += 2) {
-        const out_tile p(l, k, n);
+    for (int n = worker; out_tile(k, n).exists; n += 2) {
+        const out_tile p(k, n);
         const int head = p.feature / FEATURES % k.a.heads, which = p.feature / FEATURES / k.a.heads;
         float d[2][80] = {}; /* from the tile before nothing need stay in registers */
         auto pack = [&](uint32_t, const float *two) {
@@ -261,7 +261,7 @@ __global__ void SM90_CLUSTER(CLUSTER) __launch_bounds__(THREADS, 1)
 void qkv_gemm(struct cuda_ops *c, struct tensor x, struct tensor w, const float *scale,
               const struct qkv_args *a)
 {
-    work k = { work_of(c, x, w), *a, scale };
+    work k = { work_of(x, w), *a, scale };
     maps m = {};
 
     assert(a->head_dim == QKV_GEMM_HEAD && !a->pos && !a->slot);

@@ -55,8 +55,8 @@ struct work : tile_work {
 
 __device__ void feed_in(const layout &l, const maps &m, const work &k)
 {
-    for (int n = 0; out_tile(l, k, n).exists; n++) {
-        out_tile p(l, k, n);
+    for (int n = 0; out_tile(k, n).exists; n++) {
+        out_tile p(k, n);
         barrier_wait(l.in_free, (n & 1) ^ 1);
         barrier_expect(l.in_full, TILE_BYTES);
         for (int i = 0; i < 2; i++)
@@ -141,7 +141,7 @@ __device__ void do_work(const layout &l, const maps &m, const work &k, int worke
         factor *= k.factor[i] ? *k.factor[i] : 1;
     int other = 1 - worker;
 
-    for (int n = worker; out_tile(l, k, n).exists; n += 2) {
+    for (int n = worker; out_tile(k, n).exists; n += 2) {
         tile_products<operands_of(FORM)>(d, l, k, n, worker);
         named_wait(STAGING + worker, 2 * WORKER);
         if (reads_in(FORM))
@@ -150,10 +150,10 @@ __device__ void do_work(const layout &l, const maps &m, const work &k, int worke
         shared_written();
         named_wait(WRITTEN + worker, WORKER);
         if (threadIdx.x % WORKER == 0)
-            store_begin(l, m, out_tile(l, k, n));
+            store_begin(l, m, out_tile(k, n));
         __syncwarp();
         if (gives_codes(FORM)) {
-            write_codes<FORM>(l, k, out_tile(l, k, n));
+            write_codes<FORM>(l, k, out_tile(k, n));
             if (reads_in(FORM)) /* the next tile of `in` is loaded over this one */
                 named_wait(WRITTEN + worker, WORKER);
         }
@@ -214,8 +214,8 @@ template <enum form FORM>
 void run(struct cuda_ops *c, const tensors &t, const float *f0 = NULL, const float *f1 = NULL,
          const float *f2 = NULL, const float *u = NULL)
 {
-    work k = { work_of(c, t.x, t.w), (uint8_t *)t.codes.data, (int)t.x.rows,
-               (int)t.w.rows,        { f0, f1, f2 },          u };
+    work k = { work_of(t.x, t.w), (uint8_t *)t.codes.data, (int)t.x.rows,
+               (int)t.w.rows,     { f0, f1, f2 },          u };
     maps m = {};
 
     assert(t.out.rows == t.x.rows && t.out.cols == t.w.rows);
