@@ -36,7 +36,8 @@ static void add(struct trace *t, const char *name, int device, int stream, int64
                                      .part = mark });
 }
 
-/* Some steps of a device: kernels and gaps on one stream, collectives on another, a few that overlap. */
+/* Some steps of a device: kernels and gaps on two streams in turns, as a graph may run, collectives on another, a
+ * few that overlap. */
 static void make_device(struct trace *t, int device, int steps)
 {
     static const char *const kernels[] = { "gemm<128, true>", "say \"hi\" \\", "[copy]", "[set]" };
@@ -47,7 +48,7 @@ static void make_device(struct trace *t, int device, int steps)
         at += 900;
         for (int i = 0; i < 20; i++) {
             int64_t ns = 1 + below(40000);
-            add(t, kernels[below(4)], device, 7, at, ns, -1);
+            add(t, kernels[below(4)], device, 7 + (int)below(2), at, ns, -1);
             if (below(5) == 0 && at > ends) {
                 ends = at + below(60000);
                 add(t, TRACE_COLLECTIVE "_AllGather(x)", device, 9, at, ends - at, -1);
@@ -243,6 +244,12 @@ static void check_waits(void)
             waits += !strcmp(event[i].name, "wait: " TRACE_COLLECTIVE "_AllGather(x)");
         }
     CHECK(idle > 0 && waits > 0);
+    for (int i = 0; i < n_events; i++)
+        for (int k = 0; k < n_events && !strcmp(event[i].cat, "wait"); k++)
+            if (event[k].pid == event[i].pid &&
+                (!strcmp(event[k].cat, "kernel") || !strcmp(event[k].cat, "memory")))
+                CHECK(event[k].ts + event[k].dur <= event[i].ts + ROUNDED ||
+                      event[k].ts >= event[i].ts + event[i].dur - ROUNDED);
 }
 
 static void test_made_up(const char *path)

@@ -97,8 +97,8 @@ int trace_table(struct trace *t, FILE *f, int steps)
 /* A track of a rank: what does not overlap on a stream. Collectives have tracks of their own, as a graph's
  * may run on any stream. */
 struct track {
-    int device, stream, copy; /* copy: of those that the stream needs, from 1 on */
-    bool collective, marks; /* marks: its gaps are shown */
+    int device, stream;
+    bool collective;
     int64_t end_ns; /* of its last event */
 };
 
@@ -108,7 +108,9 @@ struct writer {
     int64_t zero; /* ns: time 0 of the file */
     struct track *track;
     size_t n; /* tracks; their tid is 1 + index */
-    const struct trace_event *collective; /* the last that ended, of the rank at hand */
+    /* Of the rank at hand: the collective that ended last, and the end of all work so far. */
+    const struct trace_event *collective;
+    int64_t work_end_ns;
     int steps, rank; /* of the rank at hand; steps: begun so far */
     bool some; /* there is an event before */
     int rc;
@@ -160,7 +162,6 @@ static struct track *new_track(struct writer *w, const struct trace_event *e, in
         return NULL;
     w->track[w->n] = (struct track){ .device = e->device,
                                      .stream = e->stream,
-                                     .copy = copy,
                                      .collective = is_collective(e),
                                      .end_ns = e->begin_ns };
     if (copy > 1)
@@ -189,17 +190,19 @@ static struct track *track_of(struct writer *w, const struct trace_event *e)
 
 /* -- the file: a rank ---------------------------------------------------------------------- */
 
-/* Between the last event of the track and e. */
+/* Between what a rank worked on and e, which is work. A graph may run on several streams in turns, so a gap of
+ * one stream says nothing. */
 static void put_gap(struct writer *w, const struct track *k, const struct trace_event *e)
 {
     const struct trace_event *c = w->collective;
+    int64_t from = w->work_end_ns;
     char name[160] = "idle";
 
-    if (!k->marks || e->begin_ns - k->end_ns < TRACE_WAIT_NS)
+    if (e->begin_ns - from < TRACE_WAIT_NS)
         return;
-    if (c && c->end_ns > k->end_ns && c->end_ns <= e->begin_ns)
+    if (c && c->end_ns > from && c->end_ns <= e->begin_ns)
         snprintf(name, sizeof name, "wait: %s", c->name);
-    put_span(w, (size_t)(k - w->track) + 1, k->end_ns, e->begin_ns, "wait", name);
+    put_span(w, (size_t)(k - w->track) + 1, from, e->begin_ns, "wait", name);
 }
 
 static void put_step(struct writer *w, int64_t ns, bool begin, bool end)
@@ -235,8 +238,10 @@ static void put_one(struct writer *w, const struct trace_event *e)
 
     if (!k)
         return;
-    k->marks |= e->mark >= 0 && k->copy == 1;
-    put_gap(w, k, e);
+    if (!k->collective) {
+        put_gap(w, k, e);
+        w->work_end_ns = e->end_ns > w->work_end_ns ? e->end_ns : w->work_end_ns;
+    }
     if (e->mark >= 0)
         put_mark(w, k, e);
     else
@@ -262,6 +267,7 @@ static void put_rank(struct writer *w, const struct trace_event *e, size_t n)
     put_name(w, 0, "thread_name", "steps");
     w->steps = 0;
     w->collective = NULL;
+    w->work_end_ns = e->begin_ns;
     put_step(w, e->begin_ns, true, false);
     for (size_t i = 0, begun = 0; i < n && !w->rc; i++) {
         if (e[i].mark == TRACE_STEP && begun++)
