@@ -27,8 +27,8 @@
  * a cycle, where its products take 512; 128 x 256: 128 KiB, 1024, 1024. Measured on an H200: 0.33
  * us a stage of 128 x 128, and 3 us a launch besides.
  *
- * Blocks of the next product start while this one's last are running (programmatic launch) and
- * wait for its end before they touch memory.
+ * Blocks of the next product start when the operands of all last tiles are asked for (programmatic
+ * launch) and wait for this one's end before they touch memory.
  *
  * Source of the layouts: PTX ISA, wgmma matrix descriptors and tensor swizzling modes.
  */
@@ -366,6 +366,8 @@ __device__ __forceinline__ void feed(const ring<BN> &r, const CUtensorMap *ma,
                 r.wait_empty(stage);
                 load_operands<TA, TB, BN>(r.slot(stage), r.filled(stage), ma, mb, p, kb);
             }
+            if (t + step >= tiles) /* not sooner: its blocks would take multiprocessors, and wait */
+                start_kernel_behind();
             load_extra<HAS_C, BN, EXTRA, RESULT>(r, stage, mc, p, p.j * BN + rank * BOX);
         }
         stage += EXTRA;
@@ -438,7 +440,6 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
         cluster_sync();
     else
         __syncthreads();
-    start_kernel_behind();
     if (threadIdx.x >= CONSUMERS) {
         fewer_registers<40>();
         feed<TA, TB, SYM, HAS_C, SPLIT, BN>(r, &ma, &mb, &mc, s, first, step, rank);
