@@ -1,7 +1,8 @@
 /* gpu_bench_optim.cu - times of the optimizer's kernels at record 61's shapes, beside their floors.
  *
- *     gpu_bench_optim [polar|plans|adam] one op alone; plans: polar, and the ways to cut its products;
- *                                        adam: with each form of its numbers beside a copy, worst first
+ *     gpu_bench_optim [polar|plans|normuon|adam] one op alone; plans: polar, and the ways to cut its
+ *                                        products; normuon: all of its ops; adam: with each form of
+ *                                        its numbers beside a copy, worst first
  *
  * Each row: microseconds (median and least of RUNS replays of a captured graph that does the op
  * once on each of several sets of buffers, together beyond L2), the floor, time / floor, and the
@@ -317,6 +318,13 @@ static void bench_bank(int n, int64_t rows, int64_t cols)
         time_of((int)sets.size(),
                 [&](int i) {
                     o->muon_input(o, sets[i].x, sets[i].mom, sets[i].g, n, false, step, NULL);
+                }),
+        12 * count, 0);
+    snprintf(name, sizeof name, "muon_input %d x %dx%d, raw", n, (int)rows, (int)cols);
+    row(name,
+        time_of((int)sets.size(),
+                [&](int i) {
+                    o->muon_input(o, sets[i].x, sets[i].mom, sets[i].g, n, true, step, NULL);
                 }),
         12 * count, 0);
     snprintf(name, sizeof name, "normuon %d x %dx%d", n, (int)rows, (int)cols);
@@ -661,16 +669,119 @@ static double bench_copy(void)
     return 2.0 * tensor_bytes(a) / t.median * 1e6;
 }
 
+struct bank_shape {
+    int n;
+    int64_t rows, cols;
+};
+struct bank {
+    struct bank_shape shape;
+    struct tensor g, mom, x, w, mant, q;
+};
+
+static struct bank bank_of(const bank_shape &s)
+{
+    int64_t rows = s.n * s.rows, second = s.rows < s.cols ? s.n * s.cols : rows;
+    return { s,
+             filled(DT_BF16, rows, s.cols, 0.01f),
+             filled(DT_F32, rows, s.cols, 0.01f),
+             filled(DT_BF16, rows, s.cols, 0.03f),
+             filled(DT_BF16, rows, s.cols, 0.05f),
+             filled(DT_U16, rows, s.cols, 1),
+             filled(DT_F32, second, 1, 1e-3f) };
+}
+
+static void queue_bank(const bank &b, const struct muon_step *step)
+{
+    static const std::vector<float> lr(64, 1.0f);
+    o->muon_input(o, b.x, b.mom, b.g, b.shape.n, false, step, NULL);
+    o->polar(o, b.x, b.shape.n, table, 5, 0);
+    o->normuon(o, b.w, b.mant, b.q, b.x, b.shape.n, lr.data(), 0.95, false, step, NULL);
+}
+
+/* In place of a gather: as many multiprocessors as NCCL takes, for so long. */
+__global__ void hold(uint64_t ns)
+{
+    uint64_t begin, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
+    do
+        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    while (now - begin < ns);
+}
+
+/* The whole of NorMuon's arithmetic on one rank, of its matrices of each bank: one bank behind the
+ * other, and beside each other in branches. gather_us: of the first bank, when it is done. */
+static void bench_normuon(const char *name, const std::vector<bank_shape> &banks, double gather_us)
+{
+    struct muon_step m = { 0.05f, 0.02f, 0.02f };
+    const struct muon_step *step = (const struct muon_step *)number(&m, sizeof m);
+    std::vector<std::vector<bank>> sets(2);
+    double flops = 0, count = 0;
+    char text[80];
+
+    for (const bank_shape &s : banks) {
+        double k = (double)std::min(s.rows, s.cols), m = (double)std::max(s.rows, s.cols);
+        flops += 5.0 * s.n * (3 * k * k * m + k * k * k);
+        count += s.n * k * m;
+        for (auto &set : sets)
+            set.push_back(bank_of(s));
+    }
+    flops += 22 * count / BANDWIDTH * RATE; /* of the passes, at the rate of products */
+    for (bool beside : { false, true }) {
+        snprintf(text, sizeof text, "%s, %s%s", name, beside ? "beside" : "in turn",
+                 gather_us ? ", a gather" : "");
+        row(text,
+            time_of((int)sets.size(),
+                    [&](int i) {
+                        for (size_t b = 0; b < banks.size(); b++) {
+                            o->branch(o, beside ? (int)b : TRUNK);
+                            queue_bank(sets[i][b], step);
+                            if (b == 0 && gather_us) {
+                                o->branch(o, beside ? 0 : BRANCHES - 1);
+                                hold<<<16, 512, 0, c->stream>>>((uint64_t)(gather_us * 1e3));
+                            }
+                            o->branch(o, TRUNK);
+                        }
+                        o->join(o);
+                    }),
+            0, flops);
+    }
+}
+
+static void bench_normuons(void)
+{
+    static const struct {
+        const char *name;
+        std::vector<bank_shape> banks;
+        double gather_us;
+    } ranks[] = {
+        { "NorMuon 61, one rank", { { 40, 768, 768 }, { 24, 3072, 768 } }, 0 },
+        { "NorMuon 61, rank of 4", { { 10, 768, 768 }, { 6, 3072, 768 } }, 0 },
+        { "NorMuon 61, rank of 8", { { 5, 768, 768 }, { 3, 3072, 768 } }, 0 },
+        { "NorMuon 61, rank of 8", { { 5, 768, 768 }, { 3, 3072, 768 } }, 137 },
+        { "NorMuon 61, rank of 16", { { 3, 768, 768 }, { 2, 3072, 768 } }, 0 },
+        { "NorMuon 84, rank of 8", { { 7, 256, 768 }, { 3, 768, 768 }, { 3, 3072, 768 } }, 0 },
+    };
+    for (auto &r : ranks) {
+        anew();
+        bench_normuon(r.name, r.banks, r.gather_us);
+    }
+}
+
 int main(int argc, char **argv)
 {
     bool plans = argc > 1 && !strcmp(argv[1], "plans"), all = argc == 1;
     bool adam = argc > 1 && !strcmp(argv[1], "adam");
+    bool normuon = argc > 1 && !strcmp(argv[1], "normuon");
     if (ops_cuda_count() == 0) {
         printf("skipped: no GPU\n");
         return 77;
     }
     anew();
     head();
+    if (normuon) {
+        bench_normuons();
+        return 0;
+    }
     double copy_rate = bench_copy();
     static const int64_t shape[][3] = {
         { 5, 768, 768 }, { 3, 3072, 768 }, { 40, 768, 768 }, { 24, 3072, 768 }
@@ -682,6 +793,8 @@ int main(int argc, char **argv)
     }
     if (!all && !adam)
         return 0;
+    if (all)
+        bench_normuons();
     for (auto &s : shape) {
         anew();
         if (all)

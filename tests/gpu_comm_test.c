@@ -268,6 +268,57 @@ static void in_a_graph(struct comm *c, struct ops *o)
     CHECK_OK(c->barrier(c));
 }
 
+/* Reductions that branches wait for, and gathers of what is written there after some delay, captured. */
+static void in_branches(struct comm *c, struct ops *o)
+{
+    enum { ROWS = 96, COLS = 64, REPLAYS = 3, DELAYS = 10 };
+    int w = c->world;
+    struct tensor src[2], sum[2], mean[2], out[2], large[2];
+    comm_ticket t[2];
+    void *graph;
+
+    for (int i = 0; i < 2; i++) {
+        src[i] = filled(o, DT_BF16, ROWS * w, COLS, c->rank, -1, w);
+        sum[i] = filled(o, DT_BF16, ROWS * w, COLS, 5, -1, w);
+        mean[i] = filled(o, DT_BF16, ROWS * w, COLS, 5, -1, w);
+        out[i] = filled(o, DT_BF16, ROWS * w, COLS, 5, -1, w);
+        large[i] = filled(o, DT_F32, 1 << 10, 1 << 14, 0, -1, 1);
+    }
+    CHECK_OK(o->sync(o));
+    CHECK_OK(ops_cuda_capture(o));
+    for (int i = 0; i < 2; i++) {
+        o->copy(o, sum[i], src[i]);
+        t[i] = c->reduce_scatter(c, sum[i], NULL);
+    }
+    for (int i = 0; i < 2; i++) {
+        o->branch(o, i);
+        c->wait(c, t[i]);
+        for (int k = 0; k < DELAYS; k++)
+            o->zero(o, large[i]);
+        o->copy(o, tensor_rows(mean[i], c->rank * ROWS, ROWS),
+                tensor_rows(sum[i], c->rank * ROWS, ROWS));
+        t[i] = c->all_gather(c, mean[i], NULL);
+        o->branch(o, TRUNK);
+    }
+    o->join(o);
+    for (int i = 0; i < 2; i++) {
+        c->wait(c, t[i]);
+        o->copy(o, out[i], mean[i]);
+    }
+    CHECK_OK(ops_cuda_capture_end(o, &graph));
+    for (int r = 0; r < REPLAYS; r++) {
+        for (int i = 0; i < 2; i++)
+            o->zero(o, mean[i]), o->zero(o, out[i]);
+        ops_cuda_launch(o, graph);
+        for (int i = 0; i < 2; i++)
+            CHECK_EQ(not_mean(o, out[i], 0, ROWS * w, w), 0);
+    }
+    CHECK_OK(c->status(c));
+    CHECK_OK(o->sync(o));
+    ops_cuda_graph_free(graph);
+    CHECK_OK(c->barrier(c));
+}
+
 /* -- sparse exchange ------------------------------------------------------------------------- */
 
 enum { PART = 61, WIDTH = 768 };
@@ -468,11 +519,13 @@ int main(int argc, char **argv)
     if (gpus > 8)
         gpus = 8;
     with_ranks(1, 20, collectives);
+    with_ranks(1, 20, in_branches);
     if (gpus < 2)
         return check_done();
     gpus = gpus >= 8 ? 8 : gpus >= 4 ? 4 : 2; /* of these the means are exact */
     with_ranks(gpus, 20, collectives);
     with_ranks(gpus, 20, in_a_graph);
+    with_ranks(gpus, 20, in_branches);
     with_ranks(gpus, 20, sparse_between_graphs);
     with_ranks(gpus, 20, one_fails);
     with_ranks(gpus, 2, one_hangs);

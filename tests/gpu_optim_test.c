@@ -753,6 +753,130 @@ static void test_normuons(void)
     clear();
 }
 
+/* -- branches -------------------------------------------------------------------------------- */
+
+enum { BANKS = 3 };
+
+/* All on the GPU. out: the weight, copied when all is done. */
+struct bank {
+    int n;
+    struct tensor given, g, mom, x, w, mant, q, out;
+};
+struct branched {
+    struct bank bank[BANKS];
+    struct adam_param adam;
+    void *muon;
+};
+
+static struct tensor twin(struct tensor t)
+{
+    struct tensor u = t;
+    u.data = gpu->alloc(gpu, tensor_bytes(t), "test");
+    gpu->copy(gpu, u, t);
+    return u;
+}
+
+static bool same_on_gpu(struct tensor a, struct tensor b)
+{
+    struct tensor x = fetched(a), y = fetched(b);
+    bool same = !memcmp(x.data, y.data, tensor_bytes(a));
+    free(x.data), free(y.data);
+    return same;
+}
+
+/* Banks in branches or one after the other, from gradients that the trunk writes before; Adam beside
+ * them in the trunk. */
+static void queue_banks(const struct branched *s, bool branches)
+{
+    static const double coef[3][3] = { { 2, -1.5, 0.5 },
+                                       { 2, -1.5, 0.5 },
+                                       { 1.875, -1.25, 0.375 } };
+    static const float lr_mul[8] = { 1, 2, 4, 1, 2, 4, 1, 2 };
+
+    for (int i = 0; i < BANKS; i++)
+        gpu->copy(gpu, s->bank[i].g, s->bank[i].given);
+    for (int i = 0; i < BANKS; i++) {
+        const struct bank *b = &s->bank[i];
+        if (branches)
+            gpu->branch(gpu, i);
+        gpu->muon_input(gpu, b->x, b->mom, b->g, b->n, false, s->muon, NULL);
+        gpu->polar(gpu, b->x, b->n, coef, 3, 0);
+        gpu->normuon(gpu, b->w, b->mant, b->q, b->x, b->n, lr_mul, 0.95, false, s->muon, NULL);
+        if (branches)
+            gpu->branch(gpu, TRUNK);
+    }
+    gpu->adam(gpu, &s->adam, 1);
+    gpu->join(gpu);
+    for (int i = 0; i < BANKS; i++)
+        gpu->copy(gpu, s->bank[i].out, s->bank[i].w);
+}
+
+static void fill_banks(struct branched *s)
+{
+    static const int64_t shape[BANKS][3] = { { 2, 90, 520 }, { 3, 40, 24 }, { 1, 300, 136 } };
+    struct adam_step a = { 0.013f, 0.0007f, 1e-10f, 1 };
+    struct muon_step m = { 0.07f, 0.02f, 0.01f };
+    void *unused, *step;
+
+    numbers(&m, sizeof m, &unused, &s->muon);
+    for (int i = 0; i < BANKS; i++) {
+        int64_t n = shape[i][0], rows = n * shape[i][1], cols = shape[i][2];
+        bool wide = shape[i][1] < cols;
+        s->bank[i] = (struct bank){ .n = (int)n,
+                                    .given = drawn(DT_BF16, rows, cols, 1).g,
+                                    .g = blank(DT_BF16, rows, cols).g,
+                                    .mom = drawn(DT_F32, rows, cols, 1).g,
+                                    .x = blank(DT_BF16, rows, cols).g,
+                                    .w = drawn(DT_BF16, rows, cols, 1).g,
+                                    .mant = drawn_u16(rows, cols).g,
+                                    .q = drawn(DT_F32, wide ? n * cols : rows, 1, 0).g,
+                                    .out = blank(DT_BF16, rows, cols).g };
+    }
+    numbers(&a, sizeof a, &unused, &step);
+    s->adam.w = drawn(DT_BF16, 7, 1000, 1).g, s->adam.g = drawn(DT_BF16, 7, 1000, 1).g;
+    s->adam.m.t = drawn(DT_F32, 7, 1000, 0).g, s->adam.v.t = drawn(DT_F32, 7, 1000, 0).g;
+    s->adam.beta1 = 0.9, s->adam.beta2 = 0.99, s->adam.step = step;
+}
+
+/* Two steps in branches, launched or as a graph, have the bits of two in the order of the calls. The
+ * banks' k is one or an odd number of blocks of 64: other products polar cuts in two by itself alone. */
+static void test_branches(bool graph)
+{
+    struct branched one = { 0 }, other;
+    void *replay = NULL;
+
+    fill_banks(&one);
+    other = one;
+    for (int i = 0; i < BANKS; i++) {
+        struct bank *b = &other.bank[i];
+        b->g = twin(b->g), b->mom = twin(b->mom), b->x = twin(b->x), b->w = twin(b->w);
+        b->mant = twin(b->mant), b->q = twin(b->q), b->out = twin(b->out);
+    }
+    other.adam.w = twin(one.adam.w), other.adam.m.t = twin(one.adam.m.t);
+    other.adam.v.t = twin(one.adam.v.t);
+    if (graph) {
+        CHECK_OK(ops_cuda_capture(gpu));
+        queue_banks(&other, true);
+        CHECK_OK(ops_cuda_capture_end(gpu, &replay));
+    }
+    for (int step = 0; step < 2; step++) {
+        queue_banks(&one, false);
+        if (graph)
+            ops_cuda_launch(gpu, replay);
+        else
+            queue_banks(&other, true);
+    }
+    for (int i = 0; i < BANKS; i++) {
+        const struct bank *a = &one.bank[i], *b = &other.bank[i];
+        CHECK(same_on_gpu(a->out, b->out) && same_on_gpu(a->mant, b->mant));
+        CHECK(same_on_gpu(a->mom, b->mom) && same_on_gpu(a->q, b->q));
+    }
+    CHECK(same_on_gpu(one.adam.w, other.adam.w) && same_on_gpu(one.adam.v.t, other.adam.v.t));
+    CHECK_OK(gpu->sync(gpu));
+    if (replay)
+        ops_cuda_graph_free(replay);
+}
+
 /* -- rows that ranks sent ------------------------------------------------------------------- */
 
 /* Both add in the order of ranks in f32 and divide: equal bits. Every second rank sends a third of
@@ -834,6 +958,9 @@ int main(void)
     test_muon_inputs();
     test_gates();
     test_normuons();
+    for (int k = 0; k < 8; k++)
+        test_branches(k & 1);
+    clear();
     test_exchanged_rows();
     return pair_end();
 }

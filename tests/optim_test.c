@@ -750,6 +750,89 @@ static void test_blend(void)
         free(x[k]), single_free(&s[k]);
 }
 
+/* -- branches ------------------------------------------------------------------------------- */
+
+/* What this thread's rank has queued: a branch's number, '-' the trunk, 'p' a bank's polar, 'j' join. */
+static _Thread_local char queued[32];
+
+static void note(char what)
+{
+    size_t n = strlen(queued);
+    if (CHECK(n + 1 < sizeof queued))
+        queued[n] = what;
+}
+
+static void note_branch(struct ops *o, int i)
+{
+    (void)o;
+    note(i == TRUNK ? '-' : (char)('0' + i));
+}
+
+static void note_join(struct ops *o)
+{
+    (void)o;
+    note('j');
+}
+
+static void note_polar(struct ops *o, struct tensor x, int n, const double (*coef)[3], int iters,
+                       unsigned how)
+{
+    (void)o, (void)x, (void)n, (void)coef, (void)iters, (void)how;
+    note('p');
+}
+
+struct noting {
+    const struct variant *v;
+    const struct recipe *recipe;
+    struct comm *comm;
+    const char *want;
+};
+
+static void *noting_rank(void *arg)
+{
+    struct noting *a = arg;
+    struct ops *o;
+    struct banks b;
+    struct optim z;
+
+    CHECK_OK(ops_cpu_new(&o));
+    CHECK_OK(banks_init(&b, a->recipe, o, a->comm->rank, a->comm->world));
+    CHECK_OK(fill(&b));
+    CHECK_OK(optim_init(&z, a->recipe, &b, o, a->comm));
+    o->branch = note_branch, o->join = note_join, o->polar = note_polar;
+    memset(queued, 0, sizeof queued);
+    one_step(&z, a->v, 1);
+    if (!CHECK(!strcmp(queued, a->want)))
+        printf("    %d ranks: %s, not %s\n", a->comm->world, queued, a->want);
+    optim_settle(&z);
+    optim_release(&z);
+    o->free(o);
+    return NULL;
+}
+
+/* In the record's order attn, mlp. late: the MLPs' alone. */
+static void test_branches(int world, bool late, const char *want)
+{
+    struct variant v = { .world = world, .polar = DT_BF16, .rule = RULE_NORMUON };
+    struct recipe *r = read_recipe(&v);
+    struct comm *c[2];
+    struct noting a[2];
+    pthread_t thread[2];
+
+    if (late)
+        r->late[r->n_late++] = recipe_param(r, "mlp");
+    CHECK_OK(comm_threads_new(c, world));
+    for (int i = 0; i < world; i++) {
+        a[i] = (struct noting){ &v, r, c[i], want };
+        pthread_create(&thread[i], NULL, noting_rank, &a[i]);
+    }
+    for (int i = 0; i < world; i++)
+        pthread_join(thread[i], NULL);
+    for (int i = 0; i < world; i++)
+        c[i]->free(c[i]);
+    recipe_free(r);
+}
+
 /* -- what is wrong ---------------------------------------------------------------------------- */
 
 /* Rank 1 fails before its step; rank 0's step returns and says why. */
@@ -996,6 +1079,10 @@ int main(void)
         test_untie_scaled(k & 1 ? DT_E4M3 : DT_F16, k & 2);
     test_blend();
     test_parted();
+    test_branches(1, false, "0p-1p-j");
+    test_branches(1, true, "0p-1p-j");
+    test_branches(2, false, "0p-1p-j");
+    test_branches(2, true, "pjpj");
     test_failure();
     return check_done();
 }

@@ -25,7 +25,8 @@ struct member {
     struct nccl_group *group;
     int device;
     ncclComm_t nccl; /* NULL once aborted; under `calling` */
-    cudaStream_t ops_stream, stream;
+    struct cuda_ops *ops; /* collectives wait for the stream that it queues into, and it for them */
+    cudaStream_t stream;
     cudaEvent_t queued[TICKETS];
     struct ticket ticket[TICKETS];
     int64_t seq; /* collectives so far */

@@ -13,7 +13,7 @@ static bool capture_of(struct member *m, unsigned long long *id)
 {
     cudaStreamCaptureStatus status;
     *id = 0;
-    return MEMBER_CUDA(m, cudaStreamGetCaptureInfo(m->ops_stream, &status, id));
+    return MEMBER_CUDA(m, cudaStreamGetCaptureInfo(m->ops->stream, &status, id));
 }
 
 /* The stream of collectives waits for what is queued on the rank's stream. */
@@ -24,7 +24,7 @@ static bool begin(struct member *m, const char *what)
         return false;
     nccl_member_active(m, what);
     pthread_mutex_lock(&m->calling);
-    if (m->nccl && MEMBER_CUDA(m, cudaEventRecord(queued, m->ops_stream)) &&
+    if (m->nccl && MEMBER_CUDA(m, cudaEventRecord(queued, m->ops->stream)) &&
         MEMBER_CUDA(m, cudaStreamWaitEvent(m->stream, queued, 0)))
         return true;
     pthread_mutex_unlock(&m->calling);
@@ -55,7 +55,7 @@ static void nccl_wait(struct comm *c, comm_ticket ticket)
     if (!capture_of(m, &capture))
         return;
     if (t->capture == capture)
-        MEMBER_CUDA(m, cudaStreamWaitEvent(m->ops_stream, t->done, 0));
+        MEMBER_CUDA(m, cudaStreamWaitEvent(m->ops->stream, t->done, 0));
     else if (capture)
         nccl_member_fail(m, GPT_DEVICE, "a collective from before the capture is waited for in it");
     /* else it belongs to a graph that was launched: all of it precedes this in the stream */
@@ -304,7 +304,7 @@ int comm_nccl_new(struct comm **out, struct ops *o, int rank, int world, void *g
     m->c.free = nccl_free;
     m->group = g;
     m->device = cuda_of(o)->device;
-    m->ops_stream = cuda_of(o)->stream;
+    m->ops = cuda_of(o);
     pthread_mutex_init(&m->calling, NULL);
     nccl_group_join(m);
     /* ncclCommInitRank waits without a timeout: the gather before it finds ranks that failed. */

@@ -123,19 +123,21 @@ void *cuda_workspace(struct cuda_ops *c, size_t bytes)
 
     if (c->failed)
         return NULL;
+    bytes = c->in_use + cuda_round(bytes);
+    c->most_used = bytes > c->most_used ? bytes : c->most_used;
     if (c->counting) { /* what ops_cuda_new's device has reserved by then */
         c->allocated += bytes > c->workspace_bytes ? bytes - c->workspace_bytes : 0;
         c->workspace_bytes = bytes > c->workspace_bytes ? bytes : c->workspace_bytes;
         return NULL;
     }
-    if (bytes <= c->workspace_bytes)
-        return c->workspace;
-    p = cuda_take(c, bytes, "workspace");
-    if (!p)
-        return NULL;
-    c->workspace = p;
-    c->workspace_bytes = bytes;
-    return p;
+    if (bytes > c->workspace_bytes) {
+        p = cuda_take(c, bytes, "workspace");
+        if (!p)
+            return NULL;
+        c->workspace = p;
+        c->workspace_bytes = bytes;
+    }
+    return (char *)c->workspace + c->in_use;
 }
 
 /* A workspace that grows leaves the smaller one behind: so the largest is the first. */
@@ -161,7 +163,7 @@ static void free_all(struct ops *o)
 
     if (!c)
         return;
-    cudaStreamSynchronize(c->stream);
+    cudaStreamSynchronize(c->trunk);
     gemm_cache_free(c->gemm);
     for (int i = 0; i < c->n_blocks; i++)
         cudaFree(c->blocks[i]);
@@ -175,11 +177,53 @@ static void free_all(struct ops *o)
         if (c->fetch_done[i])
             cudaEventDestroy(c->fetch_done[i]);
     cudaFreeHost(c->fetch_host);
-    if (c->stream)
-        cudaStreamDestroy(c->stream);
+    for (int i = 0; i < BRANCHES; i++) {
+        if (c->grown[i])
+            cudaEventDestroy(c->grown[i]);
+        if (c->branch[i])
+            cudaStreamDestroy(c->branch[i]);
+    }
+    if (c->forked)
+        cudaEventDestroy(c->forked);
+    if (c->trunk)
+        cudaStreamDestroy(c->trunk);
     free(c->blocks);
     free(c);
     __atomic_sub_fetch(&instances, 1, __ATOMIC_RELAXED);
+}
+
+/* -- branches -------------------------------------------------------------------- */
+
+/* The portable path has none: its products share cuBLASLt's workspace. */
+static void branch(struct ops *o, int i)
+{
+    struct cuda_ops *c = cuda_of(o);
+
+    cuda_launch_waiting(c);
+    c->stream = c->trunk;
+    if (c->portable)
+        return;
+    c->in_use = c->most_used = c->branches ? c->most_used : 0;
+    if (i == TRUNK)
+        return;
+    c->branches |= 1u << i;
+    if (!c->failed && !c->counting && CUDA_TRY(c, cudaEventRecord(c->forked, c->trunk)) &&
+        CUDA_TRY(c, cudaStreamWaitEvent(c->branch[i], c->forked, 0)))
+        c->stream = c->branch[i];
+}
+
+static void join(struct ops *o)
+{
+    struct cuda_ops *c = cuda_of(o);
+
+    cuda_launch_waiting(c);
+    for (int i = 0; i < BRANCHES; i++)
+        if (!c->failed && !c->counting && c->branches >> i & 1 &&
+            CUDA_TRY(c, cudaEventRecord(c->grown[i], c->branch[i])))
+            CUDA_TRY(c, cudaStreamWaitEvent(c->trunk, c->grown[i], 0));
+    c->stream = c->trunk;
+    c->branches = 0;
+    c->in_use = c->most_used = 0;
 }
 
 /* -- moving ---------------------------------------------------------------------- */
@@ -470,7 +514,7 @@ static bool start(struct cuda_ops *c)
         !CUDA_TRY(c, cudaDeviceGetAttribute(&c->sms, cudaDevAttrMultiProcessorCount, c->device)) ||
         !CUDA_TRY(c, cudaDeviceGetAttribute(&c->shared_max, cudaDevAttrMaxSharedMemoryPerBlockOptin,
                                             c->device)) ||
-        !CUDA_TRY(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking)) ||
+        !CUDA_TRY(c, cudaStreamCreateWithFlags(&c->trunk, cudaStreamNonBlocking)) ||
         !CUDA_TRY(c, cudaStreamCreateWithFlags(&c->ahead.stream, cudaStreamNonBlocking)) ||
         !CUDA_TRY(c, cudaEventCreateWithFlags(&c->ahead_done, cudaEventDisableTiming)) ||
         !CUDA_TRY(c, cudaMallocHost((void **)&c->fetch_host, FETCH_MAX * FETCH_BYTES)))
@@ -478,7 +522,13 @@ static bool start(struct cuda_ops *c)
     for (int i = 0; i < FETCH_MAX; i++)
         if (!CUDA_TRY(c, cudaEventCreateWithFlags(&c->fetch_done[i], cudaEventDisableTiming)))
             return false;
-    c->staging.stream = c->stream;
+    for (int i = 0; i < BRANCHES; i++)
+        if (!CUDA_TRY(c, cudaStreamCreateWithFlags(&c->branch[i], cudaStreamNonBlocking)) ||
+            !CUDA_TRY(c, cudaEventCreateWithFlags(&c->grown[i], cudaEventDisableTiming)))
+            return false;
+    if (!CUDA_TRY(c, cudaEventCreateWithFlags(&c->forked, cudaEventDisableTiming)))
+        return false;
+    c->stream = c->staging.stream = c->trunk;
     return staging_take(c, &c->staging) && staging_take(c, &c->ahead) && take_own(c);
 }
 
@@ -522,6 +572,8 @@ int ops_cuda_new(struct ops **o, int device)
     c->ops.alloc = alloc;
     c->ops.allocated = allocated;
     c->ops.reserve = reserve;
+    c->ops.branch = branch;
+    c->ops.join = join;
     c->ops.upload = upload;
     c->ops.upload_ahead = upload_ahead;
     c->ops.download = download;
@@ -617,6 +669,8 @@ int ops_cuda_counting(struct ops **o, int device)
     c->ops.alloc = alloc;
     c->ops.allocated = allocated;
     c->ops.reserve = idle;
+    c->ops.branch = branch;
+    c->ops.join = join;
     c->ops.upload = c->ops.upload_ahead = idle;
     c->ops.download = idle;
     c->ops.fetch = idle;

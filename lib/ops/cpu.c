@@ -112,6 +112,8 @@ static size_t cpu_allocated(const struct ops *o) { return ((const struct cpu *)o
 
 /* Nothing is wasted when a slot grows. */
 static void cpu_reserve(struct ops *o, size_t bytes) { (void)o, (void)bytes; }
+static void cpu_branch(struct ops *o, int i) { (void)o, (void)i; }
+static void cpu_join(struct ops *o) { (void)o; }
 
 static void cpu_free(struct ops *o)
 {
@@ -377,6 +379,8 @@ static const struct ops memory_and_order = {
     .alloc = cpu_alloc,
     .allocated = cpu_allocated,
     .reserve = cpu_reserve,
+    .branch = cpu_branch,
+    .join = cpu_join,
     .upload = cpu_upload,
     .upload_ahead = cpu_upload,
     .download = cpu_download,

@@ -70,18 +70,6 @@ int64_t optim_param_bytes(const struct recipe *r, int i, int world)
            (recipe_mixed(s) ? 8 * n : 0) + optim_master_bytes(r, i, world);
 }
 
-static int64_t x_bytes(const struct recipe *r, int world)
-{
-    int64_t most = 0;
-    for (int i = 0; i < r->n_params; i++) {
-        const struct param_spec *s = &r->params[i];
-        int64_t bytes = own_elements(r, i, world) * (int64_t)dtype_size(optim_update_dtype(r, s));
-        if (s->rule != RULE_ADAM && bytes > most)
-            most = bytes;
-    }
-    return most;
-}
-
 /* -1: there is none, or only one rank. */
 static int sparse_param(const struct recipe *r, int world)
 {
@@ -219,6 +207,7 @@ static int take_states(struct optim *z, int i)
                         : take(z, DT_F32, rows, 1, "second momentum");
     if (p->w.dtype == DT_BF16)
         q->mantissa = take(z, DT_U16, rows, cols, "mantissa");
+    q->x = take(z, optim_update_dtype(z->recipe, p->spec), rows, cols, "update");
     return learning_rates(q, z->recipe, p);
 }
 
@@ -251,7 +240,6 @@ int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct 
     z->hyper = o->alloc(o, sizeof *z->hyper, "hyperparameters of a step");
     if (recipe_has_gate(r))
         z->gate = o->alloc(o, sizeof *z->gate, "gate of a step");
-    z->x = take(z, DT_U8, 1, x_bytes(r, c->world), "NorMuon update");
     if ((rc = o->status(o)))
         return rc;
     z->sparse_param = sparse_param(r, c->world);

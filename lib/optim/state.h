@@ -50,6 +50,7 @@ struct optim_param {
         tops; /* Adam's moments with one scale for all rows: (world,2), each rank's largest */
     real *top; /* (2): of all ranks */
     int64_t count; /* Adam: updates done */
+    struct tensor x; /* all but Adam: the update, as w_own; a work buffer */
     float *lr_mul; /* all but Adam: of the own matrices; the factor of their shape included */
 
     bool counted; /* Adam: updated in the last finished step */
@@ -88,7 +89,6 @@ struct optim {
     struct step_hyper *hyper; /* device memory */
     struct optim_gate *gate; /* device memory; NULL: every step is applied as it is */
     int open; /* finished steps whose outcome is not known on the host: optim_outcome */
-    struct tensor x; /* the update of the parameter at hand */
     struct sparse *sparse; /* NULL without a sparse parameter or with one rank */
     int sparse_param;
     /* Called when what is queued from here on has waited for the gathered weight of parameter i; NULL:

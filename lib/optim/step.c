@@ -82,8 +82,7 @@ static void update_matrices(struct optim *z, int i)
     struct optim_param *q = &z->p[i];
     struct param *p = &z->banks->p[i];
     const struct muon_step *m = &z->hyper->muon[i];
-    enum dtype t = optim_update_dtype(r, p->spec);
-    struct tensor x = tensor_of(z->x.data, t, p->w_own.rows, p->w_own.cols);
+    struct tensor x = q->x;
     int n = (int)p->own_count;
     const struct step_gate *gate = z->gate ? &z->gate->gate : NULL;
 
@@ -354,10 +353,54 @@ static void decide(struct optim *z)
                       (real)r->clip, (real)(1 / r->loss_scale));
 }
 
+static void update_and_gather(struct optim *z, const struct step_schedule *at, int i)
+{
+    wait_reduced(z, i);
+    update(z, at, i);
+    if (!gathered_late(z, at, i))
+        gather_weight(z, i);
+}
+
+static bool is_bank(const struct optim *z, int i)
+{
+    return z->p[i].reducing && z->recipe->params[i].rule != RULE_ADAM;
+}
+
+/* Are both updated at a time? The products of a few matrices, one behind the other, leave a device idle
+ * between them. But where one is gathered within the step, which hides behind the update of one that is
+ * late, it must not end later. */
+static bool beside(const struct optim *z, const struct step_schedule *at, int i, int j)
+{
+    bool alike = z->comm->world == 1 || gathered_late(z, at, i) == gathered_late(z, at, j);
+    return i != j && is_bank(z, i) && is_bank(z, j) && alike;
+}
+
+static bool in_branch(const struct optim *z, const struct step_schedule *at, int i)
+{
+    for (int j = 0; j < z->recipe->n_params; j++)
+        if (beside(z, at, i, j))
+            return true;
+    return false;
+}
+
+/* Number n of the step's banks, after bank `before` or none (-1). */
+static void update_bank(struct optim *z, const struct step_schedule *at, int i, int before, int n)
+{
+    bool branch = in_branch(z, at, i);
+
+    if (before >= 0 && !beside(z, at, i, before))
+        z->ops->join(z->ops);
+    if (branch)
+        z->ops->branch(z->ops, n % BRANCHES);
+    update_and_gather(z, at, i);
+    if (branch)
+        z->ops->branch(z->ops, TRUNK);
+}
+
 void optim_step(struct optim *z, const struct step_schedule *at)
 {
     const struct recipe *r = z->recipe;
-    int head = r->tied_head, joined[MAX_PARAMS], n_joined = 0;
+    int head = r->tied_head, joined[MAX_PARAMS], n_joined = 0, n_banks = 0, before = -1;
 
     for (int k = 0; k < r->n_late; k++) /* those that the forward has not waited for */
         optim_need(z, r->late[k]);
@@ -370,20 +413,24 @@ void optim_step(struct optim *z, const struct step_schedule *at)
         int i = r->work[k];
         if (!z->p[i].reducing)
             continue;
-        if (!is_joined(z, i) && z->comm->world > 1) {
-            update_adam(z, joined, n_joined);
-            n_joined = 0;
-        }
-        wait_reduced(z, i);
         if (is_joined(z, i)) {
+            wait_reduced(z, i);
             joined[n_joined++] = i;
             continue;
         }
-        update(z, at, i);
-        if (!gathered_late(z, at, i))
-            gather_weight(z, i);
+        if (z->comm->world > 1) {
+            update_adam(z, joined, n_joined);
+            n_joined = 0;
+        }
+        if (is_bank(z, i)) {
+            update_bank(z, at, i, before, n_banks++);
+            before = i;
+        } else {
+            update_and_gather(z, at, i);
+        }
     }
     update_adam(z, joined, n_joined);
+    z->ops->join(z->ops);
 
     /* The embedding is copied from the whole head. */
     if (at->tied && head >= 0 && recipe_moves(&r->params[head], at->step)) {

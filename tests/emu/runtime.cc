@@ -4,7 +4,8 @@
  * step alone.
  *
  * A stream is a queue that runs when someone waits for it, so that host memory is read as late as
- * may be; a capture keeps the queue instead. Each allocation ends (or, by chance, begins) where
+ * may be; a capture keeps the queue instead, also of other streams that wait for an event of it, and
+ * fails unless its own has waited for all of theirs. Each allocation ends (or, by chance, begins) where
  * nothing is mapped; what else lies on its pages is checked when it is freed. New memory is NaN.
  */
 #include "emu.h"
@@ -15,18 +16,25 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+/* captured: of the capture's work, how much was there when the stream put in its last; joined: how much
+ * of it the stream that the capture began on has waited for. */
 struct CUstream_st {
     std::deque<std::function<void()>> queue;
     uint64_t queued, done;
     bool running;
     CUgraph_st *capture;
+    size_t captured, joined;
 };
 struct CUevent_st {
     cudaStream_t stream;
     uint64_t at;
+    CUgraph_st *capture;
+    size_t captured;
 };
 struct CUgraph_st {
-    std::vector<std::function<void()>> work;
+    cudaStream_t origin;
+    std::vector<std::function<void()>>
+        work; /* in the order of the calls, which is one that it may have */
 };
 struct CUgraphExec_st {
     std::vector<std::function<void()>> work;
@@ -66,6 +74,8 @@ static cudaStream_t stream_of(cudaStream_t s) { return s ? s : &default_stream; 
 
 static void run_until(cudaStream_t s, uint64_t at)
 {
+    if (s->done >= at)
+        return;
     if (s->running)
         fail("a stream waits for itself");
     s->running = true;
@@ -86,6 +96,7 @@ static cudaError_t enqueue(cudaStream_t s, std::function<void()> work)
         return result(sticky);
     if (s->capture) {
         s->capture->work.push_back(work);
+        s->captured = s->capture->work.size();
     } else {
         s->queue.push_back(work);
         s->queued++;
@@ -276,6 +287,8 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
     e->stream = stream_of(s);
     e->at = e->stream->queued;
+    e->capture = e->stream->capture;
+    e->captured = e->stream->captured;
     return result(cudaSuccess);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
@@ -290,6 +303,19 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
     uint64_t at = e->at;
     if (!before || before == stream_of(s))
         return result(cudaSuccess);
+    if (e->capture) {
+        if (e->capture == before->capture && !s->capture) {
+            s->capture = e->capture;
+            s->captured = s->joined = 0;
+        }
+        if (e->capture != s->capture)
+            return result(cudaErrorStreamCaptureIsolation);
+        if (s == s->capture->origin)
+            before->joined = e->captured;
+        return result(cudaSuccess);
+    }
+    if (s->capture)
+        return result(cudaErrorStreamCaptureIsolation);
     return enqueue(s, [=] { run_until(before, at); });
 }
 cudaError_t cudaEventDestroy(cudaEvent_t e)
@@ -300,13 +326,22 @@ cudaError_t cudaEventDestroy(cudaEvent_t e)
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode)
 {
     s->capture = new CUgraph_st();
+    s->capture->origin = s;
     return result(cudaSuccess);
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *g)
 {
+    bool joined = true;
     *g = s->capture;
+    for (cudaStream_t other : streams)
+        if (*g && other != s && other->capture == *g) {
+            joined &= other->joined == other->captured;
+            other->capture = NULL;
+        }
     s->capture = NULL;
-    return result(*g ? cudaSuccess : cudaErrorIllegalState);
+    return result(!*g      ? cudaErrorIllegalState
+                  : joined ? cudaSuccess
+                           : cudaErrorStreamCaptureUnjoined);
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t g, unsigned long long)
 {
