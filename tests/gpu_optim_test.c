@@ -784,8 +784,8 @@ static bool same_on_gpu(struct tensor a, struct tensor b)
     return same;
 }
 
-/* Banks in branches or one after the other, from gradients that the trunk writes before; Adam beside
- * them in the trunk. */
+/* Banks in branches or one after the other, from gradients that the trunk writes before; Adam in
+ * the trunk. */
 static void queue_banks(const struct branched *s, bool branches)
 {
     static const double coef[3][3] = { { 2, -1.5, 0.5 },
@@ -813,7 +813,7 @@ static void queue_banks(const struct branched *s, bool branches)
 
 static void fill_banks(struct branched *s)
 {
-    static const int64_t shape[BANKS][3] = { { 2, 90, 520 }, { 3, 40, 24 }, { 1, 300, 136 } };
+    static const int64_t shape[BANKS][3] = { { 2, 130, 520 }, { 3, 40, 24 }, { 1, 300, 136 } };
     struct adam_step a = { 0.013f, 0.0007f, 1e-10f, 1 };
     struct muon_step m = { 0.07f, 0.02f, 0.01f };
     void *unused, *step;
@@ -838,8 +838,9 @@ static void fill_banks(struct branched *s)
     s->adam.beta1 = 0.9, s->adam.beta2 = 0.99, s->adam.step = step;
 }
 
-/* Two steps in branches, launched or as a graph, have the bits of two in the order of the calls. The
- * banks' k is one or an odd number of blocks of 64: other products polar cuts in two by itself alone. */
+/* Two steps in branches, launched or as a graph, have the bits of two in the order of the calls:
+ * with both sides of a matrix an odd number of blocks of 64. In the trunk, not in branches, polar
+ * sums an even number in two halves. */
 static void test_branches(bool graph)
 {
     struct branched one = { 0 }, other;
