@@ -614,7 +614,7 @@ void gpu_polar(struct ops *o, struct tensor x, int n, const double (*coef)[3], i
     struct cuda_ops *c = cuda_of(o);
     struct polar_plan plan = polar_plan_for(c->sms, n, x.rows / n, x.cols);
 
-    /* Two blocks take longer than one in sum, and beside another branch none would be idle. */
+    /* Two blocks of a tile take longer in sum, which only pays where others would be idle. */
     if (c->stream != c->trunk)
         plan.split_gram = plan.split_square = false;
     gpu_polar_planned(o, x, n, coef, iters, how, &plan);

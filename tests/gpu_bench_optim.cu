@@ -1,8 +1,9 @@
 /* gpu_bench_optim.cu - times of the optimizer's kernels at record 61's shapes, beside their floors.
  *
- *     gpu_bench_optim [polar|plans|normuon|adam] one op alone; plans: polar, and the ways to cut its
- *                                        products; normuon: all of its ops; adam: with each form of
- *                                        its numbers beside a copy, worst first
+ *     gpu_bench_optim [polar|plans|normuon|adam]
+ *
+ * One op alone; plans: polar, and the ways to cut its products; normuon: all of its ops, one bank
+ * after the other and in branches; adam: with each form of its numbers beside a copy, worst first.
  *
  * Each row: microseconds (median and least of RUNS replays of a captured graph that does the op
  * once on each of several sets of buffers, together beyond L2), the floor, time / floor, and the
@@ -698,7 +699,7 @@ static void queue_bank(const bank &b, const struct muon_step *step)
     o->normuon(o, b.w, b.mant, b.q, b.x, b.shape.n, lr.data(), 0.95, false, step, NULL);
 }
 
-/* In place of a gather: as many multiprocessors as NCCL takes, for so long. */
+/* In place of a gather: its blocks hold multiprocessors for so long. */
 __global__ void hold(uint64_t ns)
 {
     uint64_t begin, now;
@@ -708,8 +709,8 @@ __global__ void hold(uint64_t ns)
     while (now - begin < ns);
 }
 
-/* The whole of NorMuon's arithmetic on one rank, of its matrices of each bank: one bank behind the
- * other, and beside each other in branches. gather_us: of the first bank, when it is done. */
+/* All of NorMuon's ops on a rank's matrices: one bank after the other, and in branches. gather_us:
+ * how long the first bank's gather takes, which starts when that bank is updated. */
 static void bench_normuon(const char *name, const std::vector<bank_shape> &banks, double gather_us)
 {
     struct muon_step m = { 0.05f, 0.02f, 0.02f };

@@ -268,7 +268,7 @@ static void in_a_graph(struct comm *c, struct ops *o)
     CHECK_OK(c->barrier(c));
 }
 
-/* Reductions that branches wait for, and gathers of what is written there after some delay, captured. */
+/* Reductions that branches wait for, and gathers that start there after some delay; captured. */
 static void in_branches(struct comm *c, struct ops *o)
 {
     enum { ROWS = 96, COLS = 64, REPLAYS = 3, DELAYS = 10 };

@@ -752,7 +752,7 @@ static void test_blend(void)
 
 /* -- branches ------------------------------------------------------------------------------- */
 
-/* What this thread's rank has queued: a branch's number, '-' the trunk, 'p' a bank's polar, 'j' join. */
+/* What this thread's rank has queued: a branch's number, '-' trunk, 'p' polar, 'j' join. */
 static _Thread_local char queued[32];
 
 static void note(char what)

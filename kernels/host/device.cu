@@ -178,8 +178,8 @@ static void free_all(struct ops *o)
             cudaEventDestroy(c->fetch_done[i]);
     cudaFreeHost(c->fetch_host);
     for (int i = 0; i < BRANCHES; i++) {
-        if (c->grown[i])
-            cudaEventDestroy(c->grown[i]);
+        if (c->branch_done[i])
+            cudaEventDestroy(c->branch_done[i]);
         if (c->branch[i])
             cudaStreamDestroy(c->branch[i]);
     }
@@ -194,7 +194,8 @@ static void free_all(struct ops *o)
 
 /* -- branches -------------------------------------------------------------------- */
 
-/* The portable path has none: its products share cuBLASLt's workspace. */
+/* Branches keep their parts of the workspace until they are joined. The portable path has none: its
+ * products share cuBLASLt's workspace. */
 static void branch(struct ops *o, int i)
 {
     struct cuda_ops *c = cuda_of(o);
@@ -219,8 +220,8 @@ static void join(struct ops *o)
     cuda_launch_waiting(c);
     for (int i = 0; i < BRANCHES; i++)
         if (!c->failed && !c->counting && c->branches >> i & 1 &&
-            CUDA_TRY(c, cudaEventRecord(c->grown[i], c->branch[i])))
-            CUDA_TRY(c, cudaStreamWaitEvent(c->trunk, c->grown[i], 0));
+            CUDA_TRY(c, cudaEventRecord(c->branch_done[i], c->branch[i])))
+            CUDA_TRY(c, cudaStreamWaitEvent(c->trunk, c->branch_done[i], 0));
     c->stream = c->trunk;
     c->branches = 0;
     c->in_use = c->most_used = 0;
@@ -524,7 +525,7 @@ static bool start(struct cuda_ops *c)
             return false;
     for (int i = 0; i < BRANCHES; i++)
         if (!CUDA_TRY(c, cudaStreamCreateWithFlags(&c->branch[i], cudaStreamNonBlocking)) ||
-            !CUDA_TRY(c, cudaEventCreateWithFlags(&c->grown[i], cudaEventDisableTiming)))
+            !CUDA_TRY(c, cudaEventCreateWithFlags(&c->branch_done[i], cudaEventDisableTiming)))
             return false;
     if (!CUDA_TRY(c, cudaEventCreateWithFlags(&c->forked, cudaEventDisableTiming)))
         return false;

@@ -93,10 +93,10 @@ struct cuda_ops {
     int shared_max; /* bytes of shared memory that a block may have */
     bool fp8; /* it has fp8 products */
     bool portable; /* kernels for any GPU where Hopper has its own (ops_cuda.h) */
-    cudaStream_t stream; /* that the next op goes into: the trunk's, or a branch's (ops.h) */
+    cudaStream_t stream; /* of the next op: the trunk's, or a branch's (ops.h) */
     cudaStream_t trunk, branch[BRANCHES];
-    cudaEvent_t forked, grown[BRANCHES];
-    unsigned branches; /* bit i: branch i was taken since the last join */
+    cudaEvent_t forked, branch_done[BRANCHES];
+    unsigned branches; /* bit i: branch i was used since the last join */
     bool failed;
     int code; /* enum gpt_code, with message: the first failure */
     char message[512];
@@ -106,12 +106,12 @@ struct cuda_ops {
 
     void *workspace; /* of the running op: undefined after its last launch */
     size_t workspace_bytes;
-    size_t in_use; /* bytes at its front that ops of other branches may use */
-    size_t most_used; /* and with those of this one */
+    size_t in_use; /* bytes at its front that other branches' ops may use until the next join */
+    size_t most_used; /* these, and what ops of the branch at hand have used behind them */
 
     const float *one, *zero, *post_unit; /* constants in device memory; the last: FP8_POST_UNIT */
     float *codes_factor; /* of a product of codes (linear.cu), in device memory */
-    unsigned *ticket; /* for last_block (vec.h); 0 between kernels, so of one branch at a time */
+    unsigned *ticket; /* for last_block (vec.h), in the trunk alone; 0 between kernels */
     struct gemm_cache *gemm;
     /* Of a decoding step: not launched yet. The product that reads it makes it, if that is next
      * (few_rows.cu); whatever else is queued launches it first. */

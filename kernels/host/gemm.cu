@@ -308,7 +308,7 @@ void cuda_gemm(struct cuda_ops *c, const struct gemm *g)
     const float *alpha_at = g->scale ? g->scale : &alpha;
     const float *beta_at = !g->scale ? &beta : g->add.data ? c->one : c->zero;
 
-    assert(c->stream == c->trunk); /* there is one workspace */
+    assert(c->stream == c->trunk); /* branches would share its workspace */
     assert(!g->scale || !g->factors);
     if (c->failed || c->counting || k.m == 0 || k.n == 0)
         return;

@@ -51,7 +51,7 @@ enum { LANES_MAX = 5 };
 enum { INJECT_MAX = 12, INJECT_STREAMS = 2 };
 enum { FETCH_MAX = 4, FETCH_BYTES = 1024 };
 enum { ADAM_MAX = 40 }; /* parameters of one call */
-enum { TRUNK = -1, BRANCHES = 4 };
+enum { TRUNK = -1, BRANCHES = 4 }; /* of branch() */
 
 /* What polar does; POLAR_RESTART << k: its Gram form begins anew after k rows. */
 enum { POLAR_AOL = 1, POLAR_GRAM = 2, POLAR_RESTART = 4 };
@@ -352,10 +352,11 @@ struct ops {
      * oldest such copy and returns it. At most FETCH_MAX may be pending. */
     void (*fetch)(struct ops *o, const void *src, size_t bytes);
     void (*fetched)(struct ops *o, void *host, size_t bytes);
-    /* What is queued from here on goes into branch i: behind what the trunk has queued by then, in the
-     * branch's own order, and beside other branches and the trunk's later work: what one writes the
-     * others may not touch. TRUNK: into the trunk again, which waits for branches at join() alone.
-     * For the optimizer's ops; a device without branches keeps the order of the calls. */
+    /* What is queued from here on goes into branch i: after what the trunk has queued so far, in
+     * the branch's own order, and concurrent with other branches and the trunk's later work: what
+     * one writes the others must not touch. TRUNK: into the trunk again, which waits for all
+     * branches at join(), and not before. For the optimizer's ops; a device without branches runs
+     * all in the order of the calls. */
     void (*branch)(struct ops *o, int i);
     void (*join)(struct ops *o);
     void (*zero)(struct ops *o, struct tensor t);

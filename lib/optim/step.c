@@ -202,7 +202,7 @@ static void update(struct optim *z, const struct step_schedule *at, int i)
 
 /* Those that nothing waits for, replicated ones and all of a single rank, are updated in one launch with
  * those that follow. */
-static bool is_joined(const struct optim *z, int i)
+static bool is_listed(const struct optim *z, int i)
 {
     const struct param_spec *s = &z->recipe->params[i];
     return s->rule == RULE_ADAM && (s->comms == COMMS_REPLICATED || z->comm->world == 1);
@@ -361,14 +361,15 @@ static void update_and_gather(struct optim *z, const struct step_schedule *at, i
         gather_weight(z, i);
 }
 
+/* Does it take part in this step, and is it not Adam's? */
 static bool is_bank(const struct optim *z, int i)
 {
     return z->p[i].reducing && z->recipe->params[i].rule != RULE_ADAM;
 }
 
-/* Are both updated at a time? The products of a few matrices, one behind the other, leave a device idle
- * between them. But where one is gathered within the step, which hides behind the update of one that is
- * late, it must not end later. */
+/* Are these two banks updated concurrently? Products of a few matrices leave multiprocessors idle
+ * at their ends. But a gather within the step hides behind the update of a bank that is late, so it
+ * must not start later for it. */
 static bool beside(const struct optim *z, const struct step_schedule *at, int i, int j)
 {
     bool alike = z->comm->world == 1 || gathered_late(z, at, i) == gathered_late(z, at, j);
@@ -383,7 +384,7 @@ static bool in_branch(const struct optim *z, const struct step_schedule *at, int
     return false;
 }
 
-/* Number n of the step's banks, after bank `before` or none (-1). */
+/* Bank i, the step's n-th from 0; before: the one updated last, -1: none. */
 static void update_bank(struct optim *z, const struct step_schedule *at, int i, int before, int n)
 {
     bool branch = in_branch(z, at, i);
@@ -400,7 +401,7 @@ static void update_bank(struct optim *z, const struct step_schedule *at, int i, 
 void optim_step(struct optim *z, const struct step_schedule *at)
 {
     const struct recipe *r = z->recipe;
-    int head = r->tied_head, joined[MAX_PARAMS], n_joined = 0, n_banks = 0, before = -1;
+    int head = r->tied_head, listed[MAX_PARAMS], n_listed = 0, n_banks = 0, before = -1;
 
     for (int k = 0; k < r->n_late; k++) /* those that the forward has not waited for */
         optim_need(z, r->late[k]);
@@ -413,14 +414,14 @@ void optim_step(struct optim *z, const struct step_schedule *at)
         int i = r->work[k];
         if (!z->p[i].reducing)
             continue;
-        if (is_joined(z, i)) {
+        if (is_listed(z, i)) {
             wait_reduced(z, i);
-            joined[n_joined++] = i;
+            listed[n_listed++] = i;
             continue;
         }
         if (z->comm->world > 1) {
-            update_adam(z, joined, n_joined);
-            n_joined = 0;
+            update_adam(z, listed, n_listed);
+            n_listed = 0;
         }
         if (is_bank(z, i)) {
             update_bank(z, at, i, before, n_banks++);
@@ -429,7 +430,7 @@ void optim_step(struct optim *z, const struct step_schedule *at)
             update_and_gather(z, at, i);
         }
     }
-    update_adam(z, joined, n_joined);
+    update_adam(z, listed, n_listed);
     z->ops->join(z->ops);
 
     /* The embedding is copied from the whole head. */

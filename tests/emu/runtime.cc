@@ -4,9 +4,10 @@
  * step alone.
  *
  * A stream is a queue that runs when someone waits for it, so that host memory is read as late as
- * may be; a capture keeps the queue instead, also of other streams that wait for an event of it, and
- * fails unless its own has waited for all of theirs. Each allocation ends (or, by chance, begins) where
- * nothing is mapped; what else lies on its pages is checked when it is freed. New memory is NaN.
+ * may be; a capture keeps the queue instead, also of other streams that wait for an event of it,
+ * and fails unless the stream that it began on has itself waited for all of their work. Each
+ * allocation ends (or, by chance, begins) where nothing is mapped; what else lies on its pages is
+ * checked when it is freed. New memory is NaN.
  */
 #include "emu.h"
 
@@ -16,8 +17,8 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* captured: of the capture's work, how much was there when the stream put in its last; joined: how much
- * of it the stream that the capture began on has waited for. */
+/* captured: the length of the capture's work when the stream added its last; joined: the same of
+ * the stream's last event that the stream which the capture began on waits for. */
 struct CUstream_st {
     std::deque<std::function<void()>> queue;
     uint64_t queued, done;
@@ -33,8 +34,7 @@ struct CUevent_st {
 };
 struct CUgraph_st {
     cudaStream_t origin;
-    std::vector<std::function<void()>>
-        work; /* in the order of the calls, which is one that it may have */
+    std::vector<std::function<void()>> work; /* in the order of the calls, one of those allowed */
 };
 struct CUgraphExec_st {
     std::vector<std::function<void()>> work;
@@ -310,7 +310,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
         }
         if (e->capture != s->capture)
             return result(cudaErrorStreamCaptureIsolation);
-        if (s == s->capture->origin)
+        if (s == s->capture->origin && e->captured > before->joined)
             before->joined = e->captured;
         return result(cudaSuccess);
     }
