@@ -297,37 +297,48 @@ static void bench_polar(int n, int64_t rows, int64_t cols, bool plans)
 
 /* -- passes over memory ------------------------------------------------------------------------ */
 
+struct bank_shape {
+    int n;
+    int64_t rows, cols;
+};
+struct bank {
+    struct bank_shape shape;
+    struct tensor g, mom, x, w, mant, q;
+};
+
+static struct bank bank_of(const bank_shape &s)
+{
+    int64_t rows = s.n * s.rows, second = s.rows < s.cols ? s.n * s.cols : rows;
+    return { s,
+             filled(DT_BF16, rows, s.cols, 0.01f),
+             filled(DT_F32, rows, s.cols, 0.01f),
+             filled(DT_BF16, rows, s.cols, 0.03f),
+             filled(DT_BF16, rows, s.cols, 0.05f),
+             filled(DT_U16, rows, s.cols, 1),
+             filled(DT_F32, second, 1, 1e-3f) };
+}
+
 static void bench_bank(int n, int64_t rows, int64_t cols)
 {
-    struct set {
-        struct tensor g, mom, x, w, mant, q;
-    };
     struct muon_step m = { 0.05f, 0.02f, 0.02f };
     const struct muon_step *step = (const struct muon_step *)number(&m, sizeof m);
     double count = (double)n * rows * cols;
     std::vector<float> lr(n, 1.0f);
-    std::vector<set> sets;
+    std::vector<bank> sets;
     char name[80];
 
     for (int i = 0; i < std::max(2, (int)(2e8 / (count * 14))); i++)
-        sets.push_back(
-            { filled(DT_BF16, n * rows, cols, 0.01f), filled(DT_F32, n * rows, cols, 0.01f),
-              filled(DT_BF16, n * rows, cols, 0.03f), filled(DT_BF16, n * rows, cols, 0.05f),
-              filled(DT_U16, n * rows, cols, 1), filled(DT_F32, n * rows, 1, 1e-3f) });
-    snprintf(name, sizeof name, "muon_input %d x %dx%d", n, (int)rows, (int)cols);
-    row(name,
-        time_of((int)sets.size(),
-                [&](int i) {
-                    o->muon_input(o, sets[i].x, sets[i].mom, sets[i].g, n, false, step, NULL);
-                }),
-        12 * count, 0);
-    snprintf(name, sizeof name, "muon_input %d x %dx%d, raw", n, (int)rows, (int)cols);
-    row(name,
-        time_of((int)sets.size(),
-                [&](int i) {
-                    o->muon_input(o, sets[i].x, sets[i].mom, sets[i].g, n, true, step, NULL);
-                }),
-        12 * count, 0);
+        sets.push_back(bank_of({ n, rows, cols }));
+    for (bool raw : { false, true }) {
+        snprintf(name, sizeof name, "muon_input %d x %dx%d%s", n, (int)rows, (int)cols,
+                 raw ? ", raw" : "");
+        row(name,
+            time_of((int)sets.size(),
+                    [&](int i) {
+                        o->muon_input(o, sets[i].x, sets[i].mom, sets[i].g, n, raw, step, NULL);
+                    }),
+            12 * count, 0);
+    }
     snprintf(name, sizeof name, "normuon %d x %dx%d", n, (int)rows, (int)cols);
     row(name,
         time_of((int)sets.size(),
@@ -668,27 +679,6 @@ static double bench_copy(void)
     });
     row("device copy of 1 GiB by a kernel", t, 2.0 * tensor_bytes(a), 0);
     return 2.0 * tensor_bytes(a) / t.median * 1e6;
-}
-
-struct bank_shape {
-    int n;
-    int64_t rows, cols;
-};
-struct bank {
-    struct bank_shape shape;
-    struct tensor g, mom, x, w, mant, q;
-};
-
-static struct bank bank_of(const bank_shape &s)
-{
-    int64_t rows = s.n * s.rows, second = s.rows < s.cols ? s.n * s.cols : rows;
-    return { s,
-             filled(DT_BF16, rows, s.cols, 0.01f),
-             filled(DT_F32, rows, s.cols, 0.01f),
-             filled(DT_BF16, rows, s.cols, 0.03f),
-             filled(DT_BF16, rows, s.cols, 0.05f),
-             filled(DT_U16, rows, s.cols, 1),
-             filled(DT_F32, second, 1, 1e-3f) };
 }
 
 static void queue_bank(const bank &b, const struct muon_step *step)
