@@ -121,7 +121,7 @@ static int cpu_backend(struct backend *b, const struct options *o)
 #ifdef HAVE_CUDA
 static int gpu_ops_new(struct ops **o, int i, void *group)
 {
-    return ops_cuda_new(o, group ? nccl_group_device(group, i) : i);
+    return group ? nccl_group_ops(o, i, group) : ops_cuda_new(o, i);
 }
 
 static int gpu_counting(struct ops **o, int i, void *group)

@@ -5,7 +5,9 @@
  *     gpu_comm_test node N      one process of several with N GPUs each (RANK, WORLD_SIZE,
  *                               LOCAL_RANK, MASTER_ADDR, MASTER_PORT), collectives only
  * Numbers are small multiples of 1/8, so that NCCL's sums in bf16 are exact in any order.
+ * What share() is told of goes by copies where the GPUs have access to each other; all is tested with and without.
  */
+#include <cuda_runtime.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
@@ -38,7 +40,7 @@ static void *rank_main(void *arg)
     struct ops *o = NULL;
     struct comm *c = NULL;
 
-    if (CHECK_OK(ops_cuda_new(&o, nccl_group_device(t->g, t->i))) &&
+    if (CHECK_OK(nccl_group_ops(&o, t->i, t->g)) &&
         CHECK_OK(
             comm_nccl_new(&c, o, nccl_group_first(t->g) + t->i, nccl_group_world(t->g), t->g))) {
         t->run(c, o);
@@ -66,6 +68,27 @@ static void with_ranks(int gpus, double timeout, void (*run)(struct comm *c, str
 }
 
 /* -- collectives ---------------------------------------------------------------------------- */
+
+static bool sharing; /* set between runs */
+
+static struct tensor shared(struct comm *c, struct tensor t)
+{
+    if (sharing)
+        c->share(c, t, true);
+    return t;
+}
+
+/* Of GPUs of one process. NCCL without peer access has no copies. */
+static bool peers(const struct comm *c)
+{
+    bool all = c->world > 1 && !getenv("WORLD_SIZE") && !getenv("NCCL_P2P_DISABLE");
+    for (int a = 0; a < c->world; a++)
+        for (int b = 0; all && b < c->world; b++) {
+            int can = a == b;
+            all = a == b || (!cudaDeviceCanAccessPeer(&can, a, b) && can);
+        }
+    return all;
+}
 
 static float value_of(int rank, int64_t i)
 {
@@ -126,9 +149,9 @@ static long not_mean(struct ops *o, struct tensor t, int64_t first, int64_t end,
 static void sums_of(struct comm *c, struct ops *o, enum dtype type, int64_t rows, int64_t cols)
 {
     int w = c->world;
-    struct tensor a = filled(o, type, rows * w, cols, c->rank, -1, w);
-    struct tensor b = filled(o, type, rows * w, cols, c->rank, -1, w);
-    struct tensor own = filled(o, type, rows * w, cols, 0, c->rank, w);
+    struct tensor a = shared(c, filled(o, type, rows * w, cols, c->rank, -1, w));
+    struct tensor b = shared(c, filled(o, type, rows * w, cols, c->rank, -1, w));
+    struct tensor own = shared(c, filled(o, type, rows * w, cols, 0, c->rank, w));
 
     comm_ticket t1 = c->reduce_scatter(c, a, NULL), t2 = c->all_reduce(c, b);
     comm_ticket t3 = c->all_gather(c, own, NULL);
@@ -148,7 +171,8 @@ static void sums_of(struct comm *c, struct ops *o, enum dtype type, int64_t rows
     free(host);
 }
 
-/* Of each place some rows, none or all; what is left out keeps its bits. Turn 0: all ranks none. */
+/* Of each place some rows, none or all; what is left out keeps its bits, but where copies gather it with the rest.
+ * Turn 0: all ranks none; 3: one rank alone. */
 static void some_rows(struct comm *c, struct ops *o, enum dtype type, int64_t part, int64_t cols)
 {
     int64_t rows[MAX_GPUS], own = part * cols;
@@ -156,12 +180,13 @@ static void some_rows(struct comm *c, struct ops *o, enum dtype type, int64_t pa
     int w = c->world;
     long bad = 0;
 
-    for (int turn = 0; turn < 3; turn++) {
-        struct tensor sum = filled(o, type, part * w, cols, c->rank, -1, w);
-        struct tensor all = filled(o, type, part * w, cols, c->rank, -1, w);
-        for (int r = 0; r < w; r++)
-            chunk[r] =
-                (struct span){ r * part, rows[r] = turn ? (part * turn + r) % (part + 1) : 0 };
+    for (int turn = 0; turn < 4; turn++) {
+        struct tensor sum = shared(c, filled(o, type, part * w, cols, c->rank, -1, w));
+        struct tensor all = shared(c, filled(o, type, part * w, cols, c->rank, -1, w));
+        for (int r = 0; r < w; r++) {
+            rows[r] = turn == 0 ? 0 : turn < 3 ? (part * turn + r) % (part + 1) : r == w - 1 ? part : 0;
+            chunk[r] = (struct span){ r * part, rows[r] };
+        }
         comm_ticket t = c->reduce_scatter(c, sum, chunk);
         c->wait(c, c->all_gather(c, all, chunk));
         c->wait(c, t);
@@ -170,7 +195,9 @@ static void some_rows(struct comm *c, struct ops *o, enum dtype type, int64_t pa
         for (int64_t i = 0; i < own * w; i++) {
             int owner = (int)(i / own);
             bool moved = i % own < rows[owner] * cols;
-            bad += !(get(a, type, i) == value_of(moved ? owner : c->rank, i));
+            float there = get(a, type, i);
+            bad += !(there == value_of(moved ? owner : c->rank, i) ||
+                     (sharing && there == value_of(owner, i)));
             if (owner != c->rank || !moved)
                 bad += !(get(s, type, i) == value_of(c->rank, i));
         }
@@ -214,10 +241,12 @@ static void broadcast_and_exchange(struct comm *c, struct ops *o)
 
 static void collectives(struct comm *c, struct ops *o)
 {
-    static const int64_t shape[][2] = { { 1, 1 }, { 1, 13 }, { 3, 7 }, { 64, 96 }, { 1537, 768 } };
+    /* The last two are large enough for copies; rows of the last are not whole vectors. */
+    static const int64_t shape[][2] = { { 1, 1 },   { 1, 13 },     { 3, 7 },
+                                        { 64, 96 }, { 1537, 768 }, { 1537, 771 } };
     double mine[2] = { c->rank, 10.0 * c->rank }, all[2 * MAX_GPUS];
 
-    for (int s = 0; s < 5; s++) {
+    for (int s = 0; s < 6; s++) {
         sums_of(c, o, DT_BF16, shape[s][0], shape[s][1]);
         sums_of(c, o, DT_F32, shape[s][0], shape[s][1]);
         some_rows(c, o, DT_BF16, shape[s][0], shape[s][1]);
@@ -230,17 +259,68 @@ static void collectives(struct comm *c, struct ops *o)
             CHECK(all[2 * r] == r && all[2 * r + 1] == 10.0 * r);
         CHECK_OK(c->barrier(c));
     }
+    CHECK_EQ(comm_nccl_copied(c) > 0, sharing && peers(c));
     CHECK_OK(c->status(c));
     CHECK_OK(o->sync(o));
+}
+
+/* Elements that are not value_of(rank, i). */
+static long not_value(struct ops *o, struct tensor t, int rank)
+{
+    char *host = fetched(o, t);
+    long bad = 0;
+    for (int64_t i = 0; i < tensor_count(t); i++)
+        bad += !(get(host, t.dtype, i) == value_of(rank, i));
+    free(host);
+    return bad;
+}
+
+/* A tensor that is gathered, read, written anew and gathered again, in replays that nothing on the host
+ * separates; one rank is slow before it reads, another before it writes. */
+static void read_then_written(struct comm *c, struct ops *o)
+{
+    enum { ROWS = 2048, COLS = 768, REPLAYS = 20, DELAY = 12 };
+    int w = c->world, own = c->rank * ROWS;
+    struct tensor a = shared(c, filled(o, DT_BF16, ROWS * w, COLS, 9, -1, w)), src[2], out[2];
+    struct tensor big = filled(o, DT_F32, 4096, 2048, 0, -1, 1);
+    struct tensor slow = filled(o, DT_F32, 4096, 2048, 0, -1, 1);
+    void *graph;
+
+    for (int k = 0; k < 2; k++) {
+        src[k] = filled(o, DT_BF16, ROWS * w, COLS, k, -1, w);
+        out[k] = filled(o, DT_BF16, ROWS * w, COLS, 9, -1, w);
+    }
+    CHECK_OK(ops_cuda_capture(o));
+    for (int k = 0; k < 2; k++) {
+        for (int i = 0; i < DELAY && c->rank == (k ? w - 1 : 0); i++)
+            o->copy(o, slow, big);
+        o->copy(o, tensor_rows(a, own, ROWS), tensor_rows(src[k], own, ROWS));
+        c->wait(c, c->all_gather(c, a, NULL));
+        for (int i = 0; i < DELAY && c->rank == (k ? 0 : w - 1); i++)
+            o->copy(o, slow, big);
+        o->copy(o, out[k], a);
+    }
+    CHECK_OK(ops_cuda_capture_end(o, &graph));
+    for (int r = 0; r < REPLAYS; r++) {
+        ops_cuda_launch(o, graph);
+        for (int k = 0; k < 2 && r + 1 < REPLAYS; k++)
+            o->zero(o, out[k]);
+    }
+    for (int k = 0; k < 2; k++)
+        CHECK_EQ(not_value(o, out[k], k), 0);
+    CHECK_OK(c->status(c));
+    CHECK_OK(o->sync(o));
+    ops_cuda_graph_free(graph);
+    CHECK_OK(c->barrier(c));
 }
 
 /* Reduce, copy, gather, all captured; replays see new numbers. More collectives than tickets. */
 static void in_a_graph(struct comm *c, struct ops *o)
 {
-    enum { ROWS = 96, COLS = 64, REPLAYS = 3 };
+    enum { ROWS = 1536, COLS = 768, REPLAYS = 3 };
     int w = c->world;
     struct tensor src = filled(o, DT_BF16, ROWS * w, COLS, c->rank, -1, w);
-    struct tensor a = filled(o, DT_BF16, ROWS * w, COLS, 5, -1, w);
+    struct tensor a = shared(c, filled(o, DT_BF16, ROWS * w, COLS, 5, -1, w));
     struct tensor small = filled(o, DT_F32, 1, 8, c->rank, -1, 1);
     void *graph;
 
@@ -271,7 +351,7 @@ static void in_a_graph(struct comm *c, struct ops *o)
 /* Reductions that branches wait for, and gathers that start there after some delay; captured. */
 static void in_branches(struct comm *c, struct ops *o)
 {
-    enum { ROWS = 96, COLS = 64, REPLAYS = 3, DELAYS = 10 };
+    enum { ROWS = 1536, COLS = 768, REPLAYS = 3, DELAYS = 10 };
     int w = c->world;
     struct tensor src[2], sum[2], mean[2], out[2], large[2];
     comm_ticket t[2];
@@ -279,8 +359,8 @@ static void in_branches(struct comm *c, struct ops *o)
 
     for (int i = 0; i < 2; i++) {
         src[i] = filled(o, DT_BF16, ROWS * w, COLS, c->rank, -1, w);
-        sum[i] = filled(o, DT_BF16, ROWS * w, COLS, 5, -1, w);
-        mean[i] = filled(o, DT_BF16, ROWS * w, COLS, 5, -1, w);
+        sum[i] = shared(c, filled(o, DT_BF16, ROWS * w, COLS, 5, -1, w));
+        mean[i] = shared(c, filled(o, DT_BF16, ROWS * w, COLS, 5, -1, w));
         out[i] = filled(o, DT_BF16, ROWS * w, COLS, 5, -1, w);
         large[i] = filled(o, DT_F32, 1 << 10, 1 << 14, 0, -1, 1);
     }
@@ -474,6 +554,7 @@ static void bench(struct comm *c, struct ops *o)
         struct tensor t =
             tensor_of(o->alloc(o, (size_t)(rows * cols) * 2, "bench"), DT_BF16, rows, cols);
         double us[KINDS];
+        shared(c, t);
         for (int r = 0; r < c->world; r++)
             used[r] = (struct span){ r * (rows / c->world),
                                      rows / c->world / (r + 1 < c->world ? 1 : 3) };
@@ -497,9 +578,9 @@ static void bench(struct comm *c, struct ops *o)
             }
         double gb = tensor_bytes(t) * 1e-9 * (c->world - 1) / c->world;
         if (c->rank == 0)
-            printf("%-10s %8.2f MB, %d ranks: reduce-scatter %.0f us (%.0f GB/s), all-gather "
+            printf("%s%-10s %8.2f MB, %d ranks: reduce-scatter %.0f us (%.0f GB/s), all-gather "
                    "%.0f us (%.0f GB/s), all-reduce %.0f us; less padding: %.0f, %.0f us\n",
-                   size[s].what, tensor_bytes(t) * 1e-6, c->world, us[SCATTER],
+                   sharing ? "shared " : "", size[s].what, tensor_bytes(t) * 1e-6, c->world, us[SCATTER],
                    gb / us[SCATTER] * 1e6, us[GATHER], gb / us[GATHER] * 1e6, us[SUM],
                    us[SCATTER_ROWS], us[GATHER_ROWS]);
     }
@@ -523,13 +604,20 @@ int main(int argc, char **argv)
     if (gpus < 2)
         return check_done();
     gpus = gpus >= 8 ? 8 : gpus >= 4 ? 4 : 2; /* of these the means are exact */
-    with_ranks(gpus, 20, collectives);
-    with_ranks(gpus, 20, in_a_graph);
-    with_ranks(gpus, 20, in_branches);
+    for (int s = 0; s < 2; s++) {
+        sharing = s;
+        with_ranks(gpus, 20, collectives);
+        with_ranks(gpus, 20, in_a_graph);
+        with_ranks(gpus, 20, read_then_written);
+        with_ranks(gpus, 20, in_branches);
+    }
     with_ranks(gpus, 20, sparse_between_graphs);
     with_ranks(gpus, 20, one_fails);
     with_ranks(gpus, 2, one_hangs);
     if (argc > 1 && !strcmp(argv[1], "bench"))
-        with_ranks(gpus, 20, bench);
+        for (int s = 0; s < 2; s++) {
+            sharing = s;
+            with_ranks(gpus, 20, bench);
+        }
     return check_done();
 }

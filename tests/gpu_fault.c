@@ -41,7 +41,7 @@ static int count_ops(struct ops **o, int i, void *group)
 
 static int new_ops(struct ops **o, int i, void *group)
 {
-    int rc = ops_cuda_new(o, nccl_group_device(group, i));
+    int rc = nccl_group_ops(o, i, group);
     rank_ops[i] = *o;
     return rc;
 }

@@ -42,6 +42,7 @@ struct variant {
     bool whole; /* one scale for all rows: of moments, and, delayed, of weights in e4m3 */
     int plant; /* a NaN in this step in the first element of `where` on the last rank; 0: none */
     const char *where;
+    int piece; /* of comm.h */
     int omit; /* this step's gradients are fed and nothing is made of them; 0: none */
 };
 
@@ -483,6 +484,7 @@ static struct outcome run(const struct variant *v)
     memset(out.bytes, 0xff, out.size);
     CHECK_OK(comm_threads_new(c, v->world));
     for (int i = 0; i < v->world; i++) {
+        c[i]->piece = v->piece;
         a[i] = (struct rank_arg){ v, r, c[i], &out };
         pthread_create(&thread[i], NULL, run_rank, &a[i]);
     }
@@ -959,6 +961,10 @@ int main(void)
           .polar = DT_BF16 },
         { "2 ranks, reversed", 2, .one_holder = true, .reversed = true, .polar = DT_BF16 },
         { "8 ranks, early", 8, .one_holder = true, .early = true, .polar = DT_BF16 },
+        { "2 ranks, early, pieces", 2, .one_holder = true, .early = true, .piece = 1,
+          .polar = DT_BF16 },
+        { "4 ranks, early, pieces, no padding", 4, .one_holder = true, .early = true, .piece = 5000,
+          .unpadded = true, .polar = DT_BF16 },
         { "4 ranks, late", 4, .late = true, .polar = DT_BF16 },
         { "1 rank, late, no padding", 1, .late = true, .unpadded = true, .polar = DT_BF16 },
         { "8 ranks, no padding", 8, .unpadded = true, .polar = DT_BF16 },

@@ -60,7 +60,8 @@ static void make_device(struct trace *t, int device, int steps)
             at += 700;
         }
         int64_t from = ends > at ? ends : at; /* a wait, in any case */
-        add(t, TRACE_COLLECTIVE "_AllGather(x)", device, 9, from, 2000, -1);
+        add(t, s % 2 ? TRACE_COPIES "copy" : TRACE_COLLECTIVE "_AllGather(x)", device, 9, from,
+            2000, -1);
         ends = from + 2000;
         at = ends + 3000;
     }
@@ -229,21 +230,22 @@ static void check_table(struct trace *t, int steps)
         CHECK_NEAR((double)found / steps, calls, 0.0501);
         rows++;
     }
-    CHECK_EQ(rows, 6);
+    CHECK_EQ(rows, 7);
     free(text);
 }
 
 static void check_waits(void)
 {
-    int idle = 0, waits = 0;
+    int idle = 0, waits = 0, copies = 0;
 
     for (int i = 0; i < n_events; i++)
         if (!strcmp(event[i].cat, "wait")) {
             CHECK(event[i].dur >= TRACE_WAIT_NS / 1e3 - ROUNDED);
             idle += !strcmp(event[i].name, "idle");
             waits += !strcmp(event[i].name, "wait: " TRACE_COLLECTIVE "_AllGather(x)");
+            copies += !strcmp(event[i].name, "wait: " TRACE_COPIES "copy");
         }
-    CHECK(idle > 0 && waits > 0);
+    CHECK(idle > 0 && waits > 0 && copies > 0);
     for (int i = 0; i < n_events; i++)
         for (int k = 0; k < n_events && !strcmp(event[i].cat, "wait"); k++)
             if (event[k].pid == event[i].pid &&

@@ -421,6 +421,7 @@ int nccl_group_id(struct nccl_group *g, int rank, ncclUniqueId *id)
 /* -- start and end ------------------------------------------------------------------------ */
 
 int nccl_group_world(const struct nccl_group *g) { return g->gpus * g->env.processes; }
+int nccl_group_gpus(const struct nccl_group *g) { return g->gpus; }
 int nccl_group_first(const struct nccl_group *g) { return g->gpus * g->env.process; }
 
 /* Processes on one machine take its GPUs in their local order, unless the launcher makes only its

@@ -20,6 +20,20 @@ struct ticket {
     unsigned long long capture; /* in which it was made; 0: none */
 };
 
+/* Memory that the copies of other ranks reach. */
+struct window {
+    char *base;
+    size_t bytes;
+    ncclWindow_t win;
+};
+
+/* Chunks of all ranks for one owner. */
+struct received {
+    char *at;
+    cudaEvent_t added; /* the last time */
+    unsigned long long capture; /* in which; 0: none */
+};
+
 struct member {
     struct comm c; /* first: struct comm * is struct member * */
     struct nccl_group *group;
@@ -31,6 +45,17 @@ struct member {
     struct ticket ticket[TICKETS];
     int64_t seq; /* collectives so far */
     pthread_mutex_t calling; /* held while NCCL is called */
+    /* comm_copies.cu: are there copies; what share() was told of; memory for chunks of all ranks, taken in
+     * turns; a stream that adds them up. */
+    bool copies;
+    struct window *window;
+    int n_windows;
+    struct received received[2];
+    int turn;
+    size_t received_bytes; /* of each */
+    cudaStream_t adding;
+    cudaEvent_t exchanged;
+    int64_t copied; /* collectives by copies so far */
     /* Written by the rank, read by the watching thread: only through __atomic. */
     const char *phase; /* NULL: not watched */
     bool worked; /* it has been in a phase */
@@ -60,6 +85,9 @@ void nccl_member_active(struct member *m, const char *what);
 #define MEMBER_CUDA(m, expr) nccl_member_cuda((m), (expr), #expr, __FILE__, __LINE__)
 #define MEMBER_NCCL(m, expr) nccl_member_nccl((m), (expr), #expr, __FILE__, __LINE__)
 
+/* 0 outside of a capture, else the capture's id. */
+bool nccl_member_capture(struct member *m, unsigned long long *id);
+int nccl_group_gpus(const struct nccl_group *g); /* of this process */
 void nccl_group_join(struct member *m);
 /* Ends the watch over m; waits for an abort that is under way. */
 void nccl_group_leave(struct member *m);

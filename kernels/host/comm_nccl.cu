@@ -1,15 +1,15 @@
 /* comm_nccl.cu - collectives over NCCL; see comm_nccl.h. The group and its watch are in
  * comm_group.cu. */
-#include "host/comm_group.h"
+#include "host/comm_copies.h"
 
 #include <stdlib.h>
+#include "ops_cuda.h"
 
 static struct member *member_of(struct comm *c) { return (struct member *)c; }
 
 /* -- tickets ------------------------------------------------------------------------------- */
 
-/* 0 outside of a capture, else the capture's id. */
-static bool capture_of(struct member *m, unsigned long long *id)
+bool nccl_member_capture(struct member *m, unsigned long long *id)
 {
     cudaStreamCaptureStatus status;
     *id = 0;
@@ -31,10 +31,11 @@ static bool begin(struct member *m, const char *what)
     return false;
 }
 
-static comm_ticket end(struct member *m)
+/* last: the stream that has it all behind it. */
+static comm_ticket end(struct member *m, cudaStream_t last)
 {
     struct ticket *t = &m->ticket[m->seq % TICKETS];
-    bool ok = MEMBER_CUDA(m, cudaEventRecord(t->done, m->stream)) && capture_of(m, &t->capture);
+    bool ok = MEMBER_CUDA(m, cudaEventRecord(t->done, last)) && nccl_member_capture(m, &t->capture);
     pthread_mutex_unlock(&m->calling);
     m->seq++;
     return ok ? (comm_ticket)m->seq : 0;
@@ -49,10 +50,12 @@ static void nccl_wait(struct comm *c, comm_ticket ticket)
     if (ticket == 0 || nccl_member_failed(m))
         return;
     nccl_member_active(m, NULL);
-    if (m->seq - ticket >= TICKETS) /* its event was reused: wait for a later one */
+    if (m->seq - ticket >= TICKETS) { /* its event was reused: wait for a later one */
         ticket = (comm_ticket)(m->seq - TICKETS + 1);
+        copies_wait(m);
+    }
     t = &m->ticket[(ticket - 1) % TICKETS];
-    if (!capture_of(m, &capture))
+    if (!nccl_member_capture(m, &capture))
         return;
     if (t->capture == capture)
         MEMBER_CUDA(m, cudaStreamWaitEvent(m->ops->stream, t->done, 0));
@@ -62,6 +65,19 @@ static void nccl_wait(struct comm *c, comm_ticket ticket)
 }
 
 /* -- collectives --------------------------------------------------------------------------- */
+
+static void nccl_share(struct comm *c, struct tensor full, bool reduced)
+{
+    struct member *m = member_of(c);
+
+    if (nccl_member_failed(m))
+        return;
+    nccl_member_active(m, "share");
+    pthread_mutex_lock(&m->calling);
+    if (m->nccl)
+        copies_share(m, full, reduced);
+    pthread_mutex_unlock(&m->calling);
+}
 
 static bool type_of(struct member *m, enum dtype t, ncclDataType_t *type)
 {
@@ -102,18 +118,21 @@ static comm_ticket nccl_reduce_scatter(struct comm *c, struct tensor full, const
 {
     struct member *m = member_of(c);
     int64_t chunk = full.rows / c->world;
+    cudaStream_t last = m->stream;
     ncclDataType_t type;
 
     assert(own || full.rows % c->world == 0);
     if (!type_of(m, full.dtype, &type) || !begin(m, "reduce-scatter"))
         return 0;
-    if (own)
+    if (copies_reduce(m, full, own, &last))
+        ;
+    else if (own)
         reduce_chunks(m, full, own, type);
     else
         MEMBER_NCCL(m, ncclReduceScatter(full.data, rows_at(full, c->rank * chunk),
                                          (size_t)(chunk * full.cols), type, ncclAvg, m->nccl,
                                          m->stream));
-    return end(m);
+    return end(m, last);
 }
 
 /* Uneven chunks: each rank sends its own to every other rank directly. */
@@ -143,13 +162,15 @@ static comm_ticket nccl_all_gather(struct comm *c, struct tensor full, const str
     assert(own || full.rows % c->world == 0);
     if (!begin(m, "all-gather"))
         return 0;
-    if (own)
+    if (copies_gather(m, full, own))
+        ;
+    else if (own)
         send_chunks(m, full, own);
     else
         MEMBER_NCCL(m, ncclAllGather(rows_at(full, c->rank * chunk), full.data,
                                      tensor_bytes(tensor_rows(full, 0, chunk)), ncclUint8, m->nccl,
                                      m->stream));
-    return end(m);
+    return end(m, m->stream);
 }
 
 static comm_ticket nccl_all_reduce(struct comm *c, struct tensor t)
@@ -161,7 +182,7 @@ static comm_ticket nccl_all_reduce(struct comm *c, struct tensor t)
         return 0;
     MEMBER_NCCL(m, ncclAllReduce(t.data, t.data, (size_t)tensor_count(t), type, ncclAvg, m->nccl,
                                  m->stream));
-    return end(m);
+    return end(m, m->stream);
 }
 
 static comm_ticket nccl_broadcast(struct comm *c, struct tensor t, int root)
@@ -173,7 +194,7 @@ static comm_ticket nccl_broadcast(struct comm *c, struct tensor t, int root)
         return 0;
     MEMBER_NCCL(
         m, ncclBroadcast(t.data, t.data, tensor_bytes(t), ncclUint8, root, m->nccl, m->stream));
-    return end(m);
+    return end(m, m->stream);
 }
 
 static comm_ticket nccl_all_to_all(struct comm *c, struct tensor recv, const int64_t *recv_rows,
@@ -200,7 +221,7 @@ static comm_ticket nccl_all_to_all(struct comm *c, struct tensor recv, const int
     }
     if (ok)
         MEMBER_NCCL(m, ncclGroupEnd());
-    return end(m);
+    return end(m, m->stream);
 }
 
 /* -- host side ----------------------------------------------------------------------------- */
@@ -229,6 +250,8 @@ static void nccl_abort(struct comm *c, int code, const char *message)
     nccl_member_fail(member_of(c), code, "%s", message);
 }
 
+int64_t comm_nccl_copied(struct comm *c) { return member_of(c)->copied; }
+
 void comm_nccl_phase(struct comm *c, const char *phase)
 {
     struct member *m = member_of(c);
@@ -247,6 +270,7 @@ static void nccl_free(struct comm *c)
     if (!c)
         return;
     nccl_group_leave(m); /* the watching thread no longer uses m->nccl */
+    copies_free(m);
     if (m->nccl && nccl_member_failed(m))
         ncclCommAbort(m->nccl); /* created after the failure, so not aborted yet */
     else if (m->nccl)
@@ -265,6 +289,7 @@ static void nccl_free(struct comm *c)
 
 static bool start(struct member *m, const ncclUniqueId *id)
 {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     int least, greatest;
     if (!MEMBER_CUDA(m, cudaSetDevice(m->device)) ||
         !MEMBER_CUDA(m, cudaDeviceGetStreamPriorityRange(&least, &greatest)) ||
@@ -274,7 +299,21 @@ static bool start(struct member *m, const ncclUniqueId *id)
         if (!MEMBER_CUDA(m, cudaEventCreateWithFlags(&m->queued[i], cudaEventDisableTiming)) ||
             !MEMBER_CUDA(m, cudaEventCreateWithFlags(&m->ticket[i].done, cudaEventDisableTiming)))
             return false;
-    return MEMBER_NCCL(m, ncclCommInitRank(&m->nccl, m->c.world, *id, m->c.rank));
+    if (!copies_start(m))
+        return false;
+    if (m->copies)
+        config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+    return MEMBER_NCCL(m, ncclCommInitRankConfig(&m->nccl, m->c.world, *id, m->c.rank, &config));
+}
+
+int nccl_group_ops(struct ops **o, int i, void *group)
+{
+    struct nccl_group *g = (struct nccl_group *)group;
+    int rc = ops_cuda_new(o, nccl_group_device(g, i));
+
+    if (!rc && copies_possible(g))
+        copies_memory(*o);
+    return rc;
 }
 
 int comm_nccl_new(struct comm **out, struct ops *o, int rank, int world, void *group)
@@ -291,6 +330,7 @@ int comm_nccl_new(struct comm **out, struct ops *o, int rank, int world, void *g
     m->c.rank = rank;
     m->c.world = world;
     m->c.local_rank = rank - nccl_group_first(g);
+    m->c.share = nccl_share;
     m->c.reduce_scatter = nccl_reduce_scatter;
     m->c.all_gather = nccl_all_gather;
     m->c.all_reduce = nccl_all_reduce;
@@ -305,6 +345,8 @@ int comm_nccl_new(struct comm **out, struct ops *o, int rank, int world, void *g
     m->group = g;
     m->device = cuda_of(o)->device;
     m->ops = cuda_of(o);
+    m->copies = m->ops->take_shared != NULL;
+    m->c.piece = m->copies ? COPIES_PIECE : 0;
     pthread_mutex_init(&m->calling, NULL);
     nccl_group_join(m);
     /* ncclCommInitRank waits without a timeout: the gather before it finds ranks that failed. */

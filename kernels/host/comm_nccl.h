@@ -8,7 +8,7 @@
  *     if ((rc = nccl_group_new(&g, 8, 10.0))) return rc;       // once a process
  *     // in each of the 8 threads:
  *     int rank = nccl_group_first(g) + i;
- *     ops_cuda_new(&o, nccl_group_device(g, i));
+ *     nccl_group_ops(&o, i, g);
  *     comm_nccl_new(&c, o, rank, nccl_group_world(g), g);
  *     ... c->reduce_scatter(c, grad, NULL) ...
  *     c->free(c);                                              // after graphs that hold its work
@@ -20,6 +20,9 @@
  * Both also while a graph is captured: a ticket must then be waited for in the
  * capture that made it, and everything has been waited for when it ends. The
  * mean is NCCL's, in the tensor's type.
+ *
+ * Large tensors that share() was told of go by the GPUs' copy engines, between GPUs of one process
+ * that have access to each other (comm_copies.h).
  *
  * Failures. The watching thread checks ten times a second for errors of NCCL,
  * for other processes that failed, ended or send no heartbeat, and for ranks of
@@ -51,6 +54,9 @@ int nccl_group_new(struct nccl_group **g, int gpus, double timeout_s) MUST_CHECK
 int nccl_group_world(const struct nccl_group *g);
 int nccl_group_first(const struct nccl_group *g); /* this process's first rank */
 int nccl_group_device(const struct nccl_group *g, int i); /* GPU of its rank first + i */
+/* The GPU of rank first + i (ops_cuda_new). group is a struct nccl_group; the signature is that of struct
+ * backend (train/run.h). */
+int nccl_group_ops(struct ops **o, int i, void *group) MUST_CHECK;
 /* Called from the watching thread; code and message as of status(). */
 void nccl_group_stuck(struct nccl_group *g, void (*stuck)(void *ctx, int code, const char *message),
                       void *ctx);
@@ -68,6 +74,9 @@ int comm_nccl_new(struct comm **c, struct ops *o, int rank, int world, void *gro
  * next call of this or of any function of the communicator no more than timeout_s may pass.
  * NULL: no limit (files, a validation). */
 void comm_nccl_phase(struct comm *c, const char *phase);
+
+/* Collectives so far that went by copies. */
+int64_t comm_nccl_copied(struct comm *c);
 
 #ifdef __cplusplus
 }

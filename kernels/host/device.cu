@@ -68,6 +68,14 @@ static int sync(struct ops *o)
 
 /* -- memory ---------------------------------------------------------------------- */
 
+static void give(struct cuda_ops *c, struct memory_block b)
+{
+    if (b.shared)
+        c->give_shared(b.p);
+    else
+        cudaFree(b.p);
+}
+
 void *cuda_take(struct cuda_ops *c, size_t bytes, const char *what)
 {
     size_t left = 0, total = 0;
@@ -80,7 +88,8 @@ void *cuda_take(struct cuda_ops *c, size_t bytes, const char *what)
         c->allocated += bytes;
         return (void *)(cuda_round(c->allocated) + 256);
     }
-    e = cudaMalloc(&p, bytes ? bytes : 1);
+    bool shared = c->take_shared && bytes >= SHARED_LEAST;
+    e = shared ? c->take_shared(&p, bytes) : cudaMalloc(&p, bytes ? bytes : 1);
     if (e == cudaErrorMemoryAllocation) {
         cudaMemGetInfo(&left, &total);
         cuda_fail(c, GPT_DEVICE,
@@ -92,11 +101,11 @@ void *cuda_take(struct cuda_ops *c, size_t bytes, const char *what)
     if (!CUDA_TRY(c, e))
         return NULL;
     if (grow_one(&c->blocks, (size_t)c->n_blocks, sizeof *c->blocks)) {
-        cudaFree(p);
+        give(c, { p, shared });
         cuda_fail(c, GPT_SYSTEM, "cannot allocate memory for the list of blocks");
         return NULL;
     }
-    c->blocks[c->n_blocks++] = p;
+    c->blocks[c->n_blocks++] = { p, shared };
     c->allocated += bytes;
     return p;
 }
@@ -166,7 +175,7 @@ static void free_all(struct ops *o)
     cudaStreamSynchronize(c->trunk);
     gemm_cache_free(c->gemm);
     for (int i = 0; i < c->n_blocks; i++)
-        cudaFree(c->blocks[i]);
+        give(c, c->blocks[i]);
     staging_free(&c->staging);
     staging_free(&c->ahead);
     if (c->ahead_done)

@@ -85,6 +85,12 @@ struct qkv_args {
     const int32_t *tok;
 };
 
+enum { SHARED_LEAST = 2 << 20 }; /* such memory comes in multiples of as much */
+struct memory_block {
+    void *p;
+    bool shared;
+};
+
 struct cuda_ops {
     struct ops ops; /* first: struct ops * is struct cuda_ops * */
     int device; /* ordinal; also names the rank in messages */
@@ -119,7 +125,10 @@ struct cuda_ops {
     /* The same, for attention_cached. */
     struct qkv_args qkv;
 
-    void **blocks; /* everything allocated, for free() */
+    /* NULL: cudaMalloc and cudaFree; else blocks of SHARED_LEAST bytes or more come from here, as other GPUs
+     * read and write them (comm_nccl.h). */
+    cudaError_t (*take_shared)(void **p, size_t bytes), (*give_shared)(void *p);
+    struct memory_block *blocks; /* everything allocated, for free() */
     int n_blocks;
     size_t allocated, own; /* own: of it, what the device took at its start */
     struct staging staging, ahead; /* of upload() on stream, of upload_ahead() on its own */

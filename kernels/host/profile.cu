@@ -77,6 +77,8 @@ static void CUPTIAPI buffer_full(CUcontext, uint32_t, uint8_t *buffer, size_t, s
             add_kernel((const CUpti_ActivityKernel10 *)a);
         else if (a->kind == CUPTI_ACTIVITY_KIND_MEMCPY)
             add_memory("[copy]", (const CUpti_ActivityMemcpy6 *)a);
+        else if (a->kind == CUPTI_ACTIVITY_KIND_MEMCPY2) /* to another GPU */
+            add_memory(TRACE_COPIES "copy", (const CUpti_ActivityMemcpyPtoP4 *)a);
         else if (a->kind == CUPTI_ACTIVITY_KIND_MEMSET)
             add_memory("[set]", (const CUpti_ActivityMemset4 *)a);
     }
@@ -85,7 +87,7 @@ static void CUPTIAPI buffer_full(CUcontext, uint32_t, uint8_t *buffer, size_t, s
 }
 
 static const CUpti_ActivityKind kinds[] = { CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
-                                            CUPTI_ACTIVITY_KIND_MEMCPY,
+                                            CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMCPY2,
                                             CUPTI_ACTIVITY_KIND_MEMSET };
 
 static bool find(void *lib, const char *name, void *out)

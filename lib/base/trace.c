@@ -128,7 +128,8 @@ static int by_begin(const void *a, const void *b)
 
 static bool is_collective(const struct trace_event *e)
 {
-    return !strncmp(e->name, TRACE_COLLECTIVE, strlen(TRACE_COLLECTIVE));
+    return !strncmp(e->name, TRACE_COLLECTIVE, strlen(TRACE_COLLECTIVE)) ||
+           !strncmp(e->name, TRACE_COPIES, strlen(TRACE_COPIES));
 }
 
 /* One member of traceEvents up to its name: the caller adds args, if any, and ends it. */

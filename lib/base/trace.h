@@ -10,7 +10,7 @@
  * The file is JSON in the Trace Event Format, as Perfetto and chrome://tracing read it; gzip or zstd
  * by its name's end. A process is a rank. Its track 0 has the steps, one track each stream has
  * kernels, copies and clears ("X"), and marks at the end of what is queued before them ("i"). Where a
- * rank has nothing to do for WAIT_NS but collectives, events whose names begin with TRACE_COLLECTIVE, there is an
+ * rank has nothing to do for WAIT_NS but collectives, events whose names begin with TRACE_COLLECTIVE or TRACE_COPIES, there is an
  * event "idle" on the track of what comes next, or "wait: NAME" if a collective ends meanwhile. What overlaps on
  * one stream is put on further tracks. Times begin at the first event.
  *
@@ -25,6 +25,7 @@
 #include "base/err.h"
 
 #define TRACE_COLLECTIVE "ncclDevKernel"
+#define TRACE_COPIES "comm_" /* of a collective that is not one kernel */
 enum { TRACE_WAIT_NS = 1000, TRACE_STEP = 0 };
 
 struct trace_event {

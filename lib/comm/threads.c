@@ -351,6 +351,14 @@ static comm_ticket arrive_chunks(struct comm *c, enum kind kind, struct tensor f
     return arrive(c, kind, 0, 0, (struct entry){ .t = full, .own = s });
 }
 
+/* All memory is shared. */
+static void threads_share(struct comm *c, struct tensor full, bool reduced)
+{
+    (void)c;
+    (void)full;
+    (void)reduced;
+}
+
 static comm_ticket threads_reduce_scatter(struct comm *c, struct tensor full,
                                           const struct span *own)
 {
@@ -501,6 +509,7 @@ int comm_threads_new(struct comm **out, int world)
             .rank = r,
             .world = world,
             .local_rank = r,
+            .share = threads_share,
             .reduce_scatter = threads_reduce_scatter,
             .all_gather = threads_all_gather,
             .all_reduce = threads_all_reduce,

@@ -162,7 +162,11 @@ static int take_shards(struct optim *z, int i)
     int64_t each = param_unit_rows(p), used = p->used * each;
     struct span own[world];
 
-    q->reduced = calloc((size_t)world, sizeof *q->reduced);
+    /* Each has an end of a shard, or a piece. */
+    int64_t most = world;
+    if (z->comm->piece)
+        most += (int64_t)tensor_bytes(p->g) / z->comm->piece;
+    q->reduced = calloc((size_t)most, sizeof *q->reduced);
     if (q->reduced && p->spec->comms == COMMS_REPLICATED)
         return 0;
     q->shard = calloc((size_t)world, sizeof *q->shard);
@@ -223,6 +227,18 @@ static const struct span *whole_shards(const struct optim *z, int i)
     return own;
 }
 
+static void share(struct optim *z, int i)
+{
+    struct param *p = &z->banks->p[i];
+    if (!z->p[i].shard)
+        return;
+    z->comm->share(z->comm, p->w, false);
+    if (p->fp8.codes.data)
+        z->comm->share(z->comm, p->fp8.codes, false);
+    if (i != sparse_param(z->recipe, z->comm->world))
+        z->comm->share(z->comm, p->g, true);
+}
+
 int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct ops *o,
                struct comm *c)
 {
@@ -247,6 +263,10 @@ int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct 
         (rc =
              sparse_new(&z->sparse, o, c, b->p[z->sparse_param].g, whole_shards(z, z->sparse_param),
                         most_touched(r, c->world, r->params[z->sparse_param].every))))
+        return rc;
+    for (int i = 0; i < r->n_params; i++)
+        share(z, i);
+    if ((rc = c->status(c)))
         return rc;
     optim_reset(z);
     return o->status(o);

@@ -32,7 +32,9 @@ struct shard_rows {
     int64_t first, rows; /* that are communicated: the shard's, less padding where the recipe says
                             so */
     int64_t final; /* rows of its gradient that are final in this step */
-    bool sent; /* its reduction has started */
+    int64_t ready; /* those at its end, without a gap */
+    struct span apart; /* some that are not, a gap before the others */
+    int64_t sent; /* of them, those whose reduction has started */
 };
 
 struct optim_param {
@@ -60,7 +62,7 @@ struct optim_param {
     bool uneven; /* not all ranks communicate the same number of rows */
 
     bool reducing; /* the reduction of its gradient has started in this step */
-    comm_ticket *reduced; /* of each collective of the reduction, world at most */
+    comm_ticket *reduced; /* of each collective of the reduction */
     int n_reduced;
     comm_ticket gathered, gathered_fp8; /* of its weight and of the fp8 copy */
 };

@@ -26,22 +26,29 @@ static bool is_tied_head(const struct optim *z, const struct step_schedule *at, 
     return at->tied && i == z->recipe->tied_head;
 }
 
-/* One collective for the shards whose gradient is final (all: for all that are left). */
+/* One collective for the shards whose gradient is final, and for pieces of others that are worth it (all: for
+ * all that is left). */
 static void reduce_shards(struct optim *z, int i, bool all)
 {
     struct optim_param *q = &z->p[i];
-    int world = z->comm->world, going = 0;
+    struct tensor g = z->banks->p[i].g;
+    int64_t piece = z->comm->piece, row_bytes = (int64_t)tensor_bytes(tensor_rows(g, 0, 1));
+    int world = z->comm->world, whole = 0;
+    bool any = false;
 
     for (int r = 0; r < world; r++) {
         struct shard_rows *s = &q->shard[r];
-        bool go = !s->sent && (all || s->final >= s->rows);
-        q->chunk[r] = (struct span){ s->first, go ? s->rows : 0 };
-        s->sent |= go;
-        going += go;
+        int64_t end = s->first + s->rows - s->sent, n = (all ? s->rows : s->ready) - s->sent;
+        if (!all && s->ready < s->rows && (!piece || n * row_bytes < piece))
+            n = 0;
+        q->chunk[r] = (struct span){ end - n, n };
+        s->sent += n;
+        whole += n == s->rows;
+        any |= n > 0;
     }
-    if (going)
+    if (any)
         q->reduced[q->n_reduced++] = z->comm->reduce_scatter(
-            z->comm, z->banks->p[i].g, going < world || q->uneven ? q->chunk : NULL);
+            z->comm, g, whole < world || q->uneven ? q->chunk : NULL);
 }
 
 /* Is its gradient reduced by optim_exchange, between backward and optim_step? */
@@ -269,6 +276,31 @@ void optim_settle(struct optim *z)
     }
 }
 
+/* Rows begin to end are final. Most come from the last to the first; padding comes the other way. */
+static void shard_final(struct shard_rows *s, int64_t begin, int64_t end)
+{
+    int64_t last = s->first + s->rows;
+    begin = begin > s->first ? begin : s->first;
+    end = end < last ? end : last;
+    if (end <= begin)
+        return;
+    s->final += end - begin;
+    if (end == last - s->ready)
+        s->ready += end - begin;
+    else if (!s->apart.count)
+        s->apart = (struct span){ begin, end - begin };
+    else if (end == s->apart.first)
+        s->apart = (struct span){ begin, s->apart.count + end - begin };
+    else if (begin == s->apart.first + s->apart.count)
+        s->apart.count += end - begin;
+    if (s->apart.count && s->apart.first + s->apart.count == last - s->ready) {
+        s->ready += s->apart.count;
+        s->apart.count = 0;
+    }
+    if (s->final >= s->rows)
+        s->ready = s->rows;
+}
+
 void optim_reduce_early(struct optim *z, const struct step_schedule *at, int i, int64_t first,
                         int64_t n)
 {
@@ -283,12 +315,8 @@ void optim_reduce_early(struct optim *z, const struct step_schedule *at, int i, 
             reduce(z, at, i);
         return;
     }
-    for (int r = 0; r < z->comm->world; r++) {
-        struct shard_rows *p = &q->shard[r];
-        int64_t begin = first > p->first ? first : p->first;
-        int64_t last = p->first + p->rows, end = first + n < last ? first + n : last;
-        p->final += end > begin ? end - begin : 0;
-    }
+    for (int r = 0; r < z->comm->world; r++)
+        shard_final(&q->shard[r], first, first + n);
     reduce_shards(z, i, false);
 }
 
@@ -305,7 +333,7 @@ static void wait_reduced(struct optim *z, int i)
     struct optim_param *q = &z->p[i];
     wait_tickets(z, i);
     for (int r = 0; q->shard && r < z->comm->world; r++)
-        q->shard[r].sent = false, q->shard[r].final = 0;
+        q->shard[r].sent = q->shard[r].final = q->shard[r].ready = q->shard[r].apart.count = 0;
 }
 
 void optim_touch(struct optim *z, const int32_t *row, int n)

@@ -246,6 +246,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *, unsigned, int)
 {
     return result(cudaErrorNotSupported);
 }
+cudaError_t cudaDeviceCanAccessPeer(int *, int, int) { return result(cudaErrorNotSupported); }
 cudaError_t cudaDeviceGetStreamPriorityRange(int *, int *) { return result(cudaErrorNotSupported); }
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t, cudaStreamCaptureStatus *, unsigned long long *,
                                      cudaGraph_t *, const cudaGraphNode_t **,
