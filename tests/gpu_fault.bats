@@ -140,10 +140,12 @@ rank_1() {
         wait $hog || true
         took=$((($(date +%s%N) - begin) / 1000000))
         echo "$left MiB left: status $status after $took ms: $stderr"
-        [ "$status" -eq 5 ]
         [ "$took" -lt 10000 ]
         [ "${#stderr_lines[@]}" -eq 1 ]
-        [[ $stderr == *"rank 1"*"start: "* ]]
-        [ $left -lt 2000 ] || [[ $stderr == *"rank 1, start: GPU 1: too little memory"* ]]
+        case $status in
+        4) [[ $stderr == *"too little memory: the run needs "*" available to rank 1;"* ]] ;;
+        5) [[ $left -eq 100 && $stderr == *"GPU 1"* ]] ;;
+        *) false ;;
+        esac
     done
 }

@@ -151,6 +151,7 @@ int run_memory(struct run_memory *m, const struct recipe *r, const struct backen
 struct balance {
     struct run_memory memory;
     double needed, available;
+    int rank; /* the one that has least; -1: all have the same memory */
 };
 
 static int balance_of(struct balance *b, const struct recipe *r, const struct backend *be,
@@ -160,12 +161,13 @@ static int balance_of(struct balance *b, const struct recipe *r, const struct ba
     int rc = run_memory(&b->memory, r, be);
 
     b->needed = run_memory_sum(&b->memory) * (be->one_memory ? ranks : 1);
-    b->available = INFINITY;
+    b->available = be->memory > 0 ? be->memory : INFINITY;
+    b->rank = -1;
     for (int i = 0; i < (be->one_memory ? 1 : ranks) && !rc; i++)
-        if (!(rc = be->available(&left, i, be->group)))
-            b->available = fmin(b->available, left);
-    if (be->memory > 0)
-        b->available = fmin(b->available, be->memory);
+        if (!(rc = be->available(&left, i, be->group)) && left < b->available) {
+            b->available = left;
+            b->rank = be->one_memory || be->world == 1 ? -1 : be->first + i;
+        }
     return rc;
 }
 
@@ -213,7 +215,7 @@ int run_fits(const struct recipe *r, const struct backend *be, int ranks, struct
 {
     enum { GIB = 1 << 30 };
     struct balance b, then;
-    char proposal[160] = "; no number of micro-batches would fit";
+    char whose[32] = "", proposal[160] = "; no number of micro-batches would fit";
     int rc;
 
     *fit = (struct run_fit){ 0 };
@@ -229,6 +231,8 @@ int run_fits(const struct recipe *r, const struct backend *be, int ranks, struct
                  fit->set[0], fit->n > 1 ? " and " : "", fit->n > 1 ? fit->set[1] : "",
                  then.needed / GIB);
     }
-    return err_set(GPT_SYSTEM, "too little memory: the run needs %.1f GiB, %.1f available%s",
-                   b.needed / GIB, b.available / GIB, proposal);
+    if (b.rank >= 0)
+        snprintf(whose, sizeof whose, " to rank %d", b.rank);
+    return err_set(GPT_SYSTEM, "too little memory: the run needs %.1f GiB, %.1f available%s%s",
+                   b.needed / GIB, b.available / GIB, whose, proposal);
 }
