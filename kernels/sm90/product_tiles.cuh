@@ -222,22 +222,6 @@ __device__ __forceinline__ uint4 tile_vector(uint32_t at)
 /* Numbers of t in 128 bytes. */
 int depth_of(struct tensor t) { return t.dtype == DT_BF16 ? 64 : 128; }
 
-/* Boxes of 128 bytes of columns, swizzled, and `rows` rows. */
-bool map_of(CUtensorMap *map, struct tensor t, int rows)
-{
-    const cuuint64_t size[2] = { (cuuint64_t)t.cols, (cuuint64_t)t.rows };
-    const cuuint64_t stride[1] = { (cuuint64_t)tensor_bytes(tensor_rows(t, 0, 1)) };
-    const cuuint32_t box[2] = { (cuuint32_t)depth_of(t), (cuuint32_t)rows }, step[2] = { 1, 1 };
-    encode_fn encode = tensor_map_encoder();
-
-    return encode && encode(map,
-                            t.dtype == DT_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                               : CU_TENSOR_MAP_DATA_TYPE_UINT8,
-                            2, t.data, size, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                            CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
-}
-
 tile_work work_of(struct tensor x, struct tensor w)
 {
     int pairs = div_up(w.rows, CLUSTER * FEATURES), depth = depth_of(x);

@@ -268,7 +268,7 @@ void qkv_gemm(struct cuda_ops *c, struct tensor x, struct tensor w, const float 
     assert(x.dtype == DT_BF16 && x.rows == a->tokens && w.rows == 3 * a->heads * FEATURES);
     if (c->failed)
         return;
-    if (!map_of(&m.w, w, FEATURES) || !map_of(&m.x, x, TOKENS / 2)) {
+    if (!map_boxes(&m.w, w, FEATURES) || !map_boxes(&m.x, x, TOKENS / 2)) {
         cuda_fail(c, GPT_DEVICE, "attention's tensors cannot be described to the copy engine");
         return;
     }

@@ -221,8 +221,8 @@ void run(struct cuda_ops *c, const tensors &t, const float *f0 = NULL, const flo
     assert(t.out.rows == t.x.rows && t.out.cols == t.w.rows);
     if (c->failed)
         return;
-    if (map_of(&m.w, t.w, FEATURES) && map_of(&m.x, t.x, TOKENS / 2) &&
-        (!reads_in(FORM) || map_of(&m.in, t.in, TOKENS)) && map_of(&m.out, t.out, TOKENS))
+    if (map_boxes(&m.w, t.w, FEATURES) && map_boxes(&m.x, t.x, TOKENS / 2) &&
+        (!reads_in(FORM) || map_boxes(&m.in, t.in, TOKENS)) && map_boxes(&m.out, t.out, TOKENS))
         launch<FORM>(c, m, k);
     else
         cuda_fail(c, GPT_DEVICE, "the MLP's tensors cannot be described to the copy engine");

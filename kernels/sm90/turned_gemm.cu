@@ -20,7 +20,6 @@
  */
 #include "sm90/turned_gemm.h"
 
-#include "host/device.h"
 #include "sm90/sm90.h"
 #include "sm90/tensor_map.h"
 #include "sm90/wgmma.h"
@@ -284,20 +283,6 @@ __global__ void SM90_CLUSTER(CLUSTER) __launch_bounds__(THREADS, 1)
 
 /* -- host -------------------------------------------------------------------------------- */
 
-/* Boxes of 128 bytes of columns, swizzled, and `rows` rows. */
-bool map_of(CUtensorMap *map, struct tensor t, int rows)
-{
-    const cuuint64_t size[2] = { (cuuint64_t)t.cols, (cuuint64_t)t.rows };
-    const cuuint64_t stride[1] = { (cuuint64_t)t.cols };
-    const cuuint32_t box[2] = { 128, (cuuint32_t)rows }, step[2] = { 1, 1 };
-    encode_fn encode = tensor_map_encoder();
-
-    return encode && encode(map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, t.data, size, stride, box, step,
-                            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                            CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
-}
-
 template <enum output OUT> void launch(struct cuda_ops *c, const maps &m, const work &k)
 {
     int blocks = min(CLUSTER * k.tiles, c->sms / CLUSTER * CLUSTER);
@@ -329,7 +314,7 @@ void turned_gemm(struct cuda_ops *c, struct tensor out, struct tensor b, struct 
     assert(a.dtype == DT_E5M2 && b.dtype == DT_E4M3 && a.cols % 16 == 0 && b.cols % 16 == 0);
     if (c->failed)
         return;
-    if (!map_of(&m.a, a, K) || !map_of(&m.b, b, N / 2))
+    if (!map_boxes(&m.a, a, K) || !map_boxes(&m.b, b, N / 2))
         cuda_fail(c, GPT_DEVICE, "operands in fp8 cannot be described to the copy engine");
     else if (out.dtype == DT_F32)
         (add ? launch<F32_ADD> : launch<F32>)(c, m, k);

@@ -3,13 +3,12 @@
 #ifndef KERNELS_SM90_TURNED_GEMM_H
 #define KERNELS_SM90_TURNED_GEMM_H
 
-#include "ops/ops.h"
-
-struct cuda_ops;
-
 #ifdef __cplusplus
 extern "C" {
 #endif
+#include "ops/ops.h"
+
+struct cuda_ops;
 
 /* out (N,M) = alpha b a (+ out): b (N,K) e4m3, a (K,M) e5m2, as they lie; out f32 or bf16. M and the
  * columns of b are multiples of 16; b may have more columns than a has rows. */
