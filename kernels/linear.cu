@@ -12,12 +12,11 @@
  * (record-61.md 9). Each is 2 T O I FLOP: QKV 174 GFLOP at T = 49152, output 58, MLP 232 (0.23,
  * 0.08, 0.31 ms at 750 TFLOP/s).
  *
- * A product whose scale has a gradient is written to f32 scratch first, on Hopper in pieces
- * (sm90/grad_gemm.cu); one pass (O I elements, all in L2) adds up g w, scales and writes dw.
+ * A product whose scale has a gradient is written to f32 scratch first; one pass (O I elements,
+ * all in L2) adds up g w, scales and writes dw.
  */
 #include "few_rows.h"
 #include "gpu.h"
-#include "sm90/grad_gemm.h"
 #include "sm90/relu2_gemm.h"
 #include "vec.h"
 
@@ -109,14 +108,12 @@ void gpu_linear_t_fp8(struct ops *o, struct tensor y, struct tensor x, struct te
 
 /* -- the product whose scale has a gradient ------------------------------------------ */
 
-enum { THREADS = 256, ROWS = 8 };
+enum { THREADS = 256 };
 
 struct scaled_args {
     void *dw;
     bool dw_f32, add;
-    const float *g; /* or: */
-    grad_pieces pieces;
-    int cols;
+    const float *g;
     const bf16 *w;
     const float *scale;
     float *dscale, *partial; /* partial (blocks) */
@@ -136,21 +133,21 @@ __device__ __forceinline__ static void write4(const scaled_args &a, int64_t i, f
     }
 }
 
-/* What four sums at i add to dscale; writes their gradient. */
-__device__ __forceinline__ static float finish4(const scaled_args &a, int64_t i, float4 g, float scale)
-{
-    uint2 w = make_uint2(0, 0);
-    if (a.dscale)
-        w = *(const uint2 *)(a.w + i);
-    write4(a, i, make_float4(scale * g.x, scale * g.y, scale * g.z, scale * g.w));
-    return g.x * bf16_lo(w.x) + g.y * bf16_hi(w.x) + g.z * bf16_lo(w.y) + g.w * bf16_hi(w.y);
-}
-
-/* dscale += the sums of all blocks, by the last one. */
-__device__ static void add_dscale(const scaled_args &a, float sum)
+__global__ static void __launch_bounds__(THREADS) scale_grad(scaled_args a)
 {
     __shared__ float warps[32], again[32];
+    float scale = a.scale ? *a.scale : 1, sum = 0;
 
+    for (int64_t i = 4 * ((int64_t)blockIdx.x * THREADS + threadIdx.x); i < a.n;
+         i += 4 * (int64_t)gridDim.x * THREADS) {
+        float4 g = *(const float4 *)(a.g + i);
+        if (a.dscale) {
+            uint2 w = *(const uint2 *)(a.w + i);
+            sum +=
+                g.x * bf16_lo(w.x) + g.y * bf16_hi(w.x) + g.z * bf16_lo(w.y) + g.w * bf16_hi(w.y);
+        }
+        write4(a, i, make_float4(scale * g.x, scale * g.y, scale * g.z, scale * g.w));
+    }
     if (!a.dscale)
         return;
     sum = block_sum(sum, warps);
@@ -166,64 +163,11 @@ __device__ static void add_dscale(const scaled_args &a, float sum)
         *a.dscale += sum;
 }
 
-__global__ static void __launch_bounds__(THREADS) scale_grad(const scaled_args a)
-{
-    float scale = a.scale ? *a.scale : 1, sum = 0;
-
-    for (int64_t i = 4 * ((int64_t)blockIdx.x * THREADS + threadIdx.x); i < a.n;
-         i += 4 * (int64_t)gridDim.x * THREADS)
-        sum += finish4(a, i, *(const float4 *)(a.g + i), scale);
-    add_dscale(a, sum);
-}
-
-/* The same of sums in pieces: a block adds up ROWS rows of a tile, a thread four columns of each fourth. */
-enum { APART = 4 * THREADS / GRAD_SIDE, ROUNDS = ROWS / APART };
-__global__ static void __launch_bounds__(THREADS) add_pieces(const scaled_args a)
-{
-    __shared__ int piece[GRAD_PIECES], pieces;
-    const grad_pieces &p = a.pieces;
-    const int tile = blockIdx.x / (GRAD_SIDE / ROWS);
-    const int row = blockIdx.x % (GRAD_SIDE / ROWS) * ROWS + threadIdx.x * 4 / GRAD_SIDE;
-    const int column = threadIdx.x * 4 % GRAD_SIDE;
-    const float *at = p.at + row * GRAD_SIDE + column;
-    float scale = a.scale ? *a.scale : 1, sum = 0;
-    float4 g[ROUNDS] = {};
-
-    if (threadIdx.x == 0)
-        pieces = grad_pieces_of(p, tile, piece);
-    __syncthreads();
-#pragma unroll 4
-    for (int k = 0; k < pieces; k++)
-#pragma unroll
-        for (int i = 0; i < ROUNDS; i++) {
-            const float4 x = *(const float4 *)(at + (int64_t)piece[k] * GRAD_SIDE * GRAD_SIDE +
-                                               i * APART * GRAD_SIDE);
-            g[i] = make_float4(g[i].x + x.x, g[i].y + x.y, g[i].z + x.z, g[i].w + x.w);
-        }
-    const int c = tile % p.columns * GRAD_SIDE + column;
-#pragma unroll
-    for (int i = 0; i < ROUNDS; i++) {
-        const int64_t at = (int64_t)(tile / p.columns * GRAD_SIDE + row + i * APART) * a.cols + c;
-        if (c < a.cols && at < a.n)
-            sum += finish4(a, at, g[i], scale);
-    }
-    add_dscale(a, sum);
-}
-
-static int blocks_of(const struct cuda_ops *c, const scaled_args &s)
+static void launch_scaled(struct cuda_ops *c, const scaled_args &s)
 {
     int64_t blocks = (s.n - 1) / (4 * THREADS) + 1;
 
-    if (s.pieces.tiles)
-        return s.pieces.tiles * (GRAD_SIDE / ROWS);
-    return (int)(blocks < 4 * c->sms ? blocks : 4 * c->sms);
-}
-
-static void launch_scaled(struct cuda_ops *c, const scaled_args &s)
-{
-    auto *kernel = s.pieces.tiles ? add_pieces : scale_grad;
-
-    kernel<<<blocks_of(c, s), THREADS, 0, c->stream>>>(s);
+    scale_grad<<<(int)(blocks < 4 * c->sms ? blocks : 4 * c->sms), THREADS, 0, c->stream>>>(s);
     CUDA_LAUNCHED(c);
 }
 
@@ -241,15 +185,9 @@ static void weight_grad(struct cuda_ops *c, struct tensor dw, float *dscale, str
                         struct tensor b, struct tensor w, const float *scale, bool add)
 {
     struct gemm g = { .out = dw, .a = a, .b = b, .ta = true, .scale = scale };
-    scaled_args s = { .dw = dw.data,
-                      .dw_f32 = dw.dtype == DT_F32,
-                      .add = add,
-                      .cols = (int)dw.cols,
-                      .w = (const bf16 *)w.data,
-                      .scale = scale,
-                      .dscale = dscale,
-                      .ticket = c->ticket,
-                      .n = tensor_count(dw) };
+    int64_t n = tensor_count(dw);
+    int blocks = div_up(n, 4 * THREADS);
+    char *at;
 
     if (add)
         g.add = dw;
@@ -257,26 +195,26 @@ static void weight_grad(struct cuda_ops *c, struct tensor dw, float *dscale, str
         cuda_gemm(c, &g);
         return;
     }
-    if (!need_bf16(c, w) || !s.n ||
-        !CUDA_NEED(c, s.n % 4 == 0, "weights come in multiples of 4 elements"))
+    if (!need_bf16(c, w) || !CUDA_NEED(c, n % 4 == 0, "weights come in multiples of 4 elements"))
         return;
-    bool pieces = !c->portable && grad_gemm_plan(c, &s.pieces, a, b);
-    size_t bytes = pieces ? grad_pieces_bytes(s.pieces) : s.n * sizeof(float);
-    char *at = (char *)cuda_workspace(c, cuda_round(bytes) + blocks_of(c, s) * sizeof(float));
-    if (!at)
+    blocks = blocks < 4 * c->sms ? blocks : 4 * c->sms;
+    at = (char *)cuda_workspace(c, cuda_round(n * sizeof(float)) + blocks * sizeof(float));
+    if (!at || !blocks)
         return;
-    float *sums = (float *)cuda_cut(&at, bytes);
-    s.partial = (float *)at;
-    if (pieces) {
-        s.pieces.at = sums;
-        grad_gemm(c, s.pieces, a, b);
-    } else {
-        g.out = tensor_of(sums, DT_F32, dw.rows, dw.cols);
-        g.add = tensor_of(NULL, DT_NONE, 0, 0);
-        g.scale = NULL;
-        cuda_gemm(c, &g);
-        s.g = sums;
-    }
+    g.out = tensor_of(cuda_cut(&at, n * sizeof(float)), DT_F32, dw.rows, dw.cols);
+    g.add = tensor_of(NULL, DT_NONE, 0, 0);
+    g.scale = NULL;
+    cuda_gemm(c, &g);
+    scaled_args s = { dw.data,
+                      dw.dtype == DT_F32,
+                      add,
+                      (const float *)g.out.data,
+                      (const bf16 *)w.data,
+                      scale,
+                      dscale,
+                      (float *)at,
+                      c->ticket,
+                      n };
     launch_scaled(c, s);
 }
 
