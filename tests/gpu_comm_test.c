@@ -184,7 +184,10 @@ static void some_rows(struct comm *c, struct ops *o, enum dtype type, int64_t pa
         struct tensor sum = shared(c, filled(o, type, part * w, cols, c->rank, -1, w));
         struct tensor all = shared(c, filled(o, type, part * w, cols, c->rank, -1, w));
         for (int r = 0; r < w; r++) {
-            rows[r] = turn == 0 ? 0 : turn < 3 ? (part * turn + r) % (part + 1) : r == w - 1 ? part : 0;
+            rows[r] = turn == 0    ? 0
+                      : turn < 3   ? (part * turn + r) % (part + 1)
+                      : r == w - 1 ? part
+                                   : 0;
             chunk[r] = (struct span){ r * part, rows[r] };
         }
         comm_ticket t = c->reduce_scatter(c, sum, chunk);
@@ -580,8 +583,8 @@ static void bench(struct comm *c, struct ops *o)
         if (c->rank == 0)
             printf("%s%-10s %8.2f MB, %d ranks: reduce-scatter %.0f us (%.0f GB/s), all-gather "
                    "%.0f us (%.0f GB/s), all-reduce %.0f us; less padding: %.0f, %.0f us\n",
-                   sharing ? "shared " : "", size[s].what, tensor_bytes(t) * 1e-6, c->world, us[SCATTER],
-                   gb / us[SCATTER] * 1e6, us[GATHER], gb / us[GATHER] * 1e6, us[SUM],
+                   sharing ? "shared " : "", size[s].what, tensor_bytes(t) * 1e-6, c->world,
+                   us[SCATTER], gb / us[SCATTER] * 1e6, us[GATHER], gb / us[GATHER] * 1e6, us[SUM],
                    us[SCATTER_ROWS], us[GATHER_ROWS]);
     }
 }

@@ -56,8 +56,8 @@ static bool register_window(struct member *m, void *base, size_t bytes)
 {
     struct window w = { (char *)base, bytes, NULL };
 
-    if (!MEMBER_NCCL(m, ncclCommWindowRegister(m->nccl, base, bytes, &w.win,
-                                               NCCL_WIN_COLL_SYMMETRIC)))
+    if (!MEMBER_NCCL(m,
+                     ncclCommWindowRegister(m->nccl, base, bytes, &w.win, NCCL_WIN_COLL_SYMMETRIC)))
         return false;
     if (!w.win)
         m->copies = false;
@@ -88,8 +88,8 @@ static void begin_copies(struct member *m)
 {
     size_t chunk = m->received_bytes / m->c.world;
     char *at = m->received[0].at;
-    if (MEMBER_NCCL(m, ncclAllGather(at + m->c.rank * chunk, at, chunk, ncclUint8, m->nccl,
-                                     m->stream)))
+    if (MEMBER_NCCL(
+            m, ncclAllGather(at + m->c.rank * chunk, at, chunk, ncclUint8, m->nccl, m->stream)))
         MEMBER_CUDA(m, cudaStreamSynchronize(m->stream));
 }
 
@@ -127,13 +127,13 @@ bool copies_start(struct member *m)
     int least, greatest;
     return !m->copies ||
            (MEMBER_CUDA(m, cudaDeviceGetStreamPriorityRange(&least, &greatest)) &&
-            MEMBER_CUDA(m, cudaStreamCreateWithPriority(&m->adding, cudaStreamNonBlocking,
-                                                        greatest)) &&
+            MEMBER_CUDA(
+                m, cudaStreamCreateWithPriority(&m->adding, cudaStreamNonBlocking, greatest)) &&
             MEMBER_CUDA(m, cudaEventCreateWithFlags(&m->exchanged, cudaEventDisableTiming)) &&
-            MEMBER_CUDA(m, cudaEventCreateWithFlags(&m->received[0].added,
-                                                    cudaEventDisableTiming)) &&
-            MEMBER_CUDA(m, cudaEventCreateWithFlags(&m->received[1].added,
-                                                    cudaEventDisableTiming)));
+            MEMBER_CUDA(m,
+                        cudaEventCreateWithFlags(&m->received[0].added, cudaEventDisableTiming)) &&
+            MEMBER_CUDA(m,
+                        cudaEventCreateWithFlags(&m->received[1].added, cudaEventDisableTiming)));
 }
 
 void copies_free(struct member *m)
@@ -247,7 +247,8 @@ static void add_up(struct member *m, struct received *from, size_t offset, size_
     kernel<<<min(blocks, 4 * m->ops->sms), ADDERS, 0, m->adding>>>(
         (uint4 *)out.data, (const uint4 *)(from->at + offset), (int64_t)stride / VECTOR, n,
         m->c.world);
-    if (MEMBER_CUDA(m, cudaGetLastError()) && MEMBER_CUDA(m, cudaEventRecord(from->added, m->adding)))
+    if (MEMBER_CUDA(m, cudaGetLastError()) &&
+        MEMBER_CUDA(m, cudaEventRecord(from->added, m->adding)))
         nccl_member_capture(m, &from->capture);
 }
 
@@ -299,8 +300,7 @@ static void exchange(struct member *m, struct tensor full, const struct span *ow
 }
 
 /* To one owner after the other if that is less than all shares at once. */
-bool copies_reduce(struct member *m, struct tensor full, const struct span *own,
-                   cudaStream_t *last)
+bool copies_reduce(struct member *m, struct tensor full, const struct span *own, cudaStream_t *last)
 {
     int world = m->c.world;
     int64_t rows = 0, most = 0;

@@ -32,7 +32,7 @@ typedef int comm_ticket; /* >= 0; 0 is a ticket that is always done */
 struct comm {
     int rank, world;
     int local_rank; /* this node's rank: which device */
-    int64_t piece; /* bytes of a shard that are worth a reduction of their own; 0: whole shards alone */
+    int64_t piece; /* bytes of a shard that are worth a reduction; 0: none but the whole shard */
 
     /* Says of a tensor, whole as alloc() gave its memory, that collectives follow: gathers, or reductions where
      * reduced. They are the same without, maybe slower. Every rank says it of the same tensors in the same

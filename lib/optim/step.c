@@ -47,8 +47,8 @@ static void reduce_shards(struct optim *z, int i, bool all)
         any |= n > 0;
     }
     if (any)
-        q->reduced[q->n_reduced++] = z->comm->reduce_scatter(
-            z->comm, g, whole < world || q->uneven ? q->chunk : NULL);
+        q->reduced[q->n_reduced++] =
+            z->comm->reduce_scatter(z->comm, g, whole < world || q->uneven ? q->chunk : NULL);
 }
 
 /* Is its gradient reduced by optim_exchange, between backward and optim_step? */
