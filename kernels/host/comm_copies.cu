@@ -60,7 +60,7 @@ static bool register_window(struct member *m, void *base, size_t bytes)
                      ncclCommWindowRegister(m->nccl, base, bytes, &w.win, NCCL_WIN_COLL_SYMMETRIC)))
         return false;
     if (!w.win)
-        m->copies = false;
+        m->copies = false, m->c.piece = 0;
     else if (grow_one(&m->window, (size_t)m->n_windows, sizeof *m->window))
         nccl_member_fail(m, GPT_SYSTEM, "out of memory");
     else

@@ -1,10 +1,11 @@
 /* comm_copies.h - large collectives by the GPUs' copy engines, which leave all multiprocessors to what
  * runs beside them; inside of the NCCL communicator, comm_nccl.cu.
  *
- * NCCL gathers by copies (NCCL_CTA_POLICY_ZERO) where the memory is a symmetric window: its own kind of
- * memory, registered by all ranks. A reduction is an all-to-all of chunks into memory for what is
- * received, and a pass of the owner that adds them up, while the next exchange goes on: in the order of ranks,
- * in f32, rounded once, to the bit what comm_threads gives (NCCL's own reductions round once a hop).
+ * NCCL moves by copies (NCCL_CTA_POLICY_ZERO) what lies in symmetric windows: its own kind of memory,
+ * registered by all ranks. A reduction is a gather of the chunks of one owner, or an all-to-all, into
+ * memory for what is received, and a pass of the owner that adds them up, while the next exchange goes on: in
+ * the order of ranks, in f32, rounded once, to the bit what comm_threads gives (NCCL's own reductions round
+ * once a hop).
  *
  * Between the GPUs of one process that have access to each other; elsewhere, and for what is small, all is
  * as without. Waiting for other ranks is the stream's, so an abort cannot end it: a rank that fails leaves

@@ -66,19 +66,6 @@ static void nccl_wait(struct comm *c, comm_ticket ticket)
 
 /* -- collectives --------------------------------------------------------------------------- */
 
-static void nccl_share(struct comm *c, struct tensor full, bool reduced)
-{
-    struct member *m = member_of(c);
-
-    if (nccl_member_failed(m))
-        return;
-    nccl_member_active(m, "share");
-    pthread_mutex_lock(&m->calling);
-    if (m->nccl)
-        copies_share(m, full, reduced);
-    pthread_mutex_unlock(&m->calling);
-}
-
 static bool type_of(struct member *m, enum dtype t, ncclDataType_t *type)
 {
     switch (t) {
@@ -241,6 +228,20 @@ static int nccl_barrier(struct comm *c)
     int rc = all ? nccl_gather_host(c, &one, 1, all) : err_sys("barrier");
     free(all);
     return rc;
+}
+
+/* NCCL waits without a timeout for all to register their memory: the barrier finds ranks that failed. */
+static void nccl_share(struct comm *c, struct tensor full, bool reduced)
+{
+    struct member *m = member_of(c);
+
+    if (!m->copies || nccl_member_failed(m) || (!m->n_windows && nccl_barrier(c)))
+        return;
+    nccl_member_active(m, "share");
+    pthread_mutex_lock(&m->calling);
+    if (m->nccl)
+        copies_share(m, full, reduced);
+    pthread_mutex_unlock(&m->calling);
 }
 
 static int nccl_status(struct comm *c) { return nccl_group_status(member_of(c)->group); }
