@@ -78,7 +78,7 @@ static void CUPTIAPI buffer_full(CUcontext, uint32_t, uint8_t *buffer, size_t, s
         else if (a->kind == CUPTI_ACTIVITY_KIND_MEMCPY)
             add_memory("[copy]", (const CUpti_ActivityMemcpy6 *)a);
         else if (a->kind == CUPTI_ACTIVITY_KIND_MEMCPY2) /* to another GPU */
-            add_memory(TRACE_COPIES "copy", (const CUpti_ActivityMemcpyPtoP4 *)a);
+            add_memory("comm_copy", (const CUpti_ActivityMemcpyPtoP4 *)a);
         else if (a->kind == CUPTI_ACTIVITY_KIND_MEMSET)
             add_memory("[set]", (const CUpti_ActivityMemset4 *)a);
     }
