@@ -60,8 +60,7 @@ static void make_device(struct trace *t, int device, int steps)
             at += 700;
         }
         int64_t from = ends > at ? ends : at; /* a wait, in any case */
-        add(t, s % 2 ? "comm_copy" : TRACE_COLLECTIVE "_AllGather(x)", device, 9, from,
-            2000, -1);
+        add(t, s % 2 ? "comm_copy" : TRACE_COLLECTIVE "_AllGather(x)", device, 9, from, 2000, -1);
         ends = from + 2000;
         at = ends + 3000;
     }
@@ -243,7 +242,7 @@ static void check_waits(void)
             CHECK(event[i].dur >= TRACE_WAIT_NS / 1e3 - ROUNDED);
             idle += !strcmp(event[i].name, "idle");
             waits += !strcmp(event[i].name, "wait: " TRACE_COLLECTIVE "_AllGather(x)");
-            copies += !strcmp(event[i].name, "wait: " "comm_copy");
+            copies += !strcmp(event[i].name, "wait: comm_copy");
         }
     CHECK(idle > 0 && waits > 0 && copies > 0);
     for (int i = 0; i < n_events; i++)
