@@ -191,6 +191,7 @@ template <class T, class U> T atomicMax(T *p, U x)
 }
 inline void __threadfence() {}
 template <class T> T __ldcg(const T *p) { return *p; }
+template <class T> T __ldcs(const T *p) { return *p; }
 
 template <class T, class U> std::common_type_t<T, U> min(T a, U b)
 {
