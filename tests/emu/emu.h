@@ -56,6 +56,8 @@ struct warp {
     int line;
     unsigned round;
     uint64_t value[2][WARP];
+    unsigned product_round; /* of the product that is here: (16, 8), of all lanes' operands */
+    float product[16][8];
 };
 
 struct variable {

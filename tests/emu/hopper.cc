@@ -175,22 +175,33 @@ static void move_box(const tensor_map &m, place first, block *b, uint32_t at, en
 
     if (at % 128 || (m.swizzle && at % (8 * m.swizzle)))
         fail("a box at %x of shared memory, swizzle %u", at, m.swizzle);
-    for (uint32_t c = 0; c < bytes; c += m.element) {
-        char *here = window + swizzled(base + c, m.swizzle), *there = m.data;
-        bool inside = true;
-        uint32_t left = c / m.element;
-        for (int i = 0; i < DIMS; i++) {
+    for (uint32_t c = 0, row = m.box[0] * m.element; c < bytes; c += row) {
+        char *start = m.data + first.at[0] * (int64_t)m.element;
+        bool row_inside = true;
+        uint32_t left = c / row;
+        for (int i = 1; i < DIMS; i++) {
             int64_t k = first.at[i] + (int64_t)(left % m.box[i]);
             left /= m.box[i];
-            inside = inside && k >= 0 && k < (int64_t)m.size[i];
-            there += k * (int64_t)(i ? m.stride[i - 1] : m.element);
+            row_inside = row_inside && k >= 0 && k < (int64_t)m.size[i];
+            start += k * (int64_t)m.stride[i - 1];
         }
-        if (!store && !inside)
-            memset(here, 0, m.element);
-        else if (inside && move == ADD)
-            add_bf16((uint16_t *)there, *(uint16_t *)here);
-        else if (inside)
-            memcpy(store ? there : here, store ? here : there, m.element);
+        for (uint32_t x = 0, n; x < row; x += n) {
+            int64_t k = first.at[0] + (int64_t)(x / m.element), rest = (int64_t)m.size[0] - k;
+            char *here = window + swizzled(base + c + x, m.swizzle), *there = start + x;
+            bool inside = row_inside && k >= 0 && rest > 0;
+            /* A swizzle moves 16 bytes together. */
+            bool many = inside && move != ADD && (base + c + x) % 16 == 0 && x + 16 <= row &&
+                        rest * m.element >= 16;
+            n = many ? 16 : m.element;
+            if (many)
+                memcpy(store ? there : here, store ? here : there, 16);
+            else if (!store && !inside)
+                memset(here, 0, n);
+            else if (inside && move == ADD)
+                add_bf16((uint16_t *)there, *(uint16_t *)here);
+            else if (inside)
+                memcpy(store ? there : here, store ? here : there, n);
+        }
     }
 }
 
@@ -284,6 +295,21 @@ void store_matrices(uint32_t to, const uint32_t r[4], bool turned)
 
 /* -- products -------------------------------------------------------------------------------- */
 
+/* The numbers that a byte is in fp8. */
+template <class T> struct byte_table {
+    float x[256];
+    byte_table()
+    {
+        for (int i = 0; i < 256; i++) {
+            T t;
+            t.__x = (__nv_fp8_storage_t)i;
+            x[i] = (float)t;
+        }
+    }
+};
+static const byte_table<__nv_fp8_e4m3> e4m3;
+static const byte_table<__nv_fp8_e5m2> e5m2;
+
 /* An operand that a descriptor names: rows r, numbers k of each, 32 bytes of them. */
 struct operand {
     uint32_t start, leading, stride, width;
@@ -298,19 +324,42 @@ struct operand {
         pointer_in(b, start, 2);
         pointer_in(b, at(rows - 1, fp8 ? 31 : 15), fp8 ? 1 : 2);
     }
-    uint32_t at(int r, int k) const
+    uint32_t at(unsigned r, unsigned k) const
     {
-        int each = (int)width / 2;
-        return turned ? start + r / each * leading + k / 8 * stride + k % 8 * width + r % each * 2
-                      : start + r / 8 * stride + r % 8 * width + k * (fp8 ? 1 : 2);
+        unsigned each = width == 128 ? 64 : 32, page = width == 128 ? r / 64 : r / 32;
+        return turned
+                   ? start + page * leading + k / 8 * stride + k % 8 * width + (r - page * each) * 2
+                   : start + r / 8 * stride + r % 8 * width + k * (fp8 ? 1 : 2);
     }
-    float operator()(int r, int k) const
+    /* Of a row that is not turned, 16 bytes lie beside each other; of one that is, a number, 8 of them `width` apart. */
+    template <int BYTES, class F> void read(float *x, int step, unsigned r, F number) const
     {
-        const char *p = window + swizzled(at(r, k), width);
-        return type == PRODUCT_E4M3_E5M2 ? (float)*(const __nv_fp8_e5m2 *)p
-               : fp8                     ? (float)*(const __nv_fp8_e4m3 *)p
-               : type == PRODUCT_F16     ? __half2float(*(const __half *)p)
-                                         : from_bf16(*(const uint16_t *)p);
+        enum { DEPTH = 32 / BYTES, PIECE = 16 / BYTES };
+        float all[DEPTH];
+        for (int k = 0; k < DEPTH && !turned; k += PIECE) {
+            const char *p = window + swizzled(at(r, k), width);
+            for (int i = 0; i < PIECE; i++)
+                all[k + i] = number(p + BYTES * i);
+        }
+        for (int k = 0; k < DEPTH && turned; k += 8) {
+            uint32_t from = at(r, k);
+            for (int i = 0; i < 8; i++)
+                all[k + i] = number(window + swizzled(from + i * width, width));
+        }
+        for (int k = 0; k < DEPTH; k++)
+            x[k * step] = all[k];
+    }
+    /* All numbers of row r, `step` apart. */
+    void row(float *x, int step, unsigned r) const
+    {
+        if (type == PRODUCT_E4M3_E5M2)
+            read<1>(x, step, r, [](const char *p) { return e5m2.x[*(const uint8_t *)p]; });
+        else if (fp8)
+            read<1>(x, step, r, [](const char *p) { return e4m3.x[*(const uint8_t *)p]; });
+        else if (type == PRODUCT_F16)
+            read<2>(x, step, r, [](const char *p) { return __half2float(*(const __half *)p); });
+        else
+            read<2>(x, step, r, [](const char *p) { return from_bf16(*(const uint16_t *)p); });
     }
 };
 
@@ -319,12 +368,15 @@ static void run_product(const product_job &j)
 {
     int lane = now->lane, warp = now->number % 128 / WARP, columns = j.n / 2,
         depth = j.type >= PRODUCT_E4M3 ? 32 : 16;
-    float a[2][32], b[32][128], sum[2][128] = {};
+    enum { EACH = 8 };
+    float a[2][32], b[32][128];
     operand ob(now->block, j.b, j.tb, 2 * j.n, j.type);
 
-    for (int k = 0; k < depth; k++)
-        for (int c = 0; c < columns; c++)
-            b[k][c] = ob(c / 2 * 8 + lane % 4 * 2 + c % 2, k);
+    for (int c = 0; c < columns; c++)
+        ob.row(&b[0][c], 128, c / 2 * 8 + lane % 4 * 2 + c % 2);
+    for (int c = columns; c % EACH; c++)
+        for (int k = 0; k < depth; k++)
+            b[k][c] = 0;
     if (j.rows) {
         for (int h = 0; h < 2; h++)
             memcpy(a[h], j.row[h], sizeof j.row[h]);
@@ -333,17 +385,18 @@ static void run_product(const product_job &j)
                    j.type == PRODUCT_E4M3_E5M2 ? PRODUCT_E4M3
                                                : j.type); /* the name of both is b's */
         for (int h = 0; h < 2; h++)
-            for (int k = 0; k < depth; k++)
-                a[h][k] = oa(16 * warp + 8 * h + lane / 4, k);
+            oa.row(a[h], 1, 16 * warp + 8 * h + lane / 4);
     }
     for (int h = 0; h < 2; h++)
-        for (int k = 0; k < depth; k++)
-            for (int c = 0; c < columns; c++)
-                sum[h][c] += a[h][k] * b[k][c];
-    for (int h = 0; h < 2; h++)
-        for (int c = 0; c < columns; c++) {
-            float *d = &j.d[c / 2 * 4 + 2 * h + c % 2];
-            *d = j.add ? *d + sum[h][c] : sum[h][c];
+        for (int c = 0; c < columns; c += EACH) {
+            float sum[EACH] = {};
+            for (int k = 0; k < depth; k++)
+                for (int i = 0; i < EACH; i++)
+                    sum[i] += a[h][k] * b[k][c + i];
+            for (int i = 0; i < EACH && c + i < columns; i++) {
+                float *d = &j.d[(c + i) / 2 * 4 + 2 * h + i % 2];
+                *d = j.add ? *d + sum[i] : sum[i];
+            }
         }
 }
 
@@ -398,25 +451,45 @@ void products_wait(int left)
 struct warp_operands {
     uint32_t a[4], b[2];
 };
+
+/* c = a b: bf16 (16, 16) and (16, 8), each number once; a sum in the order of k. */
+static void multiply(float c[16][8], const uint64_t *lanes)
+{
+    float a[16][16], b[16][8];
+
+    for (int lane = 0; lane < WARP; lane++) {
+        const warp_operands &x = *(const warp_operands *)lanes[lane];
+        int row = lane / 4, k = lane % 4 * 2;
+        for (int i = 0; i < 4; i++)
+            for (int e = 0; e < 2; e++)
+                a[row + i % 2 * 8][k + i / 2 * 8 + e] = from_bf16((uint16_t)(x.a[i] >> 16 * e));
+        for (int i = 0; i < 2; i++)
+            for (int e = 0; e < 2; e++)
+                b[k + i * 8 + e][row] = from_bf16((uint16_t)(x.b[i] >> 16 * e));
+    }
+    for (int row = 0; row < 16; row++) {
+        float sum[8] = {};
+        for (int k = 0; k < 16; k++)
+            for (int column = 0; column < 8; column++)
+                sum[column] += a[row][k] * b[k][column];
+        memcpy(c[row], sum, sizeof sum);
+    }
+}
+
+/* The first lane that goes on multiplies for all, while their operands are there. */
 void warp_product(float *const d[4], const uint32_t a[4], const uint32_t b[2])
 {
     const warp_operands mine = { { a[0], a[1], a[2], a[3] }, { b[0], b[1] } };
     const uint64_t *lanes = warp_values("mma", ~0u, (uint64_t)&mine, 0);
+    warp *w = now->warp;
     int row = now->lane / 4, column = now->lane % 4 * 2;
-    auto of = [&](int lane) { return (const warp_operands *)lanes[lane]; };
 
-    for (int h = 0; h < 2; h++)
-        for (int e = 0; e < 2; e++) {
-            float sum = 0;
-            for (int k = 0; k < 16; k++) {
-                int at = k % 8 / 2, shift = 16 * (k % 2);
-                uint32_t x = of(4 * row + at)->a[k / 8 * 2 + h] >> shift;
-                uint32_t y = of(4 * (column + e) + at)->b[k / 8] >> shift;
-                sum += from_bf16((uint16_t)x) * from_bf16((uint16_t)y);
-            }
-            *d[2 * h + e] += sum;
-        }
-    warp_values("mma", ~0u, 0, 0); /* all have read all */
+    if (w->product_round != w->round) {
+        multiply(w->product, lanes);
+        w->product_round = w->round;
+    }
+    for (int i = 0; i < 4; i++)
+        *d[i] += w->product[row + i / 2 * 8][column + i % 2];
 }
 
 /* -- copies of a thread ---------------------------------------------------------------------- */
