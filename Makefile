@@ -103,8 +103,8 @@ EMU_TESTS = $(patsubst %,$(BUILD)/emu/gpu_%_test,ops stream optim products polar
 EMU_TRAIN = $(BUILD)/emu/gpt-train
 # Each once more with the kernels for any GPU in place of Hopper's.
 EMU_PORTABLE = $(EMU_TESTS:$(BUILD)/emu/gpu_%=$(BUILD)/emu/portable_%)
-EMU_CXX   = $(CXX) -std=c++17 -O1 -g1 $(ARCH) $(FP) -w -Wno-psabi -D_GNU_SOURCE -Itests/emu \
-            -isystem $(CUDA_HOME)/include -I$(BUILD)/emu/src/kernels -Ilib -include cuda_runtime.h
+EMU_CXX   = $(CXX) -std=c++17 -O1 $(ARCH) $(FP) -w -Wno-psabi -D_GNU_SOURCE -Itests/emu \
+            -isystem $(CUDA_HOME)/include -I$(BUILD)/emu/src/kernels -Ilib
 HAVE_EMU  = $(and $(HAVE_CUDA),$(filter x86_64,$(CPU)))
 
 LIBS = -lzstd -lz -llapacke -lopenblas
@@ -210,10 +210,15 @@ $(CU_PROGS): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.cu.o \
 # Kernels and tests of them, translated to C++, with tests/emu in place of CUDA's libraries.
 $(BUILD)/emu/src/%: % tests/emu/translate
 	@mkdir -p $(@D); tests/emu/translate $< > $@
-$(BUILD)/emu/obj/%.cu.o: $(BUILD)/emu/src/%.cu $(BUILD)/emu-flags | \
+# CUDA's headers, which take most of a small file's time, once for all of them.
+$(BUILD)/emu/cuda.h:
+	@mkdir -p $(@D); echo '#include <cuda_runtime.h>' > $@
+$(BUILD)/emu/cuda.h.gch: $(BUILD)/emu/cuda.h $(BUILD)/emu-flags
+	$(call say,CXX,$@)$(EMU_CXX) -MMD -MP -MF $(@:.gch=.d) -x c++-header -o $@ $<
+$(BUILD)/emu/obj/%.cu.o: $(BUILD)/emu/src/%.cu $(BUILD)/emu/cuda.h.gch $(BUILD)/emu-flags | \
         $(patsubst %,$(BUILD)/emu/src/%,$(wildcard kernels/*.*h kernels/*/*.*h tests/*.cuh))
 	@mkdir -p $(@D)
-	$(call say,CXX,$*.cu)$(EMU_CXX) -MMD -MP -x c++ -c -o $@ $<
+	$(call say,CXX,$*.cu)$(EMU_CXX) -include $(BUILD)/emu/cuda.h -MMD -MP -x c++ -c -o $@ $<
 $(BUILD)/emu/obj/%.cc.o: %.cc $(BUILD)/emu-flags
 	@mkdir -p $(@D)
 	$(call say,CXX,$<)$(EMU_CXX) -O3 -MMD -MP -c -o $@ $<
