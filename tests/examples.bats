@@ -84,6 +84,9 @@ less() {
     less "$(last_loss "$log")" "$(awk -v x="$(first_loss "$log")" 'BEGIN { print x - 1 }')"
 }
 
+# A model that is large enough for rules to differ in it.
+NARROW=(-s model.head_dim=16 -s model.mlp_width=64 -s data.val_tokens=2048 -s data.val_chunk=1024)
+
 # The recipe's schedule goes on for 6 steps after those asked for.
 @test "compare-runs.sh: three runs of each rate, and what differs between them" {
     run --separate-stderr env STEPS=2 examples/compare-runs.sh
@@ -96,7 +99,7 @@ less() {
 }
 
 @test "adam-states.sh: runs of each form of the moments, compared with f32" {
-    run --separate-stderr env STEPS=2 SEEDS="1 2" examples/adam-states.sh
+    run --separate-stderr env STEPS=2 SEEDS="1 2" examples/adam-states.sh "${NARROW[@]}"
     echo "$output $stderr"
     [ "$status" -eq 0 ]
     for form in bf16-nearest bf16-stochastic f16-nearest e4m3-nearest e4m3-stochastic; do
@@ -107,7 +110,7 @@ less() {
 
 @test "optimizers.sh: runs of each rule, two at a time, compared with the record's" {
     run --separate-stderr env STEPS=2 SEEDS="1 2" JOBS=2 SIDES="normuon muon adam-last aol-4 gram f32" \
-        examples/optimizers.sh -s data.val_tokens=8192 -s data.val_chunk=1024
+        examples/optimizers.sh "${NARROW[@]}"
     echo "$output $stderr"
     [ "$status" -eq 0 ]
     for side in muon adam-last aol-4 gram f32; do
