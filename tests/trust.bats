@@ -572,7 +572,7 @@ decoded() { "$GPT_BIN/gpt-tokshard" --tokenizer byte --decode "$1" 1:; }
     # Times of 1, 2 and 3 steps; with each line a step late they are those of 2, 3 and 4 in every try.
     # Other work on the machine can make one step longer, so there are three tries.
     for try in 1 2 3; do
-        few -s "stages.0=4096 3 4096 1 1,0.5,0.25>0" -s schedule.steps=30 --threads 1 > "log.$try"
+        few -s "stages.0=4096 3 4096 1 1,0.5,0.25>0" -s schedule.steps=12 --threads 1 > "log.$try"
         sed -n 's/^step:[123]\/.*train_time:\([0-9]*\)ms.*/\1/p' "log.$try" |
             awk '{ t[NR] = $1 } END { print t[1], t[2], t[3]
                 exit !(NR == 3 && t[1] > 0 && t[1] < 1.6 * (t[3] - t[1]) / 2) }' && return
