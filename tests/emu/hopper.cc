@@ -363,18 +363,21 @@ struct operand {
     }
 };
 
+/* Columns that are summed at once. */
+typedef float eight __attribute__((vector_size(32), may_alias));
+
 /* Columns 8 q + 2 (lane % 4) + e of the warp's rows 8 h + lane / 4. */
 static void run_product(const product_job &j)
 {
     int lane = now->lane, warp = now->number % 128 / WARP, columns = j.n / 2,
         depth = j.type >= PRODUCT_E4M3 ? 32 : 16;
-    enum { EACH = 8 };
-    float a[2][32], b[32][128];
+    float a[2][32];
+    alignas(eight) float b[32][128];
     operand ob(now->block, j.b, j.tb, 2 * j.n, j.type);
 
     for (int c = 0; c < columns; c++)
         ob.row(&b[0][c], 128, c / 2 * 8 + lane % 4 * 2 + c % 2);
-    for (int c = columns; c % EACH; c++)
+    for (int c = columns; c % 8; c++)
         for (int k = 0; k < depth; k++)
             b[k][c] = 0;
     if (j.rows) {
@@ -388,12 +391,11 @@ static void run_product(const product_job &j)
             oa.row(a[h], 1, 16 * warp + 8 * h + lane / 4);
     }
     for (int h = 0; h < 2; h++)
-        for (int c = 0; c < columns; c += EACH) {
-            float sum[EACH] = {};
+        for (int c = 0; c < columns; c += 8) {
+            eight sum = {};
             for (int k = 0; k < depth; k++)
-                for (int i = 0; i < EACH; i++)
-                    sum[i] += a[h][k] * b[k][c + i];
-            for (int i = 0; i < EACH && c + i < columns; i++) {
+                sum += a[h][k] * *(const eight *)&b[k][c];
+            for (int i = 0; i < 8 && c + i < columns; i++) {
                 float *d = &j.d[(c + i) / 2 * 4 + 2 * h + i % 2];
                 *d = j.add ? *d + sum[i] : sum[i];
             }
@@ -455,7 +457,8 @@ struct warp_operands {
 /* c = a b: bf16 (16, 16) and (16, 8), each number once; a sum in the order of k. */
 static void multiply(float c[16][8], const uint64_t *lanes)
 {
-    float a[16][16], b[16][8];
+    float a[16][16];
+    alignas(eight) float b[16][8];
 
     for (int lane = 0; lane < WARP; lane++) {
         const warp_operands &x = *(const warp_operands *)lanes[lane];
@@ -468,11 +471,10 @@ static void multiply(float c[16][8], const uint64_t *lanes)
                 b[k + i * 8 + e][row] = from_bf16((uint16_t)(x.b[i] >> 16 * e));
     }
     for (int row = 0; row < 16; row++) {
-        float sum[8] = {};
+        eight sum = {};
         for (int k = 0; k < 16; k++)
-            for (int column = 0; column < 8; column++)
-                sum[column] += a[row][k] * b[k][column];
-        memcpy(c[row], sum, sizeof sum);
+            sum += a[row][k] * *(const eight *)b[k];
+        memcpy(c[row], &sum, sizeof sum);
     }
 }
 
