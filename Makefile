@@ -258,8 +258,9 @@ ASAN_TESTS = $(if $(SANITIZE),,$(patsubst %,$(BUILD)-asan/tests/%_test,json opt 
               recipe_fuzz parsers_fuzz runlog_read runs_fuzz runs_extreme safetensors npz checkpoint_damage shard \
               loader_bad))
 # The longest first, so that at the end no processor waits for one of them.
-LONG_TESTS = train.bats examples.bats emu_train.bats gpu_decode_test trust.bats portable_decode_test pipes.bats \
-             train74.bats ns-coeffs.bats gpu_attention_test portable_attention_test tiktoken.bats ckpt.bats
+LONG_TESTS = train.bats emu_train.bats examples.bats trust.bats gpu_optim_test gpu_decode_test pipes.bats \
+             portable_decode_test train74.bats portable_optim_test gpu_attention_test portable_attention_test \
+             ns-coeffs.bats tiktoken.bats ckpt.bats
 TO_CHECK  := $(if $(T),$(filter $(addprefix %/,$(T)),$(CPU_TESTS)) $(if $(filter asan,$(T)),$(ASAN_TESTS)), \
               $(foreach t,$(LONG_TESTS),$(filter %/$t,$(CPU_TESTS))) \
               $(filter-out $(addprefix %/,$(LONG_TESTS)),$(CPU_TESTS)) $(ASAN_TESTS))
