@@ -59,7 +59,28 @@ struct rank_arg {
     const struct recipe *recipe;
     struct comm *comm;
     struct outcome *out;
+    const char *queued; /* what is to be queued: test_branches */
 };
+
+/* rank() on `world` threads, each with `a` and a communicator of its own. */
+static void with_ranks(int world, void *(*rank)(void *), struct rank_arg a)
+{
+    struct comm *c[MAX_WORLD];
+    struct rank_arg each[MAX_WORLD];
+    pthread_t thread[MAX_WORLD];
+
+    CHECK_OK(comm_threads_new(c, world));
+    for (int i = 0; i < world; i++) {
+        c[i]->piece = a.v->piece;
+        each[i] = a;
+        each[i].comm = c[i];
+        pthread_create(&thread[i], NULL, rank, &each[i]);
+    }
+    for (int i = 0; i < world; i++)
+        pthread_join(thread[i], NULL);
+    for (int i = 0; i < world; i++)
+        c[i]->free(c[i]);
+}
 
 /* The table of whose rows only some have a gradient. */
 static bool is_table(const struct param_spec *s) { return !strcmp(s->label, "ve0"); }
@@ -476,22 +497,10 @@ static struct outcome run(const struct variant *v)
 {
     struct recipe *r = read_recipe(v);
     struct outcome out = { .size = state_bytes(r) };
-    struct comm *c[MAX_WORLD];
-    struct rank_arg a[MAX_WORLD];
-    pthread_t thread[MAX_WORLD];
 
     out.bytes = malloc(out.size);
     memset(out.bytes, 0xff, out.size);
-    CHECK_OK(comm_threads_new(c, v->world));
-    for (int i = 0; i < v->world; i++) {
-        c[i]->piece = v->piece;
-        a[i] = (struct rank_arg){ v, r, c[i], &out };
-        pthread_create(&thread[i], NULL, run_rank, &a[i]);
-    }
-    for (int i = 0; i < v->world; i++)
-        pthread_join(thread[i], NULL);
-    for (int i = 0; i < v->world; i++)
-        c[i]->free(c[i]);
+    with_ranks(v->world, run_rank, (struct rank_arg){ .v = v, .recipe = r, .out = &out });
     recipe_free(r);
     return out;
 }
@@ -783,16 +792,9 @@ static void note_polar(struct ops *o, struct tensor x, int n, const double (*coe
     note('p');
 }
 
-struct noting {
-    const struct variant *v;
-    const struct recipe *recipe;
-    struct comm *comm;
-    const char *want;
-};
-
 static void *noting_rank(void *arg)
 {
-    struct noting *a = arg;
+    struct rank_arg *a = arg;
     struct ops *o;
     struct banks b;
     struct optim z;
@@ -804,8 +806,8 @@ static void *noting_rank(void *arg)
     o->branch = note_branch, o->join = note_join, o->polar = note_polar;
     memset(queued, 0, sizeof queued);
     one_step(&z, a->v, 1);
-    if (!CHECK(!strcmp(queued, a->want)))
-        printf("    %d ranks: %s, not %s\n", a->comm->world, queued, a->want);
+    if (!CHECK(!strcmp(queued, a->queued)))
+        printf("    %d ranks: %s, not %s\n", a->comm->world, queued, a->queued);
     optim_settle(&z);
     optim_release(&z);
     o->free(o);
@@ -817,21 +819,10 @@ static void test_branches(int world, bool late, const char *want)
 {
     struct variant v = { .world = world, .polar = DT_BF16, .rule = RULE_NORMUON };
     struct recipe *r = read_recipe(&v);
-    struct comm *c[2];
-    struct noting a[2];
-    pthread_t thread[2];
 
     if (late)
         r->late[r->n_late++] = recipe_param(r, "mlp");
-    CHECK_OK(comm_threads_new(c, world));
-    for (int i = 0; i < world; i++) {
-        a[i] = (struct noting){ &v, r, c[i], want };
-        pthread_create(&thread[i], NULL, noting_rank, &a[i]);
-    }
-    for (int i = 0; i < world; i++)
-        pthread_join(thread[i], NULL);
-    for (int i = 0; i < world; i++)
-        c[i]->free(c[i]);
+    with_ranks(world, noting_rank, (struct rank_arg){ .v = &v, .recipe = r, .queued = want });
     recipe_free(r);
 }
 
@@ -930,19 +921,8 @@ static void test_failure(void)
 {
     struct variant v = { .polar = DT_BF16 };
     struct recipe *r = read_recipe(&v);
-    struct comm *c[2];
-    struct rank_arg a[2];
-    pthread_t thread[2];
 
-    CHECK_OK(comm_threads_new(c, 2));
-    for (int i = 0; i < 2; i++) {
-        a[i] = (struct rank_arg){ &v, r, c[i], NULL };
-        pthread_create(&thread[i], NULL, failing_rank, &a[i]);
-    }
-    for (int i = 0; i < 2; i++)
-        pthread_join(thread[i], NULL);
-    for (int i = 0; i < 2; i++)
-        c[i]->free(c[i]);
+    with_ranks(2, failing_rank, (struct rank_arg){ .v = &v, .recipe = r });
     recipe_free(r);
 }
 
