@@ -219,9 +219,6 @@ __device__ __forceinline__ uint4 tile_vector(uint32_t at)
 
 /* -- host -------------------------------------------------------------------------------- */
 
-/* Numbers of t in 128 bytes. */
-int depth_of(struct tensor t) { return t.dtype == DT_BF16 ? 64 : 128; }
-
 tile_work work_of(struct tensor x, struct tensor w)
 {
     int pairs = div_up(w.rows, CLUSTER * FEATURES), depth = depth_of(x);
