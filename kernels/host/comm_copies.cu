@@ -51,34 +51,28 @@ bool copies_possible(struct nccl_group *g)
     return all;
 }
 
-/* Without symmetric memory NCCL registers nothing, on any rank. */
-static bool register_window(struct member *m, void *base, size_t bytes)
+/* NULL: NCCL has no symmetric memory, on any rank; or a failure. */
+static ncclWindow_t register_window(struct member *m, void *base, size_t bytes)
 {
-    struct window w = { (char *)base, bytes, NULL };
+    ncclWindow_t win = NULL;
 
-    if (!MEMBER_NCCL(m,
-                     ncclCommWindowRegister(m->nccl, base, bytes, &w.win, NCCL_WIN_COLL_SYMMETRIC)))
-        return false;
-    if (!w.win)
+    if (MEMBER_NCCL(m,
+                    ncclCommWindowRegister(m->nccl, base, bytes, &win, NCCL_WIN_COLL_SYMMETRIC)) &&
+        !win)
         m->copies = false, m->c.piece = 0;
-    else if (grow_one(&m->window, (size_t)m->n_windows, sizeof *m->window))
-        nccl_member_fail(m, GPT_SYSTEM, "out of memory");
-    else
-        m->window[m->n_windows++] = w;
-    return w.win != NULL;
+    return win;
 }
 
 static void drop_received(struct member *m)
 {
     for (int k = 0; k < 2; k++) {
-        for (int i = 0; i < m->n_windows; i++)
-            if (m->received[k].at && m->window[i].base == m->received[k].at) {
-                MEMBER_NCCL(m, ncclCommWindowDeregister(m->nccl, m->window[i].win));
-                m->window[i] = m->window[--m->n_windows];
-            }
-        if (m->received[k].at)
-            MEMBER_NCCL(m, ncclMemFree(m->received[k].at));
-        m->received[k].at = NULL;
+        struct received *r = &m->received[k];
+        if (r->win)
+            MEMBER_NCCL(m, ncclCommWindowDeregister(m->nccl, r->win));
+        if (r->at)
+            MEMBER_NCCL(m, ncclMemFree(r->at));
+        r->win = NULL;
+        r->at = NULL;
     }
     m->received_bytes = 0;
 }
@@ -104,7 +98,7 @@ static void take_received(struct member *m, size_t bytes)
             return;
         }
         m->received[k].at = (char *)p;
-        if (!register_window(m, p, bytes))
+        if (!(m->received[k].win = register_window(m, p, bytes)))
             return;
     }
     m->received_bytes = bytes;
@@ -113,27 +107,28 @@ static void take_received(struct member *m, size_t bytes)
 
 void copies_share(struct member *m, struct tensor full, bool reduced)
 {
-    size_t bytes = tensor_bytes(full);
+    struct window w = { (char *)full.data, tensor_bytes(full), NULL };
 
-    if (!m->copies || bytes < COPIES_LEAST || !register_window(m, full.data, bytes))
+    if (!m->copies || w.bytes < COPIES_LEAST || !(w.win = register_window(m, w.base, w.bytes)))
         return;
-    bytes = (bytes < RECEIVED_MOST ? bytes : RECEIVED_MOST) / m->c.world * m->c.world;
+    if (grow_one(&m->window, (size_t)m->n_windows, sizeof *m->window)) {
+        nccl_member_fail(m, GPT_SYSTEM, "out of memory");
+        return;
+    }
+    m->window[m->n_windows++] = w;
+    size_t bytes = (w.bytes < RECEIVED_MOST ? w.bytes : RECEIVED_MOST) / m->c.world * m->c.world;
     if (reduced && bytes > m->received_bytes)
         take_received(m, bytes);
 }
 
 bool copies_start(struct member *m)
 {
-    int least, greatest;
-    return !m->copies ||
-           (MEMBER_CUDA(m, cudaDeviceGetStreamPriorityRange(&least, &greatest)) &&
-            MEMBER_CUDA(
-                m, cudaStreamCreateWithPriority(&m->adding, cudaStreamNonBlocking, greatest)) &&
-            MEMBER_CUDA(m, cudaEventCreateWithFlags(&m->exchanged, cudaEventDisableTiming)) &&
-            MEMBER_CUDA(m,
-                        cudaEventCreateWithFlags(&m->received[0].added, cudaEventDisableTiming)) &&
-            MEMBER_CUDA(m,
-                        cudaEventCreateWithFlags(&m->received[1].added, cudaEventDisableTiming)));
+    if (!m->copies)
+        return true;
+    bool ok = nccl_member_stream(m, &m->adding) && nccl_member_event(m, &m->exchanged);
+    for (int k = 0; k < 2; k++)
+        ok = ok && nccl_member_event(m, &m->received[k].added);
+    return ok;
 }
 
 void copies_free(struct member *m)
@@ -232,6 +227,13 @@ __global__ static void __launch_bounds__(ADDERS)
     }
 }
 
+/* What is added up next waits for the exchanges so far. */
+static bool follow_exchanges(struct member *m)
+{
+    return MEMBER_CUDA(m, cudaEventRecord(m->exchanged, m->stream)) &&
+           MEMBER_CUDA(m, cudaStreamWaitEvent(m->adding, m->exchanged, 0));
+}
+
 /* Behind the exchange: the mean of what this rank received, a chunk every `stride` bytes, on a stream of its own. */
 static void add_up(struct member *m, struct received *from, size_t offset, size_t stride,
                    struct tensor out)
@@ -241,8 +243,7 @@ static void add_up(struct member *m, struct received *from, size_t offset, size_
     auto kernel = out.dtype == DT_F32 ? comm_mean<4> : comm_mean<8>;
     int blocks = div_up(n, FLIGHT * ADDERS);
 
-    if (!MEMBER_CUDA(m, cudaEventRecord(m->exchanged, m->stream)) ||
-        !MEMBER_CUDA(m, cudaStreamWaitEvent(m->adding, m->exchanged, 0)))
+    if (!follow_exchanges(m))
         return;
     kernel<<<min(blocks, 4 * m->ops->sms), ADDERS, 0, m->adding>>>(
         (uint4 *)out.data, (const uint4 *)(from->at + offset), (int64_t)stride / VECTOR, n,
@@ -324,8 +325,7 @@ bool copies_reduce(struct member *m, struct tensor full, const struct span *own,
         exchange(m, full, own);
     if (own && !own[m->c.rank].count)
         return true;
-    *last = m->adding; /* and it waits for exchanges behind the one that it adds up */
-    if (MEMBER_CUDA(m, cudaEventRecord(m->exchanged, m->stream)))
-        MEMBER_CUDA(m, cudaStreamWaitEvent(m->adding, m->exchanged, 0));
+    follow_exchanges(m); /* also those behind the one that it adds up */
+    *last = m->adding;
     return true;
 }

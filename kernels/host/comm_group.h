@@ -30,6 +30,7 @@ struct window {
 /* Chunks of all ranks for one owner. */
 struct received {
     char *at;
+    ncclWindow_t win;
     cudaEvent_t added; /* the last time */
     unsigned long long capture; /* in which; 0: none */
 };
@@ -85,6 +86,9 @@ void nccl_member_active(struct member *m, const char *what);
 #define MEMBER_CUDA(m, expr) nccl_member_cuda((m), (expr), #expr, __FILE__, __LINE__)
 #define MEMBER_NCCL(m, expr) nccl_member_nccl((m), (expr), #expr, __FILE__, __LINE__)
 
+/* Of the highest priority; without times. */
+bool nccl_member_stream(struct member *m, cudaStream_t *stream);
+bool nccl_member_event(struct member *m, cudaEvent_t *event);
 /* 0 outside of a capture, else the capture's id. */
 bool nccl_member_capture(struct member *m, unsigned long long *id);
 int nccl_group_gpus(const struct nccl_group *g); /* of this process */

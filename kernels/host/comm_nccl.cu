@@ -288,17 +288,25 @@ static void nccl_free(struct comm *c)
     free(m);
 }
 
+bool nccl_member_stream(struct member *m, cudaStream_t *stream)
+{
+    int least, greatest;
+    return MEMBER_CUDA(m, cudaDeviceGetStreamPriorityRange(&least, &greatest)) &&
+           MEMBER_CUDA(m, cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, greatest));
+}
+
+bool nccl_member_event(struct member *m, cudaEvent_t *event)
+{
+    return MEMBER_CUDA(m, cudaEventCreateWithFlags(event, cudaEventDisableTiming));
+}
+
 static bool start(struct member *m, const ncclUniqueId *id)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    int least, greatest;
-    if (!MEMBER_CUDA(m, cudaSetDevice(m->device)) ||
-        !MEMBER_CUDA(m, cudaDeviceGetStreamPriorityRange(&least, &greatest)) ||
-        !MEMBER_CUDA(m, cudaStreamCreateWithPriority(&m->stream, cudaStreamNonBlocking, greatest)))
+    if (!MEMBER_CUDA(m, cudaSetDevice(m->device)) || !nccl_member_stream(m, &m->stream))
         return false;
     for (int i = 0; i < TICKETS; i++)
-        if (!MEMBER_CUDA(m, cudaEventCreateWithFlags(&m->queued[i], cudaEventDisableTiming)) ||
-            !MEMBER_CUDA(m, cudaEventCreateWithFlags(&m->ticket[i].done, cudaEventDisableTiming)))
+        if (!nccl_member_event(m, &m->queued[i]) || !nccl_member_event(m, &m->ticket[i].done))
             return false;
     if (!copies_start(m))
         return false;
