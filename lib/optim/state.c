@@ -235,7 +235,7 @@ static void share(struct optim *z, int i)
     z->comm->share(z->comm, p->w, false);
     if (p->fp8.codes.data)
         z->comm->share(z->comm, p->fp8.codes, false);
-    if (i != sparse_param(z->recipe, z->comm->world))
+    if (i != z->sparse_param)
         z->comm->share(z->comm, p->g, true);
 }
 

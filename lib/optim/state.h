@@ -33,8 +33,8 @@ struct shard_rows {
                             so */
     int64_t final; /* rows of its gradient that are final in this step */
     int64_t ready; /* those at its end, without a gap */
-    struct span apart; /* some that are not, a gap before the others */
-    int64_t sent; /* of them, those whose reduction has started */
+    int64_t sent; /* of these, those whose reduction has started */
+    struct span apart; /* final rows that a gap parts from the ready ones */
 };
 
 struct optim_param {
