@@ -160,7 +160,7 @@ define compile
 endef
 $(BUILD)/obj/%.o: %.c $(BUILD)/flags | $(BUILD)/deps-present
 	$(call compile,$(if $(call cuda_of,$*),-DHAVE_CUDA -I$(CUDA_HOME)/include))
-$(BUILD)/obj/lib/model/recipe_named.o $(BUILD)/obj64/lib/model/recipe_named.o: $(wildcard share/recipes/*)
+$(BUILD)/obj/lib/recipe/named.o $(BUILD)/obj64/lib/recipe/named.o: $(wildcard share/recipes/*)
 $(BUILD)/obj/%_fd_test.o: %_fd_test.c $(BUILD)/flags | $(BUILD)/deps-present
 	$(call compile,-DGPT_OPS_DOUBLE)
 $(BUILD)/obj64/%.o: %.c $(BUILD)/flags | $(BUILD)/deps-present

@@ -22,7 +22,7 @@
 #include "inspect/reshard.h"
 #include "inspect/show.h"
 #include "inspect/verify.h"
-#include "model/recipe_named.h"
+#include "recipe/named.h"
 
 static struct {
     const char *format, *of, *bank, *plot, *to, *dtype, *output, *recipe, *like, *since;

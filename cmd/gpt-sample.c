@@ -11,7 +11,7 @@
 #include "base/opt.h"
 #include "base/progress.h"
 #include "base/text.h"
-#include "model/recipe_named.h"
+#include "recipe/named.h"
 #include "sample/generate.h"
 #include "sample/score.h"
 #include "sample/trained.h"

@@ -15,7 +15,7 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "checkpoint/pack.h"
-#include "model/recipe_named.h"
+#include "recipe/named.h"
 #include "ops/gemm.h"
 #include "tokenize/canonical.h"
 #include "train/run.h"

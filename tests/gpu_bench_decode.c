@@ -14,7 +14,7 @@
 #include "../kernels/ops_cuda.h"
 #include "base/progress.h"
 #include "model/decode.h"
-#include "model/schedule.h"
+#include "recipe/schedule.h"
 
 enum { RUNS = 9, STEPS = 50, MOST = 64 };
 

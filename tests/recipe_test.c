@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 #include "base/file.h"
-#include "model/schedule.h"
+#include "recipe/schedule.h"
 
 static const char *recipe_path(const char *name)
 {

@@ -13,7 +13,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include "base/dtype.h"
+#include "types/dtype.h"
 #include "base/err.h"
 
 #define ST_HEADER_MAX 100000000u
@@ -21,7 +21,7 @@
 struct st_tensor {
     char *name;
     const char *type; /* as the format spells it: "F32", "F8_E4M3", ... */
-    enum dtype dtype; /* DT_NONE: the format has it, base/dtype.h does not (U32, F4, ...) */
+    enum dtype dtype; /* DT_NONE: the format has it, types/dtype.h does not (U32, F4, ...) */
     int rank; /* 0: a scalar */
     uint64_t *shape; /* rank numbers */
     uint64_t elements; /* product of shape */

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "model/schedule.h"
+#include "recipe/schedule.h"
 
 enum { CHUNK = 8192 };
 

@@ -2,7 +2,7 @@
 #include "model/bank.h"
 
 #include <string.h>
-#include "model/recipe_share.h"
+#include "recipe/share.h"
 
 int64_t param_bytes(const struct param_spec *s)
 {

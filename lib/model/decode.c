@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/bigram.h"
+#include "types/bigram.h"
 
 /* Tokens of a sequence that layer i keeps: what a query of a whole block sees, the token before for
  * a key offset, and the rows of a call. */

@@ -291,7 +291,7 @@ static void find_roles(struct model *m)
 {
 #define PARAM_ROLE(label, ...) m->p.label = find_param(m, #label);
 #define SCALAR_ROLE(name, count, ...) find_scalar(m, #name, m->p.name, count);
-#include "model/role_list.h"
+#include "recipe/role_list.h"
 }
 
 /* -- memory ----------------------------------------------------------------------- */

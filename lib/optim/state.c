@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "model/recipe_share.h"
+#include "recipe/share.h"
 
 enum dtype optim_update_dtype(const struct recipe *r, const struct param_spec *s)
 {

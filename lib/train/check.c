@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/hash.h"
-#include "model/recipe_share.h"
+#include "recipe/share.h"
 #include "train/rank.h"
 
 /* At the untie step moments and masters of tied tables pass through memory of their gradients. */

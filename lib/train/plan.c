@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/report.h"
-#include "model/recipe_share.h"
+#include "recipe/share.h"
 #include "train/rank.h"
 
 static double mib(double bytes) { return bytes / (1 << 20); }

@@ -21,7 +21,7 @@
 #include "base/progress.h"
 #include "base/trace.h"
 #include "comm/comm.h"
-#include "model/recipe.h"
+#include "recipe/recipe.h"
 #include "ops/ops.h"
 
 /* The devices and communicators of a run; chosen by cmd. */

@@ -1,5 +1,5 @@
-/* recipe_share.c - see recipe_share.h. */
-#include "model/recipe_share.h"
+/* share.c - see share.h. */
+#include "recipe/share.h"
 
 #include <math.h>
 #include <string.h>

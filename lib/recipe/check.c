@@ -1,11 +1,11 @@
-/* recipe_check.c - can the model run a recipe? It has the parameters and scalars of role_list.h, of
+/* check.c - can the model run a recipe? It has the parameters and scalars of role_list.h, of
  * fitting shapes, and a layer map that stays inside of them.
  */
-#include "model/recipe_text.h"
+#include "recipe/text.h"
 
 #include <string.h>
 #include "base/suggest.h"
-#include "model/initial.h"
+#include "recipe/initial.h"
 
 static const struct param_role {
     const char *label;
@@ -14,11 +14,11 @@ static const struct param_role {
     bool added;
 } param_roles[] = {
 #define PARAM_ROLE(label, ...) { #label, __VA_ARGS__ },
-#include "model/role_list.h"
+#include "recipe/role_list.h"
 };
 enum param_role_index {
 #define PARAM_ROLE(label, ...) ROLE_##label,
-#include "model/role_list.h"
+#include "recipe/role_list.h"
     N_PARAM_ROLES
 };
 
@@ -29,7 +29,7 @@ static const struct scalar_role {
     enum when needed;
 } scalar_roles[] = {
 #define SCALAR_ROLE(name, ...) { #name, __VA_ARGS__ },
-#include "model/role_list.h"
+#include "recipe/role_list.h"
 };
 enum { N_SCALAR_ROLES = sizeof scalar_roles / sizeof *scalar_roles };
 

@@ -1,5 +1,5 @@
-/* recipe_tables.c - the tables of a recipe: rows of layers, parameters, scalars and stages. */
-#include "model/recipe_text.h"
+/* tables.c - the tables of a recipe: rows of layers, parameters, scalars and stages. */
+#include "recipe/text.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,8 +5,8 @@
  * "section.key=value". An unknown or missing key, a bad number, a layer map or
  * parameters that the model cannot run with: GPT_INPUT (GPT_USAGE for an
  * override) with file and line, so that a recipe that was read can be run.
- * man/gpt-recipe.5 says what each key means. Keys are listed in recipe_keys.c
- * alone, columns in recipe_tables.c, what the model reads in role_list.h.
+ * man/gpt-recipe.5 says what each key means. Keys are listed in keys.c
+ * alone, columns in tables.c, what the model reads in role_list.h.
  *
  *     struct recipe *r;
  *     if ((rc = recipe_read(&r, path, overrides, n))) return rc;
@@ -16,14 +16,14 @@
  *
  * Threads: read-only after recipe_read, so any number may share it.
  */
-#ifndef MODEL_RECIPE_H
-#define MODEL_RECIPE_H
+#ifndef RECIPE_RECIPE_H
+#define RECIPE_RECIPE_H
 
 #include <stdbool.h>
 #include <stdio.h>
-#include "base/dtype.h"
+#include "types/dtype.h"
 #include "base/err.h"
-#include "base/sizes.h"
+#include "types/sizes.h"
 
 enum {
     MAX_LAYERS = 64,
@@ -258,7 +258,7 @@ struct recipe {
     struct recipe_text *text;
 };
 
-/* path: a file ("-": stdin), or a name of recipe_named.h. A run log is read for the recipe in it. */
+/* path: a file ("-": stdin), or a name of named.h. A run log is read for the recipe in it. */
 int recipe_read(struct recipe **r, const char *path, const char *const *overrides,
                 int n) MUST_CHECK;
 /* The same from memory: a checkpoint or a run log carries its recipe. name: for messages. */

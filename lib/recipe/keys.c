@@ -1,5 +1,5 @@
-/* recipe_keys.c - the table of keys: name, kind, range, default, field. */
-#include "model/recipe_text.h"
+/* keys.c - the table of keys: name, kind, range, default, field. */
+#include "recipe/text.h"
 
 #include <float.h>
 #include <stddef.h>
@@ -8,7 +8,7 @@
 #include "base/num.h"
 #include "base/suggest.h"
 #include "coeffs/coeffs.h"
-#include "model/recipe_named.h"
+#include "recipe/named.h"
 
 enum kind {
     K_NAME,

@@ -1,5 +1,5 @@
 /* schedule.c - record 61's schedule (record-61.md 5) and, with whole_steps, record 74's. */
-#include "model/schedule.h"
+#include "recipe/schedule.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /* recipe.c - the lines of a recipe: parsing, overrides, look-up; the functions of recipe.h. */
-#include "model/recipe_text.h"
+#include "recipe/text.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -11,7 +11,7 @@
 #include "base/hash.h"
 #include "base/suggest.h"
 #include "base/zio.h"
-#include "model/recipe_named.h"
+#include "recipe/named.h"
 
 enum { RECIPE_MAX = 1 << 20 }; /* bytes of text */
 
