@@ -275,9 +275,9 @@ static int update_rule(const struct inspect *x, struct spectrum_job *j)
                        "%s: has no recipe that says how updates are made; --since "
                        "measures them",
                        tensors_path(x->tensors));
-    j->aol = x->recipe->aol;
-    j->coef = (const double(*)[3])x->recipe->polar;
-    j->ncoef = x->recipe->n_polar;
+    j->aol = x->recipe->optimizer.polar.aol;
+    j->coef = (const double(*)[3])x->recipe->optimizer.polar.row;
+    j->ncoef = x->recipe->optimizer.polar.n;
     return 0;
 }
 
