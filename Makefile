@@ -39,16 +39,19 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DELETE_ON_ERROR:
 
 # --- sources -------------------------------------------------------------------------------------
-# A test is tests/NAME_test.c. Other tests/*.c are programs when they have a main() (golden,
-# bench_*), else code that all of them share. Programs called gpu_*, and all tests/*.cu, need a GPU
-# to run; some of them `make check` builds once more, into $(BUILD)/emu, for an emulated one.
+# A test is tests/FOLDER/NAME_test.c. Other tests/*/*.c are programs when they have a main() (golden,
+# bench_*), else code that all of them share. Each becomes $(BUILD)/tests/NAME: names differ whatever
+# the folder. Programs called gpu_*, and all .cu, need a GPU to run; some of them `make check` builds
+# once more, into $(BUILD)/emu, for an emulated one.
 
 LIB_SRC    = $(wildcard lib/*/*.c)
 CMD_SRC    = $(wildcard cmd/*.c)
 KERNEL_SRC = $(wildcard kernels/*.cu kernels/*/*.cu)
-TEST_SRC   = $(if $(wildcard tests/*.c),$(shell grep -lw '^int main' $(wildcard tests/*.c)))
-TEST_LIB   = $(filter-out $(TEST_SRC),$(wildcard tests/*.c))
-TEST_CU    = $(wildcard tests/*.cu)
+TEST_C    := $(wildcard tests/*/*.c)
+TEST_SRC  := $(if $(TEST_C),$(shell grep -lw '^int main' $(TEST_C)))
+TEST_LIB   = $(filter-out $(TEST_SRC),$(TEST_C))
+TEST_CU    = $(wildcard tests/*/*.cu)
+TEST_INC   = -Itests/check -Itests/inputs -Itests/ops -Itests/golden -Itests/gpu
 
 # --- tools and flags -----------------------------------------------------------------------------
 # No fused multiply-add and no reordering: a result is the same on every processor. What errno and
@@ -93,7 +96,8 @@ CUDA_LIBS  = -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 \
              -lcudart_static -lcublasLt -lnccl -lstdc++ -ldl -lrt
 endif
 # Only these learn of the GPU, and only where there are kernels to link.
-CUDA_USERS = cmd/gpt-train cmd/gpt-sample tests/golden $(patsubst %.c,%,$(wildcard tests/gpu_*.c))
+GPU_SRC   := $(wildcard tests/*/gpu_*.c)
+CUDA_USERS = cmd/gpt-train cmd/gpt-sample tests/golden/golden $(GPU_SRC:.c=)
 HAVE_CUDA  = $(and $(NVCC),$(KERNEL_SRC))
 
 # The kernels on an emulated GPU (tests/emu), which needs CUDA's headers and the host's C++ compiler.
@@ -104,7 +108,7 @@ EMU_TRAIN = $(BUILD)/emu/gpt-train
 # Each once more with the kernels for any GPU in place of Hopper's.
 EMU_PORTABLE = $(EMU_TESTS:$(BUILD)/emu/gpu_%=$(BUILD)/emu/portable_%)
 EMU_CXX   = $(CXX) -std=c++17 -O1 $(ARCH) $(FP) -w -Wno-psabi -D_GNU_SOURCE -Itests/emu \
-            -isystem $(CUDA_HOME)/include -I$(BUILD)/emu/src/kernels -Ilib
+            -isystem $(CUDA_HOME)/include -I$(BUILD)/emu/src/kernels -Ilib $(TEST_INC)
 HAVE_EMU  = $(and $(HAVE_CUDA),$(filter x86_64,$(CPU)))
 
 LIBS = -lzstd -lz -llapacke -lopenblas
@@ -122,13 +126,14 @@ say = $(if $(V),,@printf '  %-7s %s\n' $(1) $(2);)
 # --- what is built -------------------------------------------------------------------------------
 
 obj       = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
-programs  = $(patsubst tests/%.c,$(BUILD)/tests/%,$(1))
+programs  = $(addprefix $(BUILD)/tests/,$(basename $(notdir $(1))))
+# The source, without its suffix, of a test program.
+source_of = $(basename $(filter %/$(1).c %/$(1).cu,$(TEST_SRC) $(TEST_CU)))
 
 CMDS     := $(patsubst cmd/%.c,$(BUILD)/bin/%,$(CMD_SRC))
 FD_TESTS := $(call programs,$(filter %_fd_test.c,$(TEST_SRC)))
-GPU_SRC   = $(filter tests/gpu_%.c,$(TEST_SRC))
 C_PROGS  := $(filter-out $(FD_TESTS),$(call programs,$(filter-out $(GPU_SRC),$(TEST_SRC))))
-CU_PROGS  = $(patsubst tests/%.cu,$(BUILD)/tests/%,$(TEST_CU))
+CU_PROGS  = $(call programs,$(TEST_CU))
 GPU_PROGS = $(if $(HAVE_CUDA),$(call programs,$(GPU_SRC)) $(CU_PROGS))
 CUDA_LIB  = $(if $(HAVE_CUDA),$(BUILD)/libgptcuda.a)
 cuda_of   = $(if $(filter $(CUDA_USERS),$(1)),$(CUDA_LIB))
@@ -159,17 +164,17 @@ define compile
 	$(call say,CC,$<)$(CC_ALL) $(1) -MMD -MP -c -o $@ $<
 endef
 $(BUILD)/obj/%.o: %.c $(BUILD)/flags | $(BUILD)/deps-present
-	$(call compile,$(if $(call cuda_of,$*),-DHAVE_CUDA -I$(CUDA_HOME)/include))
+	$(call compile,$(if $(filter tests/%,$*),$(TEST_INC)) $(if $(call cuda_of,$*),-DHAVE_CUDA -I$(CUDA_HOME)/include))
 $(BUILD)/obj/lib/recipe/named.o $(BUILD)/obj64/lib/recipe/named.o: $(wildcard share/recipes/*)
 $(BUILD)/obj/%_fd_test.o: %_fd_test.c $(BUILD)/flags | $(BUILD)/deps-present
-	$(call compile,-DGPT_OPS_DOUBLE)
+	$(call compile,$(TEST_INC) -DGPT_OPS_DOUBLE)
 $(BUILD)/obj64/%.o: %.c $(BUILD)/flags | $(BUILD)/deps-present
 	$(call compile,-DGPT_OPS_DOUBLE)
 # Only with -v does ptxas say that it lets tensor-core products wait for one another (C75xx): no build
 # has that. The rest of what it says then stays in a log.
 $(BUILD)/obj/%.cu.o: %.cu $(BUILD)/nvcc-flags
 	@mkdir -p $(@D)
-	$(call say,NVCC,$<)$(NVCC_ALL) -Xptxas -v -MMD -MP -MF $(@:.o=.d) -c -o $@ $< 2>$(@:.o=.log); \
+	$(call say,NVCC,$<)$(NVCC_ALL) $(if $(filter tests/%,$*),$(TEST_INC)) -Xptxas -v -MMD -MP -MF $(@:.o=.d) -c -o $@ $< 2>$(@:.o=.log); \
 	    rc=$$?; grep -vE '^ptxas info|^    [0-9]+ bytes stack' $(@:.o=.log) >&2; \
 	    if grep 'C75[0-9][0-9]' $(@:.o=.log) >&2; then rm -f $@; rc=1; fi; exit $$rc
 
@@ -195,15 +200,15 @@ endef
 $(CMDS): $(BUILD)/bin/%: $(BUILD)/obj/cmd/%.o \
         $$(call cuda_of,cmd/$$*) $(BUILD)/libgpt.a $(BUILD)/link-flags
 	$(call link,,$(if $(call cuda_of,cmd/$*),$(CUDA_LIBS)))
-$(C_PROGS) $(call programs,$(GPU_SRC)): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o \
-        $$(call cuda_of,tests/$$*) $(BUILD)/libtest.a $(BUILD)/libgpt.a $(BUILD)/link-flags
-	$(call link,,$(if $(call cuda_of,tests/$*),$(CUDA_LIBS)))
+$(C_PROGS) $(call programs,$(GPU_SRC)): $(BUILD)/tests/%: $(BUILD)/obj/$$(call source_of,$$*).o \
+        $$(call cuda_of,$$(call source_of,$$*)) $(BUILD)/libtest.a $(BUILD)/libgpt.a $(BUILD)/link-flags
+	$(call link,,$(if $(call cuda_of,$(call source_of,$*)),$(CUDA_LIBS)))
 # Our Unicode table against another.
 $(BUILD)/tests/bpe_test: private LDLIBS += -lutf8proc
-$(FD_TESTS): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libops64.a $(BUILD)/libtest.a \
+$(FD_TESTS): $(BUILD)/tests/%: $(BUILD)/obj/$$(call source_of,$$*).o $(BUILD)/libops64.a $(BUILD)/libtest.a \
         $(BUILD)/libgpt.a $(BUILD)/link-flags
 	$(call link,-Wl$(comma)--whole-archive $(BUILD)/libops64.a -Wl$(comma)--no-whole-archive)
-$(CU_PROGS): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.cu.o \
+$(CU_PROGS): $(BUILD)/tests/%: $(BUILD)/obj/$$(call source_of,$$*).cu.o \
         $(CUDA_LIB) $(BUILD)/libtest.a $(BUILD)/libgpt.a $(BUILD)/link-flags
 	$(call link,,$(CUDA_LIBS))
 
@@ -216,7 +221,7 @@ $(BUILD)/emu/cuda.h:
 $(BUILD)/emu/cuda.h.gch: $(BUILD)/emu/cuda.h $(BUILD)/emu-flags
 	$(call say,CXX,$@)$(EMU_CXX) -MMD -MP -MF $(@:.gch=.d) -x c++-header -o $@ $<
 $(BUILD)/emu/obj/%.cu.o: $(BUILD)/emu/src/%.cu $(BUILD)/emu/cuda.h.gch $(BUILD)/emu-flags | \
-        $(patsubst %,$(BUILD)/emu/src/%,$(wildcard kernels/*.*h kernels/*/*.*h tests/*.cuh))
+        $(patsubst %,$(BUILD)/emu/src/%,$(wildcard kernels/*.*h kernels/*/*.*h tests/gpu/*.cuh))
 	@mkdir -p $(@D)
 	$(call say,CXX,$*.cu)$(EMU_CXX) -include $(BUILD)/emu/cuda.h -MMD -MP -x c++ -c -o $@ $<
 $(BUILD)/emu/obj/%.cc.o: %.cc $(BUILD)/emu-flags
@@ -225,8 +230,8 @@ $(BUILD)/emu/obj/%.cc.o: %.cc $(BUILD)/emu-flags
 $(BUILD)/emu/libemu.a: $(patsubst %,$(BUILD)/emu/obj/%.o,$(EMU_SRC) $(wildcard tests/emu/*.cc))
 	$(archive_rule)
 ifneq (,$(HAVE_EMU))
-$(filter-out %_attention_test,$(EMU_TESTS)): $(BUILD)/emu/%: $(BUILD)/obj/tests/%.o
-$(BUILD)/emu/gpu_attention_test: $(BUILD)/emu/obj/tests/gpu_attention_test.cu.o
+$(filter-out %_attention_test,$(EMU_TESTS)): $(BUILD)/emu/%: $(BUILD)/obj/tests/gpu/%.o
+$(BUILD)/emu/gpu_attention_test: $(BUILD)/emu/obj/tests/gpu/gpu_attention_test.cu.o
 $(EMU_TESTS): $(BUILD)/emu/libemu.a $(BUILD)/libtest.a $(BUILD)/libgpt.a $(BUILD)/link-flags
 	$(call link,-Wl$(comma)--wrap=_Z14cuda_workspaceP8cuda_opsm,-lstdc++)
 # The program itself, for one emulated GPU: NCCL is linked, and not called.
@@ -251,16 +256,16 @@ $(EMU_PORTABLE): $(BUILD)/emu/portable_%: $(BUILD)/emu/gpu_%
 export GPT_SHARE = $(CURDIR)/share
 RUN_TESTS = GPT_BIN=$(abspath $(BUILD)/bin) GPT_TESTS=$(abspath $(BUILD)/tests) share/run-tests
 CPU_TESTS = $(filter %_test,$(C_PROGS) $(FD_TESTS)) \
-            $(filter-out tests/gpu%,$(wildcard tests/*.bats)) $(EMU_TESTS) $(EMU_PORTABLE) \
+            $(filter-out tests/gpu/%,$(wildcard tests/*.bats tests/*/*.bats)) $(EMU_TESTS) $(EMU_PORTABLE) \
             $(if $(HAVE_CUDA),$(BUILD)/tests/gpu_group_test)
 # What reads files that may be damaged or foreign, once more under the sanitizers (T=asan).
 ASAN_TESTS = $(if $(SANITIZE),,$(patsubst %,$(BUILD)-asan/tests/%_test,json opt zio source recipe \
-              recipe_fuzz parsers_fuzz runlog_read runs_fuzz runs_extreme safetensors npz checkpoint_damage shard \
+              recipe_fuzz parsers_fuzz logread runs_fuzz runs_extreme safetensors npz checkpoint_damage shard \
               loader_bad))
 # The longest first, so that at the end no processor waits for one of them.
-LONG_TESTS = train.bats emu_train.bats examples.bats trust.bats gpu_optim_test gpu_decode_test pipes.bats \
-             portable_decode_test train74.bats portable_optim_test gpu_attention_test portable_attention_test \
-             ns-coeffs.bats tiktoken.bats ckpt.bats
+LONG_TESTS = gpt-train.bats emu_train.bats examples.bats trust.bats gpu_optim_test gpu_decode_test pipes.bats \
+             portable_decode_test gpt-train_record74.bats portable_optim_test gpu_attention_test portable_attention_test \
+             ns-coeffs.bats gpt-tokshard_tiktoken.bats gpt-ckpt.bats
 TO_CHECK  := $(if $(T),$(filter $(addprefix %/,$(T)),$(CPU_TESTS)) $(if $(filter asan,$(T)),$(ASAN_TESTS)), \
               $(foreach t,$(LONG_TESTS),$(filter %/$t,$(CPU_TESTS))) \
               $(filter-out $(addprefix %/,$(LONG_TESTS)),$(CPU_TESTS)) $(ASAN_TESTS))
@@ -278,7 +283,7 @@ need_cuda = @$(if $(HAVE_CUDA),,echo "$@: no nvcc, so no GPU tests were built" >
 check-gpu: all
 	$(need_cuda)
 	@BUILD=$(BUILD) share/check-gpu \
-	    $(or $(T),$(notdir $(filter %_test,$(GPU_PROGS)) $(wildcard tests/gpu_*.bats)))
+	    $(or $(T),$(notdir $(filter %_test,$(GPU_PROGS)) $(wildcard tests/gpu/*.bats)))
 bundle: all
 	$(need_cuda)
 	@share/bundle $(BUILD)/gpt-bundle.tar.xz $(CMDS) $(GPU_PROGS) $(BUILD)/tests/golden

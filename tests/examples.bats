@@ -2,7 +2,7 @@
 # The examples as they stand, in the order in which they build on each other.
 
 bats_require_minimum_version 1.5.0
-load common
+load check/common
 
 # The first example's run is what most others look at.
 setup_file() {

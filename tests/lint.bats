@@ -45,7 +45,7 @@ scripts() { find .ci share tests examples -type f -exec grep -lE -m1 '^#!.*[/ ](
     needs shellcheck
     # SC2154: `run` sets variables. SC2164: in a test, a cd that fails ends it. SC2010: tests name
     # the files that `ls | grep` looks through.
-    shellcheck --severity=warning --exclude=SC2154,SC2164,SC2010 tests/*.bats tests/*.bash
+    shellcheck --severity=warning --exclude=SC2154,SC2164,SC2010 tests/*.bats tests/*/*.bats tests/*/*.bash
 }
 
 @test "mandoc warns of nothing in man pages" {

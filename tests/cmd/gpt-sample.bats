@@ -7,7 +7,7 @@ bats_require_minimum_version 1.5.0
 setup_file() {
     export SHARDS=$BATS_FILE_TMPDIR/shards RUN=$BATS_FILE_TMPDIR/run
     mkdir "$BATS_FILE_TMPDIR/text"
-    tests/text "$BATS_FILE_TMPDIR/text"
+    tests/inputs/text "$BATS_FILE_TMPDIR/text"
     "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --val-tokens 8192 -o "$SHARDS" "$BATS_FILE_TMPDIR"/text/*
     "$GPT_BIN/gpt-train" -q -r "$GPT_SHARE/recipes/tiny.recipe" -d "$SHARDS" -o "$RUN" -s model.vocab=272 \
         -s schedule.steps=9 -s schedule.extension=2 -s data.val_tokens=8192 -s data.val_chunk=1024 \

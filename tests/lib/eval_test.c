@@ -1,4 +1,4 @@
-/* polar_eval_test.c - judgements of tables against brute force, of matrices against the op. */
+/* eval_test.c - judgements of tables against brute force, of matrices against the op. */
 #include <stdlib.h>
 #include "types/dtype.h"
 #include "base/rng.h"

@@ -5,7 +5,7 @@ bats_require_minimum_version 1.5.0
 setup_file() {
     export SHARDS=$BATS_FILE_TMPDIR/shards
     mkdir "$BATS_FILE_TMPDIR/text"
-    tests/text "$BATS_FILE_TMPDIR/text"
+    tests/inputs/text "$BATS_FILE_TMPDIR/text"
     "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --val-tokens 16384 -o "$SHARDS" "$BATS_FILE_TMPDIR"/text/*
 }
 

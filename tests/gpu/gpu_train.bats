@@ -1,12 +1,12 @@
 # gpt-train on a GPU. Run by `make check-gpu`; skipped where no GPU is visible.
 
 bats_require_minimum_version 1.5.0
-load common
+load ../check/common
 
 setup_file() {
     export SHARDS=$BATS_FILE_TMPDIR/shards
     mkdir "$BATS_FILE_TMPDIR/text"
-    tests/text "$BATS_FILE_TMPDIR/text"
+    tests/inputs/text "$BATS_FILE_TMPDIR/text"
     "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --val-tokens 40000 -o "$SHARDS" "$BATS_FILE_TMPDIR"/text/*
 }
 

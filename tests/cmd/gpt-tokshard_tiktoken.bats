@@ -6,9 +6,9 @@
 bats_require_minimum_version 1.5.0
 
 setup_file() {
-    root=$(cd "$BATS_TEST_DIRNAME/.." && pwd)
+    root=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
     export root
-    if ! FOLDER=$("$root/tests/tiktoken-folder" 2>&1); then
+    if ! FOLDER=$("$root/tests/cmd/tiktoken-folder" 2>&1); then
         export WHY="tiktoken cannot be had: $FOLDER"
     elif ! printf x | "$GPT_BIN/gpt-tokshard" -q --stats - > /dev/null 2>&1; then
         export WHY="GPT-2's vocabulary is not here (make vocab)"
@@ -19,7 +19,7 @@ setup_file() {
 setup() {
     [ -z "${WHY-}" ] || skip "$WHY"
     cd "$BATS_TEST_TMPDIR"
-    js="$root/tests/tiktoken.mjs"
+    js="$root/tests/cmd/tiktoken.mjs"
 }
 
 ours() { "$GPT_BIN/gpt-tokshard" -q -o - "$@" | tail -c +1025; }

@@ -1,4 +1,4 @@
-/* polar_fit_test.c - fits: known optima, the guard, matrices that they have not seen. */
+/* fit_test.c - fits: known optima, the guard, matrices that they have not seen. */
 #include <stdlib.h>
 #include <time.h>
 #include "check.h"

@@ -2,7 +2,7 @@
  * ask for and at each head size: losses and every gradient.
  *
  * The CPU's model is held against the records' own numbers (golden) and against slopes of its loss
- * (model_grad_test). The GPU's differs by bf16 activations: losses by 1e-2 at most, gradients by
+ * (backward_test). The GPU's differs by bf16 activations: losses by 1e-2 at most, gradients by
  * 5e-2, or, where sums cancel (gradients of lambdas), by three times what the CPU's ops differ from
  * themselves once each activation is rounded to bf16 (golden_rounded.c), the worse of two draws.
  * Exit 77 without a GPU.

@@ -1,5 +1,5 @@
 /* bpe_test.c - the tokenizer against tiktoken's tokens (tests/golden/bpe-units.tsv,
- * made by tests/tiktoken.mjs), and against the definition written out naively
+ * made by tests/cmd/tiktoken.mjs), and against the definition written out naively
  * here: a pre-tokeniser that follows the regular expression character by
  * character, and each merge in its turn applied to the whole pre-token.
  *

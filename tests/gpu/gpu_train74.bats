@@ -6,7 +6,7 @@ bats_require_minimum_version 1.5.0
 setup_file() {
     export SHARDS=$BATS_FILE_TMPDIR/shards
     mkdir "$BATS_FILE_TMPDIR/text"
-    tests/text "$BATS_FILE_TMPDIR/text"
+    tests/inputs/text "$BATS_FILE_TMPDIR/text"
     "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --val-tokens 16384 -o "$SHARDS" "$BATS_FILE_TMPDIR"/text/*
 }
 
@@ -38,7 +38,7 @@ within() {
 }
 
 @test "the optimizer's golden file" {
-    "$GPT_TESTS/golden" --device cuda "$BATS_TEST_DIRNAME/golden/r74-optimizer-small.safetensors"
+    "$GPT_TESTS/golden" --device cuda "$BATS_TEST_DIRNAME/../golden/r74-optimizer-small.safetensors"
 }
 
 @test "60 steps on CPU and GPU: losses within 1%" {

@@ -3,7 +3,7 @@
 # does with damage, full disks and closed pipes.
 
 bats_require_minimum_version 1.5.0
-load common
+load ../check/common
 
 setup_file() {
     export CK=$BATS_FILE_TMPDIR

@@ -3,8 +3,8 @@
  * This is a libFuzzer harness with a driver of its own, so that `make check` runs it without
  * clang: every log of runlog_made.c cut at every byte, then mutated for a while. Long runs:
  *
- *     clang -g -O1 -fsanitize=fuzzer,address,undefined -DLIBFUZZER -D_GNU_SOURCE -Ilib -Itests \
- *         tests/runs_fuzz_test.c tests/runlog_made.c tests/runlog_seen.c lib/runs/[a-z]*.c \
+ *     clang -g -O1 -fsanitize=fuzzer,address,undefined -DLIBFUZZER -D_GNU_SOURCE -Ilib -Itests/check -Itests/inputs \
+ *         tests/lib/runs_fuzz_test.c tests/inputs/runlog_made.c tests/inputs/runlog_seen.c lib/runs/[a-z]*.c \
  *         lib/base/[a-z]*.c -lzstd -lz -lm -lpthread -o runs_fuzz && ./runs_fuzz
  *
  * Environment: FUZZ_SECONDS (2) and FUZZ_SEED (1) of the driver. */

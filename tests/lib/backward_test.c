@@ -1,4 +1,4 @@
-/* model_grad_test.c - the whole model's backward against slopes of its loss, in every form that a
+/* backward_test.c - the whole model's backward against slopes of its loss, in every form that a
  * recipe can ask for: both records, the keys that turn pieces of one into the other, and recipes
  * drawn at random.
  *

@@ -1,4 +1,4 @@
-/* polar_test.c - the greedy minimax tables, the published sets, and the files they come in. */
+/* coeffs_test.c - the greedy minimax tables, the published sets, and the files they come in. */
 #include <stdlib.h>
 #include <unistd.h>
 #include "base/rng.h"

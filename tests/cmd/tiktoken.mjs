@@ -1,12 +1,12 @@
 // tiktoken.mjs - the npm package tiktoken, for the tests that hold gpt-tokshard against it.
 //
-//   node tests/tiktoken.mjs FOLDER units         tests/golden/bpe-units.tsv: text as JSON, tokens
-//   node tests/tiktoken.mjs FOLDER encode        .jsonl on stdin -> 50256 and tokens, uint16, on stdout
-//   node tests/tiktoken.mjs FOLDER speed         the same, timed: "BYTES SECONDS" on stdout
-//   node tests/tiktoken.mjs - unicode | random | worst      text to compare on, as .jsonl
-//   node tests/tiktoken.mjs - files FILE...      files as .jsonl
+//   node tests/cmd/tiktoken.mjs FOLDER units         tests/golden/bpe-units.tsv: text as JSON, tokens
+//   node tests/cmd/tiktoken.mjs FOLDER encode        .jsonl on stdin -> 50256 and tokens, uint16, on stdout
+//   node tests/cmd/tiktoken.mjs FOLDER speed         the same, timed: "BYTES SECONDS" on stdout
+//   node tests/cmd/tiktoken.mjs - unicode | random | worst      text to compare on, as .jsonl
+//   node tests/cmd/tiktoken.mjs - files FILE...      files as .jsonl
 //
-// FOLDER is where `npm install tiktoken` was run (tests/tiktoken-folder).
+// FOLDER is where `npm install tiktoken` was run (tests/cmd/tiktoken-folder).
 import { createRequire } from "node:module";
 import fs from "node:fs";
 import path from "node:path";

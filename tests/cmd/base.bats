@@ -197,7 +197,7 @@ wait_for() {
 @test "gpt-train holds code for each GPU that it was built for" {
     flags=$GPT_BIN/../nvcc-flags
     [ -e "$flags" ] || skip "built without CUDA"
-    run --separate-stderr "$BATS_TEST_DIRNAME/fatbin" "$GPT_BIN/gpt-train"
+    run --separate-stderr "$BATS_TEST_DIRNAME/../fatbin" "$GPT_BIN/gpt-train"
     [ "$status" -eq 0 ]
     [ -n "$output" ] || skip "built without CUDA"
     [ "$(cut -d' ' -f1 <<< "$output")" = "$(grep -o 'code=[a-z]*_[0-9]*' "$flags" | sed 's/code=compute/ptx/; s/code=//' | sort -u)" ]
@@ -208,7 +208,7 @@ wait_for() {
 @test "Adam's kernels for one parameter store eight elements with wide stores" {
     flags=$GPT_BIN/../nvcc-flags
     [ -e "$flags" ] || skip "built without CUDA"
-    cd "$BATS_TEST_DIRNAME/.."
+    cd "$BATS_TEST_DIRNAME/../.."
     run --separate-stderr "$(cut -d' ' -f1 "$flags")" -std=c++17 --expt-relaxed-constexpr -O3 -D_GNU_SOURCE \
         -Ilib -Ikernels -arch=compute_80 -ptx -o "$BATS_TEST_TMPDIR/adam.ptx" kernels/adam.cu
     [ "$status" -eq 0 ]
@@ -222,7 +222,7 @@ wait_for() {
 @test "make's GPUs are this machine's, without one 9.0a and PTX of 8.0, or those of ARCH_GPU" {
     codes() {
         env -u MAKEFLAGS -u MAKELEVEL -u ARCH_GPU -u NVCCFLAGS PATH="$PWD/bin:$PATH" \
-            make -n -C "$BATS_TEST_DIRNAME/.." BUILD="$PWD/b" CUDA=1 NVCC="$PWD/nvcc" "$@" \
+            make -n -C "$BATS_TEST_DIRNAME/../.." BUILD="$PWD/b" CUDA=1 NVCC="$PWD/nvcc" "$@" \
             "$PWD/b/obj/kernels/trace_mark.cu.o" | grep -o 'code=[a-z]*_[0-9a-z]*' | sort -u | tr -d '\n'
     }
     mkdir bin && touch nvcc
@@ -235,8 +235,8 @@ wait_for() {
 }
 
 @test "a compiler for processors of the other byte order is refused with the reason" {
-    run cc -fsyntax-only -D_GNU_SOURCE -I"$BATS_TEST_DIRNAME/../lib" -U__BYTE_ORDER__ -D__BYTE_ORDER__=4321 \
-        "$BATS_TEST_DIRNAME/../lib/base/version.c"
+    run cc -fsyntax-only -D_GNU_SOURCE -I"$BATS_TEST_DIRNAME/../../lib" -U__BYTE_ORDER__ -D__BYTE_ORDER__=4321 \
+        "$BATS_TEST_DIRNAME/../../lib/base/version.c"
     [ "$status" -ne 0 ]
     [[ $output = *'a little-endian processor is needed'* ]]
 }
