@@ -260,7 +260,7 @@ CPU_TESTS = $(filter %_test,$(C_PROGS) $(FD_TESTS)) \
             $(if $(HAVE_CUDA),$(BUILD)/tests/gpu_group_test)
 # What reads files that may be damaged or foreign, once more under the sanitizers (T=asan).
 ASAN_TESTS = $(if $(SANITIZE),,$(patsubst %,$(BUILD)-asan/tests/%_test,json opt zio source recipe \
-              recipe_fuzz parsers_fuzz logread runs_fuzz runs_extreme safetensors npz checkpoint_damage shard \
+              recipe_fuzz parsers_fuzz logread runs_fuzz runs_extreme safetensors checkpoint_damage shard \
               loader_bad))
 # The longest first, so that at the end no processor waits for one of them.
 LONG_TESTS = gpt-train.bats emu_train.bats examples.bats trust.bats gpu_optim_test gpu_decode_test pipes.bats \

@@ -5,8 +5,7 @@
  *     const struct st_tensor *t = st_find(&h, "embed.weight");
  *     st_header_release(&h);
  *
- * The header of an .npz (npz.h) is made into the same. Rules and source: safetensors.h. A header
- * may be read by all threads.
+ * Rules and source: safetensors.h. A header may be read by all threads.
  */
 #ifndef CHECKPOINT_ST_HEADER_H
 #define CHECKPOINT_ST_HEADER_H
@@ -41,10 +40,6 @@ struct st_header {
 
 /* Parses and checks the N bytes of JSON; path is for messages. */
 int st_header_parse(struct st_header *h, const char *path, const char *text, size_t n) MUST_CHECK;
-/* The object of strings alone, as __metadata__ holds it, into h->meta. */
-int st_metadata_parse(struct st_header *h, const char *path, const char *text, size_t n) MUST_CHECK;
-/* GPT_INPUT: a tensor's name, or a key of the metadata, comes twice. st_header_parse checks it. */
-int st_check_names(const struct st_header *h, const char *path) MUST_CHECK;
 void st_header_release(struct st_header *h);
 const struct st_tensor *st_find(const struct st_header *h, const char *name); /* NULL: none */
 const char *st_meta(const struct st_header *h, const char *key); /* NULL: none */

@@ -6,6 +6,6 @@ load ../check/common
 @test "Adam in 500 drawn forms: what is stored is NumPy's result within the types' errors" {
     python=$(numpy)
     [ -n "$python" ] || skip "no NumPy"
-    "$GPT_TESTS/adam_cases" "$BATS_TEST_TMPDIR/forms.npz"
-    "$python" tests/ops/adam_numpy.py "$BATS_TEST_TMPDIR/forms.npz"
+    "$GPT_TESTS/adam_cases" "$BATS_TEST_TMPDIR/forms.safetensors"
+    "$python" tests/ops/adam_numpy.py "$BATS_TEST_TMPDIR/forms.safetensors"
 }
