@@ -103,7 +103,7 @@ static int live_run(void *arg, const struct run *r)
 {
     struct live *l = arg;
     l->runs++;
-    return group_add(&l->g->group[l->f.group], &l->g->variants, r, GROUP_PROFILE);
+    return group_add(&l->g->group[l->f.group], &l->g->variants, r);
 }
 
 static int live_step(void *arg, const struct run *r, const struct stepline *s)
@@ -126,7 +126,8 @@ static void live_note(void *arg, const char *path, long line, const char *text)
     say_note(path, line, text);
 }
 
-static int follow_stdin(struct gather *g, const struct criteria *k)
+static int follow_stdin(struct gather *g, const struct criteria *k,
+                        const struct gather_options *how)
 {
     struct live l = { .g = g };
     struct logsink sink = { .run = live_run, .step = live_step, .note = live_note, .arg = &l };
@@ -146,6 +147,8 @@ static int follow_stdin(struct gather *g, const struct criteria *k)
         rc = logread_end(r);
     if (!rc && !l.runs)
         rc = err_set(GPT_INPUT, "stdin: held no run");
+    if (!rc)
+        rc = gather_finish(g, how);
     logread_free(r);
     follow_end(&l.f);
     return rc;
@@ -236,7 +239,7 @@ static int run(int argc, char **argv)
         rc = err_set(GPT_USAGE, "--follow needs '-' in a group other than the first");
     say_notes(&g, 0);
     if (!rc && o.follow)
-        rc = follow_stdin(&g, &k);
+        rc = follow_stdin(&g, &k, &how);
     if (!rc)
         rc = write_report(&g, &k);
     gather_release(&g);

@@ -6,7 +6,10 @@
  * other remarks. Of the environment only what tells machines and versions apart is kept, as
  * `key: value` lines: not the date, temperatures, memory in use or process numbers.
  *
- *     facts_init(&f, true);                        // true: keep texts, not hashes alone
+ * Of a recipe numbers are compared as numbers: `.03`, `0.03` and `3/100` are one. What is kept has them
+ * in one form.
+ *
+ *     facts_init(&f, true);                        // true: keep texts; else the recipe's alone
  *     while (...) facts_line(&f, line, n);         // every line that is no step line
  *     facts_section(&f);                           // before step lines begin
  *     ... facts_finish(&f); f.of[FACT_SOURCE].hash, f.of[FACT_ENVIRONMENT].text ...
@@ -19,6 +22,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include "base/hash.h"
 
 enum fact { FACT_SOURCE, FACT_RECIPE, FACT_DATA, FACT_GPU, FACT_DRIVER, FACT_ENVIRONMENT, FACTS };
@@ -36,6 +40,8 @@ struct fact_text {
 enum { ENV_KEYS = 12, ENV_VALUE = 160 };
 struct facts {
     bool keep, own; /* own: the header of our gpt-train was seen */
+    bool record; /* with it: the recipe is a record's, by its name */
+    uint64_t identity; /* with it: of recipe and data */
     struct fact_text of[FACTS]; /* GPU, DRIVER, ENVIRONMENT are made by facts_finish */
     char env[ENV_KEYS][ENV_VALUE];
     int gpus;

@@ -51,7 +51,7 @@ cells() {
 @test "1: equal losses and equal times show nothing" {
     tool gpt-logdiff x="$WORK/run1.txt" x="$WORK/run2.txt" x="$WORK/run3.txt"
     [ "$status" -eq 1 ]
-    [[ $output = *"loss not shown: 3 equal losses have no deviation"* ]]
+    [[ $output = *"loss not demonstrated: 3 equal losses have no deviation"* ]]
     run ! grep -qE 'NaN|nan| 0\.0000  0\.0000' <<<"$output"
     for i in 1 2; do
         "$GPT_TESTS/make_runlog" today loss=3.27$i time_ms=7200 seed=$i >same$i.txt
@@ -59,7 +59,7 @@ cells() {
     done
     tool gpt-logdiff --mixed x=same1.txt x=same2.txt y=less1.txt y=less2.txt
     [ "$status" -eq 1 ]
-    [[ $output = *"not shown to be faster: -0.1000 s, but equal values have no deviation"* ]]
+    [[ $output = *"not demonstrated to be faster: -0.1000 s, but equal values have no deviation"* ]]
 }
 
 @test "18: every line of a picture has its own style, or the legend says how many have none" {
