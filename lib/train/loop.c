@@ -383,6 +383,12 @@ int log_end(struct rank *k)
         log_exchange(k);
     int rc = log_head(k);
     if (!rc && !k->rank)
+        runlog_end(&k->run->log, &(struct runlog_end){ .whole = now_seconds() - k->run->opt->began,
+                                                       .start = k->started - k->run->opt->began,
+                                                       .steps = elapsed_ms(k) / 1e3,
+                                                       .validation = k->paused - k->saving,
+                                                       .checkpoints = k->saving });
+    if (!rc && !k->rank)
         runlog_memory(&k->run->log, (double)k->ops->allocated(k->ops) / (1 << 20));
     return rc;
 }
@@ -459,8 +465,10 @@ static int between_steps(struct rank *k, const struct step_schedule *p, bool sto
             return rc;
     }
     if (run->opt->out && save && k->step > run->first) {
+        double from = now_seconds();
         rank_enter(k, "checkpoint", false);
         rc = save_checkpoint(k);
+        k->saving += now_seconds() - from;
     }
     k->paused += now_seconds() - begin;
     return rc;

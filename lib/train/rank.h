@@ -65,6 +65,7 @@ struct rank {
     int64_t tokens_seen; /* tokens trained on */
     double device, memory, values; /* times at which each was ready */
     double started, paused; /* time of the first step; seconds in validations and checkpoints */
+    double saving; /* of these in checkpoints */
 };
 
 /* -- loop.c */

@@ -44,6 +44,11 @@ void runlog_sparse(struct runlog *l, int exchanges, int dense, double sent_mb, d
 /* The head's fp8 copy at the end: the largest magnitude of its weight, and the largest one that
  * e4m3 represents. */
 void runlog_head(struct runlog *l, double amax, double limit);
+/* Seconds that the whole run took since the start of the program, and what they went for. */
+struct runlog_end {
+    double whole, start, steps, validation, checkpoints;
+};
+void runlog_end(struct runlog *l, const struct runlog_end *e);
 void runlog_memory(struct runlog *l, double allocated_mib);
 int runlog_status(struct runlog *l) MUST_CHECK;
 

@@ -109,8 +109,12 @@ static void write_all(struct gather *g, const struct criteria *k, enum report_fo
     CHECK_OK(judge_group(&v[1], g, 1, k));
     report_begin(&r, f, format);
     tables_groups(&r, g, v, k);
-    tables_verdicts(&r, g, v);
+    tables_verdicts(&r, g, v, k);
     tables_runs(&r, g);
+    CHECK_OK(tables_worth(&r, g, k->target));
+    if (g->group[0].n)
+        CHECK_OK(tables_run(&r, g));
+    tables_side_by_side(&r, g);
     tables_curves(&r, g, 0.01);
     CHECK_OK(tables_steps(&r, g));
     CHECK_OK(why_report(&r, g, 1, 50));
