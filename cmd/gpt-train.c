@@ -191,6 +191,9 @@ static int about_gpus(struct backend *b, int ranks, const struct recipe *r)
     snprintf(text, sizeof text, "%s, compute capability %d.%d, %s path%s", first.name, first.major,
              first.minor, portable ? "portable" : "native", in_bf16);
     b->about = text;
+    const struct gpu_software *has = ops_cuda_software();
+    b->software =
+        (struct backend_software){ has->runtime, b->group ? has->nccl : NULL, has->driver };
     return 0;
 }
 

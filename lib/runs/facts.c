@@ -6,19 +6,25 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/grow.h"
+#include "base/text.h"
 #include "runs/run.h"
 #include "runs/stepline.h"
 
-const char *const fact_name[FACTS] = { "source", "recipe", "data", "gpu", "driver", "environment" };
+const char *const fact_name[FACTS] = { "source", "recipe",      "data", "gpu",
+                                       "driver", "environment", "code" };
 
 enum { RULE_MIN = 80, SOURCE_LINES = 2 };
 enum {
     E_TOOL,
+    E_COMMIT,
+    E_PROGRAM,
     E_PYTHON,
     E_PYTORCH,
     E_TRITON,
     E_DRIVER,
     E_CUDA,
+    E_RUNTIME,
+    E_NCCL,
     E_GPU,
     E_DEVICE,
     E_RANKS,
@@ -26,10 +32,24 @@ enum {
     E_TRAIN_DATA,
     E_VAL_DATA
 };
-static const char *const env_name[ENV_KEYS] = { "tool",   "python",        "pytorch",
-                                                "triton", "driver",        "cuda of the driver",
-                                                "gpu",    "device",        "ranks",
-                                                "data",   "training data", "validation data" };
+static const char *const env_name[ENV_KEYS] = {
+    [E_TOOL] = "tool",
+    [E_COMMIT] = "commit",
+    [E_PROGRAM] = "program",
+    [E_PYTHON] = "python",
+    [E_PYTORCH] = "pytorch",
+    [E_TRITON] = "triton",
+    [E_DRIVER] = "driver",
+    [E_CUDA] = "cuda of the driver",
+    [E_RUNTIME] = "cuda",
+    [E_NCCL] = "nccl",
+    [E_GPU] = "gpu",
+    [E_DEVICE] = "device",
+    [E_RANKS] = "ranks",
+    [E_DATA] = "data",
+    [E_TRAIN_DATA] = "training data",
+    [E_VAL_DATA] = "validation data",
+};
 
 int facts_init(struct facts *f, bool keep)
 {
@@ -204,6 +224,11 @@ static void header_line(struct facts *f, const char *line, size_t n)
     for (size_t i = 0; i < n && (recipe || starts(line, n, "data: ")); i++)
         f->identity = run_mix(f->identity, line[i]);
     set_env_of(f, E_TOOL, line, n, "tool: ");
+    set_env_of(f, E_COMMIT, line, n, "commit: ");
+    set_env_of(f, E_PROGRAM, line, n, "program: ");
+    set_env_of(f, E_RUNTIME, line, n, "cuda: ");
+    set_env_of(f, E_NCCL, line, n, "nccl: ");
+    set_env_of(f, E_DRIVER, line, n, "driver: ");
     set_env_of(f, E_DEVICE, line, n, "device: ");
     set_env_of(f, E_RANKS, line, n, "ranks: ");
     set_env_of(f, E_DATA, line, n, "data: ");
@@ -379,12 +404,14 @@ static void set_text(struct facts *f, enum fact kind, const char *s)
     text_add(f, t, s, strlen(s)); /* short: always kept */
 }
 
-static void list_env(const struct facts *f, int from, int to, char *text)
+/* Returns the end of the text. */
+static char *list_env(const struct facts *f, int from, int to, char *text)
 {
     *text = '\0';
     for (int i = from; i < to; i++)
         if (*f->env[i])
             text += sprintf(text, "%s: %s\n", env_name[i], f->env[i]);
+    return text;
 }
 
 int facts_finish(struct facts *f)
@@ -399,7 +426,10 @@ int facts_finish(struct facts *f)
     set_text(f, FACT_DRIVER, f->env[E_DRIVER]);
     list_env(f, E_DATA, ENV_KEYS, text);
     set_text(f, FACT_DATA, text);
-    list_env(f, 0, E_DATA, text);
+    list_env(f, E_PROGRAM, E_DATA, list_env(f, 0, E_COMMIT, text));
     set_text(f, FACT_ENVIRONMENT, text);
+    bool clean = text_ends(f->env[E_COMMIT], ", clean");
+    list_env(f, E_COMMIT, clean ? E_PROGRAM : E_PYTHON, text);
+    set_text(f, FACT_CODE, text);
     return f->failed ? err_memory() : 0;
 }

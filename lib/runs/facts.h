@@ -25,7 +25,16 @@
 #include <stdint.h>
 #include "base/hash.h"
 
-enum fact { FACT_SOURCE, FACT_RECIPE, FACT_DATA, FACT_GPU, FACT_DRIVER, FACT_ENVIRONMENT, FACTS };
+enum fact {
+    FACT_SOURCE,
+    FACT_RECIPE,
+    FACT_DATA,
+    FACT_GPU,
+    FACT_DRIVER,
+    FACT_ENVIRONMENT,
+    FACT_CODE, /* of gpt-train: a commit whose sources were as they stand there, else the program, too */
+    FACTS
+};
 extern const char *const fact_name[FACTS];
 
 enum { FACT_TEXT_MAX = 4 << 20 }; /* of a longer text the beginning is kept, and all is hashed */
@@ -37,12 +46,12 @@ struct fact_text {
     bool cut;
 };
 
-enum { ENV_KEYS = 12, ENV_VALUE = 160 };
+enum { ENV_KEYS = 16, ENV_VALUE = 160 };
 struct facts {
     bool keep, own; /* own: the header of our gpt-train was seen */
     bool record; /* with it: the recipe is a record's, by its name */
     uint64_t identity; /* with it: of recipe and data */
-    struct fact_text of[FACTS]; /* GPU, DRIVER, ENVIRONMENT are made by facts_finish */
+    struct fact_text of[FACTS]; /* from GPU on they are made by facts_finish */
     char env[ENV_KEYS][ENV_VALUE];
     int gpus;
     int resumed; /* the step this run continues from; 0: from the beginning */

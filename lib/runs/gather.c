@@ -371,12 +371,38 @@ static void place_sets(struct gather *g)
     g->n = n;
 }
 
+/* Whether runs of gpt-train are of one program is not known of logs before it said what it is. */
+static void say_silent(struct gather *g)
+{
+    const struct run *first = NULL;
+    int silent = 0, runs = 0;
+    for (int i = 0; i < g->n; i++)
+        for (int k = 0; k < g->group[i].n; k++) {
+            const struct run *r = &g->group[i].run[k];
+            bool says = !r->identity || r->fact[FACT_CODE] >= 0;
+            first = first || says ? first : r;
+            silent += !says;
+            runs++;
+        }
+    if (!silent || runs < 2 || g->said_silent)
+        return;
+    char text[128];
+    snprintf(text, sizeof text,
+             silent > 1 ? "does not say which code ran, as %d more: older logs of gpt-train do not"
+                        : "does not say which code ran: older logs of gpt-train do not",
+             silent - 1);
+    gather_note(g, first->path, 0, text);
+    g->said_silent = true;
+}
+
 int gather_finish(struct gather *g, const struct gather_options *o)
 {
     struct group_notes notes = { gather_note, g };
     int rc = 0;
     for (int i = 0; i < g->n && !rc; i++)
         rc = group_finish(&g->group[i], o->flags, o->at_step, &notes);
+    if (!rc)
+        say_silent(g);
     return rc;
 }
 

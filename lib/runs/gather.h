@@ -35,6 +35,7 @@ struct gather {
     int notes;
     long more_notes; /* beyond GATHER_NOTES */
     int stdin_group; /* of "-"; -1 when there is none */
+    bool said_silent; /* that logs do not say which code ran */
 };
 struct gather_options {
     int threads; /* 0: one for each processor */

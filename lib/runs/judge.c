@@ -166,7 +166,7 @@ static void check_equal(struct reasons *r, const struct gather *g, int group,
                         const struct criteria *k)
 {
     const struct group *own = &g->group[group];
-    static const enum fact must[] = { FACT_SOURCE, FACT_RECIPE, FACT_DATA, FACT_GPU };
+    static const enum fact must[] = { FACT_SOURCE, FACT_CODE, FACT_RECIPE, FACT_DATA, FACT_GPU };
     for (int i = group ? 0 : 1; i < 2; i++) {
         const struct group *in = i ? own : &g->group[0];
         for (size_t f = 0; f < sizeof must / sizeof *must; f++)

@@ -134,7 +134,7 @@ void tables_runs(struct report *r, const struct gather *g)
     report_table(r, "runs", NULL,
                  "group:s path:s trial:i ended:b last_step:i steps:i loss:f0 loss_digits:i "
                  "time_s:f0 clock_from_step:i resumed_from:i source:s recipe:s data:s gpu:s "
-                 "driver:s");
+                 "driver:s code:s");
     for (int i = 0; i < g->n; i++)
         for (int k = 0; k < g->group[i].n; k++) {
             const struct run *e = &g->group[i].run[k];
@@ -150,7 +150,7 @@ void tables_runs(struct report *r, const struct gather *g)
                        e->ended ? (int64_t)e->loss_digits : REPORT_NONE, e->time_ms / 1e3,
                        e->last ? (int64_t)e->clock_restart : REPORT_NONE, if_known(e->resumed),
                        said[FACT_SOURCE], said[FACT_RECIPE], said[FACT_DATA], said[FACT_GPU],
-                       said[FACT_DRIVER]);
+                       said[FACT_DRIVER], said[FACT_CODE]);
         }
 }
 

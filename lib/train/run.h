@@ -24,10 +24,16 @@
 #include "recipe/recipe.h"
 #include "ops/ops.h"
 
+/* Versions of what a device computes with, for the log; NULL: it has none. */
+struct backend_software {
+    const char *cuda, *nccl, *driver;
+};
+
 /* The devices and communicators of a run; chosen by cmd. */
 struct backend {
     const char *name;
     const char *about; /* the device in a line, for the log; NULL: nothing */
+    struct backend_software software;
     bool queues; /* work is queued: a step's loss is read while the next one computes */
     int world, first; /* ranks of all processes; the first one of this process */
     /* The device of this process's i-th rank. */

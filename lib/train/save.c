@@ -109,12 +109,13 @@ static int commit(struct rank *k)
 {
     const struct run_options *o = k->run->opt;
     struct kv_state s;
+    char tool[128];
     gather_kv(k, &s);
     struct ckpt_info info = {
         .step = k->step,
         .tokens = k->tokens_seen,
         .ranks = k->world,
-        .tool = "gpt-train " GPT_VERSION,
+        .tool = version_tool("gpt-train", tool, sizeof tool),
         .recipe = recipe_canonical(k->run->recipe),
         .state = s.kv,
         .nstate = s.n,

@@ -36,9 +36,11 @@ left() { ls -A | grep -v '^in$' | tr '\n' ' '; }
     run --separate-stderr "$tool" --version
     [ "$status" -eq 0 ]
     [[ ${lines[0]} =~ ^base_tool\ [0-9]+\.[0-9]+\.[0-9]+$ ]]
-    [[ ${lines[1]} =~ ^compiler:\ (gcc|clang)\ [0-9]+ ]]
-    [[ ${lines[2]} =~ ^zstd:\ 1\.[0-9]+ ]]
-    [ "${lines[3]}" = 'nccl: none' ]
+    [ "${lines[1]}" = 'commit: unknown' ] # it is linked without
+    [[ ${lines[2]} =~ ^program:\ [0-9a-f]{40}$ ]]
+    [[ ${lines[3]} =~ ^compiler:\ (gcc|clang)\ [0-9]+ ]]
+    [[ ${lines[4]} =~ ^zstd:\ 1\.[0-9]+ ]]
+    [ "${lines[5]}" = 'nccl: none' ]
     [ -z "$stderr" ]
 }
 

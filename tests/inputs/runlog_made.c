@@ -127,12 +127,14 @@ static void put_head(FILE *f, const struct made *m)
                 m->gpu);
         break;
     case MADE_OURS:
-        fprintf(f,
-                "tool: gpt-train 0.1.0\narguments: -q --ranks 2 -s seed=%d\nrecipe: tiny "
-                "d78088fcfd4d787a2438bbadda56d513\ndata: fed375d9ed6cfa79c6cad3363ade004e\n"
-                "seed: %d\ndevice: cpu\nranks: 2\n%sname = tiny\nseed = %d\n\n[model]\n"
-                "vocab = %d\n%s",
-                m->seed, m->seed, rule, m->seed, 384 + m->source, rule);
+        fprintf(
+            f,
+            "tool: gpt-train 0.1.0\ncommit: 0123456789abcdef0123456789abcdef01234567, clean\n"
+            "program: fedcba9876543210fedcba9876543210fedcba98\narguments: -q --ranks 2 -s seed=%d\nrecipe: tiny "
+            "d78088fcfd4d787a2438bbadda56d513\ndata: fed375d9ed6cfa79c6cad3363ade004e\n"
+            "seed: %d\ndevice: cpu\nranks: 2\n%sname = tiny\nseed = %d\n\n[model]\n"
+            "vocab = %d\n%s",
+            m->seed, m->seed, rule, m->seed, 384 + m->source, rule);
         break;
     default: break;
     }

@@ -170,7 +170,9 @@ static void check_facts(const struct made *m, const struct seen *s)
     if (source || m->layout == MADE_TRACK3)
         CHECK_STR(s->gpu, gpu);
     if (m->layout == MADE_OURS)
-        CHECK_STR(s->environment, "tool: gpt-train 0.1.0\ndevice: cpu\nranks: 2\n");
+        CHECK_STR(s->environment, "tool: gpt-train 0.1.0\n"
+                                  "program: fedcba9876543210fedcba9876543210fedcba98\n"
+                                  "device: cpu\nranks: 2\n");
     if (m->layout == MADE_TODAY)
         CHECK_STR(s->environment,
                   "python: 3.12.12 | packaged by conda-forge | [GCC 14.3.0]\n"
