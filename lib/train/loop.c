@@ -143,7 +143,7 @@ static void launch_gradients(struct rank *k, const struct step_schedule *p, cons
     mark(k, TRACE_STEP, 0);
     k->optim.on_gathered = k->run->opt->trace ? on_gathered : NULL;
     k->optim.ctx = k;
-    k->ops->zero(k->ops, tensor_of(k->loss, DT_REAL, 1, 1));
+    k->ops->zero(k->ops, tensor_of(k->loss, DT_REAL, 1, LOSSES));
     banks_begin(&k->banks, p->step);
     k->model.stale = true; /* --bench calls model_set once for many steps */
     optim_begin(&k->optim, p);
@@ -241,7 +241,7 @@ static int train_step(struct rank *k, const struct step_schedule *p)
     }
     if ((rc = step_launch(k, p, b)))
         return rc;
-    k->ops->fetch(k->ops, k->loss, sizeof *k->loss);
+    k->ops->fetch(k->ops, k->loss, LOSSES * sizeof *k->loss);
     if (k->optim.gate)
         k->ops->fetch(k->ops, &k->optim.gate->gate, sizeof k->optim.gate->gate);
     optim_finish(&k->optim, p);
@@ -287,24 +287,28 @@ static int read_gate(struct rank *k, int done, const struct step_schedule *p, st
 static int report_step(struct rank *k, int done, bool *stop)
 {
     struct run *run = k->run;
-    double mine[2], all[2 * MAX_RANKS], loss = 0;
+    enum { STOP = LOSSES, TOLD };
+    double mine[TOLD], all[TOLD * MAX_RANKS], loss = 0, next = 0;
     struct step_schedule p;
     struct step_gate gate;
-    real sum;
+    real sum[LOSSES];
     int rc;
 
     schedule_at(run->recipe, done - 1, &p);
-    k->ops->fetched(k->ops, &sum, sizeof sum);
+    k->ops->fetched(k->ops, sum, sizeof sum);
     if ((rc = read_gate(k, done, &p, &gate)))
         return rc;
-    mine[0] = (double)sum / (double)p.tokens;
-    mine[1] = stop_asked;
-    if ((rc = rank_status(k)) || (rc = k->comm->gather_host(k->comm, mine, 2, all)))
+    for (int i = 0; i < LOSSES; i++)
+        mine[i] = (double)sum[i] / (double)p.tokens;
+    mine[STOP] = stop_asked;
+    if ((rc = rank_status(k)) || (rc = k->comm->gather_host(k->comm, mine, TOLD, all)))
         return rc;
     for (int i = 0; i < k->world; i++) {
-        loss += all[2 * i];
-        *stop |= all[2 * i + 1] != 0;
+        loss += all[TOLD * i];
+        next += all[TOLD * i + 1];
+        *stop |= all[TOLD * i + STOP] != 0;
     }
+    next = k->model.next ? next : NAN;
     if (!isfinite(loss) && !gate.skip)
         return check_loss(k, done, loss);
     if (k->rank)
@@ -314,11 +318,14 @@ static int report_step(struct rank *k, int done, bool *stop)
     if (gate.skip)
         runlog_skip(&run->log, done, k->skips, ms, ms / (done - run->first));
     else
-        runlog_step(&run->log, done, loss, k->optim.gate ? (double)gate.norm : -1, ms,
+        runlog_step(&run->log, done, loss, next, k->optim.gate ? (double)gate.norm : -1, ms,
                     ms / (done - run->first));
-    progress_line(&run->progress, "step %d/%d  loss %.4f  %.0f tokens/s  %s left", done, run->total,
-                  loss, (double)p.tokens * (done - run->first) / ms * 1e3,
-                  format_duration(left, rest));
+    char objective[40] = "";
+    if (k->model.next)
+        snprintf(objective, sizeof objective, " (objective %.4f)", loss);
+    progress_line(&run->progress, "step %d/%d  loss %.4f%s  %.0f tokens/s  %s left", done,
+                  run->total, k->model.next ? next : loss, objective,
+                  (double)p.tokens * (done - run->first) / ms * 1e3, format_duration(left, rest));
     return runlog_status(&run->log);
 }
 

@@ -40,6 +40,8 @@ struct run {
     char message[600];
 };
 
+enum { LOSSES = 2 };
+
 struct rank {
     struct run *run;
     int local; /* index among this process's ranks */
@@ -55,7 +57,9 @@ struct rank {
     size_t slot_bytes;
     char *val_slot;
     bool val_seen; /* a validation is over */
-    real *loss; /* device: sum of token losses of the step */
+    real *
+        loss; /* device: LOSSES sums over the step's tokens: of the objective, of their next tokens'
+                   losses (with model.next) */
     int32_t *bad; /* device: flag of the op `finite` */
     void *graph[GRAPHS];
     int skips, skips_in_a_row; /* steps whose gradients were not finite */

@@ -1,6 +1,7 @@
 /* runlog.c - see runlog.h. */
 #include "train/runlog.h"
 
+#include <math.h>
 #include <stdarg.h>
 
 static const char rule[] =
@@ -33,12 +34,14 @@ void runlog_start(struct runlog *l, double total, const struct runlog_start *s)
                 total, s->data, s->device, s->memory, s->values, s->first_step);
 }
 
-void runlog_step(struct runlog *l, int done, double loss, double norm, double time_ms,
+void runlog_step(struct runlog *l, int done, double loss, double next, double norm, double time_ms,
                  double avg_ms)
 {
     if (!l->f)
         return;
     fprintf(l->f, "step:%d/%d train_loss:%.6f", done, l->total, loss);
+    if (!isnan(next))
+        fprintf(l->f, " next_loss:%.6f", next);
     if (norm >= 0)
         fprintf(l->f, " grad_norm:%.6g", norm);
     fprintf(l->f, " train_time:%.0fms step_avg:%.2fms\n", time_ms, avg_ms);

@@ -288,8 +288,8 @@ static void test_own_writer(void)
     runlog_key(&l, "ranks", "1");
     runlog_recipe(&l, "name = x\nseed = 3\n");
     runlog_val(&l, 0, 10.8284, 0, 0);
-    runlog_step(&l, 1, 18.64, -1, 42.4, 42.4);
-    runlog_step(&l, 2, 17.25, 3.5, 81, 40.5);
+    runlog_step(&l, 1, 18.64, NAN, -1, 42.4, 42.4);
+    runlog_step(&l, 2, 17.25, 9.75, 3.5, 81, 40.5);
     runlog_val(&l, 2, 9.5, 81, 40.5);
     runlog_memory(&l, 512);
     CHECK_OK(runlog_status(&l));
@@ -299,6 +299,10 @@ static void test_own_writer(void)
     CHECK_EQ(s.notes, 0);
     CHECK(s.runs && s.run[0].ended && s.run[0].loss == 9.5 && s.run[0].time_ms == 81);
     CHECK(s.runs && *s.hash[0][FACT_RECIPE]);
+    CHECK(s.steps == 2 && s.step[0].loss == 18.64 && isnan(s.step[0].next) &&
+          isnan(s.step[0].norm));
+    CHECK(s.steps == 2 && s.step[1].loss == 17.25 && s.step[1].next == 9.75 &&
+          s.step[1].norm == 3.5);
     seen_release(&s);
     free(text);
 }
