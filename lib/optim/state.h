@@ -48,9 +48,8 @@ struct optim_param {
     struct tensor amaxes; /* with a delayed scale: (world,1), of which amax is this rank's */
     struct tensor amax_history; /* and (n,1), of all ranks, newest first */
     real *amax_top; /* its greatest */
-    struct tensor
-        tops; /* Adam's moments with one scale for all rows: (world,2), each rank's largest */
-    real *top; /* (2): of all ranks */
+    struct tensor tops; /* Adam's moments with one scale for all rows: (world,2) */
+    real *top; /* (2): the largest of all ranks' */
     int64_t count; /* Adam: updates done */
     struct tensor x; /* all but Adam: the update, as w_own; a work buffer */
     float *lr_mul; /* all but Adam: of the own matrices; the factor of their shape included */

@@ -22,9 +22,9 @@ start() { exec "$GPT_BIN/gpt-train" -r "$GPT_SHARE/recipes/tiny.recipe" "${SMALL
 train() { "$GPT_BIN/gpt-train" -r "$GPT_SHARE/recipes/tiny.recipe" "${SMALL[@]}" -d "$SHARDS" -q "$@"; }
 resume() { "$GPT_BIN/gpt-train" -d "$SHARDS" -q "$@"; }
 
-# step and loss columns of a log, without clocks and header
-# until the log of a run in the background has that step
+# Waits until the log of a run in the background has that step.
 await_step() { for _ in $(seq 600); do grep -q "^step:$1/" "$2" && break; sleep 0.05; done; }
+# Prints step and loss columns of a log, without clocks and header.
 losses() { grep -o '^step:[0-9]*/[0-9]* [a-z_]*loss:[^ ]*' "$1"; }
 
 # files of two checkpoints are the same bytes

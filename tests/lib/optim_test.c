@@ -26,8 +26,7 @@ struct variant {
     bool sparse; /* of one table, only the rows that have a gradient are exchanged */
     double mix; /* order.tied_mix is 1 + mix */
     bool line; /* order.tied_mix is step / 1151, from 0 to the untie step's 1151 */
-    bool
-        embed_line; /* while tied, the embedding's gradient is that of its update times what it was */
+    bool embed_line; /* while tied, its gradient is that of the embedding's update times itself */
     float embed; /* while tied, the embedding's gradient is 1 + embed times what it was */
     enum dtype gradients, polar;
     enum rule rule; /* of the banks */
