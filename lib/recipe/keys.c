@@ -20,6 +20,7 @@ enum kind {
     K_RANGE, /* "A" or "A>B": two numbers */
     K_INT2,
     K_BOOL,
+    K_UNREAD, /* yes or no of earlier versions: its line stays, so that recipes keep their hashes */
     K_WORD,
     K_TRUTH, /* one of two words: a bool */
     K_DTYPE,
@@ -153,7 +154,7 @@ static const struct key keys[] = {
     { "precision", "head_block", K_INT, F(precision.head.block), 0, MAX_CHUNK_TOKENS, "0", NULL },
     { "precision", "head_scale_micro", K_BOOL, F(precision.head.scale_micro), 0, 0, "no", NULL },
     { "precision", "cpu_products", K_TRUTH, F(precision.bf16_products), 0, 0, "f32", "f32|bf16" },
-    { "precision", "deterministic", K_BOOL, F(precision.deterministic), 0, 0, "no", NULL },
+    { "precision", "deterministic", K_UNREAD, 0, 0, 0, "no", NULL },
     { "precision", "check_weights", K_BOOL, F(precision.check_weights), 0, 0, "no", NULL },
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
@@ -395,9 +396,11 @@ static int bind_key(struct recipe *r, const struct key *k, struct recipe_line *l
         ((int *)field)[1] = (int)d[1];
         return 0;
     case K_BOOL:
+    case K_UNREAD:
         if (strcmp(l->value, "yes") && strcmp(l->value, "no"))
             return recipe_error(r, l, "expected yes or no, found '%s'", l->value);
-        *(bool *)field = !strcmp(l->value, "yes");
+        if (k->kind == K_BOOL)
+            *(bool *)field = !strcmp(l->value, "yes");
         return 0;
     case K_WORD:
     case K_TRUTH:
@@ -704,5 +707,6 @@ int recipe_print(struct recipe *r)
 void recipe_key_words(FILE *f)
 {
     for (int i = 0; i < N_KEYS; i++)
-        fprintf(f, " %s%s%s=", keys[i].section, *keys[i].section ? "." : "", keys[i].key);
+        if (keys[i].kind != K_UNREAD)
+            fprintf(f, " %s%s%s=", keys[i].section, *keys[i].section ? "." : "", keys[i].key);
 }

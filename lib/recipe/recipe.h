@@ -288,7 +288,6 @@ struct recipe {
         double weight_scale; /* of weights in e4m3 whose codes no head reads; 0: each row's own */
         int amax_history; /* SCALE_DELAYED: of how many updates */
         bool bf16_products; /* of a CPU, whose other products are of f32 */
-        bool deterministic;
         bool check_weights; /* after each step: do all ranks hold the same weights? */
     } precision;
 
