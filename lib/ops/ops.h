@@ -293,11 +293,9 @@ struct step_gate {
     int32_t late; /* the step before was skipped, which the host may not know yet */
     real norm; /* of all gradients, unscaled */
 };
-/* blend = 1 - momentum, formed as the recipe says; decay = the rate of the decay by that of the
- * matrix, without
- * multipliers. */
+/* decay = the rate of the decay by that of the matrix, without multipliers. */
 struct muon_step {
-    real blend, lr, decay;
+    real lr, decay;
 };
 
 struct ops {
