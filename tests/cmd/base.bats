@@ -3,6 +3,7 @@
 # outputs that are complete or absent, standard streams that are closed or full.
 
 bats_require_minimum_version 1.5.0
+load ../check/needs
 
 setup() {
     tool=$GPT_TESTS/base_tool
@@ -196,10 +197,10 @@ wait_for() {
 # One count: each source's kernels are there for every one of them.
 @test "gpt-train holds code for each GPU that it was built for" {
     flags=$GPT_BIN/../nvcc-flags
-    [ -e "$flags" ] || skip "built without CUDA"
+    needs cuda
     run --separate-stderr "$BATS_TEST_DIRNAME/../fatbin" "$GPT_BIN/gpt-train"
     [ "$status" -eq 0 ]
-    [ -n "$output" ] || skip "built without CUDA"
+    [ -n "$output" ]
     [ "$(cut -d' ' -f1 <<< "$output")" = "$(grep -o 'code=[a-z]*_[0-9]*' "$flags" | sed 's/code=compute/ptx/; s/code=//' | sort -u)" ]
     [ "$(cut -d' ' -f2 <<< "$output" | sort -u | wc -l)" -eq 1 ]
 }
@@ -207,7 +208,7 @@ wait_for() {
 # A store in single words halves an Adam's speed on a GPU, and its bits are the same.
 @test "Adam's kernels for one parameter store eight elements with wide stores" {
     flags=$GPT_BIN/../nvcc-flags
-    [ -e "$flags" ] || skip "built without CUDA"
+    needs cuda
     cd "$BATS_TEST_DIRNAME/../.."
     run --separate-stderr "$(cut -d' ' -f1 "$flags")" -std=c++17 --expt-relaxed-constexpr -O3 -D_GNU_SOURCE \
         -Ilib -Ikernels -arch=compute_80 -ptx -o "$BATS_TEST_TMPDIR/adam.ptx" kernels/adam.cu

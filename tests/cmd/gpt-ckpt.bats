@@ -3,7 +3,7 @@
 # does with damage, full disks and closed pipes.
 
 bats_require_minimum_version 1.5.0
-load ../check/common
+load ../check/needs
 
 setup_file() {
     export CK=$BATS_FILE_TMPDIR
@@ -58,7 +58,7 @@ flip() {
 }
 
 @test "json is json, and says the same as tsv" {
-    command -v python3 >/dev/null || skip 'no python3'
+    needs python3
     for verb in ls info 'stat --bank attn' 'spectrum --bank attn --summary' "diff $CK/run/step-000020"; do
         set -- $verb
         v=$1
@@ -442,7 +442,6 @@ END
 }
 
 @test "a run's own checkpoint: sound, and NumPy finds its validation loss in the export" {
-    python=$(numpy)
     root=$GPT_SHARE/..
     "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --val-tokens 8192 -o shards \
         "$root"/man/*.[157] "$root"/lib/*/*.h
@@ -455,10 +454,10 @@ END
     [ "$status" -eq 0 ]
     ckpt stat run '*.weight'
     awk -F'\t' 'NR > 1 && !($11 >= 0 && $11 < 1000) { exit 1 }' <<<"$output"     # all are known
-    [ -n "$python" ] || skip 'no NumPy'
+    needs numpy
     ckpt export run --to npz --dtype bf16 -o m.npz
     [ "$status" -eq 0 ]
-    found=$("$python" "$root/examples/numpy_loss.py" m.npz shards/*_val_*.bin 8192 1024)
+    found=$("$(numpy)" "$root/examples/numpy_loss.py" m.npz shards/*_val_*.bin 8192 1024)
     logged=$(sed -n 's/^step:7.*val_loss:\([0-9.]*\).*/\1/p' run.log)
     # four digits are logged; rotary angles differ in their last bits
     awk -v a="$found" -v b="$logged" 'BEGIN { d = a - b; exit !(d * d < 1e-4 * 1e-4 && b > 1) }'

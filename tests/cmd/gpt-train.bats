@@ -1,7 +1,8 @@
 # gpt-train as a user meets it: runs, resumes, agrees with itself, and says what is wrong.
 
 bats_require_minimum_version 1.5.0
-load ../check/common
+load ../check/needs
+load ../check/masters
 
 setup_file() {
     export SHARDS=$BATS_FILE_TMPDIR/shards
@@ -857,8 +858,7 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
 # A fused multiply-add takes valgrind a hundred times as long as another instruction. So the run with all stages does
 # without them (GPT_SIMD), and two steps of few tokens check the loops that have them.
 @test "valgrind finds nothing on a run with checkpoint and validation, nor in the loops for this processor" {
-    command -v valgrind > /dev/null || skip "no valgrind"
-    ! grep -q __asan_init "$GPT_BIN/gpt-train" || skip "the program has sanitizers of its own"
+    needs valgrind own-memory
     clean() { # SIMD OPTION...
         # OpenBLAS: one thread, and kernels that valgrind can translate in seconds.
         run --separate-stderr env OPENBLAS_NUM_THREADS=1 OPENBLAS_CORETYPE=Nehalem GPT_SIMD="$1" valgrind -q \
