@@ -4,6 +4,7 @@
 
 bats_require_minimum_version 1.5.0
 load ../check/needs
+load few_steps
 
 setup_file() {
     export CK=$BATS_FILE_TMPDIR
@@ -461,4 +462,71 @@ END
     logged=$(sed -n 's/^step:7.*val_loss:\([0-9.]*\).*/\1/p' run.log)
     # four digits are logged; rotary angles differ in their last bits
     awk -v a="$found" -v b="$logged" 'BEGIN { d = a - b; exit !(d * d < 1e-4 * 1e-4 && b > 1) }'
+}
+
+@test "what import makes is sound and continues, or is refused: verify and gpt-train agree" {
+    few -s data.checkpoint_every=4 -o run > run.log
+    "$GPT_BIN/gpt-ckpt" export run/step-000004 --states --padding -o all.safetensors
+    "$GPT_BIN/gpt-ckpt" export run/step-000004 -o weights.safetensors
+    recipe=run/step-000004/recipe.txt
+    sed 's/^mlp [0-9].*/mlp 24,f,d bf16 uniform:0.5,zero adam sharded 0.9 0.95 1 1 no/' $recipe >adam.recipe
+    sed 's/^adam_states.*/adam_states = bf16/' $recipe >bf16.recipe
+    run ! cmp -s $recipe adam.recipe
+    run ! cmp -s $recipe bf16.recipe
+    for file in all weights; do
+        for r in $recipe adam.recipe bf16.recipe; do
+            echo "$file $r"
+            ckpt import $file.safetensors --recipe $r -o made --force
+            [ "$status" -eq 0 ]
+            ckpt verify --full made
+            [ "$status" -eq 0 ]
+            tool gpt-train -d shards --resume made -q
+            [ "$status" -eq 0 ]
+        done
+    done
+    ckpt import all.safetensors --recipe adam.recipe -o new
+    ckpt info new
+    grep -qxF $'adam.mlp.updates\t0' <<<"$output"
+    grep -qxF $'adam.lm_head.updates\t2' <<<"$output" # its moments are the file's
+    ckpt import weights.safetensors --like run/step-000004 -o counts
+    ckpt info counts
+    [[ $output = *$'adam.lm_head.updates\t0'* ]] # counts of moments that begin at zero
+    sed 's/^steps = .*/steps = 2/' $recipe >short.recipe
+    ckpt import all.safetensors --recipe short.recipe -o short
+    [ "$status" -eq 3 ]
+    [[ $stderr = *"step 4, but the recipe ends at 3"* ]]
+    [ ! -e short ]
+}
+
+# Gives the MANIFEST of a checkpoint, which was changed, the hash that it has now.
+resign() {
+    ckpt verify "$1"
+    hash=${output##*found }
+    sed -i "s/^end .*/end ${hash:0:32}/" "$1/MANIFEST"
+}
+
+@test "a line of state that gpt-train needs and that is missing is a fault" {
+    for key in adam.embed.updates loader.shard; do
+        cp -r "$one" $key
+        sed -i "/^state $key /d" $key/MANIFEST
+        resign $key
+        ckpt verify $key
+        [ "$status" -eq 1 ]
+        [[ $output = *"expected a line 'state $key', found none"* ]]
+    done
+}
+
+@test "a checkpoint under the name of another step is not sound, whatever reads it" {
+    mkdir r
+    cp -r "$one" r/step-000001
+    for path in r r/step-000001 r/step-000001/; do
+        ckpt verify $path
+        [ "$status" -eq 1 ]
+        [[ $output = *"named as step 1, but MANIFEST says step 10"* ]]
+    done
+    ckpt info r
+    [ "$status" -eq 3 ]
+    mv r/step-000001 r/copy # a name that says no step
+    ckpt verify --full r/copy
+    [ "$status" -eq 0 ]
 }
