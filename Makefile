@@ -172,7 +172,7 @@ $(BUILD)/obj/%.o: %.c $(BUILD)/flags | $(BUILD)/deps-present
 	$(call compile,$(if $(filter tests/%,$*),$(TEST_INC)))
 $(BUILD)/obj-cuda/%.o: %.c $(BUILD)/flags $(BUILD)/cuda-flags | $(BUILD)/deps-present
 	$(call compile,$(if $(filter tests/%,$*),$(TEST_INC)) -DHAVE_CUDA -I$(CUDA_HOME)/include)
-$(BUILD)/obj/lib/model/recipe_named.o $(BUILD)/obj64/lib/model/recipe_named.o: $(wildcard share/recipes/*)
+$(BUILD)/obj/lib/recipe/named.o $(BUILD)/obj64/lib/recipe/named.o: $(wildcard share/recipes/*)
 $(BUILD)/obj/%_fd_test.o: %_fd_test.c $(BUILD)/flags | $(BUILD)/deps-present
 	$(call compile,$(TEST_INC) -DGPT_OPS_DOUBLE)
 $(BUILD)/obj64/%.o: %.c $(BUILD)/flags | $(BUILD)/deps-present
@@ -268,7 +268,7 @@ RUN_TESTS = GPT_BIN=$(abspath $(BUILD)/bin) GPT_TESTS=$(abspath $(BUILD)/tests) 
 EMULATED  = $(EMU_TESTS) $(EMU_PORTABLE) $(wildcard tests/emu/*.bats)
 # What reads files that may be damaged or foreign, once more under the sanitizers (T=asan).
 ASAN_TESTS = $(if $(SANITIZE),,$(patsubst %,$(BUILD)-asan/tests/%_test,json opt zio source recipe \
-              recipe_fuzz parsers_fuzz logread runs_fuzz runs_extreme safetensors npz checkpoint_damage shard \
+              recipe_fuzz parsers_fuzz logread runs_fuzz runs_extreme safetensors checkpoint_damage shard \
               loader_bad))
 # Those of `make check`: what a command or a file of lib does, where that takes seconds.
 LONG      = %_fuzz_test examples.bats lint.bats gpt-tokshard_tiktoken.bats gpt-train_valgrind.bats

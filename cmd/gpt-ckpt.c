@@ -22,10 +22,10 @@
 #include "inspect/reshard.h"
 #include "inspect/show.h"
 #include "inspect/verify.h"
-#include "model/recipe_named.h"
+#include "recipe/named.h"
 
 static struct {
-    const char *format, *of, *bank, *plot, *to, *dtype, *output, *recipe, *like, *since;
+    const char *format, *of, *bank, *plot, *dtype, *output, *recipe, *like, *since;
     int64_t ranks, level, keep_last, keep_every;
     double tolerance;
     bool histogram, values, summary, all, full, states, padding, force, raw, dry_run, quiet,
@@ -54,8 +54,6 @@ static const struct opt table[] = {
     OPT_TEXT('o', "output", "PATH", &o.output,
              "export: a file; reshard, import: a directory for step-N"),
     OPT_NUMBER("ranks", "N", &o.ranks, 1, 65536, "reshard, import: number of ranks"),
-    OPT_WORD("to", &o.to, "safetensors|npz",
-             "export: safetensors or npz (as the name of the file ends; safetensors)"),
     OPT_WORD("dtype", &o.dtype, "f32|bf16",
              "export: fp32 masters (default), or bf16 weights as the forward pass sees them"),
     OPT_SWITCH(0, "states", &o.states, "export: momenta and moments, too"),
@@ -275,9 +273,9 @@ static int update_rule(const struct inspect *x, struct spectrum_job *j)
                        "%s: has no recipe that says how updates are made; --since "
                        "measures them",
                        tensors_path(x->tensors));
-    j->aol = x->recipe->aol;
-    j->coef = (const double(*)[3])x->recipe->polar;
-    j->ncoef = x->recipe->n_polar;
+    j->aol = x->recipe->optimizer.polar.aol;
+    j->coef = (const double(*)[3])x->recipe->optimizer.polar.row;
+    j->ncoef = x->recipe->optimizer.polar.n;
     return 0;
 }
 
@@ -371,24 +369,19 @@ static int verb_reshard(char **argv, int n)
     return rc;
 }
 
-/* The format and level of --output, by options and by its name, which must agree. */
+/* Takes the level of --output from --level and from its name, which must agree. */
 static int export_form(struct export_options *e)
 {
-    bool zst = text_ends(o.output, ".zst") || (is_standard(o.output) && o.level > 0),
-         npz = text_ends(o.output, ".npz");
-    e->npz = o.to ? !strcmp(o.to, "npz") : npz;
+    bool zst = text_ends(o.output, ".zst") || (is_standard(o.output) && o.level > 0);
     e->level = zst ? level(1) : 0;
-    if (npz && !e->npz)
-        return err_set(GPT_USAGE, "--to safetensors beside -o %s: choose one", o.output);
-    if (e->npz && text_ends(o.output, ".safetensors"))
-        return err_set(GPT_USAGE, "--to npz beside -o %s: choose one", o.output);
-    if (zst && (e->npz || text_ends(o.output, ".npz.zst")))
-        return err_set(GPT_USAGE, "-o %s: an npz is not compressed, so that numpy.load reads it",
+    if (text_ends(o.output, ".npz") || text_ends(o.output, ".npz.zst"))
+        return err_set(GPT_USAGE,
+                       "-o %s: expected another name, for safetensors: an example of gpt-ckpt(1) "
+                       "reads it with NumPy",
                        o.output);
     if (!zst && o.level > 0)
         return err_set(GPT_USAGE,
-                       "--level: '%s' is written plain; safetensors under a name that "
-                       "ends in .zst are compressed",
+                       "--level: '%s' is written plain; a name that ends in .zst is compressed",
                        o.output);
     return 0;
 }
@@ -496,7 +489,7 @@ static const struct verb verbs[] = {
     { "reshard", "PATH -o DIR --ranks N", "the same state for another number of ranks",
       "output ranks level force quiet", 1, 1, verb_reshard },
     { "export", "PATH -o FILE", "named tensors for NumPy and PyTorch",
-      "output to dtype states padding level force quiet", 1, 1, verb_export },
+      "output dtype states padding level force quiet", 1, 1, verb_export },
     { "import", "FILE -o DIR", "a checkpoint from named tensors",
       "output ranks recipe like level force quiet", 1, 1, verb_import },
     { "pack", "PATH", "a checkpoint as a stream: tar, on stdout", "output level force quiet", 1, 1,
@@ -507,8 +500,8 @@ static const struct verb verbs[] = {
       1, verb_rm },
 };
 static const struct program program = {
-    "gpt-ckpt", "Looks into checkpoints, and other files of tensors (safetensors, npz).", table,
-    verbs, sizeof verbs / sizeof verbs[0]
+    "gpt-ckpt", "Looks into checkpoints, and other files of tensors (safetensors).", table, verbs,
+    sizeof verbs / sizeof verbs[0]
 };
 
 int main(int argc, char **argv)

@@ -11,7 +11,7 @@
 #include "base/opt.h"
 #include "base/progress.h"
 #include "base/text.h"
-#include "model/recipe_named.h"
+#include "recipe/named.h"
 #include "sample/generate.h"
 #include "sample/score.h"
 #include "sample/trained.h"
@@ -290,7 +290,7 @@ static int score_prompts(struct run *x, struct scorer *s)
 
 static int score(struct run *x)
 {
-    int64_t most = o.data ? x->trained.recipe->val_chunk : 1;
+    int64_t most = o.data ? x->trained.recipe->data.val.chunk : 1;
     struct scorer s = { 0 };
     struct score all;
     for (int i = 0; i < x->prompts.n; i++)

@@ -15,7 +15,7 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "checkpoint/pack.h"
-#include "model/recipe_named.h"
+#include "recipe/named.h"
 #include "ops/gemm.h"
 #include "tokenize/canonical.h"
 #include "train/run.h"
@@ -150,9 +150,9 @@ static void gpu_stuck(void *ctx, int code, const char *message)
 /* Refuses to compute in bf16 on this GPU, which has no fp8, what the recipe requires in fp8. */
 static int refuse_bf16(const struct recipe *r, const struct gpu_facts *f, int device)
 {
-    const char *key = r->head_fp8 == HEAD_FP8_REQUIRE ? "head_fp8"
-                      : r->mlp_fp8 == MLP_FP8_REQUIRE ? "mlp"
-                                                      : NULL;
+    const char *key = r->precision.head.fp8 == HEAD_FP8_REQUIRE ? "head_fp8"
+                      : r->precision.mlp.fp8 == MLP_FP8_REQUIRE ? "mlp"
+                                                                : NULL;
     return !key ? 0
                 : err_set(GPT_DEVICE,
                           "precision.%s = require: GPU %d has compute capability %d.%d, fp8 needs "
@@ -183,10 +183,11 @@ static int about_gpus(struct backend *b, int ranks, const struct recipe *r)
     }
     if (!gpu_has_fp8(&first) && (rc = refuse_bf16(r, &first, device)))
         return rc;
-    const char *in_bf16 = gpu_has_fp8(&first) || (!r->head_fp8 && !r->mlp_fp8) ? ""
-                          : !r->mlp_fp8  ? ", the head in bf16: no fp8 below 8.9"
-                          : !r->head_fp8 ? ", the MLPs in bf16: no fp8 below 8.9"
-                                         : ", head and MLPs in bf16: no fp8 below 8.9";
+    const char *in_bf16 = gpu_has_fp8(&first) || (!r->precision.head.fp8 && !r->precision.mlp.fp8)
+                              ? ""
+                          : !r->precision.mlp.fp8  ? ", the head in bf16: no fp8 below 8.9"
+                          : !r->precision.head.fp8 ? ", the MLPs in bf16: no fp8 below 8.9"
+                                                   : ", head and MLPs in bf16: no fp8 below 8.9";
     snprintf(text, sizeof text, "%s, compute capability %d.%d, %s path%s", first.name, first.major,
              first.minor, portable ? "portable" : "native", in_bf16);
     b->about = text;
@@ -420,9 +421,9 @@ static void of_vocabulary_free(struct of_vocabulary *p)
 
 static int fill_prefixes(const struct vocab *v, const struct recipe *r, struct of_vocabulary *p)
 {
-    if (!(p->prefix = malloc((size_t)r->vocab * sizeof *p->prefix)))
+    if (!(p->prefix = malloc((size_t)r->model.vocab * sizeof *p->prefix)))
         return err_memory();
-    for (int i = 0; i < r->vocab; i++)
+    for (int i = 0; i < r->model.vocab; i++)
         p->prefix[i] = i < v->tokens && v->shorter[i] != TOKEN_NONE ? v->shorter[i] : -1;
     return 0;
 }
@@ -434,13 +435,13 @@ static int read_vocabulary(const char *file, const struct recipe *r, struct of_v
     int rc = file ? 0 : vocab_find(&found);
     if (!rc)
         rc = vocab_load(&v, file ? file : found);
-    if (!rc && v->size > r->vocab)
+    if (!rc && v->size > r->model.vocab)
         rc = err_set(GPT_INPUT, "%s: the recipe has %d ids, the vocabulary %s has %d",
-                     file ? file : found, r->vocab, v->name, v->size);
+                     file ? file : found, r->model.vocab, v->name, v->size);
     if (!rc && recipe_prefixes(r))
         rc = fill_prefixes(v, r, p);
-    if (!rc && r->val_canonical)
-        rc = canonical_make(&p->never, v, r->vocab);
+    if (!rc && r->data.val.canonical)
+        rc = canonical_make(&p->never, v, r->model.vocab);
     if (!rc)
         snprintf(p->tokenizer, sizeof p->tokenizer, "%s %s", v->name, v->sha256);
     vocab_free(v);
@@ -451,7 +452,7 @@ static int read_vocabulary(const char *file, const struct recipe *r, struct of_v
 static int train_on(struct backend *b, const struct options *o, const struct recipe *r,
                     size_t ops_bytes, const char *arguments, double began, int64_t *used)
 {
-    bool wanted = recipe_prefixes(r) || r->val_canonical;
+    bool wanted = recipe_prefixes(r) || r->data.val.canonical;
     struct of_vocabulary vocab = { 0 };
     int rc = 0;
     if (wanted && !o->bench)

@@ -7,7 +7,7 @@ dir=${OUT:-build/example}
 [ -d "$dir/run" ] || { echo "no $dir/run: run examples/train-on-text.sh first" >&2; exit 1; }
 python=${PYTHON:-python3}
 
-"$bin/gpt-ckpt" export "$dir/run" --to npz --dtype bf16 --force -o "$dir/model.npz"
+"$bin/gpt-ckpt" export "$dir/run" --dtype bf16 --force -o "$dir/model.safetensors"
 printf 'NumPy:     '
-"$python" examples/numpy_loss.py "$dir/model.npz" "$dir"/shards/*_val_*.bin 8192 1024
+"$python" examples/numpy_loss.py "$dir/model.safetensors" "$dir"/shards/*_val_*.bin 8192 1024
 echo "gpt-train: $(sed -n 's/.*val_loss:\([0-9.]*\).*/\1/p' "$dir/run.log" | tail -1)"

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Validation loss of an exported model of record 61's topology, in NumPy alone.
 
-    numpy_loss.py MODEL.npz VAL-SHARD.bin TOKENS CHUNK
+    numpy_loss.py MODEL.safetensors VAL-SHARD.bin TOKENS CHUNK
 
-MODEL is `gpt-ckpt export --to npz --dtype bf16` of a run's last checkpoint; TOKENS and CHUNK are
+MODEL is `gpt-ckpt export --dtype bf16` of a run's last checkpoint; TOKENS and CHUNK are
 the recipe's val_tokens and val_chunk. export-to-numpy.sh shows the use.
 """
 import json, re, sys
@@ -12,9 +12,23 @@ try:
 except ImportError:
     sys.exit("numpy_loss.py: NumPy is missing (Debian: apt install python3-numpy)")
 
-m, ids = np.load(sys.argv[1]), np.fromfile(sys.argv[2], "<u2", offset=1024).astype(int)
+def tensors(path):                                           # safetensors: a JSON object, then the data
+    file = open(path, "rb").read()
+    data = 8 + int.from_bytes(file[:8], "little")
+    head = json.loads(file[8:data])
+    meta, values = head.pop("__metadata__"), {}
+    for name, t in head.items():
+        a, b = t["data_offsets"]
+        x = np.frombuffer(file[data + a:data + b], "<u2" if t["dtype"] == "BF16" else "<f4")
+        if t["dtype"] == "BF16":                             # the upper half of a float
+            x = (x.astype("u4") << 16).view("f4")
+        values[name] = x.reshape(t["shape"])
+    return values, meta
+
+m, meta = tensors(sys.argv[1])
+ids = np.fromfile(sys.argv[2], "<u2", offset=1024).astype(int)
 tokens, T = int(sys.argv[3]), int(sys.argv[4])
-recipe = json.loads(bytes(m["__metadata__"]))["gpt.recipe"]
+recipe = meta["gpt.recipe"]
 block = int(re.search(r"^block = (\d+)", recipe, re.M)[1])
 def W(name, i=None): return m[f"{name}.weight" if i is None else f"layers.{i}.{name}.weight"]
 H, d = len(W("attn_gate", 0)), W("embed").shape[1]; dh = d // H

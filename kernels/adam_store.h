@@ -34,7 +34,7 @@ __device__ __forceinline__ format format_of(int type)
                             : format{ 7, -126, 15, 0x7f7f, 0x7f80, 0x7f80, 0x7fc0 };
 }
 
-/* lib/ops/adam.c and lib/base/dtype.c round the same way: codes count upwards through subnormals
+/* lib/ops/adam.c and lib/types/dtype.c round the same way: codes count upwards through subnormals
  * and normals, so a carry out of the mantissa is right. draw: 16 bits. */
 __device__ __forceinline__ uint32_t encode(int type, float x, bool drawn, uint32_t draw)
 {

@@ -11,7 +11,7 @@
 #include "philox.h"
 #include "row.h"
 extern "C" {
-#include "base/bigram.h"
+#include "types/bigram.h"
 }
 
 enum { THREADS = 1024, WARPS = THREADS / 32 }; /* WARPS = 32: greatest() needs a value a lane */

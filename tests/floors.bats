@@ -22,7 +22,7 @@ setup() { root=$BATS_TEST_DIRNAME/..; }
     run -1 "$root/tests/floors" "$copy"
     [[ $output == 'lib/ops/ops.h:2: ops may not include "gpu.h"' ]]
     cp "$root/lib/ops/ops.h" "$copy/lib/ops"
-    sed -i '1a #include "ops/ops.h"' "$copy/lib/model/recipe_check.c"
+    sed -i '1a #include "ops/ops.h"' "$copy/lib/recipe/check.c"
     run -1 "$root/tests/floors" "$copy"
-    [[ $output == 'lib/model/recipe_check.c:2: recipe may not include "ops/ops.h"' ]]
+    [[ $output == 'lib/recipe/check.c:2: recipe may not include "ops/ops.h"' ]]
 }

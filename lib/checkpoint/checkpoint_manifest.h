@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 #include <stdio.h>
-#include "base/dtype.h"
+#include "types/dtype.h"
 #include "base/err.h"
 
 #define CKPT_MAX_RANK 4 /* axes of a tensor */

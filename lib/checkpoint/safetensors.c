@@ -15,7 +15,6 @@
 #include "base/le.h"
 #include "base/text.h"
 #include "base/zio.h"
-#include "checkpoint/npz.h"
 
 #define FRAME_BYTES (4u << 20)
 
@@ -33,6 +32,11 @@ struct st_reader {
 
 static int check_size(const char *path, uint64_t n)
 {
+    if (n > ST_HEADER_MAX && (uint32_t)n == 0x04034b50) /* "PK\3\4" */
+        return err_set(GPT_INPUT,
+                       "%s: an .npz of NumPy, or another zip: expected safetensors, which the "
+                       "last example of gpt-ckpt(1) makes of an .npz",
+                       path);
     if (n > ST_HEADER_MAX)
         return err_set(GPT_INPUT,
                        "%s: offset 0: header size: expected at most %u, found %" PRIu64
@@ -59,8 +63,6 @@ static int open_mapped(struct st_reader *r)
 {
     if (r->map_bytes < 8)
         return short_file(r->path, "header size", 8, r->map_bytes);
-    if (npz_is(r->map, r->map_bytes))
-        return npz_parse(&r->h, r->path, r->map, r->map_bytes);
     uint64_t n = le_number(r->map, 8), have = r->map_bytes - 8;
     int rc = check_size(r->path, n);
     if (rc)
@@ -240,9 +242,6 @@ struct st_writer {
     struct zwriter *z; /* once the header is written */
     size_t now; /* tensor being written */
     uint64_t done; /* bytes of it */
-    struct npz_array *arrays; /* of an npz: a tensor each; and its metadata, the last of them */
-    char *meta;
-    size_t meta_n;
 };
 
 int st_writer_new(struct st_writer **out, FILE *f, const char *name, int level)
@@ -301,24 +300,19 @@ int st_note(struct st_writer *w, const char *key, const char *value)
 /* Of a string that is not UTF-8 the check in begin_data tells. */
 static void put_json(FILE *f, const char *s) { text_json(f, s, strlen(s), true); }
 
-static void put_meta(FILE *f, const struct st_header *h)
-{
-    for (size_t i = 0; i < h->nmeta; i++) {
-        fputc(i ? ',' : '{', f);
-        put_json(f, h->meta[i].key);
-        fputc(':', f);
-        put_json(f, h->meta[i].value);
-    }
-    fputc('}', f);
-}
-
 static void put_header(FILE *f, const struct st_header *h)
 {
     const char *comma = h->nmeta ? "," : "";
     fputc('{', f);
     if (h->nmeta) {
         fputs("\"__metadata__\":", f);
-        put_meta(f, h);
+        for (size_t i = 0; i < h->nmeta; i++) {
+            fputc(i ? ',' : '{', f);
+            put_json(f, h->meta[i].key);
+            fputc(':', f);
+            put_json(f, h->meta[i].value);
+        }
+        fputc('}', f);
     }
     for (size_t i = 0; i < h->n; i++) {
         const struct st_tensor *t = &h->tensors[i];
@@ -331,22 +325,6 @@ static void put_header(FILE *f, const struct st_header *h)
         fprintf(f, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", t->begin, t->begin + t->bytes);
     }
     fputc('}', f);
-}
-
-/* The first array of an npz, and its metadata as one more. */
-static int begin_npz(struct st_writer *w)
-{
-    FILE *f = w->h.nmeta ? open_memstream(&w->meta, &w->meta_n) : NULL;
-    if (f)
-        put_meta(f, &w->h);
-    if (w->h.nmeta && (!f || fclose(f)))
-        return err_memory();
-    int rc = f ? st_declare(w, "__metadata__", DT_U8, 1, (uint64_t[]){ w->meta_n }) : 0;
-    if (!rc && !(w->arrays = calloc(w->h.n + 1, sizeof *w->arrays)))
-        rc = err_memory();
-    if (!rc)
-        rc = zwriter_new(&w->z, w->f, w->name, 0);
-    return rc || !w->h.n ? rc : npz_begin(w->z, w->h.tensors, w->arrays);
 }
 
 /* Writes the header, once. It is parsed first, so that a name that comes twice or is not UTF-8 is
@@ -374,15 +352,12 @@ static int begin_data(struct st_writer *w)
                  ? st_header_parse(&check, w->name, text, n)
                  : err_set(GPT_INPUT, "%s: header size: expected at most %u, found %zu", w->name,
                            ST_HEADER_MAX, n);
-    if (!rc)
+    if (!rc) {
         st_header_release(&check);
-    if (rc || w->level == ST_NPZ) {
-        free(text);
-        return rc ? rc : begin_npz(w);
+        rc = zwriter_new(&w->z, w->f, w->name, w->level);
     }
     for (int i = 0; i < 8; i++)
         size[i] = (unsigned char)((uint64_t)n >> 8 * i);
-    rc = zwriter_new(&w->z, w->f, w->name, w->level);
     if (!rc)
         rc = zwriter_write(w->z, size, 8);
     if (!rc)
@@ -393,32 +368,27 @@ static int begin_data(struct st_writer *w)
     return rc;
 }
 
-/* Past the tensors whose data is complete. */
-static int next_tensor(struct st_writer *w)
+/* Moves past the tensors whose data is complete. */
+static void next_tensor(struct st_writer *w)
 {
-    int rc = 0;
-    while (!rc && w->now < w->h.n && w->done == w->h.tensors[w->now].bytes) {
-        if (w->arrays)
-            rc = npz_end(w->z, &w->arrays[w->now]);
+    while (w->now < w->h.n && w->done == w->h.tensors[w->now].bytes) {
         w->done = 0;
-        if (++w->now < w->h.n && w->arrays && !rc)
-            rc = npz_begin(w->z, &w->h.tensors[w->now], &w->arrays[w->now]);
+        w->now++;
     }
-    return rc;
 }
 
 int st_write(struct st_writer *w, const void *data, size_t n)
 {
     const char *p = data;
     int rc = begin_data(w);
-    while (!rc && n > 0 && !(rc = next_tensor(w))) {
+    while (!rc && n > 0) {
+        next_tensor(w);
         assert(w->now < w->h.n);
         uint64_t left = w->h.tensors[w->now].bytes - w->done;
         uint64_t frame = FRAME_BYTES - w->done % FRAME_BYTES;
         uint64_t take = left < frame ? left : frame;
         size_t piece = take < n ? (size_t)take : n;
-        rc = w->arrays ? npz_write(w->z, &w->arrays[w->now], p, piece)
-                       : zwriter_write(w->z, p, piece);
+        rc = zwriter_write(w->z, p, piece);
         p += piece;
         n -= piece;
         w->done += piece;
@@ -431,16 +401,13 @@ int st_write(struct st_writer *w, const void *data, size_t n)
 int st_writer_finish(struct st_writer *w)
 {
     int rc = begin_data(w);
-    if (!rc)
-        rc = next_tensor(w);
-    if (!rc && w->meta && w->now + 1 == w->h.n)
-        rc = st_write(w, w->meta, w->meta_n);
-    if (rc || (rc = next_tensor(w)))
+    if (rc)
         return rc;
+    next_tensor(w);
     if (w->now < w->h.n)
         return err_set(GPT_INPUT, "%s: tensor '%s': %" PRIu64 " bytes declared, %" PRIu64 " given",
                        w->name, w->h.tensors[w->now].name, w->h.tensors[w->now].bytes, w->done);
-    return w->arrays ? npz_directory(w->z, &w->h, w->arrays) : zwriter_finish(w->z);
+    return zwriter_finish(w->z);
 }
 
 void st_writer_free(struct st_writer *w)
@@ -449,8 +416,6 @@ void st_writer_free(struct st_writer *w)
         return;
     zwriter_free(w->z);
     st_header_release(&w->h);
-    free(w->arrays);
-    free(w->meta);
     free(w->name);
     free(w);
 }

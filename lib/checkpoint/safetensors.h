@@ -16,10 +16,9 @@
  *     if (!rc) rc = st_finish(r);                     // nothing follows the data
  *     st_close(r);
  *
- * A plain file is mapped and read in any order; NumPy's .npz is read as well, if
- * its arrays are not compressed (npz.h). A compressed file, or "-", is a stream: it
- * is read forward only, in bounded memory. A reader or a writer belongs to one
- * thread; a header may be read by all.
+ * A plain file is mapped and read in any order. A compressed file, or "-", is a
+ * stream: it is read forward only, in bounded memory. A reader or a writer belongs
+ * to one thread; a header may be read by all.
  */
 #ifndef CHECKPOINT_SAFETENSORS_H
 #define CHECKPOINT_SAFETENSORS_H
@@ -62,7 +61,6 @@ void st_close(struct st_reader *r);
  * Same calls, same bytes. The header is padded so that the data begin at a
  * multiple of 8; for aligned tensors declare larger element sizes first. A
  * compressed file starts a zstd frame at each tensor and every 4 MiB in it. */
-enum { ST_NPZ = -1 }; /* in place of a level: an npz (npz.h), of types that it has */
 struct st_writer;
 int st_writer_new(struct st_writer **w, FILE *f, const char *name, int level) MUST_CHECK;
 int st_declare(struct st_writer *w, const char *name, enum dtype t, int rank,

@@ -294,7 +294,7 @@ static int no_duplicates(const char *path, const char **names, size_t n, const c
     return 0;
 }
 
-int st_check_names(const struct st_header *h, const char *path)
+static int check_names(const char *path, const struct st_header *h)
 {
     const char **v = malloc((h->n + h->nmeta + 1) * sizeof *v);
     if (!v)
@@ -360,13 +360,6 @@ static int at_end(struct text *c)
     return json_more(&c->j) ? wrong(c, c->j.at, "nothing but blanks after the last '}'") : 0;
 }
 
-int st_metadata_parse(struct st_header *h, const char *path, const char *text, size_t n)
-{
-    struct text c = { { .at = text, .end = text + n }, path, text, 0 };
-    int rc = metadata(&c, h);
-    return rc ? rc : at_end(&c);
-}
-
 int st_header_parse(struct st_header *h, const char *path, const char *text, size_t n)
 {
     struct text c = { { .at = text, .end = text + n }, path, text, 8 };
@@ -376,7 +369,7 @@ int st_header_parse(struct st_header *h, const char *path, const char *text, siz
     if (!rc)
         rc = at_end(&c);
     if (!rc)
-        rc = st_check_names(h, path);
+        rc = check_names(path, h);
     if (!rc && h->n)
         rc = check_offsets(path, h);
     if (rc)

@@ -5,15 +5,14 @@
  *     const struct st_tensor *t = st_find(&h, "embed.weight");
  *     st_header_release(&h);
  *
- * The header of an .npz (npz.h) is made into the same. Rules and source: safetensors.h. A header
- * may be read by all threads.
+ * Rules and source: safetensors.h. A header may be read by all threads.
  */
 #ifndef CHECKPOINT_ST_HEADER_H
 #define CHECKPOINT_ST_HEADER_H
 
 #include <stddef.h>
 #include <stdint.h>
-#include "base/dtype.h"
+#include "types/dtype.h"
 #include "base/err.h"
 
 #define ST_HEADER_MAX 100000000u
@@ -21,7 +20,7 @@
 struct st_tensor {
     char *name;
     const char *type; /* as the format spells it: "F32", "F8_E4M3", ... */
-    enum dtype dtype; /* DT_NONE: the format has it, base/dtype.h does not (U32, F4, ...) */
+    enum dtype dtype; /* DT_NONE: the format has it, types/dtype.h does not (U32, F4, ...) */
     int rank; /* 0: a scalar */
     uint64_t *shape; /* rank numbers */
     uint64_t elements; /* product of shape */
@@ -41,10 +40,6 @@ struct st_header {
 
 /* Parses and checks the N bytes of JSON; path is for messages. */
 int st_header_parse(struct st_header *h, const char *path, const char *text, size_t n) MUST_CHECK;
-/* The object of strings alone, as __metadata__ holds it, into h->meta. */
-int st_metadata_parse(struct st_header *h, const char *path, const char *text, size_t n) MUST_CHECK;
-/* GPT_INPUT: a tensor's name, or a key of the metadata, comes twice. st_header_parse checks it. */
-int st_check_names(const struct st_header *h, const char *path) MUST_CHECK;
 void st_header_release(struct st_header *h);
 const struct st_tensor *st_find(const struct st_header *h, const char *name); /* NULL: none */
 const char *st_meta(const struct st_header *h, const char *key); /* NULL: none */

@@ -1,4 +1,4 @@
-/* tensors.h - the tensors of a checkpoint, or of a safetensors or npz file, through one interface.
+/* tensors.h - the tensors of a checkpoint, or of a safetensors file, through one interface.
  *
  * Opens ROOT (its newest checkpoint), ROOT/step-N, x.safetensors, x.safetensors.zst
  * or "-". Bytes are streamed in any order of tensors, in bounded memory; reading

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/dtype.h"
+#include "types/dtype.h"
 #include "base/grow.h"
 
 /* The nearest matrix with orthonormal rows, u vt, less `factor` times what is in out. */

@@ -22,7 +22,7 @@
 #define COMM_COMM_H
 
 #include <stdbool.h>
-#include "base/tensor.h"
+#include "types/tensor.h"
 #include "base/err.h"
 
 enum { MAX_RANKS = 1024 }; /* of all processes */

@@ -2,7 +2,7 @@
 #include "data/bigram.h"
 
 #include <assert.h>
-#include "base/bigram.h"
+#include "types/bigram.h"
 
 void bigram_rows(const int32_t *tok, int tokens, int rows, int32_t *row)
 {

@@ -56,7 +56,7 @@ static struct expected expect(const struct recipe *r, const struct param_spec *s
                           .dtype = type,
                           .sharded = s->comms != COMMS_REPLICATED && !history };
     if (history) {
-        e.shape[e.rank++] = r->amax_history, e.shape[e.rank++] = 1;
+        e.shape[e.rank++] = r->precision.amax_history, e.shape[e.rank++] = 1;
         return e;
     }
     if (s->matrices > 1)

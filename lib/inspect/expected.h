@@ -8,7 +8,7 @@
 #define INSPECT_EXPECTED_H
 
 #include "checkpoint/checkpoint_manifest.h"
-#include "model/recipe.h"
+#include "recipe/recipe.h"
 
 struct expected {
     const char *param, *kind;

@@ -55,7 +55,7 @@ static enum dtype out_type(const struct view *v, const struct export_options *o)
 {
     if (!is_float(v->t->dtype))
         return v->t->dtype;
-    return o->bf16 && is_weight(v) && !o->npz ? DT_BF16 : DT_F32;
+    return o->bf16 && is_weight(v) ? DT_BF16 : DT_F32;
 }
 
 /* Writes the stored bytes of a view. */
@@ -167,7 +167,7 @@ int export_tensors(struct tensors *s, const struct name_map *map, const struct e
     if (rc || (rc = views_make(&v, s, map, NULL,
                                VIEWS_SCALARS | VIEWS_STORED | (o->padding ? VIEWS_PADDING : 0))))
         return rc;
-    rc = st_writer_new(&w, f, name, o->npz ? ST_NPZ : o->level);
+    rc = st_writer_new(&w, f, name, o->level);
     if (!rc)
         rc = note_info(w, c ? ckpt_info(c) : NULL);
     if (!rc)

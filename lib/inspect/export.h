@@ -14,10 +14,8 @@
 #include "inspect/views.h"
 
 struct export_options {
-    bool npz; /* else safetensors, zstd with `level` > 0 */
-    int level;
-    bool bf16; /* weights as the forward pass sees them; else fp32 masters.
-                                   An npz has no bf16: the same values as fp32 */
+    int level; /* of zstd; 0: plain */
+    bool bf16; /* weights as the forward pass sees them; else fp32 masters */
     bool states; /* momenta and moments, too, as fp32 */
     bool padding; /* also what no layer uses */
 };

@@ -12,8 +12,8 @@
 #include "inspect/expected.h"
 #include "inspect/inspect.h"
 #include "inspect/whole.h"
-#include "model/schedule.h"
-#include "model/recipe_share.h"
+#include "recipe/schedule.h"
+#include "recipe/share.h"
 
 static int write_rank(struct tensors *s, const struct whole *w, int n, const struct ckpt_info *info,
                       const struct recipe *r, const char *root, int level, int rank)

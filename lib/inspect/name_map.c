@@ -60,8 +60,8 @@ static int name_bank(const struct recipe *r, const struct param_spec *s, const s
                      struct name_map *m)
 {
     /* Q and K may be several matrices each, of some heads. */
-    bool cut = b->index == offsetof(struct layer_spec, bank) && s->rows < r->width;
-    int64_t group = cut && r->width % s->rows == 0 ? r->width / s->rows : 1;
+    bool cut = b->index == offsetof(struct layer_spec, bank) && s->rows < r->model.width;
+    int64_t group = cut && r->model.width % s->rows == 0 ? r->model.width / s->rows : 1;
     if (s->matrices % (b->parts * group))
         return 0;
     for (int64_t u = 0; u < s->matrices; u++) {

@@ -14,7 +14,7 @@
 #define INSPECT_NAME_MAP_H
 
 #include <stdbool.h>
-#include "model/recipe.h"
+#include "recipe/recipe.h"
 
 /* A name for units of a parameter's first axis, or for some elements of one unit. */
 struct part_name {

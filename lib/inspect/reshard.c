@@ -6,7 +6,7 @@
 #include <string.h>
 #include "base/pool.h"
 #include "checkpoint/checkpoint_write.h"
-#include "model/recipe_share.h"
+#include "recipe/share.h"
 
 /* Where a piece's bytes come from; opened when they are first asked for. */
 struct feed {

@@ -8,7 +8,7 @@
 #define INSPECT_RESHARD_H
 
 #include "checkpoint/tensors.h"
-#include "model/recipe.h"
+#include "recipe/recipe.h"
 
 /* r says which parameters are cut by rank (else rank 0 keeps them whole); NULL, or one that r does
  * not know: those of which a tensor is in several pieces, and their units are cut so that ranks'

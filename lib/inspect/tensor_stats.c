@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "model/schedule.h"
+#include "recipe/schedule.h"
 
 enum { CHUNK = 8192 };
 
@@ -85,12 +85,13 @@ static void adam_rule(const struct ckpt *c, const struct recipe *r, const struct
         return;
     }
     u->known = true;
-    u->rate = r->adam_lr * lr * s->lr_mul[0];
-    double c1 = r->adam_correction ? 1 - pow(s->beta1, (double)n) : 1;
-    double c2 = r->adam_correction ? sqrt(1 - pow(s->beta2, (double)n)) : 1;
+    u->rate = r->optimizer.adam.lr * lr * s->lr_mul[0];
+    double c1 = r->optimizer.adam.correction ? 1 - pow(s->beta1, (double)n) : 1;
+    double c2 = r->optimizer.adam.correction ? sqrt(1 - pow(s->beta2, (double)n)) : 1;
     u->correction = c2 / c1;
-    u->eps = r->adam_eps_at == EPS_CORRECTED ? r->adam_eps * c2 : r->adam_eps;
-    u->eps_inside = r->adam_eps_at == EPS_INSIDE;
+    u->eps = r->optimizer.adam.eps_at == EPS_CORRECTED ? r->optimizer.adam.eps * c2
+                                                       : r->optimizer.adam.eps;
+    u->eps_inside = r->optimizer.adam.eps_at == EPS_INSIDE;
 }
 
 static struct update_rule update_rule(const struct ckpt *c, const struct recipe *r,
@@ -109,8 +110,8 @@ static struct update_rule update_rule(const struct ckpt *c, const struct recipe 
         return u;
     }
     u.known = u.orthogonal = recipe_orthogonal(s) && !recipe_mixed(s);
-    u.rate =
-        r->muon_lr * at.lr * recipe_shape_factor(r, s) * s->lr_mul[v->unit % (uint64_t)s->n_lr];
+    u.rate = r->optimizer.muon.lr * at.lr * recipe_shape_factor(r, s) *
+             s->lr_mul[v->unit % (uint64_t)s->n_lr];
     return u;
 }
 

@@ -12,7 +12,7 @@
 
 #include <stdio.h>
 #include "inspect/views.h"
-#include "model/recipe.h"
+#include "recipe/recipe.h"
 
 enum { STAT_EXPONENTS = 320, STAT_EXPONENT_0 = -170 }; /* floor(log2 |x|) from -170 to 149 */
 

@@ -14,7 +14,7 @@
 #include "checkpoint/checkpoint_dir.h"
 #include "checkpoint/safetensors.h"
 #include "inspect/expected.h"
-#include "model/schedule.h"
+#include "recipe/schedule.h"
 
 enum { CHUNK = 1 << 20 };
 

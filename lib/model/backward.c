@@ -18,7 +18,7 @@ static void done(struct model *m, struct param *p)
 static void mlp_backward(struct model *m, struct acts *a, struct layer_acts *l, int i)
 {
     struct ops *o = m->ops;
-    int64_t f = m->recipe->mlp_width;
+    int64_t f = m->recipe->model.mlp_width;
     int at = m->recipe->layers[i].mlp;
     bool add = !m->p.mlp->fresh, folds = mlp_folds(m->recipe, i);
     const struct scalar *lambda = &m->p.mlp_lane0[i];
@@ -30,20 +30,20 @@ static void mlp_backward(struct model *m, struct acts *a, struct layer_acts *l, 
 
     o->linear_t_bwd_w(o, tensor_rows(g, f, f), folds ? lambda->grad : NULL, dm, l->post, w2, scale,
                       add);
-    if (m->recipe->mlp_backward_fp8) /* post now holds its gradient */
+    if (m->recipe->precision.mlp.backward_fp8) /* post now holds its gradient */
         o->mlp_bwd_fp8(o, l->post, a->dy, dm, w1, mlp_weight8(m, i, 0, true), w2,
                        mlp_weight8(m, i, 1, false), scale, l->post);
     else
         o->linear_relu2_bwd(o, l->post, dm, w2, scale, l->post);
     o->linear_bwd_w(o, tensor_rows(g, 0, f), NULL, l->post, l->y2, w1, NULL, add);
     rows_done(m, m->p.mlp, 2 * f * at, 2 * f);
-    if (!m->recipe->mlp_backward_fp8)
+    if (!m->recipe->precision.mlp.backward_fp8)
         o->linear_bwd_x(o, a->dy, l->post, w1, NULL, false);
 }
 
 static void attention_done(struct model *m, int i)
 {
-    int64_t d = m->recipe->width, at = m->recipe->layers[i].bank;
+    int64_t d = m->recipe->model.width, at = m->recipe->layers[i].bank;
 
     if (attention_apart(m, i)) {
         if (!m->more)
@@ -62,7 +62,7 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
     struct ops *o = m->ops;
     const struct model_params *p = &m->p;
     const struct layer_spec *spec = &m->recipe->layers[i];
-    int heads = m->recipe->heads;
+    int heads = m->recipe->model.heads;
     bool add = !attention_bank(m, i)->fresh;
     struct attention_part w = attention_weight(m, i, false), g = attention_weight(m, i, true);
     struct gate_input gate = gate_input(m, a, l, p->attn_gate_bank, spec->out_gate);
@@ -170,14 +170,14 @@ void model_backward(struct model *m, struct acts *a, const struct batch *b)
 {
     struct ops *o = m->ops;
     const struct model_params *p = &m->p;
-    int64_t d = m->recipe->width;
+    int64_t d = m->recipe->model.width;
     const struct {
         struct param *p;
         int64_t rows; /* of what a layer reads of it; an MLP's matrices may be of two layers */
     } banks[] = { { p->attn, 4 * d },
                   { p->qk_bank, 2 * d },
                   { p->vo_bank, 2 * d },
-                  { p->mlp, m->recipe->mlp_width } };
+                  { p->mlp, m->recipe->model.mlp_width } };
     const int n = sizeof banks / sizeof *banks;
 
     stream_end_bwd(m, a);

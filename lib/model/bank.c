@@ -2,7 +2,7 @@
 #include "model/bank.h"
 
 #include <string.h>
-#include "model/recipe_share.h"
+#include "recipe/share.h"
 
 int64_t param_bytes(const struct param_spec *s)
 {
@@ -12,14 +12,15 @@ int64_t param_bytes(const struct param_spec *s)
 int64_t head_fp8_bytes(const struct recipe *r)
 {
     int i = recipe_param(r, "lm_head");
-    return i >= 0 && r->params[i].codes ? (int64_t)r->width * r->vocab : 0;
+    return i >= 0 && r->params[i].codes ? (int64_t)r->model.width * r->model.vocab : 0;
 }
 
 int64_t mlp_fp8_bytes(const struct recipe *r)
 {
-    int i = r->mlp_fp8 ? recipe_param(r, "mlp") : -1;
+    int i = r->precision.mlp.fp8 ? recipe_param(r, "mlp") : -1;
     int64_t half = i < 0 ? 0 : r->params[i].matrices * r->params[i].rows * r->params[i].cols / 2;
-    return half * (recipe_mlp_copies(r) + r->mlp_down_fp8 + r->mlp_backward_fp8);
+    return half *
+           (recipe_mlp_copies(r) + r->precision.mlp.down_fp8 + r->precision.mlp.backward_fp8);
 }
 
 int64_t param_used(const struct recipe *r, const struct param_spec *s)
@@ -31,9 +32,9 @@ int64_t param_used(const struct recipe *r, const struct param_spec *s)
         int64_t at = attn ? r->layers[i].bank : r->layers[i].mlp;
         last = at >= last ? at + 1 : last;
     }
-    int64_t rows = last * (mlp ? 2LL * r->mlp_width : (whole ? 4LL : 2LL) * r->width);
+    int64_t rows = last * (mlp ? 2LL * r->model.mlp_width : (whole ? 4LL : 2LL) * r->model.width);
     for (int i = 0; i < r->n_layers && mlp; i++) {
-        int64_t upto = (r->layers[i].spare + 1LL) * r->mlp_width;
+        int64_t upto = (r->layers[i].spare + 1LL) * r->model.mlp_width;
         rows = upto > rows ? upto : rows;
     }
     return attn || mlp ? (rows + unit - 1) / unit : param_units(s);
@@ -54,7 +55,8 @@ static void shard(struct banks *b, int i)
 
 enum dtype gradient_dtype(const struct recipe *r, const struct param_spec *s)
 {
-    return r->gradients == DT_NONE || s->dtype == DT_F32 ? s->dtype : r->gradients;
+    return r->precision.gradients == DT_NONE || s->dtype == DT_F32 ? s->dtype
+                                                                   : r->precision.gradients;
 }
 
 static struct tensor allocated(struct ops *o, const struct param_spec *s, enum dtype t)

@@ -3,7 +3,7 @@
  * A parameter is one contiguous array of `matrices` equal matrices (rows x
  * cols). Weight, gradient, momenta and mantissa share the layout. A sharded
  * parameter is divided along its leading axis - whole matrices of a bank, rows
- * of a table - into shards, one a rank (recipe_share.h); a shard is a pointer and a count.
+ * of a table - into shards, one a rank (recipe/share.h); a shard is a pointer and a count.
  *
  *     struct banks b;
  *     if ((rc = banks_init(&b, recipe, ops, rank, world))) return rc;
@@ -15,8 +15,8 @@
 #ifndef MODEL_BANK_H
 #define MODEL_BANK_H
 
-#include "model/initial.h"
-#include "model/recipe.h"
+#include "recipe/initial.h"
+#include "recipe/recipe.h"
 #include "ops/ops.h"
 
 struct param {

@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/bigram.h"
+#include "types/bigram.h"
 
 /* Tokens of a sequence that layer i keeps: what a query of a whole block sees, the token before for
  * a key offset, and the rows of a call. */
@@ -24,9 +24,9 @@ static int64_t cache_rows(const struct model *m, int i, int sequences, int most,
 
 size_t decoder_bytes(const struct model *m, int sequences, int most, int64_t context)
 {
-    size_t n = (size_t)sequences * (size_t)m->recipe->vocab * sizeof(real);
+    size_t n = (size_t)sequences * (size_t)m->recipe->model.vocab * sizeof(real);
     for (int i = 0; i < m->recipe->n_layers; i++)
-        n += 2 * dtype_size(m->ops->act) * (size_t)m->recipe->width *
+        n += 2 * dtype_size(m->ops->act) * (size_t)m->recipe->model.width *
              (size_t)cache_rows(m, i, sequences, most, context);
     return n;
 }
@@ -48,14 +48,14 @@ static void init_rows(struct decoder *d)
                                   .before = ints + 2 * d->most,
                                   .pos = ints + 3 * d->most,
                                   .bigram = d->m->p.bigram_embed ? ints + 4 * d->most : NULL,
-                                  .bigram_rows = d->m->recipe->bigram_rows };
+                                  .bigram_rows = d->m->recipe->model.bigram.rows };
 }
 
 static void init_cache(struct decoder *d, int i)
 {
     struct ops *o = d->m->ops;
     int64_t rows = cache_rows(d->m, i, d->sequences, d->most, d->context);
-    struct tensor k = tensor_of(NULL, o->act, rows, d->m->recipe->width), v = k;
+    struct tensor k = tensor_of(NULL, o->act, rows, d->m->recipe->model.width), v = k;
     if (!rows)
         return;
     k.data = o->alloc(o, tensor_bytes(k), "cached keys");
@@ -77,7 +77,7 @@ int decoder_init(struct decoder *d, struct model *m, int sequences, int most, in
     init_rows(d);
     for (int i = 0; i < m->recipe->n_layers; i++)
         init_cache(d, i);
-    d->logits = tensor_of(NULL, DT_REAL, sequences, m->recipe->vocab);
+    d->logits = tensor_of(NULL, DT_REAL, sequences, m->recipe->model.vocab);
     d->logits.data = o->alloc(o, tensor_bytes(d->logits), "logits");
     if (!(d->staged = malloc(row_bytes(most))))
         return err_memory();
@@ -93,7 +93,7 @@ void decoder_release(struct decoder *d)
 void decoder_rows(struct decoder *d, const struct decode_row *row, int n)
 {
     struct ops *o = d->m->ops;
-    int most = d->most, bigrams = d->m->recipe->bigram_rows;
+    int most = d->most, bigrams = d->m->recipe->model.bigram.rows;
     uint64_t *stream = d->staged;
     int32_t *ints = (int32_t *)(stream + most);
 

@@ -8,7 +8,7 @@ static void attention_forward(struct model *m, struct acts *a, int i, const stru
     struct layer_acts *l = &a->layer[i];
     const struct model_params *p = &m->p;
     const struct layer_spec *spec = &m->recipe->layers[i];
-    int heads = m->recipe->heads;
+    int heads = m->recipe->model.heads;
     bool mixes = attention_mixes(m->recipe, i);
     struct attention_part w = attention_weight(m, i, false);
     struct gate_input gate = { NO_TENSOR, NO_TENSOR, NO_TENSOR, NO_TENSOR };
@@ -46,8 +46,8 @@ struct fp8_weight mlp_weight8(const struct model *m, int i, int k, bool turned)
 {
     const struct fp8_matrices *q = &m->p.mlp->fp8_each[k];
     int64_t at = m->recipe->layers[i].mlp;
-    struct tensor codes = turned ? bank_rows(q->turned, m->recipe->width, at)
-                                 : bank_rows(q->codes, m->recipe->mlp_width, at);
+    struct tensor codes = turned ? bank_rows(q->turned, m->recipe->model.width, at)
+                                 : bank_rows(q->codes, m->recipe->model.mlp_width, at);
 
     return (struct fp8_weight){ codes, q->scale + at };
 }
@@ -64,8 +64,8 @@ static void mlp_forward(struct model *m, struct acts *a, int i)
 {
     struct ops *o = m->ops;
     struct layer_acts *l = &a->layer[i];
-    int64_t f = m->recipe->mlp_width, at = m->recipe->layers[i].mlp;
-    bool mixes = mlp_mixes(m->recipe), fp8 = a->train && m->recipe->mlp_fp8;
+    int64_t f = m->recipe->model.mlp_width, at = m->recipe->layers[i].mlp;
+    bool mixes = mlp_mixes(m->recipe), fp8 = a->train && m->recipe->precision.mlp.fp8;
     struct tensor w = bank_rows(m->p.mlp->w, 2 * f, at);
     struct tensor w1 = tensor_rows(w, 0, f), w2 = tensor_rows(w, f, f);
     const real *scale = mlp_folds(m->recipe, i) ? m->p.mlp_lane0[i].value : NULL;
@@ -78,7 +78,7 @@ static void mlp_forward(struct model *m, struct acts *a, int i)
         o->linear_relu2_fp8(o, l->post, a->post8, l->y2, w1, mlp_weight8(m, i, 0, false));
     else
         o->linear_relu2(o, l->post, l->y2, w1);
-    if (fp8 && m->recipe->mlp_down_fp8)
+    if (fp8 && m->recipe->precision.mlp.down_fp8)
         o->linear_t_fp8(o, out, l->post, w2, a->post8, mlp_weight8(m, i, 1, true), scale, residual);
     else
         o->linear_t(o, out, l->post, w2, scale, residual);

@@ -22,7 +22,7 @@
 #define MODEL_MODEL_H
 
 #include "model/bank.h"
-#include "model/schedule.h"
+#include "recipe/schedule.h"
 
 struct scalar {
     const real *value;
@@ -88,7 +88,7 @@ struct acts {
 struct model_params {
 #define PARAM_ROLE(label, ...) struct param *label;
 #define SCALAR_ROLE(name, count, ...) struct scalar name[count];
-#include "model/role_list.h"
+#include "recipe/role_list.h"
     struct scalar half; /* the constant 1/2 */
 };
 

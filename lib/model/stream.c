@@ -19,24 +19,30 @@
 
 bool layer_attends(const struct recipe *r, int i) { return r->layers[i].attention != ATTN_NONE; }
 
-bool layer_two_lanes(const struct recipe *r, int i) { return r->lanes >= 0 && i >= r->lanes; }
+bool layer_two_lanes(const struct recipe *r, int i)
+{
+    return r->model.lanes >= 0 && i >= r->model.lanes;
+}
 
 bool attention_mixes(const struct recipe *r, int i)
 {
-    return r->inject == INJECT_AFTER || layer_two_lanes(r, i) || r->post_single;
+    return r->model.inject == INJECT_AFTER || layer_two_lanes(r, i) || r->model.post_single;
 }
 
 bool mlp_mixes(const struct recipe *r)
 {
-    if (r->lanes >= 0 || recipe_scalar(r, "residual_mlp") || recipe_scalar(r, "mlp_lane0"))
+    if (r->model.lanes >= 0 || recipe_scalar(r, "residual_mlp") || recipe_scalar(r, "mlp_lane0"))
         return true;
-    for (int k = 0; k < r->n_token_terms; k++)
-        if (r->token_terms[k].role >= TOKEN_RESIDUAL_MLP)
+    for (int k = 0; k < r->token_coefs.n; k++)
+        if (r->token_coefs.term[k].role >= TOKEN_RESIDUAL_MLP)
             return true;
     return false;
 }
 
-bool mlp_folds(const struct recipe *r, int i) { return r->fold_mlp && !layer_two_lanes(r, i); }
+bool mlp_folds(const struct recipe *r, int i)
+{
+    return r->model.fold_mlp && !layer_two_lanes(r, i);
+}
 
 bool layer_adds(const struct recipe *r, int i, enum token_role role)
 {
@@ -46,15 +52,15 @@ bool layer_adds(const struct recipe *r, int i, enum token_role role)
 /* Does attention of layer i read what an earlier layer's reads? */
 static bool attends_as_earlier(const struct recipe *r, int i)
 {
-    return r->attend_as >= 0 && i > r->attend_as && layer_attends(r, i);
+    return r->model.attend_as >= 0 && i > r->model.attend_as && layer_attends(r, i);
 }
 
 bool stream_read_again(const struct recipe *r, int i)
 {
-    bool again = i == r->backout + 1 || (i == r->attend_as && i + 1 < r->n_layers);
+    bool again = i == r->model.backout + 1 || (i == r->model.attend_as && i + 1 < r->n_layers);
 
-    for (int k = 0; k < r->n_token_terms; k++) {
-        const struct token_term *t = &r->token_terms[k];
+    for (int k = 0; k < r->token_coefs.n; k++) {
+        const struct token_term *t = &r->token_coefs.term[k];
         bool own = t->role == TOKEN_STREAM && t->from == t->layer - 1;
         again |= t->source == SOURCE_LAYER && !own && i == t->from + 1;
     }
@@ -65,7 +71,7 @@ struct xsa layer_xsa_of(const struct model *m, const struct layer_acts *l, int i
 {
     struct xsa a = { NO_TENSOR, NO_TENSOR, NO_TENSOR, NO_TENSOR };
 
-    if (!m->recipe->xsa || m->recipe->layers[i].attention != ATTN_PLAIN)
+    if (!m->recipe->model.xsa || m->recipe->layers[i].attention != ATTN_PLAIN)
         return a;
     return (struct xsa){ .v = l->v,
                          .alpha = tensor_rows(m->p.xsa_alphas->w, i, 1),
@@ -76,7 +82,7 @@ struct xsa layer_xsa_of(const struct model *m, const struct layer_acts *l, int i
 /* Are x0 and bigrams added with attention's result? */
 static bool joins_after(const struct recipe *r, int i)
 {
-    return r->inject == INJECT_AFTER && (layer_attends(r, i) || r->inject_bare);
+    return r->model.inject == INJECT_AFTER && (layer_attends(r, i) || r->model.inject_bare);
 }
 
 /* And their gradients computed at the end, for all layers at once? */
@@ -89,7 +95,7 @@ struct tensor attention_branch_grad(const struct model *m, const struct acts *a,
 {
     const struct recipe *r = m->recipe;
 
-    if (joins_later(r, i) && !layer_two_lanes(r, i) && !r->post_single &&
+    if (joins_later(r, i) && !layer_two_lanes(r, i) && !r->model.post_single &&
         !layer_adds(r, i, TOKEN_ATTN))
         return a->layer[i].g; /* the product is added without a coefficient */
     return attention_mixes(r, i) ? a->dbranch : a->dx;
@@ -147,10 +153,10 @@ static const struct scalar *role_of(const struct model *m, const struct acts *a,
     const struct token_term *t = recipe_token_role(m->recipe, i, role);
 
     if (t)
-        return &a->token[t - m->recipe->token_terms];
+        return &a->token[t - m->recipe->token_coefs.term];
     switch (role) {
     case TOKEN_RESIDUAL: return &p->residual[i];
-    case TOKEN_ATTN: return m->recipe->post_single ? &p->attn_lane0[i] : NULL;
+    case TOKEN_ATTN: return m->recipe->model.post_single ? &p->attn_lane0[i] : NULL;
     case TOKEN_X0: return &p->x0[i];
     case TOKEN_BIGRAM: return &p->bigram[i];
     case TOKEN_RESIDUAL_MLP: return &p->residual_mlp[i];
@@ -163,7 +169,8 @@ static const struct scalar *role_of(const struct model *m, const struct acts *a,
 static bool bigram_joins(const struct model *m, int i)
 {
     const struct recipe *r = m->recipe;
-    return m->p.bigram_embed && (i > 0 || (r->inject == INJECT_BEFORE && !r->bigram_in_x0));
+    return m->p.bigram_embed &&
+           (i > 0 || (r->model.inject == INJECT_BEFORE && !r->model.bigram.in_x0));
 }
 
 /* x0 and the bigram rows of layer i. */
@@ -208,10 +215,10 @@ static void add_sources(struct mix *x, const struct model *m, const struct acts 
                         enum token_role role)
 {
     const struct recipe *r = m->recipe;
-    int64_t d = r->width;
+    int64_t d = r->model.width;
 
-    for (int k = 0; k < r->n_token_terms; k++) {
-        const struct token_term *t = &r->token_terms[k];
+    for (int k = 0; k < r->token_coefs.n; k++) {
+        const struct token_term *t = &r->token_coefs.term[k];
         const struct scalar *s = &a->token[k];
         if (t->layer != i || t->role != role)
             continue;
@@ -233,8 +240,9 @@ static void add_sources(struct mix *x, const struct model *m, const struct acts 
 /* Does the mix that makes `in` also make the norm that layer i's attention reads? */
 static bool enters_normed(const struct recipe *r, int i)
 {
-    return i < r->n_layers && r->inject == INJECT_AFTER && layer_attends(r, i) && i != r->skip_to &&
-           (i == 0 || mlp_mixes(r)) && !attends_as_earlier(r, i) && !layer_adds(r, i, TOKEN_STREAM);
+    return i < r->n_layers && r->model.inject == INJECT_AFTER && layer_attends(r, i) &&
+           i != r->model.skip.to && (i == 0 || mlp_mixes(r)) && !attends_as_earlier(r, i) &&
+           !layer_adds(r, i, TOKEN_STREAM);
 }
 
 static struct mix begin_mix(const struct model *m, const struct acts *a)
@@ -242,9 +250,9 @@ static struct mix begin_mix(const struct model *m, const struct acts *a)
     const struct layer_acts *l = &a->layer[0];
     struct mix x = { .out = l->in, .y = enters_normed(m->recipe, 0) ? l->y : NO_TENSOR };
 
-    bool in_x0 = m->recipe->bigram_in_x0; /* out is x0 itself */
+    bool in_x0 = m->recipe->model.bigram.in_x0; /* out is x0 itself */
 
-    if (m->recipe->inject == INJECT_BEFORE && !in_x0)
+    if (m->recipe->model.inject == INJECT_BEFORE && !in_x0)
         return x;
     term(&x, a->x0, NULL, a->dx0, a->have_dx0 && !in_x0);
     if (m->p.bigram_embed)
@@ -258,10 +266,10 @@ static struct mix enter_mix(const struct model *m, const struct acts *a, int i)
     const struct layer_acts *l = &a->layer[i];
     struct mix x = { .out = l->in, .y = l->y };
 
-    if (r->inject == INJECT_BEFORE) {
+    if (r->model.inject == INJECT_BEFORE) {
         x.out = l->mixed;
         term(&x, l->in, &m->p.residual[i], a->dx, false);
-        if (layer_attends(r, i) || r->inject_bare)
+        if (layer_attends(r, i) || r->model.inject_bare)
             inject(&x, m, a, i);
     } else if (layer_adds(r, i, TOKEN_STREAM)) {
         x.out = l->mixed;
@@ -277,7 +285,7 @@ static struct mix enter_mix(const struct model *m, const struct acts *a, int i)
 /* The norm that attention reads once more: it was made where layer attend_as entered. */
 static struct mix earlier_mix(const struct model *m, const struct acts *a)
 {
-    int as = m->recipe->attend_as;
+    int as = m->recipe->model.attend_as;
     struct mix x = { .out = a->layer[as].in, .y = a->layer[as].y };
 
     term(&x, a->layer[as].in, NULL, a->din[as], a->have_din[as]);
@@ -289,12 +297,12 @@ static struct mix attended_mix(const struct model *m, const struct acts *a, int 
 {
     const struct recipe *r = m->recipe;
     const struct layer_acts *l = &a->layer[i];
-    bool attends = layer_attends(r, i), after = r->inject == INJECT_AFTER;
+    bool attends = layer_attends(r, i), after = r->model.inject == INJECT_AFTER;
     struct mix x = { .out = l->attended, .y = l->y2 };
 
     if (!attends && !after)
         return x; /* enter has made the norm that the MLP reads */
-    if (attends ? !attention_mixes(r, i) : !r->inject_bare) {
+    if (attends ? !attention_mixes(r, i) : !r->model.inject_bare) {
         term(&x, l->attended, NULL, a->dx,
              false); /* the sum is complete; only its norm is missing */
         return x;
@@ -327,15 +335,16 @@ static struct mix end_mix(const struct model *m, const struct acts *a)
 {
     const struct recipe *r = m->recipe;
     const struct layer_acts *l = &a->layer[r->n_layers];
-    bool two = r->lanes >= 0;
+    bool two = r->model.lanes >= 0;
     struct mix x = { .out = a->z, .y = a->y };
 
     term(&x, l->in, two ? &m->p.half : NULL, a->dx, false);
     if (two)
         term(&x, l->in1, &m->p.half, a->dx1, false);
-    if (r->backout >= 0)
-        term(&x, a->layer[r->backout + 1].in, m->p.backout, a->din[r->backout + 1], false)->minus =
-            true;
+    if (r->model.backout >= 0)
+        term(&x, a->layer[r->model.backout + 1].in, m->p.backout, a->din[r->model.backout + 1],
+             false)
+            ->minus = true;
     add_sources(&x, m, a, r->n_layers, TOKEN_STREAM);
     return x;
 }
@@ -384,10 +393,10 @@ static struct lanes attended_lanes(const struct model *m, const struct acts *a, 
     const struct model_params *p = &m->p;
     const struct layer_acts *l = &a->layer[i];
     const struct scalar *residual = &p->residual[i];
-    bool after = m->recipe->inject == INJECT_AFTER;
+    bool after = m->recipe->model.inject == INJECT_AFTER;
     struct lanes x = { .out = { l->attended, l->attended1 }, .y = l->y2, .normed = 1 };
 
-    if (after && i == m->recipe->lanes) { /* lane 1 starts as a copy of lane 0 */
+    if (after && i == m->recipe->model.lanes) { /* lane 1 starts as a copy of lane 0 */
         join(&x, l->in, 3, residual, residual, a->dx);
     } else {
         join(&x, after ? l->in : l->mixed, 1, after ? residual : NULL, NULL, a->dx);
@@ -419,8 +428,8 @@ static struct lanes leave_lanes(const struct model *m, const struct acts *a, int
 
 static struct tensor skip_source(const struct recipe *r, const struct acts *a)
 {
-    return r->skip_tap == SKIP_LAYER ? a->layer[r->skip_from + 1].in
-                                     : a->layer[r->skip_from].attended;
+    return r->model.skip.tap == SKIP_LAYER ? a->layer[r->model.skip.from + 1].in
+                                           : a->layer[r->model.skip.from].attended;
 }
 
 void stream_begin(struct model *m, struct acts *a) { run(m, begin_mix(m, a)); }
@@ -432,15 +441,15 @@ static void make_coefs(struct model *m, struct acts *a, int i, const struct batc
     struct ops *o = m->ops;
     int param = -1, slot, block = -1;
 
-    for (int k = 0; k < r->n_token_terms; k++)
-        block = r->token_terms[k].layer == i ? r->token_terms[k].block : block;
+    for (int k = 0; k < r->token_coefs.n; k++)
+        block = r->token_coefs.term[k].layer == i ? r->token_coefs.term[k].block : block;
     if (block < 0)
         return;
     int64_t n = a->coefs[block].cols;
     o->linear(o, a->hidden[block], a->layer[i].in,
-              bank_rows(m->p.mudd_w1->w, r->token_hidden, block), NULL, NO_TENSOR);
+              bank_rows(m->p.mudd_w1->w, r->token_coefs.hidden, block), NULL, NO_TENSOR);
     o->token_coefs(o, a->coefs[block], a->hidden[block],
-                   tensor_rows(m->p.mudd_w2->w, (int64_t)block * r->token_width, n),
+                   tensor_rows(m->p.mudd_w2->w, (int64_t)block * r->token_coefs.width, n),
                    tensor_shape(tensor_rows(m->p.mudd_b2->w, block, 1), 1, n));
     if (a->layer[i].rows.data && layer_table(r, i, &param, &slot)) {
         model_need(m, &m->banks->p[param]);
@@ -452,7 +461,7 @@ void stream_enter(struct model *m, struct acts *a, int i, const struct batch *b)
 {
     struct tensor in = a->layer[i].in;
 
-    if (i == m->recipe->skip_to)
+    if (i == m->recipe->model.skip.to)
         m->ops->skip_gate(m->ops, in, in, skip_source(m->recipe, a), a->x0, m->p.skip_gate->w,
                           m->p.skip->value);
     make_coefs(m, a, i, b);
@@ -561,16 +570,17 @@ static void coefs_bwd(struct model *m, struct acts *a, int i)
     struct ops *o = m->ops;
     int block = -1;
 
-    for (int k = 0; k < r->n_token_terms; k++)
-        block = r->token_terms[k].layer == i ? r->token_terms[k].block : block;
+    for (int k = 0; k < r->token_coefs.n; k++)
+        block = r->token_coefs.term[k].layer == i ? r->token_coefs.term[k].block : block;
     if (block < 0)
         return;
-    int64_t n = a->coefs[block].cols, at = (int64_t)block * r->token_width;
-    struct tensor hidden = a->hidden[block], w1 = bank_rows(p->mudd_w1->w, r->token_hidden, block);
+    int64_t n = a->coefs[block].cols, at = (int64_t)block * r->token_coefs.width;
+    struct tensor hidden = a->hidden[block],
+                  w1 = bank_rows(p->mudd_w1->w, r->token_coefs.hidden, block);
     o->token_coefs_bwd(o, hidden, tensor_rows(p->mudd_w2->g, at, n),
                        tensor_shape(tensor_rows(p->mudd_b2->g, block, 1), 1, n), a->dcoefs[block],
                        hidden, tensor_rows(p->mudd_w2->w, at, n));
-    o->linear_bwd_w(o, bank_rows(p->mudd_w1->g, r->token_hidden, block), NULL, hidden,
+    o->linear_bwd_w(o, bank_rows(p->mudd_w1->g, r->token_coefs.hidden, block), NULL, hidden,
                     a->layer[i].in, w1, NULL, true);
     o->linear_bwd_x(o, a->dx, hidden, w1, NULL, true);
 }
@@ -593,7 +603,7 @@ void stream_leave_bwd(struct model *m, struct acts *a, int i)
 
     if (stream_read_again(r, i + 1))
         add(m, a->dx, a->din[i + 1]);
-    if (i == r->skip_from && r->skip_tap == SKIP_LAYER)
+    if (i == r->model.skip.from && r->model.skip.tap == SKIP_LAYER)
         add(m, a->dx, a->dskip);
     if (layer_two_lanes(r, i))
         run_lanes_bwd(m, a, leave_lanes(m, a, i), a->dx, true);
@@ -613,7 +623,7 @@ void stream_attended_bwd(struct model *m, struct acts *a, int i)
 {
     const struct recipe *r = m->recipe;
 
-    if (i == r->skip_from && r->skip_tap == SKIP_ATTENTION)
+    if (i == r->model.skip.from && r->model.skip.tap == SKIP_ATTENTION)
         add(m, between_grad(r, a, i), a->dskip);
     if (layer_two_lanes(r, i)) {
         struct lanes x = attended_lanes(m, a, i);
@@ -643,9 +653,9 @@ void stream_enter_bwd(struct model *m, struct acts *a, int i)
     run_bwd(m, a, x, a->dx, layer_attends(r, i));
     injected(&x, a, r->n_layers);
     coefs_bwd(m, a, i);
-    if (i == r->lanes && r->inject == INJECT_BEFORE)
+    if (i == r->model.lanes && r->model.inject == INJECT_BEFORE)
         add(m, a->dx, a->dx1);
-    if (i != r->skip_to)
+    if (i != r->model.skip.to)
         return;
     need(m, a->dx0, &a->have_dx0);
     m->ops->skip_gate_bwd(m->ops, a->dskip, a->dx0, m->p.skip_gate->g, m->p.skip->grad, a->dx,
@@ -658,8 +668,8 @@ void stream_begin_bwd(struct model *m, struct acts *a)
         i = inject_bwd(m, a, i);
     need(m, a->dx0, &a->have_dx0);
     need(m, a->dbigram, &a->have_dbigram);
-    bool in_x0 = m->recipe->bigram_in_x0;
-    if (m->recipe->inject == INJECT_BEFORE || in_x0) /* layer 0's stream is x0 itself */
+    bool in_x0 = m->recipe->model.bigram.in_x0;
+    if (m->recipe->model.inject == INJECT_BEFORE || in_x0) /* layer 0's stream is x0 itself */
         add(m, a->dx0, a->dx);
     run_bwd(m, a, begin_mix(m, a), in_x0 ? a->dx0 : a->dx, true);
 }

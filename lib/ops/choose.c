@@ -1,7 +1,7 @@
 /* choose.c - the next token of each row from its logits: the greatest, or one that is drawn. */
 #include "ops/cpu.h"
 
-#include "base/bigram.h"
+#include "types/bigram.h"
 #include "base/rng.h"
 
 /* A row: logits, their order as unsigned numbers, and exp((z - greatest) / temperature). */

@@ -8,7 +8,7 @@
 #include "ops/gemm.h"
 
 #include <string.h>
-#include "base/dtype.h"
+#include "types/dtype.h"
 #include "ops/simd.h"
 
 #ifdef __x86_64__

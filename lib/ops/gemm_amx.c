@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include "base/dtype.h"
+#include "types/dtype.h"
 #include "ops/simd.h"
 
 enum { SIDE = 16, DEPTH = 2 * SIDE, TILE = SIDE * SIDE }; /* of a tile; TILE in pairs */

@@ -34,9 +34,10 @@
 
 #include <stdbool.h>
 #include "base/err.h"
-#include "base/sizes.h"
-#include "base/tensor.h"
-#include "base/token_mask.h"
+#include "types/batch.h"
+#include "types/sizes.h"
+#include "types/tensor.h"
+#include "types/token_mask.h"
 
 #ifdef GPT_OPS_DOUBLE
 typedef double real;
@@ -63,14 +64,6 @@ static inline bool polar_begins(unsigned how, int row)
     return row == 0 || (how / POLAR_RESTART) >> row & 1;
 }
 
-/* Which row of a table each position reads, and which positions read each row. */
-struct lookup {
-    int tokens; /* T */
-    const int32_t *row; /* (T) */
-    const int32_t *order; /* (T): positions sorted by row, stable */
-    const int32_t *start; /* (rows+1): order[start[v] .. start[v+1]) read row v */
-};
-
 /* Rows of a table cut by rows among ranks, as other ranks sent them: rank r's are start[r] ..
  * start[r+1]-1, each for row index[i] of the table, ascending; `rank` sent itself none. */
 struct row_merge {
@@ -78,20 +71,6 @@ struct row_merge {
     int64_t first; /* row of the table at which this rank's begin */
     const int32_t *index;
     const int32_t *start; /* (world+1) */
-};
-
-/* One rank's micro-batch in device memory. */
-struct batch {
-    int tokens; /* T */
-    const int32_t *tgt; /* (T): the token after each */
-    const int32_t *cu; /* (ncu): document starts, cu[0] = 0, padded with T */
-    int ncu;
-    struct lookup token; /* the tokens themselves: rows of V */
-    struct lookup bigram; /* their hashes (record-74.md 3), where there is a table */
-    /* NULL: the rows are one sequence, row t its position t. Else (T) each: */
-    const int32_t *pos; /* the row's position in its sequence */
-    const int32_t *before; /* the token before it there; -1: none */
-    bool apart; /* no two rows are of one sequence */
 };
 
 /* How the token after each row is chosen from its logits. */

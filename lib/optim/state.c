@@ -5,13 +5,13 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "model/recipe_share.h"
+#include "recipe/share.h"
 
 enum dtype optim_update_dtype(const struct recipe *r, const struct param_spec *s)
 {
     if (s->rule == RULE_SGD)
         return DT_F32;
-    return r->polar_dtype == DT_NONE ? s->dtype : r->polar_dtype;
+    return r->optimizer.polar.dtype == DT_NONE ? s->dtype : r->optimizer.polar.dtype;
 }
 
 /* -- memory ------------------------------------------------------------------------ */
@@ -56,7 +56,7 @@ int64_t optim_scale_bytes(const struct recipe *r, int i, int world)
 {
     const struct param_spec *s = &r->params[i];
     int64_t rows = s->stored == DT_E4M3 ? own_elements(r, i, world) / s->cols : 0;
-    return (rows + (recipe_delayed(r, s) ? r->amax_history : 0)) * (int64_t)sizeof(float);
+    return (rows + (recipe_delayed(r, s) ? r->precision.amax_history : 0)) * (int64_t)sizeof(float);
 }
 
 int64_t optim_param_bytes(const struct recipe *r, int i, int world)
@@ -85,7 +85,7 @@ static int64_t most_touched(const struct recipe *r, int world, int every)
     int64_t most = 0;
     for (int i = 0; i < r->n_stages; i++)
         most = r->stages[i].tokens > most ? r->stages[i].tokens : most;
-    return (r->chunks + world - 1) / world * (most / r->chunks) * every;
+    return (r->data.chunks + world - 1) / world * (most / r->data.chunks) * every;
 }
 
 static struct tensor take(struct optim *z, enum dtype t, int64_t rows, int64_t cols,
@@ -136,7 +136,7 @@ static void take_stored(struct optim *z, struct optim_param *q, const struct par
     q->amaxes = take(z, DT_REAL, z->comm->world, 1, "largest weight");
     q->amax = tensor_rows(q->amaxes, z->comm->rank, 1).data;
     if (recipe_delayed(z->recipe, p->spec)) {
-        q->amax_history = take(z, DT_REAL, z->recipe->amax_history, 1, "largest weights");
+        q->amax_history = take(z, DT_REAL, z->recipe->precision.amax_history, 1, "largest weights");
         q->amax_top = take(z, DT_REAL, 1, 1, "largest weight").data;
     }
 }
@@ -144,7 +144,7 @@ static void take_stored(struct optim *z, struct optim_param *q, const struct par
 /* The new scale of all rows holds the largest new number of any rank. */
 static void take_tops(struct optim *z, struct optim_param *q)
 {
-    if (!z->recipe->adam_whole || (!q->exp_avg.scale && !q->exp_avg_sq.scale))
+    if (!z->recipe->precision.adam.whole || (!q->exp_avg.scale && !q->exp_avg_sq.scale))
         return;
     q->tops = take(z, DT_REAL, z->comm->world, 2, "largest moments");
     q->top = q->shard && z->comm->world > 1 ? take(z, DT_REAL, 1, 2, "largest moments").data
@@ -176,7 +176,7 @@ static int take_shards(struct optim *z, int i)
     shares_of(z->recipe, i, world, own);
     for (int r = 0; r < world; r++) {
         int64_t first = own[r].first * each, rows = own[r].count * each, left = used - first;
-        if (!z->recipe->padding && rows > left)
+        if (!z->recipe->order.padding && rows > left)
             rows = left < 0 ? 0 : left;
         q->shard[r] = (struct shard_rows){ .first = first, .rows = rows };
         q->uneven |= rows != p->w.rows / world || rows * world != p->w.rows;
@@ -247,12 +247,12 @@ int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct 
     *z = (struct optim){ .recipe = r, .banks = b, .ops = o, .comm = c };
     for (int i = 0; i < r->n_params && !rc; i++)
         rc = take_states(z, i);
-    for (int k = 0; k < r->n_late; k++)
-        z->p[r->late[k]].late = true;
+    for (int k = 0; k < r->order.n_late; k++)
+        z->p[r->order.late[k]].late = true;
     if (rc)
         return rc;
-    o->transpose_sms = r->transpose_sms;
-    o->bf16_products = r->bf16_products;
+    o->transpose_sms = r->order.transpose_sms;
+    o->bf16_products = r->precision.bf16_products;
     z->hyper = o->alloc(o, sizeof *z->hyper, "hyperparameters of a step");
     if (recipe_has_gate(r))
         z->gate = o->alloc(o, sizeof *z->gate, "gate of a step");
@@ -520,19 +520,23 @@ int optim_masters(struct optim *z)
 
 static double adam_eps(const struct recipe *r, double root_of_correction)
 {
-    return r->adam_eps_at == EPS_CORRECTED ? r->adam_eps * root_of_correction : r->adam_eps;
+    return r->optimizer.adam.eps_at == EPS_CORRECTED ? r->optimizer.adam.eps * root_of_correction
+                                                     : r->optimizer.adam.eps;
 }
 
 static struct adam_step adam_hyper(const struct recipe *r, const struct param_spec *s, double lr,
                                    int64_t n)
 {
-    double eta = r->adam_lr * lr * (recipe_mixed(s) ? r->mixed_lr : s->lr_mul[0]);
-    double c1 = r->adam_correction ? 1 - pow(s->beta1, (double)n) : 1;
-    double c2 = r->adam_correction ? sqrt(1 - pow(s->beta2, (double)n)) : 1;
-    double rate = r->adam_decay == DECAY_L2 ? 1 : r->adam_decay_lr ? eta : eta * eta;
+    double eta =
+        r->optimizer.adam.lr * lr * (recipe_mixed(s) ? r->optimizer.mixed_lr : s->lr_mul[0]);
+    double c1 = r->optimizer.adam.correction ? 1 - pow(s->beta1, (double)n) : 1;
+    double c2 = r->optimizer.adam.correction ? sqrt(1 - pow(s->beta2, (double)n)) : 1;
+    double rate = r->optimizer.adam.decay == DECAY_L2 ? 1
+                  : r->optimizer.adam.decay_lr        ? eta
+                                                      : eta * eta;
     return (struct adam_step){
         .step_size = (real)(eta * c2 / c1),
-        .decay = (real)(rate * r->adam_wd * s->wd_mul),
+        .decay = (real)(rate * r->optimizer.adam.wd * s->wd_mul),
         .eps = (real)adam_eps(r, c2),
         .update = (uint32_t)n,
     };
@@ -541,11 +545,12 @@ static struct adam_step adam_hyper(const struct recipe *r, const struct param_sp
 static struct muon_step muon_hyper(const struct recipe *r, const struct param_spec *s,
                                    const struct step_schedule *at)
 {
-    double lr = r->muon_lr * at->lr;
+    double lr = r->optimizer.muon.lr * at->lr;
     return (struct muon_step){
-        .blend = r->blend_f32 ? (real)(1 - (float)at->momentum) : (real)(1 - at->momentum),
+        .blend = r->optimizer.muon.blend_f32 ? (real)(1 - (float)at->momentum)
+                                             : (real)(1 - at->momentum),
         .lr = (real)lr,
-        .decay = (real)((r->muon_decay_lr ? 1 : lr) * r->muon_wd * s->wd_mul),
+        .decay = (real)((r->optimizer.muon.decay_lr ? 1 : lr) * r->optimizer.muon.wd * s->wd_mul),
     };
 }
 

@@ -24,7 +24,7 @@
 
 #include "comm/comm.h"
 #include "model/bank.h"
-#include "model/schedule.h"
+#include "recipe/schedule.h"
 #include "optim/sparse.h"
 
 /* One rank's shard of a parameter, as collectives of a step see it. */

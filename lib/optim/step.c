@@ -10,7 +10,7 @@
 static bool takes_part(const struct optim *z, const struct step_schedule *at, int i)
 {
     return recipe_moves(&z->recipe->params[i], at->step) &&
-           !(at->tied && i == z->recipe->tied_embed);
+           !(at->tied && i == z->recipe->order.tied_embed);
 }
 
 /* Does Adam's op run for it: to move it, or for its moments alone? */
@@ -23,7 +23,7 @@ static bool adam_runs(const struct optim *z, const struct step_schedule *at, int
 
 static bool is_tied_head(const struct optim *z, const struct step_schedule *at, int i)
 {
-    return at->tied && i == z->recipe->tied_head;
+    return at->tied && i == z->recipe->order.tied_head;
 }
 
 /* One collective for the shards whose gradient is final, and for pieces of others that are worth it (all: for
@@ -65,9 +65,10 @@ static void reduce(struct optim *z, const struct step_schedule *at, int i)
         q->reducing = true;
         return;
     }
-    const double *mix = z->recipe->tied_mix;
+    const double *mix = z->recipe->order.tied_mix;
     if (is_tied_head(z, at, i) && (mix[0] != 0 || mix[1] != 0))
-        z->ops->transpose(z->ops, p->g, z->banks->p[z->recipe->tied_embed].g, &z->hyper->tied_mix);
+        z->ops->transpose(z->ops, p->g, z->banks->p[z->recipe->order.tied_embed].g,
+                          &z->hyper->tied_mix);
     if (q->shard)
         reduce_shards(z, i, true);
     else if (!q->reducing)
@@ -77,8 +78,10 @@ static void reduce(struct optim *z, const struct step_schedule *at, int i)
 
 static unsigned polar_how(const struct recipe *r)
 {
-    unsigned gram = r->polar_form == POLAR_FORM_GRAM ? POLAR_GRAM + POLAR_RESTART * r->restart : 0;
-    return gram | (r->aol ? POLAR_AOL : 0);
+    unsigned gram = r->optimizer.polar.form == POLAR_FORM_GRAM
+                        ? POLAR_GRAM + POLAR_RESTART * r->optimizer.polar.restart
+                        : 0;
+    return gram | (r->optimizer.polar.aol ? POLAR_AOL : 0);
 }
 
 /* NorMuon, Muon, SGD: SGD takes the momentum as it is, and NorMuon alone keeps second moments. */
@@ -96,9 +99,10 @@ static void update_matrices(struct optim *z, int i)
     if (!n) /* more ranks than matrices */
         return;
     /* AOL scales by what its Gram matrix says, without a norm. */
-    o->muon_input(o, x, q->momentum, p->g_own, n, r->aol || p->spec->rule == RULE_SGD, m, gate);
+    o->muon_input(o, x, q->momentum, p->g_own, n,
+                  r->optimizer.polar.aol || p->spec->rule == RULE_SGD, m, gate);
     if (recipe_orthogonal(p->spec))
-        o->polar(o, x, n, r->polar, r->n_polar, polar_how(r));
+        o->polar(o, x, n, r->optimizer.polar.row, r->optimizer.polar.n, polar_how(r));
     o->normuon(o, p->w_own, q->mantissa, q->second, x, n, q->lr_mul, p->spec->beta2,
                recipe_plain_decay(r, p->spec), m, gate);
 }
@@ -141,8 +145,8 @@ static struct adam_param adam_param(const struct optim *z, int i, const struct f
         .copy = copy->codes.data ? copy : NULL,
         .beta1 = p->spec->beta1,
         .beta2 = p->spec->beta2,
-        .decay = (enum adam_decay)r->adam_decay,
-        .eps_inside = r->adam_eps_at == EPS_INSIDE,
+        .decay = (enum adam_decay)r->optimizer.adam.decay,
+        .eps_inside = r->optimizer.adam.eps_at == EPS_INSIDE,
         .rounding = p->spec->stochastic ? ROUND_STOCHASTIC : ROUND_NEAREST,
         .seed = (uint64_t)r->seed,
         .stream = (uint64_t)i,
@@ -236,8 +240,8 @@ static bool gathered_late(const struct optim *z, const struct step_schedule *at,
 /* Copies the tied head's weight to the embedding, and to its fp8 copy where it has one. */
 static void copy_tied(struct optim *z)
 {
-    struct param *head = &z->banks->p[z->recipe->tied_head];
-    struct param *embed = &z->banks->p[z->recipe->tied_embed];
+    struct param *head = &z->banks->p[z->recipe->order.tied_head];
+    struct param *embed = &z->banks->p[z->recipe->order.tied_embed];
 
     z->ops->transpose(z->ops, embed->w, head->w, NULL);
     if (embed->fp8.codes.data)
@@ -250,10 +254,10 @@ void optim_begin(struct optim *z, const struct step_schedule *at)
 {
     const struct recipe *r = z->recipe;
 
-    for (int k = 0; k < r->n_late; k++) {
-        int i = r->late[k];
+    for (int k = 0; k < r->order.n_late; k++) {
+        int i = r->order.late[k];
         bool updated = recipe_moves(&r->params[i], at->step - 1);
-        if (updated && gathered_late(z, at, i) && !(at->tied && i == r->tied_embed))
+        if (updated && gathered_late(z, at, i) && !(at->tied && i == r->order.tied_embed))
             gather_weight(z, i);
     }
 }
@@ -270,9 +274,9 @@ void optim_need(struct optim *z, int i)
 
 void optim_settle(struct optim *z)
 {
-    for (int k = 0; k < z->recipe->n_late; k++) {
-        gather_weight(z, z->recipe->late[k]);
-        optim_need(z, z->recipe->late[k]);
+    for (int k = 0; k < z->recipe->order.n_late; k++) {
+        gather_weight(z, z->recipe->order.late[k]);
+        optim_need(z, z->recipe->order.late[k]);
     }
 }
 
@@ -378,7 +382,7 @@ static void decide(struct optim *z)
     z->ops->squares(z->ops, &z->gate->squares, own, n);
     z->comm->wait(z->comm, z->comm->all_reduce(z->comm, sum)); /* a mean */
     z->ops->step_gate(z->ops, &z->gate->gate, &z->gate->squares, (real)z->comm->world,
-                      (real)r->clip, (real)(1 / r->loss_scale));
+                      (real)r->optimizer.clip, (real)(1 / r->optimizer.loss_scale));
 }
 
 static void update_and_gather(struct optim *z, const struct step_schedule *at, int i)
@@ -429,17 +433,17 @@ static void update_bank(struct optim *z, const struct step_schedule *at, int i, 
 void optim_step(struct optim *z, const struct step_schedule *at)
 {
     const struct recipe *r = z->recipe;
-    int head = r->tied_head, listed[MAX_PARAMS], n_listed = 0, n_banks = 0, before = -1;
+    int head = r->order.tied_head, listed[MAX_PARAMS], n_listed = 0, n_banks = 0, before = -1;
 
-    for (int k = 0; k < r->n_late; k++) /* those that the forward has not waited for */
-        optim_need(z, r->late[k]);
+    for (int k = 0; k < r->order.n_late; k++) /* those that the forward has not waited for */
+        optim_need(z, r->order.late[k]);
     for (int k = 0; k < r->n_params; k++)
-        reduce(z, at, r->scatter[k]);
+        reduce(z, at, r->order.scatter[k]);
     if (z->gate)
         decide(z);
 
     for (int k = 0; k < r->n_params; k++) {
-        int i = r->work[k];
+        int i = r->order.work[k];
         if (!z->p[i].reducing)
             continue;
         if (is_listed(z, i)) {
@@ -467,8 +471,8 @@ void optim_step(struct optim *z, const struct step_schedule *at)
         copy_tied(z);
     }
     for (int k = 0; k < r->n_params; k++) {
-        optim_need(z, r->work[k]);
-        z->p[r->work[k]].reducing = false;
+        optim_need(z, r->order.work[k]);
+        z->p[r->order.work[k]].reducing = false;
     }
     banks_clear(z->banks, at->step);
 }
@@ -484,9 +488,9 @@ void optim_finish(struct optim *z, const struct step_schedule *at)
         z->p[i].count += z->p[i].counted;
     }
     z->open += z->gate != NULL;
-    if (!at->untie || r->tied_head < 0)
+    if (!at->untie || r->order.tied_head < 0)
         return;
-    assert(recipe_moves(&r->params[r->tied_head],
+    assert(recipe_moves(&r->params[r->order.tied_head],
                         at->step)); /* else the gradients, used as scratch, would still be needed */
     optim_untie(z);
 }
@@ -499,6 +503,6 @@ void optim_outcome(struct optim *z, const struct step_schedule *at, bool skipped
         return;
     z->open--;
     for (int i = 0; i < r->n_params && skipped; i++)
-        z->p[i].count -= adam_runs(z, at, i) ||
-                         (at->untie && i == r->tied_embed && r->untie_state == UNTIE_CARRY);
+        z->p[i].count -= adam_runs(z, at, i) || (at->untie && i == r->order.tied_embed &&
+                                                 r->schedule.untie_state == UNTIE_CARRY);
 }

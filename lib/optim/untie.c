@@ -12,10 +12,10 @@ static void transpose_shards(struct optim *z, struct tensor dst, struct tensor s
 {
     struct ops *o = z->ops;
     struct comm *c = z->comm;
-    struct param *head = &z->banks->p[z->recipe->tied_head];
-    struct param *embed = &z->banks->p[z->recipe->tied_embed];
-    const struct shard_rows *of_head = z->p[z->recipe->tied_head].shard;
-    const struct shard_rows *of_embed = z->p[z->recipe->tied_embed].shard;
+    struct param *head = &z->banks->p[z->recipe->order.tied_head];
+    struct param *embed = &z->banks->p[z->recipe->order.tied_embed];
+    const struct shard_rows *of_head = z->p[z->recipe->order.tied_head].shard;
+    const struct shard_rows *of_embed = z->p[z->recipe->order.tied_embed].shard;
 
     if (dst.rows == src.cols) {
         o->transpose(o, dst, src, NULL);
@@ -97,10 +97,11 @@ static void rescale(const struct scaled_rows *s)
 static void head_scales(struct optim *z, const struct row_scaled *from, float *scale)
 {
     struct ops *o = z->ops;
-    int head = z->recipe->tied_head;
+    int head = z->recipe->order.tied_head;
     const struct param *p = &z->banks->p[head];
-    struct tensor all = tensor_of(z->banks->p[z->recipe->tied_embed].g.data, DT_REAL, p->w.rows, 1);
-    assert(tensor_bytes(all) <= tensor_bytes(z->banks->p[z->recipe->tied_embed].g));
+    struct tensor all =
+        tensor_of(z->banks->p[z->recipe->order.tied_embed].g.data, DT_REAL, p->w.rows, 1);
+    assert(tensor_bytes(all) <= tensor_bytes(z->banks->p[z->recipe->order.tied_embed].g));
     o->copy(o, tensor_rows(all, p->own_first * param_unit_rows(p), from->t.rows),
             tensor_of(from->scale, DT_REAL, from->t.rows, 1));
     if (z->p[head].shard)
@@ -150,10 +151,10 @@ static void move_state(struct optim *z, const struct row_scaled *to, const struc
 void optim_untie(struct optim *z)
 {
     const struct recipe *r = z->recipe;
-    struct optim_param *head = &z->p[r->tied_head], *embed = &z->p[r->tied_embed];
+    struct optim_param *head = &z->p[r->order.tied_head], *embed = &z->p[r->order.tied_embed];
 
     move_state(z, &embed->master, &head->master, false);
-    if (r->untie_state == UNTIE_ZERO)
+    if (r->schedule.untie_state == UNTIE_ZERO)
         return; /* the embedding has had no update: its moments and counter are zero */
     move_state(z, &embed->exp_avg, &head->exp_avg, false);
     move_state(z, &embed->exp_avg_sq, &head->exp_avg_sq, true);

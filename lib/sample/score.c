@@ -11,8 +11,8 @@ static struct chunk_shape shape_of(const struct recipe *r, int tokens)
 {
     return (struct chunk_shape){ .tokens = tokens,
                                  .bound = cu_bound(tokens),
-                                 .vocab = r->vocab,
-                                 .bigram_rows = r->bigram_rows };
+                                 .vocab = r->model.vocab,
+                                 .bigram_rows = r->model.bigram.rows };
 }
 
 int scorer_init(struct scorer *s, struct model *m, int tokens)
@@ -93,19 +93,20 @@ int score_text(struct scorer *s, const struct prompt *p, struct score *out)
 int score_shards(struct scorer *s, const char *data, const struct vocab *v, struct score *out)
 {
     const struct recipe *r = s->m->recipe;
-    int64_t n = r->val_tokens / r->val_chunk;
+    int64_t n = r->data.val.tokens / r->data.val.chunk;
     struct val_config config = { .data = data,
                                  .ranks = 1,
-                                 .vocab = r->vocab,
-                                 .bos = r->bos,
-                                 .bigram_rows = r->bigram_rows,
-                                 .shape = { .chunks = r->chunks, .tokens = (int)r->val_chunk },
+                                 .vocab = r->model.vocab,
+                                 .bos = r->data.bos,
+                                 .bigram_rows = r->model.bigram.rows,
+                                 .shape = { .chunks = r->data.chunks,
+                                            .tokens = (int)r->data.val.chunk },
                                  .total = n };
     struct val *val = NULL;
     double loss = 0;
     int rc = val_new(&val, &config);
 
-    *out = (struct score){ .tokens = n * r->val_chunk };
+    *out = (struct score){ .tokens = n * r->data.val.chunk };
     begin(s);
     for (int64_t k = 0; k < n && !rc; k++) {
         struct chunk c;

@@ -83,9 +83,10 @@ void trained_schedule(const struct trained *t, struct step_schedule *p)
 static int load_vocab(const struct trained *t, const char *name, const char *file, struct vocab **v)
 {
     enum { BYTES = 257, GPT2 = 50257 };
-    bool bytes = name            ? !strcmp(name, "byte")
-                 : *t->tokenizer ? !strncmp(t->tokenizer, "bytes ", 6)
-                                 : t->recipe->vocab >= BYTES && t->recipe->vocab < GPT2 && !file;
+    bool bytes = name ? !strcmp(name, "byte")
+                 : *t->tokenizer
+                     ? !strncmp(t->tokenizer, "bytes ", 6)
+                     : t->recipe->model.vocab >= BYTES && t->recipe->model.vocab < GPT2 && !file;
     char *found = NULL;
     int rc;
 
@@ -113,9 +114,9 @@ int trained_vocab(const struct trained *t, const char *name, const char *file, s
     if (!name && wanted && strcmp(wanted + 1, (*v)->sha256))
         rc = err_set(GPT_INPUT, "%s: the model was trained with the vocabulary %s, found %s %s",
                      tensors_path(t->x.tensors), t->tokenizer, (*v)->name, (*v)->sha256);
-    else if ((*v)->size > t->recipe->vocab)
+    else if ((*v)->size > t->recipe->model.vocab)
         rc = err_set(GPT_INPUT, "%s: the model has %d ids, the vocabulary %s has %d",
-                     tensors_path(t->x.tensors), t->recipe->vocab, (*v)->name, (*v)->size);
+                     tensors_path(t->x.tensors), t->recipe->model.vocab, (*v)->name, (*v)->size);
     if (rc) {
         vocab_free(*v);
         *v = NULL;

@@ -15,7 +15,7 @@
 #include "base/file.h"
 #include "inspect/inspect.h"
 #include "model/bank.h"
-#include "model/schedule.h"
+#include "recipe/schedule.h"
 #include "tokenize/vocab.h"
 
 struct trained {

@@ -16,7 +16,7 @@
 #ifndef TOKENIZE_CANONICAL_H
 #define TOKENIZE_CANONICAL_H
 
-#include "base/token_mask.h"
+#include "types/token_mask.h"
 #include "tokenize/vocab.h"
 
 /* Of `ids` >= v->size ids. A second and 90 MB for GPT-2's vocabulary. GPT_SYSTEM. */

@@ -51,10 +51,10 @@ static void fill_chunk(const struct recipe *r, struct chunk *c, char *block, int
     chunk_place(c, block, &shape);
     int bound = c->bound;
     int32_t *tok = (int32_t *)c->tok, *tgt = (int32_t *)c->tgt, *cu = (int32_t *)c->cu;
-    double span = log((r->vocab + 10) / 10.0);
+    double span = log((r->model.vocab + 10) / 10.0);
     for (int t = 0; t <= T; t++) {
         int32_t v = (int32_t)(10 * (exp(span * rng_uniform(&rng, (uint64_t)t)) - 1));
-        v = v < 0 ? 0 : v >= r->vocab ? r->vocab - 1 : v;
+        v = v < 0 ? 0 : v >= r->model.vocab ? r->model.vocab - 1 : v;
         if (t < T)
             tok[t] = v;
         if (t > 0)
@@ -165,22 +165,24 @@ struct floor {
 static struct floor floor_of(const struct recipe *r, const struct step_schedule *p, int ranks,
                              double attn_flops, const struct rates *at)
 {
-    double T = (double)p->tokens / ranks, d = r->width, layers = r->n_layers, attn = 0, passes = 0;
+    double T = (double)p->tokens / ranks, d = r->model.width, layers = r->n_layers, attn = 0,
+           passes = 0;
     for (int i = 0; i < r->n_layers; i++) {
         attn += layer_attends(r, i);
         passes += PASSES_PER_LAYER + (layer_two_lanes(r, i)   ? PASSES_OF_LANES
                                       : attention_mixes(r, i) ? PASSES_OF_MIXES
                                                               : 0);
     }
-    double products = 6 * T * (attn * 4 * d * d + layers * 2 * d * r->mlp_width);
-    int in_fp8 = (r->mlp_fp8 != MLP_BF16) + r->mlp_down_fp8 + 2 * r->mlp_backward_fp8;
-    double fp8 = in_fp8 * 2 * T * layers * d * r->mlp_width; /* of products */
-    double head = 6 * T * d * r->vocab;
-    double moved =
-        passes * T * d * at->element + T * r->vocab * (r->head_fp8 ? at->logit_fp8 : at->logit);
+    double products = 6 * T * (attn * 4 * d * d + layers * 2 * d * r->model.mlp_width);
+    int in_fp8 = (r->precision.mlp.fp8 != MLP_BF16) + r->precision.mlp.down_fp8 +
+                 2 * r->precision.mlp.backward_fp8;
+    double fp8 = in_fp8 * 2 * T * layers * d * r->model.mlp_width; /* of products */
+    double head = 6 * T * d * r->model.vocab;
+    double moved = passes * T * d * at->element +
+                   T * r->model.vocab * (r->precision.head.fp8 ? at->logit_fp8 : at->logit);
     double s = (products - fp8) / at->products + fp8 / at->fp8 +
-               head / (r->head_fp8 ? at->fp8 : at->products) + attn_flops / at->attention +
-               moved / at->copy;
+               head / (r->precision.head.fp8 ? at->fp8 : at->products) +
+               attn_flops / at->attention + moved / at->copy;
     return (struct floor){ .flops = products + head + attn_flops, .ms = 1e3 * s };
 }
 
@@ -317,7 +319,7 @@ static int time_forms(struct stage_bench *s, int n, double *const ms[FORMS])
 static void note_touched(struct stage_bench *s, char *block)
 {
     struct rank *k = s->k;
-    int T = s->even.chunk_tokens, n = k->run->recipe->chunks;
+    int T = s->even.chunk_tokens, n = k->run->recipe->data.chunks;
     for (int odd = 0; odd < 2; odd++) {
         s->touched[odd] = malloc((size_t)(k->micros * T) * 4);
         for (int m = 0; m < k->micros && s->touched[odd]; m++) {
@@ -355,7 +357,7 @@ static int stage_init(struct stage_bench *s, struct rank *k, int stage)
             int mul = l->attention == ATTN_PAIRED ? 2 : 1;
             if (l->attention != ATTN_NONE)
                 s->attn_flops +=
-                    14.0 * r->head_dim * (r->heads / mul) *
+                    14.0 * r->model.head_dim * (r->model.heads / mul) *
                     pairs(&c, mul, l->long_window ? s->even.window_long : s->even.window_short);
         }
     }

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/hash.h"
-#include "model/recipe_share.h"
+#include "recipe/share.h"
 #include "train/rank.h"
 
 /* At the untie step moments and masters of tied tables pass through memory of their gradients. */
@@ -24,16 +24,16 @@ int check_ranks(const struct recipe *r, int ranks)
 {
     if (ranks > MAX_RANKS)
         return err_set(GPT_USAGE, "%d ranks: at most %d", ranks, MAX_RANKS);
-    if (r->chunks < ranks)
+    if (r->data.chunks < ranks)
         return err_set(GPT_USAGE,
                        "%d ranks, and a step has %d chunks: expected one a rank at least "
                        "(data.chunks)",
-                       ranks, r->chunks);
-    if (rank_micros(r->chunks, 0, ranks) > MAX_MICRO)
+                       ranks, r->data.chunks);
+    if (rank_micros(r->data.chunks, 0, ranks) > MAX_MICRO)
         return err_set(GPT_USAGE, "%d chunks a step on %d ranks: at most %d micro-batches",
-                       r->chunks, ranks, MAX_MICRO);
-    int rc = r->tied_head < 0 ? 0 : check_tied(r, r->tied_head, ranks);
-    return rc || r->tied_head < 0 ? rc : check_tied(r, r->tied_embed, ranks);
+                       r->data.chunks, ranks, MAX_MICRO);
+    int rc = r->order.tied_head < 0 ? 0 : check_tied(r, r->order.tied_head, ranks);
+    return rc || r->order.tied_head < 0 ? rc : check_tied(r, r->order.tied_embed, ranks);
 }
 
 /* Label and kind of the first of this rank's weights and states that is not finite; NULL: none. */
@@ -94,7 +94,7 @@ static uint64_t tensor_hash(struct rank *k, struct tensor t, char *host)
 static int weight_hash(struct rank *k, const struct param *p, char *host, double *hash)
 {
     struct tensor w = p->w;
-    if (!k->run->recipe->padding)
+    if (!k->run->recipe->order.padding)
         w = tensor_rows(w, 0, p->used * param_unit_rows(p));
     *hash = (double)tensor_hash(k, w, host);
     if (p->fp8.codes.data)

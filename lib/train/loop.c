@@ -46,8 +46,8 @@ struct chunk_shape batch_chunk(const struct recipe *r, int tokens, bool csr)
 {
     return (struct chunk_shape){ .tokens = tokens,
                                  .bound = cu_bound(tokens),
-                                 .vocab = r->vocab,
-                                 .bigram_rows = r->bigram_rows,
+                                 .vocab = r->model.vocab,
+                                 .bigram_rows = r->model.bigram.rows,
                                  .csr = csr };
 }
 
@@ -86,15 +86,17 @@ struct batch_shape batch_of_step(void *ctx, int64_t step)
     if (step >= schedule_total(r))
         return (struct batch_shape){ 0 };
     schedule_at(r, (int)step, &p);
-    return (struct batch_shape){ .chunks = r->chunks, .tokens = p.chunk_tokens, .cap = p.sequence };
+    return (struct batch_shape){ .chunks = r->data.chunks,
+                                 .tokens = p.chunk_tokens,
+                                 .cap = p.sequence };
 }
 
 struct batch_shape batch_largest(const struct recipe *r)
 {
-    struct batch_shape s = { .chunks = r->chunks };
+    struct batch_shape s = { .chunks = r->data.chunks };
     for (int i = 0; i < r->n_stages; i++)
-        if (r->stages[i].tokens / r->chunks > s.tokens)
-            s.tokens = (int)(r->stages[i].tokens / r->chunks);
+        if (r->stages[i].tokens / r->data.chunks > s.tokens)
+            s.tokens = (int)(r->stages[i].tokens / r->data.chunks);
     return s;
 }
 
@@ -262,7 +264,7 @@ static double elapsed_ms(const struct rank *k)
 /* What the gate decided on step `done`, the same on all ranks. */
 static int read_gate(struct rank *k, int done, const struct step_schedule *p, struct step_gate *g)
 {
-    int most = k->run->recipe->max_skips;
+    int most = k->run->recipe->optimizer.max_skips;
     *g = (struct step_gate){ 0 };
     if (!k->optim.gate)
         return 0;
@@ -405,12 +407,12 @@ static int validate(struct rank *k, const struct step_schedule *at, double *mean
 {
     const struct recipe *r = k->run->recipe;
     struct step_schedule p = *at;
-    int64_t n = r->val_tokens / r->val_chunk;
+    int64_t n = r->data.val.tokens / r->data.val.chunk;
     double mine, all[MAX_RANKS];
     real sum;
 
     rank_enter(k, "validation", false);
-    p.sequence = (int)r->val_chunk; /* documents are not truncated */
+    p.sequence = (int)r->data.val.chunk; /* documents are not truncated */
     optim_settle(&k->optim);
     model_set(&k->model, &p);
     k->ops->zero(k->ops, tensor_of(k->loss, DT_REAL, 1, 1));
@@ -432,7 +434,7 @@ static int validate(struct rank *k, const struct step_schedule *at, double *mean
         rc = k->comm->gather_host(k->comm, &mine, 1, all);
     *mean = 0;
     for (int i = 0; i < k->world; i++)
-        *mean += all[i] / (double)(n * r->val_chunk);
+        *mean += all[i] / (double)(n * r->data.val.chunk);
     return rc;
 }
 
@@ -445,12 +447,12 @@ static int between_steps(struct rank *k, const struct step_schedule *p, bool sto
     struct run *run = k->run;
     const struct recipe *r = run->recipe;
     double begin = now_seconds(), ms = elapsed_ms(k), loss;
-    bool whole = k->step % r->period == 0 || k->step == run->total;
-    bool save =
-        k->step == run->total || (stop && whole) || (due(k->step, r->checkpoint_every) && whole);
+    bool whole = k->step % r->optimizer.period == 0 || k->step == run->total;
+    bool save = k->step == run->total || (stop && whole) ||
+                (due(k->step, r->data.checkpoint_every) && whole);
     int rc = 0;
 
-    if (r->val_tokens && (k->step == run->total || due(k->step, r->val_every))) {
+    if (r->data.val.tokens && (k->step == run->total || due(k->step, r->data.val.every))) {
         if (!(rc = validate(k, p, &loss)))
             rc = report_val(k, loss, ms);
         if (rc)
@@ -470,9 +472,9 @@ static int between_steps(struct rank *k, const struct step_schedule *p, bool sto
 static int stop_here(struct rank *k, bool pending)
 {
     const struct recipe *r = k->run->recipe;
-    bool saved = k->step == k->run->first || due(k->step, r->checkpoint_every), stop = true;
+    bool saved = k->step == k->run->first || due(k->step, r->data.checkpoint_every), stop = true;
     int rc = pending ? report_step(k, k->step, &stop) : 0;
-    if (!rc && k->run->opt->out && !saved && k->step % r->period == 0) {
+    if (!rc && k->run->opt->out && !saved && k->step % r->optimizer.period == 0) {
         rank_enter(k, "checkpoint", false);
         rc = save_checkpoint(k);
     }
@@ -490,14 +492,14 @@ int rank_loop(struct rank *k)
         struct step_schedule p;
         bool last = k->step == run->total;
         schedule_at(run->recipe, k->step, &p);
-        bool halt = stop && k->step % run->recipe->period == 0;
-        bool pause = last || halt || due(k->step, run->recipe->val_every) ||
-                     due(k->step, run->recipe->checkpoint_every);
+        bool halt = stop && k->step % run->recipe->optimizer.period == 0;
+        bool pause = last || halt || due(k->step, run->recipe->data.val.every) ||
+                     due(k->step, run->recipe->data.checkpoint_every);
         if (pause && pending) {
             if ((rc = report_step(k, k->step, &stop)))
                 return rc;
             pending = 0;
-            halt = stop && k->step % run->recipe->period == 0;
+            halt = stop && k->step % run->recipe->optimizer.period == 0;
         }
         if (pause && (rc = between_steps(k, &p, halt)))
             return rc;
@@ -509,7 +511,7 @@ int rank_loop(struct rank *k)
             return rc;
         if (k->step == run->first && (rc = report_start(k)))
             return rc;
-        if (run->recipe->check_weights && (rc = check_weights(k)))
+        if (run->recipe->precision.check_weights && (rc = check_weights(k)))
             return rc;
         if (pending && (rc = report_step(k, k->step, &stop)))
             return rc;

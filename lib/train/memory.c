@@ -23,7 +23,8 @@ int rank_memory(struct rank *k, struct run_memory *m)
         return rc;
     size_t copies = (size_t)(head_fp8_bytes(r) + mlp_fp8_bytes(r));
     m->weights = since(k, &before) + copies;
-    if ((rc = model_init(&k->model, &k->banks, big.tokens, r->val_tokens ? (int)r->val_chunk : 0)))
+    if ((rc = model_init(&k->model, &k->banks, big.tokens,
+                         r->data.val.tokens ? (int)r->data.val.chunk : 0)))
         return rc;
     m->activations = since(k, &before) - copies;
     if ((rc = optim_init(&k->optim, r, &k->banks, o, k->comm)))
@@ -31,8 +32,9 @@ int rank_memory(struct rank *k, struct run_memory *m)
     m->optimizer = since(k, &before);
     k->slot_bytes = batch_slot_bytes(r, big.tokens, true);
     k->slots = o->alloc(o, 2 * (size_t)k->micros * k->slot_bytes, "batches");
-    if (r->val_tokens)
-        k->val_slot = o->alloc(o, batch_slot_bytes(r, r->val_chunk, false), "validation batch");
+    if (r->data.val.tokens)
+        k->val_slot =
+            o->alloc(o, batch_slot_bytes(r, r->data.val.chunk, false), "validation batch");
     k->loss = o->alloc(o, sizeof *k->loss, "loss");
     k->bad = o->alloc(o, sizeof *k->bad, "flag");
     m->batches = since(k, &before);
@@ -74,17 +76,17 @@ static int count_ops(struct rank *k)
 
     for (int s = 0; s < total && !rc; s++) {
         schedule_at(r, s, &p);
-        bool *known = &seen[p.stage][s % r->period][p.tied];
+        bool *known = &seen[p.stage][s % r->optimizer.period][p.tied];
         if (!*known)
             rc = count_step(k, &p);
         *known = true;
     }
-    if (rc || !r->val_tokens)
+    if (rc || !r->data.val.tokens)
         return rc;
     schedule_at(r, total, &p);
-    p.sequence = (int)r->val_chunk;
+    p.sequence = (int)r->data.val.chunk;
     model_set(&k->model, &p);
-    struct batch b = blank_batch(k, k->val_slot, r->val_chunk, false);
+    struct batch b = blank_batch(k, k->val_slot, r->data.val.chunk, false);
     model_eval(&k->model, &b, k->loss);
     return k->ops->status(k->ops);
 }
@@ -133,7 +135,7 @@ int run_memory(struct run_memory *m, const struct recipe *r, const struct backen
     *m = (struct run_memory){ 0 };
     for (int rank = 0; rank < be->world && !rc; rank++) {
         struct run_memory one;
-        int micros = rank_micros(r->chunks, rank, be->world);
+        int micros = rank_micros(r->data.chunks, rank, be->world);
         *k = (struct rank){ .run = &run, .rank = rank, .world = be->world, .micros = micros };
         if ((rc = be->ops_counting(&k->ops, 0, be->group)))
             break;
@@ -193,15 +195,15 @@ static void propose(const struct recipe *r, const struct backend *be, int ranks,
                     struct run_fit *fit, struct balance *b)
 {
     enum { MOST_ROWS = 16384, LEAST_ROWS = 2048 };
-    int64_t tokens = (int64_t)batch_largest(r).tokens * r->chunks;
-    for (int chunks = r->chunks; chunks <= MAX_MICRO * be->world; chunks *= 2)
+    int64_t tokens = (int64_t)batch_largest(r).tokens * r->data.chunks;
+    for (int chunks = r->data.chunks; chunks <= MAX_MICRO * be->world; chunks *= 2)
         for (int rows = 2 * MOST_ROWS; rows >= LEAST_ROWS; rows /= 2) { /* first: as it is */
             bool block = rows <= MOST_ROWS;
             if (block && (be->one_memory || rows >= tokens / chunks ||
-                          (r->head_block && rows >= r->head_block)))
+                          (r->precision.head.block && rows >= r->precision.head.block)))
                 continue;
             fit->n = 0;
-            if (chunks > r->chunks)
+            if (chunks > r->data.chunks)
                 snprintf(fit->set[fit->n++], FIT_KEY_SIZE, "data.chunks=%d", chunks);
             if (block)
                 snprintf(fit->set[fit->n++], FIT_KEY_SIZE, "precision.head_block=%d", rows);

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/report.h"
-#include "model/recipe_share.h"
+#include "recipe/share.h"
 #include "train/rank.h"
 
 static double mib(double bytes) { return bytes / (1 << 20); }
@@ -19,7 +19,7 @@ static double gradient_bytes(const struct recipe *r, const struct param_spec *s)
 static double sent_share(const struct recipe *r, const struct param_spec *s)
 {
     double units = (double)(s->matrices > 1 ? s->matrices : s->rows);
-    bool whole = r->padding || s->comms == COMMS_REPLICATED;
+    bool whole = r->order.padding || s->comms == COMMS_REPLICATED;
     return whole ? 1 : (double)param_used(r, s) / units;
 }
 
@@ -83,7 +83,7 @@ struct share {
 
 static struct share share_of_rank(const struct recipe *r, int rank, int ranks)
 {
-    struct share s = { .micros = rank_micros(r->chunks, rank, ranks) };
+    struct share s = { .micros = rank_micros(r->data.chunks, rank, ranks) };
     size_t at = 0;
     for (int i = 0; i < r->n_params; i++) {
         const struct param_spec *p = &r->params[i];
@@ -180,11 +180,11 @@ static void plan_comm(const struct recipe *r, int ranks, struct report *out)
         double b = ring_bytes(r, &r->params[i], ranks);
         if (r->params[i].rule != RULE_ADAM)
             even += b;
-        if (i != r->tied_embed)
+        if (i != r->order.tied_embed)
             odd += b;
         untied += b;
         mean += (b + (i == recipe_param(r, "lm_head") ? copy : 0)) / r->params[i].every;
-        parted |= r->params[i].rule == RULE_ADAM && r->params[i].every != r->adam_every;
+        parted |= r->params[i].rule == RULE_ADAM && r->params[i].every != r->optimizer.adam.every;
         sparse += r->params[i].comms == COMMS_SPARSE ? ring_reduce(r, &r->params[i], ranks) : 0;
     }
     report_table(out, "sent", NULL, "step:s:sent_by_each_rank_(rings) bytes:f1:MB_a_step");
@@ -243,7 +243,8 @@ int run_plan(const struct recipe *r, const struct backend *be, FILE *f)
     if ((rc = check_ranks(r, ranks)) || (rc = run_memory(&memory, r, be)))
         return rc;
     report_begin(&out, f, REPORT_TEXT);
-    int most = rank_micros(r->chunks, 0, ranks), least = rank_micros(r->chunks, ranks - 1, ranks);
+    int most = rank_micros(r->data.chunks, 0, ranks),
+        least = rank_micros(r->data.chunks, ranks - 1, ranks);
     report_line(&out, "recipe", "recipe %s %s on %d rank%s, %s%d micro-batch%s a step", r->name,
                 r->hash, ranks, ranks > 1 ? "s" : "", least < most ? "at most " : "", most,
                 most > 1 ? "es" : "");

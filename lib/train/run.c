@@ -146,7 +146,7 @@ static void *rank_main(void *arg)
 static int val_group(const struct recipe *r)
 {
     enum { GROUP = 8 };
-    return r->val_tokens / r->val_chunk % GROUP ? 1 : GROUP;
+    return r->data.val.tokens / r->data.val.chunk % GROUP ? 1 : GROUP;
 }
 
 static int open_val(struct run *run)
@@ -160,14 +160,14 @@ static int open_val(struct run *run)
         .only_val = o->val,
         .stream = o->val ? NULL : run->stream,
         .ranks = o->ranks,
-        .vocab = r->vocab,
-        .bos = r->bos,
-        .bigram_rows = r->bigram_rows,
-        .shape = { .chunks = val_group(r), .tokens = (int)r->val_chunk },
-        .total = r->val_tokens / r->val_chunk,
+        .vocab = r->model.vocab,
+        .bos = r->data.bos,
+        .bigram_rows = r->model.bigram.rows,
+        .shape = { .chunks = val_group(r), .tokens = (int)r->data.val.chunk },
+        .total = r->data.val.tokens / r->data.val.chunk,
         .no_verify = run->opt->no_verify,
     };
-    return r->val_tokens ? val_new(&run->val, &v) : 0;
+    return r->data.val.tokens ? val_new(&run->val, &v) : 0;
 }
 
 static int open_loader(struct run *run)
@@ -178,16 +178,16 @@ static int open_loader(struct run *run)
         .data = run->stream ? "standard input" : run->opt->data,
         .stream = run->stream,
         .wake = run->wake,
-        .update = r->period,
+        .update = r->optimizer.period,
         .world = be->world,
         .first_rank = be->first,
         .local_ranks = run->opt->ranks,
-        .vocab = r->vocab,
-        .bos = r->bos,
-        .cycle = r->cycle,
-        .repeat = r->repeat,
+        .vocab = r->model.vocab,
+        .bos = r->data.bos,
+        .cycle = r->data.cycle,
+        .repeat = r->data.repeat,
         .csr = true,
-        .bigram_rows = r->bigram_rows,
+        .bigram_rows = r->model.bigram.rows,
         .shape = batch_of_step,
         .ctx = (void *)r,
         .max = batch_largest(r),
@@ -205,7 +205,7 @@ static int open_stream(struct run *run)
 {
     if (run->opt->backend->world > run->opt->ranks)
         return err_set(GPT_USAGE, "-d -: the ranks of several processes cannot share a pipe");
-    if (run->recipe->cycle) /* before anything is waited for */
+    if (run->recipe->data.cycle) /* before anything is waited for */
         return err_set(GPT_USAGE, "-d -: a stream of shards passes once, so data.cycle must be no "
                                   "(-s data.cycle=no)");
     if ((run->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
@@ -261,8 +261,8 @@ static int run_ranks(struct run *run)
                                     .local = started,
                                     .rank = be->first + started,
                                     .world = be->world,
-                                    .micros = rank_micros(run->recipe->chunks, be->first + started,
-                                                          be->world),
+                                    .micros = rank_micros(run->recipe->data.chunks,
+                                                          be->first + started, be->world),
                                     .after = run->start,
                                     .tokens_seen = run->tokens_seen };
         error = pthread_create(&t[started], NULL, rank_main, &k[started]);

@@ -21,7 +21,7 @@
 #include "base/progress.h"
 #include "base/trace.h"
 #include "comm/comm.h"
-#include "model/recipe.h"
+#include "recipe/recipe.h"
 #include "ops/ops.h"
 
 /* The devices and communicators of a run; chosen by cmd. */
@@ -88,7 +88,7 @@ struct run_options {
 enum { MAX_PHASES = 8 };
 static inline int run_phases(const struct recipe *r)
 {
-    return r->period % 2 ? 2 * r->period : r->period;
+    return r->optimizer.period % 2 ? 2 * r->optimizer.period : r->optimizer.period;
 }
 /* Are steps captured, where the backend has graphs? */
 static inline bool run_captures(const struct recipe *r, bool no_graph)

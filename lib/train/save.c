@@ -262,7 +262,7 @@ static int load_tensors(struct rank *k, struct ckpt *c)
  * not in the checkpoint; a run that continues from it starts them at zero. */
 static void clear_accumulated(struct rank *k)
 {
-    if (k->run->first % k->run->recipe->period == 0)
+    if (k->run->first % k->run->recipe->optimizer.period == 0)
         return;
     for (int i = 0; i < k->banks.n; i++)
         if (k->banks.p[i].spec->rule == RULE_ADAM)

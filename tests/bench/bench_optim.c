@@ -93,7 +93,7 @@ static void *run_rank(void *arg)
         check(o->sync(o));
         check(k->c->status(k->c));
         double ms = (now_seconds() - start) * 1e3;
-        bool adam = (step + 1) % k->r->adam_every == 0;
+        bool adam = (step + 1) % k->r->optimizer.adam.every == 0;
         (adam ? odd : even)[n[adam]++] = ms;
     }
     if (k->c->rank == 0) {

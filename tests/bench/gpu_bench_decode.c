@@ -14,7 +14,7 @@
 #include "../kernels/ops_cuda.h"
 #include "base/progress.h"
 #include "model/decode.h"
-#include "model/schedule.h"
+#include "recipe/schedule.h"
 
 enum { RUNS = 9, STEPS = 50, MOST = 64 };
 
@@ -68,7 +68,7 @@ static double read_rate(void)
 static double step_bytes(int sequences, int position)
 {
     double n = (double)tensor_bytes(m.p.lm_head->w);
-    double d = r->width, f = r->mlp_width;
+    double d = r->model.width, f = r->model.mlp_width;
     for (int i = 0; i < r->n_layers; i++) {
         int pair = r->layers[i].attention == ATTN_PAIRED ? 2 : 1;
         int window =
@@ -93,7 +93,7 @@ static int left_out; /* calls */
 /* Seconds of a step from `position` on, ascending. */
 static void time_step(double *seconds, struct decoder *d, int sequences, int position)
 {
-    const struct choice greedy = { .classes = r->vocab, .top_p = 1 };
+    const struct choice greedy = { .classes = r->model.vocab, .top_p = 1 };
     struct decode_row row[MOST];
     void *graph;
     for (int t = 0; t < sequences; t++)
@@ -112,7 +112,7 @@ static void print_without(const char *name, struct decoder *d, int sequences, in
 {
     double s[RUNS];
     left_out = 0;
-    decoder_next(d, &(struct choice){ .classes = r->vocab, .top_p = 1 });
+    decoder_next(d, &(struct choice){ .classes = r->model.vocab, .top_p = 1 });
     int calls = left_out;
     if (!calls)
         return;

@@ -7,7 +7,7 @@
 #ifndef TESTS_ELEMENT_H
 #define TESTS_ELEMENT_H
 
-#include "base/tensor.h"
+#include "types/tensor.h"
 
 static inline double get(struct tensor t, int64_t i)
 {

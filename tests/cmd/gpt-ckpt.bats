@@ -253,10 +253,9 @@ END
     [[ $stderr = *--force* ]]
 }
 
-@test "export and import: the same bytes again, through safetensors, zst and npz" {
-    for f in e.safetensors e.safetensors.zst e.npz; do
-        ckpt export "$one" -o $f --to "$([[ $f = *.npz ]] && echo npz || echo safetensors)" \
-            --states --padding
+@test "export and import: the same bytes again, through safetensors, plain and zst" {
+    for f in e.safetensors e.safetensors.zst; do
+        ckpt export "$one" -o $f --states --padding
         [ "$status" -eq 0 ]
         ckpt diff "$one" $f
         [ "$status" -eq 0 ]
@@ -395,11 +394,9 @@ spectrum $one --plot - --summary|--plot - beside --summary
 spectrum $one --quiet --progress|--quiet beside --progress
 spectrum - --since -|read once only
 diff - -|read once only
-export $one --to safetensors -o m.npz|--to safetensors beside -o m.npz
-export $one --to npz -o m.safetensors|--to npz beside -o m.safetensors
-export $one --to npz -o m.safetensors.zst|an npz is not compressed
-export $one -o m.npz.zst|an npz is not compressed
-export $one --level 3 -o m.npz|'m.npz' is written plain
+export $one -o m.npz|-o m.npz: expected another name, for safetensors
+export $one -o m.npz.zst|-o m.npz.zst: expected another name, for safetensors
+export $one --level 3 -o m.safetensors|'m.safetensors' is written plain
 reshard $one --ranks 1 -o -|'-': expected a directory
 reshard $one -o r|expected --ranks N
 export $one|expected -o FILE
@@ -423,15 +420,57 @@ END
     [ ! -e i ]
 }
 
-@test "export: the name says the form" {
-    ckpt export "$one" -o m.npz
-    [ "$(head -c 2 m.npz)" = PK ]
+@test "export: into a pipe what is in the file" {
     ckpt export "$one" -o m.safetensors
-    "$GPT_BIN/gpt-ckpt" stat m.npz >a
-    "$GPT_BIN/gpt-ckpt" stat m.safetensors >b
+    [ "$status" -eq 0 ]
+    "$GPT_BIN/gpt-ckpt" stat m.safetensors >a
+    "$GPT_BIN/gpt-ckpt" export "$one" -o /dev/stdout | "$GPT_BIN/gpt-ckpt" stat - >b
     cmp a b
-    "$GPT_BIN/gpt-ckpt" export "$one" -o /dev/stdout | "$GPT_BIN/gpt-ckpt" stat - >c
-    cmp a c
+}
+
+# The literal block of the page of gpt-ckpt that has the text.
+example_with() {
+    awk -v part="$1" '/^\.Bd/ { text = ""; next }
+                      /^\.Ed/ { if (index(text, part)) printf "%s", text; text = ""; next }
+                      { text = text $0 "\n" }' "$GPT_SHARE/../man/gpt-ckpt.1"
+}
+
+@test "an .npz of NumPy is refused by its name, and the page's example makes safetensors of it" {
+    needs numpy
+    python=$(numpy)
+    "$python" -c "import numpy as n
+n.savez('model.npz', **{'a.weight': n.float32([[1, -2.5], [3, 4]]), 'b': n.int64(7), 'none': n.zeros((0, 3))})"
+    refused='an .npz of NumPy, or another zip: expected safetensors, which the last example of gpt-ckpt(1) makes of an .npz'
+    ckpt ls model.npz
+    [ "$status" -eq 3 ]
+    [ -z "$output" ]
+    [ "$stderr" = "gpt-ckpt ls: model.npz: $refused" ]
+    run --separate-stderr "$GPT_BIN/gpt-ckpt" ls - <model.npz
+    [ "$status" -eq 3 ]
+    [ "$stderr" = "gpt-ckpt ls: -: $refused" ]
+    example_with .npz | sed "s|^python3|'$python'|" >convert
+    grep -q model.safetensors convert
+    sh -eu convert
+    ckpt cat model.safetensors a.weight
+    [ "$output" = $'1\t-2.5\n3\t4' ]
+    ckpt cat model.safetensors b
+    [ "$output" = 7 ]
+    ckpt ls model.safetensors --format tsv
+    [ "${#lines[@]}" -eq 4 ]
+}
+
+@test "the page's example: NumPy reads the numbers of an export that cat prints" {
+    python=$(numpy)
+    [ -n "$python" ] || skip 'no NumPy'
+    example_with "numpy.frombuffer" | sed "s|^python3|'$python'|; s|^gpt-ckpt|'$GPT_BIN/gpt-ckpt'|; s| run | '$one' |" >show
+    run --separate-stderr sh -eu show
+    [ "$status" -eq 0 ]
+    [ -z "$stderr" ]
+    [ "${#lines[@]}" -eq 2 ]
+    "$python" -c "import sys
+a, b = sys.argv[1].split(), sys.argv[2].strip('[]').split()
+sys.exit(not (len(a) == len(b) == 4 and all(abs(float(x) - float(y)) <= 1e-6 * abs(float(x)) for x, y in zip(a, b))))" \
+        "${lines[0]}" "${lines[1]}"
 }
 
 @test "completion: verbs first, then the verb's own options" {
@@ -456,9 +495,9 @@ END
     ckpt stat run '*.weight'
     awk -F'\t' 'NR > 1 && !($11 >= 0 && $11 < 1000) { exit 1 }' <<<"$output"     # all are known
     needs numpy
-    ckpt export run --to npz --dtype bf16 -o m.npz
+    ckpt export run --dtype bf16 -o m.safetensors
     [ "$status" -eq 0 ]
-    found=$("$(numpy)" "$root/examples/numpy_loss.py" m.npz shards/*_val_*.bin 8192 1024)
+    found=$("$(numpy)" "$root/examples/numpy_loss.py" m.safetensors shards/*_val_*.bin 8192 1024)
     logged=$(sed -n 's/^step:7.*val_loss:\([0-9.]*\).*/\1/p' run.log)
     # four digits are logged; rotary angles differ in their last bits
     awk -v a="$found" -v b="$logged" 'BEGIN { d = a - b; exit !(d * d < 1e-4 * 1e-4 && b > 1) }'

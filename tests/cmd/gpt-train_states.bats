@@ -46,13 +46,11 @@ load ../check/masters
         "$GPT_BIN/gpt-ckpt" reshard -q --ranks 2 four$i -o two$i
         "$GPT_BIN/gpt-ckpt" reshard -q --ranks 1 two$i -o one$i
         diff -r -x MANIFEST run$i/step-000011 one$i/step-000011
-        for f in safetensors npz; do
-            "$GPT_BIN/gpt-ckpt" export -q run$i/step-000011 --states --padding --to $f -o all.$f --force
-            "$GPT_BIN/gpt-ckpt" import -q all.$f -o $f$i
-            diff -r -x MANIFEST run$i/step-000011 $f$i/step-000011
-            "$GPT_BIN/gpt-ckpt" diff run$i/step-000011 all.$f
-        done
-        rm -rf run$i again$i four$i two$i one$i
+        "$GPT_BIN/gpt-ckpt" export -q run$i/step-000011 --states --padding -o all.safetensors --force
+        "$GPT_BIN/gpt-ckpt" import -q all.safetensors -o import$i
+        diff -r -x MANIFEST run$i/step-000011 import$i/step-000011
+        "$GPT_BIN/gpt-ckpt" diff run$i/step-000011 all.safetensors
+        rm -rf run$i again$i four$i two$i one$i import$i
     done
 }
 
@@ -75,12 +73,10 @@ load ../check/masters
         "$GPT_BIN/gpt-ckpt" reshard -q --ranks 2 four -o two
         "$GPT_BIN/gpt-ckpt" reshard -q --ranks 1 two -o one
         diff -r -x MANIFEST run/step-000011 one/step-000011
-        for f in safetensors npz; do
-            "$GPT_BIN/gpt-ckpt" export -q run/step-000011 --states --padding --to $f -o all.$f --force
-            "$GPT_BIN/gpt-ckpt" import -q all.$f -o $f
-            diff -r -x MANIFEST run/step-000011 $f/step-000011
-            "$GPT_BIN/gpt-ckpt" diff run/step-000011 all.$f
-        done
+        "$GPT_BIN/gpt-ckpt" export -q run/step-000011 --states --padding -o all.safetensors --force
+        "$GPT_BIN/gpt-ckpt" import -q all.safetensors -o import
+        diff -r -x MANIFEST run/step-000011 import/step-000011
+        "$GPT_BIN/gpt-ckpt" diff run/step-000011 all.safetensors
         [ "$("$GPT_BIN/gpt-ckpt" cat --raw run/step-000011 ve1.weight | wc -c)" -eq $((272 * 32)) ]
         [ "$("$GPT_BIN/gpt-ckpt" cat --raw run/step-000011 ve0.weight | wc -c)" -eq $((272 * 32 * 2)) ]
         "$GPT_BIN/gpt-sample" -q -m run --score -d "$SHARDS" > score
@@ -88,14 +84,14 @@ load ../check/masters
         val=$(sed -n 's/^step:11\/11 val_loss:\([^ ]*\) .*/\1/p' log)
         echo "$master: val_loss $val, score $(tail -1 score)"
         if [ "$master" = f16 ]; then    # a file without states: the history begins with the largest weight
-            "$GPT_BIN/gpt-ckpt" export -q run/step-000004 --to safetensors -o bare.safetensors
+            "$GPT_BIN/gpt-ckpt" export -q run/step-000004 -o bare.safetensors
             "$GPT_BIN/gpt-ckpt" import -q bare.safetensors -o bare
             resume --resume bare/step-000004 --ranks 3 -o on > /dev/null
             "$GPT_BIN/gpt-ckpt" cat on/step-000011 ve1.weight.amax > history
             [ "$(grep -vc '^0$' history)" -eq 4 ]      # and three updates
         fi
         [ "$master" != f32 ] || mv run kept
-        rm -rf run again four two one safetensors npz
+        rm -rf run again four two one import
     done
     run --separate-stderr resume --resume kept/step-000004 -s precision.weight_scale=1/32
     [ "$status" -eq 3 ]

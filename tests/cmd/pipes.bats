@@ -326,7 +326,7 @@ is_kind() {
     cp recipe in/recipe
     cp log 'in/run log'
     "$GPT_BIN/gpt-ckpt" pack run --level 0 > 'in/packed checkpoint'
-    "$GPT_BIN/gpt-ckpt" export run -o in/tensors --to safetensors
+    "$GPT_BIN/gpt-ckpt" export run -o in/tensors
     cp in/tensors B
     cp log BASE
     cp "$GPT_SHARE/coeffs/spectrum-5.coeffs" 'in/coefficient table'

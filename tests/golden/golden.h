@@ -8,7 +8,7 @@
 #define TESTS_GOLDEN_H
 
 #include "floats.h"
-#include "model/recipe.h"
+#include "recipe/recipe.h"
 #include "ops/ops.h"
 #include "checkpoint/safetensors.h"
 

@@ -156,11 +156,11 @@ static struct batch make_batch(struct ops *o, struct golden *g, const struct rec
                        .tgt = to_device(o, tgt, T),
                        .cu = to_device(o, cu, ncu),
                        .ncu = (int)ncu,
-                       .token = make_lookup(o, tok, T, r->vocab) };
-    if (r->bigram_rows)
-        e->hash = golden_bigram(o, g, tok, T, r->bigram_rows, &b.bigram);
-    if (r->bigram_signs)
-        e->signs = golden_signs(o, g, &b, r->bigram_signs);
+                       .token = make_lookup(o, tok, T, r->model.vocab) };
+    if (r->model.bigram.rows)
+        e->hash = golden_bigram(o, g, tok, T, r->model.bigram.rows, &b.bigram);
+    if (r->model.bigram.signs)
+        e->signs = golden_signs(o, g, &b, r->model.bigram.signs);
     free(tok);
     free(tgt);
     free(cu);
@@ -206,13 +206,14 @@ static void run_case(struct golden *g, struct model *m, const struct batch *b, i
     struct test_case c = read_case(st_meta(g->h, (char[]){ letter, 0 }));
     struct step_schedule p = { .n_mtp = c.n_mtp,
                                .sequence = b->tokens,
-                               .window_short = c.ws_short * r->block,
-                               .window_long = c.ws_long * r->block };
+                               .window_short = c.ws_short * r->model.block,
+                               .window_long = c.ws_long * r->model.block };
     double scale = m->attn_scale;
     memcpy(p.mtp, c.mtp, sizeof p.mtp);
     model_set(m, &p);
     if (c.yarn_new)
-        schedule_rope_yarn(freq, r->head_dim / 4, r->block, c.yarn_old, c.yarn_new, &scale);
+        schedule_rope_yarn(freq, r->model.head_dim / 4, r->model.block, c.yarn_old, c.yarn_new,
+                           &scale);
     o->rope_table(o, m->rope, freq);
     m->attn_scale = scale;
     e->scale[k] = fabs(scale - c.scale);
@@ -290,9 +291,9 @@ static bool report(const struct recipe *r, const struct errors *e, bool bf16,
 {
     bool ok = true;
     char name[64];
-    if (r->bigram_rows)
+    if (r->model.bigram.rows)
         ok &= golden_report("bigram hash: rows that differ", e->hash, 0);
-    if (r->bigram_signs)
+    if (r->model.bigram.signs)
         ok &= golden_report("signs: rows that differ", e->signs, 0);
     for (int k = 0; k < CASES; k++) {
         char letter = (char)('a' + k);
@@ -301,7 +302,7 @@ static bool report(const struct recipe *r, const struct errors *e, bool bf16,
         ok &= golden_report(name, e->loss[k], bf16 ? 1e-2 : 1e-5);
         for (int i = 0; i < r->n_params; i++) {
             double tol = bf16 ? 5e-2 : 1e-4;
-            if (bf16 && (holds_scalars(r, i) || r->n_token_terms))
+            if (bf16 && (holds_scalars(r, i) || r->token_coefs.n))
                 tol = fmax(tol, 3 / sqrt(2) * noise->grad[k][i]);
             snprintf(name, sizeof name, "%c.grad.%s", letter, golden_name(r->params[i].label));
             ok &= golden_report(name, e->grad[k][i], tol);
@@ -322,7 +323,7 @@ int golden_forward(struct ops *o, const char *file, bool bf16)
         return rc;
     if ((rc = golden_recipe(&r, &g, !bf16)))
         return rc;
-    r->chunks = 1; /* one micro-batch: the loss is not divided */
+    r->data.chunks = 1; /* one micro-batch: the loss is not divided */
     rc = measure(o, &g, r, &e);
     if (!rc && bf16)
         rc = measure_noise(&g, r, &noise);

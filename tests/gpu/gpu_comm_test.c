@@ -15,7 +15,7 @@
 #include "../kernels/host/comm_nccl.h"
 #include "../kernels/ops_cuda.h"
 #include "check.h"
-#include "model/recipe_share.h"
+#include "recipe/share.h"
 #include "optim/sparse.h"
 
 enum { MAX_GPUS = 16 };

@@ -305,7 +305,7 @@ static void full_logits(struct side *x)
     struct ops *o = x->s.o;
     struct batch b = x->s.batch;
     struct head_loss h = model_head(&x->s.m, &b);
-    struct tensor z = tensor_of(NULL, DT_F32, TOKENS - FILLED, x->s.r->vocab);
+    struct tensor z = tensor_of(NULL, DT_F32, TOKENS - FILLED, x->s.r->model.vocab);
     int32_t *cu = o->alloc(o, 8, "cu");
     struct acts a;
 
@@ -322,7 +322,7 @@ static void full_logits(struct side *x)
 
 static void step_logits(struct side *x)
 {
-    size_t row = (size_t)x->s.r->vocab * sizeof(float);
+    size_t row = (size_t)x->s.r->model.vocab * sizeof(float);
     x->steps = malloc((TOKENS - FILLED) * row);
     decode(x, 0, 0, FILLED, false);
     for (int t = FILLED; t < TOKENS; t++) {
@@ -335,7 +335,7 @@ static void step_logits(struct side *x)
 /* The last token beside another sequence's, filled in other pieces: the same bits. */
 static void check_apart(struct side *x)
 {
-    int vocab = x->s.r->vocab, last = TOKENS - 1;
+    int vocab = x->s.r->model.vocab, last = TOKENS - 1;
     float *z;
     for (int at = 0; at < last; at += 64)
         decode(x, 1, at, last - at < 64 ? last - at : 64, false);

@@ -167,7 +167,7 @@ int small_open(struct small *s, struct ops *o, const struct small_form *f, enum 
              f->set[1] ? f->set[1] : "");
     if ((rc = read_recipe(s, f, weights, size)))
         return rc;
-    s->r->chunks = 1; /* one micro-batch: the loss is not divided */
+    s->r->data.chunks = 1; /* one micro-batch: the loss is not divided */
     return small_model(s, o, size, seed);
 }
 
@@ -197,7 +197,7 @@ int small_close(struct small *s)
 
 void small_predict(struct small *s, int n_mtp)
 {
-    int unit = s->r->block;
+    int unit = s->r->model.block;
     struct step_schedule p = { .n_mtp = n_mtp,
                                .mtp = { 1, 0.5 },
                                .sequence = s->batch.tokens,

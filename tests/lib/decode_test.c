@@ -43,7 +43,7 @@ static void draw_prompt(int32_t *tok, int vocab, uint64_t seed)
 static float *full_logits(struct small *s, const int32_t *tok)
 {
     struct ops *o = s->o;
-    int vocab = s->r->vocab, bigrams = s->r->bigram_rows;
+    int vocab = s->r->model.vocab, bigrams = s->r->model.bigram.rows;
     struct tensor z = floats(o, TOKENS, vocab, NULL);
     struct head_loss h = model_head(&s->m, &s->batch);
     int32_t cu[] = { 0, TOKENS }, row[TOKENS];
@@ -94,7 +94,7 @@ static void check_steps(struct small *s, struct decoder *d, int32_t (*tok)[TOKEN
                         float *const *want)
 {
     enum { BEHIND = 37 };
-    int vocab = s->r->vocab;
+    int vocab = s->r->model.vocab;
     double most = 0;
 
     for (int t = 0; t < TOKENS + BEHIND * (PROMPTS - 1); t++) {
@@ -120,7 +120,7 @@ static void check_steps(struct small *s, struct decoder *d, int32_t (*tok)[TOKEN
 static void check_bits(struct small *s, struct decoder *d, int32_t (*tok)[TOKENS])
 {
     static const int ends[] = { 1, 2, 3, 63, 64, 65, 130, TOKENS - 1 };
-    int vocab = s->r->vocab;
+    int vocab = s->r->model.vocab;
     size_t bytes = (size_t)vocab * sizeof(float);
     float *alone = malloc(bytes);
 
@@ -162,9 +162,9 @@ static void check_greedy(struct small *s, struct decoder *d, const int32_t *prom
     decoder_rows(d, &last, 1);
     for (int t = GIVEN; t < GIVEN + WRITTEN; t++) {
         float *z = full_logits(s, tok);
-        decoder_next(d, &(struct choice){ .classes = s->r->vocab });
+        decoder_next(d, &(struct choice){ .classes = s->r->model.vocab });
         tok[t] = d->next.token[0];
-        CHECK_EQ(tok[t], greatest(z + (t - 1) * s->r->vocab, s->r->vocab));
+        CHECK_EQ(tok[t], greatest(z + (t - 1) * s->r->model.vocab, s->r->model.vocab));
         free(z);
     }
 }
@@ -177,7 +177,7 @@ static void check_model(struct small *s)
     struct model m;
 
     for (int p = 0; p < PROMPTS; p++) {
-        draw_prompt(tok[p], s->r->vocab, (uint64_t)p);
+        draw_prompt(tok[p], s->r->model.vocab, (uint64_t)p);
         want[p] = full_logits(s, tok[p]);
     }
     if (!CHECK_OK(model_init_to(&m, &s->b, 0, MOST, TOKENS)))

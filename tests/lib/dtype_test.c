@@ -3,7 +3,7 @@
  * nearest, ties to the even code. */
 #include <math.h>
 #include <stdbool.h>
-#include "base/dtype.h"
+#include "types/dtype.h"
 #include "check.h"
 
 enum kind { IEEE, IEEE_SATURATING, NO_INFINITY };

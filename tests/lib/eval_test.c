@@ -1,6 +1,6 @@
 /* eval_test.c - judgements of tables against brute force, of matrices against the op. */
 #include <stdlib.h>
-#include "base/dtype.h"
+#include "types/dtype.h"
 #include "base/rng.h"
 #include "check.h"
 #include "ops/ops.h"

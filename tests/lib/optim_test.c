@@ -110,18 +110,18 @@ static struct recipe *read_recipe(const struct variant *v)
     snprintf(path, sizeof path, "%s/recipes/record-61.recipe", share ? share : "share");
     if (!CHECK_OK(recipe_read(&r, path, set, 4)))
         exit(check_done());
-    r->gradients = v->gradients;
-    r->polar_dtype = v->polar;
-    r->match_rms = v->match_rms;
-    r->change = 1152, r->change_moments = 3;
-    r->padding = !v->unpadded;
-    r->tied_mix[0] = v->line ? 0 : 1 + v->mix;
-    r->tied_mix[1] = v->line ? 1151 : 1 + v->mix;
-    r->n_late = 0;
-    r->max_skips = v->gated ? 1 : 0;
-    r->adam_whole = v->whole;
-    r->weight_scale = v->whole ? SCALE_DELAYED : 0;
-    r->amax_history = 2;
+    r->precision.gradients = v->gradients;
+    r->optimizer.polar.dtype = v->polar;
+    r->optimizer.muon.match_rms = v->match_rms;
+    r->optimizer.change.at = 1152, r->optimizer.change.moments = 3;
+    r->order.padding = !v->unpadded;
+    r->order.tied_mix[0] = v->line ? 0 : 1 + v->mix;
+    r->order.tied_mix[1] = v->line ? 1151 : 1 + v->mix;
+    r->order.n_late = 0;
+    r->optimizer.max_skips = v->gated ? 1 : 0;
+    r->precision.adam.whole = v->whole;
+    r->precision.weight_scale = v->whole ? SCALE_DELAYED : 0;
+    r->precision.amax_history = 2;
     for (int i = 0; i < r->n_params; i++) {
         if (r->params[i].rule != RULE_ADAM)
             r->params[i].rule = v->rule;
@@ -141,7 +141,7 @@ static struct recipe *read_recipe(const struct variant *v)
         if (v->sparse && is_table(&r->params[i]))
             r->params[i].comms = COMMS_SPARSE;
         if (v->late)
-            r->late[r->n_late++] = i;
+            r->order.late[r->order.n_late++] = i;
     }
     for (int i = 0; v->stored && i < r->n_params; i++) {
         struct param_spec *s = &r->params[i];
@@ -150,9 +150,9 @@ static struct recipe *read_recipe(const struct variant *v)
                                                                                     : DT_NONE;
     }
     for (int i = 0; v->reversed && i < r->n_params / 2; i++) {
-        int last = r->n_params - 1 - i, s = r->scatter[i], w = r->work[i];
-        r->scatter[i] = r->scatter[last], r->scatter[last] = s;
-        r->work[i] = r->work[last], r->work[last] = w;
+        int last = r->n_params - 1 - i, s = r->order.scatter[i], w = r->order.work[i];
+        r->order.scatter[i] = r->order.scatter[last], r->order.scatter[last] = s;
+        r->order.work[i] = r->order.work[last], r->order.work[last] = w;
     }
     return r;
 }
@@ -166,7 +166,7 @@ static void feed(struct optim *z, const struct variant *v, int step)
     schedule_at(z->recipe, step, &at);
     for (int i = 0; i < b->n; i++) {
         struct param *p = &b->p[i];
-        bool tied = at.tied && i == z->recipe->tied_embed;
+        bool tied = at.tied && i == z->recipe->order.tied_embed;
         struct rng rng = rng_make(7, (uint64_t)(step * MAX_PARAMS + i));
         int64_t n = tensor_count(p->g), spare = 22 * p->spec->rows * p->spec->cols;
         float times = !v->one_holder ? 1 : b->rank == i % b->world ? (float)b->world : 0;
@@ -251,7 +251,7 @@ static void check_equal(struct optim *z, const struct variant *v)
 /* Every rank has the whole weight's copy, where there is one. */
 static void check_copy(struct optim *z)
 {
-    const struct param *p = &z->banks->p[z->recipe->tied_head];
+    const struct param *p = &z->banks->p[z->recipe->order.tied_head];
     const uint16_t *w = p->w.data;
     const uint8_t *code = p->fp8.codes.data;
     long bad = 0;
@@ -264,7 +264,7 @@ static void check_copy(struct optim *z)
 /* What Adam last wrote on any rank: the largest weight of all. */
 static void check_amax(struct optim *z)
 {
-    const struct param *p = &z->banks->p[z->recipe->tied_head];
+    const struct param *p = &z->banks->p[z->recipe->order.tied_head];
     double all[MAX_WORLD], found = 0, most = 0;
     if (!p->fp8.codes.data)
         return;
@@ -450,7 +450,7 @@ static void *run_rank(void *arg)
         !CHECK_OK(banks_init(&b, a->recipe, o, a->comm->rank, a->comm->world)))
         return NULL;
     if (a->v->fp8)
-        banks_keep_fp8(&b, &b.p[a->recipe->tied_head], 0.01f / 448);
+        banks_keep_fp8(&b, &b.p[a->recipe->order.tied_head], 0.01f / 448);
     if (!CHECK_OK(fill(&b)))
         return NULL;
     if (!CHECK_OK(optim_init(&z, a->recipe, &b, o, a->comm)))
@@ -482,7 +482,7 @@ static void *run_rank(void *arg)
     CHECK_OK(a->comm->barrier(a->comm));
     check_weights(a, &z);
     if (a->v->fp8) { /* as after resuming */
-        struct param *p = &b.p[a->recipe->tied_head];
+        struct param *p = &b.p[a->recipe->order.tied_head];
         memset(p->fp8.codes.data, 0x7f, tensor_bytes(p->fp8.codes));
         optim_gather_weights(&z);
         check_copy(&z);
@@ -611,12 +611,12 @@ static void test_change(void)
     schedule_at(b.r, 1152, &at);
     const struct param_spec *spec = b.b.p[b.bank].spec;
     const float *m = b.z.p[b.bank].exp_avg.t.data, *v = b.z.p[b.bank].exp_avg_sq.t.data;
-    double eta = b.r->adam_lr * at.lr, worst = 0, moved = 0;
+    double eta = b.r->optimizer.adam.lr * at.lr, worst = 0, moved = 0;
     float *after = weights_of(&b);
     for (int64_t i = 0; i < n; i++) {
-        double p = before[i], d = m[i] / (sqrt(v[i]) + b.r->adam_eps) * eta *
+        double p = before[i], d = m[i] / (sqrt(v[i]) + b.r->optimizer.adam.eps) * eta *
                                   sqrt(1 - pow(spec->beta2, 4)) / (1 - pow(spec->beta1, 4));
-        d += d * p > 0 ? eta * eta * b.r->adam_wd * spec->wd_mul * p : 0;
+        d += d * p > 0 ? eta * eta * b.r->optimizer.adam.wd * spec->wd_mul * p : 0;
         worst = fmax(worst, fabs(after[i] - (p - d)));
         moved = fmax(moved, fabs(d));
     }
@@ -656,9 +656,9 @@ static void test_untie_state(bool zero)
 {
     struct single s;
     single_new(&s, RULE_NORMUON);
-    s.r->untie_state = zero ? UNTIE_ZERO : UNTIE_CARRY;
-    s.r->adam_wd = 0;
-    int head = s.r->tied_head, embed = s.r->tied_embed;
+    s.r->schedule.untie_state = zero ? UNTIE_ZERO : UNTIE_CARRY;
+    s.r->optimizer.adam.wd = 0;
+    int head = s.r->order.tied_head, embed = s.r->order.tied_embed;
     const struct param_spec *spec = &s.r->params[embed];
     for (int k = 0; k < 6; k++) /* to 1151, the untie step */
         one_step(&s.z, &s.v, steps[k]);
@@ -677,7 +677,7 @@ static void test_untie_state(bool zero)
     CHECK_EQ(s.z.p[embed].count, zero ? 1 : 4);
     struct step_schedule at;
     schedule_at(s.r, 1153, &at);
-    double eta = s.r->adam_lr * at.lr * (double)spec->lr_mul[0];
+    double eta = s.r->optimizer.adam.lr * at.lr * (double)spec->lr_mul[0];
     for (int64_t i = 0; i < n && zero; i++) {
         double g = m[i] / (1 - spec->beta1), old = bf16_to_f32(before[i]);
         double want = old - (g > 0 ? eta : g < 0 ? -eta : 0);
@@ -713,7 +713,8 @@ static void test_untie_scaled(enum dtype t, bool whole)
                   .world = 1, .gradients = DT_F32, .polar = DT_F32, .states = t, .whole = whole });
     for (int k = 0; k < 6; k++)
         one_step(&s.z, &s.v, steps[k]);
-    const struct optim_param *head = &s.z.p[s.r->tied_head], *embed = &s.z.p[s.r->tied_embed];
+    const struct optim_param *head = &s.z.p[s.r->order.tied_head],
+                             *embed = &s.z.p[s.r->order.tied_embed];
     for (int64_t i = 0; i < tensor_count(embed->exp_avg.t); i++) {
         int64_t r = i / embed->exp_avg.t.cols, c = i % embed->exp_avg.t.cols;
         double m = kept(head->exp_avg, c, r), v = kept(head->exp_avg_sq, c, r);
@@ -736,9 +737,9 @@ static void test_blend(void)
     double worst = 0, size = 0;
     for (int k = 0; k < 3; k++) {
         single_new(&s[k], RULE_BLEND);
-        s[k].r->muon_wd = s[k].r->adam_wd = 0;
-        s[k].r->blend[0] = s[k].r->blend[1] = k == 2 ? 0.25 : k;
-        s[k].r->blend_span[1] = 1;
+        s[k].r->optimizer.muon.wd = s[k].r->optimizer.adam.wd = 0;
+        s[k].r->optimizer.blend.weight[0] = s[k].r->optimizer.blend.weight[1] = k == 2 ? 0.25 : k;
+        s[k].r->optimizer.blend.span[1] = 1;
     }
     start = calloc(1, 1);
     for (int k = 0; k < 3; k++) {
@@ -821,7 +822,7 @@ static void test_branches(int world, bool late, const char *want)
     struct recipe *r = read_recipe(&v);
 
     if (late)
-        r->late[r->n_late++] = recipe_param(r, "mlp");
+        r->order.late[r->order.n_late++] = recipe_param(r, "mlp");
     with_ranks(world, noting_rank, (struct rank_arg){ .v = &v, .recipe = r, .queued = want });
     recipe_free(r);
 }

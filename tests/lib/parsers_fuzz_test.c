@@ -12,8 +12,7 @@
 #include "base/zio.h"
 #include "check.h"
 #include "checkpoint/checkpoint_manifest.h"
-#include "checkpoint/npz.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/st_header.h"
 #include "coeffs/coeffs.h"
 #include "data/corpus.h"
 #include "data/manifest.h"
@@ -91,16 +90,6 @@ static int parse_header(unsigned char *s, size_t n)
 {
     struct st_header h;
     int rc = st_header_parse(&h, "damaged", (char *)s, n);
-    st_header_release(&h);
-    return rc;
-}
-
-static int parse_npz(unsigned char *s, size_t n)
-{
-    struct st_header h;
-    if (!npz_is(s, n)) /* what st_open asks first */
-        return err_set(GPT_INPUT, "no zip");
-    int rc = npz_parse(&h, "damaged", s, n);
     st_header_release(&h);
     return rc;
 }
@@ -237,24 +226,6 @@ static void fuzz_stream(int level, const char *gzip)
     free(path);
 }
 
-static void fuzz_npz(void)
-{
-    char *path = strdup(scratch("x.npz"));
-    FILE *f = fopen(path, "wb");
-    struct st_writer *w;
-    float data[6] = { 1, 2, 3 };
-    if (CHECK(f != NULL) && CHECK_OK(st_writer_new(&w, f, path, ST_NPZ))) {
-        CHECK_OK(st_note(w, "step", "12"));
-        CHECK_OK(st_declare(w, "a", DT_F32, 2, (uint64_t[]){ 2, 3 }));
-        CHECK_OK(st_write(w, data, sizeof data));
-        CHECK_OK(st_writer_finish(w));
-        st_writer_free(w);
-    }
-    fclose(f);
-    fuzz_file("npz", parse_npz, path);
-    free(path);
-}
-
 static void fuzz_manifests(void)
 {
     static const char hash[] = "0123456789abcdef0123456789abcdef";
@@ -317,7 +288,6 @@ int main(void)
         "safetensors", parse_header,
         "{\"__metadata__\": {\"step\": \"12\"}, \"a\": {\"dtype\": \"F32\", \"shape\": [2, 3],"
         " \"data_offsets\": [0, 24]}}");
-    fuzz_npz();
     if (CHECK_OK(vocab_bytes(&bytes)))
         fuzz_text("prompts", parse_prompts,
                   "{\"id\": 7, \"text\": \"a\\u00e9 \\ud800\", \"x\": [1]}\n\n"

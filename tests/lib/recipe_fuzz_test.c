@@ -189,18 +189,19 @@ static void spoil(char *t)
 
 static bool small_enough(const struct recipe *r)
 {
-    double n = r->bigram_rows + r->vocab + 40.0 * r->head_dim;
+    double n = r->model.bigram.rows + r->model.vocab + 40.0 * r->model.head_dim;
     for (int i = 0; i < r->n_params; i++)
         n += (double)(r->params[i].matrices * r->params[i].rows * r->params[i].cols);
-    return n < 2e5 && r->mlp_width < 1000;
+    return n < 2e5 && r->model.mlp_width < 1000;
 }
 
 /* Memory is poisoned with NaN, so that a gradient nobody wrote shows. */
 static void run_model(struct recipe *r, const char *text)
 {
-    struct small_size size = {
-        .tokens = 24, .vocab = r->vocab, .document = 7, .rows = r->bigram_rows ? r->bigram_rows : 2
-    };
+    struct small_size size = { .tokens = 24,
+                               .vocab = r->model.vocab,
+                               .document = 7,
+                               .rows = r->model.bigram.rows ? r->model.bigram.rows : 2 };
     struct small s = { .r = r };
     struct ops *o;
 

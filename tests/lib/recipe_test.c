@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 #include "base/file.h"
-#include "model/schedule.h"
+#include "recipe/schedule.h"
 
 static const char *recipe_path(const char *name)
 {
@@ -254,11 +254,11 @@ static void test_bigram_rows(void)
     const char *set = "model.bigram_rows=1281";
     struct recipe *r = read_recipe("record-61", NULL);
     if (r)
-        CHECK_EQ(r->bigram_rows, 0);
+        CHECK_EQ(r->model.bigram.rows, 0);
     recipe_free(r);
     if (!(r = read_recipe("record-74", set)))
         return;
-    CHECK_EQ(r->bigram_rows, 1281);
+    CHECK_EQ(r->model.bigram.rows, 1281);
     CHECK_EQ(r->params[recipe_param(r, "bigram_embed")].rows, 1281);
     recipe_free(r);
 }
@@ -268,15 +268,15 @@ static void test_fields(void)
     struct recipe *r = read_recipe("record-61", NULL);
     if (!r)
         return;
-    CHECK_EQ(r->width, 768);
+    CHECK_EQ(r->model.width, 768);
     CHECK_EQ(r->n_layers, 11);
     CHECK_EQ(r->layers[6].attention, ATTN_NONE);
     CHECK_EQ(r->layers[9].value, recipe_param(r, "ve1"));
     CHECK_EQ(r->params[0].matrices, 40);
     CHECK_EQ(r->params[1].rows, 3072);
-    CHECK_EQ(r->n_polar, 5);
-    CHECK_NEAR(r->polar[4][2], 0.42323551169305323, 0);
-    CHECK_NEAR(r->g_scale, 0.75 / 448, 0);
+    CHECK_EQ(r->optimizer.polar.n, 5);
+    CHECK_NEAR(r->optimizer.polar.row[4][2], 0.42323551169305323, 0);
+    CHECK_NEAR(r->precision.head.g_scale, 0.75 / 448, 0);
     /* The sum of record-61.md 1.1. */
     int64_t n = 0;
     for (int i = 0; i < r->n_params; i++)
@@ -422,7 +422,7 @@ static void test_published_values(void)
     struct step_schedule p;
     CHECK_EQ(schedule_untie_step(r), 1151);
     schedule_at(r, 1151, &p);
-    CHECK(p.tied && p.untie && recipe_moves(&r->params[r->tied_head], 1151));
+    CHECK(p.tied && p.untie && recipe_moves(&r->params[r->order.tied_head], 1151));
     schedule_at(r, 1152, &p);
     CHECK(!p.tied && !p.untie);
     schedule_at(r, 1765, &p);
@@ -497,7 +497,7 @@ static void test_untie_step(void)
             return;
         CHECK_EQ(schedule_untie_step(r), untie[i][1]);
         schedule_at(r, untie[i][1], &p);
-        CHECK(recipe_moves(&r->params[r->tied_head], p.step) && p.tied && p.untie);
+        CHECK(recipe_moves(&r->params[r->order.tied_head], p.step) && p.tied && p.untie);
         recipe_free(r);
     }
 }
@@ -517,7 +517,7 @@ static void test_untie_at(void)
         if (!r)
             return;
         CHECK_EQ(schedule_untie_step(r), at[i].step);
-        r->tied_mix[0] = 0.25, r->tied_mix[1] = -3;
+        r->order.tied_mix[0] = 0.25, r->order.tied_mix[1] = -3;
         schedule_at(r, at[i].step, &p);
         CHECK(p.tied_mix == -3);
         schedule_at(r, 0, &p);

@@ -172,6 +172,12 @@ static void test_rules(void)
     CHECK_ERR(read_all(path), GPT_INPUT, "offset 0: header size: expected at most 100000000");
     make(path, UINT64_MAX, "{}", 2, 0);
     CHECK_ERR(read_all(path), GPT_INPUT, "found 18446744073709551615");
+    make(path, 0x0000001404034b50, "{}", 2, 0); /* a zip begins so, and its version is 20 */
+    CHECK_ERR(read_all(path), GPT_INPUT, "an .npz of NumPy, or another zip: expected safetensors");
+    compress(path, zst);
+    CHECK_ERR(read_all(zst), GPT_INPUT, "an .npz of NumPy, or another zip: expected safetensors");
+    make(path, 0x04034b50, "{}", 2, 0); /* a header may have this size */
+    CHECK_ERR(read_all(path), GPT_INPUT, "expected 67324752 bytes, found 2");
     make(path, 3, "{}", 2, 0);
     CHECK_ERR(read_all(path), GPT_INPUT, "the file ends in its header: expected 3 bytes, found 2");
     make(path, 1, "{}", 2, 0);

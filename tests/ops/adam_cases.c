@@ -1,10 +1,10 @@
 /* adam_cases.c - forms of Adam drawn as in adam_test.c, each before and after one update of the CPU,
- * as an npz for adam_numpy.py.
+ * as safetensors for adam_numpy.py.
  *
- *     build/tests/adam_cases FILE.npz [SEED [FORMS]]
+ *     build/tests/adam_cases FILE [SEED [FORMS]]
  *
- * Arrays FORM.before.NAME and FORM.after.NAME as they are stored: bf16 and low halves as u16, e4m3
- * as u8. The metadata have for each FORM its types and options, "KEY=VALUE ...".
+ * Tensors FORM.before.NAME and FORM.after.NAME as they are stored. The metadata have for each FORM
+ * its types and options, "KEY=VALUE ...".
  */
 #include <time.h>
 #include "adam_case.h"
@@ -51,12 +51,6 @@ static struct update update_drawn(struct ops *o, uint64_t *seed)
     return u;
 }
 
-/* The type by which NumPy knows the bits. */
-static enum dtype in_numpy(enum dtype t)
-{
-    return t == DT_BF16 ? DT_U16 : t == DT_E4M3 ? DT_U8 : t;
-}
-
 static int declare(struct st_writer *w, const struct update *u, int form)
 {
     const struct adam_case *c = &u->c;
@@ -67,7 +61,7 @@ static int declare(struct st_writer *w, const struct update *u, int form)
         for (int i = 0; i < H_N; i++) {
             struct tensor t = (side ? &u->after : &u->before)->t[i];
             snprintf(name, sizeof name, "%d.%s.%s", form, side ? "after" : "before", names[i]);
-            if (t.data && (rc = st_declare(w, name, in_numpy(t.dtype), 2,
+            if (t.data && (rc = st_declare(w, name, t.dtype, 2,
                                            (uint64_t[]){ (uint64_t)t.rows, (uint64_t)t.cols })))
                 return rc;
         }
@@ -105,9 +99,8 @@ int main(int argc, char **argv)
     struct ops *o;
     FILE *f = argc > 1 ? fopen(argv[1], "wb") : NULL;
 
-    if (!f || !all || ops_cpu_new(&o) || st_writer_new(&w, f, argv[1], ST_NPZ)) {
-        fprintf(stderr,
-                "usage: adam_cases FILE.npz [SEED [FORMS]], FILE one that can be written\n");
+    if (!f || !all || ops_cpu_new(&o) || st_writer_new(&w, f, argv[1], 0)) {
+        fprintf(stderr, "usage: adam_cases FILE [SEED [FORMS]], FILE one that can be written\n");
         return 2;
     }
     printf("seed %llu\n", (unsigned long long)seed);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Adam by NumPy in float64, against what the CPU has stored.
 
-    adam_numpy.py FORMS.npz            (adam_cases writes it)
+    adam_numpy.py FORMS.safetensors    (adam_cases writes it)
 
 Every number of every form: the weight with its master or codes, both moments, the scales, the bf16
 that products read. Allowed: half a unit of the type that holds the number, a whole one where the
@@ -50,11 +50,28 @@ def unit(dtype, x, scale):
     return scale * 2.0 ** (np.maximum(exponent, least) - bits)
 
 
+# What NumPy has for the bits: bf16 as u16, e4m3 as u8.
+ARRAY = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "U16": "<u2", "F8_E4M3": "u1"}
+
+
+def tensors(path):
+    """The arrays of a safetensors file, and its metadata."""
+    with open(path, "rb") as f:
+        head = json.loads(f.read(int.from_bytes(f.read(8), "little")))
+        data = f.read()
+    notes = head.pop("__metadata__")
+    arrays = {}
+    for name, t in head.items():
+        begin, end = t["data_offsets"]
+        arrays[name] = np.frombuffer(data[begin:end], ARRAY[t["dtype"]]).reshape(t["shape"])
+    return arrays, notes
+
+
 class Form:
     def __init__(self, arrays, number, text):
         self.o = dict(pair.split("=") for pair in text.split())
         self.side = {
-            s: {k.split(".")[2]: arrays[k] for k in arrays.files if k.startswith(f"{number}.{s}.")}
+            s: {k.split(".")[2]: arrays[k] for k in arrays if k.startswith(f"{number}.{s}.")}
             for s in ("before", "after")
         }
         self.wrong = []
@@ -163,8 +180,7 @@ class Form:
 
 
 def main():
-    arrays = np.load(sys.argv[1])
-    notes = json.loads(bytes(arrays["__metadata__"]))
+    arrays, notes = tensors(sys.argv[1])
     elements = wrong = 0
     for number in sorted(notes, key=int):
         form = Form(arrays, number, notes[number])

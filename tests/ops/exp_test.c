@@ -1,7 +1,7 @@
 /* exp_test.c - exponentials of the vector loops: their errors against f64, NaN, and the same
  * bits on every instruction set that has a fused multiply-add. */
 #include <float.h>
-#include "base/dtype.h"
+#include "types/dtype.h"
 #include "check.h"
 #include "ops/cpu.h"
 

@@ -1,6 +1,6 @@
 /* gemm_test.c - products: against f64, also of rounded operands, and the same bits on every instruction
  * set, in parts, and with rows of b that are read where they stand. */
-#include "base/dtype.h"
+#include "types/dtype.h"
 #include "base/rng.h"
 #include "check.h"
 #include "ops/gemm.h"

@@ -1,12 +1,12 @@
-/* recipe_named.h - the recipes of share/recipes, which the programs hold, by name.
+/* named.h - the recipes of share/recipes, which the programs hold, by name.
  *
  *     for (int i = 0; i < recipe_named_count(); i++) puts(recipe_named_at(i)->name);
  *     const struct recipe_named *k = recipe_named_find("tiny");    // NULL: none
  *
  * Read-only.
  */
-#ifndef MODEL_RECIPE_NAMED_H
-#define MODEL_RECIPE_NAMED_H
+#ifndef RECIPE_NAMED_H
+#define RECIPE_NAMED_H
 
 #include <stdio.h>
 #include "base/opt.h"

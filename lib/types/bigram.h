@@ -5,8 +5,8 @@
  * floormod: never negative. A sequence's first token reads row M, and the second one has M before
  * it. Also compiled for GPUs.
  */
-#ifndef BASE_BIGRAM_H
-#define BASE_BIGRAM_H
+#ifndef TYPES_BIGRAM_H
+#define TYPES_BIGRAM_H
 
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-#include "base/dtype.h"
+#include "types/dtype.h"
 
 #include <math.h>
 

@@ -1,4 +1,4 @@
-/* recipe_share.h - which units of a parameter each rank owns: whole matrices of a bank, rows of a table.
+/* share.h - which units of a parameter each rank owns: whole matrices of a bank, rows of a table.
  *
  * Units that divide by the number of ranks are cut into equal parts. Others are dealt: rows so
  * that counts differ by one at most; matrices of NorMuon, over all of its parameters, each to the
@@ -10,11 +10,11 @@
  *
  * Pure functions; any thread.
  */
-#ifndef MODEL_RECIPE_SHARE_H
-#define MODEL_RECIPE_SHARE_H
+#ifndef RECIPE_SHARE_H
+#define RECIPE_SHARE_H
 
-#include "base/tensor.h"
-#include "model/recipe.h"
+#include "types/tensor.h"
+#include "recipe/recipe.h"
 
 static inline int64_t param_units(const struct param_spec *s)
 {

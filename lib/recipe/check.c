@@ -1,11 +1,11 @@
-/* recipe_check.c - can the model run a recipe? It has the parameters and scalars of role_list.h, of
+/* check.c - can the model run a recipe? It has the parameters and scalars of role_list.h, of
  * fitting shapes, and a layer map that stays inside of them.
  */
-#include "model/recipe_text.h"
+#include "recipe/text.h"
 
 #include <string.h>
 #include "base/suggest.h"
-#include "model/initial.h"
+#include "recipe/initial.h"
 
 static const struct param_role {
     const char *label;
@@ -14,11 +14,11 @@ static const struct param_role {
     bool added;
 } param_roles[] = {
 #define PARAM_ROLE(label, ...) { #label, __VA_ARGS__ },
-#include "model/role_list.h"
+#include "recipe/role_list.h"
 };
 enum param_role_index {
 #define PARAM_ROLE(label, ...) ROLE_##label,
-#include "model/role_list.h"
+#include "recipe/role_list.h"
     N_PARAM_ROLES
 };
 
@@ -29,7 +29,7 @@ static const struct scalar_role {
     enum when needed;
 } scalar_roles[] = {
 #define SCALAR_ROLE(name, ...) { #name, __VA_ARGS__ },
-#include "model/role_list.h"
+#include "recipe/role_list.h"
 };
 enum { N_SCALAR_ROLES = sizeof scalar_roles / sizeof *scalar_roles };
 
@@ -59,22 +59,22 @@ int recipe_check_label(const struct recipe *r, const struct recipe_line *l)
 int64_t recipe_size(const struct recipe *r, char letter)
 {
     switch (letter) {
-    case 'd': return r->width;
-    case 'f': return r->mlp_width;
-    case 'v': return r->vocab;
-    case 'h': return r->heads;
-    case 'b': return r->bigram_rows;
+    case 'd': return r->model.width;
+    case 'f': return r->model.mlp_width;
+    case 'v': return r->model.vocab;
+    case 'h': return r->model.heads;
+    case 'b': return r->model.bigram.rows;
     case 'g': return GATE_WIDTH;
-    case 'e': return r->head_dim;
-    case 'p': return r->bigram_width;
-    case 's': return r->bigram_signs;
-    case 'x': return r->xsa ? r->n_layers : 0;
-    case 'a': return recipe_split_attn(r) ? 0 : r->width;
-    case 'q': return recipe_split_attn(r) ? r->width : 0;
-    case 't': return r->token_hidden;
-    case 'c': return r->token_width;
-    case 'w': return r->gate_table;
-    case 'u': return GATE_WIDTH + r->gate_table;
+    case 'e': return r->model.head_dim;
+    case 'p': return r->model.bigram.width;
+    case 's': return r->model.bigram.signs;
+    case 'x': return r->model.xsa ? r->n_layers : 0;
+    case 'a': return recipe_split_attn(r) ? 0 : r->model.width;
+    case 'q': return recipe_split_attn(r) ? r->model.width : 0;
+    case 't': return r->token_coefs.hidden;
+    case 'c': return r->token_coefs.width;
+    case 'w': return r->model.gate_table;
+    case 'u': return GATE_WIDTH + r->model.gate_table;
     default: return 1;
     }
 }
@@ -162,15 +162,15 @@ static int check_params(const struct recipe *r, bool *read)
 
 static bool needed(const struct recipe *r, enum when when)
 {
-    bool lanes = r->lanes >= 0;
+    bool lanes = r->model.lanes >= 0;
     switch (when) {
     case ALWAYS: return true;
-    case WITH_BACKOUT: return r->backout >= 0;
-    case WITH_SKIP: return r->skip_to >= 0;
-    case WITH_BIGRAMS: return r->bigram_rows > 0;
+    case WITH_BACKOUT: return r->model.backout >= 0;
+    case WITH_SKIP: return r->model.skip.to >= 0;
+    case WITH_BIGRAMS: return r->model.bigram.rows > 0;
     case WITH_LANES: return lanes;
-    case WITH_POST: return lanes || r->post_single;
-    case WITH_FOLD: return lanes || r->fold_mlp;
+    case WITH_POST: return lanes || r->model.post_single;
+    case WITH_FOLD: return lanes || r->model.fold_mlp;
     }
     return false;
 }
@@ -234,11 +234,11 @@ static int check_spare(const struct recipe *r, int i)
     const struct recipe_line *e = recipe_find_row(r, "layers", i);
     if (l->attention == ATTN_NONE || l->spare < 0)
         return 0;
-    if (r->mlp_width != 4 * r->width)
+    if (r->model.mlp_width != 4 * r->model.width)
         return recipe_error(r, e,
                             "a matrix of 'mlp' is four of attention where mlp_width is %d, 4 d; "
                             "found %d",
-                            4 * r->width, r->mlp_width);
+                            4 * r->model.width, r->model.mlp_width);
     if (l->spare >= 2 * multiple(r, &param_roles[ROLE_mlp]))
         return recipe_error(r, e, "matrix %d is outside 'mlp'", l->spare);
     for (int k = 0; k < r->n_layers; k++) {
@@ -257,10 +257,10 @@ static int check_value(const struct recipe *r, const struct recipe_line *e, int 
     const struct param_spec *p = &r->params[param];
     int64_t rows = p->matrices * p->rows;
     int readers = 0;
-    if (p->cols != r->width || rows % r->vocab || slot >= rows / r->vocab)
+    if (p->cols != r->model.width || rows % r->model.vocab || slot >= rows / r->model.vocab)
         return recipe_error(r, e, "table %d of '%s' needs %lld rows of %d, found %lld of %lld",
-                            slot, p->label, (slot + 1LL) * r->vocab, r->width, (long long)rows,
-                            (long long)p->cols);
+                            slot, p->label, (slot + 1LL) * r->model.vocab, r->model.width,
+                            (long long)rows, (long long)p->cols);
     for (int k = 0; k < N_PARAM_ROLES; k++)
         if (!strcmp(p->label, param_roles[k].label))
             return recipe_error(r, e, "'%s' has another role", p->label);
@@ -291,10 +291,11 @@ static int check_layer(const struct recipe *r, int i, bool *read)
             return recipe_error(r, recipe_find_row(r, "layers", i), "%s %lld is outside '%s'",
                                 use[k].what, (long long)use[k].index,
                                 param_roles[use[k].role].label);
-    if (l->attention == ATTN_PAIRED && r->heads % 2)
+    if (l->attention == ATTN_PAIRED && r->model.heads % 2)
         return recipe_error(r, recipe_find_row(r, "layers", i),
-                            "paired heads need an even number, found %d", r->heads);
-    if (l->attention == ATTN_NONE && (l->value >= 0 || (r->lanes >= 0 && i >= r->lanes)))
+                            "paired heads need an even number, found %d", r->model.heads);
+    if (l->attention == ATTN_NONE &&
+        (l->value >= 0 || (r->model.lanes >= 0 && i >= r->model.lanes)))
         return recipe_error(r, recipe_find_row(r, "layers", i), "%s needs attention",
                             l->value >= 0 ? "a value embedding" : "a layer of two lanes");
     int rc = check_own(r, i);
@@ -310,7 +311,7 @@ static int check_slots(const struct recipe *r)
 {
     for (int param = 0; param < r->n_params; param++) {
         const struct param_spec *p = &r->params[param];
-        int64_t tables = recipe_reads(r, param) ? p->matrices * p->rows / r->vocab : 0;
+        int64_t tables = recipe_reads(r, param) ? p->matrices * p->rows / r->model.vocab : 0;
         for (int s = 0; s < tables; s++) {
             bool read = false;
             for (int k = 0; k <= r->n_layers; k++)
@@ -325,16 +326,18 @@ static int check_slots(const struct recipe *r)
 
 static int check_taps(const struct recipe *r)
 {
-    if (r->skip_from >= r->n_layers || r->skip_to >= r->n_layers || r->backout >= r->n_layers ||
-        r->lanes >= r->n_layers)
+    if (r->model.skip.from >= r->n_layers || r->model.skip.to >= r->n_layers ||
+        r->model.backout >= r->n_layers || r->model.lanes >= r->n_layers)
         return recipe_error(r, NULL, "model.skip, backout and lanes name layers below %d",
                             r->n_layers);
-    if (r->skip_to < 0 && r->skip_from < 0)
+    if (r->model.skip.to < 0 && r->model.skip.from < 0)
         return 0;
-    if (r->skip_from < 0 || r->skip_to <= r->skip_from + 1 || r->skip_to == r->backout + 1 ||
-        (r->skip_tap == SKIP_ATTENTION && r->layers[r->skip_from].attention == ATTN_NONE))
+    if (r->model.skip.from < 0 || r->model.skip.to <= r->model.skip.from + 1 ||
+        r->model.skip.to == r->model.backout + 1 ||
+        (r->model.skip.tap == SKIP_ATTENTION &&
+         r->layers[r->model.skip.from].attention == ATTN_NONE))
         return recipe_error(r, recipe_find(r, "model", "skip"), "layer %d cannot receive layer %d",
-                            r->skip_to, r->skip_from);
+                            r->model.skip.to, r->model.skip.from);
     return 0;
 }
 
@@ -343,18 +346,18 @@ static int check_taps(const struct recipe *r)
 /* Where the stream and its terms are what [token_coefs] takes them for. */
 static bool token_layer(const struct recipe *r, const struct token_term *t)
 {
-    if (r->inject != INJECT_AFTER || r->lanes >= 0 || r->fold_mlp)
+    if (r->model.inject != INJECT_AFTER || r->model.lanes >= 0 || r->model.fold_mlp)
         return false;
     if (t->layer == r->n_layers)
         return true;
     return r->layers[t->layer].attention == ATTN_PLAIN && t->layer > 0 &&
            (t->source != SOURCE_TABLE || r->layers[t->layer].value < 0) &&
-           (t->role != TOKEN_BIGRAM || r->bigram_rows);
+           (t->role != TOKEN_BIGRAM || r->model.bigram.rows);
 }
 
 static int check_token_term(const struct recipe *r, int i, bool *read)
 {
-    const struct token_term *t = &r->token_terms[i];
+    const struct token_term *t = &r->token_coefs.term[i];
     const struct recipe_line *e = recipe_find_row(r, "token_coefs", i);
     int same = 0, sources = 0;
 
@@ -362,12 +365,12 @@ static int check_token_term(const struct recipe *r, int i, bool *read)
         return recipe_error(r, e,
                             "expected a layer of plain attention after layer 0, without a table of "
                             "its own, in a model of one lane with inject = after, fold_mlp = no");
-    if (t->source == SOURCE_LAYER && t->layer == r->n_layers && t->from == r->backout)
+    if (t->source == SOURCE_LAYER && t->layer == r->n_layers && t->from == r->model.backout)
         return recipe_error(r, e, "layer %d is the backout, a term of the same sum", t->from);
-    if (t->source == SOURCE_LAYER && (t->from >= t->layer || r->skip_to == t->from + 1))
+    if (t->source == SOURCE_LAYER && (t->from >= t->layer || r->model.skip.to == t->from + 1))
         return recipe_error(r, e, "layer %d's output is not there", t->from);
-    for (int k = 0; k < r->n_token_terms; k++) {
-        const struct token_term *o = &r->token_terms[k];
+    for (int k = 0; k < r->token_coefs.n; k++) {
+        const struct token_term *o = &r->token_coefs.term[k];
         bool both = o->layer == t->layer && o->role == t->role;
         same += both && o->source == t->source && (t->source != SOURCE_LAYER || o->from == t->from);
         sources += both && t->role <= TOKEN_VALUE ? o->parts : 0;
@@ -377,16 +380,17 @@ static int check_token_term(const struct recipe *r, int i, bool *read)
     if (same > 1 || sources > MAX_SOURCES)
         return recipe_error(
             r, e, "a layer has each term once, one table, and %d sources in a place", MAX_SOURCES);
-    if (t->first + t->parts > r->token_width)
-        return recipe_error(r, e, "more coefficients than the %d of 'mudd_b2'", r->token_width);
+    if (t->first + t->parts > r->token_coefs.width)
+        return recipe_error(r, e, "more coefficients than the %d of 'mudd_b2'",
+                            r->token_coefs.width);
     return t->source == SOURCE_TABLE ? check_value(r, e, t->table, t->slot, read) : 0;
 }
 
 static int check_token_terms(const struct recipe *r, bool *read)
 {
-    int blocks = r->n_token_blocks, rc = 0;
+    int blocks = r->token_coefs.n_blocks, rc = 0;
 
-    for (int i = 0; i < r->n_token_terms && !rc; i++)
+    for (int i = 0; i < r->token_coefs.n && !rc; i++)
         rc = check_token_term(r, i, read);
     if (!rc && blocks &&
         (multiple(r, &param_roles[ROLE_mudd_w1]) < blocks ||
@@ -402,12 +406,13 @@ static int check_token_terms(const struct recipe *r, bool *read)
 /* Attention that reads what an earlier layer's does. */
 static int check_attend_as(const struct recipe *r)
 {
-    bool ok = r->attend_as < r->n_layers && r->attend_as != 0 &&
-              (r->attend_as < 0 || (r->inject == INJECT_AFTER && r->skip_to != r->attend_as));
+    bool ok = r->model.attend_as < r->n_layers && r->model.attend_as != 0 &&
+              (r->model.attend_as < 0 ||
+               (r->model.inject == INJECT_AFTER && r->model.skip.to != r->model.attend_as));
 
-    for (int i = r->attend_as; ok && i >= 0 && i < r->n_layers; i++)
+    for (int i = r->model.attend_as; ok && i >= 0 && i < r->n_layers; i++)
         ok = r->layers[i].attention != ATTN_NONE &&
-             (i > r->attend_as || !recipe_token_role(r, i, TOKEN_STREAM));
+             (i > r->model.attend_as || !recipe_token_role(r, i, TOKEN_STREAM));
     return ok ? 0
               : recipe_error(
                     r, recipe_find(r, "model", "attend_as"),
@@ -421,9 +426,10 @@ static int check_layers(const struct recipe *r, bool *read)
     int rc = check_taps(r);
     for (int i = 0; i < r->n_layers && !rc; i++)
         rc = check_layer(r, i, read);
-    if (!rc && r->lanes >= 0 && r->bigram_rows && r->bigram_width < r->width)
+    if (!rc && r->model.lanes >= 0 && r->model.bigram.rows &&
+        r->model.bigram.width < r->model.width)
         rc = recipe_error(r, recipe_find(r, "model", "bigram_width"), "two lanes take rows of %d",
-                          r->width);
+                          r->model.width);
     if (rc || (rc = check_attend_as(r)) || (rc = check_token_terms(r, read)))
         return rc;
     return check_slots(r);
@@ -434,12 +440,12 @@ static int check_late(const struct recipe *r)
 {
     static const char *const waits[] = { "attn",    "qk_bank", "vo_bank",      "mlp",
                                          "lm_head", "embed",   "bigram_embed", "gate_table" };
-    for (int k = 0; k < r->n_late; k++) {
-        const char *label = r->params[r->late[k]].label;
+    for (int k = 0; k < r->order.n_late; k++) {
+        const char *label = r->params[r->order.late[k]].label;
         bool ok = false;
         for (size_t i = 0; i < sizeof waits / sizeof *waits; i++)
             ok |= !strcmp(waits[i], label);
-        ok |= recipe_reads(r, r->late[k]);
+        ok |= recipe_reads(r, r->order.late[k]);
         if (!ok)
             return recipe_error(r, recipe_find(r, "order", "late"),
                                 "the forward does not wait for "
@@ -454,17 +460,17 @@ int recipe_check(const struct recipe *r)
 {
     bool read[MAX_PARAMS] = { false };
     int rc;
-    if (r->width < GATE_WIDTH)
+    if (r->model.width < GATE_WIDTH)
         return recipe_error(r, NULL,
                             "model: heads times head_dim is %d; gates look at %d "
                             "channels",
-                            r->width, GATE_WIDTH);
-    if (r->gate_table &&
-        (r->gate_table % 8 || r->heads > GATE_WIDTH || r->value_input != VALUE_INPUT))
+                            r->model.width, GATE_WIDTH);
+    if (r->model.gate_table && (r->model.gate_table % 8 || r->model.heads > GATE_WIDTH ||
+                                r->model.value_input != VALUE_INPUT))
         return recipe_error(r, recipe_find(r, "model", "gate_table"),
                             "expected a multiple of 8, %d heads at most and value_input = input, "
                             "found %d and %d heads",
-                            GATE_WIDTH, r->gate_table, r->heads);
+                            GATE_WIDTH, r->model.gate_table, r->model.heads);
     if ((rc = check_params(r, read)) || (rc = check_scalars(r, read)) ||
         (rc = check_layers(r, read)) || (rc = check_late(r)))
         return rc;

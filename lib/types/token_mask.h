@@ -3,8 +3,8 @@
  * Bit b & 31 of word b / 32 of the row of a token is set where token b never comes after it. Both
  * arrays are in the memory of whoever reads them.
  */
-#ifndef BASE_TOKEN_MASK_H
-#define BASE_TOKEN_MASK_H
+#ifndef TYPES_TOKEN_MASK_H
+#define TYPES_TOKEN_MASK_H
 
 #include <stdbool.h>
 #include <stdint.h>

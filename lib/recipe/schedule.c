@@ -1,9 +1,9 @@
 /* schedule.c - record 61's schedule (record-61.md 5) and, with whole_steps, record 74's. */
-#include "model/schedule.h"
+#include "recipe/schedule.h"
 
 #include <math.h>
 
-int schedule_total(const struct recipe *r) { return r->steps + r->extension; }
+int schedule_total(const struct recipe *r) { return r->schedule.steps + r->schedule.extension; }
 
 /* First step of stage i (0 .. n-1, the extension; n: the end), as a real number. */
 static double stage_start(const struct recipe *r, int i)
@@ -11,18 +11,18 @@ static double stage_start(const struct recipe *r, int i)
     int parts = r->n_stages - 1;
     if (i > parts)
         return schedule_total(r);
-    double at = (double)r->steps * i / parts;
-    return r->whole_steps ? nearbyint(at) : at;
+    double at = (double)r->schedule.steps * i / parts;
+    return r->schedule.whole_steps ? nearbyint(at) : at;
 }
 
 /* Stage by x = step / steps: floor(parts x), as the record computes it. */
 static int stage_at(const struct recipe *r, int step)
 {
     int parts = r->n_stages - 1, i = 0;
-    if (step >= r->steps)
+    if (step >= r->schedule.steps)
         return parts;
-    if (!r->whole_steps)
-        return (int)(parts * ((double)step / r->steps));
+    if (!r->schedule.whole_steps)
+        return (int)(parts * ((double)step / r->schedule.steps));
     while (i + 1 < parts && step >= stage_start(r, i + 1))
         i++;
     return i;
@@ -32,11 +32,11 @@ static int stage_at(const struct recipe *r, int step)
 static double lr_base(const struct recipe *r, int step)
 {
     int parts = r->n_stages - 1, i = 0;
-    if (r->whole_steps) {
+    if (r->schedule.whole_steps) {
         int s = stage_at(r, step);
         return r->stages[s < parts ? s : parts - 1].lr;
     }
-    while (i + 1 < parts && (double)step / r->steps > (double)(i + 1) / parts)
+    while (i + 1 < parts && (double)step / r->schedule.steps > (double)(i + 1) / parts)
         i++;
     return r->stages[i].lr;
 }
@@ -44,51 +44,53 @@ static double lr_base(const struct recipe *r, int step)
 static double lr_at(const struct recipe *r, int step)
 {
     double base = lr_base(r, step);
-    if (step >= r->steps)
-        return r->lr_floor;
-    if (r->whole_steps) {
-        double begin = trunc(r->steps * (1 - r->cooldown));
-        double t = step < begin ? 0 : fmin(1, (step - begin) / (r->steps - begin));
-        return base * (1 - t) + r->lr_floor * t;
+    if (step >= r->schedule.steps)
+        return r->schedule.lr_floor;
+    if (r->schedule.whole_steps) {
+        double begin = trunc(r->schedule.steps * (1 - r->schedule.cooldown));
+        double t = step < begin ? 0 : fmin(1, (step - begin) / (r->schedule.steps - begin));
+        return base * (1 - t) + r->schedule.lr_floor * t;
     }
-    double x = (double)step / r->steps;
-    if (x < 1 - r->cooldown)
+    double x = (double)step / r->schedule.steps;
+    if (x < 1 - r->schedule.cooldown)
         return base;
-    double c = (1 - x) / r->cooldown;
-    return base * c + r->lr_floor * (1 - c);
+    double c = (1 - x) / r->schedule.cooldown;
+    return base * c + r->schedule.lr_floor * (1 - c);
 }
 
 static double momentum_at(const struct recipe *r, int step)
 {
-    double low = r->momentum_low, high = r->momentum_high;
-    int begin = schedule_total(r) - r->momentum_cooldown;
-    if (step < r->momentum_warmup)
-        return low + (double)step / r->momentum_warmup * (high - low);
+    double low = r->schedule.momentum.low, high = r->schedule.momentum.high;
+    int begin = schedule_total(r) - r->schedule.momentum.cooldown;
+    if (step < r->schedule.momentum.warmup)
+        return low + (double)step / r->schedule.momentum.warmup * (high - low);
     if (step > begin)
-        return high - (double)(step - begin) / r->momentum_cooldown * (high - low);
+        return high - (double)(step - begin) / r->schedule.momentum.cooldown * (high - low);
     return high;
 }
 
 int schedule_point(const struct recipe *r, double point)
 {
-    return (int)ceil(point <= 2 ? point * r->steps - 1e-9 : point);
+    return (int)ceil(point <= 2 ? point * r->schedule.steps - 1e-9 : point);
 }
 
 double schedule_adam_part(const struct recipe *r, enum rule rule, int step)
 {
     if (rule == RULE_CHANGE)
-        return step >= schedule_point(r, r->change);
-    double first = schedule_point(r, r->blend_span[0]), last = schedule_point(r, r->blend_span[1]);
+        return step >= schedule_point(r, r->optimizer.change.at);
+    double first = schedule_point(r, r->optimizer.blend.span[0]),
+           last = schedule_point(r, r->optimizer.blend.span[1]);
     double t = step <= first ? 0 : step >= last ? 1 : (step - first) / (last - first);
-    return r->blend[0] + (r->blend[1] - r->blend[0]) * t;
+    return r->optimizer.blend.weight[0] +
+           (r->optimizer.blend.weight[1] - r->optimizer.blend.weight[0]) * t;
 }
 
 int schedule_untie_step(const struct recipe *r)
 {
-    if (r->tied_head < 0)
+    if (r->order.tied_head < 0)
         return -1;
-    int every = r->params[r->tied_head].every > 2 ? r->params[r->tied_head].every : 2;
-    int step = schedule_point(r, r->untie);
+    int every = r->params[r->order.tied_head].every > 2 ? r->params[r->order.tied_head].every : 2;
+    int step = schedule_point(r, r->schedule.untie);
     return step + every - 1 - step % every;
 }
 
@@ -96,15 +98,15 @@ void schedule_at(const struct recipe *r, int step, struct step_schedule *p)
 {
     int i = stage_at(r, step), last = step >= schedule_total(r);
     const struct stage *s = &r->stages[i];
-    int blocks = last ? r->final_window : s->window;
+    int blocks = last ? r->schedule.final_window : s->window;
     *p = (struct step_schedule){
         .step = step, .stage = i, .tokens = s->tokens, .sequence = s->sequence
     };
-    p->chunk_tokens = (int)(s->tokens / r->chunks);
+    p->chunk_tokens = (int)(s->tokens / r->data.chunks);
     p->blocks_long = blocks;
     p->blocks_short = s->window / 2;
-    p->window_long = blocks * r->block;
-    p->window_short = p->blocks_short * r->block;
+    p->window_long = blocks * r->model.block;
+    p->window_short = p->blocks_short * r->model.block;
     p->lr = lr_at(r, step);
     p->momentum = momentum_at(r, step);
     double start = stage_start(r, i);
@@ -115,26 +117,26 @@ void schedule_at(const struct recipe *r, int step, struct step_schedule *p)
         p->mtp[k] = s->mtp_first[k] + (s->mtp_last[k] - s->mtp_first[k]) * t;
     p->prefix = s->prefix_first + (s->prefix_last - s->prefix_first) * t;
     p->prefixes = s->prefix_first != 0 || s->prefix_last != 0;
-    p->change = step >= schedule_point(r, r->change)           ? CHANGE_DONE
-                : step >= schedule_point(r, r->change_moments) ? CHANGE_MOMENTS
-                                                               : CHANGE_BEFORE;
+    p->change = step >= schedule_point(r, r->optimizer.change.at)        ? CHANGE_DONE
+                : step >= schedule_point(r, r->optimizer.change.moments) ? CHANGE_MOMENTS
+                                                                         : CHANGE_BEFORE;
     int untie = schedule_untie_step(r);
     p->tied = untie >= 0 && step <= untie;
     p->untie = step == untie;
-    p->tied_mix = r->tied_mix[0];
+    p->tied_mix = r->order.tied_mix[0];
     if (p->tied)
-        p->tied_mix += (r->tied_mix[1] - r->tied_mix[0]) * step / untie;
+        p->tied_mix += (r->order.tied_mix[1] - r->order.tied_mix[0]) * step / untie;
 }
 
 /* The ramp is computed from both ends, in fp32, as in the record: another order of operations
  * changes last bits, and 1% of the bf16 cosines with them. */
 void schedule_rope_initial(const struct recipe *r, float *freq)
 {
-    int n = r->head_dim / 4;
+    int n = r->model.head_dim / 4;
     float step = n > 1 ? 1.0f / (float)(n - 1) : 0;
     for (int m = 0; m < n; m++) {
         float x = m < n / 2 || n == 1 ? (float)m * step : 1.0f - (float)(n - 1 - m) * step;
-        freq[m] = powf(1.0f / (float)r->rope_base, x);
+        freq[m] = powf(1.0f / (float)r->model.rope_base, x);
     }
 }
 
@@ -154,14 +156,14 @@ int schedule_rope(const struct recipe *r, int step, float *freq, double *scale)
 {
     int updates = 0;
     schedule_rope_initial(r, freq);
-    *scale = r->attn_scale;
+    *scale = r->model.attn_scale;
     for (int i = 1; i < r->n_stages; i++) {
         int first = (int)ceil(stage_start(r, i) - 1e-9);
         if (first > step)
             break;
         if (r->stages[i].window == r->stages[i - 1].window)
             continue;
-        schedule_rope_yarn(freq, r->head_dim / 4, r->block, r->stages[i - 1].window,
+        schedule_rope_yarn(freq, r->model.head_dim / 4, r->model.block, r->stages[i - 1].window,
                            r->stages[i].window, scale);
         updates++;
     }

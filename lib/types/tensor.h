@@ -7,11 +7,11 @@
  *
  *     struct tensor w = tensor_rows(bank, 5 * 3072, 2304);     // QKV of layer 5
  */
-#ifndef BASE_TENSOR_H
-#define BASE_TENSOR_H
+#ifndef TYPES_TENSOR_H
+#define TYPES_TENSOR_H
 
 #include <stdint.h>
-#include "base/dtype.h"
+#include "types/dtype.h"
 
 struct tensor {
     void *data;

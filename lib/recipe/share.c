@@ -1,5 +1,5 @@
-/* recipe_share.c - see recipe_share.h. */
-#include "model/recipe_share.h"
+/* share.c - see share.h. */
+#include "recipe/share.h"
 
 #include <math.h>
 #include <string.h>
@@ -14,7 +14,7 @@ double share_cost(const struct recipe *r, int i)
 {
     const struct param_spec *s = &r->params[i];
     double n = (double)(s->rows < s->cols ? s->rows : s->cols), m = (double)(s->rows + s->cols) - n;
-    return recipe_orthogonal(s) ? r->n_polar * (3 * m + n) * n * n : 0;
+    return recipe_orthogonal(s) ? r->optimizer.polar.n * (3 * m + n) * n * n : 0;
 }
 
 static bool is_dealt(const struct recipe *r, int i, int world)

@@ -1,7 +1,7 @@
 /* role_list.h - the parameters and scalars that the model reads of a recipe, by name.
  *
  * The only place that lists them. Whoever includes this file says what the two macros make of an
- * entry: struct model_params its members (model.h), recipe_check its tables (recipe_check.c),
+ * entry: struct model_params its members (model.h), recipe_check its tables (check.c),
  * model_init the loop that finds them in the banks (model.c).
  *
  * PARAM_ROLE(label, times, rows, cols, added): a parameter of `times` times `rows` rows of `cols`;

@@ -1,12 +1,12 @@
-/* recipe_text.h - a recipe as lines, and the steps from lines to fields.
+/* text.h - a recipe as lines, and the steps from lines to fields.
  *
- * Private to recipe*.c. A line is section, key and value, with where it came from; a table row is a
+ * Private to lib/recipe. A line is section, key and value, with where it came from; a table row is a
  * line whose key is its first word. Nothing here knows the model's memory or its ops.
  */
-#ifndef MODEL_RECIPE_TEXT_H
-#define MODEL_RECIPE_TEXT_H
+#ifndef RECIPE_TEXT_H
+#define RECIPE_TEXT_H
 
-#include "model/recipe.h"
+#include "recipe/recipe.h"
 
 struct recipe_line {
     char *section, *key, *value;
@@ -32,12 +32,12 @@ void recipe_drop(struct recipe *r, struct recipe_line *l);
 int recipe_error(const struct recipe *r, const struct recipe_line *l, const char *fmt, ...)
     PRINTF_LIKE(3, 4);
 
-/* recipe_keys.c: lines to fields, defaults added as lines; and lines to canonical text */
+/* keys.c: lines to fields, defaults added as lines; and lines to canonical text */
 int recipe_bind(struct recipe *r) MUST_CHECK;
 /* GPT_INPUT unless there is such a section; line: of its heading, 0: --set. */
 int recipe_check_section(const struct recipe *r, const char *section, int line) MUST_CHECK;
 int recipe_print(struct recipe *r) MUST_CHECK;
-/* recipe_tables.c */
+/* tables.c */
 int recipe_bind_layers(struct recipe *r) MUST_CHECK;
 int recipe_bind_params(struct recipe *r) MUST_CHECK;
 int recipe_bind_scalars(struct recipe *r) MUST_CHECK;
@@ -45,7 +45,7 @@ int recipe_bind_token_terms(struct recipe *r) MUST_CHECK;
 int recipe_bind_stages(struct recipe *r) MUST_CHECK;
 /* After [precision], whose words hold where [states] has no row. */
 int recipe_bind_states(struct recipe *r) MUST_CHECK;
-/* recipe_check.c: the size that a letter stands for in a shape; 1 for another. */
+/* check.c: the size that a letter stands for in a shape; 1 for another. */
 int64_t recipe_size(const struct recipe *r, char letter);
 /* Is a row's label one that the model has, or can have? */
 int recipe_check_label(const struct recipe *r, const struct recipe_line *l) MUST_CHECK;

@@ -1,4 +1,4 @@
-#include "model/recipe_named.h"
+#include "recipe/named.h"
 
 #include <string.h>
 

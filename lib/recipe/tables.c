@@ -1,5 +1,5 @@
-/* recipe_tables.c - the tables of a recipe: rows of layers, parameters, scalars and stages. */
-#include "model/recipe_text.h"
+/* tables.c - the tables of a recipe: rows of layers, parameters, scalars and stages. */
+#include "recipe/text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -305,7 +305,7 @@ static int bind_param(struct row *w, int i)
                             w->col[3]);
     /* Which rows a rank touches is known of this table alone. */
     if (p->comms == COMMS_SPARSE &&
-        (strcmp(p->label, "bigram_embed") || p->rule != RULE_ADAM || !w->r->bigram_rows))
+        (strcmp(p->label, "bigram_embed") || p->rule != RULE_ADAM || !w->r->model.bigram.rows))
         return recipe_error(w->r, w->line,
                             "sparse is for bigram_embed, under adam, with "
                             "model.bigram_rows; found '%s'",
@@ -403,7 +403,7 @@ static int bind_token_term(struct row *w, int i)
     static const char *const roles[] = { "stream", "value",        "residual",  "attn_lane0", "x0",
                                          "bigram", "residual_mlp", "mlp_lane0", NULL };
     struct recipe *r = w->r;
-    struct token_term *t = &r->token_terms[i];
+    struct token_term *t = &r->token_coefs.term[i];
     int role, parts = 0, rc;
     t->layer = r->n_layers;
     if ((strcmp(w->col[0], "end") && (rc = index_of(w, w->col[0], r->n_layers, &t->layer))) ||
@@ -412,16 +412,16 @@ static int bind_token_term(struct row *w, int i)
         return rc;
     t->role = (enum token_role)role;
     t->parts = parts;
-    t->block = r->n_token_blocks;
+    t->block = r->token_coefs.n_blocks;
     for (int k = 0; k < i; k++)
-        if (r->token_terms[k].layer == t->layer) {
-            t->block = r->token_terms[k].block;
-            t->first = r->token_terms[k].first + r->token_terms[k].parts;
+        if (r->token_coefs.term[k].layer == t->layer) {
+            t->block = r->token_coefs.term[k].block;
+            t->first = r->token_coefs.term[k].first + r->token_coefs.term[k].parts;
         }
-    r->n_token_blocks += t->block == r->n_token_blocks;
-    if (t->layer < 0 || parts < 1 || r->width % parts || r->heads % parts)
+    r->token_coefs.n_blocks += t->block == r->token_coefs.n_blocks;
+    if (t->layer < 0 || parts < 1 || r->model.width % parts || r->model.heads % parts)
         return recipe_error(r, w->line, "expected a layer or 'end', and parts that divide %d heads",
-                            r->heads);
+                            r->model.heads);
     if ((t->source == SOURCE_NONE) != (t->role > TOKEN_VALUE) ||
         (t->role > TOKEN_VALUE && parts > 1) ||
         (t->layer == r->n_layers && t->role != TOKEN_STREAM))
@@ -435,13 +435,13 @@ int recipe_bind_token_terms(struct recipe *r)
 {
     int w1 = recipe_param(r, "mudd_w1"), b2 = recipe_param(r, "mudd_b2");
     int rc =
-        bind_numbered(r, "token_coefs", 4, 0, bind_token_term, MAX_TOKEN_TERMS, &r->n_token_terms);
-    if (rc || !r->n_token_terms)
+        bind_numbered(r, "token_coefs", 4, 0, bind_token_term, MAX_TOKEN_TERMS, &r->token_coefs.n);
+    if (rc || !r->token_coefs.n)
         return rc;
     if (w1 < 0 || b2 < 0)
         return recipe_error(r, NULL, "parameters: [token_coefs] needs 'mudd_w1' and 'mudd_b2'");
-    r->token_hidden = (int)r->params[w1].rows;
-    r->token_width = (int)r->params[b2].cols;
+    r->token_coefs.hidden = (int)r->params[w1].rows;
+    r->token_coefs.width = (int)r->params[b2].cols;
     return 0;
 }
 
@@ -532,16 +532,16 @@ static int steps_of(const struct row *w, const char *text, int *out)
 /* The least common multiple of all numbers of steps. */
 static int bind_period(struct recipe *r)
 {
-    r->period = 1;
+    r->optimizer.period = 1;
     for (int i = 0; i < r->n_params; i++) {
-        int n = r->period, every = r->params[i].every;
+        int n = r->optimizer.period, every = r->params[i].every;
         while (n % every)
-            n += r->period;
+            n += r->optimizer.period;
         if (n > MAX_PERIOD)
             return recipe_error(r, recipe_find(r, "states", r->params[i].label),
                                 "all parameters begin anew together after %d steps, more than %d",
                                 n, MAX_PERIOD);
-        r->period = n;
+        r->optimizer.period = n;
     }
     return 0;
 }
@@ -578,14 +578,14 @@ int recipe_bind_states(struct recipe *r)
     int n = 0;
     for (int i = 0; i < r->n_params; i++) {
         struct param_spec *p = &r->params[i];
-        p->every = p->rule == RULE_ADAM ? r->adam_every : 1;
+        p->every = p->rule == RULE_ADAM ? r->optimizer.adam.every : 1;
         if (recipe_mixed(p))
             p->exp_avg = p->exp_avg_sq = DT_F32;
         if (p->rule != RULE_ADAM)
             continue;
-        state_master(p, r->adam_master);
-        p->exp_avg = p->exp_avg_sq = state_dtype(p, r->adam_states);
-        p->stochastic = r->adam_stochastic;
+        state_master(p, r->precision.adam.master);
+        p->exp_avg = p->exp_avg_sq = state_dtype(p, r->precision.adam.states);
+        p->stochastic = r->precision.adam.stochastic;
     }
     int rc = bind_labelled(r, "states", 5, 1, bind_state, &n);
     for (int i = 0; i < r->n_params && !rc; i++)

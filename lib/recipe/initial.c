@@ -1,5 +1,5 @@
 /* initial.c - drawing initial values, parameter after parameter, each by all processors. */
-#include "model/initial.h"
+#include "recipe/initial.h"
 
 #include <errno.h>
 #include <math.h>

@@ -11,10 +11,10 @@
  *
  * Threads: any number may wait and read at once.
  */
-#ifndef MODEL_INITIAL_H
-#define MODEL_INITIAL_H
+#ifndef RECIPE_INITIAL_H
+#define RECIPE_INITIAL_H
 
-#include "model/recipe.h"
+#include "recipe/recipe.h"
 
 struct initial;
 

@@ -7,10 +7,10 @@
  * Formulas: records 61 and 74 as published; golden tables tests/golden/r??-schedule.tsv.
  * Pure functions; any thread.
  */
-#ifndef MODEL_SCHEDULE_H
-#define MODEL_SCHEDULE_H
+#ifndef RECIPE_SCHEDULE_H
+#define RECIPE_SCHEDULE_H
 
-#include "model/recipe.h"
+#include "recipe/recipe.h"
 
 /* What moves a parameter under normuon>adam: NorMuon; NorMuon, while Adam's moments are kept; Adam. */
 enum change { CHANGE_BEFORE, CHANGE_MOMENTS, CHANGE_DONE, CHANGES };

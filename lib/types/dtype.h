@@ -3,8 +3,8 @@
  * Rounding is to nearest even everywhere. fp8 conversions saturate (e4m3 "fn"
  * at 448, e5m2 at 57344) and keep NaN. Pure functions, safe in any thread.
  */
-#ifndef BASE_DTYPE_H
-#define BASE_DTYPE_H
+#ifndef TYPES_DTYPE_H
+#define TYPES_DTYPE_H
 
 #include <stddef.h>
 #include <stdint.h>

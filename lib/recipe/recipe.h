@@ -5,25 +5,25 @@
  * "section.key=value". An unknown or missing key, a bad number, a layer map or
  * parameters that the model cannot run with: GPT_INPUT (GPT_USAGE for an
  * override) with file and line, so that a recipe that was read can be run.
- * man/gpt-recipe.5 says what each key means. Keys are listed in recipe_keys.c
- * alone, columns in recipe_tables.c, what the model reads in role_list.h.
+ * man/gpt-recipe.5 says what each key means. Keys are listed in keys.c
+ * alone, columns in tables.c, what the model reads in role_list.h.
  *
  *     struct recipe *r;
  *     if ((rc = recipe_read(&r, path, overrides, n))) return rc;
- *     r->width, r->params[i].rows, ...
+ *     r->model.width, r->params[i].rows, ...
  *     recipe_canonical(r)              // text: reading it again gives the same recipe
  *     recipe_free(r);
  *
  * Threads: read-only after recipe_read, so any number may share it.
  */
-#ifndef MODEL_RECIPE_H
-#define MODEL_RECIPE_H
+#ifndef RECIPE_RECIPE_H
+#define RECIPE_RECIPE_H
 
 #include <stdbool.h>
 #include <stdio.h>
-#include "base/dtype.h"
+#include "types/dtype.h"
 #include "base/err.h"
-#include "base/sizes.h"
+#include "types/sizes.h"
 
 enum {
     MAX_LAYERS = 64,
@@ -101,9 +101,10 @@ struct scalar_spec {
     int param, first, stride;
 };
 
+enum { SCALE_DELAYED = -1 }; /* weight_scale: one for all rows, from past updates */
+
 /* What a coefficient of each token multiplies: a source, added to a layer's stream or values; or what
  * the layer's scalar of that name does (role_list.h), in its place. */
-enum { SCALE_DELAYED = -1 }; /* weight_scale: of all rows, from the updates before */
 enum token_role {
     TOKEN_STREAM,
     TOKEN_VALUE,
@@ -138,127 +139,164 @@ struct stage {
     double prefix_first, prefix_last; /* weight of the next token's prefix; the same */
 };
 
+/* The key `a_b` of a section is the field a.b or a_b of its struct. */
 struct recipe {
     char name[64];
+    int64_t seed;
 
-    /* [model] */
-    int vocab, heads, head_dim, width, mlp_width, n_layers;
-    int bigram_rows; /* of the table that hashed pairs of tokens index; 0: none */
-    int bigram_width; /* its channels, those of the stream from the first on; 0 in the file: all */
-    int bigram_signs; /* rows of the table of signs that its rows are multiplied by; 0: none */
-    bool bigram_in_x0; /* x0 contains layer 0's bigrams */
-    int block; /* attention block unit, tokens */
-    double attn_scale, rope_base;
-    double cap_a, cap_b, cap_c; /* softcap a s((l + b) / c) */
-    int skip_from, skip_to; /* layers; -1: no skip */
-    enum skip_tap skip_tap; /* the skip takes skip_from's output, or the stream after its
-                                   attention */
-    int backout; /* layer; -1: none */
-    int attend_as; /* attention of later layers reads the input of this one's; -1: none */
-    bool xsa; /* plain attention is exclusive (ops.h, struct xsa) */
-    bool mtp_whole; /* the last rows' gradients have all MTP weights */
-    enum inject inject; /* x0 and bigrams join the stream before a layer's attention, or
-                                   with its result */
-    bool inject_bare; /* also in layers without attention */
-    int lanes; /* from this layer on attention reads lane 0, the MLP lane 1; -1 */
-    bool post_single; /* lambdas on attention's result in layers of one lane too */
-    bool fold_mlp; /* layers of one lane: the MLP's lambda scales its second product */
-    enum key_channels key_channels; /* those that a key offset moves */
-    int gate_table; /* columns of the narrow embedding that gates read beside the norm; 0: none */
-    enum value_input value_input; /* of plain layers; paired ones see the layer's input */
+    struct {
+        int vocab, heads, head_dim, mlp_width;
+        int width; /* heads head_dim */
+        struct {
+            int rows; /* of the table that hashed pairs of tokens index; 0: none */
+            int width; /* its channels, those of the stream from the first on; 0 in the file: all */
+            int signs; /* rows of the table of signs that its rows are multiplied by; 0: none */
+            bool in_x0; /* x0 contains layer 0's bigrams */
+        } bigram;
+        int block; /* attention block unit, tokens */
+        double attn_scale, rope_base;
+        struct {
+            double a, b, c;
+        } softcap; /* a s((l + b) / c) */
+        struct {
+            int from, to; /* layers; -1: no skip */
+            enum skip_tap tap; /* from's output, or the stream after its attention */
+        } skip;
+        int backout; /* layer; -1: none */
+        int attend_as; /* attention of later layers reads the input of this one's; -1: none */
+        bool xsa; /* plain attention is exclusive (ops.h, struct xsa) */
+        bool mtp_whole; /* the last rows' gradients have all MTP weights */
+        enum inject inject; /* x0 and bigrams join before a layer's attention, or with its result */
+        bool inject_bare; /* also in layers without attention */
+        int lanes; /* from this layer on attention reads lane 0, the MLP lane 1; -1 */
+        bool post_single; /* lambdas on attention's result in layers of one lane too */
+        bool fold_mlp; /* layers of one lane: the MLP's lambda scales its second product */
+        enum key_channels key_channels; /* those that a key offset moves */
+        int gate_table; /* columns of the narrow embedding that gates read beside the norm; 0: none */
+        enum value_input value_input; /* of plain layers; paired ones see the layer's input */
+    } model;
+
+    /* Tables: [layers], [parameters], [scalars], [token_coefs], [stages]. */
     struct layer_spec layers[MAX_LAYERS];
-    struct token_term token_terms[MAX_TOKEN_TERMS];
-    int n_token_terms, n_token_blocks;
-    int token_hidden, token_width; /* of the MLPs: hidden channels, outputs kept for each */
-
-    /* [parameters], [scalars], [order] */
+    int n_layers;
     struct param_spec params[MAX_PARAMS];
     int n_params;
     struct scalar_spec scalars[MAX_PARAMS];
     int n_scalars;
-    int scatter[MAX_PARAMS], work[MAX_PARAMS]; /* indices into params */
-    int tied_head, tied_embed; /* params tied until the untie step; -1 */
-    double tied_mix[2]; /* of the embedding's gradient in the head's: at step 0 and the untie
-                           step */
-    int late[MAX_PARAMS], n_late; /* gathered at the start of the next step, in this order */
-    bool padding; /* is a bank's padding communicated? */
-    int transpose_sms; /* multiprocessors that transposes take at most; 0: all */
-
-    /* [optimizer] */
-    double adam_lr, adam_eps, adam_wd;
-    int adam_every; /* 2: on odd steps; of parameters of which [states] says no other */
-    int period; /* after so many steps each gradient has been applied: all begin anew */
-    int adam_decay; /* enum adam_decay (ops.h): cautious, AdamW, L2 */
-    bool adam_decay_lr; /* the decay's rate is lr wd, not lr^2 wd */
-    enum eps_at { EPS_ROOT, EPS_CORRECTED, EPS_INSIDE } adam_eps_at;
-    bool adam_correction; /* of the moments' bias */
-    double clip; /* of the norm of all gradients; 0: none */
-    double loss_scale; /* of the loss whose gradients are computed */
-    int max_skips; /* steps in a row that may be skipped: their gradients are not finite */
-    double muon_lr, muon_wd;
-    double change, change_moments; /* normuon>adam: points of the schedule */
-    double blend[2], blend_span[2]; /* normuon+adam: Adam's weight, first and last; points */
-    double mixed_lr; /* of both: multiplier of adam_lr */
-    double match_rms; /* of NorMuon's and Muon's updates (Moonlight); 0: the record's factor */
-    enum muon_decay { MUON_DECAY_RULE, MUON_DECAY_CAUTIOUS, MUON_DECAY_PLAIN } muon_decay;
-    bool muon_decay_lr; /* the decay's rate is lr wd, not lr^2 wd */
-    double polar[MAX_POLAR][3];
-    int n_polar;
-    enum dtype polar_dtype; /* bf16; f32 on request */
-    enum polar_form { POLAR_FORM_DIRECT, POLAR_FORM_GRAM } polar_form;
-    unsigned restart; /* bit k: the Gram form begins anew after k rows */
-    bool blend_f32; /* 1 - momentum is formed in f32 (record 74), not f64 */
-    bool aol, polar_aol; /* AOL in place of the Frobenius norm; is `polar` for that? */
-
-    /* [schedule] */
-    int steps, extension;
+    struct {
+        struct token_term term[MAX_TOKEN_TERMS];
+        int n, n_blocks;
+        int hidden, width; /* of the MLPs: hidden channels, outputs kept for each */
+    } token_coefs;
     struct stage stages[MAX_STAGES];
     int n_stages; /* the last one is the extension */
-    bool whole_steps; /* boundaries are rounded to steps (record 74); else they are exact
-                                   fractions and lr changes strictly after them (record 61) */
-    int final_window; /* long window of the last validation, blocks */
-    double cooldown, lr_floor;
-    double momentum_low, momentum_high;
-    int momentum_warmup, momentum_cooldown;
-    double untie; /* a point: up to 2 a fraction of steps, above a step */
-    enum untie_state { UNTIE_CARRY, UNTIE_ZERO } untie_state;
 
-    /* [data] */
-    int chunks; /* micro-batches a step over all ranks (8) */
-    int bos; /* -1: as the shards' MANIFEST says */
-    bool cycle; /* start over when the shards are used up */
-    int repeat; /* steps on one batch */
-    int64_t val_tokens, val_chunk;
-    int val_every;
-    bool val_canonical; /* probability only for tokens that text can have there */
-    int64_t checkpoint_every; /* steps; 0: only at the end and on a signal */
+    struct {
+        int scatter[MAX_PARAMS], work[MAX_PARAMS]; /* indices into params */
+        int tied_head, tied_embed; /* params tied until the untie step; -1 */
+        double tied_mix
+            [2]; /* of the embedding's gradient in the head's: at step 0, at the untie step */
+        int late[MAX_PARAMS], n_late; /* gathered at the start of the next step, in this order */
+        bool padding; /* is a bank's padding communicated? */
+        int transpose_sms; /* multiprocessors that transposes take at most; 0: all */
+    } order;
 
-    /* [precision] */
-    enum dtype gradients; /* DT_NONE: the parameter's */
-    enum dtype adam_states; /* of both moments; DT_NONE: the parameter's */
-    enum master adam_master; /* where the weight is bf16 */
-    bool adam_stochastic;
-    bool adam_whole; /* moments in f16 and e4m3 have one scale for all rows */
-    enum head_fp8 head_fp8; /* yes: bf16 on a GPU without fp8; require: no such GPU */
-    double x_scale, w_scale, g_scale;
-    enum mlp_fp8 mlp_fp8; /* the MLPs' first product in training: the same */
-    bool mlp_down_fp8,
-        mlp_backward_fp8; /* with it, the second; what the backward makes of gradients */
-    double weight_scale; /* of weights in e4m3 whose codes no head reads; 0: each row's own */
-    int amax_history; /* SCALE_DELAYED: of how many updates */
-    bool head_sigmoid_bf16; /* of the softcap, in training */
-    int head_block; /* rows of logits that a GPU keeps at a time; 0: all of a micro-batch */
-    bool head_scale_micro; /* g_scale is multiplied by 1 / micro-batches, like the loss */
-    bool bf16_products; /* of a CPU, whose other products are of f32 */
-    bool deterministic;
-    bool check_weights; /* after each step: do all ranks hold the same weights? */
+    struct {
+        struct {
+            double lr, eps, wd;
+            int every; /* 2: on odd steps; of parameters of which [states] says no other */
+            int decay; /* enum adam_decay (ops.h): cautious, AdamW, L2 */
+            bool decay_lr; /* the decay's rate is lr wd, not lr^2 wd */
+            enum eps_at { EPS_ROOT, EPS_CORRECTED, EPS_INSIDE } eps_at;
+            bool correction; /* of the moments' bias */
+        } adam;
+        double clip; /* of the norm of all gradients; 0: none */
+        double loss_scale; /* of the loss whose gradients are computed */
+        int max_skips; /* steps in a row that may be skipped: their gradients are not finite */
+        int period; /* after so many steps each gradient has been applied: all begin anew */
+        struct {
+            double lr, wd;
+            enum muon_decay { MUON_DECAY_RULE, MUON_DECAY_CAUTIOUS, MUON_DECAY_PLAIN } decay;
+            bool decay_lr; /* the decay's rate is lr wd, not lr^2 wd */
+            double match_rms; /* of the updates (Moonlight); 0: the record's factor */
+            bool blend_f32; /* 1 - momentum is formed in f32 (record 74), not f64 */
+        } muon;
+        struct {
+            double at, moments;
+        } change; /* normuon>adam: points of the schedule */
+        struct {
+            double weight[2], span[2];
+        } blend; /* normuon+adam: Adam's weight, first and last; points of the schedule */
+        double mixed_lr; /* of both: multiplier of adam.lr */
+        struct {
+            double row[MAX_POLAR][3];
+            int n;
+            enum dtype dtype; /* bf16; f32 on request */
+            enum polar_form { POLAR_FORM_DIRECT, POLAR_FORM_GRAM } form;
+            unsigned restart; /* bit k: the Gram form begins anew after k rows */
+            bool aol, for_aol; /* AOL in place of the Frobenius norm; are the rows for that? */
+        } polar;
+    } optimizer;
 
-    int64_t seed;
+    struct {
+        int steps, extension;
+        bool whole_steps; /* boundaries are rounded to steps (record 74); else they are exact
+                             fractions and lr changes strictly after them (record 61) */
+        int final_window; /* long window of the last validation, blocks */
+        double cooldown, lr_floor;
+        struct {
+            double low, high;
+            int warmup, cooldown; /* steps */
+        } momentum;
+        double untie; /* a point: up to 2 a fraction of steps, above a step */
+        enum untie_state { UNTIE_CARRY, UNTIE_ZERO } untie_state;
+    } schedule;
+
+    struct {
+        int chunks; /* micro-batches a step over all ranks (8) */
+        int bos; /* -1: as the shards' MANIFEST says */
+        bool cycle; /* start over when the shards are used up */
+        int repeat; /* steps on one batch */
+        struct {
+            int64_t tokens, chunk;
+            int every; /* steps */
+            bool canonical; /* probability only for tokens that text can have there */
+        } val;
+        int64_t checkpoint_every; /* steps; 0: only at the end and on a signal */
+    } data;
+
+    struct {
+        enum dtype gradients; /* DT_NONE: the parameter's */
+        struct {
+            enum dtype states; /* of both moments; DT_NONE: the parameter's */
+            enum master master; /* where the weight is bf16 */
+            bool stochastic;
+            bool whole; /* moments in f16 and e4m3 have one scale for all rows */
+        } adam;
+        struct {
+            enum head_fp8 fp8; /* yes: bf16 on a GPU without fp8; require: no such GPU */
+            double x_scale, w_scale, g_scale;
+            bool sigmoid_bf16; /* of the softcap, in training */
+            int block; /* rows of logits that a GPU keeps at a time; 0: all of a micro-batch */
+            bool scale_micro; /* g_scale is multiplied by 1 / micro-batches, like the loss */
+        } head;
+        struct {
+            enum mlp_fp8 fp8; /* the first product in training: as the head's */
+            bool down_fp8; /* with it, the second */
+            bool backward_fp8; /* with it, what the backward makes of gradients */
+        } mlp;
+        double weight_scale; /* of weights in e4m3 whose codes no head reads; 0: each row's own */
+        int amax_history; /* SCALE_DELAYED: of how many updates */
+        bool bf16_products; /* of a CPU, whose other products are of f32 */
+        bool deterministic;
+        bool check_weights; /* after each step: do all ranks hold the same weights? */
+    } precision;
+
     char hash[33]; /* XXH3-128 of the canonical text */
     struct recipe_text *text;
 };
 
-/* path: a file ("-": stdin), or a name of recipe_named.h. A run log is read for the recipe in it. */
+/* path: a file ("-": stdin), or a name of named.h. A run log is read for the recipe in it. */
 int recipe_read(struct recipe **r, const char *path, const char *const *overrides,
                 int n) MUST_CHECK;
 /* The same from memory: a checkpoint or a run log carries its recipe. name: for messages. */
@@ -294,16 +332,18 @@ static inline bool recipe_moves(const struct param_spec *s, int step)
 {
     return (step + 1) % s->every == 0;
 }
-/* What all codes of a weight in e4m3, or of its copy, are multiplied by; 0: by a scale that each update
- * chooses anew, of each row, or */
+/* Returns the fixed scale that e4m3 codes of s are multiplied by, or 0 if each update chooses one a row
+ * or recipe_delayed() one for all rows. */
 static inline double recipe_weight_scale(const struct recipe *r, const struct param_spec *s)
 {
-    return s->codes ? r->w_scale : r->weight_scale > 0 ? r->weight_scale : 0;
+    return s->codes                        ? r->precision.head.w_scale
+           : r->precision.weight_scale > 0 ? r->precision.weight_scale
+                                           : 0;
 }
-/* of all rows, from the largest numbers of the updates before. */
+/* True if the e4m3 codes of s have one scale for all rows, chosen from the largest magnitudes of past updates. */
 static inline bool recipe_delayed(const struct recipe *r, const struct param_spec *s)
 {
-    return s->stored == DT_E4M3 && !s->codes && r->weight_scale < 0;
+    return s->stored == DT_E4M3 && !s->codes && r->precision.weight_scale < 0;
 }
 /* The type of a weight in checkpoints. */
 static inline enum dtype recipe_stored(const struct param_spec *s)
@@ -313,7 +353,8 @@ static inline enum dtype recipe_stored(const struct param_spec *s)
 /* How many of an MLP's two matrices have copies in fp8. */
 static inline int recipe_mlp_copies(const struct recipe *r)
 {
-    return r->mlp_fp8 ? 1 + (r->mlp_down_fp8 || r->mlp_backward_fp8) : 0;
+    return r->precision.mlp.fp8 ? 1 + (r->precision.mlp.down_fp8 || r->precision.mlp.backward_fp8)
+                                : 0;
 }
 /* Index of a parameter, or -1. */
 int recipe_param(const struct recipe *r, const char *label);

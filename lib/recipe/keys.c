@@ -1,5 +1,5 @@
-/* recipe_keys.c - the table of keys: name, kind, range, default, field. */
-#include "model/recipe_text.h"
+/* keys.c - the table of keys: name, kind, range, default, field. */
+#include "recipe/text.h"
 
 #include <float.h>
 #include <stddef.h>
@@ -8,7 +8,7 @@
 #include "base/num.h"
 #include "base/suggest.h"
 #include "coeffs/coeffs.h"
-#include "model/recipe_named.h"
+#include "recipe/named.h"
 
 enum kind {
     K_NAME,
@@ -48,107 +48,113 @@ static const char STATE_CHOICES[] = "weight|f32|bf16|f16|e4m3";
 static const struct key keys[] = {
     { "", "name", K_NAME, F(name), 0, 0, NULL, NULL },
     { "", "seed", K_I64, F(seed), 0, 9e15, "1", NULL },
-    { "model", "vocab", K_INT, F(vocab), 2, 1 << 24, NULL, NULL },
-    { "model", "bigram_rows", K_INT, F(bigram_rows), 0, 1 << 24, "0", NULL },
-    { "model", "bigram_width", K_INT, F(bigram_width), 0, 1 << 20, "0", NULL },
-    { "model", "bigram_signs", K_INT, F(bigram_signs), 0, 1 << 24, "0", NULL },
-    { "model", "bigram_in_x0", K_BOOL, F(bigram_in_x0), 0, 0, "no", NULL },
-    { "model", "heads", K_INT, F(heads), 1, 1024, NULL, NULL },
-    { "model", "head_dim", K_INT, F(head_dim), 4, 1024, NULL, NULL },
-    { "model", "mlp_width", K_INT, F(mlp_width), 1, 1 << 20, NULL, NULL },
-    { "model", "block", K_INT, F(block), 1, 1 << 16, NULL, NULL },
-    { "model", "attn_scale", K_REAL, F(attn_scale), 1e-6, 1e3, NULL, NULL },
-    { "model", "rope_base", K_REAL, F(rope_base), 1, 1e9, NULL, NULL },
-    { "model", "softcap", K_REAL3, F(cap_a), -1e6, 1e6, NULL, NULL },
-    { "model", "skip", K_INT2, F(skip_from), -1, MAX_LAYERS, NULL, NULL },
-    { "model", "skip_tap", K_WORD, F(skip_tap), 0, 0, "layer", "layer|attention" },
-    { "model", "backout", K_INT, F(backout), -1, MAX_LAYERS, NULL, NULL },
-    { "model", "attend_as", K_INT, F(attend_as), -1, MAX_LAYERS, "-1", NULL },
-    { "model", "xsa", K_BOOL, F(xsa), 0, 0, "no", NULL },
-    { "model", "mtp_end", K_TRUTH, F(mtp_whole), 0, 0, "cut", "cut|whole" },
-    { "model", "inject", K_WORD, F(inject), 0, 0, "before", "before|after" },
-    { "model", "inject_bare", K_BOOL, F(inject_bare), 0, 0, "yes", NULL },
-    { "model", "lanes", K_INT, F(lanes), -1, MAX_LAYERS, "-1", NULL },
-    { "model", "post_single", K_BOOL, F(post_single), 0, 0, "no", NULL },
-    { "model", "fold_mlp", K_BOOL, F(fold_mlp), 0, 0, "no", NULL },
-    { "model", "key_channels", K_WORD, F(key_channels), 0, 0, "quarters", "quarters|half" },
-    { "model", "gate_table", K_INT, F(gate_table), 0, 32, "0", NULL },
-    { "model", "value_input", K_WORD, F(value_input), 0, 0, "input", "input|split|split_all" },
-    { "order", "tied", K_TIED, F(tied_head), 0, 0, NULL, NULL },
-    { "order", "scatter", K_ORDER, F(scatter), 0, 0, NULL, NULL },
-    { "order", "work", K_ORDER, F(work), 0, 0, NULL, NULL },
-    { "order", "tied_mix", K_RANGE, F(tied_mix), -1e3, 1e3, "1", NULL },
-    { "order", "late", K_LABELS, F(late), 0, 0, "-", NULL },
-    { "order", "padding", K_BOOL, F(padding), 0, 0, "yes", NULL },
-    { "order", "transpose_sms", K_INT, F(transpose_sms), 0, 1 << 16, "0", NULL },
-    { "optimizer", "adam_lr", K_REAL, F(adam_lr), 0, 1e3, NULL, NULL },
-    { "optimizer", "adam_eps", K_REAL, F(adam_eps), 0, 1, NULL, NULL },
-    { "optimizer", "adam_wd", K_REAL, F(adam_wd), 0, 1e3, NULL, NULL },
-    { "optimizer", "adam_every", K_INT, F(adam_every), 1, MAX_PERIOD, NULL, NULL },
-    { "optimizer", "adam_decay", K_WORD, F(adam_decay), 0, 0, "cautious", "cautious|adamw|l2" },
-    { "optimizer", "adam_decay_rate", K_TRUTH, F(adam_decay_lr), 0, 0, "lr2", "lr2|lr" },
-    { "optimizer", "adam_eps_at", K_WORD, F(adam_eps_at), 0, 0, "root", "root|corrected|inside" },
-    { "optimizer", "adam_correction", K_BOOL, F(adam_correction), 0, 0, "yes", NULL },
-    { "optimizer", "clip", K_REAL, F(clip), 0, 1e30, "0", NULL },
-    { "optimizer", "loss_scale", K_REAL, F(loss_scale), 1e-30, 1e30, "1", NULL },
-    { "optimizer", "max_skips", K_INT, F(max_skips), 0, 1e9, "0", NULL },
-    { "optimizer", "muon_lr", K_REAL, F(muon_lr), 0, 1e3, NULL, NULL },
-    { "optimizer", "muon_wd", K_REAL, F(muon_wd), 0, 1e3, NULL, NULL },
-    { "optimizer", "muon_decay", K_WORD, F(muon_decay), 0, 0, "rule", "rule|cautious|plain" },
-    { "optimizer", "muon_decay_rate", K_TRUTH, F(muon_decay_lr), 0, 0, "lr2", "lr2|lr" },
-    { "optimizer", "change", K_REAL, F(change), 0, 1e9, "0.9", NULL },
-    { "optimizer", "change_moments", K_REAL, F(change_moments), 0, 1e9, "1e9", NULL },
-    { "optimizer", "blend", K_RANGE, F(blend), 0, 1, "0.5", NULL },
-    { "optimizer", "blend_span", K_RANGE, F(blend_span), 0, 1e9, "0>1", NULL },
-    { "optimizer", "mixed_adam_lr", K_REAL, F(mixed_lr), 0, 1e6, "1", NULL },
-    { "optimizer", "match_rms", K_REAL, F(match_rms), 0, 1e3, "0", NULL },
-    { "optimizer", "coeffs", K_COEFFS, F(polar), 0, 0, NULL, NULL },
-    { "optimizer", "polar", K_DTYPE, F(polar_dtype), 0, 0, "bf16", DTYPE_CHOICES },
-    { "optimizer", "polar_form", K_WORD, F(polar_form), 0, 0, "direct", "direct|gram" },
-    { "optimizer", "restart", K_COUNTS, F(restart), 1, MAX_POLAR - 1, "2,3", NULL },
-    { "optimizer", "blend_f32", K_BOOL, F(blend_f32), 0, 0, "no", NULL },
-    { "optimizer", "aol", K_BOOL, F(aol), 0, 0, "no", NULL },
-    { "schedule", "steps", K_INT, F(steps), 1, 1e7, NULL, NULL },
-    { "schedule", "extension", K_INT, F(extension), 0, 1e7, NULL, NULL },
-    { "schedule", "whole_steps", K_BOOL, F(whole_steps), 0, 0, "no", NULL },
-    { "schedule", "final_window", K_INT, F(final_window), 1, 1 << 16, NULL, NULL },
-    { "schedule", "cooldown", K_REAL, F(cooldown), 0, 1, NULL, NULL },
-    { "schedule", "lr_floor", K_REAL, F(lr_floor), 0, 1e3, NULL, NULL },
-    { "schedule", "momentum_low", K_REAL, F(momentum_low), 0, 1, NULL, NULL },
-    { "schedule", "momentum_high", K_REAL, F(momentum_high), 0, 1, NULL, NULL },
-    { "schedule", "momentum_warmup", K_INT, F(momentum_warmup), 0, 1e9, NULL, NULL },
-    { "schedule", "momentum_cooldown", K_INT, F(momentum_cooldown), 0, 1e9, NULL, NULL },
-    { "schedule", "untie", K_REAL, F(untie), 0, 1e9, NULL, NULL },
-    { "schedule", "untie_state", K_WORD, F(untie_state), 0, 0, "carry", "carry|zero" },
-    { "data", "chunks", K_INT, F(chunks), 1, 1 << 16, NULL, NULL },
-    { "data", "bos", K_INT, F(bos), -1, 1 << 24, "-1", NULL },
-    { "data", "cycle", K_BOOL, F(cycle), 0, 0, "no", NULL },
-    { "data", "repeat", K_INT, F(repeat), 1, 1e9, "1", NULL },
-    { "data", "val_tokens", K_I64, F(val_tokens), 0, 1e15, NULL, NULL },
-    { "data", "val_chunk", K_I64, F(val_chunk), 1, MAX_CHUNK_TOKENS, NULL, NULL },
-    { "data", "val_every", K_INT, F(val_every), 0, 1e9, NULL, NULL },
-    { "data", "val_canonical", K_BOOL, F(val_canonical), 0, 0, "no", NULL },
-    { "data", "checkpoint_every", K_I64, F(checkpoint_every), 0, 1e9, "0", NULL },
-    { "precision", "gradients", K_DTYPE, F(gradients), 0, 0, "weight", DTYPE_CHOICES },
-    { "precision", "adam_states", K_DTYPE, F(adam_states), 0, 0, "f32", STATE_CHOICES },
-    { "precision", "adam_master", K_WORD, F(adam_master), 0, 0, "none",
+    { "model", "vocab", K_INT, F(model.vocab), 2, 1 << 24, NULL, NULL },
+    { "model", "bigram_rows", K_INT, F(model.bigram.rows), 0, 1 << 24, "0", NULL },
+    { "model", "bigram_width", K_INT, F(model.bigram.width), 0, 1 << 20, "0", NULL },
+    { "model", "bigram_signs", K_INT, F(model.bigram.signs), 0, 1 << 24, "0", NULL },
+    { "model", "bigram_in_x0", K_BOOL, F(model.bigram.in_x0), 0, 0, "no", NULL },
+    { "model", "heads", K_INT, F(model.heads), 1, 1024, NULL, NULL },
+    { "model", "head_dim", K_INT, F(model.head_dim), 4, 1024, NULL, NULL },
+    { "model", "mlp_width", K_INT, F(model.mlp_width), 1, 1 << 20, NULL, NULL },
+    { "model", "block", K_INT, F(model.block), 1, 1 << 16, NULL, NULL },
+    { "model", "attn_scale", K_REAL, F(model.attn_scale), 1e-6, 1e3, NULL, NULL },
+    { "model", "rope_base", K_REAL, F(model.rope_base), 1, 1e9, NULL, NULL },
+    { "model", "softcap", K_REAL3, F(model.softcap.a), -1e6, 1e6, NULL, NULL },
+    { "model", "skip", K_INT2, F(model.skip.from), -1, MAX_LAYERS, NULL, NULL },
+    { "model", "skip_tap", K_WORD, F(model.skip.tap), 0, 0, "layer", "layer|attention" },
+    { "model", "backout", K_INT, F(model.backout), -1, MAX_LAYERS, NULL, NULL },
+    { "model", "attend_as", K_INT, F(model.attend_as), -1, MAX_LAYERS, "-1", NULL },
+    { "model", "xsa", K_BOOL, F(model.xsa), 0, 0, "no", NULL },
+    { "model", "mtp_end", K_TRUTH, F(model.mtp_whole), 0, 0, "cut", "cut|whole" },
+    { "model", "inject", K_WORD, F(model.inject), 0, 0, "before", "before|after" },
+    { "model", "inject_bare", K_BOOL, F(model.inject_bare), 0, 0, "yes", NULL },
+    { "model", "lanes", K_INT, F(model.lanes), -1, MAX_LAYERS, "-1", NULL },
+    { "model", "post_single", K_BOOL, F(model.post_single), 0, 0, "no", NULL },
+    { "model", "fold_mlp", K_BOOL, F(model.fold_mlp), 0, 0, "no", NULL },
+    { "model", "key_channels", K_WORD, F(model.key_channels), 0, 0, "quarters", "quarters|half" },
+    { "model", "gate_table", K_INT, F(model.gate_table), 0, 32, "0", NULL },
+    { "model", "value_input", K_WORD, F(model.value_input), 0, 0, "input",
+      "input|split|split_all" },
+    { "order", "tied", K_TIED, F(order.tied_head), 0, 0, NULL, NULL },
+    { "order", "scatter", K_ORDER, F(order.scatter), 0, 0, NULL, NULL },
+    { "order", "work", K_ORDER, F(order.work), 0, 0, NULL, NULL },
+    { "order", "tied_mix", K_RANGE, F(order.tied_mix), -1e3, 1e3, "1", NULL },
+    { "order", "late", K_LABELS, F(order.late), 0, 0, "-", NULL },
+    { "order", "padding", K_BOOL, F(order.padding), 0, 0, "yes", NULL },
+    { "order", "transpose_sms", K_INT, F(order.transpose_sms), 0, 1 << 16, "0", NULL },
+    { "optimizer", "adam_lr", K_REAL, F(optimizer.adam.lr), 0, 1e3, NULL, NULL },
+    { "optimizer", "adam_eps", K_REAL, F(optimizer.adam.eps), 0, 1, NULL, NULL },
+    { "optimizer", "adam_wd", K_REAL, F(optimizer.adam.wd), 0, 1e3, NULL, NULL },
+    { "optimizer", "adam_every", K_INT, F(optimizer.adam.every), 1, MAX_PERIOD, NULL, NULL },
+    { "optimizer", "adam_decay", K_WORD, F(optimizer.adam.decay), 0, 0, "cautious",
+      "cautious|adamw|l2" },
+    { "optimizer", "adam_decay_rate", K_TRUTH, F(optimizer.adam.decay_lr), 0, 0, "lr2", "lr2|lr" },
+    { "optimizer", "adam_eps_at", K_WORD, F(optimizer.adam.eps_at), 0, 0, "root",
+      "root|corrected|inside" },
+    { "optimizer", "adam_correction", K_BOOL, F(optimizer.adam.correction), 0, 0, "yes", NULL },
+    { "optimizer", "clip", K_REAL, F(optimizer.clip), 0, 1e30, "0", NULL },
+    { "optimizer", "loss_scale", K_REAL, F(optimizer.loss_scale), 1e-30, 1e30, "1", NULL },
+    { "optimizer", "max_skips", K_INT, F(optimizer.max_skips), 0, 1e9, "0", NULL },
+    { "optimizer", "muon_lr", K_REAL, F(optimizer.muon.lr), 0, 1e3, NULL, NULL },
+    { "optimizer", "muon_wd", K_REAL, F(optimizer.muon.wd), 0, 1e3, NULL, NULL },
+    { "optimizer", "muon_decay", K_WORD, F(optimizer.muon.decay), 0, 0, "rule",
+      "rule|cautious|plain" },
+    { "optimizer", "muon_decay_rate", K_TRUTH, F(optimizer.muon.decay_lr), 0, 0, "lr2", "lr2|lr" },
+    { "optimizer", "change", K_REAL, F(optimizer.change.at), 0, 1e9, "0.9", NULL },
+    { "optimizer", "change_moments", K_REAL, F(optimizer.change.moments), 0, 1e9, "1e9", NULL },
+    { "optimizer", "blend", K_RANGE, F(optimizer.blend.weight), 0, 1, "0.5", NULL },
+    { "optimizer", "blend_span", K_RANGE, F(optimizer.blend.span), 0, 1e9, "0>1", NULL },
+    { "optimizer", "mixed_adam_lr", K_REAL, F(optimizer.mixed_lr), 0, 1e6, "1", NULL },
+    { "optimizer", "match_rms", K_REAL, F(optimizer.muon.match_rms), 0, 1e3, "0", NULL },
+    { "optimizer", "coeffs", K_COEFFS, F(optimizer.polar.row), 0, 0, NULL, NULL },
+    { "optimizer", "polar", K_DTYPE, F(optimizer.polar.dtype), 0, 0, "bf16", DTYPE_CHOICES },
+    { "optimizer", "polar_form", K_WORD, F(optimizer.polar.form), 0, 0, "direct", "direct|gram" },
+    { "optimizer", "restart", K_COUNTS, F(optimizer.polar.restart), 1, MAX_POLAR - 1, "2,3", NULL },
+    { "optimizer", "blend_f32", K_BOOL, F(optimizer.muon.blend_f32), 0, 0, "no", NULL },
+    { "optimizer", "aol", K_BOOL, F(optimizer.polar.aol), 0, 0, "no", NULL },
+    { "schedule", "steps", K_INT, F(schedule.steps), 1, 1e7, NULL, NULL },
+    { "schedule", "extension", K_INT, F(schedule.extension), 0, 1e7, NULL, NULL },
+    { "schedule", "whole_steps", K_BOOL, F(schedule.whole_steps), 0, 0, "no", NULL },
+    { "schedule", "final_window", K_INT, F(schedule.final_window), 1, 1 << 16, NULL, NULL },
+    { "schedule", "cooldown", K_REAL, F(schedule.cooldown), 0, 1, NULL, NULL },
+    { "schedule", "lr_floor", K_REAL, F(schedule.lr_floor), 0, 1e3, NULL, NULL },
+    { "schedule", "momentum_low", K_REAL, F(schedule.momentum.low), 0, 1, NULL, NULL },
+    { "schedule", "momentum_high", K_REAL, F(schedule.momentum.high), 0, 1, NULL, NULL },
+    { "schedule", "momentum_warmup", K_INT, F(schedule.momentum.warmup), 0, 1e9, NULL, NULL },
+    { "schedule", "momentum_cooldown", K_INT, F(schedule.momentum.cooldown), 0, 1e9, NULL, NULL },
+    { "schedule", "untie", K_REAL, F(schedule.untie), 0, 1e9, NULL, NULL },
+    { "schedule", "untie_state", K_WORD, F(schedule.untie_state), 0, 0, "carry", "carry|zero" },
+    { "data", "chunks", K_INT, F(data.chunks), 1, 1 << 16, NULL, NULL },
+    { "data", "bos", K_INT, F(data.bos), -1, 1 << 24, "-1", NULL },
+    { "data", "cycle", K_BOOL, F(data.cycle), 0, 0, "no", NULL },
+    { "data", "repeat", K_INT, F(data.repeat), 1, 1e9, "1", NULL },
+    { "data", "val_tokens", K_I64, F(data.val.tokens), 0, 1e15, NULL, NULL },
+    { "data", "val_chunk", K_I64, F(data.val.chunk), 1, MAX_CHUNK_TOKENS, NULL, NULL },
+    { "data", "val_every", K_INT, F(data.val.every), 0, 1e9, NULL, NULL },
+    { "data", "val_canonical", K_BOOL, F(data.val.canonical), 0, 0, "no", NULL },
+    { "data", "checkpoint_every", K_I64, F(data.checkpoint_every), 0, 1e9, "0", NULL },
+    { "precision", "gradients", K_DTYPE, F(precision.gradients), 0, 0, "weight", DTYPE_CHOICES },
+    { "precision", "adam_states", K_DTYPE, F(precision.adam.states), 0, 0, "f32", STATE_CHOICES },
+    { "precision", "adam_master", K_WORD, F(precision.adam.master), 0, 0, "none",
       "none|f32|nearest|truncate|f16" },
-    { "precision", "adam_rounding", K_TRUTH, F(adam_stochastic), 0, 0, "nearest",
+    { "precision", "adam_rounding", K_TRUTH, F(precision.adam.stochastic), 0, 0, "nearest",
       "nearest|stochastic" },
-    { "precision", "adam_scale", K_TRUTH, F(adam_whole), 0, 0, "row", "row|tensor" },
-    { "precision", "head_fp8", K_WORD, F(head_fp8), 0, 0, NULL, "no|yes|require" },
-    { "precision", "head_scales", K_REAL3, F(x_scale), 1e-12, 1e12, NULL, NULL },
-    { "precision", "weight_scale", K_SCALE, F(weight_scale), 1e-12, 1e12, "row", NULL },
-    { "precision", "amax_history", K_INT, F(amax_history), 1, 1024, "16", NULL },
-    { "precision", "mlp", K_WORD, F(mlp_fp8), 0, 0, "bf16", "bf16|fp8|require" },
-    { "precision", "mlp_down", K_TRUTH, F(mlp_down_fp8), 0, 0, "bf16", "bf16|fp8" },
-    { "precision", "mlp_backward", K_TRUTH, F(mlp_backward_fp8), 0, 0, "bf16", "bf16|fp8" },
-    { "precision", "head_sigmoid", K_TRUTH, F(head_sigmoid_bf16), 0, 0, "f32", "f32|bf16" },
-    { "precision", "head_block", K_INT, F(head_block), 0, MAX_CHUNK_TOKENS, "0", NULL },
-    { "precision", "head_scale_micro", K_BOOL, F(head_scale_micro), 0, 0, "no", NULL },
-    { "precision", "cpu_products", K_TRUTH, F(bf16_products), 0, 0, "f32", "f32|bf16" },
-    { "precision", "deterministic", K_BOOL, F(deterministic), 0, 0, "no", NULL },
-    { "precision", "check_weights", K_BOOL, F(check_weights), 0, 0, "no", NULL },
+    { "precision", "adam_scale", K_TRUTH, F(precision.adam.whole), 0, 0, "row", "row|tensor" },
+    { "precision", "head_fp8", K_WORD, F(precision.head.fp8), 0, 0, NULL, "no|yes|require" },
+    { "precision", "head_scales", K_REAL3, F(precision.head.x_scale), 1e-12, 1e12, NULL, NULL },
+    { "precision", "weight_scale", K_SCALE, F(precision.weight_scale), 1e-12, 1e12, "row", NULL },
+    { "precision", "amax_history", K_INT, F(precision.amax_history), 1, 1024, "16", NULL },
+    { "precision", "mlp", K_WORD, F(precision.mlp.fp8), 0, 0, "bf16", "bf16|fp8|require" },
+    { "precision", "mlp_down", K_TRUTH, F(precision.mlp.down_fp8), 0, 0, "bf16", "bf16|fp8" },
+    { "precision", "mlp_backward", K_TRUTH, F(precision.mlp.backward_fp8), 0, 0, "bf16",
+      "bf16|fp8" },
+    { "precision", "head_sigmoid", K_TRUTH, F(precision.head.sigmoid_bf16), 0, 0, "f32",
+      "f32|bf16" },
+    { "precision", "head_block", K_INT, F(precision.head.block), 0, MAX_CHUNK_TOKENS, "0", NULL },
+    { "precision", "head_scale_micro", K_BOOL, F(precision.head.scale_micro), 0, 0, "no", NULL },
+    { "precision", "cpu_products", K_TRUTH, F(precision.bf16_products), 0, 0, "f32", "f32|bf16" },
+    { "precision", "deterministic", K_BOOL, F(precision.deterministic), 0, 0, "no", NULL },
+    { "precision", "check_weights", K_BOOL, F(precision.check_weights), 0, 0, "no", NULL },
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
@@ -256,21 +262,21 @@ static int coeffs(struct recipe *r, struct recipe_line *l)
     strtod(l->value + (marked ? 4 : 0), &after); /* "./x.coeffs" begins like a number and is none */
     if (after == l->value + (marked ? 4 : 0) && (rc = inline_coeffs(l)))
         return rc;
-    r->polar_aol = !strncmp(l->value, "aol ", 4);
-    char *copy = strdup(l->value + (r->polar_aol ? 4 : 0)), *save = NULL;
+    r->optimizer.polar.for_aol = !strncmp(l->value, "aol ", 4);
+    char *copy = strdup(l->value + (r->optimizer.polar.for_aol ? 4 : 0)), *save = NULL;
     if (!copy)
         return err_sys("recipe");
     for (char *w = strtok_r(copy, " /", &save); w && !rc; w = strtok_r(NULL, " /", &save)) {
         if (n == 3 * MAX_POLAR)
             rc = recipe_error(r, l, "more than %d rows", MAX_POLAR);
-        else if (num_f64(w, "coeffs", -1e6, 1e6, &r->polar[n / 3][n % 3]))
+        else if (num_f64(w, "coeffs", -1e6, 1e6, &r->optimizer.polar.row[n / 3][n % 3]))
             rc = recipe_error(r, l, "row %d: not a number: '%s'", n / 3 + 1, w);
         n++;
     }
     free(copy);
     if (!rc && (n == 0 || n % 3))
         rc = recipe_error(r, l, "expected rows of three numbers, found %d numbers", n);
-    r->n_polar = n / 3;
+    r->optimizer.polar.n = n / 3;
     return rc;
 }
 
@@ -297,16 +303,17 @@ static int counts(struct recipe *r, const struct recipe_line *l, const struct ke
 static int tied(struct recipe *r, const struct recipe_line *l)
 {
     char a[LABEL_SIZE], b[LABEL_SIZE], rest;
-    r->tied_head = r->tied_embed = -1;
+    r->order.tied_head = r->order.tied_embed = -1;
     if (!strcmp(l->value, "-"))
         return 0;
     if (sscanf(l->value, "%31s %31s %c", a, b, &rest) != 2)
         return recipe_error(r, l, "expected 'HEAD EMBEDDING' or '-', found '%s'", l->value);
-    r->tied_head = recipe_param(r, a);
-    r->tied_embed = recipe_param(r, b);
-    if (r->tied_head < 0 || r->tied_embed < 0)
-        return recipe_error(r, l, "'%s' is no parameter", r->tied_head < 0 ? a : b);
-    const struct param_spec *h = &r->params[r->tied_head], *t = &r->params[r->tied_embed];
+    r->order.tied_head = recipe_param(r, a);
+    r->order.tied_embed = recipe_param(r, b);
+    if (r->order.tied_head < 0 || r->order.tied_embed < 0)
+        return recipe_error(r, l, "'%s' is no parameter", r->order.tied_head < 0 ? a : b);
+    const struct param_spec *h = &r->params[r->order.tied_head],
+                            *t = &r->params[r->order.tied_embed];
     if (h->matrices * t->matrices != 1 || h->rows != t->cols || h->cols != t->rows || h == t)
         return recipe_error(r, l, "shapes %lldx%lldx%lld and %lldx%lldx%lld are not transposes",
                             (long long)h->matrices, (long long)h->rows, (long long)h->cols,
@@ -399,7 +406,7 @@ static int bind_key(struct recipe *r, const struct key *k, struct recipe_line *l
     case K_COUNTS: return counts(r, l, k, field);
     case K_TIED: return tied(r, l);
     case K_ORDER: return order(r, l, field);
-    case K_LABELS: return labels(r, l, field, &r->n_late);
+    case K_LABELS: return labels(r, l, field, &r->order.n_late);
     }
     return 0;
 }
@@ -434,13 +441,15 @@ static int bind_section(struct recipe *r, const char *section)
 /* A table for the one scaling is of no use after the other; a restart is between two rows. */
 static int check_optimizer(struct recipe *r)
 {
-    if (r->polar_form == POLAR_FORM_GRAM && r->restart >> r->n_polar)
+    if (r->optimizer.polar.form == POLAR_FORM_GRAM &&
+        r->optimizer.polar.restart >> r->optimizer.polar.n)
         return recipe_error(r, recipe_find(r, "optimizer", "restart"),
-                            "the table has %d rows: expected '-' or counts below that", r->n_polar);
-    if (r->aol == r->polar_aol)
+                            "the table has %d rows: expected '-' or counts below that",
+                            r->optimizer.polar.n);
+    if (r->optimizer.polar.aol == r->optimizer.polar.for_aol)
         return 0;
     return recipe_error(r, recipe_find(r, "optimizer", "coeffs"),
-                        r->aol
+                        r->optimizer.polar.aol
                             ? "the rows are for input scaled by its norm, and aol = yes: expected "
                               "'aol' and rows made for it (ns-coeffs aol)"
                             : "the rows are for input that AOL scales, and aol = no: expected aol "
@@ -450,17 +459,18 @@ static int check_optimizer(struct recipe *r)
 static int check_model(struct recipe *r)
 {
     /* exp(z) must stay in range in f32, summed over the vocabulary: |z| <= a < 88 - log(V). */
-    if (r->cap_a <= 0 || r->cap_a > 70 || r->cap_c == 0)
+    if (r->model.softcap.a <= 0 || r->model.softcap.a > 70 || r->model.softcap.c == 0)
         return recipe_error(r, recipe_find(r, "model", "softcap"),
-                            "expected 0 < a <= 70 and c not 0, found %g and %g", r->cap_a,
-                            r->cap_c);
-    if (r->head_dim % 4)
+                            "expected 0 < a <= 70 and c not 0, found %g and %g", r->model.softcap.a,
+                            r->model.softcap.c);
+    if (r->model.head_dim % 4)
         return recipe_error(r, recipe_find(r, "model", "head_dim"),
-                            "expected a multiple of 4, found %d", r->head_dim);
-    if (r->bigram_width > r->width || (r->bigram_signs && !r->bigram_rows))
+                            "expected a multiple of 4, found %d", r->model.head_dim);
+    if (r->model.bigram.width > r->model.width || (r->model.bigram.signs && !r->model.bigram.rows))
         return recipe_error(r, recipe_find(r, "model", "bigram_width"),
-                            "expected at most %d, and signs of a table that is there", r->width);
-    if (r->bigram_rows == 1)
+                            "expected at most %d, and signs of a table that is there",
+                            r->model.width);
+    if (r->model.bigram.rows == 1)
         return recipe_error(r, recipe_find(r, "model", "bigram_rows"),
                             "expected 0 or two rows at least, found 1");
     return 0;
@@ -471,26 +481,26 @@ static int check_stages(struct recipe *r)
 {
     for (int i = 0; i < r->n_stages; i++) {
         const struct stage *s = &r->stages[i];
-        int window = s->window > r->final_window ? s->window : r->final_window;
+        int window = s->window > r->schedule.final_window ? s->window : r->schedule.final_window;
         const struct recipe_line *l = recipe_find_row(r, "stages", i);
-        if (s->tokens % r->chunks || s->tokens / r->chunks > MAX_CHUNK_TOKENS)
+        if (s->tokens % r->data.chunks || s->tokens / r->data.chunks > MAX_CHUNK_TOKENS)
             return recipe_error(r, l, "%lld tokens do not divide into %d chunks of at most %d",
-                                (long long)s->tokens, r->chunks, MAX_CHUNK_TOKENS);
-        if ((int64_t)window * r->block > MAX_WINDOW)
+                                (long long)s->tokens, r->data.chunks, MAX_CHUNK_TOKENS);
+        if ((int64_t)window * r->model.block > MAX_WINDOW)
             return recipe_error(r, l,
                                 "windows of %d blocks of %d tokens: expected at most %d "
                                 "tokens",
-                                window, r->block, MAX_WINDOW);
+                                window, r->model.block, MAX_WINDOW);
     }
     return 0;
 }
 
 static int check_data(struct recipe *r)
 {
-    if (r->val_tokens % r->val_chunk)
+    if (r->data.val.tokens % r->data.val.chunk)
         return recipe_error(r, recipe_find(r, "data", "val_tokens"),
                             "expected a multiple of val_chunk, %lld tokens, found %lld",
-                            (long long)r->val_chunk, (long long)r->val_tokens);
+                            (long long)r->data.val.chunk, (long long)r->data.val.tokens);
     return 0;
 }
 
@@ -499,15 +509,15 @@ static int check_precision(struct recipe *r)
     for (int i = 0; i < r->n_params; i++) {
         struct param_spec *p = &r->params[i];
         bool head = !strcmp(p->label, "lm_head");
-        if (p->codes && (!head || !r->head_fp8))
+        if (p->codes && (!head || !r->precision.head.fp8))
             return recipe_error(r, recipe_find(r, "parameters", p->label),
                                 "a copy in e4m3 is for lm_head, with head_fp8 = yes: nothing else "
                                 "reads it");
-        p->codes |= head && r->head_fp8 && p->stored == DT_E4M3;
+        p->codes |= head && r->precision.head.fp8 && p->stored == DT_E4M3;
     }
-    if ((r->mlp_down_fp8 || r->mlp_backward_fp8) && !r->mlp_fp8)
+    if ((r->precision.mlp.down_fp8 || r->precision.mlp.backward_fp8) && !r->precision.mlp.fp8)
         return recipe_error(
-            r, recipe_find(r, "precision", r->mlp_down_fp8 ? "mlp_down" : "mlp_backward"),
+            r, recipe_find(r, "precision", r->precision.mlp.down_fp8 ? "mlp_down" : "mlp_backward"),
             "the MLPs' other products are in fp8 where the first is: mlp = fp8");
     return 0;
 }
@@ -587,9 +597,10 @@ static int check_names(const struct recipe *r)
 /* States of tied parameters change hands (optimizers.md 5). */
 static int check_tied_states(struct recipe *r)
 {
-    if (r->tied_head < 0)
+    if (r->order.tied_head < 0)
         return 0;
-    const struct param_spec *h = &r->params[r->tied_head], *t = &r->params[r->tied_embed];
+    const struct param_spec *h = &r->params[r->order.tied_head],
+                            *t = &r->params[r->order.tied_embed];
     if (h->stored != DT_NONE || t->stored != DT_NONE)
         return recipe_error(r, recipe_find(r, "order", "tied"),
                             "tied parameters have weights in f32 or bf16");
@@ -633,9 +644,9 @@ int recipe_bind(struct recipe *r)
         return rc;
     if ((rc = bind_section(r, "")) || (rc = bind_section(r, "model")))
         return rc;
-    r->width = r->heads * r->head_dim;
-    if (!r->bigram_width)
-        r->bigram_width = r->width;
+    r->model.width = r->model.heads * r->model.head_dim;
+    if (!r->model.bigram.width)
+        r->model.bigram.width = r->model.width;
     if ((rc = recipe_bind_params(r)) || (rc = recipe_bind_layers(r)) ||
         (rc = recipe_bind_scalars(r)) || (rc = recipe_bind_token_terms(r)) ||
         (rc = bind_section(r, "order")) || (rc = bind_section(r, "optimizer")) ||

@@ -1,5 +1,5 @@
 /* recipe.c - the lines of a recipe: parsing, overrides, look-up; the functions of recipe.h. */
-#include "model/recipe_text.h"
+#include "recipe/text.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -11,7 +11,7 @@
 #include "base/hash.h"
 #include "base/suggest.h"
 #include "base/zio.h"
-#include "model/recipe_named.h"
+#include "recipe/named.h"
 
 enum { RECIPE_MAX = 1 << 20 }; /* bytes of text */
 
@@ -329,13 +329,14 @@ double recipe_shape_factor(const struct recipe *r, const struct param_spec *s)
     double rows = (double)s->rows, cols = (double)s->cols;
     if (s->rule == RULE_SGD)
         return 1;
-    return r->match_rms > 0 ? r->match_rms * sqrt(fmax(rows, cols)) : sqrt(fmax(1, rows / cols));
+    return r->optimizer.muon.match_rms > 0 ? r->optimizer.muon.match_rms * sqrt(fmax(rows, cols))
+                                           : sqrt(fmax(1, rows / cols));
 }
 
 bool recipe_plain_decay(const struct recipe *r, const struct param_spec *s)
 {
-    return r->muon_decay == MUON_DECAY_RULE ? !recipe_has_second(s)
-                                            : r->muon_decay == MUON_DECAY_PLAIN;
+    return r->optimizer.muon.decay == MUON_DECAY_RULE ? !recipe_has_second(s)
+                                                      : r->optimizer.muon.decay == MUON_DECAY_PLAIN;
 }
 
 int recipe_param(const struct recipe *r, const char *label)
@@ -348,7 +349,7 @@ int recipe_param(const struct recipe *r, const char *label)
 
 bool recipe_has_gate(const struct recipe *r)
 {
-    return r->clip > 0 || r->loss_scale != 1 || r->max_skips > 0;
+    return r->optimizer.clip > 0 || r->optimizer.loss_scale != 1 || r->optimizer.max_skips > 0;
 }
 
 const char *recipe_master_kind(const struct param_spec *s)
@@ -366,9 +367,9 @@ const struct scalar_spec *recipe_scalar(const struct recipe *r, const char *name
 
 const struct token_term *recipe_token_role(const struct recipe *r, int i, enum token_role role)
 {
-    for (int k = 0; k < r->n_token_terms; k++)
-        if (r->token_terms[k].layer == i && r->token_terms[k].role == role)
-            return &r->token_terms[k];
+    for (int k = 0; k < r->token_coefs.n; k++)
+        if (r->token_coefs.term[k].layer == i && r->token_coefs.term[k].role == role)
+            return &r->token_coefs.term[k];
     return NULL;
 }
 
@@ -376,8 +377,8 @@ bool recipe_reads_table(const struct recipe *r, int i, int param, int slot)
 {
     if (i < r->n_layers && r->layers[i].value == param && r->layers[i].value_slot == slot)
         return true;
-    for (int k = 0; k < r->n_token_terms; k++) {
-        const struct token_term *t = &r->token_terms[k];
+    for (int k = 0; k < r->token_coefs.n; k++) {
+        const struct token_term *t = &r->token_coefs.term[k];
         if (t->layer == i && t->source == SOURCE_TABLE && t->table == param && t->slot == slot)
             return true;
     }
@@ -389,8 +390,9 @@ bool recipe_reads(const struct recipe *r, int param)
     bool reads = false;
     for (int i = 0; i < r->n_layers; i++)
         reads |= r->layers[i].value == param;
-    for (int k = 0; k < r->n_token_terms; k++)
-        reads |= r->token_terms[k].source == SOURCE_TABLE && r->token_terms[k].table == param;
+    for (int k = 0; k < r->token_coefs.n; k++)
+        reads |=
+            r->token_coefs.term[k].source == SOURCE_TABLE && r->token_coefs.term[k].table == param;
     return reads;
 }
 
