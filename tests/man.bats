@@ -3,6 +3,7 @@
 # name the same options, and the pages read to their end. tests/lint.bats has what mandoc says of them.
 
 bats_require_minimum_version 1.5.0
+load check/needs
 
 setup() {
     man=$(cd "$GPT_SHARE/../man" && pwd)
@@ -106,7 +107,7 @@ options_in_page() {
 }
 
 @test "man, which is groff, shows each page to its end" {
-    command -v groff > /dev/null || skip "no groff"
+    needs groff
     for page in "$man"/*.[157]; do
         echo "$page"
         [ -z "$(groff -mandoc -Tutf8 -ww "$page" 2>&1 > /dev/null)" ]

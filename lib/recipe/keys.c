@@ -41,8 +41,6 @@ struct key {
     double lo, hi;
     const char *dflt; /* NULL: the recipe must say it */
     const char *choices; /* K_WORD, K_DTYPE: words in the order of the values */
-    bool
-        quiet; /* at its default the canonical text leaves it out, so that hashes made before it stay */
 };
 
 #define F(f) offsetof(struct recipe, f)

@@ -278,6 +278,8 @@ int main(int argc, char **argv)
 {
     if (!pair_begin())
         return pair_end();
+    if (!check_of("polar"))
+        return pair_end();
     if (argc < 2 || strcmp(argv[1], "graph")) /* "graph": that alone, for sanitizers */
         test_polars();
     if (check_small()) {
