@@ -3,7 +3,7 @@
 # what launchers put before lines, and a target only where there is one.
 
 bats_require_minimum_version 1.5.0
-load ../check/logdiff
+load logdiff
 
 setup() {
     cd "$BATS_TEST_TMPDIR" || return

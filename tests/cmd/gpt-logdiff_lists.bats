@@ -2,7 +2,7 @@
 # Published lists of losses and times: the reach of rounding, sets in one text, what is given twice.
 
 bats_require_minimum_version 1.5.0
-load ../check/logdiff
+load logdiff
 
 setup() {
     cd "$BATS_TEST_TMPDIR" || return

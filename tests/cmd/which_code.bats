@@ -2,7 +2,7 @@
 # Which code ran: the commit of a tree, as programs, logs and checkpoints say it, and gpt-logdiff compares it.
 
 bats_require_minimum_version 1.5.0
-load ../check/logdiff
+load logdiff
 
 setup() {
     cd "$BATS_TEST_TMPDIR" || return
