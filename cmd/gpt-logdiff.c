@@ -22,7 +22,7 @@ static struct {
     double target, alpha;
     const char *rule, *tail, *format, *plot;
     int64_t at_step, threads, lines, context; /* the last two -1: not given */
-    bool systems_only, mixed, curves, steps, why, follow, force, quiet;
+    bool systems_only, mixed, curves, steps, why, follow, wide, force, quiet;
 } o = { .alpha = 0.01, .tail = "two", .format = "text", .lines = -1, .context = -1 };
 enum { LINES = 200, CONTEXT = 1 };
 
@@ -54,6 +54,7 @@ static const struct opt table[] = {
     OPT_HEADING("Output"),
     OPT_WORD("format", &o.format, "text|tsv|json|md",
              "text (default), tsv, json or md, for a pull request"),
+    OPT_SWITCH(0, "wide", &o.wide, "text as wide as it is, not broken for the terminal"),
     OPT_TEXT(0, "plot", "FILE", &o.plot, "loss curves, step times and loss against time as SVG"),
     OPT_SWITCH('f', "force", &o.force, "replace the file of --plot"),
     OPT_HEADING("Other"),
@@ -107,7 +108,7 @@ static int live_step(void *arg, const struct run *r, const struct stepline *s)
 {
     struct live *l = arg;
     char text[2048];
-    FILE *to = report_format_of(o.format) == REPORT_TEXT ? stdout : stderr;
+    FILE *to = report_format_of(o.format, false) == REPORT_TEXT ? stdout : stderr;
     if (follow_step(&l->f, r, s, text, sizeof text)) {
         text_line(to, "%s", text);
         if (fflush(to))
@@ -231,7 +232,7 @@ static int write_report(const struct gather *g, const struct criteria *k)
     if (!rc && o.plot)
         rc = write_plot(g, k->target);
     if (!rc) {
-        report_begin(&r, stdout, report_format_of(o.format));
+        report_begin(&r, stdout, report_format_of(o.format, o.wide));
         rc = write_tables(&r, g, v, k);
         int end = report_end(&r);
         rc = rc ? rc : end;

@@ -33,7 +33,7 @@ struct options {
     double ranks_timeout;
     char *gpu_path;
     struct opt_list set;
-    bool plan, recipes, profile, no_graph, no_verify, quiet, progress, fit;
+    bool plan, recipes, profile, no_graph, no_verify, wide, quiet, progress, fit;
     bool any_device; /* neither --device nor --gpus was given */
 };
 
@@ -294,7 +294,7 @@ static int plan(const struct options *o, const struct recipe *r)
         return no_cuda();
 #endif
     }
-    return run_plan(r, &b, stdout);
+    return run_plan(r, &b, o->wide, stdout);
 }
 
 static bool is_standard(const char *path) { return path && !strcmp(path, "-"); }
@@ -483,6 +483,7 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
         .no_verify = o->no_verify,
         .bench = (int)o->bench,
         .profile = o->profile,
+        .wide = o->wide,
         .trace = o->trace,
         .stage = o->stage > 0 ? (int)o->stage : 0,
         .keep = (int)o->keep,
@@ -557,6 +558,8 @@ static int check_options(struct options *o)
         rc = opt_choose(o->quiet, "--quiet", o->progress, "--progress");
     if (rc)
         return rc;
+    if (o->wide && !o->plan && !o->bench)
+        return err_set(GPT_USAGE, "--wide needs --plan or --bench");
     if (is_standard(o->recipe) + is_standard(o->data) + is_standard(o->resume) > 1)
         return err_set(GPT_USAGE,
                        "'-' twice among -r, -d and --resume: standard input is read once");
@@ -646,6 +649,9 @@ int main(int argc, char **argv)
           "with --bench on GPUs: a timeline for Perfetto; .gz and .zst compress", 0, 0, NULL },
         { 0, "stage", "K", OPT_I64, &o.stage, "of which stage --profile and --trace are (0)", 0,
           MAX_STAGES, NULL },
+        OPT_SWITCH(
+            0, "wide", &o.wide,
+            "with --plan or --bench: tables as wide as they are, not broken for the terminal"),
         { 0, NULL, NULL, OPT_GROUP, NULL, "Messages", 0, 0, NULL },
         { 0, "progress", NULL, OPT_FLAG, &o.progress,
           "show progress even when stderr is no terminal", 0, 0, NULL },

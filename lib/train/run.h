@@ -80,6 +80,7 @@ struct run_options {
     bool profile; /* with bench: also the time of each kernel in one stage */
     const char *trace; /* with bench: a file for the timeline of one stage; NULL: none */
     int stage; /* which */
+    bool wide; /* with bench: its table is not broken for a terminal */
     int bench; /* measure this many pairs of steps a stage; 0: train */
     int keep; /* checkpoints to keep, newest first; 0: all */
     struct backend *backend;
@@ -138,7 +139,8 @@ struct run_fit {
 int run_fits(const struct recipe *r, const struct backend *be, int ranks,
              struct run_fit *fit) MUST_CHECK;
 
-/* Prints parameters, memory, communication and schedule of a run on be->world ranks. */
-int run_plan(const struct recipe *r, const struct backend *be, FILE *f) MUST_CHECK;
+/* Prints parameters, memory, communication and schedule of a run on be->world ranks. wide: tables are not
+ * broken for a terminal. */
+int run_plan(const struct recipe *r, const struct backend *be, bool wide, FILE *f) MUST_CHECK;
 
 #endif
