@@ -294,7 +294,7 @@ static const char *line_of(const struct recipe *r, const char *name, char *built
     return l ? l->value : NULL;
 }
 
-static bool is_chain(const char *line) { return !strncmp(line, "lr ", 3); }
+static bool is_chain(const char *line) { return !strstr(line, " then ") && !strstr(line, " + "); }
 
 /* A chain by its name, as part of a join. */
 static int read_named(struct line *l, struct chain *c)
