@@ -294,7 +294,15 @@ static const char *line_of(const struct recipe *r, const char *name, char *built
     return l ? l->value : NULL;
 }
 
-static bool is_chain(const char *line) { return !strncmp(line, "lr ", 3); }
+void recipe_rule_line(const struct recipe *r, const char *name, char *line, size_t size)
+{
+    char built[LINE_SIZE];
+    const struct recipe_line *from = NULL;
+    const char *text = line_of(r, name, built, &from);
+    snprintf(line, size, "%s", text ? text : "");
+}
+
+static bool is_chain(const char *line) { return !strstr(line, " then ") && !strstr(line, " + "); }
 
 /* A chain by its name, as part of a join. */
 static int read_named(struct line *l, struct chain *c)

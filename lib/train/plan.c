@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/report.h"
+#include "optim/rules.h"
 #include "recipe/share.h"
 #include "train/rank.h"
 
@@ -56,6 +57,26 @@ static void plan_params(const struct recipe *r, int ranks, struct report *out)
                    share_most(r, i, ranks),
                    mib((double)(param_bytes(s) + optim_stored_bytes(r, i, ranks) + scales)),
                    mib(gradient_bytes(r, s)), mib((double)master), mib((double)moments));
+    }
+}
+
+/* Each rule that moves a parameter: its line, and the ops that run it. */
+static void plan_rules(const struct recipe *r, struct report *out)
+{
+    for (int i = 0; i < r->n_params; i++) {
+        const struct rule *rule = &r->params[i].rule;
+        char line[600], ops[600];
+        int first = 0;
+        while (strcmp(r->params[first].rule.name, rule->name))
+            first++;
+        if (first < i)
+            continue;
+        recipe_rule_line(r, rule->name, line, sizeof line);
+        report_line(out, "rules", "rule %s = %s", rule->name, line);
+        for (int c = 0; c < rule_chains(rule); c++) {
+            rules_describe(r, &rule->chain[c], ops, sizeof ops);
+            report_line(out, "rules", "  run as %s", ops);
+        }
     }
 }
 
@@ -247,6 +268,7 @@ int run_plan(const struct recipe *r, const struct backend *be, bool wide, FILE *
                 r->hash, ranks, ranks > 1 ? "s" : "", least < most ? "at most " : "", most,
                 most > 1 ? "es" : "");
     plan_params(r, ranks, &out);
+    plan_rules(r, &out);
     plan_memory(&memory, &out);
     plan_shares(r, ranks, &out);
     plan_comm(r, ranks, &out);
