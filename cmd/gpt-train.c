@@ -409,6 +409,33 @@ static int fit_memory(struct options *o, const struct backend *b, struct recipe 
     return 0;
 }
 
+/* True if an override is this, or, of "KEY=", any of the key. */
+static bool is_set(const struct options *o, const char *word)
+{
+    bool any = word[strlen(word) - 1] == '=';
+    for (int i = 0; i < o->set.n; i++)
+        if (any ? !strncmp(o->set.v[i], word, strlen(word)) : !strcmp(o->set.v[i], word))
+            return true;
+    return false;
+}
+
+/* A pipe passes once: of a recipe that would begin anew where its data end, another one. */
+static int pass_once(const struct options *o, struct recipe **r)
+{
+    static const char *const once[] = { "data.cycle=no" };
+    struct recipe *made;
+    if (!is_standard(o->data) || !(*r)->data.cycle || is_set(o, "data.cycle="))
+        return 0;
+    int rc = recipe_parse(&made, (*r)->name, recipe_canonical(*r), once, 1);
+    if (rc)
+        return rc;
+    recipe_free(*r);
+    *r = made;
+    if (!o->quiet)
+        text_line(stderr, "gpt-train: -d - passes once: data.cycle=no");
+    return 0;
+}
+
 /* What losses need of the vocabulary; to be freed. */
 struct of_vocabulary {
     int32_t *prefix; /* of each of the recipe's ids; NULL: not wanted */
@@ -560,9 +587,11 @@ static int check_options(struct options *o)
         return rc;
     if (o->wide && !o->plan && !o->bench)
         return err_set(GPT_USAGE, "--wide needs --plan or --bench");
-    if (is_standard(o->recipe) + is_standard(o->data) + is_standard(o->resume) > 1)
-        return err_set(GPT_USAGE,
-                       "'-' twice among -r, -d and --resume: standard input is read once");
+    if (is_standard(o->recipe) + is_standard(o->data) + is_standard(o->resume) +
+            is_set(o, "optimizer.coeffs=-") >
+        1)
+        return err_set(GPT_USAGE, "'-' twice among -r, -d, --resume and -s optimizer.coeffs=-: "
+                                  "standard input is read once");
     if (is_standard(o->val))
         return err_set(GPT_USAGE, "--val -: expected files or a folder of shards");
     if (o->gpus && (o->ranks || (o->device && strcmp(o->device, "cuda"))))
@@ -681,6 +710,8 @@ int main(int argc, char **argv)
         rc = unpack_resumed(&o, &unpacked);
     if (!rc)
         rc = get_recipe(&o, &r);
+    if (!rc)
+        rc = pass_once(&o, &r);
     if (!rc && o.stage > r->n_stages - 2)
         rc = err_set(GPT_USAGE, "--stage %lld: the recipe has stages 0 to %d", (long long)o.stage,
                      r->n_stages - 2);
