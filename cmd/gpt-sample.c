@@ -337,9 +337,19 @@ static int check_options(int operands)
     return rc;
 }
 
+/* Without a prompt a terminal would wait in silence. */
+static void say_waiting(int prompts)
+{
+    bool standard = !o.input || !strcmp(o.input, "-");
+    if (!prompts && !o.data && standard && !o.quiet && isatty(STDIN_FILENO))
+        text_line(stderr, o.score ? "gpt-sample: reading texts, one a line; Ctrl-D ends them"
+                                  : "gpt-sample: reading prompts, one a line; Ctrl-D ends them");
+}
+
 static int read_prompts(struct run *x, int n, char **text)
 {
     int rc = 0;
+    say_waiting(n);
     x->prompts.vocab = x->vocab;
     for (int i = 0; i < n && !rc; i++) {
         char *tab = o.score ? strchr(text[i], '\t') : NULL;

@@ -20,6 +20,7 @@
 #include "tokenize/bpe.h"
 #include "data/corpus.h"
 #include "data/shard_stream.h"
+#include "tokenize/shard_describe.h"
 #include "tokenize/shard_verify.h"
 #include "tokenize/tokjob.h"
 
@@ -27,7 +28,8 @@ static struct {
     const char *output, *prefix, *tokenizer, *vocab, *format, *field, *extensions, *invalid;
     double split;
     int64_t val_tokens, shard_tokens, level, threads, shuffle, memory;
-    bool val_first, stats, index, decode, verify, full, repair, resume, force, quiet, progress;
+    bool val_first, stats, index, decode, verify, manifest, full, repair, resume, force, quiet,
+        progress;
 } o = { .prefix = "text",
         .tokenizer = "gpt2",
         .format = "auto",
@@ -81,6 +83,8 @@ static const struct opt table[] = {
     { 0, "verify", NULL, OPT_FLAG, &o.verify,
       "list damaged and missing shards: of folders, shards, or -", 0, 0, NULL },
     { 0, "full", NULL, OPT_FLAG, &o.full, "verify: every byte and every token, too", 0, 0, NULL },
+    { 0, "manifest", NULL, OPT_FLAG, &o.manifest,
+      "write the MANIFEST of shards in DIR that another program made", 0, 0, NULL },
     { 0, "decode", NULL, OPT_FLAG, &o.decode,
       "print the text of a shard: FILE [FROM:TO], in tokens; -: of all in a pipe", 0, 0, NULL },
     { 0, NULL, NULL, OPT_GROUP, NULL, "Other", 0, 0, NULL },
@@ -239,6 +243,42 @@ static int decode(int argc, char **argv)
     if (!(rc = shard_tokenizer(argv[0], &bytes)) && !(rc = load_vocab(&v, bytes)))
         rc = strcmp(argv[0], "-") ? decode_file(argv[0], range, v) : decode_stream(range, v);
     vocab_free(v);
+    return rc;
+}
+
+/* --- --manifest --- */
+
+static int write_manifest(const struct manifest *m, const char *path)
+{
+    struct output out;
+    char *text = NULL;
+    int rc = manifest_text(m, false, &text);
+    if (!rc && !(rc = output_open(&out, path, o.force))) {
+        fputs(text, out.f);
+        rc = output_commit(&out);
+    }
+    free(text);
+    return rc;
+}
+
+static int describe(int argc, char **argv, const char *arguments)
+{
+    struct manifest m = { 0 };
+    char *path = argc == 1 ? path_join(argv[0], "MANIFEST") : NULL;
+    if (argc != 1)
+        return err_set(GPT_USAGE, "--manifest: expected a folder, found %d operands", argc);
+    int rc = path ? 0 : err_memory();
+    if (!rc && !o.force && !access(path, F_OK))
+        rc = err_set(GPT_SYSTEM, "%s: exists; --force replaces it", path);
+    if (!rc)
+        rc = shard_describe(&m, argv[0], arguments, !strcmp(o.tokenizer, "byte"));
+    if (!rc)
+        rc = write_manifest(&m, path);
+    if (!rc && !o.quiet)
+        text_line(stderr, "gpt-tokshard: %s: %d shards, %lld documents, %lld tokens", path, m.n,
+                  (long long)m.documents, (long long)m.tokens);
+    manifest_release(&m);
+    free(path);
     return rc;
 }
 
@@ -456,12 +496,13 @@ static void show_progress(void *ctx, const struct tokjob_progress *p)
 /* Refuses options that contradict each other or would have no effect. */
 static int check_options(void)
 {
-    const char *instead = o.decode ? "--decode" : "--verify";
+    const char *instead = o.decode ? "--decode" : o.verify ? "--verify" : "--manifest";
     int rc;
 
     if ((rc = opt_choose(o.decode, "--decode", o.verify, "--verify")) ||
-        (rc = opt_choose(o.decode || o.verify, instead, o.stats, "--stats")) ||
-        (rc = opt_choose(o.decode || o.verify, instead, o.output, "-o")) ||
+        (rc = opt_choose(o.decode || o.verify, instead, o.manifest, "--manifest")) ||
+        (rc = opt_choose(o.decode || o.verify || o.manifest, instead, o.stats, "--stats")) ||
+        (rc = opt_choose(o.decode || o.verify || o.manifest, instead, o.output, "-o")) ||
         (rc = opt_choose(o.resume, "--resume", o.repair, "--repair")) ||
         (rc = opt_choose(o.resume || o.repair, o.resume ? "--resume" : "--repair", o.force,
                          "--force")) ||
@@ -592,6 +633,8 @@ int main(int argc, char **argv)
             rc = decode(argc - first, argv + first);
         else if (o.verify)
             rc = verify(argc - first, argv + first);
+        else if (o.manifest)
+            rc = describe(argc - first, argv + first, arguments);
         else if (o.stats && !o.output && argc - first == 1 && is_shards(argv[first]))
             rc = stats_of_shards(argv[first]);
         else if (!(rc = check_usage(argc - first, argv + first)))

@@ -118,20 +118,33 @@ NARROW=(-s model.head_dim=16 -s model.mlp_width=64 -s data.val_tokens=2048 -s da
     done
 }
 
-@test "sample.sh: texts of the run's model" {
+# Sentences in random order cost about 0.3 nats a byte, whoever knows the facts.
+@test "small-world.sh: a model that knows its text, by the end of a curve" {
+    run --separate-stderr examples/small-world.sh
+    echo "$output $stderr"
+    [ "$status" -eq 0 ]
+    less "$(last_loss "$OUT/world/run.log")" 0.8
+    [[ $output == *"Where the time went"* ]]
+}
+
+@test "sample.sh: texts of that model" {
     run --separate-stderr examples/sample.sh
     echo "$output $stderr"
     [ "$status" -eq 0 ]
-    [ "$(grep -c '^static int ' <<<"$output")" -eq 3 ]
-    [[ ${lines[-1]} = '{"id": "man", '*'"tokens": 20, "ended": false}' ]]
+    [ "$(grep -c '^The opposite of ' <<<"$output")" -ge 3 ]
+    # a fact of the text, in its words
+    [[ ${lines[-1]} = '{"id": "sound", "sample": 0, "prompt": "The lion says", "text": " roar. ", "tokens": 7, "ended": false}' ]]
 }
 
-@test "multiple-choice.sh: an answer to every question" {
+# Of 13 questions a guesser has 10 or more right once in 8,000 times.
+@test "multiple-choice.sh: what the text says it knows, far above chance" {
     run --separate-stderr examples/multiple-choice.sh
     echo "$output $stderr"
     [ "$status" -eq 0 ]
-    [ "$(grep -cE '^(right|wrong)' <<<"$output")" -eq 12 ]
-    [[ ${lines[-1]} = *" of 12 right; by chance 3.0" ]]
+    [ "$(grep -cE '^(right|wrong)' <<<"$output")" -eq 24 ]
+    [[ $output =~ seen.tsv:\ ([0-9]+)\ of\ 13\ right\;\ by\ chance\ 3.2 ]]
+    [ "${BASH_REMATCH[1]}" -ge 10 ]
+    [[ ${lines[-1]} =~ ^unseen.tsv:\ [0-9]+\ of\ 11\ right\;\ by\ chance\ 2.8$ ]]
 }
 
 @test "one-pipe.sh: text in, a judged run out, and the checkpoint alone on the disk" {

@@ -390,11 +390,12 @@ int log_end(struct rank *k)
         log_exchange(k);
     int rc = log_head(k);
     if (!rc && !k->rank)
-        runlog_end(&k->run->log, &(struct runlog_end){ .whole = now_seconds() - k->run->opt->began,
-                                                       .start = k->started - k->run->opt->began,
-                                                       .steps = elapsed_ms(k) / 1e3,
-                                                       .validation = k->paused - k->saving,
-                                                       .checkpoints = k->saving });
+        runlog_spent(&k->run->log,
+                     &(struct runlog_spent){ .whole = now_seconds() - k->run->opt->began,
+                                             .start = k->started - k->run->opt->began,
+                                             .steps = elapsed_ms(k) / 1e3,
+                                             .validation = k->paused - k->saving,
+                                             .checkpoints = k->saving });
     if (!rc && !k->rank)
         runlog_memory(&k->run->log, (double)k->ops->allocated(k->ops) / (1 << 20));
     return rc;

@@ -74,7 +74,7 @@ void runlog_head(struct runlog *l, double amax, double limit)
         fprintf(l->f, "head: largest weight %.4g, fp8 ends at %.4g\n", amax, limit);
 }
 
-void runlog_end(struct runlog *l, const struct runlog_end *e)
+void runlog_spent(struct runlog *l, const struct runlog_spent *e)
 {
     if (l->f)
         fprintf(l->f, "end: %.2f s (start %.2f, steps %.2f, validation %.2f, checkpoints %.2f)\n",

@@ -45,10 +45,10 @@ void runlog_sparse(struct runlog *l, int exchanges, int dense, double sent_mb, d
  * e4m3 represents. */
 void runlog_head(struct runlog *l, double amax, double limit);
 /* Seconds that the whole run took since the start of the program, and what they went for. */
-struct runlog_end {
+struct runlog_spent {
     double whole, start, steps, validation, checkpoints;
 };
-void runlog_end(struct runlog *l, const struct runlog_end *e);
+void runlog_spent(struct runlog *l, const struct runlog_spent *e);
 void runlog_memory(struct runlog *l, double allocated_mib);
 int runlog_status(struct runlog *l) MUST_CHECK;
 

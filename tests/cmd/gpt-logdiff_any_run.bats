@@ -189,7 +189,7 @@ part() {
     put() { sed "s/^/$1/" plain.log > x.log; }
     esc=$(printf '\033')
     for prefix in '[default0]:' '[rank0]: ' '0: ' ' 3: ' '[1,0]<stdout>:' '2026-11-26 11:35:33,041 - INFO - ' \
-        '[2026-11-26 11:35:33] ' "$esc[32m" '   '; do
+        '[2026-11-26 11:35:33] ' "${esc}[32m" '   '; do
         echo "$prefix"
         sed "s/^/$prefix/" plain.log > x.log
         logdiff --format tsv x=x.log | sed 's/x.log//' > got
@@ -199,7 +199,7 @@ part() {
             diff want got
         fi
     done
-    sed "s/step:\([0-9]*\)/$esc[1mstep:\1$esc[0m/; s/val_loss:[0-9.]*/$esc[32m&$esc[0m/" plain.log > x.log
+    sed "s/step:\([0-9]*\)/${esc}[1mstep:\1${esc}[0m/; s/val_loss:[0-9.]*/${esc}[32m&${esc}[0m/" plain.log > x.log
     diff want <(logdiff --format tsv x=x.log | sed 's/x.log//')
 }
 

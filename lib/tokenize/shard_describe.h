@@ -1,0 +1,23 @@
+/* shard_describe.h - the MANIFEST of shards that another program made.
+ *
+ *     struct manifest m;
+ *     if ((rc = shard_describe(&m, "fineweb10B", arguments, false))) return rc;
+ *     if ((rc = manifest_text(&m, false, &text))) ...
+ *     manifest_release(&m);                        // also after a failure
+ *
+ * Every .bin and .bin.zst of the folder is read whole: header, size, range of its tokens, document
+ * starts, hashes. Files with "_val" in their names are validation. Where documents begin in the text is
+ * not known: `from`, `to` and `input` are zero. Memory: one shard. One thread.
+ */
+#ifndef TOKENIZE_SHARD_DESCRIBE_H
+#define TOKENIZE_SHARD_DESCRIBE_H
+
+#include <stdbool.h>
+#include "data/manifest.h"
+
+/* bytes: the tokens are bytes, else GPT-2's. GPT_INPUT names the file that is no shard, cut short or
+ * has a token that there is not. */
+int shard_describe(struct manifest *m, const char *dir, const char *arguments,
+                   bool bytes) MUST_CHECK;
+
+#endif
