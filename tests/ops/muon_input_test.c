@@ -9,7 +9,7 @@ static void test_muon_input(enum dtype tx, enum dtype tg, int64_t rows, int64_t 
     int64_t count = rows * cols;
     struct tensor x = blank(tx, 3 * rows, cols), mom = drawn(DT_F32, 3 * rows, cols, 1);
     struct tensor g = drawn(tg, 3 * rows, cols, 1);
-    struct muon_step m = { .blend = 0.15f };
+    real blend = 0.15f;
     double *u = malloc((size_t)count * sizeof *u), *after = malloc((size_t)count * sizeof *u);
     double squares = 0, terms = 0;
     long bad = 0;
@@ -20,15 +20,15 @@ static void test_muon_input(enum dtype tx, enum dtype tg, int64_t rows, int64_t 
     }
     set(g, 3 * count - 1, rows & 1 ? NAN : -INFINITY);
     for (int64_t i = 0; i < count; i++) {
-        after[i] = get(mom, i) + (double)m.blend * (get(g, i) - get(mom, i));
-        double one = (double)m.blend * get(g, i), other = (1 - (double)m.blend) * after[i];
+        after[i] = get(mom, i) + (double)blend * (get(g, i) - get(mom, i));
+        double one = (double)blend * get(g, i), other = (1 - (double)blend) * after[i];
         u[i] = one + other;
         squares += u[i] * u[i];
         terms += one * one + other * other;
     }
     for (int64_t i = 0; i < count && !raw; i++)
         u[i] /= 1.02 * sqrt(squares) + 1e-6;
-    o->muon_input(o, x, mom, g, 3, raw, &m, NULL);
+    o->muon_input(o, x, mom, g, 3, raw, &blend, NULL);
     /* A few f32 roundings of the terms, whose sum may cancel (of one element it does); bf16 adds one
      * of 2^-8 of the sum at most. */
     double wrong = 0;

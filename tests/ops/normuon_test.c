@@ -15,6 +15,7 @@ static void test_normuon(enum dtype tw, enum dtype tx, int64_t rows, int64_t col
     enum { N = 2 };
     const float mul[N] = { 2, 4 };
     struct muon_step m = { .lr = 0.023f, .decay = 0.0276f };
+    real blend = (real)(1 - 0.95);
     int64_t count = N * rows * cols;
     struct tensor w = drawn(tw, N * rows, cols, 0.05), x = drawn(tx, N * rows, cols, 0.1);
     int64_t each = rows < cols ? cols : rows; /* statistics of a matrix: of its longer side */
@@ -53,7 +54,7 @@ static void test_normuon(enum dtype tw, enum dtype tx, int64_t rows, int64_t col
             want[i] = p - (bare || u * p >= 0 ? p * m.decay * lr : 0) - u * lr;
         }
     }
-    o->normuon(o, w, mant, bare ? NO_TENSOR : q, x, N, mul, 0.95, bare, &m, NULL);
+    o->normuon(o, w, mant, bare ? NO_TENSOR : q, x, N, mul, &blend, bare, &m, NULL);
     double d = 0, norm = 0;
     for (int64_t i = 0; i < count; i++) {
         d += (master(w, mant, i) - want[i]) * (master(w, mant, i) - want[i]);
@@ -73,6 +74,7 @@ static void test_low_halves(void)
     struct tensor w = blank(DT_BF16, 2, 1), mant = blank(DT_U16, 2, 1), q = blank(DT_F32, 2, 1);
     struct tensor x = blank(DT_F32, 2, 1);
     struct muon_step m = { .lr = 0x1p-20f, .decay = 0 };
+    real blend = (real)(1 - 0.95);
     const float one = 1;
 
     set(w, 0, 1);
@@ -83,7 +85,7 @@ static void test_low_halves(void)
         set(x, 1, 1);
         set(q, 0, 1);
         set(q, 1, 1);
-        o->normuon(o, w, mant, q, x, 1, &one, 0.95, false, &m, NULL);
+        o->normuon(o, w, mant, q, x, 1, &one, &blend, false, &m, NULL);
         CHECK(master(w, mant, 0) == 1 - step * 0x1p-20);
         CHECK(master(w, mant, 1) == -step * 0x1p-20);
     }
