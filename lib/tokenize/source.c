@@ -23,7 +23,7 @@ struct source {
     struct zreader *z; /* of the present file, or NULL */
     const char *path;
     bool jsonl, at_end; /* of the present file */
-    int64_t line, document;
+    int64_t line;
     uint64_t done_bytes, total_bytes;
     char *carry; /* bytes read that come after the last unit */
     size_t carried, carry_room;
@@ -218,17 +218,16 @@ static int read_more(struct source *s, struct unit *u, size_t n)
     return rc;
 }
 
-/* Adds to a read error the line or document that it occurred in; the unit has the bytes before
- * it. */
-static int at_document(const struct source *s, const struct unit *u, int rc)
+/* Adds to a read error the line of .jsonl that it occurred in; the unit has the bytes before it. */
+static int at_line(const struct source *s, const struct unit *u, int rc)
 {
     int64_t line = s->line;
 
+    if (!s->jsonl)
+        return rc;
     for (size_t i = 0; !s->in_line && i < u->n; i++)
         line += u->raw[i] == '\n';
-    if (s->jsonl)
-        return err_set(rc, "%s (in or after line %lld)", err_message(), (long long)line);
-    return err_set(rc, "%s (in document %lld)", err_message(), (long long)s->document + 1);
+    return err_set(rc, "%s (in or after line %lld)", err_message(), (long long)line);
 }
 
 /* Fills the unit up to n bytes or to the end of the input, beginning with the carried bytes. */
@@ -248,7 +247,7 @@ static int fill(struct source *s, struct unit *u, size_t n)
     /* read_line_text may leave up to three bytes of room. */
     while (n - u->n >= 4 && !*end)
         if ((rc = read_more(s, u, n)))
-            return s->in_line && !s->failed ? rc : at_document(s, u, rc);
+            return s->in_line && !s->failed ? rc : at_line(s, u, rc);
     return 0;
 }
 
@@ -277,10 +276,7 @@ static void count_lines(struct source *s, const struct unit *u)
     for (const char *p = u->raw, *end = p + u->n; p < end; s->line++) {
         const char *eol = memchr(p, '\n', (size_t)(end - p));
 
-        if (!eol)
-            eol = end;
-        s->document += !is_blank_line(p, eol);
-        p = eol + 1;
+        p = eol ? eol + 1 : end;
     }
 }
 
@@ -327,7 +323,6 @@ static int end_text(struct source *s, struct unit *u)
     const char *next;
 
     u->ends = true;
-    s->document++;
     s->in_text = false;
     if (!s->in_line)
         return 0;
@@ -416,7 +411,6 @@ int source_next(struct source *s, struct unit *u)
         u->end = false;
         u->run = false;
         u->path = s->path;
-        u->document = s->document;
         if ((rc = next_unit(s, u)))
             return rc;
         if (s->at_end && !s->carried && !s->in_text) {

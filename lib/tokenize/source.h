@@ -36,13 +36,11 @@ struct source_config {
 
 /* What one document has in a unit. */
 struct unit_doc {
-    int64_t number; /* in the order of input, from 0 */
     bool begins, ends; /* here */
     uint64_t hash; /* document_hash of it */
     size_t bytes; /* of its text in this unit */
     size_t token, tokens; /* where in unit.token its tokens are, and how many */
     int64_t invalid; /* bad UTF-8 sequences in these bytes */
-    bool skipped; /* not encoded, for it is not wanted */
 };
 
 struct unit {
@@ -50,7 +48,6 @@ struct unit {
     bool jsonl; /* whole lines; else text of one document */
     const char *path;
     int64_t line; /* of the file, from 1: the first; 0: it is a text file */
-    int64_t document; /* number of the first document with bytes here */
     int64_t offset; /* text: bytes of the document before this unit */
     bool begins, ends, more; /* text: document begins, ends here; more as pretoken_init has it */
     bool run, run_ends; /* text: all of it is of one pre-token, which ends here */
@@ -83,7 +80,7 @@ int unit_add_document(struct unit *u, const struct unit_doc *d) MUST_CHECK;
 int unit_reserve_tokens(struct unit *u, size_t n) MUST_CHECK;
 void unit_release(struct unit *u);
 
-/* A line of .jsonl that holds no document. */
+/* True if a line of .jsonl holds no document. */
 static inline bool is_blank_line(const char *p, const char *eol)
 {
     while (p < eol && (*p == ' ' || *p == '\t' || *p == '\r'))
