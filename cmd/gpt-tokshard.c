@@ -27,7 +27,7 @@ static struct {
     const char *output, *prefix, *tokenizer, *vocab, *format, *field, *extensions, *invalid;
     double split;
     int64_t val_tokens, shard_tokens, level, threads, shuffle, memory;
-    bool val_first, stats, index, decode, verify, full, force, quiet, progress;
+    bool skip_bad, val_first, stats, index, decode, verify, full, force, quiet, progress;
 } o = { .prefix = "text",
         .tokenizer = "gpt2",
         .format = "auto",
@@ -47,6 +47,8 @@ static const struct opt table[] = {
     { 0, "invalid", "HOW", OPT_CHOICE, &o.invalid,
       "what is not UTF-8: replace by U+FFFD (default), keep as bytes, or error",
       .choices = "replace|bytes|error" },
+    { 0, "skip-bad", NULL, OPT_FLAG, &o.skip_bad,
+      "pass over lines of .jsonl without a text, and count them", 0, 0, NULL },
     { 0, NULL, NULL, OPT_GROUP, NULL, "Tokens", 0, 0, NULL },
     { 0, "tokenizer", "NAME", OPT_CHOICE, &o.tokenizer, "gpt2 (default), or byte: a token a byte",
       .choices = "gpt2|byte" },
@@ -500,6 +502,10 @@ static void say_result(const struct tokjob_result *r, bool done)
     if (r->cleared)
         text_line(stderr, "gpt-tokshard: removed '%s/" SHARDS_TMP "', which a killed job had left",
                   o.output);
+    if (r->skipped)
+        text_line(stderr,
+                  "gpt-tokshard: %" PRId64 " line%s without a text passed over, the first: %s",
+                  r->skipped, r->skipped == 1 ? "" : "s", r->first_skipped);
     if (done && r->invalid)
         text_line(stderr, "gpt-tokshard: %" PRId64 " sequence%s not UTF-8: %s", r->invalid,
                   r->invalid == 1 ? " is" : "s are",
@@ -526,10 +532,12 @@ static int make_shards(int inputs, char **input, const char *arguments)
                     .paths = inputs,
                     .extensions = o.extensions,
                     .field = o.field,
+                    .skip_bad = o.skip_bad,
                     .format = !strcmp(o.format, "text")    ? FORMAT_TEXT
                               : !strcmp(o.format, "jsonl") ? FORMAT_JSONL
                                                            : FORMAT_AUTO },
         .encode = { .field = o.field,
+                    .skip_bad = o.skip_bad,
                     .invalid = !strcmp(o.invalid, "bytes")   ? INVALID_BYTES
                                : !strcmp(o.invalid, "error") ? INVALID_ERROR
                                                              : INVALID_REPLACE },

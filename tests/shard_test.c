@@ -259,6 +259,7 @@ static void fill_manifest(struct manifest *m)
     m->tokens = 30;
     m->documents = 6;
     m->invalid = 15;
+    m->skipped = 4;
 }
 
 static void test_manifest(void)
@@ -277,6 +278,7 @@ static void test_manifest(void)
     CHECK_STR(r.tool, "tool: with a colon");
     CHECK_EQ(r.shard[5].to.token, 77);
     CHECK_EQ(r.shard[0].split, SPLIT_VAL);
+    CHECK_EQ(r.skipped, 4);
     CHECK_OK(manifest_text(&r, &again));
     CHECK_STR(again, text);
     CHECK_STR(r.shard[3].frames, m.shard[3].frames);

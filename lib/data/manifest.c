@@ -44,6 +44,7 @@ static const struct text_key number_keys[] = {
     { "documents", offsetof(struct manifest, documents) },
     { "tokens", offsetof(struct manifest, tokens) },
     { "invalid", offsetof(struct manifest, invalid) },
+    { "skipped", offsetof(struct manifest, skipped) },
 };
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 

@@ -51,6 +51,7 @@ struct manifest {
     char *settings; /* everything that the bytes depend on but the input, one line */
     int64_t vocab_size, bos;
     int64_t documents, tokens, invalid; /* sums over the shards */
+    int64_t skipped; /* lines of .jsonl without a text, passed over */
     struct manifest_shard *shard;
     int n;
     char *frames; /* while it is read: of the next shard */

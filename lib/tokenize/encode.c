@@ -167,8 +167,13 @@ static int encode_lines(struct encoder *e, struct unit *u)
             eol = end;
         if (is_blank_line(p, eol))
             continue;
-        if (line_text(e, u, p, (size_t)(eol - p), &text, &n))
-            return at_place(&at);
+        if (line_text(e, u, p, (size_t)(eol - p), &text, &n)) {
+            rc = at_place(&at);
+            if (rc != GPT_INPUT || !e->c->skip_bad)
+                return rc;
+            unit_skip_line(u);
+            continue;
+        }
         d.hash = document_hash(text, n);
         if ((rc = put_document(e, u, &at, d, text, n)))
             return rc;

@@ -25,6 +25,7 @@ struct encode_config {
     const struct vocab *vocab;
     const char *field; /* of .jsonl; a string */
     enum invalid_policy invalid;
+    bool skip_bad; /* lines of .jsonl without a text are counted (unit_skip_line), not refused */
 };
 
 struct encoder;

@@ -4,6 +4,8 @@
  * Either may be zstd or gzip (by its first bytes). A unit is about a mebibyte:
  * whole lines of .jsonl, or text of one document: a file, or a line longer than
  * 2 MiB, cut where the pre-tokeniser cuts too, so that units are encoded apart.
+ * With skip_bad such a line is read to its end before, its text kept in an unnamed
+ * file in TMPDIR.
  * A pre-token longer than a unit goes over several (run), which are to be encoded
  * in their order. Cuts depend on the text alone; memory does not depend on it.
  *
@@ -32,6 +34,7 @@ struct source_config {
     enum source_format
         format; /* AUTO: by the name; a pipe that begins with '{' needs it explicitly */
     const char *field; /* of .jsonl; "text" if NULL */
+    bool skip_bad; /* as encode_config has it; for lines longer than 2 MiB */
 };
 
 /* What one document has in a unit. */
@@ -42,6 +45,8 @@ struct unit_doc {
     size_t token, tokens; /* where in unit.token its tokens are, and how many */
     int64_t invalid; /* bad UTF-8 sequences in these bytes */
 };
+
+#define SKIPPED_MESSAGE 1024 /* bytes of a skipped line's message: file, line and fault */
 
 struct unit {
     /* Set by source_next. */
@@ -55,6 +60,9 @@ struct unit {
     char *raw; /* n bytes, and PRETOKEN_PAD more */
     size_t n, room;
     bool end; /* nothing more: the unit is empty */
+    /* Set by source_next and encode_unit: lines that were passed over; the first, and its fault. */
+    int64_t skipped;
+    char first_skipped[SKIPPED_MESSAGE];
     /* Set by encode_unit. */
     struct unit_doc *doc;
     int docs;
@@ -76,6 +84,8 @@ uint64_t source_total_bytes(const struct source *s);
 
 /* Appends a document. */
 int unit_add_document(struct unit *u, const struct unit_doc *d) MUST_CHECK;
+/* Counts a line that is passed over; the thread's message says why. */
+void unit_skip_line(struct unit *u);
 /* Makes room for n more tokens. */
 int unit_reserve_tokens(struct unit *u, size_t n) MUST_CHECK;
 void unit_release(struct unit *u);

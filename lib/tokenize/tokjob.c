@@ -224,7 +224,7 @@ static int encode(void *ctx, int worker, struct unit *u)
     return encode_unit(j->encoder[worker], u);
 }
 
-/* --- counting, once for each part of a document --- */
+/* --- counting, once for each part of a document and each unit --- */
 
 static int count_part(struct job *j, const struct unit *u, const struct unit_doc *d)
 {
@@ -240,6 +240,15 @@ static int count_part(struct job *j, const struct unit *u, const struct unit_doc
             token_stats_document(s, j->document_tokens);
     }
     return j->pick.want && d->ends ? val_pick_add(&j->pick, d->hash, j->document_tokens) : 0;
+}
+
+static void count_skipped(struct job *j, const struct unit *u)
+{
+    struct tokjob_result *r = j->result;
+
+    if (u->skipped && !r->skipped)
+        memcpy(r->first_skipped, u->first_skipped, sizeof r->first_skipped);
+    r->skipped += u->skipped;
 }
 
 /* --- cutting units --- */
@@ -338,6 +347,8 @@ static int cut_to_shards(void *ctx, const struct unit *u, bool *done)
             return 0;
         j->cut_begun = false;
     }
+    if (!j->spool)
+        count_skipped(j, u);
     j->cut_doc = 0;
     *done = true;
     return 0;
@@ -362,6 +373,8 @@ static int cut_to_spool(void *ctx, const struct unit *u, bool *done)
         if (!(rc = count_part(j, u, d)))
             rc = spool_put(j->spool, (uint64_t)x[0] << 32 | x[1], d, u->token + d->token);
     }
+    if (u)
+        count_skipped(j, u);
     return rc;
 }
 
@@ -450,12 +463,13 @@ static int two_passes(struct job *j)
 
 static int finish(struct job *j)
 {
-    const struct manifest *m = &j->folder.manifest;
+    struct manifest *m = &j->folder.manifest;
     struct tokjob_result *r = j->result;
     int rc;
 
     if (!m->n)
         return err_set(GPT_INPUT, "%s: expected a document, found none", j->c->source.path[0]);
+    m->skipped = r->skipped;
     if ((rc = shard_folder_finish(&j->folder)))
         return rc;
     r->documents = m->documents;

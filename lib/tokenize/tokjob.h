@@ -55,6 +55,8 @@ struct tokjob_result {
     int shards;
     double seconds;
     /* Set after a failure, too. */
+    int64_t skipped; /* lines of .jsonl, with skip_bad */
+    char first_skipped[SKIPPED_MESSAGE]; /* the first of them, and its fault */
     bool cleared; /* a temporary folder that a killed job had left was removed (SHARDS_TMP) */
 };
 
