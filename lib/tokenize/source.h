@@ -4,8 +4,8 @@
  * Either may be zstd or gzip (by its first bytes). A unit is about a mebibyte:
  * whole lines of .jsonl, or text of one document: a file, or a line longer than
  * 2 MiB, cut where the pre-tokeniser cuts too, so that units are encoded apart.
- * With skip_bad such a line is read to its end before, its text kept in an unnamed
- * file in TMPDIR.
+ * With skip_bad a line that long is first read to its end, and its text kept in an
+ * unnamed file in TMPDIR.
  * A pre-token longer than a unit goes over several (run), which are to be encoded
  * in their order. Cuts depend on the text alone; memory does not depend on it.
  *

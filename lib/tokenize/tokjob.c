@@ -31,8 +31,7 @@ struct part {
     size_t n;
     struct position at; /* document, and tokens of it before these */
     bool ends; /* the document ends with them */
-    int64_t
-        invalid; /* sequences that were not UTF-8; they count for the shard of its first token */
+    int64_t invalid; /* sequences that are not UTF-8, for the shard of the first token */
     uint64_t input; /* of all documents up to this one: input_hash */
 };
 
@@ -45,7 +44,7 @@ static void begin_shard(struct cutter *k, const struct part *p)
     k->frame->first = true;
 }
 
-/* Appends what fits into the frame; true if that is complete (cutter_take). */
+/* Appends what fits into the frame. True if the frame is complete (cutter_take). */
 static bool cutter_put(struct cutter *k, struct part *p)
 {
     struct out_frame *f = k->frame;
