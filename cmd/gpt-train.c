@@ -449,6 +449,8 @@ static int read_vocabulary(const char *file, const struct recipe *r, struct of_v
     return rc;
 }
 
+static void warn(const char *message) { text_line(stderr, "gpt-train: %s", message); }
+
 static int train_on(struct backend *b, const struct options *o, const struct recipe *r,
                     size_t ops_bytes, const char *arguments, double began, int64_t *used)
 {
@@ -485,6 +487,7 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
         .keep = (int)o->keep,
         .backend = b,
         .log = b->first ? NULL : stdout,
+        .warn = warn,
         .arguments = arguments,
         .began = began,
         /* A log on the terminal shows progress itself, and a progress line would mix with it. */
@@ -541,6 +544,7 @@ static int train(struct options *o, struct recipe **r, const char *arguments, do
         rmdir(o->out); /* only if nothing is in it */
     if (rc != RUN_STOPPED)
         return rc;
+    clearerr(stdout); /* the log is whole in its copy */
     if (!o->quiet)
         say_stopped(o, used);
     return 0;
@@ -616,7 +620,8 @@ int main(int argc, char **argv)
           NULL },
         OPT_SWITCH(0, "fit", &o.fit,
                    "where memory is short, set the keys that the message would propose"),
-        { 'o', "output", "DIR", OPT_STR, &o.out, "write checkpoints into DIR", 0, 0, NULL },
+        { 'o', "output", "DIR", OPT_STR, &o.out, "write checkpoints and a copy of the log into DIR",
+          0, 0, NULL },
         { 0, "resume", "DIR", OPT_STR, &o.resume,
           "continue from the newest checkpoint in DIR, from DIR itself, or from a packed one (-)",
           0, 0, NULL },

@@ -67,6 +67,10 @@ struct rank {
     double started, paused; /* time of the first step; seconds in validations and checkpoints */
 };
 
+/* -- run.c */
+/* Tells the user of what does not end the run. */
+void run_warn(struct run *run, const char *message);
+
 /* -- loop.c */
 /* The first failure of ops or communicator. */
 int rank_status(struct rank *k) MUST_CHECK;

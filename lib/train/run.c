@@ -88,11 +88,25 @@ static void rank_failed(struct rank *k, int rc)
                false); /* this rank has left CUDA: a hang from here on is another rank's */
 }
 
+void run_warn(struct run *run, const char *message)
+{
+    pthread_mutex_lock(&run->lock);
+    progress_end(&run->progress); /* the message begins its line */
+    if (run->opt->warn)
+        run->opt->warn(message);
+    pthread_mutex_unlock(&run->lock);
+}
+
+static void warn_of_log(void *run, const char *message) { run_warn(run, message); }
+
 /* Written when all ranks have started: a run that cannot start writes no log. */
 static int log_header(struct run *run)
 {
     const struct run_options *o = run->opt;
     struct runlog *l = &run->log;
+    int rc = o->out ? runlog_keep(l, o->out) : 0;
+    if (rc)
+        return rc;
     runlog_key(l, "tool", "gpt-train %s", GPT_VERSION);
     if (o->arguments)
         runlog_key(l, "arguments", "%s", o->arguments);
@@ -105,8 +119,7 @@ static int log_header(struct run *run)
     runlog_key(l, "ranks", "%d", o->backend->world);
     if (run->resume_dir)
         runlog_key(l, "resumed", "step %d of %s", run->first, run->resume_dir);
-    if (!l->f || !isatty(fileno(l->f))) /* on a terminal it would push the header out of sight */
-        runlog_recipe(l, recipe_canonical(run->recipe));
+    runlog_recipe(l, recipe_canonical(run->recipe));
     return runlog_status(l);
 }
 
@@ -286,7 +299,7 @@ int run_train(const struct run_options *o)
                        .wake = -1,
                        .lock = PTHREAD_MUTEX_INITIALIZER };
     int rc;
-    run.log = (struct runlog){ o->log, run.total };
+    run.log = (struct runlog){ .f = o->log, .total = run.total, .warn = warn_of_log, .ctx = &run };
     if ((rc = check_ranks(o->recipe, o->backend->world)))
         return rc;
     if (!o->resume && (rc = initial_new(&run.initial, o->recipe, (uint64_t)o->recipe->seed)))
@@ -305,10 +318,12 @@ int run_train(const struct run_options *o)
         progress_init(&run.progress, o->progress);
         rc = run_ranks(&run);
         progress_end(&run.progress);
+        int unwritten = runlog_end(&run.log);
         if (rc > 0)
             rc = err_set(rc, "%s", run.message);
-        else if (runlog_status(&run.log))
-            rc = err_code();
+        else if (unwritten && !(rc == RUN_STOPPED && runlog_kept(&run.log)))
+            rc = unwritten;
+        runlog_release(&run.log);
     }
     if (o->out)
         ckpt_let_go(o->out);

@@ -65,7 +65,7 @@ struct run_options {
     const struct token_mask *never; /* tokens that never follow (model_never); NULL: none */
     const char *tokenizer; /* whose tokens those are, as MANIFESTs say it (corpus.h) */
     const char *val; /* validation shards; NULL: those of data */
-    const char *out; /* directory of checkpoints; NULL: none are written */
+    const char *out; /* directory of checkpoints and of a copy of the log; NULL: none are written */
     const char *resume; /* directory of checkpoints, or one of them; NULL: from the start */
     int ranks; /* of this process */
     size_t ops_bytes; /* that single ops take: of run_fits or run_memory */
@@ -79,6 +79,7 @@ struct run_options {
     struct backend *backend;
     FILE *log;
     enum progress_mode progress;
+    void (*warn)(const char *message); /* tells what does not end the run; any rank's thread */
     const char *arguments; /* command line, for the log */
     double began; /* time at which the program started (now_seconds) */
 };

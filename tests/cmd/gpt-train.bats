@@ -164,7 +164,7 @@ f32_recipe() { sed 's/ bf16 / f32  /' "$GPT_SHARE/recipes/tiny.recipe"; }
     set -- -s "states.ve0=- - - - 4" -s "states.embed=- - - - 1" -s "states.lm_head=- - - - 1" \
         -s "states.scalars=- - - - 4" -s precision.check_weights=yes
     train "$@" --keep 0 -s data.checkpoint_every=2 -o run > log
-    [ "$(ls run | tr '\n' ' ')" = "step-000004 step-000008 step-000011 " ]
+    [ "$(ls run | tr '\n' ' ')" = "log.txt step-000004 step-000008 step-000011 " ]
     resume --resume run/step-000004 --keep 0 -o again > /dev/null
     same_checkpoint run/step-000011 again/step-000011
     "$GPT_BIN/gpt-ckpt" reshard -q --ranks 4 run/step-000008 -o four
@@ -355,7 +355,7 @@ same_states() { diff -r -x MANIFEST -x recipe.txt "$1" "$2"; }
         [ -z "$output" ]
         [[ $stderr == "gpt-train: run: holds step 11 of an earlier run, and this one begins at step "[08]": "* ]]
     done
-    [ "$(ls run)" = $'step-000008\nstep-000011' ]
+    [ "$(ls run)" = $'log.txt\nstep-000008\nstep-000011' ]
 }
 
 @test "a damaged checkpoint is refused with file and place" {

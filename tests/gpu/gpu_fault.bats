@@ -122,7 +122,7 @@ rank_1() {
     ends 18 $!
     cp -r "$OUT" "$BATS_TEST_TMPDIR/left"
     umount "$OUT"
-    [ "$(ls "$BATS_TEST_TMPDIR/left")" = step-000010 ]
+    [ "$(ls "$BATS_TEST_TMPDIR/left")" = $'log.txt\nstep-000010' ]
     [ "$status" -eq 4 ]
     [ "$took" -lt 10000 ]
     grep -q 'No space left on device' "$ERR"
