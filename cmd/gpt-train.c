@@ -503,20 +503,28 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
     return rc;
 }
 
+/* Where a run that has ended can go on, and which steps are lost. */
+static const char *what_is_left(const struct options *o, char *text, size_t size)
+{
+    struct run_progress p = run_progress();
+    int first = p.kept < 0 ? 1 : p.kept + 1, n = 0;
+    *text = 0;
+    if (p.kept >= 0)
+        n = snprintf(text, size, "; go on from step %d with --resume %.400s", p.kept, o->out);
+    if (p.reached >= first)
+        n += snprintf(text + n, size - (size_t)n, "; lost: step%s %d", p.reached > first ? "s" : "",
+                      first);
+    if (p.reached > first)
+        snprintf(text + n, size - (size_t)n, " to %d", p.reached);
+    return text;
+}
+
 static void say_stopped(const struct options *o, int64_t used)
 {
-    char *dir;
-    if (o->out && run_checkpoint(o->out, &dir)) {
-        text_line(stderr, "gpt-train: stopped by a signal before the first checkpoint");
-        return;
-    }
-    text_line(stderr, "gpt-train: stopped by a signal; %s%s",
-              o->out ? "resume with --resume " : "without -o nothing of it is kept",
-              o->out ? o->out : "");
-    if (!o->out)
-        return;
-    free(dir);
-    if (is_standard(o->data))
+    char text[500];
+    text_line(stderr, "gpt-train: stopped by a signal%s",
+              o->out ? what_is_left(o, text, sizeof text) : "; without -o nothing of it is kept");
+    if (o->out && run_progress().kept >= 0 && is_standard(o->data))
         text_line(stderr,
                   "gpt-train: -d - takes the stream from its beginning: the resumed run skips the "
                   "%lld tokens used so far",
@@ -542,6 +550,9 @@ static int train(struct options *o, struct recipe **r, const char *arguments, do
     }
     if (made && rc)
         rmdir(o->out); /* only if nothing is in it */
+    char text[500];
+    if (rc > 0 && o->out && !o->bench)
+        return err_set(rc, "%s%s", err_message(), what_is_left(o, text, sizeof text));
     if (rc != RUN_STOPPED)
         return rc;
     clearerr(stdout); /* the log is whole in its copy */

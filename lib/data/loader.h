@@ -99,6 +99,9 @@ int loader_new(struct loader **l, const struct loader_config *c) MUST_CHECK;
 /* Continues at a position from batch.after, before the first loader_next. A stream is read up to there
  * by the first loader_next. */
 int loader_seek(struct loader *l, const struct loader_pos *at) MUST_CHECK;
+/* The step that data which do not cycle cannot reach the end of, as far as sizes of shards tell; else,
+ * and of a stream, INT64_MAX. Before the first loader_next. */
+int64_t loader_most_steps(const struct loader *l);
 /* GPT_INPUT: token >= vocab, no shard that holds a batch, more than M-1 pieces in a chunk, data
  * used up. LOADER_STOPPED, without a message. The same error is given to every rank that asks. */
 int loader_next(struct loader *l, int rank, const struct step_batch **b) MUST_CHECK;

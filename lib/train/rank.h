@@ -38,6 +38,7 @@ struct run {
     pthread_mutex_t lock; /* of what follows */
     int code; /* first failure of any rank, with its message */
     char message[600];
+    int unsaved; /* the step of which it was told that it has no checkpoint */
 };
 
 struct rank {
@@ -70,6 +71,8 @@ struct rank {
 /* -- run.c */
 /* Tells the user of what does not end the run. */
 void run_warn(struct run *run, const char *message);
+void run_reaches(int step); /* for run_progress */
+void run_keeps(int step);
 
 /* -- loop.c */
 /* The first failure of ops or communicator. */
@@ -118,8 +121,13 @@ int check_states(struct rank *k) MUST_CHECK;
 int check_weights(struct rank *k) MUST_CHECK;
 
 /* -- save.c */
-/* Collective, between two steps: writes the state before step k->step. */
-int save_checkpoint(struct rank *k) MUST_CHECK;
+/* Collective, between two steps: writes the state before step k->step. Unless required, a failure to
+ * write is told and is none. */
+int save_checkpoint(struct rank *k, bool required) MUST_CHECK;
+/* True if a checkpoint of step k->step holds all of the state. */
+bool save_whole(const struct rank *k);
+/* GPT_SYSTEM where the disk has no room for a checkpoint; tells where it has none for two. */
+int save_room(struct rank *k) MUST_CHECK;
 /* GPT_INPUT: the directory of checkpoints holds one of a later step than this run's first. */
 int save_check(const struct run *run) MUST_CHECK;
 /* Finds the checkpoint to resume and reads step and data position into run. resume_rank loads this

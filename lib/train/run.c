@@ -12,6 +12,14 @@
 #include "data/shard_stream.h"
 #include "train/rank.h"
 
+static _Atomic int reached = -1, kept = -1;
+
+void run_reaches(int step) { reached = step; }
+
+void run_keeps(int step) { kept = step; }
+
+struct run_progress run_progress(void) { return (struct run_progress){ reached, kept }; }
+
 /* -- one rank ------------------------------------------------------------------- */
 
 static int rank_init(struct rank *k)
@@ -135,8 +143,12 @@ static int rank_work(struct rank *k)
     }
     if (o->bench)
         return bench_rank(k, o->bench, o->log);
-    if (!k->rank && (rc = log_header(k->run)))
+    if ((rc = save_room(k)) || (!k->rank && (rc = log_header(k->run))))
         return rc;
+    if (!k->local) {
+        run_reaches(k->run->first);
+        run_keeps(k->run->resume_dir ? k->run->first : -1);
+    }
     rc = rank_loop(k);
     return rc ? rc : log_end(k);
 }
@@ -291,6 +303,24 @@ static int run_ranks(struct run *run)
     return run->code;
 }
 
+/* GPT_INPUT where data that do not cycle end before the run. */
+static int check_tokens(const struct run *run)
+{
+    const struct recipe *r = run->recipe;
+    char fewer[64] = "";
+    int64_t n = loader_most_steps(run->loader);
+    if (n >= run->total)
+        return 0;
+    if (n > r->schedule.extension)
+        snprintf(fewer, sizeof fewer, ", -s schedule.steps=%lld ends before that",
+                 (long long)(n - r->schedule.extension));
+    return err_set(
+        GPT_INPUT,
+        "%s: expected tokens for %d steps, found enough for %lld at most, and data.cycle "
+        "is no: -s data.cycle=yes starts over%s",
+        run->opt->data, run->total, (long long)n, fewer);
+}
+
 int run_train(const struct run_options *o)
 {
     struct run run = { .opt = o,
@@ -313,6 +343,8 @@ int run_train(const struct run_options *o)
         rc = loader_seek(run.loader, &run.start);
     if (!rc)
         rc = save_check(&run);
+    if (!rc)
+        rc = check_tokens(&run);
     run.opened = now_seconds();
     if (!rc) {
         progress_init(&run.progress, o->progress);

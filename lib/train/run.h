@@ -11,7 +11,9 @@
  *
  * A run that was killed resumes from its last complete checkpoint and ends with the
  * same bits as one that was not. run_stop() may be called from a signal handler: the run
- * writes a checkpoint at the next step where it may, and returns RUN_STOPPED.
+ * writes a checkpoint at the next step where it may, and returns RUN_STOPPED. So does any other end
+ * but a fault of the state, of the device or of the communicator: data used up or damaged, a stream
+ * that ends; it returns the code that the end has.
  */
 #ifndef TRAIN_RUN_H
 #define TRAIN_RUN_H
@@ -97,7 +99,14 @@ static inline bool run_captures(const struct recipe *r, bool no_graph)
     return !no_graph && run_phases(r) <= MAX_PHASES;
 }
 
-enum { RUN_STOPPED = -2 }; /* a signal ended the run; its state is saved */
+enum { RUN_STOPPED = -20 }; /* a signal ended the run; its state is saved */
+
+/* Steps done, -1: the run has not begun; and the step of the newest checkpoint, -1: there is none.
+ * Async-signal-safe. */
+struct run_progress {
+    int reached, kept;
+};
+struct run_progress run_progress(void);
 
 int run_train(const struct run_options *o) MUST_CHECK;
 void run_stop(void); /* async-signal-safe */

@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include "base/file.h"
 #include "base/version.h"
 #include "checkpoint/checkpoint.h"
@@ -26,26 +27,51 @@ static struct ckpt_tensor describe(const struct rank *k, const struct optim_tens
     return c;
 }
 
-/* Copies this rank's state to host memory, block after block. */
-static int gather_state(struct rank *k, struct ckpt_tensor *out, int *n, char **host)
+/* Where the next bytes of a tensor are on the device. */
+struct source {
+    struct rank *k;
+    const char *at;
+};
+
+static int next_bytes(void *arg, void *dst, size_t n)
+{
+    struct source *s = arg;
+    s->k->ops->download(s->k->ops, dst, s->at, n);
+    s->at += n;
+    return s->k->ops->status(s->k->ops);
+}
+
+/* This rank's state: n tensors, which are downloaded as they are written. */
+static int list_state(struct rank *k, struct ckpt_tensor *out, struct source *from)
 {
     struct optim_tensor t[OPTIM_MAX_TENSORS];
-    int have = optim_tensors(&k->optim, t);
-    size_t bytes = 0, at = 0;
-    *n = 0;
-    for (int i = 0; i < have; i++)
-        bytes += tensor_bytes(t[i].t);
-    if (!(*host = malloc(bytes ? bytes : 1)))
-        return err_sys("checkpoint: %zu bytes", bytes);
+    int have = optim_tensors(&k->optim, t), n = 0;
     for (int i = 0; i < have; i++) {
         if (t[i].replicated && k->rank)
             continue;
-        out[*n] = describe(k, &t[i]);
-        out[(*n)++].data = *host + at;
-        k->ops->download(k->ops, *host + at, t[i].t.data, tensor_bytes(t[i].t));
-        at += tensor_bytes(t[i].t);
+        from[n] = (struct source){ k, t[i].t.data };
+        out[n] = describe(k, &t[i]);
+        out[n].fill = next_bytes;
+        out[n].arg = &from[n];
+        n++;
     }
-    return k->ops->status(k->ops);
+    return n;
+}
+
+/* Bytes of all ranks' state. */
+static double state_bytes(const struct rank *k)
+{
+    struct optim_tensor t[OPTIM_MAX_TENSORS];
+    int n = optim_tensors(&k->optim, t);
+    double bytes = 0;
+    for (int i = 0; i < n; i++) {
+        struct ckpt_tensor c = describe(k, &t[i]);
+        double size = (double)dtype_size(c.dtype);
+        for (int j = 0; j < c.rank; j++)
+            size *= (double)c.shape[j];
+        bytes += size;
+    }
+    return bytes;
 }
 
 /* -- key-value state ----------------------------------------------------------------- */
@@ -91,8 +117,8 @@ static void gather_kv(const struct rank *k, struct kv_state *s)
 
 /* -- writing --------------------------------------------------------------------------- */
 
-/* 0 if all ranks have succeeded. A rank that has not returns its own code and ends the run; the
- * others wait in the barrier until it does, so that its message is the run's. */
+/* 0 if all ranks have succeeded. Else the own code of a rank that has not, and -code of another on
+ * the rest. */
 static int agree(struct rank *k, int mine)
 {
     double code = mine, all[MAX_RANKS];
@@ -101,7 +127,7 @@ static int agree(struct rank *k, int mine)
         return rc ? rc : mine;
     for (int i = 0; i < k->world; i++)
         if (all[i] != 0)
-            return k->comm->barrier(k->comm);
+            return -(int)all[i];
     return 0;
 }
 
@@ -120,32 +146,90 @@ static int commit(struct rank *k)
         .nstate = s.n,
     };
     int rc = ckpt_commit(o->out, &info);
-    return !rc && o->keep ? ckpt_prune(o->out, o->keep, 0, NULL) : rc;
+    runlog_sync(&k->run->log);
+    if (!rc && o->keep && ckpt_prune(o->out, o->keep, 0, NULL))
+        run_warn(k->run, err_message());
+    return rc;
 }
 
-int save_checkpoint(struct rank *k)
+static int write_state(struct rank *k)
 {
     const char *out = k->run->opt->out;
-    /* A checkpoint has neither gradients nor the record of touched rows. */
-    assert(!k->optim.sparse || k->step == k->run->total || sparse_settled(k->optim.sparse));
     struct ckpt_tensor t[OPTIM_MAX_TENSORS];
-    char *host = NULL;
-    int n = 0, rc = agree(k, check_states(k));
-    if (!rc)
-        rc = agree(k, k->rank ? 0 : ckpt_begin(out, k->step));
+    struct source from[OPTIM_MAX_TENSORS];
+    int rc = agree(k, k->rank ? 0 : ckpt_begin(out, k->step));
     if (rc)
         return rc;
-    rc = gather_state(k, t, &n, &host);
-    if (!rc)
-        rc = ckpt_write_rank(out, k->step, k->rank, t, n, 1);
-    free(host);
-    rc = agree(k, rc);
+    int n = list_state(k, t, from);
+    rc = agree(k, ckpt_write_rank(out, k->step, k->rank, t, n, 1));
     if (rc) {
         if (k->rank == 0)
             ckpt_abort(out, k->step);
         return rc;
     }
     return agree(k, k->rank ? 0 : commit(k));
+}
+
+/* The message of the first rank of this process that says it. */
+static void warn_unsaved(struct rank *k)
+{
+    struct run *run = k->run;
+    char text[sizeof run->message];
+    pthread_mutex_lock(&run->lock);
+    bool first = run->unsaved != k->step;
+    run->unsaved = k->step;
+    pthread_mutex_unlock(&run->lock);
+    snprintf(text, sizeof text,
+             "no checkpoint of step %d: %.400s; the run goes on, and the next one is tried",
+             k->step, err_message());
+    if (first)
+        run_warn(run, text);
+}
+
+int save_checkpoint(struct rank *k, bool required)
+{
+    struct run *run = k->run;
+    /* A checkpoint has neither gradients nor the record of touched rows. */
+    assert(!k->optim.sparse || k->step == run->total || sparse_settled(k->optim.sparse));
+    rank_enter(k, "checkpoint", false);
+    int rc = agree(k, check_states(k));
+    if (!rc && !(rc = write_state(k))) {
+        run_keeps(k->step);
+        return 0;
+    }
+    bool disk = abs(rc) == GPT_SYSTEM && !rank_status(k);
+    if (!disk || required) /* a rank that has no message waits for the end that the other brings */
+        return rc < 0 ? k->comm->barrier(k->comm) : rc;
+    if (rc > 0)
+        warn_unsaved(k);
+    return 0;
+}
+
+bool save_whole(const struct rank *k)
+{
+    return k->step % k->run->recipe->optimizer.period == 0 || k->step == k->run->total;
+}
+
+int save_room(struct rank *k)
+{
+    const char *out = k->run->opt->out;
+    double one = state_bytes(k), room, unit = one < 1e9 ? 1 << 20 : 1 << 30;
+    const char *name = one < 1e9 ? "MiB" : "GiB";
+    struct statvfs fs;
+    char text[400];
+    if (!out || k->rank || statvfs(out, &fs) || !fs.f_blocks) /* some file systems do not say */
+        return 0;
+    room = (double)fs.f_bavail * (double)fs.f_frsize;
+    snprintf(text, sizeof text, "%.200s: %.1f %s free, and a checkpoint may take %.1f", out,
+             room / unit, name, one / unit);
+    if (room < one)
+        return err_set(GPT_SYSTEM, "%s: name a folder on another disk", text);
+    if (room < 2 * one) {
+        snprintf(text + strlen(text), sizeof text - strlen(text),
+                 ": a second beside it, as the next one is written, may not fit");
+        run_warn(k->run, text);
+    }
+    return 0;
 }
 
 /* -- reading ---------------------------------------------------------------------------- */

@@ -1,11 +1,16 @@
-# A small run on bytes, for tests of how runs begin, end and go on: shards in $SHARDS, made by
-# make_shards; `train` runs it, `start` with exec, so that the process of `start ... &` is the program.
+# A small run on bytes, for tests of how runs begin, end and go on: shards in $SHARDS, and in $DOCS of
+# 300 documents of 400 bytes, made by make_shards; `train` runs it, `start` with exec, so that the
+# process of `start ... &` is the program.
 
 make_shards() {
     export SHARDS=$BATS_FILE_TMPDIR/shards
     mkdir "$BATS_FILE_TMPDIR/text"
     tests/inputs/text "$BATS_FILE_TMPDIR/text"
     "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --val-tokens 16384 -o "$SHARDS" "$BATS_FILE_TMPDIR"/text/*
+    export DOCS=$BATS_FILE_TMPDIR/docs
+    cat "$BATS_FILE_TMPDIR"/text/* | tr -cd 'a-zA-Z0-9 .,\n' | tr '\n' ' ' | fold -w 400 | head -n 300 |
+        sed 's/.*/{"text":"&"}/' > "$BATS_FILE_TMPDIR/docs.jsonl"
+    "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --val-tokens 8192 -o "$DOCS" "$BATS_FILE_TMPDIR/docs.jsonl"
 }
 
 # The tiny recipe at half its width: 11 steps, Adam's parameters move in the even ones, checkpoints
