@@ -4,9 +4,11 @@
  */
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/file.h"
 #include "base/memory.h"
@@ -298,18 +300,87 @@ static bool is_standard(const char *path) { return path && !strcmp(path, "-"); }
 
 /* -- options -------------------------------------------------------------------------- */
 
+/* For the handler of signals. */
 static bool silent; /* --quiet */
+static bool on_terminal; /* standard error is one, and may have ^C or progress in the line */
+static const char *output; /* -o */
+static _Atomic int64_t signalled; /* time of the first signal in ms; 0: none has come */
 
+/* Text made without snprintf, which a handler of signals may not call. */
+struct words {
+    char text[1024];
+    size_t n;
+};
+
+static void say(struct words *w, const char *s)
+{
+    for (; *s && w->n < sizeof w->text; s++)
+        w->text[w->n++] = *s;
+}
+
+static void say_number(struct words *w, int v)
+{
+    char digits[12];
+    int i = sizeof digits - 1;
+    digits[i] = 0;
+    do
+        digits[--i] = (char)('0' + v % 10);
+    while (v /= 10);
+    say(w, digits + i);
+}
+
+/* Where a run that ends can go on, and which steps are lost. */
+static void say_what_is_left(struct words *w)
+{
+    struct run_progress p = run_progress();
+    int first = p.kept < 0 ? 1 : p.kept + 1;
+    if (p.kept >= 0 && output) {
+        say(w, "; go on from step ");
+        say_number(w, p.kept);
+        say(w, " with --resume ");
+        say(w, output);
+    }
+    if (p.reached < first)
+        return;
+    say(w, p.reached > first ? "; lost: steps " : "; lost: step ");
+    say_number(w, first);
+    if (p.reached > first) {
+        say(w, " to ");
+        say_number(w, p.reached);
+    }
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 1 + (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* Terminals, timeout(1), mpirun and srun may each send the same signal: within a second they are one. */
 static void on_signal(int sig)
 {
-    static const char text[] =
-        "\ngpt-train: stopping after this step; a second signal ends the run at once\n";
-    (void)sig;
-    output_cleanup_on_signal(); /* a second signal ends the process */
-    if (!silent && write(STDERR_FILENO, text, sizeof text - 1) < 0) {
+    struct words w = { 0 };
+    int64_t none = 0, now = now_ms();
+    bool first = atomic_compare_exchange_strong(&signalled, &none, now);
+    if (!first && now - none < 1000)
+        return;
+    say(&w, on_terminal ? "\ngpt-train: " : "gpt-train: ");
+    say(&w,
+        first ? "stopping after this step; another signal, a second from now, ends the run at once"
+              : "ended at once by a second signal");
+    if (!first)
+        say_what_is_left(&w);
+    say(&w, "\n");
+    int saved = errno;
+    if ((!silent || !first) && write(STDERR_FILENO, w.text, w.n) < 0) {
         /* nobody reads it: the run stops all the same */
     }
-    run_stop();
+    errno = saved;
+    if (first)
+        run_stop();
+    else
+        output_end_by_signal(sig);
 }
 
 static void stop_on_signals(void)
@@ -497,33 +568,23 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
                                             : PROGRESS_AUTO,
     };
     silent = o->quiet;
+    output = o->out;
+    on_terminal = isatty(STDERR_FILENO);
     stop_on_signals();
     rc = run_train(&run);
     of_vocabulary_free(&vocab);
     return rc;
 }
 
-/* Where a run that has ended can go on, and which steps are lost. */
-static const char *what_is_left(const struct options *o, char *text, size_t size)
-{
-    struct run_progress p = run_progress();
-    int first = p.kept < 0 ? 1 : p.kept + 1, n = 0;
-    *text = 0;
-    if (p.kept >= 0)
-        n = snprintf(text, size, "; go on from step %d with --resume %.400s", p.kept, o->out);
-    if (p.reached >= first)
-        n += snprintf(text + n, size - (size_t)n, "; lost: step%s %d", p.reached > first ? "s" : "",
-                      first);
-    if (p.reached > first)
-        snprintf(text + n, size - (size_t)n, " to %d", p.reached);
-    return text;
-}
-
 static void say_stopped(const struct options *o, int64_t used)
 {
-    char text[500];
-    text_line(stderr, "gpt-train: stopped by a signal%s",
-              o->out ? what_is_left(o, text, sizeof text) : "; without -o nothing of it is kept");
+    struct words w = { 0 };
+    say_what_is_left(&w);
+    text_line(stderr, "gpt-train: stopped by a signal%s%.*s",
+              run_progress().reached < 0 ? " before the first step"
+              : o->out                   ? ""
+                                         : "; without -o nothing is kept",
+              (int)w.n, w.text);
     if (o->out && run_progress().kept >= 0 && is_standard(o->data))
         text_line(stderr,
                   "gpt-train: -d - takes the stream from its beginning: the resumed run skips the "
@@ -550,9 +611,11 @@ static int train(struct options *o, struct recipe **r, const char *arguments, do
     }
     if (made && rc)
         rmdir(o->out); /* only if nothing is in it */
-    char text[500];
-    if (rc > 0 && o->out && !o->bench)
-        return err_set(rc, "%s%s", err_message(), what_is_left(o, text, sizeof text));
+    struct words w = { 0 };
+    if (rc > 0 && o->out && !o->bench) {
+        say_what_is_left(&w);
+        return err_set(rc, "%s%.*s", err_message(), (int)w.n, w.text);
+    }
     if (rc != RUN_STOPPED)
         return rc;
     clearerr(stdout); /* the log is whole in its copy */

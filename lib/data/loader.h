@@ -69,7 +69,7 @@ struct loader_config {
      * its shards. It cannot cycle: GPT_USAGE. */
     struct shard_stream *stream;
     int update; /* of the stream: 2 if every second step, the odd ones, ends an update; else 0 */
-    int wake; /* of the stream (shard_stream_open): an eventfd, set also by loader_stop; -1: none */
+    int wake; /* with a stream: the eventfd of zio_wake, set also by loader_stop; -1: none */
     int world; /* N: ranks of the whole job */
     int first_rank, local_ranks; /* those that this process serves */
     int vocab; /* V: a token >= vocab is an error; size of the csr */

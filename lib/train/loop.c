@@ -26,6 +26,8 @@ void run_stop(void)
     }
 }
 
+bool run_stopping(void) { return stop_asked; }
+
 int rank_status(struct rank *k)
 {
     int rc = k->ops->status(k->ops);
@@ -400,13 +402,13 @@ static int check_canonical(const struct token_mask *never, const struct chunk *c
     return 0;
 }
 
-/* This rank's part of the sum of validation losses. */
+/* This rank's part of the sum of validation losses; RUN_STOPPED: a signal came. */
 static int validate_chunks(struct rank *k, int64_t n, real *sum)
 {
     *sum = 0;
     for (int64_t i = k->rank; i < n; i += k->world) {
         struct chunk c;
-        int rc = val_chunk(k->run->val, k->local, i, &c);
+        int rc = stop_asked ? RUN_STOPPED : val_chunk(k->run->val, k->local, i, &c);
         if (!rc && !k->val_seen)
             rc = check_canonical(k->run->opt->never, &c);
         if (rc)
@@ -420,7 +422,7 @@ static int validate_chunks(struct rank *k, int64_t n, real *sum)
 }
 
 /* Mean loss over the validation tokens; the same on all ranks. Where the tokens of a rank cannot be
- * read it returns that code, and the others -code. */
+ * read it returns that code, and the others -code; RUN_STOPPED after a signal to any. */
 static int validate(struct rank *k, const struct step_schedule *at, double *mean)
 {
     const struct recipe *r = k->run->recipe;
@@ -434,17 +436,21 @@ static int validate(struct rank *k, const struct step_schedule *at, double *mean
     optim_settle(&k->optim);
     model_set(&k->model, &p);
     k->ops->zero(k->ops, tensor_of(k->loss, DT_REAL, 1, 1));
-    int unread = validate_chunks(k, n, &sum), rc = unread ? 0 : rank_status(k);
+    int ended = validate_chunks(k, n, &sum), rc = ended ? 0 : rank_status(k);
     mine[0] = (double)sum;
-    mine[1] = unread;
+    mine[1] = ended;
     if (!rc)
         rc = k->comm->gather_host(k->comm, mine, 2, all);
     *mean = 0;
     for (int i = 0; i < k->world && !rc; i++) {
+        int other = (int)all[2 * i + 1];
         *mean += all[2 * i] / (double)(n * r->data.val.chunk);
-        unread = unread ? unread : -(int)all[2 * i + 1];
+        if (other > 0 && ended <= 0) /* an error counts more */
+            ended = -other;
+        else if (other == RUN_STOPPED && !ended)
+            ended = RUN_STOPPED;
     }
-    return rc ? rc : unread;
+    return rc ? rc : ended;
 }
 
 /* Is a thing that is done every `every` steps due? 0: never. */
@@ -470,26 +476,32 @@ static int end_here(struct rank *k, bool pending, int code)
     return code < 0 ? k->comm->barrier(k->comm) : err_set(code, "%s", said);
 }
 
-/* Validation and checkpoint that are due before step k->step; not counted in the training time. */
-static int between_steps(struct rank *k, const struct step_schedule *p, bool stop)
+/* Validation and checkpoint that are due before step k->step; not counted in the training time. *stop:
+ * the run stops here if its state is whole, without the validation. */
+static int between_steps(struct rank *k, const struct step_schedule *p, bool *stop)
 {
     struct run *run = k->run;
     const struct recipe *r = run->recipe;
     double begin = now_seconds(), ms = elapsed_ms(k), loss;
-    bool end = stop || k->step == run->total;
+    bool last = k->step == run->total,
+         validates = r->data.val.tokens && (last || due(k->step, r->data.val.every));
     int rc = 0;
 
-    if (r->data.val.tokens && (k->step == run->total || due(k->step, r->data.val.every))) {
-        if ((rc = validate(k, p, &loss)))
+    if (validates && !*stop) {
+        if ((rc = validate(k, p, &loss)) && rc != RUN_STOPPED)
             return end_here(k, false, rc);
-        if ((rc = report_val(k, loss, ms)))
+        *stop = rc == RUN_STOPPED;
+        if (!*stop && (rc = report_val(k, loss, ms)))
             return rc;
     }
+    bool ends = *stop && (last ? validates : save_whole(k));
     if (run->opt->out && k->step > run->first && save_whole(k) &&
-        (end || due(k->step, r->data.checkpoint_every)))
-        rc = save_checkpoint(k, end);
+        (ends || last || due(k->step, r->data.checkpoint_every)))
+        rc = save_checkpoint(k, ends || last);
+    else
+        rc = 0;
     k->paused += now_seconds() - begin;
-    return rc;
+    return !rc && ends ? RUN_STOPPED : rc;
 }
 
 /* -- all steps ------------------------------------------------------------------------------- */
@@ -506,19 +518,17 @@ int rank_loop(struct rank *k)
         struct step_schedule p;
         bool last = k->step == run->total;
         schedule_at(run->recipe, k->step, &p);
-        bool halt = stop && k->step % run->recipe->optimizer.period == 0;
-        bool pause = last || halt || due(k->step, run->recipe->data.val.every) ||
+        bool pause = last || (stop && save_whole(k)) || due(k->step, run->recipe->data.val.every) ||
                      due(k->step, run->recipe->data.checkpoint_every);
         if (pause && pending) {
             if ((rc = report_step(k, k->step, &stop)))
                 return rc;
             pending = 0;
-            halt = stop && k->step % run->recipe->optimizer.period == 0;
         }
-        if (pause && (rc = between_steps(k, &p, halt)))
+        if (pause && (rc = between_steps(k, &p, &stop)))
             return rc;
-        if (last || halt)
-            return last ? 0 : RUN_STOPPED;
+        if (last)
+            return 0;
         rank_enter(k, "data", false);
         if ((rc = loader_next(run->loader, k->rank, &batch)))
             return end_here(k, pending, rc == LOADER_STOPPED ? RUN_STOPPED : rc);

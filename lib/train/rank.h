@@ -81,6 +81,7 @@ int rank_status(struct rank *k) MUST_CHECK;
 void rank_enter(struct rank *k, const char *phase, bool watched);
 /* run_stop also sets this eventfd; -1: none. */
 void run_stop_wakes(int fd);
+bool run_stopping(void); /* run_stop has been called in this process */
 /* From run->first to run->total; RUN_STOPPED after a signal. log_end: the last lines of the log. */
 int rank_loop(struct rank *k) MUST_CHECK;
 int log_end(struct rank *k) MUST_CHECK;

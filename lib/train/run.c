@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include "base/version.h"
+#include "base/zio.h"
 #include "checkpoint/checkpoint_dir.h"
 #include "data/shard_stream.h"
 #include "train/rank.h"
@@ -233,15 +234,16 @@ static int open_stream(struct run *run)
     if (run->recipe->data.cycle) /* before anything is waited for */
         return err_set(GPT_USAGE, "-d -: a stream of shards passes once, so data.cycle must be no "
                                   "(-s data.cycle=no)");
-    if ((run->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
-        return err_sys("cannot make an eventfd");
-    run_stop_wakes(run->wake);
-    return shard_stream_open(&run->stream, "-", run->wake);
+    return shard_stream_open(&run->stream, "-");
 }
 
 /* The beginning of a stream is for validation, so that comes first there. */
 static int open_data(struct run *run)
 {
+    if ((run->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
+        return err_sys("cannot make an eventfd");
+    zio_wake(run->wake);
+    run_stop_wakes(run->wake);
     int rc = strcmp(run->opt->data, "-") ? 0 : open_stream(run);
     if (!rc && run->stream)
         rc = open_val(run);
@@ -256,6 +258,7 @@ static void close_data(struct run *run)
     val_free(run->val);
     shard_stream_close(run->stream);
     run_stop_wakes(-1);
+    zio_wake(-1);
     if (run->wake >= 0)
         close(run->wake);
 }
@@ -345,6 +348,8 @@ int run_train(const struct run_options *o)
         rc = save_check(&run);
     if (!rc)
         rc = check_tokens(&run);
+    if (rc && run_stopping()) /* it waited for a pipe */
+        rc = RUN_STOPPED;
     run.opened = now_seconds();
     if (!rc) {
         progress_init(&run.progress, o->progress);
