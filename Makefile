@@ -41,8 +41,8 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 # --- sources -------------------------------------------------------------------------------------
 # A test is tests/FOLDER/NAME_test.c. Other tests/*/*.c are programs when they have a main() (golden,
 # bench_*), else code that all of them share. Each becomes $(BUILD)/tests/NAME: names differ whatever
-# the folder. Programs called gpu_*, and all .cu, need a GPU to run; some of them `make check` builds
-# once more, into $(BUILD)/emu, for an emulated one.
+# the folder. Programs called gpu_*, and all .cu, need a GPU to run; some of them `make check-all`
+# builds once more, into $(BUILD)/emu, for an emulated one.
 
 LIB_SRC    = $(wildcard lib/*/*.c)
 CMD_SRC    = $(wildcard cmd/*.c)
@@ -84,10 +84,9 @@ endif
 ifneq (,$(NVCC))
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 # Hopper's own instructions are in 90a, not in 90.
-ifndef ARCH_GPU
-ARCH_GPU  := $(patsubst 90,90a,$(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader \
+GPUS_HERE := $(patsubst 90,90a,$(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader \
                2>/dev/null | tr -d . | sort -u))
-endif
+ARCH_GPU  ?= $(GPUS_HERE)
 GPU_CODE   = $(or $(patsubst all,80 86 89 90a 100 120 80ptx,$(ARCH_GPU)),90a 80ptx)
 gencode    = -gencode=arch=compute_$(1:ptx=),code=$(if $(filter %ptx,$(1)),compute,sm)_$(1:ptx=)
 NVCC_ALL   = $(NVCC) $(foreach a,$(GPU_CODE),$(call gencode,$(a))) -std=c++17 --expt-relaxed-constexpr \
@@ -105,8 +104,11 @@ EMU_TRAIN_SRC = $(filter kernels/host/comm_% kernels/host/profile.cu,$(KERNEL_SR
 EMU_SRC   = $(filter-out $(EMU_TRAIN_SRC),$(KERNEL_SRC))
 EMU_TESTS = $(patsubst %,$(BUILD)/emu/gpu_%_test,ops stream optim products polar attention model decode)
 EMU_TRAIN = $(BUILD)/emu/gpt-train
-# Each once more with the kernels for any GPU in place of Hopper's.
-EMU_PORTABLE = $(EMU_TESTS:$(BUILD)/emu/gpu_%=$(BUILD)/emu/portable_%)
+# Where an op has another kernel for GPUs before Hopper, what tests it runs once more with that; of Adam
+# the records' form alone has.
+PORTABLE_OPS := model $(patsubst kernels/%.cu,%,$(patsubst %/adam.cu,%/adam_record.cu,$(shell \
+                grep -lw 'portable' $(wildcard kernels/*.cu))))
+EMU_PORTABLE = $(patsubst %,$(BUILD)/emu/portable_%_test,ops optim products polar attention model decode)
 EMU_CXX   = $(CXX) -std=c++17 -O1 $(ARCH) $(FP) -w -Wno-psabi -D_GNU_SOURCE -Itests/emu \
             -isystem $(CUDA_HOME)/include -I$(BUILD)/emu/src/kernels -Ilib $(TEST_INC)
 HAVE_EMU  = $(and $(HAVE_CUDA),$(filter x86_64,$(CPU)))
@@ -126,6 +128,7 @@ say = $(if $(V),,@printf '  %-7s %s\n' $(1) $(2);)
 # --- what is built -------------------------------------------------------------------------------
 
 obj       = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+obj_of    = $(BUILD)/$(if $(call cuda_of,$(1)),obj-cuda,obj)/$(1).o
 programs  = $(addprefix $(BUILD)/tests/,$(basename $(notdir $(1))))
 # The source, without its suffix, of a test program.
 source_of = $(basename $(filter %/$(1).c %/$(1).cu,$(TEST_SRC) $(TEST_CU)))
@@ -147,7 +150,9 @@ kernels: $(BUILD)/libgptcuda.a
 # Files that hold the flags and change only with them, so that new flags rebuild what they touch.
 keep = @mkdir -p $(@D); echo '$(1)' | cmp -s - $@ || echo '$(1)' > $@
 $(BUILD)/flags: FORCE
-	$(call keep,$(CC_ALL) $(if $(HAVE_CUDA),-DHAVE_CUDA))
+	$(call keep,$(CC_ALL))
+$(BUILD)/cuda-flags: FORCE
+	$(call keep,$(if $(HAVE_CUDA),$(CUDA_HOME) $(CUDA_LIBS)))
 $(BUILD)/nvcc-flags: FORCE
 	$(call keep,$(NVCC_ALL))
 $(BUILD)/emu-flags: FORCE
@@ -164,7 +169,9 @@ define compile
 	$(call say,CC,$<)$(CC_ALL) $(1) -MMD -MP -c -o $@ $<
 endef
 $(BUILD)/obj/%.o: %.c $(BUILD)/flags | $(BUILD)/deps-present
-	$(call compile,$(if $(filter tests/%,$*),$(TEST_INC)) $(if $(call cuda_of,$*),-DHAVE_CUDA -I$(CUDA_HOME)/include))
+	$(call compile,$(if $(filter tests/%,$*),$(TEST_INC)))
+$(BUILD)/obj-cuda/%.o: %.c $(BUILD)/flags $(BUILD)/cuda-flags | $(BUILD)/deps-present
+	$(call compile,$(if $(filter tests/%,$*),$(TEST_INC)) -DHAVE_CUDA -I$(CUDA_HOME)/include)
 $(BUILD)/obj/lib/recipe/named.o $(BUILD)/obj64/lib/recipe/named.o: $(wildcard share/recipes/*)
 $(BUILD)/obj/%_fd_test.o: %_fd_test.c $(BUILD)/flags | $(BUILD)/deps-present
 	$(call compile,$(TEST_INC) -DGPT_OPS_DOUBLE)
@@ -197,11 +204,12 @@ define link
 	$(call say,LD,$@)$(LINK) -o $@ $(filter %.o,$^) $(1) $(filter %.a,$^) $(LDLIBS) $(2)
 endef
 .SECONDEXPANSION:
-$(CMDS): $(BUILD)/bin/%: $(BUILD)/obj/cmd/%.o \
-        $$(call cuda_of,cmd/$$*) $(BUILD)/libgpt.a $(BUILD)/link-flags
+$(CMDS): $(BUILD)/bin/%: $$(call obj_of,cmd/$$*) \
+        $$(call cuda_of,cmd/$$*) $(BUILD)/libgpt.a $(BUILD)/link-flags $(BUILD)/cuda-flags
 	$(call link,,$(if $(call cuda_of,cmd/$*),$(CUDA_LIBS)))
-$(C_PROGS) $(call programs,$(GPU_SRC)): $(BUILD)/tests/%: $(BUILD)/obj/$$(call source_of,$$*).o \
-        $$(call cuda_of,$$(call source_of,$$*)) $(BUILD)/libtest.a $(BUILD)/libgpt.a $(BUILD)/link-flags
+$(C_PROGS) $(call programs,$(GPU_SRC)): $(BUILD)/tests/%: $$(call obj_of,$$(call source_of,$$*)) \
+        $$(call cuda_of,$$(call source_of,$$*)) $(BUILD)/libtest.a $(BUILD)/libgpt.a \
+        $(BUILD)/link-flags $(BUILD)/cuda-flags
 	$(call link,,$(if $(call cuda_of,$(call source_of,$*)),$(CUDA_LIBS)))
 # Our Unicode table against another.
 $(BUILD)/tests/bpe_test: private LDLIBS += -lutf8proc
@@ -230,52 +238,71 @@ $(BUILD)/emu/obj/%.cc.o: %.cc $(BUILD)/emu-flags
 $(BUILD)/emu/libemu.a: $(patsubst %,$(BUILD)/emu/obj/%.o,$(EMU_SRC) $(wildcard tests/emu/*.cc))
 	$(archive_rule)
 ifneq (,$(HAVE_EMU))
-$(filter-out %_attention_test,$(EMU_TESTS)): $(BUILD)/emu/%: $(BUILD)/obj/tests/gpu/%.o
+$(filter-out %_attention_test,$(EMU_TESTS)): $(BUILD)/emu/%: $(BUILD)/obj-cuda/tests/gpu/%.o
 $(BUILD)/emu/gpu_attention_test: $(BUILD)/emu/obj/tests/gpu/gpu_attention_test.cu.o
 $(EMU_TESTS): $(BUILD)/emu/libemu.a $(BUILD)/libtest.a $(BUILD)/libgpt.a $(BUILD)/link-flags
 	$(call link,-Wl$(comma)--wrap=_Z14cuda_workspaceP8cuda_opsm,-lstdc++)
 # The program itself, for one emulated GPU: NCCL is linked, and not called.
-$(EMU_TRAIN): $(BUILD)/obj/cmd/gpt-train.o $(patsubst %,$(BUILD)/emu/obj/%.o,$(EMU_TRAIN_SRC)) \
+$(EMU_TRAIN): $(BUILD)/obj-cuda/cmd/gpt-train.o $(patsubst %,$(BUILD)/emu/obj/%.o,$(EMU_TRAIN_SRC)) \
         $(BUILD)/emu/libemu.a $(BUILD)/libgpt.a $(BUILD)/link-flags
 	$(call link,,-L$(CUDA_HOME)/lib64 -Wl$(comma)-rpath$(comma)$(CUDA_HOME)/lib64 -lnccl -lstdc++ -ldl)
 else
 $(EMU_TESTS) $(EMU_TRAIN):
 	@mkdir -p $(@D)
-	@printf '#!/bin/sh\necho "skipped: emulating a GPU takes x86-64 and the CUDA toolkit"\nexit 77\n' > $@
+	@printf '#!/bin/sh\necho "skipped: cuda-toolkit (and x86-64) to emulate a GPU"\nexit 77\n' > $@
 	@chmod +x $@
 endif
 
 $(EMU_PORTABLE): $(BUILD)/emu/portable_%: $(BUILD)/emu/gpu_%
-	@printf '#!/bin/sh\nGPT_GPU_PATH=portable exec "$${0%%/*}/gpu_%s" "$$@"\n' $* > $@
+	@printf '#!/bin/sh\nexport GPT_GPU_PATH=portable "GPT_TEST_OPS=$${GPT_TEST_OPS-%s}"\nexec "$${0%%/*}/gpu_%s" "$$@"\n' \
+	    '$(PORTABLE_OPS)' $* > $@
 	@chmod +x $@
 
--include $(shell find $(BUILD)/emu $(BUILD)/obj $(BUILD)/obj64 -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD)/emu $(BUILD)/obj $(BUILD)/obj-cuda $(BUILD)/obj64 -name '*.d' 2>/dev/null)
 
 # --- what is run ---------------------------------------------------------------------------------
 
 export GPT_SHARE = $(CURDIR)/share
-RUN_TESTS = GPT_BIN=$(abspath $(BUILD)/bin) GPT_TESTS=$(abspath $(BUILD)/tests) share/run-tests
-CPU_TESTS = $(filter %_test,$(C_PROGS) $(FD_TESTS)) \
-            $(filter-out tests/gpu/%,$(wildcard tests/*.bats tests/*/*.bats)) $(EMU_TESTS) $(EMU_PORTABLE) \
-            $(if $(HAVE_CUDA),$(BUILD)/tests/gpu_group_test)
+RUN_TESTS = GPT_BIN=$(abspath $(BUILD)/bin) GPT_TESTS=$(abspath $(BUILD)/tests) \
+            $(if $(OF_OPS),GPT_TEST_OPS='$(OF_OPS)') share/run-tests
+EMULATED  = $(EMU_TESTS) $(EMU_PORTABLE) $(wildcard tests/emu/*.bats)
 # What reads files that may be damaged or foreign, once more under the sanitizers (T=asan).
 ASAN_TESTS = $(if $(SANITIZE),,$(patsubst %,$(BUILD)-asan/tests/%_test,json opt zio source recipe \
               recipe_fuzz parsers_fuzz logread runs_fuzz runs_extreme safetensors checkpoint_damage shard \
               loader_bad))
-# The longest first, so that at the end no processor waits for one of them.
-LONG_TESTS = gpt-train.bats emu_train.bats examples.bats trust.bats gpu_optim_test gpu_decode_test pipes.bats \
-             portable_decode_test gpt-train_record74.bats portable_optim_test gpu_attention_test portable_attention_test \
-             ns-coeffs.bats gpt-tokshard_tiktoken.bats gpt-ckpt.bats
-TO_CHECK  := $(if $(T),$(filter $(addprefix %/,$(T)),$(CPU_TESTS)) $(if $(filter asan,$(T)),$(ASAN_TESTS)), \
-              $(foreach t,$(LONG_TESTS),$(filter %/$t,$(CPU_TESTS))) \
-              $(filter-out $(addprefix %/,$(LONG_TESTS)),$(CPU_TESTS)) $(ASAN_TESTS))
+# Those of `make check`: what a command or a file of lib does, where that takes seconds.
+LONG      = %_fuzz_test examples.bats lint.bats gpt-tokshard_tiktoken.bats gpt-train_valgrind.bats
+EVERY     = $(wildcard tests/cmd/*.bats) $(filter %_test,$(C_PROGS) $(FD_TESTS)) \
+            $(wildcard tests/*.bats tests/ops/*.bats tests/golden/*.bats)
+QUICK     = $(filter-out $(addprefix %/,$(LONG)),$(EVERY))
+# Long ones first, so that at the end no processor waits for one of them.
+ALL_TESTS = $(EMULATED) $(filter-out $(QUICK),$(EVERY)) $(QUICK) \
+            $(if $(HAVE_CUDA),$(BUILD)/tests/gpu_group_test) $(ASAN_TESTS)
+
+# T=: names of tests as they are run, or without their endings: gpt-ckpt is gpt-ckpt.bats, gpt-train
+# all of gpt-train*.bats, zio zio_test; the name of an op what tests that op, alone.
+of_op     = $(basename $(notdir $(shell grep -lE 'check_of."([^"]* )?$(1)[ "]' tests/*/*.c tests/*/*.cu)))
+OPS       = $(if $(T),$(sort $(shell grep -ohE 'check_of."[^"]*' tests/*/*.c tests/*/*.cu | cut -d'"' -f2)))
+OF_OPS    = $(filter $(OPS),$(T))
+of_name   = $(filter %/$(1) %/$(1).bats %/$(1)_test,$(filter-out $(ASAN_TESTS),$(ALL_TESTS))) \
+            $(foreach t,$(filter %.bats,$(ALL_TESTS)),$(if $(filter $(1)_%,$(notdir $(t))),$(t)))
+programs_of_op = $(filter $(addprefix %/,$(of_op)),$(ALL_TESTS)) $(if $(filter $(1),$(PORTABLE_OPS)),$(filter \
+              $(patsubst gpu_%,$(BUILD)/emu/portable_%,$(filter gpu_%,$(of_op))),$(ALL_TESTS)))
+CHOSEN    = $(sort $(foreach t,$(T),$(if $(filter asan,$(t)),$(ASAN_TESTS),$(if $(filter $(t),$(OPS)), \
+              $(call programs_of_op,$(t)),$(or $(strip $(call of_name,$(t))),$(error T=$(t): no such test))))))
+check:     TO_CHECK = $(if $(T),$(CHOSEN),$(QUICK))
+check-all: TO_CHECK = $(if $(T),$(CHOSEN),$(ALL_TESTS))
+# Where no GPU is visible `make check` does without the kernels, which take minutes to compile, unless they
+# have been.
+check:     NO_KERNELS = $(if $(GPUS_HERE)$(wildcard $(BUILD)/libgptcuda.a),,CUDA=0)
 
 deps:
 	@share/install-deps
-check:
+check check-all:
 	@share/install-deps
-	@$(MAKE) all $(filter $(EMU_TESTS) $(EMU_PORTABLE),$(TO_CHECK)) \
-	    $(if $(filter %/emu_train.bats,$(TO_CHECK)),$(EMU_TRAIN))
+	@$(MAKE) $(NO_KERNELS) all
+	@$(if $(filter $(EMULATED),$(TO_CHECK)),$(MAKE) $(filter $(EMU_TESTS) $(EMU_PORTABLE),$(TO_CHECK)) \
+	    $(if $(filter tests/emu/%,$(TO_CHECK)),$(EMU_TRAIN)))
 	@$(if $(filter $(ASAN_TESTS),$(TO_CHECK)),$(MAKE) asan=1 CUDA=0 $(ASAN_TESTS))
 	@share/get-vocab -o $(BUILD)/vocab/gpt2.tiktoken || echo 'check: tests of GPT-2'"'"'s tokens are skipped' >&2
 	@$(RUN_TESTS) $(TO_CHECK)
@@ -326,10 +353,12 @@ clean:
 help:
 	@echo 'make              build commands into $(BUILD)/bin, test programs into $(BUILD)/tests'
 	@echo 'make quickstart   text to shards to a trained model, in a few minutes on a CPU'
-	@echo 'make check        every test that needs no GPU, kernels on an emulated one too;'
-	@echo '                  T="zio_test base.bats gpu_ops_test" runs these,'
-	@echo '                  T=asan those of files that may be damaged, under the sanitizers'
-	@echo 'make lint         formatting and static analysis, as make check does, too'
+	@echo 'make check        the tests of library and commands, in a few minutes'
+	@echo 'make check-all    every test that needs no GPU: kernels on an emulated one, sanitizers,'
+	@echo '                  fuzzing, examples, formatting and static analysis besides'
+	@echo '                  T="zio gpt-ckpt gpu_ops_test" runs these, T=qkv what tests the op qkv,'
+	@echo '                  T=asan the readers of files, under the sanitizers'
+	@echo 'make lint         formatting and static analysis alone'
 	@echo 'make check-gpu    the tests that need one; T= as for check'
 	@echo 'make bundle       one archive to run programs and device tests where there is no compiler'
 	@echo 'make bench        the benchmarks'
@@ -341,5 +370,5 @@ help:
 	@echo 'variables: BUILD V=1 asan=1 tsan=1 STATIC=1 ARCH ARCH_GPU CUDA=0 NVCC PREFIX DESTDIR CC CFLAGS'
 
 FORCE:
-.PHONY: all lib tests kernels deps check check-gpu bundle bench quickstart vocab format lint install clean \
+.PHONY: all lib tests kernels deps check check-all check-gpu bundle bench quickstart vocab format lint install clean \
         help FORCE

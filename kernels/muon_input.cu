@@ -50,14 +50,14 @@ template <int WIDTH> struct places {
 /* x: NULL, or where u goes. */
 template <int WIDTH, typename G, typename X>
 static __global__ void __launch_bounds__(THREADS, BLOCKS_A_SM)
-    take_in(double *partial, X *x, float *mom, const G *g, int64_t count, int steps,
-            const struct muon_step *m, const struct step_gate *gate)
+    take_in(double *partial, X *x, float *mom, const G *g, int64_t count, int steps, const float *m,
+            const struct step_gate *gate)
 {
     __shared__ double warps[32];
     const int64_t base = (int64_t)blockIdx.y * count;
     const places<WIDTH> mine(count, steps);
     elements<WIDTH> now, next;
-    float blend = m->blend, factor = gate ? gate->factor : 1;
+    float blend = *m, factor = gate ? gate->factor : 1;
     double squares = 0;
 
     start_kernel_behind();
@@ -110,13 +110,13 @@ template <int WIDTH> __device__ __forceinline__ void divide(float (&u)[WIDTH], f
 template <int WIDTH, typename G, typename X>
 static __global__ void __launch_bounds__(THREADS, BLOCKS_A_SM)
     scale(X *x, const float *mom, const G *g, int64_t count, int steps, const double *partial,
-          const struct muon_step *m, const struct step_gate *gate)
+          const float *m, const struct step_gate *gate)
 {
     __shared__ double warps[32];
     const int64_t base = (int64_t)blockIdx.y * count;
     const places<WIDTH> mine(count, steps);
     elements<WIDTH> now, next;
-    float blend = m->blend, factor = gate ? gate->factor : 1;
+    float blend = *m, factor = gate ? gate->factor : 1;
     double squares = 0;
 
     wait_for_kernel_before();
@@ -143,7 +143,7 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS_A_SM)
 
 template <int WIDTH, typename G, typename X>
 static void both(struct cuda_ops *c, X *x, float *mom, const G *g, int64_t count, int n, bool raw,
-                 const struct muon_step *m, const struct step_gate *gate)
+                 const float *m, const struct step_gate *gate)
 {
     int steps = div_up(count * n, (int64_t)STEP * BLOCKS_A_SM * c->sms);
     dim3 grid(div_up(count, (int64_t)steps * STEP), n);
@@ -159,7 +159,7 @@ static void both(struct cuda_ops *c, X *x, float *mom, const G *g, int64_t count
 }
 
 void gpu_muon_input(struct ops *o, struct tensor x, struct tensor mom, struct tensor g, int n,
-                    bool raw, const struct muon_step *m, const struct step_gate *gate)
+                    bool raw, const real *m, const struct step_gate *gate)
 {
     struct cuda_ops *c = cuda_of(o);
     int64_t count = tensor_count(x) / n;

@@ -7,7 +7,8 @@
  *     update      a warp a row: pairs added in their order, x scaled and rounded to its type,
  *                 w : mant updated                                        x, q, w, mant -> w, mant
  * Where R < C, q is of columns: column_stats takes the place of row_stats, COLUMNS of them a block.
- * Without q the second alone runs, and x is taken as it is.
+ * Without q the second alone runs, and x is taken as it is. Op variance has the first and in place of
+ * the second `apply`, which leaves the scaled x in its place.
  * Bytes an element: 2 + 10 (bf16 x and w, u16 mant); 10 if x were read once.
  * Bits equal the C reference's given the same row scales; these differ by the order of sums.
  */
@@ -40,13 +41,13 @@ template <int N> __device__ __forceinline__ void put_sums(double *sums, const fl
 /* Rows [8 b, 8 b + 8) of matrix blockIdx.y; sums[2 (y gridDim.x + b)] = their two sums. */
 template <int WIDTH, typename X>
 static __global__ void __launch_bounds__(WARPS * 32)
-    row_stats(double *sums, float *q, const X *x, int rows, int cols, float blend,
+    row_stats(double *sums, float *q, const X *x, int rows, int cols, const float *blend_at,
               const struct step_gate *gate)
 {
     __shared__ float pair[2][WARPS];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = blockIdx.x * WARPS + warp;
     int64_t at = (int64_t)blockIdx.y * rows + row;
-    float dot = 0, mean = 0, scaled = 0;
+    float dot = 0, mean = 0, scaled = 0, blend = *blend_at;
 
     start_kernel_behind();
     if (gate && gate->skip)
@@ -78,14 +79,14 @@ static __global__ void __launch_bounds__(WARPS * 32)
  * row_stats. */
 template <typename X>
 static __global__ void __launch_bounds__(WARPS *COLUMNS)
-    column_stats(double *sums, float *q, const X *x, int rows, int cols, float blend,
+    column_stats(double *sums, float *q, const X *x, int rows, int cols, const float *blend_at,
                  const struct step_gate *gate)
 {
     __shared__ float part[WARPS][COLUMNS], pair[2][COLUMNS];
     int lane = threadIdx.x % COLUMNS, warp = threadIdx.x / COLUMNS;
     int col = blockIdx.x * COLUMNS + lane;
     int64_t first = (int64_t)blockIdx.y * rows * cols, at = (int64_t)blockIdx.y * cols + col;
-    float dot = 0, mean = 0, scaled = 0;
+    float dot = 0, mean = 0, scaled = 0, blend = *blend_at;
 
     start_kernel_behind();
     if (gate && gate->skip)
@@ -255,13 +256,82 @@ static __global__ void __launch_bounds__(WARPS * 32)
     }
 }
 
+/* A row's or column's scale, times what keeps the norm; round: to bf16 values. */
+template <int WIDTH>
+static __global__ void __launch_bounds__(WARPS * 32)
+    apply(float *x, const float *q, int rows, int cols, const double *sums, int blocks, bool round,
+          const struct step_gate *gate)
+{
+    int row = blockIdx.x * WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
+    int64_t at = ((int64_t)blockIdx.y * rows + row) * cols;
+    bool columns = rows < cols;
+
+    wait_for_kernel_before();
+    if (gate && gate->skip)
+        return;
+    float kept = norm_kept(sums, blocks, columns ? rows : cols), scale = 1;
+    if (row >= rows)
+        return;
+    if (!columns)
+        scale = mul(inverse_root(q[(int64_t)blockIdx.y * rows + row]), kept);
+    for (int j = lane * WIDTH; j < cols; j += 32 * WIDTH) {
+        float v[WIDTH];
+        load<WIDTH>(v, x + at + j);
+#pragma unroll
+        for (int e = 0; e < WIDTH; e++) {
+            if (columns)
+                scale = mul(inverse_root(q[(int64_t)blockIdx.y * cols + j + e]), kept);
+            v[e] = mul(v[e], scale);
+            v[e] = round ? as_stored<bf16>(v[e]) : v[e];
+        }
+        store<WIDTH>(x + at + j, v);
+    }
+}
+
+template <typename X>
+static void launch_stats(struct cuda_ops *c, double *sums, float *q, const X *x, int n, int rows,
+                         int cols, bool by_8, const float *blend, const struct step_gate *gate)
+{
+    dim3 of_rows(div_up(rows, WARPS), n), of_columns(div_up(cols, COLUMNS), n);
+    if (rows < cols)
+        column_stats<<<of_columns, WARPS * COLUMNS, 0, c->stream>>>(sums, q, x, rows, cols, blend,
+                                                                    gate);
+    else if (by_8)
+        row_stats<8><<<of_rows, WARPS * 32, 0, c->stream>>>(sums, q, x, rows, cols, blend, gate);
+    else
+        row_stats<1><<<of_rows, WARPS * 32, 0, c->stream>>>(sums, q, x, rows, cols, blend, gate);
+    CUDA_LAUNCHED(c);
+}
+
+void gpu_variance(struct ops *o, struct tensor x, struct tensor q, int n, bool round,
+                  const real *blend, const struct step_gate *gate)
+{
+    struct cuda_ops *c = cuda_of(o);
+    int rows = (int)(x.rows / n), cols = (int)x.cols;
+    assert((int64_t)rows * n == x.rows);
+    assert(tensor_count(q) == (rows < cols ? (int64_t)n * cols : x.rows));
+    if (c->failed || x.rows == 0 ||
+        !CUDA_NEED(c, x.dtype == DT_F32 && q.dtype == DT_F32, "x and q must be f32"))
+        return;
+    bool by_8 = wide(x, cols);
+    dim3 grid(div_up(rows, WARPS), n);
+    int blocks = rows < cols ? div_up(cols, COLUMNS) : (int)grid.x;
+    double *sums = (double *)cuda_workspace(c, 2 * sizeof *sums * blocks * n);
+    float *px = (float *)x.data, *pq = (float *)q.data;
+    if (!sums)
+        return;
+    launch_stats(c, sums, pq, px, n, rows, cols, by_8, blend, gate);
+    launch_behind(c, by_8 ? apply<8> : apply<1>, grid, WARPS * 32, px, pq, rows, cols, sums, blocks,
+                  round, gate);
+}
+
 template <int WIDTH, bool HALVES, typename X>
 static void both(struct cuda_ops *c, void *w, uint16_t *mant, float *q, const X *x, int n, int rows,
-                 int cols, const float *lr_mul, float blend, bool plain, const struct muon_step *m,
-                 const struct step_gate *gate)
+                 int cols, const float *lr_mul, const float *blend, bool plain,
+                 const struct muon_step *m, const struct step_gate *gate)
 {
-    dim3 grid(div_up(rows, WARPS), n), of_columns(div_up(cols, COLUMNS), n);
-    int blocks = rows < cols ? of_columns.x : grid.x;
+    dim3 grid(div_up(rows, WARPS), n);
+    int blocks = rows < cols ? div_up(cols, COLUMNS) : (int)grid.x;
     double *sums = (double *)cuda_workspace(c, 2 * sizeof *sums * blocks * n);
     struct multipliers lr = {};
     if (!sums)
@@ -273,18 +343,13 @@ static void both(struct cuda_ops *c, void *w, uint16_t *mant, float *q, const X 
         CUDA_LAUNCHED(c);
         return;
     }
-    if (rows < cols)
-        column_stats<<<of_columns, WARPS * COLUMNS, 0, c->stream>>>(sums, q, x, rows, cols, blend,
-                                                                    gate);
-    else
-        row_stats<WIDTH><<<grid, WARPS * 32, 0, c->stream>>>(sums, q, x, rows, cols, blend, gate);
-    CUDA_LAUNCHED(c);
+    launch_stats(c, sums, q, x, n, rows, cols, WIDTH == 8, blend, gate);
     launch_behind(c, update<WIDTH, HALVES, X>, grid, WARPS * 32, w, mant, q, x, rows, cols, sums,
                   blocks, plain, m, gate, lr);
 }
 
 void gpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tensor q,
-                 struct tensor x, int n, const float *lr_mul, double beta2, bool plain,
+                 struct tensor x, int n, const float *lr_mul, const real *blend, bool plain,
                  const struct muon_step *m, const struct step_gate *gate)
 {
     struct cuda_ops *c = cuda_of(o);
@@ -302,7 +367,7 @@ void gpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tens
     bool halves = w.dtype == DT_BF16;
     bool by_8 = wide(x, cols) && wide(w, cols) && (!halves || wide(mant, cols));
     uint16_t *low = (uint16_t *)mant.data;
-    float blend = (float)(1 - beta2), *pq = (float *)q.data;
+    float *pq = (float *)q.data;
     with_type(x, [&](auto *px) {
         if (by_8 && halves)
             both<8, true>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, plain, m, gate);

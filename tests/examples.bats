@@ -2,7 +2,7 @@
 # The examples as they stand, in the order in which they build on each other.
 
 bats_require_minimum_version 1.5.0
-load check/common
+load check/needs
 
 # The first example's run is what most others look at.
 setup_file() {
@@ -64,9 +64,8 @@ less() {
 # gpt-train prints four digits, half a unit of which is 5e-5; the rest is for sums of f32 in another
 # order.
 @test "export-to-numpy.sh: NumPy's loss is ours to 2e-4" {
-    python=$(numpy)
-    [ -n "$python" ] || skip "no NumPy"
-    run --separate-stderr env PYTHON="$python" examples/export-to-numpy.sh
+    needs numpy
+    run --separate-stderr env PYTHON="$(numpy)" examples/export-to-numpy.sh
     echo "$output $stderr"
     [ "$status" -eq 0 ]
     numpy=$(sed -n 's/^NumPy: *//p' <<<"$output")

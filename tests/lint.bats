@@ -3,10 +3,9 @@
 # not installed (share/deps.txt names it), its test is skipped.
 
 bats_require_minimum_version 1.5.0
+load check/needs
 
 setup() { cd "$BATS_TEST_DIRNAME/.." || exit; }
-
-needs() { command -v "$1" > /dev/null || skip "no $1"; }
 
 # Scripts by their first line, not by their names.
 scripts() { find .ci share tests examples -type f -exec grep -lE -m1 '^#!.*[/ ](ba)?sh$' {} +; }

@@ -42,7 +42,7 @@ get() { "$GPT_SHARE/get-vocab" "$@"; }
                 "${XDG_DATA_HOME:-$HOME/.local/share}/gpt-tools/gpt2.tiktoken"; do
         [ ! -f "$from" ] || break
     done
-    [ -f "$from" ] || skip "GPT-2's vocabulary is not here (make vocab)"
+    [ -f "$from" ] || skip "needs vocab"
     run --separate-stderr get -o out/deep/v "$from"
     [ "$status" -eq 0 ]
     cmp "$from" out/deep/v

@@ -639,6 +639,8 @@ static void count_ops(struct cuda_ops *c)
     o->head_loss = gpu_head_loss;
     o->head_eval = gpu_head_eval;
     o->muon_input = gpu_muon_input;
+    o->polar_input = gpu_polar_input;
+    o->variance = gpu_variance;
     o->polar = gpu_polar;
     o->normuon = gpu_normuon;
     o->squares = gpu_squares;

@@ -225,7 +225,11 @@ void run(struct cuda_ops *c, const tensors &t, const float *f0 = NULL, const flo
         (!reads_in(FORM) || map_boxes(&m.in, t.in, TOKENS)) && map_boxes(&m.out, t.out, TOKENS))
         launch<FORM>(c, m, k);
     else
-        cuda_fail(c, GPT_DEVICE, "the MLP's tensors cannot be described to the copy engine");
+        cuda_fail(
+            c, GPT_DEVICE,
+            "tensors of a product x w^T, x %lld x %lld, w %lld x %lld, cannot be described to "
+            "TMA",
+            (long long)t.x.rows, (long long)t.x.cols, (long long)t.w.rows, (long long)t.w.cols);
 }
 
 } /* namespace */

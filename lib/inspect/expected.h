@@ -11,7 +11,8 @@
 #include "recipe/recipe.h"
 
 struct expected {
-    const char *param, *kind;
+    const char *param;
+    char kind[KIND_SIZE];
     enum dtype dtype;
     int rank;
     int64_t shape[CKPT_MAX_RANK];

@@ -105,12 +105,14 @@ static struct update_rule update_rule(const struct ckpt *c, const struct recipe 
     const struct param_spec *s = &r->params[i];
     int64_t step = ckpt_info(c)->step, last = schedule_total(r) - 1;
     schedule_at(r, (int)(step < last ? step : last), &at);
-    if (s->rule == RULE_ADAM) {
+    if (rule_is_adam(&s->rule)) {
         adam_rule(c, r, s, at.lr, &u);
         return u;
     }
-    u.known = u.orthogonal = recipe_orthogonal(s) && !recipe_mixed(s);
-    u.rate = r->optimizer.muon.lr * at.lr * recipe_shape_factor(r, s) *
+    const struct chain *chain = &s->rule.chain[0];
+    u.known = u.orthogonal = s->rule.join == RULE_SINGLE && chain_stage(chain, STAGE_polar);
+    u.rate = schedule_number(r, s, &chain->lr, &at) * at.lr *
+             recipe_shape_factor(s, chain, (int64_t)v->unit) *
              s->lr_mul[v->unit % (uint64_t)s->n_lr];
     return u;
 }

@@ -35,8 +35,7 @@ struct layer_acts {
     struct tensor in; /* (T,D) residual stream; layer i's output is in of i+1 */
     struct tensor in1; /* (T,D) its second lane, where there are two */
     struct tensor rows; /* (T,D) of the table that [token_coefs] names for it */
-    struct tensor
-        mixed; /* (T,D) `in` with x0 and bigrams, or other streams, added before attention */
+    struct tensor mixed; /* (T,D) `in` with what is added before attention: x0, other streams */
     struct tensor y; /* (T,D) norm of mixed, or of in: input of attention and gates */
     struct tensor q, k, v; /* (T,D) input of attention; k with a key offset (T+1,D) */
     struct tensor factor; /* (2H,T) of the norms that made q and k */
@@ -68,18 +67,16 @@ struct acts {
     struct tensor dy; /* (T,D) of the input of attention, MLP or head */
     struct tensor dbranch; /* (T,D) of o or m */
     struct tensor dx0, dbigram, dskip; /* (T,D) */
-    struct tensor
-        din[MAX_LAYERS + 1]; /* (T,D) of `in` where it is read again later, by those who do */
-    bool have_dx0, have_dbigram,
-        have_din[MAX_LAYERS + 1]; /* written: further gradients are added */
+    struct tensor din[MAX_LAYERS + 1]; /* (T,D) of `in` where it is read again later, by those */
+    /* True of a gradient that is written: further ones are added. */
+    bool have_dx0, have_dbigram, have_din[MAX_LAYERS + 1];
     /* The MLPs of [token_coefs], by block: hidden layer before its activation, outputs, their
      * gradients; and of each row the coefficient. */
     struct tensor hidden[MAX_TOKEN_TERMS], coefs[MAX_TOKEN_TERMS], dcoefs[MAX_TOKEN_TERMS];
     struct scalar token[MAX_TOKEN_TERMS];
     struct tensor dy12; /* (T,12) */
     struct tensor delta; /* (H,T) of attention's result and its gradient */
-    struct tensor
-        plan[ATTN_PLANS]; /* (1,bytes) of attention with short and long windows, paired or not */
+    struct tensor plan[ATTN_PLANS]; /* (1,bytes): attention of short, long windows, paired or not */
     struct tensor post8; /* (T,F) codes of a layer's post, in the memory of dx and so on; or none */
 };
 

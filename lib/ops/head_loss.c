@@ -41,8 +41,7 @@ struct head {
     int64_t part; /* columns, a multiple of COLS */
     int parts;
     double *sum; /* (parts,ROWS): sums of exp(z - shift) */
-    real
-        *dx_part; /* (parts,ROWS,D), with a gradient: without the rows' factors and their targets */
+    real *dx_part; /* (parts,ROWS,D), with a gradient: without the rows' factors and targets */
     real *factor, *target; /* (ROWS): r above; (ROWS,MAX_TERMS): z of the targets */
     real *x_row, *w_target; /* (ROWS,D): r x; (ROWS,MAX_TERMS,D): columns of w, for dx */
 };

@@ -78,7 +78,7 @@ static void one_matrix(void *arg, int64_t i, int64_t n, int thread)
 }
 
 void cpu_muon_input(struct ops *o, struct tensor x, struct tensor mom, struct tensor g, int n,
-                    bool raw, const struct muon_step *m, const struct step_gate *gate)
+                    bool raw, const real *blend, const struct step_gate *gate)
 {
     int64_t count = tensor_count(x) / n;
 
@@ -86,6 +86,6 @@ void cpu_muon_input(struct ops *o, struct tensor x, struct tensor mom, struct te
     assert(tensor_count(g) == count * n);
     if (cpu_failed(o) || (gate && gate->skip))
         return;
-    struct job job = { x, mom, g, count, m->blend, gate ? gate->factor : 1, raw };
+    struct job job = { x, mom, g, count, *blend, gate ? gate->factor : 1, raw };
     cpu_split(o, n, 1, one_matrix, &job);
 }

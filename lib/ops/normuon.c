@@ -88,33 +88,48 @@ struct job {
     int64_t rows; /* of a matrix */
     const float *lr_mul;
     real blend, lr, decay;
-    bool plain;
+    bool plain; /* variance alone: round */
     real *row, *scale; /* (cols), (rows or cols) of each thread */
 };
+
+/* scale <- what matrix i's rows, or columns, are multiplied by. */
+static void variance_of(const struct job *j, int64_t i, struct tensor x, real *row, real *scale)
+{
+    bool wide = j->rows < x.cols;
+    int64_t n = wide ? x.cols : j->rows;
+    struct tensor q = tensor_rows(tensor_shape(j->q, tensor_count(j->q), 1), i * n, n);
+    (wide ? column_scales : row_scales)(scale, q, x, row, j->blend);
+}
+
+/* Row r of x, scaled, rounded to bf16 where asked. */
+static void scaled_row(real *row, struct tensor x, int64_t r, const real *scale, bool wide,
+                       bool round)
+{
+    real_read(row, x, r * x.cols, x.cols);
+    for (int64_t c = 0; c < x.cols; c++)
+        row[c] *= scale[wide ? c : r];
+    for (int64_t c = 0; round && c < x.cols; c++)
+        row[c] = bf16_round((float)row[c]);
+}
 
 static void one_matrix(void *arg, int64_t i, int64_t n, int thread)
 {
     const struct job *j = arg;
     int64_t rows = j->rows, cols = j->x.cols;
     bool wide = rows < cols;
-    int64_t scales = wide ? cols : rows;
-    real *row = j->row + thread * cols, *scale = j->scale + thread * scales;
+    real *row = j->row + thread * cols, *scale = j->scale + thread * (wide ? cols : rows);
     real lr = j->lr * j->lr_mul[i];
     struct tensor x = tensor_rows(j->x, i * rows, rows);
 
     (void)n;
     if (j->q.data)
-        (wide ? column_scales : row_scales)(
-            scale, tensor_rows(tensor_shape(j->q, tensor_count(j->q), 1), i * scales, scales), x,
-            row, j->blend);
+        variance_of(j, i, x, row, scale);
     for (int64_t r = 0; r < rows; r++) {
         int64_t at = (i * rows + r) * cols;
-        real_read(row, j->x, at, cols);
-        for (int64_t c = 0; j->q.data && c < cols; c++)
-            row[c] *= scale[wide ? c : r];
-        if (j->q.data && j->x.dtype == DT_BF16)
-            for (int64_t c = 0; c < cols; c++)
-                row[c] = bf16_round((float)row[c]);
+        if (j->q.data)
+            scaled_row(row, x, r, scale, wide, x.dtype == DT_BF16);
+        else
+            real_read(row, x, r * cols, cols);
         if (j->w.dtype == DT_BF16)
             update_halves((uint16_t *)j->w.data + at, (uint16_t *)j->mant.data + at, row, cols,
                           (float)lr, (float)j->decay, j->plain);
@@ -123,8 +138,43 @@ static void one_matrix(void *arg, int64_t i, int64_t n, int thread)
     }
 }
 
+static void scale_matrix(void *arg, int64_t i, int64_t n, int thread)
+{
+    const struct job *j = arg;
+    int64_t rows = j->rows, cols = j->x.cols;
+    bool wide = rows < cols;
+    real *row = j->row + thread * cols, *scale = j->scale + thread * (wide ? cols : rows);
+    struct tensor x = tensor_rows(j->x, i * rows, rows);
+
+    (void)n;
+    variance_of(j, i, x, row, scale);
+    for (int64_t r = 0; r < rows; r++) {
+        scaled_row(row, x, r, scale, wide, j->plain);
+        real_write(x, r * cols, row, cols, false);
+    }
+}
+
+void cpu_variance(struct ops *o, struct tensor x, struct tensor q, int n, bool round,
+                  const real *blend, const struct step_gate *gate)
+{
+    int64_t rows = x.rows / n, cols = x.cols;
+    struct job job = { .q = q,
+                       .x = x,
+                       .rows = rows,
+                       .plain = round,
+                       .row = cpu_scratch(o, 0, cpu_threads(o) * cols),
+                       .scale = cpu_scratch(o, 1, cpu_threads(o) * (rows < cols ? cols : rows)) };
+
+    assert(rows * n == x.rows && is_real(x));
+    assert(tensor_count(q) == (rows < cols ? n * cols : x.rows));
+    if (cpu_failed(o) || (gate && gate->skip))
+        return;
+    job.blend = *blend;
+    cpu_split(o, n, 1, scale_matrix, &job);
+}
+
 void cpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tensor q,
-                 struct tensor x, int n, const float *lr_mul, double beta2, bool plain,
+                 struct tensor x, int n, const float *lr_mul, const real *blend, bool plain,
                  const struct muon_step *m, const struct step_gate *gate)
 {
     int64_t rows = x.rows / n, cols = x.cols;
@@ -135,7 +185,7 @@ void cpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tens
         x,
         rows,
         lr_mul,
-        (real)(1 - beta2),
+        0,
         0,
         0,
         plain,
@@ -148,6 +198,6 @@ void cpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tens
     assert(w.dtype == DT_BF16 ? mant.dtype == DT_U16 : is_real(w));
     if (cpu_failed(o) || (gate && gate->skip))
         return;
-    job.lr = m->lr, job.decay = m->decay;
+    job.lr = m->lr, job.decay = m->decay, job.blend = q.data ? *blend : 0;
     cpu_split(o, n, 1, one_matrix, &job);
 }

@@ -190,9 +190,23 @@ OP(transpose, struct tensor dst, struct tensor src, const real *mix);
 OP(merge_rows, struct tensor g, struct tensor rows, const struct row_merge *m);
 /* n matrices (R,C) each. mom (n R,C) f32 <- mom + blend (g - mom); u = mom - blend (mom - g);
  * x (n R,C) = u / (1.02 |u|_F + 1e-6), bf16 (or what x is). |u|_F not finite: x = 0.
- * g: gradient (any float dtype), times the gate's factor. raw: x = u, not scaled. */
+ * g: gradient (any float dtype), times the gate's factor. raw: x = u, not scaled. blend: device. */
 OP(muon_input, struct tensor x, struct tensor mom, struct tensor g, int n, bool raw,
-   const struct muon_step *m, const struct step_gate *gate);
+   const real *blend, const struct step_gate *gate);
+/* Elementwise: mom f32 <- mom + blend (g - mom); x f32 = the new mom, or nesterov mom - blend (mom - g).
+ * No mom: x = g. g of any float type, which may be x; gradient: g is times the gate's factor. blend:
+ * device. */
+OP(momentum, struct tensor x, struct tensor mom, struct tensor g, bool nesterov, const real *blend,
+   bool gradient, const struct step_gate *gate);
+/* n matrices each: y (bf16 or f32) = x / (margin |x|_F + eps), x f32; raw: y = x. |x|_F not finite:
+ * y = 0. y may be x. */
+OP(polar_input, struct tensor y, struct tensor x, int n, bool raw, double margin, double eps);
+/* x f32 in place: matrix i times each[i] (host, n; NULL: 1) times *by (device; NULL: 1). */
+OP(scale, struct tensor x, int n, const float *each, const real *by);
+/* x f32 of n matrices (R,C), in place: scaled by row, where R < C by column, to q's running mean square
+ * (as normuon has it), the norm kept; round: to bf16 values. blend: 1 - beta, device. */
+OP(variance, struct tensor x, struct tensor q, int n, bool round, const real *blend,
+   const struct step_gate *gate);
 /* n matrices (R,C) each, in place: rows of coef are a, b, c (host).
  * k = min(R,C) side Gram matrix A; B = b A + c A A; x <- a x + B x (or x B). Every product's
  * result rounds once to x's dtype, except (r61) R > 1024: B x rounds before a x is added.
@@ -205,12 +219,12 @@ OP(muon_input, struct tensor x, struct tensor mom, struct tensor g, int n, bool 
  * (or x Q). Q of the first row is W. Of x in bf16 every A, W and product of them rounds once to f16,
  * which holds POLAR_GRAM_SCALE A, and Q once more to bf16 before Q x (orthogonalisation.md 2, 3). */
 OP(polar, struct tensor x, int n, const double (*coef)[3], int iters, unsigned how);
-/* The update from x (n R,C): variance q f32 with beta2, one a row (n R,1) or, where R < C, one a
- * column (n,C), norm-preserving; cautious decay; master = w bits : mantissa bits (optimizers.md 4.3, 4.4). lr of matrix i is
- * m->lr * lr_mul[i] (host array of n). w bf16 with mant u16, or w f32 with no mant. q none: x as it
- * is. plain: the decay has no mask. */
+/* The update from x (n R,C): variance q f32 with blend (1 - beta2, device), one a row (n R,1) or, where
+ * R < C, one a column (n,C), norm-preserving; decay, cautious or plain; master = w bits : mantissa bits
+ * (optimizers.md 4.3, 4.4). lr of matrix i is m->lr * lr_mul[i] (host array of n). w bf16 with mant u16,
+ * or w f32 with no mant. q none: x as it is. plain: the decay has no mask. */
 OP(normuon, struct tensor w, struct tensor mant, struct tensor q, struct tensor x, int n,
-   const float *lr_mul, double beta2, bool plain, const struct muon_step *m,
+   const float *lr_mul, const real *blend, bool plain, const struct muon_step *m,
    const struct step_gate *gate);
 /* Optimizers.md 3, of n parameters (ADAM_MAX at most) that do not overlap, elementwise; one
  * rounding an operation, none contracted; 1 - beta is formed in double. Any may be empty. */

@@ -143,8 +143,7 @@ struct attn_shape {
     int ncu, cu_mul;
     int window; /* keys back, in rows */
     float scale;
-    void *
-        plan; /* device memory that op attention_plan filled for this cu; NULL: each call by itself */
+    void *plan; /* device memory that attention_plan filled for this cu; NULL: each call plans */
 };
 
 enum { ATTN_PLANS = 4 }; /* shapes of one call of attention_plan */
@@ -204,11 +203,11 @@ struct fp8_copy {
     struct tensor codes; /* e4m3, of the weight's shape */
     real scale_inv;
     real *amax; /* device: max |w| of what was last written; NaN if one is */
-    real
-        *rows; /* of Adam's weight that is its codes alone, or NULL: device (rows), a scale a row in
-                   place of scale_inv, as struct row_scaled has */
-    const real
-        *top; /* with rows: as struct row_scaled's, of the updates before; of 0 the scale is 1 */
+    /* Of Adam's weight that is its codes alone: device (rows), a scale a row in place of scale_inv, as
+     * struct row_scaled has; else NULL. With it top, as struct row_scaled's, of the updates before; of
+     * a top of 0 the scale is 1. */
+    real *rows;
+    const real *top;
 };
 
 /* Copies in e4m3 of some rows of a bank, for products: of rows first + i stride .. first + i stride +
@@ -226,8 +225,8 @@ struct fp8_weight {
     const real *scale;
 };
 #define FP8_POST_UNIT 4 /* what codes of the MLP's hidden layer are multiplied by (fp8.md 3) */
-#define FP8_GRAD_UNIT \
-    64 /* what codes of its gradient are multiplied by is max|dout| over this (fp8.md 4) */
+/* max|dout| over this is what codes of its gradient are multiplied by (fp8.md 4). */
+#define FP8_GRAD_UNIT 64
 
 /* Training head: logits, softcap, multi-token cross entropy, and back. */
 struct head_loss {
@@ -294,11 +293,9 @@ struct step_gate {
     int32_t late; /* the step before was skipped, which the host may not know yet */
     real norm; /* of all gradients, unscaled */
 };
-/* blend = 1 - momentum, formed as the recipe says; decay = the rate of the decay by that of the
- * matrix, without
- * multipliers. */
+/* decay = the rate of the decay by that of the matrix, without multipliers. */
 struct muon_step {
-    real blend, lr, decay;
+    real lr, decay;
 };
 
 struct ops {

@@ -5,69 +5,42 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "optim/rules.h"
 #include "recipe/share.h"
-
-enum dtype optim_update_dtype(const struct recipe *r, const struct param_spec *s)
-{
-    if (s->rule == RULE_SGD)
-        return DT_F32;
-    return r->optimizer.polar.dtype == DT_NONE ? s->dtype : r->optimizer.polar.dtype;
-}
 
 /* -- memory ------------------------------------------------------------------------ */
 
-static bool has_scale(enum dtype t) { return t == DT_F16 || t == DT_E4M3; }
-
-static int64_t kept_bytes(enum dtype t, int64_t n, int64_t cols)
+/* Sums the states of a role on the rank that owns most. */
+static int64_t role_bytes(const struct recipe *r, int i, int world, unsigned roles)
 {
-    return n * (int64_t)dtype_size(t) + (has_scale(t) ? n / cols * (int64_t)sizeof(float) : 0);
-}
-
-/* Second moments of NorMuon: one a row of a matrix, or where it is wider than tall one a column. */
-static int64_t second_count(const struct param_spec *s, int64_t elements)
-{
-    return elements / (s->rows < s->cols ? s->rows : s->cols);
-}
-
-/* Of the rank that owns most. */
-static int64_t own_elements(const struct recipe *r, int i, int world)
-{
-    const struct param_spec *s = &r->params[i];
-    return s->matrices * s->rows * s->cols / param_units(s) * share_most(r, i, world);
+    struct state s[MAX_STATES];
+    int64_t sum = 0;
+    int n = states_of(r, i, s);
+    for (int k = 0; k < n; k++)
+        sum += roles >> s[k].role & 1 ? states_bytes(r, i, &s[k], world) : 0;
+    return sum;
 }
 
 int64_t optim_master_bytes(const struct recipe *r, int i, int world)
 {
-    const struct param_spec *s = &r->params[i];
-    int64_t n = own_elements(r, i, world);
-    if (s->rule != RULE_ADAM)
-        return s->dtype == DT_BF16 ? n * 2 : 0;
-    return kept_bytes(s->master, n, s->cols);
+    return role_bytes(r, i, world, 1 << STATE_MASTER);
 }
 
 int64_t optim_stored_bytes(const struct recipe *r, int i, int world)
 {
     const struct param_spec *s = &r->params[i];
     bool apart = s->stored != DT_NONE && !(s->stored == DT_E4M3 && s->codes);
-    return apart ? own_elements(r, i, world) * (int64_t)dtype_size(s->stored) : 0;
+    return apart ? role_bytes(r, i, world, 1 << STATE_WEIGHT) : 0;
 }
 
 int64_t optim_scale_bytes(const struct recipe *r, int i, int world)
 {
-    const struct param_spec *s = &r->params[i];
-    int64_t rows = s->stored == DT_E4M3 ? own_elements(r, i, world) / s->cols : 0;
-    return (rows + (recipe_delayed(r, s) ? r->precision.amax_history : 0)) * (int64_t)sizeof(float);
+    return role_bytes(r, i, world, 1 << STATE_SCALE | 1 << STATE_AMAX);
 }
 
 int64_t optim_param_bytes(const struct recipe *r, int i, int world)
 {
-    const struct param_spec *s = &r->params[i];
-    int64_t n = own_elements(r, i, world);
-    if (s->rule == RULE_ADAM)
-        return optim_scale_bytes(r, i, world) + optim_master_bytes(r, i, world) +
-               kept_bytes(s->exp_avg, n, s->cols) + kept_bytes(s->exp_avg_sq, n, s->cols);
-    return n * 4 + (recipe_has_second(s) ? second_count(s, n) * 4 : 0) +
-           (recipe_mixed(s) ? 8 * n : 0) + optim_master_bytes(r, i, world);
+    return role_bytes(r, i, world, ~(1u << STATE_WEIGHT));
 }
 
 /* -1: there is none, or only one rank. */
@@ -96,49 +69,53 @@ static struct tensor take(struct optim *z, enum dtype t, int64_t rows, int64_t c
     return x;
 }
 
-static struct row_scaled take_kept(struct optim *z, enum dtype t, int64_t rows, int64_t cols,
-                                   const char *what)
+/* The tensor that holds a state of this rank's shard. */
+static struct tensor take_state(struct optim *z, const struct param *p, const struct state *s)
 {
-    struct row_scaled s = { .t = take(z, t, rows, cols, what) };
-    if (has_scale(t))
-        s.scale = take(z, DT_REAL, rows, 1, what).data;
-    return s;
+    bool table = s->matrices == 1 && s->sharded;
+    int64_t rows = table ? p->own_count : s->matrices * s->rows;
+    if (s->matrices > 1)
+        rows = p->own_count * s->rows;
+    return take(z, s->dtype, rows, s->cols, s->kind);
 }
 
-/* The learning rate of a matrix is scaled by the factor of its shape and by its multiplier. */
-static int learning_rates(struct optim_param *q, const struct recipe *r, const struct param *p)
+struct tensor optim_state(const struct optim_param *q, const char *kind)
 {
-    const struct param_spec *s = p->spec;
-    double shape = recipe_shape_factor(r, s);
-    q->lr_mul = malloc((size_t)p->own_count * sizeof *q->lr_mul + 1);
-    if (!q->lr_mul)
-        return err_sys("learning rates of %s", s->label);
-    for (int64_t i = 0; i < p->own_count; i++)
-        q->lr_mul[i] = (float)(shape * s->lr_mul[(p->own_first + i) % s->n_lr]);
-    return 0;
+    for (int k = 0; k < q->n_states; k++)
+        if (!strcmp(q->state[k].kind, kind))
+            return q->held[k];
+    return NO_TENSOR;
 }
 
-/* The head's codes are whole on every rank; here are those that it owns. */
-static void take_stored(struct optim *z, struct optim_param *q, const struct param *p)
+struct tensor optim_stage_state(const struct optim_param *q, int chain, int use, int which)
 {
-    int64_t rows = p->w_own.rows, cols = p->w_own.cols;
-    if (p->spec->stored == DT_F16)
-        q->stored = take(z, DT_F16, rows, cols, "weight in f16");
+    for (int k = 0; k < q->n_states; k++)
+        if (q->state[k].role == STATE_RULE && q->state[k].chain == chain &&
+            q->state[k].use == use && which-- == 0)
+            return q->held[k];
+    return NO_TENSOR;
+}
+
+static struct row_scaled scaled_state(const struct optim_param *q, const char *kind)
+{
+    char scale[KIND_SIZE + 8];
+    snprintf(scale, sizeof scale, "%s.scale", kind);
+    return (struct row_scaled){ .t = optim_state(q, kind), .scale = optim_state(q, scale).data };
+}
+
+/* The scales that a weight in e4m3 is written with. The head's codes are whole on every rank. */
+static void take_scales(struct optim *z, struct optim_param *q, const struct param *p)
+{
     if (p->spec->stored != DT_E4M3)
         return;
     assert(!p->spec->codes == !p->fp8.codes.data);
-    q->stored =
-        p->spec->codes ? param_own_fp8(p).codes : take(z, DT_E4M3, rows, cols, "weight in e4m3");
-    q->stored_scale = take(z, DT_REAL, rows, 1, "scale of a weight");
     q->amax = p->spec->codes ? p->fp8.amax : NULL;
     if (q->amax)
         return;
     q->amaxes = take(z, DT_REAL, z->comm->world, 1, "largest weight");
     q->amax = tensor_rows(q->amaxes, z->comm->rank, 1).data;
-    if (recipe_delayed(z->recipe, p->spec)) {
-        q->amax_history = take(z, DT_REAL, z->recipe->precision.amax_history, 1, "largest weights");
+    if (recipe_delayed(z->recipe, p->spec))
         q->amax_top = take(z, DT_REAL, 1, 1, "largest weight").data;
-    }
 }
 
 /* The new scale of all rows holds the largest new number of any rank. */
@@ -188,31 +165,29 @@ static int take_states(struct optim *z, int i)
 {
     struct param *p = &z->banks->p[i];
     struct optim_param *q = &z->p[i];
-    int64_t rows = p->w_own.rows, cols = p->w_own.cols;
     int rc = take_shards(z, i);
 
     if (rc)
         return rc;
-    if (recipe_has_adam(p->spec)) {
-        q->exp_avg = take_kept(z, p->spec->exp_avg, rows, cols, "exp_avg");
-        q->exp_avg_sq = take_kept(z, p->spec->exp_avg_sq, rows, cols, "exp_avg_sq");
+    q->n_states = states_of(z->recipe, i, q->state);
+    for (int k = 0; k < q->n_states; k++) {
+        bool weight = q->state[k].role == STATE_WEIGHT;
+        q->held[k] = weight && p->spec->stored == DT_NONE ? p->w_own
+                     : weight && p->spec->stored == DT_E4M3 && p->spec->codes
+                         ? param_own_fp8(p).codes
+                         : take_state(z, p, &q->state[k]);
     }
-    if (p->spec->rule == RULE_ADAM) {
-        if (p->spec->master != DT_NONE)
-            q->master = take_kept(z, p->spec->master, rows, cols, "master");
-        take_stored(z, q, p);
-        take_tops(z, q);
-        return 0;
-    }
-    q->momentum = take(z, DT_F32, rows, cols, "momentum");
-    if (recipe_has_second(p->spec))
-        q->second = p->spec->rows < p->spec->cols
-                        ? take(z, DT_F32, p->own_count, cols, "second momentum")
-                        : take(z, DT_F32, rows, 1, "second momentum");
-    if (p->w.dtype == DT_BF16)
-        q->mantissa = take(z, DT_U16, rows, cols, "mantissa");
-    q->x = take(z, optim_update_dtype(z->recipe, p->spec), rows, cols, "update");
-    return learning_rates(q, z->recipe, p);
+    q->stored = p->spec->stored == DT_NONE ? NO_TENSOR : q->held[0];
+    q->stored_scale = optim_state(q, "weight.scale");
+    q->amax_history = optim_state(q, "weight.amax");
+    q->mantissa = optim_state(q, "mantissa");
+    q->exp_avg = scaled_state(q, "exp_avg");
+    q->exp_avg_sq = scaled_state(q, "exp_avg_sq");
+    if (p->spec->master != DT_NONE)
+        q->master = scaled_state(q, recipe_master_kind(p->spec));
+    take_scales(z, q, p);
+    take_tops(z, q);
+    return rules_init(z, i);
 }
 
 /* The shards with their padding. */
@@ -278,11 +253,11 @@ void optim_release(struct optim *z)
     z->sparse = NULL;
     for (int i = 0; i < MAX_PARAMS; i++) {
         struct optim_param *q = &z->p[i];
-        free(q->lr_mul);
+        rules_release(q);
         free(q->shard);
         free(q->chunk);
         free(q->reduced);
-        q->lr_mul = NULL, q->shard = NULL, q->chunk = NULL, q->reduced = NULL;
+        q->shard = NULL, q->chunk = NULL, q->reduced = NULL;
     }
 }
 
@@ -524,11 +499,11 @@ static double adam_eps(const struct recipe *r, double root_of_correction)
                                                      : r->optimizer.adam.eps;
 }
 
-static struct adam_step adam_hyper(const struct recipe *r, const struct param_spec *s, double lr,
-                                   int64_t n)
+static struct adam_step adam_hyper(const struct recipe *r, const struct param_spec *s,
+                                   const struct chain *c, const struct step_schedule *at, int64_t n)
 {
-    double eta =
-        r->optimizer.adam.lr * lr * (recipe_mixed(s) ? r->optimizer.mixed_lr : s->lr_mul[0]);
+    double eta = schedule_number(r, s, &c->lr, at) * at->lr *
+                 (s->rule.join == RULE_SINGLE ? s->lr_mul[0] : r->optimizer.mixed_lr);
     double c1 = r->optimizer.adam.correction ? 1 - pow(s->beta1, (double)n) : 1;
     double c2 = r->optimizer.adam.correction ? sqrt(1 - pow(s->beta2, (double)n)) : 1;
     double rate = r->optimizer.adam.decay == DECAY_L2 ? 1
@@ -542,57 +517,61 @@ static struct adam_step adam_hyper(const struct recipe *r, const struct param_sp
     };
 }
 
-static struct muon_step muon_hyper(const struct recipe *r, const struct param_spec *s,
-                                   const struct step_schedule *at)
+/* Numbers of a chain of stages; part: its weight in a joined rule. */
+static void chain_hyper(const struct recipe *r, const struct param_spec *s, const struct chain *c,
+                        const struct step_schedule *at, double part, struct chain_hyper *h)
 {
-    double lr = r->optimizer.muon.lr * at->lr;
-    return (struct muon_step){
-        .blend = r->optimizer.muon.blend_f32 ? (real)(1 - (float)at->momentum)
-                                             : (real)(1 - at->momentum),
-        .lr = (real)lr,
-        .decay = (real)((r->optimizer.muon.decay_lr ? 1 : lr) * r->optimizer.muon.wd * s->wd_mul),
-    };
-}
+    double lr = schedule_number(r, s, &c->lr, at) * at->lr;
+    const struct stage_use *decay = chain_stage(c, STAGE_decay);
 
-/* Both updates of a parameter in proportion; each decay follows its own. */
-static void mix_hyper(struct step_hyper *h, int i, double adam)
-{
-    h->muon[i].lr *= (real)(1 - adam);
-    for (int k = 0; k < 2; k++) {
-        h->adam[i][k].step_size *= (real)adam;
-        h->adam[i][k].decay *= (real)adam;
+    for (int k = 0; k < c->n; k++) {
+        const struct number *x = &c->use[k].number[0];
+        double v = schedule_number(r, s, x, at);
+        bool running = c->use[k].id == STAGE_momentum || c->use[k].id == STAGE_variance;
+        h->number[k] = (real)(running ? 1 - v : v);
+        if (c->use[k].id == STAGE_momentum && r->optimizer.muon.blend_f32)
+            h->number[k] = 1 - (float)v;
     }
+    h->write.lr = (real)lr;
+    if (decay)
+        h->write.decay = (real)((stage_has(decay, "lr2") ? lr : 1) *
+                                schedule_number(r, s, &decay->number[0], at) * s->wd_mul);
+    if (s->rule.join != RULE_SINGLE)
+        h->write.lr *= (real)part;
 }
 
 void optim_prepare(struct optim *z, const struct step_schedule *at)
 {
     const struct recipe *r = z->recipe;
-    struct step_hyper host = { .tied_mix = (real)at->tied_mix };
+    struct step_hyper *host = &z->host;
 
+    *host = (struct step_hyper){ .tied_mix = (real)at->tied_mix };
     assert(z->open <= 1);
 
     for (int i = 0; i < r->n_params; i++) {
         const struct param_spec *s = &r->params[i];
         const struct optim_param *q = &z->p[i];
-        int64_t n = q->count + 1;
-        if (s->rule != RULE_ADAM)
-            host.muon[i] = muon_hyper(r, s, at);
-        if (!recipe_has_adam(s))
-            continue;
-        host.adam[i][0] = adam_hyper(r, s, at->lr, n);
-        host.adam[i][1] = adam_hyper(r, s, at->lr, n - (z->open && q->counted));
-        if (recipe_mixed(s))
-            mix_hyper(&host, i, schedule_adam_part(r, s->rule, at->step));
+        double second = schedule_second_part(r, s, at);
+        for (int c = 0; c < rule_chains(&s->rule); c++) {
+            const struct chain *chain = &s->rule.chain[c];
+            double part = c ? second : 1 - second;
+            if (!chain_is_adam(chain)) {
+                chain_hyper(r, s, chain, at, part, &host->chain[i][c]);
+                continue;
+            }
+            for (int late = 0; late < 2;
+                 late++) { /* as if the step before was applied, or skipped */
+                struct adam_step *h = &host->adam[i][late];
+                *h = adam_hyper(r, s, chain, at, q->count + 1 - (late && z->open && q->counted));
+                if (s->rule.join != RULE_SINGLE)
+                    h->step_size *= (real)part, h->decay *= (real)part;
+            }
+        }
     }
-    z->ops->upload(z->ops, z->hyper, &host, sizeof host);
+    z->ops->upload(z->ops, z->hyper, host, sizeof *host);
 }
 
 /* -- checkpoints ----------------------------------------------------------------------- */
-
-static struct tensor scales_of(struct row_scaled s)
-{
-    return s.scale ? tensor_of(s.scale, DT_REAL, s.t.rows, 1) : NO_TENSOR;
-}
 
 int optim_tensors(const struct optim *z, struct optim_tensor *out)
 {
@@ -600,40 +579,18 @@ int optim_tensors(const struct optim *z, struct optim_tensor *out)
     for (int i = 0; i < z->recipe->n_params; i++) {
         const struct param *p = &z->banks->p[i];
         const struct optim_param *q = &z->p[i];
-        const struct {
-            const char *kind;
-            struct tensor t;
-        } held[] = {
-            { "weight", q->stored.data ? q->stored : p->w_own },
-            { "weight.scale", q->stored_scale },
-            { "mantissa", q->mantissa },
-            { "momentum", q->momentum },
-            { "second_momentum", q->second },
-            { "exp_avg", q->exp_avg.t },
-            { "exp_avg.scale", scales_of(q->exp_avg) },
-            { "exp_avg_sq", q->exp_avg_sq.t },
-            { "exp_avg_sq.scale", scales_of(q->exp_avg_sq) },
-            { recipe_master_kind(p->spec), q->master.t },
-            { "master.scale", scales_of(q->master) },
-        };
-        for (size_t k = 0; k < sizeof held / sizeof *held; k++)
-            if (held[k].t.data)
-                out[n++] = (struct optim_tensor){
-                    .param = i,
-                    .kind = held[k].kind,
-                    .t = held[k].t,
-                    .first = p->own_first,
-                    .count = p->own_count,
-                    .total = p->units,
-                    .replicated = p->own_count == p->units,
-                };
-        if (q->amax_history.data)
+        for (int k = 0; k < q->n_states; k++) {
+            bool whole = !q->state[k].sharded;
+            int64_t units = q->state[k].role == STATE_AMAX ? q->held[k].rows : p->units;
             out[n++] = (struct optim_tensor){ .param = i,
-                                              .kind = "weight.amax",
-                                              .t = q->amax_history,
-                                              .count = q->amax_history.rows,
-                                              .total = q->amax_history.rows,
-                                              .replicated = true };
+                                              .state = &q->state[k],
+                                              .kind = q->state[k].kind,
+                                              .t = q->held[k],
+                                              .first = whole ? 0 : p->own_first,
+                                              .count = whole ? units : p->own_count,
+                                              .total = units,
+                                              .replicated = whole || p->own_count == p->units };
+        }
     }
     return n;
 }

@@ -25,6 +25,7 @@
 #include "comm/comm.h"
 #include "model/bank.h"
 #include "recipe/schedule.h"
+#include "recipe/states.h"
 #include "optim/sparse.h"
 
 /* One rank's shard of a parameter, as collectives of a step see it. */
@@ -38,22 +39,23 @@ struct shard_rows {
 };
 
 struct optim_param {
-    struct tensor momentum; /* all but Adam: f32, as w_own */
-    struct tensor second; /* NorMuon: f32, one number a row */
-    struct tensor mantissa; /* all but Adam, w bf16: u16, the low halves of f32 weights */
-    struct row_scaled exp_avg, exp_avg_sq, master; /* Adam: as w_own, scales (rows,1) */
-    struct tensor stored; /* Adam: the weight in f16 or e4m3, of which w is a bf16 copy */
+    struct state state[MAX_STATES]; /* recipe/states.h; [0] is the weight */
+    struct tensor held[MAX_STATES]; /* this rank's part of each */
+    int n_states;
+    /* Some of them by name; empty where the parameter has none. */
+    struct tensor mantissa;
+    struct row_scaled exp_avg, exp_avg_sq, master;
+    struct tensor stored; /* a weight in f16 or e4m3, of which w is a bf16 copy */
     struct tensor stored_scale; /* e4m3: (rows,1), a fixed one in each row for checkpoints */
+    struct tensor amax_history; /* with a delayed scale: (n,1), of all ranks, newest first */
+
     real *amax; /* e4m3: of struct fp8_copy */
     struct tensor amaxes; /* with a delayed scale: (world,1), of which amax is this rank's */
-    struct tensor amax_history; /* and (n,1), of all ranks, newest first */
     real *amax_top; /* its greatest */
-    struct tensor
-        tops; /* Adam's moments with one scale for all rows: (world,2), each rank's largest */
-    real *top; /* (2): of all ranks */
+    struct tensor tops; /* Adam's moments with one scale for all rows: (world,2) */
+    real *top; /* (2): the largest of all ranks' */
     int64_t count; /* Adam: updates done */
-    struct tensor x; /* all but Adam: the update, as w_own; a work buffer */
-    float *lr_mul; /* all but Adam: of the own matrices; the factor of their shape included */
+    struct compiled *rule; /* rules.h: the chains as launches, and their work buffers */
 
     bool counted; /* Adam: updated in the last finished step */
     bool late; /* its weight is gathered at the start of the next step */
@@ -73,12 +75,17 @@ struct optim_gate {
     real squares;
 };
 
+/* Numbers of a chain in one step. */
+struct chain_hyper {
+    struct muon_step write;
+    real number[MAX_USES]; /* of each stage its first, as its op wants it */
+};
 /* Hyperparameters of one step, by parameter: in device memory, so that a captured graph reads the
  * values of its step. */
 struct step_hyper {
     struct adam_step adam[MAX_PARAMS][2]; /* step_gate.late 0 and 1: as if the step before was
                                              applied, or skipped */
-    struct muon_step muon[MAX_PARAMS];
+    struct chain_hyper chain[MAX_PARAMS][2];
     real tied_mix;
 };
 
@@ -89,6 +96,7 @@ struct optim {
     struct comm *comm;
     struct optim_param p[MAX_PARAMS];
     struct step_hyper *hyper; /* device memory */
+    struct step_hyper host; /* what was uploaded last */
     struct optim_gate *gate; /* device memory; NULL: every step is applied as it is */
     int open; /* finished steps whose outcome is not known on the host: optim_outcome */
     struct sparse *sparse; /* NULL without a sparse parameter or with one rank */
@@ -117,8 +125,9 @@ int64_t optim_master_bytes(const struct recipe *r, int param, int world); /* of 
 int64_t optim_scale_bytes(const struct recipe *r, int param, int world);
 /* Bytes of a weight in f16 or e4m3 on a rank, beside w; without codes that the head reads (bank.h). */
 int64_t optim_stored_bytes(const struct recipe *r, int param, int world);
-/* dtype of a NorMuon parameter's update while it is orthogonalised. */
-enum dtype optim_update_dtype(const struct recipe *r, const struct param_spec *s);
+/* This rank's part of a state, by its name or as the which-th of a stage; none: empty. */
+struct tensor optim_state(const struct optim_param *q, const char *kind);
+struct tensor optim_stage_state(const struct optim_param *q, int chain, int use, int which);
 
 /* Uploads the hyperparameters of step `at`, from the schedule and the counters. The learning rates
  * are formed in double and rounded once (optimizers.md 2.2). */
@@ -129,13 +138,13 @@ void optim_prepare(struct optim *z, const struct step_schedule *at);
  * replicated one is whole on every rank. The counters p[i].count belong to it. */
 struct optim_tensor {
     int param;
-    const char *kind; /* "weight", "mantissa", "momentum", "second_momentum", "exp_avg",
-                         "exp_avg_sq", "master", "remainder"; of some "KIND.scale"; "weight.amax" */
+    const struct state *state; /* its row in states_of */
+    const char *kind; /* of that row */
     struct tensor t; /* count units */
     int64_t first, count, total;
     bool replicated;
 };
-enum { OPTIM_MAX_TENSORS = 9 * MAX_PARAMS };
+enum { OPTIM_MAX_TENSORS = MAX_STATES * MAX_PARAMS };
 /* Fills out (OPTIM_MAX_TENSORS) and returns how many. A resumed run loads into the same tensors. */
 int optim_tensors(const struct optim *z, struct optim_tensor *out);
 /* Argument of a collective: the rows of each shard that are communicated; NULL: equal shards. */

@@ -2,6 +2,7 @@
 #include "optim/step.h"
 
 #include <assert.h>
+#include "optim/rules.h"
 #include "optim/untie.h"
 
 /* -- one parameter ------------------------------------------------------------------- */
@@ -16,9 +17,7 @@ static bool takes_part(const struct optim *z, const struct step_schedule *at, in
 /* Does Adam's op run for it: to move it, or for its moments alone? */
 static bool adam_runs(const struct optim *z, const struct step_schedule *at, int i)
 {
-    const struct param_spec *s = &z->recipe->params[i];
-    return takes_part(z, at, i) && recipe_has_adam(s) &&
-           (s->rule != RULE_CHANGE || at->change > CHANGE_BEFORE);
+    return takes_part(z, at, i) && rules_adam_runs(z, i, at);
 }
 
 static bool is_tied_head(const struct optim *z, const struct step_schedule *at, int i)
@@ -76,37 +75,6 @@ static void reduce(struct optim *z, const struct step_schedule *at, int i)
     q->reducing = true;
 }
 
-static unsigned polar_how(const struct recipe *r)
-{
-    unsigned gram = r->optimizer.polar.form == POLAR_FORM_GRAM
-                        ? POLAR_GRAM + POLAR_RESTART * r->optimizer.polar.restart
-                        : 0;
-    return gram | (r->optimizer.polar.aol ? POLAR_AOL : 0);
-}
-
-/* NorMuon, Muon, SGD: SGD takes the momentum as it is, and NorMuon alone keeps second moments. */
-static void update_matrices(struct optim *z, int i)
-{
-    const struct recipe *r = z->recipe;
-    struct ops *o = z->ops;
-    struct optim_param *q = &z->p[i];
-    struct param *p = &z->banks->p[i];
-    const struct muon_step *m = &z->hyper->muon[i];
-    struct tensor x = q->x;
-    int n = (int)p->own_count;
-    const struct step_gate *gate = z->gate ? &z->gate->gate : NULL;
-
-    if (!n) /* more ranks than matrices */
-        return;
-    /* AOL scales by what its Gram matrix says, without a norm. */
-    o->muon_input(o, x, q->momentum, p->g_own, n,
-                  r->optimizer.polar.aol || p->spec->rule == RULE_SGD, m, gate);
-    if (recipe_orthogonal(p->spec))
-        o->polar(o, x, n, r->optimizer.polar.row, r->optimizer.polar.n, polar_how(r));
-    o->normuon(o, p->w_own, q->mantissa, q->second, x, n, q->lr_mul, p->spec->beta2,
-               recipe_plain_decay(r, p->spec), m, gate);
-}
-
 /* The e4m3 that Adam writes: the weight itself, or a copy of it. */
 static struct fp8_copy fp8_of(const struct optim *z, int i)
 {
@@ -135,10 +103,10 @@ static struct adam_param adam_param(const struct optim *z, int i, const struct f
                                          : NO_TENSOR,
         .compute = kept ? p->w_own : NO_TENSOR,
         .g = p->g_own,
-        /* NorMuon's mantissa is a master of cut weights. */
-        .master =
-            recipe_mixed(p->spec) ? (struct row_scaled){ q->mantissa, NULL, NULL } : q->master,
-        .truncate = p->spec->truncate || recipe_mixed(p->spec),
+        /* In a joined rule the mantissa is a master of cut weights. */
+        .master = rule_is_adam(&p->spec->rule) ? q->master
+                                               : (struct row_scaled){ q->mantissa, NULL, NULL },
+        .truncate = p->spec->truncate || !rule_is_adam(&p->spec->rule),
         .m = q->exp_avg,
         .v = q->exp_avg_sq,
         .largest = q->tops.data ? tensor_rows(q->tops, z->comm->rank, 1).data : NULL,
@@ -204,9 +172,7 @@ static void update_adam(struct optim *z, const int *list, int n)
 
 static void update(struct optim *z, const struct step_schedule *at, int i)
 {
-    enum rule rule = z->recipe->params[i].rule;
-    if (rule != RULE_ADAM && !(rule == RULE_CHANGE && at->change == CHANGE_DONE))
-        update_matrices(z, i);
+    rules_update(z, i, at);
     if (adam_runs(z, at, i))
         update_adam(z, &i, 1);
 }
@@ -216,7 +182,7 @@ static void update(struct optim *z, const struct step_schedule *at, int i)
 static bool is_listed(const struct optim *z, int i)
 {
     const struct param_spec *s = &z->recipe->params[i];
-    return s->rule == RULE_ADAM && (s->comms == COMMS_REPLICATED || z->comm->world == 1);
+    return rule_is_adam(&s->rule) && (s->comms == COMMS_REPLICATED || z->comm->world == 1);
 }
 
 static void gather_weight(struct optim *z, int i)
@@ -396,7 +362,7 @@ static void update_and_gather(struct optim *z, const struct step_schedule *at, i
 /* Does it take part in this step, and is it not Adam's? */
 static bool is_bank(const struct optim *z, int i)
 {
-    return z->p[i].reducing && z->recipe->params[i].rule != RULE_ADAM;
+    return z->p[i].reducing && !rule_is_adam(&z->recipe->params[i].rule);
 }
 
 /* Are these two banks updated concurrently? Products of a few matrices leave multiprocessors idle

@@ -118,8 +118,9 @@ static int check_param_role(const struct recipe *r, const struct param_role *rol
 static int check_param(const struct recipe *r, const struct param_spec *p)
 {
     const struct recipe_line *e = recipe_find(r, "parameters", p->label);
-    if (p->rule != RULE_ADAM && p->matrices == 1)
-        return recipe_error(r, e, "normuon is for banks: expected a shape matrices,rows,cols");
+    if (!rule_is_adam(&p->rule) && p->matrices == 1)
+        return recipe_error(r, e, "%s is for banks: expected a shape matrices,rows,cols",
+                            p->rule.name);
     if (p->init[0].kind == INIT_VALUES && initial_values(p, NULL))
         return recipe_error(r, e, "%s", err_message());
     if (p->init[0].kind != INIT_TRANSPOSE)
@@ -142,7 +143,8 @@ static int check_split_attn(const struct recipe *r)
 {
     int qk = recipe_param(r, "qk_bank"), vo = recipe_param(r, "vo_bank");
     const struct param_spec *p = &r->params[qk < 0 ? 0 : qk], *q = &r->params[vo < 0 ? 0 : vo];
-    if (qk < 0 || vo < 0 || (p->dtype == q->dtype && p->rule == q->rule && p->every == q->every))
+    if (qk < 0 || vo < 0 ||
+        (p->dtype == q->dtype && !strcmp(p->rule.name, q->rule.name) && p->every == q->every))
         return 0;
     return recipe_error(r, recipe_find(r, "parameters", "vo_bank"),
                         "expected the type, rule and steps of 'qk_bank'");

@@ -20,6 +20,7 @@ enum kind {
     K_RANGE, /* "A" or "A>B": two numbers */
     K_INT2,
     K_BOOL,
+    K_UNREAD, /* yes or no of earlier versions: its line stays, so that recipes keep their hashes */
     K_WORD,
     K_TRUTH, /* one of two words: a bool */
     K_DTYPE,
@@ -153,13 +154,18 @@ static const struct key keys[] = {
     { "precision", "head_block", K_INT, F(precision.head.block), 0, MAX_CHUNK_TOKENS, "0", NULL },
     { "precision", "head_scale_micro", K_BOOL, F(precision.head.scale_micro), 0, 0, "no", NULL },
     { "precision", "cpu_products", K_TRUTH, F(precision.bf16_products), 0, 0, "f32", "f32|bf16" },
-    { "precision", "deterministic", K_BOOL, F(precision.deterministic), 0, 0, "no", NULL },
+    { "precision", "deterministic", K_UNREAD, 0, 0, 0, "no", NULL },
+    { "precision", "fuse", K_BOOL, F(precision.fuse), 0, 0, "yes", NULL },
     { "precision", "check_weights", K_BOOL, F(precision.check_weights), 0, 0, "no", NULL },
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
+/* Keys that the canonical text leaves out at their default: they came when recipes already had hashes,
+ * which must stay. A new key stands here. */
+static const char *const quiet[] = { "precision.fuse", NULL };
+
 /* A number, or a fraction such as 100/448. */
-static int real_value(const char *text, const char *what, double lo, double hi, double *out)
+int recipe_real(const char *text, const char *what, double lo, double hi, double *out)
 {
     char head[64];
     const char *slash = strchr(text, '/');
@@ -181,7 +187,7 @@ static int reals(struct recipe *r, const struct recipe_line *l, const struct key
     int n = 0, rc = copy ? 0 : err_sys("recipe");
     for (char *w = copy ? strtok_r(copy, " ", &save) : NULL; w && !rc;
          w = strtok_r(NULL, " ", &save))
-        if (n == want || real_value(w, k->key, k->lo, k->hi, &out[n++]))
+        if (n == want || recipe_real(w, k->key, k->lo, k->hi, &out[n++]))
             rc = recipe_error(r, l, "expected %d number%s in [%g, %g], found '%s'", want,
                               want > 1 ? "s" : "", k->lo, k->hi, l->value);
     free(copy);
@@ -196,8 +202,8 @@ static int range(struct recipe *r, const struct recipe_line *l, const struct key
     int rc = copy ? 0 : err_sys("recipe");
     if (last)
         *last++ = 0;
-    if (!rc && (real_value(copy, k->key, k->lo, k->hi, &out[0]) ||
-                real_value(last ? last : copy, k->key, k->lo, k->hi, &out[1])))
+    if (!rc && (recipe_real(copy, k->key, k->lo, k->hi, &out[0]) ||
+                recipe_real(last ? last : copy, k->key, k->lo, k->hi, &out[1])))
         rc = recipe_error(r, l, "expected 'A' or 'A>B' of numbers in [%g, %g], found '%s'", k->lo,
                           k->hi, l->value);
     free(copy);
@@ -318,7 +324,7 @@ static int tied(struct recipe *r, const struct recipe_line *l)
         return recipe_error(r, l, "shapes %lldx%lldx%lld and %lldx%lldx%lld are not transposes",
                             (long long)h->matrices, (long long)h->rows, (long long)h->cols,
                             (long long)t->matrices, (long long)t->rows, (long long)t->cols);
-    if (h->dtype != t->dtype || h->rule != RULE_ADAM || t->rule != RULE_ADAM ||
+    if (h->dtype != t->dtype || !rule_is_adam(&h->rule) || !rule_is_adam(&t->rule) ||
         h->comms != t->comms)
         return recipe_error(r, l,
                             "expected both of one type, under adam and under the same "
@@ -395,9 +401,11 @@ static int bind_key(struct recipe *r, const struct key *k, struct recipe_line *l
         ((int *)field)[1] = (int)d[1];
         return 0;
     case K_BOOL:
+    case K_UNREAD:
         if (strcmp(l->value, "yes") && strcmp(l->value, "no"))
             return recipe_error(r, l, "expected yes or no, found '%s'", l->value);
-        *(bool *)field = !strcmp(l->value, "yes");
+        if (k->kind == K_BOOL)
+            *(bool *)field = !strcmp(l->value, "yes");
         return 0;
     case K_WORD:
     case K_TRUTH:
@@ -523,10 +531,10 @@ static int check_precision(struct recipe *r)
 }
 
 /* In the order of the canonical text. */
-static const char *const sections[] = { "",         "model",       "layers", "parameters",
-                                        "scalars",  "token_coefs", "order",  "optimizer",
-                                        "schedule", "stages",      "data",   "precision",
-                                        "states" };
+static const char *const sections[] = { "",          "model",    "layers",      "parameters",
+                                        "scalars",   "rules",    "token_coefs", "order",
+                                        "optimizer", "schedule", "stages",      "data",
+                                        "precision", "states" };
 enum { N_SECTIONS = sizeof sections / sizeof *sections };
 
 int recipe_check_section(const struct recipe *r, const char *section, int line)
@@ -587,7 +595,7 @@ static int check_names(const struct recipe *r)
         } else if (!strcmp(l->section, "parameters") || !strcmp(l->section, "scalars")) {
             if ((rc = recipe_check_label(r, l)))
                 return rc;
-        } else if (strcmp(l->section, "states") && !is_key(l)) { /* states: recipe_bind_states */
+        } else if (strcmp(l->section, "states") && strcmp(l->section, "rules") && !is_key(l)) {
             return unknown_key(r, l);
         }
     }
@@ -650,11 +658,12 @@ int recipe_bind(struct recipe *r)
     if ((rc = recipe_bind_params(r)) || (rc = recipe_bind_layers(r)) ||
         (rc = recipe_bind_scalars(r)) || (rc = recipe_bind_token_terms(r)) ||
         (rc = bind_section(r, "order")) || (rc = bind_section(r, "optimizer")) ||
-        (rc = bind_section(r, "schedule")) || (rc = recipe_bind_stages(r)) ||
-        (rc = bind_section(r, "data")) || (rc = bind_section(r, "precision")) ||
-        (rc = recipe_bind_states(r)) || (rc = check_tied_states(r)) || (rc = check_model(r)) ||
-        (rc = check_optimizer(r)) || (rc = check_stages(r)) || (rc = check_data(r)) ||
-        (rc = check_precision(r)) || (rc = recipe_check(r)))
+        (rc = recipe_bind_rules(r)) || (rc = bind_section(r, "schedule")) ||
+        (rc = recipe_bind_stages(r)) || (rc = bind_section(r, "data")) ||
+        (rc = bind_section(r, "precision")) || (rc = recipe_bind_states(r)) ||
+        (rc = check_tied_states(r)) || (rc = check_model(r)) || (rc = check_optimizer(r)) ||
+        (rc = check_stages(r)) || (rc = check_data(r)) || (rc = check_precision(r)) ||
+        (rc = recipe_check(r)))
         return rc;
     for (int i = 0; i < r->text->n; i++)
         if (!r->text->line[i].used)
@@ -670,6 +679,16 @@ static bool has_section(const struct recipe *r, const char *section)
     return false;
 }
 
+static bool is_quiet(const struct key *k, const struct recipe_line *l)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s.%s", k->section, k->key);
+    for (int i = 0; quiet[i]; i++)
+        if (!strcmp(quiet[i], name))
+            return !strcmp(l->value, k->dflt);
+    return false;
+}
+
 /* Sections in a fixed order; keys in the order of the table, rows in the order read. */
 int recipe_print(struct recipe *r)
 {
@@ -680,7 +699,8 @@ int recipe_print(struct recipe *r)
         return err_sys("recipe");
     for (size_t s = 0; s < N_SECTIONS; s++) {
         bool table = true;
-        if ((!strcmp(sections[s], "states") || !strcmp(sections[s], "token_coefs")) &&
+        bool rules = !strcmp(sections[s], "rules");
+        if ((rules || !strcmp(sections[s], "states") || !strcmp(sections[s], "token_coefs")) &&
             !has_section(r, sections[s]))
             continue;
         if (*sections[s])
@@ -688,12 +708,15 @@ int recipe_print(struct recipe *r)
         for (int i = 0; i < N_KEYS; i++)
             if (!strcmp(keys[i].section, sections[s])) {
                 table = false;
+                if (is_quiet(&keys[i], recipe_find(r, sections[s], keys[i].key)))
+                    continue;
                 fprintf(f, "%s = %s\n", keys[i].key,
                         recipe_find(r, sections[s], keys[i].key)->value);
             }
         for (int i = 0; table && i < r->text->n; i++)
             if (!strcmp(r->text->line[i].section, sections[s]))
-                fprintf(f, "%s %s\n", r->text->line[i].key, r->text->line[i].value);
+                fprintf(f, rules ? "%s = %s\n" : "%s %s\n", r->text->line[i].key,
+                        r->text->line[i].value);
     }
     if (fclose(f))
         return err_sys("recipe");
@@ -704,5 +727,6 @@ int recipe_print(struct recipe *r)
 void recipe_key_words(FILE *f)
 {
     for (int i = 0; i < N_KEYS; i++)
-        fprintf(f, " %s%s%s=", keys[i].section, *keys[i].section ? "." : "", keys[i].key);
+        if (keys[i].kind != K_UNREAD)
+            fprintf(f, " %s%s%s=", keys[i].section, *keys[i].section ? "." : "", keys[i].key);
 }

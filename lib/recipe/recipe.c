@@ -324,19 +324,22 @@ void recipe_free(struct recipe *r)
     free(r);
 }
 
-double recipe_shape_factor(const struct recipe *r, const struct param_spec *s)
+/* True if matrix i is the transpose of what the model multiplies by: an MLP's second one. */
+static bool is_transposed(const struct param_spec *s, int64_t i)
 {
-    double rows = (double)s->rows, cols = (double)s->cols;
-    if (s->rule == RULE_SGD)
-        return 1;
-    return r->optimizer.muon.match_rms > 0 ? r->optimizer.muon.match_rms * sqrt(fmax(rows, cols))
-                                           : sqrt(fmax(1, rows / cols));
+    return !strcmp(s->label, "mlp") && i % 2;
 }
 
-bool recipe_plain_decay(const struct recipe *r, const struct param_spec *s)
+double recipe_shape_factor(const struct param_spec *s, const struct chain *c, int64_t i)
 {
-    return r->optimizer.muon.decay == MUON_DECAY_RULE ? !recipe_has_second(s)
-                                                      : r->optimizer.muon.decay == MUON_DECAY_PLAIN;
+    const struct stage_use *u = chain_stage(c, STAGE_shape);
+    double rows = (double)s->rows, cols = (double)s->cols;
+    if (!u)
+        return 1;
+    if (is_transposed(s, i) && !stage_has(u, "stored"))
+        rows = (double)s->cols, cols = (double)s->rows;
+    double match = u->number[0].value[0];
+    return match > 0 ? match * sqrt(fmax(rows, cols)) : sqrt(fmax(1, rows / cols));
 }
 
 int recipe_param(const struct recipe *r, const char *label)

@@ -21,6 +21,7 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include "recipe/rule.h"
 #include "types/dtype.h"
 #include "base/err.h"
 #include "types/sizes.h"
@@ -29,7 +30,6 @@ enum {
     MAX_LAYERS = 64,
     MAX_PARAMS = 32,
     MAX_STAGES = 8,
-    MAX_POLAR = 10,
     MAX_CYCLE = 8,
     MAX_PERIOD = 1024,
     MAX_TOKEN_TERMS = 32, /* rows of [token_coefs] */
@@ -37,7 +37,6 @@ enum {
     LABEL_SIZE = 32
 };
 
-enum rule { RULE_NORMUON, RULE_ADAM, RULE_MUON, RULE_SGD, RULE_CHANGE, RULE_BLEND };
 enum comms { COMMS_REPLICATED, COMMS_SHARDED, COMMS_SPARSE };
 enum attention_kind { ATTN_NONE, ATTN_PLAIN, ATTN_PAIRED };
 /* Where x0 and bigrams are added, the skip taken from, and what value gates read. */
@@ -65,7 +64,7 @@ struct param_spec {
     struct init init[MAX_CYCLE]; /* matrix i takes init[i % n_init] */
     int n_init;
     char init_text[160]; /* INIT_VALUES: the list; INIT_TRANSPOSE: the label copied */
-    enum rule rule;
+    struct rule rule;
     enum comms comms;
     double beta1, beta2; /* NorMuon: beta1 follows the schedule */
     float lr_mul[MAX_CYCLE]; /* matrix i: lr_mul[i % n_lr] */
@@ -288,7 +287,7 @@ struct recipe {
         double weight_scale; /* of weights in e4m3 whose codes no head reads; 0: each row's own */
         int amax_history; /* SCALE_DELAYED: of how many updates */
         bool bf16_products; /* of a CPU, whose other products are of f32 */
-        bool deterministic;
+        bool fuse; /* neighbouring stages of a rule in one op */
         bool check_weights; /* after each step: do all ranks hold the same weights? */
     } precision;
 
@@ -305,28 +304,9 @@ int recipe_parse(struct recipe **r, const char *name, const char *text,
 /* Canonical text, overrides applied; the recipe's own. */
 const char *recipe_canonical(const struct recipe *r);
 void recipe_free(struct recipe *r);
-/* Is the parameter under NorMuon and Adam, both? */
-static inline bool recipe_mixed(const struct param_spec *s)
-{
-    return s->rule == RULE_CHANGE || s->rule == RULE_BLEND;
-}
-/* Does it have Adam's moments? NorMuon's second ones? Is its update, or a part, orthogonalised? */
-static inline bool recipe_has_adam(const struct param_spec *s)
-{
-    return s->rule == RULE_ADAM || recipe_mixed(s);
-}
-static inline bool recipe_has_second(const struct param_spec *s)
-{
-    return s->rule == RULE_NORMUON || recipe_mixed(s);
-}
-static inline bool recipe_orthogonal(const struct param_spec *s)
-{
-    return s->rule == RULE_MUON || recipe_has_second(s);
-}
-/* What an orthogonal update of a matrix is multiplied by for its shape (optimizers.md 4.5). */
-double recipe_shape_factor(const struct recipe *r, const struct param_spec *s);
-/* Is the decay of a parameter that Adam does not move without a mask? */
-bool recipe_plain_decay(const struct recipe *r, const struct param_spec *s);
+/* Returns what a matrix of that rule's chain is multiplied by for its shape (optimizers.md 4.5): matrix i
+ * of the parameter; 1 without the stage. */
+double recipe_shape_factor(const struct param_spec *s, const struct chain *c, int64_t i);
 /* Is the parameter's gradient applied in this step? In step -1, before the first, all begin anew. */
 static inline bool recipe_moves(const struct param_spec *s, int step)
 {

@@ -74,15 +74,59 @@ int schedule_point(const struct recipe *r, double point)
     return (int)ceil(point <= 2 ? point * r->schedule.steps - 1e-9 : point);
 }
 
-double schedule_adam_part(const struct recipe *r, enum rule rule, int step)
+enum change schedule_change(const struct recipe *r, const struct rule *rule, int step)
 {
-    if (rule == RULE_CHANGE)
-        return step >= schedule_point(r, r->optimizer.change.at);
-    double first = schedule_point(r, r->optimizer.blend.span[0]),
-           last = schedule_point(r, r->optimizer.blend.span[1]);
-    double t = step <= first ? 0 : step >= last ? 1 : (step - first) / (last - first);
-    return r->optimizer.blend.weight[0] +
-           (r->optimizer.blend.weight[1] - r->optimizer.blend.weight[0]) * t;
+    if (rule->join != RULE_THEN || step >= schedule_point(r, rule->at))
+        return CHANGE_DONE;
+    return step >= schedule_point(r, rule->moments) ? CHANGE_MOMENTS : CHANGE_BEFORE;
+}
+
+/* Counts the different steps, up to `step`, at which a rule passes on. */
+static int changes_until(const struct recipe *r, int step)
+{
+    int seen[2 * MAX_PARAMS], n = 0;
+    for (int i = 0; i < 2 * r->n_params; i++) {
+        const struct rule *rule = &r->params[i / 2].rule;
+        int at = schedule_point(r, i % 2 ? rule->moments : rule->at), k = 0;
+        if (rule->join != RULE_THEN || at > step)
+            continue;
+        while (k < n && seen[k] != at)
+            k++;
+        if (k == n)
+            seen[n++] = at;
+    }
+    return n;
+}
+
+int schedule_check_changes(const struct recipe *r)
+{
+    int n = changes_until(r, schedule_total(r));
+    return n < CHANGES ? 0
+                       : err_set(GPT_INPUT, "rules pass on at %d different steps, more than %d", n,
+                                 CHANGES - 1);
+}
+
+double schedule_number(const struct recipe *r, const struct param_spec *s, const struct number *n,
+                       const struct step_schedule *at)
+{
+    if (n->from == NUMBER_MOMENTUM)
+        return at->momentum;
+    if (n->from == NUMBER_BETA2)
+        return s->beta2;
+    if (n->n == 1)
+        return n->value[0];
+    int k = n->n > 2 && at->step > schedule_point(r, n->at[2]) ? 2 : 0;
+    double first = schedule_point(r, n->at[k]), last = schedule_point(r, n->at[k + 1]);
+    double t = at->step <= first ? 0 : at->step >= last ? 1 : (at->step - first) / (last - first);
+    return n->value[k] + (n->value[k + 1] - n->value[k]) * t;
+}
+
+double schedule_second_part(const struct recipe *r, const struct param_spec *s,
+                            const struct step_schedule *at)
+{
+    if (s->rule.join == RULE_THEN)
+        return at->step >= schedule_point(r, s->rule.at);
+    return s->rule.join == RULE_SUM ? schedule_number(r, s, &s->rule.weight, at) : 0;
 }
 
 int schedule_untie_step(const struct recipe *r)
@@ -117,9 +161,7 @@ void schedule_at(const struct recipe *r, int step, struct step_schedule *p)
         p->mtp[k] = s->mtp_first[k] + (s->mtp_last[k] - s->mtp_first[k]) * t;
     p->prefix = s->prefix_first + (s->prefix_last - s->prefix_first) * t;
     p->prefixes = s->prefix_first != 0 || s->prefix_last != 0;
-    p->change = step >= schedule_point(r, r->optimizer.change.at)        ? CHANGE_DONE
-                : step >= schedule_point(r, r->optimizer.change.moments) ? CHANGE_MOMENTS
-                                                                         : CHANGE_BEFORE;
+    p->change = changes_until(r, step);
     int untie = schedule_untie_step(r);
     p->tied = untie >= 0 && step <= untie;
     p->untie = step == untie;

@@ -12,8 +12,9 @@
 
 #include "recipe/recipe.h"
 
-/* What moves a parameter under normuon>adam: NorMuon; NorMuon, while Adam's moments are kept; Adam. */
-enum change { CHANGE_BEFORE, CHANGE_MOMENTS, CHANGE_DONE, CHANGES };
+/* Where a step stands in a rule "A then B": A moves the parameter; A, while B's states are kept; B. */
+enum change { CHANGE_BEFORE, CHANGE_MOMENTS, CHANGE_DONE };
+enum { CHANGES = 9 }; /* values of step_schedule.change */
 
 struct step_schedule {
     int step, stage;
@@ -30,14 +31,22 @@ struct step_schedule {
     bool prefixes; /* the stage has such a term */
     bool tied; /* head and embedding are still one */
     double tied_mix; /* of the embedding's gradient in the head's */
-    int change; /* of parameters under normuon>adam: enum change */
+    int change; /* how many of the steps at which some rule passes on are behind */
     bool untie; /* they are separate after this step's update */
 };
 
 /* The first step at or after a point: up to 2 a fraction of the steps, above a step. */
 int schedule_point(const struct recipe *r, double point);
-/* Adam's weight in the update of a parameter under both rules (optimizers.md 4.6). */
-double schedule_adam_part(const struct recipe *r, enum rule rule, int step);
+/* Where the step stands in a rule; CHANGE_DONE for any but "A then B". */
+enum change schedule_change(const struct recipe *r, const struct rule *rule, int step);
+/* GPT_INPUT if rules pass on at more than CHANGES - 1 different steps. */
+int schedule_check_changes(const struct recipe *r) MUST_CHECK;
+/* A number of a parameter's chain in a step. */
+double schedule_number(const struct recipe *r, const struct param_spec *s, const struct number *n,
+                       const struct step_schedule *at);
+/* Weight of a joined rule's second chain in the update (optimizers.md 4.6). */
+double schedule_second_part(const struct recipe *r, const struct param_spec *s,
+                            const struct step_schedule *at);
 int schedule_total(const struct recipe *r); /* steps + extension */
 void schedule_at(const struct recipe *r, int step, struct step_schedule *p);
 /* Rotary frequencies freq (head_dim/4) and softmax scale of a step, with all YaRN updates up to it.

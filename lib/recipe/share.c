@@ -13,8 +13,10 @@ struct span share_even(int64_t n, int rank, int world)
 double share_cost(const struct recipe *r, int i)
 {
     const struct param_spec *s = &r->params[i];
-    double n = (double)(s->rows < s->cols ? s->rows : s->cols), m = (double)(s->rows + s->cols) - n;
-    return recipe_orthogonal(s) ? r->optimizer.polar.n * (3 * m + n) * n * n : 0;
+    double rows = (double)s->rows, cols = (double)s->cols;
+    double a = chain_flops(&s->rule.chain[0], rows, cols);
+    double b = s->rule.join == RULE_SINGLE ? 0 : chain_flops(&s->rule.chain[1], rows, cols);
+    return s->rule.join == RULE_THEN ? fmax(a, b) : a + b;
 }
 
 static bool is_dealt(const struct recipe *r, int i, int world)

@@ -246,7 +246,7 @@ static int lr_of(const struct row *w, char *text, struct param_spec *p)
         rc = factor_of(w, item[i], &v);
         p->lr_mul[i] = (float)v;
     }
-    if (!rc && p->n_lr > 1 && p->rule == RULE_ADAM)
+    if (!rc && p->n_lr > 1 && rule_is_adam(&p->rule))
         return recipe_error(w->r, w->line, "adam takes one multiplier, found %d", p->n_lr);
     return rc;
 }
@@ -272,20 +272,18 @@ static int dtype_of(const struct row *w, const char *text, struct param_spec *p)
 static int bind_param(struct row *w, int i)
 {
     struct param_spec *p = &w->r->params[i];
-    static const char *const rules[] = { "normuon",      "adam",         "muon", "sgd",
-                                         "normuon>adam", "normuon+adam", NULL };
     static const char *const comms[] = { "replicated", "sharded", "sparse", NULL };
     static const char *const bools[] = { "no", "yes", NULL };
     double wd;
-    int rule, com, early, rc;
+    int com, early, rc;
     strcpy(p->label, w->line->key);
     if ((rc = shape_of(w, w->col[0], p)) || (rc = dtype_of(w, w->col[1], p)) ||
-        (rc = init_of(w, w->col[2], p)) || (rc = one_of(w, w->col[3], rules, &rule)) ||
+        (rc = init_of(w, w->col[2], p)) ||
+        (rc = recipe_read_rule(w->r, w->line, w->col[3], &p->rule)) ||
         (rc = one_of(w, w->col[4], comms, &com)))
         return rc;
-    p->rule = (enum rule)rule;
     p->comms = (enum comms)com;
-    bool kept = p->rule == RULE_ADAM || recipe_has_second(p), adam = recipe_has_adam(p);
+    bool adam = rule_has_adam(&p->rule), kept = rule_reads_beta2(&p->rule);
     if (!adam && strcmp(w->col[5], "-"))
         return recipe_error(w->r, w->line,
                             "beta1 of %s is the scheduled momentum: expected "
@@ -300,12 +298,12 @@ static int bind_param(struct row *w, int i)
         return rc;
     p->wd_mul = (float)wd;
     p->early = early;
-    if (p->rule != RULE_ADAM && (p->stored != DT_NONE || p->codes))
+    if (!rule_is_adam(&p->rule) && (p->stored != DT_NONE || p->codes))
         return recipe_error(w->r, w->line, "%s is written by adam, and this is under %s", w->col[1],
                             w->col[3]);
     /* Which rows a rank touches is known of this table alone. */
     if (p->comms == COMMS_SPARSE &&
-        (strcmp(p->label, "bigram_embed") || p->rule != RULE_ADAM || !w->r->model.bigram.rows))
+        (strcmp(p->label, "bigram_embed") || !rule_is_adam(&p->rule) || !w->r->model.bigram.rows))
         return recipe_error(w->r, w->line,
                             "sparse is for bigram_embed, under adam, with "
                             "model.bigram_rows; found '%s'",
@@ -560,7 +558,7 @@ static int bind_state(struct row *w, int i)
         (rc = one_of(w, w->col[3], roundings, &rounding)))
         return rc;
     struct param_spec *p = &w->r->params[param];
-    if (p->rule != RULE_ADAM)
+    if (!rule_is_adam(&p->rule))
         return recipe_error(w->r, w->line, "'%s' is not under adam", p->label);
     if (master <= MASTER_F16 && master != MASTER_NONE && p->dtype != DT_BF16)
         return recipe_error(w->r, w->line, "a master is for a narrower weight, and '%s' is in %s",
@@ -578,11 +576,11 @@ int recipe_bind_states(struct recipe *r)
     int n = 0;
     for (int i = 0; i < r->n_params; i++) {
         struct param_spec *p = &r->params[i];
-        p->every = p->rule == RULE_ADAM ? r->optimizer.adam.every : 1;
-        if (recipe_mixed(p))
+        p->every = rule_is_adam(&p->rule) ? r->optimizer.adam.every : 1;
+        if (!rule_is_adam(&p->rule)) {
             p->exp_avg = p->exp_avg_sq = DT_F32;
-        if (p->rule != RULE_ADAM)
             continue;
+        }
         state_master(p, r->precision.adam.master);
         p->exp_avg = p->exp_avg_sq = state_dtype(p, r->precision.adam.states);
         p->stochastic = r->precision.adam.stochastic;

@@ -37,6 +37,13 @@ int recipe_bind(struct recipe *r) MUST_CHECK;
 /* GPT_INPUT unless there is such a section; line: of its heading, 0: --set. */
 int recipe_check_section(const struct recipe *r, const char *section, int line) MUST_CHECK;
 int recipe_print(struct recipe *r) MUST_CHECK;
+/* A number, or a fraction such as 100/448, in [lo, hi]. */
+int recipe_real(const char *text, const char *what, double lo, double hi, double *out) MUST_CHECK;
+/* rules.c: the rule of that name; row: for messages. */
+int recipe_read_rule(const struct recipe *r, const struct recipe_line *row, const char *name,
+                     struct rule *out) MUST_CHECK;
+/* Reads [rules], and each parameter's rule as the keys of [optimizer] have it. */
+int recipe_bind_rules(struct recipe *r) MUST_CHECK;
 /* tables.c */
 int recipe_bind_layers(struct recipe *r) MUST_CHECK;
 int recipe_bind_params(struct recipe *r) MUST_CHECK;

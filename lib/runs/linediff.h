@@ -1,20 +1,19 @@
-/* linediff.h - the unified diff of two texts (Myers, Algorithmica 1986, in linear space).
+/* linediff.h - the unified diff of two texts.
  *
- *     static void emit(void *arg, const char *line, size_t n) { ... }
- *     if ((rc = linediff(a, na, b, nb, 1, emit, arg))) return rc;
+ *     if ((rc = linediff(f, a, na, b, nb, 1))) return rc;   // 1 line of context
  *
- * Emits `@@ -a,n +b,m @@` and lines with ' ', '-' or '+' in front, without their ends; nothing
- * where the texts agree. Stretches that differ by thousands of edits are shown as all removed and
- * all added. Fails only when out of memory. Threads: any.
+ * Lines `@@ -a,n +b,m @@`, and lines with ' ', '-' or '+' in front; nothing where the texts agree.
+ * The script is a shortest one, but where what lies between the texts' common beginning and end has
+ * more than 2^25 pairs of lines: there all is removed and all is added. Threads: any.
  */
 #ifndef RUNS_LINEDIFF_H
 #define RUNS_LINEDIFF_H
 
 #include <stddef.h>
+#include <stdio.h>
 #include "base/err.h"
 
-typedef void linediff_emit(void *arg, const char *line, size_t n);
-int linediff(const char *a, size_t na, const char *b, size_t nb, int context, linediff_emit *emit,
-             void *arg) MUST_CHECK;
+/* Writes the diff to f. Fails when out of memory; errors of f are the caller's to find. */
+int linediff(FILE *f, const char *a, size_t na, const char *b, size_t nb, int context) MUST_CHECK;
 
 #endif

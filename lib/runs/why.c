@@ -2,6 +2,7 @@
 #include "runs/why.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "runs/linediff.h"
 
@@ -80,16 +81,19 @@ static void say_kind(struct report *r, const struct gather *g, enum fact kind)
 
 /* --- diffs --- */
 
-struct shown {
-    struct report *r;
-    long lines, max;
-};
-
-static void show_line(void *arg, const char *line, size_t n)
+/* Writes the first `max` lines of a diff, all where it is 0, and how many there are more. */
+static void show_lines(struct report *r, const char *diff, size_t n, long max)
 {
-    struct shown *s = arg;
-    if (s->lines++ < s->max || !s->max)
-        report_block_line(s->r, line, n);
+    char more[96];
+    long lines = 0;
+    for (const char *end; n; n -= (size_t)(end + 1 - diff), diff = end + 1) {
+        end = memchr(diff, '\n', n);
+        if (lines++ < max || !max)
+            report_block_line(r, diff, (size_t)(end - diff));
+    }
+    if (max && lines > max)
+        report_block_line(r, more,
+                          (size_t)snprintf(more, sizeof more, "(%ld more lines)", lines - max));
 }
 
 static const char cut_note[] = "(the texts are longer; compared is what was kept)";
@@ -98,8 +102,8 @@ static int show_diff(struct report *r, const struct gather *g, enum fact kind, c
                      int a, const char *b_name, int b, int context, long max)
 {
     const struct variant *va = &g->variants.v[a], *vb = &g->variants.v[b];
-    struct shown s = { r, 0, max };
-    char title[512], more[96];
+    char title[512], more[96], *diff = NULL;
+    size_t size = 0;
     int rc = 0;
     snprintf(title, sizeof title, "%s: %.200s (%.*s) against %.200s (%.*s)", fact_name[kind],
              a_name, SHORT_HASH, va->hash, b_name, SHORT_HASH, vb->hash);
@@ -109,12 +113,14 @@ static int show_diff(struct report *r, const struct gather *g, enum fact kind, c
                          VARIANT_TEXTS);
         report_block_line(r, more, (size_t)n);
     } else {
-        rc = linediff(va->text, va->n, vb->text, vb->n, context, show_line, &s);
+        FILE *f = open_memstream(&diff, &size);
+        rc = f ? linediff(f, va->text, va->n, vb->text, vb->n, context) : err_memory();
+        if (f && fclose(f) && !rc)
+            rc = err_memory();
     }
-    if (max && s.lines > max) {
-        int n = snprintf(more, sizeof more, "(%ld more lines)", s.lines - max);
-        report_block_line(r, more, (size_t)n);
-    }
+    if (!rc)
+        show_lines(r, diff, size, max);
+    free(diff);
     if (va->cut || vb->cut)
         report_block_line(r, cut_note, sizeof cut_note - 1);
     report_block_end(r);

@@ -38,8 +38,6 @@ static double ring_bytes(const struct recipe *r, const struct param_spec *s, int
 
 static void plan_params(const struct recipe *r, int ranks, struct report *out)
 {
-    static const char *const rules[] = { "normuon", "adam",         "muon",
-                                         "sgd",     "normuon>adam", "normuon+adam" };
     static const char *const comms[] = { "replicated", "sharded", "sparse" };
     report_table(out, "parameters", NULL,
                  "parameter:s shape:s:matrices_x_rows_x_cols dtype:s rule:s comms:s "
@@ -54,7 +52,7 @@ static void plan_params(const struct recipe *r, int ranks, struct report *out)
                  s->codes && s->stored != DT_E4M3 ? "/e4m3" : "");
         snprintf(shape, sizeof shape, "%lld x %lld x %lld", (long long)s->matrices,
                  (long long)s->rows, (long long)s->cols);
-        report_row(out, s->label, shape, type, rules[s->rule], comms[s->comms],
+        report_row(out, s->label, shape, type, s->rule.name, comms[s->comms],
                    share_most(r, i, ranks),
                    mib((double)(param_bytes(s) + optim_stored_bytes(r, i, ranks) + scales)),
                    mib(gradient_bytes(r, s)), mib((double)master), mib((double)moments));
@@ -95,7 +93,7 @@ static struct share share_of_rank(const struct recipe *r, int rank, int ranks)
         }
         s.sent += gradient_bytes(r, p) * (1 - part) + (double)param_bytes(p) * part * (ranks - 1);
         s.flops += share_cost(r, i) * (double)own.count;
-        if (p->rule != RULE_ADAM && at < sizeof s.matrices - 48)
+        if (!rule_is_adam(&p->rule) && at < sizeof s.matrices - 48)
             at += (size_t)snprintf(s.matrices + at, sizeof s.matrices - at, "%s%s %lld",
                                    at ? ", " : "", p->label, (long long)own.count);
     }
@@ -108,10 +106,10 @@ static double flat_gathers(const struct recipe *r, int ranks)
 {
     double whole = 0, at = 0, bytes = 0;
     for (int i = 0; i < r->n_params; i++)
-        if (r->params[i].rule != RULE_ADAM)
+        if (!rule_is_adam(&r->params[i].rule))
             whole += (double)(r->params[i].matrices * r->params[i].rows * r->params[i].cols);
     for (int i = 0; i < r->n_params; i++)
-        for (int64_t m = 0; r->params[i].rule != RULE_ADAM && m < r->params[i].matrices; m++) {
+        for (int64_t m = 0; !rule_is_adam(&r->params[i].rule) && m < r->params[i].matrices; m++) {
             double n = (double)(r->params[i].rows * r->params[i].cols);
             double pieces = ceil((at + n) * ranks / whole) - floor(at * ranks / whole);
             bytes += 2 * n * (pieces - 1);
@@ -126,7 +124,7 @@ static void plan_ratios(const struct recipe *r, int ranks, struct report *out)
     double here = 0, flat = 0;
     for (int i = 0; i < r->n_params; i++) {
         const struct param_spec *p = &r->params[i];
-        if (p->rule == RULE_ADAM)
+        if (rule_is_adam(&p->rule))
             continue;
         flat += ring_bytes(r, p, ranks) * ranks;
         for (int k = 0; k < ranks && p->comms != COMMS_REPLICATED; k++) {
@@ -178,13 +176,13 @@ static void plan_comm(const struct recipe *r, int ranks, struct report *out)
     bool parted = false;
     for (int i = 0; i < r->n_params; i++) {
         double b = ring_bytes(r, &r->params[i], ranks);
-        if (r->params[i].rule != RULE_ADAM)
+        if (!rule_is_adam(&r->params[i].rule))
             even += b;
         if (i != r->order.tied_embed)
             odd += b;
         untied += b;
         mean += (b + (i == recipe_param(r, "lm_head") ? copy : 0)) / r->params[i].every;
-        parted |= r->params[i].rule == RULE_ADAM && r->params[i].every != r->optimizer.adam.every;
+        parted |= rule_is_adam(&r->params[i].rule) && r->params[i].every != r->optimizer.adam.every;
         sparse += r->params[i].comms == COMMS_SPARSE ? ring_reduce(r, &r->params[i], ranks) : 0;
     }
     report_table(out, "sent", NULL, "step:s:sent_by_each_rank_(rings) bytes:f1:MB_a_step");

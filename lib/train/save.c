@@ -21,8 +21,8 @@ static struct ckpt_tensor describe(const struct rank *k, const struct optim_tens
                              .begin = t->first,
                              .count = t->count };
     c.shape[c.rank++] = t->total;
-    if (s->matrices > 1 && strcmp(t->kind, "weight.amax"))
-        c.shape[c.rank++] = s->rows < s->cols && !strcmp(t->kind, "second_momentum") ? 1 : s->rows;
+    if (t->state->matrices > 1)
+        c.shape[c.rank++] = t->state->rows;
     c.shape[c.rank++] = t->t.cols;
     return c;
 }
@@ -108,7 +108,7 @@ static void gather_kv(const struct rank *k, struct kv_state *s)
     put(s, "loader.shard", NULL, p->shard);
     put(s, "loader.document", NULL, p->document);
     for (int i = 0; i < k->banks.n; i++)
-        if (recipe_has_adam(k->banks.p[i].spec))
+        if (rule_has_adam(&k->banks.p[i].spec->rule))
             put(s, "adam.%s.updates", k->banks.p[i].spec->label, k->optim.p[i].count);
     put_text(s, "loader.id", loader_id(k->run->loader));
     if (*loader_tokenizer(k->run->loader))
@@ -349,7 +349,7 @@ static void clear_accumulated(struct rank *k)
     if (k->run->first % k->run->recipe->optimizer.period == 0)
         return;
     for (int i = 0; i < k->banks.n; i++)
-        if (k->banks.p[i].spec->rule == RULE_ADAM)
+        if (rule_is_adam(&k->banks.p[i].spec->rule))
             k->ops->zero(k->ops, k->banks.p[i].g);
 }
 
@@ -361,7 +361,7 @@ int resume_rank(struct rank *k)
         return rc;
     rc = load_tensors(k, c);
     for (int i = 0; i < k->banks.n && !rc; i++)
-        if (recipe_has_adam(k->banks.p[i].spec)) {
+        if (rule_has_adam(&k->banks.p[i].spec->rule)) {
             char key[STATE_TEXT];
             snprintf(key, sizeof key, "adam.%s.updates", k->banks.p[i].spec->label);
             rc = ckpt_state_i64(c, key, &k->optim.p[i].count);

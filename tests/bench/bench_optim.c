@@ -44,7 +44,7 @@ static double adam_bytes(const struct banks *b)
 {
     double bytes = 0;
     for (int i = 0; i < b->n; i++)
-        if (b->p[i].spec->rule == RULE_ADAM)
+        if (rule_is_adam(&b->p[i].spec->rule))
             bytes += (double)tensor_count(b->p[i].w_own) *
                      (double)(2 * dtype_size(b->p[i].w.dtype) + dtype_size(b->p[i].g.dtype) + 16);
     return bytes;

@@ -318,10 +318,16 @@ static struct bank bank_of(const bank_shape &s)
              filled(DT_F32, second, 1, 1e-3f) };
 }
 
+/* Numbers of a bank's ops in one step. */
+struct bank_step {
+    struct muon_step write;
+    real momentum, variance; /* 1 - beta */
+};
+
 static void bench_bank(int n, int64_t rows, int64_t cols)
 {
-    struct muon_step m = { 0.05f, 0.02f, 0.02f };
-    const struct muon_step *step = (const struct muon_step *)number(&m, sizeof m);
+    struct bank_step m = { { 0.02f, 0.02f }, 0.05f, 0.05f };
+    const struct bank_step *step = (const struct bank_step *)number(&m, sizeof m);
     double count = (double)n * rows * cols;
     std::vector<float> lr(n, 1.0f);
     std::vector<bank> sets;
@@ -335,7 +341,8 @@ static void bench_bank(int n, int64_t rows, int64_t cols)
         row(name,
             time_of((int)sets.size(),
                     [&](int i) {
-                        o->muon_input(o, sets[i].x, sets[i].mom, sets[i].g, n, raw, step, NULL);
+                        o->muon_input(o, sets[i].x, sets[i].mom, sets[i].g, n, raw, &step->momentum,
+                                      NULL);
                     }),
             12 * count, 0);
     }
@@ -343,8 +350,8 @@ static void bench_bank(int n, int64_t rows, int64_t cols)
     row(name,
         time_of((int)sets.size(),
                 [&](int i) {
-                    o->normuon(o, sets[i].w, sets[i].mant, sets[i].q, sets[i].x, n, lr.data(), 0.95,
-                               false, step, NULL);
+                    o->normuon(o, sets[i].w, sets[i].mant, sets[i].q, sets[i].x, n, lr.data(),
+                               &step->variance, false, &step->write, NULL);
                 }),
         10 * count, 0);
 }
@@ -681,12 +688,13 @@ static double bench_copy(void)
     return 2.0 * tensor_bytes(a) / t.median * 1e6;
 }
 
-static void queue_bank(const bank &b, const struct muon_step *step)
+static void queue_bank(const bank &b, const struct bank_step *step)
 {
     static const std::vector<float> lr(64, 1.0f);
-    o->muon_input(o, b.x, b.mom, b.g, b.shape.n, false, step, NULL);
+    o->muon_input(o, b.x, b.mom, b.g, b.shape.n, false, &step->momentum, NULL);
     o->polar(o, b.x, b.shape.n, table, 5, 0);
-    o->normuon(o, b.w, b.mant, b.q, b.x, b.shape.n, lr.data(), 0.95, false, step, NULL);
+    o->normuon(o, b.w, b.mant, b.q, b.x, b.shape.n, lr.data(), &step->variance, false, &step->write,
+               NULL);
 }
 
 /* In place of a gather: its blocks hold multiprocessors for so long. */
@@ -703,8 +711,8 @@ __global__ void hold(uint64_t ns)
  * how long the first bank's gather takes, which starts when that bank is updated. */
 static void bench_normuon(const char *name, const std::vector<bank_shape> &banks, double gather_us)
 {
-    struct muon_step m = { 0.05f, 0.02f, 0.02f };
-    const struct muon_step *step = (const struct muon_step *)number(&m, sizeof m);
+    struct bank_step m = { { 0.02f, 0.02f }, 0.05f, 0.05f };
+    const struct bank_step *step = (const struct bank_step *)number(&m, sizeof m);
     std::vector<std::vector<bank>> sets(2);
     double flops = 0, count = 0;
     char text[80];

@@ -11,23 +11,23 @@
  *         return check_done();                  // "12 passed, 0 failed", the exit status
  *     }
  *
- * A test that cannot run here says why with `return check_skip("no GPU")`.
+ * Tests of ops stand below check_of("qkv"), by which `make check T=qkv` runs them alone.
+ * A test that cannot run here says for want of what by `return check_skip("gpu")`: one of the words of
+ * needs.bash.
  * Checks may be made from any thread.
  */
 #ifndef CHECK_H
 #define CHECK_H
 
 #include <math.h>
-#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
 #include "base/err.h"
-
-enum { CHECK_SHOWN_MAX = 40 }; /* a loop that fails everywhere says so, not a million times */
-
-static atomic_long check_passed, check_failed;
 
 #define CHECK(cond) check_that(!!(cond), __FILE__, __LINE__, "%s", #cond)
 #define CHECK_NEAR(a, b, tol) check_near((a), (b), (tol), __FILE__, __LINE__, #a, #b)
@@ -36,77 +36,32 @@ static atomic_long check_passed, check_failed;
 #define CHECK_OK(call) check_code((call), GPT_OK, NULL, __FILE__, __LINE__, #call)
 #define CHECK_ERR(call, code, part) check_code((call), (code), (part), __FILE__, __LINE__, #call)
 
-__attribute__((format(printf, 4, 5), unused)) static int check_that(int ok, const char *file,
-                                                                    int line, const char *fmt, ...)
-{
-    if (ok) {
-        atomic_fetch_add(&check_passed, 1);
-        return 1;
-    }
-    long n = atomic_fetch_add(&check_failed, 1);
-    if (n < CHECK_SHOWN_MAX) {
-        char text[1024];
-        __builtin_va_list ap;
-        __builtin_va_start(ap, fmt);
-        vsnprintf(text, sizeof text, fmt, ap);
-        __builtin_va_end(ap);
-        printf("%s:%d: failed: %s\n", file, line, text);
-    } else if (n == CHECK_SHOWN_MAX) {
-        printf("(further failures are counted, not shown)\n");
-    }
-    return 0;
-}
+/* What the macros call: 1 where the check passed. */
+__attribute__((format(printf, 4, 5))) int check_that(int ok, const char *file, int line,
+                                                     const char *fmt, ...);
+int check_near(double a, double b, double tol, const char *file, int line, const char *as,
+               const char *bs);
+int check_eq(long long a, long long b, const char *file, int line, const char *as, const char *bs);
+int check_str(const char *a, const char *b, const char *file, int line, const char *as);
+int check_code(int rc, int want, const char *part, const char *file, int line, const char *call);
 
-__attribute__((unused)) static int check_near(double a, double b, double tol, const char *file,
-                                              int line, const char *as, const char *bs)
-{
-    return check_that(fabs(a - b) <= tol, file, line,
-                      "%s = %.17g, %s = %.17g, apart by %.3g, allowed %.3g", as, a, bs, b,
-                      fabs(a - b), tol);
-}
+/* How many checks have failed. */
+long check_failures(void);
+/* Prints the sum and returns the exit status: 1 where a check failed or none was made. */
+int check_done(void);
+/* Prints for want of what the test is skipped and returns that exit status. */
+int check_skip(const char *word);
+/* True if tests of one of these ops, words apart by a space, are asked for: the environment's
+ * GPT_TEST_OPS is not set, or has one of the words. */
+bool check_of(const char *ops);
+/* True if small shapes alone are asked for, because the device is slow (tests/emu). */
+bool check_small(void);
+/* How many threads the CPU takes that a GPU is held against: all processors, up to 16; one where
+ * many tests share a few (tests/emu). */
+int check_threads(void);
 
-__attribute__((unused)) static int check_eq(long long a, long long b, const char *file, int line,
-                                            const char *as, const char *bs)
-{
-    return check_that(a == b, file, line, "%s = %lld, %s = %lld", as, a, bs, b);
+#ifdef __cplusplus
 }
-
-__attribute__((unused)) static int check_str(const char *a, const char *b, const char *file,
-                                             int line, const char *as)
-{
-    return check_that(a && b && !strcmp(a, b), file, line, "%s is \"%s\", not \"%s\"", as,
-                      a ? a : "(null)", b ? b : "(null)");
-}
-
-__attribute__((unused)) static int check_code(int rc, int want, const char *part, const char *file,
-                                              int line, const char *call)
-{
-    const char *said = err_message();
-    int ok = rc == want && (!part || strstr(said, part));
-    return check_that(ok, file, line, "%s: code %d, expected %d%s%s%s; message: %s", call, rc, want,
-                      part ? " and \"" : "", part ? part : "", part ? "\"" : "", said);
-}
-
-__attribute__((unused)) static int check_done(void)
-{
-    long passed = atomic_load(&check_passed), failed = atomic_load(&check_failed);
-    printf("%ld passed, %ld failed\n", passed, failed);
-    return failed || !passed;
-}
-
-__attribute__((unused)) static int check_skip(const char *why)
-{
-    printf("skipped: %s\n", why);
-    return 77;
-}
-
-/* Small shapes alone are asked for: the device is slow (tests/emu). */
-__attribute__((unused)) static int check_small(void) { return getenv("GPT_TEST_SMALL") != NULL; }
-/* Of the CPU that a GPU is held against: all, but one where many tests share a few (tests/emu). */
-__attribute__((unused)) static int check_threads(void)
-{
-    long n = check_small() ? 1 : sysconf(_SC_NPROCESSORS_ONLN);
-    return n < 1 ? 1 : n > 16 ? 16 : (int)n;
-}
+#endif
 
 #endif

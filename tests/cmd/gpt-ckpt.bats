@@ -3,7 +3,8 @@
 # does with damage, full disks and closed pipes.
 
 bats_require_minimum_version 1.5.0
-load ../check/common
+load ../check/needs
+load few_steps
 
 setup_file() {
     export CK=$BATS_FILE_TMPDIR
@@ -58,7 +59,7 @@ flip() {
 }
 
 @test "json is json, and says the same as tsv" {
-    command -v python3 >/dev/null || skip 'no python3'
+    needs python3
     for verb in ls info 'stat --bank attn' 'spectrum --bank attn --summary' "diff $CK/run/step-000020"; do
         set -- $verb
         v=$1
@@ -435,8 +436,8 @@ example_with() {
 }
 
 @test "an .npz of NumPy is refused by its name, and the page's example makes safetensors of it" {
+    needs numpy
     python=$(numpy)
-    [ -n "$python" ] || skip 'no NumPy'
     "$python" -c "import numpy as n
 n.savez('model.npz', **{'a.weight': n.float32([[1, -2.5], [3, 4]]), 'b': n.int64(7), 'none': n.zeros((0, 3))})"
     refused='an .npz of NumPy, or another zip: expected safetensors, which the last example of gpt-ckpt(1) makes of an .npz'
@@ -481,7 +482,6 @@ sys.exit(not (len(a) == len(b) == 4 and all(abs(float(x) - float(y)) <= 1e-6 * a
 }
 
 @test "a run's own checkpoint: sound, and NumPy finds its validation loss in the export" {
-    python=$(numpy)
     root=$GPT_SHARE/..
     "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --val-tokens 8192 -o shards \
         "$root"/man/*.[157] "$root"/lib/*/*.h
@@ -494,11 +494,78 @@ sys.exit(not (len(a) == len(b) == 4 and all(abs(float(x) - float(y)) <= 1e-6 * a
     [ "$status" -eq 0 ]
     ckpt stat run '*.weight'
     awk -F'\t' 'NR > 1 && !($11 >= 0 && $11 < 1000) { exit 1 }' <<<"$output"     # all are known
-    [ -n "$python" ] || skip 'no NumPy'
+    needs numpy
     ckpt export run --dtype bf16 -o m.safetensors
     [ "$status" -eq 0 ]
-    found=$("$python" "$root/examples/numpy_loss.py" m.safetensors shards/*_val_*.bin 8192 1024)
+    found=$("$(numpy)" "$root/examples/numpy_loss.py" m.safetensors shards/*_val_*.bin 8192 1024)
     logged=$(sed -n 's/^step:7.*val_loss:\([0-9.]*\).*/\1/p' run.log)
     # four digits are logged; rotary angles differ in their last bits
     awk -v a="$found" -v b="$logged" 'BEGIN { d = a - b; exit !(d * d < 1e-4 * 1e-4 && b > 1) }'
+}
+
+@test "what import makes is sound and continues, or is refused: verify and gpt-train agree" {
+    few -s data.checkpoint_every=4 -o run > run.log
+    "$GPT_BIN/gpt-ckpt" export run/step-000004 --states --padding -o all.safetensors
+    "$GPT_BIN/gpt-ckpt" export run/step-000004 -o weights.safetensors
+    recipe=run/step-000004/recipe.txt
+    sed 's/^mlp [0-9].*/mlp 24,f,d bf16 uniform:0.5,zero adam sharded 0.9 0.95 1 1 no/' $recipe >adam.recipe
+    sed 's/^adam_states.*/adam_states = bf16/' $recipe >bf16.recipe
+    run ! cmp -s $recipe adam.recipe
+    run ! cmp -s $recipe bf16.recipe
+    for file in all weights; do
+        for r in $recipe adam.recipe bf16.recipe; do
+            echo "$file $r"
+            ckpt import $file.safetensors --recipe $r -o made --force
+            [ "$status" -eq 0 ]
+            ckpt verify --full made
+            [ "$status" -eq 0 ]
+            tool gpt-train -d shards --resume made -q
+            [ "$status" -eq 0 ]
+        done
+    done
+    ckpt import all.safetensors --recipe adam.recipe -o new
+    ckpt info new
+    grep -qxF $'adam.mlp.updates\t0' <<<"$output"
+    grep -qxF $'adam.lm_head.updates\t2' <<<"$output" # its moments are the file's
+    ckpt import weights.safetensors --like run/step-000004 -o counts
+    ckpt info counts
+    [[ $output = *$'adam.lm_head.updates\t0'* ]] # counts of moments that begin at zero
+    sed 's/^steps = .*/steps = 2/' $recipe >short.recipe
+    ckpt import all.safetensors --recipe short.recipe -o short
+    [ "$status" -eq 3 ]
+    [[ $stderr = *"step 4, but the recipe ends at 3"* ]]
+    [ ! -e short ]
+}
+
+# Gives the MANIFEST of a checkpoint, which was changed, the hash that it has now.
+resign() {
+    ckpt verify "$1"
+    hash=${output##*found }
+    sed -i "s/^end .*/end ${hash:0:32}/" "$1/MANIFEST"
+}
+
+@test "a line of state that gpt-train needs and that is missing is a fault" {
+    for key in adam.embed.updates loader.shard; do
+        cp -r "$one" $key
+        sed -i "/^state $key /d" $key/MANIFEST
+        resign $key
+        ckpt verify $key
+        [ "$status" -eq 1 ]
+        [[ $output = *"expected a line 'state $key', found none"* ]]
+    done
+}
+
+@test "a checkpoint under the name of another step is not sound, whatever reads it" {
+    mkdir r
+    cp -r "$one" r/step-000001
+    for path in r r/step-000001 r/step-000001/; do
+        ckpt verify $path
+        [ "$status" -eq 1 ]
+        [[ $output = *"named as step 1, but MANIFEST says step 10"* ]]
+    done
+    ckpt info r
+    [ "$status" -eq 3 ]
+    mv r/step-000001 r/copy # a name that says no step
+    ckpt verify --full r/copy
+    [ "$status" -eq 0 ]
 }

@@ -3,6 +3,7 @@
 # the losses and times of the table published with record 61 are, as its check values.
 
 bats_require_minimum_version 1.5.0
+load ../check/needs
 
 setup_file() {
     export LOGS=$BATS_FILE_TMPDIR
@@ -301,7 +302,7 @@ cells() {
 }
 
 @test "json and the plot are well-formed, as Python reads them" {
-    command -v python3 > /dev/null || skip "no python3"
+    needs python3
     logdiff -csw --format json --plot "$BATS_TEST_TMPDIR/x.svg" "$LOGS/base" 'a|b"<c='"$LOGS/new" > "$BATS_TEST_TMPDIR/x.json"
     python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); assert d["groups"][1]["group"] == "a|b\"<c" and d["verdicts"][0]["shown"] is True and abs(d["groups"][1]["p"] - 0.00595972) < 1e-8' "$BATS_TEST_TMPDIR/x.json"
     python3 -c 'import sys, xml.etree.ElementTree as t; r = t.parse(sys.argv[1]).getroot(); n = len(r.findall(".//{http://www.w3.org/2000/svg}circle")); assert n == 16, n' "$BATS_TEST_TMPDIR/x.svg"

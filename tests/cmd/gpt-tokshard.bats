@@ -339,3 +339,40 @@ END
     [ "$status" -eq 4 ]
     [[ $stderr == *"cannot open '$PWD/none'"* ]]
 }
+
+# The text of a shard, without its first token.
+decoded() { bytes --decode "$1" 1:; }
+
+@test "half a pair of surrogates is one U+FFFD, wherever it stands" {
+    R=$(printf '\xef\xbf\xbd')
+    printf '{"text": "a\\ud800\\udc00b\\ud800c\\udfff\xed\xa0\x80 d"}\n' >lone.jsonl
+    run --separate-stderr "$GPT_BIN/gpt-tokshard" --tokenizer byte -o l lone.jsonl
+    [ "$status" -eq 0 ]
+    [[ $stderr = *"3 sequences are not UTF-8"* ]]
+    [ "$(decoded l/text_train_000001.bin)" = "a$(printf '\xf0\x90\x80\x80')b${R}c$R$R d" ]
+    # in a line of several units without a place to cut: none is cut in two
+    { printf '{"text": "'; yes '\ud800' | head -900000 | tr -d '\n'; printf '"}\n'; } >long.jsonl
+    bytes -o long long.jsonl
+    decoded long/text_train_000001.bin >got
+    [ "$(wc -c <got)" -eq 2700000 ]
+    [ "$(tr -d '\357\277\275' <got | wc -c)" -eq 0 ]
+    # three bytes that are in a text file as they are stay what browsers and Python make of them
+    printf 'a\xed\xa0\x80' >raw.txt
+    bytes -o raw raw.txt
+    [ "$(decoded raw/text_train_000001.bin)" = "a$R$R$R" ]
+}
+
+@test "a line of .jsonl with the field twice is refused, with line and field" {
+    for second in '"b"' 1 '{}'; do
+        printf '{"text": "a"}\n{"text": "a", "x": {"text": "b"}, "te\\u0078t": %s}\n' "$second" >two.jsonl
+        run --separate-stderr "$GPT_BIN/gpt-tokshard" --tokenizer byte -o out --force two.jsonl
+        [ "$status" -eq 3 ]
+        [[ $stderr = "gpt-tokshard: two.jsonl: line 2: column "*": field 'text' comes twice" ]]
+    done
+    printf '{"text": "a", "x": {"text": "b"}}\n' >one.jsonl
+    bytes -o one one.jsonl
+    printf '{"model": {"vocab": {}, "merges": [],\n"merges": []}}' >tokenizer.json
+    run --separate-stderr "$GPT_BIN/gpt-tokshard" --vocab tokenizer.json -o v one.jsonl
+    [ "$status" -eq 3 ]
+    [[ $stderr = *"tokenizer.json: line 2: field 'merges' comes twice" ]]
+}

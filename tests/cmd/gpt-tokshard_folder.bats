@@ -346,3 +346,60 @@ slowly() {
     bytes -f -o out c.jsonl
     [ "$(ls out/*.idx 2> /dev/null | wc -l)" -eq 0 ]
 }
+
+@test "--verify --full sees each byte of an index; shards that MANIFEST does not name are told" {
+    bytes --index -o s --val-tokens 100 "$GPT_SHARE"/../man/*.1
+    for at in 0 4 8 12 20 32 100 1023 1024; do
+        cp s/text_train_000001.idx keep
+        printf 'X' | dd of=s/text_train_000001.idx bs=1 seek=$at conv=notrunc status=none
+        run --separate-stderr "$GPT_BIN/gpt-tokshard" --verify --full s
+        [ "$status" -eq 1 ]
+        [[ $output = *"s/text_train_000001.idx: "* ]]
+        mv keep s/text_train_000001.idx
+    done
+    cp s/text_train_000001.idx keep
+    dd if=/dev/zero of=s/text_train_000001.idx bs=1 seek=16 count=16 conv=notrunc status=none
+    run --separate-stderr "$GPT_BIN/gpt-tokshard" --verify --full s
+    [ "$status" -eq 1 ]
+    mv keep s/text_train_000001.idx
+    run --separate-stderr "$GPT_BIN/gpt-tokshard" --verify --full s
+    [ "$status" -eq 0 ]
+    for name in text_train_000007.bin other_val_000000.bin.zst text_train_000007.idx; do
+        cp s/text_train_000001.bin s/$name
+        run --separate-stderr "$GPT_BIN/gpt-tokshard" -q --verify s
+        [ "$status" -eq 1 ]
+        [ "$output" = "s/$name: not in the MANIFEST" ]
+        rm s/$name
+    done
+    run --separate-stderr "$GPT_BIN/gpt-tokshard" -q --verify s
+    [ "$status" -eq 0 ]
+}
+
+@test "of two jobs into one folder the second is refused; a lock that was left is taken over" {
+    mkfifo pipe
+    "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --format text -o out pipe &
+    pid=$!
+    exec 7>pipe
+    for _ in $(seq 100); do [ -e out/.lock ] && break; sleep 0.05; done
+    run --separate-stderr "$GPT_BIN/gpt-tokshard" --tokenizer byte -o out --force "$GPT_SHARE/../README.md"
+    [ "$status" -eq 4 ]
+    [ "$stderr" = "gpt-tokshard: 'out' is being written by process $pid on $(uname -n) (it holds 'out/.lock')" ]
+    echo text >&7
+    exec 7>&-
+    wait $pid
+    shopt -s dotglob
+    names=(out/*)
+    [ "${names[*]}" = "out/MANIFEST out/text_train_000001.bin" ]
+    # killed without a chance to clean up
+    "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --format text -o killed pipe &
+    pid=$!
+    exec 7>pipe
+    for _ in $(seq 100); do [ -s killed/.lock ] && break; sleep 0.05; done
+    kill -KILL $pid
+    wait $pid || true
+    exec 7>&-
+    [ "$(cat killed/.lock)" = "$pid $(uname -n)" ]
+    bytes -o killed "$GPT_SHARE/../README.md"
+    [ ! -e killed/.lock ]
+    "$GPT_BIN/gpt-tokshard" --verify -q killed
+}

@@ -9,15 +9,15 @@ setup_file() {
     root=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
     export root
     if ! FOLDER=$("$root/tests/cmd/tiktoken-folder" 2>&1); then
-        export WHY="tiktoken cannot be had: $FOLDER"
+        export WHY="tiktoken ($FOLDER)"
     elif ! printf x | "$GPT_BIN/gpt-tokshard" -q --stats - > /dev/null 2>&1; then
-        export WHY="GPT-2's vocabulary is not here (make vocab)"
+        export WHY=vocab
     fi
     export FOLDER
 }
 
 setup() {
-    [ -z "${WHY-}" ] || skip "$WHY"
+    [ -z "${WHY-}" ] || skip "needs $WHY"
     cd "$BATS_TEST_TMPDIR"
     js="$root/tests/cmd/tiktoken.mjs"
 }

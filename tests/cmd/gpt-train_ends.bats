@@ -2,14 +2,15 @@
 # status that the end has; what can be known before the first step is said before it.
 
 bats_require_minimum_version 1.5.0
-load ../check/small_run
+load tiny_runs
+load run_ends
 
 setup_file() {
     make_shards
+    make_documents
     cd "$BATS_FILE_TMPDIR"
     train --keep 0 -o whole > whole.log
 }
-setup() { cd "$BATS_TEST_TMPDIR"; }
 WHOLE=$BATS_FILE_TMPDIR/whole
 
 # The message, its status, and the checkpoint that is left, which is the uninterrupted run's.
@@ -117,7 +118,7 @@ with_disk() { # KIB COMMAND...
 }
 
 @test "a disk without room for a checkpoint is told before the first step, one for less than two, too" {
-    unshare -rm true || skip "no name space of mounts"
+    unshare -rm true || skip "needs mount-right"
     command=("$GPT_BIN/gpt-train" -q -r tiny "${SMALL[@]}" -d "$SHARDS" -o run)
     mkdir left
     run --separate-stderr with_disk 600 "${command[@]}"

@@ -1,14 +1,16 @@
 # gpt-train: one signal, two, those that come while it waits, and a file that may not grow.
 
 bats_require_minimum_version 1.5.0
-load ../check/small_run
+load tiny_runs
+load run_ends
+load ../check/needs
 
 setup_file() {
     make_shards
+    make_documents
     cd "$BATS_FILE_TMPDIR"
     train -s schedule.steps=40 -s data.checkpoint_every=0 -o whole > whole.log
 }
-setup() { cd "$BATS_TEST_TMPDIR"; }
 WHOLE=$BATS_FILE_TMPDIR/whole
 
 # A run of 42 steps in the background, where a shell would have it ignore SIGINT, without -q.
@@ -123,7 +125,7 @@ SLOW=(-s "stages.1=262144 7 32768 1.52 1,0.5>0" -s "stages.2=262144 11 32768 1.7
 }
 
 @test "a log that finds room again lacks nothing" {
-    type prlimit > /dev/null || skip "no prlimit(1)"
+    needs prlimit
     train -s schedule.steps=40 > whole.log
     mkfifo log
     cat log > run.log & reader=$!

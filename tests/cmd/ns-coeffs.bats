@@ -273,3 +273,26 @@ refused() {
     run --separate-stderr bash -c "set -o pipefail; '$GPT_BIN/ns-coeffs' list | head -1"
     [ "${#lines[@]}" -eq 1 ]
 }
+
+@test "eval draws f about its upper end, where tables explode" {
+    cd "$BATS_TEST_TMPDIR"
+    run --separate-stderr coeffs eval record-61 --plot x.svg
+    [ "$status" -eq 0 ]
+    for tick in 0.95 1.05; do grep -q ">$tick</text>" x.svg; done
+}
+
+@test "polar says that its rows do not reach the lower end" {
+    run --separate-stderr coeffs polar --lower 1e-300
+    [ "$status" -eq 0 ]
+    [[ $stderr = *"5 rows do not reach 1e-300: it stays at 2.35e-297"* ]]
+    grep -q '^# 5 rows do not reach 1e-300' <<<"$output"
+    run --separate-stderr coeffs polar
+    [ -z "$stderr" ]
+    run ! grep -q reach <<<"$output"
+}
+
+@test "the page's fit is to all banks, as its table serves all" {
+    run grep -rhE 'gpt-ckpt.*spectrum .*\|$' "$GPT_SHARE/../man" "$GPT_SHARE/../examples"
+    [ "${#lines[@]}" -ge 2 ]
+    run ! grep -q -e --bank <<<"$output"
+}

@@ -88,7 +88,7 @@ int main(void)
     char program[4096];
 
     if (!bin)
-        return check_skip("GPT_BIN does not say where gpt-tokshard is");
+        return check_skip("GPT_BIN");
     snprintf(program, sizeof program, "%s/gpt-tokshard -q --stats %s/gpt-tokshard >/dev/null 2>&1",
              bin, bin);
     setenv("GPT_TEST_TOKENIZER", system(program) ? "byte" : "gpt2", 1);

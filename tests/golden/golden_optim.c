@@ -135,7 +135,7 @@ static void compare_weight(struct run *u, int call, int param)
     float *ref = want(u, call, "after", param, n);
     if (!ref)
         return;
-    if (u->recipe->params[param].rule == RULE_NORMUON) {
+    if (!rule_is_adam(&u->recipe->params[param].rule)) {
         compare_update(u, call, param, ref);
     } else {
         float *x = got(u, w);
@@ -154,8 +154,8 @@ static void compare(struct run *u, int call)
     for (int i = 0; i < u->recipe->n_params; i++) {
         const struct optim_param *q = &u->z.p[i];
         compare_weight(u, call, i);
-        compare_state(u, call, "momentum_buffer", i, q->momentum, FP32);
-        compare_state(u, call, "second_momentum_buffer", i, q->second, SECOND);
+        compare_state(u, call, "momentum_buffer", i, optim_state(q, "momentum"), FP32);
+        compare_state(u, call, "second_momentum_buffer", i, optim_state(q, "second_momentum"), SECOND);
         compare_state(u, call, "exp_avg", i, q->exp_avg.t, FP32);
         compare_state(u, call, "exp_avg_sq", i, q->exp_avg_sq.t, FP32);
     }

@@ -1,10 +1,8 @@
 /* gpu_arith_test.cu - root_within and quot_within of kernels/optim.h against the compiler's own: each root of
  * their range, and 2^32 quotients that pair each mantissa of the divisor with 512 dividends.
  */
-#include <atomic>
 #include "optim.h"
 #include "ops_cuda.h"
-using std::atomic_fetch_add, std::atomic_load, std::atomic_long;
 #include "check.h"
 
 enum { FIRST = 0x0d000000, LAST = 0x5d800000 }; /* 2^-101, 2^60 */
@@ -42,10 +40,8 @@ __global__ static void quotients(unsigned long long *differ)
 int main(void)
 {
     unsigned long long *differ, n[2] = { 1, 1 };
-    if (ops_cuda_count() == 0) {
-        printf("skipped: no GPU\n");
-        return 77;
-    }
+    if (ops_cuda_count() == 0)
+        return check_skip("gpu");
     CHECK(cudaMalloc((void **)&differ, sizeof n) == cudaSuccess);
     CHECK(cudaMemset(differ, 0, sizeof n) == cudaSuccess);
     roots<<<2048, 256>>>(differ);

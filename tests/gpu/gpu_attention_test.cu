@@ -9,6 +9,7 @@
  */
 #include <time.h>
 #include "attention_case.cuh"
+#include "check.h"
 
 /* bf16 keeps 8 bits: out is rounded once (2^-9 relative), P and dS once more before a sum. */
 static const double TOLERANCE = 1e-2;
@@ -20,16 +21,9 @@ static const double ROW_TOLERANCE = 5e-2;
 /* f32 sums of at most some thousand exponentials, ex2.approx at 2 ulp. */
 static const double LSE_TOLERANCE = 1e-4;
 
-static int passed, failed;
-
 static void check(bool ok, const char *name, const char *what, double got, double limit)
 {
-    if (ok) {
-        passed++;
-        return;
-    }
-    failed++;
-    printf("failed: %s: %s: %.3g, limit %.3g\n", name, what, got, limit);
+    check_that(ok, __FILE__, __LINE__, "%s: %s: %.3g, limit %.3g", name, what, got, limit);
 }
 
 /* -- the definition ------------------------------------------------------------- */
@@ -273,7 +267,7 @@ static void run_case(const struct shape_case *c, uint64_t seed)
     struct reference ref;
     struct shape_case small = *c;
     double e[4], lse;
-    if (getenv("GPT_TEST_SMALL")) {
+    if (check_small()) {
         small.tokens = c->tokens < SMALL ? c->tokens : SMALL;
         small.heads = c->heads < 2 ? 1 : 2;
         c = &small;
@@ -308,7 +302,7 @@ static void run_case(const struct shape_case *c, uint64_t seed)
 /* A graph captured over one set of documents, replayed over another. */
 static void run_graph(uint64_t seed)
 {
-    const int tokens = getenv("GPT_TEST_SMALL") ? SMALL : 2000;
+    const int tokens = check_small() ? SMALL : 2000;
     const struct shape_case one = { "graph", tokens, 6, 128, 1, 640, ONE };
     const struct shape_case text = { "graph, other documents", tokens, 6, 128, 1, 640, TEXT };
     struct buffers b, other;
@@ -386,13 +380,11 @@ int main(int argc, char **argv)
     need_gpu("gpu_attention_test");
     const uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : (uint64_t)time(NULL);
     printf("seed %llu\n", (unsigned long long)seed);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (size_t i = 0; i < sizeof cases / sizeof *cases && check_of("attention"); i++)
         if ((argc < 3 || strstr(cases[i].name, argv[2])) &&
-            !(getenv("GPT_TEST_SMALL") && cases[i].tokens > 5000))
+            !(check_small() && cases[i].tokens > 5000))
             run_case(&cases[i], seed + 10000 * i);
-    if (argc < 3) {
+    if (argc < 3 && check_of("attention"))
         run_graph(seed + 2);
-    }
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed != 0;
+    return check_done();
 }

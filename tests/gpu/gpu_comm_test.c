@@ -594,7 +594,7 @@ int main(int argc, char **argv)
     int gpus = ops_cuda_count();
 
     if (gpus == 0)
-        return check_skip("no GPU");
+        return check_skip("gpu");
     if (argc > 2 && !strcmp(argv[1], "node")) {
         with_ranks(atoi(argv[2]), 20, collectives);
         with_ranks(atoi(argv[2]), 20, in_a_graph);

@@ -408,11 +408,8 @@ static void check_form(const struct small_form *f, const struct small_size *size
     }
 }
 
-int main(int argc, char **argv)
+static void test_few_rows(void)
 {
-    if (!both_begin(argc, argv))
-        return check_skip("no GPU");
-    fresh();
     for (int rows = 1; rows <= 70; rows = rows * 3 + (rows > 1))
         test_products(rows, 40 * rows % 96 + 64, 24 + 8 * (rows % 5), rows % 2, rows > 1);
     test_products(17, 72, check_small() ? 16400 : 50304, false, false);
@@ -437,6 +434,10 @@ int main(int argc, char **argv)
     }
     test_embed_before(7, 64);
     test_embed_before(64, 768);
+}
+
+static void test_caches(void)
+{
     test_cache(2, 32, false, KEY_OFFSET_NONE, 20, false);
     test_cache(2, 64, true, KEY_OFFSET_NONE, 63, false);
     test_cache(2, 128, false, KEY_OFFSET_QUARTERS, 64, true);
@@ -447,17 +448,40 @@ int main(int argc, char **argv)
     test_rows_apart(4, 128, true, KEY_OFFSET_NONE, 250, false, false);
     test_rows_apart(2, 64, false, KEY_OFFSET_HALF, 150, true, true);
     test_rows_apart(1, 128, false, KEY_OFFSET_QUARTERS, 600, true, false);
-    fresh();
+}
+
+static void test_choices(void)
+{
     test_choose(9, 1000, (struct choice){ .top_p = 1 });
     test_choose(9, 5000, (struct choice){ .temperature = 0.8f, .top_p = 1, .seed = 3 });
     test_choose(6, 780, (struct choice){ .temperature = 1, .top_k = 5, .top_p = 1, .seed = 4 });
     test_choose(6, 780, (struct choice){ .temperature = 2, .top_k = 40, .top_p = 0.7f });
     if (!check_small())
         test_choose(1000, 50304, (struct choice){ .temperature = 1, .top_p = 0.9f, .seed = 5 });
+}
+
+static void test_decoding(void)
+{
     for (int i = 0; i < n_small_forms; i++)
         if (!check_small() || i % 4 == 0 || !small_forms[i].set[0])
             check_form(&small_forms[i], &sizes[0]);
     for (int i = 0; i < n_small_forms && !check_small(); i += 2)
         check_form(&small_forms[i], &sizes[1]);
+}
+
+int main(int argc, char **argv)
+{
+    if (!both_begin(argc, argv))
+        return check_skip("gpu");
+    fresh();
+    if (check_of("few_rows linear linear_relu2 logits mix_norm embed"))
+        test_few_rows();
+    if (check_of("attention_cached attention cache_values qkv"))
+        test_caches();
+    fresh();
+    if (check_of("choose"))
+        test_choices();
+    if (check_of("decode"))
+        test_decoding();
     return both_end();
 }

@@ -2,6 +2,7 @@
 # and its last checkpoint stands. Run by `make check-gpu`; skipped where two GPUs are not visible.
 
 bats_require_minimum_version 1.5.0
+load ../check/needs
 
 setup_file() {
     export SHARDS=$BATS_FILE_TMPDIR/shards
@@ -9,7 +10,7 @@ setup_file() {
 }
 
 setup() {
-    [ "$("$BATS_TEST_DIRNAME/gpus")" -ge 2 ] || skip "two GPUs are not visible"
+    needs gpus-2
     OUT=$BATS_TEST_TMPDIR/out LOG=$BATS_TEST_TMPDIR/log ERR=$BATS_TEST_TMPDIR/err
 }
 
@@ -36,7 +37,7 @@ stands() {
     "$GPT_BIN/gpt-ckpt" verify "$dir"
     local step=$((10#${dir##*-}))
     for gpus in 1 2 4; do
-        [ "$("$BATS_TEST_DIRNAME/gpus")" -ge $gpus ] || break
+        [ "$(gpus)" -ge $gpus ] || break
         "$GPT_BIN/gpt-train" -q -d "$SHARDS" --gpus $gpus --resume "$dir" -s schedule.steps=$((step + 4)) \
             -s schedule.extension=2 > "$LOG.$gpus"
         [ "$(grep -c '^step:[0-9]*/.* train_loss:[0-9]' "$LOG.$gpus")" -eq 6 ]
@@ -117,7 +118,7 @@ rank_1() {
 @test "the disk is full" {
     (start 2 -s schedule.steps=14 -s schedule.extension=0 -o "$BATS_TEST_TMPDIR/size" > "$LOG")
     mkdir "$OUT"
-    mount -t tmpfs -o size=$(($(du -sk "$(newest "$BATS_TEST_TMPDIR/size")" | cut -f 1) * 7 / 4))k tmpfs "$OUT" || skip "no right to mount"
+    mount -t tmpfs -o size=$(($(du -sk "$(newest "$BATS_TEST_TMPDIR/size")" | cut -f 1) * 7 / 4))k tmpfs "$OUT" || skip "needs mount-right"
     start 2 --keep 0 -s schedule.steps=24 -s schedule.extension=0 -o "$OUT" > "$LOG" 2> "$ERR" &
     ends 18 $!
     cp -r "$OUT" "$BATS_TEST_TMPDIR/left"

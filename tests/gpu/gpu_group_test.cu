@@ -4,12 +4,10 @@
  * Both ranks say that they are at work and meet in a gather. The first comes at once, the second
  * LATE seconds later, more than twice what a silent rank is given.
  */
-#include <atomic>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "host/comm_group.h"
-using std::atomic_fetch_add, std::atomic_load, std::atomic_long;
 #include "check.h"
 
 static const double TIMEOUT = 2; /* processes say each second that they are alive */

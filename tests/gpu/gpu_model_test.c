@@ -111,7 +111,9 @@ enum { IN_FP8 = sizeof in_fp8 / sizeof *in_fp8 };
 int main(void)
 {
     if (ops_cuda_count() == 0)
-        return check_skip("no GPU");
+        return check_skip("gpu");
+    if (!check_of("model"))
+        return check_done();
     if (check_small()) {
         for (int i = 0; i < n_small_forms; i += 2)
             check_form(&small_forms[i], &tiny);

@@ -144,7 +144,7 @@ static inline bool pair_begin(void)
 static inline int pair_end(void)
 {
     if (!gpu)
-        return ops_cuda_count() == 0 ? check_skip("no GPU") : check_done();
+        return ops_cuda_count() == 0 ? check_skip("gpu") : check_done();
     CHECK_OK(gpu->sync(gpu));
     gpu->free(gpu);
     cpu->free(cpu);

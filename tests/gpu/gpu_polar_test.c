@@ -222,16 +222,24 @@ static void test_polars(void)
 
 /* -- in a graph ------------------------------------------------------------------------------ */
 
+/* Numbers of a bank's ops in one step. */
+struct bank_step {
+    struct muon_step write;
+    real momentum, variance; /* 1 - beta */
+};
+
 /* The three ops of a bank, captured and replayed, leave the bits that they leave eagerly. */
 static void test_graph(int n, int64_t rows, int64_t cols)
 {
     struct both g = drawn(DT_BF16, n * rows, cols, 0.01), mom[2], w[2], mant[2], q[2];
     struct tensor x =
         tensor_of(gpu->alloc(gpu, (size_t)(n * rows * cols) * 2, "x"), DT_BF16, n * rows, cols);
-    struct muon_step m = { .blend = 0.05f, .lr = 0.02f, .decay = 0.01f };
+    struct bank_step m = { { 0.02f, 0.01f }, 0.05f, 0.05f };
+    const struct bank_step *step;
     float lr_mul[8] = { 1, 1, 1, 1, 1, 1, 1, 1 };
     void *cm, *gm, *graph;
     numbers(&m, sizeof m, &cm, &gm);
+    step = gm;
     mom[0] = drawn(DT_F32, n * rows, cols, 0.01), w[0] = drawn(DT_BF16, n * rows, cols, 0.05);
     mant[0] = drawn_u16(n * rows, cols), q[0] = drawn(DT_F32, n * rows, 1, 0);
     for (int k = 0; k < 2; k++) {
@@ -246,9 +254,10 @@ static void test_graph(int n, int64_t rows, int64_t cols)
             CHECK_OK(ops_cuda_capture(gpu));
         }
         for (int twice = 0; twice < 2 - k; twice++) {
-            gpu->muon_input(gpu, x, mom[k].g, g.g, n, false, gm, NULL);
+            gpu->muon_input(gpu, x, mom[k].g, g.g, n, false, &step->momentum, NULL);
             gpu->polar(gpu, x, n, table, 5, false);
-            gpu->normuon(gpu, w[k].g, mant[k].g, q[k].g, x, n, lr_mul, 0.95, false, gm, NULL);
+            gpu->normuon(gpu, w[k].g, mant[k].g, q[k].g, x, n, lr_mul, &step->variance, false,
+                         &step->write, NULL);
         }
     }
     CHECK_OK(ops_cuda_capture_end(gpu, &graph));
@@ -268,6 +277,8 @@ static void test_graph(int n, int64_t rows, int64_t cols)
 int main(int argc, char **argv)
 {
     if (!pair_begin())
+        return pair_end();
+    if (!check_of("polar"))
         return pair_end();
     if (argc < 2 || strcmp(argv[1], "graph")) /* "graph": that alone, for sanitizers */
         test_polars();

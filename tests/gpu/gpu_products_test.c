@@ -421,42 +421,59 @@ static void test_long_products(int tokens)
 static void test_small(void)
 {
     fresh();
-    test_linear(1, 8, 16, false, false, false);
-    test_linear(7, 16, 24, true, false, false);
-    test_linear(13, 40, 72, true, true, true);
-    test_linear(64, 16, 48, false, true, true);
-    test_mlp(1, 16, 24, false, true);
-    test_mlp(33, 32, 136, true, true);
-    test_mlp(161, 72, 264, false, true);
-    test_mlp(500, 72, 904, false, false);
-    test_mlp(1000, 200, 392, true, false);
-    test_relu2_fp8(1, 16, 16);
-    test_relu2_fp8(33, 48, 144);
-    test_relu2_fp8(500, 144, 400);
-    test_bwd_fp8(1, 16, 16, false);
-    test_bwd_fp8(33, 48, 144, true);
-    test_bwd_fp8(500, 144, 400, false);
-    test_down_fp8(1, 16, 32, false, false);
-    test_down_fp8(33, 144, 48, true, true);
-    test_down_fp8(500, 400, 144, false, true);
-    test_turned_all();
-    for (int scaled = 0; scaled < 2; scaled++)
+    if (check_of("linear")) {
+        test_linear(1, 8, 16, false, false, false);
+        test_linear(7, 16, 24, true, false, false);
+        test_linear(13, 40, 72, true, true, true);
+        test_linear(64, 16, 48, false, true, true);
+    }
+    if (check_of("linear_relu2 linear")) {
+        test_mlp(1, 16, 24, false, true);
+        test_mlp(33, 32, 136, true, true);
+        test_mlp(161, 72, 264, false, true);
+        test_mlp(500, 72, 904, false, false);
+        test_mlp(1000, 200, 392, true, false);
+    }
+    if (check_of("linear_relu2")) {
+        test_relu2_fp8(1, 16, 16);
+        test_relu2_fp8(33, 48, 144);
+        test_relu2_fp8(500, 144, 400);
+        test_bwd_fp8(1, 16, 16, false);
+        test_bwd_fp8(33, 48, 144, true);
+        test_bwd_fp8(500, 144, 400, false);
+    }
+    if (check_of("linear_relu2 linear")) {
+        test_down_fp8(1, 16, 32, false, false);
+        test_down_fp8(33, 144, 48, true, true);
+        test_down_fp8(500, 400, 144, false, true);
+    }
+    if (check_of("linear head_loss"))
+        test_turned_all();
+    for (int scaled = 0; scaled < 2 && check_of("linear_relu2 linear"); scaled++)
         test_mlp(check_small() ? 700 : 5000, 136, 1160, false, scaled);
 }
 
 static void test_real(void)
 {
     fresh();
-    test_linear(2048, 768, 2304, true, false, false);
-    test_linear(2048, 768, 768, true, true, true);
-    test_mlp(2048, 768, 3072, false, false);
-    test_mlp(2048, 768, 3072, true, true);
-    test_relu2_fp8(2048, 768, 3072);
-    test_down_fp8(2048, 3072, 768, true, true);
-    test_bwd_fp8(2048, 768, 3072, true);
+    if (check_of("linear")) {
+        test_linear(2048, 768, 2304, true, false, false);
+        test_linear(2048, 768, 768, true, true, true);
+    }
+    if (check_of("linear_relu2 linear")) {
+        test_mlp(2048, 768, 3072, false, false);
+        test_mlp(2048, 768, 3072, true, true);
+    }
+    if (check_of("linear_relu2"))
+        test_relu2_fp8(2048, 768, 3072);
+    if (check_of("linear_relu2 linear"))
+        test_down_fp8(2048, 3072, 768, true, true);
+    if (check_of("linear_relu2"))
+        test_bwd_fp8(2048, 768, 3072, true);
     for (int tokens = 16384; tokens <= 49152; tokens += 32768) {
         fresh();
-        test_long_products(tokens);
+        if (check_of("linear linear_relu2"))
+            test_long_products(tokens);
     }
 }
 
@@ -464,7 +481,7 @@ static void test_real(void)
 int main(int argc, char **argv)
 {
     if (!both_begin(argc, argv))
-        return check_skip("no GPU");
+        return check_skip("gpu");
     test_small();
     if (argc < 3 && !check_small())
         test_real();

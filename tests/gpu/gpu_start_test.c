@@ -156,7 +156,7 @@ int main(void)
     test_facts();
     test_paths();
     if (!ops_cuda_count())
-        return check_done() ? 1 : check_skip("no GPU is visible");
+        return check_done() ? 1 : check_skip("gpu");
     test_memory();
     test_bad_launch(false);
     test_bad_launch(true);

@@ -237,61 +237,80 @@ static void test_skip(int tokens, int width)
 static void test_small(void)
 {
     fresh();
-    test_mix(1, 16, "c", true, false, true, false, false);
-    test_mix(5, 24, "11", true, false, true, true, false);
-    test_mix(7, 40, "cc", true, true, true, false, true);
-    test_mix(13, 264, "1m", true, false, false, false, false);
-    test_mix(3, 520, "cmc1", true, true, false, false, true);
-    test_mix(17, 264, "c1cc", true, false, true, true, true);
-    test_mix(6, 1288, "ccc", true, false, true, false, true);
-    test_mix(21, 264, "scs1", true, true, true, false, true);
-    test_mix(11, 1000, "c1", false, false, true, true, false);
-    test_mix(200, 1544, "1", true, true, true, true, false);
-    test_norm_only(77, 136);
-    test_lanes(1, 8, "c", 0, true, false, false);
-    test_lanes(5, 40, "abc", 0, true, true, false);
-    test_lanes(33, 264, "abc", 1, false, false, true);
-    test_lanes(7, 520, "ccaa", 1, true, false, true);
-    test_lanes(300, 1032, "Abcaa", 1, true, true, false);
-    test_inject(1, 8, 1, 1, false, false, 0);
-    test_inject(13, 24, 2, 2, true, false, 0);
-    test_inject(301, 264, 12, 2, false, false, 0);
-    test_inject(50, 1032, 7, 1, true, false, 0);
-    test_inject(60, 264, 11, 2, true, true, 0);
-    test_inject(37, 264, 5, 1, true, false, 72);
-    test_inject(9, 40, 12, 2, false, false, 24);
-    test_mix_any(1, 16, "ta", true, false, false);
-    test_mix_any(13, 48, "cacn", false, false, true);
-    test_mix_any(33, 272, "patamaca", false, true, false);
-    test_mix_any(40, 528, "tatatatatacn", true, true, true);
-    test_mix_any(70, 1040, "catatatatltrpncl", true, false, true);
-    test_skip(1, 16);
-    test_skip(13, 264);
+    if (check_of("mix_norm")) {
+        test_mix(1, 16, "c", true, false, true, false, false);
+        test_mix(5, 24, "11", true, false, true, true, false);
+        test_mix(7, 40, "cc", true, true, true, false, true);
+        test_mix(13, 264, "1m", true, false, false, false, false);
+        test_mix(3, 520, "cmc1", true, true, false, false, true);
+        test_mix(17, 264, "c1cc", true, false, true, true, true);
+        test_mix(6, 1288, "ccc", true, false, true, false, true);
+        test_mix(21, 264, "scs1", true, true, true, false, true);
+        test_mix(11, 1000, "c1", false, false, true, true, false);
+        test_mix(200, 1544, "1", true, true, true, true, false);
+        test_norm_only(77, 136);
+    }
+    if (check_of("lanes")) {
+        test_lanes(1, 8, "c", 0, true, false, false);
+        test_lanes(5, 40, "abc", 0, true, true, false);
+        test_lanes(33, 264, "abc", 1, false, false, true);
+        test_lanes(7, 520, "ccaa", 1, true, false, true);
+        test_lanes(300, 1032, "Abcaa", 1, true, true, false);
+    }
+    if (check_of("inject")) {
+        test_inject(1, 8, 1, 1, false, false, 0);
+        test_inject(13, 24, 2, 2, true, false, 0);
+        test_inject(301, 264, 12, 2, false, false, 0);
+        test_inject(50, 1032, 7, 1, true, false, 0);
+        test_inject(60, 264, 11, 2, true, true, 0);
+        test_inject(37, 264, 5, 1, true, false, 72);
+        test_inject(9, 40, 12, 2, false, false, 24);
+    }
+    if (check_of("mix_norm")) {
+        test_mix_any(1, 16, "ta", true, false, false);
+        test_mix_any(13, 48, "cacn", false, false, true);
+        test_mix_any(33, 272, "patamaca", false, true, false);
+        test_mix_any(40, 528, "tatatatatacn", true, true, true);
+        test_mix_any(70, 1040, "catatatatltrpncl", true, false, true);
+    }
+    if (check_of("skip_gate")) {
+        test_skip(1, 16);
+        test_skip(13, 264);
+    }
 }
 
 static void test_real(void)
 {
     fresh();
-    test_mix(2048, 768, "cc", true, true, true, true, true);
-    test_mix(2048, 768, "1", true, false, true, true, false);
-    test_mix(2048, 768, "c1cc", true, true, true, true, true);
-    test_mix(2048, 768, "cccc", false, false, true, true, true);
-    test_mix(2048, 768, "11m", true, false, false, false, false);
-    test_mix(2048, 768, "1m", true, false, false, false, false);
-    test_lanes(2048, 768, "abcaa", 1, true, false, false);
-    test_lanes(2048, 768, "abc", 0, true, true, true);
-    test_inject(2048, 768, 10, 2, true, true, 0);
-    test_inject(2048, 768, 11, 1, true, false, 576);
-    test_mix_any(2048, 768, "tatatatatata", true, false, false);
-    test_mix_any(2048, 768, "catatatatltr", false, false, true);
-    test_skip(2048, 768);
+    if (check_of("mix_norm")) {
+        test_mix(2048, 768, "cc", true, true, true, true, true);
+        test_mix(2048, 768, "1", true, false, true, true, false);
+        test_mix(2048, 768, "c1cc", true, true, true, true, true);
+        test_mix(2048, 768, "cccc", false, false, true, true, true);
+        test_mix(2048, 768, "11m", true, false, false, false, false);
+        test_mix(2048, 768, "1m", true, false, false, false, false);
+    }
+    if (check_of("lanes")) {
+        test_lanes(2048, 768, "abcaa", 1, true, false, false);
+        test_lanes(2048, 768, "abc", 0, true, true, true);
+    }
+    if (check_of("inject")) {
+        test_inject(2048, 768, 10, 2, true, true, 0);
+        test_inject(2048, 768, 11, 1, true, false, 576);
+    }
+    if (check_of("mix_norm")) {
+        test_mix_any(2048, 768, "tatatatatata", true, false, false);
+        test_mix_any(2048, 768, "catatatatltr", false, false, true);
+    }
+    if (check_of("skip_gate"))
+        test_skip(2048, 768);
 }
 
 /* gpu_stream_test [SEED [small]]: that seed again; the small shapes only. */
 int main(int argc, char **argv)
 {
     if (!both_begin(argc, argv))
-        return check_skip("no GPU");
+        return check_skip("gpu");
     test_small();
     if (argc < 3)
         test_real();

@@ -1,7 +1,8 @@
 # gpt-train on a GPU. Run by `make check-gpu`; skipped where no GPU is visible.
 
 bats_require_minimum_version 1.5.0
-load ../check/common
+load ../check/needs
+load ../check/masters
 
 setup_file() {
     export SHARDS=$BATS_FILE_TMPDIR/shards
@@ -11,8 +12,7 @@ setup_file() {
 }
 
 setup() {
-    run --separate-stderr "$GPT_TESTS/golden" --device cuda tests/golden/r61-optimizer-small.safetensors
-    [ "$status" -ne 77 ] || skip "no GPU is visible"
+    needs gpu
 }
 
 # Small steps: at tiny's own learning rates a run is chaotic, and one spike differs by 10%.
@@ -21,7 +21,6 @@ train() {
     env "${environment[@]}" "$GPT_BIN/gpt-train" -r "$GPT_SHARE/recipes/tiny.recipe" -s model.vocab=384 -s schedule.steps=120 -s data.val_every=40 \
         -s data.checkpoint_every=40 -d "$SHARDS" -q "$@"
 }
-visible() { "$BATS_TEST_DIRNAME/gpus"; }
 CPUS=$(($(nproc) >= 8 ? 8 : 2))         # ranks of a run on the CPU
 losses() { sed -n 's/.*train_loss:\([^ ]*\).*/\1/p' "$1"; }
 worst() { paste <(losses "$1") <(losses "$2") | awk '{ d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > w) w = d; n++ } END { if (!n) exit 1; printf "%d %.0f\n", n, w * 1e4 }'; }
@@ -107,7 +106,7 @@ worst() { paste <(losses "$1") <(losses "$2") | awk '{ d = ($1 - $2) / $1; if (d
 @test "head_weight=fp8: the bits of a head that rounds its weight, on one GPU and two" {
     cd "$BATS_TEST_TMPDIR"
     for gpus in 1 2; do
-        [ "$(visible)" -ge $gpus ] || break
+        [ "$(gpus)" -ge $gpus ] || break
         for weight in bf16 fp8; do
             train --gpus $gpus -s precision.head_fp8=yes -s precision.check_weights=yes \
                 -s precision.head_weight=$weight --keep 0 -o $weight.$gpus > $weight.$gpus.log
@@ -123,7 +122,7 @@ worst() { paste <(losses "$1") <(losses "$2") | awk '{ d = ($1 - $2) / $1; if (d
 # The file has an event a line. A row of the table has microseconds a step, with one digit.
 @test "22.7: --trace: spans add up to --profile's rows, on all GPUs at hand; marks of gradients and gathers" {
     cd "$BATS_TEST_TMPDIR"
-    gpus=$(($(visible) > 1 ? 2 : 1))
+    gpus=$(($(gpus) > 1 ? 2 : 1))
     "$GPT_BIN/gpt-train" --gpus $gpus -r "$GPT_SHARE/recipes/tiny.recipe" --bench 2 --stage 1 --profile \
         --trace step.json.gz > table.tsv
     gzip -dc step.json.gz > step.json
@@ -218,7 +217,7 @@ worst() { paste <(losses "$1") <(losses "$2") | awk '{ d = ($1 - $2) / $1; if (d
            -d "$SHARDS")
     run --separate-stderr "$GPT_BIN/gpt-train" "${small[@]}"
     [ "$status" -eq 0 ]
-    [[ "$stderr" == *"gpt-train: training on the CPU; $(visible) GPU"*" visible: --gpus N uses "* ]]
+    [[ "$stderr" == *"gpt-train: training on the CPU; $(gpus) GPU"*" visible: --gpus N uses "* ]]
     run --separate-stderr "$GPT_BIN/gpt-train" "${small[@]}" --device cpu
     [ "$status" -eq 0 ]
     [[ "$stderr" != *visible* ]]
@@ -231,10 +230,10 @@ worst() { paste <(losses "$1") <(losses "$2") | awk '{ d = ($1 - $2) / $1; if (d
 }
 
 @test "2, 4 and 8 GPUs agree with one to 1%, and each holds the same weights as the others" {
-    [ "$(visible)" -ge 2 ] || skip "one GPU"
+    needs gpus-2
     train "${CALM[@]}" --gpus 1 > "$BATS_TEST_TMPDIR/1.log"
     for gpus in 2 4 8; do
-        [ "$(visible)" -ge $gpus ] || break
+        [ "$(gpus)" -ge $gpus ] || break
         train "${CALM[@]}" --gpus $gpus -s precision.check_weights=yes > "$BATS_TEST_TMPDIR/$gpus.log"
         run worst "$BATS_TEST_TMPDIR/1.log" "$BATS_TEST_TMPDIR/$gpus.log"
         echo "$gpus GPUs: steps, worst difference in 1e-4: $output"
@@ -244,8 +243,8 @@ worst() { paste <(losses "$1") <(losses "$2") | awk '{ d = ($1 - $2) / $1; if (d
 }
 
 @test "two runs on several GPUs: the same bits" {
-    local gpus; gpus=$(($(visible) >= 4 ? 4 : 2))
-    [ "$(visible)" -ge 2 ] || skip "one GPU"
+    local gpus; gpus=$(($(gpus) >= 4 ? 4 : 2))
+    needs gpus-2
     train --gpus $gpus -o "$BATS_TEST_TMPDIR/a" > /dev/null
     train --gpus $gpus -o "$BATS_TEST_TMPDIR/b" > /dev/null
     diff -r -x log.txt "$BATS_TEST_TMPDIR/a" "$BATS_TEST_TMPDIR/b"
@@ -266,8 +265,8 @@ two_processes() {
 # Of more than two ranks, rings over sockets may add in another order.
 @test "two processes as two nodes, over sockets: what one process does" {
     local visible dir=$BATS_TEST_TMPDIR port=$((20000 + $$ % 20000))
-    visible=$(visible)
-    [ "$visible" -ge 2 ] || skip "one GPU"
+    needs gpus-2
+    visible=$(gpus)
     GPUS=$((visible >= 8 ? 4 : visible >= 4 ? 2 : 1))
     train --gpus $((2 * GPUS)) -o "$dir/one" > "$dir/one.log"
     # Each sees its own GPUs only, and neither NVLink nor shared memory leads to the other's.

@@ -2,6 +2,7 @@
 # `make check-gpu`; skipped where no GPU is visible.
 
 bats_require_minimum_version 1.5.0
+load ../check/needs
 
 setup_file() {
     export SHARDS=$BATS_FILE_TMPDIR/shards
@@ -11,8 +12,7 @@ setup_file() {
 }
 
 setup() {
-    run --separate-stderr "$GPT_TESTS/golden" --device cuda tests/golden/r74-optimizer-small.safetensors
-    [ "$status" -ne 77 ] || skip "no GPU is visible"
+    needs gpu
     cd "$BATS_TEST_TMPDIR"
 }
 
@@ -58,7 +58,7 @@ within() {
 
 # Means of two ranks round once more where NCCL adds them: 1e-3. One rank adds in another order: 1%.
 @test "two GPUs: the sparse exchange does what the dense one does, graphs or not" {
-    [ "$("$BATS_TEST_DIRNAME/gpus")" -ge 2 ] || skip "one GPU"
+    needs gpus-2
     train --gpus 1 > one.log
     train --gpus 2 -s precision.check_weights=yes > sparse.log
     train --gpus 2 --no-graph > eager.log

@@ -147,7 +147,7 @@ static void fill(struct small *s, struct draws *d)
         bool fixed = p->spec->lr_mul[0] == 0; /* signs */
         bool hidden = !strncmp(label, "mudd_w", 6), bias = !strcmp(label, "mudd_b2");
         bool numbers = p->spec->comms == COMMS_REPLICATED && !hidden;
-        double size = p->spec->rule == RULE_NORMUON || hidden ? 1.2 / sqrt((double)p->w.cols) : 0.3;
+        double size = !rule_is_adam(&p->spec->rule) || hidden ? 1.2 / sqrt((double)p->w.cols) : 0.3;
         for (int64_t k = 0; k < n; k++) {
             double z = rng_normal(&d->rng, d->n++), about = (bias ? 10 : 1) * (0.6 + 0.2 * z);
             x[k] = bf16_round((float)(fixed ? (z < 0 ? -1 : 1) : numbers ? about : size * z));

@@ -141,7 +141,7 @@ static void test_no_room(void)
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
-        long before = check_failed;
+        long before = check_failures();
         for (rlim_t limit = 0; limit < 2400; limit += 300) {
             struct rlimit l = { limit, RLIM_INFINITY };
             signal(SIGXFSZ, SIG_IGN);
@@ -159,7 +159,7 @@ static void test_no_room(void)
             check_latest(top, 10, &a);
         }
         fflush(stdout);
-        _exit(check_failed != before);
+        _exit(check_failures() != before);
     }
     int status;
     waitpid(child, &status, 0);

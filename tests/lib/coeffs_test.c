@@ -19,6 +19,8 @@ static void test_quad(void)
     CHECK_STR(quad_text(text, sizeof text, 99.95, 3), "100"); /* the double is above */
     CHECK_STR(quad_text(text, sizeof text, 0.0001, 2), "0.00010");
     CHECK_STR(quad_text(text, sizeof text, 1e-7, 2), "1.0e-07");
+    CHECK_STR(quad_text(text, sizeof text, 1e-5, 2), "0.000010");
+    CHECK_STR(quad_text(text, sizeof text, 1e-7, 17), "9.9999999999999995e-08"); /* the double */
     CHECK_STR(quad_text(text, sizeof text, 0, 9), "0");
     /* 30 digits of the square root of two, from tables. */
     CHECK_STR(quad_text(text, sizeof text, quad_sqrt(2), 30), "1.41421356237309504880168872421");

@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "check.h"
 #include "optim/step.h"
+#include "recipe/text.h"
 
 enum { MAX_WORLD = 8 };
 static const int steps[] = { 0, 1, 2, 3, 1150, 1151, 1152, 1153 };
@@ -26,11 +27,11 @@ struct variant {
     bool sparse; /* of one table, only the rows that have a gradient are exchanged */
     double mix; /* order.tied_mix is 1 + mix */
     bool line; /* order.tied_mix is step / 1151, from 0 to the untie step's 1151 */
-    bool
-        embed_line; /* while tied, the embedding's gradient is that of its update times what it was */
+    bool embed_line; /* while tied, its gradient is that of the embedding's update times itself */
     float embed; /* while tied, the embedding's gradient is 1 + embed times what it was */
     enum dtype gradients, polar;
-    enum rule rule; /* of the banks */
+    const char *rule; /* of the banks; NULL: normuon */
+    bool frozen; /* every second matrix of a bank has lr 0 */
     double match_rms;
     enum dtype states; /* of Adam; DT_NONE: as the recipe says, f32 */
     bool master; /* f32 masters of Adam's bf16 weights */
@@ -95,6 +96,12 @@ static int own_every(const char *label)
                                                                 : 2;
 }
 
+/* The rule of that name, as the recipe's fields have its numbers now. */
+static void set_rule(struct recipe *r, int i, const char *name)
+{
+    CHECK_OK(recipe_read_rule(r, NULL, name, &r->params[i].rule));
+}
+
 static struct recipe *read_recipe(const struct variant *v)
 {
     static const char *const set[] = {
@@ -123,20 +130,22 @@ static struct recipe *read_recipe(const struct variant *v)
     r->precision.weight_scale = v->whole ? SCALE_DELAYED : 0;
     r->precision.amax_history = 2;
     for (int i = 0; i < r->n_params; i++) {
-        if (r->params[i].rule != RULE_ADAM)
-            r->params[i].rule = v->rule;
+        if (!rule_is_adam(&r->params[i].rule))
+            set_rule(r, i, v->rule ? v->rule : "normuon");
         else
             r->params[i].every = v->parted  ? own_every(r->params[i].label)
                                  : v->every ? v->every
                                             : 2;
-        if (recipe_mixed(&r->params[i])) {
+        if (r->params[i].rule.join != RULE_SINGLE) {
             r->params[i].beta1 = 0.9;
             r->params[i].exp_avg = r->params[i].exp_avg_sq = DT_F32;
         }
         if (v->states != DT_NONE)
             r->params[i].exp_avg = r->params[i].exp_avg_sq = v->states;
-        if (v->master && r->params[i].rule == RULE_ADAM && r->params[i].dtype == DT_BF16)
+        if (v->master && rule_is_adam(&r->params[i].rule) && r->params[i].dtype == DT_BF16)
             r->params[i].master = v->f16_master ? DT_F16 : DT_F32;
+        if (v->frozen && !rule_is_adam(&r->params[i].rule))
+            r->params[i].n_lr = 2, r->params[i].lr_mul[0] = 0, r->params[i].lr_mul[1] = 1;
         r->params[i].early = v->early;
         if (v->sparse && is_table(&r->params[i]))
             r->params[i].comms = COMMS_SPARSE;
@@ -510,7 +519,7 @@ static void check_counts(const struct outcome *x)
 {
     struct recipe *r = read_recipe(&(struct variant){ .polar = DT_BF16 });
     for (int i = 0; i < r->n_params; i++)
-        CHECK_EQ(x->count[i], r->params[i].rule == RULE_ADAM ? 4 : 0);
+        CHECK_EQ(x->count[i], rule_is_adam(&r->params[i].rule) ? 4 : 0);
     recipe_free(r);
 }
 
@@ -564,7 +573,7 @@ static void single_of(struct single *s, const struct variant *v)
     CHECK_OK(optim_init(&s->z, s->r, &s->b, s->o, s->c));
 }
 
-static void single_new(struct single *s, enum rule rule)
+static void single_new(struct single *s, const char *rule)
 {
     single_of(s,
               &(struct variant){ .world = 1, .gradients = DT_F32, .polar = DT_F32, .rule = rule });
@@ -596,8 +605,8 @@ static float *weights_of(const struct single *s)
 static void test_change(void)
 {
     struct single a, b;
-    single_new(&a, RULE_NORMUON);
-    single_new(&b, RULE_CHANGE);
+    single_new(&a, "normuon");
+    single_new(&b, "normuon>adam");
     for (int s = 0; s < 6; s++) { /* to 1151 */
         one_step(&a.z, &a.v, steps[s]);
         one_step(&b.z, &b.v, steps[s]);
@@ -627,17 +636,17 @@ static void test_change(void)
 }
 
 /* With lr 0 in a bank's list every second matrix keeps its bits, and with lr 0 a table does. */
-static void test_frozen(enum rule rule)
+static void test_frozen(const char *rule)
 {
     struct single s;
-    single_new(&s, rule);
+    single_of(&s,
+              &(struct variant){
+                  .world = 1, .gradients = DT_F32, .polar = DT_F32, .rule = rule, .frozen = true });
     struct param *mlp = &s.b.p[s.bank], *table = &s.b.p[recipe_param(s.r, "ve0")];
     struct tensor *w[] = { &mlp->w, &table->w };
     char *before[2];
     for (int k = 0; k < 2; k++)
         before[k] = malloc(tensor_bytes(*w[k])), memcpy(before[k], w[k]->data, tensor_bytes(*w[k]));
-    for (int i = 0; i < mlp->own_count; i += 2)
-        s.z.p[s.bank].lr_mul[i] = 0;
     ((struct param_spec *)table->spec)->lr_mul[0] = 0;
     one_step(&s.z, &s.v, 0);
     one_step(&s.z, &s.v, 1);
@@ -655,7 +664,7 @@ static void test_frozen(enum rule rule)
 static void test_untie_state(bool zero)
 {
     struct single s;
-    single_new(&s, RULE_NORMUON);
+    single_new(&s, "normuon");
     s.r->schedule.untie_state = zero ? UNTIE_ZERO : UNTIE_CARRY;
     s.r->optimizer.adam.wd = 0;
     int head = s.r->order.tied_head, embed = s.r->order.tied_embed;
@@ -736,10 +745,11 @@ static void test_blend(void)
     float *x[3], *start;
     double worst = 0, size = 0;
     for (int k = 0; k < 3; k++) {
-        single_new(&s[k], RULE_BLEND);
+        single_new(&s[k], "normuon+adam");
         s[k].r->optimizer.muon.wd = s[k].r->optimizer.adam.wd = 0;
         s[k].r->optimizer.blend.weight[0] = s[k].r->optimizer.blend.weight[1] = k == 2 ? 0.25 : k;
         s[k].r->optimizer.blend.span[1] = 1;
+        set_rule(s[k].r, s[k].bank, "normuon+adam");
     }
     start = calloc(1, 1);
     for (int k = 0; k < 3; k++) {
@@ -818,7 +828,7 @@ static void *noting_rank(void *arg)
 /* In the record's order attn, mlp. late: the MLPs' alone. */
 static void test_branches(int world, bool late, const char *want)
 {
-    struct variant v = { .world = world, .polar = DT_BF16, .rule = RULE_NORMUON };
+    struct variant v = { .world = world, .polar = DT_BF16, .rule = "normuon" };
     struct recipe *r = read_recipe(&v);
 
     if (late)
@@ -904,7 +914,7 @@ static void test_parted(void)
         struct outcome x = run(&parted[v]);
         for (int i = 0; i < r->n_params; i++) {
             const struct outcome *w =
-                &want[r->params[i].rule == RULE_ADAM ? own_every(r->params[i].label) : 1];
+                &want[rule_is_adam(&r->params[i].rule) ? own_every(r->params[i].label) : 1];
             if (!CHECK(
                     x.from[i + 1] > x.from[i] && x.from[i + 1] == w->from[i + 1] &&
                     !memcmp(x.bytes + x.from[i], w->bytes + x.from[i], x.from[i + 1] - x.from[i]) &&
@@ -1007,17 +1017,17 @@ int main(void)
             .f16_master = true, .states = DT_E4M3 },
           { "3 ranks, scaled", 3, .late = true, .gradients = DT_F32, .polar = DT_F32,
             .master = true, .f16_master = true, .states = DT_E4M3 } },
-        { { "1 rank, Muon", 1, .gradients = DT_F32, .polar = DT_F32, .rule = RULE_MUON },
+        { { "1 rank, Muon", 1, .gradients = DT_F32, .polar = DT_F32, .rule = "muon" },
           { "5 ranks, Muon", 5, .late = true, .gradients = DT_F32, .polar = DT_F32,
-            .rule = RULE_MUON } },
-        { { "1 rank, SGD", 1, .gradients = DT_F32, .polar = DT_F32, .rule = RULE_SGD },
+            .rule = "muon" } },
+        { { "1 rank, SGD", 1, .gradients = DT_F32, .polar = DT_F32, .rule = "sgd" },
           { "3 ranks, SGD", 3, .early = true, .gradients = DT_F32, .polar = DT_F32,
-            .rule = RULE_SGD } },
-        { { "1 rank, changing", 1, .gradients = DT_F32, .polar = DT_F32, .rule = RULE_CHANGE },
+            .rule = "sgd" } },
+        { { "1 rank, changing", 1, .gradients = DT_F32, .polar = DT_F32, .rule = "normuon>adam" },
           { "3 ranks, changing", 3, .early = true, .gradients = DT_F32, .polar = DT_F32,
-            .rule = RULE_CHANGE } },
-        { { "1 rank, blended", 1, .gradients = DT_F32, .polar = DT_F32, .rule = RULE_BLEND },
-          { "7 ranks, blended", 7, .gradients = DT_F32, .polar = DT_F32, .rule = RULE_BLEND } },
+            .rule = "normuon>adam" } },
+        { { "1 rank, blended", 1, .gradients = DT_F32, .polar = DT_F32, .rule = "normuon+adam" },
+          { "7 ranks, blended", 7, .gradients = DT_F32, .polar = DT_F32, .rule = "normuon+adam" } },
         { { "1 rank, matched", 1, .gradients = DT_F32, .polar = DT_F32, .match_rms = 0.2 },
           { "3 ranks, matched", 3, .gradients = DT_F32, .polar = DT_F32, .match_rms = 0.2 } },
     };
@@ -1058,8 +1068,8 @@ int main(void)
     test_tied_mix();
     test_skips();
     test_change();
-    test_frozen(RULE_NORMUON);
-    test_frozen(RULE_SGD);
+    test_frozen("normuon");
+    test_frozen("sgd");
     test_untie_state(true);
     test_untie_state(false);
     for (int k = 0; k < 4; k++)

@@ -464,6 +464,26 @@ static void test_no_cooldown(void)
     recipe_free(r);
 }
 
+/* precision.deterministic is read by nothing. Its line stays where logs and checkpoints have it, and in
+ * recipes without it, so that each keeps its hash. */
+static void test_unread_key(void)
+{
+    struct recipe *without = read_recipe("tiny", NULL);
+    struct recipe *no = read_recipe("tiny", "precision.deterministic=no");
+    struct recipe *yes = read_recipe("tiny", "precision.deterministic=yes");
+    if (CHECK(without && no && yes)) {
+        CHECK(
+            strstr(recipe_canonical(without), "\ncpu_products = f32\ndeterministic = no\ncheck_"));
+        CHECK_STR(recipe_canonical(no), recipe_canonical(without));
+        CHECK_STR(no->hash, without->hash);
+        CHECK(strstr(recipe_canonical(yes), "\ncpu_products = f32\ndeterministic = yes\ncheck_"));
+        CHECK(strcmp(yes->hash, no->hash));
+        CHECK(!memcmp(&yes->precision, &no->precision, sizeof yes->precision));
+    }
+    recipe_free(without), recipe_free(no), recipe_free(yes);
+    refuse("precision.deterministic=maybe", GPT_USAGE, "expected yes or no, found 'maybe'");
+}
+
 /* Checkpoints and logs from before carry precision.head_weight: it is one row's type, and no key. */
 static void test_old_head_weight(void)
 {
@@ -557,6 +577,7 @@ int main(void)
     test_short_schedule();
     test_no_cooldown();
     test_old_head_weight();
+    test_unread_key();
     test_untie_step();
     test_untie_at();
     test_one_frequency();

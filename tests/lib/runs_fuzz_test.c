@@ -1,11 +1,11 @@
 /* Random and cut logs: no crash, no hang, and no number that is not in the text.
  *
- * This is a libFuzzer harness with a driver of its own, so that `make check` runs it without
+ * This is a libFuzzer harness with a driver of its own, so that `make check-all` runs it without
  * clang: every log of runlog_made.c cut at every byte, then mutated for a while. Long runs:
  *
- *     clang -g -O1 -fsanitize=fuzzer,address,undefined -DLIBFUZZER -D_GNU_SOURCE -Ilib -Itests/check -Itests/inputs \
- *         tests/lib/runs_fuzz_test.c tests/inputs/runlog_made.c tests/inputs/runlog_seen.c lib/runs/[a-z]*.c \
- *         lib/base/[a-z]*.c -lzstd -lz -lm -lpthread -o runs_fuzz && ./runs_fuzz
+ *     clang -g -O1 -fsanitize=fuzzer,address,undefined -DLIBFUZZER -D_GNU_SOURCE -Ilib \
+ *         -Itests/check -Itests/inputs tests/lib/runs_fuzz_test.c tests/inputs/runlog_*.c \
+ *         tests/check/check.c lib/runs/[a-z]*.c lib/base/[a-z]*.c -lzstd -lz -lm -lpthread -o runs_fuzz && ./runs_fuzz
  *
  * Environment: FUZZ_SECONDS (2) and FUZZ_SEED (1) of the driver. */
 #include <stdlib.h>
@@ -159,7 +159,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     seen_release(&pieces);
     report_on(text, n);
 #ifdef LIBFUZZER
-    if (atomic_load(&check_failed))
+    if (check_failures())
         abort();
 #endif
     return 0;

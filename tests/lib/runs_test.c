@@ -244,19 +244,22 @@ static void test_runs_needed(void)
 
 enum { LINES = 30 };
 struct shown {
-    int minus, plus, n;
-    char text[8192];
+    int minus, plus;
+    char *text;
 };
 
-static void take(void *arg, const char *line, size_t n)
+static struct shown diff_of(const char *a, size_t na, const char *b, size_t nb, int context)
 {
-    struct shown *s = arg;
-    s->minus += *line == '-';
-    s->plus += *line == '+';
-    memcpy(s->text + s->n, line, n);
-    s->n += (int)n;
-    s->text[s->n++] = '\n';
-    s->text[s->n] = '\0';
+    struct shown s = { 0 };
+    size_t n;
+    FILE *f = open_memstream(&s.text, &n);
+    CHECK_OK(linediff(f, a, na, b, nb, context));
+    fclose(f);
+    for (const char *p = s.text; *p; p = strchr(p, '\n') + 1) {
+        s.minus += *p == '-';
+        s.plus += *p == '+';
+    }
+    return s;
 }
 
 static void make_text(char *text, const int *letter, int n)
@@ -316,28 +319,76 @@ static void test_linediff(void)
         int a[LINES], b[LINES], n = (int)rng_below(&r, at++, LINES + 1);
         int m = (int)rng_below(&r, at++, LINES + 1), letters = 1 + (int)rng_below(&r, at++, 5);
         char ta[2 * LINES + 1], tb[2 * LINES + 1];
-        struct shown s = { 0 };
         for (int i = 0; i < LINES; i++) {
             a[i] = (int)rng_below(&r, at++, (uint64_t)letters);
             b[i] = trial % 2 && rng_below(&r, at++, 8) ? a[i] : (int)rng_below(&r, at++, 5);
         }
         make_text(ta, a, n);
         make_text(tb, b, m);
-        CHECK_OK(linediff(ta, strlen(ta), tb, strlen(tb), trial % 4, take, &s));
+        struct shown s = diff_of(ta, strlen(ta), tb, strlen(tb), trial % 4);
         int common = common_length(a, n, b, m);
         CHECK_EQ(s.minus, n - common); /* no shorter script exists */
         CHECK_EQ(s.plus, m - common);
         check_applies(ta, n, tb, &s);
+        free(s.text);
     }
-    struct shown s = { 0 };
-    CHECK_OK(linediff("a\nb\nc\nd\ne", 9, "a\nb\nX\nd\ne", 9, 1, take, &s));
-    CHECK_STR(s.text, "@@ -2,3 +2,3 @@\n b\n-c\n+X\n d\n");
-    s = (struct shown){ 0 };
-    CHECK_OK(linediff("", 0, "", 0, 1, take, &s));
-    CHECK_STR(s.text, "");
-    s = (struct shown){ 0 };
-    CHECK_OK(linediff("", 0, "x\n", 2, 1, take, &s));
-    CHECK_STR(s.text, "@@ -0,0 +1,1 @@\n+x\n");
+}
+
+static void test_linediff_text(void)
+{
+    static const struct {
+        const char *a, *b;
+        int context;
+        const char *diff;
+    } v[] = {
+        { "a\nb\nc\nd\ne", "a\nb\nX\nd\ne", 1, "@@ -2,3 +2,3 @@\n b\n-c\n+X\n d\n" },
+        { "a\nb\nc\nd\ne", "a\nb\nX\nd\ne", 0, "@@ -3,1 +3,1 @@\n-c\n+X\n" },
+        { "a\nb\nc\n", "a\nb\nc", 3, "" },
+        { "", "", 1, "" },
+        { "", "x\n", 1, "@@ -0,0 +1,1 @@\n+x\n" },
+        { "x", "", 1, "@@ -1,1 +0,0 @@\n-x\n" },
+        { "a\nb\n", "c\nd\n", 1, "@@ -1,2 +1,2 @@\n-a\n-b\n+c\n+d\n" },
+        /* two changes are one hunk with 2 lines between and one of context, two with 3 between */
+        { "a\n1\n2\nb\n", "A\n1\n2\nB\n", 1, "@@ -1,4 +1,4 @@\n-a\n+A\n 1\n 2\n-b\n+B\n" },
+        { "a\n1\n2\n3\nb\n", "A\n1\n2\n3\nB\n", 1,
+          "@@ -1,2 +1,2 @@\n-a\n+A\n 1\n@@ -4,2 +4,2 @@\n 3\n-b\n+B\n" },
+    };
+    for (size_t i = 0; i < sizeof v / sizeof v[0]; i++) {
+        struct shown s = diff_of(v[i].a, strlen(v[i].a), v[i].b, strlen(v[i].b), v[i].context);
+        CHECK_STR(s.text, v[i].diff);
+        free(s.text);
+    }
+}
+
+/* n lines "K\n" of numbers from `first` on. */
+static char *numbered(int first, int n)
+{
+    char *text = malloc((size_t)n * 8 + 1), *p = text;
+    for (int i = 0; i < n; i++)
+        p += sprintf(p, "%d\n", first + i);
+    return text;
+}
+
+/* Long texts. One changed line of 20,000 is one. Beside 6,000 others 6,000 are all removed and added,
+ * with a line in common: the table is not made for so many. For 5,000 it is. */
+static void test_linediff_long(void)
+{
+    char *a = numbered(100000, 20000), *b = strdup(a), *c = numbered(500000, 6000);
+    memcpy(b + 7 * 9999, "x", 1);
+    struct shown s = diff_of(a, strlen(a), b, strlen(b), 0);
+    CHECK_STR(s.text, "@@ -10000,1 +10000,1 @@\n-109999\n+x09999\n");
+    free(s.text);
+    memcpy(c, a + 7 * 5999, 7);
+    s = diff_of(a, (size_t)6000 * 7, c, (size_t)6000 * 7, 1);
+    CHECK_EQ(s.minus, 6000);
+    CHECK_EQ(s.plus, 6000);
+    CHECK(!strncmp(s.text, "@@ -1,6000 +1,6000 @@\n-100000\n", 30));
+    free(s.text);
+    s = diff_of(a + 7 * 1000, (size_t)5000 * 7, c, (size_t)5000 * 7, 1);
+    CHECK_EQ(s.minus, 4999);
+    CHECK_EQ(s.plus, 4999);
+    free(s.text);
+    free(a), free(b), free(c);
 }
 
 /* --- step times --- */
@@ -404,6 +455,8 @@ int main(void)
     test_rounding_drawn();
     test_runs_needed();
     test_linediff();
+    test_linediff_text();
+    test_linediff_long();
     test_stages();
     return check_done();
 }

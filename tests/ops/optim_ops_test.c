@@ -124,7 +124,7 @@ static void test_muon_input(enum dtype tx, enum dtype tg, int64_t rows, int64_t 
     int64_t count = rows * cols;
     struct tensor x = blank(tx, 3 * rows, cols), mom = drawn(DT_F32, 3 * rows, cols, 1);
     struct tensor g = drawn(tg, 3 * rows, cols, 1);
-    struct muon_step m = { .blend = 0.15f };
+    real blend = 0.15f;
     double *u = malloc((size_t)count * sizeof *u), *after = malloc((size_t)count * sizeof *u);
     double squares = 0, terms = 0;
     long bad = 0;
@@ -135,15 +135,15 @@ static void test_muon_input(enum dtype tx, enum dtype tg, int64_t rows, int64_t 
     }
     set(g, 3 * count - 1, rows & 1 ? NAN : -INFINITY);
     for (int64_t i = 0; i < count; i++) {
-        after[i] = get(mom, i) + (double)m.blend * (get(g, i) - get(mom, i));
-        double one = (double)m.blend * get(g, i), other = (1 - (double)m.blend) * after[i];
+        after[i] = get(mom, i) + (double)blend * (get(g, i) - get(mom, i));
+        double one = (double)blend * get(g, i), other = (1 - (double)blend) * after[i];
         u[i] = one + other;
         squares += u[i] * u[i];
         terms += one * one + other * other;
     }
     for (int64_t i = 0; i < count && !raw; i++)
         u[i] /= 1.02 * sqrt(squares) + 1e-6;
-    o->muon_input(o, x, mom, g, 3, raw, &m, NULL);
+    o->muon_input(o, x, mom, g, 3, raw, &blend, NULL);
     /* A few f32 roundings of the terms, whose sum may cancel (of one element it does); bf16 adds one
      * of 2^-8 of the sum at most. */
     double wrong = 0;
@@ -407,6 +407,7 @@ static void test_normuon(enum dtype tw, enum dtype tx, int64_t rows, int64_t col
     enum { N = 2 };
     const float mul[N] = { 2, 4 };
     struct muon_step m = { .lr = 0.023f, .decay = 0.0276f };
+    real blend = (real)(1 - 0.95);
     int64_t count = N * rows * cols;
     struct tensor w = drawn(tw, N * rows, cols, 0.05), x = drawn(tx, N * rows, cols, 0.1);
     int64_t each = rows < cols ? cols : rows; /* statistics of a matrix: of its longer side */
@@ -445,7 +446,7 @@ static void test_normuon(enum dtype tw, enum dtype tx, int64_t rows, int64_t col
             want[i] = p - (bare || u * p >= 0 ? p * m.decay * lr : 0) - u * lr;
         }
     }
-    o->normuon(o, w, mant, bare ? NO_TENSOR : q, x, N, mul, 0.95, bare, &m, NULL);
+    o->normuon(o, w, mant, bare ? NO_TENSOR : q, x, N, mul, &blend, bare, &m, NULL);
     double d = 0, norm = 0;
     for (int64_t i = 0; i < count; i++) {
         d += (master(w, mant, i) - want[i]) * (master(w, mant, i) - want[i]);
@@ -465,6 +466,7 @@ static void test_low_halves(void)
     struct tensor w = blank(DT_BF16, 2, 1), mant = blank(DT_U16, 2, 1), q = blank(DT_F32, 2, 1);
     struct tensor x = blank(DT_F32, 2, 1);
     struct muon_step m = { .lr = 0x1p-20f, .decay = 0 };
+    real blend = (real)(1 - 0.95);
     const float one = 1;
 
     set(w, 0, 1);
@@ -475,7 +477,7 @@ static void test_low_halves(void)
         set(x, 1, 1);
         set(q, 0, 1);
         set(q, 1, 1);
-        o->normuon(o, w, mant, q, x, 1, &one, 0.95, false, &m, NULL);
+        o->normuon(o, w, mant, q, x, 1, &one, &blend, false, &m, NULL);
         CHECK(master(w, mant, 0) == 1 - step * 0x1p-20);
         CHECK(master(w, mant, 1) == -step * 0x1p-20);
     }

@@ -1,13 +1,3 @@
-# What tests of several files share.
-
-# A Python that has NumPy, or nothing.
-numpy() {
-    for p in python3 /usr/bin/python3; do
-        "$p" -c 'import numpy' 2>/dev/null && echo "$p" && break
-    done
-    true                                # who calls it skips, or goes on as far as it can
-}
-
 # Of a run with f32 masters and one with rounded low halves, in ./f32 and ./nearest: equal masters, moments and weights at STEP.
 same_masters() { # STEP
     for name in lm_head embed ve1 attn_gate_bank; do       # cat's weight of the one is the other's master

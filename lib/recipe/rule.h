@@ -1,0 +1,125 @@
+/* rule.h - how a parameter moves: a chain of stages from its gradient to its weight, or two joined.
+ *
+ * A chain is a line of text, `lr 0.0375 | momentum 0.95 nesterov | polar cubic12 | step`: a rate, then
+ * stages from left to right, of which one writes the weight. stage_list.h has a row a stage. Section
+ * [rules] of a recipe names lines of its own; normuon, muon, sgd, adam and their joins are lines built
+ * in (rules.c), whose numbers are keys of [optimizer] and columns of [parameters].
+ * man/gpt-recipe.5 has the grammar, optimizers.md 7 the formulas.
+ *
+ *     const struct stage_use *u = rule_stage(&spec->rule, STAGE_polar);      // NULL: it has none
+ *     double lr = number_at(r, &chain->lr, step);
+ *
+ * Data alone: what runs a chain is optim/rules.h. Threads: read-only.
+ */
+#ifndef RECIPE_RULE_H
+#define RECIPE_RULE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "types/dtype.h"
+
+enum {
+    MAX_KNOTS = 4,
+    STAGE_NUMBERS = 3, /* of one stage */
+    STAGE_STATES = 6,
+    MAX_USES = 16, /* stages of a chain */
+    MAX_POLAR = 12, /* rows of coefficients */
+    RULE_NAME = 32,
+    KIND_SIZE = 24
+};
+
+/* Numbers of a state: as many as the matrix has, one a row or column of its long side, one a matrix. */
+enum extent { EACH, LONG_SIDE, ONE };
+struct state_row {
+    const char *kind; /* its name in checkpoints is LABEL.KIND */
+    enum extent extent;
+    enum dtype dtype;
+};
+
+/* A number of a chain: constant, or linear between knots at steps (points of the schedule). */
+struct number {
+    enum number_from { NUMBER_GIVEN, NUMBER_MOMENTUM, NUMBER_BETA2 } from;
+    int n; /* 1: constant */
+    double value[MAX_KNOTS], at[MAX_KNOTS];
+};
+
+/* Where a stage may stand, and what it is. */
+enum {
+    STAGE_BEFORE = 1, /* before the write: works on X */
+    STAGE_WRITES = 2,
+    STAGE_WHOLE = 4, /* needs whole matrices */
+    STAGE_STORES = 8, /* keeps master, moments and codes as [precision] and [states] say: adam */
+    STAGE_SCALE_FREE = 16 /* a factor of its input changes nothing but rounding */
+};
+
+enum stage_id {
+#define STAGE(word, ...) STAGE_##word,
+#include "recipe/stage_list.h"
+    N_STAGE_ROWS
+};
+
+struct chain;
+struct stage_row {
+    const char *word;
+    const char
+        *numbers; /* names, in order; behind them "name=default" for those that may be absent */
+    const char *flags; /* words that may follow, in the order of their bits */
+    unsigned what;
+    double (*flops)(double rows, double cols, const struct chain *c); /* a matrix; NULL: few */
+    struct state_row state[STAGE_STATES]; /* up to the first without a kind */
+};
+extern const struct stage_row stage_rows[N_STAGE_ROWS];
+
+struct stage_use {
+    enum stage_id id;
+    struct number number[STAGE_NUMBERS];
+    unsigned flags; /* bit k: the k-th word of the row's flags */
+};
+
+/* Rows of coefficients for polar. */
+struct polar_rows {
+    double row[MAX_POLAR][3];
+    int n;
+};
+
+struct chain {
+    struct number lr;
+    int n, write; /* stages; index of the one that writes */
+    struct stage_use use[MAX_USES];
+    struct polar_rows polar;
+};
+
+/* SINGLE: chain[0]. THEN: chain[0] before step `at`, then chain[1], whose states are kept from step
+ * `moments` on. SUM: both, chain[1] with weight `weight` and chain[0] with the rest. */
+struct rule {
+    char name[RULE_NAME];
+    enum rule_join { RULE_SINGLE, RULE_THEN, RULE_SUM } join;
+    struct chain chain[2];
+    struct number weight;
+    double at, moments; /* points of the schedule */
+};
+
+/* Words of flags: STAGE_FLAG(u, "nesterov"). */
+bool stage_has(const struct stage_use *u, const char *flag);
+static inline int rule_chains(const struct rule *r) { return r->join == RULE_SINGLE ? 1 : 2; }
+/* The first use of a stage in any of the rule's chains, or NULL. */
+const struct stage_use *rule_stage(const struct rule *r, enum stage_id id);
+/* The stage's use in a chain, or NULL. */
+const struct stage_use *chain_stage(const struct chain *c, enum stage_id id);
+/* FLOPs of the chain's stages on a matrix, elementwise work left out. */
+double chain_flops(const struct chain *c, double rows, double cols);
+static inline bool chain_is_adam(const struct chain *c)
+{
+    return c->use[c->write].id == STAGE_adam;
+}
+/* True if adam alone moves the parameter. Else it needs a bank, whose matrices are dealt whole. */
+static inline bool rule_is_adam(const struct rule *r)
+{
+    return r->join == RULE_SINGLE && chain_is_adam(&r->chain[0]);
+}
+/* True if one of the chains is adam. */
+static inline bool rule_has_adam(const struct rule *r) { return rule_stage(r, STAGE_adam) != NULL; }
+/* True if a chain reads the column beta2. */
+bool rule_reads_beta2(const struct rule *r);
+
+#endif

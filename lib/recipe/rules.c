@@ -1,0 +1,444 @@
+/* rules.c - lines of rules: the built-in ones, and parsing any into chains of stages. */
+#include "recipe/text.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/suggest.h"
+#include "coeffs/sets.h"
+
+enum { LINE_SIZE = 512 };
+
+/* Three products a row of coefficients: X X' and the square of it, by symmetry half, and the last. */
+static double polar_flops(double rows, double cols, const struct chain *c)
+{
+    double n = fmin(rows, cols), m = fmax(rows, cols);
+    return c->polar.n * (3 * m + n) * n * n;
+}
+
+const struct stage_row stage_rows[N_STAGE_ROWS] = {
+#define STAGE(word, ...) [STAGE_##word] = { #word, __VA_ARGS__ },
+#include "recipe/stage_list.h"
+};
+
+/* -- built-in lines ---------------------------------------------------------------------- */
+
+static const char *const builtin[] = { "normuon",      "adam",         "muon", "sgd",
+                                       "normuon>adam", "normuon+adam", NULL };
+
+static bool is_builtin(const char *name)
+{
+    for (int i = 0; builtin[i]; i++)
+        if (!strcmp(builtin[i], name))
+            return true;
+    return false;
+}
+
+/* The line of a built-in rule, as the keys of [optimizer] have it. */
+static void builtin_line(const struct recipe *r, const char *name, char *line)
+{
+    bool sgd = !strcmp(name, "sgd"), second = !strcmp(name, "normuon");
+    bool plain = r->optimizer.muon.decay == MUON_DECAY_RULE
+                     ? !second
+                     : r->optimizer.muon.decay == MUON_DECAY_PLAIN;
+    char match[48] = "";
+
+    if (!strcmp(name, "adam"))
+        snprintf(line, LINE_SIZE, "lr %.17g | adam", r->optimizer.adam.lr);
+    else if (!strcmp(name, "normuon>adam"))
+        snprintf(line, LINE_SIZE, "normuon then adam at %.17g moments %.17g",
+                 r->optimizer.change.at, r->optimizer.change.moments);
+    else if (!strcmp(name, "normuon+adam"))
+        snprintf(line, LINE_SIZE, "normuon + adam weight %.17g>%.17g@%.17g-%.17g",
+                 r->optimizer.blend.weight[0], r->optimizer.blend.weight[1],
+                 r->optimizer.blend.span[0], r->optimizer.blend.span[1]);
+    if (strchr(name, '>') || strchr(name, '+') || !strcmp(name, "adam"))
+        return;
+    if (r->optimizer.muon.match_rms > 0)
+        snprintf(match, sizeof match, " match %.17g", r->optimizer.muon.match_rms);
+    snprintf(line, LINE_SIZE,
+             "lr %.17g | momentum $momentum nesterov |%s%s%s%s%s decay %.17g %s%s | step",
+             r->optimizer.muon.lr,
+             sgd                      ? ""
+             : r->optimizer.polar.aol ? " polar $coeffs aol |"
+                                      : " polar $coeffs margin 1.02 eps 1e-6 |",
+             second ? " variance $beta2 round |" : "", sgd ? "" : " shape lr stored", match,
+             sgd ? "" : " |", r->optimizer.muon.wd, plain ? "plain" : "cautious",
+             r->optimizer.muon.decay_lr ? "" : " lr2");
+}
+
+/* -- parsing ------------------------------------------------------------------------------- */
+
+/* A line being read. */
+struct line {
+    const struct recipe *r;
+    const struct recipe_line *from; /* for messages */
+    const char *text, *at; /* `at`: the next word */
+};
+
+/* One sentence, the line, and a caret under the word at `at`. */
+static int fault(const struct line *l, const char *at, const char *fmt, ...) PRINTF_LIKE(3, 4);
+static int fault(const struct line *l, const char *at, const char *fmt, ...)
+{
+    char said[200];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(said, sizeof said, fmt, ap);
+    va_end(ap);
+    return recipe_error(l->r, l->from, "%s\n    %s\n    %*s^", said, l->text, (int)(at - l->text),
+                        "");
+}
+
+/* The next word, "" at the end; "|" is a word. Returns where it begins. */
+static const char *next_word(struct line *l, char word[64])
+{
+    l->at += strspn(l->at, " ");
+    const char *begin = l->at;
+    size_t n = *begin == '|' ? 1 : strcspn(begin, " |");
+    snprintf(word, 64, "%.*s", (int)n, begin);
+    l->at += n;
+    return begin;
+}
+
+static bool peek(const struct line *l, const char *word)
+{
+    struct line ahead = *l;
+    char w[64];
+    next_word(&ahead, w);
+    return !strcmp(w, word);
+}
+
+/* "A", or "A>B@S-E" and once more ">C@S-E": linear from S to E. */
+static int read_number(const struct line *l, const char *at, const char *word, struct number *out)
+{
+    char part[64], *next;
+    snprintf(part, sizeof part, "%s", word);
+    *out = (struct number){ .from = NUMBER_GIVEN, .n = 1 };
+    if (!strcmp(word, "$momentum") || !strcmp(word, "$beta2")) {
+        out->from = word[1] == 'm' ? NUMBER_MOMENTUM : NUMBER_BETA2;
+        return 0;
+    }
+    next = strchr(part, '>');
+    if (next)
+        *next++ = 0;
+    if (recipe_real(part, "number", -1e30, 1e30, &out->value[0]))
+        return fault(l, at, "expected a number, found '%s'", word);
+    for (; next; out->n += out->n == 1 ? 1 : 2) {
+        char *value = next, *span = strchr(value, '@'), *dash;
+        if ((next = strchr(value, '>')))
+            *next++ = 0;
+        int k = out->n == 1 ? 0 : out->n; /* the knot where this piece begins */
+        if (span)
+            *span++ = 0;
+        dash = span ? strchr(span, '-') : NULL;
+        if (dash)
+            *dash++ = 0;
+        if (k + 2 > MAX_KNOTS || !dash ||
+            recipe_real(value, "number", -1e30, 1e30, &out->value[k + 1]) ||
+            recipe_real(span, "step", 0, 1e9, &out->at[k]) ||
+            recipe_real(dash, "step", out->at[k], 1e9, &out->at[k + 1]) ||
+            (k && out->at[k] < out->at[k - 1]))
+            return fault(l, at,
+                         "expected a number, or A>B@S-E and at most one >C@S-E more, steps rising; "
+                         "found '%s'",
+                         word);
+        if (k)
+            out->value[k] = out->value[k - 1];
+    }
+    return 0;
+}
+
+/* The k-th word of a list "a b=1 c", its length in *n; NULL behind the last. */
+static const char *list_word(const char *list, int k, int *n)
+{
+    for (const char *s = list + strspn(list, " "); *s; s += *n, s += strspn(s, " ")) {
+        *n = (int)strcspn(s, " ");
+        if (k-- == 0)
+            return s;
+    }
+    return NULL;
+}
+
+static int read_rows(const struct line *l, const char *at, const char *name, struct polar_rows *p)
+{
+    if (!strcmp(name, "$coeffs")) {
+        p->n = l->r->optimizer.polar.n;
+        memcpy(p->row, l->r->optimizer.polar.row, sizeof p->row);
+        return 0;
+    }
+    const struct coeffs_set *s = coeffs_set_find(name);
+    if (!s)
+        return fault(l, at, "'%s' is no set of coefficients ($coeffs, or one of `ns-coeffs list`)",
+                     name);
+    p->n = s->n;
+    memcpy(p->row, s->row, sizeof s->row);
+    return 0;
+}
+
+/* The words behind a stage's own: its numbers in their order, then "name value" and flags in any. */
+static int read_words(struct line *l, struct chain *c, struct stage_use *u, const char *stage)
+{
+    const struct stage_row *row = &stage_rows[u->id];
+    char word[64];
+    const char *name, *at;
+    int n, k = 0, rc = 0;
+
+    if (u->id == STAGE_polar) {
+        at = next_word(l, word);
+        if ((rc = read_rows(l, at, word, &c->polar)))
+            return rc;
+        k = 1;
+    }
+    for (int first = k; (name = list_word(row->numbers, k, &n)) && !memchr(name, '=', (size_t)n);
+         k++) {
+        at = next_word(l, word);
+        if (!*word || *word == '|')
+            return fault(l, stage, "%s takes %.*s, a number", row->word, n, name);
+        if ((rc = read_number(l, at, word, &u->number[k - first])))
+            return rc;
+    }
+    int optional = k - (u->id == STAGE_polar), given = k;
+    for (; (name = list_word(row->numbers, k, &n)); k++)
+        u->number[optional + k - given] =
+            (struct number){ .n = 1, .value = { strtod(memchr(name, '=', (size_t)n) + 1, NULL) } };
+    while (!rc && !peek(l, "|") && !peek(l, "")) {
+        bool known = false;
+        at = next_word(l, word);
+        for (k = 0; (name = list_word(row->flags, k, &n)) && !known; k++)
+            if ((known = strlen(word) == (size_t)n && !strncmp(name, word, (size_t)n)))
+                u->flags |= 1u << k;
+        for (k = given; !known && (name = list_word(row->numbers, k, &n)); k++) {
+            size_t length = (size_t)((const char *)memchr(name, '=', (size_t)n) - name);
+            if (strlen(word) != length || strncmp(name, word, length))
+                continue;
+            known = true;
+            at = next_word(l, word);
+            rc = read_number(l, at, word, &u->number[optional + k - given]);
+            if (!rc && u->number[optional + k - given].n > 1)
+                rc = fault(l, at, "'%.*s' is one number for the whole run", (int)length, name);
+        }
+        if (!known)
+            return fault(l, at, "%s has no word '%s'", row->word, word);
+    }
+    return rc;
+}
+
+static int read_stage(struct line *l, struct chain *c)
+{
+    char word[64];
+    const char *at = next_word(l, word);
+    struct suggest s = suggest_for(word);
+    int id = 0;
+    while (id < N_STAGE_ROWS && strcmp(stage_rows[id].word, word))
+        suggest_try(&s, stage_rows[id++].word);
+    if (id == N_STAGE_ROWS)
+        return fault(l, at, "'%s' is no stage%s", word, suggest_text(&s));
+    if (c->n == MAX_USES)
+        return fault(l, at, "more than %d stages", MAX_USES);
+    struct stage_use *u = &c->use[c->n], *before = c->n ? u - 1 : NULL;
+    *u = (struct stage_use){ .id = (enum stage_id)id };
+    if (c->write >= 0)
+        return fault(l, at, "%s stands behind %s, which writes the weight", word,
+                     stage_rows[c->use[c->write].id].word);
+    if (before && before->id == STAGE_decay && u->id != STAGE_step)
+        return fault(l, at, "decay is part of the write: it stands right in front of step");
+    if (u->id == STAGE_polar && chain_stage(c, STAGE_polar))
+        return fault(l, at, "a chain has one polar");
+    if (u->id == STAGE_adam && c->n)
+        return fault(l, at, "adam is all of its chain");
+    int rc = read_words(l, c, u, at);
+    if (!rc && stage_has(u, "round") && !chain_stage(c, STAGE_polar))
+        rc = fault(l, at, "round is to the type of polar, which does not stand before it");
+    if (!rc && stage_has(u, "plain") && stage_has(u, "cautious"))
+        rc = fault(l, at, "a decay is plain or cautious");
+    if (stage_rows[id].what & STAGE_WRITES)
+        c->write = c->n;
+    c->n++;
+    return rc;
+}
+
+/* lr NUMBER | stage | stage ... */
+static int read_chain(struct line *l, struct chain *c)
+{
+    char word[64];
+    const char *at = next_word(l, word);
+    int rc;
+    *c = (struct chain){ .write = -1 };
+    if (strcmp(word, "lr"))
+        return fault(l, at, "a chain begins with its rate: lr NUMBER | ...");
+    at = next_word(l, word);
+    if ((rc = read_number(l, at, word, &c->lr)))
+        return rc;
+    do {
+        at = next_word(l, word);
+        if (strcmp(word, "|"))
+            return c->write < 0 ? fault(l, at, "a chain ends with what writes the weight: step")
+                                : fault(l, at, "expected '|', found '%s'", word);
+        if ((rc = read_stage(l, c)))
+            return rc;
+    } while (!peek(l, ""));
+    return c->write < 0 ? fault(l, l->at, "a chain ends with what writes the weight: step") : 0;
+}
+
+/* The line that a name stands for, in `built` if it is built in; NULL: none. */
+static const char *line_of(const struct recipe *r, const char *name, char *built,
+                           const struct recipe_line **from)
+{
+    const struct recipe_line *l = recipe_find(r, "rules", name);
+    if (is_builtin(name)) {
+        builtin_line(r, name, built);
+        return built;
+    }
+    *from = l ? l : *from;
+    return l ? l->value : NULL;
+}
+
+static bool is_chain(const char *line) { return !strncmp(line, "lr ", 3); }
+
+/* A chain by its name, as part of a join. */
+static int read_named(struct line *l, struct chain *c)
+{
+    char word[64], built[LINE_SIZE];
+    const char *at = next_word(l, word);
+    struct line part = { .r = l->r, .from = l->from };
+    part.text = part.at = line_of(l->r, word, built, &part.from);
+    if (!part.text || !is_chain(part.text))
+        return fault(l, at, "'%s' is no chain", word);
+    return read_chain(&part, c);
+}
+
+/* NAME then NAME at POINT [moments POINT]; NAME + NAME weight NUMBER. */
+static int read_join(struct line *l, struct rule *out)
+{
+    char word[64];
+    const char *at;
+    int rc = read_named(l, &out->chain[0]);
+    if (rc)
+        return rc;
+    at = next_word(l, word);
+    out->join = !strcmp(word, "then") ? RULE_THEN : !strcmp(word, "+") ? RULE_SUM : RULE_SINGLE;
+    if (out->join == RULE_SINGLE)
+        return fault(l, at, "expected a chain, or 'A then B at STEP', or 'A + B weight NUMBER'");
+    if ((rc = read_named(l, &out->chain[1])))
+        return rc;
+    if (chain_is_adam(&out->chain[0]))
+        return fault(l, l->text, "the first of a join is a chain of a bank, and adam none");
+    at = next_word(l, word);
+    if (strcmp(word, out->join == RULE_THEN ? "at" : "weight"))
+        return fault(l, at, "expected '%s', found '%s'", out->join == RULE_THEN ? "at" : "weight",
+                     word);
+    at = next_word(l, word);
+    if (out->join == RULE_SUM)
+        rc = read_number(l, at, word, &out->weight);
+    else if (recipe_real(word, "step", 0, 1e9, &out->at))
+        rc = fault(l, at, "expected a step or a fraction of the run, found '%s'", word);
+    out->moments = out->at;
+    at = next_word(l, word);
+    if (!rc && out->join == RULE_THEN && !strcmp(word, "moments")) {
+        at = next_word(l, word);
+        if (recipe_real(word, "step", 0, 1e9, &out->moments))
+            rc = fault(l, at, "expected a step or a fraction of the run, found '%s'", word);
+        at = next_word(l, word);
+    }
+    return rc || !*word ? rc : fault(l, at, "'%s' is one word too many", word);
+}
+
+int recipe_read_rule(const struct recipe *r, const struct recipe_line *row, const char *name,
+                     struct rule *out)
+{
+    char built[LINE_SIZE];
+    struct line l = { .r = r, .from = row };
+    struct suggest s = suggest_for(name);
+
+    *out = (struct rule){ .join = RULE_SINGLE };
+    snprintf(out->name, sizeof out->name, "%s", name);
+    l.text = l.at = line_of(r, name, built, &l.from);
+    if (l.text)
+        return is_chain(l.text) ? read_chain(&l, &out->chain[0]) : read_join(&l, out);
+    for (int i = 0; builtin[i]; i++)
+        suggest_try(&s, builtin[i]);
+    for (int i = 0; i < r->text->n; i++)
+        if (!strcmp(r->text->line[i].section, "rules"))
+            suggest_try(&s, r->text->line[i].key);
+    return recipe_error(r, row,
+                        "expected a rule: normuon|adam|muon|sgd|normuon>adam|normuon+adam, or one "
+                        "of [rules]; found '%s'%s",
+                        name, suggest_text(&s));
+}
+
+int recipe_bind_rules(struct recipe *r)
+{
+    struct rule ignored;
+    for (int i = 0; i < r->text->n; i++) {
+        struct recipe_line *l = &r->text->line[i];
+        if (strcmp(l->section, "rules"))
+            continue;
+        if (is_builtin(l->key))
+            return recipe_error(r, l, "'%s' is built in: give the line another name", l->key);
+        if (strlen(l->key) >= RULE_NAME || strpbrk(l->key, " |>+"))
+            return recipe_error(r, l, "expected a name of at most %d characters, without '|>+'",
+                                RULE_NAME - 1);
+        int rc = recipe_read_rule(r, l, l->key, &ignored);
+        if (rc)
+            return rc;
+        l->used = true;
+    }
+    for (int i = 0; i < r->n_params; i++) {
+        struct param_spec *p = &r->params[i];
+        char name[RULE_NAME];
+        snprintf(name, sizeof name, "%s", p->rule.name);
+        int rc = recipe_read_rule(r, recipe_find(r, "parameters", p->label), name, &p->rule);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+/* -- looking at a rule --------------------------------------------------------------------- */
+
+bool stage_has(const struct stage_use *u, const char *flag)
+{
+    const char *name;
+    int n;
+    for (int k = 0; (name = list_word(stage_rows[u->id].flags, k, &n)); k++)
+        if (strlen(flag) == (size_t)n && !strncmp(name, flag, (size_t)n))
+            return u->flags >> k & 1;
+    return false;
+}
+
+const struct stage_use *chain_stage(const struct chain *c, enum stage_id id)
+{
+    for (int k = 0; k < c->n; k++)
+        if (c->use[k].id == id)
+            return &c->use[k];
+    return NULL;
+}
+
+const struct stage_use *rule_stage(const struct rule *r, enum stage_id id)
+{
+    const struct stage_use *u = NULL;
+    for (int c = 0; c < rule_chains(r) && !u; c++)
+        u = chain_stage(&r->chain[c], id);
+    return u;
+}
+
+bool rule_reads_beta2(const struct rule *r)
+{
+    bool reads = rule_has_adam(r);
+    for (int c = 0; c < rule_chains(r); c++)
+        for (int k = 0; k < r->chain[c].n; k++)
+            for (int i = 0; i < STAGE_NUMBERS; i++)
+                reads |= r->chain[c].use[k].number[i].from == NUMBER_BETA2;
+    return reads;
+}
+
+double chain_flops(const struct chain *c, double rows, double cols)
+{
+    double sum = 0;
+    for (int k = 0; k < c->n; k++) {
+        const struct stage_row *row = &stage_rows[c->use[k].id];
+        sum += row->flops ? row->flops(rows, cols, c) : 0;
+    }
+    return sum;
+}

@@ -1,0 +1,45 @@
+# Numbers that are not finite, or large, in gpt-train: losses, gradients, their norm.
+
+bats_require_minimum_version 1.5.0
+load tiny_runs
+
+@test "a loss that is not finite stops the run, names step and tensor, keeps the checkpoint" {
+    run --separate-stderr train --ranks 2 -s optimizer.adam_lr=900 -s optimizer.muon_lr=900 \
+        -s data.checkpoint_every=2 -s precision.gradients=f32 -o "$BATS_TEST_TMPDIR/run"
+    [ "$status" -eq 5 ]
+    [[ "$stderr" =~ ^gpt-train:\ rank\ [01],\ .*step\ [0-9]+:\ training\ loss\ is\ -?nan\;\ the\ first\ tensor\ that\ is\ not\ finite\ is\ \'[a-z0-9_.]+\'\;\ go\ on\ from\ step\ [0-9]+\ with ]]
+    "$GPT_BIN/gpt-ckpt" verify --full "$BATS_TEST_TMPDIR"/run/step-*
+    "$GPT_BIN/gpt-ckpt" stat --format=tsv "$BATS_TEST_TMPDIR"/run/step-* |
+        awk -F '\t' 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "nonfinite") c = i; next } $c != 0 { bad = 1 } END { exit bad || NR < 2 }'
+}
+
+@test "a loss scale of a power of two and a clip that is not reached change no bit on 1 and 4 ranks" {
+    for n in 1 4; do
+        train --ranks $n -o off$n > off$n.log
+        train --ranks $n -s optimizer.loss_scale=4096 -s optimizer.clip=1e6 -s optimizer.max_skips=2 -o on$n > on$n.log
+        diff <(losses off$n.log) <(losses on$n.log)
+        diff -r -x MANIFEST -x recipe.txt off$n/step-000011 on$n/step-000011
+    done
+    train -s optimizer.clip=0.01 > clipped.log
+    # the norm of step 1 before clipping: the same as without, and as that of gradients 2^10 times as large
+    for key in clip=1e30 loss_scale=1024; do
+        train -s optimizer.$key > norm.log
+        [ "$(grep -oE 'grad_norm:[0-9.e+-]+' norm.log | wc -l)" -eq 11 ]
+        [ "$(grep -oE -m1 'grad_norm:[^ ]+' norm.log)" = "$(grep -oE -m1 'grad_norm:[^ ]+' clipped.log)" ]
+    done
+    run ! grep -q grad_norm off1.log
+    run diff <(losses off1.log) <(losses clipped.log)
+    [ "$status" -eq 1 ]
+}
+
+# With this scale the squares of the gradients overflow in every step.
+@test "a step whose gradients are not finite is skipped and counted, and too many in a row end the run" {
+    train --ranks 2 -s optimizer.loss_scale=1e28 -s optimizer.max_skips=11 > all.log
+    [ "$(grep -o '^step:[0-9]*/11 skipped:[0-9]*' all.log)" = "$(for i in $(seq 11); do echo "step:$i/11 skipped:$i"; done)" ]
+    run ! grep -q train_loss all.log
+    [ "$(grep -o '^step:0/11 val_loss:[0-9.]*' all.log | cut -d: -f3)" != "" ]
+    run --separate-stderr train --ranks 2 -s optimizer.loss_scale=1e28 -s optimizer.max_skips=3
+    [ "$status" -eq 5 ]
+    [ "$(grep -c skipped: <<<"$output")" -eq 3 ]
+    [[ "$stderr" == *"step 4: the gradients are not finite; steps skipped in a row: 4, at most optimizer.max_skips = 3" ]]
+}

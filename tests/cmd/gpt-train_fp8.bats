@@ -1,0 +1,95 @@
+# gpt-train with products in fp8: of the head, of the MLPs.
+
+bats_require_minimum_version 1.5.0
+load tiny_runs
+
+# Without it, more micro-batches a rank push small gradients below what e5m2 can hold.
+@test "head_scale_micro: the fp8 head rounds the same on any number of ranks" {
+    f32_recipe > "$BATS_TEST_TMPDIR/f32.recipe"
+    fp8() { train -r "$BATS_TEST_TMPDIR/f32.recipe" -s optimizer.polar=f32 -s precision.head_fp8=yes \
+        -s "precision.head_scales=100/448 1.6/448 50" -s precision.head_scale_micro="$1" --ranks "$2"; }
+    fp8 yes 1 > "$BATS_TEST_TMPDIR/1.log"
+    fp8 yes 8 > "$BATS_TEST_TMPDIR/8.log"
+    fp8 no 1 > "$BATS_TEST_TMPDIR/no.log"
+    fp8 no 8 > "$BATS_TEST_TMPDIR/no8.log"
+    diff <(losses "$BATS_TEST_TMPDIR/8.log") <(losses "$BATS_TEST_TMPDIR/no8.log")
+    run worst_difference "$BATS_TEST_TMPDIR/1.log" "$BATS_TEST_TMPDIR/8.log"
+    same=${output#* }
+    run worst_difference "$BATS_TEST_TMPDIR/no.log" "$BATS_TEST_TMPDIR/no8.log"
+    echo "differences of 1 and 8 ranks in 1e-7: $same with it, ${output#* } without"
+    # Ranks add in other orders, and a last bit may move a number to the next code of e5m2, an eighth
+    # away: a few such flips pass 1e-5, but stay far below what numbers that vanish do.
+    [ "$same" -lt $((${output#* } / 100)) ]
+}
+
+# files of two checkpoints but for what names the recipe
+same_states() { diff -r -x MANIFEST -x recipe.txt "$1" "$2"; }
+
+@test "head_weight=fp8: Adam's copy of the head gives the bits of a head that rounds its weight" {
+    fp8=(-s precision.head_fp8=yes -s precision.check_weights=yes --keep 0)
+    late=()
+    for n in 1 2 4; do
+        train "${fp8[@]}" "${late[@]}" --ranks $n -o bf16.$n > bf16.$n.log
+        train "${fp8[@]}" "${late[@]}" -s precision.head_weight=fp8 --ranks $n -o fp8.$n > fp8.$n.log
+        diff <(losses bf16.$n.log) <(losses fp8.$n.log)
+        [ "$(losses fp8.$n.log | grep -c train_loss)" -eq 11 ]
+        same_states bf16.$n fp8.$n
+        grep -q '^head: largest weight 0[.][0-9]*, fp8 ends at 1[.]6$' fp8.$n.log
+        [ "$(grep -c '^head: ' bf16.$n.log)" -eq 0 ]
+        late=(-s "order.late=lm_head mlp")      # from two ranks on
+    done
+    for weight in bf16 fp8; do                  # a head that follows the embedding while they are tied
+        train "${fp8[@]}" -s "order.tied=embed lm_head" -s precision.head_weight=$weight --ranks 2 \
+            -o $weight.tied > $weight.tied.log
+    done
+    diff <(losses bf16.tied.log) <(losses fp8.tied.log)
+    same_states bf16.tied fp8.tied
+    for step in 4 8; do                         # before and after head and embedding part
+        resume --ranks 2 --resume fp8.2/step-00000$step -o again.$step > /dev/null
+        same_checkpoint fp8.2/step-000011 again.$step/step-000011
+    done
+    run --separate-stderr train -s precision.head_weight=fp8
+    [ "$status" -eq 2 ]
+    [[ "${stderr_lines[0]}" == *"parameters.lm_head: a copy in e4m3 is for lm_head, with head_fp8 = yes"* ]]
+    run --separate-stderr train "${fp8[@]}" -o none -s precision.head_weight=fp8 -s order.tied=- \
+        -s "parameters.lm_head=d,v bf16 normal:0.005 normuon sharded - 0.95 1 1 no"
+    [ "$status" -eq 2 ]
+    [[ "${stderr_lines[0]}" == *"bf16/e4m3 is written by adam, and this is under normuon"* ]]
+}
+
+# Codes have 3 bits behind the point: products of 64 numbers are off by 2^-4 / sqrt(3) of a number at most,
+# 1% of a sum, and losses by a part of that. No bits are shared with bf16, or nothing was quantised.
+@test "mlp=fp8: ranks agree, resume is exact, losses are within 1% of bf16's, validation is in bf16" {
+    train --keep 0 -o bf16 > bf16.log
+    for n in 1 2; do
+        train -s precision.mlp=fp8 -s precision.check_weights=yes -s "order.late=lm_head mlp" --ranks $n --keep 0 -o fp8.$n > fp8.$n.log
+        run paste <(losses bf16.log | grep train_loss) <(losses fp8.$n.log | grep train_loss)
+        echo "$output"
+        awk '{ split($2, a, ":"); split($4, b, ":"); d = a[2] - b[2]; if (d < 0) d = -d; if (d > 0) other++;
+               if (!(d <= 0.01 * a[2])) exit 1; n++ } END { exit !(n == 11 && other > 5) }' <<< "$output"
+    done
+    resume --ranks 2 --resume fp8.2/step-000004 -o again > /dev/null
+    same_checkpoint fp8.2/step-000011 again/step-000011
+    diff <(losses bf16.log | grep -m 1 val_loss) <(losses fp8.1.log | grep -m 1 val_loss)   # of the initial weights
+    # the second product as well, and the backward
+    for more in "-s precision.mlp_down=fp8" "-s precision.mlp_backward=fp8" "-s precision.mlp_down=fp8 -s precision.mlp_backward=fp8"; do
+        for n in 1 2; do
+            # shellcheck disable=SC2086
+            train -s precision.mlp=fp8 $more -s precision.check_weights=yes -s "order.late=lm_head mlp" \
+                --ranks $n --keep 0 -o "more.$n" > more.$n.log
+            run paste <(losses fp8.$n.log | grep train_loss) <(losses more.$n.log | grep train_loss)
+            echo "$output"
+            awk '{ split($2, a, ":"); split($4, b, ":"); d = a[2] - b[2]; if (d < 0) d = -d; if (d > 0) other++;
+                   if (!(d <= 0.01 * a[2])) exit 1; n++ } END { exit !(n == 11 && other > 5) }' <<< "$output"
+        done
+        resume --ranks 2 --resume more.2/step-000004 -o more.again > /dev/null
+        same_checkpoint more.2/step-000011 more.again/step-000011
+        diff <(losses bf16.log | grep -m 1 val_loss) <(losses more.1.log | grep -m 1 val_loss)
+        rm -r more.*
+    done
+    run --separate-stderr train -s precision.mlp=e4m3
+    [ "$status" -eq 2 ]
+    run --separate-stderr train -s precision.mlp_down=fp8
+    [ "$status" -eq 2 ]
+    [[ "${stderr_lines[0]}" == *"the MLPs' other products are in fp8 where the first is: mlp = fp8"* ]]
+}

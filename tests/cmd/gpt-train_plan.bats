@@ -1,0 +1,171 @@
+# What gpt-train --plan says: parameters, ranks, memory, bytes sent; and what does not fit.
+
+bats_require_minimum_version 1.5.0
+load tiny_runs
+load few_steps
+
+@test "--plan prints record 61's plan and trains nothing" {
+    run --separate-stderr "$GPT_BIN/gpt-train" --plan -r "$GPT_SHARE/recipes/record-61.recipe" --ranks 8
+    [ "$status" -eq 0 ]
+    # Volumes of record-61.md 4.9, in MB: 280.8 even, 821.6 odd tied, 956.8 odd untied.
+    grep -q 'step without Adam  *280.8$' <<< "$output"
+    grep -q 'step with Adam, tied  *821.6$' <<< "$output"
+    grep -q 'step with Adam  *956.8$' <<< "$output"
+    grep -q '^ *1152 .*head and embedding part' <<< "$output"
+}
+
+# Of 40 matrices of 768^2 at 9.06 GFLOP and 24 of 3072 x 768 at 29.45 (orthogonalisation.md 6, T = 5): each is some rank's,
+# and the longest-processing-time rule leaves no rank more than the mean and a matrix. The middle ratio: cuts of one flat
+# buffer of 64 matrices, each of which sends 2 bytes an element once more (optimizers.md 2.6).
+@test "--plan at 3, 8, 24 and 64 ranks: matrices, imbalance, bytes and ratios" {
+    for n in 3 8 24 64; do
+        run --separate-stderr "$GPT_BIN/gpt-train" --plan -r "$GPT_SHARE/recipes/record-61.recipe" --ranks $n \
+            -s data.chunks=$((n < 8 ? 8 : n)) -s "stages.0=196608 3 2048 1 1,0.5,0.25>0" -s "stages.1=196608 7 2048 1.52 1,0.5>0"
+        [ "$status" -eq 0 ]
+        awk -v n=$n '
+            function near(a, b, by) { d = a - b; return (d < 0 ? -d : d) <= by }
+            BEGIN { small = 768 * 768; large = 3072 * 768; one = 5 * 4 * 768 ^ 3 / 1e9; four = 5 * 13 * 768 ^ 3 / 1e9 }
+            /^[0-9]+(-[0-9]+)? / && /attn/ {
+                split($1, r, "-"); k = (r[2] == "" ? r[1] : r[2]) - r[1] + 1
+                ranks += k; micro += k * $2; attn += k * $4; mlp += k * $6
+                if (!near($7, $4 * one + $6 * four, 0.06)) { print "GFLOP", $0; bad = 1 }
+                if ($7 > most) most = $7
+                sent += k * $8
+            }
+            /^imbalance/ { imbalance = $4 }
+            /^AdamW, ZeRO-1/ { adamw = $NF } /^Muon, ZeRO-1/ { flat = $NF } /^here: whole/ { here = $NF }
+            END {
+                mean = (40 * one + 24 * four) / n; whole = 40 * small + 24 * large
+                for (c = 1; c < n; c++) { # a cut at `at` splits a matrix unless it lies between two
+                    at = whole * c / n; rest = at <= 40 * small ? at % small : (at - 40 * small) % large
+                    if (rest > 0) extra += 2 * (at < 40 * small ? small : large)
+                }
+                # and five tables of 50304 x 768, all in bf16; replicated ones are a few kB
+                bytes = (whole + 5 * 50304 * 768) * 4 * (n - 1) / 1e6
+                print n, ranks, micro, attn, mlp, imbalance, most / mean, adamw, flat, here, sent, bytes
+                exit bad || ranks != n || micro != (n < 8 ? 8 : n) || attn != 40 || mlp != 24 || !near(imbalance, most / mean, 0.005) ||
+                    most > mean + four + 0.1 || adamw != "1.000" || here != "1.000" || !near(sent, bytes, 0.001 * bytes) ||
+                    !near(flat, 1 + extra / (whole * 4 * (n - 1)), 0.0006) }' <<< "$output"
+    done
+}
+
+# MB and MiB of the lines that tell sums, one a line.
+plan_sums() {
+    "$GPT_BIN/gpt-train" --plan -r "$GPT_SHARE/recipes/record-61.recipe" --ranks 8 "$@" |
+        awk '/^weights and|^step with/ { print $NF }'
+}
+
+# 768 x 50304 bytes: 36.8 MiB kept, and 7/8 of them, 33.8 MB, sent in steps with Adam.
+@test "--plan counts the head's fp8 copy" {
+    run paste <(plan_sums) <(plan_sums -s precision.head_weight=fp8)
+    echo "$output"
+    awk '{ d[NR] = $2 - $1 } END { exit !(NR == 4 && d[1] > 36.7 && d[1] < 36.9 && d[2] == 0 &&
+        d[3] > 33.7 && d[3] < 33.9 && d[4] > 33.7 && d[4] < 34) }' <<< "$output"
+}
+
+# 12 x 3072 x 768 bytes: 27 MiB kept; each rank makes its own, nothing is sent. The second product's are
+# kept transposed as well; the codes of its input lie in the memory of gradients that come later.
+@test "--plan counts the MLPs' fp8 copies" {
+    run paste <(plan_sums) <(plan_sums -s precision.mlp=fp8)
+    echo "$output"
+    awk '{ d[NR] = $2 - $1 } END { exit !(NR == 4 && d[1] > 26.9 && d[1] < 27.1 && d[2] == 0 && d[3] == 0 &&
+        d[4] == 0) }' <<< "$output"
+    run paste <(plan_sums) <(plan_sums -s precision.mlp=fp8 -s precision.mlp_down=fp8)
+    echo "$output"
+    awk '{ d[NR] = $2 - $1 } END { exit !(NR == 4 && d[1] > 80.9 && d[1] < 81.1 && d[2] == 0 && d[3] == 0 &&
+        d[4] == 0) }' <<< "$output"
+    run paste <(plan_sums) <(plan_sums -s precision.mlp=fp8 -s precision.mlp_down=fp8 -s precision.mlp_backward=fp8)
+    echo "$output"
+    awk '{ d[NR] = $2 - $1 } END { exit !(NR == 4 && d[1] > 107.9 && d[1] < 108.1 && d[2] == 0 && d[3] == 0 &&
+        d[4] == 0) }' <<< "$output"
+}
+
+@test "--plan counts masters and moments" {
+    plan() { "$GPT_BIN/gpt-train" --plan -r "$GPT_SHARE/recipes/record-61.recipe" -s order.tied=- --ranks 1 "$@" |
+        awk '$1 == "ve0" { print $(NF - 1), $NF }'; }
+    # 50304 x 768: 147.38 MiB in f32; a scale a row is 0.19.
+    [ "$(plan)" = "0.00 294.75" ]
+    [ "$(plan -s precision.adam_master=f32)" = "147.38 294.75" ]
+    [ "$(plan -s precision.adam_master=nearest -s precision.adam_states=bf16)" = "73.69 147.38" ]
+    [ "$(plan -s "states.ve0=f16 e4m3 f16 -")" = "73.88 110.92" ]
+    # the weight in e4m3 beside its bf16 copy, with 4 bytes a row; in f16 one byte more an element
+    types() { plan -s "parameters.ve0=v,d $1 zero adam sharded 0.75 0.95 75 5 no" ; }
+    weights() { "$GPT_BIN/gpt-train" --plan -r record-61 -s order.tied=- --ranks 1 \
+        -s "parameters.ve0=v,d $1 zero adam sharded 0.75 0.95 75 5 no" | awk '$1 == "ve0" { print $7, $(NF - 3), $(NF - 2) }'; }
+    [ "$(types e4m3)" = "0.00 294.75" ]
+    [ "$(types f16)" = "0.00 294.75" ]
+    [ "$(weights bf16)" = "bf16 73.69 73.69" ]
+    [ "$(weights e4m3)" = "e4m3 110.72 73.69" ]
+    [ "$(weights f16)" = "f16 147.38 73.69" ]
+}
+
+@test "--plan counts gradients in the type that they have" {
+    run --separate-stderr "$GPT_BIN/gpt-train" --plan -r "$GPT_SHARE/recipes/tiny.recipe" --ranks 2
+    [ "$status" -eq 0 ]
+    # 50,304 x 64 elements of 2 bytes as weight and 4 as gradient
+    grep -q '^ve0 .* 6.14 *12.28  ' <<< "$output"
+    run --separate-stderr "$GPT_BIN/gpt-train" --plan -r "$GPT_SHARE/recipes/tiny.recipe" --ranks 2 -s precision.gradients=weight
+    grep -q '^ve0 .* 6.14 *6.14  ' <<< "$output"
+}
+
+# Attention's and the MLP's banks of tiny end in matrices that no layer reads.
+@test "--plan counts what is sent without padding" {
+    sent() { "$GPT_BIN/gpt-train" --plan -r record-74 --ranks 8 "$@" | awk '/^step without Adam/ { print $NF }'; }
+    awk -v all="$(sent -s order.padding=yes)" -v used="$(sent -s order.padding=no)" \
+        'BEGIN { exit !(used > 0.8 * all && used < 0.99 * all) }'
+}
+
+# Taken: the last line of the log, in whole MiB. Kinds of memory: of one rank and two, with padding and
+# without, rows that are exchanged sparsely, fp8 head, states of other types, threads.
+@test "--plan's sum is what a run takes, within 3%" {
+    held() {
+        set -- -s model.vocab=8192 "$@" # enough that a MiB is no 3%
+        few "$@" >log
+        tool gpt-train "${FEW[@]}" --plan "$@"
+        [ "$status" -eq 0 ]
+        taken=$(sed -n 's/^peak memory allocated: \([0-9]*\) .*/\1/p' log)
+        sum=$(awk '$1 == "sum" { print $2 }' <<<"$output")
+        echo "$*: taken $taken, plan $sum"
+        awk -v a="$taken" -v b="$sum" 'BEGIN { exit !(a > 34 && b / a < 1.03 && b / a > 0.97) }'
+    }
+    held --threads 1
+    held --ranks 2 --threads 3 -s order.padding=no
+    held -s precision.head_fp8=yes -s precision.head_weight=fp8 -s precision.adam_states=bf16
+    held -r record-74 --ranks 2 -s model.bigram_rows=496 -s model.heads=2 -s model.head_dim=32 \
+        -s model.mlp_width=64 -s model.block=32 -s data.bos=-1
+    held --ranks 2 -s data.val_tokens=0
+}
+
+# stderr says what is needed, what is there, and a number of micro-batches that takes no more than that.
+would_fit() {
+    [[ $stderr =~ needs\ ([0-9.]+)\ GiB,\ ([0-9.]+)\ available\;\ data\.chunks=(16|32)\ would\ need\ ([0-9.]+)\ \(--fit ]] &&
+        awk -v a="${BASH_REMATCH[1]}" -v b="${BASH_REMATCH[2]}" -v c="${BASH_REMATCH[4]}" 'BEGIN { exit !(a > b && b >= c) }'
+}
+
+@test "a run that does not fit into memory is refused before it begins, with what would fit" {
+    few_shards
+    run --separate-stderr bash -c "ulimit -v 6000000; '$GPT_BIN/gpt-train' -d shards -r record-61 -s data.val_tokens=0"
+    echo "$status $stderr"
+    [ "$status" -eq 4 ]
+    [ -z "$output" ]
+    [[ $stderr =~ needs\ [0-9.]+\ GiB,\ [0-9.]+\ available\;\ no\ number\ of\ micro-batches\ would\ fit$ ]]
+    # More micro-batches do; --fit takes them, and the log's recipe has them.
+    wide=("${FEW[@]}" -s schedule.steps=1 -s "stages.0=131072 3 512 1 1" -s data.val_tokens=0)
+    base=50000 # KiB that the program takes by itself: 100 MB, or 2 GB of GPU libraries
+    until (ulimit -v $base; "$GPT_BIN/gpt-train" -V >/dev/null 2>&1); do base=$((base + 50000)); done
+    most=$((base + 550000)) # of 8 chunks a step takes 668 MB
+    run --separate-stderr bash -c "ulimit -v $most; '$GPT_BIN/gpt-train' --threads 1 $(printf '%q ' "${wide[@]}")"
+    echo "$status $stderr"
+    [ "$status" -eq 4 ]
+    would_fit
+    run --separate-stderr "$GPT_BIN/gpt-train" --threads 1 "${wide[@]}" --memory 500Mi
+    echo "$status $stderr"
+    [ "$status" -eq 4 ]
+    [ -z "$output" ]
+    would_fit
+    [ "${BASH_REMATCH[2]}" = 0.5 ]
+    run --separate-stderr "$GPT_BIN/gpt-train" --fit --memory 500Mi --threads 1 --bench 1 "${wide[@]}"
+    echo "$status $stderr $output"
+    [ "$status" -eq 0 ]
+    [[ $stderr = *"(--fit takes it)"* ]]
+}

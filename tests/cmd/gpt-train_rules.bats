@@ -1,0 +1,136 @@
+# The rules of gpt-train's optimizer and the forms of its model: 1, 3 and 4 ranks, and a resumed run.
+
+bats_require_minimum_version 1.5.0
+load tiny_runs
+load few_steps
+
+# 6 micro-batches, uneven shares of 4 ranks
+SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 512 1.52 1,0.5>0"
+     -s "stages.2=768 11 512 1.73 1" -s "stages.3=768 13 512 - 1")
+
+@test "muon, sgd, normuon>adam and normuon+adam: 1, 3 and 4 ranks; a resume across the change" {
+    set=("${SIX[@]}" -s optimizer.mixed_adam_lr=0.1 -s optimizer.change=12 -s optimizer.change_moments=8 -s "optimizer.blend=0>0.5"
+         -s "optimizer.blend_span=4>14")
+    for rule in "muon sharded - -" "sgd sharded - -" "normuon>adam sharded 0.9 0.95" "normuon+adam sharded 0.9 0.95"; do
+        f32 "$rule" --ranks 1 "${set[@]}" -o one > 1.log
+        f32 "$rule" --ranks 3 "${set[@]}" -o three > 3.log
+        f32 "$rule" --ranks 4 "${set[@]}" > 4.log
+        agree 1.log 3.log 20
+        agree 1.log 4.log 20
+        run diff <(losses 1.log) <(losses "${last:-/dev/null}")
+        [ "$status" -eq 1 ] # another rule, another curve
+        cp 1.log last.log && last=last.log
+        resumes three 3.log
+        "$GPT_BIN/gpt-ckpt" verify --full again/step-000020 > /dev/null
+        rm -r one three again
+    done
+}
+
+@test "tied_mix over the steps, untie at a step with and without state, data.repeat: 1, 3 and 4 ranks; a resume across them" {
+    set=("${SIX[@]}" -s order.tied_mix="0.5>-1" -s schedule.untie=12 -s data.repeat=4)
+    for state in zero carry; do
+        f32 "normuon sharded - 0.95" --ranks 1 "${set[@]}" -s schedule.untie_state=$state > 1.log
+        for n in 3 4; do
+            f32 "normuon sharded - 0.95" --ranks $n "${set[@]}" -s schedule.untie_state=$state -o $state-$n > $n.log
+            agree 1.log $n.log 20
+        done
+        resumes $state-3 3.log
+        cp 1.log $state.log
+    done
+    # Until Adam's first step after the untie step, 13, they are the same run.
+    diff <(losses zero.log | head -n 16) <(losses carry.log | head -n 16)
+    run diff <(losses zero.log) <(losses carry.log)
+    [ "$status" -eq 1 ]
+    f32 "normuon sharded - 0.95" "${set[@]}" -s order.tied_mix=0.5 -s schedule.untie_state=carry > constant.log
+    run diff <(losses constant.log | head -n 12) <(losses carry.log | head -n 12)
+    [ "$status" -eq 1 ]
+}
+
+@test "order.tied_mix = 0 ignores the embedding's gradient, as a mix near 0 almost does" {
+    last() { few -s order.tied_mix="$1" -s schedule.untie=2 | sed -n 's/^step:6.*val_loss:\([^ ]*\).*/\1/p'; }
+    for mix in 0 1e-9 0.5 1 -1; do
+        eval "m_${mix//[-.]/_}=$(last $mix)"
+    done
+    echo "$m_0 $m_1e_9 $m_0_5 $m_1 $m__1"
+    [ "$m_0" = "$m_1e_9" ] # the product is below the rounding of the sum
+    [ "$m_0" != "$m_0_5" ] && [ "$m_0_5" != "$m_1" ] && [ "$m__1" != "$m_0" ]
+}
+
+@test "a layer attends with a spare matrix of the MLP bank: 1, 3 and 4 ranks, early and late, resume, export" {
+    set=(-s data.chunks=6 -s model.mlp_width=128 -s "layers.6=plain mlp:22 short no - - 9 6")
+    early=(-s "parameters.mlp=24,f,d f32 uniform:0.5,zero normuon sharded - 0.95 1,2 1 yes" -s order.late="mlp attn" -s order.padding=no)
+    f32 "normuon sharded - 0.95" --ranks 1 "${set[@]}" > 1.log
+    f32 "normuon sharded - 0.95" --ranks 3 "${set[@]}" -o three > 3.log
+    f32 "normuon sharded - 0.95" --ranks 4 "${set[@]}" "${early[@]}" > 4.log
+    agree 1.log 3.log 20
+    agree 1.log 4.log 20
+    f32 "normuon sharded - 0.95" --ranks 1 -s data.chunks=6 -s model.mlp_width=128 > none.log
+    run diff <(losses 1.log) <(losses none.log)
+    [ "$status" -eq 1 ]
+    resumes three 3.log
+    "$GPT_BIN/gpt-ckpt" verify --full three/step-000020 > /dev/null
+    "$GPT_BIN/gpt-ckpt" ls three/step-000020 > ls.txt
+    grep -q "layers.6.attn.qkvo" ls.txt
+    grep -q "mlp.padding.23" ls.txt
+    run ! grep "mlp.padding.22" ls.txt
+    # As many parameters as without.
+    diff <(f32 "normuon sharded - 0.95" --plan "${set[@]}" | awk '/^(attn|mlp) /') <(f32 "normuon sharded - 0.95" --plan -s data.chunks=6 -s model.mlp_width=128 | awk '/^(attn|mlp) /')
+}
+
+@test "a narrow embedding as further inputs of the gates: 1, 3 and 4 ranks, a resume" {
+    all=$(sed -n 's/^scatter = //p' "$GPT_SHARE/recipes/tiny.recipe")
+    set=(-s data.chunks=6 -s model.gate_table=8 -s "parameters.gate_table=v,8 f32 normal:0.1 adam sharded 0.9 0.95 1 0 no"
+         -s "parameters.attn_gate_bank=10,h,20 f32 zero adam replicated 0.9 0.99 1 1 no"
+         -s "parameters.ve_gate_bank=5,h,20 f32 zero adam replicated 0.9 0.99 1 1 no" -s "order.scatter=$all gate_table"
+         -s "order.work=$all gate_table" -s order.late=gate_table)
+    f32 "normuon sharded - 0.95" --ranks 1 "${set[@]}" > 1.log
+    for n in 3 4; do
+        f32 "normuon sharded - 0.95" --ranks $n "${set[@]}" -o out$n > $n.log
+        agree 1.log $n.log 20
+    done
+    f32 "normuon sharded - 0.95" --ranks 1 -s data.chunks=6 > none.log
+    run diff <(losses 1.log) <(losses none.log)
+    [ "$status" -eq 1 ]
+    resumes out3 3.log
+    "$GPT_BIN/gpt-ckpt" verify --full out3/step-000020 > /dev/null
+    "$GPT_BIN/gpt-ckpt" ls out3/step-000020 | grep -q "gate_table"
+}
+
+@test "data.repeat: all steps on one batch bring its loss down as no new batches do" {
+    # a model large enough to learn 256 tokens by heart
+    last() {
+        f32 "normuon sharded - 0.95" -s model.head_dim=32 -s model.mlp_width=256 -s "stages.0=256 3 256 1 1" \
+            -s "stages.1=256 7 256 1.52 1" -s "stages.2=256 7 256 1.73 1" -s "stages.3=256 7 256 - 1" \
+            -s data.checkpoint_every=0 -s schedule.steps=60 -s data.repeat=$1 | losses /dev/stdin | tail -1 | sed 's/.*://'
+    }
+    one=$(last 62) new=$(last 1)
+    echo "last loss on one batch $one, on new ones $new"
+    awk -v a="$one" -v b="$new" 'BEGIN { exit !(a < b - 0.5) }'
+}
+
+@test "AOL in place of the norm, the Gram form: 1, 2 and 3 ranks; AOL only with rows that are made for it" {
+    aol=(-s data.chunks=6 -s optimizer.aol=yes -s optimizer.coeffs="$GPT_SHARE/coeffs/aol-4.coeffs")
+    f32 "normuon sharded - 0.95" --ranks 1 "${aol[@]}" > 1.log
+    for n in 2 3; do
+        f32 "normuon sharded - 0.95" --ranks $n "${aol[@]}" > $n.log
+        agree 1.log $n.log 20
+    done
+    rounded() { awk '/^coeffs = / { for (i = 4; i <= NF; i++) if ($i != "/") printf "%.9g\n", $i }' "$1"; }
+    diff <(rounded 1.log) <(rounded "$GPT_SHARE/recipes/turbo-muon.recipe") # whose table is the file
+    [ "$(rounded 1.log | wc -l)" -eq 12 ]
+    run --separate-stderr train -s optimizer.aol=yes
+    [ "$status" -eq 2 ] || [ "$status" -eq 3 ]
+    [[ $stderr = *'optimizer.coeffs'*'scaled by its norm, and aol = yes'* ]]
+    run --separate-stderr train -s optimizer.coeffs="$GPT_SHARE/coeffs/aol-4.coeffs"
+    [[ $stderr = *'optimizer.coeffs'*'AOL scales, and aol = no'* ]]
+    # The Gram form is the same but for rounding, in f32 and with AOL, too.
+    f32 "normuon sharded - 0.95" --ranks 1 "${aol[@]}" -s optimizer.polar_form=gram > gram.log
+    agree 1.log gram.log 20
+    f32 "normuon sharded - 0.95" --ranks 3 "${aol[@]}" -s optimizer.polar_form=gram > gram3.log
+    agree gram.log gram3.log 20
+    run --separate-stderr train -s optimizer.polar_form=gram -s optimizer.restart=2,5
+    [[ $stderr = *'optimizer.restart'*'the table has 5 rows'* ]]
+    # The recipe is record 61's but for these lines.
+    run diff <(grep -v '^#' "$GPT_SHARE/recipes/record-61.recipe") <(grep -v '^#' "$GPT_SHARE/recipes/turbo-muon.recipe")
+    [ "$(grep -c '^[<>]' <<<"$output")" -eq 5 ]
+}

@@ -1,0 +1,60 @@
+#!/usr/bin/env bats
+# tests/gpu/gpu-records with stand-ins for gpt-train and gpt-ckpt: what it says of a curve.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return
+    mkdir bin golden shards out
+    # Losses from 9 down; on several GPUs step 50's times FACTOR. ALONE is one GPU's status.
+    cat > bin/gpt-train <<'END'
+#!/bin/bash -u
+while [ "$1" != --gpus ]; do shift; done
+[ "$2" -gt 1 ] || FACTOR=1
+[ "$2" -gt 1 ] || [ "${ALONE:-0}" = 0 ] || exit "$ALONE"
+echo "start: 1.5 s on $2"
+awk -v f="$FACTOR" 'BEGIN { for (s = 0; s < 60; s++)
+    printf "step:%d/60 train_loss:%.6f train_time:1ms\n", s + 1, (9 - s / 10) * (s == 50 ? f : 1) }'
+END
+    # A bank of one number, the norm that gpu-records wants of record 84.
+    cat > bin/gpt-ckpt <<END
+#!/bin/bash -u
+for o; do [[ \$o != --bank=* ]] || bank=\${o#*=}; done
+printf '%s.weight\t\t1\t\t\t\t%s\n' "\$bank" "\$(grep -oP "\\b\$bank=\\K[0-9.]+" "$BATS_TEST_DIRNAME/gpu/gpu-records" | tail -1)"
+END
+    chmod +x bin/*
+    awk 'BEGIN { print "step\ttokens\tseed1\tseed2"
+                 for (s = 0; s < 60; s++) printf "%d\t1\t%.6f\t%.6f\n", s, 9.01 - s / 10, 8.99 - s / 10 }' > golden/r84-curve.tsv
+}
+
+records() { # FACTOR ALONE GPUS
+    run --separate-stderr env FACTOR="$1" ALONE="$2" GPT_BIN="$PWD/bin" "$BATS_TEST_DIRNAME/gpu/gpu-records" "$3" \
+        shards golden out curve84
+    echo "$output $stderr"
+}
+
+@test "one GPU: the curve is held against the published program's alone" {
+    records 1 0 1
+    [ "$status" -eq 0 ]
+    [[ "$output" = *"ok     curve84.log: 60 steps; worst from step 5 on "[-+]"0.00% at step "* ]]
+    [[ "$output" != *"as on one GPU"* ]]
+    [ ! -e out/curve84-alone.log ]
+}
+
+@test "several GPUs: the same program runs on one of them, with any seed, and 1% is allowed" {
+    SEED=2 records 1.009 0 4
+    [ "$status" -eq 0 ]
+    [[ "$output" = *"ok     as on one GPU: curve84.log: 60 steps; worst from step 5 on +0.90% at step 50 (asked: 1%)"* ]]
+    grep -q '^start: 1.5 s on 1$' out/curve84-alone.log
+    records 1.0112 0 4
+    [ "$status" -eq 1 ]
+    [[ "$output" = *"FAILED as on one GPU: "*"curve84.log: 60 steps; worst from step 5 on +1.12% at step 50 (asked: 1%)"* ]]
+}
+
+@test "several GPUs: a run on one of them that fails is said, and the rest goes on" {
+    records 1 5 4
+    [ "$status" -eq 1 ]
+    [[ "$output" = *"FAILED status 5: "*"gpt-train"*"--gpus 1 "* ]]
+    [[ "$output" != *"as on one GPU"* ]]
+    [[ "$output" = *"ok     norm of mudd_b2 off "* ]]
+}
