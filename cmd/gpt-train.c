@@ -18,6 +18,7 @@
 #include "base/version.h"
 #include "checkpoint/pack.h"
 #include "recipe/named.h"
+#include "recipe/schedule.h"
 #include "ops/gemm.h"
 #include "tokenize/canonical.h"
 #include "train/run.h"
@@ -36,6 +37,7 @@ struct options {
     char *gpu_path;
     struct opt_list set;
     bool plan, recipes, profile, no_graph, no_verify, quiet, progress, fit;
+    bool go_on; /* --continue */
     bool any_device; /* neither --device nor --gpus was given */
 };
 
@@ -304,6 +306,7 @@ static bool is_standard(const char *path) { return path && !strcmp(path, "-"); }
 static bool silent; /* --quiet */
 static bool on_terminal; /* standard error is one, and may have ^C or progress in the line */
 static const char *output; /* -o */
+static bool continued; /* --continue */
 static _Atomic int64_t signalled; /* time of the first signal in ms; 0: none has come */
 
 /* Text made without snprintf, which a handler of signals may not call. */
@@ -335,10 +338,10 @@ static void say_what_is_left(struct words *w)
     struct run_progress p = run_progress();
     int first = p.kept < 0 ? 1 : p.kept + 1;
     if (p.kept >= 0 && output) {
-        say(w, "; go on from step ");
+        say(w, continued ? "; the same command goes on from step " : "; go on from step ");
         say_number(w, p.kept);
-        say(w, " with --resume ");
-        say(w, output);
+        say(w, continued ? "" : " with --resume ");
+        say(w, continued ? "" : output);
     }
     if (p.reached < first)
         return;
@@ -423,6 +426,66 @@ static int unpack_resumed(struct options *o, struct temporary_dir *t)
     return rc;
 }
 
+/* --continue: where -o holds a checkpoint that is what to resume, else there is nothing. */
+static int find_continued(struct options *o)
+{
+    if (!o->go_on)
+        return 0;
+    int rc = run_begun(o->out);
+    if (!rc)
+        o->resume = o->out;
+    else if (rc == GPT_NO && !o->recipe)
+        return err_set(GPT_USAGE, "expected -r RECIPE: %s holds no checkpoint to continue", o->out);
+    return rc == GPT_NO ? 0 : rc;
+}
+
+/* The first line of a that b has not, where they part; its end in *n. */
+static const char *first_difference(const char *a, const char *b, int *n)
+{
+    const char *line = a;
+    for (; *a && *a == *b; a++, b++)
+        if (*a == '\n')
+            line = a + 1;
+    *n = (int)strcspn(line, "\n");
+    return line;
+}
+
+static int another_recipe(const struct options *o, const struct recipe *given,
+                          const struct recipe *saved)
+{
+    int n, m;
+    const char *there = recipe_canonical(saved), *here = recipe_canonical(given);
+    const char *in_there = first_difference(there, here, &n);
+    const char *in_here = first_difference(here, there, &m);
+    return err_set(
+        GPT_INPUT,
+        "%s: the run there was made with another recipe (%s %s) than %s (%s %s): there "
+        "'%.*s', here '%.*s'; leave -r out to continue it, with --set for what shall differ",
+        o->resume, saved->name, saved->hash, o->recipe, given->name, given->hash, n, in_there, m,
+        in_here);
+}
+
+/* -r as it is when --fit has set what it set in the run that is resumed. */
+static int read_fitted(const struct options *o, const struct recipe *saved, struct recipe **r)
+{
+    char chunks[FIT_KEY_SIZE], block[FIT_KEY_SIZE];
+    const char **set = calloc((size_t)o->set.n + FIT_KEYS, sizeof *set);
+    int n = o->set.n;
+    if (!set)
+        return err_memory();
+    for (int i = 0; i < n; i++)
+        set[i] = o->set.v[i];
+    snprintf(chunks, sizeof chunks, "data.chunks=%d", saved->data.chunks);
+    snprintf(block, sizeof block, "precision.head_block=%d", saved->precision.head.block);
+    if (o->fit) {
+        set[n++] = chunks;
+        set[n++] = block;
+    }
+    int rc = recipe_read(r, o->recipe, set, n);
+    free(set);
+    return rc;
+}
+
 /* -r, or the recipe in the checkpoint; with both, they must be equal. */
 static int get_recipe(const struct options *o, struct recipe **r)
 {
@@ -438,12 +501,9 @@ static int get_recipe(const struct options *o, struct recipe **r)
         *r = saved;
         return 0;
     }
-    rc = recipe_read(r, o->recipe, o->set.v, o->set.n);
+    rc = read_fitted(o, saved, r);
     if (!rc && strcmp((*r)->hash, saved->hash)) {
-        rc = err_set(GPT_INPUT,
-                     "%s: the run there was made with another recipe (%s %s) than %s "
-                     "(%s %s); leave -r out to continue it, with --set for what shall differ",
-                     o->resume, saved->name, saved->hash, o->recipe, (*r)->name, (*r)->hash);
+        rc = another_recipe(o, *r, saved);
         recipe_free(*r);
         *r = NULL;
     }
@@ -569,6 +629,7 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
     };
     silent = o->quiet;
     output = o->out;
+    continued = o->go_on;
     on_terminal = isatty(STDERR_FILENO);
     stop_on_signals();
     rc = run_train(&run);
@@ -616,6 +677,14 @@ static int train(struct options *o, struct recipe **r, const char *arguments, do
         say_what_is_left(&w);
         return err_set(rc, "%s%.*s", err_message(), (int)w.n, w.text);
     }
+    if (rc == RUN_ENDED) {
+        if (!o->quiet)
+            text_line(stderr,
+                      "gpt-train: nothing to do: the run has ended at step %d; -s schedule.steps=N "
+                      "with N above %d goes on",
+                      schedule_total(*r), schedule_total(*r) - (*r)->schedule.extension);
+        return 0;
+    }
     if (rc != RUN_STOPPED)
         return rc;
     clearerr(stdout); /* the log is whole in its copy */
@@ -630,6 +699,10 @@ static int check_options(struct options *o)
     int rc = opt_choose(o->plan, "--plan", o->bench, "--bench");
     if (!rc)
         rc = opt_choose(o->quiet, "--quiet", o->progress, "--progress");
+    if (!rc)
+        rc = opt_choose(o->go_on, "--continue", o->resume, "--resume");
+    if (!rc && o->go_on && !o->out)
+        rc = err_set(GPT_USAGE, "--continue needs -o DIR");
     if (rc)
         return rc;
     if (is_standard(o->recipe) + is_standard(o->data) + is_standard(o->resume) > 1)
@@ -699,6 +772,8 @@ int main(int argc, char **argv)
         { 0, "resume", "DIR", OPT_STR, &o.resume,
           "continue from the newest checkpoint in DIR, from DIR itself, or from a packed one (-)",
           0, 0, NULL },
+        OPT_SWITCH(0, "continue", &o.go_on,
+                   "resume what DIR of -o holds; where it holds no checkpoint, begin"),
         { 0, "keep", "N", OPT_I64, &o.keep, "how many checkpoints to keep, the newest; 0: all (2)",
           0, 1e6, NULL },
         { 0, "device", "NAME", OPT_CHOICE, &o.device, "where to compute (cpu)", 0, 0, "cpu|cuda" },
@@ -749,6 +824,8 @@ int main(int argc, char **argv)
         rc = check_options(&o);
     if (!rc)
         rc = unpack_resumed(&o, &unpacked);
+    if (!rc)
+        rc = find_continued(&o);
     if (!rc)
         rc = get_recipe(&o, &r);
     if (!rc && o.stage > r->n_stages - 2)

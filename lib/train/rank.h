@@ -118,6 +118,8 @@ int check_ranks(const struct recipe *r, int ranks) MUST_CHECK;
 int check_loss(struct rank *k, int step, double loss) MUST_CHECK;
 /* GPT_DEVICE unless all weights and optimizer states of this rank are finite. */
 int check_states(struct rank *k) MUST_CHECK;
+/* Collective. GPT_INPUT unless all ranks begin at the same step. */
+int check_first(struct rank *k) MUST_CHECK;
 /* Collective. GPT_DEVICE unless all ranks hold the same weights, to the bit. */
 int check_weights(struct rank *k) MUST_CHECK;
 
@@ -131,8 +133,9 @@ bool save_whole(const struct rank *k);
 int save_room(struct rank *k) MUST_CHECK;
 /* GPT_INPUT: the directory of checkpoints holds one of a later step than this run's first. */
 int save_check(const struct run *run) MUST_CHECK;
-/* Finds the checkpoint to resume and reads step and data position into run. resume_rank loads this
- * rank's state from it. */
+/* Finds the checkpoint to resume and reads its step into run; RUN_ENDED. resume_open reads the data
+ * position; resume_rank loads this rank's state. */
+int resume_find(struct run *run) MUST_CHECK;
 int resume_open(struct run *run) MUST_CHECK;
 int resume_rank(struct rank *k) MUST_CHECK;
 

@@ -144,7 +144,7 @@ static int rank_work(struct rank *k)
     }
     if (o->bench)
         return bench_rank(k, o->bench, o->log);
-    if ((rc = save_room(k)) || (!k->rank && (rc = log_header(k->run))))
+    if ((rc = check_first(k)) || (rc = save_room(k)) || (!k->rank && (rc = log_header(k->run))))
         return rc;
     if (!k->local) {
         run_reaches(k->run->first);
@@ -342,13 +342,14 @@ int run_train(const struct run_options *o)
         initial_free(run.initial);
         return rc > 0 ? err_set(rc, "%s", run.message) : rc;
     }
-    if (!(rc = open_data(&run)) && o->resume && !(rc = resume_open(&run)))
+    rc = o->resume ? resume_find(&run) : 0;
+    if (!rc && !(rc = open_data(&run)) && o->resume && !(rc = resume_open(&run)))
         rc = loader_seek(run.loader, &run.start);
     if (!rc)
         rc = save_check(&run);
     if (!rc)
         rc = check_tokens(&run);
-    if (rc && run_stopping()) /* it waited for a pipe */
+    if (rc > 0 && run_stopping()) /* it waited for a pipe */
         rc = RUN_STOPPED;
     run.opened = now_seconds();
     if (!rc) {

@@ -99,7 +99,10 @@ static inline bool run_captures(const struct recipe *r, bool no_graph)
     return !no_graph && run_phases(r) <= MAX_PHASES;
 }
 
-enum { RUN_STOPPED = -20 }; /* a signal ended the run; its state is saved */
+enum {
+    RUN_STOPPED = -20, /* a signal ended the run; its state is saved */
+    RUN_ENDED = -21 /* the checkpoint to resume is of the last step: there is nothing to do */
+};
 
 /* Steps done, -1: the run has not begun; and the step of the newest checkpoint, -1: there is none.
  * Async-signal-safe. */
@@ -111,6 +114,8 @@ struct run_progress run_progress(void);
 int run_train(const struct run_options *o) MUST_CHECK;
 void run_stop(void); /* async-signal-safe */
 
+/* GPT_NO: DIR, the folder of a run's checkpoints, holds none, or is not there. */
+int run_begun(const char *dir) MUST_CHECK;
 /* The checkpoint to resume: path itself, or the newest complete one in it. Caller frees. */
 int run_checkpoint(const char *path, char **dir) MUST_CHECK;
 /* The recipe in that checkpoint, with overrides. */

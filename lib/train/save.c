@@ -1,7 +1,9 @@
 /* save.c - writes the state of a run to checkpoints and loads it (checkpoint/checkpoint.h). */
 #include <assert.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include "base/file.h"
 #include "base/version.h"
@@ -242,6 +244,15 @@ int run_checkpoint(const char *path, char **dir)
     return rc;
 }
 
+int run_begun(const char *dir)
+{
+    struct stat st;
+    char *newest = NULL;
+    int rc = stat(dir, &st) && errno == ENOENT ? GPT_NO : ckpt_latest(dir, &newest);
+    free(newest);
+    return rc;
+}
+
 int run_recipe(struct recipe **r, const char *path, const char *const *set, int n)
 {
     char *dir;
@@ -273,19 +284,32 @@ static int read_position(struct run *run, struct ckpt *c)
     if (!id && (p->epoch || p->shard || p->document)) /* without: at the beginning of any data */
         return err_set(GPT_INPUT, "%s: made with data (unknown), but these are %s", run->resume_dir,
                        loader_id(run->loader));
+    return 0;
+}
+
+int resume_find(struct run *run)
+{
+    const struct run_options *o = run->opt;
+    struct ckpt *c;
+    int rc = run_checkpoint(o->resume, &run->resume_dir);
+    if (rc || (rc = ckpt_open(&c, run->resume_dir)))
+        return rc;
     run->first = (int)ckpt_info(c)->step;
     run->tokens_seen = ckpt_info(c)->tokens;
+    ckpt_close(c);
     if (run->first > run->total)
         return err_set(GPT_INPUT, "%s: step %d, but the recipe ends at %d", run->resume_dir,
                        run->first, run->total);
-    return 0;
+    bool validated =
+        !run->recipe->data.val.tokens || runlog_validated(o->out ? o->out : o->resume, run->total);
+    return run->first == run->total && validated ? RUN_ENDED : 0;
 }
 
 int resume_open(struct run *run)
 {
     struct ckpt *c;
-    int rc = run_checkpoint(run->opt->resume, &run->resume_dir);
-    if (rc || (rc = ckpt_open(&c, run->resume_dir)))
+    int rc = ckpt_open(&c, run->resume_dir);
+    if (rc)
         return rc;
     rc = read_position(run, c);
     ckpt_close(c);

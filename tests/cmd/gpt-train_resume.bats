@@ -128,7 +128,7 @@ load few_steps
     f=$BATS_TEST_TMPDIR/run/step-000011/rank0.safetensors.zst
     size=$(stat -c %s "$f")
     printf '\xa5' | dd of="$f" bs=1 seek=$((size / 2)) conv=notrunc status=none
-    run --separate-stderr resume --resume "$BATS_TEST_TMPDIR/run/step-000011"
+    run --separate-stderr resume --resume "$BATS_TEST_TMPDIR/run/step-000011" -s schedule.extension=4
     [ "$status" -eq 3 ]
     [[ "$stderr" == *rank0.safetensors.zst* ]]
     rm "$BATS_TEST_TMPDIR/run/step-000011/MANIFEST"
