@@ -615,7 +615,8 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
         .profile = o->profile,
         .trace = o->trace,
         .stage = o->stage > 0 ? (int)o->stage : 0,
-        .keep = (int)o->keep,
+        .keep = o->keep < 0 ? 2 : (int)o->keep,
+        .keep_all_else = o->keep < 0,
         .backend = b,
         .log = b->first ? NULL : stdout,
         .warn = warn,
@@ -733,8 +734,6 @@ static int check_options(struct options *o)
         return err_set(GPT_USAGE, "--threads is for --device cpu alone");
     if (o->keep >= 0 && !o->out)
         return err_set(GPT_USAGE, "--keep needs -o DIR");
-    if (o->keep < 0)
-        o->keep = 2;
     if (!(o->ranks_timeout > 0))
         o->ranks_timeout = 6;
     return 0;
@@ -774,7 +773,9 @@ int main(int argc, char **argv)
           0, 0, NULL },
         OPT_SWITCH(0, "continue", &o.go_on,
                    "resume what DIR of -o holds; where it holds no checkpoint, begin"),
-        { 0, "keep", "N", OPT_I64, &o.keep, "how many checkpoints to keep, the newest; 0: all (2)",
+        { 0, "keep", "N", OPT_I64, &o.keep,
+          "how many checkpoints DIR keeps, the newest; 0: all (2 of "
+          "this process's own)",
           0, 1e6, NULL },
         { 0, "device", "NAME", OPT_CHOICE, &o.device, "where to compute (cpu)", 0, 0, "cpu|cuda" },
         { 0, "ranks", "N", OPT_I64, &o.ranks,

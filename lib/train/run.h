@@ -77,7 +77,8 @@ struct run_options {
     const char *trace; /* with bench: a file for the timeline of one stage; NULL: none */
     int stage; /* which */
     int bench; /* measure this many pairs of steps a stage; 0: train */
-    int keep; /* checkpoints to keep, newest first; 0: all */
+    int keep; /* checkpoints to keep in out, newest first; 0: all */
+    bool keep_all_else; /* those that were there at the start stay */
     struct backend *backend;
     FILE *log;
     enum progress_mode progress;

@@ -1,6 +1,7 @@
 /* save.c - writes the state of a run to checkpoints and loads it (checkpoint/checkpoint.h). */
 #include <assert.h>
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -133,9 +134,30 @@ static int agree(struct rank *k, int mine)
     return 0;
 }
 
+/* Checkpoints of later steps may be removed. */
+static int64_t removes_above(const struct run *run)
+{
+    return run->opt->keep_all_else ? run->first : -1;
+}
+
+/* Removes checkpoints but the newest `keep`. *text: "; removed: step 2 4", or nothing. */
+static int prune(const struct run *run, int keep, char *text, size_t size)
+{
+    const char *out = run->opt->out;
+    int64_t *steps, above = removes_above(run);
+    int n, at = 0, rc = ckpt_prunable(out, keep, 0, above, &steps, &n);
+    *text = 0;
+    for (int i = 0; i < n && !rc && (size_t)at < size; i++)
+        at += snprintf(text + at, size - (size_t)at, i ? " %lld" : "; removed: step %lld",
+                       (long long)steps[i]);
+    free(steps);
+    return rc ? rc : ckpt_prune(out, keep, 0, above, NULL);
+}
+
 static int commit(struct rank *k)
 {
-    const struct run_options *o = k->run->opt;
+    struct run *run = k->run;
+    char removed[400] = "";
     struct kv_state s;
     gather_kv(k, &s);
     struct ckpt_info info = {
@@ -143,14 +165,18 @@ static int commit(struct rank *k)
         .tokens = k->tokens_seen,
         .ranks = k->world,
         .tool = "gpt-train " GPT_VERSION,
-        .recipe = recipe_canonical(k->run->recipe),
+        .recipe = recipe_canonical(run->recipe),
         .state = s.kv,
         .nstate = s.n,
     };
-    int rc = ckpt_commit(o->out, &info);
-    runlog_sync(&k->run->log);
-    if (!rc && o->keep && ckpt_prune(o->out, o->keep, 0, NULL))
-        run_warn(k->run, err_message());
+    int rc = ckpt_commit(run->opt->out, &info);
+    if (rc)
+        return rc;
+    if (run->opt->keep && prune(run, run->opt->keep, removed, sizeof removed))
+        run_warn(run, err_message());
+    runlog_key(&run->log, "checkpoint", "step %d%s", k->step, removed);
+    rc = runlog_status(&run->log);
+    runlog_sync(&run->log);
     return rc;
 }
 
@@ -170,6 +196,38 @@ static int write_state(struct rank *k)
         return rc;
     }
     return agree(k, k->rank ? 0 : commit(k));
+}
+
+static double room_on_disk(const char *out)
+{
+    struct statvfs fs;
+    return statvfs(out, &fs) || !fs.f_blocks ? INFINITY /* some file systems do not say */
+                                             : (double)fs.f_bavail * (double)fs.f_frsize;
+}
+
+/* Collective, after a failure to write. Where the disk is full and there are two checkpoints or more that
+ * this run removes in time, removes the oldest of them now. */
+static bool make_room(struct rank *k)
+{
+    const struct run_options *o = k->run->opt;
+    char why[sizeof k->run->message], removed[400], text[600];
+    double gave = 0, all[MAX_RANKS];
+    int64_t *steps;
+    int n = 0, code = err_code();
+    snprintf(why, sizeof why, "%s", err_message());
+    if (!k->rank && o->keep && room_on_disk(o->out) < state_bytes(k) &&
+        !ckpt_prunable(o->out, 1, 0, removes_above(k->run), &steps, &n)) {
+        free(steps);
+        gave = n > 0 && !prune(k->run, n, removed, sizeof removed);
+    }
+    if (gave != 0) {
+        snprintf(text, sizeof text, "%s: the disk is full%s, for step %d", o->out, removed,
+                 k->step);
+        run_warn(k->run, text);
+    }
+    bool heard = !k->comm->gather_host(k->comm, &gave, 1, all);
+    err_set(code, "%s", why);
+    return heard && all[0] != 0;
 }
 
 /* The message of the first rank of this process that says it. */
@@ -194,12 +252,17 @@ int save_checkpoint(struct rank *k, bool required)
     /* A checkpoint has neither gradients nor the record of touched rows. */
     assert(!k->optim.sparse || k->step == run->total || sparse_settled(k->optim.sparse));
     rank_enter(k, "checkpoint", false);
+    bool disk = false;
     int rc = agree(k, check_states(k));
-    if (!rc && !(rc = write_state(k))) {
+    if (!rc)
+        do {
+            rc = write_state(k);
+            disk = abs(rc) == GPT_SYSTEM && !rank_status(k);
+        } while (disk && make_room(k));
+    if (!rc) {
         run_keeps(k->step);
         return 0;
     }
-    bool disk = abs(rc) == GPT_SYSTEM && !rank_status(k);
     if (!disk || required) /* a rank that has no message waits for the end that the other brings */
         return rc < 0 ? k->comm->barrier(k->comm) : rc;
     if (rc > 0)
@@ -215,13 +278,11 @@ bool save_whole(const struct rank *k)
 int save_room(struct rank *k)
 {
     const char *out = k->run->opt->out;
-    double one = state_bytes(k), room, unit = one < 1e9 ? 1 << 20 : 1 << 30;
-    const char *name = one < 1e9 ? "MiB" : "GiB";
-    struct statvfs fs;
-    char text[400];
-    if (!out || k->rank || statvfs(out, &fs) || !fs.f_blocks) /* some file systems do not say */
+    if (!out || k->rank)
         return 0;
-    room = (double)fs.f_bavail * (double)fs.f_frsize;
+    double one = state_bytes(k), room = room_on_disk(out), unit = one < 1e9 ? 1 << 20 : 1 << 30;
+    const char *name = one < 1e9 ? "MiB" : "GiB";
+    char text[400];
     snprintf(text, sizeof text, "%.200s: %.1f %s free, and a checkpoint may take %.1f", out,
              room / unit, name, one / unit);
     if (room < one)

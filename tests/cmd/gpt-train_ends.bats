@@ -126,11 +126,21 @@ with_disk() { # KIB COMMAND...
     [ -z "$output" ]
     [[ $stderr == "gpt-train: run: 0.6 MiB free, and a checkpoint may take "*": name a folder on another disk" ]]
     [ -z "$(ls left | grep -v '^\.')" ]
-    run --separate-stderr with_disk 1600 "${command[@]}" -s data.checkpoint_every=2
+    run --separate-stderr with_disk 1400 "${command[@]}" -s data.checkpoint_every=2
     echo "$status $stderr"; ls left
     [ "$status" -eq 4 ]
-    [[ ${stderr_lines[0]} == "gpt-train: run: 1.6 MiB free, and a checkpoint may take "*": a second beside it, as the next one is written, may not fit" ]]
+    [[ ${stderr_lines[0]} == "gpt-train: run: 1.4 MiB free, and a checkpoint may take "*": a second beside it, as the next one is written, may not fit" ]]
     [[ ${stderr_lines[1]} == "gpt-train: no checkpoint of step "*": cannot write 'run/.step-00000"*"': No space left on device; the run goes on, and the next one is tried" ]]
     [ -z "$(ls -A left | grep tmp)" ]
     "$GPT_BIN/gpt-ckpt" verify -q left
+}
+
+@test "a disk that has room for two checkpoints is enough: the oldest that goes in time goes before" {
+    unshare -rm true || skip "needs mount-right"
+    mkdir left
+    run --separate-stderr with_disk 2330 "$GPT_BIN/gpt-train" -q -r tiny "${SMALL[@]}" -d "$SHARDS" -o run -s data.checkpoint_every=2
+    [ "$status" -eq 0 ]
+    [ "${stderr_lines[0]}" = "gpt-train: run: the disk is full; removed: step 2, for step 6" ]
+    [ "$(ls left | tr '\n' ' ')" = "log.txt step-000010 step-000011 " ]
+    diff -r -x MANIFEST -x recipe.txt "$WHOLE/step-000011" left/step-000011
 }
