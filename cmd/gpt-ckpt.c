@@ -462,14 +462,14 @@ static int verb_rm(char **argv, int n)
     if (!there)
         return err_set(GPT_INPUT, "%s: holds no complete checkpoint (step-N with a MANIFEST)",
                        argv[0]);
-    if ((rc = ckpt_prunable(argv[0], (int)o.keep_last, o.keep_every, &steps, &gone)))
+    if ((rc = ckpt_prunable(argv[0], (int)o.keep_last, o.keep_every, -1, &steps, &gone)))
         return rc;
     for (int i = 0; i < gone; i++)
         printf("step-%06" PRId64 "\n", steps[i]);
     free(steps);
     if (fflush(stdout) || ferror(stdout)) /* names first, then removal */
         return err_sys("cannot write standard output");
-    return o.dry_run ? 0 : ckpt_prune(argv[0], (int)o.keep_last, o.keep_every, NULL);
+    return o.dry_run ? 0 : ckpt_prune(argv[0], (int)o.keep_last, o.keep_every, -1, NULL);
 }
 
 /* --- the verbs --- */
