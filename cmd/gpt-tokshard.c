@@ -372,7 +372,7 @@ static int print_stats(const struct token_stats *s, const struct vocab *v)
     int64_t of_text = s->tokens - s->documents;
     struct report r;
 
-    report_begin(&r, stdout, report_format_of(NULL));
+    report_begin(&r, stdout, report_format_of(NULL, false));
     report_table(&r, "totals", NULL,
                  "documents:i tokens:i text_bytes:i:text_bytes bytes_per_token:f4:bytes_a_token "
                  "entropy_nats:f4:unigram_entropy,_nats/token");

@@ -36,7 +36,7 @@ struct options {
     double ranks_timeout;
     char *gpu_path;
     struct opt_list set;
-    bool plan, recipes, profile, no_graph, no_verify, quiet, progress, fit;
+    bool plan, recipes, profile, no_graph, no_verify, wide, quiet, progress, fit;
     bool go_on; /* --continue */
     bool any_device; /* neither --device nor --gpus was given */
 };
@@ -195,6 +195,9 @@ static int about_gpus(struct backend *b, int ranks, const struct recipe *r)
     snprintf(text, sizeof text, "%s, compute capability %d.%d, %s path%s", first.name, first.major,
              first.minor, portable ? "portable" : "native", in_bf16);
     b->about = text;
+    const struct gpu_software *has = ops_cuda_software();
+    b->software =
+        (struct backend_software){ has->runtime, b->group ? has->nccl : NULL, has->driver };
     return 0;
 }
 
@@ -295,7 +298,7 @@ static int plan(const struct options *o, const struct recipe *r)
         return no_cuda();
 #endif
     }
-    return run_plan(r, &b, o->data, stdout);
+    return run_plan(r, &b, o->data, o->wide, stdout);
 }
 
 static bool is_standard(const char *path) { return path && !strcmp(path, "-"); }
@@ -537,6 +540,33 @@ static int fit_memory(struct options *o, const struct backend *b, struct recipe 
     return 0;
 }
 
+/* True if an override is this, or, of "KEY=", any of the key. */
+static bool is_set(const struct options *o, const char *word)
+{
+    bool any = word[strlen(word) - 1] == '=';
+    for (int i = 0; i < o->set.n; i++)
+        if (any ? !strncmp(o->set.v[i], word, strlen(word)) : !strcmp(o->set.v[i], word))
+            return true;
+    return false;
+}
+
+/* A pipe passes once: of a recipe that would begin anew where its data end, another one. */
+static int pass_once(const struct options *o, struct recipe **r)
+{
+    static const char *const once[] = { "data.cycle=no" };
+    struct recipe *made;
+    if (!is_standard(o->data) || !(*r)->data.cycle || is_set(o, "data.cycle="))
+        return 0;
+    int rc = recipe_parse(&made, (*r)->name, recipe_canonical(*r), once, 1);
+    if (rc)
+        return rc;
+    recipe_free(*r);
+    *r = made;
+    if (!o->quiet)
+        text_line(stderr, "gpt-train: -d - passes once: data.cycle=no");
+    return 0;
+}
+
 /* What losses need of the vocabulary; to be freed. */
 struct of_vocabulary {
     int32_t *prefix; /* of each of the recipe's ids; NULL: not wanted */
@@ -613,6 +643,7 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
         .no_verify = o->no_verify,
         .bench = (int)o->bench,
         .profile = o->profile,
+        .wide = o->wide,
         .trace = o->trace,
         .stage = o->stage > 0 ? (int)o->stage : 0,
         .keep = o->keep < 0 ? 2 : (int)o->keep,
@@ -706,9 +737,13 @@ static int check_options(struct options *o)
         rc = err_set(GPT_USAGE, "--continue needs -o DIR");
     if (rc)
         return rc;
-    if (is_standard(o->recipe) + is_standard(o->data) + is_standard(o->resume) > 1)
-        return err_set(GPT_USAGE,
-                       "'-' twice among -r, -d and --resume: standard input is read once");
+    if (o->wide && !o->plan && !o->bench)
+        return err_set(GPT_USAGE, "--wide needs --plan or --bench");
+    if (is_standard(o->recipe) + is_standard(o->data) + is_standard(o->resume) +
+            is_set(o, "optimizer.coeffs=-") >
+        1)
+        return err_set(GPT_USAGE, "'-' twice among -r, -d, --resume and -s optimizer.coeffs=-: "
+                                  "standard input is read once");
     if (is_standard(o->val))
         return err_set(GPT_USAGE, "--val -: expected files or a folder of shards");
     if (o->gpus && (o->ranks || (o->device && strcmp(o->device, "cuda"))))
@@ -798,6 +833,9 @@ int main(int argc, char **argv)
           "with --bench on GPUs: a timeline for Perfetto; .gz and .zst compress", 0, 0, NULL },
         { 0, "stage", "K", OPT_I64, &o.stage, "of which stage --profile and --trace are (0)", 0,
           MAX_STAGES, NULL },
+        OPT_SWITCH(
+            0, "wide", &o.wide,
+            "with --plan or --bench: tables as wide as they are, not broken for the terminal"),
         { 0, NULL, NULL, OPT_GROUP, NULL, "Messages", 0, 0, NULL },
         { 0, "progress", NULL, OPT_FLAG, &o.progress,
           "show progress even when stderr is no terminal", 0, 0, NULL },
@@ -829,6 +867,8 @@ int main(int argc, char **argv)
         rc = find_continued(&o);
     if (!rc)
         rc = get_recipe(&o, &r);
+    if (!rc)
+        rc = pass_once(&o, &r);
     if (!rc && o.stage > r->n_stages - 2)
         rc = err_set(GPT_USAGE, "--stage %lld: the recipe has stages 0 to %d", (long long)o.stage,
                      r->n_stages - 2);

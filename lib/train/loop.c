@@ -147,7 +147,7 @@ static void launch_gradients(struct rank *k, const struct step_schedule *p, cons
     mark(k, TRACE_STEP, 0);
     k->optim.on_gathered = k->run->opt->trace ? on_gathered : NULL;
     k->optim.ctx = k;
-    k->ops->zero(k->ops, tensor_of(k->loss, DT_REAL, 1, 1));
+    k->ops->zero(k->ops, tensor_of(k->loss, DT_REAL, 1, LOSSES));
     banks_begin(&k->banks, p->step);
     k->model.stale = true; /* --bench calls model_set once for many steps */
     optim_begin(&k->optim, p);
@@ -241,7 +241,7 @@ static int train_step(struct rank *k, const struct step_schedule *p, const struc
     }
     if ((rc = step_launch(k, p, b)))
         return rc;
-    k->ops->fetch(k->ops, k->loss, sizeof *k->loss);
+    k->ops->fetch(k->ops, k->loss, LOSSES * sizeof *k->loss);
     if (k->optim.gate)
         k->ops->fetch(k->ops, &k->optim.gate->gate, sizeof k->optim.gate->gate);
     optim_finish(&k->optim, p);
@@ -300,24 +300,28 @@ static void report_pass(struct rank *k, int done)
 static int report_step(struct rank *k, int done, bool *stop)
 {
     struct run *run = k->run;
-    double mine[2], all[2 * MAX_RANKS], loss = 0;
+    enum { STOP = LOSSES, TOLD };
+    double mine[TOLD], all[TOLD * MAX_RANKS], loss = 0, next = 0;
     struct step_schedule p;
     struct step_gate gate;
-    real sum;
+    real sum[LOSSES];
     int rc;
 
     schedule_at(run->recipe, done - 1, &p);
-    k->ops->fetched(k->ops, &sum, sizeof sum);
+    k->ops->fetched(k->ops, sum, sizeof sum);
     if ((rc = read_gate(k, done, &p, &gate)))
         return rc;
-    mine[0] = (double)sum / (double)p.tokens;
-    mine[1] = stop_asked;
-    if ((rc = rank_status(k)) || (rc = k->comm->gather_host(k->comm, mine, 2, all)))
+    for (int i = 0; i < LOSSES; i++)
+        mine[i] = (double)sum[i] / (double)p.tokens;
+    mine[STOP] = stop_asked;
+    if ((rc = rank_status(k)) || (rc = k->comm->gather_host(k->comm, mine, TOLD, all)))
         return rc;
     for (int i = 0; i < k->world; i++) {
-        loss += all[2 * i];
-        *stop |= all[2 * i + 1] != 0;
+        loss += all[TOLD * i];
+        next += all[TOLD * i + 1];
+        *stop |= all[TOLD * i + STOP] != 0;
     }
+    next = k->model.next ? next : NAN;
     if (!isfinite(loss) && !gate.skip)
         return check_loss(k, done, loss);
     if (!k->local)
@@ -330,11 +334,14 @@ static int report_step(struct rank *k, int done, bool *stop)
     if (gate.skip)
         runlog_skip(&run->log, done, k->skips, ms, ms / (done - run->first));
     else
-        runlog_step(&run->log, done, loss, k->optim.gate ? (double)gate.norm : -1, ms,
+        runlog_step(&run->log, done, loss, next, k->optim.gate ? (double)gate.norm : -1, ms,
                     ms / (done - run->first));
-    progress_line(&run->progress, "step %d/%d  loss %.4f  %.0f tokens/s  %s left", done, run->total,
-                  loss, (double)p.tokens * (done - run->first) / ms * 1e3,
-                  format_duration(left, rest));
+    char objective[40] = "";
+    if (k->model.next)
+        snprintf(objective, sizeof objective, " (objective %.4f)", loss);
+    progress_line(&run->progress, "step %d/%d  loss %.4f%s  %.0f tokens/s  %s left", done,
+                  run->total, k->model.next ? next : loss, objective,
+                  (double)p.tokens * (done - run->first) / ms * 1e3, format_duration(left, rest));
     return runlog_status(&run->log);
 }
 
@@ -400,6 +407,13 @@ int log_end(struct rank *k)
     int rc = log_head(k);
     if (!rc && !k->rank && k->passes > 0)
         runlog_key(&k->run->log, "passes", "%.2f", k->passes);
+    if (!rc && !k->rank)
+        runlog_clock(&k->run->log,
+                     &(struct runlog_clock){ .whole = now_seconds() - k->run->opt->began,
+                                             .start = k->started - k->run->opt->began,
+                                             .steps = elapsed_ms(k) / 1e3,
+                                             .validation = k->paused - k->saving,
+                                             .checkpoints = k->saving });
     if (!rc && !k->rank)
         runlog_memory(&k->run->log, (double)k->ops->allocated(k->ops) / (1 << 20));
     return rc;
@@ -494,6 +508,15 @@ static int end_here(struct rank *k, bool pending, int code)
     return code < 0 ? k->comm->barrier(k->comm) : err_set(code, "%s", said);
 }
 
+/* Writes a checkpoint; its time is the run's, not the steps'. */
+static int save_timed(struct rank *k, bool needed)
+{
+    double from = now_seconds();
+    int rc = save_checkpoint(k, needed);
+    k->saving += now_seconds() - from;
+    return rc;
+}
+
 /* Validation and checkpoint that are due before step k->step; not counted in the training time. *stop:
  * the run stops here if its state is whole, without the validation. */
 static int between_steps(struct rank *k, const struct step_schedule *p, bool *stop)
@@ -515,7 +538,7 @@ static int between_steps(struct rank *k, const struct step_schedule *p, bool *st
     bool ends = *stop && (last ? validates : save_whole(k));
     if (run->opt->out && k->step > run->first && save_whole(k) &&
         (ends || last || due(k->step, r->data.checkpoint_every)))
-        rc = save_checkpoint(k, ends || last);
+        rc = save_timed(k, ends || last);
     else
         rc = 0;
     k->paused += now_seconds() - begin;

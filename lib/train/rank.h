@@ -42,6 +42,8 @@ struct run {
     int unsaved; /* the step of which it was told that it has no checkpoint */
 };
 
+enum { LOSSES = 2 };
+
 struct rank {
     struct run *run;
     int local; /* index among this process's ranks */
@@ -57,7 +59,9 @@ struct rank {
     size_t slot_bytes;
     char *val_slot;
     bool val_seen; /* a validation is over */
-    real *loss; /* device: sum of token losses of the step */
+    real *
+        loss; /* device: LOSSES sums over the step's tokens: of the objective, of their next tokens'
+                   losses (with model.next) */
     int32_t *bad; /* device: flag of the op `finite` */
     void *graph[GRAPHS];
     int skips, skips_in_a_row; /* steps whose gradients were not finite */
@@ -69,6 +73,7 @@ struct rank {
     double passes; /* over the data, after the last step; 0: not known */
     double device, memory, values; /* times at which each was ready */
     double started, paused; /* time of the first step; seconds in validations and checkpoints */
+    double saving; /* of these in checkpoints */
 };
 
 /* -- run.c */

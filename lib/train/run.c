@@ -117,6 +117,8 @@ static int log_header(struct run *run)
     if (rc)
         return rc;
     runlog_key(l, "tool", "gpt-train %s", GPT_VERSION);
+    runlog_key(l, "commit", "%s", version_commit());
+    runlog_key(l, "program", "%s", version_program());
     if (o->arguments)
         runlog_key(l, "arguments", "%s", o->arguments);
     runlog_key(l, "recipe", "%s %s", run->recipe->name, run->recipe->hash);
@@ -125,6 +127,13 @@ static int log_header(struct run *run)
     runlog_key(l, "device", "%s", o->backend->name);
     if (o->backend->about)
         runlog_key(l, strcmp(o->backend->name, "cpu") ? "gpu" : "kernels", "%s", o->backend->about);
+    const struct backend_software *has = &o->backend->software;
+    if (has->cuda)
+        runlog_key(l, "cuda", "%s", has->cuda);
+    if (has->nccl)
+        runlog_key(l, "nccl", "%s", has->nccl);
+    if (has->driver)
+        runlog_key(l, "driver", "%s", has->driver);
     runlog_key(l, "ranks", "%d", o->backend->world);
     if (run->resume_dir)
         runlog_key(l, "resumed", "step %d of %s", run->first, run->resume_dir);

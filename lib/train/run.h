@@ -26,10 +26,16 @@
 #include "recipe/recipe.h"
 #include "ops/ops.h"
 
+/* Versions of what a device computes with, for the log; NULL: it has none. */
+struct backend_software {
+    const char *cuda, *nccl, *driver;
+};
+
 /* The devices and communicators of a run; chosen by cmd. */
 struct backend {
     const char *name;
     const char *about; /* the device in a line, for the log; NULL: nothing */
+    struct backend_software software;
     bool queues; /* work is queued: a step's loss is read while the next one computes */
     int world, first; /* ranks of all processes; the first one of this process */
     /* The device of this process's i-th rank. */
@@ -76,6 +82,7 @@ struct run_options {
     bool profile; /* with bench: also the time of each kernel in one stage */
     const char *trace; /* with bench: a file for the timeline of one stage; NULL: none */
     int stage; /* which */
+    bool wide; /* with bench: its table is not broken for a terminal */
     int bench; /* measure this many pairs of steps a stage; 0: train */
     int keep; /* checkpoints to keep in out, newest first; 0: all */
     bool keep_all_else; /* those that were there at the start stay */
@@ -149,8 +156,8 @@ int run_fits(const struct recipe *r, const struct backend *be, int ranks,
              struct run_fit *fit) MUST_CHECK;
 
 /* Prints parameters, memory, communication and schedule of a run on be->world ranks, and with data, as
- * in run_options, how much of it a pass trains on. */
-int run_plan(const struct recipe *r, const struct backend *be, const char *data,
+ * in run_options, how much of it a pass trains on. wide: tables are not broken for a terminal. */
+int run_plan(const struct recipe *r, const struct backend *be, const char *data, bool wide,
              FILE *f) MUST_CHECK;
 
 #endif

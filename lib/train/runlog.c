@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio_ext.h>
 #include <stdlib.h>
@@ -219,10 +220,12 @@ void runlog_start(struct runlog *l, double total, const struct runlog_start *s)
          total, s->data, s->device, s->memory, s->values, s->first_step);
 }
 
-void runlog_step(struct runlog *l, int done, double loss, double norm, double time_ms,
+void runlog_step(struct runlog *l, int done, double loss, double next, double norm, double time_ms,
                  double avg_ms)
 {
     line(l, "step:%d/%d train_loss:%.6f", done, l->total, loss);
+    if (!isnan(next))
+        line(l, " next_loss:%.6f", next);
     if (norm >= 0)
         line(l, " grad_norm:%.6g", norm);
     line(l, " train_time:%.0fms step_avg:%.2fms\n", time_ms, avg_ms);
@@ -249,6 +252,12 @@ void runlog_sparse(struct runlog *l, int exchanges, int dense, double sent_mb, d
 void runlog_head(struct runlog *l, double amax, double limit)
 {
     line(l, "head: largest weight %.4g, fp8 ends at %.4g\n", amax, limit);
+}
+
+void runlog_clock(struct runlog *l, const struct runlog_clock *e)
+{
+    line(l, "end: %.2f s (start %.2f, steps %.2f, validation %.2f, checkpoints %.2f)\n", e->whole,
+         e->start, e->steps, e->validation, e->checkpoints);
 }
 
 void runlog_memory(struct runlog *l, double allocated_mib)

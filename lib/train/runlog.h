@@ -8,7 +8,7 @@
  *     runlog_key(&l, "tool", "gpt-train %s", GPT_VERSION);
  *     runlog_recipe(&l, recipe_canonical(r));
  *     runlog_val(&l, 0, 10.8284, 0, 0);
- *     runlog_step(&l, 1, 18.64, -1, 42.1, 42.1);
+ *     runlog_step(&l, 1, 18.64, 10.82, -1, 42.1, 42.1);
  *     if ((rc = runlog_status(&l))) ...        // a closed pipe or a full disk
  *
  * runlog_keep adds a copy in the run's folder. Then no failure to write ends the run: where f fails
@@ -49,9 +49,9 @@ struct runlog_start {
     double data, device, memory, values, first_step;
 };
 void runlog_start(struct runlog *l, double total, const struct runlog_start *s);
-/* After step `done` (1 ..): mean training loss a token, the gradients' norm or -1, time since the
- * start without validations, and that time divided by the steps, in ms. */
-void runlog_step(struct runlog *l, int done, double loss, double norm, double time_ms,
+/* After step `done` (1 ..): the objective a token, the next token's loss or NaN, the gradients' norm or
+ * -1, time since the start without validations, and that time divided by the steps, in ms. */
+void runlog_step(struct runlog *l, int done, double loss, double next, double norm, double time_ms,
                  double avg_ms);
 /* A step that was skipped, in place of its loss how many were so far. */
 void runlog_skip(struct runlog *l, int done, int skips, double time_ms, double avg_ms);
@@ -62,6 +62,11 @@ void runlog_sparse(struct runlog *l, int exchanges, int dense, double sent_mb, d
 /* The head's fp8 copy at the end: the largest magnitude of its weight, and the largest one that
  * e4m3 represents. */
 void runlog_head(struct runlog *l, double amax, double limit);
+/* Seconds that the whole run took since the start of the program, and what they went for. */
+struct runlog_clock {
+    double whole, start, steps, validation, checkpoints;
+};
+void runlog_clock(struct runlog *l, const struct runlog_clock *e);
 void runlog_memory(struct runlog *l, double allocated_mib);
 /* Writes the lines so far. GPT_SYSTEM where f fails and there is no copy. */
 int runlog_status(struct runlog *l) MUST_CHECK;

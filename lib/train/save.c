@@ -166,12 +166,13 @@ static int commit(struct rank *k)
     struct run *run = k->run;
     char removed[400] = "";
     struct kv_state s;
+    char tool[128];
     gather_kv(k, &s);
     struct ckpt_info info = {
         .step = k->step,
         .tokens = k->tokens_seen,
         .ranks = k->world,
-        .tool = "gpt-train " GPT_VERSION,
+        .tool = version_tool("gpt-train", tool, sizeof tool),
         .recipe = recipe_canonical(run->recipe),
         .state = s.kv,
         .nstate = s.n,
