@@ -5,8 +5,8 @@
  *     ... rows[i].name, rows[i].what, rows[i].relative
  *     diff_free(rows, n);
  *
- * Views are matched by name. Values are compared as they decode; `bits` counts
- * elements whose stored bits (and low halves) differ. Thread-safe.
+ * Views are matched by name. Values are compared as they decode, weights exactly (tensors.h);
+ * `bits` counts elements whose stored bits, or those of masters or low halves, differ. Thread-safe.
  */
 #ifndef INSPECT_DIFF_H
 #define INSPECT_DIFF_H

@@ -53,6 +53,7 @@ static struct expected expect(const struct recipe *r, const struct param_spec *s
     bool history = !strcmp(kind, "weight.amax");
     struct expected e = { .param = s->label,
                           .kind = kind,
+                          .spec = s,
                           .dtype = type,
                           .sharded = s->comms != COMMS_REPLICATED && !history };
     if (history) {

@@ -638,6 +638,12 @@ int optim_tensors(const struct optim *z, struct optim_tensor *out)
     return n;
 }
 
+bool optim_is_master(const struct optim *z, const struct optim_tensor *t)
+{
+    const struct row_scaled *master = &z->p[t->param].master;
+    return t->t.data == master->t.data || (master->scale && t->t.data == master->scale);
+}
+
 void optim_gather_weights(struct optim *z)
 {
     for (int i = 0; i < z->recipe->n_params; i++)

@@ -138,6 +138,8 @@ struct optim_tensor {
 enum { OPTIM_MAX_TENSORS = 9 * MAX_PARAMS };
 /* Fills out (OPTIM_MAX_TENSORS) and returns how many. A resumed run loads into the same tensors. */
 int optim_tensors(const struct optim *z, struct optim_tensor *out);
+/* True if t is a master, or the low halves or the scales of one. */
+bool optim_is_master(const struct optim *z, const struct optim_tensor *t);
 /* Argument of a collective: the rows of each shard that are communicated; NULL: equal shards. */
 static inline const struct span *optim_chunks(struct optim_param *q, const struct comm *c)
 {

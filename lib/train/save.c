@@ -6,6 +6,7 @@
 #include "base/version.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_write.h"
+#include "optim/untie.h"
 #include "train/rank.h"
 
 /* -- tensors of a rank ------------------------------------------------------------ */
@@ -26,26 +27,48 @@ static struct ckpt_tensor describe(const struct rank *k, const struct optim_tens
     return c;
 }
 
-/* Copies this rank's state to host memory, block after block. */
-static int gather_state(struct rank *k, struct ckpt_tensor *out, int *n, char **host)
+/* Host memory for this rank's state. */
+static int take_host(const struct rank *k, char **host)
 {
     struct optim_tensor t[OPTIM_MAX_TENSORS];
-    int have = optim_tensors(&k->optim, t);
-    size_t bytes = 0, at = 0;
+    int n = optim_tensors(&k->optim, t);
+    size_t bytes = 0;
+    for (int i = 0; i < n; i++)
+        bytes += tensor_bytes(t[i].t);
+    *host = malloc(bytes ? bytes : 1);
+    return *host ? 0 : err_sys("checkpoint: %zu bytes", bytes);
+}
+
+/* The embedding follows the head until they part, and its master only here. */
+static bool follows_head(const struct rank *k, const struct optim_tensor *t)
+{
+    struct step_schedule at;
+    schedule_at(k->run->recipe, k->step, &at);
+    return at.tied && t->param == k->run->recipe->order.tied_embed && optim_is_master(&k->optim, t);
+}
+
+/* Copies this rank's state to host memory, block after block. Collective where a master follows: last,
+ * since that takes the gradients' memory. */
+static int gather_state(struct rank *k, struct ckpt_tensor *out, int *n, char *host)
+{
+    struct optim_tensor t[OPTIM_MAX_TENSORS];
+    int have = optim_tensors(&k->optim, t), last = 0;
     *n = 0;
     for (int i = 0; i < have; i++)
-        bytes += tensor_bytes(t[i].t);
-    if (!(*host = malloc(bytes ? bytes : 1)))
-        return err_sys("checkpoint: %zu bytes", bytes);
-    for (int i = 0; i < have; i++) {
-        if (t[i].replicated && k->rank)
-            continue;
-        out[*n] = describe(k, &t[i]);
-        out[(*n)++].data = *host + at;
-        k->ops->download(k->ops, *host + at, t[i].t.data, tensor_bytes(t[i].t));
-        at += tensor_bytes(t[i].t);
+        last |= follows_head(k, &t[i]);
+    for (int part = 0; part <= last; part++) {
+        if (part)
+            optim_tie_master(&k->optim);
+        for (int i = 0; i < have; i++) {
+            if (follows_head(k, &t[i]) != part || (t[i].replicated && k->rank))
+                continue;
+            out[*n] = describe(k, &t[i]);
+            out[(*n)++].data = host;
+            k->ops->download(k->ops, host, t[i].t.data, tensor_bytes(t[i].t));
+            host += tensor_bytes(t[i].t);
+        }
     }
-    return k->ops->status(k->ops);
+    return rank_status(k);
 }
 
 /* -- key-value state ----------------------------------------------------------------- */
@@ -130,12 +153,15 @@ int save_checkpoint(struct rank *k)
     assert(!k->optim.sparse || k->step == k->run->total || sparse_settled(k->optim.sparse));
     struct ckpt_tensor t[OPTIM_MAX_TENSORS];
     char *host = NULL;
-    int n = 0, rc = agree(k, check_states(k));
+    int n = 0, rc = check_states(k);
+    rc = agree(k, rc ? rc : take_host(k, &host));
     if (!rc)
         rc = agree(k, k->rank ? 0 : ckpt_begin(out, k->step));
-    if (rc)
+    if (rc) {
+        free(host);
         return rc;
-    rc = gather_state(k, t, &n, &host);
+    }
+    rc = gather_state(k, t, &n, host);
     if (!rc)
         rc = ckpt_write_rank(out, k->step, k->rank, t, n, 1);
     free(host);
