@@ -28,7 +28,7 @@
 #endif
 
 struct options {
-    const char *recipe, *data, *val, *vocab, *out, *resume, *device, *trace;
+    const char *recipe, *data, *val, *vocab, *out, *resume, *init, *device, *trace;
     int64_t ranks, threads, gpus, memory, keep, bench, stage;
     double ranks_timeout;
     char *gpu_path;
@@ -339,16 +339,27 @@ static int try_output(const char *dir, bool *made)
     return rc;
 }
 
-/* Of --resume -: the checkpoint that gpt-ckpt pack wrote, in a folder that goes with this process. */
-static int unpack_resumed(struct options *o, struct temporary_dir *t)
+/* Of --resume - or --init -: the checkpoint that gpt-ckpt pack wrote, in a folder that goes with this
+ * process. */
+static int unpack(const char **path, struct temporary_dir *t)
 {
-    if (!is_standard(o->resume))
+    if (!is_standard(*path))
         return 0;
     output_cleanup_on_signal();
     int rc = temporary_dir_new(t);
     if (!rc)
         rc = ckpt_unpack_into("-", t->path);
-    o->resume = t->path;
+    *path = t->path;
+    return rc;
+}
+
+/* -r, or the recipe in the checkpoint whose weights are taken; says where that has another model. */
+static int get_init_recipe(const struct options *o, struct recipe **r)
+{
+    char said[400];
+    int rc = run_init_recipe(r, o->init, o->recipe, o->set.v, o->set.n, said, sizeof said);
+    if (!rc && *said && !o->quiet)
+        text_line(stderr, "gpt-train: %s", said);
     return rc;
 }
 
@@ -357,8 +368,10 @@ static int get_recipe(const struct options *o, struct recipe **r)
 {
     struct recipe *saved;
     int rc;
-    if (!o->recipe && !o->resume)
+    if (!o->recipe && !o->resume && !o->init)
         return err_set(GPT_USAGE, "expected -r RECIPE (or --resume DIR)");
+    if (o->init)
+        return get_init_recipe(o, r);
     if (!o->resume)
         return recipe_read(r, o->recipe, o->set.v, o->set.n);
     if ((rc = run_recipe(&saved, o->resume, o->set.v, o->set.n)))
@@ -474,6 +487,7 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
         .used = used,
         .out = o->out,
         .resume = o->bench ? NULL : o->resume,
+        .init = o->bench ? NULL : o->init,
         .ranks = (int)o->ranks,
         .ops_bytes = ops_bytes,
         .no_graph = o->no_graph,
@@ -554,9 +568,13 @@ static int check_options(struct options *o)
         rc = opt_choose(o->quiet, "--quiet", o->progress, "--progress");
     if (rc)
         return rc;
-    if (is_standard(o->recipe) + is_standard(o->data) + is_standard(o->resume) > 1)
-        return err_set(GPT_USAGE,
-                       "'-' twice among -r, -d and --resume: standard input is read once");
+    if ((rc = opt_choose(o->init, "--init", o->resume, "--resume")))
+        return rc;
+    if (is_standard(o->recipe) + is_standard(o->data) + is_standard(o->resume) +
+            is_standard(o->init) >
+        1)
+        return err_set(GPT_USAGE, "'-' twice among -r, -d, --resume and --init: standard input is "
+                                  "read once");
     if (is_standard(o->val))
         return err_set(GPT_USAGE, "--val -: expected files or a folder of shards");
     if (o->gpus && (o->ranks || (o->device && strcmp(o->device, "cuda"))))
@@ -620,6 +638,8 @@ int main(int argc, char **argv)
         { 0, "resume", "DIR", OPT_STR, &o.resume,
           "continue from the newest checkpoint in DIR, from DIR itself, or from a packed one (-)",
           0, 0, NULL },
+        { 0, "init", "DIR", OPT_STR, &o.init,
+          "begin a new run with the weights of a checkpoint, named as for --resume", 0, 0, NULL },
         { 0, "keep", "N", OPT_I64, &o.keep, "how many checkpoints to keep, the newest; 0: all (2)",
           0, 1e6, NULL },
         { 0, "device", "NAME", OPT_CHOICE, &o.device, "where to compute (cpu)", 0, 0, "cpu|cuda" },
@@ -669,7 +689,7 @@ int main(int argc, char **argv)
     if (!rc)
         rc = check_options(&o);
     if (!rc)
-        rc = unpack_resumed(&o, &unpacked);
+        rc = unpack(o.resume ? &o.resume : &o.init, &unpacked);
     if (!rc)
         rc = get_recipe(&o, &r);
     if (!rc && o.stage > r->n_stages - 2)

@@ -117,18 +117,23 @@ static uint64_t count(const unsigned char *marks, uint64_t n)
     return sum;
 }
 
-/* Elements whose bits, or those of masters or low halves, differ. */
+/* Elements whose bits, or those of masters or low halves, differ. *codes: only those of numbers with
+ * scales do. */
 static int compare_bits(struct tensors *a, const struct view *va, struct tensors *b,
-                        const struct view *vb, uint64_t *out)
+                        const struct view *vb, uint64_t *out, bool *codes)
 {
     const struct stored *x[] = { va->t, va->t->low, va->t->master };
     const struct stored *y[] = { vb->t, vb->t->low, vb->t->master };
     unsigned char *differs = calloc(va->elements / 8 + 1, 1);
     int rc = differs ? 0 : err_memory();
-    for (int i = 0; !rc && i < 3; i++)
-        if (x[i])
-            rc = mark_all(a, x[i], va->first, b, y[i], vb->first, va->elements, differs);
-    *out = rc ? 0 : count(differs, va->elements);
+    *codes = true;
+    for (int scaled = 0; scaled < 2; scaled++) {
+        for (int i = 0; !rc && i < 3; i++)
+            if (x[i] && (x[i]->scale && y[i]->scale) == scaled)
+                rc = mark_all(a, x[i], va->first, b, y[i], vb->first, va->elements, differs);
+        *out = rc ? 0 : count(differs, va->elements);
+        *codes &= scaled || !*out;
+    }
     free(differs);
     return rc;
 }
@@ -196,6 +201,7 @@ struct job {
 static int compare(const struct job *j, const struct view *x, const struct view *y,
                    struct diff_row *row)
 {
+    bool codes = false;
     int rc = 0;
     if (!same_shape(x, y)) {
         row->what = DIFF_SHAPE;
@@ -205,7 +211,7 @@ static int compare(const struct job *j, const struct view *x, const struct view 
         if (!same_hashes(j->a, x->t, j->b, y->t) ||
             !same_hashes(j->a, x->t->low, j->b, y->t->low) ||
             !same_hashes(j->a, x->t->master, j->b, y->t->master))
-            rc = compare_bits(j->a, x, j->b, y, &row->bits);
+            rc = compare_bits(j->a, x, j->b, y, &row->bits, &codes);
         if (rc || (!row->bits && !has_scale(x->t) && !has_scale(y->t))) {
             row->max = row->rms = row->relative = 0;
             row->cosine = 1;
@@ -222,7 +228,7 @@ static int compare(const struct job *j, const struct view *x, const struct view 
     }
     if ((rc = compare_values(j->a, x, j->b, y, row)))
         return rc;
-    if (row->max == 0 && !same_type(x->t, y->t))
+    if (row->max == 0 && (!same_type(x->t, y->t) || (row->bits && codes)))
         row->what = DIFF_EQUAL;
     else if (row->max == 0 && !row->bits)
         row->what = DIFF_SAME; /* scales were compared with the values */

@@ -15,7 +15,7 @@
 
 enum diff_what {
     DIFF_SAME, /* the same bits */
-    DIFF_EQUAL, /* another type, the same values */
+    DIFF_EQUAL, /* another type, or codes with other scales, the same values */
     DIFF_WITHIN, /* the tolerance */
     DIFF_DIFFERS,
     DIFF_ONLY_A,

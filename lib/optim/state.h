@@ -105,9 +105,9 @@ int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct 
 void optim_release(struct optim *z);
 /* Sets states and counters to zero, as after optim_init. */
 void optim_reset(struct optim *z);
-/* Makes masters the weights that banks_fill left, rounds those that are stored in f16 or e4m3, and makes
- * w their copies. Waits. */
-int optim_masters(struct optim *z) MUST_CHECK;
+/* After banks_fill: makes masters the initial weights, exact ones where v has more than w, rounds those
+ * that are stored in f16 or e4m3, and makes w their copies. v NULL: w is all there is. Waits. */
+int optim_masters(struct optim *z, const struct initial *v) MUST_CHECK;
 /* After states were loaded, before optim_gather_weights: makes this rank's w of the stored weights. */
 int optim_loaded(struct optim *z) MUST_CHECK;
 /* Bytes of a parameter's states on a rank. */

@@ -34,6 +34,7 @@ enum {
     MAX_PERIOD = 1024,
     MAX_TOKEN_TERMS = 32, /* rows of [token_coefs] */
     MAX_SOURCES = 6, /* of them in one sum */
+    MAX_ROPE_WINDOWS = 32,
     LABEL_SIZE = 32
 };
 
@@ -155,6 +156,9 @@ struct recipe {
         } bigram;
         int block; /* attention block unit, tokens */
         double attn_scale, rope_base;
+        struct {
+            int at[MAX_ROPE_WINDOWS], n;
+        } rope_windows; /* long windows of stages before this run, in blocks */
         struct {
             double a, b, c;
         } softcap; /* a s((l + b) / c) */

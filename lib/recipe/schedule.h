@@ -40,6 +40,10 @@ int schedule_point(const struct recipe *r, double point);
 double schedule_adam_part(const struct recipe *r, enum rule rule, int step);
 int schedule_total(const struct recipe *r); /* steps + extension */
 void schedule_at(const struct recipe *r, int step, struct step_schedule *p);
+/* The long windows, in blocks, that the model went through up to a step, those before this run first,
+ * each other than the one before it; returns how many. */
+enum { SCHEDULE_WINDOWS = MAX_ROPE_WINDOWS + MAX_STAGES };
+int schedule_windows(const struct recipe *r, int step, int at[SCHEDULE_WINDOWS]);
 /* Rotary frequencies freq (head_dim/4) and softmax scale of a step, with all YaRN updates up to it.
  * Returns the number of updates, which determines freq and scale. */
 int schedule_rope(const struct recipe *r, int step, float *freq, double *scale);

@@ -41,7 +41,7 @@ static int rank_init(struct rank *k)
     k->memory = now_seconds();
     rc = run->resume_dir ? resume_rank(k) : banks_fill(&k->banks, run->initial);
     if (!rc && !run->resume_dir)
-        rc = optim_masters(&k->optim);
+        rc = optim_masters(&k->optim, run->initial);
     k->values = now_seconds();
     return rc;
 }
@@ -103,6 +103,13 @@ static int log_header(struct run *run)
     if (o->backend->about)
         runlog_key(l, strcmp(o->backend->name, "cpu") ? "gpu" : "kernels", "%s", o->backend->about);
     runlog_key(l, "ranks", "%d", o->backend->world);
+    if (run->from)
+        runlog_key(l, "init", "%s of %s", run->begun, begin_path(run));
+    else if (*run->begun)
+        runlog_key(l, "init", "%s", run->begun);
+    if (run->init_ids)
+        runlog_key(l, "init_ids", "the first %lld of %d", (long long)run->init_ids,
+                   run->recipe->model.vocab);
     if (run->resume_dir)
         runlog_key(l, "resumed", "step %d of %s", run->first, run->resume_dir);
     if (!l->f || !isatty(fileno(l->f))) /* on a terminal it would push the header out of sight */
@@ -289,7 +296,8 @@ int run_train(const struct run_options *o)
     run.log = (struct runlog){ o->log, run.total };
     if ((rc = check_ranks(o->recipe, o->backend->world)))
         return rc;
-    if (!o->resume && (rc = initial_new(&run.initial, o->recipe, (uint64_t)o->recipe->seed)))
+    if (!o->resume && !o->init &&
+        (rc = initial_new(&run.initial, o->recipe, (uint64_t)o->recipe->seed, NULL)))
         return rc;
     if (o->bench) {
         rc = run_ranks(&run);
@@ -298,6 +306,8 @@ int run_train(const struct run_options *o)
     }
     if (!(rc = open_data(&run)) && o->resume && !(rc = resume_open(&run)))
         rc = loader_seek(run.loader, &run.start);
+    if (!rc && o->init)
+        rc = begin_open(&run);
     if (!rc)
         rc = save_check(&run);
     run.opened = now_seconds();
@@ -313,6 +323,7 @@ int run_train(const struct run_options *o)
     if (o->out)
         ckpt_let_go(o->out);
     initial_free(run.initial);
+    begin_close(&run);
     close_data(&run);
     free(run.resume_dir);
     return rc;

@@ -110,6 +110,8 @@ static void gather_kv(const struct rank *k, struct kv_state *s)
     put_text(s, "loader.id", loader_id(k->run->loader));
     if (*loader_tokenizer(k->run->loader))
         put_text(s, "tokenizer", loader_tokenizer(k->run->loader));
+    if (*k->run->begun)
+        put_text(s, "init", k->run->begun);
 }
 
 /* -- writing --------------------------------------------------------------------------- */
@@ -180,7 +182,7 @@ int run_checkpoint(const char *path, char **dir)
 {
     int rc = ckpt_at(path, dir);
     if (rc == GPT_NO)
-        return err_set(GPT_INPUT, "%s: no complete checkpoint to resume", path);
+        return err_set(GPT_INPUT, "%s: no complete checkpoint", path);
     return rc;
 }
 
@@ -230,6 +232,8 @@ int resume_open(struct run *run)
     if (rc || (rc = ckpt_open(&c, run->resume_dir)))
         return rc;
     rc = read_position(run, c);
+    if (ckpt_state(c, "init"))
+        snprintf(run->begun, sizeof run->begun, "%s", ckpt_state(c, "init"));
     ckpt_close(c);
     return rc;
 }
