@@ -31,7 +31,7 @@
 #endif
 
 struct options {
-    const char *recipe, *data, *val, *vocab, *out, *resume, *device, *trace;
+    const char *recipe, *data, *val, *vocab, *out, *resume, *init, *device, *trace;
     int64_t ranks, threads, gpus, memory, keep, bench, stage;
     double ranks_timeout;
     char *gpu_path;
@@ -416,16 +416,27 @@ static int try_output(const char *dir, bool *made)
     return rc;
 }
 
-/* Of --resume -: the checkpoint that gpt-ckpt pack wrote, in a folder that goes with this process. */
-static int unpack_resumed(struct options *o, struct temporary_dir *t)
+/* Of --resume - or --init -: the checkpoint that gpt-ckpt pack wrote, in a folder that goes with this
+ * process. */
+static int unpack(const char **path, struct temporary_dir *t)
 {
-    if (!is_standard(o->resume))
+    if (!is_standard(*path))
         return 0;
     output_cleanup_on_signal();
     int rc = temporary_dir_new(t);
     if (!rc)
         rc = ckpt_unpack_into("-", t->path);
-    o->resume = t->path;
+    *path = t->path;
+    return rc;
+}
+
+/* -r, or the recipe in the checkpoint whose weights are taken; says where that has another model. */
+static int get_init_recipe(const struct options *o, struct recipe **r)
+{
+    char said[400];
+    int rc = run_init_recipe(r, o->init, o->recipe, o->set.v, o->set.n, said, sizeof said);
+    if (!rc && *said && !o->quiet)
+        text_line(stderr, "gpt-train: %s", said);
     return rc;
 }
 
@@ -436,7 +447,7 @@ static int find_continued(struct options *o)
         return 0;
     int rc = run_begun(o->out);
     if (!rc)
-        o->resume = o->out;
+        o->resume = o->out, o->init = NULL; /* it has begun already */
     else if (rc == GPT_NO && !o->recipe)
         return err_set(GPT_USAGE, "expected -r RECIPE: %s holds no checkpoint to continue", o->out);
     return rc == GPT_NO ? 0 : rc;
@@ -494,8 +505,10 @@ static int get_recipe(const struct options *o, struct recipe **r)
 {
     struct recipe *saved;
     int rc;
-    if (!o->recipe && !o->resume)
+    if (!o->recipe && !o->resume && !o->init)
         return err_set(GPT_USAGE, "expected -r RECIPE (or --resume DIR)");
+    if (o->init)
+        return get_init_recipe(o, r);
     if (!o->resume)
         return recipe_read(r, o->recipe, o->set.v, o->set.n);
     if ((rc = run_recipe(&saved, o->resume, o->set.v, o->set.n)))
@@ -637,6 +650,7 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
         .used = used,
         .out = o->out,
         .resume = o->bench ? NULL : o->resume,
+        .init = o->bench ? NULL : o->init,
         .ranks = (int)o->ranks,
         .ops_bytes = ops_bytes,
         .no_graph = o->no_graph,
@@ -737,13 +751,15 @@ static int check_options(struct options *o)
         rc = err_set(GPT_USAGE, "--continue needs -o DIR");
     if (rc)
         return rc;
+    if ((rc = opt_choose(o->init, "--init", o->resume, "--resume")))
+        return rc;
     if (o->wide && !o->plan && !o->bench)
         return err_set(GPT_USAGE, "--wide needs --plan or --bench");
     if (is_standard(o->recipe) + is_standard(o->data) + is_standard(o->resume) +
-            is_set(o, "optimizer.coeffs=-") >
+            is_standard(o->init) + is_set(o, "optimizer.coeffs=-") >
         1)
-        return err_set(GPT_USAGE, "'-' twice among -r, -d, --resume and -s optimizer.coeffs=-: "
-                                  "standard input is read once");
+        return err_set(GPT_USAGE, "'-' twice among -r, -d, --resume, --init and -s "
+                                  "optimizer.coeffs=-: standard input is read once");
     if (is_standard(o->val))
         return err_set(GPT_USAGE, "--val -: expected files or a folder of shards");
     if (o->gpus && (o->ranks || (o->device && strcmp(o->device, "cuda"))))
@@ -808,6 +824,8 @@ int main(int argc, char **argv)
           0, 0, NULL },
         OPT_SWITCH(0, "continue", &o.go_on,
                    "resume what DIR of -o holds; where it holds no checkpoint, begin"),
+        { 0, "init", "DIR", OPT_STR, &o.init,
+          "begin a new run with the weights of a checkpoint, named as for --resume", 0, 0, NULL },
         { 0, "keep", "N", OPT_I64, &o.keep,
           "how many checkpoints DIR keeps, the newest; 0: all (2 of "
           "this process's own)",
@@ -862,7 +880,7 @@ int main(int argc, char **argv)
     if (!rc)
         rc = check_options(&o);
     if (!rc)
-        rc = unpack_resumed(&o, &unpacked);
+        rc = unpack(o.resume ? &o.resume : &o.init, &unpacked);
     if (!rc)
         rc = find_continued(&o);
     if (!rc)

@@ -61,6 +61,15 @@ less() {
     [[ ${lines[-1]} = "the same bits: step-"* ]]
 }
 
+@test "fine-tune.sh: ahead of a run from scratch at every validation" {
+    run --separate-stderr env STEPS=10 examples/fine-tune.sh
+    echo "$output $stderr"
+    [ "$status" -eq 0 ]
+    [[ ${lines[0]} = "init: $(sed -n 's/^end //p' "$OUT"/run/step-000036/MANIFEST) step 36 of $OUT/run/step-000036" ]]
+    [ "${#lines[@]}" -eq 5 ]
+    awk 'NR > 2 && !($2 + 0.1 < $3) { bad = 1 } END { exit bad || NR != 5 }' <<<"$output"
+}
+
 # gpt-train prints four digits, half a unit of which is 5e-5; the rest is for sums of f32 in another
 # order.
 @test "export-to-numpy.sh: NumPy's loss is ours to 2e-4" {

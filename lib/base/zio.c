@@ -26,6 +26,7 @@ struct zreader {
     bool eof; /* the file has ended: what is in in[] is the last */
     bool in_frame; /* a frame has begun and not ended */
     bool more; /* the decoder holds output that it had no room for */
+    bool padded; /* gzip: zeros have followed the last frame */
     int failed; /* code of the first failure; its message in why */
     char why[512];
     uint64_t raw, out; /* bytes taken from in[], bytes handed out */
@@ -228,6 +229,18 @@ static int decode_gzip(struct zreader *r, void *buf, size_t n, size_t *got)
     return GPT_OK;
 }
 
+/* Takes the zeros that follow a gzip stream on tapes and in archives of blocks, as gzip(1) does;
+ * nothing follows them. */
+static int skip_padding(struct zreader *r)
+{
+    while (r->pos < r->end && !r->in[r->pos]) {
+        r->pos++;
+        r->raw++;
+        r->padded = true;
+    }
+    return r->padded && r->pos < r->end ? bad_frame(r, "data behind zero padding") : GPT_OK;
+}
+
 static int copy_plain(struct zreader *r, void *buf, size_t n, size_t *got)
 {
     *got = n < r->end - r->pos ? n : r->end - r->pos;
@@ -258,9 +271,13 @@ static int decode_some(struct zreader *r, void *buf, size_t n, size_t *got)
         int rc = r->more ? GPT_OK : fill(r);
         if (rc)
             return rc;
+        if (r->format == GZIP && !r->in_frame && (rc = skip_padding(r)))
+            return rc;
         bool last = r->pos == r->end && r->eof;
         if (last && !r->in_frame)
             break;
+        if (r->padded) /* to the end of the file */
+            continue;
         rc = r->format == PLAIN  ? copy_plain(r, buf, n, got)
              : r->format == ZSTD ? decode_zstd(r, buf, n, got)
                                  : decode_gzip(r, buf, n, got);

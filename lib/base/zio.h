@@ -2,8 +2,8 @@
  *
  * Readers detect the format by its first bytes, whatever the name; only an empty
  * file whose name ends in .zst or .gz is GPT_INPUT, for it was cut. Any number of
- * concatenated frames is one stream; a stream that ends inside a frame or fails
- * its checksum is GPT_INPUT with path and offset. "-" is stdin; who closes it
+ * concatenated frames is one stream, zeros may follow gzip's; a stream that ends inside a frame or
+ * fails its checksum is GPT_INPUT with path and offset. "-" is stdin; who closes it
  * without having read from it leaves it whole to the next to open it.
  *
  *     struct zreader *r;

@@ -26,6 +26,7 @@ enum kind {
     K_DTYPE,
     K_COEFFS,
     K_COUNTS,
+    K_WINDOWS,
     K_TIED,
     K_ORDER,
     K_LABELS
@@ -60,6 +61,7 @@ static const struct key keys[] = {
     { "model", "block", K_INT, F(model.block), 1, 1 << 16, NULL, NULL },
     { "model", "attn_scale", K_REAL, F(model.attn_scale), 1e-6, 1e3, NULL, NULL },
     { "model", "rope_base", K_REAL, F(model.rope_base), 1, 1e9, NULL, NULL },
+    { "model", "rope_windows", K_WINDOWS, F(model.rope_windows), 1, 1 << 16, "-", NULL },
     { "model", "softcap", K_REAL3, F(model.softcap.a), -1e6, 1e6, NULL, NULL },
     { "model", "skip", K_INT2, F(model.skip.from), -1, MAX_LAYERS, NULL, NULL },
     { "model", "skip_tap", K_WORD, F(model.skip.tap), 0, 0, "layer", "layer|attention" },
@@ -309,6 +311,24 @@ static int counts(struct recipe *r, const struct recipe_line *l, const struct ke
     return rc;
 }
 
+/* Numbers of blocks between blanks; "-": none. */
+static int windows(struct recipe *r, const struct recipe_line *l, const struct key *k)
+{
+    char *copy = strdup(strcmp(l->value, "-") ? l->value : ""), *save = NULL;
+    int *n = &r->model.rope_windows.n, rc = copy ? 0 : err_sys("recipe");
+    int64_t at;
+    *n = 0;
+    for (char *w = copy ? strtok_r(copy, " ", &save) : NULL; w && !rc;
+         w = strtok_r(NULL, " ", &save))
+        if (*n == MAX_ROPE_WINDOWS || num_i64(w, k->key, (int64_t)k->lo, (int64_t)k->hi, &at))
+            rc = recipe_error(r, l, "expected '-' or up to %d numbers in [%.0f, %.0f], found '%s'",
+                              MAX_ROPE_WINDOWS, k->lo, k->hi, l->value);
+        else
+            r->model.rope_windows.at[(*n)++] = (int)at;
+    free(copy);
+    return rc;
+}
+
 static int tied(struct recipe *r, const struct recipe_line *l)
 {
     char a[LABEL_SIZE], b[LABEL_SIZE], rest;
@@ -415,6 +435,7 @@ static int bind_key(struct recipe *r, const struct key *k, struct recipe_line *l
     case K_DTYPE: return choice(r, l, k);
     case K_COEFFS: return coeffs(r, l);
     case K_COUNTS: return counts(r, l, k, field);
+    case K_WINDOWS: return windows(r, l, k);
     case K_TIED: return tied(r, l);
     case K_ORDER: return order(r, l, field);
     case K_LABELS: return labels(r, l, field, &r->order.n_late);

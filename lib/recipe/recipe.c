@@ -360,6 +360,24 @@ const char *recipe_master_kind(const struct param_spec *s)
     return s->master != DT_U16 ? "master" : s->truncate ? "mantissa" : "remainder";
 }
 
+enum weight_rounding recipe_rounding(const struct param_spec *s)
+{
+    if (s->dtype != DT_BF16 || s->stored != DT_NONE)
+        return WEIGHT_EVEN;
+    if (!rule_is_adam(&s->rule) || (s->master == DT_U16 && s->truncate))
+        return WEIGHT_CUT;
+    return s->master == DT_U16 || s->master == DT_F32 ? WEIGHT_AWAY : WEIGHT_EVEN;
+}
+
+uint16_t recipe_bf16(const struct param_spec *s, float x)
+{
+    switch (recipe_rounding(s)) {
+    case WEIGHT_CUT: return (uint16_t)(f32_bits(x) >> 16);
+    case WEIGHT_AWAY: return bf16_from_f32_away(x);
+    default: return bf16_from_f32(x);
+    }
+}
+
 const struct scalar_spec *recipe_scalar(const struct recipe *r, const char *name)
 {
     for (int i = 0; i < r->n_scalars; i++)

@@ -35,6 +35,7 @@ enum {
     MAX_PERIOD = 1024,
     MAX_TOKEN_TERMS = 32, /* rows of [token_coefs] */
     MAX_SOURCES = 6, /* of them in one sum */
+    MAX_ROPE_WINDOWS = 32,
     LABEL_SIZE = 32
 };
 
@@ -155,6 +156,9 @@ struct recipe {
         } bigram;
         int block; /* attention block unit, tokens */
         double attn_scale, rope_base;
+        struct {
+            int at[MAX_ROPE_WINDOWS], n;
+        } rope_windows; /* long windows of stages before this run, in blocks */
         struct {
             double a, b, c;
         } softcap; /* a s((l + b) / c) */
@@ -353,6 +357,11 @@ static inline int recipe_val_group(const struct recipe *r)
 int recipe_param(const struct recipe *r, const char *label);
 /* How checkpoints name Adam's master: "master", "mantissa", "remainder". */
 const char *recipe_master_kind(const struct param_spec *s);
+/* How a bf16 weight is made of the number that its optimizer keeps: to nearest even, or, beside an f32
+ * master or low halves of Adam's, halves away from zero, or cut (optimizers.md 3.2, 4.4). */
+enum weight_rounding { WEIGHT_EVEN, WEIGHT_AWAY, WEIGHT_CUT };
+enum weight_rounding recipe_rounding(const struct param_spec *s);
+uint16_t recipe_bf16(const struct param_spec *s, float x);
 /* May a step be skipped, or its gradients scaled (optimizers.md 2.5)? */
 bool recipe_has_gate(const struct recipe *r);
 /* The coefficient of each token in that role of layer i, or NULL. */

@@ -35,6 +35,10 @@ struct run {
     int64_t tokens_seen;
     char *resume_dir; /* the checkpoint to resume; NULL: none */
     struct initial *initial; /* initial values, unless the run resumes a checkpoint */
+    struct begin *from; /* where they come from; NULL: they are drawn */
+    char begun
+        [80]; /* "HASH step N": of the checkpoint with whose weights the run began; "": drawn */
+    int64_t init_ids; /* so many first ids are of there; 0: all */
     double opened; /* time at which the data were open (now_seconds) */
     pthread_mutex_t lock; /* of what follows */
     int code; /* first failure of any rank, with its message */
@@ -132,6 +136,12 @@ int check_states(struct rank *k) MUST_CHECK;
 int check_first(struct rank *k) MUST_CHECK;
 /* Collective. GPT_DEVICE unless all ranks hold the same weights, to the bit. */
 int check_weights(struct rank *k) MUST_CHECK;
+
+/* -- begin.c: opens the checkpoint opt->init, checks that its weights are the recipe's, and starts run->initial.
+ * Close after a failure, too, and after initial_free. */
+int begin_open(struct run *run) MUST_CHECK;
+void begin_close(struct run *run);
+const char *begin_path(const struct run *run);
 
 /* -- save.c */
 /* Collective, between two steps: writes the state before step k->step. Unless required, a failure to

@@ -50,7 +50,7 @@ static int rank_init(struct rank *k)
     k->memory = now_seconds();
     rc = run->resume_dir ? resume_rank(k) : banks_fill(&k->banks, run->initial);
     if (!rc && !run->resume_dir)
-        rc = optim_masters(&k->optim);
+        rc = optim_masters(&k->optim, run->initial);
     k->values = now_seconds();
     return rc;
 }
@@ -135,6 +135,13 @@ static int log_header(struct run *run)
     if (has->driver)
         runlog_key(l, "driver", "%s", has->driver);
     runlog_key(l, "ranks", "%d", o->backend->world);
+    if (run->from)
+        runlog_key(l, "init", "%s of %s", run->begun, begin_path(run));
+    else if (*run->begun)
+        runlog_key(l, "init", "%s", run->begun);
+    if (run->init_ids)
+        runlog_key(l, "init_ids", "the first %lld of %d", (long long)run->init_ids,
+                   run->recipe->model.vocab);
     if (run->resume_dir)
         runlog_key(l, "resumed", "step %d of %s", run->first, run->resume_dir);
     if (run->pass.tokens) {
@@ -376,7 +383,8 @@ int run_train(const struct run_options *o)
     run.log = (struct runlog){ .f = o->log, .total = run.total, .warn = warn_of_log, .ctx = &run };
     if ((rc = check_ranks(o->recipe, o->backend->world)))
         return rc;
-    if (!o->resume && (rc = initial_new(&run.initial, o->recipe, (uint64_t)o->recipe->seed)))
+    if (!o->resume && !o->init &&
+        (rc = initial_new(&run.initial, o->recipe, (uint64_t)o->recipe->seed, NULL)))
         return rc;
     if (o->bench) {
         rc = run_ranks(&run);
@@ -386,6 +394,8 @@ int run_train(const struct run_options *o)
     rc = o->resume ? resume_find(&run) : 0;
     if (!rc && !(rc = open_data(&run)) && o->resume && !(rc = resume_open(&run)))
         rc = loader_seek(run.loader, &run.start);
+    if (!rc && o->init)
+        rc = begin_open(&run);
     if (!rc && !(rc = save_check(&run)))
         rc = foretell(&run);
     if (!rc)
@@ -407,6 +417,7 @@ int run_train(const struct run_options *o)
     if (o->out)
         ckpt_let_go(o->out);
     initial_free(run.initial);
+    begin_close(&run);
     close_data(&run);
     free(run.resume_dir);
     return rc;

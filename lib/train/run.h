@@ -3,7 +3,8 @@
  * One thread a rank, each with its own device, model and optimizer; they share
  * the communicator and the loader. run.c starts and ends the ranks, loop.c is a
  * rank's steps, save.c writes and reads checkpoints, check.c verifies, memory.c takes
- * and counts memory, plan.c prints what a run would take, bench.c times steps without data.
+ * and counts memory, begin.c begins with another run's weights, plan.c prints what a run would take,
+ * bench.c times steps without data.
  *
  *     struct run_options o = { .recipe = r, .data = "shards", .ranks = 2,
  *                              .backend = &cpu, .log = stdout };
@@ -75,6 +76,7 @@ struct run_options {
     const char *val; /* validation shards; NULL: those of data */
     const char *out; /* directory of checkpoints and of a copy of the log; NULL: none are written */
     const char *resume; /* directory of checkpoints, or one of them; NULL: from the start */
+    const char *init; /* the same: its weights are the initial ones; NULL: drawn ones */
     int ranks; /* of this process */
     size_t ops_bytes; /* that single ops take: of run_fits or run_memory */
     bool no_graph;
@@ -124,10 +126,16 @@ void run_stop(void); /* async-signal-safe */
 
 /* GPT_NO: DIR, the folder of a run's checkpoints, holds none, or is not there. */
 int run_begun(const char *dir) MUST_CHECK;
-/* The checkpoint to resume: path itself, or the newest complete one in it. Caller frees. */
+/* The checkpoint to begin at: path itself, or the newest complete one in it. Caller frees. */
 int run_checkpoint(const char *path, char **dir) MUST_CHECK;
 /* The recipe in that checkpoint, with overrides. */
 int run_recipe(struct recipe **r, const char *path, const char *const *set, int n) MUST_CHECK;
+
+/* The recipe of a run that begins with that checkpoint's weights: `recipe`, or, NULL, that in the
+ * checkpoint, with overrides; model.rope_windows is set, so that rotary frequencies go on from there. said:
+ * in which line the models differ, so that the weights compute something else; "": in none. */
+int run_init_recipe(struct recipe **r, const char *path, const char *recipe, const char *const *set,
+                    int n, char *said, size_t size) MUST_CHECK;
 
 /* Bytes of device memory that a rank takes, the most of any rank, by what they are for: all are
  * taken before its first step. Counted by the code that takes them, on a device that computes nothing. */

@@ -10,6 +10,7 @@
 #include "base/version.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_write.h"
+#include "optim/untie.h"
 #include "train/rank.h"
 
 /* -- tensors of a rank ------------------------------------------------------------ */
@@ -44,11 +45,25 @@ static int next_bytes(void *arg, void *dst, size_t n)
     return s->k->ops->status(s->k->ops);
 }
 
-/* This rank's state: n tensors, which are downloaded as they are written. */
+/* The embedding follows the head until they part, and its master only here. */
+static bool follows_head(const struct rank *k, const struct optim_tensor *t)
+{
+    struct step_schedule at;
+    schedule_at(k->run->recipe, k->step, &at);
+    return at.tied && t->param == k->run->recipe->order.tied_embed && optim_is_master(&k->optim, t);
+}
+
+/* This rank's state: n tensors, which are downloaded as they are written. Collective where the embedding's
+ * master follows the head's. */
 static int list_state(struct rank *k, struct ckpt_tensor *out, struct source *from)
 {
     struct optim_tensor t[OPTIM_MAX_TENSORS];
     int have = optim_tensors(&k->optim, t), n = 0;
+    bool follows = false;
+    for (int i = 0; i < have; i++)
+        follows |= follows_head(k, &t[i]);
+    if (follows)
+        optim_tie_master(&k->optim);
     for (int i = 0; i < have; i++) {
         if (t[i].replicated && k->rank)
             continue;
@@ -123,6 +138,8 @@ static void gather_kv(const struct rank *k, struct kv_state *s)
     put_text(s, "loader.id", loader_id(k->run->loader));
     if (*loader_tokenizer(k->run->loader))
         put_text(s, "tokenizer", loader_tokenizer(k->run->loader));
+    if (*k->run->begun)
+        put_text(s, "init", k->run->begun);
 }
 
 /* -- writing --------------------------------------------------------------------------- */
@@ -309,7 +326,7 @@ int run_checkpoint(const char *path, char **dir)
 {
     int rc = ckpt_at(path, dir);
     if (rc == GPT_NO)
-        return err_set(GPT_INPUT, "%s: no complete checkpoint to resume", path);
+        return err_set(GPT_INPUT, "%s: no complete checkpoint", path);
     return rc;
 }
 
@@ -410,6 +427,8 @@ int resume_open(struct run *run)
     if (rc)
         return rc;
     rc = read_position(run, c);
+    if (ckpt_state(c, "init"))
+        snprintf(run->begun, sizeof run->begun, "%s", ckpt_state(c, "init"));
     ckpt_close(c);
     return rc;
 }

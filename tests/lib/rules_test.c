@@ -132,11 +132,11 @@ static void *run_rank(void *arg)
 
     CHECK_OK(ops_cpu_new(&o));
     CHECK_OK(banks_init(&b, a->recipe, o, a->comm->rank, a->comm->world));
-    CHECK_OK(initial_new(&init, a->recipe, 3));
+    CHECK_OK(initial_new(&init, a->recipe, 3, NULL));
     CHECK_OK(banks_fill(&b, init));
-    initial_free(init);
     CHECK_OK(optim_init(&z, a->recipe, &b, o, a->comm));
-    CHECK_OK(optim_masters(&z));
+    CHECK_OK(optim_masters(&z, init));
+    initial_free(init);
     if (a->resumed) {
         exchange(&z, a->resumed->bytes, &size, false);
         for (int i = 0; i < b.n; i++)

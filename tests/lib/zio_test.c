@@ -147,6 +147,47 @@ static void test_gzip(void)
     free(text);
 }
 
+/* Zeros after gzip's last member, as tapes and archives of blocks have them; with anything behind
+ * them, and after a zstd frame, they are damage. */
+static void test_padding(void)
+{
+    static const size_t zeros[] = { 1, 2, 511, 131072, 1000000 };
+    char *text = make_text(1000, 3), buf[2000];
+    size_t n;
+    for (int i = 0; i < 5; i++) {
+        for (int more = 0; more < 2; more++) {
+            gzFile g = gzopen(path_gz, "wb");
+            CHECK(gzwrite(g, text, 1000) == 1000 && gzclose(g) == Z_OK);
+            FILE *f = fopen(path_gz, "a");
+            for (size_t k = 0; k < zeros[i]; k++)
+                fputc(0, f);
+            if (more)
+                fputc(0x1f, f);
+            fclose(f);
+            if (!more) {
+                check_reads_as(path_gz, text, 1000, 65536);
+                check_reads_as(path_gz, text, 1000, 7);
+                continue;
+            }
+            struct zreader *r;
+            CHECK_OK(zreader_open(&r, path_gz));
+            CHECK_ERR(zreader_read(r, buf, sizeof buf, &n), GPT_INPUT,
+                      "expected a sound gzip frame, found: data behind zero padding");
+            zreader_close(r);
+        }
+    }
+    write_frames(path_zst, 1, text, 1000, 1000);
+    FILE *f = fopen(path_zst, "a");
+    for (int k = 0; k < 8; k++)
+        fputc(0, f);
+    fclose(f);
+    struct zreader *r;
+    CHECK_OK(zreader_open(&r, path_zst));
+    CHECK_ERR(zreader_read(r, buf, sizeof buf, &n), GPT_INPUT, "expected a sound zstd frame");
+    zreader_close(r);
+    free(text);
+}
+
 static size_t small_file(bool gzip, const char *text, size_t n, unsigned char *file, size_t room)
 {
     const char *name = gzip ? path_gz : path_zst;
@@ -348,6 +389,7 @@ int main(void)
     test_round_trips();
     test_frames_are_independent();
     test_gzip();
+    test_padding();
     test_truncation(false);
     test_truncation(true);
     test_damage(false);
