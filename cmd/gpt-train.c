@@ -291,7 +291,7 @@ static int plan(const struct options *o, const struct recipe *r)
         return no_cuda();
 #endif
     }
-    return run_plan(r, &b, stdout);
+    return run_plan(r, &b, o->data, stdout);
 }
 
 static bool is_standard(const char *path) { return path && !strcmp(path, "-"); }
@@ -449,6 +449,8 @@ static int read_vocabulary(const char *file, const struct recipe *r, struct of_v
     return rc;
 }
 
+static void say_note(const char *text) { text_line(stderr, "gpt-train: %s", text); }
+
 static int train_on(struct backend *b, const struct options *o, const struct recipe *r,
                     size_t ops_bytes, const char *arguments, double began, int64_t *used)
 {
@@ -485,6 +487,7 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
         .keep = (int)o->keep,
         .backend = b,
         .log = b->first ? NULL : stdout,
+        .note = o->quiet ? NULL : say_note,
         .arguments = arguments,
         .began = began,
         /* A log on the terminal shows progress itself, and a progress line would mix with it. */

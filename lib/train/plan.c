@@ -254,7 +254,20 @@ static void plan_schedule(const struct recipe *r, struct report *out)
     }
 }
 
-int run_plan(const struct recipe *r, const struct backend *be, FILE *f)
+/* How much of the data a pass trains on. */
+static int plan_data(const struct recipe *r, const char *data, struct report *out)
+{
+    struct loader_config c = loader_config_of(r, data);
+    struct pass p;
+    char text[PASS_TEXT];
+    int rc = loader_pass(&c, 0, &p);
+    pass_text(&p, text, sizeof text);
+    if (!rc)
+        report_line(out, "pass", "a pass over the data trains on %s", text);
+    return rc;
+}
+
+int run_plan(const struct recipe *r, const struct backend *be, const char *data, FILE *f)
 {
     struct run_memory memory;
     struct report out;
@@ -273,5 +286,7 @@ int run_plan(const struct recipe *r, const struct backend *be, FILE *f)
     plan_shares(r, ranks, &out);
     plan_comm(r, ranks, &out);
     plan_schedule(r, &out);
-    return report_end(&out);
+    rc = data && strcmp(data, "-") ? plan_data(r, data, &out) : 0;
+    int end = report_end(&out);
+    return end ? end : rc;
 }

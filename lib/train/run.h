@@ -78,6 +78,7 @@ struct run_options {
     int keep; /* checkpoints to keep, newest first; 0: all */
     struct backend *backend;
     FILE *log;
+    void (*note)(const char *text); /* prints a warning; NULL: none is wanted */
     enum progress_mode progress;
     const char *arguments; /* command line, for the log */
     double began; /* time at which the program started (now_seconds) */
@@ -132,7 +133,9 @@ struct run_fit {
 int run_fits(const struct recipe *r, const struct backend *be, int ranks,
              struct run_fit *fit) MUST_CHECK;
 
-/* Prints parameters, memory, communication and schedule of a run on be->world ranks. */
-int run_plan(const struct recipe *r, const struct backend *be, FILE *f) MUST_CHECK;
+/* Prints parameters, memory, communication and schedule of a run on be->world ranks, and with data, as
+ * in run_options, how much of it a pass trains on. */
+int run_plan(const struct recipe *r, const struct backend *be, const char *data,
+             FILE *f) MUST_CHECK;
 
 #endif
