@@ -120,7 +120,7 @@ have_archive = $(filter /%,$(shell $(CC) -print-file-name=lib$(1:-l%=%).a))
 archive = $(if $(have_archive),-Wl$(comma)-Bstatic $(1) -Wl$(comma)-Bdynamic,$(1))
 LIBS := $(foreach l,$(LIBS) -ltmglib -lopenblas -lgfortran -lquadmath,$(call archive,$(l)))
 endif
-LINK   = $(CC) $(CFLAGS) $(SANITIZE) $(LDFLAGS) -Wl,--as-needed
+LINK   = $(CC) $(CFLAGS) $(SANITIZE) $(LDFLAGS) -Wl,--as-needed -Wl,--build-id=sha1
 LDLIBS = $(LIBS) -lm -lpthread
 
 say = $(if $(V),,@printf '  %-7s %s\n' $(1) $(2);)
@@ -159,6 +159,12 @@ $(BUILD)/emu-flags: FORCE
 	$(call keep,$(EMU_CXX))
 $(BUILD)/link-flags: FORCE
 	$(call keep,$(LINK) $(LDLIBS))
+# What commit programs are of: an object of its own, so that another commit links them anew and
+# compiles nothing else.
+$(BUILD)/commit.c: FORCE
+	$(call keep,const char gpt_commit[] = "$(shell share/which-commit)";)
+$(BUILD)/obj/commit.o: $(BUILD)/commit.c $(BUILD)/flags | $(BUILD)/deps-present
+	$(call compile)
 # Says which packages are missing before the compiler does.
 $(BUILD)/deps-present: share/deps.txt
 	@mkdir -p $(@D); share/install-deps --check build
@@ -204,7 +210,7 @@ define link
 	$(call say,LD,$@)$(LINK) -o $@ $(filter %.o,$^) $(1) $(filter %.a,$^) $(LDLIBS) $(2)
 endef
 .SECONDEXPANSION:
-$(CMDS): $(BUILD)/bin/%: $$(call obj_of,cmd/$$*) \
+$(CMDS): $(BUILD)/bin/%: $$(call obj_of,cmd/$$*) $(BUILD)/obj/commit.o \
         $$(call cuda_of,cmd/$$*) $(BUILD)/libgpt.a $(BUILD)/link-flags $(BUILD)/cuda-flags
 	$(call link,,$(if $(call cuda_of,cmd/$*),$(CUDA_LIBS)))
 $(C_PROGS) $(call programs,$(GPU_SRC)): $(BUILD)/tests/%: $$(call obj_of,$$(call source_of,$$*)) \

@@ -212,7 +212,7 @@ static int decode_stream(const char *range, const struct vocab *v)
     int rc = parse_range(range, INT64_MAX, &from, &to);
 
     if (!rc)
-        rc = shard_stream_open(&t, "-", -1);
+        rc = shard_stream_open(&t, "-");
     for (; !rc && at < to; at += want.limit) {
         want.limit = to - at;
         if ((rc = shard_stream_next(t, &s, &want)))
@@ -315,7 +315,7 @@ static int verify_shards(struct shard_stream *t, const char *path)
 static int verify_file(const char *path)
 {
     struct shard_stream *t;
-    int rc = shard_stream_open(&t, path, -1);
+    int rc = shard_stream_open(&t, path);
 
     if (rc)
         return rc;
@@ -372,7 +372,7 @@ static int print_stats(const struct token_stats *s, const struct vocab *v)
     int64_t of_text = s->tokens - s->documents;
     struct report r;
 
-    report_begin(&r, stdout, report_format_of(NULL));
+    report_begin(&r, stdout, report_format_of(NULL, false));
     report_table(&r, "totals", NULL,
                  "documents:i tokens:i text_bytes:i:text_bytes bytes_per_token:f4:bytes_a_token "
                  "entropy_nats:f4:unigram_entropy,_nats/token");

@@ -20,5 +20,5 @@ for lr in 0.023 0.030; do
         mv "$log.part" "$log"
     done
 done
-# 1 is an answer, too: not shown to be better
+# 1 is an answer, too: not demonstrated to be better
 "$bin/gpt-logdiff" --rule loss --curves --why "$runs/lr-0.023" "$runs/lr-0.030" || [ $? = 1 ]

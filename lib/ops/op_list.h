@@ -165,7 +165,8 @@ OP(gate_logits_bwd, struct tensor dy12, bool add, struct tensor de, struct tenso
 /* x (T,D), w (D,V). loss[0] += sum_t loss_t (unseeded); dx (T,D) written; dw (D,V) (+)=.
  * loss_t = sum_{k<n_mtp, t+k<T} mtp_k (lse_t - z_{t, tgt[t+k]}). With h->whole the gradient of lse_t
  * has all mtp_k in the last rows, too. With h->prefix there is one term more, of weight mtp_n_mtp,
- * whose class is prefix[tgt[t]]; where that is -1, there is none. */
+ * whose class is prefix[tgt[t]]; where that is -1, there is none. With h->next
+ * loss[1] += sum_t (lse_t - z_{t, tgt[t]}). */
 OP(head_loss, real *loss, struct tensor dx, struct tensor dw, bool add, struct tensor x,
    struct tensor w, const struct head_loss *h);
 /* loss[0] += sum_t (lse_t - z_{t, tgt[t]}); never fp8. */

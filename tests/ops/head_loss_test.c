@@ -71,7 +71,7 @@ static void test_mtp_end(bool whole, bool bf16_sigmoid, double prefix)
     struct tensor x = floats(o, T, 1, (float[]){ 1, 1, 1, 1 });
     struct tensor w = floats(o, 1, V, (float[V]){ 0 });
     struct tensor dx = floats(o, T, 1, NULL), dw = floats(o, 1, V, NULL);
-    real mtp[4] = { 1, 0.5f, 0.25f, (real)prefix }, loss = 100;
+    real mtp[4] = { 1, 0.5f, 0.25f, (real)prefix }, both[2] = { 100, 50 }, loss;
     struct head_loss h = { .tgt = (int32_t[]){ 0, 1, 1, 2 },
                            .mtp = mtp,
                            .n_mtp = 3,
@@ -88,14 +88,20 @@ static void test_mtp_end(bool whole, bool bf16_sigmoid, double prefix)
     double weight = 1.75 + 1.75 + 1.5 + 1 + 3 * prefix, s = 1 / (1 + exp(-5 / 7.5));
     s = bf16_sigmoid ? bf16_round((float)s) : s;
 
-    o->head_loss(o, &loss, dx, dw, false, x, w, &h);
-    CHECK_NEAR(loss, 100 + weight * log(V), 1e-4); /* f32 around 110 */
+    o->head_loss(o, both, dx, dw, false, x, w, &h);
+    CHECK_NEAR(both[0], 100 + weight * log(V), 1e-4); /* f32 around 110 */
+    CHECK(both[1] == 50);
     for (int v = 0; v < V; v++)
         CHECK_NEAR(f32_at(dw, v),
                    0.5 * ((whole ? 7 + 3 * prefix : weight) / V - hits[v]) * 23 / 7.5 * s * (1 - s),
                    1e-6);
     for (int t = 0; t < T; t++)
         CHECK(f32_at(dx, t) == 0);
+    h.next = true;
+    both[0] = 100;
+    o->head_loss(o, both, dx, dw, false, x, w, &h);
+    CHECK_NEAR(both[0], 100 + weight * log(V), 1e-4);
+    CHECK_NEAR(both[1], 50 + T * log(V), 1e-4);
     loss = 100;
     o->head_eval(o, &loss, x, w, &h); /* next token only */
     CHECK_NEAR(loss, 100 + T * log(V), 1e-4);
@@ -111,9 +117,9 @@ static void test_eval(void)
     struct tensor dw = floats(o, D, V, NULL);
     struct rng r = rng_make(SEED, 1);
     int32_t tgt[T];
-    real one = 1, trained = 0, evaluated = 0;
+    real mtp[2] = { 1, 0.5f }, trained = 0, evaluated = 0, both[2] = { 0 };
     struct head_loss h = {
-        .tgt = tgt, .mtp = &one, .n_mtp = 1, .seed = 1, .cap_a = 23, .cap_b = 5, .cap_c = 7.5f
+        .tgt = tgt, .mtp = mtp, .n_mtp = 1, .seed = 1, .cap_a = 23, .cap_b = 5, .cap_c = 7.5f
     };
 
     for (int i = 0; i < T * D; i++)
@@ -126,6 +132,12 @@ static void test_eval(void)
     o->head_eval(o, &evaluated, x, w, &h);
     CHECK_NEAR(trained / evaluated, 1, 1e-6); /* other products, the same sums */
     CHECK(trained > 0.5 * T * log(V));
+    /* beside a second token, the next one's loss is what it is alone */
+    h.n_mtp = 2;
+    h.next = true;
+    o->head_loss(o, both, dx, dw, false, x, w, &h);
+    CHECK(both[1] == trained);
+    CHECK(both[0] > 1.2 * trained);
     o->free(o);
 }
 
