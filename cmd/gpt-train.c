@@ -291,7 +291,7 @@ static int plan(const struct options *o, const struct recipe *r)
         return no_cuda();
 #endif
     }
-    return run_plan(r, &b, o->data, stdout);
+    return run_plan(r, &b, o->data, o->val, stdout);
 }
 
 static bool is_standard(const char *path) { return path && !strcmp(path, "-"); }

@@ -14,7 +14,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include "base/hash.h"
-#include "data/corpus.h"
 #include "data/shard_stream.h"
 
 #define STREAM_WINDOW (8 << 20) /* tokens read ahead of a stream: 16 MiB */
@@ -560,7 +559,7 @@ int loader_new(struct loader **out, const struct loader_config *c)
     l->entered = -1;
     if (c->stream)
         stream_facts(&l->corpus, c->stream);
-    else if ((rc = corpus_open(&l->corpus, c->data, SPLIT_TRAIN)))
+    else if ((rc = corpus_open(&l->corpus, c->data, SPLIT_TRAIN, &c->choice)))
         goto fail;
     l->bos = c->bos >= 0 ? c->bos : l->corpus.bos;
     for (int i = 0; i < l->corpus.n; i++)
@@ -693,5 +692,7 @@ void loader_free(struct loader *l)
 }
 
 const char *loader_id(const struct loader *l) { return l->corpus.id; }
+
+const struct corpus *loader_files(const struct loader *l) { return &l->corpus; }
 
 const char *loader_tokenizer(const struct loader *l) { return l->corpus.tokenizer; }

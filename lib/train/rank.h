@@ -33,6 +33,7 @@ struct run {
     struct loader_pos start; /* position in the data at that step */
     struct pass pass; /* what a pass over the data trains on; tokens 0: not known */
     int64_t tokens_seen;
+    bool old_choice; /* the run's files were chosen by the rule of older versions (corpus.h) */
     char *resume_dir; /* the checkpoint to resume; NULL: none */
     struct initial *initial; /* initial values, unless the run resumes a checkpoint */
     double opened; /* time at which the data were open (now_seconds) */
@@ -97,7 +98,7 @@ size_t batch_slot_bytes(const struct recipe *r, int64_t tokens, bool csr);
 struct batch_shape batch_of_step(void *recipe, int64_t step);
 struct batch_shape batch_largest(const struct recipe *r);
 /* What the loader is told of a recipe and these files, for one rank. */
-struct loader_config loader_config_of(const struct recipe *r, const char *data);
+struct loader_config loader_config_of(const struct recipe *r, const char *data, const char *val);
 /* Uploads a chunk's block into slot and describes it. ahead: concurrently with the work queued so
  * far, none of which reads the slot. */
 struct batch batch_upload(struct rank *k, char *slot, const struct chunk *c, bool ahead);
@@ -123,7 +124,9 @@ int check_weights(struct rank *k) MUST_CHECK;
 int save_checkpoint(struct rank *k) MUST_CHECK;
 /* GPT_INPUT: the directory of checkpoints holds one of a later step than this run's first. */
 int save_check(const struct run *run) MUST_CHECK;
-/* Finds the checkpoint to resume and reads step and data position into run. resume_rank loads this
+/* Finds the checkpoint to resume, and the id of its data: "" where it has none. */
+int resume_find(struct run *run, char id[33]) MUST_CHECK;
+/* Reads step and data position of the checkpoint to resume into run. resume_rank loads this
  * rank's state from it. */
 int resume_open(struct run *run) MUST_CHECK;
 int resume_rank(struct rank *k) MUST_CHECK;

@@ -135,7 +135,7 @@ int run_fits(const struct recipe *r, const struct backend *be, int ranks,
 
 /* Prints parameters, memory, communication and schedule of a run on be->world ranks, and with data, as
  * in run_options, how much of it a pass trains on. */
-int run_plan(const struct recipe *r, const struct backend *be, const char *data,
+int run_plan(const struct recipe *r, const struct backend *be, const char *data, const char *val,
              FILE *f) MUST_CHECK;
 
 #endif

@@ -233,11 +233,24 @@ static int read_position(struct run *run, struct ckpt *c)
     return 0;
 }
 
-int resume_open(struct run *run)
+int resume_find(struct run *run, char id[33])
 {
     struct ckpt *c;
     int rc = run_checkpoint(run->opt->resume, &run->resume_dir);
+    *id = 0;
     if (rc || (rc = ckpt_open(&c, run->resume_dir)))
+        return rc;
+    if (ckpt_state(c, "loader.id"))
+        snprintf(id, 33, "%s", ckpt_state(c, "loader.id"));
+    ckpt_close(c);
+    return 0;
+}
+
+int resume_open(struct run *run)
+{
+    struct ckpt *c;
+    int rc = ckpt_open(&c, run->resume_dir);
+    if (rc)
         return rc;
     rc = read_position(run, c);
     ckpt_close(c);
