@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/report.h"
 #include "optim/rules.h"
+#include "recipe/remarks.h"
 #include "recipe/share.h"
 #include "train/rank.h"
 
@@ -254,6 +255,11 @@ static void plan_schedule(const struct recipe *r, struct report *out)
     }
 }
 
+static void plan_remark(void *out, const char *text)
+{
+    report_line(out, "remark", "remark: %s", text);
+}
+
 /* How much of the data a pass trains on. */
 static int plan_data(const struct recipe *r, const char *data, const char *val, struct report *out)
 {
@@ -287,6 +293,7 @@ int run_plan(const struct recipe *r, const struct backend *be, const char *data,
     plan_shares(r, ranks, &out);
     plan_comm(r, ranks, &out);
     plan_schedule(r, &out);
+    recipe_remarks(r, plan_remark, &out);
     rc = data && strcmp(data, "-") ? plan_data(r, data, val, &out) : 0;
     int end = report_end(&out);
     return end ? end : rc;

@@ -10,6 +10,7 @@
 #include "base/version.h"
 #include "checkpoint/checkpoint_dir.h"
 #include "data/shard_stream.h"
+#include "recipe/remarks.h"
 #include "train/rank.h"
 
 /* -- one rank ------------------------------------------------------------------- */
@@ -355,6 +356,8 @@ static int run_ranks(struct run *run)
     return run->code;
 }
 
+static void note_remark(void *run, const char *text) { ((struct run *)run)->opt->note(text); }
+
 int run_train(const struct run_options *o)
 {
     struct run run = { .opt = o,
@@ -379,6 +382,8 @@ int run_train(const struct run_options *o)
         rc = foretell(&run);
     if (!rc)
         rc = check_val(&run);
+    if (!rc && o->note && !o->backend->first)
+        recipe_remarks(o->recipe, note_remark, &run);
     run.opened = now_seconds();
     if (!rc) {
         progress_init(&run.progress, o->progress);
