@@ -28,7 +28,7 @@ static struct {
     const char *format, *of, *bank, *plot, *dtype, *output, *recipe, *like, *since;
     int64_t ranks, level, keep_last, keep_every;
     double tolerance;
-    bool histogram, values, summary, all, full, states, padding, force, raw, dry_run, quiet,
+    bool histogram, values, summary, all, full, states, padding, force, raw, dry_run, wide, quiet,
         progress;
 } o = { .dtype = "f32", .level = -1 };
 
@@ -36,6 +36,7 @@ static const struct opt table[] = {
     OPT_HEADING("What is shown"),
     OPT_WORD("format", &o.format, "table|tsv|json",
              "a table (default on a terminal), tsv (elsewhere) or json"),
+    OPT_SWITCH(0, "wide", &o.wide, "tables as wide as they are, not broken for the terminal"),
     OPT_TEXT(0, "bank", "LABEL", &o.bank, "only the parameter of this label"),
     OPT_SWITCH(0, "histogram", &o.histogram, "stat: draw how many numbers have which size"),
     OPT_WORD("of", &o.of, "momentum|weight|aol|update",
@@ -124,7 +125,7 @@ static int verb_ls(char **argv, int n)
     struct views v = { .n = 0 };
     int rc = open_views(&x, &v, argv, n, VIEWS_PADDING | VIEWS_STORED);
     if (!rc)
-        rc = show_list(stdout, report_format_of(o.format), x.tensors, &v);
+        rc = show_list(stdout, report_format_of(o.format, o.wide), x.tensors, &v);
     return close_views(&x, &v, rc);
 }
 
@@ -134,7 +135,7 @@ static int verb_info(char **argv, int n)
     int rc = open_path(&x, argv[0]);
     (void)n;
     if (!rc)
-        rc = show_info(stdout, report_format_of(o.format), x.tensors,
+        rc = show_info(stdout, report_format_of(o.format, o.wide), x.tensors,
                        x.recipe ? x.recipe->name : NULL);
     inspect_close(&x);
     return rc;
@@ -150,7 +151,7 @@ static int verb_stat(char **argv, int n)
     struct tensor_stats *rows = calloc((size_t)v.n + 1, sizeof *rows);
     rc = rows ? tensor_stats_views(x.tensors, &v, x.recipe, rows) : err_memory();
     if (!rc && !o.histogram)
-        rc = show_stats(stdout, report_format_of(o.format), &v, rows);
+        rc = show_stats(stdout, report_format_of(o.format, o.wide), &v, rows);
     for (int i = 0; !rc && o.histogram && i < v.n; i++) {
         printf("%s\n", v.v[i].name);
         tensor_stats_histogram(stdout, &rows[i], 50);
@@ -206,7 +207,7 @@ static int compare(struct inspect *a, struct inspect *b, const char *pattern)
                              o.tolerance, &rows, &n, &same);
     if (rc)
         return rc;
-    rc = show_diff(stdout, report_format_of(o.format), rows, n, o.all);
+    rc = show_diff(stdout, report_format_of(o.format, o.wide), rows, n, o.all);
     diff_free(rows, n);
     const struct ckpt *x = tensors_ckpt(a->tensors), *y = tensors_ckpt(b->tensors);
     if (!rc && x && y && !pattern)
@@ -249,7 +250,7 @@ static int show(const struct views *v, const struct spectrum *sp, const char *wh
             rc = output_commit(plot);
     }
     return rc || only_plot ? rc
-           : summary       ? show_spectra(stdout, report_format_of(o.format), v, sp)
+           : summary       ? show_spectra(stdout, report_format_of(o.format, o.wide), v, sp)
                            : show_values(stdout, v, sp);
 }
 
@@ -462,19 +463,19 @@ static int verb_rm(char **argv, int n)
     if (!there)
         return err_set(GPT_INPUT, "%s: holds no complete checkpoint (step-N with a MANIFEST)",
                        argv[0]);
-    if ((rc = ckpt_prunable(argv[0], (int)o.keep_last, o.keep_every, &steps, &gone)))
+    if ((rc = ckpt_prunable(argv[0], (int)o.keep_last, o.keep_every, -1, &steps, &gone)))
         return rc;
     for (int i = 0; i < gone; i++)
         printf("step-%06" PRId64 "\n", steps[i]);
     free(steps);
     if (fflush(stdout) || ferror(stdout)) /* names first, then removal */
         return err_sys("cannot write standard output");
-    return o.dry_run ? 0 : ckpt_prune(argv[0], (int)o.keep_last, o.keep_every, NULL);
+    return o.dry_run ? 0 : ckpt_prune(argv[0], (int)o.keep_last, o.keep_every, -1, NULL);
 }
 
 /* --- the verbs --- */
 
-#define SHOWN "format quiet"
+#define SHOWN "format wide quiet"
 static const struct verb verbs[] = {
     { "ls", "PATH [PATTERN]", "tensors as the model knows them", "bank " SHOWN, 1, 2, verb_ls },
     { "info", "PATH", "step, recipe, ranks, data position", SHOWN, 1, 1, verb_info },

@@ -4,9 +4,11 @@
  */
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/file.h"
 #include "base/memory.h"
@@ -16,6 +18,7 @@
 #include "base/version.h"
 #include "checkpoint/pack.h"
 #include "recipe/named.h"
+#include "recipe/schedule.h"
 #include "ops/gemm.h"
 #include "tokenize/canonical.h"
 #include "train/run.h"
@@ -33,7 +36,8 @@ struct options {
     double ranks_timeout;
     char *gpu_path;
     struct opt_list set;
-    bool plan, recipes, profile, no_graph, no_verify, quiet, progress, fit;
+    bool plan, recipes, profile, no_graph, no_verify, wide, quiet, progress, fit;
+    bool go_on; /* --continue */
     bool any_device; /* neither --device nor --gpus was given */
 };
 
@@ -191,6 +195,9 @@ static int about_gpus(struct backend *b, int ranks, const struct recipe *r)
     snprintf(text, sizeof text, "%s, compute capability %d.%d, %s path%s", first.name, first.major,
              first.minor, portable ? "portable" : "native", in_bf16);
     b->about = text;
+    const struct gpu_software *has = ops_cuda_software();
+    b->software =
+        (struct backend_software){ has->runtime, b->group ? has->nccl : NULL, has->driver };
     return 0;
 }
 
@@ -291,25 +298,95 @@ static int plan(const struct options *o, const struct recipe *r)
         return no_cuda();
 #endif
     }
-    return run_plan(r, &b, o->data, o->val, stdout);
+    return run_plan(r, &b, o->data, o->val, o->wide, stdout);
 }
 
 static bool is_standard(const char *path) { return path && !strcmp(path, "-"); }
 
 /* -- options -------------------------------------------------------------------------- */
 
+/* For the handler of signals. */
 static bool silent; /* --quiet */
+static bool on_terminal; /* standard error is one, and may have ^C or progress in the line */
+static const char *output; /* -o */
+static bool continued; /* --continue */
+static _Atomic int64_t signalled; /* time of the first signal in ms; 0: none has come */
 
+/* Text made without snprintf, which a handler of signals may not call. */
+struct words {
+    char text[1024];
+    size_t n;
+};
+
+static void say(struct words *w, const char *s)
+{
+    for (; *s && w->n < sizeof w->text; s++)
+        w->text[w->n++] = *s;
+}
+
+static void say_number(struct words *w, int v)
+{
+    char digits[12];
+    int i = sizeof digits - 1;
+    digits[i] = 0;
+    do
+        digits[--i] = (char)('0' + v % 10);
+    while (v /= 10);
+    say(w, digits + i);
+}
+
+/* Where a run that ends can go on, and which steps are lost. */
+static void say_what_is_left(struct words *w)
+{
+    struct run_progress p = run_progress();
+    int first = p.kept < 0 ? 1 : p.kept + 1;
+    if (p.kept >= 0 && output) {
+        say(w, continued ? "; the same command goes on from step " : "; go on from step ");
+        say_number(w, p.kept);
+        say(w, continued ? "" : " with --resume ");
+        say(w, continued ? "" : output);
+    }
+    if (p.reached < first)
+        return;
+    say(w, p.reached > first ? "; lost: steps " : "; lost: step ");
+    say_number(w, first);
+    if (p.reached > first) {
+        say(w, " to ");
+        say_number(w, p.reached);
+    }
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 1 + (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* Terminals, timeout(1), mpirun and srun may each send the same signal: within a second they are one. */
 static void on_signal(int sig)
 {
-    static const char text[] =
-        "\ngpt-train: stopping after this step; a second signal ends the run at once\n";
-    (void)sig;
-    output_cleanup_on_signal(); /* a second signal ends the process */
-    if (!silent && write(STDERR_FILENO, text, sizeof text - 1) < 0) {
+    struct words w = { 0 };
+    int64_t none = 0, now = now_ms();
+    bool first = atomic_compare_exchange_strong(&signalled, &none, now);
+    if (!first && now - none < 1000)
+        return;
+    say(&w, on_terminal ? "\ngpt-train: " : "gpt-train: ");
+    say(&w,
+        first ? "stopping after this step; another signal, a second from now, ends the run at once"
+              : "ended at once by a second signal");
+    if (!first)
+        say_what_is_left(&w);
+    say(&w, "\n");
+    int saved = errno;
+    if ((!silent || !first) && write(STDERR_FILENO, w.text, w.n) < 0) {
         /* nobody reads it: the run stops all the same */
     }
-    run_stop();
+    errno = saved;
+    if (first)
+        run_stop();
+    else
+        output_end_by_signal(sig);
 }
 
 static void stop_on_signals(void)
@@ -352,6 +429,66 @@ static int unpack_resumed(struct options *o, struct temporary_dir *t)
     return rc;
 }
 
+/* --continue: where -o holds a checkpoint that is what to resume, else there is nothing. */
+static int find_continued(struct options *o)
+{
+    if (!o->go_on)
+        return 0;
+    int rc = run_begun(o->out);
+    if (!rc)
+        o->resume = o->out;
+    else if (rc == GPT_NO && !o->recipe)
+        return err_set(GPT_USAGE, "expected -r RECIPE: %s holds no checkpoint to continue", o->out);
+    return rc == GPT_NO ? 0 : rc;
+}
+
+/* The first line of a that b has not, where they part; its end in *n. */
+static const char *first_difference(const char *a, const char *b, int *n)
+{
+    const char *line = a;
+    for (; *a && *a == *b; a++, b++)
+        if (*a == '\n')
+            line = a + 1;
+    *n = (int)strcspn(line, "\n");
+    return line;
+}
+
+static int another_recipe(const struct options *o, const struct recipe *given,
+                          const struct recipe *saved)
+{
+    int n, m;
+    const char *there = recipe_canonical(saved), *here = recipe_canonical(given);
+    const char *in_there = first_difference(there, here, &n);
+    const char *in_here = first_difference(here, there, &m);
+    return err_set(
+        GPT_INPUT,
+        "%s: the run there was made with another recipe (%s %s) than %s (%s %s): there "
+        "'%.*s', here '%.*s'; leave -r out to continue it, with --set for what shall differ",
+        o->resume, saved->name, saved->hash, o->recipe, given->name, given->hash, n, in_there, m,
+        in_here);
+}
+
+/* -r as it is when --fit has set what it set in the run that is resumed. */
+static int read_fitted(const struct options *o, const struct recipe *saved, struct recipe **r)
+{
+    char chunks[FIT_KEY_SIZE], block[FIT_KEY_SIZE];
+    const char **set = calloc((size_t)o->set.n + FIT_KEYS, sizeof *set);
+    int n = o->set.n;
+    if (!set)
+        return err_memory();
+    for (int i = 0; i < n; i++)
+        set[i] = o->set.v[i];
+    snprintf(chunks, sizeof chunks, "data.chunks=%d", saved->data.chunks);
+    snprintf(block, sizeof block, "precision.head_block=%d", saved->precision.head.block);
+    if (o->fit) {
+        set[n++] = chunks;
+        set[n++] = block;
+    }
+    int rc = recipe_read(r, o->recipe, set, n);
+    free(set);
+    return rc;
+}
+
 /* -r, or the recipe in the checkpoint; with both, they must be equal. */
 static int get_recipe(const struct options *o, struct recipe **r)
 {
@@ -367,12 +504,9 @@ static int get_recipe(const struct options *o, struct recipe **r)
         *r = saved;
         return 0;
     }
-    rc = recipe_read(r, o->recipe, o->set.v, o->set.n);
+    rc = read_fitted(o, saved, r);
     if (!rc && strcmp((*r)->hash, saved->hash)) {
-        rc = err_set(GPT_INPUT,
-                     "%s: the run there was made with another recipe (%s %s) than %s "
-                     "(%s %s); leave -r out to continue it, with --set for what shall differ",
-                     o->resume, saved->name, saved->hash, o->recipe, (*r)->name, (*r)->hash);
+        rc = another_recipe(o, *r, saved);
         recipe_free(*r);
         *r = NULL;
     }
@@ -403,6 +537,33 @@ static int fit_memory(struct options *o, const struct backend *b, struct recipe 
         return rc;
     recipe_free(*r);
     *r = fitted;
+    return 0;
+}
+
+/* True if an override is this, or, of "KEY=", any of the key. */
+static bool is_set(const struct options *o, const char *word)
+{
+    bool any = word[strlen(word) - 1] == '=';
+    for (int i = 0; i < o->set.n; i++)
+        if (any ? !strncmp(o->set.v[i], word, strlen(word)) : !strcmp(o->set.v[i], word))
+            return true;
+    return false;
+}
+
+/* A pipe passes once: of a recipe that would begin anew where its data end, another one. */
+static int pass_once(const struct options *o, struct recipe **r)
+{
+    static const char *const once[] = { "data.cycle=no" };
+    struct recipe *made;
+    if (!is_standard(o->data) || !(*r)->data.cycle || is_set(o, "data.cycle="))
+        return 0;
+    int rc = recipe_parse(&made, (*r)->name, recipe_canonical(*r), once, 1);
+    if (rc)
+        return rc;
+    recipe_free(*r);
+    *r = made;
+    if (!o->quiet)
+        text_line(stderr, "gpt-train: -d - passes once: data.cycle=no");
     return 0;
 }
 
@@ -449,7 +610,7 @@ static int read_vocabulary(const char *file, const struct recipe *r, struct of_v
     return rc;
 }
 
-static void say_note(const char *text) { text_line(stderr, "gpt-train: %s", text); }
+static void warn(const char *message) { text_line(stderr, "gpt-train: %s", message); }
 
 static int train_on(struct backend *b, const struct options *o, const struct recipe *r,
                     size_t ops_bytes, const char *arguments, double began, int64_t *used)
@@ -482,12 +643,15 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
         .no_verify = o->no_verify,
         .bench = (int)o->bench,
         .profile = o->profile,
+        .wide = o->wide,
         .trace = o->trace,
         .stage = o->stage > 0 ? (int)o->stage : 0,
-        .keep = (int)o->keep,
+        .keep = o->keep < 0 ? 2 : (int)o->keep,
+        .keep_all_else = o->keep < 0,
         .backend = b,
         .log = b->first ? NULL : stdout,
-        .note = o->quiet ? NULL : say_note,
+        .warn = warn,
+        .note = o->quiet ? NULL : warn,
         .arguments = arguments,
         .began = began,
         /* A log on the terminal shows progress itself, and a progress line would mix with it. */
@@ -497,6 +661,9 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
                                             : PROGRESS_AUTO,
     };
     silent = o->quiet;
+    output = o->out;
+    continued = o->go_on;
+    on_terminal = isatty(STDERR_FILENO);
     stop_on_signals();
     rc = run_train(&run);
     of_vocabulary_free(&vocab);
@@ -505,18 +672,14 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
 
 static void say_stopped(const struct options *o, int64_t used)
 {
-    char *dir;
-    if (o->out && run_checkpoint(o->out, &dir)) {
-        text_line(stderr, "gpt-train: stopped by a signal before the first checkpoint");
-        return;
-    }
-    text_line(stderr, "gpt-train: stopped by a signal; %s%s",
-              o->out ? "resume with --resume " : "without -o nothing of it is kept",
-              o->out ? o->out : "");
-    if (!o->out)
-        return;
-    free(dir);
-    if (is_standard(o->data))
+    struct words w = { 0 };
+    say_what_is_left(&w);
+    text_line(stderr, "gpt-train: stopped by a signal%s%.*s",
+              run_progress().reached < 0 ? " before the first step"
+              : o->out                   ? ""
+                                         : "; without -o nothing is kept",
+              (int)w.n, w.text);
+    if (o->out && run_progress().kept >= 0 && is_standard(o->data))
         text_line(stderr,
                   "gpt-train: -d - takes the stream from its beginning: the resumed run skips the "
                   "%lld tokens used so far",
@@ -542,8 +705,22 @@ static int train(struct options *o, struct recipe **r, const char *arguments, do
     }
     if (made && rc)
         rmdir(o->out); /* only if nothing is in it */
+    struct words w = { 0 };
+    if (rc > 0 && o->out && !o->bench) {
+        say_what_is_left(&w);
+        return err_set(rc, "%s%.*s", err_message(), (int)w.n, w.text);
+    }
+    if (rc == RUN_ENDED) {
+        if (!o->quiet)
+            text_line(stderr,
+                      "gpt-train: nothing to do: the run has ended at step %d; -s schedule.steps=N "
+                      "with N above %d goes on",
+                      schedule_total(*r), schedule_total(*r) - (*r)->schedule.extension);
+        return 0;
+    }
     if (rc != RUN_STOPPED)
         return rc;
+    clearerr(stdout); /* the log is whole in its copy */
     if (!o->quiet)
         say_stopped(o, used);
     return 0;
@@ -555,11 +732,19 @@ static int check_options(struct options *o)
     int rc = opt_choose(o->plan, "--plan", o->bench, "--bench");
     if (!rc)
         rc = opt_choose(o->quiet, "--quiet", o->progress, "--progress");
+    if (!rc)
+        rc = opt_choose(o->go_on, "--continue", o->resume, "--resume");
+    if (!rc && o->go_on && !o->out)
+        rc = err_set(GPT_USAGE, "--continue needs -o DIR");
     if (rc)
         return rc;
-    if (is_standard(o->recipe) + is_standard(o->data) + is_standard(o->resume) > 1)
-        return err_set(GPT_USAGE,
-                       "'-' twice among -r, -d and --resume: standard input is read once");
+    if (o->wide && !o->plan && !o->bench)
+        return err_set(GPT_USAGE, "--wide needs --plan or --bench");
+    if (is_standard(o->recipe) + is_standard(o->data) + is_standard(o->resume) +
+            is_set(o, "optimizer.coeffs=-") >
+        1)
+        return err_set(GPT_USAGE, "'-' twice among -r, -d, --resume and -s optimizer.coeffs=-: "
+                                  "standard input is read once");
     if (is_standard(o->val))
         return err_set(GPT_USAGE, "--val -: expected files or a folder of shards");
     if (o->gpus && (o->ranks || (o->device && strcmp(o->device, "cuda"))))
@@ -585,8 +770,6 @@ static int check_options(struct options *o)
         return err_set(GPT_USAGE, "--threads is for --device cpu alone");
     if (o->keep >= 0 && !o->out)
         return err_set(GPT_USAGE, "--keep needs -o DIR");
-    if (o->keep < 0)
-        o->keep = 2;
     if (!(o->ranks_timeout > 0))
         o->ranks_timeout = 6;
     return 0;
@@ -619,11 +802,16 @@ int main(int argc, char **argv)
           NULL },
         OPT_SWITCH(0, "fit", &o.fit,
                    "where memory is short, set the keys that the message would propose"),
-        { 'o', "output", "DIR", OPT_STR, &o.out, "write checkpoints into DIR", 0, 0, NULL },
+        { 'o', "output", "DIR", OPT_STR, &o.out, "write checkpoints and a copy of the log into DIR",
+          0, 0, NULL },
         { 0, "resume", "DIR", OPT_STR, &o.resume,
           "continue from the newest checkpoint in DIR, from DIR itself, or from a packed one (-)",
           0, 0, NULL },
-        { 0, "keep", "N", OPT_I64, &o.keep, "how many checkpoints to keep, the newest; 0: all (2)",
+        OPT_SWITCH(0, "continue", &o.go_on,
+                   "resume what DIR of -o holds; where it holds no checkpoint, begin"),
+        { 0, "keep", "N", OPT_I64, &o.keep,
+          "how many checkpoints DIR keeps, the newest; 0: all (2 of "
+          "this process's own)",
           0, 1e6, NULL },
         { 0, "device", "NAME", OPT_CHOICE, &o.device, "where to compute (cpu)", 0, 0, "cpu|cuda" },
         { 0, "ranks", "N", OPT_I64, &o.ranks,
@@ -646,6 +834,9 @@ int main(int argc, char **argv)
           "with --bench on GPUs: a timeline for Perfetto; .gz and .zst compress", 0, 0, NULL },
         { 0, "stage", "K", OPT_I64, &o.stage, "of which stage --profile and --trace are (0)", 0,
           MAX_STAGES, NULL },
+        OPT_SWITCH(
+            0, "wide", &o.wide,
+            "with --plan or --bench: tables as wide as they are, not broken for the terminal"),
         { 0, NULL, NULL, OPT_GROUP, NULL, "Messages", 0, 0, NULL },
         { 0, "progress", NULL, OPT_FLAG, &o.progress,
           "show progress even when stderr is no terminal", 0, 0, NULL },
@@ -674,7 +865,11 @@ int main(int argc, char **argv)
     if (!rc)
         rc = unpack_resumed(&o, &unpacked);
     if (!rc)
+        rc = find_continued(&o);
+    if (!rc)
         rc = get_recipe(&o, &r);
+    if (!rc)
+        rc = pass_once(&o, &r);
     if (!rc && o.stage > r->n_stages - 2)
         rc = err_set(GPT_USAGE, "--stage %lld: the recipe has stages 0 to %d", (long long)o.stage,
                      r->n_stages - 2);

@@ -27,7 +27,7 @@ static struct {
     double lower, upper, safety, cushion, swing;
     const char *objective, *from, *bank, *format, *plot, *output;
     struct opt_list spectrum, checkpoint, shape, distribution;
-    bool no_rescale_last, bf16, gram, aol, drop, force, quiet;
+    bool no_rescale_last, bf16, gram, aol, drop, force, wide, quiet;
 } o = { .iters = UNSET,
         .degree = UNSET,
         .matrices = UNSET,
@@ -77,6 +77,8 @@ static const struct opt table[] = {
     OPT_HEADING("Output"),
     OPT_WORD("format", &o.format, "table|tsv|json",
              "eval, list: table (default on a terminal), tsv (elsewhere) or json"),
+    OPT_SWITCH(0, "wide", &o.wide,
+               "eval, list: tables as wide as they are, not broken for the terminal"),
     OPT_TEXT(0, "plot", "FILE", &o.plot, "eval: draw the tables into an SVG"),
     OPT_TEXT('o', "output", "FILE", &o.output, "write the table to FILE"),
     OPT_SWITCH('f', "force", &o.force, "replace what is there"),
@@ -203,7 +205,7 @@ static int verb_list(char **argv, int n)
     struct report r;
     (void)argv;
     (void)n;
-    report_begin(&r, stdout, report_format_of(o.format));
+    report_begin(&r, stdout, report_format_of(o.format, o.wide));
     report_table(&r, NULL, NULL, "name:s rows:i input:s about:s source:s");
     for (int i = 0; i < coeffs_set_count(); i++) {
         const struct coeffs_set *s = coeffs_set_at(i);
@@ -330,7 +332,7 @@ static int judge_all(const struct judge *j, const struct coeffs *c, struct verdi
         verdict_plot(plot->f, c, n, j->lower, j->upper);
         rc = output_commit(plot);
     }
-    return rc ? rc : verdict_print(stdout, report_format_of(o.format), c, v, n);
+    return rc ? rc : verdict_print(stdout, report_format_of(o.format, o.wide), c, v, n);
 }
 
 static int check_eval(const struct trial_sources *g, const struct judge *j, char **tables, int n)
@@ -387,14 +389,14 @@ static int verb_eval(char **argv, int n)
 static const struct verb verbs[] = {
     { "polar", "", "Polar Express's table, with all its digits",
       "iters lower upper safety cushion degree no-rescale-last" WRITES, 0, 0, verb_polar },
-    { "list", "", "the published tables", "format quiet", 0, 0, verb_list },
+    { "list", "", "the published tables", "format wide quiet", 0, 0, verb_list },
     { "show", "TABLE", "a published table", WRITES, 1, 1, verb_show },
     { "aol", "", "rows for input that AOL has scaled",
       "iters lower upper safety swing objective from drop" MATRICES WRITES, 0, 0, verb_aol },
     { "fit", "", "rows for given singular values",
       "iters lower upper safety swing objective from" MATRICES WRITES, 0, 0, verb_fit },
     { "eval", "TABLE...", "what tables do, by name or file",
-      "lower upper aol format plot force quiet" MATRICES, 1, 64, verb_eval },
+      "lower upper aol format wide plot force quiet" MATRICES, 1, 64, verb_eval },
 };
 static const struct program program = {
     "ns-coeffs", "Derives, fits and judges coefficient tables for orthogonalisation.", table, verbs,

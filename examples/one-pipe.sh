@@ -10,7 +10,7 @@ rm -rf "$dir"
 run() {
     "$bin/gpt-tokshard" -q --tokenizer byte --format jsonl -o - --shard-tokens 1M - |
         "$bin/gpt-train" -q -r share/recipes/tiny.recipe -d - -o "$dir" \
-            -s model.vocab=272 -s data.bos=256 -s data.cycle=no -s seed="${SEED:-2}" \
+            -s model.vocab=272 -s data.bos=256 -s seed="${SEED:-2}" \
             -s data.val_tokens=8192 -s data.val_chunk=1024 -s data.val_every=10 \
             -s schedule.steps="${STEPS:-30}" -s data.checkpoint_every=10
 }

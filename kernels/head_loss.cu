@@ -46,7 +46,8 @@ struct row_args {
     bf16 *logits; /* (rows, V) */
     char *gradient; /* where it goes, bytes a row; may be over the logits */
     int64_t gradient_row;
-    float *loss; /* (rows) of this chunk */
+    float *loss; /* (rows,losses) of this chunk: the row's, and with two that of its next token */
+    int losses;
     const int32_t *tgt; /* of the chunk's first row */
     const float *mtp;
     const int32_t *prefix; /* (vocab), or NULL */
@@ -178,20 +179,23 @@ __device__ static void targets(const row_args &a, int t, bf16 *f, int v, float l
                                const cap &k, float unit)
 {
     int lane = threadIdx.x;
-    float lse = logf(sum) + a.a / 2, hit = 0, loss = 0;
+    float lse = logf(sum) + a.a / 2, hit = 0, loss = 0, next = 0;
 
     if (v >= 0) {
         capped r = capped_of(logit, k);
         float weights = weights_of(a, t);
         for (int j = 0; j < terms(a); j++)
             hit += target_of(a, t, j) == v ? a.mtp[j] : 0;
-        loss = a.mtp[lane] * (lse - a.a * r.s);
+        next = lse - a.a * r.s; /* lane 0's */
+        loss = a.mtp[lane] * next;
         f[v] = __float2bfloat16((r.e - (weights > 0 ? hit / weights * sum : 0)) *
                                 fmaf(-r.s, r.s, r.s) * unit);
     }
     loss = warp_sum(loss);
     if (lane == 0)
-        a.loss[t] = loss;
+        a.loss[t * a.losses] = loss;
+    if (lane == 0 && a.losses > 1)
+        a.loss[t * a.losses + 1] = next;
 }
 
 template <bool FP8, bool ROUND>
@@ -257,6 +261,8 @@ __global__ static void __launch_bounds__(THREADS) head_eval_row(row_args a)
     }
 }
 
+static int losses_of(const struct head_loss *h) { return h->next ? 2 : 1; }
+
 static row_args row_args_of(const struct head_loss *h, struct tensor w, bf16 *logits)
 {
     row_args a = {};
@@ -266,6 +272,7 @@ static row_args row_args_of(const struct head_loss *h, struct tensor w, bf16 *lo
     a.gradient_row = 2 * w.cols;
     a.mtp = h->mtp;
     a.n_mtp = h->n_mtp;
+    a.losses = losses_of(h);
     a.prefix = h->prefix;
     a.never = h->never;
     a.vocab = (int)w.cols;
@@ -296,7 +303,7 @@ static void row_pass(struct cuda_ops *c, row_args a, const struct head_loss *h, 
     auto *kernel = h->bf16_sigmoid ? (fp8 ? head_row<true, true> : head_row<false, true>)
                                    : (fp8 ? head_row<true, false> : head_row<false, false>);
 
-    a.loss = loss + first;
+    a.loss = loss + first * a.losses;
     a.tgt = h->tgt + first;
     a.left = (int)(tokens - first);
     if (!CUDA_TRY(c,
@@ -422,7 +429,8 @@ static void loss_fp8(struct cuda_ops *c, float *loss, struct tensor dx, struct t
     int64_t t = x.rows, tp = (t + 15) / 16 * 16, d = x.cols, v = w.cols, span = span_of(h, t);
     fp8_work k = { .rows = least(span, CHUNK) };
     bool given = h->w8.data != NULL;
-    size_t need = cuda_round(tp * sizeof(float)) + 2 * cuda_round(span * d) +
+    int losses = losses_of(h);
+    size_t need = cuda_round(tp * losses * sizeof(float)) + 2 * cuda_round(span * d) +
                   (given ? 1 : 2) * cuda_round(d * v) + cuda_round(k.rows * v * 2) +
                   cuda_round(v * span) + sum_bytes(dw, span < tp);
     char *at = (char *)cuda_workspace(c, need);
@@ -430,7 +438,7 @@ static void loss_fp8(struct cuda_ops *c, float *loss, struct tensor dx, struct t
     if (!at || !CUDA_NEED(c, d % 16 == 0 && v % 16 == 0,
                           "the fp8 head's width and vocabulary are multiples of 16"))
         return;
-    k.row_loss = (float *)cuda_cut(&at, tp * sizeof(float));
+    k.row_loss = (float *)cuda_cut(&at, tp * losses * sizeof(float));
     k.x8.data = cuda_cut(&at, span * d);
     k.x8t.data = cuda_cut(&at, span * d);
     k.w8 = given ? h->w8 : tensor_of(cuda_cut(&at, d * v), DT_E4M3, d, v);
@@ -448,19 +456,20 @@ static void loss_fp8(struct cuda_ops *c, float *loss, struct tensor dx, struct t
         sum_codes(c, &sum, k.x8t, k.g8, h->x_scale * h->g_scale);
     }
     sum_end(c, sum, dw, add);
-    cuda_add_partials(c, loss, DT_F32, k.row_loss, (int)t, 1);
+    cuda_add_partials(c, loss, DT_F32, k.row_loss, (int)t, losses);
 }
 
 static void loss_bf16(struct cuda_ops *c, float *loss, struct tensor dx, struct tensor dw, bool add,
                       struct tensor x, struct tensor w, const struct head_loss *h)
 {
     int64_t t = x.rows, v = w.cols, span = least(span_of(h, t), t);
-    char *at = (char *)cuda_workspace(c, cuda_round(t * sizeof(float)) + cuda_round(span * v * 2) +
-                                             sum_bytes(dw, span < t));
+    int losses = losses_of(h);
+    char *at = (char *)cuda_workspace(c, cuda_round(t * losses * sizeof(float)) +
+                                             cuda_round(span * v * 2) + sum_bytes(dw, span < t));
 
     if (!at)
         return;
-    float *row_loss = (float *)cuda_cut(&at, t * sizeof(float));
+    float *row_loss = (float *)cuda_cut(&at, t * losses * sizeof(float));
     bf16 *memory = (bf16 *)cuda_cut(&at, span * v * 2);
     weight_sum sum = sum_of(&at, dw, add, span < t);
 
@@ -475,7 +484,7 @@ static void loss_bf16(struct cuda_ops *c, float *loss, struct tensor dx, struct 
         sum_product(c, &sum, { .a = rows, .b = logits, .ta = true });
     }
     sum_end(c, sum, dw, add);
-    cuda_add_partials(c, loss, DT_F32, row_loss, (int)t, 1);
+    cuda_add_partials(c, loss, DT_F32, row_loss, (int)t, losses);
 }
 
 void gpu_head_loss(struct ops *o, real *loss, struct tensor dx, struct tensor dw, bool add,

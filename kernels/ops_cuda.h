@@ -70,7 +70,14 @@ int ops_cuda_path(const struct gpu_facts *f, int device, const char *wanted,
 /* How many GPUs are visible; 0 also without a driver. */
 int ops_cuda_count(void);
 
-/* Driver, runtime, cuBLASLt and (when linked) NCCL versions, one a line; no GPU needed. */
+/* Versions of what is there; "none" of a driver that is not. driver: of the kernel's module, or, where
+ * that is not to be seen, the CUDA that the driver knows. nccl: "none" in programs without. No GPU
+ * needed. */
+struct gpu_software {
+    char runtime[32], driver[64], cublaslt[32], nccl[32];
+};
+const struct gpu_software *ops_cuda_software(void);
+/* The same, one a line. */
 const char *ops_cuda_version(void);
 
 /* cudaStream_t that the ops queue into, for a communicator's events. */

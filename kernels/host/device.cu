@@ -713,19 +713,60 @@ int ops_cuda_available(double *bytes, int device)
     return GPT_OK;
 }
 
-const char *ops_cuda_version(void)
+/* Only in programs that link NCCL. */
+extern "C" __attribute__((weak)) int ncclGetVersion(int *version);
+
+/* The first number with a point in the line that the kernel's module has there. */
+static bool module_version(char *out, size_t size)
 {
-    static char text[160];
-    char known[32] = "no CUDA driver";
-    int driver = 0, runtime = 0;
+    char line[256] = "";
+    FILE *f = fopen("/proc/driver/nvidia/version", "r");
+    if (f && !fgets(line, sizeof line, f))
+        line[0] = 0;
+    if (f)
+        fclose(f);
+    for (char *save, *w = strtok_r(line, " \t\n", &save); w; w = strtok_r(NULL, " \t\n", &save))
+        if (*w >= '0' && *w <= '9' && strchr(w, '.')) {
+            snprintf(out, size, "%s", w);
+            return true;
+        }
+    return false;
+}
+
+static void cuda_number(char *out, size_t size, int version)
+{
+    snprintf(out, size, "%d.%d", version / 1000, version % 1000 / 10);
+}
+
+const struct gpu_software *ops_cuda_software(void)
+{
+    static gpu_software s;
+    int driver = 0, runtime = 0, nccl = 0;
     size_t lt = cublasLtGetVersion();
+    char cuda[32];
 
     cudaDriverGetVersion(&driver);
     cudaRuntimeGetVersion(&runtime);
-    if (driver)
-        snprintf(known, sizeof known, "CUDA driver %d.%d", driver / 1000, driver % 1000 / 10);
-    snprintf(text, sizeof text, "CUDA runtime %d.%d\n%s\ncuBLASLt %zu.%zu.%zu\n", runtime / 1000,
-             runtime % 1000 / 10, known, lt / 10000, lt % 10000 / 100, lt % 100);
+    cuda_number(s.runtime, sizeof s.runtime, runtime);
+    cuda_number(cuda, sizeof cuda, driver);
+    if (!driver)
+        snprintf(s.driver, sizeof s.driver, "none");
+    else if (!module_version(s.driver, sizeof s.driver))
+        snprintf(s.driver, sizeof s.driver, "CUDA %s", cuda);
+    snprintf(s.cublaslt, sizeof s.cublaslt, "%zu.%zu.%zu", lt / 10000, lt % 10000 / 100, lt % 100);
+    snprintf(s.nccl, sizeof s.nccl, "none");
+    if (ncclGetVersion && ncclGetVersion(&nccl) == 0)
+        snprintf(s.nccl, sizeof s.nccl, "%d.%d.%d", nccl / 10000, nccl % 10000 / 100, nccl % 100);
+    return &s;
+}
+
+const char *ops_cuda_version(void)
+{
+    static char text[256];
+    const gpu_software *s = ops_cuda_software();
+
+    snprintf(text, sizeof text, "CUDA runtime: %s\nGPU driver: %s\ncuBLASLt: %s\nNCCL: %s\n",
+             s->runtime, s->driver, s->cublaslt, s->nccl);
     return text;
 }
 

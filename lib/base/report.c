@@ -5,17 +5,19 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 #include "base/text.h"
 #include "base/grow.h"
 
-enum report_format report_format_of(const char *word)
+enum report_format report_format_of(const char *word, bool wide)
 {
     if (!word)
-        return isatty(STDOUT_FILENO) ? REPORT_TEXT : REPORT_TSV;
+        return !isatty(STDOUT_FILENO) ? REPORT_TSV : wide ? REPORT_WIDE : REPORT_TEXT;
     return !strcmp(word, "json")  ? REPORT_JSON
            : !strcmp(word, "tsv") ? REPORT_TSV
            : !strcmp(word, "md")  ? REPORT_MARKDOWN
+           : wide                 ? REPORT_WIDE
                                   : REPORT_TEXT;
 }
 
@@ -25,9 +27,22 @@ static bool aligned(const struct report *r)
     return r->format == REPORT_TEXT || r->format == REPORT_MARKDOWN;
 }
 
+static int width_of(FILE *f)
+{
+    enum { USUAL = 80 };
+    struct winsize w;
+    int fd = fileno(f);
+    if (fd < 0 || !isatty(fd))
+        return 0;
+    return ioctl(fd, TIOCGWINSZ, &w) || !w.ws_col ? USUAL : w.ws_col;
+}
+
 void report_begin(struct report *r, FILE *f, enum report_format format)
 {
-    *r = (struct report){ .f = f, .format = format };
+    bool wide = format == REPORT_WIDE;
+    *r = (struct report){ .f = f,
+                          .format = wide ? REPORT_TEXT : format,
+                          .width = format == REPORT_TEXT ? width_of(f) : 0 };
 }
 
 /* --- text that is safe to show --- */
@@ -43,6 +58,32 @@ static void put_line(struct report *r, const char *s, size_t n, const char *end)
     fputs(end, r->f);
 }
 
+static int columns_of(const char *s)
+{
+    int n = 0;
+    for (; *s; s++)
+        n += (*s & 0xc0) != 0x80;
+    return n;
+}
+
+/* A line of prose: on a terminal broken between words. */
+static void put_prose(struct report *r, const char *s, size_t n, const char *end)
+{
+    while (r->width && columns_of(s) > r->width) {
+        size_t last = 0, k = 0;
+        for (int columns = 0; k < n && columns <= r->width; k++) {
+            columns += (s[k] & 0xc0) != 0x80;
+            if (s[k] == ' ' && columns <= r->width + 1)
+                last = k;
+        }
+        if (!last)
+            break;
+        put_line(r, s, last, "\n");
+        s += last + 1, n -= last + 1;
+    }
+    put_line(r, s, n, end);
+}
+
 /* In Markdown a bar would end the cell. */
 static void put_cell(struct report *r, const char *s)
 {
@@ -54,14 +95,6 @@ static void put_cell(struct report *r, const char *s)
     }
 }
 
-static int columns_of(const char *s)
-{
-    int n = 0;
-    for (; *s; s++)
-        n += (*s & 0xc0) != 0x80;
-    return n;
-}
-
 /* --- parts --- */
 
 /* Of the printed table, which is transposed or not: line 0 has the headings. */
@@ -70,33 +103,86 @@ static const char *cell_at(const struct report *r, int line, int i)
     return r->cell[r->transposed ? i * r->columns + line : line * r->columns + i];
 }
 
-/* Text to the left, numbers to the right, no blanks at the end of a line. */
-static void put_table(struct report *r)
+/* The table as it is printed, transposed or not. */
+struct layout {
+    int lines, across;
+    int key; /* the first columns, which tell lines apart: each block has them */
+    int width[REPORT_COLUMNS];
+};
+
+static bool alike(const struct report *r, int line, int columns)
+{
+    for (int i = 0; i < columns; i++)
+        if (strcmp(cell_at(r, line, i), cell_at(r, line + 1, i)) != 0)
+            return false;
+    return true;
+}
+
+static struct layout layout_of(const struct report *r)
+{
+    enum { KEY_MAX = 3 };
+    struct layout l = { .lines = r->transposed ? r->columns : r->rows + 1,
+                        .across = r->transposed ? r->rows + 1 : r->columns,
+                        .key = 1 };
+    for (int line = 0; line < l.lines; line++)
+        for (int i = 0; i < l.across; i++)
+            if (columns_of(cell_at(r, line, i)) > l.width[i])
+                l.width[i] = columns_of(cell_at(r, line, i));
+    for (int line = 1; line + 1 < l.lines && l.key < KEY_MAX && l.key < l.across; line++)
+        if (alike(r, line, l.key)) {
+            l.key++;
+            line = 0;
+        }
+    return l;
+}
+
+static bool is_left(const struct report *r, int i)
+{
+    return r->transposed ? i == 0 : r->c[i].type == 's';
+}
+
+/* A line's cells in the key columns, where they stand before `first`, and in first .. last-1: text to the
+ * left, numbers to the right, no blanks at the end of a line. */
+static void put_cells(struct report *r, const struct layout *l, int line, int first, int last)
 {
     bool md = r->format == REPORT_MARKDOWN;
-    int lines = r->transposed ? r->columns : r->rows + 1;
-    int across = r->transposed ? r->rows + 1 : r->columns, width[REPORT_COLUMNS] = { 0 };
-    for (int line = 0; line < lines; line++)
-        for (int i = 0; i < across; i++)
-            if (columns_of(cell_at(r, line, i)) > width[i])
-                width[i] = columns_of(cell_at(r, line, i));
-    for (int line = 0; line < lines; line++) {
-        int shown = across;
-        while (!md && shown > 0 && !*cell_at(r, line, shown - 1))
-            shown--;
-        for (int i = 0; i < shown; i++) {
-            const char *text = cell_at(r, line, i);
-            int pad = width[i] - columns_of(text);
-            bool left = r->transposed ? i == 0 : r->c[i].type == 's';
-            fputs(md ? i ? " | " : "| " : i ? "  " : "", r->f);
-            fprintf(r->f, "%*s", left ? 0 : pad, "");
-            put_cell(r, text);
-            fprintf(r->f, "%*s", left && (md || i + 1 < shown) ? pad : 0, "");
-        }
-        fputs(md ? " |\n" : "\n", r->f);
-        for (int i = 0; md && line == 0 && i < across; i++)
-            fprintf(r->f, "%s%s",
-                    r->c[i].type == 's' ? "| --- " : "| ---: ", i + 1 == across ? "|\n" : "");
+    int shown[REPORT_COLUMNS], n = 0;
+    for (int i = 0; i < l->key && i < first; i++)
+        shown[n++] = i;
+    for (int i = first; i < last; i++)
+        shown[n++] = i;
+    while (!md && n > 0 && !*cell_at(r, line, shown[n - 1]))
+        n--;
+    for (int k = 0; k < n; k++) {
+        int i = shown[k];
+        const char *text = cell_at(r, line, i);
+        int pad = l->width[i] - columns_of(text);
+        fputs(md ? k ? " | " : "| " : k ? "  " : "", r->f);
+        fprintf(r->f, "%*s", is_left(r, i) ? 0 : pad, "");
+        put_cell(r, text);
+        fprintf(r->f, "%*s", is_left(r, i) && (md || k + 1 < n) ? pad : 0, "");
+    }
+    fputs(md ? " |\n" : "\n", r->f);
+    for (int i = 0; md && line == 0 && i < l->across; i++)
+        fprintf(r->f, "%s%s",
+                is_left(r, i) ? "| --- " : "| ---: ", i + 1 == l->across ? "|\n" : "");
+}
+
+static void put_table(struct report *r)
+{
+    struct layout l = layout_of(r);
+    int key = 0;
+    for (int i = 0; i < l.key; i++)
+        key += l.width[i] + 2;
+    for (int at = 0, end; at < l.across; at = end) {
+        int used = (at ? key : 0) + l.width[at];
+        for (end = at + 1; end < l.across; end++)
+            if ((used += 2 + l.width[end]) > r->width && r->width && end >= l.key)
+                break;
+        if (at)
+            fputc('\n', r->f);
+        for (int line = 0; line < l.lines; line++)
+            put_cells(r, &l, line, at, end);
     }
 }
 
@@ -157,7 +243,7 @@ void report_line(struct report *r, const char *part, const char *fmt, ...)
     } else {
         if (r->format == REPORT_TSV)
             fprintf(r->f, "%s\t", part);
-        put_line(r, text, (size_t)n, r->format == REPORT_MARKDOWN ? "  \n" : "\n");
+        put_prose(r, text, (size_t)n, r->format == REPORT_MARKDOWN ? "  \n" : "\n");
     }
     free(text);
 }
@@ -166,7 +252,7 @@ static void put_title(struct report *r, const char *title)
 {
     if (!title || !aligned(r))
         return;
-    put_line(r, title, strlen(title), r->format == REPORT_MARKDOWN ? "\n\n" : "\n");
+    put_prose(r, title, strlen(title), r->format == REPORT_MARKDOWN ? "\n\n" : "\n");
 }
 
 void report_block(struct report *r, const char *part, const char *title)

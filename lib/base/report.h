@@ -19,7 +19,10 @@
  * TSV has a line of headings for each table and begins each line with the name of its part, the
  * headings with '#' before it; JSON is an object with a member for each part, an array. A report of
  * one table alone may leave its name out (NULL): TSV then has the columns only, JSON is the array.
- * Text and Markdown hold a table until it ends, the others write row by row. One thread.
+ * Text and Markdown hold a table until it ends, the others write row by row. Text on a terminal has no
+ * table that is wider than it: one that would be is printed in blocks of columns, one below the other,
+ * each beginning with the columns that tell its rows apart. Elsewhere tables are as wide as they are.
+ * One thread.
  */
 #ifndef BASE_REPORT_H
 #define BASE_REPORT_H
@@ -29,7 +32,8 @@
 #include <stdio.h>
 #include "base/err.h"
 
-enum report_format { REPORT_TEXT, REPORT_TSV, REPORT_JSON, REPORT_MARKDOWN };
+/* REPORT_WIDE: text that is not broken for the terminal. */
+enum report_format { REPORT_TEXT, REPORT_TSV, REPORT_JSON, REPORT_MARKDOWN, REPORT_WIDE };
 enum { REPORT_COLUMNS = 72 };
 #define REPORT_NONE INT64_MIN
 struct column {
@@ -40,6 +44,7 @@ struct report {
     FILE *f;
     enum report_format format;
     bool transposed; /* the caller's to set: in text a row of the table is printed as a column */
+    int width; /* of the terminal; 0: none, or as wide as it is */
     bool opened, first, failed;
     const char *part; /* that is open; NULL: none, or a table without a name */
     int parts;
@@ -49,8 +54,9 @@ struct report {
     size_t cells;
 };
 
-/* Of an option "table|text|tsv|json|md"; NULL: text on a terminal, TSV where stdout is none. */
-enum report_format report_format_of(const char *word);
+/* Of an option "table|text|tsv|json|md"; NULL: text on a terminal, TSV where stdout is none. wide: of
+ * --wide. */
+enum report_format report_format_of(const char *word, bool wide);
 void report_begin(struct report *r, FILE *f, enum report_format format);
 /* At most REPORT_COLUMNS columns. title: a line above the table in text and Markdown; NULL: none.
  * The next part or report_end ends the table. */

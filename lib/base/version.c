@@ -1,9 +1,12 @@
 #include "base/version.h"
 
+#include <elf.h>
 #include <errno.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 #include <zstd.h>
 #ifdef __aarch64__
@@ -65,7 +68,45 @@ ANY_PROCESSOR __attribute__((constructor)) static void check_processor(void)
 #endif
 }
 
-static char text[256];
+/* The Makefile's commit.c has another. */
+__attribute__((weak)) const char gpt_commit[] = "unknown";
+
+const char *version_commit(void) { return gpt_commit; }
+
+/* --- the build ID --- */
+
+static char program[65] = "unknown";
+
+static void take_note(const char *at, const char *end)
+{
+    while (end - at >= (ptrdiff_t)sizeof(ElfW(Nhdr))) {
+        const ElfW(Nhdr) *n = (const void *)at;
+        const char *name = at + sizeof *n, *id = name + (n->n_namesz + 3) / 4 * 4;
+        if (n->n_type == NT_GNU_BUILD_ID && n->n_namesz == 4 && !memcmp(name, "GNU", 4)) {
+            for (unsigned i = 0; i < n->n_descsz && i < 32; i++)
+                snprintf(program + 2 * i, 3, "%02x", (unsigned char)id[i]);
+            return;
+        }
+        at = id + (n->n_descsz + 3) / 4 * 4;
+    }
+}
+
+/* Of the program itself, which the loader lists first. */
+static int take_object(struct dl_phdr_info *o, size_t size, void *arg)
+{
+    (void)size, (void)arg;
+    for (int i = 0; i < o->dlpi_phnum; i++) {
+        const ElfW(Phdr) *p = &o->dlpi_phdr[i];
+        const char *at = (const char *)(o->dlpi_addr + p->p_vaddr);
+        if (p->p_type == PT_NOTE)
+            take_note(at, at + p->p_filesz);
+    }
+    return 1;
+}
+
+/* --- texts --- */
+
+static char text[512];
 
 static void make_text(void)
 {
@@ -74,8 +115,9 @@ static void make_text(void)
 #else
     const char *compiler = "gcc " __VERSION__;
 #endif
-    snprintf(text, sizeof text, GPT_VERSION "\ncompiler: %s\nzstd: %s\n", compiler,
-             ZSTD_versionString());
+    dl_iterate_phdr(take_object, NULL);
+    snprintf(text, sizeof text, GPT_VERSION "\ncommit: %s\nprogram: %s\ncompiler: %s\nzstd: %s\n",
+             gpt_commit, program, compiler, ZSTD_versionString());
 }
 
 const char *version_text(void)
@@ -83,4 +125,18 @@ const char *version_text(void)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, make_text);
     return text;
+}
+
+const char *version_program(void)
+{
+    version_text();
+    return program;
+}
+
+const char *version_tool(const char *name, char *out, int size)
+{
+    bool known = strcmp(gpt_commit, "unknown") != 0;
+    snprintf(out, (size_t)size, "%s " GPT_VERSION "%s%s", name, known ? ", commit " : "",
+             known ? gpt_commit : "");
+    return out;
 }

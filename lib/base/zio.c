@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -19,7 +20,7 @@ enum format { PLAIN, ZSTD, GZIP };
 
 struct zreader {
     int fd;
-    int wake; /* readable: reading ends; -1: none */
+    bool waits; /* not a regular file: bytes may be long in coming */
     char *path;
     enum format format;
     bool eof; /* the file has ended: what is in in[] is the last */
@@ -46,11 +47,18 @@ static int fail(struct zreader *r, int code)
     return code;
 }
 
-/* Waits for the file, or for the end of waiting. */
+/* Readable: waiting ends; -1: none. */
+static int wake = -1;
+
+void zio_wake(int fd) { wake = fd; }
+
+/* Waits for bytes of what is no regular file, or for the end of waiting. */
 static int wait_for_input(struct zreader *r)
 {
-    struct pollfd p[2] = { { .fd = r->fd, .events = POLLIN }, { .fd = r->wake, .events = POLLIN } };
-    while (r->wake >= 0 && poll(p, 2, -1) < 0)
+    struct pollfd p[2] = { { .fd = r->fd, .events = POLLIN }, { .fd = wake, .events = POLLIN } };
+    if (!r->waits)
+        return GPT_OK;
+    while (poll(p, 2, -1) < 0)
         if (errno != EINTR)
             return fail(r, err_sys("cannot wait for '%s'", r->path));
     if (p[1].revents)
@@ -119,13 +127,21 @@ static int seek(struct zreader *r, uint64_t raw)
     return GPT_OK;
 }
 
-static int open_at(struct zreader **out, const char *path, uint64_t raw, int wake)
+/* Opens a FIFO without waiting for its writer, which wait_for_input does. */
+static int open_input(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd >= 0)
+        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+    return fd;
+}
+
+static int open_at(struct zreader **out, const char *path, uint64_t raw)
 {
     bool is_stdin = !strcmp(path, "-");
     struct zreader *r = is_stdin ? standard : NULL;
     if (r) {
         standard = NULL;
-        r->wake = wake;
         *out = r;
         return GPT_OK;
     }
@@ -134,8 +150,9 @@ static int open_at(struct zreader **out, const char *path, uint64_t raw, int wak
         free(r);
         return err_memory();
     }
-    r->wake = wake;
-    r->fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+    r->fd = is_stdin ? STDIN_FILENO : open_input(path);
+    r->waits = r->fd >= 0 && !fstat(r->fd, &st) && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
     int rc = r->fd >= 0 ? seek(r, raw) : err_sys("cannot open '%s'", path);
     if (!rc)
         rc = detect(r);
@@ -148,16 +165,11 @@ static int open_at(struct zreader **out, const char *path, uint64_t raw, int wak
     return GPT_OK;
 }
 
-int zreader_open(struct zreader **r, const char *path) { return open_at(r, path, 0, -1); }
+int zreader_open(struct zreader **r, const char *path) { return open_at(r, path, 0); }
 
 int zreader_open_at(struct zreader **r, const char *path, uint64_t raw)
 {
-    return open_at(r, path, raw, -1);
-}
-
-int zreader_open_until(struct zreader **r, const char *path, int wake)
-{
-    return open_at(r, path, 0, wake);
+    return open_at(r, path, raw);
 }
 
 bool zreader_plain(const struct zreader *r) { return r->format == PLAIN; }

@@ -9,6 +9,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -593,6 +594,31 @@ int loader_seek(struct loader *l, const struct loader_pos *at)
     return 0;
 }
 
+int64_t loader_most_steps(const struct loader *l)
+{
+    int64_t left = 0, step = l->next.step;
+    int shard = (int)l->next.shard - 1, last = cut_continues(l->c.cut) ? 1 : 0;
+
+    if (l->c.cycle || l->c.stream || !l->c.shape)
+        return INT64_MAX;
+    for (;; step++) {
+        struct batch_shape w = l->c.shape(l->c.ctx, step);
+        int64_t need = (int64_t)w.chunks * w.tokens;
+
+        if (!need)
+            return INT64_MAX;
+        while (left < need) {
+            if (++shard >= l->corpus.n)
+                return step;
+            left = goes_on(l) ? left : 0;
+            if (l->corpus.shard[shard].tokens > last)
+                left += l->corpus.shard[shard].tokens - last;
+        }
+        if (l->c.repeat < 2 || (step + 1) % l->c.repeat == 0)
+            left -= need;
+    }
+}
+
 /* With the lock. */
 static int start(struct loader *l)
 {
@@ -611,14 +637,17 @@ static int start(struct loader *l)
 }
 
 /* With the lock: a stream's step is given out only when those that end its update are there, too, so
- * that no run is stopped between two updates, where it could not be saved. */
+ * that no run ends between two updates, where it could not be saved. */
 static int wait_for_rest(struct loader *l, int64_t step)
 {
-    if (!l->c.stream || l->c.update != 2 || step % 2)
+    const struct slot *rest = &l->slot[(step + 1) & 1];
+
+    if (!l->c.stream || l->c.update != 2 || step % 2 ||
+        (l->c.shape && !l->c.shape(l->c.ctx, step + 1).tokens))
         return 0;
     while (!l->stop && l->filled <= step)
         pthread_cond_wait(&l->moved, &l->lock);
-    return l->slot[(step + 1) & 1].code == LOADER_STOPPED ? LOADER_STOPPED : 0;
+    return rest->code > 0 ? err_set(rest->code, "%s", rest->message) : rest->code;
 }
 
 int loader_next(struct loader *l, int rank, const struct step_batch **b)

@@ -73,7 +73,7 @@ struct loader_config {
      * its shards. It cannot cycle: GPT_USAGE. */
     struct shard_stream *stream;
     int update; /* of the stream: 2 if every second step, the odd ones, ends an update; else 0 */
-    int wake; /* of the stream (shard_stream_open): an eventfd, set also by loader_stop; -1: none */
+    int wake; /* with a stream: the eventfd of zio_wake, set also by loader_stop; -1: none */
     int world; /* N: ranks of the whole job */
     int first_rank, local_ranks; /* those that this process serves */
     int vocab; /* V: a token >= vocab is an error; size of the csr */
@@ -105,6 +105,9 @@ int loader_new(struct loader **l, const struct loader_config *c) MUST_CHECK;
 /* Continues at a position from batch.after, before the first loader_next. A stream is read up to there
  * by the first loader_next. */
 int loader_seek(struct loader *l, const struct loader_pos *at) MUST_CHECK;
+/* The step that data which do not cycle cannot reach the end of, as far as sizes of shards tell; else,
+ * and of a stream, INT64_MAX. Before the first loader_next. */
+int64_t loader_most_steps(const struct loader *l);
 /* GPT_INPUT: token >= vocab, no shard that holds a batch, more than M-1 pieces in a chunk, data
  * used up. LOADER_STOPPED, without a message. The same error is given to every rank that asks. */
 int loader_next(struct loader *l, int rank, const struct step_batch **b) MUST_CHECK;

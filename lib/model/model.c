@@ -531,6 +531,7 @@ struct head_loss model_head(const struct model *m, const struct batch *b)
         .w8 = m->p.lm_head->fp8.codes,
         .whole = r->model.mtp_whole,
         .bf16_sigmoid = r->precision.head.sigmoid_bf16,
+        .next = m->next,
         .cap_a = (real)r->model.softcap.a,
         .cap_b = (real)r->model.softcap.b,
         .cap_c = (real)r->model.softcap.c,

@@ -11,6 +11,7 @@
  *         model_set(&m, &schedule);             // windows, MTP weights, rotary tables
  *         for each micro-batch:
  *             model_train(&m, &batch, loss);    // loss[0] += sum of token losses; gradients
+ *                                               // m.next: loss[1] += that of next tokens alone
  *     model_eval(&m, &batch, loss);             // loss[0] += sum of token losses
  *
  * All activations are in one arena allocated by model_init; the offset of a
@@ -116,6 +117,7 @@ struct model {
      * head and tables. */
     void (*need)(void *ctx, struct param *p);
     void *ctx;
+    bool next; /* the loss of training has a second number, of next tokens alone */
 };
 
 int model_init(struct model *m, struct banks *b, int tokens, int val_tokens) MUST_CHECK;

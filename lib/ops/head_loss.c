@@ -268,8 +268,8 @@ static void forward_part(void *arg, int64_t first, int64_t n, int thread)
         forward_chunk(r, c, least(first + n - c, COLS), thread);
 }
 
-/* Returns the sum of the rows' losses, without the seed. */
-static double forward_rows(struct ops *o, struct rows *r)
+/* Returns the sum of the rows' losses, without the seed; adds that of their next tokens to *next. */
+static double forward_rows(struct ops *o, struct rows *r, double *next)
 {
     struct head *f = r->f;
     const struct head_loss *h = f->h;
@@ -286,8 +286,11 @@ static double forward_rows(struct ops *o, struct rows *r)
             sum += f->sum[p * ROWS + i];
         for (int k = 0; k < f->terms; k++) {
             bool there = f->class[i][k] >= 0;
+            real term = there ? (real)(log(sum) + shift_of(f) - f->target[i * MAX_TERMS + k]) : 0;
             if (there)
-                loss += f->mtp[k] * (real)(log(sum) + shift_of(f) - f->target[i * MAX_TERMS + k]);
+                loss += f->mtp[k] * term;
+            if (k == 0)
+                *next += term;
             if (there || (h->whole && k < f->n_mtp))
                 weights += f->mtp[k];
         }
@@ -302,13 +305,14 @@ void cpu_head_eval(struct ops *o, real *loss, struct tensor x, struct tensor w,
                    const struct head_loss *h)
 {
     struct head f;
-    double sum = 0;
+    double sum = 0, next = 0;
 
     head_init(&f, o, x, w, h, false);
     if (cpu_failed(o))
         return;
     for (int64_t row = 0; row < f.tokens; row += ROWS)
-        sum += forward_rows(o, &(struct rows){ .f = &f, .row = row, .rows = rows_from(&f, row) });
+        sum += forward_rows(o, &(struct rows){ .f = &f, .row = row, .rows = rows_from(&f, row) },
+                            &next);
     *loss += (real)sum;
 }
 
@@ -421,7 +425,7 @@ void cpu_head_loss(struct ops *o, real *loss, struct tensor dx, struct tensor dw
     bool direct = is_real(dw); /* else sum in scratch, so that dw is rounded once */
     real *g = direct ? real_ptr(dw) : cpu_scratch(o, 6, tensor_count(dw));
     struct head f;
-    double sum = 0;
+    double sum = 0, next = 0;
 
     head_init(&f, o, x, w, h, true);
     if (cpu_failed(o))
@@ -429,10 +433,12 @@ void cpu_head_loss(struct ops *o, real *loss, struct tensor dx, struct tensor dw
     assert(dx.rows == x.rows && dx.cols == x.cols && dw.rows == w.rows && dw.cols == w.cols);
     for (int64_t row = 0; row < f.tokens; row += ROWS) {
         struct rows r = { &f, row, rows_from(&f, row), g, (direct && add) || row > 0 };
-        sum += forward_rows(o, &r);
+        sum += forward_rows(o, &r, &next);
         backward_rows(o, &r, real_ptr(dx) + row * f.width);
     }
-    *loss += (real)sum;
+    loss[0] += (real)sum;
+    if (h->next)
+        loss[1] += (real)next;
     if (!direct)
         real_write(dw, 0, g, tensor_count(dw), add);
 }

@@ -165,7 +165,8 @@ OP(gate_logits_bwd, struct tensor dy12, bool add, struct tensor de, struct tenso
 /* x (T,D), w (D,V). loss[0] += sum_t loss_t (unseeded); dx (T,D) written; dw (D,V) (+)=.
  * loss_t = sum_{k<n_mtp, t+k<T} mtp_k (lse_t - z_{t, tgt[t+k]}). With h->whole the gradient of lse_t
  * has all mtp_k in the last rows, too. With h->prefix there is one term more, of weight mtp_n_mtp,
- * whose class is prefix[tgt[t]]; where that is -1, there is none. */
+ * whose class is prefix[tgt[t]]; where that is -1, there is none. With h->next
+ * loss[1] += sum_t (lse_t - z_{t, tgt[t]}). */
 OP(head_loss, real *loss, struct tensor dx, struct tensor dw, bool add, struct tensor x,
    struct tensor w, const struct head_loss *h);
 /* loss[0] += sum_t (lse_t - z_{t, tgt[t]}); never fp8. */
@@ -203,6 +204,8 @@ OP(momentum, struct tensor x, struct tensor mom, struct tensor g, bool nesterov,
 OP(polar_input, struct tensor y, struct tensor x, int n, bool raw, double margin, double eps);
 /* x f32 in place: matrix i times each[i] (host, n; NULL: 1) times *by (device; NULL: 1). */
 OP(scale, struct tensor x, int n, const float *each, const real *by);
+/* x f32 in place: 1, -1, or 0 where it is 0; NaN stays. */
+OP(sign, struct tensor x);
 /* x f32 of n matrices (R,C), in place: scaled by row, where R < C by column, to q's running mean square
  * (as normuon has it), the norm kept; round: to bf16 values. blend: 1 - beta, device. */
 OP(variance, struct tensor x, struct tensor q, int n, bool round, const real *blend,

@@ -241,6 +241,7 @@ struct head_loss {
     struct tensor w8; /* with fp8: (D,V) codes of w / w_scale, or none: made from w */
     bool whole; /* the gradient of each row has the sum of all mtp_k, also where t + k >= T */
     bool bf16_sigmoid; /* s is rounded to bf16 */
+    bool next; /* training: the loss has a second number, of each row's next token */
     const int32_t *prefix; /* (V) in device memory: a class's prefix, -1: none; or NULL */
     struct token_mask never; /* evaluation: classes that no sum has, in device memory; or none */
     const int32_t *before; /* (T): the token before each target, with a mask */

@@ -408,3 +408,12 @@ bool recipe_prefixes(const struct recipe *r)
         any |= r->stages[i].prefix_first != 0 || r->stages[i].prefix_last != 0;
     return any;
 }
+
+bool recipe_objective_differs(const struct recipe *r)
+{
+    bool any = recipe_prefixes(r);
+    for (int i = 0; i < r->n_stages; i++)
+        any |= r->stages[i].n_mtp > 1 || r->stages[i].mtp_first[0] != 1 ||
+               r->stages[i].mtp_last[0] != 1;
+    return any;
+}

@@ -365,6 +365,8 @@ bool recipe_reads(const struct recipe *r, int param);
 bool recipe_split_attn(const struct recipe *r);
 /* Does any stage's loss have a term for the next token's prefix? */
 bool recipe_prefixes(const struct recipe *r);
+/* True if the objective of any stage is another number than the loss of the next token. */
+bool recipe_objective_differs(const struct recipe *r);
 /* A row of [scalars], or NULL. */
 const struct scalar_spec *recipe_scalar(const struct recipe *r, const char *name);
 

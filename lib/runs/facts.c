@@ -1,22 +1,30 @@
 /* facts.c - see facts.h. */
 #include "runs/facts.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/grow.h"
+#include "base/text.h"
+#include "runs/run.h"
 #include "runs/stepline.h"
 
-const char *const fact_name[FACTS] = { "source", "recipe", "data", "gpu", "driver", "environment" };
+const char *const fact_name[FACTS] = { "source", "recipe",      "data", "gpu",
+                                       "driver", "environment", "code" };
 
 enum { RULE_MIN = 80, SOURCE_LINES = 2 };
 enum {
     E_TOOL,
+    E_COMMIT,
+    E_PROGRAM,
     E_PYTHON,
     E_PYTORCH,
     E_TRITON,
     E_DRIVER,
     E_CUDA,
+    E_RUNTIME,
+    E_NCCL,
     E_GPU,
     E_DEVICE,
     E_RANKS,
@@ -24,10 +32,24 @@ enum {
     E_TRAIN_DATA,
     E_VAL_DATA
 };
-static const char *const env_name[ENV_KEYS] = { "tool",   "python",        "pytorch",
-                                                "triton", "driver",        "cuda of the driver",
-                                                "gpu",    "device",        "ranks",
-                                                "data",   "training data", "validation data" };
+static const char *const env_name[ENV_KEYS] = {
+    [E_TOOL] = "tool",
+    [E_COMMIT] = "commit",
+    [E_PROGRAM] = "program",
+    [E_PYTHON] = "python",
+    [E_PYTORCH] = "pytorch",
+    [E_TRITON] = "triton",
+    [E_DRIVER] = "driver",
+    [E_CUDA] = "cuda of the driver",
+    [E_RUNTIME] = "cuda",
+    [E_NCCL] = "nccl",
+    [E_GPU] = "gpu",
+    [E_DEVICE] = "device",
+    [E_RANKS] = "ranks",
+    [E_DATA] = "data",
+    [E_TRAIN_DATA] = "training data",
+    [E_VAL_DATA] = "validation data",
+};
 
 int facts_init(struct facts *f, bool keep)
 {
@@ -197,7 +219,16 @@ static void smi_line(struct facts *f, const char *line, size_t n)
 /* Our own header: `key: value` from `tool:` to the first rule. */
 static void header_line(struct facts *f, const char *line, size_t n)
 {
+    bool recipe = starts(line, n, "recipe: ");
+    f->record |= starts(line, n, "recipe: record-");
+    for (size_t i = 0; i < n && (recipe || starts(line, n, "data: ")); i++)
+        f->identity = run_mix(f->identity, line[i]);
     set_env_of(f, E_TOOL, line, n, "tool: ");
+    set_env_of(f, E_COMMIT, line, n, "commit: ");
+    set_env_of(f, E_PROGRAM, line, n, "program: ");
+    set_env_of(f, E_RUNTIME, line, n, "cuda: ");
+    set_env_of(f, E_NCCL, line, n, "nccl: ");
+    set_env_of(f, E_DRIVER, line, n, "driver: ");
     set_env_of(f, E_DEVICE, line, n, "device: ");
     set_env_of(f, E_RANKS, line, n, "ranks: ");
     set_env_of(f, E_DATA, line, n, "data: ");
@@ -223,8 +254,9 @@ static void forget_texts(struct facts *f)
 {
     for (int i = 0; i < FACTS; i++)
         text_free(&f->of[i]);
-    f->stale_text = f->own = false;
+    f->stale_text = f->own = f->record = false;
     f->resumed = 0;
+    f->identity = 0;
 }
 
 /* --- sections --- */
@@ -232,8 +264,52 @@ static void forget_texts(struct facts *f)
 void facts_piece(struct facts *f, const char *text, size_t n)
 {
     xxh_add(&f->xxh, text, n);
-    if (f->keep)
+    if (f->keep || (f->own && f->sections == 1)) /* pace.h reads the recipe */
         text_add(f, &f->section, text, n);
+}
+
+/* A number as recipes write it, with a suffix or as a fraction. */
+static bool number_of(const char *text, double *x)
+{
+    char *end;
+    *x = strtod(text, &end);
+    if (end == text || !isfinite(*x))
+        return false;
+    if (*end == '/' && strchr("+-.0123456789", end[1]) && end[1]) {
+        double below = strtod(end + 1, &end);
+        *x /= below;
+        return !*end && isfinite(*x);
+    }
+    static const char suffixes[] = "kMG";
+    const char *s = *end ? strchr(suffixes, *end) : NULL;
+    for (long k = s ? s - suffixes : -1; k >= 0; k--)
+        *x *= end[1] == 'i' ? 1024 : 1000;
+    return !end[s ? 1 + (end[1] == 'i') : 0];
+}
+
+/* A line of a recipe: its words, numbers among them in one form; the seed is no difference. */
+static void recipe_line(struct facts *f, const char *line, size_t n)
+{
+    static const char apart[] = " \t,>:|=[]#";
+    if (starts(line, n, "seed = "))
+        return;
+    for (size_t i = 0, k; i < n; i += k) {
+        char text[48], same[32];
+        double x;
+        for (k = 0; i + k < n && !(line[i + k] && strchr(apart, line[i + k]));)
+            k++;
+        if (k && k < sizeof text && strchr("+-.0123456789", line[i]) && line[i]) {
+            snprintf(text, sizeof text, "%.*s", (int)k, line + i);
+            if (strlen(text) == k && number_of(text, &x)) {
+                bool whole = x == rint(x) && fabs(x) < 1e15;
+                facts_piece(f, same,
+                            (size_t)snprintf(same, sizeof same, whole ? "%.0f" : "%.15g", x));
+                continue;
+            }
+        }
+        k += k == 0;
+        facts_piece(f, line + i, k);
+    }
 }
 
 void facts_line(struct facts *f, const char *line, size_t n)
@@ -259,10 +335,12 @@ void facts_line(struct facts *f, const char *line, size_t n)
     }
     f->lines++;
     f->code_lines += is_code(line, n);
-    if (f->own && f->sections == 1 && starts(line, n, "seed = "))
-        return; /* the seed is no difference of the recipe */
-    facts_piece(f, line, n);
-    facts_piece(f, "\n", 1);
+    if (f->own && f->sections == 1)
+        recipe_line(f, line, n);
+    else
+        facts_piece(f, line, n);
+    if (!f->own || f->sections != 1 || !starts(line, n, "seed = "))
+        facts_piece(f, "\n", 1);
 }
 
 bool facts_in_source(const struct facts *f) { return !f->own && f->code_lines >= SOURCE_LINES; }
@@ -326,12 +404,14 @@ static void set_text(struct facts *f, enum fact kind, const char *s)
     text_add(f, t, s, strlen(s)); /* short: always kept */
 }
 
-static void list_env(const struct facts *f, int from, int to, char *text)
+/* Returns the end of the text. */
+static char *list_env(const struct facts *f, int from, int to, char *text)
 {
     *text = '\0';
     for (int i = from; i < to; i++)
         if (*f->env[i])
             text += sprintf(text, "%s: %s\n", env_name[i], f->env[i]);
+    return text;
 }
 
 int facts_finish(struct facts *f)
@@ -346,7 +426,10 @@ int facts_finish(struct facts *f)
     set_text(f, FACT_DRIVER, f->env[E_DRIVER]);
     list_env(f, E_DATA, ENV_KEYS, text);
     set_text(f, FACT_DATA, text);
-    list_env(f, 0, E_DATA, text);
+    list_env(f, E_PROGRAM, E_DATA, list_env(f, 0, E_COMMIT, text));
     set_text(f, FACT_ENVIRONMENT, text);
+    bool clean = text_ends(f->env[E_COMMIT], ", clean");
+    list_env(f, E_COMMIT, clean ? E_PROGRAM : E_PYTHON, text);
+    set_text(f, FACT_CODE, text);
     return f->failed ? err_memory() : 0;
 }

@@ -6,7 +6,10 @@
  * other remarks. Of the environment only what tells machines and versions apart is kept, as
  * `key: value` lines: not the date, temperatures, memory in use or process numbers.
  *
- *     facts_init(&f, true);                        // true: keep texts, not hashes alone
+ * Of a recipe numbers are compared as numbers: `.03`, `0.03` and `3/100` are one. What is kept has them
+ * in one form.
+ *
+ *     facts_init(&f, true);                        // true: keep texts; else the recipe's alone
  *     while (...) facts_line(&f, line, n);         // every line that is no step line
  *     facts_section(&f);                           // before step lines begin
  *     ... facts_finish(&f); f.of[FACT_SOURCE].hash, f.of[FACT_ENVIRONMENT].text ...
@@ -19,9 +22,19 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include "base/hash.h"
 
-enum fact { FACT_SOURCE, FACT_RECIPE, FACT_DATA, FACT_GPU, FACT_DRIVER, FACT_ENVIRONMENT, FACTS };
+enum fact {
+    FACT_SOURCE,
+    FACT_RECIPE,
+    FACT_DATA,
+    FACT_GPU,
+    FACT_DRIVER,
+    FACT_ENVIRONMENT,
+    FACT_CODE, /* of gpt-train: a commit whose sources were as they stand there, else the program, too */
+    FACTS
+};
 extern const char *const fact_name[FACTS];
 
 enum { FACT_TEXT_MAX = 4 << 20 }; /* of a longer text the beginning is kept, and all is hashed */
@@ -33,10 +46,12 @@ struct fact_text {
     bool cut;
 };
 
-enum { ENV_KEYS = 12, ENV_VALUE = 160 };
+enum { ENV_KEYS = 16, ENV_VALUE = 160 };
 struct facts {
     bool keep, own; /* own: the header of our gpt-train was seen */
-    struct fact_text of[FACTS]; /* GPU, DRIVER, ENVIRONMENT are made by facts_finish */
+    bool record; /* with it: the recipe is a record's, by its name */
+    uint64_t identity; /* with it: of recipe and data */
+    struct fact_text of[FACTS]; /* from GPU on they are made by facts_finish */
     char env[ENV_KEYS][ENV_VALUE];
     int gpus;
     int resumed; /* the step this run continues from; 0: from the beginning */

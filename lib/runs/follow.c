@@ -13,6 +13,8 @@ int follow_begin(struct follow *f, const struct gather *g, int group, const stru
     const struct profile *p = &g->group[0].profile;
     int rc;
     *f = (struct follow){ .g = g, .group = group, .k = *k };
+    if (!group)
+        return 0;
     if ((rc = group_sum(&g->group[0], k->target, &f->base)) ||
         (rc = group_sum(&g->group[group], k->target, &f->own)))
         return rc;
@@ -75,7 +77,10 @@ static void check_certain(struct follow *f, const struct run *r, const struct st
     bool not_finite =
         (s->val.given && !isfinite(s->val.value)) || (s->train.given && !isfinite(s->train.value));
     if (not_finite && first_time(f, FOLLOW_LOSS))
-        say(w, "; can no longer become a record: the loss is not finite");
+        say(w, f->k.rule == RULE_LOSS ? "; the loss is not finite"
+                                      : "; can no longer become a record: the loss is not finite");
+    if (!f->group)
+        return;
     if (f->k.rule == RULE_Z && r->total && r->total >= f->base.steps && first_time(f, FOLLOW_STEPS))
         say(w, "; can no longer become a record: it takes %d steps and the baseline %g", r->total,
             f->base.steps);
@@ -134,7 +139,7 @@ static void forecast_loss(struct follow *f, const struct run *r, const struct st
 
 static void stand(struct follow *f, const struct run *r, const struct stepline *s, struct words *w)
 {
-    const struct curve_point *p = group_at(&f->g->group[0], s->step);
+    const struct curve_point *p = f->group ? group_at(&f->g->group[0], s->step) : NULL;
     say(w, "step %d", s->step);
     if (r->total)
         say(w, "/%d", r->total);
@@ -159,8 +164,8 @@ bool follow_step(struct follow *f, const struct run *r, const struct stepline *s
         f->reported = 0;
     }
     check_certain(f, r, s, &end);
-    if (s->val.given && r->total && s->step >= r->total - s->step && s->step < r->total &&
-        !(f->reported & FOLLOW_LOSS)) {
+    if (f->group && f->k.rule != RULE_LOSS && s->val.given && r->total &&
+        s->step >= r->total - s->step && s->step < r->total && !(f->reported & FOLLOW_LOSS)) {
         forecast_clock(f, r, s, &end);
         forecast_loss(f, r, s, &end);
     }

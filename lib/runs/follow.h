@@ -1,4 +1,5 @@
 /* follow.h - a run in progress: its distance to the baseline, and whether it can still be a record.
+ * Of a group 0, which has no baseline, its validations alone.
  *
  *     struct follow f;
  *     if ((rc = follow_begin(&f, &gather, group, &criteria))) return rc;

@@ -52,6 +52,7 @@ static int group_named(struct gather *g, const char *name, size_t n, int *index)
     memset(&g->group[g->n], 0, sizeof *g->group);
     if (!(g->group[g->n].name = strndup(name, n)))
         return err_memory();
+    g->group[g->n].operand = g->n;
     *index = g->n++;
     return 0;
 }
@@ -121,21 +122,49 @@ static int by_path(const void *a, const void *b)
     return strcmp(((const struct item *)a)->path, ((const struct item *)b)->path);
 }
 
+/* The log of a run's folder, to be freed; NULL: the folder has none. */
+static char *log_of(const char *folder)
+{
+    char *path = path_join(folder, "log.txt");
+    struct stat st;
+    if (path && stat(path, &st) == 0 && S_ISREG(st.st_mode))
+        return path;
+    free(path);
+    return NULL;
+}
+
+static int add_entry(struct items *t, const char *folder, const char *name, int group)
+{
+    char *path = path_join(folder, name), *log;
+    struct stat st;
+    if (!path || *name == '.' || stat(path, &st) != 0) {
+        free(path);
+        return path ? 0 : err_memory();
+    }
+    if (!S_ISDIR(st.st_mode) && is_log_name(name))
+        return add_item(t, path, group, true);
+    log = S_ISDIR(st.st_mode) ? log_of(path) : NULL;
+    free(path);
+    return log ? add_item(t, log, group, true) : 0;
+}
+
 static int add_folder(struct items *t, const char *path, int group)
 {
+    char *log = log_of(path);
+    if (log)
+        return add_item(t, log, group, false);
     DIR *d = opendir(path);
     int before = t->n, rc = 0;
     if (!d)
         return err_sys("cannot open '%s'", path);
     for (struct dirent *e; !rc && (e = readdir(d));)
-        if (is_log_name(e->d_name))
-            rc = add_item(t, path_join(path, e->d_name), group, true);
+        rc = add_entry(t, path, e->d_name, group);
     closedir(d);
     if (!rc && t->n == before)
-        rc = err_set(
-            GPT_INPUT,
-            "%s: no logs in this folder (*.txt, *.log, also .zst or .gz; not in folders in it)",
-            path);
+        rc = err_set(GPT_INPUT,
+                     "%s: no runs in this folder (log.txt; or *.txt, *.log, also .zst or .gz, and "
+                     "folders with a log.txt)",
+                     path);
     if (!rc)
         qsort(t->v + before, (size_t)(t->n - before), sizeof *t->v, by_path);
     return rc;
@@ -210,41 +239,32 @@ static void cap_note(struct worker *w, const char *kind, long line, const char *
         take_note(w, NULL, line, text);
 }
 
-/* The run as if it had ended with the validation of a step. */
-static struct run ended_at(const struct run *r, int32_t step)
+/* The group of a run: that of its operand or, of several sets of lists in one text, its own. */
+static int group_of(struct gather *g, int group, const struct run *r, struct group **out)
 {
-    struct run at = *r;
-    at.ended = false;
-    at.loss = at.time_ms = NAN;
-    for (int i = 0; i < r->vals; i++)
-        if (r->val[i].step == step) {
-            at.ended = true;
-            at.last = step;
-            at.loss = r->val[i].loss;
-            at.loss_digits = r->val[i].digits;
-            at.time_ms = r->resumed ? NAN : r->val[i].time_ms;
-        }
-    if (r->clock_restart > step)
-        at.clock_restart = 0;
-    return at;
+    int rc = 0;
+    if (r->list && *r->list) {
+        int operand = g->group[group].operand;
+        if ((rc = group_named(g, r->list, strlen(r->list), &group)))
+            return rc;
+        if (!g->group[group].n)
+            g->group[group].operand = operand;
+    }
+    *out = &g->group[group];
+    return 0;
 }
 
 static int take_run(void *arg, const struct run *r)
 {
     struct worker *w = arg;
     struct queue *q = w->queue;
-    struct run at;
+    struct group *g;
     w->runs++;
-    if (q->o->at_step) {
-        at = ended_at(r, q->o->at_step);
-        r = &at;
-        static const char none[] = "no validation of the step of --at-step";
-        if (!at.ended)
-            cap_note(w, none, r->last_line, none);
-    }
     if (!wait_turn(w))
         return GPT_SYSTEM; /* another item has failed, and its code is returned */
-    struct group *g = &q->g->group[q->item[w->at].group];
+    int rc = group_of(q->g, q->item[w->at].group, r, &g);
+    if (rc)
+        return rc;
     const struct run *same = group_same(g, r);
     if (same) {
         static const char kind[] = "the same run as in %.400s: it counts once";
@@ -252,7 +272,7 @@ static int take_run(void *arg, const struct run *r)
         snprintf(text, sizeof text, kind, same->path);
         cap_note(w, kind, r->first_line, text);
     }
-    return group_add(g, &q->g->variants, r, q->o->flags);
+    return group_add(g, &q->g->variants, r);
 }
 
 static const char *shown(const char *path) { return !strcmp(path, "-") ? "stdin" : path; }
@@ -326,6 +346,66 @@ static int read_items(struct gather *g, const struct items *t, const struct gath
     return q.rc;
 }
 
+static int by_operand(const void *a, const void *b)
+{
+    const struct group *x = a, *y = b;
+    return x->operand != y->operand ? (x->operand > y->operand) - (x->operand < y->operand)
+                                    : (x->order > y->order) - (x->order < y->order);
+}
+
+/* Sets of lists take the place of their operand's group, which has no runs of its own then. */
+static void place_sets(struct gather *g)
+{
+    int n = 0;
+    for (int i = 0; i < g->n; i++)
+        g->group[i].order = i;
+    qsort(g->group, (size_t)g->n, sizeof *g->group, by_operand);
+    for (int i = 0; i < g->n; i++) {
+        bool stands_for =
+            !g->group[i].n && i + 1 < g->n && g->group[i + 1].operand == g->group[i].operand;
+        if (stands_for)
+            group_release(&g->group[i]);
+        else
+            g->group[n++] = g->group[i];
+    }
+    g->n = n;
+}
+
+/* Whether runs of gpt-train are of one program is not known of logs before it said what it is. */
+static void say_silent(struct gather *g)
+{
+    const struct run *first = NULL;
+    int silent = 0, runs = 0;
+    for (int i = 0; i < g->n; i++)
+        for (int k = 0; k < g->group[i].n; k++) {
+            const struct run *r = &g->group[i].run[k];
+            bool says = !r->identity || r->fact[FACT_CODE] >= 0;
+            first = first || says ? first : r;
+            silent += !says;
+            runs++;
+        }
+    if (!silent || runs < 2 || g->said_silent)
+        return;
+    char text[128];
+    snprintf(text, sizeof text,
+             silent > 1 ? "does not say which code ran, as %d more: older logs of gpt-train do not"
+                        : "does not say which code ran: older logs of gpt-train do not",
+             silent - 1);
+    gather_note(g, first->path, 0, text);
+    g->said_silent = true;
+}
+
+int gather_finish(struct gather *g, const struct gather_options *o)
+{
+    struct group_notes notes = { gather_note, g };
+    int rc = 0;
+    for (int i = 0; i < g->n && !rc; i++)
+        rc = group_finish(&g->group[i], o->flags, o->at_step, &notes);
+    if (!rc)
+        say_silent(g);
+    return rc;
+}
+
 int gather_read(struct gather *g, char *const *operands, int n, const struct gather_options *o)
 {
     struct items t = { 0 };
@@ -335,9 +415,17 @@ int gather_read(struct gather *g, char *const *operands, int n, const struct gat
         rc = add_operand(g, &t, operands[i], o->leave_stdin);
     if (!rc)
         rc = read_items(g, &t, o);
-    for (int i = 0; i < g->n && !rc; i++)
-        if (!g->group[i].n && !(o->leave_stdin && g->stdin_group == i))
+    bool leave = o->leave_stdin && g->stdin_group >= 0;
+    int operand = leave ? g->group[g->stdin_group].operand : -1;
+    place_sets(g);
+    for (int i = 0; i < g->n && !rc; i++) {
+        if (g->group[i].operand == operand)
+            g->stdin_group = i;
+        else if (!g->group[i].n)
             rc = err_set(GPT_INPUT, "group '%s' has no runs", g->group[i].name);
+    }
+    if (!rc)
+        rc = gather_finish(g, o);
     for (int i = 0; i < t.n; i++)
         free(t.v[i].path);
     free(t.v);

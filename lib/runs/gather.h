@@ -6,11 +6,12 @@
  *     ... g.group[0] is the baseline ...
  *     gather_release(&g);                           // also after a failure
  *
- * An operand is [NAME=]PATH: a log, a folder of logs (*.txt and *.log, also with .zst or .gz),
- * or "-". Without NAME a group is called after the last part of PATH, or after all of it when
- * that is taken. Several operands may share a NAME. Logs are read by several threads and
- * taken in the order given, so that the result does not depend on their number; a thread
- * holds one log's numbers at a time.
+ * An operand is [NAME=]PATH: a log, a folder, or "-". A folder with a log.txt is one run; of another
+ * each log (*.txt and *.log, also with .zst or .gz) and each folder with a log.txt is one. Without NAME
+ * a group is called after the last part of PATH, or after all of it when that is taken. Several
+ * operands may share a NAME. A text with several sets of published lists makes a group of each, called
+ * as the set is. Logs are read by several threads and taken in the order given, so that the result does
+ * not depend on their number; beside the groups a thread holds one log's numbers at a time.
  */
 #ifndef RUNS_GATHER_H
 #define RUNS_GATHER_H
@@ -34,6 +35,7 @@ struct gather {
     int notes;
     long more_notes; /* beyond GATHER_NOTES */
     int stdin_group; /* of "-"; -1 when there is none */
+    bool said_silent; /* that logs do not say which code ran */
 };
 struct gather_options {
     int threads; /* 0: one for each processor */
@@ -45,6 +47,8 @@ struct gather_options {
 
 int gather_read(struct gather *g, char *const *operands, int n,
                 const struct gather_options *o) MUST_CHECK;
+/* Finishes all groups, as gather_read does; after more runs have been added. */
+int gather_finish(struct gather *g, const struct gather_options *o) MUST_CHECK;
 /* As note sink: arg is the struct gather. */
 void gather_note(void *g, const char *path, long line, const char *text);
 void gather_release(struct gather *g);

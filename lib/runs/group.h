@@ -1,13 +1,16 @@
-/* group.h - runs that are compared as one: their ends, their curve, the texts of their logs.
+/* group.h - runs that are compared as one: their curves, their mean curve, the texts of their logs.
  *
  *     struct variants v = { 0 };                     // shared by all groups
  *     struct group g = { .name = "new" };
- *     rc = group_add(&g, &v, run, GROUP_PROFILE);     // copies what it keeps
+ *     rc = group_add(&g, &v, run);                   // copies it: for each
+ *     rc = group_finish(&g, GROUP_PROFILE, &said);   // joins resumed runs, makes the mean curve
  *     const struct curve_point *p = group_at(&g, 250);
  *     group_release(&g); variants_release(&v);
  *
- * Of a run some hundred bytes are kept, of the curve a mean and a deviation at each step, of
- * program texts each different one once (VARIANT_TEXTS of them). Threads: one at a time.
+ * A run is kept whole, 48 bytes a step; of program texts each different one once (VARIANT_TEXTS of
+ * them). A run whose log says that it continues another is one with it, where a run of the same
+ * recipe, seed and data reaches that step: what the first did after it is dropped, and the clock goes
+ * on. Threads: one at a time.
  */
 #ifndef RUNS_GROUP_H
 #define RUNS_GROUP_H
@@ -46,18 +49,30 @@ struct curve_point {
 
 struct group {
     char *name;
-    struct run *run; /* without their arrays and facts */
-    int n, validated; /* runs; those with a validation loss */
+    struct run *run; /* without facts */
+    int n;
     int again; /* further logs of these runs: see group_same */
+    int operand,
+        order; /* of the command line: groups stand in that order, of one operand in this */
+    /* made by group_finish */
+    int validated; /* runs with a validation loss */
     struct curve_point *curve; /* by step */
     int points;
     struct profile profile;
 };
 enum { GROUP_PROFILE = 1 };
+struct group_notes {
+    void (*note)(void *arg, const char *path, long line, const char *text);
+    void *arg;
+};
 /* A run that the group has already, by group_same, is added to it and does not count again. */
-int group_add(struct group *g, struct variants *v, const struct run *r, unsigned flags) MUST_CHECK;
-/* The run of the group whose last step, loss and time are those of r, which may be an excerpt of
- * its log, or NULL. */
+int group_add(struct group *g, struct variants *v, const struct run *r) MUST_CHECK;
+/* After the last group_add, and again after more of them. at_step: runs end with the validation of that
+ * step; 0: at their end. */
+int group_finish(struct group *g, unsigned flags, int32_t at_step,
+                 const struct group_notes *to) MUST_CHECK;
+/* The run of the group that r is, in whole or as an excerpt: the same last step, loss and time, or the
+ * same place in the same list; NULL: none. */
 struct run *group_same(const struct group *g, const struct run *r);
 void group_release(struct group *g);
 

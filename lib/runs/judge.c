@@ -95,6 +95,31 @@ static void check_steps(struct reasons *r, const struct group *g)
         add(r, "unequal steps: '%s' mixes runs of %d and %d", g->name, least, most);
 }
 
+/* The clock of one run may start anew where those of others do not. */
+static void check_clocks(struct reasons *r, const struct group *g)
+{
+    int32_t least = INT32_MAX, most = 0;
+    for (int i = 0; i < g->n; i++) {
+        if (!g->run[i].ended || isnan(g->run[i].time_ms))
+            continue;
+        least = g->run[i].clock_restart < least ? g->run[i].clock_restart : least;
+        most = g->run[i].clock_restart > most ? g->run[i].clock_restart : most;
+    }
+    if (least < most)
+        add(r, "unequal clocks: '%s' mixes runs whose clock begins with step %d and with step %d",
+            g->name, least ? least : 1, most);
+}
+
+/* A run that is on both sides is compared with itself. */
+static void check_shared(struct reasons *r, const struct group *base, const struct group *own)
+{
+    for (int i = 0; i < own->n; i++)
+        if (group_same(base, &own->run[i])) {
+            add(r, "the same run in both groups: %.300s", own->run[i].path);
+            return;
+        }
+}
+
 /* A seed that is counted twice makes the deviation too small. */
 static void check_twice(struct reasons *r, const struct group *g)
 {
@@ -141,17 +166,20 @@ static void check_equal(struct reasons *r, const struct gather *g, int group,
                         const struct criteria *k)
 {
     const struct group *own = &g->group[group];
-    static const enum fact must[] = { FACT_SOURCE, FACT_RECIPE, FACT_DATA, FACT_GPU };
+    static const enum fact must[] = { FACT_SOURCE, FACT_CODE, FACT_RECIPE, FACT_DATA, FACT_GPU };
     for (int i = group ? 0 : 1; i < 2; i++) {
         const struct group *in = i ? own : &g->group[0];
         for (size_t f = 0; f < sizeof must / sizeof *must; f++)
             check_within(r, g, in, must[f]);
         check_steps(r, in);
+        if (k->rule == RULE_T)
+            check_clocks(r, in);
         if (!k->systems_only)
             check_twice(r, in);
     }
     if (!group)
         return;
+    check_shared(r, &g->group[0], own);
     check_between(r, g, own, FACT_DATA);
     if (k->rule != RULE_T)
         return;
@@ -169,15 +197,15 @@ static void say_needed(struct reasons *r, const struct group_sum *s, const struc
     int n = runs_to_show(s->loss.mean, s->loss.sd, k->target, k->alpha);
     int likely = runs_for_power(0.8, s->loss.mean, s->loss.sd, k->target, k->alpha);
     if (s->runs < 2)
-        add(r, "loss not shown: one run has no deviation");
+        add(r, "loss not demonstrated: one run has no deviation");
     else if (!sample_spreads(&s->loss))
-        add(r, "loss not shown: %d equal losses have no deviation", s->runs);
+        add(r, "loss not demonstrated: %d equal losses have no deviation", s->runs);
     else if (!n)
-        add(r, "loss not shown: p %s >= %g", p_text(s->p).text, k->alpha);
+        add(r, "loss not demonstrated: p %s >= %g", p_text(s->p).text, k->alpha);
     else
         add(r,
-            "loss not shown: p %s >= %g; %d more run%s of this mean and deviation would show "
-            "it (%d in all for a chance of 80%%)",
+            "loss not demonstrated: p %s >= %g; %d more run%s of this mean and deviation would "
+            "demonstrate it (%d in all for a chance of 80%%)",
             p_text(s->p).text, k->alpha, n - s->runs, n - s->runs == 1 ? "" : "s", likely);
 }
 
@@ -188,11 +216,11 @@ static void check_loss_z(struct reasons *r, const struct group_sum *s, double z,
     if (z >= Z_MARGIN - 1e-12)
         return;
     if (!(lead > 0))
-        add(r, "loss not shown: mean %.5f is not below %g", s->loss.mean, k->target);
+        add(r, "loss not demonstrated: mean %.5f is not below %g", s->loss.mean, k->target);
     else
         add(r,
-            "loss not shown: (%g - %.5f) sqrt(%d) = %.5f < %g; %.0f more runs of this mean "
-            "would show it",
+            "loss not demonstrated: (%g - %.5f) sqrt(%d) = %.5f < %g; %.0f more runs of this mean "
+            "would demonstrate it",
             k->target, s->loss.mean, s->runs, z, Z_MARGIN,
             ceil(Z_MARGIN * Z_MARGIN / (lead * lead) - 1e-9) - s->runs);
 }
@@ -201,24 +229,36 @@ static void check_loss(struct reasons *r, const struct judgement *v, const struc
 {
     const struct group_sum *s = &v->own;
     if (!s->runs)
-        add(r, "loss not shown: no run reached its end");
+        add(r, "loss not demonstrated: no run reached its end");
     else if (s->not_finite)
-        add(r, "loss not shown: %d of %d losses are not finite", s->not_finite, s->runs);
+        add(r, "loss not demonstrated: %d of %d losses are not finite", s->not_finite, s->runs);
     else if (k->systems_only && !(s->loss.mean <= k->target))
-        add(r, "loss not shown: mean %.4f is above %g", s->loss.mean, k->target);
+        add(r, "loss not demonstrated: mean %.4f is above %g", s->loss.mean, k->target);
     else if (k->systems_only)
         return;
     else if (k->rule == RULE_Z)
         check_loss_z(r, s, v->z, k);
     else if (!(s->loss.mean < k->target))
-        add(r, "loss not shown: mean %.4f is not below %g", s->loss.mean, k->target);
+        add(r, "loss not demonstrated: mean %.4f is not below %g", s->loss.mean, k->target);
     else if (!(s->p < k->alpha))
         say_needed(r, s, k);
 }
 
 /* --- time --- */
 
-static void check_time(struct reasons *r, const struct judgement *v, const struct criteria *k)
+/* Which logs have no time of the whole run. */
+static void say_no_time(struct reasons *r, const struct judgement *v, const struct gather *g,
+                        int group)
+{
+    if (!v->own.time.n && !v->base.time.n)
+        add(r, "not faster: neither group's logs have times");
+    else
+        add(r, "not faster: the logs of '%s' have no times",
+            g->group[v->own.time.n ? 0 : group].name);
+}
+
+static void check_time(struct reasons *r, const struct judgement *v, const struct gather *g,
+                       int group, const struct criteria *k)
 {
     double difference = v->own.time.mean - v->base.time.mean;
     if (k->rule == RULE_Z) {
@@ -227,14 +267,14 @@ static void check_time(struct reasons *r, const struct judgement *v, const struc
         else if (!(v->own.steps < v->base.steps))
             add(r, "not fewer steps: %g against %g", v->own.steps, v->base.steps);
     } else if (isnan(difference)) {
-        add(r, "not faster: the logs lack times");
+        say_no_time(r, v, g, group);
     } else if (!(difference < 0)) {
         add(r, "not faster: %+.4f s", difference);
     } else if (isnan(v->time_p)) {
-        add(r, "not shown to be faster: %+.4f s, but %s", difference,
+        add(r, "not demonstrated to be faster: %+.4f s, but %s", difference,
             no_deviation(&v->own.time, &v->base.time));
     } else if (!(v->time_p < k->alpha)) {
-        add(r, "not shown to be faster: %+.4f s, time p %s (Welch, %s)", difference,
+        add(r, "not demonstrated to be faster: %+.4f s, time p %s (Welch, %s)", difference,
             p_text(v->time_p).text, tail_name(k));
     }
 }
@@ -245,17 +285,17 @@ static void check_better(struct reasons *r, const struct judgement *v, const str
 {
     double difference = v->own.loss.mean - v->base.loss.mean;
     if (!v->own.runs || !v->base.runs)
-        add(r, "not shown to be better: no run reached its end");
+        add(r, "not demonstrated to be better: no run reached its end");
     else if (v->own.not_finite || v->base.not_finite)
-        add(r, "not shown to be better: %d losses are not finite",
+        add(r, "not demonstrated to be better: %d losses are not finite",
             v->own.not_finite + v->base.not_finite);
     else if (!(difference < 0))
         add(r, "no better: loss %+.5f", difference);
     else if (isnan(v->loss_p))
-        add(r, "not shown to be better: loss %+.5f, but %s", difference,
+        add(r, "not demonstrated to be better: loss %+.5f, but %s", difference,
             no_deviation(&v->own.loss, &v->base.loss));
     else if (!(v->loss_p < k->alpha))
-        add(r, "not shown to be better: loss %+.5f, p %s >= %g (Welch, %s)", difference,
+        add(r, "not demonstrated to be better: loss %+.5f, p %s >= %g (Welch, %s)", difference,
             p_text(v->loss_p).text, k->alpha, tail_name(k));
 }
 
@@ -270,7 +310,7 @@ static void say_shown(struct reasons *r, const struct judgement *v, int group,
             v->base.loss.mean - s->loss.mean, p_below(v->loss_p, k->alpha).text, tail_name(k));
         return;
     }
-    add(r, group ? "record: " : "shown: ");
+    add(r, group ? "record: " : "demonstrated: ");
     r->n = 0;
     if (k->systems_only)
         add(r, "mean loss %.4f <= %g (the test is waived)", s->loss.mean, k->target);
@@ -294,6 +334,15 @@ static void say_rounding(struct reasons *r, const struct judgement *v, const str
             p_text(s->p_low).text, p_text(s->p_high).text);
 }
 
+double judge_target(const struct gather *g)
+{
+    for (int i = 0; i < g->n; i++)
+        for (int k = 0; k < g->group[i].n; k++)
+            if (g->group[i].run[k].record)
+                return RECORD_TARGET;
+    return NAN;
+}
+
 int judge_group(struct judgement *v, const struct gather *g, int group, const struct criteria *k)
 {
     int rc;
@@ -314,6 +363,10 @@ int judge_group(struct judgement *v, const struct gather *g, int group, const st
         add(&r, "%s: ", g->group[group].name);
         r.n = 0;
     }
+    if (!group && isnan(k->target)) {
+        add(&r, "no target: nothing to judge");
+        return 0;
+    }
     if (!k->mixed)
         check_equal(&r, g, group, k);
     if (group && k->rule == RULE_LOSS) {
@@ -321,7 +374,7 @@ int judge_group(struct judgement *v, const struct gather *g, int group, const st
     } else {
         check_loss(&r, v, k);
         if (group)
-            check_time(&r, v, k);
+            check_time(&r, v, g, group, k);
     }
     v->shown = !r.n;
     if (v->shown)

@@ -10,7 +10,8 @@
  * steps; their mean loss lies below the target with p < alpha (one sample, lower tail); they
  * are faster with p < alpha (Welch). RULE_Z is track 3's: (target - mean) sqrt(n) >= 0.004,
  * and fewer steps instead of less time. RULE_LOSS asks only whether the mean loss is below the
- * baseline's, p < alpha (Welch). Group 0 itself is compared with the target alone.
+ * baseline's, p < alpha (Welch). Group 0 itself is compared with the target alone; without a target
+ * nothing is judged of it.
  */
 #ifndef RUNS_JUDGE_H
 #define RUNS_JUDGE_H
@@ -22,13 +23,17 @@
 enum rule { RULE_T, RULE_Z, RULE_LOSS };
 enum tail { TAIL_TWO, TAIL_LOWER };
 struct criteria {
-    double target, alpha;
+    double target, alpha; /* target NaN: none; then only RULE_LOSS judges */
     int32_t at_step; /* runs are judged there; 0: at their end */
     enum rule rule;
     enum tail tail; /* of Welch's tests */
     bool systems_only; /* the loss need not be shown, only its mean be below target */
     bool mixed; /* judge although runs differ in what must be equal */
 };
+
+#define RECORD_TARGET 3.28
+/* The target that runs have of themselves: the record's where one of them is of the speed-run; NaN. */
+double judge_target(const struct gather *g);
 
 struct judgement {
     bool shown;

@@ -10,8 +10,8 @@
 #include "base/zio.h"
 #include "runs/lists.h"
 #include "runs/notecap.h"
+#include "runs/prefix.h"
 
-#define FNV 14695981039346656037u /* where FNV-1a begins */
 enum { LINE_MAX_BYTES = 16384, BUFFER = 1 << 18 };
 
 /* step_avg is time / (step - c), c being 0, 10 or the step resumed from: what lines allow. */
@@ -32,6 +32,10 @@ struct logread {
     bool last_is_val;
     int32_t last_train, last_val;
     struct average train_avg, val_avg;
+    enum step_layout layout; /* of the trial's lines */
+    struct stepline first_val; /* llm.c's, which stands before its first step */
+    double clock; /* the sum of the steps' own times, where each has one; NaN: it has not */
+    int prefix; /* parts of a prefix that all lines have, known from the header's first one */
     long hidden_steps; /* step lines inside program text */
     struct lists lists; /* of a file without step lines */
     bool overlong, overlong_step;
@@ -74,7 +78,7 @@ void logread_free(struct logread *r)
     facts_release(&r->facts);
     lists_release(&r->lists);
     free(r->run.val);
-    free(r->run.tick);
+    free(r->run.step);
     free(r);
 }
 
@@ -84,20 +88,26 @@ static void begin_trial(struct logread *r, const struct stepline *s)
 {
     struct run *u = &r->run;
     struct run_val *val = u->val;
-    struct run_tick *tick = u->tick;
+    struct run_step *step = u->step;
+    bool published = s->layout == LAYOUT_PAIRS || s->layout == LAYOUT_LLMC;
     *u = (struct run){ .path = r->name,
                        .trial = ++r->trials,
                        .first_line = r->line,
                        .first = s->step,
                        .total = s->total,
+                       .record = r->facts.own ? r->facts.record : published,
                        .loss = NAN,
                        .time_ms = NAN,
+                       .fine_clock = true,
+                       .cost = { NAN, NAN, NAN, NAN },
                        .resumed = r->facts.resumed,
-                       .loss_digest = FNV,
+                       .identity = r->facts.own ? r->facts.identity : 0,
                        .val = val,
-                       .tick = tick,
+                       .step = step,
                        .facts = &r->facts };
     r->running = true;
+    r->layout = s->layout;
+    r->clock = s->step <= 1 ? 0 : NAN;
     r->last_time = NAN;
     r->last_train = r->last_val = -1;
     r->train_avg = r->val_avg = (struct average){ -INFINITY, INFINITY };
@@ -113,12 +123,20 @@ static int end_trial(struct logread *r)
     if (rc)
         return rc;
     const struct run_val *last = u->vals ? &u->val[u->vals - 1] : NULL;
+    /* nanoGPT does one more iteration after its last validation */
+    if (last && r->layout == LAYOUT_NANOGPT && u->last == last->step + 1) {
+        u->last = last->step;
+        r->last_is_val = true;
+        while (u->steps && u->step[u->steps - 1].step > u->last)
+            u->steps--;
+    }
     u->ended = last && r->last_is_val && last->step > 0 && (!u->total || last->step == u->total);
     if (u->ended) {
         u->loss = last->loss;
         u->loss_digits = last->digits;
         u->time_ms = u->resumed ? NAN : last->time_ms;
     }
+    run_digest(u);
     if (u->ended && !u->total)
         note(r, u->last_line,
              "the log does not tell the number of steps: step %d is taken for "
@@ -131,10 +149,7 @@ static int end_trial(struct logread *r)
              u->total);
     else if (!u->ended)
         note(r, u->last_line, "the run ends at step %d without a validation", u->last);
-    if (u->resumed)
-        note(r, u->first_line, "continues a run from step %d: its clock is not the whole run's",
-             u->resumed);
-    if (u->missing && u->missing < u->ticks)
+    if (u->missing && u->missing < u->steps)
         note(r, u->first_line, "lines of %d steps are missing", u->missing);
     return r->sink.run ? r->sink.run(r->sink.arg, u) : 0;
 }
@@ -170,6 +185,14 @@ static void check_clock(struct logread *r, const struct stepline *s)
     r->last_time = t;
 }
 
+static double value_of(const struct printed *p) { return p->given ? p->value : NAN; }
+
+/* The clock of a line: as it says, or, where lines have each step's own time, their sum. */
+static double clock_of(const struct logread *r, const struct stepline *s)
+{
+    return r->layout == LAYOUT_LLMC_OUTPUT ? r->clock : value_of(&s->time_ms);
+}
+
 static int add_val(struct logread *r, const struct stepline *s)
 {
     struct run *u = &r->run;
@@ -182,48 +205,35 @@ static int add_val(struct logread *r, const struct stepline *s)
     }
     if (!isfinite(s->val.value))
         note(r, r->line, "the validation loss of step %d is not finite", s->step);
-    u->val[u->vals++] = (struct run_val){ s->step, s->val.digits, s->val.value,
-                                          s->time_ms.given ? s->time_ms.value : NAN };
+    u->val[u->vals++] = (struct run_val){ s->step, s->val.digits, s->val.value, clock_of(r, s) };
     r->last_val = s->step;
     check_average(r, s, &r->val_avg);
     return 0;
 }
 
-static int add_tick(struct logread *r, const struct stepline *s)
+static int add_step(struct logread *r, const struct stepline *s)
 {
     struct run *u = &r->run;
-    int rc = grow_one(&u->tick, u->ticks, sizeof *u->tick);
+    int rc = grow_one(&u->step, u->steps, sizeof *u->step);
     if (rc)
         return rc;
     if (s->step == r->last_train)
         note(r, r->line, "a second line of step %d", s->step);
     else if (r->last_train >= 0)
         u->missing += s->step - r->last_train - 1;
-    if (s->time_ms.given)
-        u->tick[u->ticks++] = (struct run_tick){ s->step, s->time_ms.value };
+    r->clock += s->step == (r->last_train < 0 ? 1 : r->last_train + 1) ? value_of(&s->own_ms) : NAN;
+    u->step[u->steps++] = (struct run_step){ .step = s->step,
+                                             .loss = value_of(&s->train),
+                                             .next = value_of(&s->next),
+                                             .norm = value_of(&s->norm),
+                                             .time_ms = clock_of(r, s),
+                                             .own_ms = value_of(&s->own_ms) };
     r->last_train = s->step;
     check_average(r, s, &r->train_avg);
     return 0;
 }
 
-/* FNV-1a, a word at a time. */
-static uint64_t mix(uint64_t h, double x)
-{
-    uint64_t word;
-    memcpy(&word, &x, sizeof word);
-    h = (h ^ word) * 1099511628211u;
-    return h ^ h >> 32;
-}
-
-static void digest(struct run *u, const struct stepline *s)
-{
-    const struct printed *loss = s->val.given ? &s->val : &s->train;
-    if (!loss->given)
-        return;
-    u->loss_digest = mix(mix(u->loss_digest, s->step), loss->value);
-    u->losses++;
-}
-
+/* Takes a step line of the trial that goes on, or of the one that it begins. */
 static int take_step(struct logread *r, const struct stepline *s)
 {
     int rc = 0;
@@ -245,10 +255,37 @@ static int take_step(struct logread *r, const struct stepline *s)
     r->run.last = s->step;
     r->run.last_line = r->line;
     r->last_is_val = s->val.given;
-    digest(&r->run, s);
     check_clock(r, s);
-    rc = s->val.given ? add_val(r, s) : add_tick(r, s);
+    rc = s->val.given ? add_val(r, s) : add_step(r, s);
     return rc || !r->sink.step ? rc : r->sink.step(r->sink.arg, &r->run, s);
+}
+
+/* llm.c's validation tells no step: it is that of the line before, and before the first line 0. */
+static int take_open_val(struct logread *r, struct stepline *s)
+{
+    if (!r->running) {
+        r->first_val = *s;
+        return 0;
+    }
+    if (r->layout != LAYOUT_LLMC_OUTPUT)
+        return 0;
+    s->step = r->run.last;
+    s->total = r->run.total;
+    return take_step(r, s);
+}
+
+static int take_output_step(struct logread *r, const struct stepline *s)
+{
+    struct stepline first = r->first_val;
+    r->first_val.val.given = false;
+    if (!r->running && s->step == 1 && first.val.given) {
+        first.step = 0;
+        first.total = s->total;
+        int rc = take_step(r, &first);
+        if (rc)
+            return rc;
+    }
+    return take_step(r, s);
 }
 
 /* --- lines --- */
@@ -259,67 +296,128 @@ static bool goes_on(const struct logread *r, enum stepline_kind kind, const stru
     return r->running && kind == STEP_OK && s->total == r->run.total && s->step >= r->run.last;
 }
 
-static int take_line(struct logread *r, const char *line, size_t n, bool terminated)
+/* gpt-train's `end:` line. */
+static void take_cost(struct run_cost *cost, const char *line, size_t n)
 {
-    struct stepline s;
-    const char *why = "";
+    char text[256];
+    struct run_cost c;
+    snprintf(text, sizeof text, "%.*s", n < sizeof text ? (int)n : 0, line);
+    if (sscanf(text, "end: %lf s (start %lf, steps %*f, validation %lf, checkpoints %lf)", &c.whole,
+               &c.start, &c.validation, &c.checkpoints) == 4)
+        *cost = c;
+}
+
+static int take_text(struct logread *r, const char *line, size_t n)
+{
     int rc = 0;
-    r->line++;
-    if (n && line[n - 1] == '\r')
-        n--;
-    enum stepline_kind kind = stepline_parse(line, n, &s, &why);
-    if (kind != STEP_NONE && facts_in_source(&r->facts) && !goes_on(r, kind, &s)) {
-        r->hidden_steps++;
-        kind = STEP_NONE;
-    }
-    if (kind == STEP_OK && !terminated && !s.closed) {
-        note(r, r->line, "cut off, it may lack digits: not used");
-    } else if (kind == STEP_BAD) {
-        note(r, r->line, "not read: %s", terminated ? why : "cut off");
-    } else if (kind == STEP_OK) {
-        rc = take_step(r, &s);
-    } else if (facts_is_rule(line, n)) {
+    struct prefix all = prefix_of(line, n, PREFIX_ALL);
+    bool header = n >= all.bytes + 15 && !memcmp(line + all.bytes, "tool: gpt-train", 15);
+    if (header)
+        r->prefix = all.parts;
+    size_t k = r->prefix ? prefix_of(line, n, r->prefix).bytes : 0;
+    line += k, n -= k;
+    if (facts_is_rule(line, n)) {
         if (r->running) {
             rc = end_trial(r);
             facts_next_log(&r->facts);
         }
         facts_section(&r->facts);
-    } else {
-        if (r->running && n >= 15 && !memcmp(line, "tool: gpt-train", 15)) {
-            rc = end_trial(r);
-            facts_next_log(&r->facts);
-            facts_drop_section(&r->facts);
-        }
-        facts_line(&r->facts, line, n);
-        if (!r->trials)
-            rc = lists_line(&r->lists, line, n);
+        return rc;
+    }
+    if (r->running && header) {
+        rc = end_trial(r);
+        facts_next_log(&r->facts);
+        facts_drop_section(&r->facts);
+    }
+    if (r->running && r->facts.own)
+        take_cost(&r->run.cost, line, n);
+    facts_line(&r->facts, line, n);
+    return rc || r->trials ? rc : lists_line(&r->lists, line, n, r->line);
+}
+
+static int take_line(struct logread *r, const char *line, size_t n, bool terminated)
+{
+    struct stepline s;
+    const char *why = "";
+    r->line++;
+    if (n && line[n - 1] == '\r')
+        n--;
+    if (n <= LINE_MAX_BYTES && memchr(line, '\033', n)) {
+        memmove(r->buf, line, n);
+        line = r->buf;
+        n = prefix_uncolour(r->buf, n);
+    }
+    enum stepline_kind kind = stepline_parse(line, n, &s, &why);
+    if (kind != STEP_NONE && facts_in_source(&r->facts) && !goes_on(r, kind, &s)) {
+        r->hidden_steps++;
+        kind = STEP_NONE;
+    }
+    if (kind == STEP_NONE)
+        return take_text(r, line, n);
+    if (kind == STEP_OK && !terminated && !s.closed)
+        note(r, r->line, "cut off, it may lack digits: not used");
+    else if (kind == STEP_BAD)
+        note(r, r->line, "not read: %s", terminated ? why : "cut off");
+    else if (s.step < 0)
+        return take_open_val(r, &s);
+    else
+        return s.layout == LAYOUT_LLMC_OUTPUT ? take_output_step(r, &s) : take_step(r, &s);
+    return 0;
+}
+
+/* The runs of a published list, of which nothing else is known. */
+static int take_set(struct logread *r, const struct list_set *set)
+{
+    static const struct facts unknown;
+    const struct list *loss = &set->of[LIST_LOSSES], *time = &set->of[LIST_TIMES];
+    int digits = lists_digits(loss), rc = 0;
+    uint64_t digest = 0;
+    if (*set->wrong || (time->n && time->n != loss->n)) {
+        if (*set->wrong)
+            note(r, set->line, "not used: %s", set->wrong);
+        else
+            note(r, set->line, "%d losses and %d times: expected as many", loss->n, time->n);
+        return 0;
+    }
+    for (int i = 0; i < loss->n; i++)
+        digest = run_mix(digest, loss->v[i].value);
+    for (int i = 0; i < loss->n && !rc; i++) {
+        struct run u = { .path = r->name,
+                         .trial = ++r->trials,
+                         .first_line = set->line,
+                         .last_line = r->line,
+                         .ended = true,
+                         .record = true,
+                         .loss = loss->v[i].value,
+                         .loss_digits = digits ? digits : loss->v[i].digits,
+                         .time_ms = time->n ? 1e3 * time->v[i].value : NAN,
+                         .cost = { NAN, NAN, NAN, NAN },
+                         .fine_clock = time->n && time->v[i].digits >= 3,
+                         .list = r->lists.n > 1 ? set->name : "",
+                         .list_digest = digest,
+                         .list_at = i,
+                         .facts = &unknown };
+        run_digest(&u);
+        rc = r->sink.run(r->sink.arg, &u);
     }
     return rc;
 }
 
-/* Published losses and times, each a run of which nothing else is known. */
+/* A text with several sets names those that have no name. */
 static int take_lists(struct logread *r)
 {
-    static const struct facts unknown;
-    const struct printed *loss = r->lists.of[LIST_LOSSES].v, *time = r->lists.of[LIST_TIMES].v;
-    int n = r->lists.of[LIST_LOSSES].n, times = r->lists.of[LIST_TIMES].n, rc = 0;
-    if (times && times != n) {
-        note(r, 0, "%d losses and %d times: expected as many", n, times);
-        return 0;
+    int rc = 0;
+    for (int i = 0; i < r->lists.n && !rc; i++) {
+        struct list_set *s = &r->lists.set[i];
+        bool taken = !*s->name;
+        for (int k = 0; k < i; k++)
+            taken |= !strcmp(r->lists.set[k].name, s->name);
+        if (taken)
+            snprintf(s->name, sizeof s->name, "%d", i + 1);
+        rc = take_set(r, s);
     }
-    for (int i = 0; i < n && !rc; i++) {
-        struct run u = { .path = r->name,
-                         .trial = ++r->trials,
-                         .first_line = r->line,
-                         .last_line = r->line,
-                         .ended = true,
-                         .loss = loss[i].value,
-                         .loss_digits = loss[i].digits,
-                         .time_ms = times ? 1e3 * time[i].value : NAN,
-                         .facts = &unknown };
-        u.loss_digest = mix(mix(mix(FNV, i), u.loss), u.time_ms);
-        rc = r->sink.run(r->sink.arg, &u);
-    }
+    if (r->lists.times)
+        note(r, 0, "times without losses: not used");
     return rc;
 }
 
@@ -385,11 +483,9 @@ int logread_end(struct logread *r)
     int rc = r->held || r->overlong ? take_held(r, false) : 0;
     if (!rc)
         rc = end_trial(r);
-    if (!rc && !r->trials && r->lists.open)
+    if (!rc && !r->trials && lists_open(&r->lists))
         note(r, r->line, "a list that is not closed by ']'");
-    else if (!rc && !r->trials && *r->lists.wrong)
-        note(r, 0, "%s", r->lists.wrong);
-    else if (!rc && !r->trials && r->lists.of[LIST_LOSSES].n)
+    else if (!rc && !r->trials && r->lists.n)
         rc = take_lists(r);
     else if (!rc && !r->trials)
         note(r, 0,

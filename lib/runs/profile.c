@@ -93,14 +93,15 @@ static void judge_block(struct profile *p, const struct timed *t, int all, int f
 static int time_steps(const struct run *r, struct timed *t)
 {
     int n = 0;
-    for (int i = 0; i < r->ticks; i++) {
-        const struct run_tick *now = &r->tick[i];
+    for (int i = 0; i < r->steps; i++) {
+        const struct run_step *now = &r->step[i];
         double before = i ? now[-1].time_ms : now->step == 1 ? 0 : NAN;
         if (!i && r->vals && r->val[0].step == 0 && r->val[0].time_ms > 0)
             before = r->val[0].time_ms;
-        double ms = now->time_ms - before;
-        if (now->step < PROFILE_STEPS && ms >= 0 && isfinite(ms) &&
-            (!i || now->step == now[-1].step + 1) && now->step != r->clock_restart)
+        double ms = isnan(now->own_ms) ? now->time_ms - before : now->own_ms;
+        bool alone = i && now->step != now[-1].step + 1 && isnan(now->own_ms);
+        if (now->step < PROFILE_STEPS && ms >= 0 && isfinite(ms) && !alone &&
+            now->step != r->clock_restart)
             t[n++] = (struct timed){ now->step, ms };
     }
     return n;
@@ -108,9 +109,9 @@ static int time_steps(const struct run *r, struct timed *t)
 
 int profile_add(struct profile *p, const struct run *r, int index)
 {
-    struct timed *t = r->ticks ? malloc((size_t)r->ticks * sizeof *t) : NULL;
+    struct timed *t = r->steps ? malloc((size_t)r->steps * sizeof *t) : NULL;
     int n = t ? time_steps(r, t) : 0, rc;
-    if (r->ticks && !t)
+    if (r->steps && !t)
         return err_memory();
     if (n && (rc = reserve(p, t[n - 1].step + 1))) {
         free(t);

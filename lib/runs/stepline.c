@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "runs/prefix.h"
 
 enum { NUMBER_MAX = 40 }; /* characters of a number */
 
@@ -136,6 +137,14 @@ static bool same(const char *name, size_t n, const char *word)
     return n == strlen(word) && !memcmp(name, word, n);
 }
 
+static struct printed *loss_named(struct stepline *s, const char *name, size_t n)
+{
+    return same(name, n, "val_loss") || same(name, n, "tel")     ? &s->val
+           : same(name, n, "train_loss") || same(name, n, "trl") ? &s->train
+           : same(name, n, "next_loss")                          ? &s->next
+                                                                 : NULL;
+}
+
 /* One `name:value`; NULL, or what is wrong with it. */
 static const char *take_pair(struct cursor *c, struct stepline *s)
 {
@@ -147,34 +156,25 @@ static const char *take_pair(struct cursor *c, struct stepline *s)
         return "expected name:value";
     c->at++;
     const char *value = c->at;
-    struct printed *loss = same(name, n, "val_loss") || same(name, n, "tel")     ? &s->val
-                           : same(name, n, "train_loss") || same(name, n, "trl") ? &s->train
-                                                                                 : NULL;
+    struct printed *loss = loss_named(s, name, n);
     struct printed *time = same(name, n, "train_time") ? &s->time_ms
                            : same(name, n, "step_avg") ? &s->avg_ms
                                                        : NULL;
+    bool norm = same(name, n, "grad_norm") || same(name, n, "norm");
     if ((loss && loss->given) || (time && time->given))
         return "the same name twice";
     if (loss && (!take_number(c, loss) || !at_pair_end(c)))
         return "a loss that is no number";
     if (time && (!take_ms(c, time) || !at_pair_end(c)))
         return "a time that is no number of ms or s";
-    if (!loss && !time && !skip_value(c))
+    if (norm && (!take_number(c, &s->norm) || !at_pair_end(c)))
+        s->norm.given = false;
+    if (!loss && !time && !at_pair_end(c) && !skip_value(c))
         return "a name without a value";
-    s->closed = c->at > value && !is_digit(c->at[-1]) && c->at[-1] != '.';
+    if (c->at == value)
+        return "a name without a value";
+    s->closed = !is_digit(c->at[-1]) && c->at[-1] != '.';
     return NULL;
-}
-
-/* torchrun's `[rank0]:` in front. */
-static void skip_rank(struct cursor *c)
-{
-    struct cursor t = *c;
-    int32_t rank;
-    if (take_text(&t, "[rank") && take_count(&t, &rank) && take_text(&t, "]:")) {
-        while (t.at < t.end && *t.at == ' ')
-            t.at++;
-        *c = t;
-    }
 }
 
 static void skip_blanks(struct cursor *c)
@@ -189,16 +189,9 @@ static enum stepline_kind bad(const char **why, const char *what)
     return STEP_BAD;
 }
 
-enum stepline_kind stepline_parse(const char *text, size_t n, struct stepline *s, const char **why)
+/* `step:N/M name:value ...`, from N on */
+static enum stepline_kind parse_pairs(struct cursor c, struct stepline *s, const char **why)
 {
-    struct cursor c = { text, text + n };
-    if (!n || (*text != 's' && *text != '['))
-        return STEP_NONE;
-    skip_rank(&c);
-    bool llmc = !take_text(&c, "step:");
-    if ((llmc && !take_text(&c, "s:")) || c.at == c.end || !is_digit(*c.at))
-        return STEP_NONE;
-    *s = (struct stepline){ .llmc = llmc };
     if (!take_count(&c, &s->step))
         return bad(why, "a step number that is too large");
     if (c.at < c.end && *c.at == '/') {
@@ -221,4 +214,111 @@ enum stepline_kind stepline_parse(const char *text, size_t n, struct stepline *s
     if (!pairs)
         return bad(why, "a step number and nothing else");
     return STEP_OK;
+}
+
+/* --- other programs' output --- */
+
+static bool take_word(struct cursor *c, const char *word)
+{
+    skip_blanks(c);
+    return take_text(c, word);
+}
+
+static bool take_value(struct cursor *c, const char *word, struct printed *p)
+{
+    struct cursor t = *c;
+    if (!take_word(&t, word))
+        return false;
+    skip_blanks(&t);
+    if (!take_number(&t, p)) {
+        p->given = false;
+        return false;
+    }
+    *c = t;
+    return true;
+}
+
+/* `step N/M | loss X (..)| norm X (..)| lr X | X ms | ...`, from behind N/M on; in another version the
+ * time is in parentheses. */
+static enum stepline_kind parse_fields(struct cursor c, struct stepline *s, const char **why)
+{
+    s->layout = LAYOUT_LLMC_OUTPUT;
+    while (c.at < c.end && take_word(&c, "|")) {
+        const char *bar = memchr(c.at, '|', (size_t)(c.end - c.at));
+        struct cursor field = { c.at, bar ? bar : c.end };
+        if (!take_value(&field, "train loss", &s->train) &&
+            !take_value(&field, "loss", &s->train) && !take_value(&field, "norm", &s->norm)) {
+            struct printed ms;
+            take_word(&field, "(");
+            if (take_number(&field, &ms) && take_text(&field, " ms"))
+                s->own_ms = ms;
+        }
+        c.at = bar ? bar : c.end;
+    }
+    s->closed = s->own_ms.given;
+    if (c.at < c.end || !s->train.given || !s->total || s->step > s->total)
+        return bad(why, "a step line of llm.c without its loss, or with other fields");
+    return STEP_OK;
+}
+
+/* Behind `step N:`. */
+static enum stepline_kind parse_estimate(struct cursor c, struct stepline *s)
+{
+    s->layout = LAYOUT_NANOGPT;
+    struct printed estimate;
+    if (!take_value(&c, "train loss", &estimate))
+        return STEP_NONE;
+    if (!take_text(&c, ",") || !take_value(&c, "val loss", &s->val) || c.at < c.end)
+        return STEP_NONE;
+    return STEP_OK;
+}
+
+/* Behind `iter N:`. */
+static enum stepline_kind parse_iteration(struct cursor c, struct stepline *s)
+{
+    s->layout = LAYOUT_NANOGPT;
+    if (!take_value(&c, "loss", &s->train))
+        return STEP_NONE;
+    s->step++;
+    if (take_text(&c, ",") && take_value(&c, "time", &s->own_ms))
+        s->own_ms.given = s->closed = take_text(&c, "ms");
+    return STEP_OK;
+}
+
+static enum stepline_kind parse_words(struct cursor c, struct stepline *s, const char **why)
+{
+    *s = (struct stepline){ .layout = LAYOUT_LLMC_OUTPUT, .step = -1 };
+    if (take_value(&c, "val loss", &s->val))
+        return c.at == c.end ? STEP_OK : STEP_NONE;
+    bool iteration = take_text(&c, "iter ");
+    if (!iteration && !take_text(&c, "step "))
+        return STEP_NONE;
+    skip_blanks(&c);
+    if (!take_count(&c, &s->step))
+        return STEP_NONE;
+    if (take_text(&c, ":"))
+        return iteration ? parse_iteration(c, s) : parse_estimate(c, s);
+    if (iteration || !take_text(&c, "/") || !take_count(&c, &s->total) || !take_word(&c, "|"))
+        return STEP_NONE;
+    c.at--;
+    return parse_fields(c, s, why);
+}
+
+static enum stepline_kind parse(struct cursor c, struct stepline *s, const char **why)
+{
+    if (c.at == c.end || !strchr("siv", *c.at))
+        return STEP_NONE;
+    struct cursor pairs = c;
+    bool llmc = !take_text(&pairs, "step:");
+    if ((llmc && !take_text(&pairs, "s:")) || pairs.at == pairs.end || !is_digit(*pairs.at))
+        return parse_words(c, s, why);
+    *s = (struct stepline){ .layout = llmc ? LAYOUT_LLMC : LAYOUT_PAIRS };
+    return parse_pairs(pairs, s, why);
+}
+
+enum stepline_kind stepline_parse(const char *text, size_t n, struct stepline *s, const char **why)
+{
+    enum stepline_kind kind =
+        parse((struct cursor){ text + prefix_of(text, n, PREFIX_ALL).bytes, text + n }, s, why);
+    return kind == STEP_OK && s->val.value < 0 ? bad(why, "a loss below 0") : kind;
 }

@@ -28,7 +28,8 @@ void tables_groups(struct report *r, const struct gather *g, const struct judgem
              all                 ? "p:p p_low:p p_high:p z:f5 loss_p:p"
              : k->rule == RULE_T ? "p:p p_low:p:p_from p_high:p:p_to"
              : k->rule == RULE_Z ? "z:f5"
-                                 : "loss_p:p:Loss_p");
+             : g->n > 1          ? "loss_p:p:Loss_p"
+                                 : "");
     report_table(r, "groups", NULL, columns);
     for (int i = 0; i < g->n; i++) {
         const struct group_sum *s = &v[i].own, *b = &v[0].own;
@@ -54,8 +55,11 @@ void tables_groups(struct report *r, const struct gather *g, const struct judgem
                     k->target);
 }
 
-void tables_verdicts(struct report *r, const struct gather *g, const struct judgement *v)
+void tables_verdicts(struct report *r, const struct gather *g, const struct judgement *v,
+                     const struct criteria *k)
 {
+    if (g->n == 1 && isnan(k->target))
+        return;
     if (r->format != REPORT_TEXT && r->format != REPORT_MARKDOWN) {
         report_table(r, "verdicts", NULL, "group:s shown:b text:s");
         for (int i = g->n > 1; i < g->n; i++)
@@ -130,7 +134,7 @@ void tables_runs(struct report *r, const struct gather *g)
     report_table(r, "runs", NULL,
                  "group:s path:s trial:i ended:b last_step:i steps:i loss:f0 loss_digits:i "
                  "time_s:f0 clock_from_step:i resumed_from:i source:s recipe:s data:s gpu:s "
-                 "driver:s");
+                 "driver:s code:s");
     for (int i = 0; i < g->n; i++)
         for (int k = 0; k < g->group[i].n; k++) {
             const struct run *e = &g->group[i].run[k];
@@ -146,7 +150,7 @@ void tables_runs(struct report *r, const struct gather *g)
                        e->ended ? (int64_t)e->loss_digits : REPORT_NONE, e->time_ms / 1e3,
                        e->last ? (int64_t)e->clock_restart : REPORT_NONE, if_known(e->resumed),
                        said[FACT_SOURCE], said[FACT_RECIPE], said[FACT_DATA], said[FACT_GPU],
-                       said[FACT_DRIVER]);
+                       said[FACT_DRIVER], said[FACT_CODE]);
         }
 }
 

@@ -10,12 +10,22 @@
 #include "runs/gather.h"
 #include "runs/judge.h"
 
+/* True if there is one run in all, whose curve is then of more use than a group's sums. */
+bool tables_one_run(const struct gather *g);
 /* v: one verdict for each group. */
 void tables_groups(struct report *r, const struct gather *g, const struct judgement *v,
                    const struct criteria *k);
-void tables_verdicts(struct report *r, const struct gather *g, const struct judgement *v);
+void tables_verdicts(struct report *r, const struct gather *g, const struct judgement *v,
+                     const struct criteria *k);
 void tables_runs(struct report *r, const struct gather *g);
+/* What differences of losses are worth (worth.h). */
+int tables_worth(struct report *r, const struct gather *g, double target) MUST_CHECK;
+/* Of groups against the first: each step that both have validated, and where they part. */
 void tables_curves(struct report *r, const struct gather *g, double alpha);
+/* Of a single group its mean curve; of several these side by side. */
+void tables_side_by_side(struct report *r, const struct gather *g);
+/* Of a single run: its curve, its speed, where the time went. */
+int tables_run(struct report *r, const struct gather *g) MUST_CHECK;
 int tables_steps(struct report *r, const struct gather *g) MUST_CHECK;
 void tables_notes(struct report *r, const struct gather *g);
 

@@ -7,7 +7,8 @@
 #include "runs/linediff.h"
 
 /* Without GPU model and driver, which are lines of the environment. */
-static const enum fact kinds[] = { FACT_ENVIRONMENT, FACT_DATA, FACT_RECIPE, FACT_SOURCE };
+static const enum fact kinds[] = { FACT_ENVIRONMENT, FACT_CODE, FACT_DATA, FACT_RECIPE,
+                                   FACT_SOURCE };
 enum { KINDS = sizeof kinds / sizeof *kinds, OTHERS_MAX = 4, SHORT_HASH = 8 };
 
 static int count_of(const struct group *g, enum fact kind, int variant, int *first)
@@ -74,7 +75,7 @@ static void say_kind(struct report *r, const struct gather *g, enum fact kind)
                         g->group[0].name, in->name);
         said |= different > 1 || (v >= 0 && silent) || (i && v != base);
     }
-    if (!said)
+    if (!said && (known || kind != FACT_CODE)) /* that is only in logs of gpt-train */
         report_line(r, "why", "%s: %s", fact_name[kind],
                     known ? "the same in all runs" : "not in these logs");
 }

@@ -35,7 +35,8 @@ int rank_memory(struct rank *k, struct run_memory *m)
     if (r->data.val.tokens)
         k->val_slot =
             o->alloc(o, batch_slot_bytes(r, r->data.val.chunk, false), "validation batch");
-    k->loss = o->alloc(o, sizeof *k->loss, "loss");
+    k->loss = o->alloc(o, LOSSES * sizeof *k->loss, "loss");
+    k->model.next = recipe_objective_differs(r);
     k->bad = o->alloc(o, sizeof *k->bad, "flag");
     m->batches = since(k, &before);
     return o->status(o);

@@ -274,14 +274,14 @@ static int plan_data(const struct recipe *r, const char *data, const char *val, 
 }
 
 int run_plan(const struct recipe *r, const struct backend *be, const char *data, const char *val,
-             FILE *f)
+             bool wide, FILE *f)
 {
     struct run_memory memory;
     struct report out;
     int ranks = be->world, rc;
     if ((rc = check_ranks(r, ranks)) || (rc = run_memory(&memory, r, be)))
         return rc;
-    report_begin(&out, f, REPORT_TEXT);
+    report_begin(&out, f, wide ? REPORT_WIDE : REPORT_TEXT);
     int most = rank_micros(r->data.chunks, 0, ranks),
         least = rank_micros(r->data.chunks, ranks - 1, ranks);
     report_line(&out, "recipe", "recipe %s %s on %d rank%s, %s%d micro-batch%s a step", r->name,

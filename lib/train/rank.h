@@ -33,6 +33,7 @@ struct run {
     struct loader_pos start; /* position in the data at that step */
     struct pass pass; /* what a pass over the data trains on; tokens 0: not known */
     int64_t tokens_seen;
+    char saved_data[33]; /* the id of the data of the checkpoint to resume; "": none */
     bool old_choice; /* the run's files were chosen by the rule of older versions (corpus.h) */
     char *resume_dir; /* the checkpoint to resume; NULL: none */
     struct initial *initial; /* initial values, unless the run resumes a checkpoint */
@@ -40,7 +41,10 @@ struct run {
     pthread_mutex_t lock; /* of what follows */
     int code; /* first failure of any rank, with its message */
     char message[600];
+    int unsaved; /* the step of which it was told that it has no checkpoint */
 };
+
+enum { LOSSES = 2 };
 
 struct rank {
     struct run *run;
@@ -57,7 +61,9 @@ struct rank {
     size_t slot_bytes;
     char *val_slot;
     bool val_seen; /* a validation is over */
-    real *loss; /* device: sum of token losses of the step */
+    real *
+        loss; /* device: LOSSES sums over the step's tokens: of the objective, of their next tokens'
+                   losses (with model.next) */
     int32_t *bad; /* device: flag of the op `finite` */
     void *graph[GRAPHS];
     int skips, skips_in_a_row; /* steps whose gradients were not finite */
@@ -69,7 +75,14 @@ struct rank {
     double passes; /* over the data, after the last step; 0: not known */
     double device, memory, values; /* times at which each was ready */
     double started, paused; /* time of the first step; seconds in validations and checkpoints */
+    double saving; /* of these in checkpoints */
 };
+
+/* -- run.c */
+/* Tells the user of what does not end the run. */
+void run_warn(struct run *run, const char *message);
+void run_reaches(int step); /* for run_progress */
+void run_keeps(int step);
 
 /* -- loop.c */
 /* The first failure of ops or communicator. */
@@ -78,6 +91,7 @@ int rank_status(struct rank *k) MUST_CHECK;
 void rank_enter(struct rank *k, const char *phase, bool watched);
 /* run_stop also sets this eventfd; -1: none. */
 void run_stop_wakes(int fd);
+bool run_stopping(void); /* run_stop has been called in this process */
 /* From run->first to run->total; RUN_STOPPED after a signal. log_end: the last lines of the log. */
 int rank_loop(struct rank *k) MUST_CHECK;
 int log_end(struct rank *k) MUST_CHECK;
@@ -116,18 +130,24 @@ int check_ranks(const struct recipe *r, int ranks) MUST_CHECK;
 int check_loss(struct rank *k, int step, double loss) MUST_CHECK;
 /* GPT_DEVICE unless all weights and optimizer states of this rank are finite. */
 int check_states(struct rank *k) MUST_CHECK;
+/* Collective. GPT_INPUT unless all ranks begin at the same step. */
+int check_first(struct rank *k) MUST_CHECK;
 /* Collective. GPT_DEVICE unless all ranks hold the same weights, to the bit. */
 int check_weights(struct rank *k) MUST_CHECK;
 
 /* -- save.c */
-/* Collective, between two steps: writes the state before step k->step. */
-int save_checkpoint(struct rank *k) MUST_CHECK;
+/* Collective, between two steps: writes the state before step k->step. Unless required, a failure to
+ * write is told and is none. */
+int save_checkpoint(struct rank *k, bool required) MUST_CHECK;
+/* True if a checkpoint of step k->step holds all of the state. */
+bool save_whole(const struct rank *k);
+/* GPT_SYSTEM where the disk has no room for a checkpoint; tells where it has none for two. */
+int save_room(struct rank *k) MUST_CHECK;
 /* GPT_INPUT: the directory of checkpoints holds one of a later step than this run's first. */
 int save_check(const struct run *run) MUST_CHECK;
-/* Finds the checkpoint to resume, and the id of its data: "" where it has none. */
-int resume_find(struct run *run, char id[33]) MUST_CHECK;
-/* Reads step and data position of the checkpoint to resume into run. resume_rank loads this
- * rank's state from it. */
+/* Finds the checkpoint to resume and reads its step and the id of its data into run; RUN_ENDED. resume_open reads the data
+ * position; resume_rank loads this rank's state. */
+int resume_find(struct run *run) MUST_CHECK;
 int resume_open(struct run *run) MUST_CHECK;
 int resume_rank(struct rank *k) MUST_CHECK;
 

@@ -8,10 +8,19 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include "base/version.h"
+#include "base/zio.h"
 #include "checkpoint/checkpoint_dir.h"
 #include "data/shard_stream.h"
 #include "recipe/remarks.h"
 #include "train/rank.h"
+
+static _Atomic int reached = -1, kept = -1;
+
+void run_reaches(int step) { reached = step; }
+
+void run_keeps(int step) { kept = step; }
+
+struct run_progress run_progress(void) { return (struct run_progress){ reached, kept }; }
 
 /* -- one rank ------------------------------------------------------------------- */
 
@@ -108,12 +117,28 @@ static void log_files(struct run *run)
         runlog_key(&run->log, "unused", "%s", names);
 }
 
+void run_warn(struct run *run, const char *message)
+{
+    pthread_mutex_lock(&run->lock);
+    progress_end(&run->progress); /* the message begins its line */
+    if (run->opt->warn)
+        run->opt->warn(message);
+    pthread_mutex_unlock(&run->lock);
+}
+
+static void warn_of_log(void *run, const char *message) { run_warn(run, message); }
+
 /* Written when all ranks have started: a run that cannot start writes no log. */
 static int log_header(struct run *run)
 {
     const struct run_options *o = run->opt;
     struct runlog *l = &run->log;
+    int rc = o->out ? runlog_keep(l, o->out) : 0;
+    if (rc)
+        return rc;
     runlog_key(l, "tool", "gpt-train %s", GPT_VERSION);
+    runlog_key(l, "commit", "%s", version_commit());
+    runlog_key(l, "program", "%s", version_program());
     if (o->arguments)
         runlog_key(l, "arguments", "%s", o->arguments);
     runlog_key(l, "recipe", "%s %s", run->recipe->name, run->recipe->hash);
@@ -123,6 +148,13 @@ static int log_header(struct run *run)
     runlog_key(l, "device", "%s", o->backend->name);
     if (o->backend->about)
         runlog_key(l, strcmp(o->backend->name, "cpu") ? "gpu" : "kernels", "%s", o->backend->about);
+    const struct backend_software *has = &o->backend->software;
+    if (has->cuda)
+        runlog_key(l, "cuda", "%s", has->cuda);
+    if (has->nccl)
+        runlog_key(l, "nccl", "%s", has->nccl);
+    if (has->driver)
+        runlog_key(l, "driver", "%s", has->driver);
     runlog_key(l, "ranks", "%d", o->backend->world);
     if (run->resume_dir)
         runlog_key(l, "resumed", "step %d of %s", run->first, run->resume_dir);
@@ -131,8 +163,7 @@ static int log_header(struct run *run)
         pass_text(&run->pass, text, sizeof text);
         runlog_key(l, "pass", "trains on %s", text);
     }
-    if (!l->f || !isatty(fileno(l->f))) /* on a terminal it would push the header out of sight */
-        runlog_recipe(l, recipe_canonical(run->recipe));
+    runlog_recipe(l, recipe_canonical(run->recipe));
     return runlog_status(l);
 }
 
@@ -148,8 +179,12 @@ static int rank_work(struct rank *k)
     }
     if (o->bench)
         return bench_rank(k, o->bench, o->log);
-    if (!k->rank && (rc = log_header(k->run)))
+    if ((rc = check_first(k)) || (rc = save_room(k)) || (!k->rank && (rc = log_header(k->run))))
         return rc;
+    if (!k->local) {
+        run_reaches(k->run->first);
+        run_keeps(k->run->resume_dir ? k->run->first : -1);
+    }
     rc = rank_loop(k);
     return rc ? rc : log_end(k);
 }
@@ -279,22 +314,20 @@ static int open_stream(struct run *run)
     if (run->recipe->data.cycle) /* before anything is waited for */
         return err_set(GPT_USAGE, "-d -: a stream of shards passes once, so data.cycle must be no "
                                   "(-s data.cycle=no)");
-    if ((run->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
-        return err_sys("cannot make an eventfd");
-    run_stop_wakes(run->wake);
-    return shard_stream_open(&run->stream, "-", run->wake);
+    return shard_stream_open(&run->stream, "-");
 }
 
 /* The beginning of a stream is for validation, so that comes first there. */
 static int open_data(struct run *run)
 {
-    char id[33] = "";
-    int rc = run->opt->resume ? resume_find(run, id) : 0;
-    if (!rc && !strcmp(run->opt->data, "-"))
-        rc = open_stream(run);
-    if (!rc && *id && !run->stream) {
+    if ((run->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
+        return err_sys("cannot make an eventfd");
+    zio_wake(run->wake);
+    run_stop_wakes(run->wake);
+    int rc = strcmp(run->opt->data, "-") ? 0 : open_stream(run);
+    if (!rc && *run->saved_data && !run->stream) {
         struct loader_config c = config_of(run);
-        run->old_choice = corpus_was_old(c.data, &c.choice, id);
+        run->old_choice = corpus_was_old(c.data, &c.choice, run->saved_data);
     }
     if (!rc && run->stream)
         rc = open_val(run);
@@ -309,6 +342,7 @@ static void close_data(struct run *run)
     val_free(run->val);
     shard_stream_close(run->stream);
     run_stop_wakes(-1);
+    zio_wake(-1);
     if (run->wake >= 0)
         close(run->wake);
 }
@@ -358,6 +392,24 @@ static int run_ranks(struct run *run)
 
 static void note_remark(void *run, const char *text) { ((struct run *)run)->opt->note(text); }
 
+/* GPT_INPUT where data that do not cycle end before the run. */
+static int check_tokens(const struct run *run)
+{
+    const struct recipe *r = run->recipe;
+    char fewer[64] = "";
+    int64_t n = loader_most_steps(run->loader);
+    if (n >= run->total)
+        return 0;
+    if (n > r->schedule.extension)
+        snprintf(fewer, sizeof fewer, ", -s schedule.steps=%lld ends before that",
+                 (long long)(n - r->schedule.extension));
+    return err_set(
+        GPT_INPUT,
+        "%s: expected tokens for %d steps, found enough for %lld at most, and data.cycle "
+        "is no: -s data.cycle=yes starts over%s",
+        run->opt->data, run->total, (long long)n, fewer);
+}
+
 int run_train(const struct run_options *o)
 {
     struct run run = { .opt = o,
@@ -366,7 +418,7 @@ int run_train(const struct run_options *o)
                        .wake = -1,
                        .lock = PTHREAD_MUTEX_INITIALIZER };
     int rc;
-    run.log = (struct runlog){ o->log, run.total };
+    run.log = (struct runlog){ .f = o->log, .total = run.total, .warn = warn_of_log, .ctx = &run };
     if ((rc = check_ranks(o->recipe, o->backend->world)))
         return rc;
     if (!o->resume && (rc = initial_new(&run.initial, o->recipe, (uint64_t)o->recipe->seed)))
@@ -376,12 +428,17 @@ int run_train(const struct run_options *o)
         initial_free(run.initial);
         return rc > 0 ? err_set(rc, "%s", run.message) : rc;
     }
-    if (!(rc = open_data(&run)) && o->resume && !(rc = resume_open(&run)))
+    rc = o->resume ? resume_find(&run) : 0;
+    if (!rc && !(rc = open_data(&run)) && o->resume && !(rc = resume_open(&run)))
         rc = loader_seek(run.loader, &run.start);
     if (!rc && !(rc = save_check(&run)))
         rc = foretell(&run);
     if (!rc)
         rc = check_val(&run);
+    if (!rc)
+        rc = check_tokens(&run);
+    if (rc > 0 && run_stopping()) /* it waited for a pipe */
+        rc = RUN_STOPPED;
     if (!rc && o->note && !o->backend->first)
         recipe_remarks(o->recipe, note_remark, &run);
     run.opened = now_seconds();
@@ -389,10 +446,12 @@ int run_train(const struct run_options *o)
         progress_init(&run.progress, o->progress);
         rc = run_ranks(&run);
         progress_end(&run.progress);
+        int unwritten = runlog_end(&run.log);
         if (rc > 0)
             rc = err_set(rc, "%s", run.message);
-        else if (runlog_status(&run.log))
-            rc = err_code();
+        else if (unwritten && !(rc == RUN_STOPPED && runlog_kept(&run.log)))
+            rc = unwritten;
+        runlog_release(&run.log);
     }
     if (o->out)
         ckpt_let_go(o->out);

@@ -11,7 +11,9 @@
  *
  * A run that was killed resumes from its last complete checkpoint and ends with the
  * same bits as one that was not. run_stop() may be called from a signal handler: the run
- * writes a checkpoint at the next step where it may, and returns RUN_STOPPED.
+ * writes a checkpoint at the next step where it may, and returns RUN_STOPPED. So does any other end
+ * but a fault of the state, of the device or of the communicator: data used up or damaged, a stream
+ * that ends; it returns the code that the end has.
  */
 #ifndef TRAIN_RUN_H
 #define TRAIN_RUN_H
@@ -24,10 +26,16 @@
 #include "recipe/recipe.h"
 #include "ops/ops.h"
 
+/* Versions of what a device computes with, for the log; NULL: it has none. */
+struct backend_software {
+    const char *cuda, *nccl, *driver;
+};
+
 /* The devices and communicators of a run; chosen by cmd. */
 struct backend {
     const char *name;
     const char *about; /* the device in a line, for the log; NULL: nothing */
+    struct backend_software software;
     bool queues; /* work is queued: a step's loss is read while the next one computes */
     int world, first; /* ranks of all processes; the first one of this process */
     /* The device of this process's i-th rank. */
@@ -65,7 +73,7 @@ struct run_options {
     const struct token_mask *never; /* tokens that never follow (model_never); NULL: none */
     const char *tokenizer; /* whose tokens those are, as MANIFESTs say it (corpus.h) */
     const char *val; /* validation shards; NULL: those of data */
-    const char *out; /* directory of checkpoints; NULL: none are written */
+    const char *out; /* directory of checkpoints and of a copy of the log; NULL: none are written */
     const char *resume; /* directory of checkpoints, or one of them; NULL: from the start */
     int ranks; /* of this process */
     size_t ops_bytes; /* that single ops take: of run_fits or run_memory */
@@ -74,12 +82,15 @@ struct run_options {
     bool profile; /* with bench: also the time of each kernel in one stage */
     const char *trace; /* with bench: a file for the timeline of one stage; NULL: none */
     int stage; /* which */
+    bool wide; /* with bench: its table is not broken for a terminal */
     int bench; /* measure this many pairs of steps a stage; 0: train */
-    int keep; /* checkpoints to keep, newest first; 0: all */
+    int keep; /* checkpoints to keep in out, newest first; 0: all */
+    bool keep_all_else; /* those that were there at the start stay */
     struct backend *backend;
     FILE *log;
-    void (*note)(const char *text); /* prints a warning; NULL: none is wanted */
     enum progress_mode progress;
+    void (*warn)(const char *message); /* tells what does not end the run; any rank's thread */
+    void (*note)(const char *message); /* the same of what the run is like, before it; NULL: not wanted */
     const char *arguments; /* command line, for the log */
     double began; /* time at which the program started (now_seconds) */
 };
@@ -97,11 +108,23 @@ static inline bool run_captures(const struct recipe *r, bool no_graph)
     return !no_graph && run_phases(r) <= MAX_PHASES;
 }
 
-enum { RUN_STOPPED = -2 }; /* a signal ended the run; its state is saved */
+enum {
+    RUN_STOPPED = -20, /* a signal ended the run; its state is saved */
+    RUN_ENDED = -21 /* the checkpoint to resume is of the last step: there is nothing to do */
+};
+
+/* Steps done, -1: the run has not begun; and the step of the newest checkpoint, -1: there is none.
+ * Async-signal-safe. */
+struct run_progress {
+    int reached, kept;
+};
+struct run_progress run_progress(void);
 
 int run_train(const struct run_options *o) MUST_CHECK;
 void run_stop(void); /* async-signal-safe */
 
+/* GPT_NO: DIR, the folder of a run's checkpoints, holds none, or is not there. */
+int run_begun(const char *dir) MUST_CHECK;
 /* The checkpoint to resume: path itself, or the newest complete one in it. Caller frees. */
 int run_checkpoint(const char *path, char **dir) MUST_CHECK;
 /* The recipe in that checkpoint, with overrides. */
@@ -134,8 +157,8 @@ int run_fits(const struct recipe *r, const struct backend *be, int ranks,
              struct run_fit *fit) MUST_CHECK;
 
 /* Prints parameters, memory, communication and schedule of a run on be->world ranks, and with data, as
- * in run_options, how much of it a pass trains on. */
-int run_plan(const struct recipe *r, const struct backend *be, const char *data, const char *val,
+ * in run_options, how much of it a pass trains on. wide: tables are not broken for a terminal. */
+int run_plan(const struct recipe *r, const struct backend *be, const char *data, const char *val, bool wide,
              FILE *f) MUST_CHECK;
 
 #endif

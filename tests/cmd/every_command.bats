@@ -4,7 +4,7 @@
 
 bats_require_minimum_version 1.5.0
 load few_steps
-load cells
+load logdiff
 
 setup() {
     tool=$GPT_TESTS/base_tool
@@ -38,9 +38,11 @@ left() { ls -A | grep -v '^in$' | tr '\n' ' '; }
     run --separate-stderr "$tool" --version
     [ "$status" -eq 0 ]
     [[ ${lines[0]} =~ ^base_tool\ [0-9]+\.[0-9]+\.[0-9]+$ ]]
-    [[ ${lines[1]} =~ ^compiler:\ (gcc|clang)\ [0-9]+ ]]
-    [[ ${lines[2]} =~ ^zstd:\ 1\.[0-9]+ ]]
-    [ "${lines[3]}" = 'nccl: none' ]
+    [ "${lines[1]}" = 'commit: unknown' ] # it is linked without
+    [[ ${lines[2]} =~ ^program:\ [0-9a-f]{40}$ ]]
+    [[ ${lines[3]} =~ ^compiler:\ (gcc|clang)\ [0-9]+ ]]
+    [[ ${lines[4]} =~ ^zstd:\ 1\.[0-9]+ ]]
+    [ "${lines[5]}" = 'nccl: none' ]
     [ -z "$stderr" ]
 }
 
@@ -279,9 +281,9 @@ ns-coeffs list
 ns-coeffs eval record-61 paper
 END
     tool gpt-logdiff -q --format tsv list.txt
-    [ "$(cells runs last_step steps time_s clock_from_step resumed_from gpu | sort -u)" = '     ' ]
+    [ "$(cells runs last_step steps time_s clock_from_step resumed_from gpu <<<"$output" | sort -u)" = '     ' ]
     tool gpt-logdiff -q --format tsv run1.txt
-    [ "$(cells runs last_step steps clock_from_step resumed_from)" = '60 60 0 ' ]
+    [ "$(cells runs last_step steps clock_from_step resumed_from <<<"$output")" = '60 60 0 ' ]
     tool gpt-ckpt ls weights.safetensors --format tsv
     [ "$(tail -n +2 <<<"$output" | cut -f6 | sort -u)" = '' ]
     tool gpt-ckpt diff "$C" weights.safetensors --format tsv

@@ -3,39 +3,14 @@
 # the losses and times of the table published with record 61 are, as its check values.
 
 bats_require_minimum_version 1.5.0
+load logdiff
 load ../check/needs
 
 setup_file() {
-    export LOGS=$BATS_FILE_TMPDIR
     group base "3.2777 3.2785 3.2790 3.2785 3.2788 3.2791 3.2766 3.2784" \
         "105369 105595 105414 105552 105561 105582 105609 105607" steps=120 source=1
     group new "3.2781 3.2803 3.2767 3.2799 3.2794 3.2767 3.2767 3.2780" \
         "104649 104442 104243 104454 104486 104322 104655 104412" steps=110 source=2
-}
-
-# group DIR LOSSES TIMES [KEY=VALUE]...: a log of today's layout for each pair, seeds from 1 on
-group() {
-    local dir=$LOGS/$1 i
-    local -a losses times
-    read -ra losses <<< "$2"
-    read -ra times <<< "$3"
-    shift 3
-    mkdir -p "$dir"
-    for i in "${!losses[@]}"; do
-        "$GPT_TESTS/make_runlog" today "loss=${losses[i]}" "time_ms=${times[i]}" "seed=$((i + 1))" \
-            "$@" > "$dir/run$i.txt"
-    done
-}
-
-made() { "$GPT_TESTS/make_runlog" "$@"; }
-logdiff() { "$GPT_BIN/gpt-logdiff" "$@"; }
-# the columns of one part of TSV, by their names
-cells() {
-    local part=$1; shift
-    awk -F'\t' -v part="$part" -v want="$*" '
-        $1 == "#" part { for (i = 2; i <= NF; i++) at[$i] = i; next }
-        $1 == part { n = split(want, w, " "); s = ""
-                     for (i = 1; i <= n; i++) s = s (i > 1 ? " " : "") $(at[w[i]]); print s }'
 }
 
 @test "the table published with record 61, to the last digit" {
@@ -64,26 +39,26 @@ cells() {
     group near "3.2777 3.2785 3.2790 3.2785" "105500 105300 105600 105400" steps=118
     run --separate-stderr logdiff base="$LOGS/base" new="$LOGS/near"
     [ "$status" -eq 1 ]
-    [[ "$output" == *"new: not shown to be faster: -0.0861 s, time p 0."*"(Welch, two-sided)"* ]]
+    [[ "$output" == *"new: not demonstrated to be faster: -0.0861 s, time p 0."*"(Welch, two-sided)"* ]]
 }
 
-@test "a loss that is not shown: how many more runs would show it" {
+@test "a loss that is not shown: how many more runs would demonstrate it" {
     group few "3.2790 3.2805 3.2785" "104000 104100 104050" steps=110
     run --separate-stderr logdiff base="$LOGS/base" new="$LOGS/few"
     [ "$status" -eq 1 ]
     # t = -1.1094 of 2 degrees: p = 1/2 - 1.1094 / (2 sqrt(2 + 1.1094^2)) = 0.1914. Of n runs t is
     # -0.6405 sqrt(n): -2.562 of 16, where tables want -2.602, and -2.641 of 17, where they want -2.583.
-    [[ "$output" == *"loss not shown: p 0.1914 >= 0.01; 14 more runs of this mean and deviation would show it ("*" in all for a chance of 80%)"* ]]
+    [[ "$output" == *"loss not demonstrated: p 0.1914 >= 0.01; 14 more runs of this mean and deviation would demonstrate it ("*" in all for a chance of 80%)"* ]]
     group high "3.2810 3.2805 3.2815" "104000 104100 104050" steps=110
     run --separate-stderr logdiff base="$LOGS/base" new="$LOGS/high"
     [ "$status" -eq 1 ]
-    [[ "$output" == *"loss not shown: mean 3.2810 is not below 3.28"* ]]
+    [[ "$output" == *"loss not demonstrated: mean 3.2810 is not below 3.28"* ]]
 }
 
 @test "one group is held against the target alone" {
     run --separate-stderr logdiff "$LOGS/new"
     [ "$status" -eq 0 ]
-    [[ "$output" == *"shown: mean loss 3.2782 < 3.28 (p 0.0060 < 0.01)"* ]]
+    [[ "$output" == *"demonstrated: mean loss 3.2782 < 3.28 (p 0.0060 < 0.01)"* ]]
     run --separate-stderr logdiff --target 3.278 "$LOGS/new"
     [ "$status" -eq 1 ]
     run --separate-stderr logdiff --alpha 0.001 "$LOGS/new"
@@ -104,7 +79,7 @@ cells() {
     run --separate-stderr logdiff --rule loss --target 3 "$LOGS/base" new="$LOGS/low"
     [ "$status" -eq 1 ]
     # mpmath: t = -4.0478 of 3.7464 degrees of freedom, p 0.017663
-    [[ "$output" =~ "not shown to be better: loss -0.0035"[78]", p 0.0177 >= 0.01 (Welch, two-sided)" ]]
+    [[ "$output" =~ "not demonstrated to be better: loss -0.0035"[78]", p 0.0177 >= 0.01 (Welch, two-sided)" ]]
     run --separate-stderr logdiff --rule loss --tail lower --target 3 "$LOGS/base" new="$LOGS/low"
     [ "$status" -eq 0 ]
     [[ "$output" == *"new: better: mean loss lower by 0.0035"*" (p 0.0088 < 0.01, Welch, lower tail)"* ]]
@@ -120,7 +95,7 @@ cells() {
     run --separate-stderr logdiff --rule z a="$LOGS/t3a" b="$LOGS/t3b"
     # losses 3.27716 and 3.27816: (3.28 - 3.27766) sqrt(2) = 0.00331
     [ "$status" -eq 1 ]
-    [[ "$output" == *"b: loss not shown: (3.28 - 3.27766) sqrt(2) = 0.00331 < 0.004; 1 more runs of this mean would show it"* ]]
+    [[ "$output" == *"b: loss not demonstrated: (3.28 - 3.27766) sqrt(2) = 0.00331 < 0.004; 1 more runs of this mean would demonstrate it"* ]]
     made track3 loss=3.27506 time_ms=678200 steps=90 > "$LOGS/t3b/b.txt"
     run --separate-stderr logdiff --rule z a="$LOGS/t3a" b="$LOGS/t3b"
     [ "$status" -eq 0 ]
@@ -221,7 +196,7 @@ cells() {
     sed 's/val_loss:3.2780/val_loss:nan/' "$LOGS/new/run7.txt" > "$LOGS/nan/run7.txt"
     run --separate-stderr logdiff "$LOGS/base" new="$LOGS/nan"
     [ "$status" -eq 1 ]
-    [[ "$output" == *"new: loss not shown: 1 of 8 losses are not finite"* ]]
+    [[ "$output" == *"new: loss not demonstrated: 1 of 8 losses are not finite"* ]]
     [[ "$stderr" == *"nan/run7.txt:"*": the validation loss of step 110 is not finite"* ]]
 }
 
@@ -380,7 +355,7 @@ cells() {
     mkdir -p "$BATS_TEST_TMPDIR/empty"
     run --separate-stderr logdiff "$BATS_TEST_TMPDIR/empty"
     [ "$status" -eq 3 ]
-    [[ "$stderr" == *"empty: no logs in this folder"* ]]
+    [[ "$stderr" == *"empty: no runs in this folder"* ]]
     zstd -q "$LOGS/new/run0.txt" -o "$BATS_TEST_TMPDIR/cut.zst"
     truncate -s 400 "$BATS_TEST_TMPDIR/cut.zst"
     run --separate-stderr logdiff "$BATS_TEST_TMPDIR/cut.zst"

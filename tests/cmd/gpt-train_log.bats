@@ -8,7 +8,7 @@ load few_steps
     run --separate-stderr train -o "$BATS_TEST_TMPDIR/run"
     [ "$status" -eq 0 ]
     [ -z "$stderr" ]
-    [ "$(grep -c '^step:[0-9]*/11 train_loss:[0-9.]* train_time:[0-9]*ms step_avg:[0-9.]*ms$' <<< "$output")" -eq 11 ]
+    [ "$(grep -c '^step:[0-9]*/11 train_loss:[0-9.]* next_loss:[0-9.]* train_time:[0-9]*ms step_avg:[0-9.]*ms$' <<< "$output")" -eq 11 ]
     [ "$(grep -c '^step:[0-9]*/11 val_loss:[0-9.]* ' <<< "$output")" -eq 4 ]
     grep -q '^recipe: tiny [0-9a-f]\{32\}$' <<< "$output"
     [ "$(grep -c '^start: [0-9.]* s (data [0-9.]*, device [0-9.]*, memory [0-9.]*, values [0-9.]*, first step [0-9.]*)$' <<< "$output")" -eq 1 ]

@@ -145,6 +145,35 @@ same() { diff <(losses "$BATS_FILE_TMPDIR/files.log") <(losses "$1"); }
     [ "$output" = 141 ]
 }
 
+@test "gpt-train -d -: data.cycle = no is implied, and said" {
+    local kept=()
+    for word in "${SMALL[@]}"; do # as a user would not write it
+        [ "$word" = data.cycle=no ] && unset 'kept[-1]' || kept+=("$word")
+    done
+    run --separate-stderr bash -c '"$@"' - "$GPT_BIN/gpt-train" -r tiny "${kept[@]}" -d - -o run < <(shards)
+    [ "$status" -eq 0 ]
+    [ "$stderr" = "gpt-train: -d - passes once: data.cycle=no" ]
+    printf '%s\n' "$output" > run.log
+    same run.log
+    grep -qx 'cycle = no' run.log
+    # the recipe is that of a run that was told so, and says nothing of it when resumed
+    [ "$(sed -n 's/^recipe: //p' run.log)" = "$(sed -n 's/^recipe: //p' "$BATS_FILE_TMPDIR/files.log")" ]
+    run --separate-stderr "$GPT_BIN/gpt-train" -r tiny "${kept[@]}" -d - -q --plan < /dev/null
+    [ "$status" -eq 0 ]
+    [ -z "$stderr" ]
+}
+
+@test "gpt-train -s optimizer.coeffs=-: the table that ns-coeffs makes, in a pipe" {
+    "$GPT_BIN/ns-coeffs" polar > p.coeffs
+    "$GPT_BIN/gpt-train" -r tiny -s optimizer.coeffs=p.coeffs --plan > file.plan
+    run --separate-stderr "$GPT_BIN/gpt-train" -r tiny -s optimizer.coeffs=- --plan < p.coeffs
+    [ "$status" -eq 0 ]
+    diff file.plan <(printf '%s\n' "$output")
+    run --separate-stderr train -d - -s optimizer.coeffs=- < p.coeffs
+    [ "$status" -eq 2 ]
+    [[ $stderr == *"'-' twice among -r, -d, --resume and -s optimizer.coeffs=-"* ]]
+}
+
 @test "gpt-train -d -: cycling, a second '-' and what is no shard are refused in a sentence" {
     run --separate-stderr train -d - -s data.cycle=yes < /dev/null
     [ "$status" -eq 2 ]
@@ -282,6 +311,7 @@ declare -gA MORE=(
     ['gpt-tokshard --verify -']=''
     ['gpt-train -d -']='-q -r recipe'
     ['gpt-train -r -']='-q -d $SH'
+    ['gpt-train -s optimizer.coeffs=-']='-q -r recipe -d $SH'
     ['gpt-train --resume -']='-q -d $SH'
     ['gpt-ckpt pack']='run'
     ['gpt-ckpt unpack -']='-q -o unpacked --force'

@@ -155,7 +155,8 @@ static void compare(struct run *u, int call)
         const struct optim_param *q = &u->z.p[i];
         compare_weight(u, call, i);
         compare_state(u, call, "momentum_buffer", i, optim_state(q, "momentum"), FP32);
-        compare_state(u, call, "second_momentum_buffer", i, optim_state(q, "second_momentum"), SECOND);
+        compare_state(u, call, "second_momentum_buffer", i, optim_state(q, "second_momentum"),
+                      SECOND);
         compare_state(u, call, "exp_avg", i, q->exp_avg.t, FP32);
         compare_state(u, call, "exp_avg_sq", i, q->exp_avg_sq.t, FP32);
     }

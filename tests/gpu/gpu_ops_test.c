@@ -257,7 +257,7 @@ static void test_head(int tokens, int width, int vocab, int n_mtp, bool fp8, boo
     static const float mtp_weights[] = { 1, 0.5f, 0.25f, 0.125f, 0.0625f };
     struct tokens tk = tokens_make(tokens, vocab);
     struct both x = drawn(tokens, width, 1), w = weight(width, vocab, 1 / sqrt((double)width));
-    struct both loss = number(2), eval = number(3), dx = blank(tokens, width);
+    struct both loss = blank_as(DT_F32, DT_F32, 1, 2), eval = number(3), dx = blank(tokens, width);
     struct both dw = weight(width, vocab, 0.01), mtp = blank_as(DT_F32, DT_F32, 1, n_mtp + 1);
     /* Most of the norm is the targets' numbers. One that falls to the next e5m2 code is off by a quarter: nine
      * of n that do are 0.75 / sqrt(n), and of few numbers one may be most of the norm. */
@@ -269,6 +269,8 @@ static void test_head(int tokens, int width, int vocab, int n_mtp, bool fp8, boo
              tokens, width, vocab, n_mtp, fp8, add, block, later);
     memcpy(mtp.c.data, mtp_weights, (size_t)(n_mtp + 1) * sizeof(float));
     send(mtp);
+    memcpy(loss.c.data, (float[]){ 2, 4 }, 2 * sizeof(float)); /* the op adds to them */
+    send(loss);
     for (int v = 0; v < vocab; v++)
         of[v] = v % 3 ? v / 2 : -1;
     struct ints prefix = ints(of, vocab);
@@ -300,7 +302,8 @@ static void test_head(int tokens, int width, int vocab, int n_mtp, bool fp8, boo
                                .prefix = !later     ? NULL
                                          : o == cpu ? prefix.c
                                                     : prefix.g,
-                               .bf16_sigmoid = later };
+                               .bf16_sigmoid = later,
+                               .next = later };
         h.tgt = h.before = o == cpu ? tk.tok.c : tk.tok.g;
         if (later)
             h.never = (struct token_mask){ vocab, 2, words, o == cpu ? row.c : row.g,

@@ -8,7 +8,8 @@
 
 const char *const made_name[MADE_LAYOUTS] = { "today",       "bare",        "llmc",
                                               "llmc-norm",   "source-2024", "rules-2024",
-                                              "rules4-2024", "track3",      "ours" };
+                                              "rules4-2024", "track3",      "ours",
+                                              "llmc-output", "nanogpt" };
 
 static const char rule[] = "===================================================================="
                            "================================\n";
@@ -27,7 +28,7 @@ struct made made_default(enum made_layout layout)
     bool old = layout >= MADE_SOURCE_2024 && layout <= MADE_RULES4_2024;
     m.trials = layout == MADE_TRACK3 ? 2 : 1;
     m.digits = layout == MADE_TRACK3 ? 5 : 4;
-    m.timed = layout != MADE_LLMC && layout != MADE_LLMC_NORM;
+    m.timed = layout != MADE_LLMC && layout != MADE_LLMC_NORM && layout != MADE_NANOGPT;
     m.restarts = old;
     if (old)
         m.steps = 80;
@@ -126,12 +127,14 @@ static void put_head(FILE *f, const struct made *m)
                 m->gpu);
         break;
     case MADE_OURS:
-        fprintf(f,
-                "tool: gpt-train 0.1.0\narguments: -q --ranks 2 -s seed=%d\nrecipe: tiny "
-                "d78088fcfd4d787a2438bbadda56d513\ndata: fed375d9ed6cfa79c6cad3363ade004e\n"
-                "seed: %d\ndevice: cpu\nranks: 2\n%sname = tiny\nseed = %d\n\n[model]\n"
-                "vocab = %d\n%s",
-                m->seed, m->seed, rule, m->seed, 384 + m->source, rule);
+        fprintf(
+            f,
+            "tool: gpt-train 0.1.0\ncommit: 0123456789abcdef0123456789abcdef01234567, clean\n"
+            "program: fedcba9876543210fedcba9876543210fedcba98\narguments: -q --ranks 2 -s seed=%d\nrecipe: tiny "
+            "d78088fcfd4d787a2438bbadda56d513\ndata: fed375d9ed6cfa79c6cad3363ade004e\n"
+            "seed: %d\ndevice: cpu\nranks: 2\n%sname = tiny\nseed = %d\n\n[model]\n"
+            "vocab = %d\n%s",
+            m->seed, m->seed, rule, m->seed, 384 + m->source, rule);
         break;
     default: break;
     }
@@ -156,6 +159,14 @@ static void put_time(FILE *f, const struct made *m, int step)
 static void put_val(FILE *f, const struct made *m, int trial, int step)
 {
     double loss = made_loss(m, trial, step);
+    if (m->layout == MADE_LLMC_OUTPUT) {
+        fprintf(f, "val loss %.*f\n", m->digits, loss);
+        return;
+    }
+    if (m->layout == MADE_NANOGPT) {
+        fprintf(f, "step %d: train loss %.4f, val loss %.*f\n", step, loss + 0.1, m->digits, loss);
+        return;
+    }
     if (!m->timed) {
         fprintf(f, "s:%d tel:%.4f\n", step, loss);
         return;
@@ -168,6 +179,18 @@ static void put_val(FILE *f, const struct made *m, int trial, int step)
 static void put_train(FILE *f, const struct made *m, int step)
 {
     double loss = 3 + 7.0 * (m->steps - step) / m->steps;
+    if (m->layout == MADE_LLMC_OUTPUT) {
+        fprintf(f,
+                "step %4d/%d | loss %7.6f (%s)| norm %6.4f (+0.10z)| lr 6.00e-04 | %.2f ms | "
+                "42.6%% bf16 MFU | 171543 tok/s\n",
+                step, m->steps, loss, step == 1 ? "+nanz" : "-0.25z", 0.5, m->time_ms / m->steps);
+        return;
+    }
+    if (m->layout == MADE_NANOGPT) {
+        fprintf(f, "iter %d: loss %.4f, time %.2fms, mfu 3.06%%\n", step - 1, loss,
+                m->time_ms / m->steps);
+        return;
+    }
     if (!m->timed) { /* llm.c counts from 0 */
         fprintf(f, "s:%d trl:%.4f", step - 1, loss);
         fputs(m->layout == MADE_LLMC_NORM ? " lr:0.000600 norm:0.31\n" : "\n", f);
@@ -199,6 +222,8 @@ char *made_text(struct made *m, size_t *n)
                 put_val(f, m, trial, step);
         }
     }
+    if (m->layout == MADE_NANOGPT)
+        put_train(f, m, m->steps + 1);
     if (m->layout == MADE_TODAY || m->layout == MADE_BARE)
         fputs("peak memory allocated: 29148 MiB reserved: 45120 MiB\n", f);
     if (m->restarts)

@@ -23,6 +23,8 @@ enum made_layout {
     MADE_RULES4_2024, /* 2024-12: the same with a section of the data loader */
     MADE_TRACK3, /* seconds, five digits, extra pairs, two trials, no rule at all before */
     MADE_OURS, /* gpt-train */
+    MADE_LLMC_OUTPUT, /* llm.c on a terminal: each step's own time, validations without a step */
+    MADE_NANOGPT, /* iterations from 0, one more than there are steps */
     MADE_LAYOUTS
 };
 extern const char *const made_name[MADE_LAYOUTS];

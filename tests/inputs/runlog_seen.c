@@ -32,9 +32,9 @@ static int take_run(void *arg, const struct run *r)
     if (!s->runs) {
         copy_text(s->environment, sizeof s->environment, &r->facts->of[FACT_ENVIRONMENT]);
         copy_text(s->gpu, sizeof s->gpu, &r->facts->of[FACT_GPU]);
-        for (int i = 0; i < r->ticks; i++) {
-            s->tick = more(s->tick, s->ticks, sizeof *s->tick);
-            s->tick[s->ticks++] = r->tick[i];
+        for (int i = 0; i < r->steps; i++) {
+            s->step = more(s->step, s->steps, sizeof *s->step);
+            s->step[s->steps++] = r->step[i];
         }
     }
     for (int i = 0; i < r->vals; i++) {
@@ -73,7 +73,7 @@ void seen_release(struct seen *s)
 {
     free(s->run);
     free(s->val);
-    free(s->tick);
+    free(s->step);
     free(s->note);
     free(s->hash);
     memset(s, 0, sizeof *s);

@@ -22,10 +22,10 @@ struct seen_note {
 struct seen {
     struct run *run; /* arrays and facts in it are gone */
     struct seen_val *val;
-    struct run_tick *tick; /* of the first trial */
+    struct run_step *step; /* of the first trial */
     struct seen_note *note;
     char (*hash)[FACTS][33]; /* of each run */
-    int runs, vals, ticks, notes, rc;
+    int runs, vals, steps, notes, rc;
     char environment[2048], gpu[256]; /* of the first run */
 };
 void seen_read(struct seen *s, const char *text, size_t n, size_t piece);

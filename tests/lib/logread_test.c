@@ -69,7 +69,36 @@ static void test_lines(void)
         { "step:4/9val_loss:3.5", STEP_BAD, 0, 0, 0, 0, 0, 0, 0, false },
         { "step:10/9 val_loss:3.5", STEP_BAD, 0, 0, 0, 0, 0, 0, 0, false },
         { "step:{step}/{steps} val_loss:3.5", STEP_NONE, 0, 0, 0, 0, 0, 0, 0, false },
-        { " step:4/9 val_loss:3.5", STEP_NONE, 0, 0, 0, 0, 0, 0, 0, false },
+        { "[default0]:step:4/9 val_loss:3.5", STEP_OK, 4, 9, 1, 3.5, -1, -1, -1, false },
+        { "0: step:4/9 val_loss:3.5 train_time:4ms", STEP_OK, 4, 9, 1, 3.5, -1, 4, -1, true },
+        { "[1,0]<stdout>:step:4/9 val_loss:3.5", STEP_OK, 4, 9, 1, 3.5, -1, -1, -1, false },
+        { "[1,0]<stdout>: s:4 tel:3.5", STEP_OK, 4, 0, 1, 3.5, -1, -1, -1, false },
+        { "2026-11-26 11:35:33,041 - INFO - step:4/9 val_loss:3.5", STEP_OK, 4, 9, 1, 3.5, -1, -1,
+          -1, false },
+        { "[2026-11-26 11:35:33] [rank0]: step:4/9 val_loss:3.5", STEP_OK, 4, 9, 1, 3.5, -1, -1, -1,
+          false },
+        { "2026-11-26T11:35:33.5Z step:4/9 val_loss:3.5", STEP_OK, 4, 9, 1, 3.5, -1, -1, -1,
+          false },
+        { "11:35:33 \t\033[1;32mstep:4/9 val_loss:3.5", STEP_OK, 4, 9, 1, 3.5, -1, -1, -1, false },
+        { "12 step:4/9 val_loss:3.5", STEP_NONE, 0, 0, 0, 0, 0, 0, 0, false },
+        { "print step:4/9 val_loss:3.5", STEP_NONE, 0, 0, 0, 0, 0, 0, 0, false },
+        { "step:4/9 val_loss:-3.5", STEP_BAD, 0, 0, 0, 0, 0, 0, 0, false },
+        { "step:4/9 train_loss:-3.5", STEP_OK, 4, 9, 0, -1, -3.5, -1, -1, false },
+        { "step 250: train loss 4.5, val loss 4.6077", STEP_OK, 250, 0, 4, 4.6077, -1, -1, -1,
+          false },
+        { "step 250: train loss 4.5, val loss 4.6077, or so", STEP_NONE, 0, 0, 0, 0, 0, 0, 0,
+          false },
+        { "iter 250: loss 4.5000, time 33.38ms, mfu -100.00%", STEP_OK, 251, 0, 0, -1, 4.5, -1, -1,
+          true },
+        { "iter 250: loss", STEP_NONE, 0, 0, 0, 0, 0, 0, 0, false },
+        { "step  250/1775 | loss 4.607700 (+nanz)| norm 0.3000 (+nanz)| lr 6.00e-04 | 33.38 ms | 9 t/s",
+          STEP_OK, 250, 1775, 0, -1, 4.6077, -1, -1, true },
+        { "step  250/1775 | train loss 4.6077 | norm 0.3 | lr 6.0e-04 | (33.38 ms | 9 tok/s)",
+          STEP_OK, 250, 1775, 0, -1, 4.6077, -1, -1, true },
+        { "step  250/1775 | norm 0.3000", STEP_BAD, 0, 0, 0, 0, 0, 0, 0, false },
+        { "val loss 4.607700", STEP_OK, -1, 0, 6, 4.6077, -1, -1, -1, false },
+        { "val loss 4.6 nats", STEP_NONE, 0, 0, 0, 0, 0, 0, 0, false },
+        { " step:4/9 val_loss:3.5", STEP_OK, 4, 9, 1, 3.5, -1, -1, -1, false },
         { "stop:4/9 val_loss:3.5", STEP_NONE, 0, 0, 0, 0, 0, 0, 0, false },
         { "", STEP_NONE, 0, 0, 0, 0, 0, 0, 0, false },
     };
@@ -118,10 +147,12 @@ static void check_made(const struct made *m, const struct seen *s)
     }
     for (int i = 0; i < s->vals; i++)
         CHECK(s->val[i].v.loss == made_loss(m, s->val[i].trial, s->val[i].v.step));
-    CHECK_EQ(s->ticks, m->timed ? m->steps : 0);
-    for (int i = 0; i < s->ticks; i++) {
-        CHECK_EQ(s->tick[i].step, i + 1);
-        CHECK(s->tick[i].time_ms == round(made_clock_ms(m, i + 1)));
+    CHECK_EQ(s->steps, m->steps);
+    for (int i = 0; i < s->steps; i++) {
+        bool from_0 = m->layout == MADE_LLMC || m->layout == MADE_LLMC_NORM;
+        CHECK_EQ(s->step[i].step, from_0 ? i : i + 1);
+        CHECK(m->timed ? s->step[i].time_ms == round(made_clock_ms(m, i + 1))
+                       : isnan(s->step[i].time_ms));
     }
     /* of a good log nothing is said, but where the layout itself leaves something open */
     CHECK_EQ(s->notes, m->timed ? 0 : 1);
@@ -139,7 +170,9 @@ static void check_facts(const struct made *m, const struct seen *s)
     if (source || m->layout == MADE_TRACK3)
         CHECK_STR(s->gpu, gpu);
     if (m->layout == MADE_OURS)
-        CHECK_STR(s->environment, "tool: gpt-train 0.1.0\ndevice: cpu\nranks: 2\n");
+        CHECK_STR(s->environment, "tool: gpt-train 0.1.0\n"
+                                  "program: fedcba9876543210fedcba9876543210fedcba98\n"
+                                  "device: cpu\nranks: 2\n");
     if (m->layout == MADE_TODAY)
         CHECK_STR(s->environment,
                   "python: 3.12.12 | packaged by conda-forge | [GCC 14.3.0]\n"
@@ -255,8 +288,8 @@ static void test_own_writer(void)
     runlog_key(&l, "ranks", "1");
     runlog_recipe(&l, "name = x\nseed = 3\n");
     runlog_val(&l, 0, 10.8284, 0, 0);
-    runlog_step(&l, 1, 18.64, -1, 42.4, 42.4);
-    runlog_step(&l, 2, 17.25, 3.5, 81, 40.5);
+    runlog_step(&l, 1, 18.64, NAN, -1, 42.4, 42.4);
+    runlog_step(&l, 2, 17.25, 9.75, 3.5, 81, 40.5);
     runlog_val(&l, 2, 9.5, 81, 40.5);
     runlog_memory(&l, 512);
     CHECK_OK(runlog_status(&l));
@@ -266,6 +299,10 @@ static void test_own_writer(void)
     CHECK_EQ(s.notes, 0);
     CHECK(s.runs && s.run[0].ended && s.run[0].loss == 9.5 && s.run[0].time_ms == 81);
     CHECK(s.runs && *s.hash[0][FACT_RECIPE]);
+    CHECK(s.steps == 2 && s.step[0].loss == 18.64 && isnan(s.step[0].next) &&
+          isnan(s.step[0].norm));
+    CHECK(s.steps == 2 && s.step[1].loss == 17.25 && s.step[1].next == 9.75 &&
+          s.step[1].norm == 3.5);
     seen_release(&s);
     free(text);
 }
@@ -409,7 +446,6 @@ static void test_resumed(void)
     seen_read(&s, text, strlen(text), 0);
     CHECK(s.runs == 1 && s.run[0].ended && s.run[0].loss == 4.9 && isnan(s.run[0].time_ms));
     CHECK(s.runs == 1 && s.run[0].resumed == 10 && s.run[0].first == 11);
-    CHECK(seen_note_has(&s, -1, "continues a run from step 10"));
     seen_release(&s);
 }
 

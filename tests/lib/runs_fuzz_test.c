@@ -17,6 +17,7 @@
 #include "runlog_seen.h"
 #include "runs/follow.h"
 #include "runs/plot.h"
+#include "runs/prefix.h"
 #include "runs/tables.h"
 #include "runs/why.h"
 
@@ -42,7 +43,7 @@ static void check_run(const struct run *r)
     CHECK(r->first >= 0 && r->first <= r->last && r->last <= STEP_MAX);
     CHECK(r->total == 0 || r->last <= r->total);
     CHECK(r->first_line >= 1 && r->first_line <= r->last_line);
-    CHECK(r->vals >= 0 && r->ticks >= 0);
+    CHECK(r->vals >= 0 && r->steps >= 0);
     CHECK(!r->ended || (r->vals > 0) == (r->last > 0)); /* neither: of a published list */
     CHECK(r->ended || (isnan(r->loss) && isnan(r->time_ms)));
     CHECK(!r->ended || !r->total || r->last == r->total);
@@ -74,7 +75,7 @@ struct job {
 static int add_run(void *arg, const struct run *r)
 {
     struct job *j = arg;
-    return group_add(&j->g.group[j->group], &j->g.variants, r, GROUP_PROFILE);
+    return group_add(&j->g.group[j->group], &j->g.variants, r);
 }
 
 static int follow_line(void *arg, const struct run *r, const struct stepline *s)
@@ -94,6 +95,7 @@ static void read_into(struct job *j, const char *text, size_t n, bool follow)
     CHECK_OK(logread_feed(r, text, n));
     CHECK_OK(logread_end(r));
     logread_free(r);
+    CHECK_OK(gather_finish(&j->g, &(struct gather_options){ .flags = GROUP_PROFILE }));
 }
 
 static void write_all(struct gather *g, const struct criteria *k, enum report_format format)
@@ -107,8 +109,12 @@ static void write_all(struct gather *g, const struct criteria *k, enum report_fo
     CHECK_OK(judge_group(&v[1], g, 1, k));
     report_begin(&r, f, format);
     tables_groups(&r, g, v, k);
-    tables_verdicts(&r, g, v);
+    tables_verdicts(&r, g, v, k);
     tables_runs(&r, g);
+    CHECK_OK(tables_worth(&r, g, k->target));
+    if (g->group[0].n)
+        CHECK_OK(tables_run(&r, g));
+    tables_side_by_side(&r, g);
     tables_curves(&r, g, 0.01);
     CHECK_OK(tables_steps(&r, g));
     CHECK_OK(why_report(&r, g, 1, 50));
@@ -153,8 +159,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     check_same(&all, &pieces);
     for (int i = 0; i < all.runs; i++)
         check_run(&all.run[i]);
+    char *plain = malloc(n + 1);
+    memcpy(plain, text, n);
+    size_t left = prefix_uncolour(plain, n);
     for (int i = 0; i < all.vals; i++)
-        CHECK(stands_in(text, n, &all.val[i].v));
+        CHECK(stands_in(plain, left, &all.val[i].v));
+    free(plain);
     seen_release(&all);
     seen_release(&pieces);
     report_on(text, n);
@@ -178,11 +188,12 @@ static int has_val(const struct seen *s, const struct seen_val *v)
     return 0;
 }
 
-static int has_tick(const struct seen *s, const struct run_tick *t)
+static int has_step(const struct seen *s, const struct run_step *t)
 {
-    for (int i = 0; i < s->ticks; i++)
-        if (s->tick[i].step == t->step)
-            return s->tick[i].time_ms == t->time_ms;
+    for (int i = 0; i < s->steps; i++)
+        if (s->step[i].step == t->step)
+            return same_double(s->step[i].time_ms, t->time_ms) &&
+                   same_double(s->step[i].loss, t->loss);
     return 0;
 }
 
@@ -192,8 +203,8 @@ static void check_cut(const struct made *m, const struct seen *whole, const stru
 {
     for (int i = 0; i < cut->vals; i++)
         CHECK(has_val(whole, &cut->val[i]));
-    for (int i = 0; i < cut->ticks; i++)
-        CHECK(has_tick(whole, &cut->tick[i]));
+    for (int i = 0; i < cut->steps; i++)
+        CHECK(has_step(whole, &cut->step[i]));
     for (int i = 0; i < cut->runs; i++) {
         const struct run *r = &cut->run[i];
         CHECK(!r->ended || i < whole->runs);
@@ -281,6 +292,20 @@ static void mutate(struct text *t, const struct rng *r, uint64_t *at)
         "losses = [3.27, 3.28,\n",
         "times  = [1.5, 1.6]\n",
         "]",
+        "val_losses = [3.2, 3.1]\n",
+        "new:\naccs = [",
+        "[default0]:",
+        "0: ",
+        "[1,0]<stdout>:",
+        "\033[32m",
+        "2026-11-26 11:35:33,041 INFO ",
+        "step 250: train loss 4.6, val loss 4.6077\n",
+        "iter 250: loss 4.5, time 33.38ms, mfu 3.06%\n",
+        "step    1/60 | loss 10.9 (+nanz)| norm 15.3 (+nanz)| lr 1e-06 | 30.56 ms | 9 tok/s\n",
+        "val loss 3.5\n",
+        "recipe: record-61 d78088fcfd4d787a2438bbadda56d513\n",
+        "start: 0.5 s (data 0.1, device 0.1, memory 0.1, values 0.1, first step 0.1)\n",
+        "end: 9.5 s (start 0.5, steps 8.0, validation 0.7, checkpoints 0.3)\n",
     };
     size_t i = rng_below(r, (*at)++, t->n + 1), n = rng_below(r, (*at)++, 40) + 1;
     const char *word = words[rng_below(r, (*at)++, sizeof words / sizeof *words)];

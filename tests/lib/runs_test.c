@@ -395,20 +395,20 @@ static void test_linediff_long(void)
 
 /* 1,000 steps: three slow ones first, 20 ms up to step 400 (even ones 2 ms more), then 40 ms;
  * one step may stall. */
-static void make_run(struct run *r, struct run_tick *t, int32_t stall)
+static void make_run(struct run *r, struct run_step *t, int32_t stall)
 {
     double clock = 0;
     for (int32_t i = 1; i <= 1000; i++) {
         double ms = i <= 3 ? 100 : i <= 400 ? i % 2 ? 20 : 22 : 40;
         clock += i == stall ? 500 : ms;
-        t[i - 1] = (struct run_tick){ i, clock };
+        t[i - 1] = (struct run_step){ .step = i, .time_ms = clock, .own_ms = NAN };
     }
-    *r = (struct run){ .path = "x", .tick = t, .ticks = 1000 };
+    *r = (struct run){ .path = "x", .step = t, .steps = 1000 };
 }
 
 static void test_stages(void)
 {
-    struct run_tick t[1000];
+    struct run_step t[1000];
     struct profile p = { 0 };
     struct stages s;
     struct run r;

@@ -3,6 +3,7 @@
  * not only held against our own writer. */
 #include <stdbool.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -256,7 +257,8 @@ static void check_peek(void)
     CHECK(!pipe(fd) && !pipe(wake));
     snprintf(name, sizeof name, "/dev/fd/%d", fd[0]);
     CHECK_EQ(write(fd[1], file, k), (ssize_t)k);
-    CHECK_OK(zreader_open_until(&r, name, wake[0]));
+    zio_wake(wake[0]);
+    CHECK_OK(zreader_open(&r, name));
     CHECK_OK(zreader_peek(r, 3, &p, &got));
     CHECK(got == 3 && !memcmp(p, "hel", 3));
     CHECK_OK(zreader_some(r, buf, 2, &got));
@@ -269,6 +271,15 @@ static void check_peek(void)
     CHECK_EQ(write(wake[1], "", 1), 1);
     CHECK_ERR(zreader_some(r, buf, sizeof buf, &got), GPT_SYSTEM, "interrupted");
     zreader_close(r);
+    /* so of a FIFO without a writer, but not of a file */
+    CHECK(!mkfifo(scratch("fifo"), 0600));
+    CHECK_ERR(zreader_open(&r, scratch("fifo")), GPT_SYSTEM, "interrupted");
+    spill(path, "plain", 5);
+    CHECK_OK(zreader_open(&r, path));
+    CHECK_OK(zreader_read(r, buf, sizeof buf, &got));
+    CHECK_EQ(got, 5);
+    zreader_close(r);
+    zio_wake(-1);
     for (int i = 0; i < 2; i++) {
         close(fd[i]);
         close(wake[i]);
