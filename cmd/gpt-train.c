@@ -298,7 +298,7 @@ static int plan(const struct options *o, const struct recipe *r)
         return no_cuda();
 #endif
     }
-    return run_plan(r, &b, o->data, o->wide, stdout);
+    return run_plan(r, &b, o->data, o->val, o->wide, stdout);
 }
 
 static bool is_standard(const char *path) { return path && !strcmp(path, "-"); }
@@ -665,6 +665,7 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
         .backend = b,
         .log = b->first ? NULL : stdout,
         .warn = warn,
+        .note = o->quiet ? NULL : warn,
         .arguments = arguments,
         .began = began,
         /* A log on the terminal shows progress itself, and a progress line would mix with it. */

@@ -15,7 +15,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include "base/hash.h"
-#include "data/corpus.h"
 #include "data/shard_stream.h"
 
 #define STREAM_WINDOW (8 << 20) /* tokens read ahead of a stream: 16 MiB */
@@ -561,7 +560,7 @@ int loader_new(struct loader **out, const struct loader_config *c)
     l->entered = -1;
     if (c->stream)
         stream_facts(&l->corpus, c->stream);
-    else if ((rc = corpus_open(&l->corpus, c->data, SPLIT_TRAIN)))
+    else if ((rc = corpus_open(&l->corpus, c->data, SPLIT_TRAIN, &c->choice)))
         goto fail;
     l->bos = c->bos >= 0 ? c->bos : l->corpus.bos;
     for (int i = 0; i < l->corpus.n; i++)
@@ -598,7 +597,7 @@ int loader_seek(struct loader *l, const struct loader_pos *at)
 int64_t loader_most_steps(const struct loader *l)
 {
     int64_t left = 0, step = l->next.step;
-    int shard = (int)l->next.shard - 1;
+    int shard = (int)l->next.shard - 1, last = cut_continues(l->c.cut) ? 1 : 0;
 
     if (l->c.cycle || l->c.stream || !l->c.shape)
         return INT64_MAX;
@@ -608,9 +607,13 @@ int64_t loader_most_steps(const struct loader *l)
 
         if (!need)
             return INT64_MAX;
-        for (; left < need; left = l->corpus.shard[shard].tokens)
+        while (left < need) {
             if (++shard >= l->corpus.n)
                 return step;
+            left = goes_on(l) ? left : 0;
+            if (l->corpus.shard[shard].tokens > last)
+                left += l->corpus.shard[shard].tokens - last;
+        }
         if (l->c.repeat < 2 || (step + 1) % l->c.repeat == 0)
             left -= need;
     }
@@ -718,5 +721,7 @@ void loader_free(struct loader *l)
 }
 
 const char *loader_id(const struct loader *l) { return l->corpus.id; }
+
+const struct corpus *loader_files(const struct loader *l) { return &l->corpus; }
 
 const char *loader_tokenizer(const struct loader *l) { return l->corpus.tokenizer; }

@@ -35,6 +35,7 @@
 
 #include "base/err.h"
 #include "data/chunk.h"
+#include "data/corpus.h"
 #include "data/cutter.h"
 
 /* Where the next step begins: the whole state of a loader that a checkpoint must hold. */
@@ -67,6 +68,7 @@ struct step_batch {
 struct shard_stream;
 struct loader_config {
     const char *data; /* see corpus.h: folder with MANIFEST, or file, or glob of files */
+    struct corpus_choice choice; /* of its files */
     /* In place of files: what is left of this stream, which data names for messages. Positions count
      * its shards. It cannot cycle: GPT_USAGE. */
     struct shard_stream *stream;
@@ -122,6 +124,8 @@ void loader_free(struct loader *l);
 /* Which data this is: XXH3-128 over name, tokens and hash of the training
  * shards. A position holds only for data with the same id. */
 const char *loader_id(const struct loader *l);
+/* The files; none of a stream. */
+const struct corpus *loader_files(const struct loader *l);
 /* Which tokenizer made it (corpus.h); "" where no MANIFEST says. */
 const char *loader_tokenizer(const struct loader *l);
 
@@ -141,8 +145,9 @@ const char *loader_tokenizer(const struct loader *l);
  * valid until the same rank asks again. No csr, no pieces.
  */
 struct val_config {
-    const char *data; /* a file is validation whatever its name, if only_val */
-    bool only_val;
+    const char *data;
+    bool only_val; /* it holds nothing else (SPLIT_ONLY_VAL) */
+    struct corpus_choice choice; /* of its files */
     struct shard_stream *stream; /* in place of files: its first tokens, which are read here */
     int ranks; /* local ones: 0 .. ranks-1 may call */
     int vocab, bos;
@@ -155,6 +160,7 @@ struct val_config {
 struct val;
 int val_new(struct val **v, const struct val_config *c) MUST_CHECK;
 int val_chunk(struct val *v, int rank, int64_t k, struct chunk *out) MUST_CHECK;
+const struct corpus *val_files(const struct val *v); /* none of a stream */
 void val_free(struct val *v);
 
 #endif

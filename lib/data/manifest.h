@@ -19,8 +19,8 @@
 #include <stdint.h>
 #include "base/err.h"
 
-/* The last is of corpus_open alone. */
-enum split { SPLIT_TRAIN, SPLIT_VAL, SPLIT_ONLY_VAL };
+/* The last two are of corpus_open alone. */
+enum split { SPLIT_TRAIN, SPLIT_VAL, SPLIT_ONLY_VAL, SPLIT_ALL };
 
 /* from: which document the shard's first token belongs to, counted over both
  * splits in the order written, and how many of its tokens stand in shards

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-#include "data/corpus.h"
 #include "data/loader.h"
 #include "data/shard_read.h"
 
@@ -167,7 +166,7 @@ int loader_pass(const struct loader_config *c, int64_t step, struct pass *p)
                       .step = step,
                       .starts = MOST_STARTS,
                       .tokens = MOST_TOKENS };
-    int rc = corpus_open(&data, c->data, SPLIT_TRAIN);
+    int rc = corpus_open(&data, c->data, SPLIT_TRAIN, &c->choice);
 
     *p = (struct pass){ 0 };
     if (rc)

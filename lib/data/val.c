@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "data/corpus.h"
 #include "data/shard_stream.h"
 
 struct val_file {
@@ -121,7 +120,8 @@ int val_new(struct val **out, const struct val_config *c)
     }
     if (c->stream)
         v->corpus.bos = CORPUS_BOS;
-    else if ((rc = corpus_open(&v->corpus, c->data, c->only_val ? SPLIT_ONLY_VAL : SPLIT_VAL)))
+    else if ((rc = corpus_open(&v->corpus, c->data, c->only_val ? SPLIT_ONLY_VAL : SPLIT_VAL,
+                               &c->choice)))
         goto fail;
     v->bos = c->bos >= 0 ? c->bos : v->corpus.bos;
     if ((rc = corpus_check_vocab(&v->corpus, c->data, c->vocab, v->bos)) ||
@@ -184,6 +184,8 @@ int val_chunk(struct val *v, int rank, int64_t k, struct chunk *out)
     chunk_place(out, v->memory + (size_t)rank * v->block_bytes, &v->shape);
     return fill_chunk(v, f->shard, pos, out);
 }
+
+const struct corpus *val_files(const struct val *v) { return &v->corpus; }
 
 void val_free(struct val *v)
 {

@@ -90,11 +90,15 @@ int score_text(struct scorer *s, const struct prompt *p, struct score *out)
     return rc;
 }
 
-int score_shards(struct scorer *s, const char *data, const struct vocab *v, struct score *out)
+int score_shards(struct scorer *s, const char *data, const char *run, const struct vocab *v,
+                 struct score *out)
 {
+    bool old = *run && corpus_was_old(data, &(struct corpus_choice){ .wants_val = true }, run);
     const struct recipe *r = s->m->recipe;
     int64_t n = r->data.val.tokens / r->data.val.chunk;
     struct val_config config = { .data = data,
+                                 .only_val = !old,
+                                 .choice = { .old = old },
                                  .ranks = 1,
                                  .vocab = r->model.vocab,
                                  .bos = r->data.bos,

@@ -59,6 +59,8 @@ int trained_open(struct trained *t, const char *path, const char *recipe)
     t->recipe = t->x.recipe;
     if (!rc)
         rc = find_step(t);
+    if (!rc && state_of(t, "loader.id"))
+        snprintf(t->data, sizeof t->data, "%s", state_of(t, "loader.id"));
     if (!rc && state_of(t, "tokenizer"))
         snprintf(t->tokenizer, sizeof t->tokenizer, "%s", state_of(t, "tokenizer"));
     if (rc)

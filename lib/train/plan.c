@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/report.h"
 #include "optim/rules.h"
+#include "recipe/remarks.h"
 #include "recipe/share.h"
 #include "train/rank.h"
 
@@ -254,10 +255,15 @@ static void plan_schedule(const struct recipe *r, struct report *out)
     }
 }
 
-/* How much of the data a pass trains on. */
-static int plan_data(const struct recipe *r, const char *data, struct report *out)
+static void plan_remark(void *out, const char *text)
 {
-    struct loader_config c = loader_config_of(r, data);
+    report_line(out, "remark", "remark: %s", text);
+}
+
+/* How much of the data a pass trains on. */
+static int plan_data(const struct recipe *r, const char *data, const char *val, struct report *out)
+{
+    struct loader_config c = loader_config_of(r, data, val);
     struct pass p;
     char text[PASS_TEXT];
     int rc = loader_pass(&c, 0, &p);
@@ -267,7 +273,8 @@ static int plan_data(const struct recipe *r, const char *data, struct report *ou
     return rc;
 }
 
-int run_plan(const struct recipe *r, const struct backend *be, const char *data, bool wide, FILE *f)
+int run_plan(const struct recipe *r, const struct backend *be, const char *data, const char *val,
+             bool wide, FILE *f)
 {
     struct run_memory memory;
     struct report out;
@@ -286,7 +293,8 @@ int run_plan(const struct recipe *r, const struct backend *be, const char *data,
     plan_shares(r, ranks, &out);
     plan_comm(r, ranks, &out);
     plan_schedule(r, &out);
-    rc = data && strcmp(data, "-") ? plan_data(r, data, &out) : 0;
+    recipe_remarks(r, plan_remark, &out);
+    rc = data && strcmp(data, "-") ? plan_data(r, data, val, &out) : 0;
     int end = report_end(&out);
     return end ? end : rc;
 }

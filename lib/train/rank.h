@@ -33,6 +33,8 @@ struct run {
     struct loader_pos start; /* position in the data at that step */
     struct pass pass; /* what a pass over the data trains on; tokens 0: not known */
     int64_t tokens_seen;
+    char saved_data[33]; /* the id of the data of the checkpoint to resume; "": none */
+    bool old_choice; /* the run's files were chosen by the rule of older versions (corpus.h) */
     char *resume_dir; /* the checkpoint to resume; NULL: none */
     struct initial *initial; /* initial values, unless the run resumes a checkpoint */
     struct begin *from; /* where they come from; NULL: they are drawn */
@@ -114,7 +116,7 @@ size_t batch_slot_bytes(const struct recipe *r, int64_t tokens, bool csr);
 struct batch_shape batch_of_step(void *recipe, int64_t step);
 struct batch_shape batch_largest(const struct recipe *r);
 /* What the loader is told of a recipe and these files, for one rank. */
-struct loader_config loader_config_of(const struct recipe *r, const char *data);
+struct loader_config loader_config_of(const struct recipe *r, const char *data, const char *val);
 /* Uploads a chunk's block into slot and describes it. ahead: concurrently with the work queued so
  * far, none of which reads the slot. */
 struct batch batch_upload(struct rank *k, char *slot, const struct chunk *c, bool ahead);
@@ -153,7 +155,7 @@ bool save_whole(const struct rank *k);
 int save_room(struct rank *k) MUST_CHECK;
 /* GPT_INPUT: the directory of checkpoints holds one of a later step than this run's first. */
 int save_check(const struct run *run) MUST_CHECK;
-/* Finds the checkpoint to resume and reads its step into run; RUN_ENDED. resume_open reads the data
+/* Finds the checkpoint to resume and reads its step and the id of its data into run; RUN_ENDED. resume_open reads the data
  * position; resume_rank loads this rank's state. */
 int resume_find(struct run *run) MUST_CHECK;
 int resume_open(struct run *run) MUST_CHECK;

@@ -11,6 +11,7 @@
 #include "base/zio.h"
 #include "checkpoint/checkpoint_dir.h"
 #include "data/shard_stream.h"
+#include "recipe/remarks.h"
 #include "train/rank.h"
 
 static _Atomic int reached = -1, kept = -1;
@@ -97,6 +98,25 @@ static void rank_failed(struct rank *k, int rc)
                false); /* this rank has left CUDA: a hang from here on is another rank's */
 }
 
+/* Logs which files train, which validate, and which that were named do neither. */
+static void log_files(struct run *run)
+{
+    const struct corpus *train = loader_files(run->loader);
+    const struct corpus *val = run->val ? val_files(run->val) : NULL;
+    char names[1024];
+    if (run->stream)
+        return;
+    corpus_names(train, names, sizeof names);
+    runlog_key(&run->log, "training", "%s%s", names,
+               run->old_choice ? " (chosen as when the run began)" : "");
+    if (val) {
+        corpus_names(val, names, sizeof names);
+        runlog_key(&run->log, "validation", "%s", names);
+    }
+    if (corpus_unused(train, val, names, sizeof names))
+        runlog_key(&run->log, "unused", "%s", names);
+}
+
 void run_warn(struct run *run, const char *message)
 {
     pthread_mutex_lock(&run->lock);
@@ -123,6 +143,7 @@ static int log_header(struct run *run)
         runlog_key(l, "arguments", "%s", o->arguments);
     runlog_key(l, "recipe", "%s %s", run->recipe->name, run->recipe->hash);
     runlog_key(l, "data", "%s", loader_id(run->loader));
+    log_files(run);
     runlog_key(l, "seed", "%lld", (long long)run->recipe->seed);
     runlog_key(l, "device", "%s", o->backend->name);
     if (o->backend->about)
@@ -198,6 +219,7 @@ static int open_val(struct run *run)
                 : run->stream ? "standard input"
                               : o->data,
         .only_val = o->val,
+        .choice = { .old = run->old_choice },
         .stream = o->val ? NULL : run->stream,
         .ranks = o->ranks,
         .vocab = r->model.vocab,
@@ -212,31 +234,34 @@ static int open_val(struct run *run)
     return r->data.val.tokens ? val_new(&run->val, &v) : 0;
 }
 
-struct loader_config loader_config_of(const struct recipe *r, const char *data)
+struct loader_config loader_config_of(const struct recipe *r, const char *data, const char *val)
 {
-    return (struct loader_config){ .data = data,
-                                   .wake = -1,
-                                   .update = r->optimizer.period,
-                                   .world = 1,
-                                   .local_ranks = 1,
-                                   .vocab = r->model.vocab,
-                                   .bos = r->data.bos,
-                                   .cut = r->data.cut,
-                                   .piece = r->data.piece,
-                                   .cycle = r->data.cycle,
-                                   .repeat = r->data.repeat,
-                                   .csr = true,
-                                   .bigram_rows = r->model.bigram.rows,
-                                   .shape = batch_of_step,
-                                   .ctx = (void *)r,
-                                   .max = batch_largest(r) };
+    return (
+        struct loader_config){ .data = data,
+                               .choice = { .val = val, .wants_val = !val && r->data.val.tokens },
+                               .wake = -1,
+                               .update = r->optimizer.period,
+                               .world = 1,
+                               .local_ranks = 1,
+                               .vocab = r->model.vocab,
+                               .bos = r->data.bos,
+                               .cut = r->data.cut,
+                               .piece = r->data.piece,
+                               .cycle = r->data.cycle,
+                               .repeat = r->data.repeat,
+                               .csr = true,
+                               .bigram_rows = r->model.bigram.rows,
+                               .shape = batch_of_step,
+                               .ctx = (void *)r,
+                               .max = batch_largest(r) };
 }
 
 static struct loader_config config_of(const struct run *run)
 {
     const struct backend *be = run->opt->backend;
-    struct loader_config c =
-        loader_config_of(run->recipe, run->stream ? "standard input" : run->opt->data);
+    struct loader_config c = loader_config_of(
+        run->recipe, run->stream ? "standard input" : run->opt->data, run->opt->val);
+    c.choice.old = run->old_choice;
     c.stream = run->stream;
     c.wake = run->wake;
     c.world = be->world;
@@ -252,7 +277,7 @@ static int foretell(struct run *run)
     struct loader_config c = config_of(run);
     char text[PASS_TEXT], line[PASS_TEXT + 200];
     int rc = run->stream ? 0 : loader_pass(&c, run->first, &run->pass);
-    if (rc || run->stream || run->opt->backend->first || !run->opt->warn ||
+    if (rc || run->stream || run->opt->backend->first || !run->opt->note ||
         run->pass.used >= run->pass.tokens / 2)
         return rc;
     pass_text(&run->pass, text, sizeof text);
@@ -260,7 +285,7 @@ static int foretell(struct run *run)
              "a pass trains on %s: documents are cut, and what is cut off is not used; "
              "-s data.cut=pieces trains on all of it",
              text);
-    run_warn(run, line);
+    run->opt->note(line);
     return 0;
 }
 
@@ -272,6 +297,20 @@ static int open_loader(struct run *run)
     if (run->opt->tokenizer && *made && strcmp(made, run->opt->tokenizer))
         return err_set(GPT_INPUT, "%s: the shards were made with the vocabulary %s, found %s",
                        c.data, made, run->opt->tokenizer);
+    return rc;
+}
+
+/* Holds each validation chunk against its room for documents, where none is validated before the first
+ * step: at the run's end it would be too late. */
+static int check_val(struct run *run)
+{
+    const struct recipe *r = run->recipe;
+    struct chunk c;
+    int rc = 0;
+    if (!run->val || (r->data.val.every && run->first % r->data.val.every == 0))
+        return 0;
+    for (int64_t k = 0; k < r->data.val.tokens / r->data.val.chunk && !rc; k++)
+        rc = val_chunk(run->val, 0, k, &c);
     return rc;
 }
 
@@ -293,6 +332,10 @@ static int open_data(struct run *run)
     zio_wake(run->wake);
     run_stop_wakes(run->wake);
     int rc = strcmp(run->opt->data, "-") ? 0 : open_stream(run);
+    if (!rc && *run->saved_data && !run->stream) {
+        struct loader_config c = config_of(run);
+        run->old_choice = corpus_was_old(c.data, &c.choice, run->saved_data);
+    }
     if (!rc && run->stream)
         rc = open_val(run);
     if (!rc)
@@ -354,6 +397,8 @@ static int run_ranks(struct run *run)
     return run->code;
 }
 
+static void note_remark(void *run, const char *text) { ((struct run *)run)->opt->note(text); }
+
 /* GPT_INPUT where data that do not cycle end before the run. */
 static int check_tokens(const struct run *run)
 {
@@ -399,9 +444,13 @@ int run_train(const struct run_options *o)
     if (!rc && !(rc = save_check(&run)))
         rc = foretell(&run);
     if (!rc)
+        rc = check_val(&run);
+    if (!rc)
         rc = check_tokens(&run);
     if (rc > 0 && run_stopping()) /* it waited for a pipe */
         rc = RUN_STOPPED;
+    if (!rc && o->note && !o->backend->first)
+        recipe_remarks(o->recipe, note_remark, &run);
     run.opened = now_seconds();
     if (!rc) {
         progress_init(&run.progress, o->progress);

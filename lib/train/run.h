@@ -92,6 +92,7 @@ struct run_options {
     FILE *log;
     enum progress_mode progress;
     void (*warn)(const char *message); /* tells what does not end the run; any rank's thread */
+    void (*note)(const char *message); /* the same of what the run is like, before it; NULL: not wanted */
     const char *arguments; /* command line, for the log */
     double began; /* time at which the program started (now_seconds) */
 };
@@ -165,7 +166,7 @@ int run_fits(const struct recipe *r, const struct backend *be, int ranks,
 
 /* Prints parameters, memory, communication and schedule of a run on be->world ranks, and with data, as
  * in run_options, how much of it a pass trains on. wide: tables are not broken for a terminal. */
-int run_plan(const struct recipe *r, const struct backend *be, const char *data, bool wide,
+int run_plan(const struct recipe *r, const struct backend *be, const char *data, const char *val, bool wide,
              FILE *f) MUST_CHECK;
 
 #endif

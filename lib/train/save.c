@@ -411,6 +411,8 @@ int resume_find(struct run *run)
         return rc;
     run->first = (int)ckpt_info(c)->step;
     run->tokens_seen = ckpt_info(c)->tokens;
+    if (ckpt_state(c, "loader.id"))
+        snprintf(run->saved_data, sizeof run->saved_data, "%s", ckpt_state(c, "loader.id"));
     ckpt_close(c);
     if (run->first > run->total)
         return err_set(GPT_INPUT, "%s: step %d, but the recipe ends at %d", run->resume_dir,

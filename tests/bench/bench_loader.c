@@ -100,7 +100,7 @@ static double time_shard(const char *data, int64_t *tokens)
     struct shard *s;
     double start;
 
-    if (corpus_open(&c, data, SPLIT_TRAIN))
+    if (corpus_open(&c, data, SPLIT_TRAIN, NULL))
         die();
     want.bos = c.bos;
     start = now_seconds();

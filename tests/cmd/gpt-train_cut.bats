@@ -1,7 +1,6 @@
 # gpt-train on data of one's own: how much of it is trained on, and that it is said.
 
 bats_require_minimum_version 1.5.0
-load ../check/common
 
 setup_file() {
     cd "$BATS_FILE_TMPDIR"

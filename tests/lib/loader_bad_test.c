@@ -120,6 +120,7 @@ int main(void)
     struct tokens t = random_tokens(3, 600, 20, 4);
 
     put_shard(scratch("v_val_000000.bin"), t);
+    put_shard(scratch("v_val_000001.bin"), t);
     free(t.v);
     test_bad_input();
     return check_done();
