@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/progress.h"
 
 bool text_ends(const char *s, const char *end)
 {
@@ -61,6 +62,8 @@ void text_line(FILE *f, const char *fmt, ...)
     va_end(ap);
     if (n < 0)
         return;
+    if (f == stderr)
+        progress_wipe();
     text_plain(f, line, (size_t)n);
     fputc('\n', f);
     free(line);

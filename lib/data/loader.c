@@ -122,7 +122,7 @@ static int enter_streamed(struct loader *l)
                         : err_set(GPT_INPUT,
                                   "%s: expected tokens for step %lld, found the end after %lld "
                                   "tokens",
-                                  l->c.data, (long long)l->next.step,
+                                  l->c.data, (long long)l->next.step + 1,
                                   (long long)shard_stream_tokens(l->c.stream));
 }
 
@@ -158,7 +158,7 @@ static int too_many_pieces(const struct loader *l, int chunk, int tokens, int bo
     return err_set(GPT_INPUT,
                    "%s: step %lld, chunk %d: expected at most %d documents in %d tokens, "
                    "found more: join short documents, or set more data.chunks",
-                   shard_path(l->now), (long long)l->next.step, chunk, bound - 1, tokens);
+                   shard_path(l->now), (long long)l->next.step + 1, chunk, bound - 1, tokens);
 }
 
 /* Of chunk k: T + 1 of them. */
@@ -247,7 +247,7 @@ static int find_pieces(struct loader *l, struct slot *s, const struct batch_shap
             return err_set(GPT_INPUT,
                            "%s: expected tokens for step %lld, found that all %d shard%s "
                            "%s used up (data.cycle: start over)",
-                           l->c.data, (long long)l->next.step, l->corpus.n,
+                           l->c.data, (long long)l->next.step + 1, l->corpus.n,
                            l->corpus.n == 1 ? "" : "s", l->corpus.n == 1 ? "is" : "are");
         l->next.shard = 0;
         l->next.epoch++;
@@ -298,7 +298,7 @@ static int check_shape(const struct loader *l, const struct batch_shape *w, int 
         return err_set(GPT_USAGE,
                        "step %lld: expected at most %d chunks, one for each of %d ranks at least, "
                        "of at most %d tokens and %d documents; found %d, %d, %d",
-                       (long long)l->next.step, l->c.max.chunks, l->c.world, l->c.max.tokens,
+                       (long long)l->next.step + 1, l->c.max.chunks, l->c.world, l->c.max.tokens,
                        l->bound - 1, w->chunks, w->tokens, bound - 1);
     return 0;
 }
@@ -324,7 +324,7 @@ static int prepare(struct loader *l, struct slot *s)
     int64_t document;
 
     if (!w.tokens)
-        return err_set(GPT_USAGE, "there is no step %lld", (long long)l->next.step);
+        return err_set(GPT_USAGE, "there is no step %lld", (long long)l->next.step + 1);
     if ((rc = check_shape(l, &w, bound)) || (rc = find_pieces(l, s, &w, bound, &document)))
         return rc;
     for (int k = 0; k < w.chunks; k++) {

@@ -100,7 +100,6 @@ static void rank_failed(struct rank *k, int rc)
 void run_warn(struct run *run, const char *message)
 {
     pthread_mutex_lock(&run->lock);
-    progress_end(&run->progress); /* the message begins its line */
     if (run->opt->warn)
         run->opt->warn(message);
     pthread_mutex_unlock(&run->lock);
