@@ -295,7 +295,7 @@ static int plan(const struct options *o, const struct recipe *r)
         return no_cuda();
 #endif
     }
-    return run_plan(r, &b, stdout);
+    return run_plan(r, &b, o->data, stdout);
 }
 
 static bool is_standard(const char *path) { return path && !strcmp(path, "-"); }

@@ -64,7 +64,12 @@ void text_line(FILE *f, const char *fmt, ...)
         return;
     if (f == stderr)
         progress_wipe();
-    text_plain(f, line, (size_t)n);
+    for (char *next, *at = line; at; at = next) { /* indented lines go on: a text and its caret */
+        next = strstr(at, "\n    ");
+        text_plain(f, at, next ? (size_t)(next - at) : strlen(at));
+        if (next)
+            fputc(*next++, f);
+    }
     fputc('\n', f);
     free(line);
 }

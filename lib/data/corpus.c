@@ -89,9 +89,10 @@ int shard_check_header(const char *path, int64_t *tokens)
     return S_ISREG(st.st_mode) ? check_size(path, st.st_size, *tokens) : 0;
 }
 
-/* What the MANIFEST says of the shard's frames; at most once for a shard. */
-static int take_frames(struct corpus_shard *p, const struct manifest_shard *s)
+/* What the MANIFEST says of the shard's documents and frames; at most once for a shard. */
+static int take_facts(struct corpus_shard *p, const struct manifest_shard *s)
 {
+    p->documents = s->documents;
     return !s->frames || (p->frames = strdup(s->frames)) ? 0 : err_memory();
 }
 
@@ -106,6 +107,7 @@ static int add_shard(struct corpus *c, const char *path, int64_t tokens, const c
         return err_memory();
     p->name = strrchr(p->path, '/') ? strrchr(p->path, '/') + 1 : p->path;
     p->tokens = tokens;
+    p->documents = -1;
     p->frames = NULL;
     snprintf(p->hash, sizeof p->hash, "%s", hash);
     c->n++;
@@ -180,7 +182,7 @@ static int open_folder(struct corpus *c, const char *dir, enum split split, stru
             rc = err_memory();
         else if (!(rc = corpus_check_shard(path, s)) &&
                  !(rc = add_shard(c, path, s->tokens, s->hash)) &&
-                 !(rc = take_frames(&c->shard[c->n - 1], s)))
+                 !(rc = take_facts(&c->shard[c->n - 1], s)))
             id_add(x, s->name, s->tokens, s->hash);
         free(path);
     }
@@ -246,7 +248,7 @@ static int look_beside(struct corpus *c)
             if (p == first)
                 take_tokenizer(c, &m);
             if (p && p->tokens == m.shard[i].tokens && !p->frames)
-                rc = take_frames(p, &m.shard[i]);
+                rc = take_facts(p, &m.shard[i]);
         }
         manifest_release(&m);
     }

@@ -31,6 +31,7 @@ struct corpus_shard {
     char *path;
     const char *name; /* in path */
     int64_t tokens;
+    int64_t documents; /* that begin in it, of the MANIFEST; -1: not known */
     char hash[33]; /* of the MANIFEST; "" without one */
     char *frames; /* of the MANIFEST, also one beside the files; or NULL */
 };

@@ -113,7 +113,7 @@ int val_new(struct val **out, const struct val_config *c)
                                      .vocab = c->vocab,
                                      .bigram_rows = c->bigram_rows,
                                      .bound = c->shape.bound ? c->shape.bound
-                                                             : cu_bound(c->shape.tokens) };
+                                                             : cu_bound(c->shape.tokens, 0) };
     v->block_bytes = chunk_block_bytes(&v->shape);
     if (!(v->memory = aligned_alloc(256, v->block_bytes * (size_t)c->ranks))) {
         rc = err_memory();
@@ -152,9 +152,9 @@ static int fill_chunk(const struct val *v, const struct shard *s, int64_t pos, s
         if (++n > c->bound - 2)
             return err_set(GPT_INPUT,
                            "%s: token %lld: expected at most %d document starts in %d "
-                           "tokens, found more: join short documents, or set a smaller "
-                           "data.val_chunk",
-                           shard_path(s), (long long)(pos + t), c->bound - 2, c->tokens);
+                           "tokens, found more: allow for them (-s data.max_documents=%d), join "
+                           "short documents, or set a smaller data.val_chunk",
+                           shard_path(s), (long long)(pos + t), c->bound - 2, c->tokens, c->tokens);
         cu[n] = t;
     }
     for (int i = n + 1; i < c->bound; i++)

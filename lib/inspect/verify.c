@@ -247,12 +247,19 @@ static int audit_expected(struct audit *a, const struct expected *e, int n)
 
 static int audit_state(struct audit *a, const struct expected_state *s, int n)
 {
+    static const char *const optional[] = { "loader.round", "loader.token", "loader.piece",
+                                            "loader.used" };
     bool begun = false; /* training data, at a position that says nothing of other data */
     int rc = 0;
     for (int i = 0; !rc && i < n; i++) {
         int64_t value = 0;
         rc = report_fault(a, ckpt_state_i64(a->c, s[i].key, &value));
         begun |= !s[i].param && value && strcmp(s[i].key, "loader.step");
+    }
+    for (size_t i = 0; !rc && i < sizeof optional / sizeof *optional; i++) {
+        int64_t value;
+        if (ckpt_state(a->c, optional[i]))
+            rc = report_fault(a, ckpt_state_i64(a->c, optional[i], &value));
     }
     if (!rc && begun && !ckpt_state(a->c, "loader.id"))
         fault(a, "%s/MANIFEST: a data position without 'state loader.id', the data that it is of",

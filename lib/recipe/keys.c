@@ -127,6 +127,9 @@ static const struct key keys[] = {
     { "schedule", "untie_state", K_WORD, F(schedule.untie_state), 0, 0, "carry", "carry|zero" },
     { "data", "chunks", K_INT, F(data.chunks), 1, 1 << 16, NULL, NULL },
     { "data", "bos", K_INT, F(data.bos), -1, 1 << 24, "-1", NULL },
+    { "data", "cut", K_WORD, F(data.cut), 0, 0, "document", "document|pieces" },
+    { "data", "piece", K_INT, F(data.piece), 0, MAX_CHUNK_TOKENS, "0", NULL },
+    { "data", "max_documents", K_INT, F(data.max_documents), 0, MAX_CHUNK_TOKENS, "0", NULL },
     { "data", "cycle", K_BOOL, F(data.cycle), 0, 0, "no", NULL },
     { "data", "repeat", K_INT, F(data.repeat), 1, 1e9, "1", NULL },
     { "data", "val_tokens", K_I64, F(data.val.tokens), 0, 1e15, NULL, NULL },
@@ -527,6 +530,13 @@ static int check_stages(struct recipe *r)
 
 static int check_data(struct recipe *r)
 {
+    bool said = r->data.piece;
+    if (r->data.cut != CUT_PIECES && r->data.piece)
+        return recipe_error(r, recipe_find(r, "data", "piece"),
+                            "pieces are of cut = pieces, and cut is another");
+    for (int i = 0; r->data.cut == CUT_PIECES && i < r->n_stages && !said; i++)
+        if (r->stages[i].sequence > r->data.piece)
+            r->data.piece = r->stages[i].sequence;
     if (r->data.val.tokens % r->data.val.chunk)
         return recipe_error(r, recipe_find(r, "data", "val_tokens"),
                             "expected a multiple of val_chunk, %lld tokens, found %lld",

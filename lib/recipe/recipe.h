@@ -22,6 +22,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include "recipe/rule.h"
+#include "types/cut.h"
 #include "types/dtype.h"
 #include "base/err.h"
 #include "types/sizes.h"
@@ -254,6 +255,9 @@ struct recipe {
     struct {
         int chunks; /* micro-batches a step over all ranks (8) */
         int bos; /* -1: as the shards' MANIFEST says */
+        enum cut cut;
+        int piece; /* tokens, of CUT_PIECES; 0 in the file: the longest sequence of the stages */
+        int max_documents; /* in a chunk, of training and validation; 0: the records' number */
         bool cycle; /* start over when the shards are used up */
         int repeat; /* steps on one batch */
         struct {
@@ -304,6 +308,8 @@ int recipe_parse(struct recipe **r, const char *name, const char *text,
 /* Canonical text, overrides applied; the recipe's own. */
 const char *recipe_canonical(const struct recipe *r);
 void recipe_free(struct recipe *r);
+/* Writes the line that a rule's name stands for, as this recipe's keys have it. */
+void recipe_rule_line(const struct recipe *r, const char *name, char *line, size_t size);
 /* Returns what a matrix of that rule's chain is multiplied by for its shape (optimizers.md 4.5): matrix i
  * of the parameter; 1 without the stage. */
 double recipe_shape_factor(const struct param_spec *s, const struct chain *c, int64_t i);
@@ -335,6 +341,13 @@ static inline int recipe_mlp_copies(const struct recipe *r)
 {
     return r->precision.mlp.fp8 ? 1 + (r->precision.mlp.down_fp8 || r->precision.mlp.backward_fp8)
                                 : 0;
+}
+/* Returns the number of validation chunks that follow each other in one shard: the records' 8, whatever
+ * data.chunks is. */
+static inline int recipe_val_group(const struct recipe *r)
+{
+    enum { GROUP = 8 };
+    return r->data.val.tokens / r->data.val.chunk % GROUP ? 1 : GROUP;
 }
 /* Index of a parameter, or -1. */
 int recipe_param(const struct recipe *r, const char *label);

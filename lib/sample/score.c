@@ -10,7 +10,7 @@
 static struct chunk_shape shape_of(const struct recipe *r, int tokens)
 {
     return (struct chunk_shape){ .tokens = tokens,
-                                 .bound = cu_bound(tokens),
+                                 .bound = cu_bound(tokens, r->data.max_documents),
                                  .vocab = r->model.vocab,
                                  .bigram_rows = r->model.bigram.rows };
 }
@@ -99,8 +99,10 @@ int score_shards(struct scorer *s, const char *data, const struct vocab *v, stru
                                  .vocab = r->model.vocab,
                                  .bos = r->data.bos,
                                  .bigram_rows = r->model.bigram.rows,
-                                 .shape = { .chunks = r->data.chunks,
-                                            .tokens = (int)r->data.val.chunk },
+                                 .shape = { .chunks = recipe_val_group(r),
+                                            .tokens = (int)r->data.val.chunk,
+                                            .bound = cu_bound((int)r->data.val.chunk,
+                                                              r->data.max_documents) },
                                  .total = n };
     struct val *val = NULL;
     double loss = 0;

@@ -47,7 +47,7 @@ void rank_enter(struct rank *k, const char *phase, bool watched)
 struct chunk_shape batch_chunk(const struct recipe *r, int tokens, bool csr)
 {
     return (struct chunk_shape){ .tokens = tokens,
-                                 .bound = cu_bound(tokens),
+                                 .bound = cu_bound(tokens, r->data.max_documents),
                                  .vocab = r->model.vocab,
                                  .bigram_rows = r->model.bigram.rows,
                                  .csr = csr };
@@ -90,7 +90,8 @@ struct batch_shape batch_of_step(void *ctx, int64_t step)
     schedule_at(r, (int)step, &p);
     return (struct batch_shape){ .chunks = r->data.chunks,
                                  .tokens = p.chunk_tokens,
-                                 .cap = p.sequence };
+                                 .cap = p.sequence,
+                                 .bound = cu_bound(p.chunk_tokens, r->data.max_documents) };
 }
 
 struct batch_shape batch_largest(const struct recipe *r)
@@ -99,6 +100,7 @@ struct batch_shape batch_largest(const struct recipe *r)
     for (int i = 0; i < r->n_stages; i++)
         if (r->stages[i].tokens / r->data.chunks > s.tokens)
             s.tokens = (int)(r->stages[i].tokens / r->data.chunks);
+    s.bound = cu_bound(s.tokens, r->data.max_documents);
     return s;
 }
 
@@ -244,6 +246,8 @@ static int train_step(struct rank *k, const struct step_schedule *p, const struc
         k->ops->fetch(k->ops, &k->optim.gate->gate, sizeof k->optim.gate->gate);
     optim_finish(&k->optim, p);
     k->after = s->after;
+    k->ended[p->step & 1] = s->ended;
+    k->passes = s->passes;
     k->tokens_seen += p->tokens;
     if (k->run->stream && !k->local && k->step == k->run->first)
         report_skipped(k->run, s->from);
@@ -281,6 +285,17 @@ static int read_gate(struct rank *k, int done, const struct step_schedule *p, st
                    done, k->skips_in_a_row, most);
 }
 
+/* Logs the pass over the data that ended before step `done` or in it. */
+static void report_pass(struct rank *k, int done)
+{
+    const struct pass *p = &k->ended[(done - 1) & 1];
+    char text[PASS_TEXT];
+    if (!p->number)
+        return;
+    pass_text(p, text, sizeof text);
+    runlog_key(&k->run->log, "pass", "%lld has ended, trained on %s", (long long)p->number, text);
+}
+
 /* Logs step `done`. *stop: some rank has been asked to stop. */
 static int report_step(struct rank *k, int done, bool *stop)
 {
@@ -311,6 +326,7 @@ static int report_step(struct rank *k, int done, bool *stop)
         return 0;
     double ms = elapsed_ms(k), rest = ms / (done - run->first) * (run->total - done) / 1e3;
     char left[16];
+    report_pass(k, done);
     if (gate.skip)
         runlog_skip(&run->log, done, k->skips, ms, ms / (done - run->first));
     else
@@ -382,6 +398,8 @@ int log_end(struct rank *k)
     if (!k->rank)
         log_exchange(k);
     int rc = log_head(k);
+    if (!rc && !k->rank && k->passes > 0)
+        runlog_key(&k->run->log, "passes", "%.2f", k->passes);
     if (!rc && !k->rank)
         runlog_memory(&k->run->log, (double)k->ops->allocated(k->ops) / (1 << 20));
     return rc;

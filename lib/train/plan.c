@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/report.h"
+#include "optim/rules.h"
 #include "recipe/share.h"
 #include "train/rank.h"
 
@@ -56,6 +57,26 @@ static void plan_params(const struct recipe *r, int ranks, struct report *out)
                    share_most(r, i, ranks),
                    mib((double)(param_bytes(s) + optim_stored_bytes(r, i, ranks) + scales)),
                    mib(gradient_bytes(r, s)), mib((double)master), mib((double)moments));
+    }
+}
+
+/* Each rule that moves a parameter: its line, and the ops that run it. */
+static void plan_rules(const struct recipe *r, struct report *out)
+{
+    for (int i = 0; i < r->n_params; i++) {
+        const struct rule *rule = &r->params[i].rule;
+        char line[600], ops[600];
+        int first = 0;
+        while (strcmp(r->params[first].rule.name, rule->name))
+            first++;
+        if (first < i)
+            continue;
+        recipe_rule_line(r, rule->name, line, sizeof line);
+        report_line(out, "rules", "rule %s = %s", rule->name, line);
+        for (int c = 0; c < rule_chains(rule); c++) {
+            rules_describe(r, &rule->chain[c], ops, sizeof ops);
+            report_line(out, "rules", "  run as %s", ops);
+        }
     }
 }
 
@@ -235,7 +256,20 @@ static void plan_schedule(const struct recipe *r, struct report *out)
     }
 }
 
-int run_plan(const struct recipe *r, const struct backend *be, FILE *f)
+/* How much of the data a pass trains on. */
+static int plan_data(const struct recipe *r, const char *data, struct report *out)
+{
+    struct loader_config c = loader_config_of(r, data);
+    struct pass p;
+    char text[PASS_TEXT];
+    int rc = loader_pass(&c, 0, &p);
+    pass_text(&p, text, sizeof text);
+    if (!rc)
+        report_line(out, "pass", "a pass over the data trains on %s", text);
+    return rc;
+}
+
+int run_plan(const struct recipe *r, const struct backend *be, const char *data, FILE *f)
 {
     struct run_memory memory;
     struct report out;
@@ -249,9 +283,12 @@ int run_plan(const struct recipe *r, const struct backend *be, FILE *f)
                 r->hash, ranks, ranks > 1 ? "s" : "", least < most ? "at most " : "", most,
                 most > 1 ? "es" : "");
     plan_params(r, ranks, &out);
+    plan_rules(r, &out);
     plan_memory(&memory, !strcmp(be->name, "cpu"), &out);
     plan_shares(r, ranks, &out);
     plan_comm(r, ranks, &out);
     plan_schedule(r, &out);
-    return report_end(&out);
+    rc = data && strcmp(data, "-") ? plan_data(r, data, &out) : 0;
+    int end = report_end(&out);
+    return end ? end : rc;
 }

@@ -31,6 +31,7 @@ struct run {
     int total; /* steps */
     int first; /* step to begin with */
     struct loader_pos start; /* position in the data at that step */
+    struct pass pass; /* what a pass over the data trains on; tokens 0: not known */
     int64_t tokens_seen;
     char *resume_dir; /* the checkpoint to resume; NULL: none */
     struct initial *initial; /* initial values, unless the run resumes a checkpoint */
@@ -64,6 +65,8 @@ struct rank {
     const struct step_schedule *at; /* of the step that is being queued */
     struct loader_pos after; /* data position after the last step */
     int64_t tokens_seen; /* tokens trained on */
+    struct pass ended[2]; /* by the parity of the step in or before which it ended */
+    double passes; /* over the data, after the last step; 0: not known */
     double device, memory, values; /* times at which each was ready */
     double started, paused; /* time of the first step; seconds in validations and checkpoints */
 };
@@ -101,6 +104,8 @@ size_t batch_slot_bytes(const struct recipe *r, int64_t tokens, bool csr);
 /* The shape of a step's batch, for the loader; the largest of all steps. */
 struct batch_shape batch_of_step(void *recipe, int64_t step);
 struct batch_shape batch_largest(const struct recipe *r);
+/* What the loader is told of a recipe and these files, for one rank. */
+struct loader_config loader_config_of(const struct recipe *r, const char *data);
 /* Uploads a chunk's block into slot and describes it. ahead: concurrently with the work queued so
  * far, none of which reads the slot. */
 struct batch batch_upload(struct rank *k, char *slot, const struct chunk *c, bool ahead);

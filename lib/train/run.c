@@ -127,6 +127,11 @@ static int log_header(struct run *run)
     runlog_key(l, "ranks", "%d", o->backend->world);
     if (run->resume_dir)
         runlog_key(l, "resumed", "step %d of %s", run->first, run->resume_dir);
+    if (run->pass.tokens) {
+        char text[PASS_TEXT];
+        pass_text(&run->pass, text, sizeof text);
+        runlog_key(l, "pass", "trains on %s", text);
+    }
     runlog_recipe(l, recipe_canonical(run->recipe));
     return runlog_status(l);
 }
@@ -167,13 +172,6 @@ static void *rank_main(void *arg)
 
 /* -- the whole run ------------------------------------------------------------------ */
 
-/* Chunks of validation that no two shards share: the records' number, whatever data.chunks is. */
-static int val_group(const struct recipe *r)
-{
-    enum { GROUP = 8 };
-    return r->data.val.tokens / r->data.val.chunk % GROUP ? 1 : GROUP;
-}
-
 static int open_val(struct run *run)
 {
     const struct recipe *r = run->recipe;
@@ -188,36 +186,70 @@ static int open_val(struct run *run)
         .vocab = r->model.vocab,
         .bos = r->data.bos,
         .bigram_rows = r->model.bigram.rows,
-        .shape = { .chunks = val_group(r), .tokens = (int)r->data.val.chunk },
+        .shape = { .chunks = recipe_val_group(r),
+                   .tokens = (int)r->data.val.chunk,
+                   .bound = cu_bound((int)r->data.val.chunk, r->data.max_documents) },
         .total = r->data.val.tokens / r->data.val.chunk,
         .no_verify = run->opt->no_verify,
     };
     return r->data.val.tokens ? val_new(&run->val, &v) : 0;
 }
 
+struct loader_config loader_config_of(const struct recipe *r, const char *data)
+{
+    return (struct loader_config){ .data = data,
+                                   .wake = -1,
+                                   .update = r->optimizer.period,
+                                   .world = 1,
+                                   .local_ranks = 1,
+                                   .vocab = r->model.vocab,
+                                   .bos = r->data.bos,
+                                   .cut = r->data.cut,
+                                   .piece = r->data.piece,
+                                   .cycle = r->data.cycle,
+                                   .repeat = r->data.repeat,
+                                   .csr = true,
+                                   .bigram_rows = r->model.bigram.rows,
+                                   .shape = batch_of_step,
+                                   .ctx = (void *)r,
+                                   .max = batch_largest(r) };
+}
+
+static struct loader_config config_of(const struct run *run)
+{
+    const struct backend *be = run->opt->backend;
+    struct loader_config c =
+        loader_config_of(run->recipe, run->stream ? "standard input" : run->opt->data);
+    c.stream = run->stream;
+    c.wake = run->wake;
+    c.world = be->world;
+    c.first_rank = be->first;
+    c.local_ranks = run->opt->ranks;
+    c.no_verify = run->opt->no_verify;
+    return c;
+}
+
+/* Says on one process how much of the data a pass trains on, if that is little. */
+static int foretell(struct run *run)
+{
+    struct loader_config c = config_of(run);
+    char text[PASS_TEXT], line[PASS_TEXT + 200];
+    int rc = run->stream ? 0 : loader_pass(&c, run->first, &run->pass);
+    if (rc || run->stream || run->opt->backend->first || !run->opt->warn ||
+        run->pass.used >= run->pass.tokens / 2)
+        return rc;
+    pass_text(&run->pass, text, sizeof text);
+    snprintf(line, sizeof line,
+             "a pass trains on %s: documents are cut, and what is cut off is not used; "
+             "-s data.cut=pieces trains on all of it",
+             text);
+    run_warn(run, line);
+    return 0;
+}
+
 static int open_loader(struct run *run)
 {
-    const struct recipe *r = run->recipe;
-    const struct backend *be = run->opt->backend;
-    struct loader_config c = {
-        .data = run->stream ? "standard input" : run->opt->data,
-        .stream = run->stream,
-        .wake = run->wake,
-        .update = r->optimizer.period,
-        .world = be->world,
-        .first_rank = be->first,
-        .local_ranks = run->opt->ranks,
-        .vocab = r->model.vocab,
-        .bos = r->data.bos,
-        .cycle = r->data.cycle,
-        .repeat = r->data.repeat,
-        .csr = true,
-        .bigram_rows = r->model.bigram.rows,
-        .shape = batch_of_step,
-        .ctx = (void *)r,
-        .max = batch_largest(r),
-        .no_verify = run->opt->no_verify,
-    };
+    struct loader_config c = config_of(run);
     int rc = loader_new(&run->loader, &c);
     const char *made = rc ? "" : loader_tokenizer(run->loader);
     if (run->opt->tokenizer && *made && strcmp(made, run->opt->tokenizer))
@@ -344,8 +376,8 @@ int run_train(const struct run_options *o)
     rc = o->resume ? resume_find(&run) : 0;
     if (!rc && !(rc = open_data(&run)) && o->resume && !(rc = resume_open(&run)))
         rc = loader_seek(run.loader, &run.start);
-    if (!rc)
-        rc = save_check(&run);
+    if (!rc && !(rc = save_check(&run)))
+        rc = foretell(&run);
     if (!rc)
         rc = check_tokens(&run);
     if (rc > 0 && run_stopping()) /* it waited for a pipe */

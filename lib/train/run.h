@@ -148,7 +148,9 @@ struct run_fit {
 int run_fits(const struct recipe *r, const struct backend *be, int ranks,
              struct run_fit *fit) MUST_CHECK;
 
-/* Prints parameters, memory, communication and schedule of a run on be->world ranks. */
-int run_plan(const struct recipe *r, const struct backend *be, FILE *f) MUST_CHECK;
+/* Prints parameters, memory, communication and schedule of a run on be->world ranks, and with data, as
+ * in run_options, how much of it a pass trains on. */
+int run_plan(const struct recipe *r, const struct backend *be, const char *data,
+             FILE *f) MUST_CHECK;
 
 #endif

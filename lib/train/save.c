@@ -79,7 +79,7 @@ static double state_bytes(const struct rank *k)
 
 /* -- key-value state ----------------------------------------------------------------- */
 
-enum { MAX_STATE = MAX_PARAMS + 8, STATE_TEXT = 80 };
+enum { MAX_STATE = MAX_PARAMS + 12, STATE_TEXT = 80 };
 struct kv_state {
     struct ckpt_kv kv[MAX_STATE];
     char text[MAX_STATE][2][STATE_TEXT];
@@ -109,7 +109,14 @@ static void gather_kv(const struct rank *k, struct kv_state *s)
     put(s, "loader.step", NULL, p->step);
     put(s, "loader.epoch", NULL, p->epoch);
     put(s, "loader.shard", NULL, p->shard);
-    put(s, "loader.document", NULL, p->document);
+    put(s, "loader.document", NULL, p->at.document);
+    if (k->run->recipe->data.cut == CUT_PIECES) {
+        put(s, "loader.round", NULL, p->at.round);
+        put(s, "loader.token", NULL, p->at.token);
+        put(s, "loader.piece", NULL, k->run->recipe->data.piece);
+    }
+    if (p->used >= 0)
+        put(s, "loader.used", NULL, p->used);
     for (int i = 0; i < k->banks.n; i++)
         if (rule_has_adam(&k->banks.p[i].spec->rule))
             put(s, "adam.%s.updates", k->banks.p[i].spec->label, k->optim.p[i].count);
@@ -329,6 +336,34 @@ int run_recipe(struct recipe **r, const char *path, const char *const *set, int 
     return rc;
 }
 
+/* Of a number that not every checkpoint has. */
+static int state_or(const struct ckpt *c, const char *key, int64_t otherwise, int64_t *out)
+{
+    *out = otherwise;
+    return ckpt_state(c, key) ? ckpt_state_i64(c, key, out) : 0;
+}
+
+/* Reads what only runs with data.cut = pieces have, and how much of the pass was trained on, which
+ * checkpoints of older versions do not say. */
+static int read_pieces(struct run *run, struct ckpt *c, struct loader_pos *p)
+{
+    bool begin = !p->epoch && !p->shard && !p->at.document;
+    int64_t piece;
+    int rc;
+    if ((rc = state_or(c, "loader.round", 0, &p->at.round)) ||
+        (rc = state_or(c, "loader.token", 0, &p->at.token)) ||
+        (rc = state_or(c, "loader.piece", run->recipe->data.piece, &piece)) ||
+        (rc = state_or(c, "loader.used", begin ? 0 : -1, &p->used)))
+        return rc;
+    if ((p->at.round || p->at.token) && piece != run->recipe->data.piece)
+        return err_set(
+            GPT_INPUT,
+            "%s: expected data.piece = %lld, as the run had, found %d: it is constant in "
+            "a run",
+            run->resume_dir, (long long)piece, run->recipe->data.piece);
+    return 0;
+}
+
 static int read_position(struct run *run, struct ckpt *c)
 {
     struct loader_pos *p = &run->start;
@@ -342,9 +377,10 @@ static int read_position(struct run *run, struct ckpt *c)
     if ((rc = ckpt_state_i64(c, "loader.step", &p->step)) ||
         (rc = ckpt_state_i64(c, "loader.epoch", &p->epoch)) ||
         (rc = ckpt_state_i64(c, "loader.shard", &p->shard)) ||
-        (rc = ckpt_state_i64(c, "loader.document", &p->document)))
+        (rc = ckpt_state_i64(c, "loader.document", &p->at.document)) ||
+        (rc = read_pieces(run, c, p)))
         return rc;
-    if (!id && (p->epoch || p->shard || p->document)) /* without: at the beginning of any data */
+    if (!id && (p->epoch || p->shard || p->at.document)) /* without: at the beginning of any data */
         return err_set(GPT_INPUT,
                        "%s: does not say with which data it was made, and stands in their middle",
                        run->resume_dir);

@@ -1,0 +1,564 @@
+/* rules_test.c - lines of rules: what is read and refused, and chains of stages as they move weights.
+ *
+ * Chains are drawn from all stages. Each run on 1 rank, on 3, fused and stage by stage, stopped on 3
+ * ranks and resumed on 2, and with a skipped step must leave the same bits, and on one rank what a
+ * second computation in f64 of the line's text says. RULES=N of the environment: how many (60).
+ */
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include "base/rng.h"
+#include "check.h"
+#include "optim/rules.h"
+#include "optim/step.h"
+
+enum { MAX_WORLD = 3, STEPS = 6, LINE = 400 };
+
+static struct rng rng;
+static uint64_t drawn;
+static int below(int n) { return (int)rng_below(&rng, drawn++, (uint64_t)n); }
+
+/* -- recipes ------------------------------------------------------------------------------------ */
+
+struct variant {
+    const char *line; /* of both banks; NULL: `rule` */
+    const char *rule;
+    int world;
+    bool unfused, f32; /* f32: weights and orthogonalisation */
+    int skip; /* the step whose gradients have a NaN, or that is left out; 0: none */
+    bool omit;
+};
+
+static int read(struct recipe **r, const struct variant *v)
+{
+    char rules[LINE + 16], attn[128], mlp[128];
+    const char *type = v->f32 ? "f32" : "bf16", *name = v->line ? "x" : v->rule;
+    bool adam = strpbrk(name, ">+"), second = strstr(name, "normuon");
+    const char *betas = adam ? "0.9 0.95" : second ? "- 0.95" : "- -";
+    const char *const set[] = { attn,
+                                mlp,
+                                "model.vocab=64",
+                                "model.head_dim=8",
+                                "model.mlp_width=24",
+                                "schedule.steps=6",
+                                "schedule.extension=0",
+                                "schedule.untie=0.4",
+                                "precision.gradients=f32",
+                                v->unfused ? "precision.fuse=no" : "precision.fuse=yes",
+                                v->f32 ? "optimizer.polar=f32" : "optimizer.polar=bf16",
+                                v->skip && !v->omit ? "optimizer.max_skips=2"
+                                                    : "optimizer.max_skips=0",
+                                rules };
+    const char *share = getenv("GPT_SHARE");
+    char path[512];
+
+    snprintf(rules, sizeof rules, "rules.x=%s", v->line ? v->line : "lr 1 | step");
+    snprintf(attn, sizeof attn, "parameters.attn=40,d,d %s uniform:1 %s sharded %s 1,1,2 1 no",
+             type, name, betas);
+    snprintf(mlp, sizeof mlp, "parameters.mlp=24,f,d %s uniform:0.5 %s sharded %s 1,2 0.5 no", type,
+             name, betas);
+    snprintf(path, sizeof path, "%s/recipes/tiny.recipe", share ? share : "share");
+    return recipe_read(r, path, set, (int)(sizeof set / sizeof *set));
+}
+
+/* -- runs ---------------------------------------------------------------------------------------- */
+
+/* All states and weights, the ranks' parts put together. */
+struct outcome {
+    char *bytes;
+    size_t size;
+    int64_t count[MAX_PARAMS];
+};
+struct rank_arg {
+    const struct variant *v;
+    const struct recipe *recipe;
+    struct comm *comm;
+    int from, to; /* steps */
+    const struct outcome *resumed;
+    struct outcome *out;
+};
+
+/* Multiples of 2^-12: the mean over 3 ranks is exact. */
+static float gradient(int step, int param, int64_t k)
+{
+    struct rng g = rng_make(11, (uint64_t)(step * MAX_PARAMS + param));
+    return rintf((float)rng_normal(&g, (uint64_t)k) * 41) / 4096;
+}
+
+static void feed(struct banks *b, const struct variant *v, int step)
+{
+    for (int i = 0; i < b->n; i++) {
+        struct param *p = &b->p[i];
+        int64_t spare = strcmp(p->spec->label, "mlp") ? INT64_MAX : 22 * p->spec->rows * p->w.cols;
+        for (int64_t k = 0; k < tensor_count(p->g); k++) {
+            float *g = (float *)p->g.data + k, x = k < spare ? gradient(step, i, k) : 0;
+            *g = p->fresh ? x : *g + x;
+        }
+        if (v->skip && v->skip == step && !v->omit && !strcmp(p->spec->label, "attn") &&
+            b->rank == 0)
+            *(float *)p->g.data = NAN;
+        p->fresh = false;
+    }
+}
+
+/* Copies between this rank's tensors and the whole. */
+static void exchange(struct optim *z, char *bytes, size_t *size, bool store)
+{
+    struct optim_tensor t[OPTIM_MAX_TENSORS];
+    int n = optim_tensors(z, t);
+    size_t at = 0;
+
+    for (int i = 0; i < n; i++) {
+        size_t unit = t[i].count ? tensor_bytes(t[i].t) / (size_t)t[i].count : 0;
+        char *whole = bytes + at + unit * (size_t)t[i].first;
+        if (unit && store)
+            memcpy(whole, t[i].t.data, tensor_bytes(t[i].t));
+        else if (unit)
+            memcpy(t[i].t.data, whole, tensor_bytes(t[i].t));
+        struct state s = *t[i].state;
+        at += (size_t)(s.matrices * s.rows * s.cols) * dtype_size(s.dtype);
+    }
+    *size = at;
+}
+
+static void *run_rank(void *arg)
+{
+    struct rank_arg *a = arg;
+    struct initial *init;
+    struct ops *o;
+    struct banks b;
+    struct optim z;
+    size_t size;
+
+    CHECK_OK(ops_cpu_new(&o));
+    CHECK_OK(banks_init(&b, a->recipe, o, a->comm->rank, a->comm->world));
+    CHECK_OK(initial_new(&init, a->recipe, 3));
+    CHECK_OK(banks_fill(&b, init));
+    initial_free(init);
+    CHECK_OK(optim_init(&z, a->recipe, &b, o, a->comm));
+    CHECK_OK(optim_masters(&z));
+    if (a->resumed) {
+        exchange(&z, a->resumed->bytes, &size, false);
+        for (int i = 0; i < b.n; i++)
+            z.p[i].count = a->resumed->count[i];
+        CHECK_OK(optim_loaded(&z));
+        optim_gather_weights(&z);
+    }
+    for (int step = a->from; step < a->to; step++) {
+        struct step_schedule at;
+        schedule_at(a->recipe, step, &at);
+        optim_prepare(&z, &at);
+        optim_begin(&z, &at);
+        for (int i = 0; i < b.n; i++)
+            optim_need(&z, i);
+        feed(&b, a->v, step);
+        if (a->v->omit && a->v->skip == step) {
+            banks_clear(&b, step);
+            continue;
+        }
+        optim_step(&z, &at);
+        optim_finish(&z, &at);
+        optim_outcome(&z, &at, a->v->skip == step);
+    }
+    optim_settle(&z);
+    exchange(&z, a->out->bytes, &a->out->size, true);
+    for (int i = 0; i < b.n; i++)
+        a->out->count[i] = z.p[i].count;
+    CHECK_OK(o->status(o));
+    CHECK_OK(a->comm->status(a->comm));
+    optim_release(&z);
+    o->free(o);
+    return NULL;
+}
+
+static struct outcome run(const struct variant *v, int from, int to, const struct outcome *resumed)
+{
+    struct comm *c[MAX_WORLD];
+    struct rank_arg a[MAX_WORLD];
+    struct outcome out = { calloc(1, 1 << 20), 0, { 0 } }, other[MAX_WORLD] = { { 0 } };
+    pthread_t t[MAX_WORLD];
+    struct recipe *r = NULL;
+
+    if (!CHECK_OK(read(&r, v)) || !CHECK_OK(comm_threads_new(c, v->world)))
+        exit(check_done());
+    for (int i = 0; i < v->world; i++) {
+        other[i].bytes = out.bytes; /* parts of one */
+        a[i] = (struct rank_arg){ v, r, c[i], from, to, resumed, i ? &other[i] : &out };
+        pthread_create(&t[i], NULL, run_rank, &a[i]);
+    }
+    for (int i = 0; i < v->world; i++)
+        pthread_join(t[i], NULL);
+    for (int i = 0; i < v->world; i++)
+        c[i]->free(c[i]);
+    CHECK(out.size < 1 << 20);
+    recipe_free(r);
+    return out;
+}
+
+static void same(const char *line, const char *what, struct outcome x, const struct outcome *y)
+{
+    if (!CHECK(x.size == y->size && !memcmp(x.bytes, y->bytes, x.size)) ||
+        !CHECK(!memcmp(x.count, y->count, sizeof x.count)))
+        printf("    %s: %s\n", what, line);
+    free(x.bytes);
+}
+
+static void test_line(struct variant v)
+{
+    const char *line = v.line ? v.line : v.rule;
+    struct outcome one = run(&v, 0, STEPS, NULL), half, left;
+
+    CHECK(one.size > 0);
+    v.unfused = true;
+    same(line, "stage by stage", run(&v, 0, STEPS, NULL), &one);
+    v.unfused = false, v.world = 3;
+    same(line, "3 ranks", run(&v, 0, STEPS, NULL), &one);
+    half = run(&v, 0, 4, NULL);
+    v.world = 2;
+    same(line, "resumed", run(&v, 4, STEPS, &half), &one);
+    v.world = 1, v.skip = 1, v.omit = true; /* in the untie step moments change hands */
+    left = run(&v, 0, STEPS, NULL);
+    CHECK(memcmp(left.bytes, one.bytes, one.size));
+    v.world = 3, v.omit = false;
+    same(line, "skipped", run(&v, 0, STEPS, NULL), &left);
+    free(half.bytes), free(left.bytes), free(one.bytes);
+}
+
+/* -- the same in f64, from the text -------------------------------------------------------------- */
+
+struct matrix {
+    int rows, cols;
+    double *w, *x, *mom[2], *second;
+    double lr_mul;
+};
+
+static double norm(const double *x, int n)
+{
+    double s = 0;
+    for (int i = 0; i < n; i++)
+        s += x[i] * x[i];
+    return sqrt(s);
+}
+
+/* x <- f(x) in the wide orientation, once for each row of coefficients. */
+static void polar(struct matrix *m, const double (*c)[3], int rows, double margin, double eps)
+{
+    bool wide = m->rows <= m->cols;
+    int k = wide ? m->rows : m->cols, n = m->rows * m->cols, step = wide ? m->cols : 1,
+        along = wide ? 1 : m->cols, length = wide ? m->cols : m->rows;
+    double *a = malloc((size_t)(k * k) * sizeof *a), *b = malloc((size_t)(k * k) * sizeof *b);
+    double *y = malloc((size_t)n * sizeof *y), divisor = margin * norm(m->x, n) + eps;
+
+    for (int i = 0; i < n; i++)
+        m->x[i] /= divisor;
+    for (int r = 0; r < rows; r++) {
+        for (int i = 0; i < k; i++)
+            for (int j = 0; j < k; j++) {
+                a[i * k + j] = 0;
+                for (int e = 0; e < length; e++)
+                    a[i * k + j] += m->x[i * step + e * along] * m->x[j * step + e * along];
+            }
+        for (int i = 0; i < k; i++)
+            for (int j = 0; j < k; j++) {
+                b[i * k + j] = c[r][1] * a[i * k + j];
+                for (int e = 0; e < k; e++)
+                    b[i * k + j] += c[r][2] * a[i * k + e] * a[e * k + j];
+            }
+        for (int i = 0; i < k; i++)
+            for (int e = 0; e < length; e++) {
+                double s = c[r][0] * m->x[i * step + e * along];
+                for (int j = 0; j < k; j++)
+                    s += b[i * k + j] * m->x[j * step + e * along];
+                y[i * step + e * along] = s;
+            }
+        memcpy(m->x, y, (size_t)n * sizeof *y);
+    }
+    free(a), free(b), free(y);
+}
+
+static void variance(struct matrix *m, double beta)
+{
+    bool column = m->rows < m->cols;
+    int n = m->rows * m->cols, lines = column ? m->cols : m->rows, each = n / lines;
+    double before = norm(m->x, n);
+    for (int i = 0; i < lines; i++) {
+        double mean = 0;
+        for (int e = 0; e < each; e++)
+            mean += pow(m->x[column ? e * m->cols + i : i * m->cols + e], 2) / each;
+        m->second[i] += (1 - beta) * (mean - m->second[i]);
+        for (int e = 0; e < each; e++)
+            m->x[column ? e * m->cols + i : i * m->cols + e] /= sqrt(fmax(m->second[i], 1e-10));
+    }
+    double keep = before / fmax(norm(m->x, n), 1e-10);
+    for (int i = 0; i < n; i++)
+        m->x[i] *= keep;
+}
+
+/* One step of the line's text, whose numbers are constants. lr: multiplier of the schedule. */
+static void by_hand(struct matrix *m, const char *line, const struct recipe *r, double at_lr,
+                    double wd_mul, bool transposed)
+{
+    char copy[LINE], *save = NULL, *save2 = NULL;
+    double lr = 0, rate_mul = m->lr_mul, decay = 0;
+    bool cautious = false, lr2 = false;
+    int n = m->rows * m->cols, momenta = 0;
+
+    snprintf(copy, sizeof copy, "%s", line);
+    for (char *s = strtok_r(copy, "|", &save); s; s = strtok_r(NULL, "|", &save)) {
+        char *w[12], word[LINE];
+        int k = 0;
+        snprintf(word, sizeof word, "%.*s", LINE - 1, s);
+        for (char *t = strtok_r(word, " ", &save2); t && k < 12; t = strtok_r(NULL, " ", &save2))
+            w[k++] = t;
+        if (!strcmp(w[0], "lr")) {
+            lr = atof(w[1]) * at_lr;
+        } else if (!strcmp(w[0], "momentum")) {
+            double mu = atof(w[1]), *mom = m->mom[momenta++];
+            for (int i = 0; i < n; i++) {
+                mom[i] += (1 - mu) * (m->x[i] - mom[i]);
+                m->x[i] = k > 2 ? m->x[i] + mu * (mom[i] - m->x[i]) : mom[i];
+            }
+        } else if (!strcmp(w[0], "polar")) {
+            double margin = 1, eps = 1e-7;
+            for (int i = 2; i + 1 < k; i += 2)
+                *(!strcmp(w[i], "margin") ? &margin : &eps) = atof(w[i + 1]);
+            polar(m, r->optimizer.polar.row, r->optimizer.polar.n, margin, eps);
+        } else if (!strcmp(w[0], "variance")) {
+            variance(m, atof(w[1]));
+        } else if (!strcmp(w[0], "sign")) {
+            for (int i = 0; i < n; i++)
+                m->x[i] = (m->x[i] > 0) - (m->x[i] < 0);
+        } else if (!strcmp(w[0], "scale")) {
+            for (int i = 0; i < n; i++)
+                m->x[i] *= atof(w[1]);
+        } else if (!strcmp(w[0], "shape")) {
+            bool rate = false, stored = false;
+            double match = 0;
+            for (int i = 1; i < k; i++) {
+                rate |= !strcmp(w[i], "lr"), stored |= !strcmp(w[i], "stored");
+                match = strcmp(w[i], "match") ? match : atof(w[i + 1]);
+            }
+            double rows = transposed && !stored ? m->cols : m->rows, cols = n / rows;
+            double f = match > 0 ? match * sqrt(fmax(rows, cols)) : sqrt(fmax(1, rows / cols));
+            rate_mul *= rate ? f : 1;
+            for (int i = 0; i < n; i++)
+                m->x[i] *= rate ? 1 : f;
+        } else if (!strcmp(w[0], "decay")) {
+            decay = atof(w[1]) * wd_mul;
+            for (int i = 2; i < k; i++)
+                cautious |= !strcmp(w[i], "cautious"), lr2 |= !strcmp(w[i], "lr2");
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        double shrink = decay * (lr2 ? lr : 1) * lr * rate_mul * m->w[i];
+        m->w[i] -= (cautious && m->x[i] * m->w[i] < 0 ? 0 : shrink) + lr * rate_mul * m->x[i];
+    }
+}
+
+/* Matrix `which` of a bank, moved by hand beside the run, whose weights are f32. */
+static void test_formula(const char *line, const char *label, int which)
+{
+    struct variant v = { .line = line, .world = 1, .f32 = true };
+    struct outcome start = run(&v, 0, 0, NULL), end = run(&v, 0, STEPS, NULL);
+    struct recipe *r = NULL;
+    if (!CHECK_OK(read(&r, &v)))
+        return;
+    int param = recipe_param(r, label);
+    const struct param_spec *s = &r->params[param];
+    int n = (int)(s->rows * s->cols);
+    struct matrix m = { (int)s->rows,
+                        (int)s->cols,
+                        calloc((size_t)n, 8),
+                        calloc((size_t)n, 8),
+                        { calloc((size_t)n, 8), calloc((size_t)n, 8) },
+                        calloc((size_t)n, 8),
+                        (double)s->lr_mul[which % s->n_lr] };
+    size_t at = 0;
+    struct state states[MAX_STATES];
+    for (int i = 0; i < param; i++)
+        for (int k = 0, have = states_of(r, i, states); k < have; k++)
+            at += (size_t)states_bytes(r, i, &states[k], 1);
+    const float *before = (float *)(start.bytes + at) + which * n,
+                *after = (float *)(end.bytes + at) + which * n;
+    for (int i = 0; i < n; i++)
+        m.w[i] = before[i];
+    for (int step = 0; step < STEPS; step++) {
+        struct step_schedule p;
+        schedule_at(r, step, &p);
+        for (int i = 0; i < n; i++)
+            m.x[i] = gradient(step, param, which * n + i);
+        by_hand(&m, line, r, p.lr, (double)s->wd_mul, !strcmp(label, "mlp") && which % 2);
+    }
+    double off = 0, moved = 0;
+    for (int i = 0; i < n; i++) {
+        off += pow(after[i] - m.w[i], 2);
+        moved += pow(m.w[i] - before[i], 2);
+    }
+    /* Coefficients up to 22 on five rows amplify f32 roundings of small singular values. */
+    if (!CHECK(sqrt(off) <= 1e-3 * sqrt(moved) + 1e-7 * sqrt(n)) || !CHECK(moved > 0))
+        printf("    %s[%d]: off by %.2e of %.2e: %s\n", label, which, sqrt(off), sqrt(moved), line);
+    free(m.w), free(m.x), free(m.mom[0]), free(m.mom[1]), free(m.second);
+    free(start.bytes), free(end.bytes);
+    recipe_free(r);
+}
+
+/* -- drawn lines -------------------------------------------------------------------------------- */
+
+static void draw(char *line, bool constant)
+{
+    static const char *const moving[] = { "0.9", "$momentum", "0.5>0.95@0-4",
+                                          "0.5>0.9@0-2>0.6@3-5" };
+    size_t at = 0;
+    bool polar = false;
+#define PUT(...) at += (size_t)snprintf(line + at, LINE - at, __VA_ARGS__)
+    PUT("lr %s", constant || below(2) ? "0.02" : "0.03>0.01@1-5");
+    if (below(4))
+        PUT(" | momentum %s%s", moving[constant ? 0 : below(4)], below(3) ? " nesterov" : "");
+    if (!below(4))
+        PUT(" | momentum 0.5%s", below(2) ? " nesterov" : "");
+    if (!below(4))
+        PUT(" | scale %s", constant || below(2) ? "0.25" : "0.25>4@1-4");
+    if (below(4)) {
+        PUT(" | polar $coeffs%s", below(3)   ? " margin 1.02 eps 1e-6"
+                                  : below(2) ? ""
+                                             : " margin 1.1");
+        polar = true;
+    }
+    bool shape = !below(5);
+    if (shape)
+        PUT(" | shape");
+    if (below(3))
+        PUT(" | variance %s%s", constant || below(2) ? "0.9" : "0.5>0.95@0-4",
+            polar && !constant && below(3) ? " round" : "");
+    if (!shape && below(3))
+        PUT(" | shape%s%s%s", below(2) ? " lr" : "", below(2) ? " stored" : "",
+            below(4) ? "" : " match 0.2");
+    if (!below(6))
+        PUT(" | sign | scale 0.5");
+    if (below(3))
+        PUT(" | decay 0.1%s%s",
+            below(2)   ? " cautious"
+            : below(2) ? " plain"
+                       : "",
+            below(2) ? " lr2" : "");
+    PUT(" | step");
+#undef PUT
+}
+
+/* -- reading ------------------------------------------------------------------------------------- */
+
+/* Refused with that message, and a caret under the word. */
+static void refused(const char *line, const char *message, const char *word)
+{
+    struct recipe *r = NULL;
+    struct variant v = { .line = line, .world = 1 };
+    if (!CHECK(read(&r, &v) == GPT_USAGE)) {
+        printf("    taken: %s\n", line);
+        recipe_free(r);
+        return;
+    }
+    if (!CHECK(strstr(err_message(), message)))
+        printf("    '%s' of %s\n", err_message(), line);
+    const char *text = strstr(err_message(), "\n    "), *caret = text ? strrchr(text, '\n') : NULL;
+    if (CHECK(caret && caret > text)) {
+        size_t column = strlen(caret) - 2; /* "\n" before, "^" behind */
+        if (!CHECK(!strncmp(text + 1 + column, word, strlen(word))))
+            printf("    caret under '%.12s', not '%s'\n", text + 1 + column, word);
+    }
+}
+
+static void test_refused(void)
+{
+    refused("momentum 0.9 | step", "begins with its rate", "momentum");
+    refused("lr 0.1 | momentun 0.9 | step", "did you mean 'momentum'", "momentun");
+    refused("lr 0.1 | momentum | step", "momentum takes MU, a number", "momentum");
+    refused("lr 0.1 | momentum x | step", "expected a number", "x");
+    refused("lr 0.1 | momentum 0.9 nestrov | step", "has no word 'nestrov'", "nestrov");
+    refused("lr 0.1 | momentum 0.9>0.95 | step", "A>B@S-E", "0.9>0.95");
+    refused("lr 0.1 | momentum 0.9>0.95@5-2 | step", "A>B@S-E", "0.9>0.95@5-2");
+    refused("lr 0.1 | momentum 0.9", "ends with what writes", "");
+    refused("lr 0.1 | step | momentum 0.9", "stands behind step", "momentum");
+    refused("lr 0.1 | decay 0.1 | momentum 0.9 | step", "right in front of step", "momentum");
+    refused("lr 0.1 | decay 0.1 plain cautious | step", "plain or cautious", "decay");
+    refused("lr 0.1 | polar $coeffs | polar $coeffs | step", "one polar", "polar $coeffs | step");
+    refused("lr 0.1 | shape | shape lr | step", "one shape", "shape lr");
+    refused("lr 0.1 | polar nosuch | step", "no set of coefficients", "nosuch");
+    refused("lr 0.1 | variance 0.9 round | step", "round is to the type of polar", "variance");
+    refused("lr 0.1 | momentum 0.9 | adam", "adam is all of its chain", "adam");
+    refused("nosuch then adam at 3", "'nosuch' is no chain", "nosuch");
+    refused("muon then sgd", "expected 'at'", "");
+    refused("muon + sgd at 3", "expected 'weight'", "at");
+    refused("adam then muon at 3", "the first of a join", "adam");
+    refused("muon then sgd at 3 moments", "expected a step", "");
+}
+
+/* Kinds hang on a stage's word, not on what stands beside it. */
+static void test_states(void)
+{
+    static const char *const line[] = {
+        "lr 1 | momentum 0.9 | variance 0.9 | step",
+        "lr 1 | scale 1 | momentum 0.9 | scale 2 | variance 0.9 | decay 0.1 | step",
+        "lr 1 | momentum 0.9 | momentum 0.8 | step",
+    };
+    static const char *const kinds[][4] = { { "weight", "mantissa", "momentum", "second_momentum" },
+                                            { "weight", "mantissa", "momentum", "second_momentum" },
+                                            { "weight", "mantissa", "momentum", "momentum.2" } };
+    for (int i = 0; i < 3; i++) {
+        struct variant v = { .line = line[i], .world = 1 };
+        struct state s[MAX_STATES];
+        struct recipe *r = NULL;
+        if (!CHECK_OK(read(&r, &v)))
+            continue;
+        if (CHECK_EQ(states_of(r, recipe_param(r, "attn"), s), 4))
+            for (int k = 0; k < 4; k++)
+                CHECK(!strcmp(s[k].kind, kinds[i][k]));
+        recipe_free(r);
+    }
+}
+
+/* A rule of one's own in the text, which is read again as it was written. */
+static void test_text(void)
+{
+    struct variant v = { .line = "lr 0.5 | momentum 0.85>0.95@0-300>0.85@2700-2900 | step",
+                         .world = 1 };
+    struct recipe *r = NULL, *again = NULL;
+    struct step_schedule at = { .step = 150 };
+    if (!CHECK_OK(read(&r, &v)) ||
+        !CHECK_OK(recipe_parse(&again, "again", recipe_canonical(r), NULL, 0)))
+        return;
+    CHECK(!strcmp(r->hash, again->hash));
+    const struct param_spec *s = &again->params[recipe_param(again, "mlp")];
+    const struct number *n = &rule_stage(&s->rule, STAGE_momentum)->number[0];
+    CHECK_NEAR(schedule_number(again, s, n, &at), 0.9, 1e-12);
+    at.step = 1000;
+    CHECK_NEAR(schedule_number(again, s, n, &at), 0.95, 1e-12);
+    at.step = 2800;
+    CHECK_NEAR(schedule_number(again, s, n, &at), 0.9, 1e-12);
+    at.step = 5000;
+    CHECK_NEAR(schedule_number(again, s, n, &at), 0.85, 1e-12);
+    recipe_free(r), recipe_free(again);
+}
+
+int main(void)
+{
+    static const char *const rules[] = { "normuon", "muon", "sgd", "normuon>adam", "normuon+adam" };
+    const char *seed = getenv("RULES_SEED"), *many = getenv("RULES");
+    rng = rng_make(seed ? (uint64_t)atoll(seed) : 1, 5);
+
+    test_refused();
+    test_states();
+    test_text();
+    for (int i = 0; i < 5; i++)
+        test_line((struct variant){ .rule = rules[i], .world = 1 });
+    test_line((struct variant){ .line = "muon then sgd at 3", .world = 1 });
+    test_line((struct variant){ .line = "sgd then muon at 4 moments 2", .world = 1 });
+    test_line((struct variant){ .line = "muon + sgd weight 0>0.5@1-4", .world = 1 });
+    for (int i = 0; i < (many ? atoi(many) : 60); i++) {
+        char line[LINE];
+        draw(line, false);
+        test_line((struct variant){ .line = line, .world = 1, .f32 = i % 3 == 2 });
+        draw(line, true);
+        test_formula(line, i % 2 ? "mlp" : "attn", below(22));
+    }
+    return check_done();
+}
