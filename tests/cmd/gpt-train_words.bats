@@ -27,7 +27,7 @@ says() { # STATUS TEXT OPTION...
 
 @test "the loader counts steps as the log does" {
     make_documents
-    run --separate-stderr train -d "$DOCS" -s data.cycle=no -s data.val_every=0 -s data.checkpoint_every=0 -s schedule.steps=60 -o run
+    run --separate-stderr train -d "$DOCS" -s data.cut=document -s data.cycle=no -s data.val_every=0 -s data.checkpoint_every=0 -s schedule.steps=60 -o run
     [ "$status" -eq 3 ]
     last=$(sed -n 's/^step:\([0-9]*\)\/.*/\1/p' <<< "$output" | tail -n 1)
     [[ $stderr == *"expected tokens for step $((last + 1)), "* ]]
