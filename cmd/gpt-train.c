@@ -479,6 +479,26 @@ static int another_recipe(const struct options *o, const struct recipe *given,
         in_here);
 }
 
+/* -r, where it is a run's folder: the recipe of its newest checkpoint, else of its log. */
+static int read_recipe(struct recipe **r, const char *from, const char *const *set, int n)
+{
+    struct stat st;
+    if (recipe_named_find(from) || stat(from, &st) || !S_ISDIR(st.st_mode))
+        return recipe_read(r, from, set, n);
+    char *manifest = path_join(from, "MANIFEST"), *log = path_join(from, "log.txt");
+    int rc = !manifest || !log ? err_memory() : !access(manifest, F_OK) ? 0 : run_begun(from);
+    if (!rc)
+        rc = run_recipe(r, from, set, n);
+    else if (rc == GPT_NO && !access(log, F_OK))
+        rc = recipe_read(r, log, set, n);
+    else if (rc == GPT_NO)
+        rc = err_set(GPT_INPUT,
+                     "%s: expected a recipe, or a run's folder with a checkpoint or log.txt", from);
+    free(manifest);
+    free(log);
+    return rc;
+}
+
 /* -r as it is when --fit has set what it set in the run that is resumed. */
 static int read_fitted(const struct options *o, const struct recipe *saved, struct recipe **r)
 {
@@ -495,7 +515,7 @@ static int read_fitted(const struct options *o, const struct recipe *saved, stru
         set[n++] = chunks;
         set[n++] = block;
     }
-    int rc = recipe_read(r, o->recipe, set, n);
+    int rc = read_recipe(r, o->recipe, set, n);
     free(set);
     return rc;
 }
@@ -510,7 +530,7 @@ static int get_recipe(const struct options *o, struct recipe **r)
     if (o->init)
         return get_init_recipe(o, r);
     if (!o->resume)
-        return recipe_read(r, o->recipe, o->set.v, o->set.n);
+        return read_recipe(r, o->recipe, o->set.v, o->set.n);
     if ((rc = run_recipe(&saved, o->resume, o->set.v, o->set.n)))
         return rc;
     if (!o->recipe) {
@@ -797,7 +817,8 @@ int main(int argc, char **argv)
     const struct opt table[] = {
         { 0, NULL, NULL, OPT_GROUP, NULL, "Experiment", 0, 0, NULL },
         { 'r', "recipe", "RECIPE", OPT_STR, &o.recipe,
-          "the experiment, gpt-recipe(5): a file, or a name of --recipes", 0, 0, NULL },
+          "the experiment, gpt-recipe(5): a file, a run's folder, or a name of --recipes", 0, 0,
+          NULL },
         OPT_SWITCH(0, "recipes", &o.recipes, "list the recipes that have names, and exit"),
         { 's', "set", "KEY=VALUE", OPT_LIST, &o.set,
           "override section.key of the recipe; may be repeated", 0, 0, NULL },

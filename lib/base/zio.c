@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 #include "base/text.h"
 
 enum { IN_BYTES = 1 << 17, OUT_BYTES = 1 << 17 }; /* zstd's block, the unit it works in */
@@ -203,6 +204,13 @@ static int decode_zstd(struct zreader *r, void *buf, size_t n, size_t *got)
     r->raw += in.pos - r->pos;
     r->pos = in.pos;
     *got = out.pos;
+    if (ZSTD_isError(left) && ZSTD_getErrorCode(left) == ZSTD_error_frameParameter_windowTooLarge)
+        return fail(r,
+                    err_set(GPT_INPUT,
+                            "%s: offset %llu: expected a zstd window of at most 128 MiB, found a "
+                            "larger one: 'zstd -dc --long=31' decompresses it, into a pipe or a "
+                            "file",
+                            r->path, (unsigned long long)r->raw));
     if (ZSTD_isError(left))
         return bad_frame(r, ZSTD_getErrorName(left));
     r->in_frame = left != 0;

@@ -178,7 +178,7 @@ int cut_crowded(const char *path, int64_t step, int chunk, int bound, int tokens
     return err_set(GPT_INPUT,
                    "%s: step %lld, chunk %d: expected at most %d documents in %d tokens, "
                    "found more: allow for them (-s data.max_documents=%d), or join short documents",
-                   path, (long long)step, chunk, bound - 1, tokens, tokens);
+                   path, (long long)step + 1, chunk, bound - 1, tokens, tokens);
 }
 
 void cutter_release(struct cutter *c)

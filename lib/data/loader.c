@@ -156,7 +156,7 @@ static int enter_streamed(struct loader *l, const struct loader_pos *at)
                         : err_set(GPT_INPUT,
                                   "%s: expected tokens for step %lld, found the end after %lld "
                                   "tokens",
-                                  l->c.data, (long long)l->next.step,
+                                  l->c.data, (long long)l->next.step + 1,
                                   (long long)shard_stream_tokens(l->c.stream));
 }
 
@@ -263,8 +263,8 @@ static int next_shard(struct loader *l, struct slot *s, struct loader_pos *at)
         return err_set(GPT_INPUT,
                        "%s: expected tokens for step %lld, found that all %d shard%s "
                        "%s used up (data.cycle: start over)",
-                       l->c.data, (long long)l->next.step, l->corpus.n, l->corpus.n == 1 ? "" : "s",
-                       l->corpus.n == 1 ? "is" : "are");
+                       l->c.data, (long long)l->next.step + 1, l->corpus.n,
+                       l->corpus.n == 1 ? "" : "s", l->corpus.n == 1 ? "is" : "are");
     at->shard = 0;
     at->epoch++;
     s->ended = (struct pass){ .number = at->epoch, .used = at->used, .tokens = l->tokens };
@@ -353,7 +353,7 @@ static int check_shape(const struct loader *l, const struct batch_shape *w, int 
         return err_set(GPT_USAGE,
                        "step %lld: expected at most %d chunks, one for each of %d ranks at least, "
                        "of at most %d tokens and %d documents; found %d, %d, %d",
-                       (long long)l->next.step, l->c.max.chunks, l->c.world, l->c.max.tokens,
+                       (long long)l->next.step + 1, l->c.max.chunks, l->c.world, l->c.max.tokens,
                        l->bound - 1, w->chunks, w->tokens, bound - 1);
     return 0;
 }
@@ -379,7 +379,7 @@ static int prepare(struct loader *l, struct slot *s)
     struct loader_pos after;
 
     if (!w.tokens)
-        return err_set(GPT_USAGE, "there is no step %lld", (long long)l->next.step);
+        return err_set(GPT_USAGE, "there is no step %lld", (long long)l->next.step + 1);
     if ((rc = check_shape(l, &w, bound)) || (rc = find_pieces(l, s, &w, bound, &after)))
         return rc;
     for (int k = 0; k < w.chunks; k++) {

@@ -411,7 +411,11 @@ static int bind_key(struct recipe *r, const struct key *k, struct recipe_line *l
     case K_REAL: return reals(r, l, k, field, 1);
     case K_SCALE:
         *(double *)field = strcmp(l->value, "delayed") ? 0 : SCALE_DELAYED;
-        return *(double *)field == 0 && strcmp(l->value, "row") ? reals(r, l, k, field, 1) : 0;
+        if (*(double *)field != 0 || !strcmp(l->value, "row") ||
+            !recipe_real(l->value, k->key, k->lo, k->hi, field))
+            return 0;
+        return recipe_error(r, l, "expected row, delayed or a number in [%g, %g], found '%s'",
+                            k->lo, k->hi, l->value);
     case K_RANGE: return range(r, l, k, field);
     case K_REAL3: return reals(r, l, k, field, 3);
     case K_INT2:
@@ -450,9 +454,7 @@ static int default_key(struct recipe *r, const struct key *k)
     if (!k->dflt)
         return recipe_error(r, NULL, "%s%s%s is missing", k->section, *k->section ? "." : "",
                             k->key);
-    char line[128];
-    snprintf(line, sizeof line, "%s%s%s=%s", k->section, *k->section ? "." : "", k->key, k->dflt);
-    return recipe_override(r, line);
+    return recipe_add_default(r, k->section, k->key, k->dflt);
 }
 
 static int bind_section(struct recipe *r, const char *section)
@@ -499,14 +501,32 @@ static int check_model(struct recipe *r)
     if (r->model.head_dim % 4)
         return recipe_error(r, recipe_find(r, "model", "head_dim"),
                             "expected a multiple of 4, found %d", r->model.head_dim);
-    if (r->model.bigram.width > r->model.width || (r->model.bigram.signs && !r->model.bigram.rows))
+    if (r->model.bigram.width > r->model.width)
         return recipe_error(r, recipe_find(r, "model", "bigram_width"),
-                            "expected at most %d, and signs of a table that is there",
-                            r->model.width);
+                            "expected at most the model's width, %d", r->model.width);
+    if (r->model.bigram.signs && !r->model.bigram.rows)
+        return recipe_error(r, recipe_find(r, "model", "bigram_signs"),
+                            "signs need a bigram table, but model.bigram_rows is 0: "
+                            "model.bigram_rows=N makes one");
     if (r->model.bigram.rows == 1)
         return recipe_error(r, recipe_find(r, "model", "bigram_rows"),
                             "expected 0 or two rows at least, found 1");
     return 0;
+}
+
+/* Proposes the nearest numbers of chunks, below and above. */
+static int undivided(struct recipe *r, const struct recipe_line *l, int64_t tokens)
+{
+    int64_t below = r->data.chunks, above = r->data.chunks;
+    while (tokens % below)
+        below--;
+    while (above < tokens && tokens % above)
+        above++;
+    return recipe_error(
+        r, l,
+        "%lld tokens a step do not divide into %d chunks (data.chunks); %lld and %lld "
+        "divide them",
+        (long long)tokens, r->data.chunks, (long long)below, (long long)above);
 }
 
 /* Tokens of a micro-batch and keys of a window are counted in ints, some of them twice. */
@@ -516,8 +536,10 @@ static int check_stages(struct recipe *r)
         const struct stage *s = &r->stages[i];
         int window = s->window > r->schedule.final_window ? s->window : r->schedule.final_window;
         const struct recipe_line *l = recipe_find_row(r, "stages", i);
-        if (s->tokens % r->data.chunks || s->tokens / r->data.chunks > MAX_CHUNK_TOKENS)
-            return recipe_error(r, l, "%lld tokens do not divide into %d chunks of at most %d",
+        if (s->tokens % r->data.chunks)
+            return undivided(r, l, s->tokens);
+        if (s->tokens / r->data.chunks > MAX_CHUNK_TOKENS)
+            return recipe_error(r, l, "%lld tokens in %d chunks: expected at most %d in each",
                                 (long long)s->tokens, r->data.chunks, MAX_CHUNK_TOKENS);
         if ((int64_t)window * r->model.block > MAX_WINDOW)
             return recipe_error(r, l,
@@ -613,6 +635,26 @@ static bool is_key(const struct recipe_line *l)
     return false;
 }
 
+/* The n rows of such a table are 0 to n - 1, in any order. */
+static int check_row_number(const struct recipe *r, const struct recipe_line *l)
+{
+    int n = 0, missing = 0;
+    char key[12];
+    if (!*l->key || l->key[strspn(l->key, "0123456789")])
+        return recipe_error(r, l, "expected the number of a row, found '%s'", l->key);
+    for (int i = 0; i < r->text->n; i++)
+        n += !strcmp(r->text->line[i].section, l->section);
+    for (int i = 0; i < n; i++) {
+        snprintf(key, sizeof key, "%d", i);
+        if (!strcmp(key, l->key))
+            return 0;
+    }
+    while (recipe_find_row(r, l->section, missing))
+        missing++;
+    return recipe_error(r, l, "expected row %d: the %d rows of [%s] are 0, 1, 2 ..., one each",
+                        missing, n, l->section);
+}
+
 /* Before anything is bound, so that a mistyped name is not reported as another that is missing. */
 static int check_names(const struct recipe *r)
 {
@@ -622,8 +664,8 @@ static int check_names(const struct recipe *r)
         if (rc)
             return rc;
         if (is_numbered(l->section)) {
-            if (!*l->key || l->key[strspn(l->key, "0123456789")])
-                return recipe_error(r, l, "expected the number of a row, found '%s'", l->key);
+            if ((rc = check_row_number(r, l)))
+                return rc;
         } else if (!strcmp(l->section, "parameters") || !strcmp(l->section, "scalars")) {
             if ((rc = recipe_check_label(r, l)))
                 return rc;

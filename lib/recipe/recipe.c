@@ -77,6 +77,9 @@ int recipe_error(const struct recipe *r, const struct recipe_line *l, const char
     const char *name = r->text->name, *dot = l && l->section[0] ? "." : "";
     if (!l)
         return err_set(GPT_INPUT, "%s: %s", name, msg);
+    if (l->number < 0)
+        return err_set(GPT_INPUT, "%s: %s%s%s = %s, the default: %s", name, l->section, dot, l->key,
+                       l->value, msg);
     if (!l->number)
         return err_set(GPT_USAGE, "--set %s%s%s=%s: %s", l->section, dot, l->key, l->value, msg);
     return err_set(GPT_INPUT, "%s:%d: %s%s%s: %s", name, l->number, l->section, dot, l->key, msg);
@@ -93,6 +96,11 @@ static int add_line(struct recipe_text *t, const char *section, const char *key,
         return err_memory();
     squeeze(l->value);
     return 0;
+}
+
+int recipe_add_default(struct recipe *r, const char *section, const char *key, const char *value)
+{
+    return add_line(r->text, section, key, value, -1);
 }
 
 static int parse_line(struct recipe *r, char *section, char *line, int number)

@@ -81,9 +81,11 @@ static void plan_rules(const struct recipe *r, struct report *out)
     }
 }
 
-static void plan_memory(const struct run_memory *m, struct report *out)
+static void plan_memory(const struct run_memory *m, bool cpu, struct report *out)
 {
-    report_table(out, "memory", NULL, "part:s:memory_a_rank bytes:f1:MiB");
+    report_table(out, "memory", NULL,
+                 cpu ? "part:s:memory_of_a_rank_on_the_CPU bytes:f1:MiB"
+                     : "part:s:memory_of_a_rank,_a_GPU bytes:f1:MiB");
     report_row(out, "weights and gradients", mib((double)m->weights));
     report_row(out, "optimizer", mib((double)m->optimizer));
     report_row(out, "activations", mib((double)m->activations));
@@ -289,7 +291,7 @@ int run_plan(const struct recipe *r, const struct backend *be, const char *data,
                 most > 1 ? "es" : "");
     plan_params(r, ranks, &out);
     plan_rules(r, &out);
-    plan_memory(&memory, &out);
+    plan_memory(&memory, !strcmp(be->name, "cpu"), &out);
     plan_shares(r, ranks, &out);
     plan_comm(r, ranks, &out);
     plan_schedule(r, &out);

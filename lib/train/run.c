@@ -120,7 +120,6 @@ static void log_files(struct run *run)
 void run_warn(struct run *run, const char *message)
 {
     pthread_mutex_lock(&run->lock);
-    progress_end(&run->progress); /* the message begins its line */
     if (run->opt->warn)
         run->opt->warn(message);
     pthread_mutex_unlock(&run->lock);

@@ -388,8 +388,10 @@ static int read_position(struct run *run, struct ckpt *c)
     const char *id = ckpt_state(c, "loader.id");
     int rc;
     if (id && strcmp(id, loader_id(run->loader)))
-        return err_set(GPT_INPUT, "%s: made with data %s, but these are %s", run->resume_dir, id,
-                       loader_id(run->loader));
+        return err_set(GPT_INPUT,
+                       "%s: made with data %s, but -d %s is %s: name the shards that the run began "
+                       "with, in the same order; on others its place in the data means nothing",
+                       run->resume_dir, id, run->opt->data, loader_id(run->loader));
     if ((rc = ckpt_state_i64(c, "loader.step", &p->step)) ||
         (rc = ckpt_state_i64(c, "loader.epoch", &p->epoch)) ||
         (rc = ckpt_state_i64(c, "loader.shard", &p->shard)) ||
@@ -397,8 +399,9 @@ static int read_position(struct run *run, struct ckpt *c)
         (rc = read_pieces(run, c, p)))
         return rc;
     if (!id && (p->epoch || p->shard || p->at.document)) /* without: at the beginning of any data */
-        return err_set(GPT_INPUT, "%s: made with data (unknown), but these are %s", run->resume_dir,
-                       loader_id(run->loader));
+        return err_set(GPT_INPUT,
+                       "%s: does not say with which data it was made, and stands in their middle",
+                       run->resume_dir);
     return 0;
 }
 
@@ -415,8 +418,11 @@ int resume_find(struct run *run)
         snprintf(run->saved_data, sizeof run->saved_data, "%s", ckpt_state(c, "loader.id"));
     ckpt_close(c);
     if (run->first > run->total)
-        return err_set(GPT_INPUT, "%s: step %d, but the recipe ends at %d", run->resume_dir,
-                       run->first, run->total);
+        return err_set(
+            GPT_INPUT,
+            "%s: step %d, but the recipe ends at %d; -s schedule.steps=N with N above %d "
+            "goes on",
+            run->resume_dir, run->first, run->total, run->first - run->recipe->schedule.extension);
     bool validated =
         !run->recipe->data.val.tokens || runlog_validated(o->out ? o->out : o->resume, run->total);
     return run->first == run->total && validated ? RUN_ENDED : 0;

@@ -17,7 +17,7 @@ trap 'exit 130' INT TERM
 on_gpu=false
 [[ " ${device[*]-} " != *" cuda "* && " ${device[*]-} " != *" --gpus "* ]] || on_gpu=true
 
-# Documents of 400 bytes, of which a step takes eight: some 36 steps of them, 6, 12 and 20.
+# Documents of 400 bytes, of which a step takes eight where they are cut: some 36 steps, 6, 12 and 20.
 mkdir "$dir/text"
 tests/inputs/text "$dir/text"
 for n in 300 60 110 170; do
@@ -105,14 +105,14 @@ allowed() {
     kill) [[ $status = 0 || $status = 137 ]] ;;
     reader | log | copy | disk) [[ $status = 0 || $status = 4 ]] ;;
     stream) [[ $status = 0 || $status = 3 ]] ;;
-    used) [[ $status = 3 ]] ;;
+    used) [[ $status = 3 || $cut = pieces ]] ;;
     memory) [[ $status != 0 || -f "$dir/run/step-0000$steps/MANIFEST" ]] ;;
     esac
 }
 
 # The uninterrupted run, once for each that differs in what it computes.
 whole() {
-    reference=$dir/whole.$ranks.$every.${docs##*/}
+    reference=$dir/whole.$ranks.$every.$cut.${docs##*/}
     [ -d "$reference" ] || "$GPT_BIN/gpt-train" "${base[@]}" "${options[@]}" "${on_files[@]}" -o "$reference" > "$reference.log"
 }
 
@@ -133,6 +133,7 @@ try() { # SEED
     draw 1 3; ranks=$drawn
     ! $on_gpu || ranks=1
     pick 1 2; every=$drawn
+    pick document pieces; cut=$drawn
     pick 0 2 4 6; checkpoint=$drawn
     pick 0 3 5; validate=$drawn
     draw 0 $((steps - 2)); at=$drawn
@@ -142,8 +143,8 @@ try() { # SEED
     [ "$kind" != used ] || { pick 60 110 170; docs=$dir/$drawn cycle=yes; }
     on_files=(-d "$docs")
     options=(--ranks "$ranks" -s optimizer.adam_every="$every" -s data.checkpoint_every="$checkpoint" -s data.val_every="$validate"
-             -s data.cycle="$cycle")
-    drew="seed $1: $kind ($signal) at step $at + 0.0$delay s, limit $limit, ranks $ranks, adam_every $every, checkpoint_every $checkpoint, val_every $validate"
+             -s data.cycle="$cycle" -s data.cut="$cut")
+    drew="seed $1: $kind ($signal) at step $at + 0.0$delay s, limit $limit, ranks $ranks, adam_every $every, cut $cut, checkpoint_every $checkpoint, val_every $validate"
 
     whole || { why="the uninterrupted run failed"; return 1; }
     strike

@@ -92,7 +92,7 @@ go() { "$GPT_BIN/gpt-train" -q -r tiny "${SMALL[@]}" -d "$SHARDS" -o run --conti
     run --separate-stderr go "${big[@]}" --memory 40M
     echo "$stderr"
     [ "$status" -eq 4 ]
-    [[ $stderr == *"data.chunks="*" would need "*" (--fit takes it)" ]]
+    [[ $stderr == *"data.chunks="*" would need "*" (--fit takes it)"* ]]
     go "${big[@]}" --memory 40M --fit > a.log
     go "${big[@]}" --memory 40M --fit -s schedule.steps=4 > b.log
     grep -q '^resumed: step 4 ' b.log

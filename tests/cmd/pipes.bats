@@ -114,7 +114,7 @@ same() { diff <(losses "$BATS_FILE_TMPDIR/files.log") <(losses "$1"); }
     # ended at a shard's end
     run --separate-stderr train -d - < "$SH"/text_val_000000.bin
     [ "$status" -eq 3 ]
-    [[ $stderr == *"expected tokens for step 0, found the end after "*" tokens" ]]
+    [[ $stderr == *"expected tokens for step 1, found the end after "*" tokens" ]]
     run --separate-stderr train -d - < /dev/null
     [ "$status" -eq 3 ]
 }

@@ -410,7 +410,7 @@ static void test_crowded(enum cut cut)
     c.shape = steady;
     CHECK_ERR(
         loader_pass(&c, 0, &p), GPT_INPUT,
-        "step 0, chunk 0: expected at most 127 documents in 256 tokens, found more: allow for "
+        "step 1, chunk 0: expected at most 127 documents in 256 tokens, found more: allow for "
         "them (-s data.max_documents=256)");
     CHECK_OK(loader_pass(&c, 5, &p)); /* it begins elsewhere */
     CHECK_OK(loader_new(&l, &c));
